@@ -5,7 +5,7 @@
 //! 000 items the caches miss as they would in a big process.
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
-use pagewright_btree::{Direction, GapQuery, Gaps, Item, Tree};
+use pagewright_btree::{BPlusTree, GapDirection, GapQuery, Gaps, TreeItem};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ struct Mapping {
     rest: [u64; 7],
 }
 
-impl Item for Mapping {
+impl TreeItem for Mapping {
     type Key = u64;
     type Summary = Gaps;
 
@@ -48,13 +48,13 @@ fn mapping(start: u64) -> Mapping {
 }
 
 /// A tree of `count` mappings that came in random order, as those of a long-lived process did.
-fn grown(count: u64) -> Tree<Mapping> {
+fn grown(count: u64) -> BPlusTree<Mapping> {
     let mut order: Vec<u64> = (0..count).collect();
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for i in (1..order.len()).rev() {
         order.swap(i, random.below(i as u64 + 1) as usize);
     }
-    let mut tree = Tree::new();
+    let mut tree = BPlusTree::new();
     for start in order.into_iter().map(|i| i * STRIDE) {
         tree.try_reserve(1, || true).expect("the host has memory");
         tree.insert(start, mapping(start));
@@ -99,7 +99,7 @@ fn change(c: &mut Criterion) {
     group.finish();
     c.bench_function("tree/fill in order, 1000", |b| {
         b.iter_batched(
-            Tree::new,
+            BPlusTree::new,
             |mut tree| {
                 tree.try_reserve(1000, || true).expect("the host has memory");
                 for start in (0..1000).map(|i| i * STRIDE) {
@@ -124,7 +124,7 @@ fn gap(c: &mut Criterion) {
             high: count * STRIDE,
             align: 1,
             align_offset: 0,
-            direction: Direction::TopDown,
+            direction: GapDirection::TopDown,
         };
         group.bench_with_input(BenchmarkId::from_parameter(count), &tree, |b, tree| {
             b.iter(|| tree.find_gap(black_box(&query)));

@@ -1,6 +1,6 @@
 //! Finding a hole between items: where may a new mapping go?
 //!
-//! Key types: [`GapQuery`], [`Direction`].
+//! Key types: [`GapQuery`], [`GapDirection`].
 //!
 //! Mirrors Linux's `vm_unmapped_area` (`mm/mmap.c`) over `mas_empty_area` and `mas_empty_area_rev`:
 //! the search walks from one end of the range, tries the hole beside each entry, and enters a
@@ -14,14 +14,14 @@
 //!
 //! Not guaranteed: anything if items overlap.
 
-use super::Tree;
+use super::BPlusTree;
 use super::arena::NodeId;
-use super::item::{Extent, Gaps, Item, Key};
+use super::item::{EndSummary, Gaps, TreeItem, TreeKey};
 use super::node::{Digest, Entries};
 
 /// From which end of the range holes are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum GapDirection {
     /// The highest place is wanted: Linux's `VM_UNMAPPED_AREA_TOPDOWN`, the usual layout of `mmap`.
     TopDown,
     /// The lowest place is wanted: the legacy layout.
@@ -45,7 +45,7 @@ pub struct GapQuery {
     /// See [`Self::align`].
     pub align_offset: u64,
     /// Which of the possible places is wanted.
-    pub direction: Direction,
+    pub direction: GapDirection,
 }
 
 /// A free run of pages, between two entries or an entry and the end of the range.
@@ -64,7 +64,7 @@ struct Span {
     gap: u64,
 }
 
-impl<K: Key> From<Digest<K, Gaps>> for Span {
+impl<K: TreeKey> From<Digest<K, Gaps>> for Span {
     fn from(entry: Digest<K, Gaps>) -> Self {
         Self { start: entry.first.start(), end: entry.summary.end(), gap: entry.summary.gap() }
     }
@@ -76,8 +76,8 @@ impl GapQuery {
         let first = hole.from.max(self.low);
         let last = hole.to.min(self.high).checked_sub(self.pages)?;
         let start = match self.direction {
-            Direction::TopDown => last.checked_sub(last.wrapping_sub(self.align_offset) & (self.align - 1))?,
-            Direction::BottomUp => first.checked_add(self.align_offset.wrapping_sub(first) & (self.align - 1))?,
+            GapDirection::TopDown => last.checked_sub(last.wrapping_sub(self.align_offset) & (self.align - 1))?,
+            GapDirection::BottomUp => first.checked_add(self.align_offset.wrapping_sub(first) & (self.align - 1))?,
         };
         (first <= start && start <= last).then_some(start)
     }
@@ -90,32 +90,32 @@ impl GapQuery {
     /// The `i`th of `len` slots in the direction of the search.
     fn slot(&self, i: usize, len: usize) -> usize {
         match self.direction {
-            Direction::TopDown => len - 1 - i,
-            Direction::BottomUp => i,
+            GapDirection::TopDown => len - 1 - i,
+            GapDirection::BottomUp => i,
         }
     }
 
     /// The hole that the search crosses from `edge`, the end of what it has seen, to `entry`.
     fn before(&self, entry: Span, edge: u64) -> Hole {
         match self.direction {
-            Direction::TopDown => Hole { from: entry.end, to: edge },
-            Direction::BottomUp => Hole { from: edge, to: entry.start },
+            GapDirection::TopDown => Hole { from: entry.end, to: edge },
+            GapDirection::BottomUp => Hole { from: edge, to: entry.start },
         }
     }
 
     /// Where the search meets `entry`.
     fn near(&self, entry: Span) -> u64 {
         match self.direction {
-            Direction::TopDown => entry.end,
-            Direction::BottomUp => entry.start,
+            GapDirection::TopDown => entry.end,
+            GapDirection::BottomUp => entry.start,
         }
     }
 
     /// Where the search leaves `entry`.
     fn far(&self, entry: Span) -> u64 {
         match self.direction {
-            Direction::TopDown => entry.start,
-            Direction::BottomUp => entry.end,
+            GapDirection::TopDown => entry.start,
+            GapDirection::BottomUp => entry.end,
         }
     }
 
@@ -125,7 +125,7 @@ impl GapQuery {
     }
 }
 
-impl<V: Item<Summary = Gaps>> Tree<V> {
+impl<V: TreeItem<Summary = Gaps>> BPlusTree<V> {
     /// The first page of the highest or lowest run of free pages that answers `query`, or `None` if
     /// there is none. O(log n) steps for an alignment of 1, and again for each guard that is in the
     /// way.
@@ -141,8 +141,8 @@ impl<V: Item<Summary = Gaps>> Tree<V> {
                 return Some(start);
             }
             match query.direction {
-                Direction::TopDown => query.high = hole.from,
-                Direction::BottomUp => query.low = hole.to,
+                GapDirection::TopDown => query.high = hole.from,
+                GapDirection::BottomUp => query.low = hole.to,
             }
         }
     }
@@ -153,8 +153,8 @@ impl<V: Item<Summary = Gaps>> Tree<V> {
             return query.accepts(Hole { from: query.low, to: query.high });
         };
         let (begin, behind) = match query.direction {
-            Direction::TopDown => (query.high, Hole { from: query.low, to: all.start }),
-            Direction::BottomUp => (query.low, Hole { from: all.end, to: query.high }),
+            GapDirection::TopDown => (query.high, Hole { from: query.low, to: all.start }),
+            GapDirection::BottomUp => (query.low, Hole { from: all.end, to: query.high }),
         };
         query
             .accepts(query.before(all, begin))
@@ -179,7 +179,7 @@ impl<V: Item<Summary = Gaps>> Tree<V> {
 }
 
 /// Tries the holes before each entry and, by `within`, those inside it.
-fn hole_between<K: Key, C>(
+fn hole_between<K: TreeKey, C>(
     entries: &Entries<K, Gaps, C>,
     mut edge: u64,
     query: &GapQuery,

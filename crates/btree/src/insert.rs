@@ -10,9 +10,9 @@
 //! Not guaranteed: room. Inserting what was not reserved is a mistake of the caller's.
 
 use super::arena::{Arena, NodeId};
-use super::item::Item;
+use super::item::TreeItem;
 use super::node::{CAPACITY, Digest, Node};
-use super::{Path, Tree};
+use super::{BPlusTree, Path};
 
 /// A node that a split has made, on its way into the parent of its left neighbour.
 struct Sprout<K, S> {
@@ -20,7 +20,7 @@ struct Sprout<K, S> {
     digest: Digest<K, S>,
 }
 
-impl<V: Item> Tree<V> {
+impl<V: TreeItem> BPlusTree<V> {
     /// Inserts `item` at `key`, and returns the item that it replaces, if any.
     ///
     /// # Panics

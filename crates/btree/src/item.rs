@@ -1,15 +1,15 @@
 //! What a tree stores: keys, items, and the summaries by which a search skips subtrees.
 //!
-//! Key types: [`Key`], [`Item`], [`Summary`] with its three kinds `()`, [`Reach`] and [`Gaps`].
+//! Key types: [`TreeKey`], [`TreeItem`], [`SubtreeSummary`] with its three kinds `()`, [`MaxEnd`] and [`Gaps`].
 //!
 //! All positions are page indices (of an address space or of a file), ends are exclusive.
 //!
-//! Not guaranteed: that an item's summary agrees with its key – [`Item::summary`] is the item's
-//! promise, and it must change only inside [`Tree::update`](super::Tree::update) and
-//! [`Tree::rekey`](super::Tree::rekey).
+//! Not guaranteed: that an item's summary agrees with its key – [`TreeItem::summary`] is the item's
+//! promise, and it must change only inside [`BPlusTree::update`](super::BPlusTree::update) and
+//! [`BPlusTree::rekey`](super::BPlusTree::rekey).
 
 /// The order of a tree's items.
-pub trait Key: Copy + Ord {
+pub trait TreeKey: Copy + Ord {
     /// The greatest key there is.
     ///
     /// Fills the unused slots of a node.
@@ -25,7 +25,7 @@ pub trait Key: Copy + Ord {
 }
 
 /// One item for each first page.
-impl Key for u64 {
+impl TreeKey for u64 {
     const MAX: Self = u64::MAX;
 
     #[inline]
@@ -40,7 +40,7 @@ impl Key for u64 {
 }
 
 /// Several items may begin at one page (first part) if they differ in the second part.
-impl Key for (u64, u64) {
+impl TreeKey for (u64, u64) {
     const MAX: Self = (u64::MAX, u64::MAX);
 
     #[inline]
@@ -55,18 +55,18 @@ impl Key for (u64, u64) {
 }
 
 /// What a tree stores.
-pub trait Item {
+pub trait TreeItem {
     /// Its place in the order.
-    type Key: Key;
+    type Key: TreeKey;
     /// What a search wants to know of many items at once; `()` for nothing.
-    type Summary: Summary;
+    type Summary: SubtreeSummary;
 
     /// The summary of this item alone, which has key `key`.
     ///
     /// The tree keeps it beside the key and looks at the item no more.
     fn summary(&self, key: Self::Key) -> Self::Summary;
 
-    /// Pages below the item in which [`Tree::find_gap`](super::Tree::find_gap) may not place
+    /// Pages below the item in which [`BPlusTree::find_gap`](super::BPlusTree::find_gap) may not place
     /// anything, although they are free: the guard of a stack that grows down (Linux's
     /// `vm_start_gap`). Look-ups don't see it.
     fn guard(&self) -> u64 {
@@ -77,7 +77,7 @@ pub trait Item {
 /// Knowledge about a run of neighbouring items.
 ///
 /// Joining is associative.
-pub trait Summary: Copy + PartialEq {
+pub trait SubtreeSummary: Copy + PartialEq {
     /// The summary of this run followed by the run `next`, whose first item begins at page
     /// `next_start`.
     #[must_use]
@@ -85,13 +85,13 @@ pub trait Summary: Copy + PartialEq {
 }
 
 /// A summary that bounds how far its items reach, as searches for overlaps need.
-pub trait Extent: Summary {
+pub trait EndSummary: SubtreeSummary {
     /// The page index past the furthest page of any item in the run.
     fn end(self) -> u64;
 }
 
 /// No knowledge: for trees that are searched by key only.
-impl Summary for () {
+impl SubtreeSummary for () {
     #[inline]
     fn join(self, _next_start: u64, (): Self) -> Self {}
 }
@@ -100,11 +100,11 @@ impl Summary for () {
 ///
 /// Linux: `rb_subtree_last` of `mm/interval_tree.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reach {
+pub struct MaxEnd {
     end: u64,
 }
 
-impl Reach {
+impl MaxEnd {
     /// Of one item that ends before page `end`.
     #[inline]
     pub const fn until(end: u64) -> Self {
@@ -112,14 +112,14 @@ impl Reach {
     }
 }
 
-impl Summary for Reach {
+impl SubtreeSummary for MaxEnd {
     #[inline]
     fn join(self, _next_start: u64, next: Self) -> Self {
         Self { end: self.end.max(next.end) }
     }
 }
 
-impl Extent for Reach {
+impl EndSummary for MaxEnd {
     #[inline]
     fn end(self) -> u64 {
         self.end
@@ -149,7 +149,7 @@ impl Gaps {
     }
 }
 
-impl Summary for Gaps {
+impl SubtreeSummary for Gaps {
     #[inline]
     fn join(self, next_start: u64, next: Self) -> Self {
         let between = next_start.saturating_sub(self.end);
@@ -157,7 +157,7 @@ impl Summary for Gaps {
     }
 }
 
-impl Extent for Gaps {
+impl EndSummary for Gaps {
     #[inline]
     fn end(self) -> u64 {
         self.end

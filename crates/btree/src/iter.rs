@@ -1,38 +1,38 @@
 //! Stepping through the items in key order, along the leaf links.
 //!
-//! Key type: [`Iter`]. A step within a leaf is an index; one in fifteen or less follows a link
+//! Key type: [`TreeIter`]. A step within a leaf is an index; one in fifteen or less follows a link
 //! (INV-TREE-LINKS).
 //!
 //! Not guaranteed: nothing beyond the borrow, which forbids changes while an iterator lives. A loop
-//! that changes the tree steps with [`Tree::next`] instead.
+//! that changes the tree steps with [`BPlusTree::next`] instead.
 
-use super::Tree;
+use super::BPlusTree;
 use super::arena::NodeId;
-use super::item::Item;
+use super::item::TreeItem;
 use super::node::Leaf;
 
-impl<V: Item> Tree<V> {
+impl<V: TreeItem> BPlusTree<V> {
     /// All items in key order.
-    pub fn iter(&self) -> Iter<'_, V> {
+    pub fn iter(&self) -> TreeIter<'_, V> {
         let first = self.first().map(|(key, _)| key);
-        first.map_or(Iter { tree: self, leaf: None, slot: 0 }, |key| self.iter_from(key))
+        first.map_or(TreeIter { tree: self, leaf: None, slot: 0 }, |key| self.iter_from(key))
     }
 
     /// The items with key `key` and above, in key order.
-    pub fn iter_from(&self, key: V::Key) -> Iter<'_, V> {
+    pub fn iter_from(&self, key: V::Key) -> TreeIter<'_, V> {
         let leaf = self.leaf_id_for(key).map(|id| &self.leaves[id]);
-        Iter { tree: self, leaf, slot: leaf.map_or(0, |leaf| leaf.entries.keys.count_lt(key)) }
+        TreeIter { tree: self, leaf, slot: leaf.map_or(0, |leaf| leaf.entries.keys.count_lt(key)) }
     }
 }
 
-/// Iterator of [`Tree::iter`] and [`Tree::iter_from`].
-pub struct Iter<'a, V: Item> {
-    tree: &'a Tree<V>,
+/// Iterator of [`BPlusTree::iter`] and [`BPlusTree::iter_from`].
+pub struct TreeIter<'a, V: TreeItem> {
+    tree: &'a BPlusTree<V>,
     leaf: Option<&'a Leaf<V>>,
     slot: usize,
 }
 
-impl<'a, V: Item> Iterator for Iter<'a, V> {
+impl<'a, V: TreeItem> Iterator for TreeIter<'a, V> {
     type Item = (V::Key, &'a V);
 
     #[inline]
@@ -49,11 +49,11 @@ impl<'a, V: Item> Iterator for Iter<'a, V> {
     }
 }
 
-impl<'a, V: Item> IntoIterator for &'a Tree<V> {
+impl<'a, V: TreeItem> IntoIterator for &'a BPlusTree<V> {
     type Item = (V::Key, &'a V);
-    type IntoIter = Iter<'a, V>;
+    type IntoIter = TreeIter<'a, V>;
 
-    fn into_iter(self) -> Iter<'a, V> {
+    fn into_iter(self) -> TreeIter<'a, V> {
         self.iter()
     }
 }

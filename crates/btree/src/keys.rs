@@ -6,17 +6,17 @@
 //!
 //! Not guaranteed: that keys rise; the tree sees to that (INV-TREE-ORDER).
 
-use super::item::Key;
+use super::item::TreeKey;
 use super::node::CAPACITY;
 
-/// Up to [`CAPACITY`] keys in order; unused slots hold [`Key::MAX`].
+/// Up to [`CAPACITY`] keys in order; unused slots hold [`TreeKey::MAX`].
 #[repr(C)]
 pub(super) struct Keys<K> {
     len: usize,
     slots: [K; CAPACITY],
 }
 
-impl<K: Key> Keys<K> {
+impl<K: TreeKey> Keys<K> {
     pub(super) const EMPTY: Self = Self { len: 0, slots: [K::MAX; CAPACITY] };
 
     #[inline]

@@ -4,11 +4,11 @@
 //! | --- | --- | --- | --- |
 //! | the VMAs of an address space | first page | [`Gaps`] | which VMA holds this page? where is a hole of so many pages? |
 //! | the page cache of a file | page index | `()` | which folio holds this index? |
-//! | the mappers of a file | first page and a tie-breaker | [`Reach`] | who maps any of these pages? |
+//! | the mappers of a file | first page and a tie-breaker | [`MaxEnd`] | who maps any of these pages? |
 //!
 //! It stands where Linux has the maple tree (`lib/maple_tree.c`), the xarray and the interval tree
 //! of `i_mmap`: all three want ordered keys and a little arithmetic over subtrees, and differ only
-//! in that arithmetic, the [`Summary`].
+//! in that arithmetic, the [`SubtreeSummary`].
 //!
 //! ```text
 //!   inners   [ first key | summary | child ] × ≤ 15         Inner, levels 1 … height
@@ -16,14 +16,14 @@
 //!   leaves   [ key | summary | item ] × ≤ 15  ⇄  …                Leaf, level 0, linked in order
 //! ```
 //!
-//! Key types: [`Tree`], [`Item`] (what is stored, and its summary), [`Key`], [`GapQuery`],
-//! [`OutOfMemory`]. Neighbours: none below but `alloc`; above, the rooms of `mm` that are named in
+//! Key types: [`BPlusTree`], [`TreeItem`] (what is stored, and its summary), [`TreeKey`], [`GapQuery`],
+//! [`TreeReserveError`]. Neighbours: none below but `alloc`; above, the rooms of `mm` that are named in
 //! the table.
 //!
-//! Protocol: *validate, reserve, commit*. [`Tree::try_reserve`] is the only function that
+//! Protocol: *validate, reserve, commit*. [`BPlusTree::try_reserve`] is the only function that
 //! allocates, and it asks its caller's permission first; after it has succeeded for `n`, the next
-//! `n` calls of [`Tree::insert`] neither allocate nor fail. Removal never needs memory: nodes go to
-//! a free list, and [`Tree::clear`] gives everything back.
+//! `n` calls of [`BPlusTree::insert`] neither allocate nor fail. Removal never needs memory: nodes go to
+//! a free list, and [`BPlusTree::clear`] gives everything back.
 //!
 //! Invariants (checked after every step of the property tests):
 //! - **INV-TREE-ORDER** keys rise strictly from left to right, and a child's entry holds exactly
@@ -31,15 +31,15 @@
 //! - **INV-TREE-FILL** all leaves lie at one depth; every node has at least [`MIN_FILL`] entries,
 //!   except the root and the last node of each level; an inner root has at least two children. So a
 //!   search takes O(log n) steps, whatever was done before.
-//! - **INV-TREE-SUMMARY** an entry's summary is the [`Summary::join`] of all items below it, in
+//! - **INV-TREE-SUMMARY** an entry's summary is the [`SubtreeSummary::join`] of all items below it, in
 //!   order.
 //! - **INV-TREE-LINKS** the leaf links visit every leaf once, in key order, both ways.
 //! - **INV-TREE-RESERVE** within a reservation no operation grows the arenas; outside
-//!   [`Tree::try_reserve`] nothing ever does.
+//!   [`BPlusTree::try_reserve`] nothing ever does.
 //! - **INV-TREE-RETURN** every node is either reachable or on its arena's free list.
 //!
 //! Not guaranteed: thread safety (the lock of the owner is taken by the caller); that items don't
-//! overlap – the gap search and [`Tree::at`] assume it and the caller's VMA rules provide it;
+//! overlap – the gap search and [`BPlusTree::at`] assume it and the caller's VMA rules provide it;
 //! references to items that outlive a change, since items move.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -66,12 +66,12 @@ mod tests;
 #[cfg(test)]
 mod validate;
 
-pub use gap::{Direction, GapQuery};
-pub use item::{Extent, Gaps, Item, Key, Reach, Summary};
-pub use iter::Iter;
+pub use gap::{GapDirection, GapQuery};
+pub use item::{EndSummary, Gaps, MaxEnd, SubtreeSummary, TreeItem, TreeKey};
+pub use iter::TreeIter;
 pub use node::{CAPACITY, MIN_FILL};
 pub use overlap::Overlapping;
-pub use reserve::OutOfMemory;
+pub use reserve::TreeReserveError;
 
 use arena::{Arena, NodeId};
 use arrayvec::ArrayVec;
@@ -83,7 +83,7 @@ const MAX_HEIGHT: usize = 16;
 /// An ordered collection of items with a summary of each subtree.
 ///
 /// See the [module's documentation](self).
-pub struct Tree<V: Item> {
+pub struct BPlusTree<V: TreeItem> {
     leaves: Arena<Leaf<V>>,
     inners: Arena<Inner<V::Key, V::Summary>>,
     /// The topmost node; [`NodeId::NONE`] in an empty tree, which owns no node.
@@ -108,7 +108,7 @@ struct Path {
     leaf: NodeId,
 }
 
-impl<V: Item> Tree<V> {
+impl<V: TreeItem> BPlusTree<V> {
     /// An empty tree.
     ///
     /// Allocates nothing.
@@ -140,13 +140,13 @@ impl<V: Item> Tree<V> {
     }
 }
 
-impl<V: Item> Default for Tree<V> {
+impl<V: TreeItem> Default for BPlusTree<V> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<V: Item<Key: core::fmt::Debug> + core::fmt::Debug> core::fmt::Debug for Tree<V> {
+impl<V: TreeItem<Key: core::fmt::Debug> + core::fmt::Debug> core::fmt::Debug for BPlusTree<V> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_map().entries(self.iter()).finish()
     }

@@ -12,7 +12,7 @@
 //! restore that before they return.
 
 use super::arena::NodeId;
-use super::item::{Item, Key, Summary};
+use super::item::{SubtreeSummary, TreeItem, TreeKey};
 use super::keys::Keys;
 use arrayvec::ArrayVec;
 
@@ -42,8 +42,8 @@ pub(super) struct Digest<K, S> {
 
 /// What splitting and merging need of a node of either kind.
 pub(super) trait Node {
-    type Key: Key;
-    type Summary: Summary;
+    type Key: TreeKey;
+    type Summary: SubtreeSummary;
 
     fn empty() -> Self;
 
@@ -65,11 +65,11 @@ pub(super) struct Entries<K, S, C> {
     /// Key of the item, or first key below the child.
     pub(super) keys: Keys<K>,
     pub(super) summaries: ArrayVec<S, CAPACITY>,
-    /// Item or child.
+    /// TreeItem or child.
     pub(super) contents: ArrayVec<C, CAPACITY>,
 }
 
-impl<K: Key, S: Summary, C> Entries<K, S, C> {
+impl<K: TreeKey, S: SubtreeSummary, C> Entries<K, S, C> {
     pub(super) fn insert(&mut self, slot: usize, digest: Digest<K, S>, content: C) {
         self.keys.insert(slot, digest.first);
         self.summaries.insert(slot, digest.summary);
@@ -115,7 +115,7 @@ impl<K: Key, S: Summary, C> Entries<K, S, C> {
     }
 }
 
-impl<K: Key, S: Summary, C> Node for Entries<K, S, C> {
+impl<K: TreeKey, S: SubtreeSummary, C> Node for Entries<K, S, C> {
     type Key = K;
     type Summary = S;
 
@@ -147,7 +147,7 @@ impl<K: Key, S: Summary, C> Node for Entries<K, S, C> {
 pub(super) type Inner<K, S> = Entries<K, S, NodeId>;
 
 /// A node of level 0.
-pub(super) struct Leaf<V: Item> {
+pub(super) struct Leaf<V: TreeItem> {
     pub(super) entries: Entries<V::Key, V::Summary, V>,
     /// The leaf to the left, or [`NodeId::NONE`].
     pub(super) prev: NodeId,
@@ -155,7 +155,7 @@ pub(super) struct Leaf<V: Item> {
     pub(super) next: NodeId,
 }
 
-impl<V: Item> Leaf<V> {
+impl<V: TreeItem> Leaf<V> {
     /// Inserts `item` with its summary.
     pub(super) fn insert(&mut self, slot: usize, key: V::Key, item: V) {
         self.entries.insert(slot, Digest { first: key, summary: item.summary(key) }, item);
@@ -171,7 +171,7 @@ impl<V: Item> Leaf<V> {
     }
 }
 
-impl<V: Item> Node for Leaf<V> {
+impl<V: TreeItem> Node for Leaf<V> {
     type Key = V::Key;
     type Summary = V::Summary;
 

@@ -8,11 +8,11 @@
 //! Not guaranteed: items that cover no page (end at most start) are found or not, as it happens.
 
 use super::arena::NodeId;
-use super::item::{Extent, Item, Key};
-use super::{MAX_HEIGHT, Step, Tree};
+use super::item::{EndSummary, TreeItem, TreeKey};
+use super::{BPlusTree, MAX_HEIGHT, Step};
 use arrayvec::ArrayVec;
 
-impl<V: Item<Summary: Extent>> Tree<V> {
+impl<V: TreeItem<Summary: EndSummary>> BPlusTree<V> {
     /// The items that cover any of the pages `from..to`, in key order.
     pub fn overlapping(&self, from: u64, to: u64) -> Overlapping<'_, V> {
         let mut steps = ArrayVec::new();
@@ -23,9 +23,9 @@ impl<V: Item<Summary: Extent>> Tree<V> {
     }
 }
 
-/// Iterator of [`Tree::overlapping`].
-pub struct Overlapping<'a, V: Item> {
-    tree: &'a Tree<V>,
+/// Iterator of [`BPlusTree::overlapping`].
+pub struct Overlapping<'a, V: TreeItem> {
+    tree: &'a BPlusTree<V>,
     from: u64,
     to: u64,
     /// The entry to look at next, of each node on the way down.
@@ -34,7 +34,7 @@ pub struct Overlapping<'a, V: Item> {
     steps: ArrayVec<Step, { MAX_HEIGHT + 1 }>,
 }
 
-impl<'a, V: Item<Summary: Extent>> Iterator for Overlapping<'a, V> {
+impl<'a, V: TreeItem<Summary: EndSummary>> Iterator for Overlapping<'a, V> {
     type Item = (V::Key, &'a V);
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -8,9 +8,9 @@
 //! goes when it is empty.
 
 use super::arena::{Arena, NodeId};
-use super::item::{Item, Key, Summary};
+use super::item::{SubtreeSummary, TreeItem, TreeKey};
 use super::node::{Digest, Inner, MERGE_LIMIT, MIN_FILL, Node};
-use super::{Path, Tree};
+use super::{BPlusTree, Path};
 
 /// What became of a child (or of two) of an inner node.
 enum Mended<K, S> {
@@ -34,7 +34,7 @@ impl<K, S> Mended<K, S> {
     }
 }
 
-impl<V: Item> Tree<V> {
+impl<V: TreeItem> BPlusTree<V> {
     /// Removes the item with key `key` and returns it.
     ///
     /// Never allocates.
@@ -109,7 +109,7 @@ enum Siblings {
 impl Siblings {
     /// The child in `slot` of `parent`, with the neighbour to its left if it has one, else with the
     /// one to its right.
-    fn of<K: Key, S: Summary>(parent: &Inner<K, S>, slot: usize) -> Self {
+    fn of<K: TreeKey, S: SubtreeSummary>(parent: &Inner<K, S>, slot: usize) -> Self {
         let child = parent.contents[slot];
         let left = if slot > 0 { slot - 1 } else { slot };
         match (parent.contents.get(left), parent.contents.get(left + 1)) {
@@ -140,7 +140,7 @@ impl Siblings {
     }
 }
 
-impl<K: Key, S: Summary> Inner<K, S> {
+impl<K: TreeKey, S: SubtreeSummary> Inner<K, S> {
     /// Enters what became of a child; returns whether anything changed that the parent of this node
     /// keeps or decides on.
     fn accept(&mut self, mended: Mended<K, S>) -> bool {

@@ -1,33 +1,33 @@
 //! Memory before the first change: how many nodes a number of inserts can need, and getting them.
 //!
-//! Key type: [`OutOfMemory`]. Neighbours: `arena` holds the nodes; `insert` spends them.
+//! Key type: [`TreeReserveError`]. Neighbours: `arena` holds the nodes; `insert` spends them.
 //!
 //! Two bounds hold at once, and the smaller one is reserved: an insert splits at most one node of
 //! each level, and a level of `n` entries has at most `n / MIN_FILL + 1` nodes (INV-TREE-FILL). The
 //! first is tight for one VMA, the second for a fork that copies 100 000.
 //!
-//! Not guaranteed: that a reservation outlives [`Tree::clear`].
+//! Not guaranteed: that a reservation outlives [`BPlusTree::clear`].
 
 use super::node::MIN_FILL;
-use super::{Item, Tree};
+use super::{BPlusTree, TreeItem};
 use core::fmt;
 
 /// The memory for some inserts was refused, by the allocator or by the caller's permit.
 ///
 /// The tree is as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutOfMemory {
+pub struct TreeReserveError {
     /// How many inserts were to be reserved.
     pub inserts: usize,
 }
 
-impl fmt::Display for OutOfMemory {
+impl fmt::Display for TreeReserveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no memory for {} more items in a tree", self.inserts)
     }
 }
 
-impl core::error::Error for OutOfMemory {}
+impl core::error::Error for TreeReserveError {}
 
 /// Nodes of each kind.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ pub(super) struct Demand {
     pub(super) inners: usize,
 }
 
-impl<V: Item> Tree<V> {
+impl<V: TreeItem> BPlusTree<V> {
     /// Makes the next `inserts` calls of [`Self::insert`] infallible.
     ///
     /// Like [`Vec::try_reserve`](alloc::vec::Vec::try_reserve) it counts from now and doesn't add
@@ -46,12 +46,12 @@ impl<V: Item> Tree<V> {
     /// accounting stand there.
     ///
     /// # Errors
-    /// [`OutOfMemory`] when `permit` or the allocator refuses; items and earlier reservations are
+    /// [`TreeReserveError`] when `permit` or the allocator refuses; items and earlier reservations are
     /// as before.
-    pub fn try_reserve(&mut self, inserts: usize, permit: impl FnOnce() -> bool) -> Result<(), OutOfMemory> {
+    pub fn try_reserve(&mut self, inserts: usize, permit: impl FnOnce() -> bool) -> Result<(), TreeReserveError> {
         let demand = self.demand(inserts);
         if self.leaves.spare() < demand.leaves || self.inners.spare() < demand.inners {
-            let refused = OutOfMemory { inserts };
+            let refused = TreeReserveError { inserts };
             if !permit() {
                 return Err(refused);
             }

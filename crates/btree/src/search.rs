@@ -1,21 +1,21 @@
 //! Finding items by key or by the page they cover.
 //!
 //! Neighbours: `keys` ranks a key within a node; `insert`, `remove` and `update` start from
-//! [`Tree::descend`].
+//! [`BPlusTree::descend`].
 //!
 //! Because an entry holds exactly the first key below it (INV-TREE-ORDER), the greatest key at most
 //! `k` is always in the leaf to which `k` leads; only the step to a next item may cross to the
 //! neighbouring leaf.
 //!
-//! Not guaranteed: [`Tree::at`] and [`Tree::at_or_after`] are right only while items don't overlap.
+//! Not guaranteed: [`BPlusTree::at`] and [`BPlusTree::at_or_after`] are right only while items don't overlap.
 
 use super::arena::NodeId;
-use super::item::{Extent, Gaps, Item, Key};
+use super::item::{EndSummary, Gaps, TreeItem, TreeKey};
 use super::node::{Digest, Leaf, Node};
-use super::{Path, Step, Tree};
+use super::{BPlusTree, Path, Step};
 use arrayvec::ArrayVec;
 
-impl<V: Item> Tree<V> {
+impl<V: TreeItem> BPlusTree<V> {
     /// The item with key `key`.
     #[inline]
     pub fn get(&self, key: V::Key) -> Option<&V> {
@@ -144,7 +144,7 @@ impl<V: Item> Tree<V> {
     }
 }
 
-impl<V: Item<Summary = Gaps>> Tree<V> {
+impl<V: TreeItem<Summary = Gaps>> BPlusTree<V> {
     /// The item that covers page `page`.
     ///
     /// Linux: `vma_lookup`.

@@ -14,7 +14,7 @@ struct Area {
     guard: u64,
 }
 
-impl Item for Area {
+impl TreeItem for Area {
     type Key = u64;
     type Summary = Gaps;
 
@@ -33,12 +33,12 @@ struct Mapper {
     end: u64,
 }
 
-impl Item for Mapper {
+impl TreeItem for Mapper {
     type Key = (u64, u64);
-    type Summary = Reach;
+    type Summary = MaxEnd;
 
-    fn summary(&self, _key: (u64, u64)) -> Reach {
-        Reach::until(self.end)
+    fn summary(&self, _key: (u64, u64)) -> MaxEnd {
+        MaxEnd::until(self.end)
     }
 }
 
@@ -46,14 +46,14 @@ impl Item for Mapper {
 #[derive(Clone, Debug, PartialEq)]
 struct Cached(Rc<u64>);
 
-impl Item for Cached {
+impl TreeItem for Cached {
     type Key = u64;
     type Summary = ();
 
     fn summary(&self, _key: u64) {}
 }
 
-fn insert<V: Item>(tree: &mut Tree<V>, key: V::Key, item: V) -> Option<V> {
+fn insert<V: TreeItem>(tree: &mut BPlusTree<V>, key: V::Key, item: V) -> Option<V> {
     tree.try_reserve(1, || true).expect("the host has memory");
     tree.insert(key, item)
 }
@@ -84,7 +84,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Does `step` to both and asserts that both answer alike.
-fn apply(step: &Step, tree: &mut Tree<Mapper>, model: &mut BTreeMap<(u64, u64), Mapper>) {
+fn apply(step: &Step, tree: &mut BPlusTree<Mapper>, model: &mut BTreeMap<(u64, u64), Mapper>) {
     let at_or_after = |model: &BTreeMap<(u64, u64), Mapper>, key| model.range((key, 0)..).next().map(|(key, _)| *key);
     match *step {
         Step::Insert(key) => {
@@ -141,7 +141,7 @@ fn owned<K, V: Copy>(entry: Option<(K, &V)>) -> Option<(K, V)> {
 }
 
 /// All ways of looking for `key`.
-fn assert_same_lookups(tree: &Tree<Mapper>, model: &BTreeMap<(u64, u64), Mapper>, key: (u64, u64)) {
+fn assert_same_lookups(tree: &BPlusTree<Mapper>, model: &BTreeMap<(u64, u64), Mapper>, key: (u64, u64)) {
     use core::ops::Bound::{Excluded, Unbounded};
     let owned_model = |entry: Option<(&(u64, u64), &Mapper)>| entry.map(|(key, item)| (*key, *item));
     assert_eq!(tree.get(key), model.get(&key));
@@ -163,7 +163,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..400),
         probes in prop::collection::vec((0..60u64, 0..45u64), 20),
     ) {
-        let (mut tree, mut model) = (Tree::new(), BTreeMap::new());
+        let (mut tree, mut model) = (BPlusTree::new(), BTreeMap::new());
         for step in &steps {
             apply(step, &mut tree, &mut model);
             tree.validate();
@@ -182,7 +182,7 @@ proptest! {
         items in prop::collection::vec((0..300u64, 0..4u64, 1..30u64, any::<bool>()), 0..400),
         queries in prop::collection::vec((0..330u64, 0..40u64), 30),
     ) {
-        let mut tree = Tree::new();
+        let mut tree = BPlusTree::new();
         for (start, tie, len, long) in items {
             insert(&mut tree, (start, tie), Mapper { end: start + len * if long { 10 } else { 1 } });
         }
@@ -207,13 +207,13 @@ proptest! {
         }
         let mut order: Vec<_> = areas.iter().enumerate().collect();
         order.sort_by_key(|(i, _)| (*i as u64 + 1).wrapping_mul(shuffle | 1));
-        let mut tree = Tree::new();
+        let mut tree = BPlusTree::new();
         for (_, (start, area)) in order {
             insert(&mut tree, *start, *area);
         }
         tree.validate();
         for (pages, low, high, align, align_offset, top_down) in queries {
-            let direction = if top_down { Direction::TopDown } else { Direction::BottomUp };
+            let direction = if top_down { GapDirection::TopDown } else { GapDirection::BottomUp };
             let query = GapQuery { pages, low, high, align: 1 << align, align_offset, direction };
             prop_assert_eq!(tree.find_gap(&query), gap_by_trial(&areas, &query), "{:?}", query);
         }
@@ -234,7 +234,7 @@ proptest! {
         during in prop::collection::vec((0..5000u64, prop_oneof![3 => Just(false), 1 => Just(true)]), 1..300),
         in_order in any::<bool>(),
     ) {
-        let mut tree = Tree::new();
+        let mut tree = BPlusTree::new();
         for key in &before {
             insert(&mut tree, *key, Area { end: key + 1, guard: 0 });
         }
@@ -273,8 +273,8 @@ fn gap_by_trial(areas: &[(u64, Area)], query: &GapQuery) -> Option<u64> {
     };
     let mut starts = query.low..(query.high + 1).saturating_sub(query.pages);
     match query.direction {
-        Direction::TopDown => starts.rfind(fits),
-        Direction::BottomUp => starts.find(fits),
+        GapDirection::TopDown => starts.rfind(fits),
+        GapDirection::BottomUp => starts.find(fits),
     }
 }
 
@@ -282,7 +282,7 @@ fn gap_by_trial(areas: &[(u64, Area)], query: &GapQuery) -> Option<u64> {
 /// node of each level.
 #[test]
 fn a_reservation_for_one_insert_covers_a_split_of_every_level() {
-    let mut tree = Tree::new();
+    let mut tree = BPlusTree::new();
     for key in 0..(CAPACITY as u64).pow(3) {
         insert(&mut tree, key * 2, Area { end: key * 2 + 1, guard: 0 });
     }
@@ -297,20 +297,20 @@ fn a_reservation_for_one_insert_covers_a_split_of_every_level() {
 
 #[test]
 fn a_refused_permit_changes_nothing_and_a_needless_one_is_not_asked() {
-    let mut tree = Tree::new();
-    assert_eq!(tree.try_reserve(3, || false), Err(OutOfMemory { inserts: 3 }));
+    let mut tree = BPlusTree::new();
+    assert_eq!(tree.try_reserve(3, || false), Err(TreeReserveError { inserts: 3 }));
     assert_eq!(tree.memory_bytes(), 0);
     insert(&mut tree, 1, Area { end: 2, guard: 0 });
     let bytes = tree.memory_bytes();
     assert_eq!(tree.try_reserve(3, || panic!("the leaf has room for three")), Ok(()));
-    assert_eq!(tree.try_reserve(1000, || false), Err(OutOfMemory { inserts: 1000 }));
+    assert_eq!(tree.try_reserve(1000, || false), Err(TreeReserveError { inserts: 1000 }));
     assert_eq!((tree.len(), tree.memory_bytes()), (1, bytes));
 }
 
 #[test]
 fn more_than_can_be_addressed_is_refused() {
-    let mut tree: Tree<Area> = Tree::new();
-    assert_eq!(tree.try_reserve(usize::MAX, || true), Err(OutOfMemory { inserts: usize::MAX }));
+    let mut tree: BPlusTree<Area> = BPlusTree::new();
+    assert_eq!(tree.try_reserve(usize::MAX, || true), Err(TreeReserveError { inserts: usize::MAX }));
     tree.try_reserve(1, || true).expect("a refusal leaves the tree in working order");
     tree.insert(0, Area { end: 1, guard: 0 });
     tree.validate();
@@ -320,13 +320,13 @@ fn more_than_can_be_addressed_is_refused() {
 #[cfg(debug_assertions)]
 #[should_panic(expected = "INV-TREE-RESERVE")]
 fn an_insert_that_was_not_reserved_is_reported() {
-    Tree::new().insert(0, Area { end: 1, guard: 0 });
+    BPlusTree::new().insert(0, Area { end: 1, guard: 0 });
 }
 
 #[test]
 #[should_panic(expected = "may not pass a neighbour")]
 fn a_new_key_that_passes_a_neighbour_is_reported() {
-    let mut tree = Tree::new();
+    let mut tree = BPlusTree::new();
     insert(&mut tree, 1, Area { end: 2, guard: 0 });
     insert(&mut tree, 3, Area { end: 4, guard: 0 });
     tree.rekey(1, 3, |_| ());
@@ -337,9 +337,10 @@ fn a_new_key_that_passes_a_neighbour_is_reported() {
 #[test]
 fn removal_drops_items_and_reuses_nodes() {
     let witness = Rc::new(7);
-    let mut tree = Tree::new();
-    let fill =
-        |tree: &mut Tree<Cached>| (0..1000).for_each(|key| drop(insert(tree, key * 7 % 1000, Cached(witness.clone()))));
+    let mut tree = BPlusTree::new();
+    let fill = |tree: &mut BPlusTree<Cached>| {
+        (0..1000).for_each(|key| drop(insert(tree, key * 7 % 1000, Cached(witness.clone()))))
+    };
     fill(&mut tree);
     let bytes = tree.memory_bytes();
     for _ in 0..3 {
@@ -360,7 +361,7 @@ fn removal_drops_items_and_reuses_nodes() {
 /// A fork copies VMAs in order, and must not pay for nodes that stay half empty.
 #[test]
 fn filling_in_order_leaves_nodes_full() {
-    let mut tree = Tree::new();
+    let mut tree = BPlusTree::new();
     for key in 0..CAPACITY as u64 * 100 {
         insert(&mut tree, key, Area { end: key + 1, guard: 0 });
     }
@@ -370,7 +371,7 @@ fn filling_in_order_leaves_nodes_full() {
 
 #[test]
 fn the_greatest_key_is_a_key_like_any_other() {
-    let mut tree = Tree::new();
+    let mut tree = BPlusTree::new();
     for key in (0..40).map(|i| u64::MAX - i) {
         insert(&mut tree, key, Cached(Rc::new(key)));
         tree.validate();

@@ -1,15 +1,15 @@
 //! Changing an item where it stands, and carrying the change up into the summaries.
 //!
-//! Neighbours: `insert` and `remove` use [`Tree::refresh`] too.
+//! Neighbours: `insert` and `remove` use [`BPlusTree::refresh`] too.
 //!
 //! Not guaranteed: nothing stops a change that makes items overlap; that is for the caller to rule
 //! out.
 
-use super::item::Item;
+use super::item::TreeItem;
 use super::node::Node;
-use super::{Path, Tree};
+use super::{BPlusTree, Path};
 
-impl<V: Item> Tree<V> {
+impl<V: TreeItem> BPlusTree<V> {
     /// Changes the item with key `key` and brings the summaries up to date (INV-TREE-SUMMARY).
     ///
     /// Returns what `change` returns, or `None` if there is no such item. Never allocates.

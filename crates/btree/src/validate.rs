@@ -4,9 +4,9 @@
 //! recomputed from the items.
 
 use super::arena::NodeId;
-use super::item::{Item, Key, Summary};
+use super::item::{SubtreeSummary, TreeItem, TreeKey};
 use super::node::{CAPACITY, Digest, MIN_FILL, Node};
-use super::{MAX_HEIGHT, Tree};
+use super::{BPlusTree, MAX_HEIGHT};
 use alloc::vec::Vec;
 
 /// What a walk of the whole tree has met.
@@ -17,7 +17,7 @@ struct Walk<K, S> {
     items: Vec<(K, S)>,
 }
 
-impl<V: Item<Key: core::fmt::Debug, Summary: core::fmt::Debug>> Tree<V> {
+impl<V: TreeItem<Key: core::fmt::Debug, Summary: core::fmt::Debug>> BPlusTree<V> {
     /// # Panics
     /// When an invariant is broken; the message names it.
     pub(super) fn validate(&self) {
@@ -93,7 +93,7 @@ impl<V: Item<Key: core::fmt::Debug, Summary: core::fmt::Debug>> Tree<V> {
 }
 
 /// The digest that an entry above these items must hold, joined one by one from the left.
-fn join_all<K: Key, S: Summary>(items: &[(K, S)]) -> Digest<K, S> {
+fn join_all<K: TreeKey, S: SubtreeSummary>(items: &[(K, S)]) -> Digest<K, S> {
     let (first, summary) = items[0];
     let join = |run: S, &(key, next): &(K, S)| run.join(key.start(), next);
     Digest { first, summary: items[1..].iter().fold(summary, join) }

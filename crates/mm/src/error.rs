@@ -385,8 +385,8 @@ impl From<AllocError> for MmError {
     }
 }
 
-impl From<pagewright_btree::OutOfMemory> for MmError {
-    fn from(error: pagewright_btree::OutOfMemory) -> Self {
+impl From<pagewright_btree::TreeReserveError> for MmError {
+    fn from(error: pagewright_btree::TreeReserveError) -> Self {
         Self::NoKernelMemory { wanted: error.inserts }
     }
 }

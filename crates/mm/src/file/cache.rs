@@ -13,7 +13,7 @@ use crate::error::{FaultError, MmError};
 use crate::mm::Mm;
 use crate::reclaim::Shadow;
 use crate::swap::{FromSwap, NamedBy};
-use pagewright_btree::Item;
+use pagewright_btree::TreeItem;
 use pagewright_sync::{Backend, Platform};
 use pagewright_tlb::frames::{ClearExtent, Folio, FolioFlags, FolioOwner, FolioRef};
 use pagewright_types::{Counter, Errno, Order, Pfn, SwapEntry};
@@ -42,7 +42,7 @@ impl Cached {
     }
 }
 
-impl Item for Cached {
+impl TreeItem for Cached {
     type Key = u64;
     type Summary = ();
 

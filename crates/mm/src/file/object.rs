@@ -8,7 +8,7 @@ use crate::mm::Mm;
 use alloc::boxed::Box;
 use alloc::string::String;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use pagewright_btree::{Item, Tree};
+use pagewright_btree::{BPlusTree, TreeItem};
 use pagewright_sync::{Arc, Platform, RwLock, SpinLock, rank};
 use pagewright_types::{Errno, FileId, PAGE_SIZE, SpaceId};
 
@@ -80,7 +80,7 @@ pub(crate) struct Mapper {
     pub(crate) mappings: u64,
 }
 
-impl Item for Mapper {
+impl TreeItem for Mapper {
     type Key = u64;
     type Summary = ();
 
@@ -92,7 +92,7 @@ pub(super) struct Holders {
     /// Spaces that map it.
     ///
     /// May name one that has just stopped.
-    mappers: Tree<Mapper>,
+    mappers: BPlusTree<Mapper>,
     /// Mappings through which it could be written, now or after `mprotect` (`i_mmap_writable`).
     pub(super) writable: u64,
     /// Whether somebody has it open, or may open it by its path.
@@ -118,7 +118,7 @@ pub struct FileObject<P: Platform> {
     charged: AtomicU64,
     /// Whether all were.
     prepaid: AtomicBool,
-    pub(super) pages: SpinLock<Tree<Cached>, rank::CacheRank, P::Locks>,
+    pub(super) pages: SpinLock<BPlusTree<Cached>, rank::CacheRank, P::Locks>,
     pub(super) holders: SpinLock<Holders, rank::MappersRank, P::Locks>,
     /// Held while size, seals or holes change (`i_rwsem`); for reading, while pages are written
     /// back.
@@ -145,8 +145,8 @@ impl<P: Platform> FileObject<P> {
             size: AtomicU64::new(size),
             charged: AtomicU64::new(0),
             prepaid: AtomicBool::new(false),
-            pages: SpinLock::new(Tree::new()),
-            holders: SpinLock::new(Holders { mappers: Tree::new(), writable: 0, held: birth.held }),
+            pages: SpinLock::new(BPlusTree::new()),
+            holders: SpinLock::new(Holders { mappers: BPlusTree::new(), writable: 0, held: birth.held }),
             resize: RwLock::new(()),
             seals: AtomicU32::new(birth.seals.bits()),
             executable: birth.executable,

@@ -9,7 +9,7 @@ use super::seals::Seals;
 use crate::error::MmError;
 use crate::mm::Mm;
 use alloc::string::String;
-use pagewright_btree::{Item, Tree};
+use pagewright_btree::{BPlusTree, TreeItem};
 use pagewright_sync::{Arc, Platform, SpinLock, rank};
 use pagewright_types::FileId;
 
@@ -19,7 +19,7 @@ struct Known<P: Platform> {
     forgotten: bool,
 }
 
-impl<P: Platform> Item for Known<P> {
+impl<P: Platform> TreeItem for Known<P> {
     type Key = u64;
     type Summary = ();
 
@@ -27,7 +27,7 @@ impl<P: Platform> Item for Known<P> {
 }
 
 struct Registry<P: Platform> {
-    known: Tree<Known<P>>,
+    known: BPlusTree<Known<P>>,
     /// The id that was given out last.
     last: u32,
 }
@@ -41,7 +41,7 @@ pub struct Files<P: Platform> {
 
 impl<P: Platform> Files<P> {
     pub(crate) const fn new() -> Self {
-        Self { registry: SpinLock::new(Registry { known: Tree::new(), last: 0 }) }
+        Self { registry: SpinLock::new(Registry { known: BPlusTree::new(), last: 0 }) }
     }
 
     /// The file with this id.

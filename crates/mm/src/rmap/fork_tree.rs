@@ -16,7 +16,7 @@
 use crate::error::MmError;
 use crate::space::Space;
 use alloc::vec::Vec;
-use pagewright_btree::{Item, Tree};
+use pagewright_btree::{BPlusTree, TreeItem};
 use pagewright_sync::{Arc, Platform, SpinLock, rank};
 use pagewright_types::{ForkNodeId, SpaceId};
 
@@ -26,7 +26,7 @@ const MAX_DEPTH: u16 = 64;
 /// A known space.
 pub(crate) struct KnownSpace<P: Platform>(Arc<Space<P>>);
 
-impl<P: Platform> Item for KnownSpace<P> {
+impl<P: Platform> TreeItem for KnownSpace<P> {
     type Key = u64;
     type Summary = ();
 
@@ -36,7 +36,7 @@ impl<P: Platform> Item for KnownSpace<P> {
 /// That a space (second part of the key) belongs to a node (first part).
 struct NodeMembership;
 
-impl Item for NodeMembership {
+impl TreeItem for NodeMembership {
     type Key = (u64, u64);
     type Summary = ();
 
@@ -57,8 +57,8 @@ struct ForkNode {
 }
 
 struct Inner<P: Platform> {
-    members: Tree<KnownSpace<P>>,
-    by_node: Tree<NodeMembership>,
+    members: BPlusTree<KnownSpace<P>>,
+    by_node: BPlusTree<NodeMembership>,
     nodes: Vec<ForkNode>,
     free: Vec<ForkNodeId>,
 }
@@ -75,8 +75,8 @@ impl<P: Platform> ForkTree<P> {
     pub(crate) const fn new() -> Self {
         Self {
             inner: SpinLock::new(Inner {
-                members: Tree::new(),
-                by_node: Tree::new(),
+                members: BPlusTree::new(),
+                by_node: BPlusTree::new(),
                 nodes: Vec::new(),
                 free: Vec::new(),
             }),

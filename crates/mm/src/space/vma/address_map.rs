@@ -12,7 +12,7 @@ use crate::space::vma::Totals;
 use crate::space::vma::file_index::Places;
 use crate::space::vma::{VmFlags, Vma};
 use pagewright_arch::Isa;
-use pagewright_btree::{Direction, GapQuery, Item, Tree};
+use pagewright_btree::{BPlusTree, GapDirection, GapQuery, TreeItem};
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::frames::FolioOwner;
 use pagewright_types::{FileId, PAGE_SIZE, PageRange, SpaceId, VirtAddr};
@@ -20,7 +20,7 @@ use pagewright_types::{FileId, PAGE_SIZE, PageRange, SpaceId, VirtAddr};
 /// The mappings of one space, its program break, and where the parts of its program lie.
 pub struct AddressMap<P: Platform> {
     space: SpaceId,
-    vmas: Tree<Vma<P>>,
+    vmas: BPlusTree<Vma<P>>,
     places: Places,
     totals: Totals,
     /// The most pages that were ever mapped.
@@ -50,7 +50,7 @@ impl<P: Platform> AddressMap<P> {
         let mmap_base = VirtAddr::new(P::Isa::USER_END.raw() - (128 << 20));
         Self {
             space,
-            vmas: Tree::new(),
+            vmas: BPlusTree::new(),
             places: Places::new(),
             totals: Totals::default(),
             peak: 0,
@@ -168,7 +168,7 @@ impl<P: Platform> AddressMap<P> {
     /// A hole of `pages` pages, as near to the start of `range` as there is one in it.
     pub(in crate::space) fn find_hole_in(&self, range: PageRange, pages: u64) -> Option<u64> {
         let (low, high) = (range.start().page_index(), range.end().page_index());
-        let direction = Direction::BottomUp;
+        let direction = GapDirection::BottomUp;
         self.vmas.find_gap(&GapQuery { pages, low, high, align: 1, align_offset: 0, direction })
     }
 
@@ -181,7 +181,7 @@ impl<P: Platform> AddressMap<P> {
             high: self.mmap_base.page_index(),
             align: 1,
             align_offset: 0,
-            direction: Direction::TopDown,
+            direction: GapDirection::TopDown,
         };
         // Linux falls back to the legacy layout when the top-down area is full
         // (arch_get_unmapped_area_topdown).

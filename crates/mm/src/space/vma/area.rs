@@ -2,7 +2,7 @@
 
 use crate::file::FileObject;
 use core::sync::atomic::{AtomicBool, Ordering};
-use pagewright_btree::{Gaps, Item};
+use pagewright_btree::{Gaps, TreeItem};
 use pagewright_sync::{Arc, Platform};
 use pagewright_types::{Access, FileId, PageRange, Rights, VirtAddr};
 
@@ -309,7 +309,7 @@ impl<P: Platform> Vma<P> {
     }
 }
 
-impl<P: Platform> Item for Vma<P> {
+impl<P: Platform> TreeItem for Vma<P> {
     type Key = u64;
     type Summary = Gaps;
 

@@ -13,7 +13,7 @@ use crate::error::MmError;
 use crate::file::{FILE_IDS, FILE_PAGES};
 use crate::mm::Mm;
 use crate::space::vma::Vma;
-use pagewright_btree::{Item, Reach, Tree};
+use pagewright_btree::{BPlusTree, MaxEnd, TreeItem};
 use pagewright_sync::Platform;
 use pagewright_types::FileId;
 
@@ -31,19 +31,19 @@ struct Span {
 
 type SpanKey = (u64, u64);
 
-impl Item for Span {
+impl TreeItem for Span {
     type Key = SpanKey;
-    type Summary = Reach;
+    type Summary = MaxEnd;
 
-    fn summary(&self, key: SpanKey) -> Reach {
-        Reach::until(key.0 + self.pages)
+    fn summary(&self, key: SpanKey) -> MaxEnd {
+        MaxEnd::until(key.0 + self.pages)
     }
 }
 
 /// Mappings of one space, by file and by linear index.
 pub(in crate::space) struct Places {
-    by_file: Tree<Span>,
-    moved: Tree<Span>,
+    by_file: BPlusTree<Span>,
+    moved: BPlusTree<Span>,
 }
 
 /// Where a mapping that begins at page `start` stands in the index of its file, and in that of
@@ -56,7 +56,7 @@ fn keys<P: Platform>(start: u64, vma: &Vma<P>) -> (Option<SpanKey>, Option<SpanK
 
 impl Places {
     pub(in crate::space) fn new() -> Self {
-        Self { by_file: Tree::new(), moved: Tree::new() }
+        Self { by_file: BPlusTree::new(), moved: BPlusTree::new() }
     }
 
     /// Makes the next `inserts` calls of [`Places::add`] infallible; of moved mappings, if there
