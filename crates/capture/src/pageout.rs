@@ -16,7 +16,7 @@
 use crate::replay::{Counts, ReplayConfig};
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_lab::{Lab, LabError};
-use pagewright_mm::{Advice, FaultError, KnobError, Knobs, MapFlags, MapRequest, MmError, Space};
+use pagewright_mm::{Advice, FaultError, MapFlags, MapRequest, MmError, MmSettingError, MmSettings, Space};
 use pagewright_sim::{Cost, MachineEvent, Picos, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Counter, CpuId, IsaKind, NodeId, PAGE_SIZE, Rights, VirtAddr};
@@ -68,7 +68,7 @@ pub enum PageOutError {
     Lab(#[from] LabError),
     /// A setting.
     #[error("{0}")]
-    Knob(#[from] KnobError),
+    Setting(#[from] MmSettingError),
     /// The memory manager refused a call.
     #[error("{0}")]
     Call(#[from] MmError),
@@ -117,11 +117,11 @@ struct Bed<I: Isa> {
 impl<I: Isa> Bed<I> {
     /// Maps the memory, stores to every page of it, and forks the processes that share it.
     fn new(config: &ReplayConfig, program: Program) -> Result<Self, PageOutError> {
-        let knobs = Knobs::default();
-        for (knob, value) in &config.knobs {
-            knobs.set(*knob, *value)?;
+        let settings = MmSettings::default();
+        for (setting, value) in &config.settings {
+            settings.set(*setting, *value)?;
         }
-        let lab = Lab::new(config.machine.clone(), knobs)?;
+        let lab = Lab::new(config.machine.clone(), settings)?;
         lab.swap_on(config.swap_slots)?;
         let root = lab.on(PAGER, |mm| mm.new_space())?;
         lab.run(PAGER, &root);

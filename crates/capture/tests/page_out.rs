@@ -3,7 +3,7 @@
 
 use pagewright_capture::pageout::{PageOutError, PagedOut, Program, run};
 use pagewright_capture::replay::ReplayConfig;
-use pagewright_mm::Knob;
+use pagewright_mm::MmSetting;
 use pagewright_sim::MachineConfig;
 use pagewright_types::IsaKind;
 
@@ -14,7 +14,7 @@ fn config(isa: IsaKind, cpus: u16, batch: u64) -> ReplayConfig {
     machine.cpus = cpus;
     let mut config = ReplayConfig::new(machine);
     config.swap_slots = 1024;
-    config.knobs.push((Knob::TlbBatch, batch));
+    config.settings.push((MmSetting::TlbBatch, batch));
     config
 }
 

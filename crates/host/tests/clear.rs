@@ -4,7 +4,7 @@
 
 use pagewright_host::{HostMachine, HostMemory, run_as};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
-use pagewright_mm::{Advice, Knob, Knobs, MapFlags, MapRequest, Mm};
+use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmSetting, MmSettings};
 use pagewright_sync::Arc;
 use pagewright_tlb::frames::{BlockList, ClearBackend, ClearCaps, MemoryLayout, NodeSpec};
 use pagewright_types::{Access, Counter, CpuId, CpuMask, NodeId, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -33,9 +33,9 @@ impl Fixture {
         let ranges = [memory.frames()];
         let nodes = [NodeSpec { id: NODE, ranges: &ranges, cpus: CpuMask::first(cpus) }];
         let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
-        let knobs = Knobs::default();
-        knobs.set(Knob::ClearUncached, uncached).expect("0 to 2");
-        Self { mm: Mm::try_new(HostMachine::new(memory, cpus), &layout, knobs).expect("a valid layout"), memory }
+        let settings = MmSettings::default();
+        settings.set(MmSetting::ClearUncached, uncached).expect("0 to 2");
+        Self { mm: Mm::try_new(HostMachine::new(memory, cpus), &layout, settings).expect("a valid layout"), memory }
     }
 
     fn map(&self, space: &Space, flags: MapFlags) -> PageRange {
@@ -113,8 +113,8 @@ fn a_bulk_pin_clears_in_batches_and_a_plain_one_page_by_page() {
 /// A fault of a program uses ordinary stores, unless `clear_uncached` is 2.
 #[test]
 fn a_fault_clears_one_page_with_the_stores_of_the_policy() {
-    for (knob, faults_stream) in [(0, false), (1, false), (2, true)] {
-        let fixture = Fixture::new(4096, 1, knob);
+    for (setting, faults_stream) in [(0, false), (1, false), (2, true)] {
+        let fixture = Fixture::new(4096, 1, setting);
         let space = fixture.mm.new_space().expect("memory");
         let range = fixture.map(&space, MapFlags::empty());
         for va in range.iter() {
@@ -123,7 +123,7 @@ fn a_fault_clears_one_page_with_the_stores_of_the_policy() {
         assert!(fixture.reads_as_zero(&space, range));
         let streams = faults_stream && ClearCaps::detect().candidates().next().is_some();
         let fences = fixture.mm.counter(Counter::PwClearFences);
-        assert!(if streams { fences >= PAGES } else { fences == 0 }, "{fences} fences with clear_uncached = {knob}");
+        assert!(if streams { fences >= PAGES } else { fences == 0 }, "{fences} fences with clear_uncached = {setting}");
         fixture.check_fences();
         fixture.mm.end_space(&space);
     }

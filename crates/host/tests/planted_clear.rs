@@ -1,7 +1,7 @@
 //! Planted bugs of clearing, each of which a test on real memory detects.
 
 use pagewright_host::{HostMachine, HostMemory, run_as};
-use pagewright_mm::{Knob, Knobs, Mm};
+use pagewright_mm::{Mm, MmSetting, MmSettings};
 use pagewright_plant::{PlantedBug, choose};
 use pagewright_tlb::frames::{ClearCaps, MemoryLayout, NodeSpec};
 use pagewright_types::{Counter, CpuId, CpuMask, NodeId, Order, Pfn};
@@ -25,9 +25,9 @@ fn fill() -> PoolObservation {
     let ranges = [memory.frames()];
     let nodes = [NodeSpec { id: NODE, ranges: &ranges, cpus: CpuMask::first(1) }];
     let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
-    let knobs = Knobs::default();
-    knobs.set(Knob::ClearUncached, 2).expect("0 to 2");
-    let mm = Mm::try_new(HostMachine::new(memory, 1), &layout, knobs).expect("a valid layout");
+    let settings = MmSettings::default();
+    settings.set(MmSetting::ClearUncached, 2).expect("0 to 2");
+    let mm = Mm::try_new(HostMachine::new(memory, 1), &layout, settings).expect("a valid layout");
     let order = Order::new(12);
     let pool = mm.huge_pool(order, NODE, 2).expect("memory");
     let yields = Cell::new(0);

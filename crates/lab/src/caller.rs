@@ -7,7 +7,7 @@
 
 use pagewright_arch::Isa;
 use pagewright_mm::file::{FileObject, MemfdFlags};
-use pagewright_mm::space::{Limit, Resource};
+use pagewright_mm::space::{Resource, Rlimit};
 use pagewright_mm::{Mm, MmError, Space};
 use pagewright_sim::Sim;
 use pagewright_sync::Arc;
@@ -140,7 +140,7 @@ impl<I: Isa> CallingProcess<Sim<I>> for LabCaller<'_, I> {
         Ok(files.len() as u32)
     }
 
-    fn limit(&self, pid: u32, resource: u32, new: Option<Limit>) -> Result<Limit, Errno> {
+    fn limit(&self, pid: u32, resource: u32, new: Option<Rlimit>) -> Result<Rlimit, Errno> {
         let other = if pid == 0 { None } else { Some(self.space_of_pid(pid)?) };
         let space = other.as_ref().unwrap_or(self.space);
         let resource = Resource::from_raw(resource).ok_or(Errno::EINVAL)?;

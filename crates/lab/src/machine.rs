@@ -9,7 +9,7 @@
 
 use pagewright_arch::Isa;
 use pagewright_mm::swap::{SwapBacking, SwapOps};
-use pagewright_mm::{FaultError, Knobs, Mm, MmError, SetupError, Space};
+use pagewright_mm::{FaultError, Mm, MmError, MmSettings, MmSetupError, Space};
 use pagewright_sim::{ConfigError, Cost, MachineConfig, ProfileError, Sim};
 use pagewright_sync::Arc;
 use pagewright_tlb::frames::{MemoryLayout, NodeSpec};
@@ -28,7 +28,7 @@ pub enum LabError {
     Profile(#[from] ProfileError),
     /// The memory manager could not start on it.
     #[error("the machine is too small: {0}")]
-    Memory(SetupError),
+    Memory(MmSetupError),
     /// There is no room for what is to run on it.
     #[error("the machine is too small: {0}")]
     Start(MmError),
@@ -68,15 +68,15 @@ impl<I: Isa> Lab<I> {
     ///
     /// # Errors
     /// [`LabError`].
-    pub fn new(config: MachineConfig, knobs: Knobs) -> Result<Self, LabError> {
-        Self::over(Sim::new(config)?, knobs)
+    pub fn new(config: MachineConfig, settings: MmSettings) -> Result<Self, LabError> {
+        Self::over(Sim::new(config)?, settings)
     }
 
     /// Starts the memory manager on CPU 0 of a machine that has not run yet.
     ///
     /// # Errors
     /// [`LabError::Memory`].
-    pub fn over(sim: Sim<I>, knobs: Knobs) -> Result<Self, LabError> {
+    pub fn over(sim: Sim<I>, settings: MmSettings) -> Result<Self, LabError> {
         let ranges: Vec<[FrameRange; 1]> = sim.nodes().iter().map(|node| [node.frames]).collect();
         let nodes: Vec<NodeSpec<'_>> = sim
             .nodes()
@@ -84,7 +84,7 @@ impl<I: Isa> Lab<I> {
             .zip(&ranges)
             .map(|(node, ranges)| NodeSpec { id: node.id, ranges, cpus: node.cpus })
             .collect();
-        let start = || Mm::try_new(sim.clone(), &MemoryLayout::new(&nodes), knobs);
+        let start = || Mm::try_new(sim.clone(), &MemoryLayout::new(&nodes), settings);
         let mm = Rc::new(sim.run_on(CpuId::new(0), start).map_err(LabError::Memory)?);
         let handler = Rc::downgrade(&mm);
         sim.bind_ipi_handler(Rc::new(move |_| {

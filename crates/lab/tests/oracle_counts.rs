@@ -14,7 +14,7 @@ use pagewright_mm::file::{FileKind, FileObject};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::swap::{SwapBacking, Zram};
-use pagewright_mm::{Advice, Knobs, MapFlags, MapRequest, Mm, Space};
+use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmSettings, Space};
 use pagewright_model::{Antecedent, Census, Oracle, SoftwareBits};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
@@ -35,7 +35,7 @@ struct World<I: Isa> {
 impl<I: Isa> World<I> {
     fn new() -> Self {
         let config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
-        let lab = Lab::<I>::new(config, Knobs::default()).expect("a possible machine");
+        let lab = Lab::<I>::new(config, MmSettings::default()).expect("a possible machine");
         let oracle = Rc::new(RefCell::new(Oracle::new(I::KIND)));
         lab.sim().bind_judge(oracle.clone());
         let kind = FileKind::File(Box::new(Zeroes));

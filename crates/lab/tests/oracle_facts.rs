@@ -11,7 +11,7 @@ use pagewright_lab::harness::files::Zeroes;
 use pagewright_lab::on_both;
 use pagewright_mm::file::{FileKind, FileObject};
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::{Advice, Knobs, MapFlags, MapRequest, Mm, Space};
+use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmSettings, Space};
 use pagewright_model::walk;
 use pagewright_sim::{AllocationFailure, MachineConfig, Sim};
 use pagewright_sync::Arc;
@@ -100,7 +100,7 @@ struct World<I: Isa> {
 impl<I: Isa> World<I> {
     fn new() -> Self {
         let config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
-        let lab = Lab::<I>::new(config, Knobs::default()).expect("a possible machine");
+        let lab = Lab::<I>::new(config, MmSettings::default()).expect("a possible machine");
         let listener = Listener { isa: I::KIND, heard: Vec::new(), in_use: BTreeMap::new(), reused: 0 };
         let listener = Rc::new(RefCell::new(listener));
         lab.sim().bind_judge(listener.clone());

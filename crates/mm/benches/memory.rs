@@ -7,7 +7,7 @@
 mod support;
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
-use pagewright_mm::{Knob, Knobs, MapFlags, MapRequest, Mm, Space};
+use pagewright_mm::{MapFlags, MapRequest, Mm, MmSetting, MmSettings, Space};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::hint::black_box;
@@ -30,9 +30,9 @@ struct Bed<I: Isa> {
 
 impl<I: Isa> Bed<I> {
     fn new() -> Self {
-        let knobs = Knobs::default();
-        knobs.set(Knob::MaxMapCount, 1 << 20).expect("a possible limit");
-        let mm = boot(FRAMES, knobs);
+        let settings = MmSettings::default();
+        settings.set(MmSetting::MaxMapCount, 1 << 20).expect("a possible limit");
+        let mm = boot(FRAMES, settings);
         let space = mm.new_space().expect("memory");
         mm.tlb().switch_to(space.table().context());
         Self { mm, space }

@@ -11,7 +11,7 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot, ShootdownKind, X86_64};
 use pagewright_mm::swap::{SwapBacking, SwapOps, Zram};
-use pagewright_mm::{Knobs, MapFlags, MapRequest, Mm, MmError};
+use pagewright_mm::{MapFlags, MapRequest, Mm, MmError, MmSettings};
 use pagewright_sync::{Backend, Platform, RankSet};
 use pagewright_tlb::frames::{MemoryLayout, NodeSpec};
 use pagewright_types::{
@@ -188,7 +188,7 @@ impl SwapOps for Disk {
 fn boot() -> Mm<Machine> {
     let ranges = [FrameRange::new(Pfn::new(1), Pfn::new(FRAMES))];
     let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: CpuMask::first(1) }];
-    Mm::try_new(Machine, &MemoryLayout::new(&nodes), Knobs::default()).expect("a machine that can be")
+    Mm::try_new(Machine, &MemoryLayout::new(&nodes), MmSettings::default()).expect("a machine that can be")
 }
 
 /// A program that stores half as much again as there is memory, and reads it.

@@ -59,7 +59,7 @@ pub enum MmError {
         offset: u64,
     },
     /// `MAP_FIXED_NOREPLACE` over an existing mapping.
-    Exists {
+    AlreadyMapped {
         /// The range asked for.
         range: PageRange,
     },
@@ -93,12 +93,12 @@ pub enum MmError {
         limit: u64,
     },
     /// Nothing is mapped where the call is to begin.
-    NothingThere {
+    SourceNotMapped {
         /// The address.
         at: VirtAddr,
     },
     /// A range that passes the end of its mapping, in a call that takes one mapping only.
-    AcrossMappings {
+    SpansMappings {
         /// The range.
         range: PageRange,
     },
@@ -110,7 +110,7 @@ pub enum MmError {
         to: PageRange,
     },
     /// A private mapping can't be mapped a second time.
-    PrivateTwice {
+    PrivateNotDuplicable {
         /// Where it is.
         at: VirtAddr,
     },
@@ -120,23 +120,23 @@ pub enum MmError {
         at: VirtAddr,
     },
     /// The program may not lock any memory.
-    MayNotLock,
+    LockNotPermitted,
     /// `mlock` of more than may be locked.
-    TooMuchLocked {
+    OverLockLimit {
         /// Pages that would be locked.
         pages: u64,
         /// `RLIMIT_MEMLOCK` in bytes.
         limit: u64,
     },
     /// Memory that would be locked when it is mapped, and is more than may be.
-    TooMuchToLock {
+    MapOverLockLimit {
         /// Pages that would be locked.
         pages: u64,
         /// `RLIMIT_MEMLOCK` in bytes.
         limit: u64,
     },
     /// A page of locked memory can't be had because the access that would bring it is not possible.
-    CantPopulate {
+    CannotPopulate {
         /// The page.
         at: VirtAddr,
     },
@@ -155,7 +155,7 @@ pub enum MmError {
         limit: u64,
     },
     /// More than the machine promises (`vm.overcommit_memory`).
-    TooMuchPromised {
+    CommitRefused {
         /// Pages asked for.
         pages: u64,
     },
@@ -170,7 +170,7 @@ pub enum MmError {
         va: VirtAddr,
     },
     /// More pieces of memory in one call than there may be.
-    TooManyPieces {
+    TooManySegments {
         /// How many.
         pieces: usize,
     },
@@ -186,7 +186,7 @@ pub enum MmError {
         advice: u32,
     },
     /// A mapping that can't take the advice.
-    Unsuitable {
+    AdviceNotApplicable {
         /// Where it was asked.
         at: VirtAddr,
         /// The advice.
@@ -198,12 +198,12 @@ pub enum MmError {
         at: VirtAddr,
     },
     /// A mapping through which its file can't be written, now or later.
-    NotToBeWritten {
+    FileNotWritable {
         /// Where it was asked.
         at: VirtAddr,
     },
     /// Locked memory that was to be dropped.
-    InUse {
+    MemoryLocked {
         /// Where.
         at: VirtAddr,
     },
@@ -232,7 +232,7 @@ pub enum MmError {
         hard: u64,
     },
     /// More than the program may raise its limit to.
-    MayNotRaise {
+    RaiseNotPermitted {
         /// Which limit.
         resource: Resource,
         /// What it may be raised to now.
@@ -280,7 +280,7 @@ pub enum MmError {
     /// More swap devices than can be told apart.
     TooManySwapDevices,
     /// A device that is swapped to already.
-    SwappedToAlready {
+    SwapDeviceInUse {
         /// Its number.
         device: u8,
     },
@@ -307,39 +307,39 @@ impl MmError {
             Self::Range(RangeError::Misaligned(_))
             | Self::EmptyRange { .. }
             | Self::OutOfBounds { .. }
-            | Self::TooManyPieces { .. }
+            | Self::TooManySegments { .. }
             | Self::MisalignedWord { .. }
             | Self::BadFlags { .. }
             | Self::MisalignedOffset { .. }
             | Self::Overlaps { .. }
-            | Self::PrivateTwice { .. }
+            | Self::PrivateNotDuplicable { .. }
             | Self::BadAdvice { .. }
-            | Self::Unsuitable { .. }
+            | Self::AdviceNotApplicable { .. }
             | Self::NoSeals
             | Self::BadLimit { .. }
             | Self::BadFileRange { .. }
             | Self::NoSuchSwapDevice { .. }
             | Self::NameTooLong { .. } => Errno::EINVAL,
-            Self::InUse { .. }
+            Self::MemoryLocked { .. }
             | Self::WritablyMapped { .. }
             | Self::PageHeld { .. }
-            | Self::SwappedToAlready { .. } => Errno::EBUSY,
+            | Self::SwapDeviceInUse { .. } => Errno::EBUSY,
             Self::FileTooLarge { .. } => Errno::EFBIG,
             Self::TmpfsFull { .. } => Errno::ENOSPC,
             Self::NotSupported { .. } => Errno::EOPNOTSUPP,
             Self::NotConfigured { .. } => Errno::ENOSYS,
             Self::Device { errno, .. } => errno,
-            Self::NothingThere { .. } | Self::AcrossMappings { .. } | Self::Inaccessible { .. } => Errno::EFAULT,
+            Self::SourceNotMapped { .. } | Self::SpansMappings { .. } | Self::Inaccessible { .. } => Errno::EFAULT,
             Self::TooLow { .. }
             | Self::Sealed { .. }
-            | Self::MayNotLock
+            | Self::LockNotPermitted
             | Self::FileSealed { .. }
             | Self::TooManySwapDevices
-            | Self::MayNotRaise { .. } => Errno::EPERM,
-            Self::TooMuchToLock { .. } | Self::NoMemoryToLock { .. } | Self::CannotSplit { .. } => Errno::EAGAIN,
+            | Self::RaiseNotPermitted { .. } => Errno::EPERM,
+            Self::MapOverLockLimit { .. } | Self::NoMemoryToLock { .. } | Self::CannotSplit { .. } => Errno::EAGAIN,
             Self::OffsetOverflow { .. } => Errno::EOVERFLOW,
-            Self::Exists { .. } => Errno::EEXIST,
-            Self::Forbidden { .. } | Self::NotToBeWritten { .. } => Errno::EACCES,
+            Self::AlreadyMapped { .. } => Errno::EEXIST,
+            Self::Forbidden { .. } | Self::FileNotWritable { .. } => Errno::EACCES,
             Self::SpaceEnded => Errno::ESRCH,
             Self::Range(RangeError::Overflow { .. })
             | Self::BeyondUser { .. }
@@ -348,10 +348,10 @@ impl MmError {
             | Self::NotMapped { .. }
             | Self::TooManyMappings { .. }
             | Self::TooManyHolders { .. }
-            | Self::TooMuchLocked { .. }
-            | Self::CantPopulate { .. }
+            | Self::OverLockLimit { .. }
+            | Self::CannotPopulate { .. }
             | Self::OverLimit { .. }
-            | Self::TooMuchPromised { .. }
+            | Self::CommitRefused { .. }
             | Self::NoFrames(_)
             | Self::NoKernelMemory { .. } => Errno::ENOMEM,
         }
@@ -411,39 +411,41 @@ impl fmt::Display for MmError {
             Self::BadFlags { flags } => write!(f, "flags {flags:#x}"),
             Self::MisalignedOffset { offset } => write!(f, "file offset {offset:#x} is no multiple of the page size"),
             Self::OffsetOverflow { offset } => write!(f, "file offset {offset:#x} is too large"),
-            Self::Exists { range } => write!(f, "{range} is not free"),
+            Self::AlreadyMapped { range } => write!(f, "{range} is not free"),
             Self::NoHole { pages } => write!(f, "no hole of {pages} pages"),
             Self::NotMapped { at } => write!(f, "{at} is not mapped"),
             Self::Forbidden { rights, most } => write!(f, "rights {rights} where at most {most} are possible"),
             Self::TooManyMappings { limit } => write!(f, "more than {limit} mappings"),
-            Self::NothingThere { at } => write!(f, "nothing is mapped at {at}"),
-            Self::AcrossMappings { range } => write!(f, "{range} passes the end of a mapping"),
+            Self::SourceNotMapped { at } => write!(f, "nothing is mapped at {at}"),
+            Self::SpansMappings { range } => write!(f, "{range} passes the end of a mapping"),
             Self::Overlaps { from, to } => write!(f, "{from} and {to} overlap"),
-            Self::PrivateTwice { at } => write!(f, "the private mapping at {at} can't be there twice"),
+            Self::PrivateNotDuplicable { at } => write!(f, "the private mapping at {at} can't be there twice"),
             Self::Sealed { at } => write!(f, "the mapping at {at} is sealed"),
-            Self::MayNotLock => f.write_str("no memory may be locked"),
-            Self::TooMuchLocked { pages, limit } | Self::TooMuchToLock { pages, limit } => {
+            Self::LockNotPermitted => f.write_str("no memory may be locked"),
+            Self::OverLockLimit { pages, limit } | Self::MapOverLockLimit { pages, limit } => {
                 write!(f, "{pages} locked pages are more than {limit} bytes")
             }
-            Self::CantPopulate { at } => write!(f, "the page at {at} can't be faulted in"),
+            Self::CannotPopulate { at } => write!(f, "the page at {at} can't be faulted in"),
             Self::NoMemoryToLock { at } => write!(f, "no memory for the locked page at {at}"),
             Self::OverLimit { resource, pages, limit } => write!(f, "{pages} pages pass {resource} of {limit} bytes"),
-            Self::TooMuchPromised { pages } => write!(f, "{pages} pages more can't be promised"),
+            Self::CommitRefused { pages } => write!(f, "{pages} pages more can't be promised"),
             Self::Inaccessible { va } => write!(f, "{va} can't be accessed so"),
             Self::TooManyHolders { va } => write!(f, "the page at {va} can't be held once more"),
-            Self::TooManyPieces { pieces } => write!(f, "{pieces} pieces of memory in one call"),
+            Self::TooManySegments { pieces } => write!(f, "{pieces} pieces of memory in one call"),
             Self::MisalignedWord { at } => write!(f, "the word at {at} is not aligned"),
             Self::BadAdvice { advice } => write!(f, "advice {advice}"),
-            Self::Unsuitable { at, advice } => write!(f, "the mapping at {at} can't take the advice {advice:?}"),
+            Self::AdviceNotApplicable { at, advice } => {
+                write!(f, "the mapping at {at} can't take the advice {advice:?}")
+            }
             Self::CannotSplit { at } => write!(f, "the mapping at {at} can't be cut in two"),
-            Self::NotToBeWritten { at } => write!(f, "the file at {at} can't be written through its mapping"),
-            Self::InUse { at } => write!(f, "the memory at {at} is locked"),
+            Self::FileNotWritable { at } => write!(f, "the file at {at} can't be written through its mapping"),
+            Self::MemoryLocked { at } => write!(f, "the memory at {at} is locked"),
             Self::FileSealed { seals } => write!(f, "the file is sealed: {seals:?}"),
             Self::NoSeals => f.write_str("the file can't be sealed"),
             Self::WritablyMapped { mappings } => write!(f, "the file could be written through {mappings} mappings"),
             Self::PageHeld { index } => write!(f, "somebody has page {index} of the file"),
             Self::BadLimit { soft, hard } => write!(f, "a limit of {soft} bytes that may be raised to {hard}"),
-            Self::MayNotRaise { resource, hard } => write!(f, "{resource} may not be raised past {hard} bytes"),
+            Self::RaiseNotPermitted { resource, hard } => write!(f, "{resource} may not be raised past {hard} bytes"),
             Self::TooLow { at, least } => write!(f, "{at} is below {least}"),
             Self::TmpfsFull { most } => write!(f, "more than {most} pages of a tmpfs"),
             Self::FileTooLarge { bytes } => write!(f, "a file of {bytes:#x} bytes"),
@@ -453,7 +455,7 @@ impl fmt::Display for MmError {
             Self::NotConfigured { flags } => write!(f, "flags {flags:#x} ask for what there is not"),
             Self::Device { index, errno } => write!(f, "page {index} of the file: {errno}"),
             Self::NoSuchSwapDevice { device } => write!(f, "device {device} is not swapped to"),
-            Self::SwappedToAlready { device } => write!(f, "swap device {device} is the same"),
+            Self::SwapDeviceInUse { device } => write!(f, "swap device {device} is the same"),
             Self::TooManySwapDevices => write!(f, "more than {} swap devices", SwapEntry::DEVICES),
             Self::SpaceEnded => f.write_str("the address space has ended"),
             Self::NoFrames(e) => e.fmt(f),

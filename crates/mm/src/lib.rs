@@ -15,7 +15,7 @@
 //!   swap/    devices that pages go to, memory that is compressed among them, and the cache between them and page tables
 //!   reclaim/ which pages go, and how
 //!   pool     huge folios kept and cleared ahead, for a VM's memory
-//!   counters/ gauges and RSS          view/   /proc-like texts          knobs   settings
+//!   counters/ gauges and RSS          view/   /proc-like texts          settings   settings
 //!   declare, snapshot   what is told to whoever judges translations, and counts again
 //! ```
 //!
@@ -45,11 +45,11 @@ pub mod fault;
 pub mod file;
 mod fork;
 pub mod gup;
-mod knobs;
 mod mm;
 mod pool;
 mod reclaim;
 pub mod rmap;
+mod settings;
 mod snapshot;
 pub mod space;
 pub mod swap;
@@ -57,9 +57,9 @@ pub mod user;
 pub mod view;
 
 pub use error::{FaultError, MmError};
-pub use knobs::{Knob, KnobError, Knobs};
-pub use mm::{Mm, SetupError};
+pub use mm::{Mm, MmSetupError};
 pub use pool::{HugePool, PoolFill};
+pub use settings::{MmSetting, MmSettingError, MmSettings};
 pub use space::{
     Advice, LockAllFlags, LockFlags, MapFlags, MapRequest, Protection, RemapFlags, RemapRequest, Space, Vma,
 };

@@ -2,10 +2,10 @@
 
 use crate::counters::{Gauge, Gauges};
 use crate::file::Files;
-use crate::knobs::{Knob, Knobs};
 use crate::reclaim::Reclaim;
 use crate::rmap::ForkTree;
-use crate::space::{Committed, Space};
+use crate::settings::{MmSetting, MmSettings};
+use crate::space::{CommittedPages, Space};
 use crate::swap::Swap;
 use core::fmt;
 use pagewright_arch::{Leaf, LeafFlags};
@@ -21,9 +21,9 @@ pub struct Mm<P: Platform> {
     pub(crate) files: Files<P>,
     pub(crate) swap: Swap<P>,
     pub(crate) reclaim: Reclaim,
-    pub(crate) knobs: Knobs,
+    pub(crate) settings: MmSettings,
     pub(crate) gauges: Gauges,
-    pub(crate) committed: Committed,
+    pub(crate) committed: CommittedPages,
     /// The page that every untouched anonymous page reads as (`ZERO_PAGE`); mapped by special
     /// leaves only.
     pub(crate) zero_page: Pfn,
@@ -31,7 +31,7 @@ pub struct Mm<P: Platform> {
 
 /// Why a machine's memory could not be set up.
 #[derive(Debug)]
-pub enum SetupError {
+pub enum MmSetupError {
     /// The frames: an impossible layout, or no memory for the memmap.
     Frames(FramesError),
     /// The TLB engine.
@@ -40,7 +40,7 @@ pub enum SetupError {
     ZeroPage(NoFrames),
 }
 
-impl fmt::Display for SetupError {
+impl fmt::Display for MmSetupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Frames(e) => e.fmt(f),
@@ -50,20 +50,20 @@ impl fmt::Display for SetupError {
     }
 }
 
-impl core::error::Error for SetupError {}
+impl core::error::Error for MmSetupError {}
 
 impl<P: Platform> Mm<P> {
     /// The memory manager for the machine behind `fx`, whose memory is `layout`.
     ///
     /// # Errors
-    /// [`SetupError`]; nothing is kept.
-    pub fn try_new(fx: P, layout: &MemoryLayout<'_>, knobs: Knobs) -> Result<Self, SetupError> {
-        let frames = Frames::try_new(fx.clone(), &marked(layout, &knobs)).map_err(SetupError::Frames)?;
+    /// [`MmSetupError`]; nothing is kept.
+    pub fn try_new(fx: P, layout: &MemoryLayout<'_>, settings: MmSettings) -> Result<Self, MmSetupError> {
+        let frames = Frames::try_new(fx.clone(), &marked(layout, &settings)).map_err(MmSetupError::Frames)?;
         let reclaim = Reclaim::try_new(frames.nodes(), frames.cpus());
-        let reclaim = reclaim.map_err(|error| SetupError::Frames(FramesError::OutOfMemory(error)))?;
-        frames.clear_selector().set_policy(knobs.clear_policy());
-        let tlb = Tlb::try_new(fx, frames, knobs.tlb_config()).map_err(SetupError::Tlb)?;
-        let cleared = tlb.alloc_zeroed(tlb.request(Order::ZERO), ClearExtent::PAGE).map_err(SetupError::ZeroPage)?;
+        let reclaim = reclaim.map_err(|error| MmSetupError::Frames(FramesError::OutOfMemory(error)))?;
+        frames.clear_selector().set_policy(settings.clear_policy());
+        let tlb = Tlb::try_new(fx, frames, settings.tlb_config()).map_err(MmSetupError::Tlb)?;
+        let cleared = tlb.alloc_zeroed(tlb.request(Order::ZERO), ClearExtent::PAGE).map_err(MmSetupError::ZeroPage)?;
         let zero = tlb.frames().new_folio(cleared.into_block());
         tlb.frames().folio(zero.pfn()).set_flags(FolioFlags::RESERVED | FolioFlags::UPTODATE);
         let zero_page = zero.into_raw();
@@ -73,9 +73,9 @@ impl<P: Platform> Mm<P> {
             files: Files::new(),
             swap: Swap::new(),
             reclaim,
-            knobs,
+            settings,
             gauges: Gauges::new(),
-            committed: Committed::default(),
+            committed: CommittedPages::default(),
             zero_page,
         })
     }
@@ -86,8 +86,8 @@ impl<P: Platform> Mm<P> {
     }
 
     /// The settings in force.
-    pub fn knobs(&self) -> &Knobs {
-        &self.knobs
+    pub fn settings(&self) -> &MmSettings {
+        &self.settings
     }
 
     /// What a gauge shows, in its unit.
@@ -168,9 +168,9 @@ impl<P: Platform> Mm<P> {
 }
 
 /// A layout with the watermarks that the settings ask for, where they ask for any.
-fn marked<'a>(layout: &MemoryLayout<'a>, knobs: &Knobs) -> MemoryLayout<'a> {
-    let (min_free, scale) = (knobs.get(Knob::MinFreeKbytes), knobs.get(Knob::WatermarkScaleFactor));
-    let asked = scale != Knob::WatermarkScaleFactor.default();
+fn marked<'a>(layout: &MemoryLayout<'a>, settings: &MmSettings) -> MemoryLayout<'a> {
+    let (min_free, scale) = (settings.get(MmSetting::MinFreeKbytes), settings.get(MmSetting::WatermarkScaleFactor));
+    let asked = scale != MmSetting::WatermarkScaleFactor.default();
     MemoryLayout {
         min_free_kbytes: if min_free > 0 { Some(min_free) } else { layout.min_free_kbytes },
         watermark_scale_factor: if asked { scale as u16 } else { layout.watermark_scale_factor },

@@ -123,7 +123,7 @@ impl<P: Platform> Mm<P> {
             root: space.table().root(),
             rss,
             swapped: space.rss().swapped(),
-            pss: self.usage(space).pss.parts(),
+            pss: self.mem_size_stats(space).pss.parts(),
             table_bytes: space.table().bytes() + PAGE_SIZE,
         }));
     }

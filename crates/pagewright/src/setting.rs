@@ -1,18 +1,18 @@
 //! The settings that `--set` and `--compare` change, by name.
 //!
 //! Key types: [`Setting`], a name; [`Comparison`], a name with two values. The memory manager
-//! checks the values of its own settings ([`Knob::values`]).
+//! checks the values of its own settings ([`MmSetting::values`]).
 
 use crate::options::OptionError;
 use pagewright_capture::replay::ReplayConfig;
-use pagewright_mm::{Knob, Knobs};
+use pagewright_mm::{MmSetting, MmSettings};
 use pagewright_types::IsaKind;
 
 /// A setting of the memory manager or of the simulated machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
     /// A setting of the memory manager.
-    Knob(Knob),
+    Mm(MmSetting),
     /// Linux's boot parameter `nopcid`.
     ///
     /// The simulated CPUs have no PCIDs, so each switch between address spaces flushes the TLB.
@@ -52,7 +52,7 @@ impl Setting {
     /// The name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Knob(knob) => knob.name(),
+            Self::Mm(setting) => setting.name(),
             Self::NoPcid => Self::NO_PCID,
         }
     }
@@ -61,8 +61,8 @@ impl Setting {
         if name == Self::NO_PCID {
             return Ok(Self::NoPcid);
         }
-        let knob = Knob::ALL.iter().find(|knob| knob.name() == name);
-        knob.map(|knob| Self::Knob(*knob)).ok_or_else(|| SettingError::Unknown(name.to_owned()))
+        let setting = MmSetting::ALL.iter().find(|setting| setting.name() == name);
+        setting.map(|setting| Self::Mm(*setting)).ok_or_else(|| SettingError::Unknown(name.to_owned()))
     }
 
     /// Splits `NAME=VALUE` into a setting and the text of its value.
@@ -75,9 +75,9 @@ impl Setting {
     pub(crate) fn value(self, text: &str) -> Result<u64, SettingError> {
         let value: u64 = text.parse().map_err(|_| SettingError::NotANumber(text.to_owned()))?;
         match self {
-            Self::Knob(knob) => {
-                let refused = |_| SettingError::NotAllowed { value, allowed: knob.values().to_string() };
-                Knobs::default().set(knob, value).map_err(refused)?;
+            Self::Mm(setting) => {
+                let refused = |_| SettingError::NotAllowed { value, allowed: setting.values().to_string() };
+                MmSettings::default().set(setting, value).map_err(refused)?;
             }
             Self::NoPcid if value > 1 => return Err(SettingError::NotAllowed { value, allowed: "0 or 1".to_owned() }),
             Self::NoPcid => {}
@@ -89,7 +89,7 @@ impl Setting {
     pub(crate) fn apply(self, text: &str, isa: IsaKind, config: &mut ReplayConfig) -> Result<(), SettingError> {
         let value = self.value(text)?;
         match (self, isa) {
-            (Self::Knob(knob), _) => config.knobs.push((knob, value)),
+            (Self::Mm(setting), _) => config.settings.push((setting, value)),
             (Self::NoPcid, IsaKind::X86_64) => config.machine.tagged = value == 0,
             // On arm64 every TLB entry has an ASID, and no boot parameter turns that off.
             (Self::NoPcid, IsaKind::Aarch64) => return Err(SettingError::NoEffect { setting: self.name(), isa }),
@@ -100,8 +100,8 @@ impl Setting {
 
 /// The memory manager's settings, to be printed below the options of a command.
 pub(crate) fn settings_help() -> String {
-    let knobs = Knob::ALL.iter().map(|knob| help_line(knob.name(), knob.default(), knob.meaning()));
-    format!("Settings, each with its default:\n{}", knobs.collect::<String>())
+    let settings = MmSetting::ALL.iter().map(|setting| help_line(setting.name(), setting.default(), setting.meaning()));
+    format!("Settings, each with its default:\n{}", settings.collect::<String>())
 }
 
 /// The settings of a simulated machine and its memory manager, to be printed below the options.
@@ -116,13 +116,16 @@ fn help_line(name: &str, default: u64, meaning: &str) -> String {
 
 /// Suggests the full name where Linux's prefix, such as `vm.`, is missing.
 fn suggestion(name: &str) -> String {
-    let matches = |knob: &&Knob| knob.name().rsplit_once('.').is_some_and(|(_, last)| last == name);
-    Knob::ALL.iter().find(matches).map_or_else(String::new, |knob| format!(" (did you mean {}?)", knob.name()))
+    let matches = |setting: &&MmSetting| setting.name().rsplit_once('.').is_some_and(|(_, last)| last == name);
+    MmSetting::ALL
+        .iter()
+        .find(matches)
+        .map_or_else(String::new, |setting| format!(" (did you mean {}?)", setting.name()))
 }
 
 fn known() -> String {
-    let knobs = Knob::ALL.iter().map(|knob| knob.name());
-    knobs.chain([Setting::NO_PCID]).collect::<Vec<_>>().join(", ")
+    let settings = MmSetting::ALL.iter().map(|setting| setting.name());
+    settings.chain([Setting::NO_PCID]).collect::<Vec<_>>().join(", ")
 }
 
 /// A setting with two values to compare.

@@ -3,7 +3,7 @@
 use core::ops::Deref;
 use pagewright_mm::Space;
 use pagewright_mm::file::{FileObject, MemfdFlags};
-use pagewright_mm::space::Limit;
+use pagewright_mm::space::Rlimit;
 use pagewright_sync::{Arc, Platform};
 use pagewright_types::{Errno, Rights, VirtAddr};
 
@@ -81,7 +81,7 @@ pub trait CallingProcess<P: Platform> {
     ///
     /// # Errors
     /// `ESRCH`, `EINVAL`, `EPERM`.
-    fn limit(&self, pid: u32, resource: u32, new: Option<Limit>) -> Result<Limit, Self::Error>;
+    fn limit(&self, pid: u32, resource: u32, new: Option<Rlimit>) -> Result<Rlimit, Self::Error>;
 
     /// The address space of the process `pid`, which the caller may access.
     ///

@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use pagewright_arch::Isa;
 use pagewright_mm::file::MemfdFlags;
-use pagewright_mm::space::{FileMapping, Whose};
+use pagewright_mm::space::{AdviceTarget, FileMapping};
 use pagewright_mm::user::IoVec;
 use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmError, Space};
 use pagewright_sync::Platform;
@@ -122,10 +122,10 @@ impl ProcessMadviseRequest {
         ranges: &[(VirtAddr, u64)],
     ) -> Result<u64, C::Error> {
         let AdvisedProcess::Pidfd(fd) = self.process else {
-            return self.advise_space(mm, caller.space(), Whose::Own, ranges);
+            return self.advise_space(mm, caller.space(), AdviceTarget::Own, ranges);
         };
         let space = caller.space_of_pidfd(fd)?;
-        let whose = if space.id() == caller.space().id() { Whose::Own } else { Whose::Other };
+        let whose = if space.id() == caller.space().id() { AdviceTarget::Own } else { AdviceTarget::Other };
         self.advise_space(mm, &space, whose, ranges)
     }
 
@@ -133,7 +133,7 @@ impl ProcessMadviseRequest {
         &self,
         mm: &Mm<P>,
         space: &Space<P>,
-        whose: Whose,
+        whose: AdviceTarget,
         ranges: &[(VirtAddr, u64)],
     ) -> Result<u64, E> {
         let advice = value(Advice::from_raw(self.advice))?;

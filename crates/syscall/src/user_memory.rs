@@ -3,7 +3,7 @@
 use crate::caller::CallingProcess;
 use crate::request::UserIoVecs;
 use alloc::vec::Vec;
-use pagewright_mm::space::Limit;
+use pagewright_mm::space::Rlimit;
 use pagewright_sync::Platform;
 use pagewright_types::{Errno, PAGE_SIZE, VirtAddr};
 
@@ -65,18 +65,18 @@ pub(crate) fn string<'a, P: Platform, C: CallingProcess<P>>(
 }
 
 /// Reads a `struct rlimit64`.
-pub(crate) fn read_limit<P: Platform, C: CallingProcess<P>>(caller: &C, from: VirtAddr) -> Result<Limit, C::Error> {
+pub(crate) fn read_limit<P: Platform, C: CallingProcess<P>>(caller: &C, from: VirtAddr) -> Result<Rlimit, C::Error> {
     let mut bytes = [0; PAIR];
     caller.copy_from_user(from, &mut bytes)?;
     let (soft, hard) = pair(&bytes);
-    Ok(Limit { soft, hard })
+    Ok(Rlimit { soft, hard })
 }
 
 /// Stores a `struct rlimit64`.
 pub(crate) fn write_limit<P: Platform, C: CallingProcess<P>>(
     caller: &C,
     to: VirtAddr,
-    limit: Limit,
+    limit: Rlimit,
 ) -> Result<(), C::Error> {
     let mut bytes = [0; PAIR];
     bytes[..PAIR / 2].copy_from_slice(&limit.soft.to_le_bytes());

@@ -5,7 +5,7 @@
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_lab::{Lab, LabCaller};
-use pagewright_mm::{Knobs, Mm, Space};
+use pagewright_mm::{Mm, MmSettings, Space};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_syscall::{CallArguments, LinuxCall};
@@ -30,7 +30,7 @@ struct Process<I: Isa> {
 impl<I: Isa> Process<I> {
     fn new() -> Self {
         let config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
-        let lab = Lab::<I>::new(config, Knobs::default()).expect("a possible machine");
+        let lab = Lab::<I>::new(config, MmSettings::default()).expect("a possible machine");
         let space = lab.on(CPU, Mm::new_space).expect("memory");
         lab.run(CPU, &space);
         let process = Self { lab, space };

@@ -7,7 +7,7 @@ use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_lab::{Lab, LabCaller};
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
 use pagewright_mm::space::{Resource, SyncFlags};
-use pagewright_mm::{Advice, Knobs, LockAllFlags, LockFlags, MapFlags, Mm, Protection, RemapFlags};
+use pagewright_mm::{Advice, LockAllFlags, LockFlags, MapFlags, Mm, MmSettings, Protection, RemapFlags};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_syscall::{CallSupport, FlagSupport, LINUX_CALLS, LinuxCall, Support, call_support};
 use pagewright_types::{CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
@@ -118,7 +118,7 @@ fn make_with_data<'a, I: Isa>(caller: impl Fn(&[u64]) -> LabCaller<'a, I>, row: 
 
 fn holds<I: Isa>(call: &CallSupport, flag: &FlagSupport) {
     let config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
-    let lab = Lab::<I>::new(config, Knobs::default()).expect("a possible machine");
+    let lab = Lab::<I>::new(config, MmSettings::default()).expect("a possible machine");
     let expected = match flag.support {
         Support::Full | Support::Partial(_) => Ok(()),
         Support::Refused(errno, _) => Err(errno),

@@ -8,8 +8,8 @@
 use crate::errno::Errno;
 use crate::file;
 use linux_raw_sys::general as linux;
-pub(crate) use pagewright_mm::space::Limit;
-use pagewright_mm::space::{Limits as OfSpace, Privileges, Resource};
+pub(crate) use pagewright_mm::space::Rlimit;
+use pagewright_mm::space::{Privileges, Resource, Rlimits as OfSpace};
 
 const NONE: u64 = OfSpace::INFINITY;
 
@@ -17,16 +17,16 @@ const NONE: u64 = OfSpace::INFINITY;
 ///
 /// A child inherits them, and they outlive `execve`.
 #[derive(Clone)]
-pub(crate) struct Limits([Limit; linux::RLIM_NLIMITS as usize]);
+pub(crate) struct Limits([Rlimit; linux::RLIM_NLIMITS as usize]);
 
 impl Limits {
     /// Those of the first process (`INIT_RLIMITS`).
     pub(crate) fn first() -> Self {
-        let mut all = [Limit { soft: NONE, hard: NONE }; linux::RLIM_NLIMITS as usize];
+        let mut all = [Rlimit { soft: NONE, hard: NONE }; linux::RLIM_NLIMITS as usize];
         for resource in Resource::ALL {
             all[resource as usize] = OfSpace::default().limit(resource);
         }
-        let mut set = |number: u32, soft, hard| all[number as usize] = Limit { soft, hard };
+        let mut set = |number: u32, soft, hard| all[number as usize] = Rlimit { soft, hard };
         set(linux::RLIMIT_CORE, 0, NONE);
         set(linux::RLIMIT_NOFILE, file::LIMIT as u64, file::LIMIT as u64);
         set(linux::RLIMIT_NICE, 0, 0);
@@ -35,12 +35,12 @@ impl Limits {
     }
 
     /// One of them, by its number.
-    pub(crate) fn get(&self, number: u64) -> Result<Limit, Errno> {
+    pub(crate) fn get(&self, number: u64) -> Result<Rlimit, Errno> {
         self.0.get(number as usize).copied().ok_or(Errno::EINVAL)
     }
 
     /// Sets one, by its number (`do_prlimit`).
-    pub(crate) fn set(&mut self, number: u64, limit: Limit) -> Result<(), Errno> {
+    pub(crate) fn set(&mut self, number: u64, limit: Rlimit) -> Result<(), Errno> {
         let known = self.0.get_mut(number as usize).ok_or(Errno::EINVAL)?;
         if limit.soft > limit.hard {
             return Err(Errno::EINVAL);

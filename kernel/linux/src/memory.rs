@@ -32,7 +32,7 @@ pub(crate) fn start(info: &BootInfo, options: &Options) {
     let nodes: Vec<NodeSpec<'_>> =
         info.nodes.iter().map(|node| NodeSpec { id: node.id, ranges: &node.ranges, cpus: node.cpus }).collect();
     let layout = MemoryLayout { distances: info.distances.as_deref(), ..MemoryLayout::new(&nodes) };
-    MM.call_once(|| match Mm::try_new(Machine, &layout, options.knobs()) {
+    MM.call_once(|| match Mm::try_new(Machine, &layout, options.settings()) {
         Ok(mm) => mm,
         Err(error) => panic!("the memory manager does not start: {error}"),
     });

@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 #[cfg(feature = "planted")]
 use core::sync::atomic::{AtomicBool, Ordering};
-use pagewright_mm::{Knob, Knobs};
+use pagewright_mm::{MmSetting, MmSettings};
 #[cfg(feature = "planted")]
 use pagewright_types::CpuId;
 
@@ -15,7 +15,7 @@ use pagewright_types::CpuId;
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     /// Settings of the memory manager.
-    pub(crate) set: Vec<(Knob, u64)>,
+    pub(crate) set: Vec<(MmSetting, u64)>,
     /// Whether every count is counted again at power-off (`check`).
     pub(crate) check: bool,
     /// Whether memory calls and faults are told (`record`).
@@ -59,8 +59,8 @@ impl Options {
         }
         let setting = word.strip_prefix("set.").and_then(|word| word.split_once('='));
         let known = setting.and_then(|(name, value)| {
-            let knob = Knob::ALL.iter().find(|knob| knob.name() == name)?;
-            Some((*knob, value.parse().ok()?))
+            let setting = MmSetting::ALL.iter().find(|setting| setting.name() == name)?;
+            Some((*setting, value.parse().ok()?))
         });
         let Some(known) = known else { panic!("command line: unknown word {word}") };
         self.set.push(known);
@@ -70,14 +70,14 @@ impl Options {
     ///
     /// # Panics
     /// When a value is refused.
-    pub(crate) fn knobs(&self) -> Knobs {
-        let knobs = Knobs::default();
-        for (knob, value) in &self.set {
-            if let Err(error) = knobs.set(*knob, *value) {
+    pub(crate) fn settings(&self) -> MmSettings {
+        let settings = MmSettings::default();
+        for (setting, value) in &self.set {
+            if let Err(error) = settings.set(*setting, *value) {
                 panic!("command line: {error}");
             }
         }
-        knobs
+        settings
     }
 }
 

@@ -105,7 +105,7 @@ impl<I: Isa> Engine<'_, I> {
     fn settle(&mut self, pid: u32, op: &MemOp, made: Result<(), MmError>) -> Result<(), ReplayError> {
         match made {
             Ok(()) => Ok(()),
-            Err(error @ (MmError::NoFrames(_) | MmError::NoKernelMemory { .. } | MmError::TooMuchPromised { .. })) => {
+            Err(error @ (MmError::NoFrames(_) | MmError::NoKernelMemory { .. } | MmError::CommitRefused { .. })) => {
                 Err(self.no_memory(pid, error))
             }
             Err(error) => {

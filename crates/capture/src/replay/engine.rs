@@ -11,7 +11,7 @@ use crate::trace::{Actor, Event, FileInfo, MappingSource, Run, Stream, Task};
 use pagewright_arch::Isa;
 use pagewright_lab::Lab;
 use pagewright_mm::file::FileObject;
-use pagewright_mm::{FaultError, Knob, Knobs, Space};
+use pagewright_mm::{FaultError, MmSetting, MmSettings, Space};
 use pagewright_sim::sched::{Scheduler, ThreadId, Turn};
 use pagewright_sim::{Cost, MachineEvent, Picos, Sim};
 use pagewright_sync::Arc;
@@ -25,14 +25,14 @@ const WINDOW: usize = 1 << 14;
 /// [`super::replay`] on the instruction set `I`.
 pub(super) fn replay_on<I: Isa>(source: &mut dyn Source, config: &ReplayConfig) -> Result<Report, ReplayError> {
     let began = Instant::now();
-    let knobs = Knobs::default();
+    let settings = MmSettings::default();
     // What was promised to the program when it was recorded is promised again, however small the
     // machine is.
-    knobs.set(Knob::OvercommitMemory, 1)?;
-    for (knob, value) in &config.knobs {
-        knobs.set(*knob, *value)?;
+    settings.set(MmSetting::OvercommitMemory, 1)?;
+    for (setting, value) in &config.settings {
+        settings.set(*setting, *value)?;
     }
-    let lab = Lab::<I>::new(config.machine.clone(), knobs)?;
+    let lab = Lab::<I>::new(config.machine.clone(), settings)?;
     if config.swap_slots > 0 {
         lab.swap_on(config.swap_slots)?;
     }

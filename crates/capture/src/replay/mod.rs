@@ -44,7 +44,7 @@ pub use source::Source;
 use crate::trace::TraceError;
 use pagewright_arch::{Aarch64, X86_64};
 use pagewright_lab::LabError;
-use pagewright_mm::{FaultError, Knob, KnobError, MmError};
+use pagewright_mm::{FaultError, MmError, MmSetting, MmSettingError};
 use pagewright_sim::{MachineConfig, Picos};
 use pagewright_types::{IsaKind, PAGE_SIZE};
 
@@ -66,7 +66,7 @@ pub struct ReplayConfig {
     /// The machine.
     pub machine: MachineConfig,
     /// Settings that differ from their defaults.
-    pub knobs: Vec<(Knob, u64)>,
+    pub settings: Vec<(MmSetting, u64)>,
     /// Slots of a page on a device for swap; none without.
     pub swap_slots: u32,
     /// How long a thread keeps its CPU while others wait (Linux's `base_slice_ns`).
@@ -76,11 +76,11 @@ pub struct ReplayConfig {
 }
 
 impl ReplayConfig {
-    /// A replay on `machine` with every knob at its default.
+    /// A replay on `machine` with every setting at its default.
     pub fn new(machine: MachineConfig) -> Self {
         Self {
             machine,
-            knobs: Vec::new(),
+            settings: Vec::new(),
             swap_slots: 0,
             slice: Picos::from_nanos(3_000_000),
             lookahead: Picos::from_nanos(50_000),
@@ -98,9 +98,9 @@ impl ReplayConfig {
             ("seed", machine.seed),
             ("tagged", u64::from(machine.tagged)),
         ];
-        for &knob in Knob::ALL {
-            let set = self.knobs.iter().rev().find(|(set, _)| *set == knob);
-            counts.push((knob.name(), set.map_or(knob.default(), |(_, value)| *value)));
+        for &setting in MmSetting::ALL {
+            let set = self.settings.iter().rev().find(|(set, _)| *set == setting);
+            counts.push((setting.name(), set.map_or(setting.default(), |(_, value)| *value)));
         }
         Counts(counts)
     }
@@ -117,7 +117,7 @@ pub enum ReplayError {
     Lab(#[from] LabError),
     /// A setting is impossible.
     #[error("{0}")]
-    Knob(#[from] KnobError),
+    Setting(#[from] MmSettingError),
     /// The machine's memory is too small for the program.
     #[error("process {pid} runs out of memory after {events} events ({error}): give the machine more with --mem")]
     OutOfMemory {

@@ -6,7 +6,7 @@ use super::process::{Life, Process, Thread, Waits, cpus};
 use super::queue::Phases;
 use crate::trace::{Image, MappingKind, Task};
 use pagewright_arch::Isa;
-use pagewright_mm::space::{FileMapping, Limits, Privileges, Resource};
+use pagewright_mm::space::{FileMapping, Privileges, Resource, Rlimits};
 use pagewright_mm::{MapFlags, MapRequest, MmError, Space};
 use pagewright_sim::{Picos, Sim};
 use pagewright_sync::Arc;
@@ -182,7 +182,7 @@ impl<I: Isa> Engine<'_, I> {
         self.lab.on(cpu, |mm| {
             mm.set_brk_start(&space, VirtAddr::new(image.brk.0));
             // A call that succeeded there was allowed there.
-            let limits = Limits::default().with_privileges(Privileges::IPC_LOCK);
+            let limits = Rlimits::default().with_privileges(Privileges::IPC_LOCK);
             mm.set_limits(&space, limits.with(Resource::Stack, image.stack_limit));
         });
         Ok(())

@@ -44,7 +44,7 @@ pub use usage::Usage;
 
 use crate::random::{Mode, Operation, Program, Shape, cut_down};
 use pagewright_lab::LabError;
-use pagewright_mm::{KnobError, MmError};
+use pagewright_mm::{MmError, MmSettingError};
 use pair::Pair;
 use std::collections::BTreeMap;
 use std::io;
@@ -94,7 +94,7 @@ pub enum AgainstError {
     Lab(#[from] LabError),
     /// A setting of the kernel's that our machine can't have.
     #[error("our machine can't be set as the kernel is: {0}")]
-    Knob(KnobError),
+    Setting(MmSettingError),
     /// Our machine has no room for what every program has.
     #[error("our machine is too small: {0}")]
     Memory(MmError),

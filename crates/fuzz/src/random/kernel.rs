@@ -11,7 +11,7 @@ use pagewright_mm::Advice;
 use pagewright_mm::gup::{GupFlags, MakeDirty, UserPage, UserPages};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::user::IoVec;
-use pagewright_mm::view::PageState;
+use pagewright_mm::view::PagemapFlags;
 use pagewright_model::spec::{CallResult, PinId, PinMode, ProcessVmCopy};
 use pagewright_types::{CpuId, NodeId, PAGE_SIZE, PageRange, Pfn, VirtAddr};
 use std::fmt;
@@ -320,7 +320,7 @@ impl<I: Isa> World<I> {
         let mut marked = Vec::new();
         self.lab.on(cpu, |mm| {
             mm.pagemap(&process.space, range, |va, word| {
-                if word.state().contains(PageState::SOFT_DIRTY) {
+                if word.flags().contains(PagemapFlags::SOFT_DIRTY) {
                     marked.push(va);
                 }
             });

@@ -19,7 +19,7 @@ use pagewright_check::{CheckFinding, Testbench};
 use pagewright_lab::{Lab, LabError};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FileKind, FileObject, FileOps, MemfdFlags};
-use pagewright_mm::{Knobs, Mm, MmError, Space};
+use pagewright_mm::{Mm, MmError, MmSettings, Space};
 use pagewright_model::CpuStep;
 use pagewright_model::spec::{Spec, SpecVerdict};
 use pagewright_sim::{MachineConfig, NodeConfig, Profile, Sim};
@@ -167,7 +167,7 @@ impl<I: Isa> World<I> {
     /// A machine that was just switched on, with one process that nobody runs.
     pub(super) fn new(shape: Shape, seed: u64) -> Result<Self, LabError> {
         let bench = Testbench::new(machine::<I>(shape, seed)?)?;
-        let lab = Lab::over(bench.sim().clone(), Knobs::default())?;
+        let lab = Lab::over(bench.sim().clone(), MmSettings::default())?;
         if !matches!(shape.mode, Mode::Explore(_)) {
             bench.sim().evict_at_random(Some(EVICT_ONE_IN));
         }

@@ -9,7 +9,7 @@ use pagewright_check::Testbench;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FileKind, FileObject, FileOps};
 use pagewright_mm::swap::SwapBacking;
-use pagewright_mm::{Knobs, MapFlags, Mm};
+use pagewright_mm::{MapFlags, Mm, MmSettings};
 use pagewright_model::{Census, SoftwareBits};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
@@ -53,7 +53,7 @@ impl<I: Isa> World<I> {
         config.nodes.truncate(1);
         config.nodes[0].bytes = bytes;
         let bench = Testbench::new(config).expect("a possible machine");
-        let lab = Lab::over(bench.sim().clone(), Knobs::default()).expect("room");
+        let lab = Lab::over(bench.sim().clone(), MmSettings::default()).expect("room");
         Rc::new(Self { bench, lab })
     }
 

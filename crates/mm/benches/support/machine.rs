@@ -5,7 +5,7 @@
 //! simulated machine's) to say.
 
 use pagewright_arch::{Caps, Effects, Invalidate, Isa, Pte, PteSlot, ShootdownKind};
-use pagewright_mm::{Knobs, Mm};
+use pagewright_mm::{Mm, MmSettings};
 use pagewright_sync::{Backend, Platform, RankSet};
 use pagewright_tlb::frames::{MemoryLayout, NodeSpec};
 use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
@@ -72,11 +72,11 @@ impl<I: Isa> Host<I> {
 }
 
 /// The memory manager of a machine with this much memory, watermarks off.
-pub(crate) fn boot<I: Isa>(frames: u32, knobs: Knobs) -> Mm<Host<I>> {
+pub(crate) fn boot<I: Isa>(frames: u32, settings: MmSettings) -> Mm<Host<I>> {
     let ranges = [FrameRange::new(Pfn::new(0), Pfn::new(frames))];
     let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: CpuMask::of(CPU) }];
     let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
-    Mm::try_new(Host::new(frames), &layout, knobs).expect("a possible machine")
+    Mm::try_new(Host::new(frames), &layout, settings).expect("a possible machine")
 }
 
 const X86_64: Caps = Caps {

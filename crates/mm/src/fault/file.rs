@@ -3,8 +3,8 @@
 use super::{Fault, FaultKind, FaultProgress};
 use crate::error::{FaultError, MmError};
 use crate::file::FileObject;
-use crate::knobs::Knob;
 use crate::rmap::MappingDelta;
+use crate::settings::MmSetting;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
@@ -128,7 +128,7 @@ impl<P: Platform> Fault<'_, P> {
     /// last-level table (`do_fault_around`). So where the mapping starts within the window, the
     /// pages reach as far beyond the window's end.
     fn fault_around_range(&self) -> PageRange {
-        let bytes = self.mm.knobs.get(Knob::FaultAroundBytes);
+        let bytes = self.mm.settings.get(MmSetting::FaultAroundBytes);
         let mapping = self.vma.range(self.start);
         let start = self.va.align_down(bytes).max(mapping.start());
         let table_end = self.va.align_down(Level::PTE.table_span()).add(Level::PTE.table_span());

@@ -39,7 +39,7 @@ pub(crate) use precleared::{ClearedPageSource, PreclearedPages};
 
 use crate::error::FaultError;
 use crate::mm::Mm;
-use crate::space::{Backing, Space, Vma};
+use crate::space::{Space, Vma, VmaBacking};
 use crate::swap::{Swapped, swapped};
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, SoftKind};
 use pagewright_sync::Platform;
@@ -245,10 +245,10 @@ fn is_in_swap(entry: Entry) -> bool {
 fn classify<P: Platform>(entry: Entry, vma: &Vma<P>, access: Access, flags: FaultFlags) -> FaultAction {
     let write = access == Access::Write;
     match (entry, vma.backing()) {
-        (Entry::Empty | Entry::Table(_), Backing::Anon) if write => FaultAction::NewPage,
-        (Entry::Empty | Entry::Table(_), Backing::Anon) => FaultAction::ZeroPage,
-        (Entry::Empty | Entry::Table(_), Backing::File(_)) if write && !vma.is_shared() => FaultAction::CopyFile,
-        (Entry::Empty | Entry::Table(_), Backing::File(_)) => FaultAction::MapFile,
+        (Entry::Empty | Entry::Table(_), VmaBacking::Anon) if write => FaultAction::NewPage,
+        (Entry::Empty | Entry::Table(_), VmaBacking::Anon) => FaultAction::ZeroPage,
+        (Entry::Empty | Entry::Table(_), VmaBacking::File(_)) if write && !vma.is_shared() => FaultAction::CopyFile,
+        (Entry::Empty | Entry::Table(_), VmaBacking::File(_)) => FaultAction::MapFile,
         (Entry::Leaf(leaf), _) if flags.contains(FaultFlags::UNSHARE) && !vma.is_shared() => {
             if leaf.flags.contains(LeafFlags::EXCLUSIVE) { FaultAction::Spurious } else { FaultAction::Unshare(leaf) }
         }

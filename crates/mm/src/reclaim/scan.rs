@@ -19,8 +19,8 @@
 use super::age::Fate;
 use super::pageout::is_reclaimable;
 use super::{SWAP_CLUSTER_MAX, Sort};
-use crate::knobs::Knob;
 use crate::mm::Mm;
+use crate::settings::MmSetting;
 use arrayvec::ArrayVec;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioOwner, IsolatedFolio};
@@ -198,7 +198,7 @@ impl<P: Platform> Mm<P> {
     fn shares(&self, node: NodeId, scan: &Scan) -> [u64; Sort::ALL.len()] {
         const FILE_ONLY: [u64; 2] = [0, 1];
         const ANON_ONLY: [u64; 2] = [1, 0];
-        let swappiness = self.knobs.get(Knob::Swappiness);
+        let swappiness = self.settings.get(MmSetting::Swappiness);
         if !self.can_swap() || swappiness == 0 && scan.priority > 0 {
             return FILE_ONLY;
         }

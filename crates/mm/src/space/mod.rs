@@ -8,7 +8,7 @@
 //!   stack     growth on a fault       exec, exit   what execve sets, and the end of a space
 //! ```
 //!
-//! Key types: [`Space`], [`Vma`], [`AddressMap`], [`Limits`], [`Totals`].
+//! Key types: [`Space`], [`Vma`], [`AddressMap`], [`Rlimits`], [`VmTotals`].
 //!
 //! INV-MM-VMAS: VMAs are disjoint, page-aligned, not empty, and neighbours that could be one are
 //! one. INV-MM-COVERED: every leaf lies under a VMA that allows at least what the leaf allows.
@@ -22,13 +22,13 @@ mod stack;
 mod vma;
 
 pub use call::{
-    Advice, FileMapping, LockAllFlags, LockFlags, MapFlags, MapRequest, Protection, RemapFlags, RemapRequest,
-    SyncFlags, Whose,
+    Advice, AdviceTarget, FileMapping, LockAllFlags, LockFlags, MapFlags, MapRequest, Protection, RemapFlags,
+    RemapRequest, SyncFlags,
 };
 pub use entries::ClearRefs;
-pub(crate) use limits::{Committed, is_data};
-pub use limits::{Limit, Limits, Privileges, Resource};
-pub use vma::{AddressMap, Backing, Totals, VmFlags, Vma};
+pub(crate) use limits::{CommittedPages, is_data};
+pub use limits::{Privileges, Resource, Rlimit, Rlimits};
+pub use vma::{AddressMap, VmFlags, VmTotals, Vma, VmaBacking};
 
 use crate::counters::{Gauge, Rss};
 use crate::error::MmError;

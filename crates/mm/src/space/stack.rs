@@ -1,8 +1,8 @@
 //! Stacks that grow down when touched below (`expand_downwards`, `acct_stack_growth`).
 
 use crate::error::MmError;
-use crate::knobs::Knob;
 use crate::mm::Mm;
+use crate::settings::MmSetting;
 use crate::space::vma::AddressMap;
 use crate::space::{Space, VmFlags};
 use pagewright_sync::Platform;
@@ -38,7 +38,7 @@ impl<P: Platform> Mm<P> {
     fn is_too_near(&self, map: &AddressMap<P>, start: u64, page: u64) -> bool {
         map.before(start).is_some_and(|(_, below)| {
             let guarded = !below.grows_down() && !below.rights().is_empty();
-            let gap = if guarded { self.knobs.get(Knob::StackGuardGap) } else { 0 };
+            let gap = if guarded { self.settings.get(MmSetting::StackGuardGap) } else { 0 };
             page < below.end() + gap
         })
     }

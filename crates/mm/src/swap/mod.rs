@@ -129,7 +129,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// # Errors
     /// [`MmError::NoKernelMemory`], [`MmError::TooManySwapDevices`], or
-    /// [`MmError::SwappedToAlready`] for a [`Zram`], of which all parts are one device; nothing has
+    /// [`MmError::SwapDeviceInUse`] for a [`Zram`], of which all parts are one device; nothing has
     /// changed.
     pub fn swap_on(&self, device: SwapBacking<P>, slots: u32) -> Result<u8, MmError> {
         self.swap_on_with(device, slots, None)
@@ -151,7 +151,7 @@ impl<P: Platform> Mm<P> {
         let mut areas = self.swap.areas.lock();
         let same = areas.iter().find(|(_, there)| there.device.is_of(&area.device)).map(|(number, _)| number);
         if let Some(device) = same {
-            return Err(MmError::SwappedToAlready { device });
+            return Err(MmError::SwapDeviceInUse { device });
         }
         let free = areas.devices.iter().position(Option::is_none).ok_or(MmError::TooManySwapDevices)?;
         if priority.is_none() {

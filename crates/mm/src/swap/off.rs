@@ -25,7 +25,7 @@ impl<P: Platform> Mm<P> {
     /// Swaps to device `number` no longer, and brings back what is there.
     ///
     /// # Errors
-    /// [`MmError::NoSuchSwapDevice`]; [`MmError::TooMuchPromised`] if what is promised would be
+    /// [`MmError::NoSuchSwapDevice`]; [`MmError::CommitRefused`] if what is promised would be
     /// more than may be without it; want of memory, or [`MmError::Device`] when a page can't be
     /// read. It is swapped to as before then; pages that are back already stay.
     pub fn swap_off(&self, number: u8) -> Result<(), MmError> {

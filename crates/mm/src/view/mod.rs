@@ -12,7 +12,7 @@
 //! | `vmstat` | gauges, then counters | `vmstat_show` |
 //!
 //! All Linux functions named are those of `fs/proc/task_mmu.c`, `fs/proc/meminfo.c`, `mm/vmstat.c`
-//! and `mm/swapfile.c` of 6.18. [`Usage`] is what `smaps` prints, as numbers.
+//! and `mm/swapfile.c` of 6.18. [`MemSizeStats`] is what `smaps` prints, as numbers.
 //!
 //! Neighbours: reads `space`, `rmap`, `counters`; nothing reads this.
 //!
@@ -25,13 +25,13 @@
 //! of one moment: faults go on meanwhile.
 
 mod maps;
+mod mem_size_stats;
 mod meminfo;
 mod pagemap;
 mod smaps;
 mod status;
 mod swaps;
-mod usage;
 mod vmstat;
 
-pub use pagemap::{PageState, PageWord};
-pub use usage::{Share, Usage};
+pub use mem_size_stats::{MemSizeStats, Pss};
+pub use pagemap::{PagemapEntry, PagemapFlags};

@@ -12,7 +12,7 @@ use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, SwapEntry, VirtAddr};
 bitflags::bitflags! {
     /// What is known of a page beside its frame, with Linux's bits.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-    pub struct PageState: u64 {
+    pub struct PagemapFlags: u64 {
         /// Stored to since soft-dirty bits were cleared, or mapped since.
         const SOFT_DIRTY = 1 << 55;
         /// Mapped by this one entry and no other.
@@ -30,18 +30,18 @@ bitflags::bitflags! {
 
 /// One page's word.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct PageWord(u64);
+pub struct PagemapEntry(u64);
 
-impl PageWord {
+impl PagemapEntry {
     const FRAME: u64 = (1 << 55) - 1;
     /// Where the slot stands above the device, of a page in swap (`MAX_SWAPFILES_SHIFT`).
     const SLOT_SHIFT: u32 = 5;
 
-    fn in_swap(entry: SwapEntry, state: PageState) -> Self {
+    fn in_swap(entry: SwapEntry, state: PagemapFlags) -> Self {
         Self(state.bits() | u64::from(entry.device()) | u64::from(entry.slot()) << Self::SLOT_SHIFT)
     }
 
-    fn new(frame: Option<Pfn>, state: PageState) -> Self {
+    fn new(frame: Option<Pfn>, state: PagemapFlags) -> Self {
         Self(state.bits() | frame.map_or(0, |pfn| u64::from(pfn.raw())))
     }
 
@@ -51,28 +51,28 @@ impl PageWord {
     }
 
     /// What is known of the page.
-    pub fn state(self) -> PageState {
-        PageState::from_bits_truncate(self.0)
+    pub fn flags(self) -> PagemapFlags {
+        PagemapFlags::from_bits_truncate(self.0)
     }
 
     /// Its frame, if it is in memory.
     pub fn pfn(self) -> Option<Pfn> {
-        self.state().contains(PageState::PRESENT).then(|| Pfn::new((self.0 & Self::FRAME) as u32))
+        self.flags().contains(PagemapFlags::PRESENT).then(|| Pfn::new((self.0 & Self::FRAME) as u32))
     }
 
     /// Where it is in swap, if it is there.
     pub fn swap_entry(self) -> Option<SwapEntry> {
         let (device, slot) = (self.0 & ((1 << Self::SLOT_SHIFT) - 1), (self.0 & Self::FRAME) >> Self::SLOT_SHIFT);
-        let is_page = self.state().contains(PageState::SWAP) && !self.state().contains(PageState::GUARD);
+        let is_page = self.flags().contains(PagemapFlags::SWAP) && !self.flags().contains(PagemapFlags::GUARD);
         is_page.then(|| SwapEntry::new(device as u8, slot as u32))
     }
 }
 
-impl fmt::Debug for PageWord {
+impl fmt::Debug for PagemapEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.swap_entry() {
-            Some(entry) => write!(f, "PageWord({entry}, {:?})", self.state()),
-            None => write!(f, "PageWord({:?}, {:?})", self.pfn(), self.state()),
+            Some(entry) => write!(f, "PagemapEntry({entry}, {:?})", self.flags()),
+            None => write!(f, "PagemapEntry({:?}, {:?})", self.pfn(), self.flags()),
         }
     }
 }
@@ -81,15 +81,15 @@ impl<P: Platform> Mm<P> {
     /// Tells the word of each page of `range` that is not 0, in order.
     ///
     /// A page without a mapping has 0, and so has one of an old mapping that was never touched.
-    pub fn pagemap(&self, space: &Space<P>, range: PageRange, mut tell: impl FnMut(VirtAddr, PageWord)) {
+    pub fn pagemap(&self, space: &Space<P>, range: PageRange, mut tell: impl FnMut(VirtAddr, PagemapEntry)) {
         let map = space.map().read();
         for (start, vma) in map.overlapping(range) {
             let Some(part) = vma.range(start).intersect(range) else { continue };
-            let mut all = PageState::empty();
-            all.set(PageState::SOFT_DIRTY, vma.flags().contains(VmFlags::SOFTDIRTY));
+            let mut all = PagemapFlags::empty();
+            all.set(PagemapFlags::SOFT_DIRTY, vma.flags().contains(VmFlags::SOFTDIRTY));
             for va in part.iter() {
                 let word = self.page_word(space, va, all);
-                if word != PageWord::default() {
+                if word != PagemapEntry::default() {
                     tell(va, word);
                 }
             }
@@ -99,38 +99,38 @@ impl<P: Platform> Mm<P> {
     /// The word of one page, whose mapping says `all` of each of its pages.
     ///
     /// The caller holds the space.
-    fn page_word(&self, space: &Space<P>, va: VirtAddr, all: PageState) -> PageWord {
-        let Some(locked) = space.table().lock(&self.tlb, va, Level::PTE) else { return PageWord::new(None, all) };
+    fn page_word(&self, space: &Space<P>, va: VirtAddr, all: PagemapFlags) -> PagemapEntry {
+        let Some(locked) = space.table().lock(&self.tlb, va, Level::PTE) else { return PagemapEntry::new(None, all) };
         let leaf = match P::Isa::decode(locked.level(), locked.pte(va)) {
             Entry::Leaf(leaf) => leaf,
-            Entry::Empty | Entry::Table(_) => return PageWord::new(None, all),
+            Entry::Empty | Entry::Table(_) => return PagemapEntry::new(None, all),
             Entry::Soft(soft) => return soft_word(soft, all),
         };
         let within = va.since(va.align_down(locked.level().span())) / PAGE_SIZE;
         let pfn = leaf.pfn.add(within as u32);
-        let mut state = all | PageState::PRESENT;
+        let mut state = all | PagemapFlags::PRESENT;
         if leaf.flags.contains(LeafFlags::SOFT_DIRTY) {
-            state |= PageState::SOFT_DIRTY;
+            state |= PagemapFlags::SOFT_DIRTY;
         }
         if !leaf.flags.contains(LeafFlags::SPECIAL) {
-            state.set(PageState::FILE, !self.frames().folio(pfn).is_anon());
-            state.set(PageState::EXCLUSIVE, self.mappings_of(pfn) == 1);
+            state.set(PagemapFlags::FILE, !self.frames().folio(pfn).is_anon());
+            state.set(PagemapFlags::EXCLUSIVE, self.mappings_of(pfn) == 1);
         }
-        PageWord::new(Some(pfn), state)
+        PagemapEntry::new(Some(pfn), state)
     }
 }
 
 /// The word of a page that is not mapped, and of which something is known.
-fn soft_word(soft: SoftEntry, all: PageState) -> PageWord {
+fn soft_word(soft: SoftEntry, all: PagemapFlags) -> PagemapEntry {
     if let Some(page) = swapped(soft) {
-        let mut state = all | PageState::SWAP;
-        state.set(PageState::SOFT_DIRTY, all.contains(PageState::SOFT_DIRTY) || page.soft_dirty);
-        return PageWord::in_swap(page.entry, state);
+        let mut state = all | PagemapFlags::SWAP;
+        state.set(PagemapFlags::SOFT_DIRTY, all.contains(PagemapFlags::SOFT_DIRTY) || page.soft_dirty);
+        return PagemapEntry::in_swap(page.entry, state);
     }
     let state = match soft.kind {
-        SoftKind::Marker => PageState::GUARD | PageState::SWAP,
-        SoftKind::Swap | SoftKind::MigrationRead | SoftKind::MigrationWrite => PageState::SWAP,
-        SoftKind::InTransition => PageState::empty(),
+        SoftKind::Marker => PagemapFlags::GUARD | PagemapFlags::SWAP,
+        SoftKind::Swap | SoftKind::MigrationRead | SoftKind::MigrationWrite => PagemapFlags::SWAP,
+        SoftKind::InTransition => PagemapFlags::empty(),
     };
-    PageWord::new(None, all | state)
+    PagemapEntry::new(None, all | state)
 }

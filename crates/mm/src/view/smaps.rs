@@ -1,7 +1,7 @@
 //! `/proc/PID/smaps` and `/proc/PID/smaps_rollup`.
 
 use super::maps::{Line, Name};
-use super::usage::Usage;
+use super::mem_size_stats::MemSizeStats;
 use crate::mm::Mm;
 use crate::space::{Space, VmFlags, Vma};
 use core::fmt::{self, Write};
@@ -21,7 +21,7 @@ fn field(out: &mut dyn Write, name: &str, bytes: u64) -> fmt::Result {
 /// The lines that both texts have (`__show_smap`).
 ///
 /// Mechanisms that do not exist count nothing.
-fn figures(out: &mut dyn Write, usage: &Usage, rollup: bool) -> fmt::Result {
+fn figures(out: &mut dyn Write, usage: &MemSizeStats, rollup: bool) -> fmt::Result {
     field(out, "Rss:", usage.rss)?;
     field(out, "Pss:", usage.pss.bytes())?;
     field(out, "Pss_Dirty:", usage.pss_dirty.bytes())?;
@@ -89,7 +89,7 @@ impl<P: Platform> Mm<P> {
     pub fn show_smaps(&self, space: &Space<P>, out: &mut dyn Write) -> fmt::Result {
         let map = space.map().read();
         for (start, vma) in map.iter() {
-            let usage = self.usage_of(space, start, vma);
+            let usage = self.mem_size_stats_of(space, start, vma);
             Line::of(&map, start, vma).write(out)?;
             field(out, "Size:", usage.size)?;
             field(out, "KernelPageSize:", PAGE_SIZE)?;
@@ -107,7 +107,7 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// The writer's.
     pub fn show_smaps_rollup(&self, space: &Space<P>, out: &mut dyn Write) -> fmt::Result {
-        let usage = self.usage(space);
+        let usage = self.mem_size_stats(space);
         let range = {
             let map = space.map().read();
             let first = map.iter().next().map_or(VirtAddr::ZERO, |(start, _)| VirtAddr::from_page_index(start));

@@ -5,7 +5,7 @@ use pagewright_lab::Lab;
 use pagewright_lab::on_both;
 use pagewright_mm::file::{FileKind, FileOps};
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::{Knobs, MapFlags, MapRequest, Space};
+use pagewright_mm::{MapFlags, MapRequest, MmSettings, Space};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
@@ -29,7 +29,7 @@ impl FileOps for Blank {
 /// A process that has mapped a library of 64 pages with `rights`.
 fn library<I: Isa>(rights: Rights) -> (Lab<I>, Arc<Space<Sim<I>>>) {
     let config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
-    let lab = Lab::<I>::new(config, Knobs::default()).expect("a possible machine");
+    let lab = Lab::<I>::new(config, MmSettings::default()).expect("a possible machine");
     let space = lab.on(CPU, |mm| mm.new_space()).expect("memory for a space");
     lab.run(CPU, &space);
     lab.on(CPU, |mm| {

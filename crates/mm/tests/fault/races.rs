@@ -7,7 +7,7 @@ use pagewright_lab::Lab;
 use pagewright_lab::harness::files::Zeroes;
 use pagewright_mm::file::{FileKind, FileObject};
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::{FaultError, Knobs, MapFlags, MapRequest, Space};
+use pagewright_mm::{FaultError, MapFlags, MapRequest, MmSettings, Space};
 use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, RunEnd, ScheduleStrategy};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
@@ -35,7 +35,7 @@ fn copy_while_truncating<I: Isa>(seed: u64) -> bool {
     config.cpus = 2;
     config.nodes.truncate(1);
     config.nodes[0].bytes = 4 << 20;
-    let lab = Rc::new(Lab::<I>::new(config, Knobs::default()).expect("a possible machine"));
+    let lab = Rc::new(Lab::<I>::new(config, MmSettings::default()).expect("a possible machine"));
     let kind = FileKind::File(Box::new(Zeroes));
     let file = lab.on(CPU, |mm| mm.add_file("/zeroes", kind, PAGE_SIZE)).expect("memory");
     // In the cache, so that nothing is between the first look at the size and the last but the

@@ -9,7 +9,7 @@ use pagewright_check::{Attempt, CheckFinding, Chooser, RunDetail, Search, Search
 use pagewright_lab::harness::{ANON, CPU, Device, OTHER, Process, TakeBy, World};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
-use pagewright_mm::view::PageState;
+use pagewright_mm::view::PagemapFlags;
 use pagewright_mm::{MapFlags, MapRequest};
 use pagewright_sim::explore::{CoroutineBody, ExploreSettings, RunEnd};
 use pagewright_types::{Access, Counter, PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -181,7 +181,7 @@ fn forget_stores_and_pin<I: Isa>(world: &Rc<World<I>>) -> Race {
         let mut told = false;
         let range = PageRange::page(base);
         process.world.on(CPU, |mm| {
-            mm.pagemap(&process.space, range, |_, word| told = word.state().contains(PageState::SOFT_DIRTY));
+            mm.pagemap(&process.space, range, |_, word| told = word.flags().contains(PagemapFlags::SOFT_DIRTY));
         });
         pin_holds(&process, base, device)?;
         same(told, true, "whether a page that a device may write is told as stored to")

@@ -6,7 +6,7 @@ use pagewright_lab::harness::recount;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FileKind, FileObject, FileOps};
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::{Advice, FaultError, Knobs, MapFlags, MapRequest, Mm, MmError, Space};
+use pagewright_mm::{Advice, FaultError, MapFlags, MapRequest, Mm, MmError, MmSettings, Space};
 use pagewright_sim::{AllocationFailure, MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
@@ -156,7 +156,7 @@ impl<I: Isa> World<I> {
     pub(crate) fn new() -> Self {
         let mut config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
         config.cpus = CPUS;
-        let lab = Lab::<I>::new(config, Knobs::default()).expect("a possible machine");
+        let lab = Lab::<I>::new(config, MmSettings::default()).expect("a possible machine");
         let before = levels(&lab);
         let add = |mm: &Mm<Sim<I>>| mm.add_file("/numbers", FileKind::File(Box::new(Numbers)), FILE_PAGES * PAGE_SIZE);
         let file = lab.on(CpuId::new(0), add).expect("memory");
@@ -228,7 +228,7 @@ impl<I: Isa> World<I> {
         let occupied = process.pages.range(from..from + pages).next().is_some();
         match outcome {
             Err(error) if starved(error) => return,
-            Err(MmError::Exists { .. }) => return assert!(!replace && occupied),
+            Err(MmError::AlreadyMapped { .. }) => return assert!(!replace && occupied),
             other => assert_eq!((other, !replace && occupied), (Ok(address(from)), false)),
         }
         if matches!(what, What::SharedAnon) {

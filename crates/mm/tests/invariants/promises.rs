@@ -8,7 +8,7 @@ use pagewright_lab::on_both;
 use pagewright_mm::counters::{Gauge, RssKind};
 use pagewright_mm::file::{FileKind, FileObject, FileOps};
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::{Advice, FaultError, Knob, Knobs, MapFlags, MapRequest, MmError, Space};
+use pagewright_mm::{Advice, FaultError, MapFlags, MapRequest, MmError, MmSetting, MmSettings, Space};
 use pagewright_sim::{AllocationFailure, MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
@@ -95,7 +95,7 @@ impl<I: Isa> Process<I> {
 
 fn lab<I: Isa>() -> Rc<Lab<I>> {
     let config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
-    Rc::new(Lab::new(config, Knobs::default()).expect("a possible machine"))
+    Rc::new(Lab::new(config, MmSettings::default()).expect("a possible machine"))
 }
 
 fn levels<I: Isa>(lab: &Lab<I>) -> Vec<u64> {
@@ -238,7 +238,7 @@ type File<I> = Arc<FileObject<Sim<I>>>;
 /// A lab without fault-around, and a file of four pages during whose first read `Hook` runs.
 fn with_file<I: Isa>() -> (Rc<Lab<I>>, File<I>) {
     let lab = lab::<I>();
-    lab.mm().knobs().set(Knob::FaultAroundBytes, PAGE_SIZE).expect("a power of two");
+    lab.mm().settings().set(MmSetting::FaultAroundBytes, PAGE_SIZE).expect("a power of two");
     let kind = FileKind::File(Box::new(Interrupted));
     let file = lab.on(CPU, |mm| mm.add_file("/interrupted", kind, 4 * PAGE_SIZE)).expect("memory");
     (lab, file)

@@ -17,7 +17,7 @@ use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::FileKind;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
-use pagewright_mm::{FaultError, Knob, MapFlags};
+use pagewright_mm::{FaultError, MapFlags, MmSetting};
 use pagewright_sim::AllocationFailure;
 use pagewright_types::{Access, Counter, CpuId, IsaKind, Level, LruList, NodeId, Order, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
@@ -56,7 +56,7 @@ fn machine<I: Isa>(cpus: u16) -> Rc<World<I>> {
 fn machine_of<I: Isa>(cpus: u16, frames: u64) -> Rc<World<I>> {
     let world = World::sized(cpus, frames * PAGE_SIZE);
     // More may be promised than there is.
-    world.on(CPU, |mm| mm.knobs().set(Knob::OvercommitMemory, 1)).expect("a possible value");
+    world.on(CPU, |mm| mm.settings().set(MmSetting::OvercommitMemory, 1)).expect("a possible value");
     world
 }
 
@@ -422,7 +422,7 @@ fn a_page_that_comes_back_soon_is_active<I: Isa>() {
 fn swappiness_divides<I: Isa>() {
     let written = [0, 200].map(|swappiness| {
         let world = machine::<I>(2);
-        world.on(CPU, |mm| mm.knobs().set(Knob::Swappiness, swappiness)).expect("a possible value");
+        world.on(CPU, |mm| mm.settings().set(MmSetting::Swappiness, swappiness)).expect("a possible value");
         let _device = world.swap_to(4096);
         let process = Process::new(&world);
         let anon = process.anon(FRAMES / 2);

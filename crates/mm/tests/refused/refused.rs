@@ -8,7 +8,7 @@ use pagewright_arch::Isa;
 use pagewright_lab::harness::{ANON, CPU, File, TakeBy};
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
 use pagewright_mm::gup::GupFlags;
-use pagewright_mm::space::{FileMapping, Resource, SyncFlags, Whose};
+use pagewright_mm::space::{AdviceTarget, FileMapping, Resource, SyncFlags};
 use pagewright_mm::swap::{SwapBacking, Zram};
 use pagewright_mm::user::{FutexAccess, FutexScope, IoVec};
 use pagewright_mm::{Advice, LockAllFlags, LockFlags, MapFlags, MapRequest, Mm, MmError, RemapFlags};
@@ -107,7 +107,7 @@ impl<I: Isa> Stage<I> {
         self.ask(|mm| mm.madvise(space, VirtAddr::new(addr), len, Advice::from_raw(advice)?))
     }
 
-    fn advise_ranges(&self, whose: Whose, ranges: &[(VirtAddr, u64)]) -> Result<(), Errno> {
+    fn advise_ranges(&self, whose: AdviceTarget, ranges: &[(VirtAddr, u64)]) -> Result<(), Errno> {
         self.ask(|mm| mm.process_madvise(&self.scene.process.space, whose, ranges, Advice::DontNeed))
     }
 
@@ -330,13 +330,17 @@ fn advice<I: Isa>() -> Vec<Refused<I>> {
         refused("madvise: POPULATE_WRITE without the right", EINVAL, |s| s.advise(READ_ONLY, PAGE_SIZE, 23)),
         refused("madvise: DONTNEED of what is sealed", EPERM, |s| s.advise(SEALED + 2 * PAGE_SIZE, PAGE_SIZE, 4)),
         refused("madvise: GUARD_INSTALL in locked memory", EINVAL, |s| s.advise(LOCKED, PAGE_SIZE, 102)),
-        refused("process_madvise: of others", EINVAL, |s| s.advise_ranges(Whose::Other, &[(page(OWN, 0), PAGE_SIZE)])),
-        refused("process_madvise: too many", EINVAL, |s| s.advise_ranges(Whose::Own, &[(page(OWN, 0), 8); 1025])),
+        refused("process_madvise: of others", EINVAL, |s| {
+            s.advise_ranges(AdviceTarget::Other, &[(page(OWN, 0), PAGE_SIZE)])
+        }),
+        refused("process_madvise: too many", EINVAL, |s| {
+            s.advise_ranges(AdviceTarget::Own, &[(page(OWN, 0), 8); 1025])
+        }),
         refused("process_madvise: past the end", EFAULT, |s| {
-            s.advise_ranges(Whose::Own, &[(page(OWN, 0), PAGE_SIZE), (I::USER_END, PAGE_SIZE)])
+            s.advise_ranges(AdviceTarget::Own, &[(page(OWN, 0), PAGE_SIZE), (I::USER_END, PAGE_SIZE)])
         }),
         refused("process_madvise: a negative length", EINVAL, |s| {
-            s.advise_ranges(Whose::Own, &[(page(OWN, 0), PAGE_SIZE), (page(OWN, 0), u64::MAX)])
+            s.advise_ranges(AdviceTarget::Own, &[(page(OWN, 0), PAGE_SIZE), (page(OWN, 0), u64::MAX)])
         }),
     ]
 }

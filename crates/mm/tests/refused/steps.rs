@@ -8,7 +8,7 @@ use pagewright_arch::Isa;
 use pagewright_lab::harness::{ANON, CPU, TakeBy};
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
 use pagewright_mm::gup::GupFlags;
-use pagewright_mm::space::{ClearRefs, SyncFlags, Whose};
+use pagewright_mm::space::{AdviceTarget, ClearRefs, SyncFlags};
 use pagewright_mm::swap::{SwapBacking, Zram};
 use pagewright_mm::user::{FutexAccess, FutexScope, IoVec};
 use pagewright_mm::{Advice, LockAllFlags, LockFlags, MapFlags, Mm, MmError, RemapFlags};
@@ -212,7 +212,8 @@ fn advice<I: Isa>() -> Vec<Step<I>> {
         Step::new("madvise, WILLNEED", |s| s.advise(page(FILE_SHARED, 0), 8, Advice::WillNeed)).later(),
         Step::new("process_madvise", |s| {
             let ranges = [(page(OWN, 2), 2 * PAGE_SIZE), (page(OWN, 10), 2 * PAGE_SIZE)];
-            let advised = |mm: &Mm<_>| mm.process_madvise(&s.process.space, Whose::Own, &ranges, Advice::PopulateWrite);
+            let advised =
+                |mm: &Mm<_>| mm.process_madvise(&s.process.space, AdviceTarget::Own, &ranges, Advice::PopulateWrite);
             all_of(s.on(advised).map_err(MmError::errno)?, 4 * PAGE_SIZE)
         })
         .part(),

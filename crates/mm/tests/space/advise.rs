@@ -8,7 +8,7 @@ use pagewright_arch::Isa;
 use pagewright_lab::harness::{CPU, OTHER, Process, World, at};
 use pagewright_lab::on_both;
 use pagewright_mm::counters::RssKind;
-use pagewright_mm::space::{VmFlags, Whose};
+use pagewright_mm::space::{AdviceTarget, VmFlags};
 use pagewright_mm::{Advice, FaultError, MapFlags, MmError, RemapFlags, RemapRequest};
 use pagewright_sim::AllocationFailure;
 use pagewright_types::{Access, Counter, Errno, PAGE_SIZE, Rights, VirtAddr};
@@ -405,7 +405,7 @@ fn several_ranges_are_advised_about_until_one_fails<I: Isa>() {
         let answer = world.on(CPU, |mm| mm.process_madvise(&process.space, whose, ranges, advice));
         answer.map_err(MmError::errno)
     };
-    let (own, other) = (Whose::Own, Whose::Other);
+    let (own, other) = (AdviceTarget::Own, AdviceTarget::Other);
     let at = |index| at(base, index);
     let fill = || [0, 1, 3].iter().for_each(|index| process.write(CPU, at(*index), 7));
     fill();

@@ -6,8 +6,8 @@ use pagewright_lab::Lab;
 use pagewright_lab::on_both;
 use pagewright_mm::counters::{Gauge, RssKind};
 use pagewright_mm::file::{FileKind, FileOps};
-use pagewright_mm::space::{FileMapping, Limits, Resource};
-use pagewright_mm::{Advice, FaultError, Knob, Knobs, MapFlags, MapRequest, MmError, Space};
+use pagewright_mm::space::{FileMapping, Resource, Rlimits};
+use pagewright_mm::{Advice, FaultError, MapFlags, MapRequest, MmError, MmSetting, MmSettings, Space};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
@@ -51,7 +51,7 @@ impl FileOps for Pages {
 
 fn lab<I: Isa>() -> Lab<I> {
     let config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
-    Lab::new(config, Knobs::default()).expect("a possible machine")
+    Lab::new(config, MmSettings::default()).expect("a possible machine")
 }
 
 struct Process<'a, I: Isa> {
@@ -283,10 +283,10 @@ fn files_are_shared_through_the_cache_and_copied_when_private<I: Isa>() {
 
 fn fault_around_maps_what_is_cached<I: Isa>() {
     for (bytes, faults) in [(PAGE_SIZE, 64), (65536, 4)] {
-        let knobs = Knobs::default();
-        knobs.set(Knob::FaultAroundBytes, bytes).expect("a power of two");
+        let settings = MmSettings::default();
+        settings.set(MmSetting::FaultAroundBytes, bytes).expect("a power of two");
         let config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
-        let lab = Lab::<I>::new(config, knobs).expect("a possible machine");
+        let lab = Lab::<I>::new(config, settings).expect("a possible machine");
         let file =
             lab.on(CPU, |mm| mm.add_file("/lib", FileKind::File(Box::new(Pages)), 64 * PAGE_SIZE)).expect("memory");
         let process = Process::new(&lab);
@@ -344,7 +344,7 @@ fn the_heap_grows_and_shrinks<I: Isa>() {
 fn a_stack_grows_to_its_limit_and_no_further<I: Isa>() {
     let lab = lab::<I>();
     let process = Process::new(&lab);
-    lab.on(CPU, |mm| mm.set_limits(&process.space, Limits::default().with(Resource::Stack, 64 * PAGE_SIZE)));
+    lab.on(CPU, |mm| mm.set_limits(&process.space, Rlimits::default().with(Resource::Stack, 64 * PAGE_SIZE)));
     let top = VirtAddr::new(0x7000_0000_0000);
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::GROWSDOWN;
     process.map_at(VirtAddr::new(top.raw() - PAGE_SIZE), PAGE_SIZE, Rights::RW, flags).expect("room");
@@ -386,7 +386,7 @@ fn bad_calls_say_why_and_change_nothing<I: Isa>() {
     let fixed = MapFlags::PRIVATE | MapFlags::FIXED;
     assert_eq!(process.map_at(base.add(8), 1, Rights::RW, fixed).map_err(MmError::errno), Err(Errno::EINVAL));
     assert_eq!(process.map_at(I::USER_END, 1, Rights::RW, fixed).map_err(MmError::errno), Err(Errno::ENOMEM));
-    lab.mm().knobs().set(Knob::MaxMapCount, 1).expect("a possible limit");
+    lab.mm().settings().set(MmSetting::MaxMapCount, 1).expect("a possible limit");
     assert_eq!(process.map(1, Rights::EXEC, MapFlags::PRIVATE).map_err(MmError::errno), Err(Errno::ENOMEM));
     assert_eq!((process.mappings(), levels(&lab)), before);
     process.end();

@@ -10,9 +10,9 @@ use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals, Tmpfs};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
-use pagewright_mm::space::{Limit, Limits, Privileges, Resource};
+use pagewright_mm::space::{Privileges, Resource, Rlimit, Rlimits};
 use pagewright_mm::{
-    Advice, FaultError, Knob, LockFlags, MapFlags, MapRequest, MmError, Protection, RemapFlags, RemapRequest,
+    Advice, FaultError, LockFlags, MapFlags, MapRequest, MmError, MmSetting, Protection, RemapFlags, RemapRequest,
 };
 use pagewright_types::{Access, Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
@@ -64,17 +64,17 @@ fn limits_are_raised_by_those_who_may<I: Isa>() {
     let world = World::<I>::unjudged();
     let process = Process::new(&world);
     let resource = Resource::AddressSpace;
-    let set = |soft, hard| world.on(CPU, |mm| mm.set_limit(&process.space, resource, Limit { soft, hard }));
-    let none = Limits::INFINITY;
-    assert_eq!(set(none, none), Ok(Limit { soft: none, hard: none }));
+    let set = |soft, hard| world.on(CPU, |mm| mm.set_limit(&process.space, resource, Rlimit { soft, hard }));
+    let none = Rlimits::INFINITY;
+    assert_eq!(set(none, none), Ok(Rlimit { soft: none, hard: none }));
     assert_eq!(set(9, 8).map_err(MmError::errno), Err(Errno::EINVAL));
-    assert_eq!(set(1 << 20, 1 << 30), Ok(Limit { soft: none, hard: none }));
-    assert_eq!(set(1 << 30, 1 << 30), Ok(Limit { soft: 1 << 20, hard: 1 << 30 }), "as far as the hard one");
+    assert_eq!(set(1 << 20, 1 << 30), Ok(Rlimit { soft: none, hard: none }));
+    assert_eq!(set(1 << 30, 1 << 30), Ok(Rlimit { soft: 1 << 20, hard: 1 << 30 }), "as far as the hard one");
     assert_eq!(set(1 << 20, none).map_err(MmError::errno), Err(Errno::EPERM));
     let limits = *process.space.map().read().limits();
-    assert_eq!(limits.limit(resource), Limit { soft: 1 << 30, hard: 1 << 30 }, "nothing has changed");
+    assert_eq!(limits.limit(resource), Rlimit { soft: 1 << 30, hard: 1 << 30 }, "nothing has changed");
     world.on(CPU, |mm| mm.set_limits(&process.space, limits.with_privileges(Privileges::SYS_RESOURCE)));
-    assert_eq!(set(1 << 20, none), Ok(Limit { soft: 1 << 30, hard: 1 << 30 }));
+    assert_eq!(set(1 << 20, none), Ok(Rlimit { soft: 1 << 30, hard: 1 << 30 }));
     process.end();
 }
 
@@ -82,7 +82,7 @@ fn no_data_at_all_means_as_much_as_may_be<I: Isa>() {
     let world = World::<I>::unjudged();
     let process = Process::new(&world);
     let limit = |soft, hard| {
-        let limits = Limits::default().with_limit(Resource::Data, Limit { soft, hard });
+        let limits = Rlimits::default().with_limit(Resource::Data, Rlimit { soft, hard });
         world.on(CPU, |mm| mm.set_limits(&process.space, limits));
     };
     let map = |pages| {
@@ -93,7 +93,7 @@ fn no_data_at_all_means_as_much_as_may_be<I: Isa>() {
     };
     limit(0, 4 * PAGE_SIZE);
     assert_eq!((map(5), map(4), map(1)), (Err(Errno::ENOMEM), Ok(()), Err(Errno::ENOMEM)));
-    limit(1, Limits::INFINITY);
+    limit(1, Rlimits::INFINITY);
     assert_eq!(map(1), Err(Errno::ENOMEM), "a limit of something is one");
     process.end();
 }
@@ -196,7 +196,7 @@ fn nothing_is_mapped_too_low<I: Isa>() {
     };
     assert_eq!(map(MapFlags::FIXED), Err(Errno::EPERM));
     assert_eq!(map(MapFlags::FIXED_NOREPLACE), Err(Errno::EPERM));
-    let least = VirtAddr::new(Knob::MmapMinAddr.default());
+    let least = VirtAddr::new(MmSetting::MmapMinAddr.default());
     assert_eq!(map(MapFlags::GROWSDOWN), Ok(least), "a hint is moved up");
     assert!(process.touch(CPU, VirtAddr::new(least.raw() - 8), Access::Write).is_err(), "nor does a stack go there");
     let request = RemapRequest {

@@ -5,10 +5,10 @@ use pagewright_arch::{Isa, X86_64};
 use pagewright_lab::Lab;
 use pagewright_lab::on_both;
 use pagewright_mm::file::MemfdFlags;
-use pagewright_mm::space::{FileMapping, Limits, Privileges, Resource};
+use pagewright_mm::space::{FileMapping, Privileges, Resource, Rlimits};
 use pagewright_mm::{
-    FaultError, Knob, Knobs, LockAllFlags, LockFlags, MapFlags, MapRequest, Mm, MmError, RemapFlags, RemapRequest,
-    Space,
+    FaultError, LockAllFlags, LockFlags, MapFlags, MapRequest, Mm, MmError, MmSetting, MmSettings, RemapFlags,
+    RemapRequest, Space,
 };
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
@@ -45,7 +45,7 @@ fn page(base: VirtAddr, index: u64) -> VirtAddr {
 impl<I: Isa> Bed<I> {
     fn new() -> Self {
         let config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
-        let lab = Lab::new(config, Knobs::default()).expect("a possible machine");
+        let lab = Lab::new(config, MmSettings::default()).expect("a possible machine");
         let space = lab.on(CPU, Mm::new_space).expect("memory for a space");
         lab.run(CPU, &space);
         Self { lab, space }
@@ -149,7 +149,7 @@ fn the_limit_of_locked_memory_holds<I: Isa>() {
     });
     assert_eq!(bed.lock(base, 16), Ok(()));
     bed.on(|mm, space| mm.munlockall(space));
-    bed.on(|mm, space| mm.set_limits(space, Limits::default().with(Resource::Memlock, 0)));
+    bed.on(|mm, space| mm.set_limits(space, Rlimits::default().with(Resource::Memlock, 0)));
     assert_eq!(bed.lock(base, 1), Err(Errno::EPERM));
     assert_eq!(bed.map(0, 1, Rights::RW, PRIVATE | MapFlags::LOCKED), Err(Errno::EPERM));
     bed.end();
@@ -242,7 +242,7 @@ fn address_space_and_data_are_limited<I: Isa>() {
     assert_eq!(bed.map(0, 5, NONE, PRIVATE), Err(Errno::ENOMEM));
     assert_eq!(bed.map(AT, 12, Rights::RW, PRIVATE), Ok(base), "what is replaced makes room");
     assert_eq!(bed.remap(base, 12, 13), Err(Errno::ENOMEM));
-    bed.limit(Resource::AddressSpace, Limits::INFINITY);
+    bed.limit(Resource::AddressSpace, Rlimits::INFINITY);
     bed.limit(Resource::Data, 14 * PAGE_SIZE);
     assert_eq!(bed.map(0, 3, Rights::RW, PRIVATE), Err(Errno::ENOMEM));
     let shared = bed.map(0, 3, Rights::RW, MapFlags::SHARED);
@@ -264,7 +264,7 @@ fn address_space_and_data_are_limited<I: Isa>() {
 
 fn stacks_keep_their_distance<I: Isa>() {
     let bed = Bed::<I>::new();
-    bed.lab.mm().knobs().set(Knob::StackGuardGap, 4).expect("a gap");
+    bed.lab.mm().settings().set(MmSetting::StackGuardGap, 4).expect("a gap");
     let stack = bed.map(AT + 64 * PAGE_SIZE, 2, Rights::RW, PRIVATE | MapFlags::GROWSDOWN | MapFlags::STACK);
     let stack = stack.expect("room");
     bed.map(AT, 32, Rights::RW, PRIVATE).expect("room");
@@ -278,7 +278,7 @@ fn stacks_keep_their_distance<I: Isa>() {
     bed.call(|mm, space| mm.munmap(space, VirtAddr::new(AT), PAGE_SIZE)).expect("mapped");
     bed.call(|mm, space| mm.mprotect(space, page(VirtAddr::new(AT), 30), 2 * PAGE_SIZE, NONE)).expect("mapped");
     assert!(!bed.touch(below(30), Access::Write), "more than the address space may have");
-    bed.limit(Resource::AddressSpace, Limits::INFINITY);
+    bed.limit(Resource::AddressSpace, Rlimits::INFINITY);
     assert!(bed.touch(below(30), Access::Write), "a mapping without rights needs no distance");
     bed.end();
 }
@@ -315,24 +315,24 @@ fn promises_are_refused_by_policy<I: Isa>() {
     let bed = Bed::<I>::new();
     let mm = bed.lab.mm();
     let ram = mm.tlb().frames().managed();
-    let set = |knob, value| mm.knobs().set(knob, value).expect("a value that it takes");
+    let set = |setting, value| mm.settings().set(setting, value).expect("a value that it takes");
     assert_eq!(bed.map(0, ram + 1, Rights::RW, PRIVATE), Err(Errno::ENOMEM), "more than the machine has, at once");
     for index in 1..4 {
         bed.map(AT * index, ram, Rights::RW, PRIVATE).expect("but not one after the other");
     }
     let child = bed.lab.on(CPU, |mm| mm.fork(&bed.space)).expect("mapping by mapping");
     bed.lab.on(CPU, |mm| mm.end_space(&child));
-    set(Knob::OvercommitMemory, 1);
+    set(MmSetting::OvercommitMemory, 1);
     let base = bed.map(AT, 2 * ram, Rights::RW, PRIVATE).expect("everything goes");
-    set(Knob::OvercommitMemory, 2);
+    set(MmSetting::OvercommitMemory, 2);
     assert_eq!(bed.map(0, 1, Rights::RW, PRIVATE), Err(Errno::ENOMEM));
     assert_eq!(bed.map(0, 1, Rights::RW, PRIVATE | MapFlags::NORESERVE), Err(Errno::ENOMEM), "not honoured here");
     assert!(bed.map(0, 1, Rights::READ, PRIVATE).is_ok());
     bed.call(|mm, space| mm.munmap(space, VirtAddr::ZERO, I::USER_END.raw())).expect("everything goes");
     assert_eq!(mm.committed(), 0);
     assert_eq!(mm.commit_limit(), ram / 2);
-    set(Knob::OvercommitKbytes, 1000 * PAGE_SIZE / 1024);
-    set(Knob::AdminReserveKbytes, 100 * PAGE_SIZE / 1024);
+    set(MmSetting::OvercommitKbytes, 1000 * PAGE_SIZE / 1024);
+    set(MmSetting::AdminReserveKbytes, 100 * PAGE_SIZE / 1024);
     assert_eq!(mm.commit_limit(), 1000);
     bed.map(AT, 320, Rights::RW, PRIVATE).expect("within the limit");
     // A 32nd of what is mapped is kept back: 10 pages.
@@ -341,7 +341,7 @@ fn promises_are_refused_by_policy<I: Isa>() {
     assert_eq!(mm.committed(), 889);
     assert_eq!(bed.lab.on(CPU, |mm| mm.fork(&bed.space)).map(drop).map_err(MmError::errno), Err(Errno::ENOMEM));
     assert_eq!(mm.committed(), 889, "a fork that failed was promised nothing");
-    let privileged = Limits::default().with_privileges(Privileges::SYS_ADMIN);
+    let privileged = Rlimits::default().with_privileges(Privileges::SYS_ADMIN);
     bed.on(|mm, space| mm.set_limits(space, privileged));
     assert!(bed.map(0, 80, Rights::RW, PRIVATE).is_ok(), "what is kept for an administrator");
     bed.end();
@@ -361,8 +361,8 @@ fn shared_memory_pays_by_page<I: Isa>() {
     assert_eq!(mm.committed(), 0);
     assert!(bed.touch(base, Access::Write) && bed.touch(page(base, 1), Access::Read));
     assert_eq!(mm.committed(), 2);
-    mm.knobs().set(Knob::OvercommitMemory, 2).expect("a policy");
-    mm.knobs().set(Knob::OvercommitKbytes, 4).expect("a limit");
+    mm.settings().set(MmSetting::OvercommitMemory, 2).expect("a policy");
+    mm.settings().set(MmSetting::OvercommitKbytes, 4).expect("a limit");
     let fault = bed.on(|mm, space| mm.fault(space, page(base, 2), Access::Write));
     assert_eq!(fault, Err(FaultError::Device { index: 2, errno: Errno::ENOSPC }));
     bed.lab.on(CPU, |mm| mm.truncate(&file, PAGE_SIZE)).expect("not sealed");

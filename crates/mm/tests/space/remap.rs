@@ -5,7 +5,7 @@ use pagewright_arch::{Isa, LeafFlags};
 use pagewright_lab::Lab;
 use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
-use pagewright_mm::{Knob, Knobs, MapFlags, MapRequest, MmError, RemapFlags, RemapRequest, Space};
+use pagewright_mm::{MapFlags, MapRequest, MmError, MmSetting, MmSettings, RemapFlags, RemapRequest, Space};
 use pagewright_sim::{AllocationFailure, MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, CpuId, Errno, Level, PAGE_SIZE, Rights, VirtAddr};
@@ -39,7 +39,7 @@ fn page(base: VirtAddr, index: u64) -> VirtAddr {
 
 fn lab<I: Isa>() -> Lab<I> {
     let config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
-    Lab::new(config, Knobs::default()).expect("a possible machine")
+    Lab::new(config, MmSettings::default()).expect("a possible machine")
 }
 
 /// Everything that is counted in pages, and what is promised.
@@ -394,7 +394,7 @@ fn bad_requests_say_why_and_change_nothing<I: Isa>() {
     }
     assert_eq!(process.remap(base, 12, 12, none, 0), Ok(base), "a size that stays is not looked at");
     let limit = process.space.map().read().len() as u64 + 5;
-    lab.mm().knobs().set(Knob::MaxMapCount, limit).expect("a limit");
+    lab.mm().settings().set(MmSetting::MaxMapCount, limit).expect("a limit");
     let many = process.remap(base, 8, 8, FIXED, TO);
     assert_eq!(many, Err(MmError::TooManyMappings { limit }));
     assert_eq!((process.maps(), levels(&lab)), (maps, counted));

@@ -6,7 +6,7 @@
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_lab::Lab;
-use pagewright_mm::{Knobs, MapFlags, MapRequest, RemapFlags, RemapRequest};
+use pagewright_mm::{MapFlags, MapRequest, MmSettings, RemapFlags, RemapRequest};
 use pagewright_sim::MachineConfig;
 use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, RunEnd, ScheduleStrategy};
 use pagewright_types::{Access, CpuId, PAGE_SIZE, Rights, VirtAddr};
@@ -37,7 +37,7 @@ fn move_and_take<I: Isa>(seed: u64) -> Ran {
     config.cpus = 3;
     config.nodes.truncate(1);
     config.nodes[0].bytes = 4 << 20;
-    let lab = Rc::new(Lab::<I>::new(config, Knobs::default()).expect("a possible machine"));
+    let lab = Rc::new(Lab::<I>::new(config, MmSettings::default()).expect("a possible machine"));
     let space = lab.on(MOVER, |mm| mm.new_space()).expect("memory");
     let map = |at: u64, pages: u64| {
         let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED;

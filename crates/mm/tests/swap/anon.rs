@@ -8,7 +8,7 @@ use pagewright_lab::harness::race::{first_lost, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, MemorySwap, OTHER, Process, World, at};
 use pagewright_lab::on_both;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
-use pagewright_mm::space::Whose;
+use pagewright_mm::space::AdviceTarget;
 use pagewright_mm::swap::SwapBacking;
 use pagewright_mm::{Advice, MmError};
 use pagewright_sim::SimLocks;
@@ -377,7 +377,7 @@ fn advice_about_a_process_that_ends<I: Isa>(seed: u64) -> bool {
         Box::new(move || {
             // It may have ended before.
             let ranges = [(base, PAGE_SIZE)];
-            let _ = advises.lab.on(CPU, |mm| mm.process_madvise(&advised, Whose::Other, &ranges, advice));
+            let _ = advises.lab.on(CPU, |mm| mm.process_madvise(&advised, AdviceTarget::Other, &ranges, advice));
         }),
         Box::new(move || {
             reuses.lab.on(OTHER, |mm| mm.end_space(&ended));

@@ -11,7 +11,7 @@ use pagewright_lab::on_both;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::user::IoVec;
-use pagewright_mm::view::PageState;
+use pagewright_mm::view::PagemapFlags;
 use pagewright_mm::{Advice, MapFlags, Mm, RemapFlags, RemapRequest};
 use pagewright_sim::Sim;
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -137,7 +137,7 @@ fn marks_of_stores_are_kept<I: Isa>() {
         let mut marked = Vec::new();
         world.on(CPU, |mm| {
             mm.pagemap(&process.space, PageRange::from_len(base, BYTES).expect("whole pages"), |va, word| {
-                if word.state().contains(PageState::SOFT_DIRTY) {
+                if word.flags().contains(PagemapFlags::SOFT_DIRTY) {
                     marked.push(va.since(base) / PAGE_SIZE);
                 }
             });

@@ -10,8 +10,8 @@ use pagewright_lab::harness::{CPU, MemorySwap, OTHER, Process, World, at};
 use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::swap::{SwapBacking, Zram};
-use pagewright_mm::view::PageState;
-use pagewright_mm::{Advice, Knob, MapFlags, MmError};
+use pagewright_mm::view::PagemapFlags;
+use pagewright_mm::{Advice, MapFlags, MmError, MmSetting};
 use pagewright_sim::AllocationFailure;
 use pagewright_sim::explore::CoroutineBody;
 use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, PageRange, Rights, SwapEntry, VirtAddr};
@@ -155,10 +155,10 @@ fn what_fails_leaves_the_device<I: Isa>() {
     assert!(scene.is_whole());
     // Promises that only swap can keep.
     world.on(CPU, |mm| {
-        mm.knobs().set(Knob::OvercommitRatio, 0).expect("a ratio");
-        mm.knobs().set(Knob::OvercommitMemory, 2).expect("a policy");
-        assert_eq!((mm.commit_limit(), mm.swap_off(0)), (1000, Err(MmError::TooMuchPromised { pages: 1000 })));
-        mm.knobs().set(Knob::OvercommitMemory, 0).expect("a policy");
+        mm.settings().set(MmSetting::OvercommitRatio, 0).expect("a ratio");
+        mm.settings().set(MmSetting::OvercommitMemory, 2).expect("a policy");
+        assert_eq!((mm.commit_limit(), mm.swap_off(0)), (1000, Err(MmError::CommitRefused { pages: 1000 })));
+        mm.settings().set(MmSetting::OvercommitMemory, 0).expect("a policy");
         assert_eq!(mm.swap_off(0), Ok(()));
     });
     assert!(scene.is_whole());
@@ -251,7 +251,7 @@ fn what_is_in_swap_is_told<I: Isa>() {
         assert_eq!(word.raw(), u64::from(slot) << 5 | 1 << 55 | 1 << 62);
         assert_eq!((word.swap_entry(), word.pfn()), (Some(SwapEntry::new(0, slot)), None));
     }
-    assert!(words(child, *own, PAGES).iter().all(|word| word.state().contains(PageState::SWAP)));
+    assert!(words(child, *own, PAGES).iter().all(|word| word.flags().contains(PagemapFlags::SWAP)));
     assert!(words(child, *shared, PAGES).iter().all(|word| word.swap_entry().is_none()));
     let mut resident = [2; PAGES as usize];
     world.on(CPU, |mm| mm.mincore(&child.space, *both, PAGES * PAGE_SIZE, &mut resident)).expect("mapped");

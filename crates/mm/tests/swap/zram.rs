@@ -217,9 +217,9 @@ fn a_device_is_swapped_to_once() {
     let swap_to = |zram: &Device| world.on(CPU, |mm| mm.swap_on(SwapBacking::Zram(zram.clone()), 4));
     assert_eq!((swap_to(&other), swap_to(&whole.after(1))), (Ok(0), Ok(1)));
     for again in [whole.clone(), whole.after(1), whole.after(5)] {
-        assert_eq!(swap_to(&again), Err(MmError::SwappedToAlready { device: 1 }));
+        assert_eq!(swap_to(&again), Err(MmError::SwapDeviceInUse { device: 1 }));
     }
-    assert_eq!(MmError::SwappedToAlready { device: 1 }.errno(), Errno::EBUSY);
+    assert_eq!(MmError::SwapDeviceInUse { device: 1 }.errno(), Errno::EBUSY);
     world.on(CPU, |mm| mm.swap_off(1)).expect("nothing is there");
     assert_eq!(swap_to(&whole), Ok(1));
 }

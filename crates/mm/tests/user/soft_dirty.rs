@@ -6,7 +6,7 @@ use pagewright_lab::on_both;
 use pagewright_mm::MapFlags;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
-use pagewright_mm::view::PageState;
+use pagewright_mm::view::PagemapFlags;
 use pagewright_types::{Access, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 on_both! {
@@ -20,18 +20,18 @@ on_both! {
     used_pages_are_forgotten_by_kind,
 }
 
-fn states<I: Isa>(process: &Process<I>, base: VirtAddr, pages: u64) -> Vec<PageState> {
+fn states<I: Isa>(process: &Process<I>, base: VirtAddr, pages: u64) -> Vec<PagemapFlags> {
     let range = PageRange::from_len(base, pages * PAGE_SIZE).expect("pages");
-    let mut states = vec![PageState::empty(); pages as usize];
-    let mut tell = |va: VirtAddr, word: pagewright_mm::view::PageWord| {
-        states[(va.since(base) / PAGE_SIZE) as usize] = word.state();
+    let mut states = vec![PagemapFlags::empty(); pages as usize];
+    let mut tell = |va: VirtAddr, word: pagewright_mm::view::PagemapEntry| {
+        states[(va.since(base) / PAGE_SIZE) as usize] = word.flags();
     };
     process.world.on(CPU, |mm| mm.pagemap(&process.space, range, &mut tell));
     states
 }
 
 fn dirty<I: Isa>(process: &Process<I>, base: VirtAddr, pages: u64) -> Vec<bool> {
-    states(process, base, pages).iter().map(|state| state.contains(PageState::SOFT_DIRTY)).collect()
+    states(process, base, pages).iter().map(|state| state.contains(PagemapFlags::SOFT_DIRTY)).collect()
 }
 
 fn clear<I: Isa>(process: &Process<I>) {
@@ -182,13 +182,13 @@ fn the_words_say_where_pages_are<I: Isa>() {
     let mapped = process.map(1, Rights::RW, MapFlags::SHARED, Some(&file));
     process.read(CPU, mapped);
     clear(&process);
-    let (present, own) = (PageState::PRESENT, PageState::PRESENT | PageState::EXCLUSIVE);
-    assert_eq!(states(&process, base, 3), [own, present, PageState::empty()], "a page, the zero page, nothing");
-    assert_eq!(states(&process, mapped, 1), [own | PageState::FILE]);
+    let (present, own) = (PagemapFlags::PRESENT, PagemapFlags::PRESENT | PagemapFlags::EXCLUSIVE);
+    assert_eq!(states(&process, base, 3), [own, present, PagemapFlags::empty()], "a page, the zero page, nothing");
+    assert_eq!(states(&process, mapped, 1), [own | PagemapFlags::FILE]);
     let child = process.fork();
     child.read(CPU, mapped);
     assert_eq!(states(&process, base, 1), [present]);
-    assert_eq!(states(&child, mapped, 1), [present | PageState::FILE]);
+    assert_eq!(states(&child, mapped, 1), [present | PagemapFlags::FILE]);
     // The frame is the one that an access reaches, right or no right.
     process.protect(base, 1, Rights::empty());
     let frame = child.frame(CPU, base, Access::Read);
@@ -206,7 +206,7 @@ fn used_pages_are_forgotten_by_kind<I: Isa>() {
     let file = world.file(1);
     let anon = process.anon(1);
     let mapped = process.map(1, Rights::READ, MapFlags::SHARED, Some(&file));
-    let referenced = || world.on(CPU, |mm| mm.usage(&process.space).referenced);
+    let referenced = || world.on(CPU, |mm| mm.mem_size_stats(&process.space).referenced);
     let touch_both = || (process.write(CPU, anon, 1), process.read(CPU, mapped));
     for (what, left) in [(ClearRefs::Anon, 1), (ClearRefs::Mapped, 1), (ClearRefs::All, 0), (ClearRefs::SoftDirty, 2)] {
         // What the TLB has is not marked again.

@@ -7,8 +7,8 @@ use pagewright_lab::harness::files::Zeroes;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::FileKind;
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::view::{Share, Usage};
-use pagewright_mm::{Knob, Knobs, MapFlags, MapRequest, Mm, Space};
+use pagewright_mm::view::{MemSizeStats, Pss};
+use pagewright_mm::{MapFlags, MapRequest, Mm, MmSetting, MmSettings, Space};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Counter, CpuId, PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -28,10 +28,10 @@ type Process<I> = Arc<Space<Sim<I>>>;
 impl<I: Isa> Bed<I> {
     fn new() -> Self {
         let config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
-        let knobs = Knobs::default();
+        let settings = MmSettings::default();
         // The mappings of the process that runs the test may be larger than the machine.
-        knobs.set(Knob::OvercommitMemory, 1).expect("a policy");
-        Self { lab: Lab::new(config, knobs).expect("a possible machine") }
+        settings.set(MmSetting::OvercommitMemory, 1).expect("a policy");
+        Self { lab: Lab::new(config, settings).expect("a possible machine") }
     }
 
     fn mm(&self) -> &Mm<Sim<I>> {
@@ -313,9 +313,9 @@ fn vmstat_has_every_gauge_and_counter_under_linux_names() {
 
 /// Everything that is resident belongs to those who map it, and to nobody twice.
 fn assert_shares_add_up<I: Isa>(bed: &Bed<I>) {
-    let (mut total, mut entries) = (Usage::default(), 0);
+    let (mut total, mut entries) = (MemSizeStats::default(), 0);
     bed.mm().for_each_space(|space| {
-        let usage = bed.mm().usage(space);
+        let usage = bed.mm().mem_size_stats(space);
         assert_eq!(usage.rss, space.rss().bytes(), "the entries are what was counted when they were made");
         let parts = [usage.shared_clean, usage.shared_dirty, usage.private_clean, usage.private_dirty];
         assert_eq!(parts.iter().sum::<u64>(), usage.rss);
@@ -324,7 +324,7 @@ fn assert_shares_add_up<I: Isa>(bed: &Bed<I>) {
         entries += usage.rss / PAGE_SIZE;
         total += usage;
     });
-    let resident = (bed.mm().gauge(Gauge::AnonPages) + bed.mm().gauge(Gauge::Mapped)) * PAGE_SIZE * Share::PARTS;
+    let resident = (bed.mm().gauge(Gauge::AnonPages) + bed.mm().gauge(Gauge::Mapped)) * PAGE_SIZE * Pss::PARTS;
     let lost = resident.checked_sub(total.pss.parts()).expect("nothing is counted twice");
     assert!(lost <= entries, "each entry's share is rounded down by less than one part: {lost} of {entries}");
 }

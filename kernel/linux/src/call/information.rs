@@ -4,7 +4,7 @@
 
 use super::{Arguments, address};
 use crate::errno::Errno;
-use crate::limits::Limit;
+use crate::limits::Rlimit;
 use crate::memory::mm;
 use crate::task::{Answer, Id, Stop, Thread, state};
 use alloc::vec::Vec;
@@ -92,7 +92,7 @@ fn set_group(thread: &Thread, a: Arguments) -> Answer {
 fn limits(thread: &Thread, id: Id, [number, new, old]: [u64; 3]) -> Answer {
     let new = match new {
         0 => None,
-        at => Some(Limit { soft: thread.space.read_u64(address(at))?, hard: thread.space.read_u64(address(at + 8))? }),
+        at => Some(Rlimit { soft: thread.space.read_u64(address(at))?, hard: thread.space.read_u64(address(at + 8))? }),
     };
     let (before, changed) = {
         let mut state = state();

@@ -15,7 +15,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use pagewright_mm::Advice;
-use pagewright_mm::space::Whose;
+use pagewright_mm::space::AdviceTarget;
 use pagewright_mm::user::IoVec;
 use syscalls::Sysno;
 
@@ -75,11 +75,11 @@ fn advise(thread: &Thread, a: Arguments) -> Answer {
     let open = thread.files.lock().get(descriptor)?.open.clone();
     let Target::Process(id) = &open.target else { return Err(Errno::EBADF.into()) };
     let space = space_of(*id)?;
-    let whose = if Arc::ptr_eq(&space, &thread.space) { Whose::Own } else { Whose::Other };
+    let whose = if Arc::ptr_eq(&space, &thread.space) { AdviceTarget::Own } else { AdviceTarget::Other };
     let advice = Advice::from_raw(advice as u32)?;
     record::ordered(|| {
         let advised = mm().process_madvise(&space.0, whose, &ranges, advice)?;
-        let mut left = if whose == Whose::Own { advised } else { 0 };
+        let mut left = if whose == AdviceTarget::Own { advised } else { 0 };
         for (start, len) in ranges {
             let len = len.min(left);
             left -= len;

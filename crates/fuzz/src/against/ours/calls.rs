@@ -10,7 +10,7 @@ use crate::random::{Operation, Syscall};
 use pagewright_lab::LabCaller;
 use pagewright_mm::file::FileObject;
 use pagewright_mm::gup::{GupFlags, MakeDirty, UserPage};
-use pagewright_mm::view::PageState;
+use pagewright_mm::view::PagemapFlags;
 use pagewright_mm::{Mm, MmError, Space};
 use pagewright_sync::Arc;
 use pagewright_types::{Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -104,7 +104,7 @@ impl Ours {
         let map = space.map().read();
         for (page, word) in words.iter_mut().enumerate() {
             let shared = map.find(addr.add(page as u64 * PAGE_SIZE)).is_some_and(|(_, vma)| vma.is_shared());
-            if *word & PageState::FILE.bits() != 0 && !shared {
+            if *word & PagemapFlags::FILE.bits() != 0 && !shared {
                 *word = 0;
             }
         }

@@ -15,8 +15,8 @@ use pagewright_lab::Lab;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FileObject, MemfdFlags};
 use pagewright_mm::gup::{MakeDirty, UserPages};
-use pagewright_mm::space::{FileMapping, Limit, Limits, Resource};
-use pagewright_mm::{FaultError, Knob, Knobs, MapFlags, MapRequest, MmError, Space};
+use pagewright_mm::space::{FileMapping, Resource, Rlimit, Rlimits};
+use pagewright_mm::{FaultError, MapFlags, MapRequest, MmError, MmSetting, MmSettings, Space};
 use pagewright_sim::{MachineConfig, NodeConfig, Profile, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, CpuId, CpuMask, Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -58,9 +58,9 @@ impl Ours {
         let mut config = MachineConfig::new(profile);
         config.cpus = 1;
         config.nodes = vec![NodeConfig { bytes: BYTES, cpus: CpuMask::EMPTY }];
-        let knobs = Knobs::default();
-        knobs.set(Knob::MmapMinAddr, host.least_address).map_err(AgainstError::Knob)?;
-        let lab = Lab::<X86_64>::new(config, knobs)?;
+        let settings = MmSettings::default();
+        settings.set(MmSetting::MmapMinAddr, host.least_address).map_err(AgainstError::Setting)?;
+        let lab = Lab::<X86_64>::new(config, settings)?;
         let control = lab.on(CPU, |mm| {
             let file = mm.memfd_create("control", MemfdFlags::empty())?;
             mm.truncate(&file, END - CODE)?;
@@ -88,11 +88,11 @@ impl Ours {
             mm.set_brk_start(&space, HEAP);
             mm.set_stack_start(&space, VirtAddr::new(CODE));
             mm.set_code(&space, PageRange::page(VirtAddr::new(CODE)));
-            let limit = |limits: Limits, ((resource, soft), hard)| match Resource::from_raw(resource) {
-                Some(resource) => limits.with_limit(resource, Limit { soft, hard }),
+            let limit = |limits: Rlimits, ((resource, soft), hard)| match Resource::from_raw(resource) {
+                Some(resource) => limits.with_limit(resource, Rlimit { soft, hard }),
                 None => limits,
             };
-            mm.set_limits(&space, LIMITS.into_iter().zip(hard).fold(Limits::default(), limit));
+            mm.set_limits(&space, LIMITS.into_iter().zip(hard).fold(Rlimits::default(), limit));
             for (at, len, rights) in [(CODE, DATA - CODE, Rights::RX), (DATA, DATA_BYTES, Rights::RW)] {
                 let file = FileMapping { file: control, offset: at - CODE, opened: Rights::RW };
                 let flags = MapFlags::SHARED | MapFlags::FIXED;

@@ -1,12 +1,12 @@
 //! `brk(2)`: the heap.
 
 use crate::error::MmError;
-use crate::knobs::Knob;
 use crate::mm::Mm;
+use crate::settings::MmSetting;
 use crate::space::Space;
 use crate::space::limits::Resource;
 use crate::space::vma::AddressMap;
-use crate::space::vma::{Backing, VmFlags, Vma};
+use crate::space::vma::{VmFlags, Vma, VmaBacking};
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -75,9 +75,9 @@ impl<P: Platform> Mm<P> {
         map.may_lock(flags, range.pages())?;
         // Linux keeps a page free between the heap and whatever comes next.
         if !map.is_clear(range, 1) {
-            return Err(MmError::Exists { range });
+            return Err(MmError::AlreadyMapped { range });
         }
-        let limit = self.knobs.get(Knob::MaxMapCount);
+        let limit = self.settings.get(MmSetting::MaxMapCount);
         if map.len() as u64 > limit {
             return Err(MmError::TooManyMappings { limit });
         }
@@ -85,7 +85,7 @@ impl<P: Platform> Mm<P> {
         self.charge(map, range.pages())?;
         map.reserve(self, 1)?;
         let (start, end) = (range.start().page_index(), range.end().page_index());
-        map.insert(start, Vma::new((start, end), 0, Rights::RW, Rights::all(), flags, Backing::Anon));
+        map.insert(start, Vma::new((start, end), 0, Rights::RW, Rights::all(), flags, VmaBacking::Anon));
         map.merge_over(range);
         Ok(())
     }

@@ -14,8 +14,8 @@
 //! locked is faulted in when it is touched.
 
 use crate::error::{MmError, bounded};
-use crate::knobs::Knob;
 use crate::mm::Mm;
+use crate::settings::MmSetting;
 use crate::space::call::{LockAllFlags, LockFlags};
 use crate::space::limits::Resource;
 use crate::space::vma::AddressMap;
@@ -88,7 +88,7 @@ impl<P: Platform> Mm<P> {
                 map.can_lock()?;
                 let pages = map.totals().pages;
                 if current && !map.may_have_locked(pages) {
-                    return Err(MmError::TooMuchLocked { pages, limit: map.limits().get(Resource::Memlock) });
+                    return Err(MmError::OverLockLimit { pages, limit: map.limits().get(Resource::Memlock) });
                 }
                 map.new_flags = if flags.contains(LockAllFlags::FUTURE) { lock } else { VmFlags::empty() };
                 if current {
@@ -192,7 +192,7 @@ impl<P: Platform> Mm<P> {
         range: PageRange,
         changes: impl Fn(&Vma<P>) -> bool,
     ) -> Result<(), MmError> {
-        let limit = self.knobs.get(Knob::MaxMapCount);
+        let limit = self.settings.get(MmSetting::MaxMapCount);
         let cut = |at: VirtAddr| map.find(at).is_some_and(|(start, vma)| start != at.page_index() && changes(vma));
         let splits = [range.start(), range.end()].into_iter().filter(|at| cut(*at)).count();
         if splits > 0 && map.len() as u64 + splits as u64 > limit {
@@ -213,7 +213,7 @@ impl<P: Platform> AddressMap<P> {
         if self.may_have_locked(pages) {
             return range;
         }
-        Err(MmError::TooMuchLocked { pages, limit: self.limits().get(Resource::Memlock) })
+        Err(MmError::OverLockLimit { pages, limit: self.limits().get(Resource::Memlock) })
     }
 }
 

@@ -2,14 +2,14 @@
 
 use crate::error::MmError;
 use crate::file::FileObject;
-use crate::knobs::Knob;
 use crate::mm::Mm;
+use crate::settings::MmSetting;
 use crate::space::Space;
 use crate::space::call::MapFlags;
 use crate::space::limits::Overcommit;
 use crate::space::limits::Privileges;
 use crate::space::vma::AddressMap;
-use crate::space::vma::{Backing, VmFlags, Vma};
+use crate::space::vma::{VmFlags, Vma, VmaBacking};
 use pagewright_arch::Isa;
 use pagewright_sync::{Arc, Platform};
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -43,7 +43,7 @@ pub struct MapRequest<'a, P: Platform> {
 struct Plan<P: Platform> {
     pages: u64,
     shared: bool,
-    backing: Backing<P>,
+    backing: VmaBacking<P>,
     /// First page of the file, if there is one.
     pgoff: u64,
     most: Rights,
@@ -67,7 +67,7 @@ impl<P: Platform> Mm<P> {
         if map.ended {
             return Err(MmError::SpaceEnded);
         }
-        let limit = self.knobs.get(Knob::MaxMapCount);
+        let limit = self.settings.get(MmSetting::MaxMapCount);
         // One more than the limit is possible here, as in Linux's do_mmap; splits are stricter.
         if map.len() as u64 > limit {
             return Err(MmError::TooManyMappings { limit });
@@ -130,7 +130,7 @@ impl<P: Platform> Mm<P> {
         self.unmap_reserved(space, map, range);
         let (start, end) = (range.start().page_index(), range.end().page_index());
         let mut vma = Vma::new((start, end), pgoff, request.rights, plan.most, flags, backing);
-        vma.set_guard(self.knobs.get(Knob::StackGuardGap));
+        vma.set_guard(self.settings.get(MmSetting::StackGuardGap));
         map.insert(start, vma);
         map.merge_over(range);
         Ok(())
@@ -159,7 +159,7 @@ impl<P: Platform> Mm<P> {
             if grows && shared {
                 return Err(bad_flags);
             }
-            return Ok(Plan { pages, shared, backing: Backing::Anon, pgoff: 0, most: Rights::all() });
+            return Ok(Plan { pages, shared, backing: VmaBacking::Anon, pgoff: 0, most: Rights::all() });
         };
         let most = match shared {
             true if mapping.opened.contains(Rights::WRITE) => Rights::all(),
@@ -173,7 +173,7 @@ impl<P: Platform> Mm<P> {
             return Err(bad_flags);
         }
         let most = if shared { mapping.file.sealed_rights(request.rights, most)? } else { most };
-        let backing = Backing::File(mapping.file.clone());
+        let backing = VmaBacking::File(mapping.file.clone());
         Ok(Plan { pages, shared, backing, pgoff: mapping.offset / PAGE_SIZE, most })
     }
 
@@ -190,7 +190,7 @@ impl<P: Platform> Mm<P> {
             }
             self.may_map_at(map, request.addr)?;
             let replaces = request.flags.contains(MapFlags::FIXED_NOREPLACE) && map.overlapping(range).next().is_some();
-            return if replaces { Err(MmError::Exists { range }) } else { Ok(request.addr) };
+            return if replaces { Err(MmError::AlreadyMapped { range }) } else { Ok(request.addr) };
         }
         // A hint that is too low is moved up (`round_hint_to_min`).
         let hint = request.addr.align_down(PAGE_SIZE);
@@ -200,13 +200,13 @@ impl<P: Platform> Mm<P> {
 
     /// The lowest address at which anything is placed.
     pub(in crate::space) fn least_address(&self) -> VirtAddr {
-        let least = VirtAddr::new(self.knobs.get(Knob::MmapMinAddr));
+        let least = VirtAddr::new(self.settings.get(MmSetting::MmapMinAddr));
         least.align_up(PAGE_SIZE).unwrap_or(least)
     }
 
     /// Whether the program may map at `at` what it says itself (`security_mmap_addr`).
     pub(in crate::space) fn may_map_at(&self, map: &AddressMap<P>, at: VirtAddr) -> Result<(), MmError> {
-        let least = VirtAddr::new(self.knobs.get(Knob::MmapMinAddr));
+        let least = VirtAddr::new(self.settings.get(MmSetting::MmapMinAddr));
         let may = at >= least || map.limits().privileges().contains(Privileges::SYS_RAWIO);
         if may { Ok(()) } else { Err(MmError::TooLow { at, least }) }
     }
@@ -247,9 +247,9 @@ impl<P: Platform> Mm<P> {
         map: &AddressMap<P>,
         plan: &Plan<P>,
         flags: VmFlags,
-    ) -> Result<(Backing<P>, u64), MmError> {
+    ) -> Result<(VmaBacking<P>, u64), MmError> {
         match &plan.backing {
-            Backing::Anon if plan.shared => {
+            VmaBacking::Anon if plan.shared => {
                 let charged = if flags.contains(VmFlags::NORESERVE) { 0 } else { plan.pages };
                 self.promise(Some(map), charged)?;
                 let file = self.add_shared_memory(plan.pages * PAGE_SIZE);
@@ -261,10 +261,10 @@ impl<P: Platform> Mm<P> {
                     self.drop_file(&file);
                     return Err(error);
                 }
-                Ok((Backing::File(file), 0))
+                Ok((VmaBacking::File(file), 0))
             }
-            Backing::Anon => Ok((Backing::Anon, 0)),
-            Backing::File(file) => {
+            VmaBacking::Anon => Ok((VmaBacking::Anon, 0)),
+            VmaBacking::File(file) => {
                 file.join(self, space.id(), plan.shared && plan.most.contains(Rights::WRITE))?;
                 Ok((plan.backing.clone(), plan.pgoff))
             }

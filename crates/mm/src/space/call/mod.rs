@@ -21,7 +21,7 @@ mod msync;
 pub(in crate::space) mod munmap;
 
 pub use flags::{LockAllFlags, LockFlags, MapFlags, Protection, RemapFlags};
-pub use madvise::{Advice, Whose};
+pub use madvise::{Advice, AdviceTarget};
 pub use mmap::{FileMapping, MapRequest};
 pub use mremap::RemapRequest;
 pub use msync::SyncFlags;

@@ -23,8 +23,8 @@
 //! are aligned.
 
 use crate::error::{MmError, bounded};
-use crate::knobs::Knob;
 use crate::mm::Mm;
+use crate::settings::MmSetting;
 use crate::space::vma::AddressMap;
 use crate::space::{MapFlags, RemapFlags, Space, VmFlags, Vma};
 use pagewright_arch::Isa;
@@ -154,14 +154,14 @@ impl<P: Platform> Mm<P> {
         resize: &Resize,
         gather: &mut Gather<'a, P>,
     ) -> Result<VirtAddr, MmError> {
-        let limit = self.knobs.get(Knob::MaxMapCount);
+        let limit = self.settings.get(MmSetting::MaxMapCount);
         if resize.names_place() && map.len() as u64 + 5 >= limit {
             return Err(MmError::TooManyMappings { limit });
         }
         if resize.flags.contains(RemapFlags::FIXED) && resize.old == resize.new {
             return self.move_several(space, map, resize, gather);
         }
-        let (start, vma) = map.find(resize.addr).ok_or(MmError::NothingThere { at: resize.addr })?;
+        let (start, vma) = map.find(resize.addr).ok_or(MmError::SourceNotMapped { at: resize.addr })?;
         if vma.flags().contains(VmFlags::SEALED) {
             return Err(MmError::Sealed { at: VirtAddr::from_page_index(start) });
         }
@@ -194,9 +194,9 @@ impl<P: Platform> Mm<P> {
         gather: &mut Gather<'a, P>,
     ) -> Result<VirtAddr, MmError> {
         let from =
-            PageRange::from_len(resize.addr, resize.old).map_err(|_| MmError::NothingThere { at: resize.addr })?;
+            PageRange::from_len(resize.addr, resize.old).map_err(|_| MmError::SourceNotMapped { at: resize.addr })?;
         if map.find(from.start()).is_none() {
-            return Err(MmError::NothingThere { at: from.start() });
+            return Err(MmError::SourceNotMapped { at: from.start() });
         }
         let mut at = from.start();
         // What was moved with `DONTUNMAP` may since be one with what comes next, and is not to be
@@ -288,7 +288,7 @@ impl<P: Platform> Mm<P> {
 
     /// Finds a place, and has everything but tables ready for a move there.
     fn plan_move(&self, map: &mut AddressMap<P>, resize: &Resize) -> Result<Move, MmError> {
-        let limit = self.knobs.get(Knob::MaxMapCount);
+        let limit = self.settings.get(MmSetting::MaxMapCount);
         if map.len() as u64 + 3 >= limit {
             return Err(MmError::TooManyMappings { limit });
         }
@@ -301,7 +301,7 @@ impl<P: Platform> Mm<P> {
         // size of 0, or one that wraps.
         map.none_sealed(to)?;
         if to.contains(resize.addr) {
-            return Err(MmError::NothingThere { at: resize.addr });
+            return Err(MmError::SourceNotMapped { at: resize.addr });
         }
         let source = bounded(resize.addr, resize.old)?;
         if source.end() > P::Isa::USER_END {
@@ -309,7 +309,7 @@ impl<P: Platform> Mm<P> {
         }
         map.none_sealed(source)?;
         let moved = PageRange::new(source.start(), source.start().add(resize.old.min(resize.new)));
-        let Some((_, vma)) = map.find(resize.addr) else { return Err(MmError::NothingThere { at: resize.addr }) };
+        let Some((_, vma)) = map.find(resize.addr) else { return Err(MmError::SourceNotMapped { at: resize.addr }) };
         let (flags, rights) = (vma.flags(), vma.rights());
         let there = map.totals_in(to);
         if stays {
@@ -330,14 +330,14 @@ impl<P: Platform> Mm<P> {
 /// Whether the mapping at the request's address may have the size that is asked for
 /// (`check_prep_vma`).
 fn may_resize<P: Platform>(map: &AddressMap<P>, resize: &Resize) -> Result<(), MmError> {
-    let (start, vma) = map.find(resize.addr).ok_or(MmError::NothingThere { at: resize.addr })?;
+    let (start, vma) = map.find(resize.addr).ok_or(MmError::SourceNotMapped { at: resize.addr })?;
     if resize.old == 0 && !vma.is_shared() {
-        return Err(MmError::PrivateTwice { at: resize.addr });
+        return Err(MmError::PrivateNotDuplicable { at: resize.addr });
     }
     // What a smaller size leaves over may be anything: it goes first.
     let range = PageRange::from_len(resize.addr, resize.old.min(resize.new))?;
     if range.end() > vma.range(start).end() {
-        return Err(MmError::AcrossMappings { range });
+        return Err(MmError::SpansMappings { range });
     }
     let skipped = resize.addr.page_index() - start;
     if vma.file().is_some() && !AddressMap::<P>::can_name(vma.pgoff() + skipped, resize.new / PAGE_SIZE) {

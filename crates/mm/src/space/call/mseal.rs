@@ -10,8 +10,8 @@
 use crate::error::{MmError, bounded};
 use crate::mm::Mm;
 use crate::space::vma::AddressMap;
-use crate::space::{Backing, Vma};
 use crate::space::{Space, VmFlags};
+use crate::space::{Vma, VmaBacking};
 use pagewright_sync::Platform;
 use pagewright_types::{PageRange, Rights, VirtAddr};
 
@@ -57,7 +57,7 @@ impl<P: Platform> AddressMap<P> {
 impl<P: Platform> Vma<P> {
     /// Whether advice may not throw its contents away (`can_modify_vma_madv`).
     pub fn refuses_discard(&self) -> bool {
-        let anonymous = matches!(self.backing(), Backing::Anon);
+        let anonymous = matches!(self.backing(), VmaBacking::Anon);
         self.flags().contains(VmFlags::SEALED) && anonymous && !self.rights().contains(Rights::WRITE)
     }
 }

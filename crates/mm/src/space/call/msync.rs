@@ -69,7 +69,7 @@ impl<P: Platform> Mm<P> {
                 at = mapped.start();
             }
             if flags.contains(SyncFlags::INVALIDATE) && vma.flags().contains(VmFlags::LOCKED) {
-                return Err(MmError::InUse { at });
+                return Err(MmError::MemoryLocked { at });
             }
             let end = mapped.end().min(range.end());
             let page = |va: VirtAddr| vma.pgoff() + (va.page_index() - start);

@@ -39,7 +39,7 @@ impl<P: Platform> Mm<P> {
     /// Makes [`Mm::unmap_reserved`] over `range` infallible, plus one insert for whatever the
     /// caller puts there.
     pub(in crate::space) fn reserve_unmap(&self, map: &mut AddressMap<P>, range: PageRange) -> Result<(), MmError> {
-        let limit = self.knobs.get(crate::knobs::Knob::MaxMapCount);
+        let limit = self.settings.get(crate::settings::MmSetting::MaxMapCount);
         let splits = [range.start(), range.end()].iter().filter(|&&at| cuts(map, at)).count();
         // Only a hole in the middle of one mapping leaves more mappings than there were (Linux
         // counts the same).

@@ -45,7 +45,7 @@ impl<P: Platform> Mm<P> {
     /// Faults in all that is locked in `range`.
     ///
     /// # Errors
-    /// As `mlock` has them: [`MmError::CantPopulate`], [`MmError::NoMemoryToLock`]. What was
+    /// As `mlock` has them: [`MmError::CannotPopulate`], [`MmError::NoMemoryToLock`]. What was
     /// faulted in stays.
     pub(in crate::space) fn populate_locked(&self, space: &Space<P>, range: PageRange) -> Result<(), MmError> {
         let precleared = PreclearedPages::for_pages(self, range.pages());
@@ -102,14 +102,14 @@ impl<P: Platform> Mm<P> {
         access: Option<Access>,
         pages: Option<&dyn ClearedPageSource>,
     ) -> Result<(), MmError> {
-        let access = access.ok_or(MmError::CantPopulate { at })?;
+        let access = access.ok_or(MmError::CannotPopulate { at })?;
         if self.is_there(space, at, access) {
             return Ok(());
         }
         match self.fault_in(space, at, access, pages) {
             Ok(_) => Ok(()),
             Err(FaultError::OutOfMemory(_)) => Err(MmError::NoMemoryToLock { at }),
-            Err(_) => Err(MmError::CantPopulate { at }),
+            Err(_) => Err(MmError::CannotPopulate { at }),
         }
     }
 

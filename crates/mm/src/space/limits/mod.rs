@@ -3,7 +3,7 @@
 mod overcommit;
 mod rlimit;
 
-pub(crate) use overcommit::Committed;
+pub(crate) use overcommit::CommittedPages;
 pub(in crate::space) use overcommit::Overcommit;
 pub(crate) use rlimit::is_data;
-pub use rlimit::{Limit, Limits, Privileges, Resource};
+pub use rlimit::{Privileges, Resource, Rlimit, Rlimits};

@@ -16,8 +16,8 @@
 //! those that are counted.
 
 use crate::error::MmError;
-use crate::knobs::Knob;
 use crate::mm::Mm;
+use crate::settings::MmSetting;
 use crate::space::limits::Privileges;
 use crate::space::vma::AddressMap;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +37,7 @@ pub(in crate::space) enum Overcommit {
 
 /// Pages promised on one machine (`vm_committed_as`).
 #[derive(Default)]
-pub(crate) struct Committed(AtomicU64);
+pub(crate) struct CommittedPages(AtomicU64);
 
 impl<P: Platform> Mm<P> {
     /// Pages promised to spaces and to shared memory (`Committed_AS`).
@@ -47,15 +47,15 @@ impl<P: Platform> Mm<P> {
 
     /// Pages that may be promised under policy 2 (`CommitLimit`): a part of memory, and all swap.
     pub fn commit_limit(&self) -> u64 {
-        let of_memory = match self.knobs.get(Knob::OvercommitKbytes) {
-            0 => self.frames().managed() * self.knobs.get(Knob::OvercommitRatio) / 100,
+        let of_memory = match self.settings.get(MmSetting::OvercommitKbytes) {
+            0 => self.frames().managed() * self.settings.get(MmSetting::OvercommitRatio) / 100,
             kbytes => kbytes * 1024 / PAGE_SIZE,
         };
         of_memory + self.swap_slots().0
     }
 
     pub(in crate::space) fn overcommit(&self) -> Overcommit {
-        match self.knobs.get(Knob::OvercommitMemory) {
+        match self.settings.get(MmSetting::OvercommitMemory) {
             0 => Overcommit::Guess,
             1 => Overcommit::Always,
             _ => Overcommit::Never,
@@ -65,7 +65,7 @@ impl<P: Platform> Mm<P> {
     /// Promises `pages` pages to the space, before it gets mappings that insist on them.
     ///
     /// # Errors
-    /// [`MmError::TooMuchPromised`]; nothing is promised.
+    /// [`MmError::CommitRefused`]; nothing is promised.
     pub(crate) fn charge(&self, map: &mut AddressMap<P>, pages: u64) -> Result<(), MmError> {
         self.promise(Some(map), pages)?;
         map.paid += pages;
@@ -103,7 +103,7 @@ impl<P: Platform> Mm<P> {
     /// them itself (`__vm_enough_memory`).
     ///
     /// # Errors
-    /// [`MmError::TooMuchPromised`]; nothing is promised.
+    /// [`MmError::CommitRefused`]; nothing is promised.
     pub(crate) fn promise(&self, map: Option<&AddressMap<P>>, pages: u64) -> Result<(), MmError> {
         if pages == 0 {
             return Ok(());
@@ -119,7 +119,7 @@ impl<P: Platform> Mm<P> {
         };
         if !enough {
             self.take_back(pages);
-            return Err(MmError::TooMuchPromised { pages });
+            return Err(MmError::CommitRefused { pages });
         }
         Ok(())
     }
@@ -137,10 +137,10 @@ impl<P: Platform> Mm<P> {
     /// who wants to repair things, and for a user who wants to get rid of a process that has taken
     /// everything.
     fn allowance(&self, map: Option<&AddressMap<P>>) -> u64 {
-        let pages = |knob| self.knobs.get(knob) * 1024 / PAGE_SIZE;
+        let pages = |setting| self.settings.get(setting) * 1024 / PAGE_SIZE;
         let privileged = map.is_some_and(|map| map.limits().privileges().contains(Privileges::SYS_ADMIN));
-        let for_admin = if privileged { 0 } else { pages(Knob::AdminReserveKbytes) };
-        let for_user = map.map_or(0, |map| pages(Knob::UserReserveKbytes).min(map.totals().pages / 32));
+        let for_admin = if privileged { 0 } else { pages(MmSetting::AdminReserveKbytes) };
+        let for_user = map.map_or(0, |map| pages(MmSetting::UserReserveKbytes).min(map.totals().pages / 32));
         self.commit_limit().saturating_sub(for_admin).saturating_sub(for_user)
     }
 }

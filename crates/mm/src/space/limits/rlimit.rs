@@ -3,7 +3,7 @@
 //!
 //! - [`Resource`] – a limit, by Linux's number. `RLIMIT_NPROC` and `RLIMIT_NOFILE` are no business
 //!   of a memory manager.
-//! - [`Limits`] – the values in force; a fork inherits them. [`Limit`] – one: what is kept to, and
+//! - [`Rlimits`] – the values in force; a fork inherits them. [`Rlimit`] – one: what is kept to, and
 //!   what it may be raised to.
 //! - [`Privileges`] – the capabilities that memory calls ask for.
 //!
@@ -74,7 +74,7 @@ bitflags::bitflags! {
 
 /// One limit, in bytes (`struct rlimit`); `RLIM_INFINITY` is the greatest number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
+pub struct Rlimit {
     /// What is kept to.
     pub soft: u64,
     /// What the program may raise it to.
@@ -83,22 +83,22 @@ pub struct Limit {
 
 /// The limits of one space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    limits: [Limit; Resource::ALL.len()],
+pub struct Rlimits {
+    limits: [Rlimit; Resource::ALL.len()],
     privileges: Privileges,
 }
 
-impl Default for Limits {
+impl Default for Rlimits {
     /// As Linux starts `init` (`INIT_RLIMITS`).
     fn default() -> Self {
         let (none, eight_mb) = (Self::INFINITY, 8 << 20);
-        let limit = |soft, hard| Limit { soft, hard };
+        let limit = |soft, hard| Rlimit { soft, hard };
         let limits = [limit(none, none), limit(eight_mb, none), limit(eight_mb, eight_mb), limit(none, none)];
         Self { limits, privileges: Privileges::empty() }
     }
 }
 
-impl Limits {
+impl Rlimits {
     /// No limit (`RLIM_INFINITY`).
     pub const INFINITY: u64 = u64::MAX;
 
@@ -117,20 +117,20 @@ impl Limits {
     }
 
     /// One limit.
-    pub const fn limit(&self, resource: Resource) -> Limit {
+    pub const fn limit(&self, resource: Resource) -> Rlimit {
         self.limits[Self::place(resource)]
     }
 
     /// The same limits but one, of which the program may change as much as before.
     #[must_use]
     pub const fn with(self, resource: Resource, bytes: u64) -> Self {
-        let Limit { hard, .. } = self.limit(resource);
-        self.with_limit(resource, Limit { soft: bytes, hard })
+        let Rlimit { hard, .. } = self.limit(resource);
+        self.with_limit(resource, Rlimit { soft: bytes, hard })
     }
 
     /// The same limits but one.
     #[must_use]
-    pub const fn with_limit(mut self, resource: Resource, limit: Limit) -> Self {
+    pub const fn with_limit(mut self, resource: Resource, limit: Rlimit) -> Self {
         self.limits[Self::place(resource)] = limit;
         self
     }
@@ -152,8 +152,10 @@ impl Limits {
     /// data itself and keeps the program it runs from making any (`may_expand_vm`).
     fn allow(&self, resource: Resource, pages: u64) -> Result<(), MmError> {
         let limit = match (resource, self.limit(resource)) {
-            (Resource::Data, Limit { soft: 0, hard }) => hard,
-            (Resource::Data | Resource::Stack | Resource::Memlock | Resource::AddressSpace, Limit { soft, .. }) => soft,
+            (Resource::Data, Rlimit { soft: 0, hard }) => hard,
+            (Resource::Data | Resource::Stack | Resource::Memlock | Resource::AddressSpace, Rlimit { soft, .. }) => {
+                soft
+            }
         };
         if pages > limit / PAGE_SIZE { Err(MmError::OverLimit { resource, pages, limit }) } else { Ok(()) }
     }
@@ -163,23 +165,23 @@ impl<P: Platform> Mm<P> {
     /// Sets what a space may have, as `execve` or a login does.
     ///
     /// What it has already stays.
-    pub fn set_limits(&self, space: &Space<P>, limits: Limits) {
+    pub fn set_limits(&self, space: &Space<P>, limits: Rlimits) {
         space.map().write().limits = limits;
     }
 
     /// Sets one limit as the program asks for it, and returns what it was (`prlimit64`).
     ///
     /// # Errors
-    /// [`MmError::BadLimit`], [`MmError::MayNotRaise`]; nothing has changed.
-    pub fn set_limit(&self, space: &Space<P>, resource: Resource, limit: Limit) -> Result<Limit, MmError> {
-        let Limit { soft, hard } = limit;
+    /// [`MmError::BadLimit`], [`MmError::RaiseNotPermitted`]; nothing has changed.
+    pub fn set_limit(&self, space: &Space<P>, resource: Resource, limit: Rlimit) -> Result<Rlimit, MmError> {
+        let Rlimit { soft, hard } = limit;
         if soft > hard {
             return Err(MmError::BadLimit { soft, hard });
         }
         let mut map = space.map().write();
         let old = map.limits.limit(resource);
         if hard > old.hard && !map.limits.privileges.contains(Privileges::SYS_RESOURCE) {
-            return Err(MmError::MayNotRaise { resource, hard: old.hard });
+            return Err(MmError::RaiseNotPermitted { resource, hard: old.hard });
         }
         map.limits = map.limits.with_limit(resource, limit);
         Ok(old)
@@ -188,7 +190,7 @@ impl<P: Platform> Mm<P> {
 
 impl<P: Platform> AddressMap<P> {
     /// The limits in force.
-    pub fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &Rlimits {
         &self.limits
     }
 
@@ -219,7 +221,7 @@ impl<P: Platform> AddressMap<P> {
     /// Whether the program may lock anything at all (`can_do_mlock`).
     pub(in crate::space) fn can_lock(&self) -> Result<(), MmError> {
         let barred = self.limits.get(Resource::Memlock) == 0 && !self.limits.privileges.contains(Privileges::IPC_LOCK);
-        if barred { Err(MmError::MayNotLock) } else { Ok(()) }
+        if barred { Err(MmError::LockNotPermitted) } else { Ok(()) }
     }
 
     /// Whether there may be `pages` locked pages.
@@ -232,7 +234,7 @@ impl<P: Platform> AddressMap<P> {
     pub(in crate::space) fn may_lock(&self, flags: VmFlags, pages: u64) -> Result<(), MmError> {
         let wanted = self.totals().locked + pages;
         if flags.contains(VmFlags::LOCKED) && !self.may_have_locked(wanted) {
-            return Err(MmError::TooMuchToLock { pages: wanted, limit: self.limits.get(Resource::Memlock) });
+            return Err(MmError::MapOverLockLimit { pages: wanted, limit: self.limits.get(Resource::Memlock) });
         }
         Ok(())
     }

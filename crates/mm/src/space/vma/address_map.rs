@@ -1,14 +1,14 @@
 //! All mappings of a space, in order, and again by what they show.
 //!
 //! By address, which faults and calls look in; and in [`Places`], which the reverse map looks in.
-//! Every change goes through here, so that they and the [`Totals`] agree and files know who maps
+//! Every change goes through here, so that they and the [`VmTotals`] agree and files know who maps
 //! them.
 
 use crate::error::MmError;
 use crate::file::{FILE_PAGES, FileObject};
 use crate::mm::Mm;
-use crate::space::limits::Limits;
-use crate::space::vma::Totals;
+use crate::space::limits::Rlimits;
+use crate::space::vma::VmTotals;
 use crate::space::vma::file_index::Places;
 use crate::space::vma::{VmFlags, Vma};
 use pagewright_arch::Isa;
@@ -22,7 +22,7 @@ pub struct AddressMap<P: Platform> {
     space: SpaceId,
     vmas: BPlusTree<Vma<P>>,
     places: Places,
-    totals: Totals,
+    totals: VmTotals,
     /// The most pages that were ever mapped.
     pub(in crate::space) peak: u64,
     /// Pages that [`Mm::charge`] has promised to the space.
@@ -36,7 +36,7 @@ pub struct AddressMap<P: Platform> {
     /// Where searches for a hole start, downwards (`mm->mmap_base`).
     pub(in crate::space) mmap_base: VirtAddr,
     /// What the space may have.
-    pub(in crate::space) limits: Limits,
+    pub(in crate::space) limits: Rlimits,
     /// What every new mapping has (`mm->def_flags`): locked, after `mlockall(MCL_FUTURE)`.
     pub(in crate::space) new_flags: VmFlags,
     /// Set when the space ends; no call changes it any more.
@@ -52,7 +52,7 @@ impl<P: Platform> AddressMap<P> {
             space,
             vmas: BPlusTree::new(),
             places: Places::new(),
-            totals: Totals::default(),
+            totals: VmTotals::default(),
             peak: 0,
             paid: 0,
             brk_start: VirtAddr::ZERO,
@@ -60,7 +60,7 @@ impl<P: Platform> AddressMap<P> {
             code: PageRange::new(VirtAddr::ZERO, VirtAddr::ZERO),
             stack_start: VirtAddr::ZERO,
             mmap_base,
-            limits: Limits::default(),
+            limits: Rlimits::default(),
             new_flags: VmFlags::empty(),
             ended: false,
         }
@@ -77,7 +77,7 @@ impl<P: Platform> AddressMap<P> {
     }
 
     /// Pages mapped, by sort.
-    pub fn totals(&self) -> &Totals {
+    pub fn totals(&self) -> &VmTotals {
         &self.totals
     }
 
@@ -149,8 +149,8 @@ impl<P: Platform> AddressMap<P> {
     }
 
     /// Pages of `range` that are mapped, by sort.
-    pub(in crate::space) fn totals_in(&self, range: PageRange) -> Totals {
-        let mut totals = Totals::default();
+    pub(in crate::space) fn totals_in(&self, range: PageRange) -> VmTotals {
+        let mut totals = VmTotals::default();
         for (start, vma) in self.overlapping(range) {
             let pages = vma.range(start).intersect(range).map_or(0, |part| part.pages());
             totals.add_part(vma, pages);

@@ -56,14 +56,14 @@ impl VmFlags {
 }
 
 /// What a mapping shows.
-pub enum Backing<P: Platform> {
+pub enum VmaBacking<P: Platform> {
     /// Zeroes, until written.
     Anon,
     /// A file, or shared memory.
     File(Arc<FileObject<P>>),
 }
 
-impl<P: Platform> Clone for Backing<P> {
+impl<P: Platform> Clone for VmaBacking<P> {
     fn clone(&self) -> Self {
         match self {
             Self::Anon => Self::Anon,
@@ -87,7 +87,7 @@ pub struct Vma<P: Platform> {
     rights: Rights,
     most: Rights,
     flags: VmFlags,
-    backing: Backing<P>,
+    backing: VmaBacking<P>,
     /// Whether an anonymous page was ever made under it: then fork copies its entries, and
     /// otherwise leaves them to be faulted in again (`vma->anon_vma`).
     has_anon: AtomicBool,
@@ -103,10 +103,10 @@ impl<P: Platform> Vma<P> {
         rights: Rights,
         most: Rights,
         flags: VmFlags,
-        backing: Backing<P>,
+        backing: VmaBacking<P>,
     ) -> Self {
         let flags = flags | VmFlags::SOFTDIRTY;
-        let pgoff = if matches!(backing, Backing::Anon) { start } else { pgoff };
+        let pgoff = if matches!(backing, VmaBacking::Anon) { start } else { pgoff };
         Self { end, pgoff, linear: start, guard: 0, rights, most, flags, backing, has_anon: AtomicBool::new(false) }
     }
 
@@ -163,7 +163,7 @@ impl<P: Platform> Vma<P> {
     /// Its flags if it had other rights (`mprotect_fixup`): its pages are charged from the first
     /// right to write on, and no longer when that goes before any page was made.
     pub(crate) fn flags_with(&self, rights: Rights) -> VmFlags {
-        let anonymous = matches!(self.backing, Backing::Anon);
+        let anonymous = matches!(self.backing, VmaBacking::Anon);
         if rights.contains(Rights::WRITE) {
             let charged = !self.flags.intersects(VmFlags::MAYSHARE | VmFlags::NORESERVE);
             if charged { self.flags | VmFlags::ACCOUNT } else { self.flags }
@@ -224,15 +224,15 @@ impl<P: Platform> Vma<P> {
     }
 
     /// What it shows.
-    pub fn backing(&self) -> &Backing<P> {
+    pub fn backing(&self) -> &VmaBacking<P> {
         &self.backing
     }
 
     /// Its file, if it has one.
     pub fn file(&self) -> Option<&Arc<FileObject<P>>> {
         match &self.backing {
-            Backing::Anon => None,
-            Backing::File(file) => Some(file),
+            VmaBacking::Anon => None,
+            VmaBacking::File(file) => Some(file),
         }
     }
 
@@ -278,7 +278,7 @@ impl<P: Platform> Vma<P> {
         let mut moved = Self { end: to + pages, ..self.tail(start, from) };
         if !self.has_anon() {
             moved.linear = to;
-            if matches!(self.backing, Backing::Anon) {
+            if matches!(self.backing, VmaBacking::Anon) {
                 moved.pgoff = to;
             }
         }

@@ -6,5 +6,5 @@ mod file_index;
 mod totals;
 
 pub use address_map::AddressMap;
-pub use area::{Backing, VmFlags, Vma};
-pub use totals::Totals;
+pub use area::{VmFlags, Vma, VmaBacking};
+pub use totals::VmTotals;

@@ -1,6 +1,6 @@
 //! How many pages of each sort the mappings of a space have, kept as they change.
 //!
-//! Key type: [`Totals`]. Neighbours: `vmas` changes it with every mapping; `limit` and `account`
+//! Key type: [`VmTotals`]. Neighbours: `vmas` changes it with every mapping; `limit` and `account`
 //! read it.
 //!
 //! Not guaranteed: anything about resident pages; that is [`Rss`](crate::counters::Rss).
@@ -11,7 +11,7 @@ use pagewright_sync::Platform;
 
 /// Pages mapped, by sort.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct VmTotals {
     /// All (`mm->total_vm`).
     pub pages: u64,
     /// Writable and the space's own, stacks left out (`mm->data_vm`).
@@ -22,7 +22,7 @@ pub struct Totals {
     pub charged: u64,
 }
 
-impl Totals {
+impl VmTotals {
     /// Of `pages` pages of one mapping.
     fn of<P: Platform>(vma: &Vma<P>, pages: u64) -> Self {
         let if_so = |holds: bool| if holds { pages } else { 0 };
@@ -48,7 +48,7 @@ impl Totals {
         self.charged += more.charged;
     }
 
-    /// Takes back what [`Totals::add`] counted.
+    /// Takes back what [`VmTotals::add`] counted.
     pub(in crate::space) fn sub<P: Platform>(&mut self, start: u64, vma: &Vma<P>) {
         let less = Self::of(vma, vma.end() - start);
         self.pages -= less.pages;

@@ -192,7 +192,7 @@ fn kernel_settings(arguments: &[String]) -> Result<Vec<String>, OptionError> {
     let word = |argument: &str| {
         let (setting, value) = Setting::parse(argument)?;
         match setting {
-            Setting::Knob(knob) => Ok(format!("set.{}={}", knob.name(), setting.value(value)?)),
+            Setting::Mm(named) => Ok(format!("set.{}={}", named.name(), setting.value(value)?)),
             Setting::NoPcid => Err(SettingError::SimulatedOnly(setting.name())),
         }
     };

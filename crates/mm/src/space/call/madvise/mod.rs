@@ -30,12 +30,12 @@ mod process;
 mod reclaim;
 
 pub use advice::Advice;
-pub use process::Whose;
+pub use process::AdviceTarget;
 
 use crate::error::{MmError, bounded};
 use crate::mm::Mm;
 use crate::space::vma::AddressMap;
-use crate::space::{Backing, Space, VmFlags, Vma};
+use crate::space::{Space, VmFlags, Vma, VmaBacking};
 use pagewright_sync::Platform;
 use pagewright_types::{Access, PageRange, VirtAddr};
 
@@ -121,7 +121,7 @@ fn check<P: Platform>(vma: &Vma<P>, at: VirtAddr, advice: Advice) -> Result<(), 
         return Err(MmError::Sealed { at });
     }
     let locked = vma.flags().contains(VmFlags::LOCKED);
-    let anonymous = matches!(vma.backing(), Backing::Anon);
+    let anonymous = matches!(vma.backing(), VmaBacking::Anon);
     let suits = match advice {
         Advice::DontNeed | Advice::Cold | Advice::PageOut | Advice::GuardInstall => !locked,
         Advice::Free => !locked && anonymous,
@@ -142,10 +142,10 @@ fn check<P: Platform>(vma: &Vma<P>, at: VirtAddr, advice: Advice) -> Result<(), 
         | Advice::GuardRemove => true,
     };
     if !suits {
-        return Err(MmError::Unsuitable { at, advice });
+        return Err(MmError::AdviceNotApplicable { at, advice });
     }
     if advice == Advice::Remove && !vma.may_store_to_file() {
-        return Err(MmError::NotToBeWritten { at });
+        return Err(MmError::FileNotWritable { at });
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ impl<P: Platform> Mm<P> {
     /// Unlike an access, it makes no stack grow, and a right that another implies does not count.
     ///
     /// # Errors
-    /// [`MmError`]: [`MmError::NotMapped`] at a hole, [`MmError::Unsuitable`] where the mapping lacks the right, [`MmError::Inaccessible`] where
+    /// [`MmError`]: [`MmError::NotMapped`] at a hole, [`MmError::AdviceNotApplicable`] where the mapping lacks the right, [`MmError::Inaccessible`] where
     /// the program would get a signal. What lies before is there.
     pub(in crate::space) fn populate_as_advised(
         &self,
@@ -32,7 +32,7 @@ impl<P: Platform> Mm<P> {
                 let map = space.map().read();
                 let Some((_, vma)) = map.find(at) else { return Err(MmError::NotMapped { at }) };
                 if !vma.rights().contains(needed) {
-                    return Err(MmError::Unsuitable { at, advice });
+                    return Err(MmError::AdviceNotApplicable { at, advice });
                 }
             }
             if self.is_there(space, at, access) {
@@ -40,7 +40,7 @@ impl<P: Platform> Mm<P> {
             }
             self.fault_in(space, at, access, PreclearedPages::as_source(&precleared)).map_err(|error| match error {
                 FaultError::NotMapped { .. } => MmError::NotMapped { at },
-                FaultError::NotAllowed { .. } => MmError::Unsuitable { at, advice },
+                FaultError::NotAllowed { .. } => MmError::AdviceNotApplicable { at, advice },
                 FaultError::Guarded { .. } | FaultError::PastEnd { .. } | FaultError::Device { .. } => {
                     MmError::Inaccessible { va: at }
                 }

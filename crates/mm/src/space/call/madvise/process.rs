@@ -15,7 +15,7 @@ const MOST_BYTES: u64 = i32::MAX as u64 & !(PAGE_SIZE - 1);
 
 /// Whose memory it is that advice is given about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum AdviceTarget {
     /// The caller's own.
     Own,
     /// Another process's; the caller may look into it, and may influence how fast it runs
@@ -33,12 +33,12 @@ impl<P: Platform> Mm<P> {
     pub fn process_madvise(
         &self,
         space: &Space<P>,
-        whose: Whose,
+        whose: AdviceTarget,
         ranges: &[(VirtAddr, u64)],
         advice: Advice,
     ) -> Result<u64, MmError> {
         check_ranges::<P>(ranges)?;
-        if whose == Whose::Other && !advice.is_for_others() {
+        if whose == AdviceTarget::Other && !advice.is_for_others() {
             return Err(MmError::BadAdvice { advice: advice.raw() });
         }
         let total = ranges.iter().fold(0, |total: u64, (_, len)| total.saturating_add(*len)).min(MOST_BYTES);
@@ -66,7 +66,7 @@ impl<P: Platform> Mm<P> {
 /// As `import_iovec` checks them.
 fn check_ranges<P: Platform>(ranges: &[(VirtAddr, u64)]) -> Result<(), MmError> {
     if ranges.len() > MOST_RANGES {
-        return Err(MmError::TooManyPieces { pieces: ranges.len() });
+        return Err(MmError::TooManySegments { pieces: ranges.len() });
     }
     for (addr, len) in ranges.iter().copied() {
         if len > i64::MAX as u64 {

@@ -9,7 +9,7 @@ use super::super::{Context, EvaluateError, Plot, PlotAxis, Run, Series, Stats, T
 use super::run_parallel;
 use pagewright_capture::pageout::{self, PagedOut, Program};
 use pagewright_capture::replay::ReplayConfig;
-use pagewright_mm::Knob;
+use pagewright_mm::MmSetting;
 use pagewright_sim::{MachineConfig, Profile};
 use std::collections::BTreeMap;
 use std::thread;
@@ -90,7 +90,7 @@ impl Setup {
         machine.cpus = self.cpus;
         let mut config = ReplayConfig::new(machine);
         config.swap_slots = SLOTS;
-        config.knobs.push((Knob::TlbBatch, mode.value()));
+        config.settings.push((MmSetting::TlbBatch, mode.value()));
         // On x86-64 a CPU that has not run the address space gets no IPI.
         let threads = self.profile == X86 && self.sharers == 1;
         let program = Program { sharers: self.sharers, threads, stores: self.stores, ..Program::of_the_series(rounds) };

@@ -9,7 +9,7 @@ use super::run_parallel;
 use crate::command::tour::CAPTURES;
 use pagewright_capture::replay::{ReplayConfig, Report, replay};
 use pagewright_capture::trace::{Native, Reader};
-use pagewright_mm::Knob;
+use pagewright_mm::MmSetting;
 use pagewright_sim::{MachineConfig, Profile};
 use pagewright_types::PAGE_SIZE;
 use std::collections::BTreeMap;
@@ -89,7 +89,7 @@ fn replay_pair(name: &'static str, profile: &'static str) -> Result<CapturePair,
         machine.nodes[0].bytes = (footprint * PERCENT / 100).next_multiple_of(PAGE_SIZE);
         let mut config = ReplayConfig::new(machine);
         config.swap_slots = SLOTS;
-        config.knobs.push((Knob::TlbBatch, tlb_batch));
+        config.settings.push((MmSetting::TlbBatch, tlb_batch));
         replay(isa, &mut reader, &config).map_err(|error| failed(&error))
     };
     Ok(CapturePair { name, profile, reports: [replay_with(0)?, replay_with(1)?] })

@@ -8,7 +8,7 @@
 
 use super::super::{EvaluateError, Scale};
 use pagewright_host::{HostMachine, HostMemory, ThreadClock, pin_to, real_cpus, run_as};
-use pagewright_mm::{Knobs, Mm};
+use pagewright_mm::{Mm, MmSettings};
 use pagewright_tlb::frames::{
     Block, BlockList, CacheProbe, CacheProbeProgress, ClearBackend, ClearCalibration, ClearExtent, ClearPolicy,
     FrameRequest, Frames, MemoryLayout, NodeSpec,
@@ -52,7 +52,7 @@ impl Bench {
         let ranges = [memory.frames()];
         let nodes = [NodeSpec { id: NODE, ranges: &ranges, cpus: CpuMask::first(cpus) }];
         let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
-        let mm = Mm::try_new(HostMachine::new(memory, cpus), &layout, Knobs::default());
+        let mm = Mm::try_new(HostMachine::new(memory, cpus), &layout, MmSettings::default());
         let mm = mm.map_err(|error| EvaluateError::Machine(error.to_string()))?;
         let bench = Self { mm, memory, host_cpus, scale };
         bench.become_cpu(0);

@@ -14,9 +14,9 @@ use pagewright_types::{Level, PAGE_SIZE, Pfn, Rights, VirtAddr};
 /// Bytes of pages divided among those who map them, in parts of a byte fine enough that the shares
 /// of a page add up to it, short of one part a mapping (`PSS_SHIFT`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Share(u64);
+pub struct Pss(u64);
 
-impl Share {
+impl Pss {
     const SHIFT: u32 = 12;
     /// Parts of a byte.
     pub const PARTS: u64 = 1 << Self::SHIFT;
@@ -37,7 +37,7 @@ impl Share {
     }
 }
 
-impl AddAssign for Share {
+impl AddAssign for Pss {
     fn add_assign(&mut self, other: Self) {
         self.0 += other.0;
     }
@@ -47,23 +47,23 @@ impl AddAssign for Share {
 ///
 /// The zero page counts nowhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct MemSizeStats {
     /// Of address space.
     pub size: u64,
     /// Resident.
     pub rss: u64,
     /// Resident, each page divided by the number of entries that map it.
-    pub pss: Share,
+    pub pss: Pss,
     /// The part of `pss` that is anonymous.
-    pub pss_anon: Share,
+    pub pss_anon: Pss,
     /// The part of `pss` that belongs to files.
-    pub pss_file: Share,
+    pub pss_file: Pss,
     /// The part of `pss` that is shared memory.
-    pub pss_shmem: Share,
+    pub pss_shmem: Pss,
     /// The part of `pss` that is dirty.
-    pub pss_dirty: Share,
+    pub pss_dirty: Pss,
     /// The part of `pss` that is locked.
-    pub pss_locked: Share,
+    pub pss_locked: Pss,
     /// Resident, mapped elsewhere too, and clean.
     pub shared_clean: u64,
     /// Resident, mapped elsewhere too, and dirty.
@@ -81,10 +81,10 @@ pub struct Usage {
     /// In swap: entries that say so, and pages of shared memory for which the mapping has no entry.
     pub swap: u64,
     /// The first of those, each page divided by the number of entries that name its slot.
-    pub swap_pss: Share,
+    pub swap_pss: Pss,
 }
 
-impl AddAssign for Usage {
+impl AddAssign for MemSizeStats {
     fn add_assign(&mut self, other: Self) {
         self.size += other.size;
         self.rss += other.rss;
@@ -108,11 +108,11 @@ impl AddAssign for Usage {
 
 impl<P: Platform> Mm<P> {
     /// What all mappings of `space` take.
-    pub fn usage(&self, space: &Space<P>) -> Usage {
+    pub fn mem_size_stats(&self, space: &Space<P>) -> MemSizeStats {
         let map = space.map().read();
-        let mut total = Usage::default();
+        let mut total = MemSizeStats::default();
         for (start, vma) in map.iter() {
-            total += self.usage_of(space, start, vma);
+            total += self.mem_size_stats_of(space, start, vma);
         }
         total
     }
@@ -120,9 +120,9 @@ impl<P: Platform> Mm<P> {
     /// What the mapping that begins at page `start` takes.
     ///
     /// The caller holds the space.
-    pub(super) fn usage_of(&self, space: &Space<P>, start: u64, vma: &Vma<P>) -> Usage {
+    pub(super) fn mem_size_stats_of(&self, space: &Space<P>, start: u64, vma: &Vma<P>) -> MemSizeStats {
         let range = vma.range(start);
-        let mut usage = Usage { size: range.len(), ..Usage::default() };
+        let mut usage = MemSizeStats { size: range.len(), ..MemSizeStats::default() };
         for (table, part) in space.table().locked_tables(&self.tlb, range) {
             let span = table.level().span();
             let mut va = part.start();
@@ -150,10 +150,10 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Adds a page that is in swap, if that is what an entry says.
-    fn add_swapped(&self, soft: SoftEntry, usage: &mut Usage) {
+    fn add_swapped(&self, soft: SoftEntry, usage: &mut MemSizeStats) {
         if let Some(page) = swapped(soft) {
             usage.swap += PAGE_SIZE;
-            usage.swap_pss += Share::of_page(self.swap_count(page.entry));
+            usage.swap_pss += Pss::of_page(self.swap_count(page.entry));
         }
     }
 
@@ -177,10 +177,10 @@ impl<P: Platform> Mm<P> {
     /// Adds one page that `leaf` maps.
     ///
     /// Its table is locked.
-    fn add_page(&self, pfn: Pfn, leaf: Leaf, usage: &mut Usage) {
+    fn add_page(&self, pfn: Pfn, leaf: Leaf, usage: &mut MemSizeStats) {
         let folio = self.frames().folio(pfn);
         let mappings = self.mappings_of(pfn);
-        let share = Share::of_page(mappings);
+        let share = Pss::of_page(mappings);
         usage.rss += PAGE_SIZE;
         usage.pss += share;
         let dirty = leaf.flags.contains(LeafFlags::DIRTY) || folio.flags().contains(FolioFlags::DIRTY);
