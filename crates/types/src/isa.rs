@@ -1,7 +1,7 @@
-//! Names an instruction set as a value.
+//! The instruction sets.
 //!
-//! What its page tables look like is written twice, independently: `pagewright_arch::Isa` for the
-//! memory manager and `pagewright_model::walk` for the oracle.
+//! Their page-table formats are implemented twice, independently: `pagewright_arch::Isa` for the
+//! memory manager, and `pagewright_model::walk` for the oracle.
 
 use core::fmt;
 

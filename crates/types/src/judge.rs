@@ -121,16 +121,16 @@ pub struct MemoryAccess {
 
 /// The machine as a judge sees it.
 pub trait Witness {
-    /// Calls `tell` for every entry that any CPU caches.
-    fn cached(&self, tell: &mut dyn FnMut(CachedEntry));
+    /// Calls `visit` for every entry that any CPU caches.
+    fn cached(&self, visit: &mut dyn FnMut(CachedEntry));
 
-    /// Calls `tell` for every cached entry that covers an address in `range`.
+    /// Calls `visit` for every cached entry that covers an address in `range`.
     ///
     /// A machine that can find them without a full scan overrides this.
-    fn cached_in(&self, range: PageRange, tell: &mut dyn FnMut(CachedEntry)) {
+    fn cached_in(&self, range: PageRange, visit: &mut dyn FnMut(CachedEntry)) {
         self.cached(&mut |cached| {
             if cached.range().overlaps(range) {
-                tell(cached);
+                visit(cached);
             }
         });
     }
