@@ -1,7 +1,7 @@
-//! System calls of a space of the lab.
+//! System calls of an address space of the lab.
 //!
-//! [`LabCaller`] is what a kernel knows of a process: its space, its descriptors and other
-//! processes. A call goes from its number and registers through the same decoder as in a kernel.
+//! [`LabCaller`] stands for the kernel's part of a process: its space, its descriptors and the
+//! other processes. It decodes a call's registers by the decoder that a kernel uses.
 //!
 //! Not guaranteed: permission. Every caller may act on every process.
 
@@ -17,17 +17,17 @@ use std::cell::RefCell;
 
 type File<I> = Arc<FileObject<Sim<I>>>;
 
-/// A space of the lab that makes system calls.
+/// An address space of the lab that makes system calls.
 ///
-/// Descriptors and other processes have the numbers 1, 2, … in the order in which they were added;
-/// a process has the same number as a descriptor of it. Call its methods inside
+/// Descriptors are numbered 1, 2, … in the order in which they were added, and so are the other
+/// processes. A pidfd has the number of its process. Call the methods inside
 /// [`Lab::on`](crate::Lab::on), on a CPU that runs the space.
 pub struct LabCaller<'a, I: Isa> {
     mm: &'a Mm<Sim<I>>,
     space: &'a Arc<Space<Sim<I>>>,
     files: RefCell<Vec<(File<I>, Rights)>>,
     processes: Vec<Arc<Space<Sim<I>>>>,
-    /// Bytes that stand for user memory at the address.
+    /// Bytes that replace user memory from this address on.
     buffer: Option<(VirtAddr, RefCell<Vec<u8>>)>,
 }
 
@@ -37,29 +37,30 @@ impl<'a, I: Isa> LabCaller<'a, I> {
         Self { mm, space, files: RefCell::new(Vec::new()), processes: Vec::new(), buffer: None }
     }
 
-    /// Adds a descriptor of `file` that was opened with these rights.
+    /// Adds a descriptor of `file`, opened with these rights.
     #[must_use]
     pub fn with_file(self, file: &File<I>, opened: Rights) -> Self {
         self.files.borrow_mut().push((file.clone(), opened));
         self
     }
 
-    /// Adds a process.
+    /// Adds another process.
     #[must_use]
     pub fn with_process(mut self, space: &Arc<Space<Sim<I>>>) -> Self {
         self.processes.push(space.clone());
         self
     }
 
-    /// Lets `bytes` stand for the user memory at `at`, so that a call changes no memory of the
-    /// space when it copies from or to there.
+    /// Replaces the user memory at `at` by `bytes`.
+    ///
+    /// A call that copies from or to this range then leaves the memory of the space unchanged.
     #[must_use]
     pub fn with_buffer(mut self, at: VirtAddr, bytes: Vec<u8>) -> Self {
         self.buffer = Some((at, RefCell::new(bytes)));
         self
     }
 
-    /// The bytes of the buffer.
+    /// The bytes that replaced user memory.
     pub fn into_buffer(self) -> Vec<u8> {
         self.buffer.map(|(_, bytes)| bytes.into_inner()).unwrap_or_default()
     }
@@ -73,8 +74,7 @@ impl<'a, I: Isa> LabCaller<'a, I> {
     /// Makes a call.
     ///
     /// # Errors
-    /// The errno of the call; `ENOSYS` also for a call that the memory manager does not serve
-    /// alone.
+    /// The errno of the call; also `ENOSYS` for calls that need more than the memory manager.
     pub fn call(&self, call: LinuxCall, arguments: CallArguments) -> Result<u64, Errno> {
         match call.decode(I::KIND, arguments)? {
             DecodedCall::Memory(request) => request.serve(self.mm, self),
@@ -82,7 +82,7 @@ impl<'a, I: Isa> LabCaller<'a, I> {
         }
     }
 
-    /// Calls `copy` with the bytes of the buffer at `at`, if all of them are there.
+    /// Calls `copy` with `len` bytes of the buffer at `at`, if the buffer has all of them.
     fn in_buffer(&self, at: VirtAddr, len: usize, copy: impl FnOnce(&mut [u8])) -> Option<()> {
         let (start, bytes) = self.buffer.as_ref()?;
         let first = usize::try_from(at.raw().checked_sub(start.raw())?).ok()?;

@@ -1,10 +1,37 @@
 //! The memory manager on a simulated SMP machine, and the harness of its tests.
 //!
-//! * [`machine`] joins the subject and the machine: accesses, faults, the shootdown interrupt.
-//! * [`caller`] lets a space of the lab make system calls.
-//! * [`harness`] is what tests of the memory manager stand on: a machine under judgement, processes
-//!   that act call by call, devices that pin, and a recount of everything.
-
+//! * [`machine`] – joins the memory manager and the machine: accesses, faults, the shootdown IPI.
+//! * [`caller`] – makes system calls for an address space of the lab.
+//! * [`harness`] – for tests of the memory manager: a machine under the oracle, processes, devices
+//!   that hold pages, and a recount of everything that is counted.
+//!
+//! # Example
+//!
+//! A store to new memory faults once; the second store needs no fault.
+//!
+//! ```
+//! use pagewright_arch::X86_64;
+//! use pagewright_lab::Lab;
+//! use pagewright_mm::{MmSettings, MapFlags, MapRequest};
+//! use pagewright_sim::MachineConfig;
+//! use pagewright_types::{Access, Counter, CpuId, IsaKind, PAGE_SIZE, Rights, VirtAddr};
+//!
+//! let lab = Lab::<X86_64>::new(MachineConfig::default_for(IsaKind::X86_64)?, MmSettings::default())?;
+//! let cpu = CpuId::new(0);
+//! let space = lab.on(cpu, |mm| mm.new_space())?;
+//! let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+//! let request = MapRequest { addr: VirtAddr::ZERO, len: PAGE_SIZE, rights: Rights::RW, flags, file: None };
+//! let va = lab.on(cpu, |mm| mm.mmap(&space, &request))?;
+//! lab.run(cpu, &space);
+//! lab.touch(cpu, &space, va, Access::Write, 1)?;
+//! lab.touch(cpu, &space, va, Access::Write, 1)?;
+//! assert_eq!(lab.on(cpu, |mm| mm.counter(Counter::PgFault)), 1);
+//! lab.on(cpu, |mm| {
+//!     mm.tlb().leave_space();
+//!     mm.end_space(&space);
+//! });
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod caller;

@@ -1,11 +1,11 @@
-//! The memory manager on a simulated machine: where the subject and the machine meet.
+//! The memory manager on a simulated machine.
 //!
-//! [`Lab`] owns both, binds the shootdown interrupt of one to the other, and makes a program's
-//! accesses the way a processor does: translate, and on a fault let the memory manager serve it and
-//! try again.
+//! [`Lab`] owns both and binds the machine's shootdown IPI to the memory manager. It makes a
+//! program's accesses as a processor does: it translates; if that faults, the memory manager serves
+//! the fault, and the access is tried again.
 //!
-//! Everything that the memory manager does on a CPU runs inside [`Lab::on`], which is one atomic
-//! operation of the machine's fast mode.
+//! The memory manager runs inside [`Lab::on`], which is one atomic operation of the machine's fast
+//! mode.
 
 use pagewright_arch::Isa;
 use pagewright_mm::swap::{SwapBacking, SwapOps};
@@ -17,19 +17,19 @@ use pagewright_types::{Access, Counter, CpuId, Errno, FrameRange, VirtAddr};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Why a lab could not be set up.
+/// Why a lab was not set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// The machine is impossible.
+    /// The configuration of the machine is invalid.
     #[error("{0}")]
     Machine(#[from] ConfigError),
-    /// The profile that is compiled in is broken.
+    /// A built-in profile is unknown or malformed.
     #[error("{0}")]
     Profile(#[from] ProfileError),
-    /// The memory manager could not start on it.
+    /// The memory manager cannot start on this machine.
     #[error("the machine is too small: {0}")]
     Memory(MmSetupError),
-    /// There is no room for what is to run on it.
+    /// The machine has no memory for what is to run on it.
     #[error("the machine is too small: {0}")]
     Start(MmError),
 }
@@ -38,16 +38,16 @@ pub enum LabError {
 pub struct Lab<I: Isa> {
     sim: Sim<I>,
     mm: Rc<Mm<Sim<I>>>,
-    /// Whether pages may go to swap and come back, which takes time.
+    /// Whether operations are charged the time of page-outs and swap-ins.
     swaps: Cell<bool>,
 }
 
-/// A device for swap outside the machine's memory.
+/// A swap device outside the machine's memory.
 ///
-/// It keeps no contents, as captures have none.
-struct Contentless;
+/// It keeps no contents, because captures have none.
+struct NullSwap;
 
-impl SwapOps for Contentless {
+impl SwapOps for NullSwap {
     fn write_page(&self, _slot: u32, _get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
         Ok(())
     }
@@ -59,15 +59,17 @@ impl SwapOps for Contentless {
     fn discard(&self, _slot: u32) {}
 }
 
-/// How often one access can fault: each time somebody else may take the page away again, but in an
-/// operation that is atomic nobody does.
-const TRIES: u32 = 8;
+/// Faults of one access at most.
+///
+/// Each operation is atomic here, so no other CPU takes the page away between the fault and the
+/// next try.
+const MAX_FAULTS: u32 = 8;
 
 impl<I: Isa> Lab<I> {
-    /// Switches a machine on and starts the memory manager on its CPU 0.
+    /// Makes a machine and starts the memory manager on its CPU 0.
     ///
     /// # Errors
-    /// [`LabError`].
+    /// [`LabError`], if the configuration is invalid or the machine is too small.
     pub fn new(config: MachineConfig, settings: MmSettings) -> Result<Self, LabError> {
         Self::over(Sim::new(config)?, settings)
     }
@@ -75,7 +77,7 @@ impl<I: Isa> Lab<I> {
     /// Starts the memory manager on CPU 0 of a machine that has not run yet.
     ///
     /// # Errors
-    /// [`LabError::Memory`].
+    /// [`LabError::Memory`], if the machine is too small.
     pub fn over(sim: Sim<I>, settings: MmSettings) -> Result<Self, LabError> {
         let ranges: Vec<[FrameRange; 1]> = sim.nodes().iter().map(|node| [node.frames]).collect();
         let nodes: Vec<NodeSpec<'_>> = sim
@@ -95,15 +97,15 @@ impl<I: Isa> Lab<I> {
         Ok(Self { sim, mm, swaps: Cell::new(false) })
     }
 
-    /// Swaps to a device of so many slots from now on.
+    /// Adds a swap device of `slots` slots (`swapon`).
     ///
-    /// It keeps no contents; what a page takes on its way there and back is [`Cost::SwapOut`] and
-    /// [`Cost::SwapIn`].
+    /// The device keeps no contents. From now on [`Lab::on`] charges [`Cost::SwapOut`] and
+    /// [`Cost::SwapIn`] for each page that it writes and reads.
     ///
     /// # Errors
-    /// [`LabError::Start`].
+    /// [`LabError::Start`], if there is no memory for the slots.
     pub fn swap_on(&self, slots: u32) -> Result<(), LabError> {
-        let device = || SwapBacking::Device(Box::new(Contentless));
+        let device = || SwapBacking::Device(Box::new(NullSwap));
         self.on(CpuId::new(0), |mm| mm.swap_on(device(), slots)).map_err(LabError::Start)?;
         self.swaps.set(true);
         Ok(())
@@ -116,7 +118,7 @@ impl<I: Isa> Lab<I> {
 
     /// The memory manager.
     ///
-    /// Use it inside [`Lab::on`].
+    /// Call its methods inside [`Lab::on`].
     pub fn mm(&self) -> &Mm<Sim<I>> {
         &self.mm
     }
@@ -141,7 +143,7 @@ impl<I: Isa> Lab<I> {
         self.on(cpu, |mm| mm.tlb().switch_to(space.table().context()));
     }
 
-    /// Nothing is left to do on `cpu` for a while: it goes lazy.
+    /// Makes `cpu` idle: it enters lazy TLB mode (`enter_lazy_tlb`).
     pub fn idle(&self, cpu: CpuId) {
         self.on(cpu, |mm| mm.tlb().enter_lazy());
     }
@@ -149,11 +151,11 @@ impl<I: Isa> Lab<I> {
     /// Makes `times` accesses to one page on `cpu`, which runs `space`.
     ///
     /// # Errors
-    /// [`FaultError`] when the program would get a signal.
+    /// [`FaultError`], if the program would get a signal.
     ///
     /// # Panics
-    /// When an access keeps faulting although every fault was served: the memory manager and the
-    /// machine disagree about an entry.
+    /// If the access still faults after [`MAX_FAULTS`] faults were served: the memory manager and
+    /// the machine interpret an entry differently.
     #[inline]
     pub fn touch(
         &self,
@@ -169,7 +171,7 @@ impl<I: Isa> Lab<I> {
         }
     }
 
-    /// The first try faulted: serve it and try again.
+    /// Serves the fault of the first try, and tries again.
     #[cold]
     fn fault(
         &self,
@@ -179,14 +181,14 @@ impl<I: Isa> Lab<I> {
         access: Access,
         times: u64,
     ) -> Result<(), FaultError> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_FAULTS {
             self.sim.charge(cpu, Cost::MinorFault, 1);
             self.on(cpu, |mm| mm.fault(space, va, access))?;
             if self.sim.access(cpu, va, access, times).is_ok() {
                 return Ok(());
             }
         }
-        panic!("{access} at {va} on CPU {cpu} still faults after {TRIES} faults were served");
+        panic!("{access} at {va} on CPU {cpu} still faults after {MAX_FAULTS} faults were served");
     }
 }
 

@@ -1,13 +1,13 @@
-//! What the memory manager declares to a judge, and when: `docs/oracle.md`, "What is declared".
+//! The facts that the memory manager declares to a judge, and when (`docs/oracle.md`).
 //!
-//! A listener takes down every fact and, when a right is reduced, whether the tables still gave it
-//! at that moment. So a fact that comes after the edit is seen, which the oracle itself could not.
+//! A listener records every fact and, when a right is reduced, whether the tables still granted it
+//! at that moment. It therefore detects a fact declared after the edit, which the oracle cannot.
 //!
-//! Not covered: what the facts are good for. That is the oracle's own test.
+//! Not covered: what the oracle derives from the facts. Its own tests cover that.
 
 use pagewright_arch::Isa;
 use pagewright_lab::Lab;
-use pagewright_lab::harness::files::Zeroes;
+use pagewright_lab::harness::files::ZeroFile;
 use pagewright_lab::on_both;
 use pagewright_mm::file::{FileKind, FileObject};
 use pagewright_mm::space::FileMapping;
@@ -22,18 +22,18 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 on_both! {
-    every_call_says_what_it_takes_before_it_takes_it,
-    a_call_that_fails_returns_too,
-    frames_are_handed_out_and_given_back_in_turn,
+    a_call_declares_each_reduced_right_before_the_edit,
+    a_failed_call_declares_its_return,
+    a_frame_is_declared_freed_between_two_allocations,
 }
 
 const CPU: CpuId = CpuId::new(0);
 const PAGES: u64 = 8;
 
-/// What was declared.
+/// A fact that was declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heard {
-    /// Rights go from these pages; whether any of them still had more.
+enum Declared {
+    /// The rights of pages are reduced to `left`; `in_time`: some table entry still granted more.
     Reduced {
         range: PageRange,
         left: Rights,
@@ -44,9 +44,9 @@ enum Heard {
 
 struct Listener {
     isa: IsaKind,
-    heard: Vec<Heard>,
-    /// Whether each frame that was named is handed out.
-    in_use: BTreeMap<Pfn, bool>,
+    declared: Vec<Declared>,
+    /// By frame named in a fact: whether it is allocated.
+    allocated: BTreeMap<Pfn, bool>,
     reused: u64,
 }
 
@@ -58,19 +58,19 @@ impl Judge for Listener {
                     let leaf = walk::lookup(self.isa, root, va, &|at| witness.stored(at));
                     leaf.is_some_and(|leaf| !left.contains(leaf.rights))
                 };
-                self.heard.push(Heard::Reduced { range, left, in_time: range.iter().any(more) });
+                self.declared.push(Declared::Reduced { range, left, in_time: range.iter().any(more) });
             }
-            Fact::CallReturned => self.heard.push(Heard::Returned),
+            Fact::CallReturned => self.declared.push(Declared::Returned),
             Fact::FrameReused { pfn, order } => {
                 for pfn in (0..order.frames()).map(|index| pfn.add(index)) {
-                    let before = self.in_use.insert(pfn, true);
-                    assert_ne!(before, Some(true), "{pfn} is handed out twice");
+                    let before = self.allocated.insert(pfn, true);
+                    assert_ne!(before, Some(true), "{pfn} is allocated twice");
                     self.reused += u64::from(before == Some(false));
                 }
             }
             Fact::FrameFreed { pfn, order } => {
                 for pfn in (0..order.frames()).map(|index| pfn.add(index)) {
-                    assert_ne!(self.in_use.insert(pfn, false), Some(false), "{pfn} is given back twice");
+                    assert_ne!(self.allocated.insert(pfn, false), Some(false), "{pfn} is freed twice");
                 }
             }
         }
@@ -78,11 +78,11 @@ impl Judge for Listener {
 
     fn access(&mut self, _witness: &dyn Witness, made: MemoryAccess) {
         let pfn = Pfn::containing(made.at);
-        assert_ne!(self.in_use.get(&pfn), Some(&false), "{} reaches {pfn}, which is nobody's", made.va);
+        assert_ne!(self.allocated.get(&pfn), Some(&false), "the access to {} reaches the free frame {pfn}", made.va);
     }
 
     fn loaded(&mut self, _witness: &dyn Witness, _cpu: CpuId, root: Pfn, _tag: Tag) {
-        assert_ne!(self.in_use.get(&root), Some(&false), "the root {root} is nobody's");
+        assert_ne!(self.allocated.get(&root), Some(&false), "the root {root} is a free frame");
     }
 }
 
@@ -91,7 +91,7 @@ struct World<I: Isa> {
     listener: Rc<RefCell<Listener>>,
     space: Arc<Space<Sim<I>>>,
     file: Arc<FileObject<Sim<I>>>,
-    /// Where private memory, the file and the heap are.
+    /// The addresses of private memory, of the mapped file and of the heap.
     anon: VirtAddr,
     mapped: VirtAddr,
     heap: VirtAddr,
@@ -101,11 +101,11 @@ impl<I: Isa> World<I> {
     fn new() -> Self {
         let config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
         let lab = Lab::<I>::new(config, MmSettings::default()).expect("a possible machine");
-        let listener = Listener { isa: I::KIND, heard: Vec::new(), in_use: BTreeMap::new(), reused: 0 };
+        let listener = Listener { isa: I::KIND, declared: Vec::new(), allocated: BTreeMap::new(), reused: 0 };
         let listener = Rc::new(RefCell::new(listener));
         lab.sim().bind_judge(listener.clone());
         let space = lab.on(CPU, |mm| mm.new_space()).expect("memory");
-        let kind = FileKind::File(Box::new(Zeroes));
+        let kind = FileKind::File(Box::new(ZeroFile));
         let file = lab.on(CPU, |mm| mm.add_file("/zeroes", kind, PAGES * PAGE_SIZE)).expect("memory");
         let heap = VirtAddr::new(5 << 30);
         let at = VirtAddr::ZERO;
@@ -134,25 +134,24 @@ impl<I: Isa> World<I> {
         self.lab.touch(CPU, &self.space, va, Access::Write, 1).expect("writable");
     }
 
-    /// What is declared during `call`.
-    fn during(&self, call: impl FnOnce(&Mm<Sim<I>>, &Space<Sim<I>>)) -> Vec<Heard> {
-        self.listener.borrow_mut().heard.clear();
+    /// The facts that `call` declares.
+    fn during(&self, call: impl FnOnce(&Mm<Sim<I>>, &Space<Sim<I>>)) -> Vec<Declared> {
+        self.listener.borrow_mut().declared.clear();
         self.lab.on(CPU, |mm| call(mm, &self.space));
-        std::mem::take(&mut self.listener.borrow_mut().heard)
+        std::mem::take(&mut self.listener.borrow_mut().declared)
     }
 
-    /// Asserts that `call` says in time that it leaves `left` of the page at `va`, and returns
-    /// once.
+    /// Asserts that `call` reduces the page at `va` to `left`, in time, and returns once.
     #[track_caller]
     fn expect(&self, va: VirtAddr, left: Rights, call: impl FnOnce(&Mm<Sim<I>>, &Space<Sim<I>>)) {
-        let heard = self.during(call);
-        let told = heard.iter().any(|heard| match heard {
-            Heard::Reduced { range, left: said, in_time } => range.contains(va) && *said == left && *in_time,
-            Heard::Returned => false,
+        let declared = self.during(call);
+        let in_time = declared.iter().any(|fact| match fact {
+            Declared::Reduced { range, left: rights, in_time } => range.contains(va) && *rights == left && *in_time,
+            Declared::Returned => false,
         });
-        assert!(told, "it does not say in time what it takes: {heard:?}");
-        let returned = heard.iter().filter(|heard| **heard == Heard::Returned).count();
-        assert_eq!((returned, heard.last()), (1, Some(&Heard::Returned)), "{heard:?}");
+        assert!(in_time, "the call does not declare in time that {va} keeps {left} only: {declared:?}");
+        let returned = declared.iter().filter(|fact| **fact == Declared::Returned).count();
+        assert_eq!((returned, declared.last()), (1, Some(&Declared::Returned)), "{declared:?}");
     }
 
     fn end(&self) {
@@ -164,8 +163,8 @@ impl<I: Isa> World<I> {
     }
 }
 
-/// INV-ORACLE-O2 rests on it.
-fn every_call_says_what_it_takes_before_it_takes_it<I: Isa>() {
+/// INV-ORACLE-O2 depends on this.
+fn a_call_declares_each_reduced_right_before_the_edit<I: Isa>() {
     let world = World::<I>::new();
     let (none, private) = (Rights::empty(), MapFlags::PRIVATE | MapFlags::ANONYMOUS);
     let page = |base: VirtAddr, index: u64| base.add(index * PAGE_SIZE);
@@ -181,7 +180,7 @@ fn every_call_says_what_it_takes_before_it_takes_it<I: Isa>() {
     world.expect(at, none, |mm, space| mm.munmap(space, at, PAGE_SIZE).expect("mapped"));
     let at = page(world.heap, PAGES - 1);
     world.expect(at, none, |mm, space| assert_eq!(mm.brk(space, at), at));
-    // What the store copies is kept by the child, which no CPU runs.
+    // The child, which no CPU runs, keeps the page that the store copies.
     let at = world.anon;
     world.expect(at, Rights::RX, |mm, space| drop(mm.fork(space).expect("memory")));
     world.expect(at, none, |mm, space| mm.fault(space, at, Access::Write).map(drop).expect("writable"));
@@ -190,14 +189,14 @@ fn every_call_says_what_it_takes_before_it_takes_it<I: Isa>() {
     world.expect(world.mapped, none, |mm, _| mm.forget_file(&world.file));
 }
 
-/// What a failed call has declared must not wait for the next.
-fn a_call_that_fails_returns_too<I: Isa>() {
+/// Otherwise its reductions would be judged at the return of the next call.
+fn a_failed_call_declares_its_return<I: Isa>() {
     let world = World::<I>::new();
     let base = world.anon;
     let page = |index: u64| base.add(index * PAGE_SIZE);
     world.lab.on(CPU, |mm| mm.munmap(&world.space, page(3), PAGE_SIZE)).expect("mapped");
-    let taken = |heard: &[Heard]| heard.iter().filter(|heard| **heard != Heard::Returned).count();
-    for heard in [
+    let taken = |declared: &[Declared]| declared.iter().filter(|fact| **fact != Declared::Returned).count();
+    for declared in [
         world.during(|mm, space| {
             mm.mprotect(space, page(0), PAGES * PAGE_SIZE, Rights::READ).expect_err("a hole");
         }),
@@ -205,18 +204,18 @@ fn a_call_that_fails_returns_too<I: Isa>() {
             mm.madvise(space, page(0), PAGES * PAGE_SIZE, Advice::DontNeed).expect_err("a hole");
         }),
     ] {
-        assert!(taken(&heard) > 0 && heard.last() == Some(&Heard::Returned), "{heard:?}");
+        assert!(taken(&declared) > 0 && declared.last() == Some(&Declared::Returned), "{declared:?}");
     }
     world.lab.sim().fail_allocation_after(0, AllocationFailure::One);
-    let heard = world.during(|mm, space| {
+    let declared = world.during(|mm, space| {
         mm.fault(space, page(0), Access::Write).expect_err("not writable");
         mm.fork(space).map(drop).expect_err("no memory");
     });
-    assert_eq!(heard, [Heard::Returned; 2]);
+    assert_eq!(declared, [Declared::Returned; 2]);
 }
 
-/// INV-ORACLE-O1 rests on it.
-fn frames_are_handed_out_and_given_back_in_turn<I: Isa>() {
+/// INV-ORACLE-O1 depends on this.
+fn a_frame_is_declared_freed_between_two_allocations<I: Isa>() {
     let world = World::<I>::new();
     for round in 0..4 {
         let child = world.lab.on(CPU, |mm| mm.fork(&world.space)).expect("memory");
@@ -229,7 +228,7 @@ fn frames_are_handed_out_and_given_back_in_turn<I: Isa>() {
     }
     world.end();
     let listener = world.listener.borrow();
-    assert!(listener.reused > PAGES, "only {} frames were used again", listener.reused);
-    // The space began after the listener did: of what it had, nothing is left.
-    assert_eq!(listener.in_use.values().filter(|in_use| **in_use).count(), 0);
+    assert!(listener.reused > PAGES, "only {} frames were reused", listener.reused);
+    // The listener was bound before the space began, so it has seen every frame of the space.
+    assert_eq!(listener.allocated.values().filter(|allocated| **allocated).count(), 0);
 }

@@ -4,10 +4,10 @@ use pagewright_mm::file::FileOps;
 use pagewright_types::Errno;
 use std::sync::{Arc, Mutex};
 
-/// A file of zeroes.
-pub struct Zeroes;
+/// A file whose pages are zero.
+pub struct ZeroFile;
 
-impl FileOps for Zeroes {
+impl FileOps for ZeroFile {
     fn is_resident(&self, _index: u64) -> bool {
         true
     }
@@ -17,10 +17,10 @@ impl FileOps for Zeroes {
     }
 }
 
-/// A file each page of which begins with its index plus 7.
-pub struct Numbered;
+/// A file whose pages begin with their index plus 7.
+pub struct NumberedFile;
 
-impl FileOps for Numbered {
+impl FileOps for NumberedFile {
     fn is_resident(&self, _index: u64) -> bool {
         true
     }
@@ -31,20 +31,20 @@ impl FileOps for Numbered {
     }
 }
 
-/// A disk that files lie on.
+/// A disk with files that records what is written.
 #[derive(Default)]
-pub struct Disk {
-    /// Index and first word of each page that was written, in order.
+pub struct TestDisk {
+    /// The index and first word of each page written, in order.
     pub written: Mutex<Vec<(u64, u64)>>,
-    /// The page that cannot be written.
+    /// The index of the page whose write fails (`ENOSPC`).
     pub broken: Mutex<Option<u64>>,
-    /// Whether the process does not own the files on it.
+    /// Whether the process may not write to the files ([`FileOps::could_be_written`]).
     pub foreign: bool,
 }
 
-/// A file on a [`Disk`], each page of which begins with its index.
+/// A file on a [`TestDisk`] whose pages begin with their index.
 #[derive(Default)]
-pub struct DiskFile(pub Arc<Disk>);
+pub struct DiskFile(pub Arc<TestDisk>);
 
 impl FileOps for DiskFile {
     fn is_resident(&self, _index: u64) -> bool {

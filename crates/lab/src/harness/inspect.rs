@@ -1,34 +1,34 @@
-//! What can be seen of a machine and of a process from outside.
+//! Assertions on counts, and the state of a process as `/proc` shows it.
 
-use super::process::Process;
 use super::recount;
-use super::world::{CPU, World};
+use super::test_process::TestProcess;
+use super::test_world::{CPU, TestWorld};
 use pagewright_arch::Isa;
 use pagewright_mm::MmError;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::space::VmFlags;
 use pagewright_types::{Errno, PAGE_SIZE, VirtAddr};
 
-impl<I: Isa> World<I> {
-    /// Asserts that every count is what the tables of these processes say; there are no others.
+impl<I: Isa> TestWorld<I> {
+    /// Asserts that every count agrees with the tables of `processes`, which are all processes.
     ///
     /// # Panics
-    /// When one is not.
-    pub fn recount(&self, processes: &[&Process<I>]) {
+    /// If a count differs.
+    pub fn recount(&self, processes: &[&TestProcess<I>]) {
         let spaces: Vec<_> = processes.iter().map(|process| process.space.clone()).collect();
         self.on(CPU, |mm| recount::check(mm, &spaces));
         if spaces.iter().all(|space| space.map().read().totals().locked == 0) {
-            spaces.iter().for_each(|space| recount::check_joined(space));
+            spaces.iter().for_each(|space| recount::check_merged(space));
         }
     }
 
-    /// Every gauge, and the pages that are committed.
+    /// The value of every gauge, and the committed pages (`Committed_AS`).
     pub fn levels(&self) -> Vec<u64> {
         self.on(CPU, |mm| Gauge::ALL.iter().map(|gauge| mm.gauge(*gauge)).chain([mm.committed()]).collect())
     }
 }
 
-impl<I: Isa> Process<I> {
+impl<I: Isa> TestProcess<I> {
     /// The number of its VMAs.
     pub fn mappings(&self) -> usize {
         self.space.map().read().len()
@@ -37,29 +37,35 @@ impl<I: Isa> Process<I> {
     /// The flags of the VMA at an address.
     ///
     /// # Panics
-    /// When nothing is mapped there, or the text cannot be had; so do the methods below.
+    /// If nothing is mapped there.
     pub fn flags(&self, va: VirtAddr) -> VmFlags {
         self.space.map().read().find(va).expect("mapped").1.flags()
     }
 
-    /// The vector of `mincore`.
+    /// The vector that `mincore` returns for `pages` pages.
     ///
     /// # Errors
-    /// As of the call.
+    /// The errno of the call.
     pub fn mincore(&self, at: VirtAddr, pages: u64) -> Result<Vec<u8>, Errno> {
         let mut vec = vec![9; pages as usize];
         let result = self.world.on(CPU, |mm| mm.mincore(&self.space, at, pages * PAGE_SIZE, &mut vec));
         result.map(|()| vec).map_err(MmError::errno)
     }
 
-    /// The text of `smaps`.
+    /// The text of `/proc/PID/smaps`.
+    ///
+    /// # Panics
+    /// If the memory manager cannot write the text.
     pub fn smaps(&self) -> String {
         let mut text = String::new();
         self.world.on(CPU, |mm| mm.show_smaps(&self.space, &mut text)).expect("a string takes everything");
         text
     }
 
-    /// A figure of `smaps_rollup`, in kB.
+    /// A figure of `/proc/PID/smaps_rollup`, in kB.
+    ///
+    /// # Panics
+    /// If the text has no line that begins with `name`.
     pub fn smaps_field(&self, name: &str) -> u64 {
         let mut text = String::new();
         self.world.on(CPU, |mm| mm.show_smaps_rollup(&self.space, &mut text)).expect("a string takes everything");

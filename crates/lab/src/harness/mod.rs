@@ -1,24 +1,25 @@
-//! What tests of the memory manager stand on.
+//! The harness of the memory manager's tests.
 //!
-//! * [`World`]: a machine under the oracle with its memory manager.
-//! * [`Process`]: a process that acts call by call, and what CPUs do in a race.
-//! * [`Device`]: pages of user memory that are reached by their frames.
-//! * [`files`], [`MemorySwap`]: files, and a swap device, that keep what they are given.
-//! * [`race`]: programs on several CPUs under many schedules.
-//! * [`recount`]: every count of the memory manager, counted again.
-//! * [`on_both!`](crate::on_both): a test for each instruction set.
+//! * [`TestWorld`] – a machine under the oracle with its memory manager, and the operations of CPUs
+//!   in a race.
+//! * [`TestProcess`] – a process that acts call by call.
+//! * [`TestDevice`] – a device that holds pages of user memory and reaches them by their frames.
+//! * [`files`], [`MemorySwap`] – files and a swap device for tests.
+//! * [`race`] – programs on several CPUs under many schedules.
+//! * [`recount`] – every count of the memory manager, counted again from the tables.
+//! * [`on_both!`](crate::on_both) – one test for each instruction set.
 
-mod device;
 pub mod files;
 mod inspect;
 mod on_both;
-mod process;
 pub mod race;
 pub mod recount;
 mod swap_device;
-mod world;
+mod test_device;
+mod test_process;
+mod test_world;
 
-pub use device::{Device, TakeBy};
-pub use process::{Process, at};
 pub use swap_device::MemorySwap;
-pub use world::{ANON, CPU, File, OTHER, World};
+pub use test_device::{GupCall, TestDevice};
+pub use test_process::{TestProcess, at};
+pub use test_world::{ANON, CPU, FileHandle, OTHER, TestWorld};

@@ -1,6 +1,6 @@
-//! Tests that are about both instruction sets.
+//! One test for each instruction set.
 
-/// Runs each test on every instruction set.
+/// Makes a test of each function for each instruction set.
 #[macro_export]
 macro_rules! on_both {
     ($($name:ident),* $(,)?) => {

@@ -1,4 +1,4 @@
-//! Everything that the memory manager counts, counted again from mappings, tables and folios.
+//! Counts again, from VMAs, tables and folios, everything that the memory manager counts.
 
 use pagewright_arch::{Isa, Leaf, LeafFlags};
 use pagewright_mm::counters::{Gauge, RssKind};
@@ -11,12 +11,12 @@ use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAd
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-/// The leaf for an address.
+/// The leaf that maps an address.
 pub fn leaf<I: Isa>(mm: &Mm<Sim<I>>, space: &Space<Sim<I>>, va: VirtAddr) -> Option<Leaf> {
     space.table().lock(mm.tlb(), va, Level::PTE)?.leaf(va)
 }
 
-fn kind<I: Isa>(mm: &Mm<Sim<I>>, pfn: Pfn) -> RssKind {
+fn rss_kind<I: Isa>(mm: &Mm<Sim<I>>, pfn: Pfn) -> RssKind {
     let folio = mm.tlb().frames().folio(pfn);
     match folio.owner() {
         FolioOwner::Anon(_) => RssKind::Anon,
@@ -25,10 +25,13 @@ fn kind<I: Isa>(mm: &Mm<Sim<I>>, pfn: Pfn) -> RssKind {
     }
 }
 
-/// Where each page is mapped, and whether memory is locked there.
+/// By page: the spaces and addresses that map it, and whether the VMA is locked (`VM_LOCKED`).
 type Mappings = BTreeMap<Pfn, BTreeMap<(SpaceId, VirtAddr), bool>>;
 
-/// Asserts that every count of the machine and of its only spaces is what the tables say.
+/// Asserts that every count of the machine and of `spaces` agrees with the tables.
+///
+/// # Panics
+/// If a count differs, or if the machine has other spaces.
 pub fn check<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>]) {
     let mut mappings = Mappings::new();
     let mut tables = 0;
@@ -38,10 +41,10 @@ pub fn check<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>]) {
         tables += 1 + space.table().bytes() / PAGE_SIZE;
     }
     // INV-MM-COMMITTED.
-    assert_eq!(mm.committed(), promised(mm, spaces));
+    assert_eq!(mm.committed(), committed(mm, spaces));
     // INV-MM-GAUGE.
     assert_eq!(mm.gauge(Gauge::PageTablePages), tables);
-    let of = |wanted: &[RssKind]| mappings.keys().filter(|pfn| wanted.contains(&kind(mm, **pfn))).count() as u64;
+    let of = |wanted: &[RssKind]| mappings.keys().filter(|pfn| wanted.contains(&rss_kind(mm, **pfn))).count() as u64;
     assert_eq!(mm.gauge(Gauge::AnonPages), of(&[RssKind::Anon]));
     assert_eq!(mm.gauge(Gauge::Mapped), of(&[RssKind::File, RssKind::Shmem]));
     for (pfn, places) in &mappings {
@@ -58,12 +61,15 @@ pub fn check<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>]) {
             found.insert((visit.space.id(), visit.va));
             ControlFlow::Continue(())
         });
-        assert!(found.iter().eq(places.keys()), "mappings of {pfn:?}: {found:?} and not {places:?}");
+        assert!(
+            found.iter().eq(places.keys()),
+            "the reverse map of {pfn:?} finds {found:?}, the tables have {places:?}"
+        );
     }
 }
 
-/// Pages that mappings and shared memory insist on.
-fn promised<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>]) -> u64 {
+/// The pages that private writable mappings and shared-memory objects charge (`Committed_AS`).
+fn committed<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>]) -> u64 {
     let mut pages = 0;
     mm.for_each_file(|file| pages += file.charged());
     for space in spaces {
@@ -74,13 +80,13 @@ fn promised<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>]) -> u64 {
     pages
 }
 
-/// INV-MM-VMAS, but for what [`check_joined`] looks at.
+/// Asserts INV-MM-VMAS, except for merging: [`check_merged`] asserts that.
 fn check_mappings<I: Isa>(space: &Space<Sim<I>>) {
     let map = space.map().read();
     let mut end = 0;
     let (mut pages, mut charged) = (0, 0);
     for (start, vma) in map.iter() {
-        assert!(start >= end && start < vma.end(), "mappings overlap, or one is empty");
+        assert!(start >= end && start < vma.end(), "VMAs overlap, or one is empty");
         end = vma.end();
         pages += end - start;
         charged += if vma.flags().contains(VmFlags::ACCOUNT) { end - start } else { 0 };
@@ -88,10 +94,13 @@ fn check_mappings<I: Isa>(space: &Space<Sim<I>>) {
     assert_eq!((map.bytes(), map.totals().charged), (pages * PAGE_SIZE, charged));
 }
 
-/// INV-MM-VMAS: neighbours that could be one are one.
+/// Asserts INV-MM-VMAS: neighbours that can be merged are merged.
 ///
-/// It does not hold in a child of a space with locked memory.
-pub fn check_joined<I: Isa>(space: &Space<Sim<I>>) {
+/// This does not hold in a child of a space with locked memory.
+///
+/// # Panics
+/// If two neighbours could be merged.
+pub fn check_merged<I: Isa>(space: &Space<Sim<I>>) {
     let map = space.map().read();
     for ((start, vma), (next_start, next)) in map.iter().zip(map.iter().skip(1)) {
         let alike = vma.end() == next_start
@@ -99,7 +108,7 @@ pub fn check_joined<I: Isa>(space: &Space<Sim<I>>) {
             && (vma.flags() | VmFlags::SOFTDIRTY) == (next.flags() | VmFlags::SOFTDIRTY)
             && vma.file().map(|file| file.id()) == next.file().map(|file| file.id())
             && vma.pgoff() + (vma.end() - start) == next.pgoff();
-        assert!(!alike, "two mappings that could be one meet at page {next_start:#x}");
+        assert!(!alike, "the VMAs that meet at page {next_start:#x} could be merged");
     }
 }
 
@@ -109,15 +118,15 @@ fn check_space<I: Isa>(mm: &Mm<Sim<I>>, space: &Space<Sim<I>>, mappings: &mut Ma
     let everything = PageRange::new(VirtAddr::ZERO, I::USER_END);
     for va in space.table().table_spans(mm.tlb(), everything).flat_map(|span| span.iter()) {
         let Some(leaf) = leaf(mm, space, va) else { continue };
-        // INV-MM-COVERED. Whatever can be written or executed can be read.
-        let (_, vma) = map.find(va).expect("a leaf under no mapping");
+        // INV-MM-COVERED. A page that can be written or executed can be read.
+        let (_, vma) = map.find(va).expect("a leaf outside of every VMA");
         assert!((vma.rights() | Rights::READ).contains(leaf.rights), "{leaf:?} under {}", vma.rights());
-        assert!(!vma.rights().is_empty() || leaf.rights.is_empty(), "{leaf:?} under a mapping without rights");
+        assert!(!vma.rights().is_empty() || leaf.rights.is_empty(), "{leaf:?} under a VMA without rights");
         if leaf.flags.contains(LeafFlags::SPECIAL) {
             continue;
         }
         mappings.entry(leaf.pfn).or_default().insert((space.id(), va), vma.flags().contains(VmFlags::LOCKED));
-        let of = kind(mm, leaf.pfn);
+        let of = rss_kind(mm, leaf.pfn);
         resident.iter_mut().filter(|(kind, _)| *kind == of).for_each(|(_, pages)| *pages += 1);
     }
     // INV-MM-RSS.

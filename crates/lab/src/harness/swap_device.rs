@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The device; clones are handles to the same one.
+/// A swap device in the host's memory; clones are handles of the same device.
 #[derive(Clone, Default)]
 pub struct MemorySwap {
     pages: Arc<Mutex<BTreeMap<u32, Vec<u8>>>>,
-    /// Whether every write and read fails (`EIO`).
+    /// Whether writes and reads fail (`EIO`).
     pub broken: Arc<AtomicBool>,
 }
 
 impl MemorySwap {
-    /// Slots that hold a page.
+    /// The number of slots that hold a page.
     ///
     /// # Panics
-    /// When a test thread panicked while it held the pages.
+    /// If another thread panicked while it held the lock of the pages.
     pub fn used(&self) -> usize {
         self.pages.lock().expect("unpoisoned").len()
     }
@@ -29,7 +29,7 @@ impl SwapOps for MemorySwap {
         if self.broken.load(Ordering::Relaxed) {
             return Err(Errno::EIO);
         }
-        // Copied before the lock is taken: the copy is a scheduling point, and other CPUs go on.
+        // The copy is a scheduling point: copy before taking the lock, which other CPUs take too.
         let mut page = vec![0; PAGE_SIZE as usize];
         get(0, &mut page);
         self.pages.lock().expect("unpoisoned").insert(slot, page);

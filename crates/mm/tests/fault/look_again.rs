@@ -4,9 +4,9 @@
 //! Not covered: page-outs and swapoff, which the tests of swap have.
 
 use pagewright_arch::Isa;
-use pagewright_lab::harness::files::{Disk, DiskFile};
-use pagewright_lab::harness::race::{first_lost, race, race_in_long_turns};
-use pagewright_lab::harness::{CPU, OTHER, Process, World};
+use pagewright_lab::harness::files::{DiskFile, TestDisk};
+use pagewright_lab::harness::race::{first_failing_seed, race, race_in_long_turns};
+use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld};
 use pagewright_lab::on_both;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::FileMapping;
@@ -19,14 +19,14 @@ const SCHEDULES: u64 = 200;
 /// Where there is nothing else.
 const STACK: u64 = 0x20_0000_0000;
 
-fn interleave<I: Isa>(world: &World<I>, seed: u64, programs: Vec<CoroutineBody>) {
+fn interleave<I: Isa>(world: &TestWorld<I>, seed: u64, programs: Vec<CoroutineBody>) {
     if seed.is_multiple_of(4) { race_in_long_turns(world, seed, programs) } else { race(world, seed, programs) }
 }
 
 /// A page below a stack goes while somebody has it brought; whether the stack stays as it is.
 fn bring_below_a_stack<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let stack = VirtAddr::new(STACK);
     let below = VirtAddr::new(STACK - PAGE_SIZE);
     process.map_at(stack, 1, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::GROWSDOWN);
@@ -57,15 +57,15 @@ fn bring_below_a_stack<I: Isa>(seed: u64) -> bool {
 }
 
 fn no_stack_grows_for_who_brings_pages<I: Isa>() {
-    assert_eq!(first_lost(SCHEDULES, bring_below_a_stack::<I>), None, "a stack has grown that nobody touched");
+    assert_eq!(first_failing_seed(SCHEDULES, bring_below_a_stack::<I>), None, "a stack has grown that nobody touched");
 }
 
 /// A debugger's store to memory that a file takes the place of, which was opened to be read;
 /// whether its page stays clean.
 fn force_beside_a_file<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
-    let device = Arc::new(Disk::default());
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
+    let device = Arc::new(TestDisk::default());
     let file = world.file_of(DiskFile(device.clone()), 1);
     let base = VirtAddr::new(STACK);
     process.map_at(base, 1, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED);
@@ -95,14 +95,18 @@ fn force_beside_a_file<I: Isa>(seed: u64) -> bool {
 }
 
 fn nothing_is_forced_on_a_file<I: Isa>() {
-    assert_eq!(first_lost(SCHEDULES, force_beside_a_file::<I>), None, "a file was to be written that can only be read");
+    assert_eq!(
+        first_failing_seed(SCHEDULES, force_beside_a_file::<I>),
+        None,
+        "a file was to be written that can only be read"
+    );
 }
 
 /// A copy from the memory of a process that ends, or advice to bring it; another CPU gets the
 /// frames of its tables, and stores there what looks like tables.
 fn copy_from_a_process_that_ends<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
-    let (ends, other) = (Process::new(&world), Process::new(&world));
+    let world = TestWorld::<I>::unjudged();
+    let (ends, other) = (TestProcess::new(&world), TestProcess::new(&world));
     let (base, theirs) = (ends.anon(1), other.anon(8));
     ends.write(CPU, base, 1);
     other.write(CPU, theirs, 1);
@@ -131,7 +135,7 @@ fn copy_from_a_process_that_ends<I: Isa>(seed: u64) -> bool {
 
 /// INV-TABLE-STABLE: nobody walks the tables of a space that has none.
 fn no_copy_walks_tables_that_are_gone<I: Isa>() {
-    assert_eq!(first_lost(20 * SCHEDULES, copy_from_a_process_that_ends::<I>), None);
+    assert_eq!(first_failing_seed(20 * SCHEDULES, copy_from_a_process_that_ends::<I>), None);
 }
 
 on_both! {

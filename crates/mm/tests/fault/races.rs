@@ -4,7 +4,7 @@
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_lab::Lab;
-use pagewright_lab::harness::files::Zeroes;
+use pagewright_lab::harness::files::ZeroFile;
 use pagewright_mm::file::{FileKind, FileObject};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{FaultError, MapFlags, MapRequest, MmSettings, Space};
@@ -36,7 +36,7 @@ fn copy_while_truncating<I: Isa>(seed: u64) -> bool {
     config.nodes.truncate(1);
     config.nodes[0].bytes = 4 << 20;
     let lab = Rc::new(Lab::<I>::new(config, MmSettings::default()).expect("a possible machine"));
-    let kind = FileKind::File(Box::new(Zeroes));
+    let kind = FileKind::File(Box::new(ZeroFile));
     let file = lab.on(CPU, |mm| mm.add_file("/zeroes", kind, PAGE_SIZE)).expect("memory");
     // In the cache, so that nothing is between the first look at the size and the last but the
     // copy.

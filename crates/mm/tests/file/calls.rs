@@ -5,8 +5,8 @@
 //! for.
 
 use pagewright_arch::Isa;
-use pagewright_lab::harness::files::{Disk, DiskFile};
-use pagewright_lab::harness::{CPU, File, OTHER, Process, World, at};
+use pagewright_lab::harness::files::{DiskFile, TestDisk};
+use pagewright_lab::harness::{CPU, FileHandle, OTHER, TestProcess, TestWorld, at};
 use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
@@ -35,30 +35,36 @@ on_both! {
 }
 
 /// An empty memfd of so many pages, which can be sealed.
-fn memfd<I: Isa>(world: &World<I>, pages: u64) -> File<I> {
+fn memfd<I: Isa>(world: &TestWorld<I>, pages: u64) -> FileHandle<I> {
     let file = world.on(CPU, |mm| mm.memfd_create("it", MemfdFlags::ALLOW_SEALING)).expect("memory");
     truncate(world, &file, pages * PAGE_SIZE).expect("not sealed");
     file
 }
 
-fn truncate<I: Isa>(world: &World<I>, file: &File<I>, size: u64) -> Result<(), Errno> {
+fn truncate<I: Isa>(world: &TestWorld<I>, file: &FileHandle<I>, size: u64) -> Result<(), Errno> {
     world.on(CPU, |mm| mm.truncate(file, size)).map_err(MmError::errno)
 }
 
-fn seal<I: Isa>(world: &World<I>, file: &File<I>, seals: Seals) -> Result<(), Errno> {
+fn seal<I: Isa>(world: &TestWorld<I>, file: &FileHandle<I>, seals: Seals) -> Result<(), Errno> {
     world.on(CPU, |mm| mm.add_seals(file, Rights::RW, seals)).map_err(MmError::errno)
 }
 
-fn fallocate<I: Isa>(world: &World<I>, file: &File<I>, flags: u32, offset: u64, len: u64) -> Result<(), Errno> {
+fn fallocate<I: Isa>(
+    world: &TestWorld<I>,
+    file: &FileHandle<I>,
+    flags: u32,
+    offset: u64,
+    len: u64,
+) -> Result<(), Errno> {
     let flags = FallocateFlags::from_bits_retain(flags);
     world.on(CPU, |mm| mm.fallocate(file, flags, offset, len)).map_err(MmError::errno)
 }
 
-fn write<I: Isa>(world: &World<I>, file: &File<I>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
+fn write<I: Isa>(world: &TestWorld<I>, file: &FileHandle<I>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
     world.on(CPU, |mm| mm.write_at(file, offset, bytes)).map_err(MmError::errno)
 }
 
-fn read<I: Isa>(world: &World<I>, file: &File<I>, offset: u64, len: usize) -> Result<Vec<u8>, Errno> {
+fn read<I: Isa>(world: &TestWorld<I>, file: &FileHandle<I>, offset: u64, len: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = vec![0xee; len];
     let done = world.on(CPU, |mm| mm.read_at(file, offset, &mut bytes)).map_err(MmError::errno)?;
     bytes.truncate(done);
@@ -68,7 +74,7 @@ fn read<I: Isa>(world: &World<I>, file: &File<I>, offset: u64, len: usize) -> Re
 const PUNCH: u32 = 3;
 
 fn a_memfd_is_made_as_its_flags_say<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let before = world.levels();
     let make = |name: &str, flags| world.on(CPU, |mm| mm.memfd_create(name, MemfdFlags::from_bits_retain(flags)));
     let refused = |name: &str, flags| make(name, flags).map(drop).map_err(MmError::errno);
@@ -87,7 +93,7 @@ fn a_memfd_is_made_as_its_flags_say<I: Isa>() {
     }
     let file = make("name", 0).expect("a good name");
     truncate(&world, &file, PAGE_SIZE).expect("not sealed");
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     process.map_file(&file, Rights::READ, MapFlags::SHARED);
     let mut maps = String::new();
     world.on(CPU, |mm| mm.show_maps(&process.space, &mut maps)).expect("a string takes everything");
@@ -99,8 +105,8 @@ fn a_memfd_is_made_as_its_flags_say<I: Isa>() {
 
 /// INV-SEAL.
 fn seals_are_added_as_linux_adds_them<I: Isa>() {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let file = memfd(&world, 4);
     let read_only = world.on(CPU, |mm| mm.add_seals(&file, Rights::READ, Seals::SHRINK)).map_err(MmError::errno);
     assert_eq!(read_only, Err(Errno::EPERM));
@@ -130,9 +136,9 @@ fn seals_are_added_as_linux_adds_them<I: Isa>() {
 
 /// INV-SEAL.
 fn what_is_sealed_against_writing_is_not_written<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     for sealed in [Seals::WRITE, Seals::FUTURE_WRITE] {
-        let process = Process::new(&world);
+        let process = TestProcess::new(&world);
         let file = memfd(&world, 4);
         let old = process.map_file(&file, Rights::RW, MapFlags::SHARED);
         process.write(CPU, old, 7);
@@ -172,7 +178,7 @@ fn what_is_sealed_against_writing_is_not_written<I: Isa>() {
 
 /// INV-SEAL.
 fn sealed_sizes_stay<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let file = memfd(&world, 0);
     let size = 2 * PAGE_SIZE + 100;
     assert_eq!(truncate(&world, &file, size), Ok(()));
@@ -194,9 +200,9 @@ fn sealed_sizes_stay<I: Isa>() {
 }
 
 fn what_is_taken_from_a_file_is_taken_from_its_mappings_alone<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let (cut, other) = (memfd(&world, 4), memfd(&world, 4));
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let mapped = process.map_file(&cut, Rights::RW, MapFlags::SHARED);
     let copies = process.map_file(&other, Rights::RW, MapFlags::PRIVATE);
     process.write(CPU, mapped, 7);
@@ -208,9 +214,9 @@ fn what_is_taken_from_a_file_is_taken_from_its_mappings_alone<I: Isa>() {
 }
 
 fn a_forgotten_file_goes_with_its_last_mapping<I: Isa>() {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
-    let device = Arc::new(Disk::default());
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
+    let device = Arc::new(TestDisk::default());
     let handles = || Arc::strong_count(&device);
     let file = world.file_of(DiskFile(device.clone()), 4);
     let base = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
@@ -233,9 +239,9 @@ fn a_forgotten_file_goes_with_its_last_mapping<I: Isa>() {
 }
 
 fn contents_live_as_long_as_somebody_has_them<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let before = world.levels();
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let file = memfd(&world, 2);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     process.write(CPU, base, 7);
@@ -252,9 +258,9 @@ fn contents_live_as_long_as_somebody_has_them<I: Isa>() {
 }
 
 fn reads_and_writes_meet_mappings<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let before = world.levels();
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let file = memfd(&world, 0);
     assert_eq!(write(&world, &file, PAGE_SIZE - 4, &[1, 2, 3, 4, 5, 6, 7, 8]), Ok(8), "across pages, and it grows");
     assert_eq!(file.size(), PAGE_SIZE + 4);
@@ -285,8 +291,8 @@ fn reads_and_writes_meet_mappings<I: Isa>() {
 
 /// INV-FILE-REMOVED.
 fn sizes_and_holes<I: Isa>() {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let file = memfd(&world, 8);
     let answers = [
         (2, PAGE_SIZE, PAGE_SIZE, Errno::EOPNOTSUPP),
@@ -328,8 +334,8 @@ fn sizes_and_holes<I: Isa>() {
 }
 
 fn a_truncated_page_is_cleared_behind_the_end<I: Isa>() {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let file = memfd(&world, 2);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     (0..4).for_each(|index| process.write(CPU, base.add(index * PAGE_SIZE / 2), index + 1));
@@ -343,8 +349,8 @@ fn a_truncated_page_is_cleared_behind_the_end<I: Isa>() {
 }
 
 fn msync_answers_as_linux<I: Isa>() {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let base = process.anon(4);
     let sync = |at, len, flags| {
         let flags = SyncFlags::from_bits_retain(flags);
@@ -373,7 +379,7 @@ fn msync_answers_as_linux<I: Isa>() {
         assert_eq!(sync(base, 4 * PAGE_SIZE, flags), enomem, "a hole, {flags}");
     }
     // What lies behind a hole is written, unless it is only a question whether there is one.
-    let device = Arc::new(Disk::default());
+    let device = Arc::new(TestDisk::default());
     let file = world.file_of(DiskFile(device.clone()), 3);
     let mapped = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     (0..3).for_each(|index| process.write(CPU, at(mapped, index), 7));
@@ -386,10 +392,10 @@ fn msync_answers_as_linux<I: Isa>() {
 
 /// INV-FILE-CLEAN.
 fn a_store_is_written_back_once<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let before = world.levels();
-    let process = Process::new(&world);
-    let device = Arc::new(Disk::default());
+    let process = TestProcess::new(&world);
+    let device = Arc::new(TestDisk::default());
     let file = world.file_of(DiskFile(device.clone()), 4);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     let child = process.fork();
@@ -422,9 +428,9 @@ fn a_store_is_written_back_once<I: Isa>() {
 }
 
 fn a_page_that_can_not_be_written_stays_dirty<I: Isa>() {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
-    let device = Arc::new(Disk::default());
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
+    let device = Arc::new(TestDisk::default());
     let file = world.file_of(DiskFile(device.clone()), 3);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     (0..3).for_each(|index| process.write(CPU, at(base, index), index + 7));
@@ -439,8 +445,8 @@ fn a_page_that_can_not_be_written_stays_dirty<I: Isa>() {
 }
 
 fn mincore_answers_as_linux<I: Isa>() {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let base = process.anon(4);
     process.write(CPU, base, 1);
     process.read(CPU, at(base, 2));
@@ -465,14 +471,14 @@ fn mincore_answers_as_linux<I: Isa>() {
     process.write(CPU, at(mapped, 2), 1);
     let own = process.mincore(mapped, 4).expect("mapped");
     assert_eq!(own[2], 1, "a copy");
-    let foreign = world.file_of(DiskFile(Arc::new(Disk { foreign: true, ..Disk::default() })), 4);
+    let foreign = world.file_of(DiskFile(Arc::new(TestDisk { foreign: true, ..TestDisk::default() })), 4);
     let mapped = process.map_file(&foreign, Rights::READ, MapFlags::PRIVATE);
     assert_eq!(process.mincore(mapped, 4), Ok(vec![1; 4]), "nothing is said about other people's files");
     process.end();
 }
 
 fn every_allocation_can_fail<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let before = world.levels();
     let (mut depth, mut failures) = (0, 0);
     loop {

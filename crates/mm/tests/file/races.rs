@@ -4,8 +4,8 @@
 //! Not covered: what no test here names. Random programs under random schedules are the net below.
 
 use pagewright_arch::Isa;
-use pagewright_lab::harness::files::{Disk, DiskFile};
-use pagewright_lab::harness::{CPU, File, OTHER, Process, World};
+use pagewright_lab::harness::files::{DiskFile, TestDisk};
+use pagewright_lab::harness::{CPU, FileHandle, OTHER, TestProcess, TestWorld};
 use pagewright_lab::on_both;
 use pagewright_mm::file::{FallocateFlags, FileKind, FileOps, MemfdFlags};
 use pagewright_mm::{Advice, MapFlags};
@@ -21,16 +21,16 @@ const SCHEDULES: u64 = 150;
 /// Where a window is one step wide.
 const MORE_SCHEDULES: u64 = 1500;
 
-fn run<I: Isa>(world: &World<I>, seed: u64, programs: Vec<CoroutineBody>) {
+fn run<I: Isa>(world: &TestWorld<I>, seed: u64, programs: Vec<CoroutineBody>) {
     run_by(world, ScheduleStrategy::Random { seed, rates: Rates::default() }, programs);
 }
 
 /// The same where one CPU does much while another stands still.
-fn run_in_long_turns<I: Isa>(world: &World<I>, seed: u64, programs: Vec<CoroutineBody>) {
+fn run_in_long_turns<I: Isa>(world: &TestWorld<I>, seed: u64, programs: Vec<CoroutineBody>) {
     run_by(world, ScheduleStrategy::Pct { seed, depth: 2, length: 100, rates: Rates::default() }, programs);
 }
 
-fn run_by<I: Isa>(world: &World<I>, strategy: ScheduleStrategy, programs: Vec<CoroutineBody>) {
+fn run_by<I: Isa>(world: &TestWorld<I>, strategy: ScheduleStrategy, programs: Vec<CoroutineBody>) {
     let report = explore::run(world.lab.sim(), &ExploreSettings::default(), programs, &mut *strategy.chooser());
     assert_eq!(report.end, RunEnd::Completed, "{strategy:?}");
 }
@@ -38,8 +38,8 @@ fn run_by<I: Isa>(world: &World<I>, strategy: ScheduleStrategy, programs: Vec<Co
 /// A load of shared memory while a hole is made where it loads; whether it shows what the memory
 /// has afterwards.
 fn load_beside_a_hole<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let file = world.on(CPU, |mm| mm.memfd_create("it", MemfdFlags::empty())).expect("memory");
     world.on(CPU, |mm| mm.write_at(&file, 0, &7_u64.to_le_bytes())).expect("memory");
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
@@ -68,8 +68,8 @@ fn a_page_is_not_mapped_after_its_hole<I: Isa>() {
 /// Shared memory is forgotten while its last mapping goes; whether what was promised for its pages
 /// is taken back once.
 fn forget_beside_an_unmap<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let before = world.on(CPU, |mm| mm.committed());
     let file = world.on(CPU, |mm| mm.memfd_create("it", MemfdFlags::empty())).expect("memory");
     world.on(CPU, |mm| mm.write_at(&file, 0, &[7; 3 * PAGE_SIZE as usize])).expect("memory");
@@ -95,9 +95,9 @@ fn a_promise_is_taken_back_once_by_an_unmap_and_an_end<I: Isa>() {
 /// Stores to a page of a file while it is written back, and once more afterwards; whether the
 /// device has the last store in the end.
 fn store_beside_a_write_back<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
-    let device = Arc::new(Disk::default());
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
+    let device = Arc::new(TestDisk::default());
     let file = world.file_of(DiskFile(device.clone()), 1);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     process.write(CPU, base, 1);
@@ -122,8 +122,8 @@ fn store_beside_a_write_back<I: Isa>(seed: u64) -> bool {
 /// A page whose right to store is taken for a write-back while somebody takes it for good; whether
 /// a store comes through after that.
 fn store_after_mprotect_beside_a_write_back<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let file = world.file_of(DiskFile(Arc::default()), 1);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     process.write(CPU, base, 1);
@@ -192,7 +192,7 @@ impl FileOps for OneWordDisk {
 }
 
 impl OneWordDisk {
-    fn file<I: Isa>(&self, world: &World<I>) -> File<I> {
+    fn file<I: Isa>(&self, world: &TestWorld<I>) -> FileHandle<I> {
         self.0.store(1, Ordering::Relaxed);
         world.on(CPU, |mm| mm.add_file("/data", FileKind::File(Box::new(self.clone())), PAGE_SIZE)).expect("memory")
     }
@@ -200,7 +200,7 @@ impl OneWordDisk {
 
 /// A read of a file while it is cut; whether it is answered as if it came before or after.
 fn read_beside_an_end<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let file = OneWordDisk::default().file(&world);
     let (reads, cuts, cut) = (world.clone(), world.clone(), file.clone());
     let read = Rc::new(Cell::new(None));
@@ -224,8 +224,8 @@ fn no_read_fails_at_an_end_that_comes_meanwhile<I: Isa>() {
 /// A load that reads a page from its device while another CPU does so, stores to it, writes it back
 /// and drops it; whether the store is found.
 fn load_beside_a_page_that_comes_and_goes<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let file = OneWordDisk::default().file(&world);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     world.lab.run(CPU, &process.space);
@@ -252,8 +252,8 @@ fn no_page_is_older_than_its_device<I: Isa>() {
 
 /// A load that reads a page from its device while all or a part of it is forgotten; whether it is.
 fn load_beside_a_hole_on_a_device<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let file = OneWordDisk::default().file(&world);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     world.lab.run(CPU, &process.space);
@@ -271,8 +271,8 @@ fn load_beside_a_hole_on_a_device<I: Isa>(seed: u64) -> bool {
 
 /// A page that is written back while all or a part of it is forgotten; whether it is.
 fn write_back_beside_a_hole<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let file = OneWordDisk::default().file(&world);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     process.write(CPU, base, 2);

@@ -28,7 +28,7 @@
 //! it back leaves the entry as it is.
 
 use pagewright_arch::{Isa, LeafFlags};
-use pagewright_lab::harness::{ANON, CPU, Device, OTHER, Process, TakeBy, World};
+use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestDevice, TestProcess, TestWorld};
 use pagewright_lab::on_both;
 use pagewright_mm::MapFlags;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
@@ -59,18 +59,18 @@ on_both! {
 const OLD: u64 = 0x0101_0101;
 const NEW: u64 = 0xffff_ffff;
 const LONG: GupFlags = GupFlags::LONGTERM;
-const SPLICE: TakeBy = TakeBy::Get(GupFlags::empty());
+const SPLICE: GupCall = GupCall::Get(GupFlags::empty());
 
 /// A process with a page that holds `OLD`.
-fn page<I: Isa>() -> (Rc<World<I>>, Process<I>, VirtAddr) {
-    let world = World::new(2);
-    let process = Process::new(&world);
+fn page<I: Isa>() -> (Rc<TestWorld<I>>, TestProcess<I>, VirtAddr) {
+    let world = TestWorld::new(2);
+    let process = TestProcess::new(&world);
     let base = process.anon(1);
     process.write(CPU, base, OLD);
     (world, process, base)
 }
 
-fn is_writable<I: Isa>(process: &Process<I>, va: VirtAddr) -> bool {
+fn is_writable<I: Isa>(process: &TestProcess<I>, va: VirtAddr) -> bool {
     let leaf = process.world.on(CPU, |mm| process.space.table().lock(mm.tlb(), va, Level::PTE)?.leaf(va));
     let leaf = leaf.expect("mapped");
     assert!(leaf.flags.contains(LeafFlags::EXCLUSIVE), "{leaf:?}");
@@ -78,13 +78,13 @@ fn is_writable<I: Isa>(process: &Process<I>, va: VirtAddr) -> bool {
 }
 
 /// Makes the entry of a page read-only under a mapping that is writable.
-fn map_read_only<I: Isa>(process: &Process<I>, va: VirtAddr) {
+fn map_read_only<I: Isa>(process: &TestProcess<I>, va: VirtAddr) {
     process.protect(va, 1, Rights::READ);
     process.world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty));
     process.protect(va, 1, Rights::RW);
 }
 
-fn finish<I: Isa>(world: &World<I>, processes: &[&Process<I>]) {
+fn finish<I: Isa>(world: &TestWorld<I>, processes: &[&TestProcess<I>]) {
     processes.iter().for_each(|process| process.end());
     world.at_rest(&[]);
 }
@@ -159,7 +159,7 @@ fn vmsplice_after_fork_and_unmap_in_the_parent<I: Isa>() {
 /// `do_test_iouring`.
 fn fixed_buffer<I: Isa>(fork: bool) {
     let (world, parent, base) = page::<I>();
-    let buffer = parent.take(CPU, base, 1, TakeBy::PinFast(GupFlags::WRITE | LONG)).expect("there");
+    let buffer = parent.take(CPU, base, 1, GupCall::PinFast(GupFlags::WRITE | LONG)).expect("there");
     let child = fork.then(|| parent.fork());
     if !fork {
         map_read_only(&parent, base);
@@ -184,7 +184,7 @@ fn a_fork_while_there_is_a_fixed_buffer<I: Isa>() {
     fixed_buffer::<I>(true);
 }
 
-/// TakeBy a page comes to be mapped read-only before it is pinned (`enum ro_pin_test`).
+/// How a page comes to be mapped read-only before it is pinned (`enum ro_pin_test`).
 enum ReadOnly {
     Shared,
     OnceShared,
@@ -192,7 +192,7 @@ enum ReadOnly {
 }
 
 /// `do_test_ro_pin`.
-fn read_pin<I: Isa>(before: &ReadOnly, how: TakeBy) {
+fn read_pin<I: Isa>(before: &ReadOnly, how: GupCall) {
     let (world, process, base) = page::<I>();
     let child = match before {
         ReadOnly::Shared => Some(process.fork()),
@@ -216,7 +216,7 @@ fn read_pin<I: Isa>(before: &ReadOnly, how: TakeBy) {
     finish(&world, &[&process]);
 }
 
-fn compare_after_store<I: Isa>(process: &Process<I>, base: VirtAddr, pin: Device<I>) {
+fn compare_after_store<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pin: TestDevice<I>) {
     process.write(CPU, base, NEW);
     assert_eq!(pin.read(0), NEW, "the pin sees what is stored");
     pin.agrees(process, OTHER, base, 5);
@@ -225,37 +225,37 @@ fn compare_after_store<I: Isa>(process: &Process<I>, base: VirtAddr, pin: Device
 }
 
 fn a_long_pin_for_reading_of_a_shared_page<I: Isa>() {
-    read_pin::<I>(&ReadOnly::Shared, TakeBy::Pin(LONG));
+    read_pin::<I>(&ReadOnly::Shared, GupCall::Pin(LONG));
 }
 
 fn a_fast_long_pin_for_reading_of_a_shared_page<I: Isa>() {
-    read_pin::<I>(&ReadOnly::Shared, TakeBy::PinFast(LONG));
+    read_pin::<I>(&ReadOnly::Shared, GupCall::PinFast(LONG));
 }
 
 fn a_long_pin_for_reading_of_a_page_once_shared<I: Isa>() {
-    read_pin::<I>(&ReadOnly::OnceShared, TakeBy::Pin(LONG));
+    read_pin::<I>(&ReadOnly::OnceShared, GupCall::Pin(LONG));
 }
 
 fn a_fast_long_pin_for_reading_of_a_page_once_shared<I: Isa>() {
-    read_pin::<I>(&ReadOnly::OnceShared, TakeBy::PinFast(LONG));
+    read_pin::<I>(&ReadOnly::OnceShared, GupCall::PinFast(LONG));
 }
 
 fn a_long_pin_for_reading_of_an_exclusive_page_mapped_read_only<I: Isa>() {
-    read_pin::<I>(&ReadOnly::Exclusive, TakeBy::Pin(LONG));
+    read_pin::<I>(&ReadOnly::Exclusive, GupCall::Pin(LONG));
 }
 
 fn a_fast_long_pin_for_reading_of_an_exclusive_page_mapped_read_only<I: Isa>() {
-    read_pin::<I>(&ReadOnly::Exclusive, TakeBy::PinFast(LONG));
+    read_pin::<I>(&ReadOnly::Exclusive, GupCall::PinFast(LONG));
 }
 
 /// What else can be mapped privately: the zero page, shared memory with a name, a file.
 ///
 /// `test` is given a private mapping of one page, what it shows, and a view of what it must not
 /// change.
-fn on_other_memory<I: Isa>(test: impl Fn(&Process<I>, VirtAddr, u64, Option<VirtAddr>)) {
+fn on_other_memory<I: Isa>(test: impl Fn(&TestProcess<I>, VirtAddr, u64, Option<VirtAddr>)) {
     for kind in 0..3 {
-        let world = World::<I>::new(2);
-        let process = Process::new(&world);
+        let world = TestWorld::<I>::new(2);
+        let process = TestProcess::new(&world);
         let file = match kind {
             0 => None,
             1 => Some(world.shmem(1)),
@@ -291,7 +291,7 @@ fn other_memory_is_copied_for_a_store<I: Isa>() {
 }
 
 /// `test_ro_pin`, `test_ro_fast_pin`.
-fn long_pin_of_other_memory<I: Isa>(how: TakeBy) {
+fn long_pin_of_other_memory<I: Isa>(how: GupCall) {
     on_other_memory::<I>(|process, base, shows, _| {
         let pin = process.take(CPU, base, 1, how).expect("there");
         assert_eq!(pin.read(0), shows);
@@ -302,9 +302,9 @@ fn long_pin_of_other_memory<I: Isa>(how: TakeBy) {
 }
 
 fn other_memory_is_copied_for_a_long_pin_for_reading<I: Isa>() {
-    long_pin_of_other_memory::<I>(TakeBy::Pin(LONG));
+    long_pin_of_other_memory::<I>(GupCall::Pin(LONG));
 }
 
 fn other_memory_is_copied_for_a_fast_long_pin_for_reading<I: Isa>() {
-    long_pin_of_other_memory::<I>(TakeBy::PinFast(LONG));
+    long_pin_of_other_memory::<I>(GupCall::PinFast(LONG));
 }

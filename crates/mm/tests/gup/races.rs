@@ -6,7 +6,7 @@
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_check::{Attempt, CheckFinding, Chooser, RunDetail, Search, SearchPlan, search};
-use pagewright_lab::harness::{ANON, CPU, Device, OTHER, Process, TakeBy, World};
+use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestDevice, TestProcess, TestWorld};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::view::PagemapFlags;
@@ -27,7 +27,7 @@ struct Race {
 }
 
 /// Sets a race up on a machine that was just switched on.
-type SetUp<I> = fn(&Rc<World<I>>) -> Race;
+type SetUp<I> = fn(&Rc<TestWorld<I>>) -> Race;
 
 /// What happened over all schedules of a race.
 #[derive(Default)]
@@ -37,7 +37,7 @@ struct Seen {
 }
 
 fn run<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, detail: RunDetail) -> Attempt {
-    let world = World::<I>::new(2);
+    let world = TestWorld::<I>::new(2);
     let race = set_up(&world);
     let settings = ExploreSettings::default();
     let report = world.bench.run(&settings, race.programs, detail, chooser);
@@ -90,10 +90,10 @@ fn planted<I: Isa>(plant: pagewright_plant::PlantedBug, set_up: SetUp<I>, says: 
     assert!(finding.contains(says), "{plant:?} is found as {finding}");
 }
 
-type Taken<I> = Rc<RefCell<Option<Device<I>>>>;
+type Taken<I> = Rc<RefCell<Option<TestDevice<I>>>>;
 
 /// A program on `OTHER` that takes the page at `at` of a process, if it can be had.
-fn taker<I: Isa>(process: &Rc<Process<I>>, at: VirtAddr, how: TakeBy) -> (CoroutineBody, Taken<I>) {
+fn taker<I: Isa>(process: &Rc<TestProcess<I>>, at: VirtAddr, how: GupCall) -> (CoroutineBody, Taken<I>) {
     let (taken, process) = (Taken::<I>::default(), Rc::clone(process));
     let into = Rc::clone(&taken);
     (Box::new(move || *into.borrow_mut() = process.take(OTHER, at, 1, how).ok()), taken)
@@ -108,7 +108,7 @@ fn differ<T: PartialEq + std::fmt::Debug>(one: T, other: T, what: &str) -> Resul
 }
 
 /// INV-GUP-EXCLUSIVE: the device and the mapping see one page.
-fn pin_holds<I: Isa>(process: &Process<I>, at: VirtAddr, device: Device<I>) -> Result<(), String> {
+fn pin_holds<I: Isa>(process: &TestProcess<I>, at: VirtAddr, device: TestDevice<I>) -> Result<(), String> {
     let pfn = device.pfn(0);
     let checked = same(process.frame(CPU, at, Access::Read), pfn, "the page that is mapped and the one pinned")
         .and_then(|()| same(process.frame(CPU, at, Access::Write), pfn, "what a store reaches and what is pinned"));
@@ -121,19 +121,19 @@ fn pin_holds<I: Isa>(process: &Process<I>, at: VirtAddr, device: Device<I>) -> R
 }
 
 /// A process with one page, which CPU 1 runs, too.
-fn with_page<I: Isa>(world: &Rc<World<I>>) -> (Rc<Process<I>>, VirtAddr) {
-    let process = Rc::new(Process::new(world));
+fn with_page<I: Isa>(world: &Rc<TestWorld<I>>) -> (Rc<TestProcess<I>>, VirtAddr) {
+    let process = Rc::new(TestProcess::new(world));
     let base = process.anon(1);
     process.write(CPU, base, OLD);
     process.read(OTHER, base);
     (process, base)
 }
 
-fn fork_and_pin<I: Isa>(world: &Rc<World<I>>, flags: GupFlags) -> Race {
+fn fork_and_pin<I: Isa>(world: &Rc<TestWorld<I>>, flags: GupFlags) -> Race {
     let (process, base) = with_page(world);
-    let child: Rc<RefCell<Option<Process<I>>>> = Rc::default();
+    let child: Rc<RefCell<Option<TestProcess<I>>>> = Rc::default();
     let (forker, born) = (Rc::clone(&process), Rc::clone(&child));
-    let (take, taken) = taker(&process, base, TakeBy::PinFast(flags));
+    let (take, taken) = taker(&process, base, GupCall::PinFast(flags));
     let check = move || {
         let device = taken.take().ok_or("it could not be pinned")?;
         let child = child.take().ok_or("no child")?;
@@ -146,21 +146,21 @@ fn fork_and_pin<I: Isa>(world: &Rc<World<I>>, flags: GupFlags) -> Race {
     Race { programs: vec![Box::new(move || *born.borrow_mut() = Some(forker.fork())), take], check: Box::new(check) }
 }
 
-fn fork_and_pin_for_writing<I: Isa>(world: &Rc<World<I>>) -> Race {
+fn fork_and_pin_for_writing<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
     fork_and_pin(world, GupFlags::WRITE)
 }
 
-fn fork_and_pin_for_reading<I: Isa>(world: &Rc<World<I>>) -> Race {
+fn fork_and_pin_for_reading<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
     fork_and_pin(world, GupFlags::LONGTERM)
 }
 
 /// A store to a page that is shared with a child breaks it, while it is pinned for reading.
-fn copy_on_write_and_pin<I: Isa>(world: &Rc<World<I>>) -> Race {
+fn copy_on_write_and_pin<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
     let (process, base) = with_page(world);
     let child = process.fork();
     process.read(OTHER, base);
     let writer = Rc::clone(&process);
-    let (take, taken) = taker(&process, base, TakeBy::PinFast(NONE));
+    let (take, taken) = taker(&process, base, GupCall::PinFast(NONE));
     let check = move || {
         let device = taken.take().ok_or("it could not be pinned")?;
         pin_holds(&process, base, device)?;
@@ -171,9 +171,9 @@ fn copy_on_write_and_pin<I: Isa>(world: &Rc<World<I>>) -> Race {
 
 /// INV-SOFT-DIRTY: what is pinned to be written is told as stored to, whatever is forgotten
 /// meanwhile.
-fn forget_stores_and_pin<I: Isa>(world: &Rc<World<I>>) -> Race {
+fn forget_stores_and_pin<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
     let (process, base) = with_page(world);
-    let (take, taken) = taker(&process, base, TakeBy::PinFast(GupFlags::WRITE));
+    let (take, taken) = taker(&process, base, GupCall::PinFast(GupFlags::WRITE));
     let forgets = Rc::clone(&process);
     let forget = move || forgets.world.on(CPU, |mm| mm.clear_refs(&forgets.space, ClearRefs::SoftDirty));
     let check = move || {
@@ -192,8 +192,8 @@ fn forget_stores_and_pin<I: Isa>(world: &Rc<World<I>>) -> Race {
 /// INV-GUP-RECHECK: a page is unmapped, and what becomes free is used again at once, while it is
 /// got without locks. Of `mapped` pages one is unmapped: if it is the only one, its tables go with
 /// it.
-fn unmap_and_get_of<I: Isa>(world: &Rc<World<I>>, mapped: u64) -> Race {
-    let process = Rc::new(Process::new(world));
+fn unmap_and_get_of<I: Isa>(world: &Rc<TestWorld<I>>, mapped: u64) -> Race {
+    let process = Rc::new(TestProcess::new(world));
     let elsewhere = process.anon(4);
     let flags = ANON | MapFlags::FIXED;
     let request =
@@ -208,7 +208,7 @@ fn unmap_and_get_of<I: Isa>(world: &Rc<World<I>>, mapped: u64) -> Race {
         unmaps.unmap(base, 1);
         pages().for_each(|at| unmaps.write(CPU, at, NEW));
     };
-    let (take, taken) = taker(&process, base, TakeBy::GetFast(NONE));
+    let (take, taken) = taker(&process, base, GupCall::GetFast(NONE));
     let check = move || {
         let Some(device) = taken.take() else { return Ok(()) };
         let pfn = device.pfn(0);
@@ -226,17 +226,17 @@ fn unmap_and_get_of<I: Isa>(world: &Rc<World<I>>, mapped: u64) -> Race {
     Race { programs: vec![Box::new(reuse), take], check: Box::new(check) }
 }
 
-fn unmap_and_get<I: Isa>(world: &Rc<World<I>>) -> Race {
+fn unmap_and_get<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
     unmap_and_get_of(world, 1)
 }
 
-fn unmap_in_a_table_and_get<I: Isa>(world: &Rc<World<I>>) -> Race {
+fn unmap_in_a_table_and_get<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
     unmap_and_get_of(world, 2)
 }
 
 /// INV-USER-COPY: a page is unmapped, and what becomes free is used again at once, while the kernel
 /// copies to it.
-fn unmap_and_copy<I: Isa>(world: &Rc<World<I>>) -> Race {
+fn unmap_and_copy<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
     let (process, base) = with_page(world);
     let elsewhere = process.anon(4);
     let (unmaps, copies) = (Rc::clone(&process), Rc::clone(&process));
@@ -248,7 +248,7 @@ fn unmap_and_copy<I: Isa>(world: &Rc<World<I>>) -> Race {
     // Pages are got first, so that the fast walk, too, meets the unmapping.
     let copy = move || {
         let world = &copies.world;
-        if let Ok(device) = copies.take(OTHER, base, 1, TakeBy::GetFast(GupFlags::WRITE)) {
+        if let Ok(device) = copies.take(OTHER, base, 1, GupCall::GetFast(GupFlags::WRITE)) {
             device.release_on(OTHER, MakeDirty::No);
         }
         let bytes = OLD.to_le_bytes();

@@ -8,7 +8,7 @@
 //! Not covered: plain references, which promise nothing of the kind.
 
 use pagewright_arch::Isa;
-use pagewright_lab::harness::{ANON, CPU, Device, OTHER, Process, TakeBy, World};
+use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestDevice, TestProcess, TestWorld};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::{ClearRefs, RemapFlags, RemapRequest};
 use pagewright_mm::{MapFlags, MapRequest};
@@ -23,19 +23,19 @@ const STEPS: u32 = 400;
 const SEEDS: u64 = 40;
 
 struct Running<I: Isa> {
-    process: Process<I>,
+    process: TestProcess<I>,
     /// The cell that each page shows; `None` where nothing is mapped.
     pages: Vec<Option<usize>>,
 }
 
 /// Pages that a device has, with the cell of each.
 struct Pinned<I: Isa> {
-    device: Device<I>,
+    device: TestDevice<I>,
     cells: Vec<usize>,
 }
 
 struct Program<I: Isa> {
-    world: Rc<World<I>>,
+    world: Rc<TestWorld<I>>,
     random: Pcg64,
     cells: Vec<u64>,
     processes: Vec<Running<I>>,
@@ -49,8 +49,8 @@ fn page(index: u64) -> VirtAddr {
 
 impl<I: Isa> Program<I> {
     fn new(seed: u64) -> Self {
-        let world = World::new(2);
-        let process = Process::new(&world);
+        let world = TestWorld::new(2);
+        let process = TestProcess::new(&world);
         let pages = vec![None; PAGES as usize];
         let random = Pcg64::seed_from_u64(seed);
         let processes = vec![Running { process, pages }];
@@ -129,7 +129,7 @@ impl<I: Isa> Program<I> {
     fn pin(&mut self, of: usize, cpu: CpuId, index: u64) {
         let flags = [GupFlags::empty(), GupFlags::WRITE, GupFlags::LONGTERM, GupFlags::WRITE | GupFlags::LONGTERM];
         let flags = flags[self.below(4) as usize];
-        let how = if self.below(2) == 0 { TakeBy::Pin(flags) } else { TakeBy::PinFast(flags) };
+        let how = if self.below(2) == 0 { GupCall::Pin(flags) } else { GupCall::PinFast(flags) };
         let pages = 1 + self.below(PAGES - index);
         let running = &self.processes[of];
         let cells: Vec<usize> =
@@ -201,7 +201,7 @@ impl<I: Isa> Program<I> {
         for of in 0..self.processes.len() {
             (0..PAGES).for_each(|index| self.access(of, OTHER, index, false));
         }
-        let devices: Vec<&Device<I>> = self.pinned.iter().map(|pinned| &pinned.device).collect();
+        let devices: Vec<&TestDevice<I>> = self.pinned.iter().map(|pinned| &pinned.device).collect();
         self.world.at_rest(&devices);
         self.processes.iter().for_each(|running| running.process.end());
         (0..self.pinned.len()).for_each(|of| self.device_acts(of, true));

@@ -184,7 +184,7 @@ impl<I: Isa> World<I> {
         match step.call {
             Call::Map { what, from, pages, rights, replace, populate } => {
                 let rights = Rights::from_bits_truncate(rights);
-                // TakeBy far populating came when memory ran out is not for the caller to know; of
+                // How far populating came when memory ran out is not for the caller to know; of
                 // a file it makes a difference.
                 let populate = populate && (step.fail.is_none() || !matches!(what, What::PrivateFile));
                 self.map(number, cpu, what, (from, pages.min(PAGES - from)), rights, (replace, populate));
@@ -425,7 +425,7 @@ impl<I: Isa> World<I> {
     fn check(&self) {
         let spaces: Vec<_> = self.processes.iter().map(|process| process.space.clone()).collect();
         self.lab.on(CpuId::new(0), |mm| recount::check(mm, &spaces));
-        spaces.iter().for_each(|space| recount::check_joined(space));
+        spaces.iter().for_each(|space| recount::check_merged(space));
         for (cpu, running) in self.running.iter().enumerate() {
             let Some(number) = *running else { continue };
             for page in 0..PAGES + HEAP_PAGES {

@@ -6,7 +6,7 @@
 use super::{NODE, check, fill, machine_of};
 use pagewright_arch::Isa;
 use pagewright_check::{Attempt, CheckFinding, Chooser, RunDetail, SearchPlan, search};
-use pagewright_lab::harness::{CPU, OTHER, Process, World, at};
+use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at};
 use pagewright_lab::on_both;
 use pagewright_mm::MapFlags;
 use pagewright_mm::counters::Gauge;
@@ -22,10 +22,10 @@ const FRAMES: u64 = 256;
 const SCHEDULES: u32 = 150;
 
 /// What must be true of a process in the end.
-type Check<I> = Box<dyn FnOnce(&Process<I>)>;
+type Check<I> = Box<dyn FnOnce(&TestProcess<I>)>;
 
 /// Programs of three CPUs on a machine whose memory is full.
-type SetUp<I> = fn(&Rc<World<I>>, &Rc<Process<I>>) -> (Vec<CoroutineBody>, Check<I>);
+type SetUp<I> = fn(&Rc<TestWorld<I>>, &Rc<TestProcess<I>>) -> (Vec<CoroutineBody>, Check<I>);
 
 /// What happened in all schedules of a race, beside its preparation.
 #[derive(Default)]
@@ -42,7 +42,7 @@ fn add(to: &Cell<u64>, more: u64) {
 fn attempt<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, detail: RunDetail) -> Attempt {
     let world = machine_of::<I>(3, FRAMES);
     world.swap_to(1024);
-    let process = Rc::new(Process::new(&world));
+    let process = Rc::new(TestProcess::new(&world));
     let (programs, check) = set_up(&world, &process);
     leave_nothing_free(&world, &process);
     let counted = || {
@@ -76,7 +76,7 @@ fn attempt<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, det
 }
 
 /// Uses memory until whoever wants a page must wait for one to go.
-fn leave_nothing_free<I: Isa>(world: &World<I>, process: &Process<I>) {
+fn leave_nothing_free<I: Isa>(world: &TestWorld<I>, process: &TestProcess<I>) {
     let hog = process.anon(2 * FRAMES);
     fill(&process, hog, FRAMES, 0);
     let is_left = |page: &u64| {
@@ -100,7 +100,7 @@ fn clean<I: Isa>(set_up: SetUp<I>) {
     assert!(background > 0 && direct > 0 && read > 0, "somebody had nothing to do");
 }
 
-fn balance<I: Isa>(world: &Rc<World<I>>) -> CoroutineBody {
+fn balance<I: Isa>(world: &Rc<TestWorld<I>>) -> CoroutineBody {
     let world = Rc::clone(world);
     Box::new(move || {
         world.on(THIRD, |mm| mm.balance(NODE));
@@ -108,7 +108,7 @@ fn balance<I: Isa>(world: &Rc<World<I>>) -> CoroutineBody {
 }
 
 /// One CPU loads, one stores, one balances: all memory is private.
-fn loads_and_stores<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>) -> (Vec<CoroutineBody>, Check<I>) {
+fn loads_and_stores<I: Isa>(world: &Rc<TestWorld<I>>, process: &Rc<TestProcess<I>>) -> (Vec<CoroutineBody>, Check<I>) {
     let (old, new) = (process.anon(8), process.anon(8));
     fill(&process, old, 8, 70);
     let (loads, stores) = (Rc::clone(process), Rc::clone(process));
@@ -125,7 +125,7 @@ fn loads_and_stores<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>) -> (
         }),
         balance(world),
     ];
-    let check = move |process: &Process<I>| {
+    let check = move |process: &TestProcess<I>| {
         check(&process, old, 8, 70);
         check(&process, new, 8, 80);
     };
@@ -134,10 +134,13 @@ fn loads_and_stores<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>) -> (
 
 /// One CPU forks and the child stores, one stores, one balances: what is shared and what is not
 /// comes back right.
-fn a_fork_under_pressure<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>) -> (Vec<CoroutineBody>, Check<I>) {
+fn a_fork_under_pressure<I: Isa>(
+    world: &Rc<TestWorld<I>>,
+    process: &Rc<TestProcess<I>>,
+) -> (Vec<CoroutineBody>, Check<I>) {
     let base = process.anon(6);
     fill(&process, base, 6, 70);
-    let child: Rc<std::cell::RefCell<Option<Process<I>>>> = Rc::default();
+    let child: Rc<std::cell::RefCell<Option<TestProcess<I>>>> = Rc::default();
     let (forks, born, stores) = (Rc::clone(process), Rc::clone(&child), Rc::clone(process));
     let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
@@ -148,7 +151,7 @@ fn a_fork_under_pressure<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>)
         Box::new(move || (3..6).for_each(|page| stores.write(OTHER, at(base, page), page + 80))),
         balance(world),
     ];
-    let check = move |process: &Process<I>| {
+    let check = move |process: &TestProcess<I>| {
         let child = child.take().expect("it was born");
         for page in 0..3 {
             assert_eq!((process.read(CPU, at(base, page)), child.read(OTHER, at(base, page))), (page + 70, page + 90));
@@ -164,7 +167,10 @@ fn a_fork_under_pressure<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>)
 }
 
 /// One CPU maps, uses and unmaps, one stores to shared memory, one balances.
-fn unmapping_and_sharing<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>) -> (Vec<CoroutineBody>, Check<I>) {
+fn unmapping_and_sharing<I: Isa>(
+    world: &Rc<TestWorld<I>>,
+    process: &Rc<TestProcess<I>>,
+) -> (Vec<CoroutineBody>, Check<I>) {
     let shared = process.map(6, Rights::RW, MapFlags::SHARED | MapFlags::ANONYMOUS, None);
     fill(&process, shared, 6, 70);
     let (maps, stores) = (Rc::clone(process), Rc::clone(process));
@@ -180,11 +186,11 @@ fn unmapping_and_sharing<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>)
         Box::new(move || (0..6).for_each(|page| stores.write(OTHER, at(shared, page), page + 80))),
         balance(world),
     ];
-    (programs, Box::new(move |process: &Process<I>| check(&process, shared, 6, 80)))
+    (programs, Box::new(move |process: &TestProcess<I>| check(&process, shared, 6, 80)))
 }
 
 /// One CPU loads pages of a file, one locks and unlocks memory, one balances.
-fn files_and_locks<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>) -> (Vec<CoroutineBody>, Check<I>) {
+fn files_and_locks<I: Isa>(world: &Rc<TestWorld<I>>, process: &Rc<TestProcess<I>>) -> (Vec<CoroutineBody>, Check<I>) {
     let file = world.file(8);
     let mapped = process.map(8, Rights::READ, MapFlags::SHARED, Some(&file));
     let base = process.anon(4);
@@ -201,7 +207,7 @@ fn files_and_locks<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>) -> (V
         }),
         balance(world),
     ];
-    let check = move |process: &Process<I>| {
+    let check = move |process: &TestProcess<I>| {
         check(&process, mapped, 8, 7);
         check(&process, base, 4, 80);
         // INV-LRU-LOCKS.

@@ -3,7 +3,7 @@
 
 use super::{NODE, check, fill, lists_agree, machine_of};
 use pagewright_arch::Isa;
-use pagewright_lab::harness::{CPU, MemorySwap, OTHER, Process, at};
+use pagewright_lab::harness::{CPU, MemorySwap, OTHER, TestProcess, at};
 use pagewright_lab::on_both;
 use pagewright_mm::Advice;
 use pagewright_mm::counters::Gauge;
@@ -50,7 +50,7 @@ fn what_a_fault_read_and_nobody_got_makes_room<I: Isa>() {
     let device = MemorySwap::default();
     let slow = SwapBacking::Device(Box::new(Slow(device.clone())));
     world.on(CPU, |mm| mm.swap_on(slow, 4096)).expect("memory for the slots");
-    let parent = Process::new(&world);
+    let parent = TestProcess::new(&world);
     let base = parent.anon(PAGES);
     fill(&parent, base, PAGES, 5);
     let child = Rc::new(parent.fork());

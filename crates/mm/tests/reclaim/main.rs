@@ -11,8 +11,8 @@ mod lost_faults;
 mod zram;
 
 use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, LeafFlags};
-use pagewright_lab::harness::files::{Disk, DiskFile};
-use pagewright_lab::harness::{CPU, OTHER, Process, TakeBy, World, at};
+use pagewright_lab::harness::files::{DiskFile, TestDisk};
+use pagewright_lab::harness::{CPU, GupCall, OTHER, TestProcess, TestWorld, at};
 use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::FileKind;
@@ -29,11 +29,11 @@ const NODE: NodeId = NodeId::new(0);
 const FRAMES: u64 = 1024;
 const TWICE: u64 = 2 * FRAMES;
 
-fn fill<I: Isa>(process: &Process<I>, base: VirtAddr, pages: u64, salt: u64) {
+fn fill<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pages: u64, salt: u64) {
     (0..pages).for_each(|page| process.write(CPU, at(base, page), page + salt));
 }
 
-fn check<I: Isa>(process: &Process<I>, base: VirtAddr, pages: u64, salt: u64) {
+fn check<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pages: u64, salt: u64) {
     for page in 0..pages {
         assert_eq!(process.read(CPU, at(base, page)), page + salt, "page {page}");
     }
@@ -41,7 +41,7 @@ fn check<I: Isa>(process: &Process<I>, base: VirtAddr, pages: u64, salt: u64) {
 
 /// Makes a CPU forget its translations, as those of other programs would: its TLB has room for all
 /// of so small a memory, and walkers mark only what they walk for.
-fn forget<I: Isa>(world: &World<I>) {
+fn forget<I: Isa>(world: &TestWorld<I>) {
     let all = Invalidate { scope: InvalidateScope::Local, target: InvalidateTarget::AllTags };
     world.on(CPU, |mm| {
         mm.tlb().fx().invalidate(all);
@@ -49,19 +49,19 @@ fn forget<I: Isa>(world: &World<I>) {
     });
 }
 
-fn machine<I: Isa>(cpus: u16) -> Rc<World<I>> {
+fn machine<I: Isa>(cpus: u16) -> Rc<TestWorld<I>> {
     machine_of(cpus, FRAMES)
 }
 
-fn machine_of<I: Isa>(cpus: u16, frames: u64) -> Rc<World<I>> {
-    let world = World::sized(cpus, frames * PAGE_SIZE);
+fn machine_of<I: Isa>(cpus: u16, frames: u64) -> Rc<TestWorld<I>> {
+    let world = TestWorld::sized(cpus, frames * PAGE_SIZE);
     // More may be promised than there is.
     world.on(CPU, |mm| mm.settings().set(MmSetting::OvercommitMemory, 1)).expect("a possible value");
     world
 }
 
 /// Lets the background thread do what it would have done meanwhile.
-fn background<I: Isa>(world: &World<I>, cpu: CpuId) {
+fn background<I: Isa>(world: &TestWorld<I>, cpu: CpuId) {
     if world.on(cpu, |mm| mm.needs_balance(NODE)) {
         world.on(cpu, |mm| mm.balance(NODE));
     }
@@ -69,7 +69,7 @@ fn background<I: Isa>(world: &World<I>, cpu: CpuId) {
 
 /// INV-LRU-PLACE, INV-LRU-SIZE: every page that is mapped or cached is on the list that its flags
 /// name.
-fn lists_agree<I: Isa>(world: &World<I>) {
+fn lists_agree<I: Isa>(world: &TestWorld<I>) {
     world.on(CPU, |mm| {
         let frames = mm.tlb().frames();
         let mut listed = 0;
@@ -87,7 +87,7 @@ fn lists_agree<I: Isa>(world: &World<I>) {
 }
 
 /// However short the lists are, batches are full.
-fn one_wait_is_for_32_pages<I: Isa>(world: &World<I>, stolen: Counter) {
+fn one_wait_is_for_32_pages<I: Isa>(world: &TestWorld<I>, stolen: Counter) {
     let (waits, pages) = (world.count(Counter::PwReclaimWaits), world.count(stolen));
     assert!(waits * 32 <= pages, "{waits} waits for {pages} pages");
     assert!(waits > 0 || I::KIND == IsaKind::X86_64, "nobody else has run the space only there");
@@ -96,7 +96,7 @@ fn one_wait_is_for_32_pages<I: Isa>(world: &World<I>, stolen: Counter) {
 fn twice_the_memory<I: Isa>() {
     let world = machine::<I>(2);
     let device = world.swap_to(4096);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.anon(TWICE);
     fill(&process, base, TWICE, 5);
     check(&process, base, TWICE, 5);
@@ -114,7 +114,7 @@ fn twice_the_memory<I: Isa>() {
 fn the_background_keeps_memory_free<I: Isa>() {
     let world = machine::<I>(2);
     let _device = world.swap_to(4096);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.anon(TWICE);
     for page in 0..TWICE {
         process.write(CPU, at(base, page), page);
@@ -140,7 +140,7 @@ fn what_is_in_use_stays<I: Isa>() {
     const BETWEEN: u64 = 600;
     let world = machine::<I>(2);
     let _device = world.swap_to(16384);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let (hot, cold) = (process.anon(HOT), process.anon(COLD));
     fill(&process, hot, HOT, 1);
     let (mut missed, mut looked) = (0, 0);
@@ -167,13 +167,13 @@ fn what_is_in_use_stays<I: Isa>() {
 fn locked_and_pinned_pages_stay<I: Isa>() {
     let world = machine::<I>(2);
     let _device = world.swap_to(4096);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let (locked, pinned, rest) = (process.anon(16), process.anon(16), process.anon(TWICE));
     fill(&process, locked, 16, 100);
     fill(&process, pinned, 16, 200);
     let len = 16 * PAGE_SIZE;
     world.on(CPU, |mm| mm.mlock(&process.space, locked, len)).expect("within the limit");
-    let held = process.take(CPU, pinned, 16, TakeBy::Pin(GupFlags::WRITE)).expect("they can be had");
+    let held = process.take(CPU, pinned, 16, GupCall::Pin(GupFlags::WRITE)).expect("they can be had");
     fill(&process, rest, TWICE, 0);
     let swapped_in = world.count(Counter::PswpIn);
     check(&process, locked, 16, 100);
@@ -197,7 +197,7 @@ fn locked_and_pinned_pages_stay<I: Isa>() {
 fn what_very_many_map_can_go<I: Isa>() {
     let world = machine::<I>(2);
     let _device = world.swap_to(16);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let files = [world.file(1), world.shmem(1)];
     let map = |file| process.map(1, Rights::RW, MapFlags::SHARED, Some(file));
     let maps: Vec<VirtAddr> = (0..1100).flat_map(|_| files.each_ref().map(map)).collect();
@@ -206,7 +206,7 @@ fn what_very_many_map_can_go<I: Isa>() {
     }
     let cached = || world.gauge(Gauge::FilePages);
     assert_eq!((cached(), process.space.rss().pages()), (2, 2200));
-    let pinned = process.take(CPU, maps[0], 1, TakeBy::Pin(GupFlags::empty())).expect("it can be had");
+    let pinned = process.take(CPU, maps[0], 1, GupCall::Pin(GupFlags::empty())).expect("it can be had");
     world.on(CPU, |mm| mm.reclaim(NODE, 2));
     assert_eq!(cached(), 1, "the one that is pinned stays");
     pinned.release(MakeDirty::No);
@@ -221,7 +221,7 @@ fn what_very_many_map_can_go<I: Isa>() {
 fn who_cannot_be_asked_spares_the_others<I: Isa>() {
     let world = machine::<I>(2);
     let _device = world.swap_to(16);
-    let processes = [Process::new(&world), Process::new(&world)];
+    let processes = [TestProcess::new(&world), TestProcess::new(&world)];
     let file = world.shmem(1);
     let maps = processes.each_ref().map(|process| process.map(1, Rights::RW, MapFlags::SHARED, Some(&file)));
     let used = |at: usize| {
@@ -248,13 +248,14 @@ fn what_two_have_locked_one_lets_go_in_vain<I: Isa>() {
     const LEN: u64 = PAGES * PAGE_SIZE;
     let world = machine::<I>(2);
     let _device = world.swap_to(4096);
-    let parent = Process::new(&world);
+    let parent = TestProcess::new(&world);
     let (rest, shared) =
         (parent.anon(TWICE), parent.map(PAGES, Rights::RW, MapFlags::SHARED | MapFlags::ANONYMOUS, None));
     fill(&parent, shared, PAGES, 100);
     let child = parent.fork();
-    let lock = |process: &Process<I>| world.on(CPU, |mm| mm.mlock(&process.space, shared, LEN)).expect("allowed");
-    let unlock = |process: &Process<I>| world.on(CPU, |mm| mm.munlock(&process.space, shared, LEN)).expect("mapped");
+    let lock = |process: &TestProcess<I>| world.on(CPU, |mm| mm.mlock(&process.space, shared, LEN)).expect("allowed");
+    let unlock =
+        |process: &TestProcess<I>| world.on(CPU, |mm| mm.munlock(&process.space, shared, LEN)).expect("mapped");
     let kept = || (world.gauge(Gauge::Unevictable), world.count(Counter::UnevictableRescued));
     // Once more is not twice.
     [&parent, &child, &parent].into_iter().for_each(lock);
@@ -278,7 +279,7 @@ fn what_two_have_locked_one_lets_go_in_vain<I: Isa>() {
 /// there.
 fn without_swap_somebody_is_refused<I: Isa>() {
     let world = machine::<I>(1);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.anon(TWICE);
     let refused = (0..TWICE).find(|page| match process.touch(CPU, at(base, *page), Access::Write) {
         Ok(()) => {
@@ -305,7 +306,7 @@ fn a_full_device_loses_nothing<I: Isa>() {
     const SLOTS: u64 = 100;
     let world = machine::<I>(1);
     let device = world.swap_to(SLOTS as u32);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.anon(TWICE);
     let mut stored = 0;
     while process.touch(CPU, at(base, stored), Access::Write).is_ok() {
@@ -333,11 +334,11 @@ fn a_full_device_loses_nothing<I: Isa>() {
 }
 
 /// A process that maps all of a file of twice the memory's size, where, and the file's device.
-fn maps_a_large_file<I: Isa>(world: &Rc<World<I>>) -> (Process<I>, VirtAddr, Arc<Disk>) {
-    let disk = Arc::new(Disk::default());
+fn maps_a_large_file<I: Isa>(world: &Rc<TestWorld<I>>) -> (TestProcess<I>, VirtAddr, Arc<TestDisk>) {
+    let disk = Arc::new(TestDisk::default());
     let kind = FileKind::File(Box::new(DiskFile(disk.clone())));
     let file = world.on(CPU, |mm| mm.add_file("/large", kind, TWICE * PAGE_SIZE)).expect("memory");
-    let process = Process::new(world);
+    let process = TestProcess::new(world);
     let base = process.map(TWICE, Rights::RW, MapFlags::SHARED, Some(&file));
     (process, base, disk)
 }
@@ -395,7 +396,7 @@ fn a_page_that_comes_back_soon_is_active<I: Isa>() {
     const ROUND: u64 = 700;
     let world = machine::<I>(2);
     let _device = world.swap_to(4096);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let (hot, round) = (process.anon(HOT), process.anon(ROUND));
     fill(&process, hot, HOT, 1);
     for step in 0..8 * ROUND {
@@ -424,7 +425,7 @@ fn swappiness_divides<I: Isa>() {
         let world = machine::<I>(2);
         world.on(CPU, |mm| mm.settings().set(MmSetting::Swappiness, swappiness)).expect("a possible value");
         let _device = world.swap_to(4096);
-        let process = Process::new(&world);
+        let process = TestProcess::new(&world);
         let anon = process.anon(FRAMES / 2);
         fill(&process, anon, FRAMES / 2, 4);
         let file = world.file(TWICE);
@@ -444,7 +445,7 @@ fn swappiness_divides<I: Isa>() {
 fn shared_pages_survive<I: Isa>() {
     let world = machine::<I>(2);
     let _device = world.swap_to(8192);
-    let parent = Process::new(&world);
+    let parent = TestProcess::new(&world);
     let (private, rest) = (parent.anon(200), parent.anon(TWICE));
     let shared = parent.map(200, Rights::RW, MapFlags::SHARED | MapFlags::ANONYMOUS, None);
     fill(&parent, private, 200, 1000);
@@ -467,7 +468,7 @@ fn shared_pages_survive<I: Isa>() {
 
 /// A batch that one refusal makes short is made up for, and not taken for all.
 fn a_pool_is_filled_though_a_batch_is_short<I: Isa>() {
-    let world = World::<I>::sized(1, FRAMES * PAGE_SIZE);
+    let world = TestWorld::<I>::sized(1, FRAMES * PAGE_SIZE);
     for refused in 0..8 {
         world.on(CPU, |mm| {
             let pool = mm.huge_pool(Order::new(3), NODE, 8).expect("memory");

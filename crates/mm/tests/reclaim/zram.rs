@@ -1,7 +1,7 @@
 //! The same on a machine that swaps to its own memory: writing there takes frames when there are
 //! none.
 
-use pagewright_lab::harness::{CPU, Process, at};
+use pagewright_lab::harness::{CPU, TestProcess, at};
 use pagewright_lab::on_both;
 
 use super::{FRAMES, TWICE, machine};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const WORDS: usize = PAGE_SIZE as usize / 8;
 
 /// The words of the page that an access reaches.
-fn page_words<I: Isa>(process: &Process<I>, va: VirtAddr, access: Access) -> Option<&[AtomicU64]> {
+fn page_words<I: Isa>(process: &TestProcess<I>, va: VirtAddr, access: Access) -> Option<&[AtomicU64]> {
     let sim = process.world.lab.sim();
     loop {
         process.touch(CPU, va, access).ok()?;
@@ -48,7 +48,7 @@ fn twice_the_memory_compressed<I: Isa>() {
         let zram = Zram::try_new(mm, TWICE as u32, None).expect("memory");
         mm.swap_on(SwapBacking::Zram(zram), TWICE as u32).expect("memory");
     });
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.anon(TWICE);
     let page = |page, access| page_words(&process, at(base, page), access).expect("it can be had");
     for index in 0..TWICE {
@@ -72,7 +72,7 @@ fn what_is_noise_fills_the_device<I: Isa>() {
         let zram = Zram::try_new(mm, TWICE as u32, Some(64)).expect("memory");
         mm.swap_on(SwapBacking::Zram(zram), TWICE as u32).expect("memory");
     });
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.anon(TWICE);
     let mut stored = 0;
     while let Some(words) = page_words(&process, at(base, stored), Access::Write) {

@@ -5,7 +5,7 @@ use crate::scene::{
     Scene, page,
 };
 use pagewright_arch::Isa;
-use pagewright_lab::harness::{ANON, CPU, File, TakeBy};
+use pagewright_lab::harness::{ANON, CPU, FileHandle, GupCall};
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
 use pagewright_mm::gup::GupFlags;
 use pagewright_mm::space::{AdviceTarget, FileMapping, Resource, SyncFlags};
@@ -26,7 +26,7 @@ const LAST: u64 = !(PAGE_SIZE - 1);
 pub(crate) struct Stage<I: Isa> {
     pub(crate) scene: Scene<I>,
     /// It stays as it is.
-    sealed: File<I>,
+    sealed: FileHandle<I>,
 }
 
 pub(crate) struct Refused<I: Isa> {
@@ -143,7 +143,7 @@ impl<I: Isa> Stage<I> {
         answer
     }
 
-    fn allocate(&self, file: &File<I>, flags: u32, offset: u64, len: u64) -> Result<(), Errno> {
+    fn allocate(&self, file: &FileHandle<I>, flags: u32, offset: u64, len: u64) -> Result<(), Errno> {
         self.ask(|mm| mm.fallocate(file, FallocateFlags::from_bits_retain(flags), offset, len))
     }
 
@@ -164,7 +164,7 @@ impl<I: Isa> Stage<I> {
         self.ask(|mm| mm.futex_key(space, VirtAddr::new(at), FutexScope::Shared, FutexAccess::Read))
     }
 
-    fn take(&self, addr: u64, pages: u64, how: TakeBy) -> Result<(), Errno> {
+    fn take(&self, addr: u64, pages: u64, how: GupCall) -> Result<(), Errno> {
         self.scene.take(VirtAddr::new(addr), pages, how)
     }
 
@@ -429,21 +429,21 @@ fn pages<I: Isa>() -> Vec<Refused<I>> {
     const NONE: GupFlags = GupFlags::empty();
     const LONG: GupFlags = GupFlags::LONGTERM;
     vec![
-        refused("get_user_pages: a hole", EFAULT, |s| s.take(FREE, 1, TakeBy::Get(NONE))),
-        refused("get_user_pages: past the end", EFAULT, |s| s.take(I::USER_END.raw(), 1, TakeBy::GetFast(NONE))),
-        refused("get_user_pages: for long", EINVAL, |s| s.take(OWN, 1, TakeBy::Get(LONG))),
+        refused("get_user_pages: a hole", EFAULT, |s| s.take(FREE, 1, GupCall::Get(NONE))),
+        refused("get_user_pages: past the end", EFAULT, |s| s.take(I::USER_END.raw(), 1, GupCall::GetFast(NONE))),
+        refused("get_user_pages: for long", EINVAL, |s| s.take(OWN, 1, GupCall::Get(LONG))),
         refused("get_user_pages: unknown flags", EINVAL, |s| {
-            s.take(OWN, 1, TakeBy::Get(GupFlags::from_bits_retain(1 << 20)))
+            s.take(OWN, 1, GupCall::Get(GupFlags::from_bits_retain(1 << 20)))
         }),
         refused("get_user_pages: to write without the right", EFAULT, |s| {
-            s.take(READ_ONLY, 1, TakeBy::GetFast(GupFlags::WRITE))
+            s.take(READ_ONLY, 1, GupCall::GetFast(GupFlags::WRITE))
         }),
         refused("get_user_pages: without a fault", EFAULT, |s| {
-            s.take(OWN + 3 * PAGE_SIZE, 1, TakeBy::Get(GupFlags::NOFAULT))
+            s.take(OWN + 3 * PAGE_SIZE, 1, GupCall::Get(GupFlags::NOFAULT))
         }),
-        refused("pin_user_pages: a guard", EFAULT, |s| s.take(GUARDED + PAGE_SIZE, 1, TakeBy::Pin(NONE))),
+        refused("pin_user_pages: a guard", EFAULT, |s| s.take(GUARDED + PAGE_SIZE, 1, GupCall::Pin(NONE))),
         refused("pin_user_pages: a file, for long, to write", EFAULT, |s| {
-            s.take(FILE_SHARED, 1, TakeBy::Pin(LONG | GupFlags::WRITE))
+            s.take(FILE_SHARED, 1, GupCall::Pin(LONG | GupFlags::WRITE))
         }),
     ]
 }

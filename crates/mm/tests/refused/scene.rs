@@ -2,7 +2,7 @@
 //! compare all of it before and after a call.
 
 use pagewright_arch::Isa;
-use pagewright_lab::harness::{ANON, CPU, Device, File, OTHER, Process, TakeBy, World};
+use pagewright_lab::harness::{ANON, CPU, FileHandle, GupCall, OTHER, TestDevice, TestProcess, TestWorld};
 use pagewright_mm::file::{FallocateFlags, MemfdFlags};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::FileMapping;
@@ -50,26 +50,26 @@ pub(crate) const FILE_PAGES: u64 = 8;
 pub(crate) const FIXED: MapFlags = ANON.union(MapFlags::FIXED);
 
 pub(crate) struct Scene<I: Isa> {
-    pub(crate) world: Rc<World<I>>,
-    pub(crate) process: Process<I>,
-    pub(crate) child: Process<I>,
-    pub(crate) file: File<I>,
-    pub(crate) memfd: File<I>,
+    pub(crate) world: Rc<TestWorld<I>>,
+    pub(crate) process: TestProcess<I>,
+    pub(crate) child: TestProcess<I>,
+    pub(crate) file: FileHandle<I>,
+    pub(crate) memfd: FileHandle<I>,
     /// A file of which nothing was ever mapped or read.
-    pub(crate) unmapped: File<I>,
-    device: Option<Device<I>>,
+    pub(crate) unmapped: FileHandle<I>,
+    device: Option<TestDevice<I>>,
     /// The gauges before there was anything.
     levels: Vec<u64>,
 }
 
 /// What is asked for in its simplest form: a fixed place, and the beginning of a file.
-pub(crate) type Mapped<'a, I> = (VirtAddr, u64, Rights, MapFlags, Option<&'a File<I>>);
+pub(crate) type Mapped<'a, I> = (VirtAddr, u64, Rights, MapFlags, Option<&'a FileHandle<I>>);
 
 impl<I: Isa> Scene<I> {
     /// The scene, with so many small mappings beside that are all unlike their neighbours: with
     /// some numbers of them the trees of mappings have no node left.
     pub(crate) fn new(fillers: u64) -> Self {
-        let world = World::<I>::new(2);
+        let world = TestWorld::<I>::new(2);
         let levels = levels(&world);
         let (file, unmapped) = (world.file(FILE_PAGES), world.file(FILE_PAGES));
         let memfd = world.on(CPU, |mm| {
@@ -78,11 +78,11 @@ impl<I: Isa> Scene<I> {
             Ok::<_, MmError>(memfd)
         });
         let memfd = memfd.expect("memory for a file");
-        let process = Process::new(&world);
+        let process = TestProcess::new(&world);
         let scene = Setup { world: &world, process: &process, file: &file, memfd: &memfd };
         scene.map_all();
         scene.write_all();
-        let device = process.take(CPU, page(OWN, 12), 1, TakeBy::Pin(GupFlags::WRITE)).expect("a page of its own");
+        let device = process.take(CPU, page(OWN, 12), 1, GupCall::Pin(GupFlags::WRITE)).expect("a page of its own");
         let child = process.fork();
         process.write(CPU, page(OWN, 1), 101);
         process.protect(page(READ_ONLY, 0), 2, Rights::READ);
@@ -139,7 +139,7 @@ impl<I: Isa> Scene<I> {
     }
 
     /// Takes pages and gives them back.
-    pub(crate) fn take(&self, at: VirtAddr, pages: u64, how: TakeBy) -> Result<(), Errno> {
+    pub(crate) fn take(&self, at: VirtAddr, pages: u64, how: GupCall) -> Result<(), Errno> {
         let device = self.process.take(CPU, at, pages, how).map_err(MmError::errno)?;
         let whole = device.pages.len() as u64 == pages;
         device.release(MakeDirty::No);
@@ -147,7 +147,7 @@ impl<I: Isa> Scene<I> {
     }
 
     /// What the device has pinned.
-    pub(crate) fn devices(&self) -> Vec<&Device<I>> {
+    pub(crate) fn devices(&self) -> Vec<&TestDevice<I>> {
         self.device.iter().collect()
     }
 
@@ -156,7 +156,7 @@ impl<I: Isa> Scene<I> {
         if let Some(device) = self.device.take() {
             device.release(MakeDirty::Yes);
         }
-        [&self.child, &self.process].into_iter().for_each(Process::end);
+        [&self.child, &self.process].into_iter().for_each(TestProcess::end);
         self.on(|mm| {
             // Whatever else the call made.
             let mut left = Vec::new();
@@ -176,17 +176,17 @@ fn request<I: Isa>((addr, pages, rights, flags, file): Mapped<'_, I>) -> MapRequ
 }
 
 /// Everything that is counted in pages.
-pub(crate) fn levels<I: Isa>(world: &World<I>) -> Vec<u64> {
+pub(crate) fn levels<I: Isa>(world: &TestWorld<I>) -> Vec<u64> {
     use pagewright_mm::counters::Gauge;
     world.on(CPU, |mm| Gauge::ALL.iter().map(|gauge| mm.gauge(*gauge)).chain([mm.committed()]).collect())
 }
 
 /// A scene on its way.
 struct Setup<'a, I: Isa> {
-    world: &'a Rc<World<I>>,
-    process: &'a Process<I>,
-    file: &'a File<I>,
-    memfd: &'a File<I>,
+    world: &'a Rc<TestWorld<I>>,
+    process: &'a TestProcess<I>,
+    file: &'a FileHandle<I>,
+    memfd: &'a FileHandle<I>,
 }
 
 impl<I: Isa> Setup<'_, I> {

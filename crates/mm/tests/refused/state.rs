@@ -3,7 +3,7 @@
 
 use crate::scene::{Scene, levels};
 use pagewright_arch::Isa;
-use pagewright_lab::harness::{CPU, World};
+use pagewright_lab::harness::{CPU, TestWorld};
 use pagewright_types::snapshot::SnapshotRecord;
 use pagewright_types::{Access, PAGE_SIZE, PageRange, Pfn, SpaceId, VirtAddr};
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ pub(crate) struct State {
     contents: BTreeMap<Pfn, u64>,
 }
 
-fn hash<I: Isa>(world: &World<I>, pfn: Pfn) -> u64 {
+fn hash<I: Isa>(world: &TestWorld<I>, pfn: Pfn) -> u64 {
     let words = &world.lab.sim().ram()[pfn.base().raw() as usize / 8..][..PAGE_SIZE as usize / 8];
     // FNV-1a, by words.
     words.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, word| {
@@ -51,7 +51,7 @@ fn hash<I: Isa>(world: &World<I>, pfn: Pfn) -> u64 {
 }
 
 impl State {
-    pub(crate) fn of<I: Isa>(world: &World<I>) -> Self {
+    pub(crate) fn of<I: Isa>(world: &TestWorld<I>) -> Self {
         let mut records = Vec::new();
         let (mut spaces, mut files) = (BTreeMap::new(), BTreeMap::new());
         world.on(CPU, |mm| {

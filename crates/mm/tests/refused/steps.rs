@@ -5,7 +5,7 @@ use crate::scene::{
     page,
 };
 use pagewright_arch::Isa;
-use pagewright_lab::harness::{ANON, CPU, TakeBy};
+use pagewright_lab::harness::{ANON, CPU, GupCall};
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
 use pagewright_mm::gup::GupFlags;
 use pagewright_mm::space::{AdviceTarget, ClearRefs, SyncFlags};
@@ -264,18 +264,18 @@ const LONG: GupFlags = GupFlags::LONGTERM;
 
 fn pages<I: Isa>() -> Vec<Step<I>> {
     vec![
-        Step::new("get_user_pages", |s| s.take(page(OWN, 2), 3, TakeBy::Get(GupFlags::WRITE))).part(),
-        Step::new("get_user_pages, fast", |s| s.take(page(FREE, 510), 4, TakeBy::GetFast(GupFlags::WRITE)))
+        Step::new("get_user_pages", |s| s.take(page(OWN, 2), 3, GupCall::Get(GupFlags::WRITE))).part(),
+        Step::new("get_user_pages, fast", |s| s.take(page(FREE, 510), 4, GupCall::GetFast(GupFlags::WRITE)))
             .after(free_pages)
             .part(),
-        Step::new("pin_user_pages, after a fork", |s| s.take(page(OWN, 7), 2, TakeBy::Pin(GupFlags::WRITE))).part(),
-        Step::new("pin_user_pages, unshared to be read", |s| s.take(page(READ_ONLY, 0), 2, TakeBy::Pin(NONE))).part(),
-        Step::new("pin_user_pages, fast", |s| s.take(page(READ_ONLY, 0), 2, TakeBy::PinFast(NONE))).part(),
-        Step::new("pin_user_pages, a file for long", |s| s.take(page(FILE_PRIVATE, 0), 4, TakeBy::Pin(LONG)))
+        Step::new("pin_user_pages, after a fork", |s| s.take(page(OWN, 7), 2, GupCall::Pin(GupFlags::WRITE))).part(),
+        Step::new("pin_user_pages, unshared to be read", |s| s.take(page(READ_ONLY, 0), 2, GupCall::Pin(NONE))).part(),
+        Step::new("pin_user_pages, fast", |s| s.take(page(READ_ONLY, 0), 2, GupCall::PinFast(NONE))).part(),
+        Step::new("pin_user_pages, a file for long", |s| s.take(page(FILE_PRIVATE, 0), 4, GupCall::Pin(LONG)))
             .part()
             .later(),
-        Step::new("pin_user_pages, zeroes for long", |s| s.take(page(OWN, 13), 2, TakeBy::Pin(LONG))).part(),
-        Step::new("pin_user_pages, shared memory", |s| s.take(page(MEMFD, 0), 4, TakeBy::Pin(GupFlags::WRITE | LONG)))
+        Step::new("pin_user_pages, zeroes for long", |s| s.take(page(OWN, 13), 2, GupCall::Pin(LONG))).part(),
+        Step::new("pin_user_pages, shared memory", |s| s.take(page(MEMFD, 0), 4, GupCall::Pin(GupFlags::WRITE | LONG)))
             .part(),
     ]
 }
@@ -428,7 +428,7 @@ fn swap<I: Isa>() -> Vec<Step<I>> {
         step("mlock of what is in swap", |s| s.ask(|mm| mm.mlock(&s.process.space, page(FREE, 510), 4 * PAGE_SIZE)))
             .fails_with(&[Errno::ENOMEM, Errno::EAGAIN])
             .part(),
-        step("pin_user_pages, of what is in swap", |s| s.take(page(FREE, 510), 4, TakeBy::PinFast(GupFlags::WRITE)))
+        step("pin_user_pages, of what is in swap", |s| s.take(page(FREE, 510), 4, GupCall::PinFast(GupFlags::WRITE)))
             .part(),
         step("munmap of what is in swap", |s| s.ask(|mm| mm.munmap(&s.process.space, page(FREE, 510), 4 * PAGE_SIZE))),
         step("madvise, FREE of what is in swap", |s| s.advise(page(FREE, 510), 4, Advice::Free)).needs_nothing(),

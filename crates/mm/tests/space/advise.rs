@@ -5,7 +5,7 @@
 //! for.
 
 use pagewright_arch::Isa;
-use pagewright_lab::harness::{CPU, OTHER, Process, World, at};
+use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at};
 use pagewright_lab::on_both;
 use pagewright_mm::counters::RssKind;
 use pagewright_mm::space::{AdviceTarget, VmFlags};
@@ -31,11 +31,11 @@ on_both! {
 }
 
 /// What `madvise` answers.
-fn advise<I: Isa>(process: &Process<I>, at: VirtAddr, pages: u64, advice: Advice) -> Result<(), Errno> {
+fn advise<I: Isa>(process: &TestProcess<I>, at: VirtAddr, pages: u64, advice: Advice) -> Result<(), Errno> {
     advise_bytes(process, at, pages * PAGE_SIZE, advice)
 }
 
-fn advise_bytes<I: Isa>(process: &Process<I>, at: VirtAddr, len: u64, advice: Advice) -> Result<(), Errno> {
+fn advise_bytes<I: Isa>(process: &TestProcess<I>, at: VirtAddr, len: u64, advice: Advice) -> Result<(), Errno> {
     process.world.on(CPU, |mm| mm.madvise(&process.space, at, len, advice)).map_err(MmError::errno)
 }
 
@@ -44,8 +44,8 @@ fn guarded(va: VirtAddr, access: Access) -> Result<(), FaultError> {
 }
 
 fn bad_advice_is_refused_and_changes_nothing<I: Isa>() {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let base = process.anon(4);
     process.write(CPU, base, 7);
     for raw in [5, 7, 12, 13, 14, 15, 25, 26, 77, 100, 101, 104, u32::MAX] {
@@ -76,8 +76,8 @@ fn bad_advice_is_refused_and_changes_nothing<I: Isa>() {
 }
 
 fn a_hole_fails_after_everything_else_was_done<I: Isa>() {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     for advice in [Advice::DontNeed, Advice::GuardInstall, Advice::Sequential] {
         let base = process.anon(8);
         (0..8).for_each(|index| process.write(CPU, at(base, index), index + 1));
@@ -103,8 +103,8 @@ fn a_hole_fails_after_everything_else_was_done<I: Isa>() {
 }
 
 fn locked_memory_refuses_what_would_drop_it<I: Isa>() {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let base = process.anon(2);
     process.write(CPU, base, 7);
     world.on(CPU, |mm| mm.mlock(&process.space, base, PAGE_SIZE)).expect("within the limit");
@@ -124,8 +124,8 @@ fn locked_memory_refuses_what_would_drop_it<I: Isa>() {
 }
 
 fn sealed_memory_that_can_not_be_written_keeps_its_contents<I: Isa>() {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let base = process.anon(2);
     process.write(CPU, base, 7);
     process.protect(base, 2, Rights::READ);
@@ -149,8 +149,8 @@ fn sealed_memory_that_can_not_be_written_keeps_its_contents<I: Isa>() {
 }
 
 fn advice_about_mappings_splits_and_joins_them<I: Isa>() {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let base = process.anon(9);
     let pairs = [
         (Advice::Random, Advice::Normal, VmFlags::RAND_READ),
@@ -176,9 +176,9 @@ fn advice_about_mappings_splits_and_joins_them<I: Isa>() {
 }
 
 fn children_get_what_was_advised<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let before = world.levels();
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.anon(6);
     (0..6).for_each(|index| process.write(CPU, at(base, index), index + 1));
     assert_eq!(advise(&process, at(base, 1), 1, Advice::DontFork), Ok(()));
@@ -203,8 +203,8 @@ fn children_get_what_was_advised<I: Isa>() {
 }
 
 fn pages_freed_lazily_are_clean_until_they_are_written<I: Isa>() {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let base = process.anon(3);
     (0..2).for_each(|index| process.write(CPU, at(base, index), index + 1));
     process.read(CPU, at(base, 2));
@@ -223,9 +223,9 @@ fn pages_freed_lazily_are_clean_until_they_are_written<I: Isa>() {
 
 /// INV-GUARD.
 fn guards_refuse_every_access_until_they_are_removed<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let before = world.levels();
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.anon(1200);
     (0..1200).step_by(7).for_each(|index| process.write(CPU, at(base, index), 1));
     process.touch(OTHER, at(base, 7), Access::Write).expect("writable");
@@ -250,14 +250,14 @@ fn guards_refuse_every_access_until_they_are_removed<I: Isa>() {
 }
 
 fn guards_go_along_and_outlive_what_they_guard<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let before = world.levels();
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.anon(4);
     process.write(CPU, base, 7);
     let va = at(base, 1);
     assert_eq!(advise(&process, va, 1, Advice::GuardInstall), Ok(()));
-    let refused = |process: &Process<I>| process.touch(CPU, va, Access::Read) == guarded(va, Access::Read);
+    let refused = |process: &TestProcess<I>| process.touch(CPU, va, Access::Read) == guarded(va, Access::Read);
     process.protect(base, 4, Rights::READ);
     assert!(refused(&process), "mprotect");
     process.protect(base, 4, Rights::RW);
@@ -301,9 +301,9 @@ fn guards_go_along_and_outlive_what_they_guard<I: Isa>() {
 }
 
 fn guards_in_files_and_shared_memory<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let before = world.levels();
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let shared = process.map(4, Rights::RW, MapFlags::SHARED | MapFlags::ANONYMOUS, None);
     (0..4).for_each(|index| process.write(CPU, at(shared, index), index + 1));
     let va = at(shared, 1);
@@ -333,8 +333,8 @@ fn guards_in_files_and_shared_memory<I: Isa>() {
 }
 
 fn populating_brings_what_an_access_would<I: Isa>() {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let base = process.anon(600);
     assert_eq!(advise(&process, base, 600, Advice::PopulateRead), Ok(()));
     assert_eq!(process.space.rss().pages(), 0, "the zero page is enough to read");
@@ -367,9 +367,9 @@ fn populating_brings_what_an_access_would<I: Isa>() {
 
 /// INV-FILE-REMOVED.
 fn removing_takes_pages_from_everybody<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let before = world.levels();
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let shared = process.map(4, Rights::RW, MapFlags::SHARED | MapFlags::ANONYMOUS, None);
     (0..4).for_each(|index| process.write(CPU, at(shared, index), index + 1));
     let child = process.fork();
@@ -397,8 +397,8 @@ fn removing_takes_pages_from_everybody<I: Isa>() {
 }
 
 fn several_ranges_are_advised_about_until_one_fails<I: Isa>() {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let base = process.anon(6);
     process.unmap(at(base, 2), 1);
     let call = |whose, ranges: &[(VirtAddr, u64)], advice| {
@@ -436,11 +436,11 @@ fn several_ranges_are_advised_about_until_one_fails<I: Isa>() {
 }
 
 fn every_allocation_can_fail<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let before = world.levels();
     let mut failures = 0;
     for depth in 0.. {
-        let process = Process::new(&world);
+        let process = TestProcess::new(&world);
         let base = process.anon(1200);
         let shared = process.map(3, Rights::RW, MapFlags::SHARED | MapFlags::ANONYMOUS, None);
         process.write(CPU, base, 7);

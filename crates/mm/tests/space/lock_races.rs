@@ -4,9 +4,9 @@
 //! Not covered: one call at a time, which is `memory`'s.
 
 use pagewright_arch::Isa;
-use pagewright_lab::harness::race::{first_lost, race};
+use pagewright_lab::harness::race::{first_failing_seed, race};
 use pagewright_lab::harness::recount;
-use pagewright_lab::harness::{CPU, OTHER, Process, World, at};
+use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at};
 use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::MemfdFlags;
@@ -59,7 +59,7 @@ impl Deed {
     }
 
     /// Whether it is refused does not matter.
-    fn done<I: Isa>(self, world: &World<I>, space: &Space<Sim<I>>, cpu: CpuId, at: VirtAddr) {
+    fn done<I: Isa>(self, world: &TestWorld<I>, space: &Space<Sim<I>>, cpu: CpuId, at: VirtAddr) {
         let len = PAGES * PAGE_SIZE;
         world.lab.on(cpu, |mm| {
             let _: Result<(), MmError> = match self {
@@ -86,9 +86,9 @@ impl Deed {
 /// Three CPUs lock, unlock and change pages that a parent and a child map; whether all is counted
 /// right, and pages can go when nothing is locked.
 fn locked_beside_others<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let _device = world.swap_to(64);
-    let parent = Process::new(&world);
+    let parent = TestProcess::new(&world);
     // Pages of the child's own, once it stores to them; or of both.
     let flags = if seed.is_multiple_of(2) { MapFlags::PRIVATE } else { MapFlags::SHARED };
     let base = parent.map(PAGES, Rights::RW, flags | MapFlags::ANONYMOUS, None);
@@ -106,7 +106,7 @@ fn locked_beside_others<I: Isa>(seed: u64) -> bool {
         recount::check(mm, &spaces);
         spaces.iter().for_each(|space| {
             mm.munlockall(space);
-            recount::check_joined(space);
+            recount::check_merged(space);
         });
         recount::check(mm, &spaces);
         mm.tlb().frames().lru_pages(NodeId::new(0), LruList::Unevictable) == 0
@@ -118,9 +118,9 @@ fn locked_beside_others<I: Isa>(seed: u64) -> bool {
 fn kept_beside_reclaim<I: Isa>(seed: u64) -> bool {
     const TOUCH: Deed = Deed::Touch(Access::Write);
     const LOCK: Deed = Deed::Lock(LockFlags::empty());
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(64);
-    let (stays, leaves) = (Process::new(&world), Process::new(&world));
+    let (stays, leaves) = (TestProcess::new(&world), TestProcess::new(&world));
     let file = world.on(CPU, |mm| mm.memfd_create("locked", MemfdFlags::empty())).expect("memory");
     world.on(CPU, |mm| mm.truncate(&file, PAGES * PAGE_SIZE)).expect("not sealed");
     let bases = [&stays, &leaves].map(|process| process.map_file(&file, Rights::RW, MapFlags::SHARED));
@@ -142,12 +142,16 @@ fn kept_beside_reclaim<I: Isa>(seed: u64) -> bool {
 
 /// INV-LRU-LOCKS.
 fn locked_pages_stay<I: Isa>() {
-    assert_eq!(first_lost(SCHEDULES, kept_beside_reclaim::<I>), None, "a locked page went");
+    assert_eq!(first_failing_seed(SCHEDULES, kept_beside_reclaim::<I>), None, "a locked page went");
 }
 
 /// INV-LRU-LOCKS.
 fn pages_say_how_many_have_them_locked<I: Isa>() {
-    assert_eq!(first_lost(SCHEDULES, locked_beside_others::<I>), None, "a page is unevictable, and nothing is locked");
+    assert_eq!(
+        first_failing_seed(SCHEDULES, locked_beside_others::<I>),
+        None,
+        "a page is unevictable, and nothing is locked"
+    );
 }
 
 on_both! {

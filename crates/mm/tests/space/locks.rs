@@ -3,7 +3,7 @@
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_lab::harness::recount;
-use pagewright_lab::harness::{CPU, File, Process, World, at};
+use pagewright_lab::harness::{CPU, FileHandle, TestProcess, TestWorld, at};
 use pagewright_mm::file::FallocateFlags;
 use pagewright_mm::{Advice, LockAllFlags, LockFlags, MapFlags, Mm, MmError, RemapFlags, RemapRequest};
 use pagewright_sim::Sim;
@@ -74,7 +74,7 @@ impl Deed {
     /// Does it.
     ///
     /// That it is refused is no matter.
-    fn done<I: Isa>(self, process: &Process<I>, file: &File<I>, range: PageRange) -> Result<(), MmError> {
+    fn done<I: Isa>(self, process: &TestProcess<I>, file: &FileHandle<I>, range: PageRange) -> Result<(), MmError> {
         let (space, at, len) = (&process.space, range.start(), range.len());
         let on = |call: Call<'_, I>| process.world.on(CPU, call);
         match self {
@@ -110,10 +110,10 @@ impl Deed {
 
 /// INV-LRU-LOCKS
 fn counted_after<I: Isa>(steps: &[Step]) {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let _device = world.swap_to(64);
     let file = world.file(PAGES);
-    let parent = Process::new(&world);
+    let parent = TestProcess::new(&world);
     for flags in [MapFlags::PRIVATE, MapFlags::SHARED] {
         parent.map(PAGES, Rights::RW, flags | MapFlags::ANONYMOUS, None);
         parent.map_file(&file, Rights::RW, flags);

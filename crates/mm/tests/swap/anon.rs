@@ -4,8 +4,8 @@
 //! Not covered: which pages reclaim picks by itself.
 
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags};
-use pagewright_lab::harness::race::{first_lost, race, race_in_long_turns};
-use pagewright_lab::harness::{CPU, MemorySwap, OTHER, Process, World, at};
+use pagewright_lab::harness::race::{first_failing_seed, race, race_in_long_turns};
+use pagewright_lab::harness::{CPU, MemorySwap, OTHER, TestProcess, TestWorld, at};
 use pagewright_lab::on_both;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::AdviceTarget;
@@ -22,22 +22,22 @@ const THIRD: CpuId = CpuId::new(2);
 pub(crate) const SCHEDULES: u64 = 150;
 pub(crate) const PAGES: u64 = 100;
 
-pub(crate) fn fill<I: Isa>(process: &Process<I>, base: VirtAddr, salt: u64) {
+pub(crate) fn fill<I: Isa>(process: &TestProcess<I>, base: VirtAddr, salt: u64) {
     (0..PAGES).for_each(|page| process.write(CPU, at(base, page), page + salt));
 }
 
-fn holds<I: Isa>(process: &Process<I>, base: VirtAddr, salt: u64) -> bool {
+fn holds<I: Isa>(process: &TestProcess<I>, base: VirtAddr, salt: u64) -> bool {
     (0..PAGES).all(|page| process.read(CPU, at(base, page)) == page + salt)
 }
 
-pub(crate) fn free_pages<I: Isa>(world: &World<I>) -> u64 {
+pub(crate) fn free_pages<I: Isa>(world: &TestWorld<I>) -> u64 {
     world.on(CPU, |mm| mm.gauge(pagewright_mm::counters::Gauge::FreePages))
 }
 
 fn pages_go_and_come_back<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(1000);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.anon(PAGES);
     fill(&process, base, 7);
     let before = free_pages(&world);
@@ -62,9 +62,9 @@ fn pages_go_and_come_back<I: Isa>() {
 }
 
 fn one_wait_pays_for_a_cluster<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     world.swap_to(1000);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.anon(PAGES);
     world.lab.run(OTHER, &process.space);
     fill(&process, base, 1);
@@ -76,9 +76,9 @@ fn one_wait_pays_for_a_cluster<I: Isa>() {
 }
 
 fn forked_pages_stay_shared_in_swap<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(1000);
-    let parent = Process::new(&world);
+    let parent = TestProcess::new(&world);
     let base = parent.anon(PAGES);
     fill(&parent, base, 3);
     parent.advise(base, PAGES, Advice::PageOut);
@@ -111,9 +111,9 @@ fn forked_pages_stay_shared_in_swap<I: Isa>() {
 }
 
 fn a_device_that_is_full_or_broken_takes_nothing_and_loses_nothing<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(10);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.anon(PAGES);
     fill(&process, base, 5);
     process.advise(base, PAGES, Advice::PageOut);
@@ -130,7 +130,7 @@ fn a_device_that_is_full_or_broken_takes_nothing_and_loses_nothing<I: Isa>() {
 }
 
 fn devices_are_counted<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     for _ in 0..32 {
         world.swap_to(1);
     }
@@ -140,7 +140,7 @@ fn devices_are_counted<I: Isa>() {
 }
 
 /// What the entry for a page says.
-fn leaf<I: Isa>(process: &Process<I>, va: VirtAddr) -> Option<Leaf> {
+fn leaf<I: Isa>(process: &TestProcess<I>, va: VirtAddr) -> Option<Leaf> {
     let found = process.world.on(CPU, |mm| process.space.table().find(mm.tlb(), va, Level::PTE));
     match I::decode(found.level, found.pte) {
         Entry::Leaf(leaf) => Some(leaf),
@@ -149,8 +149,8 @@ fn leaf<I: Isa>(process: &Process<I>, va: VirtAddr) -> Option<Leaf> {
 }
 
 fn cold_pages_look_as_if_nobody_had_used_them<I: Isa>() {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let base = process.anon(2);
     (0..2).for_each(|page| process.write(CPU, at(base, page), page));
     let used = |page| leaf(&process, at(base, page)).is_some_and(|leaf| leaf.flags.contains(LeafFlags::ACCESSED));
@@ -179,9 +179,9 @@ fn cold_pages_look_as_if_nobody_had_used_them<I: Isa>() {
 /// Stores to two pages while they are paged out, and a fork and its end; whether the last stores
 /// are what the pages say in the end.
 fn stores_beside_a_page_out<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(8);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.anon(2);
     process.write(CPU, base, 1);
     process.write(CPU, at(base, 1), 1);
@@ -217,9 +217,9 @@ fn stores_beside_a_page_out<I: Isa>(seed: u64) -> bool {
 /// Stores to a page that is paged out while another process takes new memory; whether its memory
 /// says what it stored.
 fn new_memory_beside_a_page_out<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     world.swap_to(8);
-    let (first, second) = (Process::new(&world), Process::new(&world));
+    let (first, second) = (TestProcess::new(&world), TestProcess::new(&world));
     let (ours, theirs) = (first.anon(2), second.anon(2));
     (0..2).for_each(|page| first.write(CPU, at(ours, page), 1));
     second.write(CPU, theirs, 7);
@@ -246,22 +246,22 @@ fn new_memory_beside_a_page_out<I: Isa>(seed: u64) -> bool {
 
 /// INV-RECLAIM-SETTLED, INV-SWAP-CACHE.
 fn no_store_is_lost_by_a_page_out<I: Isa>() {
-    let lost = first_lost(SCHEDULES, stores_beside_a_page_out::<I>);
+    let lost = first_failing_seed(SCHEDULES, stores_beside_a_page_out::<I>);
     assert_eq!(lost, None, "a store is lost, or a slot");
 }
 
 /// INV-RECLAIM-SETTLED.
 fn no_store_reaches_memory_that_was_taken_after_a_page_out<I: Isa>() {
-    let stray = first_lost(SCHEDULES, new_memory_beside_a_page_out::<I>);
+    let stray = first_failing_seed(SCHEDULES, new_memory_beside_a_page_out::<I>);
     assert_eq!(stray, None, "a store went to somebody else's page");
 }
 
 /// Memory that one CPU unmaps while another touches it and a third pages it out; whether all of it
 /// is free in the end.
 fn unmapped_beside_a_page_out<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(8);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.anon(3);
     (0..3).for_each(|page| process.write(CPU, at(base, page), page));
     world.lab.run(CPU, &process.space);
@@ -292,7 +292,7 @@ fn unmapped_beside_a_page_out<I: Isa>(seed: u64) -> bool {
 
 /// INV-SWAP-COUNT.
 fn no_slot_is_lost_by_an_unmap_beside_a_page_out<I: Isa>() {
-    let lost = first_lost(SCHEDULES, unmapped_beside_a_page_out::<I>);
+    let lost = first_failing_seed(SCHEDULES, unmapped_beside_a_page_out::<I>);
     assert_eq!(lost, None, "a slot is lost");
 }
 
@@ -300,9 +300,9 @@ fn no_slot_is_lost_by_an_unmap_beside_a_page_out<I: Isa>() {
 /// reclaimed; whether it says what he stored. It is private or shared, pinned or merely referenced,
 /// and used, given up, or read from swap. Who is pinned may be forked, too.
 fn taken_beside_a_page_out<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(8);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let (shared, pins, comes) = (seed % 2 == 1, seed / 2 % 2 == 1, seed / 4 % 3);
     let base = if shared { process.map_shared(1) } else { process.anon(1) };
     process.write(CPU, base, 1);
@@ -357,15 +357,15 @@ fn taken_beside_a_page_out<I: Isa>(seed: u64) -> bool {
 
 /// INV-GUP-EXCLUSIVE, INV-LAZYFREE-KEPT, INV-RECLAIM-SETTLED.
 fn no_store_by_a_frame_is_lost_by_a_page_out<I: Isa>() {
-    assert_eq!(first_lost(12 * SCHEDULES, taken_beside_a_page_out::<I>), None, "a store is lost, or a slot");
+    assert_eq!(first_failing_seed(12 * SCHEDULES, taken_beside_a_page_out::<I>), None, "a store is lost, or a slot");
 }
 
 /// One process advises about the memory of another, which ends; another CPU gets the frames of its
 /// tables, and stores there what looks like tables.
 fn advice_about_a_process_that_ends<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     world.swap_to(8);
-    let (ends, other) = (Process::new(&world), Process::new(&world));
+    let (ends, other) = (TestProcess::new(&world), TestProcess::new(&world));
     let (base, theirs) = (ends.anon(1), other.anon(8));
     ends.write(CPU, base, 1);
     other.write(CPU, theirs, 1);
@@ -390,7 +390,7 @@ fn advice_about_a_process_that_ends<I: Isa>(seed: u64) -> bool {
 
 /// INV-TABLE-STABLE: nobody walks the tables of a space that has none.
 fn no_advice_walks_tables_that_are_gone<I: Isa>() {
-    assert_eq!(first_lost(10 * SCHEDULES, advice_about_a_process_that_ends::<I>), None);
+    assert_eq!(first_failing_seed(10 * SCHEDULES, advice_about_a_process_that_ends::<I>), None);
 }
 
 on_both! {

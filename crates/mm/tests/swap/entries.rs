@@ -6,7 +6,7 @@
 
 use pagewright_arch::Isa;
 use pagewright_lab::harness::files::DiskFile;
-use pagewright_lab::harness::{CPU, MemorySwap, Process, World, at};
+use pagewright_lab::harness::{CPU, MemorySwap, TestProcess, TestWorld, at};
 use pagewright_lab::on_both;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
@@ -21,9 +21,9 @@ const PAGES: u64 = 6;
 const BYTES: u64 = PAGES * PAGE_SIZE;
 
 /// A process with all its pages in swap, and the device.
-fn swapped<I: Isa>(world: &Rc<World<I>>) -> (Process<I>, VirtAddr, MemorySwap) {
+fn swapped<I: Isa>(world: &Rc<TestWorld<I>>) -> (TestProcess<I>, VirtAddr, MemorySwap) {
     let device = world.swap_to(100);
-    let process = Process::new(world);
+    let process = TestProcess::new(world);
     let base = process.anon(PAGES);
     (0..PAGES).for_each(|page| process.write(CPU, at(base, page), page + 1));
     process.advise(base, PAGES, Advice::PageOut);
@@ -31,20 +31,20 @@ fn swapped<I: Isa>(world: &Rc<World<I>>) -> (Process<I>, VirtAddr, MemorySwap) {
     (process, base, device)
 }
 
-fn in_swap<I: Isa>(process: &Process<I>) -> u64 {
+fn in_swap<I: Isa>(process: &TestProcess<I>) -> u64 {
     process.space.rss().swapped()
 }
 
-fn call<I: Isa, T>(process: &Process<I>, call: impl FnOnce(&Mm<Sim<I>>) -> Result<T, pagewright_mm::MmError>) -> T {
+fn call<I: Isa, T>(process: &TestProcess<I>, call: impl FnOnce(&Mm<Sim<I>>) -> Result<T, pagewright_mm::MmError>) -> T {
     process.world.on(CPU, call).expect("nothing is wrong with it")
 }
 
-fn holds<I: Isa>(process: &Process<I>, base: VirtAddr) -> bool {
+fn holds<I: Isa>(process: &TestProcess<I>, base: VirtAddr) -> bool {
     (0..PAGES).all(|page| process.read(CPU, at(base, page)) == page + 1)
 }
 
 fn locked_pages_come_in_and_stay<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let (process, base, device) = swapped(&world);
     call(&process, |mm| mm.mlock(&process.space, base, BYTES));
     // As Linux, which brings them by a store each, they are no longer what the device has.
@@ -58,7 +58,7 @@ fn locked_pages_come_in_and_stay<I: Isa>() {
 }
 
 fn moved_and_protected_pages_stay_where_they_are<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let (process, base, device) = swapped(&world);
     let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
     let to = VirtAddr::new(1 << 40);
@@ -79,13 +79,13 @@ fn moved_and_protected_pages_stay_where_they_are<I: Isa>() {
 /// A process's own page in the place of a file's is asked for where it is, and not in the file's
 /// cache.
 fn who_asks_is_told_of_the_device_or_the_swap_cache<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     world.swap_to(100);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let file = world.file_of(DiskFile::default(), 1);
     let base = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
     process.write(CPU, base, 7);
-    let resident = |process: &Process<I>| {
+    let resident = |process: &TestProcess<I>| {
         let mut byte = [9];
         call(process, |mm| mm.mincore(&process.space, base, PAGE_SIZE, &mut byte));
         byte[0]
@@ -99,7 +99,7 @@ fn who_asks_is_told_of_the_device_or_the_swap_cache<I: Isa>() {
 }
 
 fn dropped_pages_leave_their_slots<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let (process, base, device) = swapped(&world);
     for (page, advice) in [(0, Advice::DontNeed), (1, Advice::Free), (2, Advice::GuardInstall)] {
         process.advise(at(base, page), 1, advice);
@@ -114,7 +114,7 @@ fn dropped_pages_leave_their_slots<I: Isa>() {
 }
 
 fn whoever_reaches_them_otherwise_brings_them_in<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let (process, base, _) = swapped(&world);
     let range = PageRange::from_len(base, 2 * PAGE_SIZE).expect("two pages");
     let pinned = call(&process, |mm| mm.pin_user_pages_fast(&process.space, range, GupFlags::WRITE));
@@ -122,7 +122,7 @@ fn whoever_reaches_them_otherwise_brings_them_in<I: Isa>() {
     process.advise(base, PAGES, Advice::PageOut);
     assert_eq!(in_swap(&process), PAGES - 2, "pinned pages stay");
     world.on(CPU, |mm| mm.release_user_pages(pinned, MakeDirty::No));
-    let other = Process::new(&world);
+    let other = TestProcess::new(&world);
     let to = other.anon(1);
     let (here, there) = ([IoVec { base: to, len: 8 }], [IoVec { base: at(base, 3), len: 8 }]);
     let moved = call(&process, |mm| mm.process_vm_readv((&*other.space, &here), (&*process.space, &there), 0));
@@ -131,7 +131,7 @@ fn whoever_reaches_them_otherwise_brings_them_in<I: Isa>() {
 }
 
 fn marks_of_stores_are_kept<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let (process, base, _) = swapped(&world);
     let marked = || {
         let mut marked = Vec::new();

@@ -3,8 +3,8 @@
 
 use crate::anon::{PAGES, SCHEDULES, fill, free_pages};
 use pagewright_arch::Isa;
-use pagewright_lab::harness::race::{first_lost, race_in_long_turns};
-use pagewright_lab::harness::{CPU, OTHER, Process, World, at};
+use pagewright_lab::harness::race::{first_failing_seed, race_in_long_turns};
+use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at};
 use pagewright_lab::on_both;
 use pagewright_mm::Advice;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
@@ -22,8 +22,8 @@ on_both! {
 /// The page is stored to by a CPU that had stored to it before, and need not walk the tables to do
 /// so again.
 pub(crate) fn is_kept_if_stored_to<I: Isa>() -> bool {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let base = process.anon(2);
     (0..2).for_each(|page| process.write(CPU, at(base, page), 1));
     world.advise(OTHER, &process.space, base, 2, Advice::Free);
@@ -34,8 +34,8 @@ pub(crate) fn is_kept_if_stored_to<I: Isa>() -> bool {
 
 fn pages_given_up_are_freed_unless_stored_to_again<I: Isa>() {
     assert!(is_kept_if_stored_to::<I>());
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::unjudged();
+    let process = TestProcess::new(&world);
     let base = process.anon(PAGES);
     fill(&process, base, 1);
     let before = free_pages(&world);
@@ -48,9 +48,9 @@ fn pages_given_up_are_freed_unless_stored_to_again<I: Isa>() {
 
 /// Pages that have a slot, with older contents or none that were ever written.
 fn pages_given_up_never_say_what_their_slot_says<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(8);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.anon(2);
     process.write(CPU, base, 1);
     process.advise(base, 1, Advice::PageOut);
@@ -74,9 +74,9 @@ fn pages_given_up_never_say_what_their_slot_says<I: Isa>() {
 /// A page that comes from swap, is stored to and given up while it is paged out; whether it says
 /// what was stored, or nothing, and its slot is free in the end.
 fn given_up_beside_a_page_out<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(8);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.anon(1);
     process.write(CPU, base, 1);
     process.advise(base, 1, Advice::PageOut);
@@ -109,15 +109,15 @@ fn given_up_beside_a_page_out<I: Isa>(seed: u64) -> bool {
 
 /// INV-SWAP-COUNT.
 fn no_older_contents_are_found_after_a_page_was_given_up<I: Isa>() {
-    let lost = first_lost(SCHEDULES, given_up_beside_a_page_out::<I>);
+    let lost = first_failing_seed(SCHEDULES, given_up_beside_a_page_out::<I>);
     assert_eq!(lost, None, "what the slot had is back, or the slot is lost");
 }
 
 /// A page that was copied for a pin, and that a child has, too.
 fn what_one_process_gives_up_another_keeps<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     world.swap_to(8);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.anon(1);
     process.write(CPU, base, 1);
     let first = process.fork();

@@ -5,8 +5,8 @@
 
 use pagewright_arch::Isa;
 use pagewright_lab::harness::files::DiskFile;
-use pagewright_lab::harness::race::{first_lost, race, race_in_long_turns};
-use pagewright_lab::harness::{CPU, MemorySwap, OTHER, Process, World, at};
+use pagewright_lab::harness::race::{first_failing_seed, race, race_in_long_turns};
+use pagewright_lab::harness::{CPU, MemorySwap, OTHER, TestProcess, TestWorld, at};
 use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::swap::{SwapBacking, Zram};
@@ -22,27 +22,27 @@ const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 150;
 const PAGES: u64 = 20;
 
-fn fill<I: Isa>(process: &Process<I>, base: VirtAddr, pages: u64) {
+fn fill<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pages: u64) {
     (0..pages).for_each(|page| process.write(CPU, at(base, page), page + 1));
 }
 
-fn holds<I: Isa>(process: &Process<I>, base: VirtAddr, pages: u64) -> bool {
+fn holds<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pages: u64) -> bool {
     (0..pages).all(|page| process.read(CPU, at(base, page)) == page + 1)
 }
 
 /// A parent and a child, with memory in swap that each has for itself, that both have, that both
 /// share, and that neither may touch.
 struct Scene<I: Isa> {
-    parent: Process<I>,
-    child: Process<I>,
+    parent: TestProcess<I>,
+    child: TestProcess<I>,
     bases: [VirtAddr; 4],
     device: MemorySwap,
 }
 
 impl<I: Isa> Scene<I> {
-    fn new(world: &Rc<World<I>>) -> Self {
+    fn new(world: &Rc<TestWorld<I>>) -> Self {
         let device = world.swap_to(1000);
-        let parent = Process::new(world);
+        let parent = TestProcess::new(world);
         let (both, forbidden, shared) = (parent.anon(PAGES), parent.anon(PAGES), parent.map_shared(PAGES));
         for base in [both, forbidden, shared] {
             fill(&parent, base, PAGES);
@@ -81,11 +81,11 @@ impl<I: Isa> Scene<I> {
 }
 
 fn everything_comes_back<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let scene = Scene::new(&world);
     world.on(CPU, |mm| mm.swap_off(0)).expect("memory");
     assert_eq!((scene.device.used(), world.on(CPU, |mm| mm.swap_slots())), (0, (0, 0)));
-    let swapped = |process: &Process<I>| process.space.rss().swapped();
+    let swapped = |process: &TestProcess<I>| process.space.rss().swapped();
     assert_eq!((swapped(&scene.parent), swapped(&scene.child)), (0, 0));
     assert_eq!(world.on(CPU, |mm| mm.gauge(Gauge::SwapCached)), 0);
     assert!(scene.is_whole());
@@ -105,10 +105,10 @@ fn everything_comes_back<I: Isa>() {
 /// A page that a process has for itself of a file, and gives up while its device is swapped to no
 /// longer; whether nothing is there in the end.
 fn given_up_beside_swapoff<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     world.swap_to(8);
     let file = world.file_of(DiskFile::default(), 1);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
     process.write(CPU, base, 1);
     process.advise(base, 1, Advice::PageOut);
@@ -126,7 +126,7 @@ fn given_up_beside_swapoff<I: Isa>(seed: u64) -> bool {
 
 fn what_is_given_up_meanwhile_is_not_brought<I: Isa>() {
     assert_eq!(
-        first_lost(10 * SCHEDULES, given_up_beside_swapoff::<I>),
+        first_failing_seed(10 * SCHEDULES, given_up_beside_swapoff::<I>),
         None,
         "a page that nobody has touched is there"
     );
@@ -134,7 +134,7 @@ fn what_is_given_up_meanwhile_is_not_brought<I: Isa>() {
 
 /// INV-MM-COMMIT
 fn what_fails_leaves_the_device<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let scene = Scene::new(&world);
     let sim = world.lab.sim();
     for permitted in [0, 1, 3 * PAGES] {
@@ -165,7 +165,7 @@ fn what_fails_leaves_the_device<I: Isa>() {
 }
 
 fn the_highest_priority_has_the_next_page<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let device = |slots, priority| {
         let device = MemorySwap::default();
         let backing = SwapBacking::Device(Box::new(device.clone()));
@@ -175,7 +175,7 @@ fn the_highest_priority_has_the_next_page<I: Isa>() {
     let (last, low, first, second) =
         (device(100, None), device(70, Some(1)), device(100, Some(5)), device(100, Some(5)));
     let after_all = device(100, None);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.anon(400);
     let used = |slots: &MemorySwap| slots.used();
     let out = |from: u64, pages: u64| {
@@ -219,7 +219,7 @@ fn figure(text: &str, name: &str) -> u64 {
 }
 
 fn what_is_in_swap_is_told<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let scene = Scene::new(&world);
     let Scene { parent, child, bases: [both, _, shared, own], .. } = &scene;
     let text = |write: &dyn Fn(&pagewright_mm::Mm<pagewright_sim::Sim<I>>, &mut String)| {
@@ -240,7 +240,7 @@ fn what_is_in_swap_is_told<I: Isa>() {
     assert_eq!(figure(&meminfo, "SwapTotal:"), 4000);
     assert_eq!(figure(&meminfo, "SwapFree:"), 4000 - 4 * PAGES * 4);
     assert_eq!(figure(&meminfo, "SwapCached:"), PAGES / 2 * 4);
-    let words = |process: &Process<I>, va: VirtAddr, pages: u64| {
+    let words = |process: &TestProcess<I>, va: VirtAddr, pages: u64| {
         let mut words = Vec::new();
         let range = PageRange::from_len(va, pages * PAGE_SIZE).expect("whole pages");
         world.on(CPU, |mm| mm.pagemap(&process.space, range, |_, word| words.push(word)));
@@ -261,9 +261,9 @@ fn what_is_in_swap_is_told<I: Isa>() {
 /// A device is swapped to no longer while its pages go out, come back, are forked and stored to;
 /// whether nothing is lost.
 fn off_beside_others<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(16);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let (base, shared) = (process.anon(2), process.map_shared(1));
     for va in [base, at(base, 1), shared] {
         process.write(CPU, va, 1);
@@ -297,15 +297,15 @@ fn off_beside_others<I: Isa>(seed: u64) -> bool {
 
 /// INV-SWAP-COUNT, INV-SWAP-CACHE.
 fn nothing_is_lost_beside_others<I: Isa>() {
-    assert_eq!(first_lost(SCHEDULES, off_beside_others::<I>), None, "a page is lost, or a slot");
+    assert_eq!(first_failing_seed(SCHEDULES, off_beside_others::<I>), None, "a page is lost, or a slot");
 }
 
 /// A page is touched that is in swap, while everything comes back and something smaller is swapped
 /// to; whether it is as it was.
 fn touched_beside_another_device<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     world.swap_to(1000);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.anon(3);
     fill(&process, base, 3);
     process.advise(base, 3, Advice::PageOut);
@@ -328,7 +328,7 @@ fn touched_beside_another_device<I: Isa>(seed: u64) -> bool {
 }
 
 fn a_slot_may_be_gone_when_it_is_looked_for<I: Isa>() {
-    let wrong = first_lost(SCHEDULES, touched_beside_another_device::<I>);
+    let wrong = first_failing_seed(SCHEDULES, touched_beside_another_device::<I>);
     assert_eq!(wrong, None, "a page is not what it was");
 }
 

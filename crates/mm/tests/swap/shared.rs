@@ -4,8 +4,8 @@
 //! Not covered: which pages reclaim picks by itself.
 
 use pagewright_arch::{Effects, Isa};
-use pagewright_lab::harness::race::{first_lost, race};
-use pagewright_lab::harness::{CPU, File, MemorySwap, OTHER, Process, World, at};
+use pagewright_lab::harness::race::{first_failing_seed, race};
+use pagewright_lab::harness::{CPU, FileHandle, MemorySwap, OTHER, TestProcess, TestWorld, at};
 use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
@@ -24,7 +24,7 @@ const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 300;
 const SLOTS: u32 = 1000;
 
-fn memfd<I: Isa>(world: &World<I>, pages: u64) -> File<I> {
+fn memfd<I: Isa>(world: &TestWorld<I>, pages: u64) -> FileHandle<I> {
     world.on(CPU, |mm| {
         let file = mm.memfd_create("swapped", MemfdFlags::ALLOW_SEALING).expect("memory");
         mm.truncate(&file, pages * PAGE_SIZE).expect("not sealed");
@@ -32,11 +32,11 @@ fn memfd<I: Isa>(world: &World<I>, pages: u64) -> File<I> {
     })
 }
 
-fn gauge<I: Isa>(world: &World<I>, gauge: Gauge) -> u64 {
+fn gauge<I: Isa>(world: &TestWorld<I>, gauge: Gauge) -> u64 {
     world.on(CPU, |mm| mm.gauge(gauge))
 }
 
-fn all_is_free<I: Isa>(world: &World<I>) -> bool {
+fn all_is_free<I: Isa>(world: &TestWorld<I>) -> bool {
     world.on(CPU, |mm| mm.swap_slots()) == (u64::from(SLOTS), u64::from(SLOTS))
 }
 
@@ -44,9 +44,9 @@ fn all_is_free<I: Isa>(world: &World<I>) -> bool {
 /// paged out in turn.
 fn a_program_reads_and_pages_out_in_turn<I: Isa>() {
     const PAGES: u64 = 256;
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(SLOTS);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.map_shared(PAGES);
     (0..PAGES).for_each(|page| process.write(CPU, at(base, page), page << 8 | 0x88));
     let count = |counter| world.on(CPU, |mm| mm.counter(counter));
@@ -69,9 +69,9 @@ fn a_program_reads_and_pages_out_in_turn<I: Isa>() {
 }
 
 fn who_shares_finds_one_page<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     world.swap_to(SLOTS);
-    let parent = Process::new(&world);
+    let parent = TestProcess::new(&world);
     let base = parent.map_shared(2);
     parent.write(CPU, base, 1);
     let child = parent.fork();
@@ -91,9 +91,9 @@ fn who_shares_finds_one_page<I: Isa>() {
 }
 
 /// Pages of a file of which every second is in swap.
-fn half_in_swap<I: Isa>(world: &Rc<World<I>>, pages: u64) -> File<I> {
+fn half_in_swap<I: Isa>(world: &Rc<TestWorld<I>>, pages: u64) -> FileHandle<I> {
     let file = memfd(world, pages);
-    let process = Process::new(world);
+    let process = TestProcess::new(world);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     (0..pages).for_each(|page| {
         process.write(CPU, at(base, page), page + 1);
@@ -105,18 +105,18 @@ fn half_in_swap<I: Isa>(world: &Rc<World<I>>, pages: u64) -> File<I> {
     file
 }
 
-fn used<I: Isa>(world: &World<I>) -> u64 {
+fn used<I: Isa>(world: &TestWorld<I>) -> u64 {
     let (slots, free) = world.on(CPU, |mm| mm.swap_slots());
     slots - free
 }
 
-fn word_of<I: Isa>(mm: &Mm<Sim<I>>, file: &File<I>, offset: u64) -> Result<u64, MmError> {
+fn word_of<I: Isa>(mm: &Mm<Sim<I>>, file: &FileHandle<I>, offset: u64) -> Result<u64, MmError> {
     let mut bytes = [0; 8];
     mm.read_at(file, offset, &mut bytes).map(|_| u64::from_le_bytes(bytes))
 }
 
 fn files_are_read_written_and_cut_where_they_are_in_swap<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(SLOTS);
     let file = half_in_swap(&world, 10);
     let word = |offset| world.on(CPU, |mm| word_of(mm, &file, offset)).expect("read");
@@ -153,14 +153,14 @@ fn files_are_read_written_and_cut_where_they_are_in_swap<I: Isa>() {
 }
 
 fn without_memory_nothing_is_cut<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(SLOTS);
     let file = half_in_swap(&world, 10);
     let sim = world.lab.sim();
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let all = |refused: Result<(), MmError>| assert_eq!(refused.map_err(|error| error.errno()), Err(Errno::ENOMEM));
     for seen in [
-        (|mm, file| mm.truncate(file, 2 * PAGE_SIZE + 8)) as fn(&Mm<Sim<I>>, &File<I>) -> Result<(), MmError>,
+        (|mm, file| mm.truncate(file, 2 * PAGE_SIZE + 8)) as fn(&Mm<Sim<I>>, &FileHandle<I>) -> Result<(), MmError>,
         |mm, file| mm.fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 8, 3 * PAGE_SIZE),
         |mm, file| word_of(mm, file, 0).map(drop),
     ] {
@@ -184,10 +184,10 @@ fn without_memory_nothing_is_cut<I: Isa>() {
 }
 
 fn advice_brings_it_back<I: Isa>() {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     world.swap_to(SLOTS);
     let file = half_in_swap(&world, 10);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     let resident = || {
         let mut bytes = [0; 10];
@@ -204,9 +204,9 @@ fn advice_brings_it_back<I: Isa>() {
 /// Two processes store to a page each that both map, while one of them pages it out; whether each
 /// finds what was stored last.
 fn stores_of_two<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(SLOTS);
-    let one = Process::new(&world);
+    let one = TestProcess::new(&world);
     let base = one.map_shared(2);
     one.write(CPU, base, 1);
     let two = one.fork();
@@ -242,17 +242,17 @@ fn stores_of_two<I: Isa>(seed: u64) -> bool {
 
 /// INV-RECLAIM-SETTLED, INV-SWAP-CACHE.
 fn no_store_is_lost_by_a_page_out<I: Isa>() {
-    let lost = first_lost(SCHEDULES, stores_of_two::<I>);
+    let lost = first_failing_seed(SCHEDULES, stores_of_two::<I>);
     assert_eq!(lost, None, "a store is lost, or a slot");
 }
 
 /// A file is cut while it is read and paged out; whether what is left is right, and all else is
 /// free.
 fn cut_beside_a_page_out<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     world.swap_to(SLOTS);
     let file = memfd(&world, 3);
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     (0..3).for_each(|page| process.write(CPU, at(base, page), page + 1));
     world.lab.run(CPU, &process.space);
@@ -287,17 +287,17 @@ fn cut_beside_a_page_out<I: Isa>(seed: u64) -> bool {
 
 /// INV-SWAP-COUNT, INV-FILE-REMOVED.
 fn no_slot_is_lost_by_a_cut_beside_a_page_out<I: Isa>() {
-    let lost = first_lost(SCHEDULES, cut_beside_a_page_out::<I>);
+    let lost = first_failing_seed(SCHEDULES, cut_beside_a_page_out::<I>);
     assert_eq!(lost, None, "a slot is lost, or a page");
 }
 
 /// A CPU stores to a page of shared memory for as long as it can, while another takes the page from
 /// its space and a third pages it out of another one; whether the page says what was stored last.
 fn stores_while_it_is_taken_away<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     world.swap_to(SLOTS);
     let file = memfd(&world, 1);
-    let (first, second) = (Process::new(&world), Process::new(&world));
+    let (first, second) = (TestProcess::new(&world), TestProcess::new(&world));
     let ours = first.map_file(&file, Rights::RW, MapFlags::SHARED);
     let theirs = second.map_file(&file, Rights::RW, MapFlags::SHARED);
     first.write(CPU, ours, 1);
@@ -338,18 +338,18 @@ fn stores_while_it_is_taken_away<I: Isa>(seed: u64) -> bool {
 
 /// INV-RECLAIM-SETTLED: what others have cleared and not flushed counts, too.
 fn no_late_store_is_lost_by_a_page_out<I: Isa>() {
-    let lost = first_lost(SCHEDULES, stores_while_it_is_taken_away::<I>);
+    let lost = first_failing_seed(SCHEDULES, stores_while_it_is_taken_away::<I>);
     assert_eq!(lost, None, "a store is lost");
 }
 
 /// Shared memory that is written and then only read is sealed while its page is paged out; whether
 /// it is.
 fn seal_beside_a_page_out<I: Isa>(seed: u64) -> bool {
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     world.swap_to(SLOTS);
     let file = memfd(&world, 1);
     world.on(CPU, |mm| mm.write_at(&file, 0, &1u64.to_ne_bytes())).expect("not sealed");
-    let process = Process::new(&world);
+    let process = TestProcess::new(&world);
     let base = process.map_file(&file, Rights::READ, MapFlags::PRIVATE);
     process.read(CPU, base);
     world.lab.run(CPU, &process.space);
@@ -374,7 +374,7 @@ fn seal_beside_a_page_out<I: Isa>(seed: u64) -> bool {
 
 /// Reclaim has the page for a moment only.
 fn no_seal_is_refused_for_a_moment<I: Isa>() {
-    let refused = first_lost(SCHEDULES, seal_beside_a_page_out::<I>);
+    let refused = first_failing_seed(SCHEDULES, seal_beside_a_page_out::<I>);
     assert_eq!(refused, None, "EBUSY");
 }
 
@@ -422,12 +422,12 @@ impl SwapOps for Slow {
 /// another takes it from its space with many more; whether the page says what was stored last.
 fn stores_while_it_is_on_its_way<I: Isa>(seed: u64) -> bool {
     const PAGES: u64 = 60;
-    let world = World::<I>::unjudged();
+    let world = TestWorld::<I>::unjudged();
     let (arrived, others) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let slow = Slow { slots: MemorySwap::default(), arrived: arrived.clone(), others: others.clone() };
     world.on(CPU, |mm| mm.swap_on(swap::SwapBacking::Device(Box::new(slow)), SLOTS)).expect("memory for the slots");
     let file = memfd(&world, PAGES);
-    let (first, second) = (Process::new(&world), Process::new(&world));
+    let (first, second) = (TestProcess::new(&world), TestProcess::new(&world));
     let ours = first.map_file(&file, Rights::RW, MapFlags::SHARED);
     let theirs = second.map_file(&file, Rights::RW, MapFlags::SHARED);
     (0..2).for_each(|page| second.write(CPU, at(theirs, page), 1));
@@ -473,7 +473,7 @@ fn stores_while_it_is_on_its_way<I: Isa>(seed: u64) -> bool {
 
 /// INV-RECLAIM-SETTLED: a page that was found and lost again while it was on its way out.
 fn no_store_is_lost_on_the_way_out<I: Isa>() {
-    let lost = first_lost(SCHEDULES, stores_while_it_is_on_its_way::<I>);
+    let lost = first_failing_seed(SCHEDULES, stores_while_it_is_on_its_way::<I>);
     assert_eq!(lost, None, "a store is lost");
 }
 

@@ -2,7 +2,7 @@
 //! nothing is left behind.
 
 use pagewright_arch::X86_64;
-use pagewright_lab::harness::{CPU, OTHER, World};
+use pagewright_lab::harness::{CPU, OTHER, TestWorld};
 use pagewright_mm::MmError;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::swap::{MmStat, SwapBacking, Zram};
@@ -16,11 +16,11 @@ const SLOTS: u32 = 24;
 
 type Device = Zram<Sim<X86_64>>;
 
-fn device(world: &World<X86_64>, limit: Option<u32>) -> Device {
+fn device(world: &TestWorld<X86_64>, limit: Option<u32>) -> Device {
     world.on(CPU, |mm| Zram::try_new(mm, SLOTS, limit)).expect("memory")
 }
 
-fn write_on(world: &World<X86_64>, cpu: CpuId, device: &Device, slot: u32, page: &[u8]) -> Result<(), Errno> {
+fn write_on(world: &TestWorld<X86_64>, cpu: CpuId, device: &Device, slot: u32, page: &[u8]) -> Result<(), Errno> {
     world.lab.on(cpu, |mm| {
         device.write_page(mm.tlb(), slot, &mut |offset, bytes| {
             bytes.copy_from_slice(&page[offset as usize..][..bytes.len()]);
@@ -28,17 +28,17 @@ fn write_on(world: &World<X86_64>, cpu: CpuId, device: &Device, slot: u32, page:
     })
 }
 
-fn write(world: &World<X86_64>, device: &Device, slot: u32, page: &[u8]) -> Result<(), Errno> {
+fn write(world: &TestWorld<X86_64>, device: &Device, slot: u32, page: &[u8]) -> Result<(), Errno> {
     write_on(world, CPU, device, slot, page)
 }
 
-fn read(world: &World<X86_64>, device: &Device, slot: u32) -> Result<Vec<u8>, Errno> {
+fn read(world: &TestWorld<X86_64>, device: &Device, slot: u32) -> Result<Vec<u8>, Errno> {
     let mut page = vec![0; PAGE];
     let put = &mut |offset: u64, bytes: &[u8]| page[offset as usize..][..bytes.len()].copy_from_slice(bytes);
     world.on(CPU, |mm| device.read_page(mm.tlb(), slot, put)).map(|()| page)
 }
 
-fn free_pages(world: &World<X86_64>) -> u64 {
+fn free_pages(world: &TestWorld<X86_64>) -> u64 {
     world.on(CPU, |mm| mm.gauge(Gauge::FreePages))
 }
 
@@ -89,7 +89,7 @@ proptest! {
     /// INV-ZRAM-KEPT
     #[test]
     fn each_slot_holds_what_was_written_last(steps in steps(), limit in 2..SLOTS) {
-        let world = World::<X86_64>::unjudged();
+        let world = TestWorld::<X86_64>::unjudged();
         let before = free_pages(&world);
         let device = device(&world, Some(limit));
         let mut expected = vec![None; SLOTS as usize];
@@ -127,7 +127,7 @@ proptest! {
 
 #[test]
 fn a_full_device_refuses_and_keeps_what_it_has() {
-    let world = World::<X86_64>::unjudged();
+    let world = TestWorld::<X86_64>::unjudged();
     let device = device(&world, Some(3));
     for slot in 0..3 {
         assert_eq!(write(&world, &device, slot, &noise(u64::from(slot))), Ok(()));
@@ -154,7 +154,7 @@ fn a_full_device_refuses_and_keeps_what_it_has() {
 /// The more alike the bytes of a page are, the less it takes; and pages share frames.
 #[test]
 fn what_can_be_compressed_shares_frames() {
-    let world = World::<X86_64>::unjudged();
+    let world = TestWorld::<X86_64>::unjudged();
     let device = device(&world, None);
     for slot in 0..16 {
         let text: Vec<u8> = format!("row {slot}; ").bytes().cycle().take(PAGE).collect();
@@ -168,7 +168,7 @@ fn what_can_be_compressed_shares_frames() {
 /// Each allocation fails in turn, while the device is made and while it is written to.
 #[test]
 fn every_allocation_may_fail() {
-    let world = World::<X86_64>::unjudged();
+    let world = TestWorld::<X86_64>::unjudged();
     let sim = world.lab.sim();
     let before = free_pages(&world);
     sim.fail_allocation_after(0, AllocationFailure::All);
@@ -193,7 +193,7 @@ fn every_allocation_may_fail() {
 /// A device of which a part is swapped to, and the rest is somebody's to write.
 #[test]
 fn a_part_is_the_same_device() {
-    let world = World::<X86_64>::unjudged();
+    let world = TestWorld::<X86_64>::unjudged();
     let before = free_pages(&world);
     let whole = device(&world, None);
     let part = whole.after(1);
@@ -212,7 +212,7 @@ fn a_part_is_the_same_device() {
 /// Two areas on one device would write over each other's pages.
 #[test]
 fn a_device_is_swapped_to_once() {
-    let world = World::<X86_64>::unjudged();
+    let world = TestWorld::<X86_64>::unjudged();
     let (whole, other) = (device(&world, None), device(&world, None));
     let swap_to = |zram: &Device| world.on(CPU, |mm| mm.swap_on(SwapBacking::Zram(zram.clone()), 4));
     assert_eq!((swap_to(&other), swap_to(&whole.after(1))), (Ok(0), Ok(1)));

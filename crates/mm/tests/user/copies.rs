@@ -2,7 +2,7 @@
 //! and say how far they came.
 
 use pagewright_arch::{Isa, LeafFlags};
-use pagewright_lab::harness::{ANON, CPU, OTHER, Process, World};
+use pagewright_lab::harness::{ANON, CPU, OTHER, TestProcess, TestWorld};
 use pagewright_lab::on_both;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{MapFlags, MmError};
@@ -20,22 +20,22 @@ on_both! {
     memory_that_is_refused_ends_a_copy,
 }
 
-fn world<I: Isa>() -> Process<I> {
-    Process::new(&World::new(2))
+fn world<I: Isa>() -> TestProcess<I> {
+    TestProcess::new(&TestWorld::new(2))
 }
 
-fn to<I: Isa>(process: &Process<I>, at: VirtAddr, bytes: &[u8]) -> usize {
+fn to<I: Isa>(process: &TestProcess<I>, at: VirtAddr, bytes: &[u8]) -> usize {
     process.world.on(CPU, |mm| mm.copy_to_user(&process.space, at, bytes))
 }
 
-fn from<I: Isa>(process: &Process<I>, at: VirtAddr, len: usize) -> (Vec<u8>, usize) {
+fn from<I: Isa>(process: &TestProcess<I>, at: VirtAddr, len: usize) -> (Vec<u8>, usize) {
     let mut bytes = vec![0xee; len];
     let left = process.world.on(CPU, |mm| mm.copy_from_user(&process.space, at, &mut bytes));
     (bytes, left)
 }
 
 /// Ends the process and lets the oracle count.
-fn end<I: Isa>(process: &Process<I>) {
+fn end<I: Isa>(process: &TestProcess<I>) {
     process.end();
     process.world.at_rest(&[]);
 }
@@ -114,7 +114,7 @@ fn a_copy_to_a_shared_page_does_not_reach_the_child<I: Isa>() {
     assert_eq!(to(&process, base, &2u64.to_le_bytes()), 0);
     assert_eq!((process.read(OTHER, base), child.read(OTHER, base)), (2, 1));
     // Nor to a pin of somebody who has it from the child.
-    let pin = child.take(CPU, base, 1, pagewright_lab::harness::TakeBy::Pin(GupFlags::empty())).expect("there");
+    let pin = child.take(CPU, base, 1, pagewright_lab::harness::GupCall::Pin(GupFlags::empty())).expect("there");
     assert_eq!(to(&child, base, &3u64.to_le_bytes()), 0);
     assert_eq!((pin.read(0), process.read(CPU, base)), (3, 2));
     pin.release(MakeDirty::No);

@@ -1,7 +1,7 @@
 //! INV-FUTEX-KEY: which words are one.
 
 use pagewright_arch::Isa;
-use pagewright_lab::harness::{ANON, CPU, Process, World};
+use pagewright_lab::harness::{ANON, CPU, TestProcess, TestWorld};
 use pagewright_lab::on_both;
 use pagewright_mm::MapFlags;
 use pagewright_mm::user::{FutexAccess, FutexKey, FutexScope};
@@ -18,19 +18,24 @@ on_both! {
 use FutexAccess::{Read, Write};
 use FutexScope::{Private, Shared};
 
-fn key<I: Isa>(process: &Process<I>, at: VirtAddr, scope: FutexScope, access: FutexAccess) -> Result<FutexKey, Errno> {
+fn key<I: Isa>(
+    process: &TestProcess<I>,
+    at: VirtAddr,
+    scope: FutexScope,
+    access: FutexAccess,
+) -> Result<FutexKey, Errno> {
     process.world.lab.run(CPU, &process.space);
     let key = process.world.on(CPU, |mm| mm.futex_key(&process.space, at, scope, access));
     key.map_err(|error| error.errno())
 }
 
-fn end<I: Isa>(processes: &[&Process<I>]) {
+fn end<I: Isa>(processes: &[&TestProcess<I>]) {
     processes.iter().for_each(|process| process.end());
     processes[0].world.at_rest(&[]);
 }
 
 fn a_private_word_is_its_address<I: Isa>() {
-    let process = Process::new(&World::<I>::new(1));
+    let process = TestProcess::new(&TestWorld::<I>::new(1));
     let base = process.anon(1);
     let child = process.fork();
     let one = key(&process, base, Private, Write).expect("a key");
@@ -45,8 +50,8 @@ fn a_private_word_is_its_address<I: Isa>() {
 }
 
 fn shared_words_are_one_wherever_they_are_mapped<I: Isa>() {
-    let world = World::<I>::new(1);
-    let (one, other) = (Process::new(&world), Process::new(&world));
+    let world = TestWorld::<I>::new(1);
+    let (one, other) = (TestProcess::new(&world), TestProcess::new(&world));
     let file = world.file(3);
     let (here, there) = (
         one.map(3, Rights::RW, MapFlags::SHARED, Some(&file)),
@@ -70,8 +75,8 @@ fn shared_words_are_one_wherever_they_are_mapped<I: Isa>() {
 }
 
 fn anonymous_words_are_the_space_s<I: Isa>() {
-    let world = World::<I>::new(1);
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::new(1);
+    let process = TestProcess::new(&world);
     let file = world.file(1);
     let base = process.anon(1);
     process.write(CPU, base, 1);
@@ -93,8 +98,8 @@ fn anonymous_words_are_the_space_s<I: Isa>() {
 }
 
 fn words_that_can_only_be_read<I: Isa>() {
-    let world = World::<I>::new(1);
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::new(1);
+    let process = TestProcess::new(&world);
     let file = world.file(1);
     let text = process.map(1, Rights::READ, MapFlags::PRIVATE, Some(&file));
     let shared = process.map(1, Rights::RW, MapFlags::SHARED, Some(&file));
@@ -115,7 +120,7 @@ fn words_that_can_only_be_read<I: Isa>() {
 }
 
 fn bad_words_are_refused<I: Isa>() {
-    let process = Process::new(&World::<I>::new(1));
+    let process = TestProcess::new(&TestWorld::<I>::new(1));
     let base = process.anon(1);
     for scope in [Private, Shared] {
         for off in 1..4 {

@@ -1,7 +1,7 @@
 //! Reading and writing another process's memory.
 
 use pagewright_arch::Isa;
-use pagewright_lab::harness::{ANON, CPU, OTHER, Process, World};
+use pagewright_lab::harness::{ANON, CPU, OTHER, TestProcess, TestWorld};
 use pagewright_lab::on_both;
 use pagewright_mm::user::IoVec;
 use pagewright_types::{Counter, Errno, PAGE_SIZE, Rights, VirtAddr};
@@ -21,35 +21,35 @@ fn pieces(list: Pieces<'_>) -> Vec<IoVec> {
 }
 
 /// `process_vm_readv` into the first process.
-fn readv<I: Isa>(to: (&Process<I>, Pieces<'_>), from: (&Process<I>, Pieces<'_>)) -> Result<u64, Errno> {
+fn readv<I: Isa>(to: (&TestProcess<I>, Pieces<'_>), from: (&TestProcess<I>, Pieces<'_>)) -> Result<u64, Errno> {
     let (ours, theirs) = (pieces(to.1), pieces(from.1));
     let call = |mm: &pagewright_mm::Mm<_>| mm.process_vm_readv((&to.0.space, &ours), (&from.0.space, &theirs), 0);
     to.0.world.on(CPU, call).map_err(|error| error.errno())
 }
 
 /// `process_vm_writev` out of the first process.
-fn writev<I: Isa>(from: (&Process<I>, Pieces<'_>), to: (&Process<I>, Pieces<'_>)) -> Result<u64, Errno> {
+fn writev<I: Isa>(from: (&TestProcess<I>, Pieces<'_>), to: (&TestProcess<I>, Pieces<'_>)) -> Result<u64, Errno> {
     let (ours, theirs) = (pieces(from.1), pieces(to.1));
     let call = |mm: &pagewright_mm::Mm<_>| mm.process_vm_writev((&from.0.space, &ours), (&to.0.space, &theirs), 0);
     from.0.world.on(CPU, call).map_err(|error| error.errno())
 }
 
-fn bytes<I: Isa>(process: &Process<I>, at: VirtAddr, len: usize) -> Vec<u8> {
+fn bytes<I: Isa>(process: &TestProcess<I>, at: VirtAddr, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     assert_eq!(process.world.on(CPU, |mm| mm.copy_from_user(&process.space, at, &mut bytes)), 0);
     bytes
 }
 
-fn put<I: Isa>(process: &Process<I>, at: VirtAddr, bytes: &[u8]) {
+fn put<I: Isa>(process: &TestProcess<I>, at: VirtAddr, bytes: &[u8]) {
     assert_eq!(process.world.on(CPU, |mm| mm.copy_to_user(&process.space, at, bytes)), 0);
 }
 
-fn two<I: Isa>() -> (Process<I>, Process<I>) {
-    let world = World::new(2);
-    (Process::new(&world), Process::new(&world))
+fn two<I: Isa>() -> (TestProcess<I>, TestProcess<I>) {
+    let world = TestWorld::new(2);
+    (TestProcess::new(&world), TestProcess::new(&world))
 }
 
-fn end<I: Isa>(processes: &[&Process<I>]) {
+fn end<I: Isa>(processes: &[&TestProcess<I>]) {
     processes.iter().for_each(|process| process.end());
     let world = &processes[0].world;
     world.at_rest(&[]);

@@ -1,7 +1,7 @@
 //! INV-SOFT-DIRTY, and what `pagemap` tells.
 
 use pagewright_arch::Isa;
-use pagewright_lab::harness::{ANON, CPU, OTHER, Process, TakeBy, World};
+use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestProcess, TestWorld};
 use pagewright_lab::on_both;
 use pagewright_mm::MapFlags;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
@@ -20,7 +20,7 @@ on_both! {
     used_pages_are_forgotten_by_kind,
 }
 
-fn states<I: Isa>(process: &Process<I>, base: VirtAddr, pages: u64) -> Vec<PagemapFlags> {
+fn states<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pages: u64) -> Vec<PagemapFlags> {
     let range = PageRange::from_len(base, pages * PAGE_SIZE).expect("pages");
     let mut states = vec![PagemapFlags::empty(); pages as usize];
     let mut tell = |va: VirtAddr, word: pagewright_mm::view::PagemapEntry| {
@@ -30,21 +30,21 @@ fn states<I: Isa>(process: &Process<I>, base: VirtAddr, pages: u64) -> Vec<Pagem
     states
 }
 
-fn dirty<I: Isa>(process: &Process<I>, base: VirtAddr, pages: u64) -> Vec<bool> {
+fn dirty<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pages: u64) -> Vec<bool> {
     states(process, base, pages).iter().map(|state| state.contains(PagemapFlags::SOFT_DIRTY)).collect()
 }
 
-fn clear<I: Isa>(process: &Process<I>) {
+fn clear<I: Isa>(process: &TestProcess<I>) {
     process.world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty));
 }
 
-fn end<I: Isa>(processes: &[&Process<I>]) {
+fn end<I: Isa>(processes: &[&TestProcess<I>]) {
     processes.iter().for_each(|process| process.end());
     processes[0].world.at_rest(&[]);
 }
 
 fn what_was_stored_to_is_told_until_it_is_cleared<I: Isa>() {
-    let process = Process::new(&World::<I>::new(1));
+    let process = TestProcess::new(&TestWorld::<I>::new(1));
     let base = process.anon(4);
     process.write(CPU, base, 1);
     process.write(CPU, base.add(PAGE_SIZE), 1);
@@ -61,7 +61,7 @@ fn what_was_stored_to_is_told_until_it_is_cleared<I: Isa>() {
 }
 
 fn clearing_reaches_the_other_cpus<I: Isa>() {
-    let process = Process::new(&World::<I>::new(2));
+    let process = TestProcess::new(&TestWorld::<I>::new(2));
     let base = process.anon(1);
     for cpu in [CPU, OTHER] {
         process.write(cpu, base, 1);
@@ -77,8 +77,8 @@ fn clearing_reaches_the_other_cpus<I: Isa>() {
 }
 
 fn every_way_of_storing_is_noticed<I: Isa>() {
-    let world = World::<I>::new(1);
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::new(1);
+    let process = TestProcess::new(&world);
     let file = world.file(6);
     let mappings = [
         process.anon(6),
@@ -94,7 +94,7 @@ fn every_way_of_storing_is_noticed<I: Isa>() {
         // Page 3 is left alone.
         process.write(CPU, page(0), 2);
         world.on(CPU, |mm| mm.put_user(&process.space, page(1), 3u64)).expect("mapped");
-        let device = process.take(CPU, page(2), 1, TakeBy::PinFast(GupFlags::WRITE)).expect("mapped");
+        let device = process.take(CPU, page(2), 1, GupCall::PinFast(GupFlags::WRITE)).expect("mapped");
         device.write(0, 4);
         device.release(MakeDirty::Yes);
         process.write(CPU, page(4), 5);
@@ -112,7 +112,7 @@ fn every_way_of_storing_is_noticed<I: Isa>() {
     assert_eq!(dirty(&child, base, 2), [false, true]);
     // A page that is unshared for a pin was not stored to.
     process
-        .take(CPU, base.add(2 * PAGE_SIZE), 1, TakeBy::Pin(GupFlags::empty()))
+        .take(CPU, base.add(2 * PAGE_SIZE), 1, GupCall::Pin(GupFlags::empty()))
         .expect("there")
         .release(MakeDirty::No);
     assert!(!dirty(&process, base, 3)[2]);
@@ -121,7 +121,7 @@ fn every_way_of_storing_is_noticed<I: Isa>() {
 }
 
 fn new_mappings_count_as_stored_to<I: Isa>() {
-    let process = Process::new(&World::<I>::new(1));
+    let process = TestProcess::new(&TestWorld::<I>::new(1));
     let base = process.anon(2);
     assert_eq!(dirty(&process, base, 2), [true; 2], "never touched, and new");
     clear(&process);
@@ -143,7 +143,7 @@ fn new_mappings_count_as_stored_to<I: Isa>() {
 
 fn rights_that_come_back_do_not_hide_stores<I: Isa>() {
     for flags in [ANON, MapFlags::SHARED | MapFlags::ANONYMOUS] {
-        let process = Process::new(&World::<I>::new(1));
+        let process = TestProcess::new(&TestWorld::<I>::new(1));
         let base = process.map(2, Rights::RW, flags, None);
         process.write(CPU, base, 1);
         process.write(CPU, base.add(PAGE_SIZE), 1);
@@ -158,11 +158,11 @@ fn rights_that_come_back_do_not_hide_stores<I: Isa>() {
 
 /// `pte_is_pinned`: what a device may store to behind the mapping is told as stored to.
 fn pinned_pages_stay_told<I: Isa>() {
-    let process = Process::new(&World::<I>::new(1));
+    let process = TestProcess::new(&TestWorld::<I>::new(1));
     let base = process.anon(2);
     process.write(CPU, base, 1);
     process.write(CPU, base.add(PAGE_SIZE), 1);
-    let device = process.take(CPU, base, 1, TakeBy::Pin(GupFlags::WRITE)).expect("there");
+    let device = process.take(CPU, base, 1, GupCall::Pin(GupFlags::WRITE)).expect("there");
     clear(&process);
     assert_eq!(dirty(&process, base, 2), [true, false]);
     device.agrees(&process, CPU, base, 5);
@@ -173,8 +173,8 @@ fn pinned_pages_stay_told<I: Isa>() {
 }
 
 fn the_words_say_where_pages_are<I: Isa>() {
-    let world = World::<I>::new(1);
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::new(1);
+    let process = TestProcess::new(&world);
     let file = world.file(1);
     let base = process.anon(3);
     process.write(CPU, base, 1);
@@ -201,8 +201,8 @@ fn the_words_say_where_pages_are<I: Isa>() {
 }
 
 fn used_pages_are_forgotten_by_kind<I: Isa>() {
-    let world = World::<I>::new(1);
-    let process = Process::new(&world);
+    let world = TestWorld::<I>::new(1);
+    let process = TestProcess::new(&world);
     let file = world.file(1);
     let anon = process.anon(1);
     let mapped = process.map(1, Rights::READ, MapFlags::SHARED, Some(&file));

@@ -3,7 +3,7 @@
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_lab::Lab;
-use pagewright_lab::harness::files::Zeroes;
+use pagewright_lab::harness::files::ZeroFile;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::FileKind;
 use pagewright_mm::space::FileMapping;
@@ -23,7 +23,7 @@ struct Bed<I: Isa> {
     lab: Lab<I>,
 }
 
-type Process<I> = Arc<Space<Sim<I>>>;
+type TestProcess<I> = Arc<Space<Sim<I>>>;
 
 impl<I: Isa> Bed<I> {
     fn new() -> Self {
@@ -38,13 +38,20 @@ impl<I: Isa> Bed<I> {
         self.lab.mm()
     }
 
-    fn process(&self) -> Process<I> {
+    fn process(&self) -> TestProcess<I> {
         self.lab.on(CPU, Mm::new_space).expect("memory for a space")
     }
 
-    fn map(&self, space: &Process<I>, range: PageRange, rights: Rights, flags: MapFlags, file: Option<(&str, u64)>) {
+    fn map(
+        &self,
+        space: &TestProcess<I>,
+        range: PageRange,
+        rights: Rights,
+        flags: MapFlags,
+        file: Option<(&str, u64)>,
+    ) {
         let file = file.map(|(name, offset)| {
-            (self.lab.on(CPU, |mm| mm.add_file(name, FileKind::File(Box::new(Zeroes)), ALL)).expect("memory"), offset)
+            (self.lab.on(CPU, |mm| mm.add_file(name, FileKind::File(Box::new(ZeroFile)), ALL)).expect("memory"), offset)
         });
         let kind = if file.is_some() { MapFlags::FIXED } else { MapFlags::FIXED | MapFlags::ANONYMOUS };
         let file = file.as_ref().map(|(file, offset)| FileMapping { file, offset: *offset, opened: Rights::RW });
@@ -52,16 +59,16 @@ impl<I: Isa> Bed<I> {
         self.lab.on(CPU, |mm| mm.mmap(space, &request)).expect("a possible mapping");
     }
 
-    fn touch(&self, space: &Process<I>, va: VirtAddr, access: Access) {
+    fn touch(&self, space: &TestProcess<I>, va: VirtAddr, access: Access) {
         self.lab.run(CPU, space);
         self.lab.touch(CPU, space, va, access, 1).expect("mapped");
     }
 
-    fn fork(&self, space: &Process<I>) -> Process<I> {
+    fn fork(&self, space: &TestProcess<I>) -> TestProcess<I> {
         self.lab.on(CPU, |mm| mm.fork(space)).expect("memory for a child")
     }
 
-    fn end(&self, space: &Process<I>) {
+    fn end(&self, space: &TestProcess<I>) {
         self.lab.on(CPU, |mm| {
             mm.tlb().leave_space();
             mm.end_space(space);
@@ -208,7 +215,7 @@ fn assert_same_shape(ours: &str, linux: &str) -> usize {
 }
 
 /// A program with one page of every sort that can be told apart.
-fn busy<I: Isa>(bed: &Bed<I>) -> Process<I> {
+fn busy<I: Isa>(bed: &Bed<I>) -> TestProcess<I> {
     let space = bed.process();
     bed.map(&space, range(0x40_0000, 4), Rights::RX, MapFlags::PRIVATE, Some(("/bin/program", 0)));
     bed.map(&space, range(0x50_0000, 4), Rights::RW, MapFlags::PRIVATE, None);

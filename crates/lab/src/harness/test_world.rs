@@ -1,8 +1,8 @@
-//! A machine under judgement with its memory manager.
+//! A machine under the oracle with its memory manager.
 
-use super::device::Device;
-use super::files::Numbered;
+use super::files::NumberedFile;
 use super::swap_device::MemorySwap;
+use super::test_device::TestDevice;
 use crate::Lab;
 use pagewright_arch::Isa;
 use pagewright_check::Testbench;
@@ -19,46 +19,45 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-/// The CPU on which tests act unless they say otherwise.
+/// The CPU on which the harness acts where a method takes no CPU.
 pub const CPU: CpuId = CpuId::new(0);
 /// A second CPU.
 pub const OTHER: CpuId = CpuId::new(1);
 /// The flags of private anonymous memory.
 pub const ANON: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS);
 
-/// A file of the memory manager.
-pub type File<I> = Arc<FileObject<Sim<I>>>;
+/// A handle of a file of the memory manager.
+pub type FileHandle<I> = Arc<FileObject<Sim<I>>>;
 
-/// A machine under judgement with its memory manager.
-pub struct World<I: Isa> {
-    /// The machine and its judge.
+/// A machine under the oracle with its memory manager.
+pub struct TestWorld<I: Isa> {
+    /// The machine and its oracle.
     pub bench: Testbench<I>,
     /// The memory manager on it.
     pub lab: Lab<I>,
 }
 
-impl<I: Isa> World<I> {
-    /// A machine of 4 MiB.
+impl<I: Isa> TestWorld<I> {
+    /// A machine with 4 MiB of memory.
     ///
     /// # Panics
-    /// When there is no such machine; so do all constructors here.
+    /// If the configuration is invalid; the same holds for the other constructors.
     pub fn new(cpus: u16) -> Rc<Self> {
         Self::sized(cpus, 4 << 20)
     }
 
-    /// A machine with so many bytes of memory.
+    /// A machine with `bytes` bytes of memory.
     pub fn sized(cpus: u16, bytes: u64) -> Rc<Self> {
         let mut config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
         config.cpus = cpus;
         config.nodes.truncate(1);
         config.nodes[0].bytes = bytes;
-        let bench = Testbench::new(config).expect("a possible machine");
-        let lab = Lab::over(bench.sim().clone(), MmSettings::default()).expect("room");
+        let bench = Testbench::new(config).expect("a valid configuration");
+        let lab = Lab::over(bench.sim().clone(), MmSettings::default()).expect("memory for the memory manager");
         Rc::new(Self { bench, lab })
     }
 
-    /// A machine of three CPUs and 64 MiB whose translations are not judged, for tests that look
-    /// at values and counts alone.
+    /// A machine of three CPUs and 64 MiB without the oracle, for tests of values and counts.
     pub fn unjudged() -> Rc<Self> {
         let world = Self::sized(3, 64 << 20);
         world.bench.sim().unbind_judge();
@@ -70,34 +69,34 @@ impl<I: Isa> World<I> {
         self.lab.on(cpu, call)
     }
 
-    /// A file of so many pages, as [`Numbered`].
-    pub fn file(&self, pages: u64) -> File<I> {
-        let kind = FileKind::File(Box::new(Numbered));
+    /// A [`NumberedFile`] of `pages` pages.
+    pub fn file(&self, pages: u64) -> FileHandle<I> {
+        let kind = FileKind::File(Box::new(NumberedFile));
         self.on(CPU, |mm| mm.add_file("/numbered", kind, pages * PAGE_SIZE)).expect("memory")
     }
 
-    /// A file that is `backing`'s.
-    pub fn file_of(&self, backing: impl FileOps + 'static, pages: u64) -> File<I> {
+    /// A file of `pages` pages that `backing` reads and writes.
+    pub fn file_of(&self, backing: impl FileOps + 'static, pages: u64) -> FileHandle<I> {
         let kind = FileKind::File(Box::new(backing));
         self.on(CPU, |mm| mm.add_file("/data", kind, pages * PAGE_SIZE)).expect("memory")
     }
 
-    /// Shared memory of so many pages.
-    pub fn shmem(&self, pages: u64) -> File<I> {
+    /// A shared-memory object of `pages` pages.
+    pub fn shmem(&self, pages: u64) -> FileHandle<I> {
         self.on(CPU, |mm| mm.add_file("/memfd:test (deleted)", FileKind::Shmem, pages * PAGE_SIZE)).expect("memory")
     }
 
-    /// The word at the beginning of a frame.
+    /// Reads the first word of a frame, as DMA does.
     pub fn peek(&self, pfn: Pfn) -> u64 {
         self.lab.sim().ram()[pfn.base().raw() as usize / 8].load(Ordering::Relaxed)
     }
 
-    /// Writes the word at the beginning of a frame, as a device would.
+    /// Writes the first word of a frame, as DMA does.
     pub fn poke(&self, pfn: Pfn, value: u64) {
         self.lab.sim().ram()[pfn.base().raw() as usize / 8].store(value, Ordering::Relaxed);
     }
 
-    /// Swaps to a device of `slots` slots.
+    /// Adds a swap device of `slots` slots (`swapon`).
     pub fn swap_to(&self, slots: u32) -> MemorySwap {
         let device = MemorySwap::default();
         let backing = SwapBacking::Device(Box::new(device.clone()));
@@ -105,7 +104,7 @@ impl<I: Isa> World<I> {
         device
     }
 
-    /// The value of a counter, over all CPUs.
+    /// The sum of a counter over all CPUs.
     pub fn count(&self, counter: Counter) -> u64 {
         self.on(CPU, |mm| mm.counter(counter))
     }
@@ -115,26 +114,30 @@ impl<I: Isa> World<I> {
         self.on(CPU, |mm| mm.gauge(gauge))
     }
 
-    /// Lets the oracle count (O4), and asserts that it has found nothing so far, and that what is
-    /// pinned is what `devices` have.
-    pub fn at_rest(&self, devices: &[&Device<I>]) {
+    /// Asserts that the oracle has no finding, and that `devices` hold all pins.
+    ///
+    /// Lets the oracle check the counts (O4) first.
+    ///
+    /// # Panics
+    /// If either is not so.
+    pub fn at_rest(&self, devices: &[&TestDevice<I>]) {
         let mut census = Census::new(SoftwareBits::pagewright(I::KIND));
-        let mut told: BTreeMap<Pfn, u64> = BTreeMap::new();
+        let mut counted: BTreeMap<Pfn, u64> = BTreeMap::new();
         self.on(CPU, |mm| {
             mm.snapshot(&mut |record| {
                 if let SnapshotRecord::Pinned(pinned) = record {
-                    told.insert(pinned.pfn, pinned.pins);
+                    counted.insert(pinned.pfn, pinned.pins);
                 }
                 census.add(record);
             });
         });
         self.bench.at_rest(&census);
-        let found = self.bench.findings();
-        assert!(found.is_empty(), "{}", found[0]);
-        let mut had: BTreeMap<Pfn, u64> = BTreeMap::new();
+        let findings = self.bench.findings();
+        assert!(findings.is_empty(), "{}", findings[0]);
+        let mut held: BTreeMap<Pfn, u64> = BTreeMap::new();
         for page in devices.iter().flat_map(|device| device.pages.iter()).filter(|page| page.is_pinned()) {
-            *had.entry(page.pfn()).or_default() += 1;
+            *held.entry(page.pfn()).or_default() += 1;
         }
-        assert_eq!(told, had, "what is pinned");
+        assert_eq!(counted, held, "the pins of each frame: the memory manager's, and the devices'");
     }
 }

@@ -1,7 +1,7 @@
 //! Processes that act call by call.
 
-use super::device::{Device, TakeBy};
-use super::world::{ANON, CPU, File, World};
+use super::test_device::{GupCall, TestDevice};
+use super::test_world::{ANON, CPU, FileHandle, TestWorld};
 use pagewright_arch::{Isa, TableEntry};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, FaultError, MapFlags, MapRequest, MmError, Space};
@@ -11,31 +11,33 @@ use pagewright_types::{Access, CpuId, Level, PAGE_SIZE, PageRange, Pfn, Rights, 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The address of page `page` from `base` on.
+/// The address of page `page` of the range that begins at `base`.
 pub fn at(base: VirtAddr, page: u64) -> VirtAddr {
     base.add(page * PAGE_SIZE)
 }
 
 /// A process.
-pub struct Process<I: Isa> {
-    /// The machine that it runs on.
-    pub world: Rc<World<I>>,
+pub struct TestProcess<I: Isa> {
+    /// The machine on which it runs.
+    pub world: Rc<TestWorld<I>>,
     /// Its address space.
     pub space: Arc<Space<Sim<I>>>,
 }
 
-impl<I: Isa> Process<I> {
+impl<I: Isa> TestProcess<I> {
     /// A process with nothing mapped.
     ///
     /// # Panics
-    /// When memory is short; so do all methods here that return no error.
-    pub fn new(world: &Rc<World<I>>) -> Self {
+    /// If there is no memory; the same holds for every method that returns no error.
+    pub fn new(world: &Rc<TestWorld<I>>) -> Self {
         let space = world.on(CPU, |mm| mm.new_space()).expect("memory for a space");
         Self { world: Rc::clone(world), space }
     }
 
-    /// Maps pages where there is room: of a file, from its beginning, or anonymous by `flags`.
-    pub fn map(&self, pages: u64, rights: Rights, flags: MapFlags, file: Option<&File<I>>) -> VirtAddr {
+    /// Maps `pages` pages at an address that the memory manager chooses.
+    ///
+    /// Maps `file` from its beginning; without a file, `flags` must have `MAP_ANONYMOUS`.
+    pub fn map(&self, pages: u64, rights: Rights, flags: MapFlags, file: Option<&FileHandle<I>>) -> VirtAddr {
         let file = file.map(|file| FileMapping { file, offset: 0, opened: Rights::RW });
         let request = MapRequest { addr: VirtAddr::ZERO, len: pages * PAGE_SIZE, rights, flags, file };
         self.world.on(CPU, |mm| mm.mmap(&self.space, &request)).expect("room")
@@ -46,10 +48,10 @@ impl<I: Isa> Process<I> {
         self.map(pages, Rights::RW, ANON, None)
     }
 
-    /// Makes one access.
+    /// Makes one access on `cpu`, which runs the process from then on.
     ///
     /// # Errors
-    /// [`FaultError`] when the program would get a signal.
+    /// [`FaultError`], if the program would get a signal.
     pub fn touch(&self, cpu: CpuId, va: VirtAddr, access: Access) -> Result<(), FaultError> {
         self.world.lab.run(cpu, &self.space);
         self.world.lab.touch(cpu, &self.space, va, access, 1)
@@ -57,11 +59,11 @@ impl<I: Isa> Process<I> {
 
     /// The frame that an access on `cpu` reaches.
     pub fn frame(&self, cpu: CpuId, va: VirtAddr, access: Access) -> Pfn {
-        self.touch(cpu, va, access).expect("it can be had");
+        self.touch(cpu, va, access).expect("the access is allowed");
         self.world.lab.sim().access(cpu, va, access, 1).expect("just touched").pfn
     }
 
-    /// The word that an access on `cpu` reaches, once the page stays long enough.
+    /// The word that an access on `cpu` reaches.
     pub fn word(&self, cpu: CpuId, va: VirtAddr, access: Access) -> &AtomicU64 {
         self.world.lab.run(cpu, &self.space);
         self.world.word(cpu, &self.space, va, access)
@@ -77,7 +79,7 @@ impl<I: Isa> Process<I> {
         self.word(cpu, va, Access::Write).store(value, Ordering::Relaxed);
     }
 
-    /// Forks it.
+    /// Forks the process.
     pub fn fork(&self) -> Self {
         let space = self.world.on(CPU, |mm| mm.fork(&self.space)).expect("memory for a child");
         Self { world: Rc::clone(&self.world), space }
@@ -93,7 +95,7 @@ impl<I: Isa> Process<I> {
         self.world.on(CPU, |mm| mm.munmap(&self.space, va, pages * PAGE_SIZE)).expect("a range");
     }
 
-    /// Ends it; no CPU runs it any more.
+    /// Ends the process; every CPU leaves the space that it runs.
     pub fn end(&self) {
         for cpu in self.world.bench.cpus().iter() {
             self.world.on(cpu, |mm| mm.tlb().leave_space());
@@ -101,23 +103,23 @@ impl<I: Isa> Process<I> {
         self.world.on(CPU, |mm| mm.end_space(&self.space));
     }
 
-    /// Takes pages for a device.
+    /// Takes pages for a device by `call`, on `cpu`, which runs the process from then on.
     ///
     /// # Errors
-    /// [`MmError`], as of the call.
-    pub fn take(&self, cpu: CpuId, va: VirtAddr, pages: u64, how: TakeBy) -> Result<Device<I>, MmError> {
+    /// The [`MmError`] of the call.
+    pub fn take(&self, cpu: CpuId, va: VirtAddr, pages: u64, call: GupCall) -> Result<TestDevice<I>, MmError> {
         let range = PageRange::from_len(va, pages * PAGE_SIZE)?;
         self.world.lab.run(cpu, &self.space);
-        let taken = self.world.on(cpu, |mm| match how {
-            TakeBy::Get(flags) => mm.get_user_pages(&self.space, range, flags),
-            TakeBy::GetFast(flags) => mm.get_user_pages_fast(&self.space, range, flags),
-            TakeBy::Pin(flags) => mm.pin_user_pages(&self.space, range, flags),
-            TakeBy::PinFast(flags) => mm.pin_user_pages_fast(&self.space, range, flags),
+        let taken = self.world.on(cpu, |mm| match call {
+            GupCall::Get(flags) => mm.get_user_pages(&self.space, range, flags),
+            GupCall::GetFast(flags) => mm.get_user_pages_fast(&self.space, range, flags),
+            GupCall::Pin(flags) => mm.pin_user_pages(&self.space, range, flags),
+            GupCall::PinFast(flags) => mm.pin_user_pages_fast(&self.space, range, flags),
         });
-        Ok(Device { world: Rc::clone(&self.world), pages: taken? })
+        Ok(TestDevice { world: Rc::clone(&self.world), pages: taken? })
     }
 
-    /// Maps anonymous memory at an address.
+    /// Maps anonymous memory with the hint `addr`, or at `addr` if `flags` say so.
     pub fn map_at(&self, addr: VirtAddr, pages: u64, rights: Rights, flags: MapFlags) -> VirtAddr {
         let flags = flags | MapFlags::ANONYMOUS;
         let request = MapRequest { addr, len: pages * PAGE_SIZE, rights, flags, file: None };
@@ -129,18 +131,18 @@ impl<I: Isa> Process<I> {
         self.map(pages, Rights::RW, MapFlags::SHARED | MapFlags::ANONYMOUS, None)
     }
 
-    /// Maps the whole of a file.
-    pub fn map_file(&self, file: &File<I>, rights: Rights, flags: MapFlags) -> VirtAddr {
+    /// Maps a whole file that was opened for reading and writing.
+    pub fn map_file(&self, file: &FileHandle<I>, rights: Rights, flags: MapFlags) -> VirtAddr {
         self.try_map_file(file, (rights, Rights::RW), flags).expect("room for a mapping")
     }
 
-    /// Maps the whole of a file that was opened with the second rights.
+    /// Maps a whole file with rights `rights`; the file was opened with rights `opened`.
     ///
     /// # Errors
-    /// [`MmError`], as of `mmap`.
+    /// The [`MmError`] of `mmap`.
     pub fn try_map_file(
         &self,
-        file: &File<I>,
+        file: &FileHandle<I>,
         (rights, opened): (Rights, Rights),
         flags: MapFlags,
     ) -> Result<VirtAddr, MmError> {
@@ -150,46 +152,45 @@ impl<I: Isa> Process<I> {
         self.world.on(CPU, |mm| mm.mmap(&self.space, &request))
     }
 
-    /// Gives advice about pages.
+    /// Advises pages (`madvise`).
     pub fn advise(&self, va: VirtAddr, pages: u64, advice: Advice) {
         self.world.advise(CPU, &self.space, va, pages, advice);
     }
 }
 
-/// What a CPU does in a race, where no process is borrowed.
-impl<I: Isa> World<I> {
-    /// The word that an access by `cpu`, which runs the space, reaches.
+/// Operations of a CPU in a race, which owns its world and no process.
+impl<I: Isa> TestWorld<I> {
+    /// The word that an access of `cpu`, which runs `space`, reaches.
     ///
     /// # Panics
-    /// When the access is refused.
+    /// If the program would get a signal.
     pub fn word(&self, cpu: CpuId, space: &Arc<Space<Sim<I>>>, va: VirtAddr, access: Access) -> &AtomicU64 {
         loop {
             self.lab.touch(cpu, space, va, access, 1).expect("allowed");
-            // Another CPU may have taken the page away again.
+            // Another CPU may have unmapped the page since the fault.
             if let Ok(at) = self.lab.sim().access(cpu, va, access, 1) {
                 return &self.lab.sim().ram()[(at.pfn.base().raw() / 8 + va.page_offset() / 8) as usize];
             }
         }
     }
 
-    /// Stores a word from `cpu`, which runs the space.
+    /// Stores a word on `cpu`, which runs `space`.
     pub fn store(&self, cpu: CpuId, space: &Arc<Space<Sim<I>>>, va: VirtAddr, value: u64) {
         self.word(cpu, space, va, Access::Write).store(value, Ordering::Relaxed);
     }
 
-    /// Gives advice on `cpu` about pages of a space.
+    /// Advises pages of a space (`madvise`) on `cpu`.
     ///
     /// # Panics
-    /// When it is refused.
+    /// If the call fails.
     pub fn advise(&self, cpu: CpuId, space: &Space<Sim<I>>, va: VirtAddr, pages: u64, advice: Advice) {
-        self.lab.on(cpu, |mm| mm.madvise(space, va, pages * PAGE_SIZE, advice)).expect("good advice");
+        self.lab.on(cpu, |mm| mm.madvise(space, va, pages * PAGE_SIZE, advice)).expect("madvise");
     }
 
-    /// Stores words that look like page tables to eight pages of a space.
+    /// Stores words to seven pages of a space that look like the page tables of a freed space.
     ///
-    /// A walker that still uses the tables whose frames these pages got goes in a circle. `root` was
-    /// the root of those tables, and the walk that is to go astray is one for an address beside
-    /// `walked`.
+    /// The pages may have got the frames of the freed tables, whose root was `root`. A walk near
+    /// `walked` that still uses such a table then returns to `root` and never ends.
     pub fn store_tables(
         &self,
         cpu: CpuId,
