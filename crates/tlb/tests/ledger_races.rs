@@ -106,7 +106,7 @@ mod planted {
         find::<X86_64>(PlantedBug::PartialClock, 2000, true);
     }
 
-    /// The calm machine keeps a broadcast on its way for as long as nobody waits for it, so this
+    /// The default schedule keeps a broadcast on its way for as long as nobody waits for it, so this
     /// needs no race.
     #[test]
     fn a_dsb_on_another_cpu_is_found() {

@@ -58,11 +58,11 @@ impl FoundBy {
 impl fmt::Display for FoundBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Rule(Rule::Reuse) => f.write_str("O1, a reused frame is reached"),
-            Self::Rule(Rule::Rights) => f.write_str("O2, a right is kept"),
-            Self::Rule(Rule::Memory) => f.write_str("O3, a wrong answer"),
+            Self::Rule(Rule::Reuse) => f.write_str("O1, a reused frame is reachable"),
+            Self::Rule(Rule::Rights) => f.write_str("O2, a removed right is kept"),
+            Self::Rule(Rule::Memory) => f.write_str("O3, a wrong result"),
             Self::Rule(Rule::Counts) => f.write_str("O4, a wrong count"),
-            Self::Value => f.write_str("the value that a program reads"),
+            Self::Value => f.write_str("a value that the program reads"),
         }
     }
 }

@@ -230,7 +230,7 @@ pub(crate) struct Wanted {
     pub(crate) rules: &'static [pagewright_check::Rule],
     /// Schedules that each seed may take.
     pub(crate) budget: u32,
-    /// Whether the calm schedule must not find it.
+    /// Whether the default schedule must not find it.
     pub(crate) race: bool,
 }
 
@@ -250,7 +250,7 @@ pub(crate) fn is_found<I: Isa>(wanted: &Wanted, run: impl Fn(&mut dyn Chooser, R
             let again = pagewright_check::replay(&found.token, &mut |chooser, detail| run(chooser, detail));
             let again = again.expect("its own token");
             assert!(again.findings[0].is_like(finding), "{finding} became {}", again.findings[0]);
-            assert!(!race || search.schedules > 1, "the calm schedule finds it");
+            assert!(!race || search.schedules > 1, "the default schedule finds it");
             search.schedules
         })
         .collect();
