@@ -1,17 +1,17 @@
-//! Huge folios kept for one purpose and cleared ahead, as hugetlbfs keeps them for a VM's memory.
+//! Pools of huge folios that are cleared in advance, as hugetlbfs keeps them for a VM's memory.
 //!
-//! Key types: [`HugePool`], places for folios of 2 MiB or 1 GiB; [`PoolFill`], a `fallocate` that
-//! several CPUs share.
+//! Key types: [`HugePool`], a fixed number of slots for folios of 2 MiB or 1 GiB; [`PoolFill`], one
+//! `fallocate` that several CPUs share.
 //!
-//! Neighbours: `tlb` allocates and clears; who maps the folios takes references by
-//! [`HugePool::folio`].
+//! Neighbours: `tlb` allocates and clears the folios; a caller that maps one gets its reference
+//! from [`HugePool::folio`].
 //!
-//! Protocol: a place is empty or has a folio, which keeps one reference. Places are filled by one
-//! exchange each, so any number of CPUs may fill the same ones; who comes second gives his folio
-//! back. INV-POOL-ZERO: a folio that was put in place was zero for everybody.
+//! Protocol: a slot is empty or holds a folio and one reference to it. A slot is filled by one
+//! compare-and-exchange, so several CPUs may fill the same slots; a CPU that loses the race frees
+//! its folio. INV-POOL-ZERO: a folio in a slot was zero for every CPU when it was put there.
 //!
-//! Not guaranteed: that the folios of a range lie beside each other. A snapshot of all memory does
-//! not tell of a pool's references.
+//! Not guaranteed: that the folios of a range are physically contiguous. A snapshot of memory does
+//! not report the references of a pool.
 
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -23,116 +23,116 @@ use pagewright_sync::{AllocError, Platform};
 use pagewright_tlb::frames::{ClearExtent, FolioFlags, FolioRef, FrameRequest, NoFrames, ZeroedBlock};
 use pagewright_types::{NodeId, Order, Pfn};
 
-/// No folio: the one frame number that no folio can have.
+/// The frame number in an empty slot; no folio has it.
 const EMPTY: u32 = u32::MAX;
 
-/// Folios that are cleared between two chances to yield: 8 MiB, as within a larger one.
-const GRAB: Order = Order::new(11);
+/// The amount that a CPU claims, and clears before it may yield: 8 MiB, as within a larger folio.
+const CHUNK: Order = Order::new(11);
 
-/// Places for huge folios.
+/// Slots for huge folios of one order and one node.
 pub struct HugePool<'m, P: Platform> {
     mm: &'m Mm<P>,
     order: Order,
     node: NodeId,
-    places: Box<[AtomicU32]>,
+    slots: Box<[AtomicU32]>,
 }
 
 impl<P: Platform> Mm<P> {
-    /// A pool of `places` places for folios of `order` of a node, all empty.
+    /// Makes a pool of `slots` empty slots for folios of `order` from one node.
     ///
     /// # Errors
-    /// [`MmError`] for want of kernel memory; nothing is kept.
-    pub fn huge_pool(&self, order: Order, node: NodeId, places: usize) -> Result<HugePool<'_, P>, MmError> {
-        let failed = || MmError::from(AllocError { bytes: places * size_of::<AtomicU32>() });
+    /// [`MmError::NoKernelMemory`]; nothing is kept.
+    pub fn huge_pool(&self, order: Order, node: NodeId, slots: usize) -> Result<HugePool<'_, P>, MmError> {
+        let failed = || MmError::from(AllocError { bytes: slots * size_of::<AtomicU32>() });
         if !self.permit() {
             return Err(failed());
         }
         let mut empty = Vec::new();
-        empty.try_reserve_exact(places).map_err(|_| failed())?;
-        empty.extend((0..places).map(|_| AtomicU32::new(EMPTY)));
-        Ok(HugePool { mm: self, order, node, places: empty.into_boxed_slice() })
+        empty.try_reserve_exact(slots).map_err(|_| failed())?;
+        empty.extend((0..slots).map(|_| AtomicU32::new(EMPTY)));
+        Ok(HugePool { mm: self, order, node, slots: empty.into_boxed_slice() })
     }
 }
 
 impl<'m, P: Platform> HugePool<'m, P> {
-    /// Number of places.
-    pub fn places(&self) -> usize {
-        self.places.len()
+    /// The number of slots.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
     }
 
-    /// Places that have a folio.
+    /// The number of slots that hold a folio.
     pub fn filled(&self) -> usize {
-        self.places.iter().filter(|place| place.load(Ordering::Relaxed) != EMPTY).count()
+        self.slots.iter().filter(|slot| slot.load(Ordering::Relaxed) != EMPTY).count()
     }
 
-    /// The folio in a place, with a reference for the caller.
+    /// The folio in a slot, with a reference for the caller.
     ///
     /// # Panics
-    /// When there is no such place.
-    pub fn folio(&self, place: usize) -> Option<FolioRef> {
-        let pfn = Pfn::new(self.places[place].load(Ordering::Acquire));
-        // Without a lock: who punches meanwhile may free it, and then there is none.
+    /// If the pool has no such slot.
+    pub fn folio(&self, slot: usize) -> Option<FolioRef> {
+        let pfn = Pfn::new(self.slots[slot].load(Ordering::Acquire));
+        // Speculative: a concurrent `punch` may free the folio, and its frame may be reused.
         let folio = self.mm.frames().try_get_folio(pfn)?;
-        if self.places[place].load(Ordering::Acquire) == folio.pfn().raw() {
+        if self.slots[slot].load(Ordering::Acquire) == folio.pfn().raw() {
             return Some(folio);
         }
         self.mm.put_folio(folio);
         None
     }
 
-    /// Begins to fill `places` (`fallocate`).
-    ///
-    /// Each CPU that shall help calls [`PoolFill::help`].
+    /// Starts a fill of `slots` (`fallocate`) that CPUs join by [`PoolFill::help`].
     ///
     /// # Panics
-    /// When there are no such places.
-    pub fn begin_fill(&self, places: Range<usize>) -> PoolFill<'_, 'm, P> {
-        assert!(places.start <= places.end && places.end <= self.places.len(), "places of this pool");
-        let frames = places.len() as u64 * u64::from(self.order.frames());
+    /// If the pool has no such slots.
+    pub fn begin_fill(&self, slots: Range<usize>) -> PoolFill<'_, 'm, P> {
+        assert!(
+            slots.start <= slots.end && slots.end <= self.slots.len(),
+            "slots {slots:?} of a pool of {}",
+            self.slots.len()
+        );
+        let frames = slots.len() as u64 * u64::from(self.order.frames());
         PoolFill {
             pool: self,
-            next: AtomicUsize::new(places.start),
-            end: places.end,
+            next: AtomicUsize::new(slots.start),
+            end: slots.end,
             whole: ClearExtent::of_frames(frames),
             failed: AtomicBool::new(false),
         }
     }
 
-    /// Fills `places` on this CPU alone.
+    /// Fills `slots` on this CPU alone.
     ///
-    /// `yield_now` may give it up.
+    /// `yield_now` may reschedule; see [`PoolFill::help`].
     ///
     /// # Errors
-    /// [`MmError`] when memory runs out. As with `fallocate`, what was filled stays.
+    /// [`MmError`] if no memory can be allocated. As with `fallocate`, filled slots stay filled.
     ///
     /// # Panics
-    /// As of [`HugePool::begin_fill`].
-    pub fn fill(&self, places: Range<usize>, yield_now: impl FnMut()) -> Result<(), MmError> {
-        self.begin_fill(places).help(yield_now)
+    /// As [`HugePool::begin_fill`].
+    pub fn fill(&self, slots: Range<usize>, yield_now: impl FnMut()) -> Result<(), MmError> {
+        self.begin_fill(slots).help(yield_now)
     }
 
-    /// Empties `places` (`FALLOC_FL_PUNCH_HOLE`).
-    ///
-    /// Folios to which nobody else refers are freed.
+    /// Empties `slots` (`FALLOC_FL_PUNCH_HOLE`), and frees the folios without other references.
     ///
     /// # Panics
-    /// When there are no such places.
-    pub fn punch(&self, places: Range<usize>) {
-        for place in &self.places[places] {
-            let raw = place.swap(EMPTY, Ordering::AcqRel);
+    /// If the pool has no such slots.
+    pub fn punch(&self, slots: Range<usize>) {
+        for slot in &self.slots[slots] {
+            let raw = slot.swap(EMPTY, Ordering::AcqRel);
             if raw != EMPTY {
                 self.mm.put_folio(self.mm.frames().folio_ref_from_raw(Pfn::new(raw)));
             }
         }
     }
 
-    /// Puts a folio in a place, unless there is one by now.
-    fn put(&self, place: usize, zeroed: ZeroedBlock) {
+    /// Puts a folio in a slot, or frees it if another CPU has filled the slot.
+    fn put(&self, slot: usize, zeroed: ZeroedBlock) {
         let folio = self.mm.frames().new_folio(zeroed.into_block());
         self.mm.frames().folio_of(&folio).set_flags(FolioFlags::UPTODATE);
         let pfn = folio.pfn().raw();
-        // Release: who finds the folio there finds its record and its zeroes.
-        match self.places[place].compare_exchange(EMPTY, pfn, Ordering::Release, Ordering::Relaxed) {
+        // Release: a CPU that finds the folio also sees its record and its zeroes.
+        match self.slots[slot].compare_exchange(EMPTY, pfn, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => drop(folio.into_raw()),
             Err(_) => self.mm.put_folio(folio),
         }
@@ -141,11 +141,11 @@ impl<'m, P: Platform> HugePool<'m, P> {
 
 impl<P: Platform> Drop for HugePool<'_, P> {
     fn drop(&mut self) {
-        self.punch(0..self.places.len());
+        self.punch(0..self.slots.len());
     }
 }
 
-/// Places that are being filled, by as many CPUs as help.
+/// One fill of a range of slots, shared by every CPU that helps.
 pub struct PoolFill<'p, 'm, P: Platform> {
     pool: &'p HugePool<'m, P>,
     next: AtomicUsize,
@@ -155,22 +155,23 @@ pub struct PoolFill<'p, 'm, P: Platform> {
 }
 
 impl<P: Platform> PoolFill<'_, '_, P> {
-    /// Fills places on this CPU until none is left that nobody has begun.
+    /// Fills slots on this CPU until all are filled or claimed by other CPUs.
     ///
-    /// `yield_now` is called after each 8 MiB, or within a larger folio (INV-CLEAR-YIELD), with
-    /// nothing incoherent and nothing held.
+    /// `yield_now` is called after each 8 MiB, also within a larger folio (INV-CLEAR-YIELD). At
+    /// that point nothing is incoherent and no lock is held.
     ///
     /// # Errors
-    /// [`MmError`] when memory runs out; the others stop, too. What was filled stays.
+    /// [`MmError`] if no memory can be allocated; the other CPUs stop too. Filled slots stay
+    /// filled.
     pub fn help(&self, mut yield_now: impl FnMut()) -> Result<(), MmError> {
         let order = self.pool.order;
-        let grab = 1 << GRAB.raw().saturating_sub(order.raw());
+        let claim = 1 << CHUNK.raw().saturating_sub(order.raw());
         while !self.failed.load(Ordering::Relaxed) {
-            let start = self.next.fetch_add(grab, Ordering::Relaxed);
+            let start = self.next.fetch_add(claim, Ordering::Relaxed);
             if start >= self.end {
                 break;
             }
-            let filled = self.fill_some(start..(start + grab).min(self.end), &mut yield_now);
+            let filled = self.fill_range(start..(start + claim).min(self.end), &mut yield_now);
             if let Err(error) = filled {
                 self.failed.store(true, Ordering::Relaxed);
                 return Err(error.into());
@@ -180,32 +181,32 @@ impl<P: Platform> PoolFill<'_, '_, P> {
         Ok(())
     }
 
-    fn fill_some(&self, places: Range<usize>, yield_now: impl FnMut()) -> Result<(), NoFrames> {
+    fn fill_range(&self, slots: Range<usize>, yield_now: impl FnMut()) -> Result<(), NoFrames> {
         let pool = self.pool;
         let tlb = &pool.mm.tlb;
         let request = FrameRequest::new(pool.order, pool.node);
-        let is_empty = |place: &usize| pool.places[*place].load(Ordering::Relaxed) == EMPTY;
-        if pool.order >= GRAB {
-            return match places.clone().find(is_empty) {
-                Some(place) => {
+        let is_empty = |slot: &usize| pool.slots[*slot].load(Ordering::Relaxed) == EMPTY;
+        if pool.order >= CHUNK {
+            return match slots.clone().find(is_empty) {
+                Some(slot) => {
                     let block = pool.mm.with_reclaim(|| tlb.alloc(request))?;
-                    pool.put(place, tlb.frames().clear_yielding(block, self.whole, yield_now));
+                    pool.put(slot, tlb.frames().clear_yielding(block, self.whole, yield_now));
                     Ok(())
                 }
                 None => Ok(()),
             };
         }
-        // A batch may be short, and memory there again by now: only the allocator says that there
-        // is none.
+        // A batch may be short although memory is free again: only the allocator's error ends the
+        // loop.
         loop {
-            let wanted = places.clone().filter(is_empty).count();
+            let wanted = slots.clone().filter(is_empty).count();
             if wanted == 0 {
                 return Ok(());
             }
             let mut zeroed = pool.mm.with_reclaim(|| tlb.alloc_zeroed_batch(request, wanted, self.whole))?;
-            for place in places.clone().filter(is_empty) {
+            for slot in slots.clone().filter(is_empty) {
                 let Some(block) = zeroed.pop() else { break };
-                pool.put(place, block);
+                pool.put(slot, block);
             }
         }
     }

@@ -1,33 +1,33 @@
-//! Pages of user memory, for whoever reaches them by their frames (`mm/gup.c`).
+//! References and pins on pages of user memory, for code that reaches them by frame (`mm/gup.c`).
 //!
-//! - [`Mm::get_user_pages`] takes references: the pages stay in memory, and that is all. A later
+//! - [`Mm::get_user_pages`] takes references, which only keep the pages in memory. A later
 //!   copy-on-write may leave the reference on a page that the mapping no longer shows.
-//! - [`Mm::pin_user_pages`] takes pins: what the mapping shows and what the frames hold stay one,
-//!   until the mapping itself goes.
-//! - The `…_fast` forms try a walk without locks first (`fast`), and what that can't do they do
-//!   like the others (`slow`).
+//! - [`Mm::pin_user_pages`] takes pins: the mapping and the holder of the pin see the same page
+//!   until the mapping itself is removed.
+//! - The `…_fast` forms first try a lockless walk (`fast`) and fall back to the locked walk
+//!   (`slow`).
 //!
-//! Key types: [`GupFlags`], what is wanted; [`UserPages`], what was had. Both calls may return
-//! fewer pages than they were asked for, as in Linux, if there is one at least.
+//! Key types: [`GupFlags`], the `FOLL_*` flags; [`UserPages`], the pages taken. As in Linux, each
+//! call may return fewer pages than requested, but at least one.
 //!
 //! The rules:
 //!
-//! 1. A page is pinned only if its entry is exclusive, or if it is not anonymous. A pin for reading
-//!    of a page that is not exclusive comes after an unshare fault; one for writing after a write
-//!    fault, which makes it exclusive.
-//! 2. A long-term pin in a private mapping that may become writable takes no page of a file and no
-//!    zero page: it breaks copy-on-write first. Nor is a page of a file with a device behind it
-//!    pinned for long for writing, because write-back would not know of the stores.
-//! 3. Fork copies what is pinned at once, and a store reuses what is exclusive.
+//! 1. A page is pinned only if its entry is exclusive or the page is not anonymous. If the entry is
+//!    not exclusive, a pin for reading first takes an unshare fault, and a pin for writing takes a
+//!    write fault, which makes the page exclusive.
+//! 2. A longterm pin in a private mapping that may become writable takes neither a file page nor
+//!    the zero page: it breaks copy-on-write first. A longterm pin for writing is refused on a
+//!    shared mapping of a file with a device behind it, because writeback would not see the stores.
+//! 3. Fork copies pinned pages at once, and a store reuses an exclusive page.
 //!
 //! INV-GUP-EXCLUSIVE: an anonymous page is pinned only while its entry is exclusive, and an entry
-//! ceases to be exclusive only while nobody has the page pinned. INV-GUP-LINEAR: what was got or
-//! pinned is given back by [`Mm::release_user_pages`].
+//! stops being exclusive only while its page is not pinned. INV-GUP-LINEAR: every page taken is
+//! released by [`Mm::release_user_pages`].
 //!
-//! Neighbours: uses `space`, `fault`; used by `user`. Counts of pins are `frame`'s.
+//! Neighbours: uses `space` and `fault`; used by `user`. `frame` counts the pins.
 //!
-//! Not guaranteed: anything about a page whose mapping is changed by its own space (`munmap`,
-//! `MADV_DONTNEED`, truncation): the pin keeps the old page, and the mapping shows another.
+//! Not guaranteed: anything about a page whose mapping its own space changes (`munmap`,
+//! `MADV_DONTNEED`, truncation). The pin keeps the old page, and the mapping shows another.
 
 mod fast;
 mod pages;
@@ -45,36 +45,33 @@ use pagewright_sync::Platform;
 use pagewright_types::{Access, PageRange, Rights, VirtAddr};
 
 bitflags::bitflags! {
-    /// What is wanted of the pages (`FOLL_*`, with Linux's values).
+    /// How pages are taken (`FOLL_*`, with Linux's values).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct GupFlags: u32 {
-        /// They will be written.
+        /// The pages will be written.
         const WRITE = 1;
-        /// Whatever the mapping's rights are now, as long as it could have them (a debugger's
-        /// access).
+        /// Ignore the mapping's current rights if it may ever have the needed one, for debuggers.
         const FORCE = 1 << 3;
-        /// Only pages that need no fault.
+        /// Take no faults: only pages that the entries already permit.
         const NOFAULT = 1 << 5;
-        /// Held for as long as somebody likes.
-        ///
-        /// Only for pins.
+        /// The pages may be held indefinitely; only for pins.
         const LONGTERM = 1 << 8;
-        /// The range is part of a large one, as when a device is given a VM's memory: pages that
-        /// are missing are cleared in batches, past the cache where that is faster
-        /// (`FOLL_HINT_BULK` of the uncached series; Linux has no such flag, so no value for it
-        /// either).
+        /// The range is part of a large one, as when a VM's memory is pinned for a device.
+        ///
+        /// Missing pages are cleared in batches, with uncached stores if they are faster. Linux has
+        /// no such flag, and so no value for it; the uncached series names it `FOLL_HINT_BULK`.
         const HINT_BULK = 1 << 31;
     }
 }
 
-/// What one call wants.
+/// The flags of one call, and whether it pins.
 #[derive(Clone, Copy)]
-pub(crate) struct Want {
+pub(crate) struct GupRequest {
     flags: GupFlags,
     pin: bool,
 }
 
-impl Want {
+impl GupRequest {
     pub(crate) const fn pin(flags: GupFlags) -> Self {
         Self { flags, pin: true }
     }
@@ -91,7 +88,7 @@ impl Want {
         if self.writes() { Access::Write } else { Access::Read }
     }
 
-    /// Whether flags are known and go together (`is_valid_gup_args`).
+    /// Fails unless all flags are known and allowed together (`is_valid_gup_args`).
     fn check(self) -> Result<(), MmError> {
         let unknown = self.flags.bits() & !GupFlags::all().bits() != 0;
         if unknown || self.flags.contains(GupFlags::LONGTERM) && !self.pin {
@@ -100,10 +97,10 @@ impl Want {
         Ok(())
     }
 
-    /// Whether a mapping lets pages be taken so (`check_vma_flags`).
+    /// Whether a mapping permits this request (`check_vma_flags`).
     ///
-    /// The rights to read and to write are asked for by name here: what a processor reads because
-    /// it may write is not readable to Linux.
+    /// As in Linux, a request to read needs the right to read, although the hardware lets a program
+    /// load from a mapping that is only writable.
     fn is_permitted<P: Platform>(self, vma: &Vma<P>) -> bool {
         let force = self.flags.contains(GupFlags::FORCE);
         if !self.writes() {
@@ -116,8 +113,10 @@ impl Want {
         vma.rights().contains(Rights::WRITE) || force && vma.may_be_forced(Access::Write)
     }
 
-    /// Whether an entry without the right to write must be made exclusive before its page is pinned
-    /// (`gup_must_unshare`). `vma` is missing where nobody holds the space.
+    /// Whether a read-only entry must be made exclusive before its page is pinned.
+    ///
+    /// Linux: `gup_must_unshare`. `vma` is `None` in a lockless walk, which must assume a private
+    /// mapping.
     fn must_unshare<P: Platform>(self, leaf: Leaf, is_anon: bool, vma: Option<&Vma<P>>) -> bool {
         plant!(PinNotExclusive => return false);
         if self.writes() || !self.pin {
@@ -131,71 +130,73 @@ impl Want {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Takes a reference on each page of `range`, faulting in what is missing.
+    /// Takes a reference on each page of `range`, and faults in missing pages.
+    ///
+    /// The caller holds no lock and releases the pages by [`Mm::release_user_pages`].
     ///
     /// # Errors
-    /// [`MmError`], if the first page can't be had: `EFAULT` where an access would get a signal,
-    /// `ENOMEM`, and `EINVAL` for flags that are unknown or only for pins. Pages may have been
+    /// [`MmError`] if the first page cannot be taken: `EFAULT` if an access would raise a signal,
+    /// `ENOMEM`, or `EINVAL` for flags that are unknown or only for pins. Pages may have been
     /// faulted in.
     pub fn get_user_pages(&self, space: &Space<P>, range: PageRange, flags: GupFlags) -> Result<UserPages, MmError> {
-        self.call(|| self.take_user_pages(space, range, Want::get(flags), false))
+        self.call(|| self.gup_range(space, range, GupRequest::get(flags), false))
     }
 
-    /// As [`Mm::get_user_pages`], without locks as far as that goes.
+    /// As [`Mm::get_user_pages`], but tries a lockless walk for each page first.
     ///
-    /// Only the space that this CPU runs can be walked so.
+    /// Only the space that this CPU runs can be walked without locks.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Mm::get_user_pages`].
     pub fn get_user_pages_fast(
         &self,
         space: &Space<P>,
         range: PageRange,
         flags: GupFlags,
     ) -> Result<UserPages, MmError> {
-        self.call(|| self.take_user_pages(space, range, Want::get(flags), true))
+        self.call(|| self.gup_range(space, range, GupRequest::get(flags), true))
     }
 
-    /// Pins each page of `range`, faulting in what is missing and making exclusive what is not.
+    /// Pins each page of `range`, after the faults that make it present and exclusive.
     ///
     /// # Errors
-    /// As of [`Mm::get_user_pages`].
+    /// As [`Mm::get_user_pages`].
     pub fn pin_user_pages(&self, space: &Space<P>, range: PageRange, flags: GupFlags) -> Result<UserPages, MmError> {
-        self.call(|| self.take_user_pages(space, range, Want::pin(flags), false))
+        self.call(|| self.gup_range(space, range, GupRequest::pin(flags), false))
     }
 
-    /// As [`Mm::pin_user_pages`], without locks as far as that goes.
+    /// As [`Mm::pin_user_pages`], but tries a lockless walk for each page first.
     ///
-    /// Only the space that this CPU runs can be walked so.
+    /// Only the space that this CPU runs can be walked without locks.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Mm::get_user_pages`].
     pub fn pin_user_pages_fast(
         &self,
         space: &Space<P>,
         range: PageRange,
         flags: GupFlags,
     ) -> Result<UserPages, MmError> {
-        self.call(|| self.take_user_pages(space, range, Want::pin(flags), true))
+        self.call(|| self.gup_range(space, range, GupRequest::pin(flags), true))
     }
 
-    fn take_user_pages(
+    fn gup_range(
         &self,
         space: &Space<P>,
         range: PageRange,
-        want: Want,
+        request: GupRequest,
         fast: bool,
     ) -> Result<UserPages, MmError> {
-        want.check()?;
-        // Before anything is reserved: nobody can have more pages than there are.
+        request.check()?;
+        // Checked before the list is allocated, so that its length is bounded.
         if range.end() > P::Isa::USER_END {
             return Err(MmError::Inaccessible { va: range.end() });
         }
         let mut pages = UserPages::with_room(self, range.pages())?;
-        let bulk = want.flags.contains(GupFlags::HINT_BULK);
+        let bulk = request.flags.contains(GupFlags::HINT_BULK);
         let precleared = if bulk { PreclearedPages::for_pages(self, range.pages()) } else { None };
         for va in range.iter() {
-            match self.take_user_page(space, va, want, fast, PreclearedPages::as_source(&precleared)) {
+            match self.gup_page(space, va, request, fast, PreclearedPages::as_source(&precleared)) {
                 Ok(page) => pages.push(page),
                 Err(error) if pages.is_empty() => return Err(error),
                 Err(_) => break,
@@ -204,21 +205,21 @@ impl<P: Platform> Mm<P> {
         Ok(pages)
     }
 
-    /// One page; the caller holds nothing.
+    /// Takes one page; the caller holds no lock.
     ///
-    /// What must be cleared for it comes from `pages`, if given.
-    pub(crate) fn take_user_page(
+    /// A fault that needs a cleared page takes it from `pages`, if given.
+    pub(crate) fn gup_page(
         &self,
         space: &Space<P>,
         va: VirtAddr,
-        want: Want,
+        request: GupRequest,
         fast: bool,
         pages: Option<&dyn ClearedPageSource>,
     ) -> Result<UserPage, MmError> {
-        let page = if fast { self.take_without_locks(space, va, want) } else { None };
+        let page = if fast { self.gup_fast(space, va, request) } else { None };
         match page {
             Some(page) => Ok(page),
-            None => self.take_with_faults(space, va, want, pages),
+            None => self.gup_slow(space, va, request, pages),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Pages that were got or pinned, until they are given back.
+//! Pages on which a caller holds a reference or a pin, until it releases them.
 
-use super::Want;
+use super::GupRequest;
 use crate::error::MmError;
 use crate::mm::Mm;
 use alloc::vec::Vec;
@@ -9,66 +9,67 @@ use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioRef, PinRef};
 use pagewright_types::{Counter, Pfn};
 
-/// What keeps a page.
+/// What a [`UserPage`] holds.
 #[derive(Debug)]
-enum Held {
+enum UserPageRef {
     Reference(FolioRef),
     Pin(PinRef),
-    /// Nothing: the zero page goes nowhere.
+    /// Nothing: the zero page is never freed.
     ZeroPage,
 }
 
-/// One page of user memory that somebody holds.
+/// One page of user memory, referenced or pinned.
 ///
-/// It is ended by [`Mm::release_user_pages`] (INV-GUP-LINEAR).
-#[must_use = "a page that stays referenced or pinned"]
+/// Only [`Mm::release_user_pages`] releases it (INV-GUP-LINEAR).
+#[must_use = "the page stays referenced or pinned"]
 #[derive(Debug)]
 pub struct UserPage {
     pfn: Pfn,
-    held: Held,
+    held: UserPageRef,
 }
 
 impl UserPage {
-    /// Its frame.
+    /// The frame.
     pub fn pfn(&self) -> Pfn {
         self.pfn
     }
 
-    /// Whether it is pinned; the zero page never is.
+    /// Whether the page is pinned; the zero page never is.
     pub fn is_pinned(&self) -> bool {
-        matches!(self.held, Held::Pin(_))
+        matches!(self.held, UserPageRef::Pin(_))
     }
 
-    /// First frame of the folio that is held, or `None` for the zero page.
+    /// The first frame of the folio that is held, or `None` for the zero page.
     pub(super) fn folio(&self) -> Option<Pfn> {
         match &self.held {
-            Held::Reference(reference) => Some(reference.pfn()),
-            Held::Pin(pin) => Some(pin.pfn()),
-            Held::ZeroPage => None,
+            UserPageRef::Reference(reference) => Some(reference.pfn()),
+            UserPageRef::Pin(pin) => Some(pin.pfn()),
+            UserPageRef::ZeroPage => None,
         }
     }
 
     pub(super) fn zero_page(pfn: Pfn) -> Self {
-        Self { pfn, held: Held::ZeroPage }
+        Self { pfn, held: UserPageRef::ZeroPage }
     }
 
-    /// Holds page `pfn` of a folio unless nobody else does, or as many as may.
-    pub(super) fn try_hold(folio: Folio<'_>, pfn: Pfn, want: Want) -> Option<Self> {
-        let held = if want.pin { Held::Pin(folio.try_pin()?) } else { Held::Reference(folio.try_get()?) };
+    /// Takes page `pfn` of a folio, unless its reference count is zero or at the limit.
+    pub(super) fn try_hold(folio: Folio<'_>, pfn: Pfn, request: GupRequest) -> Option<Self> {
+        let held =
+            if request.pin { UserPageRef::Pin(folio.try_pin()?) } else { UserPageRef::Reference(folio.try_get()?) };
         Some(Self { pfn, held })
     }
 }
 
-/// Pages of user memory, in the order of their addresses.
+/// Pages of user memory that one call took, in the order of their addresses.
 ///
-/// They are ended by [`Mm::release_user_pages`]; a page that is dropped is lost, and debug builds
-/// panic (INV-GUP-LINEAR).
-#[must_use = "pages that stay referenced or pinned"]
+/// Only [`Mm::release_user_pages`] releases them. A page that is dropped instead is leaked, and
+/// debug builds panic (INV-GUP-LINEAR).
+#[must_use = "the pages stay referenced or pinned"]
 #[derive(Debug, Default)]
 pub struct UserPages(Vec<UserPage>);
 
 impl UserPages {
-    /// None, with room for `pages`.
+    /// An empty list with room for `pages` pages.
     pub(super) fn with_room<P: Platform>(mm: &Mm<P>, pages: u64) -> Result<Self, MmError> {
         let mut list = Vec::new();
         let wanted = usize::try_from(pages).unwrap_or(usize::MAX);
@@ -84,17 +85,17 @@ impl UserPages {
         self.0.push(page);
     }
 
-    /// How many there are.
+    /// The number of pages.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no pages.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Them, in order.
+    /// The pages, in the order of their addresses.
     pub fn iter(&self) -> impl Iterator<Item = &UserPage> {
         self.0.iter()
     }
@@ -110,9 +111,7 @@ pub enum MakeDirty {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Gives pages back (`put_page`, `unpin_user_pages_dirty_lock`).
-    ///
-    /// If they were written, their contents are noted to be newer than what backs them.
+    /// Releases pages (`put_page`, `unpin_user_pages_dirty_lock`), and makes them dirty if written.
     pub fn release_user_pages(&self, pages: UserPages, make_dirty: MakeDirty) {
         for page in pages.0 {
             self.release_user_page(page, make_dirty);
@@ -127,15 +126,15 @@ impl<P: Platform> Mm<P> {
             self.tlb.count(Counter::NrFollPinReleased, 1);
         }
         plant!(PinKept => return core::mem::forget(page));
-        self.let_go(page);
+        self.put_user_page(page);
     }
 
-    /// Gives up what holds a page, uncounted.
-    pub(super) fn let_go(&self, page: UserPage) {
+    /// Drops the reference or pin on a page, without counting the release.
+    pub(super) fn put_user_page(&self, page: UserPage) {
         let last = match page.held {
-            Held::Reference(reference) => self.frames().put(reference),
-            Held::Pin(pin) => self.frames().unpin(pin),
-            Held::ZeroPage => None,
+            UserPageRef::Reference(reference) => self.frames().put(reference),
+            UserPageRef::Pin(pin) => self.frames().unpin(pin),
+            UserPageRef::ZeroPage => None,
         };
         if let Some(block) = last {
             self.tlb.free(block);

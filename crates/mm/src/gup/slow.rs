@@ -1,7 +1,6 @@
-//! Taking a page under the locks, with faults as often as it takes (`__get_user_pages`,
-//! `follow_page_pte`).
+//! Taking a page under the locks, with as many faults as needed (`__get_user_pages`).
 
-use super::{GupFlags, UserPage, Want};
+use super::{GupFlags, GupRequest, UserPage};
 use crate::error::{FaultError, MmError};
 use crate::fault::{ClearedPageSource, FaultFlags, FaultOptions};
 use crate::mm::Mm;
@@ -11,51 +10,49 @@ use pagewright_sync::Platform;
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Access, Counter, Level, PAGE_SIZE, Rights, VirtAddr};
 
-/// What must happen before a page can be taken.
-enum Missing {
-    /// The page, or the right.
-    Access,
-    /// It must be the space's alone (`-EMLINK` in Linux).
-    Unshare,
-    /// Its count has come to its end.
-    ///
-    /// Nothing that a fault could bring.
-    Room,
+/// Why an entry's page cannot be taken yet.
+enum FollowError {
+    /// The page is not present, or the entry lacks the right.
+    NoAccess,
+    /// The page must be made exclusive first (`-EMLINK` in Linux).
+    NotExclusive,
+    /// The reference count is at its limit, which no fault changes.
+    TooManyRefs,
 }
 
 impl<P: Platform> Mm<P> {
-    /// The page at `va`, wherever the space runs.
+    /// The page at `va`, after the faults that the request needs; the space may run on any CPU.
     ///
-    /// A stack does not grow for it, as in Linux since 6.5.
-    pub(crate) fn take_with_faults(
+    /// As in Linux since 6.5, a stack does not grow for it.
+    pub(crate) fn gup_slow(
         &self,
         space: &Space<P>,
         va: VirtAddr,
-        want: Want,
+        request: GupRequest,
         pages: Option<&dyn ClearedPageSource>,
     ) -> Result<UserPage, MmError> {
         let inaccessible = MmError::Inaccessible { va };
         loop {
-            let missing = {
+            let failed = {
                 let map = space.map().read();
                 let (_, vma) = map.find(va).ok_or(inaccessible)?;
-                if !want.is_permitted(vma) {
+                if !request.is_permitted(vma) {
                     return Err(inaccessible);
                 }
-                match self.follow(space, vma, va, want) {
+                match self.follow_page(space, vma, va, request) {
                     Ok(page) => return Ok(page),
-                    Err(missing) => missing,
+                    Err(failed) => failed,
                 }
             };
-            if want.flags.contains(GupFlags::NOFAULT) {
+            if request.flags.contains(GupFlags::NOFAULT) {
                 return Err(inaccessible);
             }
             let mut flags = FaultFlags::UNTOUCHED;
-            flags.set(FaultFlags::FORCE, want.flags.contains(GupFlags::FORCE));
-            let access = match missing {
-                Missing::Room => return Err(MmError::TooManyHolders { va }),
-                Missing::Access => want.access(),
-                Missing::Unshare => {
+            flags.set(FaultFlags::FORCE, request.flags.contains(GupFlags::FORCE));
+            let access = match failed {
+                FollowError::TooManyRefs => return Err(MmError::TooManyHolders { va }),
+                FollowError::NoAccess => request.access(),
+                FollowError::NotExclusive => {
                     flags |= FaultFlags::UNSHARE;
                     Access::Read
                 }
@@ -71,30 +68,36 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// The page that the entry for `va` leads to now.
+    /// The page that the entry for `va` maps now (`follow_page_pte`).
     ///
-    /// The caller holds the space; the table's lock keeps fork away, and with it anybody who could
-    /// make the entry less exclusive.
-    fn follow(&self, space: &Space<P>, vma: &Vma<P>, va: VirtAddr, want: Want) -> Result<UserPage, Missing> {
-        let locked = space.table().lock(&self.tlb, va, Level::PTE).ok_or(Missing::Access)?;
-        let leaf = locked.leaf(va).ok_or(Missing::Access)?;
+    /// The caller holds the space's lock. The table's lock excludes every operation that clears the
+    /// exclusive bit, such as fork.
+    fn follow_page(
+        &self,
+        space: &Space<P>,
+        vma: &Vma<P>,
+        va: VirtAddr,
+        request: GupRequest,
+    ) -> Result<UserPage, FollowError> {
+        let locked = space.table().lock(&self.tlb, va, Level::PTE).ok_or(FollowError::NoAccess)?;
+        let leaf = locked.leaf(va).ok_or(FollowError::NoAccess)?;
         let span = locked.level().span();
         let pfn = leaf.pfn.add((va.since(va.align_down(span)) / PAGE_SIZE) as u32);
         let is_special = leaf.flags.contains(LeafFlags::SPECIAL);
         let writable = leaf.rights.contains(Rights::WRITE);
-        if want.writes() && !writable && (is_special || !can_force_write(leaf, vma, want)) {
-            return Err(Missing::Access);
+        if request.writes() && !writable && (is_special || !can_force_write(leaf, vma, request)) {
+            return Err(FollowError::NoAccess);
         }
         let folio = (!is_special).then(|| self.frames().folio(pfn));
-        if !writable && want.must_unshare(leaf, folio.is_some_and(|folio| folio.is_anon()), Some(vma)) {
-            return Err(Missing::Unshare);
+        if !writable && request.must_unshare(leaf, folio.is_some_and(|folio| folio.is_anon()), Some(vma)) {
+            return Err(FollowError::NotExclusive);
         }
         let Some(folio) = folio else { return Ok(UserPage::zero_page(pfn)) };
-        if want.writes() && !leaf.flags.contains(LeafFlags::DIRTY) {
+        if request.writes() && !leaf.flags.contains(LeafFlags::DIRTY) {
             folio.set_flags(FolioFlags::DIRTY);
         }
-        // The entry has a reference, and nobody can take it from under the lock.
-        let page = UserPage::try_hold(folio, pfn, want).ok_or(Missing::Room)?;
+        // The entry holds a reference, and no other CPU can drop it while the table is locked.
+        let page = UserPage::try_hold(folio, pfn, request).ok_or(FollowError::TooManyRefs)?;
         if page.is_pinned() {
             self.tlb.count(Counter::NrFollPinAcquired, 1);
         }
@@ -102,11 +105,12 @@ impl<P: Platform> Mm<P> {
     }
 }
 
-/// Whether an entry without the right to write will do for a forced write: the page is a copy of
-/// the space's own, made by the fault (`can_follow_write_pte`).
-fn can_force_write<P: Platform>(leaf: Leaf, vma: &Vma<P>, want: Want) -> bool {
+/// Whether a read-only entry permits a forced write (`can_follow_write_pte`).
+///
+/// It does if the page is the space's own copy, made by the fault.
+fn can_force_write<P: Platform>(leaf: Leaf, vma: &Vma<P>, request: GupRequest) -> bool {
     let tracked = !vma.flags().contains(VmFlags::SOFTDIRTY);
-    want.flags.contains(GupFlags::FORCE)
+    request.flags.contains(GupFlags::FORCE)
         && vma.is_cow()
         && !vma.rights().contains(Rights::WRITE)
         && leaf.flags.contains(LeafFlags::EXCLUSIVE)

@@ -7,7 +7,7 @@
 //! name, so it is made the space's own first, or refused.
 
 use crate::error::MmError;
-use crate::gup::{GupFlags, MakeDirty, UserPage, Want};
+use crate::gup::{GupFlags, GupRequest, MakeDirty, UserPage};
 use crate::mm::Mm;
 use crate::space::Space;
 use crate::user::copy::is_user;
@@ -99,11 +99,11 @@ impl<P: Platform> Mm<P> {
     fn shared_key(&self, space: &Space<P>, at: VirtAddr, access: FutexAccess) -> Result<FutexKey, MmError> {
         let page = at.align_down(PAGE_SIZE);
         let mut read_only = false;
-        let writable = self.take_user_page(space, page, Want::get(GupFlags::WRITE), true, None);
+        let writable = self.gup_page(space, page, GupRequest::get(GupFlags::WRITE), true, None);
         let page = match writable {
             Err(MmError::Inaccessible { .. }) if access == FutexAccess::Read => {
                 read_only = true;
-                self.take_user_page(space, page, Want::get(GupFlags::empty()), true, None)?
+                self.gup_page(space, page, GupRequest::get(GupFlags::empty()), true, None)?
             }
             writable => writable?,
         };

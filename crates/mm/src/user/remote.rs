@@ -6,7 +6,7 @@
 //! embedder's question (`ptrace_may_access`).
 
 use crate::error::MmError;
-use crate::gup::{GupFlags, MakeDirty, UserPage, Want};
+use crate::gup::{GupFlags, GupRequest, MakeDirty, UserPage};
 use crate::mm::Mm;
 use crate::space::Space;
 use pagewright_arch::Isa;
@@ -165,7 +165,7 @@ impl<P: Platform> Mm<P> {
         if page >= P::Isa::USER_END {
             return 0;
         }
-        let Ok(page) = self.take_with_faults(remote, page, Want::pin(flags), None) else { return 0 };
+        let Ok(page) = self.gup_slow(remote, page, GupRequest::pin(flags), None) else { return 0 };
         let done = self.move_page(local, ours, &page, va.page_offset(), len, way);
         let make_dirty = if way == Way::ToRemote { MakeDirty::Yes } else { MakeDirty::No };
         self.release_user_page(page, make_dirty);

@@ -17,7 +17,7 @@ use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Access, Level, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 /// What the mapping at an address wants.
-enum Want {
+enum GupRequest {
     /// Nothing before this address: a hole, another sort of mapping, or pages that are locked as
     /// they are touched.
     Skip(VirtAddr),
@@ -69,30 +69,30 @@ impl<P: Platform> Mm<P> {
         pages: Option<&dyn ClearedPageSource>,
     ) -> Result<VirtAddr, (MmError, VirtAddr)> {
         match Self::wanted(space, at, flags) {
-            Want::Skip(to) => Ok(to),
-            Want::Page(access, end) => match self.bring(space, at, access, pages) {
+            GupRequest::Skip(to) => Ok(to),
+            GupRequest::Page(access, end) => match self.bring(space, at, access, pages) {
                 Ok(()) => Ok(at.add(PAGE_SIZE)),
                 Err(error) => Err((error, end)),
             },
         }
     }
 
-    fn wanted(space: &Space<P>, at: VirtAddr, flags: VmFlags) -> Want {
+    fn wanted(space: &Space<P>, at: VirtAddr, flags: VmFlags) -> GupRequest {
         let map = space.map().read();
-        let Some((start, vma)) = map.find_or_after(at) else { return Want::Skip(P::Isa::USER_END) };
+        let Some((start, vma)) = map.find_or_after(at) else { return GupRequest::Skip(P::Isa::USER_END) };
         let range = vma.range(start);
         if range.start() > at {
-            return Want::Skip(range.start());
+            return GupRequest::Skip(range.start());
         }
         if vma.flags().contains(VmFlags::LOCKONFAULT) || !vma.flags().contains(flags) {
-            return Want::Skip(range.end());
+            return GupRequest::Skip(range.end());
         }
         let access = match vma.rights() {
             rights if rights.is_empty() => None,
             rights if rights.contains(Rights::WRITE) && !vma.is_shared() => Some(Access::Write),
             _ => Some(Access::Read),
         };
-        Want::Page(access, range.end())
+        GupRequest::Page(access, range.end())
     }
 
     fn bring(
