@@ -141,7 +141,7 @@ impl<P: Platform> Fault<'_, P> {
     fn read_around(&self, around: PageRange) {
         for va in around.iter().filter(|va| *va != self.va) {
             let index = self.vma.pgoff() + (va.page_index() - self.start);
-            if !self.file().is_at_hand(index) {
+            if !self.file().is_resident(index) {
                 continue;
             }
             match self.file().find_or_read(self.mm, index) {

@@ -1,11 +1,11 @@
-//! The page cache of one object.
+//! The page cache of one object (`struct address_space`).
 //!
-//! A page of shared memory that went to swap has its entry in the page's place (a value entry of
-//! Linux's `i_pages`). It stands for the page in all that is counted for the object, but takes no
-//! memory.
+//! A shared-memory page that is swapped out leaves its swap entry in the page's place (a value
+//! entry of Linux's `i_pages`). The swap entry counts as the page in everything that is charged to
+//! the object, but takes no memory.
 //!
-//! Not guaranteed: that a page found here is still the object's a moment later, unless whoever
-//! takes pages away is kept out.
+//! Not guaranteed: that a page found here still belongs to the object a moment later, unless the
+//! caller excludes removal.
 
 use super::object::{FileKind, FileObject};
 use crate::counters::Gauge;
@@ -18,97 +18,95 @@ use pagewright_sync::{Backend, Platform};
 use pagewright_tlb::frames::{ClearExtent, Folio, FolioFlags, FolioOwner, FolioRef};
 use pagewright_types::{Counter, Errno, Order, Pfn, SwapEntry};
 
-/// What the cache has of a page.
+/// What the cache holds at a page index.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cached {
-    /// The page itself, with a reference on its folio.
+pub(super) enum CacheEntry {
+    /// A page, with a reference to its folio.
     Page(Pfn),
-    /// Where it is in swap.
-    ///
-    /// One of the entries that are counted for the slot.
-    Swapped(SwapEntry),
-    /// Nothing, since reclaim dropped it: when that was.
-    ///
-    /// Of a file.
-    Gone(Shadow),
+    /// The swap entry of a swapped-out page, counted in its slot.
+    Swap(SwapEntry),
+    /// The shadow entry of a file page that reclaim evicted.
+    Shadow(Shadow),
 }
 
-impl Cached {
+impl CacheEntry {
     fn page(self) -> Option<Pfn> {
         match self {
             Self::Page(pfn) => Some(pfn),
-            Self::Swapped(_) | Self::Gone(_) => None,
+            Self::Swap(_) | Self::Shadow(_) => None,
         }
     }
 }
 
-impl TreeItem for Cached {
+impl TreeItem for CacheEntry {
     type Key = u64;
     type Summary = ();
 
     fn summary(&self, _key: u64) {}
 }
 
-/// What the cache has of a page, and how often pages were taken from the file: if a page that isn't
-/// there has the same past before it is read and after, it was not there meanwhile, for each that
-/// goes leaves another shadow.
-type Past = (Option<Cached>, u64);
+/// What the cache holds at an index, and the object's removal count.
+///
+/// If a missing page has the same stamp before and after it is read from its file, it was not
+/// cached in between: each eviction leaves another shadow.
+type CacheStamp = (Option<CacheEntry>, u64);
 
-/// A page on which somebody has a reference beside the cache and the mappings.
-pub(super) struct HeldPage {
+/// A page with a reference other than those of the cache and the mappings.
+pub(super) struct ExtraRef {
     pub(super) index: u64,
-    /// Whether it is on no list: it has just come, or reclaim has it.
+    /// Whether it is on no LRU list: it was just added, or reclaim has isolated it.
     ///
-    /// Either ends by itself.
+    /// Both states are transient.
     pub(super) isolated: bool,
 }
 
-/// A page out of the cache.
-pub(crate) struct Found {
-    /// A reference of the caller's own.
+/// A page found in the cache, or added to it.
+pub(crate) struct CachedPage {
+    /// The caller's reference.
     pub(crate) folio: FolioRef,
-    /// Whether somebody had to wait for a device.
+    /// Whether it was read from a device, so that a fault on it is major.
     pub(crate) waited: bool,
 }
 
 impl<P: Platform> FileObject<P> {
-    /// Page `index`, if the cache has it, with a reference for the caller.
+    /// Page `index` with a reference, if it is in memory; never swaps in or reads.
     pub(crate) fn lookup(&self, mm: &Mm<P>, index: u64) -> Option<FolioRef> {
         let pages = self.pages.lock();
         pages.get(index).and_then(|cached| cached.page()).map(|pfn| mm.frames().folio(pfn).get())
     }
 
-    /// Calls `visit` with the first frame of every folio in the cache, with the cache locked.
+    /// Calls `visit` with the first frame of each cached folio, with the cache locked.
     pub(crate) fn for_each_cached(&self, mut visit: impl FnMut(Pfn)) {
         self.pages.lock().iter().filter_map(|(_, cached)| cached.page()).for_each(&mut visit);
     }
 
-    /// Calls `visit` with the place of every page in swap, with the cache locked.
+    /// Calls `visit` with the swap entry of each swapped-out page, with the cache locked.
     pub(crate) fn for_each_swapped(&self, mut visit: impl FnMut(SwapEntry)) {
         for (_, cached) in self.pages.lock().iter() {
             match cached {
-                Cached::Swapped(entry) => visit(*entry),
-                Cached::Page(_) | Cached::Gone(_) => {}
+                CacheEntry::Swap(entry) => visit(*entry),
+                CacheEntry::Page(_) | CacheEntry::Shadow(_) => {}
             }
         }
     }
 
-    /// The first page from `at` on and before `end` that is in swap, in such a slot.
-    pub(crate) fn next_swapped(&self, at: u64, end: u64, such: impl Fn(SwapEntry) -> bool) -> Option<u64> {
-        let in_such = |cached| match cached {
-            Cached::Swapped(entry) if such(entry) => Some(()),
-            Cached::Swapped(_) | Cached::Page(_) | Cached::Gone(_) => None,
+    /// The first page in `at..end` whose swap entry matches.
+    pub(crate) fn next_swapped(&self, at: u64, end: u64, matches: impl Fn(SwapEntry) -> bool) -> Option<u64> {
+        let swapped = |cached| match cached {
+            CacheEntry::Swap(entry) if matches(entry) => Some(()),
+            CacheEntry::Swap(_) | CacheEntry::Page(_) | CacheEntry::Shadow(_) => None,
         };
-        self.next_such(at, end, in_such).map(|(index, ())| index)
+        self.next_matching(at, end, swapped).map(|(index, ())| index)
     }
 
-    /// The first page from `at` on and before `end` of which `such` makes something of what the
-    /// cache has, with the cache locked.
-    fn next_such<T>(&self, at: u64, end: u64, such: impl Fn(Cached) -> Option<T>) -> Option<(u64, T)> {
+    /// The first index in `at..end` whose cache entry `select` maps to a value.
+    ///
+    /// `select` runs with the cache locked.
+    fn next_matching<T>(&self, at: u64, end: u64, select: impl Fn(CacheEntry) -> Option<T>) -> Option<(u64, T)> {
         let pages = self.pages.lock();
         let mut next = pages.ceiling(at);
         while let Some((index, cached)) = next.filter(|(index, _)| *index < end) {
-            if let Some(found) = such(*cached) {
+            if let Some(found) = select(*cached) {
                 return Some((index, found));
             }
             next = pages.ceiling(index + 1);
@@ -116,66 +114,64 @@ impl<P: Platform> FileObject<P> {
         None
     }
 
-    /// Whether the cache has page `index`, or could have it without waiting.
-    pub(crate) fn is_at_hand(&self, index: u64) -> bool {
+    /// Whether page `index` exists and can be mapped without waiting for a device.
+    pub(crate) fn is_resident(&self, index: u64) -> bool {
         index < self.pages()
             && match self.kind() {
                 FileKind::File(ops) => ops.is_resident(index),
-                // Shared memory that nobody touched is not in the cache, and fault-around must not
-                // bring it there.
+                // Fault-around must not allocate shared memory that was never touched.
                 FileKind::Shmem => self.has_cached(index),
             }
     }
 
-    /// Whether the cache has page `index` in memory.
+    /// Whether page `index` is cached in memory.
     pub(crate) fn has_cached(&self, index: u64) -> bool {
         self.pages.lock().get(index).is_some_and(|cached| cached.page().is_some())
     }
 
-    /// The first page on which somebody has a reference beside the cache and the mappings
-    /// (`memfd_folio_has_extra_refs`): a fault or a read that is under way has one, too.
-    pub(super) fn held_page(&self, mm: &Mm<P>) -> Option<HeldPage> {
+    /// The first page with a reference other than those of the cache and the mappings.
+    ///
+    /// Linux: `memfd_folio_has_extra_refs`. A fault or a read in flight also holds such a
+    /// reference.
+    pub(super) fn find_extra_ref(&self, mm: &Mm<P>) -> Option<ExtraRef> {
         let pages = self.pages.lock();
         pages.iter().find_map(|(index, cached)| {
             let folio = mm.frames().folio(cached.page()?);
-            let is_held = folio.refs() != 1 + mm.mappings_of(folio.pfn());
-            is_held.then(|| HeldPage { index, isolated: !folio.flags().contains(FolioFlags::LRU) })
+            let has_extra = folio.refs() != 1 + mm.mappings_of(folio.pfn());
+            has_extra.then(|| ExtraRef { index, isolated: !folio.flags().contains(FolioFlags::LRU) })
         })
     }
 
-    /// The first page from `at` on and before `end` that the cache has in memory, with a reference
-    /// for the caller.
+    /// The first page in `at..end` that is cached in memory, with a reference for the caller.
     pub(super) fn next_cached(&self, mm: &Mm<P>, at: u64, end: u64) -> Option<(u64, FolioRef)> {
-        self.next_such(at, end, |cached| cached.page().map(|pfn| mm.frames().folio(pfn).get()))
+        self.next_matching(at, end, |cached| cached.page().map(|pfn| mm.frames().folio(pfn).get()))
     }
 
-    /// Page `index` with a reference for the caller, brought back if it is in swap; `None` if there
-    /// is nothing.
+    /// Page `index` with a reference for the caller, swapped in if needed; `None` if not cached.
     ///
     /// # Errors
     /// As [`Self::find_or_read`].
-    pub(crate) fn find(&self, mm: &Mm<P>, index: u64) -> Result<Option<Found>, FaultError> {
+    pub(crate) fn find(&self, mm: &Mm<P>, index: u64) -> Result<Option<CachedPage>, FaultError> {
         loop {
             let cached = {
                 let pages = self.pages.lock();
                 match pages.get(index) {
-                    None | Some(Cached::Gone(_)) => return Ok(None),
-                    Some(Cached::Page(pfn)) => {
-                        return Ok(Some(Found { folio: mm.frames().folio(*pfn).get(), waited: false }));
+                    None | Some(CacheEntry::Shadow(_)) => return Ok(None),
+                    Some(CacheEntry::Page(pfn)) => {
+                        return Ok(Some(CachedPage { folio: mm.frames().folio(*pfn).get(), waited: false }));
                     }
-                    Some(Cached::Swapped(entry)) => *entry,
+                    Some(CacheEntry::Swap(entry)) => *entry,
                 }
             };
-            match self.bring_back(mm, index, cached)? {
+            match self.swap_in(mm, index, cached)? {
                 Some(found) => return Ok(Some(found)),
                 None => mm.fx().relax(),
             }
         }
     }
 
-    /// Puts a page that is in swap in its place again (`shmem_swapin_folio`); `None` if somebody
-    /// else is about to, or has.
-    fn bring_back(&self, mm: &Mm<P>, index: u64, entry: SwapEntry) -> Result<Option<Found>, FaultError> {
+    /// Swaps in a page (`shmem_swapin_folio`); `None` if the entry has changed or is about to.
+    fn swap_in(&self, mm: &Mm<P>, index: u64, entry: SwapEntry) -> Result<Option<CachedPage>, FaultError> {
         let from_swap = mm.page_from_swap(entry).map_err(|error| match error {
             FaultError::Device { errno, .. } => FaultError::Device { index, errno },
             other => other,
@@ -183,20 +179,20 @@ impl<P: Platform> FileObject<P> {
         let Some(FromSwap { folio, lock, read }) = from_swap? else { return Ok(None) };
         let view = mm.frames().folio(folio.pfn());
         let mut pages = self.pages.lock();
-        let is_wanted = pages.get(index).is_some_and(|cached| *cached == Cached::Swapped(entry));
+        let is_wanted = pages.get(index).is_some_and(|cached| *cached == CacheEntry::Swap(entry));
         if is_wanted {
             view.set_owner(FolioOwner::File(self.id()), index);
             let page = view.get().into_raw();
-            pages.update(index, |cached| *cached = Cached::Page(page));
+            pages.update(index, |cached| *cached = CacheEntry::Page(page));
             self.count(mm, 1);
         }
         drop(pages);
         if is_wanted {
             mm.swap_release(entry);
-            // What it says is nowhere else from now on.
+            // From now on the folio has the only copy, so the slot is freed.
             mm.free_swap(view);
             drop(lock);
-            return Ok(Some(Found { folio, waited: read }));
+            return Ok(Some(CachedPage { folio, waited: read }));
         }
         drop(lock);
         mm.free_swap_cache(view);
@@ -204,44 +200,49 @@ impl<P: Platform> FileObject<P> {
         Ok(None)
     }
 
-    /// Leaves to its slot alone a page that was written there and that nobody has but the cache,
-    /// the swap cache and the caller, who has it locked (`shmem_writeout`). `shadow` says when that
-    /// was. False: it stays, because somebody wants it, or it is not the object's any more.
+    /// Replaces a written-out page by its swap entry, and leaves `shadow` in the slot.
+    ///
+    /// Linux: `shmem_writeout`. The caller holds the folio's lock and a reference. Returns whether
+    /// the page was evicted: it stays if it is dirty, has references other than those of the
+    /// caller, the cache and the swap cache, or no longer belongs to the object.
     pub(crate) fn evict_to_swap(&self, mm: &Mm<P>, folio: Folio<'_>, shadow: u32) -> bool {
         let mut pages = self.pages.lock();
         let index = folio.index();
-        if pages.get(index).is_none_or(|cached| *cached != Cached::Page(folio.pfn())) {
+        if pages.get(index).is_none_or(|cached| *cached != CacheEntry::Page(folio.pfn())) {
             return false;
         }
         let Some(entry) = mm.evict_to_swap(folio, NamedBy::Object, shadow) else { return false };
-        pages.update(index, |cached| *cached = Cached::Swapped(entry));
+        pages.update(index, |cached| *cached = CacheEntry::Swap(entry));
         self.uncount(mm, 1);
         true
     }
 
-    /// Drops a page that says what the file says, and that nobody has but the cache and the caller,
-    /// who has it locked (`__remove_mapping`). False: it stays, because somebody wants it, or it is
-    /// not the object's any more.
-    pub(crate) fn drop_clean(&self, mm: &Mm<P>, folio: Folio<'_>) -> bool {
+    /// Evicts a clean page of a file, and leaves its shadow entry (`__remove_mapping`).
+    ///
+    /// The caller holds the folio's lock and a reference. Returns whether the page was evicted: it
+    /// stays if it is dirty, has references other than those of the caller and the cache, or no
+    /// longer belongs to the object.
+    pub(crate) fn evict_clean(&self, mm: &Mm<P>, folio: Folio<'_>) -> bool {
         let mut pages = self.pages.lock();
         let index = folio.index();
-        if pages.get(index).is_none_or(|cached| *cached != Cached::Page(folio.pfn())) {
+        if pages.get(index).is_none_or(|cached| *cached != CacheEntry::Page(folio.pfn())) {
             return false;
         }
-        // Who found the page has a reference, and keeps it here; who comes later reads it again.
+        // A CPU that has found the page holds a reference, so the freeze fails; a later one reads
+        // the page again.
         let Ok(frozen) = folio.freeze(2) else { return false };
         if folio.flags().contains(FolioFlags::DIRTY) {
             frozen.thaw(2);
             return false;
         }
         let shadow = mm.shadow_of(folio);
-        pages.update(index, |cached| *cached = Cached::Gone(shadow));
+        pages.update(index, |cached| *cached = CacheEntry::Shadow(shadow));
         frozen.thaw(1);
         self.uncount(mm, 1);
         true
     }
 
-    /// Counts pages that came into the cache.
+    /// Adds pages to the gauges of cached pages.
     fn count(&self, mm: &Mm<P>, pages: u64) {
         mm.gauges.add(Gauge::FilePages, pages);
         if self.is_shmem() {
@@ -249,7 +250,7 @@ impl<P: Platform> FileObject<P> {
         }
     }
 
-    /// Takes back the count of pages that left the cache.
+    /// Subtracts pages from the gauges of cached pages.
     fn uncount(&self, mm: &Mm<P>, pages: u64) {
         mm.gauges.sub(Gauge::FilePages, pages);
         if self.is_shmem() {
@@ -257,49 +258,47 @@ impl<P: Platform> FileObject<P> {
         }
     }
 
-    /// Page `index`, read in if need be.
-    ///
-    /// `index` must lie within the object's size.
+    /// Page `index`, read, swapped in or zeroed if it is not cached.
     ///
     /// # Errors
-    /// [`FaultError::OutOfMemory`]; nothing has changed. [`FaultError::Device`] when the device
-    /// fails.
-    pub(crate) fn find_or_read(&self, mm: &Mm<P>, index: u64) -> Result<Found, FaultError> {
-        self.bring(mm, index, false)
+    /// [`FaultError::OutOfMemory`]; nothing has changed. [`FaultError::Device`] if the device
+    /// fails, the page cannot be charged, or it lies past the end.
+    pub(crate) fn find_or_read(&self, mm: &Mm<P>, index: u64) -> Result<CachedPage, FaultError> {
+        self.find_or_fill(mm, index, false)
     }
 
-    /// The same for a page that may lie past the end, which is about to move.
+    /// As [`Self::find_or_read`], but the page may lie past the end, which is about to move.
     ///
-    /// The caller holds `resize`.
+    /// The caller holds `resize` for writing.
     ///
     /// # Errors
     /// As [`Self::find_or_read`].
-    pub(super) fn find_or_make(&self, mm: &Mm<P>, index: u64) -> Result<Found, FaultError> {
-        self.bring(mm, index, true)
+    pub(super) fn find_or_create(&self, mm: &Mm<P>, index: u64) -> Result<CachedPage, FaultError> {
+        self.find_or_fill(mm, index, true)
     }
 
-    fn bring(&self, mm: &Mm<P>, index: u64, past_end: bool) -> Result<Found, FaultError> {
+    fn find_or_fill(&self, mm: &Mm<P>, index: u64, past_end: bool) -> Result<CachedPage, FaultError> {
         loop {
             if let Some(found) = self.find(mm, index)? {
                 return Ok(found);
             }
-            if let Some(found) = self.make(mm, index, past_end)? {
+            if let Some(found) = self.create_page(mm, index, past_end)? {
                 return Ok(found);
             }
         }
     }
 
-    fn past(&self, index: u64) -> Past {
+    fn stamp(&self, index: u64) -> CacheStamp {
         let pages = self.pages.lock();
         (pages.get(index).copied(), self.removals())
     }
 
-    /// A page of which the cache has nothing; `None` if it is in swap by now, or may have come and
-    /// gone.
-    fn make(&self, mm: &Mm<P>, index: u64, past_end: bool) -> Result<Option<Found>, FaultError> {
+    /// Adds a page that is not cached; `None` if it was swapped out meanwhile, or may have been
+    /// added and evicted.
+    fn create_page(&self, mm: &Mm<P>, index: u64, past_end: bool) -> Result<Option<CachedPage>, FaultError> {
         let block = mm.alloc_zeroed(Order::ZERO, ClearExtent::PAGE)?.into_block();
         let pfn = block.pfn();
-        let before = (!self.is_shmem()).then(|| self.past(index));
+        let before = (!self.is_shmem()).then(|| self.stamp(index));
         let (waited, read) = match self.kind() {
             FileKind::File(ops) if index < self.pages() => {
                 (!ops.is_resident(index), ops.read_page(index, &mut mm.writer_of(pfn)))
@@ -319,41 +318,42 @@ impl<P: Platform> FileObject<P> {
             mm.tlb.count(Counter::PwZeroed, 1);
         }
         let inserted = self.insert(mm, index, ours, before, past_end)?;
-        Ok(inserted.map(|folio| Found { folio, waited }))
+        Ok(inserted.map(|folio| CachedPage { folio, waited }))
     }
 
-    /// Puts a filled page into the cache, or drops it for the one that somebody else put there
-    /// meanwhile; `None` if that is in swap, or if what was read of a file is out of date, whose
-    /// past was `before` then (INV-FILE-CLEAN, INV-FILE-REMOVED).
+    /// Adds a filled page to the cache, or frees it if another CPU has added one.
+    ///
+    /// Returns the cached page. Returns `None` if it is in swap, or if what was read from the file
+    /// may be stale because the stamp is no longer `before` (INV-FILE-CLEAN, INV-FILE-REMOVED).
     fn insert(
         &self,
         mm: &Mm<P>,
         index: u64,
         ours: FolioRef,
-        before: Option<Past>,
+        before: Option<CacheStamp>,
         past_end: bool,
     ) -> Result<Option<FolioRef>, FaultError> {
         let mut pages = self.pages.lock();
         let now = pages.get(index).copied();
-        let (there, shadow) = match now {
-            Some(Cached::Gone(shadow)) => (None, shadow),
-            there => (there, Shadow::NONE),
+        let (cached, shadow) = match now {
+            Some(CacheEntry::Shadow(shadow)) => (None, shadow),
+            cached => (cached, Shadow::NONE),
         };
         // A truncation sets the size before it takes this lock, so a page past the end is either
-        // not put here or evicted again.
-        let outcome = match there {
+        // not added or removed again.
+        let outcome = match cached {
             None if index >= self.pages() && !past_end => {
                 drop(pages);
                 mm.put_folio(ours);
                 return Err(FaultError::Device { index, errno: Errno::EIO });
             }
             Some(cached) => Ok(Some(cached.page().map(|pfn| mm.frames().folio(pfn).get()))),
-            // Its bytes were taken away, or the page was there meanwhile and may have been stored
-            // to, written back and dropped.
+            // Its bytes were removed, or the page was cached meanwhile and may have been stored to,
+            // written back and evicted.
             None if before.is_some_and(|before| before != (now, self.removals())) => Ok(Some(None)),
             None => match pages.try_reserve(1, || mm.permit()) {
-                // As in Linux, whoever touches a page that is not promised gets SIGBUS, not want of
-                // memory.
+                // As in Linux, an access to a page that cannot be charged raises SIGBUS, and is not
+                // reported as out of memory.
                 Ok(()) => {
                     self.charge_page(mm).map(|()| None).map_err(|_| FaultError::Device { index, errno: Errno::ENOSPC })
                 }
@@ -366,7 +366,7 @@ impl<P: Platform> FileObject<P> {
                 let mine = folio.get();
                 mm.note_refault(folio, shadow);
                 mm.frames().lru_add(folio);
-                let page = Cached::Page(ours.into_raw());
+                let page = CacheEntry::Page(ours.into_raw());
                 if pages.update(index, |cached| *cached = page).is_none() {
                     pages.insert(index, page);
                 }
@@ -386,35 +386,36 @@ impl<P: Platform> FileObject<P> {
         }
     }
 
-    /// Drops the pages from `from` up to `end` out of the cache.
+    /// Removes pages `from..end` from the cache, and counts a removal.
     ///
-    /// Who still maps them is found by the places where they could be mapped (INV-RMAP-SUPERSET),
-    /// and not through the pages.
-    pub(super) fn evict(&self, mm: &Mm<P>, from: u64, end: u64) {
+    /// The caller unmaps them. It finds the mappings by the file's range (INV-RMAP-SUPERSET), not
+    /// by the pages.
+    pub(super) fn remove_range(&self, mm: &Mm<P>, from: u64, end: u64) {
         self.note_removal();
         loop {
             let mut pages = self.pages.lock();
             let Some(index) = pages.ceiling(from).map(|(index, _)| index).filter(|index| *index < end) else { return };
             let Some(cached) = pages.remove(index) else { return };
             drop(pages);
-            // The page is in no cache, and still paid for.
+            // The page is in no cache and still charged.
             <P::Locks as Backend>::point();
             self.uncharge_page(mm);
             match cached {
-                Cached::Page(pfn) => {
+                CacheEntry::Page(pfn) => {
                     self.uncount(mm, 1);
                     mm.put_folio(mm.frames().folio_ref_from_raw(pfn));
                 }
-                Cached::Swapped(entry) => mm.swap_release(entry),
-                Cached::Gone(_) => {}
+                CacheEntry::Swap(entry) => mm.swap_release(entry),
+                CacheEntry::Shadow(_) => {}
             }
         }
     }
 }
 
 impl<P: Platform> Mm<P> {
-    /// Gives up a reference under which no translation was installed, or whose translations have
-    /// been flushed.
+    /// Drops a reference, and frees the folio with its last one.
+    ///
+    /// No unflushed translation may depend on the reference.
     pub(crate) fn put_folio(&self, folio: FolioRef) {
         if let Some(block) = self.frames().put(folio) {
             self.tlb.free(block);

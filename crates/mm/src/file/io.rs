@@ -1,7 +1,8 @@
-//! Reads and writes through the cache (`filemap_read`, `generic_perform_write`): what a kernel's
-//! `read` and `write` come to, once it has the bytes.
+//! Reads and writes through the page cache (`filemap_read`, `generic_perform_write`).
 //!
-//! Not guaranteed: that a read sees the whole of a write that runs beside it, or none.
+//! A kernel's `read` and `write` call these with the bytes in kernel memory.
+//!
+//! Not guaranteed: atomicity. A read may see a part of a concurrent write.
 
 use super::object::FileObject;
 use super::seals::Seals;
@@ -12,10 +13,11 @@ use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::PAGE_SIZE;
 
 impl<P: Platform> Mm<P> {
-    /// Reads bytes of a file from `offset` on, up to its end, and returns how many.
+    /// Reads bytes of a file from `offset` up to its end, and returns their number.
     ///
     /// # Errors
-    /// [`MmError`] when nothing could be read: [`MmError::Device`], or want of memory.
+    /// [`MmError`] if nothing could be read: [`MmError::BadFileRange`] for an offset above
+    /// `i64::MAX`, [`MmError::Device`], or out of memory.
     pub fn read_at(&self, file: &FileObject<P>, offset: u64, bytes: &mut [u8]) -> Result<usize, MmError> {
         if offset > i64::MAX as u64 {
             return Err(MmError::BadFileRange { offset, len: bytes.len() as u64 });
@@ -27,7 +29,7 @@ impl<P: Platform> Mm<P> {
             let piece = piece(at, left - done);
             match self.read_piece(file, at, &mut bytes[done..done + piece]) {
                 Ok(()) => done += piece,
-                // The end has come here meanwhile.
+                // A concurrent truncation has moved the end here.
                 Err(_) if at >= file.size() => break,
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
@@ -39,7 +41,7 @@ impl<P: Platform> Mm<P> {
     /// Reads bytes of one page.
     fn read_piece(&self, file: &FileObject<P>, at: u64, bytes: &mut [u8]) -> Result<(), MmError> {
         let index = at / PAGE_SIZE;
-        // What nobody wrote to shared memory reads as zeroes and takes no page.
+        // A read of missing shared memory returns zeroes and allocates no page.
         let folio = match file.find(self, index)? {
             Some(found) => found.folio,
             None if file.is_shmem() => {
@@ -54,13 +56,13 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Writes bytes to a file from `offset` on, which grows if need be, and returns how many.
+    /// Writes bytes to a file at `offset`, growing it as needed, and returns their number.
     ///
-    /// The descriptor can write (`EBADF`).
+    /// The caller has checked that the descriptor is writable (`EBADF`).
     ///
     /// # Errors
-    /// [`MmError`] when nothing could be written: [`MmError::FileSealed`],
-    /// [`MmError::FileTooLarge`], [`MmError::Device`], or want of memory.
+    /// [`MmError`] if nothing could be written: [`MmError::BadFileRange`], [`MmError::FileSealed`],
+    /// [`MmError::FileTooLarge`], [`MmError::Device`], or out of memory.
     pub fn write_at(&self, file: &FileObject<P>, offset: u64, bytes: &[u8]) -> Result<usize, MmError> {
         if offset > i64::MAX as u64 {
             return Err(MmError::BadFileRange { offset, len: bytes.len() as u64 });
@@ -88,15 +90,15 @@ impl<P: Platform> Mm<P> {
 
     /// Writes bytes to one page (`shmem_write_begin`).
     fn write_piece(&self, file: &FileObject<P>, at: u64, bytes: &[u8]) -> Result<(), MmError> {
-        file.unsealed(Seals::ANY_WRITE)?;
+        file.check_unsealed(Seals::ANY_WRITE)?;
         let end = at + bytes.len() as u64;
         if end > file.size() {
-            file.unsealed(Seals::GROW)?;
+            file.check_unsealed(Seals::GROW)?;
         }
-        let folio = file.find_or_make(self, at / PAGE_SIZE)?.folio;
+        let folio = file.find_or_create(self, at / PAGE_SIZE)?.folio;
         self.fx().write(folio.pfn().base().add(at % PAGE_SIZE), bytes);
-        // Marked after the bytes are there: whoever takes the mark away before writes the page back
-        // without them, and again later.
+        // Set after the bytes are stored. A writeback that cleared the flag before them may miss
+        // them, and the flag set here makes it write the page again.
         self.frames().folio_of(&folio).set_flags(FolioFlags::DIRTY);
         self.put_folio(folio);
         if end > file.size() {
@@ -106,7 +108,7 @@ impl<P: Platform> Mm<P> {
     }
 }
 
-/// How many of `left` bytes from `at` on lie in its page.
+/// How many of the `left` bytes at offset `at` lie in the page of `at`.
 fn piece(at: u64, left: usize) -> usize {
     left.min((PAGE_SIZE - at % PAGE_SIZE) as usize)
 }

@@ -1,10 +1,11 @@
 //! `memfd_create(2)`: shared memory with a descriptor and no path.
 //!
-//! The descriptor is the embedder's; when the last one is closed, it calls [`Mm::close_file`].
+//! The descriptor belongs to the embedder, which calls [`Mm::close_file`] when the last one is
+//! closed.
 //!
 //! Not guaranteed: huge pages.
 
-use super::object::{Birth, FileKind, FileObject};
+use super::object::{FileKind, FileObject, ObjectOptions};
 use super::seals::Seals;
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -14,17 +15,17 @@ bitflags::bitflags! {
     /// `MFD_*` with Linux's values (`include/uapi/linux/memfd.h`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct MemfdFlags: u32 {
-        /// The descriptor is closed by `execve`; nothing to the memory.
+        /// `execve` closes the descriptor, which concerns only the embedder.
         const CLOEXEC = 0x1;
         /// Seals may be added.
         const ALLOW_SEALING = 0x2;
-        /// Of huge pages; refused.
+        /// Use huge pages; refused.
         const HUGETLB = 0x4;
-        /// Not to be run, for good; seals may be added.
+        /// Make the memfd non-executable and seal that; more seals may be added.
         const NOEXEC_SEAL = 0x8;
-        /// May be run, as it may without.
+        /// Allow execution, which is also the default.
         const EXEC = 0x10;
-        /// With `HUGETLB`: log2 of the size of the huge pages.
+        /// With `HUGETLB`: log2 of the huge page size.
         const HUGE_MASK = 0x3f << 26;
     }
 }
@@ -44,17 +45,17 @@ impl MemfdFlags {
     }
 }
 
-/// Bytes that a name may have: `NAME_MAX` less `memfd:`.
-const LONGEST_NAME: usize = 255 - 6;
+/// The longest name in bytes: `NAME_MAX` less `memfd:`.
+const MAX_NAME: usize = 255 - 6;
 
 impl<P: Platform> Mm<P> {
-    /// Makes an empty piece of shared memory.
+    /// Makes an empty memfd.
     ///
     /// # Errors
     /// [`MmError`]; nothing is kept.
     pub fn memfd_create(&self, name: &str, flags: MemfdFlags) -> Result<Arc<FileObject<P>>, MmError> {
         flags.validate()?;
-        if name.len() > LONGEST_NAME {
+        if name.len() > MAX_NAME {
             return Err(MmError::NameTooLong { len: name.len() });
         }
         if flags.contains(MemfdFlags::HUGETLB) {
@@ -66,7 +67,7 @@ impl<P: Platform> Mm<P> {
             (true, true) => Seals::empty(),
             (true, false) => Seals::SEAL,
         };
-        let birth = Birth { seals, executable, held: true, tmpfs: None };
-        self.make_file(&["/memfd:", name, " (deleted)"], FileKind::Shmem, 0, birth)
+        let options = ObjectOptions { seals, executable, open: true, tmpfs: None };
+        self.make_file(&["/memfd:", name, " (deleted)"], FileKind::Shmem, 0, options)
     }
 }

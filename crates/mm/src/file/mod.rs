@@ -1,27 +1,25 @@
-//! Files and shared memory: what a mapping that is not anonymous shows.
+//! Files and shared memory: the objects behind mappings that are not anonymous.
 //!
-//! - [`FileOps`] – what an embedder supplies: size, contents, whether they are at hand, and where
-//!   to write them back.
-//! - [`FileObject`] – a file with its page cache, and the spaces that map it.
-//! - [`Files`] – all of them, by id.
+//! - [`FileOps`] – what an embedder supplies for a file: reading, writing back, punching holes.
+//! - [`FileObject`] – a file or a piece of shared memory, with its page cache and its mappers.
+//! - [`Files`] – all objects, by id.
 //! - `memfd` – shared memory with a descriptor; [`Tmpfs`] – files that share a limit; [`Seals`] –
-//!   what may not be done to it any more.
-//! - `resize` – truncation, holes, room made in advance; `io` – reads and writes through the cache;
-//!   `writeback` – dirty pages back to the file.
+//!   restrictions that cannot be removed.
+//! - `resize` – truncation, holes, preallocation; `io` – reads and writes through the cache;
+//!   `writeback` – dirty pages to their file.
 //!
-//! Protocol: the cache holds one reference on each page, each mapping another. A page is found or
-//! made under the cache's lock; its contents are filled in before it is put there, so whoever finds
-//! it can use it. Who changes size, seals or holes has the object's `resize` lock (Linux's
-//! `i_rwsem`). A page is taken away in this order: out of the cache, [`FileObject::removals`]
-//! raised, out of every table. A fault that found it before looks at `removals` again with its
-//! table locked (INV-FILE-REMOVED).
+//! Protocol: the cache holds one reference to each page, and each mapping another. A page is filled
+//! before it is added to the cache, so a page found there is up to date. An operation that changes
+//! size, seals or holes holds the object's `resize` lock (Linux's `i_rwsem`). A page is removed in
+//! this order: take it out of the cache, increment [`FileObject::removals`], unmap it from every
+//! table. A fault that found it earlier reads `removals` again with its table locked
+//! (INV-FILE-REMOVED).
 //!
-//! Neighbours: `fault` takes pages from here; `rmap` asks here who maps a file; `advise`, `msync`
-//! and `mincore` come here for the file behind a mapping.
+//! Neighbours: `fault` maps pages from here; `rmap` asks an object for the spaces that map it;
+//! `madvise`, `msync` and `mincore` operate on the object behind a mapping.
 //!
-//! Not guaranteed: that dirty pages are written back by themselves. [`Mm::msync`](crate::Mm::msync)
-//! and [`Mm::write_back`](crate::Mm::write_back) do it when they are called, and background reclaim
-//! when memory is short.
+//! Not guaranteed: periodic writeback. Dirty pages are written by [`Mm::msync`](crate::Mm::msync),
+//! by [`Mm::write_back`](crate::Mm::write_back), and by background reclaim when memory is short.
 
 mod cache;
 mod io;

@@ -1,7 +1,7 @@
 //! One file, or one piece of shared memory.
 
 use crate::error::MmError;
-use crate::file::cache::Cached;
+use crate::file::cache::CacheEntry;
 use crate::file::seals::Seals;
 use crate::file::tmpfs::Tmpfs;
 use crate::mm::Mm;
@@ -12,46 +12,47 @@ use pagewright_btree::{BPlusTree, TreeItem};
 use pagewright_sync::{Arc, Platform, RwLock, SpinLock, rank};
 use pagewright_types::{Errno, FileId, PAGE_SIZE, SpaceId};
 
-/// Pages of one file that can be told apart, as a power of two: the reverse map orders mappings of
-/// files by the file's id above the page index.
+/// Bits of a page index within a file.
+///
+/// The reverse map orders file mappings by one word: the file's id above the page index.
 pub(crate) const FILE_PAGES: u32 = 36;
-/// Ids that files can have: 0, which none has, and as many more as there is room for above a page
-/// index.
+/// The number of file ids that fit above a page index; id 0 is never given out.
 pub(crate) const FILE_IDS: u32 = 1 << (u64::BITS - FILE_PAGES);
 
-/// What an embedder supplies for a file.
+/// The operations of a file that the embedder supplies (`struct address_space_operations`).
 ///
-/// Any CPU may fault on it, so it is shared among them.
+/// Every CPU may call them, concurrently.
 pub trait FileOps: Send + Sync {
-    /// Whether page `index` can be filled without waiting for a device: a fault that needs it is
-    /// minor, and fault-around takes it along.
+    /// Whether page `index` can be read without waiting for a device.
+    ///
+    /// A fault on such a page is minor, and fault-around maps it too.
     fn is_resident(&self, index: u64) -> bool;
 
-    /// Hands the bytes of page `index` to `put`, piece by piece, each with its offset in the page.
+    /// Passes the bytes of page `index` to `put`, in pieces with their offsets in the page.
     ///
-    /// What is not handed over is zero.
+    /// Bytes that are not passed read as zeroes.
     ///
     /// # Errors
-    /// [`Errno`] when the device fails; the access gets `SIGBUS`.
+    /// [`Errno`] if the device fails; the access raises `SIGBUS`.
     fn read_page(&self, index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno>;
 
-    /// Takes the bytes of page `index`, which programs have changed; `get` fills a slice with those
-    /// from an offset in the page on. What lies past the end of the file is of no meaning. It may
-    /// be called for several pages at a time, for one only once at a time, and not beside
-    /// [`FileOps::punch_hole`].
+    /// Writes back page `index`, whose bytes `get` copies into a slice from an offset in the page.
+    ///
+    /// Bytes past the end of the file are meaningless. Several pages may be written concurrently,
+    /// but not one page twice, and none concurrently with [`FileOps::punch_hole`].
     ///
     /// # Errors
-    /// [`Errno`] when the device fails, or can't be written at all; the page stays dirty.
+    /// [`Errno`] if the device fails or is read-only; the page stays dirty.
     fn write_page(&self, index: u64, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
         let _ = (index, get);
         Err(Errno::EIO)
     }
 
-    /// Forgets the bytes from `from` up to `to` (`FALLOC_FL_PUNCH_HOLE`), so that they read as
+    /// Deallocates the bytes from `from` to `to` (`FALLOC_FL_PUNCH_HOLE`); they then read as
     /// zeroes.
     ///
     /// # Errors
-    /// [`Errno`]; nothing is forgotten then.
+    /// [`Errno`]; nothing has changed.
     fn punch_hole(&self, from: u64, to: u64) -> Result<(), Errno> {
         let _ = (from, to);
         Err(Errno::EOPNOTSUPP)
@@ -59,23 +60,22 @@ pub trait FileOps: Send + Sync {
 
     /// Whether the running program owns the file or could open it for writing.
     ///
-    /// Only then does `mincore` say which of its pages are at hand, which others might want to keep
-    /// to themselves, and only then does `MADV_PAGEOUT` take them away.
+    /// Otherwise `mincore` does not reveal which of its pages are resident, and `MADV_PAGEOUT` does
+    /// not evict them (`can_do_mincore`, `can_do_file_pageout`).
     fn could_be_written(&self) -> bool {
         true
     }
 }
 
-/// What is behind an object.
+/// What backs a file object.
 pub enum FileKind {
-    /// A file of the embedder's.
+    /// A file of the embedder.
     File(Box<dyn FileOps>),
-    /// Memory that starts as zeroes (`shmem`): a shared anonymous mapping, a memfd, a file of
-    /// tmpfs.
+    /// Shared memory, initially zero (`shmem`): a shared anonymous mapping, a memfd, a tmpfs file.
     Shmem,
 }
 
-/// How many mappings of the object one space has.
+/// A space that maps the object, with the number of its mappings.
 pub(crate) struct Mapper {
     pub(crate) mappings: u64,
 }
@@ -87,23 +87,23 @@ impl TreeItem for Mapper {
     fn summary(&self, _key: u64) {}
 }
 
-/// Who has an object.
-pub(super) struct Holders {
-    /// Spaces that map it.
+/// The mappings of an object, and whether it is open (`i_mmap`, `i_mmap_writable`).
+pub(super) struct ObjectUsers {
+    /// The spaces that map the object.
     ///
-    /// May name one that has just stopped.
+    /// A space that has just removed its last mapping may still be listed.
     mappers: BPlusTree<Mapper>,
-    /// Mappings through which it could be written, now or after `mprotect` (`i_mmap_writable`).
+    /// Mappings that are writable or may become so by `mprotect` (`i_mmap_writable`).
     pub(super) writable: u64,
-    /// Whether somebody has it open, or may open it by its path.
-    held: bool,
+    /// Whether a descriptor is open, or a path leads to the object.
+    open: bool,
 }
 
-/// What an object is made with beside its contents.
-pub(super) struct Birth {
+/// The attributes of a new object, beside its kind, size and name.
+pub(super) struct ObjectOptions {
     pub(super) seals: Seals,
     pub(super) executable: bool,
-    pub(super) held: bool,
+    pub(super) open: bool,
     pub(super) tmpfs: Option<Arc<Tmpfs>>,
 }
 
@@ -113,69 +113,68 @@ pub struct FileObject<P: Platform> {
     name: String,
     kind: FileKind,
     size: AtomicU64,
-    /// Pages that are promised to whoever uses it: all from the beginning (`shmem_acct_size`), or
-    /// each as it comes (`shmem_acct_blocks`).
+    /// Pages charged against the commit limit: all at creation (`shmem_acct_size`), or each when it
+    /// enters the cache (`shmem_acct_blocks`).
     charged: AtomicU64,
-    /// Whether all were.
-    prepaid: AtomicBool,
-    pub(super) pages: SpinLock<BPlusTree<Cached>, rank::CacheRank, P::Locks>,
-    pub(super) holders: SpinLock<Holders, rank::MappersRank, P::Locks>,
-    /// Held while size, seals or holes change (`i_rwsem`); for reading, while pages are written
-    /// back.
+    /// Whether all pages were charged at creation.
+    charged_whole: AtomicBool,
+    pub(super) pages: SpinLock<BPlusTree<CacheEntry>, rank::CacheRank, P::Locks>,
+    pub(super) users: SpinLock<ObjectUsers, rank::MappersRank, P::Locks>,
+    /// Held for writing while size, seals or holes change (`i_rwsem`), and for reading during
+    /// writeback.
     pub(super) resize: RwLock<(), rank::InodeRank, P::Locks>,
-    /// Set with `resize` and `holders` locked, read with either.
+    /// Written with `resize` and `users` locked, read with either.
     pub(super) seals: AtomicU32,
     executable: bool,
-    /// Whose pages it takes.
+    /// The tmpfs whose limit its pages count against.
     tmpfs: Option<Arc<Tmpfs>>,
-    /// How often pages were taken out of the cache while others may map them: see
-    /// [`FileObject::removals`].
+    /// See [`FileObject::removals`].
     pub(super) removals: AtomicU64,
 }
 
 impl<P: Platform> FileObject<P> {
-    /// The largest size: pages that mappings can name.
+    /// The largest size in bytes: the page indices that mappings can name.
     pub const MAX_BYTES: u64 = PAGE_SIZE << FILE_PAGES;
 
-    pub(super) fn new(id: FileId, name: String, kind: FileKind, size: u64, birth: Birth) -> Self {
+    pub(super) fn new(id: FileId, name: String, kind: FileKind, size: u64, options: ObjectOptions) -> Self {
         Self {
             id,
             name,
             kind,
             size: AtomicU64::new(size),
             charged: AtomicU64::new(0),
-            prepaid: AtomicBool::new(false),
+            charged_whole: AtomicBool::new(false),
             pages: SpinLock::new(BPlusTree::new()),
-            holders: SpinLock::new(Holders { mappers: BPlusTree::new(), writable: 0, held: birth.held }),
+            users: SpinLock::new(ObjectUsers { mappers: BPlusTree::new(), writable: 0, open: options.open }),
             resize: RwLock::new(()),
-            seals: AtomicU32::new(birth.seals.bits()),
-            executable: birth.executable,
-            tmpfs: birth.tmpfs,
+            seals: AtomicU32::new(options.seals.bits()),
+            executable: options.executable,
+            tmpfs: options.tmpfs,
             removals: AtomicU64::new(0),
         }
     }
 
-    /// How folios and mappers name it.
+    /// The id by which folios and the reverse map name the object.
     pub fn id(&self) -> FileId {
         self.id
     }
 
-    /// Its path, as `/proc/PID/maps` shows it.
+    /// The path that `/proc/PID/maps` shows.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What is behind it.
+    /// What backs the object.
     pub fn kind(&self) -> &FileKind {
         &self.kind
     }
 
-    /// Whether it is shared memory.
+    /// Whether the object is shared memory.
     pub fn is_shmem(&self) -> bool {
         matches!(self.kind, FileKind::Shmem)
     }
 
-    /// Whether the running program owns it or could open it for writing.
+    /// See [`FileOps::could_be_written`]; always true of shared memory.
     pub(crate) fn could_be_written(&self) -> bool {
         match &self.kind {
             FileKind::File(ops) => ops.could_be_written(),
@@ -183,37 +182,40 @@ impl<P: Platform> FileObject<P> {
         }
     }
 
-    /// Its size in bytes.
+    /// The size in bytes.
     pub fn size(&self) -> u64 {
         self.size.load(Ordering::Relaxed)
     }
 
-    /// Pages that exist: an access past them is `SIGBUS`.
+    /// The size in pages; an access beyond raises `SIGBUS`.
     pub fn pages(&self) -> u64 {
         self.size().div_ceil(PAGE_SIZE)
     }
 
-    /// Remembers a promise of all its pages.
-    pub(crate) fn prepay(&self, pages: u64) {
+    /// Records that all pages were charged at creation.
+    pub(crate) fn charge_whole(&self, pages: u64) {
         self.charged.store(pages, Ordering::Relaxed);
-        self.prepaid.store(true, Ordering::Relaxed);
+        self.charged_whole.store(true, Ordering::Relaxed);
     }
 
-    /// Pages that are promised on its behalf.
+    /// Pages charged against the commit limit for this object.
     pub fn charged(&self) -> u64 {
         self.charged.load(Ordering::Relaxed)
     }
 
-    /// Whether a page is promised when it comes into the cache, and no longer when it goes.
-    fn pays_by_page(&self) -> bool {
-        self.is_shmem() && !self.prepaid.load(Ordering::Relaxed)
+    /// Whether a page is charged when it enters the cache and uncharged when it leaves.
+    fn is_charged_per_page(&self) -> bool {
+        self.is_shmem() && !self.charged_whole.load(Ordering::Relaxed)
     }
 
-    /// Promises a page that is about to come into the cache.
+    /// Charges a page that is about to enter the cache.
+    ///
+    /// # Errors
+    /// [`MmError`] if the commit limit or the tmpfs is exhausted; nothing was charged.
     pub(super) fn charge_page(&self, mm: &Mm<P>) -> Result<(), MmError> {
-        if self.pays_by_page() {
+        if self.is_charged_per_page() {
             mm.promise(None, 1)?;
-            if let Some(Err(full)) = self.tmpfs.as_ref().map(|tmpfs| tmpfs.take()) {
+            if let Some(Err(full)) = self.tmpfs.as_ref().map(|tmpfs| tmpfs.charge()) {
                 mm.take_back(1);
                 return Err(full);
             }
@@ -222,112 +224,115 @@ impl<P: Platform> FileObject<P> {
         Ok(())
     }
 
-    /// Takes back the promise of a page that has left the cache.
+    /// Uncharges a page that has left the cache.
     pub(super) fn uncharge_page(&self, mm: &Mm<P>) {
-        if self.pays_by_page() {
+        if self.is_charged_per_page() {
             self.charged.fetch_sub(1, Ordering::Relaxed);
             mm.take_back(1);
             if let Some(tmpfs) = &self.tmpfs {
-                tmpfs.give(1);
+                tmpfs.uncharge(1);
             }
         }
     }
 
-    /// Takes back every promise; nothing is in the cache any more.
+    /// Uncharges everything; the cache is empty.
     pub(super) fn uncharge(&self, mm: &Mm<P>) {
         mm.take_back(self.charged.swap(0, Ordering::Relaxed));
     }
 
-    /// Whether a tmpfs could have `pages` pages of it.
-    pub(super) fn could_have(&self, pages: u64) -> Result<(), MmError> {
-        self.tmpfs.as_ref().map_or(Ok(()), |tmpfs| tmpfs.could_have(pages))
+    /// Fails if its tmpfs is limited to fewer than `pages` pages.
+    pub(super) fn check_limit(&self, pages: u64) -> Result<(), MmError> {
+        self.tmpfs.as_ref().map_or(Ok(()), |tmpfs| tmpfs.check_limit(pages))
     }
 
     pub(crate) fn set_size(&self, size: u64) {
         self.size.store(size, Ordering::Relaxed);
     }
 
-    /// What may not be done to it any more.
-    pub(crate) fn sealed(&self) -> Seals {
+    /// The seals that are set.
+    pub(crate) fn active_seals(&self) -> Seals {
         Seals::from_bits_retain(self.seals.load(Ordering::Relaxed))
     }
 
-    /// Whether it was made to be run as a program.
+    /// Whether the object may be executed, unlike a memfd with `MFD_NOEXEC_SEAL`.
     pub fn is_executable(&self) -> bool {
         self.executable
     }
 
-    /// How often pages were taken out of the cache so far.
+    /// The number of removals from the cache so far.
     ///
-    /// A fault notes it before it looks for its page, and looks again with the table locked: if it
-    /// is still the same, whoever takes the page away has yet to come to this table.
+    /// A fault reads it before it looks up its page, and again with the table locked. If it is the
+    /// same, an operation that removes the page has yet to unmap it from this table.
     pub(crate) fn removals(&self) -> u64 {
         self.removals.load(Ordering::Acquire)
     }
 
-    /// Says that bytes were taken from the file, or are about to leave its cache: what was read of
-    /// them until now may be out of date.
+    /// Counts a removal of bytes from the file or its cache; bytes read before may be stale.
     pub(super) fn note_removal(&self) {
         let pages = self.pages.lock();
         self.removals.fetch_add(1, Ordering::AcqRel);
         drop(pages);
     }
 
-    /// Counts a mapping that `space` is about to make; `writable` if it could ever write the
-    /// object. It may be counted before it exists: the reverse map looks at more spaces than map
-    /// the file, never at fewer (INV-RMAP-SUPERSET).
+    /// Counts a mapping that `space` is about to make; `writable` if it could ever become writable.
+    ///
+    /// The mapping may not exist yet: the reverse map visits at least the spaces that map the file,
+    /// never fewer (INV-RMAP-SUPERSET).
+    ///
+    /// # Errors
+    /// [`MmError::FileSealed`], or [`MmError`] if no memory can be allocated; nothing was counted.
     pub(crate) fn join(&self, mm: &Mm<P>, space: SpaceId, writable: bool) -> Result<(), MmError> {
-        let mut holders = self.holders.lock();
-        if writable && self.sealed().contains(Seals::WRITE) {
-            return Err(MmError::FileSealed { seals: self.sealed() });
+        let mut users = self.users.lock();
+        if writable && self.active_seals().contains(Seals::WRITE) {
+            return Err(MmError::FileSealed { seals: self.active_seals() });
         }
         let key = space.raw();
-        if holders.mappers.update(key, |mapper| mapper.mappings += 1).is_none() {
-            holders.mappers.try_reserve(1, || mm.permit())?;
-            holders.mappers.insert(key, Mapper { mappings: 1 });
+        if users.mappers.update(key, |mapper| mapper.mappings += 1).is_none() {
+            users.mappers.try_reserve(1, || mm.permit())?;
+            users.mappers.insert(key, Mapper { mappings: 1 });
         }
-        holders.writable += u64::from(writable);
+        users.writable += u64::from(writable);
         Ok(())
     }
 
-    /// Counts one more mapping of a space that has one like it already, as a split makes.
+    /// Counts one more mapping of a space that already has one, as a split of a VMA makes.
     pub(crate) fn join_again(&self, space: SpaceId, writable: bool) {
-        let mut holders = self.holders.lock();
-        let known = holders.mappers.update(space.raw(), |mapper| mapper.mappings += 1);
+        let mut users = self.users.lock();
+        let known = users.mappers.update(space.raw(), |mapper| mapper.mappings += 1);
         debug_assert!(known.is_some(), "INV-RMAP-SUPERSET: a mapping of {space:?} was not counted");
-        holders.writable += u64::from(writable);
+        users.writable += u64::from(writable);
     }
 
-    /// Takes back one count; returns whether nobody has the object any more.
+    /// Uncounts a mapping; returns whether the object is neither mapped nor open any more.
     pub(crate) fn leave(&self, space: SpaceId, writable: bool) -> bool {
-        let mut holders = self.holders.lock();
+        let mut users = self.users.lock();
         let key = space.raw();
-        let left = holders.mappers.update(key, |mapper| {
+        let remaining = users.mappers.update(key, |mapper| {
             mapper.mappings -= 1;
             mapper.mappings
         });
-        debug_assert!(left.is_some(), "INV-RMAP-SUPERSET: a mapping of {space:?} was not counted");
-        if left == Some(0) {
-            holders.mappers.remove(key);
+        debug_assert!(remaining.is_some(), "INV-RMAP-SUPERSET: a mapping of {space:?} was not counted");
+        if remaining == Some(0) {
+            users.mappers.remove(key);
         }
-        debug_assert!(holders.writable >= u64::from(writable), "INV-SEAL: a writable mapping was not counted");
-        holders.writable -= u64::from(writable);
-        holders.mappers.is_empty() && !holders.held
+        debug_assert!(users.writable >= u64::from(writable), "INV-SEAL: a writable mapping was not counted");
+        users.writable -= u64::from(writable);
+        users.mappers.is_empty() && !users.open
     }
 
-    /// Nobody has it open any more; returns whether nobody maps it either.
+    /// Marks the object closed; returns whether it is not mapped either.
     pub(super) fn close(&self) -> bool {
-        let mut holders = self.holders.lock();
-        holders.held = false;
-        holders.mappers.is_empty()
+        let mut users = self.users.lock();
+        users.open = false;
+        users.mappers.is_empty()
     }
 
     /// The first space after `after` that maps the object.
     pub(crate) fn mapper_after(&self, after: Option<SpaceId>) -> Option<SpaceId> {
-        let holders = self.holders.lock();
+        let users = self.users.lock();
         let found = match after {
-            None => holders.mappers.first(),
-            Some(space) => holders.mappers.next(space.raw()),
+            None => users.mappers.first(),
+            Some(space) => users.mappers.next(space.raw()),
         };
         found.map(|(key, _)| SpaceId::new(key))
     }

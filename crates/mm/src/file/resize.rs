@@ -1,14 +1,15 @@
-//! Truncation, holes, and room made in advance (`ftruncate`, `fallocate`).
+//! Truncation, holes and preallocation (`ftruncate`, `fallocate`).
 //!
-//! INV-FILE-REMOVED: when a call that takes pages of a file away returns, no mapping shows them,
-//! and none will. They leave the cache first, then [`FileObject::removals`] rises, then they are
-//! unmapped everywhere: a fault that found one before it left either installs it before its table's
-//! turn, and it is unmapped with the others, or sees that `removals` has risen.
+//! INV-FILE-REMOVED: once a call that removes pages of a file has returned, they are not mapped,
+//! and never will be again. They leave the cache first, then [`FileObject::removals`] is
+//! incremented, then they are unmapped everywhere. A fault that found one earlier either installs
+//! it before its table is reached, and it is unmapped with the others, or sees the new value of
+//! `removals`.
 //!
 //! Neighbours: `rmap` finds the spaces, `zap` clears the entries.
 //!
-//! Not guaranteed: zeroes behind the end of the file in its last page. A program can put something
-//! there through a mapping, and find it again when the file grows, as on Linux's tmpfs.
+//! Not guaranteed: zeroes past the end of the file in its last page. A program can store there
+//! through a mapping, and reads it back when the file grows, as on Linux's tmpfs.
 
 use super::object::{FILE_PAGES, FileKind, FileObject};
 use super::seals::Seals;
@@ -22,29 +23,29 @@ use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{FolioFlags, FolioOwner, FolioRef};
 use pagewright_types::{PAGE_SIZE, PageRange, SpaceId, VirtAddr};
 
-/// Past the last page that any file can have.
-const MOST_PAGES: u64 = 1 << FILE_PAGES;
+/// The page index past the last page that a file can have.
+const MAX_PAGES: u64 = 1 << FILE_PAGES;
 
 bitflags::bitflags! {
-    /// `FALLOC_FL_*` with Linux's values (`include/uapi/linux/falloc.h`), of which Linux's tmpfs
-    /// knows these.
+    /// The `FALLOC_FL_*` that Linux's tmpfs supports (`include/uapi/linux/falloc.h`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct FallocateFlags: u32 {
-        /// The size stays.
+        /// Keep the file size.
         const KEEP_SIZE = 0x1;
-        /// Forget what is there.
+        /// Deallocate the range.
         const PUNCH_HOLE = 0x2;
     }
 }
 
 impl<P: Platform> Mm<P> {
-    /// Sets a file's size.
+    /// Sets a file's size in bytes (`truncate_pagecache`).
     ///
-    /// Pages past the new end are unmapped everywhere, copies that private mappings made of them
-    /// included, and leave the cache (`truncate_pagecache`).
+    /// Pages past the new end leave the cache and are unmapped everywhere, together with the copies
+    /// that private mappings made of them.
     ///
     /// # Errors
-    /// [`MmError::FileSealed`], [`MmError::FileTooLarge`]; nothing has changed.
+    /// [`MmError::FileSealed`], [`MmError::FileTooLarge`], or [`MmError`] if the page of the new
+    /// end cannot be swapped in; nothing has changed.
     pub fn truncate(&self, file: &FileObject<P>, size: u64) -> Result<(), MmError> {
         self.call(|| {
             let _resize = file.resize.write();
@@ -52,23 +53,25 @@ impl<P: Platform> Mm<P> {
                 return Err(MmError::FileTooLarge { bytes: size });
             }
             if size < file.size() {
-                file.unsealed(Seals::SHRINK)?;
+                file.check_unsealed(Seals::SHRINK)?;
             } else if size > file.size() {
-                file.unsealed(Seals::GROW)?;
+                file.check_unsealed(Seals::GROW)?;
             }
-            let tail = self.hold_part(file, size)?;
-            self.cut_file(file, size);
-            self.clear_part(tail, size, size.next_multiple_of(PAGE_SIZE));
+            let tail = self.find_partial_page(file, size)?;
+            self.truncate_file(file, size);
+            self.zero_partial_page(tail, size, size.next_multiple_of(PAGE_SIZE));
             Ok(())
         })
     }
 
-    /// Allocates (`fallocate`) or, with `PUNCH_HOLE`, forgets `len` bytes of a file from `offset`
-    /// on. The descriptor that it is asked of can write (`EBADF`).
+    /// Allocates or, with `PUNCH_HOLE`, deallocates `len` bytes of a file at `offset`
+    /// (`fallocate`).
+    ///
+    /// The caller has checked that the descriptor is writable (`EBADF`).
     ///
     /// # Errors
-    /// [`MmError`]; nothing has changed, except that pages that were missing may be there, as
-    /// zeroes.
+    /// [`MmError`]; nothing has changed, except that missing pages within the size may have been
+    /// added as zeroes.
     pub fn fallocate(&self, file: &FileObject<P>, flags: FallocateFlags, offset: u64, len: u64) -> Result<(), MmError> {
         const LARGEST: u64 = i64::MAX as u64;
         if offset > LARGEST || len == 0 || len > LARGEST {
@@ -87,26 +90,26 @@ impl<P: Platform> Mm<P> {
             if hole {
                 self.punch_hole(file, offset, end)
             } else {
-                self.make_room(file, offset, end, flags.contains(FallocateFlags::KEEP_SIZE))
+                self.allocate_range(file, offset, end, flags.contains(FallocateFlags::KEEP_SIZE))
             }
         })
     }
 
-    /// Makes the pages missing among the bytes from `offset` up to `end` (`shmem_fallocate`).
-    fn make_room(&self, file: &FileObject<P>, offset: u64, end: u64, keep_size: bool) -> Result<(), MmError> {
+    /// Adds the missing pages of the bytes `offset..end` (`shmem_fallocate`).
+    fn allocate_range(&self, file: &FileObject<P>, offset: u64, end: u64, keep_size: bool) -> Result<(), MmError> {
         if !file.is_shmem() {
             return Err(MmError::NotSupported { flags: 0 });
         }
         let _resize = file.resize.write();
         if end > file.size() {
-            file.unsealed(Seals::GROW)?;
+            file.check_unsealed(Seals::GROW)?;
         }
-        file.could_have(end.div_ceil(PAGE_SIZE) - offset / PAGE_SIZE)?;
+        file.check_limit(end.div_ceil(PAGE_SIZE) - offset / PAGE_SIZE)?;
         for index in offset / PAGE_SIZE..end.div_ceil(PAGE_SIZE) {
-            match file.find_or_make(self, index) {
+            match file.find_or_create(self, index) {
                 Ok(found) => self.put_folio(found.folio),
                 Err(error) => {
-                    file.evict(self, file.pages(), MOST_PAGES);
+                    file.remove_range(self, file.pages(), MAX_PAGES);
                     return Err(error.into());
                 }
             }
@@ -117,47 +120,49 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Forgets what a file has among the bytes from `offset` up to `end`.
+    /// Deallocates the bytes `offset..end` of a file (`FALLOC_FL_PUNCH_HOLE`).
     ///
-    /// Copies that private mappings made stay (`FALLOC_FL_PUNCH_HOLE`).
+    /// Copies that private mappings made stay.
     pub(crate) fn punch_hole(&self, file: &FileObject<P>, offset: u64, end: u64) -> Result<(), MmError> {
         let _resize = file.resize.write();
         if file.is_shmem() {
-            file.unsealed(Seals::ANY_WRITE)?;
+            file.check_unsealed(Seals::ANY_WRITE)?;
         }
         let (first, last) = (offset.div_ceil(PAGE_SIZE), end / PAGE_SIZE);
-        // What is not whole pages are parts: at the start, at the end, or of one page both.
+        // Partial pages at the start and the end are zeroed; a range within one page is only a
+        // head.
         let first_end = (first * PAGE_SIZE).min(end);
         if let FileKind::File(ops) = file.kind() {
             ops.punch_hole(offset, end).map_err(|errno| MmError::Device { index: offset / PAGE_SIZE, errno })?;
-            // Whoever has read a part of it before is either found below, or reads it again.
+            // A concurrent read of the old bytes is either in the cache below, or starts over.
             file.note_removal();
         }
-        // Fails for shared memory alone.
-        let (head, tail) = self.hold_parts(file, (offset, first_end), ((last * PAGE_SIZE).max(first_end), end))?;
+        // Only shared memory can fail here, when it is swapped in.
+        let (head, tail) =
+            self.find_partial_pages(file, (offset, first_end), ((last * PAGE_SIZE).max(first_end), end))?;
         if first < last {
             self.remove_pages(file, first, last, Zap::FilePages);
         }
-        self.clear_part(head, offset, first_end);
-        self.clear_part(tail, (last * PAGE_SIZE).max(first_end), end);
+        self.zero_partial_page(head, offset, first_end);
+        self.zero_partial_page(tail, (last * PAGE_SIZE).max(first_end), end);
         Ok(())
     }
 
-    /// Cuts a file within a call.
+    /// Sets the size of a file and removes the pages past it, within a call.
     ///
-    /// The caller holds `resize`, or nobody else has the file any more.
-    pub(crate) fn cut_file(&self, file: &FileObject<P>, size: u64) {
+    /// The caller holds `resize` for writing, or is the last user of the file.
+    pub(crate) fn truncate_file(&self, file: &FileObject<P>, size: u64) {
         let old = file.size();
         file.set_size(size);
         if size > old {
             return;
         }
-        self.remove_pages(file, size.div_ceil(PAGE_SIZE), MOST_PAGES, Zap::Pages);
+        self.remove_pages(file, size.div_ceil(PAGE_SIZE), MAX_PAGES, Zap::Pages);
     }
 
-    /// Takes the pages from `first` up to `end` away from everybody (INV-FILE-REMOVED).
+    /// Removes pages `first..end` from the cache and from every mapping (INV-FILE-REMOVED).
     fn remove_pages(&self, file: &FileObject<P>, first: u64, end: u64, what: Zap) {
-        file.evict(self, first, end);
+        file.remove_range(self, first, end);
         file.removals.fetch_add(1, Ordering::AcqRel);
         let mut at: Option<SpaceId> = None;
         while let Some(space) = self.candidate_after(FolioOwner::File(file.id()), at) {
@@ -168,7 +173,7 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Unmaps what one space maps of a file's pages from `first` up to `end`.
+    /// Unmaps pages `first..end` of a file from one space.
     fn unmap_pages(
         &self,
         space: &Space<P>,
@@ -183,7 +188,7 @@ impl<P: Platform> Mm<P> {
             let (from, to) = (page(first), page(end));
             if from < to {
                 let part = PageRange::new(VirtAddr::from_page_index(from), VirtAddr::from_page_index(to));
-                // A shared mapping has no copies.
+                // A shared mapping has no private copies.
                 let what = if vma.is_shared() { Zap::Pages } else { what };
                 self.zap_only(space, (vma, what), part, &mut gather);
             }
@@ -191,28 +196,29 @@ impl<P: Platform> Mm<P> {
         gather.settle();
     }
 
-    /// The page that has byte `at`, unless `at` is its first byte, nothing is there, or the file
-    /// grows: whoever clears a part of it must have it in memory first.
+    /// The page that a truncation to `at` cuts, with a reference; it is swapped in if needed.
+    ///
+    /// Returns `None` if `at` is page-aligned, the page is missing, or the file grows.
     ///
     /// # Errors
-    /// [`MmError`] when it can't be had back from swap.
-    fn hold_part(&self, file: &FileObject<P>, at: u64) -> Result<Option<FolioRef>, MmError> {
+    /// [`MmError`] if the page cannot be swapped in.
+    fn find_partial_page(&self, file: &FileObject<P>, at: u64) -> Result<Option<FolioRef>, MmError> {
         if at.is_multiple_of(PAGE_SIZE) || at > file.size() {
             return Ok(None);
         }
         Ok(file.find(self, at / PAGE_SIZE)?.map(|found| found.folio))
     }
 
-    /// The pages that have these parts, those that are not empty.
-    fn hold_parts(
+    /// The pages of the partial ranges `head` and `tail`, as far as these are not empty.
+    fn find_partial_pages(
         &self,
         file: &FileObject<P>,
         head: (u64, u64),
         tail: (u64, u64),
     ) -> Result<(Option<FolioRef>, Option<FolioRef>), MmError> {
-        let hold = |(from, to): (u64, u64)| if from < to { file.find(self, from / PAGE_SIZE) } else { Ok(None) };
-        let head = hold(head)?.map(|found| found.folio);
-        match hold(tail) {
+        let find = |(from, to): (u64, u64)| if from < to { file.find(self, from / PAGE_SIZE) } else { Ok(None) };
+        let head = find(head)?.map(|found| found.folio);
+        match find(tail) {
             Ok(tail) => Ok((head, tail.map(|found| found.folio))),
             Err(error) => {
                 head.into_iter().for_each(|folio| self.put_folio(folio));
@@ -221,8 +227,8 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Zeroes the bytes from `from` up to `to`, of one page, which is given up.
-    fn clear_part(&self, folio: Option<FolioRef>, from: u64, to: u64) {
+    /// Zeroes the bytes `from..to` of one page, and drops the reference to it.
+    fn zero_partial_page(&self, folio: Option<FolioRef>, from: u64, to: u64) {
         const ZEROES: [u8; 256] = [0; 256];
         let Some(folio) = folio else { return };
         let page = folio.pfn().base();
@@ -232,7 +238,7 @@ impl<P: Platform> Mm<P> {
             self.fx().write(page.add(at % PAGE_SIZE), &ZEROES[..bytes as usize]);
             at += bytes;
         }
-        // Marked after the zeroes are there, as what `write` has written.
+        // Set after the zeroes are stored, as in `write_at`.
         self.frames().folio_of(&folio).set_flags(FolioFlags::DIRTY);
         self.put_folio(folio);
     }

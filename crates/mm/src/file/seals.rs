@@ -1,15 +1,16 @@
-//! Seals (`F_ADD_SEALS`, `mm/memfd.c`): promises about a piece of shared memory that nobody can
-//! take back.
+//! Seals (`F_ADD_SEALS`, `mm/memfd.c`): restrictions on shared memory that cannot be removed.
 //!
-//! INV-SEAL: once a seal is set, what it forbids does not happen any more: no smaller or larger
-//! size, no change of contents – for [`Seals::FUTURE_WRITE`], but through mappings that there were.
+//! INV-SEAL: once a seal is set, what it forbids does not happen any more: a smaller or larger
+//! size, or a change of contents. [`Seals::FUTURE_WRITE`] still permits stores through mappings
+//! that existed before.
 //!
-//! Protocol: whoever is about to do what a seal forbids holds the object's `resize` lock, or counts
-//! as a writable mapping; the seal is set with both the lock held and no such mapping.
+//! Protocol: an operation that a seal could forbid holds the object's `resize` lock or is counted
+//! as a writable mapping. A seal is set with both `resize` and `users` locked, and [`Seals::WRITE`]
+//! only while no writable mapping is counted.
 //!
-//! Not guaranteed: anything about a file of an embedder's. It has no seals.
+//! Not guaranteed: seals on the embedder's files, which have none.
 
-use super::cache::HeldPage;
+use super::cache::ExtraRef;
 use super::object::{FileKind, FileObject};
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -21,38 +22,37 @@ bitflags::bitflags! {
     /// `F_SEAL_*` with Linux's values (`include/uapi/linux/fcntl.h`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct Seals: u32 {
-        /// No more seals.
+        /// Forbids further seals.
         const SEAL = 0x1;
-        /// No smaller size.
+        /// Forbids a smaller size.
         const SHRINK = 0x2;
-        /// No larger size.
+        /// Forbids a larger size.
         const GROW = 0x4;
-        /// No writes.
+        /// Forbids writes.
         const WRITE = 0x8;
-        /// No writes but through mappings that exist.
+        /// Forbids writes except through existing mappings.
         const FUTURE_WRITE = 0x10;
-        /// No change of whether it may be run.
+        /// Forbids changes of the execute permission.
         const EXEC = 0x20;
     }
 }
 
 impl Seals {
-    /// Either of those against writing.
+    /// Both seals against writing.
     pub(super) const ANY_WRITE: Self = Self::WRITE.union(Self::FUTURE_WRITE);
 }
 
-/// How often it is looked whether somebody who has a page has given it back: longer than a fault or
-/// a read takes.
-const LOOKS: u32 = 100;
+/// How often a page with an extra reference is looked at: longer than a fault or read in flight.
+const MAX_LOOKS: u32 = 100;
 
 impl<P: Platform> FileObject<P> {
-    /// Its seals (`F_GET_SEALS`).
+    /// The seals (`F_GET_SEALS`).
     ///
     /// # Errors
-    /// [`MmError::NoSeals`] for a file of an embedder's.
+    /// [`MmError::NoSeals`] for a file of the embedder.
     pub fn seals(&self) -> Result<Seals, MmError> {
         match self.kind() {
-            FileKind::Shmem => Ok(self.sealed()),
+            FileKind::Shmem => Ok(self.active_seals()),
             FileKind::File(_) => Err(MmError::NoSeals),
         }
     }
@@ -60,16 +60,20 @@ impl<P: Platform> FileObject<P> {
     /// Fails if any of `seals` is set.
     ///
     /// The caller holds `resize`.
-    pub(super) fn unsealed(&self, seals: Seals) -> Result<(), MmError> {
-        let seals = self.sealed() & seals;
-        // An embedder's file has the seal against seals, and no other.
+    pub(super) fn check_unsealed(&self, seals: Seals) -> Result<(), MmError> {
+        let seals = self.active_seals() & seals;
+        // A file of the embedder has only `SEAL`, which no caller passes.
         if seals.is_empty() { Ok(()) } else { Err(MmError::FileSealed { seals }) }
     }
 
-    /// Whether a new shared mapping may have `rights`, and what it may ever have, out of `most`
-    /// (`memfd_check_seals_mmap`).
+    /// The rights, out of `most`, that a new shared mapping with `rights` may ever have.
+    ///
+    /// Linux: `memfd_check_seals_mmap`.
+    ///
+    /// # Errors
+    /// [`MmError::FileSealed`] if the mapping is to be writable and a seal forbids writes.
     pub(crate) fn sealed_rights(&self, rights: Rights, most: Rights) -> Result<Rights, MmError> {
-        let seals = self.sealed() & Seals::ANY_WRITE;
+        let seals = self.active_seals() & Seals::ANY_WRITE;
         if seals.is_empty() {
             return Ok(most);
         }
@@ -78,17 +82,18 @@ impl<P: Platform> FileObject<P> {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Adds seals through a descriptor that was `opened` so (`F_ADD_SEALS`).
+    /// Adds seals through a descriptor with the rights `opened` (`F_ADD_SEALS`).
     ///
-    /// Whoever has a page of it, by [`Mm::get_user_pages`] or a pin, might write it, so it is not
-    /// sealed against writing until they have given it back. They are given a moment for that
-    /// (`memfd_wait_for_pins`; Linux sleeps for up to 150 ms), and reclaim as long as it takes.
+    /// The holder of a reference or pin, such as from [`Mm::get_user_pages`], might write its page.
+    /// So [`Seals::WRITE`] waits briefly for extra references (`memfd_wait_for_pins`; Linux sleeps
+    /// for up to 150 ms), and for as long as reclaim has a page isolated.
     ///
     /// # Errors
-    /// [`MmError`]; no seal was added.
+    /// [`MmError`]; no seal was added. [`MmError::WritablyMapped`] or [`MmError::PageHeld`] if a
+    /// mapping or a reference permits writes.
     pub fn add_seals(&self, file: &FileObject<P>, opened: Rights, seals: Seals) -> Result<(), MmError> {
         if !opened.contains(Rights::WRITE) {
-            return Err(MmError::FileSealed { seals: file.sealed() });
+            return Err(MmError::FileSealed { seals: file.active_seals() });
         }
         if !Seals::all().contains(seals) {
             return Err(MmError::BadFlags { flags: seals.bits() });
@@ -100,26 +105,26 @@ impl<P: Platform> Mm<P> {
         }
         let mut wanted = seals;
         if seals.contains(Seals::EXEC) && file.is_executable() {
-            // What can be run must not change.
+            // An executable file must not change either.
             wanted |= Seals::SHRINK | Seals::GROW | Seals::ANY_WRITE;
         }
-        let ends_writing = wanted.contains(Seals::WRITE) && !present.contains(Seals::WRITE);
+        let seals_writes = wanted.contains(Seals::WRITE) && !present.contains(Seals::WRITE);
         let mut looks = 0;
         loop {
-            let holders = file.holders.lock();
-            if ends_writing && holders.writable > 0 {
-                return Err(MmError::WritablyMapped { mappings: holders.writable });
+            let users = file.users.lock();
+            if seals_writes && users.writable > 0 {
+                return Err(MmError::WritablyMapped { mappings: users.writable });
             }
-            let Some(HeldPage { index, isolated }) = ends_writing.then(|| file.held_page(self)).flatten() else {
+            let Some(ExtraRef { index, isolated }) = seals_writes.then(|| file.find_extra_ref(self)).flatten() else {
                 file.seals.store((present | wanted).bits(), Ordering::Relaxed);
                 return Ok(());
             };
-            drop(holders);
+            drop(users);
             if isolated {
                 self.fx().relax();
-            } else if looks < LOOKS {
+            } else if looks < MAX_LOOKS {
                 looks += 1;
-                // Whether it is given back, nobody knows; that it is, is not waited for.
+                // The holder may release the page, but this does not wait until it does.
                 <P::Locks as Backend>::point();
             } else {
                 return Err(MmError::PageHeld { index });

@@ -1,66 +1,66 @@
-//! Files that share a limit: a mounted tmpfs (`mount -t tmpfs -o size=`).
+//! A mounted tmpfs: files that share a limit (`mount -t tmpfs -o size=`).
 //!
-//! Key type: [`Tmpfs`]. Neighbours: `object` takes a page from it for each that comes into a cache,
-//! and gives it back with the page.
+//! Key type: [`Tmpfs`]. Neighbours: `object` charges each page that enters a cache, and uncharges
+//! it when it leaves.
 //!
-//! Not guaranteed: limits of inodes, and of anything that is no page of a file's.
+//! Not guaranteed: a limit of inodes, or of memory other than file pages.
 
-use super::object::{Birth, FileKind, FileObject};
+use super::object::{FileKind, FileObject, ObjectOptions};
 use super::seals::Seals;
 use crate::error::MmError;
 use crate::mm::Mm;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_sync::{Arc, Platform};
 
-/// What the files of one tmpfs may take together, and what they take (`struct shmem_sb_info`).
+/// The limit of one tmpfs and its use, in pages (`struct shmem_sb_info`).
 pub struct Tmpfs {
-    most: u64,
+    max_pages: u64,
     used: AtomicU64,
 }
 
 impl Tmpfs {
-    /// One whose files may take `most` pages.
+    /// Makes a tmpfs whose files may have `max_pages` pages together.
     ///
     /// # Errors
     /// [`MmError::NoKernelMemory`].
-    pub fn try_new(most: u64) -> Result<Arc<Self>, MmError> {
-        Ok(Arc::try_new(Self { most, used: AtomicU64::new(0) })?)
+    pub fn try_new(max_pages: u64) -> Result<Arc<Self>, MmError> {
+        Ok(Arc::try_new(Self { max_pages, used: AtomicU64::new(0) })?)
     }
 
-    /// Pages that its files take.
+    /// Pages that its files use.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Takes a page, if there is one left (`percpu_counter_limited_add`).
-    pub(super) fn take(&self) -> Result<(), MmError> {
-        let more = |used| (used < self.most).then_some(used + 1);
+    /// Charges a page, unless the limit is reached (`percpu_counter_limited_add`).
+    pub(super) fn charge(&self) -> Result<(), MmError> {
+        let more = |used| (used < self.max_pages).then_some(used + 1);
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        taken.map(drop).map_err(|_| MmError::TmpfsFull { most: self.most })
+        taken.map(drop).map_err(|_| MmError::TmpfsFull { most: self.max_pages })
     }
 
-    /// Whether `pages` could be taken from it when it is empty.
-    pub(super) fn could_have(&self, pages: u64) -> Result<(), MmError> {
-        if pages > self.most { Err(MmError::TmpfsFull { most: self.most }) } else { Ok(()) }
+    /// Fails if the limit is below `pages`, whatever is used now.
+    pub(super) fn check_limit(&self, pages: u64) -> Result<(), MmError> {
+        if pages > self.max_pages { Err(MmError::TmpfsFull { most: self.max_pages }) } else { Ok(()) }
     }
 
-    /// Gives pages back.
-    pub(super) fn give(&self, pages: u64) {
+    /// Uncharges pages.
+    pub(super) fn uncharge(&self, pages: u64) {
         let before = self.used.fetch_sub(pages, Ordering::Relaxed);
-        debug_assert!(before >= pages, "INV-MM-COMMITTED: more pages were given back to a tmpfs than taken");
+        debug_assert!(before >= pages, "INV-MM-COMMITTED: a tmpfs with {before} pages charged was uncharged {pages}");
     }
 }
 
 impl<P: Platform> Mm<P> {
-    /// Makes a file of a tmpfs known, with its path and its size in bytes.
+    /// Registers a file of a tmpfs, with its path and its size in bytes.
     ///
-    /// A page that is too many is `SIGBUS` to who touches it and `ENOSPC` to who writes or
-    /// allocates it.
+    /// Beyond the limit, an access to a missing page raises `SIGBUS`, and a write or `fallocate`
+    /// fails with `ENOSPC`.
     ///
     /// # Errors
     /// [`MmError::NoKernelMemory`]; nothing is kept.
     pub fn add_tmpfs_file(&self, tmpfs: &Arc<Tmpfs>, name: &str, size: u64) -> Result<Arc<FileObject<P>>, MmError> {
-        let birth = Birth { seals: Seals::SEAL, executable: true, held: true, tmpfs: Some(tmpfs.clone()) };
-        self.make_file(&[name], FileKind::Shmem, size, birth)
+        let options = ObjectOptions { seals: Seals::SEAL, executable: true, open: true, tmpfs: Some(tmpfs.clone()) };
+        self.make_file(&[name], FileKind::Shmem, size, options)
     }
 }

@@ -1,16 +1,17 @@
-//! Dirty pages back to their file (`write_cache_pages`, `folio_clear_dirty_for_io`).
+//! Writeback of dirty pages to their file (`write_cache_pages`, `folio_clear_dirty_for_io`).
 //!
-//! INV-FILE-CLEAN: no store is lost between the file and its page. The page's mark goes first, then
-//! the right to store from every shared mapping, flushed, and only then are the bytes read. A store
-//! that comes later faults and marks the page again; one that came before is among the bytes.
+//! INV-FILE-CLEAN: no store is lost between the page and the file. The dirty flag is cleared first,
+//! then the page is write-protected in every shared mapping and the CPUs are flushed, and only then
+//! are the bytes read. A later store faults and sets the flag again; an earlier one is among the
+//! bytes.
 //!
-//! Up to [`SWAP_CLUSTER_MAX`] pages wait together: the right is taken from all their mappings in
-//! all spaces, then one wait pays for all of it.
+//! Up to [`SWAP_CLUSTER_MAX`] pages share one wait: all their mappings in all spaces are
+//! write-protected into one batch, and one settle flushes it.
 //!
-//! Nobody makes a hole, or changes the file's size, while pages are on their way
+//! The `resize` lock excludes holes and changes of size while pages are under writeback
 //! (INV-FILE-REMOVED).
 //!
-//! Not guaranteed: an order among pages, and anything about shared memory, which has no file.
+//! Not guaranteed: an order among pages. Shared memory has no file and is not written here.
 
 use super::object::{FileKind, FileObject, FileOps};
 use crate::error::MmError;
@@ -24,16 +25,17 @@ use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{FolioFlags, FolioLock, FolioOwner, FolioRef};
 use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr};
 
-/// A page on its way to the device: locked, its mark taken.
-struct Taken<'a> {
+/// A page under writeback: locked, with its dirty flag cleared.
+struct WritebackPage<'a> {
     index: u64,
     folio: FolioRef,
     lock: FolioLock<'a>,
 }
 
 impl<P: Platform> Mm<P> {
-    /// Writes back the dirty pages among the bytes from `from` up to `to` of a file, and waits for
-    /// them (`fsync` of a range).
+    /// Writes back the dirty pages of the bytes `from..to` of a file, and waits for them.
+    ///
+    /// Linux: `filemap_write_and_wait_range`, for `fsync` of a range.
     ///
     /// # Errors
     /// [`MmError::Device`] for the first page that failed; the others have been written.
@@ -41,19 +43,19 @@ impl<P: Platform> Mm<P> {
         self.call(|| self.write_pages_back(file, from / PAGE_SIZE, to.div_ceil(PAGE_SIZE)))
     }
 
-    /// The same for the pages from `first` up to `end`, within a call.
+    /// As [`Mm::write_back`] for pages `first..end`, within a call.
     pub(crate) fn write_pages_back(&self, file: &FileObject<P>, first: u64, end: u64) -> Result<(), MmError> {
         let FileKind::File(ops) = file.kind() else { return Ok(()) };
         let (mut at, mut outcome) = (first, Ok(()));
         while at < end {
-            // A hole is forgotten by the device before its pages leave the cache: one that came
-            // after it would bring back what was there.
+            // A hole is punched in the device before its pages leave the cache. A page written
+            // after that would fill the hole with its old contents.
             let _resize = file.resize.read();
             let mut pages = ArrayVec::new_const();
-            at = self.take_dirty(file, at, end, &mut pages);
+            at = self.collect_dirty(file, at, end, &mut pages);
             let mut batch = Batch::new(&self.tlb);
             for page in &pages {
-                plant!(WriteBackNoProtect; (), self.take_stores(file, page.index, page.folio.pfn(), &mut batch));
+                plant!(WriteBackNoProtect; (), self.write_protect_page(file, page.index, page.folio.pfn(), &mut batch));
             }
             plant!(WrittenBeforeSettle => outcome = outcome.and(self.write_pages(ops.as_ref(), &pages)));
             batch.settle();
@@ -66,14 +68,15 @@ impl<P: Platform> Mm<P> {
         outcome
     }
 
-    /// Locks dirty pages from `first` up to `end` and takes their marks, as many as fit; returns
-    /// where to go on.
-    fn take_dirty<'a>(
+    /// Locks dirty pages of `first..end` and clears their dirty flags, as many as fit in `pages`.
+    ///
+    /// Returns the index at which to continue.
+    fn collect_dirty<'a>(
         &'a self,
         file: &FileObject<P>,
         first: u64,
         end: u64,
-        pages: &mut ArrayVec<Taken<'a>, SWAP_CLUSTER_MAX>,
+        pages: &mut ArrayVec<WritebackPage<'a>, SWAP_CLUSTER_MAX>,
     ) -> u64 {
         let mut at = first;
         while !pages.is_full() {
@@ -82,19 +85,19 @@ impl<P: Platform> Mm<P> {
             let lock = loop {
                 match view.try_lock() {
                     Some(lock) => break lock,
-                    // Whoever writes it may wait for one that is held here.
+                    // Its holder may be writing it and wait for a page that is locked here.
                     None if !pages.is_empty() => {
                         self.put_folio(folio);
                         return index;
                     }
-                    // Somebody else may be writing it: wait until he has, for his sake and for what
-                    // he has not seen.
+                    // Another CPU may be writing it. Wait for that, and then write the stores that
+                    // it has missed.
                     None => self.fx().relax(),
                 }
             };
             at = index + 1;
             if view.clear_flags(FolioFlags::DIRTY).contains(FolioFlags::DIRTY) {
-                pages.push(Taken { index, folio, lock });
+                pages.push(WritebackPage { index, folio, lock });
             } else {
                 drop(lock);
                 self.put_folio(folio);
@@ -103,10 +106,8 @@ impl<P: Platform> Mm<P> {
         at
     }
 
-    /// Writes pages to their device.
-    ///
-    /// One that fails is dirty again.
-    fn write_pages(&self, ops: &dyn FileOps, pages: &[Taken<'_>]) -> Result<(), MmError> {
+    /// Writes pages to their device; a page that fails is dirty again.
+    fn write_pages(&self, ops: &dyn FileOps, pages: &[WritebackPage<'_>]) -> Result<(), MmError> {
         let mut outcome = Ok(());
         for page in pages {
             let written = ops.write_page(page.index, &mut self.reader_of(page.folio.pfn())).map_err(|errno| {
@@ -118,8 +119,8 @@ impl<P: Platform> Mm<P> {
         outcome
     }
 
-    /// Takes the right to store to a page from all shared mappings (`folio_mkclean`).
-    fn take_stores(&self, file: &FileObject<P>, index: u64, pfn: Pfn, batch: &mut Batch<'_, P>) {
+    /// Write-protects a page in all shared mappings (`folio_mkclean`), and defers the flushes.
+    fn write_protect_page(&self, file: &FileObject<P>, index: u64, pfn: Pfn, batch: &mut Batch<'_, P>) {
         let mut at: Option<SpaceId> = None;
         while let Some(space) = self.candidate_after(FolioOwner::File(file.id()), at) {
             let map = space.map().read();
@@ -139,7 +140,7 @@ impl<P: Platform> Mm<P> {
                     batch.absorb(space.table().context(), debt);
                 }
             }
-            // An entry that somebody else has just cleared may still be stored through.
+            // Another CPU may still store through an entry that was just cleared and not flushed.
             batch.absorb_pending(space.table().context());
             drop(map);
             at = Some(space.id());

@@ -173,7 +173,7 @@ impl<P: Platform> Mm<P> {
     /// Drops a page of a file out of its cache; false if somebody wants it.
     fn drop_file_page(&self, folio: Folio<'_>) -> bool {
         let FolioOwner::File(id) = folio.owner() else { return false };
-        self.files.get(id).is_some_and(|file| file.drop_clean(self, folio))
+        self.files.get(id).is_some_and(|file| file.evict_clean(self, folio))
     }
 }
 

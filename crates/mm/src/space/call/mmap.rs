@@ -255,7 +255,7 @@ impl<P: Platform> Mm<P> {
                 let file = self.add_shared_memory(plan.pages * PAGE_SIZE);
                 let file = file.inspect_err(|_| self.take_back(charged))?;
                 if charged > 0 {
-                    file.prepay(charged);
+                    file.charge_whole(charged);
                 }
                 if let Err(error) = file.join(self, space.id(), true) {
                     self.drop_file(&file);
