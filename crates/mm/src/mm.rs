@@ -6,7 +6,7 @@ use crate::reclaim::Reclaim;
 use crate::rmap::ForkTree;
 use crate::settings::{MmSetting, MmSettings};
 use crate::space::{CommittedPages, Space};
-use crate::swap::Swap;
+use crate::swap::SwapState;
 use core::fmt;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::{Arc, Platform};
@@ -19,7 +19,7 @@ pub struct Mm<P: Platform> {
     pub(crate) tlb: Tlb<P>,
     pub(crate) fork_tree: ForkTree<P>,
     pub(crate) files: Files<P>,
-    pub(crate) swap: Swap<P>,
+    pub(crate) swap: SwapState<P>,
     pub(crate) reclaim: Reclaim,
     pub(crate) settings: MmSettings,
     pub(crate) gauges: Gauges,
@@ -71,7 +71,7 @@ impl<P: Platform> Mm<P> {
             tlb,
             fork_tree: ForkTree::new(),
             files: Files::new(),
-            swap: Swap::new(),
+            swap: SwapState::new(),
             reclaim,
             settings,
             gauges: Gauges::new(),

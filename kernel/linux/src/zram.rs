@@ -205,7 +205,7 @@ pub(crate) fn swap_on(priority: Option<i16>) -> Result<(), Errno> {
     if !header.ends_with(MARK) || version != VERSION || !fits || bad != 0 {
         return Err(Errno::EINVAL);
     }
-    disk.swap = Some(mm().swap_on_with(SwapBacking::Zram(disk.zram.after(1)), last, priority)?);
+    disk.swap = Some(mm().swap_on_with(SwapBacking::Zram(disk.zram.starting_at(1)), last, priority)?);
     Ok(())
 }
 

@@ -23,7 +23,8 @@ impl<P: Platform> Fault<'_, P> {
         // Any other anonymous page may be reused only if the one reference that exists, beside the
         // swap cache's, is this entry's: a mapcount would overlook references without mappings
         // (CVE-2020-29374).
-        if leaf.flags.contains(LeafFlags::EXCLUSIVE) || folio.is_anon() && !folio.is_large() && self.mm.is_alone(folio)
+        if leaf.flags.contains(LeafFlags::EXCLUSIVE)
+            || folio.is_anon() && !folio.is_large() && self.mm.can_reuse_anon(folio)
         {
             self.reuse(&locked);
             return Ok(FaultProgress::Done(FaultKind::Minor));

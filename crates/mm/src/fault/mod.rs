@@ -40,7 +40,7 @@ pub(crate) use precleared::{ClearedPageSource, PreclearedPages};
 use crate::error::FaultError;
 use crate::mm::Mm;
 use crate::space::{Space, Vma, VmaBacking};
-use crate::swap::{Swapped, swapped};
+use crate::swap::SwapPte;
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, SoftKind};
 use pagewright_sync::Platform;
 use pagewright_table::{FoundEntry, LockedTable, TableReserve};
@@ -66,7 +66,7 @@ enum FaultAction {
     CopyOnWrite(Leaf),
     Widen(Leaf),
     Unshare(Leaf),
-    SwapIn(Swapped),
+    SwapIn(SwapPte),
     /// A marker forbids every access.
     Refuse,
     /// Somebody is changing the entry: wait until he has.
@@ -257,7 +257,7 @@ fn classify<P: Platform>(entry: Entry, vma: &Vma<P>, access: Access, flags: Faul
         (Entry::Leaf(leaf), _) => FaultAction::Widen(leaf),
         (Entry::Soft(soft), _) => match soft.kind {
             SoftKind::Marker => FaultAction::Refuse,
-            SoftKind::Swap => swapped(soft).map_or(FaultAction::Wait, FaultAction::SwapIn),
+            SoftKind::Swap => SwapPte::decode(soft).map_or(FaultAction::Wait, FaultAction::SwapIn),
             SoftKind::MigrationRead | SoftKind::MigrationWrite | SoftKind::InTransition => FaultAction::Wait,
         },
     }

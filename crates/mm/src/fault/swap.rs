@@ -4,7 +4,7 @@ use super::{Fault, FaultKind, FaultProgress};
 use crate::error::FaultError;
 use crate::rmap::MappingDelta;
 use crate::space::VmFlags;
-use crate::swap::{FromSwap, Swapped};
+use crate::swap::{SwapInFolio, SwapPte};
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::{LockedTable, OwnedLeaf};
@@ -15,8 +15,8 @@ impl<P: Platform> Fault<'_, P> {
     /// Puts the page back where its entry remembers it.
     ///
     /// Whoever stores to one that was not the space's alone comes again, for a copy.
-    pub(super) fn swap_in(&self, seen: Swapped) -> Result<FaultProgress, FaultError> {
-        let Some(page) = self.mm.page_from_swap(seen.entry)? else { return Ok(FaultProgress::RaceLost) };
+    pub(super) fn swap_in(&self, seen: SwapPte) -> Result<FaultProgress, FaultError> {
+        let Some(page) = self.mm.swap_in_folio(seen.entry)? else { return Ok(FaultProgress::RaceLost) };
         // INV-SWAP-OWNER: of a page that others may have in swap, too, the whole tree of forks is
         // the owner.
         let fork_node = self.space.fork_node();
@@ -36,11 +36,11 @@ impl<P: Platform> Fault<'_, P> {
     fn install_swapped_in(
         &self,
         locked: &LockedTable<'_, P>,
-        seen: Swapped,
+        seen: SwapPte,
         fork_node: ForkNodeId,
-        page: FromSwap<'_>,
+        page: SwapInFolio<'_>,
     ) {
-        let FromSwap { folio, lock, .. } = page;
+        let SwapInFolio { folio, lock, .. } = page;
         let view = self.mm.frames().folio(folio.pfn());
         if view.owner() == FolioOwner::None {
             view.set_owner(FolioOwner::Anon(fork_node), self.linear_index());
@@ -64,7 +64,7 @@ impl<P: Platform> Fault<'_, P> {
         self.space.rss().sub_swapped(1);
         self.mm.swap_release(seen.entry);
         // What is stored to, or stays, has no use for its slot (`should_try_to_free_swap`).
-        if stores || self.vma.flags().contains(VmFlags::LOCKED) || self.mm.swap_is_filling() {
+        if stores || self.vma.flags().contains(VmFlags::LOCKED) || self.mm.vm_swap_full() {
             self.mm.free_swap(view);
         }
         drop(lock);

@@ -25,7 +25,7 @@ impl<P: Platform> Fault<'_, P> {
         let Some(locked) = self.lock_if_same_leaf() else { return Ok(FaultProgress::RaceLost) };
         let folio = self.mm.frames().folio(leaf.pfn);
         // INV-COW-REUSE, as for a store.
-        if folio.is_anon() && !folio.is_large() && self.mm.is_alone(folio) {
+        if folio.is_anon() && !folio.is_large() && self.mm.can_reuse_anon(folio) {
             let own = |leaf: Leaf| Leaf { flags: leaf.flags | LeafFlags::EXCLUSIVE, ..leaf };
             if let Some(debt) = locked.update(self.va, own) {
                 debt.settle();

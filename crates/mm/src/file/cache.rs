@@ -12,7 +12,7 @@ use crate::counters::Gauge;
 use crate::error::{FaultError, MmError};
 use crate::mm::Mm;
 use crate::reclaim::Shadow;
-use crate::swap::{FromSwap, NamedBy};
+use crate::swap::{SwapInFolio, SwapOwner};
 use pagewright_btree::TreeItem;
 use pagewright_sync::{Backend, Platform};
 use pagewright_tlb::frames::{ClearExtent, Folio, FolioFlags, FolioOwner, FolioRef};
@@ -172,11 +172,11 @@ impl<P: Platform> FileObject<P> {
 
     /// Swaps in a page (`shmem_swapin_folio`); `None` if the entry has changed or is about to.
     fn swap_in(&self, mm: &Mm<P>, index: u64, entry: SwapEntry) -> Result<Option<CachedPage>, FaultError> {
-        let from_swap = mm.page_from_swap(entry).map_err(|error| match error {
+        let from_swap = mm.swap_in_folio(entry).map_err(|error| match error {
             FaultError::Device { errno, .. } => FaultError::Device { index, errno },
             other => other,
         });
-        let Some(FromSwap { folio, lock, read }) = from_swap? else { return Ok(None) };
+        let Some(SwapInFolio { folio, lock, read }) = from_swap? else { return Ok(None) };
         let view = mm.frames().folio(folio.pfn());
         let mut pages = self.pages.lock();
         let is_wanted = pages.get(index).is_some_and(|cached| *cached == CacheEntry::Swap(entry));
@@ -211,7 +211,7 @@ impl<P: Platform> FileObject<P> {
         if pages.get(index).is_none_or(|cached| *cached != CacheEntry::Page(folio.pfn())) {
             return false;
         }
-        let Some(entry) = mm.evict_to_swap(folio, NamedBy::Object, shadow) else { return false };
+        let Some(entry) = mm.evict_to_swap(folio, SwapOwner::Shmem, shadow) else { return false };
         pages.update(index, |cached| *cached = CacheEntry::Swap(entry));
         self.uncount(mm, 1);
         true

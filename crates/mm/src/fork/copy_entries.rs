@@ -10,7 +10,7 @@ use crate::error::MmError;
 use crate::mm::Mm;
 use crate::rmap::MappingDelta;
 use crate::space::Space;
-use crate::swap::swapped;
+use crate::swap::SwapPte;
 use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::{Entry, Leaf, LeafFlags, SoftEntry, SoftKind};
 use pagewright_plant::plant;
@@ -169,7 +169,7 @@ impl<P: Platform> Mm<P> {
                 if soft.exclusive {
                     from.change_soft(va, shared);
                 }
-                if let Some(swapped) = swapped(soft) {
+                if let Some(swapped) = SwapPte::decode(soft) {
                     self.swap_duplicate(swapped.entry);
                 }
                 child.rss().add_swapped(1);

@@ -3,7 +3,7 @@
 use super::SWAP_CLUSTER_MAX;
 use super::unmap::Victim;
 use crate::mm::Mm;
-use crate::swap::NamedBy;
+use crate::swap::SwapOwner;
 use arrayvec::ArrayVec;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
@@ -116,14 +116,14 @@ impl<P: Platform> Mm<P> {
     /// node if it was written.
     fn write_out(&self, page: &Outgoing<'_>) -> Option<NodeId> {
         let folio = self.frames().folio(page.isolated.pfn());
-        let named_by = match page.kind {
-            Victim::Anon(_) => NamedBy::Entries,
-            Victim::Shmem => NamedBy::Object,
+        let owner = match page.kind {
+            Victim::Anon(_) => SwapOwner::Anon,
+            Victim::Shmem => SwapOwner::Shmem,
             Victim::File | Victim::LazyFree => return None,
         };
         let needed = !folio.is_mapped() && folio.flags().contains(FolioFlags::DIRTY);
         // What the device refuses stays in the cache, dirty, and is found there.
-        (needed && self.write_to_swap(folio, named_by)).then(|| self.node_of(folio))
+        (needed && self.write_to_swap(folio, owner)).then(|| self.node_of(folio))
     }
 
     /// Frees a page if nobody but the caches and the caller has it.
@@ -137,7 +137,7 @@ impl<P: Platform> Mm<P> {
         let free = !view.is_mapped()
             && match kind {
                 Victim::Anon(_) => {
-                    clean() && self.evict_to_swap(view, NamedBy::Entries, self.shadow_of(view).raw()).is_some()
+                    clean() && self.evict_to_swap(view, SwapOwner::Anon, self.shadow_of(view).raw()).is_some()
                 }
                 Victim::Shmem => clean() && self.evict_shmem(view),
                 Victim::File => self.drop_file_page(view),

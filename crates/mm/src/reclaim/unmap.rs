@@ -3,7 +3,7 @@
 use crate::mm::Mm;
 use crate::rmap::MappingDelta;
 use crate::space::{AddressMap, Space, VmFlags};
-use crate::swap::Swapped;
+use crate::swap::SwapPte;
 use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
@@ -66,7 +66,7 @@ impl<P: Platform> Mm<P> {
         space.rss().note_peak();
         let debt = match victim {
             Victim::Anon(entry) => {
-                let soft = |leaf: Leaf| Swapped::of(leaf, entry).soft();
+                let soft = |leaf: Leaf| SwapPte::new(leaf, entry).encode();
                 table.replace_by_soft(va, soft, |leaf| is_pinned(leaf, folio))
             }
             Victim::Shmem | Victim::File => table.take(va),

@@ -1,35 +1,35 @@
-//! One device that is swapped to (`struct swap_info_struct`), and how many slots all of them have.
+//! A swap area: one swap device in use (`struct swap_info_struct`), and the totals of all areas.
 //!
-//! Every fault and every scan asks for those, so they are counted where they change
-//! (`nr_swap_pages`): who changes a device's slots has them by [`SwapArea::change`], and what
-//! became of their number is told when he lets go.
+//! Every fault and every scan reads the totals, so they are kept up to date (`nr_swap_pages`): a
+//! caller changes a device's slots through [`SwapArea::slots_mut`], whose guard adjusts the totals
+//! when it is dropped.
 
 use super::device::SwapBacking;
-use super::table::SlotTable;
+use super::slot_table::SlotTable;
 use crate::error::MmError;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicI16, AtomicU64, Ordering};
 use pagewright_sync::{Platform, SpinGuard, SpinLock, rank};
 
-/// Slots of all devices, in all and free.
-pub(super) struct Totals {
+/// The number of slots of all devices, and of free slots.
+pub(super) struct SwapTotals {
     slots: AtomicU64,
     free: AtomicU64,
 }
 
-impl Totals {
+impl SwapTotals {
     pub(super) const fn new() -> Self {
         Self { slots: AtomicU64::new(0), free: AtomicU64::new(0) }
     }
 
-    /// Both, each as it was at some moment: nothing is decided by them that must be right.
+    /// Both numbers, read separately: they may be inconsistent and are only used as estimates.
     pub(super) fn get(&self) -> (u64, u64) {
         let slots = self.slots.load(Ordering::Relaxed);
         (slots, self.free.load(Ordering::Relaxed).min(slots))
     }
 
-    /// A device's room was one and is another; differences below 0 wrap, and so do the sums.
-    pub(super) fn changed(&self, before: (u64, u64), after: (u64, u64)) {
+    /// Adds the difference between two states of a device; negative differences wrap.
+    pub(super) fn adjust(&self, before: (u64, u64), after: (u64, u64)) {
         for (total, before, after) in [(&self.slots, before.0, after.0), (&self.free, before.1, after.1)] {
             if before != after {
                 total.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
@@ -38,7 +38,7 @@ impl Totals {
     }
 }
 
-/// A device and its slots.
+/// A device in use, with its slots.
 pub(super) struct SwapArea<P: Platform> {
     pub(super) device: SwapBacking<P>,
     priority: AtomicI16,
@@ -47,14 +47,14 @@ pub(super) struct SwapArea<P: Platform> {
 
 type Locked<'a, P> = SpinGuard<'a, SlotTable, rank::SwapRank, <P as Platform>::Locks>;
 
-/// A device's slots, locked for who changes them.
-pub(super) struct Change<'a, P: Platform> {
+/// A device's locked slots; dropping the guard adjusts the totals.
+pub(super) struct SlotTableGuard<'a, P: Platform> {
     slots: Locked<'a, P>,
     before: (u64, u64),
-    totals: &'a Totals,
+    totals: &'a SwapTotals,
 }
 
-impl<P: Platform> Deref for Change<'_, P> {
+impl<P: Platform> Deref for SlotTableGuard<'_, P> {
     type Target = SlotTable;
 
     fn deref(&self) -> &SlotTable {
@@ -62,15 +62,15 @@ impl<P: Platform> Deref for Change<'_, P> {
     }
 }
 
-impl<P: Platform> DerefMut for Change<'_, P> {
+impl<P: Platform> DerefMut for SlotTableGuard<'_, P> {
     fn deref_mut(&mut self) -> &mut SlotTable {
         &mut self.slots
     }
 }
 
-impl<P: Platform> Drop for Change<'_, P> {
+impl<P: Platform> Drop for SlotTableGuard<'_, P> {
     fn drop(&mut self) {
-        self.totals.changed(self.before, self.slots.room());
+        self.totals.adjust(self.before, self.slots.room());
     }
 }
 
@@ -81,20 +81,18 @@ impl<P: Platform> SwapArea<P> {
         Ok(Self { device, priority: AtomicI16::new(priority.unwrap_or(0)), slots: SpinLock::new(table) })
     }
 
-    /// Its slots, locked, to look at.
-    pub(super) fn look(&self) -> impl Deref<Target = SlotTable> {
+    /// Locks the slots for reading.
+    pub(super) fn slots(&self) -> impl Deref<Target = SlotTable> {
         self.slots.lock()
     }
 
-    /// The same, to change them; `totals` are those of all swap.
-    pub(super) fn change<'a>(&'a self, totals: &'a Totals) -> Change<'a, P> {
+    /// Locks the slots for changes; `totals` are those of all devices.
+    pub(super) fn slots_mut<'a>(&'a self, totals: &'a SwapTotals) -> SlotTableGuard<'a, P> {
         let slots = self.slots.lock();
-        Change { before: slots.room(), slots, totals }
+        SlotTableGuard { before: slots.room(), slots, totals }
     }
 
-    /// Of two devices that have room, the one with more is swapped to.
-    ///
-    /// Changes with all areas locked.
+    /// The priority; it changes only with all areas locked.
     pub(super) fn priority(&self) -> i16 {
         self.priority.load(Ordering::Relaxed)
     }

@@ -1,8 +1,9 @@
-//! What swaps to somewhere.
+//! Swap devices.
 //!
-//! Key types: [`SwapOps`], an embedder's device; [`SwapBacking`], that or the machine's own memory.
+//! Key types: [`SwapOps`], a device of the embedder; [`SwapBacking`], such a device or compressed
+//! memory.
 //!
-//! Not guaranteed: that a slot which was discarded can't be read. Nobody asks.
+//! Not guaranteed: that reading a discarded slot fails. Nothing reads one.
 
 use super::zram::Zram;
 use alloc::boxed::Box;
@@ -10,44 +11,44 @@ use pagewright_sync::Platform;
 use pagewright_tlb::Tlb;
 use pagewright_types::Errno;
 
-/// A device with slots of one page each, which an embedder supplies.
+/// The operations of a swap device with page-sized slots, which an embedder supplies.
 ///
-/// Any CPU may call it, and for different slots at the same time; one slot is written, read and
+/// Every CPU may call them, concurrently for different slots. One slot is written, read or
 /// discarded by one caller at a time.
 pub trait SwapOps: Send + Sync {
-    /// Takes the bytes of a page; `get` fills a slice with those from an offset in the page on.
+    /// Writes a page, whose bytes `get` copies into a slice from an offset in the page.
     ///
     /// # Errors
-    /// [`Errno`] when the device fails or is full; the page stays in memory, and what the slot held
-    /// is of no meaning.
+    /// [`Errno`] if the device fails or is full; the page stays in memory, and the slot's contents
+    /// are undefined.
     fn write_page(&self, slot: u32, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno>;
 
-    /// Hands all bytes of a slot to `put`, piece by piece, each with its offset in the page.
+    /// Passes all bytes of a slot to `put`, in pieces with their offsets in the page.
     ///
     /// # Errors
-    /// [`Errno`] when the device fails; the access gets `SIGBUS`.
+    /// [`Errno`] if the device fails; the access raises `SIGBUS`.
     fn read_page(&self, slot: u32, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno>;
 
-    /// Forgets a slot (`swap_slot_free_notify`).
+    /// Discards the contents of a slot (`swap_slot_free_notify`).
     ///
-    /// Called with the device's lock held: it must neither wait nor call the memory manager, beyond
-    /// giving frames back.
+    /// Called with the lock of the device's slots held: it must not wait, and must not call the
+    /// memory manager except to free frames.
     fn discard(&self, slot: u32);
 }
 
-/// What is behind a device.
+/// Where a swap device keeps its pages.
 pub enum SwapBacking<P: Platform> {
-    /// A device of the embedder's.
+    /// A device of the embedder.
     Device(Box<dyn SwapOps>),
-    /// The machine's own memory, compressed.
+    /// Memory of the machine, compressed.
     Zram(Zram<P>),
 }
 
 impl<P: Platform> SwapBacking<P> {
-    /// Whether both keep their pages in the same place, as far as that can be known.
-    pub(super) fn is_of(&self, other: &Self) -> bool {
+    /// Whether both are known to be the same device; only a [`Zram`] can be recognised.
+    pub(super) fn is_same_device(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Zram(one), Self::Zram(other)) => one.is_of(other),
+            (Self::Zram(one), Self::Zram(other)) => one.is_same_device(other),
             (Self::Device(_) | Self::Zram(_), _) => false,
         }
     }
@@ -55,7 +56,7 @@ impl<P: Platform> SwapBacking<P> {
     /// Writes a page, as [`SwapOps::write_page`].
     ///
     /// # Errors
-    /// [`Errno`]; a compressed device is as it was before.
+    /// [`Errno`] if the device fails or is full; a [`Zram`] is unchanged.
     pub fn write_page(&self, tlb: &Tlb<P>, slot: u32, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
         match self {
             Self::Device(ops) => ops.write_page(slot, get),
@@ -66,7 +67,7 @@ impl<P: Platform> SwapBacking<P> {
     /// Reads a page, as [`SwapOps::read_page`].
     ///
     /// # Errors
-    /// [`Errno`] when the device fails.
+    /// [`Errno`] if the device fails.
     pub fn read_page(&self, tlb: &Tlb<P>, slot: u32, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
         match self {
             Self::Device(ops) => ops.read_page(slot, put),
@@ -74,9 +75,7 @@ impl<P: Platform> SwapBacking<P> {
         }
     }
 
-    /// Forgets a slot.
-    ///
-    /// May be called under the lock of the device's slots.
+    /// Discards the contents of a slot; may be called with the device's slots locked.
     pub fn discard(&self, tlb: &Tlb<P>, slot: u32) {
         match self {
             Self::Device(ops) => ops.discard(slot),

@@ -4,7 +4,7 @@ use crate::counters::RssKind;
 use crate::mm::Mm;
 use crate::rmap::rss_kind;
 use crate::space::{Space, VmFlags, Vma};
-use crate::swap::swapped;
+use crate::swap::SwapPte;
 use core::ops::AddAssign;
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, SoftEntry};
 use pagewright_sync::Platform;
@@ -151,7 +151,7 @@ impl<P: Platform> Mm<P> {
 
     /// Adds a page that is in swap, if that is what an entry says.
     fn add_swapped(&self, soft: SoftEntry, usage: &mut MemSizeStats) {
-        if let Some(page) = swapped(soft) {
+        if let Some(page) = SwapPte::decode(soft) {
             usage.swap += PAGE_SIZE;
             usage.swap_pss += Pss::of_page(self.swap_count(page.entry));
         }

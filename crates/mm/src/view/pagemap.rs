@@ -3,7 +3,7 @@
 
 use crate::mm::Mm;
 use crate::space::{Space, VmFlags};
-use crate::swap::swapped;
+use crate::swap::SwapPte;
 use core::fmt;
 use pagewright_arch::{Entry, Isa, LeafFlags, SoftEntry, SoftKind};
 use pagewright_sync::Platform;
@@ -122,7 +122,7 @@ impl<P: Platform> Mm<P> {
 
 /// The word of a page that is not mapped, and of which something is known.
 fn soft_word(soft: SoftEntry, all: PagemapFlags) -> PagemapEntry {
-    if let Some(page) = swapped(soft) {
+    if let Some(page) = SwapPte::decode(soft) {
         let mut state = all | PagemapFlags::SWAP;
         state.set(PagemapFlags::SOFT_DIRTY, all.contains(PagemapFlags::SOFT_DIRTY) || page.soft_dirty);
         return PagemapEntry::in_swap(page.entry, state);

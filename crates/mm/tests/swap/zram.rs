@@ -196,8 +196,8 @@ fn a_part_is_the_same_device() {
     let world = TestWorld::<X86_64>::unjudged();
     let before = free_pages(&world);
     let whole = device(&world, None);
-    let part = whole.after(1);
-    assert_eq!((whole.slots(), part.slots(), part.after(2).slots()), (SLOTS, SLOTS - 1, SLOTS - 3));
+    let part = whole.starting_at(1);
+    assert_eq!((whole.slots(), part.slots(), part.starting_at(2).slots()), (SLOTS, SLOTS - 1, SLOTS - 3));
     write(&world, &whole, 0, &noise(1)).expect("room");
     write(&world, &part, 0, &noise(2)).expect("room");
     assert_eq!((read(&world, &whole, 0), read(&world, &whole, 1)), (Ok(noise(1)), Ok(noise(2))));
@@ -215,8 +215,8 @@ fn a_device_is_swapped_to_once() {
     let world = TestWorld::<X86_64>::unjudged();
     let (whole, other) = (device(&world, None), device(&world, None));
     let swap_to = |zram: &Device| world.on(CPU, |mm| mm.swap_on(SwapBacking::Zram(zram.clone()), 4));
-    assert_eq!((swap_to(&other), swap_to(&whole.after(1))), (Ok(0), Ok(1)));
-    for again in [whole.clone(), whole.after(1), whole.after(5)] {
+    assert_eq!((swap_to(&other), swap_to(&whole.starting_at(1))), (Ok(0), Ok(1)));
+    for again in [whole.clone(), whole.starting_at(1), whole.starting_at(5)] {
         assert_eq!(swap_to(&again), Err(MmError::SwapDeviceInUse { device: 1 }));
     }
     assert_eq!(MmError::SwapDeviceInUse { device: 1 }.errno(), Errno::EBUSY);

@@ -5,7 +5,7 @@
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::{Space, Vma};
-use crate::swap::swapped;
+use crate::swap::SwapPte;
 use pagewright_arch::{Entry, Isa, SoftKind};
 use pagewright_sync::Platform;
 use pagewright_types::{Level, PAGE_SIZE, PageRange, VirtAddr};
@@ -57,7 +57,7 @@ impl<P: Platform> Mm<P> {
             *byte = u8::from(match P::Isa::decode(found.level, found.pte) {
                 Entry::Leaf(_) => true,
                 Entry::Soft(soft) if soft.kind == SoftKind::Swap => {
-                    swapped(soft).is_some_and(|page| self.is_in_swap_cache(page.entry))
+                    SwapPte::decode(soft).is_some_and(|page| self.is_in_swap_cache(page.entry))
                 }
                 // Where nothing is mapped, or a marker stands, the cache is asked.
                 Entry::Empty | Entry::Soft(_) | Entry::Table(_) => {

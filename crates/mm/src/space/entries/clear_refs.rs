@@ -7,7 +7,7 @@
 
 use crate::mm::Mm;
 use crate::space::{Space, VmFlags, Vma};
-use crate::swap::{Swapped, swapped};
+use crate::swap::SwapPte;
 use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::{Entry, Leaf, LeafFlags};
 use pagewright_sync::Platform;
@@ -90,8 +90,8 @@ impl<P: Platform> Mm<P> {
                 let leaf = match entry {
                     Entry::Leaf(leaf) => leaf,
                     Entry::Soft(soft) => {
-                        if let Some(page) = swapped(soft) {
-                            table.change_soft(va, Swapped { soft_dirty: false, ..page }.soft());
+                        if let Some(page) = SwapPte::decode(soft) {
+                            table.change_soft(va, SwapPte { soft_dirty: false, ..page }.encode());
                         }
                         return;
                     }

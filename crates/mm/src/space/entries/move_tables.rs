@@ -13,7 +13,7 @@
 use crate::counters::Gauge;
 use crate::mm::Mm;
 use crate::space::Space;
-use crate::swap::{Swapped, swapped};
+use crate::swap::SwapPte;
 use pagewright_arch::{Entry, Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
@@ -91,9 +91,9 @@ impl<P: Platform> Mm<P> {
             if let Some(debt) = debt {
                 gather.absorb(debt);
                 if let Entry::Soft(soft) = to.entry(to_va)
-                    && let Some(page) = swapped(soft)
+                    && let Some(page) = SwapPte::decode(soft)
                 {
-                    to.change_soft(to_va, Swapped { soft_dirty: true, ..page }.soft());
+                    to.change_soft(to_va, SwapPte { soft_dirty: true, ..page }.encode());
                 }
             }
         }

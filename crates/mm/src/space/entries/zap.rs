@@ -3,7 +3,7 @@
 use crate::mm::Mm;
 use crate::rmap::MappingDelta;
 use crate::space::{Space, Vma};
-use crate::swap::swapped;
+use crate::swap::SwapPte;
 use pagewright_arch::{Entry, LeafFlags, SoftEntry, SoftKind};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
@@ -135,7 +135,7 @@ impl<P: Platform> Mm<P> {
                 table.take_soft(va);
                 space.rss().sub_swapped(1);
                 plant!(SwapSlotKept => return);
-                if let Some(swapped) = swapped(soft) {
+                if let Some(swapped) = SwapPte::decode(soft) {
                     self.swap_release(swapped.entry);
                 }
             }

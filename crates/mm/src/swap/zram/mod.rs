@@ -1,23 +1,24 @@
-//! Pages compressed in the machine's own memory (Linux's zram, `drivers/block/zram`).
+//! Pages compressed in memory (Linux's zram, `drivers/block/zram`).
 //!
-//! - [`Zram`] – a device of so many slots, which several may have. A page of one word is kept as
-//!   the word, one that LZ4 makes at most half as large is kept compressed, any other as it is.
-//! - [`MmStat`] – what it holds and what that takes.
-//! - `pool`: places in frames. `scratch`: a CPU's buffers and the compressor.
+//! - [`Zram`] – a device with a fixed number of slots; clones share it. A page that repeats one
+//!   word is stored as the word; a page that LZ4 compresses to at most half a frame is stored
+//!   compressed; any other page is stored as it is.
+//! - [`MmStat`] – what the device holds, and the memory that this takes.
+//! - `pool` – objects in frames. `scratch` – the buffers and the compressor of each CPU.
 //!
-//! Neighbours: frames come from `tlb` and are folios with one reference, which a snapshot tells;
-//! nobody maps them.
+//! Neighbours: frames come from `tlb` and are folios with one reference, which a snapshot reports;
+//! they are never mapped.
 //!
-//! Protocol: a page is compressed with its CPU's buffers locked; the store is locked for looking
-//! up, copying to or from a place, and nothing else. A frame is had before the store is locked, at
-//! [`Urgency::Reserve`]: a page that is written out frees more than it takes. Beside frames nothing
-//! is allocated once the device is made.
+//! Protocol: a page is compressed with its CPU's buffers locked. The store is locked only to look
+//! up a slot and to copy an object. A frame is allocated before the store is locked, at
+//! [`Urgency::Reserve`], because writing a page out frees more memory than it takes. Only frames
+//! are allocated once the device exists.
 //!
-//! INV-ZRAM-KEPT: a slot holds what was written to it last, until it is discarded; a write that
-//! fails has changed nothing.
+//! INV-ZRAM-KEPT: a slot holds what was last written to it until it is discarded, and a write that
+//! fails changes nothing.
 //!
-//! Not guaranteed: that memory gets free. A page that can't be compressed takes a frame, as it did
-//! before.
+//! Not guaranteed: that swapping to the device frees memory. An incompressible page takes a whole
+//! frame, as before.
 
 mod pool;
 mod scratch;
@@ -31,80 +32,77 @@ use pagewright_sync::{AllocError, Arc, Platform, SpinLock, rank};
 use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::{FolioRef, FrameRequest, Urgency};
 use pagewright_types::{Errno, Order, PAGE_SIZE, Pfn};
-use pool::{Lack, Place, Pool};
-use scratch::{Packed, Scratch, Word};
+use pool::{ObjectHandle, Pool, PoolError};
+use scratch::{Compressed, Scratch, Word};
 
-/// What a slot holds.
+/// The contents of a slot (`struct zram_table_entry`).
 #[derive(Clone, Copy)]
-enum Slot {
-    Nothing,
+enum ZramSlot {
+    Empty,
     Same(Word),
-    Object { place: Place, len: u16 },
+    Object { handle: ObjectHandle, len: u16 },
 }
 
-/// Everything that is stored.
-struct Store {
-    slots: Box<[Slot]>,
+/// The slots of a device and the objects that they refer to.
+struct ZramStore {
+    slots: Box<[ZramSlot]>,
     pool: Pool,
-    stat: Stat,
+    stat: ZramStats,
 }
 
-/// What is counted as it comes and goes.
+/// Statistics, updated as slots change (`struct zram_stats`).
 #[derive(Default)]
-struct Stat {
+struct ZramStats {
     pages: u64,
     same: u64,
     huge: u64,
-    huge_since: u64,
+    huge_ever: u64,
     bytes: u64,
-    most_frames: u32,
+    max_frames: u32,
 }
 
-/// A device that keeps pages compressed.
-///
-/// Clones are the same device, or a part of it ([`Zram::after`]).
+/// A device that stores pages compressed; clones share it ([`Zram::starting_at`]).
 pub struct Zram<P: Platform> {
-    whole: Arc<Whole<P>>,
-    /// Pages of the device before slot 0.
+    device: Arc<ZramDevice<P>>,
+    /// The device's slot that is slot 0 here.
     first: u32,
 }
 
-struct Whole<P: Platform> {
-    store: SpinLock<Store, rank::ZramRank, P::Locks>,
+struct ZramDevice<P: Platform> {
+    store: SpinLock<ZramStore, rank::ZramRank, P::Locks>,
     /// By CPU.
     scratch: Box<[SpinLock<Scratch, rank::ZramRank, P::Locks>]>,
 }
 
 impl<P: Platform> Clone for Zram<P> {
     fn clone(&self) -> Self {
-        self.after(0)
+        self.starting_at(0)
     }
 }
 
-/// `/sys/block/zram<id>/mm_stat` (`Documentation/admin-guide/blockdev/zram.rst`), in bytes and
-/// pages.
+/// `/sys/block/zram<id>/mm_stat` (`Documentation/admin-guide/blockdev/zram.rst`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct MmStat {
-    /// Bytes that were written: pages held, those of one word included.
+    /// The uncompressed size of all stored pages, in bytes.
     pub orig_data_size: u64,
-    /// Bytes after compression.
+    /// The compressed size of all stored pages, in bytes.
     pub compr_data_size: u64,
-    /// Bytes of the frames that it takes.
+    /// The frames in use, in bytes.
     pub mem_used_total: u64,
-    /// Bytes that it may take.
+    /// The limit of frames, in bytes.
     pub mem_limit: u64,
-    /// The most that it took at once.
+    /// The most frames ever in use, in bytes.
     pub mem_used_max: u64,
-    /// Pages of one word.
+    /// Pages that repeat one word.
     pub same_pages: u64,
-    /// Pages that could not be compressed.
+    /// Pages stored uncompressed.
     pub huge_pages: u64,
-    /// The same, ever since it was made.
+    /// Pages stored uncompressed since the device was made.
     pub huge_pages_since: u64,
 }
 
 impl fmt::Display for MmStat {
-    /// The line as Linux has it; nothing is ever compacted.
+    /// Writes Linux's line; the number of compacted pages is always 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { orig_data_size, compr_data_size, mem_used_total, mem_limit, mem_used_max, .. } = self;
         write!(f, "{orig_data_size:>8} {compr_data_size:>8} {mem_used_total:>8} {mem_limit:>8} {mem_used_max:>8} ")?;
@@ -113,13 +111,14 @@ impl fmt::Display for MmStat {
 }
 
 impl<P: Platform> Zram<P> {
-    /// A device of `slots` pages (`disksize`) that takes up to `mem_limit` frames, or as many as
-    /// there are slots.
+    /// Makes a device of `slots` pages (`disksize`) and at most `mem_limit` frames.
+    ///
+    /// Without a limit there may be as many frames as slots.
     ///
     /// # Errors
-    /// [`MmError`] for want of kernel memory; nothing is kept.
+    /// [`MmError::NoKernelMemory`]; nothing is kept.
     pub fn try_new(mm: &Mm<P>, slots: u32, mem_limit: Option<u32>) -> Result<Self, MmError> {
-        let wanted = slots as usize * size_of::<Slot>();
+        let wanted = slots as usize * size_of::<ZramSlot>();
         if !mm.permit() {
             return Err(AllocError { bytes: wanted }.into());
         }
@@ -132,137 +131,139 @@ impl<P: Platform> Zram<P> {
         }
         let mut empty = Vec::new();
         empty.try_reserve_exact(slots as usize).map_err(|_| AllocError { bytes: wanted })?;
-        empty.resize(slots as usize, Slot::Nothing);
-        // A slot takes one frame at most.
+        empty.resize(slots as usize, ZramSlot::Empty);
+        // A slot takes at most one frame.
         let pool = Pool::try_new(mem_limit.unwrap_or(slots).min(slots))?;
-        let store = Store { slots: empty.into_boxed_slice(), pool, stat: Stat::default() };
-        let whole = Whole { store: SpinLock::new(store), scratch: scratch.into_boxed_slice() };
-        Ok(Self { whole: Arc::try_new(whole)?, first: 0 })
+        let store = ZramStore { slots: empty.into_boxed_slice(), pool, stat: ZramStats::default() };
+        let device = ZramDevice { store: SpinLock::new(store), scratch: scratch.into_boxed_slice() };
+        Ok(Self { device: Arc::try_new(device)?, first: 0 })
     }
 
-    /// The same device without its first `pages` pages: what was slot `pages` is slot 0.
+    /// The same device without its first `pages` slots: slot `pages` becomes slot 0.
     ///
-    /// So swap leaves alone the page that says what it is.
+    /// Swap starts at slot 1, after the swap header.
     #[must_use]
-    pub fn after(&self, pages: u32) -> Self {
-        Self { whole: self.whole.clone(), first: self.first + pages }
+    pub fn starting_at(&self, pages: u32) -> Self {
+        Self { device: self.device.clone(), first: self.first + pages }
     }
 
-    /// Whether it is the same device, or another part of it.
-    pub(in crate::swap) fn is_of(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.whole, &other.whole)
+    /// Whether both share one device, whatever their first slots.
+    pub(in crate::swap) fn is_same_device(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.device, &other.device)
     }
 
-    /// Number of slots.
+    /// The number of slots.
     pub fn slots(&self) -> u32 {
-        (self.whole.store.lock().slots.len() as u32).saturating_sub(self.first)
+        (self.device.store.lock().slots.len() as u32).saturating_sub(self.first)
     }
 
-    /// Where a slot is on the whole device.
-    fn place(&self, slot: u32) -> u32 {
+    /// The number of a slot on the whole device.
+    fn device_slot(&self, slot: u32) -> u32 {
         self.first + slot
     }
 
-    /// What the whole device holds and what that takes.
+    /// The statistics of the whole device.
     pub fn mm_stat(&self) -> MmStat {
-        let store = self.whole.store.lock();
+        let store = self.device.store.lock();
         let frames = |frames: u32| u64::from(frames) * PAGE_SIZE;
         MmStat {
             orig_data_size: store.stat.pages * PAGE_SIZE,
             compr_data_size: store.stat.bytes,
             mem_used_total: frames(store.pool.used()),
             mem_limit: frames(store.pool.limit()),
-            mem_used_max: frames(store.stat.most_frames),
+            mem_used_max: frames(store.stat.max_frames),
             same_pages: store.stat.same,
             huge_pages: store.stat.huge,
-            huge_pages_since: store.stat.huge_since,
+            huge_pages_since: store.stat.huge_ever,
         }
     }
 
-    /// Compresses a page into a slot; `get` fills a slice with its bytes from an offset on, and
-    /// takes no locks.
+    /// Compresses a page into a slot; `get` copies its bytes from an offset in the page.
+    ///
+    /// `get` takes no locks.
     ///
     /// # Errors
-    /// `ENOMEM` when it has as many frames as it may have, or there is none to be had. Nothing has
+    /// `ENOMEM` if the limit of frames is reached or no frame can be allocated. Nothing has
     /// changed.
     ///
     /// # Panics
-    /// When there is no such slot.
+    /// If the device has no such slot.
     pub fn write_page(&self, tlb: &Tlb<P>, slot: u32, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
-        let mut scratch = self.whole.scratch[tlb.fx().cpu().index()].lock();
+        let mut scratch = self.device.scratch[tlb.fx().cpu().index()].lock();
         get(0, &mut scratch.page);
-        match scratch.pack() {
-            Packed::Same(word) => {
-                self.replace(tlb, slot, Slot::Same(word));
+        match scratch.compress() {
+            Compressed::Same(word) => {
+                self.replace(tlb, slot, ZramSlot::Same(word));
                 Ok(())
             }
-            Packed::Bytes(bytes) => self.store_bytes(tlb, slot, bytes),
+            Compressed::Bytes(bytes) => self.store_bytes(tlb, slot, bytes),
         }
     }
 
-    /// Hands the bytes of a slot's page to `put`.
+    /// Passes the bytes of a slot's page to `put`.
     ///
     /// # Errors
-    /// `EIO` when nothing was written there.
+    /// `EIO` if the slot is empty or its contents cannot be decompressed.
     ///
     /// # Panics
-    /// When there is no such slot.
+    /// If the device has no such slot.
     pub fn read_page(&self, tlb: &Tlb<P>, slot: u32, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
-        let mut scratch = self.whole.scratch[tlb.fx().cpu().index()].lock();
-        let store = self.whole.store.lock();
-        let page = match store.slots[self.place(slot) as usize] {
-            Slot::Nothing => return Err(Errno::EIO),
-            Slot::Same(word) => {
+        let mut scratch = self.device.scratch[tlb.fx().cpu().index()].lock();
+        let store = self.device.store.lock();
+        let page = match store.slots[self.device_slot(slot) as usize] {
+            ZramSlot::Empty => return Err(Errno::EIO),
+            ZramSlot::Same(word) => {
                 drop(store);
                 scratch.fill(word)
             }
-            Slot::Object { place, len } => {
-                // Copied under the lock, and taken apart without it.
+            ZramSlot::Object { handle, len } => {
+                // Copied under the lock, decompressed without it.
                 let len = usize::from(len);
-                tlb.fx().read(store.pool.address(place), scratch.stored(len));
+                tlb.fx().read(store.pool.address(handle), scratch.stored(len));
                 drop(store);
-                scratch.unpack(len).ok_or(Errno::EIO)?
+                scratch.decompress(len).ok_or(Errno::EIO)?
             }
         };
         put(0, page);
         Ok(())
     }
 
-    /// Forgets a slot.
+    /// Empties a slot.
     ///
     /// # Panics
-    /// When there is no such slot.
+    /// If the device has no such slot.
     pub fn discard(&self, tlb: &Tlb<P>, slot: u32) {
-        self.replace(tlb, slot, Slot::Nothing);
+        self.replace(tlb, slot, ZramSlot::Empty);
     }
 
-    /// Forgets everything and gives back every frame.
+    /// Empties all slots, and so frees all their frames.
     pub fn reset(&self, tlb: &Tlb<P>) {
         (0..self.slots()).for_each(|slot| self.discard(tlb, slot));
     }
 
-    /// Calls `visit` for each frame that the whole device takes, with the store locked.
+    /// Calls `visit` for each frame of the whole device, with the store locked.
     ///
-    /// It has one reference on each.
+    /// The device holds one reference to each.
     pub fn for_each_frame(&self, visit: impl FnMut(Pfn)) {
-        self.whole.store.lock().pool.iter().for_each(visit);
+        self.device.store.lock().pool.iter().for_each(visit);
     }
 
     fn store_bytes(&self, tlb: &Tlb<P>, slot: u32, bytes: &[u8]) -> Result<(), Errno> {
         let mut spare = None;
         let stored = loop {
-            let mut store = self.whole.store.lock();
-            match store.pool.take(bytes.len(), &mut spare) {
-                Ok(place) => {
-                    tlb.fx().write(store.pool.address(place), bytes);
-                    store.stat.most_frames = store.stat.most_frames.max(store.pool.used());
-                    let old = store.replace(self.place(slot), Slot::Object { place, len: bytes.len() as u16 });
+            let mut store = self.device.store.lock();
+            match store.pool.alloc(bytes.len(), &mut spare) {
+                Ok(handle) => {
+                    tlb.fx().write(store.pool.address(handle), bytes);
+                    store.stat.max_frames = store.stat.max_frames.max(store.pool.used());
+                    let old =
+                        store.replace(self.device_slot(slot), ZramSlot::Object { handle, len: bytes.len() as u16 });
                     drop(store);
-                    self.free(tlb, old);
+                    self.free_frame(tlb, old);
                     break Ok(());
                 }
-                Err(Lack::Limit) => break Err(Errno::ENOMEM),
-                Err(Lack::Frame) => {}
+                Err(PoolError::LimitReached) => break Err(Errno::ENOMEM),
+                Err(PoolError::NoFrame) => {}
             }
             drop(store);
             let request = FrameRequest { urgency: Urgency::Reserve, ..tlb.request(Order::ZERO) };
@@ -271,18 +272,18 @@ impl<P: Platform> Zram<P> {
                 Err(_) => break Err(Errno::ENOMEM),
             }
         };
-        // Somebody else made room meanwhile.
-        self.free(tlb, spare);
+        // Unused if another CPU has made room meanwhile.
+        self.free_frame(tlb, spare);
         stored
     }
 
-    fn replace(&self, tlb: &Tlb<P>, slot: u32, new: Slot) {
-        let old = self.whole.store.lock().replace(self.place(slot), new);
-        self.free(tlb, old);
+    fn replace(&self, tlb: &Tlb<P>, slot: u32, new: ZramSlot) {
+        let old = self.device.store.lock().replace(self.device_slot(slot), new);
+        self.free_frame(tlb, old);
     }
 
-    /// Gives back a frame that nothing is in.
-    fn free(&self, tlb: &Tlb<P>, frame: Option<Pfn>) {
+    /// Frees a frame without objects.
+    fn free_frame(&self, tlb: &Tlb<P>, frame: Option<Pfn>) {
         let folio: Option<FolioRef> = frame.map(|pfn| tlb.frames().folio_ref_from_raw(pfn));
         if let Some(block) = folio.and_then(|folio| tlb.frames().put(folio)) {
             tlb.free(block);
@@ -290,34 +291,34 @@ impl<P: Platform> Zram<P> {
     }
 }
 
-impl Store {
-    /// Puts something else in a slot; returns the frame that nothing is in any more.
-    fn replace(&mut self, slot: u32, new: Slot) -> Option<Pfn> {
+impl ZramStore {
+    /// Replaces the contents of a slot; returns the frame that became empty, if any.
+    fn replace(&mut self, slot: u32, new: ZramSlot) -> Option<Pfn> {
         let old = core::mem::replace(&mut self.slots[slot as usize], new);
-        self.stat.note(old, false);
-        self.stat.note(new, true);
+        self.stat.count(old, false);
+        self.stat.count(new, true);
         match old {
-            Slot::Object { place, .. } => self.pool.give(place),
-            Slot::Nothing | Slot::Same(_) => None,
+            ZramSlot::Object { handle, .. } => self.pool.free(handle),
+            ZramSlot::Empty | ZramSlot::Same(_) => None,
         }
     }
 }
 
-impl Stat {
-    fn note(&mut self, slot: Slot, comes: bool) {
-        let count = |what: &mut u64, by: u64| *what = if comes { *what + by } else { *what - by };
+impl ZramStats {
+    fn count(&mut self, slot: ZramSlot, added: bool) {
+        let add = |total: &mut u64, by: u64| *total = if added { *total + by } else { *total - by };
         match slot {
-            Slot::Nothing => {}
-            Slot::Same(_) => {
-                count(&mut self.pages, 1);
-                count(&mut self.same, 1);
+            ZramSlot::Empty => {}
+            ZramSlot::Same(_) => {
+                add(&mut self.pages, 1);
+                add(&mut self.same, 1);
             }
-            Slot::Object { len, .. } => {
-                count(&mut self.pages, 1);
-                count(&mut self.bytes, u64::from(len));
+            ZramSlot::Object { len, .. } => {
+                add(&mut self.pages, 1);
+                add(&mut self.bytes, u64::from(len));
                 if u64::from(len) == PAGE_SIZE {
-                    count(&mut self.huge, 1);
-                    self.huge_since += u64::from(comes);
+                    add(&mut self.huge, 1);
+                    self.huge_ever += u64::from(added);
                 }
             }
         }

@@ -1,71 +1,70 @@
-//! Objects of any size up to a page, in frames (zsmalloc in small).
+//! Objects of up to a page, stored in frames (a small zsmalloc).
 //!
-//! A frame is cut into places of one size, its class. Frames of a class that have a free place are
-//! chained; one that has none left in use is given back. Everything that is needed to keep the
-//! books is there from the beginning, so that storing a page takes a frame and nothing else.
+//! A frame is divided into places of one size, its size class. The frames of a class with a free
+//! place form a list; a frame without objects is returned. All bookkeeping is allocated when the
+//! pool is made, so that storing an object takes at most a frame.
 //!
-//! An object does not straddle frames as zsmalloc's do. So what is larger than half a page takes a
-//! frame, and is kept as it is.
+//! Unlike in zsmalloc, an object does not straddle frames. So an object larger than half a frame
+//! takes a whole one, and its page is stored uncompressed.
 //!
-//! Not guaranteed: that frames which are little used are ever joined (zsmalloc's compaction).
+//! Not guaranteed: compaction. Sparsely used frames are not merged.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use pagewright_sync::AllocError;
 use pagewright_types::{PAGE_SIZE, Pfn, PhysAddr};
 
-/// Bytes of an object of each class: page sizes divided by a number of places, a multiple of 16
-/// bytes, at most a third more than the class below.
+/// The size classes in bytes: a page divided by a number of places, rounded down to 16 bytes.
 const CLASSES: [u16; 19] =
     [64, 96, 128, 160, 192, 240, 272, 304, 336, 400, 448, 512, 576, 672, 816, 1024, 1360, 2048, 4096];
 
-/// The largest object that shares its frame.
+/// The largest object that can share its frame, in bytes.
 pub(super) const LARGEST: usize = CLASSES[CLASSES.len() - 2] as usize;
 
-/// No frame of the pool.
+/// The index of no frame, at the ends of lists.
 const NIL: u32 = u32::MAX;
 
-/// Where an object is.
+/// The position of an object (zsmalloc's handle).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    /// Which frame of the pool.
+pub(super) struct ObjectHandle {
+    /// The index of its frame in the pool.
     frame: u32,
-    /// Which of its places.
+    /// The index of its place in the frame.
     index: u8,
 }
 
-/// A frame of the pool, or room for one.
+/// A frame of the pool, or an unused record for one.
 #[derive(Clone, Copy)]
-struct Frame {
+struct PoolFrame {
     pfn: Pfn,
-    /// Which places are taken; none in what has no frame.
-    taken: u64,
+    /// A bit for each place in use; 0 in an unused record.
+    in_use: u64,
     class: u8,
-    /// Neighbours in the chain of its class, or of those without a frame (`next` only).
+    /// Neighbours in the list of its class, or in the list of unused records (`next` only).
     prev: u32,
     next: u32,
 }
 
-/// What an object needs before it can be stored.
+/// Why an object cannot be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lack {
-    /// A frame.
-    Frame,
-    /// There are as many frames as there may be.
-    Limit,
+pub(super) enum PoolError {
+    /// It needs a new frame, and the caller has supplied none.
+    NoFrame,
+    /// It needs a new frame, and the pool has as many as it may have.
+    LimitReached,
 }
 
-/// The frames, and which places are free.
+/// The frames and the lists that find free places.
 pub(super) struct Pool {
-    frames: Box<[Frame]>,
-    /// The first without a frame.
-    vacant: u32,
-    /// Of each class, the first with a free place.
-    roomy: [u32; CLASSES.len()],
+    frames: Box<[PoolFrame]>,
+    /// The first unused record.
+    unused: u32,
+    /// For each class, the first frame with a free place.
+    partial: [u32; CLASSES.len()],
     used: u32,
 }
 
-/// The class of objects of `len` bytes.
+/// The size class of objects of `len` bytes.
 fn class_of(len: usize) -> u8 {
     CLASSES.partition_point(|bytes| usize::from(*bytes) < len) as u8
 }
@@ -75,105 +74,103 @@ fn places(class: u8) -> u32 {
 }
 
 impl Pool {
-    /// An empty pool that may have up to `limit` frames.
+    /// An empty pool of at most `limit` frames.
     ///
     /// # Errors
-    /// [`AllocError`] for the books.
+    /// [`AllocError`] if the records cannot be allocated.
     pub(super) fn try_new(limit: u32) -> Result<Self, AllocError> {
         let mut frames = Vec::new();
-        let bytes = limit as usize * size_of::<Frame>();
+        let bytes = limit as usize * size_of::<PoolFrame>();
         frames.try_reserve_exact(limit as usize).map_err(|_| AllocError { bytes })?;
         let next = |index: u32| if index + 1 < limit { index + 1 } else { NIL };
-        frames.extend((0..limit).map(|index| Frame {
+        frames.extend((0..limit).map(|index| PoolFrame {
             pfn: Pfn::new(0),
-            taken: 0,
+            in_use: 0,
             class: 0,
             prev: NIL,
             next: next(index),
         }));
-        let vacant = if limit > 0 { 0 } else { NIL };
-        Ok(Self { frames: frames.into_boxed_slice(), vacant, roomy: [NIL; CLASSES.len()], used: 0 })
+        let unused = if limit > 0 { 0 } else { NIL };
+        Ok(Self { frames: frames.into_boxed_slice(), unused, partial: [NIL; CLASSES.len()], used: 0 })
     }
 
-    /// Frames in use.
+    /// The number of frames in use.
     pub(super) fn used(&self) -> u32 {
         self.used
     }
 
-    /// Frames that there may be.
+    /// The most frames that the pool may have.
     pub(super) fn limit(&self) -> u32 {
         self.frames.len() as u32
     }
 
-    /// Takes a place for an object of `len` bytes, in a new frame – `spare` – if no other has room.
+    /// Allocates a place for an object of `len` bytes, in the frame `spare` if no other has room.
     ///
     /// # Errors
-    /// [`Lack`]; nothing has changed.
-    pub(super) fn take(&mut self, len: usize, spare: &mut Option<Pfn>) -> Result<Place, Lack> {
+    /// [`PoolError`]; nothing has changed.
+    pub(super) fn alloc(&mut self, len: usize, spare: &mut Option<Pfn>) -> Result<ObjectHandle, PoolError> {
         let class = class_of(len);
-        if self.roomy[usize::from(class)] == NIL {
-            if self.vacant == NIL {
-                return Err(Lack::Limit);
+        if self.partial[usize::from(class)] == NIL {
+            if self.unused == NIL {
+                return Err(PoolError::LimitReached);
             }
-            self.add(class, spare.take().ok_or(Lack::Frame)?);
+            self.add(class, spare.take().ok_or(PoolError::NoFrame)?);
         }
-        let at = self.roomy[usize::from(class)];
+        let at = self.partial[usize::from(class)];
         let frame = &mut self.frames[at as usize];
-        let index = frame.taken.trailing_ones();
-        frame.taken |= 1 << index;
-        if frame.taken.count_ones() == places(class) {
-            self.unchain(at);
+        let index = frame.in_use.trailing_ones();
+        frame.in_use |= 1 << index;
+        if frame.in_use.count_ones() == places(class) {
+            self.remove_partial(at);
         }
-        Ok(Place { frame: at, index: index as u8 })
+        Ok(ObjectHandle { frame: at, index: index as u8 })
     }
 
-    /// Gives a place back; returns the frame if nothing else is in it.
-    pub(super) fn give(&mut self, place: Place) -> Option<Pfn> {
-        let frame = &mut self.frames[place.frame as usize];
-        let was_full = frame.taken.count_ones() == places(frame.class);
-        debug_assert!(frame.taken & 1 << place.index != 0, "{place:?} is given back and was not taken");
-        frame.taken &= !(1 << place.index);
-        let (left, pfn) = (frame.taken, frame.pfn);
-        if left != 0 {
+    /// Frees a place; returns its frame if it has no other objects.
+    pub(super) fn free(&mut self, handle: ObjectHandle) -> Option<Pfn> {
+        let frame = &mut self.frames[handle.frame as usize];
+        let was_full = frame.in_use.count_ones() == places(frame.class);
+        debug_assert!(frame.in_use & 1 << handle.index != 0, "{handle:?} is freed but not in use");
+        frame.in_use &= !(1 << handle.index);
+        let (in_use, pfn) = (frame.in_use, frame.pfn);
+        if in_use != 0 {
             if was_full {
-                self.chain(place.frame);
+                self.add_partial(handle.frame);
             }
             return None;
         }
         if !was_full {
-            self.unchain(place.frame);
+            self.remove_partial(handle.frame);
         }
-        self.frames[place.frame as usize].next = self.vacant;
-        self.vacant = place.frame;
+        self.frames[handle.frame as usize].next = self.unused;
+        self.unused = handle.frame;
         self.used -= 1;
         Some(pfn)
     }
 
-    /// Where the bytes of an object are.
-    ///
-    /// They lie within one frame.
-    pub(super) fn address(&self, place: Place) -> PhysAddr {
-        let frame = &self.frames[place.frame as usize];
+    /// The address of an object's bytes, which lie within one frame.
+    pub(super) fn address(&self, handle: ObjectHandle) -> PhysAddr {
+        let frame = &self.frames[handle.frame as usize];
         let bytes = u64::from(CLASSES[usize::from(frame.class)]);
-        frame.pfn.base().add(u64::from(place.index) * bytes)
+        frame.pfn.base().add(u64::from(handle.index) * bytes)
     }
 
     /// The frames in use.
     pub(super) fn iter(&self) -> impl Iterator<Item = Pfn> {
-        self.frames.iter().filter(|frame| frame.taken != 0).map(|frame| frame.pfn)
+        self.frames.iter().filter(|frame| frame.in_use != 0).map(|frame| frame.pfn)
     }
 
     fn add(&mut self, class: u8, pfn: Pfn) {
-        let at = self.vacant;
+        let at = self.unused;
         let frame = &mut self.frames[at as usize];
-        self.vacant = frame.next;
-        *frame = Frame { pfn, taken: 0, class, prev: NIL, next: NIL };
+        self.unused = frame.next;
+        *frame = PoolFrame { pfn, in_use: 0, class, prev: NIL, next: NIL };
         self.used += 1;
-        self.chain(at);
+        self.add_partial(at);
     }
 
-    fn chain(&mut self, at: u32) {
-        let first = &mut self.roomy[usize::from(self.frames[at as usize].class)];
+    fn add_partial(&mut self, at: u32) {
+        let first = &mut self.partial[usize::from(self.frames[at as usize].class)];
         let next = core::mem::replace(first, at);
         self.frames[at as usize].prev = NIL;
         self.frames[at as usize].next = next;
@@ -182,10 +179,10 @@ impl Pool {
         }
     }
 
-    fn unchain(&mut self, at: u32) {
-        let Frame { class, prev, next, .. } = self.frames[at as usize];
+    fn remove_partial(&mut self, at: u32) {
+        let PoolFrame { class, prev, next, .. } = self.frames[at as usize];
         match prev {
-            NIL => self.roomy[usize::from(class)] = next,
+            NIL => self.partial[usize::from(class)] = next,
             prev => self.frames[prev as usize].next = next,
         }
         if next != NIL {
@@ -200,7 +197,7 @@ mod tests {
     use alloc::collections::BTreeMap;
 
     #[test]
-    fn a_class_wastes_little_and_fills_its_frame() {
+    fn every_size_has_the_smallest_class_that_fits() {
         for len in 1..=PAGE_SIZE as usize {
             let class = class_of(len);
             let bytes = usize::from(CLASSES[usize::from(class)]);
@@ -211,43 +208,42 @@ mod tests {
         assert_eq!(places(class_of(LARGEST + 1)), 1);
     }
 
-    /// Objects come and go; none overlaps another, and a frame is there exactly as long as
-    /// something is in it.
+    /// Objects are stored and freed at random: none overlaps another, and a frame is in the pool
+    /// exactly while it has an object.
     #[test]
-    fn places_are_had_once_and_frames_go_with_their_last() {
+    fn objects_do_not_overlap_and_empty_frames_are_returned() {
         const LIMIT: u32 = 40;
         let mut pool = Pool::try_new(LIMIT).expect("memory");
         let (mut next, mut seed) = (100, 12345_u64);
-        let mut objects: BTreeMap<u64, (usize, Place)> = BTreeMap::new();
+        let mut objects: BTreeMap<u64, (usize, ObjectHandle)> = BTreeMap::new();
         let mut frames = 0;
         let mut limited = false;
         for step in 0..20_000_u64 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let random = seed >> 33;
-            // More is stored than forgotten in the first half, and the other way round in the
-            // second.
+            // Mostly stores in the first half, mostly frees in the second.
             if random % 100 < if step < 10_000 { 60 } else { 40 } {
                 let len = (random / 100 % PAGE_SIZE) as usize + 1;
                 let mut spare = Some(Pfn::new(next));
-                match pool.take(len, &mut spare) {
-                    Ok(place) => {
+                match pool.alloc(len, &mut spare) {
+                    Ok(handle) => {
                         frames += u32::from(spare.is_none());
                         next += u32::from(spare.is_none());
-                        let start = pool.address(place).raw();
+                        let start = pool.address(handle).raw();
                         assert_eq!(start / PAGE_SIZE, (start + len as u64 - 1) / PAGE_SIZE);
                         let before = objects.range(..start + len as u64).next_back();
                         assert!(before.is_none_or(|(at, (len, _))| at + *len as u64 <= start));
-                        objects.insert(start, (len, place));
+                        objects.insert(start, (len, handle));
                     }
                     Err(lack) => {
-                        assert_eq!((lack, frames), (Lack::Limit, LIMIT));
+                        assert_eq!((lack, frames), (PoolError::LimitReached, LIMIT));
                         limited = true;
                     }
                 }
             } else if !objects.is_empty() {
                 let at = *objects.keys().nth(random as usize % objects.len()).expect("one of them");
-                let (_, place) = objects.remove(&at).expect("it is there");
-                let freed = pool.give(place);
+                let (_, handle) = objects.remove(&at).expect("it is there");
+                let freed = pool.free(handle);
                 let in_frame = objects.range(at / PAGE_SIZE * PAGE_SIZE..).next().map(|(at, _)| at / PAGE_SIZE);
                 assert_eq!(freed.is_some(), in_frame != Some(at / PAGE_SIZE));
                 frames -= u32::from(freed.is_some());
@@ -255,19 +251,19 @@ mod tests {
             assert_eq!((pool.used(), pool.iter().count() as u32), (frames, frames));
         }
         assert!(limited, "the limit was never reached");
-        for (_, (_, place)) in objects {
-            frames -= u32::from(pool.give(place).is_some());
+        for (_, (_, handle)) in objects {
+            frames -= u32::from(pool.free(handle).is_some());
         }
         assert_eq!((pool.used(), frames), (0, 0));
     }
 
     #[test]
-    fn a_pool_without_a_frame_asks_for_one() {
+    fn a_new_frame_is_needed_only_without_room_and_below_the_limit() {
         let mut pool = Pool::try_new(1).expect("memory");
-        assert_eq!(pool.take(64, &mut None), Err(Lack::Frame));
-        assert!(pool.take(64, &mut Some(Pfn::new(7))).is_ok());
-        assert!(pool.take(64, &mut None).is_ok(), "there is room beside it");
-        assert_eq!(pool.take(65, &mut Some(Pfn::new(8))), Err(Lack::Limit));
-        assert_eq!(Pool::try_new(0).expect("memory").take(1, &mut None), Err(Lack::Limit));
+        assert_eq!(pool.alloc(64, &mut None), Err(PoolError::NoFrame));
+        assert!(pool.alloc(64, &mut Some(Pfn::new(7))).is_ok());
+        assert!(pool.alloc(64, &mut None).is_ok(), "the frame has room");
+        assert_eq!(pool.alloc(65, &mut Some(Pfn::new(8))), Err(PoolError::LimitReached));
+        assert_eq!(Pool::try_new(0).expect("memory").alloc(1, &mut None), Err(PoolError::LimitReached));
     }
 }

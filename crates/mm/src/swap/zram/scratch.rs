@@ -1,10 +1,9 @@
-//! Where a page is while it is compressed.
+//! The buffers in which a page is compressed, and the compressor.
 //!
-//! The compressor is used without its `alloc`: its table stands here, so that nothing is allocated
-//! without a chance to fail.
+//! The compressor's table is part of the buffers and allocated with them, because the compressor's
+//! own allocation could not fail gracefully.
 //!
-//! Not guaranteed: that what was stored is what was written, should the machine's memory lose a
-//! bit. There is no checksum, as in Linux.
+//! Not guaranteed: detection of corrupted memory. As in Linux, there is no checksum.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -16,22 +15,22 @@ use super::pool::LARGEST;
 
 const PAGE: usize = PAGE_SIZE as usize;
 
-/// A word that a page consists of.
+/// The word that a page repeats.
 pub(super) type Word = [u8; 8];
 
-/// What is left of a page.
-pub(super) enum Packed<'a> {
-    /// A word, over and over (`ZRAM_SAME`).
+/// A compressed page.
+pub(super) enum Compressed<'a> {
+    /// One word, repeated (`ZRAM_SAME`).
     Same(Word),
-    /// Compressed bytes; a page of them is the page itself (`ZRAM_HUGE`).
+    /// Compressed bytes; a whole page of them is the page itself (`ZRAM_HUGE`).
     Bytes(&'a [u8]),
 }
 
-/// One CPU's buffers.
+/// The buffers of one CPU.
 pub(super) struct Scratch {
     pub(super) page: Box<[u8]>,
     packed: Box<[u8]>,
-    /// One, not within this value: it has 8 KiB, and a kernel's stack not many times that.
+    /// One table, on the heap: its 8 KiB are a large part of a kernel stack.
     table: Vec<CompressTable>,
 }
 
@@ -43,6 +42,8 @@ fn buffer(bytes: usize) -> Result<Box<[u8]>, AllocError> {
 }
 
 impl Scratch {
+    /// Allocates the buffers.
+    ///
     /// # Errors
     /// [`AllocError`].
     pub(super) fn try_new() -> Result<Self, AllocError> {
@@ -54,35 +55,35 @@ impl Scratch {
     }
 
     /// Compresses the page.
-    pub(super) fn pack(&mut self) -> Packed<'_> {
+    pub(super) fn compress(&mut self) -> Compressed<'_> {
         if let Some(word) = same_filled(&self.page) {
-            return Packed::Same(word);
+            return Compressed::Same(word);
         }
         match compress_into_with_table(&self.page, &mut self.packed, &mut self.table[0]) {
-            Ok(len) if len <= LARGEST => Packed::Bytes(&self.packed[..len]),
-            Ok(_) | Err(_) => Packed::Bytes(&self.page),
+            Ok(len) if len <= LARGEST => Compressed::Bytes(&self.packed[..len]),
+            Ok(_) | Err(_) => Compressed::Bytes(&self.page),
         }
     }
 
-    /// Where `len` bytes that were stored go before [`Self::unpack`].
+    /// The buffer for `len` stored bytes, which [`Self::decompress`] then reads.
     pub(super) fn stored(&mut self, len: usize) -> &mut [u8] {
         if len == PAGE { &mut self.page } else { &mut self.packed[..len] }
     }
 
-    /// Makes a page of `len` bytes that were stored; `None` if they are not what was.
-    pub(super) fn unpack(&mut self, len: usize) -> Option<&[u8]> {
-        let unpacked = if len == PAGE { Ok(PAGE) } else { decompress_into(&self.packed[..len], &mut self.page) };
-        unpacked.is_ok_and(|bytes| bytes == PAGE).then_some(&self.page)
+    /// Restores the page from `len` stored bytes; `None` if they are corrupted.
+    pub(super) fn decompress(&mut self, len: usize) -> Option<&[u8]> {
+        let decompressed = if len == PAGE { Ok(PAGE) } else { decompress_into(&self.packed[..len], &mut self.page) };
+        decompressed.is_ok_and(|bytes| bytes == PAGE).then_some(&self.page)
     }
 
-    /// A page of one word.
+    /// The page that repeats one word.
     pub(super) fn fill(&mut self, word: Word) -> &[u8] {
         self.page.chunks_exact_mut(word.len()).for_each(|chunk| chunk.copy_from_slice(&word));
         &self.page
     }
 }
 
-/// The word that a page consists of, if there is one (`page_same_filled`).
+/// The word that the page repeats, if it does (`page_same_filled`).
 fn same_filled(page: &[u8]) -> Option<Word> {
     let (words, _) = page.as_chunks();
     let (first, rest) = words.split_first()?;

@@ -1,19 +1,19 @@
-//! `swapoff(2)`: everything that a device has comes back (`try_to_unuse`).
+//! `swapoff(2)`: everything on a device comes back to memory (`try_to_unuse`).
 //!
-//! No slot of it is given out any more; then every entry that names one is found, where it can
-//! stand – in page tables, in caches of shared memory – and its page put back; and what is left in
-//! the swap cache alone leaves it. Others go on meanwhile: a fork copies an entry to where was
-//! looked already, a page-out that had its slot before puts it into a table. So it is looked again,
-//! until no slot is in use.
+//! Slot allocation on the device stops. Then every place that can hold one of its swap entries is
+//! searched, page tables and caches of shared memory, and each page found is swapped in. Folios
+//! that only the swap cache holds are removed from it. Concurrent operations continue: a fork may
+//! copy a swap entry to a table that was searched already, and a page-out that had allocated its
+//! slot may store the entry in a table. So the search is repeated until no slot is in use.
 //!
-//! Neighbours: `fault` and `file` bring pages back as for an access.
+//! Neighbours: `fault` and `file` swap pages in as for an access.
 //!
-//! Not guaranteed: an end while somebody never lets go of a page that he has locked. Nobody does
-//! that.
+//! Not guaranteed: an end while a folio of the device stays locked. No holder keeps one locked for
+//! ever.
 
+use super::SwapPte;
 use super::area::SwapArea;
-use super::swapped;
-use super::table::Slot;
+use super::slot_table::SlotState;
 use crate::error::{FaultError, MmError};
 use crate::mm::Mm;
 use crate::space::Space;
@@ -22,38 +22,39 @@ use pagewright_sync::Platform;
 use pagewright_types::{PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
-    /// Swaps to device `number` no longer, and brings back what is there.
+    /// Stops swapping to device `number`, and swaps in everything on it (`swapoff(2)`).
     ///
     /// # Errors
-    /// [`MmError::NoSuchSwapDevice`]; [`MmError::CommitRefused`] if what is promised would be
-    /// more than may be without it; want of memory, or [`MmError::Device`] when a page can't be
-    /// read. It is swapped to as before then; pages that are back already stay.
+    /// [`MmError::NoSuchSwapDevice`]; [`MmError::CommitRefused`] if the commit limit without the
+    /// device is below what is committed; out of memory; or [`MmError::Device`] if a page cannot be
+    /// read. The device then stays in use, and pages that were swapped in stay in memory.
     pub fn swap_off(&self, number: u8) -> Result<(), MmError> {
         let missing = MmError::NoSuchSwapDevice { device: number };
         let area = self.swap.area(number).ok_or(missing)?;
         self.call(|| {
-            // As Linux: those pages are to be had elsewhere (`security_vm_enough_memory_mm`).
-            let pages = u64::from(area.look().len());
+            // As Linux, checks that the pages fit elsewhere (`security_vm_enough_memory_mm`).
+            let pages = u64::from(area.slots().len());
             self.promise(None, pages)?;
             self.take_back(pages);
-            if area.change(&self.swap.totals).close() {
+            if area.slots_mut(&self.swap.totals).close() {
                 return Err(missing);
             }
-            if let Err(error) = self.empty_area(number, &area) {
-                area.change(&self.swap.totals).open();
+            if let Err(error) = self.try_to_unuse(number, &area) {
+                area.slots_mut(&self.swap.totals).open();
                 return Err(error.into());
             }
-            self.forget_area(number);
+            self.remove_area(number);
             Ok(())
         })
     }
 
-    fn empty_area(&self, number: u8, area: &SwapArea<P>) -> Result<(), FaultError> {
+    /// Swaps in pages until no slot of the device is in use.
+    fn try_to_unuse(&self, number: u8, area: &SwapArea<P>) -> Result<(), FaultError> {
         loop {
             let mut outcome = Ok(());
             self.for_each_space(|space| {
                 if outcome.is_ok() {
-                    outcome = self.unuse_space(space, number);
+                    outcome = self.unuse_mm(space, number);
                 }
             });
             self.files.for_each(|file| {
@@ -69,18 +70,18 @@ impl<P: Platform> Mm<P> {
             });
             outcome?;
             self.empty_cache(area);
-            if area.look().is_empty() {
+            if area.slots().is_empty() {
                 return Ok(());
             }
             self.fx().relax();
         }
     }
 
-    /// Brings back all that one space has there (`unuse_mm`).
-    fn unuse_space(&self, space: &Space<P>, number: u8) -> Result<(), FaultError> {
+    /// Swaps in all pages that one space has on the device.
+    fn unuse_mm(&self, space: &Space<P>, number: u8) -> Result<(), FaultError> {
         let mut at = VirtAddr::ZERO;
         while space.rss().swapped() > 0
-            && let Some(va) = self.next_in_swap(space, at, number)
+            && let Some(va) = self.next_swap_pte(space, at, number)
         {
             self.swap_in_at(space, va)?;
             at = PageRange::page(va).end();
@@ -88,18 +89,18 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// The first page of a space from `at` on that is in swap there.
-    fn next_in_swap(&self, space: &Space<P>, at: VirtAddr, number: u8) -> Option<VirtAddr> {
+    /// The first page of a space at or after `at` that is on the device.
+    fn next_swap_pte(&self, space: &Space<P>, at: VirtAddr, number: u8) -> Option<VirtAddr> {
         let map = space.map().read();
         let ranges = map.iter().map(|(start, vma)| vma.range(start)).filter(|range| range.end() > at);
         for range in ranges {
             let range = PageRange::new(range.start().max(at), range.end());
             for (table, part) in space.table().locked_tables(&self.tlb, range) {
-                let is_there = |va: &VirtAddr| match table.entry(*va) {
-                    Entry::Soft(soft) => swapped(soft).is_some_and(|page| page.entry.device() == number),
+                let is_on_device = |va: &VirtAddr| match table.entry(*va) {
+                    Entry::Soft(soft) => SwapPte::decode(soft).is_some_and(|page| page.entry.device() == number),
                     Entry::Leaf(_) | Entry::Empty | Entry::Table(_) => false,
                 };
-                if let Some(va) = part.iter().find(is_there) {
+                if let Some(va) = part.iter().find(is_on_device) {
                     return Some(va);
                 }
             }
@@ -107,17 +108,15 @@ impl<P: Platform> Mm<P> {
         None
     }
 
-    /// Takes folios whose slots no entry names out of the swap cache.
-    ///
-    /// Those that somebody has locked stay.
+    /// Removes folios whose slots no entry names from the swap cache; locked ones stay.
     fn empty_cache(&self, area: &SwapArea<P>) {
         let mut at = 0;
         loop {
             let unnamed = {
-                let slots = area.look();
+                let slots = area.slots();
                 let unnamed = |(slot, what, entries)| match what {
-                    Slot::Cached(pfn) if entries == 0 => Some((slot, pfn)),
-                    Slot::Cached(_) | Slot::Evicted { .. } | Slot::Free { .. } => None,
+                    SlotState::Cached(pfn) if entries == 0 => Some((slot, pfn)),
+                    SlotState::Cached(_) | SlotState::Evicted { .. } | SlotState::Free { .. } => None,
                 };
                 let found = slots.in_use(at).find_map(unnamed);
                 found.map(|(slot, pfn)| (slot, self.frames().folio(pfn).get()))
@@ -129,11 +128,11 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// A device that has nothing any more.
-    fn forget_area(&self, number: u8) {
+    /// Removes a device without slots in use.
+    fn remove_area(&self, number: u8) {
         let mut areas = self.swap.areas.lock();
         let gone = areas.devices[usize::from(number)].take();
-        // Those that had their priority after it move up (`plist_del`, `least_priority++`).
+        // Devices with lower automatic priorities move up (`plist_del`, `least_priority++`).
         if let Some(gone) = gone.as_ref().filter(|gone| gone.priority() < 0) {
             for (_, area) in areas.iter().filter(|(_, area)| area.priority() < gone.priority()) {
                 area.set_priority(area.priority() + 1);

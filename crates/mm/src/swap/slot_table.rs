@@ -1,0 +1,276 @@
+//! The state of each slot of a swap device, in one word (`mm/swap_table.h`, `mm/swapfile.c`).
+//!
+//! ```text
+//!            allocate                    evict                       reload
+//!   Free ───────────────▶ Cached(folio) ───────▶ Evicted(shadow) ───────────▶ Cached(folio)
+//!    ▲                        │ no entry left        │ no entry left
+//!    └────────────────────────┴──────────────────────┘
+//! ```
+//!
+//! The word combines Linux's swap table and swap map. A slot is named by swap entries, in page
+//! tables and in caches of shared memory, and may have a folio in the swap cache. It is free when
+//! it has neither.
+//!
+//! INV-SWAP-COUNT: a slot's count is the number of entries that name it. INV-SWAP-CACHE: while a
+//! slot has a folio in the cache, only that folio may be mapped in place of an entry that names the
+//! slot.
+//!
+//! Not guaranteed: that a folio found here is up to date, or still in the cache once the device's
+//! lock is released. The caller takes a reference under the lock, locks the folio, and then checks
+//! its swap entry again.
+
+use alloc::vec::Vec;
+use pagewright_types::Pfn;
+
+/// The state of a slot, without its count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SlotState {
+    /// Free; `next` is the free slot after it.
+    Free { next: u32 },
+    /// A folio in the swap cache has the contents, and perhaps the device too.
+    Cached(Pfn),
+    /// Only the device has the contents; the shadow entry tells when the folio was evicted.
+    Evicted { shadow: u32 },
+}
+
+/// A [`SlotState`] and its count in a word: value, kind, count from the low end.
+///
+/// The count has 30 bits, which suffice: a space names a slot at most once, and needs a frame of
+/// its own for each level of its tables, of at most 2^32 frames.
+#[derive(Clone, Copy)]
+struct Word(u64);
+
+impl Word {
+    const KIND_SHIFT: u32 = 32;
+    const COUNT_SHIFT: u32 = 34;
+
+    fn new(slot: SlotState, count: u32) -> Self {
+        debug_assert!(count < 1 << (u64::BITS - Self::COUNT_SHIFT), "INV-SWAP-COUNT: {count} entries name {slot:?}");
+        let (kind, value) = match slot {
+            SlotState::Free { next } => (0, next),
+            SlotState::Cached(pfn) => (1, pfn.raw()),
+            SlotState::Evicted { shadow } => (2, shadow),
+        };
+        Self(u64::from(value) | kind << Self::KIND_SHIFT | u64::from(count) << Self::COUNT_SHIFT)
+    }
+
+    fn slot(self) -> SlotState {
+        let value = self.0 as u32;
+        match self.0 >> Self::KIND_SHIFT & 3 {
+            0 => SlotState::Free { next: value },
+            1 => SlotState::Cached(Pfn::new(value)),
+            2 => SlotState::Evicted { shadow: value },
+            other => unreachable!("no slot is of kind {other}"),
+        }
+    }
+
+    fn count(self) -> u32 {
+        (self.0 >> Self::COUNT_SHIFT) as u32
+    }
+}
+
+/// The end of the list of free slots.
+const END: u32 = u32::MAX;
+
+/// All slots of one device; the lock of the area protects them.
+pub(crate) struct SlotTable {
+    words: Vec<Word>,
+    first_free: u32,
+    free: u32,
+    cached: u32,
+    closed: bool,
+}
+
+/// The state of a slot after one of its entries was released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SlotRelease {
+    /// Other entries still name it.
+    InUse,
+    /// No entry names it, but its folio is in the swap cache.
+    Unused(Pfn),
+    /// It is free.
+    Freed,
+}
+
+impl SlotTable {
+    /// A table of `slots` free slots, or `None` if it cannot be allocated.
+    pub(crate) fn try_new(slots: u32) -> Option<Self> {
+        let mut words = Vec::new();
+        words.try_reserve_exact(slots as usize).ok()?;
+        let next = |slot| if slot + 1 < slots { slot + 1 } else { END };
+        words.extend((0..slots).map(|slot| Word::new(SlotState::Free { next: next(slot) }, 0)));
+        Some(Self { words, first_free: if slots > 0 { 0 } else { END }, free: slots, cached: 0, closed: false })
+    }
+
+    /// The number of slots.
+    pub(crate) fn len(&self) -> u32 {
+        self.words.len() as u32
+    }
+
+    /// The number of free slots.
+    pub(crate) fn free(&self) -> u32 {
+        self.free
+    }
+
+    /// The numbers of slots and of free slots for the totals: zero once the table is closed.
+    pub(super) fn room(&self) -> (u64, u64) {
+        if self.closed { (0, 0) } else { (u64::from(self.len()), u64::from(self.free)) }
+    }
+
+    /// Whether no slot is in use.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free == self.len()
+    }
+
+    /// The number of slots whose folio is in the swap cache.
+    pub(crate) fn cached(&self) -> u32 {
+        self.cached
+    }
+
+    /// Stops allocation; returns whether it was stopped already.
+    pub(crate) fn close(&mut self) -> bool {
+        core::mem::replace(&mut self.closed, true)
+    }
+
+    /// Resumes allocation.
+    pub(crate) fn open(&mut self) {
+        self.closed = false;
+    }
+
+    /// The state of a slot, and the number of entries that name it.
+    pub(crate) fn get(&self, slot: u32) -> (SlotState, u32) {
+        let word = self.words[slot as usize];
+        (word.slot(), word.count())
+    }
+
+    /// The state of the slot of a swap entry that may be stale.
+    ///
+    /// The device may have been removed meanwhile, and another, with fewer slots, may have its
+    /// number.
+    pub(crate) fn lookup(&self, slot: u32) -> SlotState {
+        self.words.get(slot as usize).map_or(SlotState::Free { next: END }, |word| word.slot())
+    }
+
+    fn set(&mut self, slot: u32, to: SlotState, count: u32) {
+        self.words[slot as usize] = Word::new(to, count);
+    }
+
+    /// Allocates a slot for a folio, which becomes its cached contents; no entry names it yet.
+    pub(crate) fn allocate(&mut self, pfn: Pfn) -> Option<u32> {
+        let slot = self.first_free;
+        if slot == END || self.closed {
+            return None;
+        }
+        let (SlotState::Free { next }, 0) = self.get(slot) else {
+            unreachable!("INV-SWAP-COUNT: slot {slot} is on the free list and in use")
+        };
+        self.first_free = next;
+        self.free -= 1;
+        self.cached += 1;
+        self.set(slot, SlotState::Cached(pfn), 0);
+        Some(slot)
+    }
+
+    /// Counts one more entry that names a slot in use.
+    ///
+    /// # Panics
+    /// In debug builds if the slot is free.
+    pub(crate) fn duplicate(&mut self, slot: u32) {
+        let (now, count) = self.get(slot);
+        debug_assert!(
+            !matches!(now, SlotState::Free { .. }),
+            "INV-SWAP-COUNT: an entry names slot {slot}, which is free"
+        );
+        self.set(slot, now, count + 1);
+    }
+
+    /// Counts one entry less, and frees the slot if it was the last and no folio is cached.
+    ///
+    /// # Panics
+    /// If no entry named the slot.
+    pub(crate) fn release(&mut self, slot: u32) -> SlotRelease {
+        let (now, count) = self.get(slot);
+        assert!(count > 0, "INV-SWAP-COUNT: an entry of slot {slot} is released, but none was counted");
+        self.set(slot, now, count - 1);
+        match now {
+            _ if count > 1 => SlotRelease::InUse,
+            SlotState::Cached(pfn) => SlotRelease::Unused(pfn),
+            SlotState::Evicted { .. } => {
+                self.free_slot(slot);
+                SlotRelease::Freed
+            }
+            SlotState::Free { .. } => unreachable!("INV-SWAP-COUNT: slot {slot} is free, but an entry named it"),
+        }
+    }
+
+    /// Caches a folio for an evicted slot and returns its shadow entry.
+    ///
+    /// Returns `None` if the slot is not evicted.
+    pub(crate) fn reload(&mut self, slot: u32, pfn: Pfn) -> Option<u32> {
+        let (SlotState::Evicted { shadow }, count) = self.get(slot) else { return None };
+        self.cached += 1;
+        self.set(slot, SlotState::Cached(pfn), count);
+        Some(shadow)
+    }
+
+    /// Removes a slot's folio from the cache; returns whether the slot is free now.
+    ///
+    /// # Panics
+    /// In debug builds if the slot has no cached folio.
+    pub(crate) fn evict(&mut self, slot: u32, shadow: u32) -> bool {
+        let (now, count) = self.get(slot);
+        debug_assert!(matches!(now, SlotState::Cached(_)), "INV-SWAP-CACHE: slot {slot} is {now:?} and not cached");
+        self.cached -= 1;
+        if count == 0 {
+            self.free_slot(slot);
+        } else {
+            self.set(slot, SlotState::Evicted { shadow }, count);
+        }
+        count == 0
+    }
+
+    fn free_slot(&mut self, slot: u32) {
+        self.set(slot, SlotState::Free { next: self.first_free }, 0);
+        self.first_free = slot;
+        self.free += 1;
+    }
+
+    /// The slots in use from `from`, with their states and counts.
+    pub(crate) fn in_use(&self, from: u32) -> impl Iterator<Item = (u32, SlotState, u32)> {
+        let all = self.words.iter().enumerate().skip(from as usize);
+        let all = all.map(|(slot, word)| (slot as u32, word.slot(), word.count()));
+        all.filter(|(_, slot, _)| !matches!(slot, SlotState::Free { .. }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_allocated_in_order_and_reused() {
+        let mut table = SlotTable::try_new(2).expect("two words");
+        let (a, b) = (Pfn::new(7), Pfn::new(8));
+        assert_eq!((table.allocate(a), table.allocate(b), table.allocate(b)), (Some(0), Some(1), None));
+        assert!(table.evict(0, 5), "INV-SWAP-COUNT: no entry named it");
+        assert_eq!((table.free(), table.allocate(b)), (1, Some(0)));
+    }
+
+    #[test]
+    fn a_slot_is_in_use_while_named_or_cached() {
+        let mut table = SlotTable::try_new(1).expect("a word");
+        let pfn = Pfn::new(u32::MAX - 1);
+        let slot = table.allocate(pfn).expect("it is free");
+        table.duplicate(slot);
+        table.duplicate(slot);
+        assert_eq!(table.get(slot), (SlotState::Cached(pfn), 2));
+        assert!(!table.evict(slot, 9));
+        assert_eq!(table.get(slot), (SlotState::Evicted { shadow: 9 }, 2));
+        assert_eq!(table.release(slot), SlotRelease::InUse);
+        assert_eq!(table.reload(slot, pfn), Some(9));
+        assert_eq!(table.reload(slot, pfn), None, "INV-SWAP-CACHE: a slot has one folio");
+        assert_eq!(table.release(slot), SlotRelease::Unused(pfn));
+        assert_eq!((table.free(), table.evict(slot, 1), table.free()), (0, true, 1));
+        assert_eq!(table.in_use(0).count(), 0);
+    }
+}
