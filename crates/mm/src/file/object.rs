@@ -48,8 +48,7 @@ pub trait FileOps: Send + Sync {
         Err(Errno::EIO)
     }
 
-    /// Deallocates the bytes from `from` to `to` (`FALLOC_FL_PUNCH_HOLE`); they then read as
-    /// zeroes.
+    /// Deallocates the bytes `from..to` (`FALLOC_FL_PUNCH_HOLE`), which then read as zeroes.
     ///
     /// # Errors
     /// [`Errno`]; nothing has changed.
@@ -113,15 +112,16 @@ pub struct FileObject<P: Platform> {
     name: String,
     kind: FileKind,
     size: AtomicU64,
-    /// Pages charged against the commit limit: all at creation (`shmem_acct_size`), or each when it
-    /// enters the cache (`shmem_acct_blocks`).
+    /// Pages charged against the commit limit.
+    ///
+    /// All are charged at creation (`shmem_acct_size`), or each when it enters the cache
+    /// (`shmem_acct_blocks`).
     charged: AtomicU64,
     /// Whether all pages were charged at creation.
     charged_whole: AtomicBool,
     pub(super) pages: SpinLock<BPlusTree<CacheEntry>, rank::CacheRank, P::Locks>,
     pub(super) users: SpinLock<ObjectUsers, rank::MappersRank, P::Locks>,
-    /// Held for writing while size, seals or holes change (`i_rwsem`), and for reading during
-    /// writeback.
+    /// Held to change size, seals or holes (`i_rwsem`), and for reading during writeback.
     pub(super) resize: RwLock<(), rank::InodeRank, P::Locks>,
     /// Written with `resize` and `users` locked, read with either.
     pub(super) seals: AtomicU32,

@@ -174,7 +174,7 @@ impl<P: Platform> Mm<P> {
 mod tests {
     use super::*;
 
-    /// INV-FILE-ID
+    /// INV-FILE-ID.
     #[test]
     fn ids_wrap_around_and_skip_those_in_use() {
         assert_eq!((next_id(0, |_| false), next_id(1, |_| false)), (1, 2), "id 0 is never assigned");

@@ -64,8 +64,7 @@ impl<P: Platform> Mm<P> {
         })
     }
 
-    /// Allocates or, with `PUNCH_HOLE`, deallocates `len` bytes of a file at `offset`
-    /// (`fallocate`).
+    /// Allocates or, with `PUNCH_HOLE`, deallocates `len` bytes at `offset` (`fallocate`).
     ///
     /// The caller has checked that the descriptor is writable (`EBADF`).
     ///

@@ -29,7 +29,7 @@ impl<P: Platform> Mm<P> {
     /// [`MmError`] for want of memory. No child exists then, and the parent can do what it could
     /// before; some of its pages may fault once more on a store.
     pub fn fork(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {
-        self.call(|| self.again_with_reclaim(|| self.try_fork(parent)))
+        self.call(|| self.retry_with_reclaim(|| self.try_fork(parent)))
     }
 
     fn try_fork(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {

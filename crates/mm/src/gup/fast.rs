@@ -34,8 +34,7 @@ enum FastPage {
 }
 
 impl<P: Platform> Mm<P> {
-    /// The page at `va`, if this CPU runs `space` and the entry permits the request without a
-    /// fault.
+    /// The page at `va`, if this CPU runs `space` and the request needs no fault.
     pub(super) fn gup_fast(&self, space: &Space<P>, va: VirtAddr, request: GupRequest) -> Option<UserPage> {
         let walked = self.tlb.walk_lockless(space.table().context(), || self.walk(space, va, request)).flatten();
         match walked? {

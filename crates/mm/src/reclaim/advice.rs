@@ -1,5 +1,4 @@
-//! A program's own word that it will not miss its pages: `MADV_PAGEOUT`, or not soon: `MADV_COLD`
-//! (`madvise_cold_or_pageout_pte_range`).
+//! `MADV_PAGEOUT` and `MADV_COLD` (`madvise_cold_or_pageout_pte_range`).
 
 use super::SWAP_CLUSTER_MAX;
 use super::pageout::is_swappable;
@@ -13,21 +12,22 @@ use pagewright_tlb::frames::{Folio, FolioFlags, IsolatedFolio};
 use pagewright_types::{Counter, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
-    /// Pages out what can go of `part`, which was one mapping a moment ago.
+    /// Pages out as much as it can of `part`, which was one mapping when its lock was released.
     ///
     /// The caller holds no lock.
     pub(crate) fn page_out_range(&self, space: &Space<P>, part: PageRange) {
         let mut at = part.start();
         while at < part.end() {
             let mut folios = ArrayVec::new();
-            at = self.take_candidates(space, PageRange::new(at, part.end()), &mut folios);
+            at = self.isolate_range(space, PageRange::new(at, part.end()), &mut folios);
             self.page_out(&mut folios);
             folios.into_iter().for_each(|isolated| self.putback(isolated));
         }
     }
 
-    /// Makes the pages of `part`, which was one mapping a moment ago, look as if they had not been
-    /// used: reclaim comes to them first. The caller holds no lock.
+    /// Deactivates the pages of `part`, so that reclaim considers them first.
+    ///
+    /// `part` was one mapping when its lock was released. The caller holds no lock.
     pub(crate) fn deactivate_range(&self, space: &Space<P>, part: PageRange) {
         let map = space.map().read();
         let mut gather = Gather::concurrent(&self.tlb, space.table().context());
@@ -36,8 +36,8 @@ impl<P: Platform> Mm<P> {
                 for va in table.entries(under) {
                     let folio = table.leaf(va).and_then(|leaf| self.vm_normal_folio(leaf));
                     if let Some(folio) = folio.filter(|folio| folio.mapcount() == 1) {
-                        let old = |leaf: Leaf| Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf };
-                        if let Some(debt) = table.update(va, old) {
+                        let clear = |leaf: Leaf| Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf };
+                        if let Some(debt) = table.update(va, clear) {
                             gather.absorb(debt);
                         }
                         self.deactivate(folio);
@@ -57,11 +57,12 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Isolates pages of `range` that only this space maps, as many as fit; returns where to go on.
+    /// Isolates pages of `range` that only this space maps, as many as fit in `folios`.
     ///
-    /// Others' pages are not a program's to page out, and how long that takes would tell who has
-    /// them. So it would with pages of others' files.
-    fn take_candidates(
+    /// Returns the address at which to continue. A program must not page out memory that others
+    /// map, and the time taken would reveal that they do. The same holds for files that it may not
+    /// write.
+    fn isolate_range(
         &self,
         space: &Space<P>,
         range: PageRange,
@@ -76,7 +77,7 @@ impl<P: Platform> Mm<P> {
                     }
                     if let Some(folio) = table.leaf(va).and_then(|leaf| self.vm_normal_folio(leaf))
                         && folio.mapcount() == 1
-                        && (is_swappable(folio) || may_drop(vma))
+                        && (is_swappable(folio) || can_do_file_pageout(vma))
                         && let Some(isolated) = self.frames().isolate(folio)
                     {
                         folios.push(isolated);
@@ -88,14 +89,15 @@ impl<P: Platform> Mm<P> {
     }
 }
 
-/// What is mapped now of `range`, mapping by mapping: the space was let go since it was looked at,
-/// and may have ended, with its tables.
+/// The parts of `range` that are mapped now, with their VMAs.
+///
+/// The space's lock was released since `range` was determined. The space may even have ended and
+/// freed its tables.
 fn still_mapped<P: Platform>(map: &AddressMap<P>, range: PageRange) -> impl Iterator<Item = (&Vma<P>, PageRange)> {
     map.overlapping(range).filter_map(move |(start, vma)| Some((vma, vma.range(start).intersect(range)?)))
 }
 
-/// Whether pages of a mapping's file may leave their cache for this program's sake
-/// (`can_do_file_pageout`).
-fn may_drop<P: Platform>(vma: &Vma<P>) -> bool {
+/// Whether the program may evict cached pages of a mapping's file (`can_do_file_pageout`).
+fn can_do_file_pageout<P: Platform>(vma: &Vma<P>) -> bool {
     vma.file().is_some_and(|file| file.could_be_written())
 }

@@ -1,17 +1,18 @@
-//! Whether pages are in use (`folio_referenced`, `shrink_active_list`, `folio_check_references`,
-//! `mark_page_accessed`).
+//! Whether pages are in use (`folio_referenced`, `shrink_active_list`, `mark_page_accessed`).
 //!
-//! The walker sets a bit in each entry that it uses; here it is read and cleared, in every mapping
-//! of a page. Nothing is flushed for it: a CPU that has the translation cached uses it without
-//! setting the bit again, so that a page looks less used than it is for a while, as in Linux.
+//! The hardware walker sets the accessed bit of each entry that it uses. Here the bits of all
+//! mappings of a page are read and cleared. Other CPUs are not flushed: a CPU with a cached
+//! translation uses it without setting the bit again, so for a while the page looks less used than
+//! it is, as in Linux.
 //!
-//! Protocol: nobody waits for a space. One that somebody is changing may be using the page, and the
-//! page stays where it is; then the others are not asked (`contended` in `folio_referenced`).
+//! Protocol: the lock of a space is only tried. If it is contended, the space's tasks may be using
+//! the page. The page then stays, and the remaining spaces are not visited (`contended` in
+//! `folio_referenced`).
 //!
-//! Not guaranteed: that a use which is not by a mapping is seen, unless whoever makes it says so
-//! ([`Mm::mark_accessed`]).
+//! Not guaranteed: uses other than through a mapping. The code that makes them calls
+//! [`Mm::mark_accessed`].
 
-use super::{SWAP_CLUSTER_MAX, Sort};
+use super::{LruType, SWAP_CLUSTER_MAX};
 use crate::mm::Mm;
 use crate::space::{AddressMap, Space, VmFlags};
 use arrayvec::ArrayVec;
@@ -21,47 +22,47 @@ use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, IsolatedFolio};
 use pagewright_types::{Counter, Level, NodeId, Pfn, Rights, SpaceId, VirtAddr};
 
-/// What the mappings of a folio say about its use since they were last asked.
+/// The use of a folio through its mappings since the accessed bits were last cleared.
 #[derive(Clone, Copy, Default)]
-pub(super) struct References {
-    /// Entries that were used.
-    entries: u32,
-    /// Whether a mapping has its memory locked.
-    locked: bool,
-    /// Whether a mapping runs it.
-    runs: bool,
-    /// Whether somebody could not be asked.
-    unknown: bool,
+pub(super) struct FolioReferences {
+    /// The number of entries with the accessed bit set.
+    accessed: u32,
+    /// Whether a mapping is mlocked.
+    mlocked: bool,
+    /// Whether an accessed mapping is executable.
+    executable: bool,
+    /// Whether the lock of a space was contended.
+    contended: bool,
 }
 
-impl AddAssign for References {
+impl AddAssign for FolioReferences {
     fn add_assign(&mut self, more: Self) {
-        self.entries += more.entries;
-        self.locked |= more.locked;
-        self.runs |= more.runs;
-        self.unknown |= more.unknown;
+        self.accessed += more.accessed;
+        self.mlocked |= more.mlocked;
+        self.executable |= more.executable;
+        self.contended |= more.contended;
     }
 }
 
-/// What becomes of a folio at the end of an inactive list.
+/// What reclaim does with a folio from the tail of an inactive list (`enum folio_references`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// It may go.
-    Goes,
-    /// It gets another round.
-    Stays,
-    /// It is in use.
-    Activated,
-    /// It is locked in memory.
-    Culled,
+pub(super) enum ScanDecision {
+    /// Reclaim it.
+    Reclaim,
+    /// Return it to the head of the inactive list.
+    Keep,
+    /// Move it to the active list.
+    Activate,
+    /// Move it to the unevictable list.
+    Cull,
 }
 
 impl<P: Platform> Mm<P> {
-    /// Asks all mappings of an isolated folio, and makes them forget.
-    pub(super) fn folio_referenced(&self, folio: Folio<'_>) -> References {
-        let mut found = References::default();
+    /// Reads and clears the accessed bits of all mappings of an isolated folio.
+    pub(super) fn folio_referenced(&self, folio: Folio<'_>) -> FolioReferences {
+        let mut found = FolioReferences::default();
         for index in 0..folio.pages() {
-            if found.locked || found.unknown || !folio.is_mapped() {
+            if found.mlocked || found.contended || !folio.is_mapped() {
                 break;
             }
             found += self.page_referenced(folio, index);
@@ -69,19 +70,19 @@ impl<P: Platform> Mm<P> {
         found
     }
 
-    fn page_referenced(&self, folio: Folio<'_>, page: u32) -> References {
+    fn page_referenced(&self, folio: Folio<'_>, page: u32) -> FolioReferences {
         let (owner, index, pfn) = (folio.owner(), folio.index() + u64::from(page), folio.page(page));
-        let mut found = References::default();
+        let mut found = FolioReferences::default();
         let mut at: Option<SpaceId> = None;
         while let Some(space) = self.candidate_after(owner, at) {
             at = Some(space.id());
             let Some(map) = space.map().try_read() else {
-                found.unknown = true;
+                found.contended = true;
                 return found;
             };
             for va in map.places_of(owner, index) {
                 found += self.entry_referenced(&space, &map, va, pfn);
-                if found.locked {
+                if found.mlocked {
                     return found;
                 }
             }
@@ -89,59 +90,64 @@ impl<P: Platform> Mm<P> {
         found
     }
 
-    fn entry_referenced(&self, space: &Space<P>, map: &AddressMap<P>, va: VirtAddr, pfn: Pfn) -> References {
-        let Some((_, vma)) = map.find(va) else { return References::default() };
-        let Some(table) = space.table().lock(&self.tlb, va, Level::PTE) else { return References::default() };
-        let Some(leaf) = table.leaf(va).filter(|leaf| leaf.pfn == pfn) else { return References::default() };
+    fn entry_referenced(&self, space: &Space<P>, map: &AddressMap<P>, va: VirtAddr, pfn: Pfn) -> FolioReferences {
+        let Some((_, vma)) = map.find(va) else { return FolioReferences::default() };
+        let Some(table) = space.table().lock(&self.tlb, va, Level::PTE) else { return FolioReferences::default() };
+        let Some(leaf) = table.leaf(va).filter(|leaf| leaf.pfn == pfn) else { return FolioReferences::default() };
         if vma.flags().contains(VmFlags::LOCKED) {
-            // Since it was isolated: it is marked, and goes where it belongs.
-            return References { locked: true, ..References::default() };
+            // It was mlocked after it was isolated; its flags name the unevictable list.
+            return FolioReferences { mlocked: true, ..FolioReferences::default() };
         }
         if !leaf.flags.contains(LeafFlags::ACCESSED) {
-            return References::default();
+            return FolioReferences::default();
         }
-        let forget = |leaf: Leaf| Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf };
-        if let Some(debt) = table.update(va, forget) {
+        let clear = |leaf: Leaf| Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf };
+        if let Some(debt) = table.update(va, clear) {
             debt.settle_own_entry();
         }
-        // Of what is read once, in order, the use says nothing (`vma_has_recency`).
-        let once = vma.flags().intersects(VmFlags::SEQ_READ | VmFlags::RAND_READ);
-        References { entries: u32::from(!once), runs: vma.rights().contains(Rights::EXEC), ..References::default() }
+        // With `MADV_SEQUENTIAL` or `MADV_RANDOM` an access predicts no further one
+        // (`vma_has_recency`).
+        let no_recency = vma.flags().intersects(VmFlags::SEQ_READ | VmFlags::RAND_READ);
+        FolioReferences {
+            accessed: u32::from(!no_recency),
+            executable: vma.rights().contains(Rights::EXEC),
+            ..FolioReferences::default()
+        }
     }
 
-    /// What becomes of a folio at the end of an inactive list.
+    /// Decides about a folio from the tail of an inactive list (`folio_check_references`).
     ///
-    /// One that was used once gets another round, so that what is read once and never again does
-    /// not push out what is in use.
-    pub(super) fn check_references(&self, folio: Folio<'_>) -> Fate {
+    /// A folio that was accessed only once stays inactive, so that memory that is read once does
+    /// not evict the workingset.
+    pub(super) fn check_references(&self, folio: Folio<'_>) -> ScanDecision {
         let used = self.folio_referenced(folio);
-        if used.locked {
-            return Fate::Culled;
+        if used.mlocked {
+            return ScanDecision::Cull;
         }
-        if used.unknown {
-            return Fate::Stays;
+        if used.contended {
+            return ScanDecision::Keep;
         }
         let before = folio.clear_flags(FolioFlags::REFERENCED);
-        if used.entries == 0 {
-            return Fate::Goes;
+        if used.accessed == 0 {
+            return ScanDecision::Reclaim;
         }
         folio.set_flags(FolioFlags::REFERENCED);
-        let runs = used.runs && !before.contains(FolioFlags::SWAPBACKED);
-        let again = before.contains(FolioFlags::REFERENCED) || used.entries > 1;
-        if again || runs { Fate::Activated } else { Fate::Stays }
+        let executable = used.executable && !before.contains(FolioFlags::SWAPBACKED);
+        let again = before.contains(FolioFlags::REFERENCED) || used.accessed > 1;
+        if again || executable { ScanDecision::Activate } else { ScanDecision::Keep }
     }
 
-    /// Moves folios from the end of an active list to the inactive one, but for code that is run.
-    pub(super) fn shrink_active(&self, node: NodeId, sort: Sort, most: u32) {
+    /// Deactivates folios from the tail of an active list, except accessed executable file pages.
+    pub(super) fn shrink_active(&self, node: NodeId, lru: LruType, most: u32) {
         let mut folios = ArrayVec::<IsolatedFolio, SWAP_CLUSTER_MAX>::new();
-        let looked = self.isolate_some(node, sort.active(), most, &mut folios);
+        let scanned = self.isolate_lru_folios(node, lru.active(), most, &mut folios).scanned;
         let (mut rotated, mut deactivated) = (0, 0);
         for isolated in folios {
             let folio = self.frames().folio(isolated.pfn());
             let used = self.folio_referenced(folio);
-            if used.locked {
-                // As above.
-            } else if sort == Sort::File && used.entries > 0 && used.runs {
+            if used.mlocked {
+                // Returned to the unevictable list.
+            } else if lru == LruType::File && used.accessed > 0 && used.executable {
                 rotated += folio.pages();
             } else {
                 folio.clear_flags(FolioFlags::ACTIVE);
@@ -150,14 +156,14 @@ impl<P: Platform> Mm<P> {
             }
             self.putback(isolated);
         }
-        self.note_cost(node, sort, 0, rotated);
-        self.tlb.count(Counter::PgRefill, u64::from(looked.scanned));
+        self.note_cost(node, lru, 0, rotated);
+        self.tlb.count(Counter::PgRefill, u64::from(scanned));
         self.tlb.count(Counter::PgDeactivate, u64::from(deactivated));
     }
 
-    /// Says that a folio was used by other means than a mapping (`mark_page_accessed`).
+    /// Records a use of a folio other than through a mapping (`mark_page_accessed`).
     ///
-    /// The caller has a reference.
+    /// The caller holds a reference.
     pub(crate) fn mark_accessed(&self, folio: Folio<'_>) {
         let before = folio.set_flags(FolioFlags::REFERENCED);
         let placed = FolioFlags::ACTIVE | FolioFlags::UNEVICTABLE;

@@ -1,14 +1,15 @@
 //! Background reclaim: when it starts and when it stops (`kswapd`, `balance_pgdat`).
 //!
 //! The embedder has a thread, an idle CPU or a tick that asks [`Mm::needs_balance`] and calls
-//! [`Mm::balance`]. It starts when a node has nothing left above its low marks, and goes on until a
-//! zone of it is above its high mark; what lies in between is for allocations that can't wait.
+//! [`Mm::balance`]. Reclaim starts when all zones of a node are below their low watermarks, and
+//! stops when one of them reaches its high watermark. Meanwhile allocations may use the frames
+//! between the low and the min watermark.
 //!
-//! Not guaranteed: that it gets there. After 16 rounds that freed nothing it is not asked any more
-//! until an allocation has freed something for itself ([`MAX_RECLAIM_RETRIES`]).
+//! Not guaranteed: that the high watermark is reached. After [`MAX_RECLAIM_RETRIES`] runs in a row
+//! that freed nothing, a node needs no balance until direct reclaim has freed something.
 
-use super::scan::{Reclaimer, Scan};
-use super::{SWAP_CLUSTER_MAX, Sort};
+use super::scan::{Reclaimer, ScanControl};
+use super::{LruType, SWAP_CLUSTER_MAX};
 use crate::mm::Mm;
 use core::iter;
 use core::sync::atomic::Ordering;
@@ -16,7 +17,7 @@ use pagewright_sync::Platform;
 use pagewright_tlb::frames::ZoneView;
 use pagewright_types::{Counter, NodeId};
 
-/// Rounds in a row that free nothing, after which it is no use.
+/// The number of fruitless runs in a row after which reclaim gives up.
 pub(super) const MAX_RECLAIM_RETRIES: u32 = 16;
 
 impl<P: Platform> Mm<P> {
@@ -24,16 +25,18 @@ impl<P: Platform> Mm<P> {
         self.frames().zones().filter(move |zone| zone.node() == node)
     }
 
-    /// Free frames of a node, and the sum of its high marks.
-    pub(super) fn marks_of(&self, node: NodeId) -> (u64, u64) {
-        let marks = |zone: ZoneView<'_, P::Locks>| (u64::from(zone.free()), u64::from(zone.watermarks().high));
-        self.zones_of(node).map(marks).fold((0, 0), |(free, high), (more, mark)| (free + more, high + mark))
+    /// The free frames of a node, and the sum of its zones' high watermarks.
+    pub(super) fn watermarks_of(&self, node: NodeId) -> (u64, u64) {
+        let watermarks = |zone: ZoneView<'_, P::Locks>| (u64::from(zone.free()), u64::from(zone.watermarks().high));
+        self.zones_of(node)
+            .map(watermarks)
+            .fold((0, 0), |(free, high), (zone_free, zone_high)| (free + zone_free, high + zone_high))
     }
 
     /// Whether background reclaim of a node should run.
     ///
     /// # Panics
-    /// When the machine has no such node.
+    /// If the machine has no such node.
     pub fn needs_balance(&self, node: NodeId) -> bool {
         self.reclaim.node(node).failures.load(Ordering::Relaxed) < MAX_RECLAIM_RETRIES
             && self.zones_of(node).all(|zone| zone.below_low())
@@ -43,19 +46,20 @@ impl<P: Platform> Mm<P> {
         self.zones_of(node).any(|zone| zone.free() >= zone.watermarks().high)
     }
 
-    /// Balances every node that needs it: what an idle CPU has to do.
+    /// Balances every node that needs it; an idle CPU calls this.
     pub fn balance_all(&self) {
         for node in self.nodes().filter(|node| self.needs_balance(*node)) {
             self.balance(node);
         }
     }
 
-    /// Reclaims pages of a node until it has free frames up to its high mark, or no more can be
-    /// had; returns how many were freed, and none if another CPU is at it. The caller holds no
-    /// lock, and may wait for other CPUs and for devices.
+    /// Reclaims pages of a node until a zone reaches its high watermark, as far as possible.
+    ///
+    /// Returns the number of pages freed: 0 if another CPU is balancing the node. The caller holds
+    /// no lock, and may wait for other CPUs and for devices.
     ///
     /// # Panics
-    /// When the machine has no such node.
+    /// If the machine has no such node.
     pub fn balance(&self, node: NodeId) -> u64 {
         let balancing = &self.reclaim.node(node).balancing;
         if balancing.swap(true, Ordering::Acquire) {
@@ -68,29 +72,29 @@ impl<P: Platform> Mm<P> {
 
     fn balance_node(&self, node: NodeId) -> u64 {
         self.tlb.count(Counter::PageOutRun, 1);
-        let mut all = 0;
-        let mut scan = Scan::new(Reclaimer::Background, 0);
+        let mut freed = 0;
+        let mut scan = ScanControl::new(Reclaimer::Background, 0);
         while !self.is_balanced(node) {
-            // Whole batches: up to 31 pages more than are missing.
-            let (free, high) = self.marks_of(node);
+            // Rounded up to whole batches: up to 31 pages more than are missing.
+            let (free, high) = self.watermarks_of(node);
             let missing = (high.saturating_sub(free) as u32).max(1);
-            scan.want(missing.next_multiple_of(SWAP_CLUSTER_MAX as u32), scan.priority);
-            let enough = self.attempt(iter::once(node), &mut scan);
-            if !enough {
-                self.send_out(&mut scan);
+            scan.restart(missing.next_multiple_of(SWAP_CLUSTER_MAX as u32), scan.priority);
+            let freed_enough = self.shrink_nodes(iter::once(node), &mut scan);
+            if !freed_enough {
+                self.page_out_pending(&mut scan);
             }
-            all += u64::from(scan.freed);
-            if !enough {
+            freed += u64::from(scan.freed);
+            if !freed_enough {
                 break;
             }
         }
         self.reclaim.node(node).snapshot_refaults();
-        self.note_outcome(node, all);
-        all
+        self.note_progress(node, freed);
+        freed
     }
 
-    /// Remembers whether reclaim of a node is any use.
-    pub(super) fn note_outcome(&self, node: NodeId, freed: u64) {
+    /// Records whether reclaim of a node freed anything (`kswapd_failures`).
+    pub(super) fn note_progress(&self, node: NodeId, freed: u64) {
         let failures = &self.reclaim.node(node).failures;
         if freed > 0 {
             failures.store(0, Ordering::Relaxed);
@@ -99,9 +103,9 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Pages of a node that could perhaps be reclaimed (`zone_reclaimable_pages`).
+    /// The number of pages of a node that may be reclaimable (`zone_reclaimable_pages`).
     pub(super) fn reclaimable(&self, node: NodeId) -> u64 {
-        let anon = if self.can_swap() { self.pages_of(node, Sort::Anon) } else { 0 };
-        anon + self.pages_of(node, Sort::File)
+        let anon = if self.can_swap() { self.lru_pages_of(node, LruType::Anon) } else { 0 };
+        anon + self.lru_pages_of(node, LruType::File)
     }
 }

@@ -1,21 +1,21 @@
-//! An allocation that failed reclaims for itself, and tries again (`__alloc_pages_slowpath`,
-//! `try_to_free_pages`).
+//! Direct reclaim: an allocation that failed reclaims and tries again (`try_to_free_pages`).
 //!
-//! Whoever allocates may hold spaces for reading or writing, and has no table or cache locked:
-//! frames are had before anything is locked. So reclaim waits for no space, and passes over those
-//! that are being changed. Fork has its parent alone, so that nothing of the parent could go: it
-//! fails, lets go, reclaims, and begins again.
+//! The allocating caller may hold address-space locks, but no lock of a table or a cache: frames
+//! are allocated before those are taken. So reclaim waits for no address-space lock, and skips
+//! pages of spaces whose lock is contended. Fork holds its parent's lock exclusively, so the
+//! parent's pages could not be reclaimed. It fails without effect, releases the lock, reclaims and
+//! starts over.
 //!
-//! Protocol: what reclaim itself allocates does not reclaim again; it may go below the marks
-//! ([`Urgency::Reserve`](pagewright_tlb::frames::Urgency)).
+//! Protocol: the allocations of reclaim itself do not reclaim; they may use the frames below the
+//! watermarks ([`Urgency::Reserve`](pagewright_tlb::frames::Urgency)).
 //!
-//! Not guaranteed: that what was freed is still there for who freed it. He tries as long as
-//! anybody's attempts free anything at all, and 16 times if they don't. Nor that `mremap` gets a
-//! table while all memory is the space's that it holds.
+//! Not guaranteed: that the CPU that freed frames also gets them. It tries again while its attempts
+//! free anything, and 16 times if they free nothing (`__alloc_pages_slowpath`). `mremap` may fail
+//! to allocate a table while all memory belongs to the space whose lock it holds.
 
 use super::SWAP_CLUSTER_MAX;
 use super::background::MAX_RECLAIM_RETRIES;
-use super::scan::{Reclaimer, Scan};
+use super::scan::{Reclaimer, ScanControl};
 use crate::error::MmError;
 use crate::mm::Mm;
 use core::sync::atomic::Ordering;
@@ -24,21 +24,21 @@ use pagewright_table::TableReserve;
 use pagewright_tlb::frames::{Block, ClearExtent, FrameRequest, NoFrames, NoFramesCause, ZeroedBlock};
 use pagewright_types::{Counter, NodeId, Order};
 
-/// Largest order for which it is tried again and again (`PAGE_ALLOC_COSTLY_ORDER`).
+/// The largest order whose allocation is retried (`PAGE_ALLOC_COSTLY_ORDER`).
 const COSTLY: Order = Order::new(3);
 
 impl<P: Platform> Mm<P> {
-    /// Allocates 2^`order` frames near the CPU that calls; contents are whatever was there.
+    /// Allocates 2^`order` frames on the calling CPU's node, with undefined contents.
     ///
-    /// The caller has nothing locked but spaces and files.
+    /// The caller holds no locks other than those of spaces and files.
     ///
     /// # Errors
-    /// [`NoFrames`]; nothing could be reclaimed either.
+    /// [`NoFrames`] if reclaim could not free enough either.
     pub(crate) fn alloc(&self, order: Order) -> Result<Block, NoFrames> {
         self.with_reclaim(|| self.tlb.alloc(self.tlb.request(order)))
     }
 
-    /// The same, cleared, for an operation that clears `whole` in all.
+    /// As [`Self::alloc`], cleared, for an operation that clears `whole` in total.
     ///
     /// # Errors
     /// As [`Self::alloc`].
@@ -46,7 +46,7 @@ impl<P: Platform> Mm<P> {
         self.with_reclaim(|| self.tlb.alloc_zeroed(self.tlb.request(order), whole))
     }
 
-    /// Fills a reserve of tables.
+    /// Fills a reserve with `count` tables.
     ///
     /// # Errors
     /// As [`Self::alloc`].
@@ -54,11 +54,10 @@ impl<P: Platform> Mm<P> {
         self.with_reclaim(|| reserve.fill(count))
     }
 
-    /// Makes an allocation, and reclaims as long as it fails for want of free frames and that is
-    /// any use.
+    /// Calls `attempt`, and reclaims and retries while it finds no free frames.
     ///
     /// # Errors
-    /// [`NoFrames`], of the last attempt.
+    /// [`NoFrames`] of the last attempt, once reclaim gives up.
     pub(crate) fn with_reclaim<T>(&self, mut attempt: impl FnMut() -> Result<T, NoFrames>) -> Result<T, NoFrames> {
         let mut fruitless = 0;
         loop {
@@ -69,13 +68,14 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Makes a call that has a space for itself, and makes it again when it failed for want of free
-    /// frames and has let go: while it held the space nobody could reclaim the space's own pages,
-    /// and what failed has changed nothing (INV-MM-COMMIT).
+    /// As [`Self::with_reclaim`], for a call that holds a space's lock exclusively and releases it.
+    ///
+    /// The space's own pages can be reclaimed only between attempts. A failed attempt has changed
+    /// nothing (INV-MM-COMMIT).
     ///
     /// # Errors
-    /// The call's, of the last attempt.
-    pub(crate) fn again_with_reclaim<T>(&self, mut call: impl FnMut() -> Result<T, MmError>) -> Result<T, MmError> {
+    /// The error of the last attempt.
+    pub(crate) fn retry_with_reclaim<T>(&self, mut call: impl FnMut() -> Result<T, MmError>) -> Result<T, MmError> {
         let mut fruitless = 0;
         loop {
             match call() {
@@ -85,48 +85,48 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Reclaims for an allocation that was refused; whether to try again.
+    /// Reclaims for an allocation that was refused; returns whether to try again.
     fn reclaim_once(&self, refused: NoFrames, fruitless: &mut u32) -> bool {
         let tries = if refused.request.order > COSTLY { 1 } else { MAX_RECLAIM_RETRIES };
         if refused.cause != NoFramesCause::Exhausted || *fruitless >= tries || !self.fx().may_wait() {
             return false;
         }
         match self.reclaiming(|| self.reclaim_for(refused.request)).flatten() {
-            // Nothing is left that could go, or this is what reclaim itself asked for.
+            // Nothing is reclaimable, or reclaim itself made the allocation.
             None => return false,
             Some(freed) if freed > 0 && tries > 1 => *fruitless = 0,
             Some(_) => {
                 *fruitless += 1;
-                // Others may free something meanwhile; that they do is not waited for.
+                // Other CPUs may free pages here, but this does not wait for them.
                 <P::Locks as Backend>::point();
             }
         }
         true
     }
 
-    /// Frees a cluster of pages for a request; `None` if there is nothing that could go.
+    /// Frees a cluster of pages for a request; `None` if nothing is reclaimable.
     fn reclaim_for(&self, request: FrameRequest) -> Option<u32> {
         let wanted = |node: &NodeId| !request.strict || *node == request.node;
         if self.nodes().filter(wanted).map(|node| self.reclaimable(node)).sum::<u64>() == 0 {
             return None;
         }
-        let mut scan = Scan::new(Reclaimer::Direct, SWAP_CLUSTER_MAX as u32);
-        while !self.attempt(self.nodes().filter(wanted), &mut scan) {
-            self.send_out(&mut scan);
-            if scan.freed > 0 || !scan.look_harder() {
+        let mut scan = ScanControl::new(Reclaimer::Direct, SWAP_CLUSTER_MAX as u32);
+        while !self.shrink_nodes(self.nodes().filter(wanted), &mut scan) {
+            self.page_out_pending(&mut scan);
+            if scan.freed > 0 || !scan.lower_priority() {
                 break;
             }
         }
         for node in self.nodes().filter(wanted) {
             self.reclaim.node(node).snapshot_refaults();
             if scan.freed > 0 {
-                self.note_outcome(node, u64::from(scan.freed));
+                self.note_progress(node, u64::from(scan.freed));
             }
         }
         Some(scan.freed)
     }
 
-    /// Reclaims, unless this CPU is at it already.
+    /// Runs reclaim, unless this CPU is reclaiming already.
     pub(super) fn reclaiming<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         let cpu = self.fx().cpu();
         let busy = self.reclaim.busy.get(cpu);

@@ -1,29 +1,29 @@
-//! Reclaim: taking pages from programs that will not miss them.
+//! Reclaim: freeing pages that programs are least likely to use.
 //!
 //! | file | what it does |
 //! | --- | --- |
 //! | `background` | background reclaim (kswapd): when it starts and when it stops |
-//! | `direct` | an allocation that failed reclaims for itself, and tries again |
-//! | `proactive` | reclaim because somebody asks for it |
-//! | `scan` | how much of each list of a node is looked at, and what becomes of it |
-//! | `age` | whether a page is in use, by the bits that walkers set |
-//! | `workingset` | what is remembered of pages that went, for when they come back |
-//! | `pageout` | a list of pages: unmapped all, flushed once, written, freed |
-//! | `unmap` | every mapping of one page, into a batch |
+//! | `direct` | direct reclaim: an allocation that failed reclaims and tries again |
+//! | `proactive` | reclaim on request, however much memory is free |
+//! | `scan` | how much of each LRU list is scanned, and what happens to the folios found |
+//! | `age` | whether a page is in use, by the accessed bits of its mappings |
+//! | `workingset` | shadow entries and refaults; the cost of reclaim |
+//! | `pageout` | one list of pages: unmap all, flush once, write, free |
+//! | `unmap` | clearing every mapping of one page into a batch |
 //! | `advice` | `MADV_PAGEOUT` and `MADV_COLD` |
 //!
 //! INV-RECLAIM-SETTLED: a page is written to its device, and freed, only after every CPU has
-//! forgotten the translations that were taken from it.
+//! flushed the translations that reclaim cleared.
 //!
-//! Protocol: nobody waits. A space whose mappings somebody is changing, a page that is locked,
-//! pinned, or mapped where memory is locked: they stay. So reclaim may run wherever an allocation
-//! may, also for who holds a space himself. The exception is background reclaim, which may wait to
-//! write files back, since nobody waits for it.
+//! Protocol: reclaim does not wait for locks. A page stays if its own lock or the lock of a space
+//! that may map it is contended, or if it is pinned or mlocked. So reclaim may run wherever memory
+//! is allocated, including while the caller holds an address-space lock. Background reclaim may
+//! wait to write files back, because no allocation waits for it.
 //!
-//! Neighbours: uses `rmap`, `swap`, `file`; `space::advise`, allocations and the embedder's
-//! background thread call it.
+//! Neighbours: uses `rmap`, `swap` and `file`; called by `madvise`, by allocations, and by the
+//! embedder's background thread.
 //!
-//! Not guaranteed: that a page which was asked for goes.
+//! Not guaranteed: that a given page is reclaimed.
 
 mod advice;
 mod age;
@@ -45,22 +45,22 @@ use core::sync::atomic::AtomicBool;
 use pagewright_sync::{AllocError, PerCpu, Platform};
 use pagewright_tlb::frames::{Folio, FolioFlags, IsolatedFolio, LruScan};
 use pagewright_types::{LruList, NodeId};
-use workingset::NodeMemory;
+use workingset::NodeReclaim;
 
-/// Pages that go together: one wait pays for all (`SWAP_CLUSTER_MAX`).
+/// The number of pages that are reclaimed together, with one wait (`SWAP_CLUSTER_MAX`).
 pub(crate) const SWAP_CLUSTER_MAX: usize = 32;
 
-/// The two sorts of pages between which reclaim divides its attention.
+/// The two types of LRU pages, between which each scan is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Sort {
-    /// Anonymous and shared memory: what must be written to swap.
+pub(crate) enum LruType {
+    /// Anonymous and shared memory, which is written to swap.
     Anon,
-    /// Pages of files, and anonymous ones whose contents may go.
+    /// File pages, and lazily freed anonymous pages.
     File,
 }
 
-impl Sort {
+impl LruType {
     const ALL: [Self; 2] = [Self::Anon, Self::File];
 
     fn of(folio: Folio<'_>) -> Self {
@@ -82,30 +82,29 @@ impl Sort {
     }
 }
 
-/// What reclaim keeps.
+/// The state of reclaim.
 pub(crate) struct Reclaim {
-    nodes: Box<[NodeMemory]>,
-    /// Which CPUs reclaim: what they allocate meanwhile must not make them begin again
-    /// (`PF_MEMALLOC`).
+    nodes: Box<[NodeReclaim]>,
+    /// Whether each CPU is reclaiming, so that its own allocations do not reclaim (`PF_MEMALLOC`).
     busy: PerCpu<AtomicBool>,
 }
 
 impl Reclaim {
     pub(crate) fn try_new(nodes: usize, cpus: usize) -> Result<Self, AllocError> {
         let mut all = Vec::new();
-        all.try_reserve_exact(nodes).map_err(|_| AllocError { bytes: nodes * size_of::<NodeMemory>() })?;
-        all.extend((0..nodes).map(|_| NodeMemory::default()));
+        all.try_reserve_exact(nodes).map_err(|_| AllocError { bytes: nodes * size_of::<NodeReclaim>() })?;
+        all.extend((0..nodes).map(|_| NodeReclaim::default()));
         Ok(Self { nodes: all.into_boxed_slice(), busy: PerCpu::try_new(cpus, |_| AtomicBool::new(false))? })
     }
 
-    fn node(&self, node: NodeId) -> &NodeMemory {
+    fn node(&self, node: NodeId) -> &NodeReclaim {
         &self.nodes[node.index()]
     }
 }
 
 impl<P: Platform> Mm<P> {
-    /// Takes folios off the end of a list, as many as fit, until `most` pages were looked at.
-    fn isolate_some(
+    /// Isolates folios from the tail of a list until `folios` is full or `most` pages were scanned.
+    fn isolate_lru_folios(
         &self,
         node: NodeId,
         list: LruList,
@@ -118,19 +117,19 @@ impl<P: Platform> Mm<P> {
         })
     }
 
-    /// Puts an isolated folio on the list that its flags name, unless it is given back just now.
+    /// Returns an isolated folio to the list that its flags name, or frees it if unreferenced.
     pub(crate) fn putback(&self, isolated: IsolatedFolio) {
         if let Some(block) = self.frames().putback(isolated) {
             self.tlb.free(block);
         }
     }
 
-    /// Base pages on the lists of a sort.
-    fn pages_of(&self, node: NodeId, sort: Sort) -> u64 {
-        [sort.inactive(), sort.active()].iter().map(|list| u64::from(self.frames().lru_pages(node, *list))).sum()
+    /// The number of base pages on the lists of a type.
+    fn lru_pages_of(&self, node: NodeId, lru: LruType) -> u64 {
+        [lru.inactive(), lru.active()].iter().map(|list| u64::from(self.frames().lru_pages(node, *list))).sum()
     }
 
-    /// Whether there is room in swap.
+    /// Whether a swap slot is free.
     fn can_swap(&self) -> bool {
         self.swap_slots().1 > 0
     }

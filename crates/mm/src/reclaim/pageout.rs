@@ -1,4 +1,7 @@
-//! Pages on their way out: a list at a time (`shrink_folio_list`).
+//! Paging out one list of pages (`shrink_folio_list`).
+//!
+//! All pages are unmapped into one batch, one settle flushes it, and only then are they written and
+//! freed.
 
 use super::SWAP_CLUSTER_MAX;
 use super::unmap::Victim;
@@ -11,31 +14,31 @@ use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioLock, FolioOwner, IsolatedFolio};
 use pagewright_types::{Counter, NodeId};
 
-/// A page that may go: locked, and with a slot in swap if it needs one.
-struct Outgoing<'a> {
+/// A page to reclaim: locked, and with a swap slot if it needs one.
+struct LockedVictim<'a> {
     isolated: IsolatedFolio,
     lock: FolioLock<'a>,
     kind: Victim,
 }
 
-/// What came of a list.
-pub(super) struct PagedOut {
-    /// Pages freed.
+/// The result of paging out a list (`struct reclaim_stat`).
+pub(super) struct ReclaimStat {
+    /// The number of pages freed.
     pub(super) freed: u32,
     /// The node of each page that was written to swap.
     pub(super) written: ArrayVec<NodeId, SWAP_CLUSTER_MAX>,
 }
 
 impl<P: Platform> Mm<P> {
-    /// Takes pages from those who map them and frees those that nobody else holds.
+    /// Unmaps pages, writes the dirty ones to swap, and frees those without other references.
     ///
-    /// The others stay in `folios`, for the caller to put back.
-    pub(super) fn page_out(&self, folios: &mut ArrayVec<IsolatedFolio, SWAP_CLUSTER_MAX>) -> PagedOut {
-        let mut outgoing = ArrayVec::<Outgoing<'_>, SWAP_CLUSTER_MAX>::new();
+    /// The others stay in `folios`, and the caller puts them back.
+    pub(super) fn page_out(&self, folios: &mut ArrayVec<IsolatedFolio, SWAP_CLUSTER_MAX>) -> ReclaimStat {
+        let mut outgoing = ArrayVec::<LockedVictim<'_>, SWAP_CLUSTER_MAX>::new();
         let mut staying = ArrayVec::new();
         for isolated in folios.drain(..) {
             match self.lock_victim(self.frames().folio(isolated.pfn())) {
-                Some((lock, kind)) => outgoing.push(Outgoing { isolated, lock, kind }),
+                Some((lock, kind)) => outgoing.push(LockedVictim { isolated, lock, kind }),
                 None => staying.push(isolated),
             }
         }
@@ -48,7 +51,7 @@ impl<P: Platform> Mm<P> {
             let freed = self.free_pages(outgoing, &mut staying);
             *folios = staying;
             batch.settle();
-            return PagedOut { freed, written };
+            return ReclaimStat { freed, written };
         });
         let write = || outgoing.iter().filter_map(|page| self.write_out(page)).collect();
         let written = plant!(PageOutWrittenEarly;
@@ -63,13 +66,13 @@ impl<P: Platform> Mm<P> {
         });
         let freed = self.free_pages(outgoing, &mut staying);
         *folios = staying;
-        PagedOut { freed, written }
+        ReclaimStat { freed, written }
     }
 
-    /// Frees what can be freed; the rest is active, if somebody has it mapped, and stays.
+    /// Frees the pages that it can; the others go to `staying`, and are activated if still mapped.
     fn free_pages(
         &self,
-        outgoing: ArrayVec<Outgoing<'_>, SWAP_CLUSTER_MAX>,
+        outgoing: ArrayVec<LockedVictim<'_>, SWAP_CLUSTER_MAX>,
         staying: &mut ArrayVec<IsolatedFolio, SWAP_CLUSTER_MAX>,
     ) -> u32 {
         let mut freed = 0;
@@ -88,10 +91,11 @@ impl<P: Platform> Mm<P> {
         freed
     }
 
-    /// Locks a page that could go, and finds it a slot if it needs one.
+    /// Locks a page and allocates a slot for it if needed; `None` if the page stays.
     fn lock_victim<'a>(&'a self, folio: Folio<'a>) -> Option<(FolioLock<'a>, Victim)> {
         let lock = folio.try_lock()?;
-        // What is in the swap cache stays there, and nobody's stays that, while it is locked.
+        // Checked under the lock, which keeps the folio in the swap cache, and without an owner if
+        // it has none.
         if !is_reclaimable(folio) {
             return None;
         }
@@ -101,7 +105,7 @@ impl<P: Platform> Mm<P> {
             return (folio.is_anon() || !flags.contains(FolioFlags::DIRTY)).then_some((lock, kind));
         }
         if folio.swap_entry().is_none() && !self.add_to_swap(folio) {
-            // Nowhere to go: it is out of the way among the active ones (`activate_locked`).
+            // No slot is free. On the active list it is not scanned again soon (`activate_locked`).
             self.activate_isolated(folio);
             return None;
         }
@@ -112,9 +116,8 @@ impl<P: Platform> Mm<P> {
         folio.swap_entry().map(|entry| (lock, kind(entry)))
     }
 
-    /// Writes a page that nobody maps any more and that is not in its slot as it is; returns its
-    /// node if it was written.
-    fn write_out(&self, page: &Outgoing<'_>) -> Option<NodeId> {
+    /// Writes a page to its slot if it is unmapped and dirty; returns its node if it was written.
+    fn write_out(&self, page: &LockedVictim<'_>) -> Option<NodeId> {
         let folio = self.frames().folio(page.isolated.pfn());
         let owner = match page.kind {
             Victim::Anon(_) => SwapOwner::Anon,
@@ -122,16 +125,16 @@ impl<P: Platform> Mm<P> {
             Victim::File | Victim::LazyFree => return None,
         };
         let needed = !folio.is_mapped() && folio.flags().contains(FolioFlags::DIRTY);
-        // What the device refuses stays in the cache, dirty, and is found there.
+        // If the device fails, the page stays dirty in the swap cache, where a fault finds it.
         (needed && self.write_to_swap(folio, owner)).then(|| self.node_of(folio))
     }
 
-    /// Frees a page if nobody but the caches and the caller has it.
+    /// Frees a page that has no references other than those of the caller and the caches.
     ///
     /// # Errors
-    /// The page: somebody has.
-    fn free_page(&self, page: Outgoing<'_>) -> Result<(), IsolatedFolio> {
-        let Outgoing { isolated, lock, kind } = page;
+    /// The page itself, if it stays.
+    fn free_page(&self, page: LockedVictim<'_>) -> Result<(), IsolatedFolio> {
+        let LockedVictim { isolated, lock, kind } = page;
         let view = self.frames().folio(isolated.pfn());
         let clean = || !view.flags().contains(FolioFlags::DIRTY);
         let free = !view.is_mapped()
@@ -140,13 +143,13 @@ impl<P: Platform> Mm<P> {
                     clean() && self.evict_to_swap(view, SwapOwner::Anon, self.shadow_of(view).raw()).is_some()
                 }
                 Victim::Shmem => clean() && self.evict_shmem(view),
-                Victim::File => self.drop_file_page(view),
-                // Somebody has unmapped it just now, and left it to us to take it out of the swap
-                // cache.
+                Victim::File => self.evict_file_page(view),
+                // A page in the swap cache was unmapped by another CPU just now, and must leave the
+                // cache first, below.
                 Victim::LazyFree => view.swap_entry().is_none(),
             };
         if !free && matches!(kind, Victim::Shmem) {
-            // It is where it was: nothing names the slot.
+            // The page is still in its object's cache, and no entry names its slot.
             self.free_swap(view);
         }
         drop(lock);
@@ -163,30 +166,30 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Leaves a page of shared memory to its slot alone; false if somebody wants it.
+    /// Replaces a page in its object's cache by its swap entry; returns whether it did.
     fn evict_shmem(&self, folio: Folio<'_>) -> bool {
         let FolioOwner::File(id) = folio.owner() else { return false };
         let file = self.files.get(id);
         file.is_some_and(|file| file.evict_to_swap(self, folio, self.shadow_of(folio).raw()))
     }
 
-    /// Drops a page of a file out of its cache; false if somebody wants it.
-    fn drop_file_page(&self, folio: Folio<'_>) -> bool {
+    /// Evicts a file page from its cache; returns whether it did.
+    fn evict_file_page(&self, folio: Folio<'_>) -> bool {
         let FolioOwner::File(id) = folio.owner() else { return false };
         self.files.get(id).is_some_and(|file| file.evict_clean(self, folio))
     }
 }
 
-/// Whether a folio that is not in use could go at all.
+/// Whether an unused folio can be reclaimed at all.
 ///
-/// One that was read from swap for a fault that lost its race is nobody's, but in the swap cache:
-/// its slot has what it says. One that is pinned would have a place in the batch and stay.
+/// A folio that was swapped in for a fault that lost its race has no owner, but is in the swap
+/// cache, and its slot has its contents. A pinned folio would take up room in the batch and stay.
 pub(super) fn is_reclaimable(folio: Folio<'_>) -> bool {
     let is_known = folio.owner() != FolioOwner::None || folio.flags().contains(FolioFlags::SWAPCACHE);
     is_known && !folio.is_large() && !folio.seems_pinned()
 }
 
-/// Whether a page's contents have nowhere to go but swap, or nowhere at all.
+/// Whether a page has no backing store but swap.
 pub(super) fn is_swappable(folio: Folio<'_>) -> bool {
     match folio.owner() {
         FolioOwner::Anon(_) => true,

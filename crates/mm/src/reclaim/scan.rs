@@ -1,24 +1,25 @@
-//! How much of each list of a node is looked at, and what becomes of it (`shrink_node`,
-//! `get_scan_count`, `shrink_inactive_list`).
+//! Scanning the LRU lists of a node (`shrink_node`, `get_scan_count`, `shrink_inactive_list`).
 //!
-//! Key type: [`Scan`], one attempt. Its priority falls from 12 to 0: of each list it looks at a
-//! `2^priority`th part, so that little is looked at where much can go. What was used goes round
-//! once more or becomes active (`age`); what was not goes out, 32 at a time (`pageout`).
+//! Key type: [`ScanControl`], one attempt to free pages. Its priority falls from 12 to 0, and a
+//! pass scans `1/2^priority` of each list, so that little is scanned where much can be reclaimed. A
+//! folio that was accessed is kept or activated (`age`); others are paged out, 32 at a time
+//! (`pageout`).
 //!
-//! Of short lists a part is a handful, and one wait should pay for 32. So what may go is kept over
-//! lists, priorities and nodes until there are 32, or as many as are wanted, or nothing more is
-//! found. Linux sends out what one look at one list has found. Each round looks at no more pages of
-//! all lists together than the batch has room for, each list by its share, so that what is looked
-//! at is not more than before, and what goes is not more than a batch too many.
+//! On short lists such a fraction is a handful of folios, but one wait should pay for 32. So the
+//! folios to reclaim are collected over lists, priorities and nodes until there are 32, or as many
+//! as wanted, or no more are found. Linux pages out what one scan of one list has found. Each round
+//! scans only as many pages of all lists together as the batch has room for, divided in proportion.
+//! So no more pages are scanned than without collecting, and at most one batch too many is
+//! reclaimed.
 //!
-//! Between anonymous memory and files attention is divided by what each has cost lately, and by
-//! `vm.swappiness`.
+//! The scan is divided between anonymous and file pages by the recent cost of reclaiming each, and
+//! by `vm.swappiness`.
 //!
-//! Not guaranteed: fairness between programs; lists know pages and not whose they are.
+//! Not guaranteed: fairness between programs. A list does not record whose its pages are.
 
-use super::age::Fate;
+use super::age::ScanDecision;
 use super::pageout::is_reclaimable;
-use super::{SWAP_CLUSTER_MAX, Sort};
+use super::{LruType, SWAP_CLUSTER_MAX};
 use crate::mm::Mm;
 use crate::settings::MmSetting;
 use arrayvec::ArrayVec;
@@ -26,83 +27,93 @@ use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioOwner, IsolatedFolio};
 use pagewright_types::{Counter, LruList, NodeId, PAGE_SIZE};
 
-/// Where an attempt begins (`DEF_PRIORITY`).
-pub(super) const FIRST_PRIORITY: u32 = 12;
+/// The priority of the first pass.
+pub(super) const DEF_PRIORITY: u32 = 12;
 
-/// Who reclaims.
+/// The caller of reclaim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reclaimer {
     /// The background thread (`kswapd`).
     Background,
-    /// Whoever allocates.
+    /// An allocation.
     Direct,
-    /// Somebody who asks for nothing but that.
+    /// A request to reclaim.
     Proactive,
 }
 
 /// An attempt to free pages of some nodes (`struct scan_control`).
 ///
-/// Whoever makes one sends out what still waits in the end ([`Mm::send_out`]).
-pub(super) struct Scan {
-    pub(super) by: Reclaimer,
+/// At its end the caller pages out what is still pending ([`Mm::page_out_pending`]).
+pub(super) struct ScanControl {
+    pub(super) reclaimer: Reclaimer,
     pub(super) priority: u32,
-    /// Pages that are enough.
+    /// The number of pages to reclaim (`nr_to_reclaim`).
     pub(super) target: u32,
-    /// Pages that were sent out so far.
-    sent: u32,
-    /// Those of them that were freed.
+    /// The number of pages passed to `page_out` so far.
+    tried: u32,
+    /// The number of pages freed so far (`nr_reclaimed`).
     pub(super) freed: u32,
-    /// Pages that may go and wait for others.
-    pub(super) going: ArrayVec<IsolatedFolio, SWAP_CLUSTER_MAX>,
-    /// Whether active pages become inactive however few are inactive.
-    pub(super) forced: bool,
-    /// Whether active pages were left alone that could have become inactive.
-    pub(super) spared: bool,
+    /// Folios to reclaim, collected for the next batch.
+    pub(super) pending: ArrayVec<IsolatedFolio, SWAP_CLUSTER_MAX>,
+    /// Whether active pages are deactivated even if enough are inactive.
+    pub(super) force_deactivate: bool,
+    /// Whether active pages were skipped because enough are inactive.
+    pub(super) skipped_deactivate: bool,
 }
 
-impl Scan {
-    pub(super) fn new(by: Reclaimer, target: u32) -> Self {
-        let (sent, freed, going) = (0, 0, ArrayVec::new_const());
-        Self { by, priority: FIRST_PRIORITY, target, sent, freed, going, forced: false, spared: false }
+impl ScanControl {
+    pub(super) fn new(reclaimer: Reclaimer, target: u32) -> Self {
+        let (tried, freed, pending) = (0, 0, ArrayVec::new_const());
+        Self {
+            reclaimer,
+            priority: DEF_PRIORITY,
+            target,
+            tried,
+            freed,
+            pending,
+            force_deactivate: false,
+            skipped_deactivate: false,
+        }
     }
 
-    /// Begins anew, for `target` pages; those that wait for others still do.
-    pub(super) fn want(&mut self, target: u32, priority: u32) {
-        let going = core::mem::take(&mut self.going);
-        *self = Self { priority, going, ..Self::new(self.by, target) };
+    /// Starts over for `target` pages; pending folios stay pending.
+    pub(super) fn restart(&mut self, target: u32, priority: u32) {
+        let pending = core::mem::take(&mut self.pending);
+        *self = Self { priority, pending, ..Self::new(self.reclaimer, target) };
     }
 
-    /// Looks harder from now on; false if there is no harder.
+    /// Lowers the priority, so that the next pass scans more; returns whether there is a next pass.
     ///
-    /// When nothing was freed although active pages were spared, it begins anew and spares none.
-    pub(super) fn look_harder(&mut self) -> bool {
+    /// If nothing was freed down to priority 0 and active pages were skipped, this starts over and
+    /// skips none.
+    pub(super) fn lower_priority(&mut self) -> bool {
         if self.priority > 0 {
             self.priority -= 1;
             return true;
         }
-        let again = self.freed == 0 && self.going.is_empty() && self.spared && !self.forced;
-        if again {
-            (self.priority, self.forced) = (FIRST_PRIORITY, true);
+        let retry = self.freed == 0 && self.pending.is_empty() && self.skipped_deactivate && !self.force_deactivate;
+        if retry {
+            (self.priority, self.force_deactivate) = (DEF_PRIORITY, true);
         }
-        again
+        retry
     }
 
-    /// Whether enough pages have been sent out or wait for it.
+    /// Whether enough pages have been paged out or are pending.
     ///
-    /// That one of them stays is no reason for another batch of one.
+    /// Pages that could not be freed count too: one of them does not justify another batch.
     fn is_done(&self) -> bool {
         self.room() == 0
     }
 
-    /// Pages that are wanted and for which the batch has room.
+    /// The number of pages still wanted for which the batch has room.
     fn room(&self) -> u32 {
-        let wanted = self.target.saturating_sub(self.sent + self.going.len() as u32);
-        wanted.min(self.going.remaining_capacity() as u32)
+        let wanted = self.target.saturating_sub(self.tried + self.pending.len() as u32);
+        wanted.min(self.pending.remaining_capacity() as u32)
     }
 
-    /// Where pages are counted that were looked at, and those that were freed.
+    /// The counters of scanned pages and of freed pages.
     fn counters(&self) -> (Counter, Counter) {
-        match self.by {
+        match self.reclaimer {
             Reclaimer::Background => (Counter::PgScanKswapd, Counter::PgStealKswapd),
             Reclaimer::Direct => (Counter::PgScanDirect, Counter::PgStealDirect),
             Reclaimer::Proactive => (Counter::PgScanProactive, Counter::PgStealProactive),
@@ -110,37 +121,38 @@ impl Scan {
     }
 }
 
-/// The lists that can be reclaimed, in Linux's order.
+/// The evictable lists, in Linux's order.
 const EVICTABLE: [LruList; 4] =
     [LruList::InactiveAnon, LruList::ActiveAnon, LruList::InactiveFile, LruList::ActiveFile];
 
-/// Both sorts alike (`SCAN_EQUAL`).
-const EQUAL: [u64; Sort::ALL.len()] = [1, 1];
+/// The shares that scan both types in full (`SCAN_EQUAL`).
+const EQUAL: [u64; LruType::ALL.len()] = [1, 1];
 
 impl<P: Platform> Mm<P> {
-    /// Looks at the lists of `nodes`, harder and harder, until enough pages have gone; false if
-    /// there is no looking harder. Then some may still wait.
-    pub(super) fn attempt(&self, nodes: impl Iterator<Item = NodeId> + Clone, scan: &mut Scan) -> bool {
+    /// Scans the lists of `nodes` at falling priorities until enough pages are paged out.
+    ///
+    /// Returns whether pages were freed. If not, the last pass is done, and folios may be pending.
+    pub(super) fn shrink_nodes(&self, nodes: impl Iterator<Item = NodeId> + Clone, scan: &mut ScanControl) -> bool {
         loop {
             for node in nodes.clone() {
                 self.shrink_node(node, scan);
             }
             if scan.is_done() {
-                self.send_out(scan);
+                self.page_out_pending(scan);
                 if scan.freed > 0 {
                     return true;
                 }
-                // All have stayed.
-                scan.sent = 0;
+                // No page could be freed.
+                scan.tried = 0;
             }
-            if !scan.look_harder() {
+            if !scan.lower_priority() {
                 return false;
             }
         }
     }
 
-    /// Looks once at the lists of a node, as hard as the priority says.
-    fn shrink_node(&self, node: NodeId, scan: &mut Scan) {
+    /// Scans the lists of a node once, at the current priority.
+    fn shrink_node(&self, node: NodeId, scan: &mut ScanControl) {
         let mut left = self.scan_counts(node, scan);
         let inactive = |left: &[u32; 4]| left[LruList::InactiveAnon as usize] + left[LruList::InactiveFile as usize];
         while (inactive(&left) > 0 || left[LruList::ActiveFile as usize] > 0) && !scan.is_done() {
@@ -157,45 +169,46 @@ impl<P: Platform> Mm<P> {
                 }
             }
         }
-        // Anonymous pages age even while files can be had more cheaply.
-        if self.can_swap() && self.inactive_is_low(node, Sort::Anon) {
-            self.shrink_active(node, Sort::Anon, SWAP_CLUSTER_MAX as u32);
+        // Anonymous pages are aged even while only file pages are reclaimed.
+        if self.can_swap() && self.inactive_is_low(node, LruType::Anon) {
+            self.shrink_active(node, LruType::Anon, SWAP_CLUSTER_MAX as u32);
         }
     }
 
-    fn shrink_list(&self, node: NodeId, list: LruList, most: u32, scan: &mut Scan) {
+    /// Scans up to `most` pages of one list.
+    fn shrink_list(&self, node: NodeId, list: LruList, most: u32, scan: &mut ScanControl) {
         match list {
-            LruList::InactiveAnon => self.shrink_inactive(node, Sort::Anon, most, scan),
-            LruList::InactiveFile => self.shrink_inactive(node, Sort::File, most, scan),
-            LruList::ActiveAnon if self.may_deactivate(node, Sort::Anon, scan) => {
-                self.shrink_active(node, Sort::Anon, most);
+            LruList::InactiveAnon => self.shrink_inactive(node, LruType::Anon, most, scan),
+            LruList::InactiveFile => self.shrink_inactive(node, LruType::File, most, scan),
+            LruList::ActiveAnon if self.may_deactivate(node, LruType::Anon, scan) => {
+                self.shrink_active(node, LruType::Anon, most);
             }
-            LruList::ActiveFile if self.may_deactivate(node, Sort::File, scan) => {
-                self.shrink_active(node, Sort::File, most);
+            LruList::ActiveFile if self.may_deactivate(node, LruType::File, scan) => {
+                self.shrink_active(node, LruType::File, most);
             }
-            LruList::ActiveAnon | LruList::ActiveFile => scan.spared = true,
+            LruList::ActiveAnon | LruList::ActiveFile => scan.skipped_deactivate = true,
             LruList::Unevictable => {}
         }
     }
 
-    /// Pages of each list to look at.
-    fn scan_counts(&self, node: NodeId, scan: &Scan) -> [u32; EVICTABLE.len()] {
-        let shares = self.shares(node, scan);
-        // Close to the end all of either sort is looked at.
+    /// The number of pages of each list to scan.
+    fn scan_counts(&self, node: NodeId, scan: &ScanControl) -> [u32; EVICTABLE.len()] {
+        let shares = self.scan_shares(node, scan);
+        // With equal shares both types are scanned in full.
         let whole = if shares == EQUAL { 1 } else { shares.iter().sum() };
         EVICTABLE.map(|list| {
             let share = match list {
-                LruList::InactiveAnon | LruList::ActiveAnon => shares[Sort::Anon as usize],
-                LruList::InactiveFile | LruList::ActiveFile | LruList::Unevictable => shares[Sort::File as usize],
+                LruList::InactiveAnon | LruList::ActiveAnon => shares[LruType::Anon as usize],
+                LruList::InactiveFile | LruList::ActiveFile | LruList::Unevictable => shares[LruType::File as usize],
             };
             let pages = u64::from(self.frames().lru_pages(node, list) >> scan.priority);
-            // Rounded up, so that a list that counts for little is looked at in the end.
+            // Rounded up, so that a list with a small share is scanned at all.
             (pages * share).div_ceil(whole) as u32
         })
     }
 
-    /// How attention is divided between the sorts.
-    fn shares(&self, node: NodeId, scan: &Scan) -> [u64; Sort::ALL.len()] {
+    /// The shares of the two types in the scan.
+    fn scan_shares(&self, node: NodeId, scan: &ScanControl) -> [u64; LruType::ALL.len()] {
         const FILE_ONLY: [u64; 2] = [0, 1];
         const ANON_ONLY: [u64; 2] = [1, 0];
         let swappiness = self.settings.get(MmSetting::Swappiness);
@@ -205,11 +218,11 @@ impl<P: Platform> Mm<P> {
         if scan.priority == 0 && swappiness > 0 {
             return EQUAL;
         }
-        if self.files_are_few(node, scan) {
+        if self.file_is_tiny(node, scan) {
             return ANON_ONLY;
         }
         let inactive_files = self.frames().lru_pages(node, LruList::InactiveFile);
-        if inactive_files >> scan.priority > 0 && !self.may_deactivate(node, Sort::File, scan) {
+        if inactive_files >> scan.priority > 0 && !self.may_deactivate(node, LruType::File, scan) {
             return FILE_ONLY;
         }
         let [anon, file] = self.reclaim.node(node).costs();
@@ -219,99 +232,101 @@ impl<P: Platform> Mm<P> {
         [swappiness * (all + 1) / (anon + 1), (200 - swappiness) * (all + 1) / (file + 1)]
     }
 
-    /// Whether a node would stay below its marks if all its files went, so that taking more of them
-    /// would only make them come back (`file_is_tiny`).
-    fn files_are_few(&self, node: NodeId, scan: &Scan) -> bool {
-        let (free, high) = self.marks_of(node);
+    /// Whether a node would stay below its high watermarks if all its file pages were freed.
+    ///
+    /// Linux: `file_is_tiny`. Reclaiming more file pages would then only cause refaults.
+    fn file_is_tiny(&self, node: NodeId, scan: &ScanControl) -> bool {
+        let (free, high) = self.watermarks_of(node);
         let inactive = self.frames().lru_pages(node, LruList::InactiveAnon);
-        free + self.pages_of(node, Sort::File) <= high
-            && !self.may_deactivate(node, Sort::Anon, scan)
+        free + self.lru_pages_of(node, LruType::File) <= high
+            && !self.may_deactivate(node, LruType::Anon, scan)
             && inactive >> scan.priority > 0
     }
 
-    /// Whether active pages of a sort should become inactive: too few are, or those that went came
-    /// back.
-    fn may_deactivate(&self, node: NodeId, sort: Sort, scan: &Scan) -> bool {
-        scan.forced || self.inactive_is_low(node, sort) || self.reclaim.node(node).is_thrashing(sort)
+    /// Whether active pages of a type should be deactivated.
+    ///
+    /// They should if too few pages are inactive, or if evicted pages refault.
+    fn may_deactivate(&self, node: NodeId, lru: LruType, scan: &ScanControl) -> bool {
+        scan.force_deactivate || self.inactive_is_low(node, lru) || self.reclaim.node(node).is_thrashing(lru)
     }
 
-    /// Whether the inactive pages of a sort are too few for its active ones: the more there are,
-    /// the smaller their part may be.
-    fn inactive_is_low(&self, node: NodeId, sort: Sort) -> bool {
+    /// Whether the inactive list of a type is too short for its active list (`inactive_is_low`).
+    ///
+    /// The larger both lists are, the smaller a share needs to be inactive.
+    fn inactive_is_low(&self, node: NodeId, lru: LruType) -> bool {
         let pages = |list| u64::from(self.frames().lru_pages(node, list));
-        let (inactive, active) = (pages(sort.inactive()), pages(sort.active()));
+        let (inactive, active) = (pages(lru.inactive()), pages(lru.active()));
         let gibibytes = ((inactive + active) * PAGE_SIZE) >> 30;
         let ratio = if gibibytes > 0 { (10 * gibibytes).isqrt() } else { 1 };
         inactive * ratio < active
     }
 
-    /// Looks at the end of an inactive list: what is not in use may go.
-    fn shrink_inactive(&self, node: NodeId, sort: Sort, most: u32, scan: &mut Scan) {
+    /// Scans up to `most` pages from the tail of an inactive list.
+    fn shrink_inactive(&self, node: NodeId, lru: LruType, most: u32, scan: &mut ScanControl) {
         let mut folios = ArrayVec::<IsolatedFolio, SWAP_CLUSTER_MAX>::new();
-        let looked = self.isolate_some(node, sort.inactive(), most, &mut folios);
-        let mut going = 0;
+        let scanned = self.isolate_lru_folios(node, lru.inactive(), most, &mut folios).scanned;
+        let mut reclaimable = 0;
         for isolated in folios {
-            match self.prepare(self.frames().folio(isolated.pfn()), scan) {
-                Fate::Goes => {
-                    scan.going.push(isolated);
-                    going += 1;
-                    if scan.going.is_full() {
-                        self.send_out(scan);
+            match self.decide(self.frames().folio(isolated.pfn()), scan) {
+                ScanDecision::Reclaim => {
+                    scan.pending.push(isolated);
+                    reclaimable += 1;
+                    if scan.pending.is_full() {
+                        self.page_out_pending(scan);
                     }
                 }
-                Fate::Stays | Fate::Activated | Fate::Culled => self.putback(isolated),
+                ScanDecision::Keep | ScanDecision::Activate | ScanDecision::Cull => self.putback(isolated),
             }
         }
-        self.note_cost(node, sort, 0, looked.scanned - going);
-        self.tlb.count(scan.counters().0, u64::from(looked.scanned));
+        self.note_cost(node, lru, 0, scanned - reclaimable);
+        self.tlb.count(scan.counters().0, u64::from(scanned));
     }
 
-    /// Sends those out that may go: one wait for all.
-    ///
-    /// Who stays is put back.
-    pub(super) fn send_out(&self, scan: &mut Scan) {
-        if scan.going.is_empty() {
+    /// Pages out the pending folios with one wait, and puts back those that stay.
+    pub(super) fn page_out_pending(&self, scan: &mut ScanControl) {
+        if scan.pending.is_empty() {
             return;
         }
-        let mut going = core::mem::take(&mut scan.going);
-        scan.sent += going.len() as u32;
-        let out = self.page_out(&mut going);
-        // What was written makes its sort dearer, and so does what stays.
+        let mut pending = core::mem::take(&mut scan.pending);
+        scan.tried += pending.len() as u32;
+        let out = self.page_out(&mut pending);
+        // Pages that were written, and pages that stay, raise the cost of their type.
         for pages in out.written.chunk_by(|a, b| a == b) {
-            self.note_cost(pages[0], Sort::Anon, pages.len() as u32, 0);
+            self.note_cost(pages[0], LruType::Anon, pages.len() as u32, 0);
         }
-        for isolated in going {
+        for isolated in pending {
             let folio = self.frames().folio(isolated.pfn());
-            self.note_cost(self.node_of(folio), Sort::of(folio), 0, folio.pages());
+            self.note_cost(self.node_of(folio), LruType::of(folio), 0, folio.pages());
             self.putback(isolated);
         }
         scan.freed += out.freed;
         self.tlb.count(scan.counters().1, u64::from(out.freed));
     }
 
-    /// Finds out what becomes of an isolated folio and says so in its flags.
-    fn prepare(&self, folio: Folio<'_>, scan: &Scan) -> Fate {
-        let mut fate = self.check_references(folio);
-        if fate == Fate::Goes && !is_reclaimable(folio) {
-            // It would have a place in the batch and stay.
-            fate = Fate::Stays;
+    /// Decides what to do with an isolated folio, and sets its flags accordingly.
+    fn decide(&self, folio: Folio<'_>, scan: &ScanControl) -> ScanDecision {
+        let mut decision = self.check_references(folio);
+        if decision == ScanDecision::Reclaim && !is_reclaimable(folio) {
+            // It would take up room in the batch and stay.
+            decision = ScanDecision::Keep;
         }
-        let dirty_file = |folio: Folio<'_>| Sort::of(folio) == Sort::File && folio.flags().contains(FolioFlags::DIRTY);
-        if fate == Fate::Goes && !folio.is_anon() && dirty_file(folio) {
-            // Who allocates does not wait for a device: others do, and meanwhile the page is out of
-            // the way.
-            if scan.by != Reclaimer::Direct {
+        let dirty_file =
+            |folio: Folio<'_>| LruType::of(folio) == LruType::File && folio.flags().contains(FolioFlags::DIRTY);
+        if decision == ScanDecision::Reclaim && !folio.is_anon() && dirty_file(folio) {
+            // Direct reclaim does not wait for a device. It activates the page, which is not
+            // scanned again soon, and background reclaim writes it.
+            if scan.reclaimer != Reclaimer::Direct {
                 self.write_back_around(folio);
             }
             if dirty_file(folio) {
-                fate = Fate::Activated;
+                decision = ScanDecision::Activate;
             }
         }
-        match fate {
-            Fate::Goes | Fate::Stays | Fate::Culled => {}
-            Fate::Activated => self.activate_isolated(folio),
+        match decision {
+            ScanDecision::Reclaim | ScanDecision::Keep | ScanDecision::Cull => {}
+            ScanDecision::Activate => self.activate_isolated(folio),
         }
-        fate
+        decision
     }
 
     /// Makes an isolated folio active.
@@ -320,13 +335,13 @@ impl<P: Platform> Mm<P> {
         self.note_activation(folio);
     }
 
-    /// Writes a page of a file back, and the dirty ones beside it.
+    /// Writes back a file page and the dirty pages around it.
     fn write_back_around(&self, folio: Folio<'_>) {
         const AROUND: u64 = SWAP_CLUSTER_MAX as u64;
         let FolioOwner::File(id) = folio.owner() else { return };
         let Some(file) = self.files.get(id) else { return };
         let first = folio.index() / AROUND * AROUND;
-        // What fails is dirty still, and tried again when it comes round.
+        // A page that fails stays dirty, and is tried again when it is scanned again.
         let _ = self.write_pages_back(&file, first, first + AROUND);
     }
 }

@@ -1,4 +1,4 @@
-//! Taking a page from everybody who maps it (`try_to_unmap`).
+//! Clearing all mappings of a page (`try_to_unmap`).
 
 use crate::mm::Mm;
 use crate::rmap::MappingDelta;
@@ -12,27 +12,26 @@ use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{Folio, FolioFlags};
 use pagewright_types::{Level, PageRange, Rights, SpaceId, SwapEntry, VirtAddr};
 
-/// A kind of page that goes, and what becomes of the entries that map it.
+/// The kind of a page to reclaim, which decides what replaces its entries.
 #[derive(Clone, Copy)]
 pub(super) enum Victim {
-    /// Anonymous memory: they remember the slot.
+    /// Anonymous memory: swap PTEs with its slot.
     Anon(SwapEntry),
-    /// Shared memory: they are empty, and the object to which the page belongs remembers the slot.
+    /// Shared memory: empty entries, and later a swap entry in the object's cache.
     Shmem,
-    /// A clean page of a file, which has what the page says: they are empty.
+    /// A clean file page: empty entries.
     File,
-    /// Contents that were given up (`MADV_FREE`): they are empty, unless somebody has stored to the
-    /// page since.
+    /// A lazily freed page (`MADV_FREE`): empty entries, unless it was stored to since.
     LazyFree,
 }
 
 impl<P: Platform> Mm<P> {
-    /// Takes a page from the spaces that map it; flushes ride in `batch`.
+    /// Clears all mappings of a page, and defers the flushes to `batch`.
     ///
-    /// The caller has the folio locked, and a reference. Who could not be asked, or may not lose
-    /// it, still maps it afterwards. Who has cleared an entry himself and not flushed it yet has
-    /// the entry's reference until he has (INV-TLB-SHARED), by which those are told who would write
-    /// the page, or free it.
+    /// The caller holds the folio's lock and a reference. Mappings whose address-space lock was
+    /// contended, or that are mlocked or pinned, remain. Another CPU that has cleared an entry and
+    /// not flushed it yet keeps the entry's reference (INV-TLB-SHARED). So before that flush the
+    /// page is not freed, and not written if it is shared memory.
     pub(super) fn unmap_folio(&self, folio: Folio<'_>, victim: Victim, batch: &mut Batch<'_, P>) {
         let (owner, index) = (folio.owner(), folio.index());
         let mut at: Option<SpaceId> = None;
@@ -40,12 +39,12 @@ impl<P: Platform> Mm<P> {
             && let Some(space) = self.candidate_after(owner, at)
         {
             at = Some(space.id());
-            // Whoever changes mappings may wait for memory.
+            // The holder of the lock may be waiting for reclaim.
             let Some(map) = space.map().try_read() else { continue };
             for va in map.places_of(owner, index) {
                 let table = space.table().lock(&self.tlb, va, Level::PTE);
                 if let Some(table) = table.filter(|table| table.leaf(va).is_some_and(|leaf| leaf.pfn == folio.pfn()))
-                    && !is_kept(&map, va)
+                    && !must_stay(&map, va)
                 {
                     self.unmap_one(&space, &table, va, folio, victim, batch);
                 }
@@ -67,15 +66,15 @@ impl<P: Platform> Mm<P> {
         let debt = match victim {
             Victim::Anon(entry) => {
                 let soft = |leaf: Leaf| SwapPte::new(leaf, entry).encode();
-                table.replace_by_soft(va, soft, |leaf| is_pinned(leaf, folio))
+                table.replace_by_soft(va, soft, |leaf| may_be_pinned(leaf, folio))
             }
             Victim::Shmem | Victim::File => table.take(va),
             Victim::LazyFree => table.take_unless(va, |leaf| {
-                let wanted = is_wanted(leaf, folio);
-                if wanted {
+                let kept = is_lazy_free_kept(leaf, folio);
+                if kept {
                     self.frames().lru_move(folio, FolioFlags::SWAPBACKED, FolioFlags::empty());
                 }
-                wanted
+                kept
             }),
         };
         let Some(debt) = debt else { return };
@@ -84,7 +83,7 @@ impl<P: Platform> Mm<P> {
             self.swap_duplicate(entry);
             space.rss().add_swapped(1);
         }
-        // The exchange gave every mark that the walker will ever make here.
+        // The exchange returned every dirty bit that a walker will ever set in this entry.
         if leaf.flags.contains(LeafFlags::DIRTY) {
             folio.set_flags(FolioFlags::DIRTY);
         }
@@ -95,27 +94,29 @@ impl<P: Platform> Mm<P> {
     }
 }
 
-/// Whether the mapping at `va` keeps its pages.
-fn is_kept<P: Platform>(map: &AddressMap<P>, va: VirtAddr) -> bool {
+/// Whether the page at `va` must stay mapped, because it is mlocked or the mapping is gone.
+fn must_stay<P: Platform>(map: &AddressMap<P>, va: VirtAddr) -> bool {
     map.find(va).is_none_or(|(_, vma)| vma.flags().contains(VmFlags::LOCKED))
 }
 
-/// Whether somebody may have the page of a leaf pinned, which was the space's alone until the leaf
-/// went (`folio_try_share_anon_rmap_pte`).
-fn is_pinned(leaf: Leaf, folio: Folio<'_>) -> bool {
+/// Whether the page of a cleared entry may be pinned (`folio_try_share_anon_rmap_pte`).
+///
+/// Only an exclusive entry can have been pinned.
+fn may_be_pinned(leaf: Leaf, folio: Folio<'_>) -> bool {
     if !leaf.flags.contains(LeafFlags::EXCLUSIVE) {
         return false;
     }
-    // Pairs with the fence between the pin and the second look at the entry in `gup::fast`.
+    // Pairs with the fence between the pin and the second read of the entry in `gup::fast`.
     fence(Ordering::SeqCst);
     folio.maybe_pinned()
 }
 
-/// Whether contents that were given up are wanted after all (INV-LAZYFREE-KEPT): somebody stored to
-/// them, or holds the page by other means than a mapping.
-fn is_wanted(leaf: Leaf, folio: Folio<'_>) -> bool {
-    // As above: a reference that was taken by the entry is seen here, or the entry is seen gone
-    // there.
+/// Whether a lazily freed page must be kept after all (INV-LAZYFREE-KEPT).
+///
+/// It must if it was stored to, or has references other than those of mappings and the caller.
+fn is_lazy_free_kept(leaf: Leaf, folio: Folio<'_>) -> bool {
+    // As above: either this sees a reference taken through the entry, or `gup::fast` sees the entry
+    // cleared.
     fence(Ordering::SeqCst);
     leaf.flags.contains(LeafFlags::DIRTY)
         || folio.flags().contains(FolioFlags::DIRTY)

@@ -208,8 +208,7 @@ mod tests {
         assert_eq!(places(class_of(LARGEST + 1)), 1);
     }
 
-    /// Objects are stored and freed at random: none overlaps another, and a frame is in the pool
-    /// exactly while it has an object.
+    /// Objects are stored and freed at random; a frame is in the pool exactly while it has one.
     #[test]
     fn objects_do_not_overlap_and_empty_frames_are_returned() {
         const LIMIT: u32 = 40;
