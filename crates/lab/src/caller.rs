@@ -11,7 +11,7 @@ use pagewright_mm::space::{Resource, Rlimit};
 use pagewright_mm::{Mm, MmError, Space};
 use pagewright_sim::Sim;
 use pagewright_sync::Arc;
-use pagewright_syscall::{CallArguments, CallingProcess, DecodedCall, FileUse, LinuxCall, OpenFile};
+use pagewright_syscall::{CallArguments, CallingProcess, DecodedCall, FileUse, LinuxCall};
 use pagewright_types::{Errno, Rights, VirtAddr};
 use std::cell::RefCell;
 
@@ -65,10 +65,14 @@ impl<'a, I: Isa> LabCaller<'a, I> {
         self.buffer.map(|(_, bytes)| bytes.into_inner()).unwrap_or_default()
     }
 
-    /// The file behind a descriptor.
+    /// The file behind a descriptor, if it is open.
     pub fn open_file(&self, fd: u64) -> Option<File<I>> {
-        let index = usize::try_from(fd).ok()?.checked_sub(1)?;
-        self.files.borrow().get(index).map(|(file, _)| file.clone())
+        self.descriptor(fd as u32).ok().map(|(file, _)| file)
+    }
+
+    fn descriptor(&self, fd: u32) -> Result<(File<I>, Rights), Errno> {
+        let index = (fd as usize).checked_sub(1).ok_or(Errno::EBADF)?;
+        self.files.borrow().get(index).cloned().ok_or(Errno::EBADF)
     }
 
     /// Makes a call.
@@ -117,21 +121,25 @@ impl<I: Isa> CallingProcess<Sim<I>> for LabCaller<'_, I> {
         }
     }
 
-    fn file(&self, fd: u32, purpose: FileUse) -> Result<OpenFile<Sim<I>>, Errno> {
-        let index = (fd as usize).checked_sub(1).ok_or(Errno::EBADF)?;
-        let (object, opened) = self.files.borrow().get(index).cloned().ok_or(Errno::EBADF)?;
+    fn with_file<T>(
+        &self,
+        fd: u32,
+        purpose: FileUse,
+        call: impl FnOnce(&File<I>, Rights) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let (file, opened) = self.descriptor(fd)?;
         if purpose == FileUse::Allocate && !opened.contains(Rights::WRITE) {
             return Err(Errno::EBADF);
         }
-        Ok(OpenFile { object, opened })
+        call(&file, opened)
     }
 
     fn truncate(&self, fd: u32, size: u64) -> Result<(), Errno> {
-        let OpenFile { object, opened } = self.file(fd, FileUse::Map)?;
+        let (file, opened) = self.descriptor(fd)?;
         if !opened.contains(Rights::WRITE) {
             return Err(Errno::EINVAL);
         }
-        self.mm.truncate(&object, size).map_err(MmError::errno)
+        self.mm.truncate(&file, size).map_err(MmError::errno)
     }
 
     fn open_memfd(&self, object: File<I>, _flags: MemfdFlags) -> Result<u32, Errno> {

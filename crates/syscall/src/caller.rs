@@ -7,14 +7,6 @@ use pagewright_mm::space::Rlimit;
 use pagewright_sync::{Arc, Platform};
 use pagewright_types::{Errno, Rights, VirtAddr};
 
-/// A file as a descriptor has it open.
-pub struct OpenFile<P: Platform> {
-    /// The file.
-    pub object: Arc<FileObject<P>>,
-    /// The rights that the descriptor was opened with.
-    pub opened: Rights,
-}
-
 /// What a call does with the file behind a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileUse {
@@ -57,11 +49,18 @@ pub trait CallingProcess<P: Platform> {
     /// `EFAULT`; the bytes before the fault may have been stored.
     fn copy_to_user(&self, to: VirtAddr, from: &[u8]) -> Result<(), Self::Error>;
 
-    /// The file behind a descriptor.
+    /// Calls `call` with the file behind a descriptor and the rights that it was opened with.
+    ///
+    /// The file stays open until `call` returns, whatever another thread closes.
     ///
     /// # Errors
-    /// `EBADF`, and what [`FileUse`] names.
-    fn file(&self, fd: u32, purpose: FileUse) -> Result<OpenFile<P>, Self::Error>;
+    /// `EBADF`, what [`FileUse`] names, and those of `call`.
+    fn with_file<T>(
+        &self,
+        fd: u32,
+        purpose: FileUse,
+        call: impl FnOnce(&Arc<FileObject<P>>, Rights) -> Result<T, Self::Error>,
+    ) -> Result<T, Self::Error>;
 
     /// Sets the size of the file behind a descriptor (`ftruncate`).
     ///

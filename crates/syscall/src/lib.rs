@@ -65,7 +65,7 @@ mod serve;
 mod support;
 mod user_memory;
 
-pub use caller::{CallingProcess, FileUse, OpenFile};
+pub use caller::{CallingProcess, FileUse};
 pub use decode::CallArguments;
 pub use known_difference::KnownDifference;
 pub use linux_calls::LINUX_CALLS;

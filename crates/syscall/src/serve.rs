@@ -1,6 +1,6 @@
 //! From a request to the memory manager, and the value that the call returns.
 
-use crate::caller::{CallingProcess, FileUse, OpenFile};
+use crate::caller::{CallingProcess, FileUse};
 use crate::request::{
     AdvisedProcess, CallRange, MemoryRequest, MmapRequest, PrlimitRequest, ProcessMadviseRequest, ProcessVmRequest,
     RemoteCopy,
@@ -9,11 +9,11 @@ use crate::user_memory::{iovecs, read_limit, string, write_limit};
 use alloc::string::String;
 use alloc::vec::Vec;
 use pagewright_arch::Isa;
-use pagewright_mm::file::MemfdFlags;
+use pagewright_mm::file::{FileObject, MemfdFlags};
 use pagewright_mm::space::{AdviceTarget, FileMapping};
 use pagewright_mm::user::IoVec;
 use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmError, Space};
-use pagewright_sync::Platform;
+use pagewright_sync::{Arc, Platform};
 use pagewright_types::{Errno, PAGE_SIZE, VirtAddr};
 
 /// Bytes of a name of shared memory that are read.
@@ -34,7 +34,7 @@ impl MemoryRequest {
         let space = caller.space();
         let done = match *self {
             Self::Mmap(request) => return request.serve(mm, caller),
-            Self::ProcessMadvise(request) => return request.advise(mm, caller, &request.ranges(caller)?),
+            Self::ProcessMadvise(request) => return request.serve(mm, caller),
             Self::MemfdCreate { name, flags } => return memfd_create(mm, caller, name, flags),
             Self::Prlimit(request) => return request.serve(caller),
             Self::ProcessVm(request) => return request.serve(mm, caller),
@@ -43,16 +43,16 @@ impl MemoryRequest {
             Self::Brk(end) => return Ok(mm.brk(space, end).raw()),
             Self::Mremap(request) => return value(mm.mremap(space, &request).map(VirtAddr::raw)),
             Self::GetSeals { fd } => {
-                let file = caller.file(fd, FileUse::Seal)?;
-                return value(file.object.seals().map(|seals| seals.bits().into()));
+                let seals = |file: &Arc<FileObject<P>>, _| value(file.seals().map(|seals| seals.bits().into()));
+                return caller.with_file(fd, FileUse::Seal, seals);
             }
             Self::AddSeals { fd, seals } => {
-                let OpenFile { object, opened } = caller.file(fd, FileUse::Seal)?;
-                mm.add_seals(&object, opened, seals)
+                let add = |file: &Arc<FileObject<P>>, opened| value(mm.add_seals(file, opened, seals).map(|()| 0));
+                return caller.with_file(fd, FileUse::Seal, add);
             }
             Self::Fallocate { fd, mode, offset, len } => {
-                let file = caller.file(fd, FileUse::Allocate)?;
-                mm.fallocate(&file.object, mode, offset, len)
+                let allocate = |file: &Arc<FileObject<P>>, _| value(mm.fallocate(file, mode, offset, len).map(|()| 0));
+                return caller.with_file(fd, FileUse::Allocate, allocate);
             }
             Self::Munmap(CallRange { addr, len }) => mm.munmap(space, addr, len),
             Self::Mprotect(CallRange { addr, len }, protection) => mm.mprotect(space, addr, len, protection),
@@ -89,16 +89,23 @@ fn value<T, E: From<Errno>>(result: Result<T, MmError>) -> Result<T, E> {
 
 impl MmapRequest {
     fn serve<P: Platform, C: CallingProcess<P>>(&self, mm: &Mm<P>, caller: &C) -> Result<u64, C::Error> {
-        let anonymous = self.flags.contains(MapFlags::ANONYMOUS);
-        let open = if anonymous { None } else { Some(caller.file(self.fd, FileUse::Map)?) };
-        let file = open.as_ref().map(|OpenFile { object, opened }| FileMapping {
-            file: object,
-            offset: self.offset,
-            opened: *opened,
-        });
+        if self.flags.contains(MapFlags::ANONYMOUS) {
+            return self.map(mm, caller.space(), None);
+        }
+        caller.with_file(self.fd, FileUse::Map, |file, opened| {
+            self.map(mm, caller.space(), Some(FileMapping { file, offset: self.offset, opened }))
+        })
+    }
+
+    fn map<P: Platform, E: From<Errno>>(
+        &self,
+        mm: &Mm<P>,
+        space: &Space<P>,
+        file: Option<FileMapping<'_, P>>,
+    ) -> Result<u64, E> {
         let Self { addr, len, protection, flags, .. } = *self;
         let request = MapRequest { addr, len, rights: protection.rights(), flags, file };
-        value(mm.mmap(caller.space(), &request).map(VirtAddr::raw))
+        value(mm.mmap(space, &request).map(VirtAddr::raw))
     }
 }
 
@@ -111,7 +118,14 @@ impl ProcessMadviseRequest {
         iovecs(caller, self.ranges, |addr, len| (addr, len))
     }
 
-    /// Advises these ranges of the process, and returns how many bytes took the advice.
+    fn serve<P: Platform, C: CallingProcess<P>>(&self, mm: &Mm<P>, caller: &C) -> Result<u64, C::Error> {
+        let ranges = self.ranges(caller)?;
+        self.advise(mm, caller, &ranges).map(|(_, advised)| advised)
+    }
+
+    /// Advises these ranges of the process.
+    ///
+    /// Returns whose memory it is and how many bytes took the advice.
     ///
     /// # Errors
     /// Those of the call.
@@ -120,24 +134,14 @@ impl ProcessMadviseRequest {
         mm: &Mm<P>,
         caller: &C,
         ranges: &[(VirtAddr, u64)],
-    ) -> Result<u64, C::Error> {
-        let AdvisedProcess::Pidfd(fd) = self.process else {
-            return self.advise_space(mm, caller.space(), AdviceTarget::Own, ranges);
+    ) -> Result<(AdviceTarget, u64), C::Error> {
+        let advise = |space: &Space<P>, whose| {
+            let advice = value(Advice::from_raw(self.advice))?;
+            Ok((whose, value(mm.process_madvise(space, whose, ranges, advice))?))
         };
+        let AdvisedProcess::Pidfd(fd) = self.process else { return advise(caller.space(), AdviceTarget::Own) };
         let space = caller.space_of_pidfd(fd)?;
-        let whose = if space.id() == caller.space().id() { AdviceTarget::Own } else { AdviceTarget::Other };
-        self.advise_space(mm, &space, whose, ranges)
-    }
-
-    fn advise_space<P: Platform, E: From<Errno>>(
-        &self,
-        mm: &Mm<P>,
-        space: &Space<P>,
-        whose: AdviceTarget,
-        ranges: &[(VirtAddr, u64)],
-    ) -> Result<u64, E> {
-        let advice = value(Advice::from_raw(self.advice))?;
-        value(mm.process_madvise(space, whose, ranges, advice))
+        advise(&space, if space.id() == caller.space().id() { AdviceTarget::Own } else { AdviceTarget::Other })
     }
 }
 

@@ -47,7 +47,13 @@ impl fmt::Display for Errno {
 
 impl From<MmError> for Errno {
     fn from(error: MmError) -> Self {
-        Self(u32::from(error.errno().number()))
+        error.errno().into()
+    }
+}
+
+impl From<pagewright_types::Errno> for Errno {
+    fn from(errno: pagewright_types::Errno) -> Self {
+        Self(u32::from(errno.number()))
     }
 }
 

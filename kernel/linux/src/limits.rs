@@ -35,17 +35,17 @@ impl Limits {
     }
 
     /// One of them, by its number.
-    pub(crate) fn get(&self, number: u64) -> Result<Rlimit, Errno> {
+    pub(crate) fn get(&self, number: u32) -> Result<Rlimit, Errno> {
         self.0.get(number as usize).copied().ok_or(Errno::EINVAL)
     }
 
     /// Sets one, by its number (`do_prlimit`).
-    pub(crate) fn set(&mut self, number: u64, limit: Rlimit) -> Result<(), Errno> {
+    pub(crate) fn set(&mut self, number: u32, limit: Rlimit) -> Result<(), Errno> {
         let known = self.0.get_mut(number as usize).ok_or(Errno::EINVAL)?;
         if limit.soft > limit.hard {
             return Err(Errno::EINVAL);
         }
-        if number == u64::from(linux::RLIMIT_NOFILE) && limit.hard > file::LIMIT as u64 {
+        if number == linux::RLIMIT_NOFILE && limit.hard > file::LIMIT as u64 {
             return Err(Errno::EPERM);
         }
         *known = limit;

@@ -13,7 +13,7 @@
 //! Not guaranteed: fairness between processes, priorities, affinity. There is one queue.
 
 use crate::errno::Errno;
-use crate::file::{Files, Place};
+use crate::file::{Files, Open, Place};
 use crate::limits::Limits;
 use crate::memory::SpaceHandle;
 use crate::signal::{Actions, Pending, SignalSet};
@@ -186,6 +186,13 @@ pub(crate) struct Thread {
     pub(crate) resume: Option<Resume>,
     /// Until when the call under way waits, once it has begun to.
     pub(crate) deadline: Option<u64>,
+}
+
+impl Thread {
+    /// What a descriptor is open on.
+    pub(crate) fn open_file(&self, number: u64) -> Result<Arc<Open>, Errno> {
+        Ok(self.files.lock().get(number)?.open.clone())
+    }
 }
 
 struct Sleeper {

@@ -1,42 +1,51 @@
 //! Calls on descriptors: moving bytes, duplicating, closing, pipes.
 
-use super::{Arguments, address, shmem};
+use super::{Arguments, address, memory};
 use crate::errno::Errno;
 use crate::file::{Open, Target};
-use crate::memory::mm;
+use crate::memory::{FileObject, mm};
 use crate::pipe::{self, Ready};
 use crate::signal::{self, Info, SIGPIPE};
 use crate::task::{Answer, Stop, Thread, Wait, state};
 use crate::tree::Kind;
 use crate::zram;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use linux_raw_sys::ioctl;
 use pagewright_hal::console;
-use pagewright_types::VirtAddr;
-use syscalls::Sysno;
+use pagewright_syscall::LinuxCall;
 
 /// Bytes that one call moves at most; it answers how many it did.
 const MOST: u64 = 1 << 20;
 
-fn open(thread: &Thread, number: u64) -> Result<Arc<Open>, Errno> {
-    Ok(thread.files.lock().get(number)?.open.clone())
+pub(super) fn read(thread: &mut Thread, a: Arguments) -> Answer {
+    let open = thread.open_file(a[0])?;
+    read_parts(thread, &open, &[(a[1], a[2].min(MOST))], None)
 }
 
-/// Serves those that move bytes.
-pub(super) fn move_bytes(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
-    let open = open(thread, a[0])?;
-    match call {
-        Sysno::read => read(thread, &open, &[(a[1], a[2].min(MOST))], None),
-        Sysno::write => write(thread, &open, &[(a[1], a[2].min(MOST))], None),
-        Sysno::pread64 => read(thread, &open, &[(a[1], a[2].min(MOST))], Some(place(&open, a[3])?)),
-        Sysno::pwrite64 => write(thread, &open, &[(a[1], a[2].min(MOST))], Some(place(&open, a[3])?)),
-        Sysno::readv => read(thread, &open, &vectors(thread, a)?, None),
-        Sysno::writev => write(thread, &open, &vectors(thread, a)?, None),
-        Sysno::lseek => seek(&open, a[1].cast_signed(), a[2] as u32),
-        other => unreachable!("{other} moves no bytes"),
-    }
+pub(super) fn write(thread: &mut Thread, a: Arguments) -> Answer {
+    let open = thread.open_file(a[0])?;
+    write_parts(thread, &open, &[(a[1], a[2].min(MOST))], None)
+}
+
+pub(super) fn pread64(thread: &mut Thread, a: Arguments) -> Answer {
+    let open = thread.open_file(a[0])?;
+    read_parts(thread, &open, &[(a[1], a[2].min(MOST))], Some(place(&open, a[3])?))
+}
+
+pub(super) fn pwrite64(thread: &mut Thread, a: Arguments) -> Answer {
+    let open = thread.open_file(a[0])?;
+    write_parts(thread, &open, &[(a[1], a[2].min(MOST))], Some(place(&open, a[3])?))
+}
+
+pub(super) fn readv(thread: &mut Thread, a: Arguments) -> Answer {
+    let open = thread.open_file(a[0])?;
+    read_parts(thread, &open, &vectors(thread, a)?, None)
+}
+
+pub(super) fn writev(thread: &mut Thread, a: Arguments) -> Answer {
+    let open = thread.open_file(a[0])?;
+    write_parts(thread, &open, &vectors(thread, a)?, None)
 }
 
 /// Where in a file a call shall begin that does not go by its descriptor.
@@ -63,7 +72,7 @@ fn vectors(thread: &Thread, a: Arguments) -> Result<Vec<(u64, u64)>, Errno> {
     (0..a[2]).map(each).collect()
 }
 
-fn read(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>) -> Answer {
+fn read_parts(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>) -> Answer {
     if !open.can_read() {
         return Err(Errno::EBADF.into());
     }
@@ -86,7 +95,7 @@ fn read(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>)
                 Kind::Attribute(attribute) => piece(attribute.show()?.as_bytes(), from, wanted)?,
             };
             let bytes = match cache {
-                Some(object) => shmem::read(&object, from, wanted)?,
+                Some(object) => read_object(&object, from, wanted)?,
                 None => bytes,
             };
             if at.is_none() {
@@ -102,6 +111,15 @@ fn read(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>)
         rest = later;
     }
     Ok(bytes.len() as u64)
+}
+
+/// Bytes of an object of the memory manager, up to its end.
+fn read_object(object: &FileObject, from: u64, wanted: u64) -> Result<Vec<u8>, Errno> {
+    let there = object.size().saturating_sub(from).min(wanted) as usize;
+    let mut bytes = zeroes(there)?;
+    let read = mm().read_at(object, from, &mut bytes)?;
+    bytes.truncate(read);
+    Ok(bytes)
 }
 
 /// What is there of `wanted` bytes at `from`.
@@ -137,7 +155,7 @@ fn read_pipe(open: &Open, end: &pipe::End, wanted: u64) -> Result<Vec<u8>, Stop>
     }
 }
 
-fn write(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>) -> Answer {
+fn write_parts(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>) -> Answer {
     if !open.can_write() {
         return Err(Errno::EBADF.into());
     }
@@ -225,7 +243,9 @@ fn write_pipe(thread: &mut Thread, open: &Open, end: &pipe::End, bytes: &[u8]) -
     }
 }
 
-fn seek(open: &Open, offset: i64, whence: u32) -> Answer {
+pub(super) fn lseek(thread: &mut Thread, a: Arguments) -> Answer {
+    let (offset, whence) = (a[1].cast_signed(), a[2] as u32);
+    let open = thread.open_file(a[0])?;
     let node = open.node().ok_or(Errno::ESPIPE)?;
     let mut at = open.offset.lock();
     let base = match whence {
@@ -238,58 +258,56 @@ fn seek(open: &Open, offset: i64, whence: u32) -> Answer {
     Ok(*at)
 }
 
-/// Serves those that do not move bytes.
-pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
-    match call {
-        Sysno::close => {
-            let closed = thread.files.lock().take(a[0])?;
-            drop(closed);
-            Ok(0)
-        }
-        Sysno::dup => {
-            let open = open(thread, a[0])?;
-            let added = thread.files.lock().add(&open, false, 0);
-            Ok(added?)
-        }
-        Sysno::dup3 => {
-            if a[0] == a[1] {
-                return Err(Errno::EINVAL.into());
-            }
-            duplicate_to(thread, a[0], a[1], a[2] as u32)
-        }
-        Sysno::fcntl => control(thread, a),
-        Sysno::ioctl => {
-            let open = open(thread, a[0])?;
-            let is_disk = open.node().is_some_and(|node| matches!(*node.kind.lock(), Kind::Zram));
-            if is_disk && a[1] as u32 == ioctl::BLKGETSIZE64 {
-                thread.space.write_u64(address(a[2]), zram::size())?;
-                return Ok(0);
-            }
-            // Nothing here is a terminal, as nothing is that writes to a file or pipe of the host.
-            drop(open);
-            let terminal = [ioctl::TCGETS, ioctl::TIOCGWINSZ, ioctl::TIOCGPGRP, ioctl::TIOCSPGRP];
-            let known = terminal.contains(&(a[1] as u32));
-            Err(if known { Errno::ENOTTY } else { Errno::EINVAL }.into())
-        }
-        Sysno::pipe2 => make_pipe(thread, address(a[0]), a[1] as u32),
-        Sysno::memfd_create => shmem::create(thread, a),
-        Sysno::ftruncate => shmem::truncate(&*open(thread, a[0])?, a[1]),
-        Sysno::fallocate => shmem::allocate(&*open(thread, a[0])?, a),
-        Sysno::fsync | Sysno::fdatasync => open(thread, a[0]).map(|_| 0).map_err(Stop::from),
-        other => unreachable!("{other} is not about descriptors"),
+pub(super) fn close(thread: &mut Thread, a: Arguments) -> Answer {
+    let closed = thread.files.lock().take(a[0])?;
+    drop(closed);
+    Ok(0)
+}
+
+pub(super) fn dup(thread: &mut Thread, a: Arguments) -> Answer {
+    let open = thread.open_file(a[0])?;
+    let added = thread.files.lock().add(&open, false, 0);
+    Ok(added?)
+}
+
+pub(super) fn dup3(thread: &mut Thread, a: Arguments) -> Answer {
+    if a[0] == a[1] {
+        return Err(Errno::EINVAL.into());
     }
+    duplicate_to(thread, a[0], a[1], a[2] as u32)
+}
+
+pub(super) fn ioctl(thread: &mut Thread, a: Arguments) -> Answer {
+    let open = thread.open_file(a[0])?;
+    let is_disk = open.node().is_some_and(|node| matches!(*node.kind.lock(), Kind::Zram));
+    if is_disk && a[1] as u32 == ioctl::BLKGETSIZE64 {
+        thread.space.write_u64(address(a[2]), zram::size())?;
+        return Ok(0);
+    }
+    // Nothing here is a terminal, as nothing is that writes to a file or pipe of the host.
+    drop(open);
+    let terminal = [ioctl::TCGETS, ioctl::TIOCGWINSZ, ioctl::TIOCGPGRP, ioctl::TIOCSPGRP];
+    let known = terminal.contains(&(a[1] as u32));
+    Err(if known { Errno::ENOTTY } else { Errno::EINVAL }.into())
+}
+
+/// `fsync`, `fdatasync`: nothing outlives the machine.
+pub(super) fn fsync(thread: &mut Thread, a: Arguments) -> Answer {
+    thread.open_file(a[0])?;
+    Ok(0)
 }
 
 /// `dup2` and `dup3`, for two numbers that differ.
 pub(super) fn duplicate_to(thread: &Thread, from: u64, to: u64, flags: u32) -> Answer {
-    let open = open(thread, from)?;
+    let open = thread.open_file(from)?;
     let close_on_exec = flags & linux::O_CLOEXEC != 0;
     let replaced = thread.files.lock().set(to, &open, close_on_exec);
     drop(replaced?);
     Ok(to)
 }
 
-fn make_pipe(thread: &mut Thread, to: VirtAddr, flags: u32) -> Answer {
+pub(super) fn pipe2(thread: &mut Thread, a: Arguments) -> Answer {
+    let (to, flags) = (address(a[0]), a[1] as u32);
     if flags & !(linux::O_CLOEXEC | linux::O_NONBLOCK) != 0 {
         return Err(Errno::EINVAL.into());
     }
@@ -318,10 +336,9 @@ fn make_pipe(thread: &mut Thread, to: VirtAddr, flags: u32) -> Answer {
     told.map(|()| 0).map_err(Stop::from)
 }
 
-/// `fcntl`.
-fn control(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn fcntl(thread: &mut Thread, a: Arguments) -> Answer {
     // Kept until the table is not locked any more.
-    let open = open(thread, a[0])?;
+    let open = thread.open_file(a[0])?;
     let mut files = thread.files.lock();
     let descriptor = files.get_mut(a[0])?;
     match a[1] as u32 {
@@ -343,10 +360,10 @@ fn control(thread: &mut Thread, a: Arguments) -> Answer {
             *flags = *flags & !settable | a[2] as u32 & settable;
             Ok(0)
         }
-        command @ (shmem::F_ADD_SEALS | shmem::F_GET_SEALS) => {
+        // The decoder knows the commands about seals.
+        _ => {
             drop(files);
-            shmem::seals(&open, command, a[2] as u32)
+            memory::serve(thread, LinuxCall::Fcntl, a)
         }
-        _ => Err(Errno::EINVAL.into()),
     }
 }

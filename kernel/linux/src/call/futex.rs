@@ -3,22 +3,24 @@
 //! Not guaranteed: priority inheritance, `FUTEX_WAKE_OP`, robust lists.
 
 use super::time::read_time;
-use super::{Arguments, address};
+use super::{address, missing};
 use crate::cpu::timed_out;
 use crate::errno::Errno;
 use crate::task::{Answer, FutexKey, Resume, Stop, Thread, Wait, state};
 use linux_raw_sys::general as linux;
+use pagewright_mm::user::FutexScope;
+use pagewright_syscall::FutexRequest;
 use pagewright_types::{PAGE_SIZE, VirtAddr};
 
 const NS: u64 = 1_000_000_000;
 
 /// What a word is to all who may wake or wait for it.
-fn key(thread: &Thread, at: VirtAddr, private: bool) -> Result<FutexKey, Errno> {
+fn key(thread: &Thread, at: VirtAddr, scope: FutexScope) -> Result<FutexKey, Errno> {
     if !at.is_aligned(4) {
         return Err(Errno::EINVAL);
     }
     let space = &thread.space.0;
-    if !private {
+    if scope == FutexScope::Shared {
         let map = space.map().read();
         let (start, vma) = map.find(at).ok_or(Errno::EFAULT)?;
         if let (true, Some(file)) = (vma.is_shared(), vma.file()) {
@@ -31,7 +33,7 @@ fn key(thread: &Thread, at: VirtAddr, private: bool) -> Result<FutexKey, Errno> 
 
 /// Wakes up to `most` who wait for the word, privately or not.
 pub(super) fn wake(thread: &Thread, at: VirtAddr, most: usize) {
-    if let Ok(key) = key(thread, at, false) {
+    if let Ok(key) = key(thread, at, FutexScope::Shared) {
         state().wake(most, Resume::Answer(0), waits_on(key, linux::FUTEX_BITSET_MATCH_ANY));
     }
 }
@@ -42,31 +44,28 @@ fn waits_on(key: FutexKey, kinds: u32) -> impl Fn(&Thread, Wait) -> bool {
 }
 
 /// Serves the call.
-pub(super) fn futex(thread: &mut Thread, a: Arguments) -> Answer {
-    let [at, operation, value, timeout, at2, _] = a;
-    let private = operation as u32 & linux::FUTEX_PRIVATE_FLAG != 0;
-    let command = operation as u32 & linux::FUTEX_CMD_MASK as u32;
+pub(super) fn futex(thread: &mut Thread, request: &FutexRequest) -> Answer {
+    let FutexRequest { word, scope, command, realtime, value, timeout, second_word, value3 } = *request;
     let kinds = match command {
-        linux::FUTEX_WAIT_BITSET | linux::FUTEX_WAKE_BITSET => a[5] as u32,
+        linux::FUTEX_WAIT_BITSET | linux::FUTEX_WAKE_BITSET => value3,
         _ => linux::FUTEX_BITSET_MATCH_ANY,
     };
     if kinds == 0 {
         return Err(Errno::EINVAL.into());
     }
-    let place = key(thread, address(at), private)?;
+    let place = key(thread, word, scope)?;
     match command {
         linux::FUTEX_WAIT | linux::FUTEX_WAIT_BITSET => {
             let absolute = command == linux::FUTEX_WAIT_BITSET;
-            let realtime = operation as u32 & linux::FUTEX_CLOCK_REALTIME != 0;
             let deadline = match thread.deadline {
                 Some(deadline) => Some(deadline),
                 None => deadline(thread, timeout, absolute, realtime)?,
             };
             // The page is brought in before the lock is taken, so that it is there, as a rule, when
             // it is looked at again.
-            thread.space.load_u32(address(at))?;
+            thread.space.load_u32(word)?;
             let state = state();
-            if thread.space.load_u32(address(at))? != value as u32 {
+            if thread.space.load_u32(word)? != value {
                 return Err(Errno::EAGAIN.into());
             }
             thread.deadline = deadline;
@@ -74,22 +73,19 @@ pub(super) fn futex(thread: &mut Thread, a: Arguments) -> Answer {
         }
         linux::FUTEX_WAKE | linux::FUTEX_WAKE_BITSET => {
             // Who asks for none, or less, wakes one.
-            let most = (value as i32).max(1) as usize;
+            let most = value.cast_signed().max(1) as usize;
             Ok(state().wake(most, Resume::Answer(0), waits_on(place, kinds)) as u64)
         }
         linux::FUTEX_REQUEUE | linux::FUTEX_CMP_REQUEUE => {
-            let other = key(thread, address(at2), private)?;
+            let other = key(thread, second_word, scope)?;
             let mut state = state();
-            if command == linux::FUTEX_CMP_REQUEUE && thread.space.load_u32(address(at))? != a[5] as u32 {
+            if command == linux::FUTEX_CMP_REQUEUE && thread.space.load_u32(word)? != value3 {
                 return Err(Errno::EAGAIN.into());
             }
-            let woken = state.wake(value as u32 as usize, Resume::Answer(0), waits_on(place, kinds));
+            let woken = state.wake(value as usize, Resume::Answer(0), waits_on(place, kinds));
             Ok((woken + state.move_sleepers(place, other, timeout as usize)) as u64)
         }
-        _ => {
-            crate::finish::miss(syscalls::Sysno::futex.id() as u64);
-            Err(Errno::ENOSYS.into())
-        }
+        _ => missing(thread.call.0),
     }
 }
 

@@ -4,55 +4,57 @@
 
 use super::{Arguments, address};
 use crate::errno::Errno;
-use crate::limits::Rlimit;
 use crate::memory::mm;
-use crate::task::{Answer, Id, Stop, Thread, state};
+use crate::task::{Answer, Id, Thread, state};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::prctl;
 use pagewright_arch::Effects;
 use pagewright_types::PAGE_SIZE;
-use syscalls::Sysno;
 
-/// Serves the calls of this file; `None` if it is none of them.
-pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Option<Answer> {
-    Some(match call {
-        Sysno::getpid => Ok(u64::from(thread.process.0)),
-        Sysno::gettid => Ok(u64::from(thread.id.0)),
-        Sysno::getppid => {
-            let parent = state().process(thread.process).parent;
-            Ok(if parent == thread.process { 0 } else { u64::from(parent.0) })
-        }
-        Sysno::getuid | Sysno::geteuid | Sysno::getgid | Sysno::getegid => Ok(0),
-        Sysno::setuid | Sysno::setgid => Ok(0),
-        Sysno::getpgid => group(thread, a[0]),
-        Sysno::setpgid => set_group(thread, a),
-        Sysno::setsid => {
-            state().process(thread.process).group = thread.process;
-            Ok(u64::from(thread.process.0))
-        }
-        Sysno::getsid => Ok(1),
-        Sysno::set_tid_address => {
-            thread.clear_at_exit = address(a[0]);
-            Ok(u64::from(thread.id.0))
-        }
-        // Robust lists are walked when a thread ends without unlocking; nobody does here.
-        Sysno::set_robust_list => Ok(0),
-        Sysno::prlimit64 => limits(thread, chosen(thread, a[0]), [a[1], a[2], a[3]]),
-        Sysno::getrlimit => limits(thread, thread.process, [a[0], 0, a[1]]),
-        Sysno::setrlimit => limits(thread, thread.process, [a[0], a[1], 0]),
-        Sysno::getrandom => {
-            let bytes = random((a[1] as usize).min(256));
-            thread.space.write(address(a[0]), &bytes).map(|()| bytes.len() as u64).map_err(Stop::from)
-        }
-        Sysno::uname => name(thread, a),
-        Sysno::sysinfo => machine(thread, a),
-        Sysno::getrusage => thread.space.write(address(a[1]), &[0; 144]).map(|()| 0).map_err(Stop::from),
-        Sysno::prctl => control(thread, a),
-        Sysno::sched_getaffinity => affinity(thread, a),
-        Sysno::sched_setaffinity => Ok(0),
-        _ => return None,
-    })
+pub(super) fn getpid(thread: &mut Thread, _: Arguments) -> Answer {
+    Ok(thread.process.0.into())
+}
+
+pub(super) fn gettid(thread: &mut Thread, _: Arguments) -> Answer {
+    Ok(thread.id.0.into())
+}
+
+pub(super) fn getppid(thread: &mut Thread, _: Arguments) -> Answer {
+    let parent = state().process(thread.process).parent;
+    Ok(if parent == thread.process { 0 } else { parent.0.into() })
+}
+
+/// Calls that have nothing to do here, and those about users: everybody is root.
+pub(super) fn zero(_thread: &mut Thread, _: Arguments) -> Answer {
+    Ok(0)
+}
+
+pub(super) fn setsid(thread: &mut Thread, _: Arguments) -> Answer {
+    state().process(thread.process).group = thread.process;
+    Ok(thread.process.0.into())
+}
+
+/// `getsid`: there is one session.
+pub(super) fn getsid(_thread: &mut Thread, _: Arguments) -> Answer {
+    Ok(1)
+}
+
+pub(super) fn set_tid_address(thread: &mut Thread, a: Arguments) -> Answer {
+    thread.clear_at_exit = address(a[0]);
+    Ok(thread.id.0.into())
+}
+
+pub(super) fn getrandom(thread: &mut Thread, a: Arguments) -> Answer {
+    let bytes = random((a[1] as usize).min(256));
+    thread.space.write(address(a[0]), &bytes)?;
+    Ok(bytes.len() as u64)
+}
+
+/// `getrusage`: nobody counts what is used.
+pub(super) fn getrusage(thread: &mut Thread, a: Arguments) -> Answer {
+    thread.space.write(address(a[1]), &[0; 144])?;
+    Ok(0)
 }
 
 /// Bytes that differ from call to call, and not from run to run.
@@ -74,46 +76,20 @@ fn chosen(thread: &Thread, id: u64) -> Id {
     if id == 0 { thread.process } else { Id(id as u32) }
 }
 
-fn group(thread: &Thread, id: u64) -> Answer {
+pub(super) fn getpgid(thread: &mut Thread, a: Arguments) -> Answer {
     let state = state();
-    let process = state.processes.get(&chosen(thread, id)).ok_or(Errno::ESRCH)?;
+    let process = state.processes.get(&chosen(thread, a[0])).ok_or(Errno::ESRCH)?;
     Ok(u64::from(process.group.0))
 }
 
-fn set_group(thread: &Thread, a: Arguments) -> Answer {
+pub(super) fn setpgid(thread: &mut Thread, a: Arguments) -> Answer {
     let id = chosen(thread, a[0]);
     let group = if a[1] == 0 { id } else { Id(a[1] as u32) };
     state().processes.get_mut(&id).ok_or(Errno::ESRCH)?.group = group;
     Ok(0)
 }
 
-/// `prlimit64` and its older forms: the limit's number, where the new one stands and where the old
-/// one goes, or 0 for either.
-fn limits(thread: &Thread, id: Id, [number, new, old]: [u64; 3]) -> Answer {
-    let new = match new {
-        0 => None,
-        at => Some(Rlimit { soft: thread.space.read_u64(address(at))?, hard: thread.space.read_u64(address(at + 8))? }),
-    };
-    let (before, changed) = {
-        let mut state = state();
-        let process = state.processes.get_mut(&id).ok_or(Errno::ESRCH)?;
-        let before = process.limits.get(number)?;
-        if let Some(new) = new {
-            process.limits.set(number, new)?;
-        }
-        (before, new.and_then(|_| Some((process.space.upgrade()?, process.limits.of_space()))))
-    };
-    if let Some((space, limits)) = changed {
-        mm().set_limits(&space.0, limits);
-    }
-    if old != 0 {
-        thread.space.write_u64(address(old), before.soft)?;
-        thread.space.write_u64(address(old + 8), before.hard)?;
-    }
-    Ok(0)
-}
-
-fn name(thread: &Thread, a: Arguments) -> Answer {
+pub(super) fn uname(thread: &mut Thread, a: Arguments) -> Answer {
     const FIELD: usize = 65;
     let machine = if cfg!(target_arch = "x86_64") { "x86_64" } else { "aarch64" };
     let mut bytes = [0; 6 * FIELD];
@@ -124,7 +100,7 @@ fn name(thread: &Thread, a: Arguments) -> Answer {
     Ok(0)
 }
 
-fn machine(thread: &Thread, a: Arguments) -> Answer {
+pub(super) fn sysinfo(thread: &mut Thread, a: Arguments) -> Answer {
     let frames = mm().tlb().frames();
     let mut bytes = [0; 112];
     let mut put = |at: usize, value: u64| bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
@@ -141,7 +117,7 @@ fn machine(thread: &Thread, a: Arguments) -> Answer {
     Ok(0)
 }
 
-fn control(thread: &Thread, a: Arguments) -> Answer {
+pub(super) fn prctl(thread: &mut Thread, a: Arguments) -> Answer {
     match a[0] as u32 {
         prctl::PR_SET_NAME => {
             thread.space.read_array::<1>(address(a[1]))?;
@@ -165,7 +141,7 @@ fn control(thread: &Thread, a: Arguments) -> Answer {
     }
 }
 
-fn affinity(thread: &Thread, a: Arguments) -> Answer {
+pub(super) fn sched_getaffinity(thread: &mut Thread, a: Arguments) -> Answer {
     let online = pagewright_hal::Machine.online();
     let word = online.words()[0];
     if a[1] < 8 {

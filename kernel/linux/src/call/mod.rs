@@ -1,22 +1,22 @@
 //! System calls: which function serves which number.
 //!
-//! Numbers and names are those of the instruction set (`syscalls`). Calls that only x86-64 has go
-//! to their newer forms in `old`.
+//! Memory calls are decoded by `pagewright_syscall` (`memory`, `caller`). Every other call has a row
+//! in [`HANDLERS`], or in `legacy::HANDLERS` if only x86-64 has it.
 //!
-//! Not guaranteed: that a call does more than its file says; what is not listed answers `ENOSYS`
-//! and is counted.
+//! Not guaranteed: that a call does more than its function says. A call without a row fails with
+//! `ENOSYS` and is counted.
 
+mod caller;
 mod descriptor;
 mod futex;
 mod information;
-mod memory;
 #[cfg(target_arch = "x86_64")]
-mod old;
+mod legacy;
+mod memory;
 mod path;
+mod pidfd;
 mod poll;
 pub(crate) mod process;
-mod remote;
-mod shmem;
 mod signal;
 mod stat;
 mod swap;
@@ -24,145 +24,185 @@ mod time;
 
 use crate::errno::Errno;
 use crate::finish;
-use crate::record;
 use crate::task::{Answer, Thread};
+use pagewright_syscall::LinuxCall;
 use pagewright_types::VirtAddr;
 use syscalls::Sysno;
 
-/// The arguments of a call, as they stand in registers.
-pub(crate) type Arguments = [u64; 6];
+/// The arguments of a call, as registers hold them.
+pub(crate) type Arguments = pagewright_syscall::CallArguments;
 
 /// An argument that is an address.
 pub(crate) fn address(argument: u64) -> VirtAddr {
     VirtAddr::new(argument)
 }
 
-/// Kernel memory that must be left for a call that makes something which stays.
-///
-/// What it makes takes less, and is not asked for piece by piece; who ends or removes something
-/// needs little, too, and is never refused.
-const ROOM: usize = 16 << 10;
+/// The function that serves a call.
+type Handler = fn(&mut Thread, Arguments) -> Answer;
 
-/// Whether a call makes a process, a file or a descriptor.
-fn makes(call: Sysno) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    if old::makes(call) {
-        return true;
-    }
-    matches!(
-        call,
-        Sysno::clone
-            | Sysno::clone3
-            | Sysno::execve
-            | Sysno::openat
-            | Sysno::mkdirat
-            | Sysno::symlinkat
-            | Sysno::pipe2
-            | Sysno::memfd_create
-            | Sysno::pidfd_open
-    )
+/// The name of `fstatat`, which x86-64 has only under a newer one.
+#[cfg(target_arch = "x86_64")]
+const FSTATAT: Sysno = Sysno::newfstatat;
+#[cfg(target_arch = "aarch64")]
+const FSTATAT: Sysno = Sysno::fstatat;
+
+/// The calls that are not memory calls, and `fcntl`, of which the decoder has two commands.
+const HANDLERS: &[(Sysno, Handler)] = &[
+    (Sysno::read, descriptor::read),
+    (Sysno::write, descriptor::write),
+    (Sysno::readv, descriptor::readv),
+    (Sysno::writev, descriptor::writev),
+    (Sysno::pread64, descriptor::pread64),
+    (Sysno::pwrite64, descriptor::pwrite64),
+    (Sysno::lseek, descriptor::lseek),
+    (Sysno::close, descriptor::close),
+    (Sysno::dup, descriptor::dup),
+    (Sysno::dup3, descriptor::dup3),
+    (Sysno::fcntl, descriptor::fcntl),
+    (Sysno::ioctl, descriptor::ioctl),
+    (Sysno::pipe2, descriptor::pipe2),
+    (Sysno::fsync, descriptor::fsync),
+    (Sysno::fdatasync, descriptor::fsync),
+    (Sysno::pidfd_open, pidfd::open),
+    (Sysno::openat, path::openat),
+    (Sysno::unlinkat, path::unlinkat),
+    (Sysno::mkdirat, path::mkdirat),
+    (Sysno::symlinkat, path::symlinkat),
+    (Sysno::readlinkat, path::readlinkat),
+    (Sysno::faccessat, path::faccessat),
+    (Sysno::faccessat2, path::faccessat),
+    (Sysno::fchmodat, path::fchmodat),
+    (Sysno::fchmod, path::fchmod),
+    (Sysno::umask, path::umask),
+    (Sysno::chdir, path::chdir),
+    (Sysno::getcwd, path::getcwd),
+    (Sysno::getdents64, path::getdents64),
+    (Sysno::fstat, stat::fstat),
+    (FSTATAT, stat::fstatat),
+    (Sysno::statx, stat::statx),
+    (Sysno::ppoll, poll::ppoll),
+    (Sysno::clone3, process::clone3),
+    (Sysno::execve, process::execve),
+    (Sysno::wait4, process::wait4),
+    (Sysno::exit, process::exit),
+    (Sysno::exit_group, process::exit_group),
+    (Sysno::rt_sigaction, signal::rt_sigaction),
+    (Sysno::rt_sigprocmask, signal::rt_sigprocmask),
+    (Sysno::rt_sigreturn, signal::rt_sigreturn),
+    (Sysno::rt_sigsuspend, signal::rt_sigsuspend),
+    (Sysno::sigaltstack, signal::sigaltstack),
+    (Sysno::kill, signal::kill),
+    (Sysno::tkill, signal::tkill),
+    (Sysno::tgkill, signal::tgkill),
+    (Sysno::clock_gettime, time::clock_gettime),
+    (Sysno::clock_getres, time::clock_getres),
+    (Sysno::clock_nanosleep, time::clock_nanosleep),
+    (Sysno::gettimeofday, time::gettimeofday),
+    (Sysno::nanosleep, time::nanosleep),
+    (Sysno::sched_yield, time::sched_yield),
+    (Sysno::getpid, information::getpid),
+    (Sysno::gettid, information::gettid),
+    (Sysno::getppid, information::getppid),
+    (Sysno::getpgid, information::getpgid),
+    (Sysno::setpgid, information::setpgid),
+    (Sysno::getsid, information::getsid),
+    (Sysno::setsid, information::setsid),
+    (Sysno::getuid, information::zero),
+    (Sysno::geteuid, information::zero),
+    (Sysno::getgid, information::zero),
+    (Sysno::getegid, information::zero),
+    (Sysno::setuid, information::zero),
+    (Sysno::setgid, information::zero),
+    (Sysno::set_tid_address, information::set_tid_address),
+    // A robust list matters to a thread that ends with a lock held. No program here has one.
+    (Sysno::set_robust_list, information::zero),
+    (Sysno::getrandom, information::getrandom),
+    (Sysno::uname, information::uname),
+    (Sysno::sysinfo, information::sysinfo),
+    (Sysno::getrusage, information::getrusage),
+    (Sysno::prctl, information::prctl),
+    (Sysno::sched_getaffinity, information::sched_getaffinity),
+    (Sysno::sched_setaffinity, information::zero),
+];
+
+/// The calls that make a process, a file or a descriptor.
+const CREATING: &[Sysno] = &[
+    Sysno::clone,
+    Sysno::clone3,
+    Sysno::execve,
+    Sysno::openat,
+    Sysno::mkdirat,
+    Sysno::symlinkat,
+    Sysno::pipe2,
+    Sysno::memfd_create,
+    Sysno::pidfd_open,
+];
+
+/// Kernel memory that must be free before a creating call begins.
+///
+/// The call itself needs less, and does not check each of its allocations. Calls that end or remove
+/// something need little and are never refused.
+const FREE_MEMORY: usize = 16 << 10;
+
+/// How a number is served.
+#[derive(Clone, Copy)]
+struct Entry {
+    handler: Option<Handler>,
+    /// Whether the call needs [`FREE_MEMORY`].
+    creates: bool,
 }
 
-fn admit(call: Sysno) -> Result<(), Errno> {
-    if makes(call) && !pagewright_hal::can_allocate(ROOM) { Err(Errno::ENOMEM) } else { Ok(()) }
+/// Numbers of calls are less than this.
+const NUMBERS: usize = 512;
+
+static TABLE: [Entry; NUMBERS] = {
+    let table = with_rows([Entry { handler: None, creates: false }; NUMBERS], HANDLERS, CREATING);
+    #[cfg(target_arch = "x86_64")]
+    let table = with_rows(table, legacy::HANDLERS, legacy::CREATING);
+    table
+};
+
+const fn with_rows(mut table: [Entry; NUMBERS], handlers: &[(Sysno, Handler)], creating: &[Sysno]) -> [Entry; NUMBERS] {
+    let mut row = 0;
+    while row < handlers.len() {
+        table[handlers[row].0.id() as usize].handler = Some(handlers[row].1);
+        row += 1;
+    }
+    row = 0;
+    while row < creating.len() {
+        table[creating[row].id() as usize].creates = true;
+        row += 1;
+    }
+    table
 }
 
 /// Serves one call.
 pub(crate) fn serve(thread: &mut Thread, number: u64, a: Arguments) -> Answer {
-    let Some(call) = Sysno::new(number as usize) else { return missing(number) };
-    admit(call)?;
-    match call {
-        Sysno::mmap
-        | Sysno::munmap
-        | Sysno::mprotect
-        | Sysno::madvise
-        | Sysno::brk
-        | Sysno::mremap
-        | Sysno::mlock
-        | Sysno::mlock2
-        | Sysno::munlock
-        | Sysno::mlockall
-        | Sysno::munlockall
-        | Sysno::msync
-        | Sysno::mseal => record::ordered(|| memory::serve(thread, call, a)),
-        Sysno::mincore => memory::mincore(thread, a),
-        Sysno::pidfd_open | Sysno::process_vm_readv | Sysno::process_vm_writev | Sysno::process_madvise => {
-            remote::serve(thread, call, a)
-        }
-        Sysno::read | Sysno::write | Sysno::readv | Sysno::writev | Sysno::pread64 | Sysno::pwrite64 | Sysno::lseek => {
-            descriptor::move_bytes(thread, call, a)
-        }
-        Sysno::close
-        | Sysno::dup
-        | Sysno::dup3
-        | Sysno::fcntl
-        | Sysno::ioctl
-        | Sysno::pipe2
-        | Sysno::memfd_create
-        | Sysno::ftruncate
-        | Sysno::fallocate
-        | Sysno::fsync
-        | Sysno::fdatasync => descriptor::serve(thread, call, a),
-        Sysno::openat
-        | Sysno::unlinkat
-        | Sysno::mkdirat
-        | Sysno::readlinkat
-        | Sysno::symlinkat
-        | Sysno::faccessat
-        | Sysno::faccessat2
-        | Sysno::chdir
-        | Sysno::getcwd
-        | Sysno::getdents64 => path::serve(thread, call, a),
-        stat::FSTATAT | Sysno::fstat | Sysno::statx => stat::serve(thread, call, a),
-        Sysno::ppoll => poll::ppoll(thread, a),
-        Sysno::clone | Sysno::clone3 | Sysno::execve | Sysno::wait4 | Sysno::exit | Sysno::exit_group => {
-            process::serve(thread, call, a)
-        }
-        Sysno::rt_sigaction
-        | Sysno::rt_sigprocmask
-        | Sysno::rt_sigreturn
-        | Sysno::rt_sigsuspend
-        | Sysno::sigaltstack
-        | Sysno::kill
-        | Sysno::tkill
-        | Sysno::tgkill => signal::serve(thread, call, a),
-        Sysno::swapon | Sysno::swapoff => swap::serve(thread, call, a),
-        Sysno::futex => futex::futex(thread, a),
-        Sysno::clock_gettime
-        | Sysno::clock_getres
-        | Sysno::gettimeofday
-        | Sysno::nanosleep
-        | Sysno::clock_nanosleep
-        | Sysno::sched_yield => time::serve(thread, call, a),
-        other => more(thread, other, a),
+    let entry = usize::try_from(number).ok().and_then(|number| TABLE.get(number));
+    let Some(Entry { handler, creates }) = entry else { return missing(number) };
+    if *creates && !pagewright_hal::can_allocate(FREE_MEMORY) {
+        return Err(Errno::ENOMEM.into());
+    }
+    if let Some(handler) = handler {
+        return handler(thread, a);
+    }
+    match LinuxCall::from_number(memory::ISA, number) {
+        Some(call) => memory::serve(thread, call, a),
+        None => missing(number),
     }
 }
 
-/// Modes of files, what a process asks about itself and the machine, and what only x86-64 has.
-fn more(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
-    if let Sysno::fchmodat | Sysno::fchmod | Sysno::umask = call {
-        return path::serve(thread, call, a);
-    }
-    #[cfg(target_arch = "x86_64")]
-    if let Some(answer) = old::serve(thread, call, a) {
-        return answer;
-    }
-    match information::serve(thread, call, a) {
-        Some(answer) => answer,
-        None => missing(call.id() as u64),
-    }
-}
-
-/// A call that slept fails because of a signal: what it tells of how far it has come.
-pub(crate) fn give_up(thread: &Thread) {
+/// Stores the remaining time of a call that slept and is interrupted by a signal.
+pub(crate) fn store_remaining_time(thread: &Thread) {
     let (number, a) = thread.context.syscall();
     match Sysno::new(number as usize) {
-        Some(Sysno::nanosleep) => time::leave_rest(thread, address(a[1])),
-        Some(Sysno::clock_nanosleep) if !time::is_absolute(a) => time::leave_rest(thread, address(a[3])),
+        Some(Sysno::nanosleep) => time::store_remaining(thread, address(a[1])),
+        Some(Sysno::clock_nanosleep) if !time::is_absolute(a) => time::store_remaining(thread, address(a[3])),
         _ => {}
     }
 }
 
+/// Counts a call that is not implemented.
 fn missing(number: u64) -> Answer {
     finish::miss(number);
     Err(Errno::ENOSYS.into())

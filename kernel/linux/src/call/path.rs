@@ -11,7 +11,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use pagewright_types::VirtAddr;
-use syscalls::Sysno;
 
 /// A name in a program's memory, as an absolute path.
 pub(super) fn path_at(thread: &Thread, directory: u64, name: VirtAddr) -> Result<String, Errno> {
@@ -31,67 +30,74 @@ pub(super) fn path_at(thread: &Thread, directory: u64, name: VirtAddr) -> Result
     Ok(tree::absolute(&node.path, &name))
 }
 
-/// Serves the calls of this file.
-pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
-    match call {
-        Sysno::openat => open(thread, &path_at(thread, a[0], address(a[1]))?, a[2] as u32, a[3] as u32),
-        Sysno::unlinkat => {
-            let path = tree::resolve(&path_at(thread, a[0], address(a[1]))?, false)?;
-            tree::remove(&path, a[2] & u64::from(linux::AT_REMOVEDIR) != 0)?;
-            Ok(0)
-        }
-        Sysno::mkdirat => {
-            let path = tree::resolve(&path_at(thread, a[0], address(a[1]))?, false)?;
-            tree::add(&path, a[2] as u32 & !thread.place.lock().umask, Kind::Directory)?;
-            Ok(0)
-        }
-        Sysno::symlinkat => {
-            let target = String::from_utf8_lossy(&thread.space.read_string(address(a[0]))?).into_owned();
-            let path = tree::resolve(&path_at(thread, a[1], address(a[2]))?, false)?;
-            tree::add(&path, 0o777, Kind::Link(target))?;
-            Ok(0)
-        }
-        Sysno::readlinkat => read_link(thread, a),
-        Sysno::faccessat | Sysno::faccessat2 => {
-            let node = tree::find(&path_at(thread, a[0], address(a[1]))?, true)?;
-            // Nobody is refused but who would execute what is no program.
-            let executes = a[2] & u64::from(linux::X_OK) != 0;
-            if executes && !node.is_directory() && !node.is_executable() {
-                return Err(Errno::EACCES.into());
-            }
-            Ok(0)
-        }
-        Sysno::chdir => {
-            let path = tree::resolve(&path_at(thread, linux::AT_FDCWD as u64, address(a[0]))?, true)?;
-            if !tree::find(&path, true)?.is_directory() {
-                return Err(Errno::ENOTDIR.into());
-            }
-            thread.place.lock().directory = path;
-            Ok(0)
-        }
-        Sysno::getcwd => {
-            let mut path = thread.place.lock().directory.clone().into_bytes();
-            path.push(0);
-            if path.len() as u64 > a[1] {
-                return Err(Errno::ERANGE.into());
-            }
-            thread.space.write(address(a[0]), &path)?;
-            Ok(path.len() as u64)
-        }
-        Sysno::getdents64 => directory_entries(thread, a),
-        Sysno::fchmodat => {
-            tree::find(&path_at(thread, a[0], address(a[1]))?, true)?.set_mode(a[2] as u32);
-            Ok(0)
-        }
-        Sysno::fchmod => {
-            let open = thread.files.lock().get(a[0])?.open.clone();
-            open.node().ok_or(Errno::EINVAL)?.set_mode(a[1] as u32);
-            Ok(0)
-        }
-        // It is the lower nine bits, and tells what it was.
-        Sysno::umask => Ok(u64::from(core::mem::replace(&mut thread.place.lock().umask, a[0] as u32 & 0o777))),
-        other => unreachable!("{other} names no file"),
+pub(super) fn openat(thread: &mut Thread, a: Arguments) -> Answer {
+    let path = path_at(thread, a[0], address(a[1]))?;
+    open(thread, &path, a[2] as u32, a[3] as u32)
+}
+
+pub(super) fn unlinkat(thread: &mut Thread, a: Arguments) -> Answer {
+    let path = tree::resolve(&path_at(thread, a[0], address(a[1]))?, false)?;
+    tree::remove(&path, a[2] & u64::from(linux::AT_REMOVEDIR) != 0)?;
+    Ok(0)
+}
+
+pub(super) fn mkdirat(thread: &mut Thread, a: Arguments) -> Answer {
+    let path = tree::resolve(&path_at(thread, a[0], address(a[1]))?, false)?;
+    tree::add(&path, a[2] as u32 & !thread.place.lock().umask, Kind::Directory)?;
+    Ok(0)
+}
+
+pub(super) fn symlinkat(thread: &mut Thread, a: Arguments) -> Answer {
+    let target = String::from_utf8_lossy(&thread.space.read_string(address(a[0]))?).into_owned();
+    let path = tree::resolve(&path_at(thread, a[1], address(a[2]))?, false)?;
+    tree::add(&path, 0o777, Kind::Link(target))?;
+    Ok(0)
+}
+
+/// `faccessat`, `faccessat2`.
+pub(super) fn faccessat(thread: &mut Thread, a: Arguments) -> Answer {
+    let node = tree::find(&path_at(thread, a[0], address(a[1]))?, true)?;
+    // Nobody is refused but who would execute what is no program.
+    let executes = a[2] & u64::from(linux::X_OK) != 0;
+    if executes && !node.is_directory() && !node.is_executable() {
+        return Err(Errno::EACCES.into());
     }
+    Ok(0)
+}
+
+pub(super) fn chdir(thread: &mut Thread, a: Arguments) -> Answer {
+    let path = tree::resolve(&path_at(thread, linux::AT_FDCWD as u64, address(a[0]))?, true)?;
+    if !tree::find(&path, true)?.is_directory() {
+        return Err(Errno::ENOTDIR.into());
+    }
+    thread.place.lock().directory = path;
+    Ok(0)
+}
+
+pub(super) fn getcwd(thread: &mut Thread, a: Arguments) -> Answer {
+    let mut path = thread.place.lock().directory.clone().into_bytes();
+    path.push(0);
+    if path.len() as u64 > a[1] {
+        return Err(Errno::ERANGE.into());
+    }
+    thread.space.write(address(a[0]), &path)?;
+    Ok(path.len() as u64)
+}
+
+pub(super) fn fchmodat(thread: &mut Thread, a: Arguments) -> Answer {
+    tree::find(&path_at(thread, a[0], address(a[1]))?, true)?.set_mode(a[2] as u32);
+    Ok(0)
+}
+
+pub(super) fn fchmod(thread: &mut Thread, a: Arguments) -> Answer {
+    thread.open_file(a[0])?.node().ok_or(Errno::EINVAL)?.set_mode(a[1] as u32);
+    Ok(0)
+}
+
+/// `umask`, which returns the previous mask.
+pub(super) fn umask(thread: &mut Thread, a: Arguments) -> Answer {
+    let mask = a[0] as u32 & 0o777;
+    Ok(core::mem::replace(&mut thread.place.lock().umask, mask).into())
 }
 
 /// `open`.
@@ -156,7 +162,7 @@ fn text(thread: &Thread, path: &str) -> Option<Arc<Node>> {
     Some(Node::new(path, 0o100_444, file(text)))
 }
 
-fn read_link(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn readlinkat(thread: &mut Thread, a: Arguments) -> Answer {
     let path = path_at(thread, a[0], address(a[1]))?;
     let target = if path == "/proc/self/exe" {
         state().process(thread.process).path.clone()
@@ -172,8 +178,8 @@ fn read_link(thread: &mut Thread, a: Arguments) -> Answer {
 }
 
 /// `getdents64`: the offset of an open directory counts its entries.
-fn directory_entries(thread: &mut Thread, a: Arguments) -> Answer {
-    let open = thread.files.lock().get(a[0])?.open.clone();
+pub(super) fn getdents64(thread: &mut Thread, a: Arguments) -> Answer {
+    let open = thread.open_file(a[0])?;
     let node = open.node().filter(|node| node.is_directory()).ok_or(Errno::ENOTDIR)?;
     let mut entries: Vec<(String, Arc<Node>)> =
         Vec::from([(String::from("."), node.clone()), (String::from(".."), node.clone())]);

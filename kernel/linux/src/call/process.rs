@@ -14,54 +14,24 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
+use pagewright_syscall::CloneRequest;
 use pagewright_types::VirtAddr;
 use spin::Mutex;
-use syscalls::Sysno;
 
-/// Serves the calls of this file.
-pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
-    match call {
-        Sysno::clone => {
-            // The last two arguments stand the other way round on x86-64 (CONFIG_CLONE_BACKWARDS).
-            let (child_tid, tls) = if cfg!(target_arch = "x86_64") { (a[3], a[4]) } else { (a[4], a[3]) };
-            let flags = a[0] & !u64::from(linux::CSIGNAL);
-            let exit_signal = a[0] & u64::from(linux::CSIGNAL);
-            begin(thread, &Begin { flags, exit_signal, stack: a[1], parent_tid: a[2], child_tid, tls })
-        }
-        Sysno::clone3 => begin_from_structure(thread, a),
-        Sysno::execve => execute(thread, a),
-        Sysno::wait4 => wait(thread, a),
-        Sysno::exit => Err(Stop::Exit(End::Exit(a[0] as u8))),
-        Sysno::exit_group => Err(Stop::ExitProcess(End::Exit(a[0] as u8))),
-        other => unreachable!("{other} is not about processes"),
-    }
+pub(super) fn exit(_thread: &mut Thread, a: Arguments) -> Answer {
+    Err(Stop::Exit(End::Exit(a[0] as u8)))
 }
 
-/// What `clone` asks for.
-pub(super) struct Begin {
-    pub(super) flags: u64,
-    pub(super) exit_signal: u64,
-    /// Top of the new stack; 0 for the same as the parent's.
-    pub(super) stack: u64,
-    pub(super) parent_tid: u64,
-    pub(super) child_tid: u64,
-    pub(super) tls: u64,
+pub(super) fn exit_group(_thread: &mut Thread, a: Arguments) -> Answer {
+    Err(Stop::ExitProcess(End::Exit(a[0] as u8)))
 }
 
-impl Begin {
-    fn has(&self, flag: u32) -> bool {
-        self.flags & u64::from(flag) != 0
-    }
-
-    /// `fork` and `vfork`.
-    #[cfg(target_arch = "x86_64")]
-    pub(super) fn fork(flags: u32) -> Self {
-        let exit_signal = u64::from(linux::SIGCHLD);
-        Self { flags: u64::from(flags), exit_signal, stack: 0, parent_tid: 0, child_tid: 0, tls: 0 }
-    }
+fn has(request: &CloneRequest, flag: u32) -> bool {
+    request.flags & u64::from(flag) != 0
 }
 
-fn begin_from_structure(thread: &mut Thread, a: Arguments) -> Answer {
+/// `clone3`, whose arguments are in memory (`struct clone_args`).
+pub(super) fn clone3(thread: &mut Thread, a: Arguments) -> Answer {
     /// Words of `struct clone_args` that are known, and the least.
     const WORDS: usize = 11;
     const LEAST: u64 = 64;
@@ -72,14 +42,14 @@ fn begin_from_structure(thread: &mut Thread, a: Arguments) -> Answer {
     let word = |index: usize| {
         bytes.get(index * 8..index * 8 + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
     };
-    let (flags, child_tid, parent_tid) = (word(0), word(2), word(3));
+    let (flags, child_tid, parent_tid) = (word(0), address(word(2)), address(word(3)));
     let (exit_signal, stack, stack_size) = (word(4), word(5), word(6));
     // `clone3_args_valid`: flags of signals have a word of their own, and a stack has a size.
     if flags & u64::from(linux::CSIGNAL) != 0 || exit_signal > SIGNALS as u64 || (stack == 0) != (stack_size == 0) {
         return Err(Errno::EINVAL.into());
     }
     let stack = stack.checked_add(stack_size).ok_or(Errno::EINVAL)?;
-    begin(thread, &Begin { flags, exit_signal, stack, parent_tid, child_tid, tls: word(7) })
+    begin(thread, &CloneRequest { flags, exit_signal, stack, parent_tid, child_tid, tls: word(7) })
 }
 
 /// `CLONE_*` that are understood, beside those without an effect here.
@@ -100,11 +70,11 @@ const KNOWN: u32 = linux::CLONE_VM
 const CLEAR_HANDLERS: u64 = 1 << 32;
 
 /// Begins a thread or a process.
-pub(super) fn begin(thread: &mut Thread, asked: &Begin) -> Answer {
+pub(super) fn begin(thread: &mut Thread, asked: &CloneRequest) -> Answer {
     if asked.flags & !(u64::from(KNOWN) | CLEAR_HANDLERS) != 0 {
         return Err(Errno::EINVAL.into());
     }
-    if asked.has(linux::CLONE_THREAD) && !(asked.has(linux::CLONE_VM) && asked.has(linux::CLONE_SIGHAND)) {
+    if has(asked, linux::CLONE_THREAD) && !(has(asked, linux::CLONE_VM) && has(asked, linux::CLONE_SIGHAND)) {
         return Err(Errno::EINVAL.into());
     }
     thread.context.save();
@@ -113,28 +83,29 @@ pub(super) fn begin(thread: &mut Thread, asked: &Begin) -> Answer {
     if asked.stack != 0 {
         context.set_sp(VirtAddr::new(asked.stack));
     }
-    if asked.has(linux::CLONE_SETTLS) {
+    if has(asked, linux::CLONE_SETTLS) {
         context.set_thread_pointer_unloaded(asked.tls);
     }
     let actions = actions(thread, asked);
     let (id, process, space) = record::ordered(|| bear(thread, asked, &actions))?;
-    if asked.has(linux::CLONE_PARENT_SETTID) {
-        let _ = thread.space.write_u32(address(asked.parent_tid), id.0);
+    if has(asked, linux::CLONE_PARENT_SETTID) {
+        let _ = thread.space.write_u32(asked.parent_tid, id.0);
     }
+    let child_tid = |flag| if has(asked, flag) { asked.child_tid } else { VirtAddr::ZERO };
     let child = Box::new(Thread {
         id,
         born: id,
         process,
         context,
         space,
-        files: shared(&thread.files, asked.has(linux::CLONE_FILES)),
-        place: shared(&thread.place, asked.has(linux::CLONE_FS)),
+        files: shared(&thread.files, has(asked, linux::CLONE_FILES)),
+        place: shared(&thread.place, has(asked, linux::CLONE_FS)),
         actions,
         blocked: thread.blocked,
         blocked_before: None,
-        signal_stack: if asked.has(linux::CLONE_VM) { (0, 0) } else { thread.signal_stack },
-        clear_at_exit: address(if asked.has(linux::CLONE_CHILD_CLEARTID) { asked.child_tid } else { 0 }),
-        set_at_start: address(if asked.has(linux::CLONE_CHILD_SETTID) { asked.child_tid } else { 0 }),
+        signal_stack: if has(asked, linux::CLONE_VM) { (0, 0) } else { thread.signal_stack },
+        clear_at_exit: child_tid(linux::CLONE_CHILD_CLEARTID),
+        set_at_start: child_tid(linux::CLONE_CHILD_SETTID),
         call: (0, 0),
         progress: 0,
         resume: None,
@@ -142,7 +113,7 @@ pub(super) fn begin(thread: &mut Thread, asked: &Begin) -> Answer {
     });
     let mut state = self::state();
     state.make_ready(child);
-    if asked.has(linux::CLONE_VFORK) {
+    if has(asked, linux::CLONE_VFORK) {
         let late = u64::from(id.0);
         return Err(Stop::Sleep { state, wait: Wait::Vfork(id), deadline: None, late });
     }
@@ -150,8 +121,12 @@ pub(super) fn begin(thread: &mut Thread, asked: &Begin) -> Answer {
 }
 
 /// Gives a child its memory, its number and its process, and tells of it.
-fn bear(thread: &Thread, asked: &Begin, actions: &Arc<Mutex<Actions>>) -> Result<(Id, Id, Arc<SpaceHandle>), Errno> {
-    let space = if asked.has(linux::CLONE_VM) {
+fn bear(
+    thread: &Thread,
+    asked: &CloneRequest,
+    actions: &Arc<Mutex<Actions>>,
+) -> Result<(Id, Id, Arc<SpaceHandle>), Errno> {
+    let space = if has(asked, linux::CLONE_VM) {
         thread.space.clone()
     } else {
         Arc::new(SpaceHandle(mm().fork(&thread.space.0)?))
@@ -161,7 +136,7 @@ fn bear(thread: &Thread, asked: &Begin, actions: &Arc<Mutex<Actions>>) -> Result
     let process = enter_process(&mut state, thread, id, asked, &space, actions);
     state.threads.insert(id, Known { process, pending: Pending::default() });
     drop(state);
-    let birth = match (asked.has(linux::CLONE_THREAD), asked.has(linux::CLONE_VM)) {
+    let birth = match (has(asked, linux::CLONE_THREAD), has(asked, linux::CLONE_VM)) {
         (true, _) => "thread",
         (false, true) => "vfork",
         (false, false) => "fork",
@@ -174,18 +149,18 @@ fn enter_process(
     state: &mut State,
     thread: &Thread,
     id: Id,
-    asked: &Begin,
+    asked: &CloneRequest,
     space: &Arc<SpaceHandle>,
     actions: &Arc<Mutex<Actions>>,
 ) -> Id {
-    if asked.has(linux::CLONE_THREAD) {
+    if has(asked, linux::CLONE_THREAD) {
         state.process(thread.process).threads += 1;
         return thread.process;
     }
     let parent = state.process(thread.process);
     let (group, path, limits) = (parent.group, parent.path.clone(), parent.limits.clone());
     let mut child = Process::new(id, thread.process, group, path, space, limits);
-    child.vfork = asked.has(linux::CLONE_VFORK);
+    child.vfork = has(asked, linux::CLONE_VFORK);
     child.actions = Arc::downgrade(actions);
     // One that is none is not sent (`do_notify_parent`).
     child.exit_signal =
@@ -203,12 +178,12 @@ fn shared<T: Clone>(of_parent: &Arc<Mutex<T>>, share: bool) -> Arc<Mutex<T>> {
     Arc::new(Mutex::new(copy))
 }
 
-fn actions(thread: &Thread, asked: &Begin) -> Arc<Mutex<Actions>> {
+fn actions(thread: &Thread, asked: &CloneRequest) -> Arc<Mutex<Actions>> {
     if asked.flags & CLEAR_HANDLERS != 0 {
         let actions = thread.actions.lock();
         return Arc::new(Mutex::new(actions.for_new_program(actions.trampoline)));
     }
-    shared(&thread.actions, asked.has(linux::CLONE_SIGHAND))
+    shared(&thread.actions, has(asked, linux::CLONE_SIGHAND))
 }
 
 /// An array of strings, of which `room` is left for more.
@@ -232,7 +207,7 @@ fn strings(thread: &Thread, mut at: VirtAddr, room: &mut usize) -> Result<Vec<Ve
 /// `execve`.
 ///
 /// Other threads of the process end first (`de_thread`); if it fails then, others may begin again.
-fn execute(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn execve(thread: &mut Thread, a: Arguments) -> Answer {
     let answer = replace(thread, a);
     if let Err(Stop::Error(_)) = answer {
         state().process(thread.process).sole.take_if(|sole| *sole == thread.id);
@@ -398,8 +373,7 @@ fn tell_end(thread: &Thread, last: bool, end: End) {
     }
 }
 
-/// `wait4`.
-fn wait(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn wait4(thread: &mut Thread, a: Arguments) -> Answer {
     let wanted = a[0] as i32;
     let mut state = state();
     let me = thread.process;

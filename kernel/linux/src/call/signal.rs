@@ -7,27 +7,6 @@ use crate::task::{Answer, FIRST, Id, Stop, Thread, Wait, state};
 use alloc::vec::Vec;
 use core::ops::Bound;
 use linux_raw_sys::general as linux;
-use syscalls::Sysno;
-
-/// Serves the calls of this file.
-pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
-    match call {
-        Sysno::rt_sigaction => action(thread, a),
-        Sysno::rt_sigprocmask => mask(thread, a),
-        Sysno::rt_sigreturn => {
-            if signal::pop(thread).is_err() {
-                return Err(Stop::ExitProcess(crate::task::End::Signal(signal::SIGSEGV)));
-            }
-            Err(Stop::Done)
-        }
-        Sysno::rt_sigsuspend => suspend(thread, a),
-        Sysno::sigaltstack => stack(thread, a),
-        Sysno::kill => kill(thread, a[0] as i32, a[1]),
-        Sysno::tkill => to_thread(thread, None, a[0] as i32, a[1]),
-        Sysno::tgkill => to_thread(thread, Some(a[0] as i32), a[1] as i32, a[2]),
-        other => unreachable!("{other} is not about signals"),
-    }
-}
 
 /// Bytes of a set of signals, as every call that has one is told.
 const SET_BYTES: u64 = 8;
@@ -37,7 +16,7 @@ fn number(argument: u64) -> Result<u8, Errno> {
 }
 
 /// `struct sigaction` as the kernel has it: handler, flags, restorer, mask.
-fn action(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn rt_sigaction(thread: &mut Thread, a: Arguments) -> Answer {
     let signal = number(a[0])?;
     if signal == 0 || a[3] != SET_BYTES || a[1] != 0 && SignalSet(1 << (signal - 1)).blockable() == SignalSet::default()
     {
@@ -66,7 +45,7 @@ fn action(thread: &mut Thread, a: Arguments) -> Answer {
     Ok(0)
 }
 
-fn mask(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn rt_sigprocmask(thread: &mut Thread, a: Arguments) -> Answer {
     if a[3] != SET_BYTES {
         return Err(Errno::EINVAL.into());
     }
@@ -87,8 +66,15 @@ fn mask(thread: &mut Thread, a: Arguments) -> Answer {
     Ok(0)
 }
 
+pub(super) fn rt_sigreturn(thread: &mut Thread, _: Arguments) -> Answer {
+    if signal::pop(thread).is_err() {
+        return Err(Stop::ExitProcess(crate::task::End::Signal(signal::SIGSEGV)));
+    }
+    Err(Stop::Done)
+}
+
 /// Waits for a signal outside of a set; the old set comes back when its handler has been called.
-fn suspend(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn rt_sigsuspend(thread: &mut Thread, a: Arguments) -> Answer {
     if a[1] != SET_BYTES {
         return Err(Errno::EINVAL.into());
     }
@@ -99,7 +85,7 @@ fn suspend(thread: &mut Thread, a: Arguments) -> Answer {
 
 /// Waits for a signal.
 #[cfg(target_arch = "x86_64")]
-pub(super) fn pause() -> Answer {
+pub(super) fn pause(_thread: &mut Thread, _: Arguments) -> Answer {
     Err(wait_for_signal())
 }
 
@@ -107,7 +93,7 @@ fn wait_for_signal() -> Stop {
     Stop::Sleep { state: state(), wait: Wait::Signal, deadline: None, late: 0 }
 }
 
-fn stack(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn sigaltstack(thread: &mut Thread, a: Arguments) -> Answer {
     let (start, len) = thread.signal_stack;
     let in_use = thread.is_on_signal_stack();
     if a[0] != 0 {
@@ -137,8 +123,8 @@ fn stack(thread: &mut Thread, a: Arguments) -> Answer {
 
 /// Processes that have ended and were not awaited are still there to be signalled, and nothing
 /// comes of it.
-fn kill(thread: &Thread, to: i32, signal: u64) -> Answer {
-    let signal = number(signal)?;
+pub(super) fn kill(thread: &mut Thread, a: Arguments) -> Answer {
+    let (to, signal) = (a[0] as i32, number(a[1])?);
     let mut state = state();
     let group = state.process(thread.process).group;
     let chosen = |id: Id, of: Id| match to {
@@ -160,6 +146,14 @@ fn kill(thread: &Thread, to: i32, signal: u64) -> Answer {
         (after, found) = (Bound::Excluded(target), true);
     }
     if found { Ok(0) } else { Err(Errno::ESRCH.into()) }
+}
+
+pub(super) fn tkill(thread: &mut Thread, a: Arguments) -> Answer {
+    to_thread(thread, None, a[0] as i32, a[1])
+}
+
+pub(super) fn tgkill(thread: &mut Thread, a: Arguments) -> Answer {
+    to_thread(thread, Some(a[0] as i32), a[1] as i32, a[2])
 }
 
 /// To a thread, of this process if one is named.

@@ -8,13 +8,6 @@ use crate::task::{Answer, Thread};
 use crate::tree::{self, Node};
 use linux_raw_sys::general as linux;
 use pagewright_types::PAGE_SIZE;
-use syscalls::Sysno;
-
-/// The call has a name of its own on each instruction set.
-#[cfg(target_arch = "x86_64")]
-pub(super) const FSTATAT: Sysno = Sysno::newfstatat;
-#[cfg(target_arch = "aarch64")]
-pub(super) const FSTATAT: Sysno = Sysno::fstatat;
 
 /// What both instruction sets tell; they lay it out differently.
 struct Facts {
@@ -65,7 +58,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
 }
 
 fn of_descriptor(thread: &Thread, number: u64) -> Result<Facts, Errno> {
-    let open = thread.files.lock().get(number)?.open.clone();
+    let open = thread.open_file(number)?;
     Ok(match &open.target {
         Target::Node(node) => Facts::of(node),
         Target::Pipe(_) => Facts { number: 0, mode: PIPE_MODE, size: 0 },
@@ -73,25 +66,29 @@ fn of_descriptor(thread: &Thread, number: u64) -> Result<Facts, Errno> {
     })
 }
 
-/// Serves the calls of this file.
-pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
-    let (facts, to) = match call {
-        Sysno::fstat => (of_descriptor(thread, a[0])?, a[1]),
-        FSTATAT => {
-            let of_this =
-                a[3] & u64::from(linux::AT_EMPTY_PATH) != 0 && thread.space.read_string(address(a[1]))?.is_empty();
-            let facts = if of_this {
-                of_descriptor(thread, a[0])?
-            } else {
-                let follow = a[3] & u64::from(linux::AT_SYMLINK_NOFOLLOW) == 0;
-                Facts::of(&*tree::find(&path_at(thread, a[0], address(a[1]))?, follow)?)
-            };
-            (facts, a[2])
-        }
-        // C libraries fall back to the other two.
-        Sysno::statx => return Err(Errno::ENOSYS.into()),
-        other => unreachable!("{other} tells nothing of a file"),
-    };
+fn tell(thread: &Thread, facts: &Facts, to: u64) -> Answer {
     thread.space.write(address(to), &facts.bytes())?;
     Ok(0)
+}
+
+pub(super) fn fstat(thread: &mut Thread, a: Arguments) -> Answer {
+    let facts = of_descriptor(thread, a[0])?;
+    tell(thread, &facts, a[1])
+}
+
+/// `newfstatat` on x86-64, `fstatat` on arm64.
+pub(super) fn fstatat(thread: &mut Thread, a: Arguments) -> Answer {
+    let of_this = a[3] & u64::from(linux::AT_EMPTY_PATH) != 0 && thread.space.read_string(address(a[1]))?.is_empty();
+    let facts = if of_this {
+        of_descriptor(thread, a[0])?
+    } else {
+        let follow = a[3] & u64::from(linux::AT_SYMLINK_NOFOLLOW) == 0;
+        Facts::of(&*tree::find(&path_at(thread, a[0], address(a[1]))?, follow)?)
+    };
+    tell(thread, &facts, a[2])
+}
+
+/// `statx`, for which C libraries fall back to the other two.
+pub(super) fn statx(_thread: &mut Thread, _: Arguments) -> Answer {
+    Err(Errno::ENOSYS.into())
 }

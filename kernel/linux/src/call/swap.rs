@@ -1,30 +1,20 @@
 //! `swapon` and `swapoff`.
 //!
-//! Not guaranteed: swap files; a file of this machine is memory, and as one of Linux's tmpfs it is
-//! refused. Nobody lacks the right, so nobody gets `EPERM`.
+//! Not guaranteed: swap files. A file of this machine is memory, and is refused as one on Linux's
+//! tmpfs is. Every process is root, so no call fails with `EPERM`.
 
 use super::path::path_at;
-use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::task::{Answer, Thread};
 use crate::tree::{self, Kind};
 use crate::zram;
 use linux_raw_sys::general as linux;
-use syscalls::Sysno;
+use pagewright_syscall::SwapRequest;
 
-/// `SWAP_FLAG_PREFER`, `SWAP_FLAG_PRIO_MASK`, and those about discarding, which zram does in any
-/// case (`include/linux/swap.h`).
-const PREFER: u64 = 0x8000;
-const PRIORITY: u64 = 0x7fff;
-const DISCARD: u64 = 0x7_0000;
-
-/// Serves the calls of this file.
-pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
-    let flags = a[1];
-    if call == Sysno::swapon && flags & !(PREFER | PRIORITY | DISCARD) != 0 {
-        return Err(Errno::EINVAL.into());
-    }
-    let node = tree::find(&path_at(thread, linux::AT_FDCWD as u64, address(a[0]))?, true)?;
+/// Serves both calls.
+pub(super) fn serve(thread: &Thread, request: SwapRequest) -> Answer {
+    let (SwapRequest::On { path, .. } | SwapRequest::Off { path }) = request;
+    let node = tree::find(&path_at(thread, linux::AT_FDCWD as u64, path)?, true)?;
     match &*node.kind.lock() {
         Kind::Zram => {}
         Kind::Directory => return Err(Errno::EISDIR.into()),
@@ -37,10 +27,9 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
         | Kind::Console
         | Kind::Attribute(_) => return Err(Errno::EINVAL.into()),
     }
-    match call {
-        Sysno::swapon => zram::swap_on((flags & PREFER != 0).then_some((flags & PRIORITY) as i16))?,
-        Sysno::swapoff => zram::swap_off()?,
-        other => unreachable!("{other} is not about swap"),
+    match request {
+        SwapRequest::On { priority, .. } => zram::swap_on(priority)?,
+        SwapRequest::Off { .. } => zram::swap_off()?,
     }
     Ok(0)
 }

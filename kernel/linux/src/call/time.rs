@@ -7,40 +7,40 @@ use crate::task::{Answer, Stop, Thread};
 use linux_raw_sys::general as linux;
 use pagewright_hal::time;
 use pagewright_types::VirtAddr;
-use syscalls::Sysno;
 
 const NS: u64 = 1_000_000_000;
 
-/// Serves the calls of this file.
-pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
-    match call {
-        Sysno::clock_gettime => {
-            let now = clock(a[0] as u32)?;
-            write_time(thread, address(a[1]), now)
-        }
-        Sysno::clock_getres => {
-            clock(a[0] as u32)?;
-            if a[1] == 0 { Ok(0) } else { write_time(thread, address(a[1]), 1) }
-        }
-        Sysno::gettimeofday => {
-            let now = clock(linux::CLOCK_REALTIME)?;
-            thread.space.write_u64(address(a[0]), now / NS)?;
-            thread.space.write_u64(address(a[0] + 8), now % NS / 1000)?;
-            Ok(0)
-        }
-        Sysno::nanosleep => {
-            let length = read_time(thread, address(a[0]))?;
-            sleep(thread, length)
-        }
-        Sysno::clock_nanosleep => {
-            let start = clock(a[0] as u32)?;
-            let length = read_time(thread, address(a[2]))?;
-            let length = if is_absolute(a) { length.saturating_sub(start) } else { length };
-            sleep(thread, length)
-        }
-        Sysno::sched_yield => Err(Stop::Yield(0)),
-        other => unreachable!("{other} is not about time"),
-    }
+pub(super) fn clock_gettime(thread: &mut Thread, a: Arguments) -> Answer {
+    let now = clock(a[0] as u32)?;
+    write_time(thread, address(a[1]), now)
+}
+
+pub(super) fn clock_getres(thread: &mut Thread, a: Arguments) -> Answer {
+    clock(a[0] as u32)?;
+    if a[1] == 0 { Ok(0) } else { write_time(thread, address(a[1]), 1) }
+}
+
+pub(super) fn gettimeofday(thread: &mut Thread, a: Arguments) -> Answer {
+    let now = clock(linux::CLOCK_REALTIME)?;
+    thread.space.write_u64(address(a[0]), now / NS)?;
+    thread.space.write_u64(address(a[0] + 8), now % NS / 1000)?;
+    Ok(0)
+}
+
+pub(super) fn nanosleep(thread: &mut Thread, a: Arguments) -> Answer {
+    let length = read_time(thread, address(a[0]))?;
+    sleep(thread, length)
+}
+
+pub(super) fn clock_nanosleep(thread: &mut Thread, a: Arguments) -> Answer {
+    let start = clock(a[0] as u32)?;
+    let length = read_time(thread, address(a[2]))?;
+    let length = if is_absolute(a) { length.saturating_sub(start) } else { length };
+    sleep(thread, length)
+}
+
+pub(super) fn sched_yield(_thread: &mut Thread, _: Arguments) -> Answer {
+    Err(Stop::Yield(0))
 }
 
 /// Whether `clock_nanosleep` was told when to wake up, and not how long to sleep.
@@ -55,8 +55,8 @@ fn sleep(thread: &mut Thread, length: u64) -> Answer {
     if deadline <= now { Ok(0) } else { Err(sleep_until(deadline)) }
 }
 
-/// Tells how long a thread would have slept on.
-pub(super) fn leave_rest(thread: &Thread, to: VirtAddr) {
+/// Stores how long a thread would have slept on.
+pub(super) fn store_remaining(thread: &Thread, to: VirtAddr) {
     let left = thread.deadline.unwrap_or(0).saturating_sub(time::now_ns());
     if to > VirtAddr::ZERO {
         // A bad address does not change that the sleep was interrupted.

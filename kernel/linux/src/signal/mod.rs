@@ -330,7 +330,7 @@ pub(crate) fn interrupt(thread: &mut Thread, restarts: bool) -> bool {
     if restarts && action.flags & u64::from(linux::SA_RESTART) != 0 {
         thread.context.restart_syscall(number, first);
     } else {
-        call::give_up(thread);
+        call::store_remaining_time(thread);
         thread.context.set_syscall_result(Errno::EINTR.result());
     }
     thread.deadline = None;

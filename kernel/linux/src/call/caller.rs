@@ -1,0 +1,103 @@
+//! What memory calls ask of a thread ([`CallingProcess`]): its memory, its descriptors, limits, and
+//! other processes.
+//!
+//! Everybody is root, so every process may act on every other.
+
+use super::pidfd::{OtherSpace, space_of};
+use crate::errno::Errno;
+use crate::file::{Open, Target};
+use crate::limits::Rlimit;
+use crate::memory::{Space, mm};
+use crate::task::{Id, Thread, state};
+use crate::tree::{Held, Kind, Node};
+use linux_raw_sys::general as linux;
+use pagewright_hal::Machine;
+use pagewright_mm::file::{FileObject, MemfdFlags};
+use pagewright_sync::Arc;
+use pagewright_syscall::{CallingProcess, FileUse};
+use pagewright_types::{Rights, VirtAddr};
+
+/// Modes of shared memory: a file that may be executed, and one that may not
+/// (`MFD_NOEXEC_SEAL`).
+const EXECUTABLE: u32 = 0o100_777;
+const NOT_EXECUTABLE: u32 = 0o100_666;
+
+impl CallingProcess<Machine> for Thread {
+    type Error = Errno;
+    type SpaceHandle = OtherSpace;
+
+    fn space(&self) -> &Space {
+        &self.space.0
+    }
+
+    fn copy_from_user(&self, from: VirtAddr, to: &mut [u8]) -> Result<(), Errno> {
+        self.space.read(from, to)
+    }
+
+    fn copy_to_user(&self, to: VirtAddr, from: &[u8]) -> Result<(), Errno> {
+        self.space.write(to, from)
+    }
+
+    fn with_file<T>(
+        &self,
+        fd: u32,
+        purpose: FileUse,
+        call: impl FnOnce(&Arc<FileObject<Machine>>, Rights) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let open = self.open_file(fd.into())?;
+        let shmem = || open.node().and_then(|node| node.shmem());
+        let object = match purpose {
+            FileUse::Map => open.node().ok_or(Errno::ENODEV)?.object()?,
+            FileUse::Seal => shmem().ok_or(Errno::EINVAL)?,
+            FileUse::Allocate if !open.can_write() => return Err(Errno::EBADF),
+            FileUse::Allocate if open.node().is_none() => return Err(Errno::ESPIPE),
+            FileUse::Allocate => shmem().ok_or(Errno::EOPNOTSUPP)?,
+        };
+        let mut opened = if purpose == FileUse::Map { Rights::EXEC } else { Rights::empty() };
+        opened.set(Rights::READ, open.can_read());
+        opened.set(Rights::WRITE, open.can_write());
+        call(&object, opened)
+    }
+
+    fn truncate(&self, fd: u32, size: u64) -> Result<(), Errno> {
+        let open = self.open_file(fd.into())?;
+        let node = open.node().filter(|_| open.can_write()).ok_or(Errno::EINVAL)?;
+        match node.shmem() {
+            Some(object) => Ok(mm().truncate(&object, size)?),
+            None => node.resize(size),
+        }
+    }
+
+    fn open_memfd(&self, object: Arc<FileObject<Machine>>, flags: MemfdFlags) -> Result<u32, Errno> {
+        let mode = if flags.contains(MemfdFlags::NOEXEC_SEAL) { NOT_EXECUTABLE } else { EXECUTABLE };
+        let node = Node::new(object.name(), mode, Kind::Shmem(Held(object.clone())));
+        let open = Open::new(Target::Node(node), linux::O_RDWR);
+        let added = self.files.lock().add(&open, flags.contains(MemfdFlags::CLOEXEC), 0);
+        Ok(added? as u32)
+    }
+
+    fn limit(&self, pid: u32, resource: u32, new: Option<Rlimit>) -> Result<Rlimit, Errno> {
+        let id = if pid == 0 { self.process } else { Id(pid) };
+        let mut state = state();
+        let process = state.processes.get_mut(&id).ok_or(Errno::ESRCH)?;
+        let old = process.limits.get(resource)?;
+        let Some(new) = new else { return Ok(old) };
+        process.limits.set(resource, new)?;
+        let space = process.space.upgrade().map(|space| (space, process.limits.of_space()));
+        drop(state);
+        if let Some((space, limits)) = space {
+            mm().set_limits(&space.0, limits);
+        }
+        Ok(old)
+    }
+
+    fn space_of_pid(&self, pid: u32) -> Result<OtherSpace, Errno> {
+        space_of(Id(pid))
+    }
+
+    fn space_of_pidfd(&self, fd: u32) -> Result<OtherSpace, Errno> {
+        let open = self.open_file(fd.into())?;
+        let Target::Process(id) = &open.target else { return Err(Errno::EBADF) };
+        space_of(*id)
+    }
+}

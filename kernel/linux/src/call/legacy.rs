@@ -1,0 +1,77 @@
+//! Calls that only x86-64 has: the forms that newer calls replaced.
+
+use super::path::{self, path_at};
+use super::{Arguments, Handler, address, descriptor, information, poll, signal, stat};
+use crate::errno::Errno;
+use crate::task::{Answer, Thread};
+use linux_raw_sys::general as linux;
+use syscalls::Sysno;
+
+/// Their functions.
+pub(super) const HANDLERS: &[(Sysno, Handler)] = &[
+    (Sysno::open, open),
+    (Sysno::creat, creat),
+    (Sysno::stat, |thread, a| stat::fstatat(thread, [CWD, a[0], a[1], 0, 0, 0])),
+    (Sysno::lstat, |thread, a| stat::fstatat(thread, [CWD, a[0], a[1], NOFOLLOW, 0, 0])),
+    (Sysno::access, |thread, a| path::faccessat(thread, [CWD, a[0], a[1], 0, 0, 0])),
+    (Sysno::readlink, |thread, a| path::readlinkat(thread, [CWD, a[0], a[1], a[2], 0, 0])),
+    (Sysno::unlink, |thread, a| path::unlinkat(thread, [CWD, a[0], 0, 0, 0, 0])),
+    (Sysno::rmdir, |thread, a| path::unlinkat(thread, [CWD, a[0], REMOVEDIR, 0, 0, 0])),
+    (Sysno::mkdir, |thread, a| path::mkdirat(thread, [CWD, a[0], a[1], 0, 0, 0])),
+    (Sysno::symlink, |thread, a| path::symlinkat(thread, [a[0], CWD, a[1], 0, 0, 0])),
+    (Sysno::chmod, |thread, a| path::fchmodat(thread, [CWD, a[0], a[1], 0, 0, 0])),
+    (Sysno::pipe, |thread, a| descriptor::pipe2(thread, [a[0], 0, 0, 0, 0, 0])),
+    (Sysno::dup2, dup2),
+    (Sysno::pause, signal::pause),
+    (Sysno::getpgrp, |thread, _| information::getpgid(thread, [0; 6])),
+    (Sysno::poll, |thread, a| {
+        let timeout = u64::try_from(a[2] as i32).ok().map(|ms| ms * 1_000_000);
+        poll::poll(thread, address(a[0]), a[1], timeout)
+    }),
+    (Sysno::time, time),
+    (Sysno::arch_prctl, arch_prctl),
+];
+
+/// Those that make a process, a file or a descriptor.
+pub(super) const CREATING: &[Sysno] =
+    &[Sysno::fork, Sysno::vfork, Sysno::open, Sysno::creat, Sysno::mkdir, Sysno::symlink, Sysno::pipe];
+
+const CWD: u64 = linux::AT_FDCWD as u64;
+const NOFOLLOW: u64 = linux::AT_SYMLINK_NOFOLLOW as u64;
+const REMOVEDIR: u64 = linux::AT_REMOVEDIR as u64;
+
+fn open(thread: &mut Thread, a: Arguments) -> Answer {
+    let path = path_at(thread, CWD, address(a[0]))?;
+    path::open(thread, &path, a[1] as u32, a[2] as u32)
+}
+
+fn creat(thread: &mut Thread, a: Arguments) -> Answer {
+    let path = path_at(thread, CWD, address(a[0]))?;
+    path::open(thread, &path, linux::O_CREAT | linux::O_WRONLY | linux::O_TRUNC, a[1] as u32)
+}
+
+fn dup2(thread: &mut Thread, a: Arguments) -> Answer {
+    if a[0] == a[1] {
+        thread.open_file(a[0])?;
+        return Ok(a[0]);
+    }
+    descriptor::duplicate_to(thread, a[0], a[1], 0)
+}
+
+fn time(thread: &mut Thread, a: Arguments) -> Answer {
+    let now = pagewright_hal::time::boot_seconds() + pagewright_hal::time::now_ns() / 1_000_000_000;
+    if a[0] != 0 {
+        thread.space.write_u64(address(a[0]), now)?;
+    }
+    Ok(now)
+}
+
+fn arch_prctl(thread: &mut Thread, a: Arguments) -> Answer {
+    match a[0] as u32 {
+        linux::ARCH_SET_FS => {
+            thread.context.set_thread_pointer(a[1]);
+            Ok(0)
+        }
+        _ => Err(Errno::EINVAL.into()),
+    }
+}

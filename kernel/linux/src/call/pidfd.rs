@@ -1,0 +1,44 @@
+//! Descriptors that name a process (`pidfd_open`), and the address spaces of other processes.
+//!
+//! Not guaranteed: signals by descriptor, `PIDFD_NONBLOCK`.
+
+use super::Arguments;
+use crate::errno::Errno;
+use crate::file::{Open, Target};
+use crate::memory::{Space, SpaceHandle};
+use crate::task::{Answer, Id, Thread, state};
+use alloc::sync::Arc;
+use core::ops::Deref;
+use linux_raw_sys::general as linux;
+
+/// The address space of another process, which stays as long as this does.
+pub(crate) struct OtherSpace(Arc<SpaceHandle>);
+
+impl Deref for OtherSpace {
+    type Target = Space;
+
+    fn deref(&self) -> &Space {
+        &self.0.0
+    }
+}
+
+/// The address space of a process that has not ended.
+pub(super) fn space_of(id: Id) -> Result<OtherSpace, Errno> {
+    let mut state = state();
+    let space = state.processes.get_mut(&id).and_then(|process| process.space.upgrade());
+    space.map(OtherSpace).ok_or(Errno::ESRCH)
+}
+
+/// `pidfd_open`.
+pub(super) fn open(thread: &mut Thread, a: Arguments) -> Answer {
+    if a[1] != 0 {
+        return Err(Errno::EINVAL.into());
+    }
+    let id = Id(a[0] as u32);
+    if !state().processes.contains_key(&id) {
+        return Err(Errno::ESRCH.into());
+    }
+    let open = Open::new(Target::Process(id), linux::O_RDWR);
+    let added = thread.files.lock().add(&open, true, 0);
+    Ok(added?)
+}
