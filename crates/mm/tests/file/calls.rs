@@ -111,7 +111,11 @@ fn seals_are_added_as_linux_adds_them<I: Isa>() {
     let read_only = world.on(CPU, |mm| mm.add_seals(&file, Rights::READ, Seals::SHRINK)).map_err(MmError::errno);
     assert_eq!(read_only, Err(Errno::EPERM));
     assert_eq!(seal(&world, &file, Seals::from_bits_retain(0x40)), Err(Errno::EINVAL));
-    assert_eq!(seal(&world, &world.file(1), Seals::SHRINK), Err(Errno::EINVAL), "no shared memory");
+    assert_eq!(
+        seal(&world, &world.file_of(DiskFile::default(), 1), Seals::SHRINK),
+        Err(Errno::EINVAL),
+        "no shared memory"
+    );
     // A shared mapping that could become writable is in the way, wherever it is; a private one is
     // not.
     let base = process.map_file(&file, Rights::READ, MapFlags::SHARED);
@@ -277,7 +281,7 @@ fn reads_and_writes_meet_mappings<I: Isa>() {
     assert_eq!(write(&world, &file, 1 << 63, &[1]), Err(Errno::EINVAL));
     assert_eq!(write(&world, &file, i64::MAX as u64, &[1]), Err(Errno::EFBIG));
     // A file of an embedder's has its own bytes around those written.
-    let data = world.file(2);
+    let data = world.file_of(DiskFile::default(), 2);
     assert_eq!(write(&world, &data, PAGE_SIZE + 1, &[9]), Ok(1));
     assert_eq!(read(&world, &data, PAGE_SIZE, 3), Ok(vec![1, 9, 0]));
     assert_eq!(read(&world, &data, 2 * PAGE_SIZE - 1, 3), Ok(vec![0]));
@@ -328,7 +332,7 @@ fn sizes_and_holes<I: Isa>() {
     assert_eq!([3, 4].map(|index| process.read(CPU, at(private, index))), [40, 0], "a copy stays");
     assert_eq!(fallocate(&world, &file, PUNCH, 8, 8), Ok(()));
     assert_eq!((process.read(CPU, shared), process.read(CPU, last(0))), (1, 1), "a hole within a page");
-    assert_eq!(fallocate(&world, &world.file(1), 0, 0, 1), Err(Errno::EOPNOTSUPP));
+    assert_eq!(fallocate(&world, &world.file_of(DiskFile::default(), 1), 0, 0, 1), Err(Errno::EOPNOTSUPP));
     world.on(CPU, |mm| mm.close_file(&file));
     process.end();
 }
@@ -464,7 +468,7 @@ fn mincore_answers_as_linux<I: Isa>() {
     assert_eq!(ask(VirtAddr::new(1 << 60), 0).0, Err(Errno::ENOMEM));
     process.unmap(at(base, 2), 1);
     assert_eq!(ask(base, 4 * PAGE_SIZE), (Err(Errno::ENOMEM), [1, 0, 9, 9, 9, 9, 9, 9]), "up to the hole");
-    let file = world.file(4);
+    let file = world.file_of(DiskFile::default(), 4);
     let mapped = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
     assert_eq!(read(&world, &file, PAGE_SIZE, 1), Ok(vec![1]));
     assert_eq!(process.mincore(mapped, 4), Ok(vec![0, 1, 0, 0]), "in the cache and not mapped");

@@ -5,6 +5,7 @@
 //! for.
 
 use pagewright_arch::Isa;
+use pagewright_lab::harness::files::DiskFile;
 use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at};
 use pagewright_lab::on_both;
 use pagewright_mm::counters::RssKind;
@@ -318,7 +319,7 @@ fn guards_in_files_and_shared_memory<I: Isa>() {
     assert_eq!(child.read(CPU, va), 2, "the page is as it was");
     child.end();
     // Fault-around goes around a guard, and truncation leaves it.
-    let file = world.file(8);
+    let file = world.file_of(DiskFile::default(), 8);
     let mapped = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
     let va = at(mapped, 3);
     assert_eq!(advise(&process, va, 1, Advice::GuardInstall), Ok(()));
@@ -353,7 +354,7 @@ fn populating_brings_what_an_access_would<I: Isa>() {
         assert_eq!(advise(&process, base, 1, Advice::PopulateRead), read, "{rights}");
         assert_eq!(advise(&process, base, 1, Advice::PopulateWrite), write, "{rights}");
     }
-    let file = world.file(4);
+    let file = world.file_of(DiskFile::default(), 4);
     let mapped = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     world.on(CPU, |mm| mm.truncate(&file, 2 * PAGE_SIZE)).expect("not sealed");
     assert_eq!(advise(&process, mapped, 4, Advice::PopulateWrite), Err(Errno::EFAULT), "past the end");
@@ -384,7 +385,7 @@ fn removing_takes_pages_from_everybody<I: Isa>() {
     assert_eq!(advise(&process, shared, 1, Advice::Remove), Ok(()), "it may be written, if not now");
     assert_eq!(child.read(CPU, shared), 0);
     world.recount(&[&process, &child]);
-    let file = world.file(4);
+    let file = world.file_of(DiskFile::default(), 4);
     let private = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
     assert_eq!(advise(&process, private, 1, Advice::Remove), Err(Errno::EACCES));
     let mapped = process.map_file(&file, Rights::RW, MapFlags::SHARED);

@@ -130,7 +130,7 @@ fn protection_of_a_whole_stack<I: Isa>() {
 fn what_can_only_be_stored_to_can_be_read<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let process = TestProcess::new(&world);
-    let file = world.file(1);
+    let file = world.file_of(DiskFile::default(), 1);
     let base = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
     process.touch(CPU, base, Access::Read).expect("mapped");
     process.protect(base, 1, Rights::WRITE);
@@ -350,7 +350,7 @@ fn clean_pages_of_files_go_when_told<I: Isa>() {
     let free = || world.on(CPU, |mm| mm.gauge(Gauge::FreePages));
     let page_out = |base| world.on(CPU, |mm| mm.madvise(&process.space, base, 8 * PAGE_SIZE, Advice::PageOut));
     for flags in [MapFlags::SHARED, MapFlags::PRIVATE] {
-        let file = world.file(8);
+        let file = world.file_of(DiskFile::default(), 8);
         let base = process.map_file(&file, Rights::RW, flags);
         (0..8).for_each(|index| assert_eq!(process.read(CPU, at(base, index)), index));
         assert_eq!(process.mincore(base, 8), Ok(vec![1; 8]));
@@ -431,7 +431,7 @@ fn locked_pages_are_out_of_the_way_at_once<I: Isa>() {
     process.unmap(base, 16);
     assert_eq!(unevictable(), 0);
     // Of a file, which stays in memory.
-    let file = world.file(4);
+    let file = world.file_of(DiskFile::default(), 4);
     let base = process.map_file(&file, Rights::READ, MapFlags::SHARED);
     lock(base, 4, LockFlags::empty()).expect("within the limit");
     assert_eq!(unevictable(), 4);

@@ -2,6 +2,7 @@
 //! locked memory map it, whatever became of others.
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_lab::harness::files::DiskFile;
 use pagewright_lab::harness::recount;
 use pagewright_lab::harness::{CPU, FileHandle, TestProcess, TestWorld, at};
 use pagewright_mm::file::FallocateFlags;
@@ -112,7 +113,7 @@ impl Deed {
 fn counted_after<I: Isa>(steps: &[Step]) {
     let world = TestWorld::<I>::unjudged();
     let _device = world.swap_to(64);
-    let file = world.file(PAGES);
+    let file = world.file_of(DiskFile::default(), PAGES);
     let parent = TestProcess::new(&world);
     for flags in [MapFlags::PRIVATE, MapFlags::SHARED] {
         parent.map(PAGES, Rights::RW, flags | MapFlags::ANONYMOUS, None);
