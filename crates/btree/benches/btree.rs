@@ -1,8 +1,8 @@
-//! The real cost of the tree's operations on this machine.
+//! Benchmarks of the tree's operations on the host.
 //!
-//! `find` is the look-up of a page fault; it is to be read as a ratio to `atomic increment`,
-//! measured in the same run, because both scale with the machine. Addresses are random, so at 100
-//! 000 items the caches miss as they would in a big process.
+//! `find` is the look-up of a page fault. Read it as a ratio to `atomic increment` of the same run,
+//! because both scale with the machine. Addresses are random, so with 100 000 items the look-ups
+//! miss the cache as in a large process.
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use pagewright_btree::{BPlusTree, GapDirection, GapQuery, Gaps, TreeItem};
@@ -26,12 +26,11 @@ impl TreeItem for Mapping {
 
 /// Pages from one mapping to the next.
 const STRIDE: u64 = 16;
-/// Pages that a mapping covers; the rest is a hole.
+/// Pages of a mapping; the rest of the stride is a gap.
 const COVERED: u64 = 12;
 const SIZES: [u64; 3] = [10, 1_000, 100_000];
 
-/// A sequence without pattern (xorshift64, Marsaglia 2003), so that neither caches nor predictors
-/// learn it.
+/// A random sequence (xorshift64, Marsaglia 2003), which neither caches nor predictors learn.
 struct Random(u64);
 
 impl Random {
@@ -47,7 +46,7 @@ fn mapping(start: u64) -> Mapping {
     Mapping { end: start + COVERED, rest: [start; 7] }
 }
 
-/// A tree of `count` mappings that came in random order, as those of a long-lived process did.
+/// Returns a tree of `count` mappings, inserted in random order as by a long-lived process.
 fn grown(count: u64) -> BPlusTree<Mapping> {
     let mut order: Vec<u64> = (0..count).collect();
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
@@ -71,13 +70,12 @@ fn find(c: &mut Criterion) {
         c.bench_with_input(BenchmarkId::new("tree/find", count), &tree, |b, tree| {
             b.iter(|| tree.at(black_box(random.below(count * STRIDE))).map(|(key, _)| key));
         });
-        // A fault goes on to read the VMA, which at 100 000 of them is one more cache miss in any
-        // structure.
+        // A fault then reads the VMA: with 100 000 VMAs, one more cache miss in any structure.
         c.bench_with_input(BenchmarkId::new("tree/find and read", count), &tree, |b, tree| {
             b.iter(|| tree.at(black_box(random.below(count * STRIDE))).map(|(_, mapping)| mapping.rest[0]));
         });
     }
-    // What the figures above contain besides the tree.
+    // The figures above contain this cost besides that of the tree.
     let mut random = Random(1);
     c.bench_function("tree/random address alone", |b| b.iter(|| black_box(random.below(black_box(1_600_000)))));
 }
@@ -116,7 +114,7 @@ fn gap(c: &mut Criterion) {
     let mut group = c.benchmark_group("tree/find gap");
     for count in SIZES {
         let mut tree = grown(count);
-        // One hole that is big enough, at the far end for the search.
+        // Only one gap is large enough, and the search reaches it late.
         tree.remove(count / 4 * STRIDE);
         let query = GapQuery {
             pages: STRIDE,

@@ -1,14 +1,13 @@
 //! Nodes in one vector, linked by 32-bit numbers, with a free list.
 //!
-//! Key types: [`NodeId`], [`Arena`]. Neighbours: `node` says what a node is, `reserve` how many are
-//! needed.
+//! Key types: [`NodeId`], [`Arena`]. Neighbours: `node` defines nodes, `reserve` computes how many
+//! an operation needs.
 //!
-//! Protocol: [`Arena::try_reserve`] is the only allocation; [`Arena::take`] spends what it put
-//! aside (INV-TREE-RESERVE). Released nodes must be empty, so an item is dropped when it is removed
-//! and not when its node is reused.
+//! Protocol: only [`Arena::try_reserve`] allocates; [`Arena::take`] uses what it reserved
+//! (INV-TREE-RESERVE). Released nodes must be empty, so that an item is dropped when it is removed,
+//! not when its node is reused.
 //!
-//! Not guaranteed: that an id is still in use; ids never leave the tree, which upholds
-//! INV-TREE-RETURN.
+//! Not guaranteed: that an id is in use. Ids never leave the tree, which maintains INV-TREE-RETURN.
 
 use super::node::Node;
 use alloc::vec::Vec;
@@ -16,12 +15,12 @@ use core::ops::{Index, IndexMut};
 
 /// Number of a node in its arena.
 ///
-/// Leaves and inner nodes have an arena each; the level tells which is meant.
+/// Leaves and inner nodes have an arena each; the level says to which an id belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NodeId(u32);
 
 impl NodeId {
-    /// No node: the root of an empty tree, the link past the outermost leaf.
+    /// No node: the root of an empty tree, or the link past the first or last leaf.
     pub(super) const NONE: Self = Self(u32::MAX);
 
     const fn index(self) -> usize {
@@ -29,7 +28,7 @@ impl NodeId {
     }
 }
 
-/// All nodes of one kind.
+/// The nodes of one kind, leaves or inner nodes.
 pub(super) struct Arena<T> {
     nodes: Vec<T>,
     free: Vec<NodeId>,
@@ -40,24 +39,25 @@ impl<T> Arena<T> {
         Self { nodes: Vec::new(), free: Vec::new() }
     }
 
-    /// Nodes in use.
+    /// Returns the number of nodes in use.
     pub(super) const fn used(&self) -> usize {
         self.nodes.len() - self.free.len()
     }
 
-    /// Nodes that can be taken without allocating.
+    /// Returns the number of nodes that can be taken without allocating.
     pub(super) const fn spare(&self) -> usize {
         self.nodes.capacity() - self.used()
     }
 
-    /// Heap bytes, spare nodes included.
+    /// Returns the bytes of heap, including spare nodes.
     pub(super) const fn bytes(&self) -> usize {
         self.nodes.capacity() * size_of::<T>() + self.free.capacity() * size_of::<NodeId>()
     }
 
-    /// Makes [`Self::spare`] at least `wanted`, or fails and changes nothing that can be seen.
+    /// Makes [`Self::spare`] at least `wanted`.
     ///
-    /// Room on the free list for every node is part of it, so that a release can't fail.
+    /// Also reserves space for every node on the free list, so that a release cannot fail. After an
+    /// error the arena may have more memory than before, but no other difference.
     pub(super) fn try_reserve(&mut self, wanted: usize) -> Result<(), alloc::collections::TryReserveError> {
         if self.spare() < wanted {
             self.nodes.try_reserve(wanted - self.free.len())?;
@@ -67,32 +67,31 @@ impl<T> Arena<T> {
 }
 
 impl<T: Node> Arena<T> {
-    /// An empty node out of the reserve.
+    /// Takes an empty node from the reserve.
     ///
     /// # Panics
-    /// When nothing was reserved (INV-TREE-RESERVE).
+    /// If no node is spare (INV-TREE-RESERVE).
     pub(super) fn take(&mut self) -> NodeId {
         if let Some(id) = self.free.pop() {
             return id;
         }
-        assert!(self.nodes.len() < self.nodes.capacity(), "INV-TREE-RESERVE: a node is needed and none was reserved");
+        assert!(self.nodes.len() < self.nodes.capacity(), "INV-TREE-RESERVE: no reserved node is left");
         let number = u32::try_from(self.nodes.len()).ok().map(NodeId).filter(|id| *id != NodeId::NONE);
         self.nodes.push(T::empty());
-        number.expect("2^32 - 1 nodes take more memory than try_reserve can have granted")
+        number.expect("2^32 - 1 nodes take more memory than try_reserve can allocate")
     }
 
-    /// Puts an empty node back on the free list.
+    /// Puts an empty node on the free list.
     pub(super) fn release(&mut self, id: NodeId) {
-        debug_assert_eq!(self[id].len(), 0, "released a node that holds entries");
+        debug_assert_eq!(self[id].len(), 0, "a released node has entries");
         self.free.push(id);
     }
 
-    /// Moves entries between two neighbours until `left` has `target`, and returns how many `right`
-    /// has then.
+    /// Moves entries between two neighbours until `left` has `target` entries.
     pub(super) fn balance(&mut self, left: NodeId, right: NodeId, target: usize) {
         match self.nodes.get_disjoint_mut([left.index(), right.index()]) {
             Ok([left, right]) => left.balance(right, target),
-            Err(error) => unreachable!("neighbours {left:?} and {right:?} are two nodes of one arena: {error}"),
+            Err(error) => unreachable!("neighbours {left:?} and {right:?} are distinct nodes: {error}"),
         }
     }
 }

@@ -1,16 +1,16 @@
-//! Finding a hole between items: where may a new mapping go?
+//! Searches for a gap between items, in which a new mapping can be placed.
 //!
 //! Key types: [`GapQuery`], [`GapDirection`].
 //!
-//! Mirrors Linux's `vm_unmapped_area` (`mm/mmap.c`) over `mas_empty_area` and `mas_empty_area_rev`:
-//! the search walks from one end of the range, tries the hole beside each entry, and enters a
-//! subtree only if the biggest hole within is long enough. So it visits one node of each level, and
-//! at most two more paths for the ends of the range. Where Linux asks for a hole that is longer by
-//! the alignment, this search is exact: it also tries, one by one, the holes that are long enough
-//! only if they happen to lie well.
+//! As Linux's `vm_unmapped_area` (`mm/mmap.c`) does with `mas_empty_area` and `mas_empty_area_rev`,
+//! the search proceeds from one end of the range, tries the gap beside each entry, and enters a
+//! subtree only if its largest gap is long enough. So it visits one node of each level, and at most
+//! two more paths for the ends of the range. Linux searches for a gap that is longer by the
+//! alignment. This search is exact: it also tries the shorter gaps, which fit only if their start
+//! is suitably aligned.
 //!
-//! Guards below items are, as in Linux, no part of the summaries: a hole that only a guard spoils
-//! is tried and passed over.
+//! As in Linux, the summaries ignore the guard gaps below items. A gap that is long enough only
+//! without the guard is tried and rejected.
 //!
 //! Not guaranteed: anything if items overlap.
 
@@ -19,44 +19,42 @@ use super::arena::NodeId;
 use super::item::{EndSummary, Gaps, TreeItem, TreeKey};
 use super::node::{Digest, Entries};
 
-/// From which end of the range holes are tried.
+/// The end of the range from which a search for a gap starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GapDirection {
-    /// The highest place is wanted: Linux's `VM_UNMAPPED_AREA_TOPDOWN`, the usual layout of `mmap`.
+    /// Finds the highest address: `VM_UNMAPPED_AREA_TOPDOWN`, the usual layout of `mmap`.
     TopDown,
-    /// The lowest place is wanted: the legacy layout.
+    /// Finds the lowest address: the legacy layout of `mmap`.
     BottomUp,
 }
 
-/// A hole that is wanted.
-///
-/// Linux: `struct vm_unmapped_area_info`.
+/// A search for a gap (`struct vm_unmapped_area_info`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GapQuery {
-    /// Its length in pages, at least 1.
+    /// Length in pages, at least 1.
     pub pages: u64,
-    /// Lowest page index at which it may begin.
+    /// Lowest page index of the range to search.
     pub low: u64,
-    /// Page index at which it must have ended.
+    /// Page index at which the range to search ends, exclusive.
     pub high: u64,
-    /// It begins `align_offset` pages past a multiple of this many pages, a power of two; 1 if any
-    /// page will do.
+    /// Alignment in pages, a power of two; 1 for none.
+    ///
+    /// The result is [`align_offset`](Self::align_offset) pages after a multiple of it.
     pub align: u64,
-    /// See [`Self::align`].
+    /// Offset in pages from the alignment.
     pub align_offset: u64,
-    /// Which of the possible places is wanted.
+    /// Whether to find the highest or the lowest address.
     pub direction: GapDirection,
 }
 
-/// A free run of pages, between two entries or an entry and the end of the range.
+/// Free pages between two entries, or between an entry and an end of the range.
 #[derive(Clone, Copy)]
-struct Hole {
+struct Gap {
     from: u64,
     to: u64,
 }
 
-/// An entry as the search sees it: occupied from `start` to `end`, with holes of up to `gap` pages
-/// inside.
+/// The pages of an entry, from `start` to `end`, with gaps of up to `gap` pages inside.
 #[derive(Clone, Copy)]
 struct Span {
     start: u64,
@@ -71,10 +69,10 @@ impl<K: TreeKey> From<Digest<K, Gaps>> for Span {
 }
 
 impl GapQuery {
-    /// Where to begin so as to lie in `hole`, if possible.
-    fn fit(&self, hole: Hole) -> Option<u64> {
-        let first = hole.from.max(self.low);
-        let last = hole.to.min(self.high).checked_sub(self.pages)?;
+    /// Returns the start of the result in `gap`, if it fits.
+    fn fit(&self, gap: Gap) -> Option<u64> {
+        let first = gap.from.max(self.low);
+        let last = gap.to.min(self.high).checked_sub(self.pages)?;
         let start = match self.direction {
             GapDirection::TopDown => last.checked_sub(last.wrapping_sub(self.align_offset) & (self.align - 1))?,
             GapDirection::BottomUp => first.checked_add(self.align_offset.wrapping_sub(first) & (self.align - 1))?,
@@ -82,12 +80,12 @@ impl GapQuery {
         (first <= start && start <= last).then_some(start)
     }
 
-    /// The hole itself if the query fits into it.
-    fn accepts(&self, hole: Hole) -> Option<Hole> {
-        self.fit(hole).map(|_| hole)
+    /// Returns `gap` if the result fits into it.
+    fn if_fits(&self, gap: Gap) -> Option<Gap> {
+        self.fit(gap).map(|_| gap)
     }
 
-    /// The `i`th of `len` slots in the direction of the search.
+    /// Returns the `i`th of `len` slots in the direction of the search.
     fn slot(&self, i: usize, len: usize) -> usize {
         match self.direction {
             GapDirection::TopDown => len - 1 - i,
@@ -95,15 +93,15 @@ impl GapQuery {
         }
     }
 
-    /// The hole that the search crosses from `edge`, the end of what it has seen, to `entry`.
-    fn before(&self, entry: Span, edge: u64) -> Hole {
+    /// Returns the gap between `edge`, up to which the search has proceeded, and `entry`.
+    fn gap_before(&self, entry: Span, edge: u64) -> Gap {
         match self.direction {
-            GapDirection::TopDown => Hole { from: entry.end, to: edge },
-            GapDirection::BottomUp => Hole { from: edge, to: entry.start },
+            GapDirection::TopDown => Gap { from: entry.end, to: edge },
+            GapDirection::BottomUp => Gap { from: edge, to: entry.start },
         }
     }
 
-    /// Where the search meets `entry`.
+    /// Returns the end of `entry` that the search reaches first.
     fn near(&self, entry: Span) -> u64 {
         match self.direction {
             GapDirection::TopDown => entry.end,
@@ -111,7 +109,7 @@ impl GapQuery {
         }
     }
 
-    /// Where the search leaves `entry`.
+    /// Returns the end of `entry` that the search reaches last.
     fn far(&self, entry: Span) -> u64 {
         match self.direction {
             GapDirection::TopDown => entry.start,
@@ -119,76 +117,78 @@ impl GapQuery {
         }
     }
 
-    /// Whether a hole inside `entry` may do.
-    fn worth_entering(&self, entry: Span) -> bool {
+    /// Returns whether a gap inside `entry` may be long enough and in the range.
+    fn may_fit_inside(&self, entry: Span) -> bool {
         entry.gap >= self.pages && entry.start < self.high && self.low < entry.end
     }
 }
 
 impl<V: TreeItem<Summary = Gaps>> BPlusTree<V> {
-    /// The first page of the highest or lowest run of free pages that answers `query`, or `None` if
-    /// there is none. O(log n) steps for an alignment of 1, and again for each guard that is in the
-    /// way.
+    /// Returns the first page of the highest or lowest free range that satisfies `query`, if any.
+    ///
+    /// Takes O(log n) steps for an alignment of 1, and as many again for each gap that is too short
+    /// because of a guard.
+    ///
+    /// Linux: `vm_unmapped_area`.
     pub fn find_gap(&self, query: &GapQuery) -> Option<u64> {
-        debug_assert!(query.pages > 0 && query.align.is_power_of_two(), "not a hole: {query:?}");
+        debug_assert!(query.pages > 0 && query.align.is_power_of_two(), "an impossible query: {query:?}");
         let mut query = *query;
         loop {
-            let hole = self.find_hole(&query)?;
-            let guarded = self.at_or_after(hole.to).filter(|(key, _)| key.start() == hole.to);
+            let gap = self.find_unguarded(&query)?;
+            let guarded = self.at_or_after(gap.to).filter(|(key, _)| key.start() == gap.to);
             let guard = guarded.map_or(0, |(_, item)| item.guard());
-            let usable = Hole { from: hole.from, to: hole.to.saturating_sub(guard) };
+            let usable = Gap { from: gap.from, to: gap.to.saturating_sub(guard) };
             if let Some(start) = query.fit(usable) {
                 return Some(start);
             }
             match query.direction {
-                GapDirection::TopDown => query.high = hole.from,
-                GapDirection::BottomUp => query.low = hole.to,
+                GapDirection::TopDown => query.high = gap.from,
+                GapDirection::BottomUp => query.low = gap.to,
             }
         }
     }
 
-    /// The first hole in the direction of the search into which `query` fits, guards aside.
-    fn find_hole(&self, query: &GapQuery) -> Option<Hole> {
+    /// Returns the first gap in the direction of the search that satisfies `query`.
+    ///
+    /// Guards are ignored.
+    fn find_unguarded(&self, query: &GapQuery) -> Option<Gap> {
         let Some(all) = self.digest().map(Span::from) else {
-            return query.accepts(Hole { from: query.low, to: query.high });
+            return query.if_fits(Gap { from: query.low, to: query.high });
         };
-        let (begin, behind) = match query.direction {
-            GapDirection::TopDown => (query.high, Hole { from: query.low, to: all.start }),
-            GapDirection::BottomUp => (query.low, Hole { from: all.end, to: query.high }),
+        let (begin, after) = match query.direction {
+            GapDirection::TopDown => (query.high, Gap { from: query.low, to: all.start }),
+            GapDirection::BottomUp => (query.low, Gap { from: all.end, to: query.high }),
         };
         query
-            .accepts(query.before(all, begin))
-            .or_else(|| self.hole_below(self.root, self.height, query.near(all), query))
-            .or_else(|| query.accepts(behind))
+            .if_fits(query.gap_before(all, begin))
+            .or_else(|| self.gap_below(self.root, self.height, query.near(all), query))
+            .or_else(|| query.if_fits(after))
     }
 
-    /// Searches the holes between the entries of `node`, which is `level` levels above the leaves
-    /// and which the search meets at `edge`.
-    fn hole_below(&self, node: NodeId, level: usize, edge: u64, query: &GapQuery) -> Option<Hole> {
+    /// Searches the gaps between the entries of `node`, `level` levels above the leaves.
+    ///
+    /// The search reaches the node at `edge`.
+    fn gap_below(&self, node: NodeId, level: usize, edge: u64, query: &GapQuery) -> Option<Gap> {
         match level.checked_sub(1) {
-            None => hole_between(&self.leaves[node].entries, edge, query, |_, _| None),
-            Some(below) => hole_between(&self.inners[node], edge, query, |entry, child| {
-                if query.worth_entering(entry) {
-                    self.hole_below(*child, below, query.near(entry), query)
-                } else {
-                    None
-                }
+            None => gap_between(&self.leaves[node].entries, edge, query, |_, _| None),
+            Some(below) => gap_between(&self.inners[node], edge, query, |entry, child| {
+                if query.may_fit_inside(entry) { self.gap_below(*child, below, query.near(entry), query) } else { None }
             }),
         }
     }
 }
 
-/// Tries the holes before each entry and, by `within`, those inside it.
-fn hole_between<K: TreeKey, C>(
+/// Tries the gap before each entry and then, by `inside`, the gaps inside the entry.
+fn gap_between<K: TreeKey, C>(
     entries: &Entries<K, Gaps, C>,
     mut edge: u64,
     query: &GapQuery,
-    within: impl Fn(Span, &C) -> Option<Hole>,
-) -> Option<Hole> {
+    inside: impl Fn(Span, &C) -> Option<Gap>,
+) -> Option<Gap> {
     let len = entries.contents.len();
     for slot in (0..len).map(|i| query.slot(i, len)) {
         let entry = Span::from(entries.digest_at(slot)?);
-        let found = query.accepts(query.before(entry, edge)).or_else(|| within(entry, &entries.contents[slot]));
+        let found = query.if_fits(query.gap_before(entry, edge)).or_else(|| inside(entry, &entries.contents[slot]));
         if found.is_some() {
             return found;
         }

@@ -1,21 +1,21 @@
-//! Inserting, and the splits that it causes.
+//! Inserts, and the splits that they cause.
 //!
-//! Neighbours: `reserve` has put the nodes aside; `search` finds the place.
+//! Neighbours: `reserve` has reserved the nodes; `search` finds the slot.
 //!
-//! A full node is split in halves, with one exception: an item that goes behind all others leaves
-//! the last leaf full and starts a new one. A fork that copies VMAs in order, or a file read from
-//! front to back, so gets full nodes instead of half-full ones; this is why INV-TREE-FILL excepts
-//! the last node of each level.
+//! A full node is split in halves, with one exception: an item appended after all others leaves the
+//! last leaf full and starts a new one. So a fork that copies VMAs in order, and a file that is
+//! read from front to back, produce full nodes. This is why INV-TREE-FILL excepts the last node of
+//! each level.
 //!
-//! Not guaranteed: room. Inserting what was not reserved is a mistake of the caller's.
+//! Not guaranteed: an insert that no reservation covers.
 
 use super::arena::{Arena, NodeId};
 use super::item::TreeItem;
 use super::node::{CAPACITY, Digest, Node};
 use super::{BPlusTree, Path};
 
-/// A node that a split has made, on its way into the parent of its left neighbour.
-struct Sprout<K, S> {
+/// A node that a split has created and that is not yet in the parent of its left neighbour.
+struct NewNode<K, S> {
     node: NodeId,
     digest: Digest<K, S>,
 }
@@ -24,10 +24,10 @@ impl<V: TreeItem> BPlusTree<V> {
     /// Inserts `item` at `key`, and returns the item that it replaces, if any.
     ///
     /// # Panics
-    /// When no reservation covers it (see [`Self::try_reserve`]): in debug builds always, else only
-    /// if a node is needed and none is spare.
+    /// If no reservation covers it (see [`Self::try_reserve`]): in debug builds always, in release
+    /// builds only if it needs a node and none is spare.
     pub fn insert(&mut self, key: V::Key, item: V) -> Option<V> {
-        debug_assert!(self.reserved > 0, "INV-TREE-RESERVE: an insert that was not reserved");
+        debug_assert!(self.reserved > 0, "INV-TREE-RESERVE: no reservation covers this insert");
         self.reserved = self.reserved.saturating_sub(1);
         let Some(path) = self.descend(key) else {
             self.root = self.leaves.take();
@@ -71,25 +71,26 @@ impl<V: TreeItem> BPlusTree<V> {
         } else {
             self.leaves[right].insert(slot - keep, key, item);
         }
-        let sprout = Sprout { node: right, digest: self.leaves[right].digest() };
+        let new = NewNode { node: right, digest: self.leaves[right].digest() };
         let left = self.leaves[left].digest();
-        self.attach(path, append, left, sprout);
+        self.attach(path, append, left, new);
     }
 
-    /// Enters `sprout` to the right of the child at the end of `path`, whose digest is now `left`,
-    /// splitting parents as need be.
+    /// Adds `new` to the right of the child at the end of `path`, and splits full parents.
+    ///
+    /// `left` is the present digest of that child.
     fn attach(
         &mut self,
         path: &Path,
         append: bool,
         mut left: Digest<V::Key, V::Summary>,
-        sprout: Sprout<V::Key, V::Summary>,
+        new: NewNode<V::Key, V::Summary>,
     ) {
-        let mut sprout = Some(sprout);
+        let mut new = Some(new);
         for step in path.steps.iter().rev() {
             let parent = &mut self.inners[step.node];
-            let changed = parent.renew(step.slot, left);
-            if let Some(Sprout { node, digest: entry }) = sprout.take() {
+            let changed = parent.set_digest(step.slot, left);
+            if let Some(NewNode { node, digest: entry }) = new.take() {
                 let slot = step.slot + 1;
                 if parent.len() < CAPACITY {
                     parent.insert(slot, entry, node);
@@ -101,25 +102,24 @@ impl<V: TreeItem> BPlusTree<V> {
                     } else {
                         self.inners[right].insert(slot - keep, entry, node);
                     }
-                    sprout = Some(Sprout { node: right, digest: self.inners[right].digest() });
+                    new = Some(NewNode { node: right, digest: self.inners[right].digest() });
                 }
             } else if !changed {
                 return;
             }
             left = self.inners[step.node].digest();
         }
-        if let Some(sprout) = sprout {
+        if let Some(new) = new {
             let root = self.inners.take();
             self.inners[root].insert(0, left, self.root);
-            self.inners[root].insert(1, sprout.digest, sprout.node);
+            self.inners[root].insert(1, new.digest, new.node);
             self.root = root;
             self.height += 1;
         }
     }
 }
 
-/// Moves all but the first `keep` entries of `left` to a node of their own, which becomes its right
-/// neighbour.
+/// Moves all but the first `keep` entries of `left` to a new node, its right neighbour.
 fn split<T: Node>(nodes: &mut Arena<T>, left: NodeId, keep: usize) -> NodeId {
     let right = nodes.take();
     nodes.balance(left, right, keep);

@@ -1,30 +1,30 @@
-//! What a tree stores: keys, items, and the summaries by which a search skips subtrees.
+//! Keys, items, and the summaries by which a search skips subtrees.
 //!
-//! Key types: [`TreeKey`], [`TreeItem`], [`SubtreeSummary`] with its three kinds `()`, [`MaxEnd`] and [`Gaps`].
+//! Key types: [`TreeKey`], [`TreeItem`], and [`SubtreeSummary`], which `()`, [`MaxEnd`] and
+//! [`Gaps`] implement.
 //!
-//! All positions are page indices (of an address space or of a file), ends are exclusive.
+//! All positions are page indices, of an address space or of a file; ends are exclusive.
 //!
-//! Not guaranteed: that an item's summary agrees with its key – [`TreeItem::summary`] is the item's
-//! promise, and it must change only inside [`BPlusTree::update`](super::BPlusTree::update) and
+//! Not guaranteed: that an item's summary agrees with its key. [`TreeItem::summary`] must depend
+//! only on the key and on parts of the item that change only in
+//! [`BPlusTree::update`](super::BPlusTree::update) and
 //! [`BPlusTree::rekey`](super::BPlusTree::rekey).
 
-/// The order of a tree's items.
+/// A key of a tree, by which its items are ordered.
 pub trait TreeKey: Copy + Ord {
-    /// The greatest key there is.
-    ///
-    /// Fills the unused slots of a node.
+    /// The greatest key; it fills the unused slots of a node.
     const MAX: Self;
 
-    /// Page index at which an item with this key begins.
+    /// Returns the page index at which an item with this key begins.
     ///
-    /// Never falls as keys rise.
+    /// A greater key never has a smaller start.
     fn start(self) -> u64;
 
-    /// The greatest key whose item begins at `start`.
+    /// Returns the greatest key whose item begins at page `start`.
     fn last_at(start: u64) -> Self;
 }
 
-/// One item for each first page.
+/// At most one item begins at each page.
 impl TreeKey for u64 {
     const MAX: Self = u64::MAX;
 
@@ -39,7 +39,7 @@ impl TreeKey for u64 {
     }
 }
 
-/// Several items may begin at one page (first part) if they differ in the second part.
+/// Several items may begin at one page, the first part, if they differ in the second part.
 impl TreeKey for (u64, u64) {
     const MAX: Self = (u64::MAX, u64::MAX);
 
@@ -54,58 +54,61 @@ impl TreeKey for (u64, u64) {
     }
 }
 
-/// What a tree stores.
+/// An item of a tree.
 pub trait TreeItem {
-    /// Its place in the order.
+    /// The key that orders it.
     type Key: TreeKey;
-    /// What a search wants to know of many items at once; `()` for nothing.
+    /// The summary by which searches skip subtrees; `()` for look-ups by key only.
     type Summary: SubtreeSummary;
 
-    /// The summary of this item alone, which has key `key`.
+    /// Returns the summary of this item alone, under key `key`.
     ///
-    /// The tree keeps it beside the key and looks at the item no more.
+    /// The tree stores the summary beside the key, and searches do not read the item.
     fn summary(&self, key: Self::Key) -> Self::Summary;
 
-    /// Pages below the item in which [`BPlusTree::find_gap`](super::BPlusTree::find_gap) may not place
-    /// anything, although they are free: the guard of a stack that grows down (Linux's
-    /// `vm_start_gap`). Look-ups don't see it.
+    /// Returns the length in pages of the guard gap below the item.
+    ///
+    /// [`BPlusTree::find_gap`](super::BPlusTree::find_gap) places nothing in it, although its pages
+    /// are free: the guard of a stack that grows down (Linux's `vm_start_gap`). Look-ups ignore it.
     fn guard(&self) -> u64 {
         0
     }
 }
 
-/// Knowledge about a run of neighbouring items.
+/// A summary of neighbouring items, which the tree stores for each subtree.
 ///
-/// Joining is associative.
+/// [`join`](Self::join) must be associative. Linux's augmented red-black trees have the same
+/// (`RB_DECLARE_CALLBACKS`).
 pub trait SubtreeSummary: Copy + PartialEq {
-    /// The summary of this run followed by the run `next`, whose first item begins at page
-    /// `next_start`.
+    /// Returns the summary of these items followed by the items of `next`.
+    ///
+    /// The first item of `next` begins at page `next_start`.
     #[must_use]
     fn join(self, next_start: u64, next: Self) -> Self;
 }
 
-/// A summary that bounds how far its items reach, as searches for overlaps need.
+/// A summary that knows where its items end, for searches by range.
 pub trait EndSummary: SubtreeSummary {
-    /// The page index past the furthest page of any item in the run.
+    /// Returns the greatest end of any of the items, a page index.
     fn end(self) -> u64;
 }
 
-/// No knowledge: for trees that are searched by key only.
+/// No summary, for trees that are searched by key only.
 impl SubtreeSummary for () {
     #[inline]
     fn join(self, _next_start: u64, (): Self) -> Self {}
 }
 
-/// How far the items of a run reach; they may overlap.
+/// The greatest end of items that may overlap.
 ///
-/// Linux: `rb_subtree_last` of `mm/interval_tree.c`.
+/// Linux: `rb_subtree_last` of `mm/interval_tree.c`, which is inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxEnd {
     end: u64,
 }
 
 impl MaxEnd {
-    /// Of one item that ends before page `end`.
+    /// Returns the summary of one item that ends before page `end`.
     #[inline]
     pub const fn until(end: u64) -> Self {
         Self { end }
@@ -126,7 +129,7 @@ impl EndSummary for MaxEnd {
     }
 }
 
-/// The extent of a run of disjoint items and the biggest hole between them.
+/// The greatest end of disjoint items, and the largest gap between two of them.
 ///
 /// Linux: `gap[]` of the maple tree's `maple_arange_64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,13 +139,13 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    /// Of one item that ends before page `end`.
+    /// Returns the summary of one item that ends before page `end`.
     #[inline]
     pub const fn until(end: u64) -> Self {
         Self { end, gap: 0 }
     }
 
-    /// Pages of the biggest hole between two neighbours of the run.
+    /// Returns the length in pages of the largest gap between two neighbours.
     #[inline]
     pub const fn gap(self) -> u64 {
         self.gap

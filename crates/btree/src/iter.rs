@@ -1,10 +1,10 @@
-//! Stepping through the items in key order, along the leaf links.
+//! Iteration over the items in key order, along the leaf links.
 //!
-//! Key type: [`TreeIter`]. A step within a leaf is an index; one in fifteen or less follows a link
-//! (INV-TREE-LINKS).
+//! Key type: [`TreeIter`]. A step within a leaf increments an index; a step past its last item
+//! follows a link (INV-TREE-LINKS).
 //!
-//! Not guaranteed: nothing beyond the borrow, which forbids changes while an iterator lives. A loop
-//! that changes the tree steps with [`BPlusTree::next`] instead.
+//! The tree cannot change while an iterator borrows it. A loop that changes the tree uses
+//! [`BPlusTree::next`] instead.
 
 use super::BPlusTree;
 use super::arena::NodeId;
@@ -12,20 +12,20 @@ use super::item::TreeItem;
 use super::node::Leaf;
 
 impl<V: TreeItem> BPlusTree<V> {
-    /// All items in key order.
+    /// Returns all items in key order.
     pub fn iter(&self) -> TreeIter<'_, V> {
         let first = self.first().map(|(key, _)| key);
         first.map_or(TreeIter { tree: self, leaf: None, slot: 0 }, |key| self.iter_from(key))
     }
 
-    /// The items with key `key` and above, in key order.
+    /// Returns the items whose key is at least `key`, in key order.
     pub fn iter_from(&self, key: V::Key) -> TreeIter<'_, V> {
         let leaf = self.leaf_id_for(key).map(|id| &self.leaves[id]);
         TreeIter { tree: self, leaf, slot: leaf.map_or(0, |leaf| leaf.entries.keys.count_lt(key)) }
     }
 }
 
-/// Iterator of [`BPlusTree::iter`] and [`BPlusTree::iter_from`].
+/// The iterator of [`BPlusTree::iter`] and [`BPlusTree::iter_from`].
 pub struct TreeIter<'a, V: TreeItem> {
     tree: &'a BPlusTree<V>,
     leaf: Option<&'a Leaf<V>>,

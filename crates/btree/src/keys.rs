@@ -1,15 +1,15 @@
 //! The sorted keys of one node, padded so that a search needs no branch.
 //!
 //! Key type: [`Keys`]. With the length in front, 15 keys of 8 bytes fill exactly two cache lines. A
-//! rank is found in two rounds of three comparisons each, and no branch depends on the data, so
-//! none is mispredicted: on random look-ups that is what would cost.
+//! search takes two rounds of three comparisons. No branch depends on the data, so none is
+//! mispredicted, which would be the main cost of random look-ups.
 //!
-//! Not guaranteed: that keys rise; the tree sees to that (INV-TREE-ORDER).
+//! Not guaranteed: that keys rise; the tree ensures that (INV-TREE-ORDER).
 
 use super::item::TreeKey;
 use super::node::CAPACITY;
 
-/// Up to [`CAPACITY`] keys in order; unused slots hold [`TreeKey::MAX`].
+/// Up to [`CAPACITY`] keys in order, with [`TreeKey::MAX`] in unused slots.
 #[repr(C)]
 pub(super) struct Keys<K> {
     len: usize,
@@ -29,30 +29,31 @@ impl<K: TreeKey> Keys<K> {
         &self.slots[..self.len]
     }
 
-    /// How many keys are at most `key`.
+    /// Returns the number of keys that are at most `key`.
     #[inline]
     pub(super) fn count_le(&self, key: K) -> usize {
-        // The padding is at most `key` only if that is the greatest key there is, hence the `min`.
+        // If `key` is the greatest key, the padding counts too, hence the `min`.
         self.rank(|slot| slot <= key).min(self.len)
     }
 
-    /// How many keys are less than `key`.
+    /// Returns the number of keys that are less than `key`.
     #[inline]
     pub(super) fn count_lt(&self, key: K) -> usize {
         self.rank(|slot| slot < key)
     }
 
-    /// How many of the slots are `before` some point of the order: which quarter of the slots
-    /// first, then where in it.
+    /// Returns the number of slots for which `before` holds; it must hold for a prefix of them.
+    ///
+    /// The first three comparisons find the quarter of the slots, the other three the slot in it.
     #[inline]
     fn rank(&self, before: impl Fn(K) -> bool) -> usize {
-        const { assert!(CAPACITY == 15, "three quarters of four slots with a pivot behind each, and one of three") };
+        const { assert!(CAPACITY == 15, "the search is written for 15 slots") };
         let before = |slot: usize| usize::from(before(self.slots[slot]));
         let quarter = 4 * (before(3) + before(7) + before(11));
         quarter + before(quarter) + before(quarter + 1) + before(quarter + 2)
     }
 
-    /// Where `key` is, or where it would have to be inserted.
+    /// Returns the slot of `key`, or as an error the slot at which to insert it.
     #[inline]
     pub(super) fn position(&self, key: K) -> Result<usize, usize> {
         let slot = self.count_lt(key);
@@ -76,7 +77,7 @@ impl<K: TreeKey> Keys<K> {
         self.slots[self.len] = K::MAX;
     }
 
-    /// Moves keys between two neighbours until `self`, the left one, has `target`.
+    /// Moves keys between two neighbours until `self`, the left one, has `target` keys.
     pub(super) fn balance(&mut self, right: &mut Self, target: usize) {
         if target < self.len {
             let moved = self.len - target;

@@ -1,14 +1,15 @@
-//! One augmented B+tree for everything in `mm` that is ordered by page index.
+//! An augmented B+tree in arenas, for everything in `mm` that is ordered by page index or id.
 //!
-//! | user | key | summary | question it is asked |
+//! | user | key | summary | question |
 //! | --- | --- | --- | --- |
-//! | the VMAs of an address space | first page | [`Gaps`] | which VMA holds this page? where is a hole of so many pages? |
-//! | the page cache of a file | page index | `()` | which folio holds this index? |
-//! | the mappers of a file | first page and a tie-breaker | [`MaxEnd`] | who maps any of these pages? |
+//! | the VMAs of an address space | first page | [`Gaps`] | Which VMA contains this page? Where is a gap of n pages? |
+//! | the file mappings of an address space, for the reverse map | first page of the file, first page of the mapping | [`MaxEnd`] | Which mappings show one of these pages? |
+//! | the page cache of a file | page index | `()` | Which folio has this index? |
+//! | files, spaces, and the spaces that map a file | id | `()` | Which object has this id? |
 //!
-//! It stands where Linux has the maple tree (`lib/maple_tree.c`), the xarray and the interval tree
-//! of `i_mmap`: all three want ordered keys and a little arithmetic over subtrees, and differ only
-//! in that arithmetic, the [`SubtreeSummary`].
+//! Linux uses the maple tree (`lib/maple_tree.c`), the xarray and the interval tree of `i_mmap` for
+//! these. All three need ordered keys and some arithmetic over subtrees, and differ only in that
+//! arithmetic, the [`SubtreeSummary`].
 //!
 //! ```text
 //!   inners   [ first key | summary | child ] × ≤ 15         Inner, levels 1 … height
@@ -16,31 +17,63 @@
 //!   leaves   [ key | summary | item ] × ≤ 15  ⇄  …                Leaf, level 0, linked in order
 //! ```
 //!
-//! Key types: [`BPlusTree`], [`TreeItem`] (what is stored, and its summary), [`TreeKey`], [`GapQuery`],
-//! [`TreeReserveError`]. Neighbours: none below but `alloc`; above, the rooms of `mm` that are named in
-//! the table.
+//! # Example
+//! ```
+//! use pagewright_btree::{BPlusTree, GapDirection, GapQuery, Gaps, TreeItem};
+//!
+//! /// A mapping of the pages from its key to `end`.
+//! struct Mapping {
+//!     end: u64,
+//! }
+//!
+//! impl TreeItem for Mapping {
+//!     type Key = u64;
+//!     type Summary = Gaps;
+//!
+//!     fn summary(&self, _first: u64) -> Gaps {
+//!         Gaps::until(self.end)
+//!     }
+//! }
+//!
+//! let mut mappings = BPlusTree::new();
+//! mappings.try_reserve(2, || true)?; // The only step that allocates or fails.
+//! mappings.insert(16, Mapping { end: 24 });
+//! mappings.insert(48, Mapping { end: 64 });
+//!
+//! assert_eq!(mappings.at(20).map(|(first, _)| first), Some(16));
+//! assert!(mappings.at(24).is_none());
+//!
+//! let direction = GapDirection::TopDown;
+//! let query = GapQuery { pages: 8, low: 0, high: 64, align: 1, align_offset: 0, direction };
+//! assert_eq!(mappings.find_gap(&query), Some(40));
+//! # Ok::<(), pagewright_btree::TreeReserveError>(())
+//! ```
+//!
+//! Key types: [`BPlusTree`], [`TreeItem`] (an item and its summary), [`TreeKey`], [`GapQuery`],
+//! [`TreeReserveError`]. Neighbours: below, only `alloc`; above, the modules of `mm` that the table
+//! names.
 //!
 //! Protocol: *validate, reserve, commit*. [`BPlusTree::try_reserve`] is the only function that
-//! allocates, and it asks its caller's permission first; after it has succeeded for `n`, the next
-//! `n` calls of [`BPlusTree::insert`] neither allocate nor fail. Removal never needs memory: nodes go to
-//! a free list, and [`BPlusTree::clear`] gives everything back.
+//! allocates, and asks a callback of its caller for permission first. After it has succeeded for
+//! `n`, the next `n` calls of [`BPlusTree::insert`] neither allocate nor fail. Removal never
+//! allocates: the nodes go to a free list, and [`BPlusTree::clear`] frees them all.
 //!
-//! Invariants (checked after every step of the property tests):
-//! - **INV-TREE-ORDER** keys rise strictly from left to right, and a child's entry holds exactly
-//!   the first key below it.
-//! - **INV-TREE-FILL** all leaves lie at one depth; every node has at least [`MIN_FILL`] entries,
+//! Invariants (the property tests check them after every step):
+//! - **INV-TREE-ORDER** Keys rise strictly from left to right, and the entry for a child holds
+//!   exactly the first key below it.
+//! - **INV-TREE-FILL** All leaves are at one depth. Every node has at least [`MIN_FILL`] entries,
 //!   except the root and the last node of each level; an inner root has at least two children. So a
-//!   search takes O(log n) steps, whatever was done before.
-//! - **INV-TREE-SUMMARY** an entry's summary is the [`SubtreeSummary::join`] of all items below it, in
-//!   order.
-//! - **INV-TREE-LINKS** the leaf links visit every leaf once, in key order, both ways.
-//! - **INV-TREE-RESERVE** within a reservation no operation grows the arenas; outside
-//!   [`BPlusTree::try_reserve`] nothing ever does.
-//! - **INV-TREE-RETURN** every node is either reachable or on its arena's free list.
+//!   search takes O(log n) steps, whatever the history of the tree.
+//! - **INV-TREE-SUMMARY** The summary of an entry is the [`SubtreeSummary::join`] of all items
+//!   below it, in order.
+//! - **INV-TREE-LINKS** The leaf links visit every leaf once, in key order, in both directions.
+//! - **INV-TREE-RESERVE** Within a reservation no operation grows the arenas; outside
+//!   [`BPlusTree::try_reserve`] nothing does.
+//! - **INV-TREE-RETURN** Every node is either reachable or on the free list of its arena.
 //!
-//! Not guaranteed: thread safety (the lock of the owner is taken by the caller); that items don't
-//! overlap – the gap search and [`BPlusTree::at`] assume it and the caller's VMA rules provide it;
-//! references to items that outlive a change, since items move.
+//! Not guaranteed: thread safety (the caller holds the owner's lock); that items are disjoint: the
+//! gap search and [`BPlusTree::at`] depend on it, and the caller's rules for VMAs provide it;
+//! references to items across a change, because items move.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -77,64 +110,63 @@ use arena::{Arena, NodeId};
 use arrayvec::ArrayVec;
 use node::{Inner, Leaf};
 
-/// More levels than 2^32 nodes of minimal fill can have, so that a path fits in an array.
+/// Maximum length of a path: more levels than 2^32 nodes of minimal fill can have.
 const MAX_HEIGHT: usize = 16;
 
 /// An ordered collection of items with a summary of each subtree.
 ///
-/// See the [module's documentation](self).
+/// See the [crate's documentation](self).
 pub struct BPlusTree<V: TreeItem> {
     leaves: Arena<Leaf<V>>,
     inners: Arena<Inner<V::Key, V::Summary>>,
-    /// The topmost node; [`NodeId::NONE`] in an empty tree, which owns no node.
+    /// The topmost node, or [`NodeId::NONE`] in an empty tree, which owns no node.
     root: NodeId,
-    /// Levels of inner nodes above the leaves: with 0 the root is a leaf.
+    /// Levels of inner nodes above the leaves; at 0 the root is a leaf.
     height: usize,
     len: usize,
     /// Inserts that the last reservation still covers.
     reserved: usize,
 }
 
-/// One turn of a descent: which entry of which inner node was followed.
+/// One step of a descent: the inner node, and the slot of the entry that was followed.
 #[derive(Clone, Copy)]
 struct Step {
     node: NodeId,
     slot: usize,
 }
 
-/// The way from the root to a leaf.
+/// The steps from the root to a leaf.
 struct Path {
     steps: ArrayVec<Step, MAX_HEIGHT>,
     leaf: NodeId,
 }
 
 impl<V: TreeItem> BPlusTree<V> {
-    /// An empty tree.
-    ///
-    /// Allocates nothing.
+    /// Creates an empty tree, without allocating.
     pub const fn new() -> Self {
         Self { leaves: Arena::new(), inners: Arena::new(), root: NodeId::NONE, height: 0, len: 0, reserved: 0 }
     }
 
-    /// Number of items.
+    /// Returns the number of items.
     #[inline]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no item.
+    /// Returns whether the tree has no item.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Drops all items and gives all memory back, reservations included.
+    /// Drops all items and frees all memory, including that of reservations.
     pub fn clear(&mut self) {
         *self = Self::new();
     }
 
-    /// Bytes of heap that the tree holds, free nodes and reservations included; what items own
-    /// themselves is not counted.
+    /// Returns the bytes of heap that the tree holds, including free nodes and reservations.
+    ///
+    /// Memory that items own is not counted.
     pub fn memory_bytes(&self) -> usize {
         self.leaves.bytes() + self.inners.bytes()
     }

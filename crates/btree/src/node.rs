@@ -1,46 +1,47 @@
 //! The two kinds of nodes, and what they have in common.
 //!
-//! Key types: [`Entries`] (keys, summaries and contents), of which [`Inner`] is the kind with
-//! children; [`Leaf`] (entries with items, linked to its neighbours); [`Digest`] (key and summary
-//! of an entry), [`Node`] (what rebalancing needs of either).
+//! Key types: [`Entries`] (keys, summaries and contents); [`Inner`], entries whose contents are
+//! children; [`Leaf`], entries whose contents are items, linked to its neighbours; [`Digest`] (key
+//! and summary of an entry); [`Node`] (what rebalancing needs of either kind).
 //!
-//! Keys, summaries and contents lie apart, so that a search touches the lines of the keys and one
-//! more, and a change that alters no summary reads no other item: at 100 000 VMAs each line that is
-//! not touched is a cache miss saved.
+//! Keys, summaries and contents are in separate arrays. So a search reads the cache lines of the
+//! keys and one more, and a change that alters no summary reads no other item. With 100 000 VMAs
+//! each cache line that is not read saves a miss.
 //!
-//! Not guaranteed: that an inner entry still agrees with its child; `insert`, `remove` and `update`
-//! restore that before they return.
+//! Not guaranteed: that an inner entry agrees with its child during an operation; `insert`,
+//! `remove` and `update` restore that before they return.
 
 use super::arena::NodeId;
 use super::item::{SubtreeSummary, TreeItem, TreeKey};
 use super::keys::Keys;
 use arrayvec::ArrayVec;
 
-/// Entries that a node can hold.
+/// Maximum number of entries in a node.
 pub const CAPACITY: usize = 15;
 
-/// Entries that a node holds at least (INV-TREE-FILL).
+/// Minimum number of entries in a node (INV-TREE-FILL).
 ///
-/// Less than half, so that a split and the merge that would undo it are some operations apart.
+/// Less than half of [`CAPACITY`], so that several operations lie between a split and the merge
+/// that undoes it.
 pub const MIN_FILL: usize = 6;
 
-/// Two neighbours with no more entries than this between them become one.
+/// Two neighbours with at most this many entries in total are merged.
 ///
-/// More are spread evenly, at least [`MIN_FILL`] each.
+/// If they have more, the entries are spread evenly, at least [`MIN_FILL`] in each.
 pub(super) const MERGE_LIMIT: usize = 12;
 
 const _: () = assert!(MERGE_LIMIT < CAPACITY && MERGE_LIMIT.div_ceil(2) >= MIN_FILL && CAPACITY / 2 >= MIN_FILL);
 
-/// Key and summary of an entry.
+/// The key and the summary of an entry.
 ///
-/// Of an entry for a child: the first key below it and the join of all summaries below it.
+/// In an entry for a child, they are the first key and the join of all summaries below it.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Digest<K, S> {
     pub(super) first: K,
     pub(super) summary: S,
 }
 
-/// What splitting and merging need of a node of either kind.
+/// A node of either kind, as splits and merges need it.
 pub(super) trait Node {
     type Key: TreeKey;
     type Summary: SubtreeSummary;
@@ -49,23 +50,23 @@ pub(super) trait Node {
 
     fn len(&self) -> usize;
 
-    /// What the parent has to know.
+    /// Returns the key and the summary that the parent stores.
     ///
     /// # Panics
-    /// When the node is empty, which none in the tree is (INV-TREE-FILL).
+    /// If the node is empty; no node in the tree is (INV-TREE-FILL).
     fn digest(&self) -> Digest<Self::Key, Self::Summary>;
 
-    /// Moves entries between two neighbours until `self`, the left one, has `target`.
+    /// Moves entries between two neighbours until `self`, the left one, has `target` entries.
     fn balance(&mut self, right: &mut Self, target: usize);
 }
 
-/// The entries of a node, each part in an array of its own.
+/// The entries of a node, with each part in its own array.
 #[repr(C, align(64))]
 pub(super) struct Entries<K, S, C> {
-    /// Key of the item, or first key below the child.
+    /// Keys of the items, or first keys below the children.
     pub(super) keys: Keys<K>,
     pub(super) summaries: ArrayVec<S, CAPACITY>,
-    /// TreeItem or child.
+    /// Items or children.
     pub(super) contents: ArrayVec<C, CAPACITY>,
 }
 
@@ -82,33 +83,34 @@ impl<K: TreeKey, S: SubtreeSummary, C> Entries<K, S, C> {
         self.contents.remove(slot)
     }
 
-    /// Renews key and summary in `slot`; returns whether that changed anything.
-    pub(super) fn renew(&mut self, slot: usize, digest: Digest<K, S>) -> bool {
+    /// Sets the key and the summary in `slot`; returns whether either has changed.
+    pub(super) fn set_digest(&mut self, slot: usize, digest: Digest<K, S>) -> bool {
         let before = Digest { first: self.keys.as_slice()[slot], summary: self.summaries[slot] };
         self.keys.set(slot, digest.first);
         self.summaries[slot] = digest.summary;
         before != digest
     }
 
-    /// Key and summary in `slot`, if it is in use.
+    /// Returns the key and the summary in `slot`, if it is in use.
     #[inline]
     pub(super) fn digest_at(&self, slot: usize) -> Option<Digest<K, S>> {
         Some(Digest { first: *self.keys.as_slice().get(slot)?, summary: *self.summaries.get(slot)? })
     }
 
-    /// Key and content in `slot`, if it is in use.
+    /// Returns the key and the content in `slot`, if it is in use.
     #[inline]
     pub(super) fn get(&self, slot: usize) -> Option<(K, &C)> {
         Some((*self.keys.as_slice().get(slot)?, self.contents.get(slot)?))
     }
 
-    /// Key and content of the last entry.
+    /// Returns the key and the content of the last entry.
     pub(super) fn last(&self) -> Option<(K, &C)> {
         self.get(self.len().checked_sub(1)?)
     }
 
-    /// In an inner node: the child that holds `key` if any does, the last one that doesn't begin
-    /// above it, else the first.
+    /// Returns, in an inner node, the slot of the only child that can have `key`.
+    ///
+    /// That is the last child that does not begin above `key`, or else the first child.
     #[inline]
     pub(super) fn slot_for(&self, key: K) -> usize {
         self.keys.count_le(key).saturating_sub(1)
@@ -156,17 +158,17 @@ pub(super) struct Leaf<V: TreeItem> {
 }
 
 impl<V: TreeItem> Leaf<V> {
-    /// Inserts `item` with its summary.
+    /// Inserts `item`, its key and its summary.
     pub(super) fn insert(&mut self, slot: usize, key: V::Key, item: V) {
         self.entries.insert(slot, Digest { first: key, summary: item.summary(key) }, item);
     }
 
-    /// Lets `change` at the item in `slot`, whose key is `key` from now on, and renews its summary.
+    /// Calls `change` with the item in `slot`, sets its key to `key` and updates its summary.
     pub(super) fn change<R>(&mut self, slot: usize, key: V::Key, change: impl FnOnce(&mut V) -> R) -> R {
         let item = &mut self.entries.contents[slot];
         let result = change(item);
         let summary = item.summary(key);
-        self.entries.renew(slot, Digest { first: key, summary });
+        self.entries.set_digest(slot, Digest { first: key, summary });
         result
     }
 }
@@ -192,7 +194,7 @@ impl<V: TreeItem> Node for Leaf<V> {
     }
 }
 
-/// Moves elements between two neighbouring arrays until `left` has `target`.
+/// Moves elements between two neighbouring arrays until `left` has `target` elements.
 fn balance<T>(left: &mut ArrayVec<T, CAPACITY>, right: &mut ArrayVec<T, CAPACITY>, target: usize) {
     if target < left.len() {
         let after = core::mem::take(right);

@@ -1,11 +1,12 @@
-//! All items that cover any page of a range.
+//! Searches for the items that overlap a range.
 //!
-//! Key type: [`Overlapping`]. Mirrors Linux's interval tree
-//! (`include/linux/interval_tree_generic.h`): a subtree is skipped if it ends before the range or
-//! begins behind it. O(log n + k) steps if items are about equally long; one long item in front of
-//! many short ones doesn't hurt, since only the subtree that holds it is entered.
+//! Key type: [`Overlapping`]. As in Linux's interval tree
+//! (`include/linux/interval_tree_generic.h`), the search skips a subtree that ends before the range
+//! or begins after it. It takes O(log n + k) steps for k results if items are about equally long.
+//! One long item before many short ones adds little, because the search enters only the subtrees
+//! that contain it.
 //!
-//! Not guaranteed: items that cover no page (end at most start) are found or not, as it happens.
+//! Not guaranteed: whether an empty item (its end at most its start) is found.
 
 use super::arena::NodeId;
 use super::item::{EndSummary, TreeItem, TreeKey};
@@ -13,7 +14,9 @@ use super::{BPlusTree, MAX_HEIGHT, Step};
 use arrayvec::ArrayVec;
 
 impl<V: TreeItem<Summary: EndSummary>> BPlusTree<V> {
-    /// The items that cover any of the pages `from..to`, in key order.
+    /// Returns the items that contain any of the pages `from..to`, in key order.
+    ///
+    /// Linux: `interval_tree_iter_first` and `interval_tree_iter_next`.
     pub fn overlapping(&self, from: u64, to: u64) -> Overlapping<'_, V> {
         let mut steps = ArrayVec::new();
         if self.root != NodeId::NONE && from < to {
@@ -23,14 +26,12 @@ impl<V: TreeItem<Summary: EndSummary>> BPlusTree<V> {
     }
 }
 
-/// Iterator of [`BPlusTree::overlapping`].
+/// The iterator of [`BPlusTree::overlapping`].
 pub struct Overlapping<'a, V: TreeItem> {
     tree: &'a BPlusTree<V>,
     from: u64,
     to: u64,
-    /// The entry to look at next, of each node on the way down.
-    ///
-    /// Empty at the end.
+    /// The next entry of each node on the path; empty at the end.
     steps: ArrayVec<Step, { MAX_HEIGHT + 1 }>,
 }
 

@@ -1,50 +1,48 @@
-//! Removing, and the merging that keeps the tree balanced.
+//! Removals, and the merges that keep the tree balanced.
 //!
-//! Key type: [`Mended`], what became of a child after an entry left it.
+//! Key type: [`ChildChange`], the change of an inner node's children after a removal below.
 //!
-//! A child that falls below [`MIN_FILL`] takes entries from a neighbour under the same parent, or
-//! the two become one; the node that this empties goes to the free list (INV-TREE-RETURN). Nothing
-//! here allocates. A child without such a neighbour is the last of its level, may stay small, and
-//! goes when it is empty.
+//! A child with fewer than [`MIN_FILL`] entries takes entries from a neighbour under the same
+//! parent, or merges with it; the emptied node goes to the free list (INV-TREE-RETURN). A child
+//! without such a neighbour is the last of its level: it may stay small, and is released when it is
+//! empty. No removal allocates.
 
 use super::arena::{Arena, NodeId};
 use super::item::{SubtreeSummary, TreeItem, TreeKey};
 use super::node::{Digest, Inner, MERGE_LIMIT, MIN_FILL, Node};
 use super::{BPlusTree, Path};
 
-/// What became of a child (or of two) of an inner node.
-enum Mended<K, S> {
-    /// The child in `slot` has changed.
-    Kept { slot: usize, digest: Digest<K, S> },
-    /// The children in `slot` and the next have shared their entries out.
-    Evened { slot: usize, left: Digest<K, S>, right: Digest<K, S> },
-    /// The child in `slot` has taken in the next, which was `emptied`.
+/// How the children of an inner node have changed after a removal below.
+enum ChildChange<K, S> {
+    /// The child in `slot` has other entries.
+    Updated { slot: usize, digest: Digest<K, S> },
+    /// The child in `slot` and the next one have redistributed their entries.
+    Redistributed { slot: usize, left: Digest<K, S>, right: Digest<K, S> },
+    /// The child in `slot` has all entries of the next one, `emptied`.
     Merged { slot: usize, digest: Digest<K, S>, emptied: NodeId },
     /// The only child is empty.
     Emptied { slot: usize, emptied: NodeId },
 }
 
-impl<K, S> Mended<K, S> {
-    /// The node that is to leave the tree.
+impl<K, S> ChildChange<K, S> {
+    /// Returns the node to release.
     fn emptied(&self) -> Option<NodeId> {
         match self {
-            Self::Kept { .. } | Self::Evened { .. } => None,
+            Self::Updated { .. } | Self::Redistributed { .. } => None,
             Self::Merged { emptied, .. } | Self::Emptied { emptied, .. } => Some(*emptied),
         }
     }
 }
 
 impl<V: TreeItem> BPlusTree<V> {
-    /// Removes the item with key `key` and returns it.
-    ///
-    /// Never allocates.
+    /// Removes the item with key `key` and returns it, without allocating.
     pub fn remove(&mut self, key: V::Key) -> Option<V> {
         let path = self.descend(key)?;
         let leaf = &mut self.leaves[path.leaf];
         let slot = leaf.entries.keys.position(key).ok()?;
         let item = leaf.entries.remove(slot);
         self.len -= 1;
-        self.mend(&path);
+        self.rebalance(&path);
         Some(item)
     }
 
@@ -55,22 +53,25 @@ impl<V: TreeItem> BPlusTree<V> {
     }
 
     /// Restores INV-TREE-FILL and INV-TREE-SUMMARY along `path`, whose leaf has lost an entry.
-    fn mend(&mut self, path: &Path) {
+    fn rebalance(&mut self, path: &Path) {
         for (above_leaf, step) in path.steps.iter().rev().enumerate() {
             let siblings = Siblings::of(&self.inners[step.node], step.slot);
-            let mended =
-                if above_leaf == 0 { siblings.mend(&mut self.leaves) } else { siblings.mend(&mut self.inners) };
-            if let Some(emptied) = mended.emptied() {
+            let change = if above_leaf == 0 {
+                siblings.rebalance(&mut self.leaves)
+            } else {
+                siblings.rebalance(&mut self.inners)
+            };
+            if let Some(emptied) = change.emptied() {
                 if above_leaf == 0 { self.drop_leaf(emptied) } else { self.inners.release(emptied) }
             }
-            if !self.inners[step.node].accept(mended) {
+            if !self.inners[step.node].apply(change) {
                 return;
             }
         }
         self.lower_root();
     }
 
-    /// Removes root nodes that are no use any more.
+    /// Removes inner roots with one child, and a root leaf that is empty.
     fn lower_root(&mut self) {
         while self.height > 0 && self.inners[self.root].len() == 1 {
             let old = self.root;
@@ -85,7 +86,7 @@ impl<V: TreeItem> BPlusTree<V> {
         }
     }
 
-    /// Takes an empty leaf out of the chain and releases it.
+    /// Unlinks an empty leaf from its neighbours and releases it.
     fn drop_leaf(&mut self, id: NodeId) {
         let leaf = &mut self.leaves[id];
         let prev = core::mem::replace(&mut leaf.prev, NodeId::NONE);
@@ -100,15 +101,14 @@ impl<V: TreeItem> BPlusTree<V> {
     }
 }
 
-/// A child and the neighbour with which it can share.
+/// A child, and the neighbour with which it can share entries.
 enum Siblings {
     Alone { slot: usize, child: NodeId },
     Pair { slot: usize, child: NodeId, left: usize, nodes: [NodeId; 2] },
 }
 
 impl Siblings {
-    /// The child in `slot` of `parent`, with the neighbour to its left if it has one, else with the
-    /// one to its right.
+    /// Returns the child in `slot` of `parent` with a neighbour, the left one if it has one.
     fn of<K: TreeKey, S: SubtreeSummary>(parent: &Inner<K, S>, slot: usize) -> Self {
         let child = parent.contents[slot];
         let left = if slot > 0 { slot - 1 } else { slot };
@@ -118,22 +118,22 @@ impl Siblings {
         }
     }
 
-    /// Shares or merges if the child, one of `nodes`, has become too small.
-    fn mend<T: Node>(self, nodes: &mut Arena<T>) -> Mended<T::Key, T::Summary> {
+    /// Redistributes or merges the entries if the child has fewer than [`MIN_FILL`].
+    fn rebalance<T: Node>(self, nodes: &mut Arena<T>) -> ChildChange<T::Key, T::Summary> {
         match self {
-            Self::Alone { slot, child } if nodes[child].len() == 0 => Mended::Emptied { slot, emptied: child },
-            Self::Alone { slot, child } => Mended::Kept { slot, digest: nodes[child].digest() },
+            Self::Alone { slot, child } if nodes[child].len() == 0 => ChildChange::Emptied { slot, emptied: child },
+            Self::Alone { slot, child } => ChildChange::Updated { slot, digest: nodes[child].digest() },
             Self::Pair { slot, child, .. } if nodes[child].len() >= MIN_FILL => {
-                Mended::Kept { slot, digest: nodes[child].digest() }
+                ChildChange::Updated { slot, digest: nodes[child].digest() }
             }
             Self::Pair { left: slot, nodes: [left, right], .. } => {
                 let total = nodes[left].len() + nodes[right].len();
                 if total <= MERGE_LIMIT {
                     nodes.balance(left, right, total);
-                    Mended::Merged { slot, digest: nodes[left].digest(), emptied: right }
+                    ChildChange::Merged { slot, digest: nodes[left].digest(), emptied: right }
                 } else {
                     nodes.balance(left, right, total / 2);
-                    Mended::Evened { slot, left: nodes[left].digest(), right: nodes[right].digest() }
+                    ChildChange::Redistributed { slot, left: nodes[left].digest(), right: nodes[right].digest() }
                 }
             }
         }
@@ -141,22 +141,23 @@ impl Siblings {
 }
 
 impl<K: TreeKey, S: SubtreeSummary> Inner<K, S> {
-    /// Enters what became of a child; returns whether anything changed that the parent of this node
-    /// keeps or decides on.
-    fn accept(&mut self, mended: Mended<K, S>) -> bool {
-        match mended {
-            Mended::Kept { slot, digest } => self.renew(slot, digest),
-            Mended::Evened { slot, left, right } => {
-                self.renew(slot, left);
-                self.renew(slot + 1, right);
+    /// Applies the change of a child.
+    ///
+    /// Returns whether the digest or the length of this node may have changed.
+    fn apply(&mut self, change: ChildChange<K, S>) -> bool {
+        match change {
+            ChildChange::Updated { slot, digest } => self.set_digest(slot, digest),
+            ChildChange::Redistributed { slot, left, right } => {
+                self.set_digest(slot, left);
+                self.set_digest(slot + 1, right);
                 true
             }
-            Mended::Merged { slot, digest, .. } => {
+            ChildChange::Merged { slot, digest, .. } => {
                 self.remove(slot + 1);
-                self.renew(slot, digest);
+                self.set_digest(slot, digest);
                 true
             }
-            Mended::Emptied { slot, .. } => {
+            ChildChange::Emptied { slot, .. } => {
                 self.remove(slot);
                 true
             }

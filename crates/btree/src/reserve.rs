@@ -1,10 +1,10 @@
-//! Memory before the first change: how many nodes a number of inserts can need, and getting them.
+//! Reserving nodes for inserts: how many they can need, and their allocation.
 //!
-//! Key type: [`TreeReserveError`]. Neighbours: `arena` holds the nodes; `insert` spends them.
+//! Key type: [`TreeReserveError`]. Neighbours: `arena` has the nodes; `insert` uses them.
 //!
-//! Two bounds hold at once, and the smaller one is reserved: an insert splits at most one node of
-//! each level, and a level of `n` entries has at most `n / MIN_FILL + 1` nodes (INV-TREE-FILL). The
-//! first is tight for one VMA, the second for a fork that copies 100 000.
+//! Two bounds hold, and the smaller one is reserved. An insert splits at most one node of each
+//! level; this bound is tight for one VMA. A level of `n` entries has at most `n / MIN_FILL + 1`
+//! nodes (INV-TREE-FILL); this bound is tight for a fork that copies 100 000 VMAs.
 //!
 //! Not guaranteed: that a reservation outlives [`BPlusTree::clear`].
 
@@ -12,24 +12,24 @@ use super::node::MIN_FILL;
 use super::{BPlusTree, TreeItem};
 use core::fmt;
 
-/// The memory for some inserts was refused, by the allocator or by the caller's permit.
+/// A reservation failed, because the allocator or the caller's permit refused it.
 ///
-/// The tree is as it was.
+/// The tree has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeReserveError {
-    /// How many inserts were to be reserved.
+    /// Number of inserts that were to be reserved.
     pub inserts: usize,
 }
 
 impl fmt::Display for TreeReserveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no memory for {} more items in a tree", self.inserts)
+        write!(f, "no memory to reserve {} inserts into a tree", self.inserts)
     }
 }
 
 impl core::error::Error for TreeReserveError {}
 
-/// Nodes of each kind.
+/// Numbers of nodes, of each kind.
 #[derive(Clone, Copy)]
 pub(super) struct Demand {
     pub(super) leaves: usize,
@@ -39,15 +39,15 @@ pub(super) struct Demand {
 impl<V: TreeItem> BPlusTree<V> {
     /// Makes the next `inserts` calls of [`Self::insert`] infallible.
     ///
-    /// Like [`Vec::try_reserve`](alloc::vec::Vec::try_reserve) it counts from now and doesn't add
-    /// to an earlier reservation; what other operations do in between doesn't use it up.
+    /// As with [`Vec::try_reserve`](alloc::vec::Vec::try_reserve), the number counts from now and
+    /// does not add to an earlier reservation. Other operations do not use the reservation up.
     ///
-    /// `permit` is asked, once, only if memory must really be allocated: fault injection and
-    /// accounting stand there.
+    /// Calls `permit` once, if it must allocate memory. There the caller injects faults or accounts
+    /// for the memory.
     ///
     /// # Errors
-    /// [`TreeReserveError`] when `permit` or the allocator refuses; items and earlier reservations are
-    /// as before.
+    /// [`TreeReserveError`] if `permit` or the allocator refuses. Items and earlier reservations
+    /// have not changed.
     pub fn try_reserve(&mut self, inserts: usize, permit: impl FnOnce() -> bool) -> Result<(), TreeReserveError> {
         let demand = self.demand(inserts);
         if self.leaves.spare() < demand.leaves || self.inners.spare() < demand.inners {
@@ -62,13 +62,15 @@ impl<V: TreeItem> BPlusTree<V> {
         Ok(())
     }
 
-    /// The most spare nodes that `inserts` more items can take, whatever is removed in between.
+    /// Returns the maximum number of spare nodes that `inserts` inserts use.
+    ///
+    /// The bound also holds if items are removed in between.
     pub(super) fn demand(&self, inserts: usize) -> Demand {
         let most = |entries: usize| entries / MIN_FILL + 1;
         let leaves_now = self.leaves.used();
         let leaves = inserts.min(most(self.len.saturating_add(inserts)).saturating_sub(leaves_now));
 
-        // By splits: one node of each level for each insert, and the levels above what was the
+        // First bound: one node of each level for each insert, and the levels above the present
         // root.
         let mut by_splits = inserts.saturating_mul(self.height);
         let mut level = inserts.saturating_add(usize::from(leaves_now > 0));
@@ -76,7 +78,7 @@ impl<V: TreeItem> BPlusTree<V> {
             level = most(level);
             by_splits = by_splits.saturating_add(level);
         }
-        // By fill: every level as empty as it may be.
+        // Second bound: every node has the minimal fill.
         let mut by_fill = 0;
         let mut level = leaves_now + leaves;
         while level > 1 {

@@ -1,13 +1,14 @@
-//! Finding items by key or by the page they cover.
+//! Look-ups by key or by page.
 //!
-//! Neighbours: `keys` ranks a key within a node; `insert`, `remove` and `update` start from
+//! Neighbours: `keys` finds a key in a node; `insert`, `remove` and `update` begin with
 //! [`BPlusTree::descend`].
 //!
-//! Because an entry holds exactly the first key below it (INV-TREE-ORDER), the greatest key at most
-//! `k` is always in the leaf to which `k` leads; only the step to a next item may cross to the
+//! An entry holds exactly the first key below it (INV-TREE-ORDER). So the greatest key at most `k`
+//! is always in the leaf to which `k` leads, and only the step to the next item may cross to the
 //! neighbouring leaf.
 //!
-//! Not guaranteed: [`BPlusTree::at`] and [`BPlusTree::at_or_after`] are right only while items don't overlap.
+//! Not guaranteed: that [`BPlusTree::at`] and [`BPlusTree::at_or_after`] are right if items
+//! overlap.
 
 use super::arena::NodeId;
 use super::item::{EndSummary, Gaps, TreeItem, TreeKey};
@@ -16,41 +17,41 @@ use super::{BPlusTree, Path, Step};
 use arrayvec::ArrayVec;
 
 impl<V: TreeItem> BPlusTree<V> {
-    /// The item with key `key`.
+    /// Returns the item with key `key`.
     #[inline]
     pub fn get(&self, key: V::Key) -> Option<&V> {
         let entries = &self.leaf_for(key)?.entries;
         entries.contents.get(entries.keys.position(key).ok()?)
     }
 
-    /// Whether there is an item with key `key`.
+    /// Returns whether an item has key `key`.
     #[inline]
     pub fn contains_key(&self, key: V::Key) -> bool {
         self.get(key).is_some()
     }
 
-    /// The item with the greatest key at most `key`.
+    /// Returns the item with the greatest key that is at most `key`.
     #[inline]
     pub fn floor(&self, key: V::Key) -> Option<(V::Key, &V)> {
         let entries = &self.leaf_for(key)?.entries;
         entries.get(entries.keys.count_le(key).checked_sub(1)?)
     }
 
-    /// The item with the least key at least `key`.
+    /// Returns the item with the least key that is at least `key`.
     #[inline]
     pub fn ceiling(&self, key: V::Key) -> Option<(V::Key, &V)> {
         let leaf = self.leaf_for(key)?;
         self.entry_or_next(leaf, leaf.entries.keys.count_lt(key))
     }
 
-    /// The item with the least key above `key`, whether or not `key` itself is there.
+    /// Returns the item with the least key above `key`; no item need have `key` itself.
     #[inline]
     pub fn next(&self, key: V::Key) -> Option<(V::Key, &V)> {
         let leaf = self.leaf_for(key)?;
         self.entry_or_next(leaf, leaf.entries.keys.count_le(key))
     }
 
-    /// The item with the greatest key below `key`, whether or not `key` itself is there.
+    /// Returns the item with the greatest key below `key`; no item need have `key` itself.
     #[inline]
     pub fn prev(&self, key: V::Key) -> Option<(V::Key, &V)> {
         let leaf = self.leaf_for(key)?;
@@ -61,22 +62,22 @@ impl<V: TreeItem> BPlusTree<V> {
         }
     }
 
-    /// The item with the least key.
+    /// Returns the item with the least key.
     pub fn first(&self) -> Option<(V::Key, &V)> {
         self.edge_leaf(|_| 0)?.entries.get(0)
     }
 
-    /// The item with the greatest key.
+    /// Returns the item with the greatest key.
     pub fn last(&self) -> Option<(V::Key, &V)> {
         self.edge_leaf(|len| len - 1)?.entries.last()
     }
 
-    /// The summary of all items, or `None` if there are none.
+    /// Returns the summary of all items, or `None` in an empty tree.
     pub fn summary(&self) -> Option<V::Summary> {
         self.digest().map(|digest| digest.summary)
     }
 
-    /// First key and summary of all items, or `None` if there are none.
+    /// Returns the first key and the summary of all items, or `None` in an empty tree.
     pub(super) fn digest(&self) -> Option<Digest<V::Key, V::Summary>> {
         match (self.root == NodeId::NONE, self.height) {
             (true, _) => None,
@@ -85,7 +86,7 @@ impl<V: TreeItem> BPlusTree<V> {
         }
     }
 
-    /// The entry in `slot` of `leaf`, or the first of the next leaf if `slot` is past the last.
+    /// Returns the entry in `slot` of `leaf`, or if that is past the last, the next leaf's first.
     fn entry_or_next<'a>(&'a self, leaf: &'a Leaf<V>, slot: usize) -> Option<(V::Key, &'a V)> {
         match leaf.entries.get(slot) {
             Some(entry) => Some(entry),
@@ -94,7 +95,7 @@ impl<V: TreeItem> BPlusTree<V> {
         }
     }
 
-    /// The number of the leaf that holds `key` if any does, or `None` in an empty tree.
+    /// Returns the only leaf that can have `key`, or `None` in an empty tree.
     #[inline]
     pub(super) fn leaf_id_for(&self, key: V::Key) -> Option<NodeId> {
         if self.root == NodeId::NONE {
@@ -113,7 +114,7 @@ impl<V: TreeItem> BPlusTree<V> {
         self.leaf_id_for(key).map(|leaf| &self.leaves[leaf])
     }
 
-    /// As [`Self::leaf_id_for`], remembering the way.
+    /// Does the same as [`Self::leaf_id_for`], and records the path.
     pub(super) fn descend(&self, key: V::Key) -> Option<Path> {
         if self.root == NodeId::NONE {
             return None;
@@ -129,8 +130,7 @@ impl<V: TreeItem> BPlusTree<V> {
         Some(Path { steps, leaf: node })
     }
 
-    /// The leaf reached by taking the entry that `choose` names, given the number of entries, at
-    /// each level.
+    /// Returns the leaf that is reached by slot `choose(len)` of each inner node of `len` entries.
     fn edge_leaf(&self, choose: impl Fn(usize) -> usize) -> Option<&Leaf<V>> {
         if self.root == NodeId::NONE {
             return None;
@@ -145,7 +145,7 @@ impl<V: TreeItem> BPlusTree<V> {
 }
 
 impl<V: TreeItem<Summary = Gaps>> BPlusTree<V> {
-    /// The item that covers page `page`.
+    /// Returns the item that contains page `page`.
     ///
     /// Linux: `vma_lookup`.
     #[inline]
@@ -156,7 +156,7 @@ impl<V: TreeItem<Summary = Gaps>> BPlusTree<V> {
         if page < entries.summaries.get(slot)?.end() { entries.get(slot) } else { None }
     }
 
-    /// The item that covers page `page`, or else the first one above it.
+    /// Returns the item that contains page `page`, or else the first one above it.
     ///
     /// Linux: `find_vma`.
     #[inline]

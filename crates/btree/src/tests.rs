@@ -1,5 +1,6 @@
-//! The tree against `BTreeMap` and against exhaustive searches, with every invariant checked after
-//! every step.
+//! Comparisons of the tree with `BTreeMap` and with exhaustive searches.
+//!
+//! Every invariant is checked after every step.
 
 use super::*;
 use alloc::collections::BTreeMap;
@@ -27,13 +28,13 @@ impl TreeItem for Area {
     }
 }
 
-/// Items that may overlap, several of them at one page, as mappers of a file do.
+/// Items that may overlap, several of them at one page, as mappings of a file do.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Mapper {
+struct FileMapping {
     end: u64,
 }
 
-impl TreeItem for Mapper {
+impl TreeItem for FileMapping {
     type Key = (u64, u64);
     type Summary = MaxEnd;
 
@@ -42,7 +43,7 @@ impl TreeItem for Mapper {
     }
 }
 
-/// An item without a summary, as in the page cache, whose drop can be seen.
+/// An item without a summary, as in the page cache, whose drop the tests observe.
 #[derive(Clone, Debug, PartialEq)]
 struct Cached(Rc<u64>);
 
@@ -83,19 +84,20 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Does `step` to both and asserts that both answer alike.
-fn apply(step: &Step, tree: &mut BPlusTree<Mapper>, model: &mut BTreeMap<(u64, u64), Mapper>) {
-    let at_or_after = |model: &BTreeMap<(u64, u64), Mapper>, key| model.range((key, 0)..).next().map(|(key, _)| *key);
+/// Applies `step` to both and compares the results.
+fn apply(step: &Step, tree: &mut BPlusTree<FileMapping>, model: &mut BTreeMap<(u64, u64), FileMapping>) {
+    let at_or_after =
+        |model: &BTreeMap<(u64, u64), FileMapping>, key| model.range((key, 0)..).next().map(|(key, _)| *key);
     match *step {
         Step::Insert(key) => {
             // Few starts and many tie-breakers, so that keys of one start cross nodes.
-            let (key, item) = ((key / 40, key % 40), Mapper { end: key / 40 + key % 7 + 1 });
+            let (key, item) = ((key / 40, key % 40), FileMapping { end: key / 40 + key % 7 + 1 });
             assert_eq!(insert(tree, key, item), model.insert(key, item));
         }
         Step::Append(count) => {
             let last = model.last_key_value().map_or(0, |(key, _)| key.0);
             for start in last + 1..last + 1 + count {
-                let item = Mapper { end: start + count };
+                let item = FileMapping { end: start + count };
                 assert_eq!(insert(tree, (start, 0), item), model.insert((start, 0), item));
             }
         }
@@ -114,7 +116,7 @@ fn apply(step: &Step, tree: &mut BPlusTree<Mapper>, model: &mut BTreeMap<(u64, u
         Step::PopFirst => assert_eq!(tree.pop_first(), model.pop_first()),
         Step::Update(key, len) => {
             let key = at_or_after(model, key / 40).unwrap_or((key, key));
-            let set = |item: &mut Mapper| core::mem::replace(&mut item.end, key.0 + len + 1);
+            let set = |item: &mut FileMapping| core::mem::replace(&mut item.end, key.0 + len + 1);
             assert_eq!(tree.update(key, set), model.get_mut(&key).map(set));
         }
         Step::Rekey(old, new) => {
@@ -124,7 +126,7 @@ fn apply(step: &Step, tree: &mut BPlusTree<Mapper>, model: &mut BTreeMap<(u64, u
             if above && below {
                 assert_eq!(tree.rekey(old, (new / 40, new), |item| item.end += 1).is_some(), model.contains_key(&old));
                 if let Some(item) = model.remove(&old) {
-                    model.insert((new / 40, new), Mapper { end: item.end + 1 });
+                    model.insert((new / 40, new), FileMapping { end: item.end + 1 });
                 }
             }
         }
@@ -140,10 +142,10 @@ fn owned<K, V: Copy>(entry: Option<(K, &V)>) -> Option<(K, V)> {
     entry.map(|(key, item)| (key, *item))
 }
 
-/// All ways of looking for `key`.
-fn assert_same_lookups(tree: &BPlusTree<Mapper>, model: &BTreeMap<(u64, u64), Mapper>, key: (u64, u64)) {
+/// Compares every look-up of `key`.
+fn assert_same_lookups(tree: &BPlusTree<FileMapping>, model: &BTreeMap<(u64, u64), FileMapping>, key: (u64, u64)) {
     use core::ops::Bound::{Excluded, Unbounded};
-    let owned_model = |entry: Option<(&(u64, u64), &Mapper)>| entry.map(|(key, item)| (*key, *item));
+    let owned_model = |entry: Option<(&(u64, u64), &FileMapping)>| entry.map(|(key, item)| (*key, *item));
     assert_eq!(tree.get(key), model.get(&key));
     assert_eq!(tree.contains_key(key), model.contains_key(&key));
     assert_eq!(owned(tree.floor(key)), owned_model(model.range(..=key).next_back()));
@@ -156,10 +158,9 @@ fn assert_same_lookups(tree: &BPlusTree<Mapper>, model: &BTreeMap<(u64, u64), Ma
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// INV-TREE-ORDER, INV-TREE-FILL, INV-TREE-SUMMARY, INV-TREE-LINKS, INV-TREE-RETURN after every
-    /// step.
+    /// INV-TREE-ORDER, INV-TREE-FILL, INV-TREE-SUMMARY, INV-TREE-LINKS, INV-TREE-RETURN.
     #[test]
-    fn every_operation_does_what_a_sorted_map_does(
+    fn every_operation_agrees_with_a_sorted_map(
         steps in prop::collection::vec(step(), 1..400),
         probes in prop::collection::vec((0..60u64, 0..45u64), 20),
     ) {
@@ -178,13 +179,13 @@ proptest! {
     }
 
     #[test]
-    fn overlaps_are_found_as_by_looking_at_every_item(
+    fn a_search_for_overlaps_finds_exactly_the_items_that_overlap(
         items in prop::collection::vec((0..300u64, 0..4u64, 1..30u64, any::<bool>()), 0..400),
         queries in prop::collection::vec((0..330u64, 0..40u64), 30),
     ) {
         let mut tree = BPlusTree::new();
         for (start, tie, len, long) in items {
-            insert(&mut tree, (start, tie), Mapper { end: start + len * if long { 10 } else { 1 } });
+            insert(&mut tree, (start, tie), FileMapping { end: start + len * if long { 10 } else { 1 } });
         }
         for (from, len) in queries {
             let to = from + len;
@@ -194,7 +195,7 @@ proptest! {
     }
 
     #[test]
-    fn holes_are_found_as_by_trying_every_page(
+    fn a_gap_search_agrees_with_trying_every_page(
         gaps in prop::collection::vec((0..12u64, 1..9u64, prop_oneof![9 => Just(0), 1 => 1..10u64]), 0..300),
         queries in prop::collection::vec((1..14u64, 0..1000u64, 0..1500u64, 0..4u32, 0..8u64, any::<bool>()), 30),
         shuffle in any::<u64>(),
@@ -225,8 +226,7 @@ proptest! {
         }
     }
 
-    /// INV-TREE-RESERVE: what was reserved suffices, whatever is inserted and whatever is removed
-    /// in between.
+    /// INV-TREE-RESERVE: a reservation suffices for any keys, and with any removals in between.
     #[test]
     fn a_reservation_suffices(
         before in prop::collection::vec(0..5000u64, 0..600),
@@ -245,7 +245,7 @@ proptest! {
         }
         tree.try_reserve(during.len(), || true).expect("the host has memory");
         let bytes = tree.memory_bytes();
-        // The vectors have grown by more than was asked for, so the bound itself is tested, too.
+        // The vectors may grow by more than was reserved, so this tests the bound itself, too.
         let (demand, leaves, inners) = (tree.demand(during.len()), tree.leaves.used(), tree.inners.used());
         for (i, (key, remove_too)) in during.iter().enumerate() {
             let key = if in_order { 5000 + i as u64 } else { *key };
@@ -260,10 +260,9 @@ proptest! {
     }
 }
 
-/// The highest or lowest start whose pages are free and in no guard: by trying each.
+/// Returns the highest or lowest start whose pages are free and in no guard, by trying each.
 fn gap_by_trial(areas: &[(u64, Area)], query: &GapQuery) -> Option<u64> {
-    // As in Linux a guard reaches no further than the hole it guards: nothing else is mapped there
-    // anyway.
+    // As in Linux, a guard ends with the gap that it guards.
     let is_free = |page: u64| {
         let next = areas.iter().find(|(_, area)| area.end > page);
         next.is_none_or(|(start, area)| page < start.saturating_sub(area.guard))
@@ -278,8 +277,9 @@ fn gap_by_trial(areas: &[(u64, Area)], query: &GapQuery) -> Option<u64> {
     }
 }
 
-/// INV-TREE-RESERVE, at its tightest: one insert into a tree whose every node is full splits one
-/// node of each level.
+/// INV-TREE-RESERVE: an insert into a tree of full nodes uses its whole reservation.
+///
+/// That is one node of each level and a new root.
 #[test]
 fn a_reservation_for_one_insert_covers_a_split_of_every_level() {
     let mut tree = BPlusTree::new();
@@ -296,7 +296,7 @@ fn a_reservation_for_one_insert_covers_a_split_of_every_level() {
 }
 
 #[test]
-fn a_refused_permit_changes_nothing_and_a_needless_one_is_not_asked() {
+fn a_refused_permit_changes_nothing_and_is_asked_only_if_memory_is_needed() {
     let mut tree = BPlusTree::new();
     assert_eq!(tree.try_reserve(3, || false), Err(TreeReserveError { inserts: 3 }));
     assert_eq!(tree.memory_bytes(), 0);
@@ -308,10 +308,10 @@ fn a_refused_permit_changes_nothing_and_a_needless_one_is_not_asked() {
 }
 
 #[test]
-fn more_than_can_be_addressed_is_refused() {
+fn a_reservation_larger_than_the_address_space_is_refused() {
     let mut tree: BPlusTree<Area> = BPlusTree::new();
     assert_eq!(tree.try_reserve(usize::MAX, || true), Err(TreeReserveError { inserts: usize::MAX }));
-    tree.try_reserve(1, || true).expect("a refusal leaves the tree in working order");
+    tree.try_reserve(1, || true).expect("a refusal changes nothing");
     tree.insert(0, Area { end: 1, guard: 0 });
     tree.validate();
 }
@@ -319,21 +319,20 @@ fn more_than_can_be_addressed_is_refused() {
 #[test]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "INV-TREE-RESERVE")]
-fn an_insert_that_was_not_reserved_is_reported() {
+fn an_insert_without_a_reservation_panics() {
     BPlusTree::new().insert(0, Area { end: 1, guard: 0 });
 }
 
 #[test]
-#[should_panic(expected = "may not pass a neighbour")]
-fn a_new_key_that_passes_a_neighbour_is_reported() {
+#[should_panic(expected = "passes a neighbour")]
+fn a_new_key_that_passes_a_neighbour_panics() {
     let mut tree = BPlusTree::new();
     insert(&mut tree, 1, Area { end: 2, guard: 0 });
     insert(&mut tree, 3, Area { end: 4, guard: 0 });
     tree.rekey(1, 3, |_| ());
 }
 
-/// INV-TREE-RETURN: an item goes when it is removed or replaced, and nodes that were emptied are
-/// used again.
+/// INV-TREE-RETURN: removed and replaced items are dropped, and emptied nodes are reused.
 #[test]
 fn removal_drops_items_and_reuses_nodes() {
     let witness = Rc::new(7);
@@ -358,7 +357,7 @@ fn removal_drops_items_and_reuses_nodes() {
     assert_eq!((tree.memory_bytes(), Rc::strong_count(&witness)), (0, 1));
 }
 
-/// A fork copies VMAs in order, and must not pay for nodes that stay half empty.
+/// A fork copies VMAs in order, so its nodes must not stay half empty.
 #[test]
 fn filling_in_order_leaves_nodes_full() {
     let mut tree = BPlusTree::new();
@@ -370,7 +369,7 @@ fn filling_in_order_leaves_nodes_full() {
 }
 
 #[test]
-fn the_greatest_key_is_a_key_like_any_other() {
+fn the_greatest_key_can_be_inserted_found_and_removed() {
     let mut tree = BPlusTree::new();
     for key in (0..40).map(|i| u64::MAX - i) {
         insert(&mut tree, key, Cached(Rc::new(key)));

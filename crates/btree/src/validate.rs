@@ -1,7 +1,7 @@
-//! Checks every invariant of a whole tree; the tests do so after each step.
+//! Checks of every invariant over a whole tree, which the tests run after each step.
 //!
-//! Works from the definitions, not from the code that keeps them: depth, fill and summaries are
-//! recomputed from the items.
+//! They use the definitions, not the code under test: depth, fill and summaries are recomputed from
+//! the items.
 
 use super::arena::NodeId;
 use super::item::{SubtreeSummary, TreeItem, TreeKey};
@@ -9,28 +9,30 @@ use super::node::{CAPACITY, Digest, MIN_FILL, Node};
 use super::{BPlusTree, MAX_HEIGHT};
 use alloc::vec::Vec;
 
-/// What a walk of the whole tree has met.
+/// What a walk of the whole tree has found.
 struct Walk<K, S> {
     leaves: Vec<NodeId>,
     inners: usize,
-    /// Every item's key and own summary.
+    /// The key and the own summary of each item.
     items: Vec<(K, S)>,
 }
 
 impl<V: TreeItem<Key: core::fmt::Debug, Summary: core::fmt::Debug>> BPlusTree<V> {
+    /// Checks every invariant.
+    ///
     /// # Panics
-    /// When an invariant is broken; the message names it.
+    /// If an invariant is violated; the message names it.
     pub(super) fn validate(&self) {
         let mut walk = Walk { leaves: Vec::new(), inners: 0, items: Vec::new() };
         assert!(self.height < MAX_HEIGHT);
-        assert_eq!(self.root == NodeId::NONE, self.len == 0, "INV-TREE-RETURN: an empty tree has no node");
+        assert_eq!(self.root == NodeId::NONE, self.len == 0, "INV-TREE-RETURN: only an empty tree has no root");
         if self.root != NodeId::NONE {
             self.validate_node(self.root, self.height, true, true, &mut walk);
         }
-        assert!(walk.items.is_sorted_by(|a, b| a.0 < b.0), "INV-TREE-ORDER: keys rise strictly");
-        assert_eq!(walk.items.len(), self.len, "the length counts the items");
-        assert_eq!(walk.leaves.len(), self.leaves.used(), "INV-TREE-RETURN: leaves");
-        assert_eq!(walk.inners, self.inners.used(), "INV-TREE-RETURN: inner nodes");
+        assert!(walk.items.is_sorted_by(|a, b| a.0 < b.0), "INV-TREE-ORDER: keys do not rise strictly");
+        assert_eq!(walk.items.len(), self.len, "number of items and length");
+        assert_eq!(walk.leaves.len(), self.leaves.used(), "INV-TREE-RETURN: leaves reached and used");
+        assert_eq!(walk.inners, self.inners.used(), "INV-TREE-RETURN: inner nodes reached and used");
         self.validate_links(&walk.leaves);
     }
 
@@ -47,7 +49,7 @@ impl<V: TreeItem<Key: core::fmt::Debug, Summary: core::fmt::Debug>> BPlusTree<V>
             let leaf = &self.leaves[id];
             for (slot, item) in leaf.entries.contents.iter().enumerate() {
                 let key = leaf.entries.keys.as_slice()[slot];
-                assert!(leaf.entries.summaries[slot] == item.summary(key), "INV-TREE-SUMMARY: of the item at {key:?}");
+                assert!(leaf.entries.summaries[slot] == item.summary(key), "INV-TREE-SUMMARY: item {key:?}");
                 walk.items.push((key, item.summary(key)));
             }
             walk.leaves.push(id);
@@ -80,7 +82,7 @@ impl<V: TreeItem<Key: core::fmt::Debug, Summary: core::fmt::Debug>> BPlusTree<V>
             MIN_FILL
         };
         assert!((least..=CAPACITY).contains(&len), "INV-TREE-FILL: {len} entries at level {level}");
-        assert!(digest == join_all(&walk.items[first_item..]), "INV-TREE-SUMMARY: digest of a node");
+        assert!(digest == join_all(&walk.items[first_item..]), "INV-TREE-SUMMARY: digest of node {id:?}");
     }
 
     fn validate_links(&self, in_order: &[NodeId]) {
@@ -92,7 +94,7 @@ impl<V: TreeItem<Key: core::fmt::Debug, Summary: core::fmt::Debug>> BPlusTree<V>
     }
 }
 
-/// The digest that an entry above these items must hold, joined one by one from the left.
+/// Returns the digest that an entry above these items must have.
 fn join_all<K: TreeKey, S: SubtreeSummary>(items: &[(K, S)]) -> Digest<K, S> {
     let (first, summary) = items[0];
     let join = |run: S, &(key, next): &(K, S)| run.join(key.start(), next);
