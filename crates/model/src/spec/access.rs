@@ -162,7 +162,7 @@ impl PossibleState {
     }
 
     /// Resolves the value of a cell after a load of it.
-    fn settle(&mut self, cell: u16, value: u64, files: &mut Files) {
+    fn resolve(&mut self, cell: u16, value: u64, files: &mut Files) {
         match access_outcome(self, Access::Read, files).0 {
             Some(DataLocation::Own) => {
                 if let Some(own) = self.own.as_mut().filter(|own| own.is_uncertain(cell)) {
@@ -199,14 +199,14 @@ impl Spec {
             let fits = |state: &PossibleState| state.can_load(cell, value, files);
             match &mut page.states[..] {
                 [only] if fits(only) => {
-                    only.settle(cell, value, files);
+                    only.resolve(cell, value, files);
                     return Ok(());
                 }
                 [_] => {}
                 states if states.iter().any(fits) => {
                     page.retain(|state| state.can_load(cell, value, files));
                     if let [only] = &mut page.states[..] {
-                        only.settle(cell, value, files);
+                        only.resolve(cell, value, files);
                     }
                     return Ok(());
                 }
@@ -435,7 +435,7 @@ impl Spec {
         let index = fault.va.page_index();
         let acting = process.acting.clone();
         let Some(page) = process.page(index).filter(|page| page.states.len() > 1) else { return };
-        page.settle_on(index, &acting, |state| access_outcome(state, fault.access, files).1 == Some(signal));
+        page.narrow(index, &acting, |state| access_outcome(state, fault.access, files).1 == Some(signal));
     }
 
     /// Adds the private copies that a fault may have made of what the file held meanwhile.

@@ -44,7 +44,7 @@ impl Cells {
         self.base
     }
 
-    fn settled(&self, cell: u16) -> Candidate {
+    fn single_value(&self, cell: u16) -> Candidate {
         let index = usize::from(cell);
         if self.written[index / 64] >> (index % 64) & 1 == 0 {
             return None;
@@ -61,7 +61,7 @@ impl Cells {
         let value = |candidate: Candidate| candidate.unwrap_or_else(|| base(self.base));
         match self.candidates(cell) {
             Some(all) => all.iter().map(|&candidate| value(candidate)).collect(),
-            None => vec![value(self.settled(cell))],
+            None => vec![value(self.single_value(cell))],
         }
     }
 
@@ -71,7 +71,7 @@ impl Cells {
         if !self.uncertain.is_empty() && self.candidates(cell).is_some() {
             return self.values(cell, base).contains(&value);
         }
-        value == self.settled(cell).unwrap_or_else(|| base(self.base))
+        value == self.single_value(cell).unwrap_or_else(|| base(self.base))
     }
 
     /// Whether `cell` has several possible values.
@@ -103,7 +103,7 @@ impl Cells {
             }
             return new;
         }
-        let present = self.settled(cell);
+        let present = self.single_value(cell);
         let new = present != candidate;
         if new {
             self.uncertain.push((cell, vec![present, candidate]));
@@ -120,7 +120,7 @@ impl Cells {
         for cell in 0..CELLS as u16 {
             let word = usize::from(cell) / 64;
             if (self.written[word] | other.written[word]) >> (cell % 64) & 1 == 1 {
-                new |= self.add(cell, other.settled_or_first(cell));
+                new |= self.add(cell, other.first_candidate(cell));
             }
         }
         for (cell, all) in &other.uncertain {
@@ -131,7 +131,7 @@ impl Cells {
         new
     }
 
-    fn settled_or_first(&self, cell: u16) -> Candidate {
-        self.candidates(cell).and_then(|all| all.first().copied()).unwrap_or_else(|| self.settled(cell))
+    fn first_candidate(&self, cell: u16) -> Candidate {
+        self.candidates(cell).and_then(|all| all.first().copied()).unwrap_or_else(|| self.single_value(cell))
     }
 }

@@ -84,7 +84,7 @@ impl Process {
         let Some(page) = self.look(index) else { return };
         for fork in self.pending.iter_mut().filter(|call| call.forks()) {
             let seen = fork.child.entry(index).or_default();
-            for state in page.settled().states {
+            for state in page.without_pending().states {
                 seen.add(state);
             }
         }
@@ -118,7 +118,7 @@ impl Process {
         let outlook = self.outlook(acting);
         let child = if call == MemoryCall::Fork {
             let indices: Vec<u64> = self.pages.keys().copied().collect();
-            indices.into_iter().filter_map(|index| Some((index, self.look(index)?.settled()))).collect()
+            indices.into_iter().filter_map(|index| Some((index, self.look(index)?.without_pending()))).collect()
         } else {
             FxHashMap::default()
         };

@@ -290,7 +290,7 @@ impl Page {
     /// Drops the states that cannot follow from a state that was `known` at an earlier moment.
     ///
     /// No state may have been dropped since that moment.
-    pub(super) fn settle_on(&mut self, index: u64, acting: &[PendingEffect], known: impl Fn(&PossibleState) -> bool) {
+    pub(super) fn narrow(&mut self, index: u64, acting: &[PendingEffect], known: impl Fn(&PossibleState) -> bool) {
         let mut after =
             Self { states: self.states.iter().filter(|state| known(state)).cloned().collect(), ..Self::default() };
         if !after.states.is_empty() {
@@ -312,12 +312,12 @@ impl Page {
     }
 
     /// A copy of the page on which no call is pending.
-    pub(super) fn settled(&self) -> Self {
-        let mut settled = Self { states: Vec::new(), ..self.clone() };
+    pub(super) fn without_pending(&self) -> Self {
+        let mut copy = Self { states: Vec::new(), ..self.clone() };
         for state in &self.states {
-            settled.add(PossibleState { done: 0, map: state.map, own: state.own.as_ref().map(PageContents::copy) });
+            copy.add(PossibleState { done: 0, map: state.map, own: state.own.as_ref().map(PageContents::copy) });
         }
-        settled
+        copy
     }
 
     /// Drops the private copy if the page shows page `pages` of the file or a later one.
