@@ -2,13 +2,13 @@
 //!
 //! A rule of the oracle that no broken program can fail proves nothing. So each promise has a
 //! mistake that breaks it, compiled in by [`plant!`] at the line where a programmer would make it.
-//! Without the feature `planted`, the macro expands to the correct code alone. With it, [`choose`]
+//! Without the feature `planted`, the macro expands to the correct code alone. With it, `choose`
 //! switches one mistake on at run time: for the whole program, or with the feature `per-thread` for
 //! the calling thread, so that tests run side by side.
 //!
 //! Neighbours: `types` below; `sync` and every crate above it plants bugs. The judge has none.
 //!
-//! Not guaranteed: two mistakes at the same time. [`choose`] replaces the previous choice.
+//! Not guaranteed: two mistakes at the same time. `choose` replaces the previous choice.
 //!
 //! # Example
 //!
