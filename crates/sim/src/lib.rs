@@ -1,5 +1,38 @@
 //! A simulated SMP machine for memory managers: deterministic, with TLBs that can be stale.
 //!
+//! # Example
+//!
+//! A page is unmapped without a flush, and the TLB still translates it.
+//!
+//! ```
+//! use pagewright_arch::{Effects, Isa, Leaf, LeafFlags, Pte, PteSlot, TableEntry, X86_64};
+//! use pagewright_sim::{MachineConfig, MachineEvent, Sim};
+//! use pagewright_types::{Access, CpuId, Level, Pfn, Rights, Tag, VirtAddr};
+//!
+//! let sim = Sim::<X86_64>::new(MachineConfig::default_for(X86_64::KIND)?)?;
+//! let (cpu, va) = (CpuId::new(0), VirtAddr::new(0x40_0000));
+//! // Frames 1 to 4 are the page tables, and frame 5 is the page.
+//! let slot = |level: Level| PteSlot {
+//!     table: Pfn::new(4 - level.raw() as u32),
+//!     index: level.index_of(va) as u16,
+//! };
+//! for level in [Level::PGD, Level::PUD, Level::PMD] {
+//!     let pfn = slot(level).table.add(1);
+//!     sim.store(slot(level), X86_64::table(TableEntry { pfn, write_protected: false }));
+//! }
+//! let leaf = Leaf { pfn: Pfn::new(5), rights: Rights::RW, flags: LeafFlags::USER };
+//! sim.store(slot(Level::PTE), X86_64::leaf(Level::PTE, leaf));
+//! sim.run_on(cpu, || sim.install_root(Pfn::new(1), Tag::new(1), false));
+//!
+//! assert_eq!(sim.access(cpu, va, Access::Write, 1).map(|hit| hit.pfn), Ok(Pfn::new(5)));
+//! sim.store(slot(Level::PTE), Pte::EMPTY);
+//! assert!(sim.access(cpu, va, Access::Write, 1).is_ok(), "the stale translation is in the TLB");
+//! assert_eq!(sim.count(cpu, MachineEvent::PageWalks), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where things are
+//!
 //! - [`Sim`] – the handle. It implements [`pagewright_arch::Effects`] and
 //!   [`pagewright_sync::Platform`] for a memory manager, and makes the accesses of programs on any
 //!   CPU ([`Sim::access`]).
