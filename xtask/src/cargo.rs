@@ -94,6 +94,12 @@ pub(crate) fn command() -> Command {
     command
 }
 
+/// The options of a build with planted bugs, which only their own tests choose.
+///
+/// All steps of the tests share this one build. Bare metal and `clippy` build the code without
+/// them.
+pub(crate) const WITH_PLANTED_BUGS: [&str; 2] = ["--features", "pagewright/planted"];
+
 /// Runs `command` and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>, Error> {
     let program = command.get_program().display().to_string();

@@ -5,6 +5,7 @@
 //!
 //! Not guaranteed: the same figures on another machine.
 
+use crate::boot::pagewright;
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
 use serde_json::Value;
@@ -43,10 +44,7 @@ fn captures_in(folder: &Path, extent: Extent) -> Result<Vec<PathBuf>, Error> {
 /// Replays each capture twice, and prints those whose figures differ.
 pub(crate) fn run(extent: Extent) -> Result<(), Error> {
     let workspace = Workspace::load()?;
-    let mut build = cargo::command();
-    build.args(["build", "--package", "pagewright"]).current_dir(&workspace.workspace_root);
-    cargo::status(&mut build)?;
-    let program = workspace.target_directory.join("debug/pagewright");
+    let program = pagewright(&workspace)?;
     let json = workspace.target_directory.join(format!("repeat-{}.json", std::process::id()));
     let captures = workspace.workspace_root.join("tests/captures");
     let mut different = 0;

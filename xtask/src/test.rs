@@ -10,10 +10,6 @@ use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The packages whose tests choose planted bugs.
-const WITH_PLANTED_BUGS: [&str; 6] =
-    ["pagewright", "pagewright-fuzz", "pagewright-host", "pagewright-lab", "pagewright-mm", "pagewright-tlb"];
-
 /// Runs the steps.
 pub(crate) fn run() -> Result<(), Error> {
     let workspace = Workspace::load()?;
@@ -25,10 +21,10 @@ pub(crate) fn run() -> Result<(), Error> {
     // `--cfg loom` applies to every crate, so these builds need a target directory of their own.
     let mut loom = cargo(&["test", "--release", "--package", "pagewright-sync", "--test", "loom"]);
     loom.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", workspace.target_directory.join("loom"));
-    // One build for all tests, with planted bugs, which only their own tests choose. The steps that
-    // follow build the code without them.
     let mut tests = cargo(&["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--no-fail-fast"]);
-    tests.args(["--features", &WITH_PLANTED_BUGS.map(|package| format!("{package}/planted")).join(",")]);
+    tests.args(cargo::WITH_PLANTED_BUGS);
+    let mut examples = cargo(&["test", "--workspace", "--doc"]);
+    examples.args(cargo::WITH_PLANTED_BUGS);
     // The kernel is a workspace of its own, which `cargo fmt` in the root does not cover.
     let mut formatted = cargo(&["fmt", "--all", "--check"]);
     formatted.current_dir(workspace.workspace_root.join("kernel"));
@@ -36,11 +32,7 @@ pub(crate) fn run() -> Result<(), Error> {
         Step { name: "dependencies between crates", command: this(&["arrows"])?, limit: MINUTE },
         Step { name: "formatting of the kernel", command: formatted, limit: MINUTE },
         Step { name: "tests of the workspace, with planted bugs", command: tests, limit: 12 * MINUTE },
-        Step {
-            name: "examples in documentation",
-            command: cargo(&["test", "--workspace", "--doc"]),
-            limit: 3 * MINUTE,
-        },
+        Step { name: "examples in documentation", command: examples, limit: 3 * MINUTE },
         Step { name: "locks under every memory order (loom)", command: loom, limit: 4 * MINUTE },
         Step {
             name: "captures give the same figures for the same seed",

@@ -92,7 +92,8 @@ where
 /// Builds the program `pagewright`, and returns its path.
 pub(crate) fn pagewright(workspace: &Workspace) -> Result<PathBuf, Error> {
     let mut build = cargo::command();
-    build.args(["build", "--quiet", "--package", "pagewright"]).current_dir(&workspace.workspace_root);
+    build.args(["build", "--quiet", "--package", "pagewright"]).args(cargo::WITH_PLANTED_BUGS);
+    build.current_dir(&workspace.workspace_root);
     cargo::status(&mut build)?;
     Ok(workspace.target_directory.join("debug/pagewright"))
 }
