@@ -8,15 +8,15 @@
 //! everything lies where Linux puts it when randomisation is off.
 
 use crate::errno::Errno;
-use crate::file::{Files, Place};
-use crate::finish;
-use crate::limits::Limits;
+use crate::file::{DescriptorTable, FsContext};
+use crate::limits::ProcessLimits;
 use crate::memory::{FileObject, SpaceHandle, mm};
 use crate::options::Options;
+use crate::ramfs::{self, FileBytes, FileContent, Inode, InodeKind};
 use crate::record;
-use crate::signal::{self, Actions, Pending, SignalSet};
-use crate::task::{self, FIRST, Known, Process, Thread};
-use crate::tree::{self, Bytes, Content, Kind, Node};
+use crate::report;
+use crate::signal::{self, PendingSignals, SigActions, SignalSet};
+use crate::task::{self, INIT, Process, Thread, ThreadEntry};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -56,7 +56,7 @@ const MACHINE: (u16, &str) = (elf::abi::EM_X86_64, "x86_64");
 const MACHINE: (u16, &str) = (elf::abi::EM_AARCH64, "aarch64");
 
 /// What `execve` asks for.
-pub(crate) struct Request {
+pub(crate) struct ExecRequest {
     /// Absolute, or from the thread's directory.
     pub(crate) path: String,
     pub(crate) arguments: Vec<Vec<u8>>,
@@ -66,7 +66,7 @@ pub(crate) struct Request {
 /// A program ready to run.
 ///
 /// The CPU that made it runs its space.
-pub(crate) struct Image {
+pub(crate) struct ProgramImage {
     pub(crate) space: Arc<SpaceHandle>,
     pub(crate) context: UserContext,
     pub(crate) path: String,
@@ -74,25 +74,25 @@ pub(crate) struct Image {
 }
 
 /// What the stack must tell.
-struct Program {
+struct AuxvInfo {
     entry: u64,
     headers: u64,
     header_count: u64,
 }
 
 /// Whether there is a program that [`load`] would try to make an image of; nothing is made.
-pub(crate) fn look(request: &Request) -> Result<(), Errno> {
+pub(crate) fn look(request: &ExecRequest) -> Result<(), Errno> {
     let (node, _) = program(request)?;
     segments(&node).map(drop)
 }
 
 /// The program that is run in the end, and what it is asked then: a script names its interpreter in
 /// the first line, which may be a script.
-fn program(request: &Request) -> Result<(Arc<Node>, Option<Request>), Errno> {
+fn program(request: &ExecRequest) -> Result<(Arc<Inode>, Option<ExecRequest>), Errno> {
     let mut interpreted = None;
     for _ in 0..=INTERPRETERS_MAX {
         let request = interpreted.as_ref().unwrap_or(request);
-        let node = tree::find(&request.path, true)?;
+        let node = ramfs::find(&request.path, true)?;
         if node.is_directory() || !node.is_executable() {
             return Err(Errno::EACCES);
         }
@@ -107,19 +107,19 @@ fn program(request: &Request) -> Result<(Arc<Node>, Option<Request>), Errno> {
 /// Makes the image.
 ///
 /// On an error the CPU may run no space.
-pub(crate) fn load(request: &Request, limits: &Limits) -> Result<Image, Errno> {
+pub(crate) fn load(request: &ExecRequest, limits: &ProcessLimits) -> Result<ProgramImage, Errno> {
     let (node, interpreted) = program(request)?;
     let request = interpreted.as_ref().unwrap_or(request);
     let object = node.object().map_err(|_| Errno::EACCES)?;
     let space = Arc::new(SpaceHandle(mm().new_space()?));
-    mm().set_limits(&space.0, limits.of_space());
+    mm().set_limits(&space.0, limits.space_limits());
     record::begin_image();
     match fill(&space, &node, &object, request) {
         Ok((context, trampoline)) => {
             let (brk, path) = (space.0.map().read().heap().start(), &node.path);
-            let (top, stack) = (user_end(), limits.of_space().get(Resource::Stack));
+            let (top, stack) = (user_end(), limits.space_limits().get(Resource::Stack));
             record::end_image(Some(format_args!("exec {brk:x} {top:x} {stack:x} {path}")));
-            Ok(Image { space, context, path: node.path.clone(), trampoline })
+            Ok(ProgramImage { space, context, path: node.path.clone(), trampoline })
         }
         Err(error) => {
             record::end_image(None);
@@ -132,9 +132,9 @@ pub(crate) fn load(request: &Request, limits: &Limits) -> Result<Image, Errno> {
 
 fn fill(
     space: &SpaceHandle,
-    node: &Node,
+    node: &Inode,
     object: &pagewright_sync::Arc<FileObject>,
-    request: &Request,
+    request: &ExecRequest,
 ) -> Result<(UserContext, VirtAddr), Errno> {
     mm().tlb().switch_to(space.0.table().context());
     let program = map(space, node, object)?;
@@ -142,7 +142,7 @@ fn fill(
     Ok((UserContext::new(VirtAddr::new(program.entry), sp), trampoline(space)?))
 }
 
-fn script(node: &Node, request: &Request) -> Option<Request> {
+fn script(node: &Inode, request: &ExecRequest) -> Option<ExecRequest> {
     let line = |bytes: &[u8]| {
         let line = bytes.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
         Some(core::str::from_utf8(line).ok()?.trim().to_string())
@@ -155,7 +155,7 @@ fn script(node: &Node, request: &Request) -> Option<Request> {
     }
     arguments.push(request.path.as_bytes().to_vec());
     arguments.extend(request.arguments.iter().skip(1).cloned());
-    Some(Request { path: interpreter.to_string(), arguments, environment: request.environment.clone() })
+    Some(ExecRequest { path: interpreter.to_string(), arguments, environment: request.environment.clone() })
 }
 
 fn headers(bytes: &[u8]) -> Result<(FileHeader<LittleEndian>, Vec<ProgramHeader>), Errno> {
@@ -165,7 +165,7 @@ fn headers(bytes: &[u8]) -> Result<(FileHeader<LittleEndian>, Vec<ProgramHeader>
 }
 
 /// The headers of a program for this machine.
-fn segments(node: &Node) -> Result<(FileHeader<LittleEndian>, Vec<ProgramHeader>), Errno> {
+fn segments(node: &Inode) -> Result<(FileHeader<LittleEndian>, Vec<ProgramHeader>), Errno> {
     // Faults read the file while it is mapped, so it is locked only for its headers.
     let (header, headers) = node.look(headers)??;
     if header.e_machine != MACHINE.0 || headers.iter().any(|header| header.p_type == PT_INTERP) {
@@ -175,7 +175,7 @@ fn segments(node: &Node) -> Result<(FileHeader<LittleEndian>, Vec<ProgramHeader>
 }
 
 /// Maps the segments.
-fn map(space: &SpaceHandle, node: &Node, object: &pagewright_sync::Arc<FileObject>) -> Result<Program, Errno> {
+fn map(space: &SpaceHandle, node: &Inode, object: &pagewright_sync::Arc<FileObject>) -> Result<AuxvInfo, Errno> {
     let (header, headers) = segments(node)?;
     let bias = match header.e_type {
         ET_EXEC => 0,
@@ -195,7 +195,7 @@ fn map(space: &SpaceHandle, node: &Node, object: &pagewright_sync::Arc<FileObjec
         mm().set_code(&space.0, PageRange::new(start, last));
     }
     let first = loads.iter().find(|segment| segment.p_offset == 0).map_or(0, |segment| segment.p_vaddr);
-    Ok(Program {
+    Ok(AuxvInfo {
         entry: bias + header.e_entry,
         headers: bias + first + header.e_phoff,
         header_count: headers.len() as u64,
@@ -267,15 +267,16 @@ fn trampoline(space: &SpaceHandle) -> Result<VirtAddr, Errno> {
 }
 
 fn vdso() -> Result<pagewright_sync::Arc<FileObject>, Errno> {
-    static VDSO: spin::Once<Arc<Node>> = spin::Once::new();
-    let make = || Node::new("[vdso]", 0o100_555, Kind::File(Content::new(Bytes::Archive(signal::TRAMPOLINE))));
+    static VDSO: spin::Once<Arc<Inode>> = spin::Once::new();
+    let make =
+        || Inode::new("[vdso]", 0o100_555, InodeKind::File(FileContent::new(FileBytes::Archive(signal::TRAMPOLINE))));
     VDSO.call_once(make).object()
 }
 
 /// Maps the stack and fills it: strings, auxiliary vector, environment, arguments.
 ///
 /// Returns the stack pointer.
-fn stack(space: &SpaceHandle, program: &Program, request: &Request) -> Result<VirtAddr, Errno> {
+fn stack(space: &SpaceHandle, program: &AuxvInfo, request: &ExecRequest) -> Result<VirtAddr, Errno> {
     let top = user_end();
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::ANONYMOUS | MapFlags::GROWSDOWN;
     let start = VirtAddr::new(top.raw() - STACK_AT_START);
@@ -317,7 +318,7 @@ fn stack(space: &SpaceHandle, program: &Program, request: &Request) -> Result<Vi
     Ok(VirtAddr::new(sp))
 }
 
-fn auxiliary(program: &Program, name: u64, platform: u64, random: u64) -> [(u32, u64); 18] {
+fn auxiliary(program: &AuxvInfo, name: u64, platform: u64, random: u64) -> [(u32, u64); 18] {
     [
         (auxvec::AT_PHDR, program.headers),
         (auxvec::AT_PHENT, 56),
@@ -347,49 +348,49 @@ const ENVIRONMENT: [&str; 3] = ["HOME=/", "PATH=/bin:/sbin:/usr/bin:/usr/sbin", 
 const NOT_FOUND: u8 = 127;
 
 /// Makes the first process and its only thread ready.
-pub(crate) fn start_first(options: &Options) {
+pub(crate) fn start_init(options: &Options) {
     let Some(path) = options.command.first() else { panic!("the command line names no program") };
-    let request = Request {
-        path: tree::absolute("/", path),
+    let request = ExecRequest {
+        path: ramfs::absolute("/", path),
         arguments: options.command.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
         environment: ENVIRONMENT.iter().map(|text| text.as_bytes().to_vec()).collect(),
     };
     // The first image is made before there is a thread: it will be thread 1 of process 1.
-    record::first();
-    let limits = Limits::first();
+    record::set_init_running();
+    let limits = ProcessLimits::of_init();
     let image = match load(&request, &limits) {
         Ok(image) => image,
         Err(error) => {
-            finish::say(format_args!("{path} can't be run: {error}"));
-            finish::power_off(NOT_FOUND)
+            report::say(format_args!("{path} can't be run: {error}"));
+            report::power_off(NOT_FOUND)
         }
     };
     mm().tlb().enter_lazy();
-    let mut state = task::state();
-    let id = state.new_id();
-    debug_assert_eq!(id, FIRST, "the first process is the first");
-    state.processes.insert(id, Process::new(id, id, id, image.path, &image.space, limits));
-    let mut actions = Actions::new();
+    let mut scheduler = task::scheduler();
+    let id = scheduler.new_id();
+    debug_assert_eq!(id, INIT, "the first process is the first");
+    scheduler.processes.insert(id, Process::new(id, id, id, image.path, &image.space, limits));
+    let mut actions = SigActions::new();
     actions.trampoline = image.trampoline;
     let actions = Arc::new(Mutex::new(actions));
-    state.process(id).actions = Arc::downgrade(&actions);
-    state.threads.insert(id, Known { process: id, pending: Pending::default() });
-    state.make_ready(Box::new(Thread {
+    scheduler.process(id).actions = Arc::downgrade(&actions);
+    scheduler.threads.insert(id, ThreadEntry { process: id, pending: PendingSignals::default() });
+    scheduler.make_ready(Box::new(Thread {
         id,
-        born: id,
+        first_id: id,
         process: id,
         context: image.context,
         space: image.space,
-        files: Arc::new(Mutex::new(Files::first())),
-        place: Arc::new(Mutex::new(Place::first())),
+        files: Arc::new(Mutex::new(DescriptorTable::of_init())),
+        fs: Arc::new(Mutex::new(FsContext::of_init())),
         actions,
         blocked: SignalSet::default(),
-        blocked_before: None,
+        saved_blocked: None,
         signal_stack: (0, 0),
-        clear_at_exit: VirtAddr::ZERO,
-        set_at_start: VirtAddr::ZERO,
+        clear_child_tid: VirtAddr::ZERO,
+        set_child_tid: VirtAddr::ZERO,
         call: (0, 0),
-        progress: 0,
+        bytes_moved: 0,
         resume: None,
         deadline: None,
     }));

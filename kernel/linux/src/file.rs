@@ -1,14 +1,14 @@
 //! Descriptors and what they are open on.
 //!
-//! [`Files`] is a process's table; [`Open`] is shared by whoever inherited or duplicated a
-//! descriptor, offset included.
+//! [`DescriptorTable`] is a process's table; [`OpenFile`] is shared by whoever inherited or
+//! duplicated a descriptor, offset included.
 //!
 //! Not guaranteed: locks on files, `O_SYNC`, `O_DIRECT`.
 
 use crate::errno::Errno;
 use crate::pipe;
-use crate::task::Id;
-use crate::tree::{Kind, Node};
+use crate::ramfs::{Inode, InodeKind};
+use crate::task::TaskId;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -19,23 +19,23 @@ use spin::Mutex;
 pub(crate) const LIMIT: usize = 1024;
 
 /// What a descriptor is open on.
-pub(crate) enum Target {
-    Node(Arc<Node>),
-    Pipe(pipe::End),
+pub(crate) enum OpenTarget {
+    Inode(Arc<Inode>),
+    Pipe(pipe::PipeEnd),
     /// A process (`pidfd_open`).
-    Process(Id),
+    Process(TaskId),
 }
 
 /// An open file.
-pub(crate) struct Open {
-    pub(crate) target: Target,
+pub(crate) struct OpenFile {
+    pub(crate) target: OpenTarget,
     pub(crate) offset: Mutex<u64>,
     /// `O_ACCMODE`, `O_APPEND`, `O_NONBLOCK`.
     pub(crate) flags: Mutex<u32>,
 }
 
-impl Open {
-    pub(crate) fn new(target: Target, flags: u32) -> Arc<Self> {
+impl OpenFile {
+    pub(crate) fn new(target: OpenTarget, flags: u32) -> Arc<Self> {
         Arc::new(Self { target, offset: Mutex::new(0), flags: Mutex::new(flags) })
     }
 
@@ -52,10 +52,10 @@ impl Open {
     }
 
     /// The node, where there is one.
-    pub(crate) fn node(&self) -> Option<&Arc<Node>> {
+    pub(crate) fn inode(&self) -> Option<&Arc<Inode>> {
         match &self.target {
-            Target::Node(node) => Some(node),
-            Target::Pipe(_) | Target::Process(_) => None,
+            OpenTarget::Inode(node) => Some(node),
+            OpenTarget::Pipe(_) | OpenTarget::Process(_) => None,
         }
     }
 }
@@ -63,14 +63,14 @@ impl Open {
 /// Where a process stands among files, and what it takes from the modes of those it makes
 /// (`fs_struct`).
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct FsContext {
     pub(crate) directory: String,
     pub(crate) umask: u32,
 }
 
-impl Place {
+impl FsContext {
     /// Where the first process begins.
-    pub(crate) fn first() -> Self {
+    pub(crate) fn of_init() -> Self {
         Self { directory: String::from("/"), umask: 0o022 }
     }
 }
@@ -78,7 +78,7 @@ impl Place {
 /// One descriptor.
 #[derive(Clone)]
 pub(crate) struct Descriptor {
-    pub(crate) open: Arc<Open>,
+    pub(crate) open: Arc<OpenFile>,
     pub(crate) close_on_exec: bool,
 }
 
@@ -95,14 +95,14 @@ fn place(number: u64) -> usize {
 /// The lock on threads may be held when the table is locked, and is taken when an end of a pipe is
 /// dropped: so nobody drops a descriptor while the table is locked.
 #[derive(Clone, Default)]
-pub(crate) struct Files(Vec<Option<Descriptor>>);
+pub(crate) struct DescriptorTable(Vec<Option<Descriptor>>);
 
-impl Files {
+impl DescriptorTable {
     /// What the first process finds: nothing to read, and the serial line.
-    pub(crate) fn first() -> Self {
-        let node = |path, kind| Target::Node(Node::new(path, 0o020_666, kind));
-        let input = Open::new(node("/dev/null", Kind::Null), linux::O_RDONLY);
-        let output = Open::new(node("/dev/console", Kind::Console), linux::O_WRONLY);
+    pub(crate) fn of_init() -> Self {
+        let node = |path, kind| OpenTarget::Inode(Inode::new(path, 0o020_666, kind));
+        let input = OpenFile::new(node("/dev/null", InodeKind::Null), linux::O_RDONLY);
+        let output = OpenFile::new(node("/dev/console", InodeKind::Console), linux::O_WRONLY);
         let all = [input, output.clone(), output];
         Self(all.into_iter().map(|open| Some(Descriptor { open, close_on_exec: false })).collect())
     }
@@ -118,7 +118,7 @@ impl Files {
     /// Puts a descriptor at the lowest free number from `least` on.
     ///
     /// The caller keeps `open` until the table is not locked any more.
-    pub(crate) fn add(&mut self, open: &Arc<Open>, close_on_exec: bool, least: u64) -> Result<u64, Errno> {
+    pub(crate) fn add(&mut self, open: &Arc<OpenFile>, close_on_exec: bool, least: u64) -> Result<u64, Errno> {
         let number = (place(least)..).find(|number| self.0.get(*number).is_none_or(Option::is_none));
         let number = number.filter(|number| *number < LIMIT).ok_or(Errno::EMFILE)?;
         self.put(number, open, close_on_exec);
@@ -129,7 +129,7 @@ impl Files {
     pub(crate) fn set(
         &mut self,
         number: u64,
-        open: &Arc<Open>,
+        open: &Arc<OpenFile>,
         close_on_exec: bool,
     ) -> Result<Option<Descriptor>, Errno> {
         if place(number) >= LIMIT {
@@ -138,7 +138,7 @@ impl Files {
         Ok(self.put(place(number), open, close_on_exec))
     }
 
-    fn put(&mut self, number: usize, open: &Arc<Open>, close_on_exec: bool) -> Option<Descriptor> {
+    fn put(&mut self, number: usize, open: &Arc<OpenFile>, close_on_exec: bool) -> Option<Descriptor> {
         if self.0.len() <= number {
             self.0.resize(number + 1, None);
         }

@@ -1,30 +1,31 @@
 //! Linux's system calls for static programs, over Pagewright's memory manager.
 //!
-//! A kernel with as much Linux in it as its programs need, and no more: what is missing answers
-//! `ENOSYS` and is listed at power-off.
+//! The kernel implements as much of Linux as its programs need. A call that it does not implement
+//! fails with `ENOSYS` and is listed at power-off.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | `memory` | the one [`Mm`](pagewright_mm::Mm), and copies from and to a program's memory |
-//! | `task` | threads and processes, who is ready and who sleeps |
-//! | `cpu` | what each CPU does: pick a thread, run it, serve its trap |
-//! | `exec` | a program's image from an ELF file |
-//! | `limits` | what a process may have at most |
-//! | `file`, `tree`, `pipe` | descriptors; the tree of files from the initramfs; pipes |
-//! | `zram` | the device to swap to |
-//! | `signal` | what signals do, and the frames of handlers |
-//! | `record` | what programs did to memory, told as it happens |
-//! | `call/` | one group of system calls per file |
-//! | `finish` | power-off: counters, what was missing; O4 |
-//! | `rest` | all CPUs but one do nothing |
+//! | `memory` | the one [`Mm`](pagewright_mm::Mm), and copies from and to user memory |
+//! | `task` | threads and processes: the run queue and the sleepers |
+//! | `cpu` | the loop of each CPU: pick a thread, run it, serve its trap |
+//! | `exec` | the image of a program, from an ELF file |
+//! | `limits` | the limits of a process (`setrlimit`) |
+//! | `file`, `ramfs`, `pipe` | descriptors; the file tree from the initramfs; pipes |
+//! | `zram` | the swap device |
+//! | `signal` | delivery of signals, and the stack frames of handlers |
+//! | `record` | memory calls and faults of programs, reported as they happen |
+//! | `call/` | the system calls, a family in each file |
+//! | `report` | messages to the host, power-off, and the recount of page counts (O4) |
+//! | `stop_machine` | stops all CPUs but one |
 //!
-//! Protocol: a call that must wait says on what ([`task::Wait`]) and gives its CPU back; when it is
-//! woken it is made again, or gets its answer from whoever woke it. So there is one kernel stack a
-//! CPU, and nothing is held while something sleeps. One lock guards threads and processes
-//! (`task::State`); it may be held over calls of the memory manager, and never the other way round.
+//! Protocol: a call that must wait returns its reason ([`task::WaitReason`]) and leaves its CPU.
+//! When its thread is woken, the call is made again, or returns the value that the waker chose. So
+//! there is one kernel stack per CPU, and a sleeper holds no lock. One lock guards threads and
+//! processes ([`task::Scheduler`]). A CPU may hold it while it calls the memory manager, never the
+//! other way round.
 //!
-//! Not guaranteed: a Linux. No users, no permissions, no disks but the one in memory; files live
-//! there, too.
+//! Not guaranteed: compatibility with Linux beyond these programs. There are no users, no
+//! permissions and no disk; files are in memory.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -35,26 +36,26 @@ mod cpu;
 mod errno;
 mod exec;
 mod file;
-mod finish;
 mod limits;
 mod memory;
 mod options;
 mod pipe;
+mod ramfs;
 mod record;
-mod rest;
+mod report;
 mod signal;
+mod stop_machine;
 mod task;
-mod tree;
 mod zram;
 
 use pagewright_hal::{BootInfo, KernelCallbacks};
 
-/// The kernel of the image.
+/// The kernel, as `hal` calls it.
 #[derive(Debug)]
 pub struct Linux;
 
 impl Linux {
-    /// It has no state of its own: the machine is one.
+    /// The kernel, whose state is in statics.
     #[expect(clippy::new_without_default, reason = "a constant, for a static")]
     pub const fn new() -> Self {
         Self
@@ -65,7 +66,7 @@ impl KernelCallbacks for Linux {
     fn boot(&self, info: &'static BootInfo) {
         let options = options::Options::parse(info.command_line);
         memory::start(info, &options);
-        tree::start(info.initrd);
+        ramfs::start(info.initrd);
         if options.swap > 0 {
             zram::swap_at_boot(options.swap);
         }
@@ -73,9 +74,9 @@ impl KernelCallbacks for Linux {
             record::start();
         }
         if options.check {
-            finish::check_at_end();
+            report::check_at_end();
         }
-        exec::start_first(&options);
+        exec::start_init(&options);
     }
 
     fn run(&self) -> ! {
@@ -89,6 +90,6 @@ impl KernelCallbacks for Linux {
     }
 
     fn more_memory(&self, bytes: usize) -> Option<&'static mut [u8]> {
-        memory::for_heap(bytes)
+        memory::heap_block(bytes)
     }
 }

@@ -1,4 +1,4 @@
-//! Limits of a process (`setrlimit(2)`), by Linux's numbers.
+//! ProcessLimits of a process (`setrlimit(2)`), by Linux's numbers.
 //!
 //! Those about memory are the memory manager's to keep; each process's space is told of them. The
 //! others are remembered and told.
@@ -9,22 +9,22 @@ use crate::errno::Errno;
 use crate::file;
 use linux_raw_sys::general as linux;
 pub(crate) use pagewright_mm::space::Rlimit;
-use pagewright_mm::space::{Privileges, Resource, Rlimits as OfSpace};
+use pagewright_mm::space::{Privileges, Resource, Rlimits as SpaceLimits};
 
-const NONE: u64 = OfSpace::INFINITY;
+const NONE: u64 = SpaceLimits::INFINITY;
 
 /// All limits of a process.
 ///
 /// A child inherits them, and they outlive `execve`.
 #[derive(Clone)]
-pub(crate) struct Limits([Rlimit; linux::RLIM_NLIMITS as usize]);
+pub(crate) struct ProcessLimits([Rlimit; linux::RLIM_NLIMITS as usize]);
 
-impl Limits {
+impl ProcessLimits {
     /// Those of the first process (`INIT_RLIMITS`).
-    pub(crate) fn first() -> Self {
+    pub(crate) fn of_init() -> Self {
         let mut all = [Rlimit { soft: NONE, hard: NONE }; linux::RLIM_NLIMITS as usize];
         for resource in Resource::ALL {
-            all[resource as usize] = OfSpace::default().limit(resource);
+            all[resource as usize] = SpaceLimits::default().limit(resource);
         }
         let mut set = |number: u32, soft, hard| all[number as usize] = Rlimit { soft, hard };
         set(linux::RLIMIT_CORE, 0, NONE);
@@ -53,8 +53,8 @@ impl Limits {
     }
 
     /// What the memory manager is to keep to.
-    pub(crate) fn of_space(&self) -> OfSpace {
-        let privileges = OfSpace::default().with_privileges(Privileges::all());
+    pub(crate) fn space_limits(&self) -> SpaceLimits {
+        let privileges = SpaceLimits::default().with_privileges(Privileges::all());
         Resource::ALL.into_iter().fold(privileges, |all, resource| all.with_limit(resource, self.0[resource as usize]))
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn start(info: &BootInfo, options: &Options) {
 }
 
 /// A block of frames for the heap.
-pub(crate) fn for_heap(bytes: usize) -> Option<&'static mut [u8]> {
+pub(crate) fn heap_block(bytes: usize) -> Option<&'static mut [u8]> {
     let mm = MM.get()?;
     let pages = (bytes as u64).div_ceil(PAGE_SIZE).next_power_of_two();
     let order = Order::try_new(pages.trailing_zeros() as u8)?;

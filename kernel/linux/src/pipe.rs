@@ -1,7 +1,7 @@
 //! Pipes.
 //!
-//! Whoever finds a pipe empty or full sleeps ([`Wait::Pipe`](crate::task::Wait)); every change
-//! wakes all who wait for any pipe, and they look again.
+//! Whoever finds a pipe empty or full sleeps ([`Wait::Pipe`](crate::task::WaitReason)); every
+//! change wakes all who wait for any pipe, and they look again.
 //!
 //! Not guaranteed: `O_DIRECT`, other capacities, speed.
 
@@ -24,13 +24,13 @@ struct Pipe {
 }
 
 /// One end of a pipe.
-pub(crate) struct End {
+pub(crate) struct PipeEnd {
     pipe: Arc<Mutex<Pipe>>,
     writes: bool,
 }
 
 /// What an end can do now.
-pub(crate) enum Ready {
+pub(crate) enum PipeTransfer {
     /// Bytes were moved; none at the end of the file.
     Moved(usize),
     /// Nothing can be moved now.
@@ -40,40 +40,40 @@ pub(crate) enum Ready {
 }
 
 /// A pipe's two ends, reader first.
-pub(crate) fn new() -> (End, End) {
+pub(crate) fn new() -> (PipeEnd, PipeEnd) {
     let pipe = Arc::new(Mutex::new(Pipe { readers: 1, writers: 1, ..Pipe::default() }));
-    (End { pipe: pipe.clone(), writes: false }, End { pipe, writes: true })
+    (PipeEnd { pipe: pipe.clone(), writes: false }, PipeEnd { pipe, writes: true })
 }
 
-impl End {
+impl PipeEnd {
     pub(crate) fn writes(&self) -> bool {
         self.writes
     }
 
     /// Takes up to `most` bytes out.
-    pub(crate) fn read(&self, most: usize, to: &mut Vec<u8>) -> Ready {
+    pub(crate) fn read(&self, most: usize, to: &mut Vec<u8>) -> PipeTransfer {
         let mut pipe = self.pipe.lock();
         let count = most.min(pipe.bytes.len());
         if count == 0 && pipe.writers > 0 && most > 0 {
-            return Ready::Wait;
+            return PipeTransfer::Wait;
         }
         to.extend(pipe.bytes.drain(..count));
-        Ready::Moved(count)
+        PipeTransfer::Moved(count)
     }
 
     /// Puts bytes in, as many as fit; few only all together.
-    pub(crate) fn write(&self, from: &[u8]) -> Ready {
+    pub(crate) fn write(&self, from: &[u8]) -> PipeTransfer {
         let mut pipe = self.pipe.lock();
         if pipe.readers == 0 {
-            return Ready::Broken;
+            return PipeTransfer::Broken;
         }
         let room = CAPACITY - pipe.bytes.len();
         let count = if from.len() <= ATOMIC && room < from.len() { 0 } else { room.min(from.len()) };
         if count == 0 && !from.is_empty() {
-            return Ready::Wait;
+            return PipeTransfer::Wait;
         }
         pipe.bytes.extend(&from[..count]);
-        Ready::Moved(count)
+        PipeTransfer::Moved(count)
     }
 
     /// Whether a read (of a reader) or a small write (of a writer) would not wait, and whether the
@@ -88,7 +88,7 @@ impl End {
     }
 }
 
-impl Drop for End {
+impl Drop for PipeEnd {
     /// Takes the lock on threads; nobody drops an end under it.
     fn drop(&mut self) {
         {
@@ -96,6 +96,6 @@ impl Drop for End {
             let side = if self.writes { &mut pipe.writers } else { &mut pipe.readers };
             *side -= 1;
         }
-        task::state().wake_pipes();
+        task::scheduler().wake_pipes();
     }
 }

@@ -19,7 +19,7 @@
 //! Not guaranteed: accesses that did not fault; faults that ended in a signal; the order of one
 //! process's end and another's faults.
 
-use crate::finish;
+use crate::report;
 use crate::task::Thread;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -61,16 +61,16 @@ pub(crate) fn is_on() -> bool {
 }
 
 /// The first thread is about to be made on this CPU.
-pub(crate) fn first() {
+pub(crate) fn set_init_running() {
     if is_on() {
         CPUS.lock().entry(pagewright_hal::this_cpu()).or_default().running = (1, 1);
     }
 }
 
 /// This CPU runs `thread` from now on.
-pub(crate) fn runs(thread: &Thread) {
+pub(crate) fn set_running(thread: &Thread) {
     if is_on() {
-        CPUS.lock().entry(pagewright_hal::this_cpu()).or_default().running = (thread.process.0, thread.born.0);
+        CPUS.lock().entry(pagewright_hal::this_cpu()).or_default().running = (thread.process.0, thread.first_id.0);
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn event(what: fmt::Arguments<'_>) {
     let (process, thread) = cpu.running;
     match &mut cpu.held {
         Some((_, held)) => held.push(format!("{what}")),
-        None => finish::send(format_args!("event {process:x} {thread:x} {what}\n")),
+        None => report::send(format_args!("event {process:x} {thread:x} {what}\n")),
     }
 }
 

@@ -1,22 +1,21 @@
-//! Threads and processes: who is ready, who sleeps and on what.
+//! Threads and processes: the run queue, and the sleepers with their reasons.
 //!
-//! A [`Thread`] is owned by the CPU that runs it, by the queue of those that are ready, or by the
-//! sleepers. What others may want to know of it while it runs – its process, signals – is in
-//! [`State`], under one lock.
+//! A [`Thread`] is owned by the CPU that runs it, by the run queue, or by the sleepers. Its process
+//! and its signals, which other CPUs read while it runs, are in [`Scheduler`], under one lock.
 //!
-//! Protocol of sleeping: a call decides under the lock that it must wait and hands the lock back
-//! with its answer ([`Stop::Sleep`]); the CPU puts the thread among the sleepers before it lets go.
-//! So a waker either comes before the decision or finds the sleeper. Signals, and the end of the
-//! process, may have come while the thread was running, when there was nobody to wake: who has one
-//! to look at does not sleep ([`State::put_to_sleep`]).
+//! Protocol of sleeping: a call decides under the lock that it must wait, and returns the lock with
+//! its reason ([`CallStop::Sleep`]). The CPU adds the thread to the sleepers before it releases the
+//! lock. So a waker either comes before the decision or finds the sleeper. A signal, or the end of
+//! the process, can arrive while the thread still runs and there is no sleeper to wake. A thread
+//! with one pending does not sleep ([`Scheduler::put_to_sleep`]).
 //!
-//! Not guaranteed: fairness between processes, priorities, affinity. There is one queue.
+//! Not guaranteed: fairness between processes, priorities, affinity. There is one run queue.
 
 use crate::errno::Errno;
-use crate::file::{Files, Open, Place};
-use crate::limits::Limits;
+use crate::file::{DescriptorTable, FsContext, OpenFile};
+use crate::limits::ProcessLimits;
 use crate::memory::SpaceHandle;
-use crate::signal::{Actions, Pending, SignalSet};
+use crate::signal::{PendingSignals, SigActions, SignalSet};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -25,23 +24,23 @@ use pagewright_hal::UserContext;
 use pagewright_types::{CpuMask, SpaceId, VirtAddr};
 use spin::{Mutex, MutexGuard};
 
-/// A thread, or the process whose first thread has this number.
+/// The number of a thread, or of the process whose first thread has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Id(pub(crate) u32);
+pub(crate) struct TaskId(pub(crate) u32);
 
-/// The first process; the machine lives as long as it does.
-pub(crate) const FIRST: Id = Id(1);
+/// The first process, whose end powers the machine off.
+pub(crate) const INIT: TaskId = TaskId(1);
 
-/// How a process ended, as `wait4` tells it.
+/// How a process ended, as `wait4` reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// It said so, with a status.
+pub(crate) enum ExitStatus {
+    /// It exited with this status.
     Exit(u8),
-    /// A signal killed it.
+    /// This signal killed it.
     Signal(u8),
 }
 
-impl End {
+impl ExitStatus {
     /// The word that `wait4` stores.
     pub(crate) fn wait_status(self) -> u32 {
         match self {
@@ -50,7 +49,7 @@ impl End {
         }
     }
 
-    /// What a shell calls it.
+    /// The status that a shell shows.
     pub(crate) fn status(self) -> u8 {
         match self {
             Self::Exit(status) => status,
@@ -61,171 +60,179 @@ impl End {
 
 /// What a sleeper waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// A word of memory, as one of the kinds in a set (`FUTEX_WAIT_BITSET`).
-    Futex(FutexKey, u32),
-    /// A child that changes.
+pub(crate) enum WaitReason {
+    /// A wake-up of this word whose bit set intersects this one (`FUTEX_WAIT_BITSET`).
+    Futex(FutexWord, u32),
+    /// The end of a child.
     Child,
-    /// Some pipe.
+    /// A change of any pipe.
     Pipe,
-    /// Some descriptor, or a deadline.
+    /// A change of any descriptor, or the deadline.
     Poll,
-    /// A child that was begun by `vfork` to have a space of its own, or to end.
-    Vfork(Id),
-    /// Its deadline.
+    /// The `execve` or the end of a child that `vfork` made.
+    Vfork(TaskId),
+    /// The deadline.
     Time,
     /// A signal.
     Signal,
-    /// The end of the other threads of its process.
-    Alone,
+    /// The end of the other threads of the process, for `execve`.
+    DeThread,
 }
 
-impl Wait {
-    /// Whether signals end it; the end of the process ends each (`TASK_INTERRUPTIBLE`,
-    /// `TASK_KILLABLE`).
+impl WaitReason {
+    /// Whether any signal ends the wait (`TASK_INTERRUPTIBLE`).
+    ///
+    /// The end of the process ends every wait (`TASK_KILLABLE`).
     pub(crate) fn is_interruptible(self) -> bool {
         match self {
             Self::Futex(..) | Self::Child | Self::Pipe | Self::Poll | Self::Time | Self::Signal => true,
-            Self::Vfork(_) | Self::Alone => false,
+            Self::Vfork(_) | Self::DeThread => false,
         }
     }
 
-    /// Whether a call that a signal ended is made again behind a handler that asks for it
-    /// (`ERESTARTSYS`); a call that waits for a time or a signal never is (`ERESTART_RESTARTBLOCK`,
+    /// Whether an interrupted call restarts after a handler with `SA_RESTART` (`ERESTARTSYS`).
+    ///
+    /// A call that waits for a time or a signal does not (`ERESTART_RESTARTBLOCK`,
     /// `ERESTARTNOHAND`).
     fn restarts(self, deadline: Option<u64>) -> bool {
         match self {
             Self::Futex(..) => deadline.is_none(),
-            Self::Child | Self::Pipe | Self::Vfork(_) | Self::Alone => true,
+            Self::Child | Self::Pipe | Self::Vfork(_) | Self::DeThread => true,
             Self::Poll | Self::Time | Self::Signal => false,
         }
     }
 }
 
-/// A word of memory, the same for all who share it.
+/// A futex word, named alike in every address space that maps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FutexKey {
-    /// Of one address space.
+pub(crate) enum FutexWord {
+    /// A word of one address space.
     Private(SpaceId, VirtAddr),
-    /// Of a file or shared memory: byte offset.
+    /// A word of a file or of shared memory, at this offset in bytes.
     Shared(pagewright_types::FileId, u64),
 }
 
-/// How a sleeper goes on.
+/// How a woken thread continues its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resume {
-    /// It looks again: its call is served anew.
+    /// The call is made again.
     Again,
-    /// The call answers this.
-    Answer(u64),
-    /// There is a signal to look at, and the call would still wait: it fails, or is made again
-    /// behind the handler if that and the call say so.
+    /// The call returns this value.
+    Return(u64),
+    /// A signal is pending and the call would still wait.
+    ///
+    /// The call fails, or restarts after the handler if the call and the handler allow it.
     Interrupted { restarts: bool },
 }
 
-/// Why a system call does not answer at once with a value.
-pub(crate) enum Stop {
-    /// It fails.
+/// Why a system call does not return a value now.
+pub(crate) enum CallStop {
+    /// The call fails.
     Error(Errno),
-    /// It must wait; the lock under which that was decided comes along.
+    /// The call must wait.
+    ///
+    /// The lock under which it decided so is still held.
     Sleep {
-        state: Guard,
-        wait: Wait,
-        /// In ns since boot; then the call answers `late`.
+        scheduler: SchedulerGuard,
+        wait: WaitReason,
+        /// In ns since boot.
+        ///
+        /// From then on, the call returns `at_deadline`.
         deadline: Option<u64>,
-        late: u64,
+        at_deadline: u64,
     },
-    /// Others go first; then it answers the value.
+    /// The thread goes to the end of the run queue; then the call returns the value.
     Yield(u64),
-    /// The registers are as they shall be.
+    /// The registers already hold the result.
     Done,
     /// The thread ends.
-    Exit(End),
+    Exit(ExitStatus),
     /// The process ends.
-    ExitProcess(End),
+    ExitProcess(ExitStatus),
 }
 
-impl<E: Into<Errno>> From<E> for Stop {
+impl<E: Into<Errno>> From<E> for CallStop {
     fn from(error: E) -> Self {
         Self::Error(error.into())
     }
 }
 
-/// What a system call answers.
-pub(crate) type Answer = Result<u64, Stop>;
-/// The lock on [`State`], taken.
-pub(crate) type Guard = MutexGuard<'static, State>;
+/// The result of a system call.
+pub(crate) type SyscallResult = Result<u64, CallStop>;
+/// The scheduler, locked.
+pub(crate) type SchedulerGuard = MutexGuard<'static, Scheduler>;
 
 /// One thread.
 pub(crate) struct Thread {
-    pub(crate) id: Id,
-    /// The number that it was born with, by which a recording knows it: `execve` gives a thread its
-    /// process's.
-    pub(crate) born: Id,
-    pub(crate) process: Id,
+    pub(crate) id: TaskId,
+    /// The number that it was made with, which recordings use.
+    ///
+    /// `execve` gives a thread the number of its process.
+    pub(crate) first_id: TaskId,
+    pub(crate) process: TaskId,
     pub(crate) context: UserContext,
     pub(crate) space: Arc<SpaceHandle>,
-    pub(crate) files: Arc<Mutex<Files>>,
-    pub(crate) place: Arc<Mutex<Place>>,
-    pub(crate) actions: Arc<Mutex<Actions>>,
-    /// Signals that it does not want now.
+    pub(crate) files: Arc<Mutex<DescriptorTable>>,
+    pub(crate) fs: Arc<Mutex<FsContext>>,
+    pub(crate) actions: Arc<Mutex<SigActions>>,
+    /// The signals that it blocks.
     pub(crate) blocked: SignalSet,
-    /// What `rt_sigsuspend` will put back.
-    pub(crate) blocked_before: Option<SignalSet>,
-    /// The stack on which handlers run if they ask for it: start and length.
+    /// The mask to restore when a call with a temporary one ends (`saved_sigmask`).
+    pub(crate) saved_blocked: Option<SignalSet>,
+    /// The alternate signal stack (`sigaltstack`): start and length.
     pub(crate) signal_stack: (u64, u64),
-    /// Word that is cleared, and on which one sleeper is woken, when the thread ends.
-    pub(crate) clear_at_exit: VirtAddr,
-    /// Word that gets the thread's number before it first runs.
-    pub(crate) set_at_start: VirtAddr,
-    /// The call under way: its number and first argument.
+    /// The word that the end of the thread clears, and on which it wakes one waiter.
+    pub(crate) clear_child_tid: VirtAddr,
+    /// The word that gets the number of the thread before it first runs.
+    pub(crate) set_child_tid: VirtAddr,
+    /// The number and the first argument of the current call.
     pub(crate) call: (u64, u64),
-    /// Bytes that the call under way has moved before it slept.
-    pub(crate) progress: usize,
-    /// How it goes on after it slept.
+    /// Bytes that the current call moved before it slept.
+    pub(crate) bytes_moved: usize,
+    /// How it continues after it slept.
     pub(crate) resume: Option<Resume>,
-    /// Until when the call under way waits, once it has begun to.
+    /// The deadline of the current call, once it has slept.
     pub(crate) deadline: Option<u64>,
 }
 
 impl Thread {
-    /// What a descriptor is open on.
-    pub(crate) fn open_file(&self, number: u64) -> Result<Arc<Open>, Errno> {
+    /// The open file behind a descriptor.
+    pub(crate) fn open_file(&self, number: u64) -> Result<Arc<OpenFile>, Errno> {
         Ok(self.files.lock().get(number)?.open.clone())
     }
 }
 
 struct Sleeper {
     thread: Box<Thread>,
-    wait: Wait,
+    wait: WaitReason,
     deadline: Option<u64>,
-    late: u64,
+    at_deadline: u64,
 }
 
-/// What others know of a process.
+/// A process.
 pub(crate) struct Process {
-    pub(crate) parent: Id,
-    pub(crate) group: Id,
-    /// The program's file.
+    pub(crate) parent: TaskId,
+    pub(crate) group: TaskId,
+    /// The path of its program.
     pub(crate) path: String,
-    /// Its memory; its threads have it.
+    /// Its address space, which its threads own.
     pub(crate) space: Weak<SpaceHandle>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ProcessLimits,
     pub(crate) threads: u32,
-    /// Those of them that have begun to end.
-    pub(crate) leaving: u32,
-    /// The thread that is to be its only one, for `execve`.
-    pub(crate) sole: Option<Id>,
-    /// Set when all of its threads shall end.
-    pub(crate) ending: Option<End>,
-    /// Set when the last has.
-    pub(crate) ended: Option<End>,
-    /// The parent sleeps until this has a space of its own.
+    /// The threads that have begun to end.
+    pub(crate) exiting_threads: u32,
+    /// The thread in `execve`, which waits for the end of all others.
+    pub(crate) exec_thread: Option<TaskId>,
+    /// Set when all of its threads must end.
+    pub(crate) group_exit: Option<ExitStatus>,
+    /// Set when its last thread has ended.
+    pub(crate) exit_status: Option<ExitStatus>,
+    /// Whether its parent sleeps in `vfork`.
     pub(crate) vfork: bool,
-    pub(crate) pending: Pending,
-    /// What it does about signals; its threads have them.
-    pub(crate) actions: Weak<Mutex<Actions>>,
-    /// The signal that its end sends to its parent, or 0.
+    pub(crate) pending: PendingSignals,
+    /// Its signal actions, which its threads own.
+    pub(crate) actions: Weak<Mutex<SigActions>>,
+    /// The signal that its parent gets when it ends; 0 for none.
     pub(crate) exit_signal: u8,
 }
 
@@ -235,9 +242,16 @@ impl Process {
         self.path.rsplit('/').next().unwrap_or_default()
     }
 
-    /// A process of one thread.
-    pub(crate) fn new(id: Id, parent: Id, group: Id, path: String, space: &Arc<SpaceHandle>, limits: Limits) -> Self {
-        let signal = if id == FIRST { 0 } else { crate::signal::SIGCHLD };
+    /// A process with one thread.
+    pub(crate) fn new(
+        id: TaskId,
+        parent: TaskId,
+        group: TaskId,
+        path: String,
+        space: &Arc<SpaceHandle>,
+        limits: ProcessLimits,
+    ) -> Self {
+        let signal = if id == INIT { 0 } else { crate::signal::SIGCHLD };
         Self {
             parent,
             group,
@@ -245,60 +259,61 @@ impl Process {
             space: Arc::downgrade(space),
             limits,
             threads: 1,
-            leaving: 0,
-            sole: None,
-            ending: None,
-            ended: None,
+            exiting_threads: 0,
+            exec_thread: None,
+            group_exit: None,
+            exit_status: None,
             vfork: false,
-            pending: Pending::default(),
+            pending: PendingSignals::default(),
             actions: Weak::new(),
             exit_signal: signal,
         }
     }
 }
 
-/// What others know of a thread.
-pub(crate) struct Known {
-    pub(crate) process: Id,
-    /// Signals for it alone.
-    pub(crate) pending: Pending,
+/// The part of a thread that other CPUs read.
+pub(crate) struct ThreadEntry {
+    pub(crate) process: TaskId,
+    /// Signals sent to this thread (`tgkill`).
+    pub(crate) pending: PendingSignals,
 }
 
-/// Everything about threads that several CPUs may want.
+/// The processes, the run queue and the sleepers.
 #[derive(Default)]
-pub(crate) struct State {
-    pub(crate) processes: BTreeMap<Id, Process>,
-    /// Threads that have not ended.
-    pub(crate) threads: BTreeMap<Id, Known>,
+pub(crate) struct Scheduler {
+    pub(crate) processes: BTreeMap<TaskId, Process>,
+    /// The threads that have not ended.
+    pub(crate) threads: BTreeMap<TaskId, ThreadEntry>,
     ready: VecDeque<Box<Thread>>,
-    asleep: BTreeMap<Id, Sleeper>,
-    /// CPUs that sleep.
+    asleep: BTreeMap<TaskId, Sleeper>,
+    /// The CPUs that are idle.
     idle: CpuMask,
-    last: u32,
+    /// The last number given to a thread.
+    last_id: u32,
 }
 
-static STATE: Mutex<State> = Mutex::new(State {
+static SCHEDULER: Mutex<Scheduler> = Mutex::new(Scheduler {
     processes: BTreeMap::new(),
     threads: BTreeMap::new(),
     ready: VecDeque::new(),
     asleep: BTreeMap::new(),
     idle: CpuMask::EMPTY,
-    last: 0,
+    last_id: 0,
 });
 
-/// The one lock.
-pub(crate) fn state() -> Guard {
-    STATE.lock()
+/// Locks the scheduler.
+pub(crate) fn scheduler() -> SchedulerGuard {
+    SCHEDULER.lock()
 }
 
-impl State {
-    /// A number that nobody has had.
-    pub(crate) fn new_id(&mut self) -> Id {
-        self.last += 1;
-        Id(self.last)
+impl Scheduler {
+    /// A number that no thread has had.
+    pub(crate) fn new_id(&mut self) -> TaskId {
+        self.last_id += 1;
+        TaskId(self.last_id)
     }
 
-    /// Puts a thread at the end of the queue, and wakes a CPU for it.
+    /// Appends a thread to the run queue, and wakes an idle CPU for it.
     pub(crate) fn make_ready(&mut self, thread: Box<Thread>) {
         self.ready.push_back(thread);
         let sleeping = self.idle.iter().next();
@@ -308,17 +323,17 @@ impl State {
         }
     }
 
-    /// The thread that has waited longest.
+    /// Takes the first thread from the run queue.
     pub(crate) fn next_ready(&mut self) -> Option<Box<Thread>> {
         self.ready.pop_front()
     }
 
-    /// Whether somebody waits for a CPU.
-    pub(crate) fn is_anybody_ready(&self) -> bool {
+    /// Whether a thread is in the run queue.
+    pub(crate) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// The running CPU has nothing to do, or has again.
+    /// Marks this CPU idle or busy.
     pub(crate) fn set_idle(&mut self, idle: bool) {
         let me = pagewright_hal::this_cpu();
         if idle {
@@ -328,49 +343,59 @@ impl State {
         }
     }
 
-    /// Lets a thread sleep, unless it has something to look at first (`signal_pending_state` in
-    /// `schedule`).
-    pub(crate) fn put_to_sleep(&mut self, mut thread: Box<Thread>, wait: Wait, deadline: Option<u64>, late: u64) {
-        if self.must_end(&thread).is_some() || wait.is_interruptible() && self.is_interrupted(&thread) {
+    /// Adds a thread to the sleepers, unless a signal or the end of its process is pending
+    /// (`signal_pending_state` in `schedule`).
+    pub(crate) fn put_to_sleep(
+        &mut self,
+        mut thread: Box<Thread>,
+        wait: WaitReason,
+        deadline: Option<u64>,
+        at_deadline: u64,
+    ) {
+        if self.must_exit(&thread).is_some() || wait.is_interruptible() && self.is_interrupted(&thread) {
             thread.resume = Some(Resume::Interrupted { restarts: wait.restarts(deadline) });
             self.make_ready(thread);
         } else {
-            self.asleep.insert(thread.id, Sleeper { thread, wait, deadline, late });
+            self.asleep.insert(thread.id, Sleeper { thread, wait, deadline, at_deadline });
         }
     }
 
-    /// Wakes up to `most` of those sleepers that `which` picks; returns how many.
-    pub(crate) fn wake(&mut self, most: usize, resume: Resume, mut which: impl FnMut(&Thread, Wait) -> bool) -> usize {
+    /// Wakes at most `most` sleepers that `which` picks, and returns how many.
+    pub(crate) fn wake(
+        &mut self,
+        most: usize,
+        resume: Resume,
+        mut which: impl FnMut(&Thread, WaitReason) -> bool,
+    ) -> usize {
         let picked = self.asleep.iter().filter(|(_, sleeper)| which(&sleeper.thread, sleeper.wait));
-        let picked: alloc::vec::Vec<Id> = picked.map(|(id, _)| *id).take(most).collect();
+        let picked: alloc::vec::Vec<TaskId> = picked.map(|(id, _)| *id).take(most).collect();
         for id in &picked {
             self.wake_one(*id, resume);
         }
         picked.len()
     }
 
-    /// Lets one sleeper that `which` picks look at a signal; one that waits for none but the end of
-    /// another thread is not disturbed.
+    /// Wakes one interruptible sleeper that `which` picks, for a signal.
     ///
-    /// It looks first whether what it waits for has come, as in Linux: who waits for a child is
-    /// told of it although `SIGCHLD` came along.
+    /// As in Linux, the sleeper first checks whether its wait is over: a thread in `wait4` gets its
+    /// child even though `SIGCHLD` arrived too.
     pub(crate) fn interrupt(&mut self, which: impl Fn(&Thread) -> bool) {
         self.wake(1, Resume::Again, |thread, wait| wait.is_interruptible() && which(thread));
     }
 
-    fn wake_one(&mut self, id: Id, resume: Resume) {
+    fn wake_one(&mut self, id: TaskId, resume: Resume) {
         if let Some(mut sleeper) = self.asleep.remove(&id) {
             sleeper.thread.resume = Some(resume);
             self.make_ready(sleeper.thread);
         }
     }
 
-    /// Makes up to `most` sleepers on one word sleep on another (`FUTEX_REQUEUE`); returns how
-    /// many.
-    pub(crate) fn move_sleepers(&mut self, from: FutexKey, to: FutexKey, most: usize) -> usize {
+    /// Moves at most `most` sleepers from one word to another, and returns how many
+    /// (`FUTEX_REQUEUE`).
+    pub(crate) fn requeue(&mut self, from: FutexWord, to: FutexWord, most: usize) -> usize {
         let mut moved = 0;
         for sleeper in self.asleep.values_mut() {
-            if let Wait::Futex(key, _) = &mut sleeper.wait
+            if let WaitReason::Futex(key, _) = &mut sleeper.wait
                 && *key == from
                 && moved < most
             {
@@ -381,48 +406,50 @@ impl State {
         moved
     }
 
-    /// Wakes those whose time has come.
-    pub(crate) fn wake_late(&mut self, now: u64) {
+    /// Wakes the sleepers whose deadline has passed.
+    pub(crate) fn wake_expired(&mut self, now: u64) {
         let late = self.asleep.iter().filter(|(_, sleeper)| sleeper.deadline.is_some_and(|deadline| deadline <= now));
-        // Who polls has to say of each descriptor that there is nothing.
-        let resume =
-            |sleeper: &Sleeper| if sleeper.wait == Wait::Poll { Resume::Again } else { Resume::Answer(sleeper.late) };
-        let late: alloc::vec::Vec<(Id, Resume)> = late.map(|(id, sleeper)| (*id, resume(sleeper))).collect();
+        // `poll` stores an empty result for each descriptor.
+        let resume = |sleeper: &Sleeper| {
+            if sleeper.wait == WaitReason::Poll { Resume::Again } else { Resume::Return(sleeper.at_deadline) }
+        };
+        let late: alloc::vec::Vec<(TaskId, Resume)> = late.map(|(id, sleeper)| (*id, resume(sleeper))).collect();
         for (id, resume) in late {
             self.wake_one(id, resume);
         }
     }
 
-    /// Wakes everybody who waits for a pipe; each looks again.
+    /// Wakes every thread that waits for a pipe or polls.
     pub(crate) fn wake_pipes(&mut self) {
-        self.wake(usize::MAX, Resume::Again, |_, wait| matches!(wait, Wait::Pipe | Wait::Poll));
+        self.wake(usize::MAX, Resume::Again, |_, wait| matches!(wait, WaitReason::Pipe | WaitReason::Poll));
     }
 
-    /// The process of this number.
+    /// The process with this number.
     ///
     /// # Panics
-    /// When it has been reaped; who runs in it knows that it has not.
-    pub(crate) fn process(&mut self, id: Id) -> &mut Process {
+    /// When it has been reaped. A process with a running thread has not.
+    pub(crate) fn process(&mut self, id: TaskId) -> &mut Process {
         match self.processes.get_mut(&id) {
             Some(process) => process,
-            None => panic!("process {} is gone", id.0),
+            None => panic!("process {} has been reaped", id.0),
         }
     }
 
-    /// Makes every thread of a process end.
-    pub(crate) fn end_process(&mut self, id: Id, end: End) {
+    /// Tells every thread of a process to end.
+    pub(crate) fn end_process(&mut self, id: TaskId, end: ExitStatus) {
         let process = self.process(id);
-        if process.ending.is_none() {
-            process.ending = Some(end);
+        if process.group_exit.is_none() {
+            process.group_exit = Some(end);
         }
         self.wake(usize::MAX, Resume::Again, |thread, _| thread.process == id);
-        // Those that run on other CPUs look when they are interrupted, at the latest by their next
-        // tick.
+        // Threads that run on other CPUs notice at their next interrupt, at the latest the tick.
     }
 }
 
-/// Whether somebody waits for a CPU, as far as can be told without waiting: interrupts may be
-/// closed, and whoever has the lock may wait for this CPU.
+/// Whether a thread may be in the run queue.
+///
+/// Does not wait for the lock: interrupts may be disabled here, and its owner may wait for this
+/// CPU.
 pub(crate) fn may_be_ready() -> bool {
-    STATE.try_lock().is_none_or(|state| state.is_anybody_ready())
+    SCHEDULER.try_lock().is_none_or(|scheduler| scheduler.has_ready())
 }

@@ -5,15 +5,15 @@
 //! swaps to it (`call/swap.rs`). Then its pages but the first are the memory manager's, and nobody
 //! writes to it.
 //!
-//! [`Attribute`] – a file below `/sys`.
+//! [`ZramAttribute`] – a file below `/sys`.
 //!
 //! Locks: `DISK` is held over calls of the memory manager, and never the other way round.
 //!
 //! Not guaranteed: other compressors than LZ4, limits, statistics beside `mm_stat`.
 
 use crate::errno::Errno;
-use crate::finish;
 use crate::memory::mm;
+use crate::report;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -25,13 +25,13 @@ use pagewright_types::{PAGE_SIZE, SwapEntry};
 use spin::Mutex;
 
 /// The device, once it has a size.
-struct Disk {
+struct ZramDisk {
     zram: Zram<Machine>,
     /// Its number among those that are swapped to.
     swap: Option<u8>,
 }
 
-static DISK: Mutex<Option<Disk>> = Mutex::new(None);
+static DISK: Mutex<Option<ZramDisk>> = Mutex::new(None);
 
 const PAGE: usize = PAGE_SIZE as usize;
 /// Page 0 of what is swapped to (`union swap_header`): version, last page and number of bad pages
@@ -45,7 +45,7 @@ const NO_SWAP: u8 = 69;
 
 /// A file of the device's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attribute {
+pub(crate) enum ZramAttribute {
     /// Its size in bytes; it is given once.
     DiskSize,
     /// Takes its size and its contents away.
@@ -56,7 +56,7 @@ pub(crate) enum Attribute {
     Algorithm,
 }
 
-impl Attribute {
+impl ZramAttribute {
     /// All, with their paths and modes.
     pub(crate) const ALL: [(&'static str, u32, Self); 4] = [
         ("/sys/block/zram0/disksize", 0o100_644, Self::DiskSize),
@@ -115,7 +115,7 @@ fn set_size(bytes: u64) -> Result<(), Errno> {
         return Err(Errno::EBUSY);
     }
     let pages = u32::try_from(bytes.div_ceil(PAGE_SIZE)).ok().filter(|pages| *pages <= SwapEntry::SLOTS);
-    *disk = Some(Disk { zram: Zram::try_new(mm(), pages.ok_or(Errno::ENOMEM)?, None)?, swap: None });
+    *disk = Some(ZramDisk { zram: Zram::try_new(mm(), pages.ok_or(Errno::ENOMEM)?, None)?, swap: None });
     Ok(())
 }
 
@@ -229,8 +229,8 @@ pub(crate) fn swap_at_boot(pages: u32) {
     header[PAGE - MARK.len()..].copy_from_slice(MARK);
     let on = set_size(u64::from(pages) * PAGE_SIZE).and_then(|()| write(0, &header)).and_then(|_| swap_on(None));
     if let Err(error) = on {
-        finish::say(format_args!("no swap of {pages} pages: {error}"));
-        finish::power_off(NO_SWAP)
+        report::say(format_args!("no swap of {pages} pages: {error}"));
+        report::power_off(NO_SWAP)
     }
 }
 

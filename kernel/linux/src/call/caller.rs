@@ -5,11 +5,11 @@
 
 use super::pidfd::{OtherSpace, space_of};
 use crate::errno::Errno;
-use crate::file::{Open, Target};
+use crate::file::{OpenFile, OpenTarget};
 use crate::limits::Rlimit;
 use crate::memory::{Space, mm};
-use crate::task::{Id, Thread, state};
-use crate::tree::{Held, Kind, Node};
+use crate::ramfs::{HeldObject, Inode, InodeKind};
+use crate::task::{TaskId, Thread, scheduler};
 use linux_raw_sys::general as linux;
 use pagewright_hal::Machine;
 use pagewright_mm::file::{FileObject, MemfdFlags};
@@ -17,8 +17,7 @@ use pagewright_sync::Arc;
 use pagewright_syscall::{CallingProcess, FileUse};
 use pagewright_types::{Rights, VirtAddr};
 
-/// Modes of shared memory: a file that may be executed, and one that may not
-/// (`MFD_NOEXEC_SEAL`).
+/// Modes of shared memory: a file that may be executed, and one that may not (`MFD_NOEXEC_SEAL`).
 const EXECUTABLE: u32 = 0o100_777;
 const NOT_EXECUTABLE: u32 = 0o100_666;
 
@@ -45,12 +44,12 @@ impl CallingProcess<Machine> for Thread {
         call: impl FnOnce(&Arc<FileObject<Machine>>, Rights) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let open = self.open_file(fd.into())?;
-        let shmem = || open.node().and_then(|node| node.shmem());
+        let shmem = || open.inode().and_then(|node| node.shmem());
         let object = match purpose {
-            FileUse::Map => open.node().ok_or(Errno::ENODEV)?.object()?,
+            FileUse::Map => open.inode().ok_or(Errno::ENODEV)?.object()?,
             FileUse::Seal => shmem().ok_or(Errno::EINVAL)?,
             FileUse::Allocate if !open.can_write() => return Err(Errno::EBADF),
-            FileUse::Allocate if open.node().is_none() => return Err(Errno::ESPIPE),
+            FileUse::Allocate if open.inode().is_none() => return Err(Errno::ESPIPE),
             FileUse::Allocate => shmem().ok_or(Errno::EOPNOTSUPP)?,
         };
         let mut opened = if purpose == FileUse::Map { Rights::EXEC } else { Rights::empty() };
@@ -61,7 +60,7 @@ impl CallingProcess<Machine> for Thread {
 
     fn truncate(&self, fd: u32, size: u64) -> Result<(), Errno> {
         let open = self.open_file(fd.into())?;
-        let node = open.node().filter(|_| open.can_write()).ok_or(Errno::EINVAL)?;
+        let node = open.inode().filter(|_| open.can_write()).ok_or(Errno::EINVAL)?;
         match node.shmem() {
             Some(object) => Ok(mm().truncate(&object, size)?),
             None => node.resize(size),
@@ -70,21 +69,21 @@ impl CallingProcess<Machine> for Thread {
 
     fn open_memfd(&self, object: Arc<FileObject<Machine>>, flags: MemfdFlags) -> Result<u32, Errno> {
         let mode = if flags.contains(MemfdFlags::NOEXEC_SEAL) { NOT_EXECUTABLE } else { EXECUTABLE };
-        let node = Node::new(object.name(), mode, Kind::Shmem(Held(object.clone())));
-        let open = Open::new(Target::Node(node), linux::O_RDWR);
+        let node = Inode::new(object.name(), mode, InodeKind::Shmem(HeldObject(object.clone())));
+        let open = OpenFile::new(OpenTarget::Inode(node), linux::O_RDWR);
         let added = self.files.lock().add(&open, flags.contains(MemfdFlags::CLOEXEC), 0);
         Ok(added? as u32)
     }
 
     fn limit(&self, pid: u32, resource: u32, new: Option<Rlimit>) -> Result<Rlimit, Errno> {
-        let id = if pid == 0 { self.process } else { Id(pid) };
-        let mut state = state();
-        let process = state.processes.get_mut(&id).ok_or(Errno::ESRCH)?;
+        let id = if pid == 0 { self.process } else { TaskId(pid) };
+        let mut scheduler = scheduler();
+        let process = scheduler.processes.get_mut(&id).ok_or(Errno::ESRCH)?;
         let old = process.limits.get(resource)?;
         let Some(new) = new else { return Ok(old) };
         process.limits.set(resource, new)?;
-        let space = process.space.upgrade().map(|space| (space, process.limits.of_space()));
-        drop(state);
+        let space = process.space.upgrade().map(|space| (space, process.limits.space_limits()));
+        drop(scheduler);
         if let Some((space, limits)) = space {
             mm().set_limits(&space.0, limits);
         }
@@ -92,12 +91,12 @@ impl CallingProcess<Machine> for Thread {
     }
 
     fn space_of_pid(&self, pid: u32) -> Result<OtherSpace, Errno> {
-        space_of(Id(pid))
+        space_of(TaskId(pid))
     }
 
     fn space_of_pidfd(&self, fd: u32) -> Result<OtherSpace, Errno> {
         let open = self.open_file(fd.into())?;
-        let Target::Process(id) = &open.target else { return Err(Errno::EBADF) };
+        let OpenTarget::Process(id) = &open.target else { return Err(Errno::EBADF) };
         space_of(*id)
     }
 }

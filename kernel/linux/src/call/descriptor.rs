@@ -2,12 +2,12 @@
 
 use super::{Arguments, address, memory};
 use crate::errno::Errno;
-use crate::file::{Open, Target};
+use crate::file::{OpenFile, OpenTarget};
 use crate::memory::{FileObject, mm};
-use crate::pipe::{self, Ready};
-use crate::signal::{self, Info, SIGPIPE};
-use crate::task::{Answer, Stop, Thread, Wait, state};
-use crate::tree::Kind;
+use crate::pipe::{self, PipeTransfer};
+use crate::ramfs::InodeKind;
+use crate::signal::{self, SIGPIPE, SigInfo};
+use crate::task::{CallStop, SyscallResult, Thread, WaitReason, scheduler};
 use crate::zram;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
@@ -18,42 +18,42 @@ use pagewright_syscall::LinuxCall;
 /// Bytes that one call moves at most; it answers how many it did.
 const MOST: u64 = 1 << 20;
 
-pub(super) fn read(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn read(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
     read_parts(thread, &open, &[(a[1], a[2].min(MOST))], None)
 }
 
-pub(super) fn write(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn write(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
     write_parts(thread, &open, &[(a[1], a[2].min(MOST))], None)
 }
 
-pub(super) fn pread64(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn pread64(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
     read_parts(thread, &open, &[(a[1], a[2].min(MOST))], Some(place(&open, a[3])?))
 }
 
-pub(super) fn pwrite64(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn pwrite64(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
     write_parts(thread, &open, &[(a[1], a[2].min(MOST))], Some(place(&open, a[3])?))
 }
 
-pub(super) fn readv(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn readv(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
     read_parts(thread, &open, &vectors(thread, a)?, None)
 }
 
-pub(super) fn writev(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn writev(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
     write_parts(thread, &open, &vectors(thread, a)?, None)
 }
 
 /// Where in a file a call shall begin that does not go by its descriptor.
-fn place(open: &Open, at: u64) -> Result<u64, Errno> {
+fn place(open: &OpenFile, at: u64) -> Result<u64, Errno> {
     if at > i64::MAX as u64 {
         return Err(Errno::EINVAL);
     }
-    open.node().map(|_| at).ok_or(Errno::ESPIPE)
+    open.inode().map(|_| at).ok_or(Errno::ESPIPE)
 }
 
 fn vectors(thread: &Thread, a: Arguments) -> Result<Vec<(u64, u64)>, Errno> {
@@ -72,27 +72,27 @@ fn vectors(thread: &Thread, a: Arguments) -> Result<Vec<(u64, u64)>, Errno> {
     (0..a[2]).map(each).collect()
 }
 
-fn read_parts(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>) -> Answer {
+fn read_parts(thread: &mut Thread, open: &OpenFile, parts: &[(u64, u64)], at: Option<u64>) -> SyscallResult {
     if !open.can_read() {
         return Err(Errno::EBADF.into());
     }
     let wanted: u64 = parts.iter().map(|(_, len)| len).sum();
     let bytes = match &open.target {
-        Target::Pipe(end) => read_pipe(open, end, wanted)?,
-        Target::Process(_) => return Err(Errno::EINVAL.into()),
-        Target::Node(node) => {
+        OpenTarget::Pipe(end) => read_pipe(open, end, wanted)?,
+        OpenTarget::Process(_) => return Err(Errno::EINVAL.into()),
+        OpenTarget::Inode(node) => {
             let cache = node.cache();
             let mut offset = open.offset.lock();
             let from = at.unwrap_or(*offset);
             let bytes = match &*node.kind.lock() {
-                Kind::File(content) if cache.is_none() => content.look(|bytes| piece(bytes, from, wanted))?,
-                Kind::Shmem(_) | Kind::File(_) => Vec::new(),
-                Kind::Directory => return Err(Errno::EISDIR.into()),
-                Kind::Null | Kind::Console | Kind::Link(_) => Vec::new(),
-                Kind::Zero => zeroes(wanted as usize)?,
-                Kind::Random => super::information::random(wanted as usize),
-                Kind::Zram => zram::read(from, wanted as usize)?,
-                Kind::Attribute(attribute) => piece(attribute.show()?.as_bytes(), from, wanted)?,
+                InodeKind::File(content) if cache.is_none() => content.look(|bytes| piece(bytes, from, wanted))?,
+                InodeKind::Shmem(_) | InodeKind::File(_) => Vec::new(),
+                InodeKind::Directory => return Err(Errno::EISDIR.into()),
+                InodeKind::Null | InodeKind::Console | InodeKind::Link(_) => Vec::new(),
+                InodeKind::Zero => zeroes(wanted as usize)?,
+                InodeKind::Random => super::information::random(wanted as usize),
+                InodeKind::Zram => zram::read(from, wanted as usize)?,
+                InodeKind::Attribute(attribute) => piece(attribute.show()?.as_bytes(), from, wanted)?,
             };
             let bytes = match cache {
                 Some(object) => read_object(&object, from, wanted)?,
@@ -139,23 +139,25 @@ fn zeroes(count: usize) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-fn read_pipe(open: &Open, end: &pipe::End, wanted: u64) -> Result<Vec<u8>, Stop> {
+fn read_pipe(open: &OpenFile, end: &pipe::PipeEnd, wanted: u64) -> Result<Vec<u8>, CallStop> {
     if end.writes() {
         return Err(Errno::EBADF.into());
     }
     let mut bytes = Vec::new();
-    let mut state = state();
+    let mut scheduler = scheduler();
     match end.read(wanted as usize, &mut bytes) {
-        Ready::Moved(_) => {
-            state.wake_pipes();
+        PipeTransfer::Moved(_) => {
+            scheduler.wake_pipes();
             Ok(bytes)
         }
-        Ready::Wait if open.has(linux::O_NONBLOCK) => Err(Errno::EAGAIN.into()),
-        Ready::Wait | Ready::Broken => Err(Stop::Sleep { state, wait: Wait::Pipe, deadline: None, late: 0 }),
+        PipeTransfer::Wait if open.has(linux::O_NONBLOCK) => Err(Errno::EAGAIN.into()),
+        PipeTransfer::Wait | PipeTransfer::Broken => {
+            Err(CallStop::Sleep { scheduler, wait: WaitReason::Pipe, deadline: None, at_deadline: 0 })
+        }
     }
 }
 
-fn write_parts(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>) -> Answer {
+fn write_parts(thread: &mut Thread, open: &OpenFile, parts: &[(u64, u64)], at: Option<u64>) -> SyscallResult {
     if !open.can_write() {
         return Err(Errno::EBADF.into());
     }
@@ -167,11 +169,11 @@ fn write_parts(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Optio
         thread.space.read(address(*base), &mut bytes[start..])?;
     }
     match &open.target {
-        Target::Pipe(end) => write_pipe(thread, open, end, &bytes),
-        Target::Process(_) => Err(Errno::EINVAL.into()),
-        Target::Node(node) => {
+        OpenTarget::Pipe(end) => write_pipe(thread, open, end, &bytes),
+        OpenTarget::Process(_) => Err(Errno::EINVAL.into()),
+        OpenTarget::Inode(node) => {
             // Where the descriptor stands is locked before what it stands in, as by who reads.
-            if matches!(*node.kind.lock(), Kind::Zram) {
+            if matches!(*node.kind.lock(), InodeKind::Zram) {
                 return write_from(open, at, zram::size, |start| Ok(zram::write(start, &bytes)?));
             }
             if let Some(shmem) = node.shmem() {
@@ -179,17 +181,22 @@ fn write_parts(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Optio
             }
             // Decided first: a file is changed without its kind being held.
             let is_file = match &*node.kind.lock() {
-                Kind::File(_) => true,
-                Kind::Console => {
+                InodeKind::File(_) => true,
+                InodeKind::Console => {
                     console::write(&bytes);
                     false
                 }
-                Kind::Directory => return Err(Errno::EISDIR.into()),
-                Kind::Attribute(attribute) => {
+                InodeKind::Directory => return Err(Errno::EISDIR.into()),
+                InodeKind::Attribute(attribute) => {
                     attribute.store(&bytes)?;
                     false
                 }
-                Kind::Null | Kind::Zero | Kind::Random | Kind::Link(_) | Kind::Shmem(_) | Kind::Zram => false,
+                InodeKind::Null
+                | InodeKind::Zero
+                | InodeKind::Random
+                | InodeKind::Link(_)
+                | InodeKind::Shmem(_)
+                | InodeKind::Zram => false,
             };
             if !is_file {
                 return Ok(bytes.len() as u64);
@@ -202,11 +209,11 @@ fn write_parts(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Optio
 /// Writes where the descriptor stands, which it moves, or at `at`; where all is appended, at the
 /// end, which is asked when nobody else moves the descriptor.
 fn write_from(
-    open: &Open,
+    open: &OpenFile,
     at: Option<u64>,
     end: impl FnOnce() -> u64,
-    write: impl FnOnce(u64) -> Result<usize, Stop>,
-) -> Answer {
+    write: impl FnOnce(u64) -> Result<usize, CallStop>,
+) -> SyscallResult {
     let mut offset = open.offset.lock();
     let start = if open.has(linux::O_APPEND) { end() } else { at.unwrap_or(*offset) };
     let written = write(start)? as u64;
@@ -216,37 +223,39 @@ fn write_from(
     Ok(written)
 }
 
-fn write_pipe(thread: &mut Thread, open: &Open, end: &pipe::End, bytes: &[u8]) -> Answer {
+fn write_pipe(thread: &mut Thread, open: &OpenFile, end: &pipe::PipeEnd, bytes: &[u8]) -> SyscallResult {
     if !end.writes() {
         return Err(Errno::EBADF.into());
     }
-    let mut state = state();
+    let mut scheduler = scheduler();
     // The program's own affair if it has made the call smaller meanwhile.
-    let Some(rest) = bytes.get(thread.progress..) else { return Ok(thread.progress as u64) };
+    let Some(rest) = bytes.get(thread.bytes_moved..) else { return Ok(thread.bytes_moved as u64) };
     match end.write(rest) {
-        Ready::Moved(count) => {
-            state.wake_pipes();
-            thread.progress += count;
-            let all = thread.progress == bytes.len();
+        PipeTransfer::Moved(count) => {
+            scheduler.wake_pipes();
+            thread.bytes_moved += count;
+            let all = thread.bytes_moved == bytes.len();
             if all || open.has(linux::O_NONBLOCK) {
-                return Ok(thread.progress as u64);
+                return Ok(thread.bytes_moved as u64);
             }
-            Err(Stop::Sleep { state, wait: Wait::Pipe, deadline: None, late: 0 })
+            Err(CallStop::Sleep { scheduler, wait: WaitReason::Pipe, deadline: None, at_deadline: 0 })
         }
-        Ready::Wait if open.has(linux::O_NONBLOCK) => Err(Errno::EAGAIN.into()),
-        Ready::Wait => Err(Stop::Sleep { state, wait: Wait::Pipe, deadline: None, late: 0 }),
-        Ready::Broken if thread.progress > 0 => Ok(thread.progress as u64),
-        Ready::Broken => {
-            state.post_to_thread(thread.id, Info::sent(SIGPIPE, signal::BY_USER, thread.process));
+        PipeTransfer::Wait if open.has(linux::O_NONBLOCK) => Err(Errno::EAGAIN.into()),
+        PipeTransfer::Wait => {
+            Err(CallStop::Sleep { scheduler, wait: WaitReason::Pipe, deadline: None, at_deadline: 0 })
+        }
+        PipeTransfer::Broken if thread.bytes_moved > 0 => Ok(thread.bytes_moved as u64),
+        PipeTransfer::Broken => {
+            scheduler.post_to_thread(thread.id, SigInfo::sent(SIGPIPE, signal::SI_USER, thread.process));
             Err(Errno::EPIPE.into())
         }
     }
 }
 
-pub(super) fn lseek(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn lseek(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let (offset, whence) = (a[1].cast_signed(), a[2] as u32);
     let open = thread.open_file(a[0])?;
-    let node = open.node().ok_or(Errno::ESPIPE)?;
+    let node = open.inode().ok_or(Errno::ESPIPE)?;
     let mut at = open.offset.lock();
     let base = match whence {
         linux::SEEK_SET => 0,
@@ -258,28 +267,28 @@ pub(super) fn lseek(thread: &mut Thread, a: Arguments) -> Answer {
     Ok(*at)
 }
 
-pub(super) fn close(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn close(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let closed = thread.files.lock().take(a[0])?;
     drop(closed);
     Ok(0)
 }
 
-pub(super) fn dup(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn dup(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
     let added = thread.files.lock().add(&open, false, 0);
     Ok(added?)
 }
 
-pub(super) fn dup3(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn dup3(thread: &mut Thread, a: Arguments) -> SyscallResult {
     if a[0] == a[1] {
         return Err(Errno::EINVAL.into());
     }
     duplicate_to(thread, a[0], a[1], a[2] as u32)
 }
 
-pub(super) fn ioctl(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn ioctl(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
-    let is_disk = open.node().is_some_and(|node| matches!(*node.kind.lock(), Kind::Zram));
+    let is_disk = open.inode().is_some_and(|node| matches!(*node.kind.lock(), InodeKind::Zram));
     if is_disk && a[1] as u32 == ioctl::BLKGETSIZE64 {
         thread.space.write_u64(address(a[2]), zram::size())?;
         return Ok(0);
@@ -292,13 +301,13 @@ pub(super) fn ioctl(thread: &mut Thread, a: Arguments) -> Answer {
 }
 
 /// `fsync`, `fdatasync`: nothing outlives the machine.
-pub(super) fn fsync(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn fsync(thread: &mut Thread, a: Arguments) -> SyscallResult {
     thread.open_file(a[0])?;
     Ok(0)
 }
 
 /// `dup2` and `dup3`, for two numbers that differ.
-pub(super) fn duplicate_to(thread: &Thread, from: u64, to: u64, flags: u32) -> Answer {
+pub(super) fn duplicate_to(thread: &Thread, from: u64, to: u64, flags: u32) -> SyscallResult {
     let open = thread.open_file(from)?;
     let close_on_exec = flags & linux::O_CLOEXEC != 0;
     let replaced = thread.files.lock().set(to, &open, close_on_exec);
@@ -306,7 +315,7 @@ pub(super) fn duplicate_to(thread: &Thread, from: u64, to: u64, flags: u32) -> A
     Ok(to)
 }
 
-pub(super) fn pipe2(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn pipe2(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let (to, flags) = (address(a[0]), a[1] as u32);
     if flags & !(linux::O_CLOEXEC | linux::O_NONBLOCK) != 0 {
         return Err(Errno::EINVAL.into());
@@ -314,8 +323,8 @@ pub(super) fn pipe2(thread: &mut Thread, a: Arguments) -> Answer {
     let close_on_exec = flags & linux::O_CLOEXEC != 0;
     let flags = flags & linux::O_NONBLOCK;
     let (reader, writer) = pipe::new();
-    let reader = Open::new(Target::Pipe(reader), linux::O_RDONLY | flags);
-    let writer = Open::new(Target::Pipe(writer), linux::O_WRONLY | flags);
+    let reader = OpenFile::new(OpenTarget::Pipe(reader), linux::O_RDONLY | flags);
+    let writer = OpenFile::new(OpenTarget::Pipe(writer), linux::O_WRONLY | flags);
     let mut numbers = Vec::new();
     let mut made = Ok(());
     for open in [&reader, &writer] {
@@ -333,10 +342,10 @@ pub(super) fn pipe2(thread: &mut Thread, a: Arguments) -> Answer {
             drop(taken);
         }
     }
-    told.map(|()| 0).map_err(Stop::from)
+    told.map(|()| 0).map_err(CallStop::from)
 }
 
-pub(super) fn fcntl(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn fcntl(thread: &mut Thread, a: Arguments) -> SyscallResult {
     // Kept until the table is not locked any more.
     let open = thread.open_file(a[0])?;
     let mut files = thread.files.lock();

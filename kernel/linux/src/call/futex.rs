@@ -6,7 +6,7 @@ use super::time::read_time;
 use super::{address, missing};
 use crate::cpu::timed_out;
 use crate::errno::Errno;
-use crate::task::{Answer, FutexKey, Resume, Stop, Thread, Wait, state};
+use crate::task::{CallStop, FutexWord, Resume, SyscallResult, Thread, WaitReason, scheduler};
 use linux_raw_sys::general as linux;
 use pagewright_mm::user::FutexScope;
 use pagewright_syscall::FutexRequest;
@@ -15,7 +15,7 @@ use pagewright_types::{PAGE_SIZE, VirtAddr};
 const NS: u64 = 1_000_000_000;
 
 /// What a word is to all who may wake or wait for it.
-fn key(thread: &Thread, at: VirtAddr, scope: FutexScope) -> Result<FutexKey, Errno> {
+fn key(thread: &Thread, at: VirtAddr, scope: FutexScope) -> Result<FutexWord, Errno> {
     if !at.is_aligned(4) {
         return Err(Errno::EINVAL);
     }
@@ -25,26 +25,26 @@ fn key(thread: &Thread, at: VirtAddr, scope: FutexScope) -> Result<FutexKey, Err
         let (start, vma) = map.find(at).ok_or(Errno::EFAULT)?;
         if let (true, Some(file)) = (vma.is_shared(), vma.file()) {
             let offset = (vma.pgoff() + at.page_index() - start) * PAGE_SIZE + at.page_offset();
-            return Ok(FutexKey::Shared(file.id(), offset));
+            return Ok(FutexWord::Shared(file.id(), offset));
         }
     }
-    Ok(FutexKey::Private(space.id(), at))
+    Ok(FutexWord::Private(space.id(), at))
 }
 
 /// Wakes up to `most` who wait for the word, privately or not.
 pub(super) fn wake(thread: &Thread, at: VirtAddr, most: usize) {
     if let Ok(key) = key(thread, at, FutexScope::Shared) {
-        state().wake(most, Resume::Answer(0), waits_on(key, linux::FUTEX_BITSET_MATCH_ANY));
+        scheduler().wake(most, Resume::Return(0), waits_on(key, linux::FUTEX_BITSET_MATCH_ANY));
     }
 }
 
 /// Whether a sleeper waits for the word as one of these kinds.
-fn waits_on(key: FutexKey, kinds: u32) -> impl Fn(&Thread, Wait) -> bool {
-    move |_, wait| matches!(wait, Wait::Futex(at, mine) if at == key && mine & kinds != 0)
+fn waits_on(key: FutexWord, kinds: u32) -> impl Fn(&Thread, WaitReason) -> bool {
+    move |_, wait| matches!(wait, WaitReason::Futex(at, mine) if at == key && mine & kinds != 0)
 }
 
 /// Serves the call.
-pub(super) fn futex(thread: &mut Thread, request: &FutexRequest) -> Answer {
+pub(super) fn futex(thread: &mut Thread, request: &FutexRequest) -> SyscallResult {
     let FutexRequest { word, scope, command, realtime, value, timeout, second_word, value3 } = *request;
     let kinds = match command {
         linux::FUTEX_WAIT_BITSET | linux::FUTEX_WAKE_BITSET => value3,
@@ -64,26 +64,31 @@ pub(super) fn futex(thread: &mut Thread, request: &FutexRequest) -> Answer {
             // The page is brought in before the lock is taken, so that it is there, as a rule, when
             // it is looked at again.
             thread.space.load_u32(word)?;
-            let state = state();
+            let scheduler = scheduler();
             if thread.space.load_u32(word)? != value {
                 return Err(Errno::EAGAIN.into());
             }
             thread.deadline = deadline;
-            Err(Stop::Sleep { state, wait: Wait::Futex(place, kinds), deadline, late: timed_out() })
+            Err(CallStop::Sleep {
+                scheduler,
+                wait: WaitReason::Futex(place, kinds),
+                deadline,
+                at_deadline: timed_out(),
+            })
         }
         linux::FUTEX_WAKE | linux::FUTEX_WAKE_BITSET => {
             // Who asks for none, or less, wakes one.
             let most = value.cast_signed().max(1) as usize;
-            Ok(state().wake(most, Resume::Answer(0), waits_on(place, kinds)) as u64)
+            Ok(scheduler().wake(most, Resume::Return(0), waits_on(place, kinds)) as u64)
         }
         linux::FUTEX_REQUEUE | linux::FUTEX_CMP_REQUEUE => {
             let other = key(thread, second_word, scope)?;
-            let mut state = state();
+            let mut scheduler = scheduler();
             if command == linux::FUTEX_CMP_REQUEUE && thread.space.load_u32(word)? != value3 {
                 return Err(Errno::EAGAIN.into());
             }
-            let woken = state.wake(value as usize, Resume::Answer(0), waits_on(place, kinds));
-            Ok((woken + state.move_sleepers(place, other, timeout as usize)) as u64)
+            let woken = scheduler.wake(value as usize, Resume::Return(0), waits_on(place, kinds));
+            Ok((woken + scheduler.requeue(place, other, timeout as usize)) as u64)
         }
         _ => missing(thread.call.0),
     }

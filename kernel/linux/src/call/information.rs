@@ -5,54 +5,54 @@
 use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::memory::mm;
-use crate::task::{Answer, Id, Thread, state};
+use crate::task::{SyscallResult, TaskId, Thread, scheduler};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::prctl;
 use pagewright_arch::Effects;
 use pagewright_types::PAGE_SIZE;
 
-pub(super) fn getpid(thread: &mut Thread, _: Arguments) -> Answer {
+pub(super) fn getpid(thread: &mut Thread, _: Arguments) -> SyscallResult {
     Ok(thread.process.0.into())
 }
 
-pub(super) fn gettid(thread: &mut Thread, _: Arguments) -> Answer {
+pub(super) fn gettid(thread: &mut Thread, _: Arguments) -> SyscallResult {
     Ok(thread.id.0.into())
 }
 
-pub(super) fn getppid(thread: &mut Thread, _: Arguments) -> Answer {
-    let parent = state().process(thread.process).parent;
+pub(super) fn getppid(thread: &mut Thread, _: Arguments) -> SyscallResult {
+    let parent = scheduler().process(thread.process).parent;
     Ok(if parent == thread.process { 0 } else { parent.0.into() })
 }
 
 /// Calls that have nothing to do here, and those about users: everybody is root.
-pub(super) fn zero(_thread: &mut Thread, _: Arguments) -> Answer {
+pub(super) fn zero(_thread: &mut Thread, _: Arguments) -> SyscallResult {
     Ok(0)
 }
 
-pub(super) fn setsid(thread: &mut Thread, _: Arguments) -> Answer {
-    state().process(thread.process).group = thread.process;
+pub(super) fn setsid(thread: &mut Thread, _: Arguments) -> SyscallResult {
+    scheduler().process(thread.process).group = thread.process;
     Ok(thread.process.0.into())
 }
 
 /// `getsid`: there is one session.
-pub(super) fn getsid(_thread: &mut Thread, _: Arguments) -> Answer {
+pub(super) fn getsid(_thread: &mut Thread, _: Arguments) -> SyscallResult {
     Ok(1)
 }
 
-pub(super) fn set_tid_address(thread: &mut Thread, a: Arguments) -> Answer {
-    thread.clear_at_exit = address(a[0]);
+pub(super) fn set_tid_address(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    thread.clear_child_tid = address(a[0]);
     Ok(thread.id.0.into())
 }
 
-pub(super) fn getrandom(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn getrandom(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let bytes = random((a[1] as usize).min(256));
     thread.space.write(address(a[0]), &bytes)?;
     Ok(bytes.len() as u64)
 }
 
 /// `getrusage`: nobody counts what is used.
-pub(super) fn getrusage(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn getrusage(thread: &mut Thread, a: Arguments) -> SyscallResult {
     thread.space.write(address(a[1]), &[0; 144])?;
     Ok(0)
 }
@@ -72,24 +72,24 @@ pub(super) fn random(count: usize) -> Vec<u8> {
     bytes
 }
 
-fn chosen(thread: &Thread, id: u64) -> Id {
-    if id == 0 { thread.process } else { Id(id as u32) }
+fn chosen(thread: &Thread, id: u64) -> TaskId {
+    if id == 0 { thread.process } else { TaskId(id as u32) }
 }
 
-pub(super) fn getpgid(thread: &mut Thread, a: Arguments) -> Answer {
-    let state = state();
-    let process = state.processes.get(&chosen(thread, a[0])).ok_or(Errno::ESRCH)?;
+pub(super) fn getpgid(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let scheduler = scheduler();
+    let process = scheduler.processes.get(&chosen(thread, a[0])).ok_or(Errno::ESRCH)?;
     Ok(u64::from(process.group.0))
 }
 
-pub(super) fn setpgid(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn setpgid(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let id = chosen(thread, a[0]);
-    let group = if a[1] == 0 { id } else { Id(a[1] as u32) };
-    state().processes.get_mut(&id).ok_or(Errno::ESRCH)?.group = group;
+    let group = if a[1] == 0 { id } else { TaskId(a[1] as u32) };
+    scheduler().processes.get_mut(&id).ok_or(Errno::ESRCH)?.group = group;
     Ok(0)
 }
 
-pub(super) fn uname(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn uname(thread: &mut Thread, a: Arguments) -> SyscallResult {
     const FIELD: usize = 65;
     let machine = if cfg!(target_arch = "x86_64") { "x86_64" } else { "aarch64" };
     let mut bytes = [0; 6 * FIELD];
@@ -100,7 +100,7 @@ pub(super) fn uname(thread: &mut Thread, a: Arguments) -> Answer {
     Ok(0)
 }
 
-pub(super) fn sysinfo(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn sysinfo(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let frames = mm().tlb().frames();
     let mut bytes = [0; 112];
     let mut put = |at: usize, value: u64| bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
@@ -110,14 +110,14 @@ pub(super) fn sysinfo(thread: &mut Thread, a: Arguments) -> Answer {
     let (swap, free_swap) = mm().swap_slots();
     put(64, swap * PAGE_SIZE);
     put(72, free_swap * PAGE_SIZE);
-    put(80, state().processes.len() as u64 & 0xffff);
+    put(80, scheduler().processes.len() as u64 & 0xffff);
     // Bytes a unit of memory.
     bytes[104..108].copy_from_slice(&1_u32.to_le_bytes());
     thread.space.write(address(a[0]), &bytes)?;
     Ok(0)
 }
 
-pub(super) fn prctl(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn prctl(thread: &mut Thread, a: Arguments) -> SyscallResult {
     match a[0] as u32 {
         prctl::PR_SET_NAME => {
             thread.space.read_array::<1>(address(a[1]))?;
@@ -125,11 +125,11 @@ pub(super) fn prctl(thread: &mut Thread, a: Arguments) -> Answer {
         }
         prctl::PR_GET_NAME => {
             let mut bytes = [0; 16];
-            let mut state = state();
-            let name = state.process(thread.process).name();
+            let mut scheduler = scheduler();
+            let name = scheduler.process(thread.process).name();
             let len = name.len().min(15);
             bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
-            drop(state);
+            drop(scheduler);
             thread.space.write(address(a[1]), &bytes)?;
             Ok(0)
         }
@@ -141,7 +141,7 @@ pub(super) fn prctl(thread: &mut Thread, a: Arguments) -> Answer {
     }
 }
 
-pub(super) fn sched_getaffinity(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn sched_getaffinity(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let online = pagewright_hal::Machine.online();
     let word = online.words()[0];
     if a[1] < 8 {

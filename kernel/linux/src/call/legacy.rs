@@ -3,7 +3,7 @@
 use super::path::{self, path_at};
 use super::{Arguments, Handler, address, descriptor, information, poll, signal, stat};
 use crate::errno::Errno;
-use crate::task::{Answer, Thread};
+use crate::task::{SyscallResult, Thread};
 use linux_raw_sys::general as linux;
 use syscalls::Sysno;
 
@@ -40,17 +40,17 @@ const CWD: u64 = linux::AT_FDCWD as u64;
 const NOFOLLOW: u64 = linux::AT_SYMLINK_NOFOLLOW as u64;
 const REMOVEDIR: u64 = linux::AT_REMOVEDIR as u64;
 
-fn open(thread: &mut Thread, a: Arguments) -> Answer {
+fn open(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let path = path_at(thread, CWD, address(a[0]))?;
     path::open(thread, &path, a[1] as u32, a[2] as u32)
 }
 
-fn creat(thread: &mut Thread, a: Arguments) -> Answer {
+fn creat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let path = path_at(thread, CWD, address(a[0]))?;
     path::open(thread, &path, linux::O_CREAT | linux::O_WRONLY | linux::O_TRUNC, a[1] as u32)
 }
 
-fn dup2(thread: &mut Thread, a: Arguments) -> Answer {
+fn dup2(thread: &mut Thread, a: Arguments) -> SyscallResult {
     if a[0] == a[1] {
         thread.open_file(a[0])?;
         return Ok(a[0]);
@@ -58,7 +58,7 @@ fn dup2(thread: &mut Thread, a: Arguments) -> Answer {
     descriptor::duplicate_to(thread, a[0], a[1], 0)
 }
 
-fn time(thread: &mut Thread, a: Arguments) -> Answer {
+fn time(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let now = pagewright_hal::time::boot_seconds() + pagewright_hal::time::now_ns() / 1_000_000_000;
     if a[0] != 0 {
         thread.space.write_u64(address(a[0]), now)?;
@@ -66,7 +66,7 @@ fn time(thread: &mut Thread, a: Arguments) -> Answer {
     Ok(now)
 }
 
-fn arch_prctl(thread: &mut Thread, a: Arguments) -> Answer {
+fn arch_prctl(thread: &mut Thread, a: Arguments) -> SyscallResult {
     match a[0] as u32 {
         linux::ARCH_SET_FS => {
             thread.context.set_thread_pointer(a[1]);

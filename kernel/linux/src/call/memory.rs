@@ -3,7 +3,7 @@
 use super::{Arguments, futex, missing, process, swap};
 use crate::memory::mm;
 use crate::record;
-use crate::task::{Answer, Thread};
+use crate::task::{SyscallResult, Thread};
 use pagewright_arch::Isa;
 use pagewright_hal::Machine;
 use pagewright_mm::MapFlags;
@@ -17,11 +17,11 @@ use pagewright_types::{Errno, IsaKind, VirtAddr};
 pub(super) const ISA: IsaKind = <<Machine as pagewright_arch::Effects>::Isa as Isa>::KIND;
 
 /// Serves a memory call.
-pub(super) fn serve(thread: &mut Thread, call: LinuxCall, a: Arguments) -> Answer {
+pub(super) fn serve(thread: &mut Thread, call: LinuxCall, a: Arguments) -> SyscallResult {
     match call.decode(ISA, a) {
         Ok(DecodedCall::Memory(MemoryRequest::ProcessMadvise(request))) => process_madvise(thread, &request),
         Ok(DecodedCall::Memory(request)) => serve_request(thread, &request),
-        Ok(DecodedCall::Clone(request)) => process::begin(thread, &request),
+        Ok(DecodedCall::Clone(request)) => process::clone_task(thread, &request),
         Ok(DecodedCall::Futex(request)) => futex::futex(thread, &request),
         Ok(DecodedCall::Swap(request)) => swap::serve(thread, request),
         Err(Errno::ENOSYS) => missing(thread.call.0),
@@ -29,7 +29,7 @@ pub(super) fn serve(thread: &mut Thread, call: LinuxCall, a: Arguments) -> Answe
     }
 }
 
-fn serve_request(thread: &Thread, request: &MemoryRequest) -> Answer {
+fn serve_request(thread: &Thread, request: &MemoryRequest) -> SyscallResult {
     let serve = || {
         let value = request.serve(mm(), thread)?;
         if record::is_on() {
@@ -91,7 +91,7 @@ fn record_mmap(thread: &Thread, request: &MmapRequest, at: u64) {
 }
 
 /// `process_madvise`, of which the part about the caller's own memory is recorded.
-fn process_madvise(thread: &Thread, request: &ProcessMadviseRequest) -> Answer {
+fn process_madvise(thread: &Thread, request: &ProcessMadviseRequest) -> SyscallResult {
     let ranges = request.ranges(thread)?;
     record::ordered(|| {
         let (whose, advised) = request.advise(mm(), thread, &ranges)?;

@@ -1,7 +1,7 @@
 //! System calls: which function serves which number.
 //!
-//! Memory calls are decoded by `pagewright_syscall` (`memory`, `caller`). Every other call has a row
-//! in [`HANDLERS`], or in `legacy::HANDLERS` if only x86-64 has it.
+//! Memory calls are decoded by `pagewright_syscall` (`memory`, `caller`). Every other call has a
+//! row in [`HANDLERS`], or in `legacy::HANDLERS` if only x86-64 has it.
 //!
 //! Not guaranteed: that a call does more than its function says. A call without a row fails with
 //! `ENOSYS` and is counted.
@@ -23,8 +23,8 @@ mod swap;
 mod time;
 
 use crate::errno::Errno;
-use crate::finish;
-use crate::task::{Answer, Thread};
+use crate::report;
+use crate::task::{SyscallResult, Thread};
 use pagewright_syscall::LinuxCall;
 use pagewright_types::VirtAddr;
 use syscalls::Sysno;
@@ -38,7 +38,7 @@ pub(crate) fn address(argument: u64) -> VirtAddr {
 }
 
 /// The function that serves a call.
-type Handler = fn(&mut Thread, Arguments) -> Answer;
+type Handler = fn(&mut Thread, Arguments) -> SyscallResult;
 
 /// The name of `fstatat`, which x86-64 has only under a newer one.
 #[cfg(target_arch = "x86_64")]
@@ -177,7 +177,7 @@ const fn with_rows(mut table: [Entry; NUMBERS], handlers: &[(Sysno, Handler)], c
 }
 
 /// Serves one call.
-pub(crate) fn serve(thread: &mut Thread, number: u64, a: Arguments) -> Answer {
+pub(crate) fn serve(thread: &mut Thread, number: u64, a: Arguments) -> SyscallResult {
     let entry = usize::try_from(number).ok().and_then(|number| TABLE.get(number));
     let Some(Entry { handler, creates }) = entry else { return missing(number) };
     if *creates && !pagewright_hal::can_allocate(FREE_MEMORY) {
@@ -203,7 +203,7 @@ pub(crate) fn store_remaining_time(thread: &Thread) {
 }
 
 /// Counts a call that is not implemented.
-fn missing(number: u64) -> Answer {
-    finish::miss(number);
+fn missing(number: u64) -> SyscallResult {
+    report::count_missing(number);
     Err(Errno::ENOSYS.into())
 }

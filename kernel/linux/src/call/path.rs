@@ -2,10 +2,10 @@
 
 use super::{Arguments, address};
 use crate::errno::Errno;
-use crate::file::{Open, Target};
+use crate::file::{OpenFile, OpenTarget};
 use crate::memory::mm;
-use crate::task::{Answer, Thread, state};
-use crate::tree::{self, Bytes, Content, Kind, Node};
+use crate::ramfs::{self, FileBytes, FileContent, Inode, InodeKind};
+use crate::task::{SyscallResult, Thread, scheduler};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -20,43 +20,43 @@ pub(super) fn path_at(thread: &Thread, directory: u64, name: VirtAddr) -> Result
     }
     let name = String::from_utf8_lossy(&name).into_owned();
     if name.starts_with('/') || directory as i32 == linux::AT_FDCWD {
-        return Ok(tree::absolute(&thread.place.lock().directory, &name));
+        return Ok(ramfs::absolute(&thread.fs.lock().directory, &name));
     }
     let files = thread.files.lock();
-    let node = files.get(directory)?.open.node().ok_or(Errno::ENOTDIR)?;
+    let node = files.get(directory)?.open.inode().ok_or(Errno::ENOTDIR)?;
     if !node.is_directory() {
         return Err(Errno::ENOTDIR);
     }
-    Ok(tree::absolute(&node.path, &name))
+    Ok(ramfs::absolute(&node.path, &name))
 }
 
-pub(super) fn openat(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn openat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let path = path_at(thread, a[0], address(a[1]))?;
     open(thread, &path, a[2] as u32, a[3] as u32)
 }
 
-pub(super) fn unlinkat(thread: &mut Thread, a: Arguments) -> Answer {
-    let path = tree::resolve(&path_at(thread, a[0], address(a[1]))?, false)?;
-    tree::remove(&path, a[2] & u64::from(linux::AT_REMOVEDIR) != 0)?;
+pub(super) fn unlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let path = ramfs::resolve(&path_at(thread, a[0], address(a[1]))?, false)?;
+    ramfs::remove(&path, a[2] & u64::from(linux::AT_REMOVEDIR) != 0)?;
     Ok(0)
 }
 
-pub(super) fn mkdirat(thread: &mut Thread, a: Arguments) -> Answer {
-    let path = tree::resolve(&path_at(thread, a[0], address(a[1]))?, false)?;
-    tree::add(&path, a[2] as u32 & !thread.place.lock().umask, Kind::Directory)?;
+pub(super) fn mkdirat(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let path = ramfs::resolve(&path_at(thread, a[0], address(a[1]))?, false)?;
+    ramfs::add(&path, a[2] as u32 & !thread.fs.lock().umask, InodeKind::Directory)?;
     Ok(0)
 }
 
-pub(super) fn symlinkat(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn symlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let target = String::from_utf8_lossy(&thread.space.read_string(address(a[0]))?).into_owned();
-    let path = tree::resolve(&path_at(thread, a[1], address(a[2]))?, false)?;
-    tree::add(&path, 0o777, Kind::Link(target))?;
+    let path = ramfs::resolve(&path_at(thread, a[1], address(a[2]))?, false)?;
+    ramfs::add(&path, 0o777, InodeKind::Link(target))?;
     Ok(0)
 }
 
 /// `faccessat`, `faccessat2`.
-pub(super) fn faccessat(thread: &mut Thread, a: Arguments) -> Answer {
-    let node = tree::find(&path_at(thread, a[0], address(a[1]))?, true)?;
+pub(super) fn faccessat(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let node = ramfs::find(&path_at(thread, a[0], address(a[1]))?, true)?;
     // Nobody is refused but who would execute what is no program.
     let executes = a[2] & u64::from(linux::X_OK) != 0;
     if executes && !node.is_directory() && !node.is_executable() {
@@ -65,17 +65,17 @@ pub(super) fn faccessat(thread: &mut Thread, a: Arguments) -> Answer {
     Ok(0)
 }
 
-pub(super) fn chdir(thread: &mut Thread, a: Arguments) -> Answer {
-    let path = tree::resolve(&path_at(thread, linux::AT_FDCWD as u64, address(a[0]))?, true)?;
-    if !tree::find(&path, true)?.is_directory() {
+pub(super) fn chdir(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let path = ramfs::resolve(&path_at(thread, linux::AT_FDCWD as u64, address(a[0]))?, true)?;
+    if !ramfs::find(&path, true)?.is_directory() {
         return Err(Errno::ENOTDIR.into());
     }
-    thread.place.lock().directory = path;
+    thread.fs.lock().directory = path;
     Ok(0)
 }
 
-pub(super) fn getcwd(thread: &mut Thread, a: Arguments) -> Answer {
-    let mut path = thread.place.lock().directory.clone().into_bytes();
+pub(super) fn getcwd(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let mut path = thread.fs.lock().directory.clone().into_bytes();
     path.push(0);
     if path.len() as u64 > a[1] {
         return Err(Errno::ERANGE.into());
@@ -84,27 +84,27 @@ pub(super) fn getcwd(thread: &mut Thread, a: Arguments) -> Answer {
     Ok(path.len() as u64)
 }
 
-pub(super) fn fchmodat(thread: &mut Thread, a: Arguments) -> Answer {
-    tree::find(&path_at(thread, a[0], address(a[1]))?, true)?.set_mode(a[2] as u32);
+pub(super) fn fchmodat(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    ramfs::find(&path_at(thread, a[0], address(a[1]))?, true)?.set_mode(a[2] as u32);
     Ok(0)
 }
 
-pub(super) fn fchmod(thread: &mut Thread, a: Arguments) -> Answer {
-    thread.open_file(a[0])?.node().ok_or(Errno::EINVAL)?.set_mode(a[1] as u32);
+pub(super) fn fchmod(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    thread.open_file(a[0])?.inode().ok_or(Errno::EINVAL)?.set_mode(a[1] as u32);
     Ok(0)
 }
 
 /// `umask`, which returns the previous mask.
-pub(super) fn umask(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn umask(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let mask = a[0] as u32 & 0o777;
-    Ok(core::mem::replace(&mut thread.place.lock().umask, mask).into())
+    Ok(core::mem::replace(&mut thread.fs.lock().umask, mask).into())
 }
 
 /// `open`.
-pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> Answer {
+pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> SyscallResult {
     let node = match text(thread, path) {
         Some(node) => node,
-        None => node(path, flags, mode & !thread.place.lock().umask)?,
+        None => node(path, flags, mode & !thread.fs.lock().umask)?,
     };
     let writes = flags & linux::O_ACCMODE != linux::O_RDONLY;
     if node.is_directory() && writes {
@@ -113,38 +113,40 @@ pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> An
     if flags & linux::O_DIRECTORY != 0 && !node.is_directory() {
         return Err(Errno::ENOTDIR.into());
     }
-    if flags & linux::O_TRUNC != 0 && writes && matches!(*node.kind.lock(), Kind::File(_)) {
+    if flags & linux::O_TRUNC != 0 && writes && matches!(*node.kind.lock(), InodeKind::File(_)) {
         node.resize(0)?;
     }
     let kept = linux::O_ACCMODE | linux::O_APPEND | linux::O_NONBLOCK;
-    let open = Open::new(Target::Node(node), flags & kept);
+    let open = OpenFile::new(OpenTarget::Inode(node), flags & kept);
     let close_on_exec = flags & linux::O_CLOEXEC != 0;
     let added = thread.files.lock().add(&open, close_on_exec, 0);
     Ok(added?)
 }
 
-fn node(path: &str, flags: u32, mode: u32) -> Result<Arc<Node>, Errno> {
+fn node(path: &str, flags: u32, mode: u32) -> Result<Arc<Inode>, Errno> {
     let follow = flags & linux::O_NOFOLLOW == 0;
-    match tree::find(path, follow) {
+    match ramfs::find(path, follow) {
         Ok(_) if flags & linux::O_CREAT != 0 && flags & linux::O_EXCL != 0 => Err(Errno::EEXIST),
-        Ok(node) if matches!(*node.kind.lock(), Kind::Link(_)) => Err(Errno::ELOOP),
+        Ok(node) if matches!(*node.kind.lock(), InodeKind::Link(_)) => Err(Errno::ELOOP),
         Ok(node) => Ok(node),
-        Err(Errno::ENOENT) if flags & linux::O_CREAT != 0 => {
-            tree::add(&tree::resolve(path, true)?, mode, Kind::File(Content::new(Bytes::Own(Vec::new()))))
-        }
+        Err(Errno::ENOENT) if flags & linux::O_CREAT != 0 => ramfs::add(
+            &ramfs::resolve(path, true)?,
+            mode,
+            InodeKind::File(FileContent::new(FileBytes::Own(Vec::new()))),
+        ),
         Err(error) => Err(error),
     }
 }
 
-fn file(text: String) -> Kind {
-    Kind::File(Content::new(Bytes::Own(text.into_bytes())))
+fn file(text: String) -> InodeKind {
+    InodeKind::File(FileContent::new(FileBytes::Own(text.into_bytes())))
 }
 
 /// What `/proc` shows of the caller, and `/sys` of the machine, as of now.
-fn text(thread: &Thread, path: &str) -> Option<Arc<Node>> {
+fn text(thread: &Thread, path: &str) -> Option<Arc<Inode>> {
     #[cfg(feature = "oracle")]
-    if let Some(text) = crate::finish::judge::file(path) {
-        return Some(Node::new(path, 0o100_400, file(text)));
+    if let Some(text) = crate::report::page_counts::file(path) {
+        return Some(Inode::new(path, 0o100_400, file(text)));
     }
     let mut text = String::new();
     let space = &thread.space.0;
@@ -159,16 +161,16 @@ fn text(thread: &Thread, path: &str) -> Option<Arc<Node>> {
         _ => return None,
     };
     written.ok()?;
-    Some(Node::new(path, 0o100_444, file(text)))
+    Some(Inode::new(path, 0o100_444, file(text)))
 }
 
-pub(super) fn readlinkat(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn readlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let path = path_at(thread, a[0], address(a[1]))?;
     let target = if path == "/proc/self/exe" {
-        state().process(thread.process).path.clone()
+        scheduler().process(thread.process).path.clone()
     } else {
-        match &*tree::find(&path, false)?.kind.lock() {
-            Kind::Link(target) => target.clone(),
+        match &*ramfs::find(&path, false)?.kind.lock() {
+            InodeKind::Link(target) => target.clone(),
             _ => return Err(Errno::EINVAL.into()),
         }
     };
@@ -178,12 +180,12 @@ pub(super) fn readlinkat(thread: &mut Thread, a: Arguments) -> Answer {
 }
 
 /// `getdents64`: the offset of an open directory counts its entries.
-pub(super) fn getdents64(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn getdents64(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
-    let node = open.node().filter(|node| node.is_directory()).ok_or(Errno::ENOTDIR)?;
-    let mut entries: Vec<(String, Arc<Node>)> =
+    let node = open.inode().filter(|node| node.is_directory()).ok_or(Errno::ENOTDIR)?;
+    let mut entries: Vec<(String, Arc<Inode>)> =
         Vec::from([(String::from("."), node.clone()), (String::from(".."), node.clone())]);
-    entries.extend(tree::children(&node.path));
+    entries.extend(ramfs::children(&node.path));
     let mut offset = open.offset.lock();
     let mut bytes = Vec::new();
     for (index, (name, node)) in entries.iter().enumerate().skip(*offset as usize) {

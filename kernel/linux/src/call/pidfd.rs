@@ -4,9 +4,9 @@
 
 use super::Arguments;
 use crate::errno::Errno;
-use crate::file::{Open, Target};
+use crate::file::{OpenFile, OpenTarget};
 use crate::memory::{Space, SpaceHandle};
-use crate::task::{Answer, Id, Thread, state};
+use crate::task::{SyscallResult, TaskId, Thread, scheduler};
 use alloc::sync::Arc;
 use core::ops::Deref;
 use linux_raw_sys::general as linux;
@@ -23,22 +23,22 @@ impl Deref for OtherSpace {
 }
 
 /// The address space of a process that has not ended.
-pub(super) fn space_of(id: Id) -> Result<OtherSpace, Errno> {
-    let mut state = state();
-    let space = state.processes.get_mut(&id).and_then(|process| process.space.upgrade());
+pub(super) fn space_of(id: TaskId) -> Result<OtherSpace, Errno> {
+    let mut scheduler = scheduler();
+    let space = scheduler.processes.get_mut(&id).and_then(|process| process.space.upgrade());
     space.map(OtherSpace).ok_or(Errno::ESRCH)
 }
 
 /// `pidfd_open`.
-pub(super) fn open(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn open(thread: &mut Thread, a: Arguments) -> SyscallResult {
     if a[1] != 0 {
         return Err(Errno::EINVAL.into());
     }
-    let id = Id(a[0] as u32);
-    if !state().processes.contains_key(&id) {
+    let id = TaskId(a[0] as u32);
+    if !scheduler().processes.contains_key(&id) {
         return Err(Errno::ESRCH.into());
     }
-    let open = Open::new(Target::Process(id), linux::O_RDWR);
+    let open = OpenFile::new(OpenTarget::Process(id), linux::O_RDWR);
     let added = thread.files.lock().add(&open, true, 0);
     Ok(added?)
 }

@@ -3,14 +3,14 @@
 use super::time::read_time;
 use super::{Arguments, address};
 use crate::errno::Errno;
-use crate::file::{LIMIT, Target};
+use crate::file::{LIMIT, OpenTarget};
 use crate::signal::SignalSet;
-use crate::task::{Answer, State, Stop, Thread, Wait, state};
+use crate::task::{CallStop, Scheduler, SyscallResult, Thread, WaitReason, scheduler};
 use linux_raw_sys::general as linux;
 use pagewright_types::VirtAddr;
 
 /// `ppoll`: while it waits, other signals may be blocked.
-pub(super) fn ppoll(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn ppoll(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let deadline = match a[2] {
         0 => None,
         at => Some(read_time(thread, address(at))?),
@@ -20,36 +20,36 @@ pub(super) fn ppoll(thread: &mut Thread, a: Arguments) -> Answer {
             return Err(Errno::EINVAL.into());
         }
         let set = SignalSet(thread.space.read_u64(address(a[3]))?);
-        thread.block_meanwhile(set);
+        thread.set_temporary_mask(set);
     }
     let answer = poll(thread, address(a[0]), a[1], deadline);
-    if !matches!(answer, Err(Stop::Sleep { .. })) {
-        thread.restore_blocked();
+    if !matches!(answer, Err(CallStop::Sleep { .. })) {
+        thread.restore_mask();
     }
     answer
 }
 
 /// Waits up to `timeout` ns, for ever without.
-pub(super) fn poll(thread: &mut Thread, descriptors: VirtAddr, count: u64, timeout: Option<u64>) -> Answer {
+pub(super) fn poll(thread: &mut Thread, descriptors: VirtAddr, count: u64, timeout: Option<u64>) -> SyscallResult {
     if count as usize > LIMIT {
         return Err(Errno::EINVAL.into());
     }
     let mut bytes = thread.space.read_vec(descriptors, count as usize * 8)?;
-    let state = state();
-    let ready = bytes.chunks_exact_mut(8).filter_map(|entry| look(&state, thread, entry)).count();
+    let scheduler = scheduler();
+    let ready = bytes.chunks_exact_mut(8).filter_map(|entry| look(&scheduler, thread, entry)).count();
     let now = pagewright_hal::time::now_ns();
     let deadline = thread.deadline.or(timeout.map(|timeout| now.saturating_add(timeout)));
     if ready == 0 && deadline.is_none_or(|deadline| deadline > now) {
         thread.deadline = deadline;
-        return Err(Stop::Sleep { state, wait: Wait::Poll, deadline, late: 0 });
+        return Err(CallStop::Sleep { scheduler, wait: WaitReason::Poll, deadline, at_deadline: 0 });
     }
-    drop(state);
+    drop(scheduler);
     thread.space.write(descriptors, &bytes)?;
     Ok(ready as u64)
 }
 
 /// Fills in the answer for one descriptor, if there is any.
-fn look(state: &State, thread: &Thread, entry: &mut [u8]) -> Option<()> {
+fn look(scheduler: &Scheduler, thread: &Thread, entry: &mut [u8]) -> Option<()> {
     let number = i32::from_le_bytes(entry[..4].try_into().ok()?);
     let wanted = u32::from(u16::from_le_bytes(entry[4..6].try_into().ok()?));
     let answer = if number < 0 {
@@ -58,13 +58,13 @@ fn look(state: &State, thread: &Thread, entry: &mut [u8]) -> Option<()> {
         match thread.files.lock().get(number as u64) {
             Err(_) => linux::POLLNVAL,
             Ok(descriptor) => match &descriptor.open.target {
-                Target::Node(_) => (linux::POLLIN | linux::POLLOUT) & wanted,
+                OpenTarget::Inode(_) => (linux::POLLIN | linux::POLLOUT) & wanted,
                 // Readable once the process has ended.
-                Target::Process(id) => {
-                    let runs = state.processes.get(id).is_some_and(|process| process.ended.is_none());
+                OpenTarget::Process(id) => {
+                    let runs = scheduler.processes.get(id).is_some_and(|process| process.exit_status.is_none());
                     if runs { 0 } else { linux::POLLIN & wanted }
                 }
-                Target::Pipe(end) => {
+                OpenTarget::Pipe(end) => {
                     let (ready, alone) = end.poll();
                     let event = if end.writes() { linux::POLLOUT } else { linux::POLLIN };
                     let hang_up = if end.writes() { linux::POLLERR } else { linux::POLLHUP };

@@ -3,12 +3,15 @@
 use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::exec;
-use crate::finish;
 use crate::memory::{SpaceHandle, mm};
+use crate::ramfs;
 use crate::record;
-use crate::signal::{Actions, Info, Pending, SIGCHLD, SIGNALS};
-use crate::task::{Answer, End, FIRST, Id, Known, Process, Resume, State, Stop, Thread, Wait, state};
-use crate::tree;
+use crate::report;
+use crate::signal::{NSIG, PendingSignals, SIGCHLD, SigActions, SigInfo};
+use crate::task::{
+    CallStop, ExitStatus, INIT, Process, Resume, Scheduler, SyscallResult, TaskId, Thread, ThreadEntry, WaitReason,
+    scheduler,
+};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -18,12 +21,12 @@ use pagewright_syscall::CloneRequest;
 use pagewright_types::VirtAddr;
 use spin::Mutex;
 
-pub(super) fn exit(_thread: &mut Thread, a: Arguments) -> Answer {
-    Err(Stop::Exit(End::Exit(a[0] as u8)))
+pub(super) fn exit(_thread: &mut Thread, a: Arguments) -> SyscallResult {
+    Err(CallStop::Exit(ExitStatus::Exit(a[0] as u8)))
 }
 
-pub(super) fn exit_group(_thread: &mut Thread, a: Arguments) -> Answer {
-    Err(Stop::ExitProcess(End::Exit(a[0] as u8)))
+pub(super) fn exit_group(_thread: &mut Thread, a: Arguments) -> SyscallResult {
+    Err(CallStop::ExitProcess(ExitStatus::Exit(a[0] as u8)))
 }
 
 fn has(request: &CloneRequest, flag: u32) -> bool {
@@ -31,7 +34,7 @@ fn has(request: &CloneRequest, flag: u32) -> bool {
 }
 
 /// `clone3`, whose arguments are in memory (`struct clone_args`).
-pub(super) fn clone3(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn clone3(thread: &mut Thread, a: Arguments) -> SyscallResult {
     /// Words of `struct clone_args` that are known, and the least.
     const WORDS: usize = 11;
     const LEAST: u64 = 64;
@@ -45,11 +48,11 @@ pub(super) fn clone3(thread: &mut Thread, a: Arguments) -> Answer {
     let (flags, child_tid, parent_tid) = (word(0), address(word(2)), address(word(3)));
     let (exit_signal, stack, stack_size) = (word(4), word(5), word(6));
     // `clone3_args_valid`: flags of signals have a word of their own, and a stack has a size.
-    if flags & u64::from(linux::CSIGNAL) != 0 || exit_signal > SIGNALS as u64 || (stack == 0) != (stack_size == 0) {
+    if flags & u64::from(linux::CSIGNAL) != 0 || exit_signal > NSIG as u64 || (stack == 0) != (stack_size == 0) {
         return Err(Errno::EINVAL.into());
     }
     let stack = stack.checked_add(stack_size).ok_or(Errno::EINVAL)?;
-    begin(thread, &CloneRequest { flags, exit_signal, stack, parent_tid, child_tid, tls: word(7) })
+    clone_task(thread, &CloneRequest { flags, exit_signal, stack, parent_tid, child_tid, tls: word(7) })
 }
 
 /// `CLONE_*` that are understood, beside those without an effect here.
@@ -70,7 +73,7 @@ const KNOWN: u32 = linux::CLONE_VM
 const CLEAR_HANDLERS: u64 = 1 << 32;
 
 /// Begins a thread or a process.
-pub(super) fn begin(thread: &mut Thread, asked: &CloneRequest) -> Answer {
+pub(super) fn clone_task(thread: &mut Thread, asked: &CloneRequest) -> SyscallResult {
     if asked.flags & !(u64::from(KNOWN) | CLEAR_HANDLERS) != 0 {
         return Err(Errno::EINVAL.into());
     }
@@ -87,55 +90,55 @@ pub(super) fn begin(thread: &mut Thread, asked: &CloneRequest) -> Answer {
         context.set_thread_pointer_unloaded(asked.tls);
     }
     let actions = actions(thread, asked);
-    let (id, process, space) = record::ordered(|| bear(thread, asked, &actions))?;
+    let (id, process, space) = record::ordered(|| create_task(thread, asked, &actions))?;
     if has(asked, linux::CLONE_PARENT_SETTID) {
         let _ = thread.space.write_u32(asked.parent_tid, id.0);
     }
     let child_tid = |flag| if has(asked, flag) { asked.child_tid } else { VirtAddr::ZERO };
     let child = Box::new(Thread {
         id,
-        born: id,
+        first_id: id,
         process,
         context,
         space,
         files: shared(&thread.files, has(asked, linux::CLONE_FILES)),
-        place: shared(&thread.place, has(asked, linux::CLONE_FS)),
+        fs: shared(&thread.fs, has(asked, linux::CLONE_FS)),
         actions,
         blocked: thread.blocked,
-        blocked_before: None,
+        saved_blocked: None,
         signal_stack: if has(asked, linux::CLONE_VM) { (0, 0) } else { thread.signal_stack },
-        clear_at_exit: child_tid(linux::CLONE_CHILD_CLEARTID),
-        set_at_start: child_tid(linux::CLONE_CHILD_SETTID),
+        clear_child_tid: child_tid(linux::CLONE_CHILD_CLEARTID),
+        set_child_tid: child_tid(linux::CLONE_CHILD_SETTID),
         call: (0, 0),
-        progress: 0,
+        bytes_moved: 0,
         resume: None,
         deadline: None,
     });
-    let mut state = self::state();
-    state.make_ready(child);
+    let mut scheduler = self::scheduler();
+    scheduler.make_ready(child);
     if has(asked, linux::CLONE_VFORK) {
-        let late = u64::from(id.0);
-        return Err(Stop::Sleep { state, wait: Wait::Vfork(id), deadline: None, late });
+        let at_deadline = u64::from(id.0);
+        return Err(CallStop::Sleep { scheduler, wait: WaitReason::Vfork(id), deadline: None, at_deadline });
     }
     Ok(u64::from(id.0))
 }
 
 /// Gives a child its memory, its number and its process, and tells of it.
-fn bear(
+fn create_task(
     thread: &Thread,
     asked: &CloneRequest,
-    actions: &Arc<Mutex<Actions>>,
-) -> Result<(Id, Id, Arc<SpaceHandle>), Errno> {
+    actions: &Arc<Mutex<SigActions>>,
+) -> Result<(TaskId, TaskId, Arc<SpaceHandle>), Errno> {
     let space = if has(asked, linux::CLONE_VM) {
         thread.space.clone()
     } else {
         Arc::new(SpaceHandle(mm().fork(&thread.space.0)?))
     };
-    let mut state = state();
-    let id = state.new_id();
-    let process = enter_process(&mut state, thread, id, asked, &space, actions);
-    state.threads.insert(id, Known { process, pending: Pending::default() });
-    drop(state);
+    let mut scheduler = scheduler();
+    let id = scheduler.new_id();
+    let process = add_to_process(&mut scheduler, thread, id, asked, &space, actions);
+    scheduler.threads.insert(id, ThreadEntry { process, pending: PendingSignals::default() });
+    drop(scheduler);
     let birth = match (has(asked, linux::CLONE_THREAD), has(asked, linux::CLONE_VM)) {
         (true, _) => "thread",
         (false, true) => "vfork",
@@ -145,27 +148,26 @@ fn bear(
     Ok((id, process, space))
 }
 
-fn enter_process(
-    state: &mut State,
+fn add_to_process(
+    scheduler: &mut Scheduler,
     thread: &Thread,
-    id: Id,
+    id: TaskId,
     asked: &CloneRequest,
     space: &Arc<SpaceHandle>,
-    actions: &Arc<Mutex<Actions>>,
-) -> Id {
+    actions: &Arc<Mutex<SigActions>>,
+) -> TaskId {
     if has(asked, linux::CLONE_THREAD) {
-        state.process(thread.process).threads += 1;
+        scheduler.process(thread.process).threads += 1;
         return thread.process;
     }
-    let parent = state.process(thread.process);
+    let parent = scheduler.process(thread.process);
     let (group, path, limits) = (parent.group, parent.path.clone(), parent.limits.clone());
     let mut child = Process::new(id, thread.process, group, path, space, limits);
     child.vfork = has(asked, linux::CLONE_VFORK);
     child.actions = Arc::downgrade(actions);
     // One that is none is not sent (`do_notify_parent`).
-    child.exit_signal =
-        u8::try_from(asked.exit_signal).ok().filter(|signal| usize::from(*signal) <= SIGNALS).unwrap_or(0);
-    state.processes.insert(id, child);
+    child.exit_signal = u8::try_from(asked.exit_signal).ok().filter(|signal| usize::from(*signal) <= NSIG).unwrap_or(0);
+    scheduler.processes.insert(id, child);
     id
 }
 
@@ -178,7 +180,7 @@ fn shared<T: Clone>(of_parent: &Arc<Mutex<T>>, share: bool) -> Arc<Mutex<T>> {
     Arc::new(Mutex::new(copy))
 }
 
-fn actions(thread: &Thread, asked: &CloneRequest) -> Arc<Mutex<Actions>> {
+fn actions(thread: &Thread, asked: &CloneRequest) -> Arc<Mutex<SigActions>> {
     if asked.flags & CLEAR_HANDLERS != 0 {
         let actions = thread.actions.lock();
         return Arc::new(Mutex::new(actions.for_new_program(actions.trampoline)));
@@ -207,30 +209,30 @@ fn strings(thread: &Thread, mut at: VirtAddr, room: &mut usize) -> Result<Vec<Ve
 /// `execve`.
 ///
 /// Other threads of the process end first (`de_thread`); if it fails then, others may begin again.
-pub(super) fn execve(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn execve(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let answer = replace(thread, a);
-    if let Err(Stop::Error(_)) = answer {
-        state().process(thread.process).sole.take_if(|sole| *sole == thread.id);
+    if let Err(CallStop::Error(_)) = answer {
+        scheduler().process(thread.process).exec_thread.take_if(|exec_thread| *exec_thread == thread.id);
     }
     answer
 }
 
-fn replace(thread: &mut Thread, a: Arguments) -> Answer {
+fn replace(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let path = thread.space.read_string(address(a[0]))?;
     let path = String::from_utf8_lossy(&path).into_owned();
     let path = match path.as_str() {
-        "/proc/self/exe" => state().process(thread.process).path.clone(),
-        path => tree::absolute(&thread.place.lock().directory, path),
+        "/proc/self/exe" => scheduler().process(thread.process).path.clone(),
+        path => ramfs::absolute(&thread.fs.lock().directory, path),
     };
     let mut room = exec::STRINGS_MAX;
-    let request = exec::Request {
+    let request = exec::ExecRequest {
         path,
         arguments: strings(thread, address(a[1]), &mut room)?,
         environment: strings(thread, address(a[2]), &mut room)?,
     };
     exec::look(&request)?;
-    be_alone(thread)?;
-    let limits = state().process(thread.process).limits.clone();
+    de_thread(thread)?;
+    let limits = scheduler().process(thread.process).limits.clone();
     let image = match exec::load(&request, &limits) {
         Ok(image) => image,
         Err(error) => {
@@ -245,68 +247,68 @@ fn replace(thread: &mut Thread, a: Arguments) -> Answer {
     let actions = thread.actions.lock().for_new_program(image.trampoline);
     thread.actions = Arc::new(Mutex::new(actions));
     thread.signal_stack = (0, 0);
-    thread.clear_at_exit = VirtAddr::ZERO;
+    thread.clear_child_tid = VirtAddr::ZERO;
     let files = thread.files.lock().clone();
     thread.files = Arc::new(Mutex::new(files));
     let closed = thread.files.lock().take_close_on_exec();
     drop(closed);
-    let mut state = state();
-    let process = state.process(thread.process);
+    let mut scheduler = scheduler();
+    let process = scheduler.process(thread.process);
     (process.path, process.space) = (image.path, Arc::downgrade(&thread.space));
     process.actions = Arc::downgrade(&thread.actions);
-    if thread.process != FIRST {
+    if thread.process != INIT {
         process.exit_signal = SIGCHLD;
     }
-    state.let_parent_go(thread.process);
-    Err(Stop::Done)
+    scheduler.complete_vfork(thread.process);
+    Err(CallStop::Done)
 }
 
 /// Makes every other thread of the process end, and waits for that.
 ///
 /// The one that stays gets the process's number.
-fn be_alone(thread: &mut Thread) -> Result<(), Stop> {
-    let mut state = state();
+fn de_thread(thread: &mut Thread) -> Result<(), CallStop> {
+    let mut scheduler = scheduler();
     let me = thread.id;
-    let process = state.process(thread.process);
+    let process = scheduler.process(thread.process);
     if process.threads > 1 {
-        if process.sole.is_some_and(|sole| sole != me) {
+        if process.exec_thread.is_some_and(|exec_thread| exec_thread != me) {
             // Another was first; this one ends on its way to user mode.
             return Err(Errno::EAGAIN.into());
         }
-        process.sole = Some(me);
+        process.exec_thread = Some(me);
         let of = thread.process;
-        state.wake(usize::MAX, Resume::Again, |other, _| other.process == of && other.id != me);
-        return Err(Stop::Sleep { state, wait: Wait::Alone, deadline: None, late: 0 });
+        scheduler.wake(usize::MAX, Resume::Again, |other, _| other.process == of && other.id != me);
+        return Err(CallStop::Sleep { scheduler, wait: WaitReason::DeThread, deadline: None, at_deadline: 0 });
     }
-    process.sole = None;
-    if let Some(known) = state.threads.remove(&me) {
-        state.threads.insert(thread.process, known);
+    process.exec_thread = None;
+    if let Some(known) = scheduler.threads.remove(&me) {
+        scheduler.threads.insert(thread.process, known);
     }
     thread.id = thread.process;
     Ok(())
 }
 
-impl State {
+impl Scheduler {
     /// A child that was begun by `vfork` needs its parent's memory no longer.
-    fn let_parent_go(&mut self, child: Id) {
+    fn complete_vfork(&mut self, child: TaskId) {
         if core::mem::take(&mut self.process(child).vfork) {
-            let answer = Resume::Answer(u64::from(child.0));
-            self.wake(usize::MAX, answer, |_, wait| wait == Wait::Vfork(child));
+            let answer = Resume::Return(u64::from(child.0));
+            self.wake(usize::MAX, answer, |_, wait| wait == WaitReason::Vfork(child));
         }
     }
 
-    fn end(&mut self, id: Id, end: End) {
-        self.let_parent_go(id);
+    fn end(&mut self, id: TaskId, end: ExitStatus) {
+        self.complete_vfork(id);
         let process = self.process(id);
         let (parent, signal) = (process.parent, process.exit_signal);
-        process.ended = Some(end);
+        process.exit_status = Some(end);
         let orphans = self.processes.iter_mut().filter(|(_, other)| other.parent == id);
         // Nobody chooses the signal that the first process gets.
-        orphans.for_each(|(_, orphan)| (orphan.parent, orphan.exit_signal) = (FIRST, SIGCHLD));
-        let forgotten = if signal == SIGCHLD { self.forgets_children(parent) } else { None };
-        let parent_lives = self.processes.get(&parent).is_some_and(|parent| parent.ended.is_none());
+        orphans.for_each(|(_, orphan)| (orphan.parent, orphan.exit_signal) = (INIT, SIGCHLD));
+        let forgotten = if signal == SIGCHLD { self.discards_children(parent) } else { None };
+        let parent_lives = self.processes.get(&parent).is_some_and(|parent| parent.exit_status.is_none());
         if signal != 0 && parent_lives && forgotten != Some(true) {
-            self.post(parent, Info::of_end(signal, id, end));
+            self.post(parent, SigInfo::of_end(signal, id, end));
         }
         if forgotten.is_some() {
             self.processes.remove(&id);
@@ -314,57 +316,57 @@ impl State {
         // Whoever polls a descriptor of the process looks again.
         self.wake_pipes();
         self.wake(usize::MAX, Resume::Again, |thread, wait| {
-            wait == Wait::Child && (thread.process == parent || thread.process == FIRST)
+            wait == WaitReason::Child && (thread.process == parent || thread.process == INIT)
         });
     }
 }
 
 /// Ends a thread that no CPU runs any more but this one.
-pub(crate) fn end_thread(thread: Box<Thread>, end: End) {
-    if thread.clear_at_exit > VirtAddr::ZERO && thread.space.write_u32(thread.clear_at_exit, 0).is_ok() {
-        super::futex::wake(&thread, thread.clear_at_exit, 1);
+pub(crate) fn end_thread(thread: Box<Thread>, end: ExitStatus) {
+    if thread.clear_child_tid > VirtAddr::ZERO && thread.space.write_u32(thread.clear_child_tid, 0).is_ok() {
+        super::futex::wake(&thread, thread.clear_child_tid, 1);
     }
     let (id, process) = (thread.id, thread.process);
     let (last, end) = {
-        let mut state = state();
-        let known = state.process(process);
-        known.leaving += 1;
-        (known.leaving == known.threads, known.ending.unwrap_or(end))
+        let mut scheduler = scheduler();
+        let known = scheduler.process(process);
+        known.exiting_threads += 1;
+        (known.exiting_threads == known.threads, known.group_exit.unwrap_or(end))
     };
-    tell_end(&thread, last, end);
-    if process == FIRST && last {
+    record_exit(&thread, last, end);
+    if process == INIT && last {
         // The machine ends with its first process, whose memory is still there to be counted.
-        let status = finish::judged(end);
+        let status = report::exit_status(end);
         if record::is_on() {
             // A replay takes it apart, too.
             mm().tlb().leave_space();
             drop(thread);
         }
-        finish::power_off(status);
+        report::power_off(status);
     }
     mm().tlb().leave_space();
     // Descriptors are closed, and the space ended if it was the last thread's, before anybody hears
     // of the end.
     drop(thread);
-    let mut state = state();
-    state.threads.remove(&id);
-    let known = state.process(process);
+    let mut scheduler = scheduler();
+    scheduler.threads.remove(&id);
+    let known = scheduler.process(process);
     known.threads -= 1;
-    known.leaving -= 1;
+    known.exiting_threads -= 1;
     if known.threads > 0 {
-        if known.threads == 1 && known.sole.is_some() {
-            state.wake(1, Resume::Again, |other, wait| other.process == process && wait == Wait::Alone);
+        if known.threads == 1 && known.exec_thread.is_some() {
+            scheduler.wake(1, Resume::Again, |other, wait| other.process == process && wait == WaitReason::DeThread);
         }
         return;
     }
-    let end = known.ending.unwrap_or(end);
-    state.end(process, end);
+    let end = known.group_exit.unwrap_or(end);
+    scheduler.end(process, end);
 }
 
 /// Tells whoever records that a thread ends, and its process if it is the last.
-fn tell_end(thread: &Thread, last: bool, end: End) {
+fn record_exit(thread: &Thread, last: bool, end: ExitStatus) {
     if record::is_on() {
-        record::runs(thread);
+        record::set_running(thread);
         if last {
             record::event(format_args!("exit {:x}", end.status()));
         } else {
@@ -373,12 +375,12 @@ fn tell_end(thread: &Thread, last: bool, end: End) {
     }
 }
 
-pub(super) fn wait4(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn wait4(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let wanted = a[0] as i32;
-    let mut state = state();
+    let mut scheduler = scheduler();
     let me = thread.process;
-    let group = state.process(me).group;
-    let matches = |id: Id, child: &Process| {
+    let group = scheduler.process(me).group;
+    let matches = |id: TaskId, child: &Process| {
         child.parent == me
             && match wanted {
                 -1 => true,
@@ -387,19 +389,19 @@ pub(super) fn wait4(thread: &mut Thread, a: Arguments) -> Answer {
                 _ => child.group.0 == wanted.unsigned_abs(),
             }
     };
-    let mut children = state.processes.iter().filter(|(id, child)| **id != me && matches(**id, child)).peekable();
+    let mut children = scheduler.processes.iter().filter(|(id, child)| **id != me && matches(**id, child)).peekable();
     if children.peek().is_none() {
         return Err(Errno::ECHILD.into());
     }
-    let ended = children.find_map(|(id, child)| Some((*id, child.ended?)));
+    let ended = children.find_map(|(id, child)| Some((*id, child.exit_status?)));
     let Some((id, end)) = ended else {
         if a[2] & u64::from(linux::WNOHANG) != 0 {
             return Ok(0);
         }
-        return Err(Stop::Sleep { state, wait: Wait::Child, deadline: None, late: 0 });
+        return Err(CallStop::Sleep { scheduler, wait: WaitReason::Child, deadline: None, at_deadline: 0 });
     };
-    state.processes.remove(&id);
-    drop(state);
+    scheduler.processes.remove(&id);
+    drop(scheduler);
     record::event(format_args!("reaped {:x}", id.0));
     if a[1] != 0 {
         thread.space.write_u32(address(a[1]), end.wait_status())?;

@@ -2,8 +2,8 @@
 
 use super::{Arguments, address};
 use crate::errno::Errno;
-use crate::signal::{self, Action, Info, SIGNALS, SignalSet};
-use crate::task::{Answer, FIRST, Id, Stop, Thread, Wait, state};
+use crate::signal::{self, NSIG, SigAction, SigInfo, SignalSet};
+use crate::task::{CallStop, INIT, SyscallResult, TaskId, Thread, WaitReason, scheduler};
 use alloc::vec::Vec;
 use core::ops::Bound;
 use linux_raw_sys::general as linux;
@@ -12,11 +12,11 @@ use linux_raw_sys::general as linux;
 const SET_BYTES: u64 = 8;
 
 fn number(argument: u64) -> Result<u8, Errno> {
-    u8::try_from(argument).ok().filter(|signal| usize::from(*signal) <= SIGNALS).ok_or(Errno::EINVAL)
+    u8::try_from(argument).ok().filter(|signal| usize::from(*signal) <= NSIG).ok_or(Errno::EINVAL)
 }
 
 /// `struct sigaction` as the kernel has it: handler, flags, restorer, mask.
-pub(super) fn rt_sigaction(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn rt_sigaction(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let signal = number(a[0])?;
     if signal == 0 || a[3] != SET_BYTES || a[1] != 0 && SignalSet(1 << (signal - 1)).blockable() == SignalSet::default()
     {
@@ -33,7 +33,7 @@ pub(super) fn rt_sigaction(thread: &mut Thread, a: Arguments) -> Answer {
         if let Some(bytes) = new {
             let word = |index: usize| bytes[index * 8..index * 8 + 8].try_into().map_or(0, u64::from_le_bytes);
             *slot =
-                Action { handler: word(0), flags: word(1), restorer: word(2), mask: SignalSet(word(3)).blockable() };
+                SigAction { handler: word(0), flags: word(1), restorer: word(2), mask: SignalSet(word(3)).blockable() };
         }
         old
     };
@@ -45,7 +45,7 @@ pub(super) fn rt_sigaction(thread: &mut Thread, a: Arguments) -> Answer {
     Ok(0)
 }
 
-pub(super) fn rt_sigprocmask(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn rt_sigprocmask(thread: &mut Thread, a: Arguments) -> SyscallResult {
     if a[3] != SET_BYTES {
         return Err(Errno::EINVAL.into());
     }
@@ -66,34 +66,34 @@ pub(super) fn rt_sigprocmask(thread: &mut Thread, a: Arguments) -> Answer {
     Ok(0)
 }
 
-pub(super) fn rt_sigreturn(thread: &mut Thread, _: Arguments) -> Answer {
-    if signal::pop(thread).is_err() {
-        return Err(Stop::ExitProcess(crate::task::End::Signal(signal::SIGSEGV)));
+pub(super) fn rt_sigreturn(thread: &mut Thread, _: Arguments) -> SyscallResult {
+    if signal::pop_frame(thread).is_err() {
+        return Err(CallStop::ExitProcess(crate::task::ExitStatus::Signal(signal::SIGSEGV)));
     }
-    Err(Stop::Done)
+    Err(CallStop::Done)
 }
 
 /// Waits for a signal outside of a set; the old set comes back when its handler has been called.
-pub(super) fn rt_sigsuspend(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn rt_sigsuspend(thread: &mut Thread, a: Arguments) -> SyscallResult {
     if a[1] != SET_BYTES {
         return Err(Errno::EINVAL.into());
     }
     let set = SignalSet(thread.space.read_u64(address(a[0]))?);
-    thread.block_meanwhile(set);
+    thread.set_temporary_mask(set);
     Err(wait_for_signal())
 }
 
 /// Waits for a signal.
 #[cfg(target_arch = "x86_64")]
-pub(super) fn pause(_thread: &mut Thread, _: Arguments) -> Answer {
+pub(super) fn pause(_thread: &mut Thread, _: Arguments) -> SyscallResult {
     Err(wait_for_signal())
 }
 
-fn wait_for_signal() -> Stop {
-    Stop::Sleep { state: state(), wait: Wait::Signal, deadline: None, late: 0 }
+fn wait_for_signal() -> CallStop {
+    CallStop::Sleep { scheduler: scheduler(), wait: WaitReason::Signal, deadline: None, at_deadline: 0 }
 }
 
-pub(super) fn sigaltstack(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn sigaltstack(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let (start, len) = thread.signal_stack;
     let in_use = thread.is_on_signal_stack();
     if a[0] != 0 {
@@ -123,52 +123,54 @@ pub(super) fn sigaltstack(thread: &mut Thread, a: Arguments) -> Answer {
 
 /// Processes that have ended and were not awaited are still there to be signalled, and nothing
 /// comes of it.
-pub(super) fn kill(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn kill(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let (to, signal) = (a[0] as i32, number(a[1])?);
-    let mut state = state();
-    let group = state.process(thread.process).group;
-    let chosen = |id: Id, of: Id| match to {
+    let mut scheduler = scheduler();
+    let group = scheduler.process(thread.process).group;
+    let chosen = |id: TaskId, of: TaskId| match to {
         1.. => id.0 == to as u32,
         0 => of == group,
-        -1 => id != thread.process && id != FIRST,
+        -1 => id != thread.process && id != INIT,
         _ => of.0 == to.unsigned_abs(),
     };
-    let info = Info::sent(signal, signal::BY_USER, thread.process);
+    let info = SigInfo::sent(signal, signal::SI_USER, thread.process);
     let (mut after, mut found) = (Bound::Unbounded, false);
     // One by one: there may be no memory for a list, when somebody wants to end what has taken it.
     while let Some((target, alive)) = {
-        let mut later = state.processes.range((after, Bound::Unbounded));
-        later.find(|(id, process)| chosen(**id, process.group)).map(|(id, process)| (*id, process.ended.is_none()))
+        let mut later = scheduler.processes.range((after, Bound::Unbounded));
+        later
+            .find(|(id, process)| chosen(**id, process.group))
+            .map(|(id, process)| (*id, process.exit_status.is_none()))
     } {
         if alive && signal != 0 {
-            state.post(target, info);
+            scheduler.post(target, info);
         }
         (after, found) = (Bound::Excluded(target), true);
     }
     if found { Ok(0) } else { Err(Errno::ESRCH.into()) }
 }
 
-pub(super) fn tkill(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn tkill(thread: &mut Thread, a: Arguments) -> SyscallResult {
     to_thread(thread, None, a[0] as i32, a[1])
 }
 
-pub(super) fn tgkill(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn tgkill(thread: &mut Thread, a: Arguments) -> SyscallResult {
     to_thread(thread, Some(a[0] as i32), a[1] as i32, a[2])
 }
 
 /// To a thread, of this process if one is named.
-fn to_thread(thread: &Thread, of: Option<i32>, id: i32, signal: u64) -> Answer {
+fn to_thread(thread: &Thread, of: Option<i32>, id: i32, signal: u64) -> SyscallResult {
     let signal = number(signal)?;
     if id <= 0 || of.is_some_and(|of| of <= 0) {
         return Err(Errno::EINVAL.into());
     }
-    let mut state = state();
-    let known = state.threads.get(&Id(id as u32));
+    let mut scheduler = scheduler();
+    let known = scheduler.threads.get(&TaskId(id as u32));
     if known.is_none_or(|known| of.is_some_and(|of| known.process.0 != of as u32)) {
         return Err(Errno::ESRCH.into());
     }
     if signal != 0 {
-        state.post_to_thread(Id(id as u32), Info::sent(signal, signal::TO_THREAD, thread.process));
+        scheduler.post_to_thread(TaskId(id as u32), SigInfo::sent(signal, signal::SI_TKILL, thread.process));
     }
     Ok(0)
 }

@@ -3,14 +3,14 @@
 use super::path::path_at;
 use super::{Arguments, address};
 use crate::errno::Errno;
-use crate::file::Target;
-use crate::task::{Answer, Thread};
-use crate::tree::{self, Node};
+use crate::file::OpenTarget;
+use crate::ramfs::{self, Inode};
+use crate::task::{SyscallResult, Thread};
 use linux_raw_sys::general as linux;
 use pagewright_types::PAGE_SIZE;
 
 /// What both instruction sets tell; they lay it out differently.
-struct Facts {
+struct FileAttributes {
     number: u64,
     mode: u32,
     size: u64,
@@ -19,8 +19,8 @@ struct Facts {
 const PIPE_MODE: u32 = 0o010_600;
 const PROCESS_MODE: u32 = 0o600;
 
-impl Facts {
-    fn of(node: &Node) -> Self {
+impl FileAttributes {
+    fn of(node: &Inode) -> Self {
         Self { number: node.number, mode: node.mode(), size: node.size() }
     }
 
@@ -57,38 +57,38 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-fn of_descriptor(thread: &Thread, number: u64) -> Result<Facts, Errno> {
+fn of_descriptor(thread: &Thread, number: u64) -> Result<FileAttributes, Errno> {
     let open = thread.open_file(number)?;
     Ok(match &open.target {
-        Target::Node(node) => Facts::of(node),
-        Target::Pipe(_) => Facts { number: 0, mode: PIPE_MODE, size: 0 },
-        Target::Process(id) => Facts { number: u64::from(id.0), mode: PROCESS_MODE, size: 0 },
+        OpenTarget::Inode(node) => FileAttributes::of(node),
+        OpenTarget::Pipe(_) => FileAttributes { number: 0, mode: PIPE_MODE, size: 0 },
+        OpenTarget::Process(id) => FileAttributes { number: u64::from(id.0), mode: PROCESS_MODE, size: 0 },
     })
 }
 
-fn tell(thread: &Thread, facts: &Facts, to: u64) -> Answer {
+fn tell(thread: &Thread, facts: &FileAttributes, to: u64) -> SyscallResult {
     thread.space.write(address(to), &facts.bytes())?;
     Ok(0)
 }
 
-pub(super) fn fstat(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn fstat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let facts = of_descriptor(thread, a[0])?;
     tell(thread, &facts, a[1])
 }
 
 /// `newfstatat` on x86-64, `fstatat` on arm64.
-pub(super) fn fstatat(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn fstatat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let of_this = a[3] & u64::from(linux::AT_EMPTY_PATH) != 0 && thread.space.read_string(address(a[1]))?.is_empty();
     let facts = if of_this {
         of_descriptor(thread, a[0])?
     } else {
         let follow = a[3] & u64::from(linux::AT_SYMLINK_NOFOLLOW) == 0;
-        Facts::of(&*tree::find(&path_at(thread, a[0], address(a[1]))?, follow)?)
+        FileAttributes::of(&*ramfs::find(&path_at(thread, a[0], address(a[1]))?, follow)?)
     };
     tell(thread, &facts, a[2])
 }
 
 /// `statx`, for which C libraries fall back to the other two.
-pub(super) fn statx(_thread: &mut Thread, _: Arguments) -> Answer {
+pub(super) fn statx(_thread: &mut Thread, _: Arguments) -> SyscallResult {
     Err(Errno::ENOSYS.into())
 }

@@ -5,27 +5,27 @@
 
 use super::path::path_at;
 use crate::errno::Errno;
-use crate::task::{Answer, Thread};
-use crate::tree::{self, Kind};
+use crate::ramfs::{self, InodeKind};
+use crate::task::{SyscallResult, Thread};
 use crate::zram;
 use linux_raw_sys::general as linux;
 use pagewright_syscall::SwapRequest;
 
 /// Serves both calls.
-pub(super) fn serve(thread: &Thread, request: SwapRequest) -> Answer {
+pub(super) fn serve(thread: &Thread, request: SwapRequest) -> SyscallResult {
     let (SwapRequest::On { path, .. } | SwapRequest::Off { path }) = request;
-    let node = tree::find(&path_at(thread, linux::AT_FDCWD as u64, path)?, true)?;
+    let node = ramfs::find(&path_at(thread, linux::AT_FDCWD as u64, path)?, true)?;
     match &*node.kind.lock() {
-        Kind::Zram => {}
-        Kind::Directory => return Err(Errno::EISDIR.into()),
-        Kind::File(_)
-        | Kind::Shmem(_)
-        | Kind::Link(_)
-        | Kind::Null
-        | Kind::Zero
-        | Kind::Random
-        | Kind::Console
-        | Kind::Attribute(_) => return Err(Errno::EINVAL.into()),
+        InodeKind::Zram => {}
+        InodeKind::Directory => return Err(Errno::EISDIR.into()),
+        InodeKind::File(_)
+        | InodeKind::Shmem(_)
+        | InodeKind::Link(_)
+        | InodeKind::Null
+        | InodeKind::Zero
+        | InodeKind::Random
+        | InodeKind::Console
+        | InodeKind::Attribute(_) => return Err(Errno::EINVAL.into()),
     }
     match request {
         SwapRequest::On { priority, .. } => zram::swap_on(priority)?,

@@ -3,44 +3,44 @@
 use super::{Arguments, address};
 use crate::cpu::sleep_until;
 use crate::errno::Errno;
-use crate::task::{Answer, Stop, Thread};
+use crate::task::{CallStop, SyscallResult, Thread};
 use linux_raw_sys::general as linux;
 use pagewright_hal::time;
 use pagewright_types::VirtAddr;
 
 const NS: u64 = 1_000_000_000;
 
-pub(super) fn clock_gettime(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn clock_gettime(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let now = clock(a[0] as u32)?;
     write_time(thread, address(a[1]), now)
 }
 
-pub(super) fn clock_getres(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn clock_getres(thread: &mut Thread, a: Arguments) -> SyscallResult {
     clock(a[0] as u32)?;
     if a[1] == 0 { Ok(0) } else { write_time(thread, address(a[1]), 1) }
 }
 
-pub(super) fn gettimeofday(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn gettimeofday(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let now = clock(linux::CLOCK_REALTIME)?;
     thread.space.write_u64(address(a[0]), now / NS)?;
     thread.space.write_u64(address(a[0] + 8), now % NS / 1000)?;
     Ok(0)
 }
 
-pub(super) fn nanosleep(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn nanosleep(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let length = read_time(thread, address(a[0]))?;
     sleep(thread, length)
 }
 
-pub(super) fn clock_nanosleep(thread: &mut Thread, a: Arguments) -> Answer {
+pub(super) fn clock_nanosleep(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let start = clock(a[0] as u32)?;
     let length = read_time(thread, address(a[2]))?;
     let length = if is_absolute(a) { length.saturating_sub(start) } else { length };
     sleep(thread, length)
 }
 
-pub(super) fn sched_yield(_thread: &mut Thread, _: Arguments) -> Answer {
-    Err(Stop::Yield(0))
+pub(super) fn sched_yield(_thread: &mut Thread, _: Arguments) -> SyscallResult {
+    Err(CallStop::Yield(0))
 }
 
 /// Whether `clock_nanosleep` was told when to wake up, and not how long to sleep.
@@ -49,7 +49,7 @@ pub(super) fn is_absolute(a: Arguments) -> bool {
 }
 
 /// Sleeps so many ns, in pieces if signals come that nobody wants.
-fn sleep(thread: &mut Thread, length: u64) -> Answer {
+fn sleep(thread: &mut Thread, length: u64) -> SyscallResult {
     let now = time::now_ns();
     let deadline = *thread.deadline.get_or_insert(now.saturating_add(length));
     if deadline <= now { Ok(0) } else { Err(sleep_until(deadline)) }
@@ -82,7 +82,7 @@ fn clock(which: u32) -> Result<u64, Errno> {
     }
 }
 
-fn write_time(thread: &Thread, to: VirtAddr, ns: u64) -> Answer {
+fn write_time(thread: &Thread, to: VirtAddr, ns: u64) -> SyscallResult {
     thread.space.write_u64(to, ns / NS)?;
     thread.space.write_u64(to.checked_add(8).ok_or(Errno::EFAULT)?, ns % NS)?;
     Ok(0)

@@ -16,13 +16,13 @@ mod frame;
 
 use crate::call;
 use crate::errno::Errno;
-use crate::finish;
-use crate::task::{End, Id, State, Stop, Thread, state};
+use crate::report;
+use crate::task::{CallStop, ExitStatus, Scheduler, TaskId, Thread, scheduler};
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use pagewright_types::VirtAddr;
 
-pub(crate) use frame::{TRAMPOLINE, pop};
+pub(crate) use frame::{TRAMPOLINE, pop_frame};
 
 pub(crate) const SIGILL: u8 = linux::SIGILL as u8;
 pub(crate) const SIGTRAP: u8 = linux::SIGTRAP as u8;
@@ -34,20 +34,20 @@ pub(crate) const SIGPIPE: u8 = linux::SIGPIPE as u8;
 pub(crate) const SIGCHLD: u8 = linux::SIGCHLD as u8;
 
 /// `SEGV_MAPERR`.
-pub(crate) const MAPPING_ERROR: i32 = linux::SEGV_MAPERR as i32;
+pub(crate) const SEGV_MAPERR: i32 = linux::SEGV_MAPERR as i32;
 /// `SEGV_ACCERR`.
-pub(crate) const ACCESS_ERROR: i32 = linux::SEGV_ACCERR as i32;
+pub(crate) const SEGV_ACCERR: i32 = linux::SEGV_ACCERR as i32;
 /// `BUS_ADRERR`.
-pub(crate) const NO_SUCH_ADDRESS: i32 = linux::BUS_ADRERR as i32;
+pub(crate) const BUS_ADRERR: i32 = linux::BUS_ADRERR as i32;
 
 /// `SI_USER`, `SI_TKILL`: who sent a signal did so by `kill`, or to this thread.
-pub(crate) const BY_USER: i32 = linux::SI_USER as i32;
-pub(crate) const TO_THREAD: i32 = linux::SI_TKILL;
-const EXITED: i32 = linux::CLD_EXITED as i32;
-const KILLED: i32 = linux::CLD_KILLED as i32;
+pub(crate) const SI_USER: i32 = linux::SI_USER as i32;
+pub(crate) const SI_TKILL: i32 = linux::SI_TKILL;
+const CLD_EXITED: i32 = linux::CLD_EXITED as i32;
+const CLD_KILLED: i32 = linux::CLD_KILLED as i32;
 
 /// Signals there are.
-pub(crate) const SIGNALS: usize = 64;
+pub(crate) const NSIG: usize = 64;
 
 /// A set of signals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl SignalSet {
 
 /// What a process wants to be done about a signal (`struct sigaction`).
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Action {
+pub(crate) struct SigAction {
     /// 0 for the default, 1 to ignore it, else the handler.
     pub(crate) handler: u64,
     pub(crate) flags: u64,
@@ -91,75 +91,75 @@ pub(crate) struct Action {
     pub(crate) mask: SignalSet,
 }
 
-const DEFAULT: u64 = 0;
-const IGNORE: u64 = 1;
+const SIG_DFL: u64 = 0;
+const SIG_IGN: u64 = 1;
 
 /// All actions of a process.
 #[derive(Clone)]
-pub(crate) struct Actions {
-    pub(crate) of: [Action; SIGNALS],
+pub(crate) struct SigActions {
+    pub(crate) of: [SigAction; NSIG],
     /// Where the code lies that ends a handler, for programs that bring none.
     pub(crate) trampoline: VirtAddr,
 }
 
-impl Actions {
+impl SigActions {
     pub(crate) fn new() -> Self {
-        Self { of: [Action::default(); SIGNALS], trampoline: VirtAddr::ZERO }
+        Self { of: [SigAction::default(); NSIG], trampoline: VirtAddr::ZERO }
     }
 
     /// What is left of them when a program starts: handlers are gone, what is ignored stays
     /// ignored.
     pub(crate) fn for_new_program(&self, trampoline: VirtAddr) -> Self {
-        let of = self.of.map(|action| if action.handler == IGNORE { action } else { Action::default() });
+        let of = self.of.map(|action| if action.handler == SIG_IGN { action } else { SigAction::default() });
         Self { of, trampoline }
     }
 
-    pub(crate) fn get(&self, signal: u8) -> Action {
+    pub(crate) fn get(&self, signal: u8) -> SigAction {
         self.of[usize::from(signal) - 1]
     }
 }
 
 /// What a signal is about.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum About {
+pub(crate) enum SigInfoOrigin {
     /// The address that faulted.
     Address(VirtAddr),
     /// Who sent it.
-    Sender(Id),
+    Sender(TaskId),
     /// A child, and the status of its end.
-    Child(Id, u8),
+    Child(TaskId, u8),
 }
 
 /// What a handler is told (`siginfo_t`).
 ///
 /// Everybody's user is 0.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Info {
+pub(crate) struct SigInfo {
     pub(crate) signal: u8,
     pub(crate) code: i32,
-    pub(crate) about: About,
+    pub(crate) about: SigInfoOrigin,
 }
 
-impl Info {
+impl SigInfo {
     /// A signal that a process sends.
-    pub(crate) fn sent(signal: u8, code: i32, by: Id) -> Self {
-        Self { signal, code, about: About::Sender(by) }
+    pub(crate) fn sent(signal: u8, code: i32, by: TaskId) -> Self {
+        Self { signal, code, about: SigInfoOrigin::Sender(by) }
     }
 
     /// The signal of a child's end.
-    pub(crate) fn of_end(signal: u8, child: Id, end: End) -> Self {
+    pub(crate) fn of_end(signal: u8, child: TaskId, end: ExitStatus) -> Self {
         let (code, status) = match end {
-            End::Exit(status) => (EXITED, status),
-            End::Signal(by) => (KILLED, by),
+            ExitStatus::Exit(status) => (CLD_EXITED, status),
+            ExitStatus::Signal(by) => (CLD_KILLED, by),
         };
-        Self { signal, code, about: About::Child(child, status) }
+        Self { signal, code, about: SigInfoOrigin::Child(child, status) }
     }
 
     /// The address that faulted, or none.
     fn address(self) -> VirtAddr {
         match self.about {
-            About::Address(address) => address,
-            About::Sender(_) | About::Child(..) => VirtAddr::ZERO,
+            SigInfoOrigin::Address(address) => address,
+            SigInfoOrigin::Sender(_) | SigInfoOrigin::Child(..) => VirtAddr::ZERO,
         }
     }
 
@@ -169,9 +169,9 @@ impl Info {
         bytes[..4].copy_from_slice(&i32::from(self.signal).to_le_bytes());
         bytes[8..12].copy_from_slice(&self.code.to_le_bytes());
         match self.about {
-            About::Address(address) => bytes[16..24].copy_from_slice(&address.raw().to_le_bytes()),
-            About::Sender(id) => bytes[16..20].copy_from_slice(&id.0.to_le_bytes()),
-            About::Child(id, status) => {
+            SigInfoOrigin::Address(address) => bytes[16..24].copy_from_slice(&address.raw().to_le_bytes()),
+            SigInfoOrigin::Sender(id) => bytes[16..20].copy_from_slice(&id.0.to_le_bytes()),
+            SigInfoOrigin::Child(id, status) => {
                 bytes[16..20].copy_from_slice(&id.0.to_le_bytes());
                 bytes[24] = status;
             }
@@ -182,29 +182,29 @@ impl Info {
 
 /// Signals that wait to be looked at, each once: of two, the handler is told of the first.
 #[derive(Default)]
-pub(crate) struct Pending {
+pub(crate) struct PendingSignals {
     set: SignalSet,
     /// What their handlers are told.
     ///
     /// Without memory for that they come all the same.
-    told: Vec<Info>,
+    told: Vec<SigInfo>,
 }
 
-impl Pending {
-    fn insert(&mut self, info: Info) {
+impl PendingSignals {
+    fn insert(&mut self, info: SigInfo) {
         if !self.set.contains(info.signal) && self.told.try_reserve(1).is_ok() {
             self.told.push(info);
         }
         self.set.insert(info.signal);
     }
 
-    fn take(&mut self, signal: u8) -> Option<Info> {
+    fn take(&mut self, signal: u8) -> Option<SigInfo> {
         if !self.set.contains(signal) {
             return None;
         }
         self.set.remove(signal);
         let told = self.told.iter().position(|info| info.signal == signal).map(|index| self.told.swap_remove(index));
-        Some(told.unwrap_or(Info::sent(signal, BY_USER, Id(0))))
+        Some(told.unwrap_or(SigInfo::sent(signal, SI_USER, TaskId(0))))
     }
 }
 
@@ -221,7 +221,7 @@ impl Thread {
     /// Whether its process does nothing about a signal.
     fn ignores(&self, signal: u8) -> bool {
         let handler = self.actions.lock().get(signal).handler;
-        handler == IGNORE || handler == DEFAULT && ignored_by_default(signal)
+        handler == SIG_IGN || handler == SIG_DFL && ignored_by_default(signal)
     }
 
     /// Whether it runs on the stack for handlers (`on_sig_stack`).
@@ -236,16 +236,16 @@ impl Thread {
         !self.blocked.contains(signal) && !self.ignores(signal)
     }
 
-    /// Lets a call wait with another set of blocked signals, until [`Thread::restore_blocked`]; the
+    /// Lets a call wait with another set of blocked signals, until [`Thread::restore_mask`]; the
     /// set that a handler puts back is the old one.
-    pub(crate) fn block_meanwhile(&mut self, set: SignalSet) {
-        self.blocked_before.get_or_insert(self.blocked);
+    pub(crate) fn set_temporary_mask(&mut self, set: SignalSet) {
+        self.saved_blocked.get_or_insert(self.blocked);
         self.blocked = set.blockable();
     }
 
     /// Puts back the set of blocked signals that a call has changed for itself.
-    pub(crate) fn restore_blocked(&mut self) {
-        if let Some(before) = self.blocked_before.take() {
+    pub(crate) fn restore_mask(&mut self) {
+        if let Some(before) = self.saved_blocked.take() {
             self.blocked = before;
         }
     }
@@ -254,42 +254,42 @@ impl Thread {
 /// Delivers what is pending.
 ///
 /// # Errors
-/// [`Stop`] when the thread ends.
-pub(crate) fn deliver(thread: &mut Thread) -> Result<(), Stop> {
+/// [`CallStop`] when the thread ends.
+pub(crate) fn deliver(thread: &mut Thread) -> Result<(), CallStop> {
     loop {
         let info = {
-            let mut state = state();
-            if let Some(end) = state.must_end(thread) {
-                return Err(Stop::Exit(end));
+            let mut scheduler = scheduler();
+            if let Some(end) = scheduler.must_exit(thread) {
+                return Err(CallStop::Exit(end));
             }
-            state.take_signal(thread)
+            scheduler.take_signal(thread)
         };
         let Some(info) = info else {
-            thread.restore_blocked();
+            thread.restore_mask();
             return Ok(());
         };
-        act(thread, info)?;
+        handle_signal(thread, info)?;
     }
 }
 
 /// Does what the process wants about a signal.
-fn act(thread: &mut Thread, info: Info) -> Result<(), Stop> {
+fn handle_signal(thread: &mut Thread, info: SigInfo) -> Result<(), CallStop> {
     let action = {
         let mut actions = thread.actions.lock();
         let action = actions.get(info.signal);
-        if action.flags & u64::from(linux::SA_RESETHAND) != 0 && action.handler > IGNORE {
-            actions.of[usize::from(info.signal) - 1] = Action::default();
+        if action.flags & u64::from(linux::SA_RESETHAND) != 0 && action.handler > SIG_IGN {
+            actions.of[usize::from(info.signal) - 1] = SigAction::default();
         }
         action
     };
     match action.handler {
-        IGNORE => Ok(()),
-        DEFAULT if ignored_by_default(info.signal) => Ok(()),
-        DEFAULT => Err(Stop::ExitProcess(End::Signal(info.signal))),
+        SIG_IGN => Ok(()),
+        SIG_DFL if ignored_by_default(info.signal) => Ok(()),
+        SIG_DFL => Err(CallStop::ExitProcess(ExitStatus::Signal(info.signal))),
         _ => {
-            let before = thread.blocked_before.take().unwrap_or(thread.blocked);
-            if frame::push(thread, info, &action, before).is_err() {
-                return Err(Stop::ExitProcess(End::Signal(SIGSEGV)));
+            let before = thread.saved_blocked.take().unwrap_or(thread.blocked);
+            if frame::push_frame(thread, info, &action, before).is_err() {
+                return Err(CallStop::ExitProcess(ExitStatus::Signal(SIGSEGV)));
             }
             let mut blocked = SignalSet(thread.blocked.0 | action.mask.0);
             if action.flags & u64::from(linux::SA_NODEFER) == 0 {
@@ -305,26 +305,26 @@ fn act(thread: &mut Thread, info: Info) -> Result<(), Stop> {
 /// killed, with a line that says why.
 ///
 /// # Errors
-/// [`Stop`] when the process is killed.
-pub(crate) fn force(thread: &mut Thread, signal: u8, code: i32, address: VirtAddr) -> Result<(), Stop> {
-    let handled = thread.actions.lock().get(signal).handler > IGNORE && !thread.blocked.contains(signal);
+/// [`CallStop`] when the process is killed.
+pub(crate) fn force_signal(thread: &mut Thread, signal: u8, code: i32, address: VirtAddr) -> Result<(), CallStop> {
+    let handled = thread.actions.lock().get(signal).handler > SIG_IGN && !thread.blocked.contains(signal);
     if handled {
-        return act(thread, Info { signal, code, about: About::Address(address) });
+        return handle_signal(thread, SigInfo { signal, code, about: SigInfoOrigin::Address(address) });
     }
-    let name = alloc::string::String::from(state().process(thread.process).name());
+    let name = alloc::string::String::from(scheduler().process(thread.process).name());
     let (pc, sp) = (thread.context.pc(), thread.context.sp());
-    finish::say(format_args!(
+    report::say(format_args!(
         "{name} ({}) is killed by signal {signal} at {address}: pc {pc} sp {sp}",
         thread.process.0
     ));
-    Err(Stop::ExitProcess(End::Signal(signal)))
+    Err(CallStop::ExitProcess(ExitStatus::Signal(signal)))
 }
 
 /// A call that would go on waiting is ended by a signal: it fails, or is made again behind the
 /// handler if both ask for it. Returns whether there is still such a signal; another thread may
 /// have taken it.
-pub(crate) fn interrupt(thread: &mut Thread, restarts: bool) -> bool {
-    let Some(signal) = state().first_wanted(thread) else { return false };
+pub(crate) fn interrupt_call(thread: &mut Thread, restarts: bool) -> bool {
+    let Some(signal) = scheduler().next_deliverable(thread) else { return false };
     let action = thread.actions.lock().get(signal);
     let (number, first) = thread.call;
     if restarts && action.flags & u64::from(linux::SA_RESTART) != 0 {
@@ -337,22 +337,22 @@ pub(crate) fn interrupt(thread: &mut Thread, restarts: bool) -> bool {
     true
 }
 
-impl State {
+impl Scheduler {
     /// How a thread ends that may not go on: with its process, or because another is to be the only
     /// one.
-    pub(crate) fn must_end(&mut self, thread: &Thread) -> Option<End> {
+    pub(crate) fn must_exit(&mut self, thread: &Thread) -> Option<ExitStatus> {
         let process = self.process(thread.process);
-        let replaced = process.sole.is_some_and(|sole| sole != thread.id);
-        process.ending.or(replaced.then_some(End::Signal(SIGKILL)))
+        let replaced = process.exec_thread.is_some_and(|exec_thread| exec_thread != thread.id);
+        process.group_exit.or(replaced.then_some(ExitStatus::Signal(SIGKILL)))
     }
 
     /// Whether a signal waits for a thread that does not ignore it.
     pub(crate) fn is_interrupted(&mut self, thread: &Thread) -> bool {
-        self.first_wanted(thread).is_some()
+        self.next_deliverable(thread).is_some()
     }
 
     /// The first signal that waits for a thread that does not ignore it.
-    fn first_wanted(&mut self, thread: &Thread) -> Option<u8> {
+    fn next_deliverable(&mut self, thread: &Thread) -> Option<u8> {
         let mut pending = self.deliverable(thread);
         while let Some(signal) = pending.first() {
             if !thread.ignores(signal) {
@@ -369,7 +369,7 @@ impl State {
         SignalSet((own.0 | self.process(thread.process).pending.set.0) & !thread.blocked.0)
     }
 
-    fn take_signal(&mut self, thread: &Thread) -> Option<Info> {
+    fn take_signal(&mut self, thread: &Thread) -> Option<SigInfo> {
         let signal = self.deliverable(thread).first()?;
         let own = self.threads.get_mut(&thread.id).and_then(|known| known.pending.take(signal));
         own.or_else(|| self.process(thread.process).pending.take(signal))
@@ -377,13 +377,13 @@ impl State {
 
     /// Makes a signal pending for a process that has not ended, and interrupts a thread of it that
     /// sleeps and wants it.
-    pub(crate) fn post(&mut self, process: Id, info: Info) {
+    pub(crate) fn post(&mut self, process: TaskId, info: SigInfo) {
         self.process(process).pending.insert(info);
         self.interrupt(|thread| thread.process == process && thread.wants(info.signal));
     }
 
     /// The same for one thread, if there is such a one.
-    pub(crate) fn post_to_thread(&mut self, id: Id, info: Info) {
+    pub(crate) fn post_to_thread(&mut self, id: TaskId, info: SigInfo) {
         if let Some(known) = self.threads.get_mut(&id) {
             known.pending.insert(info);
             self.interrupt(|thread| thread.id == id && thread.wants(info.signal));
@@ -392,10 +392,10 @@ impl State {
 
     /// Whether a process does not want to hear of its children's ends, which then leave nothing to
     /// wait for (`do_notify_parent`): true if it gets no signal either.
-    pub(crate) fn forgets_children(&mut self, process: Id) -> Option<bool> {
+    pub(crate) fn discards_children(&mut self, process: TaskId) -> Option<bool> {
         let actions = self.processes.get(&process)?.actions.upgrade()?;
         let action = actions.lock().get(SIGCHLD);
-        let ignores = action.handler == IGNORE;
+        let ignores = action.handler == SIG_IGN;
         (ignores || action.flags & u64::from(linux::SA_NOCLDWAIT) != 0).then_some(ignores)
     }
 }

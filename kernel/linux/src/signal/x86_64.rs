@@ -7,7 +7,7 @@
 //!   …      FXSAVE area (512 bytes), aligned to 64
 //! ```
 
-use super::{Action, Info, SignalSet};
+use super::{SigAction, SigInfo, SignalSet};
 use crate::errno::Errno;
 use crate::task::Thread;
 use linux_raw_sys::general as linux;
@@ -37,7 +37,7 @@ fn get(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Makes the thread go on in the handler.
-pub(super) fn push(thread: &mut Thread, info: Info, action: &Action, mask: SignalSet) -> Result<(), Errno> {
+pub(super) fn push_frame(thread: &mut Thread, info: SigInfo, action: &SigAction, mask: SignalSet) -> Result<(), Errno> {
     thread.context.save();
     let r = thread.context.registers;
     let (start, len) = thread.signal_stack;
@@ -100,7 +100,7 @@ pub(super) fn push(thread: &mut Thread, info: Info, action: &Action, mask: Signa
 }
 
 /// Puts the registers back that the handler interrupted (`rt_sigreturn`).
-pub(crate) fn pop(thread: &mut Thread) -> Result<(), Errno> {
+pub(crate) fn pop_frame(thread: &mut Thread) -> Result<(), Errno> {
     let context: [u8; UCONTEXT as usize] = thread.space.read_array(thread.context.sp())?;
     let at = |index: usize| get(&context, REGISTERS + index * 8);
     let floating = get(&context, FLOATING_POINTER);

@@ -1,6 +1,6 @@
 //! Reads the kernel's report, which it writes to a channel apart from the console.
 //!
-//! `kernel/linux/src/finish/mod.rs` lists the lines.
+//! `kernel/linux/src/report/mod.rs` lists the lines.
 
 use super::BootError;
 use std::path::Path;

@@ -9,7 +9,7 @@
 
 use crate::errno::Errno;
 use crate::memory::{FileObject, mm};
-use crate::zram::{self, Attribute};
+use crate::zram::{self, ZramAttribute};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -22,10 +22,10 @@ use pagewright_types::PAGE_SIZE;
 use spin::Mutex;
 
 /// What is at a path.
-pub(crate) enum Kind {
-    File(Content),
+pub(crate) enum InodeKind {
+    File(FileContent),
     /// Shared memory without a path (`memfd_create`).
-    Shmem(Held),
+    Shmem(HeldObject),
     Directory,
     Link(String),
     /// Reads nothing, swallows everything.
@@ -39,15 +39,15 @@ pub(crate) enum Kind {
     /// `/dev/zram0`.
     Zram,
     /// A file about it.
-    Attribute(Attribute),
+    Attribute(ZramAttribute),
 }
 
 /// An object of the memory manager's that somebody has open, or may open by its path.
 ///
 /// The memory manager is told when nobody can any more.
-pub(crate) struct Held(pub(crate) pagewright_sync::Arc<FileObject>);
+pub(crate) struct HeldObject(pub(crate) pagewright_sync::Arc<FileObject>);
 
-impl Drop for Held {
+impl Drop for HeldObject {
     fn drop(&mut self) {
         mm().close_file(&self.0);
     }
@@ -55,12 +55,12 @@ impl Drop for Held {
 
 /// A file's bytes.
 #[derive(Debug)]
-pub(crate) enum Bytes {
+pub(crate) enum FileBytes {
     Archive(&'static [u8]),
     Own(Vec<u8>),
 }
 
-impl Bytes {
+impl FileBytes {
     pub(crate) fn all(&self) -> &[u8] {
         match self {
             Self::Archive(bytes) => bytes,
@@ -95,10 +95,10 @@ impl Bytes {
 
 /// A file's bytes, which the memory manager reads and writes as long as somebody maps them.
 #[derive(Clone)]
-pub(crate) struct Content(Arc<Mutex<Bytes>>);
+pub(crate) struct FileContent(Arc<Mutex<FileBytes>>);
 
-impl Content {
-    pub(crate) fn new(bytes: Bytes) -> Self {
+impl FileContent {
+    pub(crate) fn new(bytes: FileBytes) -> Self {
         Self(Arc::new(Mutex::new(bytes)))
     }
 
@@ -109,19 +109,19 @@ impl Content {
 }
 
 /// One file, directory, link or device.
-pub(crate) struct Node {
+pub(crate) struct Inode {
     pub(crate) number: u64,
     mode: AtomicU32,
     pub(crate) path: String,
-    pub(crate) kind: Mutex<Kind>,
+    pub(crate) kind: Mutex<InodeKind>,
     /// A file's, once it has been mapped.
     ///
-    /// Held while the file is written to or cut, by calls of the memory manager, too, which never
-    /// come here.
-    object: Mutex<Option<Held>>,
+    /// HeldObject while the file is written to or cut, by calls of the memory manager, too, which
+    /// never come here.
+    object: Mutex<Option<HeldObject>>,
 }
 
-static NODES: Mutex<BTreeMap<String, Arc<Node>>> = Mutex::new(BTreeMap::new());
+static NODES: Mutex<BTreeMap<String, Arc<Inode>>> = Mutex::new(BTreeMap::new());
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 /// Links that a path may go through.
@@ -130,7 +130,7 @@ const LINKS_MAX: u32 = 40;
 /// What the memory manager reads of a file, and writes back.
 ///
 /// A page may end behind the file; nobody looks there.
-struct Pages(Content);
+struct Pages(FileContent);
 
 impl FileOps for Pages {
     fn is_resident(&self, _index: u64) -> bool {
@@ -154,8 +154,8 @@ impl FileOps for Pages {
     }
 }
 
-impl Node {
-    pub(crate) fn new(path: &str, mode: u32, kind: Kind) -> Arc<Self> {
+impl Inode {
+    pub(crate) fn new(path: &str, mode: u32, kind: InodeKind) -> Arc<Self> {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let mode = AtomicU32::new(mode);
         Arc::new(Self { number, mode, path: path.to_string(), kind: Mutex::new(kind), object: Mutex::new(None) })
@@ -167,12 +167,12 @@ impl Node {
             return object.size();
         }
         match &*self.kind.lock() {
-            Kind::File(content) => content.look(<[u8]>::len) as u64,
-            Kind::Link(target) => target.len() as u64,
-            Kind::Shmem(shmem) => shmem.0.size(),
-            Kind::Zram => zram::size(),
-            Kind::Attribute(_) => PAGE_SIZE,
-            Kind::Directory | Kind::Null | Kind::Zero | Kind::Random | Kind::Console => 0,
+            InodeKind::File(content) => content.look(<[u8]>::len) as u64,
+            InodeKind::Link(target) => target.len() as u64,
+            InodeKind::Shmem(shmem) => shmem.0.size(),
+            InodeKind::Zram => zram::size(),
+            InodeKind::Attribute(_) => PAGE_SIZE,
+            InodeKind::Directory | InodeKind::Null | InodeKind::Zero | InodeKind::Random | InodeKind::Console => 0,
         }
     }
 
@@ -188,7 +188,7 @@ impl Node {
         }
         let size = content.look(<[u8]>::len) as u64;
         let made = mm().add_file(&self.path, FileKind::File(Box::new(Pages(content))), size)?;
-        *object = Some(Held(made.clone()));
+        *object = Some(HeldObject(made.clone()));
         Ok(made)
     }
 
@@ -200,8 +200,8 @@ impl Node {
     }
 
     /// A file's bytes, as far as they have been written back.
-    pub(crate) fn content(&self) -> Option<Content> {
-        if let Kind::File(content) = &*self.kind.lock() { Some(content.clone()) } else { None }
+    pub(crate) fn content(&self) -> Option<FileContent> {
+        if let InodeKind::File(content) = &*self.kind.lock() { Some(content.clone()) } else { None }
     }
 
     /// Looks at a file's bytes as they are now.
@@ -250,16 +250,16 @@ impl Node {
     /// The shared memory that it is, if it is.
     pub(crate) fn shmem(&self) -> Option<pagewright_sync::Arc<FileObject>> {
         match &*self.kind.lock() {
-            Kind::Shmem(shmem) => Some(shmem.0.clone()),
-            Kind::File(_)
-            | Kind::Directory
-            | Kind::Link(_)
-            | Kind::Null
-            | Kind::Zero
-            | Kind::Random
-            | Kind::Console
-            | Kind::Zram
-            | Kind::Attribute(_) => None,
+            InodeKind::Shmem(shmem) => Some(shmem.0.clone()),
+            InodeKind::File(_)
+            | InodeKind::Directory
+            | InodeKind::Link(_)
+            | InodeKind::Null
+            | InodeKind::Zero
+            | InodeKind::Random
+            | InodeKind::Console
+            | InodeKind::Zram
+            | InodeKind::Attribute(_) => None,
         }
     }
 
@@ -279,7 +279,7 @@ impl Node {
     }
 
     pub(crate) fn is_directory(&self) -> bool {
-        matches!(*self.kind.lock(), Kind::Directory)
+        matches!(*self.kind.lock(), InodeKind::Directory)
     }
 }
 
@@ -294,33 +294,33 @@ const TYPE: u32 = 0o170_000;
 pub(crate) fn start(archive: &'static [u8]) {
     let mut nodes = NODES.lock();
     for path in ["/", "/dev", "/tmp", "/proc", "/bin", "/sys", "/sys/block", "/sys/block/zram0"] {
-        nodes.insert(path.to_string(), Node::new(path, DIRECTORY_MODE, Kind::Directory));
+        nodes.insert(path.to_string(), Inode::new(path, DIRECTORY_MODE, InodeKind::Directory));
     }
     let devices = [
-        ("/dev/null", Kind::Null),
-        ("/dev/zero", Kind::Zero),
-        ("/dev/urandom", Kind::Random),
-        ("/dev/random", Kind::Random),
-        ("/dev/console", Kind::Console),
-        ("/dev/tty", Kind::Console),
+        ("/dev/null", InodeKind::Null),
+        ("/dev/zero", InodeKind::Zero),
+        ("/dev/urandom", InodeKind::Random),
+        ("/dev/random", InodeKind::Random),
+        ("/dev/console", InodeKind::Console),
+        ("/dev/tty", InodeKind::Console),
     ];
     for (path, kind) in devices {
-        nodes.insert(path.to_string(), Node::new(path, DEVICE_MODE, kind));
+        nodes.insert(path.to_string(), Inode::new(path, DEVICE_MODE, kind));
     }
-    nodes.insert("/dev/zram0".to_string(), Node::new("/dev/zram0", DISK_MODE, Kind::Zram));
-    for (path, mode, attribute) in Attribute::ALL {
-        nodes.insert(path.to_string(), Node::new(path, mode, Kind::Attribute(attribute)));
+    nodes.insert("/dev/zram0".to_string(), Inode::new("/dev/zram0", DISK_MODE, InodeKind::Zram));
+    for (path, mode, attribute) in ZramAttribute::ALL {
+        nodes.insert(path.to_string(), Inode::new(path, mode, InodeKind::Attribute(attribute)));
     }
     for entry in cpio_reader::iter_files(archive) {
         let path = absolute("/", entry.name());
         let mode = entry.mode().bits();
         let kind = match mode & TYPE {
-            0o040_000 => Kind::Directory,
-            LINK => Kind::Link(String::from_utf8_lossy(entry.file()).into_owned()),
-            FILE => Kind::File(Content::new(Bytes::Archive(entry.file()))),
+            0o040_000 => InodeKind::Directory,
+            LINK => InodeKind::Link(String::from_utf8_lossy(entry.file()).into_owned()),
+            FILE => InodeKind::File(FileContent::new(FileBytes::Archive(entry.file()))),
             _ => continue,
         };
-        nodes.insert(path.clone(), Node::new(&path, mode, kind));
+        nodes.insert(path.clone(), Inode::new(&path, mode, kind));
     }
 }
 
@@ -343,7 +343,7 @@ pub(crate) fn absolute(directory: &str, path: &str) -> String {
 /// What is at an absolute path, and its path without links.
 ///
 /// The last part is followed if it is a link and `follow` says so.
-pub(crate) fn find(path: &str, follow: bool) -> Result<Arc<Node>, Errno> {
+pub(crate) fn find(path: &str, follow: bool) -> Result<Arc<Inode>, Errno> {
     let resolved = resolve(path, follow)?;
     NODES.lock().get(&resolved).cloned().ok_or(Errno::ENOENT)
 }
@@ -361,12 +361,12 @@ pub(crate) fn resolve(path: &str, follow: bool) -> Result<String, Errno> {
                 None if last => {}
                 None => return Err(Errno::ENOENT),
                 Some(node) => match &*node.kind.lock() {
-                    Kind::Link(target) if !last || follow => {
+                    InodeKind::Link(target) if !last || follow => {
                         let parent = prefix.rsplit_once('/').map_or("/", |(parent, _)| parent);
                         path = absolute(&absolute(parent, target), &format!("./{rest}"));
                         continue 'again;
                     }
-                    Kind::Directory | Kind::Link(_) => {}
+                    InodeKind::Directory | InodeKind::Link(_) => {}
                     _ if !last => return Err(Errno::ENOTDIR),
                     _ => {}
                 },
@@ -378,13 +378,13 @@ pub(crate) fn resolve(path: &str, follow: bool) -> Result<String, Errno> {
 }
 
 /// Makes something at a path where nothing is.
-pub(crate) fn add(path: &str, mode: u32, kind: Kind) -> Result<Arc<Node>, Errno> {
+pub(crate) fn add(path: &str, mode: u32, kind: InodeKind) -> Result<Arc<Inode>, Errno> {
     let mode = match &kind {
-        Kind::Directory => 0o040_000 | mode & 0o7777,
-        Kind::Link(_) => LINK | 0o777,
+        InodeKind::Directory => 0o040_000 | mode & 0o7777,
+        InodeKind::Link(_) => LINK | 0o777,
         _ => FILE | mode & 0o7777,
     };
-    let node = Node::new(path, mode, kind);
+    let node = Inode::new(path, mode, kind);
     let mut nodes = NODES.lock();
     if nodes.contains_key(path) {
         return Err(Errno::EEXIST);
@@ -418,7 +418,7 @@ fn is_child(directory: &str, path: &str) -> bool {
 }
 
 /// What a directory has, by name.
-pub(crate) fn children(directory: &str) -> Vec<(String, Arc<Node>)> {
+pub(crate) fn children(directory: &str) -> Vec<(String, Arc<Inode>)> {
     let nodes = NODES.lock();
     let inside = nodes.iter().filter(|(path, _)| is_child(directory, path));
     inside.map(|(path, node)| (path.rsplit('/').next().unwrap_or_default().to_string(), node.clone())).collect()

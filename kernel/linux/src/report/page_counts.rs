@@ -9,7 +9,7 @@
 
 use super::send;
 use crate::memory::mm;
-use crate::rest;
+use crate::stop_machine;
 use crate::zram;
 use alloc::format;
 use alloc::string::String;
@@ -48,7 +48,7 @@ pub(crate) fn file(path: &str) -> Option<String> {
 }
 
 /// Judges at power-off, tells what came out, and says what the machine's status shall be.
-pub(super) fn status(of_program: u8) -> u8 {
+pub(super) fn exit_status(of_program: u8) -> u8 {
     tell(&judge());
     if EVER_WRONG.load(Ordering::Relaxed) { WRONG } else { of_program }
 }
@@ -72,7 +72,7 @@ fn tell(verdict: &Verdict) {
 /// Counts while all other CPUs rest.
 fn judge() -> Verdict {
     let isa = <<Machine as Effects>::Isa as Isa>::KIND;
-    rest::of_others(|| {
+    stop_machine::run(|| {
         let mut census = Census::new(SoftwareBits::pagewright(isa));
         let (mut claims, mut roots) = (0, Vec::new());
         mm().snapshot(&mut |record| {

@@ -15,10 +15,10 @@
 //! Not guaranteed: that anybody listens.
 
 #[cfg(feature = "oracle")]
-pub(crate) mod judge;
+pub(crate) mod page_counts;
 
 use crate::memory::mm;
-use crate::task::End;
+use crate::task::ExitStatus;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use core::fmt::{self, Write};
@@ -43,15 +43,15 @@ pub(crate) fn send(text: fmt::Arguments<'_>) {
 }
 
 /// Notes that a system call is missing.
-pub(crate) fn miss(number: u64) {
+pub(crate) fn count_missing(number: u64) {
     *MISSING.lock().entry(number).or_insert(0) += 1;
 }
 
 /// A thread is about to go on; notes when that happens for the first time: the first program is
 /// about to execute its first instruction.
 pub(crate) fn first_instruction() {
-    static FIRST: spin::Once<()> = spin::Once::new();
-    FIRST.call_once(|| send(format_args!("first {}\n", pagewright_hal::time::since_power_on_ns())));
+    static INIT: spin::Once<()> = spin::Once::new();
+    INIT.call_once(|| send(format_args!("first {}\n", pagewright_hal::time::since_power_on_ns())));
 }
 
 static CHECK: AtomicBool = AtomicBool::new(false);
@@ -68,13 +68,13 @@ pub(crate) fn check_at_end() {
 /// The machine's status when its first process has ended so; if it was asked for, its counts are
 /// judged.
 #[cfg(feature = "oracle")]
-pub(crate) fn judged(end: End) -> u8 {
-    if CHECK.load(Ordering::Relaxed) { judge::status(end.status()) } else { end.status() }
+pub(crate) fn exit_status(end: ExitStatus) -> u8 {
+    if CHECK.load(Ordering::Relaxed) { page_counts::exit_status(end.status()) } else { end.status() }
 }
 
 /// The machine's status when its first process has ended so: nobody here can judge it.
 #[cfg(not(feature = "oracle"))]
-pub(crate) fn judged(end: End) -> u8 {
+pub(crate) fn exit_status(end: ExitStatus) -> u8 {
     end.status()
 }
 
