@@ -58,20 +58,20 @@ extern crate std;
 mod caller;
 mod decode;
 mod known_difference;
-mod linux_calls;
 mod number;
 mod request;
 mod serve;
 mod support;
+mod supported_calls;
 mod user_memory;
 
 pub use caller::{CallingProcess, FileUse};
 pub use decode::CallArguments;
 pub use known_difference::KnownDifference;
-pub use linux_calls::LINUX_CALLS;
 pub use number::LinuxCall;
 pub use request::{
     AdvisedProcess, CallRange, CloneRequest, DecodedCall, FutexRequest, MemoryRequest, MmapRequest, PrlimitRequest,
     ProcessMadviseRequest, ProcessVmRequest, RemoteCopy, SwapRequest, UserIoVecs,
 };
 pub use support::{CallSupport, FlagSupport, Support, call_support};
+pub use supported_calls::LINUX_CALLS;

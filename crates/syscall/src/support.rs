@@ -3,7 +3,7 @@
 //! Not guaranteed: anything that the kernel around the memory manager decides, such as which
 //! process may act on which.
 
-use crate::linux_calls::LINUX_CALLS;
+use crate::supported_calls::LINUX_CALLS;
 use pagewright_types::Errno;
 
 /// How much of a call, or of one of its flags, is supported.

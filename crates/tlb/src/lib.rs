@@ -114,10 +114,9 @@
 
 extern crate alloc;
 
-mod batch;
 mod context;
 mod debt;
-mod deferred_flush;
+mod defer;
 mod detached;
 mod engine;
 mod gather;
@@ -129,9 +128,9 @@ mod switch;
 mod tags;
 mod walkers;
 
-pub use batch::Batch;
 pub use context::TlbContext;
 pub use debt::{Debt, OwedFlush};
+pub use defer::Batch;
 pub use detached::{DetachedPiece, IntoDetachedPieces};
 pub use engine::{BatchPolicy, FlushInfo, Tlb, TlbConfig, TlbSetupError};
 pub use gather::Gather;
