@@ -5,8 +5,8 @@
 //! it.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use pagewright_capture::replay::{ReplayConfig, Report, replay};
-use pagewright_capture::trace::Reader;
+use pagewright_capture::replay::{ReplayConfig, ReplayReport, replay};
+use pagewright_capture::trace::TraceReader;
 use pagewright_sim::{MachineConfig, Profile};
 use pagewright_types::IsaKind;
 use std::fs;
@@ -14,10 +14,10 @@ use std::path::PathBuf;
 
 const CAPTURES: [&str; 6] = ["compile", "pigz", "python", "shell", "sort", "sqlite"];
 
-fn run(isa: IsaKind, bytes: &[u8]) -> Report {
+fn run(isa: IsaKind, bytes: &[u8]) -> ReplayReport {
     let profile = Profile::named(Profile::default_for(isa)).expect("a shipped profile");
     let config = ReplayConfig::new(MachineConfig::new(profile));
-    let mut reader = Reader::new(bytes, "capture").expect("a shipped capture");
+    let mut reader = TraceReader::new(bytes, "capture").expect("a shipped capture");
     replay(isa, &mut reader, &config).expect("a shipped capture")
 }
 

@@ -6,14 +6,14 @@ use std::hint::black_box;
 use std::path::PathBuf;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use pagewright_capture::trace::{Effort, Event, Reader, Writer};
+use pagewright_capture::trace::{Compression, TraceEvent, TraceReader, TraceWriter};
 
 fn capture() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/captures/python.pwt")
 }
 
-fn read_all(bytes: &[u8]) -> Vec<Event> {
-    let mut reader = Reader::new(bytes, "python.pwt").expect("a shipped capture");
+fn read_all(bytes: &[u8]) -> Vec<TraceEvent> {
+    let mut reader = TraceReader::new(bytes, "python.pwt").expect("a shipped capture");
     let (mut all, mut batch) = (Vec::new(), Vec::new());
     while reader.next_batch(&mut batch).expect("a shipped capture") {
         all.append(&mut batch);
@@ -22,11 +22,11 @@ fn read_all(bytes: &[u8]) -> Vec<Event> {
 }
 
 fn decode(bytes: &[u8]) -> u64 {
-    let mut reader = Reader::new(bytes, "python.pwt").expect("a shipped capture");
+    let mut reader = TraceReader::new(bytes, "python.pwt").expect("a shipped capture");
     let (mut accesses, mut batch) = (0, Vec::new());
     while reader.next_batch(&mut batch).expect("a shipped capture") {
         for event in &batch {
-            if let Event::Run(run) = event {
+            if let TraceEvent::Run(run) = event {
                 accesses += run.accesses();
             }
         }
@@ -52,8 +52,8 @@ fn benches(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(events.len() as u64));
     group.bench_function("write/events", |bench| {
         bench.iter(|| {
-            let header = Reader::new(&bytes[..], "python.pwt").expect("a shipped capture").header().clone();
-            let mut writer = Writer::new(std::io::sink(), &header, Effort::Fast).expect("a sink takes all");
+            let header = TraceReader::new(&bytes[..], "python.pwt").expect("a shipped capture").header().clone();
+            let mut writer = TraceWriter::new(std::io::sink(), &header, Compression::Fast).expect("a sink takes all");
             for event in &events {
                 writer.push(event).expect("a sink takes all");
             }

@@ -14,10 +14,10 @@
 
 #![forbid(unsafe_code)]
 
-pub mod generate;
+pub mod cleanup;
 pub mod import;
 pub mod pageout;
 pub mod record;
 pub mod replay;
 pub mod trace;
-pub mod undo;
+pub mod workload;

@@ -3,7 +3,7 @@
 //! speaks of and its program does not do: several processes that map the memory, several CPUs that
 //! have used it, stores.
 //!
-//! Key types: [`Program`]; [`PagedOut`], what it cost. [`run`] runs it on a lab, outside of replay,
+//! Key types: [`PageOutProgram`]; [`PageOutCosts`], what it cost. [`run`] runs it on a lab, outside of replay,
 //! because a capture can't say that one process pages out only when all others have read.
 //!
 //! Protocol: in a round every reader reads every page, side by side on the CPUs; when all have, CPU
@@ -13,7 +13,7 @@
 //!
 //! Not guaranteed: anything about contents; there are none.
 
-use crate::replay::{Counts, ReplayConfig};
+use crate::replay::{NamedCounts, ReplayConfig};
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_lab::{Lab, LabError};
 use pagewright_mm::{Advice, FaultError, MapFlags, MapRequest, MmError, MmSettingError, MmSettings, Space};
@@ -23,7 +23,7 @@ use pagewright_types::{Access, Counter, CpuId, IsaKind, NodeId, PAGE_SIZE, Right
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Program {
+pub struct PageOutProgram {
     /// Processes that map the memory.
     pub sharers: u32,
     /// Whether each CPU has a thread of the process that reads, too.
@@ -38,7 +38,7 @@ pub struct Program {
     pub rounds: u32,
 }
 
-impl Program {
+impl PageOutProgram {
     /// The series' own: one process, 1 MiB, reads.
     pub fn of_the_series(rounds: u32) -> Self {
         Self { sharers: 1, threads: false, stores: false, pages: 256, rounds }
@@ -47,11 +47,11 @@ impl Program {
 
 /// What the rounds cost; what came before is not in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PagedOut {
+pub struct PageOutCosts {
     /// Pages that went out.
     pub pages: u64,
     /// Everything that is counted, under its name.
-    pub counters: Counts,
+    pub counters: NamedCounts,
     /// Modelled time from the first round's beginning to the last one's end.
     pub elapsed: Picos,
     /// Of it, what CPU 0 spent paging out.
@@ -91,10 +91,10 @@ pub enum PageOutError {
 ///
 /// # Errors
 /// [`PageOutError`].
-pub fn run(isa: IsaKind, config: &ReplayConfig, program: Program) -> Result<PagedOut, PageOutError> {
+pub fn run(isa: IsaKind, config: &ReplayConfig, program: PageOutProgram) -> Result<PageOutCosts, PageOutError> {
     match isa {
-        IsaKind::X86_64 => Bed::<X86_64>::new(config, program)?.run(),
-        IsaKind::Aarch64 => Bed::<Aarch64>::new(config, program)?.run(),
+        IsaKind::X86_64 => PageOutMachine::<X86_64>::new(config, program)?.run(),
+        IsaKind::Aarch64 => PageOutMachine::<Aarch64>::new(config, program)?.run(),
     }
 }
 
@@ -102,21 +102,21 @@ const HEAP: VirtAddr = VirtAddr::new(0x7000_0000_0000);
 const PAGER: CpuId = CpuId::new(0);
 
 /// A thread that reads.
-struct Reader<I: Isa> {
+struct PageReader<I: Isa> {
     cpu: CpuId,
     space: Arc<Space<Sim<I>>>,
 }
 
-struct Bed<I: Isa> {
+struct PageOutMachine<I: Isa> {
     lab: Lab<I>,
-    program: Program,
+    program: PageOutProgram,
     cpus: u16,
     spaces: Vec<Arc<Space<Sim<I>>>>,
 }
 
-impl<I: Isa> Bed<I> {
+impl<I: Isa> PageOutMachine<I> {
     /// Maps the memory, stores to every page of it, and forks the processes that share it.
-    fn new(config: &ReplayConfig, program: Program) -> Result<Self, PageOutError> {
+    fn new(config: &ReplayConfig, program: PageOutProgram) -> Result<Self, PageOutError> {
         let settings = MmSettings::default();
         for (setting, value) in &config.settings {
             settings.set(*setting, *value)?;
@@ -144,17 +144,18 @@ impl<I: Isa> Bed<I> {
         Ok(Self { lab, program, cpus: config.machine.cpus, spaces })
     }
 
-    fn readers(&self) -> Vec<Reader<I>> {
+    fn readers(&self) -> Vec<PageReader<I>> {
         let cpu = |index: usize| CpuId::new((index % usize::from(self.cpus)) as u16);
         if self.program.threads {
-            let reader = |index| Reader { cpu: cpu(index), space: self.spaces[0].clone() };
+            let reader = |index| PageReader { cpu: cpu(index), space: self.spaces[0].clone() };
             return (0..usize::from(self.cpus)).map(reader).collect();
         }
-        let reader = |(index, space): (usize, &Arc<Space<Sim<I>>>)| Reader { cpu: cpu(index), space: space.clone() };
+        let reader =
+            |(index, space): (usize, &Arc<Space<Sim<I>>>)| PageReader { cpu: cpu(index), space: space.clone() };
         self.spaces.iter().enumerate().map(reader).collect()
     }
 
-    fn run(self) -> Result<PagedOut, PageOutError> {
+    fn run(self) -> Result<PageOutCosts, PageOutError> {
         let readers = self.readers();
         // Once, so that every round begins alike: with all pages out.
         self.read(&readers)?;
@@ -170,9 +171,9 @@ impl<I: Isa> Bed<I> {
             waited += Picos::new(sim.count(PAGER, MachineEvent::FlushWaitTime) - before);
         }
         let since = |((name, after), (_, before)): ((&'static str, u64), (&'static str, u64))| (name, after - before);
-        Ok(PagedOut {
+        Ok(PageOutCosts {
             pages: self.program.pages * u64::from(self.program.rounds),
-            counters: Counts(self.counts().into_iter().zip(counted).map(since).collect()),
+            counters: NamedCounts(self.counts().into_iter().zip(counted).map(since).collect()),
             elapsed: sim.elapsed().since(began),
             paging,
             waited,
@@ -186,7 +187,7 @@ impl<I: Isa> Bed<I> {
     }
 
     /// All readers begin together; when it returns, CPU 0 has waited for all of them.
-    fn read(&self, readers: &[Reader<I>]) -> Result<(), PageOutError> {
+    fn read(&self, readers: &[PageReader<I>]) -> Result<(), PageOutError> {
         let sim = self.lab.sim();
         self.meet();
         let access = if self.program.stores { Access::Write } else { Access::Read };

@@ -5,7 +5,9 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::PathBuf;
 
-use pagewright_capture::trace::{Event, Layout, MapFlags, MemOp, PAGE_SIZE, PageNo, Pid, Reader, Task, Tid};
+use pagewright_capture::trace::{
+    AddressLayout, MemOp, PAGE_SIZE, PageNo, Pid, RawMapFlags, TaskEvent, Tid, TraceEvent, TraceReader,
+};
 
 fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/captures")
@@ -26,7 +28,7 @@ fn there_are_six_in_eight_megabytes_and_the_readme_tells_their_figures() {
     let readme = fs::read_to_string(directory().join("README.md")).unwrap();
     let (mut bytes, mut threaded, mut forking) = (0, false, false);
     for path in captures() {
-        let mut reader = Reader::open(&path).unwrap();
+        let mut reader = TraceReader::open(&path).unwrap();
         let mut batch = Vec::new();
         while reader.next_batch(&mut batch).unwrap() {}
         let summary = reader.summary().unwrap();
@@ -64,8 +66,8 @@ impl Mapped {
     fn follow(&mut self, op: &MemOp, result: u64) {
         match *op {
             MemOp::Mmap { len, flags, addr, .. } => {
-                assert!(!flags.contains(MapFlags::FIXED) || addr.0 == result, "a fixed mapping that moved");
-                if !flags.contains(MapFlags::FIXED) {
+                assert!(!flags.contains(RawMapFlags::FIXED) || addr.0 == result, "a fixed mapping that moved");
+                if !flags.contains(RawMapFlags::FIXED) {
                     assert!(
                         !Self::range(result, len).any(|page| self.pages.contains(&page)),
                         "{result:#x}: mmap returned memory that is in use"
@@ -113,15 +115,15 @@ struct World {
 }
 
 impl World {
-    fn task(&mut self, task: &Task) {
+    fn task(&mut self, task: &TaskEvent) {
         let (pid, tid) = self.current;
         match task {
-            Task::Begin { pid, tid } => {
+            TaskEvent::Begin { pid, tid } => {
                 self.live.insert(*pid, Mapped::default());
                 self.threads.insert(*tid, *pid);
                 self.current = (*pid, *tid);
             }
-            Task::Exec { image } => {
+            TaskEvent::Exec { image } => {
                 let mut mapped = Mapped { brk: (image.brk.0, image.brk.0), ..Mapped::default() };
                 for mapping in &image.mappings {
                     let before = mapped.pages.len() as u64;
@@ -132,17 +134,19 @@ impl World {
                 mapped.pages.extend(Mapped::range(image.stack_top.0 - image.stack_limit, image.stack_limit));
                 self.live.insert(pid, mapped);
             }
-            Task::CloneThread { tid } => assert_eq!(self.threads.insert(*tid, pid), None),
-            Task::Fork { child, tid, .. } => {
+            TaskEvent::CloneThread { tid } => assert_eq!(self.threads.insert(*tid, pid), None),
+            TaskEvent::Fork { child, tid, .. } => {
                 let copy = self.live[&pid].clone();
                 assert!(self.live.insert(*child, copy).is_none());
                 self.threads.insert(*tid, *child);
             }
-            Task::ExitThread {} => assert_eq!(self.threads.remove(&tid), Some(pid)),
-            Task::ExitProcess { .. } => {
+            TaskEvent::ExitThread {} => assert_eq!(self.threads.remove(&tid), Some(pid)),
+            TaskEvent::ExitProcess { .. } => {
                 assert!(self.live.remove(&pid).is_some() && self.ended.insert(pid));
             }
-            Task::Reaped { child } => assert!(self.ended.remove(child), "{child} is reaped before it ended, or twice"),
+            TaskEvent::Reaped { child } => {
+                assert!(self.ended.remove(child), "{child} is reaped before it ended, or twice")
+            }
         }
     }
 }
@@ -150,28 +154,28 @@ impl World {
 #[test]
 fn every_access_is_to_memory_that_is_mapped() {
     for path in captures() {
-        let mut reader = Reader::open(&path).unwrap();
-        assert_eq!(reader.header().layout, Layout::Linux);
+        let mut reader = TraceReader::open(&path).unwrap();
+        assert_eq!(reader.header().layout, AddressLayout::Linux);
         let mut world = World::default();
         let mut batch = Vec::new();
         while reader.next_batch(&mut batch).unwrap() {
             for event in &batch {
                 match event {
-                    Event::Run(run) => {
+                    TraceEvent::Run(run) => {
                         let mapped = world.live.get(&world.current.0).expect("the current process lives");
                         assert!(mapped.has(run.page), "{}: {run:?} is not mapped", path.display());
                     }
-                    Event::Switch { pid, tid } => {
+                    TraceEvent::Switch { pid, tid } => {
                         assert_eq!(world.threads.get(tid), Some(pid), "a switch to a thread that isn't there");
                         world.current = (*pid, *tid);
                     }
-                    Event::Task(task) => world.task(task),
-                    Event::Call(call) => {
+                    TraceEvent::Task(task) => world.task(task),
+                    TraceEvent::Call(call) => {
                         if let Ok(result) = call.result {
                             world.live.get_mut(&world.current.0).unwrap().follow(&call.op, result);
                         }
                     }
-                    Event::File(_) => {}
+                    TraceEvent::File(_) => {}
                 }
             }
         }
@@ -182,15 +186,15 @@ fn every_access_is_to_memory_that_is_mapped() {
 #[test]
 fn natives_figures_are_there_for_every_image() {
     for path in captures() {
-        let mut reader = Reader::open(&path).unwrap();
+        let mut reader = TraceReader::open(&path).unwrap();
         let native = reader.header().native.clone().expect("recorded with a native run");
         let mut batch = Vec::new();
         let (mut images, mut forks) = (0, 0);
         while reader.next_batch(&mut batch).unwrap() {
             for event in &batch {
-                if let Event::Task(task) = event {
-                    images += usize::from(matches!(**task, Task::Exec { .. }));
-                    forks += usize::from(matches!(**task, Task::Fork { .. }));
+                if let TraceEvent::Task(task) = event {
+                    images += usize::from(matches!(**task, TaskEvent::Exec { .. }));
+                    forks += usize::from(matches!(**task, TaskEvent::Fork { .. }));
                 }
             }
         }

@@ -1,28 +1,28 @@
 //! The same trace, machine and seed give the same report, bit for bit, all but what a clock
 //! measured.
 
-use pagewright_capture::generate;
-use pagewright_capture::replay::{Measured, ReplayConfig, Report, Source, replay};
-use pagewright_capture::trace::{Native, Reader};
+use pagewright_capture::replay::{EventSource, MeasuredTimes, ReplayConfig, ReplayReport, replay};
+use pagewright_capture::trace::{NativeCounts, TraceReader};
+use pagewright_capture::workload;
 use pagewright_sim::{MachineConfig, Profile};
 use pagewright_types::{IsaKind, PAGE_SIZE};
 use std::path::PathBuf;
 
 const CAPTURES: [&str; 6] = ["compile", "pigz", "python", "shell", "sort", "sqlite"];
 
-fn capture(name: &str) -> Box<dyn Source> {
+fn capture(name: &str) -> Box<dyn EventSource> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/captures").join(format!("{name}.pwt"));
-    Box::new(Reader::open(path).unwrap())
+    Box::new(TraceReader::open(path).unwrap())
 }
 
 /// What a replay found, without what was measured.
-fn report(isa: IsaKind, source: &mut dyn Source, cpus: u16, seed: u64) -> Report {
+fn report(isa: IsaKind, source: &mut dyn EventSource, cpus: u16, seed: u64) -> ReplayReport {
     let profile = Profile::named(Profile::default_for(isa)).unwrap();
     let config = ReplayConfig::new(MachineConfig { cpus, seed, ..MachineConfig::new(profile) });
-    Report { measured: Measured::default(), ..replay(isa, source, &config).unwrap() }
+    ReplayReport { measured: MeasuredTimes::default(), ..replay(isa, source, &config).unwrap() }
 }
 
-fn json(report: &Report) -> String {
+fn json(report: &ReplayReport) -> String {
     serde_json::to_string(report).unwrap()
 }
 
@@ -43,11 +43,11 @@ fn under_pressure_they_repeat_too() {
     for isa in IsaKind::ALL {
         let run = || {
             let mut source = capture("pigz");
-            let footprint = source.header().native.as_ref().map_or(0, Native::footprint);
+            let footprint = source.header().native.as_ref().map_or(0, NativeCounts::footprint);
             let mut machine = MachineConfig::default_for(isa).unwrap();
             machine.nodes[0].bytes = (footprint / 2).next_multiple_of(PAGE_SIZE);
             let config = ReplayConfig { swap_slots: 1 << 16, ..ReplayConfig::new(machine) };
-            Report { measured: Measured::default(), ..replay(isa, &mut *source, &config).unwrap() }
+            ReplayReport { measured: MeasuredTimes::default(), ..replay(isa, &mut *source, &config).unwrap() }
         };
         let (first, again) = (run(), run());
         assert!(json(&first) == json(&again), "{isa}");
@@ -63,9 +63,9 @@ fn under_pressure_they_repeat_too() {
 
 #[test]
 fn workloads_repeat_and_their_seed_chooses() {
-    for name in generate::names() {
+    for name in workload::names() {
         for isa in IsaKind::ALL {
-            let run = |seed| json(&report(isa, &mut generate::named(name, seed).unwrap(), 4, seed));
+            let run = |seed| json(&report(isa, &mut workload::named(name, seed).unwrap(), 4, seed));
             let (first, again, other) = (run(3), run(3), run(4));
             assert!(first == again, "{name} on {isa}:\n{first}\n{again}");
             assert!(first != other, "{name} on {isa}: another seed is another run");
@@ -99,7 +99,7 @@ fn another_seed_schedules_otherwise_and_changes_no_program() {
                     assert_eq!(value, other.counters.get(figure), "{name} on {isa}: {figure}");
                 }
             }
-            let images = |report: &Report| {
+            let images = |report: &ReplayReport| {
                 report.images.iter().map(|image| (image.peak_rss_bytes, image.page_table_bytes)).collect::<Vec<_>>()
             };
             assert_eq!(images(&one), images(&other), "{name} on {isa}");

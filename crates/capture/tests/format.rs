@@ -4,34 +4,34 @@ use pagewright_types::IsaKind;
 use std::io::Cursor;
 
 use pagewright_capture::trace::{
-    Actor, Call, Corruption, Effort, Errno, Event, FileId, FileInfo, Header, Image, Layout, MapFlags, Mapping,
-    MappingKind, MappingSource, MemOp, PageNo, Pid, Prot, Reader, Run, Stream, Task, Tid, TraceError, TraceFile,
-    UserAddr, Writer,
+    AccessOrigin, AccessRun, AccessStream, AddressLayout, CapturedFile, Compression, Corruption, ExecImage, FileId,
+    ImageBacking, ImageMapping, MappingSource, MemCall, MemOp, PageNo, Pid, Prot, RawErrno, RawMapFlags, TaskEvent,
+    Tid, TraceError, TraceEvent, TraceFile, TraceHeader, TraceReader, TraceWriter, UserAddr,
 };
 use proptest::prelude::*;
 
-fn header() -> Header {
-    Header {
+fn header() -> TraceHeader {
+    TraceHeader {
         command: vec!["sort".into(), "in.txt".into()],
         tool: "test".into(),
         isa: IsaKind::X86_64,
         page_size: 4096,
         mappings: MappingSource::SystemCalls,
-        layout: Layout::Linux,
+        layout: AddressLayout::Linux,
         native: None,
     }
 }
 
-fn write(events: &[Event]) -> Vec<u8> {
-    let mut writer = Writer::new(Vec::new(), &header(), Effort::Fast).unwrap();
+fn write(events: &[TraceEvent]) -> Vec<u8> {
+    let mut writer = TraceWriter::new(Vec::new(), &header(), Compression::Fast).unwrap();
     for event in events {
         writer.push(event).unwrap();
     }
     writer.finish().unwrap().1
 }
 
-fn read(bytes: &[u8]) -> Result<Vec<Event>, TraceError> {
-    let mut reader = Reader::new(Cursor::new(bytes), "test.pwt")?;
+fn read(bytes: &[u8]) -> Result<Vec<TraceEvent>, TraceError> {
+    let mut reader = TraceReader::new(Cursor::new(bytes), "test.pwt")?;
     let (mut all, mut batch) = (Vec::new(), Vec::new());
     while reader.next_batch(&mut batch)? {
         all.append(&mut batch);
@@ -40,17 +40,17 @@ fn read(bytes: &[u8]) -> Result<Vec<Event>, TraceError> {
     Ok(all)
 }
 
-fn run() -> impl Strategy<Value = Run> {
+fn run() -> impl Strategy<Value = AccessRun> {
     // Few pages and small counts, so that runs repeat as those of programs do; sometimes anything.
     let page = prop_oneof![4 => 0x7fff0u64..0x7fff8, 1 => any::<u64>()];
     let count = prop_oneof![4 => 1u32..4, 1 => 1..=u32::MAX];
     (page, count.clone(), prop_oneof![Just(0), count], any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
-        |(page, reads, writes, data, kernel, write_first)| Run {
+        |(page, reads, writes, data, kernel, write_first)| AccessRun {
             page: PageNo(page),
             reads,
             writes,
-            stream: if data { Stream::Data } else { Stream::Fetch },
-            actor: if kernel { Actor::Kernel } else { Actor::User },
+            stream: if data { AccessStream::Data } else { AccessStream::Fetch },
+            origin: if kernel { AccessOrigin::Kernel } else { AccessOrigin::User },
             write_first,
         },
     )
@@ -64,7 +64,7 @@ fn mem_op() -> impl Strategy<Value = MemOp> {
                 addr,
                 len,
                 prot: Prot(prot),
-                flags: MapFlags(flags),
+                flags: RawMapFlags(flags),
                 file: file.map(FileId),
                 offset
             }
@@ -79,28 +79,28 @@ fn mem_op() -> impl Strategy<Value = MemOp> {
     ]
 }
 
-fn task() -> impl Strategy<Value = Task> {
+fn task() -> impl Strategy<Value = TaskEvent> {
     let mapping =
-        (any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>()).prop_map(|(start, len, prot, file)| Mapping {
+        (any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>()).prop_map(|(start, len, prot, file)| ImageMapping {
             start: UserAddr(start),
             len,
             prot: Prot(prot),
-            kind: if prot % 2 == 0 {
-                MappingKind::File { file: FileId(file), offset: len }
+            backing: if prot % 2 == 0 {
+                ImageBacking::File { file: FileId(file), offset: len }
             } else {
-                MappingKind::Stack {}
+                ImageBacking::Stack {}
             },
         });
     prop_oneof![
-        (any::<u32>(), any::<u32>()).prop_map(|(pid, tid)| Task::Begin { pid: Pid(pid), tid: Tid(tid) }),
-        (any::<u32>(), any::<u32>(), any::<bool>()).prop_map(|(child, tid, vfork)| Task::Fork {
+        (any::<u32>(), any::<u32>()).prop_map(|(pid, tid)| TaskEvent::Begin { pid: Pid(pid), tid: Tid(tid) }),
+        (any::<u32>(), any::<u32>(), any::<bool>()).prop_map(|(child, tid, vfork)| TaskEvent::Fork {
             child: Pid(child),
             tid: Tid(tid),
             vfork
         }),
         (any::<Vec<String>>(), proptest::collection::vec(mapping, 0..4), any::<u64>()).prop_map(
-            |(args, mappings, brk)| Task::Exec {
-                image: Image {
+            |(args, mappings, brk)| TaskEvent::Exec {
+                image: ExecImage {
                     executable: FileId(1),
                     args,
                     mappings,
@@ -110,38 +110,38 @@ fn task() -> impl Strategy<Value = Task> {
                 }
             }
         ),
-        Just(Task::ExitThread {}),
+        Just(TaskEvent::ExitThread {}),
     ]
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = TraceEvent> {
     prop_oneof![
-        20 => run().prop_map(Event::Run),
-        1 => (any::<u32>(), any::<u32>()).prop_map(|(pid, tid)| Event::Switch { pid: Pid(pid), tid: Tid(tid) }),
-        1 => task().prop_map(|task| Event::Task(Box::new(task))),
+        20 => run().prop_map(TraceEvent::Run),
+        1 => (any::<u32>(), any::<u32>()).prop_map(|(pid, tid)| TraceEvent::Switch { pid: Pid(pid), tid: Tid(tid) }),
+        1 => task().prop_map(|task| TraceEvent::Task(Box::new(task))),
         1 => (mem_op(), any::<Result<u64, u16>>())
-            .prop_map(|(op, result)| Event::Call(Box::new(Call { op, result: result.map_err(Errno) }))),
+            .prop_map(|(op, result)| TraceEvent::Call(Box::new(MemCall { op, result: result.map_err(RawErrno) }))),
         1 => (any::<u32>(), any::<String>(), any::<Option<u64>>())
-            .prop_map(|(id, path, size)| Event::File(Box::new(FileInfo { id: FileId(id), path, size }))),
+            .prop_map(|(id, path, size)| TraceEvent::File(Box::new(CapturedFile { id: FileId(id), path, size }))),
     ]
 }
 
-fn some_events() -> Vec<Event> {
-    let run = |page| Run {
+fn some_events() -> Vec<TraceEvent> {
+    let run = |page| AccessRun {
         page: PageNo(page),
         reads: 1,
         writes: 0,
-        stream: Stream::Data,
-        actor: Actor::User,
+        stream: AccessStream::Data,
+        origin: AccessOrigin::User,
         write_first: false,
     };
     vec![
-        Event::Task(Box::new(Task::Begin { pid: Pid(1), tid: Tid(1) })),
-        Event::Run(run(5)),
-        Event::Run(run(6)),
-        Event::Run(run(5)),
-        Event::Call(Box::new(Call { op: MemOp::Brk { addr: UserAddr(0) }, result: Ok(0x5555_5555_6000) })),
-        Event::Task(Box::new(Task::ExitProcess { status: 0 })),
+        TraceEvent::Task(Box::new(TaskEvent::Begin { pid: Pid(1), tid: Tid(1) })),
+        TraceEvent::Run(run(5)),
+        TraceEvent::Run(run(6)),
+        TraceEvent::Run(run(5)),
+        TraceEvent::Call(Box::new(MemCall { op: MemOp::Brk { addr: UserAddr(0) }, result: Ok(0x5555_5555_6000) })),
+        TraceEvent::Task(Box::new(TaskEvent::ExitProcess { status: 0 })),
     ]
 }
 
@@ -168,16 +168,18 @@ proptest! {
 #[test]
 fn more_than_a_block_is_read_back() {
     // More distinct runs than symbols, and more events than a block: both close blocks.
-    let run = |n: u64| Run {
+    let run = |n: u64| AccessRun {
         page: PageNo(n),
         reads: 1,
         writes: 0,
-        stream: Stream::Data,
-        actor: Actor::User,
+        stream: AccessStream::Data,
+        origin: AccessOrigin::User,
         write_first: false,
     };
-    let events: Vec<Event> =
-        (0..70_000).map(|n| Event::Run(run(n))).chain((0..1_100_000).map(|n| Event::Run(run(n % 7)))).collect();
+    let events: Vec<TraceEvent> = (0..70_000)
+        .map(|n| TraceEvent::Run(run(n)))
+        .chain((0..1_100_000).map(|n| TraceEvent::Run(run(n % 7))))
+        .collect();
     let back = read(&write(&events)).unwrap();
     assert!(back == events, "events differ after a round trip");
 }

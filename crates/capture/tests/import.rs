@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pagewright_capture::import::{ExecutableError, ImportError, Infer, Options, import, import_to};
+use pagewright_capture::import::{ExecutableError, ImportError, ImportOptions, MappingInference, import, import_to};
 use pagewright_capture::trace::{
-    Actor, Event, Layout, MappingKind, MappingSource, MemOp, Reader, Stream, Summary, Task, TraceError,
+    AccessOrigin, AccessStream, AddressLayout, ImageBacking, MappingSource, MemOp, TaskEvent, TraceError, TraceEvent,
+    TraceReader, TraceSummary,
 };
 
 /// A directory with logs, and an executable for them: static, at a fixed address, code at 0x400000,
@@ -51,13 +52,13 @@ impl Capture {
         self
     }
 
-    fn options(&self) -> Options {
-        Options { directory: self.directory.clone(), ..Options::default() }
+    fn options(&self) -> ImportOptions {
+        ImportOptions { directory: self.directory.clone(), ..ImportOptions::default() }
     }
 
-    fn import_with(&self, options: &Options) -> Result<(Vec<Event>, Summary), ImportError> {
+    fn import_with(&self, options: &ImportOptions) -> Result<(Vec<TraceEvent>, TraceSummary), ImportError> {
         let (_, bytes) = import_to(&self.logs, Vec::new(), Path::new("out.pwt"), options)?;
-        let mut reader = Reader::new(&bytes[..], "out.pwt").unwrap();
+        let mut reader = TraceReader::new(&bytes[..], "out.pwt").unwrap();
         let (mut all, mut batch) = (Vec::new(), Vec::new());
         while reader.next_batch(&mut batch).unwrap() {
             all.append(&mut batch);
@@ -65,7 +66,7 @@ impl Capture {
         Ok((all, reader.summary().unwrap().clone()))
     }
 
-    fn import(&self) -> Result<(Vec<Event>, Summary), ImportError> {
+    fn import(&self) -> Result<(Vec<TraceEvent>, TraceSummary), ImportError> {
         self.import_with(&self.options())
     }
 
@@ -81,32 +82,34 @@ impl Drop for Capture {
     }
 }
 
-fn line(event: &Event) -> String {
+fn line(event: &TraceEvent) -> String {
     match event {
-        Event::Run(run) => {
-            let stream = match (run.actor, run.stream) {
-                (Actor::Kernel, _) => "kernel",
-                (Actor::User, Stream::Fetch) => "fetch",
-                (Actor::User, Stream::Data) => "data",
+        TraceEvent::Run(run) => {
+            let stream = match (run.origin, run.stream) {
+                (AccessOrigin::Kernel, _) => "kernel",
+                (AccessOrigin::User, AccessStream::Fetch) => "fetch",
+                (AccessOrigin::User, AccessStream::Data) => "data",
             };
             let first = if run.write_first { "w" } else { "r" };
             format!("{stream} {} {}+{} {first}", run.page, run.reads, run.writes)
         }
-        Event::Switch { pid, tid } => format!("switch {pid}.{tid}"),
-        Event::Task(task) => match &**task {
-            Task::Begin { pid, tid } => format!("begin {pid}.{tid}"),
-            Task::Exec { image } => format!("exec {} brk {}", image.mappings.len(), image.brk),
-            Task::CloneThread { tid } => format!("thread {tid}"),
-            Task::Fork { child, tid, vfork } => format!("fork {child}.{tid}{}", if *vfork { " vfork" } else { "" }),
-            Task::ExitThread {} => "exit thread".into(),
-            Task::ExitProcess { status } => format!("exit {status}"),
-            Task::Reaped { child } => format!("reaped {child}"),
+        TraceEvent::Switch { pid, tid } => format!("switch {pid}.{tid}"),
+        TraceEvent::Task(task) => match &**task {
+            TaskEvent::Begin { pid, tid } => format!("begin {pid}.{tid}"),
+            TaskEvent::Exec { image } => format!("exec {} brk {}", image.mappings.len(), image.brk),
+            TaskEvent::CloneThread { tid } => format!("thread {tid}"),
+            TaskEvent::Fork { child, tid, vfork } => {
+                format!("fork {child}.{tid}{}", if *vfork { " vfork" } else { "" })
+            }
+            TaskEvent::ExitThread {} => "exit thread".into(),
+            TaskEvent::ExitProcess { status } => format!("exit {status}"),
+            TaskEvent::Reaped { child } => format!("reaped {child}"),
         },
-        Event::Call(call) => match call.result {
+        TraceEvent::Call(call) => match call.result {
             Ok(value) => format!("{:x?} = {value:#x}", call.op),
             Err(errno) => format!("{:x?} failed {errno}", call.op),
         },
-        Event::File(file) => {
+        TraceEvent::File(file) => {
             format!("file {} {} {:?}", file.id, Path::new(&file.path).file_name().unwrap().display(), file.size)
         }
     }
@@ -170,24 +173,25 @@ fn the_image_is_what_binfmt_elf_maps() {
     let image = events
         .iter()
         .find_map(|event| match event {
-            Event::Task(task) => match &**task {
-                Task::Exec { image } => Some(image.clone()),
+            TraceEvent::Task(task) => match &**task {
+                TaskEvent::Exec { image } => Some(image.clone()),
                 _ => None,
             },
             _ => None,
         })
         .unwrap();
-    let seen: Vec<_> = image.mappings.iter().map(|map| (map.start.0, map.len, map.prot.0, map.kind.clone())).collect();
+    let seen: Vec<_> =
+        image.mappings.iter().map(|map| (map.start.0, map.len, map.prot.0, map.backing.clone())).collect();
     let file = image.executable;
     assert_eq!(
         seen,
         [
-            (0x40_0000, 0x1000, 5, MappingKind::File { file, offset: 0 }),
-            (0x40_2000, 0x1000, 3, MappingKind::File { file, offset: 0x1000 }),
-            (0x40_3000, 0x1000, 3, MappingKind::Anonymous {}),
-            (0x7fff_f7ff_7000, 0x6000, 1, MappingKind::Vvar {}),
-            (0x7fff_f7ff_d000, 0x2000, 5, MappingKind::Vdso {}),
-            (0x7fff_fffd_e000, 0x2_1000, 3, MappingKind::Stack {}),
+            (0x40_0000, 0x1000, 5, ImageBacking::File { file, offset: 0 }),
+            (0x40_2000, 0x1000, 3, ImageBacking::File { file, offset: 0x1000 }),
+            (0x40_3000, 0x1000, 3, ImageBacking::Anonymous {}),
+            (0x7fff_f7ff_7000, 0x6000, 1, ImageBacking::Vvar {}),
+            (0x7fff_f7ff_d000, 0x2000, 5, ImageBacking::Vdso {}),
+            (0x7fff_fffd_e000, 0x2_1000, 3, ImageBacking::Stack {}),
         ]
     );
     assert_eq!(image.stack_top.0, 0x7fff_ffff_f000);
@@ -233,12 +237,12 @@ fn memory_calls_move_to_linux_addresses() {
             "Brk { addr: UserAddr(0x425000) } = 0x425000",
             "kernel 0x402 1+0 r",
             "file 2 data Some(10000)",
-            "Mmap { addr: UserAddr(0x0), len: 2710, prot: Prot(0x1), flags: MapFlags(0x2), file: Some(FileId(2)), offset: 0 } = 0x7ffff7ff4000",
+            "Mmap { addr: UserAddr(0x0), len: 2710, prot: Prot(0x1), flags: RawMapFlags(0x2), file: Some(FileId(2)), offset: 0 } = 0x7ffff7ff4000",
             "data 0x7ffff7ff5 1+0 r",
             "data 0x404 0+1 w",
             "Madvise { addr: UserAddr(0x7ffff7ff4000), len: 1000, advice: 4 } = 0x0",
             "Munmap { addr: UserAddr(0x7ffff7ff4000), len: 2710 } = 0x0",
-            "Mmap { addr: UserAddr(0x0), len: 0, prot: Prot(0x1), flags: MapFlags(0x22), file: None, offset: 0 } failed 22",
+            "Mmap { addr: UserAddr(0x0), len: 0, prot: Prot(0x1), flags: RawMapFlags(0x22), file: None, offset: 0 } failed 22",
             "Other { number: 1e, args: [3, 0, 0] } = 0x5000000",
             "exit 0",
         ],
@@ -430,7 +434,7 @@ fn as_captured_keeps_valgrinds_addresses() {
         "SYSCALL[@,1](9) sys_mmap ( 0x0, 4096, 3, 34, 4294967295, 0 ) --> [pre-success] Success(0x4837000) \n S 04837000,8\n{EXIT}"
     );
     let capture = Capture::new("layout").log(7, 1, true, &body);
-    let options = Options { layout: Layout::AsCaptured, ..capture.options() };
+    let options = ImportOptions { layout: AddressLayout::AsCaptured, ..capture.options() };
     let (events, _) = capture.import_with(&options).unwrap();
     assert!(events.iter().any(|event| line(event) == "data 0x4837 0+1 w"));
 }
@@ -454,7 +458,7 @@ fn accesses_alone_are_refused_unless_mappings_are_inferred() {
     capture.logs.push(path);
     let error = capture.import().unwrap_err();
     assert!(matches!(error, ImportError::AccessesAlone { line: 1, .. }), "{error}");
-    let options = Options { infer: Infer::Premapped, ..capture.options() };
+    let options = ImportOptions { infer: MappingInference::Premapped, ..capture.options() };
     let (events, summary) = capture.import_with(&options).unwrap();
     let story: Vec<String> = events.iter().map(line).collect();
     assert_eq!(
@@ -472,10 +476,15 @@ fn accesses_alone_are_refused_unless_mappings_are_inferred() {
     assert_eq!(summary.left_out, 0);
     let output = capture.directory.join("bare.pwt");
     import(&capture.logs, &output, &options).unwrap();
-    let reader = Reader::open(&output).unwrap();
-    assert_eq!((reader.header().mappings, reader.header().layout), (MappingSource::Premapped, Layout::AsCaptured));
+    let reader = TraceReader::open(&output).unwrap();
+    assert_eq!(
+        (reader.header().mappings, reader.header().layout),
+        (MappingSource::Premapped, AddressLayout::AsCaptured)
+    );
     // Inferred memory is a call of nobody; whoever replays must see that.
-    assert!(events.iter().any(|event| matches!(event, Event::Call(call) if matches!(call.op, MemOp::Inferred { .. }))));
+    assert!(
+        events.iter().any(|event| matches!(event, TraceEvent::Call(call) if matches!(call.op, MemOp::Inferred { .. })))
+    );
 }
 
 #[test]
@@ -508,7 +517,7 @@ fn sets_of_logs_must_be_one_family() {
     let mut twice = Capture::new("twice").log(7, 1, true, EXIT);
     twice.logs.push(twice.logs[0].clone());
     assert!(matches!(twice.import().unwrap_err(), ImportError::TwoLogs { pid: 7, .. }));
-    let none = import(&[], Path::new("/nonexistent/x.pwt"), &Options::default()).unwrap_err();
+    let none = import(&[], Path::new("/nonexistent/x.pwt"), &ImportOptions::default()).unwrap_err();
     assert!(matches!(none, ImportError::Output { .. } | ImportError::NoLogs), "{none}");
     let empty = Capture::new("empty");
     let path = empty.directory.join("log");
@@ -539,5 +548,5 @@ fn a_failed_import_leaves_nothing_behind() {
     import(&capture.logs, &output, &capture.options()).unwrap_err();
     let left: Vec<_> = fs::read_dir(&capture.directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(!left.iter().any(|name| name.to_string_lossy().starts_with("out.pwt")), "{left:?}");
-    assert!(matches!(Reader::open(&output), Err(TraceError::Io { .. })));
+    assert!(matches!(TraceReader::open(&output), Err(TraceError::Io { .. })));
 }

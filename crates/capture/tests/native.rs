@@ -7,8 +7,8 @@
 //! The comparison is written down in `docs/linux-counts.md`; with `PAGEWRIGHT_WRITE_DOCS=1` in its
 //! environment this test writes that file, and otherwise fails when it is not what it would write.
 
-use pagewright_capture::replay::{ImageReport, ReplayConfig, Report, replay};
-use pagewright_capture::trace::{Native, NativeImage, Reader};
+use pagewright_capture::replay::{ImageReport, ReplayConfig, ReplayReport, replay};
+use pagewright_capture::trace::{NativeCounts, NativeImage, TraceReader};
 use pagewright_sim::{MachineConfig, Profile};
 use pagewright_types::IsaKind;
 use std::fmt::Write;
@@ -93,8 +93,8 @@ fn file(relative: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(relative)
 }
 
-fn replayed(capture: &str) -> (Report, Native) {
-    let mut reader = Reader::open(file(&format!("tests/captures/{capture}.pwt"))).unwrap();
+fn replayed(capture: &str) -> (ReplayReport, NativeCounts) {
+    let mut reader = TraceReader::open(file(&format!("tests/captures/{capture}.pwt"))).unwrap();
     let native = reader.header().native.clone().expect("recorded with a native run");
     let profile = Profile::named(Profile::default_for(IsaKind::X86_64)).unwrap();
     let report = replay(IsaKind::X86_64, &mut reader, &ReplayConfig::new(MachineConfig::new(profile))).unwrap();
@@ -132,7 +132,7 @@ fn percent(ours: u64, linux: u64) -> f64 {
     if linux == 0 { if ours == 0 { 0.0 } else { f64::INFINITY } } else { (ours as f64 / linux as f64 - 1.0) * 100.0 }
 }
 
-fn rows(report: &Report, native: &Native) -> Vec<Row> {
+fn rows(report: &ReplayReport, native: &NativeCounts) -> Vec<Row> {
     assert_eq!(report.images.len(), native.images.len(), "{:?}: one row for each image", report.command);
     let linux = |image: &ImageReport| {
         let same = |native: &&NativeImage| native.process == image.process && native.image == image.image;
@@ -201,7 +201,7 @@ the variant of a function that the C library chooses (valgrind's processor has n
 Linux's signal frames.
 ";
 
-fn document(captures: &[(&str, Native, Vec<Row>)]) -> String {
+fn document(captures: &[(&str, NativeCounts, Vec<Row>)]) -> String {
     let mut text = INTRODUCTION.to_owned();
     for (capture, native, rows) in captures {
         writeln!(text, "\n## {capture}\n\nLinux {}, transparent huge pages {}.\n", native.kernel, native.thp).unwrap();

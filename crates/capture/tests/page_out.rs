@@ -1,7 +1,7 @@
 //! The batched-shootdown series' program, with sharers and threads: what is waited for, and by how
 //! much flushes are put off.
 
-use pagewright_capture::pageout::{PageOutError, PagedOut, Program, run};
+use pagewright_capture::pageout::{PageOutCosts, PageOutError, PageOutProgram, run};
 use pagewright_capture::replay::ReplayConfig;
 use pagewright_mm::MmSetting;
 use pagewright_sim::MachineConfig;
@@ -18,11 +18,11 @@ fn config(isa: IsaKind, cpus: u16, batch: u64) -> ReplayConfig {
     config
 }
 
-fn page_out(isa: IsaKind, cpus: u16, batch: u64, program: Program) -> PagedOut {
+fn page_out(isa: IsaKind, cpus: u16, batch: u64, program: PageOutProgram) -> PageOutCosts {
     run(isa, &config(isa, cpus, batch), program).expect("all pages go")
 }
 
-fn count(found: &PagedOut, name: &str) -> u64 {
+fn count(found: &PageOutCosts, name: &str) -> u64 {
     found.counters.get(name).expect("a counter")
 }
 
@@ -31,7 +31,8 @@ fn one_wait_is_for_32_pages_whoever_shares_them_and_however_dirty() {
     for isa in IsaKind::ALL {
         for (sharers, stores) in [(1, false), (1, true), (10, false), (10, true)] {
             // On x86-64 others are waited for only where they have run the space.
-            let program = Program { sharers, stores, threads: sharers == 1, ..Program::of_the_series(ROUNDS) };
+            let program =
+                PageOutProgram { sharers, stores, threads: sharers == 1, ..PageOutProgram::of_the_series(ROUNDS) };
             let [before, after] = [0, 1].map(|batch| page_out(isa, 4, batch, program));
             let what = format!("{isa}, {program:?}");
             assert_eq!(after.pages, 256 * u64::from(ROUNDS), "{what}");
@@ -50,7 +51,7 @@ fn one_wait_is_for_32_pages_whoever_shares_them_and_however_dirty() {
 
 #[test]
 fn a_lone_cpu_is_put_off_only_by_force() {
-    let program = Program::of_the_series(ROUNDS);
+    let program = PageOutProgram::of_the_series(ROUNDS);
     let waits = |batch| count(&page_out(IsaKind::Aarch64, 1, batch, program), "pw_flush_waits");
     assert_eq!([0, 1, 2].map(waits), [512, 512, 16]);
 }
@@ -60,7 +61,7 @@ fn the_costs_of_flushes_alone_are_scaled() {
     let at = |percent, batch| {
         let mut config = config(IsaKind::Aarch64, 8, batch);
         config.machine.profile = config.machine.profile.with_flushes_at(percent);
-        run(IsaKind::Aarch64, &config, Program::of_the_series(ROUNDS)).expect("all pages go")
+        run(IsaKind::Aarch64, &config, PageOutProgram::of_the_series(ROUNDS)).expect("all pages go")
     };
     let (whole, half, free) = (at(100, 0), at(50, 0), at(0, 0));
     assert_eq!(whole.counters.get("pw_dsbs"), half.counters.get("pw_dsbs"));
@@ -73,6 +74,6 @@ fn the_costs_of_flushes_alone_are_scaled() {
 fn pages_that_find_no_slot_stay_and_are_told() {
     let mut config = config(IsaKind::X86_64, 2, 1);
     config.swap_slots = 200;
-    let found = run(IsaKind::X86_64, &config, Program::of_the_series(ROUNDS));
+    let found = run(IsaKind::X86_64, &config, PageOutProgram::of_the_series(ROUNDS));
     assert!(matches!(found, Err(PageOutError::Stayed { left: 56, pages: 256, round: 0 })), "{found:?}");
 }

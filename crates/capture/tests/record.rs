@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use pagewright_capture::record::{Options, RecordError, Stdin, record};
-use pagewright_capture::trace::{Effort, Event, Reader, Task};
+use pagewright_capture::record::{RecordError, RecordInput, RecordOptions, record};
+use pagewright_capture::trace::{Compression, TaskEvent, TraceEvent, TraceReader};
 
 fn has_valgrind() -> bool {
     let found = Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
@@ -21,13 +21,13 @@ fn scratch(name: &str) -> PathBuf {
     directory
 }
 
-fn tasks(path: &Path) -> Vec<Task> {
-    let mut reader = Reader::open(path).unwrap();
+fn tasks(path: &Path) -> Vec<TaskEvent> {
+    let mut reader = TraceReader::open(path).unwrap();
     let (mut tasks, mut batch) = (Vec::new(), Vec::new());
     while reader.next_batch(&mut batch).unwrap() {
         tasks.extend(batch.drain(..).filter_map(|event| match event {
-            Event::Task(task) => Some(*task),
-            Event::Run(_) | Event::Switch { .. } | Event::Call(_) | Event::File(_) => None,
+            TraceEvent::Task(task) => Some(*task),
+            TraceEvent::Run(_) | TraceEvent::Switch { .. } | TraceEvent::Call(_) | TraceEvent::File(_) => None,
         }));
     }
     tasks
@@ -40,16 +40,16 @@ fn a_shell_that_forks_is_recorded_whole() {
     }
     let directory = scratch("fork");
     let output = directory.join("shell.pwt");
-    let options = Options { effort: Effort::Fast, stdin: Stdin::Empty, ..Options::default() };
+    let options = RecordOptions { effort: Compression::Fast, stdin: RecordInput::Empty, ..RecordOptions::default() };
     let script = "/bin/true; (exit 3); exit 4";
     let recording = record(&output, "/bin/sh", &["-c".into(), script.into()], &options).unwrap();
     assert_eq!(recording.status, 4);
     assert_eq!(recording.summary.processes, 3);
     let tasks = tasks(&output);
-    let execs = tasks.iter().filter(|task| matches!(task, Task::Exec { .. })).count();
+    let execs = tasks.iter().filter(|task| matches!(task, TaskEvent::Exec { .. })).count();
     let exits: Vec<u32> = tasks
         .iter()
-        .filter_map(|task| if let Task::ExitProcess { status } = task { Some(*status) } else { None })
+        .filter_map(|task| if let TaskEvent::ExitProcess { status } = task { Some(*status) } else { None })
         .collect();
     assert_eq!((execs, exits), (2, vec![0, 3, 4]), "the shell and true are images; children end before their parent");
     let native = recording.native.unwrap();
@@ -65,7 +65,7 @@ fn what_cannot_be_recorded_says_so_and_leaves_nothing() {
         return;
     }
     let directory = scratch("none");
-    let options = Options { stdin: Stdin::Empty, ..Options::default() };
+    let options = RecordOptions { stdin: RecordInput::Empty, ..RecordOptions::default() };
     let error = record(&directory.join("x.pwt"), "no-such-program", &[], &options).unwrap_err();
     assert!(matches!(error, RecordError::NoProgram { .. }), "{error}");
     assert_eq!(error.to_string(), "no-such-program: no such program");

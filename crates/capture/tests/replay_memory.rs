@@ -5,9 +5,11 @@
 //! replayed here; the peak of resident memory after a tenth of it must be the peak at its end.
 //! `PAGEWRIGHT_SOAK=1` makes it as long as a capture of 10 GB of lackey's text.
 
-use pagewright_capture::generate;
-use pagewright_capture::replay::{ReplayConfig, Source, replay};
-use pagewright_capture::trace::{Effort, Event, Header, Reader, Task, TraceError, Writer};
+use pagewright_capture::replay::{EventSource, ReplayConfig, replay};
+use pagewright_capture::trace::{
+    Compression, TaskEvent, TraceError, TraceEvent, TraceHeader, TraceReader, TraceWriter,
+};
+use pagewright_capture::workload;
 use pagewright_sim::{MachineConfig, Profile};
 use pagewright_types::IsaKind;
 use std::io::{BufReader, BufWriter, PipeReader, PipeWriter};
@@ -23,20 +25,20 @@ const GROWTH: u64 = 1 << 20;
 
 /// Writes rounds of a workload that leaves nothing mapped, until there were `events`.
 fn produce(out: PipeWriter, events: u64) {
-    let header = generate::named("map-unmap", 0).unwrap().header().clone();
-    let mut writer = Writer::new(BufWriter::new(out), &header, Effort::Fast).unwrap();
+    let header = workload::named("map-unmap", 0).unwrap().header().clone();
+    let mut writer = TraceWriter::new(BufWriter::new(out), &header, Compression::Fast).unwrap();
     let (mut written, mut round) = (0, 0);
     while written < events {
-        let mut workload = generate::named("map-unmap", round).unwrap();
+        let mut workload = workload::named("map-unmap", round).unwrap();
         let mut batch = Vec::new();
         while workload.next_batch(&mut batch).unwrap() {
             for event in &batch {
                 let setup = match event {
-                    Event::File(_) => true,
-                    Event::Task(task) => matches!(**task, Task::Begin { .. } | Task::Exec { .. }),
-                    Event::Run(_) | Event::Switch { .. } | Event::Call(_) => false,
+                    TraceEvent::File(_) => true,
+                    TraceEvent::Task(task) => matches!(**task, TaskEvent::Begin { .. } | TaskEvent::Exec { .. }),
+                    TraceEvent::Run(_) | TraceEvent::Switch { .. } | TraceEvent::Call(_) => false,
                 };
-                let end = matches!(event, Event::Task(task) if matches!(**task, Task::ExitProcess { .. }));
+                let end = matches!(event, TraceEvent::Task(task) if matches!(**task, TaskEvent::ExitProcess { .. }));
                 if end || setup && round > 0 {
                     continue;
                 }
@@ -46,24 +48,24 @@ fn produce(out: PipeWriter, events: u64) {
         }
         round += 1;
     }
-    writer.push(&Event::Task(Box::new(Task::ExitProcess { status: 0 }))).unwrap();
+    writer.push(&TraceEvent::Task(Box::new(TaskEvent::ExitProcess { status: 0 }))).unwrap();
     writer.finish().unwrap();
 }
 
 /// A trace that notes how much memory the process had when a tenth of it had been read.
 struct Weighed {
-    reader: Reader<BufReader<PipeReader>>,
+    reader: TraceReader<BufReader<PipeReader>>,
     events: u64,
     read: u64,
     early: Option<u64>,
 }
 
-impl Source for Weighed {
-    fn header(&self) -> &Header {
+impl EventSource for Weighed {
+    fn header(&self) -> &TraceHeader {
         self.reader.header()
     }
 
-    fn next_batch(&mut self, batch: &mut Vec<Event>) -> Result<bool, TraceError> {
+    fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<bool, TraceError> {
         let more = self.reader.next_batch(batch)?;
         self.read += batch.len() as u64;
         if self.early.is_none() && self.read >= self.events / 10 {
@@ -85,7 +87,7 @@ fn a_long_trace_needs_no_more_memory_than_a_short_one() {
     let events = if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { SOAK } else { QUICK };
     let (input, output) = std::io::pipe().unwrap();
     let producer = thread::spawn(move || produce(output, events));
-    let reader = Reader::new(BufReader::new(input), "pipe").unwrap();
+    let reader = TraceReader::new(BufReader::new(input), "pipe").unwrap();
     let mut source = Weighed { reader, events, read: 0, early: None };
     let profile = Profile::named(Profile::default_for(IsaKind::X86_64)).unwrap();
     let mut config = ReplayConfig::new(MachineConfig::new(profile));

@@ -1,10 +1,13 @@
 //! What order a replay keeps, and what it lets overlap: small traces made by hand, on one CPU and
 //! on several, with many seeds.
 
-use pagewright_capture::replay::{Nonsense, ReplayConfig, ReplayError, Report, Source, replay};
+use pagewright_capture::replay::{
+    CaptureReplayError, EventSource, ReplayConfig, ReplayReport, TraceInconsistency, replay,
+};
 use pagewright_capture::trace::{
-    Actor, Call, Event, FileId, FileInfo, Header, Image, Layout, MapFlags, Mapping, MappingKind, MappingSource, MemOp,
-    PAGE_SIZE, PageNo, Pid, Prot, Run, Stream, Task, Tid, TraceError, UserAddr,
+    AccessOrigin, AccessRun, AccessStream, AddressLayout, CapturedFile, ExecImage, FileId, ImageBacking, ImageMapping,
+    MappingSource, MemCall, MemOp, PAGE_SIZE, PageNo, Pid, Prot, RawMapFlags, TaskEvent, Tid, TraceError, TraceEvent,
+    TraceHeader, UserAddr,
 };
 use pagewright_sim::{MachineConfig, Profile};
 use pagewright_types::IsaKind;
@@ -14,16 +17,16 @@ const SEEDS: u64 = 8;
 
 /// A trace in memory: its process 1 has begun, with a page of stack.
 struct Made {
-    header: Header,
-    events: Vec<Event>,
+    header: TraceHeader,
+    events: Vec<TraceEvent>,
 }
 
-impl Source for Made {
-    fn header(&self) -> &Header {
+impl EventSource for Made {
+    fn header(&self) -> &TraceHeader {
         &self.header
     }
 
-    fn next_batch(&mut self, batch: &mut Vec<Event>) -> Result<bool, TraceError> {
+    fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<bool, TraceError> {
         batch.clear();
         batch.append(&mut self.events);
         Ok(!batch.is_empty())
@@ -32,31 +35,31 @@ impl Source for Made {
 
 impl Made {
     fn new() -> Self {
-        let header = Header {
+        let header = TraceHeader {
             command: vec!["made".to_owned()],
             tool: "by hand".to_owned(),
             isa: IsaKind::X86_64,
             page_size: PAGE_SIZE,
             mappings: MappingSource::SystemCalls,
-            layout: Layout::Linux,
+            layout: AddressLayout::Linux,
             native: None,
         };
         let mut made = Self { header, events: Vec::new() };
-        let program = FileInfo { id: FileId(1), path: "/bin/made".to_owned(), size: Some(PAGE_SIZE) };
-        made.events.push(Event::File(Box::new(program)));
-        made.task(Task::Begin { pid: Pid(1), tid: Tid(1) }).exec()
+        let program = CapturedFile { id: FileId(1), path: "/bin/made".to_owned(), size: Some(PAGE_SIZE) };
+        made.events.push(TraceEvent::File(Box::new(program)));
+        made.task(TaskEvent::Begin { pid: Pid(1), tid: Tid(1) }).exec()
     }
 
-    fn task(mut self, task: Task) -> Self {
-        self.events.push(Event::Task(Box::new(task)));
+    fn task(mut self, task: TaskEvent) -> Self {
+        self.events.push(TraceEvent::Task(Box::new(task)));
         self
     }
 
     fn exec(self) -> Self {
         let top = 0x7fff_ffff_f000;
-        let kind = MappingKind::Stack {};
-        let stack = Mapping { start: UserAddr(top - PAGE_SIZE), len: PAGE_SIZE, prot: Prot(3), kind };
-        let image = Image {
+        let backing = ImageBacking::Stack {};
+        let stack = ImageMapping { start: UserAddr(top - PAGE_SIZE), len: PAGE_SIZE, prot: Prot(3), backing };
+        let image = ExecImage {
             executable: FileId(1),
             args: vec!["made".to_owned()],
             mappings: vec![stack],
@@ -64,35 +67,35 @@ impl Made {
             stack_top: UserAddr(top),
             stack_limit: 8 << 20,
         };
-        self.task(Task::Exec { image })
+        self.task(TaskEvent::Exec { image })
     }
 
     fn thread(self, tid: u32) -> Self {
-        self.task(Task::CloneThread { tid: Tid(tid) })
+        self.task(TaskEvent::CloneThread { tid: Tid(tid) })
     }
 
     fn fork(self, child: u32, vfork: bool) -> Self {
-        self.task(Task::Fork { child: Pid(child), tid: Tid(child), vfork })
+        self.task(TaskEvent::Fork { child: Pid(child), tid: Tid(child), vfork })
     }
 
     fn exit(self) -> Self {
-        self.task(Task::ExitProcess { status: 0 })
+        self.task(TaskEvent::ExitProcess { status: 0 })
     }
 
     fn on(mut self, pid: u32, tid: u32) -> Self {
-        self.events.push(Event::Switch { pid: Pid(pid), tid: Tid(tid) });
+        self.events.push(TraceEvent::Switch { pid: Pid(pid), tid: Tid(tid) });
         self
     }
 
     fn call(mut self, op: MemOp, result: u64) -> Self {
-        self.events.push(Event::Call(Box::new(Call { op, result: Ok(result) })));
+        self.events.push(TraceEvent::Call(Box::new(MemCall { op, result: Ok(result) })));
         self
     }
 
     fn map(self, page: u64, pages: u64) -> Self {
         let at = HEAP + page * PAGE_SIZE;
         let (addr, len) = (UserAddr(0), pages * PAGE_SIZE);
-        let op = MemOp::Mmap { addr, len, prot: Prot(3), flags: MapFlags(0x22), file: None, offset: 0 };
+        let op = MemOp::Mmap { addr, len, prot: Prot(3), flags: RawMapFlags(0x22), file: None, offset: 0 };
         self.call(op, at)
     }
 
@@ -105,30 +108,30 @@ impl Made {
         self.call(MemOp::Mprotect { addr, len: pages * PAGE_SIZE, prot: Prot(prot) }, 0)
     }
 
-    fn touch(mut self, page: u64, reads: u32, writes: u32, actor: Actor) -> Self {
+    fn touch(mut self, page: u64, reads: u32, writes: u32, origin: AccessOrigin) -> Self {
         let page = PageNo(HEAP / PAGE_SIZE + page);
-        let run = Run { page, reads, writes, stream: Stream::Data, actor, write_first: writes > 0 };
-        self.events.push(Event::Run(run));
+        let run = AccessRun { page, reads, writes, stream: AccessStream::Data, origin, write_first: writes > 0 };
+        self.events.push(TraceEvent::Run(run));
         self
     }
 
     fn store(self, page: u64) -> Self {
-        self.touch(page, 0, 1, Actor::User)
+        self.touch(page, 0, 1, AccessOrigin::User)
     }
 
     fn load(self, page: u64) -> Self {
-        self.touch(page, 1, 0, Actor::User)
+        self.touch(page, 1, 0, AccessOrigin::User)
     }
 
     /// Long enough on a CPU that every other one has had a turn.
     fn work(mut self, page: u64) -> Self {
         for _ in 0..200 {
-            self = self.touch(page, 10_000, 0, Actor::User);
+            self = self.touch(page, 10_000, 0, AccessOrigin::User);
         }
         self
     }
 
-    fn replay_on(&self, isa: IsaKind, cpus: u16, seed: u64) -> Result<Report, ReplayError> {
+    fn replay_on(&self, isa: IsaKind, cpus: u16, seed: u64) -> Result<ReplayReport, CaptureReplayError> {
         let mut source = Self { header: self.header.clone(), events: self.events.clone() };
         let profile = Profile::named(Profile::default_for(isa)).unwrap();
         let mut config = ReplayConfig::new(MachineConfig { cpus, seed, ..MachineConfig::new(profile) });
@@ -136,12 +139,12 @@ impl Made {
         replay(isa, &mut source, &config)
     }
 
-    fn replay(&self, cpus: u16) -> Report {
+    fn replay(&self, cpus: u16) -> ReplayReport {
         self.replay_on(IsaKind::X86_64, cpus, 0).unwrap()
     }
 
     /// On both instruction sets, on 1 to 8 CPUs, with some seeds.
-    fn everywhere(&self, check: impl Fn(&Report)) {
+    fn everywhere(&self, check: impl Fn(&ReplayReport)) {
         for isa in IsaKind::ALL {
             for (cpus, seed) in [1, 2, 8].into_iter().flat_map(|cpus| (0..SEEDS).map(move |seed| (cpus, seed))) {
                 let report = self.replay_on(isa, cpus, seed);
@@ -153,7 +156,7 @@ impl Made {
     }
 }
 
-fn count(report: &Report, name: &str) -> u64 {
+fn count(report: &ReplayReport, name: &str) -> u64 {
     report.counters.get(name).unwrap_or_else(|| panic!("{name} is not counted"))
 }
 
@@ -168,7 +171,9 @@ fn accesses_keep_to_their_side_of_another_threads_calls() {
     }
     let made = made.on(1, 1).exit();
     // Switches and files only say what others mean, and the root's birth is no step of anybody.
-    let events = made.events.iter().filter(|event| !matches!(event, Event::Switch { .. } | Event::File(_))).count() - 1;
+    let events =
+        made.events.iter().filter(|event| !matches!(event, TraceEvent::Switch { .. } | TraceEvent::File(_))).count()
+            - 1;
     made.everywhere(|report| {
         assert_eq!(count(report, "pw_events"), events as u64, "nothing is left out");
     });
@@ -178,7 +183,7 @@ fn accesses_keep_to_their_side_of_another_threads_calls() {
 fn a_child_sees_what_its_parent_did_before_the_fork_and_no_more() {
     let made = Made::new().map(0, 8).store(0).store(1).fork(2, false).store(2).work(0).on(2, 2);
     // Pages 0 and 1 are copied by the child's stores; page 2 the child has never seen.
-    let made = made.store(0).store(1).store(2).exit().on(1, 1).task(Task::Reaped { child: Pid(2) }).exit();
+    let made = made.store(0).store(1).store(2).exit().on(1, 1).task(TaskEvent::Reaped { child: Pid(2) }).exit();
     made.everywhere(|report| {
         assert_eq!(count(report, "pw_fork_entries"), 2);
         assert_eq!(count(report, "pw_cow_copy"), 2);
@@ -192,7 +197,7 @@ fn who_reaps_a_child_goes_on_after_its_end() {
     let family = |reap: bool| {
         let mut made = Made::new().map(0, 4).store(0).fork(2, false).on(2, 2).work(0).exit().on(1, 1);
         if reap {
-            made = made.task(Task::Reaped { child: Pid(2) });
+            made = made.task(TaskEvent::Reaped { child: Pid(2) });
         }
         made.work(0).exit()
     };
@@ -243,7 +248,7 @@ fn a_thread_that_waits_for_its_turn_is_told_of_shootdowns_and_one_that_sleeps_is
     let family = |sleeps: bool| {
         let mut made = Made::new().map(0, 4).store(0).thread(2).load(0).fork(3, false);
         if sleeps {
-            made = made.task(Task::Reaped { child: Pid(3) });
+            made = made.task(TaskEvent::Reaped { child: Pid(3) });
         }
         made.work(0).on(1, 2).load(0).store(0).work(0).on(3, 3).work(0).work(0).exit().on(1, 1).exit()
     };
@@ -253,8 +258,8 @@ fn a_thread_that_waits_for_its_turn_is_told_of_shootdowns_and_one_that_sleeps_is
 #[test]
 fn faults_inside_execve_count_for_the_image_that_called_it() {
     let made = Made::new().map(0, 4).fork(2, false).on(2, 2).store(0).exec().map(0, 4);
-    let made = made.touch(0, 0, 1, Actor::Kernel).store(1).touch(2, 0, 1, Actor::Kernel).exit();
-    made.on(1, 1).task(Task::Reaped { child: Pid(2) }).exit().everywhere(|report| {
+    let made = made.touch(0, 0, 1, AccessOrigin::Kernel).store(1).touch(2, 0, 1, AccessOrigin::Kernel).exit();
+    made.on(1, 1).task(TaskEvent::Reaped { child: Pid(2) }).exit().everywhere(|report| {
         let faults: Vec<_> = report.images.iter().map(|image| (image.image, image.minor_faults)).collect();
         assert_eq!(faults, [(1, 0), (0, 2), (1, 2)], "page 0 of the new image is execve's");
     });
@@ -263,20 +268,20 @@ fn faults_inside_execve_count_for_the_image_that_called_it() {
 #[test]
 fn traces_that_make_no_sense_are_refused() {
     let refused = |made: Made| match made.replay_on(IsaKind::X86_64, 2, 0) {
-        Err(ReplayError::Nonsense { what, .. }) => what,
+        Err(CaptureReplayError::Inconsistent { what, .. }) => what,
         other => panic!("{:?}", other.map(|report| report.images)),
     };
-    assert_eq!(refused(Made::new().on(1, 9).exit()), Nonsense::Thread(9));
-    assert_eq!(refused(Made::new().thread(1)), Nonsense::OutOfTurn(1), "born twice");
-    assert_eq!(refused(Made::new().thread(u32::MAX)), Nonsense::OutOfTurn(u32::MAX));
-    assert_eq!(refused(Made::new().fork(3, false)), Nonsense::OutOfTurn(3));
-    assert_eq!(refused(Made::new().exit().map(0, 1)), Nonsense::AfterEnd(1));
-    let waits = Made::new().fork(2, false).task(Task::Reaped { child: Pid(2) }).fork(3, false).on(2, 2);
-    assert_eq!(refused(waits.task(Task::Reaped { child: Pid(3) }).exit()), Nonsense::Deadlock);
+    assert_eq!(refused(Made::new().on(1, 9).exit()), TraceInconsistency::UnknownThread(9));
+    assert_eq!(refused(Made::new().thread(1)), TraceInconsistency::ThreadOutOfOrder(1), "born twice");
+    assert_eq!(refused(Made::new().thread(u32::MAX)), TraceInconsistency::ThreadOutOfOrder(u32::MAX));
+    assert_eq!(refused(Made::new().fork(3, false)), TraceInconsistency::ThreadOutOfOrder(3));
+    assert_eq!(refused(Made::new().exit().map(0, 1)), TraceInconsistency::AfterExit(1));
+    let waits = Made::new().fork(2, false).task(TaskEvent::Reaped { child: Pid(2) }).fork(3, false).on(2, 2);
+    assert_eq!(refused(waits.task(TaskEvent::Reaped { child: Pid(3) }).exit()), TraceInconsistency::Deadlock);
     let mut twice = Made::new();
-    let again = FileInfo { id: FileId(7), path: "/x".to_owned(), size: None };
-    twice.events.push(Event::File(Box::new(again)));
-    assert_eq!(refused(twice), Nonsense::FileOutOfTurn(7));
+    let again = CapturedFile { id: FileId(7), path: "/x".to_owned(), size: None };
+    twice.events.push(TraceEvent::File(Box::new(again)));
+    assert_eq!(refused(twice), TraceInconsistency::FileOutOfOrder(7));
 }
 
 #[test]
@@ -285,7 +290,7 @@ fn want_of_memory_and_refused_accesses_are_errors() {
     for page in 0..1 << 15 {
         hungry = hungry.store(page);
     }
-    assert!(matches!(hungry.replay_on(IsaKind::X86_64, 1, 0), Err(ReplayError::OutOfMemory { pid: 1, .. })));
+    assert!(matches!(hungry.replay_on(IsaKind::X86_64, 1, 0), Err(CaptureReplayError::OutOfMemory { pid: 1, .. })));
     let lost = Made::new().store(5).replay_on(IsaKind::Aarch64, 1, 0);
-    assert!(matches!(lost, Err(ReplayError::Refused { pid: 1, .. })));
+    assert!(matches!(lost, Err(CaptureReplayError::Refused { pid: 1, .. })));
 }

@@ -20,7 +20,7 @@ mod setting;
 mod show;
 
 use clap::Parser;
-use pagewright_capture::undo;
+use pagewright_capture::cleanup;
 use std::process::ExitCode;
 
 /// Measures what memory-management mechanisms do to real programs, and finds missing TLB flushes.
@@ -39,7 +39,7 @@ const INTERRUPTED: i32 = 130;
 fn main() -> ExitCode {
     // This fails if the signal is already ignored, as under `nohup` or in a background job of a
     // script. The signal then stays ignored.
-    let _ = ctrlc::try_set_handler(|| undo::end(INTERRUPTED));
+    let _ = ctrlc::try_set_handler(|| cleanup::exit(INTERRUPTED));
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.exit_code() == 0 => {

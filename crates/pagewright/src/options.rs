@@ -73,7 +73,7 @@ pub(crate) enum OptionError {
     Machine { option: &'static str, error: ConfigError },
     #[error("{option} {argument}: {error}")]
     Setting { option: &'static str, argument: String, error: SettingError },
-    #[error("unknown workload {0}: the workloads are {known}", known = pagewright_capture::generate::names().collect::<Vec<_>>().join(", "))]
+    #[error("unknown workload {0}: the workloads are {known}", known = pagewright_capture::workload::names().collect::<Vec<_>>().join(", "))]
     UnknownWorkload(String),
 }
 

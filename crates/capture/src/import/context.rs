@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 
 use super::error::ImportError;
 use super::files::FileTable;
-use super::{Infer, Options};
-use crate::trace::{Actor, Event, FileId, PageNo, Pid, Run, Stream, Task, Tid, Writer};
+use super::{ImportOptions, MappingInference};
+use crate::trace::{
+    AccessOrigin, AccessRun, AccessStream, FileId, PageNo, Pid, TaskEvent, Tid, TraceEvent, TraceWriter,
+};
 
 /// The shared half of an import.
 pub(super) struct Context<'a, W> {
-    pub(super) options: &'a Options,
-    writer: Writer<W>,
+    pub(super) options: &'a ImportOptions,
+    writer: TraceWriter<W>,
     output: PathBuf,
     files: FileTable,
     /// Whom the reader takes for the current thread.
@@ -23,7 +25,7 @@ pub(super) struct Context<'a, W> {
 }
 
 impl<'a, W: Write> Context<'a, W> {
-    pub(super) fn new(writer: Writer<W>, output: PathBuf, options: &'a Options) -> Self {
+    pub(super) fn new(writer: TraceWriter<W>, output: PathBuf, options: &'a ImportOptions) -> Self {
         Self {
             options,
             writer,
@@ -38,8 +40,8 @@ impl<'a, W: Write> Context<'a, W> {
     /// Whether unknown memory is taken for mapped.
     pub(super) fn premapped(&self) -> bool {
         match self.options.infer {
-            Infer::Premapped => true,
-            Infer::Refuse => false,
+            MappingInference::Premapped => true,
+            MappingInference::Refuse => false,
         }
     }
 
@@ -71,14 +73,14 @@ impl<'a, W: Write> Context<'a, W> {
     /// The root process comes to be.
     pub(super) fn begin(&mut self, pid: Pid, tid: Tid) -> Result<(), ImportError> {
         self.current = (pid, tid);
-        self.write(&Event::Task(Box::new(Task::Begin { pid, tid })))
+        self.write(&TraceEvent::Task(Box::new(TaskEvent::Begin { pid, tid })))
     }
 
     /// Append an event of a thread.
-    pub(super) fn emit(&mut self, pid: Pid, tid: Tid, event: &Event) -> Result<(), ImportError> {
+    pub(super) fn emit(&mut self, pid: Pid, tid: Tid, event: &TraceEvent) -> Result<(), ImportError> {
         if self.current != (pid, tid) {
             self.current = (pid, tid);
-            self.write(&Event::Switch { pid, tid })?;
+            self.write(&TraceEvent::Switch { pid, tid })?;
         }
         self.write(event)
     }
@@ -86,15 +88,22 @@ impl<'a, W: Write> Context<'a, W> {
     /// Append a page touch by a system call of a thread.
     pub(super) fn emit_kernel(&mut self, pid: Pid, tid: Tid, page: PageNo, write: bool) -> Result<(), ImportError> {
         let (reads, writes) = (u32::from(!write), u32::from(write));
-        let run = Run { page, reads, writes, stream: Stream::Data, actor: Actor::Kernel, write_first: write };
-        self.emit(pid, tid, &Event::Run(run))
+        let run = AccessRun {
+            page,
+            reads,
+            writes,
+            stream: AccessStream::Data,
+            origin: AccessOrigin::Kernel,
+            write_first: write,
+        };
+        self.emit(pid, tid, &TraceEvent::Run(run))
     }
 
     /// The trace's number of a file; introduces it when it is new.
     pub(super) fn file(&mut self, path: &Path) -> Result<FileId, ImportError> {
         let (id, new) = self.files.intern(path);
         if let Some(info) = new {
-            self.write(&Event::File(Box::new(info)))?;
+            self.write(&TraceEvent::File(Box::new(info)))?;
         }
         Ok(id)
     }
@@ -105,11 +114,11 @@ impl<'a, W: Write> Context<'a, W> {
     }
 
     /// The writer, to finish it.
-    pub(super) fn into_writer(self) -> Writer<W> {
+    pub(super) fn into_writer(self) -> TraceWriter<W> {
         self.writer
     }
 
-    fn write(&mut self, event: &Event) -> Result<(), ImportError> {
+    fn write(&mut self, event: &TraceEvent) -> Result<(), ImportError> {
         self.writer.push(event).map_err(|source| output_error(&self.output, source))
     }
 }

@@ -3,13 +3,13 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use super::address_map::page_down;
 use super::context::Context;
 use super::error::ImportError;
-use super::image::{self, Program};
+use super::image::{self, ElfFile};
 use super::nr;
-use super::process::{Phase, Process};
-use super::space::page_down;
-use crate::trace::Task;
+use super::process::{ImagePhase, Process};
+use crate::trace::TaskEvent;
 
 impl Process {
     /// A new image has started; `first_fetch` is its first instruction.
@@ -19,7 +19,7 @@ impl Process {
         first_fetch: u64,
         cx: &mut Context<'_, W>,
     ) -> Result<(), ImportError> {
-        self.phase = Phase::Running;
+        self.phase = ImagePhase::Running;
         if cx.premapped() {
             return Ok(());
         }
@@ -48,7 +48,7 @@ impl Process {
         self.pending.clear();
         self.space = loaded.space;
         self.fresh_stack = true;
-        self.emit_task(Task::Exec { image: loaded.image }, cx)?;
+        self.emit_task(TaskEvent::Exec { image: loaded.image }, cx)?;
         for addr in loaded.padded {
             cx.emit_kernel(self.pid, self.current, addr.page(), true)?;
         }
@@ -74,8 +74,8 @@ impl Process {
             .unwrap_or_else(|| PathBuf::from(name))
     }
 
-    fn program(&self, executable: PathBuf) -> Result<Program, ImportError> {
-        Program::read(&executable).map_err(|why| ImportError::Executable {
+    fn program(&self, executable: PathBuf) -> Result<ElfFile, ImportError> {
+        ElfFile::read(&executable).map_err(|why| ImportError::Executable {
             path: self.lines.path().to_owned(),
             line: self.lines.number(),
             executable,

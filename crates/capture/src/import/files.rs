@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::nr;
-use super::parse::Syscall;
-use crate::trace::{FileId, FileInfo};
+use super::parser::Syscall;
+use crate::trace::{CapturedFile, FileId};
 
 /// `AT_FDCWD`, as valgrind prints it: the unsigned view of −100.
 const AT_FDCWD: u64 = 0xffff_ff9c;
@@ -28,7 +28,7 @@ pub(super) struct FileTable {
 
 impl FileTable {
     /// The file's number, and its description when this is its first mention.
-    pub(super) fn intern(&mut self, name: &Path) -> (FileId, Option<FileInfo>) {
+    pub(super) fn intern(&mut self, name: &Path) -> (FileId, Option<CapturedFile>) {
         if let Some(&id) = self.by_name.get(name) {
             return (id, None);
         }
@@ -37,7 +37,7 @@ impl FileTable {
         let id = *self.by_path.entry(path.clone()).or_insert(next);
         self.by_name.insert(name.to_owned(), id);
         let size = fs::metadata(&path).ok().filter(fs::Metadata::is_file).map(|meta| meta.len());
-        (id, (id == next).then(|| FileInfo { id, path: path.to_string_lossy().into_owned(), size }))
+        (id, (id == next).then(|| CapturedFile { id, path: path.to_string_lossy().into_owned(), size }))
     }
 }
 
@@ -146,11 +146,11 @@ impl Descriptors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::import::parse::{Arg, Outcome};
+    use crate::import::parser::{Arg, CallOutcome};
 
     fn call(number: u32, args: &[(u64, Option<&str>)]) -> Syscall {
         let args = args.iter().map(|&(value, text)| Arg { value, text: text.map(|text| text.as_bytes().to_vec()) });
-        Syscall { slot: 1, number, args: args.collect(), outcome: Outcome::Open }
+        Syscall { slot: 1, number, args: args.collect(), outcome: CallOutcome::Open }
     }
 
     #[test]

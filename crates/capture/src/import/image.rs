@@ -13,9 +13,9 @@ use object::LittleEndian;
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader};
 
+use super::address_map::{AddressMap, page_down, page_up};
 use super::error::ExecutableError;
-use super::space::{Space, page_down, page_up};
-use crate::trace::{FileId, Image, Layout, Mapping, MappingKind, PAGE_SIZE, Prot, UserAddr};
+use crate::trace::{AddressLayout, ExecImage, FileId, ImageBacking, ImageMapping, PAGE_SIZE, Prot, UserAddr};
 
 /// Headers and the interpreter's name stand in the first bytes of every executable that a linker
 /// makes.
@@ -41,7 +41,7 @@ const VDSO: u64 = 2 * PAGE_SIZE;
 
 /// An ELF file as far as loading goes.
 #[derive(Clone, Debug)]
-pub(super) struct Program {
+pub(super) struct ElfFile {
     pub(super) path: PathBuf,
     segments: Vec<Segment>,
     entry: u64,
@@ -59,7 +59,7 @@ struct Segment {
     prot: Prot,
 }
 
-impl Program {
+impl ElfFile {
     /// Read the headers of an executable, or of what interprets it when it is a script.
     pub(super) fn read(path: &Path) -> Result<Self, ExecutableError> {
         let mut path = path.to_owned();
@@ -129,16 +129,16 @@ fn prot(flags: elf::ProgramFlags) -> Prot {
 }
 
 /// A reconstructed image.
-pub(super) struct Loaded {
-    pub(super) image: Image,
-    pub(super) space: Space,
+pub(super) struct LoadedImage {
+    pub(super) image: ExecImage,
+    pub(super) space: AddressMap,
     /// Pages that `execve` writes besides the stack's: the last page of file data before a bss.
     pub(super) padded: Vec<UserAddr>,
 }
 
 /// One ELF file of an image, with its place in the log and in the trace.
-struct Placement<'a> {
-    program: &'a Program,
+struct ElfPlacement<'a> {
+    program: &'a ElfFile,
     file: FileId,
     captured_bias: u64,
     trace_bias: u64,
@@ -148,15 +148,15 @@ struct Placement<'a> {
 ///
 /// `first_fetch` is the image's first instruction in the log.
 pub(super) fn load(
-    program: (&Program, FileId),
-    interpreter: Option<(&Program, FileId)>,
+    program: (&ElfFile, FileId),
+    interpreter: Option<(&ElfFile, FileId)>,
     args: Vec<String>,
     first_fetch: u64,
-    layout: Layout,
-) -> Loaded {
+    layout: AddressLayout,
+) -> LoadedImage {
     let (executable, file) = program;
-    let mut loaded = Loaded {
-        image: Image {
+    let mut loaded = LoadedImage {
+        image: ExecImage {
             executable: file,
             args,
             mappings: Vec::new(),
@@ -164,7 +164,7 @@ pub(super) fn load(
             stack_top: UserAddr(0),
             stack_limit: STACK_LIMIT,
         },
-        space: Space::new(layout),
+        space: AddressMap::new(layout),
         padded: Vec::new(),
     };
     let (start, end) = executable.span();
@@ -177,11 +177,11 @@ pub(super) fn load(
         }
     };
     let bias = |captured: u64, linux: u64| match layout {
-        Layout::Linux => linux,
-        Layout::AsCaptured => captured,
+        AddressLayout::Linux => linux,
+        AddressLayout::AsCaptured => captured,
     };
     let trace_bias = bias(captured_bias, linux_bias);
-    loaded.map_segments(&Placement { program: executable, file, captured_bias, trace_bias });
+    loaded.map_segments(&ElfPlacement { program: executable, file, captured_bias, trace_bias });
     let brk = match (executable.position_independent, interpreter.is_some()) {
         (true, false) => UserAddr(bias(captured_bias.wrapping_add(end), ET_DYN_BASE)),
         (true, true) | (false, _) => UserAddr(trace_bias.wrapping_add(end)),
@@ -190,7 +190,7 @@ pub(super) fn load(
         let (start, end) = program.span();
         let captured_bias = first_fetch.wrapping_sub(program.entry);
         let trace_bias = bias(captured_bias, loaded.space.top_down(end - start).0.wrapping_sub(start));
-        loaded.map_segments(&Placement { program, file, captured_bias, trace_bias });
+        loaded.map_segments(&ElfPlacement { program, file, captured_bias, trace_bias });
     }
     loaded.map_kernel_pages(bias(CAPTURED_STACK_TOP, STACK_TOP));
     loaded.image.brk = brk;
@@ -199,22 +199,22 @@ pub(super) fn load(
     loaded
 }
 
-impl Loaded {
-    fn map_segments(&mut self, placement: &Placement<'_>) {
-        let Placement { program, file, captured_bias, trace_bias } = *placement;
+impl LoadedImage {
+    fn map_segments(&mut self, placement: &ElfPlacement<'_>) {
+        let ElfPlacement { program, file, captured_bias, trace_bias } = *placement;
         for segment in &program.segments {
             let start = page_down(segment.vaddr);
             let file_end = if segment.file_size == 0 { start } else { page_up(segment.vaddr + segment.file_size) };
             let end = page_up(segment.vaddr + segment.mem_size);
             let data_end = segment.vaddr + segment.file_size;
-            let kind = MappingKind::File { file, offset: page_down(segment.offset) };
-            for (from, to, kind) in [(start, file_end, kind), (file_end, end, MappingKind::Anonymous {})] {
+            let backing = ImageBacking::File { file, offset: page_down(segment.offset) };
+            for (from, to, backing) in [(start, file_end, backing), (file_end, end, ImageBacking::Anonymous {})] {
                 if from >= to {
                     continue;
                 }
                 let at = UserAddr(trace_bias.wrapping_add(from));
                 self.space.place(captured_bias.wrapping_add(from), at, to - from);
-                self.image.mappings.push(Mapping { start: at, len: to - from, prot: segment.prot, kind });
+                self.image.mappings.push(ImageMapping { start: at, len: to - from, prot: segment.prot, backing });
             }
             // `padzero` in Linux's fs/binfmt_elf.c.
             if segment.mem_size > segment.file_size && page_down(data_end) != data_end {
@@ -230,15 +230,25 @@ impl Loaded {
         // The program never sees them under valgrind; their captured address is their own.
         self.space.place(vvar.0, vvar, VVAR + VDSO);
         let read_exec = Prot::READ | Prot::EXEC;
-        self.image.mappings.push(Mapping { start: vvar, len: VVAR, prot: Prot::READ, kind: MappingKind::Vvar {} });
-        self.image.mappings.push(Mapping { start: vdso, len: VDSO, prot: read_exec, kind: MappingKind::Vdso {} });
+        self.image.mappings.push(ImageMapping {
+            start: vvar,
+            len: VVAR,
+            prot: Prot::READ,
+            backing: ImageBacking::Vvar {},
+        });
+        self.image.mappings.push(ImageMapping {
+            start: vdso,
+            len: VDSO,
+            prot: read_exec,
+            backing: ImageBacking::Vdso {},
+        });
         self.space.place(CAPTURED_STACK_TOP - STACK_LIMIT, UserAddr(stack_top - STACK_LIMIT), STACK_LIMIT);
         self.image.stack_top = UserAddr(stack_top);
-        self.image.mappings.push(Mapping {
+        self.image.mappings.push(ImageMapping {
             start: UserAddr(stack_top - STACK_START),
             len: STACK_START,
             prot: Prot::READ | Prot::WRITE,
-            kind: MappingKind::Stack {},
+            backing: ImageBacking::Stack {},
         });
     }
 
@@ -252,9 +262,9 @@ impl Loaded {
 mod tests {
     use super::*;
 
-    fn program(vaddr: u64, position_independent: bool) -> Program {
+    fn program(vaddr: u64, position_independent: bool) -> ElfFile {
         let segment = |vaddr, file_size, mem_size, offset, prot| Segment { vaddr, file_size, mem_size, offset, prot };
-        Program {
+        ElfFile {
             path: "/bin/x".into(),
             segments: vec![
                 segment(vaddr, 0x1800, 0x1800, 0, Prot::READ),
@@ -270,7 +280,7 @@ mod tests {
     #[test]
     fn linux_addresses_without_randomisation() {
         let (exe, interpreter) = (program(0, true), program(0, true));
-        let loaded = load((&exe, FileId(1)), Some((&interpreter, FileId(2))), vec![], 0x400_1040, Layout::Linux);
+        let loaded = load((&exe, FileId(1)), Some((&interpreter, FileId(2))), vec![], 0x400_1040, AddressLayout::Linux);
         let starts: Vec<u64> = loaded.image.mappings.iter().map(|mapping| mapping.start.0).collect();
         assert_eq!(
             starts,
@@ -298,9 +308,9 @@ mod tests {
     #[test]
     fn fixed_executables_stay() {
         let exe = program(0x40_0000, false);
-        let loaded = load((&exe, FileId(1)), None, vec![], 0x40_1040, Layout::Linux);
+        let loaded = load((&exe, FileId(1)), None, vec![], 0x40_1040, AddressLayout::Linux);
         assert_eq!(loaded.image.mappings[0].start.0, 0x40_0000);
-        assert_eq!(loaded.image.mappings[1].kind, MappingKind::File { file: FileId(1), offset: 0x2000 });
+        assert_eq!(loaded.image.mappings[1].backing, ImageBacking::File { file: FileId(1), offset: 0x2000 });
         assert_eq!(loaded.image.brk.0, 0x40_7000);
     }
 

@@ -3,13 +3,13 @@
 use std::io::Write;
 use std::path::Path;
 
+use super::address_map::{Piece, Placement, page_up};
 use super::context::Context;
 use super::error::ImportError;
 use super::nr;
-use super::parse::Syscall;
+use super::parser::Syscall;
 use super::process::Process;
-use super::space::{Piece, Placed, page_up};
-use crate::trace::{Call, Errno, Event, MapFlags, MemOp, Prot, UserAddr};
+use crate::trace::{MemCall, MemOp, Prot, RawErrno, RawMapFlags, TraceEvent, UserAddr};
 
 const MREMAP_FIXED: u64 = 2;
 const MREMAP_DONTUNMAP: u64 = 4;
@@ -64,10 +64,10 @@ impl Process {
         cx: &mut Context<'_, W>,
     ) -> Result<(), ImportError> {
         let (addr, len) = (call.arg(0), call.arg(1));
-        let (prot, flags) = (Prot(call.arg(2) as u32), MapFlags(call.arg(3) as u32));
+        let (prot, flags) = (Prot(call.arg(2) as u32), RawMapFlags(call.arg(3) as u32));
         let mut file = None;
         let mut tool = false;
-        if !flags.contains(MapFlags::ANONYMOUS) {
+        if !flags.contains(RawMapFlags::ANONYMOUS) {
             let path = self.descriptors.path(call.arg(4));
             tool = is_tool_object(&path);
             if !tool {
@@ -85,12 +85,12 @@ impl Process {
             return Ok(());
         }
         self.tool_ranges.retain(|&(start, end)| end <= range.0 || range.1 <= start);
-        let fixed = flags.contains(MapFlags::FIXED) || flags.contains(MapFlags::FIXED_NOREPLACE);
+        let fixed = flags.contains(RawMapFlags::FIXED) || flags.contains(RawMapFlags::FIXED_NOREPLACE);
         let by_program = fixed || (addr != 0 && addr == at);
-        let placed = match (by_program, flags.contains(MapFlags::NORESERVE) && prot == Prot(0)) {
-            (true, _) => Placed::ByProgram,
-            (false, true) => Placed::Reserved,
-            (false, false) => Placed::Anywhere,
+        let placed = match (by_program, flags.contains(RawMapFlags::NORESERVE) && prot == Prot(0)) {
+            (true, _) => Placement::ByProgram,
+            (false, true) => Placement::Reserved,
+            (false, false) => Placement::Anywhere,
         };
         self.flush(cx)?;
         let trace = self.space.map(at, len, placed);
@@ -111,7 +111,7 @@ impl Process {
         if let Ok(at) = result {
             self.flush(cx)?;
             let fixed = flags & MREMAP_FIXED != 0;
-            let placed = if fixed { Placed::ByProgram } else { Placed::Anywhere };
+            let placed = if fixed { Placement::ByProgram } else { Placement::Anywhere };
             let trace = self.space.remap(old, old_len, at, new_len, placed, flags & MREMAP_DONTUNMAP != 0);
             if fixed {
                 new_addr = trace;
@@ -166,7 +166,7 @@ impl Process {
         result: Result<u64, u16>,
         cx: &mut Context<'_, W>,
     ) -> Result<(), ImportError> {
-        self.emit(&Event::Call(Box::new(Call { op, result: result.map_err(Errno) })), cx)
+        self.emit(&TraceEvent::Call(Box::new(MemCall { op, result: result.map_err(RawErrno) })), cx)
     }
 }
 

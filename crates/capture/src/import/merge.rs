@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use super::context::Context;
 use super::error::ImportError;
 use super::lines::Lines;
-use super::parse::{self, Item};
-use super::process::{Process, Stop};
+use super::parser::{self, LogItem};
+use super::process::{Process, StopReason};
 
 /// Pieces of log that a process runs for before the next one does: some hundred microseconds' worth
 /// of instructions.
@@ -22,7 +22,7 @@ const PREAMBLE: usize = 16;
 
 /// The logs of a capture, by the process that wrote them.
 #[derive(Debug)]
-pub(super) struct Family {
+pub(super) struct LogSet {
     pub(super) root: u32,
     logs: BTreeMap<u32, PathBuf>,
 }
@@ -41,12 +41,12 @@ fn preamble(path: &Path) -> Result<Preamble, ImportError> {
     for _ in 0..PREAMBLE {
         let Some(line) = lines.next()? else { break };
         let mut rest = line;
-        match parse::item(&mut rest) {
-            Ok(Some(Item::Banner { pid })) => found.pid = Some(pid),
-            Ok(Some(Item::Parent { pid })) => found.parent = Some(pid),
-            Ok(Some(Item::Command(words))) => found.command = words,
+        match parser::item(&mut rest) {
+            Ok(Some(LogItem::Banner { pid })) => found.pid = Some(pid),
+            Ok(Some(LogItem::Parent { pid })) => found.parent = Some(pid),
+            Ok(Some(LogItem::Command(words))) => found.command = words,
             Ok(_) => {}
-            Err(parse::NotALogLine) => {
+            Err(parser::NotALogItem) => {
                 let text = String::from_utf8_lossy(line).chars().take(60).collect();
                 return Err(ImportError::Syntax { path: path.to_owned(), line: lines.number(), text });
             }
@@ -58,7 +58,7 @@ fn preamble(path: &Path) -> Result<Preamble, ImportError> {
     Ok(found)
 }
 
-impl Family {
+impl LogSet {
     /// Look at the preambles of `paths`, and find out whose log is the root's.
     ///
     /// Also returns the root's command line.
@@ -88,7 +88,7 @@ impl Family {
     }
 }
 
-/// Why a process sleeps.
+/// LockReason a process sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sleep {
     /// Until a child has ended; it looks for itself which one.
@@ -98,15 +98,15 @@ enum Sleep {
 }
 
 /// Merge the logs of a family into the context's trace.
-pub(super) fn merge<W: Write>(family: &Family, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
+pub(super) fn merge<W: Write>(family: &LogSet, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
     let lines = Lines::open(&family.logs[&family.root])?;
     let mut ready = VecDeque::from([Process::root(lines, family.root, cx)?]);
     let mut asleep: Vec<(Sleep, Process)> = Vec::new();
     while let Some(mut process) = ready.pop_front() {
         let pid = process.captured_pid;
         match process.advance(QUANTUM, cx)? {
-            Stop::Quantum => ready.push_back(process),
-            Stop::Forked { child, vfork } => {
+            StopReason::Quantum => ready.push_back(process),
+            StopReason::Forked { child, vfork } => {
                 let Some(log) = family.log(child) else {
                     let (path, line) = (process.lines.path().to_owned(), process.lines.number());
                     return Err(ImportError::MissingLog { path, line, child });
@@ -120,12 +120,12 @@ pub(super) fn merge<W: Write>(family: &Family, cx: &mut Context<'_, W>) -> Resul
                     ready.push_back(born);
                 }
             }
-            Stop::Waits => asleep.push((Sleep::Waits, process)),
-            Stop::Execed => {
+            StopReason::Waits => asleep.push((Sleep::Waits, process)),
+            StopReason::Execed => {
                 wake(&mut asleep, &mut ready, |sleep| sleep == Sleep::Vfork(pid));
                 ready.push_front(process);
             }
-            Stop::Ended => {
+            StopReason::Ended => {
                 wake(&mut asleep, &mut ready, |sleep| sleep == Sleep::Waits || sleep == Sleep::Vfork(pid));
             }
         }

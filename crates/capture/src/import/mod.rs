@@ -32,8 +32,9 @@
 //! * Processors that valgrind lacks: programs choose other code paths than natively (no AVX-512).
 //! * Heaps beyond 8 MB: valgrind's `brk` fails there, and `malloc` turns to `mmap`.
 
+mod address_map;
+mod buffers;
 mod context;
-mod effects;
 mod error;
 mod exec;
 mod files;
@@ -42,10 +43,9 @@ mod lines;
 mod memory;
 mod merge;
 mod nr;
-mod parse;
+mod parser;
 mod process;
 mod runs;
-mod space;
 mod tasks;
 
 use std::io::Write;
@@ -53,12 +53,15 @@ use std::path::{Path, PathBuf};
 
 pub use error::{ExecutableError, ImportError};
 
-use crate::trace::{Effort, Header, Layout, MappingSource, Native, PAGE_SIZE, Summary, TraceFile, Writer};
+use crate::trace::{
+    AddressLayout, Compression, MappingSource, NativeCounts, PAGE_SIZE, TraceFile, TraceHeader, TraceSummary,
+    TraceWriter,
+};
 use pagewright_types::IsaKind;
 
 /// What to do about memory that no system call and no executable explains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Infer {
+pub enum MappingInference {
     /// Refuse logs without system calls.
     #[default]
     Refuse,
@@ -69,15 +72,15 @@ pub enum Infer {
 
 /// How to import.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ImportOptions {
     /// What to do about unexplained memory.
-    pub infer: Infer,
+    pub infer: MappingInference,
     /// Whose addresses the trace gets.
     ///
     /// Inferred mappings always stay as captured.
-    pub layout: Layout,
+    pub layout: AddressLayout,
     /// How hard to compress.
-    pub effort: Effort,
+    pub effort: Compression,
     /// The directory in which the program was started: relative paths are meant from there.
     pub directory: PathBuf,
     /// The command; `None` takes it from the root's log.
@@ -85,18 +88,18 @@ pub struct Options {
     /// The capturing tool with its version.
     pub tool: String,
     /// What Linux counted for the same command.
-    pub native: Option<Native>,
+    pub native: Option<NativeCounts>,
     /// Take a log that ends before its process does for that of a process that was killed, instead
     /// of an error.
     pub killed: bool,
 }
 
-impl Default for Options {
+impl Default for ImportOptions {
     fn default() -> Self {
         Self {
-            infer: Infer::Refuse,
-            layout: Layout::Linux,
-            effort: Effort::Fast,
+            infer: MappingInference::Refuse,
+            layout: AddressLayout::Linux,
+            effort: Compression::Fast,
             directory: PathBuf::from("."),
             command: None,
             tool: "valgrind lackey".to_owned(),
@@ -110,7 +113,7 @@ impl Default for Options {
 ///
 /// # Errors
 /// [`ImportError`], of a log or of the trace.
-pub fn import(logs: &[PathBuf], output: &Path, options: &Options) -> Result<Summary, ImportError> {
+pub fn import(logs: &[PathBuf], output: &Path, options: &ImportOptions) -> Result<TraceSummary, ImportError> {
     let failed = |source| context::output_error(output, source);
     let file = TraceFile::create(output).map_err(failed)?;
     let (summary, file) = import_to(logs, file, output, options)?;
@@ -126,21 +129,21 @@ pub fn import_to<W: Write>(
     logs: &[PathBuf],
     sink: W,
     name: &Path,
-    options: &Options,
-) -> Result<(Summary, W), ImportError> {
-    let (family, command) = merge::Family::new(logs)?;
-    let inferred = options.infer == Infer::Premapped;
-    let header = Header {
+    options: &ImportOptions,
+) -> Result<(TraceSummary, W), ImportError> {
+    let (family, command) = merge::LogSet::new(logs)?;
+    let inferred = options.infer == MappingInference::Premapped;
+    let header = TraceHeader {
         command: options.command.clone().unwrap_or(command),
         tool: options.tool.clone(),
         isa: IsaKind::X86_64,
         page_size: PAGE_SIZE,
         mappings: if inferred { MappingSource::Premapped } else { MappingSource::SystemCalls },
-        layout: if inferred { Layout::AsCaptured } else { options.layout },
+        layout: if inferred { AddressLayout::AsCaptured } else { options.layout },
         native: options.native.clone(),
     };
     let failed = |source| context::output_error(name, source);
-    let writer = Writer::new(sink, &header, options.effort).map_err(failed)?;
+    let writer = TraceWriter::new(sink, &header, options.effort).map_err(failed)?;
     let mut context = context::Context::new(writer, name.to_owned(), options);
     merge::merge(&family, &mut context)?;
     context.into_writer().finish().map_err(failed)

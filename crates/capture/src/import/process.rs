@@ -3,18 +3,21 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::Write;
 
+use super::address_map::AddressMap;
+use super::buffers::{Direction, touches};
 use super::context::Context;
-use super::effects::{Direction, touches};
 use super::error::ImportError;
 use super::files::Descriptors;
-use super::image::Loaded;
+use super::image::LoadedImage;
 use super::lines::Lines;
 use super::nr;
-use super::parse::{self, Access, Item, Kind, Outcome, Syscall, Why};
+use super::parser::{self, Access, AccessKind, CallOutcome, LockReason, LogItem, Syscall};
 use super::runs::Runs;
-use super::space::Space;
-use super::tasks::Wait;
-use crate::trace::{Call, Event, Layout, MemOp, PAGE_SHIFT, PAGE_SIZE, PageNo, Pid, Stream, Task, Tid, UserAddr};
+use super::tasks::ChildWait;
+use crate::trace::{
+    AccessStream, AddressLayout, MemCall, MemOp, PAGE_SHIFT, PAGE_SIZE, PageNo, Pid, TaskEvent, Tid, TraceEvent,
+    UserAddr,
+};
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
@@ -32,9 +35,9 @@ const INFERRED: u64 = 2 << 20;
 /// Longest part of an offending line that an error repeats.
 const EXCERPT: usize = 60;
 
-/// Why a process stopped advancing.
+/// LockReason a process stopped advancing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum StopReason {
     /// Its share of the interleaving is used up.
     Quantum,
     /// It forked; the child is the log's process of this number.
@@ -49,7 +52,7 @@ pub(super) enum Stop {
 
 /// Where the process is between images.
 #[derive(Debug)]
-pub(super) enum Phase {
+pub(super) enum ImagePhase {
     /// In the preamble that valgrind prints for a new image and for a forked child.
     Preamble { command: Vec<String> },
     /// The image has started; what it is will be known with its first fetch.
@@ -65,7 +68,7 @@ pub(super) struct Process {
     pub(super) lines: Lines,
     /// What is left of a line that holds several pieces.
     rest: Vec<u8>,
-    pub(super) phase: Phase,
+    pub(super) phase: ImagePhase,
     /// The trace's threads by valgrind's slots.
     pub(super) threads: HashMap<u32, Tid>,
     /// Threads that are born and have not run yet.
@@ -76,7 +79,7 @@ pub(super) struct Process {
     /// The call that a bare result belongs to.
     pub(super) open: Option<Syscall>,
     pub(super) descriptors: Descriptors,
-    pub(super) space: Space,
+    pub(super) space: AddressMap,
     runs: Runs,
     /// Captured ranges of the tool's preloaded objects.
     pub(super) tool_ranges: Vec<(u64, u64)>,
@@ -85,7 +88,7 @@ pub(super) struct Process {
     seen_call: bool,
     /// Children that no `wait` has returned yet, as the log numbers them.
     pub(super) children: Vec<u32>,
-    pub(super) wait: Option<Wait>,
+    pub(super) wait: Option<ChildWait>,
     killed_by: Option<u32>,
 }
 
@@ -98,20 +101,20 @@ impl Process {
     ) -> Result<Self, ImportError> {
         let (pid, tid) = cx.new_process(captured_pid);
         cx.begin(pid, tid)?;
-        let layout = if cx.premapped() { Layout::AsCaptured } else { cx.options.layout };
+        let layout = if cx.premapped() { AddressLayout::AsCaptured } else { cx.options.layout };
         Ok(Self {
             captured_pid,
             pid,
             lines,
             rest: Vec::new(),
-            phase: if cx.premapped() { Phase::Running } else { Phase::Preamble { command: Vec::new() } },
+            phase: if cx.premapped() { ImagePhase::Running } else { ImagePhase::Preamble { command: Vec::new() } },
             threads: HashMap::from([(1, tid)]),
             newborn: VecDeque::new(),
             current: tid,
             pending: HashMap::new(),
             open: None,
             descriptors: Descriptors::new(cx.options.directory.clone()),
-            space: Space::new(layout),
+            space: AddressMap::new(layout),
             runs: Runs::new(),
             tool_ranges: Vec::new(),
             fresh_stack: false,
@@ -133,14 +136,14 @@ impl Process {
         let (child, tid) = cx.new_process(captured_pid);
         // The child's only thread keeps the slot of the one that forked.
         let slot = self.threads.iter().find(|&(_, &thread)| thread == self.current).map_or(1, |(&slot, _)| slot);
-        self.emit_task(Task::Fork { child, tid, vfork }, cx)?;
+        self.emit_task(TaskEvent::Fork { child, tid, vfork }, cx)?;
         self.children.push(captured_pid);
         Ok(Self {
             captured_pid,
             pid: child,
             lines,
             rest: Vec::new(),
-            phase: Phase::Preamble { command: Vec::new() },
+            phase: ImagePhase::Preamble { command: Vec::new() },
             threads: HashMap::from([(slot, tid)]),
             newborn: VecDeque::new(),
             current: tid,
@@ -159,7 +162,11 @@ impl Process {
     }
 
     /// Follow the log for at most `quantum` pieces.
-    pub(super) fn advance<W: Write>(&mut self, quantum: u32, cx: &mut Context<'_, W>) -> Result<Stop, ImportError> {
+    pub(super) fn advance<W: Write>(
+        &mut self,
+        quantum: u32,
+        cx: &mut Context<'_, W>,
+    ) -> Result<StopReason, ImportError> {
         if let Some(wait) = self.wait.take()
             && let Some(stop) = self.waited(wait, cx)?
         {
@@ -168,7 +175,7 @@ impl Process {
         for _ in 0..quantum {
             if self.rest.is_empty() {
                 let Some(line) = self.lines.next()? else { return self.end_of_log(cx) };
-                if let Some(access) = parse::access(line) {
+                if let Some(access) = parser::access(line) {
                     // The one kind of line that counts for speed.
                     if let Some(stop) = self.access(access, cx)? {
                         return Ok(stop);
@@ -183,13 +190,13 @@ impl Process {
             }
         }
         self.flush(cx)?;
-        Ok(Stop::Quantum)
+        Ok(StopReason::Quantum)
     }
 
     /// Take one piece off the rest of a line.
-    fn piece<W: Write>(&mut self, cx: &mut Context<'_, W>) -> Result<Option<Stop>, ImportError> {
+    fn piece<W: Write>(&mut self, cx: &mut Context<'_, W>) -> Result<Option<StopReason>, ImportError> {
         let mut tail = &self.rest[..];
-        let Ok(item) = parse::item(&mut tail) else { return Err(self.syntax()) };
+        let Ok(item) = parser::item(&mut tail) else { return Err(self.syntax()) };
         let used = self.rest.len() - tail.len();
         self.rest.drain(..used);
         match item {
@@ -198,42 +205,42 @@ impl Process {
         }
     }
 
-    fn item<W: Write>(&mut self, item: Item, cx: &mut Context<'_, W>) -> Result<Option<Stop>, ImportError> {
+    fn item<W: Write>(&mut self, item: LogItem, cx: &mut Context<'_, W>) -> Result<Option<StopReason>, ImportError> {
         match item {
-            Item::Access(access) => return self.access(access, cx),
-            Item::Syscall(call) => return self.syscall(call, cx),
-            Item::Completed { slot, outcome } => {
+            LogItem::Access(access) => return self.access(access, cx),
+            LogItem::Syscall(call) => return self.syscall(call, cx),
+            LogItem::Completed { slot, outcome } => {
                 self.switch(slot, cx)?;
-                if let (Some(call), Outcome::Done(result)) = (self.pending.remove(&slot), outcome) {
+                if let (Some(call), CallOutcome::Done(result)) = (self.pending.remove(&slot), outcome) {
                     return self.returned(&call, result, cx);
                 }
             }
-            Item::BareResult(outcome) => {
-                if let Phase::Preamble { .. } = self.phase {
+            LogItem::BareResult(outcome) => {
+                if let ImagePhase::Preamble { .. } = self.phase {
                     // A forked child's return from its parent's call: it goes on in its parent's
                     // image.
-                    self.phase = Phase::Running;
+                    self.phase = ImagePhase::Running;
                 } else if let Some(call) = self.open.take() {
                     return self.syscall(Syscall { outcome, ..call }, cx);
                 }
             }
-            Item::Forked { child } => {
+            LogItem::Forked { child } => {
                 // The parent's result says nothing more.
                 let call = self.open.take();
                 let flags = call.as_ref().map_or(0, |call| call.arg(0));
                 let asked = flags & (CLONE_VM | CLONE_VFORK) == CLONE_VM | CLONE_VFORK;
                 // Valgrind shows vfork as a fork, with vfork's number.
                 let vfork = asked || call.is_some_and(|call| call.number == SYS_VFORK);
-                return Ok(Some(Stop::Forked { child, vfork }));
+                return Ok(Some(StopReason::Forked { child, vfork }));
             }
-            Item::Acquired { slot, why } => return self.acquired(slot, why, cx),
-            Item::Banner { .. } => {
+            LogItem::Acquired { slot, why } => return self.acquired(slot, why, cx),
+            LogItem::Banner { .. } => {
                 self.flush(cx)?;
-                self.phase = Phase::Preamble { command: Vec::new() };
+                self.phase = ImagePhase::Preamble { command: Vec::new() };
             }
-            Item::Command(words) => self.phase = Phase::Preamble { command: words },
-            Item::Killed { signal } => self.killed_by = Some(signal),
-            Item::Parent { .. } | Item::Noise => {}
+            LogItem::Command(words) => self.phase = ImagePhase::Preamble { command: words },
+            LogItem::Killed { signal } => self.killed_by = Some(signal),
+            LogItem::Parent { .. } | LogItem::Noise => {}
         }
         Ok(None)
     }
@@ -242,27 +249,27 @@ impl Process {
     fn acquired<W: Write>(
         &mut self,
         slot: u32,
-        why: Why,
+        why: LockReason,
         cx: &mut Context<'_, W>,
-    ) -> Result<Option<Stop>, ImportError> {
+    ) -> Result<Option<StopReason>, ImportError> {
         match &mut self.phase {
-            Phase::Preamble { command } if why == Why::Started => {
+            ImagePhase::Preamble { command } if why == LockReason::Started => {
                 let command = std::mem::take(command);
-                self.phase = Phase::Starting { command };
+                self.phase = ImagePhase::Starting { command };
                 self.threads = HashMap::from([(slot, self.current)]);
                 self.newborn.clear();
             }
-            Phase::Preamble { .. } | Phase::Starting { .. } => {}
-            Phase::Running => {
-                if why == Why::Started
+            ImagePhase::Preamble { .. } | ImagePhase::Starting { .. } => {}
+            ImagePhase::Running => {
+                if why == LockReason::Started
                     && let Some(tid) = self.newborn.pop_front()
                 {
                     self.threads.insert(slot, tid);
                 }
                 self.switch(slot, cx)?;
-                let interrupted = if why == Why::Signal { self.pending.remove(&slot) } else { None };
+                let interrupted = if why == LockReason::Signal { self.pending.remove(&slot) } else { None };
                 if interrupted.is_some_and(|call| call.number == nr::WAIT4 || call.number == nr::WAITID) {
-                    return self.waited(Wait::Any, cx);
+                    return self.waited(ChildWait::Any, cx);
                 }
             }
         }
@@ -285,16 +292,16 @@ impl Process {
         }
     }
 
-    fn access<W: Write>(&mut self, access: Access, cx: &mut Context<'_, W>) -> Result<Option<Stop>, ImportError> {
+    fn access<W: Write>(&mut self, access: Access, cx: &mut Context<'_, W>) -> Result<Option<StopReason>, ImportError> {
         let mut stop = None;
         match &mut self.phase {
-            Phase::Running => {}
-            Phase::Starting { command } => {
+            ImagePhase::Running => {}
+            ImagePhase::Starting { command } => {
                 let command = std::mem::take(command);
                 self.exec(command, access.addr, cx)?;
-                stop = Some(Stop::Execed);
+                stop = Some(StopReason::Execed);
             }
-            Phase::Preamble { .. } => {
+            ImagePhase::Preamble { .. } => {
                 return Err(ImportError::AccessesAlone {
                     path: self.lines.path().to_owned(),
                     line: self.lines.number(),
@@ -302,12 +309,12 @@ impl Process {
             }
         }
         let (stream, reads, writes) = match access.kind {
-            Kind::Fetch => (Stream::Fetch, 1, 0),
-            Kind::Load => (Stream::Data, 1, 0),
-            Kind::Store => (Stream::Data, 0, 1),
-            Kind::Modify => (Stream::Data, 1, 1),
+            AccessKind::Fetch => (AccessStream::Fetch, 1, 0),
+            AccessKind::Load => (AccessStream::Data, 1, 0),
+            AccessKind::Store => (AccessStream::Data, 0, 1),
+            AccessKind::Modify => (AccessStream::Data, 1, 1),
         };
-        if self.fresh_stack && stream == Stream::Data && Loaded::is_stack(access.addr) {
+        if self.fresh_stack && stream == AccessStream::Data && LoadedImage::is_stack(access.addr) {
             self.fill_stack(access.addr, cx)?;
         }
         let last = access.addr.saturating_add(access.size.max(1) - 1) >> PAGE_SHIFT;
@@ -321,7 +328,7 @@ impl Process {
 
     fn start_run<W: Write>(
         &mut self,
-        stream: Stream,
+        stream: AccessStream,
         page: u64,
         reads: u32,
         writes: u32,
@@ -341,7 +348,7 @@ impl Process {
     fn translate<W: Write>(
         &mut self,
         page: u64,
-        stream: Stream,
+        stream: AccessStream,
         cx: &mut Context<'_, W>,
     ) -> Result<Option<PageNo>, ImportError> {
         let found = self.space.translate(page, stream as usize);
@@ -356,12 +363,12 @@ impl Process {
         self.space.place(start, UserAddr(start), len);
         self.flush(cx)?;
         let op = MemOp::Inferred { addr: UserAddr(start), len };
-        self.emit(&Event::Call(Box::new(Call { op, result: Ok(start) })), cx)?;
+        self.emit(&TraceEvent::Call(Box::new(MemCall { op, result: Ok(start) })), cx)?;
         Ok(Some(PageNo(page)))
     }
 
-    fn syscall<W: Write>(&mut self, call: Syscall, cx: &mut Context<'_, W>) -> Result<Option<Stop>, ImportError> {
-        if let Phase::Running = self.phase {
+    fn syscall<W: Write>(&mut self, call: Syscall, cx: &mut Context<'_, W>) -> Result<Option<StopReason>, ImportError> {
+        if let ImagePhase::Running = self.phase {
             self.switch(call.slot, cx)?;
         }
         self.seen_call = true;
@@ -373,13 +380,13 @@ impl Process {
                 self.exit(status, cx).map(Some)
             }
             (nr::EXIT, _) => self.exit_thread(&call, cx),
-            (_, Outcome::Done(result)) => self.returned(&call, result, cx),
-            (_, Outcome::NoResult) => Ok(None),
-            (_, Outcome::Pending) => {
+            (_, CallOutcome::Done(result)) => self.returned(&call, result, cx),
+            (_, CallOutcome::NoResult) => Ok(None),
+            (_, CallOutcome::Pending) => {
                 self.pending.insert(call.slot, call);
                 Ok(None)
             }
-            (_, Outcome::Open) => {
+            (_, CallOutcome::Open) => {
                 self.open = Some(call);
                 Ok(None)
             }
@@ -392,7 +399,7 @@ impl Process {
         call: &Syscall,
         result: Result<u64, u16>,
         cx: &mut Context<'_, W>,
-    ) -> Result<Option<Stop>, ImportError> {
+    ) -> Result<Option<StopReason>, ImportError> {
         self.memory_call(call, result, cx)?;
         for (addr, len, direction) in touches(call.number, &call.args, result) {
             self.kernel_touch(addr, len, direction == Direction::Write, cx)?;
@@ -400,15 +407,15 @@ impl Process {
         let first = call.args.first().map_or(0, |arg| arg.value as u32);
         let value = match result {
             Ok(value) => value,
-            Err(ECHILD) if call.number == nr::WAIT4 && first == ANY_CHILD => return self.waited(Wait::All, cx),
+            Err(ECHILD) if call.number == nr::WAIT4 && first == ANY_CHILD => return self.waited(ChildWait::All, cx),
             Err(_) => return Ok(None),
         };
         self.descriptors.follow(call, value);
         match call.number {
             nr::CLONE if call.arg(0) & CLONE_THREAD != 0 => self.clone_thread(cx)?,
             nr::CLONE3 => self.clone_thread(cx)?,
-            nr::WAIT4 if value > 0 => return self.waited(Wait::For(value as u32), cx),
-            nr::WAITID if call.arg(0) == P_PID => return self.waited(Wait::For(call.arg(1) as u32), cx),
+            nr::WAIT4 if value > 0 => return self.waited(ChildWait::For(value as u32), cx),
+            nr::WAITID if call.arg(0) == P_PID => return self.waited(ChildWait::For(call.arg(1) as u32), cx),
             _ => {}
         }
         Ok(None)
@@ -424,14 +431,14 @@ impl Process {
     ) -> Result<(), ImportError> {
         self.flush(cx)?;
         for page in addr >> PAGE_SHIFT..=addr.saturating_add(len - 1) >> PAGE_SHIFT {
-            if let Some(page) = self.translate(page, Stream::Data, cx)? {
+            if let Some(page) = self.translate(page, AccessStream::Data, cx)? {
                 cx.emit_kernel(self.pid, self.current, page, write)?;
             }
         }
         Ok(())
     }
 
-    fn end_of_log<W: Write>(&mut self, cx: &mut Context<'_, W>) -> Result<Stop, ImportError> {
+    fn end_of_log<W: Write>(&mut self, cx: &mut Context<'_, W>) -> Result<StopReason, ImportError> {
         self.flush(cx)?;
         if self.lines.number() == 0 {
             return Err(ImportError::Empty { path: self.lines.path().to_owned() });
@@ -454,17 +461,17 @@ impl Process {
     /// Close the runs of the current thread.
     pub(super) fn flush<W: Write>(&mut self, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
         let (pid, tid) = (self.pid, self.current);
-        self.runs.take().try_for_each(|run| cx.emit(pid, tid, &Event::Run(run)))
+        self.runs.take().try_for_each(|run| cx.emit(pid, tid, &TraceEvent::Run(run)))
     }
 
     /// Append an event of the current thread, behind its runs.
-    pub(super) fn emit<W: Write>(&mut self, event: &Event, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
+    pub(super) fn emit<W: Write>(&mut self, event: &TraceEvent, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
         self.flush(cx)?;
         cx.emit(self.pid, self.current, event)
     }
 
-    pub(super) fn emit_task<W: Write>(&mut self, task: Task, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
-        self.emit(&Event::Task(Box::new(task)), cx)
+    pub(super) fn emit_task<W: Write>(&mut self, task: TaskEvent, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
+        self.emit(&TraceEvent::Task(Box::new(task)), cx)
     }
 
     fn syntax(&self) -> ImportError {

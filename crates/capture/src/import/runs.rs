@@ -4,7 +4,7 @@
 //! run that is closed waits behind an older one that is still open. The wait is bounded by
 //! [`QUEUE`]: then all runs are closed.
 
-use crate::trace::{Actor, PageNo, Run, Stream};
+use crate::trace::{AccessOrigin, AccessRun, AccessStream, PageNo};
 
 /// Runs that may wait: a loop that stays on one code page while its data moves would otherwise hold
 /// back everything.
@@ -15,7 +15,7 @@ const NONE: u64 = u64::MAX;
 /// Collects the runs of the current thread.
 #[derive(Debug)]
 pub(super) struct Runs {
-    queue: Vec<Run>,
+    queue: Vec<AccessRun>,
     /// For each stream: the captured page of the open run, and its place in the queue.
     open: [(u64, usize); 2],
 }
@@ -28,7 +28,7 @@ impl Runs {
     /// Count an access in the open run of its stream.
     ///
     /// `false` when the open run is of another page.
-    pub(super) fn extend(&mut self, stream: Stream, page: u64, reads: u32, writes: u32) -> bool {
+    pub(super) fn extend(&mut self, stream: AccessStream, page: u64, reads: u32, writes: u32) -> bool {
         let (open, at) = self.open[stream as usize];
         if open != page {
             return false;
@@ -47,9 +47,9 @@ impl Runs {
     /// Start a run.
     ///
     /// `captured` is the page that accesses name, `page` the trace's.
-    pub(super) fn start(&mut self, stream: Stream, captured: u64, page: PageNo, reads: u32, writes: u32) {
+    pub(super) fn start(&mut self, stream: AccessStream, captured: u64, page: PageNo, reads: u32, writes: u32) {
         self.open[stream as usize] = (captured, self.queue.len());
-        self.queue.push(Run { page, reads, writes, stream, actor: Actor::User, write_first: reads == 0 });
+        self.queue.push(AccessRun { page, reads, writes, stream, origin: AccessOrigin::User, write_first: reads == 0 });
     }
 
     /// Whether so many runs wait that they must be taken.
@@ -58,7 +58,7 @@ impl Runs {
     }
 
     /// Close all runs and take them, in order.
-    pub(super) fn take(&mut self) -> std::vec::Drain<'_, Run> {
+    pub(super) fn take(&mut self) -> std::vec::Drain<'_, AccessRun> {
         self.open = [(NONE, 0); 2];
         self.queue.drain(..)
     }
@@ -68,7 +68,7 @@ impl Runs {
 mod tests {
     use super::*;
 
-    fn touch(runs: &mut Runs, stream: Stream, page: u64, reads: u32, writes: u32) {
+    fn touch(runs: &mut Runs, stream: AccessStream, page: u64, reads: u32, writes: u32) {
         if !runs.extend(stream, page, reads, writes) {
             runs.start(stream, page, PageNo(page + 100), reads, writes);
         }
@@ -78,13 +78,13 @@ mod tests {
     fn a_run_stands_where_it_began() {
         let mut runs = Runs::new();
         for (stream, page, reads, writes) in [
-            (Stream::Fetch, 1, 1, 0),
-            (Stream::Data, 2, 0, 1),
-            (Stream::Fetch, 1, 1, 0),
-            (Stream::Data, 3, 1, 1),
-            (Stream::Data, 3, 1, 0),
-            (Stream::Fetch, 1, 1, 0),
-            (Stream::Data, 2, 1, 0),
+            (AccessStream::Fetch, 1, 1, 0),
+            (AccessStream::Data, 2, 0, 1),
+            (AccessStream::Fetch, 1, 1, 0),
+            (AccessStream::Data, 3, 1, 1),
+            (AccessStream::Data, 3, 1, 0),
+            (AccessStream::Fetch, 1, 1, 0),
+            (AccessStream::Data, 2, 1, 0),
         ] {
             touch(&mut runs, stream, page, reads, writes);
         }
@@ -93,20 +93,20 @@ mod tests {
         assert_eq!(
             seen,
             [
-                (Stream::Fetch, 101, 3, 0, false),
-                (Stream::Data, 102, 0, 1, true),
-                (Stream::Data, 103, 2, 1, false),
-                (Stream::Data, 102, 1, 0, false),
+                (AccessStream::Fetch, 101, 3, 0, false),
+                (AccessStream::Data, 102, 0, 1, true),
+                (AccessStream::Data, 103, 2, 1, false),
+                (AccessStream::Data, 102, 1, 0, false),
             ]
         );
-        assert!(!runs.extend(Stream::Fetch, 1, 1, 0), "taking closes the runs");
+        assert!(!runs.extend(AccessStream::Fetch, 1, 1, 0), "taking closes the runs");
     }
 
     #[test]
     fn counts_do_not_wrap() {
         let mut runs = Runs::new();
-        runs.start(Stream::Data, 1, PageNo(1), u32::MAX, 0);
-        assert!(!runs.extend(Stream::Data, 1, 1, 0));
-        assert!(runs.extend(Stream::Data, 1, 0, 1));
+        runs.start(AccessStream::Data, 1, PageNo(1), u32::MAX, 0);
+        assert!(!runs.extend(AccessStream::Data, 1, 1, 0));
+        assert!(runs.extend(AccessStream::Data, 1, 0, 1));
     }
 }

@@ -2,15 +2,15 @@
 //! does, and a trace comes of it.
 //!
 //! [`record`] is all there is to call. The native run has address randomisation off, so that its
-//! figures repeat and its addresses are those of [`Layout::Linux`](crate::trace::Layout). Both runs
+//! figures repeat and its addresses are those of [`AddressLayout::Linux`](crate::trace::Layout). Both runs
 //! are followed with ptrace (`tracer`): the native one to read each process's counters at the
 //! moment it ends (`native`), the other one to have a fifo ready for each process's log before the
 //! process opens it (`spool`). So no log is stored as text, and none is overwritten when a process
 //! execs.
 //!
-//! Standard input is copied to its end first and given to both runs (see [`Stdin`]); of the output,
+//! Standard input is copied to its end first and given to both runs (see [`RecordInput`]); of the output,
 //! that of the run under valgrind is the one that is seen. Programs whose effects can't be had
-//! twice (`mkdir`, say) don't suit the native run; [`Options::native`] leaves it out.
+//! twice (`mkdir`, say) don't suit the native run; [`RecordOptions::native`] leaves it out.
 //!
 //! Not guaranteed: that both runs do the same. Time, pids and the processor's features differ.
 
@@ -27,36 +27,36 @@ use std::process::{Command, Stdio};
 
 pub use error::RecordError;
 
+use crate::cleanup::ScratchDir;
 use crate::import::{self, import};
-use crate::trace::{Effort, Layout, Native, Summary, TraceFile};
-use crate::undo::Scratch;
+use crate::trace::{AddressLayout, Compression, NativeCounts, TraceFile, TraceSummary};
 
 /// What the program reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Stdin {
+pub enum RecordInput {
     /// What we would read, unless that is a terminal: then nothing.
     #[default]
-    Ours,
+    Inherited,
     /// Nothing.
     Empty,
 }
 
 /// How to record.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RecordOptions {
     /// Whether to run the program natively, too.
     pub native: bool,
     /// What the program reads.
-    pub stdin: Stdin,
+    pub stdin: RecordInput,
     /// Whose addresses the trace gets.
-    pub layout: Layout,
+    pub layout: AddressLayout,
     /// How hard to compress.
-    pub effort: Effort,
+    pub effort: Compression,
 }
 
-impl Default for Options {
+impl Default for RecordOptions {
     fn default() -> Self {
-        Self { native: true, stdin: Stdin::Ours, layout: Layout::Linux, effort: Effort::Small }
+        Self { native: true, stdin: RecordInput::Inherited, layout: AddressLayout::Linux, effort: Compression::Small }
     }
 }
 
@@ -64,9 +64,9 @@ impl Default for Options {
 #[derive(Clone, Debug)]
 pub struct Recording {
     /// What the trace holds.
-    pub summary: Summary,
+    pub summary: TraceSummary,
     /// What Linux counted.
-    pub native: Option<Native>,
+    pub native: Option<NativeCounts>,
     /// The program's exit status under valgrind, or 128 + signal.
     pub status: i32,
 }
@@ -75,14 +75,19 @@ pub struct Recording {
 ///
 /// # Errors
 /// [`RecordError`]: there is no valgrind, no such program, or what it logged is no capture.
-pub fn record(output: &Path, program: &str, args: &[String], options: &Options) -> Result<Recording, RecordError> {
+pub fn record(
+    output: &Path,
+    program: &str,
+    args: &[String],
+    options: &RecordOptions,
+) -> Result<Recording, RecordError> {
     let valgrind = Valgrind::find()?;
     if search(program).is_none() {
         return Err(RecordError::NoProgram { program: program.to_owned() });
     }
     // Before the program runs: it may run for long.
     drop(TraceFile::create(output).map_err(|source| RecordError::Io { path: output.to_owned(), source })?);
-    let scratch = Scratch::new("record").map_err(|(path, source)| RecordError::Io { path, source })?;
+    let scratch = ScratchDir::new("record").map_err(|(path, source)| RecordError::Io { path, source })?;
     let input = Input::copy(options.stdin, &scratch)?;
     let native = if options.native { Some(native::measure(program, args, input.open()?, &scratch)?) } else { None };
     let mut command = Command::new(&valgrind.path);
@@ -95,7 +100,7 @@ pub fn record(output: &Path, program: &str, args: &[String], options: &Options) 
     if logs.is_empty() {
         return Err(RecordError::NoLog { program: program.to_owned(), status });
     }
-    let import_options = import::Options {
+    let import_options = import::ImportOptions {
         layout: options.layout,
         effort: options.effort,
         directory: std::env::current_dir().map_err(|source| RecordError::Io { path: ".".into(), source })?,
@@ -105,7 +110,7 @@ pub fn record(output: &Path, program: &str, args: &[String], options: &Options) 
         // What became of each process was seen; a log without an end is that of one that was
         // killed.
         killed: true,
-        ..import::Options::default()
+        ..import::ImportOptions::default()
     };
     let summary = import(&logs, output, &import_options)?;
     Ok(Recording { summary, native, status })
@@ -141,9 +146,9 @@ fn search(name: &str) -> Option<PathBuf> {
 struct Input(Option<PathBuf>);
 
 impl Input {
-    fn copy(from: Stdin, scratch: &Scratch) -> Result<Self, RecordError> {
+    fn copy(from: RecordInput, scratch: &ScratchDir) -> Result<Self, RecordError> {
         let mut stdin = io::stdin();
-        if from == Stdin::Empty || stdin.is_terminal() {
+        if from == RecordInput::Empty || stdin.is_terminal() {
             return Ok(Self(None));
         }
         let path = scratch.file("input");

@@ -12,11 +12,16 @@ use nix::unistd::Pid;
 
 use super::error::RecordError;
 use super::tracer::{Watcher, follow};
-use crate::trace::{Native, NativeImage};
-use crate::undo::Scratch;
+use crate::cleanup::ScratchDir;
+use crate::trace::{NativeCounts, NativeImage};
 
 /// Run the program without address randomisation and collect Linux's figures for it.
-pub(super) fn measure(program: &str, args: &[String], input: Stdio, scratch: &Scratch) -> Result<Native, RecordError> {
+pub(super) fn measure(
+    program: &str,
+    args: &[String],
+    input: Stdio,
+    scratch: &ScratchDir,
+) -> Result<NativeCounts, RecordError> {
     let path = scratch.file("output");
     // A file, not /dev/null: programs notice that and skip their work.
     let output = File::create(&path).map_err(|source| RecordError::Io { path, source })?;
@@ -30,7 +35,11 @@ pub(super) fn measure(program: &str, args: &[String], input: Stdio, scratch: &Sc
     let followed = follow(&command, input, Stdio::from(output), &mut counters);
     personality::set(before).map_err(failed)?;
     followed?;
-    Ok(Native { kernel: first_word("/proc/sys/kernel/osrelease"), thp: chosen_thp(), images: counters.into_images() })
+    Ok(NativeCounts {
+        kernel: first_word("/proc/sys/kernel/osrelease"),
+        thp: chosen_thp(),
+        images: counters.into_images(),
+    })
 }
 
 fn first_word(path: &str) -> String {

@@ -18,7 +18,7 @@ use nix::unistd::{Pid, mkfifo};
 
 use super::error::RecordError;
 use super::tracer::{Watcher, follow};
-use crate::undo::Scratch;
+use crate::cleanup::ScratchDir;
 
 /// What an unprivileged process may ask for (`/proc/sys/fs/pipe-max-size`).
 const PIPE: usize = 1 << 20;
@@ -26,7 +26,7 @@ const PIPE: usize = 1 << 20;
 const NAP: Duration = Duration::from_micros(500);
 
 /// Run `command`; returns the logs that came, and the exit status.
-pub(super) fn run(command: &Command, input: Stdio, scratch: &Scratch) -> Result<(Vec<PathBuf>, i32), RecordError> {
+pub(super) fn run(command: &Command, input: Stdio, scratch: &ScratchDir) -> Result<(Vec<PathBuf>, i32), RecordError> {
     let mut spools = Spools { scratch, spools: HashMap::new() };
     let status = follow(command, input, Stdio::inherit(), &mut spools)?;
     let mut logs = Vec::new();
@@ -50,7 +50,7 @@ struct Spool {
 }
 
 struct Spools<'a> {
-    scratch: &'a Scratch,
+    scratch: &'a ScratchDir,
     spools: HashMap<Pid, Spool>,
 }
 

@@ -1,8 +1,8 @@
 //! Memory calls, made again with the results they had.
 
-use super::ReplayError;
+use super::CaptureReplayError;
 use super::engine::Engine;
-use crate::trace::{Call, MemOp};
+use crate::trace::{MemCall, MemOp};
 use pagewright_arch::Isa;
 use pagewright_mm::space::{FileMapping, SyncFlags};
 use pagewright_mm::{Advice, LockAllFlags, LockFlags, MapFlags, MapRequest, MmError, RemapFlags, RemapRequest, Space};
@@ -12,7 +12,7 @@ use pagewright_types::{CpuId, Rights, VirtAddr};
 impl<I: Isa> Engine<'_, I> {
     /// Makes a call that succeeded in the capture; one that failed there changed nothing, and is
     /// not made.
-    pub(super) fn call(&mut self, cpu: CpuId, pid: u32, call: &Call) -> Result<(), ReplayError> {
+    pub(super) fn call(&mut self, cpu: CpuId, pid: u32, call: &MemCall) -> Result<(), CaptureReplayError> {
         let Ok(result) = call.result else { return Ok(()) };
         let space = self.space_of(pid)?;
         let made = match &call.op {
@@ -64,7 +64,7 @@ impl<I: Isa> Engine<'_, I> {
     }
 
     /// Notes a call that the memory manager does not know.
-    fn leave_out(&mut self, op: &MemOp) -> Result<(), ReplayError> {
+    fn leave_out(&mut self, op: &MemOp) -> Result<(), CaptureReplayError> {
         *self.not_replayed.entry(name(op)).or_insert(0) += 1;
         Ok(())
     }
@@ -81,7 +81,14 @@ impl<I: Isa> Engine<'_, I> {
     }
 
     /// Maps where the capture says that Linux mapped.
-    fn map(&mut self, cpu: CpuId, pid: u32, space: &Space<Sim<I>>, op: &MemOp, at: u64) -> Result<(), ReplayError> {
+    fn map(
+        &mut self,
+        cpu: CpuId,
+        pid: u32,
+        space: &Space<Sim<I>>,
+        op: &MemOp,
+        at: u64,
+    ) -> Result<(), CaptureReplayError> {
         let MemOp::Mmap { len, prot, flags, file, offset, .. } = op else { return Ok(()) };
         let mut wanted = MapFlags::from_bits_truncate(flags.0) | MapFlags::FIXED;
         wanted.remove(MapFlags::FIXED_NOREPLACE);
@@ -102,7 +109,7 @@ impl<I: Isa> Engine<'_, I> {
 
     /// A call that Linux did and we can't is a divergence, except for want of memory, which ends
     /// the replay.
-    fn settle(&mut self, pid: u32, op: &MemOp, made: Result<(), MmError>) -> Result<(), ReplayError> {
+    fn settle(&mut self, pid: u32, op: &MemOp, made: Result<(), MmError>) -> Result<(), CaptureReplayError> {
         match made {
             Ok(()) => Ok(()),
             Err(error @ (MmError::NoFrames(_) | MmError::NoKernelMemory { .. } | MmError::CommitRefused { .. })) => {

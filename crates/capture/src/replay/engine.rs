@@ -1,13 +1,13 @@
 //! The loop: feed queues, give turns, count.
 
 use super::kswapd::Kswapd;
-use super::process::{Life, Process, Thread, Waits};
+use super::process::{LifeState, Process, Thread, WaitReason};
 use super::queue::{Item, Op, Work};
-use super::report::{Counts, ImageReport, Measured, Modelled, NotReplayed, Report};
-use super::source::Source;
-use super::tasks::Next;
-use super::{Nonsense, ReplayConfig, ReplayError};
-use crate::trace::{Actor, Event, FileInfo, MappingSource, Run, Stream, Task};
+use super::report::{ImageReport, MeasuredTimes, ModelledTimes, NamedCounts, ReplayReport, SkippedCall};
+use super::source::EventSource;
+use super::tasks::Progress;
+use super::{CaptureReplayError, ReplayConfig, TraceInconsistency};
+use crate::trace::{AccessOrigin, AccessRun, AccessStream, CapturedFile, MappingSource, TaskEvent, TraceEvent};
 use pagewright_arch::Isa;
 use pagewright_lab::Lab;
 use pagewright_mm::file::FileObject;
@@ -23,7 +23,10 @@ use std::time::Instant;
 const WINDOW: usize = 1 << 14;
 
 /// [`super::replay`] on the instruction set `I`.
-pub(super) fn replay_on<I: Isa>(source: &mut dyn Source, config: &ReplayConfig) -> Result<Report, ReplayError> {
+pub(super) fn replay_on<I: Isa>(
+    source: &mut dyn EventSource,
+    config: &ReplayConfig,
+) -> Result<ReplayReport, CaptureReplayError> {
     let began = Instant::now();
     let settings = MmSettings::default();
     // What was promised to the program when it was recorded is promised again, however small the
@@ -89,7 +92,7 @@ impl<'l, I: Isa> Engine<'l, I> {
         }
     }
 
-    fn run(&mut self, source: &mut dyn Source) -> Result<(), ReplayError> {
+    fn run(&mut self, source: &mut dyn EventSource) -> Result<(), CaptureReplayError> {
         let mut batch = Vec::new();
         let mut more = true;
         loop {
@@ -102,31 +105,35 @@ impl<'l, I: Isa> Engine<'l, I> {
                 Some(turn) => self.turn(turn)?,
                 None if more => more = self.feed_batch(source, &mut batch)?,
                 None if self.queued == 0 => return Ok(()),
-                None => return Err(self.nonsense(self.stuck())),
+                None => return Err(self.inconsistent(self.stuck())),
             }
         }
     }
 
     /// A thread that ran out of fed work keeps its CPU if there is more by now: that the window
     /// ended is no event of the program.
-    fn rest_if_starving(&mut self) -> Result<(), ReplayError> {
+    fn rest_if_starving(&mut self) -> Result<(), CaptureReplayError> {
         let Some(tid) = self.starving.take() else { return Ok(()) };
         let thread = self.thread(tid)?;
-        if thread.waits == Waits::Nothing && thread.queue.is_empty() {
-            thread.waits = Waits::Feed;
+        if thread.waits == WaitReason::Nothing && thread.queue.is_empty() {
+            thread.waits = WaitReason::Feed;
             self.sched.block(ThreadId::new(tid));
         }
         Ok(())
     }
 
     /// Why nothing can go on although something is left to do.
-    fn stuck(&self) -> Nonsense {
-        let ended = |thread: &Thread| thread.waits == Waits::Ended && !thread.queue.is_empty();
+    fn stuck(&self) -> TraceInconsistency {
+        let ended = |thread: &Thread| thread.waits == WaitReason::Ended && !thread.queue.is_empty();
         let ended = self.threads.iter().position(|thread| thread.as_ref().is_some_and(ended));
-        ended.map_or(Nonsense::Deadlock, |tid| Nonsense::AfterEnd(tid as u32))
+        ended.map_or(TraceInconsistency::Deadlock, |tid| TraceInconsistency::AfterExit(tid as u32))
     }
 
-    fn feed_batch(&mut self, source: &mut dyn Source, batch: &mut Vec<Event>) -> Result<bool, ReplayError> {
+    fn feed_batch(
+        &mut self,
+        source: &mut dyn EventSource,
+        batch: &mut Vec<TraceEvent>,
+    ) -> Result<bool, CaptureReplayError> {
         let more = source.next_batch(batch)?;
         if more {
             for event in batch.drain(..) {
@@ -136,52 +143,55 @@ impl<'l, I: Isa> Engine<'l, I> {
         Ok(more)
     }
 
-    fn feed(&mut self, event: Event) -> Result<(), ReplayError> {
+    fn feed(&mut self, event: TraceEvent) -> Result<(), CaptureReplayError> {
         match event {
-            Event::Run(run) => self.push(Work::Run(run)),
-            Event::Switch { tid, .. } => {
+            TraceEvent::Run(run) => self.push(Work::Run(run)),
+            TraceEvent::Switch { tid, .. } => {
                 self.thread(tid.0)?;
                 self.feeding = tid.0;
                 Ok(())
             }
-            Event::Call(call) => self.push(Work::Op(Op::Call(call))),
-            Event::File(file) => self.introduce(&file),
-            Event::Task(task) => self.feed_task(task),
+            TraceEvent::Call(call) => self.push(Work::Op(Op::Call(call))),
+            TraceEvent::File(file) => self.introduce(&file),
+            TraceEvent::Task(task) => self.feed_task(task),
         }
     }
 
     /// Threads and processes exist from the moment they are fed, so that what follows can be queued
     /// for them.
-    fn feed_task(&mut self, task: Box<Task>) -> Result<(), ReplayError> {
+    fn feed_task(&mut self, task: Box<TaskEvent>) -> Result<(), CaptureReplayError> {
         match &*task {
-            Task::Begin { pid, tid } => {
+            TaskEvent::Begin { pid, tid } => {
                 self.conceive(pid.0, tid.0, None)?;
                 self.feeding = tid.0;
                 return self.begin(pid.0, tid.0);
             }
-            Task::Fork { child, tid, .. } => {
+            TaskEvent::Fork { child, tid, .. } => {
                 let parent = self.thread(self.feeding)?.process;
                 self.conceive(child.0, tid.0, Some(parent))?;
             }
-            Task::CloneThread { tid } => {
+            TaskEvent::CloneThread { tid } => {
                 let pid = self.thread(self.feeding)?.process;
                 self.process(pid)?.phases.several();
                 self.conceive_thread(tid.0, pid)?;
             }
-            Task::Exec { .. } | Task::ExitThread {} | Task::ExitProcess { .. } | Task::Reaped { .. } => {}
+            TaskEvent::Exec { .. }
+            | TaskEvent::ExitThread {}
+            | TaskEvent::ExitProcess { .. }
+            | TaskEvent::Reaped { .. } => {}
         }
         self.push(Work::Op(Op::Task(task)))
     }
 
     /// Queues work for the thread that is being fed.
-    fn push(&mut self, work: Work) -> Result<(), ReplayError> {
-        let nonsense = |what| ReplayError::Nonsense { events: self.events, what };
+    fn push(&mut self, work: Work) -> Result<(), CaptureReplayError> {
+        let inconsistent = |what| CaptureReplayError::Inconsistent { events: self.events, what };
         let index = self.feeding as usize;
         let Some(thread) = self.threads.get_mut(index).and_then(Option::as_mut) else {
-            return Err(nonsense(Nonsense::Thread(self.feeding)));
+            return Err(inconsistent(TraceInconsistency::UnknownThread(self.feeding)));
         };
         let Some(process) = self.processes.get_mut(thread.process as usize).and_then(Option::as_mut) else {
-            return Err(nonsense(Nonsense::Process(thread.process)));
+            return Err(inconsistent(TraceInconsistency::UnknownProcess(thread.process)));
         };
         let phase = match &work {
             Work::Run(_) => process.phases.access(),
@@ -189,35 +199,35 @@ impl<'l, I: Isa> Engine<'l, I> {
         };
         thread.queue.push_back(Item { phase, work });
         self.queued += 1;
-        if thread.waits == Waits::Feed {
-            thread.waits = Waits::Nothing;
+        if thread.waits == WaitReason::Feed {
+            thread.waits = WaitReason::Nothing;
             self.sched.wake(ThreadId::new(self.feeding), thread.stopped);
         }
         Ok(())
     }
 
-    fn introduce(&mut self, file: &FileInfo) -> Result<(), ReplayError> {
+    fn introduce(&mut self, file: &CapturedFile) -> Result<(), CaptureReplayError> {
         // Nobody has number 0.
         self.files.resize_with(self.files.len().max(1), || None);
         if file.id.0 as usize != self.files.len() {
-            return Err(self.nonsense(Nonsense::FileOutOfTurn(file.id.0)));
+            return Err(self.inconsistent(TraceInconsistency::FileOutOfOrder(file.id.0)));
         }
         let kind = pagewright_mm::file::FileKind::File(Box::new(super::file::Contentless));
         // A file that was gone by the end of the capture is as long as anybody maps it.
         let size = file.size.unwrap_or(1 << 40);
         let known = self.lab.on(CpuId::new(0), |mm| mm.add_file(&file.path, kind, size));
-        let object = known.map_err(|error| ReplayError::OutOfMemory { pid: 0, events: self.events, error })?;
+        let object = known.map_err(|error| CaptureReplayError::OutOfMemory { pid: 0, events: self.events, error })?;
         self.files.push(Some(object));
         Ok(())
     }
 
-    pub(super) fn file(&self, id: u32) -> Result<Arc<FileObject<Sim<I>>>, ReplayError> {
+    pub(super) fn file(&self, id: u32) -> Result<Arc<FileObject<Sim<I>>>, CaptureReplayError> {
         let known = self.files.get(id as usize).and_then(Clone::clone);
-        known.ok_or_else(|| self.nonsense(Nonsense::File(id)))
+        known.ok_or_else(|| self.inconsistent(TraceInconsistency::UnknownFile(id)))
     }
 
     /// Lets a thread run on a CPU until its turn is over or it stops.
-    fn turn(&mut self, turn: Turn) -> Result<(), ReplayError> {
+    fn turn(&mut self, turn: Turn) -> Result<(), CaptureReplayError> {
         let (cpu, tid) = (turn.cpu, turn.thread.raw());
         let sim = self.lab.sim();
         sim.idle_until(cpu, turn.start);
@@ -231,11 +241,11 @@ impl<'l, I: Isa> Engine<'l, I> {
         let mut queue = std::mem::take(&mut self.thread(tid)?.queue);
         let stop = loop {
             self.wake_kswapd(cpu, &space);
-            let Some(item) = queue.front() else { break Some(Waits::Feed) };
+            let Some(item) = queue.front() else { break Some(WaitReason::Feed) };
             if !self.process(pid)?.phases.is_due(item.phase) {
-                break Some(Waits::Phase);
+                break Some(WaitReason::Phase);
             }
-            let Some(item) = queue.pop_front() else { break Some(Waits::Feed) };
+            let Some(item) = queue.pop_front() else { break Some(WaitReason::Feed) };
             self.queued -= 1;
             self.events += 1;
             match item.work {
@@ -247,8 +257,8 @@ impl<'l, I: Isa> Engine<'l, I> {
                         self.wake_phase(pid, cpu);
                     }
                     match next {
-                        Next::Stop => break None,
-                        Next::On => {}
+                        Progress::Stop => break None,
+                        Progress::Continue => {}
                     }
                     // The process may have a new image.
                     space = self.space_of(pid)?;
@@ -261,7 +271,7 @@ impl<'l, I: Isa> Engine<'l, I> {
                 self.wake_phase(pid, cpu);
             }
             if sim.clock(cpu) >= turn.until {
-                break Some(Waits::Nothing);
+                break Some(WaitReason::Nothing);
             }
         };
         let now = sim.clock(cpu);
@@ -275,27 +285,27 @@ impl<'l, I: Isa> Engine<'l, I> {
     }
 
     /// Tells the scheduler what became of a thread whose turn is over.
-    fn leave_cpu(&mut self, cpu: CpuId, tid: u32, now: Picos) -> Result<(), ReplayError> {
+    fn leave_cpu(&mut self, cpu: CpuId, tid: u32, now: Picos) -> Result<(), CaptureReplayError> {
         match self.thread(tid)?.waits {
-            Waits::Nothing => self.sched.put_back(ThreadId::new(tid), now),
-            Waits::Ended => {
+            WaitReason::Nothing => self.sched.put_back(ThreadId::new(tid), now),
+            WaitReason::Ended => {
                 self.thread(tid)?.end();
                 self.sched.exit(ThreadId::new(tid));
             }
             // It stands still so that the capture's order is kept; the program would have gone on,
             // so its CPU is as busy as before and must be told of shootdowns.
-            Waits::Phase => {
+            WaitReason::Phase => {
                 self.waiting.push(tid);
                 self.sched.block(ThreadId::new(tid));
             }
             // It sleeps in the kernel.
-            Waits::Child(_) | Waits::Vfork(_) | Waits::Birth => {
+            WaitReason::Child(_) | WaitReason::Vfork(_) | WaitReason::Birth => {
                 self.waiting.push(tid);
                 self.sched.block(ThreadId::new(tid));
                 self.lab.idle(cpu);
             }
-            Waits::Feed => {
-                self.thread(tid)?.waits = Waits::Nothing;
+            WaitReason::Feed => {
+                self.thread(tid)?.waits = WaitReason::Nothing;
                 self.sched.put_back(ThreadId::new(tid), now);
                 self.starving = Some(tid);
             }
@@ -303,27 +313,33 @@ impl<'l, I: Isa> Engine<'l, I> {
         Ok(())
     }
 
-    fn operate(&mut self, cpu: CpuId, pid: u32, tid: u32, op: Op) -> Result<Next, ReplayError> {
+    fn operate(&mut self, cpu: CpuId, pid: u32, tid: u32, op: Op) -> Result<Progress, CaptureReplayError> {
         self.lab.sim().charge(cpu, Cost::Syscall, 1);
         match op {
-            Op::Call(call) => self.call(cpu, pid, &call).map(|()| Next::On),
+            Op::Call(call) => self.call(cpu, pid, &call).map(|()| Progress::Continue),
             Op::Task(task) => self.task(cpu, pid, tid, *task),
         }
     }
 
     /// A run before the image's first access to its data: those of the kernel belong to `execve`,
     /// which Linux counts for the image that called it. Returns whether that goes on.
-    fn load_run(&mut self, cpu: CpuId, pid: u32, space: &Space<Sim<I>>, run: &Run) -> Result<bool, ReplayError> {
+    fn load_run(
+        &mut self,
+        cpu: CpuId,
+        pid: u32,
+        space: &Space<Sim<I>>,
+        run: &AccessRun,
+    ) -> Result<bool, CaptureReplayError> {
         let before = (space.minor_faults(), space.major_faults());
         self.make_run(cpu, pid, space, run)?;
-        match (run.actor, run.stream) {
-            (Actor::Kernel, _) => {
+        match (run.origin, run.stream) {
+            (AccessOrigin::Kernel, _) => {
                 let (minor, major) = (space.minor_faults() - before.0, space.major_faults() - before.1);
                 self.count_for_replaced(pid, minor, major)?;
                 Ok(true)
             }
-            (Actor::User, Stream::Fetch) => Ok(true),
-            (Actor::User, Stream::Data) => {
+            (AccessOrigin::User, AccessStream::Fetch) => Ok(true),
+            (AccessOrigin::User, AccessStream::Data) => {
                 self.process(pid)?.loading = false;
                 Ok(false)
             }
@@ -331,11 +347,17 @@ impl<'l, I: Isa> Engine<'l, I> {
     }
 
     #[inline]
-    fn make_run(&mut self, cpu: CpuId, pid: u32, space: &Space<Sim<I>>, run: &Run) -> Result<(), ReplayError> {
+    fn make_run(
+        &mut self,
+        cpu: CpuId,
+        pid: u32,
+        space: &Space<Sim<I>>,
+        run: &AccessRun,
+    ) -> Result<(), CaptureReplayError> {
         let va = VirtAddr::from_page_index(run.page.0);
         self.accesses += run.accesses();
         let (reads, writes) = (u64::from(run.reads), u64::from(run.writes));
-        let read = if run.stream == Stream::Fetch { Access::Exec } else { Access::Read };
+        let read = if run.stream == AccessStream::Fetch { Access::Exec } else { Access::Read };
         // At most two looks at the TLB: the first access decides which fault the page takes.
         let order = if run.write_first {
             [(Access::Write, writes), (read, reads)]
@@ -359,18 +381,18 @@ impl<'l, I: Isa> Engine<'l, I> {
         va: VirtAddr,
         access: Access,
         times: u64,
-    ) -> Result<(), ReplayError> {
+    ) -> Result<(), CaptureReplayError> {
         let events = self.events;
         self.lab.touch(cpu, space, va, access, times).map_err(|error| match error {
-            FaultError::OutOfMemory(error) => ReplayError::OutOfMemory { pid, events, error },
-            error => ReplayError::Refused { pid, events, error },
+            FaultError::OutOfMemory(error) => CaptureReplayError::OutOfMemory { pid, events, error },
+            error => CaptureReplayError::Refused { pid, events, error },
         })
     }
 
     /// Wakes the threads of a process that waited for its next phase.
     fn wake_phase(&mut self, pid: u32, cpu: CpuId) {
         let now = self.lab.sim().clock(cpu);
-        self.wake(now, |thread| thread.process == pid && thread.waits == Waits::Phase);
+        self.wake(now, |thread| thread.process == pid && thread.waits == WaitReason::Phase);
     }
 
     /// Wakes every thread for which `ready` holds.
@@ -378,20 +400,20 @@ impl<'l, I: Isa> Engine<'l, I> {
         self.waiting.retain(|&tid| {
             let Some(thread) = self.threads[tid as usize].as_mut() else { return false };
             if ready(thread) {
-                thread.waits = Waits::Nothing;
+                thread.waits = WaitReason::Nothing;
                 // The clock of who wakes it may be behind that of its own CPU; nobody goes on
                 // before he stopped.
                 self.sched.wake(ThreadId::new(tid), now.max(thread.stopped));
             }
-            matches!(thread.waits, Waits::Phase | Waits::Child(_) | Waits::Vfork(_))
+            matches!(thread.waits, WaitReason::Phase | WaitReason::Child(_) | WaitReason::Vfork(_))
         });
     }
 
     /// Lets a born thread compete for CPUs.
-    pub(super) fn schedule(&mut self, tid: u32, ready: Picos) -> Result<(), ReplayError> {
+    pub(super) fn schedule(&mut self, tid: u32, ready: Picos) -> Result<(), CaptureReplayError> {
         let cpus = self.cpus;
         let thread = self.thread(tid)?;
-        thread.waits = Waits::Nothing;
+        thread.waits = WaitReason::Nothing;
         thread.stopped = ready;
         self.sched.add(ThreadId::new(tid), CpuMask::first(usize::from(cpus)), ready);
         Ok(())
@@ -400,9 +422,9 @@ impl<'l, I: Isa> Engine<'l, I> {
     /// A process whose birth has been fed.
     ///
     /// It has the number of its first thread.
-    fn conceive(&mut self, pid: u32, tid: u32, parent: Option<u32>) -> Result<(), ReplayError> {
+    fn conceive(&mut self, pid: u32, tid: u32, parent: Option<u32>) -> Result<(), CaptureReplayError> {
         if pid != tid {
-            return Err(self.nonsense(Nonsense::OutOfTurn(pid)));
+            return Err(self.inconsistent(TraceInconsistency::ThreadOutOfOrder(pid)));
         }
         self.conceive_thread(tid, pid)?;
         self.processes.resize_with(pid as usize, || None);
@@ -410,56 +432,56 @@ impl<'l, I: Isa> Engine<'l, I> {
         Ok(())
     }
 
-    fn conceive_thread(&mut self, tid: u32, pid: u32) -> Result<(), ReplayError> {
+    fn conceive_thread(&mut self, tid: u32, pid: u32) -> Result<(), CaptureReplayError> {
         // Nobody has number 0.
         self.threads.resize_with(self.threads.len().max(1), || None);
         if tid as usize != self.threads.len() {
-            return Err(self.nonsense(Nonsense::OutOfTurn(tid)));
+            return Err(self.inconsistent(TraceInconsistency::ThreadOutOfOrder(tid)));
         }
         self.threads.push(Some(Thread::conceived(pid)));
         Ok(())
     }
 
-    pub(super) fn thread(&mut self, tid: u32) -> Result<&mut Thread, ReplayError> {
+    pub(super) fn thread(&mut self, tid: u32) -> Result<&mut Thread, CaptureReplayError> {
         let events = self.events;
         let thread = self.threads.get_mut(tid as usize).and_then(Option::as_mut);
-        thread.ok_or(ReplayError::Nonsense { events, what: Nonsense::Thread(tid) })
+        thread.ok_or(CaptureReplayError::Inconsistent { events, what: TraceInconsistency::UnknownThread(tid) })
     }
 
-    pub(super) fn process(&mut self, pid: u32) -> Result<&mut Process<I>, ReplayError> {
+    pub(super) fn process(&mut self, pid: u32) -> Result<&mut Process<I>, CaptureReplayError> {
         let events = self.events;
         let process = self.processes.get_mut(pid as usize).and_then(Option::as_mut);
-        process.ok_or(ReplayError::Nonsense { events, what: Nonsense::Process(pid) })
+        process.ok_or(CaptureReplayError::Inconsistent { events, what: TraceInconsistency::UnknownProcess(pid) })
     }
 
-    pub(super) fn space_of(&mut self, pid: u32) -> Result<Arc<Space<Sim<I>>>, ReplayError> {
+    pub(super) fn space_of(&mut self, pid: u32) -> Result<Arc<Space<Sim<I>>>, CaptureReplayError> {
         let events = self.events;
         let space = self.process(pid)?.space.clone();
-        space.ok_or(ReplayError::Nonsense { events, what: Nonsense::Process(pid) })
+        space.ok_or(CaptureReplayError::Inconsistent { events, what: TraceInconsistency::UnknownProcess(pid) })
     }
 
-    pub(super) fn nonsense(&self, what: Nonsense) -> ReplayError {
-        ReplayError::Nonsense { events: self.events, what }
+    pub(super) fn inconsistent(&self, what: TraceInconsistency) -> CaptureReplayError {
+        CaptureReplayError::Inconsistent { events: self.events, what }
     }
 
     /// Notes that the memory manager answered otherwise than Linux did.
     pub(super) fn diverge(&mut self, pid: u32, what: impl std::fmt::Display) {
-        if self.diverged.len() < Report::DIVERGED {
+        if self.diverged.len() < ReplayReport::DIVERGED {
             self.diverged.push(format!("process {pid}, event {}: {what}", self.events));
         }
     }
 
     /// Ends what the capture left running.
-    fn end(&mut self) -> Result<(), ReplayError> {
+    fn end(&mut self) -> Result<(), CaptureReplayError> {
         for pid in 0..self.processes.len() as u32 {
-            if self.processes[pid as usize].as_ref().is_some_and(|process| process.life == Life::Alive) {
+            if self.processes[pid as usize].as_ref().is_some_and(|process| process.life == LifeState::Alive) {
                 self.end_process(CpuId::new(0), pid)?;
             }
         }
         Ok(())
     }
 
-    fn report(self, source: &dyn Source, config: &ReplayConfig, began: Instant) -> Report {
+    fn report(self, source: &dyn EventSource, config: &ReplayConfig, began: Instant) -> ReplayReport {
         let header = source.header();
         let sim = self.lab.sim();
         let machine = MachineEvent::ALL.iter().map(|event| (event.name(), sim.total(*event)));
@@ -467,28 +489,28 @@ impl<'l, I: Isa> Engine<'l, I> {
         let seconds = began.elapsed().as_secs_f64();
         let mut images = self.images;
         images.sort_by(|a, b| (&a.process, a.image).cmp(&(&b.process, b.image)));
-        Report {
+        ReplayReport {
             command: header.command.clone(),
             isa: I::KIND.name(),
             config: config.counts(),
             profile: config.machine.profile.name().to_owned(),
             mappings_inferred: header.mappings == MappingSource::Premapped,
-            counters: Counts(
+            counters: NamedCounts(
                 [("pw_events", self.events), ("pw_accesses", self.accesses)]
                     .into_iter()
                     .chain(machine)
                     .chain(kernel)
                     .collect(),
             ),
-            modelled: Modelled {
+            modelled: ModelledTimes {
                 elapsed_ns: sim.elapsed().raw() / 1000,
                 walk_ns: sim.total(MachineEvent::WalkTime) / 1000,
             },
             images,
-            not_replayed: self.not_replayed.into_iter().map(|(call, times)| NotReplayed { call, times }).collect(),
+            not_replayed: self.not_replayed.into_iter().map(|(call, times)| SkippedCall { call, times }).collect(),
             diverged: self.diverged,
             native: header.native.as_ref().map(|native| native.images.clone()).unwrap_or_default(),
-            measured: Measured {
+            measured: MeasuredTimes {
                 seconds,
                 events_per_second: self.events as f64 / seconds,
                 accesses_per_second: self.accesses as f64 / seconds,

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 /// What a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waits {
+pub(super) enum WaitReason {
     /// Its birth.
     Birth,
     /// Nothing: it runs or waits for a CPU.
@@ -30,14 +30,14 @@ pub(super) enum Waits {
 pub(super) struct Thread {
     pub(super) process: u32,
     pub(super) queue: VecDeque<Item>,
-    pub(super) waits: Waits,
+    pub(super) waits: WaitReason,
     /// When it stopped.
     pub(super) stopped: Picos,
 }
 
 /// Where a process is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Life {
+pub(super) enum LifeState {
     /// Fed, its fork not yet done.
     Unborn,
     Alive,
@@ -45,7 +45,7 @@ pub(super) enum Life {
 }
 
 pub(super) struct Process<I: pagewright_arch::Isa> {
-    pub(super) life: Life,
+    pub(super) life: LifeState,
     /// Its memory; a `vfork` child has its parent's until it execs.
     pub(super) space: Option<Arc<Space<Sim<I>>>>,
     pub(super) borrowed: bool,

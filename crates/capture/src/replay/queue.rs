@@ -4,20 +4,20 @@
 //! between two of them, of all threads, are one. A thread may do an item only in the item's phase.
 //! While a process has one thread its own order suffices.
 
-use crate::trace::{Call, Run, Task};
+use crate::trace::{AccessRun, MemCall, TaskEvent};
 use std::collections::VecDeque;
 
 /// Something to do other than an access.
 #[derive(Debug)]
 pub(super) enum Op {
-    Call(Box<Call>),
-    Task(Box<Task>),
+    Call(Box<MemCall>),
+    Task(Box<TaskEvent>),
 }
 
 /// One item of a thread's queue.
 #[derive(Debug)]
 pub(super) enum Work {
-    Run(Run),
+    Run(AccessRun),
     Op(Op),
 }
 

@@ -5,16 +5,16 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 /// Named figures in a fixed order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts(pub Vec<(&'static str, u64)>);
+pub struct NamedCounts(pub Vec<(&'static str, u64)>);
 
-impl Counts {
+impl NamedCounts {
     /// The figure with this name.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
     }
 }
 
-impl Serialize for Counts {
+impl Serialize for NamedCounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
         for (name, value) in &self.0 {
@@ -46,7 +46,7 @@ pub struct ImageReport {
 
 /// Calls that the memory manager does not know yet.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct NotReplayed {
+pub struct SkippedCall {
     /// The call.
     pub call: String,
     /// How often it was made.
@@ -56,7 +56,7 @@ pub struct NotReplayed {
 /// Times that the machine's cost model adds up; good for comparing two replays, not a claim about a
 /// real clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Modelled {
+pub struct ModelledTimes {
     /// Nanoseconds until the last CPU was done.
     pub elapsed_ns: u64,
     /// Nanoseconds that CPUs spent in page walks, over all CPUs.
@@ -67,7 +67,7 @@ pub struct Modelled {
 ///
 /// They differ from run to run.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
-pub struct Measured {
+pub struct MeasuredTimes {
     /// Seconds of replay.
     pub seconds: f64,
     /// Events replayed per second.
@@ -80,37 +80,37 @@ pub struct Measured {
 ///
 /// Everything but `measured` is the same, bit for bit, for the same trace, machine and seed.
 #[derive(Clone, Debug, serde::Serialize)]
-pub struct Report {
+pub struct ReplayReport {
     /// The program and its arguments.
     pub command: Vec<String>,
     /// The instruction set of the machine.
     pub isa: &'static str,
     /// Machine and settings.
-    pub config: Counts,
+    pub config: NamedCounts,
     /// The profile of the machine.
     pub profile: String,
     /// Whether the mappings were guessed by the importer, because the capture had none.
     pub mappings_inferred: bool,
     /// Everything that is counted: the machine's events under their `perf` names, then the memory
     /// manager's counters under their `/proc/vmstat` names.
-    pub counters: Counts,
+    pub counters: NamedCounts,
     /// Modelled times.
-    pub modelled: Modelled,
+    pub modelled: ModelledTimes,
     /// Every program image, in order of birth.
     pub images: Vec<ImageReport>,
     /// Calls that were left out.
-    pub not_replayed: Vec<NotReplayed>,
+    pub not_replayed: Vec<SkippedCall>,
     /// Where the memory manager answered a call otherwise than Linux did, one line each, at most
-    /// [`Report::DIVERGED`].
+    /// [`ReplayReport::DIVERGED`].
     pub diverged: Vec<String>,
     /// What Linux counted for the same program.
     #[serde(skip)]
     pub native: Vec<NativeImage>,
     /// Measured times.
-    pub measured: Measured,
+    pub measured: MeasuredTimes,
 }
 
-impl Report {
+impl ReplayReport {
     /// Divergences that are kept.
     pub const DIVERGED: usize = 20;
 }

@@ -1,10 +1,10 @@
 //! Births, images and ends.
 
-use super::ReplayError;
+use super::CaptureReplayError;
 use super::engine::Engine;
-use super::process::{Life, Process, Thread, Waits, cpus};
+use super::process::{LifeState, Process, Thread, WaitReason, cpus};
 use super::queue::Phases;
-use crate::trace::{Image, MappingKind, Task};
+use crate::trace::{ExecImage, ImageBacking, TaskEvent};
 use pagewright_arch::Isa;
 use pagewright_mm::space::{FileMapping, Privileges, Resource, Rlimits};
 use pagewright_mm::{MapFlags, MapRequest, MmError, Space};
@@ -15,20 +15,20 @@ use std::collections::VecDeque;
 
 impl Thread {
     pub(super) fn conceived(process: u32) -> Self {
-        Self { process, queue: VecDeque::new(), waits: Waits::Birth, stopped: Picos::new(0) }
+        Self { process, queue: VecDeque::new(), waits: WaitReason::Birth, stopped: Picos::new(0) }
     }
 
     /// The thread is no more; memory for what it had to do goes.
     pub(super) fn end(&mut self) {
-        self.waits = Waits::Ended;
+        self.waits = WaitReason::Ended;
         self.queue.shrink_to_fit();
     }
 }
 
 /// What a turn came to.
-pub(super) enum Next {
+pub(super) enum Progress {
     /// The thread goes on.
-    On,
+    Continue,
     /// It waits, or has ended.
     Stop,
 }
@@ -36,7 +36,7 @@ pub(super) enum Next {
 impl<I: Isa> Process<I> {
     pub(super) fn conceived(parent: Option<u32>) -> Self {
         Self {
-            life: Life::Unborn,
+            life: LifeState::Unborn,
             space: None,
             borrowed: false,
             parent,
@@ -56,45 +56,51 @@ impl<I: Isa> Process<I> {
 
 impl<I: Isa> Engine<'_, I> {
     /// The root process comes to be, with an empty address space.
-    pub(super) fn begin(&mut self, pid: u32, tid: u32) -> Result<(), ReplayError> {
+    pub(super) fn begin(&mut self, pid: u32, tid: u32) -> Result<(), CaptureReplayError> {
         let space = self.lab.on(CpuId::new(0), |mm| mm.new_space()).map_err(|error| self.no_memory(pid, error))?;
         let process = self.process(pid)?;
-        process.life = Life::Alive;
+        process.life = LifeState::Alive;
         process.space = Some(space);
         process.threads.push(tid);
         self.schedule(tid, Picos::new(0))
     }
 
-    pub(super) fn task(&mut self, cpu: CpuId, pid: u32, tid: u32, task: Task) -> Result<Next, ReplayError> {
+    pub(super) fn task(
+        &mut self,
+        cpu: CpuId,
+        pid: u32,
+        tid: u32,
+        task: TaskEvent,
+    ) -> Result<Progress, CaptureReplayError> {
         match task {
             // The root was begun when it was fed.
-            Task::Begin { .. } => Ok(Next::On),
-            Task::Exec { image } => self.exec(cpu, pid, tid, &image).map(|()| Next::On),
-            Task::CloneThread { tid } => {
+            TaskEvent::Begin { .. } => Ok(Progress::Continue),
+            TaskEvent::Exec { image } => self.exec(cpu, pid, tid, &image).map(|()| Progress::Continue),
+            TaskEvent::CloneThread { tid } => {
                 self.process(pid)?.threads.push(tid.0);
                 let now = self.lab.sim().clock(cpu);
-                self.schedule(tid.0, now).map(|()| Next::On)
+                self.schedule(tid.0, now).map(|()| Progress::Continue)
             }
-            Task::Fork { child, tid: child_tid, vfork } => self.fork(cpu, pid, tid, child.0, child_tid.0, vfork),
-            Task::ExitThread {} => {
-                self.thread(tid)?.waits = Waits::Ended;
+            TaskEvent::Fork { child, tid: child_tid, vfork } => self.fork(cpu, pid, tid, child.0, child_tid.0, vfork),
+            TaskEvent::ExitThread {} => {
+                self.thread(tid)?.waits = WaitReason::Ended;
                 self.process(pid)?.threads.retain(|thread| *thread != tid);
                 self.lab.idle(cpu);
-                Ok(Next::Stop)
+                Ok(Progress::Stop)
             }
-            Task::ExitProcess { .. } => {
-                self.thread(tid)?.waits = Waits::Ended;
+            TaskEvent::ExitProcess { .. } => {
+                self.thread(tid)?.waits = WaitReason::Ended;
                 self.end_process(cpu, pid)?;
-                Ok(Next::Stop)
+                Ok(Progress::Stop)
             }
-            Task::Reaped { child } => match self.process(child.0)?.life {
-                Life::Ended(at) => {
+            TaskEvent::Reaped { child } => match self.process(child.0)?.life {
+                LifeState::Ended(at) => {
                     self.lab.sim().idle_until(cpu, at);
-                    Ok(Next::On)
+                    Ok(Progress::Continue)
                 }
-                Life::Alive | Life::Unborn => {
-                    self.thread(tid)?.waits = Waits::Child(child.0);
-                    Ok(Next::Stop)
+                LifeState::Alive | LifeState::Unborn => {
+                    self.thread(tid)?.waits = WaitReason::Child(child.0);
+                    Ok(Progress::Stop)
                 }
             },
         }
@@ -108,7 +114,7 @@ impl<I: Isa> Engine<'_, I> {
         child: u32,
         child_tid: u32,
         vfork: bool,
-    ) -> Result<Next, ReplayError> {
+    ) -> Result<Progress, CaptureReplayError> {
         let space = self.space_of(pid)?;
         let copy = if vfork {
             space
@@ -122,7 +128,7 @@ impl<I: Isa> Engine<'_, I> {
         parent.faults_at_vfork = faults;
         path.push(nth);
         let born = self.process(child)?;
-        born.life = Life::Alive;
+        born.life = LifeState::Alive;
         born.space = Some(copy);
         born.borrowed = vfork;
         born.threads.push(child_tid);
@@ -132,14 +138,14 @@ impl<I: Isa> Engine<'_, I> {
         let now = self.lab.sim().clock(cpu);
         self.schedule(child_tid, now)?;
         if vfork {
-            self.thread(tid)?.waits = Waits::Vfork(child);
-            return Ok(Next::Stop);
+            self.thread(tid)?.waits = WaitReason::Vfork(child);
+            return Ok(Progress::Stop);
         }
-        Ok(Next::On)
+        Ok(Progress::Continue)
     }
 
     /// A new image: the old memory goes, and what `load_elf_binary` would map is mapped.
-    fn exec(&mut self, cpu: CpuId, pid: u32, tid: u32, image: &Image) -> Result<(), ReplayError> {
+    fn exec(&mut self, cpu: CpuId, pid: u32, tid: u32, image: &ExecImage) -> Result<(), CaptureReplayError> {
         for other in std::mem::take(&mut self.process(pid)?.threads) {
             if other != tid {
                 self.thread(other)?.end();
@@ -160,13 +166,13 @@ impl<I: Isa> Engine<'_, I> {
         self.lab.run(cpu, &space);
         for mapping in &image.mappings {
             let (mut flags, mut file) = (MapFlags::PRIVATE | MapFlags::FIXED, None);
-            match &mapping.kind {
-                MappingKind::File { file: id, offset } => file = Some((self.file(id.0)?, *offset)),
-                MappingKind::Anonymous {} => flags |= MapFlags::ANONYMOUS,
-                MappingKind::Stack {} => flags |= MapFlags::ANONYMOUS | MapFlags::GROWSDOWN,
+            match &mapping.backing {
+                ImageBacking::File { file: id, offset } => file = Some((self.file(id.0)?, *offset)),
+                ImageBacking::Anonymous {} => flags |= MapFlags::ANONYMOUS,
+                ImageBacking::Stack {} => flags |= MapFlags::ANONYMOUS | MapFlags::GROWSDOWN,
                 // The kernel's own pages in user space: never resident, and the tool hides them
                 // from the program.
-                MappingKind::Vvar {} | MappingKind::Vdso {} => continue,
+                ImageBacking::Vvar {} | ImageBacking::Vdso {} => continue,
             }
             let request = MapRequest {
                 addr: VirtAddr::new(mapping.start.0),
@@ -189,20 +195,20 @@ impl<I: Isa> Engine<'_, I> {
     }
 
     /// Ends a process with all its threads; whoever waited for it goes on.
-    pub(super) fn end_process(&mut self, cpu: CpuId, pid: u32) -> Result<(), ReplayError> {
+    pub(super) fn end_process(&mut self, cpu: CpuId, pid: u32) -> Result<(), CaptureReplayError> {
         for tid in std::mem::take(&mut self.process(pid)?.threads) {
             self.thread(tid)?.end();
             self.sched.exit(pagewright_sim::sched::ThreadId::new(tid));
         }
         self.finish_image(cpu, pid)?;
         let now = self.lab.sim().clock(cpu);
-        self.process(pid)?.life = Life::Ended(now);
-        self.wake(now, |thread| thread.waits == Waits::Child(pid));
+        self.process(pid)?.life = LifeState::Ended(now);
+        self.wake(now, |thread| thread.waits == WaitReason::Child(pid));
         Ok(())
     }
 
     /// Faults in a new image's memory that the image before it is to answer for.
-    pub(super) fn count_for_replaced(&mut self, pid: u32, minor: u64, major: u64) -> Result<(), ReplayError> {
+    pub(super) fn count_for_replaced(&mut self, pid: u32, minor: u64, major: u64) -> Result<(), CaptureReplayError> {
         let process = self.process(pid)?;
         process.faults_before.0 += minor;
         process.faults_before.1 += major;
@@ -216,7 +222,7 @@ impl<I: Isa> Engine<'_, I> {
     /// Reports the present image and gives its memory back: to the parent, if it was borrowed.
     ///
     /// Returns where the report stands; what starts the root has none.
-    fn finish_image(&mut self, cpu: CpuId, pid: u32) -> Result<Option<usize>, ReplayError> {
+    fn finish_image(&mut self, cpu: CpuId, pid: u32) -> Result<Option<usize>, CaptureReplayError> {
         let process = self.process(pid)?;
         let mut reported = None;
         if process.image > 0 || process.parent.is_some() {
@@ -230,7 +236,7 @@ impl<I: Isa> Engine<'_, I> {
         if borrowed {
             self.take_faults_of_child(parent, &space)?;
             let now = self.lab.sim().clock(cpu);
-            self.wake(now, |thread| Some(thread.process) == parent && thread.waits == Waits::Vfork(pid));
+            self.wake(now, |thread| Some(thread.process) == parent && thread.waits == WaitReason::Vfork(pid));
             self.lab.on(cpu, |mm| mm.tlb().enter_lazy());
         } else if let Some(space) = space {
             // The CPUs that ran its threads last are idle or have left; this one leaves now.
@@ -253,7 +259,7 @@ impl<I: Isa> Engine<'_, I> {
         &mut self,
         parent: Option<u32>,
         space: &Option<Arc<Space<Sim<I>>>>,
-    ) -> Result<(), ReplayError> {
+    ) -> Result<(), CaptureReplayError> {
         if let (Some(parent), Some(space)) = (parent, space) {
             let (minor, major) = (space.minor_faults(), space.major_faults());
             let parent = self.process(parent)?;
@@ -264,8 +270,8 @@ impl<I: Isa> Engine<'_, I> {
         Ok(())
     }
 
-    pub(super) fn no_memory(&self, pid: u32, error: MmError) -> ReplayError {
-        ReplayError::OutOfMemory { pid, events: self.events, error }
+    pub(super) fn no_memory(&self, pid: u32, error: MmError) -> CaptureReplayError {
+        CaptureReplayError::OutOfMemory { pid, events: self.events, error }
     }
 }
 

@@ -6,9 +6,9 @@
 //! taken in order whenever the index is [`RECORD`]. Blocks share no state, so damage stays local
 //! and one can be decoded without the others.
 
-use super::call::Call;
+use super::call::MemCall;
 use super::error::Corruption;
-use super::event::{Actor, Event, FileInfo, Run, Stream, Task};
+use super::event::{AccessOrigin, AccessRun, AccessStream, CapturedFile, TaskEvent, TraceEvent};
 use super::ids::{PageNo, Pid, Tid};
 use super::wire::{Wire, take_byte};
 
@@ -102,13 +102,13 @@ const KERNEL: u8 = 2;
 const WRITE_FIRST: u8 = 4;
 
 /// Appends a dictionary entry; `previous` is the page of the entry before it, never higher.
-pub(crate) fn put_run(run: &Run, previous: PageNo, out: &mut Vec<u8>) {
+pub(crate) fn put_run(run: &AccessRun, previous: PageNo, out: &mut Vec<u8>) {
     (run.page.0 - previous.0).put(out);
     let mut bits = 0;
-    if run.stream == Stream::Data {
+    if run.stream == AccessStream::Data {
         bits |= DATA;
     }
-    if run.actor == Actor::Kernel {
+    if run.origin == AccessOrigin::Kernel {
         bits |= KERNEL;
     }
     if run.write_first {
@@ -120,18 +120,18 @@ pub(crate) fn put_run(run: &Run, previous: PageNo, out: &mut Vec<u8>) {
 }
 
 /// Takes a dictionary entry.
-pub(crate) fn get_run(input: &mut &[u8], previous: PageNo) -> Result<Run, Corruption> {
+pub(crate) fn get_run(input: &mut &[u8], previous: PageNo) -> Result<AccessRun, Corruption> {
     let page = PageNo(previous.0.checked_add(u64::get(input)?).ok_or(Corruption::Overflow)?);
     let bits = take_byte(input)?;
     if bits & !(DATA | KERNEL | WRITE_FIRST) != 0 {
-        return Err(Corruption::UnknownTag { what: "Run", tag: bits });
+        return Err(Corruption::UnknownTag { what: "AccessRun", tag: bits });
     }
-    let run = Run {
+    let run = AccessRun {
         page,
         reads: Wire::get(input)?,
         writes: Wire::get(input)?,
-        stream: if bits & DATA == 0 { Stream::Fetch } else { Stream::Data },
-        actor: if bits & KERNEL == 0 { Actor::User } else { Actor::Kernel },
+        stream: if bits & DATA == 0 { AccessStream::Fetch } else { AccessStream::Data },
+        origin: if bits & KERNEL == 0 { AccessOrigin::User } else { AccessOrigin::Kernel },
         write_first: bits & WRITE_FIRST != 0,
     };
     if run.accesses() == 0 { Err(Corruption::EmptyRun) } else { Ok(run) }
@@ -140,9 +140,9 @@ pub(crate) fn get_run(input: &mut &[u8], previous: PageNo) -> Result<Run, Corrup
 /// A rare event, as it stands among the records.
 pub(crate) enum Record<'a> {
     Switch(Pid, Tid),
-    Task(&'a Task),
-    Call(&'a Call),
-    File(&'a FileInfo),
+    Task(&'a TaskEvent),
+    Call(&'a MemCall),
+    File(&'a CapturedFile),
 }
 
 /// Appends a record.
@@ -169,12 +169,12 @@ pub(crate) fn put_record(record: &Record<'_>, out: &mut Vec<u8>) {
 }
 
 /// Takes a record.
-pub(crate) fn get_record(input: &mut &[u8]) -> Result<Event, Corruption> {
+pub(crate) fn get_record(input: &mut &[u8]) -> Result<TraceEvent, Corruption> {
     match take_byte(input)? {
-        1 => Ok(Event::Switch { pid: Wire::get(input)?, tid: Wire::get(input)? }),
-        2 => Ok(Event::Task(Box::new(Wire::get(input)?))),
-        3 => Ok(Event::Call(Box::new(Wire::get(input)?))),
-        4 => Ok(Event::File(Box::new(Wire::get(input)?))),
-        tag => Err(Corruption::UnknownTag { what: "Event", tag }),
+        1 => Ok(TraceEvent::Switch { pid: Wire::get(input)?, tid: Wire::get(input)? }),
+        2 => Ok(TraceEvent::Task(Box::new(Wire::get(input)?))),
+        3 => Ok(TraceEvent::Call(Box::new(Wire::get(input)?))),
+        4 => Ok(TraceEvent::File(Box::new(Wire::get(input)?))),
+        tag => Err(Corruption::UnknownTag { what: "TraceEvent", tag }),
     }
 }

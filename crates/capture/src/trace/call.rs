@@ -3,16 +3,16 @@
 //! One table declares every call: its number in the file, its name as in the Linux manual, its
 //! arguments in Linux's order. The enum, its encoding and its decoding come from the table.
 
-use super::ids::{Errno, FileId, MapFlags, Prot, UserAddr};
+use super::ids::{FileId, Prot, RawErrno, RawMapFlags, UserAddr};
 use super::wire::{wire_enum, wire_struct};
 
 wire_struct! {
     /// A memory call that has returned.
-    pub struct Call {
+    pub struct MemCall {
         /// What was asked.
         pub op: MemOp,
         /// What came back: the returned word (an address, a length or 0), or the errno.
-        pub result: Result<u64, Errno>,
+        pub result: Result<u64, RawErrno>,
     }
 }
 
@@ -30,7 +30,7 @@ wire_enum! {
             /// Rights.
             prot: Prot,
             /// Flags.
-            flags: MapFlags,
+            flags: RawMapFlags,
             /// The file behind the descriptor; `None` for anonymous memory.
             file: Option<FileId>,
             /// Offset in the file.

@@ -1,15 +1,15 @@
 //! One step of a captured program.
 //!
-//! [`Event`] is 24 bytes, so that a batch of the common kind, [`Run`], is a flat array; the rare
+//! [`TraceEvent`] is 24 bytes, so that a batch of the common kind, [`AccessRun`], is a flat array; the rare
 //! kinds sit behind a box.
 
-use super::call::Call;
+use super::call::MemCall;
 use super::ids::{FileId, PageNo, Pid, Prot, Tid, UserAddr};
 use super::wire::{wire_enum, wire_struct};
 
 /// Which of a thread's two access streams a run belongs to; each has a current page of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stream {
+pub enum AccessStream {
     /// Instruction fetches: the instruction TLB.
     Fetch,
     /// Loads and stores: the data TLB.
@@ -18,7 +18,7 @@ pub enum Stream {
 
 /// On whose behalf an access happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Actor {
+pub enum AccessOrigin {
     /// An instruction of the program.
     User,
     /// A system call that copies from or to user memory: it faults pages in, but through the
@@ -28,26 +28,26 @@ pub enum Actor {
 
 /// A run of accesses of the current thread to one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Run {
+pub struct AccessRun {
     /// The page.
     pub page: PageNo,
-    /// Loads, or fetches in the [`Stream::Fetch`] stream.
+    /// Loads, or fetches in the [`AccessStream::Fetch`] stream.
     pub reads: u32,
     /// Stores.
     ///
     /// `reads + writes` is at least 1.
     pub writes: u32,
     /// Fetches or data.
-    pub stream: Stream,
+    pub stream: AccessStream,
     /// Program or kernel.
-    pub actor: Actor,
+    pub origin: AccessOrigin,
     /// Whether the first access was a store: it decides which fault the page takes.
     ///
     /// A read-modify-write is a load, then a store.
     pub write_first: bool,
 }
 
-impl Run {
+impl AccessRun {
     /// Accesses in the run.
     pub const fn accesses(&self) -> u64 {
         self.reads as u64 + self.writes as u64
@@ -58,9 +58,9 @@ impl Run {
 ///
 /// See the [module documentation](super) for the order in which steps stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum TraceEvent {
     /// Accesses of the current thread to one page.
-    Run(Run),
+    Run(AccessRun),
     /// What follows belongs to this thread.
     Switch {
         /// Its process.
@@ -69,20 +69,20 @@ pub enum Event {
         tid: Tid,
     },
     /// Birth, exec, death or reaping.
-    Task(Box<Task>),
+    Task(Box<TaskEvent>),
     /// A memory call of the current thread that has returned.
-    Call(Box<Call>),
+    Call(Box<MemCall>),
     /// A file that later events name.
-    File(Box<FileInfo>),
+    File(Box<CapturedFile>),
 }
 
-const _: () = assert!(size_of::<Event>() == 24, "a batch of runs must stay a flat array");
+const _: () = assert!(size_of::<TraceEvent>() == 24, "a batch of runs must stay a flat array");
 
 wire_enum! {
     /// Life of threads and processes.
     ///
     /// The actor is the current thread.
-    pub enum Task {
+    pub enum TaskEvent {
         /// The root process and its first thread come to be, with an empty address space.
         1 => Begin {
             /// The process.
@@ -93,7 +93,7 @@ wire_enum! {
         /// The current thread's process is replaced by a new image; its other threads end.
         2 => Exec {
             /// What `execve` maps.
-            image: Image,
+            image: ExecImage,
         },
         /// The current process gets another thread.
         3 => CloneThread {
@@ -129,7 +129,7 @@ wire_enum! {
 wire_struct! {
     /// What `execve` maps before the program's first instruction, as Linux's `load_elf_binary`
     /// does.
-    pub struct Image {
+    pub struct ExecImage {
         /// The executable.
         pub executable: FileId,
         /// Its arguments, the zeroth included.
@@ -137,7 +137,7 @@ wire_struct! {
         /// The mappings, in ascending order, disjoint.
         ///
         /// All are private.
-        pub mappings: Vec<Mapping>,
+        pub mappings: Vec<ImageMapping>,
         /// Where the heap starts (`mm->start_brk`); it is empty.
         pub brk: UserAddr,
         /// One past the stack's last byte; the stack grows down from here.
@@ -149,7 +149,7 @@ wire_struct! {
 
 wire_struct! {
     /// One mapping of a new image.
-    pub struct Mapping {
+    pub struct ImageMapping {
         /// First byte, page-aligned.
         pub start: UserAddr,
         /// Bytes, a multiple of the page size.
@@ -157,13 +157,13 @@ wire_struct! {
         /// Rights.
         pub prot: Prot,
         /// What is behind it.
-        pub kind: MappingKind,
+        pub backing: ImageBacking,
     }
 }
 
 wire_enum! {
     /// What is behind a mapping of a new image.
-    pub enum MappingKind {
+    pub enum ImageBacking {
         /// Pages of a file, private.
         1 => File {
             /// The file.
@@ -186,7 +186,7 @@ wire_enum! {
 
 wire_struct! {
     /// A file that the program mapped or ran.
-    pub struct FileInfo {
+    pub struct CapturedFile {
         /// How events name it.
         pub id: FileId,
         /// Its absolute path, links resolved where that was possible; a name in brackets for what

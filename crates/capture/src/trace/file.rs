@@ -1,6 +1,6 @@
 //! A trace file that appears whole or not at all.
 
-use crate::undo::Undo;
+use crate::cleanup::Cleanup;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub struct TraceFile {
 struct Renamed {
     temporary: PathBuf,
     path: PathBuf,
-    removed: Undo,
+    removed: Cleanup,
 }
 
 impl TraceFile {
@@ -46,7 +46,7 @@ impl TraceFile {
         temporary.push(format!(".{}.part", std::process::id()));
         let temporary = path.with_file_name(temporary);
         let part = temporary.clone();
-        let removed = Undo::new(move || {
+        let removed = Cleanup::new(move || {
             // Best effort: there is nobody left to tell.
             let _ = fs::remove_file(&part);
         });

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a reader must know before the first event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
+pub struct TraceHeader {
     /// The program and its arguments.
     pub command: Vec<String>,
     /// What captured it, with its version (`valgrind-3.19.0 lackey`).
@@ -21,10 +21,10 @@ pub struct Header {
     /// Where the mappings come from.
     pub mappings: MappingSource,
     /// Whose addresses the events carry.
-    pub layout: Layout,
+    pub layout: AddressLayout,
     /// What Linux counted for the same command without the tool; absent when nobody measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub native: Option<Native>,
+    pub native: Option<NativeCounts>,
 }
 
 /// How an instruction set stands in a trace: `"x86_64"` or `"aarch64"`.
@@ -49,7 +49,7 @@ pub enum MappingSource {
 /// Whose addresses the events carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Layout {
+pub enum AddressLayout {
     /// The capturing tool's, which places a program where it would not be on Linux.
     AsCaptured,
     /// Those that Linux gives the program when it runs without the tool and without address
@@ -59,7 +59,7 @@ pub enum Layout {
 
 /// What Linux counted for one run of the command without the tool, address randomisation off.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Native {
+pub struct NativeCounts {
     /// `uname -r`.
     pub kernel: String,
     /// `/sys/kernel/mm/transparent_hugepage/enabled`, the chosen word.
@@ -68,7 +68,7 @@ pub struct Native {
     pub images: Vec<NativeImage>,
 }
 
-impl Native {
+impl NativeCounts {
     /// The memory that the program needs on Linux, in bytes, if all its processes lived at once:
     /// the sum of their peaks.
     pub fn footprint(&self) -> u64 {
@@ -113,7 +113,7 @@ impl NativeImage {
 
 /// What a trace turned out to hold; it stands behind the events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Summary {
+pub struct TraceSummary {
     /// Events.
     pub events: u64,
     /// Events that are runs of the program itself.

@@ -1,7 +1,7 @@
 //! The numbers of a capture, each in a type of its own.
 //!
 //! They are what the capture says, not yet anything of our machine: a [`PageNo`] is not a frame and
-//! not a checked address. Values that Linux defines as bit sets ([`Prot`], [`MapFlags`]) are kept
+//! not a checked address. Values that Linux defines as bit sets ([`Prot`], [`RawMapFlags`]) are kept
 //! raw, unknown bits included, so that nothing that a program asked is lost.
 
 use core::fmt;
@@ -54,7 +54,7 @@ number!(
 );
 number!(
     /// The errno of a failed call, as Linux numbers it (`ENOMEM` is 12).
-    Errno(u16), "{}"
+    RawErrno(u16), "{}"
 );
 number!(
     /// `PROT_*` bits as passed to the call.
@@ -62,7 +62,7 @@ number!(
 );
 number!(
     /// `MAP_*` bits as passed to the call.
-    MapFlags(u32), "{:#x}"
+    RawMapFlags(u32), "{:#x}"
 );
 
 impl UserAddr {
@@ -101,7 +101,7 @@ impl core::ops::BitOr for Prot {
     }
 }
 
-impl MapFlags {
+impl RawMapFlags {
     /// `MAP_SHARED`.
     pub const SHARED: Self = Self(0x01);
     /// `MAP_PRIVATE`.

@@ -25,33 +25,33 @@
 //!
 //! # Key types
 //!
-//! [`Event`] is one step of the program; [`Run`] is the common one, a run of accesses of the
-//! current thread to one 4 KB page. [`Header`] and [`Summary`] frame the events. [`Reader`] and
-//! [`Writer`] stream them. The byte layout is in `docs/trace-format.md`.
+//! [`TraceEvent`] is one step of the program; [`AccessRun`] is the common one, a run of accesses of the
+//! current thread to one 4 KB page. [`TraceHeader`] and [`TraceSummary`] frame the events. [`TraceReader`] and
+//! [`TraceWriter`] stream them. The byte layout is in `docs/trace-format.md`.
 //!
 //! # Protocol of the events
 //!
-//! 1. A trace opens with [`Task::Begin`] of the root process, and its [`Task::Exec`].
-//! 2. Every event belongs to the *current thread*: the one that the latest [`Event::Switch`] named,
-//!    at first the root's first thread. A thread is born by `Begin`, [`Task::CloneThread`] or
-//!    [`Task::Fork`] *before* it is first switched to. Pids and tids are numbered from 1 in order
+//! 1. A trace opens with [`TaskEvent::Begin`] of the root process, and its [`TaskEvent::Exec`].
+//! 2. Every event belongs to the *current thread*: the one that the latest [`TraceEvent::Switch`] named,
+//!    at first the root's first thread. A thread is born by `Begin`, [`TaskEvent::CloneThread`] or
+//!    [`TaskEvent::Fork`] *before* it is first switched to. Pids and tids are numbered from 1 in order
 //!    of birth, out of one sequence, as in a fresh pid namespace.
 //! 3. Instruction fetches and data accesses are two streams with a current page each, so a fetch
 //!    run and a data run overlap in time. A run stands where its *first* access happened. No run
 //!    crosses any other event: order relative to calls and switches is exact. A run may be split in
 //!    two for want of buffer space; adjacent runs to the same page are therefore legal.
 //! 4. An access that straddles two pages counts once in a run of each.
-//! 5. Runs with [`Actor::Kernel`] are what system calls read and wrote in user memory (`read`
+//! 5. Runs with [`AccessOrigin::Kernel`] are what system calls read and wrote in user memory (`read`
 //!    buffers, `stat` structures, futex words) and the pages that `execve` itself fills (strings on
 //!    the stack, the head of the bss); those of a call stand right after where the call returned.
-//!    Those of `execve` follow [`Task::Exec`] and precede the image's first data access to its
+//!    Those of `execve` follow [`TaskEvent::Exec`] and precede the image's first data access to its
 //!    stack.
-//! 6. A [`Call`] stands where the call *returned*; failed calls are kept with their errno. Results
-//!    are facts of the captured run: with [`Layout::Linux`] the addresses in them are those that
+//! 6. A [`MemCall`] stands where the call *returned*; failed calls are kept with their errno. Results
+//!    are facts of the captured run: with [`AddressLayout::Linux`] the addresses in them are those that
 //!    Linux without address randomisation would have returned.
-//! 7. A file is introduced by [`Event::File`] before anything names its [`FileId`]; two paths to
+//! 7. A file is introduced by [`TraceEvent::File`] before anything names its [`FileId`]; two paths to
 //!    the same file have one id.
-//! 8. [`Task::Reaped`] comes after the child's [`Task::ExitProcess`]; `ExitProcess` ends all
+//! 8. [`TaskEvent::Reaped`] comes after the child's [`TaskEvent::ExitProcess`]; `ExitProcess` ends all
 //!    threads of the process.
 //!
 //! # Not guaranteed
@@ -72,11 +72,13 @@ mod reader;
 mod wire;
 mod writer;
 
-pub use call::{Call, MemOp};
+pub use call::{MemCall, MemOp};
 pub use error::{Corruption, TraceError};
-pub use event::{Actor, Event, FileInfo, Image, Mapping, MappingKind, Run, Stream, Task};
+pub use event::{
+    AccessOrigin, AccessRun, AccessStream, CapturedFile, ExecImage, ImageBacking, ImageMapping, TaskEvent, TraceEvent,
+};
 pub use file::TraceFile;
-pub use header::{Header, Layout, MappingSource, Native, NativeImage, Summary};
-pub use ids::{Errno, FileId, MapFlags, PAGE_SHIFT, PAGE_SIZE, PageNo, Pid, Prot, Tid, UserAddr};
-pub use reader::Reader;
-pub use writer::{Effort, Writer};
+pub use header::{AddressLayout, MappingSource, NativeCounts, NativeImage, TraceHeader, TraceSummary};
+pub use ids::{FileId, PAGE_SHIFT, PAGE_SIZE, PageNo, Pid, Prot, RawErrno, RawMapFlags, Tid, UserAddr};
+pub use reader::TraceReader;
+pub use writer::{Compression, TraceWriter};

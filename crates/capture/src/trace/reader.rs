@@ -8,21 +8,21 @@ use super::block::{
     BLOCK_BYTES_MAX, BlockKind, FRAME_BYTES, Frame, MAGIC, RECORD, VERSION, check_crc, get_record, get_run,
 };
 use super::error::{Corruption, TraceError};
-use super::event::{Event, Run};
-use super::header::{Header, Summary};
+use super::event::{AccessRun, TraceEvent};
+use super::header::{TraceHeader, TraceSummary};
 use super::ids::PageNo;
 
-/// Events that [`Reader::next_batch`] gives at most: 96 KB of them, which stay in a second-level
+/// Events that [`TraceReader::next_batch`] gives at most: 96 KB of them, which stay in a second-level
 /// cache.
 const BATCH: usize = 4096;
 
 /// Reads a trace from front to back.
 #[derive(Debug)]
-pub struct Reader<R> {
+pub struct TraceReader<R> {
     input: R,
     path: PathBuf,
-    header: Header,
-    summary: Option<Summary>,
+    header: TraceHeader,
+    summary: Option<TraceSummary>,
     /// Bytes consumed of the file.
     offset: u64,
     /// Where the current block's frame starts.
@@ -31,13 +31,13 @@ pub struct Reader<R> {
     events: u64,
     stored: Vec<u8>,
     raw: Vec<u8>,
-    runs: Vec<Run>,
+    runs: Vec<AccessRun>,
     /// What remains of `raw`.
     records: std::ops::Range<usize>,
     symbols: std::ops::Range<usize>,
 }
 
-impl Reader<BufReader<File>> {
+impl TraceReader<BufReader<File>> {
     /// Opens a trace file and reads its header.
     ///
     /// # Errors
@@ -49,15 +49,15 @@ impl Reader<BufReader<File>> {
     }
 }
 
-impl<R: Read> Reader<R> {
+impl<R: Read> TraceReader<R> {
     /// Reads a trace from `input`; errors call it `name`.
     ///
     /// # Errors
-    /// As [`Reader::open`].
+    /// As [`TraceReader::open`].
     pub fn new(input: R, name: impl Into<PathBuf>) -> Result<Self, TraceError> {
-        let mut source = Source { input, path: name.into(), offset: 0, block: 0 };
+        let mut source = HeaderReader { input, path: name.into(), offset: 0, block: 0 };
         let header = source.header()?;
-        let Source { input, path, offset, .. } = source;
+        let HeaderReader { input, path, offset, .. } = source;
         Ok(Self {
             input,
             path,
@@ -76,12 +76,12 @@ impl<R: Read> Reader<R> {
     }
 
     /// What stands before the events.
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &TraceHeader {
         &self.header
     }
 
     /// What stands behind them: `None` until [`next_batch`](Self::next_batch) has returned `false`.
-    pub fn summary(&self) -> Option<&Summary> {
+    pub fn summary(&self) -> Option<&TraceSummary> {
         self.summary.as_ref()
     }
 
@@ -96,7 +96,7 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     /// [`TraceError`], which says where: it can't be read, is damaged or cut short.
-    pub fn next_batch(&mut self, batch: &mut Vec<Event>) -> Result<bool, TraceError> {
+    pub fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<bool, TraceError> {
         batch.clear();
         while self.symbols.is_empty() {
             if self.summary.is_some() || !self.next_block()? {
@@ -108,7 +108,7 @@ impl<R: Read> Reader<R> {
         Ok(true)
     }
 
-    fn decode(&mut self, batch: &mut Vec<Event>) -> Result<(), Corruption> {
+    fn decode(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), Corruption> {
         let bytes = (2 * BATCH).min(self.symbols.len());
         let chunk = &self.raw[self.symbols.start..self.symbols.start + bytes];
         let mut records = &self.raw[self.records.clone()];
@@ -116,7 +116,7 @@ impl<R: Read> Reader<R> {
         for pair in chunk.chunks_exact(2) {
             let symbol = u16::from_le_bytes([pair[0], pair[1]]);
             if let Some(run) = self.runs.get(usize::from(symbol)) {
-                batch.push(Event::Run(*run));
+                batch.push(TraceEvent::Run(*run));
             } else if symbol == RECORD {
                 batch.push(get_record(&mut records)?);
             } else {
@@ -194,7 +194,7 @@ impl<R: Read> Reader<R> {
     }
 
     fn read_end(&mut self) -> Result<(), Corruption> {
-        let summary: Summary = serde_json::from_slice(&self.raw).map_err(|_| Corruption::Metadata)?;
+        let summary: TraceSummary = serde_json::from_slice(&self.raw).map_err(|_| Corruption::Metadata)?;
         if summary.events != self.events {
             return Err(Corruption::Count { expected: summary.events, found: self.events });
         }
@@ -227,15 +227,15 @@ impl<R: Read> Reader<R> {
 }
 
 /// The input while there is no header yet.
-struct Source<R> {
+struct HeaderReader<R> {
     input: R,
     path: PathBuf,
     offset: u64,
     block: u64,
 }
 
-impl<R: Read> Source<R> {
-    fn header(&mut self) -> Result<Header, TraceError> {
+impl<R: Read> HeaderReader<R> {
+    fn header(&mut self) -> Result<TraceHeader, TraceError> {
         let mut magic = [0; 8];
         let got = self.read(&mut magic)?;
         self.check_magic(&magic[..got])?;

@@ -5,7 +5,7 @@
 //! cannot drift apart. Decoding trusts nothing: every failure is a [`Corruption`].
 
 use super::error::Corruption;
-use super::ids::{Errno, FileId, MapFlags, PageNo, Pid, Prot, Tid, UserAddr};
+use super::ids::{FileId, PageNo, Pid, Prot, RawErrno, RawMapFlags, Tid, UserAddr};
 
 /// Something with a place in a record.
 pub(crate) trait Wire: Sized {
@@ -224,4 +224,4 @@ macro_rules! wire_number {
         })*
     };
 }
-wire_number!(PageNo, UserAddr, Pid, Tid, FileId, Errno, Prot, MapFlags);
+wire_number!(PageNo, UserAddr, Pid, Tid, FileId, RawErrno, Prot, RawMapFlags);

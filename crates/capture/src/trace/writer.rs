@@ -7,20 +7,20 @@ use rustc_hash::FxHashMap;
 use super::block::{
     BLOCK_EVENTS, BLOCK_RECORD_BYTES, BLOCK_RUNS, BlockKind, Frame, MAGIC, RECORD, Record, VERSION, put_record, put_run,
 };
-use super::event::{Actor, Event, Run, Stream, Task};
-use super::header::{Header, Summary};
+use super::event::{AccessOrigin, AccessRun, AccessStream, TaskEvent, TraceEvent};
+use super::header::{TraceHeader, TraceSummary};
 use super::ids::PageNo;
 
 /// How hard the codec tries; the reader's speed doesn't depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effort {
+pub enum Compression {
     /// Tens of millions of events a second.
     Fast,
     /// About a million events a second, a quarter smaller: for traces that are kept.
     Small,
 }
 
-impl Effort {
+impl Compression {
     /// The zstd level.
     const fn level(self) -> i32 {
         match self {
@@ -33,24 +33,24 @@ impl Effort {
 /// Writes a trace.
 ///
 /// [`finish`](Self::finish) writes the end marker; a file without it reads as truncated.
-pub struct Writer<W> {
+pub struct TraceWriter<W> {
     out: W,
-    effort: Effort,
-    runs: Vec<Run>,
-    index: FxHashMap<Run, u32>,
+    effort: Compression,
+    runs: Vec<AccessRun>,
+    index: FxHashMap<AccessRun, u32>,
     /// Indices into `runs`, or [`u32::MAX`] for a record.
     symbols: Vec<u32>,
     records: Vec<u8>,
     block_accesses: u64,
-    summary: Summary,
+    summary: TraceSummary,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> TraceWriter<W> {
     /// Starts a trace on `out`, which need not be buffered: blocks are written whole.
     ///
     /// # Errors
     /// Those of `out`, and `InvalidInput` for a header of 4 GiB.
-    pub fn new(mut out: W, header: &Header, effort: Effort) -> io::Result<Self> {
+    pub fn new(mut out: W, header: &TraceHeader, effort: Compression) -> io::Result<Self> {
         let json = serde_json::to_vec(header)?;
         let len = u32::try_from(json.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         out.write_all(&MAGIC)?;
@@ -66,7 +66,7 @@ impl<W: Write> Writer<W> {
             symbols: Vec::new(),
             records: Vec::new(),
             block_accesses: 0,
-            summary: Summary::default(),
+            summary: TraceSummary::default(),
         })
     }
 
@@ -77,19 +77,19 @@ impl<W: Write> Writer<W> {
     ///
     /// # Panics
     /// When a run has no accesses.
-    pub fn push(&mut self, event: &Event) -> io::Result<()> {
+    pub fn push(&mut self, event: &TraceEvent) -> io::Result<()> {
         match event {
-            Event::Run(run) => self.push_run(*run),
-            Event::Switch { pid, tid } => self.push_record(&Record::Switch(*pid, *tid)),
-            Event::Task(task) => {
+            TraceEvent::Run(run) => self.push_run(*run),
+            TraceEvent::Switch { pid, tid } => self.push_record(&Record::Switch(*pid, *tid)),
+            TraceEvent::Task(task) => {
                 self.count_task(task);
                 self.push_record(&Record::Task(task));
             }
-            Event::Call(call) => {
+            TraceEvent::Call(call) => {
                 self.summary.calls += 1;
                 self.push_record(&Record::Call(call));
             }
-            Event::File(file) => self.push_record(&Record::File(file)),
+            TraceEvent::File(file) => self.push_record(&Record::File(file)),
         }
         self.summary.events += 1;
         if self.symbols.len() >= BLOCK_EVENTS
@@ -110,7 +110,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// Those of the sink.
-    pub fn finish(mut self) -> io::Result<(Summary, W)> {
+    pub fn finish(mut self) -> io::Result<(TraceSummary, W)> {
         self.close_block()?;
         let json = serde_json::to_vec(&self.summary)?;
         self.write_block(BlockKind::End, &json, 0)?;
@@ -118,19 +118,19 @@ impl<W: Write> Writer<W> {
         Ok((self.summary, self.out))
     }
 
-    fn push_run(&mut self, run: Run) {
+    fn push_run(&mut self, run: AccessRun) {
         let accesses = run.accesses();
         assert!(accesses > 0, "a run has at least one access: {run:?}");
-        match run.actor {
-            Actor::User => {
+        match run.origin {
+            AccessOrigin::User => {
                 self.summary.runs += 1;
                 self.summary.accesses += accesses;
                 self.summary.stores += u64::from(run.writes);
-                if run.stream == Stream::Fetch {
+                if run.stream == AccessStream::Fetch {
                     self.summary.fetches += accesses;
                 }
             }
-            Actor::Kernel => self.summary.kernel_accesses += accesses,
+            AccessOrigin::Kernel => self.summary.kernel_accesses += accesses,
         }
         self.block_accesses += accesses;
         let next = self.runs.len() as u32;
@@ -146,14 +146,17 @@ impl<W: Write> Writer<W> {
         self.symbols.push(u32::MAX);
     }
 
-    fn count_task(&mut self, task: &Task) {
+    fn count_task(&mut self, task: &TaskEvent) {
         match task {
-            Task::Begin { .. } | Task::Fork { .. } => {
+            TaskEvent::Begin { .. } | TaskEvent::Fork { .. } => {
                 self.summary.processes += 1;
                 self.summary.threads += 1;
             }
-            Task::CloneThread { .. } => self.summary.threads += 1,
-            Task::Exec { .. } | Task::ExitThread {} | Task::ExitProcess { .. } | Task::Reaped { .. } => {}
+            TaskEvent::CloneThread { .. } => self.summary.threads += 1,
+            TaskEvent::Exec { .. }
+            | TaskEvent::ExitThread {}
+            | TaskEvent::ExitProcess { .. }
+            | TaskEvent::Reaped { .. } => {}
         }
     }
 

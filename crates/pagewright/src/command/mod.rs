@@ -9,7 +9,7 @@ mod run;
 mod tour;
 
 use clap::Subcommand;
-use pagewright_capture::replay::Report;
+use pagewright_capture::replay::ReplayReport;
 use pagewright_capture::trace::TraceFile;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub(crate) enum CommandError {
     Trace(#[from] pagewright_capture::trace::TraceError),
     /// A replay could not finish.
     #[error(transparent)]
-    Replay(#[from] pagewright_capture::replay::ReplayError),
+    Replay(#[from] pagewright_capture::replay::CaptureReplayError),
     /// A recording could not be made.
     #[error(transparent)]
     Record(#[from] pagewright_capture::record::RecordError),
@@ -111,7 +111,7 @@ struct Document<'a> {
 struct LabelledRun<'a> {
     label: String,
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a ReplayReport,
 }
 
 impl OutFile {

@@ -1,7 +1,7 @@
 //! `pagewright record`: captures a program's accesses and memory calls.
 
 use super::CommandError;
-use pagewright_capture::record::{Options, record};
+use pagewright_capture::record::{RecordOptions, record};
 use std::path::PathBuf;
 
 /// Options of `record`.
@@ -20,7 +20,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
-    let recording = record(&args.output, &args.program, &args.args, &Options::default())?;
+    let recording = record(&args.output, &args.program, &args.args, &RecordOptions::default())?;
     let summary = &recording.summary;
     eprintln!(
         "pagewright: {}: {} accesses in {} events, {} processes, {} threads; the program's exit status was {}",

@@ -5,8 +5,8 @@ use crate::options::MachineOptions;
 use crate::progress::ProgressReader;
 use crate::setting::Comparison;
 use crate::show;
-use pagewright_capture::replay::{ReplayConfig, Source, replay};
-use pagewright_capture::trace::{Native, Reader};
+use pagewright_capture::replay::{EventSource, ReplayConfig, replay};
+use pagewright_capture::trace::{NativeCounts, TraceReader};
 use pagewright_types::IsaKind;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -35,9 +35,9 @@ pub(super) struct OutputOptions {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
-    let footprint = Reader::open(&args.trace)?.header().native.as_ref().map(Native::footprint);
+    let footprint = TraceReader::open(&args.trace)?.header().native.as_ref().map(NativeCounts::footprint);
     let (isa, config) = args.machine.build(footprint)?;
-    let mut open = || -> Result<Box<dyn Source>, CommandError> { Ok(Box::new(open_with_progress(&args.trace)?)) };
+    let mut open = || -> Result<Box<dyn EventSource>, CommandError> { Ok(Box::new(open_with_progress(&args.trace)?)) };
     replay_and_show(isa, &config, &args.output, &mut open)
 }
 
@@ -46,7 +46,7 @@ pub(super) fn replay_and_show(
     isa: IsaKind,
     config: &ReplayConfig,
     output: &OutputOptions,
-    open: &mut dyn FnMut() -> Result<Box<dyn Source>, CommandError>,
+    open: &mut dyn FnMut() -> Result<Box<dyn EventSource>, CommandError>,
 ) -> Result<(), CommandError> {
     let mut out = std::io::stdout().lock();
     let comparison = output.compare.as_deref().map(Comparison::parse).transpose()?;
@@ -74,7 +74,7 @@ pub(super) fn replay_and_show(
 }
 
 fn open_with_progress(path: &Path) -> Result<ProgressReader<impl std::io::Read + use<>>, CommandError> {
-    let reader = Reader::open(path)?;
+    let reader = TraceReader::open(path)?;
     let bytes = std::fs::metadata(path).map_or(0, |meta| meta.len());
     let name = path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
     Ok(ProgressReader::new(reader, bytes, &name))

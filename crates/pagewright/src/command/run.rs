@@ -3,8 +3,8 @@
 use super::CommandError;
 use super::replay::{OutputOptions, replay_and_show};
 use crate::options::{MachineOptions, OptionError};
-use pagewright_capture::generate;
-use pagewright_capture::replay::Source;
+use pagewright_capture::replay::EventSource;
+use pagewright_capture::workload;
 
 /// Options of `run`.
 #[derive(clap::Args)]
@@ -27,8 +27,8 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
     if args.workload == "pageout" && config.swap_slots == 0 {
         eprintln!("pagewright: pageout without --swap pages nothing out");
     }
-    let mut open = || -> Result<Box<dyn Source>, CommandError> {
-        let workload = generate::named(&args.workload, args.machine.seed);
+    let mut open = || -> Result<Box<dyn EventSource>, CommandError> {
+        let workload = workload::named(&args.workload, args.machine.seed);
         let workload = workload.ok_or_else(|| OptionError::UnknownWorkload(args.workload.clone()))?;
         Ok(Box::new(workload))
     };

@@ -4,8 +4,8 @@ use super::CommandError;
 use crate::options::OptionError;
 use crate::setting::Comparison;
 use crate::show;
-use pagewright_capture::replay::{ReplayConfig, Report, replay};
-use pagewright_capture::trace::Reader;
+use pagewright_capture::replay::{ReplayConfig, ReplayReport, replay};
+use pagewright_capture::trace::TraceReader;
 use pagewright_sim::{MachineConfig, Profile};
 use pagewright_types::IsaKind;
 use std::io::Write;
@@ -59,12 +59,12 @@ fn replay_off_and_on(
     name: &str,
     bytes: &'static [u8],
     comparison: &Comparison,
-) -> Result<[Report; 2], CommandError> {
+) -> Result<[ReplayReport; 2], CommandError> {
     let profile = Profile::named(Profile::default_for(isa)).map_err(OptionError::from)?;
     let config = ReplayConfig::new(MachineConfig::new(profile));
     let [off, on] = comparison.apply(isa, &config)?;
-    let run = |config| -> Result<Report, CommandError> {
-        let mut reader = Reader::new(bytes, format!("{name}.pwt"))?;
+    let run = |config| -> Result<ReplayReport, CommandError> {
+        let mut reader = TraceReader::new(bytes, format!("{name}.pwt"))?;
         Ok(replay(isa, &mut reader, config)?)
     };
     Ok([run(&off)?, run(&on)?])

@@ -3,11 +3,11 @@
 use super::number::{change, grouped, milliseconds};
 use super::single::{machine, remarks};
 use crate::setting::Comparison;
-use pagewright_capture::replay::Report;
+use pagewright_capture::replay::ReplayReport;
 use std::io::{self, Write};
 
 /// Writes every figure that is not zero in at least one replay, with the change in per cent.
-pub(crate) fn comparison(out: &mut impl Write, comparison: &Comparison, reports: &[Report; 2]) -> io::Result<()> {
+pub(crate) fn comparison(out: &mut impl Write, comparison: &Comparison, reports: &[ReplayReport; 2]) -> io::Result<()> {
     let [before, after] = reports;
     writeln!(out, "\n Replay of '{}' on a machine modelled after {}:\n", before.command.join(" "), machine(before))?;
     let (left, right) = (comparison.heading(0), comparison.heading(1));
@@ -19,7 +19,7 @@ pub(crate) fn comparison(out: &mut impl Write, comparison: &Comparison, reports:
             row(out, width, name, (*old, new), grouped)?;
         }
     }
-    let totals = |pick: fn(&Report) -> u64| (pick(before), pick(after));
+    let totals = |pick: fn(&ReplayReport) -> u64| (pick(before), pick(after));
     row(
         out,
         width,
@@ -45,6 +45,6 @@ fn row(out: &mut impl Write, width: usize, name: &str, values: (u64, u64), text:
     writeln!(out, " {name:<28} {:>width$} {:>width$} {:>10}", text(old), text(new), change(old, new))
 }
 
-fn sum(report: &Report, pick: fn(&pagewright_capture::replay::ImageReport) -> Option<u64>) -> u64 {
+fn sum(report: &ReplayReport, pick: fn(&pagewright_capture::replay::ImageReport) -> Option<u64>) -> u64 {
     report.images.iter().filter_map(pick).sum()
 }

@@ -1,12 +1,12 @@
 //! Prints counts of each program image beside Linux's own.
 
 use super::number::grouped;
-use pagewright_capture::replay::{ImageReport, Report};
+use pagewright_capture::replay::{ImageReport, ReplayReport};
 use pagewright_capture::trace::NativeImage;
 use std::io::{self, Write};
 
 /// Writes a row for each program image: minor faults, peak RSS and page tables, ours and Linux's.
-pub(super) fn table(out: &mut impl Write, report: &Report) -> io::Result<()> {
+pub(super) fn table(out: &mut impl Write, report: &ReplayReport) -> io::Result<()> {
     writeln!(
         out,
         "\n {:<16} {:>8} {:>8}   {:>10} {:>10}   {:>8} {:>8}",
@@ -45,7 +45,7 @@ pub(super) fn table(out: &mut impl Write, report: &Report) -> io::Result<()> {
 }
 
 /// Linux's counts of the same image, if the capture has them.
-pub(super) fn native<'a>(report: &'a Report, image: &ImageReport) -> Option<&'a NativeImage> {
+pub(super) fn native<'a>(report: &'a ReplayReport, image: &ImageReport) -> Option<&'a NativeImage> {
     report.native.iter().find(|native| native.process == image.process && native.image == image.image)
 }
 

@@ -2,13 +2,13 @@
 
 use super::images;
 use super::number::{grouped, memory, milliseconds};
-use pagewright_capture::replay::Report;
+use pagewright_capture::replay::ReplayReport;
 use pagewright_sim::MachineEvent;
 use pagewright_types::Counter;
 use std::io::{self, Write};
 
 /// Writes all results of a replay.
-pub(crate) fn report(out: &mut impl Write, report: &Report) -> io::Result<()> {
+pub(crate) fn report(out: &mut impl Write, report: &ReplayReport) -> io::Result<()> {
     writeln!(out, "\n Replay of '{}' on a machine modelled after {}:\n", report.command.join(" "), machine(report))?;
     for event in MachineEvent::ALL {
         line(out, report, event.name())?;
@@ -35,7 +35,7 @@ pub(crate) fn report(out: &mut impl Write, report: &Report) -> io::Result<()> {
 }
 
 /// Describes the machine in a few words.
-pub(super) fn machine(report: &Report) -> String {
+pub(super) fn machine(report: &ReplayReport) -> String {
     let of = |name| report.config.get(name).unwrap_or(0);
     let swap = Some(of("swap_bytes")).filter(|bytes| *bytes > 0);
     format!(
@@ -49,7 +49,7 @@ pub(super) fn machine(report: &Report) -> String {
     )
 }
 
-fn line(out: &mut impl Write, report: &Report, name: &str) -> io::Result<()> {
+fn line(out: &mut impl Write, report: &ReplayReport, name: &str) -> io::Result<()> {
     let Some(value) = report.counters.get(name) else { return Ok(()) };
     write!(out, "{:>18}      {name:<26}", grouped(value))?;
     // Misses are also printed as a percentage of the loads, as perf does.
@@ -62,7 +62,7 @@ fn line(out: &mut impl Write, report: &Report, name: &str) -> io::Result<()> {
 }
 
 /// Writes what limits the figures: inferred mappings, calls not replayed, results unlike Linux's.
-pub(super) fn remarks(out: &mut impl Write, report: &Report) -> io::Result<()> {
+pub(super) fn remarks(out: &mut impl Write, report: &ReplayReport) -> io::Result<()> {
     if report.mappings_inferred {
         writeln!(out, " Mappings are inferred, because the capture has accesses only.")?;
     }

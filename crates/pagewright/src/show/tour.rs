@@ -2,7 +2,7 @@
 
 use super::number::{change, grouped, milliseconds};
 use crate::setting::Comparison;
-use pagewright_capture::replay::Report;
+use pagewright_capture::replay::ReplayReport;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) fn opening(out: &mut impl Write, comparison: &Comparison) -> io::Resu
 /// Writes one capture.
 ///
 /// `sides` has, for each instruction set, the reports with the setting off and on.
-pub(crate) fn capture(out: &mut impl Write, name: &str, sides: &[[Report; 2]; 2]) -> io::Result<()> {
+pub(crate) fn capture(out: &mut impl Write, name: &str, sides: &[[ReplayReport; 2]; 2]) -> io::Result<()> {
     let report = &sides[0][0];
     let of = |name| grouped(report.counters.get(name).unwrap_or(0));
     writeln!(out, "\n{name}: {} ({} accesses)", report.command.join(" "), of("pw_accesses"))?;
@@ -39,8 +39,8 @@ pub(crate) fn capture(out: &mut impl Write, name: &str, sides: &[[Report; 2]; 2]
 fn row(
     out: &mut impl Write,
     name: &str,
-    sides: &[[Report; 2]; 2],
-    pick: impl Fn(&Report) -> u64,
+    sides: &[[ReplayReport; 2]; 2],
+    pick: impl Fn(&ReplayReport) -> u64,
     text: fn(u64) -> String,
 ) -> io::Result<()> {
     write!(out, "  {name:<24}")?;

@@ -9,8 +9,9 @@
 
 use super::BootError;
 use pagewright_capture::trace::{
-    Actor, Call, Effort, Event, FileId, FileInfo, Header, Image, Layout, MapFlags, Mapping, MappingKind, MappingSource,
-    MemOp, PAGE_SIZE, PageNo, Pid, Prot, Run, Stream, Task, Tid, TraceFile, UserAddr, Writer,
+    AccessOrigin, AccessRun, AccessStream, AddressLayout, CapturedFile, Compression, ExecImage, FileId, ImageBacking,
+    ImageMapping, MappingSource, MemCall, MemOp, PAGE_SIZE, PageNo, Pid, Prot, RawMapFlags, TaskEvent, Tid, TraceEvent,
+    TraceFile, TraceHeader, TraceWriter, UserAddr,
 };
 use pagewright_types::IsaKind;
 use std::collections::BTreeMap;
@@ -86,30 +87,30 @@ pub(super) fn write(report: &str, isa: IsaKind, command: Vec<String>, path: &Pat
     let parse = |text| EventLine::parse(text).ok_or_else(|| BootError::Record(text.to_owned()));
     let lines = texts.map(parse).collect::<Result<Vec<_>, _>>()?;
     let files = Files::of(&lines);
-    let header = Header {
+    let header = TraceHeader {
         command,
         tool: concat!("pagewright-kernel ", env!("CARGO_PKG_VERSION")).to_owned(),
         isa,
         page_size: PAGE_SIZE,
         mappings: MappingSource::SystemCalls,
-        layout: Layout::Linux,
+        layout: AddressLayout::Linux,
         native: None,
     };
     let out = TraceFile::create(path).map_err(BootError::file(path))?;
-    let mut writer = Writer::new(out, &header, Effort::Fast).map_err(BootError::file(path))?;
-    let mut push = |event: Event| writer.push(&event).map_err(BootError::file(path));
-    push(Event::Task(Box::new(Task::Begin { pid: Pid(1), tid: Tid(1) })))?;
+    let mut writer = TraceWriter::new(out, &header, Compression::Fast).map_err(BootError::file(path))?;
+    let mut push = |event: TraceEvent| writer.push(&event).map_err(BootError::file(path));
+    push(TraceEvent::Task(Box::new(TaskEvent::Begin { pid: Pid(1), tid: Tid(1) })))?;
     let mut known: Vec<_> = files.0.iter().collect();
     known.sort_by_key(|(_, (id, _))| *id);
     for (path, (id, size)) in known {
-        push(Event::File(Box::new(FileInfo { id: *id, path: (*path).to_owned(), size: Some(*size) })))?;
+        push(TraceEvent::File(Box::new(CapturedFile { id: *id, path: (*path).to_owned(), size: Some(*size) })))?;
     }
     let mut current = (1, 1);
     let mut rest = lines.iter().peekable();
     while let Some(line) = rest.next() {
         if (line.pid, line.tid) != current {
             current = (line.pid, line.tid);
-            push(Event::Switch { pid: Pid(line.pid), tid: Tid(line.tid) })?;
+            push(TraceEvent::Switch { pid: Pid(line.pid), tid: Tid(line.tid) })?;
         }
         let mut mappings = Vec::new();
         while line.name == "exec"
@@ -124,54 +125,54 @@ pub(super) fn write(report: &str, isa: IsaKind, command: Vec<String>, path: &Pat
     out.commit().map_err(BootError::file(path))
 }
 
-fn event(line: &EventLine<'_>, mappings: &[&EventLine<'_>], files: &Files<'_>) -> Option<Event> {
-    let task = |task: Task| Some(Event::Task(Box::new(task)));
+fn event(line: &EventLine<'_>, mappings: &[&EventLine<'_>], files: &Files<'_>) -> Option<TraceEvent> {
+    let task = |task: TaskEvent| Some(TraceEvent::Task(Box::new(task)));
     let child = || line.number(0).map(|id| id as u32);
     match line.name {
-        "run" => run(line).map(Event::Run),
-        "exec" => task(Task::Exec { image: image(line, mappings, files)? }),
-        "thread" => task(Task::CloneThread { tid: Tid(child()?) }),
-        "fork" => task(Task::Fork { child: Pid(child()?), tid: Tid(child()?), vfork: false }),
-        "vfork" => task(Task::Fork { child: Pid(child()?), tid: Tid(child()?), vfork: true }),
-        "end" => task(Task::ExitThread {}),
-        "exit" => task(Task::ExitProcess { status: child()? }),
-        "reaped" => task(Task::Reaped { child: Pid(child()?) }),
+        "run" => run(line).map(TraceEvent::Run),
+        "exec" => task(TaskEvent::Exec { image: image(line, mappings, files)? }),
+        "thread" => task(TaskEvent::CloneThread { tid: Tid(child()?) }),
+        "fork" => task(TaskEvent::Fork { child: Pid(child()?), tid: Tid(child()?), vfork: false }),
+        "vfork" => task(TaskEvent::Fork { child: Pid(child()?), tid: Tid(child()?), vfork: true }),
+        "end" => task(TaskEvent::ExitThread {}),
+        "exit" => task(TaskEvent::ExitProcess { status: child()? }),
+        "reaped" => task(TaskEvent::Reaped { child: Pid(child()?) }),
         _ => {
             let (op, result) = call(line, files)?;
-            Some(Event::Call(Box::new(Call { op, result: Ok(result) })))
+            Some(TraceEvent::Call(Box::new(MemCall { op, result: Ok(result) })))
         }
     }
 }
 
 /// One access, of the type that faulted.
-fn run(line: &EventLine<'_>) -> Option<Run> {
-    let (kind, actor) = (*line.rest.get(1)?, *line.rest.get(2)?);
+fn run(line: &EventLine<'_>) -> Option<AccessRun> {
+    let (kind, origin) = (*line.rest.get(1)?, *line.rest.get(2)?);
     let write = kind == "w";
-    Some(Run {
+    Some(AccessRun {
         page: PageNo(line.number(0)?),
         reads: u32::from(!write),
         writes: u32::from(write),
-        stream: if kind == "x" { Stream::Fetch } else { Stream::Data },
-        actor: if actor == "k" { Actor::Kernel } else { Actor::User },
+        stream: if kind == "x" { AccessStream::Fetch } else { AccessStream::Data },
+        origin: if origin == "k" { AccessOrigin::Kernel } else { AccessOrigin::User },
         write_first: write,
     })
 }
 
-fn image(line: &EventLine<'_>, mappings: &[&EventLine<'_>], files: &Files<'_>) -> Option<Image> {
+fn image(line: &EventLine<'_>, mappings: &[&EventLine<'_>], files: &Files<'_>) -> Option<ExecImage> {
     let path = *line.rest.get(3)?;
     let mapping = |line: &&EventLine<'_>| {
-        let kind = match *line.rest.get(4)? {
-            "-" => MappingKind::Anonymous {},
-            "[stack]" => MappingKind::Stack {},
-            path => MappingKind::File { file: files.id(path)?, offset: line.number(3)? },
+        let backing = match *line.rest.get(4)? {
+            "-" => ImageBacking::Anonymous {},
+            "[stack]" => ImageBacking::Stack {},
+            path => ImageBacking::File { file: files.id(path)?, offset: line.number(3)? },
         };
         // The memory manager rounds lengths up, too.
         let len = line.number(1)?.next_multiple_of(PAGE_SIZE);
-        Some(Mapping { start: line.address(0)?, len, prot: Prot(line.number(2)? as u32), kind })
+        Some(ImageMapping { start: line.address(0)?, len, prot: Prot(line.number(2)? as u32), backing })
     };
     let mut mappings = mappings.iter().map(mapping).collect::<Option<Vec<_>>>()?;
     mappings.sort_by_key(|mapping| mapping.start.0);
-    Some(Image {
+    Some(ExecImage {
         executable: files.id(path)?,
         args: vec![path.to_owned()],
         mappings,
@@ -205,7 +206,7 @@ fn call(line: &EventLine<'_>, files: &Files<'_>) -> Option<(MemOp, u64)> {
                 "-" => None,
                 path => Some(files.id(path)?),
             };
-            let (prot, flags) = (Prot(word(2)?), MapFlags(word(3)?));
+            let (prot, flags) = (Prot(word(2)?), RawMapFlags(word(3)?));
             let op = MemOp::Mmap { addr, len: len()?, prot, flags, file, offset: line.number(4)? };
             (op, line.number(5)?)
         }
@@ -220,7 +221,7 @@ fn call(line: &EventLine<'_>, files: &Files<'_>) -> Option<(MemOp, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagewright_capture::trace::Reader;
+    use pagewright_capture::trace::TraceReader;
 
     #[test]
     fn every_event_line_is_in_the_capture() {
@@ -229,21 +230,21 @@ mod tests {
                       event 2 2 brk 0 4000\nevent 2 2 exit 0\nevent 1 1 reaped 2\nevent 1 1 exit 3\nexit 3\n";
         let path = std::env::temp_dir().join(format!("pagewright-capture-{}", std::process::id()));
         write(report, IsaKind::X86_64, vec!["a".to_owned()], &path).expect("it is written");
-        let mut reader = Reader::open(&path).expect("it is a trace");
+        let mut reader = TraceReader::open(&path).expect("it is a trace");
         let (mut batch, mut events) = (Vec::new(), Vec::new());
         while reader.next_batch(&mut batch).expect("it is whole") {
             events.append(&mut batch);
         }
         std::fs::remove_file(&path).expect("it is there");
         let exec = events.iter().find_map(|event| match event {
-            Event::Task(task) => match &**task {
-                Task::Exec { image } => Some(image.mappings.len()),
+            TraceEvent::Task(task) => match &**task {
+                TaskEvent::Exec { image } => Some(image.mappings.len()),
                 _ => None,
             },
             _ => None,
         });
         assert_eq!(exec, Some(2));
-        assert_eq!(events.iter().filter(|event| matches!(event, Event::Switch { .. })).count(), 2);
+        assert_eq!(events.iter().filter(|event| matches!(event, TraceEvent::Switch { .. })).count(), 2);
         assert!(write("event 1 1 nonsense\n", IsaKind::X86_64, Vec::new(), &path).is_err());
     }
 }

@@ -16,7 +16,7 @@ mod report;
 use super::CommandError;
 use crate::options::{OptionError, parse_isa, parse_swap};
 use crate::setting::{Setting, SettingError, settings_help};
-use pagewright_capture::undo::{Scratch, Undo};
+use pagewright_capture::cleanup::{Cleanup, ScratchDir};
 use pagewright_types::IsaKind;
 use report::KernelReport;
 use std::io;
@@ -149,7 +149,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     let settings = kernel_settings(&args.set)?;
     let swap_slots = args.swap.as_deref().map(parse_swap).transpose()?;
     let machine = qemu::QemuMachine::new(args, isa)?;
-    let scratch = Scratch::new("boot").map_err(|(path, source)| BootError::File { path, source })?;
+    let scratch = ScratchDir::new("boot").map_err(|(path, source)| BootError::File { path, source })?;
     let (initramfs, program) = initramfs::pack(args, isa, scratch.path())?;
     let kernel = match &args.kernel {
         Some(kernel) => {
@@ -223,7 +223,7 @@ fn wait(qemu: &mut Command, limit: Option<u64>) -> Result<(), BootError> {
     let killed = Arc::clone(&child);
     // QEMU is killed on every path out of here, SIGINT included. `Child::kill` ignores a child that
     // has already exited.
-    let _kill_on_exit = Undo::new(move || {
+    let _kill_on_exit = Cleanup::new(move || {
         let mut child = killed.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = child.kill().and_then(|()| child.wait());
     });

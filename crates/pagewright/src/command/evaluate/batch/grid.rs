@@ -7,7 +7,7 @@
 
 use super::super::{Context, EvaluateError, Plot, PlotAxis, Run, Series, Stats, Table};
 use super::run_parallel;
-use pagewright_capture::pageout::{self, PagedOut, Program};
+use pagewright_capture::pageout::{self, PageOutCosts, PageOutProgram};
 use pagewright_capture::replay::ReplayConfig;
 use pagewright_mm::MmSetting;
 use pagewright_sim::{MachineConfig, Profile};
@@ -82,7 +82,7 @@ impl Setup {
     }
 
     /// Runs the program with flush costs at `percent` of the profile's.
-    fn run(self, mode: FlushMode, percent: u64, rounds: u32) -> Result<PagedOut, EvaluateError> {
+    fn run(self, mode: FlushMode, percent: u64, rounds: u32) -> Result<PageOutCosts, EvaluateError> {
         let failed = |error: &dyn std::fmt::Display| EvaluateError::Machine(format!("{}: {error}", self.text()));
         let profile = Profile::named(self.profile).map_err(|error| failed(&error))?.with_flushes_at(percent);
         let isa = profile.isa();
@@ -93,16 +93,21 @@ impl Setup {
         config.settings.push((MmSetting::TlbBatch, mode.value()));
         // On x86-64 a CPU that has not run the address space gets no IPI.
         let threads = self.profile == X86 && self.sharers == 1;
-        let program = Program { sharers: self.sharers, threads, stores: self.stores, ..Program::of_the_series(rounds) };
+        let program = PageOutProgram {
+            sharers: self.sharers,
+            threads,
+            stores: self.stores,
+            ..PageOutProgram::of_the_series(rounds)
+        };
         pageout::run(isa, &config, program).map_err(|error| failed(&error))
     }
 }
 
 /// The cost of a program in one flush mode.
 pub(super) struct ModeCost {
-    pub(super) paged_out: PagedOut,
+    pub(super) paged_out: PageOutCosts,
     /// The same with flush costs at 50 % and at 150 %; only for one process.
-    band: Option<[PagedOut; 2]>,
+    band: Option<[PageOutCosts; 2]>,
 }
 
 impl ModeCost {
@@ -144,11 +149,11 @@ pub(super) struct Cell {
     pub(super) forced: Option<ModeCost>,
 }
 
-fn wait_share(paged_out: &PagedOut) -> f64 {
+fn wait_share(paged_out: &PageOutCosts) -> f64 {
     paged_out.waited.raw() as f64 / paged_out.elapsed.raw() as f64
 }
 
-fn saving(before: &PagedOut, after: &PagedOut) -> f64 {
+fn saving(before: &PageOutCosts, after: &PageOutCosts) -> f64 {
     1.0 - after.elapsed.raw() as f64 / before.elapsed.raw() as f64
 }
 
@@ -179,7 +184,7 @@ impl Cell {
     ///
     /// It is the lowest value of the band, and `None` if there is nothing to wait for.
     pub(super) fn saved_fraction(&self) -> Option<f64> {
-        let possible = |before: &PagedOut| wait_share(before) * (1.0 - 1.0 / BATCH as f64);
+        let possible = |before: &PageOutCosts| wait_share(before) * (1.0 - 1.0 / BATCH as f64);
         let pairs = [(&self.before.paged_out, &self.after.paged_out)].into_iter();
         let banded = self.before.band.iter().flatten().zip(self.after.band.iter().flatten());
         let parts = pairs
@@ -309,7 +314,7 @@ impl Grid {
 
 fn run_of(cell: &Cell, mode: FlushMode, cost: &ModeCost) -> Run {
     let nanos = |picos: u64| picos / 1000;
-    let PagedOut { pages, counters, elapsed, paging, waited } = &cost.paged_out;
+    let PageOutCosts { pages, counters, elapsed, paging, waited } = &cost.paged_out;
     let mut modelled = BTreeMap::from([
         ("elapsed_ns".to_owned(), nanos(elapsed.raw())),
         ("paging_out_ns".to_owned(), nanos(paging.raw())),

@@ -7,8 +7,8 @@ use super::super::{Context, EvaluateError, Run, Table};
 use super::grid::{KUNPENG, PHONE, X86};
 use super::run_parallel;
 use crate::command::tour::CAPTURES;
-use pagewright_capture::replay::{ReplayConfig, Report, replay};
-use pagewright_capture::trace::{Native, Reader};
+use pagewright_capture::replay::{ReplayConfig, ReplayReport, replay};
+use pagewright_capture::trace::{NativeCounts, TraceReader};
 use pagewright_mm::MmSetting;
 use pagewright_sim::{MachineConfig, Profile};
 use pagewright_types::PAGE_SIZE;
@@ -30,7 +30,7 @@ pub(super) const AFTER: usize = 1;
 pub(super) struct CapturePair {
     pub(super) name: &'static str,
     pub(super) profile: &'static str,
-    pub(super) reports: [Report; 2],
+    pub(super) reports: [ReplayReport; 2],
 }
 
 impl CapturePair {
@@ -80,8 +80,8 @@ fn replay_pair(name: &'static str, profile: &'static str) -> Result<CapturePair,
     let failed = |error: &dyn std::fmt::Display| EvaluateError::Machine(format!("{name} on {profile}: {error}"));
     let bytes = CAPTURES.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, bytes)| *bytes);
     let replay_with = |tlb_batch: u64| {
-        let mut reader = Reader::new(bytes, format!("{name}.pwt")).map_err(|error| failed(&error))?;
-        let footprint = reader.header().native.as_ref().map_or(0, Native::footprint);
+        let mut reader = TraceReader::new(bytes, format!("{name}.pwt")).map_err(|error| failed(&error))?;
+        let footprint = reader.header().native.as_ref().map_or(0, NativeCounts::footprint);
         let profile = Profile::named(profile).map_err(|error| failed(&error))?;
         let isa = profile.isa();
         let mut machine = MachineConfig::new(profile);

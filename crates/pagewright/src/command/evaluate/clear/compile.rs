@@ -9,7 +9,7 @@
 
 use super::super::{Context, EvaluateError, Run, Stats, Table};
 use super::bench::{Bench, NODE};
-use pagewright_capture::undo::Scratch;
+use pagewright_capture::cleanup::ScratchDir;
 use pagewright_tlb::frames::ClearPolicy;
 use pagewright_types::Order;
 use std::fmt::Write as _;
@@ -31,11 +31,11 @@ pub(super) struct CompileTimes {
 }
 
 /// A generated program to compile, in a directory of its own.
-struct CompileJob(Scratch);
+struct CompileJob(ScratchDir);
 
 impl CompileJob {
     fn create() -> Option<Self> {
-        let job = Self(Scratch::new("compile").ok()?);
+        let job = Self(ScratchDir::new("compile").ok()?);
         let mut text = String::from("#![allow(dead_code)]\n");
         for n in 0..120 {
             // Writing to a String never fails.

@@ -2,16 +2,16 @@
 //!
 //! Valgrind places programs at addresses of its own: mappings grow upwards from the loader, the
 //! heap stands behind the loader, the stack ends far below the top. The shape of page tables
-//! follows from addresses, so [`Space`] gives each mapping the address that Linux without address
+//! follows from addresses, so [`AddressMap`] gives each mapping the address that Linux without address
 //! randomisation chooses (`arch_get_unmapped_area_topdown`: the highest gap below `mmap_base` that
 //! fits) and translates what the log says. Inside a mapping nothing moves. With
-//! [`Layout::AsCaptured`] everything stays where it was.
+//! [`AddressLayout::AsCaptured`] everything stays where it was.
 //!
 //! Pages in no mapping are not the program's: valgrind's own objects and trampolines lie there.
 
 use std::collections::BTreeMap;
 
-use crate::trace::{Layout, PAGE_SHIFT, PAGE_SIZE, PageNo, UserAddr};
+use crate::trace::{AddressLayout, PAGE_SHIFT, PAGE_SIZE, PageNo, UserAddr};
 
 /// `mm->mmap_base` of a 47-bit process without randomisation: `TASK_SIZE` minus 128 MB, the least
 /// gap that `mmap_base()` in Linux's `arch/x86/mm/mmap.c` leaves for the stack.
@@ -49,7 +49,7 @@ pub(super) struct Piece {
 
 /// Who chose a mapping's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Placed {
+pub(super) enum Placement {
     /// The kernel.
     Anywhere,
     /// The kernel; and the program will give back at either end what its own alignment has no use
@@ -70,8 +70,8 @@ struct Heap {
 ///
 /// A forked child starts with its parent's.
 #[derive(Clone, Debug)]
-pub(super) struct Space {
-    layout: Layout,
+pub(super) struct AddressMap {
+    layout: AddressLayout,
     /// By captured start; disjoint.
     regions: BTreeMap<u64, Region>,
     /// The same, as the trace has it: start to end.
@@ -83,8 +83,8 @@ pub(super) struct Space {
     latest: [(u64, u64, u64); 2],
 }
 
-impl Space {
-    pub(super) fn new(layout: Layout) -> Self {
+impl AddressMap {
+    pub(super) fn new(layout: AddressLayout) -> Self {
         Self {
             layout,
             regions: BTreeMap::new(),
@@ -162,23 +162,23 @@ impl Space {
 
     /// Where a program means an address that is in none of its mappings: just behind one, if it is
     /// that; glibc puts arena after arena.
-    fn meant(&self, captured: u64) -> u64 {
+    fn intended_address(&self, captured: u64) -> u64 {
         let before = self.regions.range(..captured).next_back().filter(|(_, region)| region.end == captured);
         before.map_or(captured, |(_, region)| captured.wrapping_add(region.delta))
     }
 
     /// A mapping came to be at a captured address, over whatever was there; returns where the trace
     /// has it.
-    pub(super) fn map(&mut self, captured: u64, len: u64, placed: Placed) -> UserAddr {
+    pub(super) fn map(&mut self, captured: u64, len: u64, placed: Placement) -> UserAddr {
         let len = page_up(len);
         let trace = match (self.layout, placed) {
-            (Layout::AsCaptured, Placed::Anywhere | Placed::Reserved | Placed::ByProgram) => captured,
-            (Layout::Linux, Placed::Anywhere) => self.top_down(len).0,
-            (Layout::Linux, Placed::Reserved) => self.reserve(captured, len).0,
-            (Layout::Linux, Placed::ByProgram) => match self.addr(captured) {
+            (AddressLayout::AsCaptured, Placement::Anywhere | Placement::Reserved | Placement::ByProgram) => captured,
+            (AddressLayout::Linux, Placement::Anywhere) => self.top_down(len).0,
+            (AddressLayout::Linux, Placement::Reserved) => self.reserve(captured, len).0,
+            (AddressLayout::Linux, Placement::ByProgram) => match self.addr(captured) {
                 // Inside a mapping of its own: the program goes by what it was given.
                 Some(inside) => inside.0,
-                None if self.is_free(self.meant(captured), len) => self.meant(captured),
+                None if self.is_free(self.intended_address(captured), len) => self.intended_address(captured),
                 // Whatever the program wanted there, it has the alignment that it had.
                 None => self.top_down_at(len, power_of_two_within(len), captured).0,
             },
@@ -222,7 +222,7 @@ impl Space {
         old_len: u64,
         new: u64,
         new_len: u64,
-        placed: Placed,
+        placed: Placement,
         keep_old: bool,
     ) -> UserAddr {
         let (old_len, new_len) = (page_up(old_len), page_up(new_len));
@@ -230,11 +230,11 @@ impl Space {
         if !keep_old {
             self.remove(old, old_len);
         }
-        let in_place = before.filter(|&at| !keep_old && placed == Placed::Anywhere && self.is_free(at.0, new_len));
+        let in_place = before.filter(|&at| !keep_old && placed == Placement::Anywhere && self.is_free(at.0, new_len));
         let trace = match (self.layout, in_place) {
-            (Layout::Linux, Some(at)) => at,
-            (Layout::Linux, None) => return self.map(new, new_len, placed),
-            (Layout::AsCaptured, _) => UserAddr(new),
+            (AddressLayout::Linux, Some(at)) => at,
+            (AddressLayout::Linux, None) => return self.map(new, new_len, placed),
+            (AddressLayout::AsCaptured, _) => UserAddr(new),
         };
         self.place(new, trace, new_len);
         trace
@@ -245,8 +245,8 @@ impl Space {
         let heap = *self.heap.get_or_insert(Heap {
             captured_start: captured,
             trace_start: match self.layout {
-                Layout::Linux => self.brk_start,
-                Layout::AsCaptured => captured,
+                AddressLayout::Linux => self.brk_start,
+                AddressLayout::AsCaptured => captured,
             },
         });
         let start = page_down(heap.captured_start);
@@ -312,27 +312,27 @@ mod tests {
 
     #[test]
     fn mappings_go_to_the_highest_gap() {
-        let mut space = Space::new(Layout::Linux);
-        let a = space.map(0x483_5000, 2 * P, Placed::Anywhere);
-        let b = space.map(0x483_7000, 3 * P, Placed::Anywhere);
+        let mut space = AddressMap::new(AddressLayout::Linux);
+        let a = space.map(0x483_5000, 2 * P, Placement::Anywhere);
+        let b = space.map(0x483_7000, 3 * P, Placement::Anywhere);
         assert_eq!((a.0, b.0), (MMAP_BASE - 2 * P, MMAP_BASE - 5 * P));
         assert_eq!(space.unmap(0x483_5000, 2 * P), [Piece { start: a, len: 2 * P }]);
-        assert_eq!(space.map(0x500_0000, 3 * P, Placed::Anywhere).0, MMAP_BASE - 8 * P, "too long for the gap");
-        assert_eq!(space.map(0x600_0000, P, Placed::Anywhere).0, MMAP_BASE - P, "fits the gap, at its end");
+        assert_eq!(space.map(0x500_0000, 3 * P, Placement::Anywhere).0, MMAP_BASE - 8 * P, "too long for the gap");
+        assert_eq!(space.map(0x600_0000, P, Placement::Anywhere).0, MMAP_BASE - P, "fits the gap, at its end");
     }
 
     #[test]
     fn fixed_mappings_stay_inside_what_was_reserved() {
-        let mut space = Space::new(Layout::Linux);
-        let whole = space.map(0x484_5000, 10 * P, Placed::Anywhere);
-        let part = space.map(0x484_5000 + 4 * P, 2 * P, Placed::ByProgram);
+        let mut space = AddressMap::new(AddressLayout::Linux);
+        let whole = space.map(0x484_5000, 10 * P, Placement::Anywhere);
+        let part = space.map(0x484_5000 + 4 * P, 2 * P, Placement::ByProgram);
         assert_eq!(part.0, whole.0 + 4 * P);
         for page in 0..10 {
             let captured = (0x484_5000 >> PAGE_SHIFT) + page;
             assert_eq!(space.translate(captured, 0), Some(PageNo((whole.0 >> PAGE_SHIFT) + page)));
         }
         assert_eq!(space.pieces(0x484_5000, 10 * P), [Piece { start: whole, len: 10 * P }]);
-        assert_eq!(space.map(0x1_0000_0000, P, Placed::ByProgram).0, 0x1_0000_0000, "a free address is kept");
+        assert_eq!(space.map(0x1_0000_0000, P, Placement::ByProgram).0, 0x1_0000_0000, "a free address is kept");
     }
 
     /// `new_heap` of glibc: twice the size is reserved, cut to an aligned half, and the next arena
@@ -340,29 +340,29 @@ mod tests {
     #[test]
     fn arenas_keep_their_alignment_and_their_order() {
         const ARENA: u64 = 64 << 20;
-        let mut space = Space::new(Layout::Linux);
-        space.map(0x4000_0000, ARENA, Placed::Anywhere);
+        let mut space = AddressMap::new(AddressLayout::Linux);
+        space.map(0x4000_0000, ARENA, Placement::Anywhere);
         let captured = 0x55d_a000;
         let aligned = 0x800_0000;
-        let reserved = space.map(captured, 2 * ARENA, Placed::Reserved);
+        let reserved = space.map(captured, 2 * ARENA, Placement::Reserved);
         space.unmap(captured, aligned - captured);
         space.unmap(aligned + ARENA, captured + ARENA - aligned);
         let arena = space.addr(aligned).unwrap();
         assert_eq!(arena.0, reserved.0 + (aligned - captured));
         assert_eq!(arena.0 % ARENA, 0);
-        let next = space.map(aligned + ARENA, ARENA, Placed::ByProgram);
+        let next = space.map(aligned + ARENA, ARENA, Placement::ByProgram);
         assert!(next < arena, "no room behind the first");
         assert_eq!(next.0 % ARENA, 0);
         space.unmap(aligned + ARENA, ARENA);
         space.unmap(0x4000_0000, ARENA);
-        assert_eq!(space.map(aligned + ARENA, ARENA, Placed::ByProgram).0, arena.0 + ARENA, "behind the first");
+        assert_eq!(space.map(aligned + ARENA, ARENA, Placement::ByProgram).0, arena.0 + ARENA, "behind the first");
     }
 
     #[test]
     fn a_range_over_mappings_that_moved_apart_is_cut() {
-        let mut space = Space::new(Layout::Linux);
-        let low = space.map(0x10_0000, P, Placed::Anywhere);
-        let high = space.map(0x10_1000, P, Placed::Anywhere);
+        let mut space = AddressMap::new(AddressLayout::Linux);
+        let low = space.map(0x10_0000, P, Placement::Anywhere);
+        let high = space.map(0x10_1000, P, Placement::Anywhere);
         assert!(high < low, "the later one is below");
         assert_eq!(space.unmap(0x10_0000, 2 * P), [Piece { start: low, len: P }, Piece { start: high, len: P }]);
         assert_eq!(space.translate(0x100, 1), None);
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn the_heap_moves_to_the_executable() {
-        let mut space = Space::new(Layout::Linux);
+        let mut space = AddressMap::new(AddressLayout::Linux);
         space.set_brk_start(UserAddr(0x5555_5557_0000));
         assert_eq!(space.brk_request(0), UserAddr(0));
         assert_eq!(space.set_brk(0x403_5000).0, 0x5555_5557_0000);
@@ -383,25 +383,25 @@ mod tests {
 
     #[test]
     fn mremap_grows_in_place_where_linux_would() {
-        let mut space = Space::new(Layout::Linux);
-        let hole = space.map(0x10_0000, 4 * P, Placed::Anywhere);
-        let it = space.map(0x20_0000, P, Placed::Anywhere);
+        let mut space = AddressMap::new(AddressLayout::Linux);
+        let hole = space.map(0x10_0000, 4 * P, Placement::Anywhere);
+        let it = space.map(0x20_0000, P, Placement::Anywhere);
         space.unmap(0x10_0000, 4 * P);
-        let grown = space.remap(0x20_0000, P, 0x30_0000, 3 * P, Placed::Anywhere, false);
+        let grown = space.remap(0x20_0000, P, 0x30_0000, 3 * P, Placement::Anywhere, false);
         assert_eq!(grown, it, "valgrind moved it, Linux had room above");
         assert_eq!(space.translate(0x302, 1), Some(PageNo((it.0 >> PAGE_SHIFT) + 2)));
         assert_eq!(space.translate(0x200, 1), None);
         assert_eq!(space.top_down(2 * P).0, hole.0 + 2 * P);
-        assert_eq!(space.map(0x40_0000, P, Placed::Anywhere).0, MMAP_BASE - P);
-        let moved = space.remap(0x30_0000, 3 * P, 0x30_0000, 9 * P, Placed::Anywhere, false);
+        assert_eq!(space.map(0x40_0000, P, Placement::Anywhere).0, MMAP_BASE - P);
+        let moved = space.remap(0x30_0000, 3 * P, 0x30_0000, 9 * P, Placement::Anywhere, false);
         assert_eq!(moved.0, MMAP_BASE - 10 * P, "valgrind grew it in place, Linux had no room");
     }
 
     #[test]
     fn as_captured_nothing_moves() {
-        let mut space = Space::new(Layout::AsCaptured);
-        assert_eq!(space.map(0x483_5000, P, Placed::Anywhere).0, 0x483_5000);
+        let mut space = AddressMap::new(AddressLayout::AsCaptured);
+        assert_eq!(space.map(0x483_5000, P, Placement::Anywhere).0, 0x483_5000);
         assert_eq!(space.set_brk(0x403_5000).0, 0x403_5000);
-        assert_eq!(space.remap(0x483_5000, P, 0x500_0000, P, Placed::Anywhere, false).0, 0x500_0000);
+        assert_eq!(space.remap(0x483_5000, P, 0x500_0000, P, Placement::Anywhere, false).0, 0x500_0000);
     }
 }

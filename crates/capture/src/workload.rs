@@ -1,12 +1,13 @@
 //! Built-in workloads: short programs of memory calls and accesses, made up event by event.
 //!
-//! Each is a [`Source`] like a trace, so that everything that replays a capture runs it. They have
+//! Each is a [`EventSource`] like a trace, so that everything that replays a capture runs it. They have
 //! no contents either.
 
-use crate::replay::Source;
+use crate::replay::EventSource;
 use crate::trace::{
-    Actor, Call, Event, FileId, FileInfo, Header, Image, Layout, MapFlags, Mapping, MappingKind, MappingSource, MemOp,
-    PageNo, Pid, Prot, Run, Stream, Task, Tid, TraceError, UserAddr,
+    AccessOrigin, AccessRun, AccessStream, AddressLayout, CapturedFile, ExecImage, FileId, ImageBacking, ImageMapping,
+    MappingSource, MemCall, MemOp, PageNo, Pid, Prot, RawMapFlags, TaskEvent, Tid, TraceError, TraceEvent, TraceHeader,
+    UserAddr,
 };
 use pagewright_types::IsaKind;
 use rand_pcg::Pcg64;
@@ -15,8 +16,8 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 const PAGE: u64 = 4096;
 const HEAP: u64 = 0x7000_0000_0000;
 const RW: Prot = Prot(3);
-const PRIVATE_ANON: MapFlags = MapFlags(0x22);
-const SHARED_ANON: MapFlags = MapFlags(0x21);
+const PRIVATE_ANON: RawMapFlags = RawMapFlags(0x22);
+const SHARED_ANON: RawMapFlags = RawMapFlags(0x21);
 /// `MADV_PAGEOUT`.
 const PAGEOUT: u32 = 21;
 const ROOT: Pid = Pid(1);
@@ -46,7 +47,7 @@ pub fn named(name: &str, seed: u64) -> Option<Workload> {
 
 /// A workload under way.
 pub struct Workload {
-    header: Header,
+    header: TraceHeader,
     script: Script,
     step: Step,
     steps: u64,
@@ -54,13 +55,13 @@ pub struct Workload {
 
 impl Workload {
     fn new(name: &str, step: Step, seed: u64) -> Self {
-        let header = Header {
+        let header = TraceHeader {
             command: vec![name.to_owned()],
             tool: "built in".to_owned(),
             isa: IsaKind::X86_64,
             page_size: PAGE,
             mappings: MappingSource::SystemCalls,
-            layout: Layout::Linux,
+            layout: AddressLayout::Linux,
             native: None,
         };
         let mut script = Script { events: Vec::new(), random: Pcg64::seed_from_u64(seed), born: 1 };
@@ -69,12 +70,12 @@ impl Workload {
     }
 }
 
-impl Source for Workload {
-    fn header(&self) -> &Header {
+impl EventSource for Workload {
+    fn header(&self) -> &TraceHeader {
         &self.header
     }
 
-    fn next_batch(&mut self, batch: &mut Vec<Event>) -> Result<bool, TraceError> {
+    fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<bool, TraceError> {
         batch.clear();
         while self.script.events.is_empty() {
             if !(self.step)(&mut self.script, self.steps) {
@@ -89,7 +90,7 @@ impl Source for Workload {
 
 /// Events being made up.
 struct Script {
-    events: Vec<Event>,
+    events: Vec<TraceEvent>,
     random: Pcg64,
     /// Threads and processes so far.
     born: u32,
@@ -98,16 +99,16 @@ struct Script {
 impl Script {
     fn begin(&mut self, name: &str) {
         let program = FileId(1);
-        let info = FileInfo { id: program, path: format!("/bin/{name}"), size: Some(16 * PAGE) };
-        let text = Mapping {
+        let info = CapturedFile { id: program, path: format!("/bin/{name}"), size: Some(16 * PAGE) };
+        let text = ImageMapping {
             start: UserAddr(0x40_0000),
             len: 16 * PAGE,
             prot: Prot(5),
-            kind: MappingKind::File { file: program, offset: 0 },
+            backing: ImageBacking::File { file: program, offset: 0 },
         };
         let top = 0x7fff_ffff_f000;
-        let stack = Mapping { start: UserAddr(top - PAGE), len: PAGE, prot: RW, kind: MappingKind::Stack {} };
-        let image = Image {
+        let stack = ImageMapping { start: UserAddr(top - PAGE), len: PAGE, prot: RW, backing: ImageBacking::Stack {} };
+        let image = ExecImage {
             executable: program,
             args: vec![name.to_owned()],
             mappings: vec![text, stack],
@@ -115,36 +116,43 @@ impl Script {
             stack_top: UserAddr(top),
             stack_limit: 8 << 20,
         };
-        self.events.push(Event::File(Box::new(info)));
-        self.events.push(Event::Task(Box::new(Task::Begin { pid: ROOT, tid: Tid(ROOT.0) })));
-        self.events.push(Event::Task(Box::new(Task::Exec { image })));
+        self.events.push(TraceEvent::File(Box::new(info)));
+        self.events.push(TraceEvent::Task(Box::new(TaskEvent::Begin { pid: ROOT, tid: Tid(ROOT.0) })));
+        self.events.push(TraceEvent::Task(Box::new(TaskEvent::Exec { image })));
     }
 
-    fn run(&mut self, page: u64, stream: Stream, reads: u32, writes: u32) {
-        let run = Run { page: PageNo(page), reads, writes, stream, actor: Actor::User, write_first: writes > 0 };
-        self.events.push(Event::Run(run));
+    fn run(&mut self, page: u64, stream: AccessStream, reads: u32, writes: u32) {
+        let run = AccessRun {
+            page: PageNo(page),
+            reads,
+            writes,
+            stream,
+            origin: AccessOrigin::User,
+            write_first: writes > 0,
+        };
+        self.events.push(TraceEvent::Run(run));
     }
 
     /// Stores to a page, from a line of code.
     fn store(&mut self, page: u64) {
-        self.run(0x400, Stream::Fetch, 8, 0);
-        self.run(page, Stream::Data, 0, 2);
+        self.run(0x400, AccessStream::Fetch, 8, 0);
+        self.run(page, AccessStream::Data, 0, 2);
     }
 
     fn load(&mut self, page: u64) {
-        self.run(0x400, Stream::Fetch, 8, 0);
-        self.run(page, Stream::Data, 2, 0);
+        self.run(0x400, AccessStream::Fetch, 8, 0);
+        self.run(page, AccessStream::Data, 2, 0);
     }
 
     fn call(&mut self, op: MemOp, result: u64) {
-        self.events.push(Event::Call(Box::new(Call { op, result: Ok(result) })));
+        self.events.push(TraceEvent::Call(Box::new(MemCall { op, result: Ok(result) })));
     }
 
     fn map(&mut self, at: u64, pages: u64) {
         self.map_as(PRIVATE_ANON, at, pages);
     }
 
-    fn map_as(&mut self, flags: MapFlags, at: u64, pages: u64) {
+    fn map_as(&mut self, flags: RawMapFlags, at: u64, pages: u64) {
         let op = MemOp::Mmap { addr: UserAddr(0), len: pages * PAGE, prot: RW, flags, file: None, offset: 0 };
         self.call(op, at);
     }
@@ -154,11 +162,11 @@ impl Script {
     }
 
     fn switch(&mut self, pid: Pid, tid: Tid) {
-        self.events.push(Event::Switch { pid, tid });
+        self.events.push(TraceEvent::Switch { pid, tid });
     }
 
-    fn task(&mut self, task: Task) {
-        self.events.push(Event::Task(Box::new(task)));
+    fn task(&mut self, task: TaskEvent) {
+        self.events.push(TraceEvent::Task(Box::new(task)));
     }
 
     fn below(&mut self, bound: u64) -> u64 {
@@ -166,7 +174,7 @@ impl Script {
     }
 
     fn finish(&mut self) {
-        self.task(Task::ExitProcess { status: 0 });
+        self.task(TaskEvent::ExitProcess { status: 0 });
     }
 }
 
@@ -184,7 +192,7 @@ fn fork_server(script: &mut Script, step: u64) -> bool {
         1..=REQUESTS => {
             script.born += 1;
             let child = Pid(script.born);
-            script.task(Task::Fork { child, tid: Tid(child.0), vfork: false });
+            script.task(TaskEvent::Fork { child, tid: Tid(child.0), vfork: false });
             for _ in 0..64 {
                 let page = script.below(PAGES);
                 script.store(base + page);
@@ -199,7 +207,7 @@ fn fork_server(script: &mut Script, step: u64) -> bool {
             }
             script.finish();
             script.switch(ROOT, Tid(ROOT.0));
-            script.task(Task::Reaped { child });
+            script.task(TaskEvent::Reaped { child });
         }
         _ if step == REQUESTS + 1 => script.finish(),
         _ => return false,
@@ -260,7 +268,7 @@ fn protect(script: &mut Script, step: u64) -> bool {
             for _ in 1..THREADS {
                 script.born += 1;
                 let tid = Tid(script.born);
-                script.task(Task::CloneThread { tid });
+                script.task(TaskEvent::CloneThread { tid });
             }
         }
         1..=ROUNDS => {

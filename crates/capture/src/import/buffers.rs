@@ -6,7 +6,7 @@
 //! log doesn't print them.
 
 use super::nr;
-use super::parse::Arg;
+use super::parser::Arg;
 use crate::trace::PAGE_SIZE;
 
 /// Direction, from the user's memory's point of view.

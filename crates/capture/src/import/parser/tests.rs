@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn items(line: &str) -> Vec<Item> {
+fn items(line: &str) -> Vec<LogItem> {
     let mut rest = line.as_bytes();
     let mut items = Vec::new();
     while let Some(item) = item(&mut rest).unwrap_or_else(|_| panic!("{line:?} is refused")) {
@@ -22,10 +22,10 @@ fn string(value: u64, text: &str) -> Arg {
 #[test]
 fn accesses_of_each_kind() {
     let parsed = |line: &str| access(line.as_bytes());
-    assert_eq!(parsed("I  0401ab70,3"), Some(Access { kind: Kind::Fetch, addr: 0x0401_ab70, size: 3 }));
-    assert_eq!(parsed(" L 1ffefff000,8"), Some(Access { kind: Kind::Load, addr: 0x1f_feff_f000, size: 8 }));
-    assert_eq!(parsed(" S 04a27a18,16"), Some(Access { kind: Kind::Store, addr: 0x04a2_7a18, size: 16 }));
-    assert_eq!(parsed(" M 04a1ea88,8"), Some(Access { kind: Kind::Modify, addr: 0x04a1_ea88, size: 8 }));
+    assert_eq!(parsed("I  0401ab70,3"), Some(Access { kind: AccessKind::Fetch, addr: 0x0401_ab70, size: 3 }));
+    assert_eq!(parsed(" L 1ffefff000,8"), Some(Access { kind: AccessKind::Load, addr: 0x1f_feff_f000, size: 8 }));
+    assert_eq!(parsed(" S 04a27a18,16"), Some(Access { kind: AccessKind::Store, addr: 0x04a2_7a18, size: 16 }));
+    assert_eq!(parsed(" M 04a1ea88,8"), Some(Access { kind: AccessKind::Modify, addr: 0x04a1_ea88, size: 8 }));
     for bad in ["I  0401ab70", "I  ,3", " L 12,", " L 12,x", " X 12,3", "I  zz,3", "", " L 11112222333344445,8"] {
         assert_eq!(parsed(bad), None, "{bad:?}");
     }
@@ -35,20 +35,20 @@ fn accesses_of_each_kind() {
 fn a_call_with_its_result() {
     assert_eq!(
         items("SYSCALL[3028,1](9) sys_mmap ( 0x0, 8192, 3, 34, 4294967295, 0 ) --> [pre-success] Success(0x4835000) "),
-        [Item::Syscall(Syscall {
+        [LogItem::Syscall(Syscall {
             slot: 1,
             number: 9,
             args: [0, 8192, 3, 34, 0xffff_ffff, 0].map(number).to_vec(),
-            outcome: Outcome::Done(Ok(0x0483_5000)),
+            outcome: CallOutcome::Done(Ok(0x0483_5000)),
         })]
     );
     assert_eq!(
         items("SYSCALL[3028,1](21) sys_access ( 0x402a2a0(/etc/ld.so.preload), 4 )[sync] --> Failure(0x2) "),
-        [Item::Syscall(Syscall {
+        [LogItem::Syscall(Syscall {
             slot: 1,
             number: 21,
             args: vec![string(0x0402_a2a0, "/etc/ld.so.preload"), number(4)],
-            outcome: Outcome::Done(Err(2)),
+            outcome: CallOutcome::Done(Err(2)),
         })]
     );
 }
@@ -56,24 +56,24 @@ fn a_call_with_its_result() {
 #[test]
 fn a_result_on_a_later_line() {
     let call = items("SYSCALL[7,2](28) sys_madvise ( 0x4a2a000, 8368128, 4 ) --> [async] ... ");
-    let [Item::Syscall(call)] = &call[..] else { panic!("{call:?}") };
-    assert_eq!((call.slot, call.number, call.outcome), (2, 28, Outcome::Pending));
+    let [LogItem::Syscall(call)] = &call[..] else { panic!("{call:?}") };
+    assert_eq!((call.slot, call.number, call.outcome), (2, 28, CallOutcome::Pending));
     assert_eq!(
         items("SYSCALL[7,2](28) ... [async] --> Success(0x0) "),
-        [Item::Completed { slot: 2, outcome: Outcome::Done(Ok(0)) }]
+        [LogItem::Completed { slot: 2, outcome: CallOutcome::Done(Ok(0)) }]
     );
 }
 
 #[test]
 fn an_access_behind_a_call() {
     let glued = items("SYSCALL[7,1](15) sys_rt_sigreturn ( ) --> [pre-success] NoWriteResultI  04919353,6");
-    let [Item::Syscall(call), Item::Access(access)] = &glued[..] else { panic!("{glued:?}") };
-    assert_eq!((call.args.len(), call.outcome), (0, Outcome::NoResult));
+    let [LogItem::Syscall(call), LogItem::Access(access)] = &glued[..] else { panic!("{glued:?}") };
+    assert_eq!((call.args.len(), call.outcome), (0, CallOutcome::NoResult));
     assert_eq!(access.addr, 0x0491_9353);
     let glued = items("SYSCALL[7,1](11) sys_munmap ( 0x483c000, 33763 )[sync] --> Success(0x0) I  0491935b,2");
     assert!(matches!(
         &glued[..],
-        [Item::Syscall(_), Item::Access(Access { kind: Kind::Fetch, addr: 0x0491_935b, size: 2 })]
+        [LogItem::Syscall(_), LogItem::Access(Access { kind: AccessKind::Fetch, addr: 0x0491_935b, size: 2 })]
     ));
 }
 
@@ -83,15 +83,15 @@ fn scheduler_notes_behind_a_result() {
         "SYSCALL[3319,1](56) sys_clone ( 3d0f00, 0x5229f70, 0x522a990, 0x522a990, 0x522a6c0 ) --> [pre-success] Success(0xcf8) \
          --3319--   SCHED[1]: releasing lock (VG_(vg_yield)) -> VgTs_Yielding",
     );
-    let [Item::Syscall(call), Item::Noise] = &glued[..] else { panic!("{glued:?}") };
-    assert_eq!((call.args[0].value, call.outcome), (0x3d_0f00, Outcome::Done(Ok(0xcf8))));
+    let [LogItem::Syscall(call), LogItem::Noise] = &glued[..] else { panic!("{glued:?}") };
+    assert_eq!((call.args[0].value, call.outcome), (0x3d_0f00, CallOutcome::Done(Ok(0xcf8))));
     assert_eq!(
         items("--3319--   SCHED[2]:  acquired lock (thread_wrapper(starting new thread))"),
-        [Item::Acquired { slot: 2, why: Why::Started }]
+        [LogItem::Acquired { slot: 2, why: LockReason::Started }]
     );
     assert_eq!(
         items("--3319--   SCHED[1]:  acquired lock (VG_(vg_yield))"),
-        [Item::Acquired { slot: 1, why: Why::Other }]
+        [LogItem::Acquired { slot: 1, why: LockReason::Other }]
     );
 }
 
@@ -100,9 +100,9 @@ fn a_fork_and_its_bare_result() {
     let glued = items(
         "SYSCALL[3083,1](56) sys_clone ( 1200011, 0x0, 0x0, 0x4a27a10, 0x0 )   clone(fork): process 3083 created child 3084",
     );
-    let [Item::Syscall(call), Item::Forked { child: 3084 }] = &glued[..] else { panic!("{glued:?}") };
-    assert_eq!((call.args[0].value, call.outcome), (0x120_0011, Outcome::Open));
-    assert_eq!(items(" --> [pre-success] Success(0xc0c) "), [Item::BareResult(Outcome::Done(Ok(0xc0c)))]);
+    let [LogItem::Syscall(call), LogItem::Forked { child: 3084 }] = &glued[..] else { panic!("{glued:?}") };
+    assert_eq!((call.args[0].value, call.outcome), (0x120_0011, CallOutcome::Open));
+    assert_eq!(items(" --> [pre-success] Success(0xc0c) "), [LogItem::BareResult(CallOutcome::Done(Ok(0xc0c)))]);
 }
 
 #[test]
@@ -110,34 +110,34 @@ fn an_exec_runs_into_the_new_preamble() {
     let glued = items(
         "SYSCALL[9,1](59) sys_execve ( 0x40529c0(/usr/bin/readlink), 0x4052a00, 0x4050ff0 )==9== Lackey, an example Valgrind tool",
     );
-    let [Item::Syscall(call), Item::Banner { pid: 9 }] = &glued[..] else { panic!("{glued:?}") };
-    assert_eq!((call.number, call.outcome), (59, Outcome::Open));
+    let [LogItem::Syscall(call), LogItem::Banner { pid: 9 }] = &glued[..] else { panic!("{glued:?}") };
+    assert_eq!((call.number, call.outcome), (59, CallOutcome::Open));
 }
 
 #[test]
 fn a_signal_during_a_call() {
     assert_eq!(
         items("--7--   SCHED[1]:  acquired lock (async_signalhandler)"),
-        [Item::Acquired { slot: 1, why: Why::Signal }]
+        [LogItem::Acquired { slot: 1, why: LockReason::Signal }]
     );
 }
 
 #[test]
 fn a_call_that_blocks_behind_its_own_line() {
-    assert_eq!(items(" --> [async] ... "), [Item::BareResult(Outcome::Pending)]);
+    assert_eq!(items(" --> [async] ... "), [LogItem::BareResult(CallOutcome::Pending)]);
 }
 
 #[test]
 fn an_unimplemented_call_fails_on_the_next_line() {
     let call = items("SYSCALL[3028,1](334) unimplemented (by the kernel) syscall: 334! (ni_syscall)");
-    assert!(matches!(&call[..], [Item::Syscall(Syscall { number: 334, outcome: Outcome::Open, .. })]));
-    assert_eq!(items(" --> [pre-fail] Failure(0x26) "), [Item::BareResult(Outcome::Done(Err(0x26)))]);
+    assert!(matches!(&call[..], [LogItem::Syscall(Syscall { number: 334, outcome: CallOutcome::Open, .. })]));
+    assert_eq!(items(" --> [pre-fail] Failure(0x26) "), [LogItem::BareResult(CallOutcome::Done(Err(0x26)))]);
 }
 
 #[test]
 fn odd_argument_lists() {
     let first = |line: &str| match items(line).swap_remove(0) {
-        Item::Syscall(call) => call.args,
+        LogItem::Syscall(call) => call.args,
         other => panic!("{line:?}: {other:?}"),
     };
     assert_eq!(
@@ -157,7 +157,7 @@ fn odd_argument_lists() {
     let symbolic = "SYSCALL[9,1](233) sys_epoll_ctl ( 7, EPOLL_CTL_DEL, 5, 0x0 )[sync] --> Success(0x0) ";
     assert_eq!(first(symbolic), [], "nothing depends on it");
     let cut = b"SYSCALL[9,1](9) sys_mmap ( 0x0, HUGE, 1, 2, 3, 4 ) --> [pre-success] Success(0x1000) ";
-    assert_eq!(item(&mut &cut[..]), Err(NotALogLine), "everything depends on it");
+    assert_eq!(item(&mut &cut[..]), Err(NotALogItem), "everything depends on it");
     // A name that contains `), ` can't be told from the end of the string; one with parentheses
     // alone can.
     assert_eq!(
@@ -170,13 +170,13 @@ fn odd_argument_lists() {
 fn the_preamble() {
     assert_eq!(
         items("==3028== Command: sort a\\ b in.txt"),
-        [Item::Command(vec!["sort".into(), "a b".into(), "in.txt".into()])]
+        [LogItem::Command(vec!["sort".into(), "a b".into(), "in.txt".into()])]
     );
-    assert_eq!(items("==3028== Parent PID: 3023"), [Item::Parent { pid: 3023 }]);
-    assert_eq!(items("==3028== "), [Item::Noise]);
+    assert_eq!(items("==3028== Parent PID: 3023"), [LogItem::Parent { pid: 3023 }]);
+    assert_eq!(items("==3028== "), [LogItem::Noise]);
     assert_eq!(
         items("==5== Process terminating with default action of signal 15 (SIGTERM)"),
-        [Item::Killed { signal: 15 }]
+        [LogItem::Killed { signal: 15 }]
     );
 }
 
@@ -184,6 +184,6 @@ fn the_preamble() {
 fn nonsense_is_refused() {
     for line in ["hello", "SYSCALL[1", "SYSCALL[1,1](9) sys_mmap 3", "==x==", "#!/bin/sh", "--> Sucess(0x1)"] {
         let mut rest = line.as_bytes();
-        assert_eq!(item(&mut rest), Err(NotALogLine), "{line:?}");
+        assert_eq!(item(&mut rest), Err(NotALogItem), "{line:?}");
     }
 }

@@ -1,14 +1,14 @@
 //! Lines of a lackey log, taken apart.
 //!
 //! Accesses are one per line. Everything else comes from several writers inside valgrind that don't
-//! always end their lines, so a line is a sequence of pieces: [`Item`]s are taken off its front
+//! always end their lines, so a line is a sequence of pieces: [`LogItem`]s are taken off its front
 //! until nothing is left. Seen in the wild: the result of a call on a later line (`[async] ...`),
 //! or alone on its line behind the child's preamble; scheduler notes behind a result; an access
 //! behind a call; an `execve` without any result, its line continued by the new image's preamble.
 
 /// Kinds of access, by lackey's letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum AccessKind {
     /// `I`
     Fetch,
     /// `L`
@@ -22,14 +22,14 @@ pub(super) enum Kind {
 /// An access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Access {
-    pub(super) kind: Kind,
+    pub(super) kind: AccessKind,
     pub(super) addr: u64,
     pub(super) size: u64,
 }
 
 /// How a call ended, as far as its piece says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum CallOutcome {
     /// `Success(…)` or `Failure(…)`.
     Done(Result<u64, u16>),
     /// `NoWriteResult`: it doesn't return (`rt_sigreturn`).
@@ -55,7 +55,7 @@ pub(super) struct Syscall {
     pub(super) slot: u32,
     pub(super) number: u32,
     pub(super) args: Vec<Arg>,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: CallOutcome,
 }
 
 impl Syscall {
@@ -65,9 +65,9 @@ impl Syscall {
     }
 }
 
-/// Why a thread took valgrind's lock.
+/// LockReason a thread took valgrind's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum LockReason {
     /// It is new.
     Started,
     /// A signal came while it was in a system call, whose result will not be logged.
@@ -78,16 +78,16 @@ pub(super) enum Why {
 
 /// A piece of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Item {
+pub(super) enum LogItem {
     Access(Access),
     Syscall(Syscall),
     /// `SYSCALL[p,t](n) ... [async] --> …`
     Completed {
         slot: u32,
-        outcome: Outcome,
+        outcome: CallOutcome,
     },
     /// ` --> …` alone.
-    BareResult(Outcome),
+    BareResult(CallOutcome),
     /// `clone(fork): process p created child c`
     Forked {
         child: u32,
@@ -95,7 +95,7 @@ pub(super) enum Item {
     /// `SCHED[t]: acquired lock`.
     Acquired {
         slot: u32,
-        why: Why,
+        why: LockReason,
     },
     /// First line of the preamble.
     Banner {
@@ -120,10 +120,10 @@ pub(super) enum Item {
 /// `None` when it isn't one.
 pub(super) fn access(line: &[u8]) -> Option<Access> {
     let (kind, rest) = match line {
-        [b'I', b' ', b' ', rest @ ..] => (Kind::Fetch, rest),
-        [b' ', b'L', b' ', rest @ ..] => (Kind::Load, rest),
-        [b' ', b'S', b' ', rest @ ..] => (Kind::Store, rest),
-        [b' ', b'M', b' ', rest @ ..] => (Kind::Modify, rest),
+        [b'I', b' ', b' ', rest @ ..] => (AccessKind::Fetch, rest),
+        [b' ', b'L', b' ', rest @ ..] => (AccessKind::Load, rest),
+        [b' ', b'S', b' ', rest @ ..] => (AccessKind::Store, rest),
+        [b' ', b'M', b' ', rest @ ..] => (AccessKind::Modify, rest),
         _ => return None,
     };
     let mut addr = 0u64;
@@ -154,7 +154,7 @@ fn decimal(text: &[u8]) -> Option<u64> {
 /// Take the first piece off the front of `rest`.
 ///
 /// `None` when nothing is left; `Err` when the piece is nothing that a log holds.
-pub(super) fn item(rest: &mut &[u8]) -> Result<Option<Item>, NotALogLine> {
+pub(super) fn item(rest: &mut &[u8]) -> Result<Option<LogItem>, NotALogItem> {
     let text = trim_start(rest);
     if text.is_empty() {
         *rest = &[];
@@ -164,24 +164,24 @@ pub(super) fn item(rest: &mut &[u8]) -> Result<Option<Item>, NotALogLine> {
     let blank = rest.len() - text.len();
     if let Some(access) = access(text).or_else(|| access(&rest[blank.checked_sub(1)?..])) {
         *rest = &[];
-        return Ok(Some(Item::Access(access)));
+        return Ok(Some(LogItem::Access(access)));
     }
     let (item, tail) = if let Some(tail) = text.strip_prefix(b"SYSCALL[") {
-        syscall(tail).ok_or(NotALogLine)?
+        syscall(tail).ok_or(NotALogItem)?
     } else if text.starts_with(b"--> ") {
-        let (outcome, tail) = outcome(text).ok_or(NotALogLine)?;
-        (Item::BareResult(outcome), tail)
+        let (outcome, tail) = outcome(text).ok_or(NotALogItem)?;
+        (LogItem::BareResult(outcome), tail)
     } else if let Some(tail) = text.strip_prefix(b"--") {
-        (note(numbered(tail, b"--").ok_or(NotALogLine)?.1), &b""[..])
+        (note(numbered(tail, b"--").ok_or(NotALogItem)?.1), &b""[..])
     } else if let Some(tail) = text.strip_prefix(b"==") {
-        let (pid, tail) = numbered(tail, b"==").ok_or(NotALogLine)?;
+        let (pid, tail) = numbered(tail, b"==").ok_or(NotALogItem)?;
         (preamble(pid, trim_start(tail)), &b""[..])
     } else if let Some(found) = forked(text) {
         found
     } else if text.starts_with(b"SCHEDSETJMP(") {
-        (Item::Noise, &b""[..])
+        (LogItem::Noise, &b""[..])
     } else {
-        return Err(NotALogLine);
+        return Err(NotALogItem);
     };
     *rest = tail;
     Ok(Some(item))
@@ -189,7 +189,7 @@ pub(super) fn item(rest: &mut &[u8]) -> Result<Option<Item>, NotALogLine> {
 
 /// The piece is nothing that a log holds.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NotALogLine;
+pub(super) struct NotALogItem;
 
 fn trim_start(text: &[u8]) -> &[u8] {
     &text[text.iter().take_while(|&&byte| byte == b' ').count()..]
@@ -207,33 +207,33 @@ pub(super) fn find(text: &[u8], needle: &[u8]) -> Option<usize> {
     text.windows(needle.len()).position(|window| window == needle)
 }
 
-fn note(text: &[u8]) -> Item {
-    let Some(at) = find(text, b"SCHED[") else { return Item::Noise };
-    let Some((slot, rest)) = numbered(&text[at + b"SCHED[".len()..], b"]:") else { return Item::Noise };
-    let Some(at) = find(rest, b"acquired lock (") else { return Item::Noise };
+fn note(text: &[u8]) -> LogItem {
+    let Some(at) = find(text, b"SCHED[") else { return LogItem::Noise };
+    let Some((slot, rest)) = numbered(&text[at + b"SCHED[".len()..], b"]:") else { return LogItem::Noise };
+    let Some(at) = find(rest, b"acquired lock (") else { return LogItem::Noise };
     let why = match &rest[at + b"acquired lock (".len()..] {
-        by if by.starts_with(b"thread_wrapper(starting") => Why::Started,
-        by if by.starts_with(b"async_signalhandler") => Why::Signal,
-        _ => Why::Other,
+        by if by.starts_with(b"thread_wrapper(starting") => LockReason::Started,
+        by if by.starts_with(b"async_signalhandler") => LockReason::Signal,
+        _ => LockReason::Other,
     };
-    Item::Acquired { slot, why }
+    LogItem::Acquired { slot, why }
 }
 
-fn preamble(pid: u32, text: &[u8]) -> Item {
+fn preamble(pid: u32, text: &[u8]) -> LogItem {
     if text.starts_with(b"Lackey, ") {
-        Item::Banner { pid }
+        LogItem::Banner { pid }
     } else if let Some(command) = text.strip_prefix(b"Command: ") {
-        Item::Command(words(command))
+        LogItem::Command(words(command))
     } else if let Some(parent) = text.strip_prefix(b"Parent PID: ") {
-        decimal(parent).map_or(Item::Noise, |pid| Item::Parent { pid: pid as u32 })
+        decimal(parent).map_or(LogItem::Noise, |pid| LogItem::Parent { pid: pid as u32 })
     } else if let Some(signal) = text.strip_prefix(b"Process terminating with default action of signal ") {
-        numbered(signal, b" ").map_or(Item::Noise, |(signal, _)| Item::Killed { signal })
+        numbered(signal, b" ").map_or(LogItem::Noise, |(signal, _)| LogItem::Killed { signal })
     } else {
-        Item::Noise
+        LogItem::Noise
     }
 }
 
-/// Undo valgrind's quoting of the command line: blanks and a few others carry a backslash.
+/// Cleanup valgrind's quoting of the command line: blanks and a few others carry a backslash.
 fn words(text: &[u8]) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = Vec::new();
@@ -250,27 +250,27 @@ fn words(text: &[u8]) -> Vec<String> {
 }
 
 /// `clone(fork): process p created child c` and its relatives.
-fn forked(text: &[u8]) -> Option<(Item, &[u8])> {
+fn forked(text: &[u8]) -> Option<(LogItem, &[u8])> {
     let at = [&b"clone(fork): process "[..], b"fork: process ", b"vfork: process "]
         .iter()
         .find_map(|prefix| text.strip_prefix(*prefix))?;
     let (_, rest) = numbered(at, b" created child ")?;
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    Some((Item::Forked { child: u32::try_from(decimal(&rest[..digits])?).ok()? }, &rest[digits..]))
+    Some((LogItem::Forked { child: u32::try_from(decimal(&rest[..digits])?).ok()? }, &rest[digits..]))
 }
 
 /// What follows `SYSCALL[`.
-fn syscall(text: &[u8]) -> Option<(Item, &[u8])> {
+fn syscall(text: &[u8]) -> Option<(LogItem, &[u8])> {
     let (_, rest) = numbered(text, b",")?;
     let (slot, rest) = numbered(rest, b"](")?;
     let (number, rest) = numbered(rest, b") ")?;
     if let Some(rest) = rest.strip_prefix(b"... [async] ") {
         let (outcome, rest) = outcome(rest)?;
-        return Some((Item::Completed { slot, outcome }, rest));
+        return Some((LogItem::Completed { slot, outcome }, rest));
     }
     if rest.starts_with(b"unimplemented") {
         // Its result is a piece of its own, on the next line.
-        return Some((Item::Syscall(Syscall { slot, number, args: Vec::new(), outcome: Outcome::Open }), b""));
+        return Some((LogItem::Syscall(Syscall { slot, number, args: Vec::new(), outcome: CallOutcome::Open }), b""));
     }
     // `sys_name ( args )`, `sys_name[ARG3=='arg'] (args)`, `exit( 0 )`.
     let open = find(rest, b"(")?;
@@ -283,22 +283,22 @@ fn syscall(text: &[u8]) -> Option<(Item, &[u8])> {
         None => return None,
     };
     let text = trim_start(rest.strip_prefix(b"[sync]").unwrap_or(rest));
-    let (outcome, rest) = outcome(text).unwrap_or((Outcome::Open, rest));
-    Some((Item::Syscall(Syscall { slot, number, args, outcome }), rest))
+    let (outcome, rest) = outcome(text).unwrap_or((CallOutcome::Open, rest));
+    Some((LogItem::Syscall(Syscall { slot, number, args, outcome }), rest))
 }
 
 /// `--> [pre-success] Success(0x…)` and what follows it.
-fn outcome(text: &[u8]) -> Option<(Outcome, &[u8])> {
+fn outcome(text: &[u8]) -> Option<(CallOutcome, &[u8])> {
     let rest = trim_start(text.strip_prefix(b"-->")?);
     if let Some(rest) = rest.strip_prefix(b"[async] ...") {
-        return Some((Outcome::Pending, rest));
+        return Some((CallOutcome::Pending, rest));
     }
     let rest = match rest.strip_prefix(b"[pre-success]").or_else(|| rest.strip_prefix(b"[pre-fail]")) {
         Some(rest) => trim_start(rest),
         None => rest,
     };
     if let Some(rest) = rest.strip_prefix(b"NoWriteResult") {
-        return Some((Outcome::NoResult, rest));
+        return Some((CallOutcome::NoResult, rest));
     }
     let (success, rest) = match rest.strip_prefix(b"Success(") {
         Some(rest) => (true, rest),
@@ -309,7 +309,7 @@ fn outcome(text: &[u8]) -> Option<(Outcome, &[u8])> {
     let first = rest[..close].split(|&byte| byte == b':').next()?;
     let value = hexadecimal(first.strip_prefix(b"0x")?)?;
     let result = if success { Ok(value) } else { Err(u16::try_from(value).ok()?) };
-    Some((Outcome::Done(result), &rest[close + 1..]))
+    Some((CallOutcome::Done(result), &rest[close + 1..]))
 }
 
 fn hexadecimal(digits: &[u8]) -> Option<u64> {

@@ -1,8 +1,8 @@
 //! What must be undone although the program is interrupted: folders and files that nobody wants go,
 //! programs that nobody waits for end.
 //!
-//! Key types: [`Undo`], which undoes when it is dropped or when [`end`] is called, whatever comes
-//! first; [`Scratch`], a folder that goes so. The program calls [`end`] when it is told to stop; a
+//! Key types: [`Cleanup`], which undoes when it is dropped or when [`end`] is called, whatever comes
+//! first; [`ScratchDir`], a folder that goes so. The program calls [`end`] when it is told to stop; a
 //! library that is used by another program sets no handlers.
 //!
 //! Not guaranteed: anything after SIGKILL. What is left then lies in the system's folder for such
@@ -32,9 +32,9 @@ fn open() -> MutexGuard<'static, Open> {
 /// Something that will be undone, once.
 #[derive(Debug)]
 #[must_use = "it is undone when this is dropped"]
-pub struct Undo(u64);
+pub struct Cleanup(u64);
 
-impl Undo {
+impl Cleanup {
     /// Undoes by `deed`, which must not wait for anybody else who undoes.
     pub fn new(deed: impl FnOnce() + Send + 'static) -> Self {
         let mut open = open();
@@ -50,7 +50,7 @@ impl Undo {
     }
 }
 
-impl Drop for Undo {
+impl Drop for Cleanup {
     fn drop(&mut self) {
         // Under the lock: else the program could end in the middle of it.
         let mut open = open();
@@ -63,7 +63,7 @@ impl Drop for Undo {
 /// Undoes everything, latest first, and ends the program with `status`.
 ///
 /// Nobody begins anything meanwhile that would have to be undone.
-pub fn end(status: i32) -> ! {
+pub fn exit(status: i32) -> ! {
     let mut open = open();
     while let Some((_, deed)) = open.deeds.pop_last() {
         deed();
@@ -73,12 +73,12 @@ pub fn end(status: i32) -> ! {
 
 /// A private folder in the system's place for such things, gone with the value.
 #[derive(Debug)]
-pub struct Scratch {
+pub struct ScratchDir {
     path: PathBuf,
-    _gone: Undo,
+    _gone: Cleanup,
 }
 
-impl Scratch {
+impl ScratchDir {
     /// A new one; `purpose` is part of its name.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl Scratch {
         let number = LAST.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("pagewright-{purpose}-{}-{number}", std::process::id()));
         let folder = path.clone();
-        let gone = Undo::new(move || remove(&folder));
+        let gone = Cleanup::new(move || remove(&folder));
         match fs::create_dir(&path) {
             Ok(()) => Ok(Self { path, _gone: gone }),
             Err(source) => {
@@ -133,7 +133,7 @@ mod tests {
         let undone = Arc::new(AtomicUsize::new(0));
         let deed = |undone: &Arc<AtomicUsize>| {
             let undone = Arc::clone(undone);
-            Undo::new(move || {
+            Cleanup::new(move || {
                 undone.fetch_add(1, Ordering::Relaxed);
             })
         };
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_folder_goes_with_what_is_in_it_and_two_are_two() {
-        let [one, two] = ["one", "two"].map(|_| Scratch::new("undo").expect("there is room"));
+        let [one, two] = ["one", "two"].map(|_| ScratchDir::new("undo").expect("there is room"));
         fs::write(one.file("file"), b"something").expect("it can be written");
         assert_ne!(one.path(), two.path());
         let path = one.path().to_owned();
