@@ -1,9 +1,9 @@
 //! What must be undone although the program is interrupted: folders and files that nobody wants go,
 //! programs that nobody waits for end.
 //!
-//! Key types: [`Cleanup`], which undoes when it is dropped or when [`end`] is called, whatever comes
-//! first; [`ScratchDir`], a folder that goes so. The program calls [`end`] when it is told to stop; a
-//! library that is used by another program sets no handlers.
+//! Key types: [`Cleanup`], which undoes when it is dropped or when [`end`] is called, whatever
+//! comes first; [`ScratchDir`], a folder that goes so. The program calls [`end`] when it is told to
+//! stop; a library that is used by another program sets no handlers.
 //!
 //! Not guaranteed: anything after SIGKILL. What is left then lies in the system's folder for such
 //! things, or beside the file that was to be written, with `.part` at its end.
@@ -45,7 +45,7 @@ impl Cleanup {
     }
 
     /// There is nothing to undo any more.
-    pub fn forget(self) {
+    pub fn cancel(self) {
         open().deeds.remove(&self.0);
     }
 }
@@ -92,7 +92,7 @@ impl ScratchDir {
         match fs::create_dir(&path) {
             Ok(()) => Ok(Self { path, _gone: gone }),
             Err(source) => {
-                gone.forget();
+                gone.cancel();
                 Err((path, source))
             }
         }
@@ -139,7 +139,7 @@ mod tests {
         };
         drop(deed(&undone));
         assert_eq!(undone.load(Ordering::Relaxed), 1);
-        deed(&undone).forget();
+        deed(&undone).cancel();
         assert_eq!(undone.load(Ordering::Relaxed), 1);
     }
 

@@ -3,8 +3,9 @@
 //! speaks of and its program does not do: several processes that map the memory, several CPUs that
 //! have used it, stores.
 //!
-//! Key types: [`PageOutProgram`]; [`PageOutCosts`], what it cost. [`run`] runs it on a lab, outside of replay,
-//! because a capture can't say that one process pages out only when all others have read.
+//! Key types: [`PageOutProgram`]; [`PageOutCosts`], what it cost. [`run`] runs it on a lab, outside
+//! of replay, because a capture can't say that one process pages out only when all others have
+//! read.
 //!
 //! Protocol: in a round every reader reads every page, side by side on the CPUs; when all have, CPU
 //! 0 pages them out, and when it has, the next round begins. One process has its pages paged out by

@@ -1,7 +1,7 @@
 //! Built-in workloads: short programs of memory calls and accesses, made up event by event.
 //!
-//! Each is a [`EventSource`] like a trace, so that everything that replays a capture runs it. They have
-//! no contents either.
+//! Each is a [`EventSource`] like a trace, so that everything that replays a capture runs it. They
+//! have no contents either.
 
 use crate::replay::EventSource;
 use crate::trace::{

@@ -2,9 +2,9 @@
 //!
 //! Valgrind places programs at addresses of its own: mappings grow upwards from the loader, the
 //! heap stands behind the loader, the stack ends far below the top. The shape of page tables
-//! follows from addresses, so [`AddressMap`] gives each mapping the address that Linux without address
-//! randomisation chooses (`arch_get_unmapped_area_topdown`: the highest gap below `mmap_base` that
-//! fits) and translates what the log says. Inside a mapping nothing moves. With
+//! follows from addresses, so [`AddressMap`] gives each mapping the address that Linux without
+//! address randomisation chooses (`arch_get_unmapped_area_topdown`: the highest gap below
+//! `mmap_base` that fits) and translates what the log says. Inside a mapping nothing moves. With
 //! [`AddressLayout::AsCaptured`] everything stays where it was.
 //!
 //! Pages in no mapping are not the program's: valgrind's own objects and trampolines lie there.

@@ -2,15 +2,15 @@
 //! does, and a trace comes of it.
 //!
 //! [`record`] is all there is to call. The native run has address randomisation off, so that its
-//! figures repeat and its addresses are those of [`AddressLayout::Linux`](crate::trace::Layout). Both runs
-//! are followed with ptrace (`tracer`): the native one to read each process's counters at the
-//! moment it ends (`native`), the other one to have a fifo ready for each process's log before the
-//! process opens it (`spool`). So no log is stored as text, and none is overwritten when a process
-//! execs.
+//! figures repeat and its addresses are those of [`AddressLayout::Linux`](crate::trace::Layout).
+//! Both runs are followed with ptrace (`tracer`): the native one to read each process's counters at
+//! the moment it ends (`native`), the other one to have a fifo ready for each process's log before
+//! the process opens it (`spool`). So no log is stored as text, and none is overwritten when a
+//! process execs.
 //!
-//! Standard input is copied to its end first and given to both runs (see [`RecordInput`]); of the output,
-//! that of the run under valgrind is the one that is seen. Programs whose effects can't be had
-//! twice (`mkdir`, say) don't suit the native run; [`RecordOptions::native`] leaves it out.
+//! Standard input is copied to its end first and given to both runs (see [`RecordInput`]); of the
+//! output, that of the run under valgrind is the one that is seen. Programs whose effects can't be
+//! had twice (`mkdir`, say) don't suit the native run; [`RecordOptions::native`] leaves it out.
 //!
 //! Not guaranteed: that both runs do the same. Time, pids and the processor's features differ.
 

@@ -1,4 +1,4 @@
-//! Memory calls, made again with the results they had.
+//! The replay of memory calls, with the addresses that Linux returned.
 
 use super::CaptureReplayError;
 use super::engine::Engine;
@@ -10,8 +10,9 @@ use pagewright_sim::Sim;
 use pagewright_types::{CpuId, Rights, VirtAddr};
 
 impl<I: Isa> Engine<'_, I> {
-    /// Makes a call that succeeded in the capture; one that failed there changed nothing, and is
-    /// not made.
+    /// Repeats a call that succeeded in the capture.
+    ///
+    /// A call that failed there changed nothing, and is not repeated.
     pub(super) fn call(&mut self, cpu: CpuId, pid: u32, call: &MemCall) -> Result<(), CaptureReplayError> {
         let Ok(result) = call.result else { return Ok(()) };
         let space = self.space_of(pid)?;
@@ -31,13 +32,13 @@ impl<I: Isa> Engine<'_, I> {
             MemOp::Brk { addr } => {
                 let now = self.lab.on(cpu, |mm| mm.brk(&space, VirtAddr::new(addr.0)));
                 if now.raw() != result {
-                    self.diverge(pid, format_args!("brk({addr}) left the break at {now}, on Linux at {result:#x}"));
+                    self.diverge(pid, format_args!("brk({addr}) returned {now}, on Linux {result:#x}"));
                 }
                 Ok(())
             }
             MemOp::Madvise { addr, len, advice } => match Advice::from_raw(*advice) {
                 Ok(advice) => self.lab.on(cpu, |mm| mm.madvise(&space, VirtAddr::new(addr.0), *len, advice)),
-                Err(_) => return self.leave_out(&call.op),
+                Err(_) => return self.skip_call(&call.op),
             },
             MemOp::Mremap { .. } => self.remap(cpu, &space, &call.op, result),
             MemOp::Mlock { addr, len, flags } => {
@@ -56,20 +57,20 @@ impl<I: Isa> Engine<'_, I> {
                 let flags = SyncFlags::from_bits_retain(*flags);
                 self.lab.on(cpu, |mm| mm.msync(&space, VirtAddr::new(addr.0), *len, flags))
             }
-            // It changes nothing; what it writes is a run of the capture.
+            // The call changes nothing; the store to its vector is a run of the capture.
             MemOp::Mincore { .. } => Ok(()),
-            MemOp::Membarrier { .. } | MemOp::Other { .. } => return self.leave_out(&call.op),
+            MemOp::Membarrier { .. } | MemOp::Other { .. } => return self.skip_call(&call.op),
         };
-        self.settle(pid, &call.op, made)
+        self.check_result(pid, &call.op, made)
     }
 
-    /// Notes a call that the memory manager does not know.
-    fn leave_out(&mut self, op: &MemOp) -> Result<(), CaptureReplayError> {
+    /// Counts a call that the memory manager does not implement.
+    fn skip_call(&mut self, op: &MemOp) -> Result<(), CaptureReplayError> {
         *self.not_replayed.entry(name(op)).or_insert(0) += 1;
         Ok(())
     }
 
-    /// Moves or resizes, to where the capture says that Linux did.
+    /// Repeats an `mremap` whose result was the address `at`.
     fn remap(&self, cpu: CpuId, space: &Space<Sim<I>>, op: &MemOp, at: u64) -> Result<(), MmError> {
         let MemOp::Mremap { addr, old_len, new_len, flags, .. } = op else { return Ok(()) };
         let mut flags = RemapFlags::from_bits_truncate(*flags);
@@ -80,7 +81,7 @@ impl<I: Isa> Engine<'_, I> {
         self.lab.on(cpu, |mm| mm.mremap(space, &request)).map(|_| ())
     }
 
-    /// Maps where the capture says that Linux mapped.
+    /// Repeats an `mmap` whose result was the address `at`.
     fn map(
         &mut self,
         cpu: CpuId,
@@ -104,16 +105,15 @@ impl<I: Isa> Engine<'_, I> {
             file: file.as_ref().map(|file| FileMapping { file, offset: *offset, opened: Rights::all() }),
         };
         let made = self.lab.on(cpu, |mm| mm.mmap(space, &request)).map(|_| ());
-        self.settle(pid, op, made)
+        self.check_result(pid, op, made)
     }
 
-    /// A call that Linux did and we can't is a divergence, except for want of memory, which ends
-    /// the replay.
-    fn settle(&mut self, pid: u32, op: &MemOp, made: Result<(), MmError>) -> Result<(), CaptureReplayError> {
+    /// Records a failure as a divergence, or ends the replay if memory is exhausted.
+    fn check_result(&mut self, pid: u32, op: &MemOp, made: Result<(), MmError>) -> Result<(), CaptureReplayError> {
         match made {
             Ok(()) => Ok(()),
             Err(error @ (MmError::NoFrames(_) | MmError::NoKernelMemory { .. } | MmError::CommitRefused { .. })) => {
-                Err(self.no_memory(pid, error))
+                Err(self.out_of_memory(pid, error))
             }
             Err(error) => {
                 self.diverge(pid, format_args!("{}: {error}", name(op)));
@@ -123,7 +123,7 @@ impl<I: Isa> Engine<'_, I> {
     }
 }
 
-/// How a report names a call.
+/// The name of a call in a report.
 fn name(op: &MemOp) -> String {
     match op {
         MemOp::Mmap { .. } => "mmap".into(),

@@ -1,13 +1,13 @@
-//! The loop: feed queues, give turns, count.
+//! The main loop of a replay: feed the queues, run threads in turns on the CPUs, and count.
 
 use super::kswapd::Kswapd;
 use super::process::{LifeState, Process, Thread, WaitReason};
-use super::queue::{Item, Op, Work};
+use super::queue::{Op, Work};
 use super::report::{ImageReport, MeasuredTimes, ModelledTimes, NamedCounts, ReplayReport, SkippedCall};
 use super::source::EventSource;
 use super::tasks::Progress;
 use super::{CaptureReplayError, ReplayConfig, TraceInconsistency};
-use crate::trace::{AccessOrigin, AccessRun, AccessStream, CapturedFile, MappingSource, TaskEvent, TraceEvent};
+use crate::trace::{AccessOrigin, AccessRun, AccessStream, MappingSource};
 use pagewright_arch::Isa;
 use pagewright_lab::Lab;
 use pagewright_mm::file::FileObject;
@@ -19,7 +19,7 @@ use pagewright_types::{Access, Counter, CpuId, CpuMask, VirtAddr};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Items in all queues below which more of the capture is read.
+/// Number of items in all queues below which more of the capture is fed.
 const WINDOW: usize = 1 << 14;
 
 /// [`super::replay`] on the instruction set `I`.
@@ -29,8 +29,8 @@ pub(super) fn replay_on<I: Isa>(
 ) -> Result<ReplayReport, CaptureReplayError> {
     let began = Instant::now();
     let settings = MmSettings::default();
-    // What was promised to the program when it was recorded is promised again, however small the
-    // machine is.
+    // Linux granted the program's mappings when it was recorded, so a small machine must not refuse
+    // them: overcommit always.
     settings.set(MmSetting::OvercommitMemory, 1)?;
     for (setting, value) in &config.settings {
         settings.set(*setting, *value)?;
@@ -41,26 +41,29 @@ pub(super) fn replay_on<I: Isa>(
     }
     let mut engine = Engine::new(&lab, config);
     engine.run(source)?;
-    engine.end()?;
+    engine.exit_remaining()?;
     Ok(engine.report(source, config, began))
 }
 
-/// A replay under way.
+/// The state of a replay.
 pub(super) struct Engine<'l, I: Isa> {
     pub(super) lab: &'l Lab<I>,
     pub(super) sched: Scheduler,
     pub(super) kswapd: Vec<Kswapd>,
     cpus: u16,
-    /// By the capture's numbers; slot 0 is never used.
+    /// Indexed by the numbers of the trace; index 0 is unused.
     pub(super) processes: Vec<Option<Process<I>>>,
+    /// Indexed as the processes.
     pub(super) threads: Vec<Option<Thread>>,
-    files: Vec<Option<Arc<FileObject<Sim<I>>>>>,
-    /// The thread whose events are being fed.
-    feeding: u32,
-    queued: usize,
-    /// The thread that had nothing left at the end of its turn.
-    starving: Option<u32>,
-    /// Threads that wait for a phase or a child.
+    /// Indexed as the processes.
+    pub(super) files: Vec<Option<Arc<FileObject<Sim<I>>>>>,
+    /// The thread to which the next event of the capture belongs.
+    pub(super) fed_thread: u32,
+    /// Number of items in all queues.
+    pub(super) queued: usize,
+    /// The thread whose queue was empty at the end of the latest turn.
+    out_of_work: Option<u32>,
+    /// The threads that wait for a phase or a child.
     waiting: Vec<u32>,
     pub(super) events: u64,
     accesses: u64,
@@ -80,9 +83,9 @@ impl<'l, I: Isa> Engine<'l, I> {
             processes: Vec::new(),
             threads: Vec::new(),
             files: Vec::new(),
-            feeding: 0,
+            fed_thread: 0,
             queued: 0,
-            starving: None,
+            out_of_work: None,
             waiting: Vec::new(),
             events: 0,
             accesses: 0,
@@ -99,7 +102,7 @@ impl<'l, I: Isa> Engine<'l, I> {
             while more && self.queued < WINDOW {
                 more = self.feed_batch(source, &mut batch)?;
             }
-            self.rest_if_starving()?;
+            self.block_if_out_of_work()?;
             let lab = self.lab;
             match self.sched.next(|cpu| lab.sim().clock(cpu)) {
                 Some(turn) => self.turn(turn)?,
@@ -110,115 +113,25 @@ impl<'l, I: Isa> Engine<'l, I> {
         }
     }
 
-    /// A thread that ran out of fed work keeps its CPU if there is more by now: that the window
-    /// ended is no event of the program.
-    fn rest_if_starving(&mut self) -> Result<(), CaptureReplayError> {
-        let Some(tid) = self.starving.take() else { return Ok(()) };
+    /// Blocks the thread whose queue was empty at the end of its turn.
+    ///
+    /// If it has been fed since, it keeps its CPU, because the end of the window is not an event of
+    /// the program.
+    fn block_if_out_of_work(&mut self) -> Result<(), CaptureReplayError> {
+        let Some(tid) = self.out_of_work.take() else { return Ok(()) };
         let thread = self.thread(tid)?;
-        if thread.waits == WaitReason::Nothing && thread.queue.is_empty() {
-            thread.waits = WaitReason::Feed;
+        if thread.wait == WaitReason::Nothing && thread.queue.is_empty() {
+            thread.wait = WaitReason::Events;
             self.sched.block(ThreadId::new(tid));
         }
         Ok(())
     }
 
-    /// Why nothing can go on although something is left to do.
+    /// The reason why no thread can run although items are queued.
     fn stuck(&self) -> TraceInconsistency {
-        let ended = |thread: &Thread| thread.waits == WaitReason::Ended && !thread.queue.is_empty();
+        let ended = |thread: &Thread| thread.wait == WaitReason::Exited && !thread.queue.is_empty();
         let ended = self.threads.iter().position(|thread| thread.as_ref().is_some_and(ended));
         ended.map_or(TraceInconsistency::Deadlock, |tid| TraceInconsistency::AfterExit(tid as u32))
-    }
-
-    fn feed_batch(
-        &mut self,
-        source: &mut dyn EventSource,
-        batch: &mut Vec<TraceEvent>,
-    ) -> Result<bool, CaptureReplayError> {
-        let more = source.next_batch(batch)?;
-        if more {
-            for event in batch.drain(..) {
-                self.feed(event)?;
-            }
-        }
-        Ok(more)
-    }
-
-    fn feed(&mut self, event: TraceEvent) -> Result<(), CaptureReplayError> {
-        match event {
-            TraceEvent::Run(run) => self.push(Work::Run(run)),
-            TraceEvent::Switch { tid, .. } => {
-                self.thread(tid.0)?;
-                self.feeding = tid.0;
-                Ok(())
-            }
-            TraceEvent::Call(call) => self.push(Work::Op(Op::Call(call))),
-            TraceEvent::File(file) => self.introduce(&file),
-            TraceEvent::Task(task) => self.feed_task(task),
-        }
-    }
-
-    /// Threads and processes exist from the moment they are fed, so that what follows can be queued
-    /// for them.
-    fn feed_task(&mut self, task: Box<TaskEvent>) -> Result<(), CaptureReplayError> {
-        match &*task {
-            TaskEvent::Begin { pid, tid } => {
-                self.conceive(pid.0, tid.0, None)?;
-                self.feeding = tid.0;
-                return self.begin(pid.0, tid.0);
-            }
-            TaskEvent::Fork { child, tid, .. } => {
-                let parent = self.thread(self.feeding)?.process;
-                self.conceive(child.0, tid.0, Some(parent))?;
-            }
-            TaskEvent::CloneThread { tid } => {
-                let pid = self.thread(self.feeding)?.process;
-                self.process(pid)?.phases.several();
-                self.conceive_thread(tid.0, pid)?;
-            }
-            TaskEvent::Exec { .. }
-            | TaskEvent::ExitThread {}
-            | TaskEvent::ExitProcess { .. }
-            | TaskEvent::Reaped { .. } => {}
-        }
-        self.push(Work::Op(Op::Task(task)))
-    }
-
-    /// Queues work for the thread that is being fed.
-    fn push(&mut self, work: Work) -> Result<(), CaptureReplayError> {
-        let inconsistent = |what| CaptureReplayError::Inconsistent { events: self.events, what };
-        let index = self.feeding as usize;
-        let Some(thread) = self.threads.get_mut(index).and_then(Option::as_mut) else {
-            return Err(inconsistent(TraceInconsistency::UnknownThread(self.feeding)));
-        };
-        let Some(process) = self.processes.get_mut(thread.process as usize).and_then(Option::as_mut) else {
-            return Err(inconsistent(TraceInconsistency::UnknownProcess(thread.process)));
-        };
-        let phase = match &work {
-            Work::Run(_) => process.phases.access(),
-            Work::Op(_) => process.phases.alone(),
-        };
-        thread.queue.push_back(Item { phase, work });
-        self.queued += 1;
-        if thread.waits == WaitReason::Feed {
-            thread.waits = WaitReason::Nothing;
-            self.sched.wake(ThreadId::new(self.feeding), thread.stopped);
-        }
-        Ok(())
-    }
-
-    fn introduce(&mut self, file: &CapturedFile) -> Result<(), CaptureReplayError> {
-        // Nobody has number 0.
-        self.files.resize_with(self.files.len().max(1), || None);
-        if file.id.0 as usize != self.files.len() {
-            return Err(self.inconsistent(TraceInconsistency::FileOutOfOrder(file.id.0)));
-        }
-        let kind = pagewright_mm::file::FileKind::File(Box::new(super::file::Contentless));
-        // A file that was gone by the end of the capture is as long as anybody maps it.
-        let size = file.size.unwrap_or(1 << 40);
-        let known = self.lab.on(CpuId::new(0), |mm| mm.add_file(&file.path, kind, size));
-        let object = known.map_err(|error| CaptureReplayError::OutOfMemory { pid: 0, events: self.events, error })?;
-        self.files.push(Some(object));
-        Ok(())
     }
 
     pub(super) fn file(&self, id: u32) -> Result<Arc<FileObject<Sim<I>>>, CaptureReplayError> {
@@ -226,7 +139,7 @@ impl<'l, I: Isa> Engine<'l, I> {
         known.ok_or_else(|| self.inconsistent(TraceInconsistency::UnknownFile(id)))
     }
 
-    /// Lets a thread run on a CPU until its turn is over or it stops.
+    /// Runs a thread on a CPU until its time is up or it stops.
     fn turn(&mut self, turn: Turn) -> Result<(), CaptureReplayError> {
         let (cpu, tid) = (turn.cpu, turn.thread.raw());
         let sim = self.lab.sim();
@@ -241,33 +154,33 @@ impl<'l, I: Isa> Engine<'l, I> {
         let mut queue = std::mem::take(&mut self.thread(tid)?.queue);
         let stop = loop {
             self.wake_kswapd(cpu, &space);
-            let Some(item) = queue.front() else { break Some(WaitReason::Feed) };
+            let Some(item) = queue.front() else { break Some(WaitReason::Events) };
             if !self.process(pid)?.phases.is_due(item.phase) {
                 break Some(WaitReason::Phase);
             }
-            let Some(item) = queue.pop_front() else { break Some(WaitReason::Feed) };
+            let Some(item) = queue.pop_front() else { break Some(WaitReason::Events) };
             self.queued -= 1;
             self.events += 1;
             match item.work {
-                Work::Run(run) if loading => loading = self.load_run(cpu, pid, &space, &run)?,
-                Work::Run(run) => self.make_run(cpu, pid, &space, &run)?,
+                Work::Run(run) if loading => loading = self.execute_early_run(cpu, pid, &space, &run)?,
+                Work::Run(run) => self.execute_run(cpu, pid, &space, &run)?,
                 Work::Op(op) => {
-                    let next = self.operate(cpu, pid, tid, op)?;
-                    if self.process(pid)?.phases.done(item.phase) {
+                    let progress = self.execute_op(cpu, pid, tid, op)?;
+                    if self.process(pid)?.phases.complete(item.phase) {
                         self.wake_phase(pid, cpu);
                     }
-                    match next {
+                    match progress {
                         Progress::Stop => break None,
                         Progress::Continue => {}
                     }
-                    // The process may have a new image.
+                    // An exec gives the process a new space.
                     space = self.space_of(pid)?;
                     loading = self.process(pid)?.loading;
                     self.lab.run(cpu, &space);
                     continue;
                 }
             }
-            if item.phase != 0 && self.process(pid)?.phases.done(item.phase) {
+            if item.phase != 0 && self.process(pid)?.phases.complete(item.phase) {
                 self.wake_phase(pid, cpu);
             }
             if sim.clock(cpu) >= turn.until {
@@ -278,42 +191,42 @@ impl<'l, I: Isa> Engine<'l, I> {
         let thread = self.thread(tid)?;
         thread.queue = queue;
         thread.stopped = now;
-        if let Some(waits) = stop {
-            thread.waits = waits;
+        if let Some(wait) = stop {
+            thread.wait = wait;
         }
         self.leave_cpu(cpu, tid, now)
     }
 
-    /// Tells the scheduler what became of a thread whose turn is over.
+    /// Tells the scheduler the state of a thread whose turn is over.
     fn leave_cpu(&mut self, cpu: CpuId, tid: u32, now: Picos) -> Result<(), CaptureReplayError> {
-        match self.thread(tid)?.waits {
+        match self.thread(tid)?.wait {
             WaitReason::Nothing => self.sched.put_back(ThreadId::new(tid), now),
-            WaitReason::Ended => {
-                self.thread(tid)?.end();
+            WaitReason::Exited => {
+                self.thread(tid)?.exit();
                 self.sched.exit(ThreadId::new(tid));
             }
-            // It stands still so that the capture's order is kept; the program would have gone on,
-            // so its CPU is as busy as before and must be told of shootdowns.
+            // In the real program the thread was running; it waits only to keep the capture's
+            // order. So its CPU is not idle, and shootdowns interrupt it.
             WaitReason::Phase => {
                 self.waiting.push(tid);
                 self.sched.block(ThreadId::new(tid));
             }
-            // It sleeps in the kernel.
-            WaitReason::Child(_) | WaitReason::Vfork(_) | WaitReason::Birth => {
+            // The thread sleeps in the kernel.
+            WaitReason::Child(_) | WaitReason::Vfork(_) | WaitReason::Start => {
                 self.waiting.push(tid);
                 self.sched.block(ThreadId::new(tid));
                 self.lab.idle(cpu);
             }
-            WaitReason::Feed => {
-                self.thread(tid)?.waits = WaitReason::Nothing;
+            WaitReason::Events => {
+                self.thread(tid)?.wait = WaitReason::Nothing;
                 self.sched.put_back(ThreadId::new(tid), now);
-                self.starving = Some(tid);
+                self.out_of_work = Some(tid);
             }
         }
         Ok(())
     }
 
-    fn operate(&mut self, cpu: CpuId, pid: u32, tid: u32, op: Op) -> Result<Progress, CaptureReplayError> {
+    fn execute_op(&mut self, cpu: CpuId, pid: u32, tid: u32, op: Op) -> Result<Progress, CaptureReplayError> {
         self.lab.sim().charge(cpu, Cost::Syscall, 1);
         match op {
             Op::Call(call) => self.call(cpu, pid, &call).map(|()| Progress::Continue),
@@ -321,9 +234,11 @@ impl<'l, I: Isa> Engine<'l, I> {
         }
     }
 
-    /// A run before the image's first access to its data: those of the kernel belong to `execve`,
-    /// which Linux counts for the image that called it. Returns whether that goes on.
-    fn load_run(
+    /// Executes a run that precedes the image's first data access.
+    ///
+    /// Runs of the kernel are then those of `execve`, whose faults Linux counts for the image that
+    /// called it. Returns whether the next run is also an early one.
+    fn execute_early_run(
         &mut self,
         cpu: CpuId,
         pid: u32,
@@ -331,11 +246,11 @@ impl<'l, I: Isa> Engine<'l, I> {
         run: &AccessRun,
     ) -> Result<bool, CaptureReplayError> {
         let before = (space.minor_faults(), space.major_faults());
-        self.make_run(cpu, pid, space, run)?;
+        self.execute_run(cpu, pid, space, run)?;
         match (run.origin, run.stream) {
             (AccessOrigin::Kernel, _) => {
                 let (minor, major) = (space.minor_faults() - before.0, space.major_faults() - before.1);
-                self.count_for_replaced(pid, minor, major)?;
+                self.count_for_previous_image(pid, minor, major)?;
                 Ok(true)
             }
             (AccessOrigin::User, AccessStream::Fetch) => Ok(true),
@@ -347,7 +262,7 @@ impl<'l, I: Isa> Engine<'l, I> {
     }
 
     #[inline]
-    fn make_run(
+    fn execute_run(
         &mut self,
         cpu: CpuId,
         pid: u32,
@@ -358,7 +273,7 @@ impl<'l, I: Isa> Engine<'l, I> {
         self.accesses += run.accesses();
         let (reads, writes) = (u64::from(run.reads), u64::from(run.writes));
         let read = if run.stream == AccessStream::Fetch { Access::Exec } else { Access::Read };
-        // At most two looks at the TLB: the first access decides which fault the page takes.
+        // At most two TLB look-ups; the first access decides the type of the fault.
         let order = if run.write_first {
             [(Access::Write, writes), (read, reads)]
         } else {
@@ -389,10 +304,10 @@ impl<'l, I: Isa> Engine<'l, I> {
         })
     }
 
-    /// Wakes the threads of a process that waited for its next phase.
+    /// Wakes the threads of a process that wait for its next phase.
     fn wake_phase(&mut self, pid: u32, cpu: CpuId) {
         let now = self.lab.sim().clock(cpu);
-        self.wake(now, |thread| thread.process == pid && thread.waits == WaitReason::Phase);
+        self.wake(now, |thread| thread.process == pid && thread.wait == WaitReason::Phase);
     }
 
     /// Wakes every thread for which `ready` holds.
@@ -400,45 +315,21 @@ impl<'l, I: Isa> Engine<'l, I> {
         self.waiting.retain(|&tid| {
             let Some(thread) = self.threads[tid as usize].as_mut() else { return false };
             if ready(thread) {
-                thread.waits = WaitReason::Nothing;
-                // The clock of who wakes it may be behind that of its own CPU; nobody goes on
-                // before he stopped.
+                thread.wait = WaitReason::Nothing;
+                // The clock of the waking CPU may be behind the time when the thread stopped.
                 self.sched.wake(ThreadId::new(tid), now.max(thread.stopped));
             }
-            matches!(thread.waits, WaitReason::Phase | WaitReason::Child(_) | WaitReason::Vfork(_))
+            matches!(thread.wait, WaitReason::Phase | WaitReason::Child(_) | WaitReason::Vfork(_))
         });
     }
 
-    /// Lets a born thread compete for CPUs.
+    /// Adds a new thread to the scheduler, runnable from the time `ready`.
     pub(super) fn schedule(&mut self, tid: u32, ready: Picos) -> Result<(), CaptureReplayError> {
         let cpus = self.cpus;
         let thread = self.thread(tid)?;
-        thread.waits = WaitReason::Nothing;
+        thread.wait = WaitReason::Nothing;
         thread.stopped = ready;
         self.sched.add(ThreadId::new(tid), CpuMask::first(usize::from(cpus)), ready);
-        Ok(())
-    }
-
-    /// A process whose birth has been fed.
-    ///
-    /// It has the number of its first thread.
-    fn conceive(&mut self, pid: u32, tid: u32, parent: Option<u32>) -> Result<(), CaptureReplayError> {
-        if pid != tid {
-            return Err(self.inconsistent(TraceInconsistency::ThreadOutOfOrder(pid)));
-        }
-        self.conceive_thread(tid, pid)?;
-        self.processes.resize_with(pid as usize, || None);
-        self.processes.push(Some(Process::conceived(parent)));
-        Ok(())
-    }
-
-    fn conceive_thread(&mut self, tid: u32, pid: u32) -> Result<(), CaptureReplayError> {
-        // Nobody has number 0.
-        self.threads.resize_with(self.threads.len().max(1), || None);
-        if tid as usize != self.threads.len() {
-            return Err(self.inconsistent(TraceInconsistency::ThreadOutOfOrder(tid)));
-        }
-        self.threads.push(Some(Thread::conceived(pid)));
         Ok(())
     }
 
@@ -464,18 +355,18 @@ impl<'l, I: Isa> Engine<'l, I> {
         CaptureReplayError::Inconsistent { events: self.events, what }
     }
 
-    /// Notes that the memory manager answered otherwise than Linux did.
+    /// Records that a result of the memory manager is not that of Linux.
     pub(super) fn diverge(&mut self, pid: u32, what: impl std::fmt::Display) {
         if self.diverged.len() < ReplayReport::DIVERGED {
             self.diverged.push(format!("process {pid}, event {}: {what}", self.events));
         }
     }
 
-    /// Ends what the capture left running.
-    fn end(&mut self) -> Result<(), CaptureReplayError> {
+    /// Ends the processes that have no exit in the capture.
+    fn exit_remaining(&mut self) -> Result<(), CaptureReplayError> {
         for pid in 0..self.processes.len() as u32 {
             if self.processes[pid as usize].as_ref().is_some_and(|process| process.life == LifeState::Alive) {
-                self.end_process(CpuId::new(0), pid)?;
+                self.exit_process(CpuId::new(0), pid)?;
             }
         }
         Ok(())

@@ -3,10 +3,10 @@
 use pagewright_mm::file::FileOps;
 use pagewright_types::Errno;
 
-/// A file of a capture: at hand, as after a first run, and without contents.
-pub(super) struct Contentless;
+/// A file without contents whose pages are all in the host's cache, as after a first run.
+pub(super) struct ContentlessFile;
 
-impl FileOps for Contentless {
+impl FileOps for ContentlessFile {
     fn is_resident(&self, _index: u64) -> bool {
         true
     }

@@ -1,17 +1,15 @@
 //! Background reclaim beside the program (`kswapd`).
 //!
-//! Whoever leaves a node with nothing above its low marks wakes the node's thread: after the item
-//! of the capture that did it, which is the next moment at which nobody is within the memory
-//! manager. The thread takes a CPU that nobody has, best one of its node, or for want of one the
-//! CPU of who woke it. It reclaims up to the high mark and sleeps; by its CPU's clock that takes a
-//! while, and until that has passed it is not woken again. So whoever allocates faster than it
-//! reclaims comes to the marks' end and reclaims for himself.
+//! Each node has a thread. The engine checks the nodes before each item of the capture, when no CPU
+//! is inside the memory manager. If a node is below its low watermark, its thread runs: on its
+//! previous CPU if that is idle, else on an idle CPU of its node, else on any idle CPU, else on the
+//! CPU whose item woke it. It reclaims up to the high watermark. It is not woken again before the
+//! clock of its CPU says that it is done. So a program that allocates faster than the thread
+//! reclaims reaches the min watermark and reclaims directly.
 //!
-//! Key type: [`Kswapd`], one node's thread. Neighbours: `engine` asks before each item.
-//!
-//! Not guaranteed: that memory is free no sooner than the clocks say. A round is one operation of
-//! the machine, so what it frees, a batch or two, is there from its beginning on. The interrupt by
-//! which an idle CPU learns of it is not modelled.
+//! Not guaranteed: that memory is freed no earlier than the clocks say. A round of reclaim is one
+//! operation of the machine, so the pages that it frees, a batch or two, are free from its start.
+//! The interrupt that wakes an idle CPU is not modelled.
 
 use super::engine::Engine;
 use pagewright_arch::Isa;
@@ -20,14 +18,14 @@ use pagewright_sim::{Cost, Picos, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{CpuId, CpuMask, NodeId};
 
-/// The background thread of a node.
+/// The background reclaim thread of a node.
 pub(super) struct Kswapd {
     node: NodeId,
     /// The node's CPUs.
     near: CpuMask,
-    /// Where it ran last.
+    /// The CPU on which it last ran.
     last: Option<CpuId>,
-    /// Until when it is at work.
+    /// The time until which it is busy.
     until: Picos,
 }
 
@@ -44,7 +42,7 @@ impl Kswapd {
 }
 
 impl<I: Isa> Engine<'_, I> {
-    /// Lets the background threads reclaim that are needed and have nothing to do.
+    /// Runs the background reclaim of each node below its low watermark.
     ///
     /// `cpu` runs `space` and is between two items.
     #[inline]

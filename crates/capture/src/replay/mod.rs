@@ -1,24 +1,26 @@
-//! Replay: repeats the calls and accesses of a capture on the memory manager and a simulated machine.
+//! Replay: repeats the calls and accesses of a capture on the memory manager and a simulated
+//! machine.
 //!
 //! ```text
 //!   EventSource ── events ─▶ feed ─▶ a queue per thread ─▶ turns on CPUs (Scheduler) ─▶ Lab ─▶ ReplayReport
 //! ```
 //!
 //! The capturing tool ran one thread at a time. The replay runs the threads concurrently: every
-//! thread has a queue of its events, and the CPUs take turns by their modelled clocks. Only the order
-//! that the program imposed is kept:
+//! thread has a queue of its events, and the CPUs take turns by their modelled clocks. Only the
+//! order that the program imposed is kept:
 //!
 //! 1. the events of one thread;
 //! 2. each memory call, fork, exec and exit, among the events of all threads of its process: events
-//!    that precede it in the capture happen before it, and later ones after it (accesses between two
-//!    calls may overlap);
+//!    that precede it in the capture happen before it, and later ones after it (accesses between
+//!    two calls may overlap);
 //! 3. a child after its fork, the reaping of a child after its exit, and a `vfork` parent after its
 //!    child has left the parent's memory.
 //!
-//! The queues hold a bounded window of the capture, so memory grows with the program's footprint and
-//! not with the length of the trace.
+//! The queues hold a bounded window of the capture, so memory grows with the program's footprint
+//! and not with the length of the trace.
 //!
-//! Background reclaim has threads of its own (`kswapd`), which run beside the program on a free CPU.
+//! Background reclaim has threads of its own (`kswapd`), which run beside the program on a free
+//! CPU.
 //!
 //! If the memory manager returns another result than Linux did, the report says so
 //! ([`ReplayReport::diverged`]). The replay is not adjusted to Linux's result, except that mappings
@@ -30,6 +32,7 @@
 mod calls;
 mod engine;
 mod error;
+mod feed;
 mod file;
 mod kswapd;
 mod process;

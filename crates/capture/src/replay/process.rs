@@ -1,6 +1,6 @@
-//! Processes and threads of the capture, as far as they have been fed.
+//! The processes and threads of the capture that have been fed.
 
-use super::queue::{Item, Phases};
+use super::queue::{Phases, QueuedItem};
 use super::report::ImageReport;
 use pagewright_mm::Space;
 use pagewright_sim::{Picos, Sim};
@@ -8,69 +8,73 @@ use pagewright_sync::Arc;
 use pagewright_types::CpuId;
 use std::collections::VecDeque;
 
-/// What a thread waits for.
+/// The event for which a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitReason {
-    /// Its birth.
-    Birth,
-    /// Nothing: it runs or waits for a CPU.
+    /// The replay of its creation.
+    Start,
+    /// None: the thread runs or waits for a CPU.
     Nothing,
-    /// More of the capture.
-    Feed,
+    /// Further events of the capture.
+    Events,
     /// The next phase of its process.
     Phase,
-    /// The end of this child.
+    /// The exit of this child.
     Child(u32),
-    /// This `vfork` child to leave its memory.
+    /// The exec or exit of this `vfork` child.
     Vfork(u32),
-    /// Nothing any more: it has ended.
-    Ended,
+    /// None: the thread has exited.
+    Exited,
 }
 
+/// A thread of the capture.
 pub(super) struct Thread {
     pub(super) process: u32,
-    pub(super) queue: VecDeque<Item>,
-    pub(super) waits: WaitReason,
-    /// When it stopped.
+    pub(super) queue: VecDeque<QueuedItem>,
+    pub(super) wait: WaitReason,
+    /// The time at which it last stopped.
     pub(super) stopped: Picos,
 }
 
-/// Where a process is in its life.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LifeState {
-    /// Fed, its fork not yet done.
-    Unborn,
+    /// The replay has not reached its creation.
+    NotStarted,
     Alive,
-    Ended(Picos),
+    /// Exited at this time.
+    Exited(Picos),
 }
 
+/// A process of the capture.
 pub(super) struct Process<I: pagewright_arch::Isa> {
     pub(super) life: LifeState,
-    /// Its memory; a `vfork` child has its parent's until it execs.
+    /// Its address space; a `vfork` child uses its parent's until its exec.
     pub(super) space: Option<Arc<Space<Sim<I>>>>,
+    /// Whether the address space is the parent's.
     pub(super) borrowed: bool,
     pub(super) parent: Option<u32>,
     pub(super) threads: Vec<u32>,
     pub(super) phases: Phases,
-    /// How the report names it: the root is `[]`, its second child `[1]`.
+    /// Its path of child indices: the root is `[]`, its second child `[1]`.
     pub(super) path: Vec<u32>,
+    /// Number of children so far.
     pub(super) children: u32,
-    /// Images so far (`execve`).
+    /// Number of `execve`s so far.
     pub(super) image: u32,
     pub(super) name: String,
-    /// Whether its image has not come to its data yet, so that what the kernel touches is
-    /// `execve`'s.
+    /// Whether the image has made no data access, so that accesses of the kernel are `execve`'s.
     pub(super) loading: bool,
-    /// Where the report of the image before this one stands.
-    pub(super) replaced: Option<usize>,
-    /// Faults that the space had served when the image began.
+    /// The index of the previous image's report.
+    pub(super) previous_image: Option<usize>,
+    /// Minor and major faults of the space when the image began.
     pub(super) faults_before: (u64, u64),
-    /// Faults that the space had served when a `vfork` child got to use it.
+    /// Minor and major faults of the space when its `vfork` child began.
     pub(super) faults_at_vfork: (u64, u64),
 }
 
 impl<I: pagewright_arch::Isa> Process<I> {
-    /// What the present image has cost, as Linux counts it.
+    /// The counts of the current image, as Linux counts them; `None` if it has no space.
     pub(super) fn image_report(&self) -> Option<ImageReport> {
         let space = self.space.as_ref()?;
         let (minor, major) = (space.minor_faults(), space.major_faults());
@@ -80,14 +84,14 @@ impl<I: pagewright_arch::Isa> Process<I> {
             command: self.name.clone(),
             minor_faults: minor - self.faults_before.0,
             major_faults: major - self.faults_before.1,
-            // A child that still has its parent's memory has none of its own to report.
+            // The memory of a child that uses its parent's space is reported for the parent.
             peak_rss_bytes: (!self.borrowed).then(|| space.rss().peak_bytes()),
             page_table_bytes: (!self.borrowed).then(|| space.table().bytes()),
         })
     }
 }
 
-/// CPUs of a machine, by number.
+/// The first `count` CPUs.
 pub(super) fn cpus(count: u16) -> impl Iterator<Item = CpuId> {
     (0..count).map(CpuId::new)
 }

@@ -1,68 +1,71 @@
-//! What a thread still has to do, and what order the threads of one process keep.
+//! The queued events of a thread, and the order between the threads of one process.
 //!
-//! Each process numbers *phases*: a call, a fork or an end is a phase of its own, and the accesses
-//! between two of them, of all threads, are one. A thread may do an item only in the item's phase.
-//! While a process has one thread its own order suffices.
+//! Each process has numbered *phases*. A call, a fork, an exec or an exit is a phase of its own;
+//! the accesses of all threads between two of them form one phase. A thread executes an item only
+//! in the item's phase. A process with a single thread needs no phases.
 
 use crate::trace::{AccessRun, MemCall, TaskEvent};
 use std::collections::VecDeque;
 
-/// Something to do other than an access.
+/// An operation of a thread, other than an access.
 #[derive(Debug)]
 pub(super) enum Op {
     Call(Box<MemCall>),
     Task(Box<TaskEvent>),
 }
 
-/// One item of a thread's queue.
+/// The work of a queued item.
 #[derive(Debug)]
 pub(super) enum Work {
     Run(AccessRun),
     Op(Op),
 }
 
-/// One item and the phase in which it may be done; 0 is any.
+/// An item of a thread's queue, with the phase in which it may be executed; 0 is any phase.
 #[derive(Debug)]
-pub(super) struct Item {
+pub(super) struct QueuedItem {
     pub(super) phase: u32,
     pub(super) work: Work,
 }
 
-/// The phases of one process that are under way or have been fed.
+/// The phases of a process that are not complete.
 #[derive(Debug)]
 pub(super) struct Phases {
-    /// Whether there ever were two threads; before that, phases are not used.
-    several: bool,
-    now: u32,
-    /// Items left in phase `now` and those after it; the last is open for more accesses.
+    /// Whether the process has ever had two threads; before that, phases are not used.
+    multithreaded: bool,
+    /// The phase whose items may be executed.
+    current: u32,
+    /// Number of items left in the current phase and in each later one.
+    ///
+    /// The last phase is open for further accesses.
     left: VecDeque<u32>,
 }
 
 impl Phases {
     pub(super) fn new() -> Self {
-        Self { several: false, now: 1, left: VecDeque::from([0]) }
+        Self { multithreaded: false, current: 1, left: VecDeque::from([0]) }
     }
 
-    /// From here on several threads must keep order.
-    pub(super) fn several(&mut self) {
-        self.several = true;
+    /// Starts the use of phases.
+    pub(super) fn set_multithreaded(&mut self) {
+        self.multithreaded = true;
     }
 
-    /// The phase for an access that is fed now.
+    /// Adds an access to the open phase; returns that phase.
     #[inline]
-    pub(super) fn access(&mut self) -> u32 {
-        if !self.several {
+    pub(super) fn add_access(&mut self) -> u32 {
+        if !self.multithreaded {
             return 0;
         }
         if let Some(open) = self.left.back_mut() {
             *open += 1;
         }
-        self.now + self.left.len() as u32 - 1
+        self.current + self.left.len() as u32 - 1
     }
 
-    /// The phase for anything else that is fed now: one of its own.
-    pub(super) fn alone(&mut self) -> u32 {
-        if !self.several {
+    /// Adds a phase for one operation, and an open phase after it; returns the operation's phase.
+    pub(super) fn add_op(&mut self) -> u32 {
+        if !self.multithreaded {
             return 0;
         }
         match self.left.back_mut() {
@@ -70,27 +73,28 @@ impl Phases {
             Some(_) | None => self.left.push_back(1),
         }
         self.left.push_back(0);
-        self.now + self.left.len() as u32 - 2
+        self.current + self.left.len() as u32 - 2
     }
 
-    /// Whether an item of `phase` may be done now.
+    /// Whether an item of `phase` may be executed now.
     #[inline]
     pub(super) fn is_due(&self, phase: u32) -> bool {
-        phase == 0 || phase == self.now
+        phase == 0 || phase == self.current
     }
 
-    /// An item of the present phase was done, or dropped; returns whether the next phase began.
+    /// Records that an item of the current phase is complete; returns whether the next phase
+    /// begins.
     #[inline]
-    pub(super) fn done(&mut self, phase: u32) -> bool {
+    pub(super) fn complete(&mut self, phase: u32) -> bool {
         if phase == 0 {
             return false;
         }
-        let index = (phase - self.now) as usize;
+        let index = (phase - self.current) as usize;
         self.left[index] -= 1;
         let mut moved = false;
         while self.left.len() > 1 && self.left[0] == 0 {
             self.left.pop_front();
-            self.now += 1;
+            self.current += 1;
             moved = true;
         }
         moved
@@ -102,32 +106,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accesses_overlap_and_calls_stand_alone() {
+    fn accesses_share_a_phase_and_a_call_has_its_own() {
         let mut phases = Phases::new();
-        assert_eq!((phases.access(), phases.alone()), (0, 0), "one thread needs no phases");
-        phases.several();
-        let (a, b) = (phases.access(), phases.access());
-        let call = phases.alone();
-        let after = phases.access();
+        assert_eq!((phases.add_access(), phases.add_op()), (0, 0), "one thread needs no phases");
+        phases.set_multithreaded();
+        let (a, b) = (phases.add_access(), phases.add_access());
+        let call = phases.add_op();
+        let after = phases.add_access();
         assert_eq!(a, b);
         assert!(a < call && call < after);
         assert!(phases.is_due(a) && !phases.is_due(call) && !phases.is_due(after));
-        assert!(!phases.done(a));
-        assert!(phases.done(b), "the last access before the call makes it due");
+        assert!(!phases.complete(a));
+        assert!(phases.complete(b), "the call is due after the last access before it");
         assert!(phases.is_due(call));
-        assert!(phases.done(call));
+        assert!(phases.complete(call));
         assert!(phases.is_due(after));
-        assert!(!phases.done(after), "the open phase waits for more");
-        let again = phases.access();
+        assert!(!phases.complete(after), "the open phase may get further accesses");
+        let again = phases.add_access();
         assert!(phases.is_due(again));
     }
 
     #[test]
-    fn two_calls_in_a_row_are_two_phases() {
+    fn two_consecutive_calls_are_two_phases() {
         let mut phases = Phases::new();
-        phases.several();
-        let (first, second) = (phases.alone(), phases.alone());
+        phases.set_multithreaded();
+        let (first, second) = (phases.add_op(), phases.add_op());
         assert!(first < second && phases.is_due(first));
-        assert!(phases.done(first) && phases.is_due(second));
+        assert!(phases.complete(first) && phases.is_due(second));
     }
 }

@@ -1,14 +1,14 @@
-//! What a replay found, with every figure under one name.
+//! The results of a replay, each number under one name.
 
 use crate::trace::NativeImage;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-/// Named figures in a fixed order.
+/// Named numbers in a fixed order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedCounts(pub Vec<(&'static str, u64)>);
 
 impl NamedCounts {
-    /// The figure with this name.
+    /// The number with this name.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
     }
@@ -24,86 +24,89 @@ impl Serialize for NamedCounts {
     }
 }
 
-/// What one program image cost: a process from its birth or `execve` to its next `execve` or its
-/// end.
+/// The counts of a program image, as Linux counts them.
+///
+/// A program image is a process from its fork or `execve` to its next `execve` or its exit.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ImageReport {
-    /// Which process: the root is `[]`, its second child `[1]`.
+    /// The process, as a path of child indices: the root is `[]`, its second child `[1]`.
     pub process: Vec<u32>,
-    /// How many `execve` it had done.
+    /// Number of `execve`s of the process so far.
     pub image: u32,
-    /// The program.
+    /// The file name of the program.
     pub command: String,
-    /// Faults served without waiting.
+    /// Faults that did not wait for a device.
     pub minor_faults: u64,
     /// Faults that waited for a device.
     pub major_faults: u64,
-    /// `VmHWM`; none while the process had its parent's memory.
+    /// `VmHWM` in bytes; `None` for a `vfork` child in its parent's memory.
     pub peak_rss_bytes: Option<u64>,
-    /// `VmPTE` at the end, likewise.
+    /// `VmPTE` at the end, in bytes; `None` for a `vfork` child in its parent's memory.
     pub page_table_bytes: Option<u64>,
 }
 
-/// Calls that the memory manager does not know yet.
+/// A call that the replay skips, because the memory manager does not implement it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct SkippedCall {
-    /// The call.
+    /// The name of the call.
     pub call: String,
-    /// How often it was made.
+    /// Number of such calls.
     pub times: u64,
 }
 
-/// Times that the machine's cost model adds up; good for comparing two replays, not a claim about a
-/// real clock.
+/// Times by the machine's cost model.
+///
+/// They are for comparisons between replays, and no claim about a real clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ModelledTimes {
-    /// Nanoseconds until the last CPU was done.
+    /// Time until the last CPU finished, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Nanoseconds that CPUs spent in page walks, over all CPUs.
+    /// Time in page walks, the sum over all CPUs, in nanoseconds.
     pub walk_ns: u64,
 }
 
-/// Times that a clock on the wall measured.
-///
-/// They differ from run to run.
+/// Times by a real clock, which differ from run to run.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct MeasuredTimes {
-    /// Seconds of replay.
+    /// Duration of the replay, in seconds.
     pub seconds: f64,
     /// Events replayed per second.
     pub events_per_second: f64,
-    /// Raw accesses replayed per second.
+    /// Accesses replayed per second.
     pub accesses_per_second: f64,
 }
 
-/// What a replay found.
+/// The results of a replay.
 ///
-/// Everything but `measured` is the same, bit for bit, for the same trace, machine and seed.
+/// For the same trace, machine and seed they are the same bit for bit, except `measured`.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct ReplayReport {
     /// The program and its arguments.
     pub command: Vec<String>,
     /// The instruction set of the machine.
     pub isa: &'static str,
-    /// Machine and settings.
+    /// The machine and all settings.
     pub config: NamedCounts,
     /// The profile of the machine.
     pub profile: String,
-    /// Whether the mappings were guessed by the importer, because the capture had none.
+    /// Whether the importer inferred the mappings, because the capture has accesses only.
     pub mappings_inferred: bool,
-    /// Everything that is counted: the machine's events under their `perf` names, then the memory
-    /// manager's counters under their `/proc/vmstat` names.
+    /// All counters.
+    ///
+    /// The machine's events come first and have `perf` names. The memory manager's counters follow
+    /// and have `/proc/vmstat` names.
     pub counters: NamedCounts,
     /// Modelled times.
     pub modelled: ModelledTimes,
-    /// Every program image, in order of birth.
+    /// All program images, by process and then by `execve`.
     pub images: Vec<ImageReport>,
-    /// Calls that were left out.
+    /// The calls that the replay skipped.
     pub not_replayed: Vec<SkippedCall>,
-    /// Where the memory manager answered a call otherwise than Linux did, one line each, at most
-    /// [`ReplayReport::DIVERGED`].
+    /// The calls whose result differs from Linux's, one line each.
+    ///
+    /// Only the first [`ReplayReport::DIVERGED`] are kept.
     pub diverged: Vec<String>,
-    /// What Linux counted for the same program.
+    /// Linux's counts for the same program.
     #[serde(skip)]
     pub native: Vec<NativeImage>,
     /// Measured times.
@@ -111,6 +114,6 @@ pub struct ReplayReport {
 }
 
 impl ReplayReport {
-    /// Divergences that are kept.
+    /// Maximum number of lines in [`diverged`](Self::diverged).
     pub const DIVERGED: usize = 20;
 }

@@ -1,17 +1,17 @@
-//! Where events come from: a trace file, or a generator.
+//! The source of a replay's events: a trace file or a built-in workload.
 
 use crate::trace::{TraceError, TraceEvent, TraceHeader, TraceReader};
 use std::io::Read;
 
-/// A stream of events, in the protocol of [`crate::trace`].
+/// A stream of events, in the order that [`crate::trace`] defines.
 pub trait EventSource {
-    /// What stands before the events.
+    /// The header, which precedes the events.
     fn header(&self) -> &TraceHeader;
 
-    /// Replaces `batch` by the next events, or returns `false` at the end.
+    /// Replaces the contents of `batch` by the next events; returns `false` at the end.
     ///
     /// # Errors
-    /// [`TraceError`] when the rest can't be read.
+    /// [`TraceError`] if the events cannot be read.
     fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<bool, TraceError>;
 }
 

@@ -1,4 +1,4 @@
-//! Births, images and ends.
+//! The creation, exec and exit of processes and threads.
 
 use super::CaptureReplayError;
 use super::engine::Engine;
@@ -14,29 +14,29 @@ use pagewright_types::{CpuId, Rights, VirtAddr};
 use std::collections::VecDeque;
 
 impl Thread {
-    pub(super) fn conceived(process: u32) -> Self {
-        Self { process, queue: VecDeque::new(), waits: WaitReason::Birth, stopped: Picos::new(0) }
+    pub(super) fn new(process: u32) -> Self {
+        Self { process, queue: VecDeque::new(), wait: WaitReason::Start, stopped: Picos::new(0) }
     }
 
-    /// The thread is no more; memory for what it had to do goes.
-    pub(super) fn end(&mut self) {
-        self.waits = WaitReason::Ended;
+    /// Marks the thread as exited, and frees the unused memory of its queue.
+    pub(super) fn exit(&mut self) {
+        self.wait = WaitReason::Exited;
         self.queue.shrink_to_fit();
     }
 }
 
-/// What a turn came to.
+/// Whether a thread can continue its turn after an operation.
 pub(super) enum Progress {
-    /// The thread goes on.
+    /// It can.
     Continue,
-    /// It waits, or has ended.
+    /// It waits, or has exited.
     Stop,
 }
 
 impl<I: Isa> Process<I> {
-    pub(super) fn conceived(parent: Option<u32>) -> Self {
+    pub(super) fn new(parent: Option<u32>) -> Self {
         Self {
-            life: LifeState::Unborn,
+            life: LifeState::NotStarted,
             space: None,
             borrowed: false,
             parent,
@@ -47,7 +47,7 @@ impl<I: Isa> Process<I> {
             image: 0,
             name: String::new(),
             loading: false,
-            replaced: None,
+            previous_image: None,
             faults_before: (0, 0),
             faults_at_vfork: (0, 0),
         }
@@ -55,9 +55,9 @@ impl<I: Isa> Process<I> {
 }
 
 impl<I: Isa> Engine<'_, I> {
-    /// The root process comes to be, with an empty address space.
+    /// Starts the root process, with an empty address space.
     pub(super) fn begin(&mut self, pid: u32, tid: u32) -> Result<(), CaptureReplayError> {
-        let space = self.lab.on(CpuId::new(0), |mm| mm.new_space()).map_err(|error| self.no_memory(pid, error))?;
+        let space = self.lab.on(CpuId::new(0), |mm| mm.new_space()).map_err(|error| self.out_of_memory(pid, error))?;
         let process = self.process(pid)?;
         process.life = LifeState::Alive;
         process.space = Some(space);
@@ -73,7 +73,7 @@ impl<I: Isa> Engine<'_, I> {
         task: TaskEvent,
     ) -> Result<Progress, CaptureReplayError> {
         match task {
-            // The root was begun when it was fed.
+            // The root was started when its `Begin` was fed.
             TaskEvent::Begin { .. } => Ok(Progress::Continue),
             TaskEvent::Exec { image } => self.exec(cpu, pid, tid, &image).map(|()| Progress::Continue),
             TaskEvent::CloneThread { tid } => {
@@ -83,23 +83,23 @@ impl<I: Isa> Engine<'_, I> {
             }
             TaskEvent::Fork { child, tid: child_tid, vfork } => self.fork(cpu, pid, tid, child.0, child_tid.0, vfork),
             TaskEvent::ExitThread {} => {
-                self.thread(tid)?.waits = WaitReason::Ended;
+                self.thread(tid)?.wait = WaitReason::Exited;
                 self.process(pid)?.threads.retain(|thread| *thread != tid);
                 self.lab.idle(cpu);
                 Ok(Progress::Stop)
             }
             TaskEvent::ExitProcess { .. } => {
-                self.thread(tid)?.waits = WaitReason::Ended;
-                self.end_process(cpu, pid)?;
+                self.thread(tid)?.wait = WaitReason::Exited;
+                self.exit_process(cpu, pid)?;
                 Ok(Progress::Stop)
             }
             TaskEvent::Reaped { child } => match self.process(child.0)?.life {
-                LifeState::Ended(at) => {
+                LifeState::Exited(at) => {
                     self.lab.sim().idle_until(cpu, at);
                     Ok(Progress::Continue)
                 }
-                LifeState::Alive | LifeState::Unborn => {
-                    self.thread(tid)?.waits = WaitReason::Child(child.0);
+                LifeState::Alive | LifeState::NotStarted => {
+                    self.thread(tid)?.wait = WaitReason::Child(child.0);
                     Ok(Progress::Stop)
                 }
             },
@@ -119,7 +119,7 @@ impl<I: Isa> Engine<'_, I> {
         let copy = if vfork {
             space
         } else {
-            self.lab.on(cpu, |mm| mm.fork(&space)).map_err(|error| self.no_memory(pid, error))?
+            self.lab.on(cpu, |mm| mm.fork(&space)).map_err(|error| self.out_of_memory(pid, error))?
         };
         let faults = if vfork { (copy.minor_faults(), copy.major_faults()) } else { (0, 0) };
         let parent = self.process(pid)?;
@@ -127,38 +127,38 @@ impl<I: Isa> Engine<'_, I> {
         parent.children += 1;
         parent.faults_at_vfork = faults;
         path.push(nth);
-        let born = self.process(child)?;
-        born.life = LifeState::Alive;
-        born.space = Some(copy);
-        born.borrowed = vfork;
-        born.threads.push(child_tid);
-        born.path = path;
-        born.name = name;
-        born.faults_before = faults;
+        let process = self.process(child)?;
+        process.life = LifeState::Alive;
+        process.space = Some(copy);
+        process.borrowed = vfork;
+        process.threads.push(child_tid);
+        process.path = path;
+        process.name = name;
+        process.faults_before = faults;
         let now = self.lab.sim().clock(cpu);
         self.schedule(child_tid, now)?;
         if vfork {
-            self.thread(tid)?.waits = WaitReason::Vfork(child);
+            self.thread(tid)?.wait = WaitReason::Vfork(child);
             return Ok(Progress::Stop);
         }
         Ok(Progress::Continue)
     }
 
-    /// A new image: the old memory goes, and what `load_elf_binary` would map is mapped.
+    /// Replaces the image of a process: frees its memory, then maps the new image.
     fn exec(&mut self, cpu: CpuId, pid: u32, tid: u32, image: &ExecImage) -> Result<(), CaptureReplayError> {
         for other in std::mem::take(&mut self.process(pid)?.threads) {
             if other != tid {
-                self.thread(other)?.end();
+                self.thread(other)?.exit();
                 self.sched.exit(pagewright_sim::sched::ThreadId::new(other));
             }
         }
         self.process(pid)?.threads.push(tid);
-        let space = self.lab.on(cpu, |mm| mm.new_space()).map_err(|error| self.no_memory(pid, error))?;
-        let replaced = self.finish_image(cpu, pid)?;
+        let space = self.lab.on(cpu, |mm| mm.new_space()).map_err(|error| self.out_of_memory(pid, error))?;
+        let previous_image = self.finish_image(cpu, pid)?;
         let process = self.process(pid)?;
         process.space = Some(space.clone());
         process.loading = true;
-        process.replaced = replaced;
+        process.previous_image = previous_image;
         process.borrowed = false;
         process.image += 1;
         process.faults_before = (0, 0);
@@ -170,8 +170,8 @@ impl<I: Isa> Engine<'_, I> {
                 ImageBacking::File { file: id, offset } => file = Some((self.file(id.0)?, *offset)),
                 ImageBacking::Anonymous {} => flags |= MapFlags::ANONYMOUS,
                 ImageBacking::Stack {} => flags |= MapFlags::ANONYMOUS | MapFlags::GROWSDOWN,
-                // The kernel's own pages in user space: never resident, and the tool hides them
-                // from the program.
+                // The kernel's pages in user space are not counted in RSS, and the capturing tool
+                // hides them from the program.
                 ImageBacking::Vvar {} | ImageBacking::Vdso {} => continue,
             }
             let request = MapRequest {
@@ -182,64 +182,69 @@ impl<I: Isa> Engine<'_, I> {
                 file: file.as_ref().map(|(file, offset)| FileMapping { file, offset: *offset, opened: Rights::RX }),
             };
             if let Err(error) = self.lab.on(cpu, |mm| mm.mmap(&space, &request)) {
-                self.diverge(pid, format_args!("the image's mapping at {}: {error}", request.addr));
+                self.diverge(pid, format_args!("mapping of the image at {}: {error}", request.addr));
             }
         }
         self.lab.on(cpu, |mm| {
             mm.set_brk_start(&space, VirtAddr::new(image.brk.0));
-            // A call that succeeded there was allowed there.
+            // Every replayed call succeeded on Linux, so no limit may refuse it here.
             let limits = Rlimits::default().with_privileges(Privileges::IPC_LOCK);
             mm.set_limits(&space, limits.with(Resource::Stack, image.stack_limit));
         });
         Ok(())
     }
 
-    /// Ends a process with all its threads; whoever waited for it goes on.
-    pub(super) fn end_process(&mut self, cpu: CpuId, pid: u32) -> Result<(), CaptureReplayError> {
+    /// Ends a process with all its threads, and wakes the threads that wait for its exit.
+    pub(super) fn exit_process(&mut self, cpu: CpuId, pid: u32) -> Result<(), CaptureReplayError> {
         for tid in std::mem::take(&mut self.process(pid)?.threads) {
-            self.thread(tid)?.end();
+            self.thread(tid)?.exit();
             self.sched.exit(pagewright_sim::sched::ThreadId::new(tid));
         }
         self.finish_image(cpu, pid)?;
         let now = self.lab.sim().clock(cpu);
-        self.process(pid)?.life = LifeState::Ended(now);
-        self.wake(now, |thread| thread.waits == WaitReason::Child(pid));
+        self.process(pid)?.life = LifeState::Exited(now);
+        self.wake(now, |thread| thread.wait == WaitReason::Child(pid));
         Ok(())
     }
 
-    /// Faults in a new image's memory that the image before it is to answer for.
-    pub(super) fn count_for_replaced(&mut self, pid: u32, minor: u64, major: u64) -> Result<(), CaptureReplayError> {
+    /// Counts faults in the memory of a new image for the image that called `execve`.
+    pub(super) fn count_for_previous_image(
+        &mut self,
+        pid: u32,
+        minor: u64,
+        major: u64,
+    ) -> Result<(), CaptureReplayError> {
         let process = self.process(pid)?;
         process.faults_before.0 += minor;
         process.faults_before.1 += major;
-        if let Some(index) = process.replaced {
+        if let Some(index) = process.previous_image {
             self.images[index].minor_faults += minor;
             self.images[index].major_faults += major;
         }
         Ok(())
     }
 
-    /// Reports the present image and gives its memory back: to the parent, if it was borrowed.
+    /// Reports the current image, and ends its address space or returns it to the parent.
     ///
-    /// Returns where the report stands; what starts the root has none.
+    /// Returns the index of the report. The state of the root before its first exec has no report.
     fn finish_image(&mut self, cpu: CpuId, pid: u32) -> Result<Option<usize>, CaptureReplayError> {
         let process = self.process(pid)?;
-        let mut reported = None;
+        let mut index = None;
         if process.image > 0 || process.parent.is_some() {
             let report = process.image_report();
-            reported = report.is_some().then_some(self.images.len());
+            index = report.is_some().then_some(self.images.len());
             self.images.extend(report);
         }
         let process = self.process(pid)?;
         let (space, borrowed, parent) = (process.space.take(), process.borrowed, process.parent);
         process.borrowed = false;
         if borrowed {
-            self.take_faults_of_child(parent, &space)?;
+            self.subtract_faults_of_child(parent, &space)?;
             let now = self.lab.sim().clock(cpu);
-            self.wake(now, |thread| Some(thread.process) == parent && thread.waits == WaitReason::Vfork(pid));
+            self.wake(now, |thread| Some(thread.process) == parent && thread.wait == WaitReason::Vfork(pid));
             self.lab.on(cpu, |mm| mm.tlb().enter_lazy());
         } else if let Some(space) = space {
-            // The CPUs that ran its threads last are idle or have left; this one leaves now.
+            // The other CPUs of the space are idle or run another space; this CPU leaves it now.
             for other in cpus(self.lab.sim().config().cpus) {
                 if space.table().context().cpus().contains(other) {
                     self.lab.on(other, |mm| mm.tlb().enter_lazy());
@@ -250,12 +255,11 @@ impl<I: Isa> Engine<'_, I> {
                 mm.end_space(&space);
             });
         }
-        Ok(reported)
+        Ok(index)
     }
 
-    /// What a `vfork` child faulted in its parent's memory is the child's: Linux counts faults by
-    /// thread.
-    fn take_faults_of_child(
+    /// Subtracts the faults of a `vfork` child from its parent's, because Linux counts by thread.
+    fn subtract_faults_of_child(
         &mut self,
         parent: Option<u32>,
         space: &Option<Arc<Space<Sim<I>>>>,
@@ -270,7 +274,7 @@ impl<I: Isa> Engine<'_, I> {
         Ok(())
     }
 
-    pub(super) fn no_memory(&self, pid: u32, error: MmError) -> CaptureReplayError {
+    pub(super) fn out_of_memory(&self, pid: u32, error: MmError) -> CaptureReplayError {
         CaptureReplayError::OutOfMemory { pid, events: self.events, error }
     }
 }

@@ -1,10 +1,10 @@
 //! The byte layout of a block: frame, dictionary, records, symbols.
 //!
-//! A program's runs repeat: the same loop touches the same pages with the same counts. So a block
-//! holds each *distinct* run once, in a dictionary sorted by page, and the events as 16-bit indices
-//! into it; the general-purpose codec then finds the loops. Rare events are records on the side,
-//! taken in order whenever the index is [`RECORD`]. Blocks share no state, so damage stays local
-//! and one can be decoded without the others.
+//! A program's runs repeat: a loop touches the same pages with the same counts. So a block holds
+//! each *distinct* run once, in a dictionary sorted by page. An event is a 16-bit index into the
+//! dictionary, a *symbol*, and the general-purpose codec finds the loops among the symbols. Rare
+//! events are records in a section of their own: the symbol [`RECORD`] stands for the next one.
+//! Blocks share no state, so damage stays local, and each block can be decoded alone.
 
 use super::call::MemCall;
 use super::error::Corruption;
@@ -14,31 +14,31 @@ use super::wire::{Wire, take_byte};
 
 /// First bytes of every trace.
 ///
-/// The non-ASCII byte and the line ends show a file that went through a text conversion.
+/// The non-ASCII byte and the line ends reveal a file that a text conversion has changed.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89PWT\r\n\x1a\n";
 /// Version of the layout.
 pub(crate) const VERSION: u32 = 1;
-/// Bytes of a block's frame.
+/// Size of a block's frame, in bytes.
 pub(crate) const FRAME_BYTES: usize = 32;
-/// Events in a block at most.
+/// Maximum number of events in a block.
 pub(crate) const BLOCK_EVENTS: usize = 1 << 20;
-/// Distinct runs in a block at most: every 16-bit symbol but [`RECORD`].
+/// Maximum number of distinct runs in a block: every 16-bit symbol but [`RECORD`].
 pub(crate) const BLOCK_RUNS: usize = 0xffff;
-/// Bytes of records after which a block is closed.
+/// Size of the records at which the writer closes a block, in bytes.
 pub(crate) const BLOCK_RECORD_BYTES: usize = 1 << 20;
-/// Upper bound on the bytes of a block, compressed or not, that a reader accepts.
+/// Largest block, compressed or not, that a reader accepts, in bytes.
 pub(crate) const BLOCK_BYTES_MAX: u32 = 1 << 26;
-/// The symbol that stands for "the next record".
+/// The symbol that stands for the next record.
 pub(crate) const RECORD: u16 = 0xffff;
 
-/// What a block holds.
+/// The contents of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockKind {
     Events,
     End,
 }
 
-/// The frame before a block's payload.
+/// The frame that precedes a block's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) kind: BlockKind,
@@ -91,7 +91,7 @@ impl Frame {
     }
 }
 
-/// Whether `bytes` have the CRC-32 that was stored with them.
+/// Compares the CRC-32 of `bytes` with the one stored in the file.
 pub(crate) fn check_crc(bytes: &[u8], expected: u32) -> Result<(), Corruption> {
     let found = crc32fast::hash(bytes);
     if found == expected { Ok(()) } else { Err(Corruption::Checksum { expected, found }) }
@@ -101,7 +101,7 @@ const DATA: u8 = 1;
 const KERNEL: u8 = 2;
 const WRITE_FIRST: u8 = 4;
 
-/// Appends a dictionary entry; `previous` is the page of the entry before it, never higher.
+/// Appends a dictionary entry; `previous` is the page of the preceding entry, at most this page.
 pub(crate) fn put_run(run: &AccessRun, previous: PageNo, out: &mut Vec<u8>) {
     (run.page.0 - previous.0).put(out);
     let mut bits = 0;
@@ -119,7 +119,7 @@ pub(crate) fn put_run(run: &AccessRun, previous: PageNo, out: &mut Vec<u8>) {
     run.writes.put(out);
 }
 
-/// Takes a dictionary entry.
+/// Decodes a dictionary entry and removes it from the front of `input`.
 pub(crate) fn get_run(input: &mut &[u8], previous: PageNo) -> Result<AccessRun, Corruption> {
     let page = PageNo(previous.0.checked_add(u64::get(input)?).ok_or(Corruption::Overflow)?);
     let bits = take_byte(input)?;
@@ -137,7 +137,7 @@ pub(crate) fn get_run(input: &mut &[u8], previous: PageNo) -> Result<AccessRun, 
     if run.accesses() == 0 { Err(Corruption::EmptyRun) } else { Ok(run) }
 }
 
-/// A rare event, as it stands among the records.
+/// A rare event, which is stored as a record.
 pub(crate) enum Record<'a> {
     Switch(Pid, Tid),
     Task(&'a TaskEvent),
@@ -168,7 +168,7 @@ pub(crate) fn put_record(record: &Record<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Takes a record.
+/// Decodes a record and removes it from the front of `input`.
 pub(crate) fn get_record(input: &mut &[u8]) -> Result<TraceEvent, Corruption> {
     match take_byte(input)? {
         1 => Ok(TraceEvent::Switch { pid: Wire::get(input)?, tid: Wire::get(input)? }),

@@ -1,7 +1,7 @@
 //! Memory calls with their arguments and results.
 //!
-//! One table declares every call: its number in the file, its name as in the Linux manual, its
-//! arguments in Linux's order. The enum, its encoding and its decoding come from the table.
+//! One table declares every call: its tag in the file, its name in the Linux manual, and its
+//! arguments in Linux's order. The table generates the enum, its encoder and its decoder.
 
 use super::ids::{FileId, Prot, RawErrno, RawMapFlags, UserAddr};
 use super::wire::{wire_enum, wire_struct};
@@ -9,29 +9,29 @@ use super::wire::{wire_enum, wire_struct};
 wire_struct! {
     /// A memory call that has returned.
     pub struct MemCall {
-        /// What was asked.
+        /// The call and its arguments.
         pub op: MemOp,
-        /// What came back: the returned word (an address, a length or 0), or the errno.
+        /// The returned word (an address, a length or 0), or the errno.
         pub result: Result<u64, RawErrno>,
     }
 }
 
 wire_enum! {
-    /// The calls that concern memory.
+    /// The system calls that concern memory.
     ///
-    /// Lengths and offsets are bytes; flag words are Linux's, unchecked.
+    /// Lengths and offsets are in bytes. Flag words are Linux's and are not checked.
     pub enum MemOp {
         /// `mmap(2)`.
         1 => Mmap {
-            /// The address asked for; 0 leaves it to the kernel.
+            /// The requested address; with 0 the kernel chooses one.
             addr: UserAddr,
             /// Length.
             len: u64,
-            /// Rights.
+            /// `PROT_*`.
             prot: Prot,
-            /// Flags.
+            /// `MAP_*`.
             flags: RawMapFlags,
-            /// The file behind the descriptor; `None` for anonymous memory.
+            /// The file of the descriptor; `None` for anonymous memory.
             file: Option<FileId>,
             /// Offset in the file.
             offset: u64,
@@ -49,7 +49,7 @@ wire_enum! {
             addr: UserAddr,
             /// Length.
             len: u64,
-            /// New rights.
+            /// `PROT_*`.
             prot: Prot,
         },
         /// `mremap(2)`.
@@ -74,12 +74,12 @@ wire_enum! {
             /// `MADV_*`.
             advice: u32,
         },
-        /// `brk(2)`; the result is the break afterwards, moved or not.
+        /// `brk(2)`; its result is the break after the call, whether it moved or not.
         6 => Brk {
-            /// The break asked for; 0 asks where it is.
+            /// The requested break; 0 only queries the break.
             addr: UserAddr,
         },
-        /// `mlock(2)` and, with flags, `mlock2(2)`.
+        /// `mlock(2)`, or `mlock2(2)` with its flags.
         7 => Mlock {
             /// Start.
             addr: UserAddr,
@@ -111,7 +111,7 @@ wire_enum! {
             /// `MS_*`.
             flags: u32,
         },
-        /// `mincore(2)`; what it writes to its vector is a kernel run.
+        /// `mincore(2)`; the store to its vector is a run of its own, with the origin kernel.
         12 => Mincore {
             /// Start.
             addr: UserAddr,
@@ -122,20 +122,22 @@ wire_enum! {
         13 => Membarrier {
             /// `MEMBARRIER_CMD_*`.
             command: u32,
-            /// Flags.
+            /// `MEMBARRIER_CMD_FLAG_*`.
             flags: u32,
         },
-        /// A memory call that none of the above is (`shmat`, `mbind`, `userfaultfd`, …), its
-        /// arguments as the capture has them: addresses in them are *not* translated to the trace's
-        /// layout.
+        /// Any other memory call, such as `shmat`, `mbind` or `userfaultfd`.
+        ///
+        /// Its arguments are those of the capture: addresses in them are *not* translated to the
+        /// trace's layout.
         14 => Other {
-            /// Its x86-64 system call number.
+            /// The x86-64 system call number.
             number: u32,
-            /// Its arguments.
+            /// The arguments.
             args: Vec<u64>,
         },
-        /// Not a call of the program: memory that was there before its first recorded event, mapped
-        /// read, write and execute by the importer because the user chose to infer mappings. Its
+        /// Memory that the importer inferred to be mapped, because no call of the capture maps it.
+        ///
+        /// This is not a call of the program. The memory is readable, writable and executable. The
         /// result is its address.
         15 => Inferred {
             /// Start.

@@ -1,146 +1,146 @@
-//! What can be wrong with a trace file.
+//! Errors of reading a trace file.
 //!
-//! Every error names the file, and where it makes sense the byte offset and the block, in one line.
+//! The text of an error is one line that names the file and, for damage, the byte and the block.
 
 use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why a trace can't be read or written.
+/// Why a trace cannot be read.
 #[derive(Debug, Error)]
 pub enum TraceError {
-    /// The operating system said no.
+    /// The operating system cannot open or read the file.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file has no bytes at all.
+    /// The file is empty.
     #[error("{}: empty file, not a trace", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// The file does not start as a trace does.
+    /// The file does not begin as a trace does.
     #[error("{}: not a Pagewright trace", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
     },
-    /// The file is the text that valgrind's lackey writes.
-    #[error("{}: a valgrind lackey log, not a trace; `pagewright record` makes one of a program", path.display())]
+    /// The file is a log of valgrind's lackey.
+    #[error("{}: a valgrind lackey log, not a trace; `pagewright record` writes a trace of a program", path.display())]
     LackeyLog {
         /// The file.
         path: PathBuf,
     },
-    /// A trace of a version that this reader doesn't know.
-    #[error("{}: trace format version {found}; this reader knows version {known}", path.display())]
+    /// The trace has a version that this reader does not know.
+    #[error("{}: trace format version {found}, but this reader knows only version {known}", path.display())]
     Version {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// The version of the file.
         found: u32,
-        /// Ours.
+        /// The version of this reader.
         known: u32,
     },
-    /// The file ends before its end marker.
+    /// The file ends before its end block.
     #[error("{}: truncated at byte {offset}, in block {block}", path.display())]
     Truncated {
         /// The file.
         path: PathBuf,
-        /// Bytes present.
+        /// The size of the file, in bytes.
         offset: u64,
-        /// The block that is cut, counted from 0.
+        /// The incomplete block, counted from 0.
         block: u64,
     },
-    /// There is something behind the end marker.
-    #[error("{}: bytes behind the end marker, at byte {offset}", path.display())]
+    /// The file continues after its end block.
+    #[error("{}: the file continues after its end block, at byte {offset}", path.display())]
     Trailing {
         /// The file.
         path: PathBuf,
-        /// Where they start.
+        /// The first byte after the end block.
         offset: u64,
     },
-    /// Contents that don't match their checksum, or that no writer produces.
+    /// A part of the file does not match its checksum, or no writer produces it.
     #[error("{}: damaged at byte {offset}, in block {block}: {what}", path.display())]
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// Where the damaged block starts.
+        /// The first byte of the damaged block.
         offset: u64,
-        /// The block, counted from 0; the header is block 0's predecessor and counts as 0.
+        /// The block, counted from 0; the header also counts as block 0.
         block: u64,
-        /// What is wrong.
+        /// The damage.
         what: Corruption,
     },
 }
 
-/// What is wrong inside a block.
+/// Damage to the header or to a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Corruption {
-    /// CRC-32 differs.
-    #[error("checksum is {found:#010x}, should be {expected:#010x}")]
+    /// The CRC-32 differs from the stored one.
+    #[error("the checksum is {found:#010x} instead of {expected:#010x}")]
     Checksum {
-        /// As stored.
+        /// The stored checksum.
         expected: u32,
-        /// As computed.
+        /// The checksum of the bytes read.
         found: u32,
     },
-    /// A block of an unknown kind.
+    /// The block has an unknown kind.
     #[error("unknown block kind {0:#x}")]
     BlockKind(u8),
-    /// A length beyond what any writer produces.
-    #[error("impossible length {0}")]
+    /// A length, in bytes, exceeds what a writer produces.
+    #[error("impossible length of {0} bytes")]
     Length(u64),
-    /// The codec refused the payload.
-    #[error("payload can't be decompressed")]
+    /// The codec refuses the payload.
+    #[error("the payload cannot be decompressed")]
     Decompress,
-    /// Sections of a block don't add up.
-    #[error("block sections don't fill the block")]
+    /// The sections do not have the length of the block.
+    #[error("the sections do not fill the block")]
     Sections,
-    /// A symbol without an entry in the dictionary.
-    #[error("symbol {symbol} in a dictionary of {entries}")]
+    /// A symbol is not in the dictionary.
+    #[error("symbol {symbol} is not in the dictionary of {entries} runs")]
     Symbol {
         /// The symbol.
         symbol: u16,
-        /// Entries.
+        /// Number of runs in the dictionary.
         entries: usize,
     },
-    /// A run without accesses.
-    #[error("run without accesses")]
+    /// A run has no accesses.
+    #[error("a run has no accesses")]
     EmptyRun,
-    /// An undefined tag.
+    /// A tag is not defined.
     #[error("unknown {what} tag {tag}")]
     UnknownTag {
-        /// The type being decoded.
+        /// The type of the field.
         what: &'static str,
         /// The tag.
         tag: u8,
     },
-    /// A record that ends early.
-    #[error("record too short")]
+    /// A record ends early.
+    #[error("a record is too short")]
     RecordTooShort,
-    /// Records left over when all events were read.
+    /// The block has more records than events that use one.
     #[error("more records than events")]
     RecordsLeft,
-    /// A number too large for its field.
-    #[error("number too large")]
+    /// A number is too large for its field.
+    #[error("a number is too large for its field")]
     Overflow,
-    /// Text that isn't UTF-8.
-    #[error("text is not UTF-8")]
+    /// A string is not UTF-8.
+    #[error("a string is not UTF-8")]
     NotUtf8,
-    /// Header or summary that is not the JSON it should be.
-    #[error("metadata can't be parsed")]
+    /// The JSON of the header or of the summary cannot be parsed.
+    #[error("the JSON of the header or summary cannot be parsed")]
     Metadata,
-    /// The end marker's counts differ from what was read.
-    #[error("end marker says {expected} events, {found} were read")]
+    /// The number of events read is not that of the summary.
+    #[error("the summary counts {expected} events, but the trace has {found}")]
     Count {
-        /// As stored.
+        /// The number in the summary.
         expected: u64,
-        /// As read.
+        /// The number of events read.
         found: u64,
     },
 }

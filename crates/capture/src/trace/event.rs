@@ -1,76 +1,77 @@
-//! One step of a captured program.
+//! The events of a captured program.
 //!
-//! [`TraceEvent`] is 24 bytes, so that a batch of the common kind, [`AccessRun`], is a flat array; the rare
-//! kinds sit behind a box.
+//! [`TraceEvent`] has 24 bytes: the common event, [`AccessRun`], is stored inline, so a batch is a
+//! flat array. The rare events are boxed.
 
 use super::call::MemCall;
 use super::ids::{FileId, PageNo, Pid, Prot, Tid, UserAddr};
 use super::wire::{wire_enum, wire_struct};
 
-/// Which of a thread's two access streams a run belongs to; each has a current page of its own.
+/// The two access streams of a thread; each has a current page of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AccessStream {
-    /// Instruction fetches: the instruction TLB.
+    /// Instruction fetches, through the instruction TLB.
     Fetch,
-    /// Loads and stores: the data TLB.
+    /// Loads and stores, through the data TLB.
     Data,
 }
 
-/// On whose behalf an access happened.
+/// The code that made an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AccessOrigin {
     /// An instruction of the program.
     User,
-    /// A system call that copies from or to user memory: it faults pages in, but through the
-    /// kernel's instructions.
+    /// The kernel, in a system call that copies from or to user memory.
+    ///
+    /// Such an access faults pages in, but it is not a fetch, load or store of the program.
     Kernel,
 }
 
-/// A run of accesses of the current thread to one page.
+/// Consecutive accesses of the current thread to one page, in one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccessRun {
     /// The page.
     pub page: PageNo,
-    /// Loads, or fetches in the [`AccessStream::Fetch`] stream.
+    /// Number of loads, or of fetches in the stream [`AccessStream::Fetch`].
     pub reads: u32,
-    /// Stores.
+    /// Number of stores.
     ///
     /// `reads + writes` is at least 1.
     pub writes: u32,
-    /// Fetches or data.
+    /// The stream of the accesses.
     pub stream: AccessStream,
-    /// Program or kernel.
+    /// The code that made the accesses.
     pub origin: AccessOrigin,
-    /// Whether the first access was a store: it decides which fault the page takes.
+    /// Whether the first access is a store; the first access decides the type of the fault.
     ///
-    /// A read-modify-write is a load, then a store.
+    /// A read-modify-write counts as a load followed by a store.
     pub write_first: bool,
 }
 
 impl AccessRun {
-    /// Accesses in the run.
+    /// Number of accesses in the run.
     pub const fn accesses(&self) -> u64 {
         self.reads as u64 + self.writes as u64
     }
 }
 
-/// One step of the program.
+/// An event of a captured program.
 ///
-/// See the [module documentation](super) for the order in which steps stand.
+/// The [module documentation](super) defines the order of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceEvent {
     /// Accesses of the current thread to one page.
     Run(AccessRun),
-    /// What follows belongs to this thread.
+    /// The events that follow belong to this thread.
     Switch {
-        /// Its process.
+        /// The process.
         pid: Pid,
         /// The thread.
         tid: Tid,
     },
-    /// Birth, exec, death or reaping.
+    /// The creation, exec, exit or reaping of a task.
     Task(Box<TaskEvent>),
-    /// A memory call of the current thread that has returned.
+    /// A memory call of the current thread, at its return.
     Call(Box<MemCall>),
     /// A file that later events name.
     File(Box<CapturedFile>),
@@ -79,46 +80,45 @@ pub enum TraceEvent {
 const _: () = assert!(size_of::<TraceEvent>() == 24, "a batch of runs must stay a flat array");
 
 wire_enum! {
-    /// Life of threads and processes.
-    ///
-    /// The actor is the current thread.
+    /// The creation, exec, exit or reaping of a thread or process by the current thread.
     pub enum TaskEvent {
-        /// The root process and its first thread come to be, with an empty address space.
+        /// The root process and its first thread begin, with an empty address space.
         1 => Begin {
             /// The process.
             pid: Pid,
             /// Its first thread.
             tid: Tid,
         },
-        /// The current thread's process is replaced by a new image; its other threads end.
+        /// A new image replaces that of the current process, whose other threads exit.
         2 => Exec {
-            /// What `execve` maps.
+            /// The mappings of the new image.
             image: ExecImage,
         },
-        /// The current process gets another thread.
+        /// The current thread creates a thread in its process.
         3 => CloneThread {
             /// The new thread.
             tid: Tid,
         },
-        /// The current process is copied, its memory copy-on-write.
+        /// The current thread forks its process.
         4 => Fork {
             /// The child.
             child: Pid,
             /// The child's only thread, a copy of the current one.
             tid: Tid,
-            /// The program asked for `CLONE_VM | CLONE_VFORK`: natively parent and child share
-            /// memory, and the parent sleeps, until the child execs or exits. (The tool gives the
-            /// child a copy.)
+            /// Whether the program passed `CLONE_VM | CLONE_VFORK`.
+            ///
+            /// On Linux parent and child then share memory, and the parent sleeps, until the child
+            /// execs or exits. (The capturing tool gives the child a copy.)
             vfork: bool,
         },
-        /// The current thread ends; others of its process live on.
+        /// The current thread exits; other threads of its process remain.
         5 => ExitThread {},
-        /// The current process ends with all its threads.
+        /// The current process exits, with all its threads.
         6 => ExitProcess {
-            /// Exit status, or 128 + signal.
+            /// The exit status, or 128 plus the number of the signal that killed the process.
             status: u32,
         },
-        /// The current process has waited for this child.
+        /// A `wait` of the current thread has returned this child.
         7 => Reaped {
             /// The child.
             child: Pid,
@@ -127,72 +127,72 @@ wire_enum! {
 }
 
 wire_struct! {
-    /// What `execve` maps before the program's first instruction, as Linux's `load_elf_binary`
-    /// does.
+    /// The memory of a program before its first instruction, as `load_elf_binary` maps it.
     pub struct ExecImage {
         /// The executable.
         pub executable: FileId,
-        /// Its arguments, the zeroth included.
+        /// The arguments, from `argv[0]`.
         pub args: Vec<String>,
-        /// The mappings, in ascending order, disjoint.
+        /// The mappings, disjoint and in ascending order.
         ///
         /// All are private.
         pub mappings: Vec<ImageMapping>,
-        /// Where the heap starts (`mm->start_brk`); it is empty.
+        /// The start of the heap (`mm->start_brk`), which is empty.
         pub brk: UserAddr,
-        /// One past the stack's last byte; the stack grows down from here.
+        /// The first address above the stack, which grows downwards from it.
         pub stack_top: UserAddr,
-        /// `RLIMIT_STACK` in bytes; the stack may grow to this size.
+        /// `RLIMIT_STACK`, in bytes: the size up to which the stack may grow.
         pub stack_limit: u64,
     }
 }
 
 wire_struct! {
-    /// One mapping of a new image.
+    /// A mapping of a new image.
     pub struct ImageMapping {
-        /// First byte, page-aligned.
+        /// The first address, page-aligned.
         pub start: UserAddr,
-        /// Bytes, a multiple of the page size.
+        /// Length in bytes, a multiple of the page size.
         pub len: u64,
-        /// Rights.
+        /// `PROT_*`.
         pub prot: Prot,
-        /// What is behind it.
+        /// The contents.
         pub backing: ImageBacking,
     }
 }
 
 wire_enum! {
-    /// What is behind a mapping of a new image.
+    /// The contents of a mapping of a new image.
     pub enum ImageBacking {
-        /// Pages of a file, private.
+        /// Private pages of a file.
         1 => File {
             /// The file.
             file: FileId,
-            /// Byte offset of the mapping's start in the file, page-aligned.
+            /// Offset of the mapping in the file, in bytes, page-aligned.
             offset: u64,
         },
-        /// Zeroes: bss.
+        /// Zeroes: the bss.
         2 => Anonymous {},
-        /// The growing stack (`VM_GROWSDOWN`).
+        /// The stack, which grows downwards (`VM_GROWSDOWN`).
         3 => Stack {},
-        /// The kernel's data for the vdso; read-only, never counted in RSS.
+        /// The kernel's read-only data for the vdso; not counted in RSS.
         4 => Vvar {},
-        /// The kernel's code in user space; never counted in RSS.
+        /// The kernel's code in user space; not counted in RSS.
         ///
-        /// The tool hides it from the program, so no trace accesses it.
+        /// The capturing tool hides it from the program, so no trace accesses it.
         5 => Vdso {},
     }
 }
 
 wire_struct! {
-    /// A file that the program mapped or ran.
+    /// A file that the program mapped or executed.
     pub struct CapturedFile {
-        /// How events name it.
+        /// Its number in the trace.
         pub id: FileId,
-        /// Its absolute path, links resolved where that was possible; a name in brackets for what
-        /// has none (`[memfd]`, `[deleted]`).
+        /// Its absolute path, with links resolved if possible.
+        ///
+        /// A file without a path has a name in brackets, such as `[memfd:name:1]`.
         pub path: String,
-        /// Its size in bytes when the trace was made; `None` when it was gone by then.
+        /// Its size in bytes when the trace was written; `None` if it no longer existed.
         pub size: Option<u64>,
     }
 }

@@ -1,42 +1,44 @@
-//! A trace file that appears whole or not at all.
+//! A file that appears complete or not at all.
 
 use crate::cleanup::Cleanup;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A file written under a temporary name beside its own; [`commit`](Self::commit) gives it its
-/// name, dropping it removes it, and so does a program that is [interrupted](crate::undo).
+/// A file that is written under a temporary name in the directory of its final name.
 ///
-/// What stands at its path and is no file – a device, a pipe – is written to as it comes, and stays
-/// what it is.
+/// [`commit`](Self::commit) renames it to its final name. Dropping it before that removes it, and
+/// so does an [interrupt](crate::cleanup) of the program. If the path is a device or a pipe, the
+/// bytes are written to it directly, and `commit` renames nothing.
 #[derive(Debug)]
 pub struct TraceFile {
     file: File,
-    renamed: Option<Renamed>,
+    rename: Option<Rename>,
 }
 
-/// What a file is called until the commit, and from then on.
+/// The rename that [`TraceFile::commit`] makes.
 #[derive(Debug)]
-struct Renamed {
+struct Rename {
     temporary: PathBuf,
     path: PathBuf,
-    removed: Cleanup,
+    /// Removes the temporary file.
+    removal: Cleanup,
 }
 
 impl TraceFile {
-    /// Starts writing what will be `path`, or what a symbolic link of that name leads to.
+    /// Creates a file that will be named `path`; if `path` is a symbolic link, its target is
+    /// replaced.
     ///
-    /// An existing file there stays as it is until the commit.
+    /// An existing file is unchanged until the commit.
     ///
     /// # Errors
-    /// Those of creating a file beside it, and `IsADirectory`.
+    /// `IsADirectory`, and the errors of creating a file in that directory.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let path = match fs::metadata(path) {
             Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
             Ok(found) if !found.is_file() => {
-                return Ok(Self { file: OpenOptions::new().write(true).open(path)?, renamed: None });
+                return Ok(Self { file: OpenOptions::new().write(true).open(path)?, rename: None });
             }
             Ok(_) => path.canonicalize()?,
             Err(_) => path.to_owned(),
@@ -46,23 +48,23 @@ impl TraceFile {
         temporary.push(format!(".{}.part", std::process::id()));
         let temporary = path.with_file_name(temporary);
         let part = temporary.clone();
-        let removed = Cleanup::new(move || {
-            // Best effort: there is nobody left to tell.
+        let removal = Cleanup::new(move || {
+            // An error cannot be reported any more.
             let _ = fs::remove_file(&part);
         });
         let file = File::create(&temporary)?;
-        Ok(Self { file, renamed: Some(Renamed { temporary, path, removed }) })
+        Ok(Self { file, rename: Some(Rename { temporary, path, removal }) })
     }
 
-    /// Gives the file its name, replacing what was there.
+    /// Writes the file to its device and renames it to its final name, replacing an existing file.
     ///
     /// # Errors
-    /// Those of writing it to its device and of renaming; what was there is as it was.
+    /// Those of `fsync` and `rename`. An existing file is then unchanged.
     pub fn commit(self) -> io::Result<()> {
-        if let Some(Renamed { temporary, path, removed }) = self.renamed {
+        if let Some(Rename { temporary, path, removal }) = self.rename {
             self.file.sync_all()?;
             fs::rename(temporary, path)?;
-            removed.forget();
+            removal.cancel();
         }
         Ok(())
     }

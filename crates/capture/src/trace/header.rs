@@ -1,33 +1,33 @@
-//! What stands before and after the events: where a trace comes from, and what is in it.
+//! The header and the summary of a trace: its provenance, and its numbers of events.
 //!
-//! Both are JSON inside the binary frame, so that a field can be added without a new version;
-//! unknown fields are ignored.
+//! Both are JSON in the binary file, so a field can be added without a new version. A reader
+//! ignores unknown fields.
 
 use pagewright_types::IsaKind;
 use serde::{Deserialize, Serialize};
 
-/// What a reader must know before the first event.
+/// The provenance of a trace, which precedes the events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceHeader {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// What captured it, with its version (`valgrind-3.19.0 lackey`).
+    /// The capturing tool with its version, such as `valgrind-3.19.0 lackey`.
     pub tool: String,
     /// The instruction set of the captured program.
     #[serde(with = "EncodedIsa")]
     pub isa: IsaKind,
-    /// Bytes in a page: 4096.
+    /// The page size in bytes: 4096.
     pub page_size: u64,
-    /// Where the mappings come from.
+    /// The source of the mappings.
     pub mappings: MappingSource,
-    /// Whose addresses the events carry.
+    /// The layout of the addresses in the events.
     pub layout: AddressLayout,
-    /// What Linux counted for the same command without the tool; absent when nobody measured.
+    /// Linux's counts for the same command without the tool; `None` if there was no such run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native: Option<NativeCounts>,
 }
 
-/// How an instruction set stands in a trace: `"x86_64"` or `"aarch64"`.
+/// The name of an instruction set in the JSON: `"x86_64"` or `"aarch64"`.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "IsaKind", rename_all = "snake_case")]
 enum EncodedIsa {
@@ -35,104 +35,103 @@ enum EncodedIsa {
     Aarch64,
 }
 
-/// Where the mappings of a trace come from.
+/// The source of the mappings of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MappingSource {
-    /// From the program's system calls and its executables' program headers.
+    /// The program's system calls, and the program headers of its executables.
     SystemCalls,
-    /// Guessed by the importer, because the user asked for it: what was touched is mapped, readable
-    /// and writable, from then on. A report made from such a trace must say so.
+    /// The importer's inference, because the capture has accesses only.
+    ///
+    /// Memory is mapped from its first access on. A report on such a trace must say so.
     Premapped,
 }
 
-/// Whose addresses the events carry.
+/// The layout of the address spaces in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AddressLayout {
-    /// The capturing tool's, which places a program where it would not be on Linux.
+    /// The layout of the capturing tool, which differs from Linux's.
     AsCaptured,
-    /// Those that Linux gives the program when it runs without the tool and without address
-    /// randomisation.
+    /// Linux's layout of the program without the tool and without address randomisation.
     Linux,
 }
 
-/// What Linux counted for one run of the command without the tool, address randomisation off.
+/// Linux's counts for a run of the command without the tool and without address randomisation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NativeCounts {
     /// `uname -r`.
     pub kernel: String,
-    /// `/sys/kernel/mm/transparent_hugepage/enabled`, the chosen word.
+    /// The active word of `/sys/kernel/mm/transparent_hugepage/enabled`.
     pub thp: String,
-    /// One per program image that ran, in order of birth.
+    /// The counts of each program image, in order of creation.
     pub images: Vec<NativeImage>,
 }
 
 impl NativeCounts {
-    /// The memory that the program needs on Linux, in bytes, if all its processes lived at once:
-    /// the sum of their peaks.
+    /// The memory that all images need at once on Linux: the sum of their peak RSS, in bytes.
     pub fn footprint(&self) -> u64 {
         NativeImage::footprint(&self.images)
     }
 }
 
-/// What Linux counted for one program image: a process from its `fork` or `execve` to its next
-/// `execve` or its end.
+/// Linux's counts for a program image.
+///
+/// A program image is a process from its `fork` or `execve` to its next `execve` or its exit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NativeImage {
-    /// Which process, independent of pids: the root is `[]`, its second child `[1]`, that one's
-    /// first child `[1, 0]`.
+    /// The process, as a path of child indices from the root.
+    ///
+    /// The root is `[]`, its second child `[1]`, and the first child of that one `[1, 0]`.
     pub process: Vec<u32>,
-    /// How many `execve` the process had done: 0 for what it was forked with.
-    ///
-    /// The root starts at 1.
+    /// The number of `execve`s of the process so far; the first image of the root has 1.
     pub image: u32,
-    /// `comm`.
+    /// The name of the process (`comm`).
     pub command: String,
-    /// Minor faults of all threads since the image began.
+    /// Minor faults of all threads of the image.
     ///
-    /// Those inside `execve` count for the image that called it.
+    /// Faults inside `execve` count for the image that called it.
     pub minor_faults: u64,
-    /// Major faults, likewise.
+    /// Major faults of all threads of the image; `execve` as above.
     pub major_faults: u64,
-    /// `VmHWM` in bytes at the end; `None` when `execve` replaced the image, which takes the
-    /// figures with it.
+    /// `VmHWM` at the exit, in bytes; `None` if `execve` replaced the image.
     pub peak_rss_bytes: Option<u64>,
-    /// `VmPTE` in bytes at the end: tables of all levels below the root.
+    /// `VmPTE` at the exit, in bytes: the tables of all levels below the root.
     ///
-    /// `None` as above.
+    /// `None` if `execve` replaced the image.
     pub page_table_bytes: Option<u64>,
 }
 
 impl NativeImage {
-    /// The sum of their peaks.
+    /// The sum of the peak RSS of all `images`, in bytes.
     pub fn footprint(images: &[Self]) -> u64 {
         images.iter().filter_map(|image| image.peak_rss_bytes).sum()
     }
 }
 
-/// What a trace turned out to hold; it stands behind the events.
+/// The numbers of events in a trace, which follow the events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceSummary {
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// Events that are runs of the program itself.
+    /// Number of runs with the origin [`User`](super::AccessOrigin::User).
     pub runs: u64,
-    /// Raw accesses of the program: fetches, loads and stores.
+    /// Number of fetches, loads and stores of the program.
     pub accesses: u64,
-    /// Fetches among them.
+    /// Number of fetches among [`accesses`](Self::accesses).
     pub fetches: u64,
-    /// Stores among them.
+    /// Number of stores among [`accesses`](Self::accesses).
     pub stores: u64,
-    /// Page touches on behalf of system calls.
+    /// Number of pages that system calls read or wrote.
     pub kernel_accesses: u64,
-    /// Memory calls.
+    /// Number of memory calls.
     pub calls: u64,
-    /// Processes.
+    /// Number of processes.
     pub processes: u32,
-    /// Threads, first threads included.
+    /// Number of threads, including the first thread of each process.
     pub threads: u32,
-    /// Accesses that the importer left out because they hit the tool's own memory or objects.
+    /// Number of accesses that the importer dropped, because they are to the capturing tool's
+    /// memory.
     #[serde(default)]
     pub left_out: u64,
 }

@@ -1,14 +1,14 @@
-//! The numbers of a capture, each in a type of its own.
+//! The numbers of a capture, each with a type of its own.
 //!
-//! They are what the capture says, not yet anything of our machine: a [`PageNo`] is not a frame and
-//! not a checked address. Values that Linux defines as bit sets ([`Prot`], [`RawMapFlags`]) are kept
-//! raw, unknown bits included, so that nothing that a program asked is lost.
+//! They belong to the captured program, not to the simulated machine: a [`PageNo`] is neither a
+//! frame nor a checked address. Bit sets of Linux ([`Prot`], [`RawMapFlags`]) keep unknown bits, so
+//! the trace has every bit that the program passed.
 
 use core::fmt;
 
-/// log2 of the page size of every trace of this version.
+/// Base-2 logarithm of the page size of a trace.
 pub const PAGE_SHIFT: u32 = 12;
-/// Bytes in a page of a trace.
+/// Page size of a trace, in bytes.
 pub const PAGE_SIZE: u64 = 1 << PAGE_SHIFT;
 
 macro_rules! number {
@@ -40,33 +40,34 @@ number!(
     UserAddr(u64), "{:#x}"
 );
 number!(
-    /// A process of the trace, numbered from 1 in order of birth (shared sequence with [`Tid`]).
+    /// A process of the trace; processes and threads share one sequence of numbers from 1.
     Pid(u32), "{}"
 );
 number!(
-    /// A thread of the trace, unique over all processes; a process's first thread has its process's
-    /// number.
+    /// A thread of the trace, unique over all processes.
+    ///
+    /// The first thread of a process has the number of the process.
     Tid(u32), "{}"
 );
 number!(
-    /// A file of the trace's file table.
+    /// A file of the trace, numbered from 1 in order of introduction.
     FileId(u32), "{}"
 );
 number!(
-    /// The errno of a failed call, as Linux numbers it (`ENOMEM` is 12).
+    /// The errno of a failed call, such as 12 for `ENOMEM`.
     RawErrno(u16), "{}"
 );
 number!(
-    /// `PROT_*` bits as passed to the call.
+    /// The `PROT_*` bits that the program passed.
     Prot(u32), "{:#x}"
 );
 number!(
-    /// `MAP_*` bits as passed to the call.
+    /// The `MAP_*` bits that the program passed.
     RawMapFlags(u32), "{:#x}"
 );
 
 impl UserAddr {
-    /// The page that holds this address.
+    /// The page that contains this address.
     pub const fn page(self) -> PageNo {
         PageNo(self.0 >> PAGE_SHIFT)
     }

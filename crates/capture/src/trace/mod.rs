@@ -1,21 +1,21 @@
-//! The native trace: what a program's threads touched, and what they asked of the memory manager.
+//! The trace format: the accesses and memory calls of a program's threads.
 //!
-//! # Reading
+//! # Example
 //!
 //! ```no_run
-//! use pagewright_capture::trace::{Event, Reader};
+//! use pagewright_capture::trace::{TraceEvent, TraceReader};
 //!
-//! let mut reader = Reader::open("sort.pwt")?;
+//! let mut reader = TraceReader::open("sort.pwt")?;
 //! println!("{}", reader.header().command.join(" "));
 //! let mut batch = Vec::new();
 //! while reader.next_batch(&mut batch)? {
 //!     for event in &batch {
 //!         match event {
-//!             Event::Run(run) => { /* `run.reads` + `run.writes` accesses to `run.page` */ }
-//!             Event::Switch { pid, tid } => { /* the events that follow belong to this thread */ }
-//!             Event::Task(task) => { /* birth, exec, death, reaping */ }
-//!             Event::Call(call) => { /* mmap, brk, … with arguments and result */ }
-//!             Event::File(file) => { /* a file that later events name by its id */ }
+//!             TraceEvent::Run(run) => { /* `run.reads` + `run.writes` accesses to `run.page` */ }
+//!             TraceEvent::Switch { pid, tid } => { /* the events that follow belong to this thread */ }
+//!             TraceEvent::Task(task) => { /* creation, exec, exit, reaping */ }
+//!             TraceEvent::Call(call) => { /* mmap, brk, … with arguments and result */ }
+//!             TraceEvent::File(file) => { /* a file that later events name by its id */ }
 //!         }
 //!     }
 //! }
@@ -25,41 +25,40 @@
 //!
 //! # Key types
 //!
-//! [`TraceEvent`] is one step of the program; [`AccessRun`] is the common one, a run of accesses of the
-//! current thread to one 4 KB page. [`TraceHeader`] and [`TraceSummary`] frame the events. [`TraceReader`] and
-//! [`TraceWriter`] stream them. The byte layout is in `docs/trace-format.md`.
+//! [`TraceEvent`] is an event of the program. The common event is [`AccessRun`], a run of accesses
+//! of the current thread to one page of 4 KiB. [`TraceHeader`] precedes the events,
+//! [`TraceSummary`] follows them. [`TraceReader`] and [`TraceWriter`] stream events in memory
+//! bounded by a block. `docs/trace-format.md` specifies the byte layout.
 //!
 //! # Protocol of the events
 //!
-//! 1. A trace opens with [`TaskEvent::Begin`] of the root process, and its [`TaskEvent::Exec`].
-//! 2. Every event belongs to the *current thread*: the one that the latest [`TraceEvent::Switch`] named,
-//!    at first the root's first thread. A thread is born by `Begin`, [`TaskEvent::CloneThread`] or
-//!    [`TaskEvent::Fork`] *before* it is first switched to. Pids and tids are numbered from 1 in order
-//!    of birth, out of one sequence, as in a fresh pid namespace.
+//! 1. A trace begins with [`TaskEvent::Begin`] of the root process and its [`TaskEvent::Exec`].
+//! 2. Every event belongs to the *current thread*, which the latest [`TraceEvent::Switch`] names.
+//!    At first it is the root's first thread. `Begin`, [`TaskEvent::CloneThread`] and
+//!    [`TaskEvent::Fork`] create a thread *before* the first switch to it. Pids and tids share one
+//!    sequence of numbers, from 1 in order of creation, as in a new pid namespace.
 //! 3. Instruction fetches and data accesses are two streams with a current page each, so a fetch
-//!    run and a data run overlap in time. A run stands where its *first* access happened. No run
-//!    crosses any other event: order relative to calls and switches is exact. A run may be split in
-//!    two for want of buffer space; adjacent runs to the same page are therefore legal.
-//! 4. An access that straddles two pages counts once in a run of each.
-//! 5. Runs with [`AccessOrigin::Kernel`] are what system calls read and wrote in user memory (`read`
-//!    buffers, `stat` structures, futex words) and the pages that `execve` itself fills (strings on
-//!    the stack, the head of the bss); those of a call stand right after where the call returned.
-//!    Those of `execve` follow [`TaskEvent::Exec`] and precede the image's first data access to its
-//!    stack.
-//! 6. A [`MemCall`] stands where the call *returned*; failed calls are kept with their errno. Results
-//!    are facts of the captured run: with [`AddressLayout::Linux`] the addresses in them are those that
-//!    Linux without address randomisation would have returned.
-//! 7. A file is introduced by [`TraceEvent::File`] before anything names its [`FileId`]; two paths to
-//!    the same file have one id.
-//! 8. [`TaskEvent::Reaped`] comes after the child's [`TaskEvent::ExitProcess`]; `ExitProcess` ends all
-//!    threads of the process.
+//!    run and a data run overlap in time. The position of a run is that of its *first* access. No
+//!    run extends across another event, so the order of accesses relative to calls and switches is
+//!    exact. A full buffer may split a run in two, so adjacent runs to one page are legal.
+//! 4. An access that straddles two pages counts once in a run of each page.
+//! 5. A run with [`AccessOrigin::Kernel`] is a page that a system call reads or writes (`read`
+//!    buffers, `stat` structures, futex words), or that `execve` fills (strings on the stack, the
+//!    first page of the bss). The runs of a call directly follow its return. The runs of `execve`
+//!    follow [`TaskEvent::Exec`] and precede the image's first data access to its stack.
+//! 6. The position of a [`MemCall`] is that of its *return*. A failed call has its errno. With
+//!    [`AddressLayout::Linux`] the addresses in results are those that Linux without address
+//!    randomisation returns.
+//! 7. [`TraceEvent::File`] introduces a file before another event names its [`FileId`]. Two paths
+//!    of one file have one id.
+//! 8. [`TaskEvent::ExitProcess`] ends all threads of the process. [`TaskEvent::Reaped`] follows the
+//!    child's `ExitProcess`.
 //!
 //! # Not guaranteed
 //!
-//! Captures have no contents, no time, and no parallelism: the tool runs one thread of a process at
-//! a time, so the interleaving in the trace is one that happened under the tool, not one that would
-//! happen on several CPUs. Processes are merged so that causality by fork, exit and wait holds;
-//! what they say to each other through pipes orders nothing.
+//! A capture has no page contents, no times and no parallelism. The tool runs one thread of a
+//! process at a time, so the interleaving is one that happened under the tool, not one of several
+//! CPUs. The order of processes respects fork, exit and wait, but not communication through pipes.
 
 mod block;
 mod call;

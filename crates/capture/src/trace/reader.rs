@@ -1,4 +1,4 @@
-//! Reading a trace, a batch of events at a time, in memory bounded by a block.
+//! The reader of a trace: a batch of events at a time, in memory bounded by a block.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -12,8 +12,7 @@ use super::event::{AccessRun, TraceEvent};
 use super::header::{TraceHeader, TraceSummary};
 use super::ids::PageNo;
 
-/// Events that [`TraceReader::next_batch`] gives at most: 96 KB of them, which stay in a second-level
-/// cache.
+/// Maximum number of events in a batch: 96 KiB of them fit a second-level cache.
 const BATCH: usize = 4096;
 
 /// Reads a trace from front to back.
@@ -23,17 +22,18 @@ pub struct TraceReader<R> {
     path: PathBuf,
     header: TraceHeader,
     summary: Option<TraceSummary>,
-    /// Bytes consumed of the file.
+    /// Bytes read from the file.
     offset: u64,
-    /// Where the current block's frame starts.
+    /// The first byte of the current block's frame.
     block_start: u64,
     block: u64,
     events: u64,
     stored: Vec<u8>,
     raw: Vec<u8>,
     runs: Vec<AccessRun>,
-    /// What remains of `raw`.
+    /// The records in `raw` that are not decoded yet.
     records: std::ops::Range<usize>,
+    /// The symbols in `raw` that are not decoded yet.
     symbols: std::ops::Range<usize>,
 }
 
@@ -41,7 +41,7 @@ impl TraceReader<BufReader<File>> {
     /// Opens a trace file and reads its header.
     ///
     /// # Errors
-    /// [`TraceError`]: it can't be read, or is no trace of this version.
+    /// [`TraceError`]: the file cannot be read, or is not a trace of this version.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|source| TraceError::Io { path: path.to_owned(), source })?;
@@ -50,7 +50,7 @@ impl TraceReader<BufReader<File>> {
 }
 
 impl<R: Read> TraceReader<R> {
-    /// Reads a trace from `input`; errors call it `name`.
+    /// Reads a trace from `input`, which errors name `name`.
     ///
     /// # Errors
     /// As [`TraceReader::open`].
@@ -75,27 +75,27 @@ impl<R: Read> TraceReader<R> {
         })
     }
 
-    /// What stands before the events.
+    /// The header of the trace.
     pub fn header(&self) -> &TraceHeader {
         &self.header
     }
 
-    /// What stands behind them: `None` until [`next_batch`](Self::next_batch) has returned `false`.
+    /// The summary; `None` until [`next_batch`](Self::next_batch) has returned `false`.
     pub fn summary(&self) -> Option<&TraceSummary> {
         self.summary.as_ref()
     }
 
-    /// Bytes of the file consumed so far, for a progress display.
+    /// Number of bytes read so far, for a progress display.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
     /// Replaces the contents of `batch` by the next events.
     ///
-    /// `false`, with an empty batch, when the end marker was reached and agrees with what was read.
+    /// Returns `false` and an empty batch at the end of the trace.
     ///
     /// # Errors
-    /// [`TraceError`], which says where: it can't be read, is damaged or cut short.
+    /// [`TraceError`]: the trace cannot be read, is damaged, or is truncated.
     pub fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<bool, TraceError> {
         batch.clear();
         while self.symbols.is_empty() {
@@ -131,7 +131,7 @@ impl<R: Read> TraceReader<R> {
         Ok(())
     }
 
-    /// Load the next block; `false` at the end marker.
+    /// Loads the next block; returns `false` at the end block.
     fn next_block(&mut self) -> Result<bool, TraceError> {
         self.block_start = self.offset;
         let mut frame = [0; FRAME_BYTES];
@@ -159,7 +159,7 @@ impl<R: Read> TraceReader<R> {
         Ok(more)
     }
 
-    /// Finds the sections of the block in `raw` and decodes its dictionary.
+    /// Finds the sections of the block in `raw`, and decodes its dictionary.
     fn open_block(&mut self, frame: &Frame) -> Result<(), Corruption> {
         let mut at = 0usize;
         let mut section = |len: usize| -> Result<std::ops::Range<usize>, Corruption> {
@@ -226,7 +226,7 @@ impl<R: Read> TraceReader<R> {
     }
 }
 
-/// The input while there is no header yet.
+/// The input of a reader that has no header yet.
 struct HeaderReader<R> {
     input: R,
     path: PathBuf,
@@ -290,7 +290,7 @@ impl<R: Read> HeaderReader<R> {
     }
 }
 
-/// Whether a file that starts so is a log of valgrind: its preamble, or bare access lines.
+/// Whether `start` begins a log of lackey: its preamble, or an access line.
 fn looks_like_lackey(start: &[u8]) -> bool {
     let preamble = start.starts_with(b"==") && start.get(2).is_some_and(u8::is_ascii_digit);
     let access = matches!(start, [b'I', b' ', b' ', ..] | [b' ', b'L' | b'S' | b'M', b' ', ..]);
@@ -298,7 +298,7 @@ fn looks_like_lackey(start: &[u8]) -> bool {
     preamble || (access && digits.iter().all(|b| b.is_ascii_hexdigit() || *b == b','))
 }
 
-/// Reads until `buffer` is full or the input ends; returns the bytes read.
+/// Reads until `buffer` is full or the input ends; returns the number of bytes read.
 fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut got = 0;
     while got < buffer.len() {

@@ -1,21 +1,22 @@
-//! How the rare events are written: little fields, one after the other.
+//! The encoding of the rare events: a sequence of fields.
 //!
-//! Integers are LEB128 varints, strings and lists carry a length, options and results a tag byte.
-//! [`wire_enum`] and [`wire_struct`] declare a type together with its encoding, so that the two
-//! cannot drift apart. Decoding trusts nothing: every failure is a [`Corruption`].
+//! An integer is an LEB128 varint. A string and a list begin with their length, an option and a
+//! result with a tag byte. [`wire_enum`] and [`wire_struct`] declare a type together with its
+//! encoding, so the two agree. The decoder checks every byte, and every failure is a
+//! [`Corruption`].
 
 use super::error::Corruption;
 use super::ids::{FileId, PageNo, Pid, Prot, RawErrno, RawMapFlags, Tid, UserAddr};
 
-/// Something with a place in a record.
+/// A field of a record.
 pub(crate) trait Wire: Sized {
-    /// Appends `self`.
+    /// Appends the encoding of `self`.
     fn put(&self, out: &mut Vec<u8>);
-    /// Takes one off the front of `input`.
+    /// Decodes a value and removes it from the front of `input`.
     fn get(input: &mut &[u8]) -> Result<Self, Corruption>;
 }
 
-/// Declare an enum whose variants have numbers in the file.
+/// Declares an enum whose variants have tags in the file.
 macro_rules! wire_enum {
     ($(#[$doc:meta])* pub enum $name:ident {
         $($(#[$vdoc:meta])* $tag:literal => $variant:ident { $($(#[$fdoc:meta])* $field:ident: $type:ty,)* },)*
@@ -47,7 +48,7 @@ macro_rules! wire_enum {
 }
 pub(crate) use wire_enum;
 
-/// Declare a struct whose fields are written in order.
+/// Declares a struct whose fields are encoded in order.
 macro_rules! wire_struct {
     ($(#[$doc:meta])* pub struct $name:ident { $($(#[$fdoc:meta])* pub $field:ident: $type:ty,)* }) => {
         $(#[$doc])*
@@ -69,7 +70,7 @@ macro_rules! wire_struct {
 }
 pub(crate) use wire_struct;
 
-/// Takes one byte.
+/// Removes one byte from the front of `input`.
 pub(crate) fn take_byte(input: &mut &[u8]) -> Result<u8, Corruption> {
     let (&byte, rest) = input.split_first().ok_or(Corruption::RecordTooShort)?;
     *input = rest;
@@ -161,7 +162,7 @@ impl<T: Wire> Wire for Vec<T> {
     }
 
     fn get(input: &mut &[u8]) -> Result<Self, Corruption> {
-        // Each item takes at least a byte, which bounds what a forged length can make us reserve.
+        // Each item has at least a byte, so a forged length cannot reserve more than the input.
         let len = u64::get(input)?;
         let len = usize::try_from(len).ok().filter(|&len| len <= input.len()).ok_or(Corruption::RecordTooShort)?;
         (0..len).map(|_| T::get(input)).collect()

@@ -1,4 +1,4 @@
-//! Writing a trace, one event at a time, in memory bounded by a block.
+//! The writer of a trace: an event at a time, in memory bounded by a block.
 
 use std::io::{self, Write};
 
@@ -11,12 +11,12 @@ use super::event::{AccessOrigin, AccessRun, AccessStream, TaskEvent, TraceEvent}
 use super::header::{TraceHeader, TraceSummary};
 use super::ids::PageNo;
 
-/// How hard the codec tries; the reader's speed doesn't depend on it.
+/// The compression of a trace; it does not affect the speed of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// Tens of millions of events a second.
+    /// Writes tens of millions of events a second.
     Fast,
-    /// About a million events a second, a quarter smaller: for traces that are kept.
+    /// Writes about a million events a second; the trace is a quarter smaller.
     Small,
 }
 
@@ -32,7 +32,8 @@ impl Compression {
 
 /// Writes a trace.
 ///
-/// [`finish`](Self::finish) writes the end marker; a file without it reads as truncated.
+/// [`finish`](Self::finish) writes the end block, without which a reader refuses the trace as
+/// truncated.
 pub struct TraceWriter<W> {
     out: W,
     effort: Compression,
@@ -46,7 +47,7 @@ pub struct TraceWriter<W> {
 }
 
 impl<W: Write> TraceWriter<W> {
-    /// Starts a trace on `out`, which need not be buffered: blocks are written whole.
+    /// Writes the header to `out`, which needs no buffer, because blocks are written at once.
     ///
     /// # Errors
     /// Those of `out`, and `InvalidInput` for a header of 4 GiB.
@@ -73,10 +74,10 @@ impl<W: Write> TraceWriter<W> {
     /// Appends an event.
     ///
     /// # Errors
-    /// Those of the sink.
+    /// Those of the output.
     ///
     /// # Panics
-    /// When a run has no accesses.
+    /// If a run has no accesses.
     pub fn push(&mut self, event: &TraceEvent) -> io::Result<()> {
         match event {
             TraceEvent::Run(run) => self.push_run(*run),
@@ -101,15 +102,15 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// Counts accesses that the producer left out on purpose.
+    /// Adds to the number of accesses that the producer dropped ([`TraceSummary::left_out`]).
     pub fn leave_out(&mut self, accesses: u64) {
         self.summary.left_out += accesses;
     }
 
-    /// Writes what is buffered and the end marker; returns what the trace holds, and the sink.
+    /// Writes the last block and the end block; returns the summary and the output.
     ///
     /// # Errors
-    /// Those of the sink.
+    /// Those of the output.
     pub fn finish(mut self) -> io::Result<(TraceSummary, W)> {
         self.close_block()?;
         let json = serde_json::to_vec(&self.summary)?;
@@ -164,8 +165,8 @@ impl<W: Write> TraceWriter<W> {
         if self.symbols.is_empty() {
             return Ok(());
         }
-        // Sorted by page the entries differ little from their neighbours, and pages near each other
-        // get near symbols.
+        // Entries sorted by page differ little from their neighbours, and neighbouring pages get
+        // neighbouring symbols.
         let mut order: Vec<u32> = (0..self.runs.len() as u32).collect();
         order.sort_unstable_by_key(|&at| self.runs[at as usize]);
         let mut rank = vec![0u16; order.len()];
