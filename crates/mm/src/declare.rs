@@ -6,7 +6,7 @@
 //!   however it ended, it has returned. Calls that calls make of one another (populating,
 //!   forgetting shared memory, ending the child of a fork that failed) go to the inner functions,
 //!   which have no such frame: only the outermost returns to somebody.
-//! - [`Mm::reduce`] stands before the first entry that takes a right is stored. [`Mm::zap`] has it
+//! - [`Mm::declare_reduced`] stands before the first entry that takes a right is stored. [`Mm::zap`] has it
 //!   for everything that is unmapped or dropped; besides, whatever changes leaves one by one has
 //!   its own: copy-on-write, fork, `mprotect`, `mremap`, guards, `clear_refs`, write-back, reclaim.
 //!
@@ -33,7 +33,7 @@ impl<P: Platform> Mm<P> {
 
     /// Declares that the call under way leaves no more than `left` of `range`.
     #[inline]
-    pub(crate) fn reduce(&self, space: &Space<P>, range: PageRange, left: Rights) {
+    pub(crate) fn declare_reduced(&self, space: &Space<P>, range: PageRange, left: Rights) {
         self.fx().declare(Fact::RightReduced { root: space.table().root(), range, left });
     }
 }

@@ -1,4 +1,4 @@
-//! What a memory call or a fault can answer, and the one map to errno.
+//! The errors of memory calls and faults, and their errno values.
 
 mod fault;
 
@@ -15,64 +15,63 @@ use pagewright_types::{Errno, PageRange, Rights, SwapEntry, VirtAddr};
 
 /// Why a memory call failed.
 ///
-/// Unless a call says otherwise, nothing has changed.
+/// Unless the call says otherwise, nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MmError {
-    /// Address and length are no range of pages.
+    /// An address is misaligned, or its range passes the end of the address space.
     Range(RangeError),
-    /// A length of zero.
+    /// The length is 0.
     EmptyRange {
-        /// Where it would have been.
+        /// The address.
         at: VirtAddr,
     },
-    /// Address and length reach past the last address, or past the end of user memory, in a call
-    /// that takes this for a mistake and not for memory that is missing.
+    /// The range passes the end of user memory (`EINVAL`).
     OutOfBounds {
         /// The address.
         addr: VirtAddr,
         /// The length in bytes.
         len: u64,
     },
-    /// What was to be mapped passes the end of user memory.
+    /// The range to map passes the end of user memory (`ENOMEM`).
     BeyondUser {
         /// The range.
         range: PageRange,
     },
-    /// More pages were asked for than user memory has.
+    /// The length exceeds user memory.
     TooLong {
-        /// Bytes asked for.
+        /// The length in bytes.
         len: u64,
     },
-    /// Flags that contradict each other or are unknown.
+    /// The flags are unknown or contradict each other.
     BadFlags {
-        /// The flags as passed.
+        /// The flags of the call.
         flags: u32,
     },
-    /// A file offset that is not page-aligned.
+    /// The file offset is not a multiple of the page size.
     MisalignedOffset {
         /// The offset in bytes.
         offset: u64,
     },
-    /// A file offset past what a mapping can name.
+    /// The file offset exceeds what a mapping can have.
     OffsetOverflow {
         /// The offset in bytes.
         offset: u64,
     },
-    /// `MAP_FIXED_NOREPLACE` over an existing mapping.
+    /// A page of the range is mapped already, and the call may not replace it.
     AlreadyMapped {
-        /// The range asked for.
+        /// The range of the call.
         range: PageRange,
     },
-    /// An address at which the program may not map anything.
+    /// The program may not map at this address (`vm.mmap_min_addr`).
     TooLow {
         /// The address.
         at: VirtAddr,
-        /// The lowest at which it may.
-        least: VirtAddr,
+        /// The lowest address at which it may.
+        min: VirtAddr,
     },
-    /// No hole of that size is left.
-    NoHole {
-        /// Its size in pages.
+    /// No gap is long enough.
+    NoUnmappedArea {
+        /// The length in pages.
         pages: u64,
     },
     /// A page of the range is not mapped.
@@ -80,228 +79,227 @@ pub enum MmError {
         /// The first such page.
         at: VirtAddr,
     },
-    /// A right that the mapping can never have.
+    /// The mapping cannot have these rights.
     Forbidden {
-        /// What was asked for.
+        /// The rights of the call.
         rights: Rights,
-        /// What is possible.
-        most: Rights,
+        /// The greatest rights that are possible.
+        max: Rights,
     },
-    /// More mappings than `vm.max_map_count`.
+    /// The space would have more mappings than `vm.max_map_count`.
     TooManyMappings {
         /// The limit.
         limit: u64,
     },
-    /// Nothing is mapped where the call is to begin.
+    /// The source of `mremap` is not mapped (`EFAULT`).
     SourceNotMapped {
         /// The address.
         at: VirtAddr,
     },
-    /// A range that passes the end of its mapping, in a call that takes one mapping only.
+    /// The range passes the end of its mapping, and the call takes one mapping only.
     SpansMappings {
         /// The range.
         range: PageRange,
     },
-    /// Source and destination share pages.
+    /// The source and the destination of a move overlap.
     Overlaps {
         /// The source.
         from: PageRange,
         /// The destination.
         to: PageRange,
     },
-    /// A private mapping can't be mapped a second time.
+    /// The call would map a private mapping a second time.
     PrivateNotDuplicable {
-        /// Where it is.
+        /// Its address.
         at: VirtAddr,
     },
-    /// A mapping that was sealed.
+    /// The mapping is sealed (`mseal`).
     Sealed {
-        /// Its first page, or the first in the range.
+        /// The address of the mapping, or of its first page in the range.
         at: VirtAddr,
     },
-    /// The program may not lock any memory.
+    /// The program may not lock memory.
     LockNotPermitted,
-    /// `mlock` of more than may be locked.
+    /// `mlock` or `mlockall` would pass `RLIMIT_MEMLOCK` (`ENOMEM`).
     OverLockLimit {
-        /// Pages that would be locked.
+        /// Locked pages that there would be.
         pages: u64,
-        /// `RLIMIT_MEMLOCK` in bytes.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// Memory that would be locked when it is mapped, and is more than may be.
+    /// A new or larger locked mapping would pass `RLIMIT_MEMLOCK` (`EAGAIN`).
     MapOverLockLimit {
-        /// Pages that would be locked.
+        /// Locked pages that there would be.
         pages: u64,
-        /// `RLIMIT_MEMLOCK` in bytes.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// A page of locked memory can't be had because the access that would bring it is not possible.
+    /// A page of locked memory cannot be faulted in, because the mapping forbids the access.
     CannotPopulate {
         /// The page.
         at: VirtAddr,
     },
-    /// A page of locked memory can't be had for want of memory.
+    /// A page of locked memory cannot be faulted in, because memory is short.
     NoMemoryToLock {
         /// The page.
         at: VirtAddr,
     },
-    /// More than a limit of the space allows.
+    /// The space would pass one of its limits.
     OverLimit {
-        /// The limit.
+        /// The limited resource.
         resource: Resource,
         /// Pages that there would be.
         pages: u64,
         /// The limit in bytes.
         limit: u64,
     },
-    /// More than the machine promises (`vm.overcommit_memory`).
+    /// The overcommit policy refuses the pages (`vm.overcommit_memory`).
     CommitRefused {
-        /// Pages asked for.
+        /// The number of pages.
         pages: u64,
     },
-    /// User memory that can't be accessed as the call would.
+    /// The caller may not access user memory at this address.
     Inaccessible {
         /// The address.
         va: VirtAddr,
     },
-    /// A page that is referenced or pinned as often as may be.
+    /// The page has the maximum number of references or pins.
     TooManyHolders {
-        /// Where it was asked for.
+        /// The address of the page.
         va: VirtAddr,
     },
-    /// More pieces of memory in one call than there may be.
+    /// The call has more segments of memory than `UIO_MAXIOV`.
     TooManySegments {
-        /// How many.
-        pieces: usize,
+        /// The number of segments.
+        segments: usize,
     },
-    /// A word that is not aligned.
+    /// The word is not aligned.
     MisalignedWord {
         /// Its address.
         at: VirtAddr,
     },
-    /// Advice that there is no such thing as, or that may not be given about another process's
-    /// memory.
+    /// The advice is unknown, or not allowed about the memory of another process.
     BadAdvice {
-        /// The number.
+        /// The number of the advice.
         advice: u32,
     },
-    /// A mapping that can't take the advice.
+    /// The advice does not apply to the mapping.
     AdviceNotApplicable {
-        /// Where it was asked.
+        /// The address.
         at: VirtAddr,
         /// The advice.
         advice: Advice,
     },
-    /// A mapping that could not be cut in two, or joined with its neighbour, to be advised about.
+    /// Setting advised flags failed, because the mapping could not be split.
     CannotSplit {
-        /// Where it would have been cut.
+        /// The address.
         at: VirtAddr,
     },
-    /// A mapping through which its file can't be written, now or later.
+    /// The file cannot be written through the mapping, not even after `mprotect`.
     FileNotWritable {
-        /// Where it was asked.
+        /// The address.
         at: VirtAddr,
     },
-    /// Locked memory that was to be dropped.
+    /// The memory is locked (`MS_INVALIDATE`).
     MemoryLocked {
-        /// Where.
+        /// The address.
         at: VirtAddr,
     },
-    /// The file's seals forbid it.
+    /// A seal of the file forbids the operation.
     FileSealed {
-        /// Those that do.
+        /// The seals that forbid it.
         seals: Seals,
     },
-    /// The file can't have seals.
+    /// The file cannot have seals.
     NoSeals,
-    /// A file to be sealed against writing, and mapped by who could write it.
+    /// The file cannot be sealed against writing, because writable mappings of it exist.
     WritablyMapped {
-        /// How many such mappings there are.
+        /// The number of such mappings.
         mappings: u64,
     },
-    /// A file to be sealed against writing, a page of which somebody has taken who could write it.
+    /// The file cannot be sealed against writing, because a page has other references.
     PageHeld {
-        /// Which page.
+        /// Page of the file.
         index: u64,
     },
-    /// A limit to be above what it may be raised to.
+    /// The soft limit exceeds the hard limit.
     BadLimit {
-        /// The limit, in bytes.
+        /// The soft limit in bytes.
         soft: u64,
-        /// What it may be raised to.
+        /// The hard limit in bytes.
         hard: u64,
     },
-    /// More than the program may raise its limit to.
+    /// The program may not raise its hard limit.
     RaiseNotPermitted {
-        /// Which limit.
+        /// The limited resource.
         resource: Resource,
-        /// What it may be raised to now.
+        /// The present hard limit in bytes.
         hard: u64,
     },
-    /// The files of a tmpfs would take more than it may.
+    /// The files of a tmpfs would pass its size.
     TmpfsFull {
-        /// Pages that they may take.
-        most: u64,
+        /// The size in pages.
+        limit: u64,
     },
-    /// A file would be larger than a file can be.
+    /// The file would exceed the maximum size of a file.
     FileTooLarge {
-        /// Its size in bytes.
+        /// The new size in bytes.
         bytes: u64,
     },
-    /// Offset and length that are no part of a file.
+    /// The offset and the length are not a range of a file.
     BadFileRange {
         /// The offset in bytes.
         offset: u64,
         /// The length in bytes.
         len: u64,
     },
-    /// A name that is too long.
+    /// The name is too long.
     NameTooLong {
         /// Its length in bytes.
         len: usize,
     },
-    /// What this file can't do.
+    /// The file does not support the flags.
     NotSupported {
-        /// The flags that asked for it.
+        /// The flags.
         flags: u32,
     },
-    /// What this kernel was built without.
+    /// The flags need a feature that the memory manager does not have.
     NotConfigured {
-        /// The flags that asked for it.
+        /// The flags.
         flags: u32,
     },
-    /// The device behind a file failed.
+    /// The device of a file failed.
     Device {
         /// Page of the file.
         index: u64,
-        /// What it said.
+        /// The error of the device.
         errno: Errno,
     },
-    /// More swap devices than can be told apart.
+    /// The machine has the maximum number of swap devices.
     TooManySwapDevices,
-    /// A device that is swapped to already.
+    /// The device is in use as a swap device already.
     SwapDeviceInUse {
-        /// Its number.
+        /// The number of the swap device.
         device: u8,
     },
-    /// A device that is not swapped to.
+    /// No swap device has this number.
     NoSuchSwapDevice {
-        /// Its number.
+        /// The number.
         device: u8,
     },
     /// The address space has ended.
     SpaceEnded,
-    /// No frames.
+    /// No frame could be allocated.
     NoFrames(NoFrames),
-    /// No kernel memory.
+    /// No kernel memory could be allocated.
     NoKernelMemory {
-        /// Bytes or items asked for.
+        /// Bytes or items requested.
         wanted: usize,
     },
 }
 
 impl MmError {
-    /// What Linux returns in this case.
+    /// Returns the errno that Linux returns in this case.
     pub const fn errno(self) -> Errno {
         match self {
             Self::Range(RangeError::Misaligned(_))
@@ -344,7 +342,7 @@ impl MmError {
             Self::Range(RangeError::Overflow { .. })
             | Self::BeyondUser { .. }
             | Self::TooLong { .. }
-            | Self::NoHole { .. }
+            | Self::NoUnmappedArea { .. }
             | Self::NotMapped { .. }
             | Self::TooManyMappings { .. }
             | Self::TooManyHolders { .. }
@@ -358,8 +356,11 @@ impl MmError {
     }
 }
 
-/// The pages of an address and a length, for a call that takes an end past the last address for a
-/// mistake (`EINVAL`).
+/// Returns the pages of `len` bytes at `addr`, rounded up.
+///
+/// # Errors
+/// [`MmError::OutOfBounds`] (`EINVAL`) if they pass the end of the address space, or
+/// [`MmError::Range`] if `addr` is misaligned.
 pub(crate) fn bounded(addr: VirtAddr, len: u64) -> Result<PageRange, MmError> {
     PageRange::from_len(addr, len).map_err(|error| match error {
         RangeError::Overflow { .. } => MmError::OutOfBounds { addr, len },
@@ -404,62 +405,64 @@ impl fmt::Display for MmError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Range(e) => e.fmt(f),
-            Self::EmptyRange { at } => write!(f, "length 0 at {at}"),
-            Self::OutOfBounds { addr, len } => write!(f, "{len:#x} bytes at {addr} pass the end of memory"),
-            Self::BeyondUser { range } => write!(f, "{range} is not in user memory"),
-            Self::TooLong { len } => write!(f, "{len:#x} bytes are more than user memory has"),
-            Self::BadFlags { flags } => write!(f, "flags {flags:#x}"),
-            Self::MisalignedOffset { offset } => write!(f, "file offset {offset:#x} is no multiple of the page size"),
+            Self::EmptyRange { at } => write!(f, "the length at {at} is 0"),
+            Self::OutOfBounds { addr, len } => write!(f, "{len:#x} bytes at {addr} pass the end of user memory"),
+            Self::BeyondUser { range } => write!(f, "{range} passes the end of user memory"),
+            Self::TooLong { len } => write!(f, "{len:#x} bytes exceed user memory"),
+            Self::BadFlags { flags } => write!(f, "flags {flags:#x} are unknown or contradict each other"),
+            Self::MisalignedOffset { offset } => {
+                write!(f, "file offset {offset:#x} is not a multiple of the page size")
+            }
             Self::OffsetOverflow { offset } => write!(f, "file offset {offset:#x} is too large"),
-            Self::AlreadyMapped { range } => write!(f, "{range} is not free"),
-            Self::NoHole { pages } => write!(f, "no hole of {pages} pages"),
+            Self::AlreadyMapped { range } => write!(f, "a page of {range} is mapped already"),
+            Self::NoUnmappedArea { pages } => write!(f, "no gap of {pages} pages is free"),
             Self::NotMapped { at } => write!(f, "{at} is not mapped"),
-            Self::Forbidden { rights, most } => write!(f, "rights {rights} where at most {most} are possible"),
-            Self::TooManyMappings { limit } => write!(f, "more than {limit} mappings"),
-            Self::SourceNotMapped { at } => write!(f, "nothing is mapped at {at}"),
-            Self::SpansMappings { range } => write!(f, "{range} passes the end of a mapping"),
+            Self::Forbidden { rights, max } => write!(f, "rights {rights} exceed the maximum {max} of the mapping"),
+            Self::TooManyMappings { limit } => write!(f, "the space would have more than {limit} mappings"),
+            Self::SourceNotMapped { at } => write!(f, "the source at {at} is not mapped"),
+            Self::SpansMappings { range } => write!(f, "{range} passes the end of its mapping"),
             Self::Overlaps { from, to } => write!(f, "{from} and {to} overlap"),
-            Self::PrivateNotDuplicable { at } => write!(f, "the private mapping at {at} can't be there twice"),
+            Self::PrivateNotDuplicable { at } => write!(f, "the private mapping at {at} cannot be mapped twice"),
             Self::Sealed { at } => write!(f, "the mapping at {at} is sealed"),
-            Self::LockNotPermitted => f.write_str("no memory may be locked"),
+            Self::LockNotPermitted => f.write_str("the program may not lock memory"),
             Self::OverLockLimit { pages, limit } | Self::MapOverLockLimit { pages, limit } => {
-                write!(f, "{pages} locked pages are more than {limit} bytes")
+                write!(f, "{pages} locked pages pass the limit of {limit} bytes")
             }
-            Self::CannotPopulate { at } => write!(f, "the page at {at} can't be faulted in"),
+            Self::CannotPopulate { at } => write!(f, "the page at {at} cannot be faulted in"),
             Self::NoMemoryToLock { at } => write!(f, "no memory for the locked page at {at}"),
-            Self::OverLimit { resource, pages, limit } => write!(f, "{pages} pages pass {resource} of {limit} bytes"),
-            Self::CommitRefused { pages } => write!(f, "{pages} pages more can't be promised"),
-            Self::Inaccessible { va } => write!(f, "{va} can't be accessed so"),
-            Self::TooManyHolders { va } => write!(f, "the page at {va} can't be held once more"),
-            Self::TooManySegments { pieces } => write!(f, "{pieces} pieces of memory in one call"),
+            Self::OverLimit { resource, pages, limit } => write!(f, "{pages} pages pass {resource}, {limit} bytes"),
+            Self::CommitRefused { pages } => write!(f, "the overcommit policy refuses {pages} pages"),
+            Self::Inaccessible { va } => write!(f, "{va} is not accessible"),
+            Self::TooManyHolders { va } => write!(f, "the page at {va} has the maximum number of references"),
+            Self::TooManySegments { segments } => write!(f, "{segments} segments exceed the maximum of one call"),
             Self::MisalignedWord { at } => write!(f, "the word at {at} is not aligned"),
-            Self::BadAdvice { advice } => write!(f, "advice {advice}"),
+            Self::BadAdvice { advice } => write!(f, "advice {advice} is unknown or not allowed"),
             Self::AdviceNotApplicable { at, advice } => {
-                write!(f, "the mapping at {at} can't take the advice {advice:?}")
+                write!(f, "advice {advice:?} does not apply to the mapping at {at}")
             }
-            Self::CannotSplit { at } => write!(f, "the mapping at {at} can't be cut in two"),
-            Self::FileNotWritable { at } => write!(f, "the file at {at} can't be written through its mapping"),
+            Self::CannotSplit { at } => write!(f, "the mapping at {at} cannot be split"),
+            Self::FileNotWritable { at } => write!(f, "the file at {at} cannot be written through its mapping"),
             Self::MemoryLocked { at } => write!(f, "the memory at {at} is locked"),
-            Self::FileSealed { seals } => write!(f, "the file is sealed: {seals:?}"),
-            Self::NoSeals => f.write_str("the file can't be sealed"),
-            Self::WritablyMapped { mappings } => write!(f, "the file could be written through {mappings} mappings"),
-            Self::PageHeld { index } => write!(f, "somebody has page {index} of the file"),
-            Self::BadLimit { soft, hard } => write!(f, "a limit of {soft} bytes that may be raised to {hard}"),
-            Self::RaiseNotPermitted { resource, hard } => write!(f, "{resource} may not be raised past {hard} bytes"),
-            Self::TooLow { at, least } => write!(f, "{at} is below {least}"),
-            Self::TmpfsFull { most } => write!(f, "more than {most} pages of a tmpfs"),
-            Self::FileTooLarge { bytes } => write!(f, "a file of {bytes:#x} bytes"),
-            Self::BadFileRange { offset, len } => write!(f, "{len:#x} bytes of a file from {offset:#x} on"),
-            Self::NameTooLong { len } => write!(f, "a name of {len} bytes"),
-            Self::NotSupported { flags } => write!(f, "flags {flags:#x} are not supported by the file"),
-            Self::NotConfigured { flags } => write!(f, "flags {flags:#x} ask for what there is not"),
-            Self::Device { index, errno } => write!(f, "page {index} of the file: {errno}"),
-            Self::NoSuchSwapDevice { device } => write!(f, "device {device} is not swapped to"),
-            Self::SwapDeviceInUse { device } => write!(f, "swap device {device} is the same"),
-            Self::TooManySwapDevices => write!(f, "more than {} swap devices", SwapEntry::DEVICES),
+            Self::FileSealed { seals } => write!(f, "seals of the file forbid it: {seals:?}"),
+            Self::NoSeals => f.write_str("the file cannot have seals"),
+            Self::WritablyMapped { mappings } => write!(f, "the file has {mappings} writable mappings"),
+            Self::PageHeld { index } => write!(f, "page {index} of the file has other references"),
+            Self::BadLimit { soft, hard } => write!(f, "the soft limit {soft} exceeds the hard limit {hard}"),
+            Self::RaiseNotPermitted { resource, hard } => write!(f, "{resource} may not be raised above {hard} bytes"),
+            Self::TooLow { at, min } => write!(f, "{at} is below vm.mmap_min_addr, {min}"),
+            Self::TmpfsFull { limit } => write!(f, "the tmpfs would exceed {limit} pages"),
+            Self::FileTooLarge { bytes } => write!(f, "{bytes:#x} bytes exceed the maximum size of a file"),
+            Self::BadFileRange { offset, len } => write!(f, "{len:#x} bytes at {offset:#x} are not a range of a file"),
+            Self::NameTooLong { len } => write!(f, "a name of {len} bytes is too long"),
+            Self::NotSupported { flags } => write!(f, "the file does not support flags {flags:#x}"),
+            Self::NotConfigured { flags } => write!(f, "flags {flags:#x} need a feature that is not built in"),
+            Self::Device { index, errno } => write!(f, "the device failed on page {index} of the file: {errno}"),
+            Self::NoSuchSwapDevice { device } => write!(f, "{device} is not the number of a swap device"),
+            Self::SwapDeviceInUse { device } => write!(f, "the device is swap device {device} already"),
+            Self::TooManySwapDevices => write!(f, "there are {} swap devices, the maximum", SwapEntry::DEVICES),
             Self::SpaceEnded => f.write_str("the address space has ended"),
             Self::NoFrames(e) => e.fmt(f),
-            Self::NoKernelMemory { wanted } => write!(f, "no kernel memory ({wanted})"),
+            Self::NoKernelMemory { wanted } => write!(f, "no kernel memory: {wanted} bytes or items were requested"),
         }
     }
 }

@@ -91,7 +91,7 @@ fn check_mappings<I: Isa>(space: &Space<Sim<I>>) {
         pages += end - start;
         charged += if vma.flags().contains(VmFlags::ACCOUNT) { end - start } else { 0 };
     }
-    assert_eq!((map.bytes(), map.totals().charged), (pages * PAGE_SIZE, charged));
+    assert_eq!((map.bytes(), map.totals().accountable), (pages * PAGE_SIZE, charged));
 }
 
 /// Asserts INV-MM-VMAS: neighbours that can be merged are merged.
@@ -104,7 +104,7 @@ pub fn check_merged<I: Isa>(space: &Space<Sim<I>>) {
     let map = space.map().read();
     for ((start, vma), (next_start, next)) in map.iter().zip(map.iter().skip(1)) {
         let alike = vma.end() == next_start
-            && (vma.rights(), vma.most()) == (next.rights(), next.most())
+            && (vma.rights(), vma.max_rights()) == (next.rights(), next.max_rights())
             && (vma.flags() | VmFlags::SOFTDIRTY) == (next.flags() | VmFlags::SOFTDIRTY)
             && vma.file().map(|file| file.id()) == next.file().map(|file| file.id())
             && vma.pgoff() + (vma.end() - start) == next.pgoff();

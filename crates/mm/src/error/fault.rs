@@ -1,50 +1,49 @@
-//! What a fault can answer.
+//! The errors of faults.
 
 use super::MmError;
 use core::fmt;
 use pagewright_tlb::frames::NoFrames;
 use pagewright_types::{Access, Errno, Rights, VirtAddr};
 
-/// Why an access can't be served: what becomes a signal.
+/// Why a fault failed; the embedder raises the signal that each variant names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultError {
-    /// Nothing is mapped there: `SIGSEGV`, `SEGV_MAPERR`.
+    /// No mapping contains the address: `SIGSEGV`, `SEGV_MAPERR`.
     NotMapped {
         /// The address.
         va: VirtAddr,
-        /// What was tried.
+        /// The access.
         access: Access,
     },
-    /// The mapping does not allow it: `SIGSEGV`, `SEGV_ACCERR`.
+    /// The mapping does not allow the access: `SIGSEGV`, `SEGV_ACCERR`.
     NotAllowed {
         /// The address.
         va: VirtAddr,
-        /// What was tried.
+        /// The access.
         access: Access,
-        /// What the mapping allows.
+        /// The rights of the mapping.
         rights: Rights,
     },
-    /// A guard is there: `SIGSEGV`, `SEGV_MAPERR`.
+    /// The page has a guard: `SIGSEGV`, `SEGV_MAPERR`.
     Guarded {
         /// The address.
         va: VirtAddr,
-        /// What was tried.
+        /// The access.
         access: Access,
     },
-    /// Past the end of the file: `SIGBUS`.
+    /// The address is past the end of the file: `SIGBUS`.
     PastEnd {
         /// The address.
         va: VirtAddr,
     },
-    /// The device behind the file failed, or the page went with the end of the file while it was
-    /// read: `SIGBUS`.
+    /// The device of the file failed, or a truncation removed the page during the read: `SIGBUS`.
     Device {
         /// Page of the file.
         index: u64,
-        /// What the device said.
+        /// The error of the device.
         errno: Errno,
     },
-    /// No memory to serve it: the caller decides who dies.
+    /// Memory is short; the embedder chooses a process to kill.
     OutOfMemory(MmError),
 }
 
@@ -60,7 +59,7 @@ impl From<MmError> for FaultError {
     }
 }
 
-/// Of a fault that a call needed for itself.
+/// Converts the error of a fault that a call has taken itself.
 impl From<FaultError> for MmError {
     fn from(error: FaultError) -> Self {
         match error {
@@ -79,9 +78,9 @@ impl fmt::Display for FaultError {
         match self {
             Self::NotMapped { va, access } => write!(f, "{access} at {va}: not mapped"),
             Self::NotAllowed { va, access, rights } => write!(f, "{access} at {va}: the mapping is {rights}"),
-            Self::Guarded { va, access } => write!(f, "{access} at {va}: a guard is there"),
+            Self::Guarded { va, access } => write!(f, "{access} at {va}: the page has a guard"),
             Self::PastEnd { va } => write!(f, "{va} is past the end of its file"),
-            Self::Device { index, errno } => write!(f, "page {index} of the file can't be read: {errno}"),
+            Self::Device { index, errno } => write!(f, "page {index} of the file cannot be read: {errno}"),
             Self::OutOfMemory(error) => error.fmt(f),
         }
     }

@@ -95,7 +95,7 @@ impl<P: Platform> Fault<'_, P> {
         };
         // INV-COW-ORDER: clear the old entry and flush it before the new page is published.
         // Otherwise one CPU could store to the new page while another still reads the old one.
-        self.mm.reduce(self.space, PageRange::page(self.va), Rights::empty());
+        self.mm.declare_reduced(self.space, PageRange::page(self.va), Rights::empty());
         self.space.rss().note_peak();
         if let Some(debt) = locked.take(self.va) {
             if !debt.detached().is_special() {

@@ -318,7 +318,7 @@ impl<'a, P: Platform> Fault<'a, P> {
 
     /// The index by which the reverse map will know a page that is made for the fault.
     fn linear_index(&self) -> u64 {
-        self.vma.linear() + (self.va.page_index() - self.start)
+        self.vma.linear_index() + (self.va.page_index() - self.start)
     }
 
     /// What a leaf that is the space's own may allow: whatever has a right at all can be read.

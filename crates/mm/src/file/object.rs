@@ -214,9 +214,9 @@ impl<P: Platform> FileObject<P> {
     /// [`MmError`] if the commit limit or the tmpfs is exhausted; nothing was charged.
     pub(super) fn charge_page(&self, mm: &Mm<P>) -> Result<(), MmError> {
         if self.is_charged_per_page() {
-            mm.promise(None, 1)?;
+            mm.account_pages(None, 1)?;
             if let Some(Err(full)) = self.tmpfs.as_ref().map(|tmpfs| tmpfs.charge()) {
-                mm.take_back(1);
+                mm.unaccount_pages(1);
                 return Err(full);
             }
             self.charged.fetch_add(1, Ordering::Relaxed);
@@ -228,7 +228,7 @@ impl<P: Platform> FileObject<P> {
     pub(super) fn uncharge_page(&self, mm: &Mm<P>) {
         if self.is_charged_per_page() {
             self.charged.fetch_sub(1, Ordering::Relaxed);
-            mm.take_back(1);
+            mm.unaccount_pages(1);
             if let Some(tmpfs) = &self.tmpfs {
                 tmpfs.uncharge(1);
             }
@@ -237,7 +237,7 @@ impl<P: Platform> FileObject<P> {
 
     /// Uncharges everything; the cache is empty.
     pub(super) fn uncharge(&self, mm: &Mm<P>) {
-        mm.take_back(self.charged.swap(0, Ordering::Relaxed));
+        mm.unaccount_pages(self.charged.swap(0, Ordering::Relaxed));
     }
 
     /// Fails if its tmpfs is limited to fewer than `pages` pages.

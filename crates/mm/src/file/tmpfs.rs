@@ -36,12 +36,12 @@ impl Tmpfs {
     pub(super) fn charge(&self) -> Result<(), MmError> {
         let more = |used| (used < self.max_pages).then_some(used + 1);
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        taken.map(drop).map_err(|_| MmError::TmpfsFull { most: self.max_pages })
+        taken.map(drop).map_err(|_| MmError::TmpfsFull { limit: self.max_pages })
     }
 
     /// Fails if the limit is below `pages`, whatever is used now.
     pub(super) fn check_limit(&self, pages: u64) -> Result<(), MmError> {
-        if pages > self.max_pages { Err(MmError::TmpfsFull { most: self.max_pages }) } else { Ok(()) }
+        if pages > self.max_pages { Err(MmError::TmpfsFull { limit: self.max_pages }) } else { Ok(()) }
     }
 
     /// Uncharges pages.

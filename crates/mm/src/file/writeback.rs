@@ -125,12 +125,12 @@ impl<P: Platform> Mm<P> {
         while let Some(space) = self.candidate_after(FolioOwner::File(file.id()), at) {
             let map = space.map().read();
             let shared = |va: &VirtAddr| map.find(*va).is_some_and(|(_, vma)| vma.is_shared());
-            for va in map.places_of(FolioOwner::File(file.id()), index).filter(shared) {
+            for va in map.possible_addresses(FolioOwner::File(file.id()), index).filter(shared) {
                 let Some(table) = space.table().lock(&self.tlb, va, Level::PTE) else { continue };
                 if table.leaf(va).is_none_or(|leaf| leaf.pfn != pfn) {
                     continue;
                 }
-                self.reduce(&space, PageRange::page(va), Rights::RX);
+                self.declare_reduced(&space, PageRange::page(va), Rights::RX);
                 let clean = |leaf: Leaf| Leaf {
                     rights: leaf.rights - Rights::WRITE,
                     flags: leaf.flags - LeafFlags::DIRTY,

@@ -75,7 +75,7 @@ impl<P: Platform> Mm<P> {
             outcome = if vma.is_shared() {
                 self.copy_markers(parent, child, range)
             } else {
-                self.reduce(parent, range, Rights::RX);
+                self.declare_reduced(parent, range, Rights::RX);
                 self.copy_entries(parent, child, range, vma.rights(), gather)
             };
             if outcome.is_err() {
@@ -90,7 +90,7 @@ impl<P: Platform> Mm<P> {
     fn charge_copy(&self, from: &AddressMap<P>, to: &mut AddressMap<P>) -> Result<(), MmError> {
         let charged = from.copied().filter(|(_, vma)| vma.flags().contains(VmFlags::ACCOUNT));
         for pages in charged.map(|(start, vma)| vma.end() - start) {
-            self.charge_like(from, to, pages)?;
+            self.charge_child(from, to, pages)?;
         }
         Ok(())
     }

@@ -80,7 +80,7 @@ impl<P: Platform> Mm<P> {
                 found.contended = true;
                 return found;
             };
-            for va in map.places_of(owner, index) {
+            for va in map.possible_addresses(owner, index) {
                 found += self.entry_referenced(&space, &map, va, pfn);
                 if found.mlocked {
                     return found;

@@ -41,7 +41,7 @@ impl<P: Platform> Mm<P> {
             at = Some(space.id());
             // The holder of the lock may be waiting for reclaim.
             let Some(map) = space.map().try_read() else { continue };
-            for va in map.places_of(owner, index) {
+            for va in map.possible_addresses(owner, index) {
                 let table = space.table().lock(&self.tlb, va, Level::PTE);
                 if let Some(table) = table.filter(|table| table.leaf(va).is_some_and(|leaf| leaf.pfn == folio.pfn()))
                     && !must_stay(&map, va)
@@ -61,7 +61,7 @@ impl<P: Platform> Mm<P> {
         victim: Victim,
         batch: &mut Batch<'_, P>,
     ) {
-        self.reduce(space, PageRange::page(va), Rights::empty());
+        self.declare_reduced(space, PageRange::page(va), Rights::empty());
         space.rss().note_peak();
         let debt = match victim {
             Victim::Anon(entry) => {

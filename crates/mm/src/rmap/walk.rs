@@ -29,7 +29,7 @@ impl<P: Platform> Mm<P> {
         let mut at: Option<SpaceId> = None;
         while let Some(space) = self.candidate_after(folio.owner(), at) {
             let map = space.map().read();
-            for va in map.places_of(folio.owner(), index) {
+            for va in map.possible_addresses(folio.owner(), index) {
                 let leaf = space.table().lock(&self.tlb, va, Level::PTE).and_then(|locked| locked.leaf(va));
                 if let Some(leaf) = leaf.filter(|leaf| leaf.pfn == pfn)
                     && visit(RmapEntry { space: &space, va, leaf }).is_break()

@@ -1,4 +1,4 @@
-//! Where the parts of the program lie: what `execve` knows, and only views ask for.
+//! The ranges of a program, which `execve` sets and `/proc` shows.
 
 use crate::mm::Mm;
 use crate::space::Space;
@@ -6,14 +6,16 @@ use pagewright_sync::Platform;
 use pagewright_types::{PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
-    /// Sets where the program's own code lies (`mm->start_code`, `end_code`): what `VmExe` counts
-    /// and `VmLib` does not.
+    /// Sets the range of the program's own code (`mm->start_code`, `end_code`).
+    ///
+    /// `VmExe` counts this code, `VmLib` the rest.
     pub fn set_code(&self, space: &Space<P>, code: PageRange) {
         space.map().write().code = code;
     }
 
-    /// Sets where the first stack began (`mm->start_stack`): the mapping around it is the one
-    /// called `[stack]`.
+    /// Sets the initial stack pointer (`mm->start_stack`).
+    ///
+    /// `/proc/PID/maps` calls the mapping that contains it `[stack]`.
     pub fn set_stack_start(&self, space: &Space<P>, start: VirtAddr) {
         space.map().write().stack_start = start;
     }

@@ -8,18 +8,18 @@ use pagewright_tlb::Gather;
 use pagewright_types::{PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
-    /// Unmaps everything, frees the tables and forgets the space.
+    /// Unmaps everything, frees the tables and removes the space from its [`Mm`] (`exit_mmap`).
     ///
-    /// No CPU may run it any more; CPUs that are lazily on its tables are told to leave. A second
+    /// No CPU may run the space. CPUs that are lazily on its root get an IPI and leave it. A second
     /// call does nothing.
     ///
     /// # Panics
-    /// In debug builds when a CPU still runs it.
+    /// In debug builds, if a CPU runs the space.
     pub fn end_space(&self, space: &Space<P>) {
         self.call(|| self.close_space(space));
     }
 
-    /// The same, within a call.
+    /// Does the same as [`Mm::end_space`], within a call.
     pub(crate) fn close_space(&self, space: &Space<P>) {
         let mut map = space.map().write();
         if core::mem::replace(&mut map.ended, true) {

@@ -1,17 +1,17 @@
-//! Address spaces: which ranges are mapped, and the calls that change that.
+//! Address spaces: their mappings, and the calls that change them.
 //!
 //! ```text
-//!   vma/      one mapping, all of a space in order, and the index by file that the reverse map asks
-//!   call/     one Linux call a file: mmap, munmap, mprotect, mremap, madvise, mlock, …
-//!   entries/  what those calls do to page tables: populate, zap, move, clear references
-//!   limits/   rlimits, and what the machine has promised (overcommit)
+//!   vma/      one mapping, the ordered map of a space, and the index for the reverse map
+//!   call/     the Linux calls, one in each file: mmap, munmap, mprotect, mremap, madvise, mlock, …
+//!   entries/  the edits of page tables by those calls: populate, zap, move, clear references
+//!   limits/   resource limits and overcommit
 //!   stack     growth on a fault       exec, exit   what execve sets, and the end of a space
 //! ```
 //!
 //! Key types: [`Space`], [`Vma`], [`AddressMap`], [`Rlimits`], [`VmTotals`].
 //!
-//! INV-MM-VMAS: VMAs are disjoint, page-aligned, not empty, and neighbours that could be one are
-//! one. INV-MM-COVERED: every leaf lies under a VMA that allows at least what the leaf allows.
+//! INV-MM-VMAS: VMAs are disjoint, page-aligned and not empty, and neighbours that can be merged
+//! are merged. INV-MM-COVERED: every leaf is in a VMA that allows at least what the leaf allows.
 
 mod call;
 pub(crate) mod entries;
@@ -38,9 +38,9 @@ use pagewright_sync::{Arc, Platform, RwLock, rank};
 use pagewright_table::{PageTable, TableAllocError};
 use pagewright_types::{ForkNodeId, SpaceId};
 
-/// One address space (Linux's `mm_struct`).
+/// One address space (`mm_struct`).
 ///
-/// It is known to its [`Mm`] until [`Mm::end_space`].
+/// Its [`Mm`] has a handle of it until [`Mm::end_space`].
 pub struct Space<P: Platform> {
     table: PageTable,
     map: RwLock<AddressMap<P>, rank::SpaceRank, P::Locks>,
@@ -51,39 +51,39 @@ pub struct Space<P: Platform> {
 }
 
 impl<P: Platform> Space<P> {
-    /// How CPUs, files and the tree of forks name it.
+    /// Returns its id, which CPUs, files and the fork tree use.
     pub fn id(&self) -> SpaceId {
         self.table.context().id()
     }
 
-    /// Its page tables.
+    /// Returns its page tables.
     pub fn table(&self) -> &PageTable {
         &self.table
     }
 
-    /// Its mappings.
+    /// Returns its mappings and their lock (`mmap_lock`).
     ///
-    /// Readers may fault pages in; a writer is alone.
+    /// Faults hold the lock for reading, calls that change mappings for writing.
     pub fn map(&self) -> &RwLock<AddressMap<P>, rank::SpaceRank, P::Locks> {
         &self.map
     }
 
-    /// Its resident pages.
+    /// Returns the counts of its resident pages.
     pub fn rss(&self) -> &Rss {
         &self.rss
     }
 
-    /// Its node in the tree of forks: what anonymous pages that it makes are labelled with.
+    /// Returns its node in the fork tree, which owns the anonymous pages that it allocates.
     pub(crate) fn fork_node(&self) -> ForkNodeId {
         self.fork_node
     }
 
-    /// Faults served without waiting for a device (`min_flt`).
+    /// Returns the number of faults that waited for no device (`min_flt`).
     pub fn minor_faults(&self) -> u64 {
         self.minor_faults.load(Ordering::Relaxed)
     }
 
-    /// Faults that waited for a device (`maj_flt`).
+    /// Returns the number of faults that waited for a device (`maj_flt`).
     pub fn major_faults(&self) -> u64 {
         self.major_faults.load(Ordering::Relaxed)
     }
@@ -95,15 +95,15 @@ impl<P: Platform> Space<P> {
 }
 
 impl<P: Platform> Mm<P> {
-    /// An empty address space.
+    /// Creates an empty address space.
     ///
     /// # Errors
-    /// [`MmError`] for want of memory; nothing is kept.
+    /// [`MmError::NoKernelMemory`] or [`MmError::NoFrames`]; nothing has changed.
     pub fn new_space(&self) -> Result<Arc<Space<P>>, MmError> {
         self.make_space(None)
     }
 
-    /// An empty space whose pages descend from `parent`'s.
+    /// Creates an empty space, whose node in the fork tree is a child of `parent`.
     pub(crate) fn make_space(&self, parent: Option<ForkNodeId>) -> Result<Arc<Space<P>>, MmError> {
         if !self.permit() {
             return Err(MmError::NoKernelMemory { wanted: size_of::<Space<P>>() });

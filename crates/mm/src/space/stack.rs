@@ -1,4 +1,4 @@
-//! Stacks that grow down when touched below (`expand_downwards`, `acct_stack_growth`).
+//! Growth of a stack when an access faults below it (`expand_downwards`, `acct_stack_growth`).
 
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -9,19 +9,19 @@ use pagewright_sync::Platform;
 use pagewright_types::{PAGE_SIZE, VirtAddr};
 
 impl<P: Platform> Mm<P> {
-    /// Grows the mapping above `va` down to it, if it is one that grows.
+    /// Grows the mapping above `va` down to it, if it is a stack.
     ///
-    /// Returns whether `va` is mapped now.
+    /// Returns whether `va` is mapped afterwards.
     pub(crate) fn grow_stack(&self, space: &Space<P>, va: VirtAddr) -> bool {
         let mut map = space.map().write();
         let page = va.page_index();
         let Some((start, vma)) = map.find_or_after(va) else { return false };
         if start <= page {
-            // Somebody grew it meanwhile.
+            // A concurrent fault has grown it.
             return true;
         }
         if !vma.grows_down()
-            || VirtAddr::from_page_index(page) < self.least_address()
+            || VirtAddr::from_page_index(page) < self.min_address()
             || self.is_too_near(&map, start, page)
         {
             return false;
@@ -31,10 +31,10 @@ impl<P: Platform> Mm<P> {
         grown.is_ok()
     }
 
-    /// Whether a stack that begins at page `start` would come too near to what lies below it.
+    /// Returns whether a stack that grows down to `page` would be too near to the mapping below.
     ///
-    /// It may come down on another stack, or on a mapping without rights that was put there to stop
-    /// it.
+    /// `start` is its present first page. It may touch another stack, or a mapping without rights,
+    /// which a program uses as a guard.
     fn is_too_near(&self, map: &AddressMap<P>, start: u64, page: u64) -> bool {
         map.before(start).is_some_and(|(_, below)| {
             let guarded = !below.grows_down() && !below.rights().is_empty();
@@ -47,11 +47,11 @@ impl<P: Platform> Mm<P> {
         let Some((_, vma)) = map.find(VirtAddr::from_page_index(start)) else {
             return Err(MmError::NotMapped { at: VirtAddr::from_page_index(start) });
         };
-        let (flags, rights, linear) = (vma.flags(), vma.rights(), vma.linear());
+        let (flags, rights, linear) = (vma.flags(), vma.rights(), vma.linear_index());
         let more = start - page;
-        // Its own pages have no index below 0.
+        // The linear index of a page cannot be negative.
         if more > linear {
-            return Err(MmError::NoHole { pages: more });
+            return Err(MmError::NoUnmappedArea { pages: more });
         }
         map.may_grow(flags, rights, more, 0)?;
         map.may_stack((vma.end() - page) * PAGE_SIZE)?;
@@ -61,7 +61,7 @@ impl<P: Platform> Mm<P> {
         }
         map.reserve(self, 1)?;
         if let Some((_, vma)) = map.find(VirtAddr::from_page_index(start)) {
-            // Linux has made it ready for pages of its own by now (anon_vma_prepare).
+            // Linux has called anon_vma_prepare by now.
             vma.note_anon();
         }
         map.grow_down(start, page);

@@ -34,8 +34,8 @@ impl<P: Platform> Mm<P> {
         self.call(|| {
             // As Linux, checks that the pages fit elsewhere (`security_vm_enough_memory_mm`).
             let pages = u64::from(area.slots().len());
-            self.promise(None, pages)?;
-            self.take_back(pages);
+            self.account_pages(None, pages)?;
+            self.unaccount_pages(pages);
             if area.slots_mut(&self.swap.totals).close() {
                 return Err(missing);
             }

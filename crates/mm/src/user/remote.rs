@@ -52,7 +52,7 @@ impl<'a> Cursor<'a> {
     /// Too many pieces, or a length that is negative.
     fn new(pieces: &'a [IoVec]) -> Result<Self, MmError> {
         if pieces.len() > MAX_PIECES {
-            return Err(MmError::TooManySegments { pieces: pieces.len() });
+            return Err(MmError::TooManySegments { segments: pieces.len() });
         }
         if let Some(bad) = pieces.iter().find(|piece| piece.len > i64::MAX as u64) {
             return Err(MmError::OutOfBounds { addr: bad.base, len: bad.len });

@@ -48,7 +48,7 @@ fn figures(out: &mut dyn Write, usage: &MemSizeStats, rollup: bool) -> fmt::Resu
 
 /// The two-letter words of a mapping, in the order of Linux's bits (`show_smap_vma_flags`).
 fn vm_flags<P: Platform>(out: &mut dyn Write, vma: &Vma<P>) -> fmt::Result {
-    let (rights, most, flags) = (vma.rights(), vma.most(), vma.flags());
+    let (rights, most, flags) = (vma.rights(), vma.max_rights(), vma.flags());
     let words = [
         (rights.contains(Rights::READ), "rd"),
         (rights.contains(Rights::WRITE), "wr"),

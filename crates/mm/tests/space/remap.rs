@@ -194,7 +194,7 @@ fn sizes_change_in_place_where_they_can<I: Isa>() {
     assert_eq!(lab.mm().committed(), committed - 2);
     // Something is behind now: it has to move, and may not.
     process.map(AT + 2 * PAGE_SIZE, 1, MapFlags::SHARED).expect("room");
-    assert_eq!(process.remap(base, 2, 3, RemapFlags::empty(), 0), Err(MmError::NoHole { pages: 3 }));
+    assert_eq!(process.remap(base, 2, 3, RemapFlags::empty(), 0), Err(MmError::NoUnmappedArea { pages: 3 }));
     let to = process.remap(base, 2, 3, MOVE, 0).expect("a hole");
     assert_ne!(to, base);
     assert_eq!((process.read(to), process.read(page(to, 2))), (1, 0));

@@ -1,4 +1,4 @@
-//! `brk(2)`: the heap.
+//! `brk(2)`: grows and shrinks the heap.
 
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -12,19 +12,17 @@ use pagewright_sync::Platform;
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 impl<P: Platform> Mm<P> {
-    /// Sets where the heap begins, as `execve` does.
-    ///
-    /// The heap is empty then.
+    /// Sets the start of the heap, as `execve` does; the heap is then empty (`mm->start_brk`).
     pub fn set_brk_start(&self, space: &Space<P>, start: VirtAddr) {
         let mut map = space.map().write();
         map.brk_start = start;
         map.brk = start;
     }
 
-    /// Moves the program break to `to`, if that is possible, and returns where it is then.
+    /// Moves the program break to `to` if possible, and returns the break.
     ///
-    /// Linux's `brk` does not fail: when it can't do as asked, it returns the old break, and the C
-    /// library makes `ENOMEM` of that.
+    /// As in Linux, `brk` returns no error: it returns the old break, and the C library turns that
+    /// into `ENOMEM`.
     pub fn brk(&self, space: &Space<P>, to: VirtAddr) -> VirtAddr {
         self.call(|| self.move_break(space, to))
     }
@@ -38,7 +36,7 @@ impl<P: Platform> Mm<P> {
         let old_end = map.brk.align_up(PAGE_SIZE).unwrap_or(map.brk);
         let mut added = None;
         let done = if to.since(map.brk_start) > map.limits().get(Resource::Data) {
-            // Asked first, even of a heap that shrinks (check_data_rlimit).
+            // Checked first, even if the heap shrinks (check_data_rlimit).
             return map.brk;
         } else if new_end == old_end {
             Ok(())
@@ -56,7 +54,7 @@ impl<P: Platform> Mm<P> {
         map.brk = to;
         drop(map);
         if let Some(range) = added {
-            self.populate_what_can_be(space, range, VmFlags::LOCKED);
+            self.populate_range(space, range, VmFlags::LOCKED);
         }
         to
     }
@@ -73,8 +71,8 @@ impl<P: Platform> Mm<P> {
         }
         let flags = VmFlags::ACCOUNT | map.new_flags;
         map.may_lock(flags, range.pages())?;
-        // Linux keeps a page free between the heap and whatever comes next.
-        if !map.is_clear(range, 1) {
+        // Linux keeps a page free between the heap and the next mapping.
+        if !map.is_free(range, 1) {
             return Err(MmError::AlreadyMapped { range });
         }
         let limit = self.settings.get(MmSetting::MaxMapCount);

@@ -4,63 +4,66 @@ use pagewright_arch::Isa;
 use pagewright_types::Rights;
 
 bitflags::bitflags! {
-    /// `MAP_*` with Linux's values (`include/uapi/asm-generic/mman-common.h`), the same on both
-    /// instruction sets.
+    /// The flags `MAP_*` of `mmap`, with Linux's values.
+    ///
+    /// The values (`include/uapi/asm-generic/mman-common.h`) are the same on both instruction sets.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct MapFlags: u32 {
-        /// Changes are seen by everyone who maps the same.
+        /// Stores go to the file and are visible in other mappings of it.
         const SHARED = 0x1;
-        /// Changes are this space's own.
+        /// Stores go to private copies of the pages.
         const PRIVATE = 0x2;
-        /// Exactly at the address, in the place of whatever is there.
+        /// Map exactly at the address, and replace existing mappings.
         const FIXED = 0x10;
-        /// No file: zeroes.
+        /// Map zeroes instead of a file.
         const ANONYMOUS = 0x20;
-        /// Where addresses have 31 bits, if the instruction set knows of that (`MAP_32BIT`).
+        /// Map below 2 GiB (`MAP_32BIT`), if the instruction set has that flag.
         const LOW = 0x40;
-        /// Not below 4 GiB, with the same reservation.
+        /// Map at or above 4 GiB, if the instruction set has that flag.
         const ABOVE4G = 0x80;
-        /// A stack: grows down when touched below.
+        /// A stack: an access below the mapping grows it.
         const GROWSDOWN = 0x100;
-        /// Ignored, as Linux does.
+        /// Ignored, as in Linux.
         const DENYWRITE = 0x800;
-        /// Ignored, as Linux does.
+        /// Ignored, as in Linux.
         const EXECUTABLE = 0x1000;
         /// Lock the pages, as `mlock` does.
         const LOCKED = 0x2000;
-        /// Don't promise memory; without effect under overcommit policy 2.
+        /// Do not charge the pages; ignored under overcommit policy 2.
         const NORESERVE = 0x4000;
-        /// Fault everything in.
+        /// Fault all pages in.
         const POPULATE = 0x8000;
-        /// With POPULATE: do not wait.
+        /// With `POPULATE`: do not wait for a device.
         ///
-        /// Linux then does nothing.
+        /// As in Linux, `POPULATE` then has no effect.
         const NONBLOCK = 0x1_0000;
-        /// A stack; no effect, as in Linux.
+        /// A stack; ignored, as in Linux.
         const STACK = 0x2_0000;
-        /// Stores are to be durable at once.
+        /// Stores are durable at once.
         ///
-        /// There is no memory that could be, and it only keeps mappings apart.
+        /// No memory here is durable. The flag only prevents merges with mappings without it.
         const SYNC = 0x8_0000;
-        /// Exactly at the address, or not at all.
+        /// Map exactly at the address, or fail if a page there is mapped.
         const FIXED_NOREPLACE = 0x10_0000;
     }
 }
 
 impl MapFlags {
-    /// The bits that say what kind of mapping it is to be (`MAP_TYPE`).
+    /// The bits of the mapping type (`MAP_TYPE`).
     pub(in crate::space) const TYPE: u32 = 0xf;
-    /// Of huge pages (`MAP_HUGETLB`), of which there are none.
+    /// Huge pages (`MAP_HUGETLB`), which are not supported.
     pub(in crate::space) const HUGETLB: u32 = 0x4_0000;
-    /// [`MapFlags::SHARED`], as a kind.
+    /// The mapping type `MAP_SHARED`.
     pub(in crate::space) const SHARED_ONLY: u32 = Self::SHARED.bits();
-    /// [`MapFlags::PRIVATE`], as a kind.
+    /// The mapping type `MAP_PRIVATE`.
     pub(in crate::space) const PRIVATE_ONLY: u32 = Self::PRIVATE.bits();
-    /// `MAP_SHARED` of a file, and every flag must be known (`MAP_SHARED_VALIDATE`).
+    /// The mapping type `MAP_SHARED_VALIDATE`, which refuses unknown flags.
     pub(in crate::space) const SHARED_VALIDATE: u32 = 0x3;
 
-    /// The flags that count as known then (`LEGACY_MAP_MASK`), of which Linux leaves out
-    /// `MAP_FIXED_NOREPLACE`; no file here knows `MAP_SYNC`.
+    /// The flags that `MAP_SHARED_VALIDATE` accepts (`LEGACY_MAP_MASK`).
+    ///
+    /// As in Linux, `MAP_FIXED_NOREPLACE` is not among them. `MAP_SYNC` is not, because no file
+    /// here supports it.
     pub(in crate::space) const fn valid<I: Isa>() -> Self {
         let unknown = if I::LOW_MAPPINGS.is_some() { 0 } else { Self::LOW.bits() | Self::ABOVE4G.bits() };
         let unknown = unknown | Self::FIXED_NOREPLACE.bits() | Self::SYNC.bits();
@@ -68,14 +71,16 @@ impl MapFlags {
     }
 }
 
-/// `MAP_UNINITIALIZED`.
+/// The flag `MAP_UNINITIALIZED`.
 const UNINITIALIZED: u32 = 0x400_0000;
-/// `MAP_HUGE_2MB`, `MAP_HUGE_1GB`.
+/// The flags `MAP_HUGE_2MB` and `MAP_HUGE_1GB`.
 const HUGE: u32 = 21 << 26 | 30 << 26;
 
 bitflags::bitflags! {
-    /// `PROT_*` with Linux's values (`include/uapi/asm-generic/mman-common.h`), as `mprotect` takes
-    /// them. `mmap` looks at the rights alone.
+    /// The flags `PROT_*` of `mprotect`, with Linux's values.
+    ///
+    /// The values are those of `include/uapi/asm-generic/mman-common.h`. `mmap` takes only the
+    /// rights.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct Protection: u32 {
         /// [`Rights::READ`].
@@ -84,20 +89,20 @@ bitflags::bitflags! {
         const WRITE = 0x2;
         /// [`Rights::EXEC`].
         const EXEC = 0x4;
-        /// For atomic operations; no effect, as in Linux.
+        /// The memory is used for atomic operations; ignored, as in Linux.
         const SEM = 0x8;
-        /// From where the stack begins that has the first page.
+        /// Extend the range down to the start of the stack that contains the first page.
         const GROWSDOWN = 0x100_0000;
-        /// To where the stack ends, where stacks grow up.
+        /// Extend the range up to the end of the stack, where stacks grow up.
         const GROWSUP = 0x200_0000;
     }
 }
 
 impl Protection {
-    /// What says how far it goes, and not what is allowed.
+    /// The flags that extend the range.
     pub(in crate::space) const GROWS: Self = Self::GROWSDOWN.union(Self::GROWSUP);
 
-    /// What it allows.
+    /// Returns the rights among the flags.
     pub const fn rights(self) -> Rights {
         Rights::from_bits_truncate(self.bits() as u8)
     }
@@ -110,36 +115,36 @@ impl From<Rights> for Protection {
 }
 
 bitflags::bitflags! {
-    /// `MREMAP_*` with Linux's values (`include/uapi/linux/mman.h`).
+    /// The flags `MREMAP_*` of `mremap`, with Linux's values (`include/uapi/linux/mman.h`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct RemapFlags: u32 {
-        /// Elsewhere if it can't stay.
+        /// Move the mapping if it cannot grow in place.
         const MAYMOVE = 1;
-        /// To the address given, in the place of whatever is there.
+        /// Move the mapping to the given address, and replace existing mappings.
         const FIXED = 2;
-        /// The old mapping stays, empty.
+        /// Move the pages, and leave the old mapping empty.
         const DONTUNMAP = 4;
     }
 }
 
 bitflags::bitflags! {
-    /// `MLOCK_*` with Linux's values.
+    /// The flags `MLOCK_*` of `mlock2`, with Linux's values.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct LockFlags: u32 {
-        /// Lock pages as they are touched.
+        /// Lock a page when it is first accessed, instead of populating the mapping.
         const ONFAULT = 1;
     }
 }
 
 bitflags::bitflags! {
-    /// `MCL_*` with Linux's values on both instruction sets.
+    /// The flags `MCL_*` of `mlockall`, with Linux's values.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct LockAllFlags: u32 {
-        /// What is mapped now.
+        /// Lock the present mappings.
         const CURRENT = 1;
-        /// What will be mapped.
+        /// Lock future mappings.
         const FUTURE = 2;
-        /// Lock pages as they are touched.
+        /// Lock a page when it is first accessed, instead of populating the mappings.
         const ONFAULT = 4;
     }
 }

@@ -1,6 +1,6 @@
-//! `mincore(2)`: which pages are at hand.
+//! `mincore(2)`: reports which pages are in memory.
 //!
-//! Not guaranteed: that they still are when the call returns.
+//! Not guaranteed: that the report still holds when the call returns.
 
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -10,21 +10,22 @@ use pagewright_arch::{Entry, Isa, SoftKind};
 use pagewright_sync::Platform;
 use pagewright_types::{Level, PAGE_SIZE, PageRange, VirtAddr};
 
-/// Pages that are looked at under one hold of the space.
-const AT_A_TIME: u64 = 256;
+/// Maximum number of pages to check between two acquisitions of the `map` lock.
+const PAGES_PER_LOCK: u64 = 256;
 
 impl<P: Platform> Mm<P> {
-    /// Says of each page of `len` bytes at `addr`, in a byte of `vec` each, whether an access would
-    /// find it without a device: 1, or 0. Of a file's pages those in its cache are meant, mapped or
-    /// not, and of what is in swap those in the swap cache. Of a file that the caller could not
-    /// write, 1 is said of all.
+    /// Stores into `vec`, for each page of `len` bytes at `addr`, 1 if it is in memory and 0 if
+    /// not.
+    ///
+    /// A file page is in memory if it is in the page cache, mapped or not; a swapped page if it is
+    /// in the swap cache. For a file that the caller may not write, all pages are reported as 1.
     ///
     /// # Errors
-    /// [`MmError`]. As in Linux, `vec` has been filled up to a hole when the call fails because of
-    /// it.
+    /// [`MmError::Range`], or [`MmError::NotMapped`] at an unmapped page. As in Linux, `vec` is
+    /// then filled up to that page.
     ///
     /// # Panics
-    /// When `vec` has fewer bytes than there are pages.
+    /// If `vec` has fewer bytes than the range has pages.
     pub fn mincore(&self, space: &Space<P>, addr: VirtAddr, len: u64, vec: &mut [u8]) -> Result<(), MmError> {
         let range = PageRange::from_len(addr, len)?;
         if range.end() > P::Isa::USER_END {
@@ -34,12 +35,12 @@ impl<P: Platform> Mm<P> {
         self.call(|| {
             let mut at = range.start();
             while at < range.end() {
-                let most = at.add(AT_A_TIME * PAGE_SIZE).min(range.end());
+                let end = at.add(PAGES_PER_LOCK * PAGE_SIZE).min(range.end());
                 let map = space.map().read();
                 let Some((start, vma)) = map.find(at) else { return Err(MmError::NotMapped { at }) };
-                let part = PageRange::new(at, vma.range(start).end().min(most));
+                let part = PageRange::new(at, vma.range(start).end().min(end));
                 let first = (at.since(range.start()) / PAGE_SIZE) as usize;
-                self.tell(space, (start, vma), part, &mut vec[first..][..part.pages() as usize]);
+                self.mincore_part(space, (start, vma), part, &mut vec[first..][..part.pages() as usize]);
                 at = part.end();
             }
             Ok(())
@@ -47,7 +48,7 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Fills `vec` for part of one mapping (`do_mincore`).
-    fn tell(&self, space: &Space<P>, (start, vma): (u64, &Vma<P>), part: PageRange, vec: &mut [u8]) {
+    fn mincore_part(&self, space: &Space<P>, (start, vma): (u64, &Vma<P>), part: PageRange, vec: &mut [u8]) {
         if vma.file().is_some_and(|file| !file.could_be_written()) {
             vec.fill(1);
             return;
@@ -59,7 +60,7 @@ impl<P: Platform> Mm<P> {
                 Entry::Soft(soft) if soft.kind == SoftKind::Swap => {
                     SwapPte::decode(soft).is_some_and(|page| self.is_in_swap_cache(page.entry))
                 }
-                // Where nothing is mapped, or a marker stands, the cache is asked.
+                // Without a page or a swap entry, the page cache decides.
                 Entry::Empty | Entry::Soft(_) | Entry::Table(_) => {
                     vma.file().is_some_and(|file| file.has_cached(vma.pgoff() + (va.page_index() - start)))
                 }

@@ -1,17 +1,16 @@
-//! `mlock(2)` and its kin: memory that stays resident.
+//! `mlock(2)`, `mlockall(2)` and their opposites: memory that stays resident.
 //!
-//! A lock is a flag of the mapping; the pages are faulted in after it is set, and whoever takes
-//! pages away leaves those of locked mappings. A mapping may be locked twice and is unlocked once.
-//! What is there goes to the list that reclaim never looks at, at once, and from there when the
-//! last mapping that has it locked is unlocked or goes: a page counts the entries of locked memory
-//! that map it (INV-LRU-LOCKS). Linux's count may be too low, since it does not count while a page
-//! is off its list.
+//! A lock is a flag of the mapping. The call sets it and then populates the mapping; reclaim skips
+//! pages of locked mappings. Locks do not nest. Locking moves resident pages to the unevictable
+//! list at once. A page leaves the list when the last locked mapping of it is unlocked or removed:
+//! each page counts the entries of locked mappings that map it (INV-LRU-LOCKS). Linux's count may
+//! be too low, because it does not count while a page is off its list.
 //!
-//! INV-LOCK-LIMIT: without `CAP_IPC_LOCK` no call leaves more pages locked than `RLIMIT_MEMLOCK`
-//! allows; a page counts once for each mapping.
+//! INV-LOCK-LIMIT: without `CAP_IPC_LOCK`, no call leaves more pages locked than `RLIMIT_MEMLOCK`
+//! allows. A page counts once for each mapping.
 //!
-//! Not guaranteed: that a page of locked memory is there. One that could not be had when it was
-//! locked is faulted in when it is touched.
+//! Not guaranteed: that every page of locked memory is resident. A page that could not be populated
+//! is faulted in when it is accessed.
 
 use crate::error::{MmError, bounded};
 use crate::mm::Mm;
@@ -26,16 +25,19 @@ use pagewright_tlb::frames::Folio;
 use pagewright_types::{Counter, PAGE_SIZE, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
-    /// `mlock`: locks the pages that `len` bytes at `addr` touch.
+    /// Locks the pages that contain `len` bytes at `addr` (`mlock(2)`).
     ///
     /// # Errors
-    /// [`MmError`]. As in Linux, the mappings before a hole are locked when the call fails because
-    /// of it, and all are when a page can't be had; for any other error nothing has changed.
+    /// As in Linux, [`MmError::NotMapped`] leaves the mappings before the unmapped page locked, and
+    /// [`MmError::CannotPopulate`] and [`MmError::NoMemoryToLock`] leave all of them locked. After
+    /// any other error nothing has changed.
     pub fn mlock(&self, space: &Space<P>, addr: VirtAddr, len: u64) -> Result<(), MmError> {
         self.mlock2(space, addr, len, LockFlags::empty())
     }
 
-    /// `mlock2`: the same; with [`LockFlags::ONFAULT`] pages are locked as they are touched.
+    /// Locks the pages that contain `len` bytes at `addr` (`mlock2(2)`).
+    ///
+    /// With [`LockFlags::ONFAULT`], a page is locked when it is first accessed.
     ///
     /// # Errors
     /// As [`Mm::mlock`].
@@ -57,13 +59,13 @@ impl<P: Platform> Mm<P> {
         })
     }
 
-    /// `munlock`.
+    /// Unlocks the pages that contain `len` bytes at `addr` (`munlock(2)`).
     ///
     /// # Errors
-    /// [`MmError`]. As in Linux, the mappings before a hole are unlocked when the call fails
-    /// because of it.
+    /// As in Linux, [`MmError::NotMapped`] leaves the mappings before the unmapped page unlocked.
+    /// After any other error nothing has changed.
     pub fn munlock(&self, space: &Space<P>, addr: VirtAddr, len: u64) -> Result<(), MmError> {
-        let (start, len) = touched(addr, len);
+        let (start, len) = whole_pages(addr, len);
         let range = bounded(start, len)?;
         self.call(|| {
             let mut map = space.map().write();
@@ -71,10 +73,11 @@ impl<P: Platform> Mm<P> {
         })
     }
 
-    /// `mlockall`: locks what is mapped, what will be, or both.
+    /// Locks all present mappings, all future mappings, or both (`mlockall(2)`).
     ///
     /// # Errors
-    /// [`MmError`]; nothing has changed. That a page could not be had is no error.
+    /// [`MmError::BadFlags`], [`MmError::LockNotPermitted`] or [`MmError::OverLockLimit`]; nothing
+    /// has changed. A page that cannot be populated is no error.
     pub fn mlockall(&self, space: &Space<P>, flags: LockAllFlags) -> Result<(), MmError> {
         if flags.is_empty() || !LockAllFlags::all().contains(flags) || flags == LockAllFlags::ONFAULT {
             return Err(MmError::BadFlags { flags: flags.bits() });
@@ -93,32 +96,33 @@ impl<P: Platform> Mm<P> {
                 map.new_flags = if flags.contains(LockAllFlags::FUTURE) { lock } else { VmFlags::empty() };
                 if current {
                     self.relock_pages(space, &map, everything::<P>(), lock);
-                    map.reflag(everything::<P>(), |vma| relocked(vma, lock));
+                    map.update_flags(everything::<P>(), |vma| relocked(vma, lock));
                 }
             }
             if current {
-                self.populate_what_can_be(space, everything::<P>(), VmFlags::LOCKED);
+                self.populate_range(space, everything::<P>(), VmFlags::LOCKED);
             }
             Ok(())
         })
     }
 
-    /// `munlockall`.
-    ///
-    /// It can't fail.
+    /// Unlocks all present and future mappings (`munlockall(2)`).
     pub fn munlockall(&self, space: &Space<P>) {
         self.call(|| {
             let mut map = space.map().write();
             map.new_flags = VmFlags::empty();
             self.relock_pages(space, &map, everything::<P>(), VmFlags::empty());
-            map.reflag(everything::<P>(), |vma| relocked(vma, VmFlags::empty()));
+            map.update_flags(everything::<P>(), |vma| relocked(vma, VmFlags::empty()));
         });
     }
 
-    /// Takes the pages that are there of mappings in `range` out of reclaim's way, or lets it look
-    /// again, where `lock` in the place of the lock that a mapping has changes that
-    /// (`mlock_vma_pages_range`). The caller has the space for himself and changes the mappings
-    /// before he lets it go.
+    /// Counts or uncounts the locks of resident pages in `range` for a change of locks to `lock`.
+    ///
+    /// Only pages of mappings that become locked or unlocked are affected. The caller holds the
+    /// space's `map` lock for writing, and sets the flags of the mappings before it releases the
+    /// lock.
+    ///
+    /// Linux: `mlock_vma_pages_range`.
     pub(in crate::space) fn relock_pages(
         &self,
         space: &Space<P>,
@@ -146,9 +150,10 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// An entry of a mapping with these flags maps a folio: while one of locked memory does,
-    /// reclaim need not look at it. The caller has the entry's table locked, or the space for
-    /// himself.
+    /// Counts an entry that maps a folio, if `flags` are those of a locked mapping.
+    ///
+    /// While the count is not zero, the folio is on the unevictable list. The caller holds the lock
+    /// of the entry's table, or the space's `map` lock for writing.
     #[inline]
     pub(crate) fn mlock_vma_folio(&self, flags: VmFlags, folio: Folio<'_>) {
         if flags.contains(VmFlags::LOCKED) && self.frames().mlock(folio) {
@@ -156,8 +161,9 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// An entry of a mapping with these flags, by which [`Self::mlock_vma_folio`] was called, maps
-    /// a folio no longer, or will be unlocked. The caller has what is said there.
+    /// Reverses [`Self::mlock_vma_folio`] for an entry that is cleared or will be unlocked.
+    ///
+    /// The caller holds the same locks.
     #[inline]
     pub(crate) fn munlock_vma_folio(&self, flags: VmFlags, folio: Folio<'_>) {
         if flags.contains(VmFlags::LOCKED) && self.frames().munlock(folio) {
@@ -165,8 +171,9 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Gives every mapping of `range` up to the first hole `lock` in the place of the lock that it
-    /// has (`apply_vma_lock_flags`).
+    /// Replaces the lock of every mapping in `range`, up to the first unmapped page, by `lock`.
+    ///
+    /// Linux: `apply_vma_lock_flags`.
     fn apply_lock(
         &self,
         space: &Space<P>,
@@ -179,13 +186,17 @@ impl<P: Platform> Mm<P> {
         if !part.is_empty() {
             self.reserve_splits(map, part, |vma| relocked(vma, lock) != vma.flags())?;
             self.relock_pages(space, map, part, lock);
-            map.reflag(part, |vma| relocked(vma, lock));
+            map.update_flags(part, |vma| relocked(vma, lock));
         }
         if end < range.end() { Err(MmError::NotMapped { at: end }) } else { Ok(()) }
     }
 
-    /// Makes the two splits infallible that changing the mappings of `range` can take, of those
-    /// that `changes` is true of.
+    /// Makes the two splits at the ends of `range` infallible.
+    ///
+    /// `changes` returns whether the caller will change a mapping; others are not split.
+    ///
+    /// # Errors
+    /// [`MmError::TooManyMappings`], or the memory for splits.
     pub(in crate::space) fn reserve_splits(
         &self,
         map: &mut AddressMap<P>,
@@ -203,10 +214,11 @@ impl<P: Platform> Mm<P> {
 }
 
 impl<P: Platform> AddressMap<P> {
-    /// Whether the limit allows `range` to be locked, where some of it may be locked already
-    /// (`count_mm_mlocked_page_nr`).
+    /// Checks that the limit allows to lock the pages of `len` bytes at `addr`, and returns them.
+    ///
+    /// Pages that are locked already count once (`count_mm_mlocked_page_nr`).
     fn may_lock_range(&self, addr: VirtAddr, len: u64) -> Result<PageRange, MmError> {
-        let (start, len) = touched(addr, len);
+        let (start, len) = whole_pages(addr, len);
         let range = bounded(start, len);
         let locked = range.map_or(0, |range| self.totals_in(range).locked);
         let pages = self.totals().locked + len / PAGE_SIZE - locked;
@@ -221,15 +233,15 @@ fn everything<P: Platform>() -> PageRange {
     PageRange::new(VirtAddr::ZERO, P::Isa::USER_END)
 }
 
-/// The flags of a mapping with another lock.
+/// Returns the flags of a mapping with its lock replaced by `lock`.
 fn relocked<P: Platform>(vma: &Vma<P>, lock: VmFlags) -> VmFlags {
     (vma.flags() - VmFlags::LOCK_MASK) | lock
 }
 
-/// The pages that `len` bytes at `addr` touch: their start and their bytes.
+/// Returns the start and the length in bytes of the pages that contain `len` bytes at `addr`.
 ///
-/// A length that wraps is a short one, as in Linux.
-fn touched(addr: VirtAddr, len: u64) -> (VirtAddr, u64) {
+/// As in Linux, rounding up may wrap to a short length.
+fn whole_pages(addr: VirtAddr, len: u64) -> (VirtAddr, u64) {
     let start = addr.align_down(PAGE_SIZE);
     let len = len.wrapping_add(addr.since(start)).wrapping_add(PAGE_SIZE - 1) / PAGE_SIZE * PAGE_SIZE;
     (start, len)

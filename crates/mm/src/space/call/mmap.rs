@@ -1,4 +1,4 @@
-//! `mmap(2)`.
+//! `mmap(2)`: creates mappings.
 
 use crate::error::MmError;
 use crate::file::FileObject;
@@ -18,47 +18,48 @@ use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 pub struct FileMapping<'a, P: Platform> {
     /// The file.
     pub file: &'a Arc<FileObject<P>>,
-    /// Byte offset of the mapping's first page; a multiple of the page size.
+    /// Offset in bytes of the mapping's first page in the file; a multiple of the page size.
     pub offset: u64,
-    /// What the file was opened for: a shared mapping can be written only through a file opened for
-    /// writing.
+    /// The rights with which the file was opened.
+    ///
+    /// A shared mapping can be writable only if the file was opened for writing.
     pub opened: Rights,
 }
 
-/// What `mmap` is asked for.
+/// The arguments of `mmap`.
 pub struct MapRequest<'a, P: Platform> {
-    /// The address, or a hint, or 0.
+    /// The address, a hint, or 0 for any address.
     pub addr: VirtAddr,
-    /// Bytes; rounded up to pages.
+    /// Length in bytes, rounded up to pages.
     pub len: u64,
-    /// Rights.
+    /// The rights of the mapping.
     pub rights: Rights,
-    /// Flags.
+    /// The flags of the call.
     pub flags: MapFlags,
-    /// The file, unless `ANONYMOUS`.
+    /// The file; `None` maps anonymous memory.
     pub file: Option<FileMapping<'a, P>>,
 }
 
-/// A request that was found sound, before anything was looked up.
+/// The mapping that a valid request asks for.
 struct Plan<P: Platform> {
     pages: u64,
     shared: bool,
     backing: VmaBacking<P>,
-    /// First page of the file, if there is one.
+    /// First page in the file, if any.
     pgoff: u64,
-    most: Rights,
+    max_rights: Rights,
 }
 
 impl<P: Platform> Mm<P> {
-    /// Maps memory and returns where (`do_mmap`).
+    /// Creates a mapping and returns its address (`do_mmap`).
     ///
-    /// A mapping at a fixed address replaces what was there.
+    /// With [`MapFlags::FIXED`], it replaces existing mappings. If the mapping is locked or to be
+    /// populated, pages that cannot be faulted in are no error.
     ///
     /// # Errors
-    /// [`MmError`]; nothing has changed. Populating can't fail: what could not be faulted in will
-    /// be when it is touched.
+    /// [`MmError`]; nothing has changed.
     pub fn mmap(&self, space: &Space<P>, request: &MapRequest<'_, P>) -> Result<VirtAddr, MmError> {
-        let pages = pages_of(request)?;
+        let pages = checked_pages(request)?;
         self.call(|| self.map_pages(space, request, pages))
     }
 
@@ -68,11 +69,11 @@ impl<P: Platform> Mm<P> {
             return Err(MmError::SpaceEnded);
         }
         let limit = self.settings.get(MmSetting::MaxMapCount);
-        // One more than the limit is possible here, as in Linux's do_mmap; splits are stricter.
+        // As in Linux's do_mmap, the limit can be passed by one here; splits check it exactly.
         if map.len() as u64 > limit {
             return Err(MmError::TooManyMappings { limit });
         }
-        let start = self.place(&map, request, pages)?;
+        let start = self.choose_address(&map, request, pages)?;
         let range = PageRange::new(start, start.add(pages * PAGE_SIZE));
         let mut lock = map.new_flags;
         if request.flags.contains(MapFlags::LOCKED) {
@@ -80,7 +81,7 @@ impl<P: Platform> Mm<P> {
             lock |= VmFlags::LOCKED;
         }
         map.may_lock(lock, pages)?;
-        // What is to be mapped is looked at after where, as in Linux.
+        // As in Linux, the address is checked before the file.
         let plan = Self::plan(request, pages)?;
         let flags = self.flags_of(lock, request, &plan);
         let mapped = self.map_at(space, &mut map, request, &plan, (range, flags));
@@ -90,12 +91,12 @@ impl<P: Platform> Mm<P> {
         let populate = flags.contains(VmFlags::LOCKED)
             || request.flags.contains(MapFlags::POPULATE) && !request.flags.contains(MapFlags::NONBLOCK);
         if populate {
-            self.populate_what_can_be(space, range, VmFlags::empty());
+            self.populate_range(space, range, VmFlags::empty());
         }
         Ok(start)
     }
 
-    /// What the mapping will be (`calc_vm_flag_bits`, `accountable_mapping`).
+    /// Returns the flags of the new mapping (`calc_vm_flag_bits`, `accountable_mapping`).
     fn flags_of(&self, lock: VmFlags, request: &MapRequest<'_, P>, plan: &Plan<P>) -> VmFlags {
         let mut flags = lock;
         flags.set(VmFlags::MAYSHARE, plan.shared);
@@ -110,7 +111,7 @@ impl<P: Platform> Mm<P> {
         flags
     }
 
-    /// Puts the mapping where it goes, in the place of what is there (`mmap_region`).
+    /// Creates the mapping at `range`, and removes existing mappings there (`mmap_region`).
     fn map_at(
         &self,
         space: &Space<P>,
@@ -123,23 +124,23 @@ impl<P: Platform> Mm<P> {
         self.reserve_unmap(map, range)?;
         map.may_grow(flags, request.rights, plan.pages, there.pages)?;
         if flags.contains(VmFlags::ACCOUNT) {
-            self.charge(map, plan.pages - there.charged)?;
+            self.charge(map, plan.pages - there.accountable)?;
         }
-        let (backing, pgoff) = self.back(space, map, plan, flags)?;
-        // From here on nothing can fail.
+        let (backing, pgoff) = self.prepare_backing(space, map, plan, flags)?;
+        // Nothing below can fail.
         self.unmap_reserved(space, map, range);
         let (start, end) = (range.start().page_index(), range.end().page_index());
-        let mut vma = Vma::new((start, end), pgoff, request.rights, plan.most, flags, backing);
+        let mut vma = Vma::new((start, end), pgoff, request.rights, plan.max_rights, flags, backing);
         vma.set_guard(self.settings.get(MmSetting::StackGuardGap));
         map.insert(start, vma);
         map.merge_over(range);
         Ok(())
     }
 
-    /// What a request maps, if it can be had (the second half of `do_mmap`).
+    /// Checks the type and the file of a request (the second half of `do_mmap`).
     fn plan(request: &MapRequest<'_, P>, pages: u64) -> Result<Plan<P>, MmError> {
         if let Some(mapping) = &request.file
-            && !AddressMap::<P>::can_name(mapping.offset / PAGE_SIZE, pages)
+            && !AddressMap::<P>::can_map_file_pages(mapping.offset / PAGE_SIZE, pages)
         {
             return Err(MmError::OffsetOverflow { offset: mapping.offset });
         }
@@ -159,26 +160,31 @@ impl<P: Platform> Mm<P> {
             if grows && shared {
                 return Err(bad_flags);
             }
-            return Ok(Plan { pages, shared, backing: VmaBacking::Anon, pgoff: 0, most: Rights::all() });
+            return Ok(Plan { pages, shared, backing: VmaBacking::Anon, pgoff: 0, max_rights: Rights::all() });
         };
-        let most = match shared {
+        let max_rights = match shared {
             true if mapping.opened.contains(Rights::WRITE) => Rights::all(),
             true => Rights::RX,
             false => Rights::all(),
         };
-        if !mapping.opened.contains(Rights::READ) || !most.contains(request.rights) {
-            return Err(MmError::Forbidden { rights: request.rights, most: most & mapping.opened });
+        if !mapping.opened.contains(Rights::READ) || !max_rights.contains(request.rights) {
+            return Err(MmError::Forbidden { rights: request.rights, max: max_rights & mapping.opened });
         }
         if grows {
             return Err(bad_flags);
         }
-        let most = if shared { mapping.file.sealed_rights(request.rights, most)? } else { most };
+        let max_rights = if shared { mapping.file.sealed_rights(request.rights, max_rights)? } else { max_rights };
         let backing = VmaBacking::File(mapping.file.clone());
-        Ok(Plan { pages, shared, backing, pgoff: mapping.offset / PAGE_SIZE, most })
+        Ok(Plan { pages, shared, backing, pgoff: mapping.offset / PAGE_SIZE, max_rights })
     }
 
-    /// Chooses where a mapping goes (`get_unmapped_area`).
-    fn place(&self, map: &AddressMap<P>, request: &MapRequest<'_, P>, pages: u64) -> Result<VirtAddr, MmError> {
+    /// Chooses the address of a mapping (`get_unmapped_area`).
+    fn choose_address(
+        &self,
+        map: &AddressMap<P>,
+        request: &MapRequest<'_, P>,
+        pages: u64,
+    ) -> Result<VirtAddr, MmError> {
         let len = pages * PAGE_SIZE;
         if len > P::Isa::USER_END.raw() {
             return Err(MmError::TooLong { len });
@@ -188,31 +194,31 @@ impl<P: Platform> Mm<P> {
             if range.end() > P::Isa::USER_END {
                 return Err(MmError::BeyondUser { range });
             }
-            self.may_map_at(map, request.addr)?;
+            self.check_may_map_at(map, request.addr)?;
             let replaces = request.flags.contains(MapFlags::FIXED_NOREPLACE) && map.overlapping(range).next().is_some();
             return if replaces { Err(MmError::AlreadyMapped { range }) } else { Ok(request.addr) };
         }
-        // A hint that is too low is moved up (`round_hint_to_min`).
+        // A hint below the minimum is raised to it (`round_hint_to_min`).
         let hint = request.addr.align_down(PAGE_SIZE);
-        let hint = if hint > VirtAddr::ZERO { hint.max(self.least_address()) } else { hint };
-        self.place_near(map, hint, pages, request.flags)
+        let hint = if hint > VirtAddr::ZERO { hint.max(self.min_address()) } else { hint };
+        self.choose_near(map, hint, pages, request.flags)
     }
 
-    /// The lowest address at which anything is placed.
-    pub(in crate::space) fn least_address(&self) -> VirtAddr {
-        let least = VirtAddr::new(self.settings.get(MmSetting::MmapMinAddr));
-        least.align_up(PAGE_SIZE).unwrap_or(least)
+    /// Returns the lowest address at which a mapping is placed (`vm.mmap_min_addr`).
+    pub(in crate::space) fn min_address(&self) -> VirtAddr {
+        let min = VirtAddr::new(self.settings.get(MmSetting::MmapMinAddr));
+        min.align_up(PAGE_SIZE).unwrap_or(min)
     }
 
-    /// Whether the program may map at `at` what it says itself (`security_mmap_addr`).
-    pub(in crate::space) fn may_map_at(&self, map: &AddressMap<P>, at: VirtAddr) -> Result<(), MmError> {
-        let least = VirtAddr::new(self.settings.get(MmSetting::MmapMinAddr));
-        let may = at >= least || map.limits().privileges().contains(Privileges::SYS_RAWIO);
-        if may { Ok(()) } else { Err(MmError::TooLow { at, least }) }
+    /// Checks that the program may map at `at`, a fixed address (`security_mmap_addr`).
+    pub(in crate::space) fn check_may_map_at(&self, map: &AddressMap<P>, at: VirtAddr) -> Result<(), MmError> {
+        let min = VirtAddr::new(self.settings.get(MmSetting::MmapMinAddr));
+        let may = at >= min || map.limits().privileges().contains(Privileges::SYS_RAWIO);
+        if may { Ok(()) } else { Err(MmError::TooLow { at, min }) }
     }
 
-    /// A hole at `hint` if there is one, else anywhere, as far as `flags` don't limit it.
-    pub(in crate::space) fn place_near(
+    /// Returns `hint` if its pages are free, or else the address of a gap that `flags` allow.
+    pub(in crate::space) fn choose_near(
         &self,
         map: &AddressMap<P>,
         hint: VirtAddr,
@@ -225,23 +231,25 @@ impl<P: Platform> Mm<P> {
         if let Ok(range) = PageRange::from_len(hint, pages * PAGE_SIZE)
             && hint > VirtAddr::ZERO
             && range.end() <= end
-            && map.is_clear(range, 0)
+            && map.is_free(range, 0)
         {
             return Ok(hint);
         }
-        let hole = match low {
-            Some(low) => map.find_hole_in(low, pages),
+        let gap = match low {
+            Some(low) => map.find_gap_in(low, pages),
             None if P::Isa::LOW_MAPPINGS.is_some() && flags.contains(MapFlags::ABOVE4G) => {
-                map.find_hole(pages, VirtAddr::new(4 << 30))
+                map.find_gap(pages, VirtAddr::new(4 << 30))
             }
-            None => map.find_hole(pages, self.least_address()),
+            None => map.find_gap(pages, self.min_address()),
         };
-        hole.map(VirtAddr::from_page_index).ok_or(MmError::NoHole { pages })
+        gap.map(VirtAddr::from_page_index).ok_or(MmError::NoUnmappedArea { pages })
     }
 
-    /// Makes what is behind a mapping ready, counts it as one of its file's, and says with which
-    /// page it begins.
-    fn back(
+    /// Prepares the backing of a mapping, and returns it with the first page in it.
+    ///
+    /// Registers the mapping with its file. For a shared anonymous mapping it creates shared
+    /// memory.
+    fn prepare_backing(
         &self,
         space: &Space<P>,
         map: &AddressMap<P>,
@@ -251,9 +259,9 @@ impl<P: Platform> Mm<P> {
         match &plan.backing {
             VmaBacking::Anon if plan.shared => {
                 let charged = if flags.contains(VmFlags::NORESERVE) { 0 } else { plan.pages };
-                self.promise(Some(map), charged)?;
+                self.account_pages(Some(map), charged)?;
                 let file = self.add_shared_memory(plan.pages * PAGE_SIZE);
-                let file = file.inspect_err(|_| self.take_back(charged))?;
+                let file = file.inspect_err(|_| self.unaccount_pages(charged))?;
                 if charged > 0 {
                     file.charge_whole(charged);
                 }
@@ -265,15 +273,15 @@ impl<P: Platform> Mm<P> {
             }
             VmaBacking::Anon => Ok((VmaBacking::Anon, 0)),
             VmaBacking::File(file) => {
-                file.join(self, space.id(), plan.shared && plan.most.contains(Rights::WRITE))?;
+                file.join(self, space.id(), plan.shared && plan.max_rights.contains(Rights::WRITE))?;
                 Ok((plan.backing.clone(), plan.pgoff))
             }
         }
     }
 }
 
-/// The length of a request in pages, and what else is checked before anything is looked up.
-fn pages_of<P: Platform>(request: &MapRequest<'_, P>) -> Result<u64, MmError> {
+/// Returns the length of a request in pages, after the checks that need no lock.
+fn checked_pages<P: Platform>(request: &MapRequest<'_, P>) -> Result<u64, MmError> {
     if let Some(mapping) = request.file.as_ref().filter(|mapping| mapping.offset % PAGE_SIZE != 0) {
         return Err(MmError::MisalignedOffset { offset: mapping.offset });
     }

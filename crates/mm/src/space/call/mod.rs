@@ -1,4 +1,4 @@
-//! The memory calls of Linux, one a file, under the names of their system calls.
+//! The memory calls of Linux, one in each file, under the names of their system calls.
 //!
 //! | file | calls |
 //! | --- | --- |
@@ -6,7 +6,7 @@
 //! | `madvise/` | `madvise`, `process_madvise` |
 //! | `mlock` | `mlock`, `mlock2`, `munlock`, `mlockall`, `munlockall` |
 //! | `mseal`, `msync`, `mincore` | the calls of the same names |
-//! | `flags` | the flags that they take |
+//! | `flags` | the flags of these calls |
 
 mod brk;
 mod flags;

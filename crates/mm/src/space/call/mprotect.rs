@@ -1,4 +1,4 @@
-//! `mprotect(2)`.
+//! `mprotect(2)`: changes the rights of mappings.
 
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -14,13 +14,15 @@ use pagewright_tlb::Gather;
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 impl<P: Platform> Mm<P> {
-    /// Changes the rights of `len` bytes at `addr`, rounded up to pages; with
-    /// [`Protection::GROWSDOWN`], from the start of the stack that has the first of them.
+    /// Changes the rights of `len` bytes at `addr`, rounded up to pages.
+    ///
+    /// With [`Protection::GROWSDOWN`], the range begins at the start of the stack that contains the
+    /// first byte.
     ///
     /// # Errors
-    /// [`MmError`]. As in Linux, the mappings before a hole, or before one that can't have the
-    /// rights, have been changed when the call fails with `ENOMEM` or `EACCES` for that reason; for
-    /// any other error nothing has.
+    /// As in Linux, [`MmError::NotMapped`], [`MmError::Forbidden`], [`MmError::Sealed`],
+    /// [`MmError::OverLimit`] and [`MmError::CommitRefused`] leave the mappings before the first
+    /// one that failed changed. After any other error nothing has changed.
     pub fn mprotect(
         &self,
         space: &Space<P>,
@@ -63,18 +65,18 @@ impl<P: Platform> Mm<P> {
         let mut gather = Gather::new(&self.tlb, space.table().context());
         self.protect_reserved(space, &mut map, part, rights, &mut gather);
         self.settle_charge(&mut map);
-        // INV-MM-REDUCED: no CPU holds a right that the call took away when it returns, nor when
-        // somebody else finds the mapping changed.
+        // INV-MM-REDUCED: no CPU has a right that the call removed when it returns, nor when
+        // another operation sees the changed mapping.
         plant!(ProtectFlushLate; { drop(map); gather.settle() }, { gather.settle(); drop(map) });
         for part in locked {
-            self.populate_what_can_be(space, part, VmFlags::LOCKED);
+            self.populate_range(space, part, VmFlags::LOCKED);
         }
         outcome
     }
 
-    /// The part of `range`, from its start, that may get `rights`, and what stops it there.
+    /// Returns the first part of `range`, which may have `rights`, and the error that ends it.
     ///
-    /// What it will be charged for is charged.
+    /// Charges the pages of that part that become accountable.
     fn permitted(&self, map: &mut AddressMap<P>, range: PageRange, rights: Rights) -> (PageRange, Result<(), MmError>) {
         let (mut at, mut data, mut paid) = (range.start(), 0, 0);
         let mut outcome = Ok(());
@@ -89,7 +91,7 @@ impl<P: Platform> Mm<P> {
                 break;
             }
             if !vma.flags().contains(VmFlags::ACCOUNT) && vma.flags_with(rights).contains(VmFlags::ACCOUNT) {
-                outcome = self.promise(Some(map), pages);
+                outcome = self.account_pages(Some(map), pages);
                 if outcome.is_err() {
                     break;
                 }
@@ -98,15 +100,16 @@ impl<P: Platform> Mm<P> {
             data += if is_data(vma.flags(), rights) && !is_data(vma.flags(), vma.rights()) { pages } else { 0 };
             at = end;
         }
-        map.paid += paid;
+        map.charged += paid;
         if outcome.is_ok() && at < range.end() {
             outcome = Err(MmError::NotMapped { at });
         }
         (PageRange::new(range.start(), at), outcome)
     }
 
-    /// The parts of `range` that are locked, private and writable from now on: their pages are
-    /// copied now and not when they are stored to.
+    /// Returns the parts of `range` that are locked and private and become writable.
+    ///
+    /// The caller populates them, so that their pages are copied now instead of by later stores.
     fn locked_to_write(
         &self,
         map: &AddressMap<P>,
@@ -136,9 +139,9 @@ impl<P: Platform> Mm<P> {
         rights: Rights,
         gather: &mut Gather<'a, P>,
     ) {
-        // What every entry keeps: stores may have to be noticed first ([`leaf_rights`]).
+        // The rights that every entry keeps; some entries lose the write bit ([`leaf_rights`]).
         let left = readable(rights) - Rights::WRITE;
-        self.reduce(space, range, left);
+        self.declare_reduced(space, range, left);
         let mut next = range.start();
         while let Some((start, vma)) = map.find_or_after(next)
             && start < range.end().page_index()
@@ -146,7 +149,7 @@ impl<P: Platform> Mm<P> {
             next = VirtAddr::from_page_index(vma.end());
             let part = vma.range(start).intersect(range);
             let Some(part) = part.filter(|_| vma.rights() != rights) else { continue };
-            map.cut_out(part);
+            map.split_out(part);
             map.set_rights(part.start().page_index(), rights);
             if let Some((start, vma)) = map.find(part.start()) {
                 self.protect_entries(space, start, vma, gather);
@@ -155,10 +158,10 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Brings the entries under a mapping in line with its rights (`change_protection`).
+    /// Changes the entries of a mapping to its rights (`change_protection`).
     fn protect_entries<'a>(&'a self, space: &'a Space<P>, start: u64, vma: &Vma<P>, gather: &mut Gather<'a, P>) {
         let mut known = if vma.is_shared() { LeafFlags::DIRTY } else { LeafFlags::EXCLUSIVE };
-        // Where stores are told, each page's first must be noticed.
+        // Where soft-dirty bits are tracked, the first store to each page must fault.
         known.set(LeafFlags::SOFT_DIRTY, !vma.flags().contains(VmFlags::SOFTDIRTY));
         let rights = vma.rights();
         let edit = |leaf: Leaf| Leaf { rights: leaf_rights(leaf, rights, known), ..leaf };
@@ -172,7 +175,8 @@ impl<P: Platform> Mm<P> {
     }
 }
 
-/// `range`, or with it all of the stack in which it begins (`do_mprotect_pkey`).
+/// Returns `range`, extended to the start of its stack if `protection` says so
+/// (`do_mprotect_pkey`).
 fn whole_stack<P: Platform>(
     map: &AddressMap<P>,
     range: PageRange,
@@ -195,22 +199,24 @@ fn whole_stack<P: Platform>(
     Ok(PageRange::new(start, range.end()))
 }
 
-/// What a leaf may allow under a mapping with `rights` (`can_change_pte_writable`): a store that
-/// must first be noticed – on a page that is not the space's own, or that its file does not know to
-/// be dirty, or that was not told as written to – still faults. `known` are the flags that say it
-/// was noticed.
+/// Returns the rights of a leaf in a mapping with `rights` (`can_change_pte_writable`).
+///
+/// The leaf may be writable only if it has all flags of `known`. Otherwise the first store must
+/// still fault: to copy a page that is not exclusive, to mark a file page as dirty, or to set the
+/// soft-dirty bit.
 fn leaf_rights(leaf: Leaf, rights: Rights, known: LeafFlags) -> Rights {
     let rights = readable(rights);
     if leaf.flags.contains(known) { rights } else { rights - Rights::WRITE }
 }
 
-/// Whatever has a right at all can be read.
+/// Adds the read right to rights that are not empty.
 fn readable(rights: Rights) -> Rights {
     if rights.is_empty() { rights } else { rights | Rights::READ }
 }
 
-/// Whether a mapping may have `rights` in `part`, where the call has made data of `data` pages so
-/// far (`mprotect_fixup`).
+/// Checks that a mapping may have `rights` in `part` (`mprotect_fixup`).
+///
+/// `data` is the number of pages that the call has turned into data so far.
 fn may_change<P: Platform>(
     map: &AddressMap<P>,
     vma: &Vma<P>,
@@ -218,13 +224,13 @@ fn may_change<P: Platform>(
     rights: Rights,
     data: u64,
 ) -> Result<(), MmError> {
-    if !vma.most().contains(rights) {
-        return Err(MmError::Forbidden { rights, most: vma.most() });
+    if !vma.max_rights().contains(rights) {
+        return Err(MmError::Forbidden { rights, max: vma.max_rights() });
     }
     if vma.flags().contains(VmFlags::SEALED) {
         return Err(MmError::Sealed { at: part.start() });
     }
-    // Only what turns into data is asked for, and not where another limit is passed as it is.
+    // Only pages that become data are checked, and only if no limit is exceeded already.
     let becomes_data = is_data(vma.flags(), rights) && !is_data(vma.flags(), vma.rights());
     if becomes_data && map.may_grow(vma.flags(), vma.rights(), part.pages(), 0).is_ok() {
         return map.may_have_data(part.pages() + data);

@@ -1,25 +1,26 @@
-//! `mremap(2)`: a mapping of another size, or in another place, with its pages.
+//! `mremap(2)`: resizes and moves mappings, with their pages.
 //!
-//! | what is asked | what happens |
+//! | request | effect |
 //! | --- | --- |
 //! | a smaller size | the rest is unmapped |
-//! | a larger size, and there is room behind | the mapping grows where it is |
-//! | a larger size with `MAYMOVE` | it moves to a hole |
-//! | `FIXED` | it moves there, in the place of what is there |
-//! | `DONTUNMAP` | its pages move, and it stays, empty |
-//! | an old size of 0 | a shared mapping is there a second time |
+//! | a larger size, with free pages after the mapping | the mapping grows in place |
+//! | a larger size with `MAYMOVE` | the mapping moves to a gap |
+//! | `FIXED` | the mapping moves to the given address and replaces mappings there |
+//! | `DONTUNMAP` | the pages move, and the old mapping stays, empty |
+//! | an old size of 0 | a shared mapping is mapped a second time |
 //!
-//! A move that changes no size may be of several mappings; what lies between them stays between
-//! them (Linux 6.17).
+//! A move that keeps the size may comprise several mappings, and keeps the gaps between them (Linux
+//! 6.17).
 //!
-//! Neighbours: `relocate` moves the entries; `unmap` clears the destination before and the source
-//! after.
+//! Neighbours: `entries/move_tables.rs` moves the entries; `munmap` unmaps the destination before
+//! the move and the source after it.
 //!
-//! Protocol: whatever can fail comes first – limits, promises, room in the tree, tables for the
-//! destination. INV-REMAP-WHOLE: a move of one mapping succeeds or has changed nothing; where Linux
-//! has by then unmapped the destination, here it is still mapped.
+//! Protocol: everything that can fail comes first: limits, the charge, reservations in the tree,
+//! tables for the destination. INV-REMAP-WHOLE: a move of one mapping succeeds or has changed
+//! nothing. In some of these cases Linux has unmapped the destination by then; here it is still
+//! mapped.
 //!
-//! Not guaranteed: that tables move with their entries. Linux moves whole tables where both places
+//! Not guaranteed: that tables move with their entries. Linux moves whole tables if both addresses
 //! are aligned.
 
 use crate::error::{MmError, bounded};
@@ -33,22 +34,22 @@ use pagewright_table::TableReserve;
 use pagewright_tlb::Gather;
 use pagewright_types::{PAGE_SIZE, PageRange, VirtAddr};
 
-/// What `mremap` is asked for.
+/// The arguments of `mremap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemapRequest {
-    /// Where the mapping is, or the part of it that is meant.
+    /// The start of the mapping, or of a part of it.
     pub addr: VirtAddr,
-    /// Its bytes, rounded up to pages; 0 to have a shared mapping twice.
+    /// The old length in bytes, rounded up to pages; 0 to map a shared mapping a second time.
     pub old_len: u64,
-    /// The bytes wanted, rounded up to pages.
+    /// The new length in bytes, rounded up to pages.
     pub new_len: u64,
-    /// Flags.
+    /// The flags of the call.
     pub flags: RemapFlags,
-    /// The place wanted, with `FIXED`; a hint with `DONTUNMAP` alone.
+    /// The new address with `FIXED`; a hint with `DONTUNMAP` alone.
     pub new_addr: VirtAddr,
 }
 
-/// A request whose sizes are whole pages.
+/// A request with its lengths rounded up to pages.
 #[derive(Clone, Copy)]
 struct Resize {
     addr: VirtAddr,
@@ -58,19 +59,20 @@ struct Resize {
     to: VirtAddr,
 }
 
-/// A move that was found possible.
+/// A move that has passed its checks.
 struct Move {
-    /// What is unmapped at the end, unless it stays; may be empty.
+    /// The range to unmap after the move, unless it stays mapped; may be empty.
     source: PageRange,
-    /// The part of it whose pages move.
+    /// The part of the source whose pages move.
     moved: PageRange,
     to: PageRange,
+    /// Whether the source stays mapped.
     stays: bool,
 }
 
 impl Resize {
-    /// Whether a place is asked for (`vrm_implies_new_addr`).
-    fn names_place(&self) -> bool {
+    /// Returns whether the request has a new address (`vrm_implies_new_addr`).
+    fn has_new_addr(&self) -> bool {
         self.flags.intersects(RemapFlags::FIXED | RemapFlags::DONTUNMAP)
     }
 
@@ -80,11 +82,11 @@ impl Resize {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Changes the size or the place of a mapping, and returns where it is then.
+    /// Resizes or moves a mapping, and returns its new address.
     ///
     /// # Errors
-    /// [`MmError`]; nothing has changed. Of a move of several mappings, those before the one that
-    /// could not be moved have been.
+    /// [`MmError`]; nothing has changed, except in a move of several mappings: those before the one
+    /// that failed have moved.
     pub fn mremap(&self, space: &Space<P>, request: &RemapRequest) -> Result<VirtAddr, MmError> {
         let resize = Self::checked(request)?;
         self.call(|| {
@@ -97,20 +99,19 @@ impl<P: Platform> Mm<P> {
             self.settle_charge(&mut map);
             let locked =
                 outcome.is_ok_and(|at| map.find(at).is_some_and(|(_, vma)| vma.flags().contains(VmFlags::LOCKED)));
-            // Every table's move has been paid for already; only a planted mistake leaves
-            // something.
+            // The move of each table has settled its debts; only a planted bug leaves any here.
             drop(map);
             gather.settle();
             let at = outcome?;
             if locked && resize.grows_by() > 0 {
                 let new = PageRange::new(at.add(resize.old), at.add(resize.new));
-                self.populate_what_can_be(space, new, VmFlags::LOCKED);
+                self.populate_range(space, new, VmFlags::LOCKED);
             }
             Ok(at)
         })
     }
 
-    /// Checks a request on its own (`check_mremap_params`).
+    /// Checks the arguments, without the mappings (`check_mremap_params`).
     fn checked(request: &RemapRequest) -> Result<Resize, MmError> {
         let RemapRequest { addr, flags, new_addr, .. } = *request;
         let bad_flags = MmError::BadFlags { flags: flags.bits() };
@@ -127,7 +128,7 @@ impl<P: Platform> Mm<P> {
         if resize.new > P::Isa::USER_END.raw() {
             return Err(out);
         }
-        if !resize.names_place() {
+        if !resize.has_new_addr() {
             return Ok(resize);
         }
         let to = bounded(new_addr, resize.new)?;
@@ -137,7 +138,7 @@ impl<P: Platform> Mm<P> {
         if !flags.contains(RemapFlags::MAYMOVE) || flags.contains(RemapFlags::DONTUNMAP) && resize.old != resize.new {
             return Err(bad_flags);
         }
-        // The source's end may wrap, and is compared as it is then.
+        // As in Linux, the end of the source may wrap, and the wrapped value is compared.
         if addr.raw().wrapping_add(resize.old) > to.start().raw() && to.end() > addr {
             let from = PageRange::from_len(addr, resize.old);
             return Err(
@@ -155,7 +156,7 @@ impl<P: Platform> Mm<P> {
         gather: &mut Gather<'a, P>,
     ) -> Result<VirtAddr, MmError> {
         let limit = self.settings.get(MmSetting::MaxMapCount);
-        if resize.names_place() && map.len() as u64 + 5 >= limit {
+        if resize.has_new_addr() && map.len() as u64 + 5 >= limit {
             return Err(MmError::TooManyMappings { limit });
         }
         if resize.flags.contains(RemapFlags::FIXED) && resize.old == resize.new {
@@ -165,7 +166,7 @@ impl<P: Platform> Mm<P> {
         if vma.flags().contains(VmFlags::SEALED) {
             return Err(MmError::Sealed { at: VirtAddr::from_page_index(start) });
         }
-        if resize.names_place() {
+        if resize.has_new_addr() {
             return self.move_one(space, map, resize, gather);
         }
         if resize.old == resize.new {
@@ -176,16 +177,16 @@ impl<P: Platform> Mm<P> {
             return Ok(resize.addr);
         }
         may_resize(map, resize)?;
-        if self.grows_in_place(map, resize)? {
+        if self.grow_in_place(map, resize)? {
             return Ok(resize.addr);
         }
         if !resize.flags.contains(RemapFlags::MAYMOVE) {
-            return Err(MmError::NoHole { pages: resize.new / PAGE_SIZE });
+            return Err(MmError::NoUnmappedArea { pages: resize.new / PAGE_SIZE });
         }
         self.move_one(space, map, resize, gather)
     }
 
-    /// Moves every mapping of a range, each as far as the first (`remap_move`).
+    /// Moves every mapping of a range by the same distance (`remap_move`).
     fn move_several<'a>(
         &'a self,
         space: &'a Space<P>,
@@ -199,8 +200,8 @@ impl<P: Platform> Mm<P> {
             return Err(MmError::SourceNotMapped { at: from.start() });
         }
         let mut at = from.start();
-        // What was moved with `DONTUNMAP` may since be one with what comes next, and is not to be
-        // moved again.
+        // With `DONTUNMAP`, the source of a move may have been merged with the next mapping. It
+        // must not move again.
         while at < from.end()
             && let Some((start, vma)) = map.find_or_after(at)
             && let Some(part) = vma.range(start).intersect(PageRange::new(at, from.end()))
@@ -228,9 +229,10 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Lets a mapping grow where it is, if it ends with the range and nothing is behind it
-    /// (`vma_expandable`).
-    fn grows_in_place(&self, map: &mut AddressMap<P>, resize: &Resize) -> Result<bool, MmError> {
+    /// Grows a mapping in place if it ends with the range and the next pages are free.
+    ///
+    /// Returns whether it did. Linux: `vma_expandable`.
+    fn grow_in_place(&self, map: &mut AddressMap<P>, resize: &Resize) -> Result<bool, MmError> {
         let Some((start, vma)) = map.find(resize.addr) else { return Ok(false) };
         let end = vma.range(start).end();
         let Ok(more) = PageRange::from_len(end, resize.grows_by()) else { return Ok(false) };
@@ -258,12 +260,12 @@ impl<P: Platform> Mm<P> {
         let plan = self.plan_move(map, resize)?;
         let mut reserve = TableReserve::new(&self.tlb);
         self.fill(&mut reserve, self.tables_to_move(space, plan.moved, plan.to.start()))?;
-        // From here on nothing can fail.
+        // Nothing below can fail.
         if resize.flags.contains(RemapFlags::FIXED) {
-            self.unmap_for_another(space, map, plan.to);
+            self.unmap_for_replacement(space, map, plan.to);
         }
         let Some((start, vma)) = map.find(resize.addr) else {
-            unreachable!("INV-MM-VMAS: the source is not in the destination")
+            unreachable!("INV-MM-VMAS: the source was unmapped with the destination")
         };
         if let Some(file) = vma.file() {
             file.join_again(space.id(), vma.may_store_to_file());
@@ -280,13 +282,13 @@ impl<P: Platform> Mm<P> {
         } else if !plan.source.is_empty() {
             self.unmap_reserved(space, map, plan.source);
         }
-        // That it was in both places for a moment does not count.
+        // The peak does not count the mapping twice, although both copies existed for a moment.
         map.peak = peak.max(map.totals().pages);
         map.merge_over(plan.to);
         Ok(plan.to.start())
     }
 
-    /// Finds a place, and has everything but tables ready for a move there.
+    /// Chooses the destination, checks the move, and reserves everything for it except tables.
     fn plan_move(&self, map: &mut AddressMap<P>, resize: &Resize) -> Result<Move, MmError> {
         let limit = self.settings.get(MmSetting::MaxMapCount);
         if map.len() as u64 + 3 >= limit {
@@ -295,11 +297,11 @@ impl<P: Platform> Mm<P> {
         let (pages, fixed) = (resize.new / PAGE_SIZE, resize.flags.contains(RemapFlags::FIXED));
         let stays = resize.flags.contains(RemapFlags::DONTUNMAP);
         let hint = if stays { resize.to } else { VirtAddr::ZERO };
-        let start = if fixed { resize.to } else { self.place_near(map, hint, pages, MapFlags::empty())? };
+        let start = if fixed { resize.to } else { self.choose_near(map, hint, pages, MapFlags::empty())? };
         let to = PageRange::new(start, start.add(resize.new));
-        // Linux has unmapped the destination by now, with the source if that is in it: of an old
-        // size of 0, or one that wraps.
-        map.none_sealed(to)?;
+        // Linux has unmapped the destination by now. That includes the source if the old size is 0,
+        // or wraps, and the source is in the destination.
+        map.check_none_sealed(to)?;
         if to.contains(resize.addr) {
             return Err(MmError::SourceNotMapped { at: resize.addr });
         }
@@ -307,7 +309,7 @@ impl<P: Platform> Mm<P> {
         if source.end() > P::Isa::USER_END {
             return Err(MmError::OutOfBounds { addr: resize.addr, len: resize.old });
         }
-        map.none_sealed(source)?;
+        map.check_none_sealed(source)?;
         let moved = PageRange::new(source.start(), source.start().add(resize.old.min(resize.new)));
         let Some((_, vma)) = map.find(resize.addr) else { return Err(MmError::SourceNotMapped { at: resize.addr }) };
         let (flags, rights) = (vma.flags(), vma.rights());
@@ -315,32 +317,31 @@ impl<P: Platform> Mm<P> {
         if stays {
             map.may_grow(flags, rights, pages, there.pages)?;
         }
-        self.may_map_at(map, to.start())?;
+        self.check_may_map_at(map, to.start())?;
         self.reserve_unmap(map, to)?;
-        // A split at each end of either place, and the mapping itself.
+        // A split at each end of the source and of the destination, and the new mapping.
         map.reserve_for(self, 5, true)?;
         if flags.contains(VmFlags::ACCOUNT) {
             let more = if stays { pages } else { resize.grows_by() / PAGE_SIZE };
-            self.charge(map, more.saturating_sub(there.charged))?;
+            self.charge(map, more.saturating_sub(there.accountable))?;
         }
         Ok(Move { source, moved, to, stays })
     }
 }
 
-/// Whether the mapping at the request's address may have the size that is asked for
-/// (`check_prep_vma`).
+/// Checks that the mapping at the request's address may have the new size (`check_prep_vma`).
 fn may_resize<P: Platform>(map: &AddressMap<P>, resize: &Resize) -> Result<(), MmError> {
     let (start, vma) = map.find(resize.addr).ok_or(MmError::SourceNotMapped { at: resize.addr })?;
     if resize.old == 0 && !vma.is_shared() {
         return Err(MmError::PrivateNotDuplicable { at: resize.addr });
     }
-    // What a smaller size leaves over may be anything: it goes first.
+    // A smaller size unmaps the rest first, which need not be in the mapping.
     let range = PageRange::from_len(resize.addr, resize.old.min(resize.new))?;
     if range.end() > vma.range(start).end() {
         return Err(MmError::SpansMappings { range });
     }
     let skipped = resize.addr.page_index() - start;
-    if vma.file().is_some() && !AddressMap::<P>::can_name(vma.pgoff() + skipped, resize.new / PAGE_SIZE) {
+    if vma.file().is_some() && !AddressMap::<P>::can_map_file_pages(vma.pgoff() + skipped, resize.new / PAGE_SIZE) {
         return Err(MmError::OffsetOverflow { offset: (vma.pgoff() + skipped) * PAGE_SIZE });
     }
     let more = resize.grows_by() / PAGE_SIZE;
@@ -351,9 +352,9 @@ fn may_resize<P: Platform>(map: &AddressMap<P>, resize: &Resize) -> Result<(), M
     Ok(())
 }
 
-/// What becomes of a mapping whose pages in `moved` went elsewhere while it stays
-/// (`dontunmap_complete`): it is locked no longer, and if all of it was moved, none of its own
-/// pages are left.
+/// Updates a mapping that stays after its pages in `moved` have moved (`dontunmap_complete`).
+///
+/// It is no longer locked. If all of it has moved, it has no anonymous pages.
 fn leave_behind<P: Platform>(vma: &mut Vma<P>, start: u64, moved: PageRange) {
     vma.set_flags(vma.flags() - VmFlags::LOCK_MASK);
     if vma.range(start) == moved {

@@ -1,7 +1,7 @@
-//! `msync(2)`: what programs stored through shared mappings, back to the file.
+//! `msync(2)`: writes dirty pages of shared mappings back to their files.
 //!
-//! Not guaranteed: anything by `ASYNC`. As in Linux it only looks whether all is mapped; what is
-//! dirty is known to be without it.
+//! Not guaranteed: any write by `ASYNC`. As in Linux, it only checks that the range is mapped; the
+//! dirty pages are known without it.
 
 use crate::error::MmError;
 use crate::file::FileObject;
@@ -11,39 +11,41 @@ use pagewright_sync::{Arc, Platform};
 use pagewright_types::{PAGE_SIZE, PageRange, VirtAddr};
 
 bitflags::bitflags! {
-    /// `MS_*` with Linux's values (`include/uapi/asm-generic/mman-common.h`).
+    /// The flags `MS_*` of `msync`, with Linux's values.
+    ///
+    /// The values are those of `include/uapi/asm-generic/mman-common.h`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct SyncFlags: u32 {
-        /// Begin to write, and don't wait.
+        /// Schedule writeback and do not wait.
         const ASYNC = 0x1;
-        /// Other mappings shall see the new contents, which they do anyway; refused where memory is
-        /// locked.
+        /// Invalidate other mappings; they see the same pages, so it only fails on locked memory.
         const INVALIDATE = 0x2;
         /// Write and wait.
         const SYNC = 0x4;
     }
 }
 
-/// What a mapping asks of a call.
+/// What to do for the part of a mapping in the range.
 enum Step<P: Platform> {
     /// Nothing.
-    Pass,
-    /// Writing these pages of its file.
+    Skip,
+    /// Write these pages of its file, from the first to before the second.
     Write(Arc<FileObject<P>>, u64, u64),
 }
 
 impl<P: Platform> Mm<P> {
-    /// Writes the pages of files that `len` bytes at `addr` show through shared mappings.
+    /// Writes back the file pages that `len` bytes at `addr` map through shared mappings.
     ///
     /// # Errors
-    /// [`MmError`]. As in Linux, what lies beside a hole has been written when the call fails
-    /// because of it – unless the flags are `ASYNC` alone – and so has what lies before locked
-    /// memory, or before a page that can't be written.
+    /// [`MmError::BadFlags`] and [`MmError::Range`] have no effect. As in Linux, the other errors
+    /// leave pages written. After [`MmError::NotMapped`], all mapped parts of the range are
+    /// written, unless the flags are `ASYNC` alone. [`MmError::MemoryLocked`] and the error of a
+    /// device end the call where they occur.
     pub fn msync(&self, space: &Space<P>, addr: VirtAddr, len: u64, flags: SyncFlags) -> Result<(), MmError> {
         if !SyncFlags::all().contains(flags) || flags.contains(SyncFlags::ASYNC | SyncFlags::SYNC) {
             return Err(MmError::BadFlags { flags: flags.bits() });
         }
-        // A length that wraps when it is rounded is none, as in Linux.
+        // As in Linux, rounding up may wrap to a length of 0.
         let len = len.wrapping_add(PAGE_SIZE - 1) / PAGE_SIZE * PAGE_SIZE;
         let range = PageRange::from_len(addr, len)?;
         if range.is_empty() {
@@ -77,12 +79,12 @@ impl<P: Platform> Mm<P> {
                 Some(file) if flags.contains(SyncFlags::SYNC) && vma.may_store_to_file() => {
                     Step::Write(file.clone(), page(at), page(end))
                 }
-                Some(_) | None => Step::Pass,
+                Some(_) | None => Step::Skip,
             };
+            // Writeback acquires the `map` lock of each space that maps the file.
             drop(map);
             match step {
-                Step::Pass => {}
-                // The space is let go meanwhile.
+                Step::Skip => {}
                 Step::Write(file, first, end) => self.write_pages_back(&file, first, end)?,
             }
             at = end;

@@ -1,4 +1,4 @@
-//! `munmap(2)`.
+//! `munmap(2)`: removes mappings.
 
 use crate::counters::Gauge;
 use crate::error::{MmError, bounded};
@@ -14,11 +14,12 @@ use pagewright_types::{Level, PageRange, VirtAddr};
 impl<P: Platform> Mm<P> {
     /// Unmaps `len` bytes at `addr`, rounded up to pages.
     ///
-    /// Holes are no error.
+    /// Pages of the range that are not mapped are no error.
     ///
     /// # Errors
-    /// [`MmError`]; nothing has changed. `EINVAL` where Linux has it: a misaligned start, length 0,
-    /// a range outside user memory.
+    /// [`MmError`] with `EINVAL` for a misaligned start, length 0 or a range outside user memory,
+    /// [`MmError::Sealed`], [`MmError::TooManyMappings`], or the memory for splits; nothing has
+    /// changed.
     pub fn munmap(&self, space: &Space<P>, addr: VirtAddr, len: u64) -> Result<(), MmError> {
         let range = bounded(addr, len)?;
         if range.is_empty() {
@@ -36,34 +37,33 @@ impl<P: Platform> Mm<P> {
         })
     }
 
-    /// Makes [`Mm::unmap_reserved`] over `range` infallible, plus one insert for whatever the
-    /// caller puts there.
+    /// Makes [`Mm::unmap_reserved`] of `range` infallible, and one insert of a new mapping.
+    ///
+    /// # Errors
+    /// [`MmError::TooManyMappings`], [`MmError::Sealed`], or the memory for splits.
     pub(in crate::space) fn reserve_unmap(&self, map: &mut AddressMap<P>, range: PageRange) -> Result<(), MmError> {
         let limit = self.settings.get(crate::settings::MmSetting::MaxMapCount);
         let splits = [range.start(), range.end()].iter().filter(|&&at| cuts(map, at)).count();
-        // Only a hole in the middle of one mapping leaves more mappings than there were (Linux
-        // counts the same).
+        // As in Linux, only an unmap in the middle of one mapping increases their number.
         if splits == 2 && map.overlapping(range).count() == 1 && map.len() as u64 >= limit {
             return Err(MmError::TooManyMappings { limit });
         }
-        map.none_sealed(range)?;
+        map.check_none_sealed(range)?;
         map.reserve(self, splits + 1)
     }
 
-    /// Unmaps `range`.
-    ///
-    /// Splits were reserved.
+    /// Unmaps `range`, for which the caller has called [`Mm::reserve_unmap`].
     pub(in crate::space) fn unmap_reserved(&self, space: &Space<P>, map: &mut AddressMap<P>, range: PageRange) {
-        self.unmap_and(space, map, range, true);
+        self.unmap_range(space, map, range, true);
     }
 
-    /// The same for a range that will be mapped again before the space is let go: its tables stay.
-    pub(in crate::space) fn unmap_for_another(&self, space: &Space<P>, map: &mut AddressMap<P>, range: PageRange) {
-        self.unmap_and(space, map, range, false);
+    /// Unmaps `range` and keeps its tables, because the caller maps it again under the same lock.
+    pub(in crate::space) fn unmap_for_replacement(&self, space: &Space<P>, map: &mut AddressMap<P>, range: PageRange) {
+        self.unmap_range(space, map, range, false);
     }
 
-    fn unmap_and(&self, space: &Space<P>, map: &mut AddressMap<P>, range: PageRange, free_tables: bool) {
-        map.cut_out(range);
+    fn unmap_range(&self, space: &Space<P>, map: &mut AddressMap<P>, range: PageRange, free_tables: bool) {
+        map.split_out(range);
         let Some(first) = map.overlapping(range).next().map(|(start, _)| start) else { return };
         let mut gather = Gather::new(&self.tlb, space.table().context());
         for (start, vma) in map.overlapping(range) {
@@ -75,8 +75,8 @@ impl<P: Platform> Mm<P> {
             let after = after.map_or(top_of_tables::<P>(), |(start, _)| VirtAddr::from_page_index(start));
             self.free_tables(space, range, PageRange::new(before, after), &mut gather);
         }
-        // INV-MM-UNMAPPED: no CPU can use the range when the call returns, nor when somebody else
-        // maps it.
+        // INV-MM-UNMAPPED: no CPU can use the old mapping when the call returns, nor when another
+        // call maps the range.
         gather.settle();
         while let Some(vma) = map.take_first_in(range) {
             if let Some(shmem) = map.release(&vma) {
@@ -85,9 +85,9 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Makes the tables down to the one that holds the entry for `va`.
+    /// Allocates the missing tables down to the one with the last-level entry for `va`.
     ///
-    /// The caller holds the space and no table.
+    /// The caller holds the space's `map` lock and no table lock.
     pub(crate) fn make_table(&self, space: &Space<P>, va: VirtAddr) -> Result<(), MmError> {
         let table = space.table();
         let mut reserve = TableReserve::new(&self.tlb);
@@ -98,7 +98,9 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Unhooks the tables that nothing within `limits` needs any more.
+    /// Unlinks the tables of `range` that no mapping needs (`free_pgtables`).
+    ///
+    /// `limits` is the range around it that has no other mapping, Linux's floor and ceiling.
     pub(in crate::space) fn free_tables<'a>(
         &'a self,
         space: &'a Space<P>,
@@ -112,13 +114,14 @@ impl<P: Platform> Mm<P> {
     }
 }
 
-/// Where the tables for user memory end: the last page of it may share a table with addresses that
-/// nobody can map.
+/// Returns the end of the addresses that tables of user memory cover.
+///
+/// The table of the last user page may also cover addresses above user memory.
 pub(in crate::space) fn top_of_tables<P: Platform>() -> VirtAddr {
     P::Isa::USER_END.align_up(Level::PGD.span()).unwrap_or(P::Isa::USER_END)
 }
 
-/// Whether a mapping crosses `at`.
+/// Returns whether a mapping begins before `at` and ends after it.
 fn cuts<P: Platform>(map: &AddressMap<P>, at: VirtAddr) -> bool {
     map.find(at).is_some_and(|(start, _)| start != at.page_index())
 }

@@ -1,9 +1,9 @@
-//! `/proc/PID/clear_refs`: forgetting that pages were used, or stored to (`clear_refs_write`).
+//! `/proc/PID/clear_refs`: clears accessed or soft-dirty bits (`clear_refs_write`).
 //!
-//! INV-SOFT-DIRTY: a page that was stored to since is told as soft-dirty by [`Mm::pagemap`], and so
-//! is one of a mapping made since. Clearing takes the bit and the right to write from every leaf,
-//! so that the next store is noticed; whoever gives a leaf the right to write again sets the bit,
-//! or leaves the giving to the fault.
+//! INV-SOFT-DIRTY: [`Mm::pagemap`] reports a page as soft-dirty if it was written since the bits
+//! were cleared, or if its mapping was created since. Clearing removes the soft-dirty bit and the
+//! write bit from every leaf, so that the next store faults. An operation that makes a leaf
+//! writable again sets the soft-dirty bit, or leaves the leaf read-only for the fault to do so.
 
 use crate::mm::Mm;
 use crate::space::{Space, VmFlags, Vma};
@@ -16,24 +16,24 @@ use pagewright_tlb::Gather;
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{PageRange, Rights, VirtAddr};
 
-/// What is to be forgotten, with the numbers that are written to the file.
+/// What to clear, with the numbers that a program writes to the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ClearRefs {
-    /// That pages were used.
+    /// The accessed bits of all pages.
     All = 1,
-    /// That pages were used, in mappings without a file.
+    /// The accessed bits of anonymous mappings.
     Anon = 2,
-    /// That pages were used, in mappings of files.
+    /// The accessed bits of file mappings.
     Mapped = 3,
-    /// That pages were stored to.
+    /// The soft-dirty bits of all pages.
     SoftDirty = 4,
-    /// The peak of the resident set.
+    /// The peak of the resident set, which becomes its present size.
     Peak = 5,
 }
 
 impl ClearRefs {
-    /// What `number` stands for.
+    /// Returns the variant with the given number.
     pub const fn from_raw(number: u8) -> Option<Self> {
         match number {
             1 => Some(Self::All),
@@ -47,29 +47,29 @@ impl ClearRefs {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Forgets for all pages of `space` what `what` says.
+    /// Clears what `what` names, in all of `space`.
     pub fn clear_refs(&self, space: &Space<P>, what: ClearRefs) {
         self.call(|| match what {
-            ClearRefs::All => self.clear_used(space, |_| true),
-            ClearRefs::Anon => self.clear_used(space, |vma| vma.file().is_none()),
-            ClearRefs::Mapped => self.clear_used(space, |vma| vma.file().is_some()),
+            ClearRefs::All => self.clear_accessed(space, |_| true),
+            ClearRefs::Anon => self.clear_accessed(space, |vma| vma.file().is_none()),
+            ClearRefs::Mapped => self.clear_accessed(space, |vma| vma.file().is_some()),
             ClearRefs::SoftDirty => self.clear_soft_dirty(space),
             ClearRefs::Peak => space.rss().reset_peak(),
         });
     }
 
-    fn clear_used(&self, space: &Space<P>, wanted: impl Fn(&Vma<P>) -> bool) {
+    fn clear_accessed(&self, space: &Space<P>, selects: impl Fn(&Vma<P>) -> bool) {
         let map = space.map().read();
-        for (start, vma) in map.iter().filter(|(_, vma)| wanted(vma)) {
+        for (start, vma) in map.iter().filter(|(_, vma)| selects(vma)) {
             self.for_each_entry(space, vma.range(start), |table, va, entry| {
                 let Entry::Leaf(leaf) = entry else { return };
                 if let Some(folio) = self.vm_normal_folio(leaf) {
                     folio.clear_flags(FolioFlags::REFERENCED);
                 }
-                let unused = |leaf: Leaf| Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf };
-                // Owes nothing: a TLB that goes on using the leaf makes the answer less accurate,
-                // not wrong.
-                if let Some(debt) = table.update(va, unused) {
+                let old = |leaf: Leaf| Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf };
+                // Clearing the accessed bit owes no flush: a stale TLB entry only delays the next
+                // setting of the bit.
+                if let Some(debt) = table.update(va, old) {
                     debt.settle();
                 }
             });
@@ -84,7 +84,7 @@ impl<P: Platform> Mm<P> {
             let range = vma.range(start);
             let cow = !vma.is_shared();
             let flags = vma.flags() - VmFlags::SOFTDIRTY;
-            self.reduce(space, range, (vma.rights() - Rights::WRITE) | Rights::READ);
+            self.declare_reduced(space, range, (vma.rights() - Rights::WRITE) | Rights::READ);
             map.change(start, |vma| vma.set_flags(flags));
             self.for_each_entry(space, range, |table, va, entry| {
                 let leaf = match entry {
@@ -97,8 +97,8 @@ impl<P: Platform> Mm<P> {
                     }
                     Entry::Empty | Entry::Table(_) => return,
                 };
-                // A page that may be pinned stays writable, and told as stored to: it may be,
-                // behind the mapping's back (`pte_is_pinned`).
+                // A page that may be pinned stays writable and soft-dirty, because the holder of
+                // the pin may write it (`pte_is_pinned`).
                 let writable = cow && leaf.rights.contains(Rights::WRITE);
                 let pinned = || self.frames().folio(leaf.pfn).maybe_pinned();
                 if writable && pinned() {
@@ -113,13 +113,13 @@ impl<P: Platform> Mm<P> {
                     gather.absorb(debt);
                 }
                 if writable {
-                    // Linux looks only before. Pairs with the fence between the pin and the second
-                    // look at the entry in `gup::fast`.
+                    // Checks for pins again; Linux checks only before the update. The fence pairs
+                    // with the one in `gup::fast` between the pin and the second read of the entry.
                     fence(Ordering::SeqCst);
-                    let told =
+                    let restored =
                         |now: Leaf| Leaf { rights: leaf.rights, flags: now.flags | LeafFlags::SOFT_DIRTY, ..now };
                     if pinned()
-                        && let Some(debt) = table.update(va, told)
+                        && let Some(debt) = table.update(va, restored)
                     {
                         gather.absorb(debt);
                     }
@@ -132,9 +132,9 @@ impl<P: Platform> Mm<P> {
         drop(map);
     }
 
-    /// Visits what stands under `range`, each entry with its table locked.
+    /// Calls `visit` with each entry of `range`, with its table locked.
     ///
-    /// The caller holds the space.
+    /// The caller holds the space's `map` lock.
     fn for_each_entry<'a>(
         &'a self,
         space: &'a Space<P>,

@@ -1,4 +1,4 @@
-//! What calls do to the entries of page tables, range by range.
+//! Edits of the page-table entries of a range: populate, zap, move, clear references.
 
 mod clear_refs;
 mod move_tables;

@@ -1,14 +1,14 @@
-//! Moving entries from one place of a space to another (`move_page_tables`).
+//! Moves entries to other addresses of a space (`move_page_tables`).
 //!
-//! INV-REMAP-FLUSH: the old place of a page is flushed while the tables of both places are locked.
-//! Whoever finds the page at its new place may unmap it, flush that place only, and free the page;
-//! a CPU that still reached it by the old one would go on using it (CVE-2018-18281).
+//! INV-REMAP-FLUSH: the old address of a page is flushed while the tables of both addresses are
+//! locked. Otherwise another CPU could unmap the page at its new address, flush only that address
+//! and free the page, while a CPU still uses the old address (CVE-2018-18281).
 //!
-//! Neighbours: `remap` decides what goes where, and holds the space alone, so that two tables may
-//! be locked in any order.
+//! Neighbours: `call/mremap.rs` chooses the addresses. It holds the space's `map` lock for writing,
+//! so two tables can be locked in any order.
 //!
-//! Not guaranteed: what a move costs. It is a flush for each pair of tables, as in Linux, however
-//! few entries stand there.
+//! Not guaranteed: one flush for the whole move. As in Linux, each pair of tables takes a flush,
+//! however few entries it has.
 
 use crate::counters::Gauge;
 use crate::mm::Mm;
@@ -21,8 +21,9 @@ use pagewright_table::TableReserve;
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, Rights, VirtAddr};
 
-/// The pieces of `range` that lie in one table each at the new place, too, with their new
-/// addresses.
+/// Splits `range` so that each piece is in one table at its old and at its new address.
+///
+/// Returns the pieces with their new addresses.
 fn pieces(range: PageRange, to: VirtAddr) -> impl Iterator<Item = (PageRange, VirtAddr)> {
     let span = Level::PTE.table_span();
     let mut at = range.start();
@@ -37,10 +38,10 @@ fn pieces(range: PageRange, to: VirtAddr) -> impl Iterator<Item = (PageRange, Vi
 }
 
 impl<P: Platform> Mm<P> {
-    /// Tables that [`Mm::move_entries`] will make.
+    /// Returns the number of tables that [`Mm::move_entries`] needs.
     pub(in crate::space) fn tables_to_move(&self, space: &Space<P>, from: PageRange, to: VirtAddr) -> usize {
         let mut wanted = 0;
-        // The last table that was counted at each level: neighbours share those above the last.
+        // The last table counted at each level, because neighbouring pieces share upper tables.
         let mut counted = [None; Level::PGD.raw() as usize];
         for span in space.table().table_spans(&self.tlb, from) {
             for (_, new) in pieces(span, to.add(span.start().since(from.start()))) {
@@ -54,9 +55,9 @@ impl<P: Platform> Mm<P> {
         wanted
     }
 
-    /// Moves what stands under `from` to `to`, where nothing stands.
+    /// Moves the entries of `from` to `to`, where there are none.
     ///
-    /// The caller holds the space alone; `gather` is empty before and after.
+    /// The caller holds the space's `map` lock for writing. `gather` is empty before and after.
     pub(in crate::space) fn move_entries<'a>(
         &'a self,
         space: &'a Space<P>,
@@ -65,7 +66,7 @@ impl<P: Platform> Mm<P> {
         reserve: &mut TableReserve<'_, P>,
         gather: &mut Gather<'a, P>,
     ) {
-        self.reduce(space, from, Rights::empty());
+        self.declare_reduced(space, from, Rights::empty());
         for span in space.table().table_spans(&self.tlb, from) {
             for (piece, new) in pieces(span, to.add(span.start().since(from.start()))) {
                 self.make_tables(space, new, reserve);
@@ -80,7 +81,7 @@ impl<P: Platform> Mm<P> {
         self.gauges.add(Gauge::PageTablePages, (before - reserve.len()) as u64);
     }
 
-    /// Moves the entries of one table to one table, which may be the same.
+    /// Moves entries of one table to another, or to the same table.
     fn move_piece<'a>(&'a self, space: &'a Space<P>, piece: PageRange, new: VirtAddr, gather: &mut Gather<'a, P>) {
         let Some(from) = space.table().lock(&self.tlb, piece.start(), Level::PTE) else { return };
         let other = (!from.range().contains(new)).then(|| space.table().lock(&self.tlb, new, Level::PTE)).flatten();
@@ -102,7 +103,7 @@ impl<P: Platform> Mm<P> {
     }
 }
 
-/// A page that was moved counts as written to (`move_soft_dirty_pte`).
+/// Marks a moved page as soft-dirty (`move_soft_dirty_pte`).
 fn mark_moved(leaf: Leaf) -> Leaf {
     Leaf { flags: leaf.flags | LeafFlags::SOFT_DIRTY, ..leaf }
 }

@@ -1,11 +1,11 @@
-//! Faulting pages in before they are touched (`__mm_populate`): for `MAP_POPULATE` and for locked
-//! memory.
+//! Populates mappings before they are accessed, for `MAP_POPULATE` and locked memory
+//! (`__mm_populate`).
 //!
-//! Neighbours: `map`, `remap`, `brk`, `protect` and `lock` end with it, after they have let the
-//! space go; `fault` does the work.
+//! Neighbours: `mmap`, `mremap`, `brk`, `mprotect` and `mlock` call it last, after they have
+//! released the space's `map` lock; `fault` maps the pages.
 //!
-//! Not guaranteed: that a page is still there when the call returns. Nothing but `lock`'s flag
-//! keeps it.
+//! Not guaranteed: that a page is still resident when the call returns. Only locked mappings keep
+//! their pages.
 
 use crate::error::{FaultError, MmError};
 use crate::fault::{ClearedPageSource, PreclearedPages};
@@ -16,22 +16,24 @@ use pagewright_sync::Platform;
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Access, Level, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
-/// What the mapping at an address wants.
-enum GupRequest {
-    /// Nothing before this address: a hole, another sort of mapping, or pages that are locked as
-    /// they are touched.
-    Skip(VirtAddr),
-    /// The page by such an access; without rights, none is possible.
+/// What to do at an address.
+enum PopulateStep {
+    /// Continue at this address.
     ///
-    /// And where the mapping ends.
+    /// Skipped are unmapped pages, mappings without the flags, and mappings that are locked on
+    /// fault.
+    Skip(VirtAddr),
+    /// Fault the page in by this access, which is `None` if the mapping has no rights.
+    ///
+    /// The address is the end of the mapping.
     Page(Option<Access>, VirtAddr),
 }
 
 impl<P: Platform> Mm<P> {
-    /// Faults in what can be, of mappings that have all of `flags`.
+    /// Populates the mappings of `range` that have all of `flags`, and ignores errors.
     ///
-    /// Where a page can't be had, what is left of its mapping is passed over.
-    pub(in crate::space) fn populate_what_can_be(&self, space: &Space<P>, range: PageRange, flags: VmFlags) {
+    /// After an error it continues with the next mapping.
+    pub(in crate::space) fn populate_range(&self, space: &Space<P>, range: PageRange, flags: VmFlags) {
         let precleared = PreclearedPages::for_pages(self, range.pages());
         let mut at = range.start();
         while at < range.end() {
@@ -42,11 +44,11 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Faults in all that is locked in `range`.
+    /// Populates the locked mappings of `range`.
     ///
     /// # Errors
-    /// As `mlock` has them: [`MmError::CannotPopulate`], [`MmError::NoMemoryToLock`]. What was
-    /// faulted in stays.
+    /// [`MmError::CannotPopulate`] or [`MmError::NoMemoryToLock`], as `mlock` returns them. The
+    /// pages before the first failure stay mapped.
     pub(in crate::space) fn populate_locked(&self, space: &Space<P>, range: PageRange) -> Result<(), MmError> {
         let precleared = PreclearedPages::for_pages(self, range.pages());
         let (mut at, mut outcome) = (range.start(), Ok(()));
@@ -59,8 +61,10 @@ impl<P: Platform> Mm<P> {
         outcome
     }
 
-    /// Faults in one page, or passes over pages that are not wanted, and says where to go on; if
-    /// the page can't be had, why, and where its mapping ends.
+    /// Faults in the page at `at` or skips pages, and returns the address at which to continue.
+    ///
+    /// # Errors
+    /// The reason why the page cannot be mapped, and the end of its mapping.
     fn populate_one(
         &self,
         space: &Space<P>,
@@ -68,34 +72,34 @@ impl<P: Platform> Mm<P> {
         flags: VmFlags,
         pages: Option<&dyn ClearedPageSource>,
     ) -> Result<VirtAddr, (MmError, VirtAddr)> {
-        match Self::wanted(space, at, flags) {
-            GupRequest::Skip(to) => Ok(to),
-            GupRequest::Page(access, end) => match self.bring(space, at, access, pages) {
+        match Self::next_step(space, at, flags) {
+            PopulateStep::Skip(to) => Ok(to),
+            PopulateStep::Page(access, end) => match self.populate_page(space, at, access, pages) {
                 Ok(()) => Ok(at.add(PAGE_SIZE)),
                 Err(error) => Err((error, end)),
             },
         }
     }
 
-    fn wanted(space: &Space<P>, at: VirtAddr, flags: VmFlags) -> GupRequest {
+    fn next_step(space: &Space<P>, at: VirtAddr, flags: VmFlags) -> PopulateStep {
         let map = space.map().read();
-        let Some((start, vma)) = map.find_or_after(at) else { return GupRequest::Skip(P::Isa::USER_END) };
+        let Some((start, vma)) = map.find_or_after(at) else { return PopulateStep::Skip(P::Isa::USER_END) };
         let range = vma.range(start);
         if range.start() > at {
-            return GupRequest::Skip(range.start());
+            return PopulateStep::Skip(range.start());
         }
         if vma.flags().contains(VmFlags::LOCKONFAULT) || !vma.flags().contains(flags) {
-            return GupRequest::Skip(range.end());
+            return PopulateStep::Skip(range.end());
         }
         let access = match vma.rights() {
             rights if rights.is_empty() => None,
             rights if rights.contains(Rights::WRITE) && !vma.is_shared() => Some(Access::Write),
             _ => Some(Access::Read),
         };
-        GupRequest::Page(access, range.end())
+        PopulateStep::Page(access, range.end())
     }
 
-    fn bring(
+    fn populate_page(
         &self,
         space: &Space<P>,
         at: VirtAddr,
@@ -103,7 +107,7 @@ impl<P: Platform> Mm<P> {
         pages: Option<&dyn ClearedPageSource>,
     ) -> Result<(), MmError> {
         let access = access.ok_or(MmError::CannotPopulate { at })?;
-        if self.is_there(space, at, access) {
+        if self.is_populated(space, at, access) {
             return Ok(());
         }
         match self.fault_in(space, at, access, pages) {
@@ -113,13 +117,13 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Whether the access would not fault, as the tables are now.
+    /// Returns whether an entry allows the access.
     ///
-    /// A page that is brought for a store counts as stored to from then on, and its contents may
-    /// not go any more (`follow_page_pte`).
-    pub(in crate::space) fn is_there(&self, space: &Space<P>, at: VirtAddr, access: Access) -> bool {
+    /// For a store, it marks the page as dirty, so that reclaim cannot discard its contents as it
+    /// may after `MADV_FREE` (`follow_page_pte`).
+    pub(in crate::space) fn is_populated(&self, space: &Space<P>, at: VirtAddr, access: Access) -> bool {
         let map = space.map().read();
-        // It was let go since it was looked at, and may have ended, with its tables.
+        // The space may have ended since its lock was released, and its tables with it.
         if map.is_empty() {
             return false;
         }

@@ -1,4 +1,4 @@
-//! Clearing the entries under a range (`zap_page_range`, `unmap_page_range`).
+//! Clears the entries of a range (`zap_page_range`, `unmap_page_range`).
 
 use crate::mm::Mm;
 use crate::rmap::MappingDelta;
@@ -12,30 +12,27 @@ use pagewright_tlb::Gather;
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{PageRange, Rights, VirtAddr};
 
-/// What goes of what stands under a range (`struct zap_details`).
+/// Which entries of a range to clear (`struct zap_details`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Zap {
-    /// Everything, because the mapping goes.
+    /// All, because the mapping is removed.
     Everything,
-    /// Pages.
-    ///
-    /// Markers stay: they say something about the mapping.
+    /// Pages and swap entries, but not markers, which belong to the mapping.
     Pages,
-    /// Pages of files.
-    ///
-    /// A private mapping's own copies stay, and so do markers.
+    /// Pages of files only, but not private copies, swap entries and markers.
     FilePages,
 }
 
 impl<P: Platform> Mm<P> {
-    /// Clears everything under `range`, which is of one mapping.
+    /// Clears all entries of `range`, which is in the mapping `vma`.
     ///
-    /// References and the flush ride in `gather`. The caller holds the space.
+    /// `gather` absorbs the references and the flush that is owed. The caller holds the space's
+    /// `map` lock.
     pub(crate) fn zap<'a>(&'a self, space: &'a Space<P>, vma: &Vma<P>, range: PageRange, gather: &mut Gather<'a, P>) {
         self.zap_only(space, (vma, Zap::Everything), range, gather);
     }
 
-    /// Clears what `what` says of a mapping under `range`.
+    /// Clears the entries of `range` that `what` selects in a mapping.
     pub(crate) fn zap_only<'a>(
         &'a self,
         space: &'a Space<P>,
@@ -44,13 +41,14 @@ impl<P: Platform> Mm<P> {
         gather: &mut Gather<'a, P>,
     ) {
         if what.1 != Zap::FilePages {
-            self.reduce(space, range, Rights::empty());
+            self.declare_reduced(space, range, Rights::empty());
         }
         self.zap_entries(space, what, range, gather);
     }
 
-    /// The same for a space that nobody runs and nobody will: what it could do is not reduced but
-    /// over.
+    /// Clears all entries of `range` in a space that no CPU will run again.
+    ///
+    /// It declares no loss of rights, because the whole space ends.
     pub(in crate::space) fn zap_at_end<'a>(
         &'a self,
         space: &'a Space<P>,
@@ -81,8 +79,8 @@ impl<P: Platform> Mm<P> {
 
     /// Clears one entry.
     ///
-    /// The peak was noted, and what goes was declared; but for [`Zap::FilePages`], of which that is
-    /// known only here.
+    /// The caller has recorded the peak of the resident set. It has declared the loss of rights,
+    /// too, except for [`Zap::FilePages`], where only this function knows which entries lose them.
     #[inline]
     pub(in crate::space) fn zap_entry<'a>(
         &'a self,
@@ -97,7 +95,7 @@ impl<P: Platform> Mm<P> {
             if !self.is_file_page(table, va) {
                 return;
             }
-            self.reduce(space, PageRange::page(va), Rights::empty());
+            self.declare_reduced(space, PageRange::page(va), Rights::empty());
         }
         if let Some(debt) = table.take(va) {
             if !debt.detached().is_special() {
@@ -105,8 +103,8 @@ impl<P: Platform> Mm<P> {
                 self.uncount_mapping(leaf, delta);
                 let folio = self.frames().folio(leaf.pfn);
                 self.munlock_vma_folio(vma.flags(), folio);
-                // As in Linux; a page of shared memory may be on its way out, which whoever stored
-                // to it must stop.
+                // As in Linux. If reclaim is writing a page of shared memory, the flag keeps
+                // reclaim from freeing it.
                 if leaf.flags.contains(LeafFlags::DIRTY) && !folio.is_anon() {
                     folio.set_flags(FolioFlags::DIRTY);
                 }
@@ -118,7 +116,7 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Clears an entry of a page that is not mapped, if it goes (`madvise_free_pte_range`, too).
+    /// Clears a swap entry, or a marker if `what` selects it.
     pub(in crate::space) fn zap_soft(
         &self,
         space: &Space<P>,

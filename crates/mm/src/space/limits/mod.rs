@@ -1,4 +1,4 @@
-//! What a space may have, and what the machine has promised to all of them.
+//! The resource limits of a space, and the overcommit policy of the machine.
 
 mod overcommit;
 mod rlimit;

@@ -1,19 +1,20 @@
-//! What the machine has promised to all spaces (`mm/util.c`: `__vm_enough_memory`,
+//! Overcommit: the memory that all spaces may still demand (`mm/util.c`: `__vm_enough_memory`,
 //! `vm_commit_limit`).
 //!
-//! A private writable page that nobody has touched takes no memory, and still somebody may insist
-//! on it. What may be insisted on is counted, and `vm.overcommit_memory` says when it is too much:
-//! never for a single call but an absurd one (0), never (1), beyond a limit (2).
+//! A private writable page that was never accessed takes no memory, but the program may demand it
+//! at any time. Such pages are counted as committed. The policy `vm.overcommit_memory` refuses a
+//! single request larger than memory and swap (0), nothing (1), or what passes the commit limit
+//! (2).
 //!
-//! Protocol: a call *charges* what it is about to map before it changes anything ([`Mm::charge`]),
-//! and the space remembers what it has charged. When the call is over, however it ended,
-//! [`Mm::settle_charge`] gives back what no mapping stands for. INV-MM-COMMITTED: at rest what is
-//! promised is the pages of all mappings with [`VmFlags::ACCOUNT`](crate::space::VmFlags::ACCOUNT) and
-//! what each piece of shared memory remembers: all its pages if a mapping made it, else those that
-//! it has.
+//! Protocol: a call *charges* the pages that it is about to map before it changes anything
+//! ([`Mm::charge`]), and the space records the charge. At the end of the call, successful or not,
+//! [`Mm::settle_charge`] returns the part of the charge that no mapping needs. INV-MM-COMMITTED: at
+//! rest, the committed memory is the pages of all mappings with
+//! [`VmFlags::ACCOUNT`](crate::space::VmFlags::ACCOUNT) and the charge of each shared-memory
+//! object: all its pages if a mapping created it, otherwise the pages that it has.
 //!
-//! Not guaranteed: that memory is there when it is touched. Only policy 2 limits promises, and only
-//! those that are counted.
+//! Not guaranteed: that a committed page can be allocated. Only policy 2 has a limit, and not all
+//! memory is counted.
 
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -24,28 +25,29 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_sync::Platform;
 use pagewright_types::PAGE_SIZE;
 
-/// `vm.overcommit_memory`.
+/// The overcommit policy, `vm.overcommit_memory`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::space) enum Overcommit {
-    /// Everything but more than there is in one piece.
+    /// Refuses a single request larger than memory and swap (`OVERCOMMIT_GUESS`).
     Guess,
-    /// Everything.
+    /// Refuses nothing (`OVERCOMMIT_ALWAYS`).
     Always,
-    /// Up to the limit.
+    /// Refuses what passes the commit limit (`OVERCOMMIT_NEVER`).
     Never,
 }
 
-/// Pages promised on one machine (`vm_committed_as`).
+/// The number of committed pages of one machine (`vm_committed_as`).
 #[derive(Default)]
 pub(crate) struct CommittedPages(AtomicU64);
 
 impl<P: Platform> Mm<P> {
-    /// Pages promised to spaces and to shared memory (`Committed_AS`).
+    /// Returns the number of committed pages, of spaces and of shared memory (`Committed_AS`).
     pub fn committed(&self) -> u64 {
         self.committed.0.load(Ordering::Relaxed)
     }
 
-    /// Pages that may be promised under policy 2 (`CommitLimit`): a part of memory, and all swap.
+    /// Returns the commit limit of policy 2 in pages: a part of memory, and all swap
+    /// (`CommitLimit`).
     pub fn commit_limit(&self) -> u64 {
         let of_memory = match self.settings.get(MmSetting::OvercommitKbytes) {
             0 => self.frames().managed() * self.settings.get(MmSetting::OvercommitRatio) / 100,
@@ -62,49 +64,49 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Promises `pages` pages to the space, before it gets mappings that insist on them.
+    /// Charges `pages` pages to the space, before it gets the mappings that need them.
     ///
     /// # Errors
-    /// [`MmError::CommitRefused`]; nothing is promised.
+    /// [`MmError::CommitRefused`]; nothing has changed.
     pub(crate) fn charge(&self, map: &mut AddressMap<P>, pages: u64) -> Result<(), MmError> {
-        self.promise(Some(map), pages)?;
-        map.paid += pages;
+        self.account_pages(Some(map), pages)?;
+        map.charged += pages;
         Ok(())
     }
 
-    /// Promises `pages` pages to the child of a space, which is as large as its parent will find
-    /// it.
-    pub(crate) fn charge_like(
+    /// Charges `pages` pages to the child of a fork, within the commit limit of its parent.
+    pub(crate) fn charge_child(
         &self,
         parent: &AddressMap<P>,
         child: &mut AddressMap<P>,
         pages: u64,
     ) -> Result<(), MmError> {
-        self.promise(Some(parent), pages)?;
-        child.paid += pages;
+        self.account_pages(Some(parent), pages)?;
+        child.charged += pages;
         Ok(())
     }
 
-    /// Gives back what was charged and no mapping stands for.
+    /// Returns the part of the charge that no mapping needs.
     ///
-    /// Ends every call that maps, unmaps or changes rights.
+    /// Every call that maps, unmaps or changes rights ends with it.
     pub(crate) fn settle_charge(&self, map: &mut AddressMap<P>) {
-        let charged = map.totals().charged;
+        let accountable = map.totals().accountable;
         debug_assert!(
-            map.paid >= charged,
-            "INV-MM-COMMITTED: {charged} pages are insisted on and {} charged",
-            map.paid
+            map.charged >= accountable,
+            "INV-MM-COMMITTED: {accountable} pages are accountable and {} are charged",
+            map.charged
         );
-        self.take_back(map.paid.saturating_sub(charged));
-        map.paid = charged;
+        self.unaccount_pages(map.charged.saturating_sub(accountable));
+        map.charged = accountable;
     }
 
-    /// Promises `pages` pages, on behalf of a space if one is known, for something that remembers
-    /// them itself (`__vm_enough_memory`).
+    /// Adds `pages` pages to the committed memory; the caller records them (`__vm_enough_memory`).
+    ///
+    /// `map` is of the space on whose behalf it is done, if any.
     ///
     /// # Errors
-    /// [`MmError::CommitRefused`]; nothing is promised.
-    pub(crate) fn promise(&self, map: Option<&AddressMap<P>>, pages: u64) -> Result<(), MmError> {
+    /// [`MmError::CommitRefused`]; nothing has changed.
+    pub(crate) fn account_pages(&self, map: Option<&AddressMap<P>>, pages: u64) -> Result<(), MmError> {
         if pages == 0 {
             return Ok(());
         }
@@ -115,28 +117,29 @@ impl<P: Platform> Mm<P> {
                 let memory = self.frames().managed();
                 pages <= memory || pages <= memory + self.swap_slots().0
             }
-            Overcommit::Never => now < self.allowance(map),
+            Overcommit::Never => now < self.commit_limit_for(map),
         };
         if !enough {
-            self.take_back(pages);
+            self.unaccount_pages(pages);
             return Err(MmError::CommitRefused { pages });
         }
         Ok(())
     }
 
-    /// Takes back a promise.
-    pub(crate) fn take_back(&self, pages: u64) {
+    /// Subtracts `pages` pages from the committed memory (`vm_unacct_memory`).
+    pub(crate) fn unaccount_pages(&self, pages: u64) {
         if pages == 0 {
             return;
         }
         let before = self.committed.0.fetch_sub(pages, Ordering::Relaxed);
-        debug_assert!(before >= pages, "INV-MM-COMMITTED: more was taken back than was promised");
+        debug_assert!(before >= pages, "INV-MM-COMMITTED: {pages} pages uncommitted of {before}");
     }
 
-    /// What this space may see promised in all: the limit, less what is kept for an administrator
-    /// who wants to repair things, and for a user who wants to get rid of a process that has taken
-    /// everything.
-    fn allowance(&self, map: Option<&AddressMap<P>>) -> u64 {
+    /// Returns the commit limit for a space, in pages.
+    ///
+    /// It is the limit of the machine less two reserves: one for an administrator who has to repair
+    /// it, one for a user who has to kill a process that has taken all memory.
+    fn commit_limit_for(&self, map: Option<&AddressMap<P>>) -> u64 {
         let pages = |setting| self.settings.get(setting) * 1024 / PAGE_SIZE;
         let privileged = map.is_some_and(|map| map.limits().privileges().contains(Privileges::SYS_ADMIN));
         let for_admin = if privileged { 0 } else { pages(MmSetting::AdminReserveKbytes) };

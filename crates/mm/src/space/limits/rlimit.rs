@@ -1,18 +1,15 @@
-//! What a space may have at most: the limits of `setrlimit(2)` that are about memory, and who may
-//! pass them.
+//! The memory limits of `setrlimit(2)`, and the privileges that exempt from them.
 //!
-//! - [`Resource`] – a limit, by Linux's number. `RLIMIT_NPROC` and `RLIMIT_NOFILE` are no business
-//!   of a memory manager.
-//! - [`Rlimits`] – the values in force; a fork inherits them. [`Rlimit`] – one: what is kept to, and
-//!   what it may be raised to.
-//! - [`Privileges`] – the capabilities that memory calls ask for.
+//! - [`Resource`] – the resource of a limit, with Linux's number.
+//! - [`Rlimit`] – the soft and the hard limit of one resource; [`Rlimits`] – all limits of a space,
+//!   which a child inherits.
+//! - [`Privileges`] – the capabilities that memory calls check.
 //!
-//! Neighbours: every call that makes a space larger asks [`AddressMap::may_grow`]; whoever locks
-//! asks [`AddressMap::may_lock`]. How much the machine as a whole may promise is `account`'s
-//! question.
+//! Neighbours: each call that enlarges a space checks [`AddressMap::may_grow`]; each call that
+//! locks memory checks [`AddressMap::may_lock`]. The commit limit of the machine is in
+//! `overcommit`.
 //!
-//! Not guaranteed: anything about limits that are not about memory, nor about those of another
-//! process.
+//! Limits of other resources, such as `RLIMIT_NPROC` and `RLIMIT_NOFILE`, are the embedder's.
 
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -22,25 +19,25 @@ use core::fmt;
 use pagewright_sync::Platform;
 use pagewright_types::{PAGE_SIZE, Rights};
 
-/// A limit, with Linux's number (`include/uapi/asm-generic/resource.h`).
+/// A limited resource, with Linux's number (`include/uapi/asm-generic/resource.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Resource {
-    /// Bytes that are writable and the space's own, stacks left out (`RLIMIT_DATA`).
+    /// Bytes of private writable mappings, without stacks (`RLIMIT_DATA`).
     Data = 2,
     /// Bytes of a stack that grows (`RLIMIT_STACK`).
     Stack = 3,
-    /// Bytes that are locked (`RLIMIT_MEMLOCK`).
+    /// Bytes of locked memory (`RLIMIT_MEMLOCK`).
     Memlock = 8,
-    /// Bytes that are mapped (`RLIMIT_AS`).
+    /// Bytes of all mappings (`RLIMIT_AS`).
     AddressSpace = 9,
 }
 
 impl Resource {
-    /// Every limit.
+    /// Every resource.
     pub const ALL: [Self; 4] = [Self::Data, Self::Stack, Self::Memlock, Self::AddressSpace];
 
-    /// The limit with Linux's number `raw`, if it is one of a space.
+    /// Returns the resource with Linux's number `raw`, if it is one of a space.
     pub fn from_raw(raw: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|resource| *resource as u32 == raw)
     }
@@ -58,30 +55,30 @@ impl fmt::Display for Resource {
 }
 
 bitflags::bitflags! {
-    /// What the program is allowed beyond its limits.
+    /// The capabilities of a program that memory calls check (`capabilities(7)`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct Privileges: u8 {
-        /// Locks as much as it likes (`CAP_IPC_LOCK`).
+        /// The program may lock any amount of memory (`CAP_IPC_LOCK`).
         const IPC_LOCK = 1;
-        /// May use what `vm.admin_reserve_kbytes` keeps back (`CAP_SYS_ADMIN`).
+        /// The program may use the reserve of `vm.admin_reserve_kbytes` (`CAP_SYS_ADMIN`).
         const SYS_ADMIN = 2;
-        /// Raises what its limits may be raised to (`CAP_SYS_RESOURCE`).
+        /// The program may raise its hard limits (`CAP_SYS_RESOURCE`).
         const SYS_RESOURCE = 4;
-        /// Maps below `vm.mmap_min_addr` (`CAP_SYS_RAWIO`).
+        /// The program may map below `vm.mmap_min_addr` (`CAP_SYS_RAWIO`).
         const SYS_RAWIO = 8;
     }
 }
 
-/// One limit, in bytes (`struct rlimit`); `RLIM_INFINITY` is the greatest number.
+/// The limit of one resource, in bytes (`struct rlimit`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rlimit {
-    /// What is kept to.
+    /// The limit in force; [`Rlimits::INFINITY`] for none.
     pub soft: u64,
-    /// What the program may raise it to.
+    /// The maximum to which the program may raise the soft limit.
     pub hard: u64,
 }
 
-/// The limits of one space.
+/// The limits and the privileges of one space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rlimits {
     limits: [Rlimit; Resource::ALL.len()],
@@ -89,7 +86,7 @@ pub struct Rlimits {
 }
 
 impl Default for Rlimits {
-    /// As Linux starts `init` (`INIT_RLIMITS`).
+    /// Returns the limits with which Linux starts `init` (`INIT_RLIMITS`), without privileges.
     fn default() -> Self {
         let (none, eight_mb) = (Self::INFINITY, 8 << 20);
         let limit = |soft, hard| Rlimit { soft, hard };
@@ -102,7 +99,7 @@ impl Rlimits {
     /// No limit (`RLIM_INFINITY`).
     pub const INFINITY: u64 = u64::MAX;
 
-    const fn place(resource: Resource) -> usize {
+    const fn index(resource: Resource) -> usize {
         match resource {
             Resource::Data => 0,
             Resource::Stack => 1,
@@ -111,46 +108,46 @@ impl Rlimits {
         }
     }
 
-    /// What is kept to, in bytes.
+    /// Returns the soft limit of a resource, in bytes.
     pub const fn get(&self, resource: Resource) -> u64 {
         self.limit(resource).soft
     }
 
-    /// One limit.
+    /// Returns the limit of a resource.
     pub const fn limit(&self, resource: Resource) -> Rlimit {
-        self.limits[Self::place(resource)]
+        self.limits[Self::index(resource)]
     }
 
-    /// The same limits but one, of which the program may change as much as before.
+    /// Returns the same limits with another soft limit of one resource.
     #[must_use]
     pub const fn with(self, resource: Resource, bytes: u64) -> Self {
         let Rlimit { hard, .. } = self.limit(resource);
         self.with_limit(resource, Rlimit { soft: bytes, hard })
     }
 
-    /// The same limits but one.
+    /// Returns the same limits with another limit of one resource.
     #[must_use]
     pub const fn with_limit(mut self, resource: Resource, limit: Rlimit) -> Self {
-        self.limits[Self::place(resource)] = limit;
+        self.limits[Self::index(resource)] = limit;
         self
     }
 
-    /// What the program is allowed beyond them.
+    /// Returns the privileges of the program.
     pub const fn privileges(&self) -> Privileges {
         self.privileges
     }
 
-    /// The same limits for a program with these privileges.
+    /// Returns the same limits with other privileges.
     #[must_use]
     pub const fn with_privileges(self, privileges: Privileges) -> Self {
         Self { privileges, ..self }
     }
 
-    /// Whether `pages` keep within a limit.
+    /// Checks that `pages` pages are within the limit of a resource.
     ///
-    /// Where no data at all is allowed, as much is as the limit may be raised to: valgrind counts
-    /// data itself and keeps the program it runs from making any (`may_expand_vm`).
-    fn allow(&self, resource: Resource, pages: u64) -> Result<(), MmError> {
+    /// If the soft limit of data is 0, the hard limit applies: valgrind sets it to 0 for the
+    /// program that it runs, and counts data itself (`may_expand_vm`).
+    fn check(&self, resource: Resource, pages: u64) -> Result<(), MmError> {
         let limit = match (resource, self.limit(resource)) {
             (Resource::Data, Rlimit { soft: 0, hard }) => hard,
             (Resource::Data | Resource::Stack | Resource::Memlock | Resource::AddressSpace, Rlimit { soft, .. }) => {
@@ -162,14 +159,14 @@ impl Rlimits {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Sets what a space may have, as `execve` or a login does.
+    /// Sets all limits and privileges of a space, without checks.
     ///
-    /// What it has already stays.
+    /// Memory above a new limit stays mapped.
     pub fn set_limits(&self, space: &Space<P>, limits: Rlimits) {
         space.map().write().limits = limits;
     }
 
-    /// Sets one limit as the program asks for it, and returns what it was (`prlimit64`).
+    /// Sets one limit at the request of the program, and returns the old one (`prlimit64`).
     ///
     /// # Errors
     /// [`MmError::BadLimit`], [`MmError::RaiseNotPermitted`]; nothing has changed.
@@ -189,13 +186,15 @@ impl<P: Platform> Mm<P> {
 }
 
 impl<P: Platform> AddressMap<P> {
-    /// The limits in force.
+    /// Returns the limits of the space.
     pub fn limits(&self) -> &Rlimits {
         &self.limits
     }
 
-    /// Whether a mapping with these flags and rights may be `pages` larger (`may_expand_vm`), once
-    /// `less` pages are gone.
+    /// Checks that mappings with these flags and rights may grow by `pages` pages
+    /// (`may_expand_vm`).
+    ///
+    /// `less` pages are unmapped first.
     pub(in crate::space) fn may_grow(
         &self,
         flags: VmFlags,
@@ -204,33 +203,34 @@ impl<P: Platform> AddressMap<P> {
         less: u64,
     ) -> Result<(), MmError> {
         let then = |now: u64| (now + pages).saturating_sub(less);
-        self.limits.allow(Resource::AddressSpace, then(self.totals().pages))?;
-        if is_data(flags, rights) { self.limits.allow(Resource::Data, then(self.totals().data)) } else { Ok(()) }
+        self.limits.check(Resource::AddressSpace, then(self.totals().pages))?;
+        if is_data(flags, rights) { self.limits.check(Resource::Data, then(self.totals().data)) } else { Ok(()) }
     }
 
-    /// Whether there may be `pages` more pages of data.
+    /// Checks that there may be `pages` more pages of data.
     pub(in crate::space) fn may_have_data(&self, pages: u64) -> Result<(), MmError> {
-        self.limits.allow(Resource::Data, self.totals().data + pages)
+        self.limits.check(Resource::Data, self.totals().data + pages)
     }
 
-    /// Whether `bytes` of stack are not too many.
+    /// Checks that a stack may have `bytes` bytes.
     pub(in crate::space) fn may_stack(&self, bytes: u64) -> Result<(), MmError> {
-        self.limits.allow(Resource::Stack, bytes / PAGE_SIZE)
+        self.limits.check(Resource::Stack, bytes / PAGE_SIZE)
     }
 
-    /// Whether the program may lock anything at all (`can_do_mlock`).
+    /// Checks that the program may lock any memory (`can_do_mlock`).
     pub(in crate::space) fn can_lock(&self) -> Result<(), MmError> {
-        let barred = self.limits.get(Resource::Memlock) == 0 && !self.limits.privileges.contains(Privileges::IPC_LOCK);
-        if barred { Err(MmError::LockNotPermitted) } else { Ok(()) }
+        let refused = self.limits.get(Resource::Memlock) == 0 && !self.limits.privileges.contains(Privileges::IPC_LOCK);
+        if refused { Err(MmError::LockNotPermitted) } else { Ok(()) }
     }
 
-    /// Whether there may be `pages` locked pages.
+    /// Returns whether there may be `pages` locked pages in all.
     pub(in crate::space) fn may_have_locked(&self, pages: u64) -> bool {
-        self.limits.privileges.contains(Privileges::IPC_LOCK) || self.limits.allow(Resource::Memlock, pages).is_ok()
+        self.limits.privileges.contains(Privileges::IPC_LOCK) || self.limits.check(Resource::Memlock, pages).is_ok()
     }
 
-    /// Whether a mapping with these flags may be `pages` larger as far as locked memory goes
-    /// (`mlock_future_ok`).
+    /// Checks that mappings with these flags may grow by `pages` pages (`mlock_future_ok`).
+    ///
+    /// Only locked mappings are limited.
     pub(in crate::space) fn may_lock(&self, flags: VmFlags, pages: u64) -> Result<(), MmError> {
         let wanted = self.totals().locked + pages;
         if flags.contains(VmFlags::LOCKED) && !self.may_have_locked(wanted) {
@@ -240,7 +240,7 @@ impl<P: Platform> AddressMap<P> {
     }
 }
 
-/// Whether a mapping counts as data: writable, the space's own, and no stack (`is_data_mapping`).
+/// Returns whether a mapping counts as data: private, writable and no stack (`is_data_mapping`).
 pub(crate) fn is_data(flags: VmFlags, rights: Rights) -> bool {
     rights.contains(Rights::WRITE) && !flags.intersects(VmFlags::MAYSHARE | VmFlags::GROWSDOWN)
 }

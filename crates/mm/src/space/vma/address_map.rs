@@ -1,15 +1,15 @@
-//! All mappings of a space, in order, and again by what they show.
+//! The mappings of an address space: by address, by file page, and their totals.
 //!
-//! By address, which faults and calls look in; and in [`Places`], which the reverse map looks in.
-//! Every change goes through here, so that they and the [`VmTotals`] agree and files know who maps
-//! them.
+//! Faults and calls search by address, the reverse map searches the [`MappingIndex`]. Every change
+//! is made by this module, so that both agree with the [`VmTotals`] and each file knows the spaces
+//! that map it.
 
 use crate::error::MmError;
 use crate::file::{FILE_PAGES, FileObject};
 use crate::mm::Mm;
 use crate::space::limits::Rlimits;
 use crate::space::vma::VmTotals;
-use crate::space::vma::file_index::Places;
+use crate::space::vma::mapping_index::MappingIndex;
 use crate::space::vma::{VmFlags, Vma};
 use pagewright_arch::Isa;
 use pagewright_btree::{BPlusTree, GapDirection, GapQuery, TreeItem};
@@ -17,44 +17,44 @@ use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::frames::FolioOwner;
 use pagewright_types::{FileId, PAGE_SIZE, PageRange, SpaceId, VirtAddr};
 
-/// The mappings of one space, its program break, and where the parts of its program lie.
+/// The mappings of one space, its program break, its limits, and the ranges of its program.
 pub struct AddressMap<P: Platform> {
     space: SpaceId,
     vmas: BPlusTree<Vma<P>>,
-    places: Places,
+    mapping_index: MappingIndex,
     totals: VmTotals,
-    /// The most pages that were ever mapped.
+    /// Maximum of the number of mapped pages so far.
     pub(in crate::space) peak: u64,
-    /// Pages that [`Mm::charge`] has promised to the space.
-    pub(in crate::space) paid: u64,
+    /// Pages that are charged to the space ([`Mm::charge`]).
+    pub(in crate::space) charged: u64,
     pub(in crate::space) brk_start: VirtAddr,
     pub(in crate::space) brk: VirtAddr,
-    /// Where the program's own code lies.
+    /// The code of the program itself (`mm->start_code`, `end_code`).
     pub(in crate::space) code: PageRange,
-    /// Where the first stack began.
+    /// The initial stack pointer (`mm->start_stack`).
     pub(in crate::space) stack_start: VirtAddr,
-    /// Where searches for a hole start, downwards (`mm->mmap_base`).
+    /// The address from which top-down searches for a gap start (`mm->mmap_base`).
     pub(in crate::space) mmap_base: VirtAddr,
-    /// What the space may have.
+    /// The limits of the space, with its privileges.
     pub(in crate::space) limits: Rlimits,
-    /// What every new mapping has (`mm->def_flags`): locked, after `mlockall(MCL_FUTURE)`.
+    /// The flags of every new mapping (`mm->def_flags`): locked, after `mlockall(MCL_FUTURE)`.
     pub(in crate::space) new_flags: VmFlags,
-    /// Set when the space ends; no call changes it any more.
+    /// Set when the space ends; afterwards no call changes it.
     pub(crate) ended: bool,
 }
 
 impl<P: Platform> AddressMap<P> {
     pub(crate) fn new(space: SpaceId) -> Self {
-        // Linux: TASK_SIZE - gap - random, with a gap of at least 128 MiB below the stack
-        // (mmap_base()).
+        // Linux (mmap_base()): TASK_SIZE - gap - random, with a gap for the stack of at least 128
+        // MiB.
         let mmap_base = VirtAddr::new(P::Isa::USER_END.raw() - (128 << 20));
         Self {
             space,
             vmas: BPlusTree::new(),
-            places: Places::new(),
+            mapping_index: MappingIndex::new(),
             totals: VmTotals::default(),
             peak: 0,
-            paid: 0,
+            charged: 0,
             brk_start: VirtAddr::ZERO,
             brk: VirtAddr::ZERO,
             code: PageRange::new(VirtAddr::ZERO, VirtAddr::ZERO),
@@ -66,68 +66,68 @@ impl<P: Platform> AddressMap<P> {
         }
     }
 
-    /// Mappings.
+    /// Returns the number of mappings.
     pub fn len(&self) -> usize {
         self.vmas.len()
     }
 
-    /// Whether nothing is mapped.
+    /// Returns whether nothing is mapped.
     pub fn is_empty(&self) -> bool {
         self.vmas.is_empty()
     }
 
-    /// Pages mapped, by sort.
+    /// Returns the numbers of mapped pages, by kind.
     pub fn totals(&self) -> &VmTotals {
         &self.totals
     }
 
-    /// Bytes mapped (`VmSize`).
+    /// Returns the bytes mapped (`VmSize`).
     pub fn bytes(&self) -> u64 {
         self.totals.pages * PAGE_SIZE
     }
 
-    /// The most bytes that were ever mapped (`VmPeak`).
+    /// Returns the maximum of the bytes mapped so far (`VmPeak`).
     pub fn peak_bytes(&self) -> u64 {
         self.peak * PAGE_SIZE
     }
 
-    /// First and present end of the heap.
+    /// Returns the pages of the heap, from its start to the program break.
     pub fn heap(&self) -> PageRange {
         PageRange::new(self.brk_start, self.brk.align_up(PAGE_SIZE).unwrap_or(self.brk_start))
     }
 
-    /// Where the program's own code lies; empty until [`Mm::set_code`].
+    /// Returns the range of the program's own code; empty until [`Mm::set_code`].
     pub fn code(&self) -> PageRange {
         self.code
     }
 
-    /// Where the first stack began; 0 until [`Mm::set_stack_start`].
+    /// Returns the initial stack pointer; 0 until [`Mm::set_stack_start`].
     pub fn stack_start(&self) -> VirtAddr {
         self.stack_start
     }
 
-    /// All mappings with their first page, in order.
+    /// Returns all mappings in order, each with its first page.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Vma<P>)> {
         self.vmas.iter()
     }
 
-    /// The mapping that contains `va`, with its first page.
+    /// Returns the mapping that contains `va`, with its first page (`vma_lookup`).
     #[inline]
     pub fn find(&self, va: VirtAddr) -> Option<(u64, &Vma<P>)> {
         self.vmas.at(va.page_index())
     }
 
-    /// The first mapping that ends after `va` (`find_vma`).
+    /// Returns the first mapping that ends after `va`, with its first page (`find_vma`).
     pub fn find_or_after(&self, va: VirtAddr) -> Option<(u64, &Vma<P>)> {
         self.vmas.at_or_after(va.page_index())
     }
 
-    /// The mapping before the one that starts at page `start`.
+    /// Returns the mapping before the one that starts at page `start`.
     pub(in crate::space) fn before(&self, start: u64) -> Option<(u64, &Vma<P>)> {
         self.vmas.prev(start)
     }
 
-    /// The mappings that share a page with `range`.
+    /// Returns the mappings that overlap `range`, each with its first page.
     pub fn overlapping(&self, range: PageRange) -> impl Iterator<Item = (u64, &Vma<P>)> {
         let end = range.end().page_index();
         let first = (!range.is_empty()).then(|| self.vmas.at_or_after(range.start().page_index())).flatten();
@@ -135,7 +135,7 @@ impl<P: Platform> AddressMap<P> {
         self.vmas.iter_from(from).take_while(move |(start, _)| *start < end)
     }
 
-    /// Where the first hole of `range` begins; its end if there is none.
+    /// Returns the start of the first unmapped part of `range`; its end if all of it is mapped.
     pub(in crate::space) fn mapped_up_to(&self, range: PageRange) -> VirtAddr {
         let mut at = range.start();
         for (start, vma) in self.overlapping(range) {
@@ -148,7 +148,7 @@ impl<P: Platform> AddressMap<P> {
         at
     }
 
-    /// Pages of `range` that are mapped, by sort.
+    /// Returns the numbers of mapped pages in `range`, by kind.
     pub(in crate::space) fn totals_in(&self, range: PageRange) -> VmTotals {
         let mut totals = VmTotals::default();
         for (start, vma) in self.overlapping(range) {
@@ -158,75 +158,76 @@ impl<P: Platform> AddressMap<P> {
         totals
     }
 
-    /// Whether nothing is mapped in `range` nor in the `after` pages behind it, and the guard gap
-    /// of what comes next is left free.
-    pub(in crate::space) fn is_clear(&self, range: PageRange, after: u64) -> bool {
+    /// Returns whether `range`, and `after` pages after it, are free.
+    ///
+    /// If the guard gap of the next mapping is longer than `after`, it must be free too.
+    pub(in crate::space) fn is_free(&self, range: PageRange, after: u64) -> bool {
         self.find_or_after(range.start())
             .is_none_or(|(start, vma)| range.end().page_index() + after.max(vma.guard()) <= start)
     }
 
-    /// A hole of `pages` pages, as near to the start of `range` as there is one in it.
-    pub(in crate::space) fn find_hole_in(&self, range: PageRange, pages: u64) -> Option<u64> {
+    /// Returns the start of the lowest gap of `pages` pages in `range`.
+    pub(in crate::space) fn find_gap_in(&self, range: PageRange, pages: u64) -> Option<u64> {
         let (low, high) = (range.start().page_index(), range.end().page_index());
         let direction = GapDirection::BottomUp;
         self.vmas.find_gap(&GapQuery { pages, low, high, align: 1, align_offset: 0, direction })
     }
 
-    /// A hole of `pages` pages not below `least`, as near to the top of where mappings go as there
-    /// is one.
-    pub(in crate::space) fn find_hole(&self, pages: u64, least: VirtAddr) -> Option<u64> {
+    /// Returns the start of the highest gap of `pages` pages from `min` up to the mmap base.
+    ///
+    /// If there is none, searches upwards from a third of user memory.
+    pub(in crate::space) fn find_gap(&self, pages: u64, min: VirtAddr) -> Option<u64> {
         let top_down = GapQuery {
             pages,
-            low: least.page_index(),
+            low: min.page_index(),
             high: self.mmap_base.page_index(),
             align: 1,
             align_offset: 0,
             direction: GapDirection::TopDown,
         };
-        // Linux falls back to the legacy layout when the top-down area is full
-        // (arch_get_unmapped_area_topdown).
+        // The legacy layout (arch_get_unmapped_area_topdown).
         let third = VirtAddr::from_page_index(P::Isa::USER_END.page_index() / 3);
         let bottom_up = PageRange::new(third, P::Isa::USER_END);
-        self.vmas.find_gap(&top_down).or_else(|| self.find_hole_in(bottom_up, pages))
+        self.vmas.find_gap(&top_down).or_else(|| self.find_gap_in(bottom_up, pages))
     }
 
-    /// Makes the next `inserts` inserts and splits infallible.
+    /// Makes the next `inserts` inserts and splits infallible; not those of moved mappings.
     pub(crate) fn reserve(&mut self, mm: &Mm<P>, inserts: usize) -> Result<(), MmError> {
         self.reserve_for(mm, inserts, false)
     }
 
-    /// The same, if `moves` for mappings that were moved.
+    /// Makes the next `inserts` inserts and splits infallible; with `moves`, of moved mappings too.
     pub(in crate::space) fn reserve_for(&mut self, mm: &Mm<P>, inserts: usize, moves: bool) -> Result<(), MmError> {
         self.vmas.try_reserve(inserts, || mm.permit())?;
-        self.places.reserve(mm, inserts, moves)
+        self.mapping_index.reserve(mm, inserts, moves)
     }
 
-    /// Makes copying every mapping of `parent` infallible.
+    /// Makes [`Self::copy_from`] with `parent` infallible.
     pub(crate) fn reserve_copy(&mut self, mm: &Mm<P>, parent: &Self) -> Result<(), MmError> {
-        self.reserve_for(mm, parent.len(), parent.places.any_moved())
+        self.reserve_for(mm, parent.len(), parent.mapping_index.any_moved())
     }
 
-    /// Adds a mapping where there is none.
+    /// Adds a mapping to free pages.
     ///
-    /// If it shows a file, its space has [joined](FileObject::join) it.
+    /// If it maps a file, the space must have [joined](FileObject::join) the file.
     pub(crate) fn insert(&mut self, start: u64, vma: Vma<P>) {
         debug_assert!(start < vma.end(), "INV-MM-VMAS: an empty mapping at page {start:#x}");
-        self.places.add(start, &vma);
+        self.mapping_index.add(start, &vma);
         self.totals.add(start, &vma);
         self.peak = self.peak.max(self.totals.pages);
         let replaced = self.vmas.insert(start, vma);
         debug_assert!(replaced.is_none(), "INV-MM-VMAS: two mappings at page {start:#x}");
     }
 
-    /// Takes a mapping out; it still counts as its file's.
+    /// Removes a mapping; its file still counts it.
     pub(in crate::space) fn remove(&mut self, start: u64) -> Option<Vma<P>> {
         let vma = self.vmas.remove(start)?;
-        self.places.remove(start, &vma);
+        self.mapping_index.remove(start, &vma);
         self.totals.sub(start, &vma);
         Some(vma)
     }
 
-    /// Changes what a mapping counts as, but neither its pages nor what they show.
+    /// Changes a mapping and updates the totals; its range and its backing must not change.
     pub(in crate::space) fn change(&mut self, start: u64, change: impl FnOnce(&mut Vma<P>)) {
         let totals = &mut self.totals;
         self.vmas.update(start, |vma| {
@@ -236,13 +237,13 @@ impl<P: Platform> AddressMap<P> {
         });
     }
 
-    /// Takes out the first mapping that shares a page with `range`; it still counts as its file's.
+    /// Removes the first mapping that overlaps `range`; its file still counts it.
     pub(in crate::space) fn take_first_in(&mut self, range: PageRange) -> Option<Vma<P>> {
         let start = self.overlapping(range).next().map(|(start, _)| start)?;
         self.remove(start)
     }
 
-    /// Makes page `at` the first page of a mapping if it lies within one.
+    /// Splits the mapping that contains `at`, if any, so that `at` begins a mapping (`split_vma`).
     ///
     /// Needs one reserved insert.
     pub(in crate::space) fn split_at(&mut self, at: VirtAddr) {
@@ -259,10 +260,12 @@ impl<P: Platform> AddressMap<P> {
         self.insert(page, tail);
     }
 
-    /// Gives every mapping of `range` the flags that `flags` says, cut off at both ends where that
-    /// makes it unlike. What changes is joined with its neighbours; what doesn't stays as it is,
-    /// even if it and its neighbour could be one. Needs two reserved inserts.
-    pub(in crate::space) fn reflag(&mut self, range: PageRange, flags: impl Fn(&Vma<P>) -> VmFlags) {
+    /// Gives every mapping of `range` the flags that `flags` returns (`vma_modify_flags`).
+    ///
+    /// Splits mappings at both ends of the range where the flags change, and merges changed
+    /// mappings with their neighbours. Mappings that do not change are not merged. Needs two
+    /// reserved inserts.
+    pub(in crate::space) fn update_flags(&mut self, range: PageRange, flags: impl Fn(&Vma<P>) -> VmFlags) {
         let mut next = range.start();
         while let Some((start, vma)) = self.find_or_after(next)
             && start < range.end().page_index()
@@ -270,26 +273,24 @@ impl<P: Platform> AddressMap<P> {
             next = VirtAddr::from_page_index(vma.end());
             let (flags, part) = (flags(vma), vma.range(start).intersect(range));
             if let Some(part) = part.filter(|_| flags != vma.flags()) {
-                self.cut_out(part);
+                self.split_out(part);
                 self.set_flags(part.start().page_index(), flags);
                 self.merge_over(part);
             }
         }
     }
 
-    /// Makes a mapping of its own of `part` of one.
+    /// Splits the mappings at both ends of `part`.
     ///
     /// Needs two reserved inserts.
-    pub(in crate::space) fn cut_out(&mut self, part: PageRange) {
+    pub(in crate::space) fn split_out(&mut self, part: PageRange) {
         self.split_at(part.start());
         self.split_at(part.end());
     }
 
-    /// Moves the end of a mapping.
-    ///
-    /// What it grows over is free.
+    /// Changes the end of a mapping to page `end`; pages that it adds must be free.
     pub(in crate::space) fn set_end(&mut self, start: u64, end: u64) {
-        let (places, totals) = (&mut self.places, &mut self.totals);
+        let (places, totals) = (&mut self.mapping_index, &mut self.totals);
         self.vmas.update(start, |vma| {
             places.set_end(start, vma, end);
             totals.sub(start, vma);
@@ -299,11 +300,11 @@ impl<P: Platform> AddressMap<P> {
         self.peak = self.peak.max(self.totals.pages);
     }
 
-    /// Moves the start of an anonymous mapping down.
+    /// Moves the start of an anonymous mapping down to page `to`.
     ///
-    /// Needs one reserved insert if it was moved.
+    /// Needs one reserved insert if the mapping has moved.
     pub(in crate::space) fn grow_down(&mut self, start: u64, to: u64) {
-        let (places, totals) = (&mut self.places, &mut self.totals);
+        let (places, totals) = (&mut self.mapping_index, &mut self.totals);
         self.vmas.rekey(start, to, |vma| {
             places.remove(start, vma);
             totals.sub(start, vma);
@@ -324,7 +325,7 @@ impl<P: Platform> AddressMap<P> {
         self.change(start, |vma| vma.set_flags(flags));
     }
 
-    /// Joins neighbours that could be one, at both ends of `range` and within (`vma_merge`).
+    /// Merges neighbours at both ends of `range` and in it, where possible (`vma_merge`).
     pub(in crate::space) fn merge_over(&mut self, range: PageRange) {
         let end = range.end().page_index();
         let mut start = match self.vmas.at_or_after(range.start().page_index()) {
@@ -334,7 +335,7 @@ impl<P: Platform> AddressMap<P> {
         while start <= end {
             let Some(vma) = self.vmas.get(start) else { return };
             let Some((next_start, next)) = self.vmas.next(start) else { return };
-            if vma.end() != next_start || next_start > end || !vma.continues_into(start, next) {
+            if vma.end() != next_start || next_start > end || !vma.can_merge_with(start, next) {
                 start = next_start;
                 continue;
             }
@@ -353,8 +354,8 @@ impl<P: Platform> AddressMap<P> {
         }
     }
 
-    /// Where a page of `owner` with index `index` could be mapped here.
-    pub(crate) fn places_of(&self, owner: FolioOwner, index: u64) -> impl Iterator<Item = VirtAddr> {
+    /// Returns the addresses at which page `index` of `owner` may be mapped in this space.
+    pub(crate) fn possible_addresses(&self, owner: FolioOwner, index: u64) -> impl Iterator<Item = VirtAddr> {
         let (anon, file) = match owner {
             FolioOwner::Anon(_) => (Some(index), None),
             FolioOwner::File(file) => (None, Some(file)),
@@ -364,37 +365,37 @@ impl<P: Platform> AddressMap<P> {
             let found = self.vmas.at(*index);
             found.is_some_and(|(start, vma)| !vma.is_shared() && !vma.is_moved(start))
         });
-        let moved = anon.into_iter().flat_map(|index| self.places.of_moved(index));
-        let shown = file.into_iter().flat_map(move |file| self.places.of_file(file, index));
-        unmoved.into_iter().chain(moved).chain(shown).map(VirtAddr::from_page_index)
+        let moved = anon.into_iter().flat_map(|index| self.mapping_index.of_moved(index));
+        let of_file = file.into_iter().flat_map(move |file| self.mapping_index.of_file(file, index));
+        unmoved.into_iter().chain(moved).chain(of_file).map(VirtAddr::from_page_index)
     }
 
-    /// The mappings that show pages of a file from page `from` on.
+    /// Returns the mappings that contain pages of a file from page `from` on.
     pub(crate) fn of_file_from(&self, file: FileId, from: u64) -> impl Iterator<Item = (u64, &Vma<P>)> {
-        self.places.of_file_from(file, from).filter_map(|start| Some((start, self.vmas.get(start)?)))
+        self.mapping_index.of_file_from(file, from).filter_map(|start| Some((start, self.vmas.get(start)?)))
     }
 
-    /// Whether page `pgoff + pages` of a file can be named.
-    pub(in crate::space) fn can_name(pgoff: u64, pages: u64) -> bool {
+    /// Returns whether `pages` pages of a file from page `pgoff` on are indices that it can have.
+    pub(in crate::space) fn can_map_file_pages(pgoff: u64, pages: u64) -> bool {
         pgoff.checked_add(pages).is_some_and(|end| end < 1 << FILE_PAGES)
     }
 
-    /// The mappings that a child gets.
+    /// Returns the mappings that fork copies.
     pub(crate) fn copied(&self) -> impl Iterator<Item = (u64, &Vma<P>)> {
         self.vmas.iter().filter(|(_, vma)| !vma.flags().contains(VmFlags::DONTCOPY))
     }
 
-    /// Copies the mappings of `parent` that a child gets into this empty map (`dup_mmap`).
+    /// Copies the mappings of `parent` into this empty map, as fork does (`dup_mmap`).
     ///
-    /// Each file counts the copies already. Neighbours that were unlike by their locks only stay
-    /// apart, as in Linux.
+    /// The caller has registered the copies with their files. As in Linux, neighbours that differed
+    /// only in their locks are not merged.
     pub(crate) fn copy_from(&mut self, parent: &Self) {
         for (start, vma) in parent.copied() {
             let mut copy = vma.duplicate();
             if vma.flags().contains(VmFlags::WIPEONFORK) {
                 copy.forget_anon();
             }
-            // Locks are the parent's alone.
+            // A child does not inherit locks.
             copy.set_flags(copy.flags() - VmFlags::LOCK_MASK);
             self.insert(start, copy);
         }
@@ -406,8 +407,10 @@ impl<P: Platform> AddressMap<P> {
         self.limits = parent.limits;
     }
 
-    /// Ends with `vma` as the caller's: takes back what its file counted, and says whether that was
-    /// the last mapping of shared memory that only mappings keep alive.
+    /// Removes the count that the file of `vma`, a removed mapping, has for it.
+    ///
+    /// Returns the file if that was the last mapping of shared memory that only mappings keep
+    /// alive. The caller must then drop it ([`Mm::drop_file`]).
     pub(in crate::space) fn release(&self, vma: &Vma<P>) -> Option<Arc<FileObject<P>>> {
         let file = vma.file()?;
         file.leave(self.space, vma.may_store_to_file()).then(|| file.clone())

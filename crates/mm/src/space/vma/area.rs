@@ -1,4 +1,4 @@
-//! One mapping.
+//! One mapping of an address space, and its flags.
 
 use crate::file::FileObject;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -7,59 +7,62 @@ use pagewright_sync::{Arc, Platform};
 use pagewright_types::{Access, FileId, PageRange, Rights, VirtAddr};
 
 bitflags::bitflags! {
-    /// What a mapping is, beside its rights: `VM_*` with Linux's values (`include/linux/mm.h`), but
-    /// for [`VmFlags::SEALED`], which Linux has above the low 32 bits.
+    /// The flags of a mapping, without its rights: `VM_*` of `include/linux/mm.h`.
+    ///
+    /// The values are Linux's, except that of [`VmFlags::SEALED`], which Linux has above the low 32
+    /// bits.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct VmFlags: u32 {
-        /// Stores go to the object, which was opened for writing.
+        /// A shared mapping of a file that was opened for writing, or of shared memory.
         const SHARED = 0x8;
-        /// Shows the object itself, and no copies.
+        /// A shared mapping: stores go to the file, not to copies.
         const MAYSHARE = 0x80;
-        /// Grows down when touched below its start.
+        /// A stack: an access below the mapping grows it.
         const GROWSDOWN = 0x100;
         /// Its pages stay resident (`mlock`).
         const LOCKED = 0x2000;
-        /// Pages will be touched in order (`MADV_SEQUENTIAL`).
+        /// The program will access the pages in order (`MADV_SEQUENTIAL`).
         const SEQ_READ = 0x8000;
-        /// Pages will be touched in no order (`MADV_RANDOM`).
+        /// The program will access the pages in random order (`MADV_RANDOM`).
         const RAND_READ = 0x1_0000;
-        /// Not there in a child (`MADV_DONTFORK`).
+        /// Fork does not copy the mapping (`MADV_DONTFORK`).
         const DONTCOPY = 0x2_0000;
-        /// With `LOCKED`: pages are locked as they are touched (`MLOCK_ONFAULT`).
+        /// With `LOCKED`: a page is locked when it is first accessed (`MLOCK_ONFAULT`).
         const LOCKONFAULT = 0x8_0000;
-        /// Was writable and private once, so that its pages are charged.
+        /// The pages are charged, because the mapping is or was private and writable.
         ///
-        /// It stays when the right to write goes, and keeps neighbours apart that look alike: of a
-        /// library, its read-only data and what was relocated and then made read-only.
+        /// The flag stays if the mapping becomes read-only, and then prevents merges: the read-only
+        /// data of a library is not merged with pages that were relocated and then made read-only.
         const ACCOUNT = 0x10_0000;
-        /// Asked for with `MAP_NORESERVE`.
+        /// The mapping was requested with `MAP_NORESERVE`.
         const NORESERVE = 0x20_0000;
-        /// Asked for with `MAP_SYNC`.
+        /// The mapping was requested with `MAP_SYNC`.
         const SYNC = 0x80_0000;
-        /// Not in a core dump (`MADV_DONTDUMP`).
+        /// Core dumps omit the mapping (`MADV_DONTDUMP`).
         const DONTDUMP = 0x400_0000;
-        /// Empty in a child (`MADV_WIPEONFORK`).
+        /// The mapping is empty in a child (`MADV_WIPEONFORK`).
         const WIPEONFORK = 0x200_0000;
-        /// All of it counts as written to since soft-dirty bits were last cleared.
+        /// All pages count as written since soft-dirty bits were last cleared.
         const SOFTDIRTY = 0x800_0000;
-        /// May not be unmapped, moved, replaced or given other rights (`mseal`).
+        /// The mapping cannot be unmapped, moved, replaced or given other rights (`mseal`).
         const SEALED = 0x8000_0000;
     }
 }
 
 impl VmFlags {
-    /// What locked memory has.
+    /// The flags that `mlock` sets and `munlock` clears (`VM_LOCKED_MASK`).
     pub const LOCK_MASK: Self = Self::LOCKED.union(Self::LOCKONFAULT);
-    /// What may differ between neighbours that become one, and what the one then has if either had
-    /// it (`VM_IGNORE_MERGE`).
+    /// The flags that may differ between neighbours that are merged (`VM_IGNORE_MERGE`).
+    ///
+    /// The merged mapping has a flag if either neighbour had it.
     pub(crate) const IGNORED_BY_MERGE: Self = Self::SOFTDIRTY;
 }
 
-/// What a mapping shows.
+/// The source of a mapping's pages.
 pub enum VmaBacking<P: Platform> {
-    /// Zeroes, until written.
+    /// Anonymous memory: zeroes until written.
     Anon,
-    /// A file, or shared memory.
+    /// A file or shared memory.
     File(Arc<FileObject<P>>),
 }
 
@@ -72,45 +75,56 @@ impl<P: Platform> Clone for VmaBacking<P> {
     }
 }
 
-/// One mapping of a space (`vm_area_struct`).
+/// One mapping of an address space (`vm_area_struct`).
 ///
 /// Its first page is its key in the [`crate::space::AddressMap`].
 ///
-/// Fields are protected by the space's `map` lock; `has_anon` alone is set by faults, under its
-/// read side.
+/// The space's `map` lock protects the fields. Faults set `has_anon` while they hold it for
+/// reading.
 pub struct Vma<P: Platform> {
     end: u64,
     pgoff: u64,
-    linear: u64,
-    /// Pages kept free below it; a mapping that doesn't grow down has none.
+    linear_index: u64,
+    /// Pages of the guard gap below it; 0 unless it grows down.
     guard: u32,
     rights: Rights,
-    most: Rights,
+    max_rights: Rights,
     flags: VmFlags,
     backing: VmaBacking<P>,
-    /// Whether an anonymous page was ever made under it: then fork copies its entries, and
-    /// otherwise leaves them to be faulted in again (`vma->anon_vma`).
+    /// Whether an anonymous page was ever mapped in it (`vma->anon_vma`).
+    ///
+    /// If so, fork copies its entries; otherwise the child faults its pages in again.
     has_anon: AtomicBool,
 }
 
 impl<P: Platform> Vma<P> {
-    /// A mapping of the pages from `start` up to `end` that shows its file from page `pgoff` on.
+    /// Creates a mapping of the pages `start..end`, which begins at page `pgoff` of its file.
     ///
-    /// All of it counts as stored to (INV-SOFT-DIRTY).
+    /// All its pages count as written (INV-SOFT-DIRTY).
     pub(crate) fn new(
         (start, end): (u64, u64),
         pgoff: u64,
         rights: Rights,
-        most: Rights,
+        max_rights: Rights,
         flags: VmFlags,
         backing: VmaBacking<P>,
     ) -> Self {
         let flags = flags | VmFlags::SOFTDIRTY;
         let pgoff = if matches!(backing, VmaBacking::Anon) { start } else { pgoff };
-        Self { end, pgoff, linear: start, guard: 0, rights, most, flags, backing, has_anon: AtomicBool::new(false) }
+        Self {
+            end,
+            pgoff,
+            linear_index: start,
+            guard: 0,
+            rights,
+            max_rights,
+            flags,
+            backing,
+            has_anon: AtomicBool::new(false),
+        }
     }
 
-    /// Page index past its last page.
+    /// Returns the page index after its last page (`vm_end`).
     pub fn end(&self) -> u64 {
         self.end
     }
@@ -119,49 +133,53 @@ impl<P: Platform> Vma<P> {
         self.end = end;
     }
 
-    /// Page of the file that its first page shows.
+    /// Returns the page of the file at which it begins (`vm_pgoff`).
     ///
-    /// Of a mapping without a file, its linear page index.
+    /// In an anonymous mapping, it is the linear page index.
     pub fn pgoff(&self) -> u64 {
         self.pgoff
     }
 
-    /// The page index by which the reverse map knows an anonymous page at its first page: where the
-    /// mapping was when the first of its own pages was made (Linux has this in `vm_pgoff`, for
-    /// private mappings of files, too).
-    pub fn linear(&self) -> u64 {
-        self.linear
+    /// Returns the index that the reverse map has for an anonymous page at its first address.
+    ///
+    /// It is the page index that the mapping had when its first anonymous page was mapped. Linux
+    /// has it in `vm_pgoff` of anonymous mappings, and uses the file's index in private file
+    /// mappings.
+    pub fn linear_index(&self) -> u64 {
+        self.linear_index
     }
 
-    /// Whether its own pages are known by another index than where they are now.
+    /// Returns whether its anonymous pages have another index than their present page index.
     pub(crate) fn is_moved(&self, start: u64) -> bool {
-        !self.is_shared() && self.linear != start
+        !self.is_shared() && self.linear_index != start
     }
 
-    /// It begins `pages` pages further down from now on.
+    /// Moves its start down by `pages` pages.
     pub(crate) fn extend_down(&mut self, pages: u64) {
         self.pgoff -= pages;
-        self.linear -= pages;
+        self.linear_index -= pages;
     }
 
-    /// Sets the pages kept free below it, if it grows down.
+    /// Sets the length in pages of the guard gap below it, if it grows down.
     pub(crate) fn set_guard(&mut self, pages: u64) {
         self.guard = if self.grows_down() { pages as u32 } else { 0 };
     }
 
-    /// What accesses it allows.
+    /// Returns the rights of the program (`VM_READ`, `VM_WRITE`, `VM_EXEC`).
     pub fn rights(&self) -> Rights {
         self.rights
     }
 
-    /// Changes the rights, and with them whether its pages are charged.
+    /// Sets the rights, and updates whether its pages are charged.
     pub(crate) fn set_rights(&mut self, rights: Rights) {
         self.flags = self.flags_with(rights);
         self.rights = rights;
     }
 
-    /// Its flags if it had other rights (`mprotect_fixup`): its pages are charged from the first
-    /// right to write on, and no longer when that goes before any page was made.
+    /// Returns the flags that it would have with `rights` (`mprotect_fixup`).
+    ///
+    /// Its pages are charged from the time when it first becomes writable. They are no longer
+    /// charged if it becomes read-only before any page is mapped.
     pub(crate) fn flags_with(&self, rights: Rights) -> VmFlags {
         let anonymous = matches!(self.backing, VmaBacking::Anon);
         if rights.contains(Rights::WRITE) {
@@ -174,12 +192,12 @@ impl<P: Platform> Vma<P> {
         }
     }
 
-    /// What `mprotect` may make of its rights (`VM_MAY*`).
-    pub fn most(&self) -> Rights {
-        self.most
+    /// Returns the greatest rights that `mprotect` may give it (`VM_MAY*`).
+    pub fn max_rights(&self) -> Rights {
+        self.max_rights
     }
 
-    /// What it is.
+    /// Returns its flags.
     pub fn flags(&self) -> VmFlags {
         self.flags
     }
@@ -188,47 +206,49 @@ impl<P: Platform> Vma<P> {
         self.flags = flags;
     }
 
-    /// Whether stores go to the object.
+    /// Returns whether it is a shared mapping.
     pub fn is_shared(&self) -> bool {
         self.flags.contains(VmFlags::MAYSHARE)
     }
 
-    /// Whether its file could be written through it, now or after `mprotect`
-    /// (`vma_is_shared_maywrite`).
+    /// Returns whether stores can go to its file, now or after `mprotect`.
+    ///
+    /// Linux: `vma_is_shared_maywrite`.
     pub(crate) fn may_store_to_file(&self) -> bool {
-        self.is_shared() && self.most.contains(Rights::WRITE)
+        self.is_shared() && self.max_rights.contains(Rights::WRITE)
     }
 
-    /// Whether stores through it go, or could go after an `mprotect`, to copies (`is_cow_mapping`).
+    /// Returns whether stores can go to private copies, now or after `mprotect` (`is_cow_mapping`).
     pub(crate) fn is_cow(&self) -> bool {
-        !self.is_shared() && self.most.contains(Rights::WRITE)
+        !self.is_shared() && self.max_rights.contains(Rights::WRITE)
     }
 
-    /// Whether a debugger may read it, or store to it, whatever its rights are: a store goes to a
-    /// copy, or nowhere.
+    /// Returns whether a debugger may access it without regard to its rights (`FOLL_FORCE`).
+    ///
+    /// A forced store is possible only if it goes to a private copy.
     pub(crate) fn may_be_forced(&self, access: Access) -> bool {
         match access {
             Access::Write => self.is_cow(),
-            Access::Read | Access::Exec => self.most.contains(Rights::READ),
+            Access::Read | Access::Exec => self.max_rights.contains(Rights::READ),
         }
     }
 
-    /// Whether fork copies its entries.
+    /// Returns whether fork copies its page-table entries.
     pub(crate) fn is_copied_with_entries(&self) -> bool {
         self.has_anon() && !self.flags.intersects(VmFlags::DONTCOPY | VmFlags::WIPEONFORK)
     }
 
-    /// Whether an access below it makes it grow.
+    /// Returns whether an access below it grows it.
     pub fn grows_down(&self) -> bool {
         self.flags.contains(VmFlags::GROWSDOWN)
     }
 
-    /// What it shows.
+    /// Returns the source of its pages.
     pub fn backing(&self) -> &VmaBacking<P> {
         &self.backing
     }
 
-    /// Its file, if it has one.
+    /// Returns its file or shared memory; `None` if it is anonymous.
     pub fn file(&self) -> Option<&Arc<FileObject<P>>> {
         match &self.backing {
             VmaBacking::Anon => None,
@@ -240,44 +260,52 @@ impl<P: Platform> Vma<P> {
         self.file().map(|file| file.id())
     }
 
-    /// Whether an anonymous page was ever made under it.
+    /// Returns whether an anonymous page was ever mapped in it.
     pub fn has_anon(&self) -> bool {
         self.has_anon.load(Ordering::Relaxed)
     }
 
+    /// Records that an anonymous page is about to be mapped in it (`anon_vma_prepare`).
     pub(crate) fn note_anon(&self) {
         if !self.has_anon() {
             self.has_anon.store(true, Ordering::Relaxed);
         }
     }
 
-    /// The part of it from page `from` on, as a mapping of its own; `start` is its present first
-    /// page.
+    /// Returns its part from page `from` on as a separate mapping; `start` is its first page.
     pub(crate) fn tail(&self, start: u64, from: u64) -> Self {
-        Self { pgoff: self.pgoff + (from - start), linear: self.linear + (from - start), ..self.duplicate() }
+        Self {
+            pgoff: self.pgoff + (from - start),
+            linear_index: self.linear_index + (from - start),
+            ..self.duplicate()
+        }
     }
 
-    /// A mapping like it.
+    /// Returns a copy.
     pub(crate) fn duplicate(&self) -> Self {
         Self {
             end: self.end,
             pgoff: self.pgoff,
-            linear: self.linear,
+            linear_index: self.linear_index,
             guard: self.guard,
             rights: self.rights,
-            most: self.most,
+            max_rights: self.max_rights,
             flags: self.flags,
             backing: self.backing.clone(),
             has_anon: AtomicBool::new(self.has_anon()),
         }
     }
 
-    /// The part of it from page `from` on, `pages` long, as it is after a move to page `to`
-    /// (`copy_vma`). If no page of its own was ever made under it, it is as new.
+    /// Returns the mapping that its part from page `from` on becomes when it moves to page `to`.
+    ///
+    /// The new mapping has `pages` pages; `start` is the first page of the present one. If no
+    /// anonymous page was ever mapped, the reverse map knows the new mapping by its new address.
+    ///
+    /// Linux: `copy_vma`.
     pub(crate) fn moved(&self, start: u64, from: u64, to: u64, pages: u64) -> Self {
         let mut moved = Self { end: to + pages, ..self.tail(start, from) };
         if !self.has_anon() {
-            moved.linear = to;
+            moved.linear_index = to;
             if matches!(self.backing, VmaBacking::Anon) {
                 moved.pgoff = to;
             }
@@ -285,25 +313,26 @@ impl<P: Platform> Vma<P> {
         moved
     }
 
-    /// All pages of its own have gone elsewhere (`unlink_anon_vmas`).
+    /// Records that it has no anonymous pages (`unlink_anon_vmas`).
     pub(crate) fn forget_anon(&mut self) {
         *self.has_anon.get_mut() = false;
     }
 
-    /// Whether `next`, which starts at its end, continues it, so that both can be one
-    /// (`can_vma_merge_after`). `start` is its own first page.
-    pub(crate) fn continues_into(&self, start: u64, next: &Self) -> bool {
+    /// Returns whether it can be merged with `next`, which starts at its end.
+    ///
+    /// `start` is its own first page. Linux: `can_vma_merge_after`.
+    pub(crate) fn can_merge_with(&self, start: u64, next: &Self) -> bool {
         let pages = self.end - start;
         self.rights == next.rights
-            && self.most == next.most
+            && self.max_rights == next.max_rights
             && (self.flags ^ next.flags) - VmFlags::IGNORED_BY_MERGE == VmFlags::empty()
             && self.guard == next.guard
             && self.file_id() == next.file_id()
             && self.pgoff + pages == next.pgoff
-            && (self.is_shared() || self.linear + pages == next.linear)
+            && (self.is_shared() || self.linear_index + pages == next.linear_index)
     }
 
-    /// Its pages, given its first.
+    /// Returns its address range; `start` is its first page.
     pub fn range(&self, start: u64) -> PageRange {
         PageRange::new(VirtAddr::from_page_index(start), VirtAddr::from_page_index(self.end))
     }

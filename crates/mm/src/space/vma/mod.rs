@@ -1,8 +1,9 @@
-//! Mappings: one, all of a space in order, and the index by file.
+//! The mappings of an address space: one mapping, the ordered map, and the index for the reverse
+//! map.
 
 mod address_map;
 mod area;
-mod file_index;
+mod mapping_index;
 mod totals;
 
 pub use address_map::AddressMap;

@@ -1,13 +1,15 @@
-//! What a program can say about its memory.
+//! The advice values of `madvise(2)`.
 
 use crate::error::MmError;
 use crate::space::VmFlags;
 
 macro_rules! advice {
     ($($(#[$doc:meta])* $name:ident = $number:literal),* $(,)?) => {
-        /// Advice about memory: `MADV_*` with Linux's numbers
-        /// (`include/uapi/asm-generic/mman-common.h`), the same on both instruction sets. What a
-        /// kernel without KSM, transparent huge pages and memory failure refuses is not here.
+        /// Advice about memory: `MADV_*` with Linux's numbers.
+        ///
+        /// The numbers (`include/uapi/asm-generic/mman-common.h`) are the same on both instruction
+        /// sets. Advice that Linux refuses when it is built without KSM, transparent huge pages and
+        /// memory-failure handling is absent.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
         pub enum Advice {
@@ -15,13 +17,13 @@ macro_rules! advice {
         }
 
         impl Advice {
-            /// All of it, by number.
+            /// All advice, ordered by number.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// The advice with number `raw`.
+            /// Returns the advice with number `raw`.
             ///
             /// # Errors
-            /// [`MmError::BadAdvice`].
+            /// [`MmError::BadAdvice`] if there is none.
             pub const fn from_raw(raw: u32) -> Result<Self, MmError> {
                 match raw {
                     $($number => Ok(Self::$name),)*
@@ -33,55 +35,57 @@ macro_rules! advice {
 }
 
 advice! {
-    /// Nothing special.
+    /// Resets `Random` and `Sequential`.
     Normal = 0,
-    /// Pages will be touched in no order.
+    /// The program will access the pages in random order.
     Random = 1,
-    /// Pages will be touched in order, once.
+    /// The program will access the pages in order, once.
     Sequential = 2,
-    /// Pages will be touched soon.
+    /// The program will access the pages soon.
     WillNeed = 3,
-    /// Pages are not needed: private memory reads as zeroes, or as its file, afterwards.
+    /// Discards the pages: private memory then reads as zeroes, or as its file.
     DontNeed = 4,
-    /// The contents of private anonymous pages are not needed unless they are written again.
+    /// Allows reclaim to discard private anonymous pages unless they are written again.
     Free = 8,
-    /// The pages of the file are not needed, and neither is what they hold.
+    /// Frees the pages of the file, which then reads as zeroes there.
     Remove = 9,
-    /// A child doesn't get the mapping.
+    /// Fork does not copy the mapping.
     DontFork = 10,
-    /// A child gets it.
+    /// Resets `DontFork`.
     DoFork = 11,
-    /// Not in a core dump.
+    /// Core dumps omit the mapping.
     DontDump = 16,
-    /// In a core dump.
+    /// Resets `DontDump`.
     DoDump = 17,
-    /// A child gets it empty.
+    /// The mapping is empty in a child.
     WipeOnFork = 18,
-    /// A child gets what is in it.
+    /// Resets `WipeOnFork`.
     KeepOnFork = 19,
-    /// Pages won't be touched for a while.
+    /// Deactivates the pages: the program will not access them soon.
     Cold = 20,
-    /// The same, and their memory is wanted now.
+    /// Pages the pages out at once.
     PageOut = 21,
-    /// Fault pages in as for loads.
+    /// Faults pages in for loads.
     PopulateRead = 22,
-    /// Fault pages in as for stores.
+    /// Faults pages in for stores.
     PopulateWrite = 23,
-    /// As `DontNeed`, of locked memory, too.
+    /// Does the same as `DontNeed`, in locked mappings too.
     DontNeedLocked = 24,
-    /// An access is a mistake of the program: `SIGSEGV`, until the guard is removed.
+    /// Installs guards: an access raises `SIGSEGV` until the guard is removed.
     GuardInstall = 102,
-    /// The opposite.
+    /// Removes guards.
     GuardRemove = 103,
 }
 
 impl Advice {
-    /// Its number.
+    /// Returns its number.
     pub const fn raw(self) -> u32 {
         self as u32
     }
 
-    /// Whether it throws contents away, here or in a child, which a seal may forbid (`is_discard`).
+    /// Returns whether it discards contents, here or in a child (`is_discard`).
+    ///
+    /// A seal can forbid such advice.
     pub(in crate::space) const fn discards(self) -> bool {
         match self {
             Self::DontNeed
@@ -107,13 +111,12 @@ impl Advice {
         }
     }
 
-    /// Whether one process may give it about the memory of another
-    /// (`process_madvise_remote_valid`).
-    pub(in crate::space) const fn is_for_others(self) -> bool {
+    /// Returns whether it applies to other processes' memory (`process_madvise_remote_valid`).
+    pub(in crate::space) const fn is_allowed_remotely(self) -> bool {
         matches!(self, Self::WillNeed | Self::Cold | Self::PageOut)
     }
 
-    /// The flags of a mapping that is advised so; `None` where the advice is not about the mapping.
+    /// Returns the flags of a mapping after the advice; `None` if the advice sets no flags.
     pub(in crate::space) fn flags(self, flags: VmFlags) -> Option<VmFlags> {
         let order = VmFlags::RAND_READ | VmFlags::SEQ_READ;
         Some(match self {

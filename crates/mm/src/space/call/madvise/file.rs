@@ -1,6 +1,6 @@
-//! Advice about the file behind a mapping.
+//! Advice about the file of a mapping.
 //!
-//! The space is let go while the file is worked on, as in Linux.
+//! As in Linux, the space's `map` lock is released while the call acts on the file.
 
 use super::{Advice, Walk, check};
 use crate::error::MmError;
@@ -10,8 +10,8 @@ use crate::space::Space;
 use pagewright_sync::{Arc, Platform};
 use pagewright_types::{PAGE_SIZE, PageRange};
 
-/// The pages of a file that part of a mapping shows.
-struct Shown<P: Platform> {
+/// The pages of a file in a part of a mapping.
+struct FilePages<P: Platform> {
     file: Arc<FileObject<P>>,
     first: u64,
     pages: u64,
@@ -26,14 +26,14 @@ impl<P: Platform> Mm<P> {
     ) -> Result<(), MmError> {
         let mut walk = Walk::over(range);
         loop {
-            let shown = {
+            let part = {
                 let map = space.map().read();
                 let Some((vma, start, part)) = walk.next(&map) else { break };
                 check(vma, part.start(), advice)?;
                 let first = vma.pgoff() + (part.start().page_index() - start);
-                vma.file().map(|file| Shown { file: file.clone(), first, pages: part.pages() })
+                vma.file().map(|file| FilePages { file: file.clone(), first, pages: part.pages() })
             };
-            let Some(Shown { file, first, pages }) = shown else { continue };
+            let Some(FilePages { file, first, pages }) = part else { continue };
             if advice == Advice::Remove {
                 self.punch_hole(&file, first * PAGE_SIZE, (first + pages) * PAGE_SIZE)?;
             } else {
@@ -43,9 +43,10 @@ impl<P: Platform> Mm<P> {
         walk.finish()
     }
 
-    /// Brings pages of a file into the cache (`force_page_cache_readahead`); of shared memory those
-    /// that are in swap (`shmem_swapin_range`), since what nobody touched has no contents. What
-    /// can't be had will be when it is touched.
+    /// Reads pages of a file into its cache (`force_page_cache_readahead`).
+    ///
+    /// Of shared memory, it reads only pages in swap (`shmem_swapin_range`); pages that were never
+    /// accessed have no contents. It ends at the first error, which an access will meet again.
     fn read_ahead(&self, file: &FileObject<P>, first: u64, pages: u64) {
         let end = (first + pages).min(file.pages());
         let mut at = first;

@@ -1,17 +1,15 @@
-//! Guards: pages that nobody may touch, without a mapping of their own (`MADV_GUARD_INSTALL`, Linux
-//! 6.13; of files, too, since 6.15).
+//! Guards: pages of a mapping that refuse every access (`MADV_GUARD_INSTALL`, Linux 6.13; in file
+//! mappings since 6.15).
 //!
-//! A guard is a marker in the entry. It outlives what it guards: only `GuardRemove` and the end of
-//! the mapping take it away. It goes along when the mapping is moved or given other rights, and
-//! into a child.
+//! A guard is a marker in the entry. Only `GuardRemove` and the end of the mapping remove it. It
+//! stays when the mapping moves or gets other rights, and fork copies it.
 //!
-//! INV-GUARD: from the return of `GuardInstall` until the guard is removed or its mapping goes,
+//! INV-GUARD: from the return of `GuardInstall` until the guard is removed or its mapping ends,
 //! every access to the page is refused.
 //!
-//! Neighbours: `fault` refuses the access; `fork` copies markers, `zap` lets them stand or takes
-//! them.
+//! Neighbours: `fault` refuses the access; `fork` copies markers; `zap` keeps or clears them.
 //!
-//! Not guaranteed: that a page was empty before. What was there is thrown away.
+//! A page that is mapped when the guard is installed is discarded.
 
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -23,17 +21,16 @@ use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, Rights};
 
-/// What stands in the entry.
-///
-/// The payload of a marker says why it is there.
+/// The entry of a guard; the payload of a marker is its reason.
 const GUARD: SoftEntry = SoftEntry { kind: SoftKind::Marker, exclusive: false, payload: 1 };
 
 impl<P: Platform> Mm<P> {
-    /// Guards every page of `part`, which is one mapping's, and throws away what was there
-    /// (`madvise_guard_install`).
+    /// Installs guards in all of `part`, which is in one mapping (`madvise_guard_install`).
+    ///
+    /// Pages that are mapped there are discarded.
     ///
     /// # Errors
-    /// [`MmError::NoFrames`] for a table; what lies before it is guarded.
+    /// [`MmError::NoFrames`] for a table; the pages before it have guards.
     pub(in crate::space) fn install_guards<'a>(
         &'a self,
         space: &'a Space<P>,
@@ -43,7 +40,7 @@ impl<P: Platform> Mm<P> {
     ) -> Result<(), MmError> {
         // Fork must copy entries from now on.
         vma.note_anon();
-        self.reduce(space, part, Rights::empty());
+        self.declare_reduced(space, part, Rights::empty());
         space.rss().note_peak();
         let mut at = part.start();
         while at < part.end() {
@@ -66,7 +63,7 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Takes the guards of `part` away; its pages are as if they had never been touched.
+    /// Removes the guards of `part`; the entries are then empty.
     pub(in crate::space) fn remove_guards(&self, space: &Space<P>, part: PageRange) {
         for (table, under) in space.table().locked_tables(&self.tlb, part) {
             for va in under.iter().filter(|_| table.level() == Level::PTE) {

@@ -1,4 +1,4 @@
-//! Advice that becomes a flag of the mapping (`madvise_update_vma`).
+//! Advice that sets flags of the mapping (`madvise_update_vma`).
 
 use super::{Advice, Walk, check};
 use crate::error::MmError;
@@ -19,22 +19,21 @@ impl<P: Platform> Mm<P> {
         let mut walk = Walk::over(range);
         while let Some((vma, _, part)) = walk.next(&map) {
             check(vma, part.start(), advice)?;
-            // Linux has EAGAIN for what is ENOMEM elsewhere, because a hole is ENOMEM here.
-            self.flag(&mut map, part, advice).map_err(|_| MmError::CannotSplit { at: part.start() })?;
+            // Linux returns EAGAIN for a failed split, because ENOMEM means an unmapped page here.
+            self.set_advised_flags(&mut map, part, advice).map_err(|_| MmError::CannotSplit { at: part.start() })?;
         }
         walk.finish()
     }
 
-    /// Flags `part` of one mapping: cut off from it, and joined with neighbours that are like it
-    /// then.
-    fn flag(&self, map: &mut AddressMap<P>, part: PageRange, advice: Advice) -> Result<(), MmError> {
+    /// Sets the flags of `part`, which is in one mapping; splits the mapping and merges the part.
+    fn set_advised_flags(&self, map: &mut AddressMap<P>, part: PageRange, advice: Advice) -> Result<(), MmError> {
         let flags = |flags| advice.flags(flags).unwrap_or(flags);
         let changes = map.find(part.start()).is_some_and(|(_, vma)| flags(vma.flags()) != vma.flags());
         if !changes {
             return Ok(());
         }
         self.reserve_splits(map, part, |_| true)?;
-        map.reflag(part, |vma| flags(vma.flags()));
+        map.update_flags(part, |vma| flags(vma.flags()));
         Ok(())
     }
 }

@@ -1,24 +1,24 @@
-//! `madvise(2)`: what a program says about its memory.
+//! `madvise(2)`: advice of a program about its memory.
 //!
 //! | file | advice |
 //! | --- | --- |
-//! | `mappings` | flags of the mapping: order of access, fork, core dumps |
-//! | `pages` | pages thrown away now (`DontNeed`) or when memory is short (`Free`) |
-//! | `guard` | pages that nobody may touch |
-//! | `file` | `Remove`, `WillNeed`: what concerns the file behind the mapping |
-//! | `populate` | pages faulted in |
-//! | `reclaim` | `PageOut`, `Cold`: pages that may go |
-//! | `process` | `process_madvise(2)`: many ranges, perhaps of somebody else |
+//! | `mappings` | sets flags of the mapping: order of access, fork, core dumps |
+//! | `pages` | discards pages now (`DontNeed`) or when memory is short (`Free`) |
+//! | `guard` | installs and removes guards (`GuardInstall`, `GuardRemove`) |
+//! | `file` | acts on the file of the mapping (`Remove`, `WillNeed`) |
+//! | `populate` | faults pages in (`PopulateRead`, `PopulateWrite`) |
+//! | `reclaim` | deactivates pages (`Cold`) or pages them out (`PageOut`) |
+//! | `process` | `process_madvise(2)`: several ranges, also of another process |
 //!
-//! Key type: [`Advice`]. One [`Walk`] goes over the mappings of a range for all of them
-//! (`madvise_walk_vmas`): a hole is passed over, and the call fails because of it after everything
-//! else was done; a mapping that can't take the advice ends the call there.
+//! Key type: [`Advice`]. For all of them a [`Walk`] visits the mappings of the range
+//! (`madvise_walk_vmas`). It skips unmapped pages, and the call then fails at its end. A mapping to
+//! which the advice does not apply ends the call at once.
 //!
-//! Neighbours: uses `zap`, `fault`, `file`; `lock` and `seal` say what advice their mappings
+//! Neighbours: uses `zap`, `fault`, `file`; `mlock` and `mseal` define which advice their mappings
 //! refuse.
 //!
-//! Not guaranteed: that `Free`, `Cold` and `PageOut` have an effect. They are checked, and `Free`
-//! leaves its pages clean; taking them is the business of reclaim.
+//! Not guaranteed: that `Free`, `Cold` and `PageOut` free memory. `Free` makes pages clean, and
+//! reclaim may discard them later.
 
 mod advice;
 mod file;
@@ -40,12 +40,12 @@ use pagewright_sync::Platform;
 use pagewright_types::{Access, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
-    /// Takes advice about `len` bytes at `addr`, rounded up to pages.
+    /// Applies advice to `len` bytes at `addr`, rounded up to pages.
     ///
     /// # Errors
-    /// [`MmError`]. As in Linux, the mappings beside a hole, and those before one that can't take
-    /// the advice, have taken it when the call fails for that reason; so have those before a page
-    /// for which memory is missing. For any other error nothing has changed.
+    /// As in Linux, [`MmError::NotMapped`] leaves the advice applied to all mappings of the range.
+    /// After an error that one mapping or one page causes, it is applied to the mappings before.
+    /// After an error in the arguments nothing has changed.
     pub fn madvise(&self, space: &Space<P>, addr: VirtAddr, len: u64, advice: Advice) -> Result<(), MmError> {
         let range = bounded(addr, len)?;
         if range.is_empty() {
@@ -54,7 +54,7 @@ impl<P: Platform> Mm<P> {
         self.call(|| self.advise(space, range, advice))
     }
 
-    /// The same, within a call (`madvise_do_behavior`).
+    /// Does the same as [`Mm::madvise`], within a call (`madvise_do_behavior`).
     fn advise(&self, space: &Space<P>, range: PageRange, advice: Advice) -> Result<(), MmError> {
         match advice {
             Advice::Normal
@@ -71,13 +71,13 @@ impl<P: Platform> Mm<P> {
                 self.advise_pages(space, range, advice)
             }
             Advice::WillNeed | Advice::Remove => self.advise_file(space, range, advice),
-            Advice::PopulateRead => self.populate_as_advised(space, range, Access::Read),
-            Advice::PopulateWrite => self.populate_as_advised(space, range, Access::Write),
+            Advice::PopulateRead => self.madvise_populate(space, range, Access::Read),
+            Advice::PopulateWrite => self.madvise_populate(space, range, Access::Write),
         }
     }
 }
 
-/// Goes over the mappings of a range and remembers the first hole.
+/// A walk over the mappings of a range, which records the first unmapped page.
 struct Walk {
     at: VirtAddr,
     end: VirtAddr,
@@ -89,9 +89,9 @@ impl Walk {
         Self { at: range.start(), end: range.end(), hole: None }
     }
 
-    /// The next mapping, and its part in the range.
+    /// Returns the next mapping, its first page, and its part in the range.
     ///
-    /// The space may have been let go since the last.
+    /// The caller may have released the `map` lock since the last call.
     fn next<'m, P: Platform>(&mut self, map: &'m AddressMap<P>) -> Option<(&'m Vma<P>, u64, PageRange)> {
         if self.at >= self.end {
             return None;
@@ -115,14 +115,16 @@ impl Walk {
     }
 }
 
-/// Whether a mapping can take the advice, in Linux's order of refusals; `at` is where it is asked.
+/// Checks that the advice applies to a mapping, in Linux's order of checks.
+///
+/// `at` is the address for the error.
 fn check<P: Platform>(vma: &Vma<P>, at: VirtAddr, advice: Advice) -> Result<(), MmError> {
     if advice.discards() && vma.refuses_discard() {
         return Err(MmError::Sealed { at });
     }
     let locked = vma.flags().contains(VmFlags::LOCKED);
     let anonymous = matches!(vma.backing(), VmaBacking::Anon);
-    let suits = match advice {
+    let applies = match advice {
         Advice::DontNeed | Advice::Cold | Advice::PageOut | Advice::GuardInstall => !locked,
         Advice::Free => !locked && anonymous,
         Advice::Remove => !locked && !anonymous,
@@ -141,7 +143,7 @@ fn check<P: Platform>(vma: &Vma<P>, at: VirtAddr, advice: Advice) -> Result<(), 
         | Advice::DontNeedLocked
         | Advice::GuardRemove => true,
     };
-    if !suits {
+    if !applies {
         return Err(MmError::AdviceNotApplicable { at, advice });
     }
     if advice == Advice::Remove && !vma.may_store_to_file() {

@@ -1,4 +1,4 @@
-//! Advice that acts on the pages of a mapping, without changing the mapping.
+//! Advice that acts on the pages of a mapping and does not change the mapping.
 
 use super::{Advice, Walk, check};
 use crate::error::MmError;
@@ -20,7 +20,8 @@ impl<P: Platform> Mm<P> {
         range: PageRange,
         advice: Advice,
     ) -> Result<(), MmError> {
-        // Reading suffices, as in Linux: no mapping changes, and faults lock the same tables.
+        // As in Linux, holding the lock for reading is enough: no mapping changes, and concurrent
+        // faults lock the same tables.
         let map = space.map().read();
         let mut gather = Gather::concurrent(&self.tlb, space.table().context());
         let mut walk = Walk::over(range);
@@ -32,8 +33,8 @@ impl<P: Platform> Mm<P> {
                 break;
             }
         }
-        // INV-TLB-RACE: whoever finds an entry cleared after this lets go of the space finds it
-        // flushed, too.
+        // INV-TLB-RACE: the flush completes before the `map` lock is released, so a later holder
+        // that finds an entry cleared depends on no stale one.
         plant!(ZapFlushLate; { drop(map); gather.settle() }, { gather.settle(); drop(map) });
         outcome.and_then(|()| walk.finish())
     }
@@ -72,9 +73,11 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Says of the pages of a private anonymous mapping that their contents may go
-    /// (`madvise_free_pte_range`): clean from now on, so that a later store is seen by the entry
-    /// being dirty again.
+    /// Makes pages of a private anonymous mapping clean, so that reclaim may discard them.
+    ///
+    /// A later store makes the entry dirty again, and reclaim then keeps the page.
+    ///
+    /// Linux: `madvise_free_pte_range`.
     fn free_lazily<'a>(&'a self, space: &'a Space<P>, part: PageRange, gather: &mut Gather<'a, P>) {
         for (table, under) in space.table().locked_tables(&self.tlb, part) {
             for va in table.entries(under) {
@@ -91,17 +94,17 @@ impl<P: Platform> Mm<P> {
         va: VirtAddr,
         gather: &mut Gather<'a, P>,
     ) {
-        // What is in swap goes at once: nothing is lost that would be cheaper to keep.
+        // A page in swap is discarded at once, because keeping it would save no work.
         if let Entry::Soft(soft) = table.entry(va) {
             return self.zap_soft(space, table, va, soft, Zap::Pages);
         }
         let Some(leaf) = table.leaf(va) else { return };
         let Some(folio) = self.vm_normal_folio(leaf) else { return };
-        if folio.flags().intersects(FolioFlags::DIRTY | FolioFlags::SWAPCACHE) && !self.may_forget(folio) {
+        if folio.flags().intersects(FolioFlags::DIRTY | FolioFlags::SWAPCACHE) && !self.make_clean(folio) {
             return;
         }
-        // A copy that was made for a pin is clean. If it was forked since, the other's entry says
-        // as little that it is wanted as this one.
+        // A page that was copied for a pin has a clean entry. If fork has shared it since, the
+        // entries of both spaces are clean, and neither shows that its space needs the contents.
         if !leaf.flags.contains(LeafFlags::DIRTY) && folio.mapcount() > 1 {
             return;
         }
@@ -110,7 +113,7 @@ impl<P: Platform> Mm<P> {
             plant!(LazyFreeNoFlush; core::mem::forget(debt), gather.absorb(debt));
         }
         if folio.flags().contains(FolioFlags::SWAPBACKED) {
-            // As what could be read back from a file, it is among the first to go (`lru_lazyfree`).
+            // On the inactive file list, reclaim finds it early (`lru_lazyfree`).
             let clear = FolioFlags::SWAPBACKED | FolioFlags::ACTIVE | FolioFlags::REFERENCED;
             let before = self.frames().lru_move(folio, FolioFlags::empty(), clear);
             if before.contains(FolioFlags::SWAPBACKED) {
@@ -119,22 +122,22 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Makes a page clean, and takes its slot from it: that may have older contents than the page,
-    /// or none that were ever written. False: it stays as it is, because others have it, too, or it
-    /// is on its way out. The caller has its table locked.
-    fn may_forget(&self, folio: Folio<'_>) -> bool {
+    /// Makes a page clean and frees its swap slot, which may have older contents or none.
+    ///
+    /// Returns false if other entries map the page, if reclaim is writing it, or if its lock is
+    /// contended. The caller holds the lock of the table.
+    fn make_clean(&self, folio: Folio<'_>) -> bool {
         let Some(lock) = folio.try_lock() else { return false };
-        // What somebody else wrote there by other means than a mapping is not this mapping's to
-        // throw away.
+        // Another mapping may need the contents.
         let alone = folio.mapcount() == 1;
         if alone {
             self.free_swap(folio);
         }
-        let forgotten = alone && !folio.flags().contains(FolioFlags::SWAPCACHE);
-        if forgotten {
+        let clean = alone && !folio.flags().contains(FolioFlags::SWAPCACHE);
+        if clean {
             folio.clear_flags(FolioFlags::DIRTY);
         }
         drop(lock);
-        forgotten
+        clean
     }
 }

@@ -11,12 +11,14 @@ use pagewright_types::{Access, PageRange, Rights};
 impl<P: Platform> Mm<P> {
     /// Faults in every page of `range`.
     ///
-    /// Unlike an access, it makes no stack grow, and a right that another implies does not count.
+    /// Unlike an access, it does not grow stacks, and it requires the right itself, not one that
+    /// implies it.
     ///
     /// # Errors
-    /// [`MmError`]: [`MmError::NotMapped`] at a hole, [`MmError::AdviceNotApplicable`] where the mapping lacks the right, [`MmError::Inaccessible`] where
-    /// the program would get a signal. What lies before is there.
-    pub(in crate::space) fn populate_as_advised(
+    /// [`MmError::NotMapped`] at an unmapped page, [`MmError::AdviceNotApplicable`] where the
+    /// mapping lacks the right, [`MmError::Inaccessible`] where the program would get a signal. The
+    /// pages before stay mapped.
+    pub(in crate::space) fn madvise_populate(
         &self,
         space: &Space<P>,
         range: PageRange,
@@ -35,7 +37,7 @@ impl<P: Platform> Mm<P> {
                     return Err(MmError::AdviceNotApplicable { at, advice });
                 }
             }
-            if self.is_there(space, at, access) {
+            if self.is_populated(space, at, access) {
                 continue;
             }
             self.fault_in(space, at, access, PreclearedPages::as_source(&precleared)).map_err(|error| match error {

@@ -1,4 +1,4 @@
-//! `process_madvise(2)`.
+//! `process_madvise(2)`: advice about several ranges, also of another process.
 
 use super::Advice;
 use crate::error::{MmError, bounded};
@@ -8,40 +8,43 @@ use pagewright_arch::Isa;
 use pagewright_sync::Platform;
 use pagewright_types::{PAGE_SIZE, VirtAddr};
 
-/// Ranges that one call takes (`UIO_MAXIOV`).
-const MOST_RANGES: usize = 1024;
-/// Bytes that one call advises about; of what is more, nothing is advised (`MAX_RW_COUNT`).
-const MOST_BYTES: u64 = i32::MAX as u64 & !(PAGE_SIZE - 1);
+/// Maximum number of ranges of one call (`UIO_MAXIOV`).
+const MAX_RANGES: usize = 1024;
+/// Maximum number of bytes of one call, which ignores the rest (`MAX_RW_COUNT`).
+const MAX_BYTES: u64 = i32::MAX as u64 & !(PAGE_SIZE - 1);
 
-/// Whose memory it is that advice is given about.
+/// The process whose memory advice is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdviceTarget {
-    /// The caller's own.
+    /// The caller.
     Own,
-    /// Another process's; the caller may look into it, and may influence how fast it runs
-    /// (`CAP_SYS_NICE`).
+    /// Another process.
+    ///
+    /// The embedder has checked that the caller may read its memory (`ptrace_may_access`) and may
+    /// influence its speed (`CAP_SYS_NICE`).
     Other,
 }
 
 impl<P: Platform> Mm<P> {
-    /// Takes the same advice about several ranges of bytes, in turn, until one fails.
+    /// Applies the same advice to several ranges of bytes, in order, until one fails.
     ///
-    /// Returns the bytes of those that did not; a range that failed may have taken it in part.
+    /// Returns the number of bytes of the ranges before the failure. The advice may have been
+    /// applied to a part of the range that failed.
     ///
     /// # Errors
-    /// [`MmError`] when the ranges or the advice are wrong, or when the first range fails.
+    /// [`MmError`] if a range or the advice is invalid, or if the first range fails.
     pub fn process_madvise(
         &self,
         space: &Space<P>,
-        whose: AdviceTarget,
+        target: AdviceTarget,
         ranges: &[(VirtAddr, u64)],
         advice: Advice,
     ) -> Result<u64, MmError> {
         check_ranges::<P>(ranges)?;
-        if whose == AdviceTarget::Other && !advice.is_for_others() {
+        if target == AdviceTarget::Other && !advice.is_allowed_remotely() {
             return Err(MmError::BadAdvice { advice: advice.raw() });
         }
-        let total = ranges.iter().fold(0, |total: u64, (_, len)| total.saturating_add(*len)).min(MOST_BYTES);
+        let total = ranges.iter().fold(0, |total: u64, (_, len)| total.saturating_add(*len)).min(MAX_BYTES);
         self.call(|| {
             let mut advised = 0;
             for (addr, len) in ranges.iter().copied() {
@@ -63,10 +66,10 @@ impl<P: Platform> Mm<P> {
     }
 }
 
-/// As `import_iovec` checks them.
+/// Checks the ranges as `import_iovec` does.
 fn check_ranges<P: Platform>(ranges: &[(VirtAddr, u64)]) -> Result<(), MmError> {
-    if ranges.len() > MOST_RANGES {
-        return Err(MmError::TooManySegments { pieces: ranges.len() });
+    if ranges.len() > MAX_RANGES {
+        return Err(MmError::TooManySegments { segments: ranges.len() });
     }
     for (addr, len) in ranges.iter().copied() {
         if len > i64::MAX as u64 {

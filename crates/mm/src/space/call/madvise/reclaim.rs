@@ -1,4 +1,4 @@
-//! Advice that pages will not be missed.
+//! Advice that the program will not access pages soon (`Cold`, `PageOut`).
 
 use super::{Advice, Walk, check};
 use crate::error::MmError;
@@ -8,9 +8,10 @@ use pagewright_sync::Platform;
 use pagewright_types::PageRange;
 
 impl<P: Platform> Mm<P> {
-    /// `Cold` and `PageOut`, mapping by mapping.
+    /// Applies `Cold` or `PageOut`, mapping by mapping.
     ///
-    /// The space is let go in between, as pages are taken from all who map them.
+    /// The `map` lock is not held meanwhile, because reclaim acquires the locks of all spaces that
+    /// map a page.
     pub(in crate::space) fn advise_reclaim(
         &self,
         space: &Space<P>,

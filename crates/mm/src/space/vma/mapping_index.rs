@@ -1,13 +1,13 @@
-//! Mappings by what they show: the index in which the reverse map looks.
+//! The index of a space's mappings by file page and by linear index, for the reverse map.
 //!
-//! - Mappings of files stand under the page of the file that they begin with.
-//! - Private mappings that were moved with pages of their own stand under the linear page index by
-//!   which those pages are still known ([`Vma::linear`]). One that was never moved is found by its
-//!   address and needs no place here.
+//! - File mappings are indexed by the page of the file at which they begin.
+//! - Private mappings that moved with anonymous pages are indexed by their linear page index
+//!   ([`Vma::linear_index`]), which those pages keep. Other private mappings are found by address
+//!   and are not in the index.
 //!
-//! Key type: [`Places`]. Neighbours: `vmas` keeps it in step with the mappings.
+//! Key type: [`MappingIndex`]. Neighbours: `address_map` updates it with each change of a mapping.
 //!
-//! Not guaranteed: that a page is mapped where a place says that it could be.
+//! Not guaranteed: that a page is mapped at an address that the index returns.
 
 use crate::error::MmError;
 use crate::file::{FILE_IDS, FILE_PAGES};
@@ -17,50 +17,50 @@ use pagewright_btree::{BPlusTree, MaxEnd, TreeItem};
 use pagewright_sync::Platform;
 use pagewright_types::FileId;
 
-/// A page of a file among those of all files (INV-FILE-ID).
-fn coordinate(file: FileId, index: u64) -> u64 {
+/// Returns the index of a file's page among the pages of all files (INV-FILE-ID).
+fn global_index(file: FileId, index: u64) -> u64 {
     debug_assert!(file.raw() < FILE_IDS && index <= 1 << FILE_PAGES, "INV-FILE-ID: page {index:#x} of {file:?}");
     (u64::from(file.raw()) << FILE_PAGES) + index
 }
 
-/// A mapping, by the pages that it shows; the second part of its key is its first page in the
-/// space.
-struct Span {
+/// The length of a mapping.
+struct MappedPages {
     pages: u64,
 }
 
-type SpanKey = (u64, u64);
+/// The first page of a mapping in the file, or its linear index; then its first page in the space.
+type MappingKey = (u64, u64);
 
-impl TreeItem for Span {
-    type Key = SpanKey;
+impl TreeItem for MappedPages {
+    type Key = MappingKey;
     type Summary = MaxEnd;
 
-    fn summary(&self, key: SpanKey) -> MaxEnd {
+    fn summary(&self, key: MappingKey) -> MaxEnd {
         MaxEnd::until(key.0 + self.pages)
     }
 }
 
 /// Mappings of one space, by file and by linear index.
-pub(in crate::space) struct Places {
-    by_file: BPlusTree<Span>,
-    moved: BPlusTree<Span>,
+pub(in crate::space) struct MappingIndex {
+    by_file: BPlusTree<MappedPages>,
+    moved: BPlusTree<MappedPages>,
 }
 
-/// Where a mapping that begins at page `start` stands in the index of its file, and in that of
-/// moved mappings.
-fn keys<P: Platform>(start: u64, vma: &Vma<P>) -> (Option<SpanKey>, Option<SpanKey>) {
-    let file = vma.file_id().map(|file| (coordinate(file, vma.pgoff()), start));
-    let moved = vma.is_moved(start).then_some((vma.linear(), start));
+/// Returns the keys of a mapping at page `start`: by file, and by linear index if it has moved.
+fn keys<P: Platform>(start: u64, vma: &Vma<P>) -> (Option<MappingKey>, Option<MappingKey>) {
+    let file = vma.file_id().map(|file| (global_index(file, vma.pgoff()), start));
+    let moved = vma.is_moved(start).then_some((vma.linear_index(), start));
     (file, moved)
 }
 
-impl Places {
+impl MappingIndex {
     pub(in crate::space) fn new() -> Self {
         Self { by_file: BPlusTree::new(), moved: BPlusTree::new() }
     }
 
-    /// Makes the next `inserts` calls of [`Places::add`] infallible; of moved mappings, if there
-    /// are any or `moves` says that one will be.
+    /// Makes the next `inserts` calls of [`MappingIndex::add`] infallible.
+    ///
+    /// The calls may add moved mappings only if the index has one already or `moves` is set.
     pub(in crate::space) fn reserve<P: Platform>(
         &mut self,
         mm: &Mm<P>,
@@ -74,7 +74,7 @@ impl Places {
         Ok(())
     }
 
-    /// Whether any mapping was moved with pages of its own.
+    /// Returns whether any mapping has moved with anonymous pages.
     pub(in crate::space) fn any_moved(&self) -> bool {
         !self.moved.is_empty()
     }
@@ -83,10 +83,10 @@ impl Places {
         let (file, moved) = keys(start, vma);
         let pages = vma.end() - start;
         if let Some(key) = file {
-            self.by_file.insert(key, Span { pages });
+            self.by_file.insert(key, MappedPages { pages });
         }
         if let Some(key) = moved {
-            self.moved.insert(key, Span { pages });
+            self.moved.insert(key, MappedPages { pages });
         }
     }
 
@@ -100,31 +100,31 @@ impl Places {
         }
     }
 
-    /// A mapping has another end from now on.
+    /// Changes the end of a mapping to `end`.
     pub(in crate::space) fn set_end<P: Platform>(&mut self, start: u64, vma: &Vma<P>, end: u64) {
         let (file, moved) = keys(start, vma);
         let pages = end - start;
         if let Some(key) = file {
-            self.by_file.update(key, |span| span.pages = pages);
+            self.by_file.update(key, |mapped| mapped.pages = pages);
         }
         if let Some(key) = moved {
-            self.moved.update(key, |span| span.pages = pages);
+            self.moved.update(key, |mapped| mapped.pages = pages);
         }
     }
 
-    /// Where a file's page could be.
+    /// Returns the page indices of the space at which a file's page may be mapped.
     pub(in crate::space) fn of_file(&self, file: FileId, index: u64) -> impl Iterator<Item = u64> {
-        let at = coordinate(file, index);
+        let at = global_index(file, index);
         self.by_file.overlapping(at, at + 1).map(move |((from, start), _)| start + (at - from))
     }
 
-    /// First pages of the mappings that show anything of a file from page `index` on.
+    /// Returns the first pages of the mappings that contain any page of a file from `index` on.
     pub(in crate::space) fn of_file_from(&self, file: FileId, index: u64) -> impl Iterator<Item = u64> {
-        let last = coordinate(file, (1 << FILE_PAGES) - 1);
-        self.by_file.overlapping(coordinate(file, index), last).map(|((_, start), _)| start)
+        let last = global_index(file, (1 << FILE_PAGES) - 1);
+        self.by_file.overlapping(global_index(file, index), last).map(|((_, start), _)| start)
     }
 
-    /// Where an anonymous page could have been moved to.
+    /// Returns the page indices to which the anonymous page with `index` may have moved.
     pub(in crate::space) fn of_moved(&self, index: u64) -> impl Iterator<Item = u64> {
         self.moved.overlapping(index, index + 1).map(move |((from, start), _)| start + (index - from))
     }
@@ -138,12 +138,12 @@ mod tests {
     proptest! {
         /// INV-FILE-ID
         #[test]
-        fn pages_of_different_files_are_told_apart(
+        fn pages_of_different_files_have_different_indices(
             one in (0..FILE_IDS, 0..1u64 << FILE_PAGES),
             other in (0..FILE_IDS, 0..1u64 << FILE_PAGES),
         ) {
-            let place = |(file, index)| coordinate(FileId::new(file), index);
-            prop_assert_eq!(place(one).cmp(&place(other)), one.cmp(&other));
+            let global = |(file, index)| global_index(FileId::new(file), index);
+            prop_assert_eq!(global(one).cmp(&global(other)), one.cmp(&other));
         }
     }
 }
