@@ -1,7 +1,7 @@
-//! What each CPU does: picks a thread, runs it, serves its traps.
+//! The loop of each CPU: pick a thread, run it, serve its traps.
 //!
-//! A thread leaves its CPU in this order: its registers are saved, the CPU goes lazy, then others
-//! may have the thread. So whoever ends its space finds no CPU that runs it.
+//! A thread leaves its CPU in this order: its registers are saved, the CPU enters lazy mode, then
+//! another CPU may take the thread. So no CPU runs an address space that ends.
 
 use crate::call;
 use crate::errno::Errno;
@@ -16,7 +16,7 @@ use pagewright_hal::{Exception, Trap};
 use pagewright_mm::FaultError;
 use pagewright_types::{Access, VirtAddr};
 
-/// Runs threads for ever.
+/// Runs threads, and never returns.
 pub(crate) fn run() -> ! {
     loop {
         if stop_machine::is_requested() {
@@ -36,17 +36,20 @@ pub(crate) fn run() -> ! {
     }
 }
 
-/// Nobody is ready: reclaims where memory is short, as kswapd would, and sleeps until an interrupt
-/// comes.
+/// Reclaims memory where it is short, as kswapd does, and sleeps until an interrupt arrives.
+///
+/// The run queue is empty.
 fn sleep() {
     mm().tlb().enter_lazy();
     mm().balance_all();
     pagewright_hal::idle(|| crate::task::may_be_ready() || stop_machine::is_requested());
 }
 
-/// What becomes of a thread that leaves its CPU.
-enum Leave {
-    Ready,
+/// Why a thread leaves its CPU.
+enum LeaveReason {
+    /// Its time slice is over.
+    Preempted,
+    /// Its call or a signal stopped it.
     Stopped(CallStop),
 }
 
@@ -54,23 +57,23 @@ fn run_thread(mut thread: Box<Thread>) {
     mm().tlb().switch_to(thread.space.0.table().context());
     thread.context.load();
     record::set_running(&thread);
-    let leave = slice(&mut thread);
+    let reason = run_slice(&mut thread);
     thread.context.save();
-    match leave {
-        Leave::Ready => {
+    match reason {
+        LeaveReason::Preempted => {
             mm().tlb().enter_lazy();
             scheduler().make_ready(thread);
         }
-        Leave::Stopped(CallStop::Sleep { mut scheduler, wait, deadline, at_deadline }) => {
+        LeaveReason::Stopped(CallStop::Sleep { mut scheduler, wait, deadline, at_deadline }) => {
             mm().tlb().enter_lazy();
             scheduler.put_to_sleep(thread, wait, deadline, at_deadline);
         }
-        Leave::Stopped(CallStop::ExitProcess(end)) => {
+        LeaveReason::Stopped(CallStop::ExitProcess(end)) => {
             scheduler().end_process(thread.process, end);
             call::process::end_thread(thread, end);
         }
-        Leave::Stopped(CallStop::Exit(end)) => call::process::end_thread(thread, end),
-        Leave::Stopped(CallStop::Yield(_) | CallStop::Error(_) | CallStop::Done) => {
+        LeaveReason::Stopped(CallStop::Exit(end)) => call::process::end_thread(thread, end),
+        LeaveReason::Stopped(CallStop::Yield(_) | CallStop::Error(_) | CallStop::Done) => {
             mm().tlb().enter_lazy();
             scheduler().make_ready(thread);
         }
@@ -78,18 +81,18 @@ fn run_thread(mut thread: Box<Thread>) {
 }
 
 /// Runs a thread until it must leave its CPU.
-fn slice(thread: &mut Thread) -> Leave {
+fn run_slice(thread: &mut Thread) -> LeaveReason {
     report::first_instruction();
-    if let Err(stop) = begin(thread) {
-        return Leave::Stopped(stop);
+    if let Err(stop) = resume(thread) {
+        return LeaveReason::Stopped(stop);
     }
     loop {
         if stop_machine::is_requested() {
-            return Leave::Ready;
+            return LeaveReason::Preempted;
         }
-        // Signals, and the end of the process, are looked for on the way to user mode.
+        // Signals and the end of the process take effect on the return to user mode.
         if let Err(stop) = signal::deliver(thread) {
-            return Leave::Stopped(stop);
+            return LeaveReason::Stopped(stop);
         }
         let served = match thread.context.run() {
             Trap::Syscall => serve_call(thread),
@@ -99,27 +102,27 @@ fn slice(thread: &mut Thread) -> Leave {
                 signal::force_signal(thread, signal, code, at)
             }
             Trap::Interrupt => {
-                // kswapd would have its turn, too, where no CPU is idle.
+                // If no CPU is idle, reclaim runs here.
                 mm().balance_all();
                 let mut scheduler = scheduler();
                 scheduler.wake_expired(pagewright_hal::time::now_ns());
                 if scheduler.has_ready() {
-                    return Leave::Ready;
+                    return LeaveReason::Preempted;
                 }
                 Ok(())
             }
         };
         if let Err(stop) = served {
-            return Leave::Stopped(stop);
+            return LeaveReason::Stopped(stop);
         }
     }
 }
 
-/// What a thread does before it goes on in user mode: the end of its sleep, or its beginning.
-fn begin(thread: &mut Thread) -> Result<(), CallStop> {
+/// Prepares a thread for user mode: ends its sleep, or starts it.
+fn resume(thread: &mut Thread) -> Result<(), CallStop> {
     if thread.set_child_tid > VirtAddr::ZERO {
         let at = core::mem::take(&mut thread.set_child_tid);
-        // As in Linux, a bad address is the program's own affair.
+        // As in Linux, a bad address is ignored.
         let _ = thread.space.write_u32(at, thread.id.0);
     }
     let Some(resume) = thread.resume.take() else { return Ok(()) };
@@ -132,12 +135,12 @@ fn begin(thread: &mut Thread) -> Result<(), CallStop> {
             thread.context.set_syscall_result(value);
             Ok(())
         }
-        // The registers are still those of the call. It is not made from user mode, where a
-        // handler, whose calls are others, could come first.
+        // The registers are still those of the call. Restarting it from user mode could run a
+        // signal handler first, which makes other calls.
         Resume::Again => serve_call(thread),
         Resume::Interrupted { restarts } => {
             if thread.bytes_moved > 0 {
-                // What has been moved is not moved again.
+                // Bytes are moved once, so the call returns their count.
                 thread.context.set_syscall_result(core::mem::take(&mut thread.bytes_moved) as u64);
                 thread.deadline = None;
                 return Ok(());
@@ -181,7 +184,7 @@ fn serve_fault(thread: &mut Thread, va: VirtAddr, access: Access) -> Result<(), 
                 FaultError::NotAllowed { .. } => (signal::SIGSEGV, signal::SEGV_ACCERR),
                 FaultError::PastEnd { .. } | FaultError::Device { .. } => (signal::SIGBUS, signal::BUS_ADRERR),
                 FaultError::OutOfMemory(_) => {
-                    finish_for_want_of_memory(thread);
+                    report_oom_kill(thread);
                     return Err(CallStop::ExitProcess(ExitStatus::Signal(signal::SIGKILL)));
                 }
             };
@@ -190,7 +193,7 @@ fn serve_fault(thread: &mut Thread, va: VirtAddr, access: Access) -> Result<(), 
     }
 }
 
-fn finish_for_want_of_memory(thread: &Thread) {
+fn report_oom_kill(thread: &Thread) {
     let mut scheduler = scheduler();
     let name = scheduler.process(thread.process).name();
     report::say(format_args!("{name} ({}) is killed: out of memory", thread.process.0));
@@ -206,12 +209,12 @@ fn signal_of(exception: Exception) -> u8 {
     }
 }
 
-/// What a call answers that can't wait any longer.
+/// The result of a wait whose deadline has passed (`ETIMEDOUT`).
 pub(crate) fn timed_out() -> u64 {
     Errno::ETIMEDOUT.result()
 }
 
-/// Sleeps until `deadline`, then answers 0.
+/// Sleeps until `deadline`; then the call returns 0.
 pub(crate) fn sleep_until(deadline: u64) -> CallStop {
     CallStop::Sleep { scheduler: scheduler(), wait: WaitReason::Time, deadline: Some(deadline), at_deadline: 0 }
 }

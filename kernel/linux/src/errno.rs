@@ -1,10 +1,10 @@
-//! Error numbers as a type.
+//! Linux's error numbers.
 
 use core::fmt;
 use linux_raw_sys::errno;
 use pagewright_mm::{FaultError, MmError};
 
-/// What a system call answers when it fails.
+/// The error of a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Errno(u32);
 
@@ -13,7 +13,7 @@ macro_rules! names {
         impl Errno {
             $(pub(crate) const $name: Self = Self(errno::$name);)*
 
-            /// Its name, if it is one of these.
+            /// The name of the error, if it is one of these.
             fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$name => Some(stringify!($name)),)*
@@ -30,7 +30,7 @@ names! {
 }
 
 impl Errno {
-    /// What stands in the result register.
+    /// The value of the result register.
     pub(crate) fn result(self) -> u64 {
         u64::from(self.0).wrapping_neg()
     }

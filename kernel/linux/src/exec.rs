@@ -1,11 +1,11 @@
-//! A program's image: from an ELF file to a space with its mappings, its stack filled and its
-//! registers (`load_elf_binary`).
+//! The image of a program, made from an ELF file (`load_elf_binary`).
 //!
-//! Static programs only, at fixed addresses or anywhere. Segments are private mappings of the file,
-//! as Linux makes them, so that their pages come by faults.
+//! An image is an address space with its mappings and its stack, and the initial registers.
+//! Programs are static, position-independent or not. Segments are private mappings of the file, as
+//! in Linux, so their pages are faulted in.
 //!
-//! Not guaranteed: interpreters (`PT_INTERP` is refused), executable stacks, randomised addresses:
-//! everything lies where Linux puts it when randomisation is off.
+//! Not guaranteed: interpreters (`PT_INTERP` is refused), executable stacks, address-space
+//! randomisation: addresses are those of Linux without it.
 
 use crate::errno::Errno;
 use crate::file::{DescriptorTable, FsContext};
@@ -35,8 +35,8 @@ use pagewright_mm::{MapFlags, MapRequest};
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 use spin::Mutex;
 
-/// Where a program lies that can lie anywhere (`ELF_ET_DYN_BASE`: two thirds of user memory).
-fn anywhere() -> VirtAddr {
+/// The load address of a position-independent program (`ELF_ET_DYN_BASE`).
+fn dyn_base() -> VirtAddr {
     VirtAddr::new(user_end().raw() / 3 * 2).align_down(PAGE_SIZE)
 }
 
@@ -44,28 +44,28 @@ fn user_end() -> VirtAddr {
     <<Machine as pagewright_arch::Effects>::Isa as Isa>::USER_END
 }
 
-/// What the stack begins with; it grows by faults (`setup_arg_pages`).
+/// The initial size of the stack, which grows by faults (`setup_arg_pages`).
 const STACK_AT_START: u64 = 132 << 10;
-/// Bytes of arguments and environment together.
+/// The limit of the bytes of arguments and environment together.
 pub(crate) const STRINGS_MAX: usize = 2 << 20;
-/// Scripts that may be one another's interpreters (`exec_binprm`).
+/// The limit of scripts that name each other as interpreter (`exec_binprm`).
 const INTERPRETERS_MAX: u32 = 5;
 #[cfg(target_arch = "x86_64")]
 const MACHINE: (u16, &str) = (elf::abi::EM_X86_64, "x86_64");
 #[cfg(target_arch = "aarch64")]
 const MACHINE: (u16, &str) = (elf::abi::EM_AARCH64, "aarch64");
 
-/// What `execve` asks for.
+/// The arguments of `execve`.
 pub(crate) struct ExecRequest {
-    /// Absolute, or from the thread's directory.
+    /// An absolute path.
     pub(crate) path: String,
     pub(crate) arguments: Vec<Vec<u8>>,
     pub(crate) environment: Vec<Vec<u8>>,
 }
 
-/// A program ready to run.
+/// A program that is ready to run.
 ///
-/// The CPU that made it runs its space.
+/// The CPU that made it runs its address space.
 pub(crate) struct ProgramImage {
     pub(crate) space: Arc<SpaceHandle>,
     pub(crate) context: UserContext,
@@ -73,21 +73,22 @@ pub(crate) struct ProgramImage {
     pub(crate) trampoline: VirtAddr,
 }
 
-/// What the stack must tell.
+/// The values of the auxiliary vector that come from the ELF file.
 struct AuxvInfo {
     entry: u64,
     headers: u64,
     header_count: u64,
 }
 
-/// Whether there is a program that [`load`] would try to make an image of; nothing is made.
-pub(crate) fn look(request: &ExecRequest) -> Result<(), Errno> {
+/// Checks that there is a program for [`load`], and makes nothing.
+pub(crate) fn check(request: &ExecRequest) -> Result<(), Errno> {
     let (node, _) = program(request)?;
     segments(&node).map(drop)
 }
 
-/// The program that is run in the end, and what it is asked then: a script names its interpreter in
-/// the first line, which may be a script.
+/// The program to run, and the request with which a script runs it.
+///
+/// The first line of a script names its interpreter, which may be a script too.
 fn program(request: &ExecRequest) -> Result<(Arc<Inode>, Option<ExecRequest>), Errno> {
     let mut interpreted = None;
     for _ in 0..=INTERPRETERS_MAX {
@@ -106,7 +107,7 @@ fn program(request: &ExecRequest) -> Result<(Arc<Inode>, Option<ExecRequest>), E
 
 /// Makes the image.
 ///
-/// On an error the CPU may run no space.
+/// After an error, the CPU may run no address space.
 pub(crate) fn load(request: &ExecRequest, limits: &ProcessLimits) -> Result<ProgramImage, Errno> {
     let (node, interpreted) = program(request)?;
     let request = interpreted.as_ref().unwrap_or(request);
@@ -123,7 +124,7 @@ pub(crate) fn load(request: &ExecRequest, limits: &ProcessLimits) -> Result<Prog
         }
         Err(error) => {
             record::end_image(None);
-            // The half-made space ends with its handle; this CPU must not run it then.
+            // The incomplete space ends with its handle, and no CPU may run it then.
             mm().tlb().leave_space();
             Err(error)
         }
@@ -164,9 +165,9 @@ fn headers(bytes: &[u8]) -> Result<(FileHeader<LittleEndian>, Vec<ProgramHeader>
     Ok((file.ehdr, headers))
 }
 
-/// The headers of a program for this machine.
+/// The headers of an ELF file for this machine.
 fn segments(node: &Inode) -> Result<(FileHeader<LittleEndian>, Vec<ProgramHeader>), Errno> {
-    // Faults read the file while it is mapped, so it is locked only for its headers.
+    // Faults read the file once it is mapped, so it is locked only for its headers.
     let (header, headers) = node.look(headers)??;
     if header.e_machine != MACHINE.0 || headers.iter().any(|header| header.p_type == PT_INTERP) {
         return Err(Errno::ENOEXEC);
@@ -174,12 +175,12 @@ fn segments(node: &Inode) -> Result<(FileHeader<LittleEndian>, Vec<ProgramHeader
     Ok((header, headers))
 }
 
-/// Maps the segments.
+/// Maps the segments of a program.
 fn map(space: &SpaceHandle, node: &Inode, object: &pagewright_sync::Arc<FileObject>) -> Result<AuxvInfo, Errno> {
     let (header, headers) = segments(node)?;
     let bias = match header.e_type {
         ET_EXEC => 0,
-        ET_DYN => anywhere().raw(),
+        ET_DYN => dyn_base().raw(),
         _ => return Err(Errno::ENOEXEC),
     };
     let loads: Vec<&ProgramHeader> = headers.iter().filter(|header| header.p_type == PT_LOAD).collect();
@@ -238,7 +239,7 @@ fn map_segment(
         mm().mmap(&space.0, &request)?;
         record::mapping(file_end, len, rights(segment.p_flags).bits(), 0, "-");
     }
-    // What lies behind the bytes of the file on their last page is zero.
+    // The rest of the last page of the file is cleared.
     let tail = address.add(segment.p_filesz);
     if segment.p_memsz > segment.p_filesz && segment.p_flags & PF_W != 0 && !tail.is_page_aligned() {
         let zeroes = vec![0; (PAGE_SIZE - tail.page_offset()) as usize];
@@ -247,7 +248,7 @@ fn map_segment(
     Ok(())
 }
 
-/// A page with the code that ends a handler, where programs rely on the kernel's.
+/// Maps the page with the code that returns from a signal handler, if programs do not have it.
 fn trampoline(space: &SpaceHandle) -> Result<VirtAddr, Errno> {
     if signal::TRAMPOLINE.is_empty() {
         return Ok(VirtAddr::ZERO);
@@ -273,9 +274,9 @@ fn vdso() -> Result<pagewright_sync::Arc<FileObject>, Errno> {
     VDSO.call_once(make).object()
 }
 
-/// Maps the stack and fills it: strings, auxiliary vector, environment, arguments.
+/// Maps the stack, fills it, and returns the stack pointer.
 ///
-/// Returns the stack pointer.
+/// It holds the strings, the auxiliary vector, the environment and the arguments.
 fn stack(space: &SpaceHandle, program: &AuxvInfo, request: &ExecRequest) -> Result<VirtAddr, Errno> {
     let top = user_end();
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::ANONYMOUS | MapFlags::GROWSDOWN;
@@ -341,10 +342,10 @@ fn auxiliary(program: &AuxvInfo, name: u64, platform: u64, random: u64) -> [(u32
     ]
 }
 
-/// What the first program finds in its environment.
+/// The environment of the first program.
 const ENVIRONMENT: [&str; 3] = ["HOME=/", "PATH=/bin:/sbin:/usr/bin:/usr/sbin", "TERM=linux"];
 
-/// What a shell answers for a program that can't be run.
+/// The exit status of a shell for a program that cannot be run.
 const NOT_FOUND: u8 = 127;
 
 /// Makes the first process and its only thread ready.
@@ -355,20 +356,20 @@ pub(crate) fn start_init(options: &Options) {
         arguments: options.command.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
         environment: ENVIRONMENT.iter().map(|text| text.as_bytes().to_vec()).collect(),
     };
-    // The first image is made before there is a thread: it will be thread 1 of process 1.
+    // The first image is made before its thread, which will be thread 1 of process 1.
     record::set_init_running();
     let limits = ProcessLimits::of_init();
     let image = match load(&request, &limits) {
         Ok(image) => image,
         Err(error) => {
-            report::say(format_args!("{path} can't be run: {error}"));
+            report::say(format_args!("{path} cannot be run: {error}"));
             report::power_off(NOT_FOUND)
         }
     };
     mm().tlb().enter_lazy();
     let mut scheduler = task::scheduler();
     let id = scheduler.new_id();
-    debug_assert_eq!(id, INIT, "the first process is the first");
+    debug_assert_eq!(id, INIT, "the first number is that of the first process");
     scheduler.processes.insert(id, Process::new(id, id, id, image.path, &image.space, limits));
     let mut actions = SigActions::new();
     actions.trampoline = image.trampoline;

@@ -1,7 +1,7 @@
-//! Descriptors and what they are open on.
+//! Descriptors and open files.
 //!
-//! [`DescriptorTable`] is a process's table; [`OpenFile`] is shared by whoever inherited or
-//! duplicated a descriptor, offset included.
+//! [`DescriptorTable`] is the table of a process (`files_struct`). [`OpenFile`] is an open file
+//! with its offset (`struct file`), which descriptors share after `dup` and `fork`.
 //!
 //! Not guaranteed: locks on files, `O_SYNC`, `O_DIRECT`.
 
@@ -15,10 +15,10 @@ use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use spin::Mutex;
 
-/// Descriptors that a process may have.
+/// The number of descriptors that a process may have.
 pub(crate) const LIMIT: usize = 1024;
 
-/// What a descriptor is open on.
+/// The object behind an open file.
 pub(crate) enum OpenTarget {
     Inode(Arc<Inode>),
     Pipe(pipe::PipeEnd),
@@ -51,7 +51,7 @@ impl OpenFile {
         *self.flags.lock() & linux::O_ACCMODE != linux::O_RDONLY
     }
 
-    /// The node, where there is one.
+    /// The inode, if the file has one.
     pub(crate) fn inode(&self) -> Option<&Arc<Inode>> {
         match &self.target {
             OpenTarget::Inode(node) => Some(node),
@@ -60,8 +60,7 @@ impl OpenFile {
     }
 }
 
-/// Where a process stands among files, and what it takes from the modes of those it makes
-/// (`fs_struct`).
+/// The working directory and the umask of a process (`fs_struct`).
 #[derive(Clone)]
 pub(crate) struct FsContext {
     pub(crate) directory: String,
@@ -69,7 +68,7 @@ pub(crate) struct FsContext {
 }
 
 impl FsContext {
-    /// Where the first process begins.
+    /// The values that the first process starts with.
     pub(crate) fn of_init() -> Self {
         Self { directory: String::from("/"), umask: 0o022 }
     }
@@ -82,23 +81,22 @@ pub(crate) struct Descriptor {
     pub(crate) close_on_exec: bool,
 }
 
-/// Where a descriptor lies in the table.
+/// The index of a descriptor in the table.
 ///
-/// Its number is an `unsigned int`, and what a program leaves in the register's upper half is no
-/// part of it.
-fn place(number: u64) -> usize {
+/// A descriptor is an `unsigned int`: the upper half of the register is ignored.
+fn index(number: u64) -> usize {
     number as u32 as usize
 }
 
-/// A process's descriptors.
+/// The descriptors of a process.
 ///
-/// The lock on threads may be held when the table is locked, and is taken when an end of a pipe is
-/// dropped: so nobody drops a descriptor while the table is locked.
+/// The lock order is scheduler, then table. Dropping an end of a pipe locks the scheduler, so a
+/// descriptor is dropped only while no table is locked.
 #[derive(Clone, Default)]
 pub(crate) struct DescriptorTable(Vec<Option<Descriptor>>);
 
 impl DescriptorTable {
-    /// What the first process finds: nothing to read, and the serial line.
+    /// The descriptors of the first process: empty input, and the serial line.
     pub(crate) fn of_init() -> Self {
         let node = |path, kind| OpenTarget::Inode(Inode::new(path, 0o020_666, kind));
         let input = OpenFile::new(node("/dev/null", InodeKind::Null), linux::O_RDONLY);
@@ -108,34 +106,36 @@ impl DescriptorTable {
     }
 
     pub(crate) fn get(&self, number: u64) -> Result<&Descriptor, Errno> {
-        self.0.get(place(number)).and_then(Option::as_ref).ok_or(Errno::EBADF)
+        self.0.get(index(number)).and_then(Option::as_ref).ok_or(Errno::EBADF)
     }
 
     pub(crate) fn get_mut(&mut self, number: u64) -> Result<&mut Descriptor, Errno> {
-        self.0.get_mut(place(number)).and_then(Option::as_mut).ok_or(Errno::EBADF)
+        self.0.get_mut(index(number)).and_then(Option::as_mut).ok_or(Errno::EBADF)
     }
 
-    /// Puts a descriptor at the lowest free number from `least` on.
+    /// Adds a descriptor at the lowest free number from `least` on, and returns the number.
     ///
-    /// The caller keeps `open` until the table is not locked any more.
+    /// The caller keeps `open` until the table is unlocked.
     pub(crate) fn add(&mut self, open: &Arc<OpenFile>, close_on_exec: bool, least: u64) -> Result<u64, Errno> {
-        let number = (place(least)..).find(|number| self.0.get(*number).is_none_or(Option::is_none));
+        let number = (index(least)..).find(|number| self.0.get(*number).is_none_or(Option::is_none));
         let number = number.filter(|number| *number < LIMIT).ok_or(Errno::EMFILE)?;
         self.put(number, open, close_on_exec);
         Ok(number as u64)
     }
 
-    /// Puts a descriptor at a number, and returns what was there; both are dropped without locks.
+    /// Puts a descriptor at a number, and returns the one that was there.
+    ///
+    /// The caller drops it, and `open`, after the table is unlocked.
     pub(crate) fn set(
         &mut self,
         number: u64,
         open: &Arc<OpenFile>,
         close_on_exec: bool,
     ) -> Result<Option<Descriptor>, Errno> {
-        if place(number) >= LIMIT {
+        if index(number) >= LIMIT {
             return Err(Errno::EBADF);
         }
-        Ok(self.put(place(number), open, close_on_exec))
+        Ok(self.put(index(number), open, close_on_exec))
     }
 
     fn put(&mut self, number: usize, open: &Arc<OpenFile>, close_on_exec: bool) -> Option<Descriptor> {
@@ -145,14 +145,14 @@ impl DescriptorTable {
         self.0[number].replace(Descriptor { open: open.clone(), close_on_exec })
     }
 
-    /// Takes a descriptor out.
+    /// Removes a descriptor.
     ///
-    /// The caller drops it without locks.
+    /// The caller drops it after the table is unlocked.
     pub(crate) fn take(&mut self, number: u64) -> Result<Descriptor, Errno> {
-        self.0.get_mut(place(number)).and_then(Option::take).ok_or(Errno::EBADF)
+        self.0.get_mut(index(number)).and_then(Option::take).ok_or(Errno::EBADF)
     }
 
-    /// Takes out all that a new program shall not have.
+    /// Removes the descriptors that `execve` closes.
     pub(crate) fn take_close_on_exec(&mut self) -> Vec<Descriptor> {
         let closing = self.0.iter_mut().filter(|slot| slot.as_ref().is_some_and(|open| open.close_on_exec));
         closing.filter_map(Option::take).collect()

@@ -1,9 +1,9 @@
-//! ProcessLimits of a process (`setrlimit(2)`), by Linux's numbers.
+//! The limits of a process (`setrlimit(2)`), by Linux's numbers.
 //!
-//! Those about memory are the memory manager's to keep; each process's space is told of them. The
-//! others are remembered and told.
+//! The memory manager enforces those about memory; each address space gets a copy. The others are
+//! stored and returned.
 //!
-//! Not guaranteed: that the others are kept to. Everybody is root and may raise them.
+//! Not guaranteed: enforcement of the others. Every process is root and may raise every limit.
 
 use crate::errno::Errno;
 use crate::file;
@@ -15,12 +15,12 @@ const NONE: u64 = SpaceLimits::INFINITY;
 
 /// All limits of a process.
 ///
-/// A child inherits them, and they outlive `execve`.
+/// A child inherits them, and `execve` keeps them.
 #[derive(Clone)]
 pub(crate) struct ProcessLimits([Rlimit; linux::RLIM_NLIMITS as usize]);
 
 impl ProcessLimits {
-    /// Those of the first process (`INIT_RLIMITS`).
+    /// The limits of the first process (`INIT_RLIMITS`).
     pub(crate) fn of_init() -> Self {
         let mut all = [Rlimit { soft: NONE, hard: NONE }; linux::RLIM_NLIMITS as usize];
         for resource in Resource::ALL {
@@ -34,12 +34,12 @@ impl ProcessLimits {
         Self(all)
     }
 
-    /// One of them, by its number.
+    /// The limit with this number.
     pub(crate) fn get(&self, number: u32) -> Result<Rlimit, Errno> {
         self.0.get(number as usize).copied().ok_or(Errno::EINVAL)
     }
 
-    /// Sets one, by its number (`do_prlimit`).
+    /// Sets the limit with this number (`do_prlimit`).
     pub(crate) fn set(&mut self, number: u32, limit: Rlimit) -> Result<(), Errno> {
         let known = self.0.get_mut(number as usize).ok_or(Errno::EINVAL)?;
         if limit.soft > limit.hard {
@@ -52,7 +52,7 @@ impl ProcessLimits {
         Ok(())
     }
 
-    /// What the memory manager is to keep to.
+    /// The limits that the memory manager enforces.
     pub(crate) fn space_limits(&self) -> SpaceLimits {
         let privileges = SpaceLimits::default().with_privileges(Privileges::all());
         Resource::ALL.into_iter().fold(privileges, |all, resource| all.with_limit(resource, self.0[resource as usize]))

@@ -1,4 +1,7 @@
-//! The one memory manager of the machine, and a program's memory as the kernel reads and writes it.
+//! The memory manager of the machine, and copies from and to user memory.
+//!
+//! The kernel copies by loads and stores in the address space that its CPU runs. A fault of such an
+//! access is served and recorded like a fault of the program.
 
 use crate::errno::Errno;
 use crate::options::Options;
@@ -14,7 +17,7 @@ use spin::Once;
 
 /// An address space of this machine.
 pub(crate) type Space = pagewright_mm::Space<Machine>;
-/// A file of this machine, as the memory manager sees it.
+/// A file of the memory manager of this machine.
 pub(crate) type FileObject = pagewright_mm::file::FileObject<Machine>;
 
 static MM: Once<Mm<Machine>> = Once::new();
@@ -24,10 +27,10 @@ static MM: Once<Mm<Machine>> = Once::new();
 /// # Panics
 /// Before [`start`].
 pub(crate) fn mm() -> &'static Mm<Machine> {
-    MM.get().expect("started at boot")
+    MM.get().expect("the memory manager is started at boot")
 }
 
-/// Starts it over the memory that is free.
+/// Starts the memory manager with the free memory of the machine.
 pub(crate) fn start(info: &BootInfo, options: &Options) {
     let nodes: Vec<NodeSpec<'_>> =
         info.nodes.iter().map(|node| NodeSpec { id: node.id, ranges: &node.ranges, cpus: node.cpus }).collect();
@@ -38,7 +41,7 @@ pub(crate) fn start(info: &BootInfo, options: &Options) {
     });
 }
 
-/// A block of frames for the heap.
+/// A block of frames for the kernel heap, of at least `bytes` bytes.
 pub(crate) fn heap_block(bytes: usize) -> Option<&'static mut [u8]> {
     let mm = MM.get()?;
     let pages = (bytes as u64).div_ceil(PAGE_SIZE).next_power_of_two();
@@ -47,9 +50,9 @@ pub(crate) fn heap_block(bytes: usize) -> Option<&'static mut [u8]> {
     Some(Machine::leak_block(block))
 }
 
-/// An address space that is ended with its last handle.
+/// An address space that ends with its last handle.
 ///
-/// Whoever drops that has left the space.
+/// No CPU runs the space when the last handle is dropped.
 pub(crate) struct SpaceHandle(pub(crate) Arc<Space>);
 
 impl Drop for SpaceHandle {
@@ -58,11 +61,11 @@ impl Drop for SpaceHandle {
     }
 }
 
-/// The longest string that is taken from a program: a path, or an argument.
+/// The longest string that is read from user memory: a path or an argument.
 const STRING_MAX: usize = 128 << 10;
 
 impl SpaceHandle {
-    /// Serves a fault of the kernel's own access to the program's memory.
+    /// Serves a fault of a copy, and returns how many bytes were copied before it.
     fn serve(&self, fault: UserFault) -> Result<usize, FaultError> {
         record::ordered(|| {
             mm().fault(&self.0, fault.va, fault.access)?;
@@ -71,9 +74,7 @@ impl SpaceHandle {
         })
     }
 
-    /// Copies from the program's memory.
-    ///
-    /// This CPU runs the space.
+    /// Copies from user memory of the space, which this CPU runs.
     pub(crate) fn read(&self, from: VirtAddr, to: &mut [u8]) -> Result<(), Errno> {
         let mut done = 0;
         while let Err(fault) = user::read(from.checked_add(done as u64).ok_or(Errno::EFAULT)?, &mut to[done..]) {
@@ -82,7 +83,7 @@ impl SpaceHandle {
         Ok(())
     }
 
-    /// Copies to the program's memory.
+    /// Copies to user memory of the space, which this CPU runs.
     pub(crate) fn write(&self, to: VirtAddr, from: &[u8]) -> Result<(), Errno> {
         let mut done = 0;
         while let Err(fault) = user::write(to.checked_add(done as u64).ok_or(Errno::EFAULT)?, &from[done..]) {
@@ -91,7 +92,7 @@ impl SpaceHandle {
         Ok(())
     }
 
-    /// Loads an aligned word in one access.
+    /// Loads an aligned word with one access.
     pub(crate) fn load_u32(&self, from: VirtAddr) -> Result<u32, Errno> {
         loop {
             match user::load_u32(from) {
@@ -101,29 +102,29 @@ impl SpaceHandle {
         }
     }
 
-    /// Copies an array of bytes.
+    /// Reads an array of bytes.
     pub(crate) fn read_array<const N: usize>(&self, from: VirtAddr) -> Result<[u8; N], Errno> {
         let mut bytes = [0; N];
         self.read(from, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Loads a number.
+    /// Reads a `u64`.
     pub(crate) fn read_u64(&self, from: VirtAddr) -> Result<u64, Errno> {
         self.read_array(from).map(u64::from_le_bytes)
     }
 
-    /// Stores a number.
+    /// Writes a `u32`.
     pub(crate) fn write_u32(&self, to: VirtAddr, value: u32) -> Result<(), Errno> {
         self.write(to, &value.to_le_bytes())
     }
 
-    /// Stores a number.
+    /// Writes a `u64`.
     pub(crate) fn write_u64(&self, to: VirtAddr, value: u64) -> Result<(), Errno> {
         self.write(to, &value.to_le_bytes())
     }
 
-    /// Copies `len` bytes into memory of the kernel's.
+    /// Reads `len` bytes into a new vector.
     pub(crate) fn read_vec(&self, from: VirtAddr, len: usize) -> Result<Vec<u8>, Errno> {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(len)?;
@@ -132,7 +133,7 @@ impl SpaceHandle {
         Ok(bytes)
     }
 
-    /// Copies a string that ends with a zero, page by page.
+    /// Reads a string that ends with a zero byte.
     pub(crate) fn read_string(&self, from: VirtAddr) -> Result<Vec<u8>, Errno> {
         let mut bytes = Vec::new();
         loop {

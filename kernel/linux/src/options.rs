@@ -1,7 +1,7 @@
 //! The kernel's command line: `name=value` words, then `--` and the program with its arguments.
 //!
-//! A word that nobody knows, and a setting that is refused, end the machine: a run under another
-//! configuration than was asked for would prove nothing.
+//! An unknown word or a refused setting powers the machine off, because a run with another
+//! configuration than the requested one proves nothing.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,25 +11,29 @@ use pagewright_mm::{MmSetting, MmSettings};
 #[cfg(feature = "planted")]
 use pagewright_types::CpuId;
 
-/// What the command line asks for.
+/// The options of the command line.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
-    /// Settings of the memory manager.
+    /// Settings of the memory manager (`set.NAME=VALUE`).
     pub(crate) set: Vec<(MmSetting, u64)>,
-    /// Whether every count is counted again at power-off (`check`).
+    /// Whether page counts are recounted at power-off (`check`).
     pub(crate) check: bool,
-    /// Whether memory calls and faults are told (`record`).
+    /// Whether memory calls and faults are recorded (`record`).
     pub(crate) record: bool,
-    /// Pages of `/dev/zram0` if it is swapped to from the beginning (`swap=16384`): as if a program
-    /// gave it that size, then ran `mkswap` and `swapon`.
+    /// The size of a swap device in pages (`swap=16384`); 0 for none.
+    ///
+    /// The machine boots as if a program had set that size of `/dev/zram0` and run `mkswap` and
+    /// `swapon`.
     pub(crate) swap: u32,
     /// The program and its arguments.
     pub(crate) command: Vec<String>,
 }
 
 impl Options {
+    /// Parses the command line.
+    ///
     /// # Panics
-    /// When a word is not known.
+    /// When a word is unknown.
     pub(crate) fn parse(line: &str) -> Self {
         let mut options = Self::default();
         let (words, command) = line.split_once("-- ").unwrap_or((line, ""));
@@ -66,7 +70,7 @@ impl Options {
         self.set.push(known);
     }
 
-    /// The settings.
+    /// The settings of the memory manager.
     ///
     /// # Panics
     /// When a value is refused.
@@ -81,10 +85,10 @@ impl Options {
     }
 }
 
-/// Makes the kernel err.
+/// Plants a bug.
 ///
 /// # Panics
-/// When no such mistake is known.
+/// When there is no bug with this name.
 #[cfg(feature = "planted")]
 fn plant(name: &str) {
     match name {
@@ -96,11 +100,11 @@ fn plant(name: &str) {
     pagewright_plant::choose(Some(plant));
 }
 
-/// Whether CPU 1 uses more stack than there is (`plant=other-stack-overflow`).
+/// Whether CPU 1 overflows its stack (`plant=other-stack-overflow`).
 #[cfg(feature = "planted")]
 static OTHER_OVERFLOWS: AtomicBool = AtomicBool::new(false);
 
-/// What each CPU does first of all.
+/// Overflows the stack of CPU 1 if that bug is planted.
 #[cfg(feature = "planted")]
 pub(crate) fn overflow_if_planted() {
     if OTHER_OVERFLOWS.load(Ordering::Acquire) && pagewright_hal::this_cpu() == CpuId::new(1) {
@@ -113,22 +117,24 @@ fn overflow() {
     core::hint::black_box(recurse(0));
 }
 
-/// Uses more stack than there is.
+/// Overflows the stack.
 #[cfg(feature = "planted")]
-#[expect(unconditional_recursion, reason = "that is the mistake")]
+#[expect(unconditional_recursion, reason = "the planted bug")]
 fn recurse(depth: usize) -> usize {
     let frame = core::hint::black_box([depth; 64]);
     recurse(depth + 1) + frame[depth % 64]
 }
 
+/// Refuses to plant a bug.
+///
 /// # Panics
-/// This kernel was built without mistakes to choose.
+/// Always: this kernel was built without planted bugs.
 #[cfg(not(feature = "planted"))]
 fn plant(name: &str) {
     panic!("command line: plant={name}: this kernel has no planted bugs");
 }
 
-/// Splits at blanks; `%xx` stands for the byte with that hexadecimal number, blanks among them.
+/// Splits a line at blanks, and unescapes `%xx` to the byte with that hexadecimal number.
 fn split(line: &str) -> Vec<String> {
     line.split(' ').filter(|word| !word.is_empty()).map(unescape).collect()
 }
@@ -139,7 +145,7 @@ fn unescape(word: &str) -> String {
     while let Some((&byte, after)) = rest.split_first() {
         let code = after.get(..2).filter(|_| byte == b'%').and_then(|digits| core::str::from_utf8(digits).ok());
         match code.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            // An empty argument.
+            // `%00` stands for an empty argument.
             Some(0) => rest = &after[2..],
             Some(code) => {
                 bytes.push(code);

@@ -1,7 +1,8 @@
 //! Pipes.
 //!
-//! Whoever finds a pipe empty or full sleeps ([`Wait::Pipe`](crate::task::WaitReason)); every
-//! change wakes all who wait for any pipe, and they look again.
+//! A reader of an empty pipe and a writer to a full one sleep
+//! ([`WaitReason::Pipe`](crate::task::WaitReason)). Every change of any pipe wakes all of them, and
+//! each makes its call again.
 //!
 //! Not guaranteed: `O_DIRECT`, other capacities, speed.
 
@@ -11,9 +12,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use spin::Mutex;
 
-/// Bytes that a pipe holds.
+/// The capacity of a pipe in bytes.
 pub(crate) const CAPACITY: usize = 64 << 10;
-/// Bytes that are written all at once or not yet (`PIPE_BUF`).
+/// A write of at most this many bytes is atomic (`PIPE_BUF`).
 pub(crate) const ATOMIC: usize = 4096;
 
 #[derive(Default)]
@@ -29,17 +30,17 @@ pub(crate) struct PipeEnd {
     writes: bool,
 }
 
-/// What an end can do now.
+/// The result of a transfer.
 pub(crate) enum PipeTransfer {
-    /// Bytes were moved; none at the end of the file.
+    /// So many bytes were transferred; 0 at the end of the file.
     Moved(usize),
-    /// Nothing can be moved now.
+    /// The pipe is empty or full.
     Wait,
-    /// Nobody will ever read.
+    /// The pipe has no reader.
     Broken,
 }
 
-/// A pipe's two ends, reader first.
+/// Makes a pipe, and returns the end to read and the end to write.
 pub(crate) fn new() -> (PipeEnd, PipeEnd) {
     let pipe = Arc::new(Mutex::new(Pipe { readers: 1, writers: 1, ..Pipe::default() }));
     (PipeEnd { pipe: pipe.clone(), writes: false }, PipeEnd { pipe, writes: true })
@@ -50,7 +51,7 @@ impl PipeEnd {
         self.writes
     }
 
-    /// Takes up to `most` bytes out.
+    /// Reads at most `most` bytes.
     pub(crate) fn read(&self, most: usize, to: &mut Vec<u8>) -> PipeTransfer {
         let mut pipe = self.pipe.lock();
         let count = most.min(pipe.bytes.len());
@@ -61,7 +62,7 @@ impl PipeEnd {
         PipeTransfer::Moved(count)
     }
 
-    /// Puts bytes in, as many as fit; few only all together.
+    /// Writes as many bytes as fit; at most [`ATOMIC`] bytes only all at once.
     pub(crate) fn write(&self, from: &[u8]) -> PipeTransfer {
         let mut pipe = self.pipe.lock();
         if pipe.readers == 0 {
@@ -76,8 +77,7 @@ impl PipeEnd {
         PipeTransfer::Moved(count)
     }
 
-    /// Whether a read (of a reader) or a small write (of a writer) would not wait, and whether the
-    /// other side is gone.
+    /// Whether a read or an atomic write would not wait, and whether the other end is closed.
     pub(crate) fn poll(&self) -> (bool, bool) {
         let pipe = self.pipe.lock();
         if self.writes {
@@ -89,7 +89,7 @@ impl PipeEnd {
 }
 
 impl Drop for PipeEnd {
-    /// Takes the lock on threads; nobody drops an end under it.
+    /// Locks the scheduler, which the caller has not locked.
     fn drop(&mut self) {
         {
             let mut pipe = self.pipe.lock();

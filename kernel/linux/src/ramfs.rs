@@ -1,11 +1,11 @@
-//! The tree of files: what the initramfs brought, what programs make, and a few devices and texts.
+//! The file tree: the files of the initramfs, those that programs make, and a few devices.
 //!
-//! Nodes are found by their whole path. A file's bytes are those of the archive until somebody
-//! writes. A file that has once been mapped has an object of the memory manager's, which reads from
-//! here and writes back: from then on calls go through its pages, too, so that they and mappings
-//! are one.
+//! Inodes are found by their full path. A file's bytes are those of the archive until the first
+//! write. A file that was ever mapped has an object of the memory manager, which reads pages from
+//! here and writes them back. From then on `read` and `write` use the pages of the object too, so
+//! that they agree with mappings.
 //!
-//! Not guaranteed: links by number; permissions.
+//! Not guaranteed: hard links, permissions.
 
 use crate::errno::Errno;
 use crate::memory::{FileObject, mm};
@@ -21,30 +21,30 @@ use pagewright_mm::file::{FileKind, FileOps};
 use pagewright_types::PAGE_SIZE;
 use spin::Mutex;
 
-/// What is at a path.
+/// The type of an inode, with its contents.
 pub(crate) enum InodeKind {
     File(FileContent),
     /// Shared memory without a path (`memfd_create`).
     Shmem(HeldObject),
     Directory,
     Link(String),
-    /// Reads nothing, swallows everything.
+    /// `/dev/null`.
     Null,
-    /// Reads zeroes.
+    /// `/dev/zero`.
     Zero,
-    /// Reads what can't be foretold, up to the machine.
+    /// `/dev/random`, `/dev/urandom`: pseudorandom bytes, the same in every run.
     Random,
     /// The serial line.
     Console,
     /// `/dev/zram0`.
     Zram,
-    /// A file about it.
+    /// A file of the device below `/sys`.
     Attribute(ZramAttribute),
 }
 
-/// An object of the memory manager's that somebody has open, or may open by its path.
+/// An object of the memory manager that is open, or has a path.
 ///
-/// The memory manager is told when nobody can any more.
+/// Dropping this tells the memory manager that the object can no longer be opened.
 pub(crate) struct HeldObject(pub(crate) pagewright_sync::Arc<FileObject>);
 
 impl Drop for HeldObject {
@@ -53,7 +53,7 @@ impl Drop for HeldObject {
     }
 }
 
-/// A file's bytes.
+/// The bytes of a file.
 #[derive(Debug)]
 pub(crate) enum FileBytes {
     Archive(&'static [u8]),
@@ -68,7 +68,7 @@ impl FileBytes {
         }
     }
 
-    /// The bytes from `start` up to `end`, to be changed; there are so many then.
+    /// The bytes from `start` up to `end`, to be written; the file grows to `end` if it is shorter.
     fn change(&mut self, start: usize, end: usize) -> Result<&mut [u8], Errno> {
         if let Self::Archive(bytes) = self {
             let mut own = Vec::new();
@@ -76,7 +76,7 @@ impl FileBytes {
             own.extend_from_slice(bytes);
             *self = Self::Own(own);
         }
-        let Self::Own(bytes) = self else { unreachable!("made its own above") };
+        let Self::Own(bytes) = self else { unreachable!("copied from the archive above") };
         if bytes.len() < end {
             bytes.try_reserve(end - bytes.len())?;
             bytes.resize(end, 0);
@@ -84,7 +84,7 @@ impl FileBytes {
         Ok(&mut bytes[start..end])
     }
 
-    /// Leaves no more than `size` bytes.
+    /// Removes the bytes from `size` on.
     fn cut(&mut self, size: usize) {
         match self {
             Self::Archive(bytes) => *bytes = &bytes[..size.min(bytes.len())],
@@ -93,7 +93,7 @@ impl FileBytes {
     }
 }
 
-/// A file's bytes, which the memory manager reads and writes as long as somebody maps them.
+/// The bytes of a file, shared with the object of the memory manager that maps them.
 #[derive(Clone)]
 pub(crate) struct FileContent(Arc<Mutex<FileBytes>>);
 
@@ -102,7 +102,7 @@ impl FileContent {
         Self(Arc::new(Mutex::new(bytes)))
     }
 
-    /// Looks at what was written back.
+    /// Calls `look` with the bytes, without dirty pages that were not written back.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
         look(self.0.lock().all())
     }
@@ -114,22 +114,22 @@ pub(crate) struct Inode {
     mode: AtomicU32,
     pub(crate) path: String,
     pub(crate) kind: Mutex<InodeKind>,
-    /// A file's, once it has been mapped.
+    /// The object of a file that was ever mapped.
     ///
-    /// HeldObject while the file is written to or cut, by calls of the memory manager, too, which
-    /// never come here.
+    /// Locked while the file is written or truncated, also across calls of the memory manager,
+    /// which never lock it.
     object: Mutex<Option<HeldObject>>,
 }
 
 static NODES: Mutex<BTreeMap<String, Arc<Inode>>> = Mutex::new(BTreeMap::new());
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
-/// Links that a path may go through.
+/// The number of links that a path may pass through.
 const LINKS_MAX: u32 = 40;
 
-/// What the memory manager reads of a file, and writes back.
+/// The pages of a file, as the memory manager reads and writes them back.
 ///
-/// A page may end behind the file; nobody looks there.
+/// The last page may extend past the end of the file.
 struct Pages(FileContent);
 
 impl FileOps for Pages {
@@ -161,7 +161,7 @@ impl Inode {
         Arc::new(Self { number, mode, path: path.to_string(), kind: Mutex::new(kind), object: Mutex::new(None) })
     }
 
-    /// Bytes of a file, or of a link's target.
+    /// The size in bytes, as `stat` reports it.
     pub(crate) fn size(&self) -> u64 {
         if let Some(object) = self.cache() {
             return object.size();
@@ -176,7 +176,7 @@ impl Inode {
         }
     }
 
-    /// The file as the memory manager maps it.
+    /// The object that the memory manager maps.
     pub(crate) fn object(&self) -> Result<pagewright_sync::Arc<FileObject>, Errno> {
         if let Some(shmem) = self.shmem() {
             return Ok(shmem);
@@ -192,19 +192,18 @@ impl Inode {
         Ok(made)
     }
 
-    /// The object through which its bytes go: that of shared memory, or of a file that has been
-    /// mapped.
+    /// The object that `read` and `write` use: of shared memory, or of a file that was ever mapped.
     pub(crate) fn cache(&self) -> Option<pagewright_sync::Arc<FileObject>> {
         let mapped = self.object.lock().as_ref().map(|object| object.0.clone());
         mapped.or_else(|| self.shmem())
     }
 
-    /// A file's bytes, as far as they have been written back.
+    /// The bytes of a file, without dirty pages that were not written back.
     pub(crate) fn content(&self) -> Option<FileContent> {
         if let InodeKind::File(content) = &*self.kind.lock() { Some(content.clone()) } else { None }
     }
 
-    /// Looks at a file's bytes as they are now.
+    /// Writes dirty pages back, and calls `look` with the bytes of a file.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&[u8]) -> T) -> Result<T, Errno> {
         let content = self.content().ok_or(Errno::EACCES)?;
         let size = self.size();
@@ -214,7 +213,7 @@ impl Inode {
         Ok(content.look(|bytes| look(&bytes[..bytes.len().min(size as usize)])))
     }
 
-    /// Writes to a file, which grows if need be.
+    /// Writes to a file, which grows if necessary.
     pub(crate) fn write(&self, start: u64, bytes: &[u8]) -> Result<usize, Errno> {
         let content = self.content().ok_or(Errno::EINVAL)?;
         if bytes.is_empty() {
@@ -229,14 +228,14 @@ impl Inode {
         Ok(bytes.len())
     }
 
-    /// Sets a file's size.
+    /// Sets the size of a file.
     pub(crate) fn resize(&self, size: u64) -> Result<(), Errno> {
         let content = self.content().ok_or(Errno::EINVAL)?;
         let object = self.object.lock();
         let mut bytes = content.0.lock();
         match &*object {
             Some(object) => {
-                // Its last page is read for that.
+                // The memory manager reads the last page to clear its end.
                 drop(bytes);
                 mm().truncate(&object.0, size)?;
                 content.0.lock().cut(size as usize);
@@ -247,7 +246,7 @@ impl Inode {
         Ok(())
     }
 
-    /// The shared memory that it is, if it is.
+    /// The object of shared memory.
     pub(crate) fn shmem(&self) -> Option<pagewright_sync::Arc<FileObject>> {
         match &*self.kind.lock() {
             InodeKind::Shmem(shmem) => Some(shmem.0.clone()),
@@ -263,17 +262,17 @@ impl Inode {
         }
     }
 
-    /// What it is, and who may what.
+    /// The file type and the permissions (`st_mode`).
     pub(crate) fn mode(&self) -> u32 {
         self.mode.load(Ordering::Relaxed)
     }
 
-    /// Changes who may what.
+    /// Sets the permissions.
     pub(crate) fn set_mode(&self, mode: u32) {
         self.mode.store(self.mode() & TYPE | mode & !TYPE, Ordering::Relaxed);
     }
 
-    /// Whether somebody may execute it.
+    /// Whether any execute permission is set.
     pub(crate) fn is_executable(&self) -> bool {
         self.mode() & 0o111 != 0
     }
@@ -340,15 +339,17 @@ pub(crate) fn absolute(directory: &str, path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// What is at an absolute path, and its path without links.
+/// The inode at an absolute path.
 ///
-/// The last part is followed if it is a link and `follow` says so.
+/// With `follow`, a link at the end of the path is followed.
 pub(crate) fn find(path: &str, follow: bool) -> Result<Arc<Inode>, Errno> {
     let resolved = resolve(path, follow)?;
     NODES.lock().get(&resolved).cloned().ok_or(Errno::ENOENT)
 }
 
-/// The path with all links followed; what it names need not exist, but its directory must.
+/// Follows all links of a path, and returns the result.
+///
+/// The directory that it names must exist; the last component need not.
 pub(crate) fn resolve(path: &str, follow: bool) -> Result<String, Errno> {
     let nodes = NODES.lock();
     let mut path = path.to_string();
@@ -377,7 +378,7 @@ pub(crate) fn resolve(path: &str, follow: bool) -> Result<String, Errno> {
     Err(Errno::ELOOP)
 }
 
-/// Makes something at a path where nothing is.
+/// Makes an inode at a path that does not exist.
 pub(crate) fn add(path: &str, mode: u32, kind: InodeKind) -> Result<Arc<Inode>, Errno> {
     let mode = match &kind {
         InodeKind::Directory => 0o040_000 | mode & 0o7777,
@@ -393,7 +394,7 @@ pub(crate) fn add(path: &str, mode: u32, kind: InodeKind) -> Result<Arc<Inode>, 
     Ok(node)
 }
 
-/// Takes a name away; who has the node keeps it.
+/// Removes a path; the inode stays until its last descriptor is closed.
 pub(crate) fn remove(path: &str, directory: bool) -> Result<(), Errno> {
     let mut nodes = NODES.lock();
     let node = nodes.get(path).ok_or(Errno::ENOENT)?;
@@ -404,7 +405,7 @@ pub(crate) fn remove(path: &str, directory: bool) -> Result<(), Errno> {
         (true, true) | (false, false) => {}
     }
     let removed = nodes.remove(path);
-    // If nobody else has it, the memory manager hears of its end.
+    // Dropping the last handle calls the memory manager.
     drop(nodes);
     drop(removed);
     Ok(())
@@ -417,7 +418,7 @@ fn is_child(directory: &str, path: &str) -> bool {
         .is_some_and(|name| !name.is_empty() && !name.contains('/'))
 }
 
-/// What a directory has, by name.
+/// The entries of a directory, by name.
 pub(crate) fn children(directory: &str) -> Vec<(String, Arc<Inode>)> {
     let nodes = NODES.lock();
     let inside = nodes.iter().filter(|(path, _)| is_child(directory, path));

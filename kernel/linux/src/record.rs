@@ -1,23 +1,24 @@
-//! What programs did to memory: memory calls that succeeded, faults that were served, and the
-//! births and deaths around them, as lines on the report channel. `pagewright boot --record` makes
-//! a capture of them, which the lab replays.
+//! The recorder of memory calls and faults, as lines on the report channel.
 //!
-//! | line | what |
+//! It records successful memory calls, served faults, and the starts and ends of threads.
+//! `pagewright boot --record` makes a capture of the lines, which the lab replays.
+//!
+//! | line | event |
 //! | --- | --- |
-//! | `event PID TID run PAGE r/w/x u/k` | a fault was served: of which page, by a load, store or fetch of the program or the kernel |
-//! | `event PID TID mmap ADDR LEN PROT FLAGS OFFSET AT PATH` | and `munmap`, `mprotect`, `madvise`, `brk`, with arguments and result |
-//! | `event PID TID exec BRK STACK LIMIT PATH` | a new image; its mappings follow as `map START LEN PROT OFFSET PATH` |
-//! | `event PID TID thread/fork/vfork ID`, `end`, `exit STATUS`, `reaped ID` | birth and death |
+//! | `event PID TID run PAGE r/w/x u/k` | a served fault on a page: a load, store or fetch of the program or the kernel |
+//! | `event PID TID mmap ADDR LEN PROT FLAGS OFFSET AT PATH` | a call with its arguments and result; also `munmap`, `mprotect`, `madvise`, `brk` and others |
+//! | `event PID TID exec BRK STACK LIMIT PATH` | a new image, followed by its mappings: `map START LEN PROT OFFSET PATH` |
+//! | `event PID TID thread/fork/vfork ID`, `end`, `exit STATUS`, `reaped ID` | the start or the end of a thread or a process |
 //!
-//! Numbers are in hexadecimal; a mapping without a file has `-` for its path, a stack `[stack]`.
-//! What happens while an image is made is kept back until it stands, because the faults of `execve`
-//! belong behind it.
+//! Numbers are hexadecimal. The path of a mapping without a file is `-`, of a stack `[stack]`.
+//! While `execve` makes an image, its events are held back, because they belong after the `exec`
+//! line.
 //!
-//! With it on, calls and faults are served one at a time, each with its telling ([`ordered`]), so
-//! that what is told last happened last.
+//! While recording is on, calls and faults are served one at a time, each together with its line
+//! ([`ordered`]), so that the lines are in the order of the events.
 //!
-//! Not guaranteed: accesses that did not fault; faults that ended in a signal; the order of one
-//! process's end and another's faults.
+//! Not guaranteed: accesses that did not fault, faults that ended in a signal, and the order of the
+//! end of one process and the faults of another.
 
 use crate::report;
 use crate::task::Thread;
@@ -31,51 +32,52 @@ use pagewright_types::{Access, CpuId, VirtAddr};
 use spin::Mutex;
 
 static ON: AtomicBool = AtomicBool::new(false);
-/// Whom each CPU runs, and the lines that are kept back there.
-static CPUS: Mutex<BTreeMap<CpuId, Cpu>> = Mutex::new(BTreeMap::new());
+/// The thread that each CPU runs, and the lines that are held back there.
+static CPUS: Mutex<BTreeMap<CpuId, RecordedCpu>> = Mutex::new(BTreeMap::new());
 
 #[derive(Default)]
-struct Cpu {
+struct RecordedCpu {
     running: (u32, u32),
-    /// The image being made: its mappings, then everything else.
+    /// While an image is made: the lines of its mappings, and all others.
     held: Option<(Vec<String>, Vec<String>)>,
 }
 
-static TURN: Mutex<()> = Mutex::new(());
+static ORDER: Mutex<()> = Mutex::new(());
 
-/// Runs something whose place among calls and faults is told.
+/// Runs a call or a fault whose order among all others is recorded.
 ///
-/// It must not come here again: it reads and writes no user memory.
+/// `body` does not access user memory: a fault there would come here again.
 pub(crate) fn ordered<T>(body: impl FnOnce() -> T) -> T {
-    let _turn = is_on().then(|| TURN.lock());
+    let _order = is_on().then(|| ORDER.lock());
     body()
 }
 
-/// Turns it on.
+/// Starts recording.
 pub(crate) fn start() {
     ON.store(true, Ordering::Relaxed);
 }
 
+/// Whether events are recorded.
 pub(crate) fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// The first thread is about to be made on this CPU.
+/// Attributes the events of this CPU to the first thread, which is about to be made.
 pub(crate) fn set_init_running() {
     if is_on() {
         CPUS.lock().entry(pagewright_hal::this_cpu()).or_default().running = (1, 1);
     }
 }
 
-/// This CPU runs `thread` from now on.
+/// Attributes the events of this CPU to `thread`, which it runs from now on.
 pub(crate) fn set_running(thread: &Thread) {
     if is_on() {
         CPUS.lock().entry(pagewright_hal::this_cpu()).or_default().running = (thread.process.0, thread.first_id.0);
     }
 }
 
-/// Something happened to the thread that this CPU runs.
-pub(crate) fn event(what: fmt::Arguments<'_>) {
+/// Records an event of the thread that this CPU runs.
+pub(crate) fn event(line: fmt::Arguments<'_>) {
     if !is_on() {
         return;
     }
@@ -83,12 +85,12 @@ pub(crate) fn event(what: fmt::Arguments<'_>) {
     let cpu = cpus.entry(pagewright_hal::this_cpu()).or_default();
     let (process, thread) = cpu.running;
     match &mut cpu.held {
-        Some((_, held)) => held.push(format!("{what}")),
-        None => report::send(format_args!("event {process:x} {thread:x} {what}\n")),
+        Some((_, held)) => held.push(format!("{line}")),
+        None => report::send(format_args!("event {process:x} {thread:x} {line}\n")),
     }
 }
 
-/// A fault was served.
+/// Records a served fault.
 pub(crate) fn fault(va: VirtAddr, access: Access, by_kernel: bool) {
     let kind = match access {
         Access::Read => 'r',
@@ -98,24 +100,24 @@ pub(crate) fn fault(va: VirtAddr, access: Access, by_kernel: bool) {
     event(format_args!("run {:x} {kind} {}", va.page_index(), if by_kernel { 'k' } else { 'u' }));
 }
 
-/// An image is being made on this CPU.
+/// Holds back the events of this CPU, which begins to make an image.
 pub(crate) fn begin_image() {
     if is_on() {
         CPUS.lock().entry(pagewright_hal::this_cpu()).or_default().held = Some(Default::default());
     }
 }
 
-/// It has this mapping.
+/// Records a mapping of the image.
 pub(crate) fn mapping(start: VirtAddr, len: u64, rights: u8, offset: u64, path: &str) {
     if !is_on() {
         return;
     }
-    if let Some(Cpu { held: Some((mappings, _)), .. }) = CPUS.lock().get_mut(&pagewright_hal::this_cpu()) {
+    if let Some(RecordedCpu { held: Some((mappings, _)), .. }) = CPUS.lock().get_mut(&pagewright_hal::this_cpu()) {
         mappings.push(format!("map {start:x} {len:x} {rights:x} {offset:x} {path}"));
     }
 }
 
-/// It stands, or will not be.
+/// Sends the events that were held back, behind the line of the new image; drops them without one.
 pub(crate) fn end_image(made: Option<fmt::Arguments<'_>>) {
     if !is_on() {
         return;

@@ -1,5 +1,6 @@
-//! Stops all CPUs but one outside the memory manager, so that its counts can be recounted (Linux's
-//! `stop_machine`).
+//! Stops all CPUs but one, outside the memory manager (Linux's `stop_machine`).
+//!
+//! The recount of page counts needs it.
 //!
 //! Protocol: the initiator holds `INITIATOR`, sets `REQUESTED`, kicks the other CPUs, and runs when
 //! `STOPPED` has counted all of them. A CPU stops between two traps of its threads, or where its

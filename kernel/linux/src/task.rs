@@ -343,8 +343,9 @@ impl Scheduler {
         }
     }
 
-    /// Adds a thread to the sleepers, unless a signal or the end of its process is pending
-    /// (`signal_pending_state` in `schedule`).
+    /// Adds a thread to the sleepers, unless a signal or the end of its process is pending.
+    ///
+    /// Linux checks that in `schedule` (`signal_pending_state`).
     pub(crate) fn put_to_sleep(
         &mut self,
         mut thread: Box<Thread>,
@@ -390,8 +391,7 @@ impl Scheduler {
         }
     }
 
-    /// Moves at most `most` sleepers from one word to another, and returns how many
-    /// (`FUTEX_REQUEUE`).
+    /// Moves at most `most` sleepers from one word to another, and returns how many.
     pub(crate) fn requeue(&mut self, from: FutexWord, to: FutexWord, most: usize) -> usize {
         let mut moved = 0;
         for sleeper in self.asleep.values_mut() {

@@ -1,15 +1,16 @@
-//! The one device of the machine, `/dev/zram0`: pages compressed in the machine's own memory, with
-//! Linux's files about it below `/sys/block/zram0`.
+//! The swap device `/dev/zram0`, and its files below `/sys/block/zram0`.
 //!
-//! A program gives it a size (`disksize`), puts the header of swap at its beginning (`mkswap`), and
-//! swaps to it (`call/swap.rs`). Then its pages but the first are the memory manager's, and nobody
-//! writes to it.
+//! The device compresses pages in the memory of the machine.
+//!
+//! A program sets its size (`disksize`), writes a swap header (`mkswap`), and starts to swap to it
+//! (`swapon`, `call/swap.rs`). From then on all pages but the first belong to the memory manager,
+//! and writes fail.
 //!
 //! [`ZramAttribute`] – a file below `/sys`.
 //!
-//! Locks: `DISK` is held over calls of the memory manager, and never the other way round.
+//! Locks: `DISK` may be held across calls of the memory manager, never the other way round.
 //!
-//! Not guaranteed: other compressors than LZ4, limits, statistics beside `mm_stat`.
+//! Not guaranteed: compressors other than LZ4, limits, statistics other than `mm_stat`.
 
 use crate::errno::Errno;
 use crate::memory::mm;
@@ -27,32 +28,34 @@ use spin::Mutex;
 /// The device, once it has a size.
 struct ZramDisk {
     zram: Zram<Machine>,
-    /// Its number among those that are swapped to.
+    /// The number of the swap device, while it is one.
     swap: Option<u8>,
 }
 
 static DISK: Mutex<Option<ZramDisk>> = Mutex::new(None);
 
 const PAGE: usize = PAGE_SIZE as usize;
-/// Page 0 of what is swapped to (`union swap_header`): version, last page and number of bad pages
-/// stand behind the boot block, the mark at the end.
+/// The first page of a swap device (`union swap_header`).
+///
+/// The version, the last page and the number of bad pages follow the boot block; the magic is at
+/// the end.
 const HEADER: usize = 1024;
 const VERSION: u32 = 1;
-const MARK: &[u8] = b"SWAPSPACE2";
+const MAGIC: &[u8] = b"SWAPSPACE2";
 
-/// The machine's status without the swap that it was asked for (`EX_UNAVAILABLE`).
+/// The exit status of the machine if `swap=` fails (`EX_UNAVAILABLE`).
 const NO_SWAP: u8 = 69;
 
-/// A file of the device's.
+/// A file of the device below `/sys/block/zram0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ZramAttribute {
-    /// Its size in bytes; it is given once.
+    /// The size in bytes, which can be set once.
     DiskSize,
-    /// Takes its size and its contents away.
+    /// Removes the size and the contents.
     Reset,
-    /// What it holds.
+    /// Statistics.
     MmStat,
-    /// How it compresses.
+    /// The compressor.
     Algorithm,
 }
 
@@ -65,7 +68,7 @@ impl ZramAttribute {
         ("/sys/block/zram0/comp_algorithm", 0o100_644, Self::Algorithm),
     ];
 
-    /// What it reads.
+    /// The text of the file.
     pub(crate) fn show(self) -> Result<String, Errno> {
         let text = match self {
             Self::DiskSize => format!("{}\n", size()),
@@ -79,7 +82,7 @@ impl ZramAttribute {
         Ok(text)
     }
 
-    /// Takes what is written to it.
+    /// Writes the file.
     pub(crate) fn store(self, text: &[u8]) -> Result<(), Errno> {
         let text = core::str::from_utf8(text).map_err(|_| Errno::EINVAL)?.trim_end();
         match self {
@@ -92,7 +95,7 @@ impl ZramAttribute {
     }
 }
 
-/// A number of bytes, perhaps with a suffix (`memparse`); `None` for none.
+/// Parses a number of bytes with an optional suffix (`memparse`); `None` if it is not valid or 0.
 fn parse_size(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, suffix) = text.split_at(digits);
@@ -105,9 +108,9 @@ fn parse_size(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|bytes| *bytes > 0)
 }
 
-/// Gives the device a size.
+/// Sets the size of the device.
 ///
-/// Not part of its caller: a compressor's buffers pass over the stack while the device is made.
+/// Not inlined, because the buffers of the compressor pass over the stack while the device is made.
 #[inline(never)]
 fn set_size(bytes: u64) -> Result<(), Errno> {
     let mut disk = DISK.lock();
@@ -130,24 +133,23 @@ fn reset() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Its size in bytes; 0 before it has one.
+/// The size in bytes; 0 before it is set.
 pub(crate) fn size() -> u64 {
     DISK.lock().as_ref().map_or(0, |disk| u64::from(disk.zram.slots()) * PAGE_SIZE)
 }
 
-/// The bytes of a page.
-///
-/// What was never written is zero.
+/// The bytes of a page, which are zero before the first write.
 fn page(zram: &Zram<Machine>, slot: u32) -> Vec<u8> {
     let mut bytes = alloc::vec![0; PAGE];
     let mut put = |offset: u64, piece: &[u8]| bytes[offset as usize..][..piece.len()].copy_from_slice(piece);
-    // It fails for what was never written alone.
+    // The read fails only for a page that was never written.
     let _ = zram.read_page(mm().tlb(), slot, &mut put);
     bytes
 }
 
-/// The parts of `len` bytes at `from`, page by page: page, place in it, bytes; as far as the device
-/// goes.
+/// Splits `len` bytes at `from` into pages, up to the end of the device.
+///
+/// Each part is a page, the offset in it, and a number of bytes.
 fn parts(zram: &Zram<Machine>, from: u64, len: usize) -> impl Iterator<Item = (u32, usize, usize)> {
     let end = (u64::from(zram.slots()) * PAGE_SIZE).min(from.saturating_add(len as u64));
     let mut at = from;
@@ -159,7 +161,7 @@ fn parts(zram: &Zram<Machine>, from: u64, len: usize) -> impl Iterator<Item = (u
     })
 }
 
-/// Up to `len` bytes from `from` on.
+/// Reads at most `len` bytes at `from`.
 pub(crate) fn read(from: u64, len: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::new();
     if let Some(disk) = &*DISK.lock() {
@@ -171,7 +173,7 @@ pub(crate) fn read(from: u64, len: usize) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-/// Writes bytes at `from`, as far as the device goes; returns how many.
+/// Writes bytes at `from`, up to the end of the device, and returns how many.
 pub(crate) fn write(from: u64, bytes: &[u8]) -> Result<usize, Errno> {
     let disk = DISK.lock();
     let disk = disk.as_ref().ok_or(Errno::ENOSPC)?;
@@ -189,9 +191,9 @@ pub(crate) fn write(from: u64, bytes: &[u8]) -> Result<usize, Errno> {
     if done == 0 && !bytes.is_empty() { Err(Errno::ENOSPC) } else { Ok(done) }
 }
 
-/// Swaps to it, as its header says (`read_swap_header`).
+/// Starts to swap to the device, as its header says (`read_swap_header`).
 ///
-/// A header that names bad pages is refused: memory has none.
+/// A header with bad pages is refused, because memory has none.
 pub(crate) fn swap_on(priority: Option<i16>) -> Result<(), Errno> {
     let mut disk = DISK.lock();
     let disk = disk.as_mut().ok_or(Errno::EINVAL)?;
@@ -202,14 +204,14 @@ pub(crate) fn swap_on(priority: Option<i16>) -> Result<(), Errno> {
     let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let (version, last, bad) = (word(HEADER), word(HEADER + 4), word(HEADER + 8));
     let fits = (1..disk.zram.slots()).contains(&last);
-    if !header.ends_with(MARK) || version != VERSION || !fits || bad != 0 {
+    if !header.ends_with(MAGIC) || version != VERSION || !fits || bad != 0 {
         return Err(Errno::EINVAL);
     }
     disk.swap = Some(mm().swap_on_with(SwapBacking::Zram(disk.zram.starting_at(1)), last, priority)?);
     Ok(())
 }
 
-/// Swaps to it no longer.
+/// Stops swapping to the device.
 pub(crate) fn swap_off() -> Result<(), Errno> {
     let mut disk = DISK.lock();
     let disk = disk.as_mut().ok_or(Errno::EINVAL)?;
@@ -218,15 +220,15 @@ pub(crate) fn swap_off() -> Result<(), Errno> {
     Ok(())
 }
 
-/// What `mkswap` and `swapon` do, for a device of so many pages, before there are programs.
+/// Sets up a swap device of `pages` pages at boot, as `mkswap` and `swapon` do.
 ///
-/// The machine goes off when it can't be had.
+/// If that fails, the machine powers off.
 pub(crate) fn swap_at_boot(pages: u32) {
     let mut header = alloc::vec![0; PAGE];
     for (at, word) in [(HEADER, VERSION), (HEADER + 4, pages.saturating_sub(1))] {
         header[at..at + 4].copy_from_slice(&word.to_le_bytes());
     }
-    header[PAGE - MARK.len()..].copy_from_slice(MARK);
+    header[PAGE - MAGIC.len()..].copy_from_slice(MAGIC);
     let on = set_size(u64::from(pages) * PAGE_SIZE).and_then(|()| write(0, &header)).and_then(|_| swap_on(None));
     if let Err(error) = on {
         report::say(format_args!("no swap of {pages} pages: {error}"));
@@ -234,7 +236,7 @@ pub(crate) fn swap_at_boot(pages: u32) {
     }
 }
 
-/// Calls `visit` for each frame that it takes while the memory manager does not know of it.
+/// Calls `visit` for each frame of the device, unless the memory manager swaps to it.
 #[cfg(feature = "oracle")]
 pub(crate) fn for_each_own_frame(visit: impl FnMut(Pfn)) {
     if let Some(disk) = DISK.lock().as_ref().filter(|disk| disk.swap.is_none()) {

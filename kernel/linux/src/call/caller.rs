@@ -1,7 +1,6 @@
-//! What memory calls ask of a thread ([`CallingProcess`]): its memory, its descriptors, limits, and
-//! other processes.
+//! A thread as the caller of memory calls ([`CallingProcess`]).
 //!
-//! Everybody is root, so every process may act on every other.
+//! Every process is root and may act on every other.
 
 use super::pidfd::{OtherSpace, space_of};
 use crate::errno::Errno;
@@ -17,7 +16,7 @@ use pagewright_sync::Arc;
 use pagewright_syscall::{CallingProcess, FileUse};
 use pagewright_types::{Rights, VirtAddr};
 
-/// Modes of shared memory: a file that may be executed, and one that may not (`MFD_NOEXEC_SEAL`).
+/// The modes of shared memory without and with `MFD_NOEXEC_SEAL`.
 const EXECUTABLE: u32 = 0o100_777;
 const NOT_EXECUTABLE: u32 = 0o100_666;
 

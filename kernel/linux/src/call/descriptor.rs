@@ -1,4 +1,4 @@
-//! Calls on descriptors: moving bytes, duplicating, closing, pipes.
+//! Calls on descriptors: reading, writing, duplicating, closing, pipes.
 
 use super::{Arguments, address, memory};
 use crate::errno::Errno;
@@ -15,27 +15,29 @@ use linux_raw_sys::ioctl;
 use pagewright_hal::console;
 use pagewright_syscall::LinuxCall;
 
-/// Bytes that one call moves at most; it answers how many it did.
-const MOST: u64 = 1 << 20;
+/// The limit of bytes that one call transfers.
+///
+/// A call for more returns how many it transferred.
+const TRANSFER_MAX: u64 = 1 << 20;
 
 pub(super) fn read(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
-    read_parts(thread, &open, &[(a[1], a[2].min(MOST))], None)
+    read_parts(thread, &open, &[(a[1], a[2].min(TRANSFER_MAX))], None)
 }
 
 pub(super) fn write(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
-    write_parts(thread, &open, &[(a[1], a[2].min(MOST))], None)
+    write_parts(thread, &open, &[(a[1], a[2].min(TRANSFER_MAX))], None)
 }
 
 pub(super) fn pread64(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
-    read_parts(thread, &open, &[(a[1], a[2].min(MOST))], Some(place(&open, a[3])?))
+    read_parts(thread, &open, &[(a[1], a[2].min(TRANSFER_MAX))], Some(offset_at(&open, a[3])?))
 }
 
 pub(super) fn pwrite64(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
-    write_parts(thread, &open, &[(a[1], a[2].min(MOST))], Some(place(&open, a[3])?))
+    write_parts(thread, &open, &[(a[1], a[2].min(TRANSFER_MAX))], Some(offset_at(&open, a[3])?))
 }
 
 pub(super) fn readv(thread: &mut Thread, a: Arguments) -> SyscallResult {
@@ -48,8 +50,8 @@ pub(super) fn writev(thread: &mut Thread, a: Arguments) -> SyscallResult {
     write_parts(thread, &open, &vectors(thread, a)?, None)
 }
 
-/// Where in a file a call shall begin that does not go by its descriptor.
-fn place(open: &OpenFile, at: u64) -> Result<u64, Errno> {
+/// Checks the file offset of `pread64` and `pwrite64`.
+fn offset_at(open: &OpenFile, at: u64) -> Result<u64, Errno> {
     if at > i64::MAX as u64 {
         return Err(Errno::EINVAL);
     }
@@ -60,7 +62,7 @@ fn vectors(thread: &Thread, a: Arguments) -> Result<Vec<(u64, u64)>, Errno> {
     if a[2] > u64::from(linux::UIO_MAXIOV) {
         return Err(Errno::EINVAL);
     }
-    let mut left = MOST;
+    let mut left = TRANSFER_MAX;
     let each = |index: u64| {
         let bytes: [u8; 16] = thread.space.read_array(address(a[1]).checked_add(index * 16).ok_or(Errno::EFAULT)?)?;
         let (base, len) = bytes.split_at(8);
@@ -113,7 +115,7 @@ fn read_parts(thread: &mut Thread, open: &OpenFile, parts: &[(u64, u64)], at: Op
     Ok(bytes.len() as u64)
 }
 
-/// Bytes of an object of the memory manager, up to its end.
+/// Reads at most `wanted` bytes of an object of the memory manager.
 fn read_object(object: &FileObject, from: u64, wanted: u64) -> Result<Vec<u8>, Errno> {
     let there = object.size().saturating_sub(from).min(wanted) as usize;
     let mut bytes = zeroes(there)?;
@@ -122,7 +124,7 @@ fn read_object(object: &FileObject, from: u64, wanted: u64) -> Result<Vec<u8>, E
     Ok(bytes)
 }
 
-/// What is there of `wanted` bytes at `from`.
+/// Copies at most `wanted` bytes from `from` on.
 fn piece(bytes: &[u8], from: u64, wanted: u64) -> Result<Vec<u8>, Errno> {
     let rest = bytes.get(from as usize..).unwrap_or_default();
     let there = &rest[..rest.len().min(wanted as usize)];
@@ -172,14 +174,14 @@ fn write_parts(thread: &mut Thread, open: &OpenFile, parts: &[(u64, u64)], at: O
         OpenTarget::Pipe(end) => write_pipe(thread, open, end, &bytes),
         OpenTarget::Process(_) => Err(Errno::EINVAL.into()),
         OpenTarget::Inode(node) => {
-            // Where the descriptor stands is locked before what it stands in, as by who reads.
+            // The offset is locked before the file, as in `read_parts`.
             if matches!(*node.kind.lock(), InodeKind::Zram) {
                 return write_from(open, at, zram::size, |start| Ok(zram::write(start, &bytes)?));
             }
             if let Some(shmem) = node.shmem() {
                 return write_from(open, at, || shmem.size(), |start| Ok(mm().write_at(&shmem, start, &bytes)?));
             }
-            // Decided first: a file is changed without its kind being held.
+            // Decided first, because the type is not locked while the file is written.
             let is_file = match &*node.kind.lock() {
                 InodeKind::File(_) => true,
                 InodeKind::Console => {
@@ -206,8 +208,9 @@ fn write_parts(thread: &mut Thread, open: &OpenFile, parts: &[(u64, u64)], at: O
     }
 }
 
-/// Writes where the descriptor stands, which it moves, or at `at`; where all is appended, at the
-/// end, which is asked when nobody else moves the descriptor.
+/// Writes at `at`, or at the offset of the open file, which then advances.
+///
+/// With `O_APPEND` it writes at the end, which `end` reads while the offset is locked.
 fn write_from(
     open: &OpenFile,
     at: Option<u64>,
@@ -228,7 +231,7 @@ fn write_pipe(thread: &mut Thread, open: &OpenFile, end: &pipe::PipeEnd, bytes: 
         return Err(Errno::EBADF.into());
     }
     let mut scheduler = scheduler();
-    // The program's own affair if it has made the call smaller meanwhile.
+    // Another thread can have shortened the vectors since the call slept.
     let Some(rest) = bytes.get(thread.bytes_moved..) else { return Ok(thread.bytes_moved as u64) };
     match end.write(rest) {
         PipeTransfer::Moved(count) => {
@@ -293,20 +296,20 @@ pub(super) fn ioctl(thread: &mut Thread, a: Arguments) -> SyscallResult {
         thread.space.write_u64(address(a[2]), zram::size())?;
         return Ok(0);
     }
-    // Nothing here is a terminal, as nothing is that writes to a file or pipe of the host.
+    // No file is a terminal.
     drop(open);
     let terminal = [ioctl::TCGETS, ioctl::TIOCGWINSZ, ioctl::TIOCGPGRP, ioctl::TIOCSPGRP];
     let known = terminal.contains(&(a[1] as u32));
     Err(if known { Errno::ENOTTY } else { Errno::EINVAL }.into())
 }
 
-/// `fsync`, `fdatasync`: nothing outlives the machine.
+/// `fsync`, `fdatasync`: there is no durable storage.
 pub(super) fn fsync(thread: &mut Thread, a: Arguments) -> SyscallResult {
     thread.open_file(a[0])?;
     Ok(0)
 }
 
-/// `dup2` and `dup3`, for two numbers that differ.
+/// `dup2` and `dup3` with two different numbers.
 pub(super) fn duplicate_to(thread: &Thread, from: u64, to: u64, flags: u32) -> SyscallResult {
     let open = thread.open_file(from)?;
     let close_on_exec = flags & linux::O_CLOEXEC != 0;
@@ -334,19 +337,19 @@ pub(super) fn pipe2(thread: &mut Thread, a: Arguments) -> SyscallResult {
         }
     }
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| (*number as u32).to_le_bytes()).collect();
-    let told = made.and_then(|()| thread.space.write(to, &bytes));
-    if told.is_err() {
-        // Nobody has heard of them.
+    let stored = made.and_then(|()| thread.space.write(to, &bytes));
+    if stored.is_err() {
+        // The program does not know the numbers.
         for number in numbers {
             let taken = thread.files.lock().take(number);
             drop(taken);
         }
     }
-    told.map(|()| 0).map_err(CallStop::from)
+    stored.map(|()| 0).map_err(CallStop::from)
 }
 
 pub(super) fn fcntl(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    // Kept until the table is not locked any more.
+    // Dropped after the table is unlocked.
     let open = thread.open_file(a[0])?;
     let mut files = thread.files.lock();
     let descriptor = files.get_mut(a[0])?;
@@ -369,7 +372,7 @@ pub(super) fn fcntl(thread: &mut Thread, a: Arguments) -> SyscallResult {
             *flags = *flags & !settable | a[2] as u32 & settable;
             Ok(0)
         }
-        // The decoder knows the commands about seals.
+        // The decoder has the commands for seals.
         _ => {
             drop(files);
             memory::serve(thread, LinuxCall::Fcntl, a)

@@ -1,4 +1,4 @@
-//! `futex`: sleeping on a word of memory.
+//! `futex`: waiting on a word of memory.
 //!
 //! Not guaranteed: priority inheritance, `FUTEX_WAKE_OP`, robust lists.
 
@@ -14,8 +14,8 @@ use pagewright_types::{PAGE_SIZE, VirtAddr};
 
 const NS: u64 = 1_000_000_000;
 
-/// What a word is to all who may wake or wait for it.
-fn key(thread: &Thread, at: VirtAddr, scope: FutexScope) -> Result<FutexWord, Errno> {
+/// The name of a word, which all its waiters and wakers share.
+fn futex_word(thread: &Thread, at: VirtAddr, scope: FutexScope) -> Result<FutexWord, Errno> {
     if !at.is_aligned(4) {
         return Err(Errno::EINVAL);
     }
@@ -31,29 +31,29 @@ fn key(thread: &Thread, at: VirtAddr, scope: FutexScope) -> Result<FutexWord, Er
     Ok(FutexWord::Private(space.id(), at))
 }
 
-/// Wakes up to `most` who wait for the word, privately or not.
+/// Wakes at most `most` waiters of a word.
 pub(super) fn wake(thread: &Thread, at: VirtAddr, most: usize) {
-    if let Ok(key) = key(thread, at, FutexScope::Shared) {
+    if let Ok(key) = futex_word(thread, at, FutexScope::Shared) {
         scheduler().wake(most, Resume::Return(0), waits_on(key, linux::FUTEX_BITSET_MATCH_ANY));
     }
 }
 
-/// Whether a sleeper waits for the word as one of these kinds.
-fn waits_on(key: FutexWord, kinds: u32) -> impl Fn(&Thread, WaitReason) -> bool {
-    move |_, wait| matches!(wait, WaitReason::Futex(at, mine) if at == key && mine & kinds != 0)
+/// Whether a sleeper waits on the word with a bit set that intersects `bitset`.
+fn waits_on(key: FutexWord, bitset: u32) -> impl Fn(&Thread, WaitReason) -> bool {
+    move |_, wait| matches!(wait, WaitReason::Futex(at, mine) if at == key && mine & bitset != 0)
 }
 
 /// Serves the call.
 pub(super) fn futex(thread: &mut Thread, request: &FutexRequest) -> SyscallResult {
     let FutexRequest { word, scope, command, realtime, value, timeout, second_word, value3 } = *request;
-    let kinds = match command {
+    let bitset = match command {
         linux::FUTEX_WAIT_BITSET | linux::FUTEX_WAKE_BITSET => value3,
         _ => linux::FUTEX_BITSET_MATCH_ANY,
     };
-    if kinds == 0 {
+    if bitset == 0 {
         return Err(Errno::EINVAL.into());
     }
-    let place = key(thread, word, scope)?;
+    let key = futex_word(thread, word, scope)?;
     match command {
         linux::FUTEX_WAIT | linux::FUTEX_WAIT_BITSET => {
             let absolute = command == linux::FUTEX_WAIT_BITSET;
@@ -61,40 +61,34 @@ pub(super) fn futex(thread: &mut Thread, request: &FutexRequest) -> SyscallResul
                 Some(deadline) => Some(deadline),
                 None => deadline(thread, timeout, absolute, realtime)?,
             };
-            // The page is brought in before the lock is taken, so that it is there, as a rule, when
-            // it is looked at again.
+            // Faults the page in before the lock, so that the second load rarely faults.
             thread.space.load_u32(word)?;
             let scheduler = scheduler();
             if thread.space.load_u32(word)? != value {
                 return Err(Errno::EAGAIN.into());
             }
             thread.deadline = deadline;
-            Err(CallStop::Sleep {
-                scheduler,
-                wait: WaitReason::Futex(place, kinds),
-                deadline,
-                at_deadline: timed_out(),
-            })
+            Err(CallStop::Sleep { scheduler, wait: WaitReason::Futex(key, bitset), deadline, at_deadline: timed_out() })
         }
         linux::FUTEX_WAKE | linux::FUTEX_WAKE_BITSET => {
-            // Who asks for none, or less, wakes one.
+            // As in Linux, a count of 0 or less wakes one.
             let most = value.cast_signed().max(1) as usize;
-            Ok(scheduler().wake(most, Resume::Return(0), waits_on(place, kinds)) as u64)
+            Ok(scheduler().wake(most, Resume::Return(0), waits_on(key, bitset)) as u64)
         }
         linux::FUTEX_REQUEUE | linux::FUTEX_CMP_REQUEUE => {
-            let other = key(thread, second_word, scope)?;
+            let other = futex_word(thread, second_word, scope)?;
             let mut scheduler = scheduler();
             if command == linux::FUTEX_CMP_REQUEUE && thread.space.load_u32(word)? != value3 {
                 return Err(Errno::EAGAIN.into());
             }
-            let woken = scheduler.wake(value as usize, Resume::Return(0), waits_on(place, kinds));
-            Ok((woken + scheduler.requeue(place, other, timeout as usize)) as u64)
+            let woken = scheduler.wake(value as usize, Resume::Return(0), waits_on(key, bitset));
+            Ok((woken + scheduler.requeue(key, other, timeout as usize)) as u64)
         }
         _ => missing(thread.call.0),
     }
 }
 
-/// In ns since boot.
+/// The deadline of a wait, in ns since boot; `None` without a timeout.
 fn deadline(thread: &mut Thread, at: u64, absolute: bool, realtime: bool) -> Result<Option<u64>, Errno> {
     if at == 0 {
         return Ok(None);

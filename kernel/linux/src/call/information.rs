@@ -1,6 +1,6 @@
-//! What a process asks about itself and the machine: numbers, limits, names.
+//! Information about the process and the machine: ids, names, memory, CPUs.
 //!
-//! Everybody is root, in one session.
+//! Every process is root, in one session.
 
 use super::{Arguments, address};
 use crate::errno::Errno;
@@ -25,7 +25,7 @@ pub(super) fn getppid(thread: &mut Thread, _: Arguments) -> SyscallResult {
     Ok(if parent == thread.process { 0 } else { parent.0.into() })
 }
 
-/// Calls that have nothing to do here, and those about users: everybody is root.
+/// Calls that have no effect, and those about users, because every process is root.
 pub(super) fn zero(_thread: &mut Thread, _: Arguments) -> SyscallResult {
     Ok(0)
 }
@@ -35,7 +35,7 @@ pub(super) fn setsid(thread: &mut Thread, _: Arguments) -> SyscallResult {
     Ok(thread.process.0.into())
 }
 
-/// `getsid`: there is one session.
+/// `getsid`: the one session.
 pub(super) fn getsid(_thread: &mut Thread, _: Arguments) -> SyscallResult {
     Ok(1)
 }
@@ -51,13 +51,13 @@ pub(super) fn getrandom(thread: &mut Thread, a: Arguments) -> SyscallResult {
     Ok(bytes.len() as u64)
 }
 
-/// `getrusage`: nobody counts what is used.
+/// `getrusage`: usage is not counted.
 pub(super) fn getrusage(thread: &mut Thread, a: Arguments) -> SyscallResult {
     thread.space.write(address(a[1]), &[0; 144])?;
     Ok(0)
 }
 
-/// Bytes that differ from call to call, and not from run to run.
+/// Pseudorandom bytes, which are the same in every run.
 pub(super) fn random(count: usize) -> Vec<u8> {
     static STATE: AtomicU64 = AtomicU64::new(0x9e37_79b9_7f4a_7c15);
     // SplitMix64 (Steele, Lea, Flood 2014).
@@ -111,7 +111,7 @@ pub(super) fn sysinfo(thread: &mut Thread, a: Arguments) -> SyscallResult {
     put(64, swap * PAGE_SIZE);
     put(72, free_swap * PAGE_SIZE);
     put(80, scheduler().processes.len() as u64 & 0xffff);
-    // Bytes a unit of memory.
+    // Memory is in units of one byte.
     bytes[104..108].copy_from_slice(&1_u32.to_le_bytes());
     thread.space.write(address(a[0]), &bytes)?;
     Ok(0)
@@ -135,7 +135,7 @@ pub(super) fn prctl(thread: &mut Thread, a: Arguments) -> SyscallResult {
         }
         prctl::PR_SET_PDEATHSIG | prctl::PR_SET_DUMPABLE | prctl::PR_SET_NO_NEW_PRIVS => Ok(0),
         prctl::PR_GET_DUMPABLE => Ok(1),
-        // Names of mappings are for views.
+        // Names of mappings are not shown.
         prctl::PR_SET_VMA => Ok(0),
         _ => Err(Errno::EINVAL.into()),
     }

@@ -1,4 +1,4 @@
-//! Calls that only x86-64 has: the forms that newer calls replaced.
+//! Legacy calls, which only x86-64 has, in terms of the calls that replaced them.
 
 use super::path::{self, path_at};
 use super::{Arguments, Handler, address, descriptor, information, poll, signal, stat};
@@ -7,7 +7,7 @@ use crate::task::{SyscallResult, Thread};
 use linux_raw_sys::general as linux;
 use syscalls::Sysno;
 
-/// Their functions.
+/// The legacy calls.
 pub(super) const HANDLERS: &[(Sysno, Handler)] = &[
     (Sysno::open, open),
     (Sysno::creat, creat),
@@ -32,7 +32,7 @@ pub(super) const HANDLERS: &[(Sysno, Handler)] = &[
     (Sysno::arch_prctl, arch_prctl),
 ];
 
-/// Those that make a process, a file or a descriptor.
+/// The legacy calls that make a process, a file or a descriptor.
 pub(super) const CREATING: &[Sysno] =
     &[Sysno::fork, Sysno::vfork, Sysno::open, Sysno::creat, Sysno::mkdir, Sysno::symlink, Sysno::pipe];
 

@@ -90,7 +90,7 @@ fn record_mmap(thread: &Thread, request: &MmapRequest, at: u64) {
     record::event(format_args!("mmap {addr:x} {len:x} {protection:x} {bits:x} {offset:x} {at:x} {path}"));
 }
 
-/// `process_madvise`, of which the part about the caller's own memory is recorded.
+/// Serves `process_madvise`; advice about the memory of the caller is recorded.
 fn process_madvise(thread: &Thread, request: &ProcessMadviseRequest) -> SyscallResult {
     let ranges = request.ranges(thread)?;
     record::ordered(|| {

@@ -1,10 +1,9 @@
-//! System calls: which function serves which number.
+//! System calls: the function for each number.
 //!
 //! Memory calls are decoded by `pagewright_syscall` (`memory`, `caller`). Every other call has a
 //! row in [`HANDLERS`], or in `legacy::HANDLERS` if only x86-64 has it.
 //!
-//! Not guaranteed: that a call does more than its function says. A call without a row fails with
-//! `ENOSYS` and is counted.
+//! Not guaranteed: completeness. A call without a row fails with `ENOSYS` and is counted.
 
 mod caller;
 mod descriptor;
@@ -40,7 +39,7 @@ pub(crate) fn address(argument: u64) -> VirtAddr {
 /// The function that serves a call.
 type Handler = fn(&mut Thread, Arguments) -> SyscallResult;
 
-/// The name of `fstatat`, which x86-64 has only under a newer one.
+/// `fstatat`, whose number has a newer name on x86-64.
 #[cfg(target_arch = "x86_64")]
 const FSTATAT: Sysno = Sysno::newfstatat;
 #[cfg(target_arch = "aarch64")]
@@ -144,7 +143,7 @@ const CREATING: &[Sysno] = &[
 /// something need little and are never refused.
 const FREE_MEMORY: usize = 16 << 10;
 
-/// How a number is served.
+/// The entry of a number.
 #[derive(Clone, Copy)]
 struct Entry {
     handler: Option<Handler>,
@@ -152,7 +151,7 @@ struct Entry {
     creates: bool,
 }
 
-/// Numbers of calls are less than this.
+/// The limit of call numbers.
 const NUMBERS: usize = 512;
 
 static TABLE: [Entry; NUMBERS] = {
@@ -176,7 +175,7 @@ const fn with_rows(mut table: [Entry; NUMBERS], handlers: &[(Sysno, Handler)], c
     table
 }
 
-/// Serves one call.
+/// Serves a system call.
 pub(crate) fn serve(thread: &mut Thread, number: u64, a: Arguments) -> SyscallResult {
     let entry = usize::try_from(number).ok().and_then(|number| TABLE.get(number));
     let Some(Entry { handler, creates }) = entry else { return missing(number) };

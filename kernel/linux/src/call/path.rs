@@ -1,4 +1,4 @@
-//! Calls on names of files.
+//! Calls on paths, and `/proc`.
 
 use super::{Arguments, address};
 use crate::errno::Errno;
@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use pagewright_types::VirtAddr;
 
-/// A name in a program's memory, as an absolute path.
+/// Reads a path from user memory, and makes it absolute.
 pub(super) fn path_at(thread: &Thread, directory: u64, name: VirtAddr) -> Result<String, Errno> {
     let name = thread.space.read_string(name)?;
     if name.is_empty() {
@@ -57,7 +57,7 @@ pub(super) fn symlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
 /// `faccessat`, `faccessat2`.
 pub(super) fn faccessat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let node = ramfs::find(&path_at(thread, a[0], address(a[1]))?, true)?;
-    // Nobody is refused but who would execute what is no program.
+    // Only the permission to execute is checked.
     let executes = a[2] & u64::from(linux::X_OK) != 0;
     if executes && !node.is_directory() && !node.is_executable() {
         return Err(Errno::EACCES.into());
@@ -100,9 +100,9 @@ pub(super) fn umask(thread: &mut Thread, a: Arguments) -> SyscallResult {
     Ok(core::mem::replace(&mut thread.fs.lock().umask, mask).into())
 }
 
-/// `open`.
+/// Opens a path.
 pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> SyscallResult {
-    let node = match text(thread, path) {
+    let node = match virtual_file(thread, path) {
         Some(node) => node,
         None => node(path, flags, mode & !thread.fs.lock().umask)?,
     };
@@ -142,8 +142,8 @@ fn file(text: String) -> InodeKind {
     InodeKind::File(FileContent::new(FileBytes::Own(text.into_bytes())))
 }
 
-/// What `/proc` shows of the caller, and `/sys` of the machine, as of now.
-fn text(thread: &Thread, path: &str) -> Option<Arc<Inode>> {
+/// A file below `/proc` or `/sys`, with its contents at this time.
+fn virtual_file(thread: &Thread, path: &str) -> Option<Arc<Inode>> {
     #[cfg(feature = "oracle")]
     if let Some(text) = crate::report::page_counts::file(path) {
         return Some(Inode::new(path, 0o100_400, file(text)));
@@ -179,7 +179,7 @@ pub(super) fn readlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     Ok(bytes.len() as u64)
 }
 
-/// `getdents64`: the offset of an open directory counts its entries.
+/// `getdents64`; the offset of an open directory counts entries.
 pub(super) fn getdents64(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
     let node = open.inode().filter(|node| node.is_directory()).ok_or(Errno::ENOTDIR)?;
@@ -189,7 +189,7 @@ pub(super) fn getdents64(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let mut offset = open.offset.lock();
     let mut bytes = Vec::new();
     for (index, (name, node)) in entries.iter().enumerate().skip(*offset as usize) {
-        // Number, next offset, length, type, name, padding to eight.
+        // Inode number, next offset, length, type, name, padding to 8 bytes.
         let len = (19 + name.len() + 1).next_multiple_of(8);
         if (bytes.len() + len) as u64 > a[2] {
             break;

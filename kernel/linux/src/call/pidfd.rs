@@ -11,7 +11,7 @@ use alloc::sync::Arc;
 use core::ops::Deref;
 use linux_raw_sys::general as linux;
 
-/// The address space of another process, which stays as long as this does.
+/// The address space of another process, which does not end while this handle exists.
 pub(crate) struct OtherSpace(Arc<SpaceHandle>);
 
 impl Deref for OtherSpace {

@@ -1,4 +1,4 @@
-//! `ppoll`: which descriptors would not wait.
+//! `poll` and `ppoll`: waiting for descriptors.
 
 use super::time::read_time;
 use super::{Arguments, address};
@@ -9,7 +9,7 @@ use crate::task::{CallStop, Scheduler, SyscallResult, Thread, WaitReason, schedu
 use linux_raw_sys::general as linux;
 use pagewright_types::VirtAddr;
 
-/// `ppoll`: while it waits, other signals may be blocked.
+/// `ppoll`, which can block another set of signals while it waits.
 pub(super) fn ppoll(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let deadline = match a[2] {
         0 => None,
@@ -29,14 +29,14 @@ pub(super) fn ppoll(thread: &mut Thread, a: Arguments) -> SyscallResult {
     answer
 }
 
-/// Waits up to `timeout` ns, for ever without.
+/// Waits for at most `timeout` ns, or without a limit.
 pub(super) fn poll(thread: &mut Thread, descriptors: VirtAddr, count: u64, timeout: Option<u64>) -> SyscallResult {
     if count as usize > LIMIT {
         return Err(Errno::EINVAL.into());
     }
     let mut bytes = thread.space.read_vec(descriptors, count as usize * 8)?;
     let scheduler = scheduler();
-    let ready = bytes.chunks_exact_mut(8).filter_map(|entry| look(&scheduler, thread, entry)).count();
+    let ready = bytes.chunks_exact_mut(8).filter_map(|entry| poll_one(&scheduler, thread, entry)).count();
     let now = pagewright_hal::time::now_ns();
     let deadline = thread.deadline.or(timeout.map(|timeout| now.saturating_add(timeout)));
     if ready == 0 && deadline.is_none_or(|deadline| deadline > now) {
@@ -48,8 +48,8 @@ pub(super) fn poll(thread: &mut Thread, descriptors: VirtAddr, count: u64, timeo
     Ok(ready as u64)
 }
 
-/// Fills in the answer for one descriptor, if there is any.
-fn look(scheduler: &Scheduler, thread: &Thread, entry: &mut [u8]) -> Option<()> {
+/// Stores the events of one descriptor, and returns `Some` if there are any.
+fn poll_one(scheduler: &Scheduler, thread: &Thread, entry: &mut [u8]) -> Option<()> {
     let number = i32::from_le_bytes(entry[..4].try_into().ok()?);
     let wanted = u32::from(u16::from_le_bytes(entry[4..6].try_into().ok()?));
     let answer = if number < 0 {
@@ -59,7 +59,7 @@ fn look(scheduler: &Scheduler, thread: &Thread, entry: &mut [u8]) -> Option<()> 
             Err(_) => linux::POLLNVAL,
             Ok(descriptor) => match &descriptor.open.target {
                 OpenTarget::Inode(_) => (linux::POLLIN | linux::POLLOUT) & wanted,
-                // Readable once the process has ended.
+                // Readable when the process has ended.
                 OpenTarget::Process(id) => {
                     let runs = scheduler.processes.get(id).is_some_and(|process| process.exit_status.is_none());
                     if runs { 0 } else { linux::POLLIN & wanted }

@@ -1,4 +1,4 @@
-//! Beginning, replacing, ending and awaiting processes and threads.
+//! `clone`, `execve`, `exit` and `wait4`.
 
 use super::{Arguments, address};
 use crate::errno::Errno;
@@ -35,7 +35,7 @@ fn has(request: &CloneRequest, flag: u32) -> bool {
 
 /// `clone3`, whose arguments are in memory (`struct clone_args`).
 pub(super) fn clone3(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    /// Words of `struct clone_args` that are known, and the least.
+    /// The words of `struct clone_args` that are used, and its least size in bytes.
     const WORDS: usize = 11;
     const LEAST: u64 = 64;
     if a[1] < LEAST {
@@ -47,7 +47,7 @@ pub(super) fn clone3(thread: &mut Thread, a: Arguments) -> SyscallResult {
     };
     let (flags, child_tid, parent_tid) = (word(0), address(word(2)), address(word(3)));
     let (exit_signal, stack, stack_size) = (word(4), word(5), word(6));
-    // `clone3_args_valid`: flags of signals have a word of their own, and a stack has a size.
+    // `clone3_args_valid`: the signal has its own word, and a stack has a size.
     if flags & u64::from(linux::CSIGNAL) != 0 || exit_signal > NSIG as u64 || (stack == 0) != (stack_size == 0) {
         return Err(Errno::EINVAL.into());
     }
@@ -55,7 +55,7 @@ pub(super) fn clone3(thread: &mut Thread, a: Arguments) -> SyscallResult {
     clone_task(thread, &CloneRequest { flags, exit_signal, stack, parent_tid, child_tid, tls: word(7) })
 }
 
-/// `CLONE_*` that are understood, beside those without an effect here.
+/// The supported flags, including those without an effect here.
 const KNOWN: u32 = linux::CLONE_VM
     | linux::CLONE_FS
     | linux::CLONE_FILES
@@ -69,44 +69,44 @@ const KNOWN: u32 = linux::CLONE_VM
     | linux::CLONE_SYSVSEM
     | linux::CLONE_DETACHED;
 
-/// `CLONE_CLEAR_SIGHAND`: the child handles no signal.
+/// `CLONE_CLEAR_SIGHAND`: the handlers of the child are reset.
 const CLEAR_HANDLERS: u64 = 1 << 32;
 
-/// Begins a thread or a process.
-pub(super) fn clone_task(thread: &mut Thread, asked: &CloneRequest) -> SyscallResult {
-    if asked.flags & !(u64::from(KNOWN) | CLEAR_HANDLERS) != 0 {
+/// Makes a thread or a process.
+pub(super) fn clone_task(thread: &mut Thread, request: &CloneRequest) -> SyscallResult {
+    if request.flags & !(u64::from(KNOWN) | CLEAR_HANDLERS) != 0 {
         return Err(Errno::EINVAL.into());
     }
-    if has(asked, linux::CLONE_THREAD) && !(has(asked, linux::CLONE_VM) && has(asked, linux::CLONE_SIGHAND)) {
+    if has(request, linux::CLONE_THREAD) && !(has(request, linux::CLONE_VM) && has(request, linux::CLONE_SIGHAND)) {
         return Err(Errno::EINVAL.into());
     }
     thread.context.save();
     let mut context = thread.context.clone();
     context.set_syscall_result(0);
-    if asked.stack != 0 {
-        context.set_sp(VirtAddr::new(asked.stack));
+    if request.stack != 0 {
+        context.set_sp(VirtAddr::new(request.stack));
     }
-    if has(asked, linux::CLONE_SETTLS) {
-        context.set_thread_pointer_unloaded(asked.tls);
+    if has(request, linux::CLONE_SETTLS) {
+        context.set_thread_pointer_unloaded(request.tls);
     }
-    let actions = actions(thread, asked);
-    let (id, process, space) = record::ordered(|| create_task(thread, asked, &actions))?;
-    if has(asked, linux::CLONE_PARENT_SETTID) {
-        let _ = thread.space.write_u32(asked.parent_tid, id.0);
+    let actions = actions(thread, request);
+    let (id, process, space) = record::ordered(|| create_task(thread, request, &actions))?;
+    if has(request, linux::CLONE_PARENT_SETTID) {
+        let _ = thread.space.write_u32(request.parent_tid, id.0);
     }
-    let child_tid = |flag| if has(asked, flag) { asked.child_tid } else { VirtAddr::ZERO };
+    let child_tid = |flag| if has(request, flag) { request.child_tid } else { VirtAddr::ZERO };
     let child = Box::new(Thread {
         id,
         first_id: id,
         process,
         context,
         space,
-        files: shared(&thread.files, has(asked, linux::CLONE_FILES)),
-        fs: shared(&thread.fs, has(asked, linux::CLONE_FS)),
+        files: shared(&thread.files, has(request, linux::CLONE_FILES)),
+        fs: shared(&thread.fs, has(request, linux::CLONE_FS)),
         actions,
         blocked: thread.blocked,
         saved_blocked: None,
-        signal_stack: if has(asked, linux::CLONE_VM) { (0, 0) } else { thread.signal_stack },
+        signal_stack: if has(request, linux::CLONE_VM) { (0, 0) } else { thread.signal_stack },
         clear_child_tid: child_tid(linux::CLONE_CHILD_CLEARTID),
         set_child_tid: child_tid(linux::CLONE_CHILD_SETTID),
         call: (0, 0),
@@ -116,30 +116,30 @@ pub(super) fn clone_task(thread: &mut Thread, asked: &CloneRequest) -> SyscallRe
     });
     let mut scheduler = self::scheduler();
     scheduler.make_ready(child);
-    if has(asked, linux::CLONE_VFORK) {
+    if has(request, linux::CLONE_VFORK) {
         let at_deadline = u64::from(id.0);
         return Err(CallStop::Sleep { scheduler, wait: WaitReason::Vfork(id), deadline: None, at_deadline });
     }
     Ok(u64::from(id.0))
 }
 
-/// Gives a child its memory, its number and its process, and tells of it.
+/// Makes the address space, the number and the process of a child, and records it.
 fn create_task(
     thread: &Thread,
-    asked: &CloneRequest,
+    request: &CloneRequest,
     actions: &Arc<Mutex<SigActions>>,
 ) -> Result<(TaskId, TaskId, Arc<SpaceHandle>), Errno> {
-    let space = if has(asked, linux::CLONE_VM) {
+    let space = if has(request, linux::CLONE_VM) {
         thread.space.clone()
     } else {
         Arc::new(SpaceHandle(mm().fork(&thread.space.0)?))
     };
     let mut scheduler = scheduler();
     let id = scheduler.new_id();
-    let process = add_to_process(&mut scheduler, thread, id, asked, &space, actions);
+    let process = add_to_process(&mut scheduler, thread, id, request, &space, actions);
     scheduler.threads.insert(id, ThreadEntry { process, pending: PendingSignals::default() });
     drop(scheduler);
-    let birth = match (has(asked, linux::CLONE_THREAD), has(asked, linux::CLONE_VM)) {
+    let birth = match (has(request, linux::CLONE_THREAD), has(request, linux::CLONE_VM)) {
         (true, _) => "thread",
         (false, true) => "vfork",
         (false, false) => "fork",
@@ -152,26 +152,27 @@ fn add_to_process(
     scheduler: &mut Scheduler,
     thread: &Thread,
     id: TaskId,
-    asked: &CloneRequest,
+    request: &CloneRequest,
     space: &Arc<SpaceHandle>,
     actions: &Arc<Mutex<SigActions>>,
 ) -> TaskId {
-    if has(asked, linux::CLONE_THREAD) {
+    if has(request, linux::CLONE_THREAD) {
         scheduler.process(thread.process).threads += 1;
         return thread.process;
     }
     let parent = scheduler.process(thread.process);
     let (group, path, limits) = (parent.group, parent.path.clone(), parent.limits.clone());
     let mut child = Process::new(id, thread.process, group, path, space, limits);
-    child.vfork = has(asked, linux::CLONE_VFORK);
+    child.vfork = has(request, linux::CLONE_VFORK);
     child.actions = Arc::downgrade(actions);
-    // One that is none is not sent (`do_notify_parent`).
-    child.exit_signal = u8::try_from(asked.exit_signal).ok().filter(|signal| usize::from(*signal) <= NSIG).unwrap_or(0);
+    // An invalid signal is not sent (`do_notify_parent`).
+    child.exit_signal =
+        u8::try_from(request.exit_signal).ok().filter(|signal| usize::from(*signal) <= NSIG).unwrap_or(0);
     scheduler.processes.insert(id, child);
     id
 }
 
-/// The same, or a copy.
+/// The parent's, or a copy of it.
 fn shared<T: Clone>(of_parent: &Arc<Mutex<T>>, share: bool) -> Arc<Mutex<T>> {
     if share {
         return of_parent.clone();
@@ -180,15 +181,15 @@ fn shared<T: Clone>(of_parent: &Arc<Mutex<T>>, share: bool) -> Arc<Mutex<T>> {
     Arc::new(Mutex::new(copy))
 }
 
-fn actions(thread: &Thread, asked: &CloneRequest) -> Arc<Mutex<SigActions>> {
-    if asked.flags & CLEAR_HANDLERS != 0 {
+fn actions(thread: &Thread, request: &CloneRequest) -> Arc<Mutex<SigActions>> {
+    if request.flags & CLEAR_HANDLERS != 0 {
         let actions = thread.actions.lock();
         return Arc::new(Mutex::new(actions.for_new_program(actions.trampoline)));
     }
-    shared(&thread.actions, has(asked, linux::CLONE_SIGHAND))
+    shared(&thread.actions, has(request, linux::CLONE_SIGHAND))
 }
 
-/// An array of strings, of which `room` is left for more.
+/// Reads an array of strings, whose bytes are subtracted from `room`.
 fn strings(thread: &Thread, mut at: VirtAddr, room: &mut usize) -> Result<Vec<Vec<u8>>, Errno> {
     let mut all = Vec::new();
     if at == VirtAddr::ZERO {
@@ -208,7 +209,8 @@ fn strings(thread: &Thread, mut at: VirtAddr, room: &mut usize) -> Result<Vec<Ve
 
 /// `execve`.
 ///
-/// Other threads of the process end first (`de_thread`); if it fails then, others may begin again.
+/// The other threads of the process end first. If the call fails after that, new threads can be
+/// made again.
 pub(super) fn execve(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let answer = replace(thread, a);
     if let Err(CallStop::Error(_)) = answer {
@@ -230,7 +232,7 @@ fn replace(thread: &mut Thread, a: Arguments) -> SyscallResult {
         arguments: strings(thread, address(a[1]), &mut room)?,
         environment: strings(thread, address(a[2]), &mut room)?,
     };
-    exec::look(&request)?;
+    exec::check(&request)?;
     de_thread(thread)?;
     let limits = scheduler().process(thread.process).limits.clone();
     let image = match exec::load(&request, &limits) {
@@ -263,16 +265,16 @@ fn replace(thread: &mut Thread, a: Arguments) -> SyscallResult {
     Err(CallStop::Done)
 }
 
-/// Makes every other thread of the process end, and waits for that.
+/// Ends every other thread of the process, and waits for them (`de_thread`).
 ///
-/// The one that stays gets the process's number.
+/// The remaining thread gets the number of the process.
 fn de_thread(thread: &mut Thread) -> Result<(), CallStop> {
     let mut scheduler = scheduler();
     let me = thread.id;
     let process = scheduler.process(thread.process);
     if process.threads > 1 {
         if process.exec_thread.is_some_and(|exec_thread| exec_thread != me) {
-            // Another was first; this one ends on its way to user mode.
+            // Another thread was first. This one ends on the return to user mode.
             return Err(Errno::EAGAIN.into());
         }
         process.exec_thread = Some(me);
@@ -289,7 +291,7 @@ fn de_thread(thread: &mut Thread) -> Result<(), CallStop> {
 }
 
 impl Scheduler {
-    /// A child that was begun by `vfork` needs its parent's memory no longer.
+    /// Wakes the parent of a child that `vfork` made (`complete_vfork_done`).
     fn complete_vfork(&mut self, child: TaskId) {
         if core::mem::take(&mut self.process(child).vfork) {
             let answer = Resume::Return(u64::from(child.0));
@@ -303,7 +305,7 @@ impl Scheduler {
         let (parent, signal) = (process.parent, process.exit_signal);
         process.exit_status = Some(end);
         let orphans = self.processes.iter_mut().filter(|(_, other)| other.parent == id);
-        // Nobody chooses the signal that the first process gets.
+        // As in Linux, the first process always gets `SIGCHLD`.
         orphans.for_each(|(_, orphan)| (orphan.parent, orphan.exit_signal) = (INIT, SIGCHLD));
         let forgotten = if signal == SIGCHLD { self.discards_children(parent) } else { None };
         let parent_lives = self.processes.get(&parent).is_some_and(|parent| parent.exit_status.is_none());
@@ -313,7 +315,7 @@ impl Scheduler {
         if forgotten.is_some() {
             self.processes.remove(&id);
         }
-        // Whoever polls a descriptor of the process looks again.
+        // Wakes the threads that poll a descriptor of the process.
         self.wake_pipes();
         self.wake(usize::MAX, Resume::Again, |thread, wait| {
             wait == WaitReason::Child && (thread.process == parent || thread.process == INIT)
@@ -321,7 +323,7 @@ impl Scheduler {
     }
 }
 
-/// Ends a thread that no CPU runs any more but this one.
+/// Ends a thread, which runs on this CPU.
 pub(crate) fn end_thread(thread: Box<Thread>, end: ExitStatus) {
     if thread.clear_child_tid > VirtAddr::ZERO && thread.space.write_u32(thread.clear_child_tid, 0).is_ok() {
         super::futex::wake(&thread, thread.clear_child_tid, 1);
@@ -335,18 +337,17 @@ pub(crate) fn end_thread(thread: Box<Thread>, end: ExitStatus) {
     };
     record_exit(&thread, last, end);
     if process == INIT && last {
-        // The machine ends with its first process, whose memory is still there to be counted.
+        // The machine powers off with its first process, whose memory is recounted before it goes.
         let status = report::exit_status(end);
         if record::is_on() {
-            // A replay takes it apart, too.
+            // A replay ends the space too.
             mm().tlb().leave_space();
             drop(thread);
         }
         report::power_off(status);
     }
     mm().tlb().leave_space();
-    // Descriptors are closed, and the space ended if it was the last thread's, before anybody hears
-    // of the end.
+    // Closes descriptors and, with the last thread, ends the space, before the parent is notified.
     drop(thread);
     let mut scheduler = scheduler();
     scheduler.threads.remove(&id);
@@ -363,7 +364,7 @@ pub(crate) fn end_thread(thread: Box<Thread>, end: ExitStatus) {
     scheduler.end(process, end);
 }
 
-/// Tells whoever records that a thread ends, and its process if it is the last.
+/// Records the end of a thread, or of its process if it is the last one.
 fn record_exit(thread: &Thread, last: bool, end: ExitStatus) {
     if record::is_on() {
         record::set_running(thread);
@@ -407,7 +408,7 @@ pub(super) fn wait4(thread: &mut Thread, a: Arguments) -> SyscallResult {
         thread.space.write_u32(address(a[1]), end.wait_status())?;
     }
     if a[3] != 0 {
-        // Nobody counts what children used.
+        // The usage of children is not counted.
         thread.space.write(address(a[3]), &[0; 144])?;
     }
     Ok(u64::from(id.0))

@@ -1,4 +1,4 @@
-//! Calls about signals.
+//! Calls for signals.
 
 use super::{Arguments, address};
 use crate::errno::Errno;
@@ -8,14 +8,14 @@ use alloc::vec::Vec;
 use core::ops::Bound;
 use linux_raw_sys::general as linux;
 
-/// Bytes of a set of signals, as every call that has one is told.
+/// The size of a signal set in bytes, which programs pass.
 const SET_BYTES: u64 = 8;
 
 fn number(argument: u64) -> Result<u8, Errno> {
     u8::try_from(argument).ok().filter(|signal| usize::from(*signal) <= NSIG).ok_or(Errno::EINVAL)
 }
 
-/// `struct sigaction` as the kernel has it: handler, flags, restorer, mask.
+/// `rt_sigaction`, whose structure is the kernel's: handler, flags, restorer, mask.
 pub(super) fn rt_sigaction(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let signal = number(a[0])?;
     if signal == 0 || a[3] != SET_BYTES || a[1] != 0 && SignalSet(1 << (signal - 1)).blockable() == SignalSet::default()
@@ -73,7 +73,9 @@ pub(super) fn rt_sigreturn(thread: &mut Thread, _: Arguments) -> SyscallResult {
     Err(CallStop::Done)
 }
 
-/// Waits for a signal outside of a set; the old set comes back when its handler has been called.
+/// Waits for a signal that is not in a set, which is blocked meanwhile.
+///
+/// The previous set is restored when the handler returns.
 pub(super) fn rt_sigsuspend(thread: &mut Thread, a: Arguments) -> SyscallResult {
     if a[1] != SET_BYTES {
         return Err(Errno::EINVAL.into());
@@ -121,8 +123,9 @@ pub(super) fn sigaltstack(thread: &mut Thread, a: Arguments) -> SyscallResult {
     Ok(0)
 }
 
-/// Processes that have ended and were not awaited are still there to be signalled, and nothing
-/// comes of it.
+/// `kill`.
+///
+/// A process that has ended and was not reaped can be named, without an effect.
 pub(super) fn kill(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let (to, signal) = (a[0] as i32, number(a[1])?);
     let mut scheduler = scheduler();
@@ -135,7 +138,7 @@ pub(super) fn kill(thread: &mut Thread, a: Arguments) -> SyscallResult {
     };
     let info = SigInfo::sent(signal, signal::SI_USER, thread.process);
     let (mut after, mut found) = (Bound::Unbounded, false);
-    // One by one: there may be no memory for a list, when somebody wants to end what has taken it.
+    // One by one, without a list: the call must work when there is no free memory.
     while let Some((target, alive)) = {
         let mut later = scheduler.processes.range((after, Bound::Unbounded));
         later
@@ -158,7 +161,7 @@ pub(super) fn tgkill(thread: &mut Thread, a: Arguments) -> SyscallResult {
     to_thread(thread, Some(a[0] as i32), a[1] as i32, a[2])
 }
 
-/// To a thread, of this process if one is named.
+/// Sends a signal to a thread, of process `of` if it is given.
 fn to_thread(thread: &Thread, of: Option<i32>, id: i32, signal: u64) -> SyscallResult {
     let signal = number(signal)?;
     if id <= 0 || of.is_some_and(|of| of <= 0) {

@@ -1,4 +1,4 @@
-//! What is known of a file: `fstat`, `newfstatat`.
+//! The attributes of files: `fstat`, `newfstatat`.
 
 use super::path::path_at;
 use super::{Arguments, address};
@@ -9,7 +9,7 @@ use crate::task::{SyscallResult, Thread};
 use linux_raw_sys::general as linux;
 use pagewright_types::PAGE_SIZE;
 
-/// What both instruction sets tell; they lay it out differently.
+/// The attributes of a file, whose layout depends on the instruction set.
 struct FileAttributes {
     number: u64,
     mode: u32,
@@ -66,29 +66,29 @@ fn of_descriptor(thread: &Thread, number: u64) -> Result<FileAttributes, Errno> 
     })
 }
 
-fn tell(thread: &Thread, facts: &FileAttributes, to: u64) -> SyscallResult {
-    thread.space.write(address(to), &facts.bytes())?;
+fn write_stat(thread: &Thread, attributes: &FileAttributes, to: u64) -> SyscallResult {
+    thread.space.write(address(to), &attributes.bytes())?;
     Ok(0)
 }
 
 pub(super) fn fstat(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let facts = of_descriptor(thread, a[0])?;
-    tell(thread, &facts, a[1])
+    let attributes = of_descriptor(thread, a[0])?;
+    write_stat(thread, &attributes, a[1])
 }
 
 /// `newfstatat` on x86-64, `fstatat` on arm64.
 pub(super) fn fstatat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let of_this = a[3] & u64::from(linux::AT_EMPTY_PATH) != 0 && thread.space.read_string(address(a[1]))?.is_empty();
-    let facts = if of_this {
+    let attributes = if of_this {
         of_descriptor(thread, a[0])?
     } else {
         let follow = a[3] & u64::from(linux::AT_SYMLINK_NOFOLLOW) == 0;
         FileAttributes::of(&*ramfs::find(&path_at(thread, a[0], address(a[1]))?, follow)?)
     };
-    tell(thread, &facts, a[2])
+    write_stat(thread, &attributes, a[2])
 }
 
-/// `statx`, for which C libraries fall back to the other two.
+/// `statx`, which C libraries replace by the other two.
 pub(super) fn statx(_thread: &mut Thread, _: Arguments) -> SyscallResult {
     Err(Errno::ENOSYS.into())
 }

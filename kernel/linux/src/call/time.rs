@@ -1,4 +1,4 @@
-//! Time: clocks, sleeping, giving way.
+//! Clocks, sleeping, yielding.
 
 use super::{Arguments, address};
 use crate::cpu::sleep_until;
@@ -43,30 +43,30 @@ pub(super) fn sched_yield(_thread: &mut Thread, _: Arguments) -> SyscallResult {
     Err(CallStop::Yield(0))
 }
 
-/// Whether `clock_nanosleep` was told when to wake up, and not how long to sleep.
+/// Whether `clock_nanosleep` got an absolute time.
 pub(super) fn is_absolute(a: Arguments) -> bool {
     a[1] & u64::from(linux::TIMER_ABSTIME) != 0
 }
 
-/// Sleeps so many ns, in pieces if signals come that nobody wants.
+/// Sleeps for `length` ns from the first call on, also if ignored signals interrupt it.
 fn sleep(thread: &mut Thread, length: u64) -> SyscallResult {
     let now = time::now_ns();
     let deadline = *thread.deadline.get_or_insert(now.saturating_add(length));
     if deadline <= now { Ok(0) } else { Err(sleep_until(deadline)) }
 }
 
-/// Stores how long a thread would have slept on.
+/// Stores the remaining time of a thread that slept.
 pub(super) fn store_remaining(thread: &Thread, to: VirtAddr) {
     let left = thread.deadline.unwrap_or(0).saturating_sub(time::now_ns());
     if to > VirtAddr::ZERO {
-        // A bad address does not change that the sleep was interrupted.
+        // The call fails with `EINTR` even if the address is bad.
         let _ = write_time(thread, to, left);
     }
 }
 
-/// What a clock shows, in ns.
+/// The time of a clock, in ns.
 ///
-/// CPU time is counted by nobody: those clocks show the time since boot.
+/// The clocks of CPU time return the time since boot, because CPU time is not counted.
 fn clock(which: u32) -> Result<u64, Errno> {
     match which {
         linux::CLOCK_REALTIME | linux::CLOCK_REALTIME_COARSE | linux::CLOCK_TAI => {
@@ -88,7 +88,7 @@ fn write_time(thread: &Thread, to: VirtAddr, ns: u64) -> SyscallResult {
     Ok(0)
 }
 
-/// A `struct timespec`, in ns (`timespec64_valid`).
+/// Reads a `struct timespec`, in ns (`timespec64_valid`).
 pub(super) fn read_time(thread: &Thread, from: VirtAddr) -> Result<u64, Errno> {
     let seconds = thread.space.read_u64(from)?;
     let ns = thread.space.read_u64(from.checked_add(8).ok_or(Errno::EFAULT)?)?;

@@ -1,18 +1,18 @@
-//! What the machine tells whoever started it, on the report channel: lines of words.
+//! Messages to the host on the report channel, and power-off.
 //!
-//! | line | what |
+//! | line | meaning |
 //! | --- | --- |
-//! | `say TEXT` | something a person should read |
-//! | `missing NAME TIMES` | a system call that answered `ENOSYS` |
-//! | `first NS` | nanoseconds from power-on to the first program's first instruction |
+//! | `say TEXT` | a message for a person |
+//! | `missing NAME TIMES` | a system call that failed with `ENOSYS`, and how often |
+//! | `first NS` | nanoseconds from power-on to the first instruction of the first program |
 //! | `vmstat NAME VALUE` | gauges and counters at power-off |
-//! | `machine NAME VALUE` | what was asked of the machine through the effects trait |
-//! | `judged TIMES WHAT` | what was counted again, at power-off with `check` or because a program asked ([`judge`]) |
-//! | `wrong TEXT` | a count that the tables contradict |
-//! | `event …` | with `record`: what programs did to memory ([`crate::record`]) |
+//! | `machine NAME VALUE` | operations of the machine, counted by effect |
+//! | `judged TIMES WHAT` | recounted page counts, at power-off with `check` or on request ([`page_counts`]) |
+//! | `wrong TEXT` | a count that the page tables contradict |
+//! | `event …` | with `record`, a memory call or a fault ([`crate::record`]) |
 //! | `exit STATUS` | the last line |
 //!
-//! Not guaranteed: that anybody listens.
+//! Not guaranteed: delivery. The host may ignore the channel.
 
 #[cfg(feature = "oracle")]
 pub(crate) mod page_counts;
@@ -29,56 +29,58 @@ use spin::Mutex;
 
 static MISSING: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
 
-/// Tells something to a person.
+/// Sends a message for a person.
 pub(crate) fn say(text: fmt::Arguments<'_>) {
     send(format_args!("say {text}\n"));
 }
 
 /// Sends a line.
 pub(crate) fn send(text: fmt::Arguments<'_>) {
-    // In one piece, so that lines of several CPUs don't mix.
+    // One write per line, so that lines of several CPUs do not mix.
     let mut line = String::new();
     let _ = line.write_fmt(text);
     let _ = ReportChannel.write_str(&line);
 }
 
-/// Notes that a system call is missing.
+/// Counts a call of a system call that is not implemented.
 pub(crate) fn count_missing(number: u64) {
     *MISSING.lock().entry(number).or_insert(0) += 1;
 }
 
-/// A thread is about to go on; notes when that happens for the first time: the first program is
-/// about to execute its first instruction.
+/// Reports the time of the first instruction of the first program.
+///
+/// Called before every time slice; only the first call has an effect.
 pub(crate) fn first_instruction() {
-    static INIT: spin::Once<()> = spin::Once::new();
-    INIT.call_once(|| send(format_args!("first {}\n", pagewright_hal::time::since_power_on_ns())));
+    static REPORTED: spin::Once<()> = spin::Once::new();
+    REPORTED.call_once(|| send(format_args!("first {}\n", pagewright_hal::time::since_power_on_ns())));
 }
 
 static CHECK: AtomicBool = AtomicBool::new(false);
 
-/// Lets every count be counted again at power-off.
+/// Requests a recount of page counts at power-off.
 ///
 /// # Panics
-/// When this kernel was built without its judge.
+/// When this kernel was built without the oracle.
 pub(crate) fn check_at_end() {
     assert!(cfg!(feature = "oracle"), "command line: check: this kernel has no oracle");
     CHECK.store(true, Ordering::Relaxed);
 }
 
-/// The machine's status when its first process has ended so; if it was asked for, its counts are
-/// judged.
+/// The exit status of the machine when its first process ends.
+///
+/// Recounts page counts first, if `check` is on the command line.
 #[cfg(feature = "oracle")]
 pub(crate) fn exit_status(end: ExitStatus) -> u8 {
     if CHECK.load(Ordering::Relaxed) { page_counts::exit_status(end.status()) } else { end.status() }
 }
 
-/// The machine's status when its first process has ended so: nobody here can judge it.
+/// The exit status of the machine when its first process ends.
 #[cfg(not(feature = "oracle"))]
 pub(crate) fn exit_status(end: ExitStatus) -> u8 {
     end.status()
 }
 
-/// Tells everything and switches the machine off.
+/// Sends the final report and powers the machine off.
 pub(crate) fn power_off(status: u8) -> ! {
     for (number, times) in &*MISSING.lock() {
         match syscalls::Sysno::new(*number as usize) {

@@ -1,11 +1,11 @@
-//! Counted again (O4): every count that the memory manager keeps against the words of all page
-//! tables, judged by the oracle where both are.
+//! The recount of page counts by the oracle (O4).
 //!
-//! At power-off with `check` on the command line, and whenever a program opens
-//! `/sys/kernel/debug/page_counts`. The oracle shares no code with what it judges; it has its own
-//! walkers, and reads the words of the tables through [`word`].
+//! The oracle compares every count of the memory manager with a walk of all page tables.
+//! It runs at power-off with `check` on the command line, and when a program opens
+//! `/sys/kernel/debug/page_counts`. The oracle shares no code with the memory manager: it has its
+//! own walkers, and reads entries through [`word`].
 //!
-//! INV-ORACLE-O4. Not guaranteed: a finding where the memory manager never claimed a count.
+//! INV-ORACLE-O4. Not guaranteed: a finding about a page that the memory manager does not count.
 
 use super::send;
 use crate::memory::mm;
@@ -22,55 +22,54 @@ use pagewright_model::{Census, CountMismatch, SoftwareBits, Tally};
 use pagewright_types::snapshot::{HeldRecord, RefHolder, SnapshotRecord};
 use pagewright_types::{Level, Pfn, PhysAddr};
 
-/// What the machine's status becomes when a count was wrong: `EX_SOFTWARE` of sysexits(3), an error
-/// in the system itself.
-pub(super) const WRONG: u8 = 70;
+/// The exit status of the machine if a count was wrong (`EX_SOFTWARE` of sysexits(3)).
+pub(super) const WRONG_COUNT: u8 = 70;
 
 static EVER_WRONG: AtomicBool = AtomicBool::new(false);
 
-/// What came out.
-struct Verdict {
+/// The result of a recount.
+struct Recount {
     claims: usize,
     tally: Tally,
     wrong: Vec<CountMismatch>,
 }
 
-/// The file at which somebody asks for it; what it reads then.
+/// The text of the file `page_counts`, which a recount makes when the file is opened.
 pub(crate) fn file(path: &str) -> Option<String> {
     (path == "/sys/kernel/debug/page_counts").then(|| {
-        let verdict = judge();
-        let sound = if verdict.wrong.is_empty() { "sound" } else { "wrong" };
-        let mut text = format!("{} claims: {sound}\n", verdict.claims);
-        verdict.wrong.iter().for_each(|count| text.push_str(&format!("{count}\n")));
-        tell(&verdict);
+        let recount = recount();
+        let sound = if recount.wrong.is_empty() { "sound" } else { "wrong" };
+        let mut text = format!("{} claims: {sound}\n", recount.claims);
+        recount.wrong.iter().for_each(|count| text.push_str(&format!("{count}\n")));
+        send_recount(&recount);
         text
     })
 }
 
-/// Judges at power-off, tells what came out, and says what the machine's status shall be.
-pub(super) fn exit_status(of_program: u8) -> u8 {
-    tell(&judge());
-    if EVER_WRONG.load(Ordering::Relaxed) { WRONG } else { of_program }
+/// Recounts at power-off, and returns the exit status of the machine.
+pub(super) fn exit_status(init_status: u8) -> u8 {
+    send_recount(&recount());
+    if EVER_WRONG.load(Ordering::Relaxed) { WRONG_COUNT } else { init_status }
 }
 
-fn tell(verdict: &Verdict) {
+fn send_recount(recount: &Recount) {
     let mut text = String::new();
-    // A string takes everything.
-    let _ = writeln!(text, "judged {} claims", verdict.claims);
-    for (what, times) in verdict.tally.iter().filter(|(_, times)| *times > 0) {
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "judged {} claims", recount.claims);
+    for (what, times) in recount.tally.iter().filter(|(_, times)| *times > 0) {
         let _ = writeln!(text, "judged {times} {}", what.name());
     }
-    for count in &verdict.wrong {
+    for count in &recount.wrong {
         let _ = writeln!(text, "wrong {count}");
     }
     send(format_args!("{text}"));
-    if !verdict.wrong.is_empty() {
+    if !recount.wrong.is_empty() {
         EVER_WRONG.store(true, Ordering::Relaxed);
     }
 }
 
-/// Counts while all other CPUs rest.
-fn judge() -> Verdict {
+/// Recounts while all other CPUs are stopped.
+fn recount() -> Recount {
     let isa = <<Machine as Effects>::Isa as Isa>::KIND;
     stop_machine::run(|| {
         let mut census = Census::new(SoftwareBits::pagewright(isa));
@@ -88,14 +87,11 @@ fn judge() -> Verdict {
         });
         let mut tally = Tally::default();
         let wrong = census.compare(isa, &|at| word(&roots, at), &mut tally);
-        Verdict { claims, tally, wrong }
+        Recount { claims, tally, wrong }
     })
 }
 
-/// A word of a table.
-///
-/// Of a root, those of the user's half: the other is the kernel's, and no affair of the memory
-/// manager's.
+/// The entry at `at`; 0 for the kernel half of a root, which the memory manager does not manage.
 fn word(roots: &[Pfn], at: PhysAddr) -> u64 {
     let table = Pfn::containing(at);
     let index = (at.raw() - table.base().raw()) / 8;

@@ -1,4 +1,6 @@
-//! Handlers' frames on arm64 (`struct rt_sigframe` of `arch/arm64/kernel/signal.c`).
+//! The frame of a signal handler on arm64 (`struct rt_sigframe`).
+//!
+//! Its layout is that of `arch/arm64/kernel/signal.c`:
 //!
 //! ```text
 //!   sp      siginfo (128 bytes)                ← stack pointer of the handler
@@ -13,9 +15,9 @@ use crate::task::Thread;
 use linux_raw_sys::general as linux;
 use pagewright_types::VirtAddr;
 
-/// `mov x8, #139; svc #0`: what ends a handler.
+/// The code that returns from a handler: `mov x8, #139; svc #0`.
 ///
-/// C libraries rely on the kernel's (the vdso).
+/// C libraries use the kernel's, in the vDSO.
 pub(crate) const TRAMPOLINE: &[u8] = &[0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4];
 
 const UCONTEXT: usize = 128;
@@ -25,7 +27,7 @@ const SIGCONTEXT: usize = UCONTEXT + 176;
 const REGISTERS: usize = SIGCONTEXT + 8;
 const RECORDS: usize = SIGCONTEXT + 288;
 const SIZE: usize = RECORDS + 4096;
-/// Head, status and control words, 32 registers, end.
+/// The FPSIMD record (head, status, control, 32 registers) and the end record.
 const USED: usize = 16 + 512 + 16;
 const FPSIMD_MAGIC: u32 = 0x4650_8001;
 const FPSIMD_SIZE: u32 = 528;
@@ -38,13 +40,14 @@ fn get(bytes: &[u8], at: usize) -> u64 {
     bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
 }
 
-/// Makes the thread go on in the handler.
+/// Pushes the frame of a handler, which runs next.
 pub(super) fn push_frame(thread: &mut Thread, info: SigInfo, action: &SigAction, mask: SignalSet) -> Result<(), Errno> {
     thread.context.save();
     let r = thread.context.registers;
     let (start, len) = thread.signal_stack;
-    let wants = action.flags & u64::from(linux::SA_ONSTACK) != 0 && len > 0 && !thread.is_on_signal_stack();
-    let top = if wants { start.wrapping_add(len) } else { r.sp };
+    let on_alternate_stack =
+        action.flags & u64::from(linux::SA_ONSTACK) != 0 && len > 0 && !thread.is_on_signal_stack();
+    let top = if on_alternate_stack { start.wrapping_add(len) } else { r.sp };
     let link = (top & !15).wrapping_sub(16);
     let frame = link.wrapping_sub(SIZE as u64);
     let mut bytes = [0; RECORDS + USED];
@@ -81,7 +84,7 @@ pub(super) fn push_frame(thread: &mut Thread, info: SigInfo, action: &SigAction,
     Ok(())
 }
 
-/// Puts the registers back that the handler interrupted (`rt_sigreturn`).
+/// Restores the registers that the handler interrupted (`rt_sigreturn`).
 pub(crate) fn pop_frame(thread: &mut Thread) -> Result<(), Errno> {
     let bytes: [u8; RECORDS + USED] = thread.space.read_array(thread.context.sp())?;
     if get(&bytes, RECORDS) as u32 == FPSIMD_MAGIC {

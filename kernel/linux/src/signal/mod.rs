@@ -1,8 +1,8 @@
-//! Signals: what is pending, what becomes of it, and handlers.
+//! Signals: pending sets, delivery, and the frames of handlers.
 //!
-//! A signal is delivered on the way to user mode ([`deliver`]). Its default is to end the process
-//! or nothing; a handler gets a frame on its stack as Linux lays it out
-//! (`arch/*/kernel/signal*.c`), because programs look into it.
+//! Signals are delivered on the return to user mode ([`deliver`]). The default action is to end the
+//! process or to ignore the signal. A handler gets a frame on its stack with Linux's layout
+//! (`arch/*/kernel/signal*.c`), because programs read it.
 //!
 //! Not guaranteed: stopping and continuing, queues of real-time signals (each is pending once),
 //! `SIGEV_*`.
@@ -40,13 +40,13 @@ pub(crate) const SEGV_ACCERR: i32 = linux::SEGV_ACCERR as i32;
 /// `BUS_ADRERR`.
 pub(crate) const BUS_ADRERR: i32 = linux::BUS_ADRERR as i32;
 
-/// `SI_USER`, `SI_TKILL`: who sent a signal did so by `kill`, or to this thread.
+/// `SI_USER` and `SI_TKILL`: sent by `kill`, and by `tkill` or `tgkill`.
 pub(crate) const SI_USER: i32 = linux::SI_USER as i32;
 pub(crate) const SI_TKILL: i32 = linux::SI_TKILL;
 const CLD_EXITED: i32 = linux::CLD_EXITED as i32;
 const CLD_KILLED: i32 = linux::CLD_KILLED as i32;
 
-/// Signals there are.
+/// The number of signals (`_NSIG`).
 pub(crate) const NSIG: usize = 64;
 
 /// A set of signals.
@@ -70,21 +70,21 @@ impl SignalSet {
         self.0 & Self::bit(signal) != 0
     }
 
-    /// The lowest.
+    /// The lowest signal of the set.
     fn first(self) -> Option<u8> {
         (self.0 != 0).then(|| self.0.trailing_zeros() as u8 + 1)
     }
 
-    /// Without those that nobody can block.
+    /// The set without `SIGKILL` and `SIGSTOP`, which cannot be blocked.
     pub(crate) fn blockable(self) -> Self {
         Self(self.0 & !(Self::bit(SIGKILL) | Self::bit(linux::SIGSTOP as u8)))
     }
 }
 
-/// What a process wants to be done about a signal (`struct sigaction`).
+/// The action of a process for a signal (`struct sigaction`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SigAction {
-    /// 0 for the default, 1 to ignore it, else the handler.
+    /// `SIG_DFL`, `SIG_IGN`, or the address of a handler.
     pub(crate) handler: u64,
     pub(crate) flags: u64,
     pub(crate) restorer: u64,
@@ -94,11 +94,12 @@ pub(crate) struct SigAction {
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 
-/// All actions of a process.
+/// The actions of a process for all signals.
 #[derive(Clone)]
 pub(crate) struct SigActions {
+    /// The action for signal `n` is at `n - 1`.
     pub(crate) of: [SigAction; NSIG],
-    /// Where the code lies that ends a handler, for programs that bring none.
+    /// The code that returns from a handler, for programs without `SA_RESTORER`.
     pub(crate) trampoline: VirtAddr,
 }
 
@@ -107,8 +108,7 @@ impl SigActions {
         Self { of: [SigAction::default(); NSIG], trampoline: VirtAddr::ZERO }
     }
 
-    /// What is left of them when a program starts: handlers are gone, what is ignored stays
-    /// ignored.
+    /// The actions after `execve`: handlers are reset, ignored signals stay ignored.
     pub(crate) fn for_new_program(&self, trampoline: VirtAddr) -> Self {
         let of = self.of.map(|action| if action.handler == SIG_IGN { action } else { SigAction::default() });
         Self { of, trampoline }
@@ -119,59 +119,59 @@ impl SigActions {
     }
 }
 
-/// What a signal is about.
+/// The cause of a signal.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum SigInfoOrigin {
-    /// The address that faulted.
+pub(crate) enum SigCause {
+    /// A fault at this address.
     Address(VirtAddr),
-    /// Who sent it.
+    /// A process that sent it.
     Sender(TaskId),
-    /// A child, and the status of its end.
+    /// The end of a child, with its status.
     Child(TaskId, u8),
 }
 
-/// What a handler is told (`siginfo_t`).
+/// The information that a handler gets (`siginfo_t`).
 ///
-/// Everybody's user is 0.
+/// The user is always 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SigInfo {
     pub(crate) signal: u8,
     pub(crate) code: i32,
-    pub(crate) about: SigInfoOrigin,
+    pub(crate) cause: SigCause,
 }
 
 impl SigInfo {
-    /// A signal that a process sends.
+    /// The information of a signal that a process sends.
     pub(crate) fn sent(signal: u8, code: i32, by: TaskId) -> Self {
-        Self { signal, code, about: SigInfoOrigin::Sender(by) }
+        Self { signal, code, cause: SigCause::Sender(by) }
     }
 
-    /// The signal of a child's end.
+    /// The information of the signal for the end of a child.
     pub(crate) fn of_end(signal: u8, child: TaskId, end: ExitStatus) -> Self {
         let (code, status) = match end {
             ExitStatus::Exit(status) => (CLD_EXITED, status),
             ExitStatus::Signal(by) => (CLD_KILLED, by),
         };
-        Self { signal, code, about: SigInfoOrigin::Child(child, status) }
+        Self { signal, code, cause: SigCause::Child(child, status) }
     }
 
-    /// The address that faulted, or none.
+    /// The address of the fault; 0 without one.
     fn address(self) -> VirtAddr {
-        match self.about {
-            SigInfoOrigin::Address(address) => address,
-            SigInfoOrigin::Sender(_) | SigInfoOrigin::Child(..) => VirtAddr::ZERO,
+        match self.cause {
+            SigCause::Address(address) => address,
+            SigCause::Sender(_) | SigCause::Child(..) => VirtAddr::ZERO,
         }
     }
 
-    /// As it lies in memory.
+    /// The layout in memory.
     fn bytes(self) -> [u8; 128] {
         let mut bytes = [0; 128];
         bytes[..4].copy_from_slice(&i32::from(self.signal).to_le_bytes());
         bytes[8..12].copy_from_slice(&self.code.to_le_bytes());
-        match self.about {
-            SigInfoOrigin::Address(address) => bytes[16..24].copy_from_slice(&address.raw().to_le_bytes()),
-            SigInfoOrigin::Sender(id) => bytes[16..20].copy_from_slice(&id.0.to_le_bytes()),
-            SigInfoOrigin::Child(id, status) => {
+        match self.cause {
+            SigCause::Address(address) => bytes[16..24].copy_from_slice(&address.raw().to_le_bytes()),
+            SigCause::Sender(id) => bytes[16..20].copy_from_slice(&id.0.to_le_bytes()),
+            SigCause::Child(id, status) => {
                 bytes[16..20].copy_from_slice(&id.0.to_le_bytes());
                 bytes[24] = status;
             }
@@ -180,20 +180,20 @@ impl SigInfo {
     }
 }
 
-/// Signals that wait to be looked at, each once: of two, the handler is told of the first.
+/// Pending signals, each at most once: of two equal ones, the first is kept.
 #[derive(Default)]
 pub(crate) struct PendingSignals {
     set: SignalSet,
-    /// What their handlers are told.
+    /// The information for their handlers.
     ///
-    /// Without memory for that they come all the same.
-    told: Vec<SigInfo>,
+    /// A signal for which there was no memory has none, and is delivered nevertheless.
+    infos: Vec<SigInfo>,
 }
 
 impl PendingSignals {
     fn insert(&mut self, info: SigInfo) {
-        if !self.set.contains(info.signal) && self.told.try_reserve(1).is_ok() {
-            self.told.push(info);
+        if !self.set.contains(info.signal) && self.infos.try_reserve(1).is_ok() {
+            self.infos.push(info);
         }
         self.set.insert(info.signal);
     }
@@ -203,14 +203,14 @@ impl PendingSignals {
             return None;
         }
         self.set.remove(signal);
-        let told = self.told.iter().position(|info| info.signal == signal).map(|index| self.told.swap_remove(index));
-        Some(told.unwrap_or(SigInfo::sent(signal, SI_USER, TaskId(0))))
+        let info = self.infos.iter().position(|info| info.signal == signal).map(|index| self.infos.swap_remove(index));
+        Some(info.unwrap_or(SigInfo::sent(signal, SI_USER, TaskId(0))))
     }
 }
 
-/// Whether the default is to do nothing.
+/// Whether the default action ignores the signal.
 ///
-/// Stopping is not implemented, so it is nothing too.
+/// The signals that stop a process are ignored too, because stopping is not implemented.
 fn ignored_by_default(signal: u8) -> bool {
     let ignored = [linux::SIGCHLD, linux::SIGURG, linux::SIGWINCH, linux::SIGCONT];
     let stops = [linux::SIGSTOP, linux::SIGTSTP, linux::SIGTTIN, linux::SIGTTOU];
@@ -218,32 +218,33 @@ fn ignored_by_default(signal: u8) -> bool {
 }
 
 impl Thread {
-    /// Whether its process does nothing about a signal.
+    /// Whether its process ignores a signal.
     fn ignores(&self, signal: u8) -> bool {
         let handler = self.actions.lock().get(signal).handler;
         handler == SIG_IGN || handler == SIG_DFL && ignored_by_default(signal)
     }
 
-    /// Whether it runs on the stack for handlers (`on_sig_stack`).
+    /// Whether it runs on its alternate signal stack (`on_sig_stack`).
     pub(crate) fn is_on_signal_stack(&self) -> bool {
         let (start, len) = self.signal_stack;
         let used = start.wrapping_add(len).wrapping_sub(self.context.sp().raw());
         used < len
     }
 
-    /// Whether a signal would be looked at now.
-    fn wants(&self, signal: u8) -> bool {
+    /// Whether it neither blocks nor ignores a signal.
+    fn accepts(&self, signal: u8) -> bool {
         !self.blocked.contains(signal) && !self.ignores(signal)
     }
 
-    /// Lets a call wait with another set of blocked signals, until [`Thread::restore_mask`]; the
-    /// set that a handler puts back is the old one.
+    /// Blocks another set of signals during a call, until [`Thread::restore_mask`].
+    ///
+    /// The frame of a handler holds the previous set.
     pub(crate) fn set_temporary_mask(&mut self, set: SignalSet) {
         self.saved_blocked.get_or_insert(self.blocked);
         self.blocked = set.blockable();
     }
 
-    /// Puts back the set of blocked signals that a call has changed for itself.
+    /// Restores the set of blocked signals that a call replaced.
     pub(crate) fn restore_mask(&mut self) {
         if let Some(before) = self.saved_blocked.take() {
             self.blocked = before;
@@ -251,7 +252,7 @@ impl Thread {
     }
 }
 
-/// Delivers what is pending.
+/// Delivers pending signals.
 ///
 /// # Errors
 /// [`CallStop`] when the thread ends.
@@ -272,7 +273,7 @@ pub(crate) fn deliver(thread: &mut Thread) -> Result<(), CallStop> {
     }
 }
 
-/// Does what the process wants about a signal.
+/// Takes the action of the process for a signal.
 fn handle_signal(thread: &mut Thread, info: SigInfo) -> Result<(), CallStop> {
     let action = {
         let mut actions = thread.actions.lock();
@@ -301,15 +302,16 @@ fn handle_signal(thread: &mut Thread, info: SigInfo) -> Result<(), CallStop> {
     }
 }
 
-/// Gives a thread a signal that its own instruction caused; a process that does not handle it is
-/// killed, with a line that says why.
+/// Delivers a signal that an instruction of the thread caused (`force_sig`).
+///
+/// A process without a handler is killed, and the cause is reported.
 ///
 /// # Errors
 /// [`CallStop`] when the process is killed.
 pub(crate) fn force_signal(thread: &mut Thread, signal: u8, code: i32, address: VirtAddr) -> Result<(), CallStop> {
     let handled = thread.actions.lock().get(signal).handler > SIG_IGN && !thread.blocked.contains(signal);
     if handled {
-        return handle_signal(thread, SigInfo { signal, code, about: SigInfoOrigin::Address(address) });
+        return handle_signal(thread, SigInfo { signal, code, cause: SigCause::Address(address) });
     }
     let name = alloc::string::String::from(scheduler().process(thread.process).name());
     let (pc, sp) = (thread.context.pc(), thread.context.sp());
@@ -320,9 +322,10 @@ pub(crate) fn force_signal(thread: &mut Thread, signal: u8, code: i32, address: 
     Err(CallStop::ExitProcess(ExitStatus::Signal(signal)))
 }
 
-/// A call that would go on waiting is ended by a signal: it fails, or is made again behind the
-/// handler if both ask for it. Returns whether there is still such a signal; another thread may
-/// have taken it.
+/// Ends the wait of a call because of a signal.
+///
+/// The call fails with `EINTR`, or restarts after the handler if `restarts` and `SA_RESTART` allow
+/// it. Returns `false` if no signal is pending any more, because another thread took it.
 pub(crate) fn interrupt_call(thread: &mut Thread, restarts: bool) -> bool {
     let Some(signal) = scheduler().next_deliverable(thread) else { return false };
     let action = thread.actions.lock().get(signal);
@@ -338,20 +341,21 @@ pub(crate) fn interrupt_call(thread: &mut Thread, restarts: bool) -> bool {
 }
 
 impl Scheduler {
-    /// How a thread ends that may not go on: with its process, or because another is to be the only
-    /// one.
+    /// The status with which a thread must end, if it must.
+    ///
+    /// It is that of the process, or `SIGKILL` if another thread is in `execve`.
     pub(crate) fn must_exit(&mut self, thread: &Thread) -> Option<ExitStatus> {
         let process = self.process(thread.process);
         let replaced = process.exec_thread.is_some_and(|exec_thread| exec_thread != thread.id);
         process.group_exit.or(replaced.then_some(ExitStatus::Signal(SIGKILL)))
     }
 
-    /// Whether a signal waits for a thread that does not ignore it.
+    /// Whether a signal is pending that a thread neither blocks nor ignores.
     pub(crate) fn is_interrupted(&mut self, thread: &Thread) -> bool {
         self.next_deliverable(thread).is_some()
     }
 
-    /// The first signal that waits for a thread that does not ignore it.
+    /// The first pending signal that a thread neither blocks nor ignores.
     fn next_deliverable(&mut self, thread: &Thread) -> Option<u8> {
         let mut pending = self.deliverable(thread);
         while let Some(signal) = pending.first() {
@@ -363,35 +367,37 @@ impl Scheduler {
         None
     }
 
-    /// What is pending for a thread and not blocked.
+    /// The pending signals that a thread does not block.
     fn deliverable(&mut self, thread: &Thread) -> SignalSet {
-        let own = self.threads.get(&thread.id).map_or(SignalSet::default(), |known| known.pending.set);
+        let own = self.threads.get(&thread.id).map_or(SignalSet::default(), |entry| entry.pending.set);
         SignalSet((own.0 | self.process(thread.process).pending.set.0) & !thread.blocked.0)
     }
 
     fn take_signal(&mut self, thread: &Thread) -> Option<SigInfo> {
         let signal = self.deliverable(thread).first()?;
-        let own = self.threads.get_mut(&thread.id).and_then(|known| known.pending.take(signal));
+        let own = self.threads.get_mut(&thread.id).and_then(|entry| entry.pending.take(signal));
         own.or_else(|| self.process(thread.process).pending.take(signal))
     }
 
-    /// Makes a signal pending for a process that has not ended, and interrupts a thread of it that
-    /// sleeps and wants it.
+    /// Makes a signal pending for a process that has not ended.
+    ///
+    /// Wakes one of its sleepers that accepts the signal.
     pub(crate) fn post(&mut self, process: TaskId, info: SigInfo) {
         self.process(process).pending.insert(info);
-        self.interrupt(|thread| thread.process == process && thread.wants(info.signal));
+        self.interrupt(|thread| thread.process == process && thread.accepts(info.signal));
     }
 
-    /// The same for one thread, if there is such a one.
+    /// Makes a signal pending for a thread, if it exists, and wakes it if it accepts the signal.
     pub(crate) fn post_to_thread(&mut self, id: TaskId, info: SigInfo) {
-        if let Some(known) = self.threads.get_mut(&id) {
-            known.pending.insert(info);
-            self.interrupt(|thread| thread.id == id && thread.wants(info.signal));
+        if let Some(entry) = self.threads.get_mut(&id) {
+            entry.pending.insert(info);
+            self.interrupt(|thread| thread.id == id && thread.accepts(info.signal));
         }
     }
 
-    /// Whether a process does not want to hear of its children's ends, which then leave nothing to
-    /// wait for (`do_notify_parent`): true if it gets no signal either.
+    /// Whether ended children of a process disappear without `wait4` (`do_notify_parent`).
+    ///
+    /// `Some(true)` if the process gets no `SIGCHLD` either, `None` if it must wait for them.
     pub(crate) fn discards_children(&mut self, process: TaskId) -> Option<bool> {
         let actions = self.processes.get(&process)?.actions.upgrade()?;
         let action = actions.lock().get(SIGCHLD);

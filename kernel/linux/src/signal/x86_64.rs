@@ -1,4 +1,6 @@
-//! Handlers' frames on x86-64 (`struct rt_sigframe` of `arch/x86/include/asm/sigframe.h`).
+//! The frame of a signal handler on x86-64 (`struct rt_sigframe`).
+//!
+//! Its layout is that of `arch/x86/include/asm/sigframe.h`:
 //!
 //! ```text
 //!   sp     return address: the restorer       ← stack pointer of the handler
@@ -13,17 +15,17 @@ use crate::task::Thread;
 use linux_raw_sys::general as linux;
 use pagewright_types::VirtAddr;
 
-/// Programs bring the code that ends a handler (`SA_RESTORER`), so there is none here.
+/// Empty: programs have the code that returns from a handler (`SA_RESTORER`).
 pub(crate) const TRAMPOLINE: &[u8] = &[];
 
-/// Flags that a handler does not inherit.
+/// Bits of `rflags` that are clear when a handler starts.
 const DIRECTION: u64 = 1 << 10;
 const SINGLE_STEP: u64 = 1 << 8;
 const RED_ZONE: u64 = 128;
 const UCONTEXT: u64 = 304;
 const FRAME: u64 = 8 + UCONTEXT + 128;
 const FLOATING: u64 = 512;
-/// Offsets in the ucontext.
+/// Offsets in the `ucontext`.
 const REGISTERS: usize = 40;
 const FLOATING_POINTER: usize = REGISTERS + 184;
 const MASK: usize = 296;
@@ -36,13 +38,14 @@ fn get(bytes: &[u8], at: usize) -> u64 {
     bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
 }
 
-/// Makes the thread go on in the handler.
+/// Pushes the frame of a handler, which runs next.
 pub(super) fn push_frame(thread: &mut Thread, info: SigInfo, action: &SigAction, mask: SignalSet) -> Result<(), Errno> {
     thread.context.save();
     let r = thread.context.registers;
     let (start, len) = thread.signal_stack;
-    let wants = action.flags & u64::from(linux::SA_ONSTACK) != 0 && len > 0 && !thread.is_on_signal_stack();
-    let top = if wants { start.wrapping_add(len) } else { r.rsp.wrapping_sub(RED_ZONE) };
+    let on_alternate_stack =
+        action.flags & u64::from(linux::SA_ONSTACK) != 0 && len > 0 && !thread.is_on_signal_stack();
+    let top = if on_alternate_stack { start.wrapping_add(len) } else { r.rsp.wrapping_sub(RED_ZONE) };
     let floating = top.wrapping_sub(FLOATING) & !63;
     let frame = (floating.wrapping_sub(FRAME) & !15).wrapping_sub(8);
     let mut bytes = [0; FRAME as usize];
@@ -85,8 +88,8 @@ pub(super) fn push_frame(thread: &mut Thread, info: SigInfo, action: &SigAction,
     let area = *thread.context.floating.bytes();
     thread.space.write(VirtAddr::new(floating), &area)?;
     thread.space.write(VirtAddr::new(frame), &bytes)?;
-    // A handler begins as any function does: strings go upwards, and no modes of floating point are
-    // whatever it has interrupted chose (`handle_signal`).
+    // A handler starts like any function, with the direction flag clear and default floating-point
+    // modes, whatever the interrupted code chose (`handle_signal`).
     thread.context.reset_floating();
     let r = &mut thread.context.registers;
     r.rflags &= !(DIRECTION | SINGLE_STEP);
@@ -99,7 +102,7 @@ pub(super) fn push_frame(thread: &mut Thread, info: SigInfo, action: &SigAction,
     Ok(())
 }
 
-/// Puts the registers back that the handler interrupted (`rt_sigreturn`).
+/// Restores the registers that the handler interrupted (`rt_sigreturn`).
 pub(crate) fn pop_frame(thread: &mut Thread) -> Result<(), Errno> {
     let context: [u8; UCONTEXT as usize] = thread.space.read_array(thread.context.sp())?;
     let at = |index: usize| get(&context, REGISTERS + index * 8);
