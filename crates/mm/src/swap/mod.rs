@@ -3,7 +3,7 @@
 //! - [`SwapOps`] – a device with page-sized slots; [`SwapBacking`] – such a device, or [`Zram`],
 //!   which compresses pages in memory; `area` – a device in use, with its slots (`slot_table`).
 //! - `cache` – the swap cache: folios whose contents have a slot. A folio enters it before it is
-//!   unmapped, and before it is read.
+//!   unmapped (`add_to_swap`), and before it is read (`swap_in`).
 //! - `swapoff` – bringing back everything that a device has.
 //! - `swap_pte` – the page-table entry that stands for a swapped-out page.
 //!
@@ -17,16 +17,19 @@
 //!
 //! Not guaranteed: free slots. A page that gets no slot stays in memory.
 
+mod add_to_swap;
 mod area;
 mod cache;
 mod device;
 mod slot_table;
+mod swap_in;
 mod swap_pte;
 mod swapoff;
 mod zram;
 
-pub(crate) use cache::{SwapInFolio, SwapOwner};
+pub(crate) use cache::SwapOwner;
 pub use device::{SwapBacking, SwapOps};
+pub(crate) use swap_in::SwapInFolio;
 pub(crate) use swap_pte::SwapPte;
 pub use zram::{MmStat, Zram};
 

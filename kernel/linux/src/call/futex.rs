@@ -2,8 +2,9 @@
 //!
 //! Not guaranteed: priority inheritance, `FUTEX_WAKE_OP`, robust lists.
 
+use super::address;
+use super::table::missing;
 use super::time::read_time;
-use super::{address, missing};
 use crate::cpu::timed_out;
 use crate::errno::Errno;
 use crate::task::{CallStop, FutexWord, Resume, SyscallResult, Thread, WaitReason, scheduler};

@@ -1,7 +1,8 @@
 //! Legacy calls, which only x86-64 has, in terms of the calls that replaced them.
 
 use super::path::{self, path_at};
-use super::{Arguments, Handler, address, descriptor, information, poll, signal, stat};
+use super::table::Handler;
+use super::{Arguments, address, descriptor, information, poll, signal, stat};
 use crate::errno::Errno;
 use crate::task::{SyscallResult, Thread};
 use linux_raw_sys::general as linux;

@@ -1,6 +1,7 @@
 //! Memory calls: decoded and served by `pagewright_syscall`, and recorded.
 
-use super::{Arguments, futex, missing, process, swap};
+use super::table::missing;
+use super::{Arguments, futex, process, swap};
 use crate::memory::mm;
 use crate::record;
 use crate::task::{SyscallResult, Thread};

@@ -1,9 +1,9 @@
-//! System calls: the function for each number.
+//! System calls: [`table`] says which function serves which number.
 //!
-//! Memory calls are decoded by `pagewright_syscall` (`memory`, `caller`). Every other call has a
-//! row in [`HANDLERS`], or in `legacy::HANDLERS` if only x86-64 has it.
+//! Memory calls are decoded by `pagewright_syscall` (`memory`, `caller`). Every other file has the
+//! calls of one subject.
 //!
-//! Not guaranteed: completeness. A call without a row fails with `ENOSYS` and is counted.
+//! Not guaranteed: that a call does more than its function says.
 
 mod caller;
 mod descriptor;
@@ -19,12 +19,12 @@ pub(crate) mod process;
 mod signal;
 mod stat;
 mod swap;
+mod table;
 mod time;
 
-use crate::errno::Errno;
-use crate::report;
-use crate::task::{SyscallResult, Thread};
-use pagewright_syscall::LinuxCall;
+pub(crate) use table::serve;
+
+use crate::task::Thread;
 use pagewright_types::VirtAddr;
 use syscalls::Sysno;
 
@@ -36,161 +36,6 @@ pub(crate) fn address(argument: u64) -> VirtAddr {
     VirtAddr::new(argument)
 }
 
-/// The function that serves a call.
-type Handler = fn(&mut Thread, Arguments) -> SyscallResult;
-
-/// `fstatat`, whose number has a newer name on x86-64.
-#[cfg(target_arch = "x86_64")]
-const FSTATAT: Sysno = Sysno::newfstatat;
-#[cfg(target_arch = "aarch64")]
-const FSTATAT: Sysno = Sysno::fstatat;
-
-/// The calls that are not memory calls, and `fcntl`, of which the decoder has two commands.
-const HANDLERS: &[(Sysno, Handler)] = &[
-    (Sysno::read, descriptor::read),
-    (Sysno::write, descriptor::write),
-    (Sysno::readv, descriptor::readv),
-    (Sysno::writev, descriptor::writev),
-    (Sysno::pread64, descriptor::pread64),
-    (Sysno::pwrite64, descriptor::pwrite64),
-    (Sysno::lseek, descriptor::lseek),
-    (Sysno::close, descriptor::close),
-    (Sysno::dup, descriptor::dup),
-    (Sysno::dup3, descriptor::dup3),
-    (Sysno::fcntl, descriptor::fcntl),
-    (Sysno::ioctl, descriptor::ioctl),
-    (Sysno::pipe2, descriptor::pipe2),
-    (Sysno::fsync, descriptor::fsync),
-    (Sysno::fdatasync, descriptor::fsync),
-    (Sysno::pidfd_open, pidfd::open),
-    (Sysno::openat, path::openat),
-    (Sysno::unlinkat, path::unlinkat),
-    (Sysno::mkdirat, path::mkdirat),
-    (Sysno::symlinkat, path::symlinkat),
-    (Sysno::readlinkat, path::readlinkat),
-    (Sysno::faccessat, path::faccessat),
-    (Sysno::faccessat2, path::faccessat),
-    (Sysno::fchmodat, path::fchmodat),
-    (Sysno::fchmod, path::fchmod),
-    (Sysno::umask, path::umask),
-    (Sysno::chdir, path::chdir),
-    (Sysno::getcwd, path::getcwd),
-    (Sysno::getdents64, path::getdents64),
-    (Sysno::fstat, stat::fstat),
-    (FSTATAT, stat::fstatat),
-    (Sysno::statx, stat::statx),
-    (Sysno::ppoll, poll::ppoll),
-    (Sysno::clone3, process::clone3),
-    (Sysno::execve, process::execve),
-    (Sysno::wait4, process::wait4),
-    (Sysno::exit, process::exit),
-    (Sysno::exit_group, process::exit_group),
-    (Sysno::rt_sigaction, signal::rt_sigaction),
-    (Sysno::rt_sigprocmask, signal::rt_sigprocmask),
-    (Sysno::rt_sigreturn, signal::rt_sigreturn),
-    (Sysno::rt_sigsuspend, signal::rt_sigsuspend),
-    (Sysno::sigaltstack, signal::sigaltstack),
-    (Sysno::kill, signal::kill),
-    (Sysno::tkill, signal::tkill),
-    (Sysno::tgkill, signal::tgkill),
-    (Sysno::clock_gettime, time::clock_gettime),
-    (Sysno::clock_getres, time::clock_getres),
-    (Sysno::clock_nanosleep, time::clock_nanosleep),
-    (Sysno::gettimeofday, time::gettimeofday),
-    (Sysno::nanosleep, time::nanosleep),
-    (Sysno::sched_yield, time::sched_yield),
-    (Sysno::getpid, information::getpid),
-    (Sysno::gettid, information::gettid),
-    (Sysno::getppid, information::getppid),
-    (Sysno::getpgid, information::getpgid),
-    (Sysno::setpgid, information::setpgid),
-    (Sysno::getsid, information::getsid),
-    (Sysno::setsid, information::setsid),
-    (Sysno::getuid, information::zero),
-    (Sysno::geteuid, information::zero),
-    (Sysno::getgid, information::zero),
-    (Sysno::getegid, information::zero),
-    (Sysno::setuid, information::zero),
-    (Sysno::setgid, information::zero),
-    (Sysno::set_tid_address, information::set_tid_address),
-    // A robust list matters to a thread that ends with a lock held. No program here has one.
-    (Sysno::set_robust_list, information::zero),
-    (Sysno::getrandom, information::getrandom),
-    (Sysno::uname, information::uname),
-    (Sysno::sysinfo, information::sysinfo),
-    (Sysno::getrusage, information::getrusage),
-    (Sysno::prctl, information::prctl),
-    (Sysno::sched_getaffinity, information::sched_getaffinity),
-    (Sysno::sched_setaffinity, information::zero),
-];
-
-/// The calls that make a process, a file or a descriptor.
-const CREATING: &[Sysno] = &[
-    Sysno::clone,
-    Sysno::clone3,
-    Sysno::execve,
-    Sysno::openat,
-    Sysno::mkdirat,
-    Sysno::symlinkat,
-    Sysno::pipe2,
-    Sysno::memfd_create,
-    Sysno::pidfd_open,
-];
-
-/// Kernel memory that must be free before a creating call begins.
-///
-/// The call itself needs less, and does not check each of its allocations. Calls that end or remove
-/// something need little and are never refused.
-const FREE_MEMORY: usize = 16 << 10;
-
-/// The entry of a number.
-#[derive(Clone, Copy)]
-struct Entry {
-    handler: Option<Handler>,
-    /// Whether the call needs [`FREE_MEMORY`].
-    creates: bool,
-}
-
-/// The limit of call numbers.
-const NUMBERS: usize = 512;
-
-static TABLE: [Entry; NUMBERS] = {
-    let table = with_rows([Entry { handler: None, creates: false }; NUMBERS], HANDLERS, CREATING);
-    #[cfg(target_arch = "x86_64")]
-    let table = with_rows(table, legacy::HANDLERS, legacy::CREATING);
-    table
-};
-
-const fn with_rows(mut table: [Entry; NUMBERS], handlers: &[(Sysno, Handler)], creating: &[Sysno]) -> [Entry; NUMBERS] {
-    let mut row = 0;
-    while row < handlers.len() {
-        table[handlers[row].0.id() as usize].handler = Some(handlers[row].1);
-        row += 1;
-    }
-    row = 0;
-    while row < creating.len() {
-        table[creating[row].id() as usize].creates = true;
-        row += 1;
-    }
-    table
-}
-
-/// Serves a system call.
-pub(crate) fn serve(thread: &mut Thread, number: u64, a: Arguments) -> SyscallResult {
-    let entry = usize::try_from(number).ok().and_then(|number| TABLE.get(number));
-    let Some(Entry { handler, creates }) = entry else { return missing(number) };
-    if *creates && !pagewright_hal::can_allocate(FREE_MEMORY) {
-        return Err(Errno::ENOMEM.into());
-    }
-    if let Some(handler) = handler {
-        return handler(thread, a);
-    }
-    match LinuxCall::from_number(memory::ISA, number) {
-        Some(call) => memory::serve(thread, call, a),
-        None => missing(number),
-    }
-}
-
 /// Stores the remaining time of a call that slept and is interrupted by a signal.
 pub(crate) fn store_remaining_time(thread: &Thread) {
     let (number, a) = thread.context.syscall();
@@ -199,10 +44,4 @@ pub(crate) fn store_remaining_time(thread: &Thread) {
         Some(Sysno::clock_nanosleep) if !time::is_absolute(a) => time::store_remaining(thread, address(a[3])),
         _ => {}
     }
-}
-
-/// Counts a call that is not implemented.
-fn missing(number: u64) -> SyscallResult {
-    report::count_missing(number);
-    Err(Errno::ENOSYS.into())
 }
