@@ -78,7 +78,7 @@ fn attempt<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, det
 /// Uses memory until whoever wants a page must wait for one to go.
 fn leave_nothing_free<I: Isa>(world: &TestWorld<I>, process: &TestProcess<I>) {
     let hog = process.anon(2 * FRAMES);
-    fill(&process, hog, FRAMES, 0);
+    fill(process, hog, FRAMES, 0);
     let is_left = |page: &u64| {
         let mut zones = world.lab.mm().tlb().frames().zones();
         *page < 2 * FRAMES && zones.any(|zone| zone.free() > zone.watermarks().min)
@@ -110,7 +110,7 @@ fn balance<I: Isa>(world: &Rc<TestWorld<I>>) -> CoroutineBody {
 /// One CPU loads, one stores, one balances: all memory is private.
 fn loads_and_stores<I: Isa>(world: &Rc<TestWorld<I>>, process: &Rc<TestProcess<I>>) -> (Vec<CoroutineBody>, Check<I>) {
     let (old, new) = (process.anon(8), process.anon(8));
-    fill(&process, old, 8, 70);
+    fill(process, old, 8, 70);
     let (loads, stores) = (Rc::clone(process), Rc::clone(process));
     let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
@@ -126,8 +126,8 @@ fn loads_and_stores<I: Isa>(world: &Rc<TestWorld<I>>, process: &Rc<TestProcess<I
         balance(world),
     ];
     let check = move |process: &TestProcess<I>| {
-        check(&process, old, 8, 70);
-        check(&process, new, 8, 80);
+        check(process, old, 8, 70);
+        check(process, new, 8, 80);
     };
     (programs, Box::new(check))
 }
@@ -139,7 +139,7 @@ fn a_fork_under_pressure<I: Isa>(
     process: &Rc<TestProcess<I>>,
 ) -> (Vec<CoroutineBody>, Check<I>) {
     let base = process.anon(6);
-    fill(&process, base, 6, 70);
+    fill(process, base, 6, 70);
     let child: Rc<std::cell::RefCell<Option<TestProcess<I>>>> = Rc::default();
     let (forks, born, stores) = (Rc::clone(process), Rc::clone(&child), Rc::clone(process));
     let programs: Vec<CoroutineBody> = vec![
@@ -172,7 +172,7 @@ fn unmapping_and_sharing<I: Isa>(
     process: &Rc<TestProcess<I>>,
 ) -> (Vec<CoroutineBody>, Check<I>) {
     let shared = process.map(6, Rights::RW, MapFlags::SHARED | MapFlags::ANONYMOUS, None);
-    fill(&process, shared, 6, 70);
+    fill(process, shared, 6, 70);
     let (maps, stores) = (Rc::clone(process), Rc::clone(process));
     let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
@@ -186,7 +186,7 @@ fn unmapping_and_sharing<I: Isa>(
         Box::new(move || (0..6).for_each(|page| stores.write(OTHER, at(shared, page), page + 80))),
         balance(world),
     ];
-    (programs, Box::new(move |process: &TestProcess<I>| check(&process, shared, 6, 80)))
+    (programs, Box::new(move |process: &TestProcess<I>| check(process, shared, 6, 80)))
 }
 
 /// One CPU loads pages of a file, one locks and unlocks memory, one balances.
@@ -194,8 +194,8 @@ fn files_and_locks<I: Isa>(world: &Rc<TestWorld<I>>, process: &Rc<TestProcess<I>
     let file = world.file(8);
     let mapped = process.map(8, Rights::READ, MapFlags::SHARED, Some(&file));
     let base = process.anon(4);
-    fill(&process, base, 4, 70);
-    check(&process, mapped, 8, 7);
+    fill(process, base, 4, 70);
+    check(process, mapped, 8, 7);
     let (loads, locks) = (Rc::clone(process), Rc::clone(process));
     let programs: Vec<CoroutineBody> = vec![
         Box::new(move || (0..8).for_each(|page| assert_eq!(loads.read(CPU, at(mapped, page)), page + 7))),
@@ -208,8 +208,8 @@ fn files_and_locks<I: Isa>(world: &Rc<TestWorld<I>>, process: &Rc<TestProcess<I>
         balance(world),
     ];
     let check = move |process: &TestProcess<I>| {
-        check(&process, mapped, 8, 7);
-        check(&process, base, 4, 80);
+        check(process, mapped, 8, 7);
+        check(process, base, 4, 80);
         // INV-LRU-LOCKS.
         assert_eq!(process.world.gauge(Gauge::Unevictable), 0);
     };
