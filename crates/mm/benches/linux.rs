@@ -1,10 +1,8 @@
-//! What the kernel of this machine takes for what `benches/memory.rs` of `mm` measures of ours, for
-//! orientation.
+//! What the host's kernel takes for the steps that `benches/memory.rs` measures of ours.
 //!
-//! The same steps in the same units: first stores to 16 MiB, unmapping in runs, forking 64 MiB. A
-//! figure of Linux contains entering and leaving the kernel – with whatever mitigations and
-//! virtualisation this machine has – and the TLB misses that follow; ours does not. Huge pages are
-//! off for the memory that is measured.
+//! The steps and units are the same: first stores to 16 MiB, unmapping in runs, forking 64 MiB. A
+//! figure of Linux includes kernel entry and exit, with the mitigations and the virtualisation of
+//! this host, and the TLB misses that follow. Ours does not. The measured memory has no huge pages.
 
 #[path = "support/table.rs"]
 mod table;
@@ -26,7 +24,7 @@ const FORKED: u64 = (64 << 20) / PAGE as u64;
 
 fn map(pages: u64) -> MmapMut {
     let map = MmapMut::map_anon(pages as usize * PAGE).expect("memory");
-    map.advise(Advice::NoHugePage).expect("advice that Linux knows");
+    map.advise(Advice::NoHugePage).expect("MADV_NOHUGEPAGE is supported");
     map
 }
 
@@ -42,14 +40,14 @@ fn populated(pages: u64) -> MmapMut {
     map
 }
 
-/// Does `part` for `times` units, at most `most` at a time, and adds up what it says it took.
+/// Calls `part` for `times` units, at most `most` at a time, and adds up the durations.
 fn in_parts(times: u64, most: u64, mut part: impl FnMut(u64) -> Duration) -> Duration {
-    let mut left = times;
+    let mut remaining = times;
     let mut total = Duration::ZERO;
-    while left > 0 {
-        let now = left.min(most);
+    while remaining > 0 {
+        let now = remaining.min(most);
         total += part(now);
-        left -= now;
+        remaining -= now;
     }
     total
 }
@@ -66,8 +64,8 @@ fn fault(times: u64) -> Duration {
 fn unmap(times: u64, run: u64) -> Duration {
     in_parts(times, BATCH, |part| {
         let runs = part.div_ceil(run);
-        // A page with other rights between two runs keeps them mappings of their own.
-        let fence = || map(1).make_read_only().expect("rights that Linux knows");
+        // A read-only page between two runs keeps Linux from merging their mappings.
+        let fence = || map(1).make_read_only().expect("mprotect");
         let (maps, _fences): (Vec<_>, Vec<_>) = (0..runs).map(|_| (populated(run), fence())).unzip();
         let start = Instant::now();
         drop(maps);
@@ -79,7 +77,7 @@ fn fork_and_kill() -> Duration {
     let start = Instant::now();
     match fork().expect("room for a process") {
         Fork::Child => loop {
-            // Waits to be killed, and touches nothing meanwhile.
+            // Waits to be killed, without storing to its memory.
             pause();
         },
         Fork::Parent(child) => {
@@ -93,7 +91,7 @@ fn fork_and_kill() -> Duration {
 }
 
 fn fork_pages(times: u64) -> Duration {
-    // Not kept from one call to the next: the other forks would copy it, too.
+    // Dropped at the end, because the forks of other scenarios would copy it too.
     let mut parent = populated(FORKED);
     in_parts(times, FORKED, |part| {
         touch(&mut parent, FORKED);

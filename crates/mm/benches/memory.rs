@@ -1,8 +1,8 @@
-//! What calls and faults cost beside an atomic increment of the same run.
+//! What calls and faults cost, as ratios to an atomic increment measured at the same time.
 //!
-//! Everything is in units that programs pay by: a fault, a page mapped, unmapped or forked, a
-//! look-up. What undoes a step, so that it can be done again, is outside the timing.
-//! `benches/linux.rs` measures the same on the kernel of this machine.
+//! The units are those that a program pays for: a fault, a page mapped, unmapped or forked, a
+//! lookup. Steps that restore the state between repetitions are not timed. `benches/linux.rs`
+//! measures the same on the host's kernel.
 
 mod support;
 
@@ -15,20 +15,20 @@ use std::time::{Duration, Instant};
 use support::machine::{Host, boot};
 use support::table::{Scenario, measure};
 
-/// 512 MiB.
+/// The machine's memory: 512 MiB.
 const FRAMES: u32 = 1 << 17;
-/// Pages that are faulted in before they are all unmapped: 16 MiB, so that clearing finds them in
-/// no first- or second-level cache.
+/// Pages faulted in before all are unmapped: 16 MiB, more than fits in the L2 cache.
 const BATCH: u64 = 4096;
-/// The parent that is forked has 64 MiB.
+/// Pages of the parent that is forked: 64 MiB.
 const FORKED: u64 = (64 << 20) / PAGE_SIZE;
 
-struct Bed<I: Isa> {
+/// A machine with one space, which its CPU runs.
+struct Bench<I: Isa> {
     mm: Mm<Host<I>>,
     space: Arc<Space<Host<I>>>,
 }
 
-impl<I: Isa> Bed<I> {
+impl<I: Isa> Bench<I> {
     fn new() -> Self {
         let settings = MmSettings::default();
         settings.set(MmSetting::MaxMapCount, 1 << 20).expect("a possible limit");
@@ -61,14 +61,14 @@ fn pages(start: VirtAddr, pages: u64) -> impl Iterator<Item = VirtAddr> {
     PageRange::new(start, start.add(pages * PAGE_SIZE)).iter()
 }
 
-/// Does `part` for `times` units, at most `most` at a time, and adds up what it says it took.
+/// Calls `part` for `times` units, at most `most` at a time, and adds up the durations.
 fn in_parts(times: u64, most: u64, mut part: impl FnMut(u64) -> Duration) -> Duration {
-    let mut left = times;
+    let mut remaining = times;
     let mut total = Duration::ZERO;
-    while left > 0 {
-        let now = left.min(most);
+    while remaining > 0 {
+        let now = remaining.min(most);
         total += part(now);
-        left -= now;
+        remaining -= now;
     }
     total
 }
@@ -79,18 +79,18 @@ fn timed(work: impl FnOnce()) -> Duration {
     start.elapsed()
 }
 
-/// What a first store contains besides the memory manager: clearing the same pages in the same
-/// order.
+/// Clears the same pages in the same order as the first stores do, without the memory manager.
 fn clearing<I: Isa>(isa: &str) -> Scenario<'static> {
-    let bed = Bed::<I>::new();
-    let mut list: Vec<_> =
-        (0..BATCH).map(|_| bed.mm.tlb().alloc(bed.mm.tlb().request(Order::ZERO)).expect("memory").into_raw()).collect();
+    let bench = Bench::<I>::new();
+    let mut list: Vec<_> = (0..BATCH)
+        .map(|_| bench.mm.tlb().alloc(bench.mm.tlb().request(Order::ZERO)).expect("memory").into_raw())
+        .collect();
     list.rotate_left(1);
     Scenario::new(format!("{isa}: clearing a page"), move |times| {
         in_parts(times, BATCH, |part| {
             timed(|| {
                 for &pfn in &list[..part as usize] {
-                    pagewright_arch::Effects::zero(bed.mm.tlb().fx(), pfn, Order::ZERO);
+                    pagewright_arch::Effects::zero(bench.mm.tlb().fx(), pfn, Order::ZERO);
                 }
             })
         })
@@ -98,89 +98,90 @@ fn clearing<I: Isa>(isa: &str) -> Scenario<'static> {
 }
 
 fn fault<I: Isa>(isa: &str, access: Access, what: &str) -> Scenario<'static> {
-    let bed = Bed::<I>::new();
+    let bench = Bench::<I>::new();
     Scenario::new(format!("{isa}: minor fault, {what}"), move |times| {
         in_parts(times, BATCH, |part| {
-            let start = bed.map(BATCH, MapFlags::empty());
-            let time = timed(|| pages(start, part).for_each(|va| bed.touch(va, access)));
-            bed.unmap(start, BATCH);
+            let start = bench.map(BATCH, MapFlags::empty());
+            let time = timed(|| pages(start, part).for_each(|va| bench.touch(va, access)));
+            bench.unmap(start, BATCH);
             time
         })
     })
 }
 
 fn map<I: Isa>(isa: &str, run: u64) -> Scenario<'static> {
-    let bed = Bed::<I>::new();
+    let bench = Bench::<I>::new();
     Scenario::new(format!("{isa}: map and populate {run}, per page"), move |times| {
         in_parts(times, BATCH, |part| {
             let runs = part.div_ceil(run);
             let mut starts = Vec::with_capacity(runs as usize);
-            let time = timed(|| starts.extend((0..runs).map(|_| bed.map(run, MapFlags::POPULATE))));
-            starts.into_iter().for_each(|start| bed.unmap(start, run));
+            let time = timed(|| starts.extend((0..runs).map(|_| bench.map(run, MapFlags::POPULATE))));
+            starts.into_iter().for_each(|start| bench.unmap(start, run));
             time.mul_f64(part as f64 / (runs * run) as f64)
         })
     })
 }
 
 fn unmap<I: Isa>(isa: &str, run: u64) -> Scenario<'static> {
-    let bed = Bed::<I>::new();
+    let bench = Bench::<I>::new();
     Scenario::new(format!("{isa}: unmap {run} populated, per page"), move |times| {
         in_parts(times, BATCH, |part| {
             let runs = part.div_ceil(run);
-            // A page between two runs keeps them apart.
-            let base = bed.map(BATCH * 2, MapFlags::empty());
-            bed.unmap(base, BATCH * 2);
+            // An unmapped page between two runs keeps their mappings apart.
+            let base = bench.map(BATCH * 2, MapFlags::empty());
+            bench.unmap(base, BATCH * 2);
             let starts: Vec<_> = (0..runs)
                 .map(|index| {
-                    bed.map_at(base.add(index * (run + 1) * PAGE_SIZE), run, MapFlags::FIXED | MapFlags::POPULATE)
+                    bench.map_at(base.add(index * (run + 1) * PAGE_SIZE), run, MapFlags::FIXED | MapFlags::POPULATE)
                 })
                 .collect();
-            let time = timed(|| starts.into_iter().for_each(|start| bed.unmap(start, run)));
+            let time = timed(|| starts.into_iter().for_each(|start| bench.unmap(start, run)));
             time.mul_f64(part as f64 / (runs * run) as f64)
         })
     })
 }
 
 fn fork<I: Isa>(isa: &str) -> Scenario<'static> {
-    let bed = Bed::<I>::new();
-    let start = bed.map(FORKED, MapFlags::POPULATE);
+    let bench = Bench::<I>::new();
+    let start = bench.map(FORKED, MapFlags::POPULATE);
     Scenario::new(format!("{isa}: fork of 64 MiB, per page"), move |times| {
         in_parts(times, FORKED, |part| {
-            // The parent's pages are its own and writable again, as after a child that is gone.
-            pages(start, FORKED).for_each(|va| bed.touch(va, Access::Write));
+            // Makes the parent's pages exclusive and writable again after the last child has ended.
+            pages(start, FORKED).for_each(|va| bench.touch(va, Access::Write));
             let begin = Instant::now();
-            let child = bed.mm.fork(&bed.space).expect("memory");
+            let child = bench.mm.fork(&bench.space).expect("memory");
             let time = begin.elapsed();
-            bed.mm.end_space(&child);
+            bench.mm.end_space(&child);
             time.mul_f64(part as f64 / FORKED as f64)
         })
     })
 }
 
 fn find(count: u64) -> Scenario<'static> {
-    /// Pages from one mapping to the next.
+    /// The distance between the starts of two mappings, in pages.
     const STRIDE: u64 = 16;
-    let bed = Bed::<X86_64>::new();
+    let bench = Bench::<X86_64>::new();
     let base = VirtAddr::new(1 << 32);
     for index in 0..count {
-        bed.map_at(base.add(index * STRIDE * PAGE_SIZE), STRIDE - 4, MapFlags::FIXED);
+        bench.map_at(base.add(index * STRIDE * PAGE_SIZE), STRIDE - 4, MapFlags::FIXED);
     }
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     Scenario::plain(format!("find a VMA among {count}"), move || {
-        // xorshift64 (Marsaglia 2003), so that neither caches nor predictors learn the order.
+        // xorshift64 (Marsaglia 2003), so that neither caches nor branch predictors learn the
+        // order.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         let va = base.add(state % (count * STRIDE) * PAGE_SIZE);
-        black_box(bed.space.map().read().find(va).map(|(start, vma)| (start, vma.rights())));
+        black_box(bench.space.map().read().find(va).map(|(start, vma)| (start, vma.rights())));
     })
 }
 
 fn allocation() -> Scenario<'static> {
-    let bed = Bed::<X86_64>::new();
+    let bench = Bench::<X86_64>::new();
     Scenario::plain("allocate and free a frame, hot", move || {
-        let block = bed.mm.tlb().alloc(bed.mm.tlb().request(Order::ZERO)).expect("memory");
-        bed.mm.tlb().free(black_box(block));
+        let block = bench.mm.tlb().alloc(bench.mm.tlb().request(Order::ZERO)).expect("memory");
+        bench.mm.tlb().free(black_box(block));
     })
 }
 

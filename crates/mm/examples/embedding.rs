@@ -1,11 +1,13 @@
-//! What a kernel brings, in one file: a machine of one CPU whose memory is an array, a disk for
-//! swap, and a program that stores more than there is memory.
+//! A minimal embedder: everything that the memory manager needs from a kernel, in one file.
 //!
-//! `cargo run -p pagewright-mm --example embedding`. It is what `docs/embedding.md` speaks of; a
-//! kernel puts instructions in place of the array (`kernel/hal/src/machine.rs`).
+//! The machine has one CPU, an array as its memory, and a disk for swap. A program stores more than
+//! fits in memory and reads it back. `docs/embedding.md` describes this file; a kernel has
+//! instructions in place of the array (`kernel/hal/src/machine.rs`).
 //!
-//! Not guaranteed: translations. Nobody walks these tables but the memory manager, so there is
-//! nothing to invalidate.
+//! `cargo run -p pagewright-mm --example embedding`
+//!
+//! Not guaranteed: address translation. Only the memory manager reads these page tables, so there
+//! is nothing to invalidate.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +26,7 @@ const FRAMES: u32 = 2048;
 const WORD: u64 = 8;
 const PAGE: usize = PAGE_SIZE as usize;
 
-/// All memory of the machine, word by word.
+/// The memory of the machine, in words.
 static MEMORY: LazyLock<Vec<AtomicU64>> =
     LazyLock::new(|| (0..u64::from(FRAMES) * PAGE_SIZE / WORD).map(|_| AtomicU64::new(0)).collect());
 
@@ -37,9 +39,7 @@ fn words(block: Pfn, order: Order) -> impl Iterator<Item = &'static AtomicU64> {
     (0..order.bytes() / WORD).map(move |at| word(block.base().add(at * WORD)))
 }
 
-/// The machine.
-///
-/// There is one, so a handle is nothing.
+/// The machine; there is only one, so a handle to it is empty.
 #[derive(Clone, Copy, Debug)]
 struct Machine;
 
@@ -132,11 +132,11 @@ impl Effects for Machine {
 }
 
 thread_local! {
-    /// What the one CPU holds.
+    /// The ranks of the locks that the CPU holds.
     static HELD: Cell<RankSet> = const { Cell::new(RankSet::EMPTY) };
 }
 
-/// How locks wait: nobody is there to wait for.
+/// The lock backend; on one CPU a lock is never contended.
 struct Locks;
 
 impl Backend for Locks {
@@ -159,9 +159,7 @@ impl Platform for Machine {
     type Locks = Locks;
 }
 
-/// A disk.
-///
-/// Its lock is its own, inside all of the memory manager's.
+/// A disk for swap; its lock is innermost, below all locks of the memory manager.
 #[derive(Default)]
 struct Disk(Mutex<BTreeMap<u32, [u8; PAGE]>>);
 
@@ -184,14 +182,14 @@ impl SwapOps for Disk {
     }
 }
 
-/// The memory manager over all frames but the first, as a kernel would leave out its image.
+/// Boots the memory manager with all frames but the first, as a kernel reserves its image.
 fn boot() -> Mm<Machine> {
     let ranges = [FrameRange::new(Pfn::new(1), Pfn::new(FRAMES))];
     let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: CpuMask::first(1) }];
-    Mm::try_new(Machine, &MemoryLayout::new(&nodes), MmSettings::default()).expect("a machine that can be")
+    Mm::try_new(Machine, &MemoryLayout::new(&nodes), MmSettings::default()).expect("a valid layout")
 }
 
-/// A program that stores half as much again as there is memory, and reads it.
+/// A program that stores to half as many pages again as there is memory, and reads them back.
 fn program(mm: &Mm<Machine>) -> Result<(), MmError> {
     let pages = u64::from(FRAMES) * 3 / 2;
     let space = mm.new_space()?;
@@ -206,13 +204,17 @@ fn program(mm: &Mm<Machine>) -> Result<(), MmError> {
     let start = mm.mmap(&space, &request)?;
     for page in 0..pages {
         mm.put_user(&space, start.add(page * PAGE_SIZE), page)?;
-        // What an idle CPU does. Without it who allocates reclaims for himself.
+        // An idle CPU would call this. Without it the faults reclaim directly.
         mm.balance_all();
     }
     for page in 0..pages {
-        assert_eq!(mm.get_user::<u64>(&space, start.add(page * PAGE_SIZE))?, page, "it comes back as it was");
+        assert_eq!(
+            mm.get_user::<u64>(&space, start.add(page * PAGE_SIZE))?,
+            page,
+            "the page has the value that was stored"
+        );
     }
-    // No CPU runs a space that ends.
+    // A space may only end when no CPU runs it.
     mm.tlb().enter_lazy();
     mm.end_space(&space);
     Ok(())
@@ -220,26 +222,26 @@ fn program(mm: &Mm<Machine>) -> Result<(), MmError> {
 
 fn main() -> Result<(), MmError> {
     let mm = boot();
-    let went = |what: &str, before: u64| {
+    let report = |device: &str, before: u64| {
         let pages = mm.counter(Counter::PswpOut) - before;
-        println!("{pages} pages went to {what} and came back");
-        assert!(pages > u64::from(FRAMES) / 2, "more than does not fit");
+        println!("{pages} pages were swapped out to {device}");
+        assert!(pages > u64::from(FRAMES) / 2, "{pages} pages were swapped out to {device}, fewer than do not fit");
     };
 
     let disk = mm.swap_on(SwapBacking::Device(Box::new(Disk::default())), 2 * FRAMES)?;
     program(&mm)?;
-    went("the disk", 0);
+    report("the disk", 0);
     mm.swap_off(disk)?;
 
-    // Pages that are compressed take frames of the machine's own.
+    // Compressed pages are stored in frames of the machine.
     let before = mm.counter(Counter::PswpOut);
     let zram = mm.swap_on(SwapBacking::Zram(Zram::try_new(&mm, 2 * FRAMES, None)?), 2 * FRAMES)?;
     program(&mm)?;
-    went("compressed memory", before);
+    report("compressed memory", before);
     mm.swap_off(zram)
 }
 
 #[test]
-fn it_runs() {
-    main().expect("everything is there");
+fn the_example_runs() {
+    main().expect("no call fails");
 }

@@ -1,8 +1,8 @@
-//! A machine for measuring: host memory and nothing else.
+//! A machine for measuring, which consists of host memory.
 //!
-//! Entries are read, exchanged and stored atomically and pages are cleared and copied for real.
-//! Invalidations and switches cost nothing, because what they cost is the hardware's (and the
-//! simulated machine's) to say.
+//! Entries are loaded, exchanged and stored atomically, and pages are really cleared and copied.
+//! Invalidations and root switches do nothing, because their cost is the hardware's or the
+//! simulated machine's.
 
 use pagewright_arch::{Caps, Effects, Invalidate, Isa, Pte, PteSlot, ShootdownKind};
 use pagewright_mm::{Mm, MmSettings};
@@ -20,12 +20,12 @@ thread_local! {
     static HELD: Cell<RankSet> = const { Cell::new(RankSet::EMPTY) };
 }
 
-/// Locks of a machine with one CPU: they are never waited for.
+/// The lock backend of a machine with one CPU, where a lock is never contended.
 pub(crate) struct OneCpu;
 
 impl Backend for OneCpu {
     fn pause() {
-        unreachable!("one CPU waits for nobody")
+        unreachable!("a lock is never contended on one CPU")
     }
 
     fn cpu() -> CpuId {
@@ -41,9 +41,7 @@ impl Backend for OneCpu {
     }
 }
 
-/// The machine.
-///
-/// Its memory lives as long as the process.
+/// The machine; its memory lives as long as the process.
 pub(crate) struct Host<I> {
     words: &'static [AtomicU64],
     isa: PhantomData<I>,
@@ -57,7 +55,7 @@ impl<I> Clone for Host<I> {
 
 impl<I: Isa> Host<I> {
     fn new(frames: u32) -> Self {
-        // Zeroed by the host on demand, so that a big machine costs what is touched of it.
+        // The host zeroes the memory on demand, so only touched frames cost memory.
         let words = bytemuck::zeroed_slice_box(frames as usize * WORDS);
         Self { words: Box::leak(words), isa: PhantomData }
     }
@@ -71,12 +69,12 @@ impl<I: Isa> Host<I> {
     }
 }
 
-/// The memory manager of a machine with this much memory, watermarks off.
+/// Boots the memory manager on a machine with `frames` frames, without watermarks.
 pub(crate) fn boot<I: Isa>(frames: u32, settings: MmSettings) -> Mm<Host<I>> {
     let ranges = [FrameRange::new(Pfn::new(0), Pfn::new(frames))];
     let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: CpuMask::of(CPU) }];
     let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
-    Mm::try_new(Host::new(frames), &layout, settings).expect("a possible machine")
+    Mm::try_new(Host::new(frames), &layout, settings).expect("a valid layout")
 }
 
 const X86_64: Caps = Caps {
@@ -141,11 +139,11 @@ impl<I: Isa> Effects for Host<I> {
     fn complete(&self) {}
 
     fn send_ipi(&self, _: &CpuMask) {
-        unreachable!("one CPU tells nobody")
+        unreachable!("one CPU sends no IPI")
     }
 
     fn relax(&self) {
-        unreachable!("one CPU waits for nobody")
+        unreachable!("a lock is never contended on one CPU")
     }
 
     fn install_root(&self, _: Pfn, _: Tag, _: bool) {}
@@ -171,11 +169,11 @@ impl<I: Isa> Effects for Host<I> {
     }
 
     fn read(&self, _: PhysAddr, _: &mut [u8]) {
-        unreachable!("no bench reads files")
+        unreachable!("no bench accesses file contents")
     }
 
     fn write(&self, _: PhysAddr, _: &[u8]) {
-        unreachable!("no bench reads files")
+        unreachable!("no bench accesses file contents")
     }
 }
 

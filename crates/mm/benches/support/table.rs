@@ -1,21 +1,20 @@
-//! Scenarios, measured twice: by criterion, and in runs of equal length that end as one table of
-//! ratios to an atomic increment.
+//! Scenarios, measured by criterion and then as a table of ratios to an atomic increment.
 
 use criterion::Criterion;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Runs of which the least, the median and the median of the ratios are shown.
+/// The number of runs, of which the table shows the least, the median and the median ratio.
 const RUNS: usize = 45;
-/// How long a run lasts, about.
+/// The approximate duration of a run.
 const RUN: Duration = Duration::from_millis(5);
 
-/// Something whose cost for one unit is asked.
+/// A step whose cost per unit is measured.
 pub(crate) struct Scenario<'a> {
-    /// What, and per what.
+    /// The step and its unit.
     pub(crate) name: String,
-    /// Does it as often as told, and says how long that took.
+    /// Does the given number of units, and returns the time they took.
     pub(crate) run: Box<dyn FnMut(u64) -> Duration + 'a>,
 }
 
@@ -24,7 +23,7 @@ impl<'a> Scenario<'a> {
         Self { name: name.into(), run: Box::new(run) }
     }
 
-    /// Of something that needs nothing to be undone outside the timing.
+    /// A scenario whose step can be repeated at once.
     pub(crate) fn plain(name: impl Into<String>, mut once: impl FnMut() + 'a) -> Self {
         Self::new(name, move |times| {
             let start = Instant::now();
@@ -35,7 +34,7 @@ impl<'a> Scenario<'a> {
         })
     }
 
-    /// What everything is compared with.
+    /// The scenario that all others are compared with.
     fn baseline() -> Scenario<'static> {
         let counter = AtomicU64::new(0);
         Scenario::plain("atomic increment", move || {
@@ -43,7 +42,7 @@ impl<'a> Scenario<'a> {
         })
     }
 
-    /// How often it has to be done for a run of about [`RUN`].
+    /// The number of units in a run of about [`RUN`].
     fn calibrate(&mut self) -> u64 {
         let mut times = 1;
         while (self.run)(times) < RUN {
@@ -52,7 +51,7 @@ impl<'a> Scenario<'a> {
         times
     }
 
-    /// Nanoseconds for one unit, over a run.
+    /// The nanoseconds per unit, averaged over a run.
     fn sample(&mut self, times: u64) -> f64 {
         (self.run)(times).as_secs_f64() * 1e9 / times as f64
     }
@@ -63,7 +62,7 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-/// Measures everything with criterion; then, if this is a whole run and no test, prints the table.
+/// Measures all scenarios with criterion; then prints the table, if this is a whole bench run.
 pub(crate) fn measure(mut scenarios: Vec<Scenario<'_>>) {
     scenarios.insert(0, Scenario::baseline());
     let mut criterion = Criterion::default().configure_from_args();
@@ -71,15 +70,17 @@ pub(crate) fn measure(mut scenarios: Vec<Scenario<'_>>) {
         criterion.bench_function(&scenario.name, |bencher| bencher.iter_custom(|times| (scenario.run)(times)));
     }
     criterion.final_summary();
-    // `cargo test` does not pass --bench, and a name that selects some scenarios asks for no table.
+    // `cargo test` does not pass --bench. With a filter of scenarios, the table is left out.
     let args: Vec<String> = std::env::args().skip(1).collect();
     if args.iter().any(|arg| arg == "--bench") && args.iter().all(|arg| arg == "--bench" || arg == "--quick") {
         print(&mut scenarios);
     }
 }
 
-/// A run of the increment stands beside each run of a scenario, because the speed of a machine
-/// changes from one second to the next.
+/// Prints the table.
+///
+/// Each run of a scenario is compared with a run of the increment just before it, because the speed
+/// of a machine changes from one second to the next.
 fn print(scenarios: &mut [Scenario<'_>]) {
     let mut baseline = Scenario::baseline();
     let increments = baseline.calibrate();
