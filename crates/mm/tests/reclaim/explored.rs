@@ -1,7 +1,7 @@
-//! CPUs that fault more pages than there are frames while another balances, under many schedules.
+//! Faults of several CPUs under memory pressure, while another CPU balances the node.
 //!
-//! Each counts what happened over all schedules: a race in which nobody reclaims beside another has
-//! shown nothing.
+//! The races run under many schedules. Each counts what happened in all of them: a race in which
+//! nothing was reclaimed concurrently would prove nothing.
 
 use super::{NODE, check, fill, machine_of};
 use pagewright_arch::Isa;
@@ -16,20 +16,20 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 const THIRD: CpuId = CpuId::new(2);
-/// Frames of the machine: not many more than what its marks keep back.
+/// The frames of the machine: not many more than its watermarks reserve.
 const FRAMES: u64 = 256;
-/// Schedules of each race; with `PAGEWRIGHT_SOAK` a hundred times as many.
+/// The schedules of each race; with `PAGEWRIGHT_SOAK` a hundred times as many.
 const SCHEDULES: u32 = 150;
 
-/// What must be true of a process in the end.
+/// A check of a process after the race.
 type Check<I> = Box<dyn FnOnce(&TestProcess<I>)>;
 
-/// Programs of three CPUs on a machine whose memory is full.
+/// Makes the programs of three CPUs, and the check, for a machine whose memory is then exhausted.
 type SetUp<I> = fn(&Rc<TestWorld<I>>, &Rc<TestProcess<I>>) -> (Vec<CoroutineBody>, Check<I>);
 
-/// What happened in all schedules of a race, beside its preparation.
+/// What happened in all schedules of a race, without its preparation.
 #[derive(Default)]
-struct Seen {
+struct RaceCounts {
     background: Cell<u64>,
     direct: Cell<u64>,
     read: Cell<u64>,
@@ -39,12 +39,12 @@ fn add(to: &Cell<u64>, more: u64) {
     to.set(to.get() + more);
 }
 
-fn attempt<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, detail: RunDetail) -> Attempt {
+fn attempt<I: Isa>(set_up: SetUp<I>, counts: &RaceCounts, chooser: &mut dyn Chooser, detail: RunDetail) -> Attempt {
     let world = machine_of::<I>(3, FRAMES);
     world.swap_to(1024);
     let process = Rc::new(TestProcess::new(&world));
     let (programs, check) = set_up(&world, &process);
-    leave_nothing_free(&world, &process);
+    exhaust_memory(&world, &process);
     let counted = || {
         let count = |counter| world.lab.mm().counter(counter);
         [Counter::PgStealKswapd, Counter::PgStealDirect, Counter::PswpIn].map(count)
@@ -53,7 +53,7 @@ fn attempt<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, det
     let settings = ExploreSettings { max_steps: 400_000, ..ExploreSettings::default() };
     let report = world.bench.run(&settings, programs, detail, chooser);
     let after = counted();
-    for (index, cell) in [&seen.background, &seen.direct, &seen.read].into_iter().enumerate() {
+    for (index, cell) in [&counts.background, &counts.direct, &counts.read].into_iter().enumerate() {
         add(cell, after[index] - before[index]);
     }
     let completed = report.end == RunEnd::Completed;
@@ -63,7 +63,7 @@ fn attempt<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, det
             world.at_rest(&[]);
         }));
         if checked.is_err() {
-            world.bench.report(CheckFinding::Reported("what was stored is lost, or a count is wrong".to_string()));
+            world.bench.report(CheckFinding::Reported("a store is lost or a count is wrong".to_string()));
         }
     } else {
         std::mem::forget(check);
@@ -75,8 +75,8 @@ fn attempt<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, det
     attempt
 }
 
-/// Uses memory until whoever wants a page must wait for one to go.
-fn leave_nothing_free<I: Isa>(world: &TestWorld<I>, process: &TestProcess<I>) {
+/// Allocates memory down to the min watermark, so that the next allocation must reclaim.
+fn exhaust_memory<I: Isa>(world: &TestWorld<I>, process: &TestProcess<I>) {
     let hog = process.anon(2 * FRAMES);
     fill(process, hog, FRAMES, 0);
     let is_left = |page: &u64| {
@@ -86,18 +86,21 @@ fn leave_nothing_free<I: Isa>(world: &TestWorld<I>, process: &TestProcess<I>) {
     (FRAMES..).take_while(is_left).for_each(|page| process.write(CPU, at(hog, page), 0));
 }
 
-fn clean<I: Isa>(set_up: SetUp<I>) {
+fn assert_clean<I: Isa>(set_up: SetUp<I>) {
     let soak = if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { 100 } else { 1 };
     let plan = SearchPlan { seed: 1, schedules: soak * SCHEDULES, max_shrink_runs: 60 };
-    let seen = Seen::default();
-    let search = search(&plan, &mut |chooser, detail| attempt::<I>(set_up, &seen, chooser, detail));
+    let counts = RaceCounts::default();
+    let search = search(&plan, &mut |chooser, detail| attempt::<I>(set_up, &counts, chooser, detail));
     if let Some(found) = &search.failing {
         panic!("{} in schedule {}, {}", found.attempt.findings[0], search.schedules, found.shrunk);
     }
-    let [background, direct, read] = [seen.background, seen.direct, seen.read].map(|cell| cell.get());
-    println!("{} different schedules; freed {background} and {direct}, read {read}", search.distinct);
+    let [background, direct, read] = [counts.background, counts.direct, counts.read].map(|cell| cell.get());
+    println!(
+        "{} different schedules; background freed {background}, direct {direct}, swapped in {read}",
+        search.distinct
+    );
     assert!(search.distinct * 2 > plan.schedules, "{} different schedules", search.distinct);
-    assert!(background > 0 && direct > 0 && read > 0, "somebody had nothing to do");
+    assert!(background > 0 && direct > 0 && read > 0, "background reclaim, direct reclaim or swap-in did not happen");
 }
 
 fn balance<I: Isa>(world: &Rc<TestWorld<I>>) -> CoroutineBody {
@@ -107,7 +110,7 @@ fn balance<I: Isa>(world: &Rc<TestWorld<I>>) -> CoroutineBody {
     })
 }
 
-/// One CPU loads, one stores, one balances: all memory is private.
+/// One CPU loads, one stores, one balances; all memory is private.
 fn loads_and_stores<I: Isa>(world: &Rc<TestWorld<I>>, process: &Rc<TestProcess<I>>) -> (Vec<CoroutineBody>, Check<I>) {
     let (old, new) = (process.anon(8), process.anon(8));
     fill(process, old, 8, 70);
@@ -132,8 +135,7 @@ fn loads_and_stores<I: Isa>(world: &Rc<TestWorld<I>>, process: &Rc<TestProcess<I
     (programs, Box::new(check))
 }
 
-/// One CPU forks and the child stores, one stores, one balances: what is shared and what is not
-/// comes back right.
+/// One CPU forks and stores in the child, one stores in the parent, one balances.
 fn a_fork_under_pressure<I: Isa>(
     world: &Rc<TestWorld<I>>,
     process: &Rc<TestProcess<I>>,
@@ -141,18 +143,18 @@ fn a_fork_under_pressure<I: Isa>(
     let base = process.anon(6);
     fill(process, base, 6, 70);
     let child: Rc<std::cell::RefCell<Option<TestProcess<I>>>> = Rc::default();
-    let (forks, born, stores) = (Rc::clone(process), Rc::clone(&child), Rc::clone(process));
+    let (forks, forked, stores) = (Rc::clone(process), Rc::clone(&child), Rc::clone(process));
     let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             let child = forks.fork();
             (0..3).for_each(|page| child.write(CPU, at(base, page), page + 90));
-            *born.borrow_mut() = Some(child);
+            *forked.borrow_mut() = Some(child);
         }),
         Box::new(move || (3..6).for_each(|page| stores.write(OTHER, at(base, page), page + 80))),
         balance(world),
     ];
     let check = move |process: &TestProcess<I>| {
-        let child = child.take().expect("it was born");
+        let child = child.take().expect("fork succeeded");
         for page in 0..3 {
             assert_eq!((process.read(CPU, at(base, page)), child.read(OTHER, at(base, page))), (page + 70, page + 90));
         }
@@ -216,25 +218,25 @@ fn files_and_locks<I: Isa>(world: &Rc<TestWorld<I>>, process: &Rc<TestProcess<I>
     (programs, Box::new(check))
 }
 
-fn nothing_is_lost_between_loads_and_stores<I: Isa>() {
-    clean::<I>(loads_and_stores);
+fn loads_and_stores_survive_background_reclaim<I: Isa>() {
+    assert_clean::<I>(loads_and_stores);
 }
 
-fn nothing_is_lost_by_a_fork<I: Isa>() {
-    clean::<I>(a_fork_under_pressure);
+fn a_fork_survives_background_reclaim<I: Isa>() {
+    assert_clean::<I>(a_fork_under_pressure);
 }
 
-fn nothing_is_lost_by_unmapping_and_sharing<I: Isa>() {
-    clean::<I>(unmapping_and_sharing);
+fn unmapping_and_sharing_survive_background_reclaim<I: Isa>() {
+    assert_clean::<I>(unmapping_and_sharing);
 }
 
-fn nothing_is_lost_of_files_and_locked_memory<I: Isa>() {
-    clean::<I>(files_and_locks);
+fn files_and_mlocked_memory_survive_background_reclaim<I: Isa>() {
+    assert_clean::<I>(files_and_locks);
 }
 
 on_both!(
-    nothing_is_lost_between_loads_and_stores,
-    nothing_is_lost_by_a_fork,
-    nothing_is_lost_by_unmapping_and_sharing,
-    nothing_is_lost_of_files_and_locked_memory,
+    loads_and_stores_survive_background_reclaim,
+    a_fork_survives_background_reclaim,
+    unmapping_and_sharing_survive_background_reclaim,
+    files_and_mlocked_memory_survive_background_reclaim,
 );

@@ -1,7 +1,8 @@
-//! Faults that lose their race while they read from swap: what they read is in the swap cache, and
-//! nobody's. It makes room like any other page.
+//! Faults that swap a page in and then lose their race.
+//!
+//! The folio stays in the swap cache without an owner, and can be reclaimed like any other.
 
-use super::{NODE, check, fill, lists_agree, machine_of};
+use super::{NODE, assert_lists_consistent, check, fill, machine_of};
 use pagewright_arch::Isa;
 use pagewright_lab::harness::{CPU, MemorySwap, OTHER, TestProcess, at};
 use pagewright_lab::on_both;
@@ -12,28 +13,30 @@ use pagewright_types::{Access, Counter, Errno, PAGE_SIZE};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Frames of the machine.
+/// The frames of the machine.
 const FRAMES: u64 = 512;
-/// Pages for which a fault loses, or nearly so many: more than the machine has frames, and fewer
-/// than the times that it lets a CPU wait for nobody.
+/// The pages whose faults lose their race, or nearly so many.
+///
+/// They are more than the machine's frames, and fewer than the waits after which it reports
+/// livelock.
 const PAGES: u64 = 900;
 
 thread_local! {
-    /// What somebody else does while a page is read.
-    static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = RefCell::default();
+    /// What another CPU does during the next read of a page.
+    static DURING_READ: RefCell<Option<Box<dyn FnOnce()>>> = RefCell::default();
 }
 
-/// A device that takes as long to read a page as something else takes to happen.
-struct Slow(MemorySwap);
+/// A device during whose reads another CPU acts.
+struct InterruptedSwap(MemorySwap);
 
-impl SwapOps for Slow {
+impl SwapOps for InterruptedSwap {
     fn write_page(&self, slot: u32, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
         self.0.write_page(slot, get)
     }
 
     fn read_page(&self, slot: u32, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
-        if let Some(happens) = MEANWHILE.take() {
-            happens();
+        if let Some(act) = DURING_READ.take() {
+            act();
         }
         self.0.read_page(slot, put)
     }
@@ -43,12 +46,13 @@ impl SwapOps for Slow {
     }
 }
 
-/// A child's faults lose, more than there are frames: each time another of its threads gives the
-/// page up. The parent has it in swap still.
-fn what_a_fault_read_and_nobody_got_makes_room<I: Isa>() {
+/// A child takes more faults than there are frames, and loses each race.
+///
+/// In each, another of its threads discards the page. The parent's entries still name the slots.
+fn folios_of_lost_faults_are_reclaimed<I: Isa>() {
     let world = machine_of::<I>(2, FRAMES);
     let device = MemorySwap::default();
-    let slow = SwapBacking::Device(Box::new(Slow(device.clone())));
+    let slow = SwapBacking::Device(Box::new(InterruptedSwap(device.clone())));
     world.on(CPU, |mm| mm.swap_on(slow, 4096)).expect("memory for the slots");
     let parent = TestProcess::new(&world);
     let base = parent.anon(PAGES);
@@ -56,22 +60,22 @@ fn what_a_fault_read_and_nobody_got_makes_room<I: Isa>() {
     let child = Rc::new(parent.fork());
     let read = world.count(Counter::PswpIn);
     for page in 0..PAGES {
-        let beside = Rc::clone(&child);
-        MEANWHILE.set(Some(Box::new(move || {
-            let given_up =
-                |mm: &pagewright_mm::Mm<_>| mm.madvise(&beside.space, at(base, page), PAGE_SIZE, Advice::DontNeed);
-            beside.world.on(OTHER, given_up).expect("mapped");
+        let other = Rc::clone(&child);
+        DURING_READ.set(Some(Box::new(move || {
+            let discard =
+                |mm: &pagewright_mm::Mm<_>| mm.madvise(&other.space, at(base, page), PAGE_SIZE, Advice::DontNeed);
+            other.world.on(OTHER, discard).expect("mapped");
         })));
-        child.touch(CPU, at(base, page), Access::Read).expect("what nobody maps has made room");
-        if MEANWHILE.take().is_none() {
-            assert_eq!(child.read(CPU, at(base, page)), 0, "it was given up");
+        child.touch(CPU, at(base, page), Access::Read).expect("unmapped folios can be reclaimed");
+        if DURING_READ.take().is_none() {
+            assert_eq!(child.read(CPU, at(base, page)), 0, "the page was discarded");
         }
     }
     let lost = world.count(Counter::PswpIn) - read;
-    assert!(lost > FRAMES, "{lost} faults have lost");
-    lists_agree(&world);
+    assert!(lost > FRAMES, "only {lost} faults have lost");
+    assert_lists_consistent(&world);
     world.on(CPU, |mm| mm.reclaim(NODE, FRAMES as u32));
-    assert_eq!(world.gauge(Gauge::SwapCached), 0, "nobody uses them");
+    assert_eq!(world.gauge(Gauge::SwapCached), 0, "folios without an owner stay in the swap cache");
     check(&parent, base, PAGES, 5);
     child.end();
     parent.end();
@@ -79,4 +83,4 @@ fn what_a_fault_read_and_nobody_got_makes_room<I: Isa>() {
     assert_eq!(device.used(), 0, "INV-SWAP-COUNT");
 }
 
-on_both!(what_a_fault_read_and_nobody_got_makes_room);
+on_both!(folios_of_lost_faults_are_reclaimed);

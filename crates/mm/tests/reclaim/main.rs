@@ -1,10 +1,9 @@
-//! Programs that need more memory than there is: what they stored is there again, whoever reclaims,
-//! and what is in use stays.
+//! Programs that need more memory than there is.
 //!
-//! Each machine is judged: no frame is reached by what it was before, and counts are right in the
-//! end.
+//! Their contents survive background and direct reclaim, and pages in use stay. The oracle judges
+//! each machine: no stale frame is reached, and the counts are right at the end.
 //!
-//! Not covered: how good the choice is, but for the plainest cases.
+//! Not covered: the quality of reclaim's choices, except in the plainest cases.
 
 mod explored;
 mod lost_faults;
@@ -25,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 const NODE: NodeId = NodeId::new(0);
-/// Frames of a machine.
+/// The frames of a machine.
 const FRAMES: u64 = 1024;
 const TWICE: u64 = 2 * FRAMES;
 
@@ -39,9 +38,10 @@ fn check<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pages: u64, salt: u64
     }
 }
 
-/// Makes a CPU forget its translations, as those of other programs would: its TLB has room for all
-/// of so small a memory, and walkers mark only what they walk for.
-fn forget<I: Isa>(world: &TestWorld<I>) {
+/// Flushes the TLB of a CPU, so that its next accesses set accessed bits again.
+///
+/// On a real machine other programs would evict the entries; this memory fits into the TLB.
+fn flush_local_tlb<I: Isa>(world: &TestWorld<I>) {
     let all = Invalidate { scope: InvalidateScope::Local, target: InvalidateTarget::AllTags };
     world.on(CPU, |mm| {
         mm.tlb().fx().invalidate(all);
@@ -55,21 +55,22 @@ fn machine<I: Isa>(cpus: u16) -> Rc<TestWorld<I>> {
 
 fn machine_of<I: Isa>(cpus: u16, frames: u64) -> Rc<TestWorld<I>> {
     let world = TestWorld::sized(cpus, frames * PAGE_SIZE);
-    // More may be promised than there is.
+    // Overcommit is allowed.
     world.on(CPU, |mm| mm.settings().set(MmSetting::OvercommitMemory, 1)).expect("a possible value");
     world
 }
 
-/// Lets the background thread do what it would have done meanwhile.
+/// Runs background reclaim if it is needed.
 fn background<I: Isa>(world: &TestWorld<I>, cpu: CpuId) {
     if world.on(cpu, |mm| mm.needs_balance(NODE)) {
         world.on(cpu, |mm| mm.balance(NODE));
     }
 }
 
-/// INV-LRU-PLACE, INV-LRU-SIZE: every page that is mapped or cached is on the list that its flags
-/// name.
-fn lists_agree<I: Isa>(world: &TestWorld<I>) {
+/// Checks INV-LRU-PLACE and INV-LRU-SIZE.
+///
+/// Each mapped or cached page is on the list that its flags name.
+fn assert_lists_consistent<I: Isa>(world: &TestWorld<I>) {
     world.on(CPU, |mm| {
         let frames = mm.tlb().frames();
         let mut listed = 0;
@@ -82,18 +83,21 @@ fn lists_agree<I: Isa>(world: &TestWorld<I>) {
             assert_eq!(frames.lru_pages(NODE, list), pages, "{}", list.name());
             listed += u64::from(pages);
         }
-        assert!(listed >= mm.gauge(Gauge::AnonPages) + mm.gauge(Gauge::FilePages), "a page is on no list");
+        assert!(
+            listed >= mm.gauge(Gauge::AnonPages) + mm.gauge(Gauge::FilePages),
+            "{listed} pages are listed, fewer than are mapped or cached"
+        );
     });
 }
 
-/// However short the lists are, batches are full.
-fn one_wait_is_for_32_pages<I: Isa>(world: &TestWorld<I>, stolen: Counter) {
+/// Checks that batches are full, however short the lists are.
+fn assert_full_batches<I: Isa>(world: &TestWorld<I>, stolen: Counter) {
     let (waits, pages) = (world.count(Counter::PwReclaimWaits), world.count(stolen));
     assert!(waits * 32 <= pages, "{waits} waits for {pages} pages");
-    assert!(waits > 0 || I::KIND == IsaKind::X86_64, "nobody else has run the space only there");
+    assert!(waits > 0 || I::KIND == IsaKind::X86_64, "the CPUs that had run the space were not flushed");
 }
 
-fn twice_the_memory<I: Isa>() {
+fn a_program_with_twice_the_memory_runs<I: Isa>() {
     let world = machine::<I>(2);
     let device = world.swap_to(4096);
     let process = TestProcess::new(&world);
@@ -103,15 +107,15 @@ fn twice_the_memory<I: Isa>() {
     assert!(world.count(Counter::PgStealDirect) >= TWICE - FRAMES);
     assert!(world.count(Counter::PswpOut) >= TWICE - FRAMES && device.used() > 0);
     assert_eq!(world.count(Counter::OomKill), 0);
-    one_wait_is_for_32_pages(&world, Counter::PgStealDirect);
-    lists_agree(&world);
+    assert_full_batches(&world, Counter::PgStealDirect);
+    assert_lists_consistent(&world);
     process.end();
     world.at_rest(&[]);
     assert_eq!(device.used(), 0, "INV-SWAP-COUNT");
-    lists_agree(&world);
+    assert_lists_consistent(&world);
 }
 
-fn the_background_keeps_memory_free<I: Isa>() {
+fn background_reclaim_prevents_direct_reclaim<I: Isa>() {
     let world = machine::<I>(2);
     let _device = world.swap_to(4096);
     let process = TestProcess::new(&world);
@@ -125,16 +129,15 @@ fn the_background_keeps_memory_free<I: Isa>() {
         background(&world, OTHER);
     }
     assert!(world.count(Counter::PgStealKswapd) >= TWICE - FRAMES && world.count(Counter::PageOutRun) > 0);
-    assert_eq!(world.count(Counter::PgStealDirect), 0, "nobody had to wait");
-    one_wait_is_for_32_pages(&world, Counter::PgStealKswapd);
+    assert_eq!(world.count(Counter::PgStealDirect), 0, "an allocation reclaimed directly");
+    assert_full_batches(&world, Counter::PgStealKswapd);
     world.at_rest(&[]);
 }
 
-/// What is used again and again stays, and what is used once goes.
+/// Pages that are used again and again stay, and pages that are used once are evicted.
 ///
-/// The looks are so rare that each page would be gone at most of them, were the oldest page taken
-/// each time.
-fn what_is_in_use_stays<I: Isa>() {
+/// The hot pages are read so rarely that plain FIFO order would evict them between most reads.
+fn hot_pages_survive_a_stream_of_cold_pages<I: Isa>() {
     const HOT: u64 = 150;
     const COLD: u64 = 8 * FRAMES;
     const BETWEEN: u64 = 600;
@@ -149,22 +152,22 @@ fn what_is_in_use_stays<I: Isa>() {
         background(&world, OTHER);
         if page % BETWEEN == BETWEEN - 1 {
             let before = world.count(Counter::PswpIn);
-            forget(&world);
+            flush_local_tlb(&world);
             check(&process, hot, HOT, 1);
-            // The first looks are those by which they become active.
+            // The first reads activate the pages.
             if page > 3 * FRAMES {
                 missed += world.count(Counter::PswpIn) - before;
                 looked += HOT;
             }
         }
     }
-    assert!(missed * 100 < looked, "{missed} of {looked} looks at pages in use had to read them");
+    assert!(missed * 100 < looked, "{missed} of {looked} reads of hot pages swapped in");
     assert!(world.count(Counter::PgActivate) > 0 && world.count(Counter::PgScanKswapd) > 0);
     check(&process, cold, COLD, 0);
     world.at_rest(&[]);
 }
 
-fn locked_and_pinned_pages_stay<I: Isa>() {
+fn mlocked_and_pinned_pages_stay<I: Isa>() {
     let world = machine::<I>(2);
     let _device = world.swap_to(4096);
     let process = TestProcess::new(&world);
@@ -178,7 +181,7 @@ fn locked_and_pinned_pages_stay<I: Isa>() {
     let swapped_in = world.count(Counter::PswpIn);
     check(&process, locked, 16, 100);
     check(&process, pinned, 16, 200);
-    assert_eq!(world.count(Counter::PswpIn), swapped_in, "they were never away");
+    assert_eq!(world.count(Counter::PswpIn), swapped_in, "mlocked or pinned pages were swapped in");
     (0..16).for_each(|page| assert_eq!(held.read(page as usize), page + 200));
     assert_eq!(world.gauge(Gauge::Unevictable), 16);
     assert!(world.count(Counter::UnevictableCulled) >= 16);
@@ -188,13 +191,13 @@ fn locked_and_pinned_pages_stay<I: Isa>() {
     fill(&process, rest, TWICE, 0);
     assert!(process.space.rss().swapped() > 0);
     check(&process, locked, 16, 100);
-    assert!(world.count(Counter::PswpIn) > swapped_in, "they can go now");
-    lists_agree(&world);
+    assert!(world.count(Counter::PswpIn) > swapped_in, "munlocked pages were never swapped out");
+    assert_lists_consistent(&world);
     world.at_rest(&[]);
 }
 
-/// A mapping has a reference, and a pin counts for 1024: many mappings are no pin.
-fn what_very_many_map_can_go<I: Isa>() {
+/// A mapping counts as one reference, and a pin as 1024: many mappings are not taken for a pin.
+fn many_mappings_are_not_taken_for_a_pin<I: Isa>() {
     let world = machine::<I>(2);
     let _device = world.swap_to(16);
     let process = TestProcess::new(&world);
@@ -208,7 +211,7 @@ fn what_very_many_map_can_go<I: Isa>() {
     assert_eq!((cached(), process.space.rss().pages()), (2, 2200));
     let pinned = process.take(CPU, maps[0], 1, GupCall::Pin(GupFlags::empty())).expect("it can be had");
     world.on(CPU, |mm| mm.reclaim(NODE, 2));
-    assert_eq!(cached(), 1, "the one that is pinned stays");
+    assert_eq!(cached(), 1, "the pinned page stays");
     pinned.release(MakeDirty::No);
     world.on(CPU, |mm| mm.reclaim(NODE, 2));
     assert_eq!((cached(), process.space.rss().pages()), (0, 0));
@@ -216,9 +219,8 @@ fn what_very_many_map_can_go<I: Isa>() {
     world.at_rest(&[]);
 }
 
-/// Nobody is asked in vain: where one of a page's spaces is being changed the page stays, and what
-/// the others have used is left as it is.
-fn who_cannot_be_asked_spares_the_others<I: Isa>() {
+/// If the lock of one of a page's spaces is contended, no accessed bit of the page is cleared.
+fn a_contended_space_keeps_the_accessed_bits_of_all<I: Isa>() {
     let world = machine::<I>(2);
     let _device = world.swap_to(16);
     let processes = [TestProcess::new(&world), TestProcess::new(&world)];
@@ -236,14 +238,14 @@ fn who_cannot_be_asked_spares_the_others<I: Isa>() {
         let _changing = processes[0].space.map().write();
         mm.reclaim(NODE, 1);
     });
-    assert!(used(0) && used(1), "nobody was asked");
+    assert!(used(0) && used(1), "an accessed bit was cleared");
     world.on(CPU, |mm| mm.reclaim(NODE, 1));
-    assert_eq!(world.gauge(Gauge::Shmem), 0, "both were, in time");
+    assert_eq!(world.gauge(Gauge::Shmem), 0, "the page was not reclaimed once both locks were free");
     processes.into_iter().for_each(|process| process.end());
 }
 
-/// Shared memory that two have locked: reclaim does not look at it until both have let go.
-fn what_two_have_locked_one_lets_go_in_vain<I: Isa>() {
+/// Shared memory that two processes have mlocked is not scanned until both have munlocked it.
+fn a_page_is_unevictable_until_its_last_munlock<I: Isa>() {
     const PAGES: u64 = 16;
     const LEN: u64 = PAGES * PAGE_SIZE;
     let world = machine::<I>(2);
@@ -257,27 +259,26 @@ fn what_two_have_locked_one_lets_go_in_vain<I: Isa>() {
     let unlock =
         |process: &TestProcess<I>| world.on(CPU, |mm| mm.munlock(&process.space, shared, LEN)).expect("mapped");
     let kept = || (world.gauge(Gauge::Unevictable), world.count(Counter::UnevictableRescued));
-    // Once more is not twice.
+    // A second mlock by the parent does not count.
     [&parent, &child, &parent].into_iter().for_each(lock);
     assert_eq!((kept(), world.count(Counter::UnevictableCulled)), ((PAGES, 0), PAGES));
     unlock(&parent);
     unlock(&parent);
-    assert_eq!(kept(), (PAGES, 0), "the child has them locked");
+    assert_eq!(kept(), (PAGES, 0), "the child has the pages mlocked");
     fill(&parent, rest, TWICE, 0);
-    assert_eq!((kept(), world.count(Counter::UnevictableCulled)), ((PAGES, 0), PAGES), "nobody has looked");
+    assert_eq!((kept(), world.count(Counter::UnevictableCulled)), ((PAGES, 0), PAGES), "mlocked pages are not scanned");
     lock(&parent);
     child.unmap(shared, PAGES / 2);
     child.end();
-    assert_eq!(kept(), (PAGES, 0), "the parent has them locked");
+    assert_eq!(kept(), (PAGES, 0), "the parent has the pages mlocked");
     unlock(&parent);
     assert_eq!(kept(), (0, PAGES));
-    lists_agree(&world);
+    assert_lists_consistent(&world);
     world.at_rest(&[]);
 }
 
-/// Without swap nothing can go: whoever wants more is refused, and everything that was stored is
-/// there.
-fn without_swap_somebody_is_refused<I: Isa>() {
+/// Without swap nothing can be reclaimed: an allocation fails in the end, and no page is lost.
+fn without_swap_the_last_allocation_fails<I: Isa>() {
     let world = machine::<I>(1);
     let process = TestProcess::new(&world);
     let base = process.anon(TWICE);
@@ -291,7 +292,7 @@ fn without_swap_somebody_is_refused<I: Isa>() {
             true
         }
     });
-    let full = refused.expect("there is not that much");
+    let full = refused.expect("there is not that much memory");
     assert!(full > FRAMES / 2, "refused at page {full}");
     check(&process, base, full, 9);
     assert_eq!(world.count(Counter::PgStealDirect), 0);
@@ -300,9 +301,10 @@ fn without_swap_somebody_is_refused<I: Isa>() {
     world.at_rest(&[]);
 }
 
-/// Everything is dirty and the device has less room than there is to write: no deadlock, no lost
-/// page.
-fn a_full_device_loses_nothing<I: Isa>() {
+/// All pages are dirty, and the device has fewer slots than there are pages to write.
+///
+/// There is no deadlock, and no page is lost.
+fn a_full_or_failing_device_loses_no_page<I: Isa>() {
     const SLOTS: u64 = 100;
     let world = machine::<I>(1);
     let device = world.swap_to(SLOTS as u32);
@@ -314,7 +316,7 @@ fn a_full_device_loses_nothing<I: Isa>() {
         stored += 1;
     }
     assert_eq!(device.used() as u64, SLOTS);
-    // One that is in swap comes back only for another that goes.
+    // A page can be swapped in only if another is swapped out.
     let there = (0..stored).filter(|page| process.touch(CPU, at(base, *page), Access::Read).is_ok());
     for page in there.collect::<Vec<_>>() {
         assert_eq!(process.read(CPU, at(base, page)), page + 3);
@@ -322,7 +324,7 @@ fn a_full_device_loses_nothing<I: Isa>() {
     process.unmap(base, 200);
     (200..stored).for_each(|page| assert_eq!(process.read(CPU, at(base, page)), page + 3, "page {page}"));
     world.at_rest(&[]);
-    // A device that fails keeps what it has and takes nothing.
+    // A failing device keeps its pages and takes no more.
     device.broken.store(true, Ordering::Relaxed);
     while process.touch(CPU, at(base, stored + 1), Access::Write).is_ok() && stored + 2 < TWICE {
         stored += 1;
@@ -333,8 +335,8 @@ fn a_full_device_loses_nothing<I: Isa>() {
     assert_eq!(device.used(), 0);
 }
 
-/// A process that maps all of a file of twice the memory's size, where, and the file's device.
-fn maps_a_large_file<I: Isa>(world: &Rc<TestWorld<I>>) -> (TestProcess<I>, VirtAddr, Arc<TestDisk>) {
+/// A process that maps a file of twice the memory's size, the address, and the file's device.
+fn map_large_file<I: Isa>(world: &Rc<TestWorld<I>>) -> (TestProcess<I>, VirtAddr, Arc<TestDisk>) {
     let disk = Arc::new(TestDisk::default());
     let kind = FileKind::File(Box::new(DiskFile(disk.clone())));
     let file = world.on(CPU, |mm| mm.add_file("/large", kind, TWICE * PAGE_SIZE)).expect("memory");
@@ -343,11 +345,10 @@ fn maps_a_large_file<I: Isa>(world: &Rc<TestWorld<I>>) -> (TestProcess<I>, VirtA
     (process, base, disk)
 }
 
-/// Pages of files are dropped and read again; what was stored to them is written first, by the
-/// background alone.
-fn files_make_room<I: Isa>() {
+/// Clean file pages are evicted and read again; dirty ones are first written by background reclaim.
+fn file_pages_are_evicted_and_read_again<I: Isa>() {
     let world = machine::<I>(2);
-    let (process, base, disk) = maps_a_large_file(&world);
+    let (process, base, disk) = map_large_file(&world);
     let check = || {
         for page in 0..TWICE {
             assert_eq!(process.read(CPU, at(base, page)), page, "page {page}");
@@ -356,30 +357,36 @@ fn files_make_room<I: Isa>() {
     check();
     check();
     assert!(world.count(Counter::PgStealDirect) > 0);
-    assert!(world.count(Counter::WorkingsetRefaultFile) >= TWICE - FRAMES, "the second round reads most again");
-    // What says what the file says already is stored, so that the device need not remember.
+    assert!(world.count(Counter::WorkingsetRefaultFile) >= TWICE - FRAMES, "the second pass refaults most pages");
+    // Stores the values that the file already has, because the device does not keep what is
+    // written.
     for page in 0..TWICE {
         process.write(CPU, at(base, page), page);
         background(&world, OTHER);
     }
     check();
-    assert!(disk.written.lock().expect("unpoisoned").len() as u64 >= TWICE - FRAMES, "what was stored is written");
-    lists_agree(&world);
+    assert!(
+        disk.written.lock().expect("unpoisoned").len() as u64 >= TWICE - FRAMES,
+        "dirty pages were evicted without a write"
+    );
+    assert_lists_consistent(&world);
     process.end();
     world.at_rest(&[]);
 }
 
-/// Dirty pages of a file that nobody writes back: who allocates passes them over, the background
-/// does not.
-fn dirty_files_wait_for_the_background<I: Isa>() {
+/// Direct reclaim skips dirty file pages; background reclaim writes them.
+fn direct_reclaim_does_not_write_dirty_files<I: Isa>() {
     let world = machine::<I>(2);
-    let (process, base, disk) = maps_a_large_file(&world);
+    let (process, base, disk) = map_large_file(&world);
     let mut page = 0;
     while process.touch(CPU, at(base, page), Access::Write).is_ok() {
         process.write(CPU, at(base, page), page);
         page += 1;
     }
-    assert!(page < TWICE && disk.written.lock().expect("unpoisoned").is_empty(), "nobody wrote at page {page}");
+    assert!(
+        page < TWICE && disk.written.lock().expect("unpoisoned").is_empty(),
+        "direct reclaim wrote pages, or page {page} is past the memory"
+    );
     background(&world, OTHER);
     (page..TWICE).for_each(|page| {
         process.write(CPU, at(base, page), page);
@@ -389,9 +396,8 @@ fn dirty_files_wait_for_the_background<I: Isa>() {
     world.at_rest(&[]);
 }
 
-/// A page that comes back so soon that it would have stayed, had fewer been active, is active at
-/// once.
-fn a_page_that_comes_back_soon_is_active<I: Isa>() {
+/// A page that refaults within the workingset's size is activated at once.
+fn a_refault_within_the_workingset_is_activated<I: Isa>() {
     const HOT: u64 = 400;
     const ROUND: u64 = 700;
     let world = machine::<I>(2);
@@ -403,24 +409,29 @@ fn a_page_that_comes_back_soon_is_active<I: Isa>() {
         let page = step % ROUND;
         process.write(CPU, at(round, page), page + 2);
         if step < 3 * ROUND && step % 100 == 0 {
-            forget(&world);
+            flush_local_tlb(&world);
             check(&process, hot, HOT, 1);
         }
     }
     let of = |counter| world.count(counter);
     let (back, active) = (of(Counter::WorkingsetRefaultAnon), of(Counter::WorkingsetActivateAnon));
-    assert!(active > 0 && active <= back, "{active} of {back} were active at once");
+    assert!(active > 0 && active <= back, "{active} of {back} refaults were activated");
     assert!(of(Counter::WorkingsetRestoreAnon) <= active && of(Counter::PgDeactivate) > 0);
-    // What was hot once and is no more has made room: the last rounds read nothing.
+    // Pages that are no longer hot are evicted by now, so the last rounds mostly hit.
     let before = of(Counter::PswpIn);
     check(&process, round, ROUND, 2);
     check(&process, round, ROUND, 2);
-    assert!(of(Counter::PswpIn) - before < ROUND, "{} of {} were read", of(Counter::PswpIn) - before, 2 * ROUND);
+    assert!(
+        of(Counter::PswpIn) - before < ROUND,
+        "{} of {} pages were swapped in",
+        of(Counter::PswpIn) - before,
+        2 * ROUND
+    );
     world.at_rest(&[]);
 }
 
-/// `vm.swappiness` decides between files and anonymous memory where both could go.
-fn swappiness_divides<I: Isa>() {
+/// `vm.swappiness` decides between file and anonymous pages when both can be reclaimed.
+fn swappiness_divides_files_and_anonymous_memory<I: Isa>() {
     let written = [0, 200].map(|swappiness| {
         let world = machine::<I>(2);
         world.on(CPU, |mm| mm.settings().set(MmSetting::Swappiness, swappiness)).expect("a possible value");
@@ -441,8 +452,8 @@ fn swappiness_divides<I: Isa>() {
     assert!(written[0] == 0 && written[1] > FRAMES / 16, "{written:?}");
 }
 
-/// Shared memory and the pages of a child go and come back like any other.
-fn shared_pages_survive<I: Isa>() {
+/// Shared memory, and pages shared with a child, are swapped out and in.
+fn shared_pages_are_swapped_for_all_sharers<I: Isa>() {
     let world = machine::<I>(2);
     let _device = world.swap_to(8192);
     let parent = TestProcess::new(&world);
@@ -466,8 +477,8 @@ fn shared_pages_survive<I: Isa>() {
     world.at_rest(&[]);
 }
 
-/// A batch that one refusal makes short is made up for, and not taken for all.
-fn a_pool_is_filled_though_a_batch_is_short<I: Isa>() {
+/// A pool fill goes on after a batch that a failed allocation made short.
+fn a_pool_fill_retries_a_short_batch<I: Isa>() {
     let world = TestWorld::<I>::sized(1, FRAMES * PAGE_SIZE);
     for refused in 0..8 {
         world.on(CPU, |mm| {
@@ -475,8 +486,8 @@ fn a_pool_is_filled_though_a_batch_is_short<I: Isa>() {
             world.lab.sim().fail_allocation_after(refused, AllocationFailure::One);
             let filled = pool.fill(0..8, || {});
             world.lab.sim().permit_allocations();
-            // What nobody has is no batch at all, and what the machine refuses is no want of
-            // frames.
+            // A fill fails only if the first allocation of a batch fails, because the injected
+            // failure is not a lack of frames.
             assert_eq!((filled.is_ok(), pool.filled()), if refused == 0 { (false, 0) } else { (true, 8) }, "{refused}");
         });
     }
@@ -484,19 +495,19 @@ fn a_pool_is_filled_though_a_batch_is_short<I: Isa>() {
 }
 
 on_both!(
-    a_pool_is_filled_though_a_batch_is_short,
-    twice_the_memory,
-    the_background_keeps_memory_free,
-    what_is_in_use_stays,
-    locked_and_pinned_pages_stay,
-    who_cannot_be_asked_spares_the_others,
-    what_very_many_map_can_go,
-    what_two_have_locked_one_lets_go_in_vain,
-    without_swap_somebody_is_refused,
-    a_full_device_loses_nothing,
-    files_make_room,
-    dirty_files_wait_for_the_background,
-    a_page_that_comes_back_soon_is_active,
-    swappiness_divides,
-    shared_pages_survive,
+    a_pool_fill_retries_a_short_batch,
+    a_program_with_twice_the_memory_runs,
+    background_reclaim_prevents_direct_reclaim,
+    hot_pages_survive_a_stream_of_cold_pages,
+    mlocked_and_pinned_pages_stay,
+    a_contended_space_keeps_the_accessed_bits_of_all,
+    many_mappings_are_not_taken_for_a_pin,
+    a_page_is_unevictable_until_its_last_munlock,
+    without_swap_the_last_allocation_fails,
+    a_full_or_failing_device_loses_no_page,
+    file_pages_are_evicted_and_read_again,
+    direct_reclaim_does_not_write_dirty_files,
+    a_refault_within_the_workingset_is_activated,
+    swappiness_divides_files_and_anonymous_memory,
+    shared_pages_are_swapped_for_all_sharers,
 );

@@ -1,5 +1,4 @@
-//! The same on a machine that swaps to its own memory: writing there takes frames when there are
-//! none.
+//! Reclaim that swaps to compressed memory: a page-out needs frames when none are free.
 
 use pagewright_lab::harness::{CPU, TestProcess, at};
 use pagewright_lab::on_both;
@@ -24,8 +23,7 @@ fn page_words<I: Isa>(process: &TestProcess<I>, va: VirtAddr, access: Access) ->
     }
 }
 
-/// What word `index` of page `page` is: of one page in `noisy` without any order, else like its
-/// neighbours.
+/// Word `index` of page `page`; one page in `noisy` is incompressible, the others repeat words.
 fn word(page: u64, index: usize, noisy: u64) -> u64 {
     let order = if page.is_multiple_of(noisy) { index as u64 } else { index as u64 / 64 };
     (page << 32 | order).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
@@ -39,9 +37,8 @@ fn holds(words: &[AtomicU64], page: u64, noisy: u64) -> bool {
     words.iter().enumerate().all(|(index, at)| at.load(Ordering::Relaxed) == word(page, index, noisy))
 }
 
-/// A program that needs twice the memory there is has it, because what it has can be compressed,
-/// one page in eight apart.
-fn twice_the_memory_compressed<I: Isa>() {
+/// A program uses twice the memory there is, if seven of eight pages can be compressed.
+fn compression_doubles_the_usable_memory<I: Isa>() {
     const NOISY: u64 = 8;
     let world = machine::<I>(1);
     world.on(CPU, |mm| {
@@ -50,7 +47,7 @@ fn twice_the_memory_compressed<I: Isa>() {
     });
     let process = TestProcess::new(&world);
     let base = process.anon(TWICE);
-    let page = |page, access| page_words(&process, at(base, page), access).expect("it can be had");
+    let page = |page, access| page_words(&process, at(base, page), access).expect("memory can be reclaimed");
     for index in 0..TWICE {
         fill(page(index, Access::Write), index, NOISY);
     }
@@ -64,9 +61,8 @@ fn twice_the_memory_compressed<I: Isa>() {
     assert_eq!(world.on(CPU, |mm| mm.swap_slots()), (TWICE, TWICE), "INV-SWAP-COUNT");
 }
 
-/// What can't be compressed gains nothing: the device fills up, somebody is refused, and all that
-/// was stored is there. INV-ZRAM-KEPT.
-fn what_is_noise_fills_the_device<I: Isa>() {
+/// INV-ZRAM-KEPT: the device fills up, an allocation fails, and no page is lost.
+fn incompressible_pages_fill_the_device<I: Isa>() {
     let world = machine::<I>(1);
     world.on(CPU, |mm| {
         let zram = Zram::try_new(mm, TWICE as u32, Some(64)).expect("memory");
@@ -82,15 +78,15 @@ fn what_is_noise_fills_the_device<I: Isa>() {
     assert!(stored < FRAMES && world.count(Counter::OomKill) > 0, "{stored} pages");
     world.at_rest(&[]);
     let (slots, free) = world.on(CPU, |mm| mm.swap_slots());
-    // What was refused has a slot, and is still in the cache.
-    assert_eq!(slots - free - world.gauge(Gauge::SwapCached), 64, "as many as it has frames");
+    // A page that the device refused has a slot and is still in the swap cache.
+    assert_eq!(slots - free - world.gauge(Gauge::SwapCached), 64, "one page in each of its frames");
     process.unmap(base, 100);
     for index in 100..stored {
-        let words = page_words(&process, at(base, index), Access::Read).expect("there is memory again");
+        let words = page_words(&process, at(base, index), Access::Read).expect("memory was freed");
         assert!(holds(words, index, 1), "page {index}");
     }
     process.end();
     world.at_rest(&[]);
 }
 
-on_both!(twice_the_memory_compressed, what_is_noise_fills_the_device);
+on_both!(compression_doubles_the_usable_memory, incompressible_pages_fill_the_device);

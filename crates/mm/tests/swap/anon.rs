@@ -1,7 +1,9 @@
-//! Pages that go to swap and come back, call by call; and races of page-outs with stores, forks and
-//! unmapping, each under many schedules.
+//! Swap-out and swap-in of anonymous pages.
 //!
-//! Not covered: which pages reclaim picks by itself.
+//! First call by call, then in races of page-outs with stores, forks and unmaps, each under many
+//! schedules.
+//!
+//! Not covered: which pages reclaim selects.
 
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags};
 use pagewright_lab::harness::race::{first_failing_seed, race, race_in_long_turns};
@@ -34,7 +36,7 @@ pub(crate) fn free_pages<I: Isa>(world: &TestWorld<I>) -> u64 {
     world.on(CPU, |mm| mm.gauge(pagewright_mm::counters::Gauge::FreePages))
 }
 
-fn pages_go_and_come_back<I: Isa>() {
+fn pages_are_swapped_out_and_in<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(1000);
     let process = TestProcess::new(&world);
@@ -49,7 +51,7 @@ fn pages_go_and_come_back<I: Isa>() {
     assert!(holds(&process, base, 7));
     assert_eq!((process.space.rss().pages(), process.space.rss().swapped()), (PAGES, 0), "INV-MM-RSS");
     assert_eq!((count(Counter::PswpIn), process.space.major_faults()), (PAGES, PAGES));
-    // They were only read: what the device has still holds, and nothing is written again.
+    // The pages were only read, so their slots are still valid and are not written again.
     process.advise(base, PAGES, Advice::PageOut);
     assert_eq!(count(Counter::PswpOut), PAGES);
     fill(&process, base, 9);
@@ -57,11 +59,11 @@ fn pages_go_and_come_back<I: Isa>() {
     assert_eq!(count(Counter::PswpOut), 2 * PAGES);
     assert!(holds(&process, base, 9));
     process.end();
-    assert_eq!(device.used(), 0, "INV-SWAP-COUNT: slots that nobody names");
+    assert_eq!(device.used(), 0, "INV-SWAP-COUNT: slots without entries are in use");
     assert_eq!(world.on(CPU, |mm| mm.swap_slots()), (1000, 1000), "INV-SWAP-COUNT");
 }
 
-fn one_wait_pays_for_a_cluster<I: Isa>() {
+fn a_cluster_is_flushed_by_one_wait<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     world.swap_to(1000);
     let process = TestProcess::new(&world);
@@ -75,7 +77,7 @@ fn one_wait_pays_for_a_cluster<I: Isa>() {
     assert!(holds(&process, base, 1));
 }
 
-fn forked_pages_stay_shared_in_swap<I: Isa>() {
+fn forked_processes_share_swap_slots<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(1000);
     let parent = TestProcess::new(&world);
@@ -84,8 +86,8 @@ fn forked_pages_stay_shared_in_swap<I: Isa>() {
     parent.advise(base, PAGES, Advice::PageOut);
     let child = parent.fork();
     assert_eq!(child.space.rss().swapped(), PAGES);
-    // The child stores; the parent doesn't see it. Half the pages come back to the child first,
-    // half to the parent.
+    // The parent does not see the child's stores. Half of the pages are swapped in by the child
+    // first, half by the parent.
     for page in 0..PAGES {
         if page % 2 == 0 {
             child.write(CPU, at(base, page), page);
@@ -96,21 +98,21 @@ fn forked_pages_stay_shared_in_swap<I: Isa>() {
         }
     }
     assert!(holds(&parent, base, 3) && holds(&child, base, 0));
-    // INV-SWAP-OWNER: what the child brought back for both goes again, from both.
+    // INV-SWAP-OWNER: a page that the child swapped in for both is found in both spaces again.
     let second = child.fork();
     child.advise(base, PAGES, Advice::PageOut);
-    assert_eq!(child.space.rss().swapped(), 0, "others have the pages, too");
+    assert_eq!(child.space.rss().swapped(), 0, "the pages are shared");
     second.end();
     child.advise(base, PAGES, Advice::PageOut);
     assert_eq!(child.space.rss().swapped(), PAGES);
     child.end();
     assert!(holds(&parent, base, 3));
     parent.end();
-    assert_eq!(device.used(), 0, "INV-SWAP-COUNT: slots that nobody names");
+    assert_eq!(device.used(), 0, "INV-SWAP-COUNT: slots without entries are in use");
     assert_eq!(world.on(CPU, |mm| mm.swap_slots()), (1000, 1000), "INV-SWAP-COUNT");
 }
 
-fn a_device_that_is_full_or_broken_takes_nothing_and_loses_nothing<I: Isa>() {
+fn a_full_or_failing_device_loses_no_page<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(10);
     let process = TestProcess::new(&world);
@@ -129,7 +131,7 @@ fn a_device_that_is_full_or_broken_takes_nothing_and_loses_nothing<I: Isa>() {
     assert_eq!(world.on(CPU, |mm| mm.swap_slots()), (10, 10), "INV-SWAP-COUNT");
 }
 
-fn devices_are_counted<I: Isa>() {
+fn no_more_than_32_devices_are_swapped_to<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     for _ in 0..32 {
         world.swap_to(1);
@@ -139,7 +141,7 @@ fn devices_are_counted<I: Isa>() {
     assert_eq!(MmError::TooManySwapDevices.errno(), Errno::EPERM);
 }
 
-/// What the entry for a page says.
+/// The leaf that maps a page.
 fn leaf<I: Isa>(process: &TestProcess<I>, va: VirtAddr) -> Option<Leaf> {
     let found = process.world.on(CPU, |mm| process.space.table().find(mm.tlb(), va, Level::PTE));
     match I::decode(found.level, found.pte) {
@@ -148,7 +150,7 @@ fn leaf<I: Isa>(process: &TestProcess<I>, va: VirtAddr) -> Option<Leaf> {
     }
 }
 
-fn cold_pages_look_as_if_nobody_had_used_them<I: Isa>() {
+fn madv_cold_deactivates_pages_of_one_mapping<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let process = TestProcess::new(&world);
     let base = process.anon(2);
@@ -169,16 +171,17 @@ fn cold_pages_look_as_if_nobody_had_used_them<I: Isa>() {
     assert!(used(1) && flags(1).is_some_and(|flags| flags.contains(hot)));
     assert_eq!(world.on(CPU, |mm| mm.counter(Counter::PgDeactivate)), 1);
     assert_eq!((process.read(CPU, base), process.read(CPU, at(base, 1))), (0, 1));
-    // What others have, too, is not one program's to call cold.
+    // A page that another space maps too stays active.
     let child = process.fork();
     process.advise(at(base, 1), 1, Advice::Cold);
     assert!(used(1));
     child.end();
 }
 
-/// Stores to two pages while they are paged out, and a fork and its end; whether the last stores
-/// are what the pages say in the end.
-fn stores_beside_a_page_out<I: Isa>(seed: u64) -> bool {
+/// One CPU stores to two pages, one pages them out, one forks and ends the child.
+///
+/// Returns whether both pages have the last values stored, and no slot is leaked.
+fn stores_during_a_page_out<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(8);
     let process = TestProcess::new(&world);
@@ -207,16 +210,17 @@ fn stores_beside_a_page_out<I: Isa>(seed: u64) -> bool {
         }),
     ];
     race(&world, seed, programs);
-    let right = process.read(CPU, base) == 5 && process.read(CPU, at(base, 1)) == 5;
+    let intact = process.read(CPU, base) == 5 && process.read(CPU, at(base, 1)) == 5;
     process.advise(base, 2, Advice::PageOut);
-    let right = right && process.read(CPU, base) == 5 && process.read(CPU, at(base, 1)) == 5;
+    let intact = intact && process.read(CPU, base) == 5 && process.read(CPU, at(base, 1)) == 5;
     process.end();
-    right && device.used() == 0 && world.on(CPU, |mm| mm.swap_slots()) == (8, 8)
+    intact && device.used() == 0 && world.on(CPU, |mm| mm.swap_slots()) == (8, 8)
 }
 
-/// Stores to a page that is paged out while another process takes new memory; whether its memory
-/// says what it stored.
-fn new_memory_beside_a_page_out<I: Isa>(seed: u64) -> bool {
+/// One CPU stores to pages, while another pages them out and then allocates memory elsewhere.
+///
+/// Returns whether both memories have the last values stored.
+fn allocation_after_a_page_out<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     world.swap_to(8);
     let (first, second) = (TestProcess::new(&world), TestProcess::new(&world));
@@ -235,7 +239,7 @@ fn new_memory_beside_a_page_out<I: Isa>(seed: u64) -> bool {
         }),
         Box::new(move || {
             pages_out.advise(OTHER, &paged, ours, 2, Advice::PageOut);
-            // The frames that were freed here are handed out here.
+            // This CPU has freed the frames, and so allocates them again.
             pages_out.lab.run(OTHER, &taken);
             pages_out.store(OTHER, &taken, at(theirs, 1), 9);
         }),
@@ -245,20 +249,21 @@ fn new_memory_beside_a_page_out<I: Isa>(seed: u64) -> bool {
 }
 
 /// INV-RECLAIM-SETTLED, INV-SWAP-CACHE.
-fn no_store_is_lost_by_a_page_out<I: Isa>() {
-    let lost = first_failing_seed(SCHEDULES, stores_beside_a_page_out::<I>);
-    assert_eq!(lost, None, "a store is lost, or a slot");
+fn no_store_is_lost_during_a_page_out<I: Isa>() {
+    let lost = first_failing_seed(SCHEDULES, stores_during_a_page_out::<I>);
+    assert_eq!(lost, None, "a store is lost or a slot leaked");
 }
 
 /// INV-RECLAIM-SETTLED.
-fn no_store_reaches_memory_that_was_taken_after_a_page_out<I: Isa>() {
-    let stray = first_failing_seed(SCHEDULES, new_memory_beside_a_page_out::<I>);
-    assert_eq!(stray, None, "a store went to somebody else's page");
+fn no_store_reaches_a_frame_that_a_page_out_freed<I: Isa>() {
+    let stray = first_failing_seed(SCHEDULES, allocation_after_a_page_out::<I>);
+    assert_eq!(stray, None, "a store reached a page of another process");
 }
 
-/// Memory that one CPU unmaps while another touches it and a third pages it out; whether all of it
-/// is free in the end.
-fn unmapped_beside_a_page_out<I: Isa>(seed: u64) -> bool {
+/// One CPU unmaps memory while another touches it and a third pages it out.
+///
+/// Returns whether the rest is intact, and no slot is leaked.
+fn unmap_during_a_page_out<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(8);
     let process = TestProcess::new(&world);
@@ -270,7 +275,7 @@ fn unmapped_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             for page in [0, 2, 1] {
-                // The mapping may be gone.
+                // The page may be unmapped already.
                 let _ = touches.lab.touch(CPU, &touched, at(base, page), Access::Read, 1);
             }
         }),
@@ -285,21 +290,23 @@ fn unmapped_beside_a_page_out<I: Isa>(seed: u64) -> bool {
         }),
     ];
     race(&world, seed, programs);
-    let right = process.read(CPU, base) == 0;
+    let intact = process.read(CPU, base) == 0;
     process.end();
-    right && device.used() == 0 && world.on(CPU, |mm| mm.swap_slots()) == (8, 8)
+    intact && device.used() == 0 && world.on(CPU, |mm| mm.swap_slots()) == (8, 8)
 }
 
 /// INV-SWAP-COUNT.
-fn no_slot_is_lost_by_an_unmap_beside_a_page_out<I: Isa>() {
-    let lost = first_failing_seed(SCHEDULES, unmapped_beside_a_page_out::<I>);
-    assert_eq!(lost, None, "a slot is lost");
+fn no_slot_is_leaked_by_an_unmap_during_a_page_out<I: Isa>() {
+    let lost = first_failing_seed(SCHEDULES, unmap_during_a_page_out::<I>);
+    assert_eq!(lost, None, "a slot is leaked");
 }
 
-/// Somebody takes a page by its frame, stores to it and gives it back, while it is paged out and
-/// reclaimed; whether it says what he stored. It is private or shared, pinned or merely referenced,
-/// and used, given up, or read from swap. Who is pinned may be forked, too.
-fn taken_beside_a_page_out<I: Isa>(seed: u64) -> bool {
+/// One CPU takes a page by GUP, stores to its frame and releases it, while others page it out.
+///
+/// The page is private or shared, pinned or only referenced; and it is in use, lazily freed, or
+/// just swapped in. A process with a pinned page is also forked. Returns whether the page has the
+/// value stored.
+fn gup_during_a_page_out<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(8);
     let process = TestProcess::new(&world);
@@ -327,7 +334,7 @@ fn taken_beside_a_page_out<I: Isa>(seed: u64) -> bool {
                     mm.get_user_pages_fast(&taken, range, GupFlags::WRITE)
                 };
                 let pages = pages.expect("writable");
-                let pfn = pages.iter().next().expect("one page").pfn();
+                let pfn = pages.iter().next().expect("a page was taken").pfn();
                 SimLocks::point();
                 takes.lab.sim().ram()[pfn.base().raw() as usize / 8].store(7, Ordering::Relaxed);
                 SimLocks::point();
@@ -348,21 +355,27 @@ fn taken_beside_a_page_out<I: Isa>(seed: u64) -> bool {
         }),
     ];
     race(&world, seed, programs);
-    let mut right = process.read(CPU, base) == 7;
+    let mut intact = process.read(CPU, base) == 7;
     process.advise(base, 1, Advice::PageOut);
-    right &= process.read(CPU, base) == 7;
+    intact &= process.read(CPU, base) == 7;
     process.end();
-    right && device.used() == 0 && world.on(CPU, |mm| mm.swap_slots()) == (8, 8)
+    intact && device.used() == 0 && world.on(CPU, |mm| mm.swap_slots()) == (8, 8)
 }
 
 /// INV-GUP-EXCLUSIVE, INV-LAZYFREE-KEPT, INV-RECLAIM-SETTLED.
-fn no_store_by_a_frame_is_lost_by_a_page_out<I: Isa>() {
-    assert_eq!(first_failing_seed(12 * SCHEDULES, taken_beside_a_page_out::<I>), None, "a store is lost, or a slot");
+fn no_store_through_gup_is_lost_during_a_page_out<I: Isa>() {
+    assert_eq!(
+        first_failing_seed(12 * SCHEDULES, gup_during_a_page_out::<I>),
+        None,
+        "a store is lost or a slot leaked"
+    );
 }
 
-/// One process advises about the memory of another, which ends; another CPU gets the frames of its
-/// tables, and stores there what looks like tables.
-fn advice_about_a_process_that_ends<I: Isa>(seed: u64) -> bool {
+/// One CPU advises about memory of a process that ends.
+///
+/// Another CPU allocates the frames of its tables, and fills them with values that look like
+/// tables.
+fn advice_during_the_end_of_a_space<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     world.swap_to(8);
     let (ends, other) = (TestProcess::new(&world), TestProcess::new(&world));
@@ -375,7 +388,7 @@ fn advice_about_a_process_that_ends<I: Isa>(seed: u64) -> bool {
     let advice = if seed.is_multiple_of(2) { Advice::PageOut } else { Advice::Cold };
     let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
-            // It may have ended before.
+            // The process may have ended before.
             let ranges = [(base, PAGE_SIZE)];
             let _ = advises.lab.on(CPU, |mm| mm.process_madvise(&advised, AdviceTarget::Other, &ranges, advice));
         }),
@@ -388,23 +401,23 @@ fn advice_about_a_process_that_ends<I: Isa>(seed: u64) -> bool {
     true
 }
 
-/// INV-TABLE-STABLE: nobody walks the tables of a space that has none.
-fn no_advice_walks_tables_that_are_gone<I: Isa>() {
-    assert_eq!(first_failing_seed(10 * SCHEDULES, advice_about_a_process_that_ends::<I>), None);
+/// INV-TABLE-STABLE: the tables of an ended space are not walked.
+fn advice_does_not_walk_tables_of_an_ended_space<I: Isa>() {
+    assert_eq!(first_failing_seed(10 * SCHEDULES, advice_during_the_end_of_a_space::<I>), None);
 }
 
 on_both! {
-    no_store_by_a_frame_is_lost_by_a_page_out,
-    no_advice_walks_tables_that_are_gone,
-    pages_go_and_come_back,
-    one_wait_pays_for_a_cluster,
-    forked_pages_stay_shared_in_swap,
-    a_device_that_is_full_or_broken_takes_nothing_and_loses_nothing,
-    devices_are_counted,
-    cold_pages_look_as_if_nobody_had_used_them,
-    no_store_reaches_memory_that_was_taken_after_a_page_out,
-    no_store_is_lost_by_a_page_out,
-    no_slot_is_lost_by_an_unmap_beside_a_page_out,
+    no_store_through_gup_is_lost_during_a_page_out,
+    advice_does_not_walk_tables_of_an_ended_space,
+    pages_are_swapped_out_and_in,
+    a_cluster_is_flushed_by_one_wait,
+    forked_processes_share_swap_slots,
+    a_full_or_failing_device_loses_no_page,
+    no_more_than_32_devices_are_swapped_to,
+    madv_cold_deactivates_pages_of_one_mapping,
+    no_store_reaches_a_frame_that_a_page_out_freed,
+    no_store_is_lost_during_a_page_out,
+    no_slot_is_leaked_by_an_unmap_during_a_page_out,
 }
 
 #[cfg(feature = "planted")]
@@ -414,12 +427,12 @@ fn planted_bugs_are_found() {
     use pagewright_plant::{PlantedBug, choose};
     type Case = (PlantedBug, fn(u64) -> bool);
     let cases: [Case; 6] = [
-        (PlantedBug::PageOutFreedEarly, new_memory_beside_a_page_out::<X86_64>),
-        (PlantedBug::PageOutFreedEarly, new_memory_beside_a_page_out::<Aarch64>),
-        (PlantedBug::LazyFreeNoFlush, |_| crate::lazy_free::is_kept_if_stored_to::<X86_64>()),
-        (PlantedBug::LazyFreeNoFlush, |_| crate::lazy_free::is_kept_if_stored_to::<Aarch64>()),
-        (PlantedBug::PageOutWrittenEarly, stores_beside_a_page_out::<X86_64>),
-        (PlantedBug::PageOutWrittenEarly, stores_beside_a_page_out::<Aarch64>),
+        (PlantedBug::PageOutFreedEarly, allocation_after_a_page_out::<X86_64>),
+        (PlantedBug::PageOutFreedEarly, allocation_after_a_page_out::<Aarch64>),
+        (PlantedBug::LazyFreeNoFlush, |_| crate::lazy_free::lazily_freed_page_keeps_a_store::<X86_64>()),
+        (PlantedBug::LazyFreeNoFlush, |_| crate::lazy_free::lazily_freed_page_keeps_a_store::<Aarch64>()),
+        (PlantedBug::PageOutWrittenEarly, stores_during_a_page_out::<X86_64>),
+        (PlantedBug::PageOutWrittenEarly, stores_during_a_page_out::<Aarch64>),
     ];
     for (plant, holds) in cases {
         choose(Some(plant));

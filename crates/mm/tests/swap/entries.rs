@@ -1,8 +1,6 @@
-//! What calls do with pages that are in swap: they bring them in, carry them along, keep them, or
-//! drop them.
+//! What calls do with swapped-out pages: swap them in, move them, keep them, or free them.
 //!
-//! Random programs do all of this, too, and the reference memory judges them; here it is said which
-//! call does what.
+//! Random programs do all of this too, judged by the reference memory. Here each call has its case.
 
 use pagewright_arch::Isa;
 use pagewright_lab::harness::files::DiskFile;
@@ -20,7 +18,7 @@ use std::rc::Rc;
 const PAGES: u64 = 6;
 const BYTES: u64 = PAGES * PAGE_SIZE;
 
-/// A process with all its pages in swap, and the device.
+/// A process with all its pages swapped out, their address, and the swap device.
 fn swapped<I: Isa>(world: &Rc<TestWorld<I>>) -> (TestProcess<I>, VirtAddr, MemorySwap) {
     let device = world.swap_to(100);
     let process = TestProcess::new(world);
@@ -36,18 +34,18 @@ fn in_swap<I: Isa>(process: &TestProcess<I>) -> u64 {
 }
 
 fn call<I: Isa, T>(process: &TestProcess<I>, call: impl FnOnce(&Mm<Sim<I>>) -> Result<T, pagewright_mm::MmError>) -> T {
-    process.world.on(CPU, call).expect("nothing is wrong with it")
+    process.world.on(CPU, call).expect("a valid call")
 }
 
 fn holds<I: Isa>(process: &TestProcess<I>, base: VirtAddr) -> bool {
     (0..PAGES).all(|page| process.read(CPU, at(base, page)) == page + 1)
 }
 
-fn locked_pages_come_in_and_stay<I: Isa>() {
+fn mlock_swaps_pages_in_and_keeps_them<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let (process, base, device) = swapped(&world);
     call(&process, |mm| mm.mlock(&process.space, base, BYTES));
-    // As Linux, which brings them by a store each, they are no longer what the device has.
+    // As in Linux, mlock populates by write faults, so the slots are freed.
     assert_eq!((in_swap(&process), device.used(), process.space.rss().pages()), (0, 0, PAGES));
     let refused = world.on(CPU, |mm| mm.madvise(&process.space, base, BYTES, Advice::PageOut));
     assert!(refused.is_err() && holds(&process, base));
@@ -57,7 +55,7 @@ fn locked_pages_come_in_and_stay<I: Isa>() {
     assert!(holds(&process, base));
 }
 
-fn moved_and_protected_pages_stay_where_they_are<I: Isa>() {
+fn mremap_and_mprotect_leave_pages_in_swap<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let (process, base, device) = swapped(&world);
     let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
@@ -69,16 +67,15 @@ fn moved_and_protected_pages_stay_where_they_are<I: Isa>() {
     }
     assert_eq!((in_swap(&process), device.used() as u64), (PAGES, PAGES));
     assert!(holds(&process, to));
-    // They go again from where they are now.
+    // They can be paged out again at their new address.
     process.write(CPU, to, 1);
     process.advise(to, PAGES, Advice::PageOut);
     assert_eq!(in_swap(&process), PAGES);
     assert!(holds(&process, to));
 }
 
-/// A process's own page in the place of a file's is asked for where it is, and not in the file's
-/// cache.
-fn who_asks_is_told_of_the_device_or_the_swap_cache<I: Isa>() {
+/// For a private copy of a file page `mincore` consults the swap cache, not the file's page cache.
+fn mincore_of_a_private_copy_consults_the_swap_cache<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     world.swap_to(100);
     let process = TestProcess::new(&world);
@@ -98,7 +95,7 @@ fn who_asks_is_told_of_the_device_or_the_swap_cache<I: Isa>() {
     assert_eq!((resident(&process), process.read(CPU, base), process.space.major_faults()), (1, 7, 0));
 }
 
-fn dropped_pages_leave_their_slots<I: Isa>() {
+fn freeing_swapped_pages_frees_their_slots<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let (process, base, device) = swapped(&world);
     for (page, advice) in [(0, Advice::DontNeed), (1, Advice::Free), (2, Advice::GuardInstall)] {
@@ -113,7 +110,7 @@ fn dropped_pages_leave_their_slots<I: Isa>() {
     assert_eq!(process.read(CPU, at(base, 5)), 6);
 }
 
-fn whoever_reaches_them_otherwise_brings_them_in<I: Isa>() {
+fn gup_and_remote_access_swap_pages_in<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let (process, base, _) = swapped(&world);
     let range = PageRange::from_len(base, 2 * PAGE_SIZE).expect("two pages");
@@ -130,37 +127,37 @@ fn whoever_reaches_them_otherwise_brings_them_in<I: Isa>() {
     assert!(holds(&process, base));
 }
 
-fn marks_of_stores_are_kept<I: Isa>() {
+fn soft_dirty_bits_survive_swap<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let (process, base, _) = swapped(&world);
-    let marked = || {
-        let mut marked = Vec::new();
+    let soft_dirty = || {
+        let mut soft_dirty = Vec::new();
         world.on(CPU, |mm| {
             mm.pagemap(&process.space, PageRange::from_len(base, BYTES).expect("whole pages"), |va, word| {
                 if word.flags().contains(PagemapFlags::SOFT_DIRTY) {
-                    marked.push(va.since(base) / PAGE_SIZE);
+                    soft_dirty.push(va.since(base) / PAGE_SIZE);
                 }
             });
         });
-        marked
+        soft_dirty
     };
-    assert_eq!(marked(), (0..PAGES).collect::<Vec<_>>());
+    assert_eq!(soft_dirty(), (0..PAGES).collect::<Vec<_>>());
     world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty));
-    assert!(marked().is_empty());
+    assert!(soft_dirty().is_empty());
     process.write(CPU, at(base, 1), 2);
     assert_eq!(process.read(CPU, at(base, 2)), 3);
-    assert_eq!(marked(), [1]);
+    assert_eq!(soft_dirty(), [1]);
     process.advise(base, PAGES, Advice::PageOut);
-    assert_eq!((in_swap(&process), marked()), (PAGES, vec![1]));
+    assert_eq!((in_swap(&process), soft_dirty()), (PAGES, vec![1]));
     assert!(holds(&process, base));
-    assert_eq!(marked(), [1]);
+    assert_eq!(soft_dirty(), [1]);
 }
 
 on_both! {
-    locked_pages_come_in_and_stay,
-    moved_and_protected_pages_stay_where_they_are,
-    who_asks_is_told_of_the_device_or_the_swap_cache,
-    dropped_pages_leave_their_slots,
-    whoever_reaches_them_otherwise_brings_them_in,
-    marks_of_stores_are_kept,
+    mlock_swaps_pages_in_and_keeps_them,
+    mremap_and_mprotect_leave_pages_in_swap,
+    mincore_of_a_private_copy_consults_the_swap_cache,
+    freeing_swapped_pages_frees_their_slots,
+    gup_and_remote_access_swap_pages_in,
+    soft_dirty_bits_survive_swap,
 }

@@ -1,5 +1,6 @@
-//! Contents that were given up by `MADV_FREE` (INV-LAZYFREE-KEPT): they may go, and what is stored
-//! afterwards may not.
+//! Lazily freed pages, `MADV_FREE` (INV-LAZYFREE-KEPT).
+//!
+//! Their contents may be freed, but not what is stored afterwards.
 
 use crate::anon::{PAGES, SCHEDULES, fill, free_pages};
 use pagewright_arch::Isa;
@@ -13,15 +14,17 @@ use pagewright_types::{Counter, NodeId, PageRange};
 use std::sync::atomic::Ordering;
 
 on_both! {
-    pages_given_up_are_freed_unless_stored_to_again,
-    pages_given_up_never_say_what_their_slot_says,
-    no_older_contents_are_found_after_a_page_was_given_up,
-    what_one_process_gives_up_another_keeps,
+    lazily_freed_pages_are_freed_unless_stored_to,
+    lazily_freed_pages_never_get_the_contents_of_their_slot,
+    no_stale_slot_is_read_after_lazy_free,
+    lazy_free_in_one_process_keeps_the_page_of_another,
 }
 
-/// The page is stored to by a CPU that had stored to it before, and need not walk the tables to do
-/// so again.
-pub(crate) fn is_kept_if_stored_to<I: Isa>() -> bool {
+/// Stores to a lazily freed page on a CPU whose TLB has the page writable and dirty.
+///
+/// That CPU need not walk the tables. Returns whether the store is kept, and an untouched page is
+/// freed.
+pub(crate) fn lazily_freed_page_keeps_a_store<I: Isa>() -> bool {
     let world = TestWorld::<I>::unjudged();
     let process = TestProcess::new(&world);
     let base = process.anon(2);
@@ -32,8 +35,8 @@ pub(crate) fn is_kept_if_stored_to<I: Isa>() -> bool {
     process.read(CPU, base) == 5 && process.read(CPU, at(base, 1)) == 0
 }
 
-fn pages_given_up_are_freed_unless_stored_to_again<I: Isa>() {
-    assert!(is_kept_if_stored_to::<I>());
+fn lazily_freed_pages_are_freed_unless_stored_to<I: Isa>() {
+    assert!(lazily_freed_page_keeps_a_store::<I>());
     let world = TestWorld::<I>::unjudged();
     let process = TestProcess::new(&world);
     let base = process.anon(PAGES);
@@ -41,26 +44,26 @@ fn pages_given_up_are_freed_unless_stored_to_again<I: Isa>() {
     let before = free_pages(&world);
     process.advise(base, PAGES, Advice::Free);
     process.advise(base, PAGES, Advice::PageOut);
-    assert_eq!(free_pages(&world), before + PAGES, "they need no swap");
+    assert_eq!(free_pages(&world), before + PAGES, "lazily freed pages need no slot");
     assert_eq!(world.on(CPU, |mm| (mm.counter(Counter::PgLazyFreed), mm.counter(Counter::PswpOut))), (PAGES, 0));
     process.end();
 }
 
-/// Pages that have a slot, with older contents or none that were ever written.
-fn pages_given_up_never_say_what_their_slot_says<I: Isa>() {
+/// The pages have slots: one with older contents, one that was never written.
+fn lazily_freed_pages_never_get_the_contents_of_their_slot<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(8);
     let process = TestProcess::new(&world);
     let base = process.anon(2);
     process.write(CPU, base, 1);
     process.advise(base, 1, Advice::PageOut);
-    assert_eq!(process.read(CPU, base), 1, "it is back, and its slot is kept");
+    assert_eq!(process.read(CPU, base), 1, "swapped in, and the slot is kept");
     process.write(CPU, base, 2);
     process.write(CPU, at(base, 1), 2);
     device.broken.store(true, Ordering::Relaxed);
     process.advise(at(base, 1), 1, Advice::PageOut);
     device.broken.store(false, Ordering::Relaxed);
-    assert_eq!(process.read(CPU, at(base, 1)), 2, "it is back, and its slot was never written");
+    assert_eq!(process.read(CPU, at(base, 1)), 2, "found in the swap cache, and the slot was never written");
     process.advise(base, 2, Advice::Free);
     for _ in 0..3 {
         process.advise(base, 2, Advice::PageOut);
@@ -71,9 +74,10 @@ fn pages_given_up_never_say_what_their_slot_says<I: Isa>() {
     assert_eq!((device.used(), world.on(CPU, |mm| mm.swap_slots())), (0, (8, 8)), "INV-SWAP-COUNT");
 }
 
-/// A page that comes from swap, is stored to and given up while it is paged out; whether it says
-/// what was stored, or nothing, and its slot is free in the end.
-fn given_up_beside_a_page_out<I: Isa>(seed: u64) -> bool {
+/// Lazily frees a page that was swapped in and stored to, while it is paged out.
+///
+/// Returns whether it reads as the value stored or as zero, and its slot is free.
+fn lazy_free_during_a_page_out<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(8);
     let process = TestProcess::new(&world);
@@ -102,19 +106,19 @@ fn given_up_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     for _ in 0..3 {
         process.advise(base, 1, Advice::PageOut);
     }
-    let right = [0, 2].contains(&process.read(CPU, base));
+    let intact = [0, 2].contains(&process.read(CPU, base));
     process.end();
-    right && device.used() == 0 && world.on(CPU, |mm| mm.swap_slots()) == (8, 8)
+    intact && device.used() == 0 && world.on(CPU, |mm| mm.swap_slots()) == (8, 8)
 }
 
 /// INV-SWAP-COUNT.
-fn no_older_contents_are_found_after_a_page_was_given_up<I: Isa>() {
-    let lost = first_failing_seed(SCHEDULES, given_up_beside_a_page_out::<I>);
-    assert_eq!(lost, None, "what the slot had is back, or the slot is lost");
+fn no_stale_slot_is_read_after_lazy_free<I: Isa>() {
+    let failed = first_failing_seed(SCHEDULES, lazy_free_during_a_page_out::<I>);
+    assert_eq!(failed, None, "stale contents of the slot are read, or the slot is leaked");
 }
 
-/// A page that was copied for a pin, and that a child has, too.
-fn what_one_process_gives_up_another_keeps<I: Isa>() {
+/// The page was unshared for a pin, and a child shares it again.
+fn lazy_free_in_one_process_keeps_the_page_of_another<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     world.swap_to(8);
     let process = TestProcess::new(&world);

@@ -1,8 +1,8 @@
-//! Pages that go to swap and come back: anonymous and shared memory, entries, swapoff, zram.
+//! Swap-out and swap-in of anonymous and shared memory, swap PTEs, swapoff, and zram.
 
 mod anon;
 mod entries;
 mod lazy_free;
-mod off;
 mod shared;
+mod swapoff;
 mod zram;

@@ -1,7 +1,9 @@
-//! Shared memory that goes to swap and comes back: through mappings, reads and writes of files,
-//! truncations and holes; and races of all those under many schedules.
+//! Swap-out and swap-in of shared memory.
 //!
-//! Not covered: which pages reclaim picks by itself.
+//! Through mappings, file reads and writes, truncation and holes; and in races of all these, each
+//! under many schedules.
+//!
+//! Not covered: which pages reclaim selects.
 
 use pagewright_arch::{Effects, Isa};
 use pagewright_lab::harness::race::{first_failing_seed, race};
@@ -40,9 +42,10 @@ fn all_is_free<I: Isa>(world: &TestWorld<I>) -> bool {
     world.on(CPU, |mm| mm.swap_slots()) == (u64::from(SLOTS), u64::from(SLOTS))
 }
 
-/// The program of the series that this is about: 1 MiB of shared memory, filled, then read and
-/// paged out in turn.
-fn a_program_reads_and_pages_out_in_turn<I: Isa>() {
+/// The test program of the series that batches shootdowns.
+///
+/// It fills 1 MiB of shared memory, then pages it out and reads it repeatedly.
+fn shared_memory_is_paged_out_and_read_repeatedly<I: Isa>() {
     const PAGES: u64 = 256;
     let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(SLOTS);
@@ -68,7 +71,7 @@ fn a_program_reads_and_pages_out_in_turn<I: Isa>() {
     assert_eq!(gauge(&world, Gauge::Shmem), shmem - PAGES);
 }
 
-fn who_shares_finds_one_page<I: Isa>() {
+fn sharers_find_the_same_swapped_page<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     world.swap_to(SLOTS);
     let parent = TestProcess::new(&world);
@@ -77,7 +80,7 @@ fn who_shares_finds_one_page<I: Isa>() {
     let child = parent.fork();
     assert_eq!(child.read(CPU, base), 1);
     parent.advise(base, 2, Advice::PageOut);
-    assert_eq!(world.on(CPU, |mm| mm.swap_slots()).1, u64::from(SLOTS), "others map the page, too");
+    assert_eq!(world.on(CPU, |mm| mm.swap_slots()).1, u64::from(SLOTS), "another space maps the page");
     child.advise(base, 1, Advice::DontNeed);
     parent.advise(base, 2, Advice::PageOut);
     assert_eq!(world.on(CPU, |mm| mm.swap_slots()).1, u64::from(SLOTS) - 1);
@@ -90,7 +93,7 @@ fn who_shares_finds_one_page<I: Isa>() {
     assert!(all_is_free(&world), "INV-SWAP-COUNT");
 }
 
-/// Pages of a file of which every second is in swap.
+/// A memfd of which every second page is swapped out.
 fn half_in_swap<I: Isa>(world: &Rc<TestWorld<I>>, pages: u64) -> FileHandle<I> {
     let file = memfd(world, pages);
     let process = TestProcess::new(world);
@@ -115,7 +118,7 @@ fn word_of<I: Isa>(mm: &Mm<Sim<I>>, file: &FileHandle<I>, offset: u64) -> Result
     mm.read_at(file, offset, &mut bytes).map(|_| u64::from_le_bytes(bytes))
 }
 
-fn files_are_read_written_and_cut_where_they_are_in_swap<I: Isa>() {
+fn swapped_files_are_read_written_and_truncated<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(SLOTS);
     let file = half_in_swap(&world, 10);
@@ -127,18 +130,16 @@ fn files_are_read_written_and_cut_where_they_are_in_swap<I: Isa>() {
 
     let file = half_in_swap(&world, 10);
     let word = |offset| world.on(CPU, |mm| word_of(mm, &file, offset)).expect("read");
-    // A part of a page that is in swap is written, parts are punched out, and all that is in a hole
-    // goes.
+    // Writes to a part of a swapped-out page, then punches a hole with partial pages at both ends.
     world.on(CPU, |mm| mm.write_at(&file, 0, &[9; 8])).expect("room");
     assert_eq!((word(0), word(PAGE_SIZE - 8)), (u64::from_ne_bytes([9; 8]), 1));
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let hole = (2 * PAGE_SIZE + 8, 4 * PAGE_SIZE - 16);
     world.on(CPU, |mm| mm.fallocate(&file, punch, hole.0, hole.1)).expect("not sealed");
-    assert_eq!((word(2 * PAGE_SIZE), word(3 * PAGE_SIZE - 8)), (3, 0), "the first part");
-    assert_eq!((word(6 * PAGE_SIZE), word(6 * PAGE_SIZE - 8)), (7, 6), "beyond");
-    assert_eq!((word(4 * PAGE_SIZE), word(5 * PAGE_SIZE)), (0, 0), "the hole, and the last part");
-    // Page 8 is still there; it is cut in the middle, and the rest of it is gone when the file
-    // grows again.
+    assert_eq!((word(2 * PAGE_SIZE), word(3 * PAGE_SIZE - 8)), (3, 0), "the partial page at the start");
+    assert_eq!((word(6 * PAGE_SIZE), word(6 * PAGE_SIZE - 8)), (7, 6), "bytes past the hole");
+    assert_eq!((word(4 * PAGE_SIZE), word(5 * PAGE_SIZE)), (0, 0), "the hole, and the partial page at the end");
+    // Page 8 is still swapped out. A truncation within it leaves zeroes when the file grows again.
     assert_eq!(device.used() as u64, 1);
     world.on(CPU, |mm| mm.truncate(&file, 8 * PAGE_SIZE + 8)).expect("not sealed");
     assert_eq!(used(&world), 0);
@@ -146,13 +147,15 @@ fn files_are_read_written_and_cut_where_they_are_in_swap<I: Isa>() {
     assert_eq!((word(8 * PAGE_SIZE), word(9 * PAGE_SIZE - 8), word(9 * PAGE_SIZE)), (9, 0, 0));
 
     let file = half_in_swap(&world, 10);
-    world.on(CPU, |mm| mm.add_seals(&file, Rights::RW, Seals::WRITE)).expect("nobody has it");
+    world
+        .on(CPU, |mm| mm.add_seals(&file, Rights::RW, Seals::WRITE))
+        .expect("no writable mapping and no extra reference");
     assert_eq!(world.on(CPU, |mm| word_of(mm, &file, 4 * PAGE_SIZE)), Ok(5));
     world.on(CPU, |mm| mm.close_file(&file));
     assert!(device.used() == 0 && all_is_free(&world), "INV-SWAP-COUNT");
 }
 
-fn without_memory_nothing_is_cut<I: Isa>() {
+fn a_failed_swap_in_leaves_the_file_unchanged<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(SLOTS);
     let file = half_in_swap(&world, 10);
@@ -169,13 +172,13 @@ fn without_memory_nothing_is_cut<I: Isa>() {
         sim.permit_allocations();
         assert_eq!((device.used(), file.size()), (5, 10 * PAGE_SIZE));
     }
-    // The first part is had, the last is not.
+    // The page at the start of the hole can be swapped in, the one at its end cannot.
     sim.fail_allocation_after(1, AllocationFailure::One);
     all(world.on(CPU, |mm| mm.fallocate(&file, punch, 8, 4 * PAGE_SIZE)));
     sim.permit_allocations();
     assert_eq!(device.used(), 4);
     assert!((0..10).all(|page| world.on(CPU, |mm| word_of(mm, &file, page * PAGE_SIZE)) == Ok(page + 1)));
-    // The device fails: the access gets its signal, and the page is there once it works again.
+    // If the device fails, the access fails; the page can be read once the device works again.
     let file = half_in_swap(&world, 2);
     device.broken.store(true, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(world.on(CPU, |mm| word_of(mm, &file, 0)), Err(MmError::Device { index: 0, errno: Errno::EIO }));
@@ -183,7 +186,7 @@ fn without_memory_nothing_is_cut<I: Isa>() {
     assert_eq!(world.on(CPU, |mm| word_of(mm, &file, 0)), Ok(1));
 }
 
-fn advice_brings_it_back<I: Isa>() {
+fn madv_willneed_swaps_in<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     world.swap_to(SLOTS);
     let file = half_in_swap(&world, 10);
@@ -201,9 +204,10 @@ fn advice_brings_it_back<I: Isa>() {
     assert_eq!((process.read(CPU, at(base, 4)), process.space.major_faults()), (5, 0));
 }
 
-/// Two processes store to a page each that both map, while one of them pages it out; whether each
-/// finds what was stored last.
-fn stores_of_two<I: Isa>(seed: u64) -> bool {
+/// Two processes share two pages: each stores to one of them, and both page them out.
+///
+/// Returns whether both find the last values stored, and no slot is leaked.
+fn stores_of_two_sharers<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(SLOTS);
     let one = TestProcess::new(&world);
@@ -234,21 +238,22 @@ fn stores_of_two<I: Isa>(seed: u64) -> bool {
         }),
     ];
     race(&world, seed, programs);
-    let right = [&one, &two].iter().all(|process| (process.read(CPU, base), process.read(CPU, at(base, 1))) == (5, 3));
+    let intact = [&one, &two].iter().all(|process| (process.read(CPU, base), process.read(CPU, at(base, 1))) == (5, 3));
     one.end();
     two.end();
-    right && device.used() == 0 && all_is_free(&world)
+    intact && device.used() == 0 && all_is_free(&world)
 }
 
 /// INV-RECLAIM-SETTLED, INV-SWAP-CACHE.
-fn no_store_is_lost_by_a_page_out<I: Isa>() {
-    let lost = first_failing_seed(SCHEDULES, stores_of_two::<I>);
-    assert_eq!(lost, None, "a store is lost, or a slot");
+fn no_store_is_lost_during_a_page_out<I: Isa>() {
+    let lost = first_failing_seed(SCHEDULES, stores_of_two_sharers::<I>);
+    assert_eq!(lost, None, "a store is lost or a slot leaked");
 }
 
-/// A file is cut while it is read and paged out; whether what is left is right, and all else is
-/// free.
-fn cut_beside_a_page_out<I: Isa>(seed: u64) -> bool {
+/// One CPU truncates a file, while others read it and page it out.
+///
+/// Returns whether the rest of the file is intact, and no slot is leaked.
+fn truncation_during_a_page_out<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     world.swap_to(SLOTS);
     let file = memfd(&world, 3);
@@ -262,7 +267,7 @@ fn cut_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             for page in [0, 2, 1] {
-                // It may be past the end.
+                // The page may be past the end already.
                 let _ = touches.lab.touch(CPU, &touched, at(base, page), Access::Read, 1);
             }
         }),
@@ -286,14 +291,15 @@ fn cut_beside_a_page_out<I: Isa>(seed: u64) -> bool {
 }
 
 /// INV-SWAP-COUNT, INV-FILE-REMOVED.
-fn no_slot_is_lost_by_a_cut_beside_a_page_out<I: Isa>() {
-    let lost = first_failing_seed(SCHEDULES, cut_beside_a_page_out::<I>);
-    assert_eq!(lost, None, "a slot is lost, or a page");
+fn no_slot_is_leaked_by_a_truncation_during_a_page_out<I: Isa>() {
+    let lost = first_failing_seed(SCHEDULES, truncation_during_a_page_out::<I>);
+    assert_eq!(lost, None, "a page is lost or a slot leaked");
 }
 
-/// A CPU stores to a page of shared memory for as long as it can, while another takes the page from
-/// its space and a third pages it out of another one; whether the page says what was stored last.
-fn stores_while_it_is_taken_away<I: Isa>(seed: u64) -> bool {
+/// One CPU stores to a shared page as long as its TLB lets it, another unmaps the page there.
+///
+/// A third pages the page out through another space. Returns whether the last store is kept.
+fn stores_during_an_unmap_and_a_page_out<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     world.swap_to(SLOTS);
     let file = memfd(&world, 1);
@@ -336,15 +342,16 @@ fn stores_while_it_is_taken_away<I: Isa>(seed: u64) -> bool {
     second.read(CPU, theirs) == last.get()
 }
 
-/// INV-RECLAIM-SETTLED: what others have cleared and not flushed counts, too.
-fn no_late_store_is_lost_by_a_page_out<I: Isa>() {
-    let lost = first_failing_seed(SCHEDULES, stores_while_it_is_taken_away::<I>);
+/// INV-RECLAIM-SETTLED, also for entries that another CPU has cleared and not flushed yet.
+fn no_store_through_a_stale_translation_is_lost<I: Isa>() {
+    let lost = first_failing_seed(SCHEDULES, stores_during_an_unmap_and_a_page_out::<I>);
     assert_eq!(lost, None, "a store is lost");
 }
 
-/// Shared memory that is written and then only read is sealed while its page is paged out; whether
-/// it is.
-fn seal_beside_a_page_out<I: Isa>(seed: u64) -> bool {
+/// One CPU seals shared memory against writes, while another pages out or reclaims its page.
+///
+/// Returns whether the seal was added.
+fn seal_during_a_page_out<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     world.swap_to(SLOTS);
     let file = memfd(&world, 1);
@@ -362,7 +369,7 @@ fn seal_beside_a_page_out<I: Isa>(seed: u64) -> bool {
             if seed.is_multiple_of(2) {
                 pages_out.advise(CPU, &space, base, 1, Advice::PageOut);
             } else {
-                // It looks at the page and puts it back.
+                // Reclaim isolates the page and puts it back.
                 pages_out.lab.on(CPU, |mm| mm.reclaim(NodeId::new(0), 1));
             }
         }),
@@ -372,32 +379,32 @@ fn seal_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     sealed.get() == Some(Ok(())) && process.read(CPU, base) == 1
 }
 
-/// Reclaim has the page for a moment only.
-fn no_seal_is_refused_for_a_moment<I: Isa>() {
-    let refused = first_failing_seed(SCHEDULES, seal_beside_a_page_out::<I>);
-    assert_eq!(refused, None, "EBUSY");
+/// Reclaim holds a reference to an isolated page only briefly.
+fn a_seal_waits_for_an_isolated_page<I: Isa>() {
+    let refused = first_failing_seed(SCHEDULES, seal_during_a_page_out::<I>);
+    assert_eq!(refused, None, "the seal is refused with EBUSY");
 }
 
-/// A device on which everything has come to a point when a page arrives there.
-struct Slow {
+/// A device whose writes wait until other CPUs have come to a given point.
+struct SlowSwap {
     slots: MemorySwap,
-    /// Pages that have arrived, and how far the others are.
+    /// The number of pages written, and the progress of the other CPUs.
     arrived: Arc<AtomicU64>,
     others: Arc<AtomicU64>,
 }
 
-impl Slow {
-    /// Waits until the others are so far, though not for ever.
+impl SlowSwap {
+    /// Waits until the other CPUs' progress is `far`, but not for ever.
     fn await_others(&self, far: u64) {
-        let mut patience = 3000;
-        while self.others.load(Ordering::Relaxed) < far && patience > 0 {
+        let mut attempts = 3000;
+        while self.others.load(Ordering::Relaxed) < far && attempts > 0 {
             <SimLocks as Backend>::pause();
-            patience -= 1;
+            attempts -= 1;
         }
     }
 }
 
-impl SwapOps for Slow {
+impl SwapOps for SlowSwap {
     fn write_page(&self, slot: u32, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
         let written = self.slots.write_page(slot, get);
         match self.arrived.fetch_add(1, Ordering::Relaxed) {
@@ -416,15 +423,15 @@ impl SwapOps for Slow {
     }
 }
 
-/// Two pages of shared memory are on their way out.
+/// Two pages of shared memory are paged out together.
 ///
-/// When the first is written a CPU finds the second, stores to it for as long as it can, and
-/// another takes it from its space with many more; whether the page says what was stored last.
-fn stores_while_it_is_on_its_way<I: Isa>(seed: u64) -> bool {
+/// While the first is written, one CPU maps the second again and stores to it as long as its TLB
+/// lets it, and another unmaps it there with many others. Returns whether the last store is kept.
+fn stores_between_unmap_and_write<I: Isa>(seed: u64) -> bool {
     const PAGES: u64 = 60;
     let world = TestWorld::<I>::unjudged();
     let (arrived, others) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let slow = Slow { slots: MemorySwap::default(), arrived: arrived.clone(), others: others.clone() };
+    let slow = SlowSwap { slots: MemorySwap::default(), arrived: arrived.clone(), others: others.clone() };
     world.on(CPU, |mm| mm.swap_on(swap::SwapBacking::Device(Box::new(slow)), SLOTS)).expect("memory for the slots");
     let file = memfd(&world, PAGES);
     let (first, second) = (TestProcess::new(&world), TestProcess::new(&world));
@@ -436,8 +443,8 @@ fn stores_while_it_is_on_its_way<I: Isa>(seed: u64) -> bool {
     let (stores, pages_out, unmaps) = (world.clone(), world.clone(), world.clone());
     let [stored, unmapped, paged] = [first.space.clone(), first.space.clone(), second.space.clone()];
     let last = Rc::new(Cell::new(1));
-    let (value, begun, target) = (last.clone(), Rc::new(Cell::new(false)), at(ours, 1));
-    let (is_there, over, ends) = (begun.clone(), others.clone(), others.clone());
+    let (value, has_stored, target) = (last.clone(), Rc::new(Cell::new(false)), at(ours, 1));
+    let (may_unmap, over, ends) = (has_stored.clone(), others.clone(), others.clone());
     let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             let sim = stores.lab.sim();
@@ -446,7 +453,7 @@ fn stores_while_it_is_on_its_way<I: Isa>(seed: u64) -> bool {
             }
             stores.store(CPU, &stored, target, 2);
             value.set(2);
-            begun.set(true);
+            has_stored.set(true);
             for next in 3..2000 {
                 let Ok(at) = sim.access(CPU, target, Access::Write, 1) else { break };
                 sim.ram()[at.pfn.base().raw() as usize / 8].store(next, Ordering::Relaxed);
@@ -458,12 +465,12 @@ fn stores_while_it_is_on_its_way<I: Isa>(seed: u64) -> bool {
             pages_out.advise(OTHER, &paged, theirs, 2, Advice::PageOut);
         }),
         Box::new(move || {
-            while !is_there.get() {
+            while !may_unmap.get() {
                 unmaps.lab.sim().relax();
             }
             ends.fetch_add(1, Ordering::Relaxed);
-            let lose = |mm: &Mm<_>| mm.madvise(&unmapped, target, (PAGES - 1) * PAGE_SIZE, Advice::DontNeed);
-            unmaps.lab.on(THIRD, lose).expect("mapped");
+            let discard = |mm: &Mm<_>| mm.madvise(&unmapped, target, (PAGES - 1) * PAGE_SIZE, Advice::DontNeed);
+            unmaps.lab.on(THIRD, discard).expect("mapped");
             ends.fetch_add(1, Ordering::Relaxed);
         }),
     ];
@@ -471,23 +478,23 @@ fn stores_while_it_is_on_its_way<I: Isa>(seed: u64) -> bool {
     second.read(CPU, at(theirs, 1)) == last.get()
 }
 
-/// INV-RECLAIM-SETTLED: a page that was found and lost again while it was on its way out.
-fn no_store_is_lost_on_the_way_out<I: Isa>() {
-    let lost = first_failing_seed(SCHEDULES, stores_while_it_is_on_its_way::<I>);
+/// INV-RECLAIM-SETTLED, for a page that is mapped and unmapped again after reclaim unmapped it.
+fn no_store_is_lost_between_unmap_and_write<I: Isa>() {
+    let lost = first_failing_seed(SCHEDULES, stores_between_unmap_and_write::<I>);
     assert_eq!(lost, None, "a store is lost");
 }
 
 on_both! {
-    no_store_is_lost_on_the_way_out,
-    a_program_reads_and_pages_out_in_turn,
-    who_shares_finds_one_page,
-    files_are_read_written_and_cut_where_they_are_in_swap,
-    without_memory_nothing_is_cut,
-    advice_brings_it_back,
-    no_store_is_lost_by_a_page_out,
-    no_slot_is_lost_by_a_cut_beside_a_page_out,
-    no_seal_is_refused_for_a_moment,
-    no_late_store_is_lost_by_a_page_out,
+    no_store_is_lost_between_unmap_and_write,
+    shared_memory_is_paged_out_and_read_repeatedly,
+    sharers_find_the_same_swapped_page,
+    swapped_files_are_read_written_and_truncated,
+    a_failed_swap_in_leaves_the_file_unchanged,
+    madv_willneed_swaps_in,
+    no_store_is_lost_during_a_page_out,
+    no_slot_is_leaked_by_a_truncation_during_a_page_out,
+    a_seal_waits_for_an_isolated_page,
+    no_store_through_a_stale_translation_is_lost,
 }
 
 #[cfg(feature = "planted")]
@@ -496,7 +503,7 @@ fn planted_bugs_are_found() {
     use pagewright_arch::{Aarch64, X86_64};
     use pagewright_plant::{PlantedBug, choose};
     let races: [fn(u64) -> bool; 2] =
-        [stores_while_it_is_taken_away::<X86_64>, stores_while_it_is_taken_away::<Aarch64>];
+        [stores_during_an_unmap_and_a_page_out::<X86_64>, stores_during_an_unmap_and_a_page_out::<Aarch64>];
     for holds in races {
         choose(Some(PlantedBug::PageOutReferenced));
         let found = (0..20 * SCHEDULES).find(|seed| !holds(*seed));

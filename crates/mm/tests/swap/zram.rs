@@ -1,5 +1,6 @@
-//! Pages compressed in the machine's own memory: every page comes back, what is full says so, and
-//! nothing is left behind.
+//! Compressed swap devices.
+//!
+//! Pages read back as written, a full device refuses writes, and no frame is leaked.
 
 use pagewright_arch::X86_64;
 use pagewright_lab::harness::{CPU, OTHER, TestWorld};
@@ -42,7 +43,7 @@ fn free_pages(world: &TestWorld<X86_64>) -> u64 {
     world.on(CPU, |mm| mm.gauge(Gauge::FreePages))
 }
 
-/// Bytes without any order.
+/// An incompressible page.
 fn noise(seed: u64) -> Vec<u8> {
     let mut state = seed;
     let mut byte = || {
@@ -52,7 +53,7 @@ fn noise(seed: u64) -> Vec<u8> {
     (0..PAGE).map(|_| byte()).collect()
 }
 
-/// What programs have in their pages.
+/// Pages from all zeroes to incompressible.
 fn page() -> impl Strategy<Value = Vec<u8>> {
     const WORDS: &[&str] = &["page", "table", "walk ", "flush\n", "the ", "of ", "0x7fff", "\0\0\0\0"];
     let text = vec(proptest::sample::select(WORDS), 1..400)
@@ -86,7 +87,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// INV-ZRAM-KEPT
+    /// INV-ZRAM-KEPT.
     #[test]
     fn each_slot_holds_what_was_written_last(steps in steps(), limit in 2..SLOTS) {
         let world = TestWorld::<X86_64>::unjudged();
@@ -126,7 +127,7 @@ proptest! {
 }
 
 #[test]
-fn a_full_device_refuses_and_keeps_what_it_has() {
+fn a_full_device_refuses_writes_and_keeps_its_pages() {
     let world = TestWorld::<X86_64>::unjudged();
     let device = device(&world, Some(3));
     for slot in 0..3 {
@@ -140,8 +141,7 @@ fn a_full_device_refuses_and_keeps_what_it_has() {
     }
     assert_eq!(read(&world, &device, 0), Ok(noise(0)));
     assert_eq!(read(&world, &device, 5), Err(Errno::EIO));
-    // A word takes no frame, so there is room for it, and then for another page in the place of the
-    // one that it replaced.
+    // A page of one word takes no frame. It replaces a page, whose frame serves another one.
     assert_eq!(write(&world, &device, 0, &[7; PAGE]), Ok(()));
     assert_eq!(write(&world, &device, 5, &noise(5)), Ok(()));
     assert_eq!(read(&world, &device, 0), Ok(vec![7; PAGE]));
@@ -151,9 +151,9 @@ fn a_full_device_refuses_and_keeps_what_it_has() {
     assert_eq!(columns, [bytes(4), bytes(3), bytes(3), bytes(3), bytes(3), 1, 0, 3, 4]);
 }
 
-/// The more alike the bytes of a page are, the less it takes; and pages share frames.
+/// Sixteen repetitive pages fit into one frame.
 #[test]
-fn what_can_be_compressed_shares_frames() {
+fn compressible_pages_share_frames() {
     let world = TestWorld::<X86_64>::unjudged();
     let device = device(&world, None);
     for slot in 0..16 {
@@ -165,9 +165,9 @@ fn what_can_be_compressed_shares_frames() {
     assert!(compr_data_size <= 16 * 64, "{compr_data_size} bytes");
 }
 
-/// Each allocation fails in turn, while the device is made and while it is written to.
+/// Allocations fail when the device is made, and when an incompressible page is written.
 #[test]
-fn every_allocation_may_fail() {
+fn a_failed_allocation_changes_nothing() {
     let world = TestWorld::<X86_64>::unjudged();
     let sim = world.lab.sim();
     let before = free_pages(&world);
@@ -190,9 +190,9 @@ fn every_allocation_may_fail() {
     assert_eq!(free_pages(&world), before);
 }
 
-/// A device of which a part is swapped to, and the rest is somebody's to write.
+/// Swap uses the slots from 1, and slot 0 stays with the whole device.
 #[test]
-fn a_part_is_the_same_device() {
+fn a_later_start_shares_the_device() {
     let world = TestWorld::<X86_64>::unjudged();
     let before = free_pages(&world);
     let whole = device(&world, None);
@@ -209,9 +209,9 @@ fn a_part_is_the_same_device() {
     assert_eq!(free_pages(&world), before);
 }
 
-/// Two areas on one device would write over each other's pages.
+/// Two swap areas on one device would overwrite each other's pages.
 #[test]
-fn a_device_is_swapped_to_once() {
+fn a_device_is_swapped_to_at_most_once() {
     let world = TestWorld::<X86_64>::unjudged();
     let (whole, other) = (device(&world, None), device(&world, None));
     let swap_to = |zram: &Device| world.on(CPU, |mm| mm.swap_on(SwapBacking::Zram(zram.clone()), 4));
@@ -220,6 +220,6 @@ fn a_device_is_swapped_to_once() {
         assert_eq!(swap_to(&again), Err(MmError::SwapDeviceInUse { device: 1 }));
     }
     assert_eq!(MmError::SwapDeviceInUse { device: 1 }.errno(), Errno::EBUSY);
-    world.on(CPU, |mm| mm.swap_off(1)).expect("nothing is there");
+    world.on(CPU, |mm| mm.swap_off(1)).expect("no slot is in use");
     assert_eq!(swap_to(&whole), Ok(1));
 }

@@ -1,7 +1,6 @@
-//! Devices that are swapped to: which has the next page, what is told of them, and how everything
-//! comes back.
+//! Swap devices: the allocation order, what is reported of them, and swapoff.
 //!
-//! Not covered: which pages reclaim picks by itself.
+//! Not covered: which pages reclaim selects.
 
 use pagewright_arch::Isa;
 use pagewright_lab::harness::files::DiskFile;
@@ -30,16 +29,17 @@ fn holds<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pages: u64) -> bool {
     (0..pages).all(|page| process.read(CPU, at(base, page)) == page + 1)
 }
 
-/// A parent and a child, with memory in swap that each has for itself, that both have, that both
-/// share, and that neither may touch.
-struct Scene<I: Isa> {
+/// A parent and a child with swapped-out memory of every kind.
+///
+/// The ranges are shared by fork, inaccessible, shared memory, and private to the child.
+struct SwapScene<I: Isa> {
     parent: TestProcess<I>,
     child: TestProcess<I>,
     bases: [VirtAddr; 4],
     device: MemorySwap,
 }
 
-impl<I: Isa> Scene<I> {
+impl<I: Isa> SwapScene<I> {
     fn new(world: &Rc<TestWorld<I>>) -> Self {
         let device = world.swap_to(1000);
         let parent = TestProcess::new(world);
@@ -55,13 +55,13 @@ impl<I: Isa> Scene<I> {
         let own = child.anon(PAGES);
         fill(&child, own, PAGES);
         child.advise(own, PAGES, Advice::PageOut);
-        // Half of what both have is back in the cache, too.
+        // The child swaps in half of the pages shared by fork; they stay in the swap cache.
         assert!((0..PAGES / 2).all(|page| child.read(CPU, at(both, page)) == page + 1));
         assert_eq!(device.used() as u64, 4 * PAGES);
         Self { parent, child, bases: [both, forbidden, shared, own], device }
     }
 
-    fn is_whole(&self) -> bool {
+    fn is_intact(&self) -> bool {
         let [both, forbidden, shared, own] = self.bases;
         let Self { parent, child, .. } = self;
         let protect = |rights| {
@@ -80,31 +80,32 @@ impl<I: Isa> Scene<I> {
     }
 }
 
-fn everything_comes_back<I: Isa>() {
+fn swapoff_swaps_everything_in<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
-    let scene = Scene::new(&world);
+    let scene = SwapScene::new(&world);
     world.on(CPU, |mm| mm.swap_off(0)).expect("memory");
     assert_eq!((scene.device.used(), world.on(CPU, |mm| mm.swap_slots())), (0, (0, 0)));
     let swapped = |process: &TestProcess<I>| process.space.rss().swapped();
     assert_eq!((swapped(&scene.parent), swapped(&scene.child)), (0, 0));
     assert_eq!(world.on(CPU, |mm| mm.gauge(Gauge::SwapCached)), 0);
-    assert!(scene.is_whole());
-    // Nothing goes anywhere any more, until there is another device.
+    assert!(scene.is_intact());
+    // Nothing is swapped out any more until there is another device.
     scene.child.advise(scene.bases[3], PAGES, Advice::PageOut);
     assert_eq!(swapped(&scene.child), 0);
     let again = world.swap_to(100);
     scene.child.advise(scene.bases[3], PAGES, Advice::PageOut);
     assert_eq!((swapped(&scene.child), again.used() as u64), (PAGES, PAGES));
-    assert!(scene.is_whole());
+    assert!(scene.is_intact());
     for device in [1, 31, 32, 255] {
         assert_eq!(world.on(CPU, |mm| mm.swap_off(device)), Err(MmError::NoSuchSwapDevice { device }));
     }
     assert_eq!(MmError::NoSuchSwapDevice { device: 1 }.errno(), Errno::EINVAL);
 }
 
-/// A page that a process has for itself of a file, and gives up while its device is swapped to no
-/// longer; whether nothing is there in the end.
-fn given_up_beside_swapoff<I: Isa>(seed: u64) -> bool {
+/// One CPU discards a swapped-out private copy of a file page during swapoff.
+///
+/// Returns whether the page is neither in memory nor in swap in the end.
+fn discard_during_swapoff<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     world.swap_to(8);
     let file = world.file_of(DiskFile::default(), 1);
@@ -124,18 +125,18 @@ fn given_up_beside_swapoff<I: Isa>(seed: u64) -> bool {
     (process.space.rss().pages(), process.space.rss().swapped()) == (0, 0)
 }
 
-fn what_is_given_up_meanwhile_is_not_brought<I: Isa>() {
+fn swapoff_does_not_bring_back_a_discarded_page<I: Isa>() {
     assert_eq!(
-        first_failing_seed(10 * SCHEDULES, given_up_beside_swapoff::<I>),
+        first_failing_seed(10 * SCHEDULES, discard_during_swapoff::<I>),
         None,
-        "a page that nobody has touched is there"
+        "a discarded page was brought back"
     );
 }
 
-/// INV-MM-COMMIT
-fn what_fails_leaves_the_device<I: Isa>() {
+/// INV-MM-COMMIT.
+fn a_failed_swapoff_leaves_the_device_in_use<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
-    let scene = Scene::new(&world);
+    let scene = SwapScene::new(&world);
     let sim = world.lab.sim();
     for permitted in [0, 1, 3 * PAGES] {
         sim.fail_allocation_after(permitted, AllocationFailure::All);
@@ -146,14 +147,14 @@ fn what_fails_leaves_the_device<I: Isa>() {
         fill(&scene.child, scene.bases[3], PAGES);
         let swapped = scene.child.space.rss().swapped();
         scene.child.advise(scene.bases[3], PAGES, Advice::PageOut);
-        assert_eq!(scene.child.space.rss().swapped(), swapped + PAGES, "it is swapped to as before");
+        assert_eq!(scene.child.space.rss().swapped(), swapped + PAGES, "the device is still in use");
     }
     scene.device.broken.store(true, Ordering::Relaxed);
     let broken = world.on(CPU, |mm| mm.swap_off(0)).map_err(|error| error.errno());
     scene.device.broken.store(false, Ordering::Relaxed);
     assert_eq!(broken, Err(Errno::EIO));
-    assert!(scene.is_whole());
-    // Promises that only swap can keep.
+    assert!(scene.is_intact());
+    // Commitments that need the device's slots.
     world.on(CPU, |mm| {
         mm.settings().set(MmSetting::OvercommitRatio, 0).expect("a ratio");
         mm.settings().set(MmSetting::OvercommitMemory, 2).expect("a policy");
@@ -161,10 +162,10 @@ fn what_fails_leaves_the_device<I: Isa>() {
         mm.settings().set(MmSetting::OvercommitMemory, 0).expect("a policy");
         assert_eq!(mm.swap_off(0), Ok(()));
     });
-    assert!(scene.is_whole());
+    assert!(scene.is_intact());
 }
 
-fn the_highest_priority_has_the_next_page<I: Isa>() {
+fn slots_are_allocated_by_priority_then_in_turn<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let device = |slots, priority| {
         let device = MemorySwap::default();
@@ -183,7 +184,7 @@ fn the_highest_priority_has_the_next_page<I: Isa>() {
         process.advise(at(base, from), pages, Advice::PageOut);
         [&first, &second, &low, &last, &after_all].map(used)
     };
-    assert_eq!(out(0, 80), [48, 32, 0, 0, 0], "in turn, 32 at a time");
+    assert_eq!(out(0, 80), [48, 32, 0, 0, 0], "equal priorities take turns of 32 slots");
     assert_eq!(out(80, 140), [100, 100, 20, 0, 0]);
     assert_eq!(out(220, 120), [100, 100, 70, 70, 0]);
     assert_eq!(out(340, 40), [100, 100, 70, 100, 10]);
@@ -197,42 +198,42 @@ fn the_highest_priority_has_the_next_page<I: Isa>() {
         + &line("/dev/swap3", 400, 400, 5)
         + &line("/dev/swap4", 400, 40, -3);
     assert_eq!(text, expected);
-    // What came after all others does so no longer when the one before it is gone.
+    // An automatic priority moves up when a device with a higher one is removed.
     world.on(CPU, |mm| mm.swap_off(0)).expect("memory");
-    let mut told = Vec::new();
-    world.on(CPU, |mm| mm.for_each_swap(|device| told.push((device.number, device.kind, device.priority))));
-    assert_eq!(told, [(1, "swap", 1), (2, "swap", 5), (3, "swap", 5), (4, "swap", -2)]);
+    let mut reported = Vec::new();
+    world.on(CPU, |mm| mm.for_each_swap(|device| reported.push((device.number, device.kind, device.priority))));
+    assert_eq!(reported, [(1, "swap", 1), (2, "swap", 5), (3, "swap", 5), (4, "swap", -2)]);
     world.on(CPU, |mm| mm.swap_on(SwapBacking::Zram(Zram::try_new(mm, 8, None).expect("memory")), 8)).expect("memory");
-    told.clear();
-    world.on(CPU, |mm| mm.for_each_swap(|device| told.push((device.number, device.kind, device.priority))));
-    assert_eq!(told[0], (0, "zram", -3));
+    reported.clear();
+    world.on(CPU, |mm| mm.for_each_swap(|device| reported.push((device.number, device.kind, device.priority))));
+    assert_eq!(reported[0], (0, "zram", -3));
     assert!(holds(&process, base, 380));
     let refused =
         world.on(CPU, |mm| mm.swap_on_with(SwapBacking::Device(Box::new(MemorySwap::default())), 1, Some(-1)));
     assert_eq!(refused.map_err(|error| error.errno()), Err(Errno::EINVAL));
 }
 
-/// The figure of a line of a text, in kB.
+/// The value of a line in kB.
 fn figure(text: &str, name: &str) -> u64 {
     let line = text.lines().find(|line| line.starts_with(name)).expect("such a line");
     line.split_whitespace().nth(1).expect("a figure").parse().expect("a number")
 }
 
-fn what_is_in_swap_is_told<I: Isa>() {
+fn swapped_pages_are_reported<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
-    let scene = Scene::new(&world);
-    let Scene { parent, child, bases: [both, _, shared, own], .. } = &scene;
+    let scene = SwapScene::new(&world);
+    let SwapScene { parent, child, bases: [both, _, shared, own], .. } = &scene;
     let text = |write: &dyn Fn(&pagewright_mm::Mm<pagewright_sim::Sim<I>>, &mut String)| {
         let mut text = String::new();
         world.on(CPU, |mm| write(mm, &mut text));
         text
     };
     let status = text(&|mm, out| mm.show_status(&child.space, out).expect("a string"));
-    // Ten of the pages that both have are back; shared memory is nobody's in particular.
+    // Ten of the pages shared by fork are in memory. Shared memory does not count in VmSwap.
     assert_eq!(figure(&status, "VmSwap:"), (3 * PAGES - PAGES / 2) * 4);
     let smaps = text(&|mm, out| mm.show_smaps_rollup(&child.space, out).expect("a string"));
     assert_eq!(figure(&smaps, "Swap:"), (4 * PAGES - PAGES / 2) * 4);
-    // What both have is divided between them; of ten pages the parent's entry is the only one.
+    // A slot with two entries is divided between them. Ten slots have only the parent's entry.
     assert_eq!(figure(&smaps, "SwapPss:"), (PAGES / 4 + PAGES / 2 + PAGES) * 4);
     let parents = text(&|mm, out| mm.show_smaps_rollup(&parent.space, out).expect("a string"));
     assert_eq!(figure(&parents, "SwapPss:"), (PAGES / 2 + PAGES / 4 + PAGES / 2) * 4);
@@ -247,7 +248,7 @@ fn what_is_in_swap_is_told<I: Isa>() {
         words
     };
     for (slot, word) in (0..).zip(words(parent, *both, PAGES)) {
-        // Type in bits 0 to 4, slot in bits 5 to 54, soft-dirty, in swap.
+        // The device in bits 0 to 4, the slot in bits 5 to 54, then soft-dirty and swapped.
         assert_eq!(word.raw(), u64::from(slot) << 5 | 1 << 55 | 1 << 62);
         assert_eq!((word.swap_entry(), word.pfn()), (Some(SwapEntry::new(0, slot)), None));
     }
@@ -258,9 +259,10 @@ fn what_is_in_swap_is_told<I: Isa>() {
     assert!((0..PAGES).zip(resident).all(|(page, resident)| resident == u8::from(page < PAGES / 2)));
 }
 
-/// A device is swapped to no longer while its pages go out, come back, are forked and stored to;
-/// whether nothing is lost.
-fn off_beside_others<I: Isa>(seed: u64) -> bool {
+/// Swapoff, while other CPUs store to its pages, page them out and fork.
+///
+/// Returns whether all pages have the last values stored, and no slot is in use.
+fn stores_and_forks_during_swapoff<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     let device = world.swap_to(16);
     let process = TestProcess::new(&world);
@@ -296,13 +298,18 @@ fn off_beside_others<I: Isa>(seed: u64) -> bool {
 }
 
 /// INV-SWAP-COUNT, INV-SWAP-CACHE.
-fn nothing_is_lost_beside_others<I: Isa>() {
-    assert_eq!(first_failing_seed(SCHEDULES, off_beside_others::<I>), None, "a page is lost, or a slot");
+fn no_page_is_lost_during_swapoff<I: Isa>() {
+    assert_eq!(
+        first_failing_seed(SCHEDULES, stores_and_forks_during_swapoff::<I>),
+        None,
+        "a page is lost or a slot leaked"
+    );
 }
 
-/// A page is touched that is in swap, while everything comes back and something smaller is swapped
-/// to; whether it is as it was.
-fn touched_beside_another_device<I: Isa>(seed: u64) -> bool {
+/// One CPU reads swapped-out pages, while another replaces their device by a smaller one.
+///
+/// Returns whether the pages have their contents.
+fn fault_while_the_device_is_replaced<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     world.swap_to(1000);
     let process = TestProcess::new(&world);
@@ -327,17 +334,17 @@ fn touched_beside_another_device<I: Isa>(seed: u64) -> bool {
     holds(&process, base, 3)
 }
 
-fn a_slot_may_be_gone_when_it_is_looked_for<I: Isa>() {
-    let wrong = first_failing_seed(SCHEDULES, touched_beside_another_device::<I>);
-    assert_eq!(wrong, None, "a page is not what it was");
+fn a_fault_tolerates_a_replaced_device<I: Isa>() {
+    let failed = first_failing_seed(SCHEDULES, fault_while_the_device_is_replaced::<I>);
+    assert_eq!(failed, None, "a page has lost its contents");
 }
 
 on_both! {
-    what_is_given_up_meanwhile_is_not_brought,
-    a_slot_may_be_gone_when_it_is_looked_for,
-    everything_comes_back,
-    what_fails_leaves_the_device,
-    the_highest_priority_has_the_next_page,
-    what_is_in_swap_is_told,
-    nothing_is_lost_beside_others,
+    swapoff_does_not_bring_back_a_discarded_page,
+    a_fault_tolerates_a_replaced_device,
+    swapoff_swaps_everything_in,
+    a_failed_swapoff_leaves_the_device_in_use,
+    slots_are_allocated_by_priority_then_in_turn,
+    swapped_pages_are_reported,
+    no_page_is_lost_during_swapoff,
 }
