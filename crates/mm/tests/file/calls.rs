@@ -1,8 +1,9 @@
-//! Files and shared memory: memfds and their seals, sizes and holes, reads and writes, `msync`,
-//! `mincore`, write-back.
+//! Files and shared memory, call by call.
 //!
-//! What Linux answers was asked of Linux 6.18. Not covered: races, which the random programs look
-//! for.
+//! Memfds and their seals, sizes and holes, reads and writes, `msync`, `mincore`, writeback.
+//! Linux's results are those of Linux 6.18.
+//!
+//! Not covered here: races (`races.rs`), for which random programs search too.
 
 use pagewright_arch::Isa;
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
@@ -17,24 +18,24 @@ use pagewright_types::{Access, Errno, PAGE_SIZE, Rights, VirtAddr};
 use std::sync::Arc;
 
 on_both! {
-    a_memfd_is_made_as_its_flags_say,
-    seals_are_added_as_linux_adds_them,
-    what_is_sealed_against_writing_is_not_written,
-    sealed_sizes_stay,
-    contents_live_as_long_as_somebody_has_them,
-    what_is_taken_from_a_file_is_taken_from_its_mappings_alone,
-    a_forgotten_file_goes_with_its_last_mapping,
-    reads_and_writes_meet_mappings,
-    sizes_and_holes,
-    a_truncated_page_is_cleared_behind_the_end,
-    msync_answers_as_linux,
+    memfd_create_honours_its_flags,
+    seals_are_added_as_on_linux,
+    write_seals_forbid_writes,
+    size_seals_forbid_resizing,
+    contents_live_until_closed_and_unmapped,
+    truncation_spares_mappings_of_other_files,
+    a_forgotten_file_is_freed_with_its_last_mapping,
+    reads_and_writes_are_coherent_with_mappings,
+    fallocate_adds_pages_and_punches_holes,
+    truncation_zeroes_the_rest_of_the_last_page,
+    msync_returns_what_linux_does,
     a_store_is_written_back_once,
-    a_page_that_can_not_be_written_stays_dirty,
-    mincore_answers_as_linux,
-    every_allocation_can_fail,
+    a_page_that_fails_to_be_written_stays_dirty,
+    mincore_returns_what_linux_does,
+    a_failed_allocation_leaks_nothing,
 }
 
-/// An empty memfd of so many pages, which can be sealed.
+/// A memfd of `pages` pages without contents, which can be sealed.
 fn memfd<I: Isa>(world: &TestWorld<I>, pages: u64) -> FileHandle<I> {
     let file = world.on(CPU, |mm| mm.memfd_create("it", MemfdFlags::ALLOW_SEALING)).expect("memory");
     truncate(world, &file, pages * PAGE_SIZE).expect("not sealed");
@@ -73,7 +74,7 @@ fn read<I: Isa>(world: &TestWorld<I>, file: &FileHandle<I>, offset: u64, len: us
 
 const PUNCH: u32 = 3;
 
-fn a_memfd_is_made_as_its_flags_say<I: Isa>() {
+fn memfd_create_honours_its_flags<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let before = world.levels();
     let make = |name: &str, flags| world.on(CPU, |mm| mm.memfd_create(name, MemfdFlags::from_bits_retain(flags)));
@@ -87,16 +88,16 @@ fn a_memfd_is_made_as_its_flags_say<I: Isa>() {
     let cases =
         [(0, Seals::SEAL, true), (1, Seals::SEAL, true), (2, Seals::empty(), true), (0x12, Seals::empty(), true)];
     for (flags, seals, executable) in cases.into_iter().chain([(8, Seals::EXEC, false), (0xa, Seals::EXEC, false)]) {
-        let file = make(&"a".repeat(249), flags).expect("a good name");
+        let file = make(&"a".repeat(249), flags).expect("a valid name");
         assert_eq!((file.seals(), file.is_executable(), file.size()), (Ok(seals), executable, 0), "{flags:#x}");
         world.on(CPU, |mm| mm.close_file(&file));
     }
-    let file = make("name", 0).expect("a good name");
+    let file = make("name", 0).expect("a valid name");
     truncate(&world, &file, PAGE_SIZE).expect("not sealed");
     let process = TestProcess::new(&world);
     process.map_file(&file, Rights::READ, MapFlags::SHARED);
     let mut maps = String::new();
-    world.on(CPU, |mm| mm.show_maps(&process.space, &mut maps)).expect("a string takes everything");
+    world.on(CPU, |mm| mm.show_maps(&process.space, &mut maps)).expect("writing to a string");
     assert!(maps.trim_end().ends_with(" /memfd:name (deleted)"), "{maps}");
     world.on(CPU, |mm| mm.close_file(&file));
     process.end();
@@ -104,7 +105,7 @@ fn a_memfd_is_made_as_its_flags_say<I: Isa>() {
 }
 
 /// INV-SEAL.
-fn seals_are_added_as_linux_adds_them<I: Isa>() {
+fn seals_are_added_as_on_linux<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let process = TestProcess::new(&world);
     let file = memfd(&world, 4);
@@ -114,32 +115,32 @@ fn seals_are_added_as_linux_adds_them<I: Isa>() {
     assert_eq!(
         seal(&world, &world.file_of(DiskFile::default(), 1), Seals::SHRINK),
         Err(Errno::EINVAL),
-        "no shared memory"
+        "not shared memory"
     );
-    // A shared mapping that could become writable is in the way, wherever it is; a private one is
+    // A shared mapping that may become writable prevents the seal, in any space; a private one does
     // not.
     let base = process.map_file(&file, Rights::READ, MapFlags::SHARED);
     let child = process.fork();
     process.unmap(at(base, 1), 1);
     process.unmap(base, 1);
     process.unmap(at(base, 2), 2);
-    assert_eq!(seal(&world, &file, Seals::WRITE), Err(Errno::EBUSY), "the child has it");
-    assert_eq!(seal(&world, &file, Seals::EXEC), Err(Errno::EBUSY), "what can be run must not be written");
+    assert_eq!(seal(&world, &file, Seals::WRITE), Err(Errno::EBUSY), "the child maps it");
+    assert_eq!(seal(&world, &file, Seals::EXEC), Err(Errno::EBUSY), "an executable file must not be written");
     assert_eq!(file.seals(), Ok(Seals::empty()));
     child.end();
     let private = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
     process.write(CPU, private, 7);
     process.try_map_file(&file, (Rights::READ, Rights::READ), MapFlags::SHARED).expect("never writable");
     assert_eq!(seal(&world, &file, Seals::WRITE), Ok(()));
-    assert_eq!(seal(&world, &file, Seals::GROW | Seals::WRITE), Ok(()), "once more");
+    assert_eq!(seal(&world, &file, Seals::GROW | Seals::WRITE), Ok(()), "sealed already");
     assert_eq!(seal(&world, &file, Seals::EXEC | Seals::SEAL), Ok(()));
-    assert_eq!(file.seals(), Ok(Seals::all()), "a program stays as it is");
+    assert_eq!(file.seals(), Ok(Seals::all()), "an executable file gets all seals");
     assert_eq!(seal(&world, &file, Seals::SHRINK), Err(Errno::EPERM), "no more seals");
     process.end();
 }
 
 /// INV-SEAL.
-fn what_is_sealed_against_writing_is_not_written<I: Isa>() {
+fn write_seals_forbid_writes<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     for sealed in [Seals::WRITE, Seals::FUTURE_WRITE] {
         let process = TestProcess::new(&world);
@@ -153,7 +154,7 @@ fn what_is_sealed_against_writing_is_not_written<I: Isa>() {
         let map = |rights, opened, flags| process.try_map_file(&file, (rights, opened), flags).map_err(MmError::errno);
         assert_eq!(map(Rights::RW, Rights::RW, MapFlags::SHARED), Err(Errno::EPERM));
         assert_eq!(map(Rights::RW, Rights::READ, MapFlags::SHARED), Err(Errno::EACCES));
-        let base = map(Rights::READ, Rights::RW, MapFlags::SHARED).expect("to read");
+        let base = map(Rights::READ, Rights::RW, MapFlags::SHARED).expect("a readable mapping");
         let protected = world.on(CPU, |mm| mm.mprotect(&process.space, base, PAGE_SIZE, Rights::RW));
         assert_eq!(protected.map_err(MmError::errno), Err(Errno::EACCES));
         let remove =
@@ -163,7 +164,7 @@ fn what_is_sealed_against_writing_is_not_written<I: Isa>() {
         assert_eq!(write(&world, &file, 0, b""), Ok(0));
         assert_eq!(fallocate(&world, &file, PUNCH, 0, PAGE_SIZE), Err(Errno::EPERM));
         assert_eq!(fallocate(&world, &file, 0, 0, 5 * PAGE_SIZE), Ok(()));
-        let private = map(Rights::RW, Rights::RW, MapFlags::PRIVATE).expect("copies are free");
+        let private = map(Rights::RW, Rights::RW, MapFlags::PRIVATE).expect("private mappings are allowed");
         process.write(CPU, private, 8);
         assert_eq!((process.read(CPU, base), process.read(CPU, private)), (7, 8));
         if sealed == Seals::FUTURE_WRITE {
@@ -171,17 +172,17 @@ fn what_is_sealed_against_writing_is_not_written<I: Isa>() {
             assert_eq!((process.read(CPU, base), remove(old)), (9, Err(Errno::EPERM)));
             let child = process.fork();
             child.write(CPU, old, 10);
-            assert_eq!(process.read(CPU, base), 10, "what there was goes on, in children, too");
+            assert_eq!(process.read(CPU, base), 10, "existing mappings stay writable, also in children");
             child.end();
         }
-        assert_eq!(truncate(&world, &file, 0), Ok(()), "nobody said that it could not shrink");
+        assert_eq!(truncate(&world, &file, 0), Ok(()), "shrinking is not sealed");
         process.end();
         world.on(CPU, |mm| mm.close_file(&file));
     }
 }
 
 /// INV-SEAL.
-fn sealed_sizes_stay<I: Isa>() {
+fn size_seals_forbid_resizing<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let file = memfd(&world, 0);
     let size = 2 * PAGE_SIZE + 100;
@@ -189,7 +190,7 @@ fn sealed_sizes_stay<I: Isa>() {
     assert_eq!(seal(&world, &file, Seals::GROW), Ok(()));
     assert_eq!(truncate(&world, &file, size + 1), Err(Errno::EPERM));
     let bytes = vec![1; 3 * PAGE_SIZE as usize];
-    assert_eq!(write(&world, &file, 0, &bytes), Ok(2 * PAGE_SIZE as usize), "the pages that did not make it grow");
+    assert_eq!(write(&world, &file, 0, &bytes), Ok(2 * PAGE_SIZE as usize), "the pages within the size");
     assert_eq!(write(&world, &file, 2 * PAGE_SIZE, &bytes[..200]), Err(Errno::EPERM));
     assert_eq!(write(&world, &file, 2 * PAGE_SIZE, &bytes[..100]), Ok(100));
     for flags in [0, 1] {
@@ -203,7 +204,7 @@ fn sealed_sizes_stay<I: Isa>() {
     world.on(CPU, |mm| mm.close_file(&file));
 }
 
-fn what_is_taken_from_a_file_is_taken_from_its_mappings_alone<I: Isa>() {
+fn truncation_spares_mappings_of_other_files<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let (cut, other) = (memfd(&world, 4), memfd(&world, 4));
     let process = TestProcess::new(&world);
@@ -217,7 +218,7 @@ fn what_is_taken_from_a_file_is_taken_from_its_mappings_alone<I: Isa>() {
     [cut, other].iter().for_each(|file| world.on(CPU, |mm| mm.close_file(file)));
 }
 
-fn a_forgotten_file_goes_with_its_last_mapping<I: Isa>() {
+fn a_forgotten_file_is_freed_with_its_last_mapping<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let process = TestProcess::new(&world);
     let device = Arc::new(TestDisk::default());
@@ -233,16 +234,16 @@ fn a_forgotten_file_goes_with_its_last_mapping<I: Isa>() {
     assert_eq!((files(), handles()), (1, 2));
     world.on(CPU, |mm| mm.forget_file(&file));
     drop(file);
-    assert_eq!((files(), handles()), (0, 2), "its mapping has it, and nobody finds it");
+    assert_eq!((files(), handles()), (0, 2), "only its mapping keeps it");
     let child = process.fork();
     process.unmap(base, 4);
-    assert_eq!(handles(), 2, "a mapping that was made since has it, too");
+    assert_eq!(handles(), 2, "the child's mapping keeps it too");
     child.end();
     assert_eq!(handles(), 1);
     process.end();
 }
 
-fn contents_live_as_long_as_somebody_has_them<I: Isa>() {
+fn contents_live_until_closed_and_unmapped<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let before = world.levels();
     let process = TestProcess::new(&world);
@@ -256,17 +257,21 @@ fn contents_live_as_long_as_somebody_has_them<I: Isa>() {
     assert_eq!(process.read(CPU, base), 7, "the mapping keeps it");
     assert_eq!(world.lab.mm().gauge(Gauge::Shmem), 1);
     process.unmap(base, 2);
-    assert_eq!(world.lab.mm().gauge(Gauge::Shmem), 0, "nobody has it any more");
+    assert_eq!(world.lab.mm().gauge(Gauge::Shmem), 0, "the last mapping is gone");
     process.end();
     assert_eq!(world.levels(), before);
 }
 
-fn reads_and_writes_meet_mappings<I: Isa>() {
+fn reads_and_writes_are_coherent_with_mappings<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let before = world.levels();
     let process = TestProcess::new(&world);
     let file = memfd(&world, 0);
-    assert_eq!(write(&world, &file, PAGE_SIZE - 4, &[1, 2, 3, 4, 5, 6, 7, 8]), Ok(8), "across pages, and it grows");
+    assert_eq!(
+        write(&world, &file, PAGE_SIZE - 4, &[1, 2, 3, 4, 5, 6, 7, 8]),
+        Ok(8),
+        "across pages, and the file grows"
+    );
     assert_eq!(file.size(), PAGE_SIZE + 4);
     assert_eq!(read(&world, &file, PAGE_SIZE - 6, 64), Ok(vec![0, 0, 1, 2, 3, 4, 5, 6, 7, 8]));
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
@@ -275,12 +280,12 @@ fn reads_and_writes_meet_mappings<I: Isa>() {
     assert_eq!(read(&world, &file, PAGE_SIZE, 4), Ok(vec![4, 3, 2, 1]));
     assert_eq!(truncate(&world, &file, 8 * PAGE_SIZE), Ok(()));
     assert_eq!(read(&world, &file, 5 * PAGE_SIZE, 4), Ok(vec![0; 4]));
-    assert_eq!(world.lab.mm().gauge(Gauge::Shmem), 2, "to read what nobody wrote takes no page");
+    assert_eq!(world.lab.mm().gauge(Gauge::Shmem), 2, "a read of a missing page allocates none");
     assert_eq!(read(&world, &file, 9 * PAGE_SIZE, 4), Ok(vec![]));
     assert_eq!(read(&world, &file, 1 << 63, 4), Err(Errno::EINVAL));
     assert_eq!(write(&world, &file, 1 << 63, &[1]), Err(Errno::EINVAL));
     assert_eq!(write(&world, &file, i64::MAX as u64, &[1]), Err(Errno::EFBIG));
-    // A file of an embedder's has its own bytes around those written.
+    // In the embedder's file, a partial write keeps the page's other bytes.
     let data = world.file_of(DiskFile::default(), 2);
     assert_eq!(write(&world, &data, PAGE_SIZE + 1, &[9]), Ok(1));
     assert_eq!(read(&world, &data, PAGE_SIZE, 3), Ok(vec![1, 9, 0]));
@@ -294,7 +299,7 @@ fn reads_and_writes_meet_mappings<I: Isa>() {
 }
 
 /// INV-FILE-REMOVED.
-fn sizes_and_holes<I: Isa>() {
+fn fallocate_adds_pages_and_punches_holes<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let process = TestProcess::new(&world);
     let file = memfd(&world, 8);
@@ -312,9 +317,9 @@ fn sizes_and_holes<I: Isa>() {
     assert_eq!(truncate(&world, &file, u64::MAX), Err(Errno::EFBIG));
     let shmem = || world.lab.mm().gauge(Gauge::Shmem);
     assert_eq!(fallocate(&world, &file, 0, PAGE_SIZE + 1, PAGE_SIZE), Ok(()));
-    assert_eq!((shmem(), file.size()), (2, 8 * PAGE_SIZE), "the pages that the bytes touch");
+    assert_eq!((shmem(), file.size()), (2, 8 * PAGE_SIZE), "each page of the range");
     assert_eq!(fallocate(&world, &file, 1, 8 * PAGE_SIZE, PAGE_SIZE), Ok(()));
-    assert_eq!((shmem(), file.size()), (3, 8 * PAGE_SIZE), "past the end, for later");
+    assert_eq!((shmem(), file.size()), (3, 8 * PAGE_SIZE), "preallocated past the end");
     assert_eq!(fallocate(&world, &file, 0, 8 * PAGE_SIZE, 10), Ok(()));
     assert_eq!((shmem(), file.size()), (3, 8 * PAGE_SIZE + 10));
     let (shared, private) =
@@ -328,8 +333,8 @@ fn sizes_and_holes<I: Isa>() {
     assert_eq!(fallocate(&world, &file, PUNCH, 2 * PAGE_SIZE + 8, 4 * PAGE_SIZE), Ok(()));
     let firsts = [0, 1, 2, 3, 4, 5, 6, 7].map(|index| process.read(CPU, at(shared, index)));
     assert_eq!(firsts, [1, 2, 3, 0, 0, 0, 0, 8]);
-    assert_eq!([1, 2, 5, 6].map(|index| process.read(CPU, last(index))), [2, 0, 0, 7], "parts of pages are cleared");
-    assert_eq!([3, 4].map(|index| process.read(CPU, at(private, index))), [40, 0], "a copy stays");
+    assert_eq!([1, 2, 5, 6].map(|index| process.read(CPU, last(index))), [2, 0, 0, 7], "partial pages are zeroed");
+    assert_eq!([3, 4].map(|index| process.read(CPU, at(private, index))), [40, 0], "a private copy stays");
     assert_eq!(fallocate(&world, &file, PUNCH, 8, 8), Ok(()));
     assert_eq!((process.read(CPU, shared), process.read(CPU, last(0))), (1, 1), "a hole within a page");
     assert_eq!(fallocate(&world, &world.file_of(DiskFile::default(), 1), 0, 0, 1), Err(Errno::EOPNOTSUPP));
@@ -337,7 +342,7 @@ fn sizes_and_holes<I: Isa>() {
     process.end();
 }
 
-fn a_truncated_page_is_cleared_behind_the_end<I: Isa>() {
+fn truncation_zeroes_the_rest_of_the_last_page<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let process = TestProcess::new(&world);
     let file = memfd(&world, 2);
@@ -352,7 +357,7 @@ fn a_truncated_page_is_cleared_behind_the_end<I: Isa>() {
     process.end();
 }
 
-fn msync_answers_as_linux<I: Isa>() {
+fn msync_returns_what_linux_does<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let process = TestProcess::new(&world);
     let base = process.anon(4);
@@ -382,7 +387,7 @@ fn msync_answers_as_linux<I: Isa>() {
     for flags in [0, 1, 4] {
         assert_eq!(sync(base, 4 * PAGE_SIZE, flags), enomem, "a hole, {flags}");
     }
-    // What lies behind a hole is written, unless it is only a question whether there is one.
+    // With MS_SYNC pages after a hole are written; with MS_ASYNC nothing is.
     let device = Arc::new(TestDisk::default());
     let file = world.file_of(DiskFile(device.clone()), 3);
     let mapped = process.map_file(&file, Rights::RW, MapFlags::SHARED);
@@ -410,20 +415,20 @@ fn a_store_is_written_back_once<I: Isa>() {
         std::mem::take(&mut *device.written.lock().expect("unpoisoned"))
     };
     process.read(CPU, at(base, 1));
-    assert_eq!(sync(), [], "nobody stored to it");
+    assert_eq!(sync(), [], "no page was stored to");
     process.write(CPU, base, 7);
     child.touch(OTHER, at(base, 2), Access::Write).expect("writable");
     assert_eq!(sync(), [(0, 7), (2, 2)]);
-    assert_eq!(sync(), [], "it is clean now");
+    assert_eq!(sync(), [], "all pages are clean");
     process.protect(base, 4, Rights::READ);
     process.protect(base, 4, Rights::RW);
-    assert_eq!(sync(), [], "and rights do not make it dirty");
-    // A CPU that could store before must ask again.
+    assert_eq!(sync(), [], "mprotect makes no page dirty");
+    // A CPU whose entry was writable faults again.
     child.touch(OTHER, at(base, 2), Access::Write).expect("writable");
     process.write(CPU, base, 8);
     assert_eq!(sync(), [(0, 8), (2, 2)]);
     assert_eq!(write(&world, &file, 3 * PAGE_SIZE, &[5]), Ok(1));
-    assert_eq!(sync(), [(3, 5)], "a write makes it dirty, too");
+    assert_eq!(sync(), [(3, 5)], "a write makes the page dirty too");
     assert_eq!(process.read(CPU, at(private, 3)), 99);
     child.end();
     process.end();
@@ -431,7 +436,7 @@ fn a_store_is_written_back_once<I: Isa>() {
     assert_eq!(world.levels(), before);
 }
 
-fn a_page_that_can_not_be_written_stays_dirty<I: Isa>() {
+fn a_page_that_fails_to_be_written_stays_dirty<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let process = TestProcess::new(&world);
     let device = Arc::new(TestDisk::default());
@@ -441,20 +446,20 @@ fn a_page_that_can_not_be_written_stays_dirty<I: Isa>() {
     *device.broken.lock().expect("unpoisoned") = Some(1);
     let back = || world.on(CPU, |mm| mm.write_back(&file, 0, 3 * PAGE_SIZE)).map_err(MmError::errno);
     assert_eq!(back(), Err(Errno::ENOSPC));
-    assert_eq!(*device.written.lock().expect("unpoisoned"), [(0, 7), (2, 9)], "the others are written");
+    assert_eq!(*device.written.lock().expect("unpoisoned"), [(0, 7), (2, 9)], "the other pages are written");
     *device.broken.lock().expect("unpoisoned") = None;
     assert_eq!(back(), Ok(()));
     assert_eq!(device.written.lock().expect("unpoisoned")[2..], [(1, 8)]);
     process.end();
 }
 
-fn mincore_answers_as_linux<I: Isa>() {
+fn mincore_returns_what_linux_does<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let process = TestProcess::new(&world);
     let base = process.anon(4);
     process.write(CPU, base, 1);
     process.read(CPU, at(base, 2));
-    assert_eq!(process.mincore(base, 4), Ok(vec![1, 0, 1, 0]), "the zero page is at hand");
+    assert_eq!(process.mincore(base, 4), Ok(vec![1, 0, 1, 0]), "the zero page is resident");
     let ask = |at, len| {
         let mut vec = [9; 8];
         (world.on(CPU, |mm| mm.mincore(&process.space, at, len, &mut vec)).map_err(MmError::errno), vec)
@@ -471,17 +476,17 @@ fn mincore_answers_as_linux<I: Isa>() {
     let file = world.file_of(DiskFile::default(), 4);
     let mapped = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
     assert_eq!(read(&world, &file, PAGE_SIZE, 1), Ok(vec![1]));
-    assert_eq!(process.mincore(mapped, 4), Ok(vec![0, 1, 0, 0]), "in the cache and not mapped");
+    assert_eq!(process.mincore(mapped, 4), Ok(vec![0, 1, 0, 0]), "cached but not mapped");
     process.write(CPU, at(mapped, 2), 1);
     let own = process.mincore(mapped, 4).expect("mapped");
-    assert_eq!(own[2], 1, "a copy");
+    assert_eq!(own[2], 1, "a private copy");
     let foreign = world.file_of(DiskFile(Arc::new(TestDisk { foreign: true, ..TestDisk::default() })), 4);
     let mapped = process.map_file(&foreign, Rights::READ, MapFlags::PRIVATE);
-    assert_eq!(process.mincore(mapped, 4), Ok(vec![1; 4]), "nothing is said about other people's files");
+    assert_eq!(process.mincore(mapped, 4), Ok(vec![1; 4]), "files of others are reported as resident");
     process.end();
 }
 
-fn every_allocation_can_fail<I: Isa>() {
+fn a_failed_allocation_leaks_nothing<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
     let before = world.levels();
     let (mut depth, mut failures) = (0, 0);
@@ -493,21 +498,21 @@ fn every_allocation_can_fail<I: Isa>() {
             let bytes = [1; 3 * PAGE_SIZE as usize];
             let written = write(&world, file, 0, &bytes);
             failed |= written != Ok(bytes.len());
-            assert_eq!(file.size(), written.map_or(0, |bytes| bytes as u64), "as much as was written");
+            assert_eq!(file.size(), written.map_or(0, |bytes| bytes as u64), "the file grows by what was written");
             let room = fallocate(&world, file, 0, 4 * PAGE_SIZE, 4 * PAGE_SIZE);
             let size = if room.is_ok() { 8 * PAGE_SIZE } else { file.size() };
             assert_eq!(file.size(), size);
             failed |= room.is_err();
             if room.is_err() {
                 assert_eq!(room, Err(Errno::ENOMEM));
-                assert_eq!(world.lab.mm().gauge(Gauge::Shmem), file.pages(), "nothing is left past the end");
+                assert_eq!(world.lab.mm().gauge(Gauge::Shmem), file.pages(), "no page is left past the end");
             }
         }
         world.lab.sim().permit_allocations();
         if let Ok(file) = made {
             world.on(CPU, |mm| mm.close_file(&file));
         }
-        assert_eq!(world.levels(), before, "after {depth} others");
+        assert_eq!(world.levels(), before, "after {depth} allocations");
         if !failed {
             break;
         }

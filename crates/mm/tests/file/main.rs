@@ -1,4 +1,4 @@
-//! Files, shared memory and the page cache: calls one by one, and races.
+//! Files, shared memory and the page cache: call by call, and in races.
 
 mod calls;
 mod races;

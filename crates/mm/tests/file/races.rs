@@ -1,7 +1,8 @@
-//! Races of faults and stores with holes and write-back, each under many schedules, and of each a
-//! bug that is found.
+//! Races of faults and stores with holes and writeback, each under many schedules.
 //!
-//! Not covered: what no test here names. Random programs under random schedules are the net below.
+//! Each planted bug of that code must be found by one of them (feature `planted`).
+//!
+//! Not covered: other races, which random programs under random schedules may find.
 
 use pagewright_arch::Isa;
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
@@ -18,14 +19,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 150;
-/// Where a window is one step wide.
-const MORE_SCHEDULES: u64 = 1500;
+/// For races whose window is one step wide.
+const NARROW_SCHEDULES: u64 = 1500;
 
 fn run<I: Isa>(world: &TestWorld<I>, seed: u64, programs: Vec<CoroutineBody>) {
     run_by(world, ScheduleStrategy::Random { seed, rates: Rates::default() }, programs);
 }
 
-/// The same where one CPU does much while another stands still.
+/// Runs programs under schedules in which one CPU does much while another is stalled.
 fn run_in_long_turns<I: Isa>(world: &TestWorld<I>, seed: u64, programs: Vec<CoroutineBody>) {
     run_by(world, ScheduleStrategy::Pct { seed, depth: 2, length: 100, rates: Rates::default() }, programs);
 }
@@ -35,9 +36,10 @@ fn run_by<I: Isa>(world: &TestWorld<I>, strategy: ScheduleStrategy, programs: Ve
     assert_eq!(report.end, RunEnd::Completed, "{strategy:?}");
 }
 
-/// A load of shared memory while a hole is made where it loads; whether it shows what the memory
-/// has afterwards.
-fn load_beside_a_hole<I: Isa>(seed: u64) -> bool {
+/// One CPU loads from shared memory, another punches a hole there.
+///
+/// Returns whether the mapping shows zeroes in the end, as the file does.
+fn load_during_a_punch<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     let process = TestProcess::new(&world);
     let file = world.on(CPU, |mm| mm.memfd_create("it", MemfdFlags::empty())).expect("memory");
@@ -60,14 +62,15 @@ fn load_beside_a_hole<I: Isa>(seed: u64) -> bool {
 }
 
 /// INV-FILE-REMOVED.
-fn a_page_is_not_mapped_after_its_hole<I: Isa>() {
-    let stale = (0..SCHEDULES).find(|seed| !load_beside_a_hole::<I>(*seed));
-    assert_eq!(stale, None, "a page is mapped that the file has no more");
+fn a_hole_leaves_no_page_mapped<I: Isa>() {
+    let stale = (0..SCHEDULES).find(|seed| !load_during_a_punch::<I>(*seed));
+    assert_eq!(stale, None, "a removed page is mapped");
 }
 
-/// Shared memory is forgotten while its last mapping goes; whether what was promised for its pages
-/// is taken back once.
-fn forget_beside_an_unmap<I: Isa>(seed: u64) -> bool {
+/// One CPU removes the last mapping of shared memory, another forgets the file.
+///
+/// Returns whether its pages are uncharged exactly once.
+fn forget_during_an_unmap<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     let process = TestProcess::new(&world);
     let before = world.on(CPU, |mm| mm.committed());
@@ -87,14 +90,15 @@ fn forget_beside_an_unmap<I: Isa>(seed: u64) -> bool {
 }
 
 /// INV-MM-COMMITTED.
-fn a_promise_is_taken_back_once_by_an_unmap_and_an_end<I: Isa>() {
-    let wrong = (0..SCHEDULES).find(|seed| !forget_beside_an_unmap::<I>(*seed));
-    assert_eq!(wrong, None, "more or less is taken back than was promised");
+fn an_unmap_and_a_forget_uncharge_once<I: Isa>() {
+    let wrong = (0..SCHEDULES).find(|seed| !forget_during_an_unmap::<I>(*seed));
+    assert_eq!(wrong, None, "the pages are not uncharged exactly once");
 }
 
-/// Stores to a page of a file while it is written back, and once more afterwards; whether the
-/// device has the last store in the end.
-fn store_beside_a_write_back<I: Isa>(seed: u64) -> bool {
+/// One CPU stores to a file page, another writes it back; then it is written back once more.
+///
+/// Returns whether the device has the last value stored.
+fn store_during_writeback<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     let process = TestProcess::new(&world);
     let device = Arc::new(TestDisk::default());
@@ -110,18 +114,19 @@ fn store_beside_a_write_back<I: Isa>(seed: u64) -> bool {
             }
         }),
         Box::new(move || {
-            writes.lab.on(OTHER, |mm| mm.write_back(&written, 0, PAGE_SIZE)).expect("a good device");
+            writes.lab.on(OTHER, |mm| mm.write_back(&written, 0, PAGE_SIZE)).expect("a working device");
         }),
     ];
     run(&world, seed, programs);
-    world.on(CPU, |mm| mm.write_back(&file, 0, PAGE_SIZE)).expect("a good device");
+    world.on(CPU, |mm| mm.write_back(&file, 0, PAGE_SIZE)).expect("a working device");
     let last = device.written.lock().expect("unpoisoned").last().copied();
     last == Some((0, process.read(CPU, base)))
 }
 
-/// A page whose right to store is taken for a write-back while somebody takes it for good; whether
-/// a store comes through after that.
-fn store_after_mprotect_beside_a_write_back<I: Isa>(seed: u64) -> bool {
+/// One CPU stores, one writes the page back, and one removes the right to write by mprotect.
+///
+/// Returns whether no store succeeds after mprotect has returned.
+fn store_after_mprotect_during_writeback<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     let process = TestProcess::new(&world);
     let file = world.file_of(DiskFile(Arc::default()), 1);
@@ -141,7 +146,7 @@ fn store_after_mprotect_beside_a_write_back<I: Isa>(seed: u64) -> bool {
             }
         }),
         Box::new(move || {
-            writes.lab.on(OTHER, |mm| mm.write_back(&file, 0, PAGE_SIZE)).expect("a good device");
+            writes.lab.on(OTHER, |mm| mm.write_back(&file, 0, PAGE_SIZE)).expect("a working device");
         }),
         Box::new(move || {
             protects.lab.on(THIRD, |mm| mm.mprotect(&space, base, PAGE_SIZE, Rights::READ)).expect("mapped");
@@ -152,19 +157,19 @@ fn store_after_mprotect_beside_a_write_back<I: Isa>(seed: u64) -> bool {
     !broken.get()
 }
 
-/// INV-TLB-DEFERRED: mprotect finds the right gone, and the flush put off.
-fn no_store_follows_an_mprotect_that_found_nothing_to_do<I: Isa>() {
-    let late = (0..SCHEDULES).find(|seed| !store_after_mprotect_beside_a_write_back::<I>(*seed));
+/// INV-TLB-DEFERRED: mprotect may find the entry write-protected already, and its flush deferred.
+fn no_store_succeeds_after_mprotect_returns<I: Isa>() {
+    let late = (0..SCHEDULES).find(|seed| !store_after_mprotect_during_writeback::<I>(*seed));
     assert_eq!(late, None, "a store after mprotect had returned");
 }
 
 /// INV-FILE-CLEAN.
-fn no_store_is_lost_by_a_write_back<I: Isa>() {
-    let lost = (0..SCHEDULES).find(|seed| !store_beside_a_write_back::<I>(*seed));
-    assert_eq!(lost, None, "the device never gets the last store");
+fn no_store_is_lost_during_writeback<I: Isa>() {
+    let lost = (0..SCHEDULES).find(|seed| !store_during_writeback::<I>(*seed));
+    assert_eq!(lost, None, "the device does not get the last store");
 }
 
-/// A device of one page that keeps its first word.
+/// A file of one page, of which the device keeps the first word.
 #[derive(Clone, Default)]
 struct OneWordDisk(Arc<AtomicU64>);
 
@@ -198,8 +203,8 @@ impl OneWordDisk {
     }
 }
 
-/// A read of a file while it is cut; whether it is answered as if it came before or after.
-fn read_beside_an_end<I: Isa>(seed: u64) -> bool {
+/// One CPU reads a file, another truncates it; returns whether the read saw either state.
+fn read_during_a_truncation<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     let file = OneWordDisk::default().file(&world);
     let (reads, cuts, cut) = (world.clone(), world.clone(), file.clone());
@@ -217,13 +222,18 @@ fn read_beside_an_end<I: Isa>(seed: u64) -> bool {
     matches!(read.get(), Some((Ok(8), 1) | (Ok(0), _)))
 }
 
-fn no_read_fails_at_an_end_that_comes_meanwhile<I: Isa>() {
-    assert_eq!((0..SCHEDULES).find(|seed| !read_beside_an_end::<I>(*seed)), None, "neither what was there nor the end");
+fn no_read_fails_during_a_truncation<I: Isa>() {
+    assert_eq!(
+        (0..SCHEDULES).find(|seed| !read_during_a_truncation::<I>(*seed)),
+        None,
+        "a read saw neither the contents nor the end of the file"
+    );
 }
 
-/// A load that reads a page from its device while another CPU does so, stores to it, writes it back
-/// and drops it; whether the store is found.
-fn load_beside_a_page_that_comes_and_goes<I: Isa>(seed: u64) -> bool {
+/// One CPU reads a page from its device, another stores to it, writes it back and evicts it.
+///
+/// Returns whether the store is found in the end.
+fn load_during_an_eviction<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     let process = TestProcess::new(&world);
     let file = OneWordDisk::default().file(&world);
@@ -236,7 +246,7 @@ fn load_beside_a_page_that_comes_and_goes<I: Isa>(seed: u64) -> bool {
         Box::new(move || loads.lab.touch(CPU, &loaded, base, Access::Read, 1).expect("readable")),
         Box::new(move || {
             stores.store(OTHER, &stored, base, 2);
-            stores.lab.on(OTHER, |mm| mm.write_back(&file, 0, PAGE_SIZE)).expect("a good device");
+            stores.lab.on(OTHER, |mm| mm.write_back(&file, 0, PAGE_SIZE)).expect("a working device");
             stores.lab.on(OTHER, |mm| mm.madvise(&stored, base, PAGE_SIZE, Advice::PageOut)).expect("mapped");
         }),
     ];
@@ -245,13 +255,13 @@ fn load_beside_a_page_that_comes_and_goes<I: Isa>(seed: u64) -> bool {
 }
 
 /// INV-FILE-CLEAN.
-fn no_page_is_older_than_its_device<I: Isa>() {
-    let old = (0..MORE_SCHEDULES).find(|seed| !load_beside_a_page_that_comes_and_goes::<I>(*seed));
-    assert_eq!(old, None, "a store is lost that was written back");
+fn no_page_is_older_than_its_file<I: Isa>() {
+    let old = (0..NARROW_SCHEDULES).find(|seed| !load_during_an_eviction::<I>(*seed));
+    assert_eq!(old, None, "a store that was written back is lost");
 }
 
-/// A load that reads a page from its device while all or a part of it is forgotten; whether it is.
-fn load_beside_a_hole_on_a_device<I: Isa>(seed: u64) -> bool {
+/// One CPU reads a page from its device, another punches a hole there; returns whether it is zero.
+fn device_read_during_a_punch<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     let process = TestProcess::new(&world);
     let file = OneWordDisk::default().file(&world);
@@ -269,8 +279,8 @@ fn load_beside_a_hole_on_a_device<I: Isa>(seed: u64) -> bool {
     process.read(CPU, base) == 0
 }
 
-/// A page that is written back while all or a part of it is forgotten; whether it is.
-fn write_back_beside_a_hole<I: Isa>(seed: u64) -> bool {
+/// One CPU writes a page back, another punches a hole there; returns whether it is zero.
+fn writeback_during_a_punch<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::unjudged();
     let process = TestProcess::new(&world);
     let file = OneWordDisk::default().file(&world);
@@ -279,7 +289,7 @@ fn write_back_beside_a_hole<I: Isa>(seed: u64) -> bool {
     let (writes, punches, written) = (world.clone(), world.clone(), file.clone());
     let (hole, len) = (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, [8, PAGE_SIZE][seed as usize % 2]);
     let programs: Vec<CoroutineBody> = vec![
-        Box::new(move || writes.lab.on(CPU, |mm| mm.write_back(&written, 0, PAGE_SIZE)).expect("a good device")),
+        Box::new(move || writes.lab.on(CPU, |mm| mm.write_back(&written, 0, PAGE_SIZE)).expect("a working device")),
         Box::new(move || {
             punches.lab.on(OTHER, |mm| mm.fallocate(&file, hole, 0, len)).expect("not sealed");
         }),
@@ -289,26 +299,26 @@ fn write_back_beside_a_hole<I: Isa>(seed: u64) -> bool {
 }
 
 /// INV-FILE-REMOVED.
-fn no_hole_is_filled_by_a_write_back<I: Isa>() {
-    let filled = (0..MORE_SCHEDULES).find(|seed| !write_back_beside_a_hole::<I>(*seed));
-    assert_eq!(filled, None, "the device has again what it had forgotten");
+fn no_writeback_fills_a_hole<I: Isa>() {
+    let filled = (0..NARROW_SCHEDULES).find(|seed| !writeback_during_a_punch::<I>(*seed));
+    assert_eq!(filled, None, "the device has the contents of the hole again");
 }
 
 /// INV-FILE-REMOVED.
-fn no_hole_is_filled_from_the_device<I: Isa>() {
-    let filled = (0..MORE_SCHEDULES).find(|seed| !load_beside_a_hole_on_a_device::<I>(*seed));
-    assert_eq!(filled, None, "a page says what the file has forgotten");
+fn no_read_in_flight_fills_a_hole<I: Isa>() {
+    let filled = (0..NARROW_SCHEDULES).find(|seed| !device_read_during_a_punch::<I>(*seed));
+    assert_eq!(filled, None, "a page has the old contents of the hole");
 }
 
 on_both! {
-    no_page_is_older_than_its_device,
-    no_hole_is_filled_from_the_device,
-    no_hole_is_filled_by_a_write_back,
-    no_read_fails_at_an_end_that_comes_meanwhile,
-    a_page_is_not_mapped_after_its_hole,
-    a_promise_is_taken_back_once_by_an_unmap_and_an_end,
-    no_store_is_lost_by_a_write_back,
-    no_store_follows_an_mprotect_that_found_nothing_to_do,
+    no_page_is_older_than_its_file,
+    no_read_in_flight_fills_a_hole,
+    no_writeback_fills_a_hole,
+    no_read_fails_during_a_truncation,
+    a_hole_leaves_no_page_mapped,
+    an_unmap_and_a_forget_uncharge_once,
+    no_store_is_lost_during_writeback,
+    no_store_succeeds_after_mprotect_returns,
 }
 
 #[cfg(feature = "planted")]
@@ -318,14 +328,14 @@ fn planted_bugs_are_found() {
     use pagewright_plant::{PlantedBug, choose};
     type Case = (PlantedBug, fn(u64) -> bool);
     let cases: [Case; 8] = [
-        (PlantedBug::HoleNotSeen, load_beside_a_hole::<X86_64>),
-        (PlantedBug::HoleNotSeen, load_beside_a_hole::<Aarch64>),
-        (PlantedBug::WriteBackNoProtect, store_beside_a_write_back::<X86_64>),
-        (PlantedBug::WriteBackNoProtect, store_beside_a_write_back::<Aarch64>),
-        (PlantedBug::WrittenBeforeSettle, store_beside_a_write_back::<X86_64>),
-        (PlantedBug::WrittenBeforeSettle, store_beside_a_write_back::<Aarch64>),
-        (PlantedBug::DeferredNotSeen, store_after_mprotect_beside_a_write_back::<X86_64>),
-        (PlantedBug::DeferredNotSeen, store_after_mprotect_beside_a_write_back::<Aarch64>),
+        (PlantedBug::HoleNotSeen, load_during_a_punch::<X86_64>),
+        (PlantedBug::HoleNotSeen, load_during_a_punch::<Aarch64>),
+        (PlantedBug::WriteBackNoProtect, store_during_writeback::<X86_64>),
+        (PlantedBug::WriteBackNoProtect, store_during_writeback::<Aarch64>),
+        (PlantedBug::WrittenBeforeSettle, store_during_writeback::<X86_64>),
+        (PlantedBug::WrittenBeforeSettle, store_during_writeback::<Aarch64>),
+        (PlantedBug::DeferredNotSeen, store_after_mprotect_during_writeback::<X86_64>),
+        (PlantedBug::DeferredNotSeen, store_after_mprotect_during_writeback::<Aarch64>),
     ];
     for (plant, holds) in cases {
         choose(Some(plant));

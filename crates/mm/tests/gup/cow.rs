@@ -1,31 +1,32 @@
-//! The cases of Linux's `cow` selftest (`tools/testing/selftests/mm/cow.c`) that need neither huge
-//! pages nor swap: fourteen on anonymous memory, three on everything else that can be mapped
-//! privately.
+//! The cases of Linux's `cow` selftest that need neither huge pages nor swap.
+//!
+//! Fourteen of `tools/testing/selftests/mm/cow.c` are on anonymous memory, three on everything else
+//! that can be mapped privately.
 //!
 //! | `cow.c` | test here |
 //! | --- | --- |
-//! | "Basic COW after fork()" | [`basic_cow_in_the_parent_is_not_seen_by_the_child`] |
-//! | "… with mprotect() optimization" | [`basic_cow_after_mprotect_of_the_parent`] |
+//! | "Basic COW after fork()" | [`basic_cow_after_fork`] |
+//! | "… with mprotect() optimization" | [`basic_cow_after_mprotect`] |
 //! | "vmsplice() + unmap in child" | [`vmsplice_and_unmap_in_the_child`] |
 //! | "… with mprotect() optimization" | [`vmsplice_and_unmap_in_the_child_after_mprotect_of_the_parent`] |
 //! | "vmsplice() before fork(), unmap in parent after fork()" | [`vmsplice_before_fork_and_unmap_in_the_parent`] |
 //! | "vmsplice() + unmap in parent after fork()" | [`vmsplice_after_fork_and_unmap_in_the_parent`] |
-//! | "R/O-mapping a page registered as iouring fixed buffer" | [`a_fixed_buffer_is_mapped_read_only_meanwhile`] |
-//! | "fork() with an iouring fixed buffer" | [`a_fork_while_there_is_a_fixed_buffer`] |
-//! | "R/O GUP pin on R/O-mapped shared page", and "R/O GUP-fast pin …" | [`a_long_pin_for_reading_of_a_shared_page`], [`a_fast_long_pin_for_reading_of_a_shared_page`] |
-//! | "… on R/O-mapped previously-shared page", both | [`a_long_pin_for_reading_of_a_page_once_shared`], [`a_fast_long_pin_for_reading_of_a_page_once_shared`] |
-//! | "… on R/O-mapped exclusive page", both | [`a_long_pin_for_reading_of_an_exclusive_page_mapped_read_only`], [`a_fast_long_pin_for_reading_of_an_exclusive_page_mapped_read_only`] |
-//! | "Basic COW" of the zero page, a memfd, a file | [`other_memory_is_copied_for_a_store`] |
-//! | "R/O longterm GUP pin", "R/O longterm GUP-fast pin" of these | [`other_memory_is_copied_for_a_long_pin_for_reading`], [`other_memory_is_copied_for_a_fast_long_pin_for_reading`] |
+//! | "R/O-mapping a page registered as iouring fixed buffer" | [`fixed_buffer_mapped_read_only`] |
+//! | "fork() with an iouring fixed buffer" | [`fork_with_a_fixed_buffer`] |
+//! | "R/O GUP pin on R/O-mapped shared page", and "R/O GUP-fast pin …" | [`read_only_pin_of_a_shared_page`], [`read_only_fast_pin_of_a_shared_page`] |
+//! | "… on R/O-mapped previously-shared page", both | [`read_only_pin_of_a_previously_shared_page`], [`read_only_fast_pin_of_a_previously_shared_page`] |
+//! | "… on R/O-mapped exclusive page", both | [`read_only_pin_of_an_exclusive_page`], [`read_only_fast_pin_of_an_exclusive_page`] |
+//! | "Basic COW" of the zero page, a memfd, a file | [`other_memory_is_copied_by_a_store`] |
+//! | "R/O longterm GUP pin", "R/O longterm GUP-fast pin" of these | [`other_memory_is_copied_by_a_longterm_read_only_pin`], [`other_memory_is_copied_by_a_longterm_read_only_fast_pin`] |
 //!
-//! Not here: the four cases of collapsing and the kinds of pages that are huge, swapped out, or
-//! hugetlb's. Random programs beside Linux splice pages into pipes as well, between forks, stores
-//! and unmapping (`against_linux`).
+//! Not covered: the four cases of collapsing, and pages that are huge, swapped out or hugetlb's.
+//! Random programs beside Linux also splice pages into pipes between forks, stores and unmaps
+//! (`against_linux`).
 //!
-//! `vmsplice` leaves plain references in a pipe: here they are got for reading. A fixed buffer of
-//! `io_uring` is a long-term pin for writing. A page is mapped read-only and yet exclusive, as the
-//! selftest does it, by taking the right to write away and clearing soft-dirty bits, so that giving
-//! it back leaves the entry as it is.
+//! `vmsplice` leaves plain references in a pipe; here they are references for reading. A fixed
+//! buffer of `io_uring` is a longterm pin for writing. As in the selftest, an exclusive page is
+//! mapped read-only by removing the right to write, clearing the soft-dirty bits, and granting the
+//! right again, which then leaves the entry read-only.
 
 use pagewright_arch::{Isa, LeafFlags};
 use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestDevice, TestProcess, TestWorld};
@@ -37,23 +38,23 @@ use pagewright_types::{Access, Level, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
 
 on_both! {
-    basic_cow_in_the_parent_is_not_seen_by_the_child,
-    basic_cow_after_mprotect_of_the_parent,
+    basic_cow_after_fork,
+    basic_cow_after_mprotect,
     vmsplice_and_unmap_in_the_child,
     vmsplice_and_unmap_in_the_child_after_mprotect_of_the_parent,
     vmsplice_before_fork_and_unmap_in_the_parent,
     vmsplice_after_fork_and_unmap_in_the_parent,
-    a_fixed_buffer_is_mapped_read_only_meanwhile,
-    a_fork_while_there_is_a_fixed_buffer,
-    a_long_pin_for_reading_of_a_shared_page,
-    a_fast_long_pin_for_reading_of_a_shared_page,
-    a_long_pin_for_reading_of_a_page_once_shared,
-    a_fast_long_pin_for_reading_of_a_page_once_shared,
-    a_long_pin_for_reading_of_an_exclusive_page_mapped_read_only,
-    a_fast_long_pin_for_reading_of_an_exclusive_page_mapped_read_only,
-    other_memory_is_copied_for_a_store,
-    other_memory_is_copied_for_a_long_pin_for_reading,
-    other_memory_is_copied_for_a_fast_long_pin_for_reading,
+    fixed_buffer_mapped_read_only,
+    fork_with_a_fixed_buffer,
+    read_only_pin_of_a_shared_page,
+    read_only_fast_pin_of_a_shared_page,
+    read_only_pin_of_a_previously_shared_page,
+    read_only_fast_pin_of_a_previously_shared_page,
+    read_only_pin_of_an_exclusive_page,
+    read_only_fast_pin_of_an_exclusive_page,
+    other_memory_is_copied_by_a_store,
+    other_memory_is_copied_by_a_longterm_read_only_pin,
+    other_memory_is_copied_by_a_longterm_read_only_fast_pin,
 }
 
 const OLD: u64 = 0x0101_0101;
@@ -102,11 +103,11 @@ fn basic_cow<I: Isa>(mprotect: bool) {
     finish(&world, &[&child, &parent]);
 }
 
-fn basic_cow_in_the_parent_is_not_seen_by_the_child<I: Isa>() {
+fn basic_cow_after_fork<I: Isa>() {
     basic_cow::<I>(false);
 }
 
-fn basic_cow_after_mprotect_of_the_parent<I: Isa>() {
+fn basic_cow_after_mprotect<I: Isa>() {
     basic_cow::<I>(true);
 }
 
@@ -118,10 +119,10 @@ fn vmsplice_in_child<I: Isa>(mprotect: bool) {
         parent.protect(base, 1, Rights::READ);
         parent.protect(base, 1, Rights::RW);
     }
-    let pipe = child.take(OTHER, base, 1, SPLICE).expect("there");
+    let pipe = child.take(OTHER, base, 1, SPLICE).expect("a present page");
     child.unmap(base, 1);
     parent.write(CPU, base, NEW);
-    assert_eq!(pipe.read(0), OLD, "the parent's secret is in the child's pipe");
+    assert_eq!(pipe.read(0), OLD, "the child's pipe shows the parent's new contents");
     pipe.release(MakeDirty::No);
     finish(&world, &[&child, &parent]);
 }
@@ -137,13 +138,13 @@ fn vmsplice_and_unmap_in_the_child_after_mprotect_of_the_parent<I: Isa>() {
 /// `do_test_vmsplice_in_parent`.
 fn vmsplice_in_parent<I: Isa>(before_fork: bool) {
     let (world, parent, base) = page::<I>();
-    let splice = || parent.take(CPU, base, 1, SPLICE).expect("there");
+    let splice = || parent.take(CPU, base, 1, SPLICE).expect("a present page");
     let early = before_fork.then(splice);
     let child = parent.fork();
     let pipe = early.unwrap_or_else(splice);
     parent.unmap(base, 1);
     child.write(OTHER, base, NEW);
-    assert_eq!(pipe.read(0), OLD, "the child's secret is in the parent's pipe");
+    assert_eq!(pipe.read(0), OLD, "the parent's pipe shows the child's new contents");
     pipe.release(MakeDirty::No);
     finish(&world, &[&child, &parent]);
 }
@@ -159,7 +160,7 @@ fn vmsplice_after_fork_and_unmap_in_the_parent<I: Isa>() {
 /// `do_test_iouring`.
 fn fixed_buffer<I: Isa>(fork: bool) {
     let (world, parent, base) = page::<I>();
-    let buffer = parent.take(CPU, base, 1, GupCall::PinFast(GupFlags::WRITE | LONG)).expect("there");
+    let buffer = parent.take(CPU, base, 1, GupCall::PinFast(GupFlags::WRITE | LONG)).expect("a present page");
     let child = fork.then(|| parent.fork());
     if !fork {
         map_read_only(&parent, base);
@@ -176,27 +177,27 @@ fn fixed_buffer<I: Isa>(fork: bool) {
     finish(&world, &[&parent]);
 }
 
-fn a_fixed_buffer_is_mapped_read_only_meanwhile<I: Isa>() {
+fn fixed_buffer_mapped_read_only<I: Isa>() {
     fixed_buffer::<I>(false);
 }
 
-fn a_fork_while_there_is_a_fixed_buffer<I: Isa>() {
+fn fork_with_a_fixed_buffer<I: Isa>() {
     fixed_buffer::<I>(true);
 }
 
-/// How a page comes to be mapped read-only before it is pinned (`enum ro_pin_test`).
+/// The history of a page that is mapped read-only when it is pinned (`enum ro_pin_test`).
 enum ReadOnly {
     Shared,
-    OnceShared,
+    PreviouslyShared,
     Exclusive,
 }
 
 /// `do_test_ro_pin`.
-fn read_pin<I: Isa>(before: &ReadOnly, how: GupCall) {
+fn read_pin<I: Isa>(before: &ReadOnly, call: GupCall) {
     let (world, process, base) = page::<I>();
     let child = match before {
         ReadOnly::Shared => Some(process.fork()),
-        ReadOnly::OnceShared => {
+        ReadOnly::PreviouslyShared => {
             process.fork().end();
             None
         }
@@ -206,8 +207,8 @@ fn read_pin<I: Isa>(before: &ReadOnly, how: GupCall) {
             None
         }
     };
-    let pin = process.take(CPU, base, 1, how).expect("there");
-    assert!(!is_writable(&process, base), "a pin for reading gives no right to write");
+    let pin = process.take(CPU, base, 1, call).expect("a present page");
+    assert!(!is_writable(&process, base), "a pin for reading granted the right to write");
     compare_after_store(&process, base, pin);
     if let Some(child) = child {
         assert_eq!(child.read(OTHER, base), OLD);
@@ -218,39 +219,39 @@ fn read_pin<I: Isa>(before: &ReadOnly, how: GupCall) {
 
 fn compare_after_store<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pin: TestDevice<I>) {
     process.write(CPU, base, NEW);
-    assert_eq!(pin.read(0), NEW, "the pin sees what is stored");
+    assert_eq!(pin.read(0), NEW, "the pin does not see the store");
     pin.agrees(process, OTHER, base, 5);
     process.world.at_rest(&[&pin]);
     pin.release(MakeDirty::No);
 }
 
-fn a_long_pin_for_reading_of_a_shared_page<I: Isa>() {
+fn read_only_pin_of_a_shared_page<I: Isa>() {
     read_pin::<I>(&ReadOnly::Shared, GupCall::Pin(LONG));
 }
 
-fn a_fast_long_pin_for_reading_of_a_shared_page<I: Isa>() {
+fn read_only_fast_pin_of_a_shared_page<I: Isa>() {
     read_pin::<I>(&ReadOnly::Shared, GupCall::PinFast(LONG));
 }
 
-fn a_long_pin_for_reading_of_a_page_once_shared<I: Isa>() {
-    read_pin::<I>(&ReadOnly::OnceShared, GupCall::Pin(LONG));
+fn read_only_pin_of_a_previously_shared_page<I: Isa>() {
+    read_pin::<I>(&ReadOnly::PreviouslyShared, GupCall::Pin(LONG));
 }
 
-fn a_fast_long_pin_for_reading_of_a_page_once_shared<I: Isa>() {
-    read_pin::<I>(&ReadOnly::OnceShared, GupCall::PinFast(LONG));
+fn read_only_fast_pin_of_a_previously_shared_page<I: Isa>() {
+    read_pin::<I>(&ReadOnly::PreviouslyShared, GupCall::PinFast(LONG));
 }
 
-fn a_long_pin_for_reading_of_an_exclusive_page_mapped_read_only<I: Isa>() {
+fn read_only_pin_of_an_exclusive_page<I: Isa>() {
     read_pin::<I>(&ReadOnly::Exclusive, GupCall::Pin(LONG));
 }
 
-fn a_fast_long_pin_for_reading_of_an_exclusive_page_mapped_read_only<I: Isa>() {
+fn read_only_fast_pin_of_an_exclusive_page<I: Isa>() {
     read_pin::<I>(&ReadOnly::Exclusive, GupCall::PinFast(LONG));
 }
 
-/// What else can be mapped privately: the zero page, shared memory with a name, a file.
+/// Runs `test` on the other memory that can be mapped privately: the zero page, a memfd, a file.
 ///
-/// `test` is given a private mapping of one page, what it shows, and a view of what it must not
+/// `test` gets a private mapping of one page, its contents, and a shared mapping that must not
 /// change.
 fn on_other_memory<I: Isa>(test: impl Fn(&TestProcess<I>, VirtAddr, u64, Option<VirtAddr>)) {
     for kind in 0..3 {
@@ -264,10 +265,10 @@ fn on_other_memory<I: Isa>(test: impl Fn(&TestProcess<I>, VirtAddr, u64, Option<
         let shared = file.as_ref().map(|file| process.map(1, Rights::RW, MapFlags::SHARED, Some(file)));
         let flags = if file.is_some() { MapFlags::PRIVATE } else { ANON };
         let base = process.map(1, Rights::RW, flags, file.as_ref());
-        let shows = process.read(CPU, base);
-        test(&process, base, shows, shared);
+        let contents = process.read(CPU, base);
+        test(&process, base, contents, shared);
         if let Some(shared) = shared {
-            assert_eq!(process.read(OTHER, shared), shows, "the object is as it was");
+            assert_eq!(process.read(OTHER, shared), contents, "the object has changed");
         }
         process.end();
         if let Some(file) = file {
@@ -278,33 +279,33 @@ fn on_other_memory<I: Isa>(test: impl Fn(&TestProcess<I>, VirtAddr, u64, Option<
 }
 
 /// `test_cow`.
-fn other_memory_is_copied_for_a_store<I: Isa>() {
-    on_other_memory::<I>(|process, base, shows, shared| {
+fn other_memory_is_copied_by_a_store<I: Isa>() {
+    on_other_memory::<I>(|process, base, contents, shared| {
         let untouched = process.anon(1);
         process.write(CPU, base, NEW);
         assert_eq!(process.read(OTHER, base), NEW);
         assert_eq!(process.read(OTHER, untouched), 0);
         if let Some(shared) = shared {
-            assert_eq!(process.read(CPU, shared), shows);
+            assert_eq!(process.read(CPU, shared), contents);
         }
     });
 }
 
 /// `test_ro_pin`, `test_ro_fast_pin`.
-fn long_pin_of_other_memory<I: Isa>(how: GupCall) {
-    on_other_memory::<I>(|process, base, shows, _| {
-        let pin = process.take(CPU, base, 1, how).expect("there");
-        assert_eq!(pin.read(0), shows);
+fn long_pin_of_other_memory<I: Isa>(call: GupCall) {
+    on_other_memory::<I>(|process, base, contents, _| {
+        let pin = process.take(CPU, base, 1, call).expect("a present page");
+        assert_eq!(pin.read(0), contents);
         assert!(pin.pages.iter().all(|page| page.is_pinned()));
         compare_after_store(process, base, pin);
         assert!(process.touch(OTHER, base.add(PAGE_SIZE - 8), Access::Write).is_ok());
     });
 }
 
-fn other_memory_is_copied_for_a_long_pin_for_reading<I: Isa>() {
+fn other_memory_is_copied_by_a_longterm_read_only_pin<I: Isa>() {
     long_pin_of_other_memory::<I>(GupCall::Pin(LONG));
 }
 
-fn other_memory_is_copied_for_a_fast_long_pin_for_reading<I: Isa>() {
+fn other_memory_is_copied_by_a_longterm_read_only_fast_pin<I: Isa>() {
     long_pin_of_other_memory::<I>(GupCall::PinFast(LONG));
 }

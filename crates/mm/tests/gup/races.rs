@@ -1,8 +1,9 @@
-//! Pages taken from user memory, and copies of it, while other CPUs fork, unmap, and store: each
-//! race under many schedules; random programs without races; and both with each bug that can be
-//! planted there (feature `planted`), which must be found.
+//! References, pins and user copies, while other CPUs fork, unmap and store.
 //!
-//! Not covered: two races at once. Random programs under random schedules are the net below.
+//! Each race runs under many schedules, and random programs run without races. Each planted bug of
+//! that code must be found by a race or by the random programs (feature `planted`).
+//!
+//! Not covered: two races at once, which random programs under random schedules may find.
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_check::{Attempt, CheckFinding, Chooser, RunDetail, Search, SearchPlan, search};
@@ -20,23 +21,23 @@ const NONE: GupFlags = GupFlags::empty();
 const OLD: u64 = 11;
 const NEW: u64 = 22;
 
-/// Two programs, and what must be true when both have ended.
+/// Two programs, and the check when both have ended.
 struct Race {
     programs: Vec<CoroutineBody>,
     check: Box<dyn FnOnce() -> Result<(), String>>,
 }
 
-/// Sets a race up on a machine that was just switched on.
+/// Sets up a race on a new machine.
 type SetUp<I> = fn(&Rc<TestWorld<I>>) -> Race;
 
-/// What happened over all schedules of a race.
+/// What the lockless walks did in all schedules of a race.
 #[derive(Default)]
-struct Seen {
+struct WalkCounts {
     taken: Cell<u64>,
     dropped: Cell<u64>,
 }
 
-fn run<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, detail: RunDetail) -> Attempt {
+fn run<I: Isa>(set_up: SetUp<I>, counts: &WalkCounts, chooser: &mut dyn Chooser, detail: RunDetail) -> Attempt {
     let world = TestWorld::<I>::new(2);
     let race = set_up(&world);
     let settings = ExploreSettings::default();
@@ -44,16 +45,16 @@ fn run<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, detail:
     let completed = report.end == RunEnd::Completed;
     if completed && world.bench.finding_count() == 0 {
         let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(race.check));
-        if let Some(what) = checked.unwrap_or(Err("a panic afterwards".to_string())).err() {
+        if let Some(what) = checked.unwrap_or(Err("the check panicked".to_string())).err() {
             world.bench.report(CheckFinding::Reported(what));
         }
     } else {
-        // What stands half-done would complain when it is dropped.
+        // Operations that were cut short would panic when they are dropped.
         std::mem::forget(race.check);
     }
     let count = |counter| world.lab.mm().counter(counter);
-    seen.taken.set(seen.taken.get() + count(Counter::PwGupFast));
-    seen.dropped.set(seen.dropped.get() + count(Counter::PwGupFastDropped));
+    counts.taken.set(counts.taken.get() + count(Counter::PwGupFast));
+    counts.dropped.set(counts.dropped.get() + count(Counter::PwGupFastDropped));
     let attempt = world.bench.attempt(&settings, report);
     if !completed || !attempt.findings.is_empty() {
         std::mem::forget(world);
@@ -61,42 +62,43 @@ fn run<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, detail:
     attempt
 }
 
-fn explore<I: Isa>(set_up: SetUp<I>, schedules: u32, seen: &Seen) -> Search {
+fn explore<I: Isa>(set_up: SetUp<I>, schedules: u32, counts: &WalkCounts) -> Search {
     let plan = SearchPlan { seed: 1, schedules, max_shrink_runs: 60 };
-    search(&plan, &mut |chooser, detail| run(set_up, seen, chooser, detail))
+    search(&plan, &mut |chooser, detail| run(set_up, counts, chooser, detail))
 }
 
-/// Nothing is found, and the walk met every end that it can have here.
-fn clean<I: Isa>(set_up: SetUp<I>, schedules: u32) {
-    let seen = Seen::default();
-    let search = explore::<I>(set_up, schedules, &seen);
+/// Checks that a race has no findings, and that lockless walks both succeeded and were dropped.
+fn assert_clean<I: Isa>(set_up: SetUp<I>, schedules: u32) {
+    let counts = WalkCounts::default();
+    let search = explore::<I>(set_up, schedules, &counts);
     if let Some(found) = &search.failing {
         panic!("{} in schedule {}, {}", found.attempt.findings[0], search.schedules, found.shrunk);
     }
-    let (took, gave_back) = (seen.taken.get(), seen.dropped.get());
-    assert!(took > 0, "the fast walk never took a page in {} schedules", search.distinct);
-    assert!(gave_back > 0, "the fast walk never gave one back in {} schedules", search.distinct);
+    let (took, dropped) = (counts.taken.get(), counts.dropped.get());
+    assert!(took > 0, "no lockless walk took a page in {} schedules", search.distinct);
+    assert!(dropped > 0, "no lockless walk dropped a page in {} schedules", search.distinct);
 }
 
+/// Checks that a race finds a planted bug, with a finding that contains `expected`.
 #[cfg(feature = "planted")]
-fn planted<I: Isa>(plant: pagewright_plant::PlantedBug, set_up: SetUp<I>, says: &str) {
+fn assert_found<I: Isa>(plant: pagewright_plant::PlantedBug, set_up: SetUp<I>, expected: &str) {
     pagewright_plant::choose(Some(plant));
-    let search = explore::<I>(set_up, 4000, &Seen::default());
+    let search = explore::<I>(set_up, 4000, &WalkCounts::default());
     pagewright_plant::choose(None);
     let found = search
         .failing
         .unwrap_or_else(|| panic!("{plant:?} is not found on {} in {} schedules", I::KIND, search.schedules));
     let finding = found.attempt.findings[0].to_string();
-    assert!(finding.contains(says), "{plant:?} is found as {finding}");
+    assert!(finding.contains(expected), "{plant:?} is found as {finding}");
 }
 
 type Taken<I> = Rc<RefCell<Option<TestDevice<I>>>>;
 
-/// A program on `OTHER` that takes the page at `at` of a process, if it can be had.
-fn taker<I: Isa>(process: &Rc<TestProcess<I>>, at: VirtAddr, how: GupCall) -> (CoroutineBody, Taken<I>) {
+/// A program on `OTHER` that takes the page at `at` of a process, if it can.
+fn taker<I: Isa>(process: &Rc<TestProcess<I>>, at: VirtAddr, call: GupCall) -> (CoroutineBody, Taken<I>) {
     let (taken, process) = (Taken::<I>::default(), Rc::clone(process));
     let into = Rc::clone(&taken);
-    (Box::new(move || *into.borrow_mut() = process.take(OTHER, at, 1, how).ok()), taken)
+    (Box::new(move || *into.borrow_mut() = process.take(OTHER, at, 1, call).ok()), taken)
 }
 
 fn same<T: PartialEq + std::fmt::Debug>(one: T, other: T, what: &str) -> Result<(), String> {
@@ -107,11 +109,12 @@ fn differ<T: PartialEq + std::fmt::Debug>(one: T, other: T, what: &str) -> Resul
     if one != other { Ok(()) } else { Err(format!("{what}: both {one:?}")) }
 }
 
-/// INV-GUP-EXCLUSIVE: the device and the mapping see one page.
+/// INV-GUP-EXCLUSIVE: the mapping still has the pinned page, for loads and stores.
 fn pin_holds<I: Isa>(process: &TestProcess<I>, at: VirtAddr, device: TestDevice<I>) -> Result<(), String> {
     let pfn = device.pfn(0);
-    let checked = same(process.frame(CPU, at, Access::Read), pfn, "the page that is mapped and the one pinned")
-        .and_then(|()| same(process.frame(CPU, at, Access::Write), pfn, "what a store reaches and what is pinned"));
+    let checked = same(process.frame(CPU, at, Access::Read), pfn, "the mapped and the pinned page").and_then(|()| {
+        same(process.frame(CPU, at, Access::Write), pfn, "the page that a store reaches and the pinned page")
+    });
     if checked.is_ok() {
         device.release(MakeDirty::No);
     } else {
@@ -120,7 +123,7 @@ fn pin_holds<I: Isa>(process: &TestProcess<I>, at: VirtAddr, device: TestDevice<
     checked
 }
 
-/// A process with one page, which CPU 1 runs, too.
+/// A process with one page, whose space both CPUs run.
 fn with_page<I: Isa>(world: &Rc<TestWorld<I>>) -> (Rc<TestProcess<I>>, VirtAddr) {
     let process = Rc::new(TestProcess::new(world));
     let base = process.anon(1);
@@ -135,13 +138,13 @@ fn fork_and_pin<I: Isa>(world: &Rc<TestWorld<I>>, flags: GupFlags) -> Race {
     let (forker, born) = (Rc::clone(&process), Rc::clone(&child));
     let (take, taken) = taker(&process, base, GupCall::PinFast(flags));
     let check = move || {
-        let device = taken.take().ok_or("it could not be pinned")?;
+        let device = taken.take().ok_or("the page was not pinned")?;
         let child = child.take().ok_or("no child")?;
         let pfn = device.pfn(0);
         pin_holds(&process, base, device)?;
         process.write(CPU, base, NEW);
-        same(child.read(OTHER, base), OLD, "what the child reads and what there was at the fork")?;
-        differ(child.frame(OTHER, base, Access::Write), pfn, "the child's page and the one that was pinned")
+        same(child.read(OTHER, base), OLD, "what the child reads and the contents at the fork")?;
+        differ(child.frame(OTHER, base, Access::Write), pfn, "the child's page and the pinned page")
     };
     Race { programs: vec![Box::new(move || *born.borrow_mut() = Some(forker.fork())), take], check: Box::new(check) }
 }
@@ -154,7 +157,7 @@ fn fork_and_pin_for_reading<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
     fork_and_pin(world, GupFlags::LONGTERM)
 }
 
-/// A store to a page that is shared with a child breaks it, while it is pinned for reading.
+/// A store copies a page that is shared with a child, while it is pinned for reading.
 fn copy_on_write_and_pin<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
     let (process, base) = with_page(world);
     let child = process.fork();
@@ -162,36 +165,35 @@ fn copy_on_write_and_pin<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
     let writer = Rc::clone(&process);
     let (take, taken) = taker(&process, base, GupCall::PinFast(NONE));
     let check = move || {
-        let device = taken.take().ok_or("it could not be pinned")?;
+        let device = taken.take().ok_or("the page was not pinned")?;
         pin_holds(&process, base, device)?;
-        same(child.read(OTHER, base), OLD, "what the child reads and what there was at the fork")
+        same(child.read(OTHER, base), OLD, "what the child reads and the contents at the fork")
     };
     Race { programs: vec![Box::new(move || writer.write(CPU, base, NEW)), take], check: Box::new(check) }
 }
 
-/// INV-SOFT-DIRTY: what is pinned to be written is told as stored to, whatever is forgotten
-/// meanwhile.
-fn forget_stores_and_pin<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
+/// INV-SOFT-DIRTY: a page pinned for writing is soft-dirty, also after a concurrent `clear_refs`.
+fn clear_refs_and_pin<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
     let (process, base) = with_page(world);
     let (take, taken) = taker(&process, base, GupCall::PinFast(GupFlags::WRITE));
     let forgets = Rc::clone(&process);
     let forget = move || forgets.world.on(CPU, |mm| mm.clear_refs(&forgets.space, ClearRefs::SoftDirty));
     let check = move || {
-        let device = taken.take().ok_or("it could not be pinned")?;
-        let mut told = false;
+        let device = taken.take().ok_or("the page was not pinned")?;
+        let mut soft_dirty = false;
         let range = PageRange::page(base);
         process.world.on(CPU, |mm| {
-            mm.pagemap(&process.space, range, |_, word| told = word.flags().contains(PagemapFlags::SOFT_DIRTY));
+            mm.pagemap(&process.space, range, |_, word| soft_dirty = word.flags().contains(PagemapFlags::SOFT_DIRTY));
         });
         pin_holds(&process, base, device)?;
-        same(told, true, "whether a page that a device may write is told as stored to")
+        same(soft_dirty, true, "whether a page that a device may write is soft-dirty")
     };
     Race { programs: vec![Box::new(forget), take], check: Box::new(check) }
 }
 
-/// INV-GUP-RECHECK: a page is unmapped, and what becomes free is used again at once, while it is
-/// got without locks. Of `mapped` pages one is unmapped: if it is the only one, its tables go with
-/// it.
+/// INV-GUP-RECHECK: a page is unmapped and its frame reused at once, during a lockless walk.
+///
+/// One of `mapped` pages is unmapped. If it is the only one, its tables are freed too.
 fn unmap_and_get_of<I: Isa>(world: &Rc<TestWorld<I>>, mapped: u64) -> Race {
     let process = Rc::new(TestProcess::new(world));
     let elsewhere = process.anon(4);
@@ -212,9 +214,9 @@ fn unmap_and_get_of<I: Isa>(world: &Rc<TestWorld<I>>, mapped: u64) -> Race {
     let check = move || {
         let Some(device) = taken.take() else { return Ok(()) };
         let pfn = device.pfn(0);
-        let content = same(device.read(0), OLD, "what the page that was got holds and what was mapped");
+        let content = same(device.read(0), OLD, "the contents of the referenced page and of the mapped one");
         let owners = pages().try_for_each(|at| {
-            differ(process.frame(CPU, at, Access::Read), pfn, "a page mapped later and the one that was got")
+            differ(process.frame(CPU, at, Access::Read), pfn, "a page mapped later and the referenced page")
         });
         if content.is_ok() && owners.is_ok() {
             device.release(MakeDirty::No);
@@ -234,8 +236,7 @@ fn unmap_in_a_table_and_get<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
     unmap_and_get_of(world, 2)
 }
 
-/// INV-USER-COPY: a page is unmapped, and what becomes free is used again at once, while the kernel
-/// copies to it.
+/// INV-USER-COPY: a page is unmapped and its frame reused at once, while the kernel copies to it.
 fn unmap_and_copy<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
     let (process, base) = with_page(world);
     let elsewhere = process.anon(4);
@@ -245,7 +246,7 @@ fn unmap_and_copy<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
         unmaps.unmap(base, 1);
         pages().for_each(|at| unmaps.write(CPU, at, NEW));
     };
-    // Pages are got first, so that the fast walk, too, meets the unmapping.
+    // A reference is taken first, so that the lockless walk races with the unmap too.
     let copy = move || {
         let world = &copies.world;
         if let Ok(device) = copies.take(OTHER, base, 1, GupCall::GetFast(GupFlags::WRITE)) {
@@ -256,26 +257,28 @@ fn unmap_and_copy<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
         assert!(left == 0 || left == bytes.len());
     };
     let check = move || {
-        pages().try_for_each(|at| same(process.read(CPU, at), NEW, "what another page holds and what was stored there"))
+        pages().try_for_each(|at| {
+            same(process.read(CPU, at), NEW, "the contents of another page and the value stored there")
+        })
     };
     Race { programs: vec![Box::new(reuse), Box::new(copy)], check: Box::new(check) }
 }
 
 macro_rules! races {
     ($($name:ident: $race:ident, $schedules:literal;)*) => {
-        mod x86_64 { $(#[test] fn $name() { super::clean::<super::X86_64>(super::$race, $schedules); })* }
-        mod aarch64 { $(#[test] fn $name() { super::clean::<super::Aarch64>(super::$race, $schedules); })* }
+        mod x86_64 { $(#[test] fn $name() { super::assert_clean::<super::X86_64>(super::$race, $schedules); })* }
+        mod aarch64 { $(#[test] fn $name() { super::assert_clean::<super::Aarch64>(super::$race, $schedules); })* }
     };
 }
 
 races! {
-    a_fork_and_a_pin_for_writing: fork_and_pin_for_writing, 1500;
-    a_fork_and_a_pin_for_reading: fork_and_pin_for_reading, 250;
-    stores_that_are_forgotten_and_a_pin: forget_stores_and_pin, 1500;
-    a_store_to_a_shared_page_and_a_pin: copy_on_write_and_pin, 250;
-    an_unmapping_with_tables_and_a_reference: unmap_and_get, 250;
-    an_unmapping_and_a_reference: unmap_in_a_table_and_get, 250;
-    an_unmapping_and_a_copy: unmap_and_copy, 250;
+    a_pin_for_writing_survives_a_fork: fork_and_pin_for_writing, 1500;
+    a_pin_for_reading_survives_a_fork: fork_and_pin_for_reading, 250;
+    a_pin_for_writing_is_soft_dirty_after_clear_refs: clear_refs_and_pin, 1500;
+    a_pin_for_reading_survives_copy_on_write: copy_on_write_and_pin, 250;
+    gup_survives_an_unmap_that_frees_tables: unmap_and_get, 250;
+    gup_survives_an_unmap: unmap_in_a_table_and_get, 250;
+    a_user_copy_survives_an_unmap: unmap_and_copy, 250;
 }
 
 #[test]
@@ -294,19 +297,19 @@ mod plants {
     use pagewright_plant::PlantedBug;
 
     #[test]
-    fn a_pin_of_a_page_that_is_shared() {
-        planted::<X86_64>(PlantedBug::PinNotExclusive, copy_on_write_and_pin, "pinned");
-        planted::<Aarch64>(PlantedBug::PinNotExclusive, copy_on_write_and_pin, "pinned");
+    fn a_pin_of_a_shared_page_is_found() {
+        assert_found::<X86_64>(PlantedBug::PinNotExclusive, copy_on_write_and_pin, "pinned");
+        assert_found::<Aarch64>(PlantedBug::PinNotExclusive, copy_on_write_and_pin, "pinned");
     }
 
     #[test]
-    fn a_fork_that_shares_what_is_pinned() {
-        planted::<X86_64>(PlantedBug::ForkIgnoresPin, fork_and_pin_for_writing, "pinned");
-        planted::<Aarch64>(PlantedBug::ForkIgnoresPin, fork_and_pin_for_reading, "pinned");
+    fn a_fork_that_shares_a_pinned_page_is_found() {
+        assert_found::<X86_64>(PlantedBug::ForkIgnoresPin, fork_and_pin_for_writing, "pinned");
+        assert_found::<Aarch64>(PlantedBug::ForkIgnoresPin, fork_and_pin_for_reading, "pinned");
     }
 
     #[test]
-    fn random_programs_find_what_needs_no_race() {
+    fn random_programs_find_the_bugs_that_need_no_race() {
         for plant in [PlantedBug::PinNotExclusive, PlantedBug::ForkIgnoresPin] {
             pagewright_plant::choose(Some(plant));
             let ran = std::panic::catch_unwind(crate::random::run::<X86_64>);
@@ -316,15 +319,16 @@ mod plants {
     }
 
     #[test]
-    fn a_walk_that_does_not_look_again() {
-        planted::<X86_64>(PlantedBug::FastNoRecheck, fork_and_pin_for_writing, "pinned");
-        // A walk that nobody waits for. On x86-64 the flush does, before the page is free.
-        planted::<Aarch64>(PlantedBug::FastNoRecheck, unmap_in_a_table_and_get, "got");
+    fn a_walk_without_a_recheck_is_found() {
+        assert_found::<X86_64>(PlantedBug::FastNoRecheck, fork_and_pin_for_writing, "pinned");
+        // On arm64 the flush does not wait for the walk. On x86-64 it does, before the page is
+        // freed.
+        assert_found::<Aarch64>(PlantedBug::FastNoRecheck, unmap_in_a_table_and_get, "referenced");
     }
 
     #[test]
-    fn a_table_that_is_freed_under_a_walk() {
-        planted::<X86_64>(PlantedBug::WalkersNotAwaited, unmap_and_get, "INV-TLB-WALKERS");
-        planted::<Aarch64>(PlantedBug::WalkersNotAwaited, unmap_and_get, "INV-TLB-WALKERS");
+    fn a_table_freed_during_a_walk_is_found() {
+        assert_found::<X86_64>(PlantedBug::WalkersNotAwaited, unmap_and_get, "INV-TLB-WALKERS");
+        assert_found::<Aarch64>(PlantedBug::WalkersNotAwaited, unmap_and_get, "INV-TLB-WALKERS");
     }
 }

@@ -1,11 +1,10 @@
-//! Random programs of stores, calls, forks and pins, one operation after the other, against a model
-//! that knows nothing of frames.
+//! Random programs of stores, calls, forks and pins without races, against a model without frames.
 //!
-//! The model has cells. A process's page shows a cell, fork gives the child cells of its own, and a
-//! pin is a second name of the cell that the page shows then: it keeps the cell when the mapping
-//! goes. So whatever is stored through the one is read through the other.
+//! The model consists of cells. Each page of a process shows a cell, and fork gives the child new
+//! cells. A pin is a second name of the cell that the page shows when it is pinned, and keeps that
+//! cell when the mapping is removed. So a store through the one is read through the other.
 //!
-//! Not covered: plain references, which promise nothing of the kind.
+//! Not covered: plain references, which do not promise this.
 
 use pagewright_arch::Isa;
 use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestDevice, TestProcess, TestWorld};
@@ -28,7 +27,7 @@ struct Running<I: Isa> {
     pages: Vec<Option<usize>>,
 }
 
-/// Pages that a device has, with the cell of each.
+/// Pages that a device has pinned, with the cell of each.
 struct Pinned<I: Isa> {
     device: TestDevice<I>,
     cells: Vec<usize>,
@@ -73,7 +72,7 @@ impl<I: Isa> Program<I> {
         self.cells.len() - 1
     }
 
-    /// New zeroes in the place of what is there.
+    /// Maps zeroes in place of pages `first..end`.
     fn map(&mut self, of: usize, first: u64, end: u64) {
         let flags = ANON | MapFlags::FIXED;
         let len = (end - first) * PAGE_SIZE;
@@ -83,7 +82,7 @@ impl<I: Isa> Program<I> {
         self.forget(of, first, end, true);
     }
 
-    /// The pages of a range show zeroes, or nothing.
+    /// Gives pages `first..end` new cells with zeroes, or none if they are no longer `mapped`.
     fn forget(&mut self, of: usize, first: u64, end: u64, mapped: bool) {
         for index in first..end {
             let keep = mapped || self.processes[of].pages[index as usize].is_some();
@@ -104,7 +103,7 @@ impl<I: Isa> Program<I> {
         }
     }
 
-    /// A page goes elsewhere, in the place of what is there; whoever has it pinned follows.
+    /// Moves a page in place of another; its pins keep its cell.
     fn move_page(&mut self, of: usize, from: u64, to: u64) {
         let Some(cell) = self.processes[of].pages[from as usize] else { return };
         if from == to {
@@ -129,13 +128,14 @@ impl<I: Isa> Program<I> {
     fn pin(&mut self, of: usize, cpu: CpuId, index: u64) {
         let flags = [GupFlags::empty(), GupFlags::WRITE, GupFlags::LONGTERM, GupFlags::WRITE | GupFlags::LONGTERM];
         let flags = flags[self.below(4) as usize];
-        let how = if self.below(2) == 0 { GupCall::Pin(flags) } else { GupCall::PinFast(flags) };
+        let call = if self.below(2) == 0 { GupCall::Pin(flags) } else { GupCall::PinFast(flags) };
         let pages = 1 + self.below(PAGES - index);
         let running = &self.processes[of];
         let cells: Vec<usize> =
             running.pages[index as usize..][..pages as usize].iter().map_while(|cell| *cell).collect();
-        match running.process.take(cpu, page(index), pages, how) {
-            // A pin of the zero page for a while keeps nothing: a store breaks it, as in Linux.
+        match running.process.take(cpu, page(index), pages, call) {
+            // A short pin of the zero page does not keep it: as in Linux, a store replaces the
+            // page.
             Ok(device) if device.pages.iter().any(|page| !page.is_pinned()) => device.release(MakeDirty::No),
             Ok(device) => {
                 assert_eq!(device.pages.len(), cells.len());
@@ -171,7 +171,7 @@ impl<I: Isa> Program<I> {
             12 | 13 if self.processes.len() < 4 => self.fork(of),
             14 if self.processes.len() > 1 => self.processes.swap_remove(of).process.end(),
             15 => {
-                // Taken and given back at once: what a debugger or a garbage collector does.
+                // Removes the right to write and grants it again, as a garbage collector does.
                 let protect = |rights| self.world.on(cpu, |mm| mm.mprotect(space, page(first), range.len(), rights));
                 let whole = protect(Rights::READ).is_ok();
                 assert_eq!(protect(Rights::RW).is_ok(), whole);
@@ -213,7 +213,7 @@ impl<I: Isa> Program<I> {
     }
 }
 
-/// Runs them all; each way of pinning must have occurred.
+/// Runs all seeds; unshare faults, lockless walks and dropped walks must have occurred.
 pub(crate) fn run<I: Isa>() {
     let mut seen = [0; 3];
     for seed in 0..SEEDS {
@@ -223,5 +223,5 @@ pub(crate) fn run<I: Isa>() {
             *seen += counted;
         }
     }
-    assert!(seen.iter().all(|seen| *seen > 10), "unshared, taken fast, given back: {seen:?}");
+    assert!(seen.iter().all(|seen| *seen > 10), "unshare faults, lockless walks, dropped walks: {seen:?}");
 }
