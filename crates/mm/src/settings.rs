@@ -120,7 +120,7 @@ settings! {
         "Number of pages above which a flush on x86-64 drops the whole address space instead of single pages.";
     UserReserveKbytes = "vm.user_reserve_kbytes", "/proc/sys/vm/user_reserve_kbytes", 131_072,
         SettingValues::Number { min: 0, max: u32::MAX as u64 },
-        "KiB that overcommit policy 2 reserves against a large process, at max a 32nd of what it maps.";
+        "KiB that overcommit policy 2 reserves against a large process, at most a 32nd of what it maps.";
     WatermarkScaleFactor = "vm.watermark_scale_factor", "/proc/sys/vm/watermark_scale_factor", 10,
         SettingValues::Number { min: 1, max: 3000 },
         "Distance between the watermarks at which background reclaim starts and stops, in fractions of 10 000 of memory, on a machine that is set up afterwards.";
