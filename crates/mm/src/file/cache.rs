@@ -295,7 +295,8 @@ impl<P: Platform> FileObject<P> {
 
     /// Adds a page that is not cached.
     ///
-    /// Returns `None` if another CPU may have added it meanwhile, and it was swapped out or evicted.
+    /// Returns `None` if another CPU may have added it meanwhile, and it was swapped out or
+    /// evicted.
     fn create_page(&self, mm: &Mm<P>, index: u64, past_end: bool) -> Result<Option<CachedPage>, FaultError> {
         let block = mm.alloc_zeroed(Order::ZERO, ClearExtent::PAGE)?.into_block();
         let pfn = block.pfn();
