@@ -1,11 +1,12 @@
-//! The same programs here and on the Linux underneath.
+//! The same programs here and on the host's Linux.
 //!
-//! Needs x86-64 Linux and ptrace(2); the soak has the number of operations in its environment.
+//! Needs x86-64 Linux and ptrace(2). The soak sets the number of operations by
+//! `PAGEWRIGHT_AGAINST_LINUX`.
 
-use pagewright_fuzz::against::{Compared, compare, report, still_differs};
+use pagewright_fuzz::against::{LinuxComparison, compare, report, still_differs};
 use pagewright_syscall::KnownDifference;
 
-/// What every run has to have called.
+/// The calls that every run must make.
 const CALLS: [&str; 28] = [
     "/proc/self/maps",
     "/proc/self/pagemap",
@@ -41,36 +42,40 @@ fn operations() -> u64 {
     std::env::var("PAGEWRIGHT_AGAINST_LINUX").ok().and_then(|text| text.parse().ok()).unwrap_or(100_000)
 }
 
-fn compared(seed: u64, operations: u64) -> Compared {
-    let compared = compare(seed, operations).expect("a Linux that lets itself be traced");
-    if let Some(found) = &compared.found {
-        panic!("{}", report::found(found));
+fn compared(seed: u64, operations: u64) -> LinuxComparison {
+    let compared = compare(seed, operations).expect("a Linux that allows ptrace");
+    if let Some(difference) = &compared.difference {
+        panic!("{}", report::difference(difference));
     }
     compared
 }
 
 #[test]
-fn programs_see_the_same() {
+fn programs_observe_the_same_results() {
     let compared = compared(1, operations());
-    println!("{}", report::compared(&compared));
+    println!("{}", report::comparison(&compared));
     assert!(compared.operations >= operations());
-    // Few, or it is ours that answers now so and now otherwise.
-    assert!(compared.not_again <= 2 + compared.programs / 100, "{} did not show again", compared.not_again);
+    // More of these would mean that our side is not deterministic.
+    assert!(
+        compared.not_reproduced <= 2 + compared.programs / 100,
+        "{} differences did not show again",
+        compared.not_reproduced
+    );
     for name in CALLS {
         assert!(compared.calls.keys().any(|(call, _)| *call == name), "{name} was never called");
     }
     for errno in ["EPERM", "EBADF", "EAGAIN", "ENOMEM", "EACCES", "EFAULT", "EBUSY", "EEXIST", "EINVAL", "EOVERFLOW"] {
-        assert!(compared.calls.keys().any(|(_, answer)| *answer == errno), "nothing was answered with {errno}");
+        assert!(compared.calls.keys().any(|(_, returned)| *returned == errno), "no call returned {errno}");
     }
     assert!(compared.accesses.iter().all(|times| *times > 0) && compared.signals.len() == 3, "{compared:?}");
 }
 
 #[test]
-fn what_is_meant_to_differ_still_does() {
+fn every_known_difference_still_exists() {
     for difference in KnownDifference::ALL {
-        // Linux has other work, too, and may answer otherwise meanwhile.
-        let seen = (0..3).find_map(|_| still_differs(*difference).expect("a Linux that lets itself be traced"));
-        let (linux, ours) = seen.unwrap_or_else(|| panic!("{}: both are the same", difference.name()));
+        // Other work of Linux may hide the difference once.
+        let observed = (0..3).find_map(|_| still_differs(*difference).expect("a Linux that allows ptrace"));
+        let (linux, ours) = observed.unwrap_or_else(|| panic!("{}: no difference", difference.name()));
         println!("{}\n  Linux: {linux}\n  ours:  {ours}", difference.name());
     }
 }

@@ -1,35 +1,37 @@
-//! Every planted bug that memory calls and accesses can meet is found by random programs: from
-//! three seeds, by the rule that it breaks, within a budget, and again from what the finding says.
-//! Those that need a race are not found by as many programs without one.
+//! Random programs find the planted bugs that memory calls and accesses can trigger.
 //!
-//! The table that is printed has the median of how much was tried. INV-ORACLE-O1, INV-ORACLE-O2,
-//! INV-ORACLE-O3, INV-ORACLE-O4.
+//! For each bug, programs of three seeds find it within a budget, by the rule that it breaks, and
+//! the printed token reproduces it. Programs without interleaving do not find a bug that needs a
+//! race. The printed table has the median effort. INV-ORACLE-O1, INV-ORACLE-O2, INV-ORACLE-O3,
+//! INV-ORACLE-O4.
 #![cfg(feature = "planted")]
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_check::{CheckFinding, ReplayToken, Rule, SearchPlan};
-use pagewright_fuzz::random::explore::Explored;
-use pagewright_fuzz::random::{PlantedBug, Program, Theme, explored_program, fast, fast_program, plant, replay};
+use pagewright_fuzz::random::explore_mode::ExploredProgram;
+use pagewright_fuzz::random::{
+    PlantedBug, RandomProgram, Theme, explored_program, fast_mode, fast_program, plant, replay,
+};
 use pagewright_types::IsaKind;
 
-/// Seeds that are tried until [`WANTED`] have found a bug.
+/// Seeds, of which [`WANTED`] must find the bug.
 const SEEDS: u64 = 8;
-/// How many must.
+/// Number of seeds that must find the bug.
 const WANTED: usize = 3;
-/// Schedules of one program before the next one's turn.
+/// Schedules of each program.
 const SCHEDULES: u32 = 25;
-/// Programs without a race that are tried against a bug that needs one, at most.
-const MOST_FAST: u64 = 40;
+/// Limit of the programs of fast mode that must not find a bug that needs a race.
+const MAX_FAST: u64 = 40;
 
-/// How a bug is looked for.
+/// The programs that must find a bug.
 enum Search {
-    /// By so many programs, operation by operation.
+    /// This number of programs of fast mode.
     Fast { isa: IsaKind, programs: u64 },
-    /// By so many schedules of programs about this.
+    /// This number of schedules of programs with a theme.
     ///
-    /// With `race`, nothing else finds it.
+    /// With `race`, programs of fast mode must not find it.
     Explored { isa: IsaKind, theme: Theme, schedules: u32, race: bool },
-    /// These programs have no operation that meets it; another test does.
+    /// Another test finds it; random programs do not trigger it.
     Elsewhere(&'static str),
 }
 
@@ -40,7 +42,7 @@ fn race(isa: IsaKind, theme: Theme, schedules: u32) -> Search {
     Search::Explored { isa, theme, schedules, race: true }
 }
 
-/// Where each bug is to be found, and by which rules.
+/// The programs that must find each bug, and the rules that may report it.
 fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
     let both = |programs| vec![Search::Fast { isa: X86, programs }, Search::Fast { isa: ARM, programs }];
     let fast = |isa, programs| vec![Search::Fast { isa, programs }];
@@ -50,7 +52,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         PlantedBug::NoFlush | PlantedBug::LocalOnly | PlantedBug::ProtectNoFlush | PlantedBug::CowNoFlush => {
             (both(3), &[Rule::Rights])
         }
-        // Only where user mode has tags of its own.
+        // Needs page-table isolation, where user mode has tags of its own.
         PlantedBug::UserTagForgotten => (both(40), &[Rule::Rights, Rule::Reuse, Rule::Memory]),
         PlantedBug::TagReused => (fast(X86, 10), &[Rule::Rights, Rule::Reuse]),
         PlantedBug::LazyNoCatchUp => (fast(X86, 40), &[Rule::Rights]),
@@ -61,7 +63,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         PlantedBug::LazySkipped => (vec![tables(X86)], &[Rule::Reuse]),
         PlantedBug::FlushBeforeClear => (races(Theme::Hot, 1000), &[Rule::Rights]),
         PlantedBug::NoPublish => (vec![race(ARM, Theme::Hot, 2000)], &[Rule::Rights, Rule::Reuse]),
-        // In fast mode the machine itself refuses to go on, so that says nothing.
+        // In fast mode the machine itself panics, so `race` cannot be required.
         PlantedBug::NoComplete => {
             let search = Search::Explored { isa: ARM, theme: Theme::Hot, schedules: 500, race: false };
             (vec![search], &[Rule::Rights, Rule::Reuse])
@@ -102,32 +104,32 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
     }
 }
 
-/// What one seed came to.
+/// The result of a seed.
 struct Hit {
-    /// Programs or schedules tried.
+    /// Programs of fast mode, or schedules.
     tried: u64,
-    /// Programs tried.
+    /// Programs.
     programs: u64,
-    program: Program,
+    program: RandomProgram,
     token: Option<ReplayToken>,
     finding: CheckFinding,
 }
 
-fn fastly<I: Isa>(seed: u64, most: u64) -> Option<Hit> {
+fn find_in_fast_mode<I: Isa>(seed: u64, most: u64) -> Option<Hit> {
     (0..most).find_map(|number| {
         let program = fast_program(seed, None, number);
-        let findings = fast::run::<I>(&program).expect("a possible machine").findings;
+        let findings = fast_mode::run::<I>(&program).expect("a possible machine").findings;
         let finding = findings.into_iter().next()?;
         Some(Hit { tried: number + 1, programs: number + 1, program, token: None, finding })
     })
 }
 
-fn explored<I: Isa>(seed: u64, theme: Theme, most: u32) -> Option<Hit> {
+fn find_in_explore_mode<I: Isa>(seed: u64, theme: Theme, most: u32) -> Option<Hit> {
     let mut tried = 0;
     (0..u64::from(most.div_ceil(SCHEDULES))).find_map(|number| {
         let program = explored_program(seed, None, Some(theme), number);
         let plan = SearchPlan { seed: program.seed, schedules: SCHEDULES, max_shrink_runs: 0 };
-        let search = Explored::new::<I>(&program).expect("a possible machine").search::<I>(&plan);
+        let search = ExploredProgram::new::<I>(&program).expect("a possible machine").search::<I>(&plan);
         tried += u64::from(search.schedules);
         let found = search.failing?;
         let finding = found.attempt.findings.into_iter().next()?;
@@ -135,15 +137,15 @@ fn explored<I: Isa>(seed: u64, theme: Theme, most: u32) -> Option<Hit> {
     })
 }
 
-/// Looks for the chosen bug, and says how much it took.
-fn look<I: Isa>(plant: PlantedBug, rules: &[Rule], search: impl Fn(u64) -> Option<Hit>) -> (String, u64) {
+/// Searches for the chosen bug; returns the effort as text, and the number of programs.
+fn search_all<I: Isa>(plant: PlantedBug, rules: &[Rule], search: impl Fn(u64) -> Option<Hit>) -> (String, u64) {
     let (mut tried, mut programs) = (Vec::new(), 0);
     for hit in (1..=SEEDS).filter_map(search) {
-        let again = replay(I::KIND, &hit.program, hit.token.as_ref()).expect("its own token");
-        let again = again.expect("what was found is found again");
+        let again = replay(I::KIND, &hit.program, hit.token.as_ref()).expect("a token of this program");
+        let again = again.expect("the token reproduces the finding");
         assert!(
             again.findings[0].is_like(&hit.finding),
-            "{}: {} became {}",
+            "{}: the token of {} reproduces {}",
             hit.program,
             hit.finding,
             again.findings[0]
@@ -170,15 +172,16 @@ fn look<I: Isa>(plant: PlantedBug, rules: &[Rule], search: impl Fn(u64) -> Optio
 fn run<I: Isa>(plant: PlantedBug, rules: &[Rule], search: &Search) -> String {
     match *search {
         Search::Fast { programs, .. } => {
-            let (figures, _) = look::<I>(plant, rules, |seed| fastly::<I>(seed, programs));
+            let (figures, _) = search_all::<I>(plant, rules, |seed| find_in_fast_mode::<I>(seed, programs));
             format!("{figures} programs")
         }
         Search::Explored { theme, schedules, race, .. } => {
-            let (figures, programs) = look::<I>(plant, rules, |seed| explored::<I>(seed, theme, schedules));
+            let (figures, programs) =
+                search_all::<I>(plant, rules, |seed| find_in_explore_mode::<I>(seed, theme, schedules));
             if !race {
                 return format!("{figures} schedules");
             }
-            let without = fastly::<I>(1, programs.min(MOST_FAST));
+            let without = find_in_fast_mode::<I>(1, programs.min(MAX_FAST));
             if let Some(hit) = without {
                 panic!("{} needs no race: {} finds {}", plant.name(), hit.program, hit.finding);
             }

@@ -1,17 +1,17 @@
-//! Random programs of every memory call, with good arguments and bad ones, and with allocations
-//! that fail: against the reference memory, on both instruction sets (INV-ORACLE-SPEC). With
-//! `PAGEWRIGHT_SOAK` ten times as many.
+//! Random programs of every memory call agree with the reference memory (INV-ORACLE-SPEC).
+//!
+//! They have valid and invalid arguments, and allocations fail, on both instruction sets. With
+//! `PAGEWRIGHT_SOAK` there are ten times as many.
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
-use pagewright_fuzz::random::{Done, calls_program, fast, smallest};
+use pagewright_fuzz::random::{OperationCounts, calls_program, fast_mode, smallest};
 
-/// Operations of each instruction set, before those of the end.
+/// Operations on each instruction set, without the final checks.
 const OPERATIONS: usize = 500_000;
 const SEED: u64 = 1;
 
-/// Calls and answers that must have come about: of each call a success, and every errno that it has
-/// where nothing is missing but sense.
-const MUST: [(&str, &[&str]); 50] = [
+/// The results that must occur for each call: success (empty), and errnos of invalid arguments.
+const REQUIRED: [(&str, &[&str]); 50] = [
     ("mmap", &["", "EINVAL", "ENOMEM", "EEXIST", "EACCES", "EAGAIN", "EPERM"]),
     ("munmap", &["", "EINVAL", "EPERM"]),
     ("mprotect", &["", "EINVAL", "ENOMEM", "EACCES", "EPERM"]),
@@ -49,8 +49,8 @@ const MUST: [(&str, &[&str]); 50] = [
     ("madvise(MADV_GUARD_REMOVE)", &["", "ENOMEM"]),
     ("pin_user_pages", &["", "EFAULT"]),
     ("ftruncate", &["", "EPERM"]),
-    ("pin_user_pages, kept", &["", "EFAULT"]),
-    ("pin_user_pages_fast, kept", &["", "EFAULT", "ENOMEM"]),
+    ("pin_user_pages, held", &["", "EFAULT"]),
+    ("pin_user_pages_fast, held", &["", "EFAULT", "ENOMEM"]),
     ("device access", &[""]),
     ("unpin_user_pages", &[""]),
     ("process_vm_readv", &["", "EFAULT"]),
@@ -65,28 +65,36 @@ const MUST: [(&str, &[&str]); 50] = [
 ];
 
 fn run<I: Isa>() {
-    let (mut operations, mut number, mut done) = (0, 0, Done::default());
+    let (mut operations, mut number, mut counts) = (0, 0, OperationCounts::default());
     let wanted = if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { 10 * OPERATIONS } else { OPERATIONS };
     while operations < wanted {
         let program = calls_program(SEED, None, number);
-        let ran = fast::run::<I>(&program).expect("a possible machine");
+        let ran = fast_mode::run::<I>(&program).expect("a possible machine");
         if !ran.findings.is_empty() {
             let bug = smallest::<I>(&program).expect("the same machine").expect("the same program");
-            let (calm, others) = bug.program.steps();
-            let steps: Vec<String> = calm.iter().chain(&others).map(ToString::to_string).collect();
+            let (setup, body) = bug.program.steps();
+            let steps: Vec<String> = setup.iter().chain(&body).map(ToString::to_string).collect();
             panic!("{} ({}): {}\n{}", bug.program, I::KIND, bug.findings[0], steps.join("\n"));
         }
         number += 1;
         operations += ran.operations;
-        done += &ran.done;
+        counts += &ran.counts;
     }
-    for (call, answers) in MUST {
-        for answer in answers {
-            assert!(done.calls.contains_key(&(call, *answer)), "{call} never answered {answer:?}: {:?}", done.calls);
+    for (call, results) in REQUIRED {
+        for result in results {
+            assert!(
+                counts.calls.contains_key(&(call, *result)),
+                "{call} never returned {result:?}: {:?}",
+                counts.calls
+            );
         }
     }
-    assert!(done.signals.iter().all(|times| *times > 0), "a signal that nobody got: {:?}", done.signals);
-    assert!(done.refused * 20 > operations as u64 / 4, "{} of {operations} with a failing allocation", done.refused);
+    assert!(counts.signals.iter().all(|times| *times > 0), "a signal never occurred: {:?}", counts.signals);
+    assert!(
+        counts.refused * 20 > operations as u64 / 4,
+        "{} allocations failed in {operations} operations",
+        counts.refused
+    );
 }
 
 #[test]

@@ -27,8 +27,8 @@ this page from the tables in `crates/syscall`: edit the tables, not the page.
 const DIFFERENCES: &str = "
 ## Intended differences
 
-Each row has a program in `crates/fuzz/src/against/meant.rs` that shows the difference, and a
-test that it still exists.
+Each row has a program in `crates/fuzz/src/against/known_differences.rs` that shows the difference,
+and a test that it still exists.
 
 | what | why |
 | --- | --- |

@@ -1,48 +1,50 @@
-//! The same programs here and on the Linux underneath: what they see must be the same.
+//! Runs the same programs here and on the host's Linux, and compares what the programs observe.
 //!
-//! - [`compare`] – many programs; [`compare_again`] – one. [`Found`] – a difference, by as little
-//!   as shows it.
-//! - `pair`: both sides, in step. `linux` over `tracee`: processes that are held by ptrace(2), each
-//!   a bare address space. `ours`: the memory manager on a simulated machine.
-//! - [`report`] – in words. `cast`: which process runs; `seen`: what an operation showed; `maps`:
-//!   one form for `/proc/PID/maps`, and `usage` for `smaps`; `meant`: where the two are to differ.
+//! - [`compare`] – many programs; [`compare_again`] – one. [`DifferenceReport`] – a difference with
+//!   its minimised program; [`report`] – both as text.
+//! - `pair`: runs each operation on both sides. `linux`, on `tracee`: processes held by ptrace(2),
+//!   each a bare address space. `ours`: the memory manager on a simulated machine.
+//! - `process_list`: which process runs. `observation`: the result of an operation. `maps` and
+//!   `memory_usage`: one form for `/proc/PID/maps` and `smaps` of both sides. `known_differences`:
+//!   where the sides differ by intention. `missing_feature`: what the running kernel lacks.
 //!
 //! ```text
-//!   program ──┬─▶ linux ─▶ system calls, loads and stores ──▶ Seen ─┐
-//!             └─▶ ours  ─▶ methods of Mm, accesses of Sim ──▶ Seen ─┴─ equal, or a difference
+//!   program ──┬─▶ linux ─▶ system calls, loads and stores ──▶ Observation ─┐
+//!             └─▶ ours  ─▶ decoder and Mm, accesses of Sim ─▶ Observation ─┴─ equal, or a difference
 //! ```
 //!
-//! Programs are those of [`random`](crate::random), drawn in [`Mode::Linux`]: one CPU, raw flags,
-//! all calls. Addresses are the same on both sides but for those that a call chose, which are
-//! compared from where either side begins to look for a hole.
+//! Programs are those of [`random`](crate::random) in [`ProgramMode::Linux`]: one CPU, all calls,
+//! raw flags. Both sides use the same addresses, except those that a call chooses. These are
+//! compared relative to the address at which each side starts its search for a hole.
 //!
-//! Not guaranteed: anything about other versions of Linux than the one that runs. What it lacks is
-//! left out; what it does otherwise than ours is found.
+//! Not guaranteed: anything about other versions of Linux than the running one. Operations that
+//! need a feature it lacks are skipped.
 
-mod cast;
-mod lack;
+mod initial_state;
+mod known_differences;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod linux;
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 #[path = "no_linux.rs"]
 mod linux;
 mod maps;
-mod meant;
+mod memory_usage;
+mod missing_feature;
+mod observation;
 mod ours;
 mod pair;
+mod process_list;
 pub mod report;
-mod seen;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tracee;
-mod usage;
 
-pub use lack::Lack;
-pub use maps::Mapping;
-pub use meant::still_differs;
-pub use seen::{Seen, Signal};
-pub use usage::Usage;
+pub use known_differences::still_differs;
+pub use maps::ShownMapping;
+pub use memory_usage::MemoryUsage;
+pub use missing_feature::MissingFeature;
+pub use observation::{AccessSignal, Observation};
 
-use crate::random::{Mode, Operation, Program, Shape, cut_down};
+use crate::random::{Operation, ProgramMode, ProgramShape, RandomProgram, remove_operations};
 use pagewright_lab::LabError;
 use pagewright_mm::{MmError, MmSettingError};
 use pair::Pair;
@@ -50,47 +52,47 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Operations of a program: those that begin it, and the others.
+/// Operations of a program: setup and body.
 const OPERATIONS: (u16, u16) = (4, 160);
 
-/// Why the two could not be compared.
+/// Why the sides were not compared.
 #[derive(Debug, thiserror::Error)]
 pub enum AgainstError {
-    /// It is not Linux that we run on, or not on x86-64.
-    #[error("there is no x86-64 Linux underneath")]
+    /// The host is not Linux on x86-64.
+    #[error("the host is not Linux on x86-64")]
     NoLinux,
-    /// The file that the processes share, or procfs.
-    #[error("what is shared with the processes on Linux: {0}")]
+    /// An operation on the control file of the tracees, or on procfs, failed.
+    #[error("the control file of the tracees, or procfs: {0}")]
     Control(io::Error),
-    /// The shell that is taken over.
+    /// The shell that becomes the tracee did not start.
     #[error("/bin/sh: {0}")]
     Shell(io::Error),
-    /// ptrace(2) or wait(2).
+    /// ptrace(2) or wait(2) failed.
     #[error("ptrace({pid}): {errno}")]
     Ptrace {
-        /// Which process.
+        /// The process id.
         pid: i32,
-        /// Why.
+        /// The errno.
         errno: nix::errno::Errno,
     },
-    /// A call that makes a process ready.
-    #[error("{name} on Linux, to begin with: {errno}")]
+    /// A call that sets the tracee up failed.
+    #[error("the tracee cannot be set up: {name}: {errno}")]
     Setup {
-        /// Which.
+        /// The name of the call.
         name: &'static str,
-        /// Why.
+        /// The errno.
         errno: nix::errno::Errno,
     },
-    /// A process did something else than it was told.
-    #[error("process {pid} on Linux is lost: {status}")]
+    /// A tracee stopped in an unexpected way.
+    #[error("unexpected stop of tracee {pid}: {status}")]
     Lost {
-        /// Which.
+        /// The process id.
         pid: i32,
-        /// What it did.
+        /// The stop.
         status: String,
     },
-    /// Our machine.
-    #[error("impossible machine: {0}")]
+    /// The simulated machine cannot be built.
+    #[error("the machine cannot be built: {0}")]
     Lab(#[from] LabError),
     /// A setting of the kernel's that our machine can't have.
     #[error("our machine can't be set as the kernel is: {0}")]
@@ -100,71 +102,73 @@ pub enum AgainstError {
     Memory(MmError),
 }
 
-/// What was different.
+/// A difference between Linux and ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Difference {
-    /// What an operation showed.
-    Seen {
-        /// Which.
+pub enum LinuxDifference {
+    /// The observations of an operation differ.
+    Result {
+        /// The operation.
         operation: Operation,
-        /// By which process.
+        /// The process, numbered in the order of creation.
         process: usize,
         /// On Linux.
-        linux: Seen,
+        linux: Observation,
         /// Here.
-        ours: Seen,
+        ours: Observation,
     },
-    /// Something is left here of a program that has ended.
-    Left(String),
+    /// Our side leaks something after the end of the program.
+    Leak(String),
 }
 
-/// A difference that was found.
+/// A difference, with the minimised program that shows it.
 #[derive(Clone, Debug)]
-pub struct Found {
-    /// By what.
-    pub program: Program,
-    /// The program as it was drawn.
-    pub whole: Program,
-    /// What it shows.
-    pub difference: Difference,
+pub struct DifferenceReport {
+    /// The minimised program.
+    pub program: RandomProgram,
+    /// The program with all operations.
+    pub whole: RandomProgram,
+    /// The difference.
+    pub difference: LinuxDifference,
 }
 
-/// What was compared.
+/// What was compared, and the first difference.
 #[derive(Clone, Debug, Default)]
-pub struct Compared {
-    /// Programs.
+pub struct LinuxComparison {
+    /// Number of programs.
     pub programs: u64,
-    /// Operations whose answers were compared.
+    /// Operations whose observations were compared.
     pub operations: u64,
-    /// Operations that were left out: too many processes, or the last one, or something that the
-    /// kernel lacks.
-    pub left_out: u64,
-    /// Programs that ended early, because a call that failed leaves something behind on Linux and
-    /// not here.
+    /// Operations that were skipped.
+    ///
+    /// The reasons are a fork beyond the limit of processes, the end of the last process, a feature
+    /// that the kernel lacks, and known differences.
+    pub skipped: u64,
+    /// Programs that ended early, because a failed call had an effect on Linux and none here.
     pub cut_short: u64,
-    /// Answers by call and errno; the empty one for success.
+    /// Calls by name and name of the errno, which is empty for success.
     pub calls: BTreeMap<(&'static str, &'static str), u64>,
-    /// Accesses by kind, and signals.
+    /// Accesses that got no signal: loads, stores, fetches.
     pub accesses: [u64; 3],
-    /// Signals that accesses got.
-    pub signals: BTreeMap<Signal, u64>,
-    /// What the kernel lacks.
-    pub lacks: Vec<Lack>,
-    /// Measured: how long it took.
+    /// Signals of accesses.
+    pub signals: BTreeMap<AccessSignal, u64>,
+    /// The features that the kernel lacks.
+    pub missing: Vec<MissingFeature>,
+    /// Elapsed time, measured.
     pub time: Duration,
-    /// Differences that a program showed once and not when it ran again: Linux has other work, too,
-    /// and takes pages for it, which `mincore` tells.
-    pub not_again: u64,
-    /// The first difference, with which it ended.
-    pub found: Option<Found>,
+    /// Differences that did not show when their program ran again.
+    ///
+    /// Linux reclaims pages for other work, for example, and `mincore` shows it.
+    pub not_reproduced: u64,
+    /// The first difference, which ended the comparison.
+    pub difference: Option<DifferenceReport>,
 }
 
-impl Compared {
-    /// Adds what was compared on another pair of machines.
+impl LinuxComparison {
+    /// Adds the counts of another pair of machines.
     fn add(&mut self, more: Self) {
         self.programs += more.programs;
         self.operations += more.operations;
-        self.left_out += more.left_out;
+        self.skipped += more.skipped;
         self.cut_short += more.cut_short;
         for (answer, times) in more.calls {
             *self.calls.entry(answer).or_default() += times;
@@ -175,57 +179,62 @@ impl Compared {
         for (signal, times) in more.signals {
             *self.signals.entry(signal).or_default() += times;
         }
-        self.lacks = more.lacks;
+        self.missing = more.missing;
     }
 }
 
-/// The program of this number.
-pub fn nth(seed: u64, number: u64) -> Program {
-    let (calm, others) = OPERATIONS;
-    let shape = Shape { mode: Mode::Linux, cpus: 1, calm, others };
-    Program::new(shape, seed.wrapping_mul(1_000_003).wrapping_add(number))
+/// Program `number` of a seed.
+pub fn nth(seed: u64, number: u64) -> RandomProgram {
+    let (setup, body) = OPERATIONS;
+    let shape = ProgramShape { mode: ProgramMode::Linux, cpus: 1, setup, body };
+    RandomProgram::new(shape, seed.wrapping_mul(1_000_003).wrapping_add(number))
 }
 
-/// Compares programs, each on both sides, until so many operations were compared, or a difference
-/// was found, which is cut down.
+/// Runs programs on both sides until `operations` operations are compared, or until a difference.
+///
+/// Minimises the program that shows the difference.
 ///
 /// # Errors
-/// [`AgainstError`], when they can't be compared on this machine.
-pub fn compare(seed: u64, operations: u64) -> Result<Compared, AgainstError> {
+/// [`AgainstError`], if the host's Linux cannot be used.
+pub fn compare(seed: u64, operations: u64) -> Result<LinuxComparison, AgainstError> {
     search(seed, operations, Pair::start)
 }
 
-/// Runs one program again.
+/// Runs one program on both sides.
 ///
 /// # Errors
-/// [`AgainstError`], when it can't be compared on this machine.
-pub fn compare_again(program: &Program) -> Result<Option<Found>, AgainstError> {
-    let whole = Program::new(program.shape, program.seed);
+/// [`AgainstError`], if the host's Linux cannot be used.
+pub fn compare_again(program: &RandomProgram) -> Result<Option<DifferenceReport>, AgainstError> {
+    let whole = RandomProgram::new(program.shape, program.seed);
     let difference = Pair::start()?.run(program)?;
-    Ok(difference.map(|difference| Found { program: program.clone(), whole, difference }))
+    Ok(difference.map(|difference| DifferenceReport { program: program.clone(), whole, difference }))
 }
 
-fn search(seed: u64, operations: u64, start: fn() -> Result<Pair, AgainstError>) -> Result<Compared, AgainstError> {
+fn search(
+    seed: u64,
+    operations: u64,
+    start: fn() -> Result<Pair, AgainstError>,
+) -> Result<LinuxComparison, AgainstError> {
     let begun = Instant::now();
-    let mut all = Compared::default();
+    let mut all = LinuxComparison::default();
     let mut pair = start()?;
-    while all.operations + pair.operations() < operations && all.found.is_none() {
+    while all.operations + pair.operations() < operations && all.difference.is_none() {
         let whole = nth(seed, all.programs + pair.programs());
         let Some(difference) = pair.run(&whole)? else { continue };
-        // What one of the two has left behind is of no use to the next program.
-        all.add(std::mem::replace(&mut pair, start()?).done());
-        if shows_again(&whole, start)? {
-            all.found = Some(smaller(whole, difference, start)?);
+        // The difference may have left the two machines in different states: use new ones.
+        all.add(std::mem::replace(&mut pair, start()?).into_counts());
+        if reproduces(&whole, start)? {
+            all.difference = Some(minimise(whole, difference, start)?);
         } else {
-            all.not_again += 1;
+            all.not_reproduced += 1;
         }
     }
-    all.add(pair.done());
-    Ok(Compared { time: begun.elapsed(), ..all })
+    all.add(pair.into_counts());
+    Ok(LinuxComparison { time: begun.elapsed(), ..all })
 }
 
-/// Whether a program shows any difference when it runs again, twice.
-fn shows_again(program: &Program, start: fn() -> Result<Pair, AgainstError>) -> Result<bool, AgainstError> {
+/// Whether a program shows a difference in one of two more runs.
+fn reproduces(program: &RandomProgram, start: fn() -> Result<Pair, AgainstError>) -> Result<bool, AgainstError> {
     for _ in 0..2 {
         if start()?.run(program)?.is_some() {
             return Ok(true);
@@ -234,15 +243,15 @@ fn shows_again(program: &Program, start: fn() -> Result<Pair, AgainstError>) -> 
     Ok(false)
 }
 
-/// Leaves out what the difference doesn't need.
-fn smaller(
-    whole: Program,
-    difference: Difference,
+/// Removes operations that the difference does not need.
+fn minimise(
+    whole: RandomProgram,
+    difference: LinuxDifference,
     start: fn() -> Result<Pair, AgainstError>,
-) -> Result<Found, AgainstError> {
+) -> Result<DifferenceReport, AgainstError> {
     let mut first = difference;
     let mut error = None;
-    let program = cut_down(&whole, |less| match start().and_then(|mut pair| pair.run(less)) {
+    let program = remove_operations(&whole, |less| match start().and_then(|mut pair| pair.run(less)) {
         Ok(Some(difference)) if difference.is_like(&first) => {
             first = difference;
             true
@@ -255,23 +264,23 @@ fn smaller(
     });
     match error {
         Some(error) => Err(error),
-        None => Ok(Found { program, whole, difference: first }),
+        None => Ok(DifferenceReport { program, whole, difference: first }),
     }
 }
 
-impl Difference {
-    /// Whether both are of the same kind: the same call, answered alike.
+impl LinuxDifference {
+    /// Whether both are of the same call, with the same kinds of observation.
     fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Left(_), Self::Left(_)) => true,
+            (Self::Leak(_), Self::Leak(_)) => true,
             (
-                Self::Seen { operation, linux, ours, .. },
-                Self::Seen { operation: other, linux: other_linux, ours: other_ours, .. },
+                Self::Result { operation, linux, ours, .. },
+                Self::Result { operation: other, linux: other_linux, ours: other_ours, .. },
             ) => {
-                let kind = |seen: &Seen| (std::mem::discriminant(seen), seen.errno());
+                let kind = |observation: &Observation| (std::mem::discriminant(observation), observation.errno());
                 operation.name() == other.name() && kind(linux) == kind(other_linux) && kind(ours) == kind(other_ours)
             }
-            (Self::Left(_), Self::Seen { .. }) | (Self::Seen { .. }, Self::Left(_)) => false,
+            (Self::Leak(_), Self::Result { .. }) | (Self::Result { .. }, Self::Leak(_)) => false,
         }
     }
 }
@@ -281,25 +290,25 @@ mod tests {
     use super::*;
     use pagewright_types::Access;
 
-    /// A side that fetches otherwise than the other.
-    fn unlike() -> Result<Pair, AgainstError> {
+    /// A pair whose sides handle fetches differently.
+    fn with_plain_fetches() -> Result<Pair, AgainstError> {
         let mut pair = Pair::start()?;
         pair.fetch_plainly();
         Ok(pair)
     }
 
     #[test]
-    fn a_difference_is_found_and_cut_down() {
-        let compared = search(1, 20_000, unlike).expect("a Linux that lets itself be traced");
-        let found = compared.found.expect("a page that is there on one side only");
-        let (calm, others) = found.program.steps();
-        let steps: Vec<Operation> = calm.iter().chain(&others).map(|step| step.operation).collect();
-        assert!((2..8).contains(&steps.len()) && found.whole.len() == 164, "{}", report::found(&found));
+    fn a_difference_is_found_and_minimised() {
+        let compared = search(1, 20_000, with_plain_fetches).expect("a Linux that allows ptrace");
+        let found = compared.difference.expect("a page that is resident on one side only");
+        let (setup, body) = found.program.steps();
+        let steps: Vec<Operation> = setup.iter().chain(&body).map(|step| step.operation).collect();
+        assert!((2..8).contains(&steps.len()) && found.whole.len() == 164, "{}", report::difference(&found));
         assert!(steps.iter().any(|step| matches!(step, Operation::Access { access: Access::Exec, .. })));
-        let again = unlike().and_then(|mut pair| pair.run(&found.program)).expect("as before");
-        assert_eq!(again.as_ref(), Some(&found.difference), "the same program shows the same");
+        let again = with_plain_fetches().and_then(|mut pair| pair.run(&found.program)).expect("the same pair");
+        assert_eq!(again.as_ref(), Some(&found.difference), "the same program shows the same difference");
         let command = format!("pagewright check --against linux --program {}", found.program);
-        assert!(report::found(&found).contains(&command));
+        assert!(report::difference(&found).contains(&command));
         assert_eq!(found.program.to_string().parse(), Ok(found.program.clone()));
     }
 }

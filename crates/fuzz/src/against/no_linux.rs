@@ -1,13 +1,13 @@
-//! In the place of `linux` where there is no x86-64 Linux: nothing can be asked, so there is no
-//! value of its type.
+//! Replaces `linux` where the host is not Linux on x86-64: a type without values.
 
 use super::AgainstError;
-use super::lack::{Host, Lack};
-use super::seen::Seen;
+use super::initial_state::HostSettings;
+use super::missing_feature::MissingFeature;
+use super::observation::Observation;
 use crate::random::Operation;
 use pagewright_types::{Access, VirtAddr};
 
-/// No Linux.
+/// A Linux side, of which there is none on this host.
 pub(super) enum Linux {}
 
 impl Linux {
@@ -15,11 +15,11 @@ impl Linux {
         Err(AgainstError::NoLinux)
     }
 
-    pub(super) fn lacks(&self) -> &[Lack] {
+    pub(super) fn missing(&self) -> &[MissingFeature] {
         match *self {}
     }
 
-    pub(super) fn host(&self) -> Host {
+    pub(super) fn host(&self) -> HostSettings {
         match *self {}
     }
 
@@ -31,11 +31,11 @@ impl Linux {
         match *self {}
     }
 
-    pub(super) fn fork_process(&mut self, _process: usize) -> Result<Seen, AgainstError> {
+    pub(super) fn fork_process(&mut self, _process: usize) -> Result<Observation, AgainstError> {
         match *self {}
     }
 
-    pub(super) fn exit_process(&mut self, _process: usize) -> Result<Seen, AgainstError> {
+    pub(super) fn exit_process(&mut self, _process: usize) -> Result<Observation, AgainstError> {
         match *self {}
     }
 
@@ -45,7 +45,7 @@ impl Linux {
         _va: VirtAddr,
         _access: Access,
         _value: u64,
-    ) -> Result<Seen, AgainstError> {
+    ) -> Result<Observation, AgainstError> {
         match *self {}
     }
 
@@ -55,7 +55,7 @@ impl Linux {
         _operation: &Operation,
         _value: u64,
         _live: &[usize],
-    ) -> Result<Seen, AgainstError> {
+    ) -> Result<Observation, AgainstError> {
         match *self {}
     }
 }

@@ -1,12 +1,12 @@
-//! Linux and ours in step: each operation on both sides, and what they saw compared.
+//! Runs each operation on both sides and compares the observations.
 
-use super::cast::Cast;
+use super::known_differences::{self, FailedCallEffect, History, failed_call_effect};
 use super::linux::Linux;
-use super::meant::{self, Past, Unlike, left_by};
+use super::observation::Observation;
 use super::ours::Ours;
-use super::seen::Seen;
-use super::{AgainstError, Compared, Difference, maps};
-use crate::random::{Mode, Operation, Program, Syscall, Window};
+use super::process_list::ProcessList;
+use super::{AgainstError, LinuxComparison, LinuxDifference, maps};
+use crate::random::{Operation, ProgramMode, RandomProgram, Syscall, Window};
 use pagewright_model::spec::ExclusiveCall;
 use pagewright_types::{Access, Errno, PAGE_SIZE};
 
@@ -14,272 +14,286 @@ use pagewright_types::{Access, Errno, PAGE_SIZE};
 pub(super) struct Pair {
     linux: Linux,
     ours: Ours,
-    cast: Cast,
-    stores: u64,
-    /// Whether the program can't go on, because the two sides are left in a state that is not the
-    /// same.
+    processes: ProcessList,
+    store_count: u64,
+    /// Whether the program must end early, because the states of the two sides differ.
     cut_short: bool,
-    /// What the program has done that makes a difference later.
-    past: Past,
-    done: Compared,
+    /// What the program has done that affects later observations on one side only.
+    history: History,
+    counts: LinuxComparison,
 }
 
-/// What both sides saw.
-pub(super) struct Answers {
-    pub(super) linux: Seen,
-    pub(super) ours: Seen,
+/// The observations of both sides.
+pub(super) struct BothResults {
+    pub(super) linux: Observation,
+    pub(super) ours: Observation,
 }
 
 impl Pair {
     pub(super) fn start() -> Result<Self, AgainstError> {
         let linux = Linux::start()?;
         let ours = Ours::start(linux.host())?;
-        let done = Compared { lacks: linux.lacks().to_vec(), ..Compared::default() };
-        Ok(Self { linux, ours, cast: Cast::new(), stores: 0, cut_short: false, past: Past::default(), done })
+        let counts = LinuxComparison { missing: linux.missing().to_vec(), ..LinuxComparison::default() };
+        let (processes, history) = (ProcessList::new(), History::default());
+        Ok(Self { linux, ours, processes, store_count: 0, cut_short: false, history, counts })
     }
 
-    /// What was compared.
-    pub(super) fn done(self) -> Compared {
-        self.done
+    /// The counts of everything that was compared.
+    pub(super) fn into_counts(self) -> LinuxComparison {
+        self.counts
     }
 
     pub(super) fn operations(&self) -> u64 {
-        self.done.operations
+        self.counts.operations
     }
 
     pub(super) fn programs(&self) -> u64 {
-        self.done.programs
+        self.counts.programs
     }
 
     pub(super) fn begin(&mut self) -> Result<(), AgainstError> {
-        self.cast = Cast::new();
-        (self.cut_short, self.past) = (false, Past::default());
+        self.processes = ProcessList::new();
+        (self.cut_short, self.history) = (false, History::default());
         self.linux.begin()?;
         self.ours.begin()
     }
 
-    /// Ends what is left on both sides, and says what is not given back here.
+    /// Ends the program's processes on both sides; returns what our side leaks.
     pub(super) fn finish(&mut self) -> Result<Option<String>, AgainstError> {
         self.linux.finish()?;
         Ok(self.ours.finish())
     }
 
     /// Runs a program on both sides, up to the first difference.
-    pub(super) fn run(&mut self, program: &Program) -> Result<Option<Difference>, AgainstError> {
+    pub(super) fn run(&mut self, program: &RandomProgram) -> Result<Option<LinuxDifference>, AgainstError> {
         self.begin()?;
-        let (calm, others) = program.steps();
+        let (setup, body) = program.steps();
         let mut difference = None;
-        for step in calm.iter().chain(&others) {
+        for step in setup.iter().chain(&body) {
             difference = self.step(step.operation)?;
             if difference.is_some() || self.cut_short {
                 break;
             }
         }
         if self.cut_short {
-            self.done.cut_short += 1;
+            self.counts.cut_short += 1;
         } else if difference.is_none() {
-            difference = self.look_everywhere(program.seed)?;
+            difference = self.compare_final_state(program.seed)?;
         }
-        let left = self.finish()?.map(Difference::Left);
-        self.done.programs += 1;
-        Ok(difference.or(left))
+        let leak = self.finish()?.map(LinuxDifference::Leak);
+        self.counts.programs += 1;
+        Ok(difference.or(leak))
     }
 
-    /// What every process shows in the end: its mappings, and a cell of each page.
-    fn look_everywhere(&mut self, seed: u64) -> Result<Option<Difference>, AgainstError> {
-        let window = Window::of(Mode::Linux);
-        for place in 0..self.cast.live().len() {
-            self.cast.switch(place);
+    /// Compares what procfs shows of each process, and a cell of each page.
+    fn compare_final_state(&mut self, seed: u64) -> Result<Option<LinuxDifference>, AgainstError> {
+        let window = Window::of(ProgramMode::Linux);
+        for index in 0..self.processes.live().len() {
+            self.processes.switch(index);
             let (addr, pages) = window.with_neighbours();
-            for call in [Syscall::Maps, Syscall::Usage, Syscall::Pages { addr, pages }] {
-                let seen = self.compare(Operation::Syscall(call))?;
-                if seen.is_some() {
-                    return Ok(seen);
+            for call in [Syscall::ShowMaps, Syscall::ShowSmaps, Syscall::ShowPagemap { addr, pages }] {
+                let difference = self.compare(Operation::Syscall(call))?;
+                if difference.is_some() {
+                    return Ok(difference);
                 }
             }
-            for (index, page) in window.all().enumerate() {
+            for (index, page) in window.all_pages().enumerate() {
                 let va = page.add((seed.wrapping_add(index as u64) % 3) * 8);
-                let seen = self.compare(Operation::Access { va, access: Access::Read })?;
-                if seen.is_some() {
-                    return Ok(seen);
+                let difference = self.compare(Operation::Access { va, access: Access::Read })?;
+                if difference.is_some() {
+                    return Ok(difference);
                 }
             }
         }
         Ok(None)
     }
 
-    fn step(&mut self, operation: Operation) -> Result<Option<Difference>, AgainstError> {
+    fn step(&mut self, operation: Operation) -> Result<Option<LinuxDifference>, AgainstError> {
         if let Operation::Switch { to } = operation {
-            self.cast.switch(to);
+            self.processes.switch(to);
             return Ok(None);
         }
-        if self.is_possible(&operation)? {
+        if self.can_compare(&operation)? {
             return self.compare(operation);
         }
-        self.done.left_out += 1;
+        self.counts.skipped += 1;
         Ok(None)
     }
 
     /// Whether an operation can be compared.
-    fn is_possible(&mut self, operation: &Operation) -> Result<bool, AgainstError> {
+    fn can_compare(&mut self, operation: &Operation) -> Result<bool, AgainstError> {
         match operation {
             Operation::Fork => {
-                let alike = self.are_cut_alike((0, u64::MAX))?;
-                self.past.forks(alike);
-                Ok(self.cast.may_fork())
+                let same_borders = self.have_same_borders((0, u64::MAX))?;
+                self.history.record_fork(same_borders);
+                Ok(self.processes.may_fork())
             }
-            Operation::Exit { .. } => Ok(self.cast.may_exit()),
-            Operation::Syscall(call) if self.done.lacks.iter().any(|lack| lack.is_needed_by(call)) => Ok(false),
-            Operation::Syscall(call) if !self.past.allows(call) => Ok(false),
-            Operation::Syscall(Syscall::Protect { prot, .. }) if prot & meant::PROT_GROWSDOWN != 0 => {
-                self.are_cut_alike((0, u64::MAX))
+            Operation::Exit { .. } => Ok(self.processes.may_exit()),
+            Operation::Syscall(call) if self.counts.missing.iter().any(|feature| feature.is_needed_by(call)) => {
+                Ok(false)
             }
-            Operation::Protect { addr, len, .. } | Operation::Syscall(Syscall::Protect { addr, len, .. })
-                if self.past.limits_data() =>
+            Operation::Syscall(call) if !self.history.can_compare(call) => Ok(false),
+            Operation::Syscall(Syscall::Mprotect { prot, .. }) if prot & known_differences::PROT_GROWSDOWN != 0 => {
+                self.have_same_borders((0, u64::MAX))
+            }
+            Operation::Mprotect { addr, len, .. } | Operation::Syscall(Syscall::Mprotect { addr, len, .. })
+                if self.history.limits_data() =>
             {
-                self.are_cut_alike((addr.raw(), addr.raw().saturating_add(*len)))
+                self.have_same_borders((addr.raw(), addr.raw().saturating_add(*len)))
             }
-            // It may store its answer where it asks, and asks mapping by mapping.
-            Operation::Syscall(Syscall::ResidentInto { addr, len, .. }) => {
-                self.are_cut_alike((addr.raw(), addr.raw().saturating_add(*len)))
+            // It reads VMA by VMA, and may store its vector to pages that it has yet to read.
+            Operation::Syscall(Syscall::MincoreInto { addr, len, .. }) => {
+                self.have_same_borders((addr.raw(), addr.raw().saturating_add(*len)))
             }
-            // Whether two mappings are one matters to no other call.
+            // VMA borders matter to no other call.
             Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Remap { addr, old_len, .. })) => {
                 let end = addr.raw().saturating_add(*old_len).saturating_add(PAGE_SIZE);
-                self.are_cut_alike((addr.raw(), end))
+                self.have_same_borders((addr.raw(), end))
             }
             Operation::Switch { .. }
-            | Operation::Lazy
+            | Operation::RunKernelThread
             | Operation::Kernel(_)
-            | Operation::Starve { .. }
-            | Operation::Roam { .. } => Ok(false),
+            | Operation::FailAllocation { .. }
+            | Operation::AccessMany { .. } => Ok(false),
             Operation::Syscall(_)
-            | Operation::Map { .. }
-            | Operation::Unmap { .. }
-            | Operation::Protect { .. }
+            | Operation::Mmap { .. }
+            | Operation::Munmap { .. }
+            | Operation::Mprotect { .. }
             | Operation::DontNeed { .. }
-            | Operation::Break { .. }
+            | Operation::Brk { .. }
             | Operation::Truncate { .. }
             | Operation::Access { .. } => Ok(true),
         }
     }
 
-    /// Whether the running process's mappings have the same borders on both sides, from `start` to
-    /// `end`.
-    fn are_cut_alike(&mut self, part: (u64, u64)) -> Result<bool, AgainstError> {
-        let (process, maps) = (self.cast.running(), Operation::Syscall(Syscall::Maps));
+    /// Whether the running process has the same VMA borders on both sides, from start to end.
+    fn have_same_borders(&mut self, part: (u64, u64)) -> Result<bool, AgainstError> {
+        let (process, maps) = (self.processes.running(), Operation::Syscall(Syscall::ShowMaps));
         let linux = self.linux.call(process, &maps, 0, &[])?;
         let ours = self.ours.call(process, &maps, 0, &[]);
-        let (Seen::Maps(linux), Seen::Maps(ours)) = (linux, ours) else { unreachable!("both show mappings") };
-        Ok(maps::are_cut_alike(&linux, &ours, part))
+        let (Observation::Maps(linux), Observation::Maps(ours)) = (linux, ours) else {
+            unreachable!("both show mappings")
+        };
+        Ok(maps::have_same_borders(&linux, &ours, part))
     }
 
-    /// Does an operation on both sides, as far as it goes: the processes are those that there are
-    /// afterwards.
-    pub(super) fn answers(&mut self, operation: Operation) -> Result<Answers, AgainstError> {
+    /// Runs an operation on both sides.
+    pub(super) fn run_on_both(&mut self, operation: Operation) -> Result<BothResults, AgainstError> {
         if let Operation::Switch { to } = operation {
-            self.cast.switch(to);
-            return Ok(Answers { linux: Seen::Done, ours: Seen::Done });
+            self.processes.switch(to);
+            return Ok(BothResults { linux: Observation::Done, ours: Observation::Done });
         }
-        let process = self.cast.running();
-        // Unique, and a breakpoint if it is run.
-        self.stores += 1;
-        let value = self.stores << 8 | 0xcc;
+        let process = self.processes.running();
+        // Unique, and a breakpoint (`int3`) if it is executed.
+        self.store_count += 1;
+        let value = self.store_count << 8 | 0xcc;
         if let Operation::Access { va, access } = operation {
             let linux = self.linux.access(process, va, access, value)?;
-            return Ok(Answers { linux, ours: self.ours.access(process, va, access, value) });
+            return Ok(BothResults { linux, ours: self.ours.access(process, va, access, value) });
         }
         if let Operation::Fork = operation {
-            let answers = Answers { linux: self.linux.fork_process(process)?, ours: self.ours.fork_process(process) };
-            if (&answers.linux, &answers.ours) == (&Seen::Done, &Seen::Done) {
-                self.cast.forked();
+            let results =
+                BothResults { linux: self.linux.fork_process(process)?, ours: self.ours.fork_process(process) };
+            if (&results.linux, &results.ours) == (&Observation::Done, &Observation::Done) {
+                self.processes.add_child();
             }
-            return Ok(answers);
+            return Ok(results);
         }
         if let Operation::Exit { .. } = operation {
-            self.cast.exited();
-            return Ok(Answers { linux: self.linux.exit_process(process)?, ours: self.ours.exit_process(process) });
+            self.processes.remove_running();
+            return Ok(BothResults { linux: self.linux.exit_process(process)?, ours: self.ours.exit_process(process) });
         }
-        let live = self.cast.live();
+        let live = self.processes.live();
         let linux = self.linux.call(process, &operation, value, live)?;
-        Ok(Answers { linux, ours: self.ours.call(process, &operation, value, live) })
+        Ok(BothResults { linux, ours: self.ours.call(process, &operation, value, live) })
     }
 
-    /// Whether what both saw is the same, as far as it is to be.
-    fn agree(&self, operation: &Operation, answers: &Answers) -> bool {
+    /// Whether the observations are the same, except for known differences.
+    fn agree(&self, operation: &Operation, results: &BothResults) -> bool {
         let residence = matches!(operation, Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Resident { .. })));
-        match (&answers.linux, &answers.ours) {
-            (Seen::Maps(linux), Seen::Maps(ours)) => maps::agree(linux, ours, self.past.cuts_unlike()),
-            (Seen::Usage(linux), Seen::Usage(ours)) => linux.agrees(ours, self.past.looked()),
-            (Seen::Pages(_), Seen::Pages(_)) if self.past.hides_residence() || !self.past.looked().files => true,
-            (Seen::Bytes(linux, _), Seen::Bytes(ours, _)) if residence && self.past.hides_residence() => linux == ours,
+        match (&results.linux, &results.ours) {
+            (Observation::Maps(linux), Observation::Maps(ours)) => {
+                maps::agree(linux, ours, self.history.borders_may_differ())
+            }
+            (Observation::Usage(linux), Observation::Usage(ours)) => {
+                linux.agrees(ours, self.history.compared_figures())
+            }
+            (Observation::Pages(_), Observation::Pages(_))
+                if self.history.residence_may_differ() || !self.history.compared_figures().files =>
+            {
+                true
+            }
+            (Observation::Bytes(linux, _), Observation::Bytes(ours, _))
+                if residence && self.history.residence_may_differ() =>
+            {
+                linux == ours
+            }
             (linux, ours) => linux == ours,
         }
     }
 
-    /// Does an operation on both sides, compares what they saw, and makes alike what the call left
-    /// unlike.
-    fn compare(&mut self, operation: Operation) -> Result<Option<Difference>, AgainstError> {
-        let seen = match self.compare_one(operation)? {
-            Ok(seen) => seen,
+    /// Runs an operation on both sides and compares; undoes the effect of a call that failed.
+    fn compare(&mut self, operation: Operation) -> Result<Option<LinuxDifference>, AgainstError> {
+        let observed = match self.compare_one(operation)? {
+            Ok(observed) => observed,
             Err(difference) => return Ok(Some(difference)),
         };
-        match left_by(&operation, &seen) {
+        match failed_call_effect(&operation, &observed) {
             None => {}
-            Some(Unlike::Unmapped(addr, len)) => match self.compare_one(Operation::Unmap { addr, len })? {
-                // A part of it is sealed, so nothing could be unmapped, and Linux may have unmapped
-                // other parts before.
-                Ok(seen) => self.cut_short |= seen == Seen::Failed(Errno::EPERM.number()),
+            Some(FailedCallEffect::Unmapped(addr, len)) => match self.compare_one(Operation::Munmap { addr, len })? {
+                // A part is sealed, so munmap has failed; but Linux may have unmapped other parts
+                // in the failed call.
+                Ok(observed) => self.cut_short |= observed == Observation::Failed(Errno::EPERM.number()),
                 Err(difference) => return Ok(Some(difference)),
             },
-            Some(Unlike::Shorter) => self.cut_short = true,
+            Some(FailedCallEffect::Shorter) => self.cut_short = true,
         }
         Ok(None)
     }
 
-    /// Does an operation on both sides; what they saw, or how that differs.
-    fn compare_one(&mut self, operation: Operation) -> Result<Result<Seen, Difference>, AgainstError> {
-        let process = self.cast.running();
-        let answers = self.answers(operation)?;
-        self.done.count(&operation, &answers.linux);
-        let splices = matches!(operation, Operation::Syscall(Syscall::Splice { .. }));
-        if splices && answers.linux != answers.ours && self.past.hides_presence() {
-            // What is there can be had whatever its mapping allows: the two pipes are not the same.
+    /// Runs an operation on both sides; returns the observation, or the difference.
+    fn compare_one(&mut self, operation: Operation) -> Result<Result<Observation, LinuxDifference>, AgainstError> {
+        let process = self.processes.running();
+        let results = self.run_on_both(operation)?;
+        self.counts.count(&operation, &results.linux);
+        let splices = matches!(operation, Operation::Syscall(Syscall::Vmsplice { .. }));
+        if splices && results.linux != results.ours && self.history.presence_may_differ() {
+            // vmsplice takes a mapped page whatever its VMA allows, so the pipes may differ now.
             self.cut_short = true;
-            return Ok(Ok(answers.linux));
+            return Ok(Ok(results.linux));
         }
-        if !self.agree(&operation, &answers) {
-            let Answers { linux, ours } = answers;
-            return Ok(Err(Difference::Seen { operation, process, linux, ours }));
+        if !self.agree(&operation, &results) {
+            let BothResults { linux, ours } = results;
+            return Ok(Err(LinuxDifference::Result { operation, process, linux, ours }));
         }
-        self.past.remember(&operation, &answers.linux);
-        Ok(Ok(answers.linux))
+        self.history.record(&operation, &results.linux);
+        Ok(Ok(results.linux))
     }
 
-    /// Our side fetches as a processor does that asks for the right to execute first.
+    /// Makes our side check the right to execute before it faults a page in for a fetch.
     pub(super) fn fetch_plainly(&mut self) {
         self.ours.fetch_plainly();
     }
 }
 
-impl Compared {
-    fn count(&mut self, operation: &Operation, seen: &Seen) {
+impl LinuxComparison {
+    fn count(&mut self, operation: &Operation, observed: &Observation) {
         self.operations += 1;
         if let Operation::Access { access, .. } = operation {
-            match seen {
-                Seen::Signal(signal) => *self.signals.entry(*signal).or_default() += 1,
-                Seen::Value(_)
-                | Seen::Failed(_)
-                | Seen::Bytes(..)
-                | Seen::Maps(_)
-                | Seen::Usage(_)
-                | Seen::Pages(_)
-                | Seen::Done => {
+            match observed {
+                Observation::Signal(signal) => *self.signals.entry(*signal).or_default() += 1,
+                Observation::Value(_)
+                | Observation::Failed(_)
+                | Observation::Bytes(..)
+                | Observation::Maps(_)
+                | Observation::Usage(_)
+                | Observation::Pages(_)
+                | Observation::Done => {
                     self.accesses[*access as usize] += 1;
                 }
             }
         } else {
-            *self.calls.entry((operation.name(), seen.errno())).or_default() += 1;
+            *self.calls.entry((operation.name(), observed.errno())).or_default() += 1;
         }
     }
 }

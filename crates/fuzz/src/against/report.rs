@@ -1,14 +1,24 @@
-//! What was compared and what was found, in words.
+//! A comparison and a difference as text.
 
-use super::{Compared, Found};
+use super::{DifferenceReport, LinuxComparison};
 use pagewright_syscall::KnownDifference;
 use std::fmt::Write as _;
 
-/// What was compared: counts by call and errno, by access and signal, and what was left out.
-pub fn compared(compared: &Compared) -> String {
-    let Compared {
-        programs, operations, left_out, cut_short, calls, accesses, signals, lacks, time, not_again, ..
-    } = compared;
+/// Counts by call and errno, by access and signal; skipped operations; known differences.
+pub fn comparison(comparison: &LinuxComparison) -> String {
+    let LinuxComparison {
+        programs,
+        operations,
+        skipped,
+        cut_short,
+        calls,
+        accesses,
+        signals,
+        missing,
+        time,
+        not_reproduced,
+        ..
+    } = comparison;
     let mut text = format!(
         "beside Linux: {programs} programs, {operations} operations compared, {:.1} s (measured)\n",
         time.as_secs_f64()
@@ -21,13 +31,13 @@ pub fn compared(compared: &Compared) -> String {
     }
     let _ = writeln!(
         text,
-        "  {left_out} operations left out, {cut_short} programs ended early: they would have run into differences that are meant"
+        "  {skipped} operations skipped, {cut_short} programs ended early, because of known differences"
     );
-    if *not_again > 0 {
-        let _ = writeln!(text, "  {not_again} differences that did not show again when their programs ran twice more");
+    if *not_reproduced > 0 {
+        let _ = writeln!(text, "  {not_reproduced} differences did not show in two more runs of their programs");
     }
-    for lack in lacks {
-        let _ = writeln!(text, "  this kernel lacks {}, which was left out", lack.name());
+    for feature in missing {
+        let _ = writeln!(text, "  this kernel lacks {}: not compared", feature.name());
     }
     let mut last = "";
     for ((name, errno), times) in calls {
@@ -38,25 +48,25 @@ pub fn compared(compared: &Compared) -> String {
         };
         last = name;
     }
-    text.push_str("\n  meant differences, which these programs keep clear of or allow for (docs/linux-calls.md):\n");
+    text.push_str("\n  known differences, which these programs avoid or allow for (docs/linux-calls.md):\n");
     for difference in KnownDifference::ALL {
         let _ = writeln!(text, "    {}: {}", difference.name(), difference.meaning());
     }
     text
 }
 
-/// A difference, the program that shows it, and how to see it again.
-pub fn found(found: &Found) -> String {
-    let mut text = match &found.difference {
-        super::Difference::Seen { operation, process, linux, ours } => {
+/// A difference, the program that shows it, and the command that reproduces it.
+pub fn difference(report: &DifferenceReport) -> String {
+    let mut text = match &report.difference {
+        super::LinuxDifference::Result { operation, process, linux, ours } => {
             format!("FOUND: process {process}: {operation}\n  Linux: {linux}\n  ours:  {ours}\n")
         }
-        super::Difference::Left(what) => format!("FOUND: everything has ended, and {what}\n"),
+        super::LinuxDifference::Leak(leak) => format!("FOUND: after the end of all processes, {leak}\n"),
     };
-    let (left, drawn) = (found.program.len(), found.whole.len());
-    let _ = writeln!(text, "seed {}; {left} of the program's {drawn} operations are left:", found.program.seed);
-    let (calm, others) = found.program.steps();
-    text.extend(calm.iter().chain(&others).map(|step| format!("  {}\n", step.operation)));
-    let _ = writeln!(text, "reproduce with: pagewright check --against linux --program {}", found.program);
+    let (kept, drawn) = (report.program.len(), report.whole.len());
+    let _ = writeln!(text, "seed {}; minimised to {kept} of {drawn} operations:", report.program.seed);
+    let (setup, body) = report.program.steps();
+    text.extend(setup.iter().chain(&body).map(|step| format!("  {}\n", step.operation)));
+    let _ = writeln!(text, "reproduce with: pagewright check --against linux --program {}", report.program);
     text
 }

@@ -1,17 +1,14 @@
-//! A process of the Linux underneath that does as it is told: one system call or one access at a
-//! time.
+//! A process of the host's Linux that executes single system calls and accesses for us.
 //!
-//! It is a process that ptrace(2) holds. It has two mappings: four instructions, and a few pages
-//! for what calls point to. To do something, its registers are set and it runs to the next
-//! breakpoint; what it then has in its registers is the answer. So nothing of ours runs in it,
-//! everything else of its address space is the program's, and no unsafe code is needed.
-//!
-//! Key types: [`Tracee`], [`Stop`]. Neighbours: `linux` makes programs' operations of these.
+//! ptrace(2) holds the process. It has two mappings: code of three short sequences, and a few pages
+//! of data for the arguments of calls. To execute a call, we set its registers and let it run to
+//! the next breakpoint; its registers then have the result. So no code of ours runs in it, the rest
+//! of its address space belongs to the program, and no unsafe code is needed.
 //!
 //! Not guaranteed: that it works where ptrace(2) is forbidden, or on another processor than x86-64.
 
 use super::AgainstError;
-use super::lack::{CODE, DATA, DATA_BYTES, END};
+use super::initial_state::{CODE, DATA, DATA_BYTES, END};
 use nix::errno::Errno;
 use nix::libc::user_regs_struct;
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
@@ -30,34 +27,34 @@ const INSTRUCTIONS: [u8; 11] = [0x0f, 0x05, 0xcc, 0x48, 0x8b, 0x07, 0xcc, 0x48, 
 const SYSCALL: u64 = CODE;
 const LOAD: u64 = CODE + 3;
 const STORE: u64 = CODE + 7;
-/// After one instruction, a trap.
+/// The trap flag of EFLAGS: a trap after one instruction.
 const TRAP_FLAG: u64 = 0x100;
-/// The first three of the instructions, as a word.
+/// The first three bytes of the code, `syscall; int3`, as a word.
 const SYSCALL_WORD: i64 = 0xcc050f;
 
-/// Why it ran no further.
+/// Why a tracee stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// It did as it was told; this is in its first register.
+    /// A breakpoint after the instruction; the value is that of RAX.
     Done(u64),
     /// A signal, with its code.
     Signal(Signal, i32),
-    /// It has a child.
+    /// A fork; the value is the child.
     Forked(Pid),
-    /// It is no more.
+    /// The end of the process.
     Gone,
 }
 
-/// A process that was taken over.
+/// A process that ptrace(2) holds, and its descendants.
 pub(super) struct Tracee {
     pid: Pid,
-    /// What all its descendants share: the instructions, and behind them the data.
+    /// The file that backs code and data of the process and its descendants.
     control: File,
-    /// Its registers when it was taken over; most of them don't matter.
+    /// The registers with which it was seized: defaults of those that we do not set.
     registers: user_regs_struct,
 }
 
-/// What a wait can't report of a process that only does as it is told.
+/// The error of an unexpected stop.
 fn lost(pid: Pid, status: impl std::fmt::Debug) -> AgainstError {
     AgainstError::Lost { pid: pid.as_raw(), status: format!("{status:?}") }
 }
@@ -73,14 +70,12 @@ fn wait(pid: Pid) -> Result<WaitStatus, AgainstError> {
 }
 
 impl Tracee {
-    /// Starts a process and takes it over.
+    /// Starts a shell, seizes it and maps code and data.
     ///
-    /// Its first two descriptors are the control file and nothing. It and its descendants stay on
-    /// one CPU.
+    /// Its standard input is the control file. It and its descendants stay on one CPU.
     pub(super) fn start() -> Result<Self, AgainstError> {
         let control = control_file().map_err(AgainstError::Control)?;
-        // The C library would have the kernel write to memory of its own (rseq) that will be
-        // unmapped.
+        // Without rseq: the kernel would write to memory of the C library, which will be unmapped.
         let shell = Command::new("/bin/sh")
             .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
             .args(["-c", "kill -STOP $$"])
@@ -91,13 +86,13 @@ impl Tracee {
         let pid = Pid::from_raw(shell.id() as i32);
         stay_on_one_cpu(pid).map_err(|errno| AgainstError::Setup { name: "sched_setaffinity", errno })?;
         let failed = |errno| AgainstError::Ptrace { pid: pid.as_raw(), errno };
-        // It has stopped itself, and stops again when it is seized: each is reported.
+        // Two stops are reported: the shell stops itself, and stops again when it is seized.
         waitpid(pid, Some(WaitPidFlag::WUNTRACED)).map_err(failed)?;
         ptrace::seize(pid, Options::PTRACE_O_TRACEFORK | Options::PTRACE_O_EXITKILL).map_err(failed)?;
         wait(pid)?;
         let registers = ptrace::getregs(pid).map_err(failed)?;
         let tracee = Self { pid, control, registers };
-        // Where it stopped is code; whatever was there is not needed any more.
+        // The code at which it stopped is not needed any more: replace it.
         let here = registers.rip;
         ptrace::write(pid, here as ptrace::AddressType, SYSCALL_WORD).map_err(failed)?;
         let (read, write, exec, shared_fixed) = (1, 2, 4, 0x11);
@@ -116,7 +111,7 @@ impl Tracee {
 
     /// Makes a system call.
     ///
-    /// A negative answer is an errno.
+    /// A result from -4095 to -1 is a negated errno.
     pub(super) fn call(&self, pid: Pid, number: i64, arguments: [u64; 6]) -> Result<Stop, AgainstError> {
         self.run_at(pid, SYSCALL, number, arguments)
     }
@@ -131,29 +126,29 @@ impl Tracee {
         self.run_at(pid, STORE, 0, [address, value, 0, 0, 0, 0])
     }
 
-    /// Runs one instruction at `address`: a breakpoint (`cc`) or zeroes, which add to a byte that
-    /// nobody needs.
+    /// Executes one instruction at `address`: a breakpoint (`cc`), or zeroes.
+    ///
+    /// Zeroes are `add [rax], al`, so RAX points to an unused byte.
     pub(super) fn fetch(&self, pid: Pid, address: u64) -> Result<Stop, AgainstError> {
-        // The trap flag is set here and not by PTRACE_SINGLESTEP, which would read the instruction,
-        // whatever the mapping allows.
+        // PTRACE_SINGLESTEP would read the instruction whatever the VMA allows: set the trap flag.
         let eflags = self.registers.eflags | TRAP_FLAG;
         let registers = user_regs_struct { rip: address, rax: END - 8, orig_rax: u64::MAX, eflags, ..self.registers };
         ptrace::setregs(pid, registers).map_err(|errno| AgainstError::Ptrace { pid: pid.as_raw(), errno })?;
-        self.go_on(pid)
+        self.resume(pid)
     }
 
     fn run_at(&self, pid: Pid, at: u64, number: i64, arguments: [u64; 6]) -> Result<Stop, AgainstError> {
         let [rdi, rsi, rdx, r10, r8, r9] = arguments;
         let rax = number as u64;
-        // What it last did must not look like a system call that was interrupted.
+        // Otherwise the kernel could take the last stop for an interrupted system call.
         let orig_rax = u64::MAX;
         let registers = user_regs_struct { rip: at, rax, orig_rax, rdi, rsi, rdx, r10, r8, r9, ..self.registers };
         ptrace::setregs(pid, registers).map_err(|errno| AgainstError::Ptrace { pid: pid.as_raw(), errno })?;
-        self.go_on(pid)
+        self.resume(pid)
     }
 
-    /// Lets it run to the next stop.
-    pub(super) fn go_on(&self, pid: Pid) -> Result<Stop, AgainstError> {
+    /// Lets a process run to its next stop.
+    pub(super) fn resume(&self, pid: Pid) -> Result<Stop, AgainstError> {
         ptrace::cont(pid, None).map_err(|errno| AgainstError::Ptrace { pid: pid.as_raw(), errno })?;
         self.stop(pid)
     }
@@ -165,8 +160,8 @@ impl Tracee {
             WaitStatus::Stopped(_, signal @ (Signal::SIGSEGV | Signal::SIGBUS)) => {
                 Ok(Stop::Signal(signal, ptrace::getsiginfo(pid).map_err(failed)?.si_code))
             }
-            // Meant for us, from the terminal, or from who knows whom.
-            WaitStatus::Stopped(..) => self.go_on(pid),
+            // A signal from outside, from the terminal for example: ignore it.
+            WaitStatus::Stopped(..) => self.resume(pid),
             WaitStatus::PtraceEvent(_, _, event) if event == ptrace::Event::PTRACE_EVENT_FORK as i32 => {
                 let child = Pid::from_raw(ptrace::getevent(pid).map_err(failed)? as i32);
                 wait(child)?;
@@ -187,29 +182,30 @@ impl Tracee {
         }
     }
 
-    /// Puts bytes where calls can point to: `offset` from [`DATA`] on.
-    pub(super) fn put(&self, offset: u64, bytes: &[u8]) -> Result<(), AgainstError> {
+    /// Writes to the data at `offset` from [`DATA`].
+    pub(super) fn write_data(&self, offset: u64, bytes: &[u8]) -> Result<(), AgainstError> {
         self.control.write_all_at(bytes, DATA - CODE + offset).map_err(AgainstError::Control)
     }
 
-    /// Takes bytes from there.
-    pub(super) fn take(&self, offset: u64, count: usize) -> Result<Vec<u8>, AgainstError> {
+    /// Reads from the data at `offset` from [`DATA`].
+    pub(super) fn read_data(&self, offset: u64, count: usize) -> Result<Vec<u8>, AgainstError> {
         let mut bytes = vec![0; count];
         self.control.read_exact_at(&mut bytes, DATA - CODE + offset).map_err(AgainstError::Control)?;
         Ok(bytes)
     }
 }
 
-/// A page that was just brought in waits on its CPU to be put on Linux's lists (`lru_add_drain`).
+/// Binds a process to the current CPU.
 ///
-/// MADV_PAGEOUT by the same process finds it only there, so it must not have been moved in between.
+/// A new page waits in a batch of its CPU before Linux puts it on an LRU list (`lru_add_drain`).
+/// `MADV_PAGEOUT` drains the batch of the current CPU only, so the process must not migrate.
 fn stay_on_one_cpu(pid: Pid) -> Result<(), Errno> {
     let mut only = CpuSet::new();
     only.set(sched_getcpu()?)?;
     sched_setaffinity(pid, &only)
 }
 
-/// `mmap`'s number, which is needed before anything else can be.
+/// The number of `mmap`, which maps code and data.
 const MMAP: i64 = nix::libc::SYS_mmap;
 
 fn control_file() -> io::Result<File> {
@@ -221,7 +217,7 @@ fn control_file() -> io::Result<File> {
 
 impl Drop for Tracee {
     fn drop(&mut self) {
-        // It holds nothing but itself, and if it is gone already that is as good.
+        // The process may have ended already.
         let _ = self.end(self.pid);
     }
 }

@@ -1,7 +1,7 @@
-//! Memory calls: made on the memory manager, told to the reference memory before and after.
+//! Memory calls, whose results the reference memory checks.
 
-use super::operation::{Object, Operation, Where};
-use super::world::{Process, World};
+use super::operation::{MappedObject, Operation};
+use super::program_run::{Process, ProgramRun};
 use pagewright_arch::Isa;
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmError, Space};
@@ -12,11 +12,11 @@ use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, PageRange, Rights, VirtA
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-/// Pages that one call may populate or put behind shared memory; programs map far fewer.
-const MOST_PAGES: u64 = 4096;
+/// Limit of the pages of one call that the reference memory follows; programs map far fewer.
+const MAX_PAGES: u64 = 4096;
 
-impl<I: Isa> World<I> {
-    /// Makes a call, and has its answer judged by the reference memory, if that is told of calls.
+impl<I: Isa> ProgramRun<I> {
+    /// Makes a call; the reference memory checks the result, if it follows the program.
     pub(super) fn call(
         &self,
         cpu: CpuId,
@@ -24,41 +24,41 @@ impl<I: Isa> World<I> {
         call: MemoryCall,
         make: impl FnOnce(&Mm<Sim<I>>) -> Result<CallResult, Errno>,
     ) {
-        if !self.is_told {
-            let answer = self.lab.on(cpu, make).unwrap_or_else(CallResult::Failed);
-            return self.say(cpu, call.name(), answer);
+        if !self.uses_spec {
+            let result = self.lab.on(cpu, make).unwrap_or_else(CallResult::Failed);
+            return self.record_result(cpu, call.name(), result);
         }
         let refused = self.sim().refused_allocations();
-        let under_way = self.spec.borrow_mut().call_begins(self.cpu_step(cpu), process.id(), call);
-        let answer = self.lab.on(cpu, make).unwrap_or_else(CallResult::Failed);
+        let call_id = self.spec.borrow_mut().call_begins(self.cpu_step(cpu), process.id(), call);
+        let result = self.lab.on(cpu, make).unwrap_or_else(CallResult::Failed);
         let mut spec = self.spec.borrow_mut();
         spec.set_memory_may_fail(self.sim().refused_allocations() > refused);
-        let verdict = spec.call_ends(self.cpu_step(cpu), under_way, answer);
+        let verdict = spec.call_ends(self.cpu_step(cpu), call_id, result);
         drop(spec);
-        self.say(cpu, call.name(), answer);
+        self.record_result(cpu, call.name(), result);
         self.judge(verdict);
     }
 
-    /// Takes down what a call has answered.
-    pub(super) fn say(&self, cpu: CpuId, name: &'static str, answer: CallResult) {
-        self.done.borrow_mut().called(name, answer);
-        self.bench.note(cpu, format_args!("{name}: {answer}"));
+    /// Counts a call and notes its result in the journal.
+    pub(super) fn record_result(&self, cpu: CpuId, name: &'static str, result: CallResult) {
+        self.counts.borrow_mut().count_call(name, result);
+        self.bench.note(cpu, format_args!("{name}: {result}"));
     }
 
-    /// One of the calls that change a process's mappings.
+    /// Makes a call that changes the mappings of the CPU's process.
     pub(super) fn memory_call(&self, cpu: CpuId, operation: Operation) {
-        let Some(process) = self.enter(cpu) else { return };
+        let Some(process) = self.current_process(cpu) else { return };
         let space = &process.space;
         match operation {
-            Operation::Map { place, len, rights, object, populate } => {
+            Operation::Mmap { place, len, rights, object, populate } => {
                 self.map(cpu, &process, place, (len, rights), object, (populate, MappingFlags::default()));
             }
-            Operation::Unmap { addr, len } => {
+            Operation::Munmap { addr, len } => {
                 let make =
                     |mm: &Mm<Sim<I>>| mm.munmap(space, addr, len).map(|()| CallResult::Done).map_err(MmError::errno);
                 self.call(cpu, &process, MemoryCall::Munmap { addr, len }, make);
             }
-            Operation::Protect { addr, len, rights } => {
+            Operation::Mprotect { addr, len, rights } => {
                 let make = |mm: &Mm<Sim<I>>| {
                     mm.mprotect(space, addr, len, rights).map(|()| CallResult::Done).map_err(MmError::errno)
                 };
@@ -70,24 +70,24 @@ impl<I: Isa> World<I> {
                 };
                 self.call(cpu, &process, MemoryCall::DontNeed { addr, len }, make);
             }
-            Operation::Break { to } => {
-                // Of two at once the reference memory could not say where the break is.
-                if process.breaking.replace(true) {
-                    return self.done.borrow_mut().leave_out();
+            Operation::Brk { to } => {
+                // The reference memory cannot follow two concurrent calls of one process.
+                if process.brk_in_progress.replace(true) {
+                    return self.counts.borrow_mut().count_skipped();
                 }
                 self.call(cpu, &process, MemoryCall::Brk { to }, |mm| Ok(CallResult::Break(mm.brk(space, to))));
-                process.breaking.set(false);
+                process.brk_in_progress.set(false);
             }
             Operation::Fork
             | Operation::Exit { .. }
             | Operation::Truncate { .. }
             | Operation::Access { .. }
-            | Operation::Roam { .. }
+            | Operation::AccessMany { .. }
             | Operation::Switch { .. }
-            | Operation::Lazy
+            | Operation::RunKernelThread
             | Operation::Syscall(_)
             | Operation::Kernel(_)
-            | Operation::Starve { .. } => unreachable!("{operation} changes no mappings of one process"),
+            | Operation::FailAllocation { .. } => unreachable!("{operation} does not change the mappings of a process"),
         }
     }
 
@@ -95,40 +95,43 @@ impl<I: Isa> World<I> {
         &self,
         cpu: CpuId,
         process: &Process<I>,
-        place: Where,
+        place: MmapPlacement,
         (len, rights): (u64, Rights),
-        object: Object,
+        object: MappedObject,
         (populate, mapping_flags): (bool, MappingFlags),
     ) {
-        let opened = if matches!(object, Object::SharedReadOnly(_)) { Rights::READ } else { Rights::RW };
+        let opened = if matches!(object, MappedObject::SharedReadOnly(_)) { Rights::READ } else { Rights::RW };
         let of_file = |index| spec::MmapObject::File { file: self.file.id(), index, opened };
-        let (flags, page, told) = match object {
-            Object::PrivateAnon => (MapFlags::PRIVATE | MapFlags::ANONYMOUS, None, spec::MmapObject::Anon),
-            Object::SharedAnon => {
-                let file = self.fresh_file();
+        let (flags, page, mapped) = match object {
+            MappedObject::PrivateAnon => (MapFlags::PRIVATE | MapFlags::ANONYMOUS, None, spec::MmapObject::Anon),
+            MappedObject::SharedAnon => {
+                let file = self.fresh_shmem_id();
                 self.spec.borrow_mut().add_shmem(file, len.div_ceil(PAGE_SIZE));
-                let told = spec::MmapObject::File { file, index: 0, opened: Rights::all() };
-                (MapFlags::SHARED | MapFlags::ANONYMOUS, None, told)
+                let mapped = spec::MmapObject::File { file, index: 0, opened: Rights::all() };
+                (MapFlags::SHARED | MapFlags::ANONYMOUS, None, mapped)
             }
-            Object::PrivateFile(page) => (MapFlags::PRIVATE, Some(page), of_file(page)),
-            Object::SharedFile(page) | Object::SharedReadOnly(page) => (MapFlags::SHARED, Some(page), of_file(page)),
+            MappedObject::PrivateFile(page) => (MapFlags::PRIVATE, Some(page), of_file(page)),
+            MappedObject::SharedFile(page) | MappedObject::SharedReadOnly(page) => {
+                (MapFlags::SHARED, Some(page), of_file(page))
+            }
         };
         let shared = flags.contains(MapFlags::SHARED);
-        let (addr, at, place_told) = match place {
-            Where::Anywhere => (VirtAddr::ZERO, MapFlags::empty(), MmapPlacement::Anywhere),
-            Where::Fixed(at) => (at, MapFlags::FIXED, MmapPlacement::Fixed(at)),
-            Where::Vacant(at) => (at, MapFlags::FIXED_NOREPLACE, MmapPlacement::FixedNoReplace(at)),
+        let (addr, place_flag) = match place {
+            MmapPlacement::Anywhere => (VirtAddr::ZERO, MapFlags::empty()),
+            MmapPlacement::Fixed(at) => (at, MapFlags::FIXED),
+            MmapPlacement::FixedNoReplace(at) => (at, MapFlags::FIXED_NOREPLACE),
         };
-        // Where populating copies pages, the reference memory must know since when, and so where.
-        let populate = populate && !(matches!(object, Object::PrivateFile(_)) && place == Where::Anywhere);
-        let mut flags = flags | at;
+        // If populating copies pages, the reference memory needs their addresses before the call.
+        let populate =
+            populate && !(matches!(object, MappedObject::PrivateFile(_)) && place == MmapPlacement::Anywhere);
+        let mut flags = flags | place_flag;
         flags.set(MapFlags::POPULATE, populate);
         flags.set(MapFlags::LOCKED, mapping_flags.lock != MlockMode::Unlocked);
         flags.set(MapFlags::GROWSDOWN, mapping_flags.grows_down);
         flags.set(MapFlags::NORESERVE, mapping_flags.no_reserve);
-        let call = MemoryCall::Mmap { place: place_told, len, rights, shared, object: told, flags: mapping_flags };
+        let call = MemoryCall::Mmap { place, len, rights, shared, object: mapped, flags: mapping_flags };
         self.call(cpu, process, call, |mm| {
-            let faults = if populate { self.populating(process, addr, len) } else { Vec::new() };
+            let faults = if populate { self.begin_prefaults(process, addr, len) } else { Vec::new() };
             let file = page.map(|page| FileMapping { file: &self.file, offset: page * PAGE_SIZE, opened });
             let request = MapRequest { addr, len, rights, flags, file };
             let mapped = mm.mmap(&process.space, &request);
@@ -137,16 +140,15 @@ impl<I: Isa> World<I> {
         });
     }
 
-    /// The faults that populating may make: whatever is mapped there by then, it may be a file's
-    /// page that is copied.
-    pub(super) fn populating(&self, process: &Process<I>, addr: VirtAddr, len: u64) -> Vec<FaultId> {
-        let Some(range) = PageRange::from_len(addr, len).ok().filter(|_| self.is_told) else { return Vec::new() };
+    /// Tells the reference memory that a call may fault in these pages, and so may copy file pages.
+    pub(super) fn begin_prefaults(&self, process: &Process<I>, addr: VirtAddr, len: u64) -> Vec<FaultId> {
+        let Some(range) = PageRange::from_len(addr, len).ok().filter(|_| self.uses_spec) else { return Vec::new() };
         let mut spec = self.spec.borrow_mut();
-        let pages = range.iter().take(MOST_PAGES as usize);
+        let pages = range.iter().take(MAX_PAGES as usize);
         pages.map(|va| spec.fault_begins(process.id(), va, Access::Write)).collect()
     }
 
-    /// Forks, and returns the child's space.
+    /// Forks, and returns the child's space if the call succeeds.
     pub(super) fn fork_call(&self, cpu: CpuId, parent: &Process<I>) -> Option<Arc<Space<Sim<I>>>> {
         let mut child = None;
         self.call(cpu, parent, MemoryCall::Fork, |mm| {
@@ -158,7 +160,7 @@ impl<I: Isa> World<I> {
         child
     }
 
-    /// Ends a process that nobody runs.
+    /// Ends a process that no CPU runs.
     pub(super) fn end_process(&self, cpu: CpuId, process: &Rc<Process<I>>) {
         self.call(cpu, process, MemoryCall::Exit, |mm| {
             mm.end_space(&process.space);
@@ -166,21 +168,21 @@ impl<I: Isa> World<I> {
         });
     }
 
-    /// Truncates the file, unless somebody is at it.
+    /// Truncates the file, unless another CPU truncates it.
     pub(super) fn truncate(&self, cpu: CpuId, pages: u64) {
         if self.file.is_shmem() {
-            return self.resize(cpu, pages * PAGE_SIZE);
+            return self.truncate_memfd(cpu, pages * PAGE_SIZE);
         }
-        if self.truncating.replace(true) {
-            return self.done.borrow_mut().leave_out();
+        if self.truncate_in_progress.replace(true) {
+            return self.counts.borrow_mut().count_skipped();
         }
         let file = &self.file;
         self.spec.borrow_mut().truncate_begins(file.id(), pages);
         self.lab.on(cpu, |mm| mm.truncate(file, pages * PAGE_SIZE)).expect("not sealed");
-        self.intact.fetch_min(pages, Ordering::Relaxed);
-        self.written.lock().expect("nobody has panicked with it").retain(|index, _| *index < pages);
+        self.intact_pages.fetch_min(pages, Ordering::Relaxed);
+        self.written_back.lock().expect("no thread panicked with the lock").retain(|index, _| *index < pages);
         self.spec.borrow_mut().truncate_ends(file.id());
-        self.done.borrow_mut().called("ftruncate", CallResult::Done);
-        self.truncating.set(false);
+        self.counts.borrow_mut().count_call("ftruncate", CallResult::Done);
+        self.truncate_in_progress.set(false);
     }
 }

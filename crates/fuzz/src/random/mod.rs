@@ -1,61 +1,62 @@
-//! Random programs under the oracle: memory calls and accesses of several processes on several
-//! CPUs, all of them checked.
+//! Random programs under the oracle.
 //!
-//! - [`Program`] – a pure function of a [`Shape`] and a seed, as a line of text. [`Operation`] –
-//!   what it does, one line each.
-//! - [`fast`] – operation by operation. [`explore`] – interleaved at every effect, under many
-//!   schedules.
-//! - [`survey()`] – many programs in both modes. [`Bug`] – what was found, by as little as finds
-//!   it; [`replay`] – once more.
-//! - `world`: the machine under judgement, its memory manager, the reference memory, the processes.
-//!   `calls`, `alone`, `filed`, `kernel`, `touch`: what is done in it; `registers`: calls as numbers
-//!   and registers. `rest`: what is asked when
-//!   all is done.
+//! A program consists of memory calls and accesses of several processes on several CPUs.
+//!
+//! - [`RandomProgram`] – the operations that a [`ProgramShape`] and a seed determine; one line of
+//!   text names it. [`Operation`] – one operation.
+//! - [`fast_mode`] – runs one operation after another. [`explore_mode`] – interleaves the CPUs'
+//!   operations at every effect, under many schedules.
+//! - [`survey()`] – runs many programs in both modes. [`BugReport`] – a finding with its minimised
+//!   program; [`replay`] – runs a program again.
+//! - `program_run`: the machine under the oracle, its memory manager, the reference memory, the
+//!   processes. `calls`, `exclusive_calls`, `file_calls`, `kernel_operation`, `access`: the
+//!   operations. `registers`: a call's number and registers. `final_checks`: the checks after the
+//!   last operation.
 //!
 //! ```text
-//!   program ──▶ world ──▶ memory manager ──▶ machine ──▶ oracle (O1, O2)
-//!                 └─────▶ reference memory (O3)   at rest: counts (O4), every page, no leak
+//!   program ──▶ run ──▶ memory manager ──▶ machine ──▶ oracle (O1, O2)
+//!                └────▶ reference memory (O3)          at the end: counts (O4), every page, leaks
 //! ```
 //!
-//! Nothing here knows what the memory manager should do: what a call may answer and what a page may
-//! show is the reference memory's business.
+//! Nothing here knows what the memory manager should do: the reference memory decides what a call
+//! may return and what a page may show. In programs of [`Theme::Calls`], exclusive calls overlap
+//! and their results cannot be predicted. The reference memory does not follow these programs; the
+//! other rules apply.
 //!
-//! Where calls that have their process for themselves overlap, nothing is told to the reference
-//! memory, and everything else is judged.
-//!
-//! Not guaranteed: that programs do what users' programs do. They collide on a few pages, and some
-//! of their arguments are bad.
+//! Not guaranteed: that programs resemble those of users. They collide on a few pages, and some of
+//! their arguments are invalid.
 
-mod alone;
-mod beside_linux;
+mod access;
 mod calls;
-pub mod explore;
-pub mod fast;
-mod filed;
-mod generate;
-mod kernel;
+mod exclusive_calls;
+pub mod explore_mode;
+pub mod fast_mode;
+mod file_calls;
+mod final_checks;
+mod generator;
+mod kernel_operation;
 mod minimise;
 mod operation;
+mod operation_counts;
 mod program;
+mod program_run;
+mod raw_calls;
 pub(crate) mod registers;
-mod rest;
 mod survey;
 mod swap;
 mod syscall;
-mod tally;
-mod touch;
-mod world;
 
-pub(crate) use generate::{FILE_PAGES, HEAP, Window};
-pub use kernel::Kernel;
-pub(crate) use minimise::cut_down;
-pub use minimise::{Bug, smallest};
-pub use operation::{Object, Operation, Step, Where};
+pub(crate) use generator::{FILE_PAGES, HEAP, Window};
+pub use kernel_operation::KernelOperation;
+pub(crate) use minimise::remove_operations;
+pub use minimise::{BugReport, smallest};
+pub use operation::{MappedObject, Operation, ProgramStep};
+pub use operation_counts::OperationCounts;
 #[cfg(feature = "planted")]
 pub use pagewright_plant::{PlantedBug, choose as plant};
-pub use program::{Mode, NotAProgram, Program, Shape, Theme};
+pub use program::{ParseProgramError, ProgramMode, ProgramShape, RandomProgram, Theme};
 pub use survey::{
-    Effort, ReplayError, Survey, calls_program, explored_program, fast_program, replay, survey, without_mechanism,
+    ProgramReplayError, Survey, SurveyPlan, calls_program, explored_program, fast_program, replay, survey,
+    without_mechanism,
 };
-pub use syscall::{Descriptor, Syscall};
-pub use tally::Done;
+pub use syscall::{FileDescriptor, Syscall};

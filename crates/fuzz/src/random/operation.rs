@@ -1,36 +1,28 @@
-//! What random programs do, one operation at a time, and how it reads.
+//! The operations of random programs, and how they print.
 //!
-//! Addresses are plain values: an operation means the same whatever was left out before it. It acts
-//! on the process that its CPU runs.
+//! Addresses are absolute, so an operation means the same whichever operations were removed before
+//! it. It acts on the process that its CPU runs.
 
-use super::kernel::Kernel;
+use super::kernel_operation::KernelOperation;
 use super::syscall::Syscall;
+use pagewright_model::spec::MmapPlacement;
 use pagewright_types::{Access, CpuId, Rights, VirtAddr};
 use std::fmt;
 
-/// Where `mmap` is to map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Where {
-    /// Anywhere.
-    Anywhere,
-    /// Here, in the place of what is there.
-    Fixed(VirtAddr),
-    /// Here or not at all.
-    Vacant(VirtAddr),
-}
-
 /// What `mmap` maps.
+///
+/// The number is the first page of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Object {
-    /// Zeroes of one's own.
+pub enum MappedObject {
+    /// Private anonymous memory.
     PrivateAnon,
-    /// Zeroes that children share.
+    /// Shared anonymous memory.
     SharedAnon,
-    /// The file from this page of it on, stores kept to oneself.
+    /// The file, with `MAP_PRIVATE`.
     PrivateFile(u64),
-    /// The file from this page of it on.
+    /// The file, with `MAP_SHARED`.
     SharedFile(u64),
-    /// The same, opened for reading only.
+    /// The file opened for reading only, with `MAP_SHARED`.
     SharedReadOnly(u64),
 }
 
@@ -38,135 +30,135 @@ pub enum Object {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// `mmap(2)`.
-    Map {
-        /// Where.
-        place: Where,
-        /// Bytes.
+    Mmap {
+        /// The placement.
+        place: MmapPlacement,
+        /// Length in bytes.
         len: u64,
-        /// Rights.
+        /// The protection.
         rights: Rights,
-        /// What.
-        object: Object,
-        /// Whether pages are faulted in at once.
+        /// The object.
+        object: MappedObject,
+        /// `MAP_POPULATE`.
         populate: bool,
     },
     /// `munmap(2)`.
-    Unmap {
-        /// Where.
+    Munmap {
+        /// First address.
         addr: VirtAddr,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
     /// `mprotect(2)`.
-    Protect {
-        /// Where.
+    Mprotect {
+        /// First address.
         addr: VirtAddr,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
-        /// The rights from then on.
+        /// The new protection.
         rights: Rights,
     },
     /// `madvise(2)` with `MADV_DONTNEED`.
     DontNeed {
-        /// Where.
+        /// First address.
         addr: VirtAddr,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
     /// `brk(2)`.
-    Break {
-        /// The break wanted.
+    Brk {
+        /// The requested break.
         to: VirtAddr,
     },
     /// `fork(2)`.
     ///
-    /// The child waits until some CPU switches to it.
+    /// The child runs when a CPU switches to it.
     Fork,
-    /// The end of the process, unless another CPU runs it, too.
+    /// The end of the process, unless another CPU runs it too.
     Exit {
-        /// Whether the CPU stays on the dying tables as a kernel thread would.
+        /// Whether the CPU stays on the dying tables, as a kernel thread does.
         lazily: bool,
     },
-    /// Truncation of the file to so many pages.
+    /// `ftruncate(2)` of the file.
     Truncate {
-        /// Pages.
+        /// The new size, in pages.
         pages: u64,
     },
-    /// An access to one cell.
+    /// An access to one cell of eight bytes.
     Access {
-        /// The cell.
+        /// Address of the cell.
         va: VirtAddr,
         /// Load, store or fetch.
         access: Access,
     },
-    /// Accesses to cells anywhere in these pages, chosen by the seed.
-    Roam {
-        /// First page.
+    /// Accesses to random cells of a range of pages.
+    AccessMany {
+        /// Address of the first page.
         start: VirtAddr,
-        /// Pages.
+        /// Number of pages.
         pages: u64,
-        /// How many accesses.
+        /// Number of accesses.
         times: u32,
-        /// Chooses cells and kinds.
+        /// Seed that chooses cells and kinds of access.
         seed: u64,
     },
-    /// This CPU runs another process: the one at this place among those that live, counted round.
+    /// The CPU switches to another process.
     Switch {
-        /// The place.
+        /// Index among the live processes, modulo their number.
         to: usize,
     },
-    /// This CPU runs a kernel thread until its next operation.
-    Lazy,
-    /// An allocation will fail, after so many that don't.
-    Starve {
-        /// How many succeed.
+    /// The CPU runs a kernel thread until its next operation.
+    RunKernelThread,
+    /// Makes a later allocation fail.
+    FailAllocation {
+        /// Number of allocations that succeed before it.
         after: u64,
     },
-    /// A call with raw flags, which has its process for itself.
+    /// A call with raw arguments.
     Syscall(Syscall),
-    /// Something that a kernel does with the process's memory.
-    Kernel(Kernel),
+    /// An operation of the kernel on the process's memory.
+    Kernel(KernelOperation),
 }
 
-/// An operation and the CPU that does it.
+/// An operation and the CPU that runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// Where.
+pub struct ProgramStep {
+    /// The CPU.
     pub cpu: CpuId,
-    /// What.
+    /// The operation.
     pub operation: Operation,
 }
 
 impl Operation {
-    /// What it is called where calls are counted.
+    /// The name under which calls are counted.
     pub const fn name(&self) -> &'static str {
         match self {
-            Self::Map { .. } => "mmap",
-            Self::Unmap { .. } => "munmap",
-            Self::Protect { .. } => "mprotect",
+            Self::Mmap { .. } => "mmap",
+            Self::Munmap { .. } => "munmap",
+            Self::Mprotect { .. } => "mprotect",
             Self::DontNeed { .. } => "madvise(MADV_DONTNEED)",
-            Self::Break { .. } => "brk",
+            Self::Brk { .. } => "brk",
             Self::Fork => "fork",
             Self::Exit { .. } => "exit",
             Self::Truncate { .. } => "ftruncate",
-            Self::Access { .. } | Self::Roam { .. } => "access",
+            Self::Access { .. } | Self::AccessMany { .. } => "access",
             Self::Switch { .. } => "switch",
-            Self::Lazy => "kernel thread",
-            Self::Starve { .. } => "starve",
+            Self::RunKernelThread => "kernel thread",
+            Self::FailAllocation { .. } => "allocation failure",
             Self::Syscall(call) => call.name(),
             Self::Kernel(kernel) => kernel.name(),
         }
     }
 }
 
-impl fmt::Display for Object {
+impl fmt::Display for MappedObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PrivateAnon => f.write_str("private anonymous"),
             Self::SharedAnon => f.write_str("shared anonymous"),
-            Self::PrivateFile(page) => write!(f, "private, page {page} of the file"),
-            Self::SharedFile(page) => write!(f, "shared, page {page} of the file"),
-            Self::SharedReadOnly(page) => write!(f, "shared, page {page} of the file opened for reading"),
+            Self::PrivateFile(page) => write!(f, "private file from page {page}"),
+            Self::SharedFile(page) => write!(f, "shared file from page {page}"),
+            Self::SharedReadOnly(page) => write!(f, "shared read-only file from page {page}"),
         }
     }
 }
@@ -174,36 +166,38 @@ impl fmt::Display for Object {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Map { place, len, rights, object, populate } => {
-                let populate = if *populate { ", populated" } else { "" };
+            Self::Mmap { place, len, rights, object, populate } => {
+                let populate = if *populate { ", populate" } else { "" };
                 match place {
-                    Where::Anywhere => write!(f, "mmap(anywhere, {len:#x}, {rights}, {object}{populate})"),
-                    Where::Fixed(at) => write!(f, "mmap({at}, {len:#x}, {rights}, {object}, fixed{populate})"),
-                    Where::Vacant(at) => write!(f, "mmap({at}, {len:#x}, {rights}, {object}, if free{populate})"),
+                    MmapPlacement::Anywhere => write!(f, "mmap(anywhere, {len:#x}, {rights}, {object}{populate})"),
+                    MmapPlacement::Fixed(at) => write!(f, "mmap({at}, {len:#x}, {rights}, {object}, fixed{populate})"),
+                    MmapPlacement::FixedNoReplace(at) => {
+                        write!(f, "mmap({at}, {len:#x}, {rights}, {object}, fixed, no replace{populate})")
+                    }
                 }
             }
-            Self::Unmap { addr, len } => write!(f, "munmap({addr}, {len:#x})"),
-            Self::Protect { addr, len, rights } => write!(f, "mprotect({addr}, {len:#x}, {rights})"),
+            Self::Munmap { addr, len } => write!(f, "munmap({addr}, {len:#x})"),
+            Self::Mprotect { addr, len, rights } => write!(f, "mprotect({addr}, {len:#x}, {rights})"),
             Self::DontNeed { addr, len } => write!(f, "madvise({addr}, {len:#x}, MADV_DONTNEED)"),
-            Self::Break { to } => write!(f, "brk({to})"),
+            Self::Brk { to } => write!(f, "brk({to})"),
             Self::Fork => f.write_str("fork()"),
             Self::Exit { lazily: false } => f.write_str("exit()"),
-            Self::Exit { lazily: true } => f.write_str("exit(), lazily"),
-            Self::Truncate { pages } => write!(f, "truncate(the file, {pages} pages)"),
+            Self::Exit { lazily: true } => f.write_str("exit(), lazy TLB"),
+            Self::Truncate { pages } => write!(f, "ftruncate({pages} pages)"),
             Self::Access { va, access } => write!(f, "{access} {va}"),
-            Self::Roam { start, pages, times, seed } => {
+            Self::AccessMany { start, pages, times, seed } => {
                 write!(f, "{times} accesses in {pages} pages at {start} (seed {seed})")
             }
             Self::Switch { to } => write!(f, "switch to process {to}"),
-            Self::Lazy => f.write_str("run a kernel thread"),
-            Self::Starve { after } => write!(f, "(an allocation fails after {after} more)"),
+            Self::RunKernelThread => f.write_str("run a kernel thread"),
+            Self::FailAllocation { after } => write!(f, "(an allocation fails after {after} more)"),
             Self::Syscall(call) => call.fmt(f),
             Self::Kernel(kernel) => kernel.fmt(f),
         }
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for ProgramStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "CPU {}: {}", self.cpu, self.operation)
     }

@@ -1,59 +1,59 @@
-//! Random programs: a pure function of their shape and a seed, as one line of text that gives them
-//! again.
+//! Random programs, each determined by a shape, a seed, and the operations that are kept.
 //!
 //! ```text
-//!   hot-2-14-6/77/all          theme, CPUs, calm operations, others / seed / everything
-//!   hot-2-14-6/77/0-3.9.16     the same, and what minimising has left of it
-//!   fast-4-8-240/1/all         operation by operation
+//!   hot-2-14-6/77/all          theme, CPUs, setup operations, body operations / seed / all kept
+//!   hot-2-14-6/77/0-3.9.16     the same, minimised: the operations that are kept
+//!   fast-4-8-240/1/all         a program of fast mode
 //! ```
 //!
-//! An operation that is left out leaves the others as they are: it was drawn all the same.
+//! Removing an operation leaves the others unchanged, because it is drawn all the same.
 
-use super::generate::Generator;
-use super::operation::Step;
+use super::generator::Generator;
+use super::operation::ProgramStep;
 use std::fmt;
 use std::str::FromStr;
 
-/// What a program whose operations are interleaved is about: few of them meet unless they are drawn
-/// to the same place.
+/// The pages and calls on which an interleaved program concentrates.
+///
+/// Without a theme, few of its operations would collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Theme {
-    /// Anything.
+    /// None.
     Mixed,
-    /// Everybody changes one page, which children share.
+    /// All CPUs change the rights of one page, which children share.
     Hot,
-    /// Everybody accesses one page, which children share.
+    /// All CPUs access one page, which children share: copy-on-write.
     Copies,
-    /// One CPU takes rights from a page while others come and go.
+    /// CPU 0 takes rights from one page while the other CPUs switch to and from its process.
     Moving,
-    /// Tables come and go.
+    /// Page tables are freed and allocated.
     Tables,
-    /// Calls of every sort, and devices, on a few pages.
+    /// All calls, and devices with pins, on a few pages.
     ///
-    /// What they answer when they overlap can't be foretold, so the reference memory is not asked:
-    /// rights, reuse, counts and leaks are judged.
+    /// The results of overlapping calls cannot be predicted, so the reference memory does not
+    /// follow the program. Rights, reuse, counts and leaks are checked.
     Calls,
 }
 
 impl Theme {
-    /// All of them.
+    /// All themes.
     pub const ALL: [Self; 6] = [Self::Mixed, Self::Hot, Self::Copies, Self::Moving, Self::Tables, Self::Calls];
 }
 
-/// How a program is run.
+/// The mode in which a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// Operation by operation.
+pub enum ProgramMode {
+    /// One operation after another.
     Fast,
-    /// The same: mostly calls, of every sort, and allocations that fail.
+    /// One operation after another, most of them calls; allocations fail.
     Calls,
-    /// Interleaved at every effect.
+    /// The CPUs' operations are interleaved at every effect.
     Explore(Theme),
-    /// Operation by operation, here and on the Linux underneath.
+    /// One operation after another, here and on the host's Linux.
     Linux,
 }
 
-impl Mode {
+impl ProgramMode {
     const ALL: [Self; 9] = [
         Self::Fast,
         Self::Calls,
@@ -66,7 +66,7 @@ impl Mode {
         Self::Explore(Theme::Calls),
     ];
 
-    /// The word for it.
+    /// The first word of a program's text.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fast => "fast",
@@ -82,65 +82,67 @@ impl Mode {
     }
 }
 
-/// What programs have in common.
+/// The mode, the machine and the length of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Shape {
-    /// How they are run.
-    pub mode: Mode,
-    /// CPUs of their machine.
+pub struct ProgramShape {
+    /// The mode.
+    pub mode: ProgramMode,
+    /// Number of CPUs of the machine.
     pub cpus: u16,
-    /// Operations that are run one after the other first.
-    pub calm: u16,
-    /// Operations after that.
-    pub others: u16,
+    /// Number of operations that run first, one after another in every mode.
+    pub setup: u16,
+    /// Number of operations after the setup.
+    pub body: u16,
 }
 
-/// A program.
+/// A random program.
+///
+/// Its text ([`Display`](fmt::Display), [`FromStr`]) reproduces it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Program {
-    /// What it has in common with others.
-    pub shape: Shape,
-    /// What it has not.
+pub struct RandomProgram {
+    /// Mode, machine and length.
+    pub shape: ProgramShape,
+    /// The seed of its operations.
     pub seed: u64,
     /// By operation: whether it is kept.
     kept: Vec<bool>,
 }
 
-/// The most CPUs and operations that a text may ask for: far more than is of use.
-const MOST: u16 = 4096;
+/// Limit of the numbers in a program's text.
+const MAX_NUMBER: u16 = 4096;
 
-impl Program {
-    /// The whole program.
-    pub fn new(shape: Shape, seed: u64) -> Self {
-        let operations = usize::from(shape.calm) + usize::from(shape.others);
+impl RandomProgram {
+    /// The program with all operations.
+    pub fn new(shape: ProgramShape, seed: u64) -> Self {
+        let operations = usize::from(shape.setup) + usize::from(shape.body);
         Self { shape, seed, kept: vec![true; operations] }
     }
 
-    /// Its operations: those that are run calmly, and the others.
-    pub fn steps(&self) -> (Vec<Step>, Vec<Step>) {
-        let (mut calm, mut others) = (Vec::new(), Vec::new());
+    /// The operations of the setup, and those of the body.
+    pub fn steps(&self) -> (Vec<ProgramStep>, Vec<ProgramStep>) {
+        let (mut setup, mut body) = (Vec::new(), Vec::new());
         let mut generator = Generator::new(self.shape, self.seed);
         for (index, kept) in self.kept.iter().enumerate() {
-            let is_calm = index < usize::from(self.shape.calm);
-            let step = if is_calm { generator.calm(index) } else { generator.other() };
+            let is_setup = index < usize::from(self.shape.setup);
+            let step = if is_setup { generator.setup_step(index) } else { generator.body_step() };
             if *kept {
-                if is_calm { &mut calm } else { &mut others }.push(step);
+                if is_setup { &mut setup } else { &mut body }.push(step);
             }
         }
-        (calm, others)
+        (setup, body)
     }
 
-    /// How many operations are left.
+    /// The number of operations that are kept.
     pub fn len(&self) -> usize {
         self.kept.iter().filter(|kept| **kept).count()
     }
 
-    /// Whether none is.
+    /// Whether no operation is kept.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Without some of what is left: `count` operations from the `first` on.
+    /// The program without `count` of its operations; `first` is an index among those kept.
     #[must_use]
     pub fn without(&self, first: usize, count: usize) -> Self {
         let mut less = self.clone();
@@ -150,13 +152,13 @@ impl Program {
     }
 }
 
-impl fmt::Display for Shape {
+impl fmt::Display for ProgramShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}-{}-{}", self.mode.name(), self.cpus, self.calm, self.others)
+        write!(f, "{}-{}-{}-{}", self.mode.name(), self.cpus, self.setup, self.body)
     }
 }
 
-impl fmt::Display for Program {
+impl fmt::Display for RandomProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/", self.shape, self.seed)?;
         if self.kept.iter().all(|kept| *kept) {
@@ -181,23 +183,23 @@ impl fmt::Display for Program {
     }
 }
 
-/// A text that is no program.
+/// The text is not a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a program such as hot-2-14-6/77/all")]
-pub struct NotAProgram(String);
+pub struct ParseProgramError(String);
 
-impl FromStr for Program {
-    type Err = NotAProgram;
+impl FromStr for RandomProgram {
+    type Err = ParseProgramError;
 
-    fn from_str(text: &str) -> Result<Self, NotAProgram> {
-        parse(text).ok_or_else(|| NotAProgram(text.to_owned()))
+    fn from_str(text: &str) -> Result<Self, ParseProgramError> {
+        parse(text).ok_or_else(|| ParseProgramError(text.to_owned()))
     }
 }
 
-fn parse(text: &str) -> Option<Program> {
+fn parse(text: &str) -> Option<RandomProgram> {
     let mut parts = text.split('/');
     let (shape, seed, kept) = (parts.next()?, parts.next()?, parts.next()?);
-    let mut program = Program::new(parse_shape(shape)?, seed.parse().ok()?);
+    let mut program = RandomProgram::new(parse_shape(shape)?, seed.parse().ok()?);
     if parts.next().is_some() {
         return None;
     }
@@ -212,11 +214,11 @@ fn parse(text: &str) -> Option<Program> {
     Some(program)
 }
 
-fn parse_shape(text: &str) -> Option<Shape> {
+fn parse_shape(text: &str) -> Option<ProgramShape> {
     let mut words = text.split('-');
     let name = words.next()?;
-    let mode = Mode::ALL.into_iter().find(|mode| mode.name() == name)?;
-    let mut number = || words.next()?.parse::<u16>().ok().filter(|number| *number <= MOST);
-    let shape = Shape { mode, cpus: number()?, calm: number()?, others: number()? };
+    let mode = ProgramMode::ALL.into_iter().find(|mode| mode.name() == name)?;
+    let mut number = || words.next()?.parse::<u16>().ok().filter(|number| *number <= MAX_NUMBER);
+    let shape = ProgramShape { mode, cpus: number()?, setup: number()?, body: number()? };
     (words.next().is_none() && shape.cpus > 0).then_some(shape)
 }

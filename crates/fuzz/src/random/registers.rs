@@ -1,11 +1,11 @@
-//! The registers with which a program makes a call, and the memory that its pointers lead to.
+//! The number and registers of a call, and the memory that its pointers refer to.
 //!
-//! Linux and the decoder here get the same ones.
+//! Linux and the memory manager's decoder get the same ones.
 
-use super::operation::{Object, Operation, Where};
-use super::syscall::{Descriptor, Syscall};
+use super::operation::{MappedObject, Operation};
+use super::syscall::{FileDescriptor, Syscall};
 use pagewright_mm::{Advice, MapFlags};
-use pagewright_model::spec::ExclusiveCall;
+use pagewright_model::spec::{ExclusiveCall, MmapPlacement};
 use pagewright_syscall::{CallArguments, LinuxCall};
 use pagewright_types::{PAGE_SIZE, VirtAddr};
 
@@ -16,43 +16,44 @@ const F_GET_SEALS: u64 = 1034;
 pub(crate) const PIDFD_SELF: u64 = -10000_i64 as u64;
 /// Bytes of a `struct rlimit64`.
 const RLIMIT_BYTES: usize = 16;
-/// Where a buffer of the caller begins, in words behind [`Numbers::input`].
+/// Offset of the caller's buffer from [`CallerNumbers::input`], in words.
 const BUFFER: u64 = 4;
 
-/// The numbers and addresses that stand in a caller's registers.
+/// The descriptors, process ids and addresses that a caller passes.
 #[derive(Clone, Copy)]
-pub(crate) struct Numbers<'a> {
-    /// The descriptor of the file for reading and writing.
-    pub(crate) both: u64,
-    /// The descriptor of the file for reading.
-    pub(crate) reading: u64,
-    /// The other process, and a descriptor of it.
+pub(crate) struct CallerNumbers<'a> {
+    /// The descriptor of the file opened for reading and writing.
+    pub(crate) read_write: u64,
+    /// The descriptor of the file opened for reading.
+    pub(crate) read_only: u64,
+    /// The id of the other process.
     pub(crate) pid: u64,
+    /// A descriptor of the other process.
     pub(crate) pidfd: u64,
-    /// Where [`CallRegisters::input`] is.
+    /// Address of [`CallRegisters::input`].
     pub(crate) input: u64,
-    /// Where the call stores its result.
+    /// Address at which the call stores its output.
     pub(crate) output: u64,
     /// The hard limit of a resource.
     pub(crate) hard_limit: &'a dyn Fn(u32) -> u64,
 }
 
-/// The bytes that a call stores to [`Numbers::output`].
+/// The bytes that a call stores to [`CallerNumbers::output`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallOutput {
     /// None.
     Nothing,
-    /// So many.
+    /// This number of bytes.
     Bytes(usize),
-    /// As many as it returns.
+    /// The number of bytes that it returns.
     AsReturned,
 }
 
-/// A call with its registers.
+/// The number and registers of a call.
 pub(crate) struct CallRegisters {
     pub(crate) call: LinuxCall,
     pub(crate) arguments: CallArguments,
-    /// Words that its pointers lead to.
+    /// Words that its pointers refer to.
     pub(crate) input: Vec<u64>,
     pub(crate) output: CallOutput,
 }
@@ -74,52 +75,54 @@ impl CallRegisters {
         Self { output, ..self }
     }
 
-    /// Those of an operation; `None` if it is no memory call. `value` is what a call writes.
-    pub(crate) fn of(operation: &Operation, value: u64, numbers: &Numbers<'_>) -> Option<Self> {
+    /// The registers of an operation; `None` if it is not a call that the decoder knows.
+    ///
+    /// `value` is the word that a call writes.
+    pub(crate) fn of(operation: &Operation, value: u64, numbers: &CallerNumbers<'_>) -> Option<Self> {
         Some(match *operation {
-            Operation::Map { place, len, rights, object, populate } => {
+            Operation::Mmap { place, len, rights, object, populate } => {
                 let (addr, at) = match place {
-                    Where::Anywhere => (VirtAddr::ZERO, MapFlags::empty()),
-                    Where::Fixed(at) => (at, MapFlags::FIXED),
-                    Where::Vacant(at) => (at, MapFlags::FIXED_NOREPLACE),
+                    MmapPlacement::Anywhere => (VirtAddr::ZERO, MapFlags::empty()),
+                    MmapPlacement::Fixed(at) => (at, MapFlags::FIXED),
+                    MmapPlacement::FixedNoReplace(at) => (at, MapFlags::FIXED_NOREPLACE),
                 };
                 let (kind, fd, page) = match object {
-                    Object::PrivateAnon => (MapFlags::PRIVATE | MapFlags::ANONYMOUS, u64::MAX, 0),
-                    Object::SharedAnon => (MapFlags::SHARED | MapFlags::ANONYMOUS, u64::MAX, 0),
-                    Object::PrivateFile(page) => (MapFlags::PRIVATE, numbers.both, page),
-                    Object::SharedFile(page) => (MapFlags::SHARED, numbers.both, page),
-                    Object::SharedReadOnly(page) => (MapFlags::SHARED, numbers.reading, page),
+                    MappedObject::PrivateAnon => (MapFlags::PRIVATE | MapFlags::ANONYMOUS, u64::MAX, 0),
+                    MappedObject::SharedAnon => (MapFlags::SHARED | MapFlags::ANONYMOUS, u64::MAX, 0),
+                    MappedObject::PrivateFile(page) => (MapFlags::PRIVATE, numbers.read_write, page),
+                    MappedObject::SharedFile(page) => (MapFlags::SHARED, numbers.read_write, page),
+                    MappedObject::SharedReadOnly(page) => (MapFlags::SHARED, numbers.read_only, page),
                 };
                 let populate = if populate { MapFlags::POPULATE } else { MapFlags::empty() };
                 let flags = (kind | at | populate).bits().into();
                 Self::new(LinuxCall::Mmap, [addr.raw(), len, rights.bits().into(), flags, fd, page * PAGE_SIZE])
             }
-            Operation::Unmap { addr, len } => Self::on_range(LinuxCall::Munmap, addr, len, 0),
-            Operation::Protect { addr, len, rights } => {
+            Operation::Munmap { addr, len } => Self::on_range(LinuxCall::Munmap, addr, len, 0),
+            Operation::Mprotect { addr, len, rights } => {
                 Self::on_range(LinuxCall::Mprotect, addr, len, rights.bits().into())
             }
             Operation::DontNeed { addr, len } => {
                 Self::on_range(LinuxCall::Madvise, addr, len, Advice::DontNeed.raw().into())
             }
-            Operation::Break { to } => Self::on_range(LinuxCall::Brk, to, 0, 0),
+            Operation::Brk { to } => Self::on_range(LinuxCall::Brk, to, 0, 0),
             Operation::Truncate { pages } => {
-                Self::new(LinuxCall::Ftruncate, [numbers.both, pages * PAGE_SIZE, 0, 0, 0, 0])
+                Self::new(LinuxCall::Ftruncate, [numbers.read_write, pages * PAGE_SIZE, 0, 0, 0, 0])
             }
             Operation::Syscall(Syscall::Exclusive(call)) => Self::of_exclusive(&call, numbers),
             Operation::Syscall(ref call) => return Self::of_syscall(call, value, numbers),
             Operation::Fork
             | Operation::Exit { .. }
             | Operation::Access { .. }
-            | Operation::Roam { .. }
+            | Operation::AccessMany { .. }
             | Operation::Switch { .. }
-            | Operation::Lazy
+            | Operation::RunKernelThread
             | Operation::Kernel(_)
-            | Operation::Starve { .. } => return None,
+            | Operation::FailAllocation { .. } => return None,
         })
     }
 
-    /// Those of a call that has its process for itself.
-    pub(crate) fn of_exclusive(call: &ExclusiveCall, numbers: &Numbers<'_>) -> Self {
+    /// The registers of an exclusive call.
+    pub(crate) fn of_exclusive(call: &ExclusiveCall, numbers: &CallerNumbers<'_>) -> Self {
         match *call {
             ExclusiveCall::Remap { addr, old_len, new_len, flags, new_addr } => {
                 let arguments = [addr.raw(), old_len, new_len, flags.into(), new_addr.raw(), 0];
@@ -148,38 +151,38 @@ impl CallRegisters {
         }
     }
 
-    fn of_syscall(call: &Syscall, value: u64, numbers: &Numbers<'_>) -> Option<Self> {
+    fn of_syscall(call: &Syscall, value: u64, numbers: &CallerNumbers<'_>) -> Option<Self> {
         let fd = |descriptor| match descriptor {
-            Descriptor::None => u64::MAX,
-            Descriptor::Both => numbers.both,
-            Descriptor::Reading => numbers.reading,
+            FileDescriptor::None => u64::MAX,
+            FileDescriptor::ReadWrite => numbers.read_write,
+            FileDescriptor::ReadOnly => numbers.read_only,
         };
         let (input, output) = (numbers.input, numbers.output);
         Some(match *call {
-            Syscall::Map { addr, len, prot, flags, file, offset } => {
+            Syscall::Mmap { addr, len, prot, flags, file, offset } => {
                 Self::new(LinuxCall::Mmap, [addr.raw(), len, prot.into(), flags.into(), fd(file), offset])
             }
             Syscall::Exclusive(ref call) => Self::of_exclusive(call, numbers),
-            Syscall::Protect { addr, len, prot } => Self::on_range(LinuxCall::Mprotect, addr, len, prot.into()),
-            Syscall::ResidentInto { addr, len, vec } => Self::on_range(LinuxCall::Mincore, addr, len, vec.raw()),
-            Syscall::BothLimits { resource, soft, hard } => {
+            Syscall::Mprotect { addr, len, prot } => Self::on_range(LinuxCall::Mprotect, addr, len, prot.into()),
+            Syscall::MincoreInto { addr, len, vec } => Self::on_range(LinuxCall::Mincore, addr, len, vec.raw()),
+            Syscall::SetLimits { resource, soft, hard } => {
                 Self::new(LinuxCall::Prlimit64, [0, resource.into(), input, output, 0, 0])
                     .with_input(&[soft, hard])
                     .with_output(CallOutput::Bytes(RLIMIT_BYTES))
             }
-            Syscall::Allocate { flags, offset, len } => {
-                Self::new(LinuxCall::Fallocate, [numbers.both, flags.into(), offset, len, 0, 0])
+            Syscall::Fallocate { flags, offset, len } => {
+                Self::new(LinuxCall::Fallocate, [numbers.read_write, flags.into(), offset, len, 0, 0])
             }
             Syscall::AddSeals { file, seals } => {
                 Self::new(LinuxCall::Fcntl, [fd(file), F_ADD_SEALS, seals.into(), 0, 0, 0])
             }
-            Syscall::GetSeals => Self::new(LinuxCall::Fcntl, [numbers.both, F_GET_SEALS, 0, 0, 0, 0]),
-            Syscall::ReadOther { addr, len, .. } => {
+            Syscall::GetSeals => Self::new(LinuxCall::Fcntl, [numbers.read_write, F_GET_SEALS, 0, 0, 0, 0]),
+            Syscall::ProcessVmReadv { addr, len, .. } => {
                 Self::new(LinuxCall::ProcessVmReadv, [numbers.pid, input, 1, input + 16, 1, 0])
                     .with_input(&[output, len, addr.raw(), len])
                     .with_output(CallOutput::AsReturned)
             }
-            Syscall::WriteOther { addr, .. } => {
+            Syscall::ProcessVmWritev { addr, .. } => {
                 Self::new(LinuxCall::ProcessVmWritev, [numbers.pid, input, 1, input + 16, 1, 0]).with_input(&[
                     input + BUFFER * 8,
                     8,
@@ -188,17 +191,17 @@ impl CallRegisters {
                     value,
                 ])
             }
-            Syscall::AdviseOther { addr, len, advice, .. } => {
+            Syscall::ProcessMadvise { addr, len, advice, .. } => {
                 Self::new(LinuxCall::ProcessMadvise, [numbers.pidfd, input, 1, advice.into(), 0, 0])
                     .with_input(&[addr.raw(), len])
             }
-            Syscall::Read { .. }
-            | Syscall::Write { .. }
-            | Syscall::Splice { .. }
-            | Syscall::Drain
-            | Syscall::Maps
-            | Syscall::Usage
-            | Syscall::Pages { .. } => return None,
+            Syscall::Pread { .. }
+            | Syscall::Pwrite { .. }
+            | Syscall::Vmsplice { .. }
+            | Syscall::ReadPipe
+            | Syscall::ShowMaps
+            | Syscall::ShowSmaps
+            | Syscall::ShowPagemap { .. } => return None,
         })
     }
 }

@@ -1,10 +1,10 @@
-//! Many random programs, in both modes, and what they came to.
+//! Runs many random programs in both modes, and adds up what they did.
 
-use super::explore::Explored;
-use super::fast;
-use super::minimise::{self, Bug};
-use super::program::{Mode, Program, Shape, Theme};
-use super::tally::Done;
+use super::explore_mode::ExploredProgram;
+use super::fast_mode;
+use super::minimise::{self, BugReport};
+use super::operation_counts::OperationCounts;
+use super::program::{ProgramMode, ProgramShape, RandomProgram, Theme};
 use nix::time::{ClockId, clock_gettime};
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_check::{Antecedent, ReplayToken, SearchPlan, Tally};
@@ -12,77 +12,77 @@ use pagewright_lab::LabError;
 use pagewright_types::IsaKind;
 use std::time::Duration;
 
-/// Operations of a program in fast mode: calm ones, and others.
+/// Operations of a program of fast mode: setup and body.
 const FAST: (u16, u16) = (8, 120);
-/// Operations of a program of calls.
+/// Operations of a program that is mostly calls: setup and body.
 const CALLS: (u16, u16) = (8, 1000);
-/// Programs of fast mode for each program of calls.
-const FAST_FOR_CALLS: u64 = 2;
-/// Schedules that each program gets in explore mode.
+/// Programs of fast mode for each program that is mostly calls.
+const FAST_PER_CALLS: u64 = 2;
+/// Schedules of each program of explore mode.
 const SCHEDULES: u32 = 25;
 
-/// What can't have anything to judge, on one instruction set or on any, and why.
+/// Antecedents that cannot occur, on one instruction set or on all, and why.
 const WITHOUT_MECHANISM: [(Antecedent, Option<IsaKind>, &str); 3] = [
-    (Antecedent::FrameDebt, None, "no flush is postponed past the freeing of a frame"),
+    (Antecedent::FrameDebt, None, "no flush is deferred past the freeing of a frame"),
     (Antecedent::Tails, None, "every folio is one page"),
     (
         Antecedent::Condemned,
         Some(IsaKind::Aarch64),
-        "no CPU is lazy, and broadcasts reach what another CPU has under any tag",
+        "no CPU is lazy, and broadcasts reach entries of every tag on every CPU",
     ),
 ];
 
-/// Why `what` never happens on these instruction sets, if it can't.
-pub fn without_mechanism(what: Antecedent, isas: &[IsaKind]) -> Option<&'static str> {
+/// Why `antecedent` cannot occur on these instruction sets; `None` if it can.
+pub fn without_mechanism(antecedent: Antecedent, isas: &[IsaKind]) -> Option<&'static str> {
     let concerns = |only: &Option<IsaKind>| only.is_none_or(|only| isas.iter().all(|isa| *isa == only));
-    let found = WITHOUT_MECHANISM.iter().find(|(without, only, _)| *without == what && concerns(only));
+    let found = WITHOUT_MECHANISM.iter().find(|(without, only, _)| *without == antecedent && concerns(only));
     found.map(|(_, _, why)| *why)
 }
 
-/// How much is to be tried.
+/// The programs that [`survey()`] runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Effort {
-    /// Of the programs and schedules.
+pub struct SurveyPlan {
+    /// Seed of the programs and schedules.
     pub seed: u64,
-    /// CPUs of the machines; by default 4 in fast mode, 2 and 3 in explore mode.
+    /// Number of CPUs; by default 4 in fast mode, 2 and 3 in explore mode.
     pub cpus: Option<u16>,
-    /// Accesses to be checked in fast mode, at least.
+    /// Minimum of the accesses checked in fast mode.
     pub accesses: u64,
-    /// Different schedules to be tried in explore mode, at least.
+    /// Minimum of the different schedules in explore mode.
     pub schedules: u64,
 }
 
-/// What was tried, and what came of it.
+/// What [`survey()`] ran, and its first finding.
 #[derive(Clone, Debug)]
 pub struct Survey {
-    /// Where.
+    /// The instruction set.
     pub isa: IsaKind,
-    /// Programs run in fast mode.
+    /// Programs of fast mode.
     pub fast_programs: u64,
-    /// What they did.
-    pub fast: Done,
-    /// Measured: how much CPU time they took.
+    /// What the programs of fast mode did.
+    pub fast: OperationCounts,
+    /// CPU time of the programs of fast mode, measured.
     pub fast_time: Duration,
-    /// Programs run that are mostly calls of every sort, operation by operation, too.
+    /// Programs that are mostly calls.
     pub calls_programs: u64,
-    /// What they did.
-    pub calls: Done,
-    /// Measured: how much CPU time they took.
+    /// What the programs that are mostly calls did.
+    pub calls: OperationCounts,
+    /// CPU time of the programs that are mostly calls, measured.
     pub calls_time: Duration,
-    /// Programs run in explore mode.
+    /// Programs of explore mode.
     pub explored_programs: u64,
-    /// Schedules tried.
+    /// Schedules of explore mode.
     pub schedules: u64,
-    /// Schedules whose steps differ.
+    /// Schedules with different traces.
     pub distinct: u64,
-    /// Steps taken in them.
+    /// Steps of all schedules.
     pub steps: u64,
-    /// Measured: how much CPU time they took.
+    /// CPU time of the programs of explore mode, measured.
     pub explored_time: Duration,
-    /// What was judged, in both modes.
+    /// How often each rule judged something.
     pub tally: Tally,
-    /// The first finding, with which it ended.
-    pub bug: Option<Bug>,
+    /// The first finding, which ended the survey.
+    pub bug: Option<BugReport>,
 }
 
 impl Survey {
@@ -90,10 +90,10 @@ impl Survey {
         Self {
             isa,
             fast_programs: 0,
-            fast: Done::default(),
+            fast: OperationCounts::default(),
             fast_time: Duration::ZERO,
             calls_programs: 0,
-            calls: Done::default(),
+            calls: OperationCounts::default(),
             calls_time: Duration::ZERO,
             explored_programs: 0,
             schedules: 0,
@@ -106,124 +106,132 @@ impl Survey {
     }
 }
 
-/// The program of this number among those of fast mode.
-pub fn fast_program(seed: u64, cpus: Option<u16>, number: u64) -> Program {
-    let (calm, others) = FAST;
-    let shape = Shape { mode: Mode::Fast, cpus: cpus.unwrap_or(4), calm, others };
-    Program::new(shape, nth_seed(seed, number))
+/// Program `number` of fast mode.
+pub fn fast_program(seed: u64, cpus: Option<u16>, number: u64) -> RandomProgram {
+    let (setup, body) = FAST;
+    let shape = ProgramShape { mode: ProgramMode::Fast, cpus: cpus.unwrap_or(4), setup, body };
+    RandomProgram::new(shape, nth_seed(seed, number))
 }
 
-/// The program of this number among those that are mostly calls.
-pub fn calls_program(seed: u64, cpus: Option<u16>, number: u64) -> Program {
-    let (calm, others) = CALLS;
-    let shape = Shape { mode: Mode::Calls, cpus: cpus.unwrap_or(2), calm, others };
-    Program::new(shape, nth_seed(seed, number))
+/// Program `number` of those that are mostly calls.
+pub fn calls_program(seed: u64, cpus: Option<u16>, number: u64) -> RandomProgram {
+    let (setup, body) = CALLS;
+    let shape = ProgramShape { mode: ProgramMode::Calls, cpus: cpus.unwrap_or(2), setup, body };
+    RandomProgram::new(shape, nth_seed(seed, number))
 }
 
-/// The program of this number among those of explore mode: about one thing after the other, or
-/// always about `theme`, with two CPUs and with three, with short beginnings and long ones.
-pub fn explored_program(seed: u64, cpus: Option<u16>, theme: Option<Theme>, number: u64) -> Program {
+/// Program `number` of explore mode.
+///
+/// Themes, lengths and the number of CPUs (2 or 3) alternate, unless they are given.
+pub fn explored_program(seed: u64, cpus: Option<u16>, theme: Option<Theme>, number: u64) -> RandomProgram {
     let themes = Theme::ALL.len() as u64;
     let (theme, lengths) = match theme {
         Some(theme) => (theme, number),
         None => (Theme::ALL[(number % themes) as usize], number / themes),
     };
-    // Two who use one page differently, and one who makes the difference, are three.
+    // One CPU forks or copies the page that two others access.
     let usual = if theme == Theme::Copies { 3 } else { 3 - (lengths % 2) as u16 };
     let cpus = cpus.unwrap_or(usual);
-    // Each CPU has used the page, has left, and has become lazy there.
+    // In one round each CPU accesses the page, in another it switches away or becomes lazy.
     let rounds = if theme == Theme::Moving { 2 } else { 1 };
-    let (calm, others) = (8 + (lengths % 3) as u16 * 4 + rounds * cpus, 4 + (lengths % 4) as u16 * 2);
-    Program::new(Shape { mode: Mode::Explore(theme), cpus, calm, others }, nth_seed(seed, number))
+    let (setup, body) = (8 + (lengths % 3) as u16 * 4 + rounds * cpus, 4 + (lengths % 4) as u16 * 2);
+    RandomProgram::new(ProgramShape { mode: ProgramMode::Explore(theme), cpus, setup, body }, nth_seed(seed, number))
 }
 
-/// Seeds that lie side by side give programs of their own.
+/// The seed of program `number`; neighbouring seeds give different programs.
 fn nth_seed(seed: u64, number: u64) -> u64 {
     seed.wrapping_mul(1_000_003).wrapping_add(number)
 }
 
-/// CPU time that this host thread has had: what else runs on the host does not count.
+/// CPU time of this host thread.
 fn cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Runs programs until enough was tried or something was found, which is cut down.
+/// Runs programs until the minimums of `plan` are reached, or until a finding, which is minimised.
 ///
 /// # Errors
-/// [`LabError`], when there is no such machine.
-pub fn survey(isa: IsaKind, effort: &Effort) -> Result<Survey, LabError> {
+/// [`LabError`], if the machine cannot be built.
+pub fn survey(isa: IsaKind, plan: &SurveyPlan) -> Result<Survey, LabError> {
     match isa {
-        IsaKind::X86_64 => survey_on::<X86_64>(effort),
-        IsaKind::Aarch64 => survey_on::<Aarch64>(effort),
+        IsaKind::X86_64 => survey_on::<X86_64>(plan),
+        IsaKind::Aarch64 => survey_on::<Aarch64>(plan),
     }
 }
 
-fn survey_on<I: Isa>(effort: &Effort) -> Result<Survey, LabError> {
+fn survey_on<I: Isa>(plan: &SurveyPlan) -> Result<Survey, LabError> {
     let mut survey = Survey::new(I::KIND);
     let begun = cpu_time();
-    while survey.fast.checked() < effort.accesses && survey.bug.is_none() {
-        let program = fast_program(effort.seed, effort.cpus, survey.fast_programs);
-        let ran = fast::run::<I>(&program)?;
+    while survey.fast.checked() < plan.accesses && survey.bug.is_none() {
+        let program = fast_program(plan.seed, plan.cpus, survey.fast_programs);
+        let ran = fast_mode::run::<I>(&program)?;
         survey.fast_programs += 1;
-        survey.fast += &ran.done;
+        survey.fast += &ran.counts;
         survey.tally += &ran.tally;
         survey.fast_time = cpu_time() - begun;
         if !ran.findings.is_empty() {
-            survey.bug = Some(minimise::of_fast::<I>(&program, ran.findings));
+            survey.bug = Some(minimise::minimise_fast::<I>(&program, ran.findings));
         }
     }
     let begun = cpu_time();
-    while survey.calls_programs < survey.fast_programs.div_ceil(FAST_FOR_CALLS) && survey.bug.is_none() {
-        let program = calls_program(effort.seed, None, survey.calls_programs);
-        let ran = fast::run::<I>(&program)?;
+    while survey.calls_programs < survey.fast_programs.div_ceil(FAST_PER_CALLS) && survey.bug.is_none() {
+        let program = calls_program(plan.seed, None, survey.calls_programs);
+        let ran = fast_mode::run::<I>(&program)?;
         survey.calls_programs += 1;
-        survey.calls += &ran.done;
+        survey.calls += &ran.counts;
         survey.tally += &ran.tally;
         survey.calls_time = cpu_time() - begun;
         if !ran.findings.is_empty() {
-            survey.bug = Some(minimise::of_fast::<I>(&program, ran.findings));
+            survey.bug = Some(minimise::minimise_fast::<I>(&program, ran.findings));
         }
     }
     let begun = cpu_time();
-    while survey.distinct < effort.schedules && survey.bug.is_none() {
-        let program = explored_program(effort.seed, effort.cpus, None, survey.explored_programs);
-        let plan = SearchPlan { seed: program.seed, schedules: SCHEDULES, ..SearchPlan::default() };
-        let search = Explored::new::<I>(&program)?.search::<I>(&plan);
+    while survey.distinct < plan.schedules && survey.bug.is_none() {
+        let program = explored_program(plan.seed, plan.cpus, None, survey.explored_programs);
+        let search_plan = SearchPlan { seed: program.seed, schedules: SCHEDULES, ..SearchPlan::default() };
+        let search = ExploredProgram::new::<I>(&program)?.search::<I>(&search_plan);
         survey.explored_programs += 1;
         survey.schedules += u64::from(search.schedules);
         survey.distinct += u64::from(search.distinct);
         survey.steps += search.steps;
         survey.tally += &search.tally;
         survey.explored_time = cpu_time() - begun;
-        survey.bug = search.failing.map(|found| minimise::of_explored::<I>(&program, &found));
+        survey.bug = search.failing.map(|found| minimise::minimise_explored::<I>(&program, &found));
     }
     Ok(survey)
 }
 
-/// Runs one program again: in explore mode under the schedule of `token`, or calmly without one.
+/// Runs a program again, in explore mode under the schedule of `token`.
 ///
 /// # Errors
-/// [`ReplayError`].
-pub fn replay(isa: IsaKind, program: &Program, token: Option<&ReplayToken>) -> Result<Option<Bug>, ReplayError> {
+/// [`ProgramReplayError`].
+pub fn replay(
+    isa: IsaKind,
+    program: &RandomProgram,
+    token: Option<&ReplayToken>,
+) -> Result<Option<BugReport>, ProgramReplayError> {
     match isa {
         IsaKind::X86_64 => replay_on::<X86_64>(program, token),
         IsaKind::Aarch64 => replay_on::<Aarch64>(program, token),
     }
 }
 
-fn replay_on<I: Isa>(program: &Program, token: Option<&ReplayToken>) -> Result<Option<Bug>, ReplayError> {
-    let (isa, whole) = (I::KIND, Program::new(program.shape, program.seed));
-    let bug = |findings, token, attempt| Bug { isa, program: program.clone(), whole, token, findings, attempt };
+fn replay_on<I: Isa>(
+    program: &RandomProgram,
+    token: Option<&ReplayToken>,
+) -> Result<Option<BugReport>, ProgramReplayError> {
+    let (isa, whole) = (I::KIND, RandomProgram::new(program.shape, program.seed));
+    let bug = |findings, token, attempt| BugReport { isa, program: program.clone(), whole, token, findings, attempt };
     match (program.shape.mode, token) {
-        (Mode::Fast | Mode::Calls, Some(_)) => Err(ReplayError::NoSchedule),
-        (Mode::Fast | Mode::Calls, None) => {
-            let findings = fast::run::<I>(program)?.findings;
+        (ProgramMode::Fast | ProgramMode::Calls, Some(_)) => Err(ProgramReplayError::NoSchedule),
+        (ProgramMode::Fast | ProgramMode::Calls, None) => {
+            let findings = fast_mode::run::<I>(program)?.findings;
             Ok((!findings.is_empty()).then(|| bug(findings, None, None)))
         }
-        (Mode::Linux, _) => Err(ReplayError::BesideLinux),
-        (Mode::Explore(_), None) => Err(ReplayError::NoToken),
-        (Mode::Explore(_), Some(token)) => {
-            let explored = Explored::new::<I>(program)?;
+        (ProgramMode::Linux, _) => Err(ProgramReplayError::BesideLinux),
+        (ProgramMode::Explore(_), None) => Err(ProgramReplayError::NoToken),
+        (ProgramMode::Explore(_), Some(token)) => {
+            let explored = ExploredProgram::new::<I>(program)?;
             let attempt =
                 pagewright_check::replay(token, &mut |chooser, detail| explored.attempt::<I>(chooser, detail))?;
             let findings = attempt.findings.clone();
@@ -232,22 +240,22 @@ fn replay_on<I: Isa>(program: &Program, token: Option<&ReplayToken>) -> Result<O
     }
 }
 
-/// Why a program can't be run again.
+/// Why a program was not run again.
 #[derive(Debug, thiserror::Error)]
-pub enum ReplayError {
-    /// There is no such machine.
+pub enum ProgramReplayError {
+    /// The machine cannot be built.
     #[error(transparent)]
     Lab(#[from] LabError),
-    /// The token is another machine's.
+    /// The token belongs to another machine or other settings.
     #[error(transparent)]
     Foreign(#[from] pagewright_check::ForeignToken),
-    /// A token where there is no schedule.
-    #[error("a program of fast mode has no schedule to replay")]
+    /// There is a token, and the program is of fast mode.
+    #[error("a program of fast mode has no schedule: omit the token")]
     NoSchedule,
-    /// No token where there must be one.
+    /// There is no token, and the program is of explore mode.
     #[error("a program of explore mode needs a replay token")]
     NoToken,
-    /// A program that is not for the oracle.
-    #[error("a program of linux mode runs with --against linux")]
+    /// The program is of Linux mode.
+    #[error("a program of Linux mode runs with --against linux")]
     BesideLinux,
 }

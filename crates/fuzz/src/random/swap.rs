@@ -1,7 +1,8 @@
-//! What random programs swap to: every second one a device that keeps pages as they are, the others
-//! memory with compressed pages in it. Both are small, so that they fill up.
+//! The swap devices of random programs: zram, or a device that stores pages uncompressed.
+//!
+//! The seed chooses between them. Both are small, so that they fill up.
 
-use super::world::World;
+use super::program_run::ProgramRun;
 use pagewright_arch::Isa;
 use pagewright_mm::swap::{SwapBacking, SwapOps, Zram};
 use pagewright_mm::{Mm, MmError};
@@ -12,20 +13,20 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 const SLOTS: u32 = 24;
-/// Frames that compressed pages may take.
-const FRAMES: u32 = 8;
+/// Limit of the frames with compressed pages.
+const MAX_FRAMES: u32 = 8;
 
-/// A device that keeps pages as they are.
+/// A device that stores pages uncompressed.
 #[derive(Default)]
-struct Slots(Mutex<BTreeMap<u32, Vec<u8>>>);
+struct UncompressedSwap(Mutex<BTreeMap<u32, Vec<u8>>>);
 
-impl Slots {
+impl UncompressedSwap {
     fn pages<T>(&self, act: impl FnOnce(&mut BTreeMap<u32, Vec<u8>>) -> T) -> T {
-        act(&mut self.0.lock().expect("nobody has panicked with it"))
+        act(&mut self.0.lock().expect("no thread panicked with the lock"))
     }
 }
 
-impl SwapOps for Slots {
+impl SwapOps for UncompressedSwap {
     fn write_page(&self, slot: u32, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
         let mut page = vec![0; PAGE_SIZE as usize];
         get(0, &mut page);
@@ -44,26 +45,26 @@ impl SwapOps for Slots {
     }
 }
 
-impl<I: Isa> World<I> {
-    /// Everything comes back, and then there is a device again.
+impl<I: Isa> ProgramRun<I> {
+    /// `swapoff`, then `swapon` of a new device.
     ///
-    /// Either may fail for want of memory: then it is swapped to the old one, or, until this is
-    /// done again, to none.
+    /// If `swapoff` fails for lack of memory, the old device stays; if `swapon` fails, there is no
+    /// device until the next call.
     pub(super) fn swap_off(&self, cpu: CpuId) -> CallResult {
         let off = self.lab.on(cpu, |mm| match mm.swap_off(0) {
-            // Another CPU may be at it.
-            Ok(()) | Err(MmError::NoSuchSwapDevice { .. }) if mm.swap_slots().0 == 0 => swap_on(mm, self.stores()),
+            // No device: another CPU has removed it, or an earlier `swapon` failed.
+            Ok(()) | Err(MmError::NoSuchSwapDevice { .. }) if mm.swap_slots().0 == 0 => swap_on(mm, self.store_count()),
             other => other,
         });
         off.map_or_else(|error| CallResult::Failed(error.errno()), |()| CallResult::Done)
     }
 }
 
-/// Swaps to a device, by the seed of the program.
+/// Adds the swap device that `seed` chooses (`swapon`).
 pub(super) fn swap_on<I: Isa>(mm: &Mm<Sim<I>>, seed: u64) -> Result<(), MmError> {
     let device = match seed / 2 % 2 {
-        0 => SwapBacking::Zram(Zram::try_new(mm, SLOTS, Some(FRAMES))?),
-        _ => SwapBacking::Device(Box::new(Slots::default())),
+        0 => SwapBacking::Zram(Zram::try_new(mm, SLOTS, Some(MAX_FRAMES))?),
+        _ => SwapBacking::Device(Box::new(UncompressedSwap::default())),
     };
     mm.swap_on(device, SLOTS).map(drop)
 }

@@ -1,173 +1,178 @@
-//! Memory calls as a program makes them: raw numbers, so that flags that nobody knows can be
-//! passed, too.
+//! Memory calls with raw arguments, and the files of procfs about memory.
+//!
+//! Arguments are raw so that programs can pass unknown flags.
 
 use pagewright_model::spec::ExclusiveCall;
 use pagewright_types::VirtAddr;
 use std::fmt;
 
-/// The descriptor that `mmap` gets.
+/// The file descriptor of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Descriptor {
+pub enum FileDescriptor {
     /// None: -1.
     None,
     /// The file, opened for reading and writing.
-    Both,
+    ReadWrite,
     /// The file, opened for reading.
-    Reading,
+    ReadOnly,
 }
 
-/// A call.
+/// A call with raw arguments, or a file in `/proc` that is read.
+///
+/// A `process` is an index among the live processes, modulo their number, and may be the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syscall {
-    /// `mmap`, with protection and flags as they are passed.
-    Map {
-        /// Where, or a hint.
+    /// `mmap`.
+    Mmap {
+        /// Address or hint.
         addr: VirtAddr,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
         /// `PROT_*`.
         prot: u32,
         /// `MAP_*`.
         flags: u32,
-        /// What.
-        file: Descriptor,
-        /// From which byte on.
+        /// The descriptor.
+        file: FileDescriptor,
+        /// Offset in the file, in bytes.
         offset: u64,
     },
-    /// One that has its process for itself, as the reference memory knows it.
+    /// A call that must not overlap other operations of its process.
     Exclusive(ExclusiveCall),
-    /// `mprotect`, with protection as it is passed.
-    Protect {
-        /// Where.
+    /// `mprotect`.
+    Mprotect {
+        /// First address.
         addr: VirtAddr,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
         /// `PROT_*`.
         prot: u32,
     },
-    /// `mincore`, with its answer stored to the program's memory.
-    ResidentInto {
-        /// Where.
+    /// `mincore` that stores its vector to the program's memory.
+    MincoreInto {
+        /// First address.
         addr: VirtAddr,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
-        /// Where the answer goes.
+        /// Address of the vector.
         vec: VirtAddr,
     },
-    /// `prlimit64`, of both limits.
-    BothLimits {
+    /// `prlimit64` that sets both limits.
+    SetLimits {
         /// `RLIMIT_*`.
         resource: u32,
-        /// Bytes.
+        /// Soft limit in bytes.
         soft: u64,
-        /// Bytes.
+        /// Hard limit in bytes.
         hard: u64,
     },
     /// `fallocate`.
-    Allocate {
+    Fallocate {
         /// `FALLOC_FL_*`.
         flags: u32,
-        /// From which byte on.
+        /// Offset in bytes.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
     /// `fcntl` with `F_ADD_SEALS`.
     AddSeals {
-        /// Through which descriptor.
-        file: Descriptor,
+        /// The descriptor.
+        file: FileDescriptor,
         /// `F_SEAL_*`.
         seals: u32,
     },
     /// `fcntl` with `F_GET_SEALS`.
     GetSeals,
-    /// `pread` of eight bytes.
-    Read {
-        /// Of the file.
+    /// `pread` of eight bytes of the file.
+    Pread {
+        /// Offset in bytes.
         offset: u64,
     },
-    /// `pwrite` of eight bytes.
-    Write {
-        /// Of the file.
+    /// `pwrite` of eight bytes to the file.
+    Pwrite {
+        /// Offset in bytes.
         offset: u64,
     },
-    /// `process_vm_readv` of bytes of another process, or of one's own.
-    ReadOther {
-        /// Which: the place among those that live, counted round.
+    /// `process_vm_readv`.
+    ProcessVmReadv {
+        /// The process that is read.
         process: usize,
-        /// Where.
+        /// Address in that process.
         addr: VirtAddr,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
-    /// `process_vm_writev` of eight bytes to another process, or to one's own memory.
-    WriteOther {
-        /// Which: the place among those that live, counted round.
+    /// `process_vm_writev` of eight bytes.
+    ProcessVmWritev {
+        /// The process that is written.
         process: usize,
-        /// Where.
+        /// Address in that process.
         addr: VirtAddr,
     },
-    /// `process_madvise` about another process's memory, or one's own.
-    AdviseOther {
-        /// Which: the place among those that live, counted round.
+    /// `process_madvise`.
+    ProcessMadvise {
+        /// The process that is advised.
         process: usize,
-        /// Where.
+        /// First address in that process.
         addr: VirtAddr,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
         /// `MADV_*`.
         advice: u32,
     },
-    /// `vmsplice` of eight bytes into a pipe, which then has a reference on their page.
-    Splice {
-        /// Where.
+    /// `vmsplice` of eight bytes into a pipe, which then holds a reference to their page.
+    Vmsplice {
+        /// Address of the bytes.
         addr: VirtAddr,
     },
-    /// What was spliced first is read out of the pipe.
-    Drain,
-    /// No call: `/proc/self/maps` is read.
-    Maps,
-    /// No call: `/proc/self/smaps` and `/proc/self/status` are read.
-    Usage,
-    /// No call: `/proc/self/pagemap` is read, of these pages; those of files are left out where
-    /// they would be copied.
-    Pages {
-        /// The first.
+    /// `read` of the pipe: returns the bytes spliced first.
+    ReadPipe,
+    /// Reads `/proc/self/maps`.
+    ShowMaps,
+    /// Reads `/proc/self/smaps` and `/proc/self/status`.
+    ShowSmaps,
+    /// Reads `/proc/self/pagemap`.
+    ///
+    /// Pages of a private file mapping that were not copied yet read as zero.
+    ShowPagemap {
+        /// First address.
         addr: VirtAddr,
-        /// How many.
+        /// Number of pages.
         pages: u64,
     },
 }
 
 impl Syscall {
-    /// What it is called.
+    /// The name under which calls are counted.
     pub const fn name(&self) -> &'static str {
         match self {
-            Self::Map { .. } => "mmap",
+            Self::Mmap { .. } => "mmap",
             Self::Exclusive(call) => call.name(),
-            Self::Protect { .. } => "mprotect",
-            Self::ResidentInto { .. } => "mincore",
-            Self::BothLimits { .. } => "prlimit64",
-            Self::Allocate { .. } => "fallocate",
+            Self::Mprotect { .. } => "mprotect",
+            Self::MincoreInto { .. } => "mincore",
+            Self::SetLimits { .. } => "prlimit64",
+            Self::Fallocate { .. } => "fallocate",
             Self::AddSeals { .. } => "fcntl(F_ADD_SEALS)",
             Self::GetSeals => "fcntl(F_GET_SEALS)",
-            Self::Read { .. } => "pread",
-            Self::Write { .. } => "pwrite",
-            Self::ReadOther { .. } => "process_vm_readv",
-            Self::WriteOther { .. } => "process_vm_writev",
-            Self::AdviseOther { .. } => "process_madvise",
-            Self::Splice { .. } => "vmsplice",
-            Self::Drain => "read of a pipe",
-            Self::Maps => "/proc/self/maps",
-            Self::Usage => "/proc/self/smaps",
-            Self::Pages { .. } => "/proc/self/pagemap",
+            Self::Pread { .. } => "pread",
+            Self::Pwrite { .. } => "pwrite",
+            Self::ProcessVmReadv { .. } => "process_vm_readv",
+            Self::ProcessVmWritev { .. } => "process_vm_writev",
+            Self::ProcessMadvise { .. } => "process_madvise",
+            Self::Vmsplice { .. } => "vmsplice",
+            Self::ReadPipe => "read of a pipe",
+            Self::ShowMaps => "/proc/self/maps",
+            Self::ShowSmaps => "/proc/self/smaps",
+            Self::ShowPagemap { .. } => "/proc/self/pagemap",
         }
     }
 
-    /// The process that it concerns beside its caller, by its place among those that live.
-    pub(crate) fn other(&self) -> Option<usize> {
-        if let Self::ReadOther { process, .. } | Self::WriteOther { process, .. } | Self::AdviseOther { process, .. } =
-            self
+    /// The `process` of a call that has one.
+    pub(crate) fn other_process(&self) -> Option<usize> {
+        if let Self::ProcessVmReadv { process, .. }
+        | Self::ProcessVmWritev { process, .. }
+        | Self::ProcessMadvise { process, .. } = self
         {
             Some(*process)
         } else {
@@ -175,10 +180,10 @@ impl Syscall {
         }
     }
 
-    /// The advice that it gives.
+    /// The advice (`MADV_*`) of a call that has one.
     pub(crate) fn advice(&self) -> Option<u32> {
         if let Self::Exclusive(ExclusiveCall::Advise { advice, .. } | ExclusiveCall::AdviseRanges { advice, .. })
-        | Self::AdviseOther { advice, .. } = self
+        | Self::ProcessMadvise { advice, .. } = self
         {
             Some(*advice)
         } else {
@@ -191,24 +196,26 @@ impl fmt::Display for Syscall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name();
         match self {
-            Self::Map { addr, len, prot, flags, file, offset } => {
+            Self::Mmap { addr, len, prot, flags, file, offset } => {
                 write!(f, "mmap({addr}, {len:#x}, prot {prot:#x}, flags {flags:#x}, {file:?}, {offset:#x})")
             }
-            Self::GetSeals | Self::Maps | Self::Usage | Self::Drain => f.write_str(name),
-            Self::Pages { addr, pages } => write!(f, "{name}({addr}, {pages} pages)"),
+            Self::GetSeals | Self::ShowMaps | Self::ShowSmaps | Self::ReadPipe => f.write_str(name),
+            Self::ShowPagemap { addr, pages } => write!(f, "{name}({addr}, {pages} pages)"),
             Self::Exclusive(call) => call.fmt(f),
-            Self::Protect { addr, len, prot } => write!(f, "mprotect({addr}, {len:#x}, prot {prot:#x})"),
-            Self::ResidentInto { addr, len, vec } => write!(f, "mincore({addr}, {len:#x}, {vec})"),
-            Self::BothLimits { resource, soft, hard } => write!(f, "prlimit64({resource}, {soft:#x}, {hard:#x})"),
-            Self::WriteOther { process, addr } => write!(f, "process_vm_writev(process {process}, {addr}, 8 bytes)"),
-            Self::AdviseOther { process, addr, len, advice } => {
+            Self::Mprotect { addr, len, prot } => write!(f, "mprotect({addr}, {len:#x}, prot {prot:#x})"),
+            Self::MincoreInto { addr, len, vec } => write!(f, "mincore({addr}, {len:#x}, {vec})"),
+            Self::SetLimits { resource, soft, hard } => write!(f, "prlimit64({resource}, {soft:#x}, {hard:#x})"),
+            Self::ProcessVmWritev { process, addr } => {
+                write!(f, "process_vm_writev(process {process}, {addr}, 8 bytes)")
+            }
+            Self::ProcessMadvise { process, addr, len, advice } => {
                 write!(f, "process_madvise(process {process}, {addr} {len:#x}, advice {advice})")
             }
-            Self::Splice { addr } => write!(f, "vmsplice({addr}, 8 bytes)"),
-            Self::Allocate { flags, offset, len } => write!(f, "fallocate({flags:#x}, {offset:#x}, {len:#x})"),
+            Self::Vmsplice { addr } => write!(f, "vmsplice({addr}, 8 bytes)"),
+            Self::Fallocate { flags, offset, len } => write!(f, "fallocate({flags:#x}, {offset:#x}, {len:#x})"),
             Self::AddSeals { file, seals } => write!(f, "fcntl({file:?}, F_ADD_SEALS, {seals:#x})"),
-            Self::Read { offset } | Self::Write { offset } => write!(f, "{name}(8 bytes at {offset:#x})"),
-            Self::ReadOther { process, addr, len } => {
+            Self::Pread { offset } | Self::Pwrite { offset } => write!(f, "{name}(8 bytes at {offset:#x})"),
+            Self::ProcessVmReadv { process, addr, len } => {
                 write!(f, "process_vm_readv(process {process}, {addr}, {len:#x})")
             }
         }

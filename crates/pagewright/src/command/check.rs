@@ -11,7 +11,10 @@ use super::CommandError;
 use crate::options::parse_isa;
 use pagewright_check::{Antecedent, ReplayToken, Tally, explain};
 use pagewright_fuzz::against::{self, AgainstError};
-use pagewright_fuzz::random::{Bug, Done, Effort, Program, ReplayError, Survey, replay, survey, without_mechanism};
+use pagewright_fuzz::random::{
+    BugReport, OperationCounts, ProgramReplayError, RandomProgram, Survey, SurveyPlan, replay, survey,
+    without_mechanism,
+};
 use pagewright_lab::LabError;
 use pagewright_types::IsaKind;
 use std::fmt::Write as _;
@@ -72,13 +75,13 @@ pub(crate) struct Args {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckError {
     #[error("--program: {0}")]
-    Program(#[from] pagewright_fuzz::random::NotAProgram),
+    Program(#[from] pagewright_fuzz::random::ParseProgramError),
     #[error("--replay: {0}")]
     ReplayToken(#[from] pagewright_check::ReplayTokenError),
     #[error("the machine cannot be built: {0}")]
     Lab(#[from] LabError),
     #[error("--replay: {0}")]
-    Replay(#[from] ReplayError),
+    Replay(#[from] ProgramReplayError),
     #[error("--program: add --arch, or --against linux for a program that begins with linux-")]
     NoArch,
     #[error("--against {0}: must be linux")]
@@ -125,35 +128,35 @@ fn compare_with(system: &str, args: &Args) -> Result<ExitCode, CommandError> {
         return Err(CheckError::Against(system.to_owned()).into());
     }
     let mut out = io::stdout().lock();
-    let found = match &args.program {
+    let difference = match &args.program {
         Some(program) => {
             let program = program.parse().map_err(CheckError::Program)?;
-            let found = against::compare_again(&program).map_err(CheckError::NotCompared)?;
-            if found.is_none() {
+            let difference = against::compare_again(&program).map_err(CheckError::NotCompared)?;
+            if difference.is_none() {
                 writeln!(out, "{program}: same results here and on Linux")?;
             }
-            found
+            difference
         }
         None => {
             let operations = args.steps.unwrap_or(OPERATIONS_AGAINST_LINUX);
             let compared = against::compare(args.seed, operations).map_err(CheckError::NotCompared)?;
-            out.write_all(against::report::compared(&compared).as_bytes())?;
-            compared.found
+            out.write_all(against::report::comparison(&compared).as_bytes())?;
+            compared.difference
         }
     };
-    let Some(found) = found else { return Ok(ExitCode::SUCCESS) };
-    out.write_all(against::report::found(&found).as_bytes())?;
+    let Some(difference) = difference else { return Ok(ExitCode::SUCCESS) };
+    out.write_all(against::report::difference(&difference).as_bytes())?;
     Ok(ExitCode::FAILURE)
 }
 
 fn run_many(args: &Args, isa: Option<IsaKind>) -> Result<ExitCode, CommandError> {
     let accesses = if args.explore { 0 } else { args.steps.unwrap_or(ACCESSES) };
-    let effort = Effort { seed: args.seed, cpus: args.cpus, accesses, schedules: args.schedules };
+    let plan = SurveyPlan { seed: args.seed, cpus: args.cpus, accesses, schedules: args.schedules };
     let mut total = Tally::default();
     let mut out = io::stdout().lock();
     let isas = isa.map_or(IsaKind::ALL.to_vec(), |isa| vec![isa]);
     for isa in isas.iter().copied() {
-        let survey = survey(isa, &effort).map_err(CheckError::Lab)?;
+        let survey = survey(isa, &plan).map_err(CheckError::Lab)?;
         total += &survey.tally;
         out.write_all(survey_text(&survey).as_bytes())?;
         if let Some(bug) = &survey.bug {
@@ -168,7 +171,7 @@ fn run_many(args: &Args, isa: Option<IsaKind>) -> Result<ExitCode, CommandError>
 
 /// Runs one program, under one schedule if a token is given.
 fn reproduce(args: &Args, program: &str, isa: IsaKind) -> Result<ExitCode, CommandError> {
-    let program: Program = program.parse().map_err(CheckError::Program)?;
+    let program: RandomProgram = program.parse().map_err(CheckError::Program)?;
     let token: Option<ReplayToken> =
         args.replay.as_deref().map(str::parse).transpose().map_err(CheckError::ReplayToken)?;
     let bug = replay(isa, &program, token.as_ref()).map_err(CheckError::Replay)?;
@@ -230,10 +233,10 @@ fn survey_text(survey: &Survey) -> String {
 }
 
 /// Lists how often each call returned each errno.
-fn results_text(done: &Done) -> String {
-    let mut text = format!("    {} allocations refused; {} operations skipped\n", done.refused, done.left_out);
+fn results_text(counts: &OperationCounts) -> String {
+    let mut text = format!("    {} allocations refused; {} operations skipped\n", counts.refused, counts.skipped);
     let mut last = "";
-    for ((name, errno), times) in &done.calls {
+    for ((name, errno), times) in &counts.calls {
         let start = if *name == last { "," } else { &format!("\n    {name:24}") };
         let space = if errno.is_empty() { "" } else { " " };
         let start = if last.is_empty() { start.trim_start_matches('\n') } else { start };
@@ -269,7 +272,7 @@ fn antecedents_text(tally: &Tally, isas: &[IsaKind]) -> (String, bool) {
 }
 
 /// Describes a bug: the finding, the minimised program, and the command that reproduces it.
-fn bug_text(bug: &Bug, args: &Args) -> String {
+fn bug_text(bug: &BugReport, args: &Args) -> String {
     let mut text = String::new();
     if let Some(first) = bug.findings.first() {
         let _ = writeln!(text, "FOUND: {first}");
@@ -284,14 +287,14 @@ fn bug_text(bug: &Bug, args: &Args) -> String {
         "on {}, {} CPUs, seed {}; minimised to {left} of {drawn} operations",
         bug.isa, shape.cpus, bug.program.seed
     );
-    let (calm, others) = bug.program.steps();
-    if !calm.is_empty() {
+    let (setup, body) = bug.program.steps();
+    if !setup.is_empty() {
         let _ = writeln!(text, "first, one at a time:");
     }
-    text.extend(calm.iter().map(|step| format!("  {step}\n")));
+    text.extend(setup.iter().map(|step| format!("  {step}\n")));
     let heading = if bug.token.is_some() { "then, interleaved:" } else { "then:" };
     let _ = writeln!(text, "{heading}");
-    text.extend(others.iter().map(|step| format!("  {step}\n")));
+    text.extend(body.iter().map(|step| format!("  {step}\n")));
     if let Some(attempt) = &bug.attempt {
         if args.explain {
             text.push_str(&explain(attempt));

@@ -1,14 +1,12 @@
-//! Our side: programs' operations as calls and accesses of processes on a simulated machine of one
-//! CPU.
+//! Our side: runs operations as calls and accesses of processes on a simulated machine of one CPU.
 //!
-//! `calls` makes them by number and registers, through the decoder that the kernel has
-//! (`pagewright_syscall`).
+//! `calls` makes the calls by number and registers, through the decoder (`pagewright_syscall`).
 
 mod calls;
 
 use super::AgainstError;
-use super::lack::{CODE, DATA, DATA_BYTES, END, Host, LIMITS};
-use super::seen::{Seen, Signal};
+use super::initial_state::{CODE, DATA, DATA_BYTES, END, HostSettings, LIMITS};
+use super::observation::{AccessSignal, Observation};
 use crate::random::{FILE_PAGES, HEAP, Operation, Syscall};
 use pagewright_arch::X86_64;
 use pagewright_lab::Lab;
@@ -25,62 +23,63 @@ use std::sync::atomic::Ordering;
 
 type Machine = Sim<X86_64>;
 
-/// Its only CPU.
+/// The only CPU of the machine.
 const CPU: CpuId = CpuId::new(0);
-/// Bytes of memory, of which programs need few.
-const BYTES: u64 = 32 << 20;
-/// How often one access may fault; nobody takes a page away in between.
-const TRIES: u32 = 8;
+/// Memory of the machine in bytes; programs need little.
+const MEMORY_BYTES: u64 = 32 << 20;
+/// Limit of the faults of one access; no other CPU unmaps a page in between.
+const MAX_FAULTS: u32 = 8;
 
 /// The memory manager and the processes of a program.
 pub(super) struct Ours {
     lab: Lab<X86_64>,
-    /// What is behind the two mappings that every process of the other side has.
+    /// The file that backs code and data, as on the other side.
     control: Arc<FileObject<Machine>>,
     file: Option<Arc<FileObject<Machine>>>,
-    /// By number; those that have ended are `None`.
+    /// The processes by number; `None` if ended.
     processes: Vec<Option<Arc<Space<Machine>>>>,
-    /// Which one the CPU runs.
+    /// The process that the CPU runs.
     running: Option<usize>,
-    levels: Vec<u64>,
-    /// What the other side is set to.
-    host: Host,
-    /// Pages that a pipe would have a reference on, each with the place of the bytes in it.
+    /// The gauges after the last program.
+    gauges: Vec<u64>,
+    /// The settings of the other side.
+    host: HostSettings,
+    /// The pages in the pipe, each with the offset of the bytes in it.
     spliced: VecDeque<(UserPages, u64)>,
-    /// Whether a fetch asks for the right to execute before anything else.
+    /// Whether a fetch checks the right to execute before it faults a page in.
     plain_fetches: bool,
 }
 
 impl Ours {
-    /// Switches a machine on that is set as the other side is.
-    pub(super) fn start(host: Host) -> Result<Self, AgainstError> {
+    /// Makes a machine with the settings of the other side.
+    pub(super) fn start(host: HostSettings) -> Result<Self, AgainstError> {
         let profile = Profile::named("icelake").map_err(pagewright_lab::LabError::Profile)?;
         let mut config = MachineConfig::new(profile);
         config.cpus = 1;
-        config.nodes = vec![NodeConfig { bytes: BYTES, cpus: CpuMask::EMPTY }];
+        config.nodes = vec![NodeConfig { bytes: MEMORY_BYTES, cpus: CpuMask::EMPTY }];
         let settings = MmSettings::default();
-        settings.set(MmSetting::MmapMinAddr, host.least_address).map_err(AgainstError::Setting)?;
+        settings.set(MmSetting::MmapMinAddr, host.mmap_min_addr).map_err(AgainstError::Setting)?;
         let lab = Lab::<X86_64>::new(config, settings)?;
         let control = lab.on(CPU, |mm| {
             let file = mm.memfd_create("control", MemfdFlags::empty())?;
             mm.truncate(&file, END - CODE)?;
-            // Their pages stay, and are no leak.
+            // Their pages stay, so allocate them before the gauges are read.
             mm.write_at(&file, 0, &vec![0; (END - CODE) as usize])?;
             Ok(file)
         });
         let control = control.map_err(AgainstError::Memory)?;
-        let levels = levels(&lab);
+        let gauges = gauges(&lab);
         let (processes, spliced) = (Vec::new(), VecDeque::new());
         let (file, running, plain_fetches) = (None, None, false);
-        Ok(Self { lab, control, file, processes, running, levels, host, spliced, plain_fetches })
+        Ok(Self { lab, control, file, processes, running, gauges, host, spliced, plain_fetches })
     }
 
-    /// From now on, a fetch asks for the right to execute before anything else.
+    /// Makes a fetch check the right to execute before it faults a page in.
     pub(super) fn fetch_plainly(&mut self) {
         self.plain_fetches = true;
     }
 
-    /// The first process of a program, with the file.
+    /// Starts the first process of a program, and creates its file.
     pub(super) fn begin(&mut self) -> Result<(), AgainstError> {
         let (control, hard) = (&self.control, self.host.hard);
         let begun = self.lab.on(CPU, |mm| {
@@ -108,8 +107,7 @@ impl Ours {
         Ok(())
     }
 
-    /// Ends what is left of a program, and says which gauge shows that something was not given
-    /// back.
+    /// Ends the remaining processes of a program; returns the first gauge that shows a leak.
     pub(super) fn finish(&mut self) -> Option<String> {
         self.lab.on(CPU, |mm| mm.tlb().leave_space());
         self.running = None;
@@ -122,17 +120,17 @@ impl Ours {
         if let Some(file) = self.file.take() {
             self.lab.on(CPU, |mm| mm.close_file(&file));
         }
-        let now = levels(&self.lab);
-        let changed = Gauge::ALL.iter().zip(&self.levels).zip(&now).find(|((_, before), now)| before != now);
-        let leak = changed.map(|((gauge, before), now)| format!("{} is {now}; it was {before}", gauge.name()));
-        self.levels = now;
+        let now = gauges(&self.lab);
+        let changed = Gauge::ALL.iter().zip(&self.gauges).zip(&now).find(|((_, before), now)| before != now);
+        let leak = changed.map(|((gauge, before), now)| format!("{} is {now}; at first it was {before}", gauge.name()));
+        self.gauges = now;
         leak
     }
 
     fn space(&self, process: usize) -> &Arc<Space<Machine>> {
         match self.processes.get(process) {
             Some(Some(space)) => space,
-            Some(None) | None => unreachable!("process {process} lives on the other side"),
+            Some(None) | None => unreachable!("process {process} is live on the other side"),
         }
     }
 
@@ -145,71 +143,75 @@ impl Ours {
     }
 
     /// Forks; the child gets the next number.
-    pub(super) fn fork_process(&mut self, process: usize) -> Seen {
+    pub(super) fn fork_process(&mut self, process: usize) -> Observation {
         self.enter(process);
         match self.lab.on(CPU, |mm| mm.fork(self.space(process))) {
             Ok(child) => {
                 self.processes.push(Some(child));
-                Seen::Done
+                Observation::Done
             }
             Err(error) => failed(error.errno()),
         }
     }
 
     /// Ends a process.
-    pub(super) fn exit_process(&mut self, process: usize) -> Seen {
+    pub(super) fn exit_process(&mut self, process: usize) -> Observation {
         self.enter(process);
         self.lab.on(CPU, |mm| mm.tlb().leave_space());
         self.running = None;
         if let Some(space) = self.processes[process].take() {
             self.lab.on(CPU, |mm| mm.end_space(&space));
         }
-        Seen::Done
+        Observation::Done
     }
 
-    /// Accesses the cell at `va`; `value` is what a store stores.
-    pub(super) fn access(&mut self, process: usize, va: VirtAddr, access: Access, value: u64) -> Seen {
+    /// Accesses the cell at `va`; a store stores `value`.
+    pub(super) fn access(&mut self, process: usize, va: VirtAddr, access: Access, value: u64) -> Observation {
         self.enter(process);
-        for _ in 0..TRIES {
+        for _ in 0..MAX_FAULTS {
             let sim = self.lab.sim();
             if let Ok(found) = sim.access(CPU, va, access, 1) {
                 let cell = &sim.ram()[((found.pfn.base().raw() + va.page_offset()) / 8) as usize];
                 return match access {
-                    Access::Read => Seen::Value(cell.load(Ordering::Relaxed)),
+                    Access::Read => Observation::Value(cell.load(Ordering::Relaxed)),
                     Access::Write => {
                         cell.store(value, Ordering::Relaxed);
-                        Seen::Done
+                        Observation::Done
                     }
-                    Access::Exec => Seen::Done,
+                    Access::Exec => Observation::Done,
                 };
             }
             match self.lab.on(CPU, |mm| mm.fault(self.space(process), va, access)) {
                 Ok(_) => {}
-                // Linux on x86-64 brings a page in for any fetch, and refuses it when it is there
-                // (`access_error`).
+                // Linux on x86-64 faults the page in for any fetch, and refuses the fetch only when
+                // the page is mapped (`access_error`).
                 Err(FaultError::NotAllowed { .. }) if access == Access::Exec && !self.plain_fetches => {
                     let read = self.access(process, va, Access::Read, value);
-                    return if let Seen::Signal(_) = read { read } else { Seen::Signal(Signal::Forbidden) };
+                    return if let Observation::Signal(_) = read {
+                        read
+                    } else {
+                        Observation::Signal(AccessSignal::Forbidden)
+                    };
                 }
-                Err(error) => return Seen::Signal(signal(&error)),
+                Err(error) => return Observation::Signal(access_signal(&error)),
             }
         }
-        unreachable!("{access} at {va} still faults after {TRIES} faults were served")
+        unreachable!("{access} at {va} still faults after {MAX_FAULTS} faults were served")
     }
 
-    /// Makes a call, or reads what procfs says; `live` are the processes that live.
-    pub(super) fn call(&mut self, process: usize, operation: &Operation, value: u64, live: &[usize]) -> Seen {
+    /// Makes a call, or reads a file of procfs; `live` are the live processes.
+    pub(super) fn call(&mut self, process: usize, operation: &Operation, value: u64, live: &[usize]) -> Observation {
         self.enter(process);
         let called = match *operation {
-            Operation::Syscall(Syscall::Splice { addr }) => self.splice(process, addr),
-            Operation::Syscall(Syscall::Drain) => self.drain(),
-            Operation::Syscall(Syscall::Read { offset }) => self.lab.on(CPU, |mm| self.read(mm, offset)),
-            Operation::Syscall(Syscall::Write { offset }) => self.lab.on(CPU, |mm| self.write(mm, offset, value)),
-            Operation::Syscall(ref call @ (Syscall::Maps | Syscall::Usage | Syscall::Pages { .. })) => {
-                Ok(self.lab.on(CPU, |mm| self.shown(mm, self.space(process), call)))
+            Operation::Syscall(Syscall::Vmsplice { addr }) => self.vmsplice(process, addr),
+            Operation::Syscall(Syscall::ReadPipe) => self.read_pipe(),
+            Operation::Syscall(Syscall::Pread { offset }) => self.lab.on(CPU, |mm| self.pread(mm, offset)),
+            Operation::Syscall(Syscall::Pwrite { offset }) => self.lab.on(CPU, |mm| self.pwrite(mm, offset, value)),
+            Operation::Syscall(ref call @ (Syscall::ShowMaps | Syscall::ShowSmaps | Syscall::ShowPagemap { .. })) => {
+                Ok(self.lab.on(CPU, |mm| self.read_procfs(mm, self.space(process), call)))
             }
             ref operation => {
-                let other = if let Operation::Syscall(call) = operation { call.other() } else { None };
+                let other = if let Operation::Syscall(call) = operation { call.other_process() } else { None };
                 let other = other.map(|other| self.space(live[other % live.len()]));
                 self.lab.on(CPU, |mm| self.memory_call(mm, self.space(process), other, operation, value))
             }
@@ -218,24 +220,24 @@ impl Ours {
     }
 }
 
-fn levels(lab: &Lab<X86_64>) -> Vec<u64> {
+fn gauges(lab: &Lab<X86_64>) -> Vec<u64> {
     lab.on(CPU, |mm| Gauge::ALL.iter().map(|gauge| mm.gauge(*gauge)).collect())
 }
 
-fn answer(answer: Result<Seen, MmError>) -> Result<Seen, Errno> {
-    answer.map_err(MmError::errno)
+fn with_errno(result: Result<Observation, MmError>) -> Result<Observation, Errno> {
+    result.map_err(MmError::errno)
 }
 
-fn failed(errno: Errno) -> Seen {
-    Seen::Failed(errno.number())
+fn failed(errno: Errno) -> Observation {
+    Observation::Failed(errno.number())
 }
 
-fn signal(error: &FaultError) -> Signal {
+fn access_signal(error: &FaultError) -> AccessSignal {
     match error {
-        FaultError::NotMapped { .. } | FaultError::Guarded { .. } => Signal::Unmapped,
-        FaultError::NotAllowed { .. } => Signal::Forbidden,
-        FaultError::PastEnd { .. } | FaultError::Device { .. } => Signal::PastEnd,
-        // SIGKILL, from the kernel.
-        FaultError::OutOfMemory(_) => Signal::Other(9, 0x80),
+        FaultError::NotMapped { .. } | FaultError::Guarded { .. } => AccessSignal::Unmapped,
+        FaultError::NotAllowed { .. } => AccessSignal::Forbidden,
+        FaultError::PastEnd { .. } | FaultError::Device { .. } => AccessSignal::PastEnd,
+        // SIGKILL with code SI_KERNEL.
+        FaultError::OutOfMemory(_) => AccessSignal::Other(9, 0x80),
     }
 }

@@ -1,17 +1,17 @@
-//! Draws every call, with raw flags, some of them bad.
+//! Draws calls with raw flags, some of them invalid, for all modes that make them.
 //!
-//! What both sides can't do alike is not drawn: sizes that one of the machines has no memory for,
-//! addresses of the processes' own two mappings, and another process's end while a call concerns
-//! it.
+//! Not drawn, because the results on Linux would differ: sizes for which one of the machines lacks
+//! memory, addresses of the tracee's code and data, and the end of a process on which another
+//! process's call acts.
 
-use super::generate::{FILE_PAGES, Generator, Window};
+use super::generator::{FILE_PAGES, Generator, Window};
 use super::operation::Operation;
-use super::program::Mode;
-use super::syscall::{Descriptor, Syscall};
+use super::program::ProgramMode;
+use super::syscall::{FileDescriptor, Syscall};
 use pagewright_model::spec::ExclusiveCall;
 use pagewright_types::{Access, PAGE_SIZE, VirtAddr};
 
-/// `MAP_*` that go together with the kind and the place.
+/// `MAP_*` flags beside the kind and the placement.
 const MAP_FLAGS: [u32; 11] = [
     0x100,      // GROWSDOWN
     0x800,      // DENYWRITE
@@ -25,83 +25,85 @@ const MAP_FLAGS: [u32; 11] = [
     0x400_0000, // UNINITIALIZED
     0x80,       // unknown
 ];
-/// Every advice that Linux knows, and some that it does not.
+/// Every `MADV_*` of Linux, then some that are unknown.
 const ADVICE: [u32; 30] =
     [0, 1, 2, 3, 4, 4, 8, 8, 9, 9, 10, 11, 16, 17, 18, 19, 20, 21, 22, 22, 23, 23, 24, 102, 102, 103, 5, 7, 26, 200];
-/// Those of them that Linux knows.
+/// The values of [`ADVICE`] that Linux knows.
 const KNOWN: &[u32] = ADVICE.split_at(26).0;
-/// `RLIMIT_*` that are about memory: what programs start with, in bytes.
+/// The `RLIMIT_*` of memory, and their first values in bytes.
 const LIMITS: [(u32, u64); 4] = [(9, u64::MAX), (2, u64::MAX), (3, 8 << 20), (8, 32 * PAGE_SIZE)];
 const RLIMIT_DATA: u32 = 2;
-/// `PROT_*`: rights, SEM, GROWSDOWN, GROWSUP, both, and unknown ones.
+/// `PROT_*`: rights, SEM, GROWSDOWN, GROWSUP, both, and unknown bits.
 const PROTECTION: [u32; 12] = [0, 1, 3, 7, 8, 0xb, 0x100_0003, 0x100_0001, 0x200_0003, 0x300_0003, 0x10, 0x8000_0003];
-/// Where stacks end, out of the window's way.
+/// The end of stacks, far above the window and the heap.
 const STACK: VirtAddr = VirtAddr::new(7 << 30);
-/// Pages below that at which something is mapped or accessed: near each other, and as far as a
-/// guard gap from each other, or not quite.
-const STEPS: [u64; 16] = [1, 2, 3, 4, 16, 254, 255, 256, 257, 258, 259, 260, 300, 514, 515, 600];
+/// Distances below [`STACK`], in pages, at which programs map and access memory.
+///
+/// Some are next to each other; others differ by about a stack guard gap (256 pages).
+const STACK_OFFSETS: [u64; 16] = [1, 2, 3, 4, 16, 254, 255, 256, 257, 258, 259, 260, 300, 514, 515, 600];
 
 impl Generator {
-    /// The next operation of a program beside Linux.
-    pub(super) fn beside_linux(&mut self) -> Operation {
+    /// The next operation of a program that also runs on Linux.
+    pub(super) fn linux_operation(&mut self) -> Operation {
         match self.below(128) {
             0..52 => self.access(),
             52..58 => self.switch(),
             58..80 => self.call(),
-            80..82 => Operation::Syscall(Syscall::Maps),
-            82 => Operation::Syscall(Syscall::Usage),
+            80..82 => Operation::Syscall(Syscall::ShowMaps),
+            82 => Operation::Syscall(Syscall::ShowSmaps),
             83 => {
-                let (addr, pages) = Window::of(Mode::Linux).with_neighbours();
-                Operation::Syscall(Syscall::Pages { addr, pages })
+                let (addr, pages) = Window::of(ProgramMode::Linux).with_neighbours();
+                Operation::Syscall(Syscall::ShowPagemap { addr, pages })
             }
-            84..88 => self.around_stack(),
-            88..95 => Operation::Syscall(self.rarer()),
+            84..88 => self.stack_operation(),
+            88..95 => Operation::Syscall(self.linux_only_call()),
             _ => Operation::Syscall(self.syscall()),
         }
     }
 
-    /// A call that only Linux judges.
-    fn rarer(&mut self) -> Syscall {
+    /// A call that only the comparison with Linux checks.
+    fn linux_only_call(&mut self) -> Syscall {
         let user_end = self.user_end();
-        let (addr, len) = self.argument(user_end);
+        let (addr, len) = self.range_or_invalid(user_end);
         let process = self.below(4) as usize;
         match self.below(17) {
             16 => {
                 let (addr, len) = (VirtAddr::new(self.below(4) * PAGE_SIZE), PAGE_SIZE);
                 let flags = self.one_of(&[0x32, 0x32, 0x10_0022]);
-                Syscall::Map { addr, len, prot: 3, flags, file: Descriptor::None, offset: 0 }
+                Syscall::Mmap { addr, len, prot: 3, flags, file: FileDescriptor::None, offset: 0 }
             }
-            0..3 => Syscall::Protect { addr, len, prot: self.one_of(&PROTECTION) },
+            0..3 => Syscall::Mprotect { addr, len, prot: self.one_of(&PROTECTION) },
             3 => {
                 let (vec, _) = self.range();
-                Syscall::ResidentInto { addr, len, vec: vec.add(PAGE_SIZE - self.below(64)) }
+                Syscall::MincoreInto { addr, len, vec: vec.add(PAGE_SIZE - self.below(64)) }
             }
-            4 | 5 => self.both_limits(),
-            6..8 => Syscall::WriteOther { process, addr: addr.align_down(PAGE_SIZE).add(self.below(3) * 8) },
+            4 | 5 => self.set_limits(),
+            6..8 => Syscall::ProcessVmWritev { process, addr: addr.align_down(PAGE_SIZE).add(self.below(3) * 8) },
             8 | 9 => {
                 let advice = self.one_of(&ADVICE);
                 let (addr, len) = if KNOWN.contains(&advice) { (addr, len) } else { self.range() };
-                Syscall::AdviseOther { process, addr, len, advice }
+                Syscall::ProcessMadvise { process, addr, len, advice }
             }
-            10..13 => Syscall::Splice { addr: addr.align_down(PAGE_SIZE).add(self.below(3) * 8) },
-            _ => Syscall::Drain,
+            10..13 => Syscall::Vmsplice { addr: addr.align_down(PAGE_SIZE).add(self.below(3) * 8) },
+            _ => Syscall::ReadPipe,
         }
     }
 
-    /// Stacks that grow, and what they must keep away from.
-    fn around_stack(&mut self) -> Operation {
-        let below = self.below(STEPS.len() as u64) as usize;
-        let (addr, len) = (VirtAddr::new(STACK.raw() - STEPS[below] * PAGE_SIZE), (1 + self.below(3)) * PAGE_SIZE);
+    /// Maps, unmaps or accesses memory around stacks that grow.
+    fn stack_operation(&mut self) -> Operation {
+        let index = self.below(STACK_OFFSETS.len() as u64) as usize;
+        let (addr, len) =
+            (VirtAddr::new(STACK.raw() - STACK_OFFSETS[index] * PAGE_SIZE), (1 + self.below(3)) * PAGE_SIZE);
         match self.below(8) {
             0 | 1 => {
                 let (prot, flags) = (self.one_of(&[3, 3, 3, 1, 0]), self.one_of(&[0x32, 0x132, 0x132, 0x2132]));
-                let file = Descriptor::None;
-                Operation::Syscall(Syscall::Map { addr, len, prot, flags, file, offset: 0 })
+                let file = FileDescriptor::None;
+                Operation::Syscall(Syscall::Mmap { addr, len, prot, flags, file, offset: 0 })
             }
-            2 if self.once_in(4) => Operation::Unmap { addr, len },
+            2 if self.once_in(4) => Operation::Munmap { addr, len },
             2 => {
                 let prot = self.one_of(&[0x100_0000, 0x100_0001, 0x100_0003, 0x100_0003]);
-                Operation::Syscall(Syscall::Protect { addr, len, prot })
+                Operation::Syscall(Syscall::Mprotect { addr, len, prot })
             }
             _ => {
                 let access = if self.once_in(2) { Access::Read } else { Access::Write };
@@ -110,26 +112,26 @@ impl Generator {
         }
     }
 
-    fn both_limits(&mut self) -> Syscall {
+    fn set_limits(&mut self) -> Syscall {
         let Syscall::Exclusive(ExclusiveCall::Limit { resource, bytes }) = self.limit() else {
             unreachable!("a limit was drawn")
         };
         let (soft, hard) = match self.below(8) {
             0 => (bytes, u64::MAX),
-            // Linux then looks at the other.
+            // A soft limit of 0: Linux then checks the hard limit.
             1..3 => (0, self.below(128) * PAGE_SIZE),
             3 => (bytes, bytes / 2),
             _ => (bytes / 2, bytes),
         };
-        Syscall::BothLimits { resource, soft, hard }
+        Syscall::SetLimits { resource, soft, hard }
     }
 
     /// A call with raw flags.
     pub(super) fn syscall(&mut self) -> Syscall {
         let user_end = self.user_end();
-        let (addr, len) = self.argument(user_end);
+        let (addr, len) = self.range_or_invalid(user_end);
         match self.below(32) {
-            0..4 => self.raw_map(addr, len),
+            0..4 => self.raw_mmap(addr, len),
             4..9 => self.remap(addr, len),
             9..16 => self.advise(addr, len),
             16..18 => Syscall::Exclusive(ExclusiveCall::Lock { addr, len, flags: self.one_of(&[0, 0, 1, 2]) }),
@@ -150,11 +152,11 @@ impl Generator {
             26 | 27 => self.file_call(),
             28 => {
                 let advice = self.one_of(&ADVICE);
-                // Unknown advice about bad ranges may be refused for either reason.
+                // Unknown advice on an invalid range may fail for either reason.
                 let first = if KNOWN.contains(&advice) { (addr, len) } else { self.range() };
                 Syscall::Exclusive(ExclusiveCall::AdviseRanges { ranges: [first, self.range()], advice })
             }
-            _ => self.read_other(addr),
+            _ => self.process_vm_readv(addr),
         }
     }
 
@@ -162,29 +164,29 @@ impl Generator {
         values[self.below(values.len() as u64) as usize]
     }
 
-    fn raw_map(&mut self, addr: VirtAddr, len: u64) -> Syscall {
+    fn raw_mmap(&mut self, addr: VirtAddr, len: u64) -> Syscall {
         let kind = self.one_of(&[1, 2, 2, 2, 3, 0]);
         let (fixed, vacant, anonymous) = (0x10, 0x10_0000, 0x20);
         let place = self.one_of(&[0, fixed, fixed, fixed, vacant, vacant]);
         let flag = self.one_of(&MAP_FLAGS);
-        let (file, what) = match self.below(4) {
-            0 => (Descriptor::Both, 0),
-            1 => (Descriptor::Reading, 0),
-            _ => (Descriptor::None, if self.once_in(16) { 0 } else { anonymous }),
+        let (file, anonymous_flag) = match self.below(4) {
+            0 => (FileDescriptor::ReadWrite, 0),
+            1 => (FileDescriptor::ReadOnly, 0),
+            _ => (FileDescriptor::None, if self.once_in(16) { 0 } else { anonymous }),
         };
         let offset = match self.below(16) {
             0 => self.below(PAGE_SIZE),
             1 => !(PAGE_SIZE - 1),
             _ => self.below(FILE_PAGES) * PAGE_SIZE,
         };
-        // A length that overflows together with an offset may be refused for either reason.
+        // A length that overflows with the offset may fail for either reason.
         let len = if len > 1 << 40 { PAGE_SIZE } else { len };
         let prot = self.one_of(&[3, 3, 3, 1, 2, 0, 5, 7]);
-        Syscall::Map { addr, len, prot, flags: kind | place | flag | what, file, offset }
+        Syscall::Mmap { addr, len, prot, flags: kind | place | flag | anonymous_flag, file, offset }
     }
 
     fn remap(&mut self, addr: VirtAddr, old_len: u64) -> Syscall {
-        let (new_addr, new_len) = self.argument(VirtAddr::new(0x7fff_ffff_f000));
+        let (new_addr, new_len) = self.range_or_invalid(VirtAddr::new(0x7fff_ffff_f000));
         let old_len = if self.once_in(12) { 0 } else { old_len };
         let new_len = match self.below(3) {
             0 => old_len,
@@ -213,11 +215,11 @@ impl Generator {
 
     fn limit(&mut self) -> Syscall {
         let (resource, most) = LIMITS[self.below(4) as usize];
-        // A limit of no data is none, and the one to which it may be raised is looked at.
+        // With a soft RLIMIT_DATA of 0, Linux checks the hard limit instead.
         let least = u64::from(resource == RLIMIT_DATA);
         let bytes = match self.below(8) {
             0..4 => most,
-            // Nothing at all is a limit with an errno of its own (EPERM of mlock).
+            // A limit of 0 has an errno of its own (mlock: EPERM).
             4 => least * PAGE_SIZE,
             _ => self.below(128).max(least) * PAGE_SIZE,
         };
@@ -227,29 +229,29 @@ impl Generator {
     fn file_call(&mut self) -> Syscall {
         let offset = self.below(FILE_PAGES + 2) * PAGE_SIZE + self.below(3) * 8;
         match self.below(16) {
-            0..4 => Syscall::Read { offset },
-            4..8 => Syscall::Write { offset },
+            0..4 => Syscall::Pread { offset },
+            4..8 => Syscall::Pwrite { offset },
             8..12 => {
                 let flags = self.one_of(&[0, 1, 3, 3, 2, 0x10]);
                 let len = if self.once_in(8) { 0 } else { self.below(4 * PAGE_SIZE) };
-                // The reference memory knows cells.
-                let len = if self.is_beside_linux() { len } else { len / 8 * 8 };
-                Syscall::Allocate { flags, offset, len }
+                // The reference memory follows cells of eight bytes.
+                let len = if self.runs_on_linux() { len } else { len / 8 * 8 };
+                Syscall::Fallocate { flags, offset, len }
             }
             12 => Syscall::AddSeals {
-                file: if self.once_in(4) { Descriptor::Reading } else { Descriptor::Both },
+                file: if self.once_in(4) { FileDescriptor::ReadOnly } else { FileDescriptor::ReadWrite },
                 seals: self.one_of(&[0x1, 0x2, 0x4, 0x8, 0x10, 0x20, 0x40, 0x6]),
             },
             _ => Syscall::GetSeals,
         }
     }
 
-    fn read_other(&mut self, addr: VirtAddr) -> Syscall {
+    fn process_vm_readv(&mut self, addr: VirtAddr) -> Syscall {
         let process = self.below(4) as usize;
         let addr = addr.align_down(PAGE_SIZE);
         match VirtAddr::new(u64::MAX - 2 * PAGE_SIZE) > addr {
-            true => Syscall::ReadOther { process, addr: addr.add(PAGE_SIZE - 16), len: self.below(5) * 8 },
-            false => Syscall::ReadOther { process, addr, len: 8 },
+            true => Syscall::ProcessVmReadv { process, addr: addr.add(PAGE_SIZE - 16), len: self.below(5) * 8 },
+            false => Syscall::ProcessVmReadv { process, addr, len: 8 },
         }
     }
 }

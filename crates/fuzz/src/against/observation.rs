@@ -1,49 +1,49 @@
-//! What a program sees of an operation, in one form for both sides.
+//! What a program observes of an operation, in one form for both sides.
 
-use super::maps::Mapping;
-use super::usage::Usage;
+use super::maps::ShownMapping;
+use super::memory_usage::MemoryUsage;
 use pagewright_types::Errno;
 use std::fmt;
 
-/// A signal, as far as its handler could tell it from others.
+/// A signal of an access, by number and code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Signal {
+pub enum AccessSignal {
     /// `SIGSEGV`, `SEGV_MAPERR`.
     Unmapped,
     /// `SIGSEGV`, `SEGV_ACCERR`.
     Forbidden,
     /// `SIGBUS`, `BUS_ADRERR`.
     PastEnd,
-    /// Another: its number and code.
+    /// Another signal: number and code.
     Other(i32, i32),
 }
 
-/// What was seen.
+/// The result of an operation, as the program observes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
-    /// The call returned this.
+pub enum Observation {
+    /// The call returned this value.
     Value(u64),
-    /// The call failed.
+    /// The call failed with this errno.
     Failed(u16),
     /// The access got a signal.
-    Signal(Signal),
-    /// The call returned this and filled a buffer so.
+    Signal(AccessSignal),
+    /// The call returned this value and stored these bytes.
     Bytes(u64, Vec<u8>),
     /// The mappings of the process.
-    Maps(Vec<Mapping>),
-    /// What they take.
-    Usage(Usage),
-    /// A word for each page.
+    Maps(Vec<ShownMapping>),
+    /// The memory usage of the process.
+    Usage(MemoryUsage),
+    /// The `pagemap` word of each page.
     Pages(Vec<u64>),
-    /// The access, or the child, was made.
+    /// The access, the fork or the exit was successful.
     Done,
 }
 
-impl Seen {
-    /// The errno's name, or nothing.
+impl Observation {
+    /// The name of the errno, empty for success.
     pub fn errno(&self) -> &'static str {
         match self {
-            Self::Failed(number) => Errno::from_number(*number).map_or("another errno", Errno::name),
+            Self::Failed(number) => Errno::from_number(*number).map_or("unknown errno", Errno::name),
             Self::Value(_)
             | Self::Signal(_)
             | Self::Bytes(..)
@@ -55,7 +55,7 @@ impl Seen {
     }
 }
 
-impl fmt::Display for Signal {
+impl fmt::Display for AccessSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unmapped => f.write_str("SIGSEGV (not mapped)"),
@@ -66,7 +66,7 @@ impl fmt::Display for Signal {
     }
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for Observation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Value(value) => write!(f, "{value:#x}"),
@@ -76,7 +76,7 @@ impl fmt::Display for Seen {
             },
             Self::Signal(signal) => signal.fmt(f),
             Self::Bytes(value, bytes) => {
-                write!(f, "{value:#x}, and ")?;
+                write!(f, "{value:#x}, bytes ")?;
                 bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
             }
             Self::Maps(mappings) => {

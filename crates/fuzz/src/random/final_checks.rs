@@ -1,24 +1,25 @@
-//! What must be true once everything has returned: every page shows what it should, on every CPU,
-//! and when all processes have ended nothing is left of them.
+//! The checks after the last operation.
+//!
+//! Every page shows what it should, counts agree with the tables, and ended processes leave nothing
+//! behind.
 
-use super::world::World;
+use super::program_run::ProgramRun;
 use pagewright_arch::Isa;
 use pagewright_model::{Census, SoftwareBits};
 use pagewright_types::{Access, CpuId, VirtAddr};
 use std::collections::BTreeSet;
 
-/// Cells of each page that are read at the end: those that single accesses use, and some of the
-/// others.
+/// Cells of each page that are read: those that single accesses use, and some others.
 const CELLS: [u64; 6] = [0, 1, 2, 67, 259, 511];
 
-impl<I: Isa> World<I> {
-    /// Looks at every page of every process, from each CPU in turn.
-    pub(super) fn look_at_all(&self) {
+impl<I: Isa> ProgramRun<I> {
+    /// Reads every page of every process, from the CPUs in turn.
+    fn read_all_pages(&self) {
         let cpus: Vec<CpuId> = self.bench.cpus().iter().collect();
         for process in self.processes() {
-            let maps = self.is_told.then(|| self.spec.borrow().maps(process.id())).flatten().unwrap_or_default();
+            let maps = self.uses_spec.then(|| self.spec.borrow().maps(process.id())).flatten().unwrap_or_default();
             let mapped = maps.iter().flat_map(|line| line.range.iter());
-            let pages: BTreeSet<VirtAddr> = mapped.chain(self.window.all()).collect();
+            let pages: BTreeSet<VirtAddr> = mapped.chain(self.window.all_pages()).collect();
             cpus.iter().for_each(|&cpu| self.switch(cpu, &process));
             for (turn, page) in pages.into_iter().enumerate() {
                 let cpu = cpus[turn % cpus.len()];
@@ -31,15 +32,15 @@ impl<I: Isa> World<I> {
         }
     }
 
-    /// Counts everything again (O4).
-    fn count_again(&self) {
+    /// Lets the oracle check the counts (O4).
+    fn check_counts(&self) {
         let mut census = Census::new(SoftwareBits::pagewright(I::KIND));
         self.lab.on(CpuId::new(0), |mm| mm.snapshot(&mut |record| census.add(record)));
         self.bench.at_rest(&census);
     }
 
-    /// Ends everything and compares the gauges with what they were.
-    pub(super) fn end_all(&self) {
+    /// Ends everything, and checks that the gauges have their first values again.
+    fn end_all(&self) {
         self.bench.cpus().iter().for_each(|cpu| self.leave(cpu));
         for process in self.processes() {
             self.end_process(CpuId::new(0), &process);
@@ -51,16 +52,16 @@ impl<I: Isa> World<I> {
             self.truncate(CpuId::new(0), 0);
             self.lab.on(CpuId::new(0), |mm| mm.forget_file(&self.file));
         }
-        self.check_levels();
-        self.done.borrow_mut().refused = self.sim().refused_allocations();
+        self.check_gauges();
+        self.counts.borrow_mut().refused = self.sim().refused_allocations();
     }
 
-    /// Everything that is asked at rest, up to the first finding.
-    pub(super) fn ask_at_rest(&self) {
+    /// Runs the checks, up to the first finding.
+    pub(super) fn final_checks(&self) {
         self.sim().permit_allocations();
-        self.count_again();
-        self.look_at_all();
-        self.count_again();
+        self.check_counts();
+        self.read_all_pages();
+        self.check_counts();
         if self.bench.finding_count() == 0 {
             self.unpin_all(CpuId::new(0));
             self.end_all();

@@ -1,8 +1,7 @@
-//! Calls about the file by its descriptor: made on the memory manager, and told to the reference
-//! memory when they have answered.
+//! Calls on the file descriptor, whose results the reference memory checks.
 
-use super::syscall::{Descriptor, Syscall};
-use super::world::{Process, World};
+use super::program_run::{Process, ProgramRun};
+use super::syscall::{FileDescriptor, Syscall};
 use pagewright_arch::Isa;
 use pagewright_mm::file::{FallocateFlags, Seals};
 use pagewright_mm::{Mm, MmError};
@@ -10,47 +9,49 @@ use pagewright_model::spec::{CallResult, FileCall};
 use pagewright_sim::Sim;
 use pagewright_types::{CpuId, Rights};
 
-impl<I: Isa> World<I> {
-    /// One of those calls.
+impl<I: Isa> ProgramRun<I> {
+    /// Makes a call of [`Syscall`] on the file.
     pub(super) fn file_call(&self, cpu: CpuId, process: &Process<I>, call: Syscall) {
         let call = match call {
-            Syscall::Allocate { flags, offset, len } => FileCall::Allocate { flags, offset, len },
-            Syscall::AddSeals { file: Descriptor::Both, seals } => FileCall::AddSeals { opened: Rights::RW, seals },
-            Syscall::AddSeals { file: Descriptor::Reading | Descriptor::None, seals } => {
+            Syscall::Fallocate { flags, offset, len } => FileCall::Allocate { flags, offset, len },
+            Syscall::AddSeals { file: FileDescriptor::ReadWrite, seals } => {
+                FileCall::AddSeals { opened: Rights::RW, seals }
+            }
+            Syscall::AddSeals { file: FileDescriptor::ReadOnly | FileDescriptor::None, seals } => {
                 FileCall::AddSeals { opened: Rights::READ, seals }
             }
             Syscall::GetSeals => FileCall::GetSeals,
-            Syscall::Read { offset } => FileCall::Read { offset, got: 0 },
-            Syscall::Write { offset } => FileCall::Write { offset, value: self.fresh_value() },
-            other => unreachable!("{other} does not concern the file alone"),
+            Syscall::Pread { offset } => FileCall::Read { offset, got: 0 },
+            Syscall::Pwrite { offset } => FileCall::Write { offset, value: self.fresh_value() },
+            other => unreachable!("{other} is not a call on the file"),
         };
-        self.filed(cpu, process, call);
+        self.checked_file_call(cpu, process, call);
     }
 
     /// `ftruncate` of a file that may be sealed.
-    pub(super) fn resize(&self, cpu: CpuId, bytes: u64) {
-        if let Some(process) = self.enter(cpu) {
-            self.filed(cpu, &process, FileCall::Resize { bytes });
+    pub(super) fn truncate_memfd(&self, cpu: CpuId, bytes: u64) {
+        if let Some(process) = self.current_process(cpu) {
+            self.checked_file_call(cpu, &process, FileCall::Resize { bytes });
         }
     }
 
-    fn filed(&self, cpu: CpuId, process: &Process<I>, call: FileCall) {
+    fn checked_file_call(&self, cpu: CpuId, process: &Process<I>, call: FileCall) {
         let refused = self.sim().refused_allocations();
         let mut call = call;
-        let answer = self.lab.on(cpu, |mm| self.ask_file(mm, &mut call));
-        let answer = answer.unwrap_or_else(|error| CallResult::Failed(error.errno()));
-        self.say(cpu, call.name(), answer);
-        if !self.is_told {
+        let result = self.lab.on(cpu, |mm| self.make_file_call(mm, &mut call));
+        let result = result.unwrap_or_else(|error| CallResult::Failed(error.errno()));
+        self.record_result(cpu, call.name(), result);
+        if !self.uses_spec {
             return;
         }
         let mut spec = self.spec.borrow_mut();
         spec.set_memory_may_fail(self.sim().refused_allocations() > refused);
-        let verdict = spec.file_call(self.cpu_step(cpu), process.id(), self.file.id(), call, answer);
+        let verdict = spec.file_call(self.cpu_step(cpu), process.id(), self.file.id(), call, result);
         drop(spec);
         self.judge(verdict);
     }
 
-    fn ask_file(&self, mm: &Mm<Sim<I>>, call: &mut FileCall) -> Result<CallResult, MmError> {
+    fn make_file_call(&self, mm: &Mm<Sim<I>>, call: &mut FileCall) -> Result<CallResult, MmError> {
         let file = &self.file;
         match call {
             FileCall::Resize { bytes } => mm.truncate(file, *bytes).map(|()| CallResult::Done),

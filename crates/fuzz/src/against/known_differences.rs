@@ -1,0 +1,391 @@
+//! Where the two sides differ by intention ([`KnownDifference`]).
+//!
+//! [`History`] decides what the comparison leaves out because of these differences. A program for
+//! each shows that it still exists.
+
+use super::AgainstError;
+use super::memory_usage::ComparedFigures;
+use super::observation::{AccessSignal, Observation};
+use super::pair::{BothResults, Pair};
+use crate::random::{FileDescriptor, HEAP, MappedObject, Operation, ProgramMode, Syscall, Window};
+use pagewright_model::spec::{ExclusiveCall, MmapPlacement};
+use pagewright_syscall::KnownDifference;
+use pagewright_types::{Access, Errno, PAGE_SIZE, Rights, VirtAddr};
+
+/// The effect on Linux of a call that failed on both sides, and has no effect here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FailedCallEffect {
+    /// This range, of start and length, may be unmapped: both sides unmap it and go on.
+    Unmapped(VirtAddr, u64),
+    /// A part of a mapping may be unmapped: the program ends.
+    Shorter,
+}
+
+/// `PROT_GROWSDOWN`: the call extends to the start of a VMA, so VMA borders matter.
+pub(super) const PROT_GROWSDOWN: u32 = 0x100_0000;
+const MAP_PRIVATE_ANONYMOUS_FIXED: u32 = 0x32;
+const MAP_PRIVATE: u32 = 2;
+const MAP_ANONYMOUS: u32 = 0x20;
+const MAP_GROWSDOWN: u32 = 0x100;
+const MAP_LOCKED: u32 = 0x2000;
+const MAP_POPULATE: u32 = 0x8000;
+const MAP_STACK: u32 = 0x2_0000;
+const MREMAP_MAYMOVE_FIXED: u32 = 3;
+const MREMAP_FIXED: u32 = 2;
+const MREMAP_DONTUNMAP: u32 = 4;
+const FALLOC_FL_KEEP_SIZE: u32 = 1;
+const FALLOC_FL_PUNCH_HOLE: u32 = 2;
+const RLIMIT_DATA: u32 = 2;
+const RLIMIT_AS: u32 = 9;
+const MADV_PAGEOUT: u32 = 21;
+const MADV_COLD: u32 = 20;
+const MADV_POPULATE_READ: u32 = 22;
+const MADV_POPULATE_WRITE: u32 = 23;
+const MADV_GUARD_INSTALL: u32 = 102;
+const MADV_DONTFORK: u32 = 10;
+const MADV_DOFORK: u32 = 11;
+/// A number that is no `MADV_*` of Linux.
+const MADV_UNKNOWN: u32 = 5;
+
+/// The effect that a failed call may have on Linux ([`KnownDifference::FailedMove`]).
+pub(super) fn failed_call_effect(operation: &Operation, observed: &Observation) -> Option<FailedCallEffect> {
+    let Observation::Failed(errno) = *observed else { return None };
+    if let Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Remap { flags, new_addr, new_len, old_len, .. })) =
+        *operation
+        && flags & MREMAP_FIXED != 0
+    {
+        let shrinks = old_len > new_len && errno != Errno::EINVAL.number();
+        return Some(if shrinks { FailedCallEffect::Shorter } else { FailedCallEffect::Unmapped(new_addr, new_len) });
+    }
+    None
+}
+
+/// What a program has done that affects later observations on one side only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct History {
+    /// It mapped shared memory or a file.
+    mapped_shared: bool,
+    /// It called `MADV_PAGEOUT` on such memory.
+    paged_out: bool,
+    /// It called `fallocate`.
+    allocated: bool,
+    /// It locked memory.
+    locked: bool,
+    /// It mapped memory with `MAP_GROWSDOWN`.
+    mapped_stack: bool,
+    /// It installed guards.
+    guarded: bool,
+    /// Fault-around may have mapped other pages.
+    ///
+    /// Either the file was short ([`KnownDifference::PastEnd`]), or VMA borders differ
+    /// ([`KnownDifference::StackFlag`], [`KnownDifference::FailedMapCuts`]).
+    fault_around_differs: bool,
+    /// A call or another process accessed pages: [`KnownDifference::UsedByCalls`].
+    used_by_calls: bool,
+    /// Fork may have copied other page tables: [`KnownDifference::ForkCopies`].
+    fork_differs: bool,
+    /// It set `RLIMIT_DATA`.
+    limited_data: bool,
+    /// VMA borders may differ.
+    ///
+    /// There was a fork or `MAP_STACK` ([`KnownDifference::ChargedPart`]), or a move
+    /// ([`KnownDifference::MovedCopies`]).
+    borders_differ: bool,
+}
+
+impl History {
+    /// Whether a call can be compared.
+    pub(super) fn can_compare(self, call: &Syscall) -> bool {
+        if let Syscall::MincoreInto { .. } = call {
+            return !self.residence_may_differ();
+        }
+        // [`KnownDifference::LockStays`]
+        !(self.locked
+            && matches!(call, Syscall::Exclusive(ExclusiveCall::Remap { flags, .. }) if flags & MREMAP_DONTUNMAP != 0))
+    }
+
+    /// Whether pages may be resident on one side only.
+    ///
+    /// See [`KnownDifference::PagedOut`], [`KnownDifference::Allocated`] and
+    /// [`KnownDifference::ForkCopies`].
+    pub(super) fn residence_may_differ(self) -> bool {
+        self.paged_out || self.allocated || self.fork_differs
+    }
+
+    /// Whether pages may be mapped by the page tables on one side only.
+    pub(super) fn presence_may_differ(self) -> bool {
+        self.residence_may_differ() || self.fault_around_differs || self.borders_differ
+    }
+
+    /// The figures of memory usage that can be compared.
+    pub(super) fn compared_figures(self) -> ComparedFigures {
+        let files = !(self.fault_around_differs || self.used_by_calls);
+        ComparedFigures {
+            files,
+            resident: !self.residence_may_differ(),
+            used: !self.used_by_calls,
+            charged: !self.borders_differ,
+        }
+    }
+
+    /// Whether `mprotect` may fail by `RLIMIT_DATA`, which it checks VMA by VMA.
+    pub(super) fn limits_data(self) -> bool {
+        self.limited_data
+    }
+
+    /// Whether ours may have VMA borders that Linux does not have.
+    pub(super) fn borders_may_differ(self) -> bool {
+        self.borders_differ
+    }
+
+    /// Records a fork; `same_borders`: the VMA borders of both sides are the same.
+    pub(super) fn record_fork(&mut self, same_borders: bool) {
+        self.fork_differs |= !same_borders || self.mapped_stack || self.guarded;
+        self.borders_differ = true;
+    }
+
+    /// Records an operation and what it showed on Linux.
+    pub(super) fn record(&mut self, operation: &Operation, observed: &Observation) {
+        let is_map = matches!(operation, Operation::Mmap { .. } | Operation::Syscall(Syscall::Mmap { .. }));
+        let splits = [Errno::ENOMEM, Errno::EPERM].map(|errno| Observation::Failed(errno.number()));
+        self.fault_around_differs |=
+            *observed == Observation::Signal(AccessSignal::PastEnd) || is_map && splits.contains(observed);
+        if let Operation::Mmap { populate, object, .. } = operation {
+            self.used_by_calls |= populate;
+            self.mapped_shared |= *object != MappedObject::PrivateAnon;
+        }
+        let Operation::Syscall(call) = operation else { return };
+        if let Some(advice) = call.advice() {
+            self.paged_out |= advice == MADV_PAGEOUT && self.mapped_shared;
+            self.guarded |= advice == MADV_GUARD_INSTALL;
+            self.used_by_calls |= matches!(advice, MADV_COLD | MADV_POPULATE_READ | MADV_POPULATE_WRITE);
+        } else if let Syscall::Mmap { flags, .. } = *call {
+            self.mapped_shared |= flags & (MAP_ANONYMOUS | MAP_PRIVATE) != MAP_ANONYMOUS | MAP_PRIVATE;
+            self.locked |= flags & MAP_LOCKED != 0;
+            self.used_by_calls |= flags & (MAP_LOCKED | MAP_POPULATE) != 0;
+            self.mapped_stack |= flags & MAP_GROWSDOWN != 0;
+            self.borders_differ |= flags & MAP_STACK != 0;
+            self.fault_around_differs |= flags & MAP_STACK != 0;
+        } else if let Syscall::Fallocate { flags, .. } = *call {
+            self.allocated |= flags & FALLOC_FL_PUNCH_HOLE == 0;
+        } else if let Syscall::Exclusive(ExclusiveCall::Lock { .. })
+        | Syscall::Exclusive(ExclusiveCall::LockAll { .. }) = *call
+        {
+            self.locked = true;
+            self.used_by_calls = true;
+        } else if let Syscall::ProcessVmReadv { .. }
+        | Syscall::ProcessVmWritev { .. }
+        | Syscall::Vmsplice { .. }
+        | Syscall::MincoreInto { .. } = *call
+        {
+            self.used_by_calls = true;
+        } else if let Syscall::Exclusive(ExclusiveCall::Limit { resource, .. }) | Syscall::SetLimits { resource, .. } =
+            *call
+        {
+            self.limited_data |= resource == RLIMIT_DATA;
+        } else if let Syscall::Exclusive(ExclusiveCall::Remap { .. }) = *call {
+            self.borders_differ = true;
+        }
+    }
+}
+
+/// The address of a page of the window.
+fn page(index: u64) -> VirtAddr {
+    Window::of(ProgramMode::Linux).start.add(index * PAGE_SIZE)
+}
+
+/// The start and length of `count` pages of the window from page `first` on.
+fn pages(first: u64, count: u64) -> (VirtAddr, u64) {
+    (page(first), count * PAGE_SIZE)
+}
+
+fn map((at, len): (VirtAddr, u64), object: MappedObject) -> Operation {
+    Operation::Mmap { place: MmapPlacement::Fixed(at), len, rights: Rights::RW, object, populate: false }
+}
+
+fn map_raw((addr, len): (VirtAddr, u64), prot: u32, flags: u32) -> Operation {
+    let flags = MAP_PRIVATE_ANONYMOUS_FIXED | flags;
+    Operation::Syscall(Syscall::Mmap { addr, len, prot, flags, file: FileDescriptor::None, offset: 0 })
+}
+
+fn touch(index: u64, access: Access) -> Operation {
+    Operation::Access { va: page(index), access }
+}
+
+fn resident((addr, len): (VirtAddr, u64)) -> Operation {
+    Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Resident { addr, len }))
+}
+
+fn limit(resource: u32, bytes: u64) -> Operation {
+    Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Limit { resource, bytes }))
+}
+
+fn remap((addr, old_len): (VirtAddr, u64), flags: u32, (new_addr, new_len): (VirtAddr, u64)) -> Operation {
+    Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Remap { addr, old_len, new_len, flags, new_addr }))
+}
+
+fn lock((addr, len): (VirtAddr, u64)) -> Operation {
+    Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Lock { addr, len, flags: 0 }))
+}
+
+fn protect((addr, len): (VirtAddr, u64), rights: Rights) -> Operation {
+    Operation::Mprotect { addr, len, rights }
+}
+
+const MAPS: Operation = Operation::Syscall(Syscall::ShowMaps);
+const ANON: MappedObject = MappedObject::PrivateAnon;
+
+/// A program whose last operation shows the difference.
+fn program_of(difference: KnownDifference) -> Vec<Operation> {
+    match difference {
+        KnownDifference::FailedMove => vec![
+            map(pages(0, 48), ANON),
+            limit(RLIMIT_AS, 2 * PAGE_SIZE),
+            remap(pages(3, 7), MREMAP_MAYMOVE_FIXED | MREMAP_DONTUNMAP, pages(29, 7)),
+            touch(33, Access::Read),
+        ],
+        KnownDifference::KeptApart => vec![
+            map(pages(0, 4), ANON),
+            touch(0, Access::Write),
+            map(pages(8, 4), ANON),
+            touch(8, Access::Write),
+            map(pages(4, 4), ANON),
+            MAPS,
+        ],
+        KnownDifference::StackFlag => vec![map(pages(0, 4), ANON), map_raw(pages(4, 4), 3, MAP_STACK), MAPS],
+        KnownDifference::FailedMapCuts => vec![
+            map(pages(0, 48), MappedObject::PrivateFile(1)),
+            limit(RLIMIT_AS, 37 * PAGE_SIZE),
+            map(pages(19, 1), MappedObject::SharedFile(9)),
+            MAPS,
+        ],
+        KnownDifference::ChargedPart => vec![
+            map(pages(0, 48), ANON),
+            touch(46, Access::Write),
+            Operation::Fork,
+            Operation::Switch { to: 1 },
+            map_raw(pages(24, 12), 1, 0),
+            protect(pages(22, 5), Rights::WRITE | Rights::EXEC),
+            protect(pages(24, 24), Rights::RX),
+            MAPS,
+        ],
+        KnownDifference::MovedCopies => moved_copies(),
+        KnownDifference::FetchBringsIn => {
+            vec![map(pages(0, 4), ANON), touch(1, Access::Exec), resident(pages(0, 4))]
+        }
+        KnownDifference::PagedOut => {
+            let (addr, len) = pages(0, 4);
+            let advise = Syscall::Exclusive(ExclusiveCall::Advise { addr, len, advice: MADV_PAGEOUT });
+            vec![
+                map(pages(0, 4), MappedObject::SharedAnon),
+                touch(1, Access::Read),
+                Operation::Syscall(advise),
+                resident(pages(0, 4)),
+            ]
+        }
+        KnownDifference::Allocated => {
+            let call = Syscall::Fallocate { flags: FALLOC_FL_KEEP_SIZE, offset: 3 * PAGE_SIZE, len: 2 * PAGE_SIZE };
+            vec![map(pages(0, 8), MappedObject::SharedFile(1)), Operation::Syscall(call), resident(pages(0, 8))]
+        }
+        KnownDifference::ForkCopies => fork_copies(),
+        KnownDifference::LockStays => vec![
+            map(pages(0, 48), ANON),
+            lock(pages(33, 6)),
+            remap(pages(36, 1), 1 | MREMAP_DONTUNMAP, pages(6, 1)),
+            lock(pages(5, 29)),
+        ],
+        KnownDifference::UsedByCalls => used_by_calls(),
+        KnownDifference::DirtyAtOnce => dirty_at_once(),
+        KnownDifference::PastEnd => past_end(),
+        KnownDifference::AdviceFirst => {
+            let ranges = [(VirtAddr::new(!(PAGE_SIZE - 1)), PAGE_SIZE), (HEAP, PAGE_SIZE)];
+            vec![Operation::Syscall(Syscall::Exclusive(ExclusiveCall::AdviseRanges { ranges, advice: MADV_UNKNOWN }))]
+        }
+    }
+}
+
+/// A flag separates two neighbouring VMAs while they move, and then is cleared.
+///
+/// One of them has a copied page.
+fn moved_copies() -> Vec<Operation> {
+    let advise =
+        |(addr, len), advice| Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Advise { addr, len, advice }));
+    vec![
+        map(pages(0, 48), MappedObject::PrivateFile(1)),
+        touch(44, Access::Write),
+        advise(pages(24, 24), MADV_DONTFORK),
+        map(pages(0, 41), MappedObject::PrivateFile(1)),
+        remap(pages(40, 6), MREMAP_MAYMOVE_FIXED, pages(24, 6)),
+        advise(pages(24, 22), MADV_DOFORK),
+        MAPS,
+    ]
+}
+
+/// A child replaces half of a mapping, reads a page there, and forks.
+fn fork_copies() -> Vec<Operation> {
+    vec![
+        map(pages(0, 48), ANON),
+        touch(8, Access::Write),
+        Operation::Fork,
+        Operation::Switch { to: 1 },
+        map(pages(0, 24), ANON),
+        touch(8, Access::Read),
+        Operation::Fork,
+        Operation::Switch { to: 2 },
+        resident(pages(7, 4)),
+    ]
+}
+
+/// A call faults pages in, and a child inherits them.
+fn used_by_calls() -> Vec<Operation> {
+    vec![
+        map(pages(0, 4), ANON),
+        lock(pages(0, 4)),
+        Operation::Fork,
+        Operation::Switch { to: 1 },
+        Operation::Syscall(Syscall::ShowSmaps),
+    ]
+}
+
+/// A program stores to a file's page through one mapping and reads it through another.
+fn dirty_at_once() -> Vec<Operation> {
+    vec![
+        map(pages(0, 4), MappedObject::SharedFile(1)),
+        touch(0, Access::Read),
+        touch(0, Access::Write),
+        map(pages(8, 4), MappedObject::SharedFile(1)),
+        touch(8, Access::Read),
+        Operation::Syscall(Syscall::ShowSmaps),
+    ]
+}
+
+/// A child reads the page next to one that its parent stored to.
+fn past_end() -> Vec<Operation> {
+    vec![
+        map(pages(0, 16), MappedObject::SharedFile(1)),
+        Operation::Truncate { pages: 2 },
+        touch(0, Access::Write),
+        Operation::Fork,
+        Operation::Switch { to: 1 },
+        touch(1, Access::Read),
+        Operation::Syscall(Syscall::ShowSmaps),
+    ]
+}
+
+/// The observations of Linux and ours that show a known difference; `None` if they are the same.
+///
+/// # Errors
+/// [`AgainstError`], if the host's Linux cannot be used.
+pub fn still_differs(difference: KnownDifference) -> Result<Option<(Observation, Observation)>, AgainstError> {
+    let mut pair = Pair::start()?;
+    if difference == KnownDifference::FetchBringsIn {
+        pair.fetch_plainly();
+    }
+    pair.begin()?;
+    let mut last = None;
+    for operation in program_of(difference) {
+        last = Some(pair.run_on_both(operation)?);
+    }
+    pair.finish()?;
+    Ok(last.filter(|results| results.linux != results.ours).map(|BothResults { linux, ours }| (linux, ours)))
+}
