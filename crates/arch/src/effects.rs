@@ -7,7 +7,7 @@
 use crate::entry::Pte;
 use crate::isa::Isa;
 use pagewright_types::judge::Fact;
-use pagewright_types::{CpuId, CpuMask, Level, Order, PageRange, Pfn, PhysAddr, Tag, VirtAddr};
+use pagewright_types::{CpuId, CpuMask, IsaKind, Level, Order, PageRange, Pfn, PhysAddr, Tag, VirtAddr};
 
 /// The place of one entry in one page-table page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,6 +121,24 @@ pub struct Caps {
 }
 
 impl Caps {
+    /// A machine of an instruction set with tags, and without range invalidation, errata or
+    /// isolation.
+    pub const fn baseline(isa: IsaKind) -> Self {
+        let (shootdown, tags, keeps_faulting_entry) = match isa {
+            IsaKind::X86_64 => (ShootdownKind::Ipi, 1 << 12, false),
+            IsaKind::Aarch64 => (ShootdownKind::Broadcast, 1 << 16, true),
+        };
+        Self {
+            shootdown,
+            tagged: true,
+            tags,
+            keeps_faulting_entry,
+            range_invalidate: false,
+            repeat_invalidate: false,
+            user_tag_bit: None,
+        }
+    }
+
     /// The tag of user mode while `tag` is installed, if user mode has a tag of its own.
     #[inline]
     pub fn user_tag(&self, tag: Tag) -> Option<Tag> {

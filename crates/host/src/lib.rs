@@ -41,7 +41,8 @@ mod machine;
 mod memory;
 
 pub use clock::ThreadClock;
-pub use cpu::{pin_to, real_cpus, run_as};
+pub use cpu::{pin_to, real_cpus};
 pub use facts::HostFacts;
-pub use machine::{HostLocks, HostMachine};
+pub use machine::HostMachine;
 pub use memory::{HostMemory, HostMemoryError};
+pub use pagewright_sync::host::{HostLocks, run_as};

@@ -1,38 +1,16 @@
 //! A machine whose frames are host memory.
 //!
-//! Key types: [`HostMachine`]; [`HostLocks`], locks that spin and yield. Entries are words of the
-//! arena and change atomically. No TLB caches them, so invalidations do nothing.
+//! Key type: [`HostMachine`]. Entries are words of the arena and change atomically. No TLB caches
+//! them, so invalidations do nothing.
 //!
 //! Not guaranteed: that a program can run in the address spaces built on it.
 
-use crate::cpu;
 use crate::memory::HostMemory;
-use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot, ShootdownKind, X86_64};
-use pagewright_sync::{Backend, LinearMap, Platform, RankSet};
-use pagewright_types::{CpuId, CpuMask, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
+use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot, X86_64};
+use pagewright_sync::host::HostLocks;
+use pagewright_sync::{Backend, LinearMap, Platform};
+use pagewright_types::{CpuId, CpuMask, IsaKind, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Locks that spin and yield the CPU of the host.
-#[derive(Debug)]
-pub struct HostLocks;
-
-impl Backend for HostLocks {
-    fn pause() {
-        std::thread::yield_now();
-    }
-
-    fn cpu() -> CpuId {
-        cpu::current()
-    }
-
-    fn held() -> RankSet {
-        cpu::held()
-    }
-
-    fn set_held(held: RankSet) {
-        cpu::set_held(held);
-    }
-}
 
 /// A machine whose frames are host memory.
 #[derive(Clone, Debug)]
@@ -41,15 +19,7 @@ pub struct HostMachine {
     online: CpuMask,
 }
 
-const CAPS: Caps = Caps {
-    shootdown: ShootdownKind::Ipi,
-    tagged: true,
-    tags: 4096,
-    keeps_faulting_entry: false,
-    range_invalidate: false,
-    repeat_invalidate: false,
-    user_tag_bit: None,
-};
+const CAPS: Caps = Caps::baseline(IsaKind::X86_64);
 
 impl HostMachine {
     /// A machine of `cpus` CPUs; a thread becomes one by [`run_as`](crate::run_as).
@@ -81,7 +51,7 @@ impl Effects for HostMachine {
     }
 
     fn cpu(&self) -> CpuId {
-        cpu::current()
+        HostLocks::cpu()
     }
 
     fn online(&self) -> CpuMask {

@@ -8,6 +8,7 @@
 //!   order ([`rank`]). Debug builds panic on a violation of the order.
 //! - [`Arc`] – shared ownership with fallible allocation.
 //! - [`atomic`] – the atomics under all of these, which a model checker can replace.
+//! - `host` (feature `std`) – threads of the host as CPUs.
 //! - [`bomb`] – the panic of a value that must not be dropped.
 //! - [`LinearMap`] – where the machine's memory is mapped, for code that clears frames.
 //! - [`Mailbox`] – requests of one CPU to many, and their acknowledgements.
@@ -62,6 +63,8 @@ mod bit_spin;
 pub mod bomb;
 mod counters;
 mod cpumask;
+#[cfg(feature = "std")]
+pub mod host;
 mod linear_map;
 mod mailbox;
 mod percpu;

@@ -8,13 +8,12 @@
 #[path = "../../mm/benches/support/table.rs"]
 mod table;
 
-use pagewright_arch::{Aarch64, Caps, Effects, Invalidate, Isa, Pte, PteSlot, ShootdownKind, X86_64};
-use pagewright_sync::{Arc, Backend, Platform, RankSet};
+use pagewright_arch::{Aarch64, Caps, Effects, Invalidate, Isa, Pte, PteSlot, X86_64};
+use pagewright_sync::host::{HostLocks, on_cpu};
+use pagewright_sync::{Arc, Backend, Platform};
 use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
 use pagewright_tlb::{Batch, BatchPolicy, Debt, OwedFlush, Tlb, TlbConfig, TlbContext};
-use pagewright_types::{
-    CpuId, CpuMask, FrameRange, IsaKind, Level, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr, Tag, VirtAddr,
-};
+use pagewright_types::{CpuId, CpuMask, FrameRange, Level, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr, Tag, VirtAddr};
 use std::cell::{Cell, OnceCell};
 use std::marker::PhantomData;
 use std::rc::{Rc, Weak};
@@ -26,40 +25,8 @@ const PART: u64 = 1024;
 const FRAMES: u32 = 1 << 14;
 
 thread_local! {
-    static CPU: Cell<CpuId> = const { Cell::new(CpuId::new(0)) };
-    static HELD: Cell<RankSet> = const { Cell::new(RankSet::EMPTY) };
     /// Spent in handlers, and how often they were started.
     static HANDLED: Cell<(Duration, u64)> = const { Cell::new((Duration::ZERO, 0)) };
-}
-
-/// Does something on another CPU.
-fn on<T>(cpu: CpuId, body: impl FnOnce() -> T) -> T {
-    let (me, held) = (CPU.replace(cpu), HELD.replace(RankSet::EMPTY));
-    let result = body();
-    CPU.set(me);
-    HELD.set(held);
-    result
-}
-
-/// Locks that nobody else has: one host thread is all CPUs.
-struct Locks;
-
-impl Backend for Locks {
-    fn pause() {
-        unreachable!("one host thread waits for nobody")
-    }
-
-    fn cpu() -> CpuId {
-        CPU.get()
-    }
-
-    fn held() -> RankSet {
-        HELD.get()
-    }
-
-    fn set_held(held: RankSet) {
-        HELD.set(held);
-    }
 }
 
 /// The machine: `online` CPUs and no contents of memory.
@@ -86,7 +53,7 @@ impl<I: Isa> Effects for Host<I> {
     }
 
     fn cpu(&self) -> CpuId {
-        CPU.get()
+        HostLocks::cpu()
     }
 
     fn online(&self) -> CpuMask {
@@ -115,7 +82,7 @@ impl<I: Isa> Effects for Host<I> {
 
     fn send_ipi(&self, targets: &CpuMask) {
         let tlb = self.0.tlb.get().and_then(Weak::upgrade).expect("the engine that sends");
-        let handled = timed(|| targets.iter().for_each(|cpu| on(cpu, || tlb.handle_ipi())));
+        let handled = timed(|| targets.iter().for_each(|cpu| on_cpu(cpu, || tlb.handle_ipi())));
         let (before, ipis) = HANDLED.get();
         HANDLED.set((before + handled, ipis + 1));
     }
@@ -142,7 +109,7 @@ impl<I: Isa> Effects for Host<I> {
 }
 
 impl<I: Isa> Platform for Host<I> {
-    type Locks = Locks;
+    type Locks = HostLocks;
 }
 
 /// An engine, and two spaces of which the first runs on CPU 0 and the second on all others.
@@ -154,18 +121,7 @@ struct Bed<I: Isa> {
 
 impl<I: Isa> Bed<I> {
     fn new(cpus: u16) -> Self {
-        let caps = Caps {
-            shootdown: match I::KIND {
-                IsaKind::X86_64 => ShootdownKind::Ipi,
-                IsaKind::Aarch64 => ShootdownKind::Broadcast,
-            },
-            tagged: true,
-            tags: 1 << 12,
-            keeps_faulting_entry: I::KIND == IsaKind::Aarch64,
-            range_invalidate: true,
-            repeat_invalidate: false,
-            user_tag_bit: None,
-        };
+        let caps = Caps { range_invalidate: true, ..Caps::baseline(I::KIND) };
         let online = CpuMask::first(usize::from(cpus));
         let host = Host(Rc::new(Machine { online, caps, tlb: OnceCell::new(), isa: PhantomData }));
         let ranges = [FrameRange::new(Pfn::new(1), Pfn::new(FRAMES))];
@@ -182,7 +138,7 @@ impl<I: Isa> Bed<I> {
         };
         let (mine, theirs) = (space(), space());
         tlb.switch_to(&mine);
-        online.iter().skip(1).for_each(|cpu| on(cpu, || tlb.switch_to(&theirs)));
+        online.iter().skip(1).for_each(|cpu| on_cpu(cpu, || tlb.switch_to(&theirs)));
         Self { tlb, mine, theirs }
     }
 

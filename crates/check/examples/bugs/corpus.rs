@@ -24,8 +24,13 @@ mod zephyr_113559;
 mod zephyr_115708;
 mod zephyr_98344;
 
-use pagewright_check::{Check, CheckFinding, CheckOutcome, CpuProgram, Harness, Isa, IsaKind, ReplayToken, Rule};
+use kernel::{Space, pages, reads};
+use pagewright_check::{
+    Aarch64, Check, CheckFinding, CheckOutcome, Cpu, CpuProgram, Harness, Isa, IsaKind, Pfn, ReplayToken, Rights, Rule,
+    X86_64, program,
+};
 use std::fmt;
+use std::rc::Rc;
 
 /// The two versions of a bug's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +86,53 @@ pub(crate) enum RunMode<'a> {
 }
 
 impl RunMode<'_> {
+    /// Runs `kernel` on CPU 0 while a thread on CPU 1 reads page 0, which is mapped with `rights`.
+    fn run_beside_reader<I: Isa, K: FnOnce(&Cpu<I>) + 'static>(
+        &self,
+        rights: Rights,
+        kernel: impl Fn(Rc<Space>, Pfn) -> K,
+    ) -> CheckOutcome {
+        self.run(Check::<I>::new().cpus(2), |harness| {
+            let space = Space::run_everywhere(harness);
+            let frame = space.map_new(harness, 0, rights, 1);
+            vec![program(kernel(space, frame)), program(|cpu| reads(cpu, 1))]
+        })
+    }
+
+    /// As [`RunMode::run_beside_reader`]: CPU 0 unmaps page 0 in the kernel's function `name` and
+    /// executes `tlbi` between its barriers.
+    fn run_unmap(&self, name: &'static str, tlbi: impl Fn(&Cpu<Aarch64>) + Copy + 'static) -> CheckOutcome {
+        self.run_beside_reader(Rights::RW, |space, _| {
+            move |cpu: &Cpu<Aarch64>| {
+                cpu.call(name, |cpu| {
+                    cpu.will_reduce(pages(0), Rights::empty());
+                    space.clear(cpu, 0);
+                    cpu.publish();
+                    tlbi(cpu);
+                    cpu.complete();
+                });
+            }
+        })
+    }
+
+    /// Runs `kernel` on CPU 0 and `other` on CPU 2 while a thread on CPU 1 reads page 0.
+    fn run_around_reader(
+        &self,
+        kernel: impl Fn(&Space, &Cpu<X86_64>) + Copy + 'static,
+        other: impl Fn(&Space, &Cpu<X86_64>) + Copy + 'static,
+    ) -> CheckOutcome {
+        self.run(Check::<X86_64>::new().cpus(3), |harness| {
+            let space = Space::run_everywhere(harness);
+            space.map_new(harness, 0, Rights::RW, 1);
+            let same = Rc::clone(&space);
+            vec![
+                program(move |cpu| kernel(&space, cpu)),
+                program(|cpu| reads(cpu, 1)),
+                program(move |cpu| other(&same, cpu)),
+            ]
+        })
+    }
+
     fn run<I: Isa>(&self, check: Check<I>, setup: impl Fn(&Harness<I>) -> Vec<CpuProgram<I>>) -> CheckOutcome {
         match *self {
             Self::Search { seed, schedules } => check.seed(seed).schedules(schedules).explore(setup),

@@ -9,10 +9,9 @@
 //! migration declares no reduction, because it would map the page again. Left out: the migration
 //! itself.
 
-use crate::corpus::kernel::{Space, flush_everywhere, pages, reads};
+use crate::corpus::kernel::{Space, flush_everywhere, pages};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};
-use pagewright_check::{Check, CheckOutcome, Cpu, IsaKind, Rights, Rule, X86_64, program};
-use std::rc::Rc;
+use pagewright_check::{CheckOutcome, Cpu, IsaKind, Rights, Rule, X86_64};
 
 pub(crate) const BUG: Bug = Bug {
     name: "Linux 60bae7370896",
@@ -46,14 +45,5 @@ fn discard(space: &Space, cpu: &Cpu<X86_64>) {
 }
 
 fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
-    mode.run(Check::<X86_64>::new().cpus(3), move |harness| {
-        let space = Space::run_everywhere(harness);
-        space.map_new(harness, 0, Rights::RW, 1);
-        let same = Rc::clone(&space);
-        vec![
-            program(move |cpu| collect(version, &space, cpu)),
-            program(|cpu| reads(cpu, 1)),
-            program(move |cpu| discard(&same, cpu)),
-        ]
-    })
+    mode.run_around_reader(move |space, cpu| collect(version, space, cpu), discard)
 }

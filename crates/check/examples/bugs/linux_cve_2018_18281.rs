@@ -9,10 +9,9 @@
 //! **Here.** One page moves from page 0 to page 1, under one lock for both tables. One thread uses
 //! the old address, another truncates and reallocates the frame.
 
-use crate::corpus::kernel::{Space, flush_everywhere, pages, reads};
+use crate::corpus::kernel::{Space, flush_everywhere, pages};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};
-use pagewright_check::{Check, CheckOutcome, Cpu, IsaKind, Rights, Rule, X86_64, program};
-use std::rc::Rc;
+use pagewright_check::{CheckOutcome, Cpu, IsaKind, Rights, Rule, X86_64};
 
 pub(crate) const BUG: Bug = Bug {
     name: "Linux CVE-2018-18281",
@@ -53,20 +52,9 @@ fn ftruncate(space: &Space, cpu: &Cpu<X86_64>) {
             gone.into_iter().for_each(|frame| cpu.free_frame(frame));
         }
     });
+    cpu.alloc_frame();
 }
 
 fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
-    mode.run(Check::<X86_64>::new().cpus(3), move |harness| {
-        let space = Space::run_everywhere(harness);
-        space.map_new(harness, 0, Rights::RW, 1);
-        let same = Rc::clone(&space);
-        vec![
-            program(move |cpu| mremap(version, &space, cpu)),
-            program(|cpu| reads(cpu, 1)),
-            program(move |cpu| {
-                ftruncate(&same, cpu);
-                cpu.alloc_frame();
-            }),
-        ]
-    })
+    mode.run_around_reader(move |space, cpu| mremap(version, space, cpu), ftruncate)
 }

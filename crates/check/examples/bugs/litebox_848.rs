@@ -7,9 +7,9 @@
 //! **Here.** One page, a thread that uses it, and a core that allocates. Left out: ranges, and
 //! Hyper-V's flush hypercalls, for which IPIs stand.
 
-use crate::corpus::kernel::{Space, fill, flush_everywhere, pages, reads};
+use crate::corpus::kernel::{Space, fill, flush_everywhere, pages};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};
-use pagewright_check::{Check, CheckOutcome, IsaKind, Rights, Rule, X86_64, program};
+use pagewright_check::{CheckOutcome, Cpu, IsaKind, Rights, Rule, X86_64};
 
 pub(crate) const BUG: Bug = Bug {
     name: "LiteBox #848",
@@ -20,29 +20,24 @@ pub(crate) const BUG: Bug = Bug {
     check,
 };
 
+fn unmap_pages(version: Version, space: &Space, cpu: &Cpu<X86_64>) {
+    cpu.call("unmap_pages", |cpu| {
+        cpu.will_reduce(pages(0), Rights::empty());
+        let Some(frame) = space.clear(cpu, 0) else { return };
+        match version {
+            Version::Shipped => {
+                cpu.free_frame(frame);
+                flush_everywhere(cpu, 0);
+            }
+            Version::Fixed => {
+                flush_everywhere(cpu, 0);
+                cpu.free_frame(frame);
+            }
+        }
+    });
+}
+
 fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
-    mode.run(Check::<X86_64>::new().cpus(3), move |harness| {
-        let space = Space::run_everywhere(harness);
-        space.map_new(harness, 0, Rights::RW, 1);
-        vec![
-            program(move |cpu| {
-                cpu.call("unmap_pages", |cpu| {
-                    cpu.will_reduce(pages(0), Rights::empty());
-                    let Some(frame) = space.clear(cpu, 0) else { return };
-                    match version {
-                        Version::Shipped => {
-                            cpu.free_frame(frame);
-                            flush_everywhere(cpu, 0);
-                        }
-                        Version::Fixed => {
-                            flush_everywhere(cpu, 0);
-                            cpu.free_frame(frame);
-                        }
-                    }
-                });
-            }),
-            program(|cpu| reads(cpu, 1)),
-            program(|cpu| fill(cpu, cpu.alloc_frame(), 2)),
-        ]
-    })
+    let allocate = |_: &Space, cpu: &Cpu<X86_64>| fill(cpu, cpu.alloc_frame(), 2);
+    mode.run_around_reader(move |space, cpu| unmap_pages(version, space, cpu), allocate)
 }

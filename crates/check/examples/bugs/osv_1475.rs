@@ -10,9 +10,9 @@
 //! the other CPU, which a nested fault must not do: the program keeps the result of OSv's fix, and
 //! not its mechanism.
 
-use crate::corpus::kernel::{Space, copy, flush_everywhere, page, pages, reads};
+use crate::corpus::kernel::{copy, flush_everywhere, page, pages};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};
-use pagewright_check::{Check, CheckOutcome, InvalidateScope, IsaKind, Rights, Rule, X86_64, program};
+use pagewright_check::{CheckOutcome, Cpu, InvalidateScope, IsaKind, Rights, Rule, X86_64};
 
 pub(crate) const BUG: Bug = Bug {
     name: "OSv #1475",
@@ -24,25 +24,20 @@ pub(crate) const BUG: Bug = Bug {
 };
 
 fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
-    mode.run(Check::<X86_64>::new().cpus(2), move |harness| {
-        let space = Space::run_everywhere(harness);
-        let shared = space.map_new(harness, 0, Rights::READ, 1);
-        vec![
-            program(move |cpu| {
-                while cpu.write(page(0), 2).is_err() {
-                    cpu.call("write fault", |cpu| {
-                        cpu.will_reduce(pages(0), Rights::empty());
-                        let own = cpu.alloc_frame();
-                        copy(cpu, shared, own);
-                        space.map(cpu, 0, own, Rights::RW);
-                        match version {
-                            Version::Shipped => cpu.flush_all(InvalidateScope::Local),
-                            Version::Fixed => flush_everywhere(cpu, 0),
-                        }
-                    });
-                }
-            }),
-            program(|cpu| reads(cpu, 1)),
-        ]
+    mode.run_beside_reader(Rights::READ, |space, shared| {
+        move |cpu: &Cpu<X86_64>| {
+            while cpu.write(page(0), 2).is_err() {
+                cpu.call("write fault", |cpu| {
+                    cpu.will_reduce(pages(0), Rights::empty());
+                    let own = cpu.alloc_frame();
+                    copy(cpu, shared, own);
+                    space.map(cpu, 0, own, Rights::RW);
+                    match version {
+                        Version::Shipped => cpu.flush_all(InvalidateScope::Local),
+                        Version::Fixed => flush_everywhere(cpu, 0),
+                    }
+                });
+            }
+        }
     })
 }

@@ -10,9 +10,9 @@
 //! of the frame. The program runs on arm64, where the kernel's flush is broadcast; the discussion
 //! of the pull request says that it is local elsewhere.
 
-use crate::corpus::kernel::{Space, page, pages, reads, tlbi_vae1is};
+use crate::corpus::kernel::{page, pages, tlbi_vae1is};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};
-use pagewright_check::{Aarch64, Check, CheckOutcome, Cpu, IsaKind, Level, Rights, Rule, program};
+use pagewright_check::{Aarch64, CheckOutcome, Cpu, IsaKind, Level, Rights, Rule};
 
 pub(crate) const BUG: Bug = Bug {
     name: "tgoskits #2009",
@@ -30,24 +30,19 @@ fn flush(cpu: &Cpu<Aarch64>) {
 }
 
 fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
-    mode.run(Check::<Aarch64>::new().cpus(2), move |harness| {
-        let space = Space::run_everywhere(harness);
-        space.map_new(harness, 0, Rights::RW, 1);
-        vec![
-            program(move |cpu| {
-                cpu.call("unmap_range", |cpu| {
-                    cpu.will_reduce(pages(0), Rights::empty());
-                    space.clear(cpu, 0);
+    mode.run_beside_reader(Rights::RW, |space, _| {
+        move |cpu: &Cpu<Aarch64>| {
+            cpu.call("unmap_range", |cpu| {
+                cpu.will_reduce(pages(0), Rights::empty());
+                space.clear(cpu, 0);
+                flush(cpu);
+                cpu.store(space.entry(Level::PMD, 0), 0);
+                if version == Version::Fixed {
                     flush(cpu);
-                    cpu.store(space.entry(Level::PMD, 0), 0);
-                    if version == Version::Fixed {
-                        flush(cpu);
-                    }
-                    cpu.free_frame(space.last_table());
-                });
-                cpu.alloc_frame();
-            }),
-            program(|cpu| reads(cpu, 1)),
-        ]
+                }
+                cpu.free_frame(space.last_table());
+            });
+            cpu.alloc_frame();
+        }
     })
 }

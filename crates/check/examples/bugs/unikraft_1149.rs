@@ -7,9 +7,9 @@
 //! **Here.** One page is unmapped while a thread on the other CPU uses it. The TLBI of the machine
 //! names an ASID (`VAE1IS`).
 
-use crate::corpus::kernel::{Space, page, pages, reads, tlbi_vae1is};
+use crate::corpus::kernel::{page, tlbi_vae1is};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};
-use pagewright_check::{Aarch64, Check, CheckOutcome, IsaKind, Rights, Rule, program};
+use pagewright_check::{CheckOutcome, IsaKind, Rule};
 
 pub(crate) const BUG: Bug = Bug {
     name: "Unikraft #1149",
@@ -21,26 +21,11 @@ pub(crate) const BUG: Bug = Bug {
 };
 
 fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
-    mode.run(Check::<Aarch64>::new().cpus(2), move |harness| {
-        let space = Space::run_everywhere(harness);
-        space.map_new(harness, 0, Rights::RW, 1);
-        vec![
-            program(move |cpu| {
-                cpu.call("ukplat_page_unmap", |cpu| {
-                    cpu.will_reduce(pages(0), Rights::empty());
-                    space.clear(cpu, 0);
-                    cpu.publish();
-                    tlbi_vae1is(
-                        cpu,
-                        match version {
-                            Version::Shipped => page(0).raw(),
-                            Version::Fixed => page(0).raw() >> 12,
-                        },
-                    );
-                    cpu.complete();
-                });
-            }),
-            program(|cpu| reads(cpu, 1)),
-        ]
+    mode.run_unmap("ukplat_page_unmap", move |cpu| {
+        let operand = match version {
+            Version::Shipped => page(0).raw(),
+            Version::Fixed => page(0).raw() >> 12,
+        };
+        tlbi_vae1is(cpu, operand);
     })
 }

@@ -8,9 +8,9 @@
 //! **Here.** One page is paged out while a thread on the other CPU uses it. The machine has 4K
 //! pages only, so the program keeps the shift by 14 of a kernel built for 16K pages.
 
-use crate::corpus::kernel::{Space, page, pages, reads, tlbi_vae1is};
+use crate::corpus::kernel::{page, tlbi_vae1is};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};
-use pagewright_check::{Aarch64, Check, CheckOutcome, IsaKind, Rights, Rule, program};
+use pagewright_check::{CheckOutcome, IsaKind, Rule};
 
 pub(crate) const BUG: Bug = Bug {
     name: "Zephyr #115708",
@@ -22,24 +22,11 @@ pub(crate) const BUG: Bug = Bug {
 };
 
 fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
-    mode.run(Check::<Aarch64>::new().cpus(2), move |harness| {
-        let space = Space::run_everywhere(harness);
-        space.map_new(harness, 0, Rights::RW, 1);
-        vec![
-            program(move |cpu| {
-                cpu.call("arch_mem_page_out", |cpu| {
-                    cpu.will_reduce(pages(0), Rights::empty());
-                    space.clear(cpu, 0);
-                    cpu.publish();
-                    let shift = match version {
-                        Version::Shipped => 14,
-                        Version::Fixed => 12,
-                    };
-                    tlbi_vae1is(cpu, page(0).raw() >> shift);
-                    cpu.complete();
-                });
-            }),
-            program(|cpu| reads(cpu, 1)),
-        ]
+    mode.run_unmap("arch_mem_page_out", move |cpu| {
+        let shift = match version {
+            Version::Shipped => 14,
+            Version::Fixed => 12,
+        };
+        tlbi_vae1is(cpu, page(0).raw() >> shift);
     })
 }

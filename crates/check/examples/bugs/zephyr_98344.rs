@@ -6,11 +6,8 @@
 //!
 //! **Here.** One page is unmapped while a thread on the other CPU uses it.
 
-use crate::corpus::kernel::{Space, pages, reads};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};
-use pagewright_check::{
-    Aarch64, Check, CheckOutcome, Invalidate, InvalidateScope, InvalidateTarget, IsaKind, Rights, Rule, program,
-};
+use pagewright_check::{CheckOutcome, Invalidate, InvalidateScope, InvalidateTarget, IsaKind, Rule};
 
 pub(crate) const BUG: Bug = Bug {
     name: "Zephyr #98344",
@@ -22,24 +19,11 @@ pub(crate) const BUG: Bug = Bug {
 };
 
 fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
-    mode.run(Check::<Aarch64>::new().cpus(2), move |harness| {
-        let space = Space::run_everywhere(harness);
-        space.map_new(harness, 0, Rights::RW, 1);
-        vec![
-            program(move |cpu| {
-                cpu.call("arch_mem_unmap", |cpu| {
-                    cpu.will_reduce(pages(0), Rights::empty());
-                    space.clear(cpu, 0);
-                    cpu.publish();
-                    let scope = match version {
-                        Version::Shipped => InvalidateScope::Local,
-                        Version::Fixed => InvalidateScope::Broadcast,
-                    };
-                    cpu.invalidate(Invalidate { scope, target: InvalidateTarget::AllTags });
-                    cpu.complete();
-                });
-            }),
-            program(|cpu| reads(cpu, 1)),
-        ]
+    mode.run_unmap("arch_mem_unmap", move |cpu| {
+        let scope = match version {
+            Version::Shipped => InvalidateScope::Local,
+            Version::Fixed => InvalidateScope::Broadcast,
+        };
+        cpu.invalidate(Invalidate { scope, target: InvalidateTarget::AllTags });
     })
 }

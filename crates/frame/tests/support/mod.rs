@@ -5,43 +5,17 @@
 // Each test file uses only a part of this module.
 #![allow(dead_code)]
 
-use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot, ShootdownKind, X86_64};
+use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot, X86_64};
 use pagewright_frame::{Block, FrameRequest, Frames, MemoryLayout, NodeSpec};
-use pagewright_sync::{Backend, LinearMap, Platform, RankSet};
-use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Order, Pfn, PhysAddr, Tag};
-use std::cell::Cell;
+use pagewright_sync::host::{HostLocks, run_as};
+use pagewright_sync::{Backend, LinearMap, Platform};
+use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, Order, Pfn, PhysAddr, Tag};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-thread_local! {
-    static CPU: Cell<CpuId> = const { Cell::new(CpuId::new(0)) };
-    static HELD: Cell<RankSet> = const { Cell::new(RankSet::EMPTY) };
-}
-
 /// Makes the calling thread run on a CPU.
 pub(crate) fn run_on(cpu: u16) {
-    CPU.set(CpuId::new(cpu));
-}
-
-/// Locks that spin; each thread is a CPU.
-pub(crate) struct HostLocks;
-
-impl Backend for HostLocks {
-    fn pause() {
-        std::thread::yield_now();
-    }
-
-    fn cpu() -> CpuId {
-        CPU.get()
-    }
-
-    fn held() -> RankSet {
-        HELD.get()
-    }
-
-    fn set_held(held: RankSet) {
-        HELD.set(held);
-    }
+    run_as(CpuId::new(cpu));
 }
 
 /// The value of `permitted` that limits nothing.
@@ -75,15 +49,7 @@ impl Host {
     }
 }
 
-const CAPS: Caps = Caps {
-    shootdown: ShootdownKind::Ipi,
-    tagged: true,
-    tags: 4096,
-    keeps_faulting_entry: false,
-    range_invalidate: false,
-    repeat_invalidate: false,
-    user_tag_bit: None,
-};
+const CAPS: Caps = Caps::baseline(IsaKind::X86_64);
 
 fn not_used() -> ! {
     unreachable!("the frame allocator touches neither contents nor translations")
@@ -97,7 +63,7 @@ impl Effects for Host {
     }
 
     fn cpu(&self) -> CpuId {
-        CPU.get()
+        HostLocks::cpu()
     }
 
     fn online(&self) -> CpuMask {

@@ -4,42 +4,17 @@
 //! Invalidations and root switches do nothing, because their cost is the hardware's or the
 //! simulated machine's.
 
-use pagewright_arch::{Caps, Effects, Invalidate, Isa, Pte, PteSlot, ShootdownKind};
+use pagewright_arch::{Caps, Effects, Invalidate, Isa, Pte, PteSlot};
 use pagewright_mm::{Mm, MmSettings};
-use pagewright_sync::{Backend, Platform, RankSet};
+use pagewright_sync::Platform;
+use pagewright_sync::host::HostLocks;
 use pagewright_tlb::frames::{MemoryLayout, NodeSpec};
 use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
-use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const CPU: CpuId = CpuId::new(0);
 const WORDS: usize = PAGE_SIZE as usize / 8;
-
-thread_local! {
-    static HELD: Cell<RankSet> = const { Cell::new(RankSet::EMPTY) };
-}
-
-/// The lock backend of a machine with one CPU, where a lock is never contended.
-pub(crate) struct OneCpu;
-
-impl Backend for OneCpu {
-    fn pause() {
-        unreachable!("a lock is never contended on one CPU")
-    }
-
-    fn cpu() -> CpuId {
-        CPU
-    }
-
-    fn held() -> RankSet {
-        HELD.get()
-    }
-
-    fn set_held(held: RankSet) {
-        HELD.set(held);
-    }
-}
 
 /// The machine; its memory lives as long as the process.
 pub(crate) struct Host<I> {
@@ -77,32 +52,13 @@ pub(crate) fn boot<I: Isa>(frames: u32, settings: MmSettings) -> Mm<Host<I>> {
     Mm::try_new(Host::new(frames), &layout, settings).expect("a valid layout")
 }
 
-const X86_64: Caps = Caps {
-    shootdown: ShootdownKind::Ipi,
-    tagged: true,
-    tags: 4096,
-    keeps_faulting_entry: false,
-    range_invalidate: false,
-    repeat_invalidate: false,
-    user_tag_bit: None,
-};
-const AARCH64: Caps = Caps {
-    shootdown: ShootdownKind::Broadcast,
-    tagged: true,
-    tags: 1 << 16,
-    keeps_faulting_entry: true,
-    range_invalidate: true,
-    repeat_invalidate: false,
-    user_tag_bit: None,
-};
-
 impl<I: Isa> Effects for Host<I> {
     type Isa = I;
 
     fn caps(&self) -> &Caps {
         match I::KIND {
-            IsaKind::X86_64 => &X86_64,
-            IsaKind::Aarch64 => &AARCH64,
+            IsaKind::X86_64 => const { &Caps::baseline(IsaKind::X86_64) },
+            IsaKind::Aarch64 => const { &Caps { range_invalidate: true, ..Caps::baseline(IsaKind::Aarch64) } },
         }
     }
 
@@ -178,5 +134,5 @@ impl<I: Isa> Effects for Host<I> {
 }
 
 impl<I: Isa> Platform for Host<I> {
-    type Locks = OneCpu;
+    type Locks = HostLocks;
 }

@@ -4,7 +4,7 @@
 //! waits until they are invalidated.
 
 use super::common::{CPU0, page};
-use super::stage::{CPU1, Fault, Line, New, Old, Outcomes, Seen, Stage, exactly, outcomes, outcomes_of_variant, set};
+use super::stage::{CPU1, Fault, Line, New, Old, Seen, Stage, exactly, outcomes, read_after, set};
 use super::stage::{TAG, dirty_bits_survive_an_exchange};
 use pagewright_arch::{Aarch64, Effects, InvalidateScope, InvalidateTarget, Pte};
 use pagewright_types::{Access, Level, Rights, Tag};
@@ -26,6 +26,11 @@ impl Stage<Aarch64> {
         self.flush_page(InvalidateScope::Broadcast, true);
     }
 
+    fn tlbi_vale1is_of_another_tag(&self) {
+        let target = InvalidateTarget::Page { tag: Tag::new(2), va: page(0), level: Level::PTE, last_level: true };
+        self.flush(InvalidateScope::Broadcast, target);
+    }
+
     fn tlbi_vae1is(&self) {
         self.flush_page(InvalidateScope::Broadcast, false);
     }
@@ -38,6 +43,11 @@ impl Stage<Aarch64> {
         self.flush(InvalidateScope::Broadcast, InvalidateTarget::AllTags);
     }
 
+    /// Unlinks the last-level table by a plain store.
+    fn unlink_table(&self) {
+        self.sim.store(self.table_slot, Pte::EMPTY);
+    }
+
     /// Unmaps page 0 and invalidates it on all CPUs.
     fn unmap_and_flush(&self) {
         self.unmap();
@@ -47,69 +57,28 @@ impl Stage<Aarch64> {
     }
 }
 
-/// CPU 1 has cached the translation; CPU 0 unmaps it by `how`; then CPU 1 reads.
-fn unmapped(how: Line<Aarch64>) -> Outcomes {
-    let shape: [Line<Aarch64>; 2] = [
-        |on| {
-            on.wait_for(1);
-            on.variant.get().expect("a variant")(on);
-            on.signal(2);
-        },
-        |on| {
-            on.look(CPU1, Access::Read);
-            on.signal(1);
-            on.wait_for(2);
-            on.read(CPU1);
-        },
-    ];
-    outcomes_of_variant(&shape, how)
-}
-
 #[test]
 fn unmap_publish_tlbi_dsb_leaves_nothing() {
-    let seen = unmapped(|on| {
-        on.unmap();
-        on.dsb_ishst();
-        on.tlbi_vale1is();
-        on.dsb_ish();
-    });
+    let seen = read_after(&[Stage::unmap, Stage::dsb_ishst, Stage::tlbi_vale1is, Stage::dsb_ish]);
     assert_eq!(seen, set(&[&[Fault]]));
 }
 
 #[test]
 fn tlbi_of_the_tag_leaves_nothing() {
-    let tag = unmapped(|on| {
-        on.unmap();
-        on.dsb_ishst();
-        on.tlbi_aside1is();
-        on.dsb_ish();
-    });
+    let tag = read_after(&[Stage::unmap, Stage::dsb_ishst, Stage::tlbi_aside1is, Stage::dsb_ish]);
     assert_eq!(tag, set(&[&[Fault]]));
 }
 
 #[test]
 fn without_publish_a_walk_may_refill_the_old_entry() {
-    let seen = unmapped(|on| {
-        on.unmap();
-        on.tlbi_vale1is();
-        on.dsb_ish();
-    });
+    let seen = read_after(&[Stage::unmap, Stage::tlbi_vale1is, Stage::dsb_ish]);
     assert_eq!(seen, set(&[&[Old], &[Fault]]));
 }
 
 #[test]
 fn an_exchange_needs_publish_as_a_store_does() {
-    let late = unmapped(|on| {
-        on.exchange();
-        on.tlbi_vale1is();
-        on.dsb_ish();
-    });
-    let published = unmapped(|on| {
-        on.exchange();
-        on.dsb_ishst();
-        on.tlbi_vale1is();
-        on.dsb_ish();
-    });
+    let late = read_after(&[Stage::exchange, Stage::tlbi_vale1is, Stage::dsb_ish]);
+    let published = read_after(&[Stage::exchange, Stage::dsb_ishst, Stage::tlbi_vale1is, Stage::dsb_ish]);
     assert_eq!((late, published), (set(&[&[Old], &[Fault]]), set(&[&[Fault]])));
 }
 
@@ -120,42 +89,25 @@ fn an_exchange_never_loses_a_dirty_bit() {
 
 #[test]
 fn without_dsb_the_invalidation_may_be_incomplete() {
-    let seen = unmapped(|on| {
-        on.unmap();
-        on.dsb_ishst();
-        on.tlbi_vale1is();
-    });
+    let seen = read_after(&[Stage::unmap, Stage::dsb_ishst, Stage::tlbi_vale1is]);
     assert_eq!(seen, set(&[&[Old], &[Fault]]));
 }
 
 #[test]
 fn without_tlbi_the_translation_may_stay() {
-    let seen = unmapped(|on| {
-        on.unmap();
-        on.dsb_ishst();
-        on.dsb_ish();
-    });
+    let seen = read_after(&[Stage::unmap, Stage::dsb_ishst, Stage::dsb_ish]);
     assert_eq!(seen, set(&[&[Old], &[Fault]]));
 }
 
 #[test]
 fn a_local_tlbi_reaches_no_other_cpu() {
-    let seen = unmapped(|on| {
-        on.unmap();
-        on.dsb_ishst();
-        on.tlbi_vale1();
-    });
+    let seen = read_after(&[Stage::unmap, Stage::dsb_ishst, Stage::tlbi_vale1]);
     assert_eq!(seen, set(&[&[Old], &[Fault]]));
 }
 
 #[test]
 fn a_tlbi_before_the_store_may_leave_the_translation() {
-    let seen = unmapped(|on| {
-        on.tlbi_vale1is();
-        on.dsb_ish();
-        on.unmap();
-        on.dsb_ishst();
-    });
+    let seen = read_after(&[Stage::tlbi_vale1is, Stage::dsb_ish, Stage::unmap, Stage::dsb_ishst]);
     assert_eq!(seen, set(&[&[Old], &[Fault]]));
 }
 
@@ -229,14 +181,14 @@ fn without_break_either_translation_may_be_used_repeatedly() {
 
 #[test]
 fn break_before_make_ends_a_conflict() {
-    let seen = unmapped(|on| {
-        on.map();
-        on.dsb_ishst();
-        on.unmap();
-        on.dsb_ishst();
-        on.tlbi_vale1is();
-        on.dsb_ish();
-    });
+    let seen = read_after(&[
+        Stage::map,
+        Stage::dsb_ishst,
+        Stage::unmap,
+        Stage::dsb_ishst,
+        Stage::tlbi_vale1is,
+        Stage::dsb_ish,
+    ]);
     assert_eq!(seen, set(&[&[Fault]]));
 }
 
@@ -306,37 +258,16 @@ fn two_stores_without_publish_reach_walkers_in_any_order() {
 
 #[test]
 fn a_last_level_tlbi_may_leave_the_walk_cache_entry_of_a_freed_table() {
-    let leaf_only = unmapped(|on| {
-        on.sim.store(on.table_slot, Pte::EMPTY);
-        on.dsb_ishst();
-        on.tlbi_vale1is();
-        on.dsb_ish();
-    });
-    let whole = unmapped(|on| {
-        on.sim.store(on.table_slot, Pte::EMPTY);
-        on.dsb_ishst();
-        on.tlbi_vae1is();
-        on.dsb_ish();
-    });
+    let leaf_only = read_after(&[Stage::unlink_table, Stage::dsb_ishst, Stage::tlbi_vale1is, Stage::dsb_ish]);
+    let whole = read_after(&[Stage::unlink_table, Stage::dsb_ishst, Stage::tlbi_vae1is, Stage::dsb_ish]);
     assert_eq!(leaf_only, set(&[&[Old], &[Fault]]), "a walk may start at the walk cache");
     assert_eq!(whole, set(&[&[Fault]]));
 }
 
 #[test]
 fn tlbi_of_all_tags_leaves_nothing_and_of_another_tag_may_leave_it() {
-    let every = unmapped(|on| {
-        on.unmap();
-        on.dsb_ishst();
-        on.tlbi_vmalle1is();
-        on.dsb_ish();
-    });
-    let another = unmapped(|on| {
-        on.unmap();
-        on.dsb_ishst();
-        let target = InvalidateTarget::Page { tag: Tag::new(2), va: page(0), level: Level::PTE, last_level: true };
-        on.flush(InvalidateScope::Broadcast, target);
-        on.dsb_ish();
-    });
+    let every = read_after(&[Stage::unmap, Stage::dsb_ishst, Stage::tlbi_vmalle1is, Stage::dsb_ish]);
+    let another = read_after(&[Stage::unmap, Stage::dsb_ishst, Stage::tlbi_vale1is_of_another_tag, Stage::dsb_ish]);
     assert_eq!((every, another), (set(&[&[Fault]]), set(&[&[Old], &[Fault]])));
 }
 

@@ -44,8 +44,8 @@ pub(crate) struct Stage<I: Isa> {
     /// The step that programs signal to each other; all CPUs see it at once.
     pub(crate) step: Cell<u32>,
     found: RefCell<Vec<Seen>>,
-    /// The part of a shape that differs between its variants.
-    pub(crate) variant: Cell<Option<Line<I>>>,
+    /// The steps of a shape that differ between its variants.
+    variant: Cell<&'static [Line<I>]>,
 }
 
 impl<I: Isa> Stage<I> {
@@ -60,7 +60,7 @@ impl<I: Isa> Stage<I> {
         let slot = bench.slot(root, Level::PTE, page(0));
         let table_slot = bench.slot(root, Level::PMD, page(0));
         (0..cpus).for_each(|cpu| bench.switch(CpuId::new(cpu), root, TAG.raw()));
-        let (step, found, variant) = (Cell::new(0), RefCell::default(), Cell::new(None));
+        let (step, found, variant) = (Cell::new(0), RefCell::default(), Cell::new([].as_slice()));
         Rc::new(Self { sim: bench.sim, root, slot, table_slot, old, new, step, found, variant })
     }
 
@@ -79,6 +79,11 @@ impl<I: Isa> Stage<I> {
         let report = explore::run(&self.sim, settings, programs, &mut *strategy.chooser());
         assert_eq!(report.end, RunEnd::Completed, "{strategy:?}");
         self.found.borrow().clone()
+    }
+
+    /// Executes the steps of the variant.
+    pub(crate) fn execute_variant(&self) {
+        self.variant.get().iter().for_each(|step| step(self));
     }
 
     /// Signals that `step` is reached.
@@ -176,15 +181,11 @@ fn strategy(seed: u64) -> ScheduleStrategy {
 
 /// The outcomes of a shape over many schedules.
 pub(crate) fn outcomes<I: Isa>(lines: &[Line<I>]) -> Outcomes {
-    all_outcomes(lines, None)
+    outcomes_of_variant(lines, &[])
 }
 
 /// The outcomes of one variant of a shape.
-pub(crate) fn outcomes_of_variant<I: Isa>(lines: &[Line<I>], variant: Line<I>) -> Outcomes {
-    all_outcomes(lines, Some(variant))
-}
-
-fn all_outcomes<I: Isa>(lines: &[Line<I>], variant: Option<Line<I>>) -> Outcomes {
+pub(crate) fn outcomes_of_variant<I: Isa>(lines: &[Line<I>], variant: &'static [Line<I>]) -> Outcomes {
     let settings = ExploreSettings { max_wait: 1000, ..ExploreSettings::default() };
     let outcome = |seed| {
         let stage = Stage::<I>::new(lines.len().max(2) as u16);
@@ -192,6 +193,24 @@ fn all_outcomes<I: Isa>(lines: &[Line<I>], variant: Option<Line<I>>) -> Outcomes
         stage.run(lines, &strategy(seed), &settings)
     };
     (0..SEEDS).map(outcome).collect()
+}
+
+/// CPU 1 caches the translation; CPU 0 executes `steps`; then CPU 1 reads.
+pub(crate) fn read_after<I: Isa>(steps: &'static [Line<I>]) -> Outcomes {
+    let shape: [Line<I>; 2] = [
+        |on| {
+            on.wait_for(1);
+            on.execute_variant();
+            on.signal(2);
+        },
+        |on| {
+            on.look(CPU1, Access::Read);
+            on.signal(1);
+            on.wait_for(2);
+            on.read(CPU1);
+        },
+    ];
+    outcomes_of_variant(&shape, steps)
 }
 
 pub(crate) fn set(outcomes: &[&[Seen]]) -> Outcomes {

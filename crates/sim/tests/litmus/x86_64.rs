@@ -5,7 +5,7 @@
 
 use super::common::CPU0;
 use super::stage::{CPU1, Fault, Line, New, Old, Outcomes, SEEDS, Seen, Stage, TAG, exactly, outcomes};
-use super::stage::{dirty_bits_survive_an_exchange, set};
+use super::stage::{dirty_bits_survive_an_exchange, outcomes_of_variant, read_after, set};
 use pagewright_arch::{Effects, InvalidateScope, InvalidateTarget, Isa, Pte, X86_64};
 use pagewright_sim::explore::{ExploreSettings, Rates, ScheduleStrategy};
 use pagewright_types::{Access, CpuMask, Rights};
@@ -27,55 +27,34 @@ impl Stage<X86_64> {
     }
 }
 
-#[test]
-fn without_invlpg_the_translation_may_stay() {
+/// The only CPU caches the translation, executes `steps`, and reads.
+fn read_alone_after(steps: &'static [Line<X86_64>]) -> Outcomes {
     let shape: [Line<X86_64>; 1] = [|on| {
         on.look(CPU0, Access::Read);
-        on.exchange();
+        on.execute_variant();
         on.read(CPU0);
     }];
-    exactly(&shape, &[&[Old], &[Fault]]);
+    outcomes_of_variant(&shape, steps)
+}
+
+#[test]
+fn without_invlpg_the_translation_may_stay() {
+    assert_eq!(read_alone_after(&[Stage::exchange]), set(&[&[Old], &[Fault]]));
 }
 
 #[test]
 fn invlpg_removes_the_translation_and_walks_in_flight() {
-    let shape: [Line<X86_64>; 1] = [|on| {
-        on.look(CPU0, Access::Read);
-        on.unmap();
-        on.invlpg();
-        on.read(CPU0);
-    }];
-    exactly(&shape, &[&[Fault]]);
+    assert_eq!(read_alone_after(&[Stage::unmap, Stage::invlpg]), set(&[&[Fault]]));
 }
 
 #[test]
 fn invlpg_does_not_reach_other_cpus() {
-    let shape: [Line<X86_64>; 2] = [
-        |on| {
-            on.wait_for(1);
-            on.unmap();
-            on.invlpg();
-            on.signal(2);
-        },
-        |on| {
-            on.look(CPU1, Access::Read);
-            on.signal(1);
-            on.wait_for(2);
-            on.read(CPU1);
-        },
-    ];
-    exactly(&shape, &[&[Old], &[Fault]]);
+    assert_eq!(read_after(&[Stage::unmap, Stage::invlpg]), set(&[&[Old], &[Fault]]));
 }
 
 #[test]
 fn invlpg_before_the_store_may_leave_the_translation() {
-    let shape: [Line<X86_64>; 1] = [|on| {
-        on.look(CPU0, Access::Read);
-        on.invlpg();
-        on.exchange();
-        on.read(CPU0);
-    }];
-    exactly(&shape, &[&[Old], &[Fault]]);
+    assert_eq!(read_alone_after(&[Stage::invlpg, Stage::exchange]), set(&[&[Old], &[Fault]]));
 }
 
 #[test]
@@ -176,20 +155,9 @@ fn a_compare_exchange_sees_the_bits_that_walkers_set() {
 
 #[test]
 fn mov_cr3_drops_the_tag_or_keeps_it() {
-    let kept: [Line<X86_64>; 1] = [|on| {
-        on.look(CPU0, Access::Read);
-        on.exchange();
-        on.sim.install_root(on.root, TAG, true);
-        on.read(CPU0);
-    }];
-    let dropped: [Line<X86_64>; 1] = [|on| {
-        on.look(CPU0, Access::Read);
-        on.exchange();
-        on.sim.install_root(on.root, TAG, false);
-        on.read(CPU0);
-    }];
-    exactly(&kept, &[&[Old], &[Fault]]);
-    exactly(&dropped, &[&[Fault]]);
+    let kept = read_alone_after(&[Stage::exchange, |on| on.sim.install_root(on.root, TAG, true)]);
+    let dropped = read_alone_after(&[Stage::exchange, |on| on.sim.install_root(on.root, TAG, false)]);
+    assert_eq!((kept, dropped), (set(&[&[Old], &[Fault]]), set(&[&[Fault]])));
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! INV-MAIL-READ, INV-MAIL-LOST, INV-MAIL-ABSENT.
 
-use crate::backend::{Host, on_cpus};
+use crate::backend::on_cpus;
+use pagewright_sync::host::HostLocks;
 use pagewright_sync::{Backend, Mailbox};
 use pagewright_types::{CpuId, CpuMask};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,7 +13,7 @@ const REQUESTS: u64 = 3_000;
 const CPUS: [u16; 4] = [0, 5, 17, 70];
 
 struct Machine {
-    mailbox: Mailbox<2, Host>,
+    mailbox: Mailbox<2, HostLocks>,
     interrupted: [AtomicBool; 4],
     /// The last request that each CPU has read of each sender.
     read: [[AtomicU64; 4]; 4],
@@ -30,7 +31,7 @@ impl Machine {
                 assert!(place == 3 || before + 1 == number, "CPU {place} missed a request of {sender}");
             });
         } else {
-            Host::pause();
+            HostLocks::pause();
         }
     }
 
@@ -80,7 +81,7 @@ fn concurrent_requests_are_read_whole_and_once() {
 
 #[test]
 fn offline_cpus_get_no_request() {
-    let mailbox = Mailbox::<1, Host>::try_new(40).expect("memory");
+    let mailbox = Mailbox::<1, HostLocks>::try_new(40).expect("memory");
     let (me, online, offline) = (CpuId::new(0), CpuId::new(20), CpuId::new(21));
     let both: CpuMask = [online, offline].into_iter().collect();
     mailbox.leave(offline);

@@ -1,7 +1,8 @@
 //! INV-LOCK-EXCL under threads: a read, a pause and a write lose updates without mutual exclusion.
 
-use crate::backend::{Host, on_cpus};
+use crate::backend::on_cpus;
 use core::sync::atomic::{AtomicU32, Ordering};
+use pagewright_sync::host::HostLocks;
 use pagewright_sync::{BitSpinLock, RwLock, SpinLock, rank};
 use std::hint::black_box;
 use std::thread;
@@ -20,14 +21,14 @@ fn add_one(value: &mut u64, round: u64) {
 
 #[test]
 fn a_spin_lock_loses_no_update() {
-    let lock = SpinLock::<_, rank::LedgerRank, Host>::new(0);
+    let lock = SpinLock::<_, rank::LedgerRank, HostLocks>::new(0);
     on_cpus(CPUS, |_| (0..ROUNDS).for_each(|round| add_one(&mut lock.lock(), round)));
     assert_eq!(*lock.lock(), u64::from(CPUS) * ROUNDS);
 }
 
 #[test]
 fn a_panic_releases_a_spin_lock() {
-    let mut lock = SpinLock::<_, rank::LedgerRank, Host>::new(1);
+    let mut lock = SpinLock::<_, rank::LedgerRank, HostLocks>::new(1);
     let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let mut guard = lock.lock();
         *guard = 2;
@@ -41,7 +42,7 @@ fn a_panic_releases_a_spin_lock() {
 #[test]
 fn writers_exclude_writers_and_readers_see_whole_writes() {
     // A writer keeps the two equal; a reader that overlaps a writer sees them differ.
-    let mut lock = RwLock::<_, rank::SpaceRank, Host>::new((0, 0));
+    let mut lock = RwLock::<_, rank::SpaceRank, HostLocks>::new((0, 0));
     on_cpus(CPUS, |cpu| {
         for round in 0..ROUNDS {
             if cpu.raw().is_multiple_of(2) {
@@ -59,7 +60,7 @@ fn writers_exclude_writers_and_readers_see_whole_writes() {
 
 #[test]
 fn readers_share_an_rw_lock() {
-    let lock = RwLock::<_, rank::SpaceRank, Host>::new(());
+    let lock = RwLock::<_, rank::SpaceRank, HostLocks>::new(());
     let inside = std::sync::Barrier::new(usize::from(CPUS));
     // If readers excluded each other, the first would wait here for ever.
     on_cpus(CPUS, |_| {
@@ -79,7 +80,7 @@ fn a_bit_spin_lock_excludes_and_preserves_the_other_bits() {
     let record = Record { word: AtomicU32::new(OWNER), value: SplitCounter::default() };
     on_cpus(CPUS, |_| {
         for round in 0..ROUNDS {
-            let _held = BitSpinLock::lock::<rank::TableRank, Host>(&record.word);
+            let _held = BitSpinLock::lock::<rank::TableRank, HostLocks>(&record.word);
             assert_eq!(record.word.load(Ordering::Relaxed), OWNER | BitSpinLock::BIT);
             record.value.add_one(round);
         }

@@ -1,6 +1,6 @@
 //! INV-LOCK-ORDER: the locks that may be acquired while others are held.
 
-use crate::backend::Host;
+use pagewright_sync::host::HostLocks;
 use pagewright_sync::{Backend, Rank, RankSet, RwLock, SpinLock, rank};
 use proptest::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -67,16 +67,17 @@ proptest! {
 #[test]
 #[cfg(debug_assertions)]
 fn an_inversion_panics_without_a_deadlock_and_names_both_locks() {
-    let (inner, outer) = (SpinLock::<_, rank::ZoneRank, Host>::new(()), RwLock::<_, rank::SpaceRank, Host>::new(()));
+    let (inner, outer) =
+        (SpinLock::<_, rank::ZoneRank, HostLocks>::new(()), RwLock::<_, rank::SpaceRank, HostLocks>::new(()));
     for attempt in [&(|| drop(outer.read())) as &dyn Fn(), &|| drop(outer.write()), &|| {
-        drop(SpinLock::<_, rank::ZoneRank, Host>::new(()).lock())
+        drop(SpinLock::<_, rank::ZoneRank, HostLocks>::new(()).lock())
     }] {
         let held = inner.lock();
         let told = catch_unwind(AssertUnwindSafe(attempt)).expect_err("the order is violated");
         let told = told.downcast::<String>().expect("a message");
         assert!(told.contains("lock order") && told.contains("Zone"), "{told}");
         drop(held);
-        assert!(Host::held().is_empty(), "a refused lock is still recorded");
+        assert!(HostLocks::held().is_empty(), "a refused lock is still recorded");
     }
     // Both locks are free: they can be acquired in order.
     let _outer = outer.write();
@@ -87,12 +88,12 @@ fn an_inversion_panics_without_a_deadlock_and_names_both_locks() {
 #[cfg(debug_assertions)]
 fn nested_locks_are_released_in_any_order() {
     let (parent, child) =
-        (SpinLock::<_, rank::TableRank, Host>::new(()), SpinLock::<_, rank::TableRank, Host>::new(()));
+        (SpinLock::<_, rank::TableRank, HostLocks>::new(()), SpinLock::<_, rank::TableRank, HostLocks>::new(()));
     let (first, second) = (parent.lock(), child.lock());
     drop(first);
-    assert_eq!(format!("{:?}", Host::held()), r#"["TableRank"]"#);
+    assert_eq!(format!("{:?}", HostLocks::held()), r#"["TableRank"]"#);
     drop(second);
-    assert!(Host::held().is_empty());
+    assert!(HostLocks::held().is_empty());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A tree on a machine, and shorthand for what tests do to it.
 
-use crate::support::{Delivery, Host, engine, usual_caps};
-use pagewright_arch::{Isa, Leaf, LeafFlags};
+use crate::support::{Delivery, Host, engine};
+use pagewright_arch::{Caps, Isa, Leaf, LeafFlags};
 use pagewright_table::{OwnedLeaf, PageTable, TableReserve};
 use pagewright_tlb::Tlb;
 use pagewright_types::{Level, Pfn, Rights, VirtAddr};
@@ -21,7 +21,7 @@ pub(crate) struct Space<I: Isa> {
 
 impl<I: Isa> Space<I> {
     pub(crate) fn new(cpus: usize, delivery: Delivery) -> Self {
-        let host = Host::new(cpus, FRAMES, usual_caps(I::KIND), delivery);
+        let host = Host::new(cpus, FRAMES, Caps::baseline(I::KIND), delivery);
         let tlb = engine(&host, FRAMES);
         let free = tlb.frames().available();
         let table = PageTable::try_new(&tlb).expect("memory is left");

@@ -4,7 +4,7 @@
 
 use crate::on_both;
 use crate::space::{Space, is_free, machine, machine_with, page};
-use crate::support::{Effect, Host, Step, on, usual_caps};
+use crate::support::{Effect, Host, Step, on};
 use pagewright_arch::{Aarch64, Caps, Invalidate, InvalidateScope, InvalidateTarget, Isa, X86_64};
 use pagewright_tlb::{Batch, BatchPolicy, Gather, Tlb};
 use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Level, PageRange, Tag};
@@ -217,7 +217,7 @@ fn a_batch_below_the_floor_flushes_nothing<I: Isa>() {
 }
 
 fn the_never_policy_defers_nothing<I: Isa>() {
-    let never = machine_with::<I>(usize::from(CPUS), usual_caps(I::KIND), BatchPolicy::Never);
+    let never = machine_with::<I>(usize::from(CPUS), Caps::baseline(I::KIND), BatchPolicy::Never);
     let (host, tlb, spaces) = spaces_on(never, 2);
     let pfn = spaces[0].map_new(2);
     let mut batch = Batch::new(&tlb);
@@ -236,7 +236,7 @@ fn the_never_policy_defers_nothing<I: Isa>() {
 
 fn one_cpu_defers_nothing_except_under_the_always_policy<I: Isa>() {
     for (policy, put_off) in [(BatchPolicy::Auto, 0), (BatchPolicy::Always, 1)] {
-        let (host, tlb) = machine_with::<I>(1, usual_caps(I::KIND), policy);
+        let (host, tlb) = machine_with::<I>(1, Caps::baseline(I::KIND), policy);
         let space = Space::new(&tlb);
         space.run();
         space.map_new(0);
@@ -255,7 +255,7 @@ fn both_tags_of_a_space_are_flushed<I: Isa>() {
         IsaKind::X86_64 => 1 << 11,
         IsaKind::Aarch64 => 1,
     };
-    let caps = Caps { user_tag_bit: Some(Tag::new(bit)), ..usual_caps(I::KIND) };
+    let caps = Caps { user_tag_bit: Some(Tag::new(bit)), ..Caps::baseline(I::KIND) };
     for policy in [BatchPolicy::Auto, BatchPolicy::Never] {
         let (host, tlb, spaces) = spaces_on(machine_with::<I>(usize::from(CPUS), caps, policy), 2);
         let mut batch = Batch::new(&tlb);
@@ -289,7 +289,7 @@ fn tag_of(effect: &Effect) -> Option<u16> {
 /// spare nothing.
 #[test]
 fn with_the_erratum_each_invalidation_is_repeated_and_none_deferred() {
-    let caps = Caps { repeat_invalidate: true, ..usual_caps(IsaKind::Aarch64) };
+    let caps = Caps { repeat_invalidate: true, ..Caps::baseline(IsaKind::Aarch64) };
     let (host, tlb, spaces) = spaces_on(machine_with::<Aarch64>(usize::from(CPUS), caps, BatchPolicy::Always), 1);
     let tag = on(1, || host.root()).expect("it runs").1;
     let mut batch = Batch::new(&tlb);

@@ -2,7 +2,7 @@
 //! runs on translations of the past.
 
 use crate::space::{FRAMES, Space, machine, page};
-use crate::support::{Delivery, Effect, Host, Step, engine, on, usual_caps};
+use crate::support::{Delivery, Effect, Host, Step, engine, on};
 use pagewright_arch::{Aarch64, Caps, InvalidateScope, InvalidateTarget, Isa, X86_64};
 use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
 use pagewright_tlb::{FlushInfo, Tlb, TlbConfig, TlbSetupError};
@@ -50,7 +50,7 @@ fn a_flush_goes_page_by_page_below_max_dvm_ops() {
 
 #[test]
 fn a_range_is_one_operation_on_a_machine_with_tlbi_range() {
-    let caps = Caps { range_invalidate: true, ..usual_caps(IsaKind::Aarch64) };
+    let caps = Caps { range_invalidate: true, ..Caps::baseline(IsaKind::Aarch64) };
     let (host, tlb) = with_caps::<Aarch64>(2, caps);
     let space = Space::new(&tlb);
     let ((), log) = host.log(|| tlb.flush(&space.context, pages(100)));
@@ -67,7 +67,7 @@ fn a_range_is_one_operation_on_a_machine_with_tlbi_range() {
 
 #[test]
 fn a_machine_with_too_few_tags_is_refused() {
-    let caps = Caps { tags: 5, ..usual_caps(IsaKind::Aarch64) };
+    let caps = Caps { tags: 5, ..Caps::baseline(IsaKind::Aarch64) };
     let host = Host::<Aarch64>::new(4, FRAMES, caps, Delivery::AtOnce);
     let ranges = [FrameRange::new(Pfn::new(1), Pfn::new(FRAMES))];
     let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: CpuMask::first(4) }];
@@ -79,7 +79,7 @@ fn a_machine_with_too_few_tags_is_refused() {
 /// INV-TLB-ROLLOVER with eight-bit ASIDs and more spaces than those.
 #[test]
 fn a_rollover_hides_translations_of_other_spaces() {
-    let caps = Caps { tags: 256, ..usual_caps(IsaKind::Aarch64) };
+    let caps = Caps { tags: 256, ..Caps::baseline(IsaKind::Aarch64) };
     let host = Host::<Aarch64>::new(2, 4096, caps, Delivery::AtOnce);
     let tlb = engine(&host, 4096);
     let spaces: Vec<_> = (0..600).map(|_| Space::new(&tlb)).collect();
@@ -190,25 +190,25 @@ proptest! {
 
     #[test]
     fn no_cpu_uses_a_stale_translation_with_pcids(acts in proptest::collection::vec(act(), 1..300)) {
-        no_cpu_uses_a_stale_translation::<X86_64>(usual_caps(IsaKind::X86_64), &acts);
+        no_cpu_uses_a_stale_translation::<X86_64>(Caps::baseline(IsaKind::X86_64), &acts);
     }
 
     #[test]
     fn no_cpu_uses_a_stale_translation_without_tags(acts in proptest::collection::vec(act(), 1..300)) {
-        let caps = Caps { tagged: false, ..usual_caps(IsaKind::X86_64) };
+        let caps = Caps { tagged: false, ..Caps::baseline(IsaKind::X86_64) };
         no_cpu_uses_a_stale_translation::<X86_64>(caps, &acts);
     }
 
     /// INV-TLB-ROLLOVER: as few tags as the engine accepts, so that they run out all the time.
     #[test]
     fn no_cpu_uses_a_stale_translation_with_few_asids(acts in proptest::collection::vec(act(), 1..300)) {
-        let caps = Caps { tags: u32::from(CPUS) + 2, ..usual_caps(IsaKind::Aarch64) };
+        let caps = Caps { tags: u32::from(CPUS) + 2, ..Caps::baseline(IsaKind::Aarch64) };
         no_cpu_uses_a_stale_translation::<Aarch64>(caps, &acts);
     }
 
     #[test]
     fn no_cpu_uses_a_stale_translation_with_ranges(acts in proptest::collection::vec(act(), 1..300)) {
-        let caps = Caps { tags: 7, range_invalidate: true, ..usual_caps(IsaKind::Aarch64) };
+        let caps = Caps { tags: 7, range_invalidate: true, ..Caps::baseline(IsaKind::Aarch64) };
         no_cpu_uses_a_stale_translation::<Aarch64>(caps, &acts);
     }
 }

@@ -4,8 +4,8 @@
 
 use crate::on_both;
 use crate::space::{FRAMES, Space, machine, page};
-use crate::support::{Delivery, Effect, Host, Step, engine, on, usual_caps};
-use pagewright_arch::{Aarch64, Effects, Isa, X86_64};
+use crate::support::{Delivery, Effect, Host, Step, engine, on};
+use pagewright_arch::{Aarch64, Caps, Effects, Isa, X86_64};
 use pagewright_tlb::{Batch, Tlb};
 use pagewright_types::{Access, CpuId, CpuMask, PageRange};
 use std::sync::Arc;
@@ -101,7 +101,7 @@ fn a_cpu_completes_its_invalidations_before_it_goes_offline() {
 /// A request that was sent while the CPU was there is answered before it goes.
 #[test]
 fn a_cpu_that_goes_offline_acknowledges_pending_requests() {
-    let host = Host::<X86_64>::new(CPUS, FRAMES, usual_caps(X86_64::KIND), Delivery::Polled);
+    let host = Host::<X86_64>::new(CPUS, FRAMES, Caps::baseline(X86_64::KIND), Delivery::Polled);
     let tlb = engine(&host, FRAMES);
     let space = Space::new(&tlb);
     space.map_new(0);

@@ -2,7 +2,7 @@
 //! up whom it does not.
 
 use crate::space::{FRAMES, Space, machine, page};
-use crate::support::{Delivery, Effect, Host, Step, engine, on, usual_caps};
+use crate::support::{Delivery, Effect, Host, Step, engine, on};
 use pagewright_arch::{Caps, InvalidateTarget, X86_64};
 use pagewright_tlb::{FlushInfo, Tlb, TlbContext};
 use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Level, PAGE_SIZE, PageRange, Pfn, Tag, VirtAddr};
@@ -211,7 +211,7 @@ fn a_cpu_keeps_the_translations_of_six_spaces() {
 
 #[test]
 fn without_tags_every_switch_flushes() {
-    let caps = Caps { tagged: false, ..usual_caps(IsaKind::X86_64) };
+    let caps = Caps { tagged: false, ..Caps::baseline(IsaKind::X86_64) };
     let host = Host::<X86_64>::new(1, FRAMES, caps, Delivery::AtOnce);
     let tlb = engine(&host, FRAMES);
     let (first, second) = (Space::new(&tlb), Space::new(&tlb));

@@ -3,7 +3,7 @@
 
 use crate::on_both;
 use crate::space::{FRAMES, Space, is_free, machine, page};
-use crate::support::{Delivery, Effect, Host, Step, engine, on, usual_caps};
+use crate::support::{Delivery, Effect, Host, Step, engine, on};
 use pagewright_arch::{
     Caps, Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, Leaf, LeafFlags, Pte, PteSlot,
 };
@@ -207,7 +207,7 @@ fn an_edit_that_owes_no_flush_causes_none<I: Isa>() {
 fn leaves_of_two_levels_are_both_flushed<I: Isa>() {
     for huge_first in [false, true] {
         let range_invalidate = I::KIND == IsaKind::Aarch64;
-        let caps = Caps { range_invalidate, ..usual_caps(I::KIND) };
+        let caps = Caps { range_invalidate, ..Caps::baseline(I::KIND) };
         let host = Host::<I>::new(2, FRAMES, caps, Delivery::AtOnce);
         let tlb = engine(&host, FRAMES);
         let space = Space::new(&tlb);

@@ -1,7 +1,7 @@
 //! A space of one last-level table, made by hand, for tests that stand below the crate of tables.
 
 use crate::support::Delivery;
-use crate::support::{Host, engine_with, usual_caps};
+use crate::support::{Host, engine_with};
 use pagewright_arch::{Caps, Effects, Isa, Leaf, LeafFlags, Pte, PteSlot, TableEntry};
 use pagewright_sync::Arc as SyncArc;
 use pagewright_tlb::frames::{FolioRef, FrameState};
@@ -17,7 +17,7 @@ const BASE: u64 = 0x4000_0000;
 
 /// A machine of `cpus` CPUs with an engine.
 pub(crate) fn machine<I: Isa>(cpus: usize) -> (Host<I>, Arc<Tlb<Host<I>>>) {
-    machine_with(cpus, usual_caps(I::KIND), BatchPolicy::Auto)
+    machine_with(cpus, Caps::baseline(I::KIND), BatchPolicy::Auto)
 }
 
 /// As [`machine`], with what it can do and when it puts flushes off.

@@ -2,7 +2,7 @@
 
 use crate::on_both;
 use crate::space::{FRAMES, Space, is_free, page};
-use crate::support::{Delivery, Host, engine, usual_caps};
+use crate::support::{Delivery, Host, engine};
 use pagewright_arch::{Caps, Isa};
 use pagewright_types::{Access, Counter, IsaKind, Pfn};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -117,7 +117,7 @@ impl<I: Isa> Shared<I> {
 }
 
 fn concurrent_shootdowns_lose_no_flush<I: Isa>() {
-    let usual = usual_caps(I::KIND);
+    let usual = Caps::baseline(I::KIND);
     let few = Caps { tags: if I::KIND == IsaKind::Aarch64 { u32::from(CPUS) + 2 } else { usual.tags }, ..usual };
     let host = Host::<I>::new(usize::from(CPUS), FRAMES, few, Delivery::Polled);
     let tlb = engine(&host, FRAMES);

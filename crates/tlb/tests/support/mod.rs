@@ -18,13 +18,12 @@
 use pagewright_arch::{
     Caps, Effects, Entry, Invalidate, InvalidateScope, InvalidateTarget, Isa, Leaf, Pte, PteSlot, ShootdownKind,
 };
+use pagewright_sync::host::{HostLocks, on_cpu, run_as};
 use pagewright_sync::{Backend, Platform, RankSet};
 use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
 use pagewright_tlb::{Tlb, TlbConfig};
 use pagewright_types::judge::Fact;
-use pagewright_types::{
-    Access, CpuId, CpuMask, FrameRange, IsaKind, Level, NodeId, Order, Pfn, PhysAddr, Tag, VirtAddr,
-};
+use pagewright_types::{Access, CpuId, CpuMask, FrameRange, Level, NodeId, Order, Pfn, PhysAddr, Tag, VirtAddr};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -32,8 +31,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 thread_local! {
-    static CPU: Cell<CpuId> = const { Cell::new(CpuId::new(0)) };
-    static HELD: Cell<RankSet> = const { Cell::new(RankSet::EMPTY) };
     static CLOSED: Cell<u32> = const { Cell::new(0) };
     /// What a waiting lock does: polls for interrupts on machines that deliver them so.
     static POLL: RefCell<Option<Arc<dyn Fn()>>> = const { RefCell::new(None) };
@@ -41,40 +38,36 @@ thread_local! {
 
 /// Makes the calling thread run on a CPU.
 pub(crate) fn run_on(cpu: u16) {
-    CPU.set(CpuId::new(cpu));
+    run_as(CpuId::new(cpu));
 }
 
 /// Does something on another CPU and comes back.
 pub(crate) fn on<T>(cpu: u16, body: impl FnOnce() -> T) -> T {
-    let (me, held) = (CPU.replace(CpuId::new(cpu)), HELD.replace(RankSet::EMPTY));
-    let result = body();
-    CPU.set(me);
-    HELD.set(held);
-    result
+    on_cpu(CpuId::new(cpu), body)
 }
 
 /// Locks that spin; the CPU is the thread's.
-pub(crate) struct HostLocks;
+pub(crate) struct PollingLocks;
 
-impl Backend for HostLocks {
+impl Backend for PollingLocks {
     fn pause() {
         let poll = POLL.with_borrow(Clone::clone);
         if let Some(poll) = poll {
             poll();
         }
-        std::thread::yield_now();
+        HostLocks::pause();
     }
 
     fn cpu() -> CpuId {
-        CPU.get()
+        HostLocks::cpu()
     }
 
     fn held() -> RankSet {
-        HELD.get()
+        HostLocks::held()
     }
 
     fn set_held(held: RankSet) {
-        HELD.set(held);
+        HostLocks::set_held(held);
     }
 }
 
@@ -159,30 +152,6 @@ impl<I> Clone for Host<I> {
 /// No limit on allocations.
 const UNLIMITED: u64 = u64::MAX;
 
-/// What a machine of an instruction set usually can.
-pub(crate) fn usual_caps(isa: IsaKind) -> Caps {
-    match isa {
-        IsaKind::X86_64 => Caps {
-            shootdown: ShootdownKind::Ipi,
-            tagged: true,
-            tags: 4096,
-            keeps_faulting_entry: false,
-            range_invalidate: false,
-            repeat_invalidate: false,
-            user_tag_bit: None,
-        },
-        IsaKind::Aarch64 => Caps {
-            shootdown: ShootdownKind::Broadcast,
-            tagged: true,
-            tags: 1 << 16,
-            keeps_faulting_entry: true,
-            range_invalidate: false,
-            repeat_invalidate: false,
-            user_tag_bit: None,
-        },
-    }
-}
-
 impl<I: Isa> Host<I> {
     pub(crate) fn new(cpus: usize, frames: u32, caps: Caps, delivery: Delivery) -> Self {
         let words = (0..frames as usize * 512).map(|_| AtomicU64::new(0)).collect();
@@ -236,7 +205,7 @@ impl<I: Isa> Host<I> {
     fn note(&self, effect: Effect) {
         if self.0.logging.load(Ordering::Relaxed) {
             let probe = self.0.probe.lock().expect("no test panicked here").as_ref().map_or(0, |probe| probe());
-            let step = Step { cpu: CPU.get(), effect, probe };
+            let step = Step { cpu: HostLocks::cpu(), effect, probe };
             self.0.log.lock().expect("no test panicked here").push(step);
         }
     }
@@ -246,7 +215,7 @@ impl<I: Isa> Host<I> {
     }
 
     fn here(&self) -> std::sync::MutexGuard<'_, Core> {
-        self.core(CPU.get())
+        self.core(HostLocks::cpu())
     }
 
     fn core(&self, cpu: CpuId) -> std::sync::MutexGuard<'_, Core> {
@@ -375,7 +344,7 @@ impl<I: Isa> Host<I> {
 
     /// Runs the handler if this CPU was interrupted and interrupts are open.
     pub(crate) fn poll(&self) {
-        if CLOSED.get() == 0 && self.0.interrupted[CPU.get().index()].swap(false, Ordering::SeqCst) {
+        if CLOSED.get() == 0 && self.0.interrupted[HostLocks::cpu().index()].swap(false, Ordering::SeqCst) {
             self.interrupt_here();
         }
     }
@@ -396,7 +365,7 @@ impl<I: Isa> Effects for Host<I> {
     }
 
     fn cpu(&self) -> CpuId {
-        CPU.get()
+        HostLocks::cpu()
     }
 
     fn online(&self) -> CpuMask {
@@ -450,7 +419,7 @@ impl<I: Isa> Effects for Host<I> {
 
     fn send_ipi(&self, targets: &CpuMask) {
         self.note(Effect::SendIpi(*targets));
-        assert!(!targets.contains(CPU.get()), "a CPU interrupts itself");
+        assert!(!targets.contains(HostLocks::cpu()), "a CPU interrupts itself");
         for target in targets.iter() {
             assert!(self.online().contains(target), "an interrupt to CPU {target}, which has gone, is lost");
             match self.0.delivery {
@@ -532,7 +501,7 @@ impl<I: Isa> Effects for Host<I> {
 }
 
 impl<I: Isa> Platform for Host<I> {
-    type Locks = HostLocks;
+    type Locks = PollingLocks;
 }
 
 /// The engine of a machine with `frames` frames and no watermarks, bound to its interrupt.

@@ -1,0 +1,53 @@
+//! Threads of the host as CPUs, for machines that run there.
+//!
+//! [`HostLocks`] is the [`Backend`]; [`run_as`] makes a thread a CPU. Two per-thread values are all
+//! its state, so machines in one process share it.
+//!
+//! Not guaranteed: that only one thread at a time runs as a CPU.
+
+extern crate std;
+
+use crate::{Backend, RankSet};
+use core::cell::Cell;
+use pagewright_types::CpuId;
+
+std::thread_local! {
+    static CPU: Cell<CpuId> = const { Cell::new(CpuId::new(0)) };
+    static HELD: Cell<RankSet> = const { Cell::new(RankSet::EMPTY) };
+}
+
+/// Locks that spin and yield the CPU of the host.
+#[derive(Debug)]
+pub struct HostLocks;
+
+impl Backend for HostLocks {
+    fn pause() {
+        std::thread::yield_now();
+    }
+
+    fn cpu() -> CpuId {
+        CPU.get()
+    }
+
+    fn held() -> RankSet {
+        HELD.get()
+    }
+
+    fn set_held(held: RankSet) {
+        HELD.set(held);
+    }
+}
+
+/// Makes the calling thread a CPU of the machine that it works on; before, it is CPU 0.
+pub fn run_as(cpu: CpuId) {
+    CPU.set(cpu);
+}
+
+/// Runs `body` as another CPU, which holds no lock, and returns to this one.
+pub fn on_cpu<T>(cpu: CpuId, body: impl FnOnce() -> T) -> T {
+    let (me, held) = (CPU.replace(cpu), HELD.replace(RankSet::EMPTY));
+    let result = body();
+    CPU.set(me);
+    HELD.set(held);
+    result
+}
