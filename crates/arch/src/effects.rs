@@ -121,8 +121,9 @@ pub struct Caps {
 }
 
 impl Caps {
-    /// A machine of an instruction set with tags, and without range invalidation, errata or
-    /// isolation.
+    /// A tagged machine of an instruction set.
+    ///
+    /// It has no range invalidation, no errata and no isolation.
     pub const fn baseline(isa: IsaKind) -> Self {
         let (shootdown, tags, keeps_faulting_entry) = match isa {
             IsaKind::X86_64 => (ShootdownKind::Ipi, 1 << 12, false),

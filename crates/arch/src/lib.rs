@@ -9,6 +9,8 @@
 //!   it with a simulated machine, a kernel with instructions. The memory manager cannot tell them
 //!   apart.
 //!
+//! [`on_both!`] makes a test of a function for each instruction set.
+//!
 //! Neighbours: uses `types`; used by `sync` and everything above.
 //!
 //! Not guaranteed: that a caller issues the right effects in the right order. The debt types of
@@ -38,6 +40,7 @@ pub mod aarch64;
 pub mod effects;
 pub mod entry;
 pub mod isa;
+mod on_both;
 pub mod x86_64;
 
 pub use aarch64::Aarch64;

@@ -3,11 +3,17 @@
 //! The correct code is clean. Each of its bugs is found by the rule that it breaks (INV-ORACLE-O1,
 //! INV-ORACLE-O2).
 
+use pagewright_arch::on_both;
 use pagewright_check::{
     Aarch64, Check, CheckFinding, Cpu, CpuProgram, Harness, HarnessLock, InvalidateScope, Isa, IsaKind, PageRange, Pfn,
     PhysAddr, Rights, Rule, Tag, VirtAddr, X86_64, program,
 };
 use std::rc::Rc;
+
+on_both! {
+    correct_code_is_clean,
+    incomplete_flushes_are_found,
+}
 
 const PAGE: VirtAddr = VirtAddr::new(0x40_0000);
 
@@ -244,16 +250,6 @@ fn correct_code_is_clean<I: Isa>() {
     is_clean::<I>(protects(Flushing::Correct));
 }
 
-#[test]
-fn correct_code_is_clean_on_x86_64() {
-    correct_code_is_clean::<X86_64>();
-}
-
-#[test]
-fn correct_code_is_clean_on_arm64() {
-    correct_code_is_clean::<Aarch64>();
-}
-
 fn incomplete_flushes_are_found<I: Isa>() {
     for how in [Flushing::NoFlush, Flushing::LocalOnly] {
         breaks::<I>(Rule::Rights, unmaps(how));
@@ -262,16 +258,6 @@ fn incomplete_flushes_are_found<I: Isa>() {
     }
     breaks::<I>(Rule::Rights, unmaps(Flushing::NotWaitedFor));
     breaks::<I>(Rule::Reuse, unmaps_while_others_allocate(Flushing::AfterFree));
-}
-
-#[test]
-fn incomplete_flushes_are_found_on_x86_64() {
-    incomplete_flushes_are_found::<X86_64>();
-}
-
-#[test]
-fn incomplete_flushes_are_found_on_arm64() {
-    incomplete_flushes_are_found::<Aarch64>();
 }
 
 #[test]

@@ -5,10 +5,14 @@
 mod common;
 
 use common::{Unmap, attempt};
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::{Aarch64, Isa, on_both};
 use pagewright_check::{Chooser, Rule, RunDetail, SearchPlan, replay, search};
 
-fn finds_and_replays<I: Isa>() {
+on_both! {
+    a_missing_flush_is_found,
+}
+
+fn a_missing_flush_is_found<I: Isa>() {
     let mut run = |chooser: &mut dyn Chooser, detail: RunDetail| attempt::<I>(Unmap::Unflushed, chooser, detail);
     let plan = SearchPlan { seed: 1, ..SearchPlan::default() };
     let search = search(&plan, &mut run);
@@ -20,16 +24,6 @@ fn finds_and_replays<I: Isa>() {
     let first = replay(&found.token, &mut run).expect("the same machine");
     assert!(first.report.schedule.0.len() >= found.attempt.report.schedule.0.len());
     assert!(again.journal.windows(2).all(|pair| pair[0].oracle_step <= pair[1].oracle_step));
-}
-
-#[test]
-fn a_missing_flush_is_found_on_x86_64() {
-    finds_and_replays::<X86_64>();
-}
-
-#[test]
-fn a_missing_flush_is_found_on_arm64() {
-    finds_and_replays::<Aarch64>();
 }
 
 #[test]

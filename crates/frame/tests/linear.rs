@@ -3,12 +3,19 @@
 
 mod support;
 
-use pagewright_frame::{BlockList, FrameRequest, Frames, ReleaseList};
+use pagewright_frame::{BlockList, FolioRef, FrameRequest, Frames, ReleaseList};
 use pagewright_types::Order;
 use support::{Host, NODE0, one_node, take};
 
 fn machine() -> Frames<Host> {
     one_node(&Host::new(1), 0, 64)
+}
+
+/// A machine, and the only reference to a folio of this order.
+fn machine_with_folio(order: u8) -> (Frames<Host>, FolioRef) {
+    let frames = machine();
+    let reference = frames.new_folio(take(&frames, order));
+    (frames, reference)
 }
 
 #[test]
@@ -33,8 +40,7 @@ fn a_dropped_reference_panics() {
 #[test]
 #[should_panic(expected = "INV-FRAME-LINEAR: leaked pin")]
 fn a_dropped_pin_panics() {
-    let frames = machine();
-    let reference = frames.new_folio(take(&frames, 0));
+    let (frames, reference) = machine_with_folio(0);
     let pin = frames.folio_of(&reference).try_pin();
     let _ = reference.into_raw();
     drop(pin);
@@ -43,8 +49,7 @@ fn a_dropped_pin_panics() {
 #[test]
 #[should_panic(expected = "INV-FRAME-LINEAR: leaked frozen folio")]
 fn a_dropped_frozen_folio_panics() {
-    let frames = machine();
-    let reference = frames.new_folio(take(&frames, 0));
+    let (frames, reference) = machine_with_folio(0);
     let frozen = frames.folio_of(&reference).freeze(1);
     let _ = reference.into_raw();
     drop(frozen);
@@ -53,8 +58,7 @@ fn a_dropped_frozen_folio_panics() {
 #[test]
 #[should_panic(expected = "INV-FRAME-LINEAR: leaked 3 parts")]
 fn dropped_parts_of_a_folio_panic() {
-    let frames = machine();
-    let reference = frames.new_folio(take(&frames, 2));
+    let (frames, reference) = machine_with_folio(2);
     let mut parts = frames.folio_of(&reference).freeze(1).expect("one reference").split(Order::ZERO);
     let _ = reference.into_raw();
     parts.next().expect("a first part").thaw(1);
@@ -73,8 +77,7 @@ fn a_dropped_list_with_blocks_panics() {
 #[test]
 #[should_panic(expected = "INV-FRAME-LINEAR: leaked reference")]
 fn a_dropped_isolated_folio_panics() {
-    let frames = machine();
-    let reference = frames.new_folio(take(&frames, 0));
+    let (frames, reference) = machine_with_folio(0);
     frames.lru_add(frames.folio_of(&reference));
     let isolated = frames.isolate(frames.folio_of(&reference));
     let _ = reference.into_raw();

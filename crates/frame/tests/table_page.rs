@@ -83,12 +83,19 @@ fn live_counts_under_the_lock_lose_no_update() {
 #[cfg(debug_assertions)]
 mod in_debug_builds {
     use super::*;
+    use pagewright_frame::Frames;
+    use pagewright_types::Pfn;
+
+    fn machine_with_table(level: Level) -> (Frames<Host>, Pfn) {
+        let frames = one_node(&Host::new(1), 0, 64);
+        let pfn = frames.new_table(take(&frames, 0), level, SpaceId::new(1));
+        (frames, pfn)
+    }
 
     #[test]
     #[should_panic(expected = "INV-FRAME-TABLE")]
     fn retiring_a_table_with_a_live_entry_panics() {
-        let frames = one_node(&Host::new(1), 0, 64);
-        let pfn = frames.new_table(take(&frames, 0), Level::PTE, SpaceId::new(1));
+        let (frames, pfn) = machine_with_table(Level::PTE);
         frames.table(pfn).add_live(1);
         let _ = frames.retire(pfn).into_raw();
     }
@@ -96,8 +103,7 @@ mod in_debug_builds {
     #[test]
     #[should_panic(expected = "INV-FRAME-TABLE")]
     fn retiring_a_shared_table_panics() {
-        let frames = one_node(&Host::new(1), 0, 64);
-        let pfn = frames.new_table(take(&frames, 0), Level::PTE, SpaceId::new(1));
+        let (frames, pfn) = machine_with_table(Level::PTE);
         frames.table(pfn).share();
         let _ = frames.retire(pfn).into_raw();
     }
@@ -105,8 +111,7 @@ mod in_debug_builds {
     #[test]
     #[should_panic(expected = "INV-LOCK-ORDER")]
     fn locking_a_table_under_the_wrong_rank_panics() {
-        let frames = one_node(&Host::new(1), 0, 64);
-        let pfn = frames.new_table(take(&frames, 0), Level::PMD, SpaceId::new(1));
+        let (frames, pfn) = machine_with_table(Level::PMD);
         let _guard = frames.table(pfn).lock::<rank::TableRank>();
     }
 }

@@ -3,7 +3,7 @@
 //! They have valid and invalid arguments, and allocations fail, on both instruction sets. With
 //! `PAGEWRIGHT_SOAK` there are ten times as many.
 
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::{Isa, on_both};
 use pagewright_fuzz::random::{OperationCounts, calls_program, fast_mode, smallest};
 
 /// Operations on each instruction set, without the final checks.
@@ -64,7 +64,7 @@ const REQUIRED: [(&str, &[&str]); 50] = [
     ("pwrite", &["", "EPERM"]),
 ];
 
-fn run<I: Isa>() {
+fn half_a_million_operations_agree_with_the_reference_memory<I: Isa>() {
     let (mut operations, mut number, mut counts) = (0, 0, OperationCounts::default());
     let wanted = if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { 10 * OPERATIONS } else { OPERATIONS };
     while operations < wanted {
@@ -97,12 +97,4 @@ fn run<I: Isa>() {
     );
 }
 
-#[test]
-fn half_a_million_operations_agree_with_the_reference_memory_on_x86_64() {
-    run::<X86_64>();
-}
-
-#[test]
-fn half_a_million_operations_agree_with_the_reference_memory_on_aarch64() {
-    run::<Aarch64>();
-}
+on_both! { half_a_million_operations_agree_with_the_reference_memory }

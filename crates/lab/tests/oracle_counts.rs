@@ -6,7 +6,8 @@
 //!
 //! Not covered: what has no mechanism yet, which is folios of several pages and shared tables.
 
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_lab::Lab;
 use pagewright_lab::harness::files::ZeroFile;
 use pagewright_mm::file::{FileKind, FileObject};
@@ -176,20 +177,13 @@ fn the_oracle_agrees_with_every_count<I: Isa>() {
     );
 }
 
-#[test]
-fn the_oracle_agrees_with_every_count_on_x86_64() {
-    the_oracle_agrees_with_every_count::<X86_64>();
-}
-
-#[test]
-fn the_oracle_agrees_with_every_count_on_aarch64() {
-    the_oracle_agrees_with_every_count::<Aarch64>();
-}
+on_both! { the_oracle_agrees_with_every_count }
 
 /// The finding names the count that a planted bug forgets.
 #[cfg(feature = "planted")]
 #[test]
 fn a_forgotten_count_is_found() {
+    use pagewright_arch::X86_64;
     use pagewright_model::{CountKind, Rule, ViolationKind};
     use pagewright_plant::{PlantedBug, choose};
     use pagewright_types::snapshot::VmstatGauge;

@@ -6,9 +6,9 @@
 //! Not covered: what the oracle derives from the facts. Its own tests cover that.
 
 use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_lab::Lab;
 use pagewright_lab::harness::files::ZeroFile;
-use pagewright_lab::on_both;
 use pagewright_mm::file::{FileKind, FileObject};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmSettings, Space};

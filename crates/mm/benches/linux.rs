@@ -14,7 +14,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::{Pid, pause};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use table::{Scenario, measure};
+use table::{Scenario, in_parts, measure, timed};
 
 const PAGE: usize = 4096;
 /// Pages faulted in before they are unmapped.
@@ -40,24 +40,10 @@ fn populated(pages: u64) -> MmapMut {
     map
 }
 
-/// Calls `part` for `times` units, at most `most` at a time, and adds up the durations.
-fn in_parts(times: u64, most: u64, mut part: impl FnMut(u64) -> Duration) -> Duration {
-    let mut remaining = times;
-    let mut total = Duration::ZERO;
-    while remaining > 0 {
-        let now = remaining.min(most);
-        total += part(now);
-        remaining -= now;
-    }
-    total
-}
-
 fn fault(times: u64) -> Duration {
     in_parts(times, BATCH, |part| {
         let mut map = map(BATCH);
-        let start = Instant::now();
-        touch(&mut map, part);
-        start.elapsed()
+        timed(|| touch(&mut map, part))
     })
 }
 

@@ -11,9 +11,9 @@ use pagewright_mm::{MapFlags, MapRequest, Mm, MmSetting, MmSettings, Space};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use support::machine::{Host, boot};
-use support::table::{Scenario, measure};
+use support::table::{Scenario, in_parts, measure, timed};
 
 /// The machine's memory: 512 MiB.
 const FRAMES: u32 = 1 << 17;
@@ -59,24 +59,6 @@ impl<I: Isa> Bench<I> {
 
 fn pages(start: VirtAddr, pages: u64) -> impl Iterator<Item = VirtAddr> {
     PageRange::new(start, start.add(pages * PAGE_SIZE)).iter()
-}
-
-/// Calls `part` for `times` units, at most `most` at a time, and adds up the durations.
-fn in_parts(times: u64, most: u64, mut part: impl FnMut(u64) -> Duration) -> Duration {
-    let mut remaining = times;
-    let mut total = Duration::ZERO;
-    while remaining > 0 {
-        let now = remaining.min(most);
-        total += part(now);
-        remaining -= now;
-    }
-    total
-}
-
-fn timed(work: impl FnOnce()) -> Duration {
-    let start = Instant::now();
-    work();
-    start.elapsed()
 }
 
 /// Clears the same pages in the same order as the first stores do, without the memory manager.

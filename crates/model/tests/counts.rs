@@ -168,11 +168,16 @@ impl World {
         self.judge().0.into_iter().map(|count| count.of).collect()
     }
 
+    /// The wrong counts after a change.
+    fn found_after(change: impl FnOnce(&mut Self)) -> Vec<CountKind> {
+        let mut world = Self::new();
+        change(&mut world);
+        world.found()
+    }
+
     /// The wrong counts after an edit of the records.
     fn edited(edit: impl Fn(&mut SnapshotRecord)) -> Vec<CountKind> {
-        let mut world = Self::new();
-        world.records.iter_mut().for_each(edit);
-        world.found()
+        Self::found_after(|world| world.records.iter_mut().for_each(edit))
     }
 }
 
@@ -228,18 +233,21 @@ fn each_wrong_count_is_named() {
 
 #[test]
 fn entries_without_a_claim_are_named() {
-    let mut world = World::new();
-    world.records.retain(|record| !matches!(record, SnapshotRecord::Table(table) if table.pfn == pfn(0x23)));
-    assert_eq!(world.found(), [CountKind::Shares(pfn(0x23))]);
-    let mut world = World::new();
-    world.put(0x13, 7, 0x60_0000 | READ);
-    assert_eq!(world.found(), [CountKind::Unowned(pfn(0x600))]);
-    let mut world = World::new();
-    world.put(0x10, 1, 0x20_0000 | WRITE | BLOCK);
-    assert_eq!(world.found(), [CountKind::Malformed(pfn(0x10))]);
-    let mut world = World::new();
-    world.records.retain(|record| !matches!(record, SnapshotRecord::Page(_)));
-    assert_eq!(world.found(), [CountKind::PageMapcount(pfn(0x401))]);
+    assert_eq!(
+        World::found_after(|world| world
+            .records
+            .retain(|record| !matches!(record, SnapshotRecord::Table(table) if table.pfn == pfn(0x23)))),
+        [CountKind::Shares(pfn(0x23))]
+    );
+    assert_eq!(World::found_after(|world| world.put(0x13, 7, 0x60_0000 | READ)), [CountKind::Unowned(pfn(0x600))]);
+    assert_eq!(
+        World::found_after(|world| world.put(0x10, 1, 0x20_0000 | WRITE | BLOCK)),
+        [CountKind::Malformed(pfn(0x10))]
+    );
+    assert_eq!(
+        World::found_after(|world| world.records.retain(|record| !matches!(record, SnapshotRecord::Page(_)))),
+        [CountKind::PageMapcount(pfn(0x401))]
+    );
 }
 
 #[test]
@@ -250,18 +258,24 @@ fn swap_slots_are_counted_and_an_exclusive_page_has_one_entry() {
     world.put(0x13, 22, word(9) ^ 0xf << 1);
     world.records.push(SnapshotRecord::SwapSlot(SwapSlotRecord { entry: entry(10), entries: 0 }));
     assert_eq!(world.found(), []);
-    let mut world = World::new();
-    world.put(0x13, 21, 0);
-    assert_eq!(world.found(), [CountKind::Swapped(SpaceId::new(1)), CountKind::Slot(entry(8))]);
-    let mut world = World::new();
-    world.put(0x23, 21, word(8) | SWAP_EXCLUSIVE);
-    assert_eq!(world.found(), [CountKind::ExclusiveSlot(entry(8))]);
-    let mut world = World::new();
-    world.records.retain(|record| !matches!(record, SnapshotRecord::SwapSlot(slot) if slot.entry == entry(7)));
-    assert_eq!(world.found(), [CountKind::Slot(entry(7))]);
-    let mut world = World::new();
-    world.records.retain(|record| !matches!(record, SnapshotRecord::SwapRef(_)));
-    assert_eq!(world.found(), [CountKind::Slot(entry(8))]);
+    assert_eq!(
+        World::found_after(|world| world.put(0x13, 21, 0)),
+        [CountKind::Swapped(SpaceId::new(1)), CountKind::Slot(entry(8))]
+    );
+    assert_eq!(
+        World::found_after(|world| world.put(0x23, 21, word(8) | SWAP_EXCLUSIVE)),
+        [CountKind::ExclusiveSlot(entry(8))]
+    );
+    assert_eq!(
+        World::found_after(|world| world
+            .records
+            .retain(|record| !matches!(record, SnapshotRecord::SwapSlot(slot) if slot.entry == entry(7)))),
+        [CountKind::Slot(entry(7))]
+    );
+    assert_eq!(
+        World::found_after(|world| world.records.retain(|record| !matches!(record, SnapshotRecord::SwapRef(_)))),
+        [CountKind::Slot(entry(8))]
+    );
 }
 
 #[test]
@@ -271,10 +285,11 @@ fn a_folio_is_on_the_list_that_its_flags_name_and_on_no_other() {
     world.records.retain(|record| *record != listed(0x100, LruList::ActiveAnon));
     let size = CountKind::Gauge(VmstatGauge::Listed(LruList::ActiveAnon));
     assert_eq!(world.found(), [size, CountKind::Listed(pfn(0x100))]);
-    let mut world = World::new();
-    world.records.push(listed(0x102, LruList::Unevictable));
-    world.records.push(listed(0x700, LruList::ActiveFile));
-    assert_eq!(world.found(), [CountKind::ListedElsewhere(pfn(0x102)), CountKind::ListedElsewhere(pfn(0x700))]);
+    let found = World::found_after(|world| {
+        world.records.push(listed(0x102, LruList::Unevictable));
+        world.records.push(listed(0x700, LruList::ActiveFile));
+    });
+    assert_eq!(found, [CountKind::ListedElsewhere(pfn(0x102)), CountKind::ListedElsewhere(pfn(0x700))]);
     let mut world = World::new();
     for record in &mut world.records {
         match record {
@@ -293,12 +308,14 @@ fn a_folio_is_on_the_list_that_its_flags_name_and_on_no_other() {
 
 #[test]
 fn a_writable_or_exclusive_page_has_one_mapping() {
-    let mut world = World::new();
-    world.put(0x13, 1, 0x10_1000 | WRITE);
-    assert_eq!(world.found(), [CountKind::WritableMappings(pfn(0x101))]);
-    let mut world = World::new();
-    world.put(0x13, 1, 0x10_1000 | READ | EXCLUSIVE);
-    assert_eq!(world.found(), [CountKind::ExclusiveMappings(pfn(0x101))]);
+    assert_eq!(
+        World::found_after(|world| world.put(0x13, 1, 0x10_1000 | WRITE)),
+        [CountKind::WritableMappings(pfn(0x101))]
+    );
+    assert_eq!(
+        World::found_after(|world| world.put(0x13, 1, 0x10_1000 | READ | EXCLUSIVE)),
+        [CountKind::ExclusiveMappings(pfn(0x101))]
+    );
 }
 
 #[test]

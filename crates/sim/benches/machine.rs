@@ -82,14 +82,7 @@ fn flushes<I: Isa>(criterion: &mut Criterion) {
 /// Runs three CPUs under random schedules; one element is one step.
 fn explored<I: Isa>(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group(format!("explore/{}", I::KIND));
-    let bench = Bench::<I>::with(|config| {
-        config.cpus = 3;
-        config.nodes[0].bytes = 1 << 20;
-    });
-    let root = bench.frame(Level::PTE);
-    bench.map(root, Level::PTE, page(0), Rights::RW, LeafFlags::empty());
-    let slot = bench.slot(root, Level::PTE, page(0));
-    (0..3).for_each(|cpu| bench.switch(CpuId::new(cpu), root, 1));
+    let (bench, slot) = Bench::<I>::with_one_page(3);
     let programs = || {
         (0..3).map(|cpu| {
             let (sim, cpu) = (bench.sim.clone(), CpuId::new(cpu));

@@ -5,8 +5,8 @@
 
 mod common;
 
-use common::{Bench, CPU0, page};
-use pagewright_arch::{Aarch64, Effects, Isa, LeafFlags, Pte, PteSlot, X86_64};
+use common::{Bench, CPU0, both, page};
+use pagewright_arch::{Aarch64, Effects, Isa, Pte, PteSlot, X86_64};
 use pagewright_sim::explore::{
     self, CoroutineBody, ExploreSettings, MachineFingerprint, Rates, ReplayChooser, ReplayToken, RunEnd, RunReport,
     ScheduleStep, ScheduleStrategy, StepAction, StopPoint,
@@ -14,7 +14,7 @@ use pagewright_sim::explore::{
 use pagewright_sim::{Sim, SimLocks};
 use pagewright_sync::SpinLock;
 use pagewright_sync::rank::{CacheRank, ContextRank, TableRank};
-use pagewright_types::{Access, CpuId, CpuMask, Level, Pfn, Rights};
+use pagewright_types::{Access, CpuId, CpuMask, Pfn};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -25,14 +25,7 @@ type Lock<R> = SpinLock<u32, R, SimLocks>;
 
 /// A machine with a page mapped, and programs that use every kind of effect on it.
 fn busy<I: Isa>() -> (Sim<I>, Vec<CoroutineBody>) {
-    let bench = Bench::<I>::with(|config| {
-        config.cpus = 3;
-        config.nodes[0].bytes = 1 << 20;
-    });
-    let root = bench.frame(Level::PTE);
-    bench.map(root, Level::PTE, page(0), Rights::RW, LeafFlags::empty());
-    let slot = bench.slot(root, Level::PTE, page(0));
-    (0..3).for_each(|cpu| bench.switch(CpuId::new(cpu), root, 1));
+    let (bench, slot) = Bench::<I>::with_one_page(3);
     let (sim, lock) = (bench.sim, Rc::new(Lock::<TableRank>::new(0)));
     sim.bind_ipi_handler(Rc::new(|_| {}));
     let programs = (0..3).map(|cpu| {
@@ -68,7 +61,7 @@ fn strategies(seed: u64) -> [ScheduleStrategy; 2] {
     [ScheduleStrategy::Random { seed, rates }, ScheduleStrategy::Pct { seed, depth: 3, length: 300, rates }]
 }
 
-fn replays<I: Isa>() {
+fn the_same_token_gives_the_same_run<I: Isa>() {
     let mut traces = BTreeSet::new();
     for strategy in (0..50).flat_map(strategies) {
         let first = under::<I>(&strategy);
@@ -85,15 +78,7 @@ fn replays<I: Isa>() {
     assert_eq!(traces.len(), 100, "two seeds gave the same schedule");
 }
 
-#[test]
-fn the_same_token_gives_the_same_run_on_x86_64() {
-    replays::<X86_64>();
-}
-
-#[test]
-fn the_same_token_gives_the_same_run_on_arm64() {
-    replays::<Aarch64>();
-}
+both! { the_same_token_gives_the_same_run }
 
 #[test]
 fn tokens_round_trip_as_text() {

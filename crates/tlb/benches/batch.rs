@@ -17,8 +17,8 @@ use pagewright_types::{CpuId, CpuMask, FrameRange, Level, NodeId, Order, PAGE_SI
 use std::cell::{Cell, OnceCell};
 use std::marker::PhantomData;
 use std::rc::{Rc, Weak};
-use std::time::{Duration, Instant};
-use table::{Scenario, measure};
+use std::time::Duration;
+use table::{Scenario, in_parts, measure, timed};
 
 /// Entries that a batch takes, or batches that are settled, between two looks at the clock.
 const PART: u64 = 1024;
@@ -165,22 +165,10 @@ impl<I: Isa> Bed<I> {
     }
 }
 
-/// Does `part` for `times` units, at most [`PART`] at a time, and adds up what it says it took.
-fn in_parts(times: u64, mut part: impl FnMut(u64) -> Duration) -> Duration {
-    let parts = times.div_ceil(PART);
-    (0..parts).map(|index| part(PART.min(times - index * PART))).sum()
-}
-
-fn timed(work: impl FnOnce()) -> Duration {
-    let start = Instant::now();
-    work();
-    start.elapsed()
-}
-
 fn queue<I: Isa>() -> Scenario<'static> {
     let bed = Bed::<I>::new(8);
     Scenario::new(format!("{}: defer an entry", I::KIND), move |times| {
-        in_parts(times, |part| {
+        in_parts(times, PART, |part| {
             let mut batch = Batch::new(&bed.tlb);
             let time = timed(|| (0..part).for_each(|index| batch.absorb(&bed.theirs, bed.debt(index))));
             batch.settle();
@@ -195,7 +183,7 @@ fn queue_shared<I: Isa>() -> Scenario<'static> {
     let block = bed.tlb.alloc(bed.tlb.request(Order::ZERO)).expect("memory is left");
     let pfn = bed.tlb.frames().new_folio(block).into_raw();
     Scenario::new(format!("{}: defer an entry and keep its reference", I::KIND), move |times| {
-        in_parts(times, |part| {
+        in_parts(times, PART, |part| {
             let frames = bed.tlb.frames();
             let references: Vec<_> = (0..part).map(|_| frames.folio(pfn).get()).collect();
             let mut batch = Batch::new(&bed.tlb);
@@ -216,7 +204,7 @@ fn queue_shared<I: Isa>() -> Scenario<'static> {
 fn settle<I: Isa>(name: String, cpus: u16, before: impl Fn(&Bed<I>) + 'static) -> Scenario<'static> {
     let bed = Bed::<I>::new(cpus);
     Scenario::new(format!("{}: {name}", I::KIND), move |times| {
-        in_parts(times, |part| {
+        in_parts(times, PART, |part| {
             let batches: Vec<_> = (0..part).map(|_| bed.batch()).collect();
             before(&bed);
             timed(|| batches.into_iter().for_each(Batch::settle))
@@ -238,7 +226,7 @@ fn timing(times: u64) -> Duration {
 fn settle_each<I: Isa>(name: String, cpus: u16) -> Scenario<'static> {
     let bed = Bed::<I>::new(cpus);
     Scenario::new(format!("{}: {name}", I::KIND), move |times| {
-        in_parts(times, |part| {
+        in_parts(times, PART, |part| {
             let mut batches = Vec::with_capacity(part as usize);
             let putting_off = timed(|| batches.extend((0..part).map(|_| bed.batch())));
             HANDLED.set((Duration::ZERO, 0));

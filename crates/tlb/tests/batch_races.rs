@@ -10,9 +10,9 @@
 mod bare;
 
 use bare::{Bare, Shape, explore, nothing_was_found};
+use pagewright_arch::on_both;
 use pagewright_arch::{Effects, Isa};
 use pagewright_check::{Antecedent, Attempt, Chooser, RunDetail};
-use pagewright_lab::on_both;
 use pagewright_sim::Sim;
 use pagewright_sim::explore::CoroutineBody;
 use pagewright_tlb::{Batch, BatchPolicy, Gather, Tlb};

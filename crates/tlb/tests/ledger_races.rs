@@ -11,7 +11,8 @@
 mod bare;
 
 use bare::{Bare, Shape, nothing_was_found};
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_check::{Antecedent, Attempt, Chooser, RunDetail};
 use pagewright_sim::explore::CoroutineBody;
 use pagewright_tlb::BatchPolicy;
@@ -77,20 +78,13 @@ fn a_dropped_debt_is_paid_before_its_frame_is_reused<I: Isa>() {
     assert!(search.tally.of(Antecedent::FrameSwept) > 0, "no frame was handed out that somebody remembers");
 }
 
-#[test]
-fn a_dropped_debt_is_paid_before_its_frame_is_reused_on_x86_64() {
-    a_dropped_debt_is_paid_before_its_frame_is_reused::<X86_64>();
-}
-
-#[test]
-fn a_dropped_debt_is_paid_before_its_frame_is_reused_on_aarch64() {
-    a_dropped_debt_is_paid_before_its_frame_is_reused::<Aarch64>();
-}
+on_both! { a_dropped_debt_is_paid_before_its_frame_is_reused }
 
 #[cfg(feature = "planted")]
 mod planted {
     use super::*;
     use bare::{Wanted, is_found};
+    use pagewright_arch::{Aarch64, X86_64};
     use pagewright_check::Rule;
     use pagewright_plant::PlantedBug;
 

@@ -62,6 +62,7 @@ pub mod report;
 mod stacks;
 pub mod time;
 pub mod user;
+mod user_asm;
 
 pub use arch::context::{Registers, UserContext};
 pub use boot::{BootInfo, NodeInfo};

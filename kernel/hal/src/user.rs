@@ -6,7 +6,7 @@
 //! Not guaranteed: a consistent snapshot, since other threads may store meanwhile.
 
 use crate::arch::mmu;
-use crate::arch::user;
+use crate::user_asm;
 use pagewright_arch::Isa;
 use pagewright_types::{Access, VirtAddr};
 
@@ -38,7 +38,7 @@ pub fn read(from: VirtAddr, to: &mut [u8]) -> Result<(), UserFault> {
         return Err(fault(0));
     }
     // SAFETY: `to` is borrowed; `from` is in user space, where faults are handled.
-    let left = unsafe { user::copy_user(to.as_mut_ptr(), from.raw() as *const u8, to.len()) };
+    let left = unsafe { user_asm::copy_user(to.as_mut_ptr(), from.raw() as *const u8, to.len()) };
     if left == 0 { Ok(()) } else { Err(fault(to.len() - left)) }
 }
 
@@ -52,7 +52,7 @@ pub fn write(to: VirtAddr, from: &[u8]) -> Result<(), UserFault> {
         return Err(fault(0));
     }
     // SAFETY: `from` is borrowed; `to` is in user space, where faults are handled.
-    let left = unsafe { user::copy_user(to.raw() as *mut u8, from.as_ptr(), from.len()) };
+    let left = unsafe { user_asm::copy_user(to.raw() as *mut u8, from.as_ptr(), from.len()) };
     if left == 0 { Ok(()) } else { Err(fault(from.len() - left)) }
 }
 
@@ -67,7 +67,7 @@ pub fn load_u32(from: VirtAddr) -> Result<u32, UserFault> {
     assert!(from.is_aligned(4), "{from} is not aligned to 4 bytes");
     let mut value = 0;
     // SAFETY: as for `read`.
-    if is_user(from, 4) && unsafe { user::load_user_u32(from.raw() as *const u32, &raw mut value) } == 0 {
+    if is_user(from, 4) && unsafe { user_asm::load_user_u32(from.raw() as *const u32, &raw mut value) } == 0 {
         return Ok(value);
     }
     Err(UserFault { va: from, access: Access::Read, done: 0 })

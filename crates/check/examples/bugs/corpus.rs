@@ -99,8 +99,9 @@ impl RunMode<'_> {
         })
     }
 
-    /// As [`RunMode::run_beside_reader`]: CPU 0 unmaps page 0 in the kernel's function `name` and
-    /// executes `tlbi` between its barriers.
+    /// Runs an unmap of page 0 on CPU 0, as [`RunMode::run_beside_reader`] does.
+    ///
+    /// The kernel's function `name` executes `tlbi` between its barriers.
     fn run_unmap(&self, name: &'static str, tlbi: impl Fn(&Cpu<Aarch64>) + Copy + 'static) -> CheckOutcome {
         self.run_beside_reader(Rights::RW, |space, _| {
             move |cpu: &Cpu<Aarch64>| {

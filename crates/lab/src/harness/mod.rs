@@ -7,11 +7,10 @@
 //! * [`files`], [`MemorySwap`] – files and a swap device for tests.
 //! * [`race`] – programs on several CPUs under many schedules.
 //! * [`recount`] – every count of the memory manager, counted again from the tables.
-//! * [`on_both!`](crate::on_both) – one test for each instruction set.
+//! * [`on_both!`](pagewright_arch::on_both) – one test for each instruction set.
 
 pub mod files;
 mod inspect;
-mod on_both;
 pub mod race;
 pub mod recount;
 mod swap_device;

@@ -57,6 +57,19 @@ impl<'a> Scenario<'a> {
     }
 }
 
+/// Calls `part` for `times` units, at most `most` at a time, and adds up the durations.
+pub(crate) fn in_parts(times: u64, most: u64, mut part: impl FnMut(u64) -> Duration) -> Duration {
+    let parts = times.div_ceil(most);
+    (0..parts).map(|index| part(most.min(times - index * most))).sum()
+}
+
+/// The time that `work` takes.
+pub(crate) fn timed(work: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    work();
+    start.elapsed()
+}
+
 fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values.sort_by(f64::total_cmp);
     values

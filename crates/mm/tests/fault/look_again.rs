@@ -4,10 +4,10 @@
 //! Not covered: page-outs and swapoff, which the tests of swap have.
 
 use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
 use pagewright_lab::harness::race::{first_failing_seed, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld};
-use pagewright_lab::on_both;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, MapFlags, MapRequest};

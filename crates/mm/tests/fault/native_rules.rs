@@ -1,8 +1,8 @@
 //! Rules of Linux that the comparison of counts brought to light, each on its own.
 
 use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_lab::Lab;
-use pagewright_lab::on_both;
 use pagewright_mm::file::{FileKind, FileOps};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{MapFlags, MapRequest, MmSettings, Space};

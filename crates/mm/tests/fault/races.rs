@@ -2,7 +2,8 @@
 //!
 //! Not covered: what no test here names. Random programs under random schedules are the net below.
 
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_lab::Lab;
 use pagewright_lab::harness::files::ZeroFile;
 use pagewright_mm::file::{FileKind, FileObject};
@@ -63,12 +64,4 @@ fn a_copy_is_not_mapped_past_an_end_that_came_meanwhile<I: Isa>() {
     assert!((1..SCHEDULES).contains(&served), "of {SCHEDULES} stores {served} came first");
 }
 
-#[test]
-fn a_copy_is_not_mapped_past_an_end_that_came_meanwhile_on_x86_64() {
-    a_copy_is_not_mapped_past_an_end_that_came_meanwhile::<X86_64>();
-}
-
-#[test]
-fn a_copy_is_not_mapped_past_an_end_that_came_meanwhile_on_aarch64() {
-    a_copy_is_not_mapped_past_an_end_that_came_meanwhile::<Aarch64>();
-}
+on_both! { a_copy_is_not_mapped_past_an_end_that_came_meanwhile }

@@ -6,9 +6,9 @@
 //! Not covered here: races (`races.rs`), for which random programs search too.
 
 use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
 use pagewright_lab::harness::{CPU, FileHandle, OTHER, TestProcess, TestWorld, at};
-use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
 use pagewright_mm::space::SyncFlags;

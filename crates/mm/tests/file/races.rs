@@ -5,9 +5,9 @@
 //! Not covered: other races, which random programs under random schedules may find.
 
 use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
 use pagewright_lab::harness::{CPU, FileHandle, OTHER, TestProcess, TestWorld};
-use pagewright_lab::on_both;
 use pagewright_mm::file::{FallocateFlags, FileKind, FileOps, MemfdFlags};
 use pagewright_mm::{Advice, MapFlags};
 use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, RunEnd, ScheduleStrategy};

@@ -28,9 +28,9 @@
 //! mapped read-only by removing the right to write, clearing the soft-dirty bits, and granting the
 //! right again, which then leaves the entry read-only.
 
+use pagewright_arch::on_both;
 use pagewright_arch::{Isa, LeafFlags};
 use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestDevice, TestProcess, TestWorld};
-use pagewright_lab::on_both;
 use pagewright_mm::MapFlags;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;

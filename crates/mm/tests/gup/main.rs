@@ -10,8 +10,8 @@ mod races;
 mod random;
 
 use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestProcess, TestWorld};
-use pagewright_lab::on_both;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{FaultError, MapFlags, MmError};
 use pagewright_sim::AllocationFailure;

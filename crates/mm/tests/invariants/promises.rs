@@ -1,10 +1,10 @@
 //! One promise at a time: those that random programs on a machine of atomic operations do not
 //! reach.
 
+use pagewright_arch::on_both;
 use pagewright_arch::{Isa, LeafFlags, X86_64};
 use pagewright_lab::Lab;
 use pagewright_lab::harness::recount;
-use pagewright_lab::on_both;
 use pagewright_mm::counters::{Gauge, RssKind};
 use pagewright_mm::file::{FileKind, FileObject, FileOps};
 use pagewright_mm::space::FileMapping;

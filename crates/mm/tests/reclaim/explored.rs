@@ -5,9 +5,9 @@
 
 use super::{NODE, check, fill, machine_of};
 use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_check::{Attempt, CheckFinding, Chooser, RunDetail, SearchPlan, search};
 use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at};
-use pagewright_lab::on_both;
 use pagewright_mm::MapFlags;
 use pagewright_mm::counters::Gauge;
 use pagewright_sim::explore::{CoroutineBody, ExploreSettings, RunEnd};

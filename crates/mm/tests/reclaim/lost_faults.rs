@@ -4,8 +4,8 @@
 
 use super::{NODE, assert_lists_consistent, check, fill, machine_of};
 use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_lab::harness::{CPU, MemorySwap, OTHER, TestProcess, at};
-use pagewright_lab::on_both;
 use pagewright_mm::Advice;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::swap::{SwapBacking, SwapOps};

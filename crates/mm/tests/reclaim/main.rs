@@ -9,10 +9,10 @@ mod explored;
 mod lost_faults;
 mod zram;
 
+use pagewright_arch::on_both;
 use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, LeafFlags};
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
 use pagewright_lab::harness::{CPU, GupCall, OTHER, TestProcess, TestWorld, at};
-use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::FileKind;
 use pagewright_mm::gup::{GupFlags, MakeDirty};

@@ -1,7 +1,7 @@
 //! Reclaim that swaps to compressed memory: a page-out needs frames when none are free.
 
+use pagewright_arch::on_both;
 use pagewright_lab::harness::{CPU, TestProcess, at};
-use pagewright_lab::on_both;
 
 use super::{FRAMES, TWICE, machine};
 use pagewright_arch::Isa;

@@ -7,9 +7,10 @@
 
 use crate::refused::Stage;
 use crate::state::State;
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 
-fn run<I: Isa>() {
+fn a_call_that_is_refused_says_why_and_changes_nothing<I: Isa>() {
     let stage = Stage::<I>::new();
     let before = State::of(&stage.scene.world);
     for refused in crate::refused::all::<I>() {
@@ -20,12 +21,4 @@ fn run<I: Isa>() {
     stage.end();
 }
 
-#[test]
-fn a_call_that_is_refused_says_why_and_changes_nothing_on_x86_64() {
-    run::<X86_64>();
-}
-
-#[test]
-fn a_call_that_is_refused_says_why_and_changes_nothing_on_aarch64() {
-    run::<Aarch64>();
-}
+on_both! { a_call_that_is_refused_says_why_and_changes_nothing }

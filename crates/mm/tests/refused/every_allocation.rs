@@ -12,7 +12,8 @@
 use crate::scene::Scene;
 use crate::state::{State, picture};
 use crate::steps::Step;
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_sim::AllocationFailure;
 
 /// Mappings beside those of the scene: none, and as many as leave the tree of mappings, or that of
@@ -81,7 +82,7 @@ fn fail_each<I: Isa>(step: &Step<I>, fillers: u64, refusal: AllocationFailure, s
     }
 }
 
-fn run<I: Isa>() {
+fn every_allocation_fails_in_turn<I: Isa>() {
     let mut total = 0;
     for step in crate::steps::all::<I>() {
         let mut seen = Seen::default();
@@ -103,12 +104,4 @@ fn run<I: Isa>() {
     println!("{:8} {total:5} failures in all", I::KIND.to_string());
 }
 
-#[test]
-fn every_allocation_fails_in_turn_on_x86_64() {
-    run::<X86_64>();
-}
-
-#[test]
-fn every_allocation_fails_in_turn_on_aarch64() {
-    run::<Aarch64>();
-}
+on_both! { every_allocation_fails_in_turn }

@@ -5,9 +5,9 @@
 //! for.
 
 use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_lab::harness::files::DiskFile;
 use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at};
-use pagewright_lab::on_both;
 use pagewright_mm::counters::RssKind;
 use pagewright_mm::space::{AdviceTarget, VmFlags};
 use pagewright_mm::{Advice, FaultError, MapFlags, MmError, RemapFlags, RemapRequest};

@@ -2,8 +2,8 @@
 //! and that nothing is left over.
 
 use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_lab::Lab;
-use pagewright_lab::on_both;
 use pagewright_mm::counters::{Gauge, RssKind};
 use pagewright_mm::file::{FileKind, FileOps};
 use pagewright_mm::space::{FileMapping, Resource, Rlimits};

@@ -4,9 +4,9 @@
 //! What Linux answers was asked of Linux 6.18, but for arm64's `MAP_32BIT`, which is none.
 
 use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
 use pagewright_lab::harness::{CPU, TestProcess, TestWorld, at};
-use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals, Tmpfs};
 use pagewright_mm::gup::{GupFlags, MakeDirty};

@@ -1,9 +1,9 @@
 //! Locked and sealed memory, the limits of a space, and what the machine promises: on both
 //! instruction sets, with Linux's answers.
 
+use pagewright_arch::on_both;
 use pagewright_arch::{Isa, X86_64};
 use pagewright_lab::Lab;
-use pagewright_lab::on_both;
 use pagewright_mm::file::MemfdFlags;
 use pagewright_mm::space::{FileMapping, Privileges, Resource, Rlimits};
 use pagewright_mm::{

@@ -4,10 +4,10 @@
 //! Not covered: one call at a time, which is `memory`'s.
 
 use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_lab::harness::race::{first_failing_seed, race};
 use pagewright_lab::harness::recount;
 use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at};
-use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::MemfdFlags;
 use pagewright_mm::{Advice, LockFlags, MapFlags, MmError, RemapFlags, RemapRequest, Space};

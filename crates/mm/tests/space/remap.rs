@@ -1,9 +1,9 @@
 //! `mremap` on the simulated machine, both instruction sets: what moves, what stays, who is told,
 //! and what a failed call leaves.
 
+use pagewright_arch::on_both;
 use pagewright_arch::{Isa, LeafFlags};
 use pagewright_lab::Lab;
-use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::{MapFlags, MapRequest, MmError, MmSetting, MmSettings, RemapFlags, RemapRequest, Space};
 use pagewright_sim::{AllocationFailure, MachineConfig, Sim};

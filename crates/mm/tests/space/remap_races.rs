@@ -4,7 +4,8 @@
 //! Not covered: moves beside faults at the old place that lose. Random programs under random
 //! schedules are the net below.
 
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_lab::Lab;
 use pagewright_mm::{MapFlags, MapRequest, MmSettings, RemapFlags, RemapRequest};
 use pagewright_sim::MachineConfig;
@@ -99,19 +100,12 @@ fn nobody_stores_to_a_page_that_was_moved_and_freed<I: Isa>() {
     assert!(ran.iter().any(|ran| ran.taken), "no schedule unmaps the page at its new place");
 }
 
-#[test]
-fn nobody_stores_to_a_page_that_was_moved_and_freed_on_x86_64() {
-    nobody_stores_to_a_page_that_was_moved_and_freed::<X86_64>();
-}
-
-#[test]
-fn nobody_stores_to_a_page_that_was_moved_and_freed_on_aarch64() {
-    nobody_stores_to_a_page_that_was_moved_and_freed::<Aarch64>();
-}
+on_both! { nobody_stores_to_a_page_that_was_moved_and_freed }
 
 #[cfg(feature = "planted")]
 #[test]
 fn a_flush_that_comes_late_is_found() {
+    use pagewright_arch::{Aarch64, X86_64};
     use pagewright_plant::{PlantedBug, choose};
     for torn in [|seed| move_and_take::<X86_64>(seed).torn, |seed| move_and_take::<Aarch64>(seed).torn] {
         choose(Some(PlantedBug::RemapFlushLate));

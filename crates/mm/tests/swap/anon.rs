@@ -5,10 +5,10 @@
 //!
 //! Not covered: which pages reclaim selects.
 
+use pagewright_arch::on_both;
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags};
 use pagewright_lab::harness::race::{first_failing_seed, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, MemorySwap, OTHER, TestProcess, TestWorld, at};
-use pagewright_lab::on_both;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::AdviceTarget;
 use pagewright_mm::swap::SwapBacking;

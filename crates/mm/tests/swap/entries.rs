@@ -3,9 +3,9 @@
 //! Random programs do all of this too, judged by the reference memory. Here each call has its case.
 
 use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_lab::harness::files::DiskFile;
 use pagewright_lab::harness::{CPU, MemorySwap, TestProcess, TestWorld, at};
-use pagewright_lab::on_both;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::user::IoVec;

@@ -4,9 +4,9 @@
 
 use crate::anon::{PAGES, SCHEDULES, fill, free_pages};
 use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_lab::harness::race::{first_failing_seed, race_in_long_turns};
 use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at};
-use pagewright_lab::on_both;
 use pagewright_mm::Advice;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_sim::explore::CoroutineBody;

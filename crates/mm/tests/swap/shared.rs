@@ -5,10 +5,10 @@
 //!
 //! Not covered: which pages reclaim selects.
 
+use pagewright_arch::on_both;
 use pagewright_arch::{Effects, Isa};
 use pagewright_lab::harness::race::{first_failing_seed, race};
 use pagewright_lab::harness::{CPU, FileHandle, MemorySwap, OTHER, TestProcess, TestWorld, at};
-use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
 use pagewright_mm::swap::{self, SwapOps};

@@ -3,10 +3,10 @@
 //! Not covered: which pages reclaim selects.
 
 use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_lab::harness::files::DiskFile;
 use pagewright_lab::harness::race::{first_failing_seed, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, MemorySwap, OTHER, TestProcess, TestWorld, at};
-use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::swap::{SwapBacking, Zram};
 use pagewright_mm::view::PagemapFlags;

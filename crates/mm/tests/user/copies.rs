@@ -1,9 +1,9 @@
 //! Copies to and from user memory: they do what the program's own accesses would (INV-USER-COPY),
 //! and say how far they came.
 
+use pagewright_arch::on_both;
 use pagewright_arch::{Isa, LeafFlags};
 use pagewright_lab::harness::{ANON, CPU, OTHER, TestProcess, TestWorld};
-use pagewright_lab::on_both;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{MapFlags, MmError};
 use pagewright_sim::AllocationFailure;

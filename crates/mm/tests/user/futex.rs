@@ -1,8 +1,8 @@
 //! INV-FUTEX-KEY: which words are one.
 
 use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_lab::harness::{ANON, CPU, TestProcess, TestWorld};
-use pagewright_lab::on_both;
 use pagewright_mm::MapFlags;
 use pagewright_mm::user::{FutexAccess, FutexKey, FutexScope};
 use pagewright_types::{Errno, PAGE_SIZE, Rights, VirtAddr};

@@ -1,8 +1,8 @@
 //! Reading and writing another process's memory.
 
 use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_lab::harness::{ANON, CPU, OTHER, TestProcess, TestWorld};
-use pagewright_lab::on_both;
 use pagewright_mm::user::IoVec;
 use pagewright_types::{Counter, Errno, PAGE_SIZE, Rights, VirtAddr};
 

@@ -1,8 +1,8 @@
 //! INV-SOFT-DIRTY, and what `pagemap` tells.
 
 use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestProcess, TestWorld};
-use pagewright_lab::on_both;
 use pagewright_mm::MapFlags;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;

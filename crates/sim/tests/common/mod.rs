@@ -49,6 +49,21 @@ impl<I: Isa> Bench<I> {
         Self::with(|_| {})
     }
 
+    /// Makes a small machine whose CPUs all run a space with one writable page, under tag 1.
+    ///
+    /// Also returns the slot of the entry of that page.
+    pub(crate) fn with_one_page(cpus: u16) -> (Self, PteSlot) {
+        let bench = Self::with(|config| {
+            config.cpus = cpus;
+            config.nodes[0].bytes = 1 << 20;
+        });
+        let root = bench.frame(Level::PTE);
+        bench.map(root, Level::PTE, page(0), Rights::RW, LeafFlags::empty());
+        let slot = bench.slot(root, Level::PTE, page(0));
+        (0..cpus).for_each(|cpu| bench.switch(CpuId::new(cpu), root, 1));
+        (bench, slot)
+    }
+
     /// Allocates a frame that is aligned for a leaf of `level`.
     pub(crate) fn frame(&self, level: Level) -> Pfn {
         let frames = level.pages() as u32;

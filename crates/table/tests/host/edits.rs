@@ -1,8 +1,8 @@
 //! Single edits: the order of their effects, what they refuse, and what fails without a trace.
 
-use crate::on_both;
 use crate::space::{Space, special};
 use crate::support::{Delivery, Effect, on};
+use pagewright_arch::on_both;
 use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, PteSlot, SoftEntry, SoftKind};
 use pagewright_table::{PageTable, TableAllocError, TableReserve};
 use pagewright_tlb::Gather;

@@ -1,8 +1,8 @@
 //! What happens between a look without a lock and the lock.
 
-use crate::on_both;
 use crate::space::{Space, special};
 use crate::support::Delivery;
+use pagewright_arch::on_both;
 use pagewright_arch::{Entry, Isa};
 use pagewright_table::TableReserve;
 use pagewright_types::{Level, PAGE_SIZE, Pfn, VirtAddr};

@@ -1,8 +1,8 @@
 //! SoftEntry entries above the last level.
 
-use crate::on_both;
 use crate::space::Space;
 use crate::support::Delivery;
+use pagewright_arch::on_both;
 use pagewright_arch::{Effects, Isa, PteSlot, SoftEntry, SoftKind};
 use pagewright_table::TableReserve;
 use pagewright_types::{Level, VirtAddr};

@@ -2,9 +2,9 @@
 //!
 //! INV-TLB-DEFERRED.
 
-use crate::on_both;
 use crate::space::{Space, is_free, machine, machine_with, page};
 use crate::support::{Effect, Host, Step, on};
+use pagewright_arch::on_both;
 use pagewright_arch::{Aarch64, Caps, Invalidate, InvalidateScope, InvalidateTarget, Isa, X86_64};
 use pagewright_tlb::{Batch, BatchPolicy, Gather, Tlb};
 use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Level, PageRange, Tag};

@@ -1,10 +1,10 @@
 //! INV-TLB-DEBT: a debt that nobody pays is noticed, and even then nobody gets its frames before it
 //! is paid.
 
-use crate::on_both;
 use crate::space::{Space, is_free, machine, page};
 use crate::support::{Effect, on};
 use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_tlb::Gather;
 use pagewright_types::{Access, Counter, CpuId, CpuMask, Order, Pfn};
 use std::panic::{AssertUnwindSafe, catch_unwind};

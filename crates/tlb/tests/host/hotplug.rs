@@ -2,9 +2,9 @@
 //!
 //! INV-TLB-HOTPLUG.
 
-use crate::on_both;
 use crate::space::{FRAMES, Space, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on};
+use pagewright_arch::on_both;
 use pagewright_arch::{Aarch64, Caps, Effects, Isa, X86_64};
 use pagewright_tlb::{Batch, Tlb};
 use pagewright_types::{Access, CpuId, CpuMask, PageRange};

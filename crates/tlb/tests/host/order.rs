@@ -1,9 +1,9 @@
 //! INV-TLB-ORDER and INV-TLB-SHARED, read from the log of effects: nothing is free before everybody
 //! has forgotten it.
 
-use crate::on_both;
 use crate::space::{FRAMES, Space, is_free, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on};
+use pagewright_arch::on_both;
 use pagewright_arch::{
     Caps, Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, Leaf, LeafFlags, Pte, PteSlot,
 };

@@ -2,10 +2,10 @@
 //!
 //! INV-TLB-SECONDARY.
 
-use crate::on_both;
 use crate::space::{Space, machine, page};
 use crate::support::{Effect, Host};
 use pagewright_arch::Isa;
+use pagewright_arch::on_both;
 use pagewright_tlb::{Batch, Gather, SecondaryMmu, Tlb};
 use pagewright_types::{Level, PageRange, VirtAddr};
 use std::collections::BTreeSet;

@@ -1,8 +1,8 @@
 //! CPUs on threads of their own: shootdowns that cross.
 
-use crate::on_both;
 use crate::space::{FRAMES, Space, is_free, page};
 use crate::support::{Delivery, Host, engine};
+use pagewright_arch::on_both;
 use pagewright_arch::{Caps, Isa};
 use pagewright_types::{Access, Counter, IsaKind, Pfn};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

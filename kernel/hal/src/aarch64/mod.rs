@@ -11,7 +11,6 @@ pub(crate) mod mmu;
 pub(crate) mod smp;
 pub(crate) mod timer;
 mod trap;
-pub(crate) mod user;
 
 use aarch64_cpu::registers::{Readable, TPIDR_EL1};
 use core::arch::global_asm;

@@ -3,10 +3,10 @@
 //! Traps from user mode end [`super::context::UserContext::run`] instead.
 
 use super::context::{INTERRUPT, Registers, SYNCHRONOUS};
-use super::user::fixup;
 use super::{CpuLocal, gic, local, timer};
 use crate::boot::CPUS;
 use crate::kernel::kernel;
+use crate::user_asm::fixup;
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::{ESR_EL1, FAR_EL1, Readable, TPIDR_EL1, VBAR_EL1, Writeable};
 use pagewright_types::CpuId;

@@ -12,7 +12,6 @@ pub(crate) mod mmu;
 pub(crate) mod smp;
 pub(crate) mod timer;
 mod trap;
-pub(crate) mod user;
 
 use core::arch::{asm, global_asm};
 use core::cell::{Cell, UnsafeCell};

@@ -2,10 +2,10 @@
 //!
 //! Traps from user mode end [`super::context::UserContext::run`] instead.
 
-use super::user::fixup;
 use super::{CpuLocal, apic, local};
 use crate::boot::CPUS;
 use crate::kernel::kernel;
+use crate::user_asm::fixup;
 use core::arch::asm;
 use core::sync::atomic::AtomicU64;
 use pagewright_types::CpuId;

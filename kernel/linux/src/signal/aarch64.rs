@@ -9,7 +9,7 @@
 //!   +4688   a frame record: x29, x30
 //! ```
 
-use super::{SigAction, SigInfo, SignalSet};
+use super::{SigAction, SigInfo, SignalSet, get, put};
 use crate::errno::Errno;
 use crate::task::Thread;
 use linux_raw_sys::general as linux;
@@ -31,14 +31,6 @@ const SIZE: usize = RECORDS + 4096;
 const USED: usize = 16 + 512 + 16;
 const FPSIMD_MAGIC: u32 = 0x4650_8001;
 const FPSIMD_SIZE: u32 = 528;
-
-fn put(bytes: &mut [u8], at: usize, value: u64) {
-    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-}
-
-fn get(bytes: &[u8], at: usize) -> u64 {
-    bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
-}
 
 /// Pushes the frame of a handler, which runs next.
 pub(super) fn push_frame(thread: &mut Thread, info: SigInfo, action: &SigAction, mask: SignalSet) -> Result<(), Errno> {

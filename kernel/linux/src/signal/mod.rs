@@ -49,6 +49,16 @@ const CLD_KILLED: i32 = linux::CLD_KILLED as i32;
 /// The number of signals (`_NSIG`).
 pub(crate) const NSIG: usize = 64;
 
+/// Writes a word of a handler's frame.
+fn put(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+/// Reads a word of a handler's frame.
+fn get(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
+}
+
 /// A set of signals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SignalSet(pub(crate) u64);

@@ -9,7 +9,7 @@
 //!   …      FXSAVE area (512 bytes), aligned to 64
 //! ```
 
-use super::{SigAction, SigInfo, SignalSet};
+use super::{SigAction, SigInfo, SignalSet, get, put};
 use crate::errno::Errno;
 use crate::task::Thread;
 use linux_raw_sys::general as linux;
@@ -29,14 +29,6 @@ const FLOATING: u64 = 512;
 const REGISTERS: usize = 40;
 const FLOATING_POINTER: usize = REGISTERS + 184;
 const MASK: usize = 296;
-
-fn put(bytes: &mut [u8], at: usize, value: u64) {
-    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-}
-
-fn get(bytes: &[u8], at: usize) -> u64 {
-    bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
-}
 
 /// Pushes the frame of a handler, which runs next.
 pub(super) fn push_frame(thread: &mut Thread, info: SigInfo, action: &SigAction, mask: SignalSet) -> Result<(), Errno> {
