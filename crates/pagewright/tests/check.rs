@@ -115,7 +115,7 @@ fn a_comparison_with_linux_counts_results_and_lists_known_differences() {
         "mremap",
         "ENOMEM",
         "SIGSEGV (not allowed)",
-        "meant differences",
+        "known differences",
         "MAP_STACK",
     ] {
         assert!(text.contains(words), "{words}: {text}");
