@@ -1,8 +1,6 @@
-//! Replay of every shipped capture on each instruction set, on one core: raw accesses and
-//! page-change events a second.
+//! The speed of a replay: accesses and events a second, for each capture and instruction set.
 //!
-//! Required are 40 million accesses and 5 million events a second. Decoding the trace is part of
-//! it.
+//! One core must replay 40 million accesses and 5 million events a second, decoding included.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use pagewright_capture::replay::{ReplayConfig, ReplayReport, replay};

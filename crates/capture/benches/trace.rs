@@ -1,5 +1,4 @@
-//! Reading and writing traces: events, raw accesses and bytes a second, on the largest shipped
-//! capture.
+//! The speed of reading and writing a trace: events and accesses a second, for the largest capture.
 
 use std::fs;
 use std::hint::black_box;

@@ -1,12 +1,12 @@
-//! What must be undone although the program is interrupted: folders and files that nobody wants go,
-//! programs that nobody waits for end.
+//! Cleanup actions, which run even if the program is interrupted.
 //!
-//! Key types: [`Cleanup`], which undoes when it is dropped or when [`end`] is called, whatever
-//! comes first; [`ScratchDir`], a folder that goes so. The program calls [`end`] when it is told to
-//! stop; a library that is used by another program sets no handlers.
+//! A [`Cleanup`] runs its action when it is dropped. [`exit`] runs all pending actions and ends the
+//! program; the program's signal handler calls it. This library installs no handler itself.
+//! [`ScratchDir`] is a temporary folder that is removed in this way.
 //!
-//! Not guaranteed: anything after SIGKILL. What is left then lies in the system's folder for such
-//! things, or beside the file that was to be written, with `.part` at its end.
+//! Not guaranteed: anything after SIGKILL. Temporary folders then remain in the system's folder for
+//! temporary files, and an incomplete output file remains beside its final name, with the extension
+//! `.part`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,111 +15,114 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-type Deed = Box<dyn FnOnce() + Send>;
+type Action = Box<dyn FnOnce() + Send>;
 
-/// What is to be undone, oldest first.
-struct Open {
-    next: u64,
-    deeds: BTreeMap<u64, Deed>,
+/// The pending actions.
+struct Pending {
+    last_key: u64,
+    /// By key, so from the oldest to the newest.
+    actions: BTreeMap<u64, Action>,
 }
 
-static OPEN: Mutex<Open> = Mutex::new(Open { next: 0, deeds: BTreeMap::new() });
+static PENDING: Mutex<Pending> = Mutex::new(Pending { last_key: 0, actions: BTreeMap::new() });
 
-fn open() -> MutexGuard<'static, Open> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+fn pending() -> MutexGuard<'static, Pending> {
+    PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Something that will be undone, once.
+/// An action that runs when this value is dropped, or on [`exit`].
 #[derive(Debug)]
-#[must_use = "it is undone when this is dropped"]
+#[must_use = "the action runs when this is dropped"]
 pub struct Cleanup(u64);
 
 impl Cleanup {
-    /// Undoes by `deed`, which must not wait for anybody else who undoes.
-    pub fn new(deed: impl FnOnce() + Send + 'static) -> Self {
-        let mut open = open();
-        open.next += 1;
-        let key = open.next;
-        open.deeds.insert(key, Box::new(deed));
+    /// Registers `action`.
+    ///
+    /// The action runs under a lock, so it must not create, cancel or drop a `Cleanup`.
+    pub fn new(action: impl FnOnce() + Send + 'static) -> Self {
+        let mut pending = pending();
+        pending.last_key += 1;
+        let key = pending.last_key;
+        pending.actions.insert(key, Box::new(action));
         Self(key)
     }
 
-    /// There is nothing to undo any more.
+    /// Removes the action without running it.
     pub fn cancel(self) {
-        open().deeds.remove(&self.0);
+        pending().actions.remove(&self.0);
     }
 }
 
 impl Drop for Cleanup {
     fn drop(&mut self) {
-        // Under the lock: else the program could end in the middle of it.
-        let mut open = open();
-        if let Some(deed) = open.deeds.remove(&self.0) {
-            deed();
+        // The action runs under the lock, so that `exit` cannot end the program during it.
+        let mut pending = pending();
+        if let Some(action) = pending.actions.remove(&self.0) {
+            action();
         }
     }
 }
 
-/// Undoes everything, latest first, and ends the program with `status`.
+/// Runs all pending actions, the newest first, and ends the program with `status`.
 ///
-/// Nobody begins anything meanwhile that would have to be undone.
+/// No action can be registered meanwhile.
 pub fn exit(status: i32) -> ! {
-    let mut open = open();
-    while let Some((_, deed)) = open.deeds.pop_last() {
-        deed();
+    let mut pending = pending();
+    while let Some((_, action)) = pending.actions.pop_last() {
+        action();
     }
     std::process::exit(status)
 }
 
-/// A private folder in the system's place for such things, gone with the value.
+/// A private folder in the system's folder for temporary files, removed when this value is dropped.
 #[derive(Debug)]
 pub struct ScratchDir {
     path: PathBuf,
-    _gone: Cleanup,
+    _removal: Cleanup,
 }
 
 impl ScratchDir {
-    /// A new one; `purpose` is part of its name.
+    /// Creates a folder whose name contains `purpose`.
     ///
     /// # Errors
-    /// Its path, and why it can't be made.
+    /// The path of the folder, and the error of creating it.
     pub fn new(purpose: &str) -> Result<Self, (PathBuf, io::Error)> {
-        static LAST: AtomicU32 = AtomicU32::new(0);
-        let number = LAST.fetch_add(1, Ordering::Relaxed);
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("pagewright-{purpose}-{}-{number}", std::process::id()));
         let folder = path.clone();
-        let gone = Cleanup::new(move || remove(&folder));
+        let removal = Cleanup::new(move || remove(&folder));
         match fs::create_dir(&path) {
-            Ok(()) => Ok(Self { path, _gone: gone }),
+            Ok(()) => Ok(Self { path, _removal: removal }),
             Err(source) => {
-                gone.cancel();
+                removal.cancel();
                 Err((path, source))
             }
         }
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A name in it.
+    /// The path of the file `name` in the folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 }
 
-/// Takes a folder away.
+/// Removes a folder.
 ///
-/// Who is interrupted may be about to make a file in it, so it is tried again.
+/// An interrupted thread may create a file in it meanwhile, so the removal is repeated if it fails.
 fn remove(folder: &Path) {
     const TRIES: usize = 10;
-    let gone = |_: &usize| match fs::remove_dir_all(folder) {
+    let is_removed = |_: &usize| match fs::remove_dir_all(folder) {
         Ok(()) => true,
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     };
-    // What is left then is left: there is nobody to tell.
-    let _ = (0..TRIES).find(gone);
+    // A final error cannot be reported any more.
+    let _ = (0..TRIES).find(is_removed);
 }
 
 #[cfg(test)]
@@ -129,23 +132,23 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     #[test]
-    fn it_is_undone_once_or_not_at_all() {
-        let undone = Arc::new(AtomicUsize::new(0));
-        let deed = |undone: &Arc<AtomicUsize>| {
-            let undone = Arc::clone(undone);
+    fn an_action_runs_once_or_is_cancelled() {
+        let runs = Arc::new(AtomicUsize::new(0));
+        let cleanup = |runs: &Arc<AtomicUsize>| {
+            let runs = Arc::clone(runs);
             Cleanup::new(move || {
-                undone.fetch_add(1, Ordering::Relaxed);
+                runs.fetch_add(1, Ordering::Relaxed);
             })
         };
-        drop(deed(&undone));
-        assert_eq!(undone.load(Ordering::Relaxed), 1);
-        deed(&undone).cancel();
-        assert_eq!(undone.load(Ordering::Relaxed), 1);
+        drop(cleanup(&runs));
+        assert_eq!(runs.load(Ordering::Relaxed), 1);
+        cleanup(&runs).cancel();
+        assert_eq!(runs.load(Ordering::Relaxed), 1);
     }
 
     #[test]
-    fn a_folder_goes_with_what_is_in_it_and_two_are_two() {
-        let [one, two] = ["one", "two"].map(|_| ScratchDir::new("undo").expect("there is room"));
+    fn a_scratch_folder_has_its_own_path_and_is_removed_with_its_files() {
+        let [one, two] = ["one", "two"].map(|_| ScratchDir::new("cleanup").expect("there is room"));
         fs::write(one.file("file"), b"something").expect("it can be written");
         assert_ne!(one.path(), two.path());
         let path = one.path().to_owned();

@@ -1,18 +1,18 @@
-//! Shared memory that is read and paged out again and again: the program of the series that batches
-//! arm64's flushes in reclaim (20220822082120.8347-5-yangyicong@huawei.com), with what its mail
-//! speaks of and its program does not do: several processes that map the memory, several CPUs that
-//! have used it, stores.
+//! The benchmark of the batched-flush series: shared memory is read and paged out repeatedly.
 //!
-//! Key types: [`PageOutProgram`]; [`PageOutCosts`], what it cost. [`run`] runs it on a lab, outside
-//! of replay, because a capture can't say that one process pages out only when all others have
-//! read.
+//! The series batches arm64's flushes in reclaim (20220822082120.8347-5-yangyicong@huawei.com). Its
+//! program is one process that reads. The mail also discusses several processes that map the
+//! memory, several CPUs that have used it, and stores; [`PageOutProgram`] has all of them.
 //!
-//! Protocol: in a round every reader reads every page, side by side on the CPUs; when all have, CPU
-//! 0 pages them out, and when it has, the next round begins. One process has its pages paged out by
-//! `MADV_PAGEOUT`. Pages that others map, too, are not a program's to page out, so of several
-//! processes they are reclaimed because somebody asks for it.
+//! In each round, all readers read every page, concurrently on their CPUs. Then CPU 0 pages all
+//! pages out, and the next round begins. The pages of a single process are paged out by
+//! `MADV_PAGEOUT`, which skips pages that other processes map. The pages of several processes are
+//! reclaimed by [`Mm::reclaim`](pagewright_mm::Mm::reclaim).
 //!
-//! Not guaranteed: anything about contents; there are none.
+//! [`run`] runs the program on a lab and not as a replay, because a capture cannot express that a
+//! process waits until all others have read.
+//!
+//! Not guaranteed: anything about page contents; there are none.
 
 use crate::replay::{NamedCounts, ReplayConfig};
 use pagewright_arch::{Aarch64, Isa, X86_64};
@@ -22,76 +22,77 @@ use pagewright_sim::{Cost, MachineEvent, Picos, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Counter, CpuId, IsaKind, NodeId, PAGE_SIZE, Rights, VirtAddr};
 
-/// What is done.
+/// The parameters of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageOutProgram {
-    /// Processes that map the memory.
+    /// Number of processes that map the memory.
     pub sharers: u32,
-    /// Whether each CPU has a thread of the process that reads, too.
+    /// Whether the readers are threads of the first process, one on each CPU.
     ///
-    /// Else the process with number *n* runs on CPU *n*, or where that is once CPUs are used up.
+    /// Otherwise each process has one reader; process *n* runs on CPU *n* modulo the number of
+    /// CPUs.
     pub threads: bool,
-    /// Whether the readers store.
+    /// Whether the readers store instead of loading.
     pub stores: bool,
-    /// Pages of the memory.
+    /// Size of the memory, in pages.
     pub pages: u64,
-    /// How often it is read and paged out.
+    /// Number of rounds.
     pub rounds: u32,
 }
 
 impl PageOutProgram {
-    /// The series' own: one process, 1 MiB, reads.
+    /// The program of the series: one process reads 1 MiB.
     pub fn of_the_series(rounds: u32) -> Self {
         Self { sharers: 1, threads: false, stores: false, pages: 256, rounds }
     }
 }
 
-/// What the rounds cost; what came before is not in it.
+/// The costs of all rounds, without the setup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageOutCosts {
-    /// Pages that went out.
+    /// Number of pages paged out.
     pub pages: u64,
-    /// Everything that is counted, under its name.
+    /// All counters, by name.
     pub counters: NamedCounts,
-    /// Modelled time from the first round's beginning to the last one's end.
+    /// Modelled time from the start of the first round to the end of the last one.
     pub elapsed: Picos,
-    /// Of it, what CPU 0 spent paging out.
+    /// The part of `elapsed` in which CPU 0 pages out.
     pub paging: Picos,
-    /// Of that, what it waited until other CPUs had dropped translations.
+    /// The part of `paging` in which CPU 0 waits for flushes to complete on other CPUs.
     pub waited: Picos,
 }
 
-/// Why it could not be run.
+/// Why the program cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum PageOutError {
-    /// The machine.
+    /// The machine cannot be built.
     #[error(transparent)]
     Lab(#[from] LabError),
-    /// A setting.
+    /// A setting refuses its value.
     #[error("{0}")]
     Setting(#[from] MmSettingError),
-    /// The memory manager refused a call.
+    /// The memory manager refuses a call.
     #[error("{0}")]
     Call(#[from] MmError),
-    /// It refused an access.
+    /// The memory manager refuses an access.
     #[error("{0}")]
     Fault(#[from] FaultError),
-    /// A page did not go.
-    #[error("{left} of {pages} pages stayed in round {round}")]
-    Stayed {
-        /// Pages that did not go.
+    /// Reclaim leaves pages in memory.
+    #[error("{left} of {pages} pages remain in memory after round {round}")]
+    Remained {
+        /// Number of pages that remain.
         left: u64,
-        /// Of so many.
+        /// Number of pages of the program.
         pages: u64,
-        /// When.
+        /// The round, from 1; round 0 is the setup.
         round: u32,
     },
 }
 
-/// Runs `program` on the machine of `config`, which must have room for the memory in its swap.
+/// Runs `program` on the machine of `config`, whose swap must have a slot for each page.
 ///
 /// # Errors
-/// [`PageOutError`].
+/// [`PageOutError`]: the machine cannot be built, or memory or swap is too small.
 pub fn run(isa: IsaKind, config: &ReplayConfig, program: PageOutProgram) -> Result<PageOutCosts, PageOutError> {
     match isa {
         IsaKind::X86_64 => PageOutMachine::<X86_64>::new(config, program)?.run(),
@@ -102,12 +103,13 @@ pub fn run(isa: IsaKind, config: &ReplayConfig, program: PageOutProgram) -> Resu
 const HEAP: VirtAddr = VirtAddr::new(0x7000_0000_0000);
 const PAGER: CpuId = CpuId::new(0);
 
-/// A thread that reads.
+/// A thread that reads every page.
 struct PageReader<I: Isa> {
     cpu: CpuId,
     space: Arc<Space<Sim<I>>>,
 }
 
+/// The machine of a run, with the processes of the program.
 struct PageOutMachine<I: Isa> {
     lab: Lab<I>,
     program: PageOutProgram,
@@ -116,7 +118,7 @@ struct PageOutMachine<I: Isa> {
 }
 
 impl<I: Isa> PageOutMachine<I> {
-    /// Maps the memory, stores to every page of it, and forks the processes that share it.
+    /// Maps the memory, stores to every page, and forks the processes that share it.
     fn new(config: &ReplayConfig, program: PageOutProgram) -> Result<Self, PageOutError> {
         let settings = MmSettings::default();
         for (setting, value) in &config.settings {
@@ -158,7 +160,7 @@ impl<I: Isa> PageOutMachine<I> {
 
     fn run(self) -> Result<PageOutCosts, PageOutError> {
         let readers = self.readers();
-        // Once, so that every round begins alike: with all pages out.
+        // Every round begins with all pages out, the first one too.
         self.read(&readers)?;
         self.page_out(0)?;
         let sim = self.lab.sim();
@@ -187,10 +189,10 @@ impl<I: Isa> PageOutMachine<I> {
         machine.chain(kernel).collect()
     }
 
-    /// All readers begin together; when it returns, CPU 0 has waited for all of them.
+    /// Runs all readers concurrently, from one time, and lets every CPU wait for the last reader.
     fn read(&self, readers: &[PageReader<I>]) -> Result<(), PageOutError> {
         let sim = self.lab.sim();
-        self.meet();
+        self.synchronise();
         let access = if self.program.stores { Access::Write } else { Access::Read };
         for (index, reader) in readers.iter().enumerate() {
             if index >= usize::from(self.cpus) {
@@ -201,12 +203,12 @@ impl<I: Isa> PageOutMachine<I> {
                 self.lab.touch(reader.cpu, &reader.space, HEAP.add(page * PAGE_SIZE), access, 1)?;
             }
         }
-        self.meet();
+        self.synchronise();
         Ok(())
     }
 
-    /// Every CPU waits for the last.
-    fn meet(&self) {
+    /// Sets the clock of every CPU to that of the last one.
+    fn synchronise(&self) {
         let sim = self.lab.sim();
         let last = sim.elapsed();
         (0..self.cpus).for_each(|cpu| sim.idle_until(CpuId::new(cpu), last));
@@ -222,10 +224,10 @@ impl<I: Isa> PageOutMachine<I> {
         } else {
             self.lab.on(PAGER, |mm| mm.reclaim(NodeId::new(0), self.program.pages as u32));
         }
-        let went = self.lab.mm().counter(Counter::PswpOut) - before;
-        match self.program.pages.checked_sub(went) {
+        let paged_out = self.lab.mm().counter(Counter::PswpOut) - before;
+        match self.program.pages.checked_sub(paged_out) {
             None | Some(0) => Ok(()),
-            Some(left) => Err(PageOutError::Stayed { left, pages: self.program.pages, round }),
+            Some(left) => Err(PageOutError::Remained { left, pages: self.program.pages, round }),
         }
     }
 }

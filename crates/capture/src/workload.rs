@@ -1,7 +1,7 @@
-//! Built-in workloads: short programs of memory calls and accesses, made up event by event.
+//! Built-in workloads: small programs of memory calls and accesses, generated event by event.
 //!
-//! Each is a [`EventSource`] like a trace, so that everything that replays a capture runs it. They
-//! have no contents either.
+//! A [`Workload`] is an [`EventSource`], as a trace is, and so can be replayed in the same way. It
+//! has no page contents either.
 
 use crate::replay::EventSource;
 use crate::trace::{
@@ -22,7 +22,7 @@ const SHARED_ANON: RawMapFlags = RawMapFlags(0x21);
 const PAGEOUT: u32 = 21;
 const ROOT: Pid = Pid(1);
 
-/// What a workload does, step by step, with the number of the step; false at its end.
+/// Generates the events of the step with this number; returns `false` after the last step.
 type Step = fn(&mut Script, u64) -> bool;
 
 /// The workloads by name.
@@ -39,13 +39,13 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|(name, _)| *name)
 }
 
-/// A workload by its name, its choices made by `seed`.
+/// The workload with this name; its random choices depend on `seed` only.
 pub fn named(name: &str, seed: u64) -> Option<Workload> {
     let (name, step) = ALL.iter().find(|(known, _)| *known == name)?;
     Some(Workload::new(name, *step, seed))
 }
 
-/// A workload under way.
+/// A workload, which generates its events step by step.
 pub struct Workload {
     header: TraceHeader,
     script: Script,
@@ -64,7 +64,7 @@ impl Workload {
             layout: AddressLayout::Linux,
             native: None,
         };
-        let mut script = Script { events: Vec::new(), random: Pcg64::seed_from_u64(seed), born: 1 };
+        let mut script = Script { events: Vec::new(), random: Pcg64::seed_from_u64(seed), last_id: 1 };
         script.begin(name);
         Self { header, script, step, steps: 0 }
     }
@@ -88,12 +88,12 @@ impl EventSource for Workload {
     }
 }
 
-/// Events being made up.
+/// The events of the current step.
 struct Script {
     events: Vec<TraceEvent>,
     random: Pcg64,
-    /// Threads and processes so far.
-    born: u32,
+    /// The highest number of a thread or process so far.
+    last_id: u32,
 }
 
 impl Script {
@@ -133,12 +133,13 @@ impl Script {
         self.events.push(TraceEvent::Run(run));
     }
 
-    /// Stores to a page, from a line of code.
+    /// Fetches a few instructions and stores to a page.
     fn store(&mut self, page: u64) {
         self.run(0x400, AccessStream::Fetch, 8, 0);
         self.run(page, AccessStream::Data, 0, 2);
     }
 
+    /// Fetches a few instructions and loads from a page.
     fn load(&mut self, page: u64) {
         self.run(0x400, AccessStream::Fetch, 8, 0);
         self.run(page, AccessStream::Data, 2, 0);
@@ -178,8 +179,9 @@ impl Script {
     }
 }
 
-/// A server with 64 MiB of state forks a child for each of 32 requests; the child reads some of it,
-/// changes a little, and ends.
+/// A server with 64 MiB of memory forks a child for each of 32 requests.
+///
+/// The child reads some pages, stores to a few, and exits.
 fn fork_server(script: &mut Script, step: u64) -> bool {
     const PAGES: u64 = 16384;
     const REQUESTS: u64 = 32;
@@ -190,8 +192,8 @@ fn fork_server(script: &mut Script, step: u64) -> bool {
             (0..PAGES).for_each(|page| script.store(base + page));
         }
         1..=REQUESTS => {
-            script.born += 1;
-            let child = Pid(script.born);
+            script.last_id += 1;
+            let child = Pid(script.last_id);
             script.task(TaskEvent::Fork { child, tid: Tid(child.0), vfork: false });
             for _ in 0..64 {
                 let page = script.below(PAGES);
@@ -215,7 +217,7 @@ fn fork_server(script: &mut Script, step: u64) -> bool {
     true
 }
 
-/// Maps, touches and unmaps 1 to 64 pages, 20 000 times.
+/// Maps 1 to 64 pages, stores to each, and unmaps them, 20,000 times.
 fn map_unmap(script: &mut Script, step: u64) -> bool {
     const ROUNDS: u64 = 20_000;
     match step {
@@ -232,9 +234,10 @@ fn map_unmap(script: &mut Script, step: u64) -> bool {
     true
 }
 
-/// Reads 1 MiB of shared memory and pages it out, 200 times: the program of the series that batches
-/// arm64's flushes in reclaim (20220822082120.8347-5-yangyicong@huawei.com), which wants a machine
-/// with swap.
+/// Reads 1 MiB of shared memory and pages it out, 200 times; needs a machine with swap.
+///
+/// This is the program of the series that batches arm64's flushes in reclaim
+/// (20220822082120.8347-5-yangyicong@huawei.com).
 fn page_out(script: &mut Script, step: u64) -> bool {
     const PAGES: u64 = 256;
     const ROUNDS: u64 = 200;
@@ -254,8 +257,7 @@ fn page_out(script: &mut Script, step: u64) -> bool {
     true
 }
 
-/// Four threads read a range of 256 pages of which one of them takes away and gives back the right
-/// to write, 2 000 times.
+/// Four threads read 256 pages, while one of them revokes and restores write access, 2,000 times.
 fn protect(script: &mut Script, step: u64) -> bool {
     const PAGES: u64 = 256;
     const ROUNDS: u64 = 2_000;
@@ -266,8 +268,8 @@ fn protect(script: &mut Script, step: u64) -> bool {
             script.map(HEAP, PAGES);
             (0..PAGES).for_each(|page| script.store(base + page));
             for _ in 1..THREADS {
-                script.born += 1;
-                let tid = Tid(script.born);
+                script.last_id += 1;
+                let tid = Tid(script.last_id);
                 script.task(TaskEvent::CloneThread { tid });
             }
         }
@@ -292,7 +294,7 @@ fn protect(script: &mut Script, step: u64) -> bool {
     true
 }
 
-/// Reads 256 MiB at random, a million times: what a TLB is for.
+/// Reads 256 MiB at random, a million times; the range is larger than a TLB covers.
 fn sweep(script: &mut Script, step: u64) -> bool {
     const PAGES: u64 = 65536;
     const ROUNDS: u64 = 1024;

@@ -1,5 +1,4 @@
-//! The captures that come with the project: readable to the end, consistent, and as their README
-//! says.
+//! The captures of the project are readable, consistent, and as their README says.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -24,7 +23,7 @@ fn captures() -> Vec<PathBuf> {
 }
 
 #[test]
-fn there_are_six_in_eight_megabytes_and_the_readme_tells_their_figures() {
+fn six_captures_fit_eight_megabytes_and_the_readme_has_their_numbers() {
     let readme = fs::read_to_string(directory().join("README.md")).unwrap();
     let (mut bytes, mut threaded, mut forking) = (0, false, false);
     for path in captures() {
@@ -51,7 +50,7 @@ fn there_are_six_in_eight_megabytes_and_the_readme_tells_their_figures() {
     assert!(threaded && forking);
 }
 
-/// Which pages a process has mapped, as the trace's own events say.
+/// The pages that a process has mapped, by the events of the trace.
 #[derive(Clone, Default)]
 struct Mapped {
     pages: HashSet<PageNo>,
@@ -63,14 +62,17 @@ impl Mapped {
         (addr / PAGE_SIZE..(addr + len).div_ceil(PAGE_SIZE)).map(PageNo)
     }
 
-    fn follow(&mut self, op: &MemOp, result: u64) {
+    fn apply(&mut self, op: &MemOp, result: u64) {
         match *op {
             MemOp::Mmap { len, flags, addr, .. } => {
-                assert!(!flags.contains(RawMapFlags::FIXED) || addr.0 == result, "a fixed mapping that moved");
+                assert!(
+                    !flags.contains(RawMapFlags::FIXED) || addr.0 == result,
+                    "mmap returned another address than that of MAP_FIXED"
+                );
                 if !flags.contains(RawMapFlags::FIXED) {
                     assert!(
                         !Self::range(result, len).any(|page| self.pages.contains(&page)),
-                        "{result:#x}: mmap returned memory that is in use"
+                        "{result:#x}: mmap returned a range that is mapped"
                     );
                 }
                 self.pages.extend(Self::range(result, len));
@@ -95,7 +97,7 @@ impl Mapped {
             | MemOp::Mincore { .. }
             | MemOp::Membarrier { .. }
             | MemOp::Other { .. } => {}
-            MemOp::Inferred { .. } => panic!("a shipped capture infers nothing"),
+            MemOp::Inferred { .. } => panic!("no capture of the project has inferred mappings"),
         }
     }
 
@@ -105,17 +107,17 @@ impl Mapped {
     }
 }
 
-/// Follows the tasks of a trace.
+/// The processes and threads of a trace.
 #[derive(Default)]
-struct World {
+struct Tasks {
     live: HashMap<Pid, Mapped>,
     threads: HashMap<Tid, Pid>,
     ended: HashSet<Pid>,
     current: (Pid, Tid),
 }
 
-impl World {
-    fn task(&mut self, task: &TaskEvent) {
+impl Tasks {
+    fn apply(&mut self, task: &TaskEvent) {
         let (pid, tid) = self.current;
         match task {
             TaskEvent::Begin { pid, tid } => {
@@ -145,49 +147,49 @@ impl World {
                 assert!(self.live.remove(&pid).is_some() && self.ended.insert(pid));
             }
             TaskEvent::Reaped { child } => {
-                assert!(self.ended.remove(child), "{child} is reaped before it ended, or twice")
+                assert!(self.ended.remove(child), "process {child} is reaped twice, or before its exit")
             }
         }
     }
 }
 
 #[test]
-fn every_access_is_to_memory_that_is_mapped() {
+fn every_access_is_to_mapped_memory() {
     for path in captures() {
         let mut reader = TraceReader::open(&path).unwrap();
         assert_eq!(reader.header().layout, AddressLayout::Linux);
-        let mut world = World::default();
+        let mut tasks = Tasks::default();
         let mut batch = Vec::new();
         while reader.next_batch(&mut batch).unwrap() {
             for event in &batch {
                 match event {
                     TraceEvent::Run(run) => {
-                        let mapped = world.live.get(&world.current.0).expect("the current process lives");
+                        let mapped = tasks.live.get(&tasks.current.0).expect("the current process has not exited");
                         assert!(mapped.has(run.page), "{}: {run:?} is not mapped", path.display());
                     }
                     TraceEvent::Switch { pid, tid } => {
-                        assert_eq!(world.threads.get(tid), Some(pid), "a switch to a thread that isn't there");
-                        world.current = (*pid, *tid);
+                        assert_eq!(tasks.threads.get(tid), Some(pid), "the thread of a switch exists");
+                        tasks.current = (*pid, *tid);
                     }
-                    TraceEvent::Task(task) => world.task(task),
+                    TraceEvent::Task(task) => tasks.apply(task),
                     TraceEvent::Call(call) => {
                         if let Ok(result) = call.result {
-                            world.live.get_mut(&world.current.0).unwrap().follow(&call.op, result);
+                            tasks.live.get_mut(&tasks.current.0).unwrap().apply(&call.op, result);
                         }
                     }
                     TraceEvent::File(_) => {}
                 }
             }
         }
-        assert!(world.live.is_empty(), "{}: every process ends", path.display());
+        assert!(tasks.live.is_empty(), "{}: every process exits", path.display());
     }
 }
 
 #[test]
-fn natives_figures_are_there_for_every_image() {
+fn every_image_has_counts_of_linux() {
     for path in captures() {
         let mut reader = TraceReader::open(&path).unwrap();
-        let native = reader.header().native.clone().expect("recorded with a native run");
+        let native = reader.header().native.clone().expect("the capture was recorded with a native run");
         let mut batch = Vec::new();
         let (mut images, mut forks) = (0, 0);
         while reader.next_batch(&mut batch).unwrap() {
@@ -198,7 +200,7 @@ fn natives_figures_are_there_for_every_image() {
                 }
             }
         }
-        assert_eq!(native.images.len(), images + forks, "{}: one set of figures per image", path.display());
+        assert_eq!(native.images.len(), images + forks, "{}: each image has counts", path.display());
         let ended = native.images.iter().filter(|image| image.peak_rss_bytes.is_some());
         assert!(ended.clone().count() > 0 && ended.clone().all(|image| image.page_table_bytes > Some(0)));
     }

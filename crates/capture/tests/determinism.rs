@@ -1,5 +1,4 @@
-//! The same trace, machine and seed give the same report, bit for bit, all but what a clock
-//! measured.
+//! The same trace, machine and seed give the same report bit for bit, except measured times.
 
 use pagewright_capture::replay::{EventSource, MeasuredTimes, ReplayConfig, ReplayReport, replay};
 use pagewright_capture::trace::{NativeCounts, TraceReader};
@@ -15,7 +14,7 @@ fn capture(name: &str) -> Box<dyn EventSource> {
     Box::new(TraceReader::open(path).unwrap())
 }
 
-/// What a replay found, without what was measured.
+/// The report of a replay, without measured times.
 fn report(isa: IsaKind, source: &mut dyn EventSource, cpus: u16, seed: u64) -> ReplayReport {
     let profile = Profile::named(Profile::default_for(isa)).unwrap();
     let config = ReplayConfig::new(MachineConfig { cpus, seed, ..MachineConfig::new(profile) });
@@ -27,7 +26,7 @@ fn json(report: &ReplayReport) -> String {
 }
 
 #[test]
-fn captures_repeat() {
+fn a_replay_of_a_capture_repeats() {
     for name in CAPTURES {
         for isa in IsaKind::ALL {
             let [first, again] = [(); 2].map(|()| json(&report(isa, &mut *capture(name), 4, 7)));
@@ -36,10 +35,11 @@ fn captures_repeat() {
     }
 }
 
-/// In half the memory that it took on Linux; nearly all of what goes is taken beside it, and none
-/// of it flushed by itself.
+/// The machine has half of the memory that the program needs on Linux.
+///
+/// Background reclaim frees most pages, and reclaim waits for flushes at most once per 32 pages.
 #[test]
-fn under_pressure_they_repeat_too() {
+fn a_replay_under_memory_pressure_repeats() {
     for isa in IsaKind::ALL {
         let run = || {
             let mut source = capture("pigz");
@@ -52,31 +52,31 @@ fn under_pressure_they_repeat_too() {
         let (first, again) = (run(), run());
         assert!(json(&first) == json(&again), "{isa}");
         let count = |name| first.counters.get(name).unwrap();
-        let (beside, itself) = (count("pgsteal_kswapd"), count("pgsteal_direct"));
+        let (background, direct) = (count("pgsteal_kswapd"), count("pgsteal_direct"));
         assert!(
-            beside > itself && count("pageoutrun") > 0,
-            "{isa}: {beside} in the background, {itself} by who allocates"
+            background > direct && count("pageoutrun") > 0,
+            "{isa}: {background} pages by background reclaim, {direct} by direct reclaim"
         );
-        assert!(count("pw_reclaim_waits") * 32 <= beside + itself, "{isa}: {} waits", count("pw_reclaim_waits"));
+        assert!(count("pw_reclaim_waits") * 32 <= background + direct, "{isa}: {} waits", count("pw_reclaim_waits"));
     }
 }
 
 #[test]
-fn workloads_repeat_and_their_seed_chooses() {
+fn a_workload_repeats_and_depends_on_its_seed() {
     for name in workload::names() {
         for isa in IsaKind::ALL {
             let run = |seed| json(&report(isa, &mut workload::named(name, seed).unwrap(), 4, seed));
             let (first, again, other) = (run(3), run(3), run(4));
             assert!(first == again, "{name} on {isa}:\n{first}\n{again}");
-            assert!(first != other, "{name} on {isa}: another seed is another run");
+            assert!(first != other, "{name} on {isa}: another seed gives the same report");
         }
     }
 }
 
-/// Which figures another seed may change: those of schedule and TLB, never what the program did.
+/// A seed changes the schedule and so the TLB counts, but not what the program does.
 #[test]
-fn another_seed_schedules_otherwise_and_changes_no_program() {
-    const DONE: [&str; 10] = [
+fn another_seed_changes_the_schedule_and_not_the_program() {
+    const OF_THE_PROGRAM: [&str; 10] = [
         "pw_events",
         "pw_accesses",
         "dTLB-loads",
@@ -91,12 +91,12 @@ fn another_seed_schedules_otherwise_and_changes_no_program() {
     for name in ["sort", "pigz"] {
         for isa in IsaKind::ALL {
             let [one, other] = [1, 2].map(|seed| report(isa, &mut *capture(name), 4, seed));
-            for figure in DONE {
-                let value = one.counters.get(figure);
-                assert!(value.is_some(), "{figure} is counted");
-                // Two threads that fault on the same page at once may share a fault, or not.
-                if name == "sort" || !matches!(figure, "pw_fault_around") {
-                    assert_eq!(value, other.counters.get(figure), "{name} on {isa}: {figure}");
+            for counter in OF_THE_PROGRAM {
+                let value = one.counters.get(counter);
+                assert!(value.is_some(), "{counter} is counted");
+                // Two threads that fault on one page at the same time may share a fault.
+                if name == "sort" || !matches!(counter, "pw_fault_around") {
+                    assert_eq!(value, other.counters.get(counter), "{name} on {isa}: {counter}");
                 }
             }
             let images = |report: &ReplayReport| {

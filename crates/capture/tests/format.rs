@@ -1,4 +1,4 @@
-//! The native format: what is written is read, and nothing else is.
+//! The trace format: the reader returns what was written, and refuses any other file.
 
 use pagewright_types::IsaKind;
 use std::io::Cursor;
@@ -41,7 +41,7 @@ fn read(bytes: &[u8]) -> Result<Vec<TraceEvent>, TraceError> {
 }
 
 fn run() -> impl Strategy<Value = AccessRun> {
-    // Few pages and small counts, so that runs repeat as those of programs do; sometimes anything.
+    // Mostly few pages and small counts, so that runs repeat as in programs.
     let page = prop_oneof![4 => 0x7fff0u64..0x7fff8, 1 => any::<u64>()];
     let count = prop_oneof![4 => 1u32..4, 1 => 1..=u32::MAX];
     (page, count.clone(), prop_oneof![Just(0), count], any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
@@ -147,27 +147,27 @@ fn some_events() -> Vec<TraceEvent> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(events in proptest::collection::vec(event(), 0..600)) {
+    fn the_reader_returns_the_written_events(events in proptest::collection::vec(event(), 0..600)) {
         prop_assert_eq!(read(&write(&events)).unwrap(), events);
     }
 
     #[test]
-    fn any_changed_byte_is_noticed(events in proptest::collection::vec(event(), 1..60), at in any::<prop::sample::Index>(), flip in 1u8..) {
+    fn a_change_of_any_byte_is_an_error(events in proptest::collection::vec(event(), 1..60), at in any::<prop::sample::Index>(), flip in 1u8..) {
         let mut bytes = write(&events);
         let at = at.index(bytes.len());
         bytes[at] ^= flip;
-        prop_assert!(read(&bytes).is_err(), "byte {at} changed unnoticed");
+        prop_assert!(read(&bytes).is_err(), "the change of byte {at} is no error");
     }
 
     #[test]
-    fn garbage_is_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         prop_assert!(read(&bytes).is_err());
     }
 }
 
 #[test]
-fn more_than_a_block_is_read_back() {
-    // More distinct runs than symbols, and more events than a block: both close blocks.
+fn a_trace_of_several_blocks_is_read_back() {
+    // More distinct runs than symbols, and more events than a block has: both close a block.
     let run = |n: u64| AccessRun {
         page: PageNo(n),
         reads: 1,
@@ -181,14 +181,14 @@ fn more_than_a_block_is_read_back() {
         .chain((0..1_100_000).map(|n| TraceEvent::Run(run(n % 7))))
         .collect();
     let back = read(&write(&events)).unwrap();
-    assert!(back == events, "events differ after a round trip");
+    assert!(back == events, "the events read are not those written");
 }
 
 #[test]
 fn truncation_at_every_byte_is_an_error() {
     let bytes = write(&some_events());
     for len in 0..bytes.len() {
-        let error = read(&bytes[..len]).expect_err("a truncated trace reads without an error");
+        let error = read(&bytes[..len]).expect_err("a truncated trace is read without an error");
         match (len, &error) {
             (0, TraceError::Empty { .. }) => {}
             (1.., TraceError::Truncated { offset, .. }) => assert_eq!(*offset, len as u64, "{error}"),
@@ -199,7 +199,7 @@ fn truncation_at_every_byte_is_an_error() {
 }
 
 #[test]
-fn what_is_no_trace_says_what_it_is() {
+fn the_error_says_why_a_file_is_not_a_trace() {
     let lackey = read(b"==123== Lackey, an example Valgrind tool\n").unwrap_err();
     assert!(matches!(lackey, TraceError::LackeyLog { .. }), "{lackey}");
     let bare = read(b" L 1ffefff000,8\n").unwrap_err();
@@ -216,7 +216,7 @@ fn what_is_no_trace_says_what_it_is() {
 }
 
 #[test]
-fn damage_names_block_and_byte() {
+fn the_error_of_damage_names_block_and_byte() {
     let mut bytes = write(&some_events());
     let end = bytes.len() - 1;
     bytes[end] ^= 1;
@@ -226,7 +226,7 @@ fn damage_names_block_and_byte() {
 }
 
 #[test]
-fn a_trace_file_appears_whole_or_not_at_all() {
+fn a_trace_file_appears_complete_or_not_at_all() {
     use std::io::Write as _;
     let dir = std::env::temp_dir().join(format!("pagewright-trace-file-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
@@ -234,15 +234,14 @@ fn a_trace_file_appears_whole_or_not_at_all() {
     let mut dropped = TraceFile::create(&path).unwrap();
     dropped.write_all(b"half").unwrap();
     drop(dropped);
-    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "an abandoned file leaves nothing");
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "a dropped file leaves nothing");
     let mut kept = TraceFile::create(&path).unwrap();
     kept.write_all(b"whole").unwrap();
     assert!(!path.exists());
     kept.commit().unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"whole");
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1);
-    // What stands in its place stays what it is: a link leads to the new file, and who reads from a
-    // pipe gets it from there.
+    // A link is not replaced but its target is, and a pipe is written to.
     let link = dir.join("link.pwt");
     std::os::unix::fs::symlink(&path, &link).unwrap();
     let mut linked = TraceFile::create(&link).unwrap();
@@ -258,6 +257,6 @@ fn a_trace_file_appears_whole_or_not_at_all() {
     let mut text = String::new();
     std::io::Read::read_to_string(&mut reader, &mut text).unwrap();
     assert_eq!(text, "as it comes");
-    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2, "and nothing else is left");
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2, "no temporary file is left");
     std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Hand-made logs, one for each thing that real ones do, and the events that must come of them.
+//! Hand-written logs, each with a property of real logs, and the events of the imported trace.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,14 +10,15 @@ use pagewright_capture::trace::{
     TraceReader, TraceSummary,
 };
 
-/// A directory with logs, and an executable for them: static, at a fixed address, code at 0x400000,
-/// data and bss at 0x402000.
+/// A directory with logs, a data file and an executable.
+///
+/// The executable is static, with code at 0x400000 and data and bss at 0x402000.
 struct Capture {
     directory: PathBuf,
     logs: Vec<PathBuf>,
 }
 
-/// Where the executable's first instruction is.
+/// The address of the executable's first instruction.
 const ENTRY: u64 = 0x40_0100;
 
 impl Capture {
@@ -33,8 +34,10 @@ impl Capture {
         self.directory.join("program").display().to_string()
     }
 
-    /// The log of a process that starts an image: preamble, then `body`, in which `@` and `DIR` are
-    /// replaced.
+    /// Adds the log of a process: a preamble, then `body`.
+    ///
+    /// `@` stands for the pid and `DIR` for the directory. If `started`, the preamble is that of an
+    /// exec, and otherwise that of a fork.
     fn log(mut self, pid: u32, parent: u32, started: bool, body: &str) -> Self {
         let mut text = format!(
             "==@== Lackey, an example Valgrind tool\n==@== Copyright (C) 2002-2017\n==@== Command: {}\n==@== Parent PID: {parent}\n==@== \n",
@@ -70,8 +73,8 @@ impl Capture {
         self.import_with(&self.options())
     }
 
-    /// Import, and write each event as a line.
-    fn story(&self) -> Vec<String> {
+    /// Imports the logs; returns each event as a line.
+    fn lines(&self) -> Vec<String> {
         self.import().unwrap_or_else(|error| panic!("{error}")).0.iter().map(line).collect()
     }
 }
@@ -115,7 +118,7 @@ fn line(event: &TraceEvent) -> String {
     }
 }
 
-/// The smallest ELF file that will do.
+/// A small ELF file.
 fn elf() -> Vec<u8> {
     let mut out = vec![0u8; 0x1800];
     out[..16].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
@@ -124,7 +127,7 @@ fn elf() -> Vec<u8> {
     put(18, &62u16.to_le_bytes()); // x86-64
     put(20, &1u32.to_le_bytes());
     put(24, &ENTRY.to_le_bytes());
-    put(32, &64u64.to_le_bytes()); // program headers behind the header
+    put(32, &64u64.to_le_bytes()); // program headers after the header
     put(52, &64u16.to_le_bytes());
     put(54, &56u16.to_le_bytes());
     put(56, &2u16.to_le_bytes());
@@ -142,32 +145,31 @@ fn elf() -> Vec<u8> {
 
 const EXIT: &str = "SYSCALL[@,1](231) exit_group( 0 ) --> [pre-success] Success(0x0) \n";
 
-/// What every story begins with: the executable, and the page whose end `execve` clears for the
-/// bss.
-fn beginning() -> Vec<String> {
+/// The first events of every trace: the exec, and the page whose end `execve` clears.
+fn first_lines() -> Vec<String> {
     ["begin 1.1", "file 1 program Some(6144)", "exec 6 brk 0x404000", "kernel 0x402 0+1 w"].map(String::from).to_vec()
 }
 
-fn expect(story: &[String], rest: &[&str]) {
-    let expected: Vec<String> = beginning().into_iter().chain(rest.iter().map(|line| (*line).to_owned())).collect();
-    assert_eq!(story, expected);
+fn expect(lines: &[String], rest: &[&str]) {
+    let expected: Vec<String> = first_lines().into_iter().chain(rest.iter().map(|line| (*line).to_owned())).collect();
+    assert_eq!(lines, expected);
 }
 
 #[test]
-fn accesses_become_runs_in_order_of_their_first() {
+fn runs_are_in_the_order_of_their_first_accesses() {
     let body = format!(
         " S 00402010,8\nI  00400103,4\n L 00402ffc,8\n M 00403000,4\nI  00400107,2\n L 00402000,8\nI  00400ffe,4\n{EXIT}"
     );
-    // The load at 402ffc straddles two pages and counts in both; so does the last fetch, whose
-    // second page isn't mapped.
+    // The load at 402ffc straddles two pages and counts in both. So does the last fetch, but its
+    // second page is not mapped.
     expect(
-        &Capture::new("runs").log(7, 1, true, &body).story(),
+        &Capture::new("runs").log(7, 1, true, &body).lines(),
         &["fetch 0x400 4+0 r", "data 0x402 1+1 w", "data 0x403 2+1 r", "data 0x402 1+0 r", "exit 0"],
     );
 }
 
 #[test]
-fn the_image_is_what_binfmt_elf_maps() {
+fn the_image_has_the_mappings_of_binfmt_elf() {
     let capture = Capture::new("image").log(7, 1, true, EXIT);
     let (events, _) = capture.import().unwrap();
     let image = events
@@ -199,10 +201,10 @@ fn the_image_is_what_binfmt_elf_maps() {
 }
 
 #[test]
-fn the_strings_of_execve_are_above_the_first_stack_access() {
+fn execve_fills_the_stack_above_its_first_access() {
     let body = format!(" S 1fffefff80,8\n{EXIT}").replace("1fffefff80", "1ffeffffb8");
     expect(
-        &Capture::new("stack").log(7, 1, true, &body).story(),
+        &Capture::new("stack").log(7, 1, true, &body).lines(),
         &[
             "fetch 0x400 1+0 r",
             "kernel 0x7fffffffd 0+1 w",
@@ -214,7 +216,7 @@ fn the_strings_of_execve_are_above_the_first_stack_access() {
 }
 
 #[test]
-fn memory_calls_move_to_linux_addresses() {
+fn memory_calls_have_the_addresses_of_linux() {
     let body = format!(
         "SYSCALL[@,1](12) sys_brk ( 0x0 ) --> [pre-success] Success(0x4035000) \n\
          SYSCALL[@,1](12) sys_brk ( 0x4056000 ) --> [pre-success] Success(0x4056000) \n\
@@ -230,7 +232,7 @@ fn memory_calls_move_to_linux_addresses() {
          SYSCALL[@,1](30) sys_shmat ( 3, 0x0, 0 ) --> [async] ... \nSYSCALL[@,1](30) ... [async] --> Success(0x5000000) \n{EXIT}"
     );
     expect(
-        &Capture::new("calls").log(7, 1, true, &body).story(),
+        &Capture::new("calls").log(7, 1, true, &body).lines(),
         &[
             "fetch 0x400 1+0 r",
             "Brk { addr: UserAddr(0x0) } = 0x404000",
@@ -250,7 +252,7 @@ fn memory_calls_move_to_linux_addresses() {
 }
 
 #[test]
-fn valgrinds_own_objects_are_left_out() {
+fn accesses_to_valgrinds_objects_are_omitted() {
     let body = format!(
         "SYSCALL[@,1](257) sys_openat ( 4294967196, 0x10(/usr/libexec/valgrind/vgpreload_core-amd64-linux.so), 524288 )[sync] --> Success(0x4) \n\
          SYSCALL[@,1](9) sys_mmap ( 0x0, 16400, 1, 2050, 4, 0 ) --> [pre-success] Success(0x4837000) \n\
@@ -259,24 +261,24 @@ fn valgrinds_own_objects_are_left_out() {
          SYSCALL[@,1](10) sys_mprotect ( 0x483a000, 4096, 1 )[sync] --> Success(0x0) \nI  04838010,4\n M 0483a000,8\nI  5807d000,4\n{EXIT}"
     );
     let capture = Capture::new("tool").log(7, 1, true, &body);
-    expect(&capture.story(), &["fetch 0x400 1+0 r", "exit 0"]);
+    expect(&capture.lines(), &["fetch 0x400 1+0 r", "exit 0"]);
     assert_eq!(capture.import().unwrap().1.left_out, 4);
 }
 
 #[test]
-fn system_calls_touch_user_memory() {
+fn system_calls_access_user_memory() {
     let body = format!(
         "SYSCALL[@,1](0) sys_read ( 0, 0x402f00, 8192 ) --> [async] ... \nSYSCALL[@,1](0) ... [async] --> Success(0x180) \n\
          SYSCALL[@,1](5) sys_newfstat ( 0, 0x402000 )[sync] --> Failure(0x9) \n{EXIT}"
     );
     expect(
-        &Capture::new("effects").log(7, 1, true, &body).story(),
+        &Capture::new("effects").log(7, 1, true, &body).lines(),
         &["fetch 0x400 1+0 r", "kernel 0x402 0+1 w", "kernel 0x403 0+1 w", "exit 0"],
     );
 }
 
 #[test]
-fn threads_take_turns_by_the_scheduler_notes() {
+fn notes_of_the_scheduler_switch_threads() {
     let body = format!(
         "SYSCALL[@,1](56) sys_clone ( 3d0f00, 0x5229f70, 0x522a990, 0x522a990, 0x522a6c0 ) --> [pre-success] Success(0xcf8) --@--   SCHED[1]: releasing lock (VG_(vg_yield)) -> VgTs_Yielding\n\
          --@--   SCHED[1]:  acquired lock (VG_(vg_yield))\n\n S 00402000,8\n\
@@ -289,7 +291,7 @@ fn threads_take_turns_by_the_scheduler_notes() {
          --@--   SCHED[1]:  acquired lock (VG_(vg_yield))\n{EXIT}"
     );
     expect(
-        &Capture::new("threads").log(7, 1, true, &body).story(),
+        &Capture::new("threads").log(7, 1, true, &body).lines(),
         &[
             "fetch 0x400 1+0 r",
             "thread 2",
@@ -313,14 +315,14 @@ const FORK: &str = "SYSCALL[@,1](56) sys_clone ( 1200011, 0x0, 0x0, 0x4a27a10, 0
                     --@--   SCHED[1]:  acquired lock (VG_(vg_yield))\n\n";
 
 #[test]
-fn wait_stands_behind_the_childs_end() {
+fn a_wait_follows_the_exit_of_the_child() {
     let parent = format!(
         "{FORK} S 00402000,8\nSYSCALL[@,1](61) sys_wait4 ( 4294967295, 0x402008, 0, 0x0 ) --> [async] ... \n\
          SYSCALL[@,1](61) ... [async] --> Success(0x8) \n L 00402000,8\n{EXIT}"
     );
     let child = " --> [pre-success] Success(0x0) \n S 00403000,8\nSYSCALL[@,1](231) exit_group( 3 ) --> [pre-success] Success(0x0) \n";
     expect(
-        &Capture::new("fork").log(7, 1, true, &parent).log(8, 7, false, child).story(),
+        &Capture::new("fork").log(7, 1, true, &parent).log(8, 7, false, child).lines(),
         &[
             "fetch 0x400 1+0 r",
             "fork 2.2",
@@ -338,7 +340,7 @@ fn wait_stands_behind_the_childs_end() {
 }
 
 #[test]
-fn a_thread_that_forks_keeps_its_slot_in_the_child() {
+fn a_thread_that_forks_keeps_its_number_in_the_child() {
     let clone = "SYSCALL[@,1](56) sys_clone ( 3d0f00, 0x1, 0x2, 0x3, 0x4 ) --> [pre-success] Success(0xcf9) \n\
                  --@--   SCHED[2]:  acquired lock (thread_wrapper(starting new thread))\n";
     let parent = format!(
@@ -349,7 +351,7 @@ fn a_thread_that_forks_keeps_its_slot_in_the_child() {
                  S 00403000,8\nSYSCALL[@,2](231) exit_group( 0 ) --> [pre-success] Success(0x0) \n"
         .replace("\nS ", "\n S ");
     expect(
-        &Capture::new("threadfork").log(7, 1, true, &parent).log(8, 7, false, &child).story(),
+        &Capture::new("threadfork").log(7, 1, true, &parent).log(8, 7, false, &child).lines(),
         &[
             "fetch 0x400 1+0 r",
             "thread 2",
@@ -365,7 +367,7 @@ fn a_thread_that_forks_keeps_its_slot_in_the_child() {
 }
 
 #[test]
-fn a_wait_that_a_signal_interrupts_still_waits() {
+fn a_wait_interrupted_by_a_signal_follows_the_exit_of_a_child() {
     let parent = format!(
         "{FORK}SYSCALL[@,1](61) sys_wait4 ( 4294967295, 0x402008, 0, 0x0 ) --> [async] ... \n\
          --@--   SCHED[1]:  acquired lock (async_signalhandler)\nSCHEDSETJMP(line 1211) tid 1, jumped=1476724588\nI  00400200,4\n\
@@ -375,7 +377,7 @@ fn a_wait_that_a_signal_interrupts_still_waits() {
     );
     let child = format!(" --> [pre-success] Success(0x0) \n S 00403000,8\n{EXIT}");
     expect(
-        &Capture::new("signal").log(7, 1, true, &parent).log(8, 7, false, &child).story(),
+        &Capture::new("signal").log(7, 1, true, &parent).log(8, 7, false, &child).lines(),
         &[
             "fetch 0x400 1+0 r",
             "fork 2.2",
@@ -391,7 +393,7 @@ fn a_wait_that_a_signal_interrupts_still_waits() {
 }
 
 #[test]
-fn vfork_lets_the_child_go_first_and_exec_runs_into_the_preamble() {
+fn a_vfork_parent_continues_after_the_exec_of_its_child() {
     let parent = format!("{} S 00402000,8\n{EXIT}", FORK.replace("1200011", "4111"));
     let child = "==8== Lackey, an example Valgrind tool\n==8== Command: x\n==8== Parent PID: 7\n==8== \n --> [pre-success] Success(0x0) \nI  00400108,2\n\
                  SYSCALL[8,1](59) sys_execve ( 0x1(DIR/program), 0x2, 0x3 )==8== Lackey, an example Valgrind tool\n==8== Command: DIR/program two\\ words\n\
@@ -402,7 +404,7 @@ fn vfork_lets_the_child_go_first_and_exec_runs_into_the_preamble() {
     fs::write(&path, child.replace("DIR", &capture.directory.display().to_string())).unwrap();
     capture.logs.push(path);
     expect(
-        &capture.story(),
+        &capture.lines(),
         &[
             "fetch 0x400 1+0 r",
             "fork 2.2 vfork",
@@ -420,16 +422,16 @@ fn vfork_lets_the_child_go_first_and_exec_runs_into_the_preamble() {
 }
 
 #[test]
-fn a_killed_process_ends_by_its_signal() {
+fn the_exit_status_of_a_killed_process_has_its_signal() {
     let body = "SYSCALL[@,1](39) sys_getpid ()[sync] --> Success(0x7) \n S 00402000,8\n==@== \n==@== Process terminating with default action of signal 15 (SIGTERM)\n==@==    at 0x400200: main\n";
     expect(
-        &Capture::new("killed").log(7, 1, true, body).story(),
+        &Capture::new("killed").log(7, 1, true, body).lines(),
         &["fetch 0x400 1+0 r", "data 0x402 0+1 w", "exit 143"],
     );
 }
 
 #[test]
-fn as_captured_keeps_valgrinds_addresses() {
+fn the_captured_layout_has_valgrinds_addresses() {
     let body = format!(
         "SYSCALL[@,1](9) sys_mmap ( 0x0, 4096, 3, 34, 4294967295, 0 ) --> [pre-success] Success(0x4837000) \n S 04837000,8\n{EXIT}"
     );
@@ -451,7 +453,7 @@ fn logs_may_be_compressed() {
 }
 
 #[test]
-fn accesses_alone_are_refused_unless_mappings_are_inferred() {
+fn a_log_without_calls_is_refused_unless_mappings_are_inferred() {
     let mut capture = Capture::new("bare");
     let path = capture.directory.join("bare.log");
     fs::write(&path, "I  00400100,3\n S 00402000,8\n L 00603000,8\n").unwrap();
@@ -460,9 +462,9 @@ fn accesses_alone_are_refused_unless_mappings_are_inferred() {
     assert!(matches!(error, ImportError::AccessesAlone { line: 1, .. }), "{error}");
     let options = ImportOptions { infer: MappingInference::Premapped, ..capture.options() };
     let (events, summary) = capture.import_with(&options).unwrap();
-    let story: Vec<String> = events.iter().map(line).collect();
+    let lines: Vec<String> = events.iter().map(line).collect();
     assert_eq!(
-        story,
+        lines,
         [
             "begin 1.1",
             "Inferred { addr: UserAddr(0x400000), len: 200000 } = 0x400000",
@@ -481,14 +483,14 @@ fn accesses_alone_are_refused_unless_mappings_are_inferred() {
         (reader.header().mappings, reader.header().layout),
         (MappingSource::Premapped, AddressLayout::AsCaptured)
     );
-    // Inferred memory is a call of nobody; whoever replays must see that.
+    // An inferred mapping is not a call of the program.
     assert!(
         events.iter().any(|event| matches!(event, TraceEvent::Call(call) if matches!(call.op, MemOp::Inferred { .. })))
     );
 }
 
 #[test]
-fn bad_logs_are_named_with_their_line() {
+fn the_error_of_a_bad_log_names_its_line() {
     let refuse = |name: &str, body: &str| Capture::new(name).log(7, 1, true, body).import().unwrap_err();
     let garbage = refuse("garbage", " S 00402000,8\nwhat is this\n");
     assert!(matches!(&garbage, ImportError::Syntax { line: 10, text, .. } if text == "what is this"), "{garbage}");
@@ -509,7 +511,7 @@ fn bad_logs_are_named_with_their_line() {
 }
 
 #[test]
-fn sets_of_logs_must_be_one_family() {
+fn logs_must_be_those_of_one_capture() {
     let two_roots = Capture::new("roots").log(7, 1, true, EXIT).log(9, 2, true, EXIT).import().unwrap_err();
     assert!(matches!(two_roots, ImportError::TwoRoots { .. }), "{two_roots}");
     let orphan = Capture::new("orphan").log(7, 1, true, EXIT).log(9, 7, true, EXIT).import().unwrap_err();
@@ -527,7 +529,7 @@ fn sets_of_logs_must_be_one_family() {
 }
 
 #[test]
-fn executables_must_be_there_and_be_elf() {
+fn an_executable_must_exist_and_be_elf() {
     let mut capture = Capture::new("noexe").log(7, 1, true, EXIT);
     fs::remove_file(capture.program()).unwrap();
     let error = capture.import().unwrap_err();
@@ -542,7 +544,7 @@ fn executables_must_be_there_and_be_elf() {
 }
 
 #[test]
-fn a_failed_import_leaves_nothing_behind() {
+fn a_failed_import_leaves_no_file() {
     let capture = Capture::new("nothing").log(7, 1, true, "what is this\n");
     let output = capture.directory.join("out.pwt");
     import(&capture.logs, &output, &capture.options()).unwrap_err();

@@ -1,11 +1,12 @@
-//! Against Linux's own counts: each shipped capture replayed, and every program image's minor
-//! faults, peak RSS and page-table bytes held against what Linux counted for the same program
-//! without valgrind.
+//! The counts of each program image in a replay, compared with Linux's.
 //!
-//! A figure may be off by a tenth, and by one fault: so much Linux's own count differs from run to
-//! run. One that is off by more stands in [`EXCEPTIONS`] with its cause and how far it may be off.
-//! The comparison is written down in `docs/linux-counts.md`; with `PAGEWRIGHT_WRITE_DOCS=1` in its
-//! environment this test writes that file, and otherwise fails when it is not what it would write.
+//! The counts are minor faults, peak RSS and page tables. Linux's are of a run of the same program
+//! without valgrind. A count may differ by a tenth or by one fault, because Linux's own count
+//! differs by one from run to run. A larger difference is in [`EXCEPTIONS`], with its cause and its
+//! bound.
+//!
+//! `docs/linux-counts.md` has the comparison. The test fails if that file is out of date, and with
+//! `PAGEWRIGHT_WRITE_DOCS=1` it writes the file.
 
 use pagewright_capture::replay::{ImageReport, ReplayConfig, ReplayReport, replay};
 use pagewright_capture::trace::{NativeCounts, NativeImage, TraceReader};
@@ -16,7 +17,7 @@ use std::fs;
 use std::path::PathBuf;
 
 const CAPTURES: [&str; 6] = ["compile", "pigz", "python", "shell", "sort", "sqlite"];
-/// How far a figure may be off without a cause, in percent.
+/// The largest difference without a cause, in per cent.
 const TOLERANCE: f64 = 10.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +54,7 @@ impl Figure {
         }
     }
 
-    /// As a table shows it.
+    /// The count in a table, memory in kB.
     fn show(self, value: Option<u64>) -> String {
         match (self, value) {
             (_, None) => "–".to_owned(),
@@ -63,13 +64,13 @@ impl Figure {
     }
 }
 
-/// A figure that is off by more than [`TOLERANCE`], and why.
+/// A count that differs by more than [`TOLERANCE`], and its cause.
 struct Exception {
     capture: &'static str,
-    /// The processes of which it is true, as the table names them.
+    /// The processes, by their names in the table.
     processes: &'static [&'static str],
     figure: Figure,
-    /// How far it may be off, in percent.
+    /// The largest difference, in per cent.
     bound: f64,
     cause: &'static str,
 }
@@ -95,16 +96,16 @@ fn file(relative: &str) -> PathBuf {
 
 fn replayed(capture: &str) -> (ReplayReport, NativeCounts) {
     let mut reader = TraceReader::open(file(&format!("tests/captures/{capture}.pwt"))).unwrap();
-    let native = reader.header().native.clone().expect("recorded with a native run");
+    let native = reader.header().native.clone().expect("the capture was recorded with a native run");
     let profile = Profile::named(Profile::default_for(IsaKind::X86_64)).unwrap();
     let report = replay(IsaKind::X86_64, &mut reader, &ReplayConfig::new(MachineConfig::new(profile))).unwrap();
     (report, native)
 }
 
-/// One line of the comparison.
+/// A row of the comparison.
 struct Row {
     name: String,
-    /// Ours and Linux's.
+    /// Our count and Linux's.
     figures: [(Option<u64>, Option<u64>); 3],
 }
 
@@ -113,7 +114,7 @@ impl Row {
         let path: Vec<String> = ours.process.iter().map(u32::to_string).collect();
         let name =
             if path.is_empty() { ours.command.clone() } else { format!("{} [{}]", ours.command, path.join(".")) };
-        // Linux has no figures for an image that was replaced; then ours say nothing either.
+        // Linux has no RSS and tables of an image that `execve` replaced, so ours are not shown.
         let figures = Figure::ALL.map(|figure| {
             let linux = figure.linux(linux);
             (figure.ours(ours).filter(|_| linux.is_some()), linux)
@@ -133,15 +134,15 @@ fn percent(ours: u64, linux: u64) -> f64 {
 }
 
 fn rows(report: &ReplayReport, native: &NativeCounts) -> Vec<Row> {
-    assert_eq!(report.images.len(), native.images.len(), "{:?}: one row for each image", report.command);
+    assert_eq!(report.images.len(), native.images.len(), "{:?}: each image has counts of Linux", report.command);
     let linux = |image: &ImageReport| {
         let same = |native: &&NativeImage| native.process == image.process && native.image == image.image;
-        native.images.iter().find(same).unwrap_or_else(|| panic!("Linux ran no image {image:?}"))
+        native.images.iter().find(same).unwrap_or_else(|| panic!("Linux has no counts of {image:?}"))
     };
     report.images.iter().map(|image| Row::of(image, linux(image))).collect()
 }
 
-/// What is off by more than it may be, and which exceptions are not needed.
+/// The counts that differ too much, and the exceptions that are not needed.
 fn complaints(capture: &str, rows: &[Row]) -> Vec<String> {
     let mut complaints = Vec::new();
     let excepted = |row: &Row, figure| {
@@ -169,7 +170,7 @@ fn complaints(capture: &str, rows: &[Row]) -> Vec<String> {
             });
             if !needed {
                 let figure = exception.figure.name();
-                complaints.push(format!("{capture}: {process}: {figure} needs no exception any more"));
+                complaints.push(format!("{capture}: {process}: {figure} needs no exception"));
             }
         }
     }
@@ -212,7 +213,7 @@ fn document(captures: &[(&str, NativeCounts, Vec<Row>)]) -> String {
             for (figure, (ours, linux)) in Figure::ALL.into_iter().zip(row.figures) {
                 let off = ours.zip(linux).map_or("–".to_owned(), |(ours, linux)| {
                     let percent = percent(ours, linux);
-                    // No minus before a zero.
+                    // A zero has no minus.
                     format!("{:+.1}", if percent.abs() < 0.05 { 0.0 } else { percent })
                 });
                 write!(text, " {} | {} | {off} |", figure.show(ours), figure.show(linux)).unwrap();
@@ -229,18 +230,18 @@ fn document(captures: &[(&str, NativeCounts, Vec<Row>)]) -> String {
 }
 
 #[test]
-fn every_image_is_within_a_tenth_of_linux_or_the_cause_is_named() {
+fn counts_of_each_image_differ_from_linux_by_a_tenth_or_have_a_cause() {
     let mut captures = Vec::new();
-    let mut complaints_ = Vec::new();
+    let mut all = Vec::new();
     for capture in CAPTURES {
         let (report, native) = replayed(capture);
-        assert_eq!(report.diverged, [""; 0], "{capture}: every call is answered as Linux answered it");
+        assert_eq!(report.diverged, [""; 0], "{capture}: every result is that of Linux");
         let rows = rows(&report, &native);
-        complaints_.extend(complaints(capture, &rows));
-        complaints_.extend(complaints_of_total(capture, &Row::total(&rows)));
+        all.extend(complaints(capture, &rows));
+        all.extend(complaints_of_total(capture, &Row::total(&rows)));
         captures.push((capture, native, rows));
     }
-    assert!(complaints_.is_empty(), "{}", complaints_.join("\n"));
+    assert!(all.is_empty(), "{}", all.join("\n"));
     let (path, text) = (file("docs/linux-counts.md"), document(&captures));
     if std::env::var_os("PAGEWRIGHT_WRITE_DOCS").is_some() {
         fs::write(&path, &text).unwrap();
@@ -249,7 +250,7 @@ fn every_image_is_within_a_tenth_of_linux_or_the_cause_is_named() {
     assert!(written == text, "docs/linux-counts.md is out of date: set PAGEWRIGHT_WRITE_DOCS=1 and run this test");
 }
 
-/// A capture's sum has no exceptions.
+/// The sums of a capture that differ too much; they have no exceptions.
 fn complaints_of_total(capture: &str, total: &Row) -> Vec<String> {
     let off = |(ours, linux): (Option<u64>, Option<u64>)| percent(ours.unwrap(), linux.unwrap()).abs();
     let figures = Figure::ALL.into_iter().zip(total.figures).filter(|(_, figures)| off(*figures) > TOLERANCE);

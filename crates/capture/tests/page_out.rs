@@ -1,5 +1,4 @@
-//! The batched-shootdown series' program, with sharers and threads: what is waited for, and by how
-//! much flushes are put off.
+//! The program of the batched-flush series: its waits and deferred flushes, by sharers and CPUs.
 
 use pagewright_capture::pageout::{PageOutCosts, PageOutError, PageOutProgram, run};
 use pagewright_capture::replay::ReplayConfig;
@@ -10,7 +9,7 @@ use pagewright_types::IsaKind;
 const ROUNDS: u32 = 2;
 
 fn config(isa: IsaKind, cpus: u16, batch: u64) -> ReplayConfig {
-    let mut machine = MachineConfig::default_for(isa).expect("a profile that is compiled in");
+    let mut machine = MachineConfig::default_for(isa).expect("the profile is compiled in");
     machine.cpus = cpus;
     let mut config = ReplayConfig::new(machine);
     config.swap_slots = 1024;
@@ -19,7 +18,7 @@ fn config(isa: IsaKind, cpus: u16, batch: u64) -> ReplayConfig {
 }
 
 fn page_out(isa: IsaKind, cpus: u16, batch: u64, program: PageOutProgram) -> PageOutCosts {
-    run(isa, &config(isa, cpus, batch), program).expect("all pages go")
+    run(isa, &config(isa, cpus, batch), program).expect("all pages are paged out")
 }
 
 fn count(found: &PageOutCosts, name: &str) -> u64 {
@@ -27,10 +26,10 @@ fn count(found: &PageOutCosts, name: &str) -> u64 {
 }
 
 #[test]
-fn one_wait_is_for_32_pages_whoever_shares_them_and_however_dirty() {
+fn one_wait_pages_out_32_pages_shared_or_not_and_dirty_or_not() {
     for isa in IsaKind::ALL {
         for (sharers, stores) in [(1, false), (1, true), (10, false), (10, true)] {
-            // On x86-64 others are waited for only where they have run the space.
+            // On x86-64 reclaim waits only for CPUs that have run the space.
             let program =
                 PageOutProgram { sharers, stores, threads: sharers == 1, ..PageOutProgram::of_the_series(ROUNDS) };
             let [before, after] = [0, 1].map(|batch| page_out(isa, 4, batch, program));
@@ -38,7 +37,7 @@ fn one_wait_is_for_32_pages_whoever_shares_them_and_however_dirty() {
             assert_eq!(after.pages, 256 * u64::from(ROUNDS), "{what}");
             let entries = after.pages * u64::from(sharers);
             assert_eq!(count(&before, "pw_tlb_batch_at_once"), entries, "{what}");
-            // Spaces that are loaded nowhere else have nobody to wait for.
+            // A space that no other CPU has run needs no deferral.
             let at_once = count(&after, "pw_tlb_batch_at_once");
             assert_eq!(count(&after, "pw_tlb_batch_entries") + at_once, entries, "{what}");
             assert!(count(&before, "pw_flush_waits") >= before.pages, "{what}");
@@ -50,18 +49,18 @@ fn one_wait_is_for_32_pages_whoever_shares_them_and_however_dirty() {
 }
 
 #[test]
-fn a_lone_cpu_is_put_off_only_by_force() {
+fn a_single_cpu_defers_only_if_forced() {
     let program = PageOutProgram::of_the_series(ROUNDS);
     let waits = |batch| count(&page_out(IsaKind::Aarch64, 1, batch, program), "pw_flush_waits");
     assert_eq!([0, 1, 2].map(waits), [512, 512, 16]);
 }
 
 #[test]
-fn the_costs_of_flushes_alone_are_scaled() {
+fn the_flush_percentage_scales_only_the_costs_of_flushes() {
     let at = |percent, batch| {
         let mut config = config(IsaKind::Aarch64, 8, batch);
         config.machine.profile = config.machine.profile.with_flushes_at(percent);
-        run(IsaKind::Aarch64, &config, PageOutProgram::of_the_series(ROUNDS)).expect("all pages go")
+        run(IsaKind::Aarch64, &config, PageOutProgram::of_the_series(ROUNDS)).expect("all pages are paged out")
     };
     let (whole, half, free) = (at(100, 0), at(50, 0), at(0, 0));
     assert_eq!(whole.counters.get("pw_dsbs"), half.counters.get("pw_dsbs"));
@@ -71,9 +70,9 @@ fn the_costs_of_flushes_alone_are_scaled() {
 }
 
 #[test]
-fn pages_that_find_no_slot_stay_and_are_told() {
+fn pages_without_a_slot_remain_and_are_reported() {
     let mut config = config(IsaKind::X86_64, 2, 1);
     config.swap_slots = 200;
     let found = run(IsaKind::X86_64, &config, PageOutProgram::of_the_series(ROUNDS));
-    assert!(matches!(found, Err(PageOutError::Stayed { left: 56, pages: 256, round: 0 })), "{found:?}");
+    assert!(matches!(found, Err(PageOutError::Remained { left: 56, pages: 256, round: 0 })), "{found:?}");
 }

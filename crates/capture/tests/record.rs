@@ -1,4 +1,4 @@
-//! Recording real programs, where valgrind is installed.
+//! Recording of real programs; the tests are skipped if valgrind is not installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,13 +34,14 @@ fn tasks(path: &Path) -> Vec<TaskEvent> {
 }
 
 #[test]
-fn a_shell_that_forks_is_recorded_whole() {
+fn a_shell_is_recorded_with_all_its_children() {
     if !has_valgrind() {
         return;
     }
     let directory = scratch("fork");
     let output = directory.join("shell.pwt");
-    let options = RecordOptions { effort: Compression::Fast, stdin: RecordInput::Empty, ..RecordOptions::default() };
+    let options =
+        RecordOptions { compression: Compression::Fast, stdin: RecordInput::Empty, ..RecordOptions::default() };
     let script = "/bin/true; (exit 3); exit 4";
     let recording = record(&output, "/bin/sh", &["-c".into(), script.into()], &options).unwrap();
     assert_eq!(recording.status, 4);
@@ -51,16 +52,16 @@ fn a_shell_that_forks_is_recorded_whole() {
         .iter()
         .filter_map(|task| if let TaskEvent::ExitProcess { status } = task { Some(*status) } else { None })
         .collect();
-    assert_eq!((execs, exits), (2, vec![0, 3, 4]), "the shell and true are images; children end before their parent");
+    assert_eq!((execs, exits), (2, vec![0, 3, 4]), "the shell and true are images; children exit before their parent");
     let native = recording.native.unwrap();
-    let who: Vec<(&[u32], u32)> = native.images.iter().map(|image| (&image.process[..], image.image)).collect();
-    assert_eq!(who, [(&[][..], 1), (&[0][..], 0), (&[0][..], 1), (&[1][..], 0)]);
+    let images: Vec<(&[u32], u32)> = native.images.iter().map(|image| (&image.process[..], image.image)).collect();
+    assert_eq!(images, [(&[][..], 1), (&[0][..], 0), (&[0][..], 1), (&[1][..], 0)]);
     assert!(native.images.iter().all(|image| image.minor_faults > 0));
     fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]
-fn what_cannot_be_recorded_says_so_and_leaves_nothing() {
+fn a_missing_program_is_an_error_and_leaves_no_file() {
     if !has_valgrind() {
         return;
     }

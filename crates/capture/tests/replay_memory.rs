@@ -1,9 +1,9 @@
-//! Replay's memory grows with the program's footprint and not with its trace.
+//! The memory of a replay grows with the program's footprint, and not with the length of the trace.
 //!
-//! The only test of its program, so that nothing else adds to the process's peak. A trace that is
-//! made up as it goes is encoded by a second thread, comes through a pipe, and is decoded and
-//! replayed here; the peak of resident memory after a tenth of it must be the peak at its end.
-//! `PAGEWRIGHT_SOAK=1` makes it as long as a capture of 10 GB of lackey's text.
+//! A second thread generates and encodes a trace. This thread reads it through a pipe and replays
+//! it. The peak RSS after a tenth of the trace must be the peak at its end. This binary has a
+//! single test, because the peak is that of the process. With `PAGEWRIGHT_SOAK=1` the trace is as
+//! long as a capture of 10 GB of lackey's text.
 
 use pagewright_capture::replay::{EventSource, ReplayConfig, replay};
 use pagewright_capture::trace::{
@@ -15,15 +15,16 @@ use pagewright_types::IsaKind;
 use std::io::{BufReader, BufWriter, PipeReader, PipeWriter};
 use std::thread;
 
-/// Events of the test that runs each time.
+/// Number of events without `PAGEWRIGHT_SOAK`.
 const QUICK: u64 = 4_000_000;
-/// 10 GB of text at 12.4 bytes an access (`python3 -c pass` is 44 M accesses and 623 MB with
-/// calls), of which an event here has five.
+/// Number of events of 10 GB of text, at 12.4 bytes an access and five accesses an event.
+///
+/// (`python3 -c pass` makes 44 million accesses, and 623 MB of text with its calls.)
 const SOAK: u64 = 10_000_000_000 / 62;
-/// What the allocator's and the machine's habits may add.
+/// The growth that the host's allocator may cause, in bytes.
 const GROWTH: u64 = 1 << 20;
 
-/// Writes rounds of a workload that leaves nothing mapped, until there were `events`.
+/// Writes a workload repeatedly, until there are `events` events; each round unmaps its memory.
 fn produce(out: PipeWriter, events: u64) {
     let header = workload::named("map-unmap", 0).unwrap().header().clone();
     let mut writer = TraceWriter::new(BufWriter::new(out), &header, Compression::Fast).unwrap();
@@ -52,15 +53,15 @@ fn produce(out: PipeWriter, events: u64) {
     writer.finish().unwrap();
 }
 
-/// A trace that notes how much memory the process had when a tenth of it had been read.
-struct Weighed {
+/// A trace reader that records the peak RSS after a tenth of the trace.
+struct PeakRecorder {
     reader: TraceReader<BufReader<PipeReader>>,
     events: u64,
     read: u64,
     early: Option<u64>,
 }
 
-impl EventSource for Weighed {
+impl EventSource for PeakRecorder {
     fn header(&self) -> &TraceHeader {
         self.reader.header()
     }
@@ -88,7 +89,7 @@ fn a_long_trace_needs_no_more_memory_than_a_short_one() {
     let (input, output) = std::io::pipe().unwrap();
     let producer = thread::spawn(move || produce(output, events));
     let reader = TraceReader::new(BufReader::new(input), "pipe").unwrap();
-    let mut source = Weighed { reader, events, read: 0, early: None };
+    let mut source = PeakRecorder { reader, events, read: 0, early: None };
     let profile = Profile::named(Profile::default_for(IsaKind::X86_64)).unwrap();
     let mut config = ReplayConfig::new(MachineConfig::new(profile));
     config.machine.nodes[0].bytes = 32 << 20;

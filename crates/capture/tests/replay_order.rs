@@ -1,5 +1,6 @@
-//! What order a replay keeps, and what it lets overlap: small traces made by hand, on one CPU and
-//! on several, with many seeds.
+//! The order that a replay keeps, and the events that may overlap.
+//!
+//! Small traces are replayed on one CPU and on several, with many seeds.
 
 use pagewright_capture::replay::{
     CaptureReplayError, EventSource, ReplayConfig, ReplayReport, TraceInconsistency, replay,
@@ -15,13 +16,13 @@ use pagewright_types::IsaKind;
 const HEAP: u64 = 0x7000_0000_0000;
 const SEEDS: u64 = 8;
 
-/// A trace in memory: its process 1 has begun, with a page of stack.
-struct Made {
+/// A trace in memory, in which process 1 has begun, with a stack of one page.
+struct TraceBuilder {
     header: TraceHeader,
     events: Vec<TraceEvent>,
 }
 
-impl EventSource for Made {
+impl EventSource for TraceBuilder {
     fn header(&self) -> &TraceHeader {
         &self.header
     }
@@ -33,21 +34,21 @@ impl EventSource for Made {
     }
 }
 
-impl Made {
+impl TraceBuilder {
     fn new() -> Self {
         let header = TraceHeader {
-            command: vec!["made".to_owned()],
-            tool: "by hand".to_owned(),
+            command: vec!["trace".to_owned()],
+            tool: "hand-written".to_owned(),
             isa: IsaKind::X86_64,
             page_size: PAGE_SIZE,
             mappings: MappingSource::SystemCalls,
             layout: AddressLayout::Linux,
             native: None,
         };
-        let mut made = Self { header, events: Vec::new() };
-        let program = CapturedFile { id: FileId(1), path: "/bin/made".to_owned(), size: Some(PAGE_SIZE) };
-        made.events.push(TraceEvent::File(Box::new(program)));
-        made.task(TaskEvent::Begin { pid: Pid(1), tid: Tid(1) }).exec()
+        let mut trace = Self { header, events: Vec::new() };
+        let program = CapturedFile { id: FileId(1), path: "/bin/trace".to_owned(), size: Some(PAGE_SIZE) };
+        trace.events.push(TraceEvent::File(Box::new(program)));
+        trace.task(TaskEvent::Begin { pid: Pid(1), tid: Tid(1) }).exec()
     }
 
     fn task(mut self, task: TaskEvent) -> Self {
@@ -61,7 +62,7 @@ impl Made {
         let stack = ImageMapping { start: UserAddr(top - PAGE_SIZE), len: PAGE_SIZE, prot: Prot(3), backing };
         let image = ExecImage {
             executable: FileId(1),
-            args: vec!["made".to_owned()],
+            args: vec!["trace".to_owned()],
             mappings: vec![stack],
             brk: UserAddr(0x50_0000),
             stack_top: UserAddr(top),
@@ -123,7 +124,7 @@ impl Made {
         self.touch(page, 1, 0, AccessOrigin::User)
     }
 
-    /// Long enough on a CPU that every other one has had a turn.
+    /// Loads from a page for so long that every other CPU has a turn.
     fn work(mut self, page: u64) -> Self {
         for _ in 0..200 {
             self = self.touch(page, 10_000, 0, AccessOrigin::User);
@@ -143,8 +144,8 @@ impl Made {
         self.replay_on(IsaKind::X86_64, cpus, 0).unwrap()
     }
 
-    /// On both instruction sets, on 1 to 8 CPUs, with some seeds.
-    fn everywhere(&self, check: impl Fn(&ReplayReport)) {
+    /// Checks the reports on both instruction sets, on 1 to 8 CPUs, with several seeds.
+    fn check_everywhere(&self, check: impl Fn(&ReplayReport)) {
         for isa in IsaKind::ALL {
             for (cpus, seed) in [1, 2, 8].into_iter().flat_map(|cpus| (0..SEEDS).map(move |seed| (cpus, seed))) {
                 let report = self.replay_on(isa, cpus, seed);
@@ -161,30 +162,30 @@ fn count(report: &ReplayReport, name: &str) -> u64 {
 }
 
 #[test]
-fn accesses_keep_to_their_side_of_another_threads_calls() {
-    // An access on the wrong side of mmap or munmap would be refused, and so end the replay.
-    let mut made = Made::new().map(0, 4).store(0).thread(2).thread(3);
+fn accesses_stay_on_their_side_of_a_call_of_another_thread() {
+    // An access on the wrong side of mmap or munmap would be refused and end the replay.
+    let mut trace = TraceBuilder::new().map(0, 4).store(0).thread(2).thread(3);
     for round in 0..20 {
         let page = 100 + round * 10;
-        made = made.on(1, 1).work(0).map(page, 4).on(1, 2).store(page).store(page + 1).on(1, 3).load(page);
-        made = made.on(1, 2).store(page + 2).unmap(page, 4).on(1, 3).load(0);
+        trace = trace.on(1, 1).work(0).map(page, 4).on(1, 2).store(page).store(page + 1).on(1, 3).load(page);
+        trace = trace.on(1, 2).store(page + 2).unmap(page, 4).on(1, 3).load(0);
     }
-    let made = made.on(1, 1).exit();
-    // Switches and files only say what others mean, and the root's birth is no step of anybody.
+    let trace = trace.on(1, 1).exit();
+    // Switches, files and the start of the root are not counted as events.
     let events =
-        made.events.iter().filter(|event| !matches!(event, TraceEvent::Switch { .. } | TraceEvent::File(_))).count()
+        trace.events.iter().filter(|event| !matches!(event, TraceEvent::Switch { .. } | TraceEvent::File(_))).count()
             - 1;
-    made.everywhere(|report| {
-        assert_eq!(count(report, "pw_events"), events as u64, "nothing is left out");
+    trace.check_everywhere(|report| {
+        assert_eq!(count(report, "pw_events"), events as u64, "every event is replayed");
     });
 }
 
 #[test]
-fn a_child_sees_what_its_parent_did_before_the_fork_and_no_more() {
-    let made = Made::new().map(0, 8).store(0).store(1).fork(2, false).store(2).work(0).on(2, 2);
-    // Pages 0 and 1 are copied by the child's stores; page 2 the child has never seen.
-    let made = made.store(0).store(1).store(2).exit().on(1, 1).task(TaskEvent::Reaped { child: Pid(2) }).exit();
-    made.everywhere(|report| {
+fn a_child_has_the_pages_of_its_parent_at_the_fork_only() {
+    let trace = TraceBuilder::new().map(0, 8).store(0).store(1).fork(2, false).store(2).work(0).on(2, 2);
+    // The child's stores copy pages 0 and 1; the parent stored to page 2 after the fork.
+    let trace = trace.store(0).store(1).store(2).exit().on(1, 1).task(TaskEvent::Reaped { child: Pid(2) }).exit();
+    trace.check_everywhere(|report| {
         assert_eq!(count(report, "pw_fork_entries"), 2);
         assert_eq!(count(report, "pw_cow_copy"), 2);
         assert_eq!(count(report, "pw_pages_zeroed"), 4, "pages 0 to 2 of the parent, page 2 of the child");
@@ -193,104 +194,107 @@ fn a_child_sees_what_its_parent_did_before_the_fork_and_no_more() {
 }
 
 #[test]
-fn who_reaps_a_child_goes_on_after_its_end() {
-    let family = |reap: bool| {
-        let mut made = Made::new().map(0, 4).store(0).fork(2, false).on(2, 2).work(0).exit().on(1, 1);
+fn a_reap_follows_the_exit_of_the_child() {
+    let build = |reap: bool| {
+        let mut trace = TraceBuilder::new().map(0, 4).store(0).fork(2, false).on(2, 2).work(0).exit().on(1, 1);
         if reap {
-            made = made.task(TaskEvent::Reaped { child: Pid(2) });
+            trace = trace.task(TaskEvent::Reaped { child: Pid(2) });
         }
-        made.work(0).exit()
+        trace.work(0).exit()
     };
-    let (together, after) = (family(false).replay(2).modelled, family(true).replay(2).modelled);
+    let (together, after) = (build(false).replay(2).modelled, build(true).replay(2).modelled);
     assert!(after.elapsed_ns > together.elapsed_ns * 18 / 10, "{after:?} is twice {together:?}");
-    family(true).everywhere(|report| assert_eq!(report.images.len(), 2));
+    build(true).check_everywhere(|report| assert_eq!(report.images.len(), 2));
 }
 
 #[test]
-fn a_vfork_parent_sleeps_until_its_child_has_left_its_memory() {
-    let family = |vfork: bool| {
-        let made = Made::new().map(0, 4).store(0).fork(2, vfork).on(2, 2).work(0).store(1).exec();
-        made.on(2, 2).exit().on(1, 1).work(0).store(1).exit()
+fn a_vfork_parent_sleeps_until_the_exec_of_its_child() {
+    let build = |vfork: bool| {
+        let trace = TraceBuilder::new().map(0, 4).store(0).fork(2, vfork).on(2, 2).work(0).store(1).exec();
+        trace.on(2, 2).exit().on(1, 1).work(0).store(1).exit()
     };
-    let (forked, slept) = (family(false).replay(2).modelled, family(true).replay(2).modelled);
+    let (forked, slept) = (build(false).replay(2).modelled, build(true).replay(2).modelled);
     assert!(slept.elapsed_ns > forked.elapsed_ns * 18 / 10, "{slept:?} is twice {forked:?}");
-    family(true).everywhere(|report| {
-        assert_eq!(count(report, "pw_fork"), 0, "nothing is copied");
-        assert_eq!(count(report, "pw_pages_zeroed"), 2, "page 1 is one page, the child's and the parent's");
+    build(true).check_everywhere(|report| {
+        assert_eq!(count(report, "pw_fork"), 0, "no space is copied");
+        assert_eq!(count(report, "pw_pages_zeroed"), 2, "the child and the parent share page 1");
         let faults: Vec<_> = report.images.iter().map(|image| (image.process.len(), image.minor_faults)).collect();
         assert_eq!(faults, [(0, 1), (1, 1), (1, 0)], "the fault on page 1 is the child's");
     });
 }
 
 #[test]
-fn threads_overlap_between_calls() {
-    let mut made = Made::new().map(0, 4).store(0).thread(2).thread(3).thread(4);
+fn accesses_of_threads_overlap_between_calls() {
+    let mut trace = TraceBuilder::new().map(0, 4).store(0).thread(2).thread(3).thread(4);
     for tid in 1..=4 {
-        made = made.on(1, tid).work(0);
+        trace = trace.on(1, tid).work(0);
     }
-    let made = made.on(1, 1).exit();
-    let (one, four) = (made.replay(1).modelled, made.replay(4).modelled);
+    let trace = trace.on(1, 1).exit();
+    let (one, four) = (trace.replay(1).modelled, trace.replay(4).modelled);
     assert!(four.elapsed_ns * 3 < one.elapsed_ns, "{four:?} on four CPUs, {one:?} on one");
 }
 
 #[test]
-fn a_thread_that_waits_for_its_turn_is_told_of_shootdowns_and_one_that_sleeps_is_not() {
-    let received = |made: Made| count(&made.replay(4), "nr_tlb_remote_flush_received");
+fn shootdowns_interrupt_a_thread_that_waits_for_its_phase_and_not_one_that_sleeps() {
+    let received = |trace: TraceBuilder| count(&trace.replay(4), "nr_tlb_remote_flush_received");
     // Both threads have the page in their TLB; the second has nothing to do before the call.
     let threads = |prot| {
-        let made = Made::new().map(0, 4).store(0).thread(2).on(1, 2).load(0).work(0).on(1, 1).load(0).work(0);
-        made.protect(0, 1, prot).on(1, 2).load(0).on(1, 1).exit()
+        let trace = TraceBuilder::new().map(0, 4).store(0).thread(2).on(1, 2).load(0).work(0).on(1, 1).load(0).work(0);
+        trace.protect(0, 1, prot).on(1, 2).load(0).on(1, 1).exit()
     };
-    assert_eq!(received(threads(1)), received(threads(3)) + 1, "one right less, one interrupt more");
-    // While the first thread sleeps until its child ends, or works, the second stores to a page
-    // that it shares with the child: the old translation must go from every CPU that is on the
-    // process.
-    let family = |sleeps: bool| {
-        let mut made = Made::new().map(0, 4).store(0).thread(2).load(0).fork(3, false);
+    assert_eq!(received(threads(1)), received(threads(3)) + 1, "a revoked right costs one IPI");
+    // The first thread sleeps until its child exits, or runs. Meanwhile the second thread stores to
+    // a page shared with the child, so every CPU that runs the process must flush.
+    let build = |sleeps: bool| {
+        let mut trace = TraceBuilder::new().map(0, 4).store(0).thread(2).load(0).fork(3, false);
         if sleeps {
-            made = made.task(TaskEvent::Reaped { child: Pid(3) });
+            trace = trace.task(TaskEvent::Reaped { child: Pid(3) });
         }
-        made.work(0).on(1, 2).load(0).store(0).work(0).on(3, 3).work(0).work(0).exit().on(1, 1).exit()
+        trace.work(0).on(1, 2).load(0).store(0).work(0).on(3, 3).work(0).work(0).exit().on(1, 1).exit()
     };
-    assert!(received(family(true)) < received(family(false)), "who sleeps is lazy and spared");
+    assert!(received(build(true)) < received(build(false)), "the CPU of a sleeping thread is lazy and gets no IPI");
 }
 
 #[test]
 fn faults_inside_execve_count_for_the_image_that_called_it() {
-    let made = Made::new().map(0, 4).fork(2, false).on(2, 2).store(0).exec().map(0, 4);
-    let made = made.touch(0, 0, 1, AccessOrigin::Kernel).store(1).touch(2, 0, 1, AccessOrigin::Kernel).exit();
-    made.on(1, 1).task(TaskEvent::Reaped { child: Pid(2) }).exit().everywhere(|report| {
+    let trace = TraceBuilder::new().map(0, 4).fork(2, false).on(2, 2).store(0).exec().map(0, 4);
+    let trace = trace.touch(0, 0, 1, AccessOrigin::Kernel).store(1).touch(2, 0, 1, AccessOrigin::Kernel).exit();
+    trace.on(1, 1).task(TaskEvent::Reaped { child: Pid(2) }).exit().check_everywhere(|report| {
         let faults: Vec<_> = report.images.iter().map(|image| (image.image, image.minor_faults)).collect();
-        assert_eq!(faults, [(1, 0), (0, 2), (1, 2)], "page 0 of the new image is execve's");
+        assert_eq!(faults, [(1, 0), (0, 2), (1, 2)], "execve faults page 0 of the new image in");
     });
 }
 
 #[test]
-fn traces_that_make_no_sense_are_refused() {
-    let refused = |made: Made| match made.replay_on(IsaKind::X86_64, 2, 0) {
+fn inconsistent_traces_are_refused() {
+    let refused = |trace: TraceBuilder| match trace.replay_on(IsaKind::X86_64, 2, 0) {
         Err(CaptureReplayError::Inconsistent { what, .. }) => what,
         other => panic!("{:?}", other.map(|report| report.images)),
     };
-    assert_eq!(refused(Made::new().on(1, 9).exit()), TraceInconsistency::UnknownThread(9));
-    assert_eq!(refused(Made::new().thread(1)), TraceInconsistency::ThreadOutOfOrder(1), "born twice");
-    assert_eq!(refused(Made::new().thread(u32::MAX)), TraceInconsistency::ThreadOutOfOrder(u32::MAX));
-    assert_eq!(refused(Made::new().fork(3, false)), TraceInconsistency::ThreadOutOfOrder(3));
-    assert_eq!(refused(Made::new().exit().map(0, 1)), TraceInconsistency::AfterExit(1));
-    let waits = Made::new().fork(2, false).task(TaskEvent::Reaped { child: Pid(2) }).fork(3, false).on(2, 2);
+    assert_eq!(refused(TraceBuilder::new().on(1, 9).exit()), TraceInconsistency::UnknownThread(9));
+    assert_eq!(
+        refused(TraceBuilder::new().thread(1)),
+        TraceInconsistency::ThreadOutOfOrder(1),
+        "the thread is created twice"
+    );
+    assert_eq!(refused(TraceBuilder::new().thread(u32::MAX)), TraceInconsistency::ThreadOutOfOrder(u32::MAX));
+    assert_eq!(refused(TraceBuilder::new().fork(3, false)), TraceInconsistency::ThreadOutOfOrder(3));
+    assert_eq!(refused(TraceBuilder::new().exit().map(0, 1)), TraceInconsistency::AfterExit(1));
+    let waits = TraceBuilder::new().fork(2, false).task(TaskEvent::Reaped { child: Pid(2) }).fork(3, false).on(2, 2);
     assert_eq!(refused(waits.task(TaskEvent::Reaped { child: Pid(3) }).exit()), TraceInconsistency::Deadlock);
-    let mut twice = Made::new();
+    let mut twice = TraceBuilder::new();
     let again = CapturedFile { id: FileId(7), path: "/x".to_owned(), size: None };
     twice.events.push(TraceEvent::File(Box::new(again)));
     assert_eq!(refused(twice), TraceInconsistency::FileOutOfOrder(7));
 }
 
 #[test]
-fn want_of_memory_and_refused_accesses_are_errors() {
-    let mut hungry = Made::new().map(0, 1 << 15);
+fn exhausted_memory_and_refused_accesses_are_errors() {
+    let mut trace = TraceBuilder::new().map(0, 1 << 15);
     for page in 0..1 << 15 {
-        hungry = hungry.store(page);
+        trace = trace.store(page);
     }
-    assert!(matches!(hungry.replay_on(IsaKind::X86_64, 1, 0), Err(CaptureReplayError::OutOfMemory { pid: 1, .. })));
-    let lost = Made::new().store(5).replay_on(IsaKind::Aarch64, 1, 0);
+    assert!(matches!(trace.replay_on(IsaKind::X86_64, 1, 0), Err(CaptureReplayError::OutOfMemory { pid: 1, .. })));
+    let lost = TraceBuilder::new().store(5).replay_on(IsaKind::Aarch64, 1, 0);
     assert!(matches!(lost, Err(CaptureReplayError::Refused { pid: 1, .. })));
 }

@@ -48,7 +48,6 @@ pub(crate) const PENDING: &[Pending] = &[
     Pending { path: "crates/mm/tests/view", reason: "written before the rule" },
     Pending { path: "crates/table", reason: "rewritten with path-aware cursors" },
     Pending { path: "crates/tlb", reason: "rewritten with debts that have a place" },
-    Pending { path: "crates/capture", reason: "written before the rule" },
 ];
 
 /// Drops the findings of pending areas, and adds one for each pending area without findings.

@@ -1,85 +1,86 @@
-//! Where a captured process's memory is, and where it would be on Linux.
+//! The translation of captured addresses to those of the trace.
 //!
-//! Valgrind places programs at addresses of its own: mappings grow upwards from the loader, the
-//! heap stands behind the loader, the stack ends far below the top. The shape of page tables
-//! follows from addresses, so [`AddressMap`] gives each mapping the address that Linux without
-//! address randomisation chooses (`arch_get_unmapped_area_topdown`: the highest gap below
-//! `mmap_base` that fits) and translates what the log says. Inside a mapping nothing moves. With
-//! [`AddressLayout::AsCaptured`] everything stays where it was.
+//! Valgrind's layout is not Linux's: mappings grow upwards from the dynamic loader, the heap
+//! follows the loader, and the stack is far below the top. The shape of page tables depends on
+//! addresses. So [`AddressMap`] gives each mapping the address that Linux without address
+//! randomisation chooses (`arch_get_unmapped_area_topdown`: the highest gap below `mmap_base` that
+//! fits). Offsets within a mapping are unchanged. With [`AddressLayout::AsCaptured`] all addresses
+//! are unchanged.
 //!
-//! Pages in no mapping are not the program's: valgrind's own objects and trampolines lie there.
+//! A page in no mapping is not the program's, but one of valgrind's own objects or trampolines.
 
 use std::collections::BTreeMap;
 
 use crate::trace::{AddressLayout, PAGE_SHIFT, PAGE_SIZE, PageNo, UserAddr};
 
-/// `mm->mmap_base` of a 47-bit process without randomisation: `TASK_SIZE` minus 128 MB, the least
-/// gap that `mmap_base()` in Linux's `arch/x86/mm/mmap.c` leaves for the stack.
+/// `mm->mmap_base` of a process with 47-bit addresses, without randomisation.
+///
+/// It is `TASK_SIZE` minus 128 MiB, the smallest gap that `mmap_base()` in Linux's
+/// `arch/x86/mm/mmap.c` leaves for the stack.
 const MMAP_BASE: u64 = 0x7fff_f7ff_f000;
 
-/// Round down to a page.
+/// Rounds an address down to a page.
 pub(super) const fn page_down(addr: u64) -> u64 {
     addr & !(PAGE_SIZE - 1)
 }
 
-/// Round up to a page.
+/// Rounds an address or a length up to a page.
 pub(super) const fn page_up(addr: u64) -> u64 {
     page_down(addr.wrapping_add(PAGE_SIZE - 1))
 }
 
-/// The largest power of two up to `len`, at least a page.
+/// The largest power of two that is at most `len`; at least the page size.
 fn power_of_two_within(len: u64) -> u64 {
     1 << len.max(PAGE_SIZE).ilog2()
 }
 
-/// A range of captured addresses that moved together.
+/// A range of captured addresses with one translation.
 #[derive(Clone, Copy, Debug)]
 struct Region {
     end: u64,
-    /// What to add to a captured address, wrapping.
+    /// The difference of the trace's address and the captured one, wrapping.
     delta: u64,
 }
 
-/// A piece of a captured range, in the trace's addresses.
+/// A contiguous part of a captured range, at its address in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) start: UserAddr,
     pub(super) len: u64,
 }
 
-/// Who chose a mapping's address.
+/// The choice of a mapping's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placement {
-    /// The kernel.
+    /// The kernel chooses the address.
     Anywhere,
-    /// The kernel; and the program will give back at either end what its own alignment has no use
-    /// for, as glibc does for its arenas.
+    /// The kernel chooses the address of a reservation.
+    ///
+    /// The program then unmaps both ends, to keep an aligned part, as glibc does for an arena.
     Reserved,
-    /// The program, by `MAP_FIXED` or a hint that was followed.
+    /// The program chooses the address, by `MAP_FIXED` or by a hint that the kernel followed.
     ByProgram,
 }
 
-/// The heap's place.
+/// The start of the heap.
 #[derive(Clone, Copy, Debug)]
 struct Heap {
     captured_start: u64,
     trace_start: u64,
 }
 
-/// One process's address translation.
-///
-/// A forked child starts with its parent's.
+/// The translation of the addresses of one process; a forked child begins with a copy.
 #[derive(Clone, Debug)]
 pub(super) struct AddressMap {
     layout: AddressLayout,
-    /// By captured start; disjoint.
+    /// The mappings by captured start, disjoint.
     regions: BTreeMap<u64, Region>,
-    /// The same, as the trace has it: start to end.
+    /// The ends of the mappings in the trace, by their start there.
     occupied: BTreeMap<u64, u64>,
     heap: Option<Heap>,
-    /// Where the heap will start once the log says where it started there.
+    /// The start of the heap in the trace, from which the first `brk` makes `heap`.
     brk_start: u64,
-    /// The latest region found, for the fetch and the data stream: start, end, delta.
+    /// The latest region of the fetch stream and of the data stream: start, end, delta.
     latest: [(u64, u64, u64); 2],
 }
 
@@ -95,9 +96,9 @@ impl AddressMap {
         }
     }
 
-    /// The trace's page for a captured one, `None` when the program has nothing there.
+    /// The page in the trace of a captured page; `None` if no mapping contains it.
     ///
-    /// `stream` picks the cache.
+    /// `stream` selects the cached region.
     pub(super) fn translate(&mut self, page: u64, stream: usize) -> Option<PageNo> {
         let addr = page << PAGE_SHIFT;
         let (start, end, delta) = self.latest[stream];
@@ -112,13 +113,13 @@ impl AddressMap {
         Some(UserAddr(addr.wrapping_add(region.delta)).page())
     }
 
-    /// The trace's address for a captured one in a mapping.
+    /// The address in the trace of a captured address; `None` if no mapping contains it.
     pub(super) fn addr(&self, addr: u64) -> Option<UserAddr> {
         let (_, region) = self.regions.range(..=addr).next_back()?;
         (addr < region.end).then(|| UserAddr(addr.wrapping_add(region.delta)))
     }
 
-    /// Enter a mapping at a known place: an image's.
+    /// Adds a mapping at a given address of the trace; it replaces mappings of the captured range.
     ///
     /// Both addresses and the length are multiples of the page size.
     pub(super) fn place(&mut self, captured: u64, trace: UserAddr, len: u64) {
@@ -126,18 +127,19 @@ impl AddressMap {
         self.insert(captured, trace.0, len);
     }
 
-    /// Where the heap will start.
+    /// Sets the start of the heap in the trace.
     pub(super) fn set_brk_start(&mut self, brk: UserAddr) {
         self.brk_start = brk.0;
     }
 
-    /// The highest free range below `mmap_base` of this length.
+    /// The address of the highest free range of this length below `mmap_base`.
     pub(super) fn top_down(&self, len: u64) -> UserAddr {
         self.top_down_at(len, PAGE_SIZE, 0)
     }
 
-    /// The highest free range below `mmap_base` of this length that starts at `offset` above a
-    /// multiple of `align`, a power of two.
+    /// As [`top_down`](Self::top_down), for a start that is congruent to `offset` modulo `align`.
+    ///
+    /// `align` is a power of two.
     fn top_down_at(&self, len: u64, align: u64, offset: u64) -> UserAddr {
         let fit = |gap_end: u64| {
             let highest = gap_end.saturating_sub(len);
@@ -153,22 +155,26 @@ impl AddressMap {
         UserAddr(fit(gap_end))
     }
 
-    /// Where a reservation goes: below everything, at the captured offset from the alignment for
-    /// which a program asks twice what it needs. What it keeps is aligned in the log; so it is in
-    /// the trace.
+    /// The address of a reservation of twice the size that the program needs.
+    ///
+    /// The part that the program keeps is aligned to half the length in the log. The reservation
+    /// has the captured offset from that alignment, so that part is aligned in the trace too.
     fn reserve(&self, captured: u64, len: u64) -> UserAddr {
         self.top_down_at(len, power_of_two_within(len / 2), captured)
     }
 
-    /// Where a program means an address that is in none of its mappings: just behind one, if it is
-    /// that; glibc puts arena after arena.
+    /// The address in the trace of a captured address outside all mappings.
+    ///
+    /// If a mapping ends there, it is the end of that mapping in the trace, because glibc places
+    /// one arena after the other. Otherwise it is the captured address.
     fn intended_address(&self, captured: u64) -> u64 {
         let before = self.regions.range(..captured).next_back().filter(|(_, region)| region.end == captured);
         before.map_or(captured, |(_, region)| captured.wrapping_add(region.delta))
     }
 
-    /// A mapping came to be at a captured address, over whatever was there; returns where the trace
-    /// has it.
+    /// Adds a mapping at a captured address; returns its address in the trace.
+    ///
+    /// It replaces other mappings of the captured range.
     pub(super) fn map(&mut self, captured: u64, len: u64, placed: Placement) -> UserAddr {
         let len = page_up(len);
         let trace = match (self.layout, placed) {
@@ -176,10 +182,10 @@ impl AddressMap {
             (AddressLayout::Linux, Placement::Anywhere) => self.top_down(len).0,
             (AddressLayout::Linux, Placement::Reserved) => self.reserve(captured, len).0,
             (AddressLayout::Linux, Placement::ByProgram) => match self.addr(captured) {
-                // Inside a mapping of its own: the program goes by what it was given.
+                // The program chose an address within one of its mappings.
                 Some(inside) => inside.0,
                 None if self.is_free(self.intended_address(captured), len) => self.intended_address(captured),
-                // Whatever the program wanted there, it has the alignment that it had.
+                // Not free in the trace: another address with the alignment of the captured one.
                 None => self.top_down_at(len, power_of_two_within(len), captured).0,
             },
         };
@@ -187,15 +193,16 @@ impl AddressMap {
         UserAddr(trace)
     }
 
-    /// A captured range is unmapped; returns what that is in the trace.
+    /// Removes a captured range; returns its pieces in the trace.
     pub(super) fn unmap(&mut self, captured: u64, len: u64) -> Vec<Piece> {
         let pieces = self.pieces(captured, len);
         self.remove(captured, page_up(len));
         pieces
     }
 
-    /// What a captured range is in the trace, without what isn't mapped: one piece, unless it spans
-    /// mappings that moved apart.
+    /// The mapped pieces of a captured range in the trace.
+    ///
+    /// Adjacent mappings with different translations are different pieces.
     pub(super) fn pieces(&self, captured: u64, len: u64) -> Vec<Piece> {
         let end = captured.saturating_add(len);
         let mut pieces: Vec<Piece> = Vec::new();
@@ -214,8 +221,9 @@ impl AddressMap {
         pieces
     }
 
-    /// `mremap` moved or resized a mapping from one captured range to another; returns where the
-    /// trace has it now. Linux grows in place where it can, whatever valgrind did.
+    /// Applies an `mremap` from one captured range to another; returns the address in the trace.
+    ///
+    /// The mapping is resized in place if Linux can do so, even if valgrind moved it.
     pub(super) fn remap(
         &mut self,
         old: u64,
@@ -240,7 +248,7 @@ impl AddressMap {
         trace
     }
 
-    /// The captured break is `captured` now; returns it in the trace's addresses.
+    /// Sets the captured break to `captured`; returns the break in the trace.
     pub(super) fn set_brk(&mut self, captured: u64) -> UserAddr {
         let heap = *self.heap.get_or_insert(Heap {
             captured_start: captured,
@@ -261,7 +269,7 @@ impl AddressMap {
         UserAddr(captured.wrapping_sub(heap.captured_start).wrapping_add(heap.trace_start))
     }
 
-    /// A break that the program asks for, in the trace's addresses; 0 stays 0.
+    /// The address in the trace of a break that the program requests; 0 remains 0.
     pub(super) fn brk_request(&self, captured: u64) -> UserAddr {
         match self.heap {
             Some(heap) if captured != 0 => {
@@ -282,7 +290,7 @@ impl AddressMap {
         self.occupied.insert(trace, trace + len);
     }
 
-    /// Forget a captured range, cutting the mappings at its edges.
+    /// Removes a captured range, and splits the mappings at its ends.
     fn remove(&mut self, captured: u64, len: u64) {
         let end = captured.saturating_add(len);
         self.latest = [(0, 0, 0); 2];
@@ -311,18 +319,22 @@ mod tests {
     const P: u64 = PAGE_SIZE;
 
     #[test]
-    fn mappings_go_to_the_highest_gap() {
+    fn a_mapping_takes_the_highest_gap_that_fits() {
         let mut space = AddressMap::new(AddressLayout::Linux);
         let a = space.map(0x483_5000, 2 * P, Placement::Anywhere);
         let b = space.map(0x483_7000, 3 * P, Placement::Anywhere);
         assert_eq!((a.0, b.0), (MMAP_BASE - 2 * P, MMAP_BASE - 5 * P));
         assert_eq!(space.unmap(0x483_5000, 2 * P), [Piece { start: a, len: 2 * P }]);
-        assert_eq!(space.map(0x500_0000, 3 * P, Placement::Anywhere).0, MMAP_BASE - 8 * P, "too long for the gap");
-        assert_eq!(space.map(0x600_0000, P, Placement::Anywhere).0, MMAP_BASE - P, "fits the gap, at its end");
+        assert_eq!(space.map(0x500_0000, 3 * P, Placement::Anywhere).0, MMAP_BASE - 8 * P, "the gap is too small");
+        assert_eq!(
+            space.map(0x600_0000, P, Placement::Anywhere).0,
+            MMAP_BASE - P,
+            "the mapping fits the gap and is at its end"
+        );
     }
 
     #[test]
-    fn fixed_mappings_stay_inside_what_was_reserved() {
+    fn a_fixed_mapping_is_inside_its_reservation() {
         let mut space = AddressMap::new(AddressLayout::Linux);
         let whole = space.map(0x484_5000, 10 * P, Placement::Anywhere);
         let part = space.map(0x484_5000 + 4 * P, 2 * P, Placement::ByProgram);
@@ -332,11 +344,12 @@ mod tests {
             assert_eq!(space.translate(captured, 0), Some(PageNo((whole.0 >> PAGE_SHIFT) + page)));
         }
         assert_eq!(space.pieces(0x484_5000, 10 * P), [Piece { start: whole, len: 10 * P }]);
-        assert_eq!(space.map(0x1_0000_0000, P, Placement::ByProgram).0, 0x1_0000_0000, "a free address is kept");
+        assert_eq!(space.map(0x1_0000_0000, P, Placement::ByProgram).0, 0x1_0000_0000, "a free address is unchanged");
     }
 
-    /// `new_heap` of glibc: twice the size is reserved, cut to an aligned half, and the next arena
-    /// is asked for behind it.
+    /// The calls of glibc's `new_heap`.
+    ///
+    /// It reserves twice the size, keeps an aligned half, and requests the next arena after it.
     #[test]
     fn arenas_keep_their_alignment_and_their_order() {
         const ARENA: u64 = 64 << 20;
@@ -351,25 +364,25 @@ mod tests {
         assert_eq!(arena.0, reserved.0 + (aligned - captured));
         assert_eq!(arena.0 % ARENA, 0);
         let next = space.map(aligned + ARENA, ARENA, Placement::ByProgram);
-        assert!(next < arena, "no room behind the first");
+        assert!(next < arena, "the first arena has no gap after it");
         assert_eq!(next.0 % ARENA, 0);
         space.unmap(aligned + ARENA, ARENA);
         space.unmap(0x4000_0000, ARENA);
-        assert_eq!(space.map(aligned + ARENA, ARENA, Placement::ByProgram).0, arena.0 + ARENA, "behind the first");
+        assert_eq!(space.map(aligned + ARENA, ARENA, Placement::ByProgram).0, arena.0 + ARENA, "after the first arena");
     }
 
     #[test]
-    fn a_range_over_mappings_that_moved_apart_is_cut() {
+    fn a_range_over_mappings_with_different_translations_has_two_pieces() {
         let mut space = AddressMap::new(AddressLayout::Linux);
         let low = space.map(0x10_0000, P, Placement::Anywhere);
         let high = space.map(0x10_1000, P, Placement::Anywhere);
-        assert!(high < low, "the later one is below");
+        assert!(high < low, "the later mapping is below");
         assert_eq!(space.unmap(0x10_0000, 2 * P), [Piece { start: low, len: P }, Piece { start: high, len: P }]);
         assert_eq!(space.translate(0x100, 1), None);
     }
 
     #[test]
-    fn the_heap_moves_to_the_executable() {
+    fn the_heap_follows_the_executable() {
         let mut space = AddressMap::new(AddressLayout::Linux);
         space.set_brk_start(UserAddr(0x5555_5557_0000));
         assert_eq!(space.brk_request(0), UserAddr(0));
@@ -378,7 +391,7 @@ mod tests {
         assert_eq!(space.set_brk(0x405_6000).0, 0x5555_5559_1000);
         assert_eq!(space.translate(0x4055, 1), Some(PageNo(0x5_5555_5590)));
         assert_eq!(space.set_brk(0x403_6000).0, 0x5555_5557_1000);
-        assert_eq!(space.translate(0x4055, 1), None, "the heap shrank");
+        assert_eq!(space.translate(0x4055, 1), None, "the heap is smaller");
     }
 
     #[test]
@@ -388,17 +401,17 @@ mod tests {
         let it = space.map(0x20_0000, P, Placement::Anywhere);
         space.unmap(0x10_0000, 4 * P);
         let grown = space.remap(0x20_0000, P, 0x30_0000, 3 * P, Placement::Anywhere, false);
-        assert_eq!(grown, it, "valgrind moved it, Linux had room above");
+        assert_eq!(grown, it, "Linux grows it in place, although valgrind moved it");
         assert_eq!(space.translate(0x302, 1), Some(PageNo((it.0 >> PAGE_SHIFT) + 2)));
         assert_eq!(space.translate(0x200, 1), None);
         assert_eq!(space.top_down(2 * P).0, hole.0 + 2 * P);
         assert_eq!(space.map(0x40_0000, P, Placement::Anywhere).0, MMAP_BASE - P);
         let moved = space.remap(0x30_0000, 3 * P, 0x30_0000, 9 * P, Placement::Anywhere, false);
-        assert_eq!(moved.0, MMAP_BASE - 10 * P, "valgrind grew it in place, Linux had no room");
+        assert_eq!(moved.0, MMAP_BASE - 10 * P, "Linux moves it, although valgrind grew it in place");
     }
 
     #[test]
-    fn as_captured_nothing_moves() {
+    fn the_captured_layout_keeps_every_address() {
         let mut space = AddressMap::new(AddressLayout::AsCaptured);
         assert_eq!(space.map(0x483_5000, P, Placement::Anywhere).0, 0x483_5000);
         assert_eq!(space.set_brk(0x403_5000).0, 0x403_5000);

@@ -1,58 +1,60 @@
-//! What system calls read and write in user memory, as a table.
+//! The buffers in user memory that system calls read and write, as a table.
 //!
-//! The kernel's copies fault pages in like the program's own accesses. A row names a call and its
-//! buffers; a buffer's length is fixed by the ABI, or is an argument, or the result. Calls that
-//! aren't in the table, and buffers behind a second pointer (`iovec`, `msghdr`), are not seen: the
-//! log doesn't print them.
+//! The kernel's copies fault pages in, as the program's accesses do. A row has a call and its
+//! buffers. The length of a buffer is fixed by the ABI, or is an argument, or the result.
+//!
+//! Not guaranteed: calls that are not in the table, and buffers behind a second pointer (`iovec`,
+//! `msghdr`), which the log does not print.
 
 use super::nr;
 use super::parser::Arg;
 use crate::trace::PAGE_SIZE;
 
-/// Direction, from the user's memory's point of view.
+/// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
-    /// The kernel loads.
+    /// The kernel reads user memory.
     Read,
-    /// The kernel stores.
+    /// The kernel writes user memory.
     Write,
 }
 
-/// How long a buffer is, in bytes.
+/// The length of a buffer, in bytes.
 #[derive(Clone, Copy, Debug)]
 enum Length {
-    /// Always this.
+    /// A constant.
     Fixed(u64),
     /// The value of an argument.
     Arg(usize),
-    /// An argument's length in pages.
+    /// One byte for each page of an argument, which is a length in bytes.
     Pages(usize),
-    /// What the call returned.
+    /// The result of the call.
     Result,
-    /// An argument times a size.
+    /// An argument times the size of an element.
     Array(usize, u64),
-    /// A string that the log prints, with its NUL.
+    /// The length of a string in the log, with its NUL.
     Text,
 }
 
 use Direction::{Read, Write};
 use Length::{Arg as Argument, Array, Fixed, Pages, Result as Returned, Text};
 
+/// The argument that is the address of the buffer, its direction and its length.
 type Buffer = (usize, Direction, Length);
 
-/// `sizeof` as the x86-64 ABI has it.
+// Sizes of the x86-64 ABI.
 const STAT: Length = Fixed(144);
 const TIMESPEC: Length = Fixed(16);
 const SIGACTION: Length = Fixed(32);
 const RUSAGE: Length = Fixed(144);
 const FD_SET: Length = Fixed(128);
 
-/// A buffer that is touched: address, length, direction.
+/// A buffer that a call copied: address, length in bytes, direction.
 pub(super) type Touch = (u64, u64, Direction);
 
-/// What a finished call touched, in the order of the call's arguments.
+/// The buffers that a call copied, in the order of its arguments.
 ///
-/// Failed calls touch only what the kernel read.
+/// A failed call only reads.
 pub(super) fn touches(number: u32, args: &[Arg], result: Result<u64, u16>) -> impl Iterator<Item = Touch> {
     buffers(number).iter().filter_map(move |&(at, direction, length)| {
         let arg = args.get(at)?;
@@ -68,7 +70,7 @@ pub(super) fn touches(number: u32, args: &[Arg], result: Result<u64, u16>) -> im
             Returned => result.ok()?,
             Text => arg.text.as_ref()?.len() as u64 + 1,
         };
-        // A length that the kernel would refuse (MAX_RW_COUNT) is no buffer.
+        // The kernel copies at most MAX_RW_COUNT bytes.
         (length > 0 && length <= 0x7fff_f000).then_some((arg.value, length, direction))
     })
 }
@@ -143,20 +145,20 @@ mod tests {
     }
 
     #[test]
-    fn lengths_come_from_arguments_results_and_strings() {
+    fn a_length_is_an_argument_a_result_or_that_of_a_string() {
         assert_eq!(of(nr::READ, &args(&[3, 0x1000, 4096]), Ok(100)), [(0x1000, 100, Write)]);
-        assert_eq!(of(nr::READ, &args(&[3, 0x1000, 4096]), Ok(0)), [], "end of file writes nothing");
+        assert_eq!(of(nr::READ, &args(&[3, 0x1000, 4096]), Ok(0)), [], "a read at the end of the file writes nothing");
         assert_eq!(of(nr::POLL, &args(&[0x1000, 3, 0]), Ok(1)), [(0x1000, 24, Read), (0x1000, 24, Write)]);
         let mut open = args(&[0xffff_ff9c, 0x2000, 0]);
         open[1].text = Some(b"/etc".to_vec());
-        assert_eq!(of(nr::OPENAT, &open, Err(2)), [(0x2000, 5, Read)], "a failed open has read its path");
+        assert_eq!(of(nr::OPENAT, &open, Err(2)), [(0x2000, 5, Read)], "a failed open reads its path");
     }
 
     #[test]
-    fn null_buffers_and_failed_writes_touch_nothing() {
+    fn null_buffers_and_writes_of_failed_calls_are_no_touches() {
         assert_eq!(of(nr::WAIT4, &args(&[u64::MAX, 0, 0, 0]), Ok(7)), []);
         assert_eq!(of(nr::FSTAT, &args(&[3, 0x1000]), Err(9)), []);
         assert_eq!(of(nr::RT_SIGACTION, &args(&[2, 0x1000, 0, 8]), Ok(0)), [(0x1000, 32, Read)]);
-        assert_eq!(of(nr::READ, &args(&[3, 0x1000, u64::MAX]), Ok(u64::MAX)), [], "no call returns that many bytes");
+        assert_eq!(of(nr::READ, &args(&[3, 0x1000, u64::MAX]), Ok(u64::MAX)), [], "no call copies that many bytes");
     }
 }

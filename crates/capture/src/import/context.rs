@@ -1,4 +1,4 @@
-//! What the processes of one import share: the trace being written, its numbers and its files.
+//! The state that all processes of an import share: the trace, its numbers and its files.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -11,16 +11,16 @@ use crate::trace::{
     AccessOrigin, AccessRun, AccessStream, FileId, PageNo, Pid, TaskEvent, Tid, TraceEvent, TraceWriter,
 };
 
-/// The shared half of an import.
+/// The shared state of an import.
 pub(super) struct Context<'a, W> {
     pub(super) options: &'a ImportOptions,
     writer: TraceWriter<W>,
     output: PathBuf,
     files: FileTable,
-    /// Whom the reader takes for the current thread.
+    /// The current thread of the trace.
     current: (Pid, Tid),
     last_id: u32,
-    /// The trace's numbers of the log's processes, and whether they have ended.
+    /// The number in the trace of each process of the logs, and whether it has exited.
     processes: HashMap<u32, (Pid, bool)>,
 }
 
@@ -37,7 +37,7 @@ impl<'a, W: Write> Context<'a, W> {
         }
     }
 
-    /// Whether unknown memory is taken for mapped.
+    /// Whether mappings are inferred.
     pub(super) fn premapped(&self) -> bool {
         match self.options.infer {
             MappingInference::Premapped => true,
@@ -45,38 +45,38 @@ impl<'a, W: Write> Context<'a, W> {
         }
     }
 
-    /// Number a new process and its first thread.
+    /// Returns the numbers of a new process and of its first thread.
     pub(super) fn new_process(&mut self, captured: u32) -> (Pid, Tid) {
         self.last_id += 1;
         self.processes.insert(captured, (Pid(self.last_id), false));
         (Pid(self.last_id), Tid(self.last_id))
     }
 
-    /// Number a new thread.
+    /// Returns the number of a new thread.
     pub(super) fn new_thread(&mut self) -> Tid {
         self.last_id += 1;
         Tid(self.last_id)
     }
 
-    /// The trace's number of a process of the log, and whether it has ended.
+    /// The number in the trace of a process of the logs, and whether it has exited.
     pub(super) fn process(&self, captured: u32) -> Option<(Pid, bool)> {
         self.processes.get(&captured).copied()
     }
 
-    /// A process of the log has ended.
-    pub(super) fn ended(&mut self, captured: u32) {
-        if let Some((_, ended)) = self.processes.get_mut(&captured) {
-            *ended = true;
+    /// Marks a process of the logs as exited.
+    pub(super) fn mark_exited(&mut self, captured: u32) {
+        if let Some((_, exited)) = self.processes.get_mut(&captured) {
+            *exited = true;
         }
     }
 
-    /// The root process comes to be.
+    /// Emits the start of the root process.
     pub(super) fn begin(&mut self, pid: Pid, tid: Tid) -> Result<(), ImportError> {
         self.current = (pid, tid);
         self.write(&TraceEvent::Task(Box::new(TaskEvent::Begin { pid, tid })))
     }
 
-    /// Append an event of a thread.
+    /// Emits an event of a thread.
     pub(super) fn emit(&mut self, pid: Pid, tid: Tid, event: &TraceEvent) -> Result<(), ImportError> {
         if self.current != (pid, tid) {
             self.current = (pid, tid);
@@ -85,7 +85,7 @@ impl<'a, W: Write> Context<'a, W> {
         self.write(event)
     }
 
-    /// Append a page touch by a system call of a thread.
+    /// Emits an access of the kernel to a page, in a system call of a thread.
     pub(super) fn emit_kernel(&mut self, pid: Pid, tid: Tid, page: PageNo, write: bool) -> Result<(), ImportError> {
         let (reads, writes) = (u32::from(!write), u32::from(write));
         let run = AccessRun {
@@ -99,7 +99,7 @@ impl<'a, W: Write> Context<'a, W> {
         self.emit(pid, tid, &TraceEvent::Run(run))
     }
 
-    /// The trace's number of a file; introduces it when it is new.
+    /// The number of a file in the trace, which a new file gets here.
     pub(super) fn file(&mut self, path: &Path) -> Result<FileId, ImportError> {
         let (id, new) = self.files.intern(path);
         if let Some(info) = new {
@@ -108,12 +108,12 @@ impl<'a, W: Write> Context<'a, W> {
         Ok(id)
     }
 
-    /// Count accesses that are not the program's.
+    /// Counts accesses outside the program's mappings.
     pub(super) fn leave_out(&mut self, accesses: u64) {
         self.writer.leave_out(accesses);
     }
 
-    /// The writer, to finish it.
+    /// The writer, whose caller finishes the trace.
     pub(super) fn into_writer(self) -> TraceWriter<W> {
         self.writer
     }
@@ -123,7 +123,7 @@ impl<'a, W: Write> Context<'a, W> {
     }
 }
 
-/// The trace can't be written.
+/// The error of writing the trace.
 pub(super) fn output_error(path: &Path, source: io::Error) -> ImportError {
     ImportError::Output { path: path.to_owned(), source }
 }

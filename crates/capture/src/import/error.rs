@@ -1,141 +1,141 @@
-//! What can be wrong with a log, or with turning it into a trace.
+//! Errors of importing logs.
 //!
-//! Every error is one line and names the file, and the line where there is one.
+//! The text of an error is one line that names the file and, if there is one, the line of the log.
 
 use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why logs can't be imported.
+/// Why logs cannot be imported.
 #[derive(Debug, Error)]
 pub enum ImportError {
-    /// A log can't be read.
+    /// A log cannot be read.
     #[error("{}: {source}", path.display())]
     Log {
         /// The log.
         path: PathBuf,
-        /// What the operating system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// No log was given.
+    /// No log is given.
     #[error("no log to import")]
     NoLogs,
-    /// The trace can't be written.
+    /// The trace cannot be written.
     #[error("{}: {source}", path.display())]
     Output {
         /// The trace.
         path: PathBuf,
-        /// What the operating system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A log without any line.
+    /// A log is empty.
     #[error("{}: empty file, not a lackey log", path.display())]
     Empty {
         /// The log.
         path: PathBuf,
     },
-    /// A line that valgrind's lackey doesn't write.
+    /// A line is not one that valgrind's lackey writes.
     #[error("{}:{line}: not a line of a lackey log: {text:?}", path.display())]
     Syntax {
         /// The log.
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// The line's beginning.
+        /// The first characters of the line.
         text: String,
     },
-    /// Accesses without the system calls that would say what is mapped.
+    /// The log has accesses but no system calls, so its mappings are unknown.
     #[error(
-        "{}:{line}: accesses without system calls: capture with --trace-syscalls=yes --trace-sched=yes, or choose how mappings are inferred",
+        "{}:{line}: accesses without system calls: capture with --trace-syscalls=yes --trace-sched=yes, or let the import infer mappings",
         path.display()
     )]
     AccessesAlone {
         /// The log.
         path: PathBuf,
-        /// The first line that can't be placed.
+        /// The first line that needs a mapping.
         line: u64,
     },
-    /// A log that ends before its process does.
-    #[error("{}:{line}: log ends before its process ({pid}) does: truncated, or the process was killed", path.display())]
+    /// A log ends before its process exits.
+    #[error("{}:{line}: the log ends before process {pid} exits: it is truncated, or the process was killed", path.display())]
     Unfinished {
         /// The log.
         path: PathBuf,
-        /// Its last line.
+        /// The last line of the log.
         line: u64,
-        /// The process, as the log numbers it.
+        /// The process, by its number in the log.
         pid: u32,
     },
-    /// A process was forked and has no log.
+    /// A forked process has no log.
     #[error("{}:{line}: process {child} has no log: capture with --trace-children=yes and %p in --log-file, and give all logs", path.display())]
     MissingLog {
-        /// The parent's log.
+        /// The log of the parent.
         path: PathBuf,
         /// The line of the fork.
         line: u64,
-        /// The child.
+        /// The child, by its number in the log.
         child: u32,
     },
-    /// Something is said of a thread that was never born.
-    #[error("{}:{line}: valgrind's thread {slot} was not created in this log", path.display())]
+    /// A line names a thread that no earlier line creates.
+    #[error("{}:{line}: thread {slot} of valgrind was not created in this log", path.display())]
     UnknownThread {
         /// The log.
         path: PathBuf,
         /// The line.
         line: u64,
-        /// Valgrind's number of it.
+        /// The thread, by valgrind's number.
         slot: u32,
     },
-    /// A log that nothing leads to.
-    #[error("{}: no log says that process {pid} was forked (a parent that execs overwrites its own log)", path.display())]
+    /// No log forks the process of this log.
+    #[error("{}: no log forks process {pid} (a parent that execs overwrites its own log)", path.display())]
     Orphan {
         /// The log.
         path: PathBuf,
-        /// Its process.
+        /// The process, by its number in the log.
         pid: u32,
     },
-    /// Two logs of one process.
+    /// Two logs are of one process.
     #[error("{} and {}: both are logs of process {pid}", first.display(), second.display())]
     TwoLogs {
-        /// One.
+        /// The first log.
         first: PathBuf,
-        /// The other.
+        /// The second log.
         second: PathBuf,
-        /// The process.
+        /// The process, by its number in the logs.
         pid: u32,
     },
-    /// Logs that are not one family.
+    /// The logs have more than one root process.
     #[error("{} and {}: neither process descends from the other", first.display(), second.display())]
     TwoRoots {
-        /// One.
+        /// The log of the first root.
         first: PathBuf,
-        /// The other.
+        /// The log of the second root.
         second: PathBuf,
     },
-    /// An executable that the log names can't be read, so what `execve` maps is unknown.
+    /// An executable cannot be read, so the mappings of `execve` are unknown.
     #[error("{}:{line}: {}: {why}", path.display(), executable.display())]
     Executable {
         /// The log.
         path: PathBuf,
-        /// The line.
+        /// The line at which the new image starts.
         line: u64,
         /// The executable.
         executable: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         why: ExecutableError,
     },
 }
 
-/// What is wrong with an executable.
+/// Why an executable cannot be used.
 #[derive(Debug, Error)]
 pub enum ExecutableError {
-    /// It can't be read.
+    /// It cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// It is neither a 64-bit ELF file nor a script.
     #[error("not a 64-bit little-endian ELF executable")]
     NotElf,
-    /// Scripts that are interpreted by scripts, beyond Linux's limit.
+    /// Its interpreter is a script, and so on, beyond Linux's limit.
     #[error("more than {0} levels of interpreters")]
     TooManyInterpreters(usize),
 }

@@ -1,4 +1,4 @@
-//! A process starts a new image: finding the executable, and what its `execve` leaves behind.
+//! The exec of a new image: its executable, its mappings, and the pages that `execve` fills.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::process::{ImagePhase, Process};
 use crate::trace::TaskEvent;
 
 impl Process {
-    /// A new image has started; `first_fetch` is its first instruction.
+    /// Replaces the image of the process; `first_fetch` is the address of its first instruction.
     pub(super) fn exec<W: Write>(
         &mut self,
         command: Vec<String>,
@@ -24,7 +24,7 @@ impl Process {
             return Ok(());
         }
         let name = match self
-            .open
+            .open_call
             .take()
             .filter(|call| call.number == nr::EXECVE)
             .and_then(|call| call.args[0].text.clone())
@@ -55,14 +55,14 @@ impl Process {
         Ok(())
     }
 
-    /// The strings and vectors that `execve` left above the first word that the program touches.
+    /// Emits the stores of `execve` to the stack: the strings and vectors above the first access.
     pub(super) fn fill_stack<W: Write>(&mut self, captured: u64, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
         self.fresh_stack = false;
         let bottom = page_down(captured);
         self.kernel_touch(bottom, image::CAPTURED_STACK_TOP - bottom, true, cx)
     }
 
-    /// Find a command as a shell does.
+    /// Finds a command as a shell does.
     fn search(&self, name: &str) -> PathBuf {
         if name.contains('/') {
             return self.descriptors.resolve(name.as_bytes());

@@ -1,4 +1,4 @@
-//! Which file a descriptor means, and which number the trace gives it.
+//! The files of a trace, and the descriptors of a process.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,7 +8,7 @@ use super::nr;
 use super::parser::Syscall;
 use crate::trace::{CapturedFile, FileId};
 
-/// `AT_FDCWD`, as valgrind prints it: the unsigned view of −100.
+/// `AT_FDCWD`, −100, which valgrind prints as an unsigned number of 32 bits.
 const AT_FDCWD: u64 = 0xffff_ff9c;
 const O_CLOEXEC: u64 = 0o2_000_000;
 const MFD_CLOEXEC: u64 = 1;
@@ -17,9 +17,7 @@ const F_SETFD: u64 = 2;
 const F_DUPFD_CLOEXEC: u64 = 1030;
 const FD_CLOEXEC: u64 = 1;
 
-/// The files of a trace.
-///
-/// Two paths to one file are one file.
+/// The files of a trace; two paths of one file have one number.
 #[derive(Debug, Default)]
 pub(super) struct FileTable {
     by_name: HashMap<PathBuf, FileId>,
@@ -27,7 +25,7 @@ pub(super) struct FileTable {
 }
 
 impl FileTable {
-    /// The file's number, and its description when this is its first mention.
+    /// Returns the number of a file, and its description if the file is new.
     pub(super) fn intern(&mut self, name: &Path) -> (FileId, Option<CapturedFile>) {
         if let Some(&id) = self.by_name.get(name) {
             return (id, None);
@@ -47,36 +45,37 @@ struct Descriptor {
     close_on_exec: bool,
 }
 
-/// A process's open files, as far as they have names, and its working directory.
+/// The open files of a process that have paths, and its working directory.
 #[derive(Clone, Debug)]
 pub(super) struct Descriptors {
     open: HashMap<u64, Descriptor>,
     directory: PathBuf,
-    anonymous: u32,
+    /// Number of memfds so far.
+    memfds: u32,
 }
 
 impl Descriptors {
     pub(super) fn new(directory: PathBuf) -> Self {
-        Self { open: HashMap::new(), directory, anonymous: 0 }
+        Self { open: HashMap::new(), directory, memfds: 0 }
     }
 
-    /// The file behind a descriptor; one that came from elsewhere has no name.
+    /// The path of an open file; `[unknown]` for a descriptor that the log does not open.
     pub(super) fn path(&self, fd: u64) -> PathBuf {
         self.open.get(&fd).map_or_else(|| PathBuf::from("[unknown]"), |descriptor| descriptor.path.clone())
     }
 
-    /// A path as a call of this process means it.
+    /// A path relative to the working directory of the process.
     pub(super) fn resolve(&self, path: &[u8]) -> PathBuf {
         self.directory.join(String::from_utf8_lossy(path).as_ref())
     }
 
-    /// `execve` succeeded.
+    /// Closes the descriptors that `execve` closes.
     pub(super) fn exec(&mut self) {
         self.open.retain(|_, descriptor| !descriptor.close_on_exec);
     }
 
-    /// Follow a call that succeeded with `result`.
-    pub(super) fn follow(&mut self, call: &Syscall, result: u64) {
+    /// Applies a call that succeeded with `result`.
+    pub(super) fn apply(&mut self, call: &Syscall, result: u64) {
         let text = |at: usize| call.args.get(at).and_then(|arg| arg.text.as_deref());
         match call.number {
             nr::OPEN | nr::CREAT => {
@@ -93,10 +92,10 @@ impl Descriptors {
                 }
             }
             nr::MEMFD_CREATE => {
-                // Each is a file of its own, whatever its name.
-                self.anonymous += 1;
+                // Two memfds are different files, even if their names are the same.
+                self.memfds += 1;
                 let name = String::from_utf8_lossy(text(0).unwrap_or_default()).into_owned();
-                let path = PathBuf::from(format!("[memfd:{name}:{}]", self.anonymous));
+                let path = PathBuf::from(format!("[memfd:{name}:{}]", self.memfds));
                 self.insert(result, path, call.arg(1) & MFD_CLOEXEC != 0);
             }
             nr::CLOSE => {
@@ -135,7 +134,7 @@ impl Descriptors {
                 let path = descriptor.path.clone();
                 self.insert(to, path, close_on_exec);
             }
-            // A pipe or socket took the number over.
+            // The descriptor is now a pipe or a socket.
             None => {
                 self.open.remove(&to);
             }
@@ -150,33 +149,33 @@ mod tests {
 
     fn call(number: u32, args: &[(u64, Option<&str>)]) -> Syscall {
         let args = args.iter().map(|&(value, text)| Arg { value, text: text.map(|text| text.as_bytes().to_vec()) });
-        Syscall { slot: 1, number, args: args.collect(), outcome: CallOutcome::Open }
+        Syscall { slot: 1, number, args: args.collect(), outcome: CallOutcome::NotPrinted }
     }
 
     #[test]
-    fn descriptors_follow_open_dup_chdir_and_exec() {
+    fn open_dup_chdir_and_exec_change_the_descriptors() {
         let mut fds = Descriptors::new("/home".into());
-        fds.follow(&call(nr::OPENAT, &[(AT_FDCWD, None), (1, Some("a")), (O_CLOEXEC, None)]), 3);
-        fds.follow(&call(nr::OPENAT, &[(AT_FDCWD, None), (1, Some("/b")), (0, None)]), 4);
-        fds.follow(&call(nr::OPENAT, &[(4, None), (1, Some("c")), (0, None)]), 5);
-        fds.follow(&call(nr::DUP2, &[(3, None), (9, None)]), 9);
-        fds.follow(&call(nr::CHDIR, &[(1, Some("/etc"))]), 0);
+        fds.apply(&call(nr::OPENAT, &[(AT_FDCWD, None), (1, Some("a")), (O_CLOEXEC, None)]), 3);
+        fds.apply(&call(nr::OPENAT, &[(AT_FDCWD, None), (1, Some("/b")), (0, None)]), 4);
+        fds.apply(&call(nr::OPENAT, &[(4, None), (1, Some("c")), (0, None)]), 5);
+        fds.apply(&call(nr::DUP2, &[(3, None), (9, None)]), 9);
+        fds.apply(&call(nr::CHDIR, &[(1, Some("/etc"))]), 0);
         assert_eq!(fds.path(3), Path::new("/home/a"));
         assert_eq!(fds.path(5), Path::new("/b/c"));
         assert_eq!(fds.resolve(b"x"), Path::new("/etc/x"));
         fds.exec();
         assert_eq!(fds.path(3), Path::new("[unknown]"), "close-on-exec");
-        assert_eq!(fds.path(9), Path::new("/home/a"), "dup2 drops close-on-exec");
-        fds.follow(&call(nr::CLOSE, &[(9, None)]), 0);
+        assert_eq!(fds.path(9), Path::new("/home/a"), "dup2 clears close-on-exec");
+        fds.apply(&call(nr::CLOSE, &[(9, None)]), 0);
         assert_eq!(fds.path(9), Path::new("[unknown]"));
     }
 
     #[test]
-    fn a_file_has_one_number() {
+    fn two_paths_of_a_file_have_one_number() {
         let mut table = FileTable::default();
         let (id, info) = table.intern(Path::new("/usr/../usr"));
         assert_eq!(info.unwrap().path, "/usr");
-        assert_eq!(table.intern(Path::new("/usr")), (id, None), "links and dots resolved");
+        assert_eq!(table.intern(Path::new("/usr")), (id, None), "links and dots are resolved");
         assert_eq!(table.intern(Path::new("/no/such/file")).1.unwrap().size, None);
     }
 }

@@ -1,9 +1,9 @@
-//! What `execve` maps, reconstructed.
+//! Reconstruction of the mappings of `execve`.
 //!
-//! Valgrind loads the program itself, so no system call shows it. The executables are on disk:
-//! their program headers say what Linux's `load_elf_binary` maps, and valgrind's habits say where
-//! the log has it. The interpreter's place is computed from the first fetch, which is its entry
-//! point.
+//! Valgrind loads the program itself, so no system call in the log shows its mappings. The program
+//! headers of the executable and its interpreter define the mappings of Linux's `load_elf_binary`.
+//! Valgrind maps an executable at a fixed address. It maps the interpreter at any address; the
+//! first fetch is the interpreter's entry point, and so gives that address.
 
 use std::fs::File;
 use std::io::Read;
@@ -17,29 +17,30 @@ use super::address_map::{AddressMap, page_down, page_up};
 use super::error::ExecutableError;
 use crate::trace::{AddressLayout, ExecImage, FileId, ImageBacking, ImageMapping, PAGE_SIZE, Prot, UserAddr};
 
-/// Headers and the interpreter's name stand in the first bytes of every executable that a linker
-/// makes.
+/// Number of bytes read from an executable; linkers place the headers and `PT_INTERP` in them.
 const HEAD: u64 = 1 << 16;
-/// Linux gives up after this many scripts that interpret scripts (`exec_binprm`).
+/// Linux's limit for scripts whose interpreter is a script (`exec_binprm`).
 const INTERPRETERS_MAX: usize = 5;
-/// Where valgrind puts a position-independent executable (`m_ume/elf.c`).
+/// Valgrind's address of a position-independent executable (`m_ume/elf.c`).
 const CAPTURED_EXECUTABLE: u64 = 0x10_8000;
-/// One past the stack's last byte under valgrind (`aspacem`'s `suggested_clstack_end`).
+/// The first address above valgrind's stack (`aspacem`'s `suggested_clstack_end`).
 pub(super) const CAPTURED_STACK_TOP: u64 = 0x1f_ff00_1000;
 /// `ELF_ET_DYN_BASE` of x86-64, two thirds of the address space.
 const ET_DYN_BASE: u64 = 0x5555_5555_4000;
 /// `STACK_TOP` of x86-64 with 47 bits.
 const STACK_TOP: u64 = 0x7fff_ffff_f000;
-/// The stack's size when `execve` is done: `setup_arg_pages` expands it by 128 KB beyond the page
-/// of the arguments.
-const STACK_START: u64 = (128 << 10) + PAGE_SIZE;
-/// The default of `RLIMIT_STACK`, which valgrind follows too.
+/// The size of the stack after `execve`, in bytes.
+///
+/// `setup_arg_pages` expands it by 128 KiB below the page of the arguments.
+const STACK_BYTES: u64 = (128 << 10) + PAGE_SIZE;
+/// The default of `RLIMIT_STACK`, in bytes, which valgrind also uses.
 const STACK_LIMIT: u64 = 8 << 20;
-/// Sizes of the kernel's own mappings, as Linux 6.18 has them: data pages, then code.
+/// Size of the vvar mapping of Linux 6.18, in bytes; the vdso follows it.
 const VVAR: u64 = 6 * PAGE_SIZE;
+/// Size of the vdso mapping of Linux 6.18, in bytes.
 const VDSO: u64 = 2 * PAGE_SIZE;
 
-/// An ELF file as far as loading goes.
+/// The parts of an ELF file that matter for loading it.
 #[derive(Clone, Debug)]
 pub(super) struct ElfFile {
     pub(super) path: PathBuf,
@@ -60,7 +61,7 @@ struct Segment {
 }
 
 impl ElfFile {
-    /// Read the headers of an executable, or of what interprets it when it is a script.
+    /// Reads the headers of an executable or, if it is a script, of its interpreter.
     pub(super) fn read(path: &Path) -> Result<Self, ExecutableError> {
         let mut path = path.to_owned();
         for _ in 0..INTERPRETERS_MAX {
@@ -102,19 +103,19 @@ impl ElfFile {
         Ok(program)
     }
 
-    /// The interpreter's path, when it has one.
+    /// The path of the ELF interpreter, if the file has one.
     pub(super) fn interpreter(&self) -> Option<&Path> {
         self.interpreter.as_deref()
     }
 
-    /// From the first segment's page to the end of the last one, in its own addresses.
+    /// The first and the end address of all segments, as linked, in whole pages.
     fn span(&self) -> (u64, u64) {
         let start = self.segments.first().map_or(0, |segment| page_down(segment.vaddr));
         (start, self.segments.iter().map(|segment| page_up(segment.vaddr + segment.mem_size)).max().unwrap_or(start))
     }
 }
 
-/// The interpreter that a script's first line names.
+/// The interpreter in the first line of a script.
 fn script_interpreter(head: &[u8]) -> Option<PathBuf> {
     let line = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
     let word = line.split(|&byte| byte == b' ' || byte == b'\t').find(|word| !word.is_empty())?;
@@ -132,11 +133,11 @@ fn prot(flags: elf::ProgramFlags) -> Prot {
 pub(super) struct LoadedImage {
     pub(super) image: ExecImage,
     pub(super) space: AddressMap,
-    /// Pages that `execve` writes besides the stack's: the last page of file data before a bss.
+    /// Pages whose end `execve` clears: the last page of file data before each bss.
     pub(super) padded: Vec<UserAddr>,
 }
 
-/// One ELF file of an image, with its place in the log and in the trace.
+/// An ELF file of an image, with its load bias in the log and in the trace.
 struct ElfPlacement<'a> {
     program: &'a ElfFile,
     file: FileId,
@@ -144,9 +145,9 @@ struct ElfPlacement<'a> {
     trace_bias: u64,
 }
 
-/// Map `program` and its interpreter as `load_elf_binary` does.
+/// Maps `program` and its interpreter as `load_elf_binary` does.
 ///
-/// `first_fetch` is the image's first instruction in the log.
+/// `first_fetch` is the address of the image's first instruction in the log.
 pub(super) fn load(
     program: (&ElfFile, FileId),
     interpreter: Option<(&ElfFile, FileId)>,
@@ -171,7 +172,7 @@ pub(super) fn load(
     let (captured_bias, linux_bias) = match (executable.position_independent, interpreter.is_some()) {
         (false, _) => (0, 0),
         (true, true) => (CAPTURED_EXECUTABLE - start, (ET_DYN_BASE & !(executable.align - 1)) - start),
-        // A static one is loaded like a library (`load_elf_binary`, ET_DYN without interpreter).
+        // A static PIE is mapped like a library (`load_elf_binary`: ET_DYN without interpreter).
         (true, false) => {
             (first_fetch.wrapping_sub(executable.entry), loaded.space.top_down(end - start).0.wrapping_sub(start))
         }
@@ -223,11 +224,11 @@ impl LoadedImage {
         }
     }
 
-    /// The vdso with its data, in the next gap from above, and the stack.
+    /// Maps vvar and vdso in the highest gap, and the stack.
     fn map_kernel_pages(&mut self, stack_top: u64) {
         let vvar = self.space.top_down(VVAR + VDSO);
         let vdso = UserAddr(vvar.0 + VVAR);
-        // The program never sees them under valgrind; their captured address is their own.
+        // The program has no vdso under valgrind, so its captured address may be that of the trace.
         self.space.place(vvar.0, vvar, VVAR + VDSO);
         let read_exec = Prot::READ | Prot::EXEC;
         self.image.mappings.push(ImageMapping {
@@ -245,14 +246,14 @@ impl LoadedImage {
         self.space.place(CAPTURED_STACK_TOP - STACK_LIMIT, UserAddr(stack_top - STACK_LIMIT), STACK_LIMIT);
         self.image.stack_top = UserAddr(stack_top);
         self.image.mappings.push(ImageMapping {
-            start: UserAddr(stack_top - STACK_START),
-            len: STACK_START,
+            start: UserAddr(stack_top - STACK_BYTES),
+            len: STACK_BYTES,
             prot: Prot::READ | Prot::WRITE,
             backing: ImageBacking::Stack {},
         });
     }
 
-    /// Whether a captured address is in the stack.
+    /// Whether a captured address is in valgrind's stack.
     pub(super) fn is_stack(captured: u64) -> bool {
         (CAPTURED_STACK_TOP - STACK_LIMIT..CAPTURED_STACK_TOP).contains(&captured)
     }
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn linux_addresses_without_randomisation() {
+    fn addresses_are_those_of_linux_without_randomisation() {
         let (exe, interpreter) = (program(0, true), program(0, true));
         let loaded = load((&exe, FileId(1)), Some((&interpreter, FileId(2))), vec![], 0x400_1040, AddressLayout::Linux);
         let starts: Vec<u64> = loaded.image.mappings.iter().map(|mapping| mapping.start.0).collect();
@@ -296,17 +297,17 @@ mod tests {
                 0x7fff_fffd_e000,
             ]
         );
-        assert_eq!(loaded.image.brk.0, 0x5555_5555_b000, "behind the bss");
+        assert_eq!(loaded.image.brk.0, 0x5555_5555_b000, "the heap follows the bss");
         assert_eq!(loaded.padded, [UserAddr(0x5555_5555_8000), UserAddr(0x7fff_f7ff_c000)]);
         let mut space = loaded.space;
-        assert_eq!(space.translate(0x4000, 0).unwrap().addr().0, 0x7fff_f7ff_8000, "the loader's first page");
+        assert_eq!(space.translate(0x4000, 0).unwrap().addr().0, 0x7fff_f7ff_8000, "the first page of the interpreter");
         assert_eq!(space.translate(0x108, 0).unwrap().addr().0, 0x5555_5555_4000);
         assert_eq!(space.translate(0x1ff_f000, 1).unwrap().addr().0, 0x7fff_ffff_e000);
-        assert_eq!(space.translate(0x5_807d, 0), None, "valgrind's trampolines are not the program's");
+        assert_eq!(space.translate(0x5_807d, 0), None, "valgrind's trampolines are not mapped");
     }
 
     #[test]
-    fn fixed_executables_stay() {
+    fn a_fixed_executable_is_mapped_at_its_linked_address() {
         let exe = program(0x40_0000, false);
         let loaded = load((&exe, FileId(1)), None, vec![], 0x40_1040, AddressLayout::Linux);
         assert_eq!(loaded.image.mappings[0].start.0, 0x40_0000);
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_lead_to_their_interpreter() {
+    fn the_interpreter_of_a_script_is_in_its_first_line() {
         assert_eq!(script_interpreter(b"#! /bin/sh -e\necho"), Some("/bin/sh".into()));
         assert_eq!(script_interpreter(b"\x7fELF"), None);
     }

@@ -1,7 +1,6 @@
-//! A log as a stream of lines, each with its number.
+//! The lines of a log, with their numbers.
 //!
-//! A log may be stored compressed with zstd (as `record` spools it); that is recognised by its
-//! first bytes.
+//! A log may be compressed with zstd, as `record` spools it. The first bytes show that.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -9,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use super::error::ImportError;
 
-/// First bytes of a zstd frame (RFC 8878 §3.1.1).
+/// The first bytes of a zstd frame (RFC 8878 §3.1.1).
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// One system call of the reader per this many bytes.
+/// Number of bytes per `read(2)`.
 const BUFFER: usize = 1 << 18;
 
 /// The lines of a log.
@@ -20,17 +19,18 @@ pub(super) struct Lines {
     path: PathBuf,
     line: Vec<u8>,
     number: u64,
+    /// Whether the latest line ended with a newline.
     whole: bool,
 }
 
 impl Lines {
-    /// Open a log.
+    /// Opens a log.
     pub(super) fn open(path: &Path) -> Result<Self, ImportError> {
         let input = open(path).map_err(|source| ImportError::Log { path: path.to_owned(), source })?;
         Ok(Self { input, path: path.to_owned(), line: Vec::new(), number: 0, whole: true })
     }
 
-    /// The next line, without its end; `None` at the end of the log.
+    /// The next line, without its newline; `None` at the end of the log.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, ImportError> {
         self.line.clear();
         let got = self
@@ -48,17 +48,17 @@ impl Lines {
         Ok(Some(&self.line))
     }
 
-    /// The log.
+    /// The path of the log.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The latest line's number, from 1.
+    /// The number of the latest line, from 1.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Whether the latest line had a line end; a log that was cut has none at its last line.
+    /// Whether the latest line ended with a newline; the last line of a truncated log does not.
     pub(super) fn whole(&self) -> bool {
         self.whole
     }

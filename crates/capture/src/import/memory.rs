@@ -1,4 +1,4 @@
-//! The memory calls of a process: what they say in the log, and what they are in the trace.
+//! The memory calls of a process, from the log to the trace.
 
 use std::io::Write;
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::trace::{MemCall, MemOp, Prot, RawErrno, RawMapFlags, TraceEvent, User
 const MREMAP_FIXED: u64 = 2;
 const MREMAP_DONTUNMAP: u64 = 4;
 
-/// Whether a file is one that valgrind loads into every program.
+/// Whether a file is a library that valgrind loads into every program.
 fn is_tool_object(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"vgpreload_"))
 }
 
 impl Process {
-    /// If `call` is a memory call, append it.
+    /// Emits `call` if it is a memory call.
     pub(super) fn memory_call<W: Write>(
         &mut self,
         call: &Syscall,
@@ -34,7 +34,7 @@ impl Process {
             nr::BRK => self.brk(addr, result, cx),
             nr::MUNMAP if result.is_ok() => {
                 let pieces = self.space.unmap(addr, len);
-                self.over(pieces, result, |addr, len| MemOp::Munmap { addr, len }, cx)
+                self.for_pieces(pieces, result, |addr, len| MemOp::Munmap { addr, len }, cx)
             }
             nr::MUNMAP => self.ranged(addr, len, result, |addr, len| MemOp::Munmap { addr, len }, cx),
             nr::MPROTECT => {
@@ -133,7 +133,7 @@ impl Process {
         self.call(MemOp::Brk { addr }, result, cx)
     }
 
-    /// A call on a range: one for each piece that the range is in the trace.
+    /// Emits a call on a range, once for each piece of the range in the trace.
     fn ranged<W: Write>(
         &mut self,
         addr: u64,
@@ -144,13 +144,14 @@ impl Process {
     ) -> Result<(), ImportError> {
         if result.is_ok() && len > 0 {
             let pieces = self.space.pieces(addr, len);
-            return self.over(pieces, result, op, cx);
+            return self.for_pieces(pieces, result, op, cx);
         }
         let addr = self.space.addr(addr).unwrap_or(UserAddr(addr));
         self.call(op(addr, len), result, cx)
     }
 
-    fn over<W: Write>(
+    /// Emits a call for each piece.
+    fn for_pieces<W: Write>(
         &mut self,
         pieces: Vec<Piece>,
         result: Result<u64, u16>,
@@ -170,7 +171,7 @@ impl Process {
     }
 }
 
-/// Memory calls that the trace keeps as they are.
+/// Whether a call is a memory call that the trace has as [`MemOp::Other`].
 fn is_other_memory_call(number: u32) -> bool {
     matches!(
         number,

@@ -1,8 +1,8 @@
-//! The processes of a capture, each with its own log, become one sequence of events.
+//! The merge of all processes of a capture into one sequence of events.
 //!
-//! Causality decides where it says something: a child starts behind its fork, a `wait` that
-//! returned a child goes on behind the child's end, a parent in `vfork` behind its child's exec or
-//! end. Otherwise processes take turns, [`QUANTUM`] pieces of log each, in order of birth.
+//! Causality comes first: a child starts after its fork, a `wait` that returns a child continues
+//! after the child's exit, and a `vfork` parent continues after its child's exec or exit. Otherwise
+//! the processes take turns of [`QUANTUM`] log items each, in order of creation.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
@@ -14,20 +14,19 @@ use super::lines::Lines;
 use super::parser::{self, LogItem};
 use super::process::{Process, StopReason};
 
-/// Pieces of log that a process runs for before the next one does: some hundred microseconds' worth
-/// of instructions.
+/// Number of log items in a turn of a process: a few hundred microseconds of instructions.
 const QUANTUM: u32 = 500_000;
-/// Lines in which a preamble must have shown itself.
+/// Number of lines at the start of a log that contain its preamble.
 const PREAMBLE: usize = 16;
 
-/// The logs of a capture, by the process that wrote them.
+/// The logs of a capture, by process.
 #[derive(Debug)]
 pub(super) struct LogSet {
     pub(super) root: u32,
     logs: BTreeMap<u32, PathBuf>,
 }
 
-/// What a log's preamble says.
+/// The contents of a log's preamble.
 #[derive(Debug, Default)]
 struct Preamble {
     pid: Option<u32>,
@@ -59,9 +58,7 @@ fn preamble(path: &Path) -> Result<Preamble, ImportError> {
 }
 
 impl LogSet {
-    /// Look at the preambles of `paths`, and find out whose log is the root's.
-    ///
-    /// Also returns the root's command line.
+    /// Reads the preambles of the logs and finds the root; also returns the root's command line.
     pub(super) fn new(paths: &[PathBuf]) -> Result<(Self, Vec<String>), ImportError> {
         let mut logs: BTreeMap<u32, PathBuf> = BTreeMap::new();
         let mut preambles = BTreeMap::new();
@@ -88,49 +85,49 @@ impl LogSet {
     }
 }
 
-/// LockReason a process sleeps.
+/// The event for which a process sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sleep {
-    /// Until a child has ended; it looks for itself which one.
-    Waits,
-    /// Until this child has execed or ended.
+    /// The exit of some child; the process then checks which one.
+    ChildExit,
+    /// The exec or exit of this child.
     Vfork(u32),
 }
 
-/// Merge the logs of a family into the context's trace.
-pub(super) fn merge<W: Write>(family: &LogSet, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
-    let lines = Lines::open(&family.logs[&family.root])?;
-    let mut ready = VecDeque::from([Process::root(lines, family.root, cx)?]);
+/// Writes the events of all logs to the trace of the context.
+pub(super) fn merge<W: Write>(logs: &LogSet, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
+    let lines = Lines::open(&logs.logs[&logs.root])?;
+    let mut ready = VecDeque::from([Process::root(lines, logs.root, cx)?]);
     let mut asleep: Vec<(Sleep, Process)> = Vec::new();
     while let Some(mut process) = ready.pop_front() {
         let pid = process.captured_pid;
         match process.advance(QUANTUM, cx)? {
             StopReason::Quantum => ready.push_back(process),
             StopReason::Forked { child, vfork } => {
-                let Some(log) = family.log(child) else {
+                let Some(log) = logs.log(child) else {
                     let (path, line) = (process.lines.path().to_owned(), process.lines.number());
                     return Err(ImportError::MissingLog { path, line, child });
                 };
-                let born = process.fork(child, Lines::open(log)?, vfork, cx)?;
+                let forked = process.fork(child, Lines::open(log)?, vfork, cx)?;
                 if vfork {
                     asleep.push((Sleep::Vfork(child), process));
-                    ready.push_front(born);
+                    ready.push_front(forked);
                 } else {
                     ready.push_front(process);
-                    ready.push_back(born);
+                    ready.push_back(forked);
                 }
             }
-            StopReason::Waits => asleep.push((Sleep::Waits, process)),
+            StopReason::Waits => asleep.push((Sleep::ChildExit, process)),
             StopReason::Execed => {
                 wake(&mut asleep, &mut ready, |sleep| sleep == Sleep::Vfork(pid));
                 ready.push_front(process);
             }
-            StopReason::Ended => {
-                wake(&mut asleep, &mut ready, |sleep| sleep == Sleep::Waits || sleep == Sleep::Vfork(pid));
+            StopReason::Exited => {
+                wake(&mut asleep, &mut ready, |sleep| sleep == Sleep::ChildExit || sleep == Sleep::Vfork(pid));
             }
         }
     }
-    match family.logs.iter().find(|&(&pid, _)| cx.process(pid).is_none()) {
+    match logs.logs.iter().find(|&(&pid, _)| cx.process(pid).is_none()) {
         Some((&pid, path)) => Err(ImportError::Orphan { path: path.clone(), pid }),
         None => Ok(()),
     }

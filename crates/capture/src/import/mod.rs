@@ -1,36 +1,41 @@
-//! Importing: logs of `valgrind --tool=lackey` become a trace.
+//! Importing: the conversion of logs of `valgrind --tool=lackey` into a trace.
 //!
 //! ```text
 //! valgrind --tool=lackey --basic-counts=no --trace-mem=yes --trace-syscalls=yes --trace-sched=yes --trace-children=yes
 //!          --log-file=/tmp/log.%p PROGRAM ARGS…
 //! ```
 //!
-//! [`import`] takes all logs of one capture, one per process, plain or compressed with zstd, and
-//! writes one trace. Memory is bounded by the number of processes and mappings, not by the length
+//! [`import`] reads all logs of one capture, one per process, plain or compressed with zstd, and
+//! writes one trace. Its memory depends on the number of processes and mappings, not on the length
 //! of the logs.
 //!
-//! # How
+//! # Modules
 //!
-//! `lines` → `parse` (pieces of lines) → `process` (one process: threads, images, calls) → `merge`
-//! (all processes in one order). `tasks` follows births, ends and waits, `exec` new images. `space`
-//! translates addresses, `image` reconstructs what `execve` mapped, `memory` turns memory calls
-//! into events, `effects` knows what other calls touch, `files` follows descriptors, `runs` gathers
-//! accesses.
+//! | module | task |
+//! | --- | --- |
+//! | `lines`, `parser` | the lines of a log, and the items in them |
+//! | `process` | the events of one process, from its log |
+//! | `tasks`, `exec`, `image` | threads and children, a new image, the mappings of `execve` |
+//! | `memory`, `buffers`, `files` | memory calls, buffers of other calls, descriptors |
+//! | `address_map` | captured addresses and those of the trace |
+//! | `runs` | accesses that form a run |
+//! | `merge`, `context` | the order of all processes, and the state that they share |
 //!
-//! # What is not the program's
+//! # Accesses outside the program
 //!
-//! Valgrind loads `vgpreload_*.so` into every program and redirects a few functions to trampolines
-//! of its own. Their mappings, and accesses to them and to anything else outside the program's
-//! mappings, are left out; the trace's summary counts them.
+//! Valgrind loads `vgpreload_*.so` into every program and redirects a few functions to its own
+//! trampolines. The trace omits their mappings, and all accesses outside the program's mappings.
+//! Its summary counts these accesses ([`TraceSummary::left_out`]).
 //!
-//! # What a log can't say
+//! # What a log lacks
 //!
-//! * Buffers behind a second pointer (`readv`), System V shared memory (`shmat` has no length),
+//! * Buffers behind a second pointer (`readv`), System V shared memory (`shmat` has no length), and
 //!   signal frames.
-//! * Which instructions ran between `fork` and `execve` in a child, when both wrote to one
-//!   `--log-file` name: the second overwrote the first. [`record`](crate::record) avoids that.
-//! * Processors that valgrind lacks: programs choose other code paths than natively (no AVX-512).
-//! * Heaps beyond 8 MB: valgrind's `brk` fails there, and `malloc` turns to `mmap`.
+//! * The accesses of a child between `fork` and `execve`, if both images wrote to one log file: the
+//!   second image overwrote the log. [`record`](crate::record) avoids that.
+//! * Features of the processor that valgrind lacks, such as AVX-512. Programs choose other code
+//!   paths than natively.
+//! * Heaps beyond 8 MiB: valgrind's `brk` fails, and `malloc` uses `mmap`.
 
 mod address_map;
 mod buffers;
@@ -59,38 +64,38 @@ use crate::trace::{
 };
 use pagewright_types::IsaKind;
 
-/// What to do about memory that no system call and no executable explains.
+/// The treatment of memory that no system call and no executable maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum MappingInference {
-    /// Refuse logs without system calls.
+    /// Logs without system calls are refused.
     #[default]
     Refuse,
-    /// Take what is touched for mapped, readable and writable, in 2 MB pieces from its first touch
-    /// on. Addresses stay as captured.
+    /// The first access to such memory maps it, in chunks of 2 MiB.
+    ///
+    /// The mappings are readable, writable and executable, and addresses are those of the log.
     Premapped,
 }
 
-/// How to import.
+/// Options of [`import`].
 #[derive(Clone, Debug)]
 pub struct ImportOptions {
-    /// What to do about unexplained memory.
+    /// The treatment of memory that no call maps.
     pub infer: MappingInference,
-    /// Whose addresses the trace gets.
+    /// The layout of the addresses in the trace.
     ///
-    /// Inferred mappings always stay as captured.
+    /// With inferred mappings it is always [`AddressLayout::AsCaptured`].
     pub layout: AddressLayout,
-    /// How hard to compress.
-    pub effort: Compression,
-    /// The directory in which the program was started: relative paths are meant from there.
+    /// The compression of the trace.
+    pub compression: Compression,
+    /// The working directory in which the program was started.
     pub directory: PathBuf,
-    /// The command; `None` takes it from the root's log.
+    /// The command; `None` for the one in the root's log.
     pub command: Option<Vec<String>>,
     /// The capturing tool with its version.
     pub tool: String,
-    /// What Linux counted for the same command.
+    /// Linux's counts for the same command.
     pub native: Option<NativeCounts>,
-    /// Take a log that ends before its process does for that of a process that was killed, instead
-    /// of an error.
+    /// Whether a log that ends before its process exits is that of a killed process, and no error.
     pub killed: bool,
 }
 
@@ -99,7 +104,7 @@ impl Default for ImportOptions {
         Self {
             infer: MappingInference::Refuse,
             layout: AddressLayout::Linux,
-            effort: Compression::Fast,
+            compression: Compression::Fast,
             directory: PathBuf::from("."),
             command: None,
             tool: "valgrind lackey".to_owned(),
@@ -109,10 +114,11 @@ impl Default for ImportOptions {
     }
 }
 
-/// Imports the logs of one capture into the trace `output`, which appears whole or not at all.
+/// Imports the logs of one capture into the trace `output`, which appears complete or not at all.
 ///
 /// # Errors
-/// [`ImportError`], of a log or of the trace.
+/// [`ImportError`]: a log cannot be read, the logs are not those of one capture, or the trace cannot
+/// be written.
 pub fn import(logs: &[PathBuf], output: &Path, options: &ImportOptions) -> Result<TraceSummary, ImportError> {
     let failed = |source| context::output_error(output, source);
     let file = TraceFile::create(output).map_err(failed)?;
@@ -121,17 +127,17 @@ pub fn import(logs: &[PathBuf], output: &Path, options: &ImportOptions) -> Resul
     Ok(summary)
 }
 
-/// Imports the logs of one capture into any sink; errors of the sink name it `name`.
+/// Imports the logs of one capture into `sink`, which errors name `name`.
 ///
 /// # Errors
-/// [`ImportError`], of a log or of the sink, which may have part of the trace then.
+/// As [`import`]. The sink may then have a part of the trace.
 pub fn import_to<W: Write>(
     logs: &[PathBuf],
     sink: W,
     name: &Path,
     options: &ImportOptions,
 ) -> Result<(TraceSummary, W), ImportError> {
-    let (family, command) = merge::LogSet::new(logs)?;
+    let (logs, command) = merge::LogSet::new(logs)?;
     let inferred = options.infer == MappingInference::Premapped;
     let header = TraceHeader {
         command: options.command.clone().unwrap_or(command),
@@ -143,8 +149,8 @@ pub fn import_to<W: Write>(
         native: options.native.clone(),
     };
     let failed = |source| context::output_error(name, source);
-    let writer = TraceWriter::new(sink, &header, options.effort).map_err(failed)?;
+    let writer = TraceWriter::new(sink, &header, options.compression).map_err(failed)?;
     let mut context = context::Context::new(writer, name.to_owned(), options);
-    merge::merge(&family, &mut context)?;
+    merge::merge(&logs, &mut context)?;
     context.into_writer().finish().map_err(failed)
 }

@@ -1,5 +1,6 @@
-//! x86-64 system call numbers that the importer looks at, as in Linux's
-//! `arch/x86/entry/syscalls/syscall_64.tbl`.
+//! The x86-64 system call numbers that the importer uses.
+//!
+//! They are those of Linux's `arch/x86/entry/syscalls/syscall_64.tbl`.
 
 macro_rules! numbers {
     ($($name:ident = $number:literal;)*) => { $(pub(super) const $name: u32 = $number;)* };

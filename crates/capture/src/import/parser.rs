@@ -1,21 +1,23 @@
-//! Lines of a lackey log, taken apart.
+//! The parser of lackey's log lines.
 //!
-//! Accesses are one per line. Everything else comes from several writers inside valgrind that don't
-//! always end their lines, so a line is a sequence of pieces: [`LogItem`]s are taken off its front
-//! until nothing is left. Seen in the wild: the result of a call on a later line (`[async] ...`),
-//! or alone on its line behind the child's preamble; scheduler notes behind a result; an access
-//! behind a call; an `execve` without any result, its line continued by the new image's preamble.
+//! An access has a line of its own. All other text comes from several parts of valgrind that do not
+//! always end their lines, so a line is a sequence of [`LogItem`]s. Logs have, for example:
+//!
+//! - the result of a call on a later line (`[async] ...`), or alone on a line after the preamble of
+//!   the forked child;
+//! - a note of the scheduler, or an access, on the line of a call;
+//! - an `execve` without a result, whose line continues with the preamble of the new image.
 
-/// Kinds of access, by lackey's letter.
+/// The kind of an access, a letter in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AccessKind {
-    /// `I`
+    /// `I`: an instruction fetch.
     Fetch,
-    /// `L`
+    /// `L`: a load.
     Load,
-    /// `S`
+    /// `S`: a store.
     Store,
-    /// `M`: a load, then a store.
+    /// `M`: a load followed by a store.
     Modify,
 }
 
@@ -27,31 +29,31 @@ pub(super) struct Access {
     pub(super) size: u64,
 }
 
-/// How a call ended, as far as its piece says.
+/// The result of a call in its item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallOutcome {
     /// `Success(…)` or `Failure(…)`.
     Done(Result<u64, u16>),
-    /// `NoWriteResult`: it doesn't return (`rt_sigreturn`).
+    /// `NoWriteResult`: the call does not return (`rt_sigreturn`).
     NoResult,
-    /// `[async] ...`: a later piece of the same thread says.
+    /// `[async] ...`: a later item of the same thread has the result.
     Pending,
-    /// Nothing: the next piece that is a bare result says, or never (`execve`).
-    Open,
+    /// None: the next bare result is that of the call, if there is one (`execve` has none).
+    NotPrinted,
 }
 
 /// An argument of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Arg {
     pub(super) value: u64,
-    /// The string it points to, where valgrind prints it.
+    /// The string to which it points, if valgrind prints it.
     pub(super) text: Option<Vec<u8>>,
 }
 
 /// A system call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Syscall {
-    /// Valgrind's number of the thread, from 1, reused.
+    /// Valgrind's number of the thread, from 1; later threads reuse it.
     pub(super) slot: u32,
     pub(super) number: u32,
     pub(super) args: Vec<Arg>,
@@ -59,36 +61,36 @@ pub(super) struct Syscall {
 }
 
 impl Syscall {
-    /// An argument's value; 0 where the log has none.
+    /// The value of an argument; 0 if the log has no such argument.
     pub(super) fn arg(&self, at: usize) -> u64 {
         self.args.get(at).map_or(0, |arg| arg.value)
     }
 }
 
-/// LockReason a thread took valgrind's lock.
+/// The reason why a thread acquires valgrind's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockReason {
-    /// It is new.
+    /// The thread is new.
     Started,
-    /// A signal came while it was in a system call, whose result will not be logged.
+    /// A signal interrupted its system call, whose result the log does not have.
     Signal,
-    /// It goes on.
+    /// The thread continues.
     Other,
 }
 
-/// A piece of a log.
+/// An item of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LogItem {
     Access(Access),
     Syscall(Syscall),
-    /// `SYSCALL[p,t](n) ... [async] --> …`
+    /// `SYSCALL[p,t](n) ... [async] --> …`: the result of a pending call.
     Completed {
         slot: u32,
         outcome: CallOutcome,
     },
-    /// ` --> …` alone.
+    /// ` --> …`: a result without its call.
     BareResult(CallOutcome),
-    /// `clone(fork): process p created child c`
+    /// `clone(fork): process p created child c`.
     Forked {
         child: u32,
     },
@@ -97,27 +99,25 @@ pub(super) enum LogItem {
         slot: u32,
         why: LockReason,
     },
-    /// First line of the preamble.
+    /// The first line of the preamble.
     Banner {
         pid: u32,
     },
-    /// The preamble's command line.
+    /// The command line in the preamble.
     Command(Vec<String>),
-    /// The preamble's parent.
+    /// The parent in the preamble.
     Parent {
         pid: u32,
     },
-    /// `Process terminating with default action of signal n`
+    /// `Process terminating with default action of signal n`.
     Killed {
         signal: u32,
     },
-    /// Something that concerns nobody here.
-    Noise,
+    /// Text that the importer does not need.
+    Ignored,
 }
 
-/// Parse a whole line that is an access.
-///
-/// `None` when it isn't one.
+/// Parses a line that is an access; returns `None` for any other line.
 pub(super) fn access(line: &[u8]) -> Option<Access> {
     let (kind, rest) = match line {
         [b'I', b' ', b' ', rest @ ..] => (AccessKind::Fetch, rest),
@@ -151,16 +151,17 @@ fn decimal(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// Take the first piece off the front of `rest`.
+/// Parses the first item of `rest` and removes it; returns `None` if `rest` is empty.
 ///
-/// `None` when nothing is left; `Err` when the piece is nothing that a log holds.
+/// # Errors
+/// [`NotALogItem`] for text that lackey does not write.
 pub(super) fn item(rest: &mut &[u8]) -> Result<Option<LogItem>, NotALogItem> {
     let text = trim_start(rest);
     if text.is_empty() {
         *rest = &[];
         return Ok(None);
     }
-    // A data access begins with a blank of its own.
+    // The line of a data access begins with a space.
     let blank = rest.len() - text.len();
     if let Some(access) = access(text).or_else(|| access(&rest[blank.checked_sub(1)?..])) {
         *rest = &[];
@@ -179,7 +180,7 @@ pub(super) fn item(rest: &mut &[u8]) -> Result<Option<LogItem>, NotALogItem> {
     } else if let Some(found) = forked(text) {
         found
     } else if text.starts_with(b"SCHEDSETJMP(") {
-        (LogItem::Noise, &b""[..])
+        (LogItem::Ignored, &b""[..])
     } else {
         return Err(NotALogItem);
     };
@@ -187,7 +188,7 @@ pub(super) fn item(rest: &mut &[u8]) -> Result<Option<LogItem>, NotALogItem> {
     Ok(Some(item))
 }
 
-/// The piece is nothing that a log holds.
+/// The text is not an item of a log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotALogItem;
 
@@ -195,22 +196,22 @@ fn trim_start(text: &[u8]) -> &[u8] {
     &text[text.iter().take_while(|&&byte| byte == b' ').count()..]
 }
 
-/// A decimal number and what ends it.
+/// Parses a decimal number that `end` follows; returns the text after `end`.
 fn numbered<'a>(text: &'a [u8], end: &[u8]) -> Option<(u32, &'a [u8])> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let number = u32::try_from(decimal(&text[..digits])?).ok()?;
     Some((number, text[digits..].strip_prefix(end)?))
 }
 
-/// Where `needle` first stands in `text`.
+/// The index of the first `needle` in `text`.
 pub(super) fn find(text: &[u8], needle: &[u8]) -> Option<usize> {
     text.windows(needle.len()).position(|window| window == needle)
 }
 
 fn note(text: &[u8]) -> LogItem {
-    let Some(at) = find(text, b"SCHED[") else { return LogItem::Noise };
-    let Some((slot, rest)) = numbered(&text[at + b"SCHED[".len()..], b"]:") else { return LogItem::Noise };
-    let Some(at) = find(rest, b"acquired lock (") else { return LogItem::Noise };
+    let Some(at) = find(text, b"SCHED[") else { return LogItem::Ignored };
+    let Some((slot, rest)) = numbered(&text[at + b"SCHED[".len()..], b"]:") else { return LogItem::Ignored };
+    let Some(at) = find(rest, b"acquired lock (") else { return LogItem::Ignored };
     let why = match &rest[at + b"acquired lock (".len()..] {
         by if by.starts_with(b"thread_wrapper(starting") => LockReason::Started,
         by if by.starts_with(b"async_signalhandler") => LockReason::Signal,
@@ -225,15 +226,15 @@ fn preamble(pid: u32, text: &[u8]) -> LogItem {
     } else if let Some(command) = text.strip_prefix(b"Command: ") {
         LogItem::Command(words(command))
     } else if let Some(parent) = text.strip_prefix(b"Parent PID: ") {
-        decimal(parent).map_or(LogItem::Noise, |pid| LogItem::Parent { pid: pid as u32 })
+        decimal(parent).map_or(LogItem::Ignored, |pid| LogItem::Parent { pid: pid as u32 })
     } else if let Some(signal) = text.strip_prefix(b"Process terminating with default action of signal ") {
-        numbered(signal, b" ").map_or(LogItem::Noise, |(signal, _)| LogItem::Killed { signal })
+        numbered(signal, b" ").map_or(LogItem::Ignored, |(signal, _)| LogItem::Killed { signal })
     } else {
-        LogItem::Noise
+        LogItem::Ignored
     }
 }
 
-/// Cleanup valgrind's quoting of the command line: blanks and a few others carry a backslash.
+/// The words of a command line, in which valgrind quotes spaces and some others by a backslash.
 fn words(text: &[u8]) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = Vec::new();
@@ -249,7 +250,7 @@ fn words(text: &[u8]) -> Vec<String> {
     words
 }
 
-/// `clone(fork): process p created child c` and its relatives.
+/// Parses `clone(fork): process p created child c`, and the same of `fork` and `vfork`.
 fn forked(text: &[u8]) -> Option<(LogItem, &[u8])> {
     let at = [&b"clone(fork): process "[..], b"fork: process ", b"vfork: process "]
         .iter()
@@ -259,7 +260,7 @@ fn forked(text: &[u8]) -> Option<(LogItem, &[u8])> {
     Some((LogItem::Forked { child: u32::try_from(decimal(&rest[..digits])?).ok()? }, &rest[digits..]))
 }
 
-/// What follows `SYSCALL[`.
+/// Parses the text after `SYSCALL[`.
 fn syscall(text: &[u8]) -> Option<(LogItem, &[u8])> {
     let (_, rest) = numbered(text, b",")?;
     let (slot, rest) = numbered(rest, b"](")?;
@@ -269,25 +270,28 @@ fn syscall(text: &[u8]) -> Option<(LogItem, &[u8])> {
         return Some((LogItem::Completed { slot, outcome }, rest));
     }
     if rest.starts_with(b"unimplemented") {
-        // Its result is a piece of its own, on the next line.
-        return Some((LogItem::Syscall(Syscall { slot, number, args: Vec::new(), outcome: CallOutcome::Open }), b""));
+        // The result is an item of its own, on the next line.
+        return Some((
+            LogItem::Syscall(Syscall { slot, number, args: Vec::new(), outcome: CallOutcome::NotPrinted }),
+            b"",
+        ));
     }
     // `sys_name ( args )`, `sys_name[ARG3=='arg'] (args)`, `exit( 0 )`.
     let open = find(rest, b"(")?;
     let rest = &rest[open + 1..];
     let (args, rest) = match arguments(rest, number) {
         Some(found) => found,
-        // Some calls print what no table knows. Where nothing depends on it, that is no reason to
-        // refuse a whole capture.
-        None if !must_parse(number) => (Vec::new(), behind_arguments(rest)?),
+        // Valgrind prints some arguments in unknown formats. If the trace does not depend on the
+        // call, the capture is not refused.
+        None if !needs_arguments(number) => (Vec::new(), after_arguments(rest)?),
         None => return None,
     };
     let text = trim_start(rest.strip_prefix(b"[sync]").unwrap_or(rest));
-    let (outcome, rest) = outcome(text).unwrap_or((CallOutcome::Open, rest));
+    let (outcome, rest) = outcome(text).unwrap_or((CallOutcome::NotPrinted, rest));
     Some((LogItem::Syscall(Syscall { slot, number, args, outcome }), rest))
 }
 
-/// `--> [pre-success] Success(0x…)` and what follows it.
+/// Parses `--> [pre-success] Success(0x…)` and its variants; also returns the text after it.
 fn outcome(text: &[u8]) -> Option<(CallOutcome, &[u8])> {
     let rest = trim_start(text.strip_prefix(b"-->")?);
     if let Some(rest) = rest.strip_prefix(b"[async] ...") {
@@ -305,7 +309,7 @@ fn outcome(text: &[u8]) -> Option<(CallOutcome, &[u8])> {
         None => (false, rest.strip_prefix(b"Failure(")?),
     };
     let close = rest.iter().position(|&byte| byte == b')')?;
-    // Two values where a call has two results (`Success(0x3:0x4)`): the first is the one in rax.
+    // A call with two results prints two values (`Success(0x3:0x4)`); the first is that of rax.
     let first = rest[..close].split(|&byte| byte == b':').next()?;
     let value = hexadecimal(first.strip_prefix(b"0x")?)?;
     let result = if success { Ok(value) } else { Err(u16::try_from(value).ok()?) };
@@ -319,14 +323,13 @@ fn hexadecimal(digits: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0u64, |value, &byte| Some(value << 4 | u64::from((byte as char).to_digit(16)?)))
 }
 
-/// Whether valgrind prints an argument of this call in hexadecimal without a prefix: `clone`'s
-/// flags, `arch_prctl`'s address.
-fn bare_hex(number: u32, index: usize) -> bool {
+/// Whether valgrind prints this argument of this call in hexadecimal without a prefix.
+fn is_bare_hexadecimal(number: u32, index: usize) -> bool {
     matches!((number, index), (super::nr::CLONE, 0) | (super::nr::ARCH_PRCTL, 1))
 }
 
-/// Whether a trace would be wrong without this call's arguments.
-fn must_parse(number: u32) -> bool {
+/// Whether the trace depends on the arguments of this call.
+fn needs_arguments(number: u32) -> bool {
     use super::nr;
     matches!(
         number,
@@ -334,13 +337,13 @@ fn must_parse(number: u32) -> bool {
     )
 }
 
-/// What follows arguments that can't be read.
-fn behind_arguments(text: &[u8]) -> Option<&[u8]> {
+/// The text after arguments that cannot be parsed.
+fn after_arguments(text: &[u8]) -> Option<&[u8]> {
     let end = [&b")[sync] -->"[..], b") -->"].iter().filter_map(|end| find(text, end)).min()?;
     Some(&text[end + 1..])
 }
 
-/// Arguments up to their closing parenthesis, and what follows it.
+/// Parses arguments up to their closing parenthesis; also returns the text after it.
 fn arguments(text: &[u8], number: u32) -> Option<(Vec<Arg>, &[u8])> {
     let mut rest = trim_start(text);
     let mut args = Vec::new();
@@ -353,7 +356,7 @@ fn arguments(text: &[u8], number: u32) -> Option<(Vec<Arg>, &[u8])> {
         rest = &rest[len..];
         let value = if let Some(digits) = token.strip_prefix(b"0x") {
             hexadecimal(digits)?
-        } else if bare_hex(number, args.len()) {
+        } else if is_bare_hexadecimal(number, args.len()) {
             hexadecimal(token)?
         } else if let Some(digits) = token.strip_prefix(b"-") {
             decimal(digits)?.wrapping_neg()
@@ -375,8 +378,10 @@ fn arguments(text: &[u8], number: u32) -> Option<(Vec<Arg>, &[u8])> {
     }
 }
 
-/// Length of a printed string, whose own parentheses valgrind doesn't escape: it ends where the
-/// call goes on behind it.
+/// The length of a printed string.
+///
+/// Valgrind does not escape parentheses in it. The string ends before a parenthesis that the rest
+/// of the call follows.
 fn end_of_string(text: &[u8]) -> Option<usize> {
     (0..text.len()).find(|&at| {
         let tail = &text[at..];

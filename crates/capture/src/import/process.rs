@@ -1,4 +1,4 @@
-//! One process of a capture: its log is followed line by line, and becomes events.
+//! A process of a capture, whose log is read line by line and converted into events.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Write;
@@ -21,72 +21,73 @@ use crate::trace::{
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
-/// x86-64: `vfork(2)`.
+/// The number of `vfork(2)` on x86-64.
 const SYS_VFORK: u32 = 58;
 const CLONE_THREAD: u64 = 0x1_0000;
-/// `errno` of a `wait` without children.
+/// The errno of a `wait` without children.
 const ECHILD: u16 = 10;
-/// −1, as wait4(2) takes it for any child.
+/// The argument −1 of wait4(2), which waits for any child.
 const ANY_CHILD: u32 = u32::MAX;
 /// `P_PID` of waitid(2).
 const P_PID: u64 = 1;
-/// What is mapped at once around a touched page when mappings are inferred.
-const INFERRED: u64 = 2 << 20;
-/// Longest part of an offending line that an error repeats.
+/// Size of a chunk that is mapped around the first access if mappings are inferred, in bytes.
+const INFERRED_BYTES: u64 = 2 << 20;
+/// Maximum length of the text of a line in an error.
 const EXCERPT: usize = 60;
 
-/// LockReason a process stopped advancing.
+/// The reason why a process ends its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StopReason {
-    /// Its share of the interleaving is used up.
+    /// Its turn is over.
     Quantum,
-    /// It forked; the child is the log's process of this number.
+    /// It forked this child, by its number in the log.
     Forked { child: u32, vfork: bool },
-    /// It goes on when a child has ended; which one is its own affair.
+    /// It waits for the exit of a child.
     Waits,
-    /// It was replaced by a new image: a parent that sleeps in `vfork` wakes.
+    /// It has a new image, so a `vfork` parent wakes.
     Execed,
-    /// It has ended.
-    Ended,
+    /// It has exited.
+    Exited,
 }
 
-/// Where the process is between images.
+/// The progress of an image.
 #[derive(Debug)]
 pub(super) enum ImagePhase {
-    /// In the preamble that valgrind prints for a new image and for a forked child.
+    /// The log has the preamble of a new image or of a forked child.
     Preamble { command: Vec<String> },
-    /// The image has started; what it is will be known with its first fetch.
+    /// The image has started; its first fetch shows the addresses of its mappings.
     Starting { command: Vec<String> },
-    /// Running.
+    /// The image runs.
     Running,
 }
 
-/// A process that is being followed.
+/// A process of the capture.
 pub(super) struct Process {
     pub(super) captured_pid: u32,
     pub(super) pid: Pid,
     pub(super) lines: Lines,
-    /// What is left of a line that holds several pieces.
+    /// The rest of a line with several items.
     rest: Vec<u8>,
     pub(super) phase: ImagePhase,
-    /// The trace's threads by valgrind's slots.
+    /// The threads of the trace, by valgrind's numbers.
     pub(super) threads: HashMap<u32, Tid>,
-    /// Threads that are born and have not run yet.
-    pub(super) newborn: VecDeque<Tid>,
+    /// The threads that were created and have not run yet.
+    pub(super) unstarted: VecDeque<Tid>,
     pub(super) current: Tid,
-    /// Calls without a result yet, by slot.
+    /// The calls whose result a later item has, by valgrind's thread number.
     pub(super) pending: HashMap<u32, Syscall>,
-    /// The call that a bare result belongs to.
-    pub(super) open: Option<Syscall>,
+    /// The call of the next bare result.
+    pub(super) open_call: Option<Syscall>,
     pub(super) descriptors: Descriptors,
     pub(super) space: AddressMap,
     runs: Runs,
-    /// Captured ranges of the tool's preloaded objects.
+    /// The captured ranges of valgrind's preloaded libraries, as start and end.
     pub(super) tool_ranges: Vec<(u64, u64)>,
-    /// Between `execve` and the image's first access to its stack.
+    /// Whether the image has not accessed its stack yet.
     pub(super) fresh_stack: bool,
+    /// Whether the log has had a system call.
     seen_call: bool,
-    /// Children that no `wait` has returned yet, as the log numbers them.
+    /// The children that no `wait` has returned yet, by their numbers in the log.
     pub(super) children: Vec<u32>,
     pub(super) wait: Option<ChildWait>,
     killed_by: Option<u32>,
@@ -109,10 +110,10 @@ impl Process {
             rest: Vec::new(),
             phase: if cx.premapped() { ImagePhase::Running } else { ImagePhase::Preamble { command: Vec::new() } },
             threads: HashMap::from([(1, tid)]),
-            newborn: VecDeque::new(),
+            unstarted: VecDeque::new(),
             current: tid,
             pending: HashMap::new(),
-            open: None,
+            open_call: None,
             descriptors: Descriptors::new(cx.options.directory.clone()),
             space: AddressMap::new(layout),
             runs: Runs::new(),
@@ -125,7 +126,7 @@ impl Process {
         })
     }
 
-    /// A child that this process forked, with its own log.
+    /// Forks a child, which has a log of its own.
     pub(super) fn fork<W: Write>(
         &mut self,
         captured_pid: u32,
@@ -134,7 +135,7 @@ impl Process {
         cx: &mut Context<'_, W>,
     ) -> Result<Self, ImportError> {
         let (child, tid) = cx.new_process(captured_pid);
-        // The child's only thread keeps the slot of the one that forked.
+        // The child's only thread has the number of the thread that forked it.
         let slot = self.threads.iter().find(|&(_, &thread)| thread == self.current).map_or(1, |(&slot, _)| slot);
         self.emit_task(TaskEvent::Fork { child, tid, vfork }, cx)?;
         self.children.push(captured_pid);
@@ -145,10 +146,10 @@ impl Process {
             rest: Vec::new(),
             phase: ImagePhase::Preamble { command: Vec::new() },
             threads: HashMap::from([(slot, tid)]),
-            newborn: VecDeque::new(),
+            unstarted: VecDeque::new(),
             current: tid,
             pending: HashMap::new(),
-            open: None,
+            open_call: None,
             descriptors: self.descriptors.clone(),
             space: self.space.clone(),
             runs: Runs::new(),
@@ -161,7 +162,7 @@ impl Process {
         })
     }
 
-    /// Follow the log for at most `quantum` pieces.
+    /// Converts at most `quantum` items of the log.
     pub(super) fn advance<W: Write>(
         &mut self,
         quantum: u32,
@@ -176,7 +177,7 @@ impl Process {
             if self.rest.is_empty() {
                 let Some(line) = self.lines.next()? else { return self.end_of_log(cx) };
                 if let Some(access) = parser::access(line) {
-                    // The one kind of line that counts for speed.
+                    // The fast path: nearly all lines are accesses.
                     if let Some(stop) = self.access(access, cx)? {
                         return Ok(stop);
                     }
@@ -184,7 +185,7 @@ impl Process {
                 }
                 self.rest.extend_from_slice(line);
             }
-            if let Some(stop) = self.piece(cx)? {
+            if let Some(stop) = self.next_item(cx)? {
                 self.flush(cx)?;
                 return Ok(stop);
             }
@@ -193,8 +194,8 @@ impl Process {
         Ok(StopReason::Quantum)
     }
 
-    /// Take one piece off the rest of a line.
-    fn piece<W: Write>(&mut self, cx: &mut Context<'_, W>) -> Result<Option<StopReason>, ImportError> {
+    /// Converts the first item of the rest of a line.
+    fn next_item<W: Write>(&mut self, cx: &mut Context<'_, W>) -> Result<Option<StopReason>, ImportError> {
         let mut tail = &self.rest[..];
         let Ok(item) = parser::item(&mut tail) else { return Err(self.syntax()) };
         let used = self.rest.len() - tail.len();
@@ -217,19 +218,18 @@ impl Process {
             }
             LogItem::BareResult(outcome) => {
                 if let ImagePhase::Preamble { .. } = self.phase {
-                    // A forked child's return from its parent's call: it goes on in its parent's
-                    // image.
+                    // The fork returns in the child, which continues in its parent's image.
                     self.phase = ImagePhase::Running;
-                } else if let Some(call) = self.open.take() {
+                } else if let Some(call) = self.open_call.take() {
                     return self.syscall(Syscall { outcome, ..call }, cx);
                 }
             }
             LogItem::Forked { child } => {
-                // The parent's result says nothing more.
-                let call = self.open.take();
+                // The child's number is known, so the result in the parent is not needed.
+                let call = self.open_call.take();
                 let flags = call.as_ref().map_or(0, |call| call.arg(0));
                 let asked = flags & (CLONE_VM | CLONE_VFORK) == CLONE_VM | CLONE_VFORK;
-                // Valgrind shows vfork as a fork, with vfork's number.
+                // Valgrind prints `vfork` as a fork with the number of `vfork`.
                 let vfork = asked || call.is_some_and(|call| call.number == SYS_VFORK);
                 return Ok(Some(StopReason::Forked { child, vfork }));
             }
@@ -240,12 +240,12 @@ impl Process {
             }
             LogItem::Command(words) => self.phase = ImagePhase::Preamble { command: words },
             LogItem::Killed { signal } => self.killed_by = Some(signal),
-            LogItem::Parent { .. } | LogItem::Noise => {}
+            LogItem::Parent { .. } | LogItem::Ignored => {}
         }
         Ok(None)
     }
 
-    /// A thread took valgrind's lock.
+    /// Handles a thread that acquires valgrind's lock.
     fn acquired<W: Write>(
         &mut self,
         slot: u32,
@@ -257,12 +257,12 @@ impl Process {
                 let command = std::mem::take(command);
                 self.phase = ImagePhase::Starting { command };
                 self.threads = HashMap::from([(slot, self.current)]);
-                self.newborn.clear();
+                self.unstarted.clear();
             }
             ImagePhase::Preamble { .. } | ImagePhase::Starting { .. } => {}
             ImagePhase::Running => {
                 if why == LockReason::Started
-                    && let Some(tid) = self.newborn.pop_front()
+                    && let Some(tid) = self.unstarted.pop_front()
                 {
                     self.threads.insert(slot, tid);
                 }
@@ -276,7 +276,7 @@ impl Process {
         Ok(None)
     }
 
-    /// The thread in this slot runs from here on.
+    /// Makes the thread with this number of valgrind the current one.
     fn switch<W: Write>(&mut self, slot: u32, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
         match self.threads.get(&slot) {
             Some(&tid) if tid != self.current => {
@@ -356,10 +356,13 @@ impl Process {
             return Ok(found);
         }
         let addr = page << PAGE_SHIFT;
-        let chunk = addr & !(INFERRED - 1);
-        // Next to what a call mapped, only the page itself is guessed.
-        let (start, len) =
-            if self.space.pieces(chunk, INFERRED).is_empty() { (chunk, INFERRED) } else { (addr, PAGE_SIZE) };
+        let chunk = addr & !(INFERRED_BYTES - 1);
+        // If a call mapped a part of the chunk, only the page itself is inferred.
+        let (start, len) = if self.space.pieces(chunk, INFERRED_BYTES).is_empty() {
+            (chunk, INFERRED_BYTES)
+        } else {
+            (addr, PAGE_SIZE)
+        };
         self.space.place(start, UserAddr(start), len);
         self.flush(cx)?;
         let op = MemOp::Inferred { addr: UserAddr(start), len };
@@ -373,8 +376,7 @@ impl Process {
         }
         self.seen_call = true;
         match (call.number, call.outcome) {
-            // These two don't return, and what follows them in the log is another thread's or
-            // nobody's.
+            // These two calls do not return. The text after them is that of another thread, if any.
             (nr::EXIT_GROUP, _) => {
                 let status = call.args.first().map_or(0, |arg| arg.value as u32 & 0xff);
                 self.exit(status, cx).map(Some)
@@ -386,14 +388,14 @@ impl Process {
                 self.pending.insert(call.slot, call);
                 Ok(None)
             }
-            (_, CallOutcome::Open) => {
-                self.open = Some(call);
+            (_, CallOutcome::NotPrinted) => {
+                self.open_call = Some(call);
                 Ok(None)
             }
         }
     }
 
-    /// A call has returned: what it did to descriptors, memory and threads.
+    /// Applies a call that has returned to memory, descriptors and threads.
     fn returned<W: Write>(
         &mut self,
         call: &Syscall,
@@ -410,7 +412,7 @@ impl Process {
             Err(ECHILD) if call.number == nr::WAIT4 && first == ANY_CHILD => return self.waited(ChildWait::All, cx),
             Err(_) => return Ok(None),
         };
-        self.descriptors.follow(call, value);
+        self.descriptors.apply(call, value);
         match call.number {
             nr::CLONE if call.arg(0) & CLONE_THREAD != 0 => self.clone_thread(cx)?,
             nr::CLONE3 => self.clone_thread(cx)?,
@@ -421,7 +423,7 @@ impl Process {
         Ok(None)
     }
 
-    /// What the kernel copied from or to user memory.
+    /// Emits the accesses of the kernel to the pages of a buffer.
     pub(super) fn kernel_touch<W: Write>(
         &mut self,
         addr: u64,
@@ -448,7 +450,7 @@ impl Process {
         }
         match self.killed_by {
             Some(signal) => self.exit(128 + signal, cx),
-            // Bare access logs have no calls at all, and so no exit.
+            // A log without calls has no exit.
             None if (cx.premapped() || cx.options.killed) && self.lines.whole() => self.exit(0, cx),
             None => Err(ImportError::Unfinished {
                 path: self.lines.path().to_owned(),
@@ -458,13 +460,13 @@ impl Process {
         }
     }
 
-    /// Close the runs of the current thread.
+    /// Emits the runs of the current thread.
     pub(super) fn flush<W: Write>(&mut self, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
         let (pid, tid) = (self.pid, self.current);
         self.runs.take().try_for_each(|run| cx.emit(pid, tid, &TraceEvent::Run(run)))
     }
 
-    /// Append an event of the current thread, behind its runs.
+    /// Emits an event of the current thread, after its runs.
     pub(super) fn emit<W: Write>(&mut self, event: &TraceEvent, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
         self.flush(cx)?;
         cx.emit(self.pid, self.current, event)

@@ -1,22 +1,23 @@
-//! Accesses, one by one, become runs.
+//! Accesses, gathered into runs.
 //!
-//! Fetches and data have a current page each; a run stands where its first access happened, so a
-//! run that is closed waits behind an older one that is still open. The wait is bounded by
-//! [`QUEUE`]: then all runs are closed.
+//! Fetches and data accesses have an open run each. The position of a run is that of its first
+//! access, so a closed run waits while an older run is open. If [`QUEUE`] runs wait, all are
+//! closed.
 
 use crate::trace::{AccessOrigin, AccessRun, AccessStream, PageNo};
 
-/// Runs that may wait: a loop that stays on one code page while its data moves would otherwise hold
-/// back everything.
+/// Maximum number of runs that wait.
+///
+/// Without a limit, a loop within one code page would hold back all runs of its data.
 const QUEUE: usize = 4096;
-/// A captured page number that no access has.
+/// A page number that no access has.
 const NONE: u64 = u64::MAX;
 
 /// Collects the runs of the current thread.
 #[derive(Debug)]
 pub(super) struct Runs {
     queue: Vec<AccessRun>,
-    /// For each stream: the captured page of the open run, and its place in the queue.
+    /// The captured page of each stream's open run, and the index of the run in the queue.
     open: [(u64, usize); 2],
 }
 
@@ -25,9 +26,7 @@ impl Runs {
         Self { queue: Vec::new(), open: [(NONE, 0); 2] }
     }
 
-    /// Count an access in the open run of its stream.
-    ///
-    /// `false` when the open run is of another page.
+    /// Adds an access to the open run of its stream; returns `false` if that is of another page.
     pub(super) fn extend(&mut self, stream: AccessStream, page: u64, reads: u32, writes: u32) -> bool {
         let (open, at) = self.open[stream as usize];
         if open != page {
@@ -39,25 +38,23 @@ impl Runs {
                 (run.reads, run.writes) = (reads, writes);
                 true
             }
-            // Full: the caller starts another run.
+            // The counter is full; the caller starts another run.
             (None, _) | (_, None) => false,
         }
     }
 
-    /// Start a run.
-    ///
-    /// `captured` is the page that accesses name, `page` the trace's.
+    /// Starts a run of the page `captured`, which is `page` in the trace.
     pub(super) fn start(&mut self, stream: AccessStream, captured: u64, page: PageNo, reads: u32, writes: u32) {
         self.open[stream as usize] = (captured, self.queue.len());
         self.queue.push(AccessRun { page, reads, writes, stream, origin: AccessOrigin::User, write_first: reads == 0 });
     }
 
-    /// Whether so many runs wait that they must be taken.
+    /// Whether the maximum number of runs waits.
     pub(super) fn is_full(&self) -> bool {
         self.queue.len() >= QUEUE
     }
 
-    /// Close all runs and take them, in order.
+    /// Closes all runs and removes them, in order.
     pub(super) fn take(&mut self) -> std::vec::Drain<'_, AccessRun> {
         self.open = [(NONE, 0); 2];
         self.queue.drain(..)
@@ -75,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_stands_where_it_began() {
+    fn runs_are_in_the_order_of_their_first_accesses() {
         let mut runs = Runs::new();
         for (stream, page, reads, writes) in [
             (AccessStream::Fetch, 1, 1, 0),
@@ -99,7 +96,7 @@ mod tests {
                 (AccessStream::Data, 102, 1, 0, false),
             ]
         );
-        assert!(!runs.extend(AccessStream::Fetch, 1, 1, 0), "taking closes the runs");
+        assert!(!runs.extend(AccessStream::Fetch, 1, 1, 0), "a run is closed when it is taken");
     }
 
     #[test]

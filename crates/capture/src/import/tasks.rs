@@ -1,4 +1,4 @@
-//! Births, ends and waits of a process's threads and children.
+//! The creation and exit of threads, the exit of a process, and its waits for children.
 
 use std::io::Write;
 
@@ -8,38 +8,39 @@ use super::parser::Syscall;
 use super::process::{Process, StopReason};
 use crate::trace::TaskEvent;
 
-/// For whom a process waits.
+/// The children for whose exit a process waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChildWait {
-    /// `wait` returned this child.
+    /// This child, which `wait` returned.
     For(u32),
-    /// `wait` was interrupted by a signal, so some child has ended; the log doesn't say which, nor
-    /// whether `wait` returned it.
+    /// Any child: a signal interrupted `wait`.
+    ///
+    /// The log has neither the child that exited nor whether `wait` returned it.
     Any,
-    /// `wait` said that no child is left.
+    /// All children: `wait` returned `ECHILD`.
     All,
 }
 
 impl Process {
     pub(super) fn clone_thread<W: Write>(&mut self, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
         let tid = cx.new_thread();
-        self.newborn.push_back(tid);
+        self.unstarted.push_back(tid);
         self.emit_task(TaskEvent::CloneThread { tid }, cx)
     }
 
-    /// A `wait` is over; in the trace what follows has to stand behind the children's ends.
+    /// Ends a `wait`, or suspends the process if the children have not exited in the trace.
     pub(super) fn waited<W: Write>(
         &mut self,
         wait: ChildWait,
         cx: &mut Context<'_, W>,
     ) -> Result<Option<StopReason>, ImportError> {
-        let ended = |child: &u32| cx.process(*child).is_some_and(|(_, ended)| ended);
-        let over = match wait {
-            ChildWait::For(child) => !self.children.contains(&child) || ended(&child),
-            ChildWait::Any => self.children.is_empty() || self.children.iter().any(ended),
-            ChildWait::All => self.children.iter().all(ended),
+        let exited = |child: &u32| cx.process(*child).is_some_and(|(_, exited)| exited);
+        let complete = match wait {
+            ChildWait::For(child) => !self.children.contains(&child) || exited(&child),
+            ChildWait::Any => self.children.is_empty() || self.children.iter().any(exited),
+            ChildWait::All => self.children.iter().all(exited),
         };
-        if !over {
+        if !complete {
             self.wait = Some(wait);
             return Ok(Some(StopReason::Waits));
         }
@@ -62,7 +63,7 @@ impl Process {
         cx: &mut Context<'_, W>,
     ) -> Result<Option<StopReason>, ImportError> {
         self.threads.remove(&call.slot);
-        if self.threads.is_empty() && self.newborn.is_empty() {
+        if self.threads.is_empty() && self.unstarted.is_empty() {
             let status = call.args.first().map_or(0, |arg| arg.value as u32 & 0xff);
             return self.exit(status, cx).map(Some);
         }
@@ -72,7 +73,7 @@ impl Process {
 
     pub(super) fn exit<W: Write>(&mut self, status: u32, cx: &mut Context<'_, W>) -> Result<StopReason, ImportError> {
         self.emit_task(TaskEvent::ExitProcess { status }, cx)?;
-        cx.ended(self.captured_pid);
-        Ok(StopReason::Ended)
+        cx.mark_exited(self.captured_pid);
+        Ok(StopReason::Exited)
     }
 }

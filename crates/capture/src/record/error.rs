@@ -1,4 +1,4 @@
-//! Why a program can't be recorded.
+//! Errors of recording a program.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,45 +8,48 @@ use thiserror::Error;
 
 use crate::import::ImportError;
 
-/// Why a program can't be recorded.
+/// Why a program cannot be recorded.
 #[derive(Debug, Error)]
 pub enum RecordError {
-    /// There is no valgrind.
+    /// Valgrind is not in `PATH`.
     #[error(
         "valgrind is not installed: apt install valgrind (Debian, Ubuntu), dnf install valgrind (Fedora), pacman -S valgrind (Arch)"
     )]
     NoValgrind,
-    /// There is no such program.
+    /// The program does not exist.
     #[error("{program}: no such program")]
     NoProgram {
-        /// As it was asked for.
+        /// The path or name given.
         program: String,
     },
-    /// A file can't be read or written.
+    /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The operating system refuses to have the program followed.
-    #[error("can't follow process {pid}: {errno} (ptrace)")]
+    /// `ptrace(2)` or `waitpid(2)` fails, so the program cannot be followed.
+    #[error("cannot trace process {pid} with ptrace: {errno}")]
     Ptrace {
         /// The process.
         pid: i32,
-        /// What it said.
+        /// The system's error.
         errno: Errno,
     },
-    /// Valgrind ended without a log.
-    #[error("{program}: valgrind wrote no log and ended with status {status}")]
+    /// `personality(2)` fails, so address randomisation cannot be switched off.
+    #[error("cannot switch off address randomisation with personality: {0}")]
+    Personality(Errno),
+    /// Valgrind exits without a log.
+    #[error("{program}: valgrind wrote no log and exited with status {status}")]
     NoLog {
         /// The program.
         program: String,
         /// Valgrind's exit status.
         status: i32,
     },
-    /// The logs can't be imported.
+    /// The logs cannot be imported.
     #[error(transparent)]
     Import(#[from] ImportError),
 }

@@ -1,16 +1,15 @@
-//! Recording: a program is run twice, natively for what Linux counts and under valgrind for what it
-//! does, and a trace comes of it.
+//! Recording: [`record`] runs a program natively and under valgrind, and writes a trace of it.
 //!
-//! [`record`] is all there is to call. The native run has address randomisation off, so that its
-//! figures repeat and its addresses are those of [`AddressLayout::Linux`](crate::trace::Layout).
-//! Both runs are followed with ptrace (`tracer`): the native one to read each process's counters at
-//! the moment it ends (`native`), the other one to have a fifo ready for each process's log before
-//! the process opens it (`spool`). So no log is stored as text, and none is overwritten when a
-//! process execs.
+//! The native run provides Linux's counts. Address randomisation is off, so its counts repeat, and
+//! its addresses are those of [`AddressLayout::Linux`]. The run under valgrind provides the
+//! accesses and calls. Both runs are followed with ptrace (`tracer`): the native run to read the
+//! counts of each process at its exit (`native`), the other run to create a fifo for each process's
+//! log before the process opens it (`spool`). So no log is stored as text, and an exec does not
+//! overwrite a log.
 //!
-//! Standard input is copied to its end first and given to both runs (see [`RecordInput`]); of the
-//! output, that of the run under valgrind is the one that is seen. Programs whose effects can't be
-//! had twice (`mkdir`, say) don't suit the native run; [`RecordOptions::native`] leaves it out.
+//! Standard input is first copied to its end, and both runs read the copy (see [`RecordInput`]).
+//! The standard output of the run under valgrind is visible; that of the native run is not. A
+//! program that cannot run twice, such as `mkdir`, needs [`RecordOptions::native`] off.
 //!
 //! Not guaranteed: that both runs do the same. Time, pids and the processor's features differ.
 
@@ -31,50 +30,56 @@ use crate::cleanup::ScratchDir;
 use crate::import::{self, import};
 use crate::trace::{AddressLayout, Compression, NativeCounts, TraceFile, TraceSummary};
 
-/// What the program reads.
+/// The standard input of the recorded program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum RecordInput {
-    /// What we would read, unless that is a terminal: then nothing.
+    /// The standard input of this process; empty if that is a terminal.
     #[default]
     Inherited,
-    /// Nothing.
+    /// Empty.
     Empty,
 }
 
-/// How to record.
+/// Options of [`record`].
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
-    /// Whether to run the program natively, too.
+    /// Whether to run the program natively too, for Linux's counts.
     pub native: bool,
-    /// What the program reads.
+    /// The standard input of the program.
     pub stdin: RecordInput,
-    /// Whose addresses the trace gets.
+    /// The layout of the addresses in the trace.
     pub layout: AddressLayout,
-    /// How hard to compress.
-    pub effort: Compression,
+    /// The compression of the trace.
+    pub compression: Compression,
 }
 
 impl Default for RecordOptions {
     fn default() -> Self {
-        Self { native: true, stdin: RecordInput::Inherited, layout: AddressLayout::Linux, effort: Compression::Small }
+        Self {
+            native: true,
+            stdin: RecordInput::Inherited,
+            layout: AddressLayout::Linux,
+            compression: Compression::Small,
+        }
     }
 }
 
-/// What came of a recording.
+/// The results of [`record`].
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// What the trace holds.
+    /// The numbers of events in the trace.
     pub summary: TraceSummary,
-    /// What Linux counted.
+    /// Linux's counts; `None` without a native run.
     pub native: Option<NativeCounts>,
-    /// The program's exit status under valgrind, or 128 + signal.
+    /// The program's exit status under valgrind, or 128 plus the signal that killed it.
     pub status: i32,
 }
 
-/// Records `program` with `args` into the trace `output`, which appears whole or not at all.
+/// Records `program` with `args` into the trace `output`, which appears complete or not at all.
 ///
 /// # Errors
-/// [`RecordError`]: there is no valgrind, no such program, or what it logged is no capture.
+/// [`RecordError`]: valgrind or the program does not exist, the program cannot be traced, or its logs
+/// cannot be imported.
 pub fn record(
     output: &Path,
     program: &str,
@@ -85,7 +90,7 @@ pub fn record(
     if search(program).is_none() {
         return Err(RecordError::NoProgram { program: program.to_owned() });
     }
-    // Before the program runs: it may run for long.
+    // The program may run for long, so the output is checked first.
     drop(TraceFile::create(output).map_err(|source| RecordError::Io { path: output.to_owned(), source })?);
     let scratch = ScratchDir::new("record").map_err(|(path, source)| RecordError::Io { path, source })?;
     let input = Input::copy(options.stdin, &scratch)?;
@@ -102,13 +107,12 @@ pub fn record(
     }
     let import_options = import::ImportOptions {
         layout: options.layout,
-        effort: options.effort,
+        compression: options.compression,
         directory: std::env::current_dir().map_err(|source| RecordError::Io { path: ".".into(), source })?,
         command: Some(std::iter::once(program.to_owned()).chain(args.iter().cloned()).collect()),
         tool: format!("{} lackey", valgrind.version),
         native: native.clone(),
-        // What became of each process was seen; a log without an end is that of one that was
-        // killed.
+        // The tracer saw every process exit, so a log without an exit is that of a killed process.
         killed: true,
         ..import::ImportOptions::default()
     };
@@ -116,15 +120,17 @@ pub fn record(
     Ok(Recording { summary, native, status })
 }
 
-/// The valgrind that is installed.
+/// The installed valgrind.
 struct Valgrind {
     path: PathBuf,
     version: String,
 }
 
 impl Valgrind {
-    /// Debian's `valgrind` is a script that changes the library path before it runs `valgrind.bin`;
-    /// the program should not see that.
+    /// Finds `valgrind.bin`, or else `valgrind`.
+    ///
+    /// Debian's `valgrind` is a script that changes the environment before it runs `valgrind.bin`;
+    /// the recorded program should not inherit that.
     fn find() -> Result<Self, RecordError> {
         let path = ["valgrind.bin", "valgrind"].iter().find_map(|name| search(name)).ok_or(RecordError::NoValgrind)?;
         let asked = Command::new(&path).arg("--version").stdin(Stdio::null()).output();
@@ -133,7 +139,7 @@ impl Valgrind {
     }
 }
 
-/// Find a program as a shell does.
+/// Finds a program as a shell does: by its path, or by its name in `PATH`.
 fn search(name: &str) -> Option<PathBuf> {
     if name.contains('/') {
         return Some(PathBuf::from(name)).filter(|path| path.is_file());
@@ -142,7 +148,7 @@ fn search(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|candidate| candidate.is_file())
 }
 
-/// What both runs read.
+/// The copy of standard input that both runs read; `None` is an empty input.
 struct Input(Option<PathBuf>);
 
 impl Input {

@@ -1,7 +1,7 @@
-//! What Linux counts for a program, process by process.
+//! Linux's counts for each process of a program.
 //!
-//! The counters are read from procfs when a process stops at `PTRACE_EVENT_EXIT`, after its last
-//! instruction and before its memory goes.
+//! The counts are read from procfs while a process is stopped at `PTRACE_EVENT_EXIT`: after its
+//! last instruction, and before the kernel frees its memory.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ use super::tracer::{Watcher, follow};
 use crate::cleanup::ScratchDir;
 use crate::trace::{NativeCounts, NativeImage};
 
-/// Run the program without address randomisation and collect Linux's figures for it.
+/// Runs the program without address randomisation, and returns Linux's counts for it.
 pub(super) fn measure(
     program: &str,
     args: &[String],
@@ -23,17 +23,16 @@ pub(super) fn measure(
     scratch: &ScratchDir,
 ) -> Result<NativeCounts, RecordError> {
     let path = scratch.file("output");
-    // A file, not /dev/null: programs notice that and skip their work.
+    // The output goes to a file, because some programs skip their work if it is /dev/null.
     let output = File::create(&path).map_err(|source| RecordError::Io { path, source })?;
     let mut command = Command::new(program);
     command.args(args);
     let mut counters = Counters::default();
-    // The personality is inherited by what is started here; ours is put back.
-    let failed = |errno| RecordError::Ptrace { pid: 0, errno };
-    let before = personality::get().map_err(failed)?;
-    personality::set(before | Persona::ADDR_NO_RANDOMIZE).map_err(failed)?;
+    // The program inherits the personality of this thread, which is then restored.
+    let before = personality::get().map_err(RecordError::Personality)?;
+    personality::set(before | Persona::ADDR_NO_RANDOMIZE).map_err(RecordError::Personality)?;
     let followed = follow(&command, input, Stdio::from(output), &mut counters);
-    personality::set(before).map_err(failed)?;
+    personality::set(before).map_err(RecordError::Personality)?;
     followed?;
     Ok(NativeCounts {
         kernel: first_word("/proc/sys/kernel/osrelease"),
@@ -52,7 +51,7 @@ fn chosen_thp() -> String {
     text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']')).unwrap_or("unknown").to_owned()
 }
 
-/// A process's figures at one moment.
+/// The counts of a process at one time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     minor_faults: u64,
@@ -64,8 +63,8 @@ struct Sample {
 impl Sample {
     fn take(pid: Pid) -> Self {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // Behind the name, which may hold anything, field 3 follows; faults are fields 10 and 12 of
-        // proc_pid_stat(5).
+        // Field 3 follows the name, which is in parentheses and may contain any byte. The faults
+        // are fields 10 and 12 of proc_pid_stat(5).
         let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
         let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse().ok()).unwrap_or(0);
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -82,25 +81,28 @@ impl Sample {
     }
 }
 
-/// A process that lives.
+/// A process that has not exited.
 struct Process {
     path: Vec<u32>,
     children: u32,
     image: u32,
     command: String,
-    /// At the image's beginning.
+    /// The counts at the start of the image.
     base: Sample,
-    /// At the latest end of a thread.
+    /// The counts at the latest exit of a thread.
     last: Sample,
-    /// Place among the images in order of birth.
+    /// The position of the image in order of creation.
     order: usize,
 }
 
+/// The counts of all processes so far.
 #[derive(Default)]
 struct Counters {
     live: HashMap<Pid, Process>,
+    /// The images that have ended, with their positions in order of creation.
     images: Vec<(usize, NativeImage)>,
-    births: usize,
+    /// Number of images created so far.
+    created: usize,
 }
 
 impl Counters {
@@ -109,9 +111,9 @@ impl Counters {
         self.images.into_iter().map(|(_, image)| image).collect()
     }
 
-    fn next_birth(&mut self) -> usize {
-        self.births += 1;
-        self.births
+    fn next_position(&mut self) -> usize {
+        self.created += 1;
+        self.created
     }
 }
 
@@ -130,7 +132,7 @@ impl Process {
 }
 
 impl Watcher for Counters {
-    fn born(&mut self, pid: Pid, parent: Option<Pid>) -> Result<(), RecordError> {
+    fn created(&mut self, pid: Pid, parent: Option<Pid>) -> Result<(), RecordError> {
         let path = match parent.and_then(|parent| self.live.get_mut(&parent)) {
             Some(parent) => {
                 parent.children += 1;
@@ -140,7 +142,7 @@ impl Watcher for Counters {
             }
             None => Vec::new(),
         };
-        let order = self.next_birth();
+        let order = self.next_position();
         let command = first_word(&format!("/proc/{pid}/comm"));
         let (base, last) = (Sample::default(), Sample::default());
         self.live.insert(pid, Process { path, children: 0, image: 0, command, base, last, order });
@@ -148,10 +150,10 @@ impl Watcher for Counters {
     }
 
     fn execed(&mut self, pid: Pid) {
-        let order = self.next_birth();
+        let order = self.next_position();
         let Some(process) = self.live.get_mut(&pid) else { return };
         let now = Sample::take(pid);
-        // The root's first image is the shell that starts it.
+        // The first image of the root is the shell that executes the program.
         if !(process.path.is_empty() && process.image == 0) {
             self.images.push((process.order, process.image(now, true)));
         }
@@ -162,10 +164,10 @@ impl Watcher for Counters {
         process.last = now;
     }
 
-    fn exiting(&mut self, pid: Pid) {
+    fn thread_exits(&mut self, pid: Pid) {
         if let Some(process) = self.live.get_mut(&pid) {
             let now = Sample::take(pid);
-            // A thread that ends after the last one that had the memory sees none.
+            // A thread that exits after the memory is freed has no memory counts.
             if now.peak_rss_bytes.is_some() {
                 process.last = now;
             } else {
@@ -175,7 +177,7 @@ impl Watcher for Counters {
         }
     }
 
-    fn gone(&mut self, pid: Pid) {
+    fn exited(&mut self, pid: Pid) {
         if let Some(process) = self.live.remove(&pid) {
             self.images.push((process.order, process.image(process.last, false)));
         }

@@ -1,8 +1,8 @@
-//! Running a program under valgrind, its logs caught in fifos and kept compressed.
+//! The run of a program under valgrind, whose logs are compressed as they are written.
 //!
-//! Valgrind opens its log by name: each process after its fork, and again after each exec. The name
-//! is a fifo that exists before the process runs, with a thread behind it that compresses what
-//! comes. A fifo can't be truncated, so all images of a process end up in one log, in order.
+//! Each process opens its log by name, after its fork and again after each exec. The name is that
+//! of a fifo, which exists before the process runs; a thread of this process reads and compresses
+//! it. A fifo cannot be truncated, so one log has all images of a process, in order.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -20,12 +20,12 @@ use super::error::RecordError;
 use super::tracer::{Watcher, follow};
 use crate::cleanup::ScratchDir;
 
-/// What an unprivileged process may ask for (`/proc/sys/fs/pipe-max-size`).
-const PIPE: usize = 1 << 20;
-/// Valgrind writes each line by itself; waiting this long lets the fifo fill.
-const NAP: Duration = Duration::from_micros(500);
+/// Size of a fifo in bytes: the limit for an unprivileged process (`/proc/sys/fs/pipe-max-size`).
+const FIFO_BYTES: usize = 1 << 20;
+/// The pause after a short read, in which the fifo fills, because valgrind writes line by line.
+const PAUSE: Duration = Duration::from_micros(500);
 
-/// Run `command`; returns the logs that came, and the exit status.
+/// Runs `command`; returns the logs that are not empty, and the exit status.
 pub(super) fn run(command: &Command, input: Stdio, scratch: &ScratchDir) -> Result<(Vec<PathBuf>, i32), RecordError> {
     let mut spools = Spools { scratch, spools: HashMap::new() };
     let status = follow(command, input, Stdio::inherit(), &mut spools)?;
@@ -41,14 +41,15 @@ pub(super) fn run(command: &Command, input: Stdio, scratch: &ScratchDir) -> Resu
     Ok((logs, status))
 }
 
-/// One process's log.
+/// The log of a process.
 struct Spool {
-    /// Keeps the fifo from ending between one image and the next.
+    /// Keeps the fifo open for writing between one image and the next.
     writer: Option<File>,
     thread: JoinHandle<io::Result<u64>>,
     path: PathBuf,
 }
 
+/// The logs of all processes.
 struct Spools<'a> {
     scratch: &'a ScratchDir,
     spools: HashMap<Pid, Spool>,
@@ -58,10 +59,10 @@ impl Spools<'_> {
     fn open(&self, pid: Pid) -> io::Result<Spool> {
         let fifo = self.scratch.file(&format!("log.{pid}"));
         mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR)?;
-        // Read and write, so that neither end waits for the other.
+        // Opening for reading and writing does not wait for the other end.
         let writer = OpenOptions::new().read(true).write(true).open(&fifo)?;
-        // A smaller pipe works, too, only slower.
-        let _ = fcntl(&writer, FcntlArg::F_SETPIPE_SZ(PIPE as i32));
+        // A smaller fifo is only slower.
+        let _ = fcntl(&writer, FcntlArg::F_SETPIPE_SZ(FIFO_BYTES as i32));
         let reader = File::open(&fifo)?;
         let path = self.scratch.file(&format!("log.{pid}.zst"));
         let stored = path.clone();
@@ -70,9 +71,10 @@ impl Spools<'_> {
     }
 }
 
+/// Compresses everything from the fifo into the file `to`; returns the number of bytes read.
 fn compress(mut from: File, to: &Path) -> io::Result<u64> {
     let mut encoder = zstd::stream::write::Encoder::new(File::create(to)?, 1)?;
-    let mut buffer = vec![0; PIPE];
+    let mut buffer = vec![0; FIFO_BYTES];
     let mut total = 0;
     loop {
         let got = from.read(&mut buffer)?;
@@ -82,14 +84,14 @@ fn compress(mut from: File, to: &Path) -> io::Result<u64> {
         }
         encoder.write_all(&buffer[..got])?;
         total += got as u64;
-        if got < PIPE / 4 {
-            thread::sleep(NAP);
+        if got < FIFO_BYTES / 4 {
+            thread::sleep(PAUSE);
         }
     }
 }
 
 impl Watcher for Spools<'_> {
-    fn born(&mut self, pid: Pid, _parent: Option<Pid>) -> Result<(), RecordError> {
+    fn created(&mut self, pid: Pid, _parent: Option<Pid>) -> Result<(), RecordError> {
         let opened = self.open(pid);
         let path = self.scratch.file(&format!("log.{pid}"));
         self.spools.insert(pid, opened.map_err(|source| RecordError::Io { path, source })?);
@@ -98,9 +100,9 @@ impl Watcher for Spools<'_> {
 
     fn execed(&mut self, _pid: Pid) {}
 
-    fn exiting(&mut self, _pid: Pid) {}
+    fn thread_exits(&mut self, _pid: Pid) {}
 
-    fn gone(&mut self, pid: Pid) {
+    fn exited(&mut self, pid: Pid) {
         if let Some(spool) = self.spools.get_mut(&pid) {
             spool.writer = None;
         }

@@ -1,9 +1,9 @@
-//! Following a program and everything it forks, with ptrace(2).
+//! Follows a program and all its descendants with ptrace(2).
 //!
-//! The tracer must be the thread that started the program, and waits only for that thread's
-//! children (`__WNOTHREAD`), so a process that uses this library keeps its other children. The
-//! program is started stopped, by way of a shell that stops itself before it execs: attaching
-//! before the first instruction needs no `unsafe` that way.
+//! The tracer is the thread that starts the program. It waits only for its own children
+//! (`__WNOTHREAD`), so it does not reap other children of the process that uses this library. A
+//! shell stops itself and then executes the program, so the tracer attaches before the program's
+//! first instruction, without unsafe code.
 
 use std::collections::HashSet;
 use std::fs;
@@ -18,24 +18,24 @@ use nix::unistd::Pid;
 
 use super::error::RecordError;
 
-/// `PTRACE_EVENT_STOP`, which nix doesn't name.
+/// `PTRACE_EVENT_STOP`, which `nix` does not define.
 const EVENT_STOP: i32 = 128;
 
-/// Who wants to know what becomes of the processes.
+/// Callbacks for the events of the traced processes.
 ///
 /// All pids are those of thread groups.
 pub(super) trait Watcher {
-    /// A process exists and has not run yet; the root has no parent.
-    fn born(&mut self, pid: Pid, parent: Option<Pid>) -> Result<(), RecordError>;
-    /// It has replaced its image, and has not run yet.
+    /// The process was created and has not run yet; the root has no parent.
+    fn created(&mut self, pid: Pid, parent: Option<Pid>) -> Result<(), RecordError>;
+    /// The process has executed a new image, which has not run yet.
     fn execed(&mut self, pid: Pid);
-    /// One of its threads ends; its memory is still there if it is the last.
-    fn exiting(&mut self, pid: Pid);
-    /// It has ended.
-    fn gone(&mut self, pid: Pid);
+    /// A thread of the process is about to exit; the last one still has the memory.
+    fn thread_exits(&mut self, pid: Pid);
+    /// The process has exited.
+    fn exited(&mut self, pid: Pid);
 }
 
-/// Run `command` and follow it to its end; returns the root's exit status, or 128 + signal.
+/// Runs `command` to the exit of its last process; returns the root's exit status, or 128 + signal.
 pub(super) fn follow(
     command: &Command,
     input: Stdio,
@@ -51,18 +51,18 @@ pub(super) fn follow(
         | Options::PTRACE_O_TRACEEXIT
         | Options::PTRACE_O_EXITKILL;
     ptrace::seize(root, options).map_err(failed)?;
-    watcher.born(root, None)?;
+    watcher.created(root, None)?;
     kill(root, Signal::SIGCONT).map_err(failed)?;
     let mut known = HashSet::from([root]);
     let mut status = 0;
     loop {
         match waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD)) {
             Ok(WaitStatus::Exited(pid, code)) => {
-                watcher.gone(pid);
+                watcher.exited(pid);
                 status = if pid == root { code } else { status };
             }
             Ok(WaitStatus::Signaled(pid, signal, _)) => {
-                watcher.gone(pid);
+                watcher.exited(pid);
                 status = if pid == root { 128 + signal as i32 } else { status };
             }
             Ok(WaitStatus::PtraceEvent(pid, _, event)) => {
@@ -80,24 +80,24 @@ pub(super) fn follow(
 
 fn notify(pid: Pid, event: i32, known: &mut HashSet<Pid>, watcher: &mut impl Watcher) -> Result<(), RecordError> {
     if event == EVENT_STOP {
-        // A child's first stop may be seen before its parent's report of it.
-        return meet(pid, known, watcher);
+        // The first stop of a child may precede the event of its parent.
+        return report_new(pid, known, watcher);
     }
     if event == Event::PTRACE_EVENT_EXEC as i32 {
         watcher.execed(pid);
     } else if event == Event::PTRACE_EVENT_EXIT as i32 {
-        watcher.exiting(group(pid));
+        watcher.thread_exits(group(pid));
     } else if let Ok(child) = ptrace::getevent(pid) {
-        return meet(Pid::from_raw(child as i32), known, watcher);
+        return report_new(Pid::from_raw(child as i32), known, watcher);
     }
     Ok(())
 }
 
-/// Report a process at its first sight; threads are none.
-fn meet(pid: Pid, known: &mut HashSet<Pid>, watcher: &mut impl Watcher) -> Result<(), RecordError> {
+/// Reports a task that is not known yet, if it is a process and not a thread.
+fn report_new(pid: Pid, known: &mut HashSet<Pid>, watcher: &mut impl Watcher) -> Result<(), RecordError> {
     if known.insert(pid) && group(pid) == pid {
         let parent = status_field(pid, "PPid:").map(Pid::from_raw);
-        watcher.born(pid, parent)?;
+        watcher.created(pid, parent)?;
     }
     Ok(())
 }
@@ -114,13 +114,13 @@ fn status_field(pid: Pid, name: &str) -> Option<i32> {
 
 fn resume(pid: Pid, signal: Option<Signal>) -> Result<(), RecordError> {
     match ptrace::cont(pid, signal) {
-        // It was killed while it was stopped; its end will be reported.
+        // It was killed while it was stopped; `waitpid` will report its exit.
         Ok(()) | Err(Errno::ESRCH) => Ok(()),
         Err(errno) => Err(RecordError::Ptrace { pid: pid.as_raw(), errno }),
     }
 }
 
-/// Start a shell that stops itself and then becomes the command.
+/// Starts a shell that stops itself and then executes the command.
 fn start_stopped(command: &Command, input: Stdio, output: Stdio) -> Result<Pid, RecordError> {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", "kill -STOP $$; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());

@@ -1,5 +1,4 @@
-//! Replay: repeats the calls and accesses of a capture on the memory manager and a simulated
-//! machine.
+//! Replay: repeats the accesses and memory calls of a capture on a simulated machine.
 //!
 //! ```text
 //!   EventSource ── events ─▶ feed ─▶ a queue per thread ─▶ turns on CPUs (Scheduler) ─▶ Lab ─▶ ReplayReport

@@ -82,8 +82,7 @@ impl Phases {
         phase == 0 || phase == self.current
     }
 
-    /// Records that an item of the current phase is complete; returns whether the next phase
-    /// begins.
+    /// Completes an item of the current phase; returns whether the next phase begins.
     #[inline]
     pub(super) fn complete(&mut self, phase: u32) -> bool {
         if phase == 0 {

@@ -26,10 +26,10 @@ struct Rename {
 }
 
 impl TraceFile {
-    /// Creates a file that will be named `path`; if `path` is a symbolic link, its target is
-    /// replaced.
+    /// Creates a temporary file that the commit renames to `path`.
     ///
-    /// An existing file is unchanged until the commit.
+    /// An existing file is unchanged until the commit. If `path` is a symbolic link, the commit
+    /// replaces its target.
     ///
     /// # Errors
     /// `IsADirectory`, and the errors of creating a file in that directory.

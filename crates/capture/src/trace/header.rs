@@ -130,8 +130,7 @@ pub struct TraceSummary {
     pub processes: u32,
     /// Number of threads, including the first thread of each process.
     pub threads: u32,
-    /// Number of accesses that the importer dropped, because they are to the capturing tool's
-    /// memory.
+    /// Number of accesses that the importer omitted, because they are outside the program's memory.
     #[serde(default)]
     pub left_out: u64,
 }

@@ -36,7 +36,7 @@ impl Compression {
 /// truncated.
 pub struct TraceWriter<W> {
     out: W,
-    effort: Compression,
+    compression: Compression,
     runs: Vec<AccessRun>,
     index: FxHashMap<AccessRun, u32>,
     /// Indices into `runs`, or [`u32::MAX`] for a record.
@@ -51,7 +51,7 @@ impl<W: Write> TraceWriter<W> {
     ///
     /// # Errors
     /// Those of `out`, and `InvalidInput` for a header of 4 GiB.
-    pub fn new(mut out: W, header: &TraceHeader, effort: Compression) -> io::Result<Self> {
+    pub fn new(mut out: W, header: &TraceHeader, compression: Compression) -> io::Result<Self> {
         let json = serde_json::to_vec(header)?;
         let len = u32::try_from(json.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         out.write_all(&MAGIC)?;
@@ -61,7 +61,7 @@ impl<W: Write> TraceWriter<W> {
         out.write_all(&json)?;
         Ok(Self {
             out,
-            effort,
+            compression,
             runs: Vec::new(),
             index: FxHashMap::default(),
             symbols: Vec::new(),
@@ -102,7 +102,7 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// Adds to the number of accesses that the producer dropped ([`TraceSummary::left_out`]).
+    /// Adds to the number of accesses that the producer omitted ([`TraceSummary::left_out`]).
     pub fn leave_out(&mut self, accesses: u64) {
         self.summary.left_out += accesses;
     }
@@ -197,7 +197,7 @@ impl<W: Write> TraceWriter<W> {
     }
 
     fn write_block(&mut self, kind: BlockKind, raw: &[u8], events: u32) -> io::Result<()> {
-        let stored = zstd::bulk::compress(raw, self.effort.level())?;
+        let stored = zstd::bulk::compress(raw, self.compression.level())?;
         let frame = Frame {
             kind,
             stored_bytes: stored.len() as u32,

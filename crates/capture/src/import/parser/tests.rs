@@ -1,4 +1,4 @@
-//! Lines as valgrind 3.19 writes them, and what must be read from each.
+//! Lines as valgrind 3.19 writes them, and their items.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn string(value: u64, text: &str) -> Arg {
 }
 
 #[test]
-fn accesses_of_each_kind() {
+fn each_kind_of_access_is_parsed() {
     let parsed = |line: &str| access(line.as_bytes());
     assert_eq!(parsed("I  0401ab70,3"), Some(Access { kind: AccessKind::Fetch, addr: 0x0401_ab70, size: 3 }));
     assert_eq!(parsed(" L 1ffefff000,8"), Some(Access { kind: AccessKind::Load, addr: 0x1f_feff_f000, size: 8 }));
@@ -32,7 +32,7 @@ fn accesses_of_each_kind() {
 }
 
 #[test]
-fn a_call_with_its_result() {
+fn a_call_has_its_result_on_its_line() {
     assert_eq!(
         items("SYSCALL[3028,1](9) sys_mmap ( 0x0, 8192, 3, 34, 4294967295, 0 ) --> [pre-success] Success(0x4835000) "),
         [LogItem::Syscall(Syscall {
@@ -54,7 +54,7 @@ fn a_call_with_its_result() {
 }
 
 #[test]
-fn a_result_on_a_later_line() {
+fn a_pending_call_has_its_result_on_a_later_line() {
     let call = items("SYSCALL[7,2](28) sys_madvise ( 0x4a2a000, 8368128, 4 ) --> [async] ... ");
     let [LogItem::Syscall(call)] = &call[..] else { panic!("{call:?}") };
     assert_eq!((call.slot, call.number, call.outcome), (2, 28, CallOutcome::Pending));
@@ -65,7 +65,7 @@ fn a_result_on_a_later_line() {
 }
 
 #[test]
-fn an_access_behind_a_call() {
+fn an_access_may_follow_a_call_on_its_line() {
     let glued = items("SYSCALL[7,1](15) sys_rt_sigreturn ( ) --> [pre-success] NoWriteResultI  04919353,6");
     let [LogItem::Syscall(call), LogItem::Access(access)] = &glued[..] else { panic!("{glued:?}") };
     assert_eq!((call.args.len(), call.outcome), (0, CallOutcome::NoResult));
@@ -78,12 +78,12 @@ fn an_access_behind_a_call() {
 }
 
 #[test]
-fn scheduler_notes_behind_a_result() {
+fn a_note_of_the_scheduler_may_follow_a_result() {
     let glued = items(
         "SYSCALL[3319,1](56) sys_clone ( 3d0f00, 0x5229f70, 0x522a990, 0x522a990, 0x522a6c0 ) --> [pre-success] Success(0xcf8) \
          --3319--   SCHED[1]: releasing lock (VG_(vg_yield)) -> VgTs_Yielding",
     );
-    let [LogItem::Syscall(call), LogItem::Noise] = &glued[..] else { panic!("{glued:?}") };
+    let [LogItem::Syscall(call), LogItem::Ignored] = &glued[..] else { panic!("{glued:?}") };
     assert_eq!((call.args[0].value, call.outcome), (0x3d_0f00, CallOutcome::Done(Ok(0xcf8))));
     assert_eq!(
         items("--3319--   SCHED[2]:  acquired lock (thread_wrapper(starting new thread))"),
@@ -96,26 +96,26 @@ fn scheduler_notes_behind_a_result() {
 }
 
 #[test]
-fn a_fork_and_its_bare_result() {
+fn a_fork_has_a_bare_result() {
     let glued = items(
         "SYSCALL[3083,1](56) sys_clone ( 1200011, 0x0, 0x0, 0x4a27a10, 0x0 )   clone(fork): process 3083 created child 3084",
     );
     let [LogItem::Syscall(call), LogItem::Forked { child: 3084 }] = &glued[..] else { panic!("{glued:?}") };
-    assert_eq!((call.args[0].value, call.outcome), (0x120_0011, CallOutcome::Open));
+    assert_eq!((call.args[0].value, call.outcome), (0x120_0011, CallOutcome::NotPrinted));
     assert_eq!(items(" --> [pre-success] Success(0xc0c) "), [LogItem::BareResult(CallOutcome::Done(Ok(0xc0c)))]);
 }
 
 #[test]
-fn an_exec_runs_into_the_new_preamble() {
+fn the_new_preamble_follows_an_exec_on_its_line() {
     let glued = items(
         "SYSCALL[9,1](59) sys_execve ( 0x40529c0(/usr/bin/readlink), 0x4052a00, 0x4050ff0 )==9== Lackey, an example Valgrind tool",
     );
     let [LogItem::Syscall(call), LogItem::Banner { pid: 9 }] = &glued[..] else { panic!("{glued:?}") };
-    assert_eq!((call.number, call.outcome), (59, CallOutcome::Open));
+    assert_eq!((call.number, call.outcome), (59, CallOutcome::NotPrinted));
 }
 
 #[test]
-fn a_signal_during_a_call() {
+fn a_signal_during_a_call_is_a_lock_reason() {
     assert_eq!(
         items("--7--   SCHED[1]:  acquired lock (async_signalhandler)"),
         [LogItem::Acquired { slot: 1, why: LockReason::Signal }]
@@ -123,19 +123,19 @@ fn a_signal_during_a_call() {
 }
 
 #[test]
-fn a_call_that_blocks_behind_its_own_line() {
+fn a_bare_result_may_be_pending() {
     assert_eq!(items(" --> [async] ... "), [LogItem::BareResult(CallOutcome::Pending)]);
 }
 
 #[test]
 fn an_unimplemented_call_fails_on_the_next_line() {
     let call = items("SYSCALL[3028,1](334) unimplemented (by the kernel) syscall: 334! (ni_syscall)");
-    assert!(matches!(&call[..], [LogItem::Syscall(Syscall { number: 334, outcome: CallOutcome::Open, .. })]));
+    assert!(matches!(&call[..], [LogItem::Syscall(Syscall { number: 334, outcome: CallOutcome::NotPrinted, .. })]));
     assert_eq!(items(" --> [pre-fail] Failure(0x26) "), [LogItem::BareResult(CallOutcome::Done(Err(0x26)))]);
 }
 
 #[test]
-fn odd_argument_lists() {
+fn unusual_arguments_are_parsed_or_skipped() {
     let first = |line: &str| match items(line).swap_remove(0) {
         LogItem::Syscall(call) => call.args,
         other => panic!("{line:?}: {other:?}"),
@@ -155,11 +155,11 @@ fn odd_argument_lists() {
     );
     let odd = "SYSCALL[1,1](257) sys_openat ( 4294967196, 0x40(/tmp/a (b), c/d), 524288 ) --> [async] ... ";
     let symbolic = "SYSCALL[9,1](233) sys_epoll_ctl ( 7, EPOLL_CTL_DEL, 5, 0x0 )[sync] --> Success(0x0) ";
-    assert_eq!(first(symbolic), [], "nothing depends on it");
+    assert_eq!(first(symbolic), [], "the trace does not depend on the arguments");
     let cut = b"SYSCALL[9,1](9) sys_mmap ( 0x0, HUGE, 1, 2, 3, 4 ) --> [pre-success] Success(0x1000) ";
-    assert_eq!(item(&mut &cut[..]), Err(NotALogItem), "everything depends on it");
-    // A name that contains `), ` can't be told from the end of the string; one with parentheses
-    // alone can.
+    assert_eq!(item(&mut &cut[..]), Err(NotALogItem), "the trace depends on the arguments");
+    // A name that contains `), ` looks like the end of the string; a name with other parentheses
+    // does not.
     assert_eq!(
         first(&odd.replace("), c", ") c")),
         [number(0xffff_ff9c), string(0x40, "/tmp/a (b) c/d"), number(524_288)]
@@ -167,13 +167,13 @@ fn odd_argument_lists() {
 }
 
 #[test]
-fn the_preamble() {
+fn lines_of_the_preamble_are_parsed() {
     assert_eq!(
         items("==3028== Command: sort a\\ b in.txt"),
         [LogItem::Command(vec!["sort".into(), "a b".into(), "in.txt".into()])]
     );
     assert_eq!(items("==3028== Parent PID: 3023"), [LogItem::Parent { pid: 3023 }]);
-    assert_eq!(items("==3028== "), [LogItem::Noise]);
+    assert_eq!(items("==3028== "), [LogItem::Ignored]);
     assert_eq!(
         items("==5== Process terminating with default action of signal 15 (SIGTERM)"),
         [LogItem::Killed { signal: 15 }]
@@ -181,7 +181,7 @@ fn the_preamble() {
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn other_text_is_refused() {
     for line in ["hello", "SYSCALL[1", "SYSCALL[1,1](9) sys_mmap 3", "==x==", "#!/bin/sh", "--> Sucess(0x1)"] {
         let mut rest = line.as_bytes();
         assert_eq!(item(&mut rest), Err(NotALogItem), "{line:?}");
