@@ -30,9 +30,7 @@ const DIRTY: u64 = 1 << 6;
 const PAGE_SIZE_BIT: u64 = 1 << 7;
 const GLOBAL: u64 = 1 << 8;
 const PROT_NONE: u64 = 1 << 9;
-/// PAT, a bit of a block's memory type (Intel SDM vol.
-///
-/// 3A table 4-18).
+/// PAT, a bit of a block's memory type (Intel SDM vol. 3A table 4-18).
 ///
 /// These codecs leave it clear; other kernels may set it.
 const PAT_BLOCK: u64 = 1 << 12;

@@ -10,9 +10,7 @@ use pagewright_check::{
 
 const PAGE: VirtAddr = VirtAddr::new(0x40_0000);
 
-/// Maps a new page through four x86-64 tables, and loads them on all CPUs (Intel SDM vol.
-///
-/// 3A §4.5).
+/// Maps a new page through four x86-64 tables, and loads them on all CPUs (Intel SDM vol. 3A §4.5).
 ///
 /// It returns the address of the page's entry, and the page.
 fn map_page(harness: &Harness<X86_64>) -> (PhysAddr, Pfn) {

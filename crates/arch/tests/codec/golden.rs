@@ -75,9 +75,7 @@ fn leaves_encode_to_the_words_of_the_manuals() {
     }
 }
 
-/// Bit 12 of a block belongs to its memory type (Intel SDM vol.
-///
-/// 3A table 4-18).
+/// Bit 12 of a block belongs to its memory type (Intel SDM vol. 3A table 4-18).
 #[test]
 fn the_memory_type_of_a_block_is_not_part_of_its_frame() {
     for (what, level, leaf, x86, _) in leaves() {

@@ -25,13 +25,9 @@ pub struct ClearCaps {
 pub struct CpuSignature {
     /// Whether the vendor is Intel.
     pub intel: bool,
-    /// The displayed family (Intel SDM vol.
-    ///
-    /// 2A, CPUID).
+    /// The displayed family (Intel SDM vol. 2A, CPUID).
     pub family: u8,
-    /// The displayed model (Intel SDM vol.
-    ///
-    /// 2A, CPUID).
+    /// The displayed model (Intel SDM vol. 2A, CPUID).
     pub model: u8,
 }
 

@@ -88,9 +88,7 @@ unsafe fn movnti(at: NonNull<u8>, bytes: usize) {
 struct Line([u64; 8]);
 static ZEROES: Line = Line([0; 8]);
 
-/// Clears a line with one store that is neither combined nor split (Intel SDM vol.
-///
-/// 2B, MOVDIR64B).
+/// Clears a line with one store that is neither combined nor split (Intel SDM vol. 2B, MOVDIR64B).
 unsafe fn movdir64b(at: NonNull<u8>, bytes: usize) {
     // SAFETY: as for `movnti`; the source is a line of its own.
     unsafe {
@@ -108,9 +106,7 @@ unsafe fn movdir64b(at: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// Clears a line, named by any address in it (AMD APM vol.
-///
-/// 3, CLZERO).
+/// Clears a line, named by any address in it (AMD APM vol. 3, CLZERO).
 unsafe fn clzero(at: NonNull<u8>, bytes: usize) {
     // SAFETY: as for `movnti`; lines have 64 bytes wherever CLZERO exists.
     unsafe {
@@ -156,9 +152,7 @@ unsafe fn avx512(at: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// Orders stores of every kind (Intel SDM vol.
-///
-/// 2B, SFENCE).
+/// Orders stores of every kind (Intel SDM vol. 2B, SFENCE).
 pub(super) fn fence() {
     // SAFETY: it accesses no memory. Without `nomem`, the compiler moves no access across it
     // either.

@@ -67,9 +67,7 @@ pub fn frame_field(level: Level, raw: u64) -> Option<Pfn> {
     frame(raw & ADDRESS & !(level.span() - 1))
 }
 
-/// The address with bits 63 to 48 equal to bit 47 (Intel SDM vol.
-///
-/// 1 §3.3.7.1).
+/// The address with bits 63 to 48 equal to bit 47 (Intel SDM vol. 1 §3.3.7.1).
 pub(super) fn canonical(va: u64) -> VirtAddr {
     VirtAddr::new(((va << 16) as i64 >> 16) as u64)
 }

@@ -1,6 +1,4 @@
-//! The memory-mapped local APIC: IPIs, the timer, end of interrupt (Intel SDM vol.
-//!
-//! 3A ch. 11).
+//! The memory-mapped local APIC: IPIs, the timer, end of interrupt (Intel SDM vol. 3A ch. 11).
 
 use super::mmu::DEVICES;
 use core::ptr;

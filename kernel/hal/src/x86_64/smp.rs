@@ -1,6 +1,4 @@
-//! The secondary CPUs, started by INIT and start-up IPIs (Intel SDM vol.
-//!
-//! 3A §9.4).
+//! The secondary CPUs, started by INIT and start-up IPIs (Intel SDM vol. 3A §9.4).
 //!
 //! They start one after the other, so that all can use one trampoline page below 1 MiB.
 

@@ -73,9 +73,7 @@ pub(crate) fn now_ns() -> u64 {
     since(RATES.get().map_or(0, |rates| rates.tsc_start))
 }
 
-/// The counter starts at 0 when the CPU is reset (Intel SDM vol.
-///
-/// 3B §18.17).
+/// The counter starts at 0 when the CPU is reset (Intel SDM vol. 3B §18.17).
 pub(crate) fn since_power_on_ns() -> u64 {
     since(0)
 }

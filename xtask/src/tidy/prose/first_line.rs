@@ -10,7 +10,7 @@ pub(super) fn check(passage: &Passage) -> impl Iterator<Item = (usize, Breach)> 
     let first = passage.lines.first().filter(|_| passage.setting == Setting::Doc);
     let breach = first.and_then(|line| {
         let text = line.text.trim();
-        let is_sentence = text.ends_with('.') && !text.ends_with("e.g.") && !holds_two(text);
+        let is_sentence = text.strip_suffix('.').is_some_and(|text| !ends_in_abbreviation(text)) && !holds_two(text);
         // A heading need not be a sentence.
         (!is_sentence && !text.starts_with('#')).then_some((line.number, Breach::FirstLine))
     });
@@ -21,11 +21,15 @@ pub(super) fn check(passage: &Passage) -> impl Iterator<Item = (usize, Breach)> 
 fn holds_two(text: &str) -> bool {
     let plain = without_quotations(text);
     plain.match_indices(". ").any(|(at, _)| {
-        let word = plain[..at].rsplit([' ', '(']).next().unwrap_or_default();
-        let is_short = matches!(word, "e.g" | "i.e" | "cf" | "vs" | "vol" | "No" | "p");
-        let next = text[at + 2..].trim_start().chars().next();
-        !is_short && next.is_some_and(|c| c.is_uppercase() || matches!(c, '`' | '['))
+        let next = plain[at + 2..].trim_start().chars().next();
+        !ends_in_abbreviation(&plain[..at]) && next.is_some_and(|c| c.is_uppercase() || matches!(c, '`' | '['))
     })
+}
+
+/// Whether a full stop after `text` belongs to its last word.
+fn ends_in_abbreviation(text: &str) -> bool {
+    let word = text.rsplit([' ', '(']).next().unwrap_or_default();
+    matches!(word, "e.g" | "i.e" | "cf" | "vs" | "vol" | "No" | "p")
 }
 
 #[cfg(test)]
@@ -43,6 +47,7 @@ mod tests {
     fn a_first_line_that_is_not_one_sentence_is_reported() {
         assert!(lines("//! Frames, e.g. `a. B`, of SDM vol. 3A.\n//!\n//! More. And more.\n").is_empty());
         assert_eq!(lines("//! Frames. And more.\n"), [1]);
+        assert_eq!(lines("//! Frames (SDM vol.\n//!\n//! 3A).\n"), [1]);
         assert_eq!(lines("/// Frames that\n/// go on.\n"), [1]);
         assert_eq!(lines("/// Frames\n"), [1]);
         assert!(lines("// any words\n").is_empty());
