@@ -5,8 +5,8 @@
 
 mod common;
 
-use common::{Bench, CPU0, both, page};
-use pagewright_arch::{Aarch64, Effects, Isa, Pte, PteSlot, X86_64};
+use common::{Bench, CPU0, page};
+use pagewright_arch::{Aarch64, Effects, Isa, Pte, PteSlot, X86_64, on_both};
 use pagewright_sim::explore::{
     self, CoroutineBody, ExploreSettings, MachineFingerprint, Rates, ReplayChooser, ReplayToken, RunEnd, RunReport,
     ScheduleStep, ScheduleStrategy, StepAction, StopPoint,
@@ -78,7 +78,7 @@ fn the_same_token_gives_the_same_run<I: Isa>() {
     assert_eq!(traces.len(), 100, "two seeds gave the same schedule");
 }
 
-both! { the_same_token_gives_the_same_run }
+on_both! { the_same_token_gives_the_same_run }
 
 #[test]
 fn tokens_round_trip_as_text() {

@@ -5,8 +5,8 @@
 
 mod common;
 
-use common::{Bench, CPU0, both, page};
-use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, LeafFlags};
+use common::{Bench, CPU0, page};
+use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, LeafFlags, on_both};
 use pagewright_sim::explore::{self, ExploreSettings, ReplayChooser, Schedule};
 use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, Fact, Judge, MemoryAccess, Witness};
 use pagewright_types::{Access, CpuId, Level, Order, Pfn, Rights, Tag};
@@ -178,7 +178,7 @@ fn a_translation_in_flight_is_condemned_on_a_lazy_cpu<I: Isa>() {
     }
 }
 
-both!(
+on_both!(
     a_judge_is_told_everything_in_order,
     a_judge_sees_cached_entries_and_their_state,
     might_reach_counts_cached_entries,

@@ -2,15 +2,15 @@
 
 mod common;
 
-use common::{Bench, CPU0, both, page};
-use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte};
+use common::{Bench, CPU0, page};
+use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, on_both};
 use pagewright_sim::{Cost, MachineEvent, PageFault, Picos};
 use pagewright_types::{Access, CpuId, IsaKind, Level, Pfn, PhysAddr, Rights, VirtAddr};
 use std::num::NonZeroU32;
 
 const CPU1: CpuId = CpuId::new(1);
 
-both!(
+on_both!(
     an_access_finds_its_frame_at_every_level,
     an_unmapped_page_faults_and_costs_an_exception,
     accessed_and_dirty_are_set_in_memory,

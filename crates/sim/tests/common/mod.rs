@@ -7,26 +7,6 @@ use pagewright_sim::{MachineConfig, Sim};
 use pagewright_types::{CpuId, Level, Pfn, Rights, Tag, VirtAddr};
 use std::cell::Cell;
 
-/// Runs a test on both instruction sets.
-#[allow(unused_macros, reason = "each test binary uses a part of it")]
-macro_rules! both {
-    ($($name:ident),* $(,)?) => {$(
-        mod $name {
-            #[test]
-            fn x86_64() {
-                super::$name::<pagewright_arch::X86_64>();
-            }
-
-            #[test]
-            fn arm64() {
-                super::$name::<pagewright_arch::Aarch64>();
-            }
-        }
-    )*};
-}
-#[allow(unused_imports, reason = "each test binary uses a part of it")]
-pub(crate) use both;
-
 /// A machine with a bump allocator of frames.
 pub(crate) struct Bench<I: Isa> {
     pub(crate) sim: Sim<I>,
