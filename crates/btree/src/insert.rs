@@ -38,7 +38,7 @@ impl<V: TreeItem> BPlusTree<V> {
         let leaf = &mut self.leaves[path.leaf];
         match leaf.entries.keys.position(key) {
             Ok(slot) => {
-                let old = leaf.change(slot, key, |there| core::mem::replace(there, item));
+                let old = leaf.change(slot, key, |old| core::mem::replace(old, item));
                 self.refresh(&path);
                 return Some(old);
             }

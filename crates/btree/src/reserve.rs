@@ -2,8 +2,8 @@
 //!
 //! Key type: [`TreeReserveError`]. Neighbours: `arena` has the nodes; `insert` uses them.
 //!
-//! Two bounds hold, and the smaller one is reserved. An insert splits at most one node of each
-//! level; this bound is tight for one VMA. A level of `n` entries has at most `n / MIN_FILL + 1`
+//! Two bounds hold, and the smaller one is reserved. An insert splits at max_nodes one node of each
+//! level; this bound is tight for one VMA. A level of `n` entries has at max_nodes `n / MIN_FILL + 1`
 //! nodes (INV-TREE-FILL); this bound is tight for a fork that copies 100 000 VMAs.
 //!
 //! Not guaranteed: that a reservation outlives [`BPlusTree::clear`].
@@ -66,23 +66,23 @@ impl<V: TreeItem> BPlusTree<V> {
     ///
     /// The bound also holds if items are removed in between.
     pub(super) fn demand(&self, inserts: usize) -> Demand {
-        let most = |entries: usize| entries / MIN_FILL + 1;
+        let max_nodes = |entries: usize| entries / MIN_FILL + 1;
         let leaves_now = self.leaves.used();
-        let leaves = inserts.min(most(self.len.saturating_add(inserts)).saturating_sub(leaves_now));
+        let leaves = inserts.min(max_nodes(self.len.saturating_add(inserts)).saturating_sub(leaves_now));
 
         // First bound: one node of each level for each insert, and the levels above the present
         // root.
         let mut by_splits = inserts.saturating_mul(self.height);
         let mut level = inserts.saturating_add(usize::from(leaves_now > 0));
         while level > 1 {
-            level = most(level);
+            level = max_nodes(level);
             by_splits = by_splits.saturating_add(level);
         }
         // Second bound: every node has the minimal fill.
         let mut by_fill = 0;
         let mut level = leaves_now + leaves;
         while level > 1 {
-            level = most(level);
+            level = max_nodes(level);
             by_fill += level;
         }
         Demand { leaves, inners: by_splits.min(by_fill.saturating_sub(self.inners.used())) }

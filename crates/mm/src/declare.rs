@@ -1,20 +1,21 @@
-//! What is declared to whoever judges this machine's translations (`pagewright_types::judge`).
+//! Declarations of facts to a judge of the machine's translations (`pagewright_types::judge`).
 //!
-//! Two of the four facts come from here; frames are declared by the allocator.
+//! Two of the four facts are declared here; the allocator declares those about frames.
 //!
-//! - [`Mm::call`] is around every public call and fault: when it has come to its end on this CPU,
-//!   however it ended, it has returned. Calls that calls make of one another (populating,
-//!   forgetting shared memory, ending the child of a fork that failed) go to the inner functions,
-//!   which have no such frame: only the outermost returns to somebody.
-//! - [`Mm::declare_reduced`] stands before the first entry that takes a right is stored. [`Mm::zap`] has it
-//!   for everything that is unmapped or dropped; besides, whatever changes leaves one by one has
-//!   its own: copy-on-write, fork, `mprotect`, `mremap`, guards, `clear_refs`, write-back, reclaim.
+//! - [`Mm::call`] wraps every public call and fault. It declares that the call returns on this CPU,
+//!   successful or not. A call that needs another one (to populate, to drop shared memory, to end
+//!   the child of a failed fork) uses the inner function without this wrapper, because only the
+//!   outermost call returns to the caller.
+//! - [`Mm::declare_reduced`] is called before an operation stores the first entry that loses a
+//!   right. [`Mm::zap`] calls it for all that is unmapped or discarded. Operations that change
+//!   single leaves call it themselves: copy-on-write, fork, `mprotect`, `mremap`, guards,
+//!   `clear_refs`, writeback, reclaim.
 //!
-//! Neighbours: uses `space`; used by everything that edits leaves.
+//! Neighbours: uses `space`; every operation that edits leaves uses this module.
 //!
-//! Not guaranteed: a word about the end of a space. When it returns its root is gone, so that
-//! nobody could say what the tables still allow; who reaches what it had is asked when its frames
-//! are handed out again.
+//! Not declared: the end of a space. Its root is freed when the call returns, so a judge cannot
+//! read what its tables allow. Stale translations of its pages are found when the frames are
+//! reused.
 
 use crate::mm::Mm;
 use crate::space::Space;
@@ -23,15 +24,15 @@ use pagewright_types::judge::Fact;
 use pagewright_types::{PageRange, Rights};
 
 impl<P: Platform> Mm<P> {
-    /// Does what a call or a fault does, and declares that it returns.
+    /// Executes a call or a fault, and declares that it returns.
     #[inline]
     pub(crate) fn call<T>(&self, body: impl FnOnce() -> T) -> T {
-        let answer = body();
+        let result = body();
         self.fx().declare(Fact::CallReturned);
-        answer
+        result
     }
 
-    /// Declares that the call under way leaves no more than `left` of `range`.
+    /// Declares that `range` has only the rights `left` when the present call returns.
     #[inline]
     pub(crate) fn declare_reduced(&self, space: &Space<P>, range: PageRange, left: Rights) {
         self.fx().declare(Fact::RightReduced { root: space.table().root(), range, left });

@@ -1,38 +1,79 @@
-//! The memory manager of Pagewright.
+//! The memory manager of Pagewright: address spaces, faults, files, swap and reclaim.
 //!
-//! [`Mm`] is one machine's memory; [`Space`] is one address space in it. Calls and faults are
-//! methods of [`Mm`] that take the space they act on, and do what the Linux calls of the same names
-//! do.
+//! [`Mm`] is the memory of one machine; [`Space`] is one address space. Calls and faults are
+//! methods of [`Mm`] that take a space. They have the names and the effects of Linux's calls.
 //!
-//! ```text
-//!   space/   VMAs and the calls that change them: map, unmap, protect, brk
-//!   fault/   one table that classifies a fault, and a file for each way of serving one
-//!   fork/    a copy of a space, copy-on-write
-//!   gup/     pages of user memory for whoever reaches them by their frames: references and pins
-//!   user/    user memory as the kernel uses it: copies, strings, other processes' memory, futex keys
-//!   rmap/    who maps a page: the tree of forks, and the mappers of a file
-//!   file/    files and shared memory: the page cache over a trait
-//!   swap/    devices that pages go to, memory that is compressed among them, and the cache between them and page tables
-//!   reclaim/ which pages go, and how
-//!   pool     huge folios kept and cleared ahead, for a VM's memory
-//!   counters/ gauges and RSS          view/   /proc-like texts          settings   settings
-//!   declare, snapshot   what is told to whoever judges translations, and counts again
+//! # Example
+//!
+//! A machine, a space, a mapping and a fault (without the lines that describe the machine's
+//! memory):
+//!
+//! ```
+//! use pagewright_mm::{FaultError, MapFlags, MapRequest, Mm, MmSettings};
+//! use pagewright_types::{Access, PAGE_SIZE, Rights, VirtAddr};
+//! # use pagewright_arch::X86_64;
+//! # use pagewright_sim::{MachineConfig, Sim};
+//! # use pagewright_tlb::frames::{MemoryLayout, NodeSpec};
+//! # use pagewright_types::{CpuId, IsaKind};
+//! # let machine = Sim::<X86_64>::new(MachineConfig::default_for(IsaKind::X86_64)?)?;
+//! # let node = machine.nodes()[0];
+//! # let nodes = [NodeSpec { id: node.id, ranges: &[node.frames], cpus: node.cpus }];
+//! # let layout = MemoryLayout::new(&nodes);
+//! # machine.run_on(CpuId::new(0), || {
+//! let mm = Mm::try_new(machine.clone(), &layout, MmSettings::default())?;
+//! let space = mm.new_space()?;
+//! mm.tlb().switch_to(space.table().context());
+//!
+//! let len = 4 * PAGE_SIZE;
+//! let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+//! let request = MapRequest { addr: VirtAddr::ZERO, len, rights: Rights::RW, flags, file: None };
+//! let start = mm.mmap(&space, &request)?;
+//! assert_eq!(space.rss().pages(), 0);
+//!
+//! // The page-fault handler of a kernel calls this with the address and the access.
+//! mm.fault(&space, start, Access::Write)?;
+//! assert_eq!(space.rss().pages(), 1);
+//!
+//! mm.munmap(&space, start, len)?;
+//! let error = mm.fault(&space, start, Access::Read).expect_err("the page is not mapped");
+//! assert_eq!(error, FaultError::NotMapped { va: start, access: Access::Read });
+//!
+//! // No CPU may run a space that ends.
+//! mm.tlb().enter_lazy();
+//! mm.end_space(&space);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Neighbours: uses `table`, `tlb` (and `frame` through it), `btree` (the ordered map of VMAs,
-//! caches and mappers), `sync`, `arch`, `types`. An embedder supplies a
-//! [`Platform`](pagewright_sync::Platform) and calls [`Mm::tlb`] when it switches spaces and when a
-//! shootdown interrupt arrives.
+//! ```text
+//!   space/    VMAs, and the calls that change them: mmap, munmap, mprotect, brk, …
+//!   fault/    one table that classifies a fault, and a file for each way to handle one
+//!   fork/     copies a space, copy-on-write
+//!   gup/      pages of user memory for users of their frames: references and pins
+//!   user/     accesses of the kernel to user memory: copies, strings, other processes, futex keys
+//!   rmap/     the reverse map: the fork tree, and the entries that map a page
+//!   file/     files and shared memory: page caches over a trait
+//!   swap/     swap devices, compressed memory among them, and the swap cache
+//!   reclaim/  chooses pages to evict, and evicts them
+//!   pool      huge folios that are reserved and cleared ahead, for the memory of a VM
+//!   counters/ gauges and resident sets
+//!   view/     texts of /proc
+//!   settings  settings, as Linux's sysctls
+//!   declare, snapshot   facts and counts for a judge
+//! ```
 //!
-//! Protocol, everywhere: *validate, reserve, commit* (INV-MM-COMMIT). A call that returns an error
-//! has changed nothing, except where its documentation says that Linux, too, leaves part of the
-//! work done.
+//! Neighbours: uses `table`, `tlb` (and `frame` through it), `btree`, `sync`, `arch` and `types`.
+//! An embedder supplies a [`Platform`](pagewright_sync::Platform), and calls [`Mm::tlb`] to switch
+//! spaces and to handle shootdown IPIs.
 //!
-//! Locks, outermost first: a file's `resize` → a space's `map` → fork tree → mappers → table pages
-//! → a file's pages → swap devices → a device's slots → compressed pages → lists by use → the
-//! allocator's (all of them in `pagewright_sync::rank`).
+//! Protocol of every call: *validate, reserve, commit* (INV-MM-COMMIT). A call that returns an
+//! error has changed nothing, unless its documentation says that it has a partial effect, as in
+//! Linux.
 //!
-//! Not guaranteed: anything about memory that was mapped by other means than these calls.
+//! The order of locks is in `pagewright_sync::rank`.
+//!
+//! Not guaranteed: anything about memory that other code maps.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! One machine's memory.
+//! The memory of one machine.
 
 use crate::counters::{Gauge, Gauges};
 use crate::file::Files;
@@ -14,7 +14,7 @@ use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::{ClearExtent, Folio, FolioFlags, Frames, FramesError, MemoryLayout, NoFrames};
 use pagewright_types::{Counter, LruList, NodeId, Order, PAGE_SIZE, Pfn};
 
-/// Everything that the memory manager knows about one machine.
+/// The memory manager of one machine.
 pub struct Mm<P: Platform> {
     pub(crate) tlb: Tlb<P>,
     pub(crate) fork_tree: ForkTree<P>,
@@ -24,19 +24,20 @@ pub struct Mm<P: Platform> {
     pub(crate) settings: MmSettings,
     pub(crate) gauges: Gauges,
     pub(crate) committed: CommittedPages,
-    /// The page that every untouched anonymous page reads as (`ZERO_PAGE`); mapped by special
-    /// leaves only.
+    /// The zero page (`ZERO_PAGE`).
+    ///
+    /// Special leaves map it for reads of untouched anonymous memory.
     pub(crate) zero_page: Pfn,
 }
 
-/// Why a machine's memory could not be set up.
+/// Why the memory manager of a machine could not be set up.
 #[derive(Debug)]
 pub enum MmSetupError {
-    /// The frames: an impossible layout, or no memory for the memmap.
+    /// The layout is invalid, or there is no memory for the memmap.
     Frames(FramesError),
-    /// The TLB engine.
+    /// The TLB engine could not be set up.
     Tlb(pagewright_tlb::TlbSetupError),
-    /// No frame for the zero page.
+    /// There is no frame for the zero page.
     ZeroPage(NoFrames),
 }
 
@@ -45,7 +46,7 @@ impl fmt::Display for MmSetupError {
         match self {
             Self::Frames(e) => e.fmt(f),
             Self::Tlb(e) => e.fmt(f),
-            Self::ZeroPage(e) => write!(f, "zero page: {e}"),
+            Self::ZeroPage(e) => write!(f, "no frame for the zero page: {e}"),
         }
     }
 }
@@ -53,12 +54,12 @@ impl fmt::Display for MmSetupError {
 impl core::error::Error for MmSetupError {}
 
 impl<P: Platform> Mm<P> {
-    /// The memory manager for the machine behind `fx`, whose memory is `layout`.
+    /// Sets up the memory manager of the machine `fx`, whose memory is `layout`.
     ///
     /// # Errors
-    /// [`MmSetupError`]; nothing is kept.
+    /// [`MmSetupError`]; everything allocated is freed.
     pub fn try_new(fx: P, layout: &MemoryLayout<'_>, settings: MmSettings) -> Result<Self, MmSetupError> {
-        let frames = Frames::try_new(fx.clone(), &marked(layout, &settings)).map_err(MmSetupError::Frames)?;
+        let frames = Frames::try_new(fx.clone(), &with_watermarks(layout, &settings)).map_err(MmSetupError::Frames)?;
         let reclaim = Reclaim::try_new(frames.nodes(), frames.cpus());
         let reclaim = reclaim.map_err(|error| MmSetupError::Frames(FramesError::OutOfMemory(error)))?;
         frames.clear_selector().set_policy(settings.clear_policy());
@@ -80,17 +81,17 @@ impl<P: Platform> Mm<P> {
         })
     }
 
-    /// The TLB engine: for switches between spaces and shootdown interrupts.
+    /// Returns the TLB engine, for switches between spaces and for shootdown IPIs.
     pub fn tlb(&self) -> &Tlb<P> {
         &self.tlb
     }
 
-    /// The settings in force.
+    /// Returns the settings.
     pub fn settings(&self) -> &MmSettings {
         &self.settings
     }
 
-    /// What a gauge shows, in its unit.
+    /// Returns the value of a gauge, in pages.
     pub fn gauge(&self, gauge: Gauge) -> u64 {
         match gauge {
             Gauge::SwapCached => self.swap_cached(),
@@ -106,20 +107,19 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Pages on a list, of all nodes.
+    /// Returns the number of pages on the LRU lists of a kind, over all nodes.
     fn listed(&self, list: LruList) -> u64 {
         self.nodes().map(|node| u64::from(self.frames().lru_pages(node, list))).sum()
     }
 
-    /// What a counter has counted since boot.
+    /// Returns the value of a counter since boot.
     pub fn counter(&self, counter: Counter) -> u64 {
         self.tlb.frames().counters().sum(counter)
     }
 
-    /// Calls `visit` for every address space, oldest first: for reports over all of them.
+    /// Calls `visit` for every address space, oldest first, without locks.
     ///
-    /// A space that begins or ends meanwhile may or may not be among them. `visit` runs without
-    /// locks.
+    /// A space that begins or ends concurrently may be visited or not.
     pub fn for_each_space(&self, visit: impl FnMut(&Arc<Space<P>>)) {
         self.fork_tree.for_each_space(visit);
     }
@@ -132,48 +132,46 @@ impl<P: Platform> Mm<P> {
         self.tlb.fx()
     }
 
-    /// The folio behind a leaf; behind a special one there is none (`vm_normal_folio`).
+    /// Returns the folio that a leaf maps; `None` for a special leaf (`vm_normal_folio`).
     #[inline]
     pub(crate) fn vm_normal_folio(&self, leaf: Leaf) -> Option<Folio<'_>> {
         (!leaf.flags.contains(LeafFlags::SPECIAL)).then(|| self.frames().folio(leaf.pfn))
     }
 
-    /// The machine's nodes.
+    /// Returns the nodes of the machine.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> + Clone + use<P> {
         (0..self.frames().nodes()).map(|node| NodeId::new(node as u8))
     }
 
-    /// Fills slices with the bytes of a page, for a device that takes them piece by piece, each
-    /// with its offset in the page.
+    /// Returns a function that reads bytes at an offset in `page`, for a device to store them.
     pub(crate) fn reader_of(&self, page: Pfn) -> impl FnMut(u64, &mut [u8]) {
         move |offset, bytes| {
-            debug_assert!(offset + bytes.len() as u64 <= PAGE_SIZE, "more bytes than a page has");
+            debug_assert!(offset + bytes.len() as u64 <= PAGE_SIZE, "a read past the end of the page");
             self.fx().read(page.base().add(offset), bytes);
         }
     }
 
-    /// Puts bytes into a page that a device hands over so.
+    /// Returns a function that stores bytes of a device at an offset in `page`.
     pub(crate) fn writer_of(&self, page: Pfn) -> impl FnMut(u64, &[u8]) {
         move |offset, bytes| {
-            debug_assert!(offset + bytes.len() as u64 <= PAGE_SIZE, "more bytes than a page has");
+            debug_assert!(offset + bytes.len() as u64 <= PAGE_SIZE, "a store past the end of the page");
             self.fx().write(page.base().add(offset), bytes);
         }
     }
 
-    /// Whether kernel memory may be allocated now: the point at which fault injection makes it
-    /// fail.
+    /// Returns whether kernel memory may be allocated now; fault injection refuses here.
     pub(crate) fn permit(&self) -> bool {
         self.fx().permit_allocation()
     }
 }
 
-/// A layout with the watermarks that the settings ask for, where they ask for any.
-fn marked<'a>(layout: &MemoryLayout<'a>, settings: &MmSettings) -> MemoryLayout<'a> {
+/// Returns `layout` with the watermarks of the settings that are not at their defaults.
+fn with_watermarks<'a>(layout: &MemoryLayout<'a>, settings: &MmSettings) -> MemoryLayout<'a> {
     let (min_free, scale) = (settings.get(MmSetting::MinFreeKbytes), settings.get(MmSetting::WatermarkScaleFactor));
-    let asked = scale != MmSetting::WatermarkScaleFactor.default();
+    let scale_is_set = scale != MmSetting::WatermarkScaleFactor.default();
     MemoryLayout {
         min_free_kbytes: if min_free > 0 { Some(min_free) } else { layout.min_free_kbytes },
-        watermark_scale_factor: if asked { scale as u16 } else { layout.watermark_scale_factor },
+        watermark_scale_factor: if scale_is_set { scale as u16 } else { layout.watermark_scale_factor },
         ..*layout
     }
 }

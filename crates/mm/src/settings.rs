@@ -1,7 +1,7 @@
-//! Settings, under the names and with the values that Linux gives them.
+//! The settings of the memory manager, with Linux's names and values.
 //!
-//! Declared once, in one table: the enum, the parser, the read-back and the list that
-//! `pagewright replay --help` ends with come from it, and `docs/settings.md` is held against it.
+//! One table declares them. The enum, the command-line options and their help follow from it, and a
+//! test compares `docs/settings.md` with it.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -9,21 +9,21 @@ use pagewright_tlb::frames::ClearPolicy;
 use pagewright_tlb::{BatchPolicy, TlbConfig};
 use pagewright_types::PAGE_SIZE;
 
-/// What values a setting takes.
+/// The values that a setting accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettingValues {
-    /// A number between two bounds, inclusive.
+    /// The numbers from `min` to `max`.
     Number {
-        /// Least.
+        /// The minimum.
         min: u64,
-        /// Most.
+        /// The maximum.
         max: u64,
     },
-    /// A power of two between two bounds, inclusive.
+    /// The powers of two from `min` to `max`.
     PowerOfTwo {
-        /// Least.
+        /// The minimum.
         min: u64,
-        /// Most.
+        /// The maximum.
         max: u64,
     },
 }
@@ -47,30 +47,30 @@ macro_rules! settings {
         }
 
         impl MmSetting {
-            /// Every setting.
+            /// All settings.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
-            /// The name on the command line.
+            /// Returns the name on the command line.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// Where Linux has it.
+            /// Returns the place where Linux has the setting, such as a path in `/proc/sys`.
             pub const fn path(self) -> &'static str {
                 match self { $(Self::$variant => $path,)* }
             }
 
-            /// Its value if nobody sets it.
+            /// Returns the default value.
             pub const fn default(self) -> u64 {
                 match self { $(Self::$variant => $default,)* }
             }
 
-            /// The values it takes.
+            /// Returns the values that the setting accepts.
             pub const fn values(self) -> SettingValues {
                 match self { $(Self::$variant => $values,)* }
             }
 
-            /// What it does, in a sentence.
+            /// Returns the meaning of the setting, with its unit, in one sentence or more.
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $meaning,)* }
             }
@@ -126,12 +126,12 @@ settings! {
         "Distance between the watermarks at which background reclaim starts and stops, in fractions of 10 000 of memory, on a machine that is set up afterwards.";
 }
 
-/// Why a setting was refused.
+/// A setting does not accept a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MmSettingError {
-    /// Which.
+    /// The setting.
     pub setting: MmSetting,
-    /// The value refused.
+    /// The value.
     pub value: u64,
 }
 
@@ -143,7 +143,7 @@ impl fmt::Display for MmSettingError {
 
 impl core::error::Error for MmSettingError {}
 
-/// The settings in force.
+/// The values of all settings.
 #[derive(Debug)]
 pub struct MmSettings([AtomicU64; MmSetting::ALL.len()]);
 
@@ -154,22 +154,22 @@ impl Default for MmSettings {
 }
 
 impl MmSettings {
-    /// A setting's value.
+    /// Returns the value of a setting.
     #[inline]
     pub fn get(&self, setting: MmSetting) -> u64 {
         self.0[setting as usize].load(Ordering::Relaxed)
     }
 
-    /// Sets a setting.
+    /// Changes the value of a setting.
     ///
     /// # Errors
-    /// [`MmSettingError`] when it does not take that value; it keeps the old one.
+    /// [`MmSettingError`] if the setting does not accept the value; the old one stays in force.
     pub fn set(&self, setting: MmSetting, value: u64) -> Result<(), MmSettingError> {
-        let good = match setting.values() {
+        let accepted = match setting.values() {
             SettingValues::Number { min, max } => (min..=max).contains(&value),
             SettingValues::PowerOfTwo { min, max } => (min..=max).contains(&value) && value.is_power_of_two(),
         };
-        if !good {
+        if !accepted {
             return Err(MmSettingError { setting, value });
         }
         self.0[setting as usize].store(value, Ordering::Relaxed);
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_are_values_that_can_be_set() {
+    fn every_setting_accepts_its_default() {
         let settings = MmSettings::default();
         for &setting in MmSetting::ALL {
             assert_eq!(settings.set(setting, setting.default()), Ok(()));
@@ -209,19 +209,19 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_settings_says_what_the_table_says() {
+    fn the_page_of_settings_agrees_with_the_table() {
         extern crate std;
         let page = include_str!("../../../docs/settings.md");
-        let told: std::vec::Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+        let listed: std::vec::Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
         let row = |setting: &MmSetting| {
             let (name, default, values) = (setting.name(), setting.default(), setting.values());
             std::format!("| `{name}` | {default} | {values} | {} | {} |", setting.path(), setting.meaning())
         };
-        assert_eq!(told, MmSetting::ALL.iter().map(row).collect::<std::vec::Vec<_>>());
+        assert_eq!(listed, MmSetting::ALL.iter().map(row).collect::<std::vec::Vec<_>>());
     }
 
     #[test]
-    fn a_refused_value_leaves_the_old_one() {
+    fn a_refused_value_changes_nothing() {
         let settings = MmSettings::default();
         let refused = MmSettingError { setting: MmSetting::FaultAroundBytes, value: 12_288 };
         assert_eq!(settings.set(MmSetting::FaultAroundBytes, 12_288), Err(refused));

@@ -1,22 +1,20 @@
-//! What the memory manager believes of its own counts, told to somebody who counts again
-//! ([`pagewright_types::snapshot`]).
+//! A snapshot of the memory manager's counts, for a judge that counts again.
 //!
-//! Everything told is what is kept: the memmap's records, each space's counters and the gauges.
-//! Page tables are not looked at – what a walk finds is what the claims are compared with
-//! (INV-ORACLE-O4). The one exception are proportional sets, which nobody keeps: they are told as
-//! `smaps` reckons them.
+//! The records ([`pagewright_types::snapshot`]) are the counts as they are stored: the memmap, the
+//! counters of each space, and the gauges. Page tables are not read, because the judge walks them
+//! to compare (INV-ORACLE-O4). Only proportional set sizes are not stored; they are computed as for
+//! `smaps`.
 //!
-//! Neighbours: reads `file`, `space`, `counters`, `view`; nothing reads this.
+//! Pins are reported twice: for each folio from its reference count, and for the machine from the
+//! counters of pins and unpins. A pin that is lost or released twice makes the two differ.
 //!
-//! Protocol: nothing is allocated. `tell` may run under the locks of a space or a page cache and
-//! must not enter the memory manager.
+//! Neighbours: reads `file`, `swap`, `space`, `counters`, `view`; no other module uses it.
 //!
-//! Pins are told twice: of each folio as its references say, and of the machine as they were
-//! counted when they were taken and given up. A pin that is lost, or given up twice, makes the two
-//! differ.
+//! Protocol: a snapshot allocates nothing. `report` may run with the lock of a space or of a page
+//! cache held, and must not call the memory manager.
 //!
-//! Not guaranteed: anything while a call is under way on any CPU. And not a word of pages that were
-//! got and not pinned: nobody here keeps a list of them, and who has them tells it himself.
+//! Not guaranteed: consistent counts while a CPU executes a memory call. References taken by
+//! `get_user_pages` without a pin are not reported; their holder has to report them.
 
 use crate::counters::{Gauge, RssKind};
 use crate::mm::Mm;
@@ -30,8 +28,8 @@ use pagewright_types::snapshot::{
 };
 use pagewright_types::{Counter, LruList, PAGE_SIZE, Pfn};
 
-/// Whom a claim is told to.
-type Tell<'a> = &'a mut dyn FnMut(SnapshotRecord);
+/// The function that receives the records.
+type Reporter<'a> = &'a mut dyn FnMut(SnapshotRecord);
 
 fn page_kind(kind: RssKind) -> PageKind {
     match kind {
@@ -42,14 +40,14 @@ fn page_kind(kind: RssKind) -> PageKind {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Tells every count that the memory manager keeps.
+    /// Reports every count that the memory manager stores.
     ///
-    /// Call it at rest: while nothing else of the memory manager runs on any CPU.
-    pub fn snapshot(&self, tell: Tell<'_>) {
+    /// Call it at rest, while no CPU executes a memory call.
+    pub fn snapshot(&self, report: Reporter<'_>) {
         for (pfn, state) in self.frames().in_use() {
             match state {
-                FrameState::Folio => tell_folio(self.frames().folio(pfn), tell),
-                FrameState::Table => self.tell_table(pfn, tell),
+                FrameState::Folio => report_folio(self.frames().folio(pfn), report),
+                FrameState::Table => self.report_table(pfn, report),
                 FrameState::Allocated
                 | FrameState::Interior
                 | FrameState::Free
@@ -57,68 +55,68 @@ impl<P: Platform> Mm<P> {
                 | FrameState::Tail => {}
             }
         }
-        tell(SnapshotRecord::Held(HeldRecord { pfn: self.zero_page, holder: RefHolder::Reserved, refs: 1 }));
+        report(SnapshotRecord::Held(HeldRecord { pfn: self.zero_page, holder: RefHolder::Reserved, refs: 1 }));
         self.files.for_each(|file| {
             file.for_each_cached(|pfn| {
-                tell(SnapshotRecord::Held(HeldRecord { pfn, holder: RefHolder::Cache, refs: 1 }))
+                report(SnapshotRecord::Held(HeldRecord { pfn, holder: RefHolder::Cache, refs: 1 }))
             });
         });
-        self.tell_swap(tell);
-        self.for_each_space(|space| self.tell_space(space, tell));
+        self.report_swap(report);
+        self.for_each_space(|space| self.report_space(space, report));
         for (gauge, own) in [
             (VmstatGauge::TablePages, Gauge::PageTablePages),
             (VmstatGauge::AnonPages, Gauge::AnonPages),
             (VmstatGauge::MappedPages, Gauge::Mapped),
         ] {
-            tell(SnapshotRecord::Gauge(GaugeRecord { gauge, count: self.gauge(own) }));
+            report(SnapshotRecord::Gauge(GaugeRecord { gauge, count: self.gauge(own) }));
         }
         for list in LruList::ALL {
-            self.tell_list(list, tell);
+            self.report_list(list, report);
         }
         let pins = self.counter(Counter::NrFollPinAcquired).wrapping_sub(self.counter(Counter::NrFollPinReleased));
-        tell(SnapshotRecord::Gauge(GaugeRecord { gauge: VmstatGauge::Pins, count: pins }));
+        report(SnapshotRecord::Gauge(GaugeRecord { gauge: VmstatGauge::Pins, count: pins }));
     }
 
-    fn tell_list(&self, list: LruList, tell: Tell<'_>) {
+    fn report_list(&self, list: LruList, report: Reporter<'_>) {
         let mut pages = 0;
         for node in self.nodes() {
-            self.frames().for_each_listed(node, list, |pfn| tell(SnapshotRecord::Listed(ListedRecord { pfn, list })));
+            self.frames().for_each_listed(node, list, |pfn| report(SnapshotRecord::Listed(ListedRecord { pfn, list })));
             pages += u64::from(self.frames().lru_pages(node, list));
         }
-        tell(SnapshotRecord::Gauge(GaugeRecord { gauge: VmstatGauge::Listed(list), count: pages }));
+        report(SnapshotRecord::Gauge(GaugeRecord { gauge: VmstatGauge::Listed(list), count: pages }));
     }
 
-    /// Slots, and whatever names them or is kept for them beside page tables.
-    fn tell_swap(&self, tell: Tell<'_>) {
+    /// Reports swap slots, the swap cache, and references to slots from page caches.
+    fn report_swap(&self, report: Reporter<'_>) {
         self.files.for_each(|file| {
             file.for_each_swapped(|entry| {
-                tell(SnapshotRecord::SwapRef(SwapRefRecord { entry, holder: RefHolder::Cache }))
+                report(SnapshotRecord::SwapRef(SwapRefRecord { entry, holder: RefHolder::Cache }))
             });
         });
         self.for_each_in_swap_cache(|pfn| {
-            tell(SnapshotRecord::Held(HeldRecord { pfn, holder: RefHolder::SwapCache, refs: 1 }))
+            report(SnapshotRecord::Held(HeldRecord { pfn, holder: RefHolder::SwapCache, refs: 1 }))
         });
-        self.for_each_slot(|entry, entries| tell(SnapshotRecord::SwapSlot(SwapSlotRecord { entry, entries })));
+        self.for_each_slot(|entry, entries| report(SnapshotRecord::SwapSlot(SwapSlotRecord { entry, entries })));
         self.for_each_zram_frame(|pfn| {
-            tell(SnapshotRecord::Held(HeldRecord { pfn, holder: RefHolder::Zram, refs: 1 }))
+            report(SnapshotRecord::Held(HeldRecord { pfn, holder: RefHolder::Zram, refs: 1 }))
         });
     }
 
-    fn tell_table(&self, pfn: Pfn, tell: Tell<'_>) {
-        // The root of no space: no walk of a space comes by, and no gauge counts it.
+    fn report_table(&self, pfn: Pfn, report: Reporter<'_>) {
+        // The kernel's root belongs to no space, so no walk reaches it and no gauge counts it.
         if pfn == self.tlb.kernel_root() {
             return;
         }
         let table = self.frames().table(pfn);
-        tell(SnapshotRecord::Table(TableRecord { pfn, level: table.level(), shares: u64::from(table.shares()) }));
+        report(SnapshotRecord::Table(TableRecord { pfn, level: table.level(), shares: u64::from(table.shares()) }));
     }
 
-    fn tell_space(&self, space: &Space<P>, tell: Tell<'_>) {
+    fn report_space(&self, space: &Space<P>, report: Reporter<'_>) {
         let mut rss = [0; PageKind::ALL.len()];
         for kind in RssKind::ALL {
             rss[page_kind(kind) as usize] = space.rss().of(kind);
         }
-        tell(SnapshotRecord::Space(SpaceRecord {
+        report(SnapshotRecord::Space(SpaceRecord {
             id: space.id(),
             root: space.table().root(),
             rss,
@@ -129,9 +127,9 @@ impl<P: Platform> Mm<P> {
     }
 }
 
-fn tell_folio(folio: Folio<'_>, tell: Tell<'_>) {
+fn report_folio(folio: Folio<'_>, report: Reporter<'_>) {
     let is_page = !folio.flags().contains(FolioFlags::RESERVED);
-    tell(SnapshotRecord::Folio(FolioRecord {
+    report(SnapshotRecord::Folio(FolioRecord {
         pfn: folio.pfn(),
         order: folio.order(),
         kind: is_page.then(|| page_kind(rss_kind(folio))),
@@ -143,11 +141,11 @@ fn tell_folio(folio: Folio<'_>, tell: Tell<'_>) {
     }));
     let (pins, bias) = folio.pins();
     if pins > 0 {
-        tell(SnapshotRecord::Pinned(PinnedRecord { pfn: folio.pfn(), pins: u64::from(pins), bias: u64::from(bias) }));
+        report(SnapshotRecord::Pinned(PinnedRecord { pfn: folio.pfn(), pins: u64::from(pins), bias: u64::from(bias) }));
     }
     for index in 0..folio.pages() {
         let tail_refs = if index == 0 { 0 } else { folio.page_refs(index) };
         let (pfn, mapcount) = (folio.page(index), u64::from(folio.page_mapcount(index)));
-        tell(SnapshotRecord::Page(PageRecord { pfn, mapcount, tail_refs: u64::from(tail_refs) }));
+        report(SnapshotRecord::Page(PageRecord { pfn, mapcount, tail_refs: u64::from(tail_refs) }));
     }
 }

@@ -1,7 +1,7 @@
-//! Levels: gauges of the whole machine and the resident set of one space.
+//! Gauges of the whole machine, and the resident set of each space.
 //!
-//! What only ever rises is a [`Counter`](pagewright_types::Counter), declared in `types` because
-//! the allocator counts too; what goes up and down stands here.
+//! Gauges rise and fall. Values that only rise are [`Counter`](pagewright_types::Counter)s, which
+//! are declared in `types` because the frame allocator counts too.
 
 mod rss;
 
@@ -10,24 +10,24 @@ pub use rss::{Rss, RssKind};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 pagewright_types::named_table! {
-    /// Something that there is more or less of, in pages.
+    /// A number of pages that rises and falls, with Linux's name in `/proc/vmstat`.
     pub enum Gauge {
-        FreePages = "nr_free_pages", "Pages that the allocator could hand out.";
-        InactiveAnon = "nr_inactive_anon", "Pages of anonymous and shared memory that were not used lately.";
-        ActiveAnon = "nr_active_anon", "Pages of anonymous and shared memory in use.";
-        InactiveFile = "nr_inactive_file", "Pages of files that were not used lately, and anonymous ones whose contents may go.";
-        ActiveFile = "nr_active_file", "Pages of files in use.";
-        Unevictable = "nr_unevictable", "Pages that some mapping has locked.";
-        AnonPages = "nr_anon_pages", "Anonymous pages that some space maps.";
-        Mapped = "nr_mapped", "Pages of files and shared memory that some space maps.";
+        FreePages = "nr_free_pages", "Pages that the allocator can hand out.";
+        InactiveAnon = "nr_inactive_anon", "Pages of anonymous and shared memory on the inactive list.";
+        ActiveAnon = "nr_active_anon", "Pages of anonymous and shared memory on the active list.";
+        InactiveFile = "nr_inactive_file", "Pages of files on the inactive list, and anonymous pages after MADV_FREE.";
+        ActiveFile = "nr_active_file", "Pages of files on the active list.";
+        Unevictable = "nr_unevictable", "Pages of locked mappings.";
+        AnonPages = "nr_anon_pages", "Anonymous pages that are mapped.";
+        Mapped = "nr_mapped", "Pages of files and shared memory that are mapped.";
         FilePages = "nr_file_pages", "Pages in the caches of files and shared memory.";
-        Shmem = "nr_shmem", "Pages in the caches of shared memory alone.";
-        SwapCached = "nr_swapcached", "Pages in memory whose contents have a slot in swap.";
-        PageTablePages = "nr_page_table_pages", "Pages that are page tables, roots included.";
+        Shmem = "nr_shmem", "Pages in the caches of shared memory.";
+        SwapCached = "nr_swapcached", "Pages in the swap cache.";
+        PageTablePages = "nr_page_table_pages", "Pages that are page tables, including roots.";
     }
 }
 
-/// The gauges of one machine.
+/// The gauges of one machine that are not computed from other state.
 pub(crate) struct Gauges([AtomicU64; Gauge::ALL.len()]);
 
 impl Gauges {
@@ -41,7 +41,7 @@ impl Gauges {
 
     #[inline]
     pub(crate) fn add(&self, gauge: Gauge, pages: u64) {
-        // Most edits make no table and map no page first: spare the line that all CPUs share.
+        // Most edits change no gauge and need not write the cache line that all CPUs share.
         if pages == 0 {
             return;
         }

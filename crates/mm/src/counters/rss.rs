@@ -1,29 +1,26 @@
-//! The resident set of one space, by kind of page, and its peak (Linux's `mm->rss_stat`,
-//! `hiwater_rss`).
+//! The resident set of one space, by kind of page, and its peak (`mm->rss_stat`, `hiwater_rss`).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_types::PAGE_SIZE;
 
-/// Kinds of resident page.
+/// The kind of a resident page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RssKind {
-    /// Of a file (`MM_FILEPAGES`).
+    /// A page of a file (`MM_FILEPAGES`).
     File,
-    /// Anonymous (`MM_ANONPAGES`).
+    /// An anonymous page (`MM_ANONPAGES`).
     Anon,
-    /// Of shared memory (`MM_SHMEMPAGES`).
+    /// A page of shared memory (`MM_SHMEMPAGES`).
     Shmem,
 }
 
 impl RssKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::File, Self::Anon, Self::Shmem];
 }
 
-/// Counts of resident pages.
-///
-/// The zero page is not resident.
+/// The counts of resident pages of one space; the zero page does not count.
 #[derive(Default)]
 pub struct Rss {
     pages: [AtomicU64; RssKind::ALL.len()],
@@ -36,7 +33,7 @@ impl Rss {
         self.pages[kind as usize].fetch_add(pages, Ordering::Relaxed);
     }
 
-    /// Takes pages away; call [`Rss::note_peak`] before a run of these.
+    /// Subtracts pages; the caller calls [`Rss::note_peak`] before the first of several calls.
     pub(crate) fn sub(&self, kind: RssKind, pages: u64) {
         let before = self.pages[kind as usize].fetch_sub(pages, Ordering::Relaxed);
         debug_assert!(before >= pages, "INV-MM-RSS: {kind:?} fell below zero");
@@ -51,40 +48,39 @@ impl Rss {
         debug_assert!(before >= entries, "INV-MM-RSS: pages in swap fell below zero");
     }
 
-    /// Entries of pages in swap, which are not resident (`MM_SWAPENTS`, `VmSwap`).
+    /// Returns the number of swap entries (`MM_SWAPENTS`, `VmSwap`).
     pub fn swapped(&self) -> u64 {
         self.swapped.load(Ordering::Relaxed)
     }
 
-    /// Remembers the present size if it is the largest so far.
+    /// Updates the peak with the present size (`update_hiwater_rss`).
     ///
-    /// The size falls only after this was called, so the peak is exact without a write for every
-    /// page (`update_hiwater_rss`).
+    /// It is called before the size falls, so the peak is exact without a write for each page.
     pub(crate) fn note_peak(&self) {
         self.peak.fetch_max(self.pages(), Ordering::Relaxed);
     }
 
-    /// Forgets the peak: the present size is the largest so far (`reset_mm_hiwater_rss`).
+    /// Resets the peak to the present size (`reset_mm_hiwater_rss`).
     pub(crate) fn reset_peak(&self) {
         self.peak.store(self.pages(), Ordering::Relaxed);
     }
 
-    /// Pages of one kind.
+    /// Returns the resident pages of one kind.
     pub fn of(&self, kind: RssKind) -> u64 {
         self.pages[kind as usize].load(Ordering::Relaxed)
     }
 
-    /// Pages of all kinds.
+    /// Returns the resident pages of all kinds.
     pub fn pages(&self) -> u64 {
         self.pages.iter().map(|pages| pages.load(Ordering::Relaxed)).sum()
     }
 
-    /// Bytes of all kinds (`VmRSS`).
+    /// Returns the resident bytes of all kinds (`VmRSS`).
     pub fn bytes(&self) -> u64 {
         self.pages() * PAGE_SIZE
     }
 
-    /// The most bytes that there ever were (`VmHWM`).
+    /// Returns the peak in bytes (`VmHWM`).
     pub fn peak_bytes(&self) -> u64 {
         self.peak.load(Ordering::Relaxed).max(self.pages()) * PAGE_SIZE
     }

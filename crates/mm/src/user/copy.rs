@@ -1,4 +1,4 @@
-//! Copying to and from user memory (`copy_from_user`, `copy_to_user`, `clear_user`).
+//! Copies to and from user memory (`copy_from_user`, `copy_to_user`, `clear_user`).
 
 use crate::error::FaultError;
 use crate::fault::FaultOptions;
@@ -8,34 +8,34 @@ use pagewright_arch::{Isa, Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_types::{Access, Level, PAGE_SIZE, PhysAddr, Rights, VirtAddr};
 
-/// Whether a range of user memory could exist at all (`access_ok`).
+/// Returns whether `len` bytes at `at` are user addresses (`access_ok`).
 pub(super) fn is_user<P: Platform>(at: VirtAddr, len: usize) -> bool {
     at.checked_add(len as u64).is_some_and(|end| end <= P::Isa::USER_END)
 }
 
 impl<P: Platform> Mm<P> {
-    /// Copies `to.len()` bytes of user memory at `from`.
+    /// Copies `to.len()` bytes of user memory at `from` to `to`.
     ///
-    /// Returns how many bytes at the end could not be had; these are zero in `to`.
+    /// Returns the number of bytes at the end that could not be read; they are 0 in `to`.
     pub fn copy_from_user(&self, space: &Space<P>, from: VirtAddr, to: &mut [u8]) -> usize {
         self.call(|| {
             let left = self.read_user(space, from, to);
-            let had = to.len() - left;
-            to[had..].fill(0);
+            let copied = to.len() - left;
+            to[copied..].fill(0);
             left
         })
     }
 
     /// Copies `from` to user memory at `to`.
     ///
-    /// Returns how many bytes at the end could not be stored.
+    /// Returns the number of bytes at the end that could not be written.
     pub fn copy_to_user(&self, space: &Space<P>, to: VirtAddr, from: &[u8]) -> usize {
         self.call(|| self.write_user(space, to, from))
     }
 
-    /// Stores `len` zeroes to user memory at `to`.
+    /// Clears `len` bytes of user memory at `to`.
     ///
-    /// Returns how many at the end could not be stored.
+    /// Returns the number of bytes at the end that could not be written.
     pub fn clear_user(&self, space: &Space<P>, to: VirtAddr, len: usize) -> usize {
         const ZEROES: [u8; 256] = [0; 256];
         self.call(|| {
@@ -50,27 +50,27 @@ impl<P: Platform> Mm<P> {
         })
     }
 
-    /// As [`Mm::copy_from_user`], within a call; what could not be had is left as it was.
+    /// Does the same as [`Mm::copy_from_user`], within a call; bytes not read stay as they were.
     pub(super) fn read_user(&self, space: &Space<P>, from: VirtAddr, to: &mut [u8]) -> usize {
         let len = to.len();
         self.with_user(space, from, len, Access::Read, |at, part| self.fx().read(at, &mut to[part]))
     }
 
-    /// As [`Mm::copy_to_user`], within a call.
+    /// Does the same as [`Mm::copy_to_user`], within a call.
     pub(super) fn write_user(&self, space: &Space<P>, to: VirtAddr, from: &[u8]) -> usize {
         self.with_user(space, to, from.len(), Access::Write, |at, part| self.fx().write(at, &from[part]))
     }
 
-    /// Hands each part of user memory that lies in one page to `reach`: where it is, and which of
-    /// the bytes it is. Returns how many bytes were not handed over, because an access would get a
-    /// signal there.
+    /// Calls `access_bytes` with the physical address and the byte range of each page of the range.
+    ///
+    /// Returns the number of bytes at the end that an access of the program could not reach.
     fn with_user(
         &self,
         space: &Space<P>,
         at: VirtAddr,
         len: usize,
         access: Access,
-        mut reach: impl FnMut(PhysAddr, core::ops::Range<usize>),
+        mut access_bytes: impl FnMut(PhysAddr, core::ops::Range<usize>),
     ) -> usize {
         if !is_user::<P>(at, len) {
             return len;
@@ -79,7 +79,7 @@ impl<P: Platform> Mm<P> {
         while done < len {
             let va = at.add(done as u64);
             let part = done..len.min(done + (PAGE_SIZE - va.page_offset()) as usize);
-            if self.with_user_part(space, va, access, |at| reach(at, part.clone())).is_err() {
+            if self.with_user_part(space, va, access, |at| access_bytes(at, part.clone())).is_err() {
                 return len - done;
             }
             done = part.end;
@@ -87,38 +87,39 @@ impl<P: Platform> Mm<P> {
         0
     }
 
-    /// Calls `reach` with where the byte at `va` is, its page's table locked; faults as often as it
-    /// takes.
+    /// Calls `access_bytes` with the physical address of `va`, with the table of its entry locked.
+    ///
+    /// Faults until the entry allows the access.
     ///
     /// # Errors
-    /// What signal an access gets there.
+    /// [`FaultError`] of a fault of the program there.
     pub(super) fn with_user_part<T>(
         &self,
         space: &Space<P>,
         va: VirtAddr,
         access: Access,
-        mut reach: impl FnMut(PhysAddr) -> T,
+        mut access_bytes: impl FnMut(PhysAddr) -> T,
     ) -> Result<T, FaultError> {
         loop {
-            if let Some(answer) = self.try_user_part(space, va, access, &mut reach) {
-                return Ok(answer);
+            if let Some(result) = self.try_user_part(space, va, access, &mut access_bytes) {
+                return Ok(result);
             }
             self.fault_counted(space, va, access, FaultOptions::default())?;
         }
     }
 
-    /// The same, if the entry allows it now.
+    /// Calls `access_bytes` as [`Mm::with_user_part`] does, if the entry allows the access now.
     ///
-    /// It is marked as the processor would mark it.
+    /// Sets the accessed and dirty bits of the entry as the CPU would.
     fn try_user_part<T>(
         &self,
         space: &Space<P>,
         va: VirtAddr,
         access: Access,
-        reach: &mut impl FnMut(PhysAddr) -> T,
+        access_bytes: &mut impl FnMut(PhysAddr) -> T,
     ) -> Option<T> {
-        // The space is held so that no table is unhooked, the table so that its entries stay.
-        // Another's may have ended, with its tables.
+        // The `map` lock keeps tables from being unlinked, the table's lock keeps its entries. The
+        // space of another process may have ended, and its tables with it.
         let map = space.map().read();
         if map.is_empty() {
             return None;
@@ -140,6 +141,6 @@ impl<P: Platform> Mm<P> {
             }
         }
         let within = va.since(va.align_down(locked.level().span()));
-        Some(reach(leaf.pfn.base().add(within)))
+        Some(access_bytes(leaf.pfn.base().add(within)))
     }
 }

@@ -1,10 +1,11 @@
-//! What a futex word is called: two threads that name the same word sleep on one queue
-//! (`get_futex_key`, `kernel/futex/core.c`).
+//! Futex keys: threads that wait on the same word wait on one queue.
 //!
-//! INV-FUTEX-KEY: keys are equal exactly if the words are one word of the same memory, for as long
-//! as it is mapped: a word that processes share is named by its object, a word that is one space's
-//! by the space and the address. A page that can still be copied from under the word has no lasting
-//! name, so it is made the space's own first, or refused.
+//! INV-FUTEX-KEY: while the words are mapped, their keys are equal exactly if they are the same
+//! word of the same memory. The key of a word in a file or in shared memory has the object, the key
+//! of an anonymous word has the space and the address. A page that a later copy-on-write would
+//! replace has no lasting key, so it is copied first, or the word is refused.
+//!
+//! Linux: `get_futex_key` of `kernel/futex/core.c`.
 
 use crate::error::MmError;
 use crate::gup::{GupFlags, GupRequest, MakeDirty, UserPage};
@@ -15,68 +16,68 @@ use pagewright_sync::Platform;
 use pagewright_tlb::frames::FolioOwner;
 use pagewright_types::{FileId, PAGE_SIZE, SpaceId, VirtAddr};
 
-/// Who can know the word.
+/// Whether other spaces can use the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FutexScope {
-    /// Only threads of this space (`FUTEX_PRIVATE_FLAG`).
+    /// Only threads of this space use it (`FUTEX_PRIVATE_FLAG`).
     Private,
-    /// Whoever maps it.
+    /// Every space that maps it can use it.
     Shared,
 }
 
-/// What will be done to the word.
+/// How the futex operation accesses the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FutexAccess {
-    /// It is looked at, or somebody is woken.
+    /// The operation only reads the word, or only wakes waiters.
     Read,
-    /// It is stored to.
+    /// The operation stores to the word.
     Write,
 }
 
-/// The name of a futex word.
+/// The key of a futex word, by which waiters are queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FutexKey {
-    /// A word that only one space's threads use.
+    /// A word of [`FutexScope::Private`].
     ///
-    /// Not the same queue as [`FutexKey::Anon`] of the same address.
+    /// Its queue differs from that of [`FutexKey::Anon`] with the same address.
     Private {
         /// The space.
         space: SpaceId,
         /// The word's address.
         at: VirtAddr,
     },
-    /// A word of anonymous memory, of a caller who did not say that it is private
-    /// (`FUT_OFF_MMSHARED`).
+    /// A word of [`FutexScope::Shared`] in anonymous memory (`FUT_OFF_MMSHARED`).
     Anon {
         /// The space.
         space: SpaceId,
         /// The word's address.
         at: VirtAddr,
     },
-    /// A word of a file or of shared memory (`FUT_OFF_INODE`).
+    /// A word of [`FutexScope::Shared`] in a file or in shared memory (`FUT_OFF_INODE`).
     Object {
-        /// The object.
+        /// The file or shared memory.
         file: FileId,
         /// Page of the object.
         index: u64,
-        /// Byte in the page.
+        /// Offset of the word in the page, in bytes.
         offset: u16,
     },
 }
 
-/// Bytes of a futex word.
+/// Size of a futex word in bytes.
 const WORD: usize = 4;
 
 impl<P: Platform> Mm<P> {
-    /// The key of the word at `at`.
+    /// Returns the key of the word at `at` (`get_futex_key`).
     ///
-    /// A word that may be shared is faulted in; if its page is a file's that is mapped privately
-    /// and writable, it becomes the space's own.
+    /// A shared word is faulted in. In a private writable mapping of a file, that copies its page.
     ///
     /// # Errors
-    /// `EINVAL` if `at` is not aligned; `EFAULT` if it is not in user memory, if a shared word
-    /// can't be read or, to be stored to, written, and if it lies in memory that can only be read
-    /// and is nobody's object: such a word never changes. `ENOMEM`.
+    /// - [`MmError::MisalignedWord`] (`EINVAL`).
+    /// - [`MmError::Inaccessible`] (`EFAULT`) if the word is not in user memory, if the program
+    ///   cannot access a shared word as `access` says, or if a shared word is in a read-only
+    ///   anonymous page, which never changes.
+    /// - Memory to fault the word in (`ENOMEM`).
     pub fn futex_key(
         &self,
         space: &Space<P>,
@@ -122,7 +123,7 @@ impl<P: Platform> Mm<P> {
                 let index = folio.index() + u64::from(folio.page_of(page.pfn()));
                 Ok(FutexKey::Object { file, index, offset: at.page_offset() as u16 })
             }
-            // The zero page, or a page that a truncation took meanwhile.
+            // The zero page, or a page that a concurrent truncation has removed.
             FolioOwner::None => Err(refused),
         }
     }

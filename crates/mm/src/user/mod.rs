@@ -1,24 +1,23 @@
-//! User memory as the kernel uses it: copies, words, strings, other processes' memory, and the
-//! names of words that are slept on.
+//! Accesses of the kernel to user memory: copies, words, strings, other processes, futex keys.
 //!
-//! - `copy` – `Mm::copy_from_user`, `Mm::copy_to_user`, `Mm::clear_user`: how many bytes were left,
-//!   as in Linux.
-//! - `word` – `Mm::get_user`, `Mm::put_user`: one aligned word at once.
-//! - `string` – `Mm::strncpy_from_user`.
-//! - `remote` – `Mm::process_vm_readv`, `Mm::process_vm_writev`.
-//! - `futex` – [`FutexKey`]: when two addresses are one word.
+//! - `copy`: `Mm::copy_from_user`, `Mm::copy_to_user`, `Mm::clear_user`, which return the number of
+//!   bytes not copied, as in Linux.
+//! - `word`: `Mm::get_user`, `Mm::put_user`, for one word, an aligned one in one access.
+//! - `string`: `Mm::strncpy_from_user`.
+//! - `remote`: `Mm::process_vm_readv`, `Mm::process_vm_writev`.
+//! - `futex`: [`FutexKey`], which is equal for two addresses of the same word.
 //!
-//! The kernel has no mapping of user memory here: it finds the entry that the program would use,
-//! faults in what is missing as the program would – with the mapping's rights, and with a stack
-//! that grows – and reaches the bytes by their frame.
+//! The kernel has no mapping of user memory. It finds the entry that the program would use, faults
+//! missing pages in as the program would, with the mapping's rights and growth of stacks, and
+//! accesses the bytes through their frame.
 //!
-//! INV-USER-COPY: bytes are read and written only with the lock of the table held whose entry leads
-//! to them, or on a page that is held by a pin. A racing `munmap`, `mprotect` or copy-on-write
-//! needs that lock, so what it took away is not touched after it.
+//! INV-USER-COPY: the kernel accesses the bytes only while it holds the lock of the table whose
+//! entry maps them, or a pin of the page. A concurrent `munmap`, `mprotect` or copy-on-write needs
+//! that lock, so the kernel does not access a page after they have removed it.
 //!
 //! Neighbours: uses `fault`, `gup`, `space`.
 //!
-//! Not guaranteed: that a copy of several pages is of one moment.
+//! Not guaranteed: that a copy of several pages is atomic.
 
 mod copy;
 mod futex;

@@ -1,9 +1,8 @@
-//! Reading and writing the memory of another process (`process_vm_readv(2)`,
-//! `process_vm_writev(2)`).
+//! Reads and writes of another process's memory (`process_vm_readv(2)`, `process_vm_writev(2)`).
 //!
-//! The other's pages are pinned one at a time, which also breaks the copy-on-write that would lead
-//! a reader astray, and copied from or to the caller's own memory. Who may do that to whom is the
-//! embedder's question (`ptrace_may_access`).
+//! The call pins the remote pages one at a time and copies them to or from the caller's memory. A
+//! pin requires an exclusive page, so a read sees the page that the remote program keeps. The
+//! embedder checks that the caller may access the process (`ptrace_may_access`).
 
 use crate::error::MmError;
 use crate::gup::{GupFlags, GupRequest, MakeDirty, UserPage};
@@ -13,66 +12,66 @@ use pagewright_arch::Isa;
 use pagewright_sync::Platform;
 use pagewright_types::{PAGE_SIZE, VirtAddr};
 
-/// A piece of user memory (`struct iovec`).
+/// A segment of user memory (`struct iovec`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoVec {
-    /// Where it is.
+    /// Its address.
     pub base: VirtAddr,
     /// Its length in bytes.
     pub len: u64,
 }
 
-/// Pieces that one call may have (`UIO_MAXIOV`).
-const MAX_PIECES: usize = 1024;
-/// Bytes that one call moves at most (`MAX_RW_COUNT`).
+/// Maximum number of segments of one call (`UIO_MAXIOV`).
+const MAX_SEGMENTS: usize = 1024;
+/// Maximum number of bytes of one call (`MAX_RW_COUNT`).
 const MAX_BYTES: u64 = 0x7fff_f000;
-/// Bytes on their way from one page to another.
+/// Size in bytes of the buffer between the two pages.
 const BOUNCE: usize = 256;
 
-/// Which way the bytes go.
+/// The direction of the copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum CopyDirection {
     FromRemote,
     ToRemote,
 }
 
-/// A place in a list of pieces.
+/// A position in a list of segments.
 struct Cursor<'a> {
-    pieces: &'a [IoVec],
-    /// Within the first piece.
+    segments: &'a [IoVec],
+    /// Offset in the first segment.
     offset: u64,
-    /// Bytes left in all.
+    /// Number of bytes left in all segments.
     left: u64,
 }
 
 impl<'a> Cursor<'a> {
-    /// The beginning of `pieces`, at most [`MAX_BYTES`] of them.
+    /// Returns a cursor at the start of `segments`, limited to [`MAX_BYTES`].
     ///
     /// # Errors
-    /// Too many pieces, or a length that is negative.
-    fn new(pieces: &'a [IoVec]) -> Result<Self, MmError> {
-        if pieces.len() > MAX_PIECES {
-            return Err(MmError::TooManySegments { segments: pieces.len() });
+    /// [`MmError::TooManySegments`], or [`MmError::OutOfBounds`] for a negative length.
+    fn new(segments: &'a [IoVec]) -> Result<Self, MmError> {
+        if segments.len() > MAX_SEGMENTS {
+            return Err(MmError::TooManySegments { segments: segments.len() });
         }
-        if let Some(bad) = pieces.iter().find(|piece| piece.len > i64::MAX as u64) {
+        if let Some(bad) = segments.iter().find(|segment| segment.len > i64::MAX as u64) {
             return Err(MmError::OutOfBounds { addr: bad.base, len: bad.len });
         }
-        let total = pieces.iter().fold(0u64, |sum, piece| sum.saturating_add(piece.len).min(MAX_BYTES));
-        Ok(Self { pieces, offset: 0, left: total })
+        let total = segments.iter().fold(0u64, |sum, segment| sum.saturating_add(segment.len).min(MAX_BYTES));
+        Ok(Self { segments, offset: 0, left: total })
     }
 
-    /// The next bytes in one piece.
+    /// Returns the address and the number of the next bytes in one segment.
     fn next(&mut self) -> Option<(VirtAddr, u64)> {
-        while let Some(first) = self.pieces.first() {
+        while let Some(first) = self.segments.first() {
             let len = (first.len - self.offset).min(self.left);
             if len > 0 {
-                // A piece that wraps was refused, or its address can't be had anyway.
+                // A segment that wraps has been refused, or its address is inaccessible anyway.
                 return Some((VirtAddr::new(first.base.raw().wrapping_add(self.offset)), len));
             }
             if self.left == 0 {
                 return None;
             }
-            self.pieces = &self.pieces[1..];
+            self.segments = &self.segments[1..];
             self.offset = 0;
         }
         None
@@ -85,63 +84,66 @@ impl<'a> Cursor<'a> {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Copies from `remote` to `local`, piece after piece, until either list ends, and returns how
-    /// many bytes.
+    /// Copies from `remote` to `local` until either list of segments ends (`process_vm_readv(2)`).
+    ///
+    /// Returns the number of bytes copied, which may be fewer than requested.
     ///
     /// # Errors
-    /// `EINVAL` for flags (there are none), more than 1024 pieces, or a length that is negative;
-    /// `EFAULT` if a piece of `local` is not in user memory, or if the first byte can't be copied.
-    /// A copy that stops later is no error, and the count says where.
+    /// - `EINVAL` for flags other than 0, more than 1024 segments, or a negative length.
+    /// - [`MmError::Inaccessible`] (`EFAULT`) if a segment of `local` is not in user memory, or if
+    ///   the first byte cannot be copied.
     pub fn process_vm_readv(
         &self,
         (local, to): (&Space<P>, &[IoVec]),
         (remote, from): (&Space<P>, &[IoVec]),
         flags: u64,
     ) -> Result<u64, MmError> {
-        self.call(|| self.move_bytes((local, to), (remote, from), flags, Way::FromRemote))
+        self.call(|| self.process_vm_rw((local, to), (remote, from), flags, CopyDirection::FromRemote))
     }
 
-    /// Copies from `local` to `remote`, as [`Mm::process_vm_readv`] does the other way.
+    /// Copies from `local` to `remote` until either list of segments ends (`process_vm_writev(2)`).
+    ///
+    /// Returns the number of bytes copied, which may be fewer than requested.
     ///
     /// # Errors
-    /// As there.
+    /// The same as of [`Mm::process_vm_readv`].
     pub fn process_vm_writev(
         &self,
         (local, from): (&Space<P>, &[IoVec]),
         (remote, to): (&Space<P>, &[IoVec]),
         flags: u64,
     ) -> Result<u64, MmError> {
-        self.call(|| self.move_bytes((local, from), (remote, to), flags, Way::ToRemote))
+        self.call(|| self.process_vm_rw((local, from), (remote, to), flags, CopyDirection::ToRemote))
     }
 
-    fn move_bytes(
+    fn process_vm_rw(
         &self,
-        (local, ours): (&Space<P>, &[IoVec]),
-        (remote, theirs): (&Space<P>, &[IoVec]),
+        (local, local_iov): (&Space<P>, &[IoVec]),
+        (remote, remote_iov): (&Space<P>, &[IoVec]),
         flags: u64,
-        way: Way,
+        direction: CopyDirection,
     ) -> Result<u64, MmError> {
         if flags != 0 {
             return Err(MmError::BadFlags { flags: flags as u32 });
         }
-        let mut ours = Cursor::new(ours)?;
-        // `import_iovec` asks of our own pieces whether they could exist (`access_ok`).
-        let beyond = |piece: &&IoVec| piece.base.checked_add(piece.len).is_none_or(|end| end > P::Isa::USER_END);
-        if let Some(piece) = ours.pieces.iter().find(beyond) {
-            return Err(MmError::Inaccessible { va: piece.base });
+        let mut local_iov = Cursor::new(local_iov)?;
+        // `import_iovec` checks the caller's segments, but not the remote ones, by `access_ok`.
+        let beyond = |segment: &&IoVec| segment.base.checked_add(segment.len).is_none_or(|end| end > P::Isa::USER_END);
+        if let Some(segment) = local_iov.segments.iter().find(beyond) {
+            return Err(MmError::Inaccessible { va: segment.base });
         }
-        if ours.left == 0 {
+        if local_iov.left == 0 {
             return Ok(0);
         }
-        let mut theirs = Cursor::new(theirs)?;
+        let mut remote_iov = Cursor::new(remote_iov)?;
         let mut moved = 0;
-        while ours.left > 0
-            && let Some((va, len)) = theirs.next()
+        while local_iov.left > 0
+            && let Some((va, len)) = remote_iov.next()
         {
-            let part = len.min(PAGE_SIZE - va.page_offset()).min(ours.left);
-            let done = self.move_part(local, &mut ours, remote, va, part, way);
+            let part = len.min(PAGE_SIZE - va.page_offset()).min(local_iov.left);
+            let done = self.copy_remote_part(local, &mut local_iov, remote, va, part, direction);
             moved += done;
-            theirs.advance(done);
+            remote_iov.advance(done);
             if done < part {
                 return if moved > 0 { Ok(moved) } else { Err(MmError::Inaccessible { va }) };
             }
@@ -149,59 +151,59 @@ impl<P: Platform> Mm<P> {
         Ok(moved)
     }
 
-    /// Moves `len` bytes that lie in one page of `remote`; returns how many it could.
-    fn move_part(
+    /// Copies `len` bytes of one page of `remote`; returns the number of bytes copied.
+    fn copy_remote_part(
         &self,
         local: &Space<P>,
-        ours: &mut Cursor<'_>,
+        local_iov: &mut Cursor<'_>,
         remote: &Space<P>,
         va: VirtAddr,
         len: u64,
-        way: Way,
+        direction: CopyDirection,
     ) -> u64 {
         let mut flags = GupFlags::empty();
-        flags.set(GupFlags::WRITE, way == Way::ToRemote);
+        flags.set(GupFlags::WRITE, direction == CopyDirection::ToRemote);
         let page = va.align_down(PAGE_SIZE);
         if page >= P::Isa::USER_END {
             return 0;
         }
         let Ok(page) = self.gup_slow(remote, page, GupRequest::pin(flags), None) else { return 0 };
-        let done = self.move_page(local, ours, &page, va.page_offset(), len, way);
-        let make_dirty = if way == Way::ToRemote { MakeDirty::Yes } else { MakeDirty::No };
+        let done = self.copy_remote_page(local, local_iov, &page, va.page_offset(), len, direction);
+        let make_dirty = if direction == CopyDirection::ToRemote { MakeDirty::Yes } else { MakeDirty::No };
         self.release_user_page(page, make_dirty);
         done
     }
 
-    fn move_page(
+    fn copy_remote_page(
         &self,
         local: &Space<P>,
-        ours: &mut Cursor<'_>,
+        local_iov: &mut Cursor<'_>,
         page: &UserPage,
         offset: u64,
         len: u64,
-        way: Way,
+        direction: CopyDirection,
     ) -> u64 {
         let mut bounce = [0; BOUNCE];
         let mut done = 0;
         while done < len
-            && let Some((at, most)) = ours.next()
+            && let Some((at, max)) = local_iov.next()
         {
-            let piece = (len - done).min(most).min(BOUNCE as u64);
+            let piece = (len - done).min(max).min(BOUNCE as u64);
             let bytes = &mut bounce[..piece as usize];
-            let there = page.pfn().base().add(offset + done);
-            let left = match way {
-                Way::FromRemote => {
-                    self.fx().read(there, bytes);
+            let remote_bytes = page.pfn().base().add(offset + done);
+            let left = match direction {
+                CopyDirection::FromRemote => {
+                    self.fx().read(remote_bytes, bytes);
                     self.write_user(local, at, bytes)
                 }
-                Way::ToRemote => {
+                CopyDirection::ToRemote => {
                     let left = self.read_user(local, at, bytes);
-                    self.fx().write(there, &bytes[..bytes.len() - left]);
+                    self.fx().write(remote_bytes, &bytes[..bytes.len() - left]);
                     left
                 }
             };
             let moved = piece - left as u64;
-            ours.advance(moved);
+            local_iov.advance(moved);
             done += moved;
             if left > 0 {
                 break;

@@ -1,4 +1,4 @@
-//! Strings of user memory (`strncpy_from_user`).
+//! Strings in user memory (`strncpy_from_user`).
 
 use super::copy::is_user;
 use crate::error::MmError;
@@ -9,14 +9,14 @@ use pagewright_sync::Platform;
 use pagewright_types::{Access, PAGE_SIZE, VirtAddr};
 
 impl<P: Platform> Mm<P> {
-    /// Copies a string that ends with a zero byte, and that byte, to `to`.
+    /// Copies a string with its terminating zero byte to `to` (`strncpy_from_user`).
     ///
-    /// Returns its length without it; `to.len()` if there is no zero byte among as many. Memory
-    /// behind the end is not touched.
+    /// Returns its length without the zero byte, or `to.len()` if none of the first `to.len()`
+    /// bytes is zero. The call does not access pages after the end of the string.
     ///
     /// # Errors
-    /// [`MmError::Inaccessible`] with the page at which it goes on and can't be read; `to` holds
-    /// what lies before.
+    /// [`MmError::Inaccessible`] at the first address that cannot be read before the string ends;
+    /// `to` has the bytes before it.
     pub fn strncpy_from_user(&self, space: &Space<P>, from: VirtAddr, to: &mut [u8]) -> Result<usize, MmError> {
         self.call(|| self.copy_string(space, from, to))
     }
@@ -27,7 +27,7 @@ impl<P: Platform> Mm<P> {
         while done < len {
             let refused = |va| MmError::Inaccessible { va };
             let va = from.checked_add(done as u64).ok_or(refused(P::Isa::USER_END))?;
-            // User memory may end before the room does, and the string before that.
+            // User memory may end before the buffer does, and the string before that.
             let part = (PAGE_SIZE - va.page_offset()).min((len - done) as u64) as usize;
             if !is_user::<P>(va, part) {
                 return Err(refused(va));

@@ -1,4 +1,4 @@
-//! One word of user memory (`get_user`, `put_user`).
+//! Words in user memory (`get_user`, `put_user`).
 
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -6,16 +6,16 @@ use crate::space::Space;
 use pagewright_sync::Platform;
 use pagewright_types::VirtAddr;
 
-/// A word as user memory has it, least significant byte first.
+/// A word in user memory, which is little-endian.
 pub trait UserWord: Copy + Default {
-    /// Bytes that it has.
+    /// Its size in bytes.
     const BYTES: usize;
 
-    /// The word with these bytes.
+    /// Returns the word with these bytes.
     fn from_bytes(bytes: &[u8]) -> Self;
 
-    /// Hands its bytes to `take`.
-    fn with_bytes<T>(self, take: impl FnOnce(&[u8]) -> T) -> T;
+    /// Calls `body` with its bytes.
+    fn with_bytes<T>(self, body: impl FnOnce(&[u8]) -> T) -> T;
 }
 
 macro_rules! words {
@@ -27,8 +27,8 @@ macro_rules! words {
                 bytes.try_into().map_or(0, Self::from_le_bytes)
             }
 
-            fn with_bytes<T>(self, take: impl FnOnce(&[u8]) -> T) -> T {
-                take(&self.to_le_bytes())
+            fn with_bytes<T>(self, body: impl FnOnce(&[u8]) -> T) -> T {
+                body(&self.to_le_bytes())
             }
         })*
     };
@@ -37,17 +37,15 @@ macro_rules! words {
 words!(u8, u16, u32, u64);
 
 impl<P: Platform> Mm<P> {
-    /// The word at `at`.
-    ///
-    /// If it is aligned it is read at once: no store to it is seen in part.
+    /// Reads the word at `at` (`get_user`), an aligned word in one access.
     ///
     /// # Errors
-    /// [`MmError::Inaccessible`].
+    /// [`MmError::Inaccessible`] if the program cannot read it.
     pub fn get_user<T: UserWord>(&self, space: &Space<P>, at: VirtAddr) -> Result<T, MmError> {
         self.call(|| self.user_word(space, at))
     }
 
-    /// The same, within a call.
+    /// Does the same as [`Mm::get_user`], within a call.
     pub(super) fn user_word<T: UserWord>(&self, space: &Space<P>, at: VirtAddr) -> Result<T, MmError> {
         let mut bytes = [0; size_of::<u64>()];
         let bytes = &mut bytes[..T::BYTES];
@@ -57,12 +55,11 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Stores a word at `at`.
-    ///
-    /// If it is aligned it is stored at once.
+    /// Stores a word at `at` (`put_user`), an aligned word in one access.
     ///
     /// # Errors
-    /// [`MmError::Inaccessible`]; of a word across two pages the first bytes may have been stored.
+    /// [`MmError::Inaccessible`] if the program cannot write it. The first bytes of a word across
+    /// two pages may have been stored.
     pub fn put_user<T: UserWord>(&self, space: &Space<P>, at: VirtAddr, word: T) -> Result<(), MmError> {
         match self.call(|| word.with_bytes(|bytes| self.write_user(space, at, bytes))) {
             0 => Ok(()),

@@ -1,4 +1,4 @@
-//! What mappings take, by who else has it (`smaps_account`, `struct mem_size_stats`).
+//! The resident memory of mappings, private and shared (`smaps_account`, `struct mem_size_stats`).
 
 use crate::counters::RssKind;
 use crate::mm::Mm;
@@ -11,27 +11,29 @@ use pagewright_sync::Platform;
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Level, PAGE_SIZE, Pfn, Rights, VirtAddr};
 
-/// Bytes of pages divided among those who map them, in parts of a byte fine enough that the shares
-/// of a page add up to it, short of one part a mapping (`PSS_SHIFT`).
+/// A proportional set size: each page counts divided by the number of entries that map it.
+///
+/// It is stored in fractions of a byte, as in Linux (`PSS_SHIFT`). The shares of a page add up to
+/// the page, except for a rounding error of less than one fraction for each mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pss(u64);
 
 impl Pss {
     const SHIFT: u32 = 12;
-    /// Parts of a byte.
+    /// Number of fractions in a byte.
     pub const PARTS: u64 = 1 << Self::SHIFT;
 
-    /// Of one base page that `mappings` entries map.
+    /// Returns the share of one base page that `mappings` entries map.
     fn of_page(mappings: u32) -> Self {
         Self((PAGE_SIZE << Self::SHIFT) / u64::from(mappings.max(1)))
     }
 
-    /// In parts.
+    /// Returns the size in fractions of a byte.
     pub const fn parts(self) -> u64 {
         self.0
     }
 
-    /// In whole bytes, rounded down.
+    /// Returns the size in bytes, rounded down.
     pub const fn bytes(self) -> u64 {
         self.0 >> Self::SHIFT
     }
@@ -43,16 +45,14 @@ impl AddAssign for Pss {
     }
 }
 
-/// What some mappings take, in bytes.
-///
-/// The zero page counts nowhere.
+/// The memory of mappings, in bytes; the zero page does not count (`struct mem_size_stats`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemSizeStats {
-    /// Of address space.
+    /// Bytes of address space.
     pub size: u64,
-    /// Resident.
+    /// Resident bytes.
     pub rss: u64,
-    /// Resident, each page divided by the number of entries that map it.
+    /// Proportional resident size.
     pub pss: Pss,
     /// The part of `pss` that is anonymous.
     pub pss_anon: Pss,
@@ -64,23 +64,23 @@ pub struct MemSizeStats {
     pub pss_dirty: Pss,
     /// The part of `pss` that is locked.
     pub pss_locked: Pss,
-    /// Resident, mapped elsewhere too, and clean.
+    /// Clean resident bytes that other entries map too.
     pub shared_clean: u64,
-    /// Resident, mapped elsewhere too, and dirty.
+    /// Dirty resident bytes that other entries map too.
     pub shared_dirty: u64,
-    /// Resident, mapped here alone, and clean.
+    /// Clean resident bytes that no other entry maps.
     pub private_clean: u64,
-    /// Resident, mapped here alone, and dirty.
+    /// Dirty resident bytes that no other entry maps.
     pub private_dirty: u64,
-    /// Resident and used since somebody last cleared the accessed bits.
+    /// Resident bytes that were accessed since the accessed bits were cleared.
     pub referenced: u64,
-    /// Resident and anonymous.
+    /// Resident anonymous bytes.
     pub anonymous: u64,
-    /// The part of `anonymous` whose contents may go (`MADV_FREE`) and were not written again.
+    /// The part of `anonymous` that was not written since `MADV_FREE`.
     pub lazy_free: u64,
-    /// In swap: entries that say so, and pages of shared memory for which the mapping has no entry.
+    /// Bytes in swap: swap entries, and pages of shared memory without an entry in the mapping.
     pub swap: u64,
-    /// The first of those, each page divided by the number of entries that name its slot.
+    /// Proportional size of the swap entries: each counts divided by the entries of its slot.
     pub swap_pss: Pss,
 }
 
@@ -107,7 +107,7 @@ impl AddAssign for MemSizeStats {
 }
 
 impl<P: Platform> Mm<P> {
-    /// What all mappings of `space` take.
+    /// Returns the memory of all mappings of `space`.
     pub fn mem_size_stats(&self, space: &Space<P>) -> MemSizeStats {
         let map = space.map().read();
         let mut total = MemSizeStats::default();
@@ -117,12 +117,12 @@ impl<P: Platform> Mm<P> {
         total
     }
 
-    /// What the mapping that begins at page `start` takes.
+    /// Returns the memory of the mapping that begins at page `start`.
     ///
-    /// The caller holds the space.
+    /// The caller holds the space's `map` lock.
     pub(super) fn mem_size_stats_of(&self, space: &Space<P>, start: u64, vma: &Vma<P>) -> MemSizeStats {
         let range = vma.range(start);
-        let mut usage = MemSizeStats { size: range.len(), ..MemSizeStats::default() };
+        let mut stats = MemSizeStats { size: range.len(), ..MemSizeStats::default() };
         for (table, part) in space.table().locked_tables(&self.tlb, range) {
             let span = table.level().span();
             let mut va = part.start();
@@ -133,32 +133,36 @@ impl<P: Platform> Mm<P> {
                     Entry::Leaf(leaf) if !leaf.flags.contains(LeafFlags::SPECIAL) => {
                         let first = leaf.pfn.add((va.since(base) / PAGE_SIZE) as u32);
                         for index in 0..(next.since(va) / PAGE_SIZE) as u32 {
-                            self.add_page(first.add(index), leaf, &mut usage);
+                            self.add_page(first.add(index), leaf, &mut stats);
                         }
                     }
-                    Entry::Soft(soft) => self.add_swapped(soft, &mut usage),
+                    Entry::Soft(soft) => self.add_swapped(soft, &mut stats),
                     Entry::Leaf(_) | Entry::Empty | Entry::Table(_) => {}
                 }
                 va = next;
             }
         }
-        usage.swap += self.swapped_without_entry(space, start, vma) * PAGE_SIZE;
+        stats.swap += self.swapped_without_entry(space, start, vma) * PAGE_SIZE;
         if vma.flags().contains(VmFlags::LOCKED) {
-            usage.pss_locked = usage.pss;
+            stats.pss_locked = stats.pss;
         }
-        usage
+        stats
     }
 
-    /// Adds a page that is in swap, if that is what an entry says.
-    fn add_swapped(&self, soft: SoftEntry, usage: &mut MemSizeStats) {
+    /// Adds the page of a soft entry if it is a swap entry.
+    fn add_swapped(&self, soft: SoftEntry, stats: &mut MemSizeStats) {
         if let Some(page) = SwapPte::decode(soft) {
-            usage.swap += PAGE_SIZE;
-            usage.swap_pss += Pss::of_page(self.swap_count(page.entry));
+            stats.swap += PAGE_SIZE;
+            stats.swap_pss += Pss::of_page(self.swap_count(page.entry));
         }
     }
 
-    /// Pages of the shared memory behind a mapping that are in swap (`shmem_swap_usage`); of a
-    /// private mapping that may be written, those that it has no copies of (`smaps_pte_hole`).
+    /// Returns the number of pages of a mapping's shared memory that are in swap.
+    ///
+    /// For a private writable mapping, it counts only pages without an entry, which have no private
+    /// copy.
+    ///
+    /// Linux: `shmem_swap_usage`, `smaps_pte_hole`.
     fn swapped_without_entry(&self, space: &Space<P>, start: u64, vma: &Vma<P>) -> u64 {
         let Some(file) = vma.file() else { return 0 };
         let has_copies = !vma.is_shared() && vma.rights().contains(Rights::WRITE);
@@ -174,38 +178,36 @@ impl<P: Platform> Mm<P> {
         pages
     }
 
-    /// Adds one page that `leaf` maps.
-    ///
-    /// Its table is locked.
-    fn add_page(&self, pfn: Pfn, leaf: Leaf, usage: &mut MemSizeStats) {
+    /// Adds one page that `leaf` maps; the caller holds the lock of its table.
+    fn add_page(&self, pfn: Pfn, leaf: Leaf, stats: &mut MemSizeStats) {
         let folio = self.frames().folio(pfn);
         let mappings = self.mappings_of(pfn);
         let share = Pss::of_page(mappings);
-        usage.rss += PAGE_SIZE;
-        usage.pss += share;
+        stats.rss += PAGE_SIZE;
+        stats.pss += share;
         let dirty = leaf.flags.contains(LeafFlags::DIRTY) || folio.flags().contains(FolioFlags::DIRTY);
         match rss_kind(folio) {
             RssKind::Anon => {
-                usage.anonymous += PAGE_SIZE;
+                stats.anonymous += PAGE_SIZE;
                 if !dirty && !folio.flags().contains(FolioFlags::SWAPBACKED) {
-                    usage.lazy_free += PAGE_SIZE;
+                    stats.lazy_free += PAGE_SIZE;
                 }
-                usage.pss_anon += share;
+                stats.pss_anon += share;
             }
-            RssKind::File => usage.pss_file += share,
-            RssKind::Shmem => usage.pss_shmem += share,
+            RssKind::File => stats.pss_file += share,
+            RssKind::Shmem => stats.pss_shmem += share,
         }
         if leaf.flags.contains(LeafFlags::ACCESSED) || folio.flags().contains(FolioFlags::REFERENCED) {
-            usage.referenced += PAGE_SIZE;
+            stats.referenced += PAGE_SIZE;
         }
         if dirty {
-            usage.pss_dirty += share;
+            stats.pss_dirty += share;
         }
         let count = match (mappings > 1, dirty) {
-            (true, true) => &mut usage.shared_dirty,
-            (true, false) => &mut usage.shared_clean,
-            (false, true) => &mut usage.private_dirty,
-            (false, false) => &mut usage.private_clean,
+            (true, true) => &mut stats.shared_dirty,
+            (true, false) => &mut stats.shared_clean,
+            (false, true) => &mut stats.private_dirty,
+            (false, false) => &mut stats.private_clean,
         };
         *count += PAGE_SIZE;
     }

@@ -1,4 +1,4 @@
-//! `/proc/meminfo`, as far as it is about what is counted here.
+//! `/proc/meminfo`: the memory of the machine.
 
 use crate::counters::Gauge;
 use crate::mm::Mm;
@@ -7,10 +7,10 @@ use pagewright_sync::Platform;
 use pagewright_types::PAGE_SIZE;
 
 impl<P: Platform> Mm<P> {
-    /// Writes the lines of `/proc/meminfo` that stand for something here, in Linux's order.
+    /// Writes the lines of `/proc/meminfo` that the memory manager counts, in Linux's order.
     ///
     /// # Errors
-    /// The writer's.
+    /// The error of the writer.
     pub fn show_meminfo(&self, out: &mut dyn Write) -> fmt::Result {
         let [inactive_anon, active_anon, inactive_file, active_file] =
             [Gauge::InactiveAnon, Gauge::ActiveAnon, Gauge::InactiveFile, Gauge::ActiveFile]
@@ -28,7 +28,7 @@ impl<P: Platform> Mm<P> {
             ("Active(file):", active_file),
             ("Inactive(file):", inactive_file),
             ("Unevictable:", self.gauge(Gauge::Unevictable)),
-            // Nothing else keeps pages from being reclaimed.
+            // Locked mappings are the only reason for a page to be unevictable.
             ("Mlocked:", self.gauge(Gauge::Unevictable)),
             ("SwapTotal:", swap_total),
             ("SwapFree:", swap_free),

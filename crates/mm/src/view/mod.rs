@@ -1,28 +1,29 @@
-//! What `/proc` shows: texts about a space or the machine, in Linux's own format, so that what
-//! reads the one reads the other.
+//! The memory files of `/proc`: texts about a space or the machine, in Linux's format.
+//!
+//! A program that reads Linux's files can read these.
 //!
 //! | file | text | Linux |
 //! | --- | --- | --- |
-//! | `maps` | one line a mapping | `show_map_vma` |
-//! | `smaps` | that line and what the mapping takes; `smaps_rollup` adds all up | `show_smap`, `show_smaps_rollup` |
+//! | `maps` | a line for each mapping | `show_map_vma` |
+//! | `smaps` | that line and the memory of the mapping; `smaps_rollup` has the sums | `show_smap`, `show_smaps_rollup` |
 //! | `status` | the `Vm…` and `Rss…` lines of `/proc/PID/status` | `task_mem` |
-//! | `pagemap` | no text: a word for each page | `pte_to_pagemap_entry` |
-//! | `meminfo` | what the machine has, and has promised | `meminfo_proc_show` |
-//! | `swaps` | the devices that are swapped to | `swap_show` |
+//! | `pagemap` | a word for each page, in binary form | `pte_to_pagemap_entry` |
+//! | `meminfo` | the memory of the machine | `meminfo_proc_show` |
+//! | `swaps` | the swap devices | `swap_show` |
 //! | `vmstat` | gauges, then counters | `vmstat_show` |
 //!
-//! All Linux functions named are those of `fs/proc/task_mmu.c`, `fs/proc/meminfo.c`, `mm/vmstat.c`
-//! and `mm/swapfile.c` of 6.18. [`MemSizeStats`] is what `smaps` prints, as numbers.
+//! The Linux functions are in `fs/proc/task_mmu.c`, `fs/proc/meminfo.c`, `mm/vmstat.c` and
+//! `mm/swapfile.c` of 6.18. [`MemSizeStats`] has the numbers of `smaps`.
 //!
-//! Neighbours: reads `space`, `rmap`, `counters`; nothing reads this.
+//! Neighbours: reads `space`, `rmap`, `counters`; `snapshot` reads the proportional set sizes.
 //!
-//! Protocol: a text of a space is written with the space held for reading, and no table locked. The
-//! writer may not enter the memory manager.
+//! Protocol: while a text about a space is written, its `map` lock is held for reading and no table
+//! is locked. The writer must not call the memory manager.
 //!
-//! Not guaranteed: lines for what this memory manager does not have. A field that counts pages of
-//! some kind is 0 where there are none of that kind (KSM, huge pages); one that describes hardware
-//! or a policy (`ProtectionKey`, `HugetlbPages`) is left out. Nor that figures of several pages are
-//! of one moment: faults go on meanwhile.
+//! Not guaranteed: every line of Linux. A field that counts pages of a kind that does not exist
+//! here (KSM, huge pages) is 0; a field about hardware or a policy (`ProtectionKey`,
+//! `HugetlbPages`) is absent. Figures of several pages are not of one moment, because faults
+//! continue.
 
 mod maps;
 mod mem_size_stats;

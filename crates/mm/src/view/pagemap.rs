@@ -1,5 +1,6 @@
-//! `/proc/PID/pagemap`: a word for each page of a space, in Linux's layout
-//! (`Documentation/admin-guide/mm/pagemap.rst`).
+//! `/proc/PID/pagemap`: a word for each page of a space.
+//!
+//! Linux documents the layout in `Documentation/admin-guide/mm/pagemap.rst`.
 
 use crate::mm::Mm;
 use crate::space::{Space, VmFlags};
@@ -10,31 +11,31 @@ use pagewright_sync::Platform;
 use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, SwapEntry, VirtAddr};
 
 bitflags::bitflags! {
-    /// What is known of a page beside its frame, with Linux's bits.
+    /// The flags of a page, with Linux's bits.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct PagemapFlags: u64 {
-        /// Stored to since soft-dirty bits were cleared, or mapped since.
+        /// The page was written, or mapped, since soft-dirty bits were cleared.
         const SOFT_DIRTY = 1 << 55;
-        /// Mapped by this one entry and no other.
+        /// No other entry maps the page.
         const EXCLUSIVE = 1 << 56;
-        /// An access is refused by a guard (`MADV_GUARD_INSTALL`).
+        /// The page has a guard (`MADV_GUARD_INSTALL`).
         const GUARD = 1 << 58;
-        /// Of a file or of shared memory.
+        /// The page belongs to a file or to shared memory.
         const FILE = 1 << 61;
-        /// In swap, or a marker, which Linux keeps in the form of a swap entry.
+        /// The page is in swap, or the entry is a marker, which Linux encodes as a swap entry.
         const SWAP = 1 << 62;
-        /// In memory.
+        /// The page is in memory.
         const PRESENT = 1 << 63;
     }
 }
 
-/// One page's word.
+/// The word of one page.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct PagemapEntry(u64);
 
 impl PagemapEntry {
     const FRAME: u64 = (1 << 55) - 1;
-    /// Where the slot stands above the device, of a page in swap (`MAX_SWAPFILES_SHIFT`).
+    /// First bit of the slot of a page in swap; the device is below (`MAX_SWAPFILES_SHIFT`).
     const SLOT_SHIFT: u32 = 5;
 
     fn in_swap(entry: SwapEntry, state: PagemapFlags) -> Self {
@@ -45,22 +46,22 @@ impl PagemapEntry {
         Self(state.bits() | frame.map_or(0, |pfn| u64::from(pfn.raw())))
     }
 
-    /// As the file shows it.
+    /// Returns the word as the file has it.
     pub const fn raw(self) -> u64 {
         self.0
     }
 
-    /// What is known of the page.
+    /// Returns the flags of the page.
     pub fn flags(self) -> PagemapFlags {
         PagemapFlags::from_bits_truncate(self.0)
     }
 
-    /// Its frame, if it is in memory.
+    /// Returns the frame of the page, if it is in memory.
     pub fn pfn(self) -> Option<Pfn> {
         self.flags().contains(PagemapFlags::PRESENT).then(|| Pfn::new((self.0 & Self::FRAME) as u32))
     }
 
-    /// Where it is in swap, if it is there.
+    /// Returns the swap entry of the page, if it is in swap.
     pub fn swap_entry(self) -> Option<SwapEntry> {
         let (device, slot) = (self.0 & ((1 << Self::SLOT_SHIFT) - 1), (self.0 & Self::FRAME) >> Self::SLOT_SHIFT);
         let is_page = self.flags().contains(PagemapFlags::SWAP) && !self.flags().contains(PagemapFlags::GUARD);
@@ -78,10 +79,11 @@ impl fmt::Debug for PagemapEntry {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Tells the word of each page of `range` that is not 0, in order.
+    /// Calls `visit` with the word of each page of `range` whose word is not 0, in order.
     ///
-    /// A page without a mapping has 0, and so has one of an old mapping that was never touched.
-    pub fn pagemap(&self, space: &Space<P>, range: PageRange, mut tell: impl FnMut(VirtAddr, PagemapEntry)) {
+    /// The word is 0 if the page is not mapped, or was never accessed and soft-dirty bits have been
+    /// cleared since the mapping was created.
+    pub fn pagemap(&self, space: &Space<P>, range: PageRange, mut visit: impl FnMut(VirtAddr, PagemapEntry)) {
         let map = space.map().read();
         for (start, vma) in map.overlapping(range) {
             let Some(part) = vma.range(start).intersect(range) else { continue };
@@ -90,15 +92,15 @@ impl<P: Platform> Mm<P> {
             for va in part.iter() {
                 let word = self.page_word(space, va, all);
                 if word != PagemapEntry::default() {
-                    tell(va, word);
+                    visit(va, word);
                 }
             }
         }
     }
 
-    /// The word of one page, whose mapping says `all` of each of its pages.
+    /// Returns the word of one page; `all` are the flags of every page of its mapping.
     ///
-    /// The caller holds the space.
+    /// The caller holds the space's `map` lock.
     fn page_word(&self, space: &Space<P>, va: VirtAddr, all: PagemapFlags) -> PagemapEntry {
         let Some(locked) = space.table().lock(&self.tlb, va, Level::PTE) else { return PagemapEntry::new(None, all) };
         let leaf = match P::Isa::decode(locked.level(), locked.pte(va)) {
@@ -120,7 +122,7 @@ impl<P: Platform> Mm<P> {
     }
 }
 
-/// The word of a page that is not mapped, and of which something is known.
+/// Returns the word of a page with a soft entry.
 fn soft_word(soft: SoftEntry, all: PagemapFlags) -> PagemapEntry {
     if let Some(page) = SwapPte::decode(soft) {
         let mut state = all | PagemapFlags::SWAP;

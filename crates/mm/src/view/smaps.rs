@@ -1,6 +1,6 @@
-//! `/proc/PID/smaps` and `/proc/PID/smaps_rollup`.
+//! `/proc/PID/smaps` and `/proc/PID/smaps_rollup`: the memory of mappings.
 
-use super::maps::{Line, Name};
+use super::maps::{MapsLine, MapsName};
 use super::mem_size_stats::MemSizeStats;
 use crate::mm::Mm;
 use crate::space::{Space, VmFlags, Vma};
@@ -8,7 +8,7 @@ use core::fmt::{self, Write};
 use pagewright_sync::Platform;
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 
-/// Writes a line whose figure ends in column 24, whatever the length of its name.
+/// Writes a line whose figure ends in column 24.
 fn line(out: &mut dyn Write, name: &str, figure: u64, unit: &str) -> fmt::Result {
     let width = 23 - name.len().max(15);
     writeln!(out, "{name:<15} {figure:width$}{unit}")
@@ -18,47 +18,47 @@ fn field(out: &mut dyn Write, name: &str, bytes: u64) -> fmt::Result {
     line(out, name, bytes / 1024, " kB")
 }
 
-/// The lines that both texts have (`__show_smap`).
+/// Writes the lines that both files have (`__show_smap`).
 ///
-/// Mechanisms that do not exist count nothing.
-fn figures(out: &mut dyn Write, usage: &MemSizeStats, rollup: bool) -> fmt::Result {
-    field(out, "Rss:", usage.rss)?;
-    field(out, "Pss:", usage.pss.bytes())?;
-    field(out, "Pss_Dirty:", usage.pss_dirty.bytes())?;
+/// Figures of kinds of pages that do not exist are 0.
+fn figures(out: &mut dyn Write, stats: &MemSizeStats, rollup: bool) -> fmt::Result {
+    field(out, "Rss:", stats.rss)?;
+    field(out, "Pss:", stats.pss.bytes())?;
+    field(out, "Pss_Dirty:", stats.pss_dirty.bytes())?;
     if rollup {
-        field(out, "Pss_Anon:", usage.pss_anon.bytes())?;
-        field(out, "Pss_File:", usage.pss_file.bytes())?;
-        field(out, "Pss_Shmem:", usage.pss_shmem.bytes())?;
+        field(out, "Pss_Anon:", stats.pss_anon.bytes())?;
+        field(out, "Pss_File:", stats.pss_file.bytes())?;
+        field(out, "Pss_Shmem:", stats.pss_shmem.bytes())?;
     }
-    field(out, "Shared_Clean:", usage.shared_clean)?;
-    field(out, "Shared_Dirty:", usage.shared_dirty)?;
-    field(out, "Private_Clean:", usage.private_clean)?;
-    field(out, "Private_Dirty:", usage.private_dirty)?;
-    field(out, "Referenced:", usage.referenced)?;
-    field(out, "Anonymous:", usage.anonymous)?;
+    field(out, "Shared_Clean:", stats.shared_clean)?;
+    field(out, "Shared_Dirty:", stats.shared_dirty)?;
+    field(out, "Private_Clean:", stats.private_clean)?;
+    field(out, "Private_Dirty:", stats.private_dirty)?;
+    field(out, "Referenced:", stats.referenced)?;
+    field(out, "Anonymous:", stats.anonymous)?;
     field(out, "KSM:", 0)?;
-    field(out, "LazyFree:", usage.lazy_free)?;
+    field(out, "LazyFree:", stats.lazy_free)?;
     const NONE_YET: [&str; 5] =
         ["AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:", "Shared_Hugetlb:", "Private_Hugetlb:"];
     NONE_YET.iter().try_for_each(|name| field(out, name, 0))?;
-    field(out, "Swap:", usage.swap)?;
-    field(out, "SwapPss:", usage.swap_pss.bytes())?;
-    field(out, "Locked:", usage.pss_locked.bytes())
+    field(out, "Swap:", stats.swap)?;
+    field(out, "SwapPss:", stats.swap_pss.bytes())?;
+    field(out, "Locked:", stats.pss_locked.bytes())
 }
 
-/// The two-letter words of a mapping, in the order of Linux's bits (`show_smap_vma_flags`).
+/// Writes the two-letter flags of a mapping, in the order of Linux's bits (`show_smap_vma_flags`).
 fn vm_flags<P: Platform>(out: &mut dyn Write, vma: &Vma<P>) -> fmt::Result {
-    let (rights, most, flags) = (vma.rights(), vma.max_rights(), vma.flags());
+    let (rights, max_rights, flags) = (vma.rights(), vma.max_rights(), vma.flags());
     let words = [
         (rights.contains(Rights::READ), "rd"),
         (rights.contains(Rights::WRITE), "wr"),
         (rights.contains(Rights::EXEC), "ex"),
-        // A shared mapping of a file that was opened for reading only is private to Linux, up to
-        // the s in its line.
+        // Linux clears VM_SHARED in a shared mapping of a file that was opened read-only; its line
+        // has an s nevertheless.
         (flags.contains(VmFlags::SHARED), "sh"),
-        (most.contains(Rights::READ), "mr"),
-        (most.contains(Rights::WRITE), "mw"),
-        (most.contains(Rights::EXEC), "me"),
+        (max_rights.contains(Rights::READ), "mr"),
+        (max_rights.contains(Rights::WRITE), "mw"),
+        (max_rights.contains(Rights::EXEC), "me"),
         (vma.is_shared(), "ms"),
         (vma.grows_down(), "gd"),
         (flags.contains(VmFlags::LOCKED), "lo"),
@@ -82,32 +82,32 @@ fn vm_flags<P: Platform>(out: &mut dyn Write, vma: &Vma<P>) -> fmt::Result {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Writes what `/proc/PID/smaps` shows of `space`.
+    /// Writes `/proc/PID/smaps` of `space`.
     ///
     /// # Errors
-    /// The writer's.
+    /// The error of the writer.
     pub fn show_smaps(&self, space: &Space<P>, out: &mut dyn Write) -> fmt::Result {
         let map = space.map().read();
         for (start, vma) in map.iter() {
-            let usage = self.mem_size_stats_of(space, start, vma);
-            Line::of(&map, start, vma).write(out)?;
-            field(out, "Size:", usage.size)?;
+            let stats = self.mem_size_stats_of(space, start, vma);
+            MapsLine::of(&map, start, vma).write(out)?;
+            field(out, "Size:", stats.size)?;
             field(out, "KernelPageSize:", PAGE_SIZE)?;
             field(out, "MMUPageSize:", PAGE_SIZE)?;
-            figures(out, &usage, false)?;
-            // No huge page is ever given to anybody yet.
+            figures(out, &stats, false)?;
+            // Faults map no huge pages yet.
             line(out, "THPeligible:", 0, "")?;
             vm_flags(out, vma)?;
         }
         Ok(())
     }
 
-    /// Writes what `/proc/PID/smaps_rollup` shows of `space`.
+    /// Writes `/proc/PID/smaps_rollup` of `space`.
     ///
     /// # Errors
-    /// The writer's.
+    /// The error of the writer.
     pub fn show_smaps_rollup(&self, space: &Space<P>, out: &mut dyn Write) -> fmt::Result {
-        let usage = self.mem_size_stats(space);
+        let stats = self.mem_size_stats(space);
         let range = {
             let map = space.map().read();
             let first = map.iter().next().map_or(VirtAddr::ZERO, |(start, _)| VirtAddr::from_page_index(start));
@@ -115,7 +115,7 @@ impl<P: Platform> Mm<P> {
             PageRange::new(first, end)
         };
         let rights = Rights::empty();
-        Line { range, rights, shared: false, offset: 0, inode: 0, name: Name::Text("[rollup]") }.write(out)?;
-        figures(out, &usage, true)
+        MapsLine { range, rights, shared: false, offset: 0, inode: 0, name: MapsName::Text("[rollup]") }.write(out)?;
+        figures(out, &stats, true)
     }
 }

@@ -7,28 +7,30 @@ use core::fmt::{self, Write};
 use pagewright_sync::Platform;
 use pagewright_types::{PAGE_SIZE, Rights};
 
-/// Bytes of address space by what it is for (`mm->data_vm`, `stack_vm`, `exec_vm`).
+/// Bytes of address space by use (`mm->data_vm`, `stack_vm`, `exec_vm`).
 #[derive(Default)]
-struct Kinds {
+struct BytesByUse {
     data: u64,
     stack: u64,
     code: u64,
 }
 
-/// `vm_stat_account`: writable and the space's own; growing; executable and not writable.
-fn kinds<P: Platform>(map: &AddressMap<P>) -> Kinds {
-    let mut kinds = Kinds::default();
+/// Returns the bytes that are private and writable, of stacks, and of read-only code.
+///
+/// Linux: `vm_stat_account`.
+fn bytes_by_use<P: Platform>(map: &AddressMap<P>) -> BytesByUse {
+    let mut by_use = BytesByUse::default();
     for (start, vma) in map.iter() {
         let bytes = vma.range(start).len();
         if vma.grows_down() {
-            kinds.stack += bytes;
+            by_use.stack += bytes;
         } else if is_data(vma) {
-            kinds.data += bytes;
+            by_use.data += bytes;
         } else if vma.rights().contains(Rights::EXEC) && !vma.rights().contains(Rights::WRITE) {
-            kinds.code += bytes;
+            by_use.code += bytes;
         }
     }
-    kinds
+    by_use
 }
 
 fn is_data<P: Platform>(vma: &Vma<P>) -> bool {
@@ -36,31 +38,32 @@ fn is_data<P: Platform>(vma: &Vma<P>) -> bool {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Writes the lines of `/proc/PID/status` about the memory of `space`, from `VmPeak` to
-    /// `VmSwap`. `VmPTE` counts tables of every level but the root.
+    /// Writes the memory lines of `/proc/PID/status` of `space`, from `VmPeak` to `VmSwap`.
+    ///
+    /// `VmPTE` counts the tables of every level except the root.
     ///
     /// # Errors
-    /// The writer's.
+    /// The error of the writer.
     pub fn show_status(&self, space: &Space<P>, out: &mut dyn Write) -> fmt::Result {
         let map = space.map().read();
-        let kinds = kinds(&map);
-        let exe = map.code().len().min(kinds.code);
+        let by_use = bytes_by_use(&map);
+        let exe = map.code().len().min(by_use.code);
         let rss = |kind| space.rss().of(kind) * PAGE_SIZE;
         let lines = [
             ("VmPeak", map.peak_bytes()),
             ("VmSize", map.bytes()),
             ("VmLck", map.totals().locked * PAGE_SIZE),
-            // Nobody counts pins of a space.
+            // The pins of a space are not counted.
             ("VmPin", 0),
             ("VmHWM", space.rss().peak_bytes()),
             ("VmRSS", space.rss().bytes()),
             ("RssAnon", rss(RssKind::Anon)),
             ("RssFile", rss(RssKind::File)),
             ("RssShmem", rss(RssKind::Shmem)),
-            ("VmData", kinds.data),
-            ("VmStk", kinds.stack),
+            ("VmData", by_use.data),
+            ("VmStk", by_use.stack),
             ("VmExe", exe),
-            ("VmLib", kinds.code - exe),
+            ("VmLib", by_use.code - exe),
             ("VmPTE", space.table().bytes()),
             ("VmSwap", space.rss().swapped() * PAGE_SIZE),
         ];

@@ -1,4 +1,4 @@
-//! `/proc/vmstat`.
+//! `/proc/vmstat`: gauges and counters of the machine.
 
 use crate::counters::Gauge;
 use crate::mm::Mm;
@@ -7,10 +7,10 @@ use pagewright_sync::Platform;
 use pagewright_types::Counter;
 
 impl<P: Platform> Mm<P> {
-    /// Writes what `/proc/vmstat` shows: every gauge, in pages, then every counter.
+    /// Writes `/proc/vmstat`: every gauge, in pages, then every counter.
     ///
     /// # Errors
-    /// The writer's.
+    /// The error of the writer.
     pub fn show_vmstat(&self, out: &mut dyn Write) -> fmt::Result {
         for &gauge in Gauge::ALL {
             writeln!(out, "{} {}", gauge.name(), self.gauge(gauge))?;

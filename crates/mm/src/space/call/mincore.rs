@@ -14,11 +14,11 @@ use pagewright_types::{Level, PAGE_SIZE, PageRange, VirtAddr};
 const PAGES_PER_LOCK: u64 = 256;
 
 impl<P: Platform> Mm<P> {
-    /// Stores into `vec`, for each page of `len` bytes at `addr`, 1 if it is in memory and 0 if
-    /// not.
+    /// Reports for each page of `len` bytes at `addr` whether it is in memory (`mincore(2)`).
     ///
-    /// A file page is in memory if it is in the page cache, mapped or not; a swapped page if it is
-    /// in the swap cache. For a file that the caller may not write, all pages are reported as 1.
+    /// Stores 1 into the page's byte of `vec` if it is, 0 if not. A file page is in memory if it is
+    /// in the page cache, mapped or not; a swapped page if it is in the swap cache. For a file that
+    /// the caller may not write, all pages are reported as 1.
     ///
     /// # Errors
     /// [`MmError::Range`], or [`MmError::NotMapped`] at an unmapped page. As in Linux, `vec` is

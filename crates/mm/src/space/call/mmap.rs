@@ -120,11 +120,11 @@ impl<P: Platform> Mm<P> {
         plan: &Plan<P>,
         (range, flags): (PageRange, VmFlags),
     ) -> Result<(), MmError> {
-        let there = map.totals_in(range);
+        let replaced = map.totals_in(range);
         self.reserve_unmap(map, range)?;
-        map.may_grow(flags, request.rights, plan.pages, there.pages)?;
+        map.may_grow(flags, request.rights, plan.pages, replaced.pages)?;
         if flags.contains(VmFlags::ACCOUNT) {
-            self.charge(map, plan.pages - there.accountable)?;
+            self.charge(map, plan.pages - replaced.accountable)?;
         }
         let (backing, pgoff) = self.prepare_backing(space, map, plan, flags)?;
         // Nothing below can fail.

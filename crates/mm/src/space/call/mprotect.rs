@@ -49,11 +49,11 @@ impl<P: Platform> Mm<P> {
         let rights = protection.rights();
         let mut map = space.map().write();
         let range = whole_stack(&map, range, protection)?;
-        let (part, outcome) = self.permitted(&mut map, range, rights);
+        let (part, result) = self.permitted(&mut map, range, rights);
         let reserved = self.reserve_splits(&mut map, part, |vma| vma.rights() != rights);
         if reserved.is_err() || part.is_empty() {
             self.settle_charge(&mut map);
-            return reserved.and(outcome);
+            return reserved.and(result);
         }
         let locked = match self.locked_to_write(&map, part, rights) {
             Ok(locked) => locked,
@@ -71,7 +71,7 @@ impl<P: Platform> Mm<P> {
         for part in locked {
             self.populate_range(space, part, VmFlags::LOCKED);
         }
-        outcome
+        result
     }
 
     /// Returns the first part of `range`, which may have `rights`, and the error that ends it.
@@ -79,20 +79,20 @@ impl<P: Platform> Mm<P> {
     /// Charges the pages of that part that become accountable.
     fn permitted(&self, map: &mut AddressMap<P>, range: PageRange, rights: Rights) -> (PageRange, Result<(), MmError>) {
         let (mut at, mut data, mut paid) = (range.start(), 0, 0);
-        let mut outcome = Ok(());
+        let mut result = Ok(());
         for (start, vma) in map.overlapping(range) {
             if VirtAddr::from_page_index(start) > at {
                 break;
             }
             let end = VirtAddr::from_page_index(vma.end()).min(range.end());
             let pages = end.since(at) / PAGE_SIZE;
-            outcome = may_change(map, vma, PageRange::new(at, end), rights, data);
-            if outcome.is_err() {
+            result = may_change(map, vma, PageRange::new(at, end), rights, data);
+            if result.is_err() {
                 break;
             }
             if !vma.flags().contains(VmFlags::ACCOUNT) && vma.flags_with(rights).contains(VmFlags::ACCOUNT) {
-                outcome = self.account_pages(Some(map), pages);
-                if outcome.is_err() {
+                result = self.account_pages(Some(map), pages);
+                if result.is_err() {
                     break;
                 }
                 paid += pages;
@@ -101,10 +101,10 @@ impl<P: Platform> Mm<P> {
             at = end;
         }
         map.charged += paid;
-        if outcome.is_ok() && at < range.end() {
-            outcome = Err(MmError::NotMapped { at });
+        if result.is_ok() && at < range.end() {
+            result = Err(MmError::NotMapped { at });
         }
-        (PageRange::new(range.start(), at), outcome)
+        (PageRange::new(range.start(), at), result)
     }
 
     /// Returns the parts of `range` that are locked and private and become writable.
@@ -175,8 +175,9 @@ impl<P: Platform> Mm<P> {
     }
 }
 
-/// Returns `range`, extended to the start of its stack if `protection` says so
-/// (`do_mprotect_pkey`).
+/// Returns `range`, extended to the start of its stack if `protection` says so.
+///
+/// Linux: `do_mprotect_pkey`.
 fn whole_stack<P: Platform>(
     map: &AddressMap<P>,
     range: PageRange,

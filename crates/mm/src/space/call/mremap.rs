@@ -95,14 +95,14 @@ impl<P: Platform> Mm<P> {
                 return Err(MmError::SpaceEnded);
             }
             let mut gather = Gather::new(&self.tlb, space.table().context());
-            let outcome = self.remap(space, &mut map, &resize, &mut gather);
+            let result = self.remap(space, &mut map, &resize, &mut gather);
             self.settle_charge(&mut map);
             let locked =
-                outcome.is_ok_and(|at| map.find(at).is_some_and(|(_, vma)| vma.flags().contains(VmFlags::LOCKED)));
+                result.is_ok_and(|at| map.find(at).is_some_and(|(_, vma)| vma.flags().contains(VmFlags::LOCKED)));
             // The move of each table has settled its debts; only a planted bug leaves any here.
             drop(map);
             gather.settle();
-            let at = outcome?;
+            let at = result?;
             if locked && resize.grows_by() > 0 {
                 let new = PageRange::new(at.add(resize.old), at.add(resize.new));
                 self.populate_range(space, new, VmFlags::LOCKED);
@@ -313,9 +313,9 @@ impl<P: Platform> Mm<P> {
         let moved = PageRange::new(source.start(), source.start().add(resize.old.min(resize.new)));
         let Some((_, vma)) = map.find(resize.addr) else { return Err(MmError::SourceNotMapped { at: resize.addr }) };
         let (flags, rights) = (vma.flags(), vma.rights());
-        let there = map.totals_in(to);
+        let replaced = map.totals_in(to);
         if stays {
-            map.may_grow(flags, rights, pages, there.pages)?;
+            map.may_grow(flags, rights, pages, replaced.pages)?;
         }
         self.check_may_map_at(map, to.start())?;
         self.reserve_unmap(map, to)?;
@@ -323,7 +323,7 @@ impl<P: Platform> Mm<P> {
         map.reserve_for(self, 5, true)?;
         if flags.contains(VmFlags::ACCOUNT) {
             let more = if stays { pages } else { resize.grows_by() / PAGE_SIZE };
-            self.charge(map, more.saturating_sub(there.accountable))?;
+            self.charge(map, more.saturating_sub(replaced.accountable))?;
         }
         Ok(Move { source, moved, to, stays })
     }

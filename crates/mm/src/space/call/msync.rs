@@ -55,16 +55,16 @@ impl<P: Platform> Mm<P> {
     }
 
     fn sync_range(&self, space: &Space<P>, range: PageRange, flags: SyncFlags) -> Result<(), MmError> {
-        let (mut at, mut hole) = (range.start(), None);
+        let (mut at, mut unmapped) = (range.start(), None);
         while at < range.end() {
             let map = space.map().read();
             let next = map.find_or_after(at).map(|(start, vma)| (start, vma, vma.range(start)));
             let Some((start, vma, mapped)) = next.filter(|(_, _, mapped)| mapped.start() < range.end()) else {
-                hole = hole.or(Some(at));
+                unmapped = unmapped.or(Some(at));
                 break;
             };
             if mapped.start() > at {
-                hole = hole.or(Some(at));
+                unmapped = unmapped.or(Some(at));
                 if flags == SyncFlags::ASYNC {
                     break;
                 }
@@ -89,6 +89,6 @@ impl<P: Platform> Mm<P> {
             }
             at = end;
         }
-        hole.map_or(Ok(()), |at| Err(MmError::NotMapped { at }))
+        unmapped.map_or(Ok(()), |at| Err(MmError::NotMapped { at }))
     }
 }

@@ -1,5 +1,6 @@
-//! Populates mappings before they are accessed, for `MAP_POPULATE` and locked memory
-//! (`__mm_populate`).
+//! Populates mappings before they are accessed (`__mm_populate`).
+//!
+//! `MAP_POPULATE` and locked memory need it.
 //!
 //! Neighbours: `mmap`, `mremap`, `brk`, `mprotect` and `mlock` call it last, after they have
 //! released the space's `map` lock; `fault` maps the pages.
@@ -51,14 +52,14 @@ impl<P: Platform> Mm<P> {
     /// pages before the first failure stay mapped.
     pub(in crate::space) fn populate_locked(&self, space: &Space<P>, range: PageRange) -> Result<(), MmError> {
         let precleared = PreclearedPages::for_pages(self, range.pages());
-        let (mut at, mut outcome) = (range.start(), Ok(()));
-        while at < range.end() && outcome.is_ok() {
+        let (mut at, mut result) = (range.start(), Ok(()));
+        while at < range.end() && result.is_ok() {
             match self.populate_one(space, at, VmFlags::LOCKED, PreclearedPages::as_source(&precleared)) {
                 Ok(next) => at = next,
-                Err((error, _)) => outcome = Err(error),
+                Err((error, _)) => result = Err(error),
             }
         }
-        outcome
+        result
     }
 
     /// Faults in the page at `at` or skips pages, and returns the address at which to continue.

@@ -1,5 +1,6 @@
-//! Overcommit: the memory that all spaces may still demand (`mm/util.c`: `__vm_enough_memory`,
-//! `vm_commit_limit`).
+//! Overcommit: the memory that all spaces may demand at any time.
+//!
+//! Linux: `__vm_enough_memory` and `vm_commit_limit` of `mm/util.c`.
 //!
 //! A private writable page that was never accessed takes no memory, but the program may demand it
 //! at any time. Such pages are counted as committed. The policy `vm.overcommit_memory` refuses a
@@ -46,8 +47,9 @@ impl<P: Platform> Mm<P> {
         self.committed.0.load(Ordering::Relaxed)
     }
 
-    /// Returns the commit limit of policy 2 in pages: a part of memory, and all swap
-    /// (`CommitLimit`).
+    /// Returns the commit limit of policy 2 in pages (`CommitLimit`).
+    ///
+    /// It is a part of memory, and all swap.
     pub fn commit_limit(&self) -> u64 {
         let of_memory = match self.settings.get(MmSetting::OvercommitKbytes) {
             0 => self.frames().managed() * self.settings.get(MmSetting::OvercommitRatio) / 100,
@@ -137,8 +139,8 @@ impl<P: Platform> Mm<P> {
 
     /// Returns the commit limit for a space, in pages.
     ///
-    /// It is the limit of the machine less two reserves: one for an administrator who has to repair
-    /// it, one for a user who has to kill a process that has taken all memory.
+    /// It is the limit of the machine less two reserves: one with which an administrator can repair
+    /// the machine, one with which a user can kill a process that has taken all memory.
     fn commit_limit_for(&self, map: Option<&AddressMap<P>>) -> u64 {
         let pages = |setting| self.settings.get(setting) * 1024 / PAGE_SIZE;
         let privileged = map.is_some_and(|map| map.limits().privileges().contains(Privileges::SYS_ADMIN));

@@ -191,10 +191,9 @@ impl<P: Platform> AddressMap<P> {
         &self.limits
     }
 
-    /// Checks that mappings with these flags and rights may grow by `pages` pages
-    /// (`may_expand_vm`).
+    /// Checks that mappings with these flags and rights may grow by `pages` pages.
     ///
-    /// `less` pages are unmapped first.
+    /// `less` pages are unmapped first. Linux: `may_expand_vm`.
     pub(in crate::space) fn may_grow(
         &self,
         flags: VmFlags,

@@ -136,7 +136,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// INV-FILE-ID
+        /// INV-FILE-ID.
         #[test]
         fn pages_of_different_files_have_different_indices(
             one in (0..FILE_IDS, 0..1u64 << FILE_PAGES),

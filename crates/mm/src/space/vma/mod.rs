@@ -1,5 +1,4 @@
-//! The mappings of an address space: one mapping, the ordered map, and the index for the reverse
-//! map.
+//! The mappings of an address space: a mapping, the ordered map, and the reverse map's index.
 
 mod address_map;
 mod area;

@@ -1,8 +1,8 @@
-//! Guards: pages of a mapping that refuse every access (`MADV_GUARD_INSTALL`, Linux 6.13; in file
-//! mappings since 6.15).
+//! Guards: pages of a mapping that refuse every access (`MADV_GUARD_INSTALL`).
 //!
-//! A guard is a marker in the entry. Only `GuardRemove` and the end of the mapping remove it. It
-//! stays when the mapping moves or gets other rights, and fork copies it.
+//! Linux has guards since 6.13, in file mappings since 6.15. A guard is a marker in the entry. Only
+//! `GuardRemove` and the end of the mapping remove it. It stays when the mapping moves or gets
+//! other rights, and fork copies it.
 //!
 //! INV-GUARD: from the return of `GuardInstall` until the guard is removed or its mapping ends,
 //! every access to the page is refused.

@@ -81,12 +81,12 @@ impl<P: Platform> Mm<P> {
 struct Walk {
     at: VirtAddr,
     end: VirtAddr,
-    hole: Option<VirtAddr>,
+    unmapped: Option<VirtAddr>,
 }
 
 impl Walk {
     fn over(range: PageRange) -> Self {
-        Self { at: range.start(), end: range.end(), hole: None }
+        Self { at: range.start(), end: range.end(), unmapped: None }
     }
 
     /// Returns the next mapping, its first page, and its part in the range.
@@ -98,12 +98,12 @@ impl Walk {
         }
         let next = map.find_or_after(self.at).map(|(start, vma)| (vma, start, vma.range(start)));
         let Some((vma, start, range)) = next.filter(|(_, _, range)| range.start() < self.end) else {
-            self.hole = self.hole.or(Some(self.at));
+            self.unmapped = self.unmapped.or(Some(self.at));
             self.at = self.end;
             return None;
         };
         if range.start() > self.at {
-            self.hole = self.hole.or(Some(self.at));
+            self.unmapped = self.unmapped.or(Some(self.at));
         }
         let part = PageRange::new(range.start().max(self.at), range.end().min(self.end));
         self.at = part.end();
@@ -111,7 +111,7 @@ impl Walk {
     }
 
     fn finish(self) -> Result<(), MmError> {
-        self.hole.map_or(Ok(()), |at| Err(MmError::NotMapped { at }))
+        self.unmapped.map_or(Ok(()), |at| Err(MmError::NotMapped { at }))
     }
 }
 

@@ -25,18 +25,18 @@ impl<P: Platform> Mm<P> {
         let map = space.map().read();
         let mut gather = Gather::concurrent(&self.tlb, space.table().context());
         let mut walk = Walk::over(range);
-        let mut outcome = Ok(());
+        let mut result = Ok(());
         while let Some((vma, _, part)) = walk.next(&map) {
-            outcome =
+            result =
                 check(vma, part.start(), advice).and_then(|()| self.advise_part(space, vma, part, advice, &mut gather));
-            if outcome.is_err() {
+            if result.is_err() {
                 break;
             }
         }
         // INV-TLB-RACE: the flush completes before the `map` lock is released, so a later holder
         // that finds an entry cleared depends on no stale one.
         plant!(ZapFlushLate; { drop(map); gather.settle() }, { gather.settle(); drop(map) });
-        outcome.and_then(|()| walk.finish())
+        result.and_then(|()| walk.finish())
     }
 
     fn advise_part<'a>(
