@@ -90,6 +90,8 @@ fn half_a_million_operations_agree_with_the_reference_memory<I: Isa>() {
         }
     }
     assert!(counts.signals.iter().all(|times| *times > 0), "a signal never occurred: {:?}", counts.signals);
+    assert!(counts.pins.iter().all(|times| *times > 10), "unshared, taken fast, dropped: {:?}", counts.pins);
+    assert!(counts.checked_steps > 10_000, "{} steps checked", counts.checked_steps);
     assert!(
         counts.refused * 20 > operations as u64 / 4,
         "{} allocations failed in {operations} operations",

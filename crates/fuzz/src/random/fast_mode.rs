@@ -38,6 +38,7 @@ pub fn run<I: Isa>(program: &RandomProgram) -> Result<FastRun, LabError> {
         for step in setup.iter().chain(&body) {
             cpu.set(step.cpu);
             run.step(step.cpu, step.operation);
+            run.check_step();
             operations.set(operations.get() + 1);
             if run.bench.finding_count() > 0 {
                 return;

@@ -5,8 +5,9 @@
 
 use super::program_run::ProgramRun;
 use pagewright_arch::Isa;
+use pagewright_check::CheckFinding;
 use pagewright_model::{Census, SoftwareBits};
-use pagewright_types::{Access, CpuId, VirtAddr};
+use pagewright_types::{Access, Counter, CpuId, VirtAddr};
 use std::collections::BTreeSet;
 
 /// Cells of each page that are read: those that single accesses use, and some others.
@@ -40,12 +41,15 @@ impl<I: Isa> ProgramRun<I> {
     }
 
     /// Ends everything, and checks that the gauges have their first values again.
+    ///
+    /// Devices use and release their pages after the end of all processes.
     fn end_all(&self) {
         self.bench.cpus().iter().for_each(|cpu| self.leave(cpu));
         for process in self.processes() {
             self.end_process(CpuId::new(0), &process);
         }
         self.forget_processes();
+        self.unpin_all(CpuId::new(0));
         if self.file.is_shmem() {
             self.lab.on(CpuId::new(0), |mm| mm.close_file(&self.file));
         } else {
@@ -53,7 +57,19 @@ impl<I: Isa> ProgramRun<I> {
             self.lab.on(CpuId::new(0), |mm| mm.forget_file(&self.file));
         }
         self.check_gauges();
+        self.check_pin_counters();
         self.counts.borrow_mut().refused = self.sim().refused_allocations();
+    }
+
+    /// Checks that every pin was counted when it was taken and when it was released.
+    fn check_pin_counters(&self) {
+        let count = |counter| self.lab.mm().counter(counter);
+        let [acquired, released] = [Counter::NrFollPinAcquired, Counter::NrFollPinReleased].map(count);
+        if acquired != released {
+            let message = format!("nr_foll_pin_acquired is {acquired}, and nr_foll_pin_released is {released}");
+            self.bench.report(CheckFinding::Reported(message));
+        }
+        self.counts.borrow_mut().pins = [Counter::PwUnshare, Counter::PwGupFast, Counter::PwGupFastDropped].map(count);
     }
 
     /// Runs the checks, up to the first finding.
@@ -63,7 +79,6 @@ impl<I: Isa> ProgramRun<I> {
         self.read_all_pages();
         self.check_counts();
         if self.bench.finding_count() == 0 {
-            self.unpin_all(CpuId::new(0));
             self.end_all();
         }
     }

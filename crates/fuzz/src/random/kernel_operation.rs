@@ -132,6 +132,12 @@ pub(super) struct PinDevice {
     writes: bool,
 }
 
+impl PinDevice {
+    pub(super) fn pages(&self) -> &UserPages {
+        &self.pages
+    }
+}
+
 impl<I: Isa> ProgramRun<I> {
     pub(super) fn kernel(&self, cpu: CpuId, kernel: KernelOperation) {
         let Some(process) = self.current_process(cpu) else { return };

@@ -42,6 +42,7 @@ mod program;
 mod program_run;
 mod raw_calls;
 pub(crate) mod registers;
+mod step_checks;
 mod survey;
 mod swap;
 mod syscall;

@@ -18,6 +18,10 @@ pub struct OperationCounts {
     pub skipped: u64,
     /// Allocations that were made to fail.
     pub refused: u64,
+    /// Operations after which everything was counted again.
+    pub checked_steps: u64,
+    /// Pages that pins unshared, took without a lock, and dropped because the entry changed.
+    pub pins: [u64; 3],
 }
 
 impl OperationCounts {
@@ -58,6 +62,8 @@ impl AddAssign<&Self> for OperationCounts {
         let add = |mine: &mut [u64], more: &[u64]| mine.iter_mut().zip(more).for_each(|(mine, more)| *mine += more);
         add(&mut self.accesses, &other.accesses);
         add(&mut self.signals, &other.signals);
+        add(&mut self.pins, &other.pins);
+        self.checked_steps += other.checked_steps;
         for (call, times) in &other.calls {
             *self.calls.entry(*call).or_default() += times;
         }

@@ -34,6 +34,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// In fast mode, one walk in this many evicts a TLB entry.
 const EVICT_ONE_IN: NonZeroU32 = NonZeroU32::new(64).unwrap();
+/// One program in this many of those that are mostly calls has the checks after each operation.
+const STEP_CHECKS_ONE_IN: u64 = 16;
 /// Limit of the live processes; further forks are skipped.
 const MAX_PROCESSES: usize = 4;
 /// Tags of an arm64 machine beyond one per CPU: few, so that rollovers occur.
@@ -134,6 +136,10 @@ pub(super) struct ProgramRun<I: Isa> {
     last_shmem_id: Cell<u32>,
     /// Number of allocations that had failed when the last failure was requested.
     failure_requested_at: Cell<Option<u64>>,
+    /// Whether the program has the checks after each operation.
+    pub(super) checks_each_step: bool,
+    /// Whether a process has locked memory so far.
+    pub(super) has_locked: Cell<bool>,
     /// The gauges before the first process.
     first_gauges: Vec<u64>,
 }
@@ -215,6 +221,8 @@ impl<I: Isa> ProgramRun<I> {
             store_count: Cell::new(0),
             last_shmem_id: Cell::new(FIRST_SHMEM_ID),
             failure_requested_at: Cell::new(None),
+            checks_each_step: shape.mode == ProgramMode::Calls && seed.is_multiple_of(STEP_CHECKS_ONE_IN),
+            has_locked: Cell::new(false),
             first_gauges,
         };
         run.start_process(CpuId::new(0)).map_err(LabError::Start)?;
@@ -292,7 +300,7 @@ impl<I: Isa> ProgramRun<I> {
     }
 
     /// The process that `cpu` runs.
-    fn running(&self, cpu: CpuId) -> Option<Rc<Process<I>>> {
+    pub(super) fn running(&self, cpu: CpuId) -> Option<Rc<Process<I>>> {
         match &*self.cpus[cpu.index()].borrow() {
             CpuState::Process(process) => Some(Rc::clone(process)),
             CpuState::KernelThread(_) | CpuState::Idle => None,

@@ -28,11 +28,25 @@ fn rss_kind<I: Isa>(mm: &Mm<Sim<I>>, pfn: Pfn) -> RssKind {
 /// By page: the spaces and addresses that map it, and whether the VMA is locked (`VM_LOCKED`).
 type Mappings = BTreeMap<Pfn, BTreeMap<(SpaceId, VirtAddr), bool>>;
 
+/// The references that a pin counts as (`GUP_PIN_COUNTING_BIAS`).
+const PIN_BIAS: u32 = 1024;
+
+/// The number of pins, by page.
+pub type Pins = BTreeMap<Pfn, u64>;
+
 /// Asserts that every count of the machine and of `spaces` agrees with the tables.
 ///
 /// # Panics
-/// If a count differs, or if the machine has other spaces.
+/// If a count differs, if a page has pins, or if the machine has other spaces.
 pub fn check<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>]) {
+    check_with_pins(mm, spaces, &Pins::new());
+}
+
+/// Like [`check`], where pages have `pins`.
+///
+/// # Panics
+/// If a count differs, or if the machine has other spaces.
+pub fn check_with_pins<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>], pins: &Pins) {
     let mut mappings = Mappings::new();
     let mut tables = 0;
     for space in spaces {
@@ -50,7 +64,9 @@ pub fn check<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>]) {
     for (pfn, places) in &mappings {
         let folio = mm.tlb().frames().folio(*pfn);
         let cached = u32::from(!folio.is_anon()) + u32::from(folio.flags().contains(FolioFlags::SWAPCACHE));
-        assert_eq!((folio.mapcount(), folio.refs()), (places.len() as u32, places.len() as u32 + cached), "{folio:?}");
+        let pinned = pins.get(pfn).map_or(0, |pins| *pins as u32 * PIN_BIAS);
+        let mapcount = places.len() as u32;
+        assert_eq!((folio.mapcount(), folio.refs()), (mapcount, mapcount + cached + pinned), "{folio:?}");
         // INV-LRU-LOCKS.
         let locks = places.values().filter(|locked| **locked).count() as u32;
         assert_eq!(folio.mlocks(), locks, "{folio:?}");
@@ -116,8 +132,10 @@ fn check_space<I: Isa>(mm: &Mm<Sim<I>>, space: &Space<Sim<I>>, mappings: &mut Ma
     let map = space.map().read();
     let mut resident = [RssKind::File, RssKind::Anon, RssKind::Shmem].map(|kind| (kind, 0));
     let everything = PageRange::new(VirtAddr::ZERO, I::USER_END);
-    for va in space.table().table_spans(mm.tlb(), everything).flat_map(|span| span.iter()) {
-        let Some(leaf) = leaf(mm, space, va) else { continue };
+    let tables = space.table().locked_tables(mm.tlb(), everything);
+    let leaves =
+        tables.flat_map(|(table, span)| span.iter().filter_map(|va| Some((va, table.leaf(va)?))).collect::<Vec<_>>());
+    for (va, leaf) in leaves {
         // INV-MM-COVERED. A page that can be written or executed can be read.
         let (_, vma) = map.find(va).expect("a leaf outside of every VMA");
         assert!((vma.rights() | Rights::READ).contains(leaf.rights), "{leaf:?} under {}", vma.rights());
