@@ -1,7 +1,8 @@
 //! Random programs of every memory call agree with the reference memory (INV-ORACLE-SPEC).
 //!
-//! They have valid and invalid arguments, and allocations fail, on both instruction sets. With
-//! `PAGEWRIGHT_SOAK` there are ten times as many.
+//! One program in 16 is checked after each operation: INV-MM-COMMIT, INV-MM-UNMAPPED,
+//! INV-MM-REDUCED, INV-FORK-FLUSHED. The programs have valid and invalid arguments, and allocations
+//! fail, on both instruction sets. With `PAGEWRIGHT_SOAK` there are ten times as many.
 
 use pagewright_arch::{Isa, on_both};
 use pagewright_fuzz::random::{OperationCounts, calls_program, fast_mode, smallest};

@@ -1,6 +1,7 @@
 //! The checks after each operation, of one program in 16 of those that are mostly calls.
 //!
-//! - Every count agrees with the tables, also that of the reverse map ([`recount`]); VMAs are merged.
+//! - Every count agrees with the tables, also that of the reverse map ([`recount`]); VMAs are
+//!   merged.
 //! - The memory manager knows the pins that the devices hold, and no others.
 //! - A TLB grants nothing that the tables do not grant, whatever reductions the calls declared
 //!   (INV-MM-UNMAPPED, INV-MM-REDUCED, INV-FORK-FLUSHED).

@@ -7,7 +7,6 @@
 
 mod cow;
 mod races;
-mod random;
 
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;

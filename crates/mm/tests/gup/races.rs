@@ -281,16 +281,6 @@ races! {
     a_user_copy_survives_an_unmap: unmap_and_copy, 250;
 }
 
-#[test]
-fn pins_and_mappings_agree_in_random_programs_on_x86_64() {
-    crate::random::run::<X86_64>();
-}
-
-#[test]
-fn pins_and_mappings_agree_in_random_programs_on_aarch64() {
-    crate::random::run::<Aarch64>();
-}
-
 #[cfg(feature = "planted")]
 mod plants {
     use super::*;
@@ -306,16 +296,6 @@ mod plants {
     fn a_fork_that_shares_a_pinned_page_is_found() {
         assert_found::<X86_64>(PlantedBug::ForkIgnoresPin, fork_and_pin_for_writing, "pinned");
         assert_found::<Aarch64>(PlantedBug::ForkIgnoresPin, fork_and_pin_for_reading, "pinned");
-    }
-
-    #[test]
-    fn random_programs_find_the_bugs_that_need_no_race() {
-        for plant in [PlantedBug::PinNotExclusive, PlantedBug::ForkIgnoresPin] {
-            pagewright_plant::choose(Some(plant));
-            let ran = std::panic::catch_unwind(crate::random::run::<X86_64>);
-            pagewright_plant::choose(None);
-            assert!(ran.is_err(), "{plant:?} is not found");
-        }
     }
 
     #[test]

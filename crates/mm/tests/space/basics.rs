@@ -245,6 +245,8 @@ fn protect_splits_and_merges_mappings<I: Isa>() {
     assert_eq!(process.mappings(), 1, "equal neighbours are one mapping again");
     assert_eq!(protect(6, 4, Rights::READ), Err(MmError::NotMapped { at: page(base, 8) }));
     assert_eq!(process.mappings(), 2, "as in Linux, what lies before the hole was changed");
+    let dropped = lab.on(CPU, |mm| mm.madvise(&process.space, page(base, 6), 4 * PAGE_SIZE, Advice::DontNeed));
+    assert_eq!(dropped, Err(MmError::NotMapped { at: page(base, 8) }));
     process.end();
 }
 
