@@ -2,9 +2,10 @@
 //!
 //! Key type: [`TreeReserveError`]. Neighbours: `arena` has the nodes; `insert` uses them.
 //!
-//! Two bounds hold, and the smaller one is reserved. An insert splits at max_nodes one node of each
-//! level; this bound is tight for one VMA. A level of `n` entries has at max_nodes `n / MIN_FILL + 1`
-//! nodes (INV-TREE-FILL); this bound is tight for a fork that copies 100 000 VMAs.
+//! Two bounds hold, and the smaller one is reserved. An insert splits at most one node of each
+//! level; this bound is tight for one VMA. A level of `n` entries has at most
+//! `n / MIN_FILL + 1` nodes (INV-TREE-FILL); this bound is tight for a fork that copies 100 000
+//! VMAs.
 //!
 //! Not guaranteed: that a reservation outlives [`BPlusTree::clear`].
 
