@@ -66,12 +66,12 @@ pub(crate) enum Error {
     /// Debian has no such package, or the package lacks a file.
     #[error("{0}: no such package or file")]
     NoPackage(String),
-    /// Packages are missing, and this task cannot install them.
+    /// Packages are missing.
     #[error("install these packages by hand ({why}): {}", packages.join(" "))]
     InstallByHand {
         /// The Debian packages.
-        packages: Vec<&'static str>,
-        /// Why the task cannot install them.
+        packages: Vec<String>,
+        /// Why they are missing.
         why: crate::setup::Refusal,
     },
 }

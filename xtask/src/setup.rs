@@ -1,6 +1,7 @@
 //! `cargo xtask setup`: installs the packages that the other tasks need.
 //!
-//! It installs missing packages on Debian as root, and otherwise names them.
+//! It installs missing packages on Debian as root, and otherwise names them. `cargo xtask test` does
+//! the same first.
 
 use crate::cargo::{self, Workspace};
 use crate::debian::Archive;
@@ -30,13 +31,15 @@ const ARM_LIBC: (&str, &str) = ("/usr/aarch64-linux-gnu/lib/libc.a", "libc6-dev-
 /// busybox for arm64, which is extracted from its package: the host's own is installed.
 const ARM_BUSYBOX: (&str, &str, &str) = ("arm64", "busybox-static", "bin/busybox");
 
-/// Why this task cannot install packages.
+/// Why packages are still missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The system has no apt.
     NotDebian,
     /// The user is not root.
     NotRoot,
+    /// apt failed.
+    Apt,
 }
 
 impl fmt::Display for Refusal {
@@ -44,29 +47,39 @@ impl fmt::Display for Refusal {
         f.write_str(match self {
             Self::NotDebian => "this is not Debian; the names are those of Debian",
             Self::NotRoot => "only root can install packages",
+            Self::Apt => "apt could not install them",
         })
     }
 }
 
-/// Installs the missing packages, or returns an error that names them.
+/// Installs what is missing.
+///
+/// # Errors
+/// [`Error::InstallByHand`] with everything that is still missing.
 pub(crate) fn run() -> Result<(), Error> {
-    let packages = missing();
-    if packages.is_empty() {
-        println!("setup: no package is missing");
-    } else {
-        install(packages)?;
-    }
     let workspace = Workspace::load()?;
+    let why = refusal();
+    let packages = missing_packages();
+    if why.is_none() && !packages.is_empty() {
+        println!("setup: installing {}", packages.join(" "));
+        // apt prints its own error, and what is still missing is named below.
+        let _ = apt(&["update"])
+            .and_then(|()| apt(&[&["install", "--yes", "--no-install-recommends"][..], &packages].concat()));
+    }
     if arm_busybox(&workspace).is_none() {
         let (architecture, package, file) = ARM_BUSYBOX;
         println!("setup: fetching {package} for {architecture}");
         let archive = Archive { workspace: &workspace, architecture, suite: None };
-        // Not an error: `boot` then skips the programs of busybox on arm64, and prints that.
         if let Err(error) = archive.fetch(package, &[&format!("./{file}")]) {
             println!("setup: cannot fetch {package} for {architecture}: {error}");
         }
     }
-    Ok(())
+    let missing = missing(&workspace);
+    if missing.is_empty() {
+        println!("setup: nothing is missing");
+        return Ok(());
+    }
+    Err(Error::InstallByHand { packages: missing, why: why.unwrap_or(Refusal::Apt) })
 }
 
 /// The path of busybox for arm64, if it was fetched.
@@ -76,21 +89,23 @@ pub(crate) fn arm_busybox(workspace: &Workspace) -> Option<PathBuf> {
     Some(archive.place(package).join(file)).filter(|file| file.exists())
 }
 
-fn install(packages: Vec<&'static str>) -> Result<(), Error> {
-    if let Some(why) = refusal() {
-        return Err(Error::InstallByHand { packages, why });
-    }
-    println!("setup: installing {}", packages.join(" "));
-    let apt = || {
-        let mut apt = Command::new("apt-get");
-        apt.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet=2");
-        apt
-    };
-    cargo::status(apt().arg("update"))?;
-    cargo::status(apt().args(["install", "--yes", "--no-install-recommends"]).args(packages))
+/// Runs `apt-get` with `words`.
+fn apt(words: &[&str]) -> Result<(), Error> {
+    cargo::status(Command::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet=2").args(words))
 }
 
-fn missing() -> Vec<&'static str> {
+/// What is missing, in Debian's names of packages.
+fn missing(workspace: &Workspace) -> Vec<String> {
+    let mut missing: Vec<_> = missing_packages().into_iter().map(str::to_owned).collect();
+    if arm_busybox(workspace).is_none() {
+        let (architecture, package, _) = ARM_BUSYBOX;
+        missing.push(format!("{package}:{architecture}"));
+    }
+    missing
+}
+
+/// The missing packages of this machine's architecture.
+fn missing_packages() -> Vec<&'static str> {
     let mut packages = Vec::new();
     if BareTarget::ALL.into_iter().any(|target| toolchain::probe(target).is_err()) {
         packages.extend(BARE_METAL);

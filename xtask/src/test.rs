@@ -1,17 +1,38 @@
 //! `cargo xtask test`: every test, the quick steps first.
 //!
-//! It takes at most a quarter of an hour on two cores.
+//! It takes at most a quarter of an hour on two cores. It installs what is missing, as [`setup`]
+//! does; if that fails, the steps run all the same, and the run fails with the list.
 
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
+use crate::setup;
 use crate::step::{self, Step};
 use std::process::Command;
 use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Runs the steps.
+/// Installs what is missing, and runs the steps.
+///
+/// # Errors
+/// [`Error::Steps`], if a step failed; [`Error::InstallByHand`], if something is still missing.
 pub(crate) fn run() -> Result<(), Error> {
+    let prepared = setup::run();
+    if let Err(error) = &prepared {
+        println!("setup: {error}\nsetup: what needs them fails or is ignored");
+    }
+    let tested = steps();
+    match (tested, prepared) {
+        (Err(failed), Err(missing)) => {
+            eprintln!("xtask: {failed}");
+            Err(missing)
+        }
+        (tested, prepared) => tested.and(prepared),
+    }
+}
+
+/// Runs the steps.
+fn steps() -> Result<(), Error> {
     let workspace = Workspace::load()?;
     let cargo = |words: &[&str]| {
         let mut command = cargo::command();
