@@ -1,94 +1,27 @@
-//! The front of the frame allocator, and the memory of a machine by frame number.
+//! The physical memory of one machine, by frame number.
 //!
-//! Key types: [`Frames`], all physical memory of a machine; [`FrameRequest`] and [`NoFrames`], an
-//! allocation and its failure.
+//! Key type: [`Frames`].
 //!
-//! ```text
-//! alloc(FrameRequest) ─▶ permitted? ─▶ for each watermark (low, min[, none]):
-//!                                        for each zone, nearest first, above the watermark:
-//!                                          per-CPU list, then buddy lists ─▶ UnsettledBlock ─ settle ─▶ Block
-//! ```
+//! Neighbours: `allocate` hands blocks out and `free` takes them back; `zone` has their lists;
+//! `folio` and `table_page` turn blocks into folios and tables.
 //!
-//! Neighbours: `zone` allocates and frees; `folio` and `table_page` turn blocks into folios and
-//! tables. Only `tlb` calls [`Frames::alloc`], because only `tlb` can settle a debt.
+//! Protocol: nothing here allocates heap memory after [`Frames::try_new`].
 //!
-//! Protocol: validate, reserve, commit. An allocation that fails changes nothing but counters and
-//! which free blocks are on per-CPU lists. Nothing here allocates heap memory after
-//! [`Frames::try_new`].
-//!
-//! Not guaranteed: fairness between CPUs, or that a large block is available when enough small
-//! blocks are free.
+//! Not guaranteed: that a machine has memory at every frame number of the memmap.
 
-use crate::block::{Block, UnsettledBlock};
-use crate::clear::{ClearCaps, ClearSelector, Residency};
+use crate::block::Block;
+use crate::clear::{ClearCaps, ClearSelector};
 use crate::layout::{MemoryLayout, MemoryLayoutError};
 use crate::lru::Lru;
 use crate::memmap::Memmap;
 use crate::record::FrameState;
-use crate::watermark::{self, Urgency, Watermarks};
-use crate::zone::{WatermarkLevel, Zone, ZoneBlock, ZoneId, ZoneKind, ZoneRequest, ZoneView};
+use crate::watermark::{self, Watermarks};
+use crate::zone::{Zone, ZoneId, ZoneKind, ZoneView};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 use pagewright_sync::{AllocError, Counters, Platform};
-use pagewright_types::judge::Fact;
-use pagewright_types::{Counter, CpuId, DebtKey, FrameRange, NodeId, Order, Pfn};
-
-/// A request for a block of frames (Linux's order and `gfp_t`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FrameRequest {
-    /// Size of the block: 2^order frames.
-    pub order: Order,
-    /// Preferred node.
-    pub node: NodeId,
-    /// Whether only the preferred node may serve the request (`__GFP_THISNODE`).
-    pub strict: bool,
-    /// How far below the watermarks the request may go.
-    pub urgency: Urgency,
-    /// Whether only frames without a debt may serve the request.
-    ///
-    /// For a caller that may not wait for other CPUs.
-    pub settled_only: bool,
-}
-
-impl FrameRequest {
-    /// A request for 2^order frames near `node`, at normal urgency.
-    ///
-    /// Other nodes may serve it, and parked frames too.
-    pub const fn new(order: Order, node: NodeId) -> Self {
-        Self { order, node, strict: false, urgency: Urgency::Normal, settled_only: false }
-    }
-}
-
-/// The failure of a [`FrameRequest`].
-///
-/// Nothing was allocated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoFrames {
-    /// The request.
-    pub request: FrameRequest,
-    /// The reason.
-    pub cause: NoFramesCause,
-}
-
-/// Why a [`FrameRequest`] failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoFramesCause {
-    /// [`permit_allocation`](pagewright_arch::Effects::permit_allocation) refused the allocation.
-    NotPermitted,
-    /// No zone that may serve the request has a free block of that order above its watermark.
-    Exhausted,
-}
-
-impl fmt::Display for NoFrames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FrameRequest { order, node, .. } = self.request;
-        match self.cause {
-            NoFramesCause::NotPermitted => write!(f, "no block of order {order} near node {node}: not permitted"),
-            NoFramesCause::Exhausted => write!(f, "no block of order {order} near node {node}: memory is exhausted"),
-        }
-    }
-}
+use pagewright_types::{Counter, CpuId, FrameRange, NodeId, Pfn};
 
 /// Why [`Frames::try_new`] failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,17 +55,17 @@ impl fmt::Display for FramesError {
 
 /// The physical memory of one machine.
 pub struct Frames<P: Platform> {
-    machine: P,
-    counters: Counters,
-    clear_selector: ClearSelector,
+    pub(crate) machine: P,
+    pub(crate) counters: Counters,
+    pub(crate) clear_selector: ClearSelector,
     pub(crate) memmap: Memmap,
     pub(crate) zones: Box<[Zone<P::Locks>]>,
     pub(crate) lru: Lru<P::Locks>,
     /// Ranges of memory in ascending order, each with its zone.
     spans: Box<[(FrameRange, ZoneId)]>,
     /// For each node, its own zones and then those of other nodes, nearest first (`zonelist`).
-    fallbacks: Box<[Box<[ZoneId]>]>,
-    node_of_cpu: Box<[NodeId]>,
+    pub(crate) fallbacks: Box<[Box<[ZoneId]>]>,
+    pub(crate) node_of_cpu: Box<[NodeId]>,
 }
 
 impl<P: Platform> Frames<P> {
@@ -169,110 +102,6 @@ impl<P: Platform> Frames<P> {
         Ok(frames)
     }
 
-    /// Allocates a block of frames (`alloc_pages`).
-    ///
-    /// Drains the per-CPU lists once before it fails. Takes locks of ranks `PerCpuPagesRank` and
-    /// `ZoneRank`.
-    ///
-    /// # Errors
-    /// [`NoFrames`], with the request and the reason.
-    ///
-    /// # Panics
-    /// When the machine has no node `request.node`.
-    pub fn alloc(&self, request: FrameRequest) -> Result<UnsettledBlock, NoFrames> {
-        if !self.machine.permit_allocation() {
-            return Err(NoFrames { request, cause: NoFramesCause::NotPermitted });
-        }
-        let cpu = self.machine.cpu();
-        let found = WatermarkLevel::of(request.urgency).iter().find_map(|mark| self.take_above(*mark, cpu, request));
-        // Linux's slow path also drains the per-CPU lists once before it gives up.
-        let found = found.or_else(|| {
-            self.drain();
-            WatermarkLevel::of(request.urgency).last().and_then(|mark| self.take_above(*mark, cpu, request))
-        });
-        match found {
-            Some(unsettled) => {
-                self.counters.add(cpu, Counter::PgAlloc, u64::from(request.order.frames()));
-                Ok(unsettled)
-            }
-            None => {
-                self.counters.add(cpu, Counter::AllocStall, 1);
-                Err(NoFrames { request, cause: NoFramesCause::Exhausted })
-            }
-        }
-    }
-
-    #[inline]
-    fn take_above(&self, mark: WatermarkLevel, cpu: CpuId, request: FrameRequest) -> Option<UnsettledBlock> {
-        let cold_after = self.clear_selector.cache_frames();
-        let zone_request = ZoneRequest { order: request.order, settled_only: request.settled_only, cold_after };
-        let here = self.node_of_cpu(cpu);
-        let zones = self.fallbacks[request.node.index()].iter().map(|id| &self.zones[id.index()]);
-        let zones = zones.take_while(|zone| !request.strict || zone.node == request.node);
-        zones.filter(|zone| zone.above(mark, request.order)).find_map(|zone| {
-            let ZoneBlock { pfn, key, residency } = zone.take(&self.memmap, cpu, zone_request)?;
-            // This CPU freed none of the frames of another node, or the block would be hot.
-            let far = zone.node != here && residency == Residency::Unknown;
-            let residency = if far { Residency::Cold } else { residency };
-            Some(UnsettledBlock::new(Block::new(pfn, request.order).with_residency(residency), key))
-        })
-    }
-
-    /// Frees a block.
-    ///
-    /// Its frames owe only the debts that [`Folio::add_debt`](crate::Folio::add_debt) recorded.
-    ///
-    /// Takes locks of ranks `PerCpuPagesRank` and `ZoneRank`.
-    #[inline]
-    pub fn free(&self, block: Block) {
-        self.free_with_debt(block, DebtKey::NONE);
-    }
-
-    /// Frees a block and parks its frames under a debt (`free_pages`).
-    ///
-    /// The allocator hands the frames out again only together with a key that covers `key` and the
-    /// debts that [`Folio::add_debt`](crate::Folio::add_debt) recorded. Takes locks of ranks
-    /// `PerCpuPagesRank` and `ZoneRank`.
-    ///
-    /// # Panics
-    /// In debug builds when the frames are not an allocated block.
-    #[inline]
-    pub fn free_with_debt(&self, block: Block, key: DebtKey) {
-        let cpu = self.machine.cpu();
-        let pfn = block.into_raw();
-        let record = self.memmap.at(pfn);
-        let kind = record.kind();
-        let key = record.debt().merge(key);
-        debug_assert_eq!(kind.state(), FrameState::Allocated, "INV-FRAME-STATE: frame {pfn} is freed as {kind:?}");
-        self.machine.declare(Fact::FrameFreed { pfn, order: kind.order() });
-        self.zones[kind.zone().index()].put(&self.memmap, cpu, pfn, kind, key);
-        self.counters.add(cpu, Counter::PgFree, u64::from(kind.order().frames()));
-    }
-
-    /// Frees many blocks that owe only the debts recorded in their records (`free_unref_folios`).
-    pub(crate) fn free_many(&self, blocks: &[Pfn]) {
-        let cpu = self.machine.cpu();
-        let mut frames = 0;
-        for pfn in blocks {
-            let kind = self.memmap.at(*pfn).kind();
-            debug_assert_eq!(kind.state(), FrameState::Allocated, "INV-FRAME-STATE: frame {pfn} is freed as {kind:?}");
-            self.machine.declare(Fact::FrameFreed { pfn: *pfn, order: kind.order() });
-            frames += u64::from(kind.order().frames());
-        }
-        let mut left = blocks;
-        while let Some(first) = left.first() {
-            let zone = &self.zones[self.memmap.at(*first).kind().zone().index()];
-            left = &left[zone.put_many(&self.memmap, cpu, left)..];
-        }
-        self.counters.add(cpu, Counter::PgFree, frames);
-    }
-
-    /// Frees a block that was just allocated and whose debt cannot be settled now.
-    pub fn free_unsettled(&self, unsettled: UnsettledBlock) {
-        let (block, key) = unsettled.into_parts();
-        self.free_with_debt(block, key);
-    }
-
     /// Makes a block of the frame number that [`Block::into_raw`] returned.
     ///
     /// The residency of the block is unknown afterwards.
@@ -287,17 +116,6 @@ impl<P: Platform> Frames<P> {
             "INV-FRAME-STATE: frame {pfn} is {kind:?}, not allocated"
         );
         Block::new(pfn, kind.order())
-    }
-
-    /// Moves all blocks from per-CPU lists to the buddy lists (`drain_all_pages`).
-    ///
-    /// The blocks coalesce there.
-    ///
-    /// Takes locks of ranks `PerCpuPagesRank` and `ZoneRank`.
-    pub fn drain(&self) {
-        for zone in &self.zones {
-            zone.drain(&self.memmap);
-        }
     }
 
     /// The machine.

@@ -67,6 +67,7 @@
 
 extern crate alloc;
 
+mod allocate;
 mod block;
 mod buddy;
 mod chain;
@@ -74,6 +75,7 @@ pub mod clear;
 mod folio;
 mod folio_flags;
 mod frames;
+mod free;
 mod freeze;
 mod layout;
 mod list;
@@ -91,6 +93,7 @@ mod watermark;
 mod zeroed_slice;
 mod zone;
 
+pub use allocate::{FrameRequest, NoFrames, NoFramesCause};
 pub use block::{Block, UnsettledBlock};
 pub use chain::BlockList;
 pub use clear::{
@@ -99,7 +102,7 @@ pub use clear::{
 };
 pub use folio::{Folio, FolioOwner, FolioRef};
 pub use folio_flags::{FolioFlags, FolioLock};
-pub use frames::{FrameRequest, Frames, FramesError, NoFrames, NoFramesCause};
+pub use frames::{Frames, FramesError};
 pub use freeze::{FolioParts, FrozenFolio, NotFrozen};
 pub use layout::{MAX_NODES, MemoryLayout, MemoryLayoutError, NodeSpec};
 pub use lru::{IsolatedFolio, LruScan};

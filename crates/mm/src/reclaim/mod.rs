@@ -9,7 +9,7 @@
 //! | `age` | whether a page is in use, by the accessed bits of its mappings |
 //! | `workingset` | shadow entries and refaults; the cost of reclaim |
 //! | `pageout` | one list of pages: unmap all, flush once, write, free |
-//! | `unmap` | clearing every mapping of one page into a batch |
+//! | `try_to_unmap` | replaces every entry that maps one page by a swap entry, or clears it, and defers the flush |
 //! | `advice` | `MADV_PAGEOUT` and `MADV_COLD` |
 //!
 //! INV-RECLAIM-SETTLED: a page is written to its device, and freed, only after every CPU has
@@ -32,7 +32,7 @@ mod direct;
 mod pageout;
 mod proactive;
 mod scan;
-mod unmap;
+mod try_to_unmap;
 mod workingset;
 
 pub(crate) use workingset::Shadow;

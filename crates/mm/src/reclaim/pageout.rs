@@ -4,7 +4,7 @@
 //! freed.
 
 use super::SWAP_CLUSTER_MAX;
-use super::unmap::Victim;
+use super::try_to_unmap::Victim;
 use crate::mm::Mm;
 use crate::swap::SwapOwner;
 use arrayvec::ArrayVec;

@@ -29,8 +29,8 @@ use crate::detached::{DetachedList, DetachedPiece, IntoDetachedPieces};
 use crate::engine::{BatchPolicy, FlushInfo, Tlb};
 use pagewright_arch::ShootdownKind;
 use pagewright_plant::plant;
-use pagewright_sync::{Arc, Backend, Platform, bomb};
-use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange};
+use pagewright_sync::{Arc, Backend, Platform};
+use pagewright_types::{Counter, CpuId, CpuMask, Level, PageRange};
 
 /// Debts of any number of spaces, paid together by one wait (Linux's `tlbflush_unmap_batch`).
 ///
@@ -38,21 +38,21 @@ use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange};
 /// INV-TLB-DEBT: a debug build panics when a batch is dropped unsettled; see [`Debt`].
 #[must_use = "a batch owes a TLB flush: settle it"]
 pub struct Batch<'t, P: Platform> {
-    tlb: &'t Tlb<P>,
+    pub(super) tlb: &'t Tlb<P>,
     /// Whether this machine puts flushes off, asked once.
     defers_flushes: bool,
     /// Entries whose flush is put off.
-    entries: u32,
+    pub(super) entries: u32,
     /// x86: who may hold one of them.
-    cpus: CpuMask,
+    pub(super) cpus: CpuMask,
     /// The epoch that a clock must have reached to have paid for all of them.
-    epoch: u64,
+    pub(super) epoch: u64,
     /// arm64: who has issued their invalidations; `None` when several CPUs have.
-    issuer: Option<CpuId>,
+    pub(super) issuer: Option<CpuId>,
     /// The only space so far, if there is just one: its own translations are flushed then, and
     /// those of others stay.
-    only: Option<Arc<TlbContext>>,
-    detached: DetachedList,
+    pub(super) only: Option<Arc<TlbContext>>,
+    pub(super) detached: DetachedList,
 }
 
 impl<'t, P: Platform> Batch<'t, P> {
@@ -191,51 +191,6 @@ impl<'t, P: Platform> Batch<'t, P> {
             self.pay();
             refused = self.detached.push(self.tlb.frames(), piece);
         }
-    }
-
-    /// Waits until no CPU can use an old entry, then frees what was detached.
-    ///
-    /// # Panics
-    /// In debug builds when the caller may not wait for other CPUs.
-    // In the caller, who would have to copy half a kilobyte of `self` for a call.
-    #[inline]
-    pub fn settle(mut self) {
-        self.pay();
-    }
-
-    fn pay(&mut self) {
-        if self.entries > 0 {
-            self.tlb.count(Counter::PwTlbBatchEntries, u64::from(self.entries));
-            let paid = match (self.tlb.fx().caps().shootdown, &self.only) {
-                _ if self.tlb.ledger().has_passed(self.epoch) => true,
-                (ShootdownKind::Ipi, Some(only)) => !self.tlb.flush_deferred(only),
-                (ShootdownKind::Ipi, None) => self.tlb.flush_unpaid(self.cpus, self.epoch),
-                (ShootdownKind::Broadcast, only) => self.tlb.complete_issued(self.issuer, self.epoch, only.as_deref()),
-            };
-            self.tlb.count(if paid { Counter::PwTlbBatchPaid } else { Counter::PwTlbBatchFlushed }, 1);
-        }
-        (self.entries, self.cpus, self.epoch, self.only) = (0, CpuMask::EMPTY, 0, None);
-        self.detached.release(self.tlb.frames());
-    }
-}
-
-impl<P: Platform> Drop for Batch<'_, P> {
-    fn drop(&mut self) {
-        if self.is_empty() {
-            return;
-        }
-        let owing = self.issuer.map_or(self.cpus, CpuMask::of);
-        // Several issuers owe together what each of them owes, which the ledger can't say; nor can
-        // one of their CPUs pay it.
-        let key = if self.issuer.is_none() && self.tlb.fx().caps().shootdown == ShootdownKind::Broadcast {
-            self.tlb.complete_issued(None, self.epoch, None);
-            DebtKey::NONE
-        } else {
-            self.tlb.ledger().open(owing)
-        };
-        let (tlb, detached) = (self.tlb, &mut self.detached);
-        tlb.park_under(key, |sink| detached.drain(tlb.frames(), sink));
-        bomb::dropped(format_args!("INV-TLB-DEBT: batch of {} entries dropped unsettled", self.entries));
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `batch` | defers: a batch collects debts, and one flush settles them |
-//! | `pay` | pays early: an operation that finds a deferred entry first flushes it, or finds it paid |
+//! | `batch` | defers: a batch collects debts of many entries |
+//! | `pay` | pays: a batch settles, or another operation that finds a deferred entry first flushes it |
 
 mod batch;
 mod pay;

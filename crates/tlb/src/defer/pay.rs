@@ -1,22 +1,23 @@
-//! Flushes that were put off: who has paid for them, and how the rest is paid (INV-TLB-DEFERRED).
+//! Paying deferred flushes: who has paid, and how the rest is paid (INV-TLB-DEFERRED).
 //!
 //! A space remembers the epoch of what was put off in it last, and on arm64 who issued it
 //! ([`DeferredFlush`]). It is known to be flushed when the clocks of the ledger say so: on x86
 //! those of the CPUs that run it, unless they are lazy, since whoever comes back later is caught up
 //! by its generation; on arm64 that of the CPU that issued. Nobody takes spaces out of a list.
 //!
-//! Neighbours: [`crate::Batch`] puts off and settles, [`crate::Gather`] asks when it is settled,
-//! and whoever installs an entry asks by [`Tlb::flush_before_install`].
+//! Neighbours: [`Batch::settle`] pays what its batch deferred. [`crate::Gather`] pays when it is
+//! settled, and [`Tlb::flush_before_install`] before an entry is installed.
 //!
 //! Not guaranteed: that a space that was flushed is known to be; then it is flushed once more.
 
 use crate::context::{DeferredFlush, TlbContext};
+use crate::defer::Batch;
 use crate::engine::{FlushInfo, Tlb};
 use core::sync::atomic::Ordering;
 use pagewright_arch::ShootdownKind;
 use pagewright_plant::plant;
-use pagewright_sync::{Backend, Platform};
-use pagewright_types::{Counter, CpuId, CpuMask, Level, PageRange};
+use pagewright_sync::{Backend, Platform, bomb};
+use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange};
 
 impl<P: Platform> Tlb<P> {
     /// Flushes an empty entry before an install, if its clearing may not be flushed yet.
@@ -111,5 +112,53 @@ impl<P: Platform> Tlb<P> {
             None => self.flush_everything(&CpuMask::EMPTY),
         }
         false
+    }
+}
+
+impl<P: Platform> Batch<'_, P> {
+    /// Waits until no CPU can use an old entry, then frees what was detached.
+    ///
+    /// # Panics
+    /// In debug builds when the caller may not wait for other CPUs.
+    // In the caller, who would have to copy half a kilobyte of `self` for a call.
+    #[inline]
+    pub fn settle(mut self) {
+        self.pay();
+    }
+
+    /// Pays, and frees what was detached.
+    pub(super) fn pay(&mut self) {
+        if self.entries > 0 {
+            self.tlb.count(Counter::PwTlbBatchEntries, u64::from(self.entries));
+            let paid = match (self.tlb.fx().caps().shootdown, &self.only) {
+                _ if self.tlb.ledger().has_passed(self.epoch) => true,
+                (ShootdownKind::Ipi, Some(only)) => !self.tlb.flush_deferred(only),
+                (ShootdownKind::Ipi, None) => self.tlb.flush_unpaid(self.cpus, self.epoch),
+                (ShootdownKind::Broadcast, only) => self.tlb.complete_issued(self.issuer, self.epoch, only.as_deref()),
+            };
+            self.tlb.count(if paid { Counter::PwTlbBatchPaid } else { Counter::PwTlbBatchFlushed }, 1);
+        }
+        (self.entries, self.cpus, self.epoch, self.only) = (0, CpuMask::EMPTY, 0, None);
+        self.detached.release(self.tlb.frames());
+    }
+}
+
+impl<P: Platform> Drop for Batch<'_, P> {
+    fn drop(&mut self) {
+        if self.is_empty() {
+            return;
+        }
+        let owing = self.issuer.map_or(self.cpus, CpuMask::of);
+        // Several issuers owe together what each of them owes, which the ledger can't say; nor can
+        // one of their CPUs pay it.
+        let key = if self.issuer.is_none() && self.tlb.fx().caps().shootdown == ShootdownKind::Broadcast {
+            self.tlb.complete_issued(None, self.epoch, None);
+            DebtKey::NONE
+        } else {
+            self.tlb.ledger().open(owing)
+        };
+        let (tlb, detached) = (self.tlb, &mut self.detached);
+        tlb.park_under(key, |sink| detached.drain(tlb.frames(), sink));
+        bomb::dropped(format_args!("INV-TLB-DEBT: batch of {} entries dropped unsettled", self.entries));
     }
 }

@@ -1,0 +1,134 @@
+//! Allocation of frames (`mm/page_alloc.c`).
+//!
+//! Key types: [`FrameRequest`] and [`NoFrames`], an allocation and its failure.
+//!
+//! ```text
+//! alloc(FrameRequest) ─▶ permitted? ─▶ for each watermark (low, min[, none]):
+//!                                        for each zone, nearest first, above the watermark:
+//!                                          per-CPU list, then buddy lists ─▶ UnsettledBlock ─ settle ─▶ Block
+//! ```
+//!
+//! Neighbours: `zone` takes the block; `free` takes it back. Only `tlb` calls [`Frames::alloc`],
+//! because only `tlb` can settle a debt.
+//!
+//! Protocol: validate, reserve, commit. An allocation that fails changes nothing but counters and
+//! which free blocks are on per-CPU lists.
+//!
+//! Not guaranteed: fairness between CPUs, or that a large block is available when enough small
+//! blocks are free.
+
+use crate::block::{Block, UnsettledBlock};
+use crate::clear::Residency;
+use crate::frames::Frames;
+use crate::watermark::Urgency;
+use crate::zone::{WatermarkLevel, ZoneBlock, ZoneRequest};
+use core::fmt;
+use pagewright_sync::Platform;
+use pagewright_types::{Counter, CpuId, NodeId, Order};
+
+/// A request for a block of frames (Linux's order and `gfp_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FrameRequest {
+    /// Size of the block: 2^order frames.
+    pub order: Order,
+    /// Preferred node.
+    pub node: NodeId,
+    /// Whether only the preferred node may serve the request (`__GFP_THISNODE`).
+    pub strict: bool,
+    /// How far below the watermarks the request may go.
+    pub urgency: Urgency,
+    /// Whether only frames without a debt may serve the request.
+    ///
+    /// For a caller that may not wait for other CPUs.
+    pub settled_only: bool,
+}
+
+impl FrameRequest {
+    /// A request for 2^order frames near `node`, at normal urgency.
+    ///
+    /// Other nodes may serve it, and parked frames too.
+    pub const fn new(order: Order, node: NodeId) -> Self {
+        Self { order, node, strict: false, urgency: Urgency::Normal, settled_only: false }
+    }
+}
+
+/// The failure of a [`FrameRequest`].
+///
+/// Nothing was allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoFrames {
+    /// The request.
+    pub request: FrameRequest,
+    /// The reason.
+    pub cause: NoFramesCause,
+}
+
+/// Why a [`FrameRequest`] failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoFramesCause {
+    /// [`permit_allocation`](pagewright_arch::Effects::permit_allocation) refused the allocation.
+    NotPermitted,
+    /// No zone that may serve the request has a free block of that order above its watermark.
+    Exhausted,
+}
+
+impl fmt::Display for NoFrames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FrameRequest { order, node, .. } = self.request;
+        match self.cause {
+            NoFramesCause::NotPermitted => write!(f, "no block of order {order} near node {node}: not permitted"),
+            NoFramesCause::Exhausted => write!(f, "no block of order {order} near node {node}: memory is exhausted"),
+        }
+    }
+}
+
+impl<P: Platform> Frames<P> {
+    /// Allocates a block of frames (`alloc_pages`).
+    ///
+    /// Drains the per-CPU lists once before it fails. Takes locks of ranks `PerCpuPagesRank` and
+    /// `ZoneRank`.
+    ///
+    /// # Errors
+    /// [`NoFrames`], with the request and the reason.
+    ///
+    /// # Panics
+    /// When the machine has no node `request.node`.
+    pub fn alloc(&self, request: FrameRequest) -> Result<UnsettledBlock, NoFrames> {
+        if !self.machine.permit_allocation() {
+            return Err(NoFrames { request, cause: NoFramesCause::NotPermitted });
+        }
+        let cpu = self.machine.cpu();
+        let found = WatermarkLevel::of(request.urgency).iter().find_map(|mark| self.take_above(*mark, cpu, request));
+        // Linux's slow path also drains the per-CPU lists once before it gives up.
+        let found = found.or_else(|| {
+            self.drain();
+            WatermarkLevel::of(request.urgency).last().and_then(|mark| self.take_above(*mark, cpu, request))
+        });
+        match found {
+            Some(unsettled) => {
+                self.counters.add(cpu, Counter::PgAlloc, u64::from(request.order.frames()));
+                Ok(unsettled)
+            }
+            None => {
+                self.counters.add(cpu, Counter::AllocStall, 1);
+                Err(NoFrames { request, cause: NoFramesCause::Exhausted })
+            }
+        }
+    }
+
+    #[inline]
+    fn take_above(&self, mark: WatermarkLevel, cpu: CpuId, request: FrameRequest) -> Option<UnsettledBlock> {
+        let cold_after = self.clear_selector.cache_frames();
+        let zone_request = ZoneRequest { order: request.order, settled_only: request.settled_only, cold_after };
+        let here = self.node_of_cpu(cpu);
+        let zones = self.fallbacks[request.node.index()].iter().map(|id| &self.zones[id.index()]);
+        let zones = zones.take_while(|zone| !request.strict || zone.node == request.node);
+        zones.filter(|zone| zone.above(mark, request.order)).find_map(|zone| {
+            let ZoneBlock { pfn, key, residency } = zone.take(&self.memmap, cpu, zone_request)?;
+            // This CPU freed none of the frames of another node, or the block would be hot.
+            let far = zone.node != here && residency == Residency::Unknown;
+            let residency = if far { Residency::Cold } else { residency };
+            Some(UnsettledBlock::new(Block::new(pfn, request.order).with_residency(residency), key))
+        })
+    }
+}
