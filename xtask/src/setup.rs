@@ -1,7 +1,7 @@
 //! `cargo xtask setup`: installs the packages that the other tasks need.
 //!
-//! It installs missing packages on Debian as root, and otherwise names them. `cargo xtask test` does
-//! the same first.
+//! It installs missing packages on Debian as root, and otherwise names them. `cargo xtask test`
+//! does the same first.
 
 use crate::cargo::{self, Workspace};
 use crate::debian::Archive;

@@ -1,7 +1,7 @@
 //! Giving a folio a swap entry (`folio_alloc_swap`, `mm/swapfile.c`).
 //!
-//! Reclaim calls this before it replaces the entries that map the folio; `reclaim/try_to_unmap.rs` stores
-//! the swap PTEs that name the slot.
+//! Reclaim calls this before it replaces the entries that map the folio; `reclaim/try_to_unmap.rs`
+//! stores the swap PTEs that name the slot.
 
 use crate::mm::Mm;
 use pagewright_sync::Platform;
