@@ -215,3 +215,8 @@ fn a_forgotten_count_is_found() {
         assert!(oracle.violations().iter().all(|violation| violation.rule == Rule::Counts));
     }
 }
+
+#[test]
+fn every_part_of_the_memory_manager_agrees_with_the_oracle() {
+    pagewright_lab::harness::smoke_test();
+}

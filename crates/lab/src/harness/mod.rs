@@ -7,17 +7,20 @@
 //! * [`files`], [`MemorySwap`] – files and a swap device for tests.
 //! * [`race`] – programs on several CPUs under many schedules.
 //! * [`recount`] – every count of the memory manager, counted again from the tables.
+//! * [`smoke_test`] – a short program that uses every part of the memory manager.
 //! * [`on_both!`](pagewright_arch::on_both) – one test for each instruction set.
 
 pub mod files;
 mod inspect;
 pub mod race;
 pub mod recount;
+mod smoke;
 mod swap_device;
 mod test_device;
 mod test_process;
 mod test_world;
 
+pub use smoke::smoke_test;
 pub use swap_device::MemorySwap;
 pub use test_device::{GupCall, TestDevice};
 pub use test_process::{TestProcess, at};
