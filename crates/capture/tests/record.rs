@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use pagewright_capture::record::{RecordError, RecordInput, RecordOptions, record};
-use pagewright_capture::trace::{Compression, TaskEvent, TraceEvent, TraceReader};
+use pagewright_capture::trace::{Compression, MemOp, TaskEvent, TraceEvent, TraceReader};
 
 fn has_valgrind() -> bool {
     let found = Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
@@ -21,16 +21,18 @@ fn scratch(name: &str) -> PathBuf {
     directory
 }
 
-fn tasks(path: &Path) -> Vec<TaskEvent> {
+fn events(path: &Path) -> Vec<TraceEvent> {
     let mut reader = TraceReader::open(path).unwrap();
-    let (mut tasks, mut batch) = (Vec::new(), Vec::new());
+    let (mut events, mut batch) = (Vec::new(), Vec::new());
     while reader.next_batch(&mut batch).unwrap() {
-        tasks.extend(batch.drain(..).filter_map(|event| match event {
-            TraceEvent::Task(task) => Some(*task),
-            TraceEvent::Run(_) | TraceEvent::Switch { .. } | TraceEvent::Call(_) | TraceEvent::File(_) => None,
-        }));
+        events.append(&mut batch);
     }
-    tasks
+    events
+}
+
+fn tasks(path: &Path) -> Vec<TaskEvent> {
+    let task = |event| if let TraceEvent::Task(task) = event { Some(*task) } else { None };
+    events(path).into_iter().filter_map(task).collect()
 }
 
 #[test]
@@ -71,5 +73,44 @@ fn a_missing_program_is_an_error_and_leaves_no_file() {
     assert!(matches!(error, RecordError::NoProgram { .. }), "{error}");
     assert_eq!(error.to_string(), "no-such-program: no such program");
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+    fs::remove_dir_all(directory).unwrap();
+}
+
+/// The program prints the addresses that Linux chose; the trace has the importer's.
+#[test]
+fn addresses_in_a_recording_are_those_of_linux() {
+    if !has_valgrind() {
+        return;
+    }
+    let directory = scratch("layout");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/layout.c");
+    let (program, file) = (directory.join("layout"), directory.join("file"));
+    let compiled = Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).status().unwrap();
+    assert!(compiled.success());
+    fs::write(&file, vec![0; 6 << 20]).unwrap();
+    let on_linux = Command::new("setarch").arg("-R").arg(&program).arg(&file).arg("print").output().unwrap();
+    assert!(on_linux.status.success(), "{on_linux:?}");
+    let on_linux: Vec<u64> =
+        String::from_utf8(on_linux.stdout).unwrap().lines().map(|at| at.parse().unwrap()).collect();
+    assert_eq!(on_linux.len(), 400);
+
+    let output = directory.join("layout.pwt");
+    let options = RecordOptions {
+        compression: Compression::Fast,
+        stdin: RecordInput::Empty,
+        native: false,
+        ..RecordOptions::default()
+    };
+    let argument = file.to_str().unwrap().to_owned();
+    record(&output, program.to_str().unwrap(), &[argument], &options).unwrap();
+    let chosen = |event| match event {
+        TraceEvent::Call(call) if matches!(call.op, MemOp::Mmap { .. } | MemOp::Mremap { .. }) => call.result.ok(),
+        _ => None,
+    };
+    let in_trace: Vec<u64> = events(&output).into_iter().filter_map(chosen).collect();
+    // The dynamic loader maps the C library first.
+    let in_trace = &in_trace[in_trace.len() - on_linux.len()..];
+    let wrong = in_trace.iter().zip(&on_linux).position(|(ours, linux)| ours != linux);
+    assert_eq!(wrong, None, "{:x?} and {:x?}", wrong.map(|step| in_trace[step]), wrong.map(|step| on_linux[step]));
     fs::remove_dir_all(directory).unwrap();
 }

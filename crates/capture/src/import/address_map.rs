@@ -4,8 +4,8 @@
 //! follows the loader, and the stack is far below the top. The shape of page tables depends on
 //! addresses. So [`AddressMap`] gives each mapping the address that Linux without address
 //! randomisation chooses (`arch_get_unmapped_area_topdown`: the highest gap below `mmap_base` that
-//! fits). Offsets within a mapping are unchanged. With [`AddressLayout::AsCaptured`] all addresses
-//! are unchanged.
+//! fits; `thp_get_unmapped_area` for mappings of huge pages). Offsets within a mapping are
+//! unchanged. With [`AddressLayout::AsCaptured`] all addresses are unchanged.
 //!
 //! A page in no mapping is not the program's, but one of valgrind's own objects or trampolines.
 
@@ -18,6 +18,9 @@ use crate::trace::{AddressLayout, PAGE_SHIFT, PAGE_SIZE, PageNo, UserAddr};
 /// It is `TASK_SIZE` minus 128 MiB, the smallest gap that `mmap_base()` in Linux's
 /// `arch/x86/mm/mmap.c` leaves for the stack.
 const MMAP_BASE: u64 = 0x7fff_f7ff_f000;
+
+/// `PMD_SIZE`, the size of a huge page.
+const HUGE_PAGE: u64 = 2 << 20;
 
 /// Rounds an address down to a page.
 pub(super) const fn page_down(addr: u64) -> u64 {
@@ -40,6 +43,41 @@ struct Region {
     end: u64,
     /// The difference of the trace's address and the captured one, wrapping.
     delta: u64,
+    contents: MappedContents,
+}
+
+/// The contents of a mapping, as far as Linux aligns them to huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MappedContents {
+    /// Private anonymous memory, which is aligned if its length is a multiple of a huge page.
+    Anonymous,
+    /// A file, from this offset, whose file system aligns each mapping with a whole huge page.
+    AlignedFile(u64),
+    /// Contents that are not aligned.
+    Unaligned,
+}
+
+impl MappedContents {
+    /// The offset to which the start of a mapping of `len` bytes is congruent, if it is aligned.
+    fn alignment(self, len: u64) -> Option<u64> {
+        match self {
+            Self::Anonymous => len.is_multiple_of(HUGE_PAGE).then_some(0),
+            // `__thp_get_unmapped_area`: the huge pages of the file that the mapping has whole.
+            Self::AlignedFile(offset) => {
+                let first = offset.checked_next_multiple_of(HUGE_PAGE)?;
+                (offset.saturating_add(len).saturating_sub(first) >= HUGE_PAGE).then_some(offset)
+            }
+            Self::Unaligned => None,
+        }
+    }
+
+    /// The contents `bytes` after the start.
+    fn after(self, bytes: u64) -> Self {
+        match self {
+            Self::AlignedFile(offset) => Self::AlignedFile(offset + bytes),
+            Self::Anonymous | Self::Unaligned => self,
+        }
+    }
 }
 
 /// A contiguous part of a captured range, at its address in the trace.
@@ -122,9 +160,9 @@ impl AddressMap {
     /// Adds a mapping at a given address of the trace; it replaces mappings of the captured range.
     ///
     /// Both addresses and the length are multiples of the page size.
-    pub(super) fn place(&mut self, captured: u64, trace: UserAddr, len: u64) {
+    pub(super) fn place(&mut self, captured: u64, trace: UserAddr, len: u64, contents: MappedContents) {
         self.remove(captured, len);
-        self.insert(captured, trace.0, len);
+        self.insert(captured, trace.0, len, contents);
     }
 
     /// Sets the start of the heap in the trace.
@@ -175,22 +213,43 @@ impl AddressMap {
     /// Adds a mapping at a captured address; returns its address in the trace.
     ///
     /// It replaces other mappings of the captured range.
-    pub(super) fn map(&mut self, captured: u64, len: u64, placed: Placement) -> UserAddr {
+    pub(super) fn map(&mut self, captured: u64, len: u64, placed: Placement, contents: MappedContents) -> UserAddr {
         let len = page_up(len);
-        let trace = match (self.layout, placed) {
-            (AddressLayout::AsCaptured, Placement::Anywhere | Placement::Reserved | Placement::ByProgram) => captured,
-            (AddressLayout::Linux, Placement::Anywhere) => self.top_down(len).0,
-            (AddressLayout::Linux, Placement::Reserved) => self.reserve(captured, len).0,
-            (AddressLayout::Linux, Placement::ByProgram) => match self.addr(captured) {
-                // The program chose an address within one of its mappings.
-                Some(inside) => inside.0,
-                None if self.is_free(self.intended_address(captured), len) => self.intended_address(captured),
-                // Not free in the trace: another address with the alignment of the captured one.
-                None => self.top_down_at(len, power_of_two_within(len), captured).0,
+        let trace = self.choose(captured, len, placed, contents);
+        self.place(captured, trace, len, contents);
+        trace
+    }
+
+    /// The address in the trace of a new mapping, while the present mappings exist.
+    fn choose(&self, captured: u64, len: u64, placed: Placement, contents: MappedContents) -> UserAddr {
+        match (self.layout, placed) {
+            (AddressLayout::AsCaptured, _) => UserAddr(captured),
+            (AddressLayout::Linux, Placement::Anywhere) => match contents.alignment(len) {
+                Some(offset) => self.huge_aligned(len, offset),
+                None => self.top_down(len),
             },
-        };
-        self.place(captured, UserAddr(trace), len);
-        UserAddr(trace)
+            (AddressLayout::Linux, Placement::Reserved) => self.reserve(captured, len),
+            (AddressLayout::Linux, Placement::ByProgram) => {
+                // The program chose an address within one of its mappings, or a free one.
+                let wanted = self.addr(captured).unwrap_or(UserAddr(self.intended_address(captured)));
+                if self.is_free_of_others(wanted.0, captured, len) {
+                    return wanted;
+                }
+                // Not free in the trace: another address with the alignment of the captured one.
+                self.top_down_at(len, power_of_two_within(len), captured)
+            }
+        }
+    }
+
+    /// The address that `__thp_get_unmapped_area` in Linux's mm/huge_memory.c chooses.
+    ///
+    /// It looks for a gap that is larger by a huge page, and aligns the start in it.
+    fn huge_aligned(&self, len: u64, offset: u64) -> UserAddr {
+        let gap = self.top_down(len + HUGE_PAGE).0;
+        match offset.wrapping_sub(gap) & (HUGE_PAGE - 1) {
+            0 => UserAddr(gap + HUGE_PAGE),
+            up => UserAddr(gap + up),
+        }
     }
 
     /// Removes a captured range; returns its pieces in the trace.
@@ -234,17 +293,19 @@ impl AddressMap {
         keep_old: bool,
     ) -> UserAddr {
         let (old_len, new_len) = (page_up(old_len), page_up(new_len));
-        let before = self.addr(old);
+        let contents = self.contents(old);
+        let grows_freely = |at: u64| new_len <= old_len || self.is_free(at + old_len, new_len - old_len);
+        let in_place = self.addr(old).filter(|at| !keep_old && placed != Placement::ByProgram && grows_freely(at.0));
+        let trace = match (self.layout, in_place) {
+            (AddressLayout::Linux, Some(at)) => at,
+            // `get_unmapped_area` runs before the old mapping goes, so the places do not overlap.
+            (AddressLayout::Linux, None) => self.choose(new, new_len, placed, contents),
+            (AddressLayout::AsCaptured, _) => UserAddr(new),
+        };
         if !keep_old {
             self.remove(old, old_len);
         }
-        let in_place = before.filter(|&at| !keep_old && placed == Placement::Anywhere && self.is_free(at.0, new_len));
-        let trace = match (self.layout, in_place) {
-            (AddressLayout::Linux, Some(at)) => at,
-            (AddressLayout::Linux, None) => return self.map(new, new_len, placed),
-            (AddressLayout::AsCaptured, _) => UserAddr(new),
-        };
-        self.place(new, trace, new_len);
+        self.place(new, trace, new_len, contents);
         trace
     }
 
@@ -264,7 +325,7 @@ impl AddressMap {
         }
         let end = page_up(captured);
         if end > start {
-            self.place(start, UserAddr(page_down(heap.trace_start)), end - start);
+            self.place(start, UserAddr(page_down(heap.trace_start)), end - start, MappedContents::Anonymous);
         }
         UserAddr(captured.wrapping_sub(heap.captured_start).wrapping_add(heap.trace_start))
     }
@@ -284,9 +345,30 @@ impl AddressMap {
         self.occupied.range(..end).next_back().is_none_or(|(_, &last)| last <= start)
     }
 
-    fn insert(&mut self, captured: u64, trace: u64, len: u64) {
+    /// Whether a range of the trace has no mapping, except those that a captured range replaces.
+    fn is_free_of_others(&self, start: u64, captured: u64, len: u64) -> bool {
+        if self.is_free(start, len) {
+            return true;
+        }
+        let replaced = captured..captured.saturating_add(len);
+        self.regions.iter().all(|(&from, region)| {
+            // The parts of this mapping that remain, at their addresses in the trace.
+            [(from, region.end.min(replaced.start)), (from.max(replaced.end), region.end)].iter().all(|&(from, to)| {
+                let (from, to) = (from.wrapping_add(region.delta), to.wrapping_add(region.delta));
+                from >= to || to <= start || start.saturating_add(len) <= from
+            })
+        })
+    }
+
+    /// The contents of the mapping at a captured address.
+    fn contents(&self, captured: u64) -> MappedContents {
+        let region = self.regions.range(..=captured).next_back().filter(|(_, region)| captured < region.end);
+        region.map_or(MappedContents::Unaligned, |(start, region)| region.contents.after(captured - start))
+    }
+
+    fn insert(&mut self, captured: u64, trace: u64, len: u64, contents: MappedContents) {
         self.latest = [(0, 0, 0); 2];
-        self.regions.insert(captured, Region { end: captured + len, delta: trace.wrapping_sub(captured) });
+        self.regions.insert(captured, Region { end: captured + len, delta: trace.wrapping_sub(captured), contents });
         self.occupied.insert(trace, trace + len);
     }
 
@@ -303,10 +385,11 @@ impl AddressMap {
             self.regions.remove(&start);
             self.occupied.remove(&start.wrapping_add(region.delta));
             if start < captured {
-                self.insert(start, start.wrapping_add(region.delta), captured - start);
+                self.insert(start, start.wrapping_add(region.delta), captured - start, region.contents);
             }
             if region.end > end {
-                self.insert(end, end.wrapping_add(region.delta), region.end - end);
+                let contents = region.contents.after(end - start);
+                self.insert(end, end.wrapping_add(region.delta), region.end - end, contents);
             }
         }
     }
@@ -321,13 +404,17 @@ mod tests {
     #[test]
     fn a_mapping_takes_the_highest_gap_that_fits() {
         let mut space = AddressMap::new(AddressLayout::Linux);
-        let a = space.map(0x483_5000, 2 * P, Placement::Anywhere);
-        let b = space.map(0x483_7000, 3 * P, Placement::Anywhere);
+        let a = space.map(0x483_5000, 2 * P, Placement::Anywhere, MappedContents::Anonymous);
+        let b = space.map(0x483_7000, 3 * P, Placement::Anywhere, MappedContents::Anonymous);
         assert_eq!((a.0, b.0), (MMAP_BASE - 2 * P, MMAP_BASE - 5 * P));
         assert_eq!(space.unmap(0x483_5000, 2 * P), [Piece { start: a, len: 2 * P }]);
-        assert_eq!(space.map(0x500_0000, 3 * P, Placement::Anywhere).0, MMAP_BASE - 8 * P, "the gap is too small");
         assert_eq!(
-            space.map(0x600_0000, P, Placement::Anywhere).0,
+            space.map(0x500_0000, 3 * P, Placement::Anywhere, MappedContents::Anonymous).0,
+            MMAP_BASE - 8 * P,
+            "the gap is too small"
+        );
+        assert_eq!(
+            space.map(0x600_0000, P, Placement::Anywhere, MappedContents::Anonymous).0,
             MMAP_BASE - P,
             "the mapping fits the gap and is at its end"
         );
@@ -336,15 +423,19 @@ mod tests {
     #[test]
     fn a_fixed_mapping_is_inside_its_reservation() {
         let mut space = AddressMap::new(AddressLayout::Linux);
-        let whole = space.map(0x484_5000, 10 * P, Placement::Anywhere);
-        let part = space.map(0x484_5000 + 4 * P, 2 * P, Placement::ByProgram);
+        let whole = space.map(0x484_5000, 10 * P, Placement::Anywhere, MappedContents::Anonymous);
+        let part = space.map(0x484_5000 + 4 * P, 2 * P, Placement::ByProgram, MappedContents::Anonymous);
         assert_eq!(part.0, whole.0 + 4 * P);
         for page in 0..10 {
             let captured = (0x484_5000 >> PAGE_SHIFT) + page;
             assert_eq!(space.translate(captured, 0), Some(PageNo((whole.0 >> PAGE_SHIFT) + page)));
         }
         assert_eq!(space.pieces(0x484_5000, 10 * P), [Piece { start: whole, len: 10 * P }]);
-        assert_eq!(space.map(0x1_0000_0000, P, Placement::ByProgram).0, 0x1_0000_0000, "a free address is unchanged");
+        assert_eq!(
+            space.map(0x1_0000_0000, P, Placement::ByProgram, MappedContents::Anonymous).0,
+            0x1_0000_0000,
+            "a free address is unchanged"
+        );
     }
 
     /// The calls of glibc's `new_heap`.
@@ -354,28 +445,32 @@ mod tests {
     fn arenas_keep_their_alignment_and_their_order() {
         const ARENA: u64 = 64 << 20;
         let mut space = AddressMap::new(AddressLayout::Linux);
-        space.map(0x4000_0000, ARENA, Placement::Anywhere);
+        space.map(0x4000_0000, ARENA, Placement::Anywhere, MappedContents::Anonymous);
         let captured = 0x55d_a000;
         let aligned = 0x800_0000;
-        let reserved = space.map(captured, 2 * ARENA, Placement::Reserved);
+        let reserved = space.map(captured, 2 * ARENA, Placement::Reserved, MappedContents::Anonymous);
         space.unmap(captured, aligned - captured);
         space.unmap(aligned + ARENA, captured + ARENA - aligned);
         let arena = space.addr(aligned).unwrap();
         assert_eq!(arena.0, reserved.0 + (aligned - captured));
         assert_eq!(arena.0 % ARENA, 0);
-        let next = space.map(aligned + ARENA, ARENA, Placement::ByProgram);
+        let next = space.map(aligned + ARENA, ARENA, Placement::ByProgram, MappedContents::Anonymous);
         assert!(next < arena, "the first arena has no gap after it");
         assert_eq!(next.0 % ARENA, 0);
         space.unmap(aligned + ARENA, ARENA);
         space.unmap(0x4000_0000, ARENA);
-        assert_eq!(space.map(aligned + ARENA, ARENA, Placement::ByProgram).0, arena.0 + ARENA, "after the first arena");
+        assert_eq!(
+            space.map(aligned + ARENA, ARENA, Placement::ByProgram, MappedContents::Anonymous).0,
+            arena.0 + ARENA,
+            "after the first arena"
+        );
     }
 
     #[test]
     fn a_range_over_mappings_with_different_translations_has_two_pieces() {
         let mut space = AddressMap::new(AddressLayout::Linux);
-        let low = space.map(0x10_0000, P, Placement::Anywhere);
-        let high = space.map(0x10_1000, P, Placement::Anywhere);
+        let low = space.map(0x10_0000, P, Placement::Anywhere, MappedContents::Anonymous);
+        let high = space.map(0x10_1000, P, Placement::Anywhere, MappedContents::Anonymous);
         assert!(high < low, "the later mapping is below");
         assert_eq!(space.unmap(0x10_0000, 2 * P), [Piece { start: low, len: P }, Piece { start: high, len: P }]);
         assert_eq!(space.translate(0x100, 1), None);
@@ -397,23 +492,77 @@ mod tests {
     #[test]
     fn mremap_grows_in_place_where_linux_would() {
         let mut space = AddressMap::new(AddressLayout::Linux);
-        let hole = space.map(0x10_0000, 4 * P, Placement::Anywhere);
-        let it = space.map(0x20_0000, P, Placement::Anywhere);
+        let hole = space.map(0x10_0000, 4 * P, Placement::Anywhere, MappedContents::Anonymous);
+        let it = space.map(0x20_0000, P, Placement::Anywhere, MappedContents::Anonymous);
         space.unmap(0x10_0000, 4 * P);
         let grown = space.remap(0x20_0000, P, 0x30_0000, 3 * P, Placement::Anywhere, false);
         assert_eq!(grown, it, "Linux grows it in place, although valgrind moved it");
         assert_eq!(space.translate(0x302, 1), Some(PageNo((it.0 >> PAGE_SHIFT) + 2)));
         assert_eq!(space.translate(0x200, 1), None);
         assert_eq!(space.top_down(2 * P).0, hole.0 + 2 * P);
-        assert_eq!(space.map(0x40_0000, P, Placement::Anywhere).0, MMAP_BASE - P);
-        let moved = space.remap(0x30_0000, 3 * P, 0x30_0000, 9 * P, Placement::Anywhere, false);
-        assert_eq!(moved.0, MMAP_BASE - 10 * P, "Linux moves it, although valgrind grew it in place");
+        assert_eq!(space.map(0x40_0000, P, Placement::Anywhere, MappedContents::Anonymous).0, MMAP_BASE - P);
+        assert_eq!(
+            space.remap(0x30_0000, 3 * P, 0x30_0000, 2 * P, Placement::Anywhere, false),
+            it,
+            "it shrinks in place"
+        );
+    }
+
+    #[test]
+    fn mremap_moves_a_mapping_below_its_old_place() {
+        let mut space = AddressMap::new(AddressLayout::Linux);
+        // Something above it, without which it would grow in place.
+        space.map(0x10_0000, P, Placement::Anywhere, MappedContents::Unaligned);
+        let it = space.map(0x20_0000, 3 * P, Placement::Anywhere, MappedContents::Anonymous);
+        let moved = space.remap(0x20_0000, 3 * P, 0x20_0000, 9 * P, Placement::Anywhere, false);
+        assert_eq!(moved.0, it.0 - 9 * P, "Linux moves it, although valgrind grew it in place");
+        assert_eq!(space.translate(0x208, 1), Some(PageNo((moved.0 >> PAGE_SHIFT) + 8)));
+        assert_eq!(
+            space.map(0x60_0000, 3 * P, Placement::Anywhere, MappedContents::Anonymous),
+            it,
+            "the old place is free"
+        );
+        let fixed = space.remap(0x60_0000, 3 * P, 0x60_3000, 3 * P, Placement::ByProgram, false);
+        assert_eq!(fixed.0, it.0 - 12 * P, "the place after the old one is not free");
+    }
+
+    /// The addresses are those of Linux 6.18, for an empty space whose top is aligned likewise.
+    #[test]
+    fn mappings_of_huge_pages_are_aligned() {
+        const HUGE: u64 = 2 << 20;
+        let mut space = AddressMap::new(AddressLayout::Linux);
+        let aligned = space.map(0x1000_0000, 2 * HUGE, Placement::Anywhere, MappedContents::Anonymous);
+        assert_eq!(aligned.0, 0x7fff_f7a0_0000);
+        let part = MappedContents::AlignedFile(8 * P);
+        let file = space.map(0x2000_0000, 2 * HUGE - 8 * P, Placement::Anywhere, part);
+        assert_eq!((file.0 % HUGE, file.0), (8 * P, 0x7fff_f760_8000));
+        let small = space.map(0x3000_0000, HUGE, Placement::Anywhere, part);
+        assert_eq!(small.0, file.0 - HUGE, "it has no whole huge page of the file");
+        let shared = space.map(0x4000_0000, HUGE, Placement::Anywhere, MappedContents::Unaligned);
+        assert_eq!(shared.0, small.0 - HUGE);
+        space.unmap(0x2000_0000, P);
+        let moved = space.remap(0x2000_1000, P, 0x5000_0000, 2 * HUGE, Placement::Anywhere, false);
+        assert_eq!(moved.0 % HUGE, 9 * P, "what remains begins at the next page of the file");
+    }
+
+    #[test]
+    fn a_fixed_mapping_takes_the_place_of_what_it_replaces() {
+        let mut space = AddressMap::new(AddressLayout::Linux);
+        let low = space.map(0x10_0000, 2 * P, Placement::Anywhere, MappedContents::Anonymous);
+        space.map(0x10_2000, 2 * P, Placement::Anywhere, MappedContents::Anonymous);
+        let whole = space.map(0x10_0000, 4 * P, Placement::ByProgram, MappedContents::Anonymous);
+        assert_eq!(whole, low, "both mappings are replaced");
+        let below = space.map(0x20_0000, P, Placement::Anywhere, MappedContents::Anonymous);
+        assert_eq!(below.0, low.0 - P);
+        let over = space.map(0x20_0000, 2 * P, Placement::ByProgram, MappedContents::Anonymous);
+        assert_eq!(over.0, low.0 - 3 * P, "the page after it has another mapping");
+        assert_eq!(space.translate(0x100, 1), Some(low.page()));
     }
 
     #[test]
     fn the_captured_layout_keeps_every_address() {
         let mut space = AddressMap::new(AddressLayout::AsCaptured);
-        assert_eq!(space.map(0x483_5000, P, Placement::Anywhere).0, 0x483_5000);
+        assert_eq!(space.map(0x483_5000, P, Placement::Anywhere, MappedContents::Anonymous).0, 0x483_5000);
         assert_eq!(space.set_brk(0x403_5000).0, 0x403_5000);
         assert_eq!(space.remap(0x483_5000, P, 0x500_0000, P, Placement::Anywhere, false).0, 0x500_0000);
     }

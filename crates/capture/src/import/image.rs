@@ -13,7 +13,7 @@ use object::LittleEndian;
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader};
 
-use super::address_map::{AddressMap, page_down, page_up};
+use super::address_map::{AddressMap, MappedContents, page_down, page_up};
 use super::error::ExecutableError;
 use crate::trace::{AddressLayout, ExecImage, FileId, ImageBacking, ImageMapping, PAGE_SIZE, Prot, UserAddr};
 
@@ -214,7 +214,7 @@ impl LoadedImage {
                     continue;
                 }
                 let at = UserAddr(trace_bias.wrapping_add(from));
-                self.space.place(captured_bias.wrapping_add(from), at, to - from);
+                self.space.place(captured_bias.wrapping_add(from), at, to - from, MappedContents::Unaligned);
                 self.image.mappings.push(ImageMapping { start: at, len: to - from, prot: segment.prot, backing });
             }
             // `padzero` in Linux's fs/binfmt_elf.c.
@@ -229,7 +229,7 @@ impl LoadedImage {
         let vvar = self.space.top_down(VVAR + VDSO);
         let vdso = UserAddr(vvar.0 + VVAR);
         // The program has no vdso under valgrind, so its captured address may be that of the trace.
-        self.space.place(vvar.0, vvar, VVAR + VDSO);
+        self.space.place(vvar.0, vvar, VVAR + VDSO, MappedContents::Unaligned);
         let read_exec = Prot::READ | Prot::EXEC;
         self.image.mappings.push(ImageMapping {
             start: vvar,
@@ -243,7 +243,8 @@ impl LoadedImage {
             prot: read_exec,
             backing: ImageBacking::Vdso {},
         });
-        self.space.place(CAPTURED_STACK_TOP - STACK_LIMIT, UserAddr(stack_top - STACK_LIMIT), STACK_LIMIT);
+        let stack = UserAddr(stack_top - STACK_LIMIT);
+        self.space.place(CAPTURED_STACK_TOP - STACK_LIMIT, stack, STACK_LIMIT, MappedContents::Unaligned);
         self.image.stack_top = UserAddr(stack_top);
         self.image.mappings.push(ImageMapping {
             start: UserAddr(stack_top - STACK_BYTES),

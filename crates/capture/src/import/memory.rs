@@ -3,7 +3,9 @@
 use std::io::Write;
 use std::path::Path;
 
-use super::address_map::{Piece, Placement, page_up};
+use nix::sys::statfs;
+
+use super::address_map::{MappedContents, Piece, Placement, page_up};
 use super::context::Context;
 use super::error::ImportError;
 use super::nr;
@@ -17,6 +19,14 @@ const MREMAP_DONTUNMAP: u64 = 4;
 /// Whether a file is a library that valgrind loads into every program.
 fn is_tool_object(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"vgpreload_"))
+}
+
+/// Whether mappings of a file are aligned, so that huge pages can map it.
+///
+/// These are the file systems whose `get_unmapped_area` is `thp_get_unmapped_area`.
+fn is_huge_aligned(path: &Path) -> bool {
+    let kinds = [statfs::EXT4_SUPER_MAGIC, statfs::XFS_SUPER_MAGIC, statfs::BTRFS_SUPER_MAGIC];
+    statfs::statfs(path).is_ok_and(|fs| kinds.contains(&fs.filesystem_type()))
 }
 
 impl Process {
@@ -65,16 +75,20 @@ impl Process {
     ) -> Result<(), ImportError> {
         let (addr, len) = (call.arg(0), call.arg(1));
         let (prot, flags) = (Prot(call.arg(2) as u32), RawMapFlags(call.arg(3) as u32));
+        let offset = call.arg(5);
         let mut file = None;
         let mut tool = false;
+        let shared = flags.contains(RawMapFlags::SHARED);
+        let mut contents = if shared { MappedContents::Unaligned } else { MappedContents::Anonymous };
         if !flags.contains(RawMapFlags::ANONYMOUS) {
             let path = self.descriptors.path(call.arg(4));
             tool = is_tool_object(&path);
             if !tool {
                 file = Some(cx.file(&path)?);
             }
+            let aligned = is_huge_aligned(&path);
+            contents = if aligned { MappedContents::AlignedFile(offset) } else { MappedContents::Unaligned };
         }
-        let offset = call.arg(5);
         let Ok(at) = result else {
             let addr = self.space.addr(addr).unwrap_or(UserAddr(addr));
             return self.call(MemOp::Mmap { addr, len, prot, flags, file, offset }, result, cx);
@@ -93,7 +107,7 @@ impl Process {
             (false, false) => Placement::Anywhere,
         };
         self.flush(cx)?;
-        let trace = self.space.map(at, len, placed);
+        let trace = self.space.map(at, len, placed, contents);
         let addr = if by_program { trace } else { UserAddr(addr) };
         self.call(MemOp::Mmap { addr, len, prot, flags, file, offset }, Ok(trace.0), cx)
     }

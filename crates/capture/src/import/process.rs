@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::Write;
 
-use super::address_map::AddressMap;
+use super::address_map::{AddressMap, MappedContents};
 use super::buffers::{Direction, touches};
 use super::context::Context;
 use super::error::ImportError;
@@ -363,7 +363,7 @@ impl Process {
         } else {
             (addr, PAGE_SIZE)
         };
-        self.space.place(start, UserAddr(start), len);
+        self.space.place(start, UserAddr(start), len, MappedContents::Unaligned);
         self.flush(cx)?;
         let op = MemOp::Inferred { addr: UserAddr(start), len };
         self.emit(&TraceEvent::Call(Box::new(MemCall { op, result: Ok(start) })), cx)?;
