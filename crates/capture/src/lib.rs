@@ -25,6 +25,7 @@
 //! * [`workload`] generates the traces of small built-in programs.
 //! * [`replay`] repeats a trace on the lab and reports counts and modelled times.
 //! * [`pageout`] pages shared memory out and in, as the mail of the batched-flush series does.
+//! * [`contents`] counts what a trace holds.
 //! * [`cleanup`] removes temporary files, also when the program is interrupted.
 //!
 //! A trace has addresses of the captured program ([`trace::UserAddr`], [`trace::PageNo`]) and is
@@ -33,6 +34,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cleanup;
+pub mod contents;
 pub mod import;
 pub mod pageout;
 pub mod record;

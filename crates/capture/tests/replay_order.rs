@@ -298,3 +298,28 @@ fn exhausted_memory_and_refused_accesses_are_errors() {
     let lost = TraceBuilder::new().store(5).replay_on(IsaKind::Aarch64, 1, 0);
     assert!(matches!(lost, Err(CaptureReplayError::Refused { pid: 1, .. })));
 }
+
+#[test]
+fn a_refused_access_names_the_call_that_went_wrong() {
+    // The new place overlaps the old one, which Linux never returns.
+    let op = MemOp::Mremap {
+        addr: UserAddr(HEAP + 4 * PAGE_SIZE),
+        old_len: PAGE_SIZE,
+        new_len: 3 * PAGE_SIZE,
+        flags: 1,
+        new_addr: UserAddr(0),
+    };
+    let trace = TraceBuilder::new().map(4, 1).call(op, HEAP + 2 * PAGE_SIZE).store(4).store(2);
+    let error = trace.replay_on(IsaKind::X86_64, 1, 0).unwrap_err();
+    let CaptureReplayError::CallFailed { call, .. } = &error else { panic!("{error}") };
+    assert_eq!((call.position, call.pid), (5, 1));
+    let text = error.to_string();
+    let named = "event 5, process 1: mremap(0x700000004000, 4096, 12288, 0x1, 0x0) returned 0x700000002000 on Linux and fails here: ";
+    assert!(text.starts_with(named), "{text}");
+    assert!(text.contains("the program cannot continue: ") && text.contains("0x700000002000"), "{text}");
+
+    // A place that Linux chose is not in use.
+    let trace = TraceBuilder::new().map(4, 2).map(5, 2).store(6);
+    let error = trace.replay_on(IsaKind::X86_64, 1, 0).unwrap_err();
+    assert!(matches!(&error, CaptureReplayError::CallFailed { call, .. } if call.position == 5), "{error}");
+}

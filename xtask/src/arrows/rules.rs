@@ -102,7 +102,7 @@ pub(crate) const RULES: &[Rule] = &[
     hosted(SIM, &[TYPES, ARCH, SYNC], Column::Judge),
     hosted(CHECK, &[TYPES, ARCH, SYNC, SIM, MODEL], Column::Judge),
     hosted(LAB, &[TYPES, PLANT, ARCH, SYNC, TLB, MM, SYSCALL, SIM, MODEL, CHECK], Column::Above),
-    hosted(CAPTURE, &[TYPES, ARCH, SYNC, MM, SIM, LAB], Column::Above),
+    hosted(CAPTURE, &[TYPES, ARCH, SYNC, MM, SIM, CHECK, LAB], Column::Above),
     hosted(FUZZ, &[TYPES, PLANT, ARCH, SYNC, MM, SYSCALL, SIM, MODEL, CHECK, LAB], Column::Above),
     // The program names machines, settings and instruction sets.
     hosted("pagewright", &[TYPES, ARCH, TLB, MM, HOST, SIM, CHECK, LAB, CAPTURE, FUZZ], Column::Above),

@@ -5,6 +5,8 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::error::ImportError;
 
@@ -24,9 +26,9 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Opens a log.
-    pub(super) fn open(path: &Path) -> Result<Self, ImportError> {
-        let input = open(path).map_err(|source| ImportError::Log { path: path.to_owned(), source })?;
+    /// Opens a log; the bytes read from it are added to `read`.
+    pub(super) fn open(path: &Path, read: &Arc<AtomicU64>) -> Result<Self, ImportError> {
+        let input = open(path, read).map_err(|source| ImportError::Log { path: path.to_owned(), source })?;
         Ok(Self { input, path: path.to_owned(), line: Vec::new(), number: 0, whole: true })
     }
 
@@ -64,12 +66,26 @@ impl Lines {
     }
 }
 
-fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
+fn open(path: &Path, read: &Arc<AtomicU64>) -> io::Result<Box<dyn BufRead>> {
     let mut input = BufReader::with_capacity(BUFFER, File::open(path)?);
-    if input.fill_buf()?.starts_with(&ZSTD_MAGIC) {
-        let plain: Box<dyn Read> = Box::new(zstd::stream::read::Decoder::with_buffer(input)?);
-        Ok(Box::new(BufReader::with_capacity(BUFFER, plain)))
+    let plain: Box<dyn Read> = if input.fill_buf()?.starts_with(&ZSTD_MAGIC) {
+        Box::new(zstd::stream::read::Decoder::with_buffer(input)?)
     } else {
-        Ok(Box::new(input))
+        Box::new(input)
+    };
+    Ok(Box::new(BufReader::with_capacity(BUFFER, Counted { plain, read: Arc::clone(read) })))
+}
+
+/// A reader that counts the bytes.
+struct Counted {
+    plain: Box<dyn Read>,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let got = self.plain.read(buffer)?;
+        self.read.fetch_add(got as u64, Ordering::Relaxed);
+        Ok(got)
     }
 }

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::context::Context;
 use super::error::ImportError;
@@ -35,7 +36,7 @@ struct Preamble {
 }
 
 fn preamble(path: &Path) -> Result<Preamble, ImportError> {
-    let mut lines = Lines::open(path)?;
+    let mut lines = Lines::open(path, &Arc::default())?;
     let mut found = Preamble::default();
     for _ in 0..PREAMBLE {
         let Some(line) = lines.next()? else { break };
@@ -96,7 +97,7 @@ enum Sleep {
 
 /// Writes the events of all logs to the trace of the context.
 pub(super) fn merge<W: Write>(logs: &LogSet, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
-    let lines = Lines::open(&logs.logs[&logs.root])?;
+    let lines = Lines::open(&logs.logs[&logs.root], &cx.options.read)?;
     let mut ready = VecDeque::from([Process::root(lines, logs.root, cx)?]);
     let mut asleep: Vec<(Sleep, Process)> = Vec::new();
     while let Some(mut process) = ready.pop_front() {
@@ -108,7 +109,7 @@ pub(super) fn merge<W: Write>(logs: &LogSet, cx: &mut Context<'_, W>) -> Result<
                     let (path, line) = (process.lines.path().to_owned(), process.lines.number());
                     return Err(ImportError::MissingLog { path, line, child });
                 };
-                let forked = process.fork(child, Lines::open(log)?, vfork, cx)?;
+                let forked = process.fork(child, Lines::open(log, &cx.options.read)?, vfork, cx)?;
                 if vfork {
                     asleep.push((Sleep::Vfork(child), process));
                     ready.push_front(forked);

@@ -55,6 +55,8 @@ mod tasks;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 pub use error::{ExecutableError, ImportError};
 
@@ -97,6 +99,8 @@ pub struct ImportOptions {
     pub native: Option<NativeCounts>,
     /// Whether a log that ends before its process exits is that of a killed process, and no error.
     pub killed: bool,
+    /// Number of bytes of the logs that have been read, for another thread to show.
+    pub read: Arc<AtomicU64>,
 }
 
 impl Default for ImportOptions {
@@ -110,6 +114,7 @@ impl Default for ImportOptions {
             tool: "valgrind lackey".to_owned(),
             native: None,
             killed: false,
+            read: Arc::default(),
         }
     }
 }

@@ -15,6 +15,7 @@
 
 mod error;
 mod native;
+mod progress;
 mod spool;
 mod tracer;
 
@@ -23,8 +24,10 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 pub use error::RecordError;
+pub use progress::{RecordProgress, RecordStage};
 
 use crate::cleanup::ScratchDir;
 use crate::import::{self, import};
@@ -51,6 +54,8 @@ pub struct RecordOptions {
     pub layout: AddressLayout,
     /// The compression of the trace.
     pub compression: Compression,
+    /// How far the recording is; a clone of it shows that to another thread.
+    pub progress: Arc<RecordProgress>,
 }
 
 impl Default for RecordOptions {
@@ -60,6 +65,7 @@ impl Default for RecordOptions {
             stdin: RecordInput::Inherited,
             layout: AddressLayout::Linux,
             compression: Compression::Small,
+            progress: Arc::default(),
         }
     }
 }
@@ -73,6 +79,8 @@ pub struct Recording {
     pub native: Option<NativeCounts>,
     /// The program's exit status under valgrind, or 128 plus the signal that killed it.
     pub status: i32,
+    /// The same of the native run; `None` without one.
+    pub native_status: Option<i32>,
 }
 
 /// Records `program` with `args` into the trace `output`, which appears complete or not at all.
@@ -95,13 +103,15 @@ pub fn record(
     let scratch = ScratchDir::new("record").map_err(|(path, source)| RecordError::Io { path, source })?;
     let input = Input::copy(options.stdin, &scratch)?;
     let native = if options.native { Some(native::measure(program, args, input.open()?, &scratch)?) } else { None };
+    let (native, native_status) = native.unzip();
+    options.progress.enter(RecordStage::Valgrind);
     let mut command = Command::new(&valgrind.path);
     command.args(["--tool=lackey", "--basic-counts=no", "--trace-mem=yes", "--trace-syscalls=yes"]);
     command.args(["--trace-sched=yes", "--trace-children=yes", "--vgdb=no"]);
     let mut log = OsString::from("--log-file=");
     log.push(scratch.file("log.%p"));
     command.arg(log).arg(program).args(args);
-    let (logs, status) = spool::run(&command, input.open()?, &scratch)?;
+    let (logs, status) = spool::run(&command, input.open()?, &scratch, &options.progress)?;
     if logs.is_empty() {
         return Err(RecordError::NoLog { program: program.to_owned(), status });
     }
@@ -114,10 +124,11 @@ pub fn record(
         native: native.clone(),
         // The tracer saw every process exit, so a log without an exit is that of a killed process.
         killed: true,
+        read: options.progress.start_import(),
         ..import::ImportOptions::default()
     };
     let summary = import(&logs, output, &import_options)?;
-    Ok(Recording { summary, native, status })
+    Ok(Recording { summary, native, status, native_status })
 }
 
 /// The installed valgrind.

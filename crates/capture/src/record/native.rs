@@ -15,13 +15,13 @@ use super::tracer::{Watcher, follow};
 use crate::cleanup::ScratchDir;
 use crate::trace::{NativeCounts, NativeImage};
 
-/// Runs the program without address randomisation, and returns Linux's counts for it.
+/// Runs the program without address randomisation; returns Linux's counts and the exit status.
 pub(super) fn measure(
     program: &str,
     args: &[String],
     input: Stdio,
     scratch: &ScratchDir,
-) -> Result<NativeCounts, RecordError> {
+) -> Result<(NativeCounts, i32), RecordError> {
     let path = scratch.file("output");
     // The output goes to a file, because some programs skip their work if it is /dev/null.
     let output = File::create(&path).map_err(|source| RecordError::Io { path, source })?;
@@ -33,12 +33,13 @@ pub(super) fn measure(
     personality::set(before | Persona::ADDR_NO_RANDOMIZE).map_err(RecordError::Personality)?;
     let followed = follow(&command, input, Stdio::from(output), &mut counters);
     personality::set(before).map_err(RecordError::Personality)?;
-    followed?;
-    Ok(NativeCounts {
+    let status = followed?;
+    let counts = NativeCounts {
         kernel: first_word("/proc/sys/kernel/osrelease"),
         thp: chosen_thp(),
         images: counters.into_images(),
-    })
+    };
+    Ok((counts, status))
 }
 
 fn first_word(path: &str) -> String {

@@ -9,6 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 
 use super::error::RecordError;
+use super::progress::RecordProgress;
 use super::tracer::{Watcher, follow};
 use crate::cleanup::ScratchDir;
 
@@ -26,8 +28,15 @@ const FIFO_BYTES: usize = 1 << 20;
 const PAUSE: Duration = Duration::from_micros(500);
 
 /// Runs `command`; returns the logs that are not empty, and the exit status.
-pub(super) fn run(command: &Command, input: Stdio, scratch: &ScratchDir) -> Result<(Vec<PathBuf>, i32), RecordError> {
-    let mut spools = Spools { scratch, spools: HashMap::new() };
+///
+/// The bytes of the logs are counted in `progress`.
+pub(super) fn run(
+    command: &Command,
+    input: Stdio,
+    scratch: &ScratchDir,
+    progress: &Arc<RecordProgress>,
+) -> Result<(Vec<PathBuf>, i32), RecordError> {
+    let mut spools = Spools { scratch, progress, spools: HashMap::new() };
     let status = follow(command, input, Stdio::inherit(), &mut spools)?;
     let mut logs = Vec::new();
     for spool in spools.spools.into_values() {
@@ -52,6 +61,7 @@ struct Spool {
 /// The logs of all processes.
 struct Spools<'a> {
     scratch: &'a ScratchDir,
+    progress: &'a Arc<RecordProgress>,
     spools: HashMap<Pid, Spool>,
 }
 
@@ -66,13 +76,14 @@ impl Spools<'_> {
         let reader = File::open(&fifo)?;
         let path = self.scratch.file(&format!("log.{pid}.zst"));
         let stored = path.clone();
-        let thread = thread::spawn(move || compress(reader, &stored));
+        let progress = Arc::clone(self.progress);
+        let thread = thread::spawn(move || compress(reader, &stored, &progress));
         Ok(Spool { writer: Some(writer), thread, path })
     }
 }
 
 /// Compresses everything from the fifo into the file `to`; returns the number of bytes read.
-fn compress(mut from: File, to: &Path) -> io::Result<u64> {
+fn compress(mut from: File, to: &Path, progress: &RecordProgress) -> io::Result<u64> {
     let mut encoder = zstd::stream::write::Encoder::new(File::create(to)?, 1)?;
     let mut buffer = vec![0; FIFO_BYTES];
     let mut total = 0;
@@ -84,6 +95,7 @@ fn compress(mut from: File, to: &Path) -> io::Result<u64> {
         }
         encoder.write_all(&buffer[..got])?;
         total += got as u64;
+        progress.add_logged(got as u64);
         if got < FIFO_BYTES / 4 {
             thread::sleep(PAUSE);
         }

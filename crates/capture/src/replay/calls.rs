@@ -2,22 +2,29 @@
 
 use super::CaptureReplayError;
 use super::engine::Engine;
-use crate::trace::{MemCall, MemOp};
+use super::error::DivergedCall;
+use crate::trace::{MemCall, MemOp, PAGE_SIZE};
 use pagewright_arch::Isa;
 use pagewright_mm::space::{FileMapping, SyncFlags};
 use pagewright_mm::{Advice, LockAllFlags, LockFlags, MapFlags, MapRequest, MmError, RemapFlags, RemapRequest, Space};
 use pagewright_sim::Sim;
-use pagewright_types::{CpuId, Rights, VirtAddr};
+use pagewright_types::{CpuId, PageRange, Rights, VirtAddr};
 
 impl<I: Isa> Engine<'_, I> {
     /// Repeats a call that succeeded in the capture.
     ///
     /// A call that failed there changed nothing, and is not repeated.
-    pub(super) fn call(&mut self, cpu: CpuId, pid: u32, call: &MemCall) -> Result<(), CaptureReplayError> {
-        let Ok(result) = call.result else { return Ok(()) };
+    pub(super) fn call(
+        &mut self,
+        cpu: CpuId,
+        pid: u32,
+        position: u64,
+        call: &MemCall,
+    ) -> Result<(), CaptureReplayError> {
+        let Ok(linux) = call.result else { return Ok(()) };
         let space = self.space_of(pid)?;
         let made = match &call.op {
-            MemOp::Mmap { .. } => return self.map(cpu, pid, &space, &call.op, result),
+            MemOp::Mmap { .. } => self.map(cpu, &space, &call.op, linux)?,
             MemOp::Inferred { addr, len } => {
                 let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED;
                 let request =
@@ -30,9 +37,10 @@ impl<I: Isa> Engine<'_, I> {
                 self.lab.on(cpu, |mm| mm.mprotect(&space, VirtAddr::new(addr.0), *len, rights))
             }
             MemOp::Brk { addr } => {
-                let now = self.lab.on(cpu, |mm| mm.brk(&space, VirtAddr::new(addr.0)));
-                if now.raw() != result {
-                    self.diverge(pid, format_args!("brk({addr}) returned {now}, on Linux {result:#x}"));
+                let now = self.lab.on(cpu, |mm| mm.brk(&space, VirtAddr::new(addr.0))).raw();
+                if now != linux {
+                    let op = call.op.clone();
+                    self.diverge(DivergedCall { position, pid, op, linux, ours: Ok(now) });
                 }
                 Ok(())
             }
@@ -40,7 +48,7 @@ impl<I: Isa> Engine<'_, I> {
                 Ok(advice) => self.lab.on(cpu, |mm| mm.madvise(&space, VirtAddr::new(addr.0), *len, advice)),
                 Err(_) => return self.skip_call(&call.op),
             },
-            MemOp::Mremap { .. } => self.remap(cpu, &space, &call.op, result),
+            MemOp::Mremap { .. } => self.remap(cpu, &space, &call.op, linux),
             MemOp::Mlock { addr, len, flags } => {
                 let flags = LockFlags::from_bits_retain(*flags);
                 self.lab.on(cpu, |mm| mm.mlock2(&space, VirtAddr::new(addr.0), *len, flags))
@@ -61,12 +69,21 @@ impl<I: Isa> Engine<'_, I> {
             MemOp::Mincore { .. } => Ok(()),
             MemOp::Membarrier { .. } | MemOp::Other { .. } => return self.skip_call(&call.op),
         };
-        self.check_result(pid, &call.op, made)
+        match made {
+            Ok(()) => Ok(()),
+            Err(error @ (MmError::NoFrames(_) | MmError::NoKernelMemory { .. } | MmError::CommitRefused { .. })) => {
+                Err(self.out_of_memory(pid, error))
+            }
+            Err(error) => {
+                self.diverge(DivergedCall { position, pid, op: call.op.clone(), linux, ours: Err(error) });
+                Ok(())
+            }
+        }
     }
 
     /// Counts a call that the memory manager does not implement.
     fn skip_call(&mut self, op: &MemOp) -> Result<(), CaptureReplayError> {
-        *self.not_replayed.entry(name(op)).or_insert(0) += 1;
+        *self.not_replayed.entry(op.name().into_owned()).or_insert(0) += 1;
         Ok(())
     }
 
@@ -74,25 +91,37 @@ impl<I: Isa> Engine<'_, I> {
     fn remap(&self, cpu: CpuId, space: &Space<Sim<I>>, op: &MemOp, at: u64) -> Result<(), MmError> {
         let MemOp::Mremap { addr, old_len, new_len, flags, .. } = op else { return Ok(()) };
         let mut flags = RemapFlags::from_bits_truncate(*flags);
-        let stays = addr.0 == at;
+        let (stays, by_kernel) = (addr.0 == at, !flags.contains(RemapFlags::FIXED));
         flags.set(RemapFlags::FIXED | RemapFlags::MAYMOVE, !stays);
         let (addr, new_addr) = (VirtAddr::new(addr.0), VirtAddr::new(at));
         let request = RemapRequest { addr, old_len: *old_len, new_len: *new_len, flags, new_addr };
-        self.lab.on(cpu, |mm| mm.mremap(space, &request)).map(|_| ())
+        self.lab.on(cpu, |mm| {
+            // Linux never chooses an address that is in use.
+            if !stays
+                && by_kernel
+                && let Ok(range) = PageRange::from_len(new_addr, new_len.next_multiple_of(PAGE_SIZE))
+                && space.map().read().overlapping(range).next().is_some()
+            {
+                return Err(MmError::AlreadyMapped { range });
+            }
+            mm.mremap(space, &request).map(|_| ())
+        })
     }
 
     /// Repeats an `mmap` whose result was the address `at`.
     fn map(
         &mut self,
         cpu: CpuId,
-        pid: u32,
         space: &Space<Sim<I>>,
         op: &MemOp,
         at: u64,
-    ) -> Result<(), CaptureReplayError> {
-        let MemOp::Mmap { len, prot, flags, file, offset, .. } = op else { return Ok(()) };
-        let mut wanted = MapFlags::from_bits_truncate(flags.0) | MapFlags::FIXED;
-        wanted.remove(MapFlags::FIXED_NOREPLACE);
+    ) -> Result<Result<(), MmError>, CaptureReplayError> {
+        let MemOp::Mmap { len, prot, flags, file, offset, .. } = op else { return Ok(Ok(())) };
+        let mut wanted = MapFlags::from_bits_truncate(flags.0);
+        // Linux never chooses an address that is in use.
+        if !wanted.contains(MapFlags::FIXED) {
+            wanted.insert(MapFlags::FIXED_NOREPLACE);
+        }
         let file = match file {
             Some(id) => Some(self.file(id.0)?),
             None => None,
@@ -104,42 +133,6 @@ impl<I: Isa> Engine<'_, I> {
             flags: wanted,
             file: file.as_ref().map(|file| FileMapping { file, offset: *offset, opened: Rights::all() }),
         };
-        let made = self.lab.on(cpu, |mm| mm.mmap(space, &request)).map(|_| ());
-        self.check_result(pid, op, made)
-    }
-
-    /// Records a failure as a divergence, or ends the replay if memory is exhausted.
-    fn check_result(&mut self, pid: u32, op: &MemOp, made: Result<(), MmError>) -> Result<(), CaptureReplayError> {
-        match made {
-            Ok(()) => Ok(()),
-            Err(error @ (MmError::NoFrames(_) | MmError::NoKernelMemory { .. } | MmError::CommitRefused { .. })) => {
-                Err(self.out_of_memory(pid, error))
-            }
-            Err(error) => {
-                self.diverge(pid, format_args!("{}: {error}", name(op)));
-                Ok(())
-            }
-        }
-    }
-}
-
-/// The name of a call in a report.
-fn name(op: &MemOp) -> String {
-    match op {
-        MemOp::Mmap { .. } => "mmap".into(),
-        MemOp::Munmap { .. } => "munmap".into(),
-        MemOp::Mprotect { .. } => "mprotect".into(),
-        MemOp::Mremap { .. } => "mremap".into(),
-        MemOp::Madvise { advice, .. } => format!("madvise({advice})"),
-        MemOp::Brk { .. } => "brk".into(),
-        MemOp::Mlock { .. } => "mlock".into(),
-        MemOp::Munlock { .. } => "munlock".into(),
-        MemOp::Mlockall { .. } => "mlockall".into(),
-        MemOp::Munlockall {} => "munlockall".into(),
-        MemOp::Msync { .. } => "msync".into(),
-        MemOp::Mincore { .. } => "mincore".into(),
-        MemOp::Membarrier { .. } => "membarrier".into(),
-        MemOp::Other { number, .. } => format!("system call {number}"),
-        MemOp::Inferred { .. } => "inferred mapping".into(),
+        Ok(self.lab.on(cpu, |mm| mm.mmap(space, &request)).map(|_| ()))
     }
 }

@@ -1,15 +1,19 @@
 //! The main loop of a replay: feed the queues, run threads in turns on the CPUs, and count.
 
+use super::error::DivergedCall;
+use super::faults::{FaultLog, FaultPair};
 use super::kswapd::Kswapd;
 use super::process::{LifeState, Process, Thread, WaitReason};
 use super::queue::{Op, Work};
-use super::report::{ImageReport, MeasuredTimes, ModelledTimes, NamedCounts, ReplayReport, SkippedCall};
+
+use super::report::{ImageReport, MeasuredTimes, ModelledTimes, NamedCounts, OracleReport, ReplayReport, SkippedCall};
 use super::source::EventSource;
 use super::tasks::Progress;
 use super::{CaptureReplayError, ReplayConfig, TraceInconsistency};
 use crate::trace::{AccessOrigin, AccessRun, AccessStream, MappingSource};
 use pagewright_arch::Isa;
-use pagewright_lab::Lab;
+use pagewright_check::{CheckFinding, Testbench};
+use pagewright_lab::{Lab, LabError};
 use pagewright_mm::file::FileObject;
 use pagewright_mm::{FaultError, MmSetting, MmSettings, Space};
 use pagewright_sim::sched::{Scheduler, ThreadId, Turn};
@@ -35,14 +39,26 @@ pub(super) fn replay_on<I: Isa>(
     for (setting, value) in &config.settings {
         settings.set(*setting, *value)?;
     }
-    let lab = Lab::<I>::new(config.machine.clone(), settings)?;
+    let bench = if config.oracle {
+        Some(Testbench::<I>::new(config.machine.clone()).map_err(LabError::Machine)?)
+    } else {
+        None
+    };
+    let lab = match &bench {
+        Some(bench) => Lab::over(bench.sim().clone(), settings)?,
+        None => Lab::new(config.machine.clone(), settings)?,
+    };
     if config.swap_slots > 0 {
         lab.swap_on(config.swap_slots)?;
     }
     let mut engine = Engine::new(&lab, config);
     engine.run(source)?;
     engine.exit_remaining()?;
-    Ok(engine.report(source, config, began))
+    let oracle = bench.as_ref().map(|bench| OracleReport {
+        judged: NamedCounts(bench.oracle().tally().iter().map(|(what, times)| (what.name(), times)).collect()),
+        findings: bench.findings().iter().map(CheckFinding::to_string).collect(),
+    });
+    Ok(ReplayReport { oracle, ..engine.report(source, config, began) })
 }
 
 /// The state of a replay.
@@ -59,6 +75,8 @@ pub(super) struct Engine<'l, I: Isa> {
     pub(super) files: Vec<Option<Arc<FileObject<Sim<I>>>>>,
     /// The thread to which the next event of the capture belongs.
     pub(super) fed_thread: u32,
+    /// Number of events fed so far, which is the position of the latest one in the capture.
+    pub(super) fed: u64,
     /// Number of items in all queues.
     pub(super) queued: usize,
     /// The thread whose queue was empty at the end of the latest turn.
@@ -68,8 +86,10 @@ pub(super) struct Engine<'l, I: Isa> {
     pub(super) events: u64,
     accesses: u64,
     pub(super) images: Vec<ImageReport>,
+    faults: FaultLog,
     pub(super) not_replayed: BTreeMap<String, u64>,
-    pub(super) diverged: Vec<String>,
+    /// The calls whose results are not Linux's, at most [`ReplayReport::DIVERGED`].
+    pub(super) diverged: Vec<DivergedCall>,
 }
 
 impl<'l, I: Isa> Engine<'l, I> {
@@ -84,12 +104,14 @@ impl<'l, I: Isa> Engine<'l, I> {
             threads: Vec::new(),
             files: Vec::new(),
             fed_thread: 0,
+            fed: 0,
             queued: 0,
             out_of_work: None,
             waiting: Vec::new(),
             events: 0,
             accesses: 0,
             images: Vec::new(),
+            faults: FaultLog::new(lab),
             not_replayed: BTreeMap::new(),
             diverged: Vec::new(),
         }
@@ -229,7 +251,7 @@ impl<'l, I: Isa> Engine<'l, I> {
     fn execute_op(&mut self, cpu: CpuId, pid: u32, tid: u32, op: Op) -> Result<Progress, CaptureReplayError> {
         self.lab.sim().charge(cpu, Cost::Syscall, 1);
         match op {
-            Op::Call(call) => self.call(cpu, pid, &call).map(|()| Progress::Continue),
+            Op::Call(call, position) => self.call(cpu, pid, position, &call).map(|()| Progress::Continue),
             Op::Task(task) => self.task(cpu, pid, tid, *task),
         }
     }
@@ -297,11 +319,29 @@ impl<'l, I: Isa> Engine<'l, I> {
         access: Access,
         times: u64,
     ) -> Result<(), CaptureReplayError> {
+        let faults = || FaultPair { minor: space.minor_faults(), major: space.major_faults() };
+        let before = faults();
+        let touched = self.lab.touch(cpu, space, va, access, times);
+        let after = faults();
+        if after != before {
+            let new = FaultPair { minor: after.minor - before.minor, major: after.major - before.major };
+            self.faults.note(self.lab, cpu, space, va, new);
+        }
+        touched.map_err(|error| self.access_error(pid, va, error))
+    }
+
+    /// The error of an access, with the call that went wrong before, if one concerns its address.
+    #[cold]
+    fn access_error(&self, pid: u32, va: VirtAddr, error: FaultError) -> CaptureReplayError {
         let events = self.events;
-        self.lab.touch(cpu, space, va, access, times).map_err(|error| match error {
-            FaultError::OutOfMemory(error) => CaptureReplayError::OutOfMemory { pid, events, error },
-            error => CaptureReplayError::Refused { pid, events, error },
-        })
+        if let FaultError::OutOfMemory(error) = error {
+            return CaptureReplayError::OutOfMemory { pid, events, error };
+        }
+        let concerns = |call: &&DivergedCall| call.pid == pid && call.op.range(call.linux).contains(&va.raw());
+        match self.diverged.iter().rfind(concerns) {
+            Some(call) => CaptureReplayError::CallFailed { call: Box::new(call.clone()), error },
+            None => CaptureReplayError::Refused { pid, events, error },
+        }
     }
 
     /// Wakes the threads of a process that wait for its next phase.
@@ -356,9 +396,9 @@ impl<'l, I: Isa> Engine<'l, I> {
     }
 
     /// Records that a result of the memory manager is not that of Linux.
-    pub(super) fn diverge(&mut self, pid: u32, what: impl std::fmt::Display) {
+    pub(super) fn diverge(&mut self, call: DivergedCall) {
         if self.diverged.len() < ReplayReport::DIVERGED {
-            self.diverged.push(format!("process {pid}, event {}: {what}", self.events));
+            self.diverged.push(call);
         }
     }
 
@@ -396,10 +436,15 @@ impl<'l, I: Isa> Engine<'l, I> {
             modelled: ModelledTimes {
                 elapsed_ns: sim.elapsed().raw() / 1000,
                 walk_ns: sim.total(MachineEvent::WalkTime) / 1000,
+                flush_wait_ns: sim.total(MachineEvent::FlushWaitTime) / 1000,
             },
             images,
+            faults_by_mapping: self.faults.by_mapping(),
+            faults_over_time: self.faults.timeline(),
+            nodes: self.faults.nodes(self.lab),
             not_replayed: self.not_replayed.into_iter().map(|(call, times)| SkippedCall { call, times }).collect(),
-            diverged: self.diverged,
+            oracle: None,
+            diverged: self.diverged.iter().map(DivergedCall::to_string).collect(),
             native: header.native.as_ref().map(|native| native.images.clone()).unwrap_or_default(),
             measured: MeasuredTimes {
                 seconds,

@@ -25,6 +25,7 @@ impl<I: Isa> Engine<'_, I> {
         let more = source.next_batch(batch)?;
         if more {
             for event in batch.drain(..) {
+                self.fed += 1;
                 self.feed(event)?;
             }
         }
@@ -39,7 +40,7 @@ impl<I: Isa> Engine<'_, I> {
                 self.fed_thread = tid.0;
                 Ok(())
             }
-            TraceEvent::Call(call) => self.push(Work::Op(Op::Call(call))),
+            TraceEvent::Call(call) => self.push(Work::Op(Op::Call(call, self.fed))),
             TraceEvent::File(file) => self.add_file(&file),
             TraceEvent::Task(task) => self.feed_task(task),
         }
@@ -103,7 +104,11 @@ impl<I: Isa> Engine<'_, I> {
         // this is more than any mapping needs.
         let size = file.size.unwrap_or(1 << 40);
         let known = self.lab.on(CpuId::new(0), |mm| mm.add_file(&file.path, kind, size));
-        let object = known.map_err(|error| CaptureReplayError::OutOfMemory { pid: 0, events: self.events, error })?;
+        let object = known.map_err(|error| CaptureReplayError::NoMemoryForFile {
+            path: file.path.clone(),
+            events: self.events,
+            error,
+        })?;
         self.files.push(Some(object));
         Ok(())
     }

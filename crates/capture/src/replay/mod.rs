@@ -31,6 +31,7 @@
 mod calls;
 mod engine;
 mod error;
+mod faults;
 mod feed;
 mod file;
 mod kswapd;
@@ -40,8 +41,11 @@ mod report;
 mod source;
 mod tasks;
 
-pub use error::{CaptureReplayError, TraceInconsistency};
-pub use report::{ImageReport, MeasuredTimes, ModelledTimes, NamedCounts, ReplayReport, SkippedCall};
+pub use error::{CaptureReplayError, DivergedCall, TraceInconsistency};
+pub use report::{
+    FaultTimeline, ImageReport, MappingFaults, MeasuredTimes, ModelledTimes, NamedCounts, NodeReport, OracleReport,
+    ReplayReport, SkippedCall,
+};
 pub use source::EventSource;
 
 use pagewright_arch::{Aarch64, X86_64};
@@ -76,6 +80,8 @@ pub struct ReplayConfig {
     pub swap_slots: u32,
     /// The time that a thread keeps its CPU while others wait for one (Linux's `base_slice_ns`).
     pub slice: Picos,
+    /// Whether the oracle judges the machine; its findings are in the report.
+    pub oracle: bool,
     /// The time by which the clock of a CPU may be ahead of that of another CPU with work.
     pub lookahead: Picos,
 }
@@ -88,6 +94,7 @@ impl ReplayConfig {
             settings: Vec::new(),
             swap_slots: 0,
             slice: Picos::from_nanos(3_000_000),
+            oracle: false,
             lookahead: Picos::from_nanos(50_000),
         }
     }

@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 /// An operation of a thread, other than an access.
 #[derive(Debug)]
 pub(super) enum Op {
-    Call(Box<MemCall>),
+    /// A call, with its position among the events of the capture.
+    Call(Box<MemCall>, u64),
     Task(Box<TaskEvent>),
 }
 

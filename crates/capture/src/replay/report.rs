@@ -1,6 +1,7 @@
 //! The results of a replay, each number under one name.
 
 use crate::trace::NativeImage;
+use pagewright_types::NodeId;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 /// Named numbers in a fixed order.
@@ -54,6 +55,57 @@ pub struct SkippedCall {
     pub times: u64,
 }
 
+/// The faults in the mappings of one name, over all processes.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct MappingFaults {
+    /// The path of the file, or `[heap]`, `[stack]`, `[shared]`, `[anonymous]`.
+    pub mapping: String,
+    /// Faults that did not wait for a device.
+    pub minor_faults: u64,
+    /// Faults that waited for a device.
+    pub major_faults: u64,
+}
+
+/// The faults over modelled time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct FaultTimeline {
+    /// The width of a slot, in nanoseconds.
+    pub slot_ns: u64,
+    /// The number of faults in each slot, up to the last slot with a fault.
+    pub faults: Vec<u64>,
+}
+
+/// The figures of a NUMA node.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct NodeReport {
+    /// The node.
+    #[serde(serialize_with = "node_number")]
+    pub node: NodeId,
+    /// The memory that the allocator manages, in bytes.
+    pub memory_bytes: u64,
+    /// The most memory in use at a fault, in bytes; frames on per-CPU lists count as used.
+    pub peak_used_bytes: u64,
+    /// The memory in use at the end, the page cache included, in bytes.
+    pub used_bytes: u64,
+    /// Minor faults that CPUs of the node took.
+    pub minor_faults: u64,
+    /// Major faults that CPUs of the node took.
+    pub major_faults: u64,
+}
+
+fn node_number<S: Serializer>(node: &NodeId, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u8(node.raw())
+}
+
+/// What the oracle judged, and found.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct OracleReport {
+    /// How often each rule judged something.
+    pub judged: NamedCounts,
+    /// The findings, a line each.
+    pub findings: Vec<String>,
+}
+
 /// Times by the machine's cost model.
 ///
 /// They are for comparisons between replays, and no claim about a real clock.
@@ -63,6 +115,8 @@ pub struct ModelledTimes {
     pub elapsed_ns: u64,
     /// Time in page walks, the sum over all CPUs, in nanoseconds.
     pub walk_ns: u64,
+    /// Time in waits for the flushes of other CPUs, the sum over all CPUs, in nanoseconds.
+    pub flush_wait_ns: u64,
 }
 
 /// Times by a real clock, which differ from run to run.
@@ -100,12 +154,21 @@ pub struct ReplayReport {
     pub modelled: ModelledTimes,
     /// All program images, by process and then by `execve`.
     pub images: Vec<ImageReport>,
+    /// The faults of accesses by mapping, the most first; those inside memory calls are not in it.
+    pub faults_by_mapping: Vec<MappingFaults>,
+    /// The same faults over modelled time.
+    pub faults_over_time: FaultTimeline,
+    /// All nodes, with the same faults.
+    pub nodes: Vec<NodeReport>,
     /// The calls that the replay skipped.
     pub not_replayed: Vec<SkippedCall>,
     /// The calls whose result differs from Linux's, one line each.
     ///
     /// Only the first [`ReplayReport::DIVERGED`] are kept.
     pub diverged: Vec<String>,
+    /// What the oracle judged; `None` without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oracle: Option<OracleReport>,
     /// Linux's counts for the same program.
     #[serde(skip)]
     pub native: Vec<NativeImage>,

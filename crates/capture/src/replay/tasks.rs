@@ -182,7 +182,7 @@ impl<I: Isa> Engine<'_, I> {
                 file: file.as_ref().map(|(file, offset)| FileMapping { file, offset: *offset, opened: Rights::RX }),
             };
             if let Err(error) = self.lab.on(cpu, |mm| mm.mmap(&space, &request)) {
-                self.diverge(pid, format_args!("mapping of the image at {}: {error}", request.addr));
+                return Err(CaptureReplayError::ImageRefused { pid, at: mapping.start, events: self.events, error });
             }
         }
         self.lab.on(cpu, |mm| {

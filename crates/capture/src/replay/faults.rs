@@ -1,0 +1,170 @@
+//! The faults of a replay by mapping, over time and by node.
+//!
+//! [`FaultLog`] notes each fault, and becomes the parts of the report.
+
+use super::report::{FaultTimeline, MappingFaults, NodeReport};
+use pagewright_arch::Isa;
+use pagewright_lab::Lab;
+use pagewright_mm::Space;
+use pagewright_sim::Sim;
+use pagewright_types::{CpuId, NodeId, PAGE_SIZE, VirtAddr};
+use std::collections::BTreeMap;
+
+/// Number of slots of the timeline.
+const SLOTS: usize = 32;
+/// The width of a slot at first, in nanoseconds of modelled time; it doubles as time passes.
+const FIRST_SLOT_NS: u64 = 1000;
+
+/// Minor and major faults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct FaultPair {
+    pub(super) minor: u64,
+    pub(super) major: u64,
+}
+
+/// The faults so far.
+pub(super) struct FaultLog {
+    by_mapping: BTreeMap<String, FaultPair>,
+    timeline: Timeline,
+    by_node: Vec<FaultPair>,
+    /// The least number of free frames of each node.
+    least_free: Vec<u64>,
+}
+
+/// Faults in slots of equal width; if time passes the last slot, the width doubles.
+#[derive(Debug)]
+struct Timeline {
+    slot_ns: u64,
+    slots: [u64; SLOTS],
+}
+
+impl Timeline {
+    const fn new() -> Self {
+        Self { slot_ns: FIRST_SLOT_NS, slots: [0; SLOTS] }
+    }
+
+    fn add(&mut self, at_ns: u64, faults: u64) {
+        while at_ns / self.slot_ns >= SLOTS as u64 {
+            self.slot_ns *= 2;
+            for slot in 0..SLOTS {
+                let pair = self.slots.get(2 * slot..2 * slot + 2);
+                self.slots[slot] = pair.map_or(0, |pair| pair.iter().sum());
+            }
+        }
+        self.slots[(at_ns / self.slot_ns) as usize] += faults;
+    }
+
+    /// The slots up to the last one with a fault.
+    fn report(&self) -> FaultTimeline {
+        let used = self.slots.iter().rposition(|faults| *faults > 0).map_or(0, |last| last + 1);
+        FaultTimeline { slot_ns: self.slot_ns, faults: self.slots[..used].to_vec() }
+    }
+}
+
+/// The number of free frames of each node.
+fn free_frames<I: Isa>(lab: &Lab<I>) -> Vec<u64> {
+    let frames = lab.mm().tlb().frames();
+    let mut free = vec![0; frames.nodes()];
+    for zone in frames.zones() {
+        free[usize::from(zone.node().raw())] += u64::from(zone.free());
+    }
+    free
+}
+
+/// The name of the mapping that contains `va`: its file, or what it is.
+fn mapping_name<I: Isa>(lab: &Lab<I>, cpu: CpuId, space: &Space<Sim<I>>, va: VirtAddr) -> String {
+    lab.on(cpu, |_| {
+        let map = space.map().read();
+        let Some((_, vma)) = map.find(va) else { return "[unmapped since]".to_owned() };
+        match vma.file() {
+            Some(file) => file.name().to_owned(),
+            None if map.heap().contains(va) => "[heap]".to_owned(),
+            None if vma.grows_down() => "[stack]".to_owned(),
+            None if vma.is_shared() => "[shared]".to_owned(),
+            None => "[anonymous]".to_owned(),
+        }
+    })
+}
+
+impl FaultLog {
+    pub(super) fn new<I: Isa>(lab: &Lab<I>) -> Self {
+        let least_free = free_frames(lab);
+        let by_node = vec![FaultPair::default(); least_free.len()];
+        Self { by_mapping: BTreeMap::new(), timeline: Timeline::new(), by_node, least_free }
+    }
+
+    /// Notes the faults of an access that a CPU made at `va`.
+    #[cold]
+    pub(super) fn note<I: Isa>(
+        &mut self,
+        lab: &Lab<I>,
+        cpu: CpuId,
+        space: &Space<Sim<I>>,
+        va: VirtAddr,
+        faults: FaultPair,
+    ) {
+        self.timeline.add(lab.sim().clock(cpu).raw() / 1000, faults.minor + faults.major);
+        let node = lab.mm().tlb().frames().node_of_cpu(cpu);
+        let of_mapping = self.by_mapping.entry(mapping_name(lab, cpu, space, va)).or_default();
+        for sum in [of_mapping, &mut self.by_node[usize::from(node.raw())]] {
+            sum.minor += faults.minor;
+            sum.major += faults.major;
+        }
+        for (least, free) in self.least_free.iter_mut().zip(free_frames(lab)) {
+            *least = (*least).min(free);
+        }
+    }
+
+    /// The mappings by their number of faults, the most first.
+    pub(super) fn by_mapping(&self) -> Vec<MappingFaults> {
+        let mapping = |(mapping, faults): (&String, &FaultPair)| MappingFaults {
+            mapping: mapping.clone(),
+            minor_faults: faults.minor,
+            major_faults: faults.major,
+        };
+        let mut mappings: Vec<MappingFaults> = self.by_mapping.iter().map(mapping).collect();
+        mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.minor_faults + mapping.major_faults));
+        mappings
+    }
+
+    pub(super) fn timeline(&self) -> FaultTimeline {
+        self.timeline.report()
+    }
+
+    /// The figures of each node.
+    pub(super) fn nodes<I: Isa>(&self, lab: &Lab<I>) -> Vec<NodeReport> {
+        let frames = lab.mm().tlb().frames();
+        let free = free_frames(lab);
+        let managed = |node: usize| -> u64 {
+            let of_node = frames.zones().filter(|zone| usize::from(zone.node().raw()) == node);
+            of_node.map(|zone| u64::from(zone.managed())).sum()
+        };
+        let report = |node: usize| NodeReport {
+            node: NodeId::new(node as u8),
+            memory_bytes: managed(node) * PAGE_SIZE,
+            peak_used_bytes: (managed(node) - self.least_free[node]) * PAGE_SIZE,
+            used_bytes: (managed(node) - free[node]) * PAGE_SIZE,
+            minor_faults: self.by_node[node].minor,
+            major_faults: self.by_node[node].major,
+        };
+        (0..self.least_free.len()).map(report).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeline_keeps_every_fault_as_its_slots_grow() {
+        let mut timeline = Timeline::new();
+        timeline.add(0, 1);
+        timeline.add(31_999, 2);
+        assert_eq!(timeline.report().faults.len(), SLOTS);
+        timeline.add(64_000, 4);
+        let report = timeline.report();
+        assert_eq!((report.slot_ns, report.faults.iter().sum::<u64>()), (4000, 7));
+        assert_eq!((report.faults[0], report.faults[7], report.faults[16]), (1, 2, 4));
+        assert_eq!(report.faults.len(), 17, "slots after the last fault are not reported");
+    }
+}
