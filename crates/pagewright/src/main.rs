@@ -10,7 +10,7 @@
 //! | 2 | bad input; one line on standard error names it |
 //! | 130 | SIGINT; temporary files are removed and child processes are killed |
 //!
-//! `boot` otherwise exits with the status of the program that it boots.
+//! `boot` and `record` otherwise exit with the status of the program that they run.
 #![forbid(unsafe_code)]
 
 mod command;
@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 /// Measures what memory-management mechanisms do to real programs, and finds missing TLB flushes.
 ///
-/// Without a command, pagewright replays six captured programs with fault-around off and on.
+/// Without a command, pagewright shows its mechanisms at work, in about a minute.
 #[derive(Parser)]
 #[command(name = "pagewright", version, max_term_width = 100)]
 struct Cli {
@@ -50,12 +50,24 @@ fn main() -> ExitCode {
         Err(error) => {
             let text = error.to_string();
             let paragraph: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
-            return print_error(paragraph.join(" ").trim_start_matches("error: "));
+            let line = paragraph.join(" ");
+            return print_error(&format!("{}{}", line.trim_start_matches("error: "), similar_words(&error)));
         }
     };
     match command::run(cli.command) {
         Ok(status) => status,
         Err(error) => print_error(&error.to_string()),
+    }
+}
+
+/// The words that clap suggests in place of a misspelt one.
+fn similar_words(error: &clap::Error) -> String {
+    use clap::error::{ContextKind, ContextValue};
+    let kinds = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
+    match kinds.into_iter().find_map(|kind| error.get(kind)) {
+        Some(ContextValue::String(word)) => format!(" (did you mean {word}?)"),
+        Some(ContextValue::Strings(words)) => format!(" (did you mean {}?)", words.join(" or ")),
+        _ => String::new(),
     }
 }
 

@@ -25,13 +25,13 @@ pub(crate) struct MachineOptions {
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
     /// Number of CPUs, 1 to 256.
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = parse_cpus, allow_negative_numbers = true)]
     pub(crate) cpus: u16,
     /// Memory on a single node, in bytes or with a suffix K, M, G or T (units of 1024).
     ///
     /// For a capture also a percentage, such as 50%: 100% is the sum of the peak RSS of its program
     /// images on Linux.
-    #[arg(long, value_name = "SIZE", default_value = "2G", conflicts_with = "node")]
+    #[arg(long, value_name = "SIZE", default_value = "2G", conflicts_with = "node", allow_negative_numbers = true)]
     pub(crate) mem: String,
     /// Memory and CPUs of one NUMA node, such as 0:1G,cpus=0-3; repeat for each node.
     ///
@@ -42,7 +42,7 @@ pub(crate) struct MachineOptions {
     /// Size of a swap device outside the machine's memory, 4K to 512G.
     ///
     /// There is no swap by default.
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     pub(crate) swap: Option<String>,
     /// Seed of the scheduler, of TLB replacement and of the workload.
     ///
@@ -73,7 +73,9 @@ pub(crate) enum OptionError {
     Machine { option: &'static str, error: ConfigError },
     #[error("{option} {argument}: {error}")]
     Setting { option: &'static str, argument: String, error: SettingError },
-    #[error("unknown workload {0}: the workloads are {known}", known = pagewright_capture::workload::names().collect::<Vec<_>>().join(", "))]
+    #[error("unknown workload {0}{similar}: the workloads are {known}",
+        similar = crate::setting::suggestion(.0, pagewright_capture::workload::names()),
+        known = pagewright_capture::workload::names().collect::<Vec<_>>().join(", "))]
     UnknownWorkload(String),
 }
 
@@ -114,6 +116,11 @@ impl MachineOptions {
         }
     }
 
+    /// The settings that `--set` gives.
+    pub(crate) fn settings(&self) -> Result<Vec<Setting>, OptionError> {
+        Ok(Setting::parse_all(&self.set)?.into_iter().map(|(setting, _)| setting).collect())
+    }
+
     /// Builds the instruction set and the configuration of a replay.
     ///
     /// `footprint` is the number of bytes that `--mem 100%` means, if it is known.
@@ -136,12 +143,17 @@ impl MachineOptions {
         machine.validate(isa).map_err(|error| OptionError::machine(error, !self.node.is_empty()))?;
         let mut config = ReplayConfig::new(machine);
         config.swap_slots = self.swap.as_deref().map_or(Ok(0), parse_swap)?;
-        for argument in &self.set {
-            let set = Setting::parse(argument).and_then(|(setting, value)| setting.apply(value, isa, &mut config));
-            set.map_err(SettingError::of("--set", argument))?;
+        for ((setting, value), argument) in Setting::parse_all(&self.set)?.into_iter().zip(&self.set) {
+            setting.apply(value, isa, &mut config).map_err(SettingError::of("--set", argument))?;
         }
         Ok((isa, config))
     }
+}
+
+/// Parses the argument of `--cpus`.
+pub(crate) fn parse_cpus(text: &str) -> Result<u16, String> {
+    let cpus = text.parse().ok().filter(|cpus| (1..=CpuMask::MAX).contains(cpus));
+    cpus.map(|cpus| cpus as u16).ok_or_else(|| format!("must be a number from 1 to {}", CpuMask::MAX))
 }
 
 /// Parses the argument of `--swap` into a number of swap slots, one for each page.

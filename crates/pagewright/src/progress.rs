@@ -1,24 +1,72 @@
-//! Progress bars on standard error, hidden where standard error is not a terminal.
+//! Progress on standard error: a bar on a terminal, a line at intervals elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use pagewright_capture::replay::EventSource;
 use pagewright_capture::trace::{TraceError, TraceEvent, TraceHeader, TraceReader};
-use std::io::Read;
+use std::io::{IsTerminal, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-/// A trace reader with a progress bar that shows how much of the trace has been read.
+/// The time between two lines.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Prints a line at intervals, from another thread, until it is dropped.
+pub(crate) struct Heartbeat {
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Heartbeat {
+    /// Calls `print` at each end of an `interval`.
+    pub(crate) fn start(interval: Duration, print: impl Fn() + Send + 'static) -> Self {
+        let (stop, stopped) = mpsc::channel();
+        let beat = move || {
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(interval) {
+                print();
+            }
+        };
+        Self { stop: Some(stop), thread: Some(thread::spawn(beat)) }
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A line that cannot be printed, because standard error is closed, is no error.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A trace reader that shows how much of the trace has been read.
 pub(crate) struct ProgressReader<R: Read> {
     reader: TraceReader<R>,
     bar: ProgressBar,
+    /// Number of bytes read, for the heartbeat.
+    read: Arc<AtomicU64>,
+    _heartbeat: Option<Heartbeat>,
 }
 
 impl<R: Read> ProgressReader<R> {
-    /// Wraps `reader`, whose trace is `bytes` long; `label` is printed before the bar.
+    /// Wraps `reader`, whose trace is `bytes` long; `label` names the trace.
     pub(crate) fn new(reader: TraceReader<R>, bytes: u64, label: &str) -> Self {
         let bar = ProgressBar::new(bytes).with_message(label.to_owned());
         if let Ok(style) = ProgressStyle::with_template("{msg:24!} {bar:40} {percent:>3}% {eta}") {
             bar.set_style(style);
         }
-        Self { reader, bar }
+        let read = Arc::new(AtomicU64::new(0));
+        let (label, so_far) = (label.to_owned(), Arc::clone(&read));
+        let print = move || {
+            let percent = so_far.load(Ordering::Relaxed) * 100 / bytes.max(1);
+            eprintln!("pagewright: {label}: {percent} % replayed");
+        };
+        // indicatif hides the bar there.
+        let heartbeat = (!std::io::stderr().is_terminal()).then(|| Heartbeat::start(INTERVAL, print));
+        Self { reader, bar, read, _heartbeat: heartbeat }
     }
 }
 
@@ -29,6 +77,7 @@ impl<R: Read> EventSource for ProgressReader<R> {
 
     fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<bool, TraceError> {
         self.bar.set_position(self.reader.offset());
+        self.read.store(self.reader.offset(), Ordering::Relaxed);
         self.reader.next_batch(batch)
     }
 }
@@ -36,5 +85,19 @@ impl<R: Read> EventSource for ProgressReader<R> {
 impl<R: Read> Drop for ProgressReader<R> {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heartbeat_prints_again_and_again_and_stops_when_dropped() {
+        let (printed, prints) = mpsc::channel();
+        let heartbeat = Heartbeat::start(Duration::from_millis(1), move || _ = printed.send(()));
+        assert_eq!([prints.recv(), prints.recv()], [Ok(()); 2]);
+        drop(heartbeat);
+        assert!(prints.iter().count() < usize::MAX, "the sender is dropped with the thread");
     }
 }

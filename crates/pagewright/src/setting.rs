@@ -1,7 +1,8 @@
 //! The settings that `--set` and `--compare` change, by name.
 //!
-//! Key types: [`Setting`], a name; [`Comparison`], a name with two values. The memory manager
-//! checks the values of its own settings ([`MmSetting::values`]).
+//! Key types: [`Setting`], a name; [`Comparison`], a name with values. The memory manager checks
+//!
+//! CHK the values of its own settings ([`MmSetting::values`]).
 
 use crate::options::OptionError;
 use pagewright_capture::replay::ReplayConfig;
@@ -24,14 +25,18 @@ pub(crate) enum Setting {
 pub(crate) enum SettingError {
     #[error("write NAME=VALUE")]
     NotNameValue,
-    #[error("write NAME=A,B")]
-    NotNameTwoValues,
-    #[error("unknown setting {0}{suggestion}; the settings are {known}", suggestion = suggestion(.0), known = known())]
+    #[error("write NAME=A,B or more values")]
+    NotNameValues,
+    #[error("unknown setting {0}{similar}", similar = known_or_similar(.0))]
     Unknown(String),
-    #[error("{0} is not a number")]
-    NotANumber(String),
-    #[error("{value} must be {allowed}")]
-    NotAllowed { value: u64, allowed: String },
+    #[error("{value} is not {allowed}")]
+    NotAllowed { value: String, allowed: String },
+    #[error("{0} is given twice, so there is nothing to compare")]
+    SameValue(u64),
+    #[error("{0} is given twice")]
+    Twice(&'static str),
+    #[error("--set also gives {0}")]
+    AlsoSet(&'static str),
     #[error("{setting} has no effect on {isa}")]
     NoEffect { setting: &'static str, isa: IsaKind },
     #[error("{0} is a setting of simulated machines, not of the kernel")]
@@ -65,29 +70,41 @@ impl Setting {
         setting.map(|setting| Self::Mm(*setting)).ok_or_else(|| SettingError::Unknown(name.to_owned()))
     }
 
-    /// Splits `NAME=VALUE` into a setting and the text of its value.
-    pub(crate) fn parse(argument: &str) -> Result<(Self, &str), SettingError> {
-        let (name, value) = argument.split_once('=').ok_or(SettingError::NotNameValue)?;
-        Ok((Self::named(name)?, value))
+    /// Parses `NAME=VALUE` for each argument of `--set`; no setting may be given twice.
+    pub(crate) fn parse_all(arguments: &[String]) -> Result<Vec<(Self, u64)>, OptionError> {
+        let mut settings: Vec<(Self, u64)> = Vec::new();
+        for argument in arguments {
+            let parsed = || {
+                let (name, text) = argument.split_once('=').ok_or(SettingError::NotNameValue)?;
+                let setting = Self::named(name)?;
+                if settings.iter().any(|(other, _)| *other == setting) {
+                    return Err(SettingError::Twice(setting.name()));
+                }
+                Ok((setting, setting.value(text)?))
+            };
+            let parsed = parsed().map_err(SettingError::of("--set", argument))?;
+            settings.push(parsed);
+        }
+        Ok(settings)
     }
 
     /// Parses a value and checks that the setting can have it.
     pub(crate) fn value(self, text: &str) -> Result<u64, SettingError> {
-        let value: u64 = text.parse().map_err(|_| SettingError::NotANumber(text.to_owned()))?;
-        match self {
-            Self::Mm(setting) => {
-                let refused = |_| SettingError::NotAllowed { value, allowed: setting.values().to_string() };
-                MmSettings::default().set(setting, value).map_err(refused)?;
-            }
-            Self::NoPcid if value > 1 => return Err(SettingError::NotAllowed { value, allowed: "0 or 1".to_owned() }),
-            Self::NoPcid => {}
-        }
-        Ok(value)
+        let accepts = |value: &u64| match self {
+            Self::Mm(setting) => MmSettings::default().set(setting, *value).is_ok(),
+            Self::NoPcid => *value <= 1,
+        };
+        text.parse().ok().filter(accepts).ok_or_else(|| {
+            let allowed = match self {
+                Self::Mm(setting) => setting.values().to_string(),
+                Self::NoPcid => "0 or 1".to_owned(),
+            };
+            SettingError::NotAllowed { value: text.to_owned(), allowed }
+        })
     }
 
-    /// Checks a value and stores it in the configuration of a replay on `isa`.
-    pub(crate) fn apply(self, text: &str, isa: IsaKind, config: &mut ReplayConfig) -> Result<(), SettingError> {
-        let value = self.value(text)?;
+    /// Stores a checked value in the configuration of a replay on `isa`.
+    pub(crate) fn apply(self, value: u64, isa: IsaKind, config: &mut ReplayConfig) -> Result<(), SettingError> {
         match (self, isa) {
             (Self::Mm(setting), _) => config.settings.push((setting, value)),
             (Self::NoPcid, IsaKind::X86_64) => config.machine.tagged = value == 0,
@@ -114,54 +131,96 @@ fn help_line(name: &str, default: u64, meaning: &str) -> String {
     format!("  {name:<29} {default:>6}  {meaning}\n")
 }
 
-/// Suggests the full name where Linux's prefix, such as `vm.`, is missing.
-fn suggestion(name: &str) -> String {
-    let matches = |setting: &&MmSetting| setting.name().rsplit_once('.').is_some_and(|(_, last)| last == name);
-    MmSetting::ALL
-        .iter()
-        .find(matches)
-        .map_or_else(String::new, |setting| format!(" (did you mean {}?)", setting.name()))
+/// All names, or the one that was probably meant.
+fn known_or_similar(name: &str) -> String {
+    let names = || MmSetting::ALL.iter().map(|setting| setting.name()).chain([Setting::NO_PCID]);
+    let similar = suggestion(name, names());
+    if similar.is_empty() { format!("; the settings are {}", names().collect::<Vec<_>>().join(", ")) } else { similar }
 }
 
-fn known() -> String {
-    let settings = MmSetting::ALL.iter().map(|setting| setting.name());
-    settings.chain([Setting::NO_PCID]).collect::<Vec<_>>().join(", ")
+/// The known word that a misspelt one most resembles, as a question; empty if it resembles none.
+///
+/// Linux's prefix, such as `vm.`, may be missing.
+pub(crate) fn suggestion(word: &str, known: impl Iterator<Item = &'static str>) -> String {
+    /// Similarity from which a word is suggested; clap suggests from 0.7.
+    const SIMILAR: f64 = 0.8;
+    let likeness = |known: &str| {
+        let last = known.rsplit_once('.').map_or(known, |(_, last)| last);
+        strsim::jaro_winkler(known, word).max(strsim::jaro_winkler(last, word))
+    };
+    let best = known.map(|known| (likeness(known), known)).max_by(|a, b| a.0.total_cmp(&b.0));
+    best.filter(|(likeness, _)| *likeness >= SIMILAR)
+        .map_or_else(String::new, |(_, known)| format!(" (did you mean {known}?)"))
 }
 
-/// A setting with two values to compare.
+/// A setting with the values to compare, which are different.
 #[derive(Clone, Debug)]
 pub(crate) struct Comparison {
     setting: Setting,
-    values: [String; 2],
+    values: Vec<u64>,
 }
 
 impl Comparison {
     const OPTION: &'static str = "--compare";
 
-    /// Parses `NAME=A,B`.
-    pub(crate) fn parse(argument: &str) -> Result<Self, OptionError> {
-        let split = || {
-            let (name, values) = argument.split_once('=').ok_or(SettingError::NotNameTwoValues)?;
+    /// Parses `NAME=A,B` with two values or more; `set` are the settings that `--set` gives.
+    pub(crate) fn parse(argument: &str, set: &[Setting]) -> Result<Self, OptionError> {
+        let parsed = || {
+            let (name, texts) = argument.split_once('=').ok_or(SettingError::NotNameValues)?;
             let setting = Setting::named(name)?;
-            let (before, after) = values.split_once(',').ok_or(SettingError::NotNameTwoValues)?;
-            Ok(Self { setting, values: [before.to_owned(), after.to_owned()] })
+            if set.contains(&setting) {
+                return Err(SettingError::AlsoSet(setting.name()));
+            }
+            let mut values = Vec::new();
+            for text in texts.split(',') {
+                let value = setting.value(text)?;
+                if values.contains(&value) {
+                    return Err(SettingError::SameValue(value));
+                }
+                values.push(value);
+            }
+            if values.len() < 2 {
+                return Err(SettingError::NotNameValues);
+            }
+            Ok(Self { setting, values })
         };
-        split().map_err(SettingError::of(Self::OPTION, argument))
+        parsed().map_err(SettingError::of(Self::OPTION, argument))
     }
 
-    /// The configuration with the setting at each of its values.
-    pub(crate) fn apply(&self, isa: IsaKind, config: &ReplayConfig) -> Result<[ReplayConfig; 2], OptionError> {
-        let with = |value: &str| {
+    /// The configurations with the setting at each of its values.
+    pub(crate) fn apply(&self, isa: IsaKind, config: &ReplayConfig) -> Result<Vec<ReplayConfig>, OptionError> {
+        let with = |value: &u64| {
             let mut config = config.clone();
-            self.setting.apply(value, isa, &mut config).map(|()| config)
+            self.setting.apply(*value, isa, &mut config).map(|()| config)
         };
-        let [before, after] = &self.values;
-        let refused = SettingError::of(Self::OPTION, &format!("{}={before},{after}", self.setting.name()));
-        Ok([with(before).map_err(&refused)?, with(after).map_err(&refused)?])
+        let configs: Result<Vec<_>, _> = self.values.iter().map(with).collect();
+        configs.map_err(SettingError::of(Self::OPTION, self.setting.name()))
     }
 
-    /// The heading of a column: the setting with the value at `index`.
-    pub(crate) fn heading(&self, index: usize) -> String {
-        format!("{}={}", self.setting.name(), self.values[index])
+    /// The headings of the columns: the setting with each value.
+    pub(crate) fn headings(&self) -> Vec<String> {
+        self.values.iter().map(|value| format!("{}={value}", self.setting.name())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_word_suggests_the_one_that_was_meant() {
+        let named = |name| Setting::named(name).expect_err("it is misspelt").to_string();
+        assert_eq!(named("swapiness"), "unknown setting swapiness (did you mean vm.swappiness?)");
+        assert_eq!(named("fault_around"), "unknown setting fault_around (did you mean fault_around_bytes?)");
+        assert_eq!(named("nopicd"), "unknown setting nopicd (did you mean nopcid?)");
+        assert!(named("zzz").contains("; the settings are vm.admin_reserve_kbytes, "), "{}", named("zzz"));
+    }
+
+    #[test]
+    fn a_value_outside_the_range_names_the_range() {
+        let refused = |text| Setting::Mm(MmSetting::Swappiness).value(text).expect_err("refused").to_string();
+        assert_eq!(refused("-5"), "-5 is not a number from 0 to 200");
+        assert_eq!(refused("201"), "201 is not a number from 0 to 200");
+        assert_eq!(refused("many"), "many is not a number from 0 to 200");
     }
 }

@@ -93,27 +93,74 @@ fn bad_options_are_refused() {
     assert_refused(&["replay", sort, "--cpus", "many"], &["--cpus", "many"]);
     assert_refused(&["replay", sort, "--arch", "mips"], &["--arch mips"]);
     assert_refused(&["replay", sort, "--profile", "i486"], &["i486", "icelake"]);
-    assert_refused(&["replay", sort, "--set", "swappiness=60"], &["did you mean vm.swappiness?", "fault_around_bytes"]);
+    assert_refused(&["replay", sort, "--set", "swappiness=60"], &["did you mean vm.swappiness?"]);
     assert_refused(&["replay", sort, "--set", "fault_around_bytes"], &["--set fault_around_bytes", "NAME=VALUE"]);
     assert_refused(&["replay", sort, "--set", "fault_around_bytes=5000"], &["5000", "a power of two"]);
     assert_refused(
         &["replay", sort, "--set", "fault_around_bytes=x"],
-        &["--set fault_around_bytes=x", "x is not a number"],
+        &["--set fault_around_bytes=x", "x is not a power of two from 4096 to 2097152"],
     );
     assert_refused(&["replay", sort, "--set", "nopcid=2"], &["--set nopcid=2", "0 or 1"]);
     assert_refused(&["replay", sort, "--arch", "arm64", "--set", "nopcid=1"], &["--set nopcid=1", "arm64"]);
     assert_refused(&["replay", sort, "--compare", "nopcid"], &["--compare nopcid", "NAME=A,B"]);
     assert_refused(&["replay", sort, "--compare", "nopcid=0"], &["--compare nopcid=0", "NAME=A,B"]);
     assert_refused(&["replay", sort, "--compare", "speed=1,2"], &["--compare speed=1,2", "unknown setting speed"]);
-    assert_refused(&["replay", sort, "--compare", "fault_around_bytes=4096,1"], &["--compare", "4096,1: 1 must be"]);
+    assert_refused(
+        &["replay", sort, "--compare", "fault_around_bytes=4096,1"],
+        &["--compare", "4096,1: 1 is not a power of two"],
+    );
     assert_refused(&["run", "quake"], &["quake", "fork-server"]);
+    assert_refused(&["run", "swep"], &["swep", "did you mean sweep?"]);
+    assert_refused(&["replay", sort, "--compare", "nopcid=0,0"], &["--compare nopcid=0,0", "0 is given twice"]);
+    assert_refused(&["replay", sort, "--compare", "nopcid=0,1,00"], &["--compare nopcid=0,1,00", "0 is given twice"]);
+    assert_refused(&["replay", sort, "--set", "nopcid=1", "--compare", "nopcid=0,1"], &["--set also gives nopcid"]);
+    assert_refused(&["replay", sort, "--set", "nopcid=1", "--set", "nopcid=0"], &["nopcid is given twice"]);
+    assert_refused(&["replay", sort, "--seeds", "2"], &["--compare"]);
+    assert_refused(&["replay", sort, "--compare", "nopcid=0,1", "--seeds", "101"], &["--seeds", "from 1 to 100"]);
+}
+
+#[test]
+fn misspelt_words_suggest_the_right_one() {
+    let sort = &capture("sort");
+    assert_refused(&["replay", sort, "--set", "swapiness=60"], &["swapiness (did you mean vm.swappiness?)"]);
+    assert_refused(&["replay", sort, "--compare", "tlb_bach=0,1"], &["tlb_bach (did you mean tlb_batch?)"]);
+    assert_refused(&["replay", sort, "--cpu", "2"], &["did you mean --cpus?"]);
+    assert_refused(&["repaly", sort], &["did you mean replay?"]);
+    assert_refused(&["boot", "--set", "tlb_bach=1", "x"], &["did you mean tlb_batch?"]);
+}
+
+#[test]
+fn negative_and_too_large_numbers_name_the_range() {
+    let sort = &capture("sort");
+    for command in [&["replay", sort][..], &["boot", "x"]] {
+        let with = |args: &[&str], words: &[&str]| assert_refused(&[command, args].concat(), words);
+        with(&["--cpus", "300"], &["--cpus", "300", "from 1 to 256"]);
+        with(&["--cpus", "-1"], &["--cpus", "-1", "from 1 to 256"]);
+        with(&["--mem", "-5"], &["--mem", "'-5' is not a size"]);
+        with(&["--swap", "-5"], &["--swap", "'-5' is not a size"]);
+        with(&["--set", "vm.swappiness=-5"], &["-5 is not a number from 0 to 200"]);
+        with(&["--set", "vm.swappiness=201"], &["201 is not a number from 0 to 200"]);
+    }
+}
+
+#[test]
+fn the_tour_replays_the_schedule_of_its_token() {
+    let tour = |token: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pagewright"));
+        command.env("PAGEWRIGHT_REPLAY", token).stdin(Stdio::null()).output().unwrap()
+    };
+    let found = tour("pw1/3993f1e3/list/c1");
+    assert_eq!(found.status.code(), Some(0), "{}", String::from_utf8_lossy(&found.stderr));
+    let text = String::from_utf8(found.stdout).unwrap();
+    assert!(text.contains("INV-ORACLE-O2") && text.contains("CPU 1 holds a stale translation"), "{text}");
+    assert_refusal(&tour("pw1/3993f1e3"), &["PAGEWRIGHT_REPLAY"]);
+    assert_refusal(&tour("pw1/00000000/list/c1"), &["PAGEWRIGHT_REPLAY"]);
 }
 
 #[test]
 fn impossible_machines_are_refused_by_the_option() {
     let sort = &capture("sort");
-    assert_refused(&["replay", sort, "--cpus", "0"], &["--cpus", "0 CPUs"]);
-    assert_refused(&["replay", sort, "--cpus", "300"], &["--cpus", "300 CPUs", "256"]);
+    assert_refused(&["replay", sort, "--cpus", "0"], &["--cpus", "from 1 to 256"]);
     assert_refused(&["replay", sort, "--mem", "0"], &["--mem", "no memory"]);
     assert_refused(&["replay", sort, "--node", "0:0"], &["--node", "no memory"]);
     assert_refused(&["replay", sort, "--mem", "2Q"], &["--mem", "2Q"]);
@@ -139,8 +186,8 @@ fn impossible_boots_are_refused() {
     let boot = |args: &[&str], words: &[&str]| assert_refused(&[&["boot"], args, &["/bin/sh"]].concat(), words);
     boot(&["--arch", "mips"], &["--arch mips"]);
     boot(&["--machine", "virt"], &["--machine virt", "microvm"]);
-    boot(&["--cpus", "0"], &["--cpus", "0 CPUs"]);
-    boot(&["--cpus", "257"], &["--cpus", "257 CPUs", "256"]);
+    boot(&["--cpus", "0"], &["--cpus", "from 1 to 256"]);
+    boot(&["--cpus", "257"], &["--cpus", "257", "from 1 to 256"]);
     boot(&["--mem", "0"], &["--mem", "node 0 has no memory"]);
     boot(&["--mem", "100T"], &["16 TiB"]);
     boot(&["--mem", "1028K"], &["--mem", "1052672 bytes", "MiB"]);
@@ -283,13 +330,107 @@ fn the_json_document_has_counters_times_and_images() {
     assert!(run["measured"]["seconds"].as_f64().unwrap() > 0.0);
 
     let compare = ["replay", &capture("shell"), "--compare", "fault_around_bytes=4096,65536", "--json", &two];
-    assert!(pagewright(&compare).status.success());
+    assert!(pagewright(&[&compare[..], &["--seeds", "1"]].concat()).status.success());
     let json = read(&two);
     let faults = |index: usize| json["runs"][index]["counters"]["pgfault"].as_u64().unwrap();
     assert_eq!(json["runs"][0]["label"], "fault_around_bytes=4096");
     assert_eq!(json["runs"][1]["config"]["fault_around_bytes"], 65536);
     assert!(faults(0) > faults(1));
     assert_eq!(scratch.files().len(), 2, "no temporary file is left");
+}
+
+#[test]
+fn a_comparison_has_a_column_for_each_value_and_hides_equal_rows() {
+    let scratch = Scratch::new("compare");
+    let json = scratch.path("out.json");
+    let compare = ["replay", &capture("shell"), "--compare", "fault_around_bytes=4096,65536,16384", "--seeds", "2"];
+    let output = pagewright(&[&compare[..], &["--json", &json]].concat());
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let head = text.lines().find(|line| line.starts_with(" counts")).expect("a table of counts");
+    let expected =
+        ["counts", "fault_around_bytes=4096", "fault_around_bytes=65536", "change", "fault_around_bytes=16384"];
+    assert_eq!(head.split_whitespace().take(5).collect::<Vec<_>>(), expected);
+    assert!(text.lines().any(|line| line.starts_with(" pgfault ")), "{text}");
+    assert!(!text.contains(" pw_fork "), "equal in all replays: {text}");
+    assert!(!text.contains("_ps"), "times are not among the counts: {text}");
+    assert!(text.contains("rows are equal in all replays; --all shows them"), "{text}");
+    let all = String::from_utf8(pagewright(&[&compare[..], &["--all"]].concat()).stdout).unwrap();
+    assert!(all.contains(" pw_fork ") && !all.contains("--all shows"), "{all}");
+    let json: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let runs: Vec<(u64, u64)> = (json["runs"].as_array().unwrap().iter())
+        .map(|run| {
+            [&run["config"]["fault_around_bytes"], &run["config"]["seed"]].map(|figure| figure.as_u64().unwrap())
+        })
+        .map(|[value, seed]| (value, seed))
+        .collect();
+    assert_eq!(runs, [(4096, 0), (4096, 1), (65536, 0), (65536, 1), (16384, 0), (16384, 1)]);
+}
+
+#[test]
+fn a_replay_shows_faults_by_mapping_times_with_units_and_counts_that_are_not_zero() {
+    let text = |args: &[&str]| {
+        let output = pagewright(&[&["replay", &capture("sort")], args].concat());
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let (short, all) = (text(&[]), text(&["--all"]));
+    assert!(short.contains("faults by mapping") && short.contains("[heap]") && short.contains("libc.so.6"), "{short}");
+    assert!(short.contains("Faults over modelled time"), "{short}");
+    assert!(short.lines().any(|line| line.ends_with(" ms   elapsed")), "{short}");
+    assert!(!short.contains("pswpout") && all.contains("pswpout 0"), "{short}");
+    assert!(!short.contains("node 1") && !all.contains("_ps"));
+    let nodes = text(&["--node", "0:1G,cpus=0-1", "--node", "1:1G,cpus=2-3"]);
+    assert!(nodes.lines().any(|line| line.starts_with(" node 1 ")), "{nodes}");
+    let oracle = text(&["--oracle"]);
+    assert!(oracle.contains("The oracle judged ") && oracle.contains(": no finding"), "{oracle}");
+}
+
+#[test]
+fn info_says_what_a_capture_holds() {
+    let scratch = Scratch::new("info");
+    let json = scratch.path("info.json");
+    let output = pagewright(&["info", &capture("shell"), "--json", &json]);
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    for words in ["Capture of 'dash work.sh'", "processes, threads", "mmap, private file", "/usr/bin/tr", "--all shows"]
+    {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let contents = serde_json::from_slice::<serde_json::Value>(&fs::read(&json).unwrap()).unwrap();
+    let contents = &contents["contents"];
+    // The trace's own summary was counted by the importer.
+    let reader = || pagewright_capture::trace::TraceReader::open(Path::new(&capture("shell"))).unwrap();
+    let (mut trace, mut batch) = (reader(), Vec::new());
+    while trace.next_batch(&mut batch).unwrap() {}
+    let summary = trace.summary().unwrap();
+    let of = |name: &str| contents[name].as_u64().unwrap();
+    assert_eq!((of("events"), of("fetches"), of("stores")), (summary.events, summary.fetches, summary.stores));
+    assert_eq!(of("fetches") + of("loads") + of("stores"), summary.accesses);
+    assert_eq!(of("kernel_accesses"), summary.kernel_accesses);
+    assert_eq!(contents["processes"].as_array().unwrap().len() as u32, summary.processes);
+    assert_refused(&["info", &scratch.write("text", b"hello, world\n")], &["text"]);
+}
+
+#[test]
+fn a_recording_ends_with_the_status_of_the_program_and_keeps_the_capture() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        eprintln!("skipped: valgrind is not installed");
+        return;
+    }
+    let scratch = Scratch::new("status");
+    let output = scratch.path("out.pwt");
+    let record = |script: &str| pagewright(&["record", "-o", &output, "--", "/bin/sh", "-c", script]);
+    let failed = record("exit 3");
+    let stderr = String::from_utf8_lossy(&failed.stderr);
+    assert_eq!(failed.status.code(), Some(3), "{stderr}");
+    assert!(stderr.contains("/bin/sh failed: its exit status was 3; the capture is kept"), "{stderr}");
+    assert!(pagewright(&["info", &output]).status.success());
+    let killed = record("kill -9 $$");
+    assert_eq!(killed.status.code(), Some(137), "{}", String::from_utf8_lossy(&killed.stderr));
+    let passed = record("exit 0");
+    assert_eq!(passed.status.code(), Some(0));
+    assert!(!String::from_utf8_lossy(&passed.stderr).contains("failed"));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod boot;
 mod check;
 mod evaluate;
+mod info;
 mod record;
 mod replay;
 mod run;
@@ -20,6 +21,8 @@ use std::process::ExitCode;
 pub(crate) enum Command {
     /// Replay a capture on a simulated machine and count faults, TLB misses and flushes.
     Replay(replay::Args),
+    /// Say what a capture holds: processes, calls, mappings, pages.
+    Info(info::Args),
     /// Run a built-in workload on a simulated machine.
     Run(run::Args),
     /// Capture a program's accesses and memory calls with valgrind.
@@ -64,6 +67,9 @@ pub(crate) enum CommandError {
         /// The system's error.
         source: io::Error,
     },
+    /// A replay token was refused.
+    #[error("{0}")]
+    Token(String),
     /// Standard output could not be written.
     #[error("standard output: {0}")]
     Output(#[from] io::Error),
@@ -75,10 +81,11 @@ pub(crate) enum CommandError {
 pub(crate) fn run(command: Option<Command>) -> Result<ExitCode, CommandError> {
     let success = |()| ExitCode::SUCCESS;
     let result = match command {
-        None => tour::run().map(success),
-        Some(Command::Replay(args)) => replay::run(&args).map(success),
-        Some(Command::Run(args)) => run::run(&args).map(success),
-        Some(Command::Record(args)) => record::run(&args).map(success),
+        None => tour::run(),
+        Some(Command::Replay(args)) => replay::run(&args),
+        Some(Command::Info(args)) => info::run(&args).map(success),
+        Some(Command::Run(args)) => run::run(&args),
+        Some(Command::Record(args)) => record::run(&args),
         Some(Command::Evaluate(args)) => evaluate::run(&args).map(success),
         Some(Command::Check(args)) => check::run(&args),
         Some(Command::Boot(args)) => boot::run(&args),
@@ -99,7 +106,7 @@ struct OutFile {
     file: TraceFile,
 }
 
-/// The JSON document of `replay` and `run`: one run, or two runs with the labels of a comparison.
+/// The JSON document of `replay` and `run`: a run for each value and seed of a comparison.
 #[derive(serde::Serialize)]
 struct Document<'a> {
     schema: u32,

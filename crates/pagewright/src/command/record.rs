@@ -1,8 +1,12 @@
 //! `pagewright record`: captures a program's accesses and memory calls.
 
 use super::CommandError;
-use pagewright_capture::record::{RecordOptions, record};
+use crate::progress::{Heartbeat, INTERVAL};
+use crate::show::size;
+use pagewright_capture::record::{RecordOptions, RecordProgress, RecordStage, record};
 use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Options of `record`.
 #[derive(clap::Args)]
@@ -19,17 +23,52 @@ pub(crate) struct Args {
     args: Vec<String>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
-    let recording = record(&args.output, &args.program, &args.args, &RecordOptions::default())?;
+/// Records the program; returns its exit status.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
+    let options = RecordOptions::default();
+    let progress = Arc::clone(&options.progress);
+    let heartbeat = Heartbeat::start(INTERVAL, move || eprintln!("pagewright: {}", progress_text(&progress)));
+    let recording = record(&args.output, &args.program, &args.args, &options)?;
+    drop(heartbeat);
     let summary = &recording.summary;
     eprintln!(
-        "pagewright: {}: {} accesses in {} events, {} processes, {} threads; the program's exit status was {}",
+        "pagewright: {}: {} accesses in {} events, {} processes, {} threads",
         args.output.display(),
         summary.accesses,
         summary.events,
         summary.processes,
         summary.threads,
-        recording.status
     );
-    Ok(())
+    let status = recording.status;
+    if status != 0 {
+        eprintln!("pagewright: {} failed: its exit status was {status}; the capture is kept", args.program);
+    }
+    if let Some(native) = recording.native_status.filter(|native| *native != status) {
+        eprintln!(
+            "pagewright: natively its exit status was {native}, so Linux's counts in the capture are of another run"
+        );
+    }
+    Ok(ExitCode::from(status as u8))
+}
+
+/// A line about the stage of the recording.
+fn progress_text(progress: &RecordProgress) -> String {
+    match progress.stage() {
+        RecordStage::Native => "the program runs natively, for Linux's counts".to_owned(),
+        RecordStage::Valgrind => format!("the program runs under valgrind: {} of log so far", size(progress.logged())),
+        RecordStage::Import => {
+            let (imported, logged) = (progress.imported(), progress.logged());
+            format!("converting the log: {} %", imported * 100 / logged.max(1))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_begins_with_the_native_run() {
+        assert_eq!(progress_text(&RecordProgress::default()), "the program runs natively, for Linux's counts");
+    }
 }

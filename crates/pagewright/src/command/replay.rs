@@ -4,12 +4,15 @@ use super::{CommandError, LabelledRun, OutFile};
 use crate::options::MachineOptions;
 use crate::progress::ProgressReader;
 use crate::setting::Comparison;
-use crate::show;
-use pagewright_capture::replay::{EventSource, ReplayConfig, replay};
+use crate::show::{self, ComparedColumn, ComparedRows};
+use pagewright_capture::replay::{EventSource, ReplayConfig, ReplayReport, replay};
 use pagewright_capture::trace::{NativeCounts, TraceReader};
 use pagewright_types::IsaKind;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 /// Options of `replay`.
 #[derive(clap::Args)]
@@ -26,51 +29,122 @@ pub(crate) struct Args {
 /// Options of `replay` and `run` that say what to print and to write.
 #[derive(clap::Args)]
 pub(super) struct OutputOptions {
-    /// Replay with a setting at A, then at B, and print both results and the change.
-    #[arg(long, value_name = "NAME=A,B")]
+    /// Replay with a setting at each of these values, and print the results and the changes.
+    ///
+    /// Rows that are equal in all replays are hidden.
+    #[arg(long, value_name = "NAME=A,B,…")]
     compare: Option<String>,
+    /// Number of seeds for each value of --compare, 1 to 100, from --seed on.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = parse_seeds, requires = "compare")]
+    seeds: u64,
+    /// Also print counts of 0, rows that are equal, and every mapping.
+    #[arg(long)]
+    all: bool,
+    /// Let the oracle judge the machine, and print its findings; the replay takes longer.
+    #[arg(long)]
+    oracle: bool,
     /// Also write all results to a file as JSON (docs/json.md).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
-    let footprint = TraceReader::open(&args.trace)?.header().native.as_ref().map(NativeCounts::footprint);
-    let (isa, config) = args.machine.build(footprint)?;
-    let mut open = || -> Result<Box<dyn EventSource>, CommandError> { Ok(Box::new(open_with_progress(&args.trace)?)) };
-    replay_and_show(isa, &config, &args.output, &mut open)
+fn parse_seeds(text: &str) -> Result<u64, String> {
+    text.parse()
+        .ok()
+        .filter(|seeds| (1..=100).contains(seeds))
+        .ok_or_else(|| "must be a number from 1 to 100".to_owned())
 }
 
-/// Replays a source once, or twice for a comparison, and prints the result.
+/// Opens a source anew for each replay; the argument says whether to show progress.
+pub(super) type OpenSource<'a> = dyn Fn(bool) -> Result<Box<dyn EventSource>, CommandError> + Sync + 'a;
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
+    let footprint = TraceReader::open(&args.trace)?.header().native.as_ref().map(NativeCounts::footprint);
+    let (isa, config) = args.machine.build(footprint)?;
+    let open = |progress| -> Result<Box<dyn EventSource>, CommandError> {
+        if progress {
+            return Ok(Box::new(open_with_progress(&args.trace)?));
+        }
+        Ok(Box::new(TraceReader::open(&args.trace)?))
+    };
+    replay_and_show(isa, &config, &args.machine, &args.output, &open)
+}
+
+/// Replays a source once, or several times for a comparison, and prints the results.
+///
+/// The exit status is 1 if the oracle has a finding.
 pub(super) fn replay_and_show(
     isa: IsaKind,
     config: &ReplayConfig,
+    machine: &MachineOptions,
     output: &OutputOptions,
-    open: &mut dyn FnMut() -> Result<Box<dyn EventSource>, CommandError>,
-) -> Result<(), CommandError> {
+    open: &OpenSource<'_>,
+) -> Result<ExitCode, CommandError> {
     let mut out = std::io::stdout().lock();
-    let comparison = output.compare.as_deref().map(Comparison::parse).transpose()?;
+    let config = ReplayConfig { oracle: output.oracle, ..config.clone() };
+    let comparison = match &output.compare {
+        Some(argument) => Some(Comparison::parse(argument, &machine.settings()?)?),
+        None => None,
+    };
+    let (headings, configs) = match &comparison {
+        None => (vec![String::new()], vec![config]),
+        Some(comparison) => (comparison.headings(), comparison.apply(isa, &config)?),
+    };
     let json = output.json.as_deref().map(OutFile::create).transpose()?;
-    match comparison {
-        None => {
-            let report = replay(isa, &mut *open()?, config)?;
-            if let Some(json) = json {
-                json.write_runs(&[LabelledRun { label: String::new(), report: &report }])?;
-            }
-            show::report(&mut out, &report)?;
-        }
-        Some(comparison) => {
-            let [before, after] = comparison.apply(isa, config)?;
-            let reports = [replay(isa, &mut *open()?, &before)?, replay(isa, &mut *open()?, &after)?];
-            if let Some(json) = json {
-                let run = |index: usize| LabelledRun { label: comparison.heading(index), report: &reports[index] };
-                json.write_runs(&[run(0), run(1)])?;
-            }
-            show::comparison(&mut out, &comparison, &reports)?;
-        }
+    let seeds = if comparison.is_some() { output.seeds } else { 1 };
+    let of_seed = |config: &ReplayConfig, seed: u64| {
+        let mut config = config.clone();
+        config.machine.seed = config.machine.seed.wrapping_add(seed);
+        config
+    };
+    let jobs: Vec<ReplayConfig> =
+        configs.iter().flat_map(|config| (0..seeds).map(|seed| of_seed(config, seed))).collect();
+    let mut reports = replay_all(isa, &jobs, open)?.into_iter();
+    let columns: Vec<ComparedColumn> = headings
+        .into_iter()
+        .map(|heading| ComparedColumn { heading, reports: reports.by_ref().take(seeds as usize).collect() })
+        .collect();
+    if let Some(json) = json {
+        let run = |column: &'_ ComparedColumn, report| LabelledRun { label: column.heading.clone(), report };
+        let runs: Vec<LabelledRun<'_>> =
+            columns.iter().flat_map(|column| column.reports.iter().map(|report| run(column, report))).collect();
+        json.write_runs(&runs)?;
+    }
+    let shown = if output.all { ComparedRows::All } else { ComparedRows::Different };
+    match (&comparison, columns.first().and_then(|column| column.reports.first())) {
+        (None, Some(report)) => show::report(&mut out, report, output.all)?,
+        (Some(_), _) | (None, None) => show::comparison(&mut out, &columns, shown)?,
     }
     out.flush()?;
-    Ok(())
+    let has_finding = |report: &ReplayReport| report.oracle.as_ref().is_some_and(|oracle| !oracle.findings.is_empty());
+    let found = columns.iter().any(|column| column.reports.iter().any(has_finding));
+    Ok(if found { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Replays the source on each machine, several at a time; the reports are in the same order.
+pub(super) fn replay_all(
+    isa: IsaKind,
+    jobs: &[ReplayConfig],
+    open: &OpenSource<'_>,
+) -> Result<Vec<ReplayReport>, CommandError> {
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        let mut done = Vec::new();
+        loop {
+            let job = next.fetch_add(1, Ordering::Relaxed);
+            let Some(config) = jobs.get(job) else { return done };
+            let replayed = open(job == 0).and_then(|mut source| Ok(replay(isa, &mut *source, config)?));
+            done.push((job, replayed));
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+    let mut done: Vec<_> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+        let joined = workers.into_iter().map(|worker| worker.join());
+        joined.flat_map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    done.sort_by_key(|(job, _)| *job);
+    done.into_iter().map(|(_, replayed)| replayed).collect()
 }
 
 fn open_with_progress(path: &Path) -> Result<ProgressReader<impl std::io::Read + use<>>, CommandError> {

@@ -5,6 +5,7 @@ use super::replay::{OutputOptions, replay_and_show};
 use crate::options::{MachineOptions, OptionError};
 use pagewright_capture::replay::EventSource;
 use pagewright_capture::workload;
+use std::process::ExitCode;
 
 /// Options of `run`.
 #[derive(clap::Args)]
@@ -22,15 +23,15 @@ pub(crate) struct Args {
     output: OutputOptions,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
+pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     let (isa, config) = args.machine.build(None)?;
     if args.workload == "pageout" && config.swap_slots == 0 {
         eprintln!("pagewright: pageout without --swap pages nothing out");
     }
-    let mut open = || -> Result<Box<dyn EventSource>, CommandError> {
+    let open = |_| -> Result<Box<dyn EventSource>, CommandError> {
         let workload = workload::named(&args.workload, args.machine.seed);
         let workload = workload.ok_or_else(|| OptionError::UnknownWorkload(args.workload.clone()))?;
         Ok(Box::new(workload))
     };
-    replay_and_show(isa, &config, &args.output, &mut open)
+    replay_and_show(isa, &config, &args.machine, &args.output, &open)
 }

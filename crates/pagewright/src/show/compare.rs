@@ -1,50 +1,207 @@
-//! Prints two replays and the change from the first to the second.
+//! Prints replays at several values of a setting, and the changes from the first value.
+//!
+//! A cell is the median over the seeds, with the range if the seeds differ. Counts, memory and
+//! modelled times have a table each. Rows in which no seed differs between the values are hidden.
 
-use super::number::{change, grouped, milliseconds};
-use super::single::{machine, remarks};
-use crate::setting::Comparison;
-use pagewright_capture::replay::ReplayReport;
+use super::number::{TimeUnit, grouped};
+use super::single::{header, is_time, remarks};
+use pagewright_capture::replay::{ImageReport, ReplayReport};
 use std::io::{self, Write};
 
-/// Writes every figure that is not zero in at least one replay, with the change in per cent.
-pub(crate) fn comparison(out: &mut impl Write, comparison: &Comparison, reports: &[ReplayReport; 2]) -> io::Result<()> {
-    let [before, after] = reports;
-    writeln!(out, "\n Replay of '{}' on a machine modelled after {}:\n", before.command.join(" "), machine(before))?;
-    let (left, right) = (comparison.heading(0), comparison.heading(1));
-    let width = left.len().max(right.len()).max(16);
-    writeln!(out, " {:<28} {left:>width$} {right:>width$} {:>10}", "", "change")?;
-    for (name, old) in &before.counters.0 {
-        let new = after.counters.get(name).unwrap_or(0);
-        if *old > 0 || new > 0 {
-            row(out, width, name, (*old, new), grouped)?;
+/// The replays at one value of the setting.
+pub(crate) struct ComparedColumn {
+    /// The setting with its value.
+    pub(crate) heading: String,
+    /// A replay for each seed, in the same order in each column.
+    pub(crate) reports: Vec<ReplayReport>,
+}
+
+/// A figure at one value of the setting.
+struct Spread {
+    median: u64,
+    min: u64,
+    max: u64,
+}
+
+impl Spread {
+    /// The spread of `figures`, which are not empty.
+    fn of(figures: &[u64]) -> Self {
+        let mut sorted = figures.to_vec();
+        sorted.sort_unstable();
+        let at = |index: usize| sorted.get(index).copied().unwrap_or(0);
+        Self { median: at(sorted.len() / 2), min: at(0), max: at(sorted.len().saturating_sub(1)) }
+    }
+
+    fn text(&self, number: &dyn Fn(u64) -> String) -> String {
+        if self.min == self.max {
+            number(self.median)
+        } else {
+            format!("{} ({}–{})", number(self.median), number(self.min), number(self.max))
         }
     }
-    let totals = |pick: fn(&ReplayReport) -> u64| (pick(before), pick(after));
-    row(
-        out,
-        width,
-        "peak RSS, all images, kB",
-        totals(|report| sum(report, |image| image.peak_rss_bytes) / 1024),
-        grouped,
-    )?;
-    row(
-        out,
-        width,
-        "page tables, all images, kB",
-        totals(|report| sum(report, |image| image.page_table_bytes) / 1024),
-        grouped,
-    )?;
-    row(out, width, "modelled ms elapsed", totals(|report| report.modelled.elapsed_ns), milliseconds)?;
-    row(out, width, "modelled ms in page walks", totals(|report| report.modelled.walk_ns), milliseconds)?;
-    writeln!(out)?;
-    remarks(out, after)
+
+    /// The change of the median from `first`, in brackets if the ranges of several seeds overlap.
+    fn change_from(&self, first: &Self) -> String {
+        let change = super::number::change(first.median, self.median);
+        let is_spread = self.min != self.max || first.min != first.max;
+        if is_spread && self.min <= first.max && first.min <= self.max { format!("[{change}]") } else { change }
+    }
 }
 
-fn row(out: &mut impl Write, width: usize, name: &str, values: (u64, u64), text: fn(u64) -> String) -> io::Result<()> {
-    let (old, new) = values;
-    writeln!(out, " {name:<28} {:>width$} {:>width$} {:>10}", text(old), text(new), change(old, new))
+/// The rows of a comparison.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ComparedRows<'a> {
+    /// All rows.
+    All,
+    /// The rows in which a seed differs between the values.
+    Different,
+    /// Of the counts these, by name; of memory and times those that differ.
+    Named(&'a [&'a str]),
 }
 
-fn sum(report: &ReplayReport, pick: fn(&pagewright_capture::replay::ImageReport) -> Option<u64>) -> u64 {
+/// A table whose rows have a cell and a change for each value.
+struct ComparisonTable<'a> {
+    columns: &'a [ComparedColumn],
+    shown: ComparedRows<'a>,
+    rows: Vec<Vec<String>>,
+    hidden: usize,
+}
+
+impl<'a> ComparisonTable<'a> {
+    fn new(columns: &'a [ComparedColumn], shown: ComparedRows<'a>) -> Self {
+        Self { columns, shown, rows: Vec::new(), hidden: 0 }
+    }
+
+    fn row(&mut self, name: &str, pick: &dyn Fn(&ReplayReport) -> u64, number: &dyn Fn(&[u64]) -> NumberText) {
+        let figures: Vec<Vec<u64>> =
+            self.columns.iter().map(|column| column.reports.iter().map(pick).collect()).collect();
+        let first = &figures[0];
+        let is_equal = figures.iter().all(|figures| figures == first);
+        match self.shown {
+            ComparedRows::Different | ComparedRows::Named(_) if is_equal => {
+                self.hidden += 1;
+                return;
+            }
+            ComparedRows::All | ComparedRows::Different | ComparedRows::Named(_) => {}
+        }
+        let number = number(&figures.concat());
+        let base = Spread::of(first);
+        let mut row = vec![format!("{name}{}", number.unit)];
+        for (index, figures) in figures.iter().enumerate() {
+            let spread = Spread::of(figures);
+            row.push(spread.text(&number.text));
+            if index > 0 {
+                row.push(spread.change_from(&base));
+            }
+        }
+        self.rows.push(row);
+    }
+
+    fn print(&self, out: &mut impl Write, title: &str) -> io::Result<()> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let mut head = vec![title.to_owned()];
+        for (index, column) in self.columns.iter().enumerate() {
+            head.push(column.heading.clone());
+            head.extend((index > 0).then(|| "change".to_owned()));
+        }
+        let rows = || [&head].into_iter().chain(&self.rows);
+        let width = |cell: usize| rows().map(|row| row[cell].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..head.len()).map(width).collect();
+        for row in rows() {
+            for (index, (cell, width)) in row.iter().zip(&widths).enumerate() {
+                match index {
+                    0 => write!(out, " {cell:<width$}")?,
+                    _ => write!(out, "  {cell:>width$}")?,
+                }
+            }
+            writeln!(out)?;
+        }
+        writeln!(out)
+    }
+}
+
+/// How the figures of a row are printed.
+struct NumberText {
+    text: Box<dyn Fn(u64) -> String>,
+    /// What follows the name of the row.
+    unit: String,
+}
+
+fn count(_: &[u64]) -> NumberText {
+    NumberText { text: Box::new(grouped), unit: String::new() }
+}
+
+/// All times of a row have the unit of the longest.
+fn time(figures: &[u64]) -> NumberText {
+    let unit = TimeUnit::of(figures.iter().copied().max().unwrap_or(0));
+    NumberText { text: Box::new(move |ns| unit.number(ns)), unit: format!(", {}", unit.name()) }
+}
+
+/// Writes the comparison.
+pub(crate) fn comparison(out: &mut impl Write, columns: &[ComparedColumn], shown: ComparedRows<'_>) -> io::Result<()> {
+    let Some(report) = columns.first().and_then(|column| column.reports.first()) else { return Ok(()) };
+    header(out, report)?;
+    let mut counts = ComparisonTable::new(columns, shown);
+    let is_named = |name: &str| match shown {
+        ComparedRows::Named(names) => names.contains(&name),
+        ComparedRows::All | ComparedRows::Different => true,
+    };
+    for (name, _) in report.counters.0.iter().filter(|(name, _)| !is_time(name) && is_named(name)) {
+        counts.row(name, &|report| report.counters.get(name).unwrap_or(0), &count);
+    }
+    let mut memory = ComparisonTable::new(columns, shown);
+    memory.row("peak RSS, all images, kB", &|report| sum(report, |image| image.peak_rss_bytes) / 1024, &count);
+    memory.row("page tables, all images, kB", &|report| sum(report, |image| image.page_table_bytes) / 1024, &count);
+    for (index, node) in report.nodes.iter().enumerate() {
+        let name = format!("peak in use on node {}, kB", node.node);
+        memory.row(&name, &|report| report.nodes.get(index).map_or(0, |node| node.peak_used_bytes) / 1024, &count);
+    }
+    let mut times = ComparisonTable::new(columns, shown);
+    times.row("elapsed", &|report| report.modelled.elapsed_ns, &time);
+    times.row("page walks, all CPUs", &|report| report.modelled.walk_ns, &time);
+    times.row("waits for flushes, all CPUs", &|report| report.modelled.flush_wait_ns, &time);
+    counts.print(out, "counts")?;
+    memory.print(out, "memory")?;
+    times.print(out, "modelled time")?;
+    let hidden = counts.hidden + memory.hidden + times.hidden;
+    if hidden > 0 && !matches!(shown, ComparedRows::Named(_)) {
+        writeln!(out, " {hidden} rows are equal in all replays; --all shows them.")?;
+    }
+    let seeds = columns[0].reports.len();
+    if seeds > 1 {
+        writeln!(
+            out,
+            " Each figure is the median of {seeds} seeds, with the range if they differ; [change]: the ranges overlap."
+        )?;
+    }
+    let mut last = columns.iter().filter_map(|column| column.reports.first());
+    last.next_back().map_or(Ok(()), |report| remarks(out, report))
+}
+
+fn sum(report: &ReplayReport, pick: fn(&ImageReport) -> Option<u64>) -> u64 {
     report.images.iter().filter_map(pick).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_is_the_median_and_the_range() {
+        let text = |figures: &[u64]| Spread::of(figures).text(&grouped);
+        assert_eq!(text(&[1500]), "1,500");
+        assert_eq!(text(&[7, 7, 7]), "7");
+        assert_eq!(text(&[30, 10, 20]), "20 (10–30)");
+    }
+
+    #[test]
+    fn a_change_within_the_spread_is_in_brackets() {
+        let change = |a: &[u64], b: &[u64]| Spread::of(b).change_from(&Spread::of(a));
+        assert_eq!(change(&[100], &[90]), "-10.0 %");
+        assert_eq!(change(&[99, 100, 101], &[80, 90, 95]), "-10.0 %");
+        assert_eq!(change(&[99, 100, 101], &[80, 90, 99]), "[-10.0 %]");
+        assert_eq!(change(&[0, 0], &[5, 5]), "-");
+    }
 }

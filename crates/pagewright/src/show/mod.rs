@@ -1,13 +1,17 @@
-//! Prints tables of one replay or of two.
+//! Prints tables of one replay, of several, and of a capture's contents.
 //!
-//! One replay has the form of `perf stat` and `/proc/vmstat`, followed by Linux's own counts. Two
-//! replays are compared, with the change in per cent.
+//! One replay has the form of `perf stat` and `/proc/vmstat`, followed by Linux's own counts.
+//! Several are compared, with the change in per cent. Counts, modelled times and measured times
+//! never share a table.
 
 mod compare;
+mod contents;
+mod faults;
 mod images;
 mod number;
 mod single;
-pub(crate) mod tour;
 
-pub(crate) use compare::comparison;
+pub(crate) use compare::{ComparedColumn, ComparedRows, comparison};
+pub(crate) use contents::contents;
+pub(crate) use number::size;
 pub(crate) use single::report;

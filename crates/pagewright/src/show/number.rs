@@ -22,9 +22,54 @@ pub(super) fn change(before: u64, after: u64) -> String {
     }
 }
 
-/// Formats nanoseconds as milliseconds with three decimal places.
-pub(super) fn milliseconds(nanoseconds: u64) -> String {
-    format!("{}.{:03}", grouped(nanoseconds / 1_000_000), nanoseconds / 1000 % 1000)
+/// A unit of modelled times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TimeUnit {
+    Nanoseconds,
+    Microseconds,
+    Milliseconds,
+    Seconds,
+}
+
+impl TimeUnit {
+    /// The largest unit of which `ns` is at least 1.
+    pub(super) fn of(ns: u64) -> Self {
+        match ns {
+            0..1000 => Self::Nanoseconds,
+            1000..1_000_000 => Self::Microseconds,
+            1_000_000..1_000_000_000 => Self::Milliseconds,
+            _ => Self::Seconds,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Nanoseconds => "ns",
+            Self::Microseconds => "us",
+            Self::Milliseconds => "ms",
+            Self::Seconds => "s",
+        }
+    }
+
+    /// Formats nanoseconds in this unit, with three decimal places if they are not whole.
+    pub(super) fn number(self, ns: u64) -> String {
+        let (whole, part) = match self {
+            Self::Nanoseconds => return grouped(ns),
+            Self::Microseconds => (ns / 1000, ns % 1000),
+            Self::Milliseconds => (ns / 1_000_000, ns / 1000 % 1000),
+            Self::Seconds => (ns / 1_000_000_000, ns / 1_000_000 % 1000),
+        };
+        format!("{}.{part:03}", grouped(whole))
+    }
+}
+
+/// Formats a number of bytes with one decimal place.
+pub(crate) fn size(bytes: u64) -> String {
+    let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    match units.into_iter().find(|(_, unit)| bytes >= *unit) {
+        Some((name, unit)) => format!("{:.1} {name}", bytes as f64 / unit as f64),
+        None => format!("{bytes} bytes"),
+    }
 }
 
 /// Formats whole pages of memory without rounding.
@@ -54,6 +99,16 @@ mod tests {
         assert_eq!(change(200, 150), "-25.0 %");
         assert_eq!(change(0, 5), "-");
         assert_eq!(change(0, 0), "0.0 %");
-        assert_eq!(milliseconds(1_234_567_890), "1,234.567");
+    }
+
+    #[test]
+    fn times_and_sizes_have_units() {
+        let text = |ns| format!("{} {}", TimeUnit::of(ns).number(ns), TimeUnit::of(ns).name());
+        for (ns, expected) in [(0, "0 ns"), (999, "999 ns"), (1500, "1.500 us"), (12_345_678, "12.345 ms")] {
+            assert_eq!(text(ns), expected);
+        }
+        assert_eq!(text(61_000_000_000), "61.000 s");
+        assert_eq!(TimeUnit::Milliseconds.number(1_234_567_890), "1,234.567", "in the unit of another time");
+        assert_eq!([size(12), size(1536), size(3 << 30)], ["12 bytes", "1.5 KiB", "3.0 GiB"]);
     }
 }

@@ -14,15 +14,15 @@ mod qemu;
 mod report;
 
 use super::CommandError;
-use crate::options::{OptionError, parse_isa, parse_swap};
+use crate::options::{OptionError, parse_cpus, parse_isa, parse_swap};
 use crate::setting::{Setting, SettingError, settings_help};
 use pagewright_capture::cleanup::{Cleanup, ScratchDir};
 use pagewright_types::IsaKind;
 use report::KernelReport;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,10 +37,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
     /// Number of CPUs, 1 to 256.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_cpus, allow_negative_numbers = true)]
     cpus: u16,
     /// Memory on a single node, whole MiB, such as 512M or 2G.
-    #[arg(long, value_name = "SIZE", default_value = "512M", conflicts_with = "node")]
+    #[arg(long, value_name = "SIZE", default_value = "512M", conflicts_with = "node", allow_negative_numbers = true)]
     mem: String,
     /// Memory and CPUs of one NUMA node, such as 0:1G,cpus=0-3; repeat for each node.
     ///
@@ -67,7 +67,7 @@ pub(crate) struct Args {
     /// Size of a swap device, compressed into the machine's own memory (zram), 4K to 512G.
     ///
     /// There is no swap by default.
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     swap: Option<String>,
     /// Stop the machine after this many seconds.
     ///
@@ -189,14 +189,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
 
 /// Checks the arguments of `--set` and turns them into words of the kernel's command line.
 fn kernel_settings(arguments: &[String]) -> Result<Vec<String>, OptionError> {
-    let word = |argument: &str| {
-        let (setting, value) = Setting::parse(argument)?;
-        match setting {
-            Setting::Mm(named) => Ok(format!("set.{}={}", named.name(), setting.value(value)?)),
-            Setting::NoPcid => Err(SettingError::SimulatedOnly(setting.name())),
-        }
+    let word = |((setting, value), argument): ((Setting, u64), &String)| match setting {
+        Setting::Mm(named) => Ok(format!("set.{}={value}", named.name())),
+        Setting::NoPcid => Err(SettingError::of("--set", argument)(SettingError::SimulatedOnly(setting.name()))),
     };
-    arguments.iter().map(|argument| word(argument).map_err(SettingError::of("--set", argument))).collect()
+    Setting::parse_all(arguments)?.into_iter().zip(arguments).map(word).collect()
 }
 
 /// Builds the kernel of the repository in which this program was built, and returns its image.
@@ -214,22 +211,33 @@ fn build(isa: IsaKind, planted: bool, judged: bool) -> Result<PathBuf, BootError
     image.map(PathBuf::from).ok_or(BootError::Build)
 }
 
+fn lock_child(child: &Mutex<Option<Child>>) -> MutexGuard<'_, Option<Child>> {
+    child.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs QEMU until it exits or the limit, in seconds, is over.
 fn wait(qemu: &mut Command, limit: Option<u64>) -> Result<(), BootError> {
     const POLL_INTERVAL: Duration = Duration::from_millis(20);
     let program = qemu.get_program().display().to_string();
     let failed = |source| BootError::Program { program: program.clone(), source };
-    let child = Arc::new(Mutex::new(qemu.stdin(Stdio::null()).spawn().map_err(failed)?));
+    let child: Arc<Mutex<Option<Child>>> = Arc::default();
     let killed = Arc::clone(&child);
-    // QEMU is killed on every path out of here, SIGINT included. `Child::kill` ignores a child that
-    // has already exited.
+    // QEMU is killed on every path out of here, SIGINT included, so this precedes its start.
+    // `Child::kill` ignores a child that has already exited.
     let _kill_on_exit = Cleanup::new(move || {
-        let mut child = killed.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = child.kill().and_then(|()| child.wait());
+        if let Some(child) = &mut *lock_child(&killed) {
+            let _ = child.kill().and_then(|()| child.wait());
+        }
     });
+    {
+        // SIGINT waits for the lock, and then finds the child.
+        let mut child = lock_child(&child);
+        *child = Some(qemu.stdin(Stdio::null()).spawn().map_err(failed)?);
+    }
     let start = Instant::now();
     loop {
-        if child.lock().unwrap_or_else(PoisonError::into_inner).try_wait().map_err(failed)?.is_some() {
+        let exited = lock_child(&child).as_mut().map(Child::try_wait).transpose().map_err(failed)?;
+        if exited.flatten().is_some() {
             return Ok(());
         }
         if let Some(seconds) = limit.filter(|seconds| start.elapsed() >= Duration::from_secs(*seconds)) {

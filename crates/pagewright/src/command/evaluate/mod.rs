@@ -25,6 +25,8 @@ use std::path::PathBuf;
 /// How long an evaluation may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
+    /// A few seconds: only what the published figures of the tour need.
+    Tour,
     /// About a minute at most.
     Quick,
     /// Several minutes, with the largest inputs and more repetitions.
@@ -127,6 +129,21 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
         html.write_text(&page::page(&evaluations).map_err(CommandError::Evaluate)?)?;
     }
     Ok(())
+}
+
+/// Runs an evaluation at the scale of the tour; returns its claims about published figures as text.
+pub(crate) fn published_claims(name: &str) -> Result<String, CommandError> {
+    let context = Context { scale: Scale::Tour, progress: &ProgressBar::hidden() };
+    let mut text = Vec::new();
+    for evaluate in chosen(&[name.to_owned()])? {
+        let evaluation = evaluate(&context)?;
+        evaluation
+            .claims
+            .iter()
+            .filter(|claim| claim.source != OWN_PROMISE)
+            .try_for_each(|claim| text::write_claim(&mut text, claim))?;
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 fn chosen(names: &[String]) -> Result<Vec<Evaluate>, CommandError> {

@@ -43,7 +43,8 @@ fn write_table(out: &mut impl Write, table: &Table) -> io::Result<()> {
     Ok(())
 }
 
-fn write_claim(out: &mut impl Write, claim: &Claim) -> io::Result<()> {
+/// Writes a claim: the published figure, ours, the verdict and its reason.
+pub(super) fn write_claim(out: &mut impl Write, claim: &Claim) -> io::Result<()> {
     writeln!(out, "  {} – {}", claim.what, claim.verdict.name())?;
     if claim.source == OWN_PROMISE {
         writeln!(out, "      promised   {}", claim.published)?;

@@ -5,7 +5,7 @@
 //!
 //! Not guaranteed: that other CPUs are busy. CPUs without a reader idle.
 
-use super::super::{Context, EvaluateError, Plot, PlotAxis, Run, Series, Stats, Table};
+use super::super::{Context, EvaluateError, Plot, PlotAxis, Run, Scale, Series, Stats, Table};
 use super::run_parallel;
 use pagewright_capture::pageout::{self, PageOutCosts, PageOutProgram};
 use pagewright_capture::replay::ReplayConfig;
@@ -72,7 +72,15 @@ pub(super) struct Setup {
     pub(super) stores: bool,
 }
 
+/// The machines of the tour.
+const TOUR: [(&str, u16); 2] = [(PHONE, 8), (KUNPENG, 128)];
+
 impl Setup {
+    /// The program of the series: one process, which reads.
+    const fn of_the_series(profile: &'static str, cpus: u16) -> Self {
+        Self { profile, cpus, sharers: 1, stores: false }
+    }
+
     /// The description in tables and labels.
     pub(super) fn text(self) -> String {
         let many = |count: u64, of: &str| format!("{count} {of}{}", if count == 1 { "" } else { "s" });
@@ -243,6 +251,9 @@ pub(super) fn run(context: &Context<'_>) -> Result<Grid, EvaluateError> {
             setups.push(Setup { profile, cpus: DIRTY_CPUS, sharers, stores: true });
         }
     }
+    if context.scale == Scale::Tour {
+        setups.retain(|setup| TOUR.iter().any(|(profile, cpus)| *setup == Setup::of_the_series(profile, *cpus)));
+    }
     let mut cells = Vec::new();
     let threads = thread::available_parallelism().map_or(1, usize::from);
     for chunk in setups.chunks(threads) {
@@ -257,7 +268,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Grid, EvaluateError> {
 impl Grid {
     /// The cell with the program of the series: one process, which reads.
     pub(super) fn of_the_series(&self, profile: &'static str, cpus: u16) -> Option<&Cell> {
-        let setup = Setup { profile, cpus, sharers: 1, stores: false };
+        let setup = Setup::of_the_series(profile, cpus);
         self.cells.iter().find(|cell| cell.setup == setup)
     }
 

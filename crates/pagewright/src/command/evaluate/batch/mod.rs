@@ -15,7 +15,7 @@ mod claims;
 mod grid;
 mod half_memory;
 
-use super::{Context, EvaluateError, Evaluation};
+use super::{Context, EvaluateError, Evaluation, Scale};
 use crate::command::CommandError;
 use std::collections::BTreeMap;
 use std::thread;
@@ -28,7 +28,11 @@ struct BatchResults {
 
 /// Runs the evaluation.
 pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
-    let results = BatchResults { grid: grid::run(context)?, half_memory: half_memory::run(context)? };
+    let half_memory = match context.scale {
+        Scale::Tour => half_memory::HalfMemory(Vec::new()),
+        Scale::Quick | Scale::Full => half_memory::run(context)?,
+    };
+    let results = BatchResults { grid: grid::run(context)?, half_memory };
     let mut tables = results.grid.tables();
     tables.push(results.half_memory.table());
     let mut runs = results.grid.runs();

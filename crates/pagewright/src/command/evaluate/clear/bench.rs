@@ -99,7 +99,11 @@ impl Bench {
 
     /// Repetitions of each measurement.
     pub(super) fn repetitions(&self) -> usize {
-        if self.scale == Scale::Full { 25 } else { 9 }
+        match self.scale {
+            Scale::Tour => 3,
+            Scale::Quick => 9,
+            Scale::Full => 25,
+        }
     }
 
     /// Allocates a block.

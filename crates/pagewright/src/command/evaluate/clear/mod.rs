@@ -51,9 +51,14 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
     let cache = bench.measure_cache();
     let grid = grid::measure(context, &bench)?;
     let prealloc = prealloc::measure(context, &bench)?;
-    let faults = faults::measure(context, &bench)?;
-    let pollution = pollution::measure(context, &bench)?;
-    let compile = compile::measure(context, &bench)?;
+    let (faults, pollution, compile) = match context.scale {
+        Scale::Tour => (faults::Faults { rows: Vec::new() }, pollution::Pollution { rows: Vec::new() }, None),
+        Scale::Quick | Scale::Full => (
+            faults::measure(context, &bench)?,
+            pollution::measure(context, &bench)?,
+            compile::measure(context, &bench)?,
+        ),
+    };
     let counters = clear_counters(&bench);
     let results = ClearResults { grid, prealloc, faults, pollution, compile, cache, counters };
     Ok(evaluation(context.scale, &facts, &bench, &results))
