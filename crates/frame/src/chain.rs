@@ -103,7 +103,14 @@ impl BlockList {
     #[inline]
     pub fn pop<P: Platform>(&mut self, frames: &Frames<P>) -> Option<Block> {
         let pfn = self.0.pop(|pfn| Pfn::new(frames.memmap.at(pfn).next.load(Ordering::Relaxed)))?;
-        Some(frames.block_from_raw(pfn).with_residency(frames.memmap.at(pfn).residency()))
+        let record = frames.memmap.at(pfn);
+        debug_assert_eq!(
+            record.kind().state(),
+            FrameState::Allocated,
+            "INV-FRAME-STATE: frame {pfn} is {:?}, not an allocated block",
+            record.kind()
+        );
+        Some(Block::new(pfn, record.kind().order()).with_residency(record.residency()))
     }
 }
 

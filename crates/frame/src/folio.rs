@@ -25,6 +25,7 @@ use crate::folio_flags::FolioFlags;
 use crate::frames::Frames;
 use crate::memmap::Memmap;
 use crate::record::{FrameRecord, FrameState};
+use crate::stored_ref::StoredFolioRef;
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use pagewright_sync::{Platform, bomb};
@@ -90,6 +91,12 @@ impl FolioRef {
         let head = self.0;
         core::mem::forget(self);
         head
+    }
+
+    /// Stores the reference in a structure that may end without giving it up.
+    #[inline]
+    pub const fn into_stored(self) -> StoredFolioRef {
+        StoredFolioRef::new(self.into_raw())
     }
 }
 
@@ -164,12 +171,18 @@ impl<P: Platform> Frames<P> {
 
     /// Takes back the reference that [`FolioRef::into_raw`] turned into a frame number.
     ///
-    /// `pfn` may be any frame of the folio.
+    /// `pfn` may be any frame of the folio. [`StoredFolioRef`] and
+    /// [`FolioCell`](crate::FolioCell) store references without unsafe code.
     ///
     /// # Panics
     /// When no folio contains `pfn`; in debug builds when the folio has no references.
+    ///
+    /// # Safety
+    /// INV-FRAME-REFS: the word from which the caller got `pfn` holds a reference that
+    /// [`FolioRef::into_raw`] or [`Folio::get_raw`] put there, and gives it up with this call.
     #[inline]
-    pub fn folio_ref_from_raw(&self, pfn: Pfn) -> FolioRef {
+    #[allow(unsafe_code)]
+    pub unsafe fn folio_ref_from_raw(&self, pfn: Pfn) -> FolioRef {
         let folio = self.folio(pfn);
         debug_assert!(folio.refs() > 0, "INV-FRAME-REFS: the folio at {pfn} has no reference to take back");
         FolioRef::new(folio.head)
@@ -410,20 +423,32 @@ impl<'a> Folio<'a> {
         cached.then(|| SwapEntry::from_raw(self.record().pincount_or_swap.load(Ordering::Relaxed)))
     }
 
-    /// Puts a small folio into the swap cache, or takes it out.
+    /// Puts a small folio into the swap cache, which gets a reference.
     ///
-    /// The caller holds the lock of the swap device. It also holds the folio lock, unless no other
-    /// task can find the folio.
+    /// The caller holds a reference and the lock of the swap device. It also holds the folio lock,
+    /// unless no other task can find the folio.
     ///
     /// # Panics
-    /// In debug builds when the folio is large.
-    pub fn set_swap_entry(self, entry: Option<SwapEntry>) {
+    /// In debug builds when the folio is large, or in the swap cache already.
+    pub fn join_swap_cache(self, entry: SwapEntry) {
         debug_assert!(!self.is_large(), "INV-FRAME-STATE: the folio at {} is larger than a swap slot", self.head);
-        self.record().pincount_or_swap.store(entry.map_or(0, SwapEntry::raw), Ordering::Relaxed);
-        match entry {
-            Some(_) => self.set_flags(FolioFlags::SWAPCACHE),
-            None => self.clear_flags(FolioFlags::SWAPCACHE),
-        };
+        let _ = self.get().into_raw();
+        self.record().pincount_or_swap.store(entry.raw(), Ordering::Relaxed);
+        let before = self.set_flags(FolioFlags::SWAPCACHE);
+        debug_assert!(!before.contains(FolioFlags::SWAPCACHE), "INV-FRAME-STATE: {self:?} joins the swap cache twice");
+    }
+
+    /// Takes a folio out of the swap cache; returns the reference of the cache.
+    ///
+    /// `None` if the folio is not in the swap cache. The caller holds the locks that
+    /// [`join_swap_cache`](Self::join_swap_cache) needs.
+    pub fn leave_swap_cache(self) -> Option<FolioRef> {
+        let before = self.clear_flags(FolioFlags::SWAPCACHE);
+        // One caller sees the flag set, so the reference is returned once.
+        before.contains(FolioFlags::SWAPCACHE).then(|| {
+            self.record().pincount_or_swap.store(0, Ordering::Relaxed);
+            FolioRef::new(self.head)
+        })
     }
 
     /// Adds a debt that the frames will owe when they are freed, by this or another caller.

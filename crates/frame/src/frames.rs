@@ -104,11 +104,17 @@ impl<P: Platform> Frames<P> {
 
     /// Makes a block of the frame number that [`Block::into_raw`] returned.
     ///
-    /// The residency of the block is unknown afterwards.
+    /// The residency of the block is unknown afterwards. A [`BlockList`](crate::BlockList) stores
+    /// blocks without unsafe code.
     ///
     /// # Panics
     /// In debug builds when no allocated block begins at `pfn`.
-    pub fn block_from_raw(&self, pfn: Pfn) -> Block {
+    ///
+    /// # Safety
+    /// INV-FRAME-LINEAR: `pfn` is the value of a [`Block::into_raw`], and no other call has made a
+    /// block of it since.
+    #[allow(unsafe_code)]
+    pub unsafe fn block_from_raw(&self, pfn: Pfn) -> Block {
         let kind = self.memmap.at(pfn).kind();
         debug_assert_eq!(
             kind.state(),

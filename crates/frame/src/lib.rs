@@ -7,7 +7,8 @@
 //!   allocator, which may still owe a TLB flush. [`BlockList`] – a list of blocks that needs no
 //!   memory of its own.
 //! - [`FolioRef`], [`Folio`], [`PinRef`], [`FrozenFolio`] – frames that are mapped, referenced,
-//!   pinned and split as one (Linux's `struct folio`).
+//!   pinned and split as one (Linux's `struct folio`). [`StoredFolioRef`], [`FolioCell`] – a
+//!   reference in a structure.
 //! - [`IsolatedFolio`] – a folio that reclaim took off its LRU list. [`ReleaseList`] – folios that
 //!   are freed together.
 //! - [`TablePage`] – the record of a page-table page (Linux's `struct ptdesc`).
@@ -87,6 +88,7 @@ mod pin;
 mod record;
 mod release_list;
 mod scan;
+mod stored_ref;
 mod table_page;
 mod watermark;
 #[allow(unsafe_code)]
@@ -110,6 +112,7 @@ pub use mapcount::MapcountChange;
 pub use pin::PinRef;
 pub use record::FrameState;
 pub use release_list::ReleaseList;
+pub use stored_ref::{FolioCell, StoredFolioRef};
 pub use table_page::{TableMarks, TablePage};
 pub use watermark::{Urgency, Watermarks};
 pub use zone::{ZoneKind, ZoneView};

@@ -97,7 +97,12 @@ impl<P: Platform> Frames<P> {
     ///
     /// # Panics
     /// In debug builds when the table is locked, shared, or has live entries.
-    pub fn retire(&self, pfn: Pfn) -> Block {
+    ///
+    /// # Safety
+    /// INV-FRAME-TABLE: no entry points to the table, and no other call retires it. A walker may
+    /// still be in it until the debt of the block is settled.
+    #[allow(unsafe_code)]
+    pub unsafe fn retire(&self, pfn: Pfn) -> Block {
         let table = self.table(pfn);
         // Pairs with the Release of the last `unshare`.
         fence(Ordering::Acquire);

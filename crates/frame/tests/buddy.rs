@@ -187,14 +187,14 @@ proptest! {
                     if key != DebtKey::NONE {
                         model.owing.insert(pfn.raw(), (pfn.raw() + count, key.epoch()));
                     }
-                    frames.free_with_debt(frames.block_from_raw(pfn), key);
+                    frames.free_with_debt(support::block_at(&frames, pfn), key);
                 },
                 Step::Drain => frames.drain(),
             }
             model.check(&frames);
         }
         for pfn in held {
-            frames.free(frames.block_from_raw(pfn));
+            frames.free(support::block_at(&frames, pfn));
         }
         frames.drain();
         prop_assert_eq!(shape(&frames), initial, "not all free blocks coalesced");
@@ -216,7 +216,7 @@ fn settling_everything_leaves_nothing_parked() {
         .collect();
     assert_eq!(parked(), 0);
     for pfn in all {
-        frames.free(frames.block_from_raw(pfn));
+        frames.free(support::block_at(&frames, pfn));
     }
     frames.drain();
     assert_eq!(parked(), 0);
@@ -233,8 +233,8 @@ fn settled_blocks_are_handed_out_before_parked_ones() {
         for pfn in taken {
             // One of each pair of buddies, so that no block coalesces.
             match pfn.raw() >> raw & 3 {
-                0 => frames.free_with_debt(frames.block_from_raw(pfn), DebtKey::new(7)),
-                2 => frames.free(frames.block_from_raw(pfn)),
+                0 => frames.free_with_debt(support::block_at(&frames, pfn), DebtKey::new(7)),
+                2 => frames.free(support::block_at(&frames, pfn)),
                 _ => {}
             }
         }
@@ -315,7 +315,7 @@ fn the_nearest_node_serves_and_a_strict_request_stays_on_its_node() {
         .map(|unsettled| frames.node_of(unsettled.settle(|_| {}).into_raw()).map(NodeId::raw))
         .collect();
     assert_eq!(served, [Some(0), Some(2), Some(1)], "nodes serve in the order of their distance");
-    frames.free(frames.block_from_raw(Pfn::new(256)));
+    frames.free(support::block_at(&frames, Pfn::new(256)));
     let strict = FrameRequest { strict: true, ..whole };
     assert_eq!(frames.alloc(strict), Err(NoFrames { request: strict, cause: NoFramesCause::Exhausted }));
     let on_one = FrameRequest { node: NodeId::new(1), ..strict };
@@ -336,7 +336,7 @@ fn blocks_on_the_list_of_another_cpu_are_found_before_an_allocation_fails() {
     let frames = support::one_node(&Host::new(2), 0, 64);
     run_on(1);
     let all: Vec<Pfn> = (0..64).map(|_| support::take(&frames, 0).into_raw()).collect();
-    frames.free(frames.block_from_raw(all[0]));
+    frames.free(support::block_at(&frames, all[0]));
     assert_eq!(frames.zones().map(|zone| zone.on_pcp()).sum::<u32>(), 1);
     run_on(0);
     assert_eq!(support::take(&frames, 0).into_raw(), all[0]);

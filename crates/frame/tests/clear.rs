@@ -6,7 +6,8 @@ use pagewright_frame::{
     Block, BlockList, CacheProbe, CacheProbeProgress, ClearBackend, ClearCaps, ClearExtent, ClearPolicy, FrameRequest,
     Frames, MemoryLayout, NodeSpec, Residency,
 };
-use pagewright_types::{Counter, NodeId, Order, Pfn};
+use pagewright_sync::LinearMap;
+use pagewright_types::{Counter, NodeId, Order, PAGE_SIZE, Pfn};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,12 +19,12 @@ const POISON: u64 = 0xa5a5_5a5a_c3c3_3c3c;
 const FRAMES: u32 = 1 << 13;
 
 /// Host memory for frames 0 to `frames`, aligned to 2 MiB as huge pages are.
-fn memory(frames: u32) -> &'static [AtomicU64] {
-    let slack = WORDS_PER_PAGE * 512;
-    let words = bytemuck::zeroed_slice_box::<AtomicU64>(frames as usize * WORDS_PER_PAGE + slack);
-    let words: &'static [AtomicU64] = Box::leak(words);
-    let skip = words.as_ptr().align_offset(2 << 20);
-    &words[skip..skip + frames as usize * WORDS_PER_PAGE]
+fn memory(frames: u32) -> (LinearMap, &'static [AtomicU64]) {
+    const HUGE: usize = 2 << 20;
+    let len = frames as usize * PAGE_SIZE as usize;
+    let bytes: &'static mut [u8] = Box::leak(bytemuck::zeroed_slice_box(len + HUGE));
+    let skip = bytes.as_ptr().align_offset(HUGE);
+    LinearMap::over(&mut bytes[skip..skip + len], Pfn::new(0)).expect("whole pages")
 }
 
 fn poison(words: &[AtomicU64]) {
@@ -46,9 +47,9 @@ struct Fixture {
 impl Fixture {
     fn new(cpus: usize) -> Self {
         run_on(0);
-        let memory = memory(FRAMES);
+        let (map, memory) = memory(FRAMES);
         poison(memory);
-        Self { memory, frames: support::one_node(&Host::with_memory(cpus, memory), 0, FRAMES) }
+        Self { memory, frames: support::one_node(&Host::with_memory(cpus, map), 0, FRAMES) }
     }
 
     fn count(&self, counter: Counter) -> u64 {

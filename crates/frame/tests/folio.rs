@@ -67,8 +67,8 @@ fn only_the_last_put_returns_the_block() {
         let third = folio.try_get().expect("the folio has references");
         folio.get_raw(2);
         assert_eq!(folio.refs(), 5, "INV-FRAME-REFS");
-        assert!(frames.put(frames.folio_ref_from_raw(folio.page(folio.pages() - 1))).is_none());
-        assert!(frames.put(frames.folio_ref_from_raw(folio.pfn())).is_none());
+        assert!(frames.put(support::take_back(&frames, folio.page(folio.pages() - 1))).is_none());
+        assert!(frames.put(support::take_back(&frames, folio.pfn())).is_none());
         assert!(frames.put(second).is_none());
         let mut release_list = ReleaseList::new();
         let first = release_list.put_last(&frames, first).expect_err("there are other references");
@@ -85,7 +85,7 @@ fn no_reference_can_be_taken_to_a_table() {
     let frames = machine();
     let table = frames.new_table(take(&frames, 0), pagewright_types::Level::PTE, Default::default());
     assert!(frames.try_get_folio(table).is_none(), "INV-FRAME-SPEC");
-    frames.free(frames.retire(table));
+    frames.free(support::retire(&frames, table));
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn only_a_small_folio_reports_1024_references_as_a_pin() {
         folio.get_raw(1023);
         assert_eq!(folio.maybe_pinned(), raw == 0, "a pin counts as 1024 references in a small folio only");
         for _ in 0..1023 {
-            assert!(frames.put(frames.folio_ref_from_raw(folio.pfn())).is_none());
+            assert!(frames.put(support::take_back(&frames, folio.pfn())).is_none());
         }
         frames.free(frames.put(reference).expect("the last reference"));
     }
@@ -195,7 +195,7 @@ fn the_parts_of_a_split_folio_keep_its_state() {
         let mut list = BlockList::new();
         assert_eq!(reference.into_raw(), head, "the caller's reference is now to the first part");
         for index in 0..1u32 << (from - to) {
-            let part = frames.folio_ref_from_raw(head.add(index << to));
+            let part = support::take_back(&frames, head.add(index << to));
             list.push(&frames, frames.put(part).expect("the part's only reference"));
         }
         assert_eq!(list.len(), 1 << (from - to));

@@ -98,6 +98,6 @@ fn a_dropped_release_list_with_folios_panics() {
 fn a_block_made_twice_of_one_frame_number_panics() {
     let frames = machine();
     let pfn = take(&frames, 0).into_raw();
-    frames.free(frames.block_from_raw(pfn));
-    let _ = frames.block_from_raw(pfn).into_raw();
+    frames.free(support::block_at(&frames, pfn));
+    let _ = support::block_at(&frames, pfn).into_raw();
 }

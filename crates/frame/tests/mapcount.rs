@@ -78,7 +78,7 @@ proptest! {
                     }
                     model.pages[index as usize] -= 1;
                     let change = folio.unmap_page(index);
-                    prop_assert!(frames.put(frames.folio_ref_from_raw(folio.page(index))).is_none());
+                    prop_assert!(frames.put(support::take_back(&frames, folio.page(index))).is_none());
                     change
                 }
                 Step::MapEntire if raw > 0 => {
@@ -89,7 +89,7 @@ proptest! {
                 Step::UnmapEntire if model.entire > 0 => {
                     model.entire -= 1;
                     let change = folio.unmap_entire();
-                    prop_assert!(frames.put(frames.folio_ref_from_raw(folio.pfn())).is_none());
+                    prop_assert!(frames.put(support::take_back(&frames, folio.pfn())).is_none());
                     change
                 }
                 Step::MapEntire | Step::UnmapEntire => continue,
@@ -102,12 +102,12 @@ proptest! {
         for index in 0..folio.pages() {
             for _ in 0..model.pages[index as usize] {
                 folio.unmap_page(index);
-                prop_assert!(frames.put(frames.folio_ref_from_raw(folio.pfn())).is_none());
+                prop_assert!(frames.put(support::take_back(&frames, folio.pfn())).is_none());
             }
         }
         for _ in 0..model.entire {
             folio.unmap_entire();
-            prop_assert!(frames.put(frames.folio_ref_from_raw(folio.pfn())).is_none());
+            prop_assert!(frames.put(support::take_back(&frames, folio.pfn())).is_none());
         }
         let block = frames.put(own).expect("the last reference");
         frames.free(block);

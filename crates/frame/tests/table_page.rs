@@ -31,12 +31,12 @@ fn a_record_holds_level_lock_shares_marks_and_origin_of_a_table() {
         table.unmark(TableMarks::MAY_PIN);
         assert_eq!(table.marks(), TableMarks::GUP_WENT_THROUGH);
         assert_eq!((table.level(), table.live()), (level, 0));
-        frames.free(frames.retire(pfn));
+        frames.free(support::retire(&frames, pfn));
         // The next table at this frame has none of the old state.
         let again = frames.new_table(take(&frames, 0), Level::PTE, SpaceId::new(1));
         assert_eq!(again, pfn);
         assert_eq!((frames.table(again).marks(), frames.table(again).shares()), (TableMarks::empty(), 1));
-        frames.free(frames.retire(again));
+        frames.free(support::retire(&frames, again));
     }
 }
 
@@ -77,7 +77,7 @@ fn live_counts_under_the_lock_lose_no_update() {
         }
     });
     assert_eq!(frames.table(pfn).live(), 0);
-    frames.free(frames.retire(pfn));
+    frames.free(support::retire(&frames, pfn));
 }
 
 #[cfg(debug_assertions)]
@@ -97,7 +97,7 @@ mod in_debug_builds {
     fn retiring_a_table_with_a_live_entry_panics() {
         let (frames, pfn) = machine_with_table(Level::PTE);
         frames.table(pfn).add_live(1);
-        let _ = frames.retire(pfn).into_raw();
+        let _ = support::retire(&frames, pfn).into_raw();
     }
 
     #[test]
@@ -105,7 +105,7 @@ mod in_debug_builds {
     fn retiring_a_shared_table_panics() {
         let (frames, pfn) = machine_with_table(Level::PTE);
         frames.table(pfn).share();
-        let _ = frames.retire(pfn).into_raw();
+        let _ = support::retire(&frames, pfn).into_raw();
     }
 
     #[test]

@@ -62,7 +62,7 @@ fn churn(frames: &Frames<Host>, claims: &Claims, pool: &Mutex<Vec<(Pfn, Order)>>
             };
             let Some((pfn, order)) = taken else { continue };
             claims.release(pfn, order);
-            frames.free_with_debt(frames.block_from_raw(pfn), DebtKey::new(random.below(3)));
+            frames.free_with_debt(support::block_at(frames, pfn), DebtKey::new(random.below(3)));
         }
     }
 }
@@ -80,7 +80,7 @@ fn no_frame_is_allocated_twice_and_all_coalesce_again() {
         }
     });
     for (pfn, _) in pool.into_inner().expect("no panic") {
-        frames.free(frames.block_from_raw(pfn));
+        frames.free(support::block_at(&frames, pfn));
     }
     frames.drain();
     assert_eq!(shape(&frames), initial);
@@ -109,7 +109,7 @@ fn recycle(frames: &Frames<Host>, freed: &AtomicU32, cpu: u16) {
             for part in parts {
                 let pfn = part.folio().pfn();
                 part.thaw(1);
-                give_up(frames, freed, frames.folio_ref_from_raw(pfn));
+                give_up(frames, freed, support::take_back(frames, pfn));
             }
         }
         // Another thread may take a speculative reference now, and then frees the folio.

@@ -127,7 +127,7 @@ impl Effects for HostMachine {
 impl Platform for HostMachine {
     type Locks = HostLocks;
 
-    fn memory(&self) -> Option<LinearMap> {
-        self.memory.map()
+    fn memory(&self) -> Option<&'static LinearMap> {
+        Some(self.memory.map())
     }
 }

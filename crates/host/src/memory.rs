@@ -29,6 +29,7 @@ pub struct HostMemoryError {
 #[derive(Clone, Copy, Debug)]
 pub struct HostMemory {
     words: &'static [AtomicU64],
+    map: &'static LinearMap,
 }
 
 const WORDS_PER_PAGE: usize = PAGE_SIZE as usize / 8;
@@ -47,8 +48,9 @@ impl HostMemory {
         let _ = map.advise(Advice::HugePage);
         let whole: &'static mut MmapMut = Box::leak(Box::new(map));
         let skip = whole.as_ptr().align_offset(align as usize);
-        let words = LinearMap::words(&mut whole[skip..skip + bytes as usize]);
-        Ok(Self { words })
+        let mapped = LinearMap::over(&mut whole[skip..skip + bytes as usize], Pfn::new(0));
+        let (map, words) = mapped.expect("whole pages, no more than frame numbers");
+        Ok(Self { words, map: Box::leak(Box::new(map)) })
     }
 
     /// The frames of the arena.
@@ -85,8 +87,8 @@ impl HostMemory {
         self.block(pfn, order).iter().all(|word| word.load(Ordering::Relaxed) == value)
     }
 
-    /// The linear map of the arena; never `None`, because the arena is whole pages.
-    pub(crate) fn map(&self) -> Option<LinearMap> {
-        LinearMap::over(self.words, Pfn::new(0))
+    /// The linear map of the arena.
+    pub(crate) fn map(&self) -> &'static LinearMap {
+        self.map
     }
 }

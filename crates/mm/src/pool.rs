@@ -18,13 +18,10 @@ use crate::mm::Mm;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use pagewright_sync::{AllocError, Platform};
-use pagewright_tlb::frames::{ClearExtent, FolioFlags, FolioRef, FrameRequest, NoFrames, ZeroedBlock};
-use pagewright_types::{NodeId, Order, Pfn};
-
-/// The frame number in an empty slot; no folio has it.
-const EMPTY: u32 = u32::MAX;
+use pagewright_tlb::frames::{ClearExtent, FolioCell, FolioFlags, FolioRef, FrameRequest, NoFrames, ZeroedBlock};
+use pagewright_types::{NodeId, Order};
 
 /// The amount that a CPU claims, and clears before it may yield: 8 MiB, as within a larger folio.
 const CHUNK: Order = Order::new(11);
@@ -34,7 +31,7 @@ pub struct HugePool<'m, P: Platform> {
     mm: &'m Mm<P>,
     order: Order,
     node: NodeId,
-    slots: Box<[AtomicU32]>,
+    slots: Box<[FolioCell]>,
 }
 
 impl<P: Platform> Mm<P> {
@@ -43,13 +40,13 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`MmError::NoKernelMemory`]; nothing is kept.
     pub fn huge_pool(&self, order: Order, node: NodeId, slots: usize) -> Result<HugePool<'_, P>, MmError> {
-        let failed = || MmError::from(AllocError { bytes: slots * size_of::<AtomicU32>() });
+        let failed = || MmError::from(AllocError { bytes: slots * size_of::<FolioCell>() });
         if !self.permit() {
             return Err(failed());
         }
         let mut empty = Vec::new();
         empty.try_reserve_exact(slots).map_err(|_| failed())?;
-        empty.extend((0..slots).map(|_| AtomicU32::new(EMPTY)));
+        empty.extend((0..slots).map(|_| FolioCell::new()));
         Ok(HugePool { mm: self, order, node, slots: empty.into_boxed_slice() })
     }
 }
@@ -62,7 +59,7 @@ impl<'m, P: Platform> HugePool<'m, P> {
 
     /// The number of slots that hold a folio.
     pub fn filled(&self) -> usize {
-        self.slots.iter().filter(|slot| slot.load(Ordering::Relaxed) != EMPTY).count()
+        self.slots.iter().filter(|slot| slot.pfn().is_some()).count()
     }
 
     /// The folio in a slot, with a reference for the caller.
@@ -70,10 +67,10 @@ impl<'m, P: Platform> HugePool<'m, P> {
     /// # Panics
     /// If the pool has no such slot.
     pub fn folio(&self, slot: usize) -> Option<FolioRef> {
-        let pfn = Pfn::new(self.slots[slot].load(Ordering::Acquire));
+        let pfn = self.slots[slot].pfn()?;
         // Speculative: a concurrent `punch` may free the folio, and its frame may be reused.
         let folio = self.mm.frames().try_get_folio(pfn)?;
-        if self.slots[slot].load(Ordering::Acquire) == folio.pfn().raw() {
+        if self.slots[slot].pfn() == Some(folio.pfn()) {
             return Some(folio);
         }
         self.mm.put_folio(folio);
@@ -119,9 +116,8 @@ impl<'m, P: Platform> HugePool<'m, P> {
     /// If the pool has no such slots.
     pub fn punch(&self, slots: Range<usize>) {
         for slot in &self.slots[slots] {
-            let raw = slot.swap(EMPTY, Ordering::AcqRel);
-            if raw != EMPTY {
-                self.mm.put_folio(self.mm.frames().folio_ref_from_raw(Pfn::new(raw)));
+            if let Some(folio) = slot.take() {
+                self.mm.put_folio(folio);
             }
         }
     }
@@ -130,11 +126,9 @@ impl<'m, P: Platform> HugePool<'m, P> {
     fn put(&self, slot: usize, zeroed: ZeroedBlock) {
         let folio = self.mm.frames().new_folio(zeroed.into_block());
         self.mm.frames().folio_of(&folio).set_flags(FolioFlags::UPTODATE);
-        let pfn = folio.pfn().raw();
-        // Release: a CPU that finds the folio also sees its record and its zeroes.
-        match self.slots[slot].compare_exchange(EMPTY, pfn, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => drop(folio.into_raw()),
-            Err(_) => self.mm.put_folio(folio),
+        // A CPU that finds the folio also sees its record and its zeroes.
+        if let Err(folio) = self.slots[slot].fill(folio) {
+            self.mm.put_folio(folio);
         }
     }
 }
@@ -185,7 +179,7 @@ impl<P: Platform> PoolFill<'_, '_, P> {
         let pool = self.pool;
         let tlb = &pool.mm.tlb;
         let request = FrameRequest::new(pool.order, pool.node);
-        let is_empty = |slot: &usize| pool.slots[*slot].load(Ordering::Relaxed) == EMPTY;
+        let is_empty = |slot: &usize| pool.slots[*slot].pfn().is_none();
         if pool.order >= CHUNK {
             return match slots.clone().find(is_empty) {
                 Some(slot) => {

@@ -41,7 +41,7 @@ pub trait Platform: Effects {
     /// Where the machine's memory is mapped, so that the allocator can choose the clearing stores.
     ///
     /// With `None`, [`zero`](Effects::zero) clears frames.
-    fn memory(&self) -> Option<LinearMap> {
+    fn memory(&self) -> Option<&'static LinearMap> {
         None
     }
 }

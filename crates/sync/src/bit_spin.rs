@@ -2,6 +2,7 @@
 
 use crate::atomic::{AtomicU32, Ordering};
 use crate::backend::Backend;
+use crate::on_this_cpu::OnThisCpu;
 use crate::rank::{self, Rank};
 use core::marker::PhantomData;
 
@@ -32,15 +33,18 @@ impl BitSpinLock {
                 B::pause();
             }
         }
-        BitSpinGuard { word, kind: PhantomData }
+        BitSpinGuard { word, kind: PhantomData, here: PhantomData }
     }
 }
 
 /// Holds a lock bit; drop releases it.
+///
+/// Neither `Send` nor `Sync` (INV-LOCK-CPU).
 #[must_use]
 pub struct BitSpinGuard<'a, R: Rank, B: Backend> {
     word: &'a AtomicU32,
     kind: PhantomData<fn() -> (R, B)>,
+    here: OnThisCpu,
 }
 
 impl<R: Rank, B: Backend> Drop for BitSpinGuard<'_, R, B> {

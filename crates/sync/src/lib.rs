@@ -6,11 +6,13 @@
 //!   above.
 //! - [`SpinLock`], [`RwLock`], [`BitSpinLock`] – locks whose type names their rank in the lock
 //!   order ([`rank`]). Debug builds panic on a violation of the order.
+//! - [`OnThisCpu`] – the mark of a value, such as a guard, that stays on its CPU.
 //! - [`Arc`] – shared ownership with fallible allocation.
 //! - [`atomic`] – the atomics under all of these, which a model checker can replace.
 //! - `host` (feature `std`) – threads of the host as CPUs.
 //! - [`bomb`] – the panic of a value that must not be dropped.
 //! - [`LinearMap`] – where the machine's memory is mapped, for code that clears frames.
+//! - [`FrameSet`] – the frames that a machine may access by their addresses.
 //! - [`Mailbox`] – requests of one CPU to many, and their acknowledgements.
 //! - [`PerCpu`], [`Counters`] – one value per CPU; the storage of the counters of `types`.
 //!
@@ -63,10 +65,12 @@ mod bit_spin;
 pub mod bomb;
 mod counters;
 mod cpumask;
+mod frame_set;
 #[cfg(feature = "std")]
 pub mod host;
 mod linear_map;
 mod mailbox;
+mod on_this_cpu;
 mod percpu;
 pub mod rank;
 mod rwlock;
@@ -77,8 +81,10 @@ pub use backend::{Backend, Platform};
 pub use bit_spin::{BitSpinGuard, BitSpinLock};
 pub use counters::Counters;
 pub use cpumask::AtomicCpuMask;
+pub use frame_set::FrameSet;
 pub use linear_map::LinearMap;
 pub use mailbox::Mailbox;
+pub use on_this_cpu::OnThisCpu;
 pub use percpu::{AllocError, PerCpu};
 pub use rank::{Rank, RankSet};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};

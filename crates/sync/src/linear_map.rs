@@ -4,8 +4,9 @@
 //! supplies it by [`Platform::memory`](crate::Platform::memory). The simulated machine has none and
 //! clears its frames itself.
 //!
-//! INV-LINEAR-MAP: each frame of the map that the allocator was given is ordinary write-back memory
-//! (no device), and stays mapped for reading and writing.
+//! INV-LINEAR-MAP: each frame of the map is ordinary write-back memory (no device), stays mapped
+//! for reading and writing, and is accessed as atomic words or by assembly only. There is one map
+//! of a piece of memory.
 //!
 //! Not guaranteed: that the caller owns the frame whose address it gets. The allocator ensures
 //! that.
@@ -15,10 +16,14 @@ use core::sync::atomic::AtomicU64;
 use pagewright_types::{FrameRange, Order, PAGE_SIZE, Pfn};
 
 /// Frames at consecutive addresses.
-#[derive(Clone, Copy, Debug)]
+///
+/// Neither `Copy` nor `Clone`, and safe code makes one only of memory that it gives up.
+#[derive(Debug)]
 pub struct LinearMap {
     first: NonNull<u8>,
     frames: FrameRange,
+    /// Whether a block inside `frames` is memory, for a map with holes.
+    has: fn(Pfn, Order) -> bool,
 }
 
 // SAFETY: INV-LINEAR-MAP – the mapping is permanent and the same on every CPU, and no safe method
@@ -28,35 +33,46 @@ unsafe impl Send for LinearMap {}
 unsafe impl Sync for LinearMap {}
 
 impl LinearMap {
-    /// The map of `frames`, the first of them at the address `first`.
+    /// The map of those blocks in `frames` for which `has` returns true.
+    ///
+    /// The first of `frames` is at the address `first`.
     ///
     /// # Safety
-    /// INV-LINEAR-MAP holds for `frames` at `first`, and `first` is aligned to the page size.
-    pub const unsafe fn new(first: NonNull<u8>, frames: FrameRange) -> Self {
-        Self { first, frames }
+    /// INV-LINEAR-MAP holds for these blocks, and `first` is aligned to the page size.
+    pub const unsafe fn new(first: NonNull<u8>, frames: FrameRange, has: fn(Pfn, Order) -> bool) -> Self {
+        Self { first, frames, has }
     }
 
-    /// The map of host memory, whose first page becomes the frame `first`.
+    /// The map of host memory, whose first page becomes the frame `first`, and its words.
     ///
-    /// `None` if `memory` is not a whole number of aligned pages, or has more than frame numbers
-    /// can name.
-    pub fn over(memory: &'static [AtomicU64], first: Pfn) -> Option<Self> {
-        let bytes = size_of_val(memory) as u64;
-        let start = NonNull::from_ref(memory).cast::<u8>();
+    /// The machine accesses the contents of its frames through the words. `None` if `memory` is not
+    /// a whole number of aligned pages, or has more than frame numbers can name.
+    ///
+    /// The memory is borrowed for ever, so there is no second map of it, and no other access:
+    ///
+    /// ```compile_fail
+    /// use pagewright_sync::LinearMap;
+    /// use pagewright_types::Pfn;
+    ///
+    /// let memory: &'static mut [u8] = Box::leak(vec![0; 8192].into_boxed_slice());
+    /// let one = LinearMap::over(memory, Pfn::new(0));
+    /// let other = LinearMap::over(memory, Pfn::new(0));
+    /// drop((one, other));
+    /// ```
+    pub fn over(memory: &'static mut [u8], first: Pfn) -> Option<(Self, &'static [AtomicU64])> {
+        let bytes = memory.len() as u64;
+        let start = NonNull::from_mut(memory).cast::<u8>();
         let whole = bytes.is_multiple_of(PAGE_SIZE) && (start.addr().get() as u64).is_multiple_of(PAGE_SIZE);
         let frames = u32::try_from(bytes / PAGE_SIZE).ok()?;
         let end = first.raw().checked_add(frames)?;
-        whole.then(|| Self { first: start, frames: FrameRange::new(first, Pfn::new(end)) })
-    }
-
-    /// Turns bytes into words that threads can share.
-    ///
-    /// The bytes before the first aligned word and after the last whole one are left out.
-    pub fn words(memory: &'static mut [u8]) -> &'static [AtomicU64] {
-        // SAFETY: INV-LINEAR-MAP – any eight bytes are a valid word, and the unique reference is
-        // consumed, so only the shared one remains.
-        let (_, words, _) = unsafe { memory.align_to_mut::<AtomicU64>() };
-        words
+        if !whole {
+            return None;
+        }
+        let words = start.cast::<AtomicU64>().as_ptr();
+        // SAFETY: INV-LINEAR-MAP – any eight bytes are a valid word, pages are aligned, and the
+        // unique reference is consumed, so the words and the map are the only ways to the memory.
+        let words = unsafe { core::slice::from_raw_parts(words, bytes as usize / size_of::<AtomicU64>()) };
+        Some((Self { first: start, frames: FrameRange::new(first, Pfn::new(end)), has: |_, _| true }, words))
     }
 
     /// The address of a block of frames, if the map contains the whole block.
@@ -66,7 +82,7 @@ impl LinearMap {
         let inside = self.frames.start() <= pfn && end <= self.frames.end().raw();
         let offset = (pfn.raw() - self.frames.start().raw().min(pfn.raw())) as usize * PAGE_SIZE as usize;
         // SAFETY: INV-LINEAR-MAP – the map contains the frame at this offset.
-        inside.then(|| unsafe { self.first.add(offset) })
+        (inside && (self.has)(pfn, order)).then(|| unsafe { self.first.add(offset) })
     }
 }
 
@@ -74,25 +90,53 @@ impl LinearMap {
 mod tests {
     use super::*;
     use alloc::boxed::Box;
-    use alloc::vec::Vec;
+    use alloc::vec;
+    use core::sync::atomic::Ordering;
+
+    const PAGE: usize = PAGE_SIZE as usize;
+
+    /// Pages, and `extra` bytes.
+    fn pages(count: usize, extra: usize) -> &'static mut [u8] {
+        let memory: &'static mut [u8] = Box::leak(vec![0; (count + 1) * PAGE + extra].into_boxed_slice());
+        let skip = memory.as_ptr().align_offset(PAGE);
+        &mut memory[skip..skip + count * PAGE + extra]
+    }
 
     /// INV-LINEAR-MAP.
     #[test]
     fn a_block_has_an_address_exactly_if_the_map_contains_it() {
-        let words = || (0..4 * 512).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
-        let memory: &'static [AtomicU64] = Box::leak(words().into_boxed_slice());
-        let skip = memory.as_ptr().align_offset(PAGE_SIZE as usize);
-        let memory = &memory[skip..skip + 3 * 512];
-        let map = LinearMap::over(memory, Pfn::new(7)).expect("three whole pages");
+        let (map, words) = LinearMap::over(pages(3, 0), Pfn::new(7)).expect("three whole pages");
         let at = |pfn, order| map.block(Pfn::new(pfn), Order::new(order)).map(|at| at.addr().get());
-        let start = memory.as_ptr().addr();
+        let start = words.as_ptr().addr();
+        assert_eq!(words.len(), 3 * 512);
         assert_eq!(at(7, 0), Some(start));
         assert_eq!(at(8, 1), Some(start + 4096));
         assert_eq!(at(9, 0), Some(start + 8192));
         for (pfn, order) in [(6, 0), (6, 1), (9, 1), (10, 0), (u32::MAX, 0)] {
             assert_eq!(at(pfn, order), None, "frame {pfn}, order {order}");
         }
-        assert!(LinearMap::over(&memory[1..], Pfn::new(0)).is_none());
-        assert!(LinearMap::over(memory, Pfn::new(u32::MAX)).is_none());
+        assert!(LinearMap::over(pages(1, 8), Pfn::new(0)).is_none());
+        assert!(LinearMap::over(&mut pages(2, 0)[8..8 + PAGE], Pfn::new(0)).is_none());
+        assert!(LinearMap::over(pages(3, 0), Pfn::new(u32::MAX)).is_none());
+    }
+
+    /// INV-LINEAR-MAP: the address may be stored to while threads share the words.
+    #[test]
+    fn the_map_and_its_words_are_the_same_memory() {
+        let (map, words) = LinearMap::over(pages(2, 0), Pfn::new(0)).expect("two whole pages");
+        words[512].store(u64::MAX, Ordering::Relaxed);
+        let at = map.block(Pfn::new(1), Order::new(0)).expect("the second page");
+        // SAFETY: INV-LINEAR-MAP – the map contains the page, and no other thread uses it.
+        let found = unsafe { at.cast::<u64>().replace(7) };
+        assert_eq!((found, words[512].load(Ordering::Relaxed)), (u64::MAX, 7));
+    }
+
+    /// INV-LINEAR-MAP.
+    #[test]
+    fn a_hole_of_the_map_has_no_address() {
+        let (first, frames) = (NonNull::dangling(), FrameRange::new(Pfn::new(0), Pfn::new(8)));
+        // SAFETY: INV-LINEAR-MAP – it holds for the empty set of blocks, and no address is used.
+        let map = unsafe { LinearMap::new(first, frames, |_, _| false) };
+        assert_eq!(map.block(Pfn::new(0), Order::new(0)), None);
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
 use crate::backend::Backend;
+use crate::on_this_cpu::OnThisCpu;
 use crate::rank::{self, Rank};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -42,7 +43,7 @@ impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
         while !self.try_join() {
             B::pause();
         }
-        ReadGuard { lock: self }
+        ReadGuard { lock: self, here: PhantomData }
     }
 
     /// Acquires the lock for reading, unless a writer holds it (`down_read_trylock`).
@@ -56,7 +57,7 @@ impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
         // The exchange also fails if the number of readers changes. That is no reason to give up.
         while self.state.load(Ordering::Relaxed) & WRITER == 0 {
             if self.try_join() {
-                return Some(ReadGuard { lock: self });
+                return Some(ReadGuard { lock: self, here: PhantomData });
             }
         }
         rank::leave::<R, B>();
@@ -80,7 +81,7 @@ impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
         while self.state.compare_exchange_weak(0, WRITER, Ordering::Acquire, Ordering::Relaxed).is_err() {
             B::pause();
         }
-        WriteGuard { lock: self }
+        WriteGuard { lock: self, here: PhantomData }
     }
 
     /// The value, without locking, because the caller has the only reference.
@@ -90,9 +91,12 @@ impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
 }
 
 /// Holds an [`RwLock`] for reading; drop releases it.
+///
+/// Neither `Send` nor `Sync` (INV-LOCK-CPU).
 #[must_use]
 pub struct ReadGuard<'a, T, R: Rank, B: Backend> {
     lock: &'a RwLock<T, R, B>,
+    here: OnThisCpu,
 }
 
 impl<T, R: Rank, B: Backend> Deref for ReadGuard<'_, T, R, B> {
@@ -114,9 +118,12 @@ impl<T, R: Rank, B: Backend> Drop for ReadGuard<'_, T, R, B> {
 }
 
 /// Holds an [`RwLock`] for writing; drop releases it.
+///
+/// Neither `Send` nor `Sync` (INV-LOCK-CPU).
 #[must_use]
 pub struct WriteGuard<'a, T, R: Rank, B: Backend> {
     lock: &'a RwLock<T, R, B>,
+    here: OnThisCpu,
 }
 
 impl<T, R: Rank, B: Backend> Deref for WriteGuard<'_, T, R, B> {

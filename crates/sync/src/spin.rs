@@ -2,6 +2,7 @@
 
 use crate::atomic::{AtomicBool, Ordering, const_unless_loom};
 use crate::backend::Backend;
+use crate::on_this_cpu::OnThisCpu;
 use crate::rank::{self, Rank};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -43,7 +44,7 @@ impl<T, R: Rank, B: Backend> SpinLock<T, R, B> {
                 B::pause();
             }
         }
-        SpinGuard { lock: self }
+        SpinGuard { lock: self, here: PhantomData }
     }
 
     /// The value, without locking, because the caller has the only reference.
@@ -53,9 +54,13 @@ impl<T, R: Rank, B: Backend> SpinLock<T, R, B> {
 }
 
 /// Holds a [`SpinLock`]; drop releases it.
+///
+/// Neither `Send` nor `Sync` (INV-LOCK-CPU): a guard that is `Sync` would share `&T` between CPUs,
+/// although the lock requires only `T: Send`.
 #[must_use]
 pub struct SpinGuard<'a, T, R: Rank, B: Backend> {
     lock: &'a SpinLock<T, R, B>,
+    here: OnThisCpu,
 }
 
 impl<T, R: Rank, B: Backend> Deref for SpinGuard<'_, T, R, B> {

@@ -55,6 +55,7 @@ impl PageTable {
     }
 
     /// Clears the pointer to an empty table; its frame rides in the debt.
+    #[allow(unsafe_code)]
     fn unhook<'a, P: Platform>(
         &'a self,
         tlb: &'a Tlb<P>,
@@ -72,6 +73,8 @@ impl PageTable {
             parent.sub_live(1);
         }
         self.sub_tables(1);
-        Debt::new(tlb, self.context(), under.start(), OwedFlush::Table(level), frames.retire(child))
+        // SAFETY: INV-TABLE-OWNS – the only pointer to the table was just cleared.
+        let block = unsafe { frames.retire(child) };
+        Debt::new(tlb, self.context(), under.start(), OwedFlush::Table(level), block)
     }
 }

@@ -79,9 +79,12 @@
 //!
 //! Neighbours: uses `tlb` (and `frame` through it), `arch`, `sync`, `types`; used by `mm`.
 //!
+//! Unsafe code takes back what an entry owned: the reference of a leaf, the frame of a table
+//! (INV-TABLE-OWNS). An entry is a word, so the compiler cannot tell that it held one.
+//!
 //! Not guaranteed: that an entry that was read without its table's lock is unchanged.
 #![no_std]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod free_tables;
 mod locked_table;

@@ -146,6 +146,7 @@ impl<'a, P: Platform> LockedTable<'a, P> {
     ///
     /// `None` if there is no leaf; then nothing changed.
     #[inline]
+    #[allow(unsafe_code)]
     pub fn take(&self, va: VirtAddr) -> Option<Debt<'a, P, OwnedLeaf>> {
         self.leaf(va)?;
         plant!(FlushBeforeClear => self.tlb.flush(
@@ -159,11 +160,8 @@ impl<'a, P: Platform> LockedTable<'a, P> {
             unreachable!("INV-TABLE-LOCKED: the entry at {va} was edited without its table's lock")
         };
         self.tlb.frames().table(self.table).sub_live(1);
-        let owned = if leaf.flags.contains(LeafFlags::SPECIAL) {
-            OwnedLeaf::special(leaf)
-        } else {
-            OwnedLeaf::new(leaf, self.tlb.frames().folio_ref_from_raw(leaf.pfn))
-        };
+        // SAFETY: INV-TABLE-OWNS – the exchange has removed the leaf.
+        let owned = unsafe { OwnedLeaf::removed(self.tlb.frames(), leaf) };
         let owed = plant!(FlushBeforeClear; OwedFlush::Nothing, self.owed(old, Pte::EMPTY));
         Some(Debt::new(self.tlb, self.tree.context(), va, owed, owned))
     }
@@ -198,6 +196,7 @@ impl<'a, P: Platform> LockedTable<'a, P> {
     }
 
     /// Puts `new`, which no TLB ever sees, in the place of the leaf for `va`, or leaves it.
+    #[allow(unsafe_code)]
     fn replace(&self, va: VirtAddr, new: Pte, keep: impl FnOnce(Leaf) -> bool) -> Option<Debt<'a, P, OwnedLeaf>> {
         self.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL))?;
         let old = self.tlb.fx().swap(self.slot(va), new);
@@ -208,7 +207,8 @@ impl<'a, P: Platform> LockedTable<'a, P> {
             self.tlb.fx().store(self.slot(va), old);
             return None;
         }
-        let owned = OwnedLeaf::new(leaf, self.tlb.frames().folio_ref_from_raw(leaf.pfn));
+        // SAFETY: INV-TABLE-OWNS – the exchange has removed the leaf, and it was not restored.
+        let owned = unsafe { OwnedLeaf::removed(self.tlb.frames(), leaf) };
         Some(Debt::new(self.tlb, self.tree.context(), va, self.owed(old, new), owned))
     }
 

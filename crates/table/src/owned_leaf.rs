@@ -1,7 +1,8 @@
 //! The owning form of a leaf entry.
 
 use pagewright_arch::{Leaf, LeafFlags};
-use pagewright_tlb::frames::FolioRef;
+use pagewright_sync::Platform;
+use pagewright_tlb::frames::{FolioRef, Frames};
 use pagewright_tlb::{DetachedPiece, IntoDetachedPieces};
 
 /// A leaf on its way into or out of a table, with the reference that it holds on its folio.
@@ -19,6 +20,21 @@ impl OwnedLeaf {
     pub fn new(leaf: Leaf, folio: FolioRef) -> Self {
         debug_assert!(!leaf.flags.contains(LeafFlags::SPECIAL), "a special leaf has no folio");
         Self { leaf, folio: Some(folio) }
+    }
+
+    /// Takes over the leaf that an exchange has just removed from an entry, with its reference.
+    ///
+    /// # Safety
+    /// INV-TABLE-OWNS: `leaf` was decoded from the removed word, and the entry is not restored.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn removed<P: Platform>(frames: &Frames<P>, leaf: Leaf) -> Self {
+        if leaf.flags.contains(LeafFlags::SPECIAL) {
+            return Self::special(leaf);
+        }
+        // SAFETY: INV-TABLE-OWNS – a leaf that is not special holds a reference, which left the
+        // entry with the word.
+        Self::new(leaf, unsafe { frames.folio_ref_from_raw(leaf.pfn) })
     }
 
     /// Creates a leaf of a frame without a folio, such as the zero page (`pte_special`).

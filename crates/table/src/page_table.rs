@@ -45,7 +45,7 @@ impl PageTable {
         let mut reserve = TableReserve::new(tlb);
         reserve.fill(1).map_err(TableAllocError::Frames)?;
         let root = reserve.take_frame();
-        let context = tlb.open_context(root).map_err(TableAllocError::Kernel);
+        let context = tlb.open_context(root.pfn()).map_err(TableAllocError::Kernel);
         let context = match context {
             Ok(context) => context,
             Err(error) => {
@@ -53,7 +53,7 @@ impl PageTable {
                 return Err(error);
             }
         };
-        reserve.adopt(root, Level::PGD, context.id());
+        tlb.frames().new_table(root, Level::PGD, context.id());
         Ok(Self { context, tables: AtomicU64::new(1) })
     }
 
@@ -143,8 +143,7 @@ impl PageTable {
             Entry::Table(next) => Some(next.pfn),
             Entry::Leaf(_) | Entry::Soft(_) => None,
             Entry::Empty => {
-                let child = reserve.take_frame();
-                reserve.adopt(child, Level::new(at.raw() - 1), self.context.id());
+                let child = reserve.take_table(Level::new(at.raw() - 1), self.context.id());
                 // INV-TABLE-ZERO: the child's zeroes are visible to walkers before the pointer to
                 // it is.
                 tlb.fx().publish();
@@ -163,11 +162,13 @@ impl PageTable {
     ///
     /// # Panics
     /// In debug builds when tables are left, or a CPU still runs the space.
+    #[allow(unsafe_code)]
     pub fn close<P: Platform>(&self, tlb: &Tlb<P>) {
         debug_assert_eq!(self.bytes(), 0, "INV-TABLE-CLOSE: tables left in a space that ends");
         // Lazy CPUs leave the root when they are told that tables went.
         tlb.flush(&self.context, FlushInfo { range: None, level: Level::PGD, freed_tables: true });
         debug_assert!(self.context.cpus().is_empty(), "INV-TABLE-CLOSE: {:?} still run the space", self.context.cpus());
-        tlb.free(tlb.frames().retire(self.root()));
+        // SAFETY: INV-TABLE-CLOSE – no CPU runs the space, and it is closed once.
+        tlb.free(unsafe { tlb.frames().retire(self.root()) });
     }
 }

@@ -2,7 +2,7 @@
 
 use pagewright_sync::Platform;
 use pagewright_tlb::Tlb;
-use pagewright_tlb::frames::{BlockList, ClearExtent, NoFrames};
+use pagewright_tlb::frames::{Block, BlockList, ClearExtent, NoFrames};
 use pagewright_types::{Level, Order, Pfn, SpaceId};
 
 /// Cleared frames for tables, allocated before an edit so that the edit cannot fail.
@@ -43,24 +43,22 @@ impl<'t, P: Platform> TableReserve<'t, P> {
         self.count == 0
     }
 
-    /// Takes a cleared frame out; the caller owns it until [`TableReserve::adopt`] or
-    /// [`TableReserve::put_back`].
-    pub(crate) fn take_frame(&mut self) -> Pfn {
+    /// Takes a cleared frame out, for a table page or to be [put back](TableReserve::put_back).
+    pub(crate) fn take_frame(&mut self) -> Block {
         let block = self.list.pop(self.tlb.frames()).expect("INV-TABLE-RESERVE: filled before use");
         self.count -= 1;
-        block.into_raw()
+        block
     }
 
-    /// Makes a frame taken out a table page.
-    pub(crate) fn adopt(&self, frame: Pfn, level: Level, space: SpaceId) {
-        let frames = self.tlb.frames();
-        frames.new_table(frames.block_from_raw(frame), level, space);
+    /// Makes a cleared frame a table page.
+    pub(crate) fn take_table(&mut self, level: Level, space: SpaceId) -> Pfn {
+        let block = self.take_frame();
+        self.tlb.frames().new_table(block, level, space)
     }
 
     /// Undoes [`TableReserve::take_frame`].
-    pub(crate) fn put_back(&mut self, frame: Pfn) {
-        let frames = self.tlb.frames();
-        self.list.push(frames, frames.block_from_raw(frame));
+    pub(crate) fn put_back(&mut self, block: Block) {
+        self.list.push(self.tlb.frames(), block);
         self.count += 1;
     }
 }

@@ -44,8 +44,7 @@ impl PageTable {
         let level = locked.level();
         let slot = locked.slot(va);
         let below = Level::new(level.raw() - 1);
-        let child = reserve.take_frame();
-        reserve.adopt(child, below, self.context().id());
+        let child = reserve.take_table(below, self.context().id());
         let old = tlb.fx().swap(slot, pagewright_arch::Pte::EMPTY);
         let Entry::Leaf(leaf) = P::Isa::decode(level, old) else {
             unreachable!("INV-TABLE-LOCKED: the entry at {va} was edited without its table's lock")

@@ -43,7 +43,8 @@
 //! let unmap = |va: VirtAddr| {
 //!     let old = tlb.fx().swap(slot(va), Pte::EMPTY);
 //!     let Entry::Leaf(leaf) = Aarch64::decode(Level::PTE, old) else { panic!("{va} is not mapped") };
-//!     let page = tlb.frames().folio_ref_from_raw(leaf.pfn);
+//!     // SAFETY: INV-FRAME-REFS – the entry held a reference, and is empty now.
+//!     let page = unsafe { tlb.frames().folio_ref_from_raw(leaf.pfn) };
 //!     Debt::new(&tlb, &context, va, OwedFlush::Leaf(Level::PTE), page)
 //! };
 //!

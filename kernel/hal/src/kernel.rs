@@ -8,6 +8,7 @@
 
 use crate::arch;
 use crate::boot::BootInfo;
+use crate::managed;
 use crate::time;
 use pagewright_types::{Access, CpuId, VirtAddr};
 use spin::Once;
@@ -102,6 +103,7 @@ pub fn boot_info() -> &'static BootInfo {
 /// Starts the other CPUs, boots the kernel, and lets all CPUs run; on CPU 0, with a heap.
 pub(crate) fn start(info: BootInfo) -> ! {
     let info = BOOT.call_once(|| info);
+    managed::manage(&info.nodes);
     arch::smp::start_others(info);
     kernel().boot(info);
     arch::smp::release_others();

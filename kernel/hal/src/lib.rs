@@ -10,6 +10,7 @@
 //! | --- | --- | --- |
 //! | `boot` | memory, nodes, CPUs, initramfs and command line, from firmware | PVH and own ACPI tables (x86-64); Image header and `dtoolkit` (arm64) |
 //! | `machine`, `locks` | `Effects`, `Platform`, `Backend` | own; `x86_64`, `aarch64-cpu` for registers |
+//! | `managed` | the frames that a physical address may name | own |
 //! | `counts` | counters of the operations of `Effects` | own |
 //! | `stacks` | stacks of the secondary CPUs, each above an unmapped guard | own |
 //! | `heap` | kernel memory: a region at boot, blocks of frames afterwards | `talc` |
@@ -58,6 +59,7 @@ mod heap;
 mod kernel;
 mod locks;
 mod machine;
+mod managed;
 pub mod report;
 mod stacks;
 pub mod time;

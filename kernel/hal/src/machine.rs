@@ -3,17 +3,20 @@
 //! Entries are words of the linear map. The parts that differ between the instruction sets –
 //! invalidations, barriers, base registers – are in `arch::mmu`.
 //!
-//! Not guaranteed: that a physical address is memory. The memory manager has got only frames that
-//! are, and passes no others.
+//! Each physical address is checked: it must be in a frame of the memory manager (`managed`).
+//!
+//! Not guaranteed: that the caller owns the frame, or that a table that it edits maps only frames
+//! that it owns. The memory manager ensures that.
 
 use crate::arch::{self, mmu};
 use crate::counts::{self, EffectCounter};
 use crate::locks::KernelLocks;
+use crate::managed::{self, ManagedBytes};
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot};
 use pagewright_sync::{LinearMap, Platform};
 use pagewright_tlb::frames::Block;
-use pagewright_types::{CpuId, CpuMask, FrameRange, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
+use pagewright_types::{CpuId, CpuMask, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
 
 /// A handle to this machine; zero-sized, since there is only one.
 #[derive(Clone, Copy, Debug)]
@@ -28,17 +31,23 @@ impl Machine {
     /// Leaks a block of frames and returns it as memory.
     ///
     /// The block is never freed, so the slice stays the only reference to it.
+    ///
+    /// # Panics
+    /// If a frame of the block was leaked before, or is not one that was free at boot.
     pub fn leak_block(block: Block) -> &'static mut [u8] {
         let order = block.order();
-        // SAFETY: INV-FRAME-SETTLED – the caller owned the block exclusively and gives it up here.
-        unsafe { core::slice::from_raw_parts_mut(linear(block.into_raw().base()), bytes(order)) }
+        let memory = ManagedBytes::take_block(block.into_raw(), order);
+        // SAFETY: INV-FRAME-LINEAR – the caller owned the block and gives it up; INV-HAL-MANAGED –
+        // the block is taken once, and no address reaches it any more.
+        unsafe { core::slice::from_raw_parts_mut(memory.as_ptr(), bytes(order)) }
     }
 }
 
 fn word(slot: PteSlot) -> &'static AtomicU64 {
-    // SAFETY: a slot lies in a frame that is a page table: memory that stays mapped, aligned to 8
-    // bytes, and accessed only through atomics (INV-FRAME-STATE).
-    unsafe { &*linear(slot.addr()).cast::<AtomicU64>() }
+    let word = ManagedBytes::new(slot.addr(), size_of::<AtomicU64>());
+    // SAFETY: INV-HAL-MANAGED – memory that stays mapped and is no Rust object; a slot is aligned
+    // to 8 bytes.
+    unsafe { &*word.as_ptr().cast::<AtomicU64>() }
 }
 
 fn bytes(order: Order) -> usize {
@@ -118,6 +127,8 @@ impl Effects for Machine {
         if !keep || !self.caps().tagged {
             counts::add(EffectCounter::FullFlushes, 1);
         }
+        // A root of other memory would map it, and on x86-64 gets the kernel's entries.
+        let _root = ManagedBytes::block(root, Order::ZERO);
         mmu::install_root(root, tag, keep);
     }
 
@@ -131,35 +142,36 @@ impl Effects for Machine {
     }
 
     fn zero(&self, pfn: Pfn, order: Order) {
-        // SAFETY: the caller owns the block, which is memory and mapped (INV-FRAME-SETTLED).
-        unsafe { linear(pfn.base()).write_bytes(0, bytes(order)) }
+        // SAFETY: INV-HAL-MANAGED – the block is memory, mapped, and no Rust object.
+        unsafe { ManagedBytes::block(pfn, order).as_ptr().write_bytes(0, bytes(order)) }
     }
 
     fn copy(&self, from: Pfn, to: Pfn, order: Order) {
-        // SAFETY: as for `zero`. User mode may store to `from` meanwhile; each byte of the copy is
-        // then old or new, as in any kernel.
-        unsafe { linear(to.base()).copy_from_nonoverlapping(linear(from.base()), bytes(order)) }
+        assert_ne!(from, to, "a block is copied to itself");
+        let (from, to) = (ManagedBytes::block(from, order), ManagedBytes::block(to, order));
+        // SAFETY: as for `zero`; both are naturally aligned, so they do not overlap. User mode may
+        // store to `from` meanwhile; each byte of the copy is then old or new, as in any kernel.
+        unsafe { to.as_ptr().copy_from_nonoverlapping(from.as_ptr(), bytes(order)) }
     }
 
     fn read(&self, from: PhysAddr, to: &mut [u8]) {
-        // SAFETY: the range lies in one frame of memory.
-        unsafe { to.as_mut_ptr().copy_from_nonoverlapping(linear(from), to.len()) }
+        let from = ManagedBytes::new(from, to.len());
+        // SAFETY: INV-HAL-MANAGED – the bytes are memory, and not those of `to`.
+        unsafe { to.as_mut_ptr().copy_from_nonoverlapping(from.as_ptr(), to.len()) }
     }
 
     fn write(&self, to: PhysAddr, from: &[u8]) {
-        // SAFETY: the range lies in one frame of memory, which the caller owns.
-        unsafe { linear(to).copy_from_nonoverlapping(from.as_ptr(), from.len()) }
+        let to = ManagedBytes::new(to, from.len());
+        // SAFETY: INV-HAL-MANAGED – the bytes are memory, and not those of `from`.
+        unsafe { to.as_ptr().copy_from_nonoverlapping(from.as_ptr(), from.len()) }
     }
 }
 
 impl Platform for Machine {
     type Locks = KernelLocks;
 
-    fn memory(&self) -> Option<LinearMap> {
-        let first = core::ptr::NonNull::new(linear(PhysAddr::ZERO))?;
-        // SAFETY: INV-LINEAR-MAP – the boot code maps all memory there, as Normal memory, before
-        // the allocator gets any of it.
-        Some(unsafe { LinearMap::new(first, FrameRange::new(Pfn::new(0), Pfn::new(u32::MAX))) })
+    fn memory(&self) -> Option<&'static LinearMap> {
+        managed::map()
     }
 }
 

@@ -91,7 +91,7 @@ pub(crate) const RULES: &[Rule] = &[
     library(SYNC, &[TYPES, PLANT, ARCH], Column::Shared, UnsafeCode::Allowed),
     library(FRAME, &[TYPES, PLANT, ARCH, SYNC], Column::Subject, UnsafeCode::Allowed),
     library(TLB, &[TYPES, PLANT, ARCH, SYNC, FRAME], Column::Subject, UnsafeCode::Forbidden),
-    library(TABLE, &[TYPES, PLANT, ARCH, SYNC, TLB], Column::Subject, UnsafeCode::Forbidden),
+    library(TABLE, &[TYPES, PLANT, ARCH, SYNC, TLB], Column::Subject, UnsafeCode::Allowed),
     library(BTREE, &[], Column::Subject, UnsafeCode::Forbidden),
     library(MM, &[BTREE, TYPES, PLANT, ARCH, SYNC, TLB, TABLE], Column::Subject, UnsafeCode::Forbidden),
     library(SYSCALL, &[TYPES, ARCH, SYNC, MM], Column::Subject, UnsafeCode::Forbidden),

@@ -7,7 +7,7 @@
 //!
 //! Not guaranteed: that the lines stay out of the cache.
 
-use super::backend::ClearBackend;
+use super::backend::{ClearBackend, store_words};
 use super::caps::ClearCaps;
 use core::arch::asm;
 use core::ptr::NonNull;
@@ -21,7 +21,7 @@ pub(super) unsafe fn store(backend: ClearBackend, caps: &ClearCaps, at: NonNull<
         // SAFETY: the caller's contract; DCZID_EL0 allows it, and the block size divides a page.
         Some(line) if backend == ClearBackend::DcZva => unsafe { dc_zva(at, bytes, line) },
         // SAFETY: the caller's contract.
-        Some(_) | None => unsafe { at.write_bytes(0, bytes) },
+        Some(_) | None => unsafe { store_words(at, bytes) },
     }
 }
 

@@ -9,13 +9,14 @@
 
 use super::caps::ClearCaps;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_types::Counter;
 
 pagewright_types::named_table! {
     /// The stores that clear frames.
     pub enum ClearBackend {
         Machine = "machine", "The machine's own clearing, used if it has no linear map.";
-        Cached = "cached", "Ordinary stores: `rep stosb`, or the compiler's `memset`.";
+        Cached = "cached", "Ordinary stores: `rep stosb`, or one store for each word.";
         Movnti = "movnti", "Non-temporal stores of a general register, which every x86-64 CPU has.";
         Movdir64b = "movdir64b", "Direct stores of a whole line, without a vector register.";
         Clzero = "clzero", "Stores of whole lines that are not read first (AMD).";
@@ -61,35 +62,50 @@ pub(super) unsafe fn store(backend: ClearBackend, caps: &ClearCaps, at: NonNull<
     // INV-CLEAR-CAPS
     assert!(caps.has(backend), "INV-CLEAR-CAPS: this CPU has no {}", backend.name());
     // SAFETY: the caller's contract; INV-CLEAR-CAPS was just checked.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     unsafe {
         super::x86_64::store(backend, caps, at, bytes);
     }
     // SAFETY: as above.
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
     unsafe {
         super::aarch64::store(backend, caps, at, bytes);
     }
     // SAFETY: the caller's contract.
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
     unsafe {
-        at.write_bytes(0, bytes);
+        store_words(at, bytes);
+    }
+}
+
+/// Clears by one atomic store for each word.
+///
+/// The machine loads the words of its frames atomically, and may do so while the owner of a frame
+/// clears it. Plain stores would race with that. The compiler does not see those of assembly.
+///
+/// # Safety
+/// The contract of [`store`].
+pub(super) unsafe fn store_words(at: NonNull<u8>, bytes: usize) {
+    let words = core::ptr::slice_from_raw_parts(at.as_ptr().cast::<AtomicU64>(), bytes / size_of::<AtomicU64>());
+    // SAFETY: INV-LINEAR-MAP – whole pages that are mapped, and accessed as atomic words only.
+    for word in unsafe { &*words } {
+        word.store(0, Ordering::Relaxed);
     }
 }
 
 /// Orders the weakly ordered stores of this CPU before all its later stores.
 pub(super) fn fence() {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     super::x86_64::fence();
 }
 
 /// Prefetches the line at `at`.
 pub(super) fn prefetch(at: NonNull<u8>) {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     super::x86_64::prefetch(at);
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
     super::aarch64::prefetch(at);
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
     let _ = at;
 }
 

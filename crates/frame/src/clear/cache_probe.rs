@@ -14,7 +14,7 @@
 //! Not guaranteed: the exact size. The result is one of ten sizes, above which the lines of a block
 //! have certainly left the cache.
 
-use super::incoherent::store_block;
+use super::incoherent::store_part;
 use super::selector::ClearExtent;
 use crate::chain::BlockList;
 use crate::frames::Frames;
@@ -122,7 +122,7 @@ impl CacheProbe {
         let with = frames.clear_selector().caps().ordinary();
         for _ in 0..set {
             let Some(block) = self.blocks.pop(frames) else { break };
-            store_block(frames, block.pfn(), block.order(), with);
+            store_part(frames, &block, block.pfn(), block.order(), with);
             done.push(frames, block);
         }
         // In reverse, so that every round begins with the same block.

@@ -13,7 +13,7 @@
 //! millisecond, so few pairs are disturbed.
 
 use super::backend::{self, ClearBackend};
-use super::incoherent::store_block;
+use super::incoherent::store_part;
 use crate::block::Block;
 use crate::chain::BlockList;
 use crate::frames::Frames;
@@ -92,7 +92,7 @@ impl<P: Platform> Frames<P> {
             let began = now();
             // The locked instruction.
             self.count(with.counter(), 0);
-            store_block(self, block.pfn(), block.order(), with);
+            store_part(self, block, block.pfn(), block.order(), with);
             backend::fence();
             now().saturating_sub(began).as_nanos().max(1)
         };

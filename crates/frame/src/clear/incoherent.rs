@@ -18,7 +18,7 @@ use core::cell::Cell;
 use core::marker::PhantomData;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_types::{Counter, CpuId, Order, PAGE_SIZE, Pfn};
+use pagewright_types::{Counter, CpuId, FrameRange, Order, PAGE_SIZE, Pfn};
 
 /// The most that is cleared without a chance to yield: 8 MiB (INV-CLEAR-YIELD).
 const CHUNK: Order = Order::new(11);
@@ -60,7 +60,7 @@ impl<P: Platform> Frames<P> {
             let more = next.raw() < end;
             {
                 let cpu = self.pin_cpu();
-                cpu.store(at, chunk, backend);
+                cpu.store(&block, at, chunk, backend);
                 cpu.fence(backend.is_weak(), if more { Counter::PwClearYields } else { Counter::PwClearBatches });
             }
             if !more {
@@ -91,7 +91,7 @@ impl<'m, P: Platform> PinnedCpu<'m, P> {
     /// Clears a block that is part of an operation of this extent.
     pub fn clear(&self, block: Block, extent: ClearExtent) -> IncoherentBlock<'_, 'm, P> {
         let backend = self.frames.clear_selector().select(block.residency(), extent);
-        self.store(block.pfn(), block.order(), backend);
+        self.store(&block, block.pfn(), block.order(), backend);
         IncoherentBlock { cpu: self, block: Some(block), is_weak: backend.is_weak() }
     }
 
@@ -108,14 +108,15 @@ impl<'m, P: Platform> PinnedCpu<'m, P> {
         self.cpu = self.frames.machine().cpu();
     }
 
-    fn store(&self, pfn: Pfn, order: Order, backend: ClearBackend) {
+    /// Clears the part of `block` that begins at `pfn`.
+    fn store(&self, block: &Block, pfn: Pfn, order: Order, backend: ClearBackend) {
         let frames = self.frames;
         let uncounted = &self.uncounted[backend as usize];
         uncounted.set(uncounted.get() + u64::from(order.frames()));
         if frames.clear_selector().policy() == ClearPolicy::CachedByPage {
-            (0..order.frames()).for_each(|page| store_block(frames, pfn.add(page), Order::ZERO, backend));
+            (0..order.frames()).for_each(|page| store_part(frames, block, pfn.add(page), Order::ZERO, backend));
         } else {
-            store_block(frames, pfn, order, backend);
+            store_part(frames, block, pfn, order, backend);
         }
     }
 
@@ -147,15 +148,27 @@ impl<'m, P: Platform> PinnedCpu<'m, P> {
     }
 }
 
-/// Clears a block that the caller owns, without counting or fencing.
+/// Clears the part of `block` that begins at `pfn`, without counting or fencing.
+///
+/// # Panics
+/// When the part is not inside the block.
 #[allow(unsafe_code)]
-pub(super) fn store_block<P: Platform>(frames: &Frames<P>, pfn: Pfn, order: Order, backend: ClearBackend) {
+pub(super) fn store_part<P: Platform>(
+    frames: &Frames<P>,
+    block: &Block,
+    pfn: Pfn,
+    order: Order,
+    backend: ClearBackend,
+) {
+    let range = FrameRange::new(block.pfn(), block.pfn().add(block.order().frames()));
+    let end = pfn.add(order.frames());
+    assert!(range.start() <= pfn && end <= range.end(), "INV-FRAME-LINEAR: {pfn} to {end} are not in {range:?}");
     let selector = frames.clear_selector();
     let len = order.bytes() as usize;
     match selector.at(pfn, order) {
         Some(at) if backend != ClearBackend::Machine => {
             // SAFETY: INV-LINEAR-MAP – the frames are memory, mapped for writing; INV-FRAME-LINEAR
-            // – they belong to the caller, which owns their block, and have no other user.
+            // – they belong to the caller, which has their block, and have no other user.
             unsafe { backend::store(backend, selector.caps(), at, plant!(ClearShort; len - 64, len)) }
         }
         _ => frames.machine().zero(pfn, order),

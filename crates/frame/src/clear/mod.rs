@@ -98,7 +98,7 @@
 //! Not guaranteed: that the selection is best for a block whose residency is
 //! [`Residency::Unknown`].
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_arch = "aarch64", not(miri)))]
 #[allow(unsafe_code)]
 mod aarch64;
 #[allow(unsafe_code)]
@@ -108,7 +108,7 @@ mod calibrate;
 mod caps;
 mod incoherent;
 mod selector;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[allow(unsafe_code)]
 mod x86_64;
 

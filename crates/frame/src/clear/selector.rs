@@ -140,7 +140,7 @@ const NO_STREAMING: u8 = u8::MAX;
 
 /// Selects the stores that clear frames of one machine.
 pub struct ClearSelector {
-    map: Option<LinearMap>,
+    map: Option<&'static LinearMap>,
     caps: ClearCaps,
     policy: AtomicU8,
     /// The streaming stores in use, as a number, or `NO_STREAMING`.
@@ -150,7 +150,7 @@ pub struct ClearSelector {
 }
 
 impl ClearSelector {
-    pub(crate) fn new(map: Option<LinearMap>, caps: ClearCaps) -> Self {
+    pub(crate) fn new(map: Option<&'static LinearMap>, caps: ClearCaps) -> Self {
         Self {
             map,
             caps,
@@ -205,7 +205,7 @@ impl ClearSelector {
 
     /// The address of a block in the linear map; `None` if there is no map.
     pub(super) fn at(&self, pfn: Pfn, order: Order) -> Option<NonNull<u8>> {
-        self.map.as_ref()?.block(pfn, order)
+        self.map?.block(pfn, order)
     }
 
     /// Selects the stores for a block with this residency in an operation of this extent.
@@ -244,14 +244,13 @@ impl ClearSelector {
 mod tests {
     use super::*;
     use alloc::boxed::Box;
-    use alloc::vec::Vec;
-    use core::sync::atomic::AtomicU64;
+    use alloc::vec;
 
-    fn map() -> LinearMap {
-        let words: Vec<AtomicU64> = (0..1024).map(|_| AtomicU64::new(0)).collect();
-        let words: &'static [AtomicU64] = Box::leak(words.into_boxed_slice());
-        let skip = words.as_ptr().align_offset(4096);
-        LinearMap::over(&words[skip..skip + 512], Pfn::new(0)).expect("a page")
+    fn map() -> &'static LinearMap {
+        let bytes: &'static mut [u8] = Box::leak(vec![0; 8192].into_boxed_slice());
+        let skip = bytes.as_ptr().align_offset(4096);
+        let (map, _words) = LinearMap::over(&mut bytes[skip..skip + 4096], Pfn::new(0)).expect("a page");
+        Box::leak(Box::new(map))
     }
 
     const KIB64: ClearExtent = ClearExtent::of_frames(16);

@@ -7,7 +7,7 @@
 //! Not guaranteed: vector stores outside hosted builds. A kernel would have to save the vector
 //! registers of the interrupted task.
 
-use super::backend::ClearBackend;
+use super::backend::{ClearBackend, store_words};
 use super::caps::ClearCaps;
 use core::arch::asm;
 use core::ptr::NonNull;
@@ -21,7 +21,7 @@ pub(super) unsafe fn store(backend: ClearBackend, caps: &ClearCaps, at: NonNull<
         // SAFETY: the caller's contract.
         ClearBackend::Cached if caps.has_erms() => unsafe { rep_stosb(at, bytes) },
         // SAFETY: the caller's contract.
-        ClearBackend::Cached => unsafe { at.write_bytes(0, bytes) },
+        ClearBackend::Cached => unsafe { store_words(at, bytes) },
         // SAFETY: the caller's contract; SSE2 is part of x86-64.
         ClearBackend::Movnti => unsafe { movnti(at, bytes) },
         // SAFETY: the caller's contract.

@@ -6,7 +6,7 @@
 #![allow(dead_code)]
 
 use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot, X86_64};
-use pagewright_frame::{Block, FrameRequest, Frames, MemoryLayout, NodeSpec};
+use pagewright_frame::{Block, FolioRef, FrameRequest, Frames, MemoryLayout, NodeSpec};
 use pagewright_sync::host::{HostLocks, run_as};
 use pagewright_sync::{Backend, LinearMap, Platform};
 use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, Order, Pfn, PhysAddr, Tag};
@@ -28,7 +28,7 @@ pub(crate) struct Host {
     /// The number of allocations still permitted.
     permitted: Arc<AtomicU64>,
     /// The contents of the frames, from frame 0 on, for tests that clear.
-    memory: Option<LinearMap>,
+    memory: Option<&'static LinearMap>,
 }
 
 impl Host {
@@ -37,10 +37,8 @@ impl Host {
     }
 
     /// A machine with memory behind its frames, which begin at frame 0.
-    pub(crate) fn with_memory(cpus: usize, memory: &'static [AtomicU64]) -> Self {
-        let memory = LinearMap::over(memory, Pfn::new(0));
-        assert!(memory.is_some(), "the memory is not whole pages");
-        Self { memory, ..Self::new(cpus) }
+    pub(crate) fn with_memory(cpus: usize, memory: LinearMap) -> Self {
+        Self { memory: Some(Box::leak(Box::new(memory))), ..Self::new(cpus) }
     }
 
     /// Permits `n` more allocations and refuses those after.
@@ -143,7 +141,7 @@ impl Effects for Host {
 impl Platform for Host {
     type Locks = HostLocks;
 
-    fn memory(&self) -> Option<LinearMap> {
+    fn memory(&self) -> Option<&'static LinearMap> {
         self.memory
     }
 }
@@ -176,4 +174,22 @@ pub(crate) fn take(frames: &Frames<Host>, order: u8) -> Block {
 /// The number of free blocks of each order, for each zone.
 pub(crate) fn shape(frames: &Frames<Host>) -> Vec<[u32; Order::COUNT]> {
     frames.zones().map(|zone| std::array::from_fn(|raw| zone.blocks(Order::new(raw as u8)))).collect()
+}
+
+/// Takes back a reference that the test turned into a number, by any frame of its folio.
+pub(crate) fn take_back(frames: &Frames<Host>, pfn: Pfn) -> FolioRef {
+    // SAFETY: INV-FRAME-REFS – the test got the number from `into_raw` or `get_raw`.
+    unsafe { frames.folio_ref_from_raw(pfn) }
+}
+
+/// Takes back a block that the test turned into a number.
+pub(crate) fn block_at(frames: &Frames<Host>, pfn: Pfn) -> Block {
+    // SAFETY: INV-FRAME-LINEAR – the test got the number from `into_raw`.
+    unsafe { frames.block_from_raw(pfn) }
+}
+
+/// Retires a table to which the test has no pointer.
+pub(crate) fn retire(frames: &Frames<Host>, table: Pfn) -> Block {
+    // SAFETY: INV-FRAME-TABLE – no test of this crate hooks a table.
+    unsafe { frames.retire(table) }
 }

@@ -15,14 +15,14 @@ use crate::reclaim::Shadow;
 use crate::swap::{SwapInFolio, SwapOwner};
 use pagewright_btree::TreeItem;
 use pagewright_sync::{Backend, Platform};
-use pagewright_tlb::frames::{ClearExtent, Folio, FolioFlags, FolioOwner, FolioRef};
+use pagewright_tlb::frames::{ClearExtent, Folio, FolioFlags, FolioOwner, FolioRef, StoredFolioRef};
 use pagewright_types::{Counter, Errno, Order, Pfn, SwapEntry};
 
 /// What the cache holds at a page index.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub(super) enum CacheEntry {
     /// A page, with a reference to its folio.
-    Page(Pfn),
+    Page(StoredFolioRef),
     /// The swap entry of a swapped-out page, counted in its slot.
     Swap(SwapEntry),
     /// The shadow entry of a file page that reclaim evicted.
@@ -30,12 +30,29 @@ pub(super) enum CacheEntry {
 }
 
 impl CacheEntry {
-    fn page(self) -> Option<Pfn> {
+    fn page(&self) -> Option<Pfn> {
         match self {
-            Self::Page(pfn) => Some(pfn),
+            Self::Page(folio) => Some(folio.pfn()),
             Self::Swap(_) | Self::Shadow(_) => None,
         }
     }
+
+    /// The entry without its reference, to compare with later.
+    fn look(&self) -> SeenEntry {
+        match self {
+            Self::Page(folio) => SeenEntry::Page(folio.pfn()),
+            Self::Swap(entry) => SeenEntry::Swap(*entry),
+            Self::Shadow(shadow) => SeenEntry::Shadow(*shadow),
+        }
+    }
+}
+
+/// What a [`CacheEntry`] was when it was read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SeenEntry {
+    Page(Pfn),
+    Swap(SwapEntry),
+    Shadow(Shadow),
 }
 
 impl TreeItem for CacheEntry {
@@ -49,7 +66,7 @@ impl TreeItem for CacheEntry {
 ///
 /// If a missing page has the same stamp before and after it is read from its file, it was not
 /// cached in between: each eviction leaves another shadow.
-type CacheStamp = (Option<CacheEntry>, u64);
+type CacheStamp = (Option<SeenEntry>, u64);
 
 /// A page with a reference other than those of the cache and the mappings.
 pub(super) struct ExtraRef {
@@ -92,8 +109,8 @@ impl<P: Platform> FileObject<P> {
 
     /// The first page in `at..end` whose swap entry matches.
     pub(crate) fn next_swapped(&self, at: u64, end: u64, matches: impl Fn(SwapEntry) -> bool) -> Option<u64> {
-        let swapped = |cached| match cached {
-            CacheEntry::Swap(entry) if matches(entry) => Some(()),
+        let swapped = |cached: &CacheEntry| match cached {
+            CacheEntry::Swap(entry) if matches(*entry) => Some(()),
             CacheEntry::Swap(_) | CacheEntry::Page(_) | CacheEntry::Shadow(_) => None,
         };
         self.next_matching(at, end, swapped).map(|(index, ())| index)
@@ -102,11 +119,11 @@ impl<P: Platform> FileObject<P> {
     /// The first index in `at..end` whose cache entry `select` maps to a value.
     ///
     /// `select` runs with the cache locked.
-    fn next_matching<T>(&self, at: u64, end: u64, select: impl Fn(CacheEntry) -> Option<T>) -> Option<(u64, T)> {
+    fn next_matching<T>(&self, at: u64, end: u64, select: impl Fn(&CacheEntry) -> Option<T>) -> Option<(u64, T)> {
         let pages = self.pages.lock();
         let mut next = pages.ceiling(at);
         while let Some((index, cached)) = next.filter(|(index, _)| *index < end) {
-            if let Some(found) = select(*cached) {
+            if let Some(found) = select(cached) {
                 return Some((index, found));
             }
             next = pages.ceiling(index + 1);
@@ -157,8 +174,8 @@ impl<P: Platform> FileObject<P> {
                 let pages = self.pages.lock();
                 match pages.get(index) {
                     None | Some(CacheEntry::Shadow(_)) => return Ok(None),
-                    Some(CacheEntry::Page(pfn)) => {
-                        return Ok(Some(CachedPage { folio: mm.frames().folio(*pfn).get(), waited: false }));
+                    Some(CacheEntry::Page(folio)) => {
+                        return Ok(Some(CachedPage { folio: mm.frames().folio(folio.pfn()).get(), waited: false }));
                     }
                     Some(CacheEntry::Swap(entry)) => *entry,
                 }
@@ -182,7 +199,7 @@ impl<P: Platform> FileObject<P> {
         let is_wanted = pages.get(index).is_some_and(|cached| *cached == CacheEntry::Swap(entry));
         if is_wanted {
             view.set_owner(FolioOwner::File(self.id()), index);
-            let page = view.get().into_raw();
+            let page = view.get().into_stored();
             pages.update(index, |cached| *cached = CacheEntry::Page(page));
             self.count(mm, 1);
         }
@@ -208,7 +225,7 @@ impl<P: Platform> FileObject<P> {
     pub(crate) fn evict_to_swap(&self, mm: &Mm<P>, folio: Folio<'_>, shadow: u32) -> bool {
         let mut pages = self.pages.lock();
         let index = folio.index();
-        if pages.get(index).is_none_or(|cached| *cached != CacheEntry::Page(folio.pfn())) {
+        if pages.get(index).is_none_or(|cached| cached.page() != Some(folio.pfn())) {
             return false;
         }
         let Some(entry) = mm.evict_to_swap(folio, SwapOwner::Shmem, shadow) else { return false };
@@ -225,7 +242,7 @@ impl<P: Platform> FileObject<P> {
     pub(crate) fn evict_clean(&self, mm: &Mm<P>, folio: Folio<'_>) -> bool {
         let mut pages = self.pages.lock();
         let index = folio.index();
-        if pages.get(index).is_none_or(|cached| *cached != CacheEntry::Page(folio.pfn())) {
+        if pages.get(index).is_none_or(|cached| cached.page() != Some(folio.pfn())) {
             return false;
         }
         // A CPU that has found the page holds a reference, so the freeze fails; a later one reads
@@ -290,7 +307,7 @@ impl<P: Platform> FileObject<P> {
 
     fn stamp(&self, index: u64) -> CacheStamp {
         let pages = self.pages.lock();
-        (pages.get(index).copied(), self.removals())
+        (pages.get(index).map(CacheEntry::look), self.removals())
     }
 
     /// Adds a page that is not cached.
@@ -336,9 +353,9 @@ impl<P: Platform> FileObject<P> {
         past_end: bool,
     ) -> Result<Option<FolioRef>, FaultError> {
         let mut pages = self.pages.lock();
-        let now = pages.get(index).copied();
+        let now = pages.get(index).map(CacheEntry::look);
         let (cached, shadow) = match now {
-            Some(CacheEntry::Shadow(shadow)) => (None, shadow),
+            Some(SeenEntry::Shadow(shadow)) => (None, shadow),
             cached => (cached, Shadow::NONE),
         };
         // A truncation sets the size before it takes this lock, so a page past the end is either
@@ -349,7 +366,8 @@ impl<P: Platform> FileObject<P> {
                 mm.put_folio(ours);
                 return Err(FaultError::Device { index, errno: Errno::EIO });
             }
-            Some(cached) => Ok(Some(cached.page().map(|pfn| mm.frames().folio(pfn).get()))),
+            Some(SeenEntry::Page(pfn)) => Ok(Some(Some(mm.frames().folio(pfn).get()))),
+            Some(SeenEntry::Swap(_) | SeenEntry::Shadow(_)) => Ok(Some(None)),
             // Its bytes were removed, or the page was cached meanwhile and may have been stored to,
             // written back and evicted.
             None if before.is_some_and(|before| before != (now, self.removals())) => Ok(Some(None)),
@@ -368,9 +386,10 @@ impl<P: Platform> FileObject<P> {
                 let mine = folio.get();
                 mm.note_refault(folio, shadow);
                 mm.frames().lru_add(folio);
-                let page = CacheEntry::Page(ours.into_raw());
-                if pages.update(index, |cached| *cached = page).is_none() {
-                    pages.insert(index, page);
+                let page = CacheEntry::Page(ours.into_stored());
+                match now {
+                    Some(_) => drop(pages.update(index, |cached| *cached = page)),
+                    None => drop(pages.insert(index, page)),
                 }
                 self.count(mm, 1);
                 Ok(Some(mine))
@@ -403,9 +422,9 @@ impl<P: Platform> FileObject<P> {
             <P::Locks as Backend>::point();
             self.uncharge_page(mm);
             match cached {
-                CacheEntry::Page(pfn) => {
+                CacheEntry::Page(folio) => {
                     self.uncount(mm, 1);
-                    mm.put_folio(mm.frames().folio_ref_from_raw(pfn));
+                    mm.put_folio(folio.into_ref());
                 }
                 CacheEntry::Swap(entry) => mm.swap_release(entry),
                 CacheEntry::Shadow(_) => {}

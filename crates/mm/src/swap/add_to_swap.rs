@@ -18,9 +18,8 @@ impl<P: Platform> Mm<P> {
         while let Some((place, number, area)) = next {
             let mut slots = area.slots_mut(&self.swap.totals);
             if let Some(slot) = slots.allocate(folio.pfn()) {
-                folio.get_raw(1);
                 folio.set_flags(FolioFlags::DIRTY);
-                folio.set_swap_entry(Some(SwapEntry::new(number, slot)));
+                folio.join_swap_cache(SwapEntry::new(number, slot));
                 drop(slots);
                 self.swap.count_allocation(number);
                 return true;

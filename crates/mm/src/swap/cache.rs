@@ -15,7 +15,7 @@ use super::slot_table::{SlotRelease, SlotState};
 use crate::mm::Mm;
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
-use pagewright_tlb::frames::{Folio, FolioFlags};
+use pagewright_tlb::frames::{Folio, FolioFlags, FolioRef};
 use pagewright_types::{Counter, Pfn, SwapEntry};
 
 /// The kind of memory that a swapped folio belongs to, and so what names its slot.
@@ -100,11 +100,13 @@ impl<P: Platform> Mm<P> {
             return;
         }
         folio.set_flags(FolioFlags::DIRTY);
-        folio.set_swap_entry(None);
+        let cached = folio.leave_swap_cache();
         area.device.discard(&self.tlb, entry.slot());
         slots.evict(entry.slot(), 0);
         drop(slots);
-        self.put_folio(self.frames().folio_ref_from_raw(folio.pfn()));
+        if let Some(cached) = cached {
+            self.put_folio(cached);
+        }
     }
 
     /// Whether the caller's entry holds the only reference to a folio (`wp_can_reuse_anon_folio`).
@@ -140,7 +142,8 @@ impl<P: Platform> Mm<P> {
         if slots.evict(entry.slot(), shadow) {
             area.device.discard(&self.tlb, entry.slot());
         }
-        folio.set_swap_entry(None);
+        // The freeze took the reference of the cache, and the thaw leaves the caller's.
+        let _ = folio.leave_swap_cache().map(FolioRef::into_raw);
         frozen.thaw(1);
         Some(entry)
     }

@@ -93,8 +93,7 @@ impl<P: Platform> Mm<P> {
             let mut slots = area.slots_mut(&self.swap.totals);
             let reloaded = slots.reload(entry.slot(), folio.pfn());
             if reloaded.is_some() {
-                view.get_raw(1);
-                view.set_swap_entry(Some(entry));
+                view.join_swap_cache(entry);
             }
             reloaded
         };

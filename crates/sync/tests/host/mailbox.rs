@@ -8,7 +8,7 @@ use pagewright_sync::{Backend, Mailbox};
 use pagewright_types::{CpuId, CpuMask};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-const REQUESTS: u64 = 3_000;
+const REQUESTS: u64 = if cfg!(miri) { 8 } else { 3_000 };
 /// The CPUs, of three groups; the last one goes offline now and then.
 const CPUS: [u16; 4] = [0, 5, 17, 70];
 

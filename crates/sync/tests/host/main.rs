@@ -5,8 +5,10 @@
 #![cfg(not(loom))]
 
 mod arc;
+mod auto_traits;
 mod backend;
 mod cpumask;
+mod frame_set;
 mod mailbox;
 mod mutual_exclusion;
 mod order;

@@ -140,6 +140,7 @@ fn a_split_clears_and_flushes_before_it_hooks_the_table<I: Isa>() {
     }
 }
 
+/// INV-TABLE-OWNS.
 fn parts_of_a_split_share_the_folio<I: Isa>() {
     let space = space::<I>();
     let tlb = &space.tlb;

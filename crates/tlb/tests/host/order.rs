@@ -1,7 +1,7 @@
 //! INV-TLB-ORDER and INV-TLB-SHARED, read from the log of effects: nothing is free before everybody
 //! has forgotten it.
 
-use crate::space::{FRAMES, Space, is_free, machine, page};
+use crate::space::{FRAMES, Space, is_free, machine, page, take_back};
 use crate::support::{Delivery, Effect, Host, Step, engine, on};
 use pagewright_arch::on_both;
 use pagewright_arch::{
@@ -88,7 +88,9 @@ fn a_table_is_freed_only_after_walk_caches_are_flushed<I: Isa>() {
     host.watch(move || seen.upgrade().map_or(0, |tlb| u64::from(is_free(&tlb, last))));
     let ((), log) = host.log(|| {
         host.swap(space.above(), Pte::EMPTY);
-        Debt::new(&tlb, &space.context, page(0), OwedFlush::Table(Level::PMD), tlb.frames().retire(last)).settle();
+        // SAFETY: INV-FRAME-TABLE – the only pointer to the table was just cleared.
+        let table = unsafe { tlb.frames().retire(last) };
+        Debt::new(&tlb, &space.context, page(0), OwedFlush::Table(Level::PMD), table).settle();
     });
     assert!(is_free(&tlb, last));
     assert_order(I::KIND, &log, &[CpuId::new(1)]);
@@ -196,7 +198,7 @@ fn an_edit_that_owes_no_flush_causes_none<I: Isa>() {
     let space = Space::new(&tlb);
     on(1, || space.run());
     let pfn = space.map_new(0);
-    let folio: FolioRef = tlb.frames().folio_ref_from_raw(pfn);
+    let folio = take_back(&tlb, pfn);
     let ((), log) = host.log(|| Debt::new(&tlb, &space.context, page(0), OwedFlush::Nothing, folio).settle());
     assert_eq!(log, [], "a flush that nobody owed");
     assert!(is_free(&tlb, pfn), "what rode in the debt is freed all the same");
@@ -270,7 +272,7 @@ fn a_concurrent_gather_flushes_what_another_cleared<I: Isa>() {
     let pfn = space.map_new(0);
     assert!(on(1, || host.access(page(0), Access::Read)).is_some());
     let mut first = Gather::concurrent(&tlb, &space.context);
-    let folio: FolioRef = tlb.frames().folio_ref_from_raw(pfn);
+    let folio = take_back(&tlb, pfn);
     host.swap(space.slot(0), Pte::EMPTY);
     first.absorb(Debt::new(&tlb, &space.context, page(0), OwedFlush::Leaf(Level::PTE), folio));
     let second = Gather::concurrent(&tlb, &space.context);

@@ -92,7 +92,7 @@ impl<I: Isa> Space<I> {
     /// Clears an entry; the debt has its reference.
     pub(crate) fn unmap(&self, index: u16, pfn: Pfn) -> Debt<'_, Host<I>, FolioRef> {
         self.tlb.fx().swap(self.slot(index), Pte::EMPTY);
-        let folio = self.tlb.frames().folio_ref_from_raw(pfn);
+        let folio = take_back(&self.tlb, pfn);
         Debt::new(&self.tlb, &self.context, page(index), OwedFlush::Leaf(Level::PTE), folio)
     }
 
@@ -106,4 +106,10 @@ impl<I: Isa> Space<I> {
     pub(crate) fn run(&self) {
         self.tlb.switch_to(&self.context);
     }
+}
+
+/// Takes back the reference that an entry held.
+pub(crate) fn take_back<I: Isa>(tlb: &Tlb<Host<I>>, pfn: Pfn) -> FolioRef {
+    // SAFETY: INV-FRAME-REFS – the test put it in the entry, and ends the entry.
+    unsafe { tlb.frames().folio_ref_from_raw(pfn) }
 }

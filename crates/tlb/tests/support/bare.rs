@@ -119,7 +119,8 @@ impl<I: Isa> Bare<I> {
     pub(crate) fn unmap_by<'t>(&'t self, tlb: &'t Tlb<Sim<I>>, index: u16) -> Debt<'t, Sim<I>, FolioRef> {
         let old = tlb.fx().swap(self.slot(index), Pte::EMPTY);
         let Entry::Leaf(leaf) = I::decode(Level::PTE, old) else { unreachable!("it was mapped") };
-        let folio = tlb.frames().folio_ref_from_raw(leaf.pfn);
+        // SAFETY: INV-FRAME-REFS – the entry held a reference, and is empty now.
+        let folio = unsafe { tlb.frames().folio_ref_from_raw(leaf.pfn) };
         Debt::new(tlb, &self.context, page(index), OwedFlush::Leaf(Level::PTE), folio)
     }
 

@@ -30,8 +30,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use pagewright_sync::{AllocError, Arc, Platform, SpinLock, rank};
 use pagewright_tlb::Tlb;
-use pagewright_tlb::frames::{FolioRef, FrameRequest, Urgency};
-use pagewright_types::{Errno, Order, PAGE_SIZE, Pfn};
+use pagewright_tlb::frames::{FrameRequest, StoredFolioRef, Urgency};
+use pagewright_types::{Errno, Order, PAGE_SIZE, Pfn, PhysAddr};
 use pool::{ObjectHandle, Pool, PoolError};
 use scratch::{Compressed, Scratch, Word};
 
@@ -46,7 +46,7 @@ enum ZramSlot {
 /// The slots of a device and the objects that they refer to.
 struct ZramStore {
     slots: Box<[ZramSlot]>,
-    pool: Pool,
+    pool: Pool<StoredFolioRef>,
     stat: ZramStats,
 }
 
@@ -219,7 +219,7 @@ impl<P: Platform> Zram<P> {
             ZramSlot::Object { handle, len } => {
                 // Copied under the lock, decompressed without it.
                 let len = usize::from(len);
-                tlb.fx().read(store.pool.address(handle), scratch.stored(len));
+                tlb.fx().read(store.address(handle), scratch.stored(len));
                 drop(store);
                 scratch.decompress(len).ok_or(Errno::EIO)?
             }
@@ -245,7 +245,7 @@ impl<P: Platform> Zram<P> {
     ///
     /// The device holds one reference to each.
     pub fn for_each_frame(&self, visit: impl FnMut(Pfn)) {
-        self.device.store.lock().pool.iter().for_each(visit);
+        self.device.store.lock().pool.iter().map(StoredFolioRef::pfn).for_each(visit);
     }
 
     fn store_bytes(&self, tlb: &Tlb<P>, slot: u32, bytes: &[u8]) -> Result<(), Errno> {
@@ -254,7 +254,7 @@ impl<P: Platform> Zram<P> {
             let mut store = self.device.store.lock();
             match store.pool.alloc(bytes.len(), &mut spare) {
                 Ok(handle) => {
-                    tlb.fx().write(store.pool.address(handle), bytes);
+                    tlb.fx().write(store.address(handle), bytes);
                     store.stat.max_frames = store.stat.max_frames.max(store.pool.used());
                     let old =
                         store.replace(self.device_slot(slot), ZramSlot::Object { handle, len: bytes.len() as u16 });
@@ -268,7 +268,7 @@ impl<P: Platform> Zram<P> {
             drop(store);
             let request = FrameRequest { urgency: Urgency::Reserve, ..tlb.request(Order::ZERO) };
             match tlb.alloc(request) {
-                Ok(block) => spare = Some(tlb.frames().new_folio(block).into_raw()),
+                Ok(block) => spare = Some(tlb.frames().new_folio(block).into_stored()),
                 Err(_) => break Err(Errno::ENOMEM),
             }
         };
@@ -283,17 +283,22 @@ impl<P: Platform> Zram<P> {
     }
 
     /// Frees a frame without objects.
-    fn free_frame(&self, tlb: &Tlb<P>, frame: Option<Pfn>) {
-        let folio: Option<FolioRef> = frame.map(|pfn| tlb.frames().folio_ref_from_raw(pfn));
-        if let Some(block) = folio.and_then(|folio| tlb.frames().put(folio)) {
+    fn free_frame(&self, tlb: &Tlb<P>, frame: Option<StoredFolioRef>) {
+        if let Some(block) = frame.and_then(|folio| tlb.frames().put(folio.into_ref())) {
             tlb.free(block);
         }
     }
 }
 
 impl ZramStore {
+    /// The address of an object's bytes, which lie within one frame.
+    fn address(&self, handle: ObjectHandle) -> PhysAddr {
+        let (frame, offset) = self.pool.object(handle);
+        frame.pfn().base().add(offset)
+    }
+
     /// Replaces the contents of a slot; returns the frame that became empty, if any.
-    fn replace(&mut self, slot: u32, new: ZramSlot) -> Option<Pfn> {
+    fn replace(&mut self, slot: u32, new: ZramSlot) -> Option<StoredFolioRef> {
         let old = core::mem::replace(&mut self.slots[slot as usize], new);
         self.stat.count(old, false);
         self.stat.count(new, true);

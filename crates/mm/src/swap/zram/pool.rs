@@ -12,7 +12,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use pagewright_sync::AllocError;
-use pagewright_types::{PAGE_SIZE, Pfn, PhysAddr};
+use pagewright_types::PAGE_SIZE;
 
 /// The size classes in bytes: a page divided by a number of places, rounded down to 16 bytes.
 const CLASSES: [u16; 19] =
@@ -34,9 +34,9 @@ pub(super) struct ObjectHandle {
 }
 
 /// A frame of the pool, or an unused record for one.
-#[derive(Clone, Copy)]
-struct PoolFrame {
-    pfn: Pfn,
+struct PoolFrame<R> {
+    /// The reference to the frame; `None` in an unused record.
+    frame: Option<R>,
     /// A bit for each place in use; 0 in an unused record.
     in_use: u64,
     class: u8,
@@ -54,9 +54,9 @@ pub(super) enum PoolError {
     LimitReached,
 }
 
-/// The frames and the lists that find free places.
-pub(super) struct Pool {
-    frames: Box<[PoolFrame]>,
+/// The frames and the lists that find free places; `R` owns a frame.
+pub(super) struct Pool<R> {
+    frames: Box<[PoolFrame<R>]>,
     /// The first unused record.
     unused: u32,
     /// For each class, the first frame with a free place.
@@ -73,18 +73,18 @@ fn places(class: u8) -> u32 {
     PAGE_SIZE as u32 / u32::from(CLASSES[usize::from(class)])
 }
 
-impl Pool {
+impl<R> Pool<R> {
     /// An empty pool of at most `limit` frames.
     ///
     /// # Errors
     /// [`AllocError`] if the records cannot be allocated.
     pub(super) fn try_new(limit: u32) -> Result<Self, AllocError> {
         let mut frames = Vec::new();
-        let bytes = limit as usize * size_of::<PoolFrame>();
+        let bytes = limit as usize * size_of::<PoolFrame<R>>();
         frames.try_reserve_exact(limit as usize).map_err(|_| AllocError { bytes })?;
         let next = |index: u32| if index + 1 < limit { index + 1 } else { NIL };
         frames.extend((0..limit).map(|index| PoolFrame {
-            pfn: Pfn::new(0),
+            frame: None,
             in_use: 0,
             class: 0,
             prev: NIL,
@@ -108,7 +108,7 @@ impl Pool {
     ///
     /// # Errors
     /// [`PoolError`]; nothing has changed.
-    pub(super) fn alloc(&mut self, len: usize, spare: &mut Option<Pfn>) -> Result<ObjectHandle, PoolError> {
+    pub(super) fn alloc(&mut self, len: usize, spare: &mut Option<R>) -> Result<ObjectHandle, PoolError> {
         let class = class_of(len);
         if self.partial[usize::from(class)] == NIL {
             if self.unused == NIL {
@@ -127,13 +127,12 @@ impl Pool {
     }
 
     /// Frees a place; returns its frame if it has no other objects.
-    pub(super) fn free(&mut self, handle: ObjectHandle) -> Option<Pfn> {
+    pub(super) fn free(&mut self, handle: ObjectHandle) -> Option<R> {
         let frame = &mut self.frames[handle.frame as usize];
         let was_full = frame.in_use.count_ones() == places(frame.class);
         debug_assert!(frame.in_use & 1 << handle.index != 0, "{handle:?} is freed but not in use");
         frame.in_use &= !(1 << handle.index);
-        let (in_use, pfn) = (frame.in_use, frame.pfn);
-        if in_use != 0 {
+        if frame.in_use != 0 {
             if was_full {
                 self.add_partial(handle.frame);
             }
@@ -142,29 +141,33 @@ impl Pool {
         if !was_full {
             self.remove_partial(handle.frame);
         }
-        self.frames[handle.frame as usize].next = self.unused;
+        let frame = &mut self.frames[handle.frame as usize];
+        frame.next = self.unused;
         self.unused = handle.frame;
         self.used -= 1;
-        Some(pfn)
+        frame.frame.take()
     }
 
-    /// The address of an object's bytes, which lie within one frame.
-    pub(super) fn address(&self, handle: ObjectHandle) -> PhysAddr {
-        let frame = &self.frames[handle.frame as usize];
-        let bytes = u64::from(CLASSES[usize::from(frame.class)]);
-        frame.pfn.base().add(u64::from(handle.index) * bytes)
+    /// The frame of an object, and the offset of the object's bytes in it.
+    ///
+    /// # Panics
+    /// If there is no such object.
+    pub(super) fn object(&self, handle: ObjectHandle) -> (&R, u64) {
+        let PoolFrame { frame, class, .. } = &self.frames[handle.frame as usize];
+        let bytes = u64::from(CLASSES[usize::from(*class)]);
+        (frame.as_ref().expect("an object has a frame"), u64::from(handle.index) * bytes)
     }
 
     /// The frames in use.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Pfn> {
-        self.frames.iter().filter(|frame| frame.in_use != 0).map(|frame| frame.pfn)
+    pub(super) fn iter(&self) -> impl Iterator<Item = &R> {
+        self.frames.iter().filter_map(|frame| frame.frame.as_ref())
     }
 
-    fn add(&mut self, class: u8, pfn: Pfn) {
+    fn add(&mut self, class: u8, new: R) {
         let at = self.unused;
         let frame = &mut self.frames[at as usize];
         self.unused = frame.next;
-        *frame = PoolFrame { pfn, in_use: 0, class, prev: NIL, next: NIL };
+        *frame = PoolFrame { frame: Some(new), in_use: 0, class, prev: NIL, next: NIL };
         self.used += 1;
         self.add_partial(at);
     }
@@ -180,7 +183,8 @@ impl Pool {
     }
 
     fn remove_partial(&mut self, at: u32) {
-        let PoolFrame { class, prev, next, .. } = self.frames[at as usize];
+        let PoolFrame { class, prev, next, .. } = &self.frames[at as usize];
+        let (class, prev, next) = (*class, *prev, *next);
         match prev {
             NIL => self.partial[usize::from(class)] = next,
             prev => self.frames[prev as usize].next = next,
@@ -195,6 +199,7 @@ impl Pool {
 mod tests {
     use super::*;
     use alloc::collections::BTreeMap;
+    use pagewright_types::Pfn;
 
     #[test]
     fn every_size_has_the_smallest_class_that_fits() {
@@ -228,7 +233,8 @@ mod tests {
                     Ok(handle) => {
                         frames += u32::from(spare.is_none());
                         next += u32::from(spare.is_none());
-                        let start = pool.address(handle).raw();
+                        let (frame, offset) = pool.object(handle);
+                        let start = frame.base().add(offset).raw();
                         assert_eq!(start / PAGE_SIZE, (start + len as u64 - 1) / PAGE_SIZE);
                         let before = objects.range(..start + len as u64).next_back();
                         assert!(before.is_none_or(|(at, (len, _))| at + *len as u64 <= start));
@@ -263,6 +269,6 @@ mod tests {
         assert!(pool.alloc(64, &mut Some(Pfn::new(7))).is_ok());
         assert!(pool.alloc(64, &mut None).is_ok(), "the frame has room");
         assert_eq!(pool.alloc(65, &mut Some(Pfn::new(8))), Err(PoolError::LimitReached));
-        assert_eq!(Pool::try_new(0).expect("memory").alloc(1, &mut None), Err(PoolError::LimitReached));
+        assert_eq!(Pool::<Pfn>::try_new(0).expect("memory").alloc(1, &mut None), Err(PoolError::LimitReached));
     }
 }
