@@ -265,6 +265,80 @@ fn a_key_follows_the_frames_through_coalescing_and_splitting() {
     assert_eq!(support::take(&frames, 5).into_raw(), Pfn::new(0), "settled frames owe no debt");
 }
 
+/// An allocation of this order, or a free of a block that is held.
+#[derive(Clone, Copy, Debug)]
+enum MarkStep {
+    Take { order: u8, node: u8, strict: bool },
+    Free(usize),
+}
+
+fn a_mark_step() -> impl Strategy<Value = MarkStep> {
+    // Orders that pass through no per-CPU list, so that each changes the free count by its frames.
+    let order = prop_oneof![4u8..=8, 10u8..=12];
+    prop_oneof![
+        6 => (order, 0u8..2, any::<bool>()).prop_map(|(order, node, strict)| MarkStep::Take { order, node, strict }),
+        1 => any::<usize>().prop_map(MarkStep::Free),
+    ]
+}
+
+proptest! {
+    /// A request succeeds exactly if a zone stays above the mark without the frames of its order.
+    ///
+    /// The low marks of all zones are tried before any `min`.
+    #[test]
+    fn every_order_leaves_the_watermark_free(
+        min_free in 64u64..2_048,
+        scale in 0u16..300,
+        steps in prop::collection::vec(a_mark_step(), 1..300),
+    ) {
+        run_on(0);
+        let ranges = [[range(0, 0x2000)], [range(0x2000, 0x4000)]];
+        let nodes = [0, 1].map(|node| NodeSpec {
+            id: NodeId::new(node),
+            ranges: &ranges[usize::from(node)],
+            cpus: cpus([u16::from(node)]),
+        });
+        let layout = MemoryLayout {
+            min_free_kbytes: Some(min_free), watermark_scale_factor: scale, ..MemoryLayout::new(&nodes)
+        };
+        let frames = Frames::try_new(Host::new(2), &layout).expect("a valid layout");
+        let mut held = Vec::new();
+        for step in steps {
+            match step {
+                MarkStep::Free(which) => if !held.is_empty() {
+                    let pfn = held.swap_remove(which % held.len());
+                    frames.free(support::block_at(&frames, pfn));
+                },
+                MarkStep::Take { order, node, strict } => {
+                    let (order, node) = (Order::new(order), NodeId::new(node));
+                    let request = FrameRequest { strict, ..FrameRequest::new(order, node) };
+                    let zones = || {
+                        let near = frames.zones().filter(|zone| zone.node() == node);
+                        near.chain(frames.zones().filter(|zone| !strict && zone.node() != node))
+                    };
+                    let has_block = |at: usize| {
+                        let zone = zones().nth(at).expect("a zone");
+                        (order.raw()..Order::COUNT as u8).any(|raw| zone.blocks(Order::new(raw)) > 0)
+                    };
+                    let serves = |mark: fn(&pagewright_frame::Watermarks) -> u32| {
+                        let mut zones = zones().enumerate();
+                        zones.find(|(at, zone)| {
+                            u64::from(zone.free()) >= u64::from(mark(&zone.watermarks())) + u64::from(order.frames()) && has_block(*at)
+                        }).map(|(_, zone)| zone.node())
+                    };
+                    let expected = serves(|marks| marks.low).or_else(|| serves(|marks| marks.min));
+                    let got = frames.alloc(request).ok().map(|unsettled| unsettled.settle(|_| {}).into_raw());
+                    prop_assert_eq!(got.and_then(|pfn| frames.node_of(pfn)), expected, "{:?}", request);
+                    held.extend(got);
+                }
+            }
+        }
+        for pfn in held {
+            frames.free(support::block_at(&frames, pfn));
+        }
+    }
+}
+
 #[test]
 fn watermarks_reserve_frames_for_urgent_requests() {
     let ranges = [range(0, 0x8000)];

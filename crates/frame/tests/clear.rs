@@ -158,6 +158,37 @@ fn a_batch_needs_one_fence_and_ordinary_stores_none() {
     }
 }
 
+/// INV-CLEAR-FENCE: one weakly ordered store among many makes the fence necessary, wherever it is.
+#[test]
+fn a_batch_of_mixed_stores_is_fenced_exactly_if_one_of_them_is_weak() {
+    let fixture = Fixture::new(1);
+    let (weak, ordinary) = (weak(), fixture.frames.clear_selector().caps().ordinary());
+    // Every sequence of four stores; without weak stores, only the one without any.
+    for pattern in 0..if weak.is_empty() { 1 } else { 1u32 << 4 } {
+        for dropped in [false, true] {
+            let [fences, batches, _] = fixture.fences();
+            let cpu = fixture.frames.pin_cpu();
+            let mut batch = cpu.batch();
+            for place in 0..4 {
+                let is_weak = pattern >> place & 1 != 0;
+                let backend = if is_weak { weak[(pattern as usize + place) % weak.len()] } else { ordinary };
+                fixture.frames.clear_selector().set_policy(ClearPolicy::Only(backend));
+                batch.add(cpu.clear(take(&fixture.frames, 1), ClearExtent::of_frames(1 << 18)));
+            }
+            if dropped {
+                drop(batch);
+            } else {
+                let zeroed = batch.fence();
+                let one = u64::from(pattern != 0);
+                assert_eq!(fixture.fences()[..2], [fences + one, batches + one], "pattern {pattern:04b}");
+                drop(zeroed);
+            }
+            let one = u64::from(pattern != 0);
+            assert_eq!(fixture.fences()[..2], [fences + one, batches + one], "pattern {pattern:04b}");
+        }
+    }
+}
+
 /// INV-CLEAR-FENCE.
 ///
 /// A block that is dropped between its stores and its fence is fenced and freed, and does not count
