@@ -51,7 +51,7 @@ impl<P: Platform> Frames<P> {
     /// After each chunk but the last it fences and calls `yield_now`. No stores are pending then,
     /// so `yield_now` may yield the CPU. `extent` is that of the whole operation.
     pub fn clear_yielding(&self, block: Block, extent: ClearExtent, mut yield_now: impl FnMut()) -> ZeroedBlock {
-        let backend = self.clear_selector().select(block.residency(), extent);
+        let backend = self.clear_selector().select(block.residency(), block.order(), extent);
         let mut at = block.pfn();
         let end = at.raw() + block.order().frames();
         let chunk = block.order().min(CHUNK);
@@ -90,7 +90,7 @@ impl<P: Platform> Frames<P> {
 impl<'m, P: Platform> PinnedCpu<'m, P> {
     /// Clears a block that is part of an operation of this extent.
     pub fn clear(&self, block: Block, extent: ClearExtent) -> IncoherentBlock<'_, 'm, P> {
-        let backend = self.frames.clear_selector().select(block.residency(), extent);
+        let backend = self.frames.clear_selector().select(block.residency(), block.order(), extent);
         self.store(&block, block.pfn(), block.order(), backend);
         IncoherentBlock { cpu: self, block: Some(block), is_weak: backend.is_weak() }
     }
