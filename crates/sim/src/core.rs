@@ -44,6 +44,8 @@ pub(crate) struct Core {
     pub(crate) idle_relaxes: Cell<u32>,
     /// Broadcast invalidations that this CPU issued and has not completed.
     pub(crate) incomplete_tlbis: Cell<u64>,
+    /// When the last broadcast invalidation of this CPU is complete at every CPU.
+    pub(crate) tlbis_complete_at: Cell<Picos>,
     /// The depth of nested interrupt handlers and sections with interrupts disabled.
     pub(crate) interrupts_off: Cell<u32>,
     /// The lock ranks that this CPU holds while another CPU runs on the host thread.
@@ -63,6 +65,7 @@ impl Core {
             acked_at: Cell::new(Picos::ZERO),
             idle_relaxes: Cell::new(0),
             incomplete_tlbis: Cell::new(0),
+            tlbis_complete_at: Cell::new(Picos::ZERO),
             interrupts_off: Cell::new(0),
             held: Cell::new(RankSet::EMPTY),
             in_flight: CpuInFlight::default(),

@@ -1,8 +1,9 @@
 //! The costs of the cost model, declared once.
 //!
 //! A profile ([`crate::profile`]) gives their values, each with its source. The model is additive:
-//! the work of a CPU costs the sum of its parts. Only waiting for other CPUs overlaps with their
-//! work ([`crate::machine`]).
+//! the work of a CPU costs the sum of its parts. Two things overlap with it: waiting for other CPUs
+//! overlaps with their work ([`crate::machine`]), and broadcast invalidations complete one after
+//! the other while their CPU goes on ([`crate::invalidate`]).
 
 use crate::time::Picos;
 use pagewright_types::IsaKind;
@@ -12,6 +13,17 @@ use pagewright_types::IsaKind;
 enum On {
     Both,
     Only(IsaKind),
+}
+
+/// How often a flush pays a cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushShare {
+    /// It is no cost of flushing.
+    None,
+    /// Once for each entry or invalidation.
+    PerEntry,
+    /// Once for each wait, however many invalidations it completes.
+    PerWait,
 }
 
 pagewright_types::named_table! {
@@ -43,19 +55,24 @@ pagewright_types::named_table! {
         FlushPage = "flush_page", "INVLPG, or INVPCID of one address.";
         FlushAll = "flush_all", "Flushing a tag, or everything but globals, on this CPU, without the refills.";
         Tlbi = "tlbi", "Issuing one TLBI.";
+        TlbiComplete = "tlbi_complete", "The completion of one broadcast TLBI at every CPU, after those that its CPU issued before.";
         DsbLocal = "dsb_local", "A DSB without broadcast invalidations to complete.";
-        DsbWait = "dsb_wait", "A DSB that completes broadcast invalidations, for any number of CPUs.";
-        DsbWaitEach = "dsb_wait_each", "A DSB that completes broadcast invalidations, for each other CPU of the machine.";
+        DsbWait = "dsb_wait", "A DSB after broadcast TLBIs have completed, for any number of CPUs.";
+        DsbWaitEach = "dsb_wait_each", "A DSB after broadcast TLBIs have completed, for each other CPU of the machine.";
     }
 }
 
 impl Cost {
-    /// The machines that have it, and whether it is a cost of flushing.
-    const fn kind(self) -> (On, bool) {
+    /// The machines that have it, and how often a flush pays it.
+    const fn kind(self) -> (On, FlushShare) {
+        let (x86_64, aarch64) = (On::Only(IsaKind::X86_64), On::Only(IsaKind::Aarch64));
         match self {
-            Self::FlushPage | Self::FlushAll => (On::Only(IsaKind::X86_64), true),
-            Self::Tlbi | Self::DsbLocal | Self::DsbWait | Self::DsbWaitEach => (On::Only(IsaKind::Aarch64), true),
-            Self::IpiSend | Self::IpiSendEach | Self::IpiDelivery | Self::IpiHandler | Self::IpiAck => (On::Both, true),
+            Self::FlushPage | Self::FlushAll => (x86_64, FlushShare::PerEntry),
+            Self::Tlbi | Self::TlbiComplete | Self::DsbLocal => (aarch64, FlushShare::PerEntry),
+            Self::DsbWait | Self::DsbWaitEach => (aarch64, FlushShare::PerWait),
+            Self::IpiSend | Self::IpiSendEach | Self::IpiDelivery | Self::IpiHandler | Self::IpiAck => {
+                (On::Both, FlushShare::PerWait)
+            }
             Self::Access
             | Self::L2TlbHit
             | Self::WalkStart
@@ -73,7 +90,7 @@ impl Cost {
             | Self::SwapOut
             | Self::SwapIn
             | Self::ContextSwitch
-            | Self::SwitchRoot => (On::Both, false),
+            | Self::SwitchRoot => (On::Both, FlushShare::None),
         }
     }
 
@@ -85,8 +102,8 @@ impl Cost {
         }
     }
 
-    /// Whether it is a cost of flushing.
-    pub fn is_of_flush(self) -> bool {
+    /// How often a flush pays it.
+    pub fn flush_share(self) -> FlushShare {
         self.kind().1
     }
 

@@ -151,7 +151,8 @@ impl<I: Isa> Effects for Sim<I> {
                     let others = u64::from(self.0.online.get().count()) - 1;
                     let each = self.profile().cost(Cost::DsbWaitEach) * others;
                     core.events.add(MachineEvent::FlushWaits, 1);
-                    core.wait_for_flush(core.clock() + self.profile().cost(Cost::DsbWait) + each);
+                    let completed = core.clock().max(core.tlbis_complete_at.get());
+                    core.wait_for_flush(completed + self.profile().cost(Cost::DsbWait) + each);
                 }
             }
         }

@@ -11,6 +11,11 @@
 //! On arm64 the last-level form leaves the walk caches alone. As FEAT_TTL permits, it removes only
 //! entries of the named level: a wrong level removes nothing. The other form removes translations
 //! of any level, as Linux requests (by the level hint "unknown") when tables may have been freed.
+//!
+//! A broadcast takes effect at once here, and takes time to complete: `Cost::TlbiComplete`, after
+//! the broadcasts that its CPU issued before. A DSB therefore costs more the more of them are
+//! outstanding. A limit on their number would change where the CPU waits, at a TLBI or at the DSB,
+//! and not for how long.
 
 use crate::core::Core;
 use crate::cost::Cost;
@@ -111,6 +116,9 @@ impl<I: Isa> Sim<I> {
                     self.online_cores().for_each(|core| drop_aarch64(core, target));
                 }
                 core.incomplete_tlbis.set(core.incomplete_tlbis.get() + 1);
+                // Broadcasts of one CPU complete one after the other; the DSB waits for the last.
+                let begins = core.clock().max(core.tlbis_complete_at.get());
+                core.tlbis_complete_at.set(begins + costs.of(Cost::TlbiComplete));
             }
         }
     }

@@ -392,6 +392,38 @@ fn the_wait_of_a_dsb_grows_with_the_number_of_cpus() {
 }
 
 #[test]
+fn a_dsb_costs_more_the_more_tlbis_are_outstanding() {
+    let bench = Bench::<Aarch64>::new();
+    let sim = &bench.sim;
+    let cost = |cost| sim.profile().cost(cost);
+    let issue = || {
+        let target = InvalidateTarget::Tag(Tag::new(1));
+        sim.invalidate(Invalidate { scope: InvalidateScope::Broadcast, target });
+    };
+    let waited = |tlbis: u32| {
+        sim.run_on(CPU0, || {
+            (0..tlbis).for_each(|_| issue());
+            let issued = sim.clock(CPU0);
+            sim.complete();
+            sim.clock(CPU0).since(issued)
+        })
+    };
+    // The first TLBI begins to complete when it is issued, and each later one after the one before.
+    let queued = |tlbis: u64| cost(Cost::TlbiComplete) * tlbis - cost(Cost::Tlbi) * (tlbis - 1);
+    assert!(cost(Cost::TlbiComplete) > cost(Cost::Tlbi), "otherwise nothing queues");
+    assert_eq!(waited(32).since(waited(1)), queued(32) - queued(1));
+    // Work between the last TLBI and the DSB hides what completes meanwhile.
+    sim.run_on(CPU0, || {
+        (0..32).for_each(|_| issue());
+        sim.charge(CPU0, Cost::SwapOut, 1);
+        let before = sim.clock(CPU0);
+        sim.complete();
+        let others = u64::from(sim.config().cpus) - 1;
+        assert_eq!(sim.clock(CPU0).since(before), cost(Cost::DsbWait) + cost(Cost::DsbWaitEach) * others);
+    });
+}
+
+#[test]
 fn dropped_entries_are_counted_on_their_cpu() {
     for isa in IsaKind::ALL {
         let lost = match isa {

@@ -6,13 +6,19 @@
 //!
 //! Not guaranteed: that a profile matches the machine. It has the figures published about it.
 
+mod band;
+mod error;
+
 use crate::cost::{Cost, Costs};
 use crate::time::Picos;
 use pagewright_types::{IsaKind, Level};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use thiserror::Error;
+
+pub use band::BandEnd;
+use band::Bands;
+pub use error::ProfileError;
 
 macro_rules! shipped {
     ($($name:literal),*) => {
@@ -21,77 +27,6 @@ macro_rules! shipped {
 }
 
 shipped!("icelake", "sapphire-rapids", "milan", "neoverse-n1", "kunpeng920", "snapdragon888");
-
-/// Why a profile does not load.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ProfileError {
-    /// No profile has this name.
-    #[error("there is no profile '{name}'; the profiles are {known}")]
-    Unknown {
-        /// The name that was requested.
-        name: String,
-        /// The names of all profiles.
-        known: String,
-    },
-    /// The text is not TOML, or a table lacks a key or has an unknown one.
-    #[error("profile '{name}': {message}")]
-    Syntax {
-        /// The profile.
-        name: String,
-        /// The message of the parser, on one line.
-        message: String,
-    },
-    /// A cost of its instruction set is missing.
-    #[error("profile '{name}' lacks the cost '{cost}'")]
-    MissingCost {
-        /// The profile.
-        name: String,
-        /// The cost.
-        cost: &'static str,
-    },
-    /// A cost is not one of its instruction set.
-    #[error("profile '{name}' has the cost '{cost}', which no {isa} machine has")]
-    UnknownCost {
-        /// The profile.
-        name: String,
-        /// The key.
-        cost: String,
-        /// Its instruction set.
-        isa: IsaKind,
-    },
-    /// A cost has no value, or several.
-    #[error("profile '{name}': '{cost}' must have one value, in cycles, ns or ps")]
-    Unit {
-        /// The profile.
-        name: String,
-        /// The key.
-        cost: String,
-    },
-    /// A table has an empty source.
-    #[error("profile '{name}': '{table}' has no source")]
-    NoSource {
-        /// The profile.
-        name: String,
-        /// The table.
-        table: String,
-    },
-    /// The number of sets of an array is not a power of two.
-    #[error("profile '{name}': {entries} entries in {ways} ways have a number of sets that is not a power of two")]
-    Sets {
-        /// The profile.
-        name: String,
-        /// The number of entries.
-        entries: usize,
-        /// The number of ways.
-        ways: usize,
-    },
-    /// The clock frequency is 0 MHz.
-    #[error("profile '{name}': the clock frequency is 0 MHz")]
-    Stopped {
-        /// The profile.
-        name: String,
-    },
-}
 
 /// The level of a TLB, and the accesses that it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -160,6 +95,7 @@ pub struct Profile {
     describes: String,
     pub(crate) geometry: Geometry,
     pub(crate) costs: Costs,
+    bands: Bands,
     pub(crate) tags: u32,
     pub(crate) range_invalidate: bool,
     figures: Vec<ProfileFigure>,
@@ -232,18 +168,6 @@ impl Profile {
     #[must_use]
     pub fn with_ranges(mut self) -> Self {
         self.range_invalidate = self.isa == IsaKind::Aarch64;
-        self
-    }
-
-    /// The same profile with every cost of flushing scaled by `percent` / 100.
-    ///
-    /// It shows whether a result depends on the cost of a flush ([`Cost::is_of_flush`]).
-    #[must_use]
-    pub fn with_flushes_at(mut self, percent: u64) -> Self {
-        for cost in Cost::ALL.iter().filter(|cost| cost.is_of_flush()) {
-            let given = &mut self.costs.0[*cost as usize];
-            *given = Picos::new(given.raw() * percent / 100);
-        }
         self
     }
 
@@ -378,7 +302,34 @@ struct FileCost {
     cycles: Option<u64>,
     ns: Option<u64>,
     ps: Option<u64>,
+    band: Option<[u64; 2]>,
     source: String,
+}
+
+impl FileCost {
+    /// The value in picoseconds at `mhz`, and its unit; `None` unless there is exactly one value.
+    fn value(&self, mhz: u64) -> Option<(u64, Unit)> {
+        let (number, unit) = match (self.cycles, self.ns, self.ps) {
+            (Some(cycles), None, None) => (cycles, Unit { name: "cycles", picos: (1_000_000, mhz) }),
+            (None, Some(ns), None) => (ns, Unit { name: "ns", picos: (1000, 1) }),
+            (None, None, Some(ps)) => (ps, Unit { name: "ps", picos: (1, 1) }),
+            _ => return None,
+        };
+        Some((number, unit))
+    }
+}
+
+/// The unit of a cost, and the picoseconds in it as a fraction.
+#[derive(Clone, Copy)]
+struct Unit {
+    name: &'static str,
+    picos: (u64, u64),
+}
+
+impl Unit {
+    fn picos(self, number: u64) -> Picos {
+        Picos::new(number * self.picos.0 / self.picos.1)
+    }
 }
 
 /// Turns a file into a profile, and checks what the TOML parser cannot.
@@ -419,20 +370,20 @@ impl Reader<'_> {
             figure(&name, format!("{} entries, {} ways", cache.entries, cache.ways), &cache.source)?;
         }
         for (name, cost) in &file.cost {
-            let value = match (cost.cycles, cost.ns, cost.ps) {
-                (Some(cycles), None, None) => format!("{cycles} cycles"),
-                (None, Some(ns), None) => format!("{ns} ns"),
-                (None, None, Some(ps)) => format!("{ps} ps"),
-                _ => return Err(ProfileError::Unit { name: self.name.to_owned(), cost: name.clone() }),
+            let Some((number, unit)) = cost.value(file.frequency.mhz) else {
+                return Err(ProfileError::Unit { name: self.name.to_owned(), cost: name.clone() });
             };
-            figure(name, value, &cost.source)?;
+            let band = cost.band.map_or_else(String::new, |[low, high]| format!(" [{low}–{high}]"));
+            figure(name, format!("{number} {}{band}", unit.name), &cost.source)?;
         }
+        let (costs, bands) = self.costs(isa)?;
         Ok(Profile {
             name: self.name.to_owned(),
             isa,
             describes: self.file.describes.clone(),
             geometry: self.geometry()?,
-            costs: self.costs(isa)?,
+            costs,
+            bands,
             tags: self.file.tags.count,
             range_invalidate: self.file.range_invalidate.present,
             figures,
@@ -459,7 +410,7 @@ impl Reader<'_> {
         Ok(Geometry { tlbs, walk_caches })
     }
 
-    fn costs(&self, isa: IsaKind) -> Result<Costs, ProfileError> {
+    fn costs(&self, isa: IsaKind) -> Result<(Costs, Bands), ProfileError> {
         let name = || self.name.to_owned();
         for key in self.file.cost.keys() {
             if !Cost::named(key).is_some_and(|cost| cost.applies_to(isa)) {
@@ -467,18 +418,23 @@ impl Reader<'_> {
             }
         }
         let mut costs = [Picos::ZERO; Cost::COUNT];
+        let mut bands = [[Picos::ZERO; 2]; Cost::COUNT];
         for cost in Cost::ALL.iter().filter(|cost| cost.applies_to(isa)) {
             let Some(given) = self.file.cost.get(cost.name()) else {
                 return Err(ProfileError::MissingCost { name: name(), cost: cost.name() });
             };
-            costs[*cost as usize] = match (given.cycles, given.ns, given.ps) {
-                (Some(cycles), None, None) => Picos::new(cycles * 1_000_000 / self.file.frequency.mhz),
-                (None, Some(ns), None) => Picos::from_nanos(ns),
-                (None, None, Some(ps)) => Picos::new(ps),
-                _ => return Err(ProfileError::Unit { name: name(), cost: cost.name().to_owned() }),
+            let Some((number, unit)) = given.value(self.file.frequency.mhz) else {
+                return Err(ProfileError::Unit { name: name(), cost: cost.name().to_owned() });
             };
+            let at = *cost as usize;
+            costs[at] = unit.picos(number);
+            let ends = given.band.map(|ends| ends.map(|end| unit.picos(end)));
+            let Some(band) = band::checked(*cost, costs[at], ends) else {
+                return Err(ProfileError::Band { name: name(), cost: cost.name().to_owned() });
+            };
+            bands[at] = band;
         }
-        Ok(Costs(costs))
+        Ok((Costs(costs), Bands(bands)))
     }
 }
 

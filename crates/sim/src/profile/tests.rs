@@ -54,6 +54,18 @@ fn cycles_become_picoseconds_of_the_clock() {
 }
 
 #[test]
+fn costs_of_flushing_move_to_the_ends_of_their_bands() {
+    let profile = Profile::named("snapdragon888").expect("a shipped profile");
+    let cheap = profile.clone().with_flushes_at(BandEnd::Low, BandEnd::High);
+    let ns = |profile: &Profile, cost| profile.cost(cost).raw() / 1000;
+    assert_eq!([Cost::DsbWait, Cost::TlbiComplete].map(|cost| ns(&profile, cost)), [200, 12]);
+    assert_eq!([Cost::DsbWait, Cost::TlbiComplete].map(|cost| ns(&cheap, cost)), [20, 145]);
+    // Without a band: half, and one and a half.
+    assert_eq!(profile.band(Cost::IpiSend).map(Picos::raw), [100_000, 300_000]);
+    assert_eq!(cheap.cost(Cost::SwapOut), profile.cost(Cost::SwapOut), "no cost of flushing");
+}
+
+#[test]
 fn malformed_profiles_are_refused() {
     let name = || "broken".to_owned();
     assert!(matches!(broken("isa = \"x86-64\"", "isa = \"mips\""), ProfileError::Syntax { .. }));
@@ -64,6 +76,11 @@ fn malformed_profiles_are_refused() {
     assert_eq!(foreign, ProfileError::UnknownCost { name: name(), cost: "tlbi".to_owned(), isa: IsaKind::X86_64 });
     let twice = broken("[cost.ipi_ack]\n", "[cost.ipi_ack]\ncycles = 5\n");
     assert_eq!(twice, ProfileError::Unit { name: name(), cost: "ipi_ack".to_owned() });
+    let banded =
+        |table: &str, band: &str| broken(&format!("[cost.{table}]\n"), &format!("[cost.{table}]\nband = {band}\n"));
+    assert_eq!(banded("ipi_ack", "[101, 200]"), ProfileError::Band { name: name(), cost: "ipi_ack".to_owned() });
+    assert_eq!(banded("ipi_ack", "[50, 99]"), ProfileError::Band { name: name(), cost: "ipi_ack".to_owned() });
+    assert_eq!(banded("syscall", "[1, 900]"), ProfileError::Band { name: name(), cost: "syscall".to_owned() });
     let sets = broken("entries = 2048", "entries = 1536");
     assert_eq!(sets, ProfileError::Sets { name: name(), entries: 1536, ways: 16 });
     let start = text("icelake").find("[cost.ipi_ack]").expect("a cost");

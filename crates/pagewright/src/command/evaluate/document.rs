@@ -1,11 +1,11 @@
 //! The results of an evaluation, as the tables, the HTML page and `--json` show them.
 //!
-//! Key types: [`Evaluation`] with its [`Run`]s and [`Claim`]s. `docs/json.md` says what each member
-//! means, and which members are the same, bit for bit, for the same seed.
+//! Key types: [`Evaluation`] with its [`Run`]s and [`Claim`](super::Claim)s. `docs/json.md` says
+//! what each member means, and which members are the same, bit for bit, for the same seed.
 //!
 //! Not guaranteed: the order of the keys of a map.
 
-use super::Stats;
+use super::{Claim, Stats};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -59,56 +59,6 @@ impl Run {
     }
 }
 
-/// How a figure was obtained.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum FigureKind {
-    /// By counting.
-    Counted,
-    /// By adding up the costs of a profile.
-    Modelled,
-    /// By a clock.
-    Measured,
-}
-
-/// How a figure compares with the published or promised one.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Verdict {
-    Reproduced,
-    Better,
-    Differs,
-    NotComparable,
-}
-
-impl Verdict {
-    /// The text in tables.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Reproduced => "reproduced",
-            Self::Better => "better",
-            Self::Differs => "differs",
-            Self::NotComparable => "not comparable",
-        }
-    }
-}
-
-/// The source of a figure that this project promises.
-pub(crate) const OWN_PROMISE: &str = "our own promise";
-
-/// A published or promised figure, and ours.
-#[derive(Serialize)]
-pub(crate) struct Claim {
-    pub(crate) what: String,
-    /// The figure as its source prints it.
-    pub(crate) published: String,
-    pub(crate) source: String,
-    pub(crate) ours: String,
-    pub(crate) kind: FigureKind,
-    pub(crate) verdict: Verdict,
-    pub(crate) reason: String,
-}
-
 /// A table of cells that are already formatted.
 pub(crate) struct Table {
     pub(crate) title: String,
@@ -143,21 +93,14 @@ pub(crate) struct Series {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{FigureKind, Verdict};
     use super::*;
     use serde_json::json;
 
     #[test]
     fn the_document_has_exactly_the_keys_of_its_schema() {
         let stats = Stats::of(vec![2.0]);
-        let claim = Claim {
-            what: "w".to_owned(),
-            published: "p".to_owned(),
-            source: "s".to_owned(),
-            ours: "o".to_owned(),
-            kind: FigureKind::Measured,
-            verdict: Verdict::NotComparable,
-            reason: String::new(),
-        };
+        let claim = Claim::published("w", "p", "s", "o", FigureKind::Measured, Verdict::Undecided);
         let evaluation = Evaluation {
             name: "n",
             title: "",
@@ -173,7 +116,7 @@ mod tests {
         let run = json!({"label": "l", "input": "i", "counters": {}, "modelled": {},
             "measured": {"gb_per_s": {"median": 2.0, "p10": 2.0, "p90": 2.0, "samples": 1}}});
         let claim = json!({"what": "w", "published": "p", "source": "s", "ours": "o", "kind": "measured",
-            "verdict": "not-comparable", "reason": ""});
+            "verdict": "undecided", "reason": "", "leaves_out": "", "rests_on": ""});
         let expected = json!({"schema": 1, "evaluations": [{"name": "n", "isa": "x86-64", "config": {}, "measured_on": {},
             "runs": [run], "claims": [claim], "notes": []}]});
         let document = Document { schema: 1, evaluations: &[evaluation] };

@@ -8,6 +8,7 @@
 //! reason, if it is known.
 
 mod batch;
+mod claim;
 mod clear;
 mod document;
 mod page;
@@ -16,7 +17,8 @@ mod stats;
 mod text;
 
 use super::{CommandError, OutFile};
-pub(crate) use document::{Claim, Evaluation, FigureKind, OWN_PROMISE, Plot, PlotAxis, Run, Series, Table, Verdict};
+pub(crate) use claim::{Claim, FigureKind, OWN_PROMISE, Verdict};
+pub(crate) use document::{Evaluation, Plot, PlotAxis, Run, Series, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) use stats::Stats;
 use std::io::Write;

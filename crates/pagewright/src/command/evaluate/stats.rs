@@ -29,6 +29,25 @@ impl Stats {
         Self { median: at(0.5), p10: at(0.1), p90: at(0.9), samples: samples.len() }
     }
 
+    /// Summarises the ratios of samples taken in the same rounds; empty if a denominator is 0.
+    ///
+    /// Load that lasts longer than a round affects both samples of a pair and cancels out.
+    pub(crate) fn of_ratios(of: &[f64], to: &[f64]) -> Self {
+        if to.iter().any(|to| *to <= 0.0) {
+            return Self::of(Vec::new());
+        }
+        Self::of(of.iter().zip(to).map(|(of, to)| of / to).collect())
+    }
+
+    /// The ratio of figures that were not measured in the same rounds, with the widest spread.
+    pub(crate) fn over(&self, to: &Self) -> Self {
+        if to.p10 <= 0.0 {
+            return Self::of(Vec::new());
+        }
+        let samples = self.samples.min(to.samples);
+        Self { median: self.median / to.median, p10: self.p10 / to.p90, p90: self.p90 / to.p10, samples }
+    }
+
     /// Formats median and spread, such as `24.0 [23.9–24.2]`.
     pub(crate) fn text(&self) -> String {
         let digits = if self.median < 9.995 { 2 } else { 1 };
@@ -47,5 +66,15 @@ mod tests {
         assert_eq!(Stats::of(vec![1.0, 2.0]).median, 1.5);
         assert_eq!(Stats::of(vec![3.0]).text(), "3.00 [3.00–3.00]");
         assert_eq!(Stats::of(Vec::new()).samples, 0);
+    }
+
+    #[test]
+    fn load_that_affects_both_samples_of_a_pair_cancels_out() {
+        let (quiet, busy) = (vec![10.0, 20.0], vec![5.0, 10.0]);
+        let rounds = |a: f64, b: f64| Stats::of_ratios(&[quiet[0], busy[0], a], &[quiet[1], busy[1], b]);
+        assert_eq!(rounds(1.0, 2.0).text(), "0.50 [0.50–0.50]");
+        assert_eq!(rounds(1.0, 0.0).samples, 0, "no ratio to 0");
+        let apart = Stats::of(vec![5.0, 10.0]).over(&Stats::of(vec![10.0, 20.0]));
+        assert!(apart.p10 < 0.4 && apart.p90 > 0.8, "{apart:?}");
     }
 }

@@ -52,8 +52,8 @@ pub(super) fn write_claim(out: &mut impl Write, claim: &Claim) -> io::Result<()>
         writeln!(out, "      published  {} ({})", claim.published, claim.source)?;
     }
     writeln!(out, "      ours       {}", claim.ours)?;
-    if !claim.reason.is_empty() {
-        writeln!(out, "      because    {}", claim.reason)?;
+    for (heading, text) in claim.explanations() {
+        writeln!(out, "      {heading:<10} {text}")?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use super::run_parallel;
 use pagewright_capture::pageout::{self, PageOutCosts, PageOutProgram};
 use pagewright_capture::replay::ReplayConfig;
 use pagewright_mm::MmSetting;
-use pagewright_sim::{MachineConfig, Profile};
+use pagewright_sim::{BandEnd, Cost, MachineConfig, Picos, Profile};
 use std::collections::BTreeMap;
 use std::thread;
 
@@ -29,6 +29,22 @@ pub(super) const FEW: u16 = 4;
 const SHARERS: [u32; 3] = [1, 10, 100];
 /// Number of CPUs of the machines on which all entries are also dirty.
 const DIRTY_CPUS: u16 = 8;
+/// The ends of the bands, of costs of a wait and of an entry, at which each program runs again.
+///
+/// A batch saves least at the first. Programs with several processes run again at the first only,
+/// and those with more than ten not at all.
+const CORNERS: [(BandEnd, BandEnd); 4] = [
+    (BandEnd::Low, BandEnd::High),
+    (BandEnd::High, BandEnd::Low),
+    (BandEnd::Low, BandEnd::Low),
+    (BandEnd::High, BandEnd::High),
+];
+/// Names of [`CORNERS`] in JSON.
+const CORNER_NAMES: [&str; 4] = ["waits_low_entries_high", "waits_high_entries_low", "all_low", "all_high"];
+/// The part of a wait that one wait for [`BATCH`] pages saves.
+pub(super) const SPARED: f64 = 1.0 - 1.0 / BATCH as f64;
+/// The part of it that we promise to save at least.
+pub(super) const PROMISED_PART: f64 = 0.9;
 /// Swap slots: 16 MiB, more than the program's 1 MiB ever needs.
 const SLOTS: u32 = 4096;
 
@@ -89,10 +105,14 @@ impl Setup {
         format!("{}, {cpus}, {}{dirty}", self.profile, many(self.sharers.into(), "sharer"))
     }
 
-    /// Runs the program with flush costs at `percent` of the profile's.
-    fn run(self, mode: FlushMode, percent: u64, rounds: u32) -> Result<PageOutCosts, EvaluateError> {
+    /// The profile, as it is given.
+    pub(super) fn given_profile(self) -> Result<Profile, EvaluateError> {
+        Profile::named(self.profile).map_err(|error| EvaluateError::Machine(format!("{}: {error}", self.text())))
+    }
+
+    /// Runs the program on a machine with the costs of `profile`.
+    fn run(self, mode: FlushMode, profile: Profile, rounds: u32) -> Result<PageOutCosts, EvaluateError> {
         let failed = |error: &dyn std::fmt::Display| EvaluateError::Machine(format!("{}: {error}", self.text()));
-        let profile = Profile::named(self.profile).map_err(|error| failed(&error))?.with_flushes_at(percent);
         let isa = profile.isa();
         let mut machine = MachineConfig::new(profile);
         machine.cpus = self.cpus;
@@ -114,15 +134,28 @@ impl Setup {
 /// The cost of a program in one flush mode.
 pub(super) struct ModeCost {
     pub(super) paged_out: PageOutCosts,
-    /// The same with flush costs at 50 % and at 150 %; only for one process.
-    band: Option<[PageOutCosts; 2]>,
+    /// The same at [`CORNERS`], as far as the program runs there.
+    pub(super) corners: Vec<PageOutCosts>,
 }
 
 impl ModeCost {
     fn run(setup: Setup, mode: FlushMode, rounds: u32) -> Result<Self, EvaluateError> {
-        let at = |percent| setup.run(mode, percent, rounds);
-        let band = if setup.sharers == 1 { Some([at(50)?, at(150)?]) } else { None };
-        Ok(Self { paged_out: at(100)?, band })
+        let given = setup.given_profile()?;
+        let corners = match setup.sharers {
+            1 => &CORNERS[..],
+            2..=10 => &CORNERS[..1],
+            _ => &[],
+        };
+        let at = |(waits, entries): &(BandEnd, BandEnd)| {
+            setup.run(mode, given.clone().with_flushes_at(*waits, *entries), rounds)
+        };
+        let corners = corners.iter().map(at).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { paged_out: setup.run(mode, given, rounds)?, corners })
+    }
+
+    /// The costs as given, then those at the corners of the band.
+    fn band(&self) -> impl Iterator<Item = &PageOutCosts> {
+        [&self.paged_out].into_iter().chain(&self.corners)
     }
 
     pub(super) fn count(&self, name: &str) -> u64 {
@@ -165,6 +198,12 @@ fn saving(before: &PageOutCosts, after: &PageOutCosts) -> f64 {
     1.0 - after.elapsed.raw() as f64 / before.elapsed.raw() as f64
 }
 
+/// Saved time as a part of the time that one wait per batch could save.
+fn saved_part(before: &PageOutCosts, after: &PageOutCosts) -> Option<f64> {
+    let possible = wait_share(before) * SPARED;
+    (possible > 0.0).then(|| saving(before, after) / possible)
+}
+
 impl Cell {
     fn run(setup: Setup, rounds: u32) -> Result<Self, EvaluateError> {
         let cost = |mode| ModeCost::run(setup, mode, rounds);
@@ -175,31 +214,43 @@ impl Cell {
 
     /// The share of the time before that is spent waiting.
     pub(super) fn wait_share(&self) -> Stats {
-        let all = [&self.before.paged_out].into_iter().chain(self.before.band.iter().flatten());
-        band(&all.map(wait_share).collect::<Vec<f64>>())
+        band(&self.before.band().map(wait_share).collect::<Vec<f64>>())
     }
 
     /// The share of the time before that the mode of `cost` saves.
     pub(super) fn saving(&self, cost: &ModeCost) -> Stats {
-        let mut savings = vec![saving(&self.before.paged_out, &cost.paged_out)];
-        if let (Some(before), Some(after)) = (&self.before.band, &cost.band) {
-            savings.extend(before.iter().zip(after).map(|(before, after)| saving(before, after)));
-        }
-        band(&savings)
+        let savings = self.before.band().zip(cost.band()).map(|(before, after)| saving(before, after));
+        band(&savings.collect::<Vec<f64>>())
+    }
+
+    /// Modelled nanoseconds that the CPU waits for one flush before.
+    pub(super) fn wait_ns(&self) -> f64 {
+        self.before.per_page(self.before.paged_out.waited.raw()) / self.before.waits() / 1e3
     }
 
     /// Saved time as a part of the time that one wait per batch could save.
     ///
-    /// It is the lowest value of the band, and `None` if there is nothing to wait for.
-    pub(super) fn saved_fraction(&self) -> Option<f64> {
-        let possible = |before: &PageOutCosts| wait_share(before) * (1.0 - 1.0 / BATCH as f64);
-        let pairs = [(&self.before.paged_out, &self.after.paged_out)].into_iter();
-        let banded = self.before.band.iter().flatten().zip(self.after.band.iter().flatten());
-        let parts = pairs
-            .chain(banded)
-            .filter(|(before, _)| possible(before) > 0.0)
-            .map(|(before, after)| saving(before, after) / possible(before));
-        parts.reduce(f64::min)
+    /// `None` if there is nothing to wait for.
+    pub(super) fn saved_part(&self) -> Option<Stats> {
+        let parts = self.before.band().zip(self.after.band());
+        let parts: Vec<f64> = parts.filter_map(|(before, after)| saved_part(before, after)).collect();
+        (!parts.is_empty()).then(|| band(&parts))
+    }
+
+    /// The share of a flush before that its final wait takes.
+    ///
+    /// The rest is what Linux's `ptep_clear_flush` does besides: exchange the entry, publish it,
+    /// and issue the invalidation.
+    pub(super) fn wait_share_of_flush(&self) -> Result<Stats, EvaluateError> {
+        let given = self.setup.given_profile()?;
+        let corners = CORNERS.map(|(waits, entries)| given.clone().with_flushes_at(waits, entries));
+        let profiles = [&given].into_iter().chain(&corners);
+        let share = |(paged_out, profile): (&PageOutCosts, &Profile)| {
+            let rest = [Cost::EntrySwap, Cost::DsbLocal, Cost::Tlbi].map(|cost| profile.cost(cost).raw());
+            let waited = paged_out.waited.raw() as f64 / paged_out.pages as f64;
+            waited / (waited + rest.iter().sum::<u64>() as f64)
+        };
+        Ok(band(&self.before.band().zip(profiles).map(share).collect::<Vec<f64>>()))
     }
 
     fn row(&self) -> Vec<String> {
@@ -240,6 +291,34 @@ pub(super) fn percent(stats: &Stats) -> String {
 /// All cells.
 pub(super) struct Grid {
     pub(super) cells: Vec<Cell>,
+    /// The least [`Cost::TlbiComplete`] with which a batch saves less than [`PROMISED_PART`].
+    ///
+    /// On [`PHONE`] with eight CPUs; `None` if no cost in the band does.
+    pub(super) tlbi_limit: Option<Picos>,
+}
+
+/// Finds [`Grid::tlbi_limit`], to a nanosecond.
+fn tlbi_limit() -> Result<Option<Picos>, EvaluateError> {
+    let setup = Setup::of_the_series(PHONE, 8);
+    let given = setup.given_profile()?;
+    let keeps = |ns: u64| {
+        let costs = |mode| setup.run(mode, given.clone().with_cost(Cost::TlbiComplete, Picos::from_nanos(ns)), 2);
+        let part = saved_part(&costs(FlushMode::Before)?, &costs(FlushMode::After)?);
+        Ok::<bool, EvaluateError>(part.is_some_and(|part| part >= PROMISED_PART))
+    };
+    let [mut low, mut high] = given.band(Cost::TlbiComplete).map(|end| end.raw() / 1000);
+    if keeps(high)? {
+        return Ok(None);
+    }
+    while low + 1 < high {
+        let middle = low.midpoint(high);
+        if keeps(middle)? {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(Some(Picos::from_nanos(high)))
 }
 
 /// Runs every cell.
@@ -259,10 +338,11 @@ pub(super) fn run(context: &Context<'_>) -> Result<Grid, EvaluateError> {
     for chunk in setups.chunks(threads) {
         context.show_step(&format!("paging out: {}", chunk[0].text()));
         // All rounds are alike, so more of them do not change the figures per page.
-        let rounds = |setup: &Setup| if setup.sharers == 1 { 16 } else { 2 };
+        let rounds = |setup: &Setup| if setup.sharers == 1 { 2 } else { 1 };
         cells.extend(run_parallel(chunk, |setup| Cell::run(*setup, rounds(setup)))?);
     }
-    Ok(Grid { cells })
+    let tlbi_limit = if context.scale == Scale::Tour { None } else { tlbi_limit()? };
+    Ok(Grid { cells, tlbi_limit })
 }
 
 impl Grid {
@@ -331,10 +411,8 @@ fn run_of(cell: &Cell, mode: FlushMode, cost: &ModeCost) -> Run {
         ("paging_out_ns".to_owned(), nanos(paging.raw())),
         ("waiting_ns".to_owned(), nanos(waited.raw())),
     ]);
-    if let Some([low, high]) = &cost.band {
-        modelled.insert("elapsed_ns_flushes_at_50_percent".to_owned(), nanos(low.elapsed.raw()));
-        modelled.insert("elapsed_ns_flushes_at_150_percent".to_owned(), nanos(high.elapsed.raw()));
-    }
+    let corners = CORNER_NAMES.iter().zip(&cost.corners);
+    modelled.extend(corners.map(|(name, costs)| (format!("elapsed_ns_{name}"), nanos(costs.elapsed.raw()))));
     let counters = counters.0.iter().map(|(name, count)| ((*name).to_owned(), *count));
     let input = format!("{pages} pages {}", if cell.setup.stores { "stored to" } else { "read" });
     Run {

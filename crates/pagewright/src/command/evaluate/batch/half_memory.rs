@@ -7,7 +7,7 @@ use super::super::{Context, EvaluateError, Run, Table};
 use super::grid::{KUNPENG, PHONE, X86};
 use super::run_parallel;
 use crate::command::tour::CAPTURES;
-use pagewright_capture::replay::{ReplayConfig, ReplayReport, replay};
+use pagewright_capture::replay::{NamedCounts, ReplayConfig, replay};
 use pagewright_capture::trace::{NativeCounts, TraceReader};
 use pagewright_mm::MmSetting;
 use pagewright_sim::{MachineConfig, Profile};
@@ -30,7 +30,13 @@ pub(super) const AFTER: usize = 1;
 pub(super) struct CapturePair {
     pub(super) name: &'static str,
     pub(super) profile: &'static str,
-    pub(super) reports: [ReplayReport; 2],
+    pub(super) reports: [CaptureCosts; 2],
+}
+
+/// What a replay counted and modelled.
+pub(super) struct CaptureCosts {
+    pub(super) counters: NamedCounts,
+    pub(super) elapsed_ns: u64,
 }
 
 impl CapturePair {
@@ -43,23 +49,41 @@ impl CapturePair {
         self.count(report, "pgsteal_kswapd") + self.count(report, "pgsteal_direct")
     }
 
-    /// Waits of reclaim per page that it freed.
-    pub(super) fn waits_per_page(&self, report: usize) -> f64 {
-        self.count(report, "pw_reclaim_waits") as f64 / self.reclaimed(report).max(1) as f64
+    fn per_page(&self, report: usize, count: u64) -> f64 {
+        count as f64 / self.reclaimed(report).max(1) as f64
     }
 
-    /// Waits outside reclaim: copy-on-write faults, forks, `munmap` and `mprotect`.
+    /// Waits of reclaim itself per page that it freed.
+    pub(super) fn own_waits_per_page(&self, report: usize) -> f64 {
+        self.per_page(report, self.count(report, "pw_reclaim_waits"))
+    }
+
+    /// Flushes of operations that met an entry whose flush reclaim had deferred.
+    fn overtaken(&self, report: usize) -> u64 {
+        self.count(report, "pw_tlb_batch_overtaken")
+    }
+
+    /// Waits per page freed that would not be there without reclaim.
+    ///
+    /// They are its own, and those of [`Self::overtaken`].
+    pub(super) fn caused_waits_per_page(&self, report: usize) -> f64 {
+        self.per_page(report, self.count(report, "pw_reclaim_waits") + self.overtaken(report))
+    }
+
+    /// Waits that reclaim does not cause: copy-on-write faults, forks, `munmap` and `mprotect`.
     pub(super) fn other_waits(&self, report: usize) -> u64 {
-        self.count(report, "nr_tlb_remote_flush") - self.count(report, "pw_reclaim_waits")
+        let caused = self.count(report, "pw_reclaim_waits") + self.overtaken(report);
+        self.count(report, "nr_tlb_remote_flush").saturating_sub(caused)
+    }
+
+    /// Modelled nanoseconds of waiting, all CPUs and operations, per page freed.
+    fn waiting_per_page(&self, report: usize) -> f64 {
+        self.per_page(report, self.count(report, "pw_flush_wait_ps")) / 1e3
     }
 
     /// Entries whose flush is deferred, per batch.
     pub(super) fn entries_per_batch(&self) -> f64 {
         self.count(AFTER, "pw_tlb_batch_entries") as f64 / self.count(AFTER, "pw_tlb_batch_flushed").max(1) as f64
-    }
-
-    fn saved(&self) -> f64 {
-        1.0 - self.reports[AFTER].modelled.elapsed_ns as f64 / self.reports[BEFORE].modelled.elapsed_ns as f64
     }
 }
 
@@ -90,7 +114,8 @@ fn replay_pair(name: &'static str, profile: &'static str) -> Result<CapturePair,
         let mut config = ReplayConfig::new(machine);
         config.swap_slots = SLOTS;
         config.settings.push((MmSetting::TlbBatch, tlb_batch));
-        replay(isa, &mut reader, &config).map_err(|error| failed(&error))
+        let report = replay(isa, &mut reader, &config).map_err(|error| failed(&error))?;
+        Ok::<_, EvaluateError>(CaptureCosts { counters: report.counters, elapsed_ns: report.modelled.elapsed_ns })
     };
     Ok(CapturePair { name, profile, reports: [replay_with(0)?, replay_with(1)?] })
 }
@@ -100,33 +125,39 @@ impl HalfMemory {
         let head = [
             "capture",
             "machine",
-            "reclaimed",
-            "refaults",
-            "waits of reclaim per page before",
+            "reclaimed before",
             "after",
+            "refaults",
+            "waits caused per page before",
+            "after",
+            "of it overtaken",
             "other waits before",
             "after",
             "entries per batch",
             "ms before",
             "after",
-            "saved",
+            "ns waiting per page before",
+            "after",
         ];
         let row = |pair: &CapturePair| {
-            let milliseconds = |report: usize| format!("{:.1}", pair.reports[report].modelled.elapsed_ns as f64 / 1e6);
+            let milliseconds = |report: usize| format!("{:.1}", pair.reports[report].elapsed_ns as f64 / 1e6);
             let refaults = pair.count(AFTER, "workingset_refault_anon") + pair.count(AFTER, "workingset_refault_file");
             vec![
                 pair.name.to_owned(),
                 pair.profile.to_owned(),
+                pair.reclaimed(BEFORE).to_string(),
                 pair.reclaimed(AFTER).to_string(),
                 refaults.to_string(),
-                format!("{:.3}", pair.waits_per_page(BEFORE)),
-                format!("{:.4}", pair.waits_per_page(AFTER)),
+                format!("{:.3}", pair.caused_waits_per_page(BEFORE)),
+                format!("{:.4}", pair.caused_waits_per_page(AFTER)),
+                format!("{:.4}", pair.per_page(AFTER, pair.overtaken(AFTER))),
                 pair.other_waits(BEFORE).to_string(),
                 pair.other_waits(AFTER).to_string(),
                 format!("{:.1}", pair.entries_per_batch()),
                 milliseconds(BEFORE),
                 milliseconds(AFTER),
-                format!("{:.1} %", pair.saved() * 100.0),
+                format!("{:.0}", pair.waiting_per_page(BEFORE)),
+                format!("{:.0}", pair.waiting_per_page(AFTER)),
             ]
         };
         Table {
@@ -141,7 +172,7 @@ impl HalfMemory {
             let report = &pair.reports[report];
             Run {
                 counters: report.counters.0.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
-                modelled: BTreeMap::from([("elapsed_ns".to_owned(), report.modelled.elapsed_ns)]),
+                modelled: BTreeMap::from([("elapsed_ns".to_owned(), report.elapsed_ns)]),
                 ..Run::of(format!("{}, {CPUS} CPUs, {mode}", pair.profile), format!("{} in {PERCENT} %", pair.name))
             }
         };

@@ -20,14 +20,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-/// Times of a compilation, in seconds.
+/// Times of a compilation, in seconds, by round.
 pub(super) struct CompileTimes {
     /// With no clearing.
-    pub(super) alone: Stats,
+    pub(super) alone: Vec<f64>,
     /// While other CPUs clear by cached stores.
-    pub(super) cached: Stats,
+    pub(super) cached: Vec<f64>,
     /// While other CPUs clear by the stores that the memory manager chooses.
-    pub(super) auto: Stats,
+    pub(super) auto: Vec<f64>,
 }
 
 /// A generated program to compile, in a directory of its own.
@@ -102,8 +102,9 @@ pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Option<Com
         }
     }
     bench.set_policy(ClearPolicy::Auto);
-    let [alone, cached, auto] = samples.map(Stats::of);
-    Ok((auto.samples > 0).then_some(CompileTimes { alone, cached, auto }))
+    let [alone, cached, auto] = samples;
+    let is_whole = !auto.is_empty() && alone.len() == auto.len() && cached.len() == auto.len();
+    Ok(is_whole.then_some(CompileTimes { alone, cached, auto }))
 }
 
 /// Fills and empties a pool of 256 MiB until `stop` is set.
@@ -119,9 +120,19 @@ fn clear_until(bench: &Bench, cpu: usize, stop: &AtomicBool) -> Result<(), Evalu
 }
 
 impl CompileTimes {
+    /// Time beside cached clearing divided by that beside the memory manager's, round by round.
+    pub(super) fn gain(&self) -> Stats {
+        Stats::of_ratios(&self.cached, &self.auto)
+    }
+
+    /// Time beside cached clearing divided by that without clearing, round by round.
+    pub(super) fn slowdown(&self) -> Stats {
+        Stats::of_ratios(&self.cached, &self.alone)
+    }
+
     pub(super) fn table(&self) -> Table {
-        let row = |name: &str, stats: &Stats| {
-            vec![name.to_owned(), stats.text(), format!("{:.2}", super::ratio(stats, &self.alone))]
+        let row = |name: &str, times: &[f64]| {
+            vec![name.to_owned(), Stats::of(times.to_vec()).text(), Stats::of_ratios(times, &self.alone).text()]
         };
         Table {
             title: "rustc on a small crate, seconds".to_owned(),
@@ -135,13 +146,14 @@ impl CompileTimes {
     }
 
     pub(super) fn runs(&self) -> Vec<Run> {
-        let run = |clearing: &str, stats: Stats| {
+        let run = |clearing: &str, times: &[f64]| {
+            let stats = Stats::of(times.to_vec());
             Run::measured(format!("compile: {clearing}"), "rustc on a small crate".to_owned(), "seconds", stats)
         };
         vec![
-            run("alone", self.alone),
-            run("beside cached clearing", self.cached),
-            run("beside auto clearing", self.auto),
+            run("alone", &self.alone),
+            run("beside cached clearing", &self.cached),
+            run("beside auto clearing", &self.auto),
         ]
     }
 }

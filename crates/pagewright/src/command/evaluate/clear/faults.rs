@@ -1,4 +1,4 @@
-//! Measures demand faults of 4 KiB through the whole fault path, cached and by the auto policy.
+//! Measures demand faults of 4 KiB through the whole fault path, uncached and by the auto policy.
 //!
 //! Key type: [`Faults`]. Private memory is faulted in page by page, and each page is read at once,
 //! as a program would do. The memory is then unmapped, so that the next round allocates the same
@@ -12,7 +12,7 @@ use super::bench::Bench;
 use pagewright_arch::{Entry, Isa, X86_64};
 use pagewright_host::{HostMachine, ThreadClock};
 use pagewright_mm::{MapFlags, MapRequest, Space};
-use pagewright_tlb::frames::{ClearBackend, ClearPolicy};
+use pagewright_tlb::frames::ClearPolicy;
 use pagewright_types::{Access, Level, Order, PAGE_SIZE, Rights, VirtAddr};
 use std::sync::atomic::Ordering;
 
@@ -22,10 +22,10 @@ pub(super) struct Row {
     pub(super) state: &'static str,
     /// Bytes mapped at a time.
     pub(super) bytes: u64,
-    /// With cached stores.
-    pub(super) cached: Stats,
+    /// With streaming stores, whatever the memory manager would choose.
+    pub(super) uncached: Vec<f64>,
     /// With the stores that the memory manager chooses.
-    pub(super) auto: Stats,
+    pub(super) auto: Vec<f64>,
 }
 
 /// Results for cold and for hot frames.
@@ -33,7 +33,7 @@ pub(super) struct Faults {
     pub(super) rows: Vec<Row>,
 }
 
-const POLICIES: [ClearPolicy; 2] = [ClearPolicy::Only(ClearBackend::Cached), ClearPolicy::Auto];
+const POLICIES: [ClearPolicy; 2] = [ClearPolicy::Uncached, ClearPolicy::Auto];
 
 /// Measures demand faults on cold and on hot frames.
 ///
@@ -56,8 +56,8 @@ pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Faults, Ev
                 }
             }
         }
-        let [cached, auto] = samples.map(Stats::of);
-        rows.push(Row { state, bytes, cached, auto });
+        let [uncached, auto] = samples;
+        rows.push(Row { state, bytes, uncached, auto });
     }
     bench.mm().end_space(&space);
     bench.set_policy(ClearPolicy::Auto);
@@ -96,28 +96,33 @@ fn fault_in(bench: &Bench, space: &Space<HostMachine>, bytes: u64) -> Result<f64
 }
 
 impl Row {
-    /// How many times as fast the auto policy is.
-    pub(super) fn gain(&self) -> f64 {
-        super::ratio(&self.cached, &self.auto)
+    /// How many times as fast the auto policy is, round by round.
+    pub(super) fn gain(&self) -> Stats {
+        Stats::of_ratios(&self.uncached, &self.auto)
+    }
+
+    fn stats(&self) -> [Stats; 2] {
+        [&self.uncached, &self.auto].map(|samples| Stats::of(samples.clone()))
     }
 }
 
 impl Faults {
     pub(super) fn table(&self) -> Table {
         let row = |row: &Row| {
-            let gain = format!("{:.2}", row.gain());
-            vec![row.state.to_owned(), size(row.bytes), row.cached.text(), row.auto.text(), gain]
+            let [uncached, auto] = row.stats();
+            vec![row.state.to_owned(), size(row.bytes), uncached.text(), auto.text(), row.gain().text()]
         };
         Table {
             title: "Demand faults of 4 KiB, each page read at once, ns per fault".to_owned(),
-            head: ["frames", "mapped", "cached", "auto", "cached/auto"].map(str::to_owned).to_vec(),
+            head: ["frames", "mapped", "uncached", "auto", "uncached/auto"].map(str::to_owned).to_vec(),
             rows: self.rows.iter().map(row).collect(),
         }
     }
 
     pub(super) fn runs(&self) -> Vec<Run> {
         let policies = |row: &Row| {
-            [("cached", row.cached), ("auto", row.auto)].map(|(policy, stats)| (row.state, row.bytes, policy, stats))
+            let [uncached, auto] = row.stats();
+            [("uncached", uncached), ("auto", auto)].map(|(policy, stats)| (row.state, row.bytes, policy, stats))
         };
         let run = |(state, bytes, policy, stats)| {
             let input = format!("{bytes} bytes mapped, {state} frames");

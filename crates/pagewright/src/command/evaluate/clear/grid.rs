@@ -29,7 +29,7 @@ pub(super) enum TargetState {
 }
 
 impl TargetState {
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Cold => "cold",
             Self::ReadBack => "cold, cleared and read at once",
@@ -74,26 +74,54 @@ pub(super) struct Cell {
     pub(super) known: Residency,
     /// The stores that `auto` used, by the counters.
     pub(super) chosen: ClearBackend,
-    /// Bandwidth in GB/s.
-    pub(super) methods: Vec<(Method, Stats)>,
+    /// Bandwidth of each method.
+    pub(super) methods: Vec<MethodRate>,
+}
+
+/// The bandwidth of one method in a cell, in GB/s.
+pub(super) struct MethodRate {
+    pub(super) method: Method,
+    pub(super) stats: Stats,
+    /// The samples by round; in a round all methods take a turn.
+    samples: Vec<f64>,
+}
+
+impl MethodRate {
+    pub(super) fn new(method: Method, samples: Vec<f64>) -> Self {
+        Self { method, stats: Stats::of(samples.clone()), samples }
+    }
 }
 
 impl Cell {
     pub(super) fn of(&self, method: Method) -> Option<&Stats> {
-        self.methods.iter().find(|(other, _)| *other == method).map(|(_, stats)| stats)
+        self.rate(method).map(|rate| &rate.stats)
+    }
+
+    fn rate(&self, method: Method) -> Option<&MethodRate> {
+        self.methods.iter().find(|rate| rate.method == method)
+    }
+
+    /// Bandwidth of one method divided by that of another, round by round.
+    pub(super) fn ratio(&self, of: Method, to: Method) -> Option<Stats> {
+        Some(Stats::of_ratios(&self.rate(of)?.samples, &self.rate(to)?.samples))
     }
 
     /// The fastest method, `auto` excluded.
-    pub(super) fn best(&self) -> Option<&(Method, Stats)> {
-        let backends = self.methods.iter().filter(|(method, _)| *method != Method::Auto);
-        backends.max_by(|a, b| a.1.median.total_cmp(&b.1.median))
+    pub(super) fn best(&self) -> Option<&MethodRate> {
+        let backends = self.methods.iter().filter(|rate| rate.method != Method::Auto);
+        backends.max_by(|a, b| a.stats.median.total_cmp(&b.stats.median))
+    }
+
+    /// Bandwidth of `auto` divided by that of the fastest method.
+    pub(super) fn auto_over_best(&self) -> Option<Stats> {
+        self.ratio(Method::Auto, self.best()?.method)
     }
 }
 
 /// All cells.
 pub(super) struct Grid {
     pub(super) cells: Vec<Cell>,
-    checked_bytes: u64,
+    pub(super) checked_bytes: u64,
 }
 
 /// Size in bytes of the ring of blocks that cold targets come from.
@@ -106,7 +134,7 @@ const RING: u64 = 1 << 30;
 pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Grid, EvaluateError> {
     let mut grid = Grid { cells: Vec::new(), checked_bytes: 0 };
     let methods: Vec<Method> = bench.backends().map(Method::Only).chain([Method::Auto]).collect();
-    let orders: &[u8] = if bench.scale == Scale::Tour { &[0, 4, 9, 18] } else { &[0, 2, 4, 6, 9, 13, 16, 18] };
+    let orders: &[u8] = if bench.scale == Scale::Tour { &[0, 4, 9, 18] } else { &[0, 2, 4, 6, 9, 13, 15, 16, 18] };
     for &raw in orders {
         let order = Order::new(raw);
         let blocks = RING / order.bytes();
@@ -228,7 +256,7 @@ fn interleave<T>(
     state: &mut T,
     mut prepare: impl FnMut(&mut T),
     mut sample: impl FnMut(&mut T) -> f64,
-) -> (Vec<(Method, Stats)>, ClearBackend) {
+) -> (Vec<MethodRate>, ClearBackend) {
     let mut samples = vec![Vec::new(); methods.len()];
     let mut chosen = ClearBackend::Machine;
     // The first round warms up and is not counted.
@@ -246,11 +274,12 @@ fn interleave<T>(
             }
         }
     }
-    (methods.iter().copied().zip(samples.into_iter().map(Stats::of)).collect(), chosen)
+    let rates = methods.iter().zip(samples).map(|(method, samples)| MethodRate::new(*method, samples));
+    (rates.collect(), chosen)
 }
 
 /// The numbers below `len`, in an order that depends on `round` only.
-fn shuffled(len: usize, round: usize) -> Vec<usize> {
+pub(super) fn shuffled(len: usize, round: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..len).collect();
     let mut random = round as u64;
     for last in (1..len).rev() {
@@ -394,10 +423,8 @@ impl Grid {
     /// Whether MOVNTI reaches less than half of the best bandwidth on cold extents of 64 KiB.
     pub(super) fn movnti_is_slow(&self) -> bool {
         let Some(cell) = self.cold(64 << 10) else { return false };
-        let best = cell.best().map(|(_, stats)| stats);
-        cell.of(Method::Only(ClearBackend::Movnti))
-            .zip(best)
-            .is_some_and(|(movnti, best)| super::ratio(movnti, best) < 0.5)
+        let ratio = |best: &MethodRate| cell.ratio(Method::Only(ClearBackend::Movnti), best.method);
+        cell.best().and_then(ratio).is_some_and(|ratio| ratio.median < 0.5)
     }
 
     /// The cells grouped by state and number of CPUs, each group with its name.
@@ -417,7 +444,7 @@ impl Grid {
     pub(super) fn tables(&self) -> Vec<Table> {
         let table = |(name, cells): (String, Vec<&Cell>)| {
             let mut head = vec!["extent".to_owned()];
-            head.extend(cells[0].methods.iter().map(|(method, _)| method.name().to_owned()));
+            head.extend(cells[0].methods.iter().map(|rate| rate.method.name().to_owned()));
             head.extend(["allocator knows", "auto chose", "auto/best"].map(str::to_owned));
             let rows = cells.iter().map(|cell| row(cell)).collect();
             Table { title: format!("GB/s, {name}"), head, rows }
@@ -427,7 +454,7 @@ impl Grid {
 
     pub(super) fn plots(&self) -> Vec<Plot> {
         let plot = |(name, cells): (String, Vec<&Cell>)| {
-            let series = cells[0].methods.iter().map(|(method, _)| Series {
+            let series = cells[0].methods.iter().map(|MethodRate { method, .. }| Series {
                 name: method.name().to_owned(),
                 points: cells.iter().filter_map(|cell| Some((cell.bytes, *cell.of(*method)?))).collect(),
             });
@@ -438,7 +465,7 @@ impl Grid {
 
     pub(super) fn runs(&self) -> Vec<Run> {
         let runs = self.cells.iter().flat_map(|cell| {
-            cell.methods.iter().map(move |(method, stats)| {
+            cell.methods.iter().map(move |MethodRate { method, stats, .. }| {
                 let input = format!("{}, {} CPUs, extents of {} bytes", cell.state.name(), cell.cpus, cell.bytes);
                 Run::measured(method.name().to_owned(), input, "gb_per_s", *stats)
             })
@@ -449,10 +476,9 @@ impl Grid {
 
 fn row(cell: &Cell) -> Vec<String> {
     let mut row = vec![size(cell.bytes)];
-    row.extend(cell.methods.iter().map(|(_, stats)| stats.text()));
+    row.extend(cell.methods.iter().map(|rate| rate.stats.text()));
     row.push(format!("{:?}", cell.known).to_lowercase());
     row.push(cell.chosen.name().to_owned());
-    let share = cell.of(Method::Auto).zip(cell.best()).map_or(0.0, |(auto, (_, best))| super::ratio(auto, best));
-    row.push(format!("{share:.2}"));
+    row.push(cell.auto_over_best().map_or_else(String::new, |share| share.text()));
     row
 }

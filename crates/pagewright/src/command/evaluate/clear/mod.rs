@@ -23,7 +23,7 @@ mod grid;
 mod pollution;
 mod prealloc;
 
-use super::{Context, Evaluation, Run, Scale, Stats, Table};
+use super::{Context, Evaluation, Run, Scale, Table};
 use crate::command::CommandError;
 use bench::Bench;
 use pagewright_host::HostFacts;
@@ -148,9 +148,4 @@ fn notes(facts: &HostFacts, results: &ClearResults) -> Vec<String> {
 fn clear_counters(bench: &Bench) -> BTreeMap<String, u64> {
     let counters = Counter::ALL.iter().filter(|counter| counter.name().starts_with("pw_clear_"));
     counters.map(|counter| (counter.name().to_owned(), bench.mm().counter(*counter))).collect()
-}
-
-/// The ratio of two medians.
-fn ratio(of: &Stats, to: &Stats) -> f64 {
-    if to.median > 0.0 { of.median / to.median } else { 0.0 }
 }

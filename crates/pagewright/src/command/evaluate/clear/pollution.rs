@@ -1,16 +1,20 @@
 //! Measures how much of a hot set of 1 MiB stays in the cache after a clear on the same CPU.
 //!
 //! Key type: [`Pollution`]. The set is a linked list through all its cache lines in random order.
-//! It is walked while it is warm, then once after the clear.
+//! It is walked while it is warm, then once after the clear. The block comes from the allocator in
+//! the state that it names, and `auto` acts on the allocator's own answer about its lines. The time
+//! of the clear is shown too, because stores that spare the hot set may take longer themselves.
 //!
 //! Not guaranteed: anything about the caches of other CPUs.
 
 use super::super::plot::size;
 use super::super::{Context, EvaluateError, Run, Stats, Table};
-use super::bench::Bench;
+use super::bench::{Bench, POISON};
+use super::grid::shuffled;
 use pagewright_host::ThreadClock;
-use pagewright_tlb::frames::{ClearBackend, ClearExtent, ClearPolicy, Residency};
+use pagewright_tlb::frames::{ClearBackend, ClearExtent, ClearPolicy};
 use pagewright_types::Order;
+use std::collections::BTreeMap;
 
 /// Cache lines of 64 bytes in the hot set.
 const LINES: usize = (1 << 20) / 64;
@@ -22,26 +26,76 @@ struct Line {
     next: usize,
 }
 
-/// Time to walk the hot set after one clear.
+/// What happened to a block before it was freed on this CPU and allocated again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BlockHistory {
+    /// A program wrote all of it.
+    Written,
+    /// It was cleared, by the stores of the row, and not touched since.
+    Untouched,
+}
+
+impl BlockHistory {
+    const ALL: [Self; 2] = [Self::Written, Self::Untouched];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Written => "written, freed, allocated again",
+            Self::Untouched => "cleared before, not touched since",
+        }
+    }
+}
+
+/// The samples of one history, size and method.
 pub(super) struct Row {
-    /// Bytes cleared; 0 if there was no clear.
+    pub(super) history: BlockHistory,
+    /// Bytes cleared.
     pub(super) cleared: u64,
     /// Method of clearing.
     pub(super) method: &'static str,
-    /// Nanoseconds per line.
-    pub(super) per_line: Stats,
+    /// How often the allocator gave each answer about the lines of the block.
+    pub(super) answers: BTreeMap<String, usize>,
+    /// Microseconds of the clear.
+    pub(super) clear: Vec<f64>,
+    /// Nanoseconds per line of the walk before the clear and after it.
+    pub(super) walks: [Vec<f64>; 2],
 }
 
-/// The results for all methods and sizes.
+impl Row {
+    /// Time of the walk after the clear, divided by that of the walk before it.
+    pub(super) fn slowdown(&self) -> Stats {
+        let [before, after] = &self.walks;
+        Stats::of_ratios(after, before)
+    }
+
+    /// Microseconds of the clear and of the walk after it.
+    fn cost(&self) -> Vec<f64> {
+        let [_, after] = &self.walks;
+        self.clear.iter().zip(after).map(|(clear, after)| clear + after * LINES as f64 / 1e3).collect()
+    }
+
+    /// The cost of this row divided by that of another, round by round.
+    pub(super) fn cost_over(&self, other: &Self) -> Stats {
+        Stats::of_ratios(&self.cost(), &other.cost())
+    }
+
+    pub(super) fn answers(&self) -> String {
+        let answers = self.answers.iter().map(|(answer, times)| format!("{answer} {times}"));
+        answers.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The results for all methods, sizes and histories.
 pub(super) struct Pollution {
     pub(super) rows: Vec<Row>,
 }
 
 /// Method: cached stores.
 pub(super) const CACHED: &str = "cached";
-/// Method: the stores that the memory manager chooses for a cold target.
+/// Method: the streaming stores in use.
+pub(super) const UNCACHED: &str = "uncached";
+/// Method: the stores that the memory manager chooses.
 pub(super) const AUTO: &str = "auto";
-const NOTHING: &str = "nothing";
 
 /// Builds a list through all lines in an order that prefetchers cannot predict.
 ///
@@ -71,68 +125,120 @@ fn walk(chain: &[Line]) -> f64 {
     clock.elapsed().as_nanos() as f64 / LINES as f64
 }
 
-/// Measures all methods and sizes.
+/// Measures all methods, sizes and histories.
 ///
 /// # Errors
 /// [`EvaluateError::Machine`].
 pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Pollution, EvaluateError> {
     context.show_step("reading a hot set after a clear");
     let chain = chain();
-    let methods = [(CACHED, ClearPolicy::Only(ClearBackend::Cached)), (AUTO, ClearPolicy::Auto)];
+    let methods = [
+        (CACHED, ClearPolicy::Only(ClearBackend::Cached)),
+        (UNCACHED, ClearPolicy::Uncached),
+        (AUTO, ClearPolicy::Auto),
+    ];
     let mut rows = Vec::new();
-    let mut undisturbed = Vec::new();
-    for order in [Order::PMD, Order::new(16)] {
-        let mut samples = [const { Vec::new() }; 2];
-        for _ in 0..2 * bench.repetitions() {
-            for ((_, policy), samples) in methods.iter().zip(&mut samples) {
-                bench.set_policy(*policy);
-                let block = bench.alloc(order)?.with_residency(Residency::Cold);
-                for _ in 0..3 {
-                    walk(&chain);
-                }
-                undisturbed.push(walk(&chain));
-                let block = bench.frames().pin_cpu().clear(block, ClearExtent::of_order(order)).fence().into_block();
-                samples.push(walk(&chain));
-                bench.mm().tlb().free(block);
+    for (order, history) in
+        [Order::PMD, Order::new(16)].into_iter().flat_map(|order| BlockHistory::ALL.map(|h| (order, h)))
+    {
+        let cleared = order.bytes();
+        let row = |(method, _): &(&'static str, ClearPolicy)| Row {
+            history,
+            cleared,
+            method,
+            answers: BTreeMap::new(),
+            clear: Vec::new(),
+            walks: [const { Vec::new() }; 2],
+        };
+        let mut of_methods: Vec<Row> = methods.iter().map(row).collect();
+        for round in 0..2 * bench.repetitions() {
+            for at in shuffled(methods.len(), round) {
+                bench.set_policy(methods[at].1);
+                sample(bench, &chain, order, &mut of_methods[at])?;
             }
         }
-        rows.extend(methods.iter().zip(samples).map(|((method, _), samples)| Row {
-            cleared: order.bytes(),
-            method,
-            per_line: Stats::of(samples),
-        }));
+        rows.extend(of_methods);
     }
-    rows.insert(0, Row { cleared: 0, method: NOTHING, per_line: Stats::of(undisturbed) });
     bench.set_policy(ClearPolicy::Auto);
     Ok(Pollution { rows })
 }
 
-impl Pollution {
-    pub(super) fn undisturbed(&self) -> Option<&Stats> {
-        self.rows.iter().find(|row| row.method == NOTHING).map(|row| &row.per_line)
+/// Takes one sample of a row.
+fn sample(bench: &Bench, chain: &[Line], order: Order, row: &mut Row) -> Result<(), EvaluateError> {
+    let clear = |block| bench.frames().pin_cpu().clear(block, ClearExtent::of_order(order)).fence().into_block();
+    // Whatever the row before left, this CPU frees a block with the history of this row.
+    let block = bench.alloc(order)?;
+    let block = match row.history {
+        BlockHistory::Written => {
+            bench.memory().fill(block.pfn(), order, POISON);
+            block
+        }
+        BlockHistory::Untouched => clear(block),
+    };
+    bench.mm().tlb().free(block);
+    let block = bench.alloc(order)?;
+    *row.answers.entry(format!("{:?}", block.residency()).to_lowercase()).or_default() += 1;
+    for _ in 0..3 {
+        walk(chain);
     }
+    row.walks[0].push(walk(chain));
+    let clock = ThreadClock::start();
+    let block = clear(block);
+    row.clear.push(clock.elapsed().as_nanos() as f64 / 1e3);
+    row.walks[1].push(walk(chain));
+    bench.mm().tlb().free(block);
+    Ok(())
+}
 
-    pub(super) fn of(&self, cleared: u64, method: &str) -> Option<&Stats> {
-        self.rows.iter().find(|row| row.cleared == cleared && row.method == method).map(|row| &row.per_line)
+impl Pollution {
+    pub(super) fn of(&self, history: BlockHistory, cleared: u64, method: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.history == history && row.cleared == cleared && row.method == method)
     }
 
     pub(super) fn table(&self) -> Table {
         let row = |row: &Row| {
-            let cleared = if row.cleared == 0 { String::new() } else { size(row.cleared) };
-            let times = self.undisturbed().map_or(0.0, |nothing| super::ratio(&row.per_line, nothing));
-            vec![row.method.to_owned(), cleared, row.per_line.text(), format!("{times:.2}")]
+            let against = self.of(row.history, row.cleared, CACHED).map(|cached| row.cost_over(cached).text());
+            vec![
+                row.history.name().to_owned(),
+                size(row.cleared),
+                row.method.to_owned(),
+                row.answers(),
+                Stats::of(row.clear.clone()).text(),
+                row.slowdown().text(),
+                against.unwrap_or_default(),
+            ]
         };
+        let head = [
+            "block",
+            "cleared",
+            "by",
+            "allocator's answers",
+            "µs to clear",
+            "walk, × before",
+            "clear and walk, × cached",
+        ];
         Table {
             title: "A hot set of 1 MiB, read again after a clear".to_owned(),
-            head: ["cleared by", "cleared", "ns per line", "× undisturbed"].map(str::to_owned).to_vec(),
+            head: head.map(str::to_owned).to_vec(),
             rows: self.rows.iter().map(row).collect(),
         }
     }
 
     pub(super) fn runs(&self) -> Vec<Run> {
         let run = |row: &Row| {
-            let input = format!("{} bytes cleared, hot set of 1 MiB", row.cleared);
-            Run::measured(format!("pollution: {}", row.method), input, "ns_per_line", row.per_line)
+            let input = format!("{} bytes cleared, {}, hot set of 1 MiB", row.cleared, row.history.name());
+            let [before, after] = row.walks.clone().map(Stats::of);
+            let measured = [
+                ("ns_per_line_before", before),
+                ("ns_per_line_after", after),
+                ("clear_us", Stats::of(row.clear.clone())),
+            ];
+            let counters = row.answers.iter().map(|(answer, times)| (format!("residency_{answer}"), *times as u64));
+            Run {
+                counters: counters.collect(),
+                measured: measured.map(|(name, stats)| (name.to_owned(), stats)).into(),
+                ..Run::of(format!("pollution: {}", row.method), input)
+            }
         };
         self.rows.iter().map(run).collect()
     }

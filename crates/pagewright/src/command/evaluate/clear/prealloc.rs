@@ -25,6 +25,14 @@ pub(super) struct Row {
     pub(super) cpus: usize,
     /// GB/s.
     pub(super) rate: Stats,
+    /// The samples by round; in a round all methods take a turn.
+    samples: Vec<f64>,
+}
+
+impl Row {
+    fn new(name: &'static str, cpus: usize, samples: Vec<f64>) -> Self {
+        Self { name, cpus, rate: Stats::of(samples.clone()), samples }
+    }
 }
 
 /// The results of all methods.
@@ -72,13 +80,9 @@ pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Prealloc, 
             let rate = if cpus == 1 { populate(bytes.min(Order::PUD.bytes())) } else { None };
             linux.extend(rate.filter(|_| round > 0));
         }
-        rows.extend(METHODS.iter().zip(samples).map(|((name, _), samples)| Row {
-            name,
-            cpus,
-            rate: Stats::of(samples),
-        }));
+        rows.extend(METHODS.iter().zip(samples).map(|((name, _), samples)| Row::new(name, cpus, samples)));
         if !linux.is_empty() {
-            rows.push(Row { name: LINUX, cpus, rate: Stats::of(linux) });
+            rows.push(Row::new(LINUX, cpus, linux));
         }
     }
     // For folios of 1 GiB each chunk has its own fence.
@@ -90,7 +94,7 @@ pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Prealloc, 
             samples.push(rate);
         }
     }
-    rows.push(Row { name: "ours, auto, a folio of 1 GiB", cpus: 1, rate: Stats::of(samples) });
+    rows.push(Row::new("ours, auto, a folio of 1 GiB", 1, samples));
     Ok(Prealloc { bytes, rows })
 }
 
@@ -168,10 +172,16 @@ impl Prealloc {
         self.rows.iter().find(|row| row.name == name && row.cpus == cpus)
     }
 
+    /// Bandwidth of our choice divided by that of the baseline, round by round, on one CPU.
+    pub(super) fn gain(&self) -> Option<Stats> {
+        Some(Stats::of_ratios(&self.of(OURS, 1)?.samples, &self.of(BY_PAGE, 1)?.samples))
+    }
+
     pub(super) fn table(&self) -> Table {
         let row = |row: &Row| {
-            let baseline = self.of(BY_PAGE, row.cpus).map_or(0.0, |baseline| super::ratio(&row.rate, &baseline.rate));
-            vec![row.name.to_owned(), row.cpus.to_string(), row.rate.text(), format!("{baseline:.2}")]
+            let baseline = self.of(BY_PAGE, row.cpus).filter(|baseline| baseline.samples.len() == row.samples.len());
+            let times = baseline.map(|baseline| Stats::of_ratios(&row.samples, &baseline.samples).text());
+            vec![row.name.to_owned(), row.cpus.to_string(), row.rate.text(), times.unwrap_or_default()]
         };
         Table {
             title: format!("A VM's memory, {} in folios of 2 MiB", size(self.bytes)),
