@@ -1,12 +1,13 @@
 //! Writes evaluations as one HTML page without scripts or other files.
+//!
+//! The verdicts come first, then the plots, then the tables. The page follows the reader's colour
+//! scheme and never scrolls sideways: on a narrow screen each row of a table is a block of its own,
+//! and a narrow drawing of each plot is shown.
 
-use super::{Claim, EvaluateError, Evaluation, Table, plot};
+use super::{Claim, EvaluateError, Evaluation, OWN_PROMISE, Table, Verdict, plot};
 use std::fmt::Write;
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#222}\
-table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{padding:.2rem .7rem;border-bottom:1px solid #ddd;text-align:right;\
-font-variant-numeric:tabular-nums}td:first-child,th:first-child{text-align:left}.claims td,.claims th{text-align:left;vertical-align:top}\
-.figures td{white-space:nowrap}svg{max-width:100%;height:auto}.note{color:#555}.differs{color:#a40}.reproduced,.better{color:#175}";
+const STYLE: &str = include_str!("page.css");
 
 /// Builds the page.
 ///
@@ -24,54 +25,73 @@ pub(super) fn page(evaluations: &[Evaluation]) -> Result<String, EvaluateError> 
 
 // Writing to a String never fails, so the results of `write!` are ignored in this file.
 fn write_evaluation(to: &mut String, evaluation: &Evaluation) -> Result<(), EvaluateError> {
-    let _ = writeln!(to, "<h1>{}: {}</h1>\n<table>", escaped(evaluation.name), escaped(evaluation.title));
-    for (key, value) in evaluation.measured_on.iter().chain(&evaluation.config) {
-        let _ = writeln!(to, "<tr><td>{}<td style=\"text-align:left\">{}", escaped(key), escaped(value));
-    }
-    to.push_str("</table>\n");
+    let _ = writeln!(to, "<h1>{}: {}</h1>", escaped(evaluation.name), escaped(evaluation.title));
+    write_claims(to, &evaluation.claims);
     for plot in &evaluation.plots {
-        let svg = plot::svg(plot);
-        to.push_str(&svg.map_err(|reason| EvaluateError::Plot { title: plot.title.clone(), reason })?);
+        let drawn = plot::figure(plot);
+        to.push_str(&drawn.map_err(|reason| EvaluateError::Plot { title: plot.title.clone(), reason })?);
     }
     for table in &evaluation.tables {
         write_table(to, table);
     }
-    write_claims(to, &evaluation.claims);
+    to.push_str("<h2>Conditions</h2>\n<dl class=\"facts\">\n");
+    for (key, value) in evaluation.measured_on.iter().chain(&evaluation.config) {
+        let _ = writeln!(to, "<dt>{}<dd>{}", escaped(key), escaped(value));
+    }
+    to.push_str("</dl>\n");
     for note in &evaluation.notes {
         let _ = writeln!(to, "<p class=\"note\">{}</p>", escaped(note));
     }
     Ok(())
 }
 
+/// Writes a table; on a narrow screen each cell is shown with the heading of its column.
 fn write_table(to: &mut String, table: &Table) {
-    let _ = writeln!(to, "<h2>{}</h2>\n<table class=\"figures\">", escaped(&table.title));
-    let row = |to: &mut String, cells: &[String], tag: &str| {
+    let _ = writeln!(to, "<h2>{}</h2>\n<table>\n<thead><tr>", escaped(&table.title));
+    for heading in &table.head {
+        let _ = write!(to, "<th>{}", escaped(heading));
+    }
+    to.push_str("\n<tbody>\n");
+    for cells in &table.rows {
         to.push_str("<tr>");
-        for cell in cells {
-            let _ = write!(to, "<{tag}>{}", escaped(cell));
+        for (cell, heading) in cells.iter().zip(&table.head) {
+            let _ = write!(to, "<td data-label=\"{}\">{}", escaped(heading), escaped(cell));
         }
         to.push('\n');
-    };
-    row(to, &table.head, "th");
-    table.rows.iter().for_each(|cells| row(to, cells, "td"));
+    }
     to.push_str("</table>\n");
 }
 
+/// Writes the number of rows with each verdict, then the rows.
 fn write_claims(to: &mut String, claims: &[Claim]) {
-    to.push_str("<h2>Published and promised figures, and ours</h2>\n<table class=\"claims\"><tr><th>figure<th>published or promised<th>ours<th>verdict\n");
+    to.push_str("<h2>Published and promised figures, and ours</h2>\n<p class=\"verdicts\">");
+    for verdict in [Verdict::Reproduced, Verdict::Better, Verdict::Undecided, Verdict::Differs] {
+        let count = claims.iter().filter(|claim| claim.verdict == verdict).count();
+        if count > 0 {
+            let _ = write!(to, "<span class=\"verdict {0}\">{0} {count}</span> ", verdict.name());
+        }
+    }
+    to.push_str("</p>\n<div class=\"claims\">\n");
     for claim in claims {
         let verdict = claim.verdict.name();
-        let _ = writeln!(
+        let (heading, from) = match claim.source.as_str() {
+            OWN_PROMISE => ("promised", String::new()),
+            from => ("published", format!("<br><cite>{}</cite>", source(from))),
+        };
+        let _ = write!(
             to,
-            "<tr><td>{}<td>{}<br><span class=\"note\">{}</span><td>{}<td><span class=\"{verdict}\">{verdict}</span><br><span class=\"note\">{}</span>",
+            "<article class=\"{verdict}\"><h3>{}</h3><span class=\"verdict {verdict}\">{verdict}</span>\n<dl><dt>{heading}<dd>{}{from}<dt>ours, {}<dd>{}",
             escaped(&claim.what),
             escaped(&claim.published),
-            source(&claim.source),
+            claim.kind.name(),
             escaped(&claim.ours),
-            escaped(&claim.reason)
         );
+        for (heading, text) in claim.explanations() {
+            let _ = write!(to, "<dt>{heading}<dd class=\"note\">{}", escaped(text));
+        }
+        to.push_str("</dl></article>\n");
     }
-    to.push_str("</table>\n");
+    to.push_str("</div>\n");
 }
 
 /// Formats the source of a figure; the message id of a mail becomes a link.
@@ -84,13 +104,16 @@ fn source(text: &str) -> String {
     }
 }
 
-fn escaped(text: &str) -> String {
+/// Escapes text for an element or an attribute.
+pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{FigureKind, Plot, PlotAxis, Series, Stats};
     use super::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn message_ids_are_linked_and_other_sources_are_not() {
@@ -104,6 +127,29 @@ mod tests {
         let mut to = String::new();
         let rows = vec![vec!["<i>".to_owned(), "1".to_owned()]];
         write_table(&mut to, &Table { title: "T".to_owned(), head: vec!["a".to_owned(), "b".to_owned()], rows });
-        assert!(to.contains("<td>&lt;i&gt;<td>1") && !to.contains("<i>"));
+        assert!(to.contains("<td data-label=\"a\">&lt;i&gt;<td data-label=\"b\">1") && !to.contains("<i>"), "{to}");
+    }
+
+    #[test]
+    fn the_verdicts_come_before_the_plots_and_the_tables() {
+        let points = vec![(1, Stats::of(vec![1.0]))];
+        let series = vec![Series { name: "s".to_owned(), points }];
+        let claim = Claim::promised("w", "l", "o", FigureKind::Counted, Verdict::Differs).leaving_out("other cells");
+        let evaluation = Evaluation {
+            name: "n",
+            title: "t",
+            isa: "x86-64",
+            config: BTreeMap::new(),
+            measured_on: BTreeMap::new(),
+            runs: Vec::new(),
+            claims: vec![claim],
+            tables: vec![Table { title: "T".to_owned(), head: vec!["a".to_owned()], rows: Vec::new() }],
+            plots: vec![Plot { title: "P".to_owned(), unit: "u", axis: PlotAxis::Cpus, series }],
+            notes: Vec::new(),
+        };
+        let page = page(&[evaluation]).expect("a page");
+        let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text} in {page}"));
+        assert!(at("differs 1") < at("<svg") && at("<svg") < at("<table"));
+        assert!(at("other cells") < at("<svg") && page.contains("prefers-color-scheme"));
     }
 }

@@ -1,31 +1,57 @@
 //! Draws plots as SVG.
 //!
-//! A plot has a line for each series, with the spread as bars. The horizontal axis, sizes or
-//! numbers of CPUs, is logarithmic. The browser sets the text, so its width is only estimated here.
+//! A plot has a group of marks for each size or number of CPUs: in a group each series has a place
+//! of its own, so that no mark covers another, with the median as a dot and the spread as a bar.
+//! Text and lines have the colour of the page's text. There is a wide and a narrow drawing, because
+//! text in a drawing shrinks with it.
 
-use super::{Plot, PlotAxis};
+use super::page::escaped;
+use super::{Plot, PlotAxis, Series};
 use plotters::prelude::*;
+use std::collections::BTreeSet;
+use std::fmt::Write;
 
-/// Colours that colour-blind readers can distinguish (Okabe and Ito).
+/// Colours that colour-blind readers can distinguish (Okabe and Ito), on light and on dark.
 const COLOURS: [RGBColor; 6] = [
-    RGBColor(0, 0, 0),
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
+    RGBColor(0, 129, 199),
+    RGBColor(222, 98, 0),
     RGBColor(0, 158, 115),
     RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
+    RGBColor(196, 136, 0),
+    RGBColor(128, 128, 128),
 ];
 
-/// Width of a plot in pixels, the legend included.
-const WIDTH: u32 = 960;
-/// Width of the legend in pixels.
-const LEGEND: u32 = 130;
+/// Widths of the drawings in pixels, with the names of their classes on the page.
+const DRAWINGS: [(u32, &str); 2] = [(1000, "wide"), (400, "narrow")];
+const HEIGHT: u32 = 340;
+/// The part of a group's width that its marks take.
+const GROUP: f64 = 0.76;
 
-/// Draws a plot as an SVG element.
-pub(super) fn svg(plot: &Plot) -> Result<String, String> {
-    let mut text = String::new();
-    draw(plot, SVGBackend::with_string(&mut text, (WIDTH, 420)).into_drawing_area())
-        .map_err(|error| error.to_string())?;
+fn colour(series: usize) -> RGBColor {
+    COLOURS[series % COLOURS.len()]
+}
+
+/// Draws a plot as an HTML figure with its legend.
+pub(super) fn figure(plot: &Plot) -> Result<String, String> {
+    let mut text = format!("<figure><figcaption>{}</figcaption>\n<ul class=\"legend\">", escaped(&plot.title));
+    for (index, series) in plot.series.iter().enumerate() {
+        let RGBColor(red, green, blue) = colour(index);
+        // Writing to a String never fails.
+        let _ = write!(
+            text,
+            "<li><svg viewBox=\"0 0 8 8\"><circle cx=\"4\" cy=\"4\" r=\"4\" fill=\"rgb({red},{green},{blue})\"/></svg>{}",
+            escaped(&series.name)
+        );
+    }
+    text.push_str("</ul>\n");
+    for (width, class) in DRAWINGS {
+        let mut drawn = String::new();
+        draw(plot, SVGBackend::with_string(&mut drawn, (width, HEIGHT)).into_drawing_area())
+            .map_err(|error| error.to_string())?;
+        let drawn = drawn.replace("#000000", "currentColor");
+        text.push_str(&drawn.replacen("<svg ", &format!("<svg class=\"{class}\" "), 1));
+    }
+    text.push_str("</figure>\n");
     Ok(text)
 }
 
@@ -34,60 +60,77 @@ fn draw(
     area: DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let points = || plot.series.iter().flat_map(|series| &series.points);
-    let log = |bytes: u64| (bytes as f64).log2();
-    let (low, high) =
-        points().fold((f64::MAX, f64::MIN), |(low, high), (bytes, _)| (low.min(log(*bytes)), high.max(log(*bytes))));
+    let groups: Vec<u64> = points().map(|(at, _)| *at).collect::<BTreeSet<_>>().into_iter().collect();
     let top = points().map(|(_, stats)| stats.p90).fold(0.0, f64::max);
-    if low > high {
+    if groups.is_empty() {
         return Err("the plot has no points".into());
     }
-    area.fill(&WHITE)?;
-    let (left, right) = area.split_horizontally(WIDTH - LEGEND);
-    let mut chart = ChartBuilder::on(&left)
-        .caption(&plot.title, ("sans-serif", 20))
-        .margin(10)
-        .x_label_area_size(48)
-        .y_label_area_size(56)
-        .build_cartesian_2d(low - 0.3..high + 0.3, 0.0..top * 1.08)?;
+    let mut chart = ChartBuilder::on(&area)
+        .margin(8)
+        .x_label_area_size(44)
+        .y_label_area_size(50)
+        .build_cartesian_2d(-0.5..groups.len() as f64 - 0.5, 0.0..(top * 1.08).max(f64::MIN_POSITIVE))?;
     chart
         .configure_mesh()
-        .light_line_style(WHITE)
-        .x_labels((high - low) as usize + 1)
-        .x_label_formatter(&|log| label(plot.axis, *log))
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(BLACK.mix(0.15))
+        .axis_style(BLACK.mix(0.5))
+        .x_labels(groups.len() + 1)
+        .x_label_formatter(&|at| label(plot.axis, &groups, *at))
+        .label_style(("sans-serif", 13))
         .y_desc(plot.unit)
         .x_desc(axis_name(plot.axis))
-        .axis_desc_style(("sans-serif", 14))
+        .axis_desc_style(("sans-serif", 13))
         .draw()?;
-    for (row, (series, colour)) in (0..).zip(plot.series.iter().zip(COLOURS.iter().cycle())) {
-        let medians = series.points.iter().map(|(bytes, stats)| (log(*bytes), stats.median));
-        chart.draw_series(LineSeries::new(medians, colour.stroke_width(2)).point_size(3))?;
-        chart.draw_series(series.points.iter().map(|(bytes, stats)| {
-            PathElement::new(vec![(log(*bytes), stats.p10), (log(*bytes), stats.p90)], colour.stroke_width(1))
-        }))?;
-        let y = 60 + 22 * row;
-        right.draw(&PathElement::new(vec![(4, y), (26, y)], colour.stroke_width(2)))?;
-        right.draw(&Text::new(series.name.clone(), (32, y - 7), ("sans-serif", 15)))?;
+    // A rule between groups.
+    for boundary in 1..groups.len() {
+        let at = boundary as f64 - 0.5;
+        let rule = PathElement::new(vec![(at, 0.0), (at, top * 1.08)], BLACK.mix(0.12));
+        chart.draw_series([rule])?;
+    }
+    for (index, series) in plot.series.iter().enumerate() {
+        let at = |group: u64| place(&groups, group, index, plot.series.len());
+        chart.draw_series(bars(series, &at, colour(index)))?;
+        let dots = series.points.iter().map(|(group, stats)| (at(*group), stats.median));
+        chart.draw_series(dots.map(|dot| Circle::new(dot, 3, colour(index).filled())))?;
     }
     area.present()?;
     Ok(())
 }
 
+fn bars<'a>(
+    series: &'a Series,
+    at: &'a dyn Fn(u64) -> f64,
+    colour: RGBColor,
+) -> impl Iterator<Item = PathElement<(f64, f64)>> + 'a {
+    series.points.iter().map(move |(group, stats)| {
+        PathElement::new(vec![(at(*group), stats.p10), (at(*group), stats.p90)], colour.stroke_width(2))
+    })
+}
+
+/// The horizontal place of a series in a group; the groups are one apart.
+fn place(groups: &[u64], group: u64, series: usize, of: usize) -> f64 {
+    let centre = groups.iter().position(|other| *other == group).unwrap_or(0) as f64;
+    centre + GROUP * ((series as f64 + 0.5) / of.max(1) as f64 - 0.5)
+}
+
 fn axis_name(axis: PlotAxis) -> &'static str {
     match axis {
-        PlotAxis::Bytes => "extent",
+        PlotAxis::Bytes => "extent in bytes",
         PlotAxis::Cpus => "CPUs",
     }
 }
 
-/// The label at a power of two; empty between two powers.
-fn label(axis: PlotAxis, log: f64) -> String {
-    if (log - log.round()).abs() > 0.01 {
+/// The label of a group; empty between two groups.
+fn label(axis: PlotAxis, groups: &[u64], at: f64) -> String {
+    if (at - at.round()).abs() > 0.01 || at < -0.01 {
         return String::new();
     }
-    let number = 1 << log.round() as u64;
+    let Some(group) = groups.get(at.round() as usize) else { return String::new() };
     match axis {
-        PlotAxis::Bytes => size(number),
-        PlotAxis::Cpus => number.to_string(),
+        PlotAxis::Bytes => size(*group).replace(" ", "").replace("iB", ""),
+        PlotAxis::Cpus => group.to_string(),
     }
 }
 
@@ -104,19 +147,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plot_has_a_line_and_a_name_for_each_series() {
+    fn a_plot_has_marks_and_a_name_for_each_series_on_wide_and_narrow_pages() {
         let points = [12u32, 20, 30].map(|log| (1u64 << log, Stats::of(vec![f64::from(log)]))).to_vec();
+        let series = |name: &str| Series { name: name.to_owned(), points: points.clone() };
         let plot = Plot {
             title: "Cold".to_owned(),
             unit: "GB/s",
             axis: PlotAxis::Bytes,
-            series: vec![Series { name: "movnti".to_owned(), points }],
+            series: vec![series("movnti"), series("auto")],
         };
-        let drawn = svg(&plot).expect("a plot");
-        for text in ["<svg", "movnti", "Cold", "GB/s", "<polyline", "1 MiB"] {
+        let drawn = figure(&plot).expect("a plot");
+        for text in ["class=\"wide\"", "class=\"narrow\"", "movnti", "auto", "Cold", "GB/s", "\n1M\n"] {
             assert!(drawn.contains(text), "{text} in {drawn}");
         }
-        assert!(svg(&Plot { title: String::new(), unit: "", axis: PlotAxis::Cpus, series: Vec::new() }).is_err());
+        // Three points of two series, in two drawings, and two marks of the legend.
+        assert_eq!(drawn.matches("<circle").count(), 14);
+        assert!(!drawn.contains("#000000") && !drawn.contains("#FFFFFF"), "colours of the page");
+        assert!(figure(&Plot { title: String::new(), unit: "", axis: PlotAxis::Cpus, series: Vec::new() }).is_err());
+    }
+
+    #[test]
+    fn no_two_marks_of_a_plot_share_a_place() {
+        let groups = [1, 2, 4];
+        let all = groups.iter().flat_map(|group| (0..6).map(|series| place(&groups, *group, series, 6)));
+        let mut places: Vec<f64> = all.collect();
+        places.sort_unstable_by(f64::total_cmp);
+        assert!(places.windows(2).all(|pair| pair[1] - pair[0] > 0.1), "{places:?}");
     }
 
     #[test]
