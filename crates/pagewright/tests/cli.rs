@@ -190,6 +190,14 @@ fn impossible_boots_are_refused() {
     boot(&["--cpus", "257"], &["--cpus", "257", "from 1 to 256"]);
     boot(&["--mem", "0"], &["--mem", "node 0 has no memory"]);
     boot(&["--mem", "100T"], &["16 TiB"]);
+    // A script is a program, so these machines are refused for their memory.
+    let scratch = Scratch::new("boot");
+    let script = scratch.write("script", b"#!/bin/sh\n");
+    let small = |args: &[&str], words: &[&str]| assert_refused(&[&["boot"], args, &[&script]].concat(), words);
+    small(&["--mem", "8M"], &["--mem: 8 MiB are too little", "at least 12 MiB"]);
+    small(&["--arch", "arm64", "--mem", "20M"], &["--mem: 20 MiB are too little", "at least 21 MiB"]);
+    small(&["--node", "0:4M", "--node", "1:4M"], &["--node: 8 MiB are too little"]);
+    small(&["--node", "0:1M", "--node", "1:16M"], &["--node: node 0 has 1 MiB", "at least 2 MiB"]);
     boot(&["--mem", "1028K"], &["--mem", "1052672 bytes", "MiB"]);
     boot(&["--node", "0:1G,cpus=4"], &["--node", "CPU 4", "1 CPUs"]);
     boot(&["--swap", "0"], &["--swap 0", "at least 4K"]);

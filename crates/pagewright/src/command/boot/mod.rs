@@ -14,7 +14,7 @@ mod qemu;
 mod report;
 
 use super::CommandError;
-use crate::options::{OptionError, parse_cpus, parse_isa, parse_swap};
+use crate::options::{OptionError, memory_option, parse_cpus, parse_isa, parse_swap};
 use crate::setting::{Setting, SettingError, settings_help};
 use pagewright_capture::cleanup::{Cleanup, ScratchDir};
 use pagewright_types::IsaKind;
@@ -126,6 +126,10 @@ pub(crate) enum BootError {
     Machine(String),
     #[error("{option}: {bytes} bytes are not whole MiB, which QEMU needs")]
     PartOfMiB { option: &'static str, bytes: u64 },
+    #[error("{option}: {mebibytes} MiB are too little for the kernel, the program and its files: at least {least} MiB")]
+    TooLittleMemory { option: &'static str, mebibytes: u64, least: u64 },
+    #[error("--node: node 0 has {mebibytes} MiB, and the kernel needs at least {least} MiB there")]
+    SmallFirstNode { mebibytes: u64, least: u64 },
     #[error("--node: {0}")]
     Node(pagewright_sim::config::parse::ConfigParseError),
     #[error("--mem: {0}")]
@@ -151,6 +155,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     let machine = qemu::QemuMachine::new(args, isa)?;
     let scratch = ScratchDir::new("boot").map_err(|(path, source)| BootError::File { path, source })?;
     let (initramfs, program) = initramfs::pack(args, isa, scratch.path())?;
+    let packed = std::fs::metadata(&initramfs).map_err(BootError::file(&initramfs))?.len();
+    machine.check_memory(memory_option(!args.node.is_empty()), packed)?;
     let kernel = match &args.kernel {
         Some(kernel) => {
             std::fs::File::open(kernel).map_err(BootError::file(kernel))?;
