@@ -25,6 +25,12 @@ pub(crate) struct Workspace {
 pub(crate) struct Package {
     /// The name in the manifest.
     pub(crate) name: String,
+    /// The manifest.
+    pub(crate) manifest_path: PathBuf,
+    /// The registries to which the package may be published; `None` for all of them.
+    pub(crate) publish: Option<Vec<String>>,
+    /// The address of the repository.
+    pub(crate) repository: Option<String>,
     /// The dependencies.
     pub(crate) dependencies: Vec<Dependency>,
     /// The targets.
@@ -59,6 +65,13 @@ pub(crate) struct Target {
     pub(crate) kind: Vec<String>,
     /// The root module.
     pub(crate) src_path: PathBuf,
+}
+
+impl Package {
+    /// Whether the package may be published.
+    pub(crate) fn is_published(&self) -> bool {
+        self.publish.as_ref().is_none_or(|registries| !registries.is_empty())
+    }
 }
 
 impl Workspace {

@@ -1,6 +1,6 @@
 //! `cargo xtask`: the tasks of this repository, for developers and for CI.
 //!
-//! One command per module: [`test`], [`soak`], [`arrows`], [`tidy`], [`no_std`], [`repeat`],
+//! One command per module: [`mod@test`], [`soak`], [`arrows`], [`tidy`], [`no_std`], [`repeat`],
 //! [`kernel`], [`boot`], [`expected`], [`pageout`], [`setup`]. They share [`cargo`] (the workspace
 //! and nested cargo), [`step`] (a command with a time limit and a count), [`source`] (Rust source
 //! files), [`toolchain`] (toolchains for bare metal), [`debian`] (files from packages) and

@@ -46,6 +46,8 @@ fn steps() -> Result<(), Error> {
     tests.args(cargo::WITH_PLANTED_BUGS);
     let mut examples = cargo(&["test", "--workspace", "--doc"]);
     examples.args(cargo::WITH_PLANTED_BUGS);
+    let mut documented = cargo(&["doc", "--workspace", "--no-deps", "--keep-going"]);
+    documented.env("RUSTDOCFLAGS", "-Dwarnings");
     // The kernel is a workspace of its own, which `cargo fmt` in the root does not cover.
     let mut formatted = cargo(&["fmt", "--all", "--check"]);
     formatted.current_dir(workspace.workspace_root.join("kernel"));
@@ -54,6 +56,7 @@ fn steps() -> Result<(), Error> {
         Step { name: "formatting of the kernel", command: formatted, limit: MINUTE },
         Step { name: "tests of the workspace, with planted bugs", command: tests, limit: 12 * MINUTE },
         Step { name: "examples in documentation", command: examples, limit: 3 * MINUTE },
+        Step { name: "documentation without warnings", command: documented, limit: 3 * MINUTE },
         Step { name: "locks under every memory order (loom)", command: loom, limit: 4 * MINUTE },
         Step {
             name: "captures give the same figures for the same seed",

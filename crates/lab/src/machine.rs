@@ -154,7 +154,7 @@ impl<I: Isa> Lab<I> {
     /// [`FaultError`], if the program would get a signal.
     ///
     /// # Panics
-    /// If the access still faults after [`MAX_FAULTS`] faults were served: the memory manager and
+    /// If the access still faults after `MAX_FAULTS` faults were served: the memory manager and
     /// the machine interpret an entry differently.
     #[inline]
     pub fn touch(

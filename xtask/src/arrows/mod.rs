@@ -138,7 +138,14 @@ mod tests {
             .iter()
             .map(|(name, kind)| Dependency { name: (*name).into(), kind: *kind, path: Some("crates/x".into()) })
             .collect();
-        Package { name: name.into(), dependencies, targets: Vec::new() }
+        Package {
+            name: name.into(),
+            manifest_path: "/Cargo.toml".into(),
+            publish: None,
+            repository: None,
+            dependencies,
+            targets: Vec::new(),
+        }
     }
 
     fn violations(package: &Package, root: &str) -> Vec<Violation> {

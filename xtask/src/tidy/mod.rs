@@ -1,7 +1,8 @@
 //! `cargo xtask tidy`: checks the rules of this repository that a compiler does not check.
 //!
 //! One rule per module: [`length`], [`opening`], [`leftovers`], [`invariants`], [`counters`],
-//! [`linux_calls`], [`names`], [`prose`]. [`exceptions`] lists the exceptions and their reasons.
+//! [`linux_calls`], [`names`], [`packages`], [`prose`]. [`exceptions`] lists the exceptions and
+//! their reasons.
 //!
 //! Not guaranteed: that a comment is true, or a name good.
 
@@ -13,6 +14,7 @@ mod length;
 mod linux_calls;
 mod names;
 mod opening;
+mod packages;
 mod prose;
 
 use crate::cargo::Workspace;
@@ -20,7 +22,7 @@ use crate::error::Error;
 use crate::source::{self, File};
 use std::fmt;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What to do with documents that are generated from code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +35,14 @@ pub(crate) enum Generated {
 
 impl Generated {
     /// Compares the document at `page` with `text`, or writes it; the path is from the root.
-    fn document(self, workspace: &Workspace, page: &'static str, text: &str) -> Result<Option<Finding>, Error> {
+    fn document(self, workspace: &Workspace, page: impl AsRef<Path>, text: &str) -> Result<Option<Finding>, Error> {
+        let page = page.as_ref();
         let path = workspace.workspace_root.join(page);
         match self {
             Self::Write => fs::write(&path, text).map_err(Error::file(&path)).map(|()| None),
             Self::Compare => {
-                let there = fs::read_to_string(&path).map_err(Error::file(&path))?;
+                // A document that does not exist is out of date.
+                let there = fs::read_to_string(&path).unwrap_or_default();
                 Ok((there != text).then(|| Finding { path: page.into(), line: 0, breach: Breach::OutOfDate }))
             }
         }
@@ -140,6 +144,10 @@ pub(crate) enum Breach {
         /// The test file.
         test: String,
     },
+    /// A package without a licence, or with another one.
+    NoLicence,
+    /// A package that names a repository, while none is published.
+    MadeUpRepository,
     /// A document that differs from its tables.
     OutOfDate,
 }
@@ -162,6 +170,8 @@ impl fmt::Display for Breach {
             Self::NotInCode { id } => write!(f, "no code cites {id}"),
             Self::NotInTests { id } => write!(f, "no test cites {id}"),
             Self::NotTestedThere { id, test } => write!(f, "no test in {test} cites {id}"),
+            Self::NoLicence => f.write_str("is not the licence of the workspace: link it"),
+            Self::MadeUpRepository => f.write_str("names a repository, and none is published"),
             Self::OutOfDate => f.write_str("differs from its tables in the code: run cargo xtask tidy --write"),
         }
     }
@@ -200,6 +210,7 @@ pub(crate) fn run(generated: Generated) -> Result<(), Error> {
     findings.extend(invariants::run(&workspace, &files)?);
     findings.extend(counters::run(&workspace, generated)?);
     findings.extend(linux_calls::run(&workspace, generated)?);
+    findings.extend(packages::run(&workspace, generated)?);
     for finding in &findings {
         println!("{finding}");
     }

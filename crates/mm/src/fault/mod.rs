@@ -20,7 +20,7 @@
 //! the right. Whoever asks for a page looked at its mapping before, and let go of the space since:
 //! what the mapping must be for that is asked again here.
 //!
-//! The table is [`classify`]. A fault looks at the entry without a lock, prepares what the action
+//! The table is `classify`. A fault looks at the entry without a lock, prepares what the action
 //! needs – pages, tables, contents – and commits under the lock of the last-level table after
 //! checking that the entry is still what it was. If it is not, everything is given back and the
 //! fault starts over.

@@ -11,7 +11,7 @@
 //! Protocol: the cache holds one reference to each page, and each mapping another. A page is filled
 //! before it is added to the cache, so a page found there is up to date. An operation that changes
 //! size, seals or holes holds the object's `resize` lock (Linux's `i_rwsem`). A page is removed in
-//! this order: take it out of the cache, increment [`FileObject::removals`], unmap it from every
+//! this order: take it out of the cache, increment `FileObject::removals`, unmap it from every
 //! table. A fault that found it earlier reads `removals` again with its table locked
 //! (INV-FILE-REMOVED).
 //!

@@ -1,6 +1,6 @@
 //! The reverse map: who maps a page.
 //!
-//! An anonymous page names a node of the tree of forks ([`ForkTree`]) and its page index; it can be
+//! An anonymous page names a node of the tree of forks (`ForkTree`) and its page index; it can be
 //! mapped only by spaces at or below that node. A page of a file names the file, which knows the
 //! spaces that map it. Either way the candidates are *spaces*; the VMAs and the entry are then
 //! looked up in each, so a fork or a split costs the reverse map nothing per VMA.

@@ -309,7 +309,7 @@ impl Schedule {
 /// Replays a schedule, and then follows the default schedule.
 ///
 /// In the default schedule, interrupts are taken at once. The CPU that ran last goes on while it
-/// can, for at most [`FAIRNESS_STEPS`] steps in a row if another CPU is ready. Stores drain,
+/// can, for at most `FAIRNESS_STEPS` steps in a row if another CPU is ready. Stores drain,
 /// broadcasts arrive and walks step only when no CPU can run, and nothing is speculated or evicted.
 #[derive(Clone, Debug)]
 pub struct ReplayChooser {

@@ -1,6 +1,6 @@
 //! The results of an evaluation, as the tables, the HTML page and `--json` show them.
 //!
-//! Key types: [`Evaluation`] with its [`Run`]s and [`Claim`](super::Claim)s. `docs/json.md` says
+//! Key types: [`Evaluation`] with its [`Run`]s and [`Claim`]s. `docs/json.md` says
 //! what each member means, and which members are the same, bit for bit, for the same seed.
 //!
 //! Not guaranteed: the order of the keys of a map.

@@ -1,0 +1,69 @@
+//! Maps pages, looks them up, downgrades them and unmaps them, on both instruction sets.
+//!
+//! It uses this crate without a memory manager. The machine is simulated; an embedder's own machine
+//! takes its place.
+//!
+//! `cargo run -p pagewright-table --example map_and_unmap`
+
+use pagewright_arch::{Aarch64, Isa, Leaf, LeafFlags, X86_64};
+use pagewright_sim::{MachineConfig, Sim};
+use pagewright_table::{OwnedLeaf, PageTable, TableReserve};
+use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
+use pagewright_tlb::{Gather, Tlb, TlbConfig};
+use pagewright_types::{CpuId, FrameRange, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
+
+const START: VirtAddr = VirtAddr::new(0x7000_0000);
+const PAGES: u64 = 16;
+
+fn run<I: Isa>(tlb: &Tlb<Sim<I>>) {
+    let free = tlb.frames().available();
+    let table = PageTable::try_new(tlb).expect("a free frame");
+    let pages = || (0..PAGES).map(|index| START.add(index * PAGE_SIZE));
+
+    // Tables are allocated before anything is locked, so that no edit can fail.
+    let mut reserve = TableReserve::new(tlb);
+    reserve.fill(table.missing_tables(tlb, START, Level::PTE)).expect("free frames");
+    table.ensure_tables(tlb, START, Level::PTE, &mut reserve);
+    let locked = table.lock(tlb, START, Level::PTE).expect("a table of the last level");
+    for va in pages() {
+        let page = tlb.frames().new_folio(tlb.alloc(tlb.request(Order::ZERO)).expect("a free frame"));
+        let leaf = Leaf { pfn: page.pfn(), rights: Rights::RW, flags: LeafFlags::USER };
+        locked.install(va, OwnedLeaf::new(leaf, page));
+    }
+    println!("{}: {PAGES} pages and {} KiB of tables", I::KIND, table.bytes() / 1024);
+    assert!(pages().all(|va| locked.leaf(va).is_some_and(|leaf| leaf.rights == Rights::RW)));
+
+    // One flush for all pages; each page is freed after it.
+    let mut gather = Gather::new(tlb, table.context());
+    for va in pages() {
+        gather.absorb(locked.take(va).expect("a leaf"));
+    }
+    gather.settle();
+    assert!(pages().all(|va| locked.leaf(va).is_none()));
+    drop(locked);
+
+    let all = PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 47));
+    let unmapped = PageRange::from_len(START, PAGES * PAGE_SIZE).expect("whole pages");
+    let mut gather = Gather::full_space(tlb, table.context());
+    table.free_tables(tlb, unmapped, all, &mut gather);
+    gather.settle();
+    table.close(tlb);
+    assert_eq!(tlb.frames().available(), free, "every page and every table is free again");
+}
+
+fn on_a_machine<I: Isa>() {
+    let mut config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
+    config.nodes[0].bytes = 4 << 20;
+    let sim = Sim::<I>::new(config).expect("a valid configuration");
+    sim.run_on(CpuId::new(0), || {
+        let ranges = [FrameRange::new(Pfn::new(1), sim.nodes()[0].frames.end())];
+        let nodes = [NodeSpec { id: sim.nodes()[0].id, ranges: &ranges, cpus: sim.nodes()[0].cpus }];
+        let frames = Frames::try_new(sim.clone(), &MemoryLayout::new(&nodes)).expect("memory for the memmap");
+        run(&Tlb::try_new(sim.clone(), frames, TlbConfig::default()).expect("memory for the engine"));
+    });
+}
+
+fn main() {
+    on_a_machine::<X86_64>();
+    on_a_machine::<Aarch64>();
+}
