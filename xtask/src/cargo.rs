@@ -77,8 +77,14 @@ impl Package {
 impl Workspace {
     /// Loads the metadata from cargo.
     pub(crate) fn load() -> Result<Self, Error> {
-        let output = output(command().args(["metadata", "--format-version", "1", "--no-deps"]))?;
-        Ok(serde_json::from_slice(&output)?)
+        Self::load_at(Path::new("."))
+    }
+
+    /// Loads the metadata of the workspace of `folder` from cargo.
+    pub(crate) fn load_at(folder: &Path) -> Result<Self, Error> {
+        let mut metadata = command();
+        metadata.args(["metadata", "--format-version", "1", "--no-deps"]).current_dir(folder);
+        Ok(serde_json::from_slice(&output(&mut metadata)?)?)
     }
 
     /// `path` relative to the root, for output.

@@ -8,7 +8,7 @@
 
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
-use crate::toolchain::{self, BareTarget};
+use crate::toolchain::{self, BareTarget, Toolchain};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -34,36 +34,59 @@ pub(crate) fn run(isa: &str, features: &[&str]) -> Result<(), Error> {
 
 /// Builds the image and returns its path.
 pub(crate) fn build(target: BareTarget, features: &[&str]) -> Result<PathBuf, Error> {
+    build_for(&toolchain::probe(target)?, &[target], features)?.pop().ok_or_else(no_image)
+}
+
+/// Builds the images for `targets` concurrently, and returns their paths in the same order.
+///
+/// Targets that need different toolchains are built one after the other.
+pub(crate) fn build_all(targets: &[BareTarget], features: &[&str]) -> Result<Vec<PathBuf>, Error> {
+    let toolchains = targets.iter().map(|target| toolchain::probe(*target)).collect::<Result<Vec<_>, _>>()?;
+    match toolchains.first() {
+        Some(first) if toolchains.iter().all(|other| other == first) => build_for(first, targets, features),
+        _ => targets.iter().map(|target| build(*target, features)).collect(),
+    }
+}
+
+fn build_for(toolchain: &Toolchain, targets: &[BareTarget], features: &[&str]) -> Result<Vec<PathBuf>, Error> {
     let workspace = Workspace::load()?;
-    let toolchain = toolchain::probe(target)?;
     let folder = workspace.target_directory.join("kernel");
-    let mut build = toolchain.cargo("build", target, &folder)?;
+    let mut build = toolchain.cargo("build", targets, &folder)?;
     build.args(["--release", "--locked", "--package", "pagewright-kernel"]);
     build.args(["--features", &features.join(",")]);
     build.args(["--message-format", "json-render-diagnostics"]);
     let messages = cargo::output(build.current_dir(workspace.workspace_root.join("kernel")))?;
-    let linked = executable(&messages)?;
+    let linked = executables(&messages)?;
     let name: String =
         FEATURES.iter().filter(|feature| features.contains(feature)).map(|feature| format!("-{feature}")).collect();
-    let image = folder.join(format!("pagewright-{target}{name}"));
-    let bytes = fs::read(&linked).map_err(Error::file(&linked))?;
-    let bytes = match target {
-        BareTarget::X86_64 => bytes,
-        BareTarget::Aarch64 => flat(&bytes).ok_or(Error::NoImage(linked))?,
+    let image = |target: &BareTarget| {
+        let of_target = |path: &&PathBuf| path.iter().any(|part| part == target.triple());
+        let linked = linked.iter().find(of_target).ok_or_else(no_image)?;
+        let image = folder.join(format!("pagewright-{target}{name}"));
+        let bytes = fs::read(linked).map_err(Error::file(linked))?;
+        let bytes = match target {
+            BareTarget::X86_64 => bytes,
+            BareTarget::Aarch64 => flat(&bytes).ok_or_else(|| Error::NoImage(linked.clone()))?,
+        };
+        fs::write(&image, bytes).map_err(Error::file(&image))?;
+        Ok(image)
     };
-    fs::write(&image, bytes).map_err(Error::file(&image))?;
-    Ok(image)
+    targets.iter().map(image).collect()
 }
 
-/// The executable among cargo's messages.
-fn executable(messages: &[u8]) -> Result<PathBuf, Error> {
+fn no_image() -> Error {
+    Error::NoImage(Path::new("kernel").to_owned())
+}
+
+/// The executables among cargo's messages.
+fn executables(messages: &[u8]) -> Result<Vec<PathBuf>, Error> {
     let lines = messages.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    let mut found = None;
+    let mut found = Vec::new();
     for line in lines {
         let message: serde_json::Value = serde_json::from_slice(line)?;
-        found = message["executable"].as_str().map(PathBuf::from).or(found);
+        found.extend(message["executable"].as_str().map(PathBuf::from));
     }
-    found.ok_or_else(|| Error::NoImage(Path::new("kernel").to_owned()))
+    Ok(found)
 }
 
 /// The memory image of an ELF file's segments, from the lowest physical address.

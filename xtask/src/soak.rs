@@ -18,72 +18,46 @@ const SCHEDULES: &str = "100000";
 /// The operations that are compared with Linux; `cargo xtask test` compares 100,000.
 const BESIDE_LINUX: &str = "10000000";
 
+/// The tests with races that the soak searches longer.
+const RACES: [&str; 7] = ["swap", "reclaim", "space", "fault", "file", "gup", "batch_races"];
+
 /// Runs the steps.
 pub(crate) fn run() -> Result<(), Error> {
     let workspace = Workspace::load()?;
-    let mut properties = cargo::command();
-    properties
-        .args(["test", "--workspace", "--lib", "--tests", "--no-fail-fast"])
-        .current_dir(&workspace.workspace_root)
-        .env("PROPTEST_CASES", CASES)
-        // Scaled with the number of cases.
-        .env("PROPTEST_MAX_GLOBAL_REJECTS", CASES)
-        // Enough to minimise a failing case of this many.
-        .env("PROPTEST_MAX_SHRINK_ITERS", "1000000");
-    let mut stream = cargo::command();
-    stream
-        .args(["test", "--release", "--package", "pagewright-capture", "--test", "replay_memory"])
-        .current_dir(&workspace.workspace_root)
-        .env("PAGEWRIGHT_SOAK", "1");
-    let mut calls = cargo::command();
-    calls
-        .args(["test", "--release", "--package", "pagewright-fuzz", "--test", "random_calls"])
-        .current_dir(&workspace.workspace_root)
-        .env("PAGEWRIGHT_SOAK", "1");
-    let mut swap = cargo::command();
-    swap.args([
-        "test",
-        "--release",
-        "--package",
-        "pagewright-mm",
-        "--package",
-        "pagewright-tlb",
-        "--test",
-        "swap",
-        "--test",
-        "reclaim",
-        "--test",
-        "space",
-        "--test",
-        "fault",
-        "--test",
-        "batch_races",
-    ])
-    .args(["--", "--nocapture"])
-    .current_dir(&workspace.workspace_root)
-    .env("PAGEWRIGHT_SOAK", "1");
-    let mut random = cargo::command();
-    random
-        .args(["run", "--release", "--package", "pagewright", "--", "check"])
-        .args(["--steps", STEPS, "--schedules", SCHEDULES])
-        .current_dir(&workspace.workspace_root);
-    let mut beside_linux = cargo::command();
-    beside_linux
-        .args(["test", "--release", "--package", "pagewright-fuzz", "--test", "against_linux"])
-        .current_dir(&workspace.workspace_root)
-        .env("PAGEWRIGHT_AGAINST_LINUX", BESIDE_LINUX);
-    let mut repeat = cargo::command();
-    repeat.args(["xtask", "repeat"]).current_dir(&workspace.workspace_root);
-    let mut boot = cargo::command();
-    boot.args(["xtask", "boot", "planted"]).current_dir(&workspace.workspace_root);
+    let cargo = |words: &[&str]| {
+        let mut command = cargo::command();
+        command.args(words).current_dir(&workspace.workspace_root);
+        command
+    };
+    // Tests that search longer in a soak.
+    let longer = |package: &str, tests: &[&str]| {
+        let mut command = cargo(&["test", "--release"]);
+        command.args(package.split(' ').flat_map(|package| ["--package", package]));
+        command.args(tests.iter().flat_map(|test| ["--test", *test]));
+        command.args(["--", "--nocapture"]).env("PAGEWRIGHT_SOAK", "1");
+        command
+    };
+    let mut random = cargo(&["run", "--release", "--package", "pagewright", "--", "check"]);
+    random.args(["--steps", STEPS, "--schedules", SCHEDULES]);
+    let mut beside_linux = cargo(&["test", "--release", "--package", "pagewright-fuzz", "--test", "against_linux"]);
+    beside_linux.env("PAGEWRIGHT_AGAINST_LINUX", BESIDE_LINUX);
+    let mut properties = cargo(&["test", "--workspace", "--lib", "--tests", "--no-fail-fast"]);
+    // Rejected cases scale with the number of cases; a failing case of this many is minimised.
+    properties.env("PROPTEST_CASES", CASES).env("PROPTEST_MAX_GLOBAL_REJECTS", CASES);
+    properties.env("PROPTEST_MAX_SHRINK_ITERS", "1000000");
+    let step = |name, command| Step { name, command, limit: HOUR };
     step::run(vec![
+        step("library crates on bare metal", cargo(&["xtask", "no-std"])),
         Step { name: "random programs under the oracle", command: random, limit: 2 * HOUR },
-        Step { name: "10,000,000 random operations of every memory call", command: calls, limit: HOUR },
-        Step { name: "races with page-outs, in 100 times as many schedules", command: swap, limit: HOUR },
-        Step { name: "all captures give the same figures for the same seed", command: repeat, limit: HOUR },
-        Step { name: "a capture of 10 GB replays in constant memory", command: stream, limit: HOUR },
-        Step { name: "programs on the kernel in QEMU, also with planted bugs", command: boot, limit: HOUR },
-        Step { name: "10,000,000 operations match Linux", command: beside_linux, limit: HOUR },
+        step("10,000,000 random operations of every memory call", longer("pagewright-fuzz", &["random_calls"])),
+        step(
+            "races of the memory manager, in 100 times as many schedules",
+            longer("pagewright-mm pagewright-tlb", &RACES),
+        ),
+        step("all captures give the same figures for the same seed", cargo(&["xtask", "repeat"])),
+        step("a capture of 10 GB replays in constant memory", longer("pagewright-capture", &["replay_memory"])),
+        step("programs on the kernel in QEMU, also with planted bugs", cargo(&["xtask", "boot", "planted"])),
+        step("10,000,000 operations match Linux", beside_linux),
         Step { name: "properties, 200,000 cases each", command: properties, limit: 4 * HOUR },
     ])
 }

@@ -63,7 +63,6 @@ fn steps() -> Result<(), Error> {
             command: this(&["repeat", "quick"])?,
             limit: 5 * MINUTE,
         },
-        Step { name: "library crates on bare metal", command: this(&["no-std"])?, limit: 4 * MINUTE },
         Step { name: "programs on the kernel in QEMU", command: this(&["boot"])?, limit: 8 * MINUTE },
     ])
 }

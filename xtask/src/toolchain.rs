@@ -86,7 +86,7 @@ pub(crate) fn probe(target: BareTarget) -> Result<Toolchain, Error> {
 }
 
 impl Toolchain {
-    /// A call of this toolchain's `cargo subcommand` for `target`; the caller adds the packages.
+    /// A call of this toolchain's `cargo subcommand` for `targets`; the caller adds the packages.
     ///
     /// It builds in a folder of its own in `target_directory`, because two compilers in one folder
     /// would rebuild each other's output.
@@ -96,7 +96,7 @@ impl Toolchain {
     pub(crate) fn cargo(
         &self,
         subcommand: &str,
-        target: BareTarget,
+        targets: &[BareTarget],
         target_directory: &Path,
     ) -> Result<Command, Error> {
         let (mut command, sysroot) = match self {
@@ -109,7 +109,10 @@ impl Toolchain {
         };
         // The user's flags, such as a CPU or a cfg, are for the host.
         command.env_remove("RUSTFLAGS").env("CARGO_TARGET_DIR", target_directory.join(self.folder()));
-        command.args([subcommand, "--target", target.triple()]);
+        command.arg(subcommand);
+        for target in targets {
+            command.args(["--target", target.triple()]);
+        }
         match self {
             Self::Target => {}
             Self::Source | Self::Debian => {
@@ -120,8 +123,10 @@ impl Toolchain {
         }
         // The bare-metal targets link with rust-lld, which Debian's toolchain lacks.
         if !has_linker(&sysroot) {
-            let variable = target.triple().to_uppercase().replace('-', "_");
-            command.env(format!("CARGO_TARGET_{variable}_LINKER"), "ld.lld");
+            for target in targets {
+                let variable = target.triple().to_uppercase().replace('-', "_");
+                command.env(format!("CARGO_TARGET_{variable}_LINKER"), "ld.lld");
+            }
         }
         Ok(command)
     }
@@ -201,7 +206,7 @@ mod tests {
         let folder = Path::new("/somewhere");
         for (toolchain, builds) in [(Toolchain::Target, false), (Toolchain::Source, true)] {
             let command =
-                toolchain.cargo("build", BareTarget::Aarch64, folder).expect("rustc runs, since it built this");
+                toolchain.cargo("build", &[BareTarget::Aarch64], folder).expect("rustc runs, since it built this");
             assert_eq!(environment(&command, "RUSTC_BOOTSTRAP").is_some(), builds);
             assert_eq!(command.get_args().any(|word| word.to_string_lossy().starts_with("-Zbuild-std=")), builds);
             let into = environment(&command, "CARGO_TARGET_DIR").expect("a folder of its own");

@@ -55,18 +55,27 @@ struct Bench {
 /// Runs the boots of `extent`, and prints a line for each as for a test.
 pub(crate) fn run(extent: Extent) -> Result<(), Error> {
     let bench = Bench::new()?;
-    let (mut runs, mut ready) = (Vec::new(), Vec::new());
+    let mut machines = Vec::new();
     for machine in &MACHINES {
-        if let Some(missing) = machine.lacks() {
-            println!("test boot {} ... ignored ({missing} is missing: cargo xtask setup)", machine.isa);
-            continue;
+        match machine.lacks() {
+            Some(missing) => {
+                println!("test boot {} ... ignored ({missing} is missing: cargo xtask setup)", machine.isa);
+            }
+            None => machines.push(machine),
         }
-        let kernel = kernel::build(machine.target, &["oracle"])?;
-        bench.programs(machine, &kernel, &mut runs)?;
-        if extent == Extent::Planted {
-            planted::runs(&bench, machine, &mut runs)?;
+    }
+    let targets: Vec<_> = machines.iter().map(|machine| machine.target).collect();
+    let mut runs = Vec::new();
+    if extent == Extent::Planted {
+        let kernels = kernel::build_all(&targets, &["planted", "oracle"])?;
+        for (machine, kernel) in machines.iter().zip(&kernels) {
+            planted::runs(&bench, machine, kernel, &mut runs)?;
         }
-        ready.push((machine, kernel));
+    }
+    let kernels = kernel::build_all(&targets, &["oracle"])?;
+    let ready: Vec<_> = machines.into_iter().zip(kernels).collect();
+    for (machine, kernel) in &ready {
+        bench.programs(machine, kernel, &mut runs)?;
     }
     let counted = ready.iter().map(|(machine, kernel)| {
         || Ok(budget::judge(&bench, machine, kernel)? + recorded::judge(&bench, machine, kernel)?)

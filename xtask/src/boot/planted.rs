@@ -8,8 +8,8 @@
 use super::cases::{CASES, Machine};
 use super::{Bench, Run};
 use crate::error::Error;
-use crate::kernel;
 use crate::toolchain::BareTarget;
+use std::path::Path;
 use std::process::Output;
 
 /// The bugs that corrupt or stop a program, and the program.
@@ -33,14 +33,18 @@ pub(super) const LIMIT: &str = "30";
 /// The largest number of boots per bug.
 const BOOTS: usize = 5;
 
-/// Adds the boots with planted bugs.
-pub(super) fn runs<'a>(bench: &Bench, machine: &'a Machine, runs: &mut Vec<Run<'a>>) -> Result<(), Error> {
-    let kernel = kernel::build(machine.target, &["planted", "oracle"])?;
+/// Adds the boots of `kernel`, which has the planted bugs.
+pub(super) fn runs<'a>(
+    bench: &Bench,
+    machine: &'a Machine,
+    kernel: &Path,
+    runs: &mut Vec<Run<'a>>,
+) -> Result<(), Error> {
     let corrupting = CORRUPTING.iter().filter(|_| machine.target == BareTarget::X86_64);
     for (plant, name) in corrupting.chain(&MISCOUNTING).chain(&OVERFLOWING) {
         let Some(case) = CASES.iter().find(|case| case.name == *name) else { continue };
         let Some(program) = case.program(machine, &bench.workspace, &bench.folder)? else { continue };
-        runs.push(Run { machine, case, program, kernel: kernel.clone(), cpus: "4", plant: Some(plant) });
+        runs.push(Run { machine, case, program, kernel: kernel.to_owned(), cpus: "4", plant: Some(plant) });
     }
     Ok(())
 }
