@@ -11,24 +11,17 @@
 
 use super::node::MIN_FILL;
 use super::{BPlusTree, TreeItem};
-use core::fmt;
+use thiserror::Error;
 
 /// A reservation failed, because the allocator or the caller's permit refused it.
 ///
 /// The tree has not changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("no memory to reserve {inserts} inserts into a tree")]
 pub struct TreeReserveError {
     /// Number of inserts that were to be reserved.
     pub inserts: usize,
 }
-
-impl fmt::Display for TreeReserveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no memory to reserve {} inserts into a tree", self.inserts)
-    }
-}
-
-impl core::error::Error for TreeReserveError {}
 
 /// Numbers of nodes, of each kind.
 #[derive(Clone, Copy)]

@@ -22,9 +22,9 @@ use crate::clear::Residency;
 use crate::frames::Frames;
 use crate::watermark::Urgency;
 use crate::zone::{WatermarkLevel, ZoneBlock, ZoneRequest};
-use core::fmt;
 use pagewright_sync::Platform;
 use pagewright_types::{Counter, CpuId, NodeId, Order};
+use thiserror::Error;
 
 /// A request for a block of frames (Linux's order and `gfp_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,7 +55,8 @@ impl FrameRequest {
 /// The failure of a [`FrameRequest`].
 ///
 /// Nothing was allocated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("no block of order {} near node {}: {cause}", .request.order, .request.node)]
 pub struct NoFrames {
     /// The request.
     pub request: FrameRequest,
@@ -64,22 +65,14 @@ pub struct NoFrames {
 }
 
 /// Why a [`FrameRequest`] failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NoFramesCause {
     /// [`permit_allocation`](pagewright_arch::Effects::permit_allocation) refused the allocation.
+    #[error("not permitted")]
     NotPermitted,
     /// No zone that may serve the request has a free block of that order above its watermark.
+    #[error("memory is exhausted")]
     Exhausted,
-}
-
-impl fmt::Display for NoFrames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FrameRequest { order, node, .. } = self.request;
-        match self.cause {
-            NoFramesCause::NotPermitted => write!(f, "no block of order {order} near node {node}: not permitted"),
-            NoFramesCause::Exhausted => write!(f, "no block of order {order} near node {node}: memory is exhausted"),
-        }
-    }
 }
 
 impl<P: Platform> Frames<P> {

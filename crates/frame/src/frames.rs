@@ -19,38 +19,19 @@ use crate::watermark::{self, Watermarks};
 use crate::zone::{Zone, ZoneId, ZoneKind, ZoneView};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::fmt;
 use pagewright_sync::{AllocError, Counters, Platform};
 use pagewright_types::{Counter, CpuId, FrameRange, NodeId, Pfn};
+use thiserror::Error;
 
 /// Why [`Frames::try_new`] failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FramesError {
     /// The layout is invalid.
-    Layout(MemoryLayoutError),
+    #[error(transparent)]
+    Layout(#[from] MemoryLayoutError),
     /// There is no heap memory for the records.
-    OutOfMemory(AllocError),
-}
-
-impl From<MemoryLayoutError> for FramesError {
-    fn from(error: MemoryLayoutError) -> Self {
-        Self::Layout(error)
-    }
-}
-
-impl From<AllocError> for FramesError {
-    fn from(error: AllocError) -> Self {
-        Self::OutOfMemory(error)
-    }
-}
-
-impl fmt::Display for FramesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Layout(error) => error.fmt(f),
-            Self::OutOfMemory(error) => error.fmt(f),
-        }
-    }
+    #[error(transparent)]
+    OutOfMemory(#[from] AllocError),
 }
 
 /// The physical memory of one machine.

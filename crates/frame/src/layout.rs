@@ -8,8 +8,8 @@
 //! Not guaranteed: that the frames exist. The embedder must leave out the frames that firmware and
 //! its own image occupy.
 
-use core::fmt;
 use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Pfn};
+use thiserror::Error;
 
 /// The largest number of nodes of a machine.
 ///
@@ -139,15 +139,19 @@ pub(crate) struct MemorySpan {
 }
 
 /// What is invalid about a [`MemoryLayout`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum MemoryLayoutError {
     /// There are no nodes, or more than [`MAX_NODES`].
+    #[error("a machine has 1 to {MAX_NODES} nodes, not {0}")]
     NodeCount(usize),
     /// The number of a node is not its index.
+    #[error("node {0} is not at its own index")]
     NodeOutOfOrder(NodeId),
     /// A node has no range of frames.
+    #[error("node {0} has no memory")]
     NodeWithoutMemory(NodeId),
     /// A range is empty, out of order within its node, or reaches the last frame number.
+    #[error("node {node} has frames {range}, which are empty, out of order or beyond 16 TiB")]
     BadRange {
         /// The node.
         node: NodeId,
@@ -155,6 +159,7 @@ pub enum MemoryLayoutError {
         range: FrameRange,
     },
     /// Two nodes share a frame.
+    #[error("node {node} has frames {range}, which overlap {other} of another node")]
     Overlap {
         /// The node with the higher number.
         node: NodeId,
@@ -164,36 +169,20 @@ pub enum MemoryLayoutError {
         other: FrameRange,
     },
     /// No node has a CPU.
+    #[error("no node has a CPU")]
     NoCpu,
     /// A CPU is listed on two nodes.
+    #[error("CPU {0} is on two nodes")]
     CpuOnTwoNodes(CpuId),
     /// A CPU below the highest is on no node.
+    #[error("CPU {0} is on no node")]
     CpuOnNoNode(CpuId),
     /// The distance matrix does not have one entry for each pair of nodes.
+    #[error("{nodes} nodes have {given} distances")]
     Distances {
         /// The number of nodes.
         nodes: usize,
         /// The number of entries.
         given: usize,
     },
-}
-
-impl fmt::Display for MemoryLayoutError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NodeCount(count) => write!(f, "a machine has 1 to {MAX_NODES} nodes, not {count}"),
-            Self::NodeOutOfOrder(node) => write!(f, "node {node} is not at its own index"),
-            Self::NodeWithoutMemory(node) => write!(f, "node {node} has no memory"),
-            Self::BadRange { node, range } => {
-                write!(f, "node {node} has frames {range}, which are empty, out of order or beyond 16 TiB")
-            }
-            Self::Overlap { node, range, other } => {
-                write!(f, "node {node} has frames {range}, which overlap {other} of another node")
-            }
-            Self::NoCpu => f.write_str("no node has a CPU"),
-            Self::CpuOnTwoNodes(cpu) => write!(f, "CPU {cpu} is on two nodes"),
-            Self::CpuOnNoNode(cpu) => write!(f, "CPU {cpu} is on no node"),
-            Self::Distances { nodes, given } => write!(f, "{nodes} nodes have {given} distances"),
-        }
-    }
 }

@@ -6,26 +6,28 @@ pub use fault::FaultError;
 
 use crate::file::Seals;
 use crate::space::{Advice, Resource};
-use core::fmt;
 use pagewright_sync::AllocError;
 use pagewright_table::TableAllocError;
 use pagewright_tlb::frames::NoFrames;
-use pagewright_types::RangeError;
-use pagewright_types::{Errno, PageRange, Rights, SwapEntry, VirtAddr};
+use pagewright_types::{Errno, PageRange, RangeError, Rights, SwapEntry, VirtAddr};
+use thiserror::Error;
 
 /// Why a memory call failed.
 ///
 /// Unless the call says otherwise, nothing has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum MmError {
     /// An address is misaligned, or its range passes the end of the address space.
-    Range(RangeError),
+    #[error(transparent)]
+    Range(#[from] RangeError),
     /// The length is 0.
+    #[error("the length at {at} is 0")]
     EmptyRange {
         /// The address.
         at: VirtAddr,
     },
     /// The range passes the end of user memory (`EINVAL`).
+    #[error("{len:#x} bytes at {addr} pass the end of user memory")]
     OutOfBounds {
         /// The address.
         addr: VirtAddr,
@@ -33,36 +35,43 @@ pub enum MmError {
         len: u64,
     },
     /// The range to map passes the end of user memory (`ENOMEM`).
+    #[error("{range} passes the end of user memory")]
     BeyondUser {
         /// The range.
         range: PageRange,
     },
     /// The length exceeds user memory.
+    #[error("{len:#x} bytes exceed user memory")]
     TooLong {
         /// The length in bytes.
         len: u64,
     },
     /// The flags are unknown or contradict each other.
+    #[error("flags {flags:#x} are unknown or contradict each other")]
     BadFlags {
         /// The flags of the call.
         flags: u32,
     },
     /// The file offset is not a multiple of the page size.
+    #[error("file offset {offset:#x} is not a multiple of the page size")]
     MisalignedOffset {
         /// The offset in bytes.
         offset: u64,
     },
     /// The file offset exceeds what a mapping can have.
+    #[error("file offset {offset:#x} is too large")]
     OffsetOverflow {
         /// The offset in bytes.
         offset: u64,
     },
     /// A page of the range is mapped already, and the call may not replace it.
+    #[error("a page of {range} is mapped already")]
     AlreadyMapped {
         /// The range of the call.
         range: PageRange,
     },
     /// The program may not map at this address (`vm.mmap_min_addr`).
+    #[error("{at} is below vm.mmap_min_addr, {min}")]
     TooLow {
         /// The address.
         at: VirtAddr,
@@ -70,16 +79,19 @@ pub enum MmError {
         min: VirtAddr,
     },
     /// No gap is long enough.
+    #[error("no gap of {pages} pages is free")]
     NoUnmappedArea {
         /// The length in pages.
         pages: u64,
     },
     /// A page of the range is not mapped.
+    #[error("{at} is not mapped")]
     NotMapped {
         /// The first such page.
         at: VirtAddr,
     },
     /// The mapping cannot have these rights.
+    #[error("rights {rights} exceed the maximum {max} of the mapping")]
     Forbidden {
         /// The rights of the call.
         rights: Rights,
@@ -87,21 +99,25 @@ pub enum MmError {
         max: Rights,
     },
     /// The space would have more mappings than `vm.max_map_count`.
+    #[error("the space would have more than {limit} mappings")]
     TooManyMappings {
         /// The limit.
         limit: u64,
     },
     /// The source of `mremap` is not mapped (`EFAULT`).
+    #[error("the source at {at} is not mapped")]
     SourceNotMapped {
         /// The address.
         at: VirtAddr,
     },
     /// The range passes the end of its mapping, and the call takes one mapping only.
+    #[error("{range} passes the end of its mapping")]
     SpansMappings {
         /// The range.
         range: PageRange,
     },
     /// The source and the destination of a move overlap.
+    #[error("{from} and {to} overlap")]
     Overlaps {
         /// The source.
         from: PageRange,
@@ -109,18 +125,22 @@ pub enum MmError {
         to: PageRange,
     },
     /// The call would map a private mapping a second time.
+    #[error("the private mapping at {at} cannot be mapped twice")]
     PrivateNotDuplicable {
         /// Its address.
         at: VirtAddr,
     },
     /// The mapping is sealed (`mseal`).
+    #[error("the mapping at {at} is sealed")]
     Sealed {
         /// The address of the mapping, or of its first page in the range.
         at: VirtAddr,
     },
     /// The program may not lock memory.
+    #[error("the program may not lock memory")]
     LockNotPermitted,
     /// `mlock` or `mlockall` would pass `RLIMIT_MEMLOCK` (`ENOMEM`).
+    #[error("{pages} locked pages pass the limit of {limit} bytes")]
     OverLockLimit {
         /// Locked pages that there would be.
         pages: u64,
@@ -128,6 +148,7 @@ pub enum MmError {
         limit: u64,
     },
     /// A new or larger locked mapping would pass `RLIMIT_MEMLOCK` (`EAGAIN`).
+    #[error("{pages} locked pages pass the limit of {limit} bytes")]
     MapOverLockLimit {
         /// Locked pages that there would be.
         pages: u64,
@@ -135,16 +156,19 @@ pub enum MmError {
         limit: u64,
     },
     /// A page of locked memory cannot be faulted in, because the mapping forbids the access.
+    #[error("the page at {at} cannot be faulted in")]
     CannotPopulate {
         /// The page.
         at: VirtAddr,
     },
     /// A page of locked memory cannot be faulted in, because memory is short.
+    #[error("no memory for the locked page at {at}")]
     NoMemoryToLock {
         /// The page.
         at: VirtAddr,
     },
     /// The space would pass one of its limits.
+    #[error("{pages} pages pass {resource}, {limit} bytes")]
     OverLimit {
         /// The limited resource.
         resource: Resource,
@@ -154,36 +178,43 @@ pub enum MmError {
         limit: u64,
     },
     /// The overcommit policy refuses the pages (`vm.overcommit_memory`).
+    #[error("the overcommit policy refuses {pages} pages")]
     CommitRefused {
         /// The number of pages.
         pages: u64,
     },
     /// The caller may not access user memory at this address.
+    #[error("{va} is not accessible")]
     Inaccessible {
         /// The address.
         va: VirtAddr,
     },
     /// The page has the maximum number of references or pins.
+    #[error("the page at {va} has the maximum number of references")]
     TooManyHolders {
         /// The address of the page.
         va: VirtAddr,
     },
     /// The call has more segments of memory than `UIO_MAXIOV`.
+    #[error("{segments} segments exceed the maximum of one call")]
     TooManySegments {
         /// The number of segments.
         segments: usize,
     },
     /// The word is not aligned.
+    #[error("the word at {at} is not aligned")]
     MisalignedWord {
         /// Its address.
         at: VirtAddr,
     },
     /// The advice is unknown, or not allowed about the memory of another process.
+    #[error("advice {advice} is unknown or not allowed")]
     BadAdvice {
         /// The number of the advice.
         advice: u32,
     },
     /// The advice does not apply to the mapping.
+    #[error("advice {advice:?} does not apply to the mapping at {at}")]
     AdviceNotApplicable {
         /// The address.
         at: VirtAddr,
@@ -191,38 +222,46 @@ pub enum MmError {
         advice: Advice,
     },
     /// Setting advised flags failed, because the mapping could not be split.
+    #[error("the mapping at {at} cannot be split")]
     CannotSplit {
         /// The address.
         at: VirtAddr,
     },
     /// The file cannot be written through the mapping, not even after `mprotect`.
+    #[error("the file at {at} cannot be written through its mapping")]
     FileNotWritable {
         /// The address.
         at: VirtAddr,
     },
     /// The memory is locked (`MS_INVALIDATE`).
+    #[error("the memory at {at} is locked")]
     MemoryLocked {
         /// The address.
         at: VirtAddr,
     },
     /// A seal of the file forbids the operation.
+    #[error("seals of the file forbid it: {seals:?}")]
     FileSealed {
         /// The seals that forbid it.
         seals: Seals,
     },
     /// The file cannot have seals.
+    #[error("the file cannot have seals")]
     NoSeals,
     /// The file cannot be sealed against writing, because writable mappings of it exist.
+    #[error("the file has {mappings} writable mappings")]
     WritablyMapped {
         /// The number of such mappings.
         mappings: u64,
     },
     /// The file cannot be sealed against writing, because a page has other references.
+    #[error("page {index} of the file has other references")]
     PageHeld {
         /// Page of the file.
         index: u64,
     },
     /// The soft limit exceeds the hard limit.
+    #[error("the soft limit {soft} exceeds the hard limit {hard}")]
     BadLimit {
         /// The soft limit in bytes.
         soft: u64,
@@ -230,6 +269,7 @@ pub enum MmError {
         hard: u64,
     },
     /// The program may not raise its hard limit.
+    #[error("{resource} may not be raised above {hard} bytes")]
     RaiseNotPermitted {
         /// The limited resource.
         resource: Resource,
@@ -237,16 +277,19 @@ pub enum MmError {
         hard: u64,
     },
     /// The files of a tmpfs would pass its size.
+    #[error("the tmpfs would exceed {limit} pages")]
     TmpfsFull {
         /// The size in pages.
         limit: u64,
     },
     /// The file would exceed the maximum size of a file.
+    #[error("{bytes:#x} bytes exceed the maximum size of a file")]
     FileTooLarge {
         /// The new size in bytes.
         bytes: u64,
     },
     /// The offset and the length are not a range of a file.
+    #[error("{len:#x} bytes at {offset:#x} are not a range of a file")]
     BadFileRange {
         /// The offset in bytes.
         offset: u64,
@@ -254,21 +297,25 @@ pub enum MmError {
         len: u64,
     },
     /// The name is too long.
+    #[error("a name of {len} bytes is too long")]
     NameTooLong {
         /// Its length in bytes.
         len: usize,
     },
     /// The file does not support the flags.
+    #[error("the file does not support flags {flags:#x}")]
     NotSupported {
         /// The flags.
         flags: u32,
     },
     /// The flags need a feature that the memory manager does not have.
+    #[error("flags {flags:#x} need a feature that is not built in")]
     NotConfigured {
         /// The flags.
         flags: u32,
     },
     /// The device of a file failed.
+    #[error("the device failed on page {index} of the file: {errno}")]
     Device {
         /// Page of the file.
         index: u64,
@@ -276,22 +323,28 @@ pub enum MmError {
         errno: Errno,
     },
     /// The machine has the maximum number of swap devices.
+    #[error("there are {} swap devices, the maximum", SwapEntry::DEVICES)]
     TooManySwapDevices,
     /// The device is in use as a swap device already.
+    #[error("the device is swap device {device} already")]
     SwapDeviceInUse {
         /// The number of the swap device.
         device: u8,
     },
     /// No swap device has this number.
+    #[error("{device} is not the number of a swap device")]
     NoSuchSwapDevice {
         /// The number.
         device: u8,
     },
     /// The address space has ended.
+    #[error("the address space has ended")]
     SpaceEnded,
     /// No frame could be allocated.
-    NoFrames(NoFrames),
+    #[error(transparent)]
+    NoFrames(#[from] NoFrames),
     /// No kernel memory could be allocated.
+    #[error("no kernel memory: {wanted} bytes or items were requested")]
     NoKernelMemory {
         /// Bytes or items requested.
         wanted: usize,
@@ -368,18 +421,6 @@ pub(crate) fn bounded(addr: VirtAddr, len: u64) -> Result<PageRange, MmError> {
     })
 }
 
-impl From<NoFrames> for MmError {
-    fn from(error: NoFrames) -> Self {
-        Self::NoFrames(error)
-    }
-}
-
-impl From<RangeError> for MmError {
-    fn from(error: RangeError) -> Self {
-        Self::Range(error)
-    }
-}
-
 impl From<AllocError> for MmError {
     fn from(error: AllocError) -> Self {
         Self::NoKernelMemory { wanted: error.bytes }
@@ -400,71 +441,3 @@ impl From<TableAllocError> for MmError {
         }
     }
 }
-
-impl fmt::Display for MmError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Range(e) => e.fmt(f),
-            Self::EmptyRange { at } => write!(f, "the length at {at} is 0"),
-            Self::OutOfBounds { addr, len } => write!(f, "{len:#x} bytes at {addr} pass the end of user memory"),
-            Self::BeyondUser { range } => write!(f, "{range} passes the end of user memory"),
-            Self::TooLong { len } => write!(f, "{len:#x} bytes exceed user memory"),
-            Self::BadFlags { flags } => write!(f, "flags {flags:#x} are unknown or contradict each other"),
-            Self::MisalignedOffset { offset } => {
-                write!(f, "file offset {offset:#x} is not a multiple of the page size")
-            }
-            Self::OffsetOverflow { offset } => write!(f, "file offset {offset:#x} is too large"),
-            Self::AlreadyMapped { range } => write!(f, "a page of {range} is mapped already"),
-            Self::NoUnmappedArea { pages } => write!(f, "no gap of {pages} pages is free"),
-            Self::NotMapped { at } => write!(f, "{at} is not mapped"),
-            Self::Forbidden { rights, max } => write!(f, "rights {rights} exceed the maximum {max} of the mapping"),
-            Self::TooManyMappings { limit } => write!(f, "the space would have more than {limit} mappings"),
-            Self::SourceNotMapped { at } => write!(f, "the source at {at} is not mapped"),
-            Self::SpansMappings { range } => write!(f, "{range} passes the end of its mapping"),
-            Self::Overlaps { from, to } => write!(f, "{from} and {to} overlap"),
-            Self::PrivateNotDuplicable { at } => write!(f, "the private mapping at {at} cannot be mapped twice"),
-            Self::Sealed { at } => write!(f, "the mapping at {at} is sealed"),
-            Self::LockNotPermitted => f.write_str("the program may not lock memory"),
-            Self::OverLockLimit { pages, limit } | Self::MapOverLockLimit { pages, limit } => {
-                write!(f, "{pages} locked pages pass the limit of {limit} bytes")
-            }
-            Self::CannotPopulate { at } => write!(f, "the page at {at} cannot be faulted in"),
-            Self::NoMemoryToLock { at } => write!(f, "no memory for the locked page at {at}"),
-            Self::OverLimit { resource, pages, limit } => write!(f, "{pages} pages pass {resource}, {limit} bytes"),
-            Self::CommitRefused { pages } => write!(f, "the overcommit policy refuses {pages} pages"),
-            Self::Inaccessible { va } => write!(f, "{va} is not accessible"),
-            Self::TooManyHolders { va } => write!(f, "the page at {va} has the maximum number of references"),
-            Self::TooManySegments { segments } => write!(f, "{segments} segments exceed the maximum of one call"),
-            Self::MisalignedWord { at } => write!(f, "the word at {at} is not aligned"),
-            Self::BadAdvice { advice } => write!(f, "advice {advice} is unknown or not allowed"),
-            Self::AdviceNotApplicable { at, advice } => {
-                write!(f, "advice {advice:?} does not apply to the mapping at {at}")
-            }
-            Self::CannotSplit { at } => write!(f, "the mapping at {at} cannot be split"),
-            Self::FileNotWritable { at } => write!(f, "the file at {at} cannot be written through its mapping"),
-            Self::MemoryLocked { at } => write!(f, "the memory at {at} is locked"),
-            Self::FileSealed { seals } => write!(f, "seals of the file forbid it: {seals:?}"),
-            Self::NoSeals => f.write_str("the file cannot have seals"),
-            Self::WritablyMapped { mappings } => write!(f, "the file has {mappings} writable mappings"),
-            Self::PageHeld { index } => write!(f, "page {index} of the file has other references"),
-            Self::BadLimit { soft, hard } => write!(f, "the soft limit {soft} exceeds the hard limit {hard}"),
-            Self::RaiseNotPermitted { resource, hard } => write!(f, "{resource} may not be raised above {hard} bytes"),
-            Self::TooLow { at, min } => write!(f, "{at} is below vm.mmap_min_addr, {min}"),
-            Self::TmpfsFull { limit } => write!(f, "the tmpfs would exceed {limit} pages"),
-            Self::FileTooLarge { bytes } => write!(f, "{bytes:#x} bytes exceed the maximum size of a file"),
-            Self::BadFileRange { offset, len } => write!(f, "{len:#x} bytes at {offset:#x} are not a range of a file"),
-            Self::NameTooLong { len } => write!(f, "a name of {len} bytes is too long"),
-            Self::NotSupported { flags } => write!(f, "the file does not support flags {flags:#x}"),
-            Self::NotConfigured { flags } => write!(f, "flags {flags:#x} need a feature that is not built in"),
-            Self::Device { index, errno } => write!(f, "the device failed on page {index} of the file: {errno}"),
-            Self::NoSuchSwapDevice { device } => write!(f, "{device} is not the number of a swap device"),
-            Self::SwapDeviceInUse { device } => write!(f, "the device is swap device {device} already"),
-            Self::TooManySwapDevices => write!(f, "there are {} swap devices, the maximum", SwapEntry::DEVICES),
-            Self::SpaceEnded => f.write_str("the address space has ended"),
-            Self::NoFrames(e) => e.fmt(f),
-            Self::NoKernelMemory { wanted } => write!(f, "no kernel memory: {wanted} bytes or items were requested"),
-        }
-    }
-}
-
-impl core::error::Error for MmError {}

@@ -7,12 +7,12 @@ use crate::rmap::ForkTree;
 use crate::settings::{MmSetting, MmSettings};
 use crate::space::{CommittedPages, Space};
 use crate::swap::SwapState;
-use core::fmt;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::{ClearExtent, Folio, FolioFlags, Frames, FramesError, MemoryLayout, NoFrames};
 use pagewright_types::{Counter, LruList, NodeId, Order, PAGE_SIZE, Pfn};
+use thiserror::Error;
 
 /// The memory manager of one machine.
 pub struct Mm<P: Platform> {
@@ -31,27 +31,18 @@ pub struct Mm<P: Platform> {
 }
 
 /// Why the memory manager of a machine could not be set up.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum MmSetupError {
     /// The layout is invalid, or there is no memory for the memmap.
+    #[error(transparent)]
     Frames(FramesError),
     /// The TLB engine could not be set up.
+    #[error(transparent)]
     Tlb(pagewright_tlb::TlbSetupError),
     /// There is no frame for the zero page.
+    #[error("no frame for the zero page: {0}")]
     ZeroPage(NoFrames),
 }
-
-impl fmt::Display for MmSetupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Frames(e) => e.fmt(f),
-            Self::Tlb(e) => e.fmt(f),
-            Self::ZeroPage(e) => write!(f, "no frame for the zero page: {e}"),
-        }
-    }
-}
-
-impl core::error::Error for MmSetupError {}
 
 impl<P: Platform> Mm<P> {
     /// Sets up the memory manager of the machine `fx`, whose memory is `layout`.

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_tlb::frames::ClearPolicy;
 use pagewright_tlb::{BatchPolicy, TlbConfig};
 use pagewright_types::PAGE_SIZE;
+use thiserror::Error;
 
 /// The values that a setting accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,21 +128,14 @@ settings! {
 }
 
 /// A setting does not accept a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{} = {value}: must be {}", .setting.name(), .setting.values())]
 pub struct MmSettingError {
     /// The setting.
     pub setting: MmSetting,
     /// The value.
     pub value: u64,
 }
-
-impl fmt::Display for MmSettingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} = {}: must be {}", self.setting.name(), self.value, self.setting.values())
-    }
-}
-
-impl core::error::Error for MmSettingError {}
 
 /// The values of all settings.
 #[derive(Debug)]

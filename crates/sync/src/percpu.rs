@@ -8,20 +8,15 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::fmt;
 use pagewright_types::CpuId;
+use thiserror::Error;
 
 /// The kernel heap is exhausted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("no kernel memory for {bytes} bytes")]
 pub struct AllocError {
     /// The size of the allocation that failed, in bytes.
     pub bytes: usize,
-}
-
-impl fmt::Display for AllocError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no kernel memory for {} bytes", self.bytes)
-    }
 }
 
 /// Keeps the values of neighbouring CPUs in separate cache lines.

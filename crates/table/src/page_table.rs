@@ -7,23 +7,17 @@ use pagewright_sync::{Arc, Platform, rank};
 use pagewright_tlb::frames::NoFrames;
 use pagewright_tlb::{FlushInfo, Tlb, TlbContext};
 use pagewright_types::{Level, PAGE_SIZE, Pfn, VirtAddr};
+use thiserror::Error;
 
 /// Why a page table could not be allocated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TableAllocError {
     /// There is no frame for the root.
+    #[error(transparent)]
     Frames(NoFrames),
     /// There is no kernel memory for the context.
+    #[error(transparent)]
     Kernel(pagewright_sync::AllocError),
-}
-
-impl core::fmt::Display for TableAllocError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Frames(e) => e.fmt(f),
-            Self::Kernel(e) => e.fmt(f),
-        }
-    }
 }
 
 /// The page tables of one address space.

@@ -5,6 +5,7 @@
 //! in the memmap to four bytes.
 
 use core::fmt;
+use thiserror::Error;
 
 /// log2 of the base page size.
 pub const PAGE_SHIFT: u32 = 12;
@@ -12,18 +13,13 @@ pub const PAGE_SHIFT: u32 = 12;
 pub const PAGE_SIZE: u64 = 1 << PAGE_SHIFT;
 
 /// The error of an address that is not a multiple of `align` bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("address {addr:#x} is not a multiple of {align:#x}")]
 pub struct Misaligned {
     /// The address.
     pub addr: u64,
     /// The required alignment, in bytes.
     pub align: u64,
-}
-
-impl fmt::Display for Misaligned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "address {:#x} is not a multiple of {:#x}", self.addr, self.align)
-    }
 }
 
 macro_rules! address {

@@ -2,6 +2,7 @@
 
 use crate::addr::{Misaligned, PAGE_SIZE, Pfn, VirtAddr};
 use core::fmt;
+use thiserror::Error;
 
 /// A half-open range of whole virtual pages, possibly empty.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -121,26 +122,19 @@ impl fmt::Display for PageRange {
 }
 
 /// The error of an address and a length that form no range of pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RangeError {
     /// The start is not page-aligned.
+    #[error(transparent)]
     Misaligned(Misaligned),
     /// The end is past 2^64.
+    #[error("{len:#x} bytes at {start} pass the end of the address space")]
     Overflow {
         /// The start of the range.
         start: VirtAddr,
         /// The length in bytes.
         len: u64,
     },
-}
-
-impl fmt::Display for RangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Misaligned(e) => e.fmt(f),
-            Self::Overflow { start, len } => write!(f, "{len:#x} bytes at {start} pass the end of the address space"),
-        }
-    }
 }
 
 /// A half-open range of frames, possibly empty.

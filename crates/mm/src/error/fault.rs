@@ -1,14 +1,15 @@
 //! The errors of faults.
 
 use super::MmError;
-use core::fmt;
 use pagewright_tlb::frames::NoFrames;
 use pagewright_types::{Access, Errno, Rights, VirtAddr};
+use thiserror::Error;
 
 /// Why a fault failed; the embedder raises the signal that each variant names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FaultError {
     /// No mapping contains the address: `SIGSEGV`, `SEGV_MAPERR`.
+    #[error("{access} at {va}: not mapped")]
     NotMapped {
         /// The address.
         va: VirtAddr,
@@ -16,6 +17,7 @@ pub enum FaultError {
         access: Access,
     },
     /// The mapping does not allow the access: `SIGSEGV`, `SEGV_ACCERR`.
+    #[error("{access} at {va}: the mapping is {rights}")]
     NotAllowed {
         /// The address.
         va: VirtAddr,
@@ -25,6 +27,7 @@ pub enum FaultError {
         rights: Rights,
     },
     /// The page has a guard: `SIGSEGV`, `SEGV_MAPERR`.
+    #[error("{access} at {va}: the page has a guard")]
     Guarded {
         /// The address.
         va: VirtAddr,
@@ -32,11 +35,13 @@ pub enum FaultError {
         access: Access,
     },
     /// The address is past the end of the file: `SIGBUS`.
+    #[error("{va} is past the end of its file")]
     PastEnd {
         /// The address.
         va: VirtAddr,
     },
     /// The device of the file failed, or a truncation removed the page during the read: `SIGBUS`.
+    #[error("page {index} of the file cannot be read: {errno}")]
     Device {
         /// Page of the file.
         index: u64,
@@ -44,18 +49,13 @@ pub enum FaultError {
         errno: Errno,
     },
     /// Memory is short; the embedder chooses a process to kill.
-    OutOfMemory(MmError),
+    #[error(transparent)]
+    OutOfMemory(#[from] MmError),
 }
 
 impl From<NoFrames> for FaultError {
     fn from(error: NoFrames) -> Self {
         Self::OutOfMemory(error.into())
-    }
-}
-
-impl From<MmError> for FaultError {
-    fn from(error: MmError) -> Self {
-        Self::OutOfMemory(error)
     }
 }
 
@@ -72,18 +72,3 @@ impl From<FaultError> for MmError {
         }
     }
 }
-
-impl fmt::Display for FaultError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotMapped { va, access } => write!(f, "{access} at {va}: not mapped"),
-            Self::NotAllowed { va, access, rights } => write!(f, "{access} at {va}: the mapping is {rights}"),
-            Self::Guarded { va, access } => write!(f, "{access} at {va}: the page has a guard"),
-            Self::PastEnd { va } => write!(f, "{va} is past the end of its file"),
-            Self::Device { index, errno } => write!(f, "page {index} of the file cannot be read: {errno}"),
-            Self::OutOfMemory(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for FaultError {}

@@ -14,6 +14,7 @@ use pagewright_plant::plant;
 use pagewright_sync::{AllocError, Arc, Mailbox, PerCpu, Platform, SpinLock, rank};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Counter, CpuMask, Level, Order, PageRange, Pfn, SpaceId, VirtAddr};
+use thiserror::Error;
 
 /// What a flush must remove (Linux's `flush_tlb_info`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,35 +99,22 @@ pub struct Tlb<P: Platform> {
 }
 
 /// Why the engine of a machine could not be set up.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum TlbSetupError {
     /// Kernel memory ran out.
-    OutOfMemory(AllocError),
+    #[error(transparent)]
+    OutOfMemory(#[from] AllocError),
     /// No frame for the empty root.
+    #[error(transparent)]
     NoFrames(NoFrames),
     /// The machine has fewer tags than it needs for all CPUs to run a space at once.
+    #[error("{tags} TLB tags are too few for {cpus} CPUs")]
     TooFewTags {
         /// Tags of the machine.
         tags: u32,
         /// CPUs of the machine.
         cpus: u32,
     },
-}
-
-impl From<AllocError> for TlbSetupError {
-    fn from(error: AllocError) -> Self {
-        Self::OutOfMemory(error)
-    }
-}
-
-impl core::fmt::Display for TlbSetupError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::OutOfMemory(e) => e.fmt(f),
-            Self::NoFrames(e) => e.fmt(f),
-            Self::TooFewTags { tags, cpus } => write!(f, "{tags} TLB tags are too few for {cpus} CPUs"),
-        }
-    }
 }
 
 impl<P: Platform> Tlb<P> {
