@@ -4,6 +4,8 @@ mod support;
 
 use pagewright_frame::{FolioRef, FrameRequest, Frames, ReleaseList};
 use pagewright_types::{DebtKey, Order, Pfn};
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use support::{Host, NODE0, one_node, run_on, shape};
@@ -11,18 +13,12 @@ use support::{Host, NODE0, one_node, run_on, shape};
 const CPUS: u16 = 4;
 const FRAMES: u32 = 1 << 14;
 
-/// A random generator for each thread (xorshift64).
+/// Random numbers below a bound, for each thread.
 ///
 /// A failure repeats as far as the host's scheduling allows.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
+fn random(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut generator = Pcg64::seed_from_u64(seed);
+    move |bound| generator.next_u64() % bound
 }
 
 /// For each frame, whether a block that contains it is allocated.
@@ -44,10 +40,10 @@ impl Claims {
 
 fn churn(frames: &Frames<Host>, claims: &Claims, pool: &Mutex<Vec<(Pfn, Order)>>, cpu: u16) {
     run_on(cpu);
-    let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ u64::from(cpu) << 32);
+    let mut below = random(u64::from(cpu));
     for _ in 0..60_000 {
-        if random.below(2) == 0 {
-            let order = Order::new([0, 0, 0, 0, 1, 2, 3, 5, 7, 9][random.below(10) as usize]);
+        if below(2) == 0 {
+            let order = Order::new([0, 0, 0, 0, 1, 2, 3, 5, 7, 9][below(10) as usize]);
             let Ok(unsettled) = frames.alloc(FrameRequest::new(order, NODE0)) else { continue };
             let pfn = unsettled.settle(|_| {}).into_raw();
             claims.claim(pfn, order);
@@ -58,11 +54,11 @@ fn churn(frames: &Frames<Host>, claims: &Claims, pool: &Mutex<Vec<(Pfn, Order)>>
             let taken = {
                 let mut pool = pool.lock().expect("no panic");
                 let len = pool.len() as u64;
-                if len == 0 { None } else { Some(pool.swap_remove(random.below(len) as usize)) }
+                if len == 0 { None } else { Some(pool.swap_remove(below(len) as usize)) }
             };
             let Some((pfn, order)) = taken else { continue };
             claims.release(pfn, order);
-            frames.free_with_debt(support::block_at(frames, pfn), DebtKey::new(random.below(3)));
+            frames.free_with_debt(support::block_at(frames, pfn), DebtKey::new(below(3)));
         }
     }
 }
@@ -93,15 +89,15 @@ fn no_frame_is_allocated_twice_and_all_coalesce_again() {
 /// Makes folios of changing orders, splits some and frees them.
 fn recycle(frames: &Frames<Host>, freed: &AtomicU32, cpu: u16) {
     run_on(cpu);
-    let mut random = Random(u64::from(cpu) + 1);
+    let mut below = random(u64::from(cpu) + 1);
     for _ in 0..20_000 {
-        let order = Order::new([0, 1, 3, 4][random.below(4) as usize]);
+        let order = Order::new([0, 1, 3, 4][below(4) as usize]);
         let Ok(unsettled) = frames.alloc(FrameRequest::new(order, NODE0)) else { continue };
         let reference = frames.new_folio(unsettled.settle(|_| {}));
         let folio = frames.folio_of(&reference);
         // Fails only if another thread has a speculative reference.
         if order > Order::ZERO
-            && random.below(2) == 0
+            && below(2) == 0
             && let Ok(frozen) = folio.freeze(1)
         {
             let mut parts = frozen.split(Order::ZERO);
@@ -149,9 +145,9 @@ fn a_speculative_reference_is_to_a_folio_or_fails() {
             let (frames, freed, done, referenced) = (&frames, &freed, &done, &referenced);
             scope.spawn(move || {
                 run_on(cpu);
-                let mut random = Random(u64::from(cpu) + 100);
+                let mut below = random(u64::from(cpu) + 100);
                 while !done.load(Ordering::Acquire) {
-                    let pfn = Pfn::new(random.below(u64::from(SMALL)) as u32);
+                    let pfn = Pfn::new(below(u64::from(SMALL)) as u32);
                     let Some(reference) = frames.try_get_folio(pfn) else { continue };
                     let folio = frames.folio_of(&reference);
                     // INV-FRAME-SPEC, INV-FRAME-FROZEN: the frame belongs to a folio, and the

@@ -5,6 +5,8 @@ use crate::support::{Delivery, Host, engine};
 use pagewright_arch::on_both;
 use pagewright_arch::{Caps, Isa};
 use pagewright_types::{Access, Counter, IsaKind, Pfn};
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, TryLockError};
 
@@ -14,18 +16,6 @@ const CPUS: u16 = 4;
 const SPACES: usize = 3;
 const PAGES: u16 = 5;
 const ROUNDS: u32 = 10_000;
-
-/// A generator good enough to mix threads up (Marsaglia's xorshift).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
 
 struct Shared<I: Isa> {
     host: Host<I>,
@@ -80,12 +70,13 @@ impl<I: Isa> Shared<I> {
         self.host.start_cpu(cpu);
         self.start.wait();
         let tlb = self.spaces[0].tlb.clone();
-        let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ u64::from(cpu + 1));
+        let mut random = Pcg64::seed_from_u64(cpu.into());
+        let mut below = |bound: u64| random.next_u64() % bound;
         let mut running = None;
         for _ in 0..ROUNDS {
-            match dice.below(10) {
+            match below(10) {
                 0 | 1 => {
-                    let number = dice.below(SPACES as u64) as usize;
+                    let number = below(SPACES as u64) as usize;
                     self.spaces[number].run();
                     running = Some(number);
                 }
@@ -93,15 +84,15 @@ impl<I: Isa> Shared<I> {
                     tlb.enter_lazy();
                     running = None;
                 }
-                3..=5 => self.change(dice.below(SPACES as u64) as usize, dice.below(u64::from(PAGES)) as u16),
+                3..=5 => self.change(below(SPACES as u64) as usize, below(u64::from(PAGES)) as u16),
                 _ => {
                     if let Some(number) = running {
-                        self.touch(number, dice.below(u64::from(PAGES)) as u16);
+                        self.touch(number, below(u64::from(PAGES)) as u16);
                     }
                 }
             }
             self.host.poll();
-            if dice.below(16) == 0 {
+            if below(16) == 0 {
                 // Two host cores may stand for the four.
                 std::thread::yield_now();
             }
