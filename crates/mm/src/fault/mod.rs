@@ -90,12 +90,27 @@ bitflags::bitflags! {
     }
 }
 
-/// What a fault is beside its access, and where it gets cleared pages.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct FaultOptions<'a> {
+/// The access that a fault must make possible, and where the fault gets cleared pages.
+#[derive(Clone, Copy)]
+pub(crate) struct FaultRequest<'a> {
+    /// The byte that is accessed.
+    pub(crate) va: VirtAddr,
+    pub(crate) access: Access,
     pub(crate) flags: FaultFlags,
-    /// Without, the allocator.
+    /// `None` for the allocator.
     pub(crate) pages: Option<&'a dyn ClearedPageSource>,
+}
+
+impl<'a> FaultRequest<'a> {
+    /// The fault of an access by a program.
+    pub(crate) fn touch(va: VirtAddr, access: Access) -> Self {
+        Self { va, access, flags: FaultFlags::empty(), pages: None }
+    }
+
+    /// The fault for a page that no program has touched.
+    pub(crate) fn populate(va: VirtAddr, access: Access, pages: Option<&'a dyn ClearedPageSource>) -> Self {
+        Self { va, access, flags: FaultFlags::UNTOUCHED, pages }
+    }
 }
 
 /// One fault being served, with its space held for reading.
@@ -133,18 +148,12 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`FaultError`]: what signal the access gets. Nothing has changed, except that a stack may have grown.
     pub fn fault(&self, space: &Space<P>, va: VirtAddr, access: Access) -> Result<FaultKind, FaultError> {
-        self.call(|| self.fault_counted(space, va, access, FaultOptions::default()))
+        self.call(|| self.fault_counted(space, FaultRequest::touch(va, access)))
     }
 
     /// The same, within a call.
-    pub(crate) fn fault_counted(
-        &self,
-        space: &Space<P>,
-        va: VirtAddr,
-        access: Access,
-        options: FaultOptions<'_>,
-    ) -> Result<FaultKind, FaultError> {
-        let served = self.serve(space, va, access, options);
+    pub(crate) fn fault_counted(&self, space: &Space<P>, request: FaultRequest<'_>) -> Result<FaultKind, FaultError> {
+        let served = self.fault_in(space, request);
         self.tlb.count(Counter::PgFault, 1);
         match served {
             Ok(FaultKind::Minor) => space.count_fault(false),
@@ -158,17 +167,6 @@ impl<P: Platform> Mm<P> {
         served
     }
 
-    /// Serves a fault without counting it, for a page that is brought before it is touched.
-    pub(crate) fn fault_in(
-        &self,
-        space: &Space<P>,
-        va: VirtAddr,
-        access: Access,
-        pages: Option<&dyn ClearedPageSource>,
-    ) -> Result<FaultKind, FaultError> {
-        self.serve(space, va, access, FaultOptions { flags: FaultFlags::UNTOUCHED, pages })
-    }
-
     /// Brings back the page of an entry that says that it is in swap, whatever its mapping allows.
     ///
     /// What is not so is let be.
@@ -177,21 +175,16 @@ impl<P: Platform> Mm<P> {
     /// [`FaultError::OutOfMemory`], or [`FaultError::Device`]; nothing has changed.
     pub(crate) fn swap_in_at(&self, space: &Space<P>, va: VirtAddr) -> Result<(), FaultError> {
         let flags = FaultFlags::UNUSE | FaultFlags::UNTOUCHED;
-        match self.serve(space, va, Access::Read, FaultOptions { flags, pages: None }) {
+        match self.fault_in(space, FaultRequest { va, access: Access::Read, flags, pages: None }) {
             Err(error @ (FaultError::OutOfMemory(_) | FaultError::Device { .. })) => Err(error),
             // It was unmapped meanwhile.
             Ok(_) | Err(_) => Ok(()),
         }
     }
 
-    fn serve(
-        &self,
-        space: &Space<P>,
-        va: VirtAddr,
-        access: Access,
-        options: FaultOptions<'_>,
-    ) -> Result<FaultKind, FaultError> {
-        let FaultOptions { flags, pages } = options;
+    /// Serves a fault within a call, and does not count it.
+    pub(crate) fn fault_in(&self, space: &Space<P>, request: FaultRequest<'_>) -> Result<FaultKind, FaultError> {
+        let FaultRequest { va, access, flags, pages } = request;
         let offset = va.page_offset();
         let mut waited = false;
         loop {

@@ -64,20 +64,26 @@ bitflags::bitflags! {
     }
 }
 
-/// The flags of one call, and whether it pins.
+/// The flags of one call, whether it pins, and whether it tries a lockless walk first.
 #[derive(Clone, Copy)]
 pub(crate) struct GupRequest {
     flags: GupFlags,
     pin: bool,
+    fast: bool,
 }
 
 impl GupRequest {
     pub(crate) const fn pin(flags: GupFlags) -> Self {
-        Self { flags, pin: true }
+        Self { flags, pin: true, fast: false }
     }
 
     pub(crate) const fn get(flags: GupFlags) -> Self {
-        Self { flags, pin: false }
+        Self { flags, pin: false, fast: false }
+    }
+
+    /// The same request, with a lockless walk first.
+    pub(crate) const fn fast(self) -> Self {
+        Self { fast: true, ..self }
     }
 
     fn writes(self) -> bool {
@@ -139,7 +145,7 @@ impl<P: Platform> Mm<P> {
     /// `ENOMEM`, or `EINVAL` for flags that are unknown or only for pins. Pages may have been
     /// faulted in.
     pub fn get_user_pages(&self, space: &Space<P>, range: PageRange, flags: GupFlags) -> Result<UserPages, MmError> {
-        self.call(|| self.gup_range(space, range, GupRequest::get(flags), false))
+        self.call(|| self.gup_range(space, range, GupRequest::get(flags)))
     }
 
     /// As [`Mm::get_user_pages`], but tries a lockless walk for each page first.
@@ -154,7 +160,7 @@ impl<P: Platform> Mm<P> {
         range: PageRange,
         flags: GupFlags,
     ) -> Result<UserPages, MmError> {
-        self.call(|| self.gup_range(space, range, GupRequest::get(flags), true))
+        self.call(|| self.gup_range(space, range, GupRequest::get(flags).fast()))
     }
 
     /// Pins each page of `range`, after the faults that make it present and exclusive.
@@ -162,7 +168,7 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// As [`Mm::get_user_pages`].
     pub fn pin_user_pages(&self, space: &Space<P>, range: PageRange, flags: GupFlags) -> Result<UserPages, MmError> {
-        self.call(|| self.gup_range(space, range, GupRequest::pin(flags), false))
+        self.call(|| self.gup_range(space, range, GupRequest::pin(flags)))
     }
 
     /// As [`Mm::pin_user_pages`], but tries a lockless walk for each page first.
@@ -177,16 +183,10 @@ impl<P: Platform> Mm<P> {
         range: PageRange,
         flags: GupFlags,
     ) -> Result<UserPages, MmError> {
-        self.call(|| self.gup_range(space, range, GupRequest::pin(flags), true))
+        self.call(|| self.gup_range(space, range, GupRequest::pin(flags).fast()))
     }
 
-    fn gup_range(
-        &self,
-        space: &Space<P>,
-        range: PageRange,
-        request: GupRequest,
-        fast: bool,
-    ) -> Result<UserPages, MmError> {
+    fn gup_range(&self, space: &Space<P>, range: PageRange, request: GupRequest) -> Result<UserPages, MmError> {
         request.check()?;
         // Checked before the list is allocated, so that its length is bounded.
         if range.end() > P::Isa::USER_END {
@@ -196,7 +196,7 @@ impl<P: Platform> Mm<P> {
         let bulk = request.flags.contains(GupFlags::HINT_BULK);
         let precleared = if bulk { PreclearedPages::for_pages(self, range.pages()) } else { None };
         for va in range.iter() {
-            match self.gup_page(space, va, request, fast, PreclearedPages::as_source(&precleared)) {
+            match self.gup_page(space, va, request, PreclearedPages::as_source(&precleared)) {
                 Ok(page) => pages.push(page),
                 Err(error) if pages.is_empty() => return Err(error),
                 Err(_) => break,
@@ -213,10 +213,9 @@ impl<P: Platform> Mm<P> {
         space: &Space<P>,
         va: VirtAddr,
         request: GupRequest,
-        fast: bool,
         pages: Option<&dyn ClearedPageSource>,
     ) -> Result<UserPage, MmError> {
-        let page = if fast { self.gup_fast(space, va, request) } else { None };
+        let page = if request.fast { self.gup_fast(space, va, request) } else { None };
         match page {
             Some(page) => Ok(page),
             None => self.gup_slow(space, va, request, pages),

@@ -2,7 +2,7 @@
 
 use super::{GupFlags, GupRequest, UserPage};
 use crate::error::{FaultError, MmError};
-use crate::fault::{ClearedPageSource, FaultFlags, FaultOptions};
+use crate::fault::{ClearedPageSource, FaultFlags, FaultRequest};
 use crate::mm::Mm;
 use crate::space::{Space, VmFlags, Vma};
 use pagewright_arch::{Leaf, LeafFlags};
@@ -57,7 +57,7 @@ impl<P: Platform> Mm<P> {
                     Access::Read
                 }
             };
-            self.fault_counted(space, va, access, FaultOptions { flags, pages }).map_err(|error| match error {
+            self.fault_counted(space, FaultRequest { va, access, flags, pages }).map_err(|error| match error {
                 FaultError::OutOfMemory(error) => error,
                 FaultError::NotMapped { .. }
                 | FaultError::NotAllowed { .. }

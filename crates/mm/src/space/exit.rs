@@ -2,6 +2,7 @@
 
 use crate::mm::Mm;
 use crate::space::Space;
+use crate::space::entries::zap::Zap;
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
@@ -28,7 +29,7 @@ impl<P: Platform> Mm<P> {
         let everything = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
         let mut gather = Gather::full_space(&self.tlb, space.table().context());
         for (start, vma) in map.iter() {
-            self.zap_at_end(space, vma, vma.range(start), &mut gather);
+            self.zap_only(space, (vma, Zap::SpaceEnd), vma.range(start), &mut gather);
         }
         let limits = PageRange::new(VirtAddr::ZERO, crate::space::call::munmap::top_of_tables::<P>());
         self.free_tables(space, everything, limits, &mut gather);

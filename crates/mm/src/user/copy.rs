@@ -1,7 +1,7 @@
 //! Copies to and from user memory (`copy_from_user`, `copy_to_user`, `clear_user`).
 
 use crate::error::FaultError;
-use crate::fault::FaultOptions;
+use crate::fault::FaultRequest;
 use crate::mm::Mm;
 use crate::space::Space;
 use pagewright_arch::{Isa, Leaf, LeafFlags};
@@ -104,7 +104,7 @@ impl<P: Platform> Mm<P> {
             if let Some(result) = self.try_user_part(space, va, access, &mut access_bytes) {
                 return Ok(result);
             }
-            self.fault_counted(space, va, access, FaultOptions::default())?;
+            self.fault_counted(space, FaultRequest::touch(va, access))?;
         }
     }
 

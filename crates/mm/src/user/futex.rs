@@ -100,11 +100,11 @@ impl<P: Platform> Mm<P> {
     fn shared_key(&self, space: &Space<P>, at: VirtAddr, access: FutexAccess) -> Result<FutexKey, MmError> {
         let page = at.align_down(PAGE_SIZE);
         let mut read_only = false;
-        let writable = self.gup_page(space, page, GupRequest::get(GupFlags::WRITE), true, None);
+        let writable = self.gup_page(space, page, GupRequest::get(GupFlags::WRITE).fast(), None);
         let page = match writable {
             Err(MmError::Inaccessible { .. }) if access == FutexAccess::Read => {
                 read_only = true;
-                self.gup_page(space, page, GupRequest::get(GupFlags::empty()), true, None)?
+                self.gup_page(space, page, GupRequest::get(GupFlags::empty()).fast(), None)?
             }
             writable => writable?,
         };

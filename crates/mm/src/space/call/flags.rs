@@ -1,4 +1,4 @@
-//! The flags of `mmap(2)`, `mprotect(2)`, `mremap(2)`, `mlock2(2)` and `mlockall(2)`.
+//! The flags of `mmap(2)`, `mprotect(2)`, `mremap(2)`, `mlock2(2)`, `mlockall(2)` and `msync(2)`.
 
 use pagewright_arch::Isa;
 use pagewright_types::Rights;
@@ -146,5 +146,20 @@ bitflags::bitflags! {
         const FUTURE = 2;
         /// Lock a page when it is first accessed, instead of populating the mappings.
         const ONFAULT = 4;
+    }
+}
+
+bitflags::bitflags! {
+    /// The flags `MS_*` of `msync`, with Linux's values.
+    ///
+    /// The values are those of `include/uapi/asm-generic/mman-common.h`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct SyncFlags: u32 {
+        /// Schedule writeback and do not wait.
+        const ASYNC = 0x1;
+        /// Invalidate other mappings; they see the same pages, so it only fails on locked memory.
+        const INVALIDATE = 0x2;
+        /// Write and wait.
+        const SYNC = 0x4;
     }
 }

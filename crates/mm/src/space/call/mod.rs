@@ -20,8 +20,7 @@ mod mseal;
 mod msync;
 pub(in crate::space) mod munmap;
 
-pub use flags::{LockAllFlags, LockFlags, MapFlags, Protection, RemapFlags};
+pub use flags::{LockAllFlags, LockFlags, MapFlags, Protection, RemapFlags, SyncFlags};
 pub use madvise::{Advice, AdviceTarget};
 pub use mmap::{FileMapping, MapRequest};
 pub use mremap::RemapRequest;
-pub use msync::SyncFlags;

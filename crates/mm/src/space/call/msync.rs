@@ -6,24 +6,9 @@
 use crate::error::MmError;
 use crate::file::FileObject;
 use crate::mm::Mm;
-use crate::space::{Space, VmFlags};
+use crate::space::{Space, SyncFlags, VmFlags};
 use pagewright_sync::{Arc, Platform};
 use pagewright_types::{PAGE_SIZE, PageRange, VirtAddr};
-
-bitflags::bitflags! {
-    /// The flags `MS_*` of `msync`, with Linux's values.
-    ///
-    /// The values are those of `include/uapi/asm-generic/mman-common.h`.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub struct SyncFlags: u32 {
-        /// Schedule writeback and do not wait.
-        const ASYNC = 0x1;
-        /// Invalidate other mappings; they see the same pages, so it only fails on locked memory.
-        const INVALIDATE = 0x2;
-        /// Write and wait.
-        const SYNC = 0x4;
-    }
-}
 
 /// What to do for the part of a mapping in the range.
 enum Step<P: Platform> {

@@ -9,7 +9,7 @@
 //! their pages.
 
 use crate::error::{FaultError, MmError};
-use crate::fault::{ClearedPageSource, PreclearedPages};
+use crate::fault::{ClearedPageSource, FaultRequest, PreclearedPages};
 use crate::mm::Mm;
 use crate::space::{Space, VmFlags};
 use pagewright_arch::{Isa, LeafFlags};
@@ -111,7 +111,7 @@ impl<P: Platform> Mm<P> {
         if self.is_populated(space, at, access) {
             return Ok(());
         }
-        match self.fault_in(space, at, access, pages) {
+        match self.fault_in(space, FaultRequest::populate(at, access, pages)) {
             Ok(_) => Ok(()),
             Err(FaultError::OutOfMemory(_)) => Err(MmError::NoMemoryToLock { at }),
             Err(_) => Err(MmError::CannotPopulate { at }),

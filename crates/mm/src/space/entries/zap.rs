@@ -17,6 +17,10 @@ use pagewright_types::{PageRange, Rights, VirtAddr};
 pub(crate) enum Zap {
     /// All, because the mapping is removed.
     Everything,
+    /// All, because the space has ended and no CPU will run it.
+    ///
+    /// No loss of rights is declared.
+    SpaceEnd,
     /// Pages and swap entries, but not markers, which belong to the mapping.
     Pages,
     /// Pages of files only, but not private copies, swap entries and markers.
@@ -40,32 +44,10 @@ impl<P: Platform> Mm<P> {
         range: PageRange,
         gather: &mut Gather<'a, P>,
     ) {
-        if what.1 != Zap::FilePages {
-            self.declare_reduced(space, range, Rights::empty());
+        match what.1 {
+            Zap::Everything | Zap::Pages => self.declare_reduced(space, range, Rights::empty()),
+            Zap::SpaceEnd | Zap::FilePages => {}
         }
-        self.zap_entries(space, what, range, gather);
-    }
-
-    /// Clears all entries of `range` in a space that no CPU will run again.
-    ///
-    /// It declares no loss of rights, because the whole space ends.
-    pub(in crate::space) fn zap_at_end<'a>(
-        &'a self,
-        space: &'a Space<P>,
-        vma: &Vma<P>,
-        range: PageRange,
-        gather: &mut Gather<'a, P>,
-    ) {
-        self.zap_entries(space, (vma, Zap::Everything), range, gather);
-    }
-
-    fn zap_entries<'a>(
-        &'a self,
-        space: &'a Space<P>,
-        what: (&Vma<P>, Zap),
-        range: PageRange,
-        gather: &mut Gather<'a, P>,
-    ) {
         space.rss().note_peak();
         for (table, part) in space.table().locked_tables(&self.tlb, range) {
             let mut delta = MappingDelta::default();
@@ -126,7 +108,7 @@ impl<P: Platform> Mm<P> {
         what: Zap,
     ) {
         match soft.kind {
-            SoftKind::Marker if what == Zap::Everything => {
+            SoftKind::Marker if matches!(what, Zap::Everything | Zap::SpaceEnd) => {
                 table.take_soft(va);
             }
             SoftKind::Swap => {

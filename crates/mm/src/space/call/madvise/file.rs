@@ -2,7 +2,7 @@
 //!
 //! As in Linux, the space's `map` lock is released while the call acts on the file.
 
-use super::{Advice, Walk, check};
+use super::{Advice, Walk};
 use crate::error::MmError;
 use crate::file::FileObject;
 use crate::mm::Mm;
@@ -18,21 +18,12 @@ struct FilePages<P: Platform> {
 }
 
 impl<P: Platform> Mm<P> {
-    pub(in crate::space) fn advise_file(
-        &self,
-        space: &Space<P>,
-        range: PageRange,
-        advice: Advice,
-    ) -> Result<(), MmError> {
+    pub(super) fn advise_file(&self, space: &Space<P>, range: PageRange, advice: Advice) -> Result<(), MmError> {
         let mut walk = Walk::over(range);
-        loop {
-            let part = {
-                let map = space.map().read();
-                let Some((vma, start, part)) = walk.next(&map) else { break };
-                check(vma, part.start(), advice)?;
-                let first = vma.pgoff() + (part.start().page_index() - start);
-                vma.file().map(|file| FilePages { file: file.clone(), first, pages: part.pages() })
-            };
+        while let Some(part) = walk.next_unlocked(space, advice, |vma, start, part| {
+            let first = vma.pgoff() + (part.start().page_index() - start);
+            vma.file().map(|file| FilePages { file: file.clone(), first, pages: part.pages() })
+        })? {
             let Some(FilePages { file, first, pages }) = part else { continue };
             if advice == Advice::Remove {
                 self.punch_hole(&file, first * PAGE_SIZE, (first + pages) * PAGE_SIZE)?;

@@ -31,7 +31,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// # Errors
     /// [`MmError::NoFrames`] for a table; the pages before it have guards.
-    pub(in crate::space) fn install_guards<'a>(
+    pub(super) fn install_guards<'a>(
         &'a self,
         space: &'a Space<P>,
         vma: &Vma<P>,
@@ -64,7 +64,7 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Removes the guards of `part`; the entries are then empty.
-    pub(in crate::space) fn remove_guards(&self, space: &Space<P>, part: PageRange) {
+    pub(super) fn remove_guards(&self, space: &Space<P>, part: PageRange) {
         for (table, under) in space.table().locked_tables(&self.tlb, part) {
             for va in under.iter().filter(|_| table.level() == Level::PTE) {
                 if is_guard(table.entry(va)) {

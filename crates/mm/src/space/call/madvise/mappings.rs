@@ -9,12 +9,7 @@ use pagewright_sync::Platform;
 use pagewright_types::PageRange;
 
 impl<P: Platform> Mm<P> {
-    pub(in crate::space) fn advise_mappings(
-        &self,
-        space: &Space<P>,
-        range: PageRange,
-        advice: Advice,
-    ) -> Result<(), MmError> {
+    pub(super) fn advise_mappings(&self, space: &Space<P>, range: PageRange, advice: Advice) -> Result<(), MmError> {
         let mut map = space.map().write();
         let mut walk = Walk::over(range);
         while let Some((vma, _, part)) = walk.next(&map) {

@@ -110,6 +110,22 @@ impl Walk {
         Some((vma, start, part))
     }
 
+    /// Checks that the advice applies to the next mapping, and returns what `take` takes from it.
+    ///
+    /// `take` gets what [`Walk::next`] returns. The `map` lock is held for reading only meanwhile,
+    /// for advice that acts without it.
+    fn next_unlocked<P: Platform, T>(
+        &mut self,
+        space: &Space<P>,
+        advice: Advice,
+        take: impl FnOnce(&Vma<P>, u64, PageRange) -> T,
+    ) -> Result<Option<T>, MmError> {
+        let map = space.map().read();
+        let Some((vma, start, part)) = self.next(&map) else { return Ok(None) };
+        check(vma, part.start(), advice)?;
+        Ok(Some(take(vma, start, part)))
+    }
+
     fn finish(self) -> Result<(), MmError> {
         self.unmapped.map_or(Ok(()), |at| Err(MmError::NotMapped { at }))
     }

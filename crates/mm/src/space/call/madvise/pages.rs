@@ -14,12 +14,7 @@ use pagewright_tlb::frames::{Folio, FolioFlags};
 use pagewright_types::{Counter, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
-    pub(in crate::space) fn advise_pages(
-        &self,
-        space: &Space<P>,
-        range: PageRange,
-        advice: Advice,
-    ) -> Result<(), MmError> {
+    pub(super) fn advise_pages(&self, space: &Space<P>, range: PageRange, advice: Advice) -> Result<(), MmError> {
         // As in Linux, holding the lock for reading is enough: no mapping changes, and concurrent
         // faults lock the same tables.
         let map = space.map().read();

@@ -2,7 +2,7 @@
 
 use super::Advice;
 use crate::error::{FaultError, MmError};
-use crate::fault::PreclearedPages;
+use crate::fault::{FaultRequest, PreclearedPages};
 use crate::mm::Mm;
 use crate::space::Space;
 use pagewright_sync::Platform;
@@ -18,12 +18,7 @@ impl<P: Platform> Mm<P> {
     /// [`MmError::NotMapped`] at an unmapped page, [`MmError::AdviceNotApplicable`] where the
     /// mapping lacks the right, [`MmError::Inaccessible`] where the program would get a signal. The
     /// pages before stay mapped.
-    pub(in crate::space) fn madvise_populate(
-        &self,
-        space: &Space<P>,
-        range: PageRange,
-        access: Access,
-    ) -> Result<(), MmError> {
+    pub(super) fn madvise_populate(&self, space: &Space<P>, range: PageRange, access: Access) -> Result<(), MmError> {
         let (needed, advice) = match access {
             Access::Write => (Rights::WRITE, Advice::PopulateWrite),
             Access::Read | Access::Exec => (Rights::READ, Advice::PopulateRead),
@@ -40,7 +35,8 @@ impl<P: Platform> Mm<P> {
             if self.is_populated(space, at, access) {
                 continue;
             }
-            self.fault_in(space, at, access, PreclearedPages::as_source(&precleared)).map_err(|error| match error {
+            let request = FaultRequest::populate(at, access, PreclearedPages::as_source(&precleared));
+            self.fault_in(space, request).map_err(|error| match error {
                 FaultError::NotMapped { .. } => MmError::NotMapped { at },
                 FaultError::NotAllowed { .. } => MmError::AdviceNotApplicable { at, advice },
                 FaultError::Guarded { .. } | FaultError::PastEnd { .. } | FaultError::Device { .. } => {

@@ -1,6 +1,6 @@
 //! Advice that the program will not access pages soon (`Cold`, `PageOut`).
 
-use super::{Advice, Walk, check};
+use super::{Advice, Walk};
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::Space;
@@ -12,20 +12,9 @@ impl<P: Platform> Mm<P> {
     ///
     /// The `map` lock is not held meanwhile, because reclaim acquires the locks of all spaces that
     /// map a page.
-    pub(in crate::space) fn advise_reclaim(
-        &self,
-        space: &Space<P>,
-        range: PageRange,
-        advice: Advice,
-    ) -> Result<(), MmError> {
+    pub(super) fn advise_reclaim(&self, space: &Space<P>, range: PageRange, advice: Advice) -> Result<(), MmError> {
         let mut walk = Walk::over(range);
-        loop {
-            let part = {
-                let map = space.map().read();
-                let Some((vma, _, part)) = walk.next(&map) else { break };
-                check(vma, part.start(), advice)?;
-                part
-            };
+        while let Some(part) = walk.next_unlocked(space, advice, |_, _, part| part)? {
             if advice == Advice::Cold {
                 self.deactivate_range(space, part);
             } else {
