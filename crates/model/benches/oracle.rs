@@ -1,7 +1,7 @@
 //! The cost of judging an access, a reused frame and a returned call, and of the reference memory.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use pagewright_model::spec::{CallResult, MappingFlags, MemoryCall, MmapObject, MmapPlacement, Spec};
+use pagewright_model::spec::{CallResult, MappingFlags, MemoryCall, MmapObject, MmapPlacement, RangeCall, Spec};
 use pagewright_model::{CpuStep, Oracle};
 use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, Fact, Judge, MemoryAccess, Witness};
 use pagewright_types::{
@@ -134,7 +134,8 @@ fn memory(criterion: &mut Criterion) {
             fresh,
             |spec| {
                 for page in 0..ROUND {
-                    let call = MemoryCall::Munmap { addr: VirtAddr::from_page_index(16 + page), len: 4096 };
+                    let call =
+                        MemoryCall::Range(RangeCall::Munmap { addr: VirtAddr::from_page_index(16 + page), len: 4096 });
                     spec.call(by, space, call, CallResult::Done).expect("a possible result");
                 }
             },

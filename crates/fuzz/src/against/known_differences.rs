@@ -8,7 +8,7 @@ use super::memory_usage::ComparedFigures;
 use super::observation::{AccessSignal, Observation};
 use super::pair::{BothResults, Pair};
 use crate::random::{FileDescriptor, HEAP, MappedObject, Operation, ProgramMode, Syscall, Window};
-use pagewright_model::spec::{ExclusiveCall, MmapPlacement};
+use pagewright_model::spec::{ExclusiveCall, MmapPlacement, RangeCall};
 use pagewright_syscall::KnownDifference;
 use pagewright_types::{Access, Errno, PAGE_SIZE, Rights, VirtAddr};
 
@@ -229,7 +229,7 @@ fn lock((addr, len): (VirtAddr, u64)) -> Operation {
 }
 
 fn protect((addr, len): (VirtAddr, u64), rights: Rights) -> Operation {
-    Operation::Mprotect { addr, len, rights }
+    Operation::Range(RangeCall::Mprotect { addr, len, rights })
 }
 
 const MAPS: Operation = Operation::Syscall(Syscall::ShowMaps);

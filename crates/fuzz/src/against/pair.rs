@@ -7,7 +7,7 @@ use super::ours::Ours;
 use super::process_list::ProcessList;
 use super::{AgainstError, LinuxComparison, LinuxDifference, maps};
 use crate::random::{Operation, ProgramMode, RandomProgram, Syscall, Window};
-use pagewright_model::spec::ExclusiveCall;
+use pagewright_model::spec::{ExclusiveCall, RangeCall};
 use pagewright_types::{Access, Errno, PAGE_SIZE};
 
 /// Both sides.
@@ -136,7 +136,8 @@ impl Pair {
             Operation::Syscall(Syscall::Mprotect { prot, .. }) if prot & known_differences::PROT_GROWSDOWN != 0 => {
                 self.have_same_borders((0, u64::MAX))
             }
-            Operation::Mprotect { addr, len, .. } | Operation::Syscall(Syscall::Mprotect { addr, len, .. })
+            Operation::Range(RangeCall::Mprotect { addr, len, .. })
+            | Operation::Syscall(Syscall::Mprotect { addr, len, .. })
                 if self.history.limits_data() =>
             {
                 self.have_same_borders((addr.raw(), addr.raw().saturating_add(*len)))
@@ -157,10 +158,7 @@ impl Pair {
             | Operation::AccessMany { .. } => Ok(false),
             Operation::Syscall(_)
             | Operation::Mmap { .. }
-            | Operation::Munmap { .. }
-            | Operation::Mprotect { .. }
-            | Operation::DontNeed { .. }
-            | Operation::Brk { .. }
+            | Operation::Range(_)
             | Operation::Truncate { .. }
             | Operation::Access { .. } => Ok(true),
         }
@@ -240,12 +238,14 @@ impl Pair {
         };
         match failed_call_effect(&operation, &observed) {
             None => {}
-            Some(FailedCallEffect::Unmapped(addr, len)) => match self.compare_one(Operation::Munmap { addr, len })? {
-                // A part is sealed, so munmap has failed; but Linux may have unmapped other parts
-                // in the failed call.
-                Ok(observed) => self.cut_short |= observed == Observation::Failed(Errno::EPERM.number()),
-                Err(difference) => return Ok(Some(difference)),
-            },
+            Some(FailedCallEffect::Unmapped(addr, len)) => {
+                match self.compare_one(Operation::Range(RangeCall::Munmap { addr, len }))? {
+                    // A part is sealed, so munmap has failed; but Linux may have unmapped other
+                    // parts in the failed call.
+                    Ok(observed) => self.cut_short |= observed == Observation::Failed(Errno::EPERM.number()),
+                    Err(difference) => return Ok(Some(difference)),
+                }
+            }
             Some(FailedCallEffect::Shorter) => self.cut_short = true,
         }
         Ok(None)

@@ -1,11 +1,13 @@
 //! Memory calls, whose results the reference memory checks.
 
-use super::operation::{MappedObject, Operation};
+use super::operation::MappedObject;
 use super::program_run::{Process, ProgramRun};
 use pagewright_arch::Isa;
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmError, Space};
-use pagewright_model::spec::{self, CallResult, FaultId, MappingFlags, MemoryCall, MlockMode, MmapPlacement};
+use pagewright_model::spec::{
+    self, CallResult, FaultId, MappingFlags, MemoryCall, MlockMode, MmapPlacement, RangeCall,
+};
 use pagewright_sim::Sim;
 use pagewright_sync::Arc;
 use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -45,52 +47,28 @@ impl<I: Isa> ProgramRun<I> {
         self.bench.note(cpu, format_args!("{name}: {result}"));
     }
 
-    /// Makes a call that changes the mappings of the CPU's process.
-    pub(super) fn memory_call(&self, cpu: CpuId, operation: Operation) {
+    /// Makes a call on a range of the CPU's process.
+    pub(super) fn range_call(&self, cpu: CpuId, call: RangeCall) {
         let Some(process) = self.current_process(cpu) else { return };
         let space = &process.space;
-        match operation {
-            Operation::Mmap { place, len, rights, object, populate } => {
-                self.map(cpu, &process, place, (len, rights), object, (populate, MappingFlags::default()));
-            }
-            Operation::Munmap { addr, len } => {
-                let make =
-                    |mm: &Mm<Sim<I>>| mm.munmap(space, addr, len).map(|()| CallResult::Done).map_err(MmError::errno);
-                self.call(cpu, &process, MemoryCall::Munmap { addr, len }, make);
-            }
-            Operation::Mprotect { addr, len, rights } => {
-                let make = |mm: &Mm<Sim<I>>| {
-                    mm.mprotect(space, addr, len, rights).map(|()| CallResult::Done).map_err(MmError::errno)
-                };
-                self.call(cpu, &process, MemoryCall::Mprotect { addr, len, rights }, make);
-            }
-            Operation::DontNeed { addr, len } => {
-                let make = |mm: &Mm<Sim<I>>| {
-                    mm.madvise(space, addr, len, Advice::DontNeed).map(|()| CallResult::Done).map_err(MmError::errno)
-                };
-                self.call(cpu, &process, MemoryCall::DontNeed { addr, len }, make);
-            }
-            Operation::Brk { to } => {
-                // The reference memory cannot follow two concurrent calls of one process.
-                if process.brk_in_progress.replace(true) {
-                    return self.counts.borrow_mut().count_skipped();
-                }
-                self.call(cpu, &process, MemoryCall::Brk { to }, |mm| Ok(CallResult::Break(mm.brk(space, to))));
-                process.brk_in_progress.set(false);
-            }
-            Operation::Fork
-            | Operation::Exit { .. }
-            | Operation::Truncate { .. }
-            | Operation::Access { .. }
-            | Operation::AccessMany { .. }
-            | Operation::Switch { .. }
-            | Operation::RunKernelThread
-            | Operation::Syscall(_)
-            | Operation::Kernel(_)
-            | Operation::FailAllocation { .. } => unreachable!("{operation} does not change the mappings of a process"),
+        let done = |result: Result<(), MmError>| result.map(|()| CallResult::Done).map_err(MmError::errno);
+        // The reference memory cannot follow two concurrent calls of one process.
+        let moves_break = matches!(call, RangeCall::Brk { .. });
+        if moves_break && process.brk_in_progress.replace(true) {
+            return self.counts.borrow_mut().count_skipped();
+        }
+        self.call(cpu, &process, MemoryCall::Range(call), |mm| match call {
+            RangeCall::Munmap { addr, len } => done(mm.munmap(space, addr, len)),
+            RangeCall::Mprotect { addr, len, rights } => done(mm.mprotect(space, addr, len, rights)),
+            RangeCall::DontNeed { addr, len } => done(mm.madvise(space, addr, len, Advice::DontNeed)),
+            RangeCall::Brk { to } => Ok(CallResult::Break(mm.brk(space, to))),
+        });
+        if moves_break {
+            process.brk_in_progress.set(false);
         }
     }
 
+    /// Makes a call of `mmap` that the reference memory can predict.
     pub(super) fn map(
         &self,
         cpu: CpuId,

@@ -8,7 +8,7 @@ use super::kernel_operation::KernelOperation;
 use super::operation::{MappedObject, Operation, ProgramStep};
 use super::program::{ProgramMode, ProgramShape, Theme};
 use super::syscall::Syscall;
-use pagewright_model::spec::{ExclusiveCall, MmapPlacement, PinMode};
+use pagewright_model::spec::{ExclusiveCall, MmapPlacement, PinMode, RangeCall};
 use pagewright_types::{Access, CpuId, PAGE_SIZE, Rights, VirtAddr};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -216,7 +216,7 @@ impl Generator {
             ProgramMode::Explore(Theme::Tables) => match self.below(8) {
                 0..3 => {
                     let (addr, len) = self.range();
-                    Operation::Munmap { addr, len }
+                    Operation::Range(RangeCall::Munmap { addr, len })
                 }
                 3 => self.map_window(),
                 4 => self.call(),
@@ -247,7 +247,7 @@ impl Generator {
             24 => self.few_accesses(),
             25..33 => Operation::FailAllocation { after: self.below(12) },
             33..53 => match self.call() {
-                Operation::DontNeed { addr, len } => {
+                Operation::Range(RangeCall::DontNeed { addr, len }) => {
                     Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Advise { addr, len, advice: 4 }))
                 }
                 other => other,
@@ -300,9 +300,9 @@ impl Generator {
     fn reduction(&mut self) -> Operation {
         let (addr, len) = (self.hot, PAGE_SIZE);
         match self.below(8) {
-            0..4 => Operation::Mprotect { addr, len, rights: self.rights() },
-            4 | 5 => Operation::DontNeed { addr, len },
-            6 => Operation::Munmap { addr, len },
+            0..4 => Operation::Range(RangeCall::Mprotect { addr, len, rights: self.rights() }),
+            4 | 5 => Operation::Range(RangeCall::DontNeed { addr, len }),
+            6 => Operation::Range(RangeCall::Munmap { addr, len }),
             _ => Operation::Fork,
         }
     }
@@ -432,15 +432,15 @@ impl Generator {
             0..8 => self.mmap(user_end),
             8..12 => {
                 let (addr, len) = self.range_or_invalid(user_end);
-                Operation::Munmap { addr, len }
+                Operation::Range(RangeCall::Munmap { addr, len })
             }
             12..18 => {
                 let (addr, len) = self.range_or_invalid(user_end);
-                Operation::Mprotect { addr, len, rights: self.rights() }
+                Operation::Range(RangeCall::Mprotect { addr, len, rights: self.rights() })
             }
             18..22 => {
                 let (addr, len) = self.range_or_invalid(user_end);
-                Operation::DontNeed { addr, len }
+                Operation::Range(RangeCall::DontNeed { addr, len })
             }
             22..24 => self.brk(),
             24..28 => Operation::Fork,
@@ -457,7 +457,7 @@ impl Generator {
     fn brk(&mut self) -> Operation {
         let bytes = if self.once_in(4) { 0 } else { self.below(self.window.heap_pages * PAGE_SIZE) };
         let to = if self.once_in(16) { VirtAddr::new(HEAP.raw() - 1 - bytes) } else { HEAP.add(bytes) };
-        Operation::Brk { to }
+        Operation::Range(RangeCall::Brk { to })
     }
 
     /// The end of user memory on one of the two instruction sets, whichever runs the program.

@@ -5,7 +5,7 @@
 
 use super::kernel_operation::KernelOperation;
 use super::syscall::Syscall;
-use pagewright_model::spec::MmapPlacement;
+use pagewright_model::spec::{MmapPlacement, RangeCall};
 use pagewright_types::{Access, CpuId, Rights, VirtAddr};
 use std::fmt;
 
@@ -42,34 +42,8 @@ pub enum Operation {
         /// `MAP_POPULATE`.
         populate: bool,
     },
-    /// `munmap(2)`.
-    Munmap {
-        /// First address.
-        addr: VirtAddr,
-        /// Length in bytes.
-        len: u64,
-    },
-    /// `mprotect(2)`.
-    Mprotect {
-        /// First address.
-        addr: VirtAddr,
-        /// Length in bytes.
-        len: u64,
-        /// The new protection.
-        rights: Rights,
-    },
-    /// `madvise(2)` with `MADV_DONTNEED`.
-    DontNeed {
-        /// First address.
-        addr: VirtAddr,
-        /// Length in bytes.
-        len: u64,
-    },
-    /// `brk(2)`.
-    Brk {
-        /// The requested break.
-        to: VirtAddr,
-    },
+    /// A call on a range of addresses.
+    Range(RangeCall),
     /// `fork(2)`.
     ///
     /// The child runs when a CPU switches to it.
@@ -134,10 +108,7 @@ impl Operation {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Mmap { .. } => "mmap",
-            Self::Munmap { .. } => "munmap",
-            Self::Mprotect { .. } => "mprotect",
-            Self::DontNeed { .. } => "madvise(MADV_DONTNEED)",
-            Self::Brk { .. } => "brk",
+            Self::Range(call) => call.name(),
             Self::Fork => "fork",
             Self::Exit { .. } => "exit",
             Self::Truncate { .. } => "ftruncate",
@@ -176,10 +147,7 @@ impl fmt::Display for Operation {
                     }
                 }
             }
-            Self::Munmap { addr, len } => write!(f, "munmap({addr}, {len:#x})"),
-            Self::Mprotect { addr, len, rights } => write!(f, "mprotect({addr}, {len:#x}, {rights})"),
-            Self::DontNeed { addr, len } => write!(f, "madvise({addr}, {len:#x}, MADV_DONTNEED)"),
-            Self::Brk { to } => write!(f, "brk({to})"),
+            Self::Range(call) => call.fmt(f),
             Self::Fork => f.write_str("fork()"),
             Self::Exit { lazily: false } => f.write_str("exit()"),
             Self::Exit { lazily: true } => f.write_str("exit(), lazy TLB"),

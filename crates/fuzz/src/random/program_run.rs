@@ -21,7 +21,7 @@ use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FileKind, FileObject, FileOps, MemfdFlags};
 use pagewright_mm::{Mm, MmError, MmSettings, Space};
 use pagewright_model::CpuStep;
-use pagewright_model::spec::{Spec, SpecVerdict};
+use pagewright_model::spec::{MappingFlags, Spec, SpecVerdict};
 use pagewright_sim::{MachineConfig, NodeConfig, Profile, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{CpuId, CpuMask, Errno, FileId, IsaKind, PAGE_SIZE, SpaceId};
@@ -354,11 +354,12 @@ impl<I: Isa> ProgramRun<I> {
             Operation::Exit { lazily } => self.exit(cpu, lazily),
             Operation::Fork => self.fork(cpu),
             Operation::Truncate { pages } => self.truncate(cpu, pages),
-            Operation::Mmap { .. }
-            | Operation::Munmap { .. }
-            | Operation::Mprotect { .. }
-            | Operation::DontNeed { .. }
-            | Operation::Brk { .. } => self.memory_call(cpu, operation),
+            Operation::Mmap { place, len, rights, object, populate } => {
+                if let Some(process) = self.current_process(cpu) {
+                    self.map(cpu, &process, place, (len, rights), object, (populate, MappingFlags::default()));
+                }
+            }
+            Operation::Range(call) => self.range_call(cpu, call),
             Operation::Access { va, access } => {
                 if let Some(process) = self.current_process(cpu) {
                     self.access(cpu, &process, va, access);

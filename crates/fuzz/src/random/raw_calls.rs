@@ -8,7 +8,7 @@ use super::generator::{FILE_PAGES, Generator, Window};
 use super::operation::Operation;
 use super::program::ProgramMode;
 use super::syscall::{FileDescriptor, Syscall};
-use pagewright_model::spec::ExclusiveCall;
+use pagewright_model::spec::{ExclusiveCall, RangeCall};
 use pagewright_types::{Access, PAGE_SIZE, VirtAddr};
 
 /// `MAP_*` flags beside the kind and the placement.
@@ -100,7 +100,7 @@ impl Generator {
                 let file = FileDescriptor::None;
                 Operation::Syscall(Syscall::Mmap { addr, len, prot, flags, file, offset: 0 })
             }
-            2 if self.once_in(4) => Operation::Munmap { addr, len },
+            2 if self.once_in(4) => Operation::Range(RangeCall::Munmap { addr, len }),
             2 => {
                 let prot = self.one_of(&[0x100_0000, 0x100_0001, 0x100_0003, 0x100_0003]);
                 Operation::Syscall(Syscall::Mprotect { addr, len, prot })

@@ -5,7 +5,7 @@
 use super::operation::{MappedObject, Operation};
 use super::syscall::{FileDescriptor, Syscall};
 use pagewright_mm::{Advice, MapFlags};
-use pagewright_model::spec::{ExclusiveCall, MmapPlacement};
+use pagewright_model::spec::{ExclusiveCall, MmapPlacement, RangeCall};
 use pagewright_syscall::{CallArguments, LinuxCall};
 use pagewright_types::{PAGE_SIZE, VirtAddr};
 
@@ -97,14 +97,14 @@ impl CallRegisters {
                 let flags = (kind | at | populate).bits().into();
                 Self::new(LinuxCall::Mmap, [addr.raw(), len, rights.bits().into(), flags, fd, page * PAGE_SIZE])
             }
-            Operation::Munmap { addr, len } => Self::on_range(LinuxCall::Munmap, addr, len, 0),
-            Operation::Mprotect { addr, len, rights } => {
+            Operation::Range(RangeCall::Munmap { addr, len }) => Self::on_range(LinuxCall::Munmap, addr, len, 0),
+            Operation::Range(RangeCall::Mprotect { addr, len, rights }) => {
                 Self::on_range(LinuxCall::Mprotect, addr, len, rights.bits().into())
             }
-            Operation::DontNeed { addr, len } => {
+            Operation::Range(RangeCall::DontNeed { addr, len }) => {
                 Self::on_range(LinuxCall::Madvise, addr, len, Advice::DontNeed.raw().into())
             }
-            Operation::Brk { to } => Self::on_range(LinuxCall::Brk, to, 0, 0),
+            Operation::Range(RangeCall::Brk { to }) => Self::on_range(LinuxCall::Brk, to, 0, 0),
             Operation::Truncate { pages } => {
                 Self::new(LinuxCall::Ftruncate, [numbers.read_write, pages * PAGE_SIZE, 0, 0, 0, 0])
             }

@@ -39,27 +39,11 @@ pub enum MmapObject {
     },
 }
 
-/// A memory call and its arguments; lengths are in bytes.
+/// A call that changes the pages of a range, or moves the break.
+///
+/// Other operations of its process may overlap it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemoryCall {
-    /// `mmap(2)`.
-    Mmap {
-        /// The placement.
-        place: MmapPlacement,
-        /// Length in bytes.
-        len: u64,
-        /// The protection.
-        rights: Rights,
-        /// `MAP_SHARED`: stores go to the object.
-        ///
-        /// Shared anonymous memory is an [`MmapObject::File`] opened with all rights, which the
-        /// caller has added with [`Spec::add_shmem`](super::Spec::add_shmem).
-        shared: bool,
-        /// The object.
-        object: MmapObject,
-        /// `MAP_LOCKED` as the mlock mode, `MAP_GROWSDOWN`, `MAP_NORESERVE`.
-        flags: MappingFlags,
-    },
+pub enum RangeCall {
     /// `munmap(2)`.
     Munmap {
         /// Start.
@@ -88,6 +72,54 @@ pub enum MemoryCall {
         /// The requested break.
         to: VirtAddr,
     },
+}
+
+impl RangeCall {
+    /// The name of the call, with its advice if it is `madvise`.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Munmap { .. } => "munmap",
+            Self::Mprotect { .. } => "mprotect",
+            Self::DontNeed { .. } => "madvise(MADV_DONTNEED)",
+            Self::Brk { .. } => "brk",
+        }
+    }
+}
+
+impl fmt::Display for RangeCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Munmap { addr, len } => write!(f, "munmap({addr}, {len:#x})"),
+            Self::Mprotect { addr, len, rights } => write!(f, "mprotect({addr}, {len:#x}, {rights})"),
+            Self::DontNeed { addr, len } => write!(f, "madvise({addr}, {len:#x}, MADV_DONTNEED)"),
+            Self::Brk { to } => write!(f, "brk({to})"),
+        }
+    }
+}
+
+/// A memory call and its arguments; lengths are in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryCall {
+    /// `mmap(2)`.
+    Mmap {
+        /// The placement.
+        place: MmapPlacement,
+        /// Length in bytes.
+        len: u64,
+        /// The protection.
+        rights: Rights,
+        /// `MAP_SHARED`: stores go to the object.
+        ///
+        /// Shared anonymous memory is an [`MmapObject::File`] opened with all rights, which the
+        /// caller has added with [`Spec::add_shmem`](super::Spec::add_shmem).
+        shared: bool,
+        /// The object.
+        object: MmapObject,
+        /// `MAP_LOCKED` as the mlock mode, `MAP_GROWSDOWN`, `MAP_NORESERVE`.
+        flags: MappingFlags,
+    },
+    /// A call on a range of addresses.
+    Range(RangeCall),
     /// `fork(2)`.
     Fork,
     /// The exit of the process.
@@ -101,10 +133,7 @@ impl MemoryCall {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Mmap { .. } => "mmap",
-            Self::Munmap { .. } => "munmap",
-            Self::Mprotect { .. } => "mprotect",
-            Self::DontNeed { .. } => "madvise(MADV_DONTNEED)",
-            Self::Brk { .. } => "brk",
+            Self::Range(call) => call.name(),
             Self::Fork => "fork",
             Self::Exit => "exit",
             Self::Exclusive(call) => call.name(),
@@ -172,22 +201,22 @@ impl MemoryCall {
             Self::Mmap { place, len, rights, shared, object, flags } => {
                 plan_mmap(place, len, (rights, shared, flags), (object, seals), user_end)
             }
-            Self::Munmap { addr, len } => match pages(addr, len) {
+            Self::Range(RangeCall::Munmap { addr, len }) => match pages(addr, len) {
                 Some(range) if !range.is_empty() && range.end() <= user_end => Plan::Acts(Effect::Unmap { range }),
                 Some(_) | None => refused(Errno::EINVAL),
             },
-            Self::Mprotect { addr, len, rights } => match pages(addr, len) {
+            Self::Range(RangeCall::Mprotect { addr, len, rights }) => match pages(addr, len) {
                 _ if !addr.is_page_aligned() => refused(Errno::EINVAL),
                 Some(range) if range.is_empty() => Plan::Idle,
                 Some(range) => Plan::Acts(Effect::Protect { range, rights }),
                 None => refused(Errno::ENOMEM),
             },
-            Self::DontNeed { addr, len } => match pages(addr, len) {
+            Self::Range(RangeCall::DontNeed { addr, len }) => match pages(addr, len) {
                 Some(range) if range.is_empty() => Plan::Idle,
                 Some(range) => Plan::Acts(Effect::Drop { range }),
                 None => refused(Errno::EINVAL),
             },
-            Self::Brk { to } => plan_brk(to, heap),
+            Self::Range(RangeCall::Brk { to }) => plan_brk(to, heap),
             Self::Fork | Self::Exit | Self::Exclusive(_) => Plan::Acts(Effect::None),
         }
     }

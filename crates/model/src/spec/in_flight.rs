@@ -1,6 +1,6 @@
 //! Calls in flight, from entry to return.
 
-use super::call::{CallResult, MemoryCall, MmapObject, MmapPlacement, Outlook, Plan};
+use super::call::{CallResult, MemoryCall, MmapObject, MmapPlacement, Outlook, Plan, RangeCall};
 use super::exclusive::Denial;
 use super::page::{Effect, Page, PendingEffect};
 use super::soft_dirty::SoftDirtyBit;
@@ -189,7 +189,7 @@ impl Spec {
         };
         let process = self.process(space);
         let plan = match call {
-            MemoryCall::Brk { to } if to < process.heap_start || to > user_end => {
+            MemoryCall::Range(RangeCall::Brk { to }) if to < process.heap_start || to > user_end => {
                 Plan::Refused([Some(Errno::ENOMEM), None, None])
             }
             other => other.plan(user_end, process.heap, seals),
@@ -246,7 +246,7 @@ impl Spec {
             self.fault_in_locked(space, range);
         }
         match (pending.call, result) {
-            (MemoryCall::Brk { .. }, CallResult::Break(now)) => self.process(space).heap = now,
+            (MemoryCall::Range(RangeCall::Brk { .. }), CallResult::Break(now)) => self.process(space).heap = now,
             (MemoryCall::Fork, CallResult::Child(child)) => self.add_child(space, child, pending.child),
             (MemoryCall::Exit, _) => {
                 self.processes.remove(&space);
@@ -319,7 +319,7 @@ impl Process {
         user_end: VirtAddr,
     ) -> Result<(), String> {
         // MADV_DONTNEED allocates nothing.
-        let needs = !matches!(pending.call, MemoryCall::DontNeed { .. });
+        let needs = !matches!(pending.call, MemoryCall::Range(RangeCall::DontNeed { .. }));
         let out_of_memory = may_fail && needs && matches!(result, CallResult::Failed(Errno::ENOMEM));
         let look = pending.outlook;
         let denial = &pending.denial;
@@ -331,14 +331,16 @@ impl Process {
         if denial.must
             && !out_of_memory
             && !matches!(pending.plan, Plan::Refused(_))
-            && !matches!(pending.call, MemoryCall::Brk { .. })
+            && !matches!(pending.call, MemoryCall::Range(RangeCall::Brk { .. }))
         {
             let words: Vec<String> = denial.may.iter().flatten().map(Errno::to_string).collect();
             return Err(words.join(" or "));
         }
         let failed = |errno: Errno, when: bool| (CallResult::Failed(errno), when);
         let possible: Vec<(CallResult, bool)> = match (pending.call, pending.plan) {
-            (MemoryCall::Brk { to }, plan) => return self.judge_break(pending, plan, to, result, may_fail),
+            (MemoryCall::Range(RangeCall::Brk { to }), plan) => {
+                return self.judge_break(pending, plan, to, result, may_fail);
+            }
             (_, Plan::Refused(errnos)) => errnos.into_iter().flatten().map(|errno| failed(errno, true)).collect(),
             (MemoryCall::Fork, _) => {
                 if matches!(result, CallResult::Child(_)) || out_of_memory {
@@ -351,13 +353,13 @@ impl Process {
                 vec![(CallResult::Mapped(at), look.all_free), failed(Errno::EEXIST, look.any_mapped)]
             }
             (MemoryCall::Mmap { place: MmapPlacement::Fixed(at), .. }, _) => vec![(CallResult::Mapped(at), true)],
-            (MemoryCall::Mprotect { .. }, Plan::Acts(_)) => vec![
+            (MemoryCall::Range(RangeCall::Mprotect { .. }), Plan::Acts(_)) => vec![
                 (CallResult::Done, look.all_permit && !denial.sealed_after),
                 failed(Errno::EPERM, look.all_permit && denial.sealed_after),
                 failed(Errno::ENOMEM, look.hole),
                 failed(Errno::EACCES, look.forbids),
             ],
-            (MemoryCall::DontNeed { .. }, Plan::Acts(_)) => {
+            (MemoryCall::Range(RangeCall::DontNeed { .. }), Plan::Acts(_)) => {
                 vec![(CallResult::Done, look.all_mapped), failed(Errno::ENOMEM, look.hole)]
             }
             (_, Plan::Acts(_) | Plan::Idle) => vec![(CallResult::Done, true)],
@@ -442,23 +444,27 @@ fn extent(pending: &PendingCall, result: CallResult, may_fail: bool) -> Extent {
     let look = pending.outlook;
     let limited = pending.denial.may.contains(&Some(Errno::ENOMEM));
     match (pending.call, result) {
-        (MemoryCall::Mprotect { .. }, CallResult::Failed(Errno::EPERM)) if pending.denial.sealed_after => {
+        (MemoryCall::Range(RangeCall::Mprotect { .. }), CallResult::Failed(Errno::EPERM))
+            if pending.denial.sealed_after =>
+        {
             Extent::Everywhere
         }
         // For lack of memory nothing changes. If there may have been a hole, the cause of ENOMEM is
         // unknown.
-        (MemoryCall::Mprotect { .. }, CallResult::Failed(Errno::ENOMEM)) if may_fail && !look.hole && !limited => {
+        (MemoryCall::Range(RangeCall::Mprotect { .. }), CallResult::Failed(Errno::ENOMEM))
+            if may_fail && !look.hole && !limited =>
+        {
             Extent::Nowhere
         }
-        (MemoryCall::Mprotect { .. }, CallResult::Failed(Errno::ENOMEM)) if may_fail || limited => {
+        (MemoryCall::Range(RangeCall::Mprotect { .. }), CallResult::Failed(Errno::ENOMEM)) if may_fail || limited => {
             Extent::Before { sure: 0, possible: look.possible }
         }
-        (MemoryCall::Mprotect { .. }, CallResult::Failed(Errno::ENOMEM | Errno::EACCES)) => {
+        (MemoryCall::Range(RangeCall::Mprotect { .. }), CallResult::Failed(Errno::ENOMEM | Errno::EACCES)) => {
             Extent::Before { sure: look.sure, possible: look.possible }
         }
         // The pages around the holes are dropped.
-        (MemoryCall::DontNeed { .. }, CallResult::Failed(Errno::ENOMEM)) => Extent::Everywhere,
-        (MemoryCall::Brk { to }, CallResult::Break(at)) if at != to => Extent::Nowhere,
+        (MemoryCall::Range(RangeCall::DontNeed { .. }), CallResult::Failed(Errno::ENOMEM)) => Extent::Everywhere,
+        (MemoryCall::Range(RangeCall::Brk { to }), CallResult::Break(at)) if at != to => Extent::Nowhere,
         (_, CallResult::Failed(_)) => Extent::Nowhere,
         (
             _,

@@ -41,7 +41,7 @@ mod soft_dirty;
 pub use access::{AccessResult, FaultId, FaultSignal};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-pub use call::{CallResult, MemoryCall, MmapObject, MmapPlacement};
+pub use call::{CallResult, MemoryCall, MmapObject, MmapPlacement, RangeCall};
 pub use exclusive::ExclusiveCall;
 pub use file::InitialContents;
 pub use file_call::FileCall;

@@ -3,7 +3,8 @@
 use super::{PARENT, spec};
 use pagewright_model::CpuStep;
 use pagewright_model::spec::{
-    AccessResult, CallResult, ExclusiveCall, FaultSignal, MappingFlags, MemoryCall, MmapObject, MmapPlacement, Spec,
+    AccessResult, CallResult, ExclusiveCall, FaultSignal, MappingFlags, MemoryCall, MmapObject, MmapPlacement,
+    RangeCall, Spec,
 };
 use pagewright_types::{Access, CpuId, Errno, Rights, SpaceId, VirtAddr};
 
@@ -128,11 +129,11 @@ fn sealed_memory_cannot_be_unmapped_or_protected() {
         assert!(accepts(&mut spec, ExclusiveCall::Seal { addr: va(0x2000), len: 0x1000, flags: 0 }, CallResult::Done));
         spec
     };
-    let unmap = MemoryCall::Munmap { addr: va(0x1000), len: 0x2000 };
+    let unmap = MemoryCall::Range(RangeCall::Munmap { addr: va(0x1000), len: 0x2000 });
     assert!(sealed().call(by(), PARENT, unmap, CallResult::Done).is_err());
     let mut spec = sealed();
     spec.call(by(), PARENT, unmap, CallResult::Failed(Errno::EPERM)).expect("a seal");
-    let protect = MemoryCall::Mprotect { addr: va(0x1000), len: 0x2000, rights: Rights::READ };
+    let protect = MemoryCall::Range(RangeCall::Mprotect { addr: va(0x1000), len: 0x2000, rights: Rights::READ });
     spec.call(by(), PARENT, protect, CallResult::Failed(Errno::EPERM)).expect("a seal");
     // The pages before the sealed one have changed.
     assert_eq!(spec.expect(PARENT, va(0x1000), Access::Write), [AccessResult::Signal(FaultSignal::NotAllowed)]);

@@ -3,7 +3,8 @@
 use super::naive_memory::{FILE, initial};
 use super::{PARENT, spec};
 use pagewright_model::spec::{
-    AccessResult, CallResult, FaultSignal, MappingFlags, MapsLine, MemoryCall, MmapObject, MmapPlacement, Spec,
+    AccessResult, CallResult, FaultSignal, MappingFlags, MapsLine, MemoryCall, MmapObject, MmapPlacement, RangeCall,
+    Spec,
 };
 use pagewright_model::{CpuStep, Rule};
 use pagewright_types::{Access, CpuId, Errno, PageRange, Rights, SpaceId, VirtAddr};
@@ -79,7 +80,7 @@ fn unmapped_pages_are_gone_once_munmap_has_returned() {
     let mut spec = spec();
     map(&mut spec, anon(0x1000, 0x1000, Rights::RW));
     spec.store(by(2), PARENT, va(0x1000), 7).expect("a store");
-    let call = spec.call_begins(by(3), PARENT, MemoryCall::Munmap { addr: va(0x1000), len: 1 });
+    let call = spec.call_begins(by(3), PARENT, MemoryCall::Range(RangeCall::Munmap { addr: va(0x1000), len: 1 }));
     spec.load(by(3), PARENT, va(0x1000), 7).expect("still there");
     spec.access_signalled(by(3), PARENT, va(0x1000), Access::Read, FaultSignal::NotMapped).expect("already gone");
     assert!(spec.load(by(3), PARENT, va(0x1000), 8).is_err(), "no other value is possible");
@@ -94,7 +95,8 @@ fn once_an_effect_was_observed_the_old_state_is_impossible() {
     let mut spec = spec();
     map(&mut spec, anon(0x1000, 0x1000, Rights::RW));
     spec.store(by(2), PARENT, va(0x1000), 7).expect("a store");
-    let call = spec.call_begins(by(3), PARENT, MemoryCall::DontNeed { addr: va(0x1000), len: 0x1000 });
+    let call =
+        spec.call_begins(by(3), PARENT, MemoryCall::Range(RangeCall::DontNeed { addr: va(0x1000), len: 0x1000 }));
     spec.load(by(4), PARENT, va(0x1000), 0).expect("dropped");
     assert!(spec.load(by(5), PARENT, va(0x1000), 7).is_err(), "a stale translation would return the old value");
     spec.call_ends(by(6), call, CallResult::Done).expect("success");
@@ -105,7 +107,11 @@ fn a_fault_may_have_any_result_possible_since_it_began() {
     let mut spec = spec();
     let fault = spec.fault_begins(PARENT, va(0x1000), Access::Write);
     map(&mut spec, anon(0x1000, 0x1000, Rights::READ));
-    must(&mut spec, MemoryCall::Mprotect { addr: va(0x1000), len: 0x1000, rights: Rights::RW }, CallResult::Done);
+    must(
+        &mut spec,
+        MemoryCall::Range(RangeCall::Mprotect { addr: va(0x1000), len: 0x1000, rights: Rights::RW }),
+        CallResult::Done,
+    );
     spec.fault_ends(by(2), fault, Err(FaultSignal::NotAllowed)).expect("between the two calls");
     let fault = spec.fault_begins(PARENT, va(0x1000), Access::Write);
     assert!(spec.fault_ends(by(3), fault, Err(FaultSignal::NotAllowed)).is_err(), "the result is no longer possible");
@@ -116,14 +122,18 @@ fn mprotect_changes_the_pages_before_a_hole() {
     let mut spec = spec();
     map(&mut spec, anon(0x1000, 0x2000, Rights::RW));
     map(&mut spec, anon(0x4000, 0x1000, Rights::RW));
-    let call = MemoryCall::Mprotect { addr: va(0x1000), len: 0x4000, rights: Rights::READ };
+    let call = MemoryCall::Range(RangeCall::Mprotect { addr: va(0x1000), len: 0x4000, rights: Rights::READ });
     must(&mut spec, call, CallResult::Failed(Errno::ENOMEM));
     let writable = |spec: &Spec, at| spec.expect(PARENT, va(at), Access::Write) == [AccessResult::Made];
     assert!(!writable(&spec, 0x1000) && !writable(&spec, 0x2000) && writable(&spec, 0x4000));
-    must(&mut spec, MemoryCall::Mprotect { addr: va(0x9000), len: 0, rights: Rights::RW }, CallResult::Done);
     must(
         &mut spec,
-        MemoryCall::Mprotect { addr: va(0x9001), len: 0, rights: Rights::RW },
+        MemoryCall::Range(RangeCall::Mprotect { addr: va(0x9000), len: 0, rights: Rights::RW }),
+        CallResult::Done,
+    );
+    must(
+        &mut spec,
+        MemoryCall::Range(RangeCall::Mprotect { addr: va(0x9001), len: 0, rights: Rights::RW }),
         CallResult::Failed(Errno::EINVAL),
     );
 }
@@ -133,7 +143,7 @@ fn mprotect_cannot_grant_more_than_the_file_was_opened_for() {
     let mut spec = spec();
     map(&mut spec, anon(0x1000, 0x1000, Rights::READ));
     map(&mut spec, file(0x2000, 0x1000, Rights::READ, true, 0, Rights::READ));
-    let call = MemoryCall::Mprotect { addr: va(0x1000), len: 0x2000, rights: Rights::RW };
+    let call = MemoryCall::Range(RangeCall::Mprotect { addr: va(0x1000), len: 0x2000, rights: Rights::RW });
     must(&mut spec, call, CallResult::Failed(Errno::EACCES));
     assert_eq!(
         spec.expect(PARENT, va(0x1000), Access::Write),
@@ -151,16 +161,20 @@ fn mprotect_cannot_grant_more_than_the_file_was_opened_for() {
 fn invalid_arguments_get_linuxs_errors() {
     let mut spec = spec();
     let failed = CallResult::Failed;
-    must(&mut spec, MemoryCall::Munmap { addr: va(0x1000), len: 0 }, failed(Errno::EINVAL));
-    must(&mut spec, MemoryCall::Munmap { addr: va(0x1001), len: 1 }, failed(Errno::EINVAL));
-    must(&mut spec, MemoryCall::Munmap { addr: va(0x7fff_ffff_e000), len: 0x2000 }, failed(Errno::EINVAL));
-    must(&mut spec, MemoryCall::Munmap { addr: va(0x1000), len: 0x1000 }, CallResult::Done);
+    must(&mut spec, MemoryCall::Range(RangeCall::Munmap { addr: va(0x1000), len: 0 }), failed(Errno::EINVAL));
+    must(&mut spec, MemoryCall::Range(RangeCall::Munmap { addr: va(0x1001), len: 1 }), failed(Errno::EINVAL));
+    must(
+        &mut spec,
+        MemoryCall::Range(RangeCall::Munmap { addr: va(0x7fff_ffff_e000), len: 0x2000 }),
+        failed(Errno::EINVAL),
+    );
+    must(&mut spec, MemoryCall::Range(RangeCall::Munmap { addr: va(0x1000), len: 0x1000 }), CallResult::Done);
     must(&mut spec, anon(0x1000, 0, Rights::RW), failed(Errno::EINVAL));
     must(&mut spec, anon(0x1234, 1, Rights::RW), failed(Errno::EINVAL));
     must(&mut spec, anon(0x7fff_ffff_e000, 0x2000, Rights::RW), failed(Errno::ENOMEM));
-    must(&mut spec, MemoryCall::DontNeed { addr: va(0x1000), len: 0 }, CallResult::Done);
-    must(&mut spec, MemoryCall::DontNeed { addr: va(0x1000), len: 1 }, failed(Errno::ENOMEM));
-    must(&mut spec, MemoryCall::DontNeed { addr: va(0x1000), len: u64::MAX }, failed(Errno::EINVAL));
+    must(&mut spec, MemoryCall::Range(RangeCall::DontNeed { addr: va(0x1000), len: 0 }), CallResult::Done);
+    must(&mut spec, MemoryCall::Range(RangeCall::DontNeed { addr: va(0x1000), len: 1 }), failed(Errno::ENOMEM));
+    must(&mut spec, MemoryCall::Range(RangeCall::DontNeed { addr: va(0x1000), len: u64::MAX }), failed(Errno::EINVAL));
 }
 
 #[test]
@@ -196,7 +210,7 @@ fn a_chosen_address_must_be_free_and_noreplace_fails_on_mappings() {
 #[test]
 fn brk_moves_or_stays() {
     let mut spec = spec();
-    let brk = |to: u64| MemoryCall::Brk { to: va(to) };
+    let brk = |to: u64| MemoryCall::Range(RangeCall::Brk { to: va(to) });
     must(&mut spec, brk(0), CallResult::Break(va(0x100_0000)));
     must(&mut spec, brk(0x100_2800), CallResult::Break(va(0x100_2800)));
     spec.store(by(2), PARENT, va(0x100_2ff8), 1).expect("the last page is whole");
@@ -210,8 +224,8 @@ fn brk_moves_or_stays() {
 fn brk_does_not_move_over_a_mapping() {
     let mut spec = spec();
     map(&mut spec, anon(0x100_1000, 0x1000, Rights::READ));
-    must(&mut spec, MemoryCall::Brk { to: va(0x100_1800) }, CallResult::Break(va(0x100_0000)));
-    must(&mut spec, MemoryCall::Brk { to: va(0x100_1000) }, CallResult::Break(va(0x100_1000)));
+    must(&mut spec, MemoryCall::Range(RangeCall::Brk { to: va(0x100_1800) }), CallResult::Break(va(0x100_0000)));
+    must(&mut spec, MemoryCall::Range(RangeCall::Brk { to: va(0x100_1000) }), CallResult::Break(va(0x100_1000)));
 }
 
 #[test]
@@ -301,7 +315,7 @@ fn adjacent_mappings_that_can_merge_are_one_line() {
         line(0x5000, 0x6000, Rights::READ, Some((FILE, 3))),
     ];
     assert_eq!(spec.maps(PARENT), Some(expected));
-    let call = spec.call_begins(by(2), PARENT, MemoryCall::Munmap { addr: va(0x1000), len: 0x5000 });
+    let call = spec.call_begins(by(2), PARENT, MemoryCall::Range(RangeCall::Munmap { addr: va(0x1000), len: 0x5000 }));
     spec.access_signalled(by(3), PARENT, va(0x1000), Access::Read, FaultSignal::NotMapped).expect("already gone");
     assert_eq!(spec.maps(PARENT), None);
     spec.call_ends(by(4), call, CallResult::Done).expect("success");
@@ -313,12 +327,16 @@ fn a_call_that_fails_for_lack_of_memory_changes_nothing() {
     let mut spec = Spec::new(va(0x7fff_ffff_f000), true);
     spec.add_space(PARENT, va(0x100_0000));
     map(&mut spec, anon(0x1000, 0x1000, Rights::RW));
-    must(&mut spec, MemoryCall::Munmap { addr: va(0x1000), len: 0x1000 }, CallResult::Failed(Errno::ENOMEM));
+    must(
+        &mut spec,
+        MemoryCall::Range(RangeCall::Munmap { addr: va(0x1000), len: 0x1000 }),
+        CallResult::Failed(Errno::ENOMEM),
+    );
     must(&mut spec, MemoryCall::Fork, CallResult::Failed(Errno::ENOMEM));
     assert_eq!(spec.expect(PARENT, va(0x1000), Access::Read), [ZERO]);
     must(
         &mut spec,
-        MemoryCall::Mprotect { addr: va(0x1000), len: 0x1000, rights: Rights::READ },
+        MemoryCall::Range(RangeCall::Mprotect { addr: va(0x1000), len: 0x1000, rights: Rights::READ }),
         CallResult::Failed(Errno::ENOMEM),
     );
     assert_eq!(spec.expect(PARENT, va(0x1000), Access::Write), [AccessResult::Made]);

@@ -9,7 +9,8 @@ mod naive_memory;
 
 use naive_memory::{CELLS, FILE, Naive, initial};
 use pagewright_model::spec::{
-    AccessResult, CallId, CallResult, FaultId, FaultSignal, MappingFlags, MemoryCall, MmapObject, MmapPlacement, Spec,
+    AccessResult, CallId, CallResult, FaultId, FaultSignal, MappingFlags, MemoryCall, MmapObject, MmapPlacement,
+    RangeCall, Spec,
 };
 use pagewright_model::{Antecedent, CpuStep};
 use pagewright_types::{Access, CpuId, PageRange, Rights, SpaceId, VirtAddr};
@@ -64,9 +65,9 @@ impl Choices {
                 let rights = if shared && opened == Rights::READ { Rights::READ } else { rights };
                 MemoryCall::Mmap { place, len, rights, shared, object, flags: MappingFlags::default() }
             }
-            2 => MemoryCall::Munmap { addr, len },
-            3 => MemoryCall::Mprotect { addr, len, rights },
-            4 => MemoryCall::DontNeed { addr, len },
+            2 => MemoryCall::Range(RangeCall::Munmap { addr, len }),
+            3 => MemoryCall::Range(RangeCall::Mprotect { addr, len, rights }),
+            4 => MemoryCall::Range(RangeCall::DontNeed { addr, len }),
             _ => MemoryCall::Fork,
         }
     }

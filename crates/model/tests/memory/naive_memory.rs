@@ -1,7 +1,7 @@
 //! A naive memory: calls act page by page, one after the other, on plain arrays.
 
 use pagewright_model::spec::{
-    CallResult, FaultSignal, MappingFlags, MemoryCall, MmapObject, MmapPlacement, PageBacking, PageMapping,
+    CallResult, FaultSignal, MappingFlags, MemoryCall, MmapObject, MmapPlacement, PageBacking, PageMapping, RangeCall,
 };
 use pagewright_types::{Access, Errno, FileId, PageRange, Rights, SpaceId, VirtAddr};
 use std::collections::BTreeMap;
@@ -47,8 +47,8 @@ impl Naive {
                 }
                 (CallResult::Mapped(at), range)
             }
-            MemoryCall::Munmap { addr, len } => (CallResult::Done, range(addr, len)),
-            MemoryCall::Mprotect { addr, len, rights } => {
+            MemoryCall::Range(RangeCall::Munmap { addr, len }) => (CallResult::Done, range(addr, len)),
+            MemoryCall::Range(RangeCall::Mprotect { addr, len, rights }) => {
                 for va in range(addr, len).iter() {
                     let errno = match pages.get(&va.page_index()) {
                         None => Errno::ENOMEM,
@@ -59,11 +59,14 @@ impl Naive {
                 }
                 (CallResult::Done, range(addr, len))
             }
-            MemoryCall::DontNeed { addr, len } => {
+            MemoryCall::Range(RangeCall::DontNeed { addr, len }) => {
                 let hole = range(addr, len).iter().any(|va| !pages.contains_key(&va.page_index()));
                 (if hole { CallResult::Failed(Errno::ENOMEM) } else { CallResult::Done }, range(addr, len))
             }
-            MemoryCall::Fork | MemoryCall::Brk { .. } | MemoryCall::Exit | MemoryCall::Exclusive(_) => {
+            MemoryCall::Fork
+            | MemoryCall::Range(RangeCall::Brk { .. })
+            | MemoryCall::Exit
+            | MemoryCall::Exclusive(_) => {
                 panic!("the naive memory does not model this call")
             }
         }
@@ -97,22 +100,22 @@ impl Naive {
                     },
                 );
             }
-            MemoryCall::Munmap { .. } => {
+            MemoryCall::Range(RangeCall::Munmap { .. }) => {
                 pages.remove(&index);
             }
-            MemoryCall::Mprotect { rights, .. } => {
+            MemoryCall::Range(RangeCall::Mprotect { rights, .. }) => {
                 if let Some(page) = pages.get_mut(&index) {
                     page.map.rights = rights;
                 }
             }
-            MemoryCall::DontNeed { .. } => {
+            MemoryCall::Range(RangeCall::DontNeed { .. }) => {
                 if let Some(page) = pages.get_mut(&index) {
                     page.own = None;
                 }
             }
             MemoryCall::Mmap { .. }
             | MemoryCall::Fork
-            | MemoryCall::Brk { .. }
+            | MemoryCall::Range(RangeCall::Brk { .. })
             | MemoryCall::Exit
             | MemoryCall::Exclusive(_) => {
                 panic!("the naive memory does not model this call")

@@ -1,7 +1,7 @@
 //! Rlimits and seals: why a call fails that could otherwise succeed.
 
 use super::super::Process;
-use super::super::call::{MemoryCall, MmapPlacement, Plan};
+use super::super::call::{MemoryCall, MmapPlacement, Plan, RangeCall};
 use super::super::page::{Effect, MlockMode, PageMapping};
 use pagewright_types::{Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
@@ -158,15 +158,15 @@ impl Process {
                 let (first, denial) = self.deny_mmap(first, pages, None);
                 (Plan::Places { pages, first }, denial)
             }
-            (MemoryCall::Munmap { .. }, Plan::Acts(Effect::Unmap { range })) => {
+            (MemoryCall::Range(RangeCall::Munmap { .. }), Plan::Acts(Effect::Unmap { range })) => {
                 let sealed = self.is_sealed(range).then_some(Errno::EPERM);
                 (plan, Denial::must([sealed, None, None]))
             }
-            (MemoryCall::Mprotect { .. }, Plan::Acts(Effect::Protect { range, rights })) => {
+            (MemoryCall::Range(RangeCall::Mprotect { .. }), Plan::Acts(Effect::Protect { range, rights })) => {
                 self.deny_mprotect(range, rights)
             }
-            (MemoryCall::Brk { to }, Plan::Acts(effect)) => self.deny_brk(to, effect),
-            (MemoryCall::Brk { to }, Plan::Idle) => (plan, self.deny_brk(to, Effect::None).1),
+            (MemoryCall::Range(RangeCall::Brk { to }), Plan::Acts(effect)) => self.deny_brk(to, effect),
+            (MemoryCall::Range(RangeCall::Brk { to }), Plan::Idle) => (plan, self.deny_brk(to, Effect::None).1),
             (_, plan) => (plan, Denial::default()),
         }
     }
