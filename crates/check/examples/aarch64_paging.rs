@@ -22,6 +22,9 @@
 //! (`cargo update -p aarch64-paging --precise 0.12.2`), the correct version is found too:
 //! `compact_subtables` freed tables without a TLBI.
 
+#[path = "support/versions.rs"]
+mod versions;
+
 use aarch64_paging::Mapping;
 use aarch64_paging::descriptor::{El1Attributes, PhysicalAddress, UpdatableDescriptor, VirtualAddress};
 use aarch64_paging::paging::{Constraints, MemoryRegion, PageTable, Translation, TranslationRegime};
@@ -33,6 +36,7 @@ use std::cell::{Cell, RefCell};
 use std::process::ExitCode;
 use std::ptr::NonNull;
 use std::rc::Rc;
+use versions::have_expected_outcomes;
 
 const VA: VirtAddr = VirtAddr::new(1 << 30);
 const TAG: Tag = Tag::new(1);
@@ -56,6 +60,19 @@ enum Version {
     LastLevelOnly,
     /// The caller migrates before the DSB, so that another CPU executes it.
     DsbElsewhere,
+}
+
+impl Version {
+    const ALL: [Self; 5] = [Self::Correct, Self::Dropped, Self::LocalOnly, Self::LastLevelOnly, Self::DsbElsewhere];
+
+    /// The rule that finds the bug.
+    fn found_by(self) -> Option<Rule> {
+        match self {
+            Self::Correct => None,
+            Self::Dropped | Self::LocalOnly | Self::DsbElsewhere => Some(Rule::Rights),
+            Self::LastLevelOnly => Some(Rule::Reuse),
+        }
+    }
 }
 
 thread_local! {
@@ -218,19 +235,5 @@ fn main() -> ExitCode {
 
 /// Whether each version has the expected result.
 pub(crate) fn all_as_expected() -> bool {
-    let versions = [
-        (Version::Correct, None),
-        (Version::Dropped, Some(Rule::Rights)),
-        (Version::LocalOnly, Some(Rule::Rights)),
-        (Version::LastLevelOnly, Some(Rule::Reuse)),
-        (Version::DsbElsewhere, Some(Rule::Rights)),
-    ];
-    let mut as_expected = true;
-    for (version, rule) in versions {
-        let outcome = check(version);
-        let expected = rule.map_or("clean", Rule::id);
-        println!("=== {version:?} (expected: {expected})\n{outcome}\n");
-        as_expected &= outcome.finding().map(|finding| finding.rule()) == rule.map(Some);
-    }
-    as_expected
+    have_expected_outcomes(&Version::ALL, Version::found_by, check)
 }

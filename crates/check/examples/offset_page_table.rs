@@ -14,12 +14,16 @@
 //! Not judged: whether the crate orders its stores. It stores through pointers, and walkers see
 //! such stores at once.
 
+#[path = "support/versions.rs"]
+mod versions;
+
 use pagewright_check::{
     Check, CheckOutcome, Cpu, Harness, InvalidateScope, PageRange, Pfn, Rights, Rule, Tag, X86_64, program,
 };
 use std::cell::RefCell;
 use std::process::ExitCode;
 use std::rc::Rc;
+use versions::have_expected_outcomes;
 use x86_64::structures::paging::{FrameAllocator, FrameDeallocator, Mapper, OffsetPageTable, mapper::CleanUp};
 use x86_64::structures::paging::{Page, PageTable, PageTableFlags, PhysFrame, Size4KiB};
 use x86_64::{PhysAddr, VirtAddr};
@@ -39,6 +43,19 @@ enum Version {
     LocalOnly,
     /// The tables that `clean_up` unlinks are freed without a flush.
     EarlyFree,
+}
+
+impl Version {
+    const ALL: [Self; 4] = [Self::Correct, Self::Dropped, Self::LocalOnly, Self::EarlyFree];
+
+    /// The rule that finds the bug.
+    fn found_by(self) -> Option<Rule> {
+        match self {
+            Self::Correct => None,
+            Self::Dropped | Self::LocalOnly => Some(Rule::Rights),
+            Self::EarlyFree => Some(Rule::Reuse),
+        }
+    }
 }
 
 /// An address space of the crate.
@@ -141,17 +158,5 @@ fn main() -> ExitCode {
 
 /// Whether each version has the expected result.
 pub(crate) fn all_as_expected() -> bool {
-    let versions = [
-        (Version::Correct, None),
-        (Version::Dropped, Some(Rule::Rights)),
-        (Version::LocalOnly, Some(Rule::Rights)),
-        (Version::EarlyFree, Some(Rule::Reuse)),
-    ];
-    let mut as_expected = true;
-    for (version, rule) in versions {
-        let outcome = check(version);
-        println!("=== {version:?} (expected: {})\n{outcome}\n", rule.map_or("clean", Rule::id));
-        as_expected &= outcome.finding().map(|finding| finding.rule()) == rule.map(Some);
-    }
-    as_expected
+    have_expected_outcomes(&Version::ALL, Version::found_by, check)
 }

@@ -3,6 +3,7 @@
 //! An address space ([`Space`]) has one lock and four page tables with raw entries (Intel SDM vol.
 //! 3A §4.5, Arm ARM D8.3). It never flushes: the program of each bug flushes as its kernel did.
 
+use crate::corpus::Version;
 use pagewright_check::{
     Cpu, Harness, HarnessLock, Invalidate, InvalidateScope, InvalidateTarget, Isa, IsaKind, Level, PageRange, Pfn,
     PhysAddr, Rights, Tag, VirtAddr, X86_64,
@@ -127,6 +128,20 @@ pub(crate) fn reads<I: Isa>(cpu: &Cpu<I>, pages: u64) {
 pub(crate) fn flush_everywhere(cpu: &Cpu<X86_64>, index: u64) {
     cpu.flush_page(page(index), InvalidateScope::Local);
     cpu.shoot_down(cpu.others(), move |other| other.flush_page(page(index), InvalidateScope::Local));
+}
+
+/// Flushes page 0 and releases a lock: as fixed, the flush comes first; as shipped, the release.
+pub(crate) fn flush_and_unlock(version: Version, cpu: &Cpu<X86_64>, unlock: impl FnOnce()) {
+    match version {
+        Version::Fixed => {
+            flush_everywhere(cpu, 0);
+            unlock();
+        }
+        Version::Shipped => {
+            unlock();
+            flush_everywhere(cpu, 0);
+        }
+    }
 }
 
 /// Executes `TLBI VAE1IS` with `operand` in its register.

@@ -9,7 +9,7 @@
 //! migration declares no reduction, because it would map the page again. Left out: the migration
 //! itself.
 
-use crate::corpus::kernel::{Space, flush_everywhere, pages};
+use crate::corpus::kernel::{Space, flush_and_unlock, flush_everywhere, pages};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};
 use pagewright_check::{CheckOutcome, Cpu, IsaKind, Rights, Rule, X86_64};
 
@@ -25,13 +25,7 @@ pub(crate) const BUG: Bug = Bug {
 fn collect(version: Version, space: &Space, cpu: &Cpu<X86_64>) {
     let held = space.lock.lock();
     space.clear(cpu, 0);
-    if version == Version::Fixed {
-        flush_everywhere(cpu, 0);
-    }
-    drop(held);
-    if version == Version::Shipped {
-        flush_everywhere(cpu, 0);
-    }
+    flush_and_unlock(version, cpu, || drop(held));
 }
 
 fn discard(space: &Space, cpu: &Cpu<X86_64>) {

@@ -9,7 +9,7 @@
 //! **Here.** One page moves from page 0 to page 1, under one lock for both tables. One thread uses
 //! the old address, another truncates and reallocates the frame.
 
-use crate::corpus::kernel::{Space, flush_everywhere, pages};
+use crate::corpus::kernel::{Space, flush_and_unlock, flush_everywhere, pages};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};
 use pagewright_check::{CheckOutcome, Cpu, IsaKind, Rights, Rule, X86_64};
 
@@ -29,13 +29,7 @@ fn mremap(version: Version, space: &Space, cpu: &Cpu<X86_64>) {
         if let Some(moved) = space.clear(cpu, 0) {
             space.map(cpu, 1, moved, Rights::RW);
         }
-        if version == Version::Fixed {
-            flush_everywhere(cpu, 0);
-        }
-        drop(held);
-        if version == Version::Shipped {
-            flush_everywhere(cpu, 0);
-        }
+        flush_and_unlock(version, cpu, || drop(held));
     });
 }
 
