@@ -158,6 +158,16 @@ impl Script {
         self.call(op, at);
     }
 
+    /// Maps private anonymous memory from [`HEAP`] on, and stores to each page.
+    fn fill_heap(&mut self, pages: u64) {
+        self.map(HEAP, pages);
+        self.store_all(pages);
+    }
+
+    fn store_all(&mut self, pages: u64) {
+        (0..pages).for_each(|page| self.store(HEAP / PAGE + page));
+    }
+
     fn unmap(&mut self, at: u64, pages: u64) {
         self.call(MemOp::Munmap { addr: UserAddr(at), len: pages * PAGE }, 0);
     }
@@ -179,6 +189,22 @@ impl Script {
     }
 }
 
+/// Generates step `step` of a workload with a set-up and `rounds` rounds, and then the exit.
+fn in_rounds(
+    script: &mut Script,
+    (step, rounds): (u64, u64),
+    set_up: impl FnOnce(&mut Script),
+    round: impl FnOnce(&mut Script),
+) -> bool {
+    match step {
+        0 => set_up(script),
+        _ if step <= rounds => round(script),
+        _ if step == rounds + 1 => script.finish(),
+        _ => return false,
+    }
+    true
+}
+
 /// A server with 64 MiB of memory forks a child for each of 32 requests.
 ///
 /// The child reads some pages, stores to a few, and exits.
@@ -186,12 +212,11 @@ fn fork_server(script: &mut Script, step: u64) -> bool {
     const PAGES: u64 = 16384;
     const REQUESTS: u64 = 32;
     let base = HEAP / PAGE;
-    match step {
-        0 => {
-            script.map(HEAP, PAGES);
-            (0..PAGES).for_each(|page| script.store(base + page));
-        }
-        1..=REQUESTS => {
+    in_rounds(
+        script,
+        (step, REQUESTS),
+        |script| script.fill_heap(PAGES),
+        |script| {
             script.last_id += 1;
             let child = Pid(script.last_id);
             script.task(TaskEvent::Fork { child, tid: Tid(child.0), vfork: false });
@@ -210,11 +235,8 @@ fn fork_server(script: &mut Script, step: u64) -> bool {
             script.finish();
             script.switch(ROOT, Tid(ROOT.0));
             script.task(TaskEvent::Reaped { child });
-        }
-        _ if step == REQUESTS + 1 => script.finish(),
-        _ => return false,
-    }
-    true
+        },
+    )
 }
 
 /// Maps 1 to 64 pages, stores to each, and unmaps them, 20,000 times.
@@ -242,19 +264,18 @@ fn page_out(script: &mut Script, step: u64) -> bool {
     const PAGES: u64 = 256;
     const ROUNDS: u64 = 200;
     let base = HEAP / PAGE;
-    match step {
-        0 => {
+    in_rounds(
+        script,
+        (step, ROUNDS),
+        |script| {
             script.map_as(SHARED_ANON, HEAP, PAGES);
-            (0..PAGES).for_each(|page| script.store(base + page));
-        }
-        1..=ROUNDS => {
+            script.store_all(PAGES);
+        },
+        |script| {
             (0..PAGES).for_each(|page| script.load(base + page));
             script.call(MemOp::Madvise { addr: UserAddr(HEAP), len: PAGES * PAGE, advice: PAGEOUT }, 0);
-        }
-        _ if step == ROUNDS + 1 => script.finish(),
-        _ => return false,
-    }
-    true
+        },
+    )
 }
 
 /// Four threads read 256 pages, while one of them revokes and restores write access, 2,000 times.
@@ -263,17 +284,18 @@ fn protect(script: &mut Script, step: u64) -> bool {
     const ROUNDS: u64 = 2_000;
     const THREADS: u32 = 4;
     let base = HEAP / PAGE;
-    match step {
-        0 => {
-            script.map(HEAP, PAGES);
-            (0..PAGES).for_each(|page| script.store(base + page));
+    in_rounds(
+        script,
+        (step, ROUNDS),
+        |script| {
+            script.fill_heap(PAGES);
             for _ in 1..THREADS {
                 script.last_id += 1;
                 let tid = Tid(script.last_id);
                 script.task(TaskEvent::CloneThread { tid });
             }
-        }
-        1..=ROUNDS => {
+        },
+        |script| {
             for thread in 1..=THREADS {
                 script.switch(ROOT, Tid(thread));
                 for _ in 0..32 {
@@ -287,11 +309,8 @@ fn protect(script: &mut Script, step: u64) -> bool {
             let (addr, len) = (UserAddr(HEAP + at * PAGE), pages * PAGE);
             script.call(MemOp::Mprotect { addr, len, prot: Prot(1) }, 0);
             script.call(MemOp::Mprotect { addr, len, prot: RW }, 0);
-        }
-        _ if step == ROUNDS + 1 => script.finish(),
-        _ => return false,
-    }
-    true
+        },
+    )
 }
 
 /// Reads 256 MiB at random, a million times; the range is larger than a TLB covers.
@@ -299,19 +318,15 @@ fn sweep(script: &mut Script, step: u64) -> bool {
     const PAGES: u64 = 65536;
     const ROUNDS: u64 = 1024;
     let base = HEAP / PAGE;
-    match step {
-        0 => {
-            script.map(HEAP, PAGES);
-            (0..PAGES).for_each(|page| script.store(base + page));
-        }
-        1..=ROUNDS => {
+    in_rounds(
+        script,
+        (step, ROUNDS),
+        |script| script.fill_heap(PAGES),
+        |script| {
             for _ in 0..1024 {
                 let page = script.below(PAGES);
                 script.load(base + page);
             }
-        }
-        _ if step == ROUNDS + 1 => script.finish(),
-        _ => return false,
-    }
-    true
+        },
+    )
 }

@@ -165,30 +165,22 @@ impl<I: Isa> Lab<I> {
         access: Access,
         times: u64,
     ) -> Result<(), FaultError> {
-        match self.sim.access(cpu, va, access, times) {
-            Ok(_) => Ok(()),
-            Err(_) => self.fault(cpu, space, va, access, times),
+        let mut faults = 0;
+        while self.sim.access(cpu, va, access, times).is_err() {
+            assert!(
+                faults < MAX_FAULTS,
+                "{access} at {va} on CPU {cpu} still faults after {faults} faults were served"
+            );
+            self.serve_fault(cpu, space, va, access)?;
+            faults += 1;
         }
+        Ok(())
     }
 
-    /// Serves the fault of the first try, and tries again.
     #[cold]
-    fn fault(
-        &self,
-        cpu: CpuId,
-        space: &Space<Sim<I>>,
-        va: VirtAddr,
-        access: Access,
-        times: u64,
-    ) -> Result<(), FaultError> {
-        for _ in 0..MAX_FAULTS {
-            self.sim.charge(cpu, Cost::MinorFault, 1);
-            self.on(cpu, |mm| mm.fault(space, va, access))?;
-            if self.sim.access(cpu, va, access, times).is_ok() {
-                return Ok(());
-            }
-        }
-        panic!("{access} at {va} on CPU {cpu} still faults after {MAX_FAULTS} faults were served");
+    fn serve_fault(&self, cpu: CpuId, space: &Space<Sim<I>>, va: VirtAddr, access: Access) -> Result<(), FaultError> {
+        self.sim.charge(cpu, Cost::MinorFault, 1);
+        self.on(cpu, |mm| mm.fault(space, va, access)).map(drop)
     }
 }
 
