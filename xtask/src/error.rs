@@ -1,6 +1,7 @@
 //! The errors of tasks.
 
 use crate::toolchain::BareTarget;
+use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 
@@ -82,4 +83,14 @@ impl Error {
         let path = path.into();
         move |source| Self::File { path, source }
     }
+}
+
+/// Prints what a check has found, or `clean` if that is nothing.
+pub(crate) fn report<F: Display>(check: &'static str, findings: &[F], clean: impl Display) -> Result<(), Error> {
+    findings.iter().for_each(|finding| println!("{finding}"));
+    if !findings.is_empty() {
+        return Err(Error::Findings { check, count: findings.len() });
+    }
+    println!("{check}: {clean}");
+    Ok(())
 }

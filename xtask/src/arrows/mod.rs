@@ -77,15 +77,7 @@ pub(crate) fn run() -> Result<(), Error> {
         nodes.push(Node { package, roots });
     }
     let violations = check(&nodes);
-    for violation in &violations {
-        println!("{violation}");
-    }
-    if violations.is_empty() {
-        println!("arrows: {} crates, no violation", nodes.len());
-        Ok(())
-    } else {
-        Err(Error::Findings { check: "arrows", count: violations.len() })
-    }
+    crate::error::report("arrows", &violations, format_args!("{} crates, no violation", nodes.len()))
 }
 
 fn check(nodes: &[Node<'_>]) -> Vec<Violation> {

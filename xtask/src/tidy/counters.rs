@@ -4,7 +4,6 @@ use super::{Finding, Generated};
 use crate::cargo::Workspace;
 use crate::error::Error;
 use pagewright_types::Counter;
-use std::fmt::Write as _;
 
 const PAGE: &str = "docs/counters.md";
 
@@ -28,12 +27,8 @@ pub(crate) fn run(workspace: &Workspace, generated: Generated) -> Result<Option<
 }
 
 fn page() -> String {
-    let mut page = HEAD.to_owned();
-    for counter in Counter::ALL {
-        // Writing to a `String` cannot fail.
-        let _ = writeln!(page, "| `{}` | {} |", counter.name(), counter.meaning());
-    }
-    page
+    let rows = Counter::ALL.iter().map(|counter| format!("| `{}` | {} |\n", counter.name(), counter.meaning()));
+    std::iter::once(HEAD.to_owned()).chain(rows).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! An exception that is no longer needed is itself a finding.
 
-use super::{Breach, Finding};
+use super::Finding;
 
 /// A file or function that may exceed the length limit.
 #[derive(Debug)]
@@ -53,14 +53,14 @@ pub(crate) fn ratchet(findings: Vec<Finding>, pending: &[Pending]) -> Vec<Findin
         }
     }
     for (area, _) in pending.iter().zip(used).filter(|(_, used)| !used) {
-        let breach = Breach::StaleException { reason: area.reason };
-        kept.push(Finding { path: area.path.into(), line: 0, breach });
+        kept.push(Finding::stale(area.path, area.reason));
     }
     kept
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Breach;
     use super::*;
 
     fn finding(path: &str) -> Finding {

@@ -30,8 +30,7 @@ pub(crate) fn check(files: &[File], excused: &[Exception]) -> Vec<Finding> {
         }
     }
     for (exception, _) in excused.iter().zip(used).filter(|(_, used)| !used) {
-        let breach = Breach::StaleException { reason: exception.reason };
-        findings.push(Finding { path: exception.path.into(), line: 0, breach });
+        findings.push(Finding::stale(exception.path, exception.reason));
     }
     findings
 }
