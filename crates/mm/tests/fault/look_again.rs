@@ -6,7 +6,7 @@
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
-use pagewright_lab::harness::race::{first_failing_seed, race, race_in_long_turns};
+use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns, race_with_the_end_of_a_process};
 use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::FileMapping;
@@ -57,7 +57,7 @@ fn bring_below_a_stack<I: Isa>(seed: u64) -> bool {
 }
 
 fn no_stack_grows_for_who_brings_pages<I: Isa>() {
-    assert_eq!(first_failing_seed(SCHEDULES, bring_below_a_stack::<I>), None, "a stack has grown that nobody touched");
+    assert_holds(SCHEDULES, bring_below_a_stack::<I>, "a stack has grown that nobody touched");
 }
 
 /// A debugger's store to memory that a file takes the place of, which was opened to be read;
@@ -95,47 +95,27 @@ fn force_beside_a_file<I: Isa>(seed: u64) -> bool {
 }
 
 fn nothing_is_forced_on_a_file<I: Isa>() {
-    assert_eq!(
-        first_failing_seed(SCHEDULES, force_beside_a_file::<I>),
-        None,
-        "a file was to be written that can only be read"
-    );
+    assert_holds(SCHEDULES, force_beside_a_file::<I>, "a file was to be written that can only be read");
 }
 
-/// A copy from the memory of a process that ends, or advice to bring it; another CPU gets the
-/// frames of its tables, and stores there what looks like tables.
+/// A copy from the memory of a process that ends, or advice to populate it.
 fn copy_from_a_process_that_ends<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
-    let (ends, other) = (TestProcess::new(&world), TestProcess::new(&world));
-    let (base, theirs) = (ends.anon(1), other.anon(8));
-    ends.write(CPU, base, 1);
-    other.write(CPU, theirs, 1);
-    let root = ends.space.table().root();
-    world.lab.on(CPU, |mm| mm.tlb().leave_space());
-    let (copies, reuses) = (world.clone(), world.clone());
-    let [copied, ended, taken] = [ends.space.clone(), ends.space.clone(), other.space.clone()];
-    let programs: Vec<CoroutineBody> = vec![
-        Box::new(move || {
-            if seed.is_multiple_of(2) {
-                let _ = copies.lab.on(CPU, |mm| mm.madvise(&copied, base, PAGE_SIZE, Advice::PopulateRead));
-                return;
-            }
-            let mut bytes = [0; 8];
-            let left = copies.lab.on(CPU, |mm| mm.copy_from_user(&copied, base, &mut bytes));
-            assert!(left == 8 || u64::from_le_bytes(bytes) == 1, "the bytes of somebody else");
-        }),
-        Box::new(move || {
-            reuses.lab.on(OTHER, |mm| mm.end_space(&ended));
-            reuses.store_tables(OTHER, &taken, theirs, (root, base));
-        }),
-    ];
-    interleave(&world, seed, programs);
+    race_with_the_end_of_a_process::<I>(seed, interleave, move |mm, space, base| {
+        if seed.is_multiple_of(2) {
+            // The process may have ended before.
+            let _ = mm.madvise(space, base, PAGE_SIZE, Advice::PopulateRead);
+            return;
+        }
+        let mut bytes = [0; 8];
+        let left = mm.copy_from_user(space, base, &mut bytes);
+        assert!(left == 8 || u64::from_le_bytes(bytes) == 1, "the bytes of another process");
+    });
     true
 }
 
-/// INV-TABLE-STABLE: nobody walks the tables of a space that has none.
+/// INV-TABLE-STABLE: the tables of an ended space are not walked.
 fn no_copy_walks_tables_that_are_gone<I: Isa>() {
-    assert_eq!(first_failing_seed(20 * SCHEDULES, copy_from_a_process_that_ends::<I>), None);
+    assert_holds(20 * SCHEDULES, copy_from_a_process_that_ends::<I>, "the copy is not of the process");
 }
 
 on_both! {

@@ -7,10 +7,11 @@
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
+use pagewright_lab::harness::race::{assert_holds, race, race_by};
 use pagewright_lab::harness::{CPU, FileHandle, OTHER, TestProcess, TestWorld};
 use pagewright_mm::file::{FallocateFlags, FileKind, FileOps, MemfdFlags};
 use pagewright_mm::{Advice, MapFlags};
-use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, RunEnd, ScheduleStrategy};
+use pagewright_sim::explore::{CoroutineBody, Rates, ScheduleStrategy};
 use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, Rights};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -22,18 +23,9 @@ const SCHEDULES: u64 = 150;
 /// For races whose window is one step wide.
 const NARROW_SCHEDULES: u64 = 1500;
 
-fn run<I: Isa>(world: &TestWorld<I>, seed: u64, programs: Vec<CoroutineBody>) {
-    run_by(world, ScheduleStrategy::Random { seed, rates: Rates::default() }, programs);
-}
-
 /// Runs programs under schedules in which one CPU does much while another is stalled.
-fn run_in_long_turns<I: Isa>(world: &TestWorld<I>, seed: u64, programs: Vec<CoroutineBody>) {
-    run_by(world, ScheduleStrategy::Pct { seed, depth: 2, length: 100, rates: Rates::default() }, programs);
-}
-
-fn run_by<I: Isa>(world: &TestWorld<I>, strategy: ScheduleStrategy, programs: Vec<CoroutineBody>) {
-    let report = explore::run(world.lab.sim(), &ExploreSettings::default(), programs, &mut *strategy.chooser());
-    assert_eq!(report.end, RunEnd::Completed, "{strategy:?}");
+fn race_with_stalls<I: Isa>(world: &TestWorld<I>, seed: u64, programs: Vec<CoroutineBody>) {
+    race_by(world, &ScheduleStrategy::Pct { seed, depth: 2, length: 100, rates: Rates::default() }, programs);
 }
 
 /// One CPU loads from shared memory, another punches a hole there.
@@ -54,7 +46,7 @@ fn load_during_a_punch<I: Isa>(seed: u64) -> bool {
             punches.lab.on(OTHER, |mm| mm.fallocate(&holed, hole, 0, PAGE_SIZE)).expect("not sealed");
         }),
     ];
-    run(&world, seed, programs);
+    race(&world, seed, programs);
     let mut word = [9; 8];
     world.on(CPU, |mm| mm.read_at(&file, 0, &mut word)).expect("memory");
     assert_eq!(word, [0; 8], "seed {seed}");
@@ -63,8 +55,7 @@ fn load_during_a_punch<I: Isa>(seed: u64) -> bool {
 
 /// INV-FILE-REMOVED.
 fn a_hole_leaves_no_page_mapped<I: Isa>() {
-    let stale = (0..SCHEDULES).find(|seed| !load_during_a_punch::<I>(*seed));
-    assert_eq!(stale, None, "a removed page is mapped");
+    assert_holds(SCHEDULES, load_during_a_punch::<I>, "a removed page is mapped");
 }
 
 /// One CPU removes the last mapping of shared memory, another forgets the file.
@@ -83,7 +74,7 @@ fn forget_during_an_unmap<I: Isa>(seed: u64) -> bool {
         Box::new(move || unmaps.lab.on(CPU, |mm| mm.munmap(&space, base, 3 * PAGE_SIZE)).expect("mapped")),
         Box::new(move || forgets.lab.on(OTHER, |mm| mm.forget_file(&forgotten))),
     ];
-    run(&world, seed, programs);
+    race(&world, seed, programs);
     let mut known = 0;
     world.on(CPU, |mm| mm.for_each_file(|_| known += 1));
     (world.on(CPU, |mm| mm.committed()), file.charged(), known) == (before, 0, 0)
@@ -91,8 +82,7 @@ fn forget_during_an_unmap<I: Isa>(seed: u64) -> bool {
 
 /// INV-MM-COMMITTED.
 fn an_unmap_and_a_forget_uncharge_once<I: Isa>() {
-    let wrong = (0..SCHEDULES).find(|seed| !forget_during_an_unmap::<I>(*seed));
-    assert_eq!(wrong, None, "the pages are not uncharged exactly once");
+    assert_holds(SCHEDULES, forget_during_an_unmap::<I>, "the pages are not uncharged exactly once");
 }
 
 /// One CPU stores to a file page, another writes it back; then it is written back once more.
@@ -117,7 +107,7 @@ fn store_during_writeback<I: Isa>(seed: u64) -> bool {
             writes.lab.on(OTHER, |mm| mm.write_back(&written, 0, PAGE_SIZE)).expect("a working device");
         }),
     ];
-    run(&world, seed, programs);
+    race(&world, seed, programs);
     world.on(CPU, |mm| mm.write_back(&file, 0, PAGE_SIZE)).expect("a working device");
     let last = device.written.lock().expect("unpoisoned").last().copied();
     last == Some((0, process.read(CPU, base)))
@@ -153,20 +143,18 @@ fn store_after_mprotect_during_writeback<I: Isa>(seed: u64) -> bool {
             protected.set(true);
         }),
     ];
-    run(&world, seed, programs);
+    race(&world, seed, programs);
     !broken.get()
 }
 
 /// INV-TLB-DEFERRED: mprotect may find the entry write-protected already, and its flush deferred.
 fn no_store_succeeds_after_mprotect_returns<I: Isa>() {
-    let late = (0..SCHEDULES).find(|seed| !store_after_mprotect_during_writeback::<I>(*seed));
-    assert_eq!(late, None, "a store after mprotect had returned");
+    assert_holds(SCHEDULES, store_after_mprotect_during_writeback::<I>, "a store after mprotect had returned");
 }
 
 /// INV-FILE-CLEAN.
 fn no_store_is_lost_during_writeback<I: Isa>() {
-    let lost = (0..SCHEDULES).find(|seed| !store_during_writeback::<I>(*seed));
-    assert_eq!(lost, None, "the device does not get the last store");
+    assert_holds(SCHEDULES, store_during_writeback::<I>, "the device does not get the last store");
 }
 
 /// A file of one page, of which the device keeps the first word.
@@ -218,16 +206,12 @@ fn read_during_a_truncation<I: Isa>(seed: u64) -> bool {
         }),
         Box::new(move || cuts.lab.on(OTHER, |mm| mm.truncate(&cut, 0)).expect("not sealed")),
     ];
-    run(&world, seed, programs);
+    race(&world, seed, programs);
     matches!(read.get(), Some((Ok(8), 1) | (Ok(0), _)))
 }
 
 fn no_read_fails_during_a_truncation<I: Isa>() {
-    assert_eq!(
-        (0..SCHEDULES).find(|seed| !read_during_a_truncation::<I>(*seed)),
-        None,
-        "a read saw neither the contents nor the end of the file"
-    );
+    assert_holds(SCHEDULES, read_during_a_truncation::<I>, "a read saw neither the contents nor the end of the file");
 }
 
 /// One CPU reads a page from its device, another stores to it, writes it back and evicts it.
@@ -250,14 +234,13 @@ fn load_during_an_eviction<I: Isa>(seed: u64) -> bool {
             stores.lab.on(OTHER, |mm| mm.madvise(&stored, base, PAGE_SIZE, Advice::PageOut)).expect("mapped");
         }),
     ];
-    run_in_long_turns(&world, seed, programs);
+    race_with_stalls(&world, seed, programs);
     process.read(CPU, base) == 2
 }
 
 /// INV-FILE-CLEAN.
 fn no_page_is_older_than_its_file<I: Isa>() {
-    let old = (0..NARROW_SCHEDULES).find(|seed| !load_during_an_eviction::<I>(*seed));
-    assert_eq!(old, None, "a store that was written back is lost");
+    assert_holds(NARROW_SCHEDULES, load_during_an_eviction::<I>, "a store that was written back is lost");
 }
 
 /// One CPU reads a page from its device, another punches a hole there; returns whether it is zero.
@@ -275,7 +258,7 @@ fn device_read_during_a_punch<I: Isa>(seed: u64) -> bool {
             punches.lab.on(OTHER, |mm| mm.fallocate(&file, hole, 0, len)).expect("not sealed");
         }),
     ];
-    run_in_long_turns(&world, seed, programs);
+    race_with_stalls(&world, seed, programs);
     process.read(CPU, base) == 0
 }
 
@@ -294,20 +277,18 @@ fn writeback_during_a_punch<I: Isa>(seed: u64) -> bool {
             punches.lab.on(OTHER, |mm| mm.fallocate(&file, hole, 0, len)).expect("not sealed");
         }),
     ];
-    run_in_long_turns(&world, seed, programs);
+    race_with_stalls(&world, seed, programs);
     process.read(CPU, base) == 0
 }
 
 /// INV-FILE-REMOVED.
 fn no_writeback_fills_a_hole<I: Isa>() {
-    let filled = (0..NARROW_SCHEDULES).find(|seed| !writeback_during_a_punch::<I>(*seed));
-    assert_eq!(filled, None, "the device has the contents of the hole again");
+    assert_holds(NARROW_SCHEDULES, writeback_during_a_punch::<I>, "the device has the contents of the hole again");
 }
 
 /// INV-FILE-REMOVED.
 fn no_read_in_flight_fills_a_hole<I: Isa>() {
-    let filled = (0..NARROW_SCHEDULES).find(|seed| !device_read_during_a_punch::<I>(*seed));
-    assert_eq!(filled, None, "a page has the old contents of the hole");
+    assert_holds(NARROW_SCHEDULES, device_read_during_a_punch::<I>, "a page has the old contents of the hole");
 }
 
 on_both! {
@@ -325,22 +306,19 @@ on_both! {
 #[test]
 fn planted_bugs_are_found() {
     use pagewright_arch::{Aarch64, X86_64};
-    use pagewright_plant::{PlantedBug, choose};
-    type Case = (PlantedBug, fn(u64) -> bool);
-    let cases: [Case; 8] = [
-        (PlantedBug::HoleNotSeen, load_during_a_punch::<X86_64>),
-        (PlantedBug::HoleNotSeen, load_during_a_punch::<Aarch64>),
-        (PlantedBug::WriteBackNoProtect, store_during_writeback::<X86_64>),
-        (PlantedBug::WriteBackNoProtect, store_during_writeback::<Aarch64>),
-        (PlantedBug::WrittenBeforeSettle, store_during_writeback::<X86_64>),
-        (PlantedBug::WrittenBeforeSettle, store_during_writeback::<Aarch64>),
-        (PlantedBug::DeferredNotSeen, store_after_mprotect_during_writeback::<X86_64>),
-        (PlantedBug::DeferredNotSeen, store_after_mprotect_during_writeback::<Aarch64>),
-    ];
-    for (plant, holds) in cases {
-        choose(Some(plant));
-        let found = (0..20 * SCHEDULES).find(|seed| !holds(*seed));
-        choose(None);
-        assert!(found.is_some(), "{} is not found", plant.name());
-    }
+    use pagewright_lab::harness::race::assert_planted_bugs_are_found;
+    use pagewright_plant::PlantedBug;
+    assert_planted_bugs_are_found(
+        20 * SCHEDULES,
+        &[
+            (PlantedBug::HoleNotSeen, load_during_a_punch::<X86_64>),
+            (PlantedBug::HoleNotSeen, load_during_a_punch::<Aarch64>),
+            (PlantedBug::WriteBackNoProtect, store_during_writeback::<X86_64>),
+            (PlantedBug::WriteBackNoProtect, store_during_writeback::<Aarch64>),
+            (PlantedBug::WrittenBeforeSettle, store_during_writeback::<X86_64>),
+            (PlantedBug::WrittenBeforeSettle, store_during_writeback::<Aarch64>),
+            (PlantedBug::DeferredNotSeen, store_after_mprotect_during_writeback::<X86_64>),
+            (PlantedBug::DeferredNotSeen, store_after_mprotect_during_writeback::<Aarch64>),
+        ],
+    );
 }

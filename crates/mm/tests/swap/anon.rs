@@ -7,7 +7,7 @@
 
 use pagewright_arch::on_both;
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags};
-use pagewright_lab::harness::race::{first_failing_seed, race, race_in_long_turns};
+use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns, race_with_the_end_of_a_process};
 use pagewright_lab::harness::{CPU, MemorySwap, OTHER, TestProcess, TestWorld, at};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::AdviceTarget;
@@ -250,14 +250,12 @@ fn allocation_after_a_page_out<I: Isa>(seed: u64) -> bool {
 
 /// INV-RECLAIM-SETTLED, INV-SWAP-CACHE.
 fn no_store_is_lost_during_a_page_out<I: Isa>() {
-    let lost = first_failing_seed(SCHEDULES, stores_during_a_page_out::<I>);
-    assert_eq!(lost, None, "a store is lost or a slot leaked");
+    assert_holds(SCHEDULES, stores_during_a_page_out::<I>, "a store is lost or a slot leaked");
 }
 
 /// INV-RECLAIM-SETTLED.
 fn no_store_reaches_a_frame_that_a_page_out_freed<I: Isa>() {
-    let stray = first_failing_seed(SCHEDULES, allocation_after_a_page_out::<I>);
-    assert_eq!(stray, None, "a store reached a page of another process");
+    assert_holds(SCHEDULES, allocation_after_a_page_out::<I>, "a store reached a page of another process");
 }
 
 /// One CPU unmaps memory while another touches it and a third pages it out.
@@ -297,8 +295,7 @@ fn unmap_during_a_page_out<I: Isa>(seed: u64) -> bool {
 
 /// INV-SWAP-COUNT.
 fn no_slot_is_leaked_by_an_unmap_during_a_page_out<I: Isa>() {
-    let lost = first_failing_seed(SCHEDULES, unmap_during_a_page_out::<I>);
-    assert_eq!(lost, None, "a slot is leaked");
+    assert_holds(SCHEDULES, unmap_during_a_page_out::<I>, "a slot is leaked");
 }
 
 /// One CPU takes a page by GUP, stores to its frame and releases it, while others page it out.
@@ -364,46 +361,22 @@ fn gup_during_a_page_out<I: Isa>(seed: u64) -> bool {
 
 /// INV-GUP-EXCLUSIVE, INV-LAZYFREE-KEPT, INV-RECLAIM-SETTLED.
 fn no_store_through_gup_is_lost_during_a_page_out<I: Isa>() {
-    assert_eq!(
-        first_failing_seed(12 * SCHEDULES, gup_during_a_page_out::<I>),
-        None,
-        "a store is lost or a slot leaked"
-    );
+    assert_holds(12 * SCHEDULES, gup_during_a_page_out::<I>, "a store is lost or a slot leaked");
 }
 
 /// One CPU advises about memory of a process that ends.
-///
-/// Another CPU allocates the frames of its tables, and fills them with values that look like
-/// tables.
 fn advice_during_the_end_of_a_space<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
-    world.swap_to(8);
-    let (ends, other) = (TestProcess::new(&world), TestProcess::new(&world));
-    let (base, theirs) = (ends.anon(1), other.anon(8));
-    ends.write(CPU, base, 1);
-    other.write(CPU, theirs, 1);
-    let root = ends.space.table().root();
-    let (advises, reuses) = (world.clone(), world.clone());
-    let [advised, ended, taken] = [ends.space.clone(), ends.space.clone(), other.space.clone()];
     let advice = if seed.is_multiple_of(2) { Advice::PageOut } else { Advice::Cold };
-    let programs: Vec<CoroutineBody> = vec![
-        Box::new(move || {
-            // The process may have ended before.
-            let ranges = [(base, PAGE_SIZE)];
-            let _ = advises.lab.on(CPU, |mm| mm.process_madvise(&advised, AdviceTarget::Other, &ranges, advice));
-        }),
-        Box::new(move || {
-            reuses.lab.on(OTHER, |mm| mm.end_space(&ended));
-            reuses.store_tables(OTHER, &taken, theirs, (root, base));
-        }),
-    ];
-    race_in_long_turns(&world, seed, programs);
+    race_with_the_end_of_a_process::<I>(seed, race_in_long_turns, move |mm, space, base| {
+        // The process may have ended before.
+        let _ = mm.process_madvise(space, AdviceTarget::Other, &[(base, PAGE_SIZE)], advice);
+    });
     true
 }
 
 /// INV-TABLE-STABLE: the tables of an ended space are not walked.
 fn advice_does_not_walk_tables_of_an_ended_space<I: Isa>() {
-    assert_eq!(first_failing_seed(10 * SCHEDULES, advice_during_the_end_of_a_space::<I>), None);
+    assert_holds(10 * SCHEDULES, advice_during_the_end_of_a_space::<I>, "the machine accepts the advice");
 }
 
 on_both! {
@@ -424,20 +397,17 @@ on_both! {
 #[test]
 fn planted_bugs_are_found() {
     use pagewright_arch::{Aarch64, X86_64};
-    use pagewright_plant::{PlantedBug, choose};
-    type Case = (PlantedBug, fn(u64) -> bool);
-    let cases: [Case; 6] = [
-        (PlantedBug::PageOutFreedEarly, allocation_after_a_page_out::<X86_64>),
-        (PlantedBug::PageOutFreedEarly, allocation_after_a_page_out::<Aarch64>),
-        (PlantedBug::LazyFreeNoFlush, |_| crate::lazy_free::lazily_freed_page_keeps_a_store::<X86_64>()),
-        (PlantedBug::LazyFreeNoFlush, |_| crate::lazy_free::lazily_freed_page_keeps_a_store::<Aarch64>()),
-        (PlantedBug::PageOutWrittenEarly, stores_during_a_page_out::<X86_64>),
-        (PlantedBug::PageOutWrittenEarly, stores_during_a_page_out::<Aarch64>),
-    ];
-    for (plant, holds) in cases {
-        choose(Some(plant));
-        let found = (0..20 * SCHEDULES).find(|seed| !holds(*seed));
-        choose(None);
-        assert!(found.is_some(), "{} is not found", plant.name());
-    }
+    use pagewright_lab::harness::race::assert_planted_bugs_are_found;
+    use pagewright_plant::PlantedBug;
+    assert_planted_bugs_are_found(
+        20 * SCHEDULES,
+        &[
+            (PlantedBug::PageOutFreedEarly, allocation_after_a_page_out::<X86_64>),
+            (PlantedBug::PageOutFreedEarly, allocation_after_a_page_out::<Aarch64>),
+            (PlantedBug::LazyFreeNoFlush, |_| crate::lazy_free::lazily_freed_page_keeps_a_store::<X86_64>()),
+            (PlantedBug::LazyFreeNoFlush, |_| crate::lazy_free::lazily_freed_page_keeps_a_store::<Aarch64>()),
+            (PlantedBug::PageOutWrittenEarly, stores_during_a_page_out::<X86_64>),
+            (PlantedBug::PageOutWrittenEarly, stores_during_a_page_out::<Aarch64>),
+        ],
+    );
 }

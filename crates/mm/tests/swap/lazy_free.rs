@@ -5,7 +5,7 @@
 use crate::anon::{PAGES, SCHEDULES, fill, free_pages};
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
-use pagewright_lab::harness::race::{first_failing_seed, race_in_long_turns};
+use pagewright_lab::harness::race::{assert_holds, race_in_long_turns};
 use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at};
 use pagewright_mm::Advice;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
@@ -113,8 +113,11 @@ fn lazy_free_during_a_page_out<I: Isa>(seed: u64) -> bool {
 
 /// INV-SWAP-COUNT.
 fn no_stale_slot_is_read_after_lazy_free<I: Isa>() {
-    let failed = first_failing_seed(SCHEDULES, lazy_free_during_a_page_out::<I>);
-    assert_eq!(failed, None, "stale contents of the slot are read, or the slot is leaked");
+    assert_holds(
+        SCHEDULES,
+        lazy_free_during_a_page_out::<I>,
+        "stale contents of the slot are read, or the slot is leaked",
+    );
 }
 
 /// The page was unshared for a pin, and a child shares it again.

@@ -7,7 +7,7 @@
 
 use pagewright_arch::on_both;
 use pagewright_arch::{Effects, Isa};
-use pagewright_lab::harness::race::{first_failing_seed, race};
+use pagewright_lab::harness::race::{assert_holds, race};
 use pagewright_lab::harness::{CPU, FileHandle, MemorySwap, OTHER, TestProcess, TestWorld, at};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
@@ -246,8 +246,7 @@ fn stores_of_two_sharers<I: Isa>(seed: u64) -> bool {
 
 /// INV-RECLAIM-SETTLED, INV-SWAP-CACHE.
 fn no_store_is_lost_during_a_page_out<I: Isa>() {
-    let lost = first_failing_seed(SCHEDULES, stores_of_two_sharers::<I>);
-    assert_eq!(lost, None, "a store is lost or a slot leaked");
+    assert_holds(SCHEDULES, stores_of_two_sharers::<I>, "a store is lost or a slot leaked");
 }
 
 /// One CPU truncates a file, while others read it and page it out.
@@ -292,8 +291,7 @@ fn truncation_during_a_page_out<I: Isa>(seed: u64) -> bool {
 
 /// INV-SWAP-COUNT, INV-FILE-REMOVED.
 fn no_slot_is_leaked_by_a_truncation_during_a_page_out<I: Isa>() {
-    let lost = first_failing_seed(SCHEDULES, truncation_during_a_page_out::<I>);
-    assert_eq!(lost, None, "a page is lost or a slot leaked");
+    assert_holds(SCHEDULES, truncation_during_a_page_out::<I>, "a page is lost or a slot leaked");
 }
 
 /// One CPU stores to a shared page as long as its TLB lets it, another unmaps the page there.
@@ -344,8 +342,7 @@ fn stores_during_an_unmap_and_a_page_out<I: Isa>(seed: u64) -> bool {
 
 /// INV-RECLAIM-SETTLED, also for entries that another CPU has cleared and not flushed yet.
 fn no_store_through_a_stale_translation_is_lost<I: Isa>() {
-    let lost = first_failing_seed(SCHEDULES, stores_during_an_unmap_and_a_page_out::<I>);
-    assert_eq!(lost, None, "a store is lost");
+    assert_holds(SCHEDULES, stores_during_an_unmap_and_a_page_out::<I>, "a store is lost");
 }
 
 /// One CPU seals shared memory against writes, while another pages out or reclaims its page.
@@ -381,8 +378,7 @@ fn seal_during_a_page_out<I: Isa>(seed: u64) -> bool {
 
 /// Reclaim holds a reference to an isolated page only briefly.
 fn a_seal_waits_for_an_isolated_page<I: Isa>() {
-    let refused = first_failing_seed(SCHEDULES, seal_during_a_page_out::<I>);
-    assert_eq!(refused, None, "the seal is refused with EBUSY");
+    assert_holds(SCHEDULES, seal_during_a_page_out::<I>, "the seal is refused with EBUSY");
 }
 
 /// A device whose writes wait until other CPUs have come to a given point.
@@ -480,8 +476,7 @@ fn stores_between_unmap_and_write<I: Isa>(seed: u64) -> bool {
 
 /// INV-RECLAIM-SETTLED, for a page that is mapped and unmapped again after reclaim unmapped it.
 fn no_store_is_lost_between_unmap_and_write<I: Isa>() {
-    let lost = first_failing_seed(SCHEDULES, stores_between_unmap_and_write::<I>);
-    assert_eq!(lost, None, "a store is lost");
+    assert_holds(SCHEDULES, stores_between_unmap_and_write::<I>, "a store is lost");
 }
 
 on_both! {
@@ -501,13 +496,13 @@ on_both! {
 #[test]
 fn planted_bugs_are_found() {
     use pagewright_arch::{Aarch64, X86_64};
-    use pagewright_plant::{PlantedBug, choose};
-    let races: [fn(u64) -> bool; 2] =
-        [stores_during_an_unmap_and_a_page_out::<X86_64>, stores_during_an_unmap_and_a_page_out::<Aarch64>];
-    for holds in races {
-        choose(Some(PlantedBug::PageOutReferenced));
-        let found = (0..20 * SCHEDULES).find(|seed| !holds(*seed));
-        choose(None);
-        assert!(found.is_some(), "page-out-referenced is not found");
-    }
+    use pagewright_lab::harness::race::assert_planted_bugs_are_found;
+    use pagewright_plant::PlantedBug;
+    assert_planted_bugs_are_found(
+        20 * SCHEDULES,
+        &[
+            (PlantedBug::PageOutReferenced, stores_during_an_unmap_and_a_page_out::<X86_64>),
+            (PlantedBug::PageOutReferenced, stores_during_an_unmap_and_a_page_out::<Aarch64>),
+        ],
+    );
 }

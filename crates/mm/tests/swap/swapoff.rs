@@ -5,7 +5,7 @@
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::harness::files::DiskFile;
-use pagewright_lab::harness::race::{first_failing_seed, race, race_in_long_turns};
+use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, MemorySwap, OTHER, TestProcess, TestWorld, at};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::swap::{SwapBacking, Zram};
@@ -126,11 +126,7 @@ fn discard_during_swapoff<I: Isa>(seed: u64) -> bool {
 }
 
 fn swapoff_does_not_bring_back_a_discarded_page<I: Isa>() {
-    assert_eq!(
-        first_failing_seed(10 * SCHEDULES, discard_during_swapoff::<I>),
-        None,
-        "a discarded page was brought back"
-    );
+    assert_holds(10 * SCHEDULES, discard_during_swapoff::<I>, "a discarded page was brought back");
 }
 
 /// INV-MM-COMMIT.
@@ -299,11 +295,7 @@ fn stores_and_forks_during_swapoff<I: Isa>(seed: u64) -> bool {
 
 /// INV-SWAP-COUNT, INV-SWAP-CACHE.
 fn no_page_is_lost_during_swapoff<I: Isa>() {
-    assert_eq!(
-        first_failing_seed(SCHEDULES, stores_and_forks_during_swapoff::<I>),
-        None,
-        "a page is lost or a slot leaked"
-    );
+    assert_holds(SCHEDULES, stores_and_forks_during_swapoff::<I>, "a page is lost or a slot leaked");
 }
 
 /// One CPU reads swapped-out pages, while another replaces their device by a smaller one.
@@ -335,8 +327,7 @@ fn fault_while_the_device_is_replaced<I: Isa>(seed: u64) -> bool {
 }
 
 fn a_fault_tolerates_a_replaced_device<I: Isa>() {
-    let failed = first_failing_seed(SCHEDULES, fault_while_the_device_is_replaced::<I>);
-    assert_eq!(failed, None, "a page has lost its contents");
+    assert_holds(SCHEDULES, fault_while_the_device_is_replaced::<I>, "a page has lost its contents");
 }
 
 on_both! {
