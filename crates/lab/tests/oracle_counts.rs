@@ -62,6 +62,11 @@ impl<I: Isa> World<I> {
         }
     }
 
+    /// Touches parts of several mappings: base, distance in pages, access.
+    fn touch_all(&self, cpu: CpuId, space: &Arc<Space<Sim<I>>>, touches: &[(VirtAddr, usize, Access)]) {
+        touches.iter().for_each(|&(base, step, access)| self.touch(cpu, space, base, step, access));
+    }
+
     /// Lets the oracle check the counts.
     fn count(&self) {
         let bits = SoftwareBits::pagewright(I::KIND);
@@ -87,17 +92,21 @@ fn run<I: Isa>(world: &World<I>, check: &dyn Fn(&str)) {
     let shmem = world.map(&space, MapFlags::SHARED | MapFlags::ANONYMOUS, Rights::RW);
     let mapped = world.map(&space, MapFlags::SHARED, Rights::RW);
     let copied = world.map(&space, MapFlags::PRIVATE, Rights::RW);
-    world.touch(CPU, &space, anon, 1, Access::Read);
-    world.touch(CPU, &space, anon, 2, Access::Write);
-    world.touch(CPU, &space, shmem, 3, Access::Write);
-    world.touch(CPU, &space, mapped, 1, Access::Read);
-    world.touch(CPU, &space, copied, 4, Access::Write);
+    world.touch_all(
+        CPU,
+        &space,
+        &[
+            (anon, 1, Access::Read),
+            (anon, 2, Access::Write),
+            (shmem, 3, Access::Write),
+            (mapped, 1, Access::Read),
+            (copied, 4, Access::Write),
+        ],
+    );
     check("touching");
     let child = world.on(|mm| mm.fork(&space)).expect("memory");
     check("fork");
-    world.touch(OTHER, &child, anon, 3, Access::Write);
-    world.touch(OTHER, &child, mapped, 5, Access::Write);
-    world.touch(OTHER, &child, shmem, 1, Access::Read);
+    world.touch_all(OTHER, &child, &[(anon, 3, Access::Write), (mapped, 5, Access::Write), (shmem, 1, Access::Read)]);
     world.touch(CPU, &space, anon, 4, Access::Write);
     check("copy-on-write");
     let grandchild = world.on(|mm| mm.fork(&child)).expect("memory");
@@ -136,8 +145,7 @@ fn run_with_swap<I: Isa>(world: &World<I>, check: &dyn Fn(&str)) {
     let space = world.on(|mm| mm.new_space()).expect("memory");
     let anon = world.map(&space, MapFlags::PRIVATE | MapFlags::ANONYMOUS, Rights::RW);
     let shmem = world.map(&space, MapFlags::SHARED | MapFlags::ANONYMOUS, Rights::RW);
-    world.touch(CPU, &space, anon, 2, Access::Write);
-    world.touch(CPU, &space, shmem, 3, Access::Write);
+    world.touch_all(CPU, &space, &[(anon, 2, Access::Write), (shmem, 3, Access::Write)]);
     let page_out = |space: &_| {
         for base in [anon, shmem] {
             world.on(|mm| mm.madvise(space, base, PAGES * PAGE_SIZE, Advice::PageOut)).expect("mapped");

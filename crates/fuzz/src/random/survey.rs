@@ -104,6 +104,16 @@ impl Survey {
             bug: None,
         }
     }
+
+    /// Runs a program in fast mode; minimises it if it has findings.
+    fn run<I: Isa>(&mut self, program: &RandomProgram) -> Result<OperationCounts, LabError> {
+        let ran = fast_mode::run::<I>(program)?;
+        self.tally += &ran.tally;
+        if !ran.findings.is_empty() {
+            self.bug = Some(minimise::minimise_fast::<I>(program, ran.findings));
+        }
+        Ok(ran.counts)
+    }
 }
 
 /// Program `number` of fast mode.
@@ -164,26 +174,18 @@ fn survey_on<I: Isa>(plan: &SurveyPlan) -> Result<Survey, LabError> {
     let begun = cpu_time();
     while survey.fast.checked() < plan.accesses && survey.bug.is_none() {
         let program = fast_program(plan.seed, plan.cpus, survey.fast_programs);
-        let ran = fast_mode::run::<I>(&program)?;
+        let counts = survey.run::<I>(&program)?;
+        survey.fast += &counts;
         survey.fast_programs += 1;
-        survey.fast += &ran.counts;
-        survey.tally += &ran.tally;
         survey.fast_time = cpu_time() - begun;
-        if !ran.findings.is_empty() {
-            survey.bug = Some(minimise::minimise_fast::<I>(&program, ran.findings));
-        }
     }
     let begun = cpu_time();
     while survey.calls_programs < survey.fast_programs.div_ceil(FAST_PER_CALLS) && survey.bug.is_none() {
         let program = calls_program(plan.seed, None, survey.calls_programs);
-        let ran = fast_mode::run::<I>(&program)?;
+        let counts = survey.run::<I>(&program)?;
+        survey.calls += &counts;
         survey.calls_programs += 1;
-        survey.calls += &ran.counts;
-        survey.tally += &ran.tally;
         survey.calls_time = cpu_time() - begun;
-        if !ran.findings.is_empty() {
-            survey.bug = Some(minimise::minimise_fast::<I>(&program, ran.findings));
-        }
     }
     let begun = cpu_time();
     while survey.distinct < plan.schedules && survey.bug.is_none() {

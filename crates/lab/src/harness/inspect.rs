@@ -26,6 +26,14 @@ impl<I: Isa> TestWorld<I> {
     pub fn levels(&self) -> Vec<u64> {
         self.on(CPU, |mm| Gauge::ALL.iter().map(|gauge| mm.gauge(*gauge)).chain([mm.committed()]).collect())
     }
+
+    /// Asserts that [`Self::levels`] are those of the machine before its first process.
+    ///
+    /// # Panics
+    /// If one differs.
+    pub fn assert_nothing_leaked(&self) {
+        assert_eq!(self.levels(), self.initial_levels, "a level is not that of the machine without processes");
+    }
 }
 
 impl<I: Isa> TestProcess<I> {

@@ -34,6 +34,20 @@ impl<I: Isa> TestProcess<I> {
         Self { world: Rc::clone(world), space }
     }
 
+    /// A process alone on a machine without the oracle ([`TestWorld::unjudged`]).
+    pub fn unjudged() -> (Rc<TestWorld<I>>, Self) {
+        let world = TestWorld::unjudged();
+        let process = Self::new(&world);
+        (world, process)
+    }
+
+    /// A process alone on a machine of `cpus` CPUs with the oracle ([`TestWorld::new`]).
+    pub fn judged(cpus: u16) -> (Rc<TestWorld<I>>, Self) {
+        let world = TestWorld::new(cpus);
+        let process = Self::new(&world);
+        (world, process)
+    }
+
     /// Maps `pages` pages at an address that the memory manager chooses.
     ///
     /// Maps `file` from its beginning; without a file, `flags` must have `MAP_ANONYMOUS`.

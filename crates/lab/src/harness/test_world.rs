@@ -35,6 +35,20 @@ pub struct TestWorld<I: Isa> {
     pub bench: Testbench<I>,
     /// The memory manager on it.
     pub lab: Lab<I>,
+    /// [`Self::levels`] of the machine without processes.
+    pub(super) initial_levels: Vec<u64>,
+}
+
+/// The default configuration with one node of `bytes` bytes.
+///
+/// # Panics
+/// If the default profile cannot be loaded.
+pub fn one_node_machine<I: Isa>(cpus: u16, bytes: u64) -> MachineConfig {
+    let mut config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
+    config.cpus = cpus;
+    config.nodes.truncate(1);
+    config.nodes[0].bytes = bytes;
+    config
 }
 
 impl<I: Isa> TestWorld<I> {
@@ -48,13 +62,11 @@ impl<I: Isa> TestWorld<I> {
 
     /// A machine with `bytes` bytes of memory.
     pub fn sized(cpus: u16, bytes: u64) -> Rc<Self> {
-        let mut config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
-        config.cpus = cpus;
-        config.nodes.truncate(1);
-        config.nodes[0].bytes = bytes;
-        let bench = Testbench::new(config).expect("a valid configuration");
+        let bench = Testbench::new(one_node_machine::<I>(cpus, bytes)).expect("a valid configuration");
         let lab = Lab::over(bench.sim().clone(), MmSettings::default()).expect("memory for the memory manager");
-        Rc::new(Self { bench, lab })
+        let mut world = Self { bench, lab, initial_levels: Vec::new() };
+        world.initial_levels = world.levels();
+        Rc::new(world)
     }
 
     /// A machine of three CPUs and 64 MiB without the oracle, for tests of values and counts.

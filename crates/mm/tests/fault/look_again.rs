@@ -25,8 +25,7 @@ fn interleave<I: Isa>(world: &TestWorld<I>, seed: u64, programs: Vec<CoroutineBo
 
 /// A page below a stack goes while somebody has it brought; whether the stack stays as it is.
 fn bring_below_a_stack<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let stack = VirtAddr::new(STACK);
     let below = VirtAddr::new(STACK - PAGE_SIZE);
     process.map_at(stack, 1, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::GROWSDOWN);
@@ -63,8 +62,7 @@ fn no_stack_grows_for_who_brings_pages<I: Isa>() {
 /// A debugger's store to memory that a file takes the place of, which was opened to be read;
 /// whether its page stays clean.
 fn force_beside_a_file<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let device = Arc::new(TestDisk::default());
     let file = world.file_of(DiskFile(device.clone()), 1);
     let base = VirtAddr::new(STACK);
@@ -115,7 +113,7 @@ fn copy_from_a_process_that_ends<I: Isa>(seed: u64) -> bool {
 
 /// INV-TABLE-STABLE: the tables of an ended space are not walked.
 fn no_copy_walks_tables_that_are_gone<I: Isa>() {
-    assert_holds(20 * SCHEDULES, copy_from_a_process_that_ends::<I>, "the copy is not of the process");
+    assert_holds(20 * SCHEDULES, copy_from_a_process_that_ends::<I>, "the tables of an ended space were walked");
 }
 
 on_both! {

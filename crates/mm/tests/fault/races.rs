@@ -6,11 +6,12 @@ use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::Lab;
 use pagewright_lab::harness::files::ZeroFile;
+use pagewright_lab::harness::one_node_machine;
 use pagewright_mm::file::{FileKind, FileObject};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{FaultError, MapFlags, MapRequest, MmSettings, Space};
+use pagewright_sim::Sim;
 use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, RunEnd, ScheduleStrategy};
-use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, CpuId, PAGE_SIZE, Rights, VirtAddr};
 use std::cell::Cell;
@@ -32,10 +33,7 @@ fn map<I: Isa>(lab: &Lab<I>, file: &Arc<FileObject<Sim<I>>>, flags: MapFlags) ->
 /// A store to a private page of a file, while the file is truncated; returns whether the store was
 /// served.
 fn copy_while_truncating<I: Isa>(seed: u64) -> bool {
-    let mut config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
-    config.cpus = 2;
-    config.nodes.truncate(1);
-    config.nodes[0].bytes = 4 << 20;
+    let config = one_node_machine::<I>(2, 4 << 20);
     let lab = Rc::new(Lab::<I>::new(config, MmSettings::default()).expect("a possible machine"));
     let kind = FileKind::File(Box::new(ZeroFile));
     let file = lab.on(CPU, |mm| mm.add_file("/zeroes", kind, PAGE_SIZE)).expect("memory");

@@ -76,7 +76,6 @@ const PUNCH: u32 = 3;
 
 fn memfd_create_honours_its_flags<I: Isa>() {
     let world = TestWorld::<I>::unjudged();
-    let before = world.levels();
     let make = |name: &str, flags| world.on(CPU, |mm| mm.memfd_create(name, MemfdFlags::from_bits_retain(flags)));
     let refused = |name: &str, flags| make(name, flags).map(drop).map_err(MmError::errno);
     assert_eq!(refused("a", 0x20), Err(Errno::EINVAL));
@@ -101,13 +100,12 @@ fn memfd_create_honours_its_flags<I: Isa>() {
     assert!(maps.trim_end().ends_with(" /memfd:name (deleted)"), "{maps}");
     world.on(CPU, |mm| mm.close_file(&file));
     process.end();
-    assert_eq!(world.levels(), before);
+    world.assert_nothing_leaked();
 }
 
 /// INV-SEAL.
 fn seals_are_added_as_on_linux<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let file = memfd(&world, 4);
     let read_only = world.on(CPU, |mm| mm.add_seals(&file, Rights::READ, Seals::SHRINK)).map_err(MmError::errno);
     assert_eq!(read_only, Err(Errno::EPERM));
@@ -219,8 +217,7 @@ fn truncation_spares_mappings_of_other_files<I: Isa>() {
 }
 
 fn a_forgotten_file_is_freed_with_its_last_mapping<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let device = Arc::new(TestDisk::default());
     let handles = || Arc::strong_count(&device);
     let file = world.file_of(DiskFile(device.clone()), 4);
@@ -244,9 +241,7 @@ fn a_forgotten_file_is_freed_with_its_last_mapping<I: Isa>() {
 }
 
 fn contents_live_until_closed_and_unmapped<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let before = world.levels();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let file = memfd(&world, 2);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     process.write(CPU, base, 7);
@@ -259,13 +254,11 @@ fn contents_live_until_closed_and_unmapped<I: Isa>() {
     process.unmap(base, 2);
     assert_eq!(world.lab.mm().gauge(Gauge::Shmem), 0, "the last mapping is gone");
     process.end();
-    assert_eq!(world.levels(), before);
+    world.assert_nothing_leaked();
 }
 
 fn reads_and_writes_are_coherent_with_mappings<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let before = world.levels();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let file = memfd(&world, 0);
     assert_eq!(
         write(&world, &file, PAGE_SIZE - 4, &[1, 2, 3, 4, 5, 6, 7, 8]),
@@ -295,13 +288,12 @@ fn reads_and_writes_are_coherent_with_mappings<I: Isa>() {
         mm.close_file(&file);
         mm.close_file(&data);
     });
-    assert_eq!(world.levels(), before);
+    world.assert_nothing_leaked();
 }
 
 /// INV-FILE-REMOVED.
 fn fallocate_adds_pages_and_punches_holes<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let file = memfd(&world, 8);
     let answers = [
         (2, PAGE_SIZE, PAGE_SIZE, Errno::EOPNOTSUPP),
@@ -343,8 +335,7 @@ fn fallocate_adds_pages_and_punches_holes<I: Isa>() {
 }
 
 fn truncation_zeroes_the_rest_of_the_last_page<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let file = memfd(&world, 2);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     (0..4).for_each(|index| process.write(CPU, base.add(index * PAGE_SIZE / 2), index + 1));
@@ -358,8 +349,7 @@ fn truncation_zeroes_the_rest_of_the_last_page<I: Isa>() {
 }
 
 fn msync_returns_what_linux_does<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(4);
     let sync = |at, len, flags| {
         let flags = SyncFlags::from_bits_retain(flags);
@@ -401,9 +391,7 @@ fn msync_returns_what_linux_does<I: Isa>() {
 
 /// INV-FILE-CLEAN.
 fn a_store_is_written_back_once<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let before = world.levels();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let device = Arc::new(TestDisk::default());
     let file = world.file_of(DiskFile(device.clone()), 4);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
@@ -433,12 +421,11 @@ fn a_store_is_written_back_once<I: Isa>() {
     child.end();
     process.end();
     world.on(CPU, |mm| mm.close_file(&file));
-    assert_eq!(world.levels(), before);
+    world.assert_nothing_leaked();
 }
 
 fn a_page_that_fails_to_be_written_stays_dirty<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let device = Arc::new(TestDisk::default());
     let file = world.file_of(DiskFile(device.clone()), 3);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
@@ -454,8 +441,7 @@ fn a_page_that_fails_to_be_written_stays_dirty<I: Isa>() {
 }
 
 fn mincore_returns_what_linux_does<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(4);
     process.write(CPU, base, 1);
     process.read(CPU, at(base, 2));

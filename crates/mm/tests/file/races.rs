@@ -32,8 +32,7 @@ fn race_with_stalls<I: Isa>(world: &TestWorld<I>, seed: u64, programs: Vec<Corou
 ///
 /// Returns whether the mapping shows zeroes in the end, as the file does.
 fn load_during_a_punch<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let file = world.on(CPU, |mm| mm.memfd_create("it", MemfdFlags::empty())).expect("memory");
     world.on(CPU, |mm| mm.write_at(&file, 0, &7_u64.to_le_bytes())).expect("memory");
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
@@ -62,8 +61,7 @@ fn a_hole_leaves_no_page_mapped<I: Isa>() {
 ///
 /// Returns whether its pages are uncharged exactly once.
 fn forget_during_an_unmap<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let before = world.on(CPU, |mm| mm.committed());
     let file = world.on(CPU, |mm| mm.memfd_create("it", MemfdFlags::empty())).expect("memory");
     world.on(CPU, |mm| mm.write_at(&file, 0, &[7; 3 * PAGE_SIZE as usize])).expect("memory");
@@ -89,8 +87,7 @@ fn an_unmap_and_a_forget_uncharge_once<I: Isa>() {
 ///
 /// Returns whether the device has the last value stored.
 fn store_during_writeback<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let device = Arc::new(TestDisk::default());
     let file = world.file_of(DiskFile(device.clone()), 1);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
@@ -117,8 +114,7 @@ fn store_during_writeback<I: Isa>(seed: u64) -> bool {
 ///
 /// Returns whether no store succeeds after mprotect has returned.
 fn store_after_mprotect_during_writeback<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let file = world.file_of(DiskFile(Arc::default()), 1);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     process.write(CPU, base, 1);
@@ -218,8 +214,7 @@ fn no_read_fails_during_a_truncation<I: Isa>() {
 ///
 /// Returns whether the store is found in the end.
 fn load_during_an_eviction<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let file = OneWordDisk::default().file(&world);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     world.lab.run(CPU, &process.space);
@@ -245,8 +240,7 @@ fn no_page_is_older_than_its_file<I: Isa>() {
 
 /// One CPU reads a page from its device, another punches a hole there; returns whether it is zero.
 fn device_read_during_a_punch<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let file = OneWordDisk::default().file(&world);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     world.lab.run(CPU, &process.space);
@@ -264,8 +258,7 @@ fn device_read_during_a_punch<I: Isa>(seed: u64) -> bool {
 
 /// One CPU writes a page back, another punches a hole there; returns whether it is zero.
 fn writeback_during_a_punch<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let file = OneWordDisk::default().file(&world);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     process.write(CPU, base, 2);

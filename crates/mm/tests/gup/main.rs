@@ -76,8 +76,7 @@ fn a_pin_and_its_mapping_stay_coherent<I: Isa>() {
 }
 
 fn invalid_requests_fail_and_take_nothing<I: Isa>() {
-    let world = TestWorld::<I>::new(1);
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::judged(1);
     let base = process.anon(2);
     let errno = |va: VirtAddr, pages: u64, call: GupCall| match process.take(CPU, va, pages, call) {
         Ok(device) => panic!("{} pages were taken at {va} by {call:?}", device.pages.len()),
@@ -125,8 +124,7 @@ fn invalid_requests_fail_and_take_nothing<I: Isa>() {
 }
 
 fn a_forced_write_copies_and_grants_no_right<I: Isa>() {
-    let world = TestWorld::<I>::new(1);
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::judged(1);
     let file = world.file(1);
     let text = process.map(1, Rights::RX, MapFlags::PRIVATE, Some(&file));
     let none = process.map(1, Rights::empty(), ANON, None);
@@ -149,8 +147,7 @@ fn a_forced_write_copies_and_grants_no_right<I: Isa>() {
 }
 
 fn the_lockless_walk_needs_no_fault_and_the_current_space<I: Isa>() {
-    let world = TestWorld::<I>::new(2);
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::judged(2);
     let base = process.anon(3);
     let fast = || world.lab.mm().counter(Counter::PwGupFast);
     process.write(CPU, base, 1);
@@ -185,8 +182,7 @@ fn the_lockless_walk_needs_no_fault_and_the_current_space<I: Isa>() {
 ///
 /// First those of a pin that must unshare, then those of a fork that must copy pinned pages.
 fn a_failed_call_takes_nothing<I: Isa>() {
-    let world = TestWorld::<I>::new(1);
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::judged(1);
     let base = process.anon(2);
     process.write(CPU, base, 1);
     let child = process.fork();
@@ -244,8 +240,7 @@ fn dropped_pages_are_detected<I: Isa>() {
 }
 
 fn zero_pages_are_taken_without_counting<I: Isa>() {
-    let world = TestWorld::<I>::new(1);
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::judged(1);
     let base = process.anon(3);
     let got = process.take(CPU, base, 3, GupCall::Get(NONE)).expect("the zero page");
     let pinned = process.take(CPU, base, 3, GupCall::PinFast(NONE)).expect("the zero page");
@@ -261,8 +256,7 @@ fn zero_pages_are_taken_without_counting<I: Isa>() {
 
 fn a_released_page_is_dirty_only_if_written<I: Isa>() {
     use pagewright_tlb::frames::FolioFlags;
-    let world = TestWorld::<I>::new(1);
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::judged(1);
     let file = world.file(2);
     let base = process.map(2, Rights::RW, MapFlags::SHARED, Some(&file));
     let dirty = |pfn| world.on(CPU, |mm| mm.tlb().frames().folio(pfn).flags().contains(FolioFlags::DIRTY));
@@ -288,8 +282,7 @@ fn a_released_page_is_dirty_only_if_written<I: Isa>() {
 /// A refused operation changes nothing.
 fn mappings_do_not_exceed_the_reference_limit<I: Isa>() {
     const MOST: u32 = 3 << 30;
-    let world = TestWorld::<I>::new(1);
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::judged(1);
     let file = world.file(2);
     let base = process.map(2, Rights::RW, MapFlags::PRIVATE, Some(&file));
     // Fork copies the entries of this mapping, because it has a private copy.
@@ -329,8 +322,7 @@ fn mappings_do_not_exceed_the_reference_limit<I: Isa>() {
 /// The call fails instead of retrying for ever.
 fn references_do_not_exceed_the_limit<I: Isa>() {
     const MOST: u32 = 1 << 31;
-    let world = TestWorld::<I>::new(1);
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::judged(1);
     let base = process.anon(1);
     process.write(CPU, base, 1);
     let pfn = process.frame(CPU, base, Access::Read);

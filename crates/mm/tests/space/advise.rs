@@ -45,8 +45,7 @@ fn guarded(va: VirtAddr, access: Access) -> Result<(), FaultError> {
 }
 
 fn bad_advice_is_refused_and_changes_nothing<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (_, process) = TestProcess::<I>::unjudged();
     let base = process.anon(4);
     process.write(CPU, base, 7);
     for raw in [5, 7, 12, 13, 14, 15, 25, 26, 77, 100, 101, 104, u32::MAX] {
@@ -77,8 +76,7 @@ fn bad_advice_is_refused_and_changes_nothing<I: Isa>() {
 }
 
 fn a_hole_fails_after_everything_else_was_done<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (_, process) = TestProcess::<I>::unjudged();
     for advice in [Advice::DontNeed, Advice::GuardInstall, Advice::Sequential] {
         let base = process.anon(8);
         (0..8).for_each(|index| process.write(CPU, at(base, index), index + 1));
@@ -104,8 +102,7 @@ fn a_hole_fails_after_everything_else_was_done<I: Isa>() {
 }
 
 fn locked_memory_refuses_what_would_drop_it<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(2);
     process.write(CPU, base, 7);
     world.on(CPU, |mm| mm.mlock(&process.space, base, PAGE_SIZE)).expect("within the limit");
@@ -125,8 +122,7 @@ fn locked_memory_refuses_what_would_drop_it<I: Isa>() {
 }
 
 fn sealed_memory_that_can_not_be_written_keeps_its_contents<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(2);
     process.write(CPU, base, 7);
     process.protect(base, 2, Rights::READ);
@@ -150,8 +146,7 @@ fn sealed_memory_that_can_not_be_written_keeps_its_contents<I: Isa>() {
 }
 
 fn advice_about_mappings_splits_and_joins_them<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (_, process) = TestProcess::<I>::unjudged();
     let base = process.anon(9);
     let pairs = [
         (Advice::Random, Advice::Normal, VmFlags::RAND_READ),
@@ -177,9 +172,7 @@ fn advice_about_mappings_splits_and_joins_them<I: Isa>() {
 }
 
 fn children_get_what_was_advised<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let before = world.levels();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(6);
     (0..6).for_each(|index| process.write(CPU, at(base, index), index + 1));
     assert_eq!(advise(&process, at(base, 1), 1, Advice::DontFork), Ok(()));
@@ -200,12 +193,11 @@ fn children_get_what_was_advised<I: Isa>() {
     grandchild.end();
     child.end();
     process.end();
-    assert_eq!(world.levels(), before);
+    world.assert_nothing_leaked();
 }
 
 fn pages_freed_lazily_are_clean_until_they_are_written<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(3);
     (0..2).for_each(|index| process.write(CPU, at(base, index), index + 1));
     process.read(CPU, at(base, 2));
@@ -224,9 +216,7 @@ fn pages_freed_lazily_are_clean_until_they_are_written<I: Isa>() {
 
 /// INV-GUARD.
 fn guards_refuse_every_access_until_they_are_removed<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let before = world.levels();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(1200);
     (0..1200).step_by(7).for_each(|index| process.write(CPU, at(base, index), 1));
     process.touch(OTHER, at(base, 7), Access::Write).expect("writable");
@@ -247,13 +237,11 @@ fn guards_refuse_every_access_until_they_are_removed<I: Isa>() {
     assert_eq!([0, 1, 600].map(|index| process.read(CPU, at(base, index))), [0, 0, 0]);
     world.recount(&[&process]);
     process.end();
-    assert_eq!(world.levels(), before);
+    world.assert_nothing_leaked();
 }
 
 fn guards_go_along_and_outlive_what_they_guard<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let before = world.levels();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(4);
     process.write(CPU, base, 7);
     let va = at(base, 1);
@@ -298,13 +286,11 @@ fn guards_go_along_and_outlive_what_they_guard<I: Isa>() {
     for process in [process, grandchild, wiped] {
         process.end();
     }
-    assert_eq!(world.levels(), before);
+    world.assert_nothing_leaked();
 }
 
 fn guards_in_files_and_shared_memory<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let before = world.levels();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let shared = process.map(4, Rights::RW, MapFlags::SHARED | MapFlags::ANONYMOUS, None);
     (0..4).for_each(|index| process.write(CPU, at(shared, index), index + 1));
     let va = at(shared, 1);
@@ -330,12 +316,11 @@ fn guards_in_files_and_shared_memory<I: Isa>() {
     assert_eq!(process.touch(CPU, va, Access::Read), guarded(va, Access::Read));
     process.end();
     world.on(CPU, |mm| mm.forget_file(&file));
-    assert_eq!(world.levels(), before);
+    world.assert_nothing_leaked();
 }
 
 fn populating_brings_what_an_access_would<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(600);
     assert_eq!(advise(&process, base, 600, Advice::PopulateRead), Ok(()));
     assert_eq!(process.space.rss().pages(), 0, "the zero page is enough to read");
@@ -398,8 +383,7 @@ fn removing_takes_pages_from_everybody<I: Isa>() {
 }
 
 fn several_ranges_are_advised_about_until_one_fails<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(6);
     process.unmap(at(base, 2), 1);
     let call = |whose, ranges: &[(VirtAddr, u64)], advice| {

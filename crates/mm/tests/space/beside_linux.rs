@@ -6,7 +6,7 @@
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
-use pagewright_lab::harness::{CPU, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{CPU, TestProcess, at};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals, Tmpfs};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
@@ -37,8 +37,7 @@ on_both! {
 
 /// INV-SEAL.
 fn a_page_that_somebody_has_is_not_sealed_against_writing<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let file = world.on(CPU, |mm| mm.memfd_create("it", MemfdFlags::ALLOW_SEALING)).expect("memory");
     world.on(CPU, |mm| mm.truncate(&file, 2 * PAGE_SIZE)).expect("not sealed");
     let seal = || world.on(CPU, |mm| mm.add_seals(&file, Rights::RW, Seals::WRITE)).map_err(MmError::errno);
@@ -61,8 +60,7 @@ fn a_page_that_somebody_has_is_not_sealed_against_writing<I: Isa>() {
 }
 
 fn limits_are_raised_by_those_who_may<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let resource = Resource::AddressSpace;
     let set = |soft, hard| world.on(CPU, |mm| mm.set_limit(&process.space, resource, Rlimit { soft, hard }));
     let none = Rlimits::INFINITY;
@@ -79,8 +77,7 @@ fn limits_are_raised_by_those_who_may<I: Isa>() {
 }
 
 fn no_data_at_all_means_as_much_as_may_be<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let limit = |soft, hard| {
         let limits = Rlimits::default().with_limit(Resource::Data, Rlimit { soft, hard });
         world.on(CPU, |mm| mm.set_limits(&process.space, limits));
@@ -99,8 +96,7 @@ fn no_data_at_all_means_as_much_as_may_be<I: Isa>() {
 }
 
 fn protection_of_a_whole_stack<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let fixed = MapFlags::PRIVATE | MapFlags::FIXED;
     let base = process.map_at(VirtAddr::new(1 << 32), 8, Rights::RW, fixed | MapFlags::GROWSDOWN);
     let other = process.map_at(at(base, 16), 4, Rights::RW, fixed);
@@ -128,8 +124,7 @@ fn protection_of_a_whole_stack<I: Isa>() {
 
 /// A page that is there stays at hand, even if its first store must be noticed.
 fn what_can_only_be_stored_to_can_be_read<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let file = world.file_of(DiskFile::default(), 1);
     let base = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
     process.touch(CPU, base, Access::Read).expect("mapped");
@@ -144,8 +139,7 @@ fn what_can_only_be_stored_to_can_be_read<I: Isa>() {
 }
 
 fn low_and_high_places<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let map = |addr, pages: u64, flags| {
         let flags = flags | MapFlags::PRIVATE | MapFlags::ANONYMOUS;
         let request = MapRequest {
@@ -186,8 +180,7 @@ fn low_and_high_places<I: Isa>() {
 }
 
 fn nothing_is_mapped_too_low<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let low = VirtAddr::new(0x8000);
     let map = |flags| {
         let flags = flags | MapFlags::PRIVATE | MapFlags::ANONYMOUS;
@@ -216,8 +209,7 @@ fn nothing_is_mapped_too_low<I: Isa>() {
 
 /// `size=` of a mounted tmpfs.
 fn a_tmpfs_is_full<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let tmpfs = Tmpfs::try_new(3).expect("memory");
     let add = |name| world.on(CPU, |mm| mm.add_tmpfs_file(&tmpfs, name, 8 * PAGE_SIZE)).expect("memory");
     let (one, other) = (add("/tmp/one"), add("/tmp/other"));
@@ -249,8 +241,7 @@ fn a_tmpfs_is_full<I: Isa>() {
 }
 
 fn a_move_is_no_peak<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(48);
     let request = RemapRequest {
         addr: at(base, 4),
@@ -267,8 +258,7 @@ fn a_move_is_no_peak<I: Isa>() {
 }
 
 fn what_is_locked_does_not_go<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(4);
     for (index, lock) in [true, false].into_iter().enumerate() {
         let at = at(base, index as u64);
@@ -288,8 +278,7 @@ fn what_is_locked_does_not_go<I: Isa>() {
 
 /// `mprotect` brings in what becomes writable under a lock, and leaves alone what was before.
 fn what_was_writable_is_not_copied_because_it_is_locked<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(4);
     process.protect(at(base, 2), 2, Rights::READ);
     world.on(CPU, |mm| mm.mlock2(&process.space, base, 4 * PAGE_SIZE, LockFlags::empty())).expect("within the limit");
@@ -306,8 +295,7 @@ fn what_was_writable_is_not_copied_because_it_is_locked<I: Isa>() {
 }
 
 fn unlocking_what_is_not_locked_joins_nothing<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(8);
     world
         .on(CPU, |mm| mm.mlock2(&process.space, at(base, 2), 2 * PAGE_SIZE, LockFlags::empty()))
@@ -326,8 +314,7 @@ fn unlocking_what_is_not_locked_joins_nothing<I: Isa>() {
 }
 
 fn flags_are_told_apart<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let fixed = MapFlags::PRIVATE | MapFlags::FIXED;
     let base = process.map_at(VirtAddr::new(1 << 32), 2, Rights::RW, fixed);
     process.map_at(at(base, 2), 2, Rights::RW, fixed | MapFlags::SYNC);
@@ -345,8 +332,7 @@ fn flags_are_told_apart<I: Isa>() {
 
 /// INV-FILE-CLEAN: what was stored is not dropped with the page.
 fn clean_pages_of_files_go_when_told<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let free = || world.on(CPU, |mm| mm.gauge(Gauge::FreePages));
     let page_out = |base| world.on(CPU, |mm| mm.madvise(&process.space, base, 8 * PAGE_SIZE, Advice::PageOut));
     for flags in [MapFlags::SHARED, MapFlags::PRIVATE] {
@@ -381,9 +367,8 @@ fn clean_pages_of_files_go_when_told<I: Isa>() {
 ///
 /// A program's own copies are its own.
 fn pages_of_files_of_others_stay<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
+    let (world, process) = TestProcess::<I>::unjudged();
     world.swap_to(8);
-    let process = TestProcess::new(&world);
     let file = world.file_of(DiskFile(std::sync::Arc::new(TestDisk { foreign: true, ..TestDisk::default() })), 4);
     for (flags, kept) in [(MapFlags::SHARED, 4), (MapFlags::PRIVATE, 3)] {
         let base = process.map_file(&file, Rights::RW, flags);
@@ -401,8 +386,7 @@ fn pages_of_files_of_others_stay<I: Isa>() {
 /// `Unevictable` of `meminfo`, as Linux counts it when its CPUs have handed over what they have not
 /// counted yet.
 fn locked_pages_are_out_of_the_way_at_once<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let unevictable = || world.on(CPU, |mm| mm.gauge(Gauge::Unevictable));
     let lock = |at, pages, flags| world.on(CPU, |mm| mm.mlock2(&process.space, at, pages * PAGE_SIZE, flags));
     let base = process.anon(16);

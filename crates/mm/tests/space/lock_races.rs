@@ -86,9 +86,8 @@ impl Deed {
 /// Three CPUs lock, unlock and change pages that a parent and a child map; whether all is counted
 /// right, and pages can go when nothing is locked.
 fn locked_beside_others<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
+    let (world, parent) = TestProcess::<I>::unjudged();
     let _device = world.swap_to(64);
-    let parent = TestProcess::new(&world);
     // Pages of the child's own, once it stores to them; or of both.
     let flags = if seed.is_multiple_of(2) { MapFlags::PRIVATE } else { MapFlags::SHARED };
     let base = parent.map(PAGES, Rights::RW, flags | MapFlags::ANONYMOUS, None);

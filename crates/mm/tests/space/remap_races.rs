@@ -7,8 +7,8 @@
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::Lab;
+use pagewright_lab::harness::one_node_machine;
 use pagewright_mm::{MapFlags, MapRequest, MmSettings, RemapFlags, RemapRequest};
-use pagewright_sim::MachineConfig;
 use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, RunEnd, ScheduleStrategy};
 use pagewright_types::{Access, CpuId, PAGE_SIZE, Rights, VirtAddr};
 use std::cell::Cell;
@@ -34,10 +34,7 @@ struct Ran {
 /// One thread moves a page, one unmaps the new place and takes a page for something else, one
 /// stores to the old place for as long as it can.
 fn move_and_take<I: Isa>(seed: u64) -> Ran {
-    let mut config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
-    config.cpus = 3;
-    config.nodes.truncate(1);
-    config.nodes[0].bytes = 4 << 20;
+    let config = one_node_machine::<I>(3, 4 << 20);
     let lab = Rc::new(Lab::<I>::new(config, MmSettings::default()).expect("a possible machine"));
     let space = lab.on(MOVER, |mm| mm.new_space()).expect("memory");
     let map = |at: u64, pages: u64| {

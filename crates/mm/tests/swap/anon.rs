@@ -12,12 +12,14 @@ use pagewright_lab::harness::{CPU, MemorySwap, OTHER, TestProcess, TestWorld, at
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::AdviceTarget;
 use pagewright_mm::swap::SwapBacking;
-use pagewright_mm::{Advice, MmError};
-use pagewright_sim::SimLocks;
+use pagewright_mm::{Advice, MmError, Space};
 use pagewright_sim::explore::CoroutineBody;
-use pagewright_sync::Backend;
+use pagewright_sim::{Sim, SimLocks};
+use pagewright_sync::{Arc, Backend};
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Access, Counter, CpuId, Errno, Level, NodeId, PAGE_SIZE, PageRange, VirtAddr};
+use std::ops::Range;
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 const THIRD: CpuId = CpuId::new(2);
@@ -26,6 +28,22 @@ pub(crate) const PAGES: u64 = 100;
 
 pub(crate) fn fill<I: Isa>(process: &TestProcess<I>, base: VirtAddr, salt: u64) {
     (0..PAGES).for_each(|page| process.write(CPU, at(base, page), page + salt));
+}
+
+/// A process whose [`PAGES`] pages at the returned address are filled, with `slots` slots of swap.
+fn filled<I: Isa>(slots: u32, salt: u64) -> (Rc<TestWorld<I>>, MemorySwap, TestProcess<I>, VirtAddr) {
+    let (world, process) = TestProcess::<I>::unjudged();
+    let device = world.swap_to(slots);
+    let base = process.anon(PAGES);
+    fill(&process, base, salt);
+    (world, device, process, base)
+}
+
+/// Ends a process; then no slot of its swap device is in use.
+fn end_without_slots<I: Isa>(process: &TestProcess<I>, device: &MemorySwap, slots: u64) {
+    process.end();
+    assert_eq!(device.used(), 0, "INV-SWAP-COUNT: slots without entries are in use");
+    assert_eq!(process.world.on(CPU, |mm| mm.swap_slots()), (slots, slots), "INV-SWAP-COUNT");
 }
 
 fn holds<I: Isa>(process: &TestProcess<I>, base: VirtAddr, salt: u64) -> bool {
@@ -37,11 +55,7 @@ pub(crate) fn free_pages<I: Isa>(world: &TestWorld<I>) -> u64 {
 }
 
 fn pages_are_swapped_out_and_in<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let device = world.swap_to(1000);
-    let process = TestProcess::new(&world);
-    let base = process.anon(PAGES);
-    fill(&process, base, 7);
+    let (world, device, process, base) = filled::<I>(1000, 7);
     let before = free_pages(&world);
     let count = |counter| world.on(CPU, |mm| mm.counter(counter));
     process.advise(base, PAGES, Advice::PageOut);
@@ -58,15 +72,12 @@ fn pages_are_swapped_out_and_in<I: Isa>() {
     process.advise(base, PAGES, Advice::PageOut);
     assert_eq!(count(Counter::PswpOut), 2 * PAGES);
     assert!(holds(&process, base, 9));
-    process.end();
-    assert_eq!(device.used(), 0, "INV-SWAP-COUNT: slots without entries are in use");
-    assert_eq!(world.on(CPU, |mm| mm.swap_slots()), (1000, 1000), "INV-SWAP-COUNT");
+    end_without_slots(&process, &device, 1000);
 }
 
 fn a_cluster_is_flushed_by_one_wait<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
+    let (world, process) = TestProcess::<I>::unjudged();
     world.swap_to(1000);
-    let process = TestProcess::new(&world);
     let base = process.anon(PAGES);
     world.lab.run(OTHER, &process.space);
     fill(&process, base, 1);
@@ -78,11 +89,7 @@ fn a_cluster_is_flushed_by_one_wait<I: Isa>() {
 }
 
 fn forked_processes_share_swap_slots<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let device = world.swap_to(1000);
-    let parent = TestProcess::new(&world);
-    let base = parent.anon(PAGES);
-    fill(&parent, base, 3);
+    let (_, device, parent, base) = filled::<I>(1000, 3);
     parent.advise(base, PAGES, Advice::PageOut);
     let child = parent.fork();
     assert_eq!(child.space.rss().swapped(), PAGES);
@@ -107,17 +114,11 @@ fn forked_processes_share_swap_slots<I: Isa>() {
     assert_eq!(child.space.rss().swapped(), PAGES);
     child.end();
     assert!(holds(&parent, base, 3));
-    parent.end();
-    assert_eq!(device.used(), 0, "INV-SWAP-COUNT: slots without entries are in use");
-    assert_eq!(world.on(CPU, |mm| mm.swap_slots()), (1000, 1000), "INV-SWAP-COUNT");
+    end_without_slots(&parent, &device, 1000);
 }
 
 fn a_full_or_failing_device_loses_no_page<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let device = world.swap_to(10);
-    let process = TestProcess::new(&world);
-    let base = process.anon(PAGES);
-    fill(&process, base, 5);
+    let (world, device, process, base) = filled::<I>(10, 5);
     process.advise(base, PAGES, Advice::PageOut);
     assert_eq!((device.used(), process.space.rss().swapped()), (10, 10));
     assert!(holds(&process, base, 5));
@@ -151,8 +152,7 @@ fn leaf<I: Isa>(process: &TestProcess<I>, va: VirtAddr) -> Option<Leaf> {
 }
 
 fn madv_cold_deactivates_pages_of_one_mapping<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(2);
     (0..2).for_each(|page| process.write(CPU, at(base, page), page));
     let used = |page| leaf(&process, at(base, page)).is_some_and(|leaf| leaf.flags.contains(LeafFlags::ACCESSED));
@@ -178,13 +178,38 @@ fn madv_cold_deactivates_pages_of_one_mapping<I: Isa>() {
     child.end();
 }
 
+/// Stores each value to two pages.
+fn stores_to_two_pages<I: Isa>(
+    world: Rc<TestWorld<I>>,
+    space: Arc<Space<Sim<I>>>,
+    base: VirtAddr,
+    values: Range<u64>,
+) -> CoroutineBody {
+    Box::new(move || {
+        values.for_each(|value| [0, 1].into_iter().for_each(|page| world.store(CPU, &space, at(base, page), value)));
+    })
+}
+
+/// Reads three pages that another CPU may remove.
+pub(crate) fn reads_of_three_pages<I: Isa>(
+    world: Rc<TestWorld<I>>,
+    space: Arc<Space<Sim<I>>>,
+    base: VirtAddr,
+) -> CoroutineBody {
+    Box::new(move || {
+        for page in [0, 2, 1] {
+            // The page may be removed already.
+            let _ = world.lab.touch(CPU, &space, at(base, page), Access::Read, 1);
+        }
+    })
+}
+
 /// One CPU stores to two pages, one pages them out, one forks and ends the child.
 ///
 /// Returns whether both pages have the last values stored, and no slot is leaked.
 fn stores_during_a_page_out<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
+    let (world, process) = TestProcess::<I>::unjudged();
     let device = world.swap_to(8);
-    let process = TestProcess::new(&world);
     let base = process.anon(2);
     process.write(CPU, base, 1);
     process.write(CPU, at(base, 1), 1);
@@ -193,12 +218,7 @@ fn stores_during_a_page_out<I: Isa>(seed: u64) -> bool {
     let spaces = [process.space.clone(), process.space.clone(), process.space.clone()];
     let [stored, paged, forked] = spaces;
     let programs: Vec<CoroutineBody> = vec![
-        Box::new(move || {
-            for value in 2..6 {
-                stores.store(CPU, &stored, base, value);
-                stores.store(CPU, &stored, at(base, 1), value);
-            }
-        }),
+        stores_to_two_pages(stores, stored, base, 2..6),
         Box::new(move || {
             for _ in 0..2 {
                 pages_out.advise(OTHER, &paged, base, 2, Advice::PageOut);
@@ -231,12 +251,7 @@ fn allocation_after_a_page_out<I: Isa>(seed: u64) -> bool {
     let (stores, pages_out) = (world.clone(), world.clone());
     let [stored, paged, taken] = [first.space.clone(), first.space.clone(), second.space.clone()];
     let programs: Vec<CoroutineBody> = vec![
-        Box::new(move || {
-            for value in 2..8 {
-                stores.store(CPU, &stored, ours, value);
-                stores.store(CPU, &stored, at(ours, 1), value);
-            }
-        }),
+        stores_to_two_pages(stores, stored, ours, 2..8),
         Box::new(move || {
             pages_out.advise(OTHER, &paged, ours, 2, Advice::PageOut);
             // This CPU has freed the frames, and so allocates them again.
@@ -262,21 +277,15 @@ fn no_store_reaches_a_frame_that_a_page_out_freed<I: Isa>() {
 ///
 /// Returns whether the rest is intact, and no slot is leaked.
 fn unmap_during_a_page_out<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
+    let (world, process) = TestProcess::<I>::unjudged();
     let device = world.swap_to(8);
-    let process = TestProcess::new(&world);
     let base = process.anon(3);
     (0..3).for_each(|page| process.write(CPU, at(base, page), page));
     world.lab.run(CPU, &process.space);
     let (touches, pages_out, unmaps) = (world.clone(), world.clone(), world.clone());
     let [touched, paged, unmapped] = [process.space.clone(), process.space.clone(), process.space.clone()];
     let programs: Vec<CoroutineBody> = vec![
-        Box::new(move || {
-            for page in [0, 2, 1] {
-                // The page may be unmapped already.
-                let _ = touches.lab.touch(CPU, &touched, at(base, page), Access::Read, 1);
-            }
-        }),
+        reads_of_three_pages(touches, touched, base),
         Box::new(move || {
             for _ in 0..2 {
                 // As above.
@@ -304,9 +313,8 @@ fn no_slot_is_leaked_by_an_unmap_during_a_page_out<I: Isa>() {
 /// just swapped in. A process with a pinned page is also forked. Returns whether the page has the
 /// value stored.
 fn gup_during_a_page_out<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
+    let (world, process) = TestProcess::<I>::unjudged();
     let device = world.swap_to(8);
-    let process = TestProcess::new(&world);
     let (shared, pins, comes) = (seed % 2 == 1, seed / 2 % 2 == 1, seed / 4 % 3);
     let base = if shared { process.map_shared(1) } else { process.anon(1) };
     process.write(CPU, base, 1);
@@ -376,7 +384,7 @@ fn advice_during_the_end_of_a_space<I: Isa>(seed: u64) -> bool {
 
 /// INV-TABLE-STABLE: the tables of an ended space are not walked.
 fn advice_does_not_walk_tables_of_an_ended_space<I: Isa>() {
-    assert_holds(10 * SCHEDULES, advice_during_the_end_of_a_space::<I>, "the machine accepts the advice");
+    assert_holds(10 * SCHEDULES, advice_during_the_end_of_a_space::<I>, "the tables of an ended space were walked");
 }
 
 on_both! {
@@ -402,6 +410,8 @@ fn planted_bugs_are_found() {
     assert_planted_bugs_are_found(
         20 * SCHEDULES,
         &[
+            (PlantedBug::PageOutReferenced, crate::shared::stores_during_an_unmap_and_a_page_out::<X86_64>),
+            (PlantedBug::PageOutReferenced, crate::shared::stores_during_an_unmap_and_a_page_out::<Aarch64>),
             (PlantedBug::PageOutFreedEarly, allocation_after_a_page_out::<X86_64>),
             (PlantedBug::PageOutFreedEarly, allocation_after_a_page_out::<Aarch64>),
             (PlantedBug::LazyFreeNoFlush, |_| crate::lazy_free::lazily_freed_page_keeps_a_store::<X86_64>()),

@@ -76,9 +76,8 @@ fn mremap_and_mprotect_leave_pages_in_swap<I: Isa>() {
 
 /// For a private copy of a file page `mincore` consults the swap cache, not the file's page cache.
 fn mincore_of_a_private_copy_consults_the_swap_cache<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
+    let (world, process) = TestProcess::<I>::unjudged();
     world.swap_to(100);
-    let process = TestProcess::new(&world);
     let file = world.file_of(DiskFile::default(), 1);
     let base = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
     process.write(CPU, base, 7);

@@ -6,7 +6,7 @@ use crate::anon::{PAGES, SCHEDULES, fill, free_pages};
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::harness::race::{assert_holds, race_in_long_turns};
-use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{CPU, OTHER, TestProcess, at};
 use pagewright_mm::Advice;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_sim::explore::CoroutineBody;
@@ -25,8 +25,7 @@ on_both! {
 /// That CPU need not walk the tables. Returns whether the store is kept, and an untouched page is
 /// freed.
 pub(crate) fn lazily_freed_page_keeps_a_store<I: Isa>() -> bool {
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(2);
     (0..2).for_each(|page| process.write(CPU, at(base, page), 1));
     world.advise(OTHER, &process.space, base, 2, Advice::Free);
@@ -37,8 +36,7 @@ pub(crate) fn lazily_freed_page_keeps_a_store<I: Isa>() -> bool {
 
 fn lazily_freed_pages_are_freed_unless_stored_to<I: Isa>() {
     assert!(lazily_freed_page_keeps_a_store::<I>());
-    let world = TestWorld::<I>::unjudged();
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(PAGES);
     fill(&process, base, 1);
     let before = free_pages(&world);
@@ -51,9 +49,8 @@ fn lazily_freed_pages_are_freed_unless_stored_to<I: Isa>() {
 
 /// The pages have slots: one with older contents, one that was never written.
 fn lazily_freed_pages_never_get_the_contents_of_their_slot<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
+    let (world, process) = TestProcess::<I>::unjudged();
     let device = world.swap_to(8);
-    let process = TestProcess::new(&world);
     let base = process.anon(2);
     process.write(CPU, base, 1);
     process.advise(base, 1, Advice::PageOut);
@@ -78,9 +75,8 @@ fn lazily_freed_pages_never_get_the_contents_of_their_slot<I: Isa>() {
 ///
 /// Returns whether it reads as the value stored or as zero, and its slot is free.
 fn lazy_free_during_a_page_out<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
+    let (world, process) = TestProcess::<I>::unjudged();
     let device = world.swap_to(8);
-    let process = TestProcess::new(&world);
     let base = process.anon(1);
     process.write(CPU, base, 1);
     process.advise(base, 1, Advice::PageOut);
@@ -122,9 +118,8 @@ fn no_stale_slot_is_read_after_lazy_free<I: Isa>() {
 
 /// The page was unshared for a pin, and a child shares it again.
 fn lazy_free_in_one_process_keeps_the_page_of_another<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
+    let (world, process) = TestProcess::<I>::unjudged();
     world.swap_to(8);
-    let process = TestProcess::new(&world);
     let base = process.anon(1);
     process.write(CPU, base, 1);
     let first = process.fork();

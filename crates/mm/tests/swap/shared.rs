@@ -5,6 +5,7 @@
 //!
 //! Not covered: which pages reclaim selects.
 
+use crate::anon::reads_of_three_pages;
 use pagewright_arch::on_both;
 use pagewright_arch::{Effects, Isa};
 use pagewright_lab::harness::race::{assert_holds, race};
@@ -25,6 +26,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 300;
 const SLOTS: u32 = 1000;
+
+/// A machine with swap, and a file of shared memory ([`memfd`]).
+fn swapped_memfd<I: Isa>(pages: u64) -> (Rc<TestWorld<I>>, FileHandle<I>) {
+    let world = TestWorld::<I>::unjudged();
+    world.swap_to(SLOTS);
+    let file = memfd(&world, pages);
+    (world, file)
+}
 
 fn memfd<I: Isa>(world: &TestWorld<I>, pages: u64) -> FileHandle<I> {
     world.on(CPU, |mm| {
@@ -47,9 +56,8 @@ fn all_is_free<I: Isa>(world: &TestWorld<I>) -> bool {
 /// It fills 1 MiB of shared memory, then pages it out and reads it repeatedly.
 fn shared_memory_is_paged_out_and_read_repeatedly<I: Isa>() {
     const PAGES: u64 = 256;
-    let world = TestWorld::<I>::unjudged();
+    let (world, process) = TestProcess::<I>::unjudged();
     let device = world.swap_to(SLOTS);
-    let process = TestProcess::new(&world);
     let base = process.map_shared(PAGES);
     (0..PAGES).for_each(|page| process.write(CPU, at(base, page), page << 8 | 0x88));
     let count = |counter| world.on(CPU, |mm| mm.counter(counter));
@@ -72,9 +80,8 @@ fn shared_memory_is_paged_out_and_read_repeatedly<I: Isa>() {
 }
 
 fn sharers_find_the_same_swapped_page<I: Isa>() {
-    let world = TestWorld::<I>::unjudged();
+    let (world, parent) = TestProcess::<I>::unjudged();
     world.swap_to(SLOTS);
-    let parent = TestProcess::new(&world);
     let base = parent.map_shared(2);
     parent.write(CPU, base, 1);
     let child = parent.fork();
@@ -208,9 +215,8 @@ fn madv_willneed_swaps_in<I: Isa>() {
 ///
 /// Returns whether both find the last values stored, and no slot is leaked.
 fn stores_of_two_sharers<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
+    let (world, one) = TestProcess::<I>::unjudged();
     let device = world.swap_to(SLOTS);
-    let one = TestProcess::new(&world);
     let base = one.map_shared(2);
     one.write(CPU, base, 1);
     let two = one.fork();
@@ -253,9 +259,7 @@ fn no_store_is_lost_during_a_page_out<I: Isa>() {
 ///
 /// Returns whether the rest of the file is intact, and no slot is leaked.
 fn truncation_during_a_page_out<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
-    world.swap_to(SLOTS);
-    let file = memfd(&world, 3);
+    let (world, file) = swapped_memfd::<I>(3);
     let process = TestProcess::new(&world);
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     (0..3).for_each(|page| process.write(CPU, at(base, page), page + 1));
@@ -264,12 +268,7 @@ fn truncation_during_a_page_out<I: Isa>(seed: u64) -> bool {
     let [touched, paged] = [process.space.clone(), process.space.clone()];
     let cut = file.clone();
     let programs: Vec<CoroutineBody> = vec![
-        Box::new(move || {
-            for page in [0, 2, 1] {
-                // The page may be past the end already.
-                let _ = touches.lab.touch(CPU, &touched, at(base, page), Access::Read, 1);
-            }
-        }),
+        reads_of_three_pages(touches, touched, base),
         Box::new(move || {
             for _ in 0..2 {
                 pages_out.advise(OTHER, &paged, base, 3, Advice::PageOut);
@@ -297,10 +296,8 @@ fn no_slot_is_leaked_by_a_truncation_during_a_page_out<I: Isa>() {
 /// One CPU stores to a shared page as long as its TLB lets it, another unmaps the page there.
 ///
 /// A third pages the page out through another space. Returns whether the last store is kept.
-fn stores_during_an_unmap_and_a_page_out<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
-    world.swap_to(SLOTS);
-    let file = memfd(&world, 1);
+pub(crate) fn stores_during_an_unmap_and_a_page_out<I: Isa>(seed: u64) -> bool {
+    let (world, file) = swapped_memfd::<I>(1);
     let (first, second) = (TestProcess::new(&world), TestProcess::new(&world));
     let ours = first.map_file(&file, Rights::RW, MapFlags::SHARED);
     let theirs = second.map_file(&file, Rights::RW, MapFlags::SHARED);
@@ -349,9 +346,7 @@ fn no_store_through_a_stale_translation_is_lost<I: Isa>() {
 ///
 /// Returns whether the seal was added.
 fn seal_during_a_page_out<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
-    world.swap_to(SLOTS);
-    let file = memfd(&world, 1);
+    let (world, file) = swapped_memfd::<I>(1);
     world.on(CPU, |mm| mm.write_at(&file, 0, &1u64.to_ne_bytes())).expect("not sealed");
     let process = TestProcess::new(&world);
     let base = process.map_file(&file, Rights::READ, MapFlags::PRIVATE);
@@ -490,19 +485,4 @@ on_both! {
     no_slot_is_leaked_by_a_truncation_during_a_page_out,
     a_seal_waits_for_an_isolated_page,
     no_store_through_a_stale_translation_is_lost,
-}
-
-#[cfg(feature = "planted")]
-#[test]
-fn planted_bugs_are_found() {
-    use pagewright_arch::{Aarch64, X86_64};
-    use pagewright_lab::harness::race::assert_planted_bugs_are_found;
-    use pagewright_plant::PlantedBug;
-    assert_planted_bugs_are_found(
-        20 * SCHEDULES,
-        &[
-            (PlantedBug::PageOutReferenced, stores_during_an_unmap_and_a_page_out::<X86_64>),
-            (PlantedBug::PageOutReferenced, stores_during_an_unmap_and_a_page_out::<Aarch64>),
-        ],
-    );
 }

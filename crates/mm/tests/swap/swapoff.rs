@@ -259,9 +259,8 @@ fn swapped_pages_are_reported<I: Isa>() {
 ///
 /// Returns whether all pages have the last values stored, and no slot is in use.
 fn stores_and_forks_during_swapoff<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
+    let (world, process) = TestProcess::<I>::unjudged();
     let device = world.swap_to(16);
-    let process = TestProcess::new(&world);
     let (base, shared) = (process.anon(2), process.map_shared(1));
     for va in [base, at(base, 1), shared] {
         process.write(CPU, va, 1);
@@ -302,9 +301,8 @@ fn no_page_is_lost_during_swapoff<I: Isa>() {
 ///
 /// Returns whether the pages have their contents.
 fn fault_while_the_device_is_replaced<I: Isa>(seed: u64) -> bool {
-    let world = TestWorld::<I>::unjudged();
+    let (world, process) = TestProcess::<I>::unjudged();
     world.swap_to(1000);
-    let process = TestProcess::new(&world);
     let base = process.anon(3);
     fill(&process, base, 3);
     process.advise(base, 3, Advice::PageOut);

@@ -75,8 +75,7 @@ fn shared_words_are_one_wherever_they_are_mapped<I: Isa>() {
 }
 
 fn anonymous_words_are_the_space_s<I: Isa>() {
-    let world = TestWorld::<I>::new(1);
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::judged(1);
     let file = world.file(1);
     let base = process.anon(1);
     process.write(CPU, base, 1);
@@ -98,8 +97,7 @@ fn anonymous_words_are_the_space_s<I: Isa>() {
 }
 
 fn words_that_can_only_be_read<I: Isa>() {
-    let world = TestWorld::<I>::new(1);
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::judged(1);
     let file = world.file(1);
     let text = process.map(1, Rights::READ, MapFlags::PRIVATE, Some(&file));
     let shared = process.map(1, Rights::RW, MapFlags::SHARED, Some(&file));

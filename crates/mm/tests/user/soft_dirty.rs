@@ -77,8 +77,7 @@ fn clearing_reaches_the_other_cpus<I: Isa>() {
 }
 
 fn every_way_of_storing_is_noticed<I: Isa>() {
-    let world = TestWorld::<I>::new(1);
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::judged(1);
     let file = world.file(6);
     let mappings = [
         process.anon(6),
@@ -173,8 +172,7 @@ fn pinned_pages_stay_told<I: Isa>() {
 }
 
 fn the_words_say_where_pages_are<I: Isa>() {
-    let world = TestWorld::<I>::new(1);
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::judged(1);
     let file = world.file(1);
     let base = process.anon(3);
     process.write(CPU, base, 1);
@@ -201,8 +199,7 @@ fn the_words_say_where_pages_are<I: Isa>() {
 }
 
 fn used_pages_are_forgotten_by_kind<I: Isa>() {
-    let world = TestWorld::<I>::new(1);
-    let process = TestProcess::new(&world);
+    let (world, process) = TestProcess::<I>::judged(1);
     let file = world.file(1);
     let anon = process.anon(1);
     let mapped = process.map(1, Rights::READ, MapFlags::SHARED, Some(&file));
