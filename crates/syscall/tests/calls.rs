@@ -3,7 +3,7 @@
 //! Checked are the results that calls return and store, and the errno for a bad pointer, descriptor
 //! or process.
 
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::{Isa, on_both};
 use pagewright_lab::{Lab, LabCaller};
 use pagewright_mm::{Mm, MmSettings, Space};
 use pagewright_sim::{MachineConfig, Sim};
@@ -77,12 +77,7 @@ impl<I: Isa> Process<I> {
     }
 }
 
-fn on_both(x86_64: fn(), aarch64: fn()) {
-    x86_64();
-    aarch64();
-}
-
-fn check_mincore<I: Isa>() {
+fn mincore_stores_a_byte_for_each_page_before_a_hole<I: Isa>() {
     const ASKED: u64 = 0x2000_0000;
     let process = Process::<I>::new();
     process.map(ASKED, 600);
@@ -111,12 +106,7 @@ fn check_mincore<I: Isa>() {
     process.end();
 }
 
-#[test]
-fn mincore_stores_a_byte_for_each_page_before_a_hole() {
-    on_both(check_mincore::<X86_64>, check_mincore::<Aarch64>);
-}
-
-fn check_bad_pointers<I: Isa>() {
+fn a_bad_pointer_descriptor_or_process_is_refused_with_its_errno<I: Isa>() {
     let process = Process::<I>::new();
     process.put_words(DATA, &[DATA, 8, u64::MAX, u64::MAX]);
     // RLIMIT_AS is 9, MADV_COLD is 20.
@@ -152,12 +142,7 @@ fn check_bad_pointers<I: Isa>() {
     process.end();
 }
 
-#[test]
-fn a_bad_pointer_descriptor_or_process_is_refused_with_its_errno() {
-    on_both(check_bad_pointers::<X86_64>, check_bad_pointers::<Aarch64>);
-}
-
-fn check_names<I: Isa>() {
+fn a_name_of_shared_memory_is_read_up_to_its_zero<I: Isa>() {
     let process = Process::<I>::new();
     let create = |name, flags| {
         process.with(|mm, caller| {
@@ -185,12 +170,7 @@ fn check_names<I: Isa>() {
     process.end();
 }
 
-#[test]
-fn a_name_of_shared_memory_is_read_up_to_its_zero() {
-    on_both(check_names::<X86_64>, check_names::<Aarch64>);
-}
-
-fn check_files<I: Isa>() {
+fn a_descriptor_allows_what_it_was_opened_for<I: Isa>() {
     let process = Process::<I>::new();
     process.lab.on(CPU, |mm| {
         let file = mm.memfd_create("file", pagewright_mm::file::MemfdFlags::ALLOW_SEALING).expect("memory");
@@ -216,12 +196,7 @@ fn check_files<I: Isa>() {
     process.end();
 }
 
-#[test]
-fn a_descriptor_allows_what_it_was_opened_for() {
-    on_both(check_files::<X86_64>, check_files::<Aarch64>);
-}
-
-fn check_processes<I: Isa>() {
+fn calls_reach_the_process_they_name<I: Isa>() {
     let process = Process::<I>::new();
     process.put_words(DATA, &[DATA + 64, 8, DATA + 72, 8, 0x1234]);
     let child = process.lab.on(CPU, |mm| mm.fork(&process.space)).expect("memory");
@@ -243,12 +218,7 @@ fn check_processes<I: Isa>() {
     process.end();
 }
 
-#[test]
-fn calls_reach_the_process_they_name() {
-    on_both(check_processes::<X86_64>, check_processes::<Aarch64>);
-}
-
-fn check_limits<I: Isa>() {
+fn limits_are_read_from_and_stored_to_user_memory<I: Isa>() {
     let process = Process::<I>::new();
     let (memlock, new, old) = (8, DATA, DATA + 16);
     process.put_words(new, &[PAGE_SIZE, 2 * PAGE_SIZE]);
@@ -262,7 +232,11 @@ fn check_limits<I: Isa>() {
     process.end();
 }
 
-#[test]
-fn limits_are_read_from_and_stored_to_user_memory() {
-    on_both(check_limits::<X86_64>, check_limits::<Aarch64>);
+on_both! {
+    mincore_stores_a_byte_for_each_page_before_a_hole,
+    a_bad_pointer_descriptor_or_process_is_refused_with_its_errno,
+    a_name_of_shared_memory_is_read_up_to_its_zero,
+    a_descriptor_allows_what_it_was_opened_for,
+    calls_reach_the_process_they_name,
+    limits_are_read_from_and_stored_to_user_memory,
 }

@@ -129,3 +129,23 @@ impl DetachedList {
         }
     }
 }
+
+/// A holder of detached pieces, which pays before it frees them: a gather or a batch.
+pub(crate) trait DetachedHolder<P: Platform> {
+    /// The pieces, and the frames to which they return.
+    fn detached(&mut self) -> (&mut DetachedList, &Frames<P>);
+
+    /// Waits until no CPU can use an old entry, then frees the pieces.
+    fn pay(&mut self);
+
+    /// Keeps a piece; pays early if there is no room for it.
+    #[inline]
+    fn keep(&mut self, mut piece: DetachedPiece) {
+        loop {
+            let (list, frames) = self.detached();
+            let Err(refused) = list.push(frames, piece) else { return };
+            piece = refused;
+            self.pay();
+        }
+    }
+}

@@ -8,8 +8,9 @@
 
 use crate::context::TlbContext;
 use crate::debt::{Debt, OwedFlush};
-use crate::detached::{DetachedList, DetachedPiece, IntoDetachedPieces};
+use crate::detached::{DetachedHolder, DetachedList, IntoDetachedPieces};
 use crate::engine::{FlushInfo, Tlb};
+use pagewright_frame::Frames;
 use pagewright_plant::plant;
 use pagewright_sync::{Platform, bomb};
 use pagewright_types::{Counter, Level, PageRange, VirtAddr};
@@ -103,15 +104,6 @@ impl<'t, P: Platform> Gather<'t, P> {
         self.level = self.level.min(level);
     }
 
-    #[inline]
-    fn keep(&mut self, piece: DetachedPiece) {
-        let mut refused = self.detached.push(self.tlb.frames(), piece);
-        while let Err(piece) = refused {
-            self.pay();
-            refused = self.detached.push(self.tlb.frames(), piece);
-        }
-    }
-
     /// Publishes the edits to page-table walkers.
     ///
     /// A concurrent gather does so before it releases the table's lock: an operation that finds the
@@ -157,6 +149,12 @@ impl<'t, P: Platform> Gather<'t, P> {
     fn widen_to_space(&mut self) {
         self.full_space = true;
         self.extend(PageRange::new(VirtAddr::ZERO, VirtAddr::ZERO), Level::PTE);
+    }
+}
+
+impl<P: Platform> DetachedHolder<P> for Gather<'_, P> {
+    fn detached(&mut self) -> (&mut DetachedList, &Frames<P>) {
+        (&mut self.detached, self.tlb.frames())
     }
 
     fn pay(&mut self) {

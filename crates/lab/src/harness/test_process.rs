@@ -117,6 +117,15 @@ impl<I: Isa> TestProcess<I> {
         self.world.on(CPU, |mm| mm.end_space(&self.space));
     }
 
+    /// Ends processes of one machine; then asserts [`TestWorld::at_rest`] without devices.
+    ///
+    /// # Panics
+    /// If the oracle has a finding, or a pin remains.
+    pub fn end_all_at_rest(processes: &[&Self]) {
+        processes.iter().for_each(|process| process.end());
+        processes[0].world.at_rest(&[]);
+    }
+
     /// Takes pages for a device by `call`, on `cpu`, which runs the process from then on.
     ///
     /// # Errors

@@ -53,9 +53,7 @@ fn seal<I: Isa>(world: &TestWorld<I>, file: &FileHandle<I>, seals: Seals) -> Res
 fn fallocate<I: Isa>(
     world: &TestWorld<I>,
     file: &FileHandle<I>,
-    flags: u32,
-    offset: u64,
-    len: u64,
+    (flags, offset, len): (u32, u64, u64),
 ) -> Result<(), Errno> {
     let flags = FallocateFlags::from_bits_retain(flags);
     world.on(CPU, |mm| mm.fallocate(file, flags, offset, len)).map_err(MmError::errno)
@@ -160,8 +158,8 @@ fn write_seals_forbid_writes<I: Isa>() {
         assert_eq!(remove(base), Err(Errno::EACCES));
         assert_eq!(write(&world, &file, 0, b"a"), Err(Errno::EPERM));
         assert_eq!(write(&world, &file, 0, b""), Ok(0));
-        assert_eq!(fallocate(&world, &file, PUNCH, 0, PAGE_SIZE), Err(Errno::EPERM));
-        assert_eq!(fallocate(&world, &file, 0, 0, 5 * PAGE_SIZE), Ok(()));
+        assert_eq!(fallocate(&world, &file, (PUNCH, 0, PAGE_SIZE)), Err(Errno::EPERM));
+        assert_eq!(fallocate(&world, &file, (0, 0, 5 * PAGE_SIZE)), Ok(()));
         let private = map(Rights::RW, Rights::RW, MapFlags::PRIVATE).expect("private mappings are allowed");
         process.write(CPU, private, 8);
         assert_eq!((process.read(CPU, base), process.read(CPU, private)), (7, 8));
@@ -192,12 +190,12 @@ fn size_seals_forbid_resizing<I: Isa>() {
     assert_eq!(write(&world, &file, 2 * PAGE_SIZE, &bytes[..200]), Err(Errno::EPERM));
     assert_eq!(write(&world, &file, 2 * PAGE_SIZE, &bytes[..100]), Ok(100));
     for flags in [0, 1] {
-        assert_eq!(fallocate(&world, &file, flags, 0, 3 * PAGE_SIZE), Err(Errno::EPERM));
+        assert_eq!(fallocate(&world, &file, (flags, 0, 3 * PAGE_SIZE)), Err(Errno::EPERM));
     }
     assert_eq!(seal(&world, &file, Seals::SHRINK), Ok(()));
     assert_eq!(truncate(&world, &file, 10), Err(Errno::EPERM));
     assert_eq!(truncate(&world, &file, size), Ok(()));
-    assert_eq!(fallocate(&world, &file, PUNCH, PAGE_SIZE, PAGE_SIZE), Ok(()), "a hole does not change the size");
+    assert_eq!(fallocate(&world, &file, (PUNCH, PAGE_SIZE, PAGE_SIZE)), Ok(()), "a hole does not change the size");
     assert_eq!((file.size(), read(&world, &file, PAGE_SIZE, 2)), (size, Ok(vec![0, 0])));
     world.on(CPU, |mm| mm.close_file(&file));
 }
@@ -304,15 +302,15 @@ fn fallocate_adds_pages_and_punches_holes<I: Isa>() {
         (0, i64::MAX as u64, 1, Errno::EFBIG),
     ];
     for (flags, offset, len, errno) in answers {
-        assert_eq!(fallocate(&world, &file, flags, offset, len), Err(errno), "{flags:#x} {offset:#x} {len:#x}");
+        assert_eq!(fallocate(&world, &file, (flags, offset, len)), Err(errno), "{flags:#x} {offset:#x} {len:#x}");
     }
     assert_eq!(truncate(&world, &file, u64::MAX), Err(Errno::EFBIG));
     let shmem = || world.lab.mm().gauge(Gauge::Shmem);
-    assert_eq!(fallocate(&world, &file, 0, PAGE_SIZE + 1, PAGE_SIZE), Ok(()));
+    assert_eq!(fallocate(&world, &file, (0, PAGE_SIZE + 1, PAGE_SIZE)), Ok(()));
     assert_eq!((shmem(), file.size()), (2, 8 * PAGE_SIZE), "each page of the range");
-    assert_eq!(fallocate(&world, &file, 1, 8 * PAGE_SIZE, PAGE_SIZE), Ok(()));
+    assert_eq!(fallocate(&world, &file, (1, 8 * PAGE_SIZE, PAGE_SIZE)), Ok(()));
     assert_eq!((shmem(), file.size()), (3, 8 * PAGE_SIZE), "preallocated past the end");
-    assert_eq!(fallocate(&world, &file, 0, 8 * PAGE_SIZE, 10), Ok(()));
+    assert_eq!(fallocate(&world, &file, (0, 8 * PAGE_SIZE, 10)), Ok(()));
     assert_eq!((shmem(), file.size()), (3, 8 * PAGE_SIZE + 10));
     let (shared, private) =
         (process.map_file(&file, Rights::RW, MapFlags::SHARED), process.map_file(&file, Rights::RW, MapFlags::PRIVATE));
@@ -322,14 +320,14 @@ fn fallocate_adds_pages_and_punches_holes<I: Isa>() {
     process.write(CPU, at(private, 3), 40);
     assert_eq!(process.read(CPU, at(private, 4)), 5);
     process.touch(OTHER, at(shared, 4), Access::Read).expect("readable");
-    assert_eq!(fallocate(&world, &file, PUNCH, 2 * PAGE_SIZE + 8, 4 * PAGE_SIZE), Ok(()));
+    assert_eq!(fallocate(&world, &file, (PUNCH, 2 * PAGE_SIZE + 8, 4 * PAGE_SIZE)), Ok(()));
     let firsts = [0, 1, 2, 3, 4, 5, 6, 7].map(|index| process.read(CPU, at(shared, index)));
     assert_eq!(firsts, [1, 2, 3, 0, 0, 0, 0, 8]);
     assert_eq!([1, 2, 5, 6].map(|index| process.read(CPU, last(index))), [2, 0, 0, 7], "partial pages are zeroed");
     assert_eq!([3, 4].map(|index| process.read(CPU, at(private, index))), [40, 0], "a private copy stays");
-    assert_eq!(fallocate(&world, &file, PUNCH, 8, 8), Ok(()));
+    assert_eq!(fallocate(&world, &file, (PUNCH, 8, 8)), Ok(()));
     assert_eq!((process.read(CPU, shared), process.read(CPU, last(0))), (1, 1), "a hole within a page");
-    assert_eq!(fallocate(&world, &world.file_of(DiskFile::default(), 1), 0, 0, 1), Err(Errno::EOPNOTSUPP));
+    assert_eq!(fallocate(&world, &world.file_of(DiskFile::default(), 1), (0, 0, 1)), Err(Errno::EOPNOTSUPP));
     world.on(CPU, |mm| mm.close_file(&file));
     process.end();
 }
@@ -485,7 +483,7 @@ fn a_failed_allocation_leaks_nothing<I: Isa>() {
             let written = write(&world, file, 0, &bytes);
             failed |= written != Ok(bytes.len());
             assert_eq!(file.size(), written.map_or(0, |bytes| bytes as u64), "the file grows by what was written");
-            let room = fallocate(&world, file, 0, 4 * PAGE_SIZE, 4 * PAGE_SIZE);
+            let room = fallocate(&world, file, (0, 4 * PAGE_SIZE, 4 * PAGE_SIZE));
             let size = if room.is_ok() { 8 * PAGE_SIZE } else { file.size() };
             assert_eq!(file.size(), size);
             failed |= room.is_err();

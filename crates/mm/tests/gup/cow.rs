@@ -85,22 +85,23 @@ fn map_read_only<I: Isa>(process: &TestProcess<I>, va: VirtAddr) {
     process.protect(va, 1, Rights::RW);
 }
 
-fn finish<I: Isa>(world: &TestWorld<I>, processes: &[&TestProcess<I>]) {
-    processes.iter().for_each(|process| process.end());
-    world.at_rest(&[]);
-}
-
-/// `child_memcmp_fn`.
-fn basic_cow<I: Isa>(mprotect: bool) {
-    let (world, parent, base) = page::<I>();
+/// A parent and its child, which share a page; with `mprotect`, its entry in the parent changed.
+fn shared_page<I: Isa>(mprotect: bool) -> (TestProcess<I>, TestProcess<I>, VirtAddr) {
+    let (_, parent, base) = page::<I>();
     let child = parent.fork();
     if mprotect {
         parent.protect(base, 1, Rights::READ);
         parent.protect(base, 1, Rights::RW);
     }
+    (parent, child, base)
+}
+
+/// `child_memcmp_fn`.
+fn basic_cow<I: Isa>(mprotect: bool) {
+    let (parent, child, base) = shared_page::<I>(mprotect);
     parent.write(CPU, base, NEW);
     assert_eq!((child.read(OTHER, base), parent.read(OTHER, base)), (OLD, NEW));
-    finish(&world, &[&child, &parent]);
+    TestProcess::end_all_at_rest(&[&child, &parent]);
 }
 
 fn basic_cow_after_fork<I: Isa>() {
@@ -113,18 +114,13 @@ fn basic_cow_after_mprotect<I: Isa>() {
 
 /// `child_vmsplice_memcmp_fn`: CVE-2020-29374.
 fn vmsplice_in_child<I: Isa>(mprotect: bool) {
-    let (world, parent, base) = page::<I>();
-    let child = parent.fork();
-    if mprotect {
-        parent.protect(base, 1, Rights::READ);
-        parent.protect(base, 1, Rights::RW);
-    }
+    let (parent, child, base) = shared_page::<I>(mprotect);
     let pipe = child.take(OTHER, base, 1, SPLICE).expect("a present page");
     child.unmap(base, 1);
     parent.write(CPU, base, NEW);
     assert_eq!(pipe.read(0), OLD, "the child's pipe shows the parent's new contents");
     pipe.release(MakeDirty::No);
-    finish(&world, &[&child, &parent]);
+    TestProcess::end_all_at_rest(&[&child, &parent]);
 }
 
 fn vmsplice_and_unmap_in_the_child<I: Isa>() {
@@ -137,7 +133,7 @@ fn vmsplice_and_unmap_in_the_child_after_mprotect_of_the_parent<I: Isa>() {
 
 /// `do_test_vmsplice_in_parent`.
 fn vmsplice_in_parent<I: Isa>(before_fork: bool) {
-    let (world, parent, base) = page::<I>();
+    let (_, parent, base) = page::<I>();
     let splice = || parent.take(CPU, base, 1, SPLICE).expect("a present page");
     let early = before_fork.then(splice);
     let child = parent.fork();
@@ -146,7 +142,7 @@ fn vmsplice_in_parent<I: Isa>(before_fork: bool) {
     child.write(OTHER, base, NEW);
     assert_eq!(pipe.read(0), OLD, "the parent's pipe shows the child's new contents");
     pipe.release(MakeDirty::No);
-    finish(&world, &[&child, &parent]);
+    TestProcess::end_all_at_rest(&[&child, &parent]);
 }
 
 fn vmsplice_before_fork_and_unmap_in_the_parent<I: Isa>() {
@@ -174,7 +170,7 @@ fn fixed_buffer<I: Isa>(fork: bool) {
     }
     world.at_rest(&[&buffer]);
     buffer.release(MakeDirty::Yes);
-    finish(&world, &[&parent]);
+    TestProcess::end_all_at_rest(&[&parent]);
 }
 
 fn fixed_buffer_mapped_read_only<I: Isa>() {
@@ -194,7 +190,7 @@ enum ReadOnly {
 
 /// `do_test_ro_pin`.
 fn read_pin<I: Isa>(before: &ReadOnly, call: GupCall) {
-    let (world, process, base) = page::<I>();
+    let (_, process, base) = page::<I>();
     let child = match before {
         ReadOnly::Shared => Some(process.fork()),
         ReadOnly::PreviouslyShared => {
@@ -214,7 +210,7 @@ fn read_pin<I: Isa>(before: &ReadOnly, call: GupCall) {
         assert_eq!(child.read(OTHER, base), OLD);
         child.end();
     }
-    finish(&world, &[&process]);
+    TestProcess::end_all_at_rest(&[&process]);
 }
 
 fn compare_after_store<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pin: TestDevice<I>) {

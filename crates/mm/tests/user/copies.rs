@@ -34,12 +34,6 @@ fn from<I: Isa>(process: &TestProcess<I>, at: VirtAddr, len: usize) -> (Vec<u8>,
     (bytes, left)
 }
 
-/// Ends the process and lets the oracle count.
-fn end<I: Isa>(process: &TestProcess<I>) {
-    process.end();
-    process.world.at_rest(&[]);
-}
-
 fn bytes_come_back_across_pages<I: Isa>() {
     let process = world::<I>();
     let base = process.anon(4);
@@ -58,7 +52,7 @@ fn bytes_come_back_across_pages<I: Isa>() {
     assert_eq!(read[..9], bytes[..9]);
     assert!(read[9..9 + PAGE_SIZE as usize].iter().all(|byte| *byte == 0));
     assert_eq!(read[9 + PAGE_SIZE as usize..], bytes[9 + PAGE_SIZE as usize..]);
-    end(&process);
+    TestProcess::end_all_at_rest(&[&process]);
 }
 
 fn what_was_not_copied_is_counted<I: Isa>() {
@@ -78,7 +72,7 @@ fn what_was_not_copied_is_counted<I: Isa>() {
     assert_eq!(from(&process, VirtAddr::new(I::USER_END.raw() - 4), 8).1, 8);
     assert_eq!(to(&process, VirtAddr::new(u64::MAX - 3), &[1; 8]), 8);
     assert_eq!(from(&process, base, 0), (vec![], 0));
-    end(&process);
+    TestProcess::end_all_at_rest(&[&process]);
 }
 
 fn a_copy_faults_as_the_program_would<I: Isa>() {
@@ -103,7 +97,7 @@ fn a_copy_faults_as_the_program_would<I: Isa>() {
     assert_eq!(process.space.map().read().find(below).map(|(start, _)| start), Some(below.page_index()));
     process.world.on(CPU, |mm| mm.forget_file(&file));
     assert_eq!(from(&process, mapped, 1).1, 1);
-    end(&process);
+    TestProcess::end_all_at_rest(&[&process]);
 }
 
 fn a_copy_to_a_shared_page_does_not_reach_the_child<I: Isa>() {
@@ -119,7 +113,7 @@ fn a_copy_to_a_shared_page_does_not_reach_the_child<I: Isa>() {
     assert_eq!((pin.read(0), process.read(CPU, base)), (3, 2));
     pin.release(MakeDirty::No);
     child.end();
-    end(&process);
+    TestProcess::end_all_at_rest(&[&process]);
 }
 
 fn a_copy_leaves_the_marks_of_an_access<I: Isa>() {
@@ -140,7 +134,7 @@ fn a_copy_leaves_the_marks_of_an_access<I: Isa>() {
     assert!(!flags().contains(LeafFlags::SOFT_DIRTY), "a copy from there is no store");
     to(&process, base, &[1]);
     assert!(flags().contains(LeafFlags::SOFT_DIRTY));
-    end(&process);
+    TestProcess::end_all_at_rest(&[&process]);
 }
 
 fn words_are_whole_and_may_straddle_pages<I: Isa>() {
@@ -158,7 +152,7 @@ fn words_are_whole_and_may_straddle_pages<I: Isa>() {
         assert_eq!(mm.get_user::<u32>(space, past), Err(MmError::Inaccessible { va: past }));
         assert_eq!(mm.put_user(space, past, 1u8), Err(MmError::Inaccessible { va: past }));
     });
-    end(&process);
+    TestProcess::end_all_at_rest(&[&process]);
 }
 
 fn strings_end_where_they_end<I: Isa>() {
@@ -185,7 +179,7 @@ fn strings_end_where_they_end<I: Isa>() {
     let (len, bytes) = string(last, 64);
     assert_eq!((len, &bytes[..4]), (Err(MmError::Inaccessible { va: hole }), &b"abcd"[..]));
     assert!(string(I::USER_END, 1).0.is_err());
-    end(&process);
+    TestProcess::end_all_at_rest(&[&process]);
 }
 
 fn memory_that_is_refused_ends_a_copy<I: Isa>() {
@@ -200,5 +194,5 @@ fn memory_that_is_refused_ends_a_copy<I: Isa>() {
     assert_eq!(sim.refused_allocations() - refused, 1);
     assert_eq!(process.space.rss().pages(), 1, "nothing came of the second page");
     assert!(process.touch(CPU, base.add(PAGE_SIZE), Access::Read).is_ok());
-    end(&process);
+    TestProcess::end_all_at_rest(&[&process]);
 }

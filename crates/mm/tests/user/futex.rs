@@ -29,11 +29,6 @@ fn key<I: Isa>(
     key.map_err(|error| error.errno())
 }
 
-fn end<I: Isa>(processes: &[&TestProcess<I>]) {
-    processes.iter().for_each(|process| process.end());
-    processes[0].world.at_rest(&[]);
-}
-
 fn a_private_word_is_its_address<I: Isa>() {
     let process = TestProcess::new(&TestWorld::<I>::new(1));
     let base = process.anon(1);
@@ -46,7 +41,7 @@ fn a_private_word_is_its_address<I: Isa>() {
     assert_eq!(process.space.rss().pages(), 1, "only the shared key needs the page");
     // Nobody asks whether anything is mapped.
     assert!(key(&process, base.add(PAGE_SIZE), Private, Read).is_ok());
-    end(&[&child, &process]);
+    TestProcess::end_all_at_rest(&[&child, &process]);
 }
 
 fn shared_words_are_one_wherever_they_are_mapped<I: Isa>() {
@@ -70,7 +65,7 @@ fn shared_words_are_one_wherever_they_are_mapped<I: Isa>() {
     let name = key(&one, shared, Shared, Write).expect("a key");
     assert!(matches!(name, FutexKey::Object { .. }));
     assert_eq!(key(&child, shared, Shared, Write), Ok(name));
-    end(&[&child, &one, &other]);
+    TestProcess::end_all_at_rest(&[&child, &one, &other]);
     world.on(CPU, |mm| mm.forget_file(&file));
 }
 
@@ -92,7 +87,7 @@ fn anonymous_words_are_the_space_s<I: Isa>() {
     assert_eq!(name, FutexKey::Anon { space: process.space.id(), at: private });
     process.write(CPU, private, 3);
     assert_eq!(key(&process, private, Shared, Read), Ok(name));
-    end(&[&child, &process]);
+    TestProcess::end_all_at_rest(&[&child, &process]);
     world.on(CPU, |mm| mm.forget_file(&file));
 }
 
@@ -113,7 +108,7 @@ fn words_that_can_only_be_read<I: Isa>() {
     process.protect(base, 1, Rights::READ);
     assert_eq!(key(&process, base, Shared, Read), Err(Errno::EFAULT));
     assert!(key(&process, base, Private, Read).is_ok());
-    end(&[&process]);
+    TestProcess::end_all_at_rest(&[&process]);
     world.on(CPU, |mm| mm.forget_file(&file));
 }
 
@@ -132,6 +127,6 @@ fn bad_words_are_refused<I: Isa>() {
     let file = process.world.file(1);
     let past = process.map(2, Rights::RW, MapFlags::SHARED, Some(&file)).add(PAGE_SIZE);
     assert_eq!(key(&process, past, Shared, Write), Err(Errno::EFAULT));
-    end(&[&process]);
+    TestProcess::end_all_at_rest(&[&process]);
     process.world.on(CPU, |mm| mm.forget_file(&file));
 }

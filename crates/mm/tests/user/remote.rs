@@ -50,10 +50,8 @@ fn two<I: Isa>() -> (TestProcess<I>, TestProcess<I>) {
 }
 
 fn end<I: Isa>(processes: &[&TestProcess<I>]) {
-    processes.iter().for_each(|process| process.end());
-    let world = &processes[0].world;
-    world.at_rest(&[]);
-    let count = |counter| world.lab.mm().counter(counter);
+    TestProcess::end_all_at_rest(processes);
+    let count = |counter| processes[0].world.count(counter);
     assert_eq!(count(Counter::NrFollPinAcquired), count(Counter::NrFollPinReleased));
 }
 

@@ -38,11 +38,6 @@ fn clear<I: Isa>(process: &TestProcess<I>) {
     process.world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty));
 }
 
-fn end<I: Isa>(processes: &[&TestProcess<I>]) {
-    processes.iter().for_each(|process| process.end());
-    processes[0].world.at_rest(&[]);
-}
-
 fn what_was_stored_to_is_told_until_it_is_cleared<I: Isa>() {
     let process = TestProcess::new(&TestWorld::<I>::new(1));
     let base = process.anon(4);
@@ -57,7 +52,7 @@ fn what_was_stored_to_is_told_until_it_is_cleared<I: Isa>() {
     clear(&process);
     assert_eq!(dirty(&process, base, 4), [false; 4]);
     assert_eq!((process.read(CPU, base.add(PAGE_SIZE)), process.space.rss().pages()), (2, 3), "contents stay");
-    end(&[&process]);
+    TestProcess::end_all_at_rest(&[&process]);
 }
 
 fn clearing_reaches_the_other_cpus<I: Isa>() {
@@ -73,7 +68,7 @@ fn clearing_reaches_the_other_cpus<I: Isa>() {
     }
     process.write(OTHER, base, 2);
     assert_eq!(dirty(&process, base, 1), [true]);
-    end(&[&process]);
+    TestProcess::end_all_at_rest(&[&process]);
 }
 
 fn every_way_of_storing_is_noticed<I: Isa>() {
@@ -115,7 +110,7 @@ fn every_way_of_storing_is_noticed<I: Isa>() {
         .expect("there")
         .release(MakeDirty::No);
     assert!(!dirty(&process, base, 3)[2]);
-    end(&[&child, &process]);
+    TestProcess::end_all_at_rest(&[&child, &process]);
     world.on(CPU, |mm| mm.forget_file(&file));
 }
 
@@ -137,7 +132,7 @@ fn new_mappings_count_as_stored_to<I: Isa>() {
         mm.brk(&process.space, heap.add(2 * PAGE_SIZE))
     });
     assert_eq!(dirty(&process, heap, 2), [true; 2]);
-    end(&[&process]);
+    TestProcess::end_all_at_rest(&[&process]);
 }
 
 fn rights_that_come_back_do_not_hide_stores<I: Isa>() {
@@ -151,7 +146,7 @@ fn rights_that_come_back_do_not_hide_stores<I: Isa>() {
         process.protect(base, 2, Rights::RW);
         process.write(CPU, base, 2);
         assert_eq!(dirty(&process, base, 2), [true, false], "{flags:?}");
-        end(&[&process]);
+        TestProcess::end_all_at_rest(&[&process]);
     }
 }
 
@@ -168,7 +163,7 @@ fn pinned_pages_stay_told<I: Isa>() {
     device.release(MakeDirty::Yes);
     clear(&process);
     assert_eq!(dirty(&process, base, 2), [false; 2]);
-    end(&[&process]);
+    TestProcess::end_all_at_rest(&[&process]);
 }
 
 fn the_words_say_where_pages_are<I: Isa>() {
@@ -194,7 +189,7 @@ fn the_words_say_where_pages_are<I: Isa>() {
     world.on(CPU, |mm| mm.pagemap(&process.space, PageRange::page(base), |va, word| seen = Some((va, word))));
     let (va, word) = seen.expect("a word");
     assert_eq!((va, word.pfn(), word.raw()), (base, Some(frame), 1 << 63 | u64::from(frame.raw())));
-    end(&[&child, &process]);
+    TestProcess::end_all_at_rest(&[&child, &process]);
     world.on(CPU, |mm| mm.forget_file(&file));
 }
 
@@ -225,6 +220,6 @@ fn used_pages_are_forgotten_by_kind<I: Isa>() {
     world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::from_raw(5).expect("the peak")));
     assert_eq!(process.space.rss().peak_bytes(), 2 * PAGE_SIZE);
     assert_eq!((ClearRefs::from_raw(0), ClearRefs::from_raw(6)), (None, None));
-    end(&[&process]);
+    TestProcess::end_all_at_rest(&[&process]);
     world.on(CPU, |mm| mm.forget_file(&file));
 }

@@ -25,7 +25,7 @@
 
 use crate::context::{DeferredFlush, TlbContext};
 use crate::debt::{Debt, OwedFlush};
-use crate::detached::{DetachedList, DetachedPiece, IntoDetachedPieces};
+use crate::detached::{DetachedHolder, DetachedList, IntoDetachedPieces};
 use crate::engine::{BatchPolicy, FlushInfo, Tlb};
 use pagewright_arch::ShootdownKind;
 use pagewright_plant::plant;
@@ -183,14 +183,6 @@ impl<'t, P: Platform> Batch<'t, P> {
             }
         }
         self.entries += 1;
-    }
-
-    fn keep(&mut self, piece: DetachedPiece) {
-        let mut refused = self.detached.push(self.tlb.frames(), piece);
-        while let Err(piece) = refused {
-            self.pay();
-            refused = self.detached.push(self.tlb.frames(), piece);
-        }
     }
 }
 

@@ -12,9 +12,11 @@
 
 use crate::context::{DeferredFlush, TlbContext};
 use crate::defer::Batch;
+use crate::detached::{DetachedHolder, DetachedList};
 use crate::engine::{FlushInfo, Tlb};
 use core::sync::atomic::Ordering;
 use pagewright_arch::ShootdownKind;
+use pagewright_frame::Frames;
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform, bomb};
 use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange};
@@ -125,9 +127,14 @@ impl<P: Platform> Batch<'_, P> {
     pub fn settle(mut self) {
         self.pay();
     }
+}
 
-    /// Pays, and frees what was detached.
-    pub(super) fn pay(&mut self) {
+impl<P: Platform> DetachedHolder<P> for Batch<'_, P> {
+    fn detached(&mut self) -> (&mut DetachedList, &Frames<P>) {
+        (&mut self.detached, self.tlb.frames())
+    }
+
+    fn pay(&mut self) {
         if self.entries > 0 {
             self.tlb.count(Counter::PwTlbBatchEntries, u64::from(self.entries));
             let paid = match (self.tlb.fx().caps().shootdown, &self.only) {

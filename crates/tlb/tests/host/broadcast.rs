@@ -1,21 +1,14 @@
 //! The engine that broadcasts (arm64), and what both engines promise whatever happens: a CPU never
 //! runs on translations of the past.
 
-use crate::space::{FRAMES, Space, machine, page};
+use crate::space::{FRAMES, Space, flush_of, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on};
 use pagewright_arch::{Aarch64, Caps, InvalidateScope, InvalidateTarget, Isa, X86_64};
 use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
 use pagewright_tlb::{FlushInfo, Tlb, TlbConfig, TlbSetupError};
-use pagewright_types::{
-    Access, Counter, CpuId, CpuMask, FrameRange, IsaKind, Level, NodeId, PAGE_SIZE, PageRange, Pfn,
-};
+use pagewright_types::{Access, Counter, CpuId, CpuMask, FrameRange, IsaKind, Level, NodeId, Pfn};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-
-fn pages(count: u64) -> FlushInfo {
-    let range = PageRange::new(page(0), page(0).add(count * PAGE_SIZE));
-    FlushInfo { range: Some(range), level: Level::PTE, freed_tables: false }
-}
 
 fn targets(log: &[Step]) -> Vec<InvalidateTarget> {
     let ops = log.iter().filter_map(|step| match step.effect {
@@ -36,7 +29,7 @@ fn a_flush_goes_page_by_page_below_max_dvm_ops() {
     let (host, tlb) = machine::<Aarch64>(4);
     let space = Space::new(&tlb);
     for (count, by_page) in [(1, true), (511, true), (512, false)] {
-        let ((), log) = host.log(|| tlb.flush(&space.context, pages(count)));
+        let ((), log) = host.log(|| tlb.flush(&space.context, flush_of(count)));
         let done = targets(&log);
         assert_eq!(done.len() as u64, if by_page { count } else { 1 });
         assert_eq!(matches!(done[0], InvalidateTarget::Page { .. }), by_page);
@@ -53,12 +46,12 @@ fn a_range_is_one_operation_on_a_machine_with_tlbi_range() {
     let caps = Caps { range_invalidate: true, ..Caps::baseline(IsaKind::Aarch64) };
     let (host, tlb) = with_caps::<Aarch64>(2, caps);
     let space = Space::new(&tlb);
-    let ((), log) = host.log(|| tlb.flush(&space.context, pages(100)));
+    let ((), log) = host.log(|| tlb.flush(&space.context, flush_of(100)));
     assert!(matches!(targets(&log)[..], [InvalidateTarget::Range { last_level: true, .. }]), "{log:?}");
-    let ((), log) = host.log(|| tlb.flush(&space.context, pages(1)));
+    let ((), log) = host.log(|| tlb.flush(&space.context, flush_of(1)));
     assert!(matches!(targets(&log)[..], [InvalidateTarget::Page { .. }]), "{log:?}");
     for (count, by_range) in [(32 << 16, true), ((32 << 16) + 1, false)] {
-        let ((), log) = host.log(|| tlb.flush(&space.context, pages(count)));
+        let ((), log) = host.log(|| tlb.flush(&space.context, flush_of(count)));
         let all = targets(&log);
         assert_eq!(all.len(), 1, "{count} pages");
         assert_eq!(matches!(all[0], InvalidateTarget::Range { .. }), by_range, "{count} pages: {all:?}");

@@ -1,17 +1,12 @@
 //! The engine that interrupts (x86-64): what a flush costs, whom it interrupts, and how those catch
 //! up whom it does not.
 
-use crate::space::{FRAMES, Space, machine, page};
+use crate::space::{FRAMES, Space, flush_of, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on};
 use pagewright_arch::{Caps, InvalidateTarget, X86_64};
 use pagewright_tlb::{FlushInfo, Tlb, TlbContext};
-use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Level, PAGE_SIZE, PageRange, Pfn, Tag, VirtAddr};
+use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Level, PageRange, Pfn, Tag, VirtAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-
-fn pages(count: u64) -> FlushInfo {
-    let range = PageRange::new(page(0), page(0).add(count * PAGE_SIZE));
-    FlushInfo { range: Some(range), level: Level::PTE, freed_tables: false }
-}
 
 fn ipis(log: &[Step]) -> Vec<CpuMask> {
     let targets = log.iter().filter_map(|step| match step.effect {
@@ -42,7 +37,7 @@ fn a_flush_goes_page_by_page_up_to_the_ceiling() {
     space.run();
     on(1, || space.run());
     for (count, by_page) in [(1, true), (33, true), (34, false)] {
-        let ((), log) = host.log(|| tlb.flush(&space.context, pages(count)));
+        let ((), log) = host.log(|| tlb.flush(&space.context, flush_of(count)));
         assert_eq!(ipis(&log), [one(1)]);
         for cpu in 0..2 {
             let done = targets(&log, cpu);
@@ -123,7 +118,7 @@ fn a_cpu_that_missed_a_flush_flushes_the_whole_tag() {
     let ((), log) = host.log(|| space.clear(1).settle());
     assert!(matches!(targets(&log, 1)[..], [InvalidateTarget::Tag(_)]), "{log:?}");
     host.assert_fresh(CpuId::new(1));
-    let ((), log) = host.log(|| tlb.flush(&space.context, pages(1)));
+    let ((), log) = host.log(|| tlb.flush(&space.context, flush_of(1)));
     assert!(matches!(targets(&log, 1)[..], [InvalidateTarget::Page { .. }]), "it has caught up: {log:?}");
 }
 
@@ -157,7 +152,7 @@ fn a_lazy_cpu_leaves_the_root_when_tables_are_freed() {
     let space = Space::new(&tlb);
     on(1, || space.run());
     on(1, || tlb.enter_lazy());
-    let ((), log) = host.log(|| tlb.flush(&space.context, FlushInfo { freed_tables: true, ..pages(1) }));
+    let ((), log) = host.log(|| tlb.flush(&space.context, FlushInfo { freed_tables: true, ..flush_of(1) }));
     assert_eq!(ipis(&log), [one(1)]);
     assert_ne!(on(1, || host.root()).map(|(root, _)| root), Some(space.context.root()), "it walks them no more");
     assert!(space.context.cpus().is_empty());
@@ -229,5 +224,5 @@ fn a_flush_in_a_context_that_may_not_wait_panics() {
     let (host, tlb) = machine::<X86_64>(1);
     let space = Space::new(&tlb);
     host.allow_waiting(false);
-    tlb.flush(&space.context, pages(1));
+    tlb.flush(&space.context, flush_of(1));
 }

@@ -5,8 +5,8 @@ use crate::support::{Host, engine_with};
 use pagewright_arch::{Caps, Effects, Isa, Leaf, LeafFlags, Pte, PteSlot, TableEntry};
 use pagewright_sync::Arc as SyncArc;
 use pagewright_tlb::frames::{FolioRef, FrameState};
-use pagewright_tlb::{BatchPolicy, Debt, OwedFlush, Tlb, TlbConfig, TlbContext};
-use pagewright_types::{Level, Order, PAGE_SIZE, Pfn, Rights, VirtAddr};
+use pagewright_tlb::{BatchPolicy, Debt, FlushInfo, OwedFlush, Tlb, TlbConfig, TlbContext};
+use pagewright_types::{Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 use std::sync::Arc;
 
 /// Frames of the machines here.
@@ -35,6 +35,12 @@ pub(crate) fn is_free<I: Isa>(tlb: &Tlb<Host<I>>, pfn: Pfn) -> bool {
 /// The page of a space with this number.
 pub(crate) fn page(index: u16) -> VirtAddr {
     VirtAddr::new(BASE + u64::from(index) * PAGE_SIZE)
+}
+
+/// The flush of the first `count` pages.
+pub(crate) fn flush_of(count: u64) -> FlushInfo {
+    let range = PageRange::new(page(0), page(0).add(count * PAGE_SIZE));
+    FlushInfo { range: Some(range), level: Level::PTE, freed_tables: false }
 }
 
 /// A root, the tables down to one last-level table, and the context.
