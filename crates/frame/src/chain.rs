@@ -8,7 +8,6 @@
 
 use crate::block::Block;
 use crate::frames::Frames;
-use crate::record::FrameState;
 use core::sync::atomic::Ordering;
 use pagewright_sync::{Platform, bomb};
 use pagewright_types::Pfn;
@@ -88,14 +87,8 @@ impl BlockList {
     pub fn push<P: Platform>(&mut self, frames: &Frames<P>, block: Block) {
         let residency = block.residency();
         let pfn = block.into_raw();
-        let record = frames.memmap.at(pfn);
+        let record = frames.memmap.allocated(pfn);
         record.set_residency(residency);
-        debug_assert_eq!(
-            record.kind().state(),
-            FrameState::Allocated,
-            "INV-FRAME-STATE: frame {pfn} is {:?}, not an allocated block",
-            record.kind()
-        );
         record.next.store(self.0.push(pfn).raw(), Ordering::Relaxed);
     }
 

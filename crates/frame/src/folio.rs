@@ -124,13 +124,8 @@ impl<P: Platform> Frames<P> {
     /// In debug builds when the frames are not an allocated block or are still mapped.
     pub fn new_folio(&self, block: Block) -> FolioRef {
         let head = block.into_raw();
-        let record = self.memmap.at(head);
+        let record = self.memmap.allocated(head);
         let kind = record.kind();
-        debug_assert_eq!(
-            kind.state(),
-            FrameState::Allocated,
-            "INV-FRAME-STATE: frame {head} is {kind:?}, not allocated"
-        );
         record.flags.store(0, Ordering::Relaxed);
         record.owner_or_space.store(FolioOwner::None.pack(), Ordering::Relaxed);
         record.index.store(0, Ordering::Relaxed);

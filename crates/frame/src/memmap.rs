@@ -81,6 +81,22 @@ impl Memmap {
         }
     }
 
+    /// The record of the block at `pfn`, which the caller owns.
+    ///
+    /// # Panics
+    /// In debug builds when its state is not `Allocated`.
+    #[inline]
+    pub(crate) fn allocated(&self, pfn: Pfn) -> &FrameRecord {
+        let record = self.at(pfn);
+        debug_assert_eq!(
+            record.kind().state(),
+            FrameState::Allocated,
+            "INV-FRAME-STATE: frame {pfn} is {:?}, not an allocated block",
+            record.kind()
+        );
+        record
+    }
+
     /// Changes the state of the block at `pfn`, which the caller owns, from `from` to `to`.
     #[inline]
     pub(crate) fn transition(&self, pfn: Pfn, from: FrameState, to: FrameState) -> FrameKind {

@@ -62,13 +62,8 @@ impl<P: Platform> Frames<P> {
     pub fn new_table(&self, block: Block, level: Level, space: SpaceId) -> Pfn {
         debug_assert_eq!(block.order(), Order::ZERO, "INV-FRAME-STATE: a table has more than one frame");
         let pfn = block.into_raw();
-        let record = self.memmap.at(pfn);
+        let record = self.memmap.allocated(pfn);
         let kind = record.kind();
-        debug_assert_eq!(
-            kind.state(),
-            FrameState::Allocated,
-            "INV-FRAME-STATE: frame {pfn} is {kind:?}, not allocated"
-        );
         record.flags.store(TableMarks::empty().bits(), Ordering::Relaxed);
         record.mapcount.store(0, Ordering::Relaxed);
         record.entire_or_shares.store(1, Ordering::Relaxed);

@@ -2,7 +2,9 @@
 
 mod support;
 
-use pagewright_frame::{BlockList, FolioFlags, FolioOwner, FrameState, Frames, NotFrozen, ReleaseList};
+use pagewright_frame::{
+    BlockList, Folio, FolioFlags, FolioOwner, FolioRef, FrameState, Frames, NotFrozen, ReleaseList,
+};
 use pagewright_types::{DebtKey, FileId, ForkNodeId, Order, Pfn};
 use support::{Host, one_node, shape, take};
 
@@ -12,6 +14,16 @@ fn machine() -> Frames<Host> {
 
 /// Orders at which folios differ: one page, two pages (one tail), 16 pages, a PMD's worth.
 const ORDERS: [u8; 4] = [0, 1, 4, 9];
+
+/// Calls `body` with a folio of each order: the order, its machine, the reference, the folio.
+fn for_each_order(body: impl Fn(u8, &Frames<Host>, FolioRef, Folio<'_>)) {
+    for raw in ORDERS {
+        let frames = machine();
+        let reference = frames.new_folio(take(&frames, raw));
+        let folio = frames.folio_of(&reference);
+        body(raw, &frames, reference, folio);
+    }
+}
 
 /// INV-FRAME-STATE.
 #[test]
@@ -59,10 +71,7 @@ fn stale_tails_do_not_belong_to_a_smaller_folio_at_their_head() {
 
 #[test]
 fn only_the_last_put_returns_the_block() {
-    for raw in ORDERS {
-        let frames = machine();
-        let first = frames.new_folio(take(&frames, raw));
-        let folio = frames.folio_of(&first);
+    for_each_order(|_, frames, first, folio| {
         let second = folio.get();
         let third = folio.try_get().expect("the folio has references");
         folio.get_raw(2);
@@ -71,13 +80,13 @@ fn only_the_last_put_returns_the_block() {
         assert!(frames.put(support::take_back(&frames, folio.pfn())).is_none());
         assert!(frames.put(second).is_none());
         let mut release_list = ReleaseList::new();
-        let first = release_list.put_last(&frames, first).expect_err("there are other references");
+        let first = release_list.put_last(frames, first).expect_err("there are other references");
         assert!(frames.put(third).is_none());
-        release_list.put_last(&frames, first).expect("the last reference");
+        release_list.put_last(frames, first).expect("the last reference");
         assert!(folio.try_get().is_none(), "INV-FRAME-SPEC: a reference to a folio that is being freed");
-        release_list.free(&frames);
+        release_list.free(frames);
         assert!(folio.try_get().is_none(), "INV-FRAME-SPEC: a reference to free frames");
-    }
+    });
 }
 
 #[test]
@@ -90,10 +99,7 @@ fn no_reference_can_be_taken_to_a_table() {
 
 #[test]
 fn freezing_needs_exactly_the_expected_references() {
-    for raw in ORDERS {
-        let frames = machine();
-        let reference = frames.new_folio(take(&frames, raw));
-        let folio = frames.folio_of(&reference);
+    for_each_order(|raw, frames, reference, folio| {
         let extra = folio.get();
         for expected in [1, 3] {
             let refusal = NotFrozen { pfn: folio.pfn(), expected, found: 2 };
@@ -106,15 +112,12 @@ fn freezing_needs_exactly_the_expected_references() {
         frozen.thaw(2);
         assert!(frames.put(extra).is_none());
         frames.free(frames.put(reference).expect("the last reference"));
-    }
+    });
 }
 
 #[test]
 fn a_pin_prevents_freezing_and_is_always_reported() {
-    for raw in ORDERS {
-        let frames = machine();
-        let reference = frames.new_folio(take(&frames, raw));
-        let folio = frames.folio_of(&reference);
+    for_each_order(|raw, frames, reference, folio| {
         assert!(!folio.maybe_pinned());
         let (one, two) = (folio.try_pin().expect("alive"), folio.try_pin().expect("alive"));
         assert_eq!(folio.refs(), if raw == 0 { 1 + 2 * 1024 } else { 3 });
@@ -123,7 +126,7 @@ fn a_pin_prevents_freezing_and_is_always_reported() {
         assert!(folio.maybe_pinned(), "INV-FRAME-PIN");
         assert!(frames.put(reference).is_none(), "INV-FRAME-PIN: the folio is freed while pinned");
         frames.free(frames.unpin(two).expect("the pin was the last reference"));
-    }
+    });
 }
 
 #[test]
@@ -144,10 +147,7 @@ fn only_a_small_folio_reports_1024_references_as_a_pin() {
 /// INV-FRAME-REFS: the count cannot overflow, which would free the folio under its users.
 #[test]
 fn no_reference_can_be_taken_to_a_folio_with_2_31_references() {
-    for raw in ORDERS {
-        let frames = machine();
-        let reference = frames.new_folio(take(&frames, raw));
-        let folio = frames.folio_of(&reference);
+    for_each_order(|_, frames, reference, folio| {
         folio.get_raw((1 << 31) - 2);
         let pin = folio.try_pin().expect("the count is below the limit");
         assert!(folio.try_get().is_none() && folio.try_pin().is_none() && frames.try_get_folio(folio.pfn()).is_none());
@@ -158,7 +158,7 @@ fn no_reference_can_be_taken_to_a_folio_with_2_31_references() {
         assert!(frames.put(last).is_none());
         folio.freeze((1 << 31) - 1).expect("the count is right").thaw(1);
         frames.free(frames.put(reference).expect("the last reference"));
-    }
+    });
 }
 
 #[test]

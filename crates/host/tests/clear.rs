@@ -38,6 +38,24 @@ impl Fixture {
         Self { mm: Mm::try_new(HostMachine::new(memory, cpus), &layout, settings).expect("a valid layout"), memory }
     }
 
+    /// A machine as above, with an address space.
+    fn with_space(frames: u32, cpus: usize, uncached: u64) -> (Self, Space) {
+        let fixture = Self::new(frames, cpus, uncached);
+        let space = fixture.mm.new_space().expect("memory");
+        (fixture, space)
+    }
+
+    /// Ends the space, after a check of the fences.
+    fn end(&self, space: &Space) {
+        self.check_fences();
+        self.mm.end_space(space);
+    }
+
+    fn assert_two_frames_in_use(&self) {
+        let frames = self.mm.tlb().frames();
+        assert_eq!(frames.available(), frames.managed() - 2);
+    }
+
     fn map(&self, space: &Space, flags: MapFlags) -> PageRange {
         let request = MapRequest {
             addr: VirtAddr::ZERO,
@@ -74,8 +92,7 @@ fn streaming() -> Option<ClearBackend> {
 
 #[test]
 fn populating_clears_in_batches_and_every_page_reads_as_zero() {
-    let fixture = Fixture::new(4096, 1, 1);
-    let space = fixture.mm.new_space().expect("memory");
+    let (fixture, space) = Fixture::with_space(4096, 1, 1);
     let before = fixture.mm.counter(Counter::PwClearBatches);
     let populated = fixture.map(&space, MapFlags::POPULATE);
     let advised = fixture.map(&space, MapFlags::empty());
@@ -88,14 +105,12 @@ fn populating_clears_in_batches_and_every_page_reads_as_zero() {
     for range in [populated, advised] {
         assert!(fixture.reads_as_zero(&space, range), "INV-CLEAR-WHOLE");
     }
-    fixture.check_fences();
-    fixture.mm.end_space(&space);
+    fixture.end(&space);
 }
 
 #[test]
 fn a_bulk_pin_clears_in_batches_and_a_plain_one_page_by_page() {
-    let fixture = Fixture::new(4096, 1, 1);
-    let space = fixture.mm.new_space().expect("memory");
+    let (fixture, space) = Fixture::with_space(4096, 1, 1);
     for (flags, batches) in [(GupFlags::empty(), 0), (GupFlags::HINT_BULK, PAGES.div_ceil(64))] {
         let before = fixture.mm.counter(Counter::PwClearBatches);
         let range = fixture.map(&space, MapFlags::empty());
@@ -106,16 +121,14 @@ fn a_bulk_pin_clears_in_batches_and_a_plain_one_page_by_page() {
         assert_eq!(fixture.mm.counter(Counter::PwClearBatches) - before, expected);
         fixture.mm.release_user_pages(pages, MakeDirty::No);
     }
-    fixture.check_fences();
-    fixture.mm.end_space(&space);
+    fixture.end(&space);
 }
 
 /// A fault of a program uses ordinary stores, unless `clear_uncached` is 2.
 #[test]
 fn a_fault_clears_one_page_with_the_stores_of_the_policy() {
     for (setting, faults_stream) in [(0, false), (1, false), (2, true)] {
-        let fixture = Fixture::new(4096, 1, setting);
-        let space = fixture.mm.new_space().expect("memory");
+        let (fixture, space) = Fixture::with_space(4096, 1, setting);
         let range = fixture.map(&space, MapFlags::empty());
         for va in range.iter() {
             fixture.mm.fault(&space, va.add(0x123), Access::Write).expect("memory");
@@ -124,15 +137,13 @@ fn a_fault_clears_one_page_with_the_stores_of_the_policy() {
         let streams = faults_stream && ClearCaps::detect().candidates().next().is_some();
         let fences = fixture.mm.counter(Counter::PwClearFences);
         assert!(if streams { fences >= PAGES } else { fences == 0 }, "{fences} fences with clear_uncached = {setting}");
-        fixture.check_fences();
-        fixture.mm.end_space(&space);
+        fixture.end(&space);
     }
 }
 
 #[test]
 fn memory_exhausted_in_a_batch_is_an_error_and_leaks_no_frame() {
-    let fixture = Fixture::new(1024, 1, 1);
-    let space = fixture.mm.new_space().expect("memory");
+    let (fixture, space) = Fixture::with_space(1024, 1, 1);
     let mut mapped = Vec::new();
     let refused = loop {
         let range = fixture.map(&space, MapFlags::empty());
@@ -178,8 +189,7 @@ fn a_pool_has_zeroed_folios_after_filling_and_refilling() {
         }
     }
     fixture.check_fences();
-    let frames = fixture.mm.tlb().frames();
-    assert_eq!(frames.available(), frames.managed() - 2);
+    fixture.assert_two_frames_in_use();
 }
 
 #[test]
@@ -190,8 +200,7 @@ fn a_pool_that_exhausts_memory_keeps_the_folios_it_got() {
     assert_eq!(refused.errno(), pagewright_types::Errno::ENOMEM);
     assert_eq!(pool.filled(), 15, "the zero page occupies one of 16 blocks");
     drop(pool);
-    let frames = fixture.mm.tlb().frames();
-    assert_eq!(frames.available(), frames.managed() - 2);
+    fixture.assert_two_frames_in_use();
 }
 
 #[test]

@@ -5,7 +5,9 @@
 mod common;
 
 use common::{Bench, CPU0, page};
-use pagewright_arch::{Aarch64, Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, LeafFlags, Pte, X86_64};
+use pagewright_arch::{
+    Aarch64, Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, LeafFlags, Pte, X86_64, on_both,
+};
 use pagewright_sim::{Cost, MachineEvent};
 use pagewright_types::{Access, CpuId, CpuMask, IsaKind, Level, PageRange, Pfn, Rights, Tag, VirtAddr};
 use std::cell::RefCell;
@@ -225,7 +227,7 @@ fn an_operation_that_ends_before_its_barrier_panics() {
     spaces.bench.sim.run_on(CPU0, || spaces.bench.sim.invalidate(op));
 }
 
-fn installing_a_root<I: Isa>() {
+fn installing_a_root_drops_its_tag_unless_kept<I: Isa>() {
     let spaces = Spaces::<I>::new();
     assert_eq!(spaces.reads(CPU0, 2, 0), 0, "a switch that keeps the tag dropped it");
     spaces.bench.sim.run_on(CPU0, || spaces.bench.sim.install_root(spaces.roots[0], Tag::new(1), false));
@@ -234,11 +236,7 @@ fn installing_a_root<I: Isa>() {
     assert!(spaces.keeps_global());
 }
 
-#[test]
-fn installing_a_root_drops_its_tag_unless_kept() {
-    installing_a_root::<X86_64>();
-    installing_a_root::<Aarch64>();
-}
+on_both! { installing_a_root_drops_its_tag_unless_kept }
 
 #[test]
 fn without_tags_every_switch_flushes() {

@@ -134,6 +134,16 @@ fn background_reclaim_prevents_direct_reclaim<I: Isa>() {
     world.at_rest(&[]);
 }
 
+/// A process with hot pages, which are filled, and other memory, on a machine with swap.
+fn hot_and_other<I: Isa>(slots: u32, pages: [u64; 2]) -> (Rc<TestWorld<I>>, TestProcess<I>, [VirtAddr; 2]) {
+    let world = machine::<I>(2);
+    world.swap_to(slots);
+    let process = TestProcess::new(&world);
+    let memories = pages.map(|pages| process.anon(pages));
+    fill(&process, memories[0], pages[0], 1);
+    (world, process, memories)
+}
+
 /// Pages that are used again and again stay, and pages that are used once are evicted.
 ///
 /// The hot pages are read so rarely that plain FIFO order would evict them between most reads.
@@ -141,11 +151,7 @@ fn hot_pages_survive_a_stream_of_cold_pages<I: Isa>() {
     const HOT: u64 = 150;
     const COLD: u64 = 8 * FRAMES;
     const BETWEEN: u64 = 600;
-    let world = machine::<I>(2);
-    let _device = world.swap_to(16384);
-    let process = TestProcess::new(&world);
-    let (hot, cold) = (process.anon(HOT), process.anon(COLD));
-    fill(&process, hot, HOT, 1);
+    let (world, process, [hot, cold]) = hot_and_other::<I>(16384, [HOT, COLD]);
     let (mut missed, mut looked) = (0, 0);
     for page in 0..COLD {
         process.write(CPU, at(cold, page), page);
@@ -400,11 +406,7 @@ fn direct_reclaim_does_not_write_dirty_files<I: Isa>() {
 fn a_refault_within_the_workingset_is_activated<I: Isa>() {
     const HOT: u64 = 400;
     const ROUND: u64 = 700;
-    let world = machine::<I>(2);
-    let _device = world.swap_to(4096);
-    let process = TestProcess::new(&world);
-    let (hot, round) = (process.anon(HOT), process.anon(ROUND));
-    fill(&process, hot, HOT, 1);
+    let (world, process, [hot, round]) = hot_and_other::<I>(4096, [HOT, ROUND]);
     for step in 0..8 * ROUND {
         let page = step % ROUND;
         process.write(CPU, at(round, page), page + 2);

@@ -4,8 +4,9 @@
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::Lab;
+use pagewright_lab::harness::files::DiskFile;
 use pagewright_mm::counters::{Gauge, RssKind};
-use pagewright_mm::file::{FileKind, FileOps};
+use pagewright_mm::file::FileKind;
 use pagewright_mm::space::{FileMapping, Resource, Rlimits};
 use pagewright_mm::{Advice, FaultError, MapFlags, MapRequest, MmError, MmSetting, MmSettings, Space};
 use pagewright_sim::{MachineConfig, Sim};
@@ -33,20 +34,6 @@ on_both! {
     the_reverse_map_finds_every_mapping,
     truncation_unmaps_everywhere,
     generations_of_forks_are_bounded,
-}
-
-/// A file whose bytes are its page numbers.
-struct Pages;
-
-impl FileOps for Pages {
-    fn is_resident(&self, _index: u64) -> bool {
-        true
-    }
-
-    fn read_page(&self, index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
-        put(0, &index.to_le_bytes());
-        Ok(())
-    }
 }
 
 fn lab<I: Isa>() -> Lab<I> {
@@ -129,6 +116,22 @@ fn levels<I: Isa>(lab: &Lab<I>) -> Vec<u64> {
     lab.on(CPU, |mm| Gauge::ALL.iter().map(|gauge| mm.gauge(*gauge)).collect())
 }
 
+/// A process with one page, which has the value 5 and is in the TLBs of two CPUs.
+fn page_of_two_cpus<I: Isa>(lab: &Lab<I>) -> (Process<'_, I>, VirtAddr) {
+    let process = Process::new(lab);
+    let base = process.anon(1);
+    process.write(base, 5);
+    assert_eq!(process.touch(OTHER, base, Access::Write), Ok(()));
+    (process, base)
+}
+
+/// Ends the last process; then every level is as before the first.
+fn end_without_trace<I: Isa>(process: Process<'_, I>, before: &[u64]) {
+    let lab = process.lab;
+    process.end();
+    assert_eq!(levels(lab), before);
+}
+
 fn anonymous_memory_comes_zeroed_and_goes_without_a_trace<I: Isa>() {
     let lab = lab::<I>();
     let before = levels(&lab);
@@ -145,8 +148,7 @@ fn anonymous_memory_comes_zeroed_and_goes_without_a_trace<I: Isa>() {
     // 600 pages below the top of the mapping area straddle two or three last-level tables, one PMD
     // and one PUD table.
     assert!((4..=5).contains(&(process.space.table().bytes() / PAGE_SIZE)));
-    process.end();
-    assert_eq!(levels(&lab), before);
+    end_without_trace(process, &before);
 }
 
 fn a_read_maps_the_zero_page_and_a_write_replaces_it<I: Isa>() {
@@ -187,16 +189,12 @@ fn fork_shares_pages_until_one_side_writes<I: Isa>() {
     child.end();
     parent.write(page(base, 2), 50);
     assert_eq!(lab.mm().counter(Counter::PwCowCopy), 2, "after the child's end the page is the parent's alone");
-    parent.end();
-    assert_eq!(levels(&lab), before);
+    end_without_trace(parent, &before);
 }
 
 fn unmapping_reaches_the_other_cpus<I: Isa>() {
     let lab = lab::<I>();
-    let process = Process::new(&lab);
-    let base = process.anon(1);
-    process.write(base, 1);
-    assert_eq!(process.touch(OTHER, base, Access::Write), Ok(()));
+    let (process, base) = page_of_two_cpus(&lab);
     lab.on(CPU, |mm| mm.munmap(&process.space, base, PAGE_SIZE)).expect("a mapped page");
     // The machine uses whatever its TLB holds: a translation that survived would be used here.
     for cpu in [CPU, OTHER] {
@@ -209,10 +207,7 @@ fn unmapping_reaches_the_other_cpus<I: Isa>() {
 
 fn lowering_rights_reaches_the_other_cpus<I: Isa>() {
     let lab = lab::<I>();
-    let process = Process::new(&lab);
-    let base = process.anon(1);
-    process.write(base, 5);
-    assert_eq!(process.touch(OTHER, base, Access::Write), Ok(()));
+    let (process, base) = page_of_two_cpus(&lab);
     lab.on(CPU, |mm| mm.mprotect(&process.space, base, PAGE_SIZE, Rights::READ)).expect("a mapped page");
     for cpu in [CPU, OTHER] {
         assert!(lab.sim().access(cpu, base, Access::Write, 1).is_err(), "CPU {cpu} can still write");
@@ -252,8 +247,9 @@ fn protect_splits_and_merges_mappings<I: Isa>() {
 
 fn files_are_shared_through_the_cache_and_copied_when_private<I: Isa>() {
     let lab = lab::<I>();
-    let file =
-        lab.on(CPU, |mm| mm.add_file("/data", FileKind::File(Box::new(Pages)), 4 * PAGE_SIZE + 10)).expect("memory");
+    let file = lab
+        .on(CPU, |mm| mm.add_file("/data", FileKind::File(Box::new(DiskFile::default())), 4 * PAGE_SIZE + 10))
+        .expect("memory");
     let (one, two) = (Process::new(&lab), Process::new(&lab));
     let map = |process: &Process<'_, I>, flags, opened| {
         let file = Some(FileMapping { file: &file, offset: PAGE_SIZE, opened });
@@ -289,8 +285,9 @@ fn fault_around_maps_what_is_cached<I: Isa>() {
         settings.set(MmSetting::FaultAroundBytes, bytes).expect("a power of two");
         let config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
         let lab = Lab::<I>::new(config, settings).expect("a possible machine");
-        let file =
-            lab.on(CPU, |mm| mm.add_file("/lib", FileKind::File(Box::new(Pages)), 64 * PAGE_SIZE)).expect("memory");
+        let file = lab
+            .on(CPU, |mm| mm.add_file("/lib", FileKind::File(Box::new(DiskFile::default())), 64 * PAGE_SIZE))
+            .expect("memory");
         let process = Process::new(&lab);
         let mapping = Some(FileMapping { file: &file, offset: 0, opened: Rights::READ });
         let (flags, rights) = (MapFlags::PRIVATE | MapFlags::FIXED, Rights::RX);
@@ -319,8 +316,7 @@ fn shared_anonymous_memory_is_shared_with_children<I: Isa>() {
     assert_eq!(parent.space.rss().of(RssKind::Shmem), 2);
     parent.end();
     assert_eq!(child.read(base), 1, "it lives as long as somebody maps it");
-    child.end();
-    assert_eq!(levels(&lab), before);
+    end_without_trace(child, &before);
 }
 
 fn the_heap_grows_and_shrinks<I: Isa>() {
@@ -487,7 +483,9 @@ fn the_reverse_map_finds_every_mapping<I: Isa>() {
 
 fn truncation_unmaps_everywhere<I: Isa>() {
     let lab = lab::<I>();
-    let file = lab.on(CPU, |mm| mm.add_file("/log", FileKind::File(Box::new(Pages)), 8 * PAGE_SIZE)).expect("memory");
+    let file = lab
+        .on(CPU, |mm| mm.add_file("/log", FileKind::File(Box::new(DiskFile::default())), 8 * PAGE_SIZE))
+        .expect("memory");
     let process = Process::new(&lab);
     let mapping = |opened| Some(FileMapping { file: &file, offset: 0, opened });
     let flags = MapFlags::SHARED;
@@ -520,6 +518,5 @@ fn generations_of_forks_are_bounded<I: Isa>() {
         process = child;
     }
     assert!(lab.mm().counter(Counter::PwCowCopy) == 0, "each generation is alone with its page");
-    process.end();
-    assert_eq!(levels(&lab), before);
+    end_without_trace(process, &before);
 }

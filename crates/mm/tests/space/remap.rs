@@ -165,12 +165,18 @@ fn pages_go_along_and_are_still_found<I: Isa>() {
     assert_eq!(levels(&lab), before);
 }
 
+/// A process with four pages at [`AT`], of which the first has the value 1.
+fn four_pages<I: Isa>(lab: &Lab<I>) -> (Process<'_, I>, VirtAddr) {
+    let process = Process::new(lab).expect("memory");
+    let base = process.map(AT, 4, PRIVATE).expect("room");
+    process.write(base, 1);
+    (process, base)
+}
+
 /// INV-REMAP-FLUSH.
 fn a_move_reaches_the_other_cpus<I: Isa>() {
     let lab = lab::<I>();
-    let process = Process::new(&lab).expect("memory");
-    let base = process.map(AT, 4, PRIVATE).expect("room");
-    process.write(base, 1);
+    let (process, base) = four_pages(&lab);
     assert!(process.touch(OTHER, base, Access::Write));
     assert!(lab.sim().access(OTHER, base, Access::Write, 1).is_ok());
     let to = process.remap(base, 4, 4, FIXED, TO).expect("a free place");
@@ -181,9 +187,7 @@ fn a_move_reaches_the_other_cpus<I: Isa>() {
 
 fn sizes_change_in_place_where_they_can<I: Isa>() {
     let lab = lab::<I>();
-    let process = Process::new(&lab).expect("memory");
-    let base = process.map(AT, 4, PRIVATE).expect("room");
-    process.write(base, 1);
+    let (process, base) = four_pages(&lab);
     let committed = lab.mm().committed();
     assert_eq!(process.remap(base, 4, 6, RemapFlags::empty(), 0), Ok(base));
     process.write(page(base, 5), 6);
@@ -206,9 +210,7 @@ fn sizes_change_in_place_where_they_can<I: Isa>() {
 
 fn a_mapping_that_stays_is_empty<I: Isa>() {
     let lab = lab::<I>();
-    let process = Process::new(&lab).expect("memory");
-    let base = process.map(AT, 4, PRIVATE).expect("room");
-    process.write(base, 1);
+    let (process, base) = four_pages(&lab);
     let committed = lab.mm().committed();
     let to = process.remap(base, 4, 4, STAY, TO).expect("room");
     assert_eq!(to, VirtAddr::new(TO), "a hint that is free is taken");

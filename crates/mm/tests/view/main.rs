@@ -237,10 +237,16 @@ fn busy<I: Isa>(bed: &Bed<I>) -> TestProcess<I> {
     space
 }
 
+/// The program of [`busy`], on x86-64 as the host is.
+fn busy_on_x86_64() -> (Bed<X86_64>, TestProcess<X86_64>) {
+    let bed = Bed::new();
+    let space = busy(&bed);
+    (bed, space)
+}
+
 #[test]
 fn smaps_has_the_lines_of_linux() {
-    let bed = Bed::<X86_64>::new();
-    let space = busy(&bed);
+    let (bed, space) = busy_on_x86_64();
     let ours = bed.text(|mm, out| mm.show_smaps(&space, out));
     let real = fs::read_to_string("/proc/self/smaps").expect("Linux");
     fn first(text: &str) -> &str {
@@ -263,8 +269,7 @@ fn smaps_has_the_lines_of_linux() {
 
 #[test]
 fn status_has_the_lines_of_linux_and_the_figures_of_the_space() {
-    let bed = Bed::<X86_64>::new();
-    let space = busy(&bed);
+    let (bed, space) = busy_on_x86_64();
     let ours = bed.text(|mm, out| mm.show_status(&space, out));
     let real = fs::read_to_string("/proc/self/status").expect("Linux");
     let real: String = real.lines().filter(|line| line.ends_with(" kB")).map(|line| format!("{line}\n")).collect();

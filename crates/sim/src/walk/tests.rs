@@ -1,7 +1,7 @@
 //! The walker decodes the words of `arch`'s codecs as they were meant.
 
 use super::*;
-use pagewright_arch::{Aarch64, Isa, Leaf, LeafFlags, Pte, TableEntry, X86_64};
+use pagewright_arch::{Aarch64, Isa, Leaf, LeafFlags, Pte, TableEntry, X86_64, on_both};
 use pagewright_types::PAGE_SIZE;
 use proptest::prelude::*;
 
@@ -78,7 +78,7 @@ fn a_leaf_of_the_kernel_is_refused() {
     }
 }
 
-fn protected_path<I: Isa>() {
+fn write_protection_of_a_table_applies_to_all_leaves_below<I: Isa>() {
     let table = TableEntry { pfn: Pfn::new(5), write_protected: true };
     let (step, _) = one_step::<I>(Level::PMD, I::table(table), Access::Write);
     let WalkStep::Down { next, .. } = step else { panic!("{step:?}") };
@@ -86,11 +86,7 @@ fn protected_path<I: Isa>() {
     assert_eq!(next.allows, Rights::READ | Rights::EXEC, "write protection of a table applies to all leaves below");
 }
 
-#[test]
-fn write_protection_of_a_table_applies_to_all_leaves_below() {
-    protected_path::<X86_64>();
-    protected_path::<Aarch64>();
-}
+on_both! { write_protection_of_a_table_applies_to_all_leaves_below }
 
 #[test]
 fn soft_and_malformed_words_are_refused() {

@@ -15,6 +15,17 @@
     .align 4
     .quad pvh_start - KERNEL_BASE
 
+# Loads the data segment registers in long mode: null in %fs and %gs, the data segment in the others.
+.macro load_data_segments
+    mov $0x10, %eax
+    mov %eax, %ds
+    mov %eax, %es
+    mov %eax, %ss
+    xor %eax, %eax
+    mov %eax, %fs
+    mov %eax, %gs
+.endm
+
 .section .text.boot, "ax"
 .code32
 .global pvh_start
@@ -28,13 +39,7 @@ pvh_start:
 .code64
 1:  movabs $2f, %rax
     jmp *%rax
-2:  mov $0x10, %eax
-    mov %eax, %ds
-    mov %eax, %es
-    mov %eax, %ss
-    xor %eax, %eax
-    mov %eax, %fs
-    mov %eax, %gs
+2:  load_data_segments
     lea boot_stack_end(%rip), %rsp
     xor %ebp, %ebp
     call boot_cpu_start
@@ -82,13 +87,7 @@ trampoline_start:
 2:  mov TRAMPOLINE + (trampoline_stack - trampoline_start), %rsp
     mov TRAMPOLINE + (trampoline_cpu - trampoline_start), %rdi
     lgdt boot_gdt_pointer_high
-    mov $0x10, %eax
-    mov %eax, %ds
-    mov %eax, %es
-    mov %eax, %ss
-    xor %eax, %eax
-    mov %eax, %fs
-    mov %eax, %gs
+    load_data_segments
     xor %ebp, %ebp
     movabs $other_cpu_start, %rax
     call *%rax

@@ -49,6 +49,13 @@ const CLD_KILLED: i32 = linux::CLD_KILLED as i32;
 /// The number of signals (`_NSIG`).
 pub(crate) const NSIG: usize = 64;
 
+/// The top of the alternate signal stack, if the handler runs there (`sigsp`).
+fn alternate_stack_top(thread: &Thread, action: &SigAction) -> Option<u64> {
+    let (start, len) = thread.signal_stack;
+    let wanted = action.flags & u64::from(linux::SA_ONSTACK) != 0;
+    (wanted && len > 0 && !thread.is_on_signal_stack()).then_some(start.wrapping_add(len))
+}
+
 /// Writes a word of a handler's frame.
 fn put(bytes: &mut [u8], at: usize, value: u64) {
     bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());

@@ -9,7 +9,7 @@
 //!   …      FXSAVE area (512 bytes), aligned to 64
 //! ```
 
-use super::{SigAction, SigInfo, SignalSet, get, put};
+use super::{SigAction, SigInfo, SignalSet, alternate_stack_top, get, put};
 use crate::errno::Errno;
 use crate::task::Thread;
 use linux_raw_sys::general as linux;
@@ -35,9 +35,7 @@ pub(super) fn push_frame(thread: &mut Thread, info: SigInfo, action: &SigAction,
     thread.context.save();
     let r = thread.context.registers;
     let (start, len) = thread.signal_stack;
-    let on_alternate_stack =
-        action.flags & u64::from(linux::SA_ONSTACK) != 0 && len > 0 && !thread.is_on_signal_stack();
-    let top = if on_alternate_stack { start.wrapping_add(len) } else { r.rsp.wrapping_sub(RED_ZONE) };
+    let top = alternate_stack_top(thread, action).unwrap_or(r.rsp.wrapping_sub(RED_ZONE));
     let floating = top.wrapping_sub(FLOATING) & !63;
     let frame = (floating.wrapping_sub(FRAME) & !15).wrapping_sub(8);
     let mut bytes = [0; FRAME as usize];
