@@ -1,4 +1,5 @@
 //! The examples that check published crates find the bugs that they claim to find.
+#![allow(clippy::duplicate_mod, reason = "both examples have the same support")]
 
 #[path = "../examples/aarch64_paging.rs"]
 #[expect(dead_code, reason = "an example has a main")]

@@ -96,13 +96,7 @@ impl BlockList {
     #[inline]
     pub fn pop<P: Platform>(&mut self, frames: &Frames<P>) -> Option<Block> {
         let pfn = self.0.pop(|pfn| Pfn::new(frames.memmap.at(pfn).next.load(Ordering::Relaxed)))?;
-        let record = frames.memmap.at(pfn);
-        debug_assert_eq!(
-            record.kind().state(),
-            FrameState::Allocated,
-            "INV-FRAME-STATE: frame {pfn} is {:?}, not an allocated block",
-            record.kind()
-        );
+        let record = frames.memmap.allocated(pfn);
         Some(Block::new(pfn, record.kind().order()).with_residency(record.residency()))
     }
 }

@@ -76,8 +76,8 @@ fn only_the_last_put_returns_the_block() {
         let third = folio.try_get().expect("the folio has references");
         folio.get_raw(2);
         assert_eq!(folio.refs(), 5, "INV-FRAME-REFS");
-        assert!(frames.put(support::take_back(&frames, folio.page(folio.pages() - 1))).is_none());
-        assert!(frames.put(support::take_back(&frames, folio.pfn())).is_none());
+        assert!(frames.put(support::take_back(frames, folio.page(folio.pages() - 1))).is_none());
+        assert!(frames.put(support::take_back(frames, folio.pfn())).is_none());
         assert!(frames.put(second).is_none());
         let mut release_list = ReleaseList::new();
         let first = release_list.put_last(frames, first).expect_err("there are other references");

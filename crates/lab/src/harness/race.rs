@@ -103,12 +103,16 @@ fn first_failing_seed(schedules: u64, holds: fn(u64) -> bool) -> Option<u64> {
     failing
 }
 
+/// A bug, and a race that fails with it for some seed.
+#[cfg(feature = "planted")]
+pub type PlantedRace = (PlantedBug, fn(u64) -> bool);
+
 /// Asserts that each planted bug makes its race fail for one of `schedules` seeds.
 ///
 /// # Panics
 /// With the name of a bug that no seed finds.
 #[cfg(feature = "planted")]
-pub fn assert_planted_bugs_are_found(schedules: u64, cases: &[(PlantedBug, fn(u64) -> bool)]) {
+pub fn assert_planted_bugs_are_found(schedules: u64, cases: &[PlantedRace]) {
     for (bug, holds) in cases {
         choose(Some(*bug));
         let found = (0..schedules).find(|seed| !holds(*seed));
