@@ -84,23 +84,28 @@ pub fn race_with_the_end_of_a_process<I: Isa>(
 /// With `failure` and the seed, if one fails; or if at most half of `schedules` schedules were
 /// different.
 pub fn assert_holds(schedules: u64, holds: fn(u64) -> bool, failure: &str) {
-    if let Some(seed) = first_failing_seed(schedules, holds) {
-        panic!("{failure} with seed {seed}");
-    }
+    let different = different_schedules(schedules, holds, failure);
+    assert!(different * 2 > schedules, "{different} of {schedules} schedules are different");
 }
 
-/// The first of `schedules` seeds for which `holds` returns `false`.
+/// Like [`assert_holds`], for a race so short that most seeds repeat a schedule.
 ///
 /// # Panics
-/// If no seed fails, and at most half of `schedules` schedules were different.
-fn first_failing_seed(schedules: u64, holds: fn(u64) -> bool) -> Option<u64> {
+/// With `failure` and the seed, if one fails.
+pub fn assert_short_race_holds(schedules: u64, holds: fn(u64) -> bool, failure: &str) {
+    different_schedules(schedules, holds, failure);
+}
+
+/// Asserts that `holds` returns `true` for each seed; returns how many schedules were different.
+fn different_schedules(schedules: u64, holds: fn(u64) -> bool, failure: &str) -> u64 {
     let seeds = if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { 100 * schedules } else { schedules };
     TRACES.take();
-    let failing = (0..seeds).find(|seed| !holds(*seed));
+    if let Some(seed) = (0..seeds).find(|seed| !holds(*seed)) {
+        panic!("{failure} with seed {seed}");
+    }
     let different = TRACES.take().len() as u64;
     println!("{different} different schedules of {seeds}");
-    assert!(failing.is_some() || different * 2 > schedules, "{different} of {seeds} schedules are different");
-    failing
+    different
 }
 
 /// A bug, and a race that fails with it for some seed.

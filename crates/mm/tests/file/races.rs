@@ -7,7 +7,7 @@
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
-use pagewright_lab::harness::race::{assert_holds, race, race_by};
+use pagewright_lab::harness::race::{assert_holds, assert_short_race_holds, race, race_by};
 use pagewright_lab::harness::{CPU, FileHandle, OTHER, TestProcess, TestWorld};
 use pagewright_mm::file::{FallocateFlags, FileKind, FileOps, MemfdFlags};
 use pagewright_mm::{Advice, MapFlags};
@@ -235,7 +235,7 @@ fn load_during_an_eviction<I: Isa>(seed: u64) -> bool {
 
 /// INV-FILE-CLEAN.
 fn no_page_is_older_than_its_file<I: Isa>() {
-    assert_holds(NARROW_SCHEDULES, load_during_an_eviction::<I>, "a store that was written back is lost");
+    assert_short_race_holds(NARROW_SCHEDULES, load_during_an_eviction::<I>, "a store that was written back is lost");
 }
 
 /// One CPU reads a page from its device, another punches a hole there; returns whether it is zero.
@@ -276,12 +276,20 @@ fn writeback_during_a_punch<I: Isa>(seed: u64) -> bool {
 
 /// INV-FILE-REMOVED.
 fn no_writeback_fills_a_hole<I: Isa>() {
-    assert_holds(NARROW_SCHEDULES, writeback_during_a_punch::<I>, "the device has the contents of the hole again");
+    assert_short_race_holds(
+        NARROW_SCHEDULES,
+        writeback_during_a_punch::<I>,
+        "the device has the contents of the hole again",
+    );
 }
 
 /// INV-FILE-REMOVED.
 fn no_read_in_flight_fills_a_hole<I: Isa>() {
-    assert_holds(NARROW_SCHEDULES, device_read_during_a_punch::<I>, "a page has the old contents of the hole");
+    assert_short_race_holds(
+        NARROW_SCHEDULES,
+        device_read_during_a_punch::<I>,
+        "a page has the old contents of the hole",
+    );
 }
 
 on_both! {
