@@ -34,7 +34,7 @@ impl<P: Platform> Fault<'_, P> {
         let file = self.file();
         let (index, removals) = self.wanted_page()?;
         let mut reserve = self.reserve_tables()?;
-        let found = file.find_or_read(self.mm, index)?;
+        let found = file.find_or_read(self.mm, index, self.pages)?;
         let served = if found.waited { FaultKind::Major } else { FaultKind::Minor };
         let write = self.access == Access::Write;
         let around = self.fault_around_range();
@@ -71,7 +71,7 @@ impl<P: Platform> Fault<'_, P> {
         let (index, removals) = self.wanted_page()?;
         let mut reserve = self.reserve_tables()?;
         let block = self.alloc_page()?;
-        let found = match file.find_or_read(self.mm, index) {
+        let found = match file.find_or_read(self.mm, index, self.pages) {
             Ok(found) => found,
             Err(error) => {
                 self.mm.tlb.free(block);
@@ -144,7 +144,7 @@ impl<P: Platform> Fault<'_, P> {
             if !self.file().is_resident(index) {
                 continue;
             }
-            match self.file().find_or_read(self.mm, index) {
+            match self.file().find_or_read(self.mm, index, None) {
                 Ok(found) => self.mm.put_folio(found.folio),
                 Err(_) => return,
             }

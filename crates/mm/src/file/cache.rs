@@ -10,6 +10,7 @@
 use super::object::{FileKind, FileObject};
 use crate::counters::Gauge;
 use crate::error::{FaultError, MmError};
+use crate::fault::ClearedPageSource;
 use crate::mm::Mm;
 use crate::reclaim::Shadow;
 use crate::swap::{SwapInFolio, SwapOwner};
@@ -277,11 +278,18 @@ impl<P: Platform> FileObject<P> {
 
     /// Page `index`, read, swapped in or zeroed if it is not cached.
     ///
+    /// A page that must be added comes from `pages`, if given.
+    ///
     /// # Errors
     /// [`FaultError::OutOfMemory`]; nothing has changed. [`FaultError::Device`] if the device
     /// fails, the page cannot be charged, or it lies past the end.
-    pub(crate) fn find_or_read(&self, mm: &Mm<P>, index: u64) -> Result<CachedPage, FaultError> {
-        self.find_or_fill(mm, index, false)
+    pub(crate) fn find_or_read(
+        &self,
+        mm: &Mm<P>,
+        index: u64,
+        pages: Option<&dyn ClearedPageSource>,
+    ) -> Result<CachedPage, FaultError> {
+        self.find_or_fill(mm, index, false, pages)
     }
 
     /// As [`Self::find_or_read`], but the page may lie past the end, which is about to move.
@@ -290,16 +298,27 @@ impl<P: Platform> FileObject<P> {
     ///
     /// # Errors
     /// As [`Self::find_or_read`].
-    pub(super) fn find_or_create(&self, mm: &Mm<P>, index: u64) -> Result<CachedPage, FaultError> {
-        self.find_or_fill(mm, index, true)
+    pub(super) fn find_or_create(
+        &self,
+        mm: &Mm<P>,
+        index: u64,
+        pages: Option<&dyn ClearedPageSource>,
+    ) -> Result<CachedPage, FaultError> {
+        self.find_or_fill(mm, index, true, pages)
     }
 
-    fn find_or_fill(&self, mm: &Mm<P>, index: u64, past_end: bool) -> Result<CachedPage, FaultError> {
+    fn find_or_fill(
+        &self,
+        mm: &Mm<P>,
+        index: u64,
+        past_end: bool,
+        pages: Option<&dyn ClearedPageSource>,
+    ) -> Result<CachedPage, FaultError> {
         loop {
             if let Some(found) = self.find(mm, index)? {
                 return Ok(found);
             }
-            if let Some(found) = self.create_page(mm, index, past_end)? {
+            if let Some(found) = self.create_page(mm, index, past_end, pages)? {
                 return Ok(found);
             }
         }
@@ -314,8 +333,18 @@ impl<P: Platform> FileObject<P> {
     ///
     /// Returns `None` if another CPU may have added it meanwhile, and it was swapped out or
     /// evicted.
-    fn create_page(&self, mm: &Mm<P>, index: u64, past_end: bool) -> Result<Option<CachedPage>, FaultError> {
-        let block = mm.alloc_zeroed(Order::ZERO, ClearExtent::PAGE)?.into_block();
+    fn create_page(
+        &self,
+        mm: &Mm<P>,
+        index: u64,
+        past_end: bool,
+        pages: Option<&dyn ClearedPageSource>,
+    ) -> Result<Option<CachedPage>, FaultError> {
+        let zeroed = match pages {
+            Some(pages) => pages.next_page()?,
+            None => mm.alloc_zeroed(Order::ZERO, ClearExtent::PAGE)?,
+        };
+        let block = zeroed.into_block();
         let pfn = block.pfn();
         let before = (!self.is_shmem()).then(|| self.stamp(index));
         let (waited, read) = match self.kind() {

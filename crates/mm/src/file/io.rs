@@ -48,7 +48,7 @@ impl<P: Platform> Mm<P> {
                 bytes.fill(0);
                 return Ok(());
             }
-            None => file.find_or_read(self, index)?.folio,
+            None => file.find_or_read(self, index, None)?.folio,
         };
         self.fx().read(folio.pfn().base().add(at % PAGE_SIZE), bytes);
         self.mark_accessed(self.frames().folio_of(&folio));
@@ -95,7 +95,7 @@ impl<P: Platform> Mm<P> {
         if end > file.size() {
             file.check_unsealed(Seals::GROW)?;
         }
-        let folio = file.find_or_create(self, at / PAGE_SIZE)?.folio;
+        let folio = file.find_or_create(self, at / PAGE_SIZE, None)?.folio;
         self.fx().write(folio.pfn().base().add(at % PAGE_SIZE), bytes);
         // Set after the bytes are stored. A writeback that cleared the flag before them may miss
         // them, and the flag set here makes it write the page again.

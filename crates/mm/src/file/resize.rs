@@ -14,6 +14,7 @@
 use super::object::{FILE_PAGES, FileKind, FileObject};
 use super::seals::Seals;
 use crate::error::MmError;
+use crate::fault::PreclearedPages;
 use crate::mm::Mm;
 use crate::space::entries::zap::Zap;
 use crate::space::{AddressMap, Space};
@@ -103,9 +104,11 @@ impl<P: Platform> Mm<P> {
         if end > file.size() {
             file.check_unsealed(Seals::GROW)?;
         }
-        file.check_limit(end.div_ceil(PAGE_SIZE) - offset / PAGE_SIZE)?;
+        let pages = end.div_ceil(PAGE_SIZE) - offset / PAGE_SIZE;
+        file.check_limit(pages)?;
+        let precleared = PreclearedPages::for_pages(self, pages);
         for index in offset / PAGE_SIZE..end.div_ceil(PAGE_SIZE) {
-            match file.find_or_create(self, index) {
+            match file.find_or_create(self, index, PreclearedPages::as_source(&precleared)) {
                 Ok(found) => self.put_folio(found.folio),
                 Err(error) => {
                     file.remove_range(self, file.pages(), MAX_PAGES);

@@ -3,7 +3,10 @@
 //! The hardware walker sets the accessed bit of each entry that it uses. Here the bits of all
 //! mappings of a page are read and cleared. Other CPUs are not flushed: a CPU with a cached
 //! translation uses it without setting the bit again, so for a while the page looks less used than
-//! it is, as in Linux.
+//! it is. Linux does the same on x86-64. On arm64 its `ptep_clear_flush_young` issues a TLBI and
+//! does not wait, so the translation is gone by the next context switch; here it stays until the
+//! TLB evicts it or the space is flushed. A TLBI without a wait has no owner here: each is
+//! completed by the operation that issued it.
 //!
 //! Protocol: the lock of a space is only tried. If it is contended, the space's tasks may be using
 //! the page. The page then stays, and the remaining spaces are not visited (`contended` in

@@ -45,7 +45,7 @@ impl<P: Platform> Mm<P> {
             if file.is_shmem() { file.next_swapped(at, end, |_| true) } else { (at < end).then_some(at) }
         {
             at = index + 1;
-            match file.find_or_read(self, index) {
+            match file.find_or_read(self, index, None) {
                 Ok(found) => self.put_folio(found.folio),
                 Err(_) => return,
             }
