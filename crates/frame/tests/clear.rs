@@ -413,11 +413,12 @@ fn a_calibration_vetoes_streaming_stores_that_are_not_faster() {
 #[test]
 fn the_cache_probe_finds_the_first_set_that_is_slow_for_its_size() {
     let fixture = Fixture::new(1);
-    let mut list = BlockList::new();
-    for _ in 0..16 {
-        list.push(&fixture.frames, take(&fixture.frames, 9));
-    }
-    let mut probe = CacheProbe::new(list);
+    let blocks = |blocks: usize| {
+        let mut list = BlockList::new();
+        (0..blocks).for_each(|_| list.push(&fixture.frames, take(&fixture.frames, 9)));
+        list
+    };
+    let mut probe = CacheProbe::new();
     // A block takes as long in the sets of 2, 4 and 8, and three times as long in the set of 16.
     // Each step reads the clock 6 times.
     let (mut now, mut reads) = (0u64, 0);
@@ -427,17 +428,15 @@ fn the_cache_probe_finds_the_first_set_that_is_slow_for_its_size() {
         now += set * if set == 16 { 3000 } else { 1000 };
         Duration::from_nanos(now)
     };
-    for _ in 0..3 {
-        assert_eq!(probe.step(&fixture.frames, &mut clock), CacheProbeProgress::More);
+    for wanted in [2, 4, 8] {
+        assert_eq!(probe.wanted(), (wanted, Order::PMD));
+        assert_eq!(probe.step(&fixture.frames, blocks(wanted), &mut clock), CacheProbeProgress::More);
+        assert_eq!(fixture.frames.available(), u64::from(FRAMES), "a step keeps no block");
     }
     let found = ClearExtent::of_frames(16 * 512);
-    assert_eq!(probe.step(&fixture.frames, &mut clock), CacheProbeProgress::Found(found));
+    assert_eq!(probe.step(&fixture.frames, blocks(16), &mut clock), CacheProbeProgress::Found(found));
     assert_eq!(fixture.frames.clear_selector().cache(), found, "the selector does not use the size found");
-    assert_eq!(
-        probe.step(&fixture.frames, &mut clock),
-        CacheProbeProgress::AtLeast(found),
-        "no blocks for a larger set"
-    );
-    probe.finish(&fixture.frames);
+    let short = probe.step(&fixture.frames, blocks(8), &mut clock);
+    assert_eq!(short, CacheProbeProgress::AtLeast(found), "too few blocks for a larger set");
     assert_eq!(fixture.frames.available(), u64::from(FRAMES));
 }

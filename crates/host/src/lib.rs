@@ -5,6 +5,7 @@
 //!   writes entries and pages in real memory.
 //! - [`run_as`], [`pin_to`] – which CPU of the machine a thread is, and to which CPU of the host it
 //!   is pinned.
+//! - [`measure_clearing`] – chooses the stores that clear memory fastest on this host.
 //! - [`ThreadClock`], [`HostFacts`] – the CPU time of a thread, and a description of the host.
 //!
 //! # Example
@@ -38,11 +39,13 @@ mod clock;
 mod cpu;
 mod facts;
 mod machine;
+mod measure;
 mod memory;
 
 pub use clock::ThreadClock;
 pub use cpu::{pin_to, real_cpus};
 pub use facts::HostFacts;
 pub use machine::HostMachine;
+pub use measure::measure_clearing;
 pub use memory::{HostMemory, HostMemoryError};
 pub use pagewright_sync::host::{HostLocks, run_as};

@@ -3,6 +3,7 @@
 //! The counters show by which stores frames were cleared.
 
 use pagewright_host::{HostMachine, HostMemory, run_as};
+use pagewright_mm::file::{FallocateFlags, MemfdFlags};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmSetting, MmSettings};
 use pagewright_sync::Arc;
@@ -106,6 +107,52 @@ fn populating_clears_in_batches_and_every_page_reads_as_zero() {
         assert!(fixture.reads_as_zero(&space, range), "INV-CLEAR-WHOLE");
     }
     fixture.end(&space);
+}
+
+#[test]
+fn measuring_selects_stores_and_keeps_no_memory() {
+    let fixture = Fixture::new(1 << 15, 1, 1);
+    let available = fixture.mm.tlb().frames().available();
+    let measured = pagewright_host::measure_clearing(fixture.mm.tlb());
+    assert_eq!(fixture.mm.tlb().frames().available(), available, "the measurements leak blocks");
+    if ClearCaps::detect().candidates().next().is_some() {
+        let calibration = measured.calibration().expect("64 MiB are enough");
+        assert_eq!(fixture.mm.tlb().frames().clear_selector().streaming(), calibration.streaming);
+        assert!(measured.cache().is_some(), "the probe ends");
+        assert!(fixture.mm.counter(Counter::PwClearMeasurements) >= 2, "a calibration and a set");
+    }
+    // Too little memory for a calibration: nothing is measured, and nothing changes.
+    let small = Fixture::new(1024, 1, 1);
+    let streaming = small.mm.tlb().frames().clear_selector().streaming();
+    assert_eq!(pagewright_host::measure_clearing(small.mm.tlb()).calibration(), None);
+    assert_eq!(small.mm.tlb().frames().clear_selector().streaming(), streaming);
+}
+
+/// Only the clears are made together; each page is added to the file by itself.
+#[test]
+fn shared_memory_is_allocated_and_populated_in_batches() {
+    let fixture = Fixture::new(4096, 1, 1);
+    let space = fixture.mm.new_space().expect("memory");
+    let file = fixture.mm.memfd_create("batches", MemfdFlags::empty()).expect("memory");
+    let batches = || fixture.mm.counter(Counter::PwClearBatches);
+    let expected = if streaming().is_some() { PAGES.div_ceil(64) } else { 0 };
+    let before = batches();
+    fixture.mm.fallocate(&file, FallocateFlags::empty(), 0, PAGES * PAGE_SIZE).expect("memory");
+    assert_eq!(batches() - before, expected, "fallocate clears 64 pages at a time");
+    let before = batches();
+    let request = MapRequest {
+        addr: VirtAddr::ZERO,
+        len: PAGES * PAGE_SIZE,
+        rights: Rights::RW,
+        flags: MapFlags::SHARED | MapFlags::ANONYMOUS | MapFlags::POPULATE,
+        file: None,
+    };
+    let start = fixture.mm.mmap(&space, &request).expect("free addresses");
+    assert_eq!(batches() - before, expected, "populating shared memory clears 64 pages at a time");
+    assert!(fixture.reads_as_zero(&space, PageRange::from_len(start, request.len).expect("whole pages")));
+    assert_eq!(fixture.mm.counter(Counter::PwZeroed), 2 * PAGES);
+    fixture.check_fences();
+    fixture.mm.end_space(&space);
 }
 
 #[test]

@@ -115,6 +115,7 @@
 
 extern crate alloc;
 
+mod clear_measurements;
 mod context;
 mod debt;
 mod defer;
@@ -129,6 +130,7 @@ mod switch;
 mod tags;
 mod walkers;
 
+pub use clear_measurements::ClearMeasurements;
 pub use context::TlbContext;
 pub use debt::{Debt, OwedFlush};
 pub use defer::Batch;

@@ -12,9 +12,12 @@ use crate::signal;
 use crate::stop_machine;
 use crate::task::{CallStop, ExitStatus, Resume, SyscallResult, Thread, WaitReason, scheduler};
 use alloc::boxed::Box;
+use core::time::Duration;
 use pagewright_hal::{Exception, Trap};
 use pagewright_mm::FaultError;
+use pagewright_tlb::ClearMeasurements;
 use pagewright_types::{Access, VirtAddr};
+use spin::Mutex;
 
 /// Runs threads, and never returns.
 pub(crate) fn run() -> ! {
@@ -38,11 +41,21 @@ pub(crate) fn run() -> ! {
 
 /// Reclaims memory where it is short, as kswapd does, and sleeps until an interrupt arrives.
 ///
-/// The run queue is empty.
+/// The run queue is empty. The first CPUs that are idle make the measurements of clearing, one at a
+/// time, and look for work after each.
 fn sleep() {
     mm().tlb().enter_lazy();
     mm().balance_all();
-    pagewright_hal::idle(|| crate::task::may_be_ready() || stop_machine::is_requested());
+    let more = measure_clearing();
+    pagewright_hal::idle(|| more || crate::task::may_be_ready() || stop_machine::is_requested());
+}
+
+/// Makes the next measurement of clearing, and returns whether this CPU should make another one.
+fn measure_clearing() -> bool {
+    static MEASUREMENTS: Mutex<ClearMeasurements> = Mutex::new(ClearMeasurements::new());
+    // If the lock is taken, another idle CPU measures.
+    let Some(mut measurements) = MEASUREMENTS.try_lock() else { return false };
+    measurements.step(mm().tlb(), || Duration::from_nanos(pagewright_hal::time::now_ns()))
 }
 
 /// Why a thread leaves its CPU.

@@ -7,9 +7,9 @@
 //! to 96 MB.
 //!
 //! Protocol: the caller calls [`CacheProbe::step`] while the CPU is idle, until it returns another
-//! value than [`CacheProbeProgress::More`]. Each step clears one set three times, with ordinary
-//! stores. The frames must have been touched before, or the hypervisor would back them during the
-//! measurement.
+//! value than [`CacheProbeProgress::More`], with the blocks that [`CacheProbe::wanted`] names. Each
+//! step clears one set three times, with ordinary stores, and frees it. The frames must have been
+//! touched before, or the hypervisor would back them during the measurement.
 //!
 //! Not guaranteed: the exact size. The result is one of ten sizes, above which the lines of a block
 //! have certainly left the cache.
@@ -47,11 +47,8 @@ pub enum CacheProbeProgress {
 }
 
 /// A probe of the effective size of the last-level cache.
-///
-/// [`CacheProbe::finish`] ends it and frees its blocks.
-#[must_use = "dropping it leaks its blocks: end it with `finish`"]
+#[derive(Debug, Default)]
 pub struct CacheProbe {
-    blocks: BlockList,
     next: usize,
     /// Picoseconds for one block in the smallest set.
     smallest: u128,
@@ -59,14 +56,14 @@ pub struct CacheProbe {
 }
 
 impl CacheProbe {
-    /// The number of blocks that the probe needs for all sets, and their order.
-    ///
-    /// With fewer blocks it tries fewer sets.
-    pub const BLOCKS: (usize, Order) = (SETS[SETS.len() - 1], Order::PMD);
+    /// A probe before its first step.
+    pub const fn new() -> Self {
+        Self { next: 0, smallest: 0, elapsed: Duration::ZERO }
+    }
 
-    /// A probe that rewrites `blocks`.
-    pub const fn new(blocks: BlockList) -> Self {
-        Self { blocks, next: 0, smallest: 0, elapsed: Duration::ZERO }
+    /// The number of blocks that the next step needs, and their order.
+    pub fn wanted(&self) -> (usize, Order) {
+        (SETS.get(self.next).copied().unwrap_or(0), Order::PMD)
     }
 
     /// The duration of all steps so far.
@@ -74,21 +71,39 @@ impl CacheProbe {
         self.elapsed
     }
 
-    /// Measures one set; `now` reads a clock.
+    /// Measures one set, and frees its blocks; `now` reads a clock.
     ///
-    /// If the set does not fit, its size is the cache size of the
-    /// [`ClearSelector`](super::ClearSelector) from then on.
-    pub fn step<P: Platform>(&mut self, frames: &Frames<P>, mut now: impl FnMut() -> Duration) -> CacheProbeProgress {
+    /// With fewer blocks than [`Self::wanted`], the probe ends. If the set does not fit, its size
+    /// is the cache size of the [`ClearSelector`](super::ClearSelector) from then on.
+    pub fn step<P: Platform>(
+        &mut self,
+        frames: &Frames<P>,
+        mut blocks: BlockList,
+        now: impl FnMut() -> Duration,
+    ) -> CacheProbeProgress {
+        let progress = self.measure(frames, &mut blocks, now);
+        while let Some(block) = blocks.pop(frames) {
+            frames.free(block);
+        }
+        progress
+    }
+
+    fn measure<P: Platform>(
+        &mut self,
+        frames: &Frames<P>,
+        blocks: &mut BlockList,
+        mut now: impl FnMut() -> Duration,
+    ) -> CacheProbeProgress {
         let fitted = self.next.checked_sub(1).map_or(0, |last| SETS[last]);
-        let Some(&set) = SETS.get(self.next).filter(|set| **set <= self.blocks.len()) else {
+        let Some(&set) = SETS.get(self.next).filter(|set| **set <= blocks.len()) else {
             return CacheProbeProgress::AtLeast(extent_of(fitted));
         };
         let began = now();
-        self.rewrite(frames, set);
+        rewrite(frames, blocks, set);
         let mut best = u128::MAX;
         for _ in 0..2 {
             let before = now();
-            self.rewrite(frames, set);
+            rewrite(frames, blocks, set);
             best = best.min(now().saturating_sub(before).as_nanos());
         }
         let step_time = now().saturating_sub(began);
@@ -109,26 +124,20 @@ impl CacheProbe {
             CacheProbeProgress::More
         }
     }
+}
 
-    /// Ends the probe and frees its blocks.
-    pub fn finish<P: Platform>(mut self, frames: &Frames<P>) {
-        while let Some(block) = self.blocks.pop(frames) {
-            frames.free(block);
-        }
+/// Clears `set` of the blocks by ordinary stores.
+fn rewrite<P: Platform>(frames: &Frames<P>, blocks: &mut BlockList, set: usize) {
+    let mut done = BlockList::new();
+    let with = frames.clear_selector().caps().ordinary();
+    for _ in 0..set {
+        let Some(block) = blocks.pop(frames) else { break };
+        store_part(frames, &block, block.pfn(), block.order(), with);
+        done.push(frames, block);
     }
-
-    fn rewrite<P: Platform>(&mut self, frames: &Frames<P>, set: usize) {
-        let mut done = BlockList::new();
-        let with = frames.clear_selector().caps().ordinary();
-        for _ in 0..set {
-            let Some(block) = self.blocks.pop(frames) else { break };
-            store_part(frames, &block, block.pfn(), block.order(), with);
-            done.push(frames, block);
-        }
-        // In reverse, so that every round begins with the same block.
-        while let Some(block) = done.pop(frames) {
-            self.blocks.push(frames, block);
-        }
+    // In reverse, so that every round begins with the same block.
+    while let Some(block) = done.pop(frames) {
+        blocks.push(frames, block);
     }
 }
 

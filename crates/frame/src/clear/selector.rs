@@ -22,9 +22,10 @@
 //! µs instead of 388, and a working set of 1 MiB then takes 409 µs more to read; where nothing
 //! touched it since it was last cleared, they save nothing (`evaluate clear`).
 //!
-//! A calibration selects the streaming stores. Before that, the selector uses the best ones that
-//! need no calibration. A CPU on the deny-list, and one whose calibration vetoed all streaming
-//! stores, gets ordinary stores only, unless the policy overrides this.
+//! A calibration selects the streaming stores; `ClearMeasurements` of `tlb` makes it. Before that,
+//! the selector uses the best ones that need no calibration. A CPU on the deny-list, and one whose
+//! calibration vetoed all streaming stores, gets ordinary stores only, unless the policy overrides
+//! this.
 //!
 //! Not guaranteed: that a block freed on this CPU is still in its cache, or that a block freed long
 //! ago is not. The allocator knows only the volume of memory freed since.

@@ -7,15 +7,14 @@
 //! much of it.
 
 use super::super::{EvaluateError, Scale};
-use pagewright_host::{HostMachine, HostMemory, ThreadClock, pin_to, real_cpus, run_as};
+use pagewright_host::{HostMachine, HostMemory, measure_clearing, pin_to, real_cpus, run_as};
 use pagewright_mm::{Mm, MmSettings};
+use pagewright_tlb::ClearMeasurements;
 use pagewright_tlb::frames::{
-    Block, BlockList, CacheProbe, CacheProbeProgress, ClearBackend, ClearCalibration, ClearExtent, ClearPolicy,
-    FrameRequest, Frames, MemoryLayout, NodeSpec,
+    Block, CacheProbeProgress, ClearBackend, ClearExtent, ClearPolicy, FrameRequest, Frames, MemoryLayout, NodeSpec,
 };
 use pagewright_types::{CpuId, CpuMask, NodeId, Order, PAGE_SIZE, Pfn};
 use std::fs;
-use std::time::Duration;
 
 /// The word with which memory is filled before it is cleared.
 pub(super) const POISON: u64 = 0xa5c3_5a3c_a5c3_5a3c;
@@ -32,11 +31,7 @@ pub(super) struct Bench {
 }
 
 /// The results of calibration and of measuring the cache.
-pub(super) struct CacheMeasurements {
-    pub(super) calibration: Option<ClearCalibration>,
-    pub(super) cache_probe: CacheProbeProgress,
-    pub(super) probe_time: Duration,
-}
+pub(super) struct CacheMeasurements(pub(super) ClearMeasurements);
 
 impl Bench {
     /// Sets up 3 GiB of memory, or 8 GiB at full scale, and poisons it.
@@ -114,34 +109,6 @@ impl Bench {
         self.mm.tlb().alloc(FrameRequest::new(order, NODE)).map_err(|error| EvaluateError::Machine(error.to_string()))
     }
 
-    fn alloc_list(&self, (blocks, order): (usize, Order)) -> BlockList {
-        let mut list = BlockList::new();
-        for _ in 0..blocks {
-            // The measurements check how many blocks they get.
-            let Ok(block) = self.alloc(order) else { break };
-            list.push(self.frames(), block);
-        }
-        list
-    }
-
-    /// Calibrates the stores and measures the size of the cache.
-    pub(super) fn measure_cache(&self) -> CacheMeasurements {
-        let clock = ThreadClock::start_cpu_time();
-        let frames = self.frames();
-        let calibration =
-            frames.calibrate_clearing(self.alloc_list(Frames::<HostMachine>::CALIBRATION_BLOCKS), || clock.elapsed());
-        let mut cache_probe = CacheProbe::new(self.alloc_list(CacheProbe::BLOCKS));
-        let progress = loop {
-            match cache_probe.step(frames, || clock.elapsed()) {
-                CacheProbeProgress::More => {}
-                done @ (CacheProbeProgress::Found(_) | CacheProbeProgress::AtLeast(_)) => break done,
-            }
-        };
-        let probe_time = cache_probe.elapsed();
-        cache_probe.finish(frames);
-        CacheMeasurements { calibration, cache_probe: progress, probe_time }
-    }
-
     /// The largest target that fits the cache, in bytes: half of the measured or assumed size.
     pub(super) fn cached_up_to(&self) -> u64 {
         self.frames().clear_selector().cache().frames() * PAGE_SIZE / 2
@@ -158,18 +125,22 @@ impl Bench {
 }
 
 impl CacheMeasurements {
+    pub(super) fn measure(bench: &Bench) -> Self {
+        Self(measure_clearing(bench.mm.tlb()))
+    }
+
     pub(super) fn cache_text(&self) -> String {
         let mebibytes = |extent: ClearExtent| (extent.frames() * PAGE_SIZE) >> 20;
-        let result = match self.cache_probe {
-            CacheProbeProgress::Found(extent) => format!("a set of {} MiB does not fit", mebibytes(extent)),
-            CacheProbeProgress::AtLeast(extent) => format!("every set up to {} MiB fits", mebibytes(extent)),
-            CacheProbeProgress::More => "not measured".to_owned(),
+        let result = match self.0.cache() {
+            Some(CacheProbeProgress::Found(extent)) => format!("a set of {} MiB does not fit", mebibytes(extent)),
+            Some(CacheProbeProgress::AtLeast(extent)) => format!("every set up to {} MiB fits", mebibytes(extent)),
+            Some(CacheProbeProgress::More) | None => "not measured".to_owned(),
         };
-        format!("{result} (measured in {:.0} ms)", self.probe_time.as_secs_f64() * 1e3)
+        format!("{result} (measured in {:.0} ms)", self.0.probe_time().as_secs_f64() * 1e3)
     }
 
     pub(super) fn calibration_text(&self) -> String {
-        match self.calibration {
+        match self.0.calibration() {
             Some(calibration) => format!(
                 "{}, {:.2} times as fast as ordinary stores on cold blocks (measured in {:.2} ms)",
                 calibration

@@ -4,6 +4,7 @@
 //! - `grid` – bandwidth by stores, extent and state of the target.
 //! - `prealloc` – a VM's memory, compared with Linux's `MADV_POPULATE_WRITE`.
 //! - `faults` – demand faults through the whole fault path.
+//! - `bulk_pin` – memory pinned for a device.
 //! - `pollution` – a hot set read again after a clear.
 //! - `compile` – a compiler that runs while other CPUs clear memory.
 //! - `claims` – the figures compared with those of the series and with our own promises.
@@ -16,6 +17,7 @@
 //! other load affects all methods alike.
 
 mod bench;
+mod bulk_pin;
 mod claims;
 mod compile;
 mod faults;
@@ -35,6 +37,7 @@ struct ClearResults {
     grid: grid::Grid,
     prealloc: prealloc::Prealloc,
     faults: faults::Faults,
+    bulk_pins: Option<bulk_pin::BulkPins>,
     pollution: pollution::Pollution,
     compile: Option<compile::CompileTimes>,
     cache: bench::CacheMeasurements,
@@ -48,19 +51,20 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
     context.show_step("touching and poisoning memory");
     let bench = Bench::new(context.scale)?;
     context.show_step("calibrating");
-    let cache = bench.measure_cache();
+    let cache = bench::CacheMeasurements::measure(&bench);
     let grid = grid::measure(context, &bench)?;
     let prealloc = prealloc::measure(context, &bench)?;
-    let (faults, pollution, compile) = match context.scale {
-        Scale::Tour => (faults::Faults { rows: Vec::new() }, pollution::Pollution { rows: Vec::new() }, None),
+    let (faults, bulk_pins, pollution, compile) = match context.scale {
+        Scale::Tour => (faults::Faults { rows: Vec::new() }, None, pollution::Pollution { rows: Vec::new() }, None),
         Scale::Quick | Scale::Full => (
             faults::measure(context, &bench)?,
+            Some(bulk_pin::measure(context, &bench)?),
             pollution::measure(context, &bench)?,
             compile::measure(context, &bench)?,
         ),
     };
     let counters = clear_counters(&bench);
-    let results = ClearResults { grid, prealloc, faults, pollution, compile, cache, counters };
+    let results = ClearResults { grid, prealloc, faults, bulk_pins, pollution, compile, cache, counters };
     Ok(evaluation(context.scale, &facts, &bench, &results))
 }
 
@@ -68,11 +72,13 @@ fn evaluation(scale: Scale, facts: &HostFacts, bench: &Bench, results: &ClearRes
     let mut tables: Vec<Table> = results.grid.tables();
     tables.push(results.prealloc.table());
     tables.push(results.faults.table());
+    tables.extend(results.bulk_pins.as_ref().map(bulk_pin::BulkPins::table));
     tables.push(results.pollution.table());
     tables.extend(results.compile.as_ref().map(compile::CompileTimes::table));
     let mut runs = results.grid.runs();
     runs.extend(results.prealloc.runs());
     runs.extend(results.faults.runs());
+    runs.extend(results.bulk_pins.iter().flat_map(bulk_pin::BulkPins::runs));
     runs.extend(results.pollution.runs());
     runs.push(Run { counters: results.counters.clone(), ..Run::of("total".to_owned(), "all runs above".to_owned()) });
     runs.extend(results.compile.iter().flat_map(compile::CompileTimes::runs));

@@ -116,7 +116,7 @@ fn chain() -> Vec<Line> {
 
 /// Walks the list once and returns nanoseconds per line.
 fn walk(chain: &[Line]) -> f64 {
-    let clock = ThreadClock::start();
+    let clock = ThreadClock::start_cpu_time();
     let mut at = 0;
     for _ in 0..LINES {
         at = chain[at].next;
@@ -182,7 +182,7 @@ fn sample(bench: &Bench, chain: &[Line], order: Order, row: &mut Row) -> Result<
         walk(chain);
     }
     row.walks[0].push(walk(chain));
-    let clock = ThreadClock::start();
+    let clock = ThreadClock::start_cpu_time();
     let block = clear(block);
     row.clear.push(clock.elapsed().as_nanos() as f64 / 1e3);
     row.walks[1].push(walk(chain));

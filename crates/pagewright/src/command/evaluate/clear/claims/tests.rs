@@ -73,6 +73,12 @@ fn a_compilation_with_overlapping_times_is_not_better() {
 }
 
 #[test]
+fn a_hint_that_makes_pins_slower_fails() {
+    let verdict = |hinted| bulk_pins(&BulkPins { plain: vec![2.0; 3], hinted: vec![hinted; 3] }).verdict;
+    assert_eq!([verdict(3.0), verdict(1.9)], [Verdict::Reproduced, Verdict::Differs]);
+}
+
+#[test]
 fn demand_faults_that_are_slower_than_uncached_ones_fail() {
     let verdict = |auto| {
         let row =

@@ -1,0 +1,91 @@
+//! Measures pinning memory for a device, with and without the hint that all of it is wanted.
+//!
+//! Key type: [`BulkPins`]. It is what VFIO does for a VM's memory (the series' patch 13,
+//! `vfio_iommu_type1`): private memory that was never touched is pinned page by page in one call.
+//! With `FOLL_HINT_BULK` the pages are cleared in batches, by the stores that suit the whole.
+//!
+//! Not guaranteed: the cost of the device's own mappings.
+
+use super::super::plot::size;
+use super::super::{Context, EvaluateError, Run, Stats, Table};
+use super::bench::Bench;
+use pagewright_host::ThreadClock;
+use pagewright_mm::gup::{GupFlags, MakeDirty};
+use pagewright_mm::{MapFlags, MapRequest};
+use pagewright_types::{Order, PageRange, Rights, VirtAddr};
+
+/// Bytes pinned at a time.
+const BYTES: u64 = Order::PUD.bytes();
+
+/// GB/s of pinning, by round.
+pub(super) struct BulkPins {
+    pub(super) plain: Vec<f64>,
+    pub(super) hinted: Vec<f64>,
+}
+
+/// Measures both kinds of pins, in turns.
+///
+/// # Errors
+/// [`EvaluateError::Machine`].
+pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<BulkPins, EvaluateError> {
+    context.show_step("pinning memory for a device");
+    let mut samples = [const { Vec::new() }; 2];
+    // The first round warms up and is not counted. The kinds take turns at going first.
+    for round in 0..=bench.repetitions() {
+        for kind in [round % 2, 1 - round % 2] {
+            let rate = pin(bench, [GupFlags::empty(), GupFlags::HINT_BULK][kind])?;
+            if round > 0 {
+                samples[kind].push(rate);
+            }
+        }
+    }
+    let [plain, hinted] = samples;
+    Ok(BulkPins { plain, hinted })
+}
+
+/// Maps memory, pins and releases it, and returns GB/s of the pin.
+fn pin(bench: &Bench, hint: GupFlags) -> Result<f64, EvaluateError> {
+    let failed = |error: pagewright_mm::MmError| EvaluateError::Machine(error.to_string());
+    let mm = bench.mm();
+    let space = mm.new_space().map_err(failed)?;
+    let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+    let request = MapRequest { addr: VirtAddr::ZERO, len: BYTES, rights: Rights::RW, flags, file: None };
+    let base = mm.mmap(&space, &request).map_err(failed)?;
+    let range = PageRange::from_len(base, BYTES).map_err(|error| EvaluateError::Machine(error.to_string()))?;
+    let clock = ThreadClock::start_cpu_time();
+    let pages = mm.pin_user_pages(&space, range, GupFlags::WRITE | GupFlags::LONGTERM | hint).map_err(failed)?;
+    let took = clock.elapsed();
+    let whole = pages.len() as u64 == range.pages();
+    mm.release_user_pages(pages, MakeDirty::No);
+    mm.end_space(&space);
+    if !whole {
+        return Err(EvaluateError::Machine("too little memory to pin".to_owned()));
+    }
+    Ok(BYTES as f64 / took.as_nanos().max(1) as f64)
+}
+
+impl BulkPins {
+    /// How many times as fast pinning is with the hint, round by round.
+    pub(super) fn gain(&self) -> Stats {
+        Stats::of_ratios(&self.hinted, &self.plain)
+    }
+
+    fn stats(&self) -> [(&'static str, Stats); 2] {
+        [("without a hint", &self.plain), ("FOLL_HINT_BULK", &self.hinted)]
+            .map(|(name, samples)| (name, Stats::of(samples.clone())))
+    }
+
+    pub(super) fn table(&self) -> Table {
+        let rows = self.stats().map(|(name, stats)| vec![name.to_owned(), stats.text()]);
+        Table {
+            title: format!("Pinning {} of untouched memory for a device", size(BYTES)),
+            head: ["", "GB/s"].map(str::to_owned).to_vec(),
+            rows: rows.into(),
+        }
+    }
+
+    pub(super) fn runs(&self) -> Vec<Run> {
+        let run = |(name, stats)| Run::measured(format!("pin: {name}"), format!("{BYTES} bytes"), "gb_per_s", stats);
+        self.stats().map(run).into()
+    }
+}

@@ -1,0 +1,94 @@
+//! The measurements that choose the stores for clearing, in steps for an idle CPU.
+//!
+//! Key type: [`ClearMeasurements`]. Without them the selector uses the best streaming stores that
+//! need no calibration, and assumes a last-level cache of 64 MiB.
+//!
+//! Protocol: the embedder calls [`ClearMeasurements::step`] while a CPU is idle, until it returns
+//! `false`; one CPU at a time, because it takes `&mut`. A step allocates blocks, measures and frees
+//! them: the calibration takes some 2 ms, and each of at most ten further steps rewrites a set of 4 to
+//! 256 MiB three times. All of them together take some 100 ms.
+//!
+//! Neighbours: `frame::clear` measures; `kernel` and `host` call it.
+//!
+//! Not guaranteed: a right result under load, or under an emulator, whose stores all cost the same.
+
+use crate::engine::Tlb;
+use core::time::Duration;
+use pagewright_frame::{BlockList, CacheProbe, CacheProbeProgress, ClearCalibration, Frames};
+use pagewright_sync::Platform;
+use pagewright_types::{Counter, Order};
+
+/// The measurements of one machine, and their results so far.
+#[derive(Debug, Default)]
+pub struct ClearMeasurements {
+    is_calibrated: bool,
+    calibration: Option<ClearCalibration>,
+    probe: CacheProbe,
+    cache: Option<CacheProbeProgress>,
+}
+
+impl ClearMeasurements {
+    /// Nothing is measured yet.
+    pub const fn new() -> Self {
+        Self { is_calibrated: false, calibration: None, probe: CacheProbe::new(), cache: None }
+    }
+
+    /// The result of the calibration.
+    ///
+    /// `None` before it, and if there was nothing to compare or too little memory.
+    pub fn calibration(&self) -> Option<ClearCalibration> {
+        self.calibration
+    }
+
+    /// The result of the probe of the cache; `None` before its end.
+    pub fn cache(&self) -> Option<CacheProbeProgress> {
+        self.cache
+    }
+
+    /// The duration of the probe so far.
+    pub fn probe_time(&self) -> Duration {
+        self.probe.elapsed()
+    }
+
+    /// Makes one measurement, and returns whether another one is left; `now` reads a clock.
+    ///
+    /// Without streaming stores to choose there is nothing to measure. Too little free memory ends the
+    /// measurements; nothing is reclaimed for them.
+    ///
+    /// # Locks
+    /// Takes those of the allocator; the caller holds none.
+    pub fn step<P: Platform>(&mut self, tlb: &Tlb<P>, now: impl FnMut() -> Duration) -> bool {
+        let frames = tlb.frames();
+        let selector = frames.clear_selector();
+        if !selector.has_map() || selector.caps().candidates().next().is_none() {
+            return false;
+        }
+        if self.cache.is_some() {
+            return false;
+        }
+        tlb.count(Counter::PwClearMeasurements, 1);
+        if !self.is_calibrated {
+            self.is_calibrated = true;
+            self.calibration = frames.calibrate_clearing(take(tlb, Frames::<P>::CALIBRATION_BLOCKS), now);
+            return true;
+        }
+        match self.probe.step(frames, take(tlb, self.probe.wanted()), now) {
+            CacheProbeProgress::More => true,
+            done @ (CacheProbeProgress::Found(_) | CacheProbeProgress::AtLeast(_)) => {
+                self.cache = Some(done);
+                false
+            }
+        }
+    }
+}
+
+/// Allocates blocks, or as many as are free.
+fn take<P: Platform>(tlb: &Tlb<P>, (blocks, order): (usize, Order)) -> BlockList {
+    let mut list = BlockList::new();
+    while list.len() < blocks
+        && let Ok(block) = tlb.alloc(tlb.request(order))
+    {
+        list.push(tlb.frames(), block);
+    }
+    list
+}
