@@ -26,6 +26,7 @@ use crate::record::{FrameKind, FrameState};
 use core::fmt;
 use core::iter::FusedIterator;
 use core::sync::atomic::Ordering;
+use pagewright_plant::plant;
 use pagewright_sync::bomb;
 use pagewright_types::{Order, Pfn};
 
@@ -121,7 +122,7 @@ impl<'a> FrozenFolio<'a> {
                 new.flags.store(flags, Ordering::Relaxed);
                 new.owner_or_space.store(owner, Ordering::Relaxed);
                 new.index.store(folio.index() + (u64::from(part) << to.raw()), Ordering::Relaxed);
-                new.set_debt(debt);
+                new.set_debt(plant!(SplitDebtLost; pagewright_types::DebtKey::NONE, debt));
                 clear_counts(new);
             }
             new.set_kind(part_kind);

@@ -24,6 +24,7 @@ use crate::record::{FrameKind, FrameState};
 use crate::watermark::{Urgency, Watermarks};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
+use pagewright_plant::plant;
 use pagewright_sync::rank;
 use pagewright_sync::{AllocError, Backend, PerCpu, SpinLock};
 use pagewright_types::{CpuId, DebtKey, FrameRange, NodeId, Order, Pfn};
@@ -173,7 +174,7 @@ impl<L: Backend> Zone<L> {
             WatermarkLevel::Min => self.marks.min,
             WatermarkLevel::None => return true,
         };
-        self.free() >= keep.saturating_add(order.frames())
+        self.free() >= keep.saturating_add(plant!(OrderNotKept; 1, order.frames()))
     }
 
     /// Takes a block, through the per-CPU list of `cpu` if its order has one.
@@ -257,7 +258,8 @@ impl<L: Backend> Zone<L> {
         let mut pcp = self.pcp.get(cpu).lock();
         let mut count = 0;
         for pfn in blocks {
-            let (kind, key) = (memmap.at(*pfn).kind(), memmap.at(*pfn).debt());
+            let owing = plant!(BulkDebtLost; blocks[0], *pfn);
+            let (kind, key) = (memmap.at(*pfn).kind(), memmap.at(owing).debt());
             let order = kind.order();
             if kind.zone() != id {
                 break;

@@ -282,6 +282,9 @@ fn a_mark_step() -> impl Strategy<Value = MarkStep> {
 }
 
 proptest! {
+    // A planted bug leaves no file of failing cases behind.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     /// A request succeeds exactly if a zone stays above the mark without the frames of its order.
     ///
     /// The low marks of all zones are tried before any `min`.
@@ -429,4 +432,10 @@ fn an_allocation_that_is_not_permitted_fails_and_allocates_nothing() {
     host.permit(1);
     let _ = support::take(&frames, 0).into_raw();
     assert_eq!(frames.counters().sum(pagewright_types::Counter::PgAlloc), 1);
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn a_watermark_that_ignores_the_order_is_found() {
+    support::is_caught(pagewright_plant::PlantedBug::OrderNotKept, every_order_leaves_the_watermark_free);
 }

@@ -440,3 +440,13 @@ fn the_cache_probe_finds_the_first_set_that_is_slow_for_its_size() {
     assert_eq!(short, CacheProbeProgress::AtLeast(found), "too few blocks for a larger set");
     assert_eq!(fixture.frames.available(), u64::from(FRAMES));
 }
+
+/// A machine without weakly ordered stores has no fence to forget.
+#[cfg(feature = "planted")]
+#[test]
+fn a_batch_that_forgets_its_first_stores_is_found() {
+    if !weak().is_empty() {
+        let test = a_batch_of_mixed_stores_is_fenced_exactly_if_one_of_them_is_weak;
+        support::is_caught(pagewright_plant::PlantedBug::LastStoresDecide, test);
+    }
+}

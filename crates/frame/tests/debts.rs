@@ -114,6 +114,9 @@ fn take_any(frames: &Frames<Host>, order: u8) -> Block {
 }
 
 proptest! {
+    // A planted bug leaves no file of failing cases behind.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     /// INV-FRAME-KEY: also if the folio was split, and if many are freed at once.
     #[test]
     fn every_debt_of_a_frame_comes_back_with_it(lives in prop::collection::vec(a_life(), 1..40)) {
@@ -157,4 +160,12 @@ fn a_frame_without_a_debt_owes_none_whatever_its_neighbours_owe() {
         seen.push(unsettled.settle(|key| panic!("a settled frame owes {key}")).into_raw());
     }
     assert!(seen.contains(&other_pfn) && !seen.contains(&owing_pfn));
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn lost_debts_are_found() {
+    use pagewright_plant::PlantedBug;
+    support::is_caught(PlantedBug::BulkDebtLost, every_debt_of_a_frame_comes_back_with_it);
+    support::is_caught(PlantedBug::SplitDebtLost, every_debt_of_a_frame_comes_back_with_it);
 }

@@ -42,12 +42,28 @@ fn race(isa: IsaKind, theme: Theme, schedules: u32) -> Search {
     Search::Explored { isa, theme, schedules, race: true }
 }
 
+fn fast(isa: IsaKind, programs: u64) -> Vec<Search> {
+    vec![Search::Fast { isa, programs }]
+}
+
+fn both(programs: u64) -> Vec<Search> {
+    vec![Search::Fast { isa: X86, programs }, Search::Fast { isa: ARM, programs }]
+}
+
+fn tables(isa: IsaKind) -> Search {
+    Search::Explored { isa, theme: Theme::Tables, schedules: 4000, race: false }
+}
+
+fn races(theme: Theme, schedules: u32) -> Vec<Search> {
+    vec![race(X86, theme, schedules), race(ARM, theme, schedules)]
+}
+
+fn elsewhere(test: &'static str) -> (Vec<Search>, &'static [Rule]) {
+    (vec![Search::Elsewhere(test)], &[])
+}
+
 /// The programs that must find each bug, and the rules that may report it.
 fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
-    let both = |programs| vec![Search::Fast { isa: X86, programs }, Search::Fast { isa: ARM, programs }];
-    let fast = |isa, programs| vec![Search::Fast { isa, programs }];
-    let tables = |isa| Search::Explored { isa, theme: Theme::Tables, schedules: 4000, race: false };
-    let races = |theme, schedules| vec![race(X86, theme, schedules), race(ARM, theme, schedules)];
     match plant {
         PlantedBug::NoFlush | PlantedBug::LocalOnly | PlantedBug::ProtectNoFlush | PlantedBug::CowNoFlush => {
             (both(3), &[Rule::Rights])
@@ -77,30 +93,43 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         PlantedBug::ForkFlushLate => (races(Theme::Copies, 6000), &[Rule::Memory]),
         PlantedBug::CowFlushLate => (races(Theme::Copies, 6000), &[Rule::Memory]),
         PlantedBug::ProtectFlushLate | PlantedBug::ZapFlushLate => (races(Theme::Hot, 4000), &[Rule::Memory]),
-        PlantedBug::MapcountLost | PlantedBug::PinKept => (vec![Search::Elsewhere("oracle_counts.rs")], &[]),
-        PlantedBug::RemapFlushLate => (vec![Search::Elsewhere("remap_races.rs")], &[]),
+        PlantedBug::MapcountLost | PlantedBug::PinKept => elsewhere("oracle_counts.rs"),
+        PlantedBug::RemapFlushLate => elsewhere("remap_races.rs"),
         PlantedBug::PageOutWrittenEarly | PlantedBug::PageOutFreedEarly | PlantedBug::LazyFreeNoFlush => {
-            (vec![Search::Elsewhere("swap.rs")], &[])
+            elsewhere("swap.rs")
         }
-        PlantedBug::PageOutReferenced => (vec![Search::Elsewhere("swap_shared.rs")], &[]),
+        PlantedBug::PageOutReferenced => elsewhere("swap_shared.rs"),
         PlantedBug::ClearShort | PlantedBug::ClearNoFence | PlantedBug::ClearNoYield => {
-            (vec![Search::Elsewhere("planted_clear.rs of the host")], &[])
+            elsewhere("planted_clear.rs of the host")
         }
         PlantedBug::LateAdderCleared
         | PlantedBug::EpochStillOpen
         | PlantedBug::DeferredNotSeenAtInstall
         | PlantedBug::DeferredNotTakenAlong
         | PlantedBug::HotplugUnflushed
-        | PlantedBug::PublishedLate => (vec![Search::Elsewhere("batch_races.rs")], &[]),
+        | PlantedBug::PublishedLate
+        | PlantedBug::BatchMaskBeforeBump
+        | PlantedBug::LatestIssuerCompletes
+        | PlantedBug::LatestDeferralKept => elsewhere("batch_races.rs"),
+        PlantedBug::OneWalkerAwaited
+        | PlantedBug::OverflowUnflushed
+        | PlantedBug::SplitLevelBelow
+        | PlantedBug::BulkDebtLost
+        | PlantedBug::SplitDebtLost
+        | PlantedBug::LastStoresDecide
+        | PlantedBug::OrderNotKept => elsewhere("the tests of frame, tlb and table"),
         PlantedBug::HoleNotSeen
         | PlantedBug::WriteBackNoProtect
         | PlantedBug::WrittenBeforeSettle
-        | PlantedBug::DeferredNotSeen => (vec![Search::Elsewhere("file_races.rs")], &[]),
+        | PlantedBug::DeferredNotSeen => elsewhere("file_races.rs"),
         PlantedBug::PinNotExclusive
         | PlantedBug::ForkIgnoresPin
         | PlantedBug::FastNoRecheck
-        | PlantedBug::WalkersNotAwaited => (vec![Search::Elsewhere("gup_races.rs")], &[]),
-        PlantedBug::PartialClock | PlantedBug::CompleteElsewhere => (vec![Search::Elsewhere("ledger_races.rs")], &[]),
+        | PlantedBug::WalkersNotAwaited => elsewhere("gup_races.rs"),
+        PlantedBug::PartialClock
+        | PlantedBug::CompleteElsewhere
+        | PlantedBug::DebtMaskBeforeBump
+        | PlantedBug::SampledAfterAct => elsewhere("ledger_races.rs"),
     }
 }
 

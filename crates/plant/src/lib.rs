@@ -77,6 +77,18 @@ pagewright_types::named_table! {
         ClearShort = "clear-short", "The last cache line of a block is not cleared.";
         ClearNoFence = "clear-no-fence", "Blocks cleared by non-temporal stores are handed out without a fence.";
         ClearNoYield = "clear-no-yield", "Clearing a gigantic block never yields the CPU.";
+        BatchMaskBeforeBump = "batch-mask-before-bump", "A batch reads the space's CPU mask before it increments the generation; the planted build adds a scheduling point in between.";
+        DebtMaskBeforeBump = "debt-mask-before-bump", "A dropped debt reads the space's CPU mask before it increments the generation; the planted build adds a scheduling point in between.";
+        LatestIssuerCompletes = "latest-issuer-completes", "A batch for which two CPUs issued TLBIs is paid by the barrier of the later one.";
+        LatestDeferralKept = "latest-deferral-kept", "A space whose flushes two CPUs deferred remembers the later deferral only.";
+        SampledAfterAct = "sampled-after-act", "The ledger's epoch is read after the barrier that pays every debt, so a debt that arose meanwhile counts as paid; the planted build adds a scheduling point in between.";
+        OverflowUnflushed = "overflow-unflushed", "A gather or batch that is full frees what it holds before it flushes.";
+        OneWalkerAwaited = "one-walker-awaited", "The freeing of a table waits for one lockless walker and not for the others.";
+        SplitLevelBelow = "split-level-below", "The flush of a huge leaf that is split names the level of its parts, so a TLB keeps the leaf.";
+        BulkDebtLost = "bulk-debt-lost", "Frames that are freed together are parked under the debt of the first.";
+        SplitDebtLost = "split-debt-lost", "The parts of a split folio lose its debt.";
+        LastStoresDecide = "last-stores-decide", "A batch of cleared blocks is fenced only if the last one was cleared by weakly ordered stores.";
+        OrderNotKept = "order-not-kept", "A watermark check counts one frame for a request of any order.";
         ZapFlushLate = "zap-flush-late", "madvise releases the space before it flushes, so mprotect finds no entry to flush.";
     }
 }

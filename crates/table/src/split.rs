@@ -4,6 +4,7 @@ use crate::locked_table::LockedTable;
 use crate::page_table::PageTable;
 use crate::reserve::TableReserve;
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, PteSlot, TableEntry};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::{FlushInfo, Tlb};
 use pagewright_types::{Level, PageRange, VirtAddr};
@@ -51,7 +52,8 @@ impl PageTable {
         };
         let start = va.align_down(level.span());
         let range = PageRange::new(start, start.add(level.span()));
-        tlb.flush(self.context(), FlushInfo { range: Some(range), level, freed_tables: false });
+        let named = plant!(SplitLevelBelow; below, level);
+        tlb.flush(self.context(), FlushInfo { range: Some(range), level: named, freed_tables: false });
         let page = tlb.frames().table(child);
         for index in 0..Level::ENTRIES {
             let part = Leaf { pfn: leaf.pfn.add(index as u32 * below.pages() as u32), ..leaf };

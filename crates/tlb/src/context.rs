@@ -1,6 +1,7 @@
 //! What an address space is to the TLBs.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use pagewright_plant::plant;
 use pagewright_sync::AtomicCpuMask;
 use pagewright_types::{CpuId, CpuMask, Pfn, SpaceId, Tag};
 
@@ -117,7 +118,7 @@ impl TlbContext {
         let mut old = self.deferred.load(Ordering::SeqCst);
         loop {
             let settled = old == self.paid.load(Ordering::SeqCst);
-            let new = if settled { now } else { DeferredFlush(old).and(now) };
+            let new = if settled { now } else { plant!(LatestDeferralKept; now, DeferredFlush(old).and(now)) };
             if new.0 == old {
                 return;
             }

@@ -145,7 +145,11 @@ pub(crate) trait DetachedHolder<P: Platform> {
             let (list, frames) = self.detached();
             let Err(refused) = list.push(frames, piece) else { return };
             piece = refused;
-            self.pay();
+            plant!(
+                OverflowUnflushed;
+                { let (list, frames) = self.detached(); list.release(frames) },
+                self.pay()
+            );
         }
     }
 }

@@ -5,7 +5,8 @@ use crate::detached::DetachedPiece;
 use crate::engine::Tlb;
 use pagewright_arch::ShootdownKind;
 use pagewright_frame::{Block, BlockList, ClearExtent, FrameRequest, NoFrames, ZeroedBlock, ZeroedList};
-use pagewright_sync::Platform;
+use pagewright_plant::plant;
+use pagewright_sync::{Backend, Platform};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Counter, CpuMask, DebtKey, Order};
 
@@ -112,9 +113,13 @@ impl<P: Platform> Tlb<P> {
         // INV-TLB-SWITCH: the generation moves before the mask is read. A CPU that joins in between
         // then sees that what it kept under its tag is stale; the other way round it would use it,
         // and the debt would not name it.
-        context.bump();
+        let members = plant!(
+            DebtMaskBeforeBump;
+            { let mask = context.cpus(); P::Locks::point(); context.bump(); mask },
+            { context.bump(); P::Locks::point(); context.cpus() }
+        );
         let mask = match self.fx().caps().shootdown {
-            ShootdownKind::Ipi => context.cpus(),
+            ShootdownKind::Ipi => members,
             // The issuer's next barrier completes what is issued here.
             ShootdownKind::Broadcast => {
                 self.issue_whole(context);

@@ -77,6 +77,7 @@ impl<P: Platform> Tlb<P> {
             while seen % 2 == 1 && walks.load(Ordering::Acquire) == seen {
                 <P::Locks as Backend>::pause();
             }
+            plant!(OneWalkerAwaited => if seen % 2 == 1 { return });
         }
     }
 }

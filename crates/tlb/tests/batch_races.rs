@@ -15,7 +15,7 @@ use pagewright_arch::{Effects, Isa};
 use pagewright_check::{Antecedent, Attempt, Chooser, RunDetail};
 use pagewright_sim::Sim;
 use pagewright_sim::explore::CoroutineBody;
-use pagewright_tlb::{Batch, BatchPolicy, Gather, Tlb};
+use pagewright_tlb::{Batch, BatchPolicy, Debt, Gather, OwedFlush, Tlb};
 use pagewright_types::{Counter, CpuId, Level, PageRange};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -25,6 +25,7 @@ const USES: CpuId = CpuId::new(2);
 const SHAPE: Shape = Shape { cpus: 3, pages: 2, isolated: false, batch: BatchPolicy::Auto };
 /// A batch that goes on while somebody flushes the space for the sake of what it began with.
 const LONGER: Shape = Shape { pages: 8, ..SHAPE };
+const FOUR: Shape = Shape { cpus: 4, ..SHAPE };
 const SCHEDULES: u32 = 300;
 
 type Programs<I> = fn(&Rc<Bare<I>>) -> Vec<CoroutineBody>;
@@ -191,6 +192,115 @@ fn settles_elsewhere<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
     vec![fills, settles, uses(bare)]
 }
 
+/// A CPU that leaves the space and joins it again, while flushes are deferred.
+fn leaves_and_joins<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
+    let joins = Rc::clone(bare);
+    let joins: CoroutineBody = Box::new(move || {
+        for _ in 0..3 {
+            joins.tlb.leave_space();
+            joins.tlb.fx().publish();
+            joins.tlb.switch_to(&joins.context);
+            for index in 0..joins.pages {
+                joins.reads(RELIES, index);
+            }
+        }
+    });
+    // Of two spaces, so that the batch is paid by the CPUs that it noted. With one page: a further
+    // one would note the CPU that has joined.
+    let clears = Rc::clone(bare);
+    let other = bare.tlb.open_context(bare.tlb.kernel_root()).expect("memory is left");
+    let clears: CoroutineBody = Box::new(move || {
+        let mut batch = Batch::new(&clears.tlb);
+        batch.absorb(&other, Debt::new(&clears.tlb, &other, bare::page(0), OwedFlush::Leaf(Level::PTE), ()));
+        for index in 0..clears.pages {
+            let table = clears.table.lock();
+            batch.absorb(&clears.context, clears.unmap(index));
+            drop(table);
+        }
+        batch.settle();
+        while clears.take_frame() {}
+    });
+    vec![clears, joins, uses(bare)]
+}
+
+/// A batch of two CPUs, which absorb one page each; `settler` is the one that settles it.
+fn two_cpus_fill_a_batch<I: Isa>(bare: &Rc<Bare<I>>, settler: usize) -> Vec<CoroutineBody> {
+    /// The next turn, and the batch.
+    type Handed<I> = Option<(usize, Batch<'static, Sim<I>>)>;
+
+    let tlb: &'static Rc<Tlb<Sim<I>>> = Box::leak(Box::new(Rc::clone(&bare.tlb)));
+    let moved: Rc<RefCell<Handed<I>>> = Rc::default();
+    let fills = |me: usize| -> CoroutineBody {
+        let (bare, moved) = (Rc::clone(bare), Rc::clone(&moved));
+        Box::new(move || {
+            let next = |turn: usize| loop {
+                let is_mine = moved.borrow().as_ref().is_some_and(|(at, _)| *at == turn);
+                if is_mine {
+                    break moved.borrow_mut().take().expect("just seen").1;
+                }
+                bare.tlb.fx().relax();
+            };
+            let mut batch = if me == 0 { Batch::new(tlb) } else { next(1) };
+            let table = bare.table.lock();
+            batch.absorb(&bare.context, bare.unmap_by(tlb, me as u16));
+            drop(table);
+            let turn = me + 1;
+            if settler == me && turn == 2 {
+                batch.settle();
+            } else {
+                *moved.borrow_mut() = Some((turn, batch));
+            }
+            if settler == 0 && me == 0 {
+                next(2).settle();
+            }
+            if settler == me {
+                while bare.take_frame() {}
+            }
+        })
+    };
+    vec![fills(0), fills(1), uses(bare)]
+}
+
+fn the_first_issuer_settles<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
+    two_cpus_fill_a_batch(bare, 0)
+}
+
+fn the_second_issuer_settles<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
+    two_cpus_fill_a_batch(bare, 1)
+}
+
+/// Two CPUs defer flushes of one space; a third depends on what both have cleared.
+fn depends_on_two_batches<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
+    let clears = |index: u16| -> CoroutineBody {
+        let bare = Rc::clone(bare);
+        Box::new(move || {
+            let mut batch = Batch::new(&bare.tlb);
+            let table = bare.table.lock();
+            batch.absorb(&bare.context, bare.unmap(index));
+            drop(table);
+            // The other CPU may clear its page and settle here, or this one may settle first.
+            bare.tlb.fx().publish();
+            bare.tlb.fx().publish();
+            batch.settle();
+        })
+    };
+    let relies = Rc::clone(bare);
+    let relies: CoroutineBody = Box::new(move || {
+        for index in 0..relies.pages {
+            relies.takes_away(index);
+        }
+        while {
+            let _table = relies.table.lock();
+            (0..relies.pages).any(|index| relies.is_mapped(index))
+        } {
+            relies.tlb.fx().relax();
+        }
+        Gather::new(&relies.tlb, &relies.context).settle();
+        relies.returns();
+    });
+    vec![clears(0), clears(1), uses(bare), relies]
+}
+
 /// A CPU that goes while a batch is open, and comes back.
 fn goes_and_comes_back<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
     let goes = Rc::clone(bare);
@@ -226,8 +336,7 @@ fn run<I: Isa>(
 /// Nothing is found, and what the programs are about has happened: `wanted` was counted, and
 /// somebody held what was taken.
 fn holds<I: Isa>(shape: Shape, programs: Programs<I>, wanted: Counter, held: Antecedent) {
-    let schedules = if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { 100 * SCHEDULES } else { SCHEDULES };
-    holds_in::<I>(schedules, shape, programs, wanted, held);
+    holds_in::<I>(bare::soaked(SCHEDULES), shape, programs, wanted, held);
 }
 
 fn holds_in<I: Isa>(schedules: u32, shape: Shape, programs: Programs<I>, wanted: Counter, held: Antecedent) {
@@ -269,6 +378,23 @@ fn a_batch_can_settle_on_another_cpu<I: Isa>() {
     holds_in::<I>(SCHEDULES, SHAPE, settles_elsewhere, Counter::PwTlbBatchFlushed, Antecedent::FrameSwept);
 }
 
+/// INV-TLB-SWITCH: what the batch defers, and a CPU that joins meanwhile.
+fn a_cpu_that_joins_holds_nothing_that_a_batch_frees<I: Isa>() {
+    let shape = Shape { pages: 1, batch: BatchPolicy::Always, ..SHAPE };
+    holds_in::<I>(bare::soaked(2_000), shape, leaves_and_joins, Counter::PwTlbBatchFlushed, Antecedent::FrameSwept);
+}
+
+/// INV-TLB-ORDER: a barrier completes what its own CPU has issued (Arm ARM D8.14.5).
+fn a_batch_of_two_issuers_waits_for_both<I: Isa>() {
+    holds_in::<I>(SCHEDULES, SHAPE, the_first_issuer_settles, Counter::PwTlbBatchFlushed, Antecedent::FrameSwept);
+    holds_in::<I>(SCHEDULES, SHAPE, the_second_issuer_settles, Counter::PwTlbBatchFlushed, Antecedent::FrameSwept);
+}
+
+/// INV-TLB-DEFERRED: deferrals of two CPUs are paid when both are.
+fn a_space_deferred_by_two_cpus_is_paid_by_both<I: Isa>() {
+    holds::<I>(FOUR, depends_on_two_batches, Counter::PwTlbBatchOvertaken, Antecedent::RightHeld);
+}
+
 /// INV-TLB-HOTPLUG.
 fn a_cpu_that_comes_online_holds_nothing_flushed_meanwhile<I: Isa>() {
     holds::<I>(SHAPE, goes_and_comes_back, Counter::PwTlbBatchFlushed, Antecedent::FrameSwept);
@@ -287,6 +413,9 @@ on_both! {
     an_install_flushes_what_a_batch_cleared,
     a_batch_absorbs_what_a_concurrent_gather_clears,
     a_batch_can_settle_on_another_cpu,
+    a_cpu_that_joins_holds_nothing_that_a_batch_frees,
+    a_batch_of_two_issuers_waits_for_both,
+    a_space_deferred_by_two_cpus_is_paid_by_both,
     a_cpu_that_comes_online_holds_nothing_flushed_meanwhile,
     both_tags_of_a_space_are_flushed_by_a_batch,
 }
@@ -363,6 +492,24 @@ mod planted {
             LONGER,
             unmaps_as_they_are_cleared,
         );
+    }
+
+    /// On arm64 a batch notes no CPUs.
+    #[test]
+    fn a_batch_that_misses_a_cpu_that_joins_is_found() {
+        let shape = Shape { pages: 1, batch: BatchPolicy::Always, ..SHAPE };
+        find::<X86_64>(PlantedBug::BatchMaskBeforeBump, &[Rule::Reuse], true, shape, leaves_and_joins);
+    }
+
+    /// On x86-64 it does not matter which CPU issues.
+    #[test]
+    fn a_batch_that_waits_for_one_of_two_issuers_is_found() {
+        find::<Aarch64>(PlantedBug::LatestIssuerCompletes, &[Rule::Reuse], false, SHAPE, the_second_issuer_settles);
+    }
+
+    #[test]
+    fn a_space_that_remembers_one_of_two_deferrals_is_found() {
+        find::<Aarch64>(PlantedBug::LatestDeferralKept, &[Rule::Rights], true, FOUR, depends_on_two_batches);
     }
 
     /// On x86-64 there is no barrier to be on the wrong CPU.

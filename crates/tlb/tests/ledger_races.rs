@@ -11,8 +11,8 @@
 mod bare;
 
 use bare::{Bare, Shape, nothing_was_found};
-use pagewright_arch::Isa;
 use pagewright_arch::on_both;
+use pagewright_arch::{Effects, Isa};
 use pagewright_check::{Antecedent, Attempt, Chooser, RunDetail};
 use pagewright_sim::explore::CoroutineBody;
 use pagewright_tlb::BatchPolicy;
@@ -33,10 +33,7 @@ fn programs<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
     let [leaves, uses, flushes] = [(); 3].map(|()| Rc::clone(bare));
     vec![
         Box::new(move || {
-            let debt = leaves.unmap(LEFT);
-            // Debug builds say that this is a mistake, when the frame is parked.
-            let dropped = catch_unwind(AssertUnwindSafe(|| drop(debt)));
-            assert_eq!(dropped.is_err(), cfg!(debug_assertions));
+            drops_debt(&leaves, LEFT);
         }),
         Box::new(move || {
             for _ in 0..4 {
@@ -72,13 +69,91 @@ fn run<I: Isa>(seen: &mut Seen, chooser: &mut dyn Chooser, detail: RunDetail) ->
 /// INV-TLB-DEBT: nobody gets the frame while somebody can reach it.
 fn a_dropped_debt_is_paid_before_its_frame_is_reused<I: Isa>() {
     let mut seen = Seen::default();
-    let search = bare::explore(1, 400, |chooser, detail| run::<I>(&mut seen, chooser, detail));
+    let search = bare::explore(1, bare::soaked(400), |chooser, detail| run::<I>(&mut seen, chooser, detail));
     nothing_was_found(&search);
     assert!(seen.parked == u64::from(search.schedules) && seen.settled > 0, "debts are left, and somebody pays");
     assert!(search.tally.of(Antecedent::FrameSwept) > 0, "no frame was handed out that somebody remembers");
 }
 
-on_both! { a_dropped_debt_is_paid_before_its_frame_is_reused }
+/// As [`programs`], with a CPU that leaves the space and joins it again.
+fn joins_meanwhile<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
+    let [leaves, joins, takes] = [(); 3].map(|()| Rc::clone(bare));
+    vec![
+        Box::new(move || drops_debt(&leaves, LEFT)),
+        Box::new(move || {
+            for _ in 0..3 {
+                joins.tlb.leave_space();
+                joins.tlb.fx().publish();
+                joins.tlb.switch_to(&joins.context);
+                joins.reads(USES, LEFT);
+            }
+        }),
+        Box::new(move || {
+            for _ in 0..6 {
+                takes.take_frame();
+            }
+        }),
+    ]
+}
+
+/// A debt is left while another CPU settles an older one.
+fn leaves_while_another_settles<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
+    let [settles, leaves, uses] = [(); 3].map(|()| Rc::clone(bare));
+    vec![
+        Box::new(move || {
+            drops_debt(&settles, FLUSHED);
+            // The first settles, and the second takes what was left meanwhile.
+            settles.take_frame();
+            settles.take_frame();
+        }),
+        Box::new(move || drops_debt(&leaves, LEFT)),
+        Box::new(move || {
+            for _ in 0..10 {
+                uses.reads(CpuId::new(2), LEFT);
+            }
+        }),
+    ]
+}
+
+fn drops_debt<I: Isa>(bare: &Rc<Bare<I>>, index: u16) {
+    let debt = bare.unmap(index);
+    // Debug builds report the mistake once the frame is parked.
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(debt)));
+    assert_eq!(dropped.is_err(), cfg!(debug_assertions));
+}
+
+fn attempt<I: Isa>(
+    programs: fn(&Rc<Bare<I>>) -> Vec<CoroutineBody>,
+    chooser: &mut dyn Chooser,
+    detail: RunDetail,
+) -> Attempt {
+    let bare = Bare::<I>::new(SHAPE);
+    let programs = programs(&bare);
+    bare.run(programs, &mut |_| {}, chooser, detail)
+}
+
+fn explored<I: Isa>(programs: fn(&Rc<Bare<I>>) -> Vec<CoroutineBody>) {
+    // A race of two instructions is met once in a few thousand schedules.
+    let search = bare::explore(1, bare::soaked(8_000), |chooser, detail| attempt(programs, chooser, detail));
+    nothing_was_found(&search);
+    assert!(search.tally.of(Antecedent::FrameSwept) > 0, "no frame was handed out that a TLB had held");
+}
+
+/// INV-TLB-SWITCH: the debt names the CPUs that join before its generation is visible.
+fn a_cpu_that_joins_holds_nothing_that_a_dropped_debt_frees<I: Isa>() {
+    explored::<I>(joins_meanwhile);
+}
+
+/// INV-LEDGER-SAMPLE: an act that pays everything does not pay what arose during it.
+fn a_debt_that_arises_during_a_settlement_stays_open<I: Isa>() {
+    explored::<I>(leaves_while_another_settles);
+}
+
+on_both! {
+    a_dropped_debt_is_paid_before_its_frame_is_reused,
+    a_cpu_that_joins_holds_nothing_that_a_dropped_debt_frees,
+    a_debt_that_arises_during_a_settlement_stays_open,
+}
 
 #[cfg(feature = "planted")]
 mod planted {
@@ -98,6 +173,23 @@ mod planted {
     #[test]
     fn a_clock_that_a_partial_flush_advances_is_found() {
         find::<X86_64>(PlantedBug::PartialClock, 2000, true);
+    }
+
+    /// INV-TLB-SWITCH; on arm64 a debt names the CPU that issued.
+    #[test]
+    fn a_debt_that_misses_a_cpu_that_joins_is_found() {
+        let wanted =
+            Wanted { plant: PlantedBug::DebtMaskBeforeBump, rules: &[Rule::Reuse], budget: 60_000, race: true };
+        is_found::<X86_64>(&wanted, |chooser, detail| attempt(joins_meanwhile::<X86_64>, chooser, detail));
+    }
+
+    /// INV-LEDGER-SAMPLE; on x86-64 a CPU cannot walk between the two in its handler.
+    #[test]
+    fn a_clock_sampled_after_the_act_is_found() {
+        let wanted = Wanted { plant: PlantedBug::SampledAfterAct, rules: &[Rule::Reuse], budget: 60_000, race: true };
+        is_found::<Aarch64>(&wanted, |chooser, detail| {
+            attempt(leaves_while_another_settles::<Aarch64>, chooser, detail)
+        });
     }
 
     /// The default schedule keeps a broadcast on its way for as long as nobody waits for it, so this

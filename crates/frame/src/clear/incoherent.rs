@@ -223,6 +223,7 @@ pub struct ClearBatch<'c, 'm, P: Platform> {
 impl<'c, 'm, P: Platform> ClearBatch<'c, 'm, P> {
     /// Adds a block that was cleared on this CPU.
     pub fn add(&mut self, mut cleared: IncoherentBlock<'c, 'm, P>) {
+        plant!(LastStoresDecide => self.is_weak = false);
         self.is_weak |= cleared.is_weak;
         self.list.push(self.cpu.frames, cleared.take());
     }

@@ -193,3 +193,12 @@ pub(crate) fn retire(frames: &Frames<Host>, table: Pfn) -> Block {
     // SAFETY: INV-FRAME-TABLE – no test of this crate hooks a table.
     unsafe { frames.retire(table) }
 }
+
+/// Asserts that a test fails with the mistake.
+#[cfg(feature = "planted")]
+pub(crate) fn is_caught(bug: pagewright_plant::PlantedBug, test: fn()) {
+    pagewright_plant::choose(Some(bug));
+    let caught = std::panic::catch_unwind(test).is_err();
+    pagewright_plant::choose(None);
+    assert!(caught, "{} is not found", bug.name());
+}

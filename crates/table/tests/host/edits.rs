@@ -3,7 +3,7 @@
 use crate::space::{Space, special};
 use crate::support::{Delivery, Effect, on};
 use pagewright_arch::on_both;
-use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, PteSlot, SoftEntry, SoftKind};
+use pagewright_arch::{Caps, Effects, Entry, Isa, Leaf, LeafFlags, Pte, PteSlot, SoftEntry, SoftKind};
 use pagewright_table::{PageTable, TableAllocError, TableReserve};
 use pagewright_tlb::Gather;
 use pagewright_types::{Access, CpuId, IsaKind, Level, Order, PageRange, Pfn, Rights, VirtAddr};
@@ -12,6 +12,7 @@ on_both! {
     a_new_table_is_zero_before_a_walker_can_reach_it,
     edits_happen_under_the_lock_of_their_table,
     a_split_clears_and_flushes_before_it_hooks_the_table,
+    a_split_leaves_no_cpu_the_huge_leaf_at_any_level,
     parts_of_a_split_share_the_folio,
     a_page_table_that_fails_to_allocate_leaks_nothing,
     a_dropped_reserve_frees_its_tables,
@@ -137,6 +138,33 @@ fn a_split_clears_and_flushes_before_it_hooks_the_table<I: Isa>() {
         let leaf = on(cpu, || space.host.access(VA, Access::Write)).expect("mapped as before");
         assert_eq!(leaf.pfn, Pfn::new(512).add((VA.since(block) >> 12) as u32));
         space.host.assert_fresh(CpuId::new(cpu));
+    }
+}
+
+/// INV-TABLE-BBM: also where an invalidation names a range and the level of its entries.
+///
+/// A TLB need not drop an entry of another level than the invalidation names (Arm ARM D8.14.5).
+fn a_split_leaves_no_cpu_the_huge_leaf_at_any_level<I: Isa>() {
+    let machines = [false, true].into_iter().flat_map(|range| [Level::PMD, Level::PUD].map(|level| (range, level)));
+    for (range_invalidate, level) in machines {
+        let space = Space::<I>::on(2, Delivery::AtOnce, Caps { range_invalidate, ..Caps::baseline(I::KIND) });
+        let first = Pfn::new(level.pages() as u32);
+        space.map_special(VA, level, first);
+        let start = VA.align_down(level.span());
+        // Each CPU caches the leaf by another of its addresses, the last one included.
+        let last = start.add(level.span() - 1);
+        for (cpu, va) in [(0, last), (1, start)] {
+            on(cpu, || {
+                space.tlb.switch_to(space.table.context());
+                assert!(space.host.access(va, Access::Write).is_some());
+            });
+        }
+        let mut reserve = TableReserve::new(&space.tlb);
+        reserve.fill(1).expect("memory is left");
+        assert!(space.table.split_leaf(&space.tlb, VA, level, &mut reserve));
+        for cpu in 0..2 {
+            assert_eq!(space.host.cached(cpu), 0, "CPU {cpu}, level {level:?}, range {range_invalidate}");
+        }
     }
 }
 
@@ -276,4 +304,14 @@ fn taking_from_an_empty_reserve_panics<I: Isa>() {
     let space = space::<I>();
     let mut reserve = TableReserve::new(&space.tlb);
     space.table.ensure_tables(&space.tlb, VA, Level::PTE, &mut reserve);
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn a_split_flushed_at_the_level_of_its_parts_is_found() {
+    pagewright_plant::choose(Some(pagewright_plant::PlantedBug::SplitLevelBelow));
+    let test = a_split_leaves_no_cpu_the_huge_leaf_at_any_level::<pagewright_arch::Aarch64>;
+    let caught = std::panic::catch_unwind(test).is_err();
+    pagewright_plant::choose(None);
+    assert!(caught);
 }

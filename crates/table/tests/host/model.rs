@@ -7,7 +7,7 @@
 
 use crate::space::Space;
 use crate::support::Delivery;
-use pagewright_arch::{Aarch64, Entry, Isa, Leaf, LeafFlags, X86_64};
+use pagewright_arch::{Aarch64, Caps, Entry, Isa, Leaf, LeafFlags, X86_64};
 use pagewright_table::{OwnedLeaf, TableReserve};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::FrameState;
@@ -138,8 +138,8 @@ struct Run<I: Isa> {
 }
 
 impl<I: Isa> Run<I> {
-    fn new() -> Self {
-        let space = Space::new(1, Delivery::AtOnce);
+    fn new(caps: Caps) -> Self {
+        let space = Space::on(1, Delivery::AtOnce, caps);
         space.tlb.switch_to(space.table.context());
         Self { space, model: Model::default(), next: 0 }
     }
@@ -330,18 +330,19 @@ impl<I: Isa> Run<I> {
     }
 }
 
+/// Runs the steps on a machine without invalidations of ranges, and on one with them.
 fn run<I: Isa>(steps: &[Step]) {
-    let mut run = Run::<I>::new();
-    for step in steps {
-        run.step(step);
-        run.check();
+    for range_invalidate in [false, true] {
+        let mut run = Run::<I>::new(Caps { range_invalidate, ..Caps::baseline(I::KIND) });
+        for step in steps {
+            run.step(step);
+            run.check();
+        }
+        run.end();
     }
-    run.end();
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
-
     #[test]
     fn a_tree_is_what_a_map_says_on_x86_64(steps in proptest::collection::vec(step(), 1..60)) {
         run::<X86_64>(&steps);

@@ -21,7 +21,12 @@ pub(crate) struct Space<I: Isa> {
 
 impl<I: Isa> Space<I> {
     pub(crate) fn new(cpus: usize, delivery: Delivery) -> Self {
-        let host = Host::new(cpus, FRAMES, Caps::baseline(I::KIND), delivery);
+        Self::on(cpus, delivery, Caps::baseline(I::KIND))
+    }
+
+    /// The same on a machine with these capabilities.
+    pub(crate) fn on(cpus: usize, delivery: Delivery, caps: Caps) -> Self {
+        let host = Host::new(cpus, FRAMES, caps, delivery);
         let tlb = engine(&host, FRAMES);
         let free = tlb.frames().available();
         let table = PageTable::try_new(&tlb).expect("memory is left");

@@ -157,9 +157,12 @@ impl<'t, P: Platform> Batch<'t, P> {
         let issuer = match tlb.fx().caps().shootdown {
             ShootdownKind::Ipi => {
                 // INV-TLB-SWITCH: the generation moves before the mask is read.
-                context.bump();
-                P::Locks::point();
-                self.cpus.insert_all(&context.cpus());
+                let mask = plant!(
+                    BatchMaskBeforeBump;
+                    { let mask = context.cpus(); P::Locks::point(); context.bump(); mask },
+                    { context.bump(); P::Locks::point(); context.cpus() }
+                );
+                self.cpus.insert_all(&mask);
                 None
             }
             ShootdownKind::Broadcast => {
@@ -176,7 +179,7 @@ impl<'t, P: Platform> Batch<'t, P> {
             (self.issuer, self.only) = (issuer, Some(context.clone()));
         } else {
             if self.issuer != issuer {
-                self.issuer = None;
+                self.issuer = plant!(LatestIssuerCompletes; issuer, None);
             }
             if self.only.as_ref().is_some_and(|only| !Arc::ptr_eq(only, context)) {
                 self.only = None;

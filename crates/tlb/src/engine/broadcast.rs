@@ -68,6 +68,10 @@ impl<P: Platform> Tlb<P> {
         self.fx().publish();
         plant!(CompleteElsewhere; (), self.invalidate_everywhere(InvalidateTarget::AllTags));
         self.complete();
+        plant!(SampledAfterAct => {
+            <P::Locks as pagewright_sync::Backend>::point();
+            self.ledger().settle_all(self.ledger().sample());
+        });
         self.ledger().settle_all(sampled);
     }
 

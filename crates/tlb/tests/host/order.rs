@@ -159,9 +159,11 @@ fn an_overflowing_gather_settles_early_and_loses_nothing<I: Isa>() {
     let mut gather = Gather::new(&tlb, &one.context);
     for (index, pfn) in frames.iter().enumerate() {
         gather.absorb(one.unmap(index as u16, *pfn));
-        // A reference is given up only once nobody has the page in its TLB.
-        let still_known = on(1, || host.access(page(index as u16), Access::Read)).is_some();
-        assert!(tlb.frames().folio(*pfn).refs() == 2 || !still_known, "page {index} was given up unflushed");
+        // A reference is given up only when no TLB has the page: neither this one nor those before.
+        for (before, pfn) in frames[..=index].iter().enumerate() {
+            let still_known = on(1, || host.access(page(before as u16), Access::Read)).is_some();
+            assert!(tlb.frames().folio(*pfn).refs() == 2 || !still_known, "page {before} was given up unflushed");
+        }
     }
     gather.settle();
     assert_eq!(on(1, || host.cached(1)), 0);
@@ -282,4 +284,14 @@ fn a_concurrent_gather_flushes_what_another_cleared<I: Isa>() {
     assert!(is_free(&tlb, pfn));
     let ((), log) = host.log(|| Gather::concurrent(&tlb, &space.context).settle());
     assert_eq!(log, [], "alone it has nothing to flush");
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn an_overflow_freed_before_its_flush_is_found() {
+    pagewright_plant::choose(Some(pagewright_plant::PlantedBug::OverflowUnflushed));
+    let test = an_overflowing_gather_settles_early_and_loses_nothing::<pagewright_arch::Aarch64>;
+    let caught = std::panic::catch_unwind(test).is_err();
+    pagewright_plant::choose(None);
+    assert!(caught);
 }

@@ -39,6 +39,8 @@ pub(crate) struct Bare<I: Isa> {
     pub(crate) table: HarnessLock<()>,
     pub(crate) pages: u16,
     last: Pfn,
+    /// The entry that points to the last-level table.
+    above: PteSlot,
     taken: RefCell<Vec<Block>>,
 }
 
@@ -56,7 +58,7 @@ impl<I: Isa> Bare<I> {
         config.nodes[0].bytes = 1 << 20;
         let bench = Testbench::<I>::new(config).expect("a possible machine");
         let sim = bench.sim().clone();
-        let (tlb, context, last) = sim.run_on(CpuId::new(0), || start(&sim, shape.batch));
+        let (tlb, context, above, last) = sim.run_on(CpuId::new(0), || start(&sim, shape.batch));
         let handler = Rc::downgrade(&tlb);
         sim.bind_ipi_handler(Rc::new(move |_| {
             if let Some(tlb) = handler.upgrade() {
@@ -64,7 +66,7 @@ impl<I: Isa> Bare<I> {
             }
         }));
         let (table, pages) = (HarnessLock::new(()), shape.pages);
-        let bare = Self { bench, tlb, context, table, pages, last, taken: RefCell::default() };
+        let bare = Self { bench, tlb, context, table, pages, last, above, taken: RefCell::default() };
         for cpu in (0..shape.cpus).map(CpuId::new) {
             sim.run_on(cpu, || bare.tlb.switch_to(&bare.context));
         }
@@ -122,6 +124,21 @@ impl<I: Isa> Bare<I> {
         // SAFETY: INV-FRAME-REFS – the entry held a reference, and is empty now.
         let folio = unsafe { tlb.frames().folio_ref_from_raw(leaf.pfn) };
         Debt::new(tlb, &self.context, page(index), OwedFlush::Leaf(Level::PTE), folio)
+    }
+
+    /// Clears the pointer to the last-level table; the debt has the table.
+    ///
+    /// The caller has unmapped all pages.
+    pub(crate) fn unhook(&self) -> Debt<'_, Sim<I>, Block> {
+        self.tlb.fx().store(self.above, Pte::EMPTY);
+        // SAFETY: INV-FRAME-TABLE – the only pointer to the table was just cleared.
+        let table = unsafe { self.tlb.frames().retire(self.last) };
+        Debt::new(&self.tlb, &self.context, page(0), OwedFlush::Table(Level::PMD), table)
+    }
+
+    /// Whether the entry above points to the last-level table, for a lockless walker.
+    pub(crate) fn has_table(&self) -> bool {
+        matches!(I::decode(Level::PMD, self.tlb.fx().load(self.above)), Entry::Table(_))
     }
 
     /// Takes a frame, if one is left.
@@ -185,7 +202,7 @@ impl<I: Isa> Drop for Bare<I> {
 }
 
 /// The engine, a space of one last-level table, and that table.
-fn start<I: Isa>(sim: &Sim<I>, batch: BatchPolicy) -> (Rc<Tlb<Sim<I>>>, Arc<TlbContext>, Pfn) {
+fn start<I: Isa>(sim: &Sim<I>, batch: BatchPolicy) -> (Rc<Tlb<Sim<I>>>, Arc<TlbContext>, PteSlot, Pfn) {
     let node = sim.nodes()[0];
     let ranges = [node.frames];
     let nodes = [NodeSpec { id: node.id, ranges: &ranges, cpus: node.cpus }];
@@ -204,7 +221,13 @@ fn start<I: Isa>(sim: &Sim<I>, batch: BatchPolicy) -> (Rc<Tlb<Sim<I>>>, Arc<TlbC
         sim.store(slot, I::table(TableEntry { pfn: pair[1], write_protected: false }));
     }
     let context = tlb.open_context(tables[0]).expect("memory is left");
-    (Rc::new(tlb), context, tables[3])
+    let above = PteSlot { table: tables[2], index: Level::PMD.index_of(page(0)) as u16 };
+    (Rc::new(tlb), context, above, tables[3])
+}
+
+/// The number of schedules: a hundred times as many with `PAGEWRIGHT_SOAK`.
+pub(crate) fn soaked(schedules: u32) -> u32 {
+    if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { 100 * schedules } else { schedules }
 }
 
 /// Tries schedules of what `run` runs.
