@@ -116,7 +116,7 @@ impl<I: Isa> Sim<I> {
                     self.online_cores().for_each(|core| drop_aarch64(core, target));
                 }
                 core.incomplete_tlbis.set(core.incomplete_tlbis.get() + 1);
-                // Broadcasts of one CPU complete one after the other; the DSB waits for the last.
+                // INV-SIM-TLBI-QUEUE: one completes after the other.
                 let begins = core.clock().max(core.tlbis_complete_at.get());
                 core.tlbis_complete_at.set(begins + costs.of(Cost::TlbiComplete));
             }

@@ -389,6 +389,7 @@ fn the_wait_of_a_dsb_grows_with_the_number_of_cpus() {
     assert_eq!(wait(64).since(wait(4)), each * 60);
 }
 
+/// INV-SIM-TLBI-QUEUE.
 #[test]
 fn a_dsb_costs_more_the_more_tlbis_are_outstanding() {
     let bench = Bench::<Aarch64>::new();

@@ -21,8 +21,10 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(128, 128, 128),
 ];
 
-/// Widths of the drawings in pixels, with the names of their classes on the page.
-const DRAWINGS: [(u32, &str); 2] = [(1000, "wide"), (400, "narrow")];
+/// Widths of the drawings and radii of their dots in pixels, with the names of their classes.
+///
+/// Nine groups of six dots do not touch.
+const DRAWINGS: [(u32, i32, &str); 2] = [(1000, 3, "wide"), (400, 2, "narrow")];
 const HEIGHT: u32 = 340;
 /// The part of a group's width that its marks take.
 const GROUP: f64 = 0.76;
@@ -44,9 +46,9 @@ pub(super) fn figure(plot: &Plot) -> Result<String, String> {
         );
     }
     text.push_str("</ul>\n");
-    for (width, class) in DRAWINGS {
+    for (width, radius, class) in DRAWINGS {
         let mut drawn = String::new();
-        draw(plot, SVGBackend::with_string(&mut drawn, (width, HEIGHT)).into_drawing_area())
+        draw(plot, radius, SVGBackend::with_string(&mut drawn, (width, HEIGHT)).into_drawing_area())
             .map_err(|error| error.to_string())?;
         let drawn = drawn.replace("#000000", "currentColor");
         text.push_str(&drawn.replacen("<svg ", &format!("<svg class=\"{class}\" "), 1));
@@ -57,6 +59,7 @@ pub(super) fn figure(plot: &Plot) -> Result<String, String> {
 
 fn draw(
     plot: &Plot,
+    radius: i32,
     area: DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let points = || plot.series.iter().flat_map(|series| &series.points);
@@ -93,7 +96,7 @@ fn draw(
         let at = |group: u64| place(&groups, group, index, plot.series.len());
         chart.draw_series(bars(series, &at, colour(index)))?;
         let dots = series.points.iter().map(|(group, stats)| (at(*group), stats.median));
-        chart.draw_series(dots.map(|dot| Circle::new(dot, 3, colour(index).filled())))?;
+        chart.draw_series(dots.map(|dot| Circle::new(dot, radius, colour(index).filled())))?;
     }
     area.present()?;
     Ok(())
