@@ -1,5 +1,6 @@
 //! Files for tests.
 
+use super::race::device_step;
 use pagewright_mm::file::FileOps;
 use pagewright_types::Errno;
 use std::sync::{Arc, Mutex};
@@ -52,7 +53,9 @@ impl FileOps for DiskFile {
     }
 
     fn read_page(&self, index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
+        device_step();
         put(0, &index.to_le_bytes());
+        device_step();
         Ok(())
     }
 
@@ -61,7 +64,9 @@ impl FileOps for DiskFile {
             return Err(Errno::ENOSPC);
         }
         let mut word = [0; 8];
+        device_step();
         get(0, &mut word);
+        device_step();
         self.0.written.lock().expect("unpoisoned").push((index, u64::from_le_bytes(word)));
         Ok(())
     }

@@ -1,4 +1,7 @@
 //! Races: programs on several CPUs under many schedules.
+//!
+//! A double of a device calls [`device_step`] before and after each copy of a page, because the
+//! simulated machine copies in no step of its own.
 
 use super::test_process::TestProcess;
 use super::test_world::{CPU, OTHER, TestWorld};
@@ -6,11 +9,13 @@ use pagewright_arch::Isa;
 use pagewright_mm::{Mm, Space};
 #[cfg(feature = "planted")]
 use pagewright_plant::{PlantedBug, choose};
-use pagewright_sim::Sim;
 use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, RunEnd, ScheduleStrategy};
+use pagewright_sim::{Sim, SimLocks};
+use pagewright_sync::Backend;
 use pagewright_types::VirtAddr;
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 thread_local! {
     /// Fingerprints of the schedules that this thread has run.
@@ -31,6 +36,14 @@ pub fn race<I: Isa>(world: &TestWorld<I>, seed: u64, programs: Vec<CoroutineBody
 /// If the programs do not complete.
 pub fn race_in_long_turns<I: Isa>(world: &TestWorld<I>, seed: u64, programs: Vec<CoroutineBody>) {
     race_by(world, &ScheduleStrategy::Pct { seed, depth: 6, length: 1000, rates: Rates::default() }, programs);
+}
+
+/// Like [`race`], with at most two preemptions, in the first steps, for a window one step wide.
+///
+/// # Panics
+/// If the programs do not complete.
+pub fn race_in_two_turns<I: Isa>(world: &TestWorld<I>, seed: u64, programs: Vec<CoroutineBody>) {
+    race_by(world, &ScheduleStrategy::Pct { seed, depth: 2, length: 100, rates: Rates::default() }, programs);
 }
 
 /// Like [`race`], under the schedule that `strategy` chooses.
@@ -75,31 +88,50 @@ pub fn race_with_the_end_of_a_process<I: Isa>(
     race(&world, seed, programs);
 }
 
-/// Asserts that `holds` returns `true` for each of `schedules` seeds.
+/// Lets other CPUs act, as a scheduling point of a device's double.
 ///
-/// `PAGEWRIGHT_SOAK` in the environment multiplies the number of seeds by 100; a short race then
-/// repeats schedules.
+/// It does nothing outside a race.
+pub fn device_step() {
+    SimLocks::point();
+}
+
+/// The number of schedules of a race that runs `usual` of them in the usual test run.
+///
+/// `PAGEWRIGHT_SOAK` in the environment multiplies it by 100.
+pub fn schedules(usual: u64) -> u64 {
+    if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { 100 * usual } else { usual }
+}
+
+/// Asserts that `holds` returns `true` for each seed below [`schedules`] of `usual`.
+///
+/// A short race repeats schedules in a soak.
 ///
 /// # Panics
-/// With `failure` and the seed, if one fails; or if at most half of `schedules` schedules were
-/// different.
-pub fn assert_holds(schedules: u64, holds: fn(u64) -> bool, failure: &str) {
-    let different = different_schedules(schedules, holds, failure);
-    assert!(different * 2 > schedules, "{different} of {schedules} schedules are different");
+/// With `failure` and the seed, if one fails; or if at most half of `usual` schedules were
+/// different. If `holds` does; its seed is printed.
+pub fn assert_holds(usual: u64, holds: fn(u64) -> bool, failure: &str) {
+    let different = different_schedules(usual, holds, failure);
+    assert!(different * 2 > usual, "{different} of {usual} schedules are different");
 }
 
 /// Like [`assert_holds`], for a race so short that most seeds repeat a schedule.
 ///
 /// # Panics
 /// With `failure` and the seed, if one fails.
-pub fn assert_short_race_holds(schedules: u64, holds: fn(u64) -> bool, failure: &str) {
-    different_schedules(schedules, holds, failure);
+pub fn assert_short_race_holds(usual: u64, holds: fn(u64) -> bool, failure: &str) {
+    different_schedules(usual, holds, failure);
 }
 
 /// Asserts that `holds` returns `true` for each seed; returns how many schedules were different.
-fn different_schedules(schedules: u64, holds: fn(u64) -> bool, failure: &str) -> u64 {
-    let seeds = if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { 100 * schedules } else { schedules };
+fn different_schedules(usual: u64, holds: fn(u64) -> bool, failure: &str) -> u64 {
+    let seeds = schedules(usual);
     TRACES.take();
+    let holds = |seed: u64| {
+        catch_unwind(AssertUnwindSafe(|| holds(seed))).unwrap_or_else(|panic| {
+            println!("seed {seed}");
+            resume_unwind(panic)
+        })
+    };
     if let Some(seed) = (0..seeds).find(|seed| !holds(*seed)) {
         panic!("{failure} with seed {seed}");
     }
@@ -114,14 +146,16 @@ pub type PlantedRace = (PlantedBug, fn(u64) -> bool);
 
 /// Asserts that each planted bug makes its race fail for one of `schedules` seeds.
 ///
+/// A race fails by its result or by a panic.
+///
 /// # Panics
 /// With the name of a bug that no seed finds.
 #[cfg(feature = "planted")]
 pub fn assert_planted_bugs_are_found(schedules: u64, cases: &[PlantedRace]) {
     for (bug, holds) in cases {
         choose(Some(*bug));
-        let found = (0..schedules).find(|seed| !holds(*seed));
+        let found = (0..schedules).any(|seed| !catch_unwind(|| holds(seed)).unwrap_or(false));
         choose(None);
-        assert!(found.is_some(), "{} is not found", bug.name());
+        assert!(found, "{} is not found", bug.name());
     }
 }

@@ -1,5 +1,6 @@
 //! A swap device that keeps its pages in the host's memory.
 
+use super::race::device_step;
 use pagewright_mm::swap::SwapOps;
 use pagewright_types::{Errno, PAGE_SIZE};
 use std::collections::BTreeMap;
@@ -29,9 +30,11 @@ impl SwapOps for MemorySwap {
         if self.broken.load(Ordering::Relaxed) {
             return Err(Errno::EIO);
         }
-        // The copy is a scheduling point: copy before taking the lock, which other CPUs take too.
+        // No step is made with the host's lock held, which other CPUs take too.
         let mut page = vec![0; PAGE_SIZE as usize];
+        device_step();
         get(0, &mut page);
+        device_step();
         self.pages.lock().expect("unpoisoned").insert(slot, page);
         Ok(())
     }
@@ -41,7 +44,9 @@ impl SwapOps for MemorySwap {
             return Err(Errno::EIO);
         }
         let page = self.pages.lock().expect("unpoisoned").get(&slot).cloned().ok_or(Errno::EIO)?;
+        device_step();
         put(0, &page);
+        device_step();
         Ok(())
     }
 

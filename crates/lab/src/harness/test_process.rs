@@ -175,6 +175,14 @@ impl<I: Isa> TestProcess<I> {
         self.world.on(CPU, |mm| mm.mmap(&self.space, &request))
     }
 
+    /// Maps a whole file at `addr`, over what is mapped there.
+    pub fn map_over(&self, addr: VirtAddr, file: &FileHandle<I>, rights: Rights, flags: MapFlags) {
+        let mapping = Some(FileMapping { file, offset: 0, opened: Rights::RW });
+        let len = file.size().max(PAGE_SIZE);
+        let request = MapRequest { addr, len, rights, flags: flags | MapFlags::FIXED, file: mapping };
+        self.world.on(CPU, |mm| mm.mmap(&self.space, &request)).expect("room for a mapping");
+    }
+
     /// Advises pages (`madvise`).
     pub fn advise(&self, va: VirtAddr, pages: u64, advice: Advice) {
         self.world.advise(CPU, &self.space, va, pages, advice);
@@ -191,10 +199,18 @@ impl<I: Isa> TestWorld<I> {
         loop {
             self.lab.touch(cpu, space, va, access, 1).expect("allowed");
             // Another CPU may have unmapped the page since the fault.
-            if let Ok(at) = self.lab.sim().access(cpu, va, access, 1) {
-                return &self.lab.sim().ram()[(at.pfn.base().raw() / 8 + va.page_offset() / 8) as usize];
+            if let Some(word) = self.word_now(cpu, va, access) {
+                return word;
             }
         }
+    }
+
+    /// The word that an access of `cpu` reaches without a fault; `None` if it would fault.
+    ///
+    /// No other CPU acts between the access and this function's return.
+    pub fn word_now(&self, cpu: CpuId, va: VirtAddr, access: Access) -> Option<&AtomicU64> {
+        let at = self.lab.sim().access(cpu, va, access, 1).ok()?;
+        Some(&self.lab.sim().ram()[(at.pfn.base().raw() / 8 + va.page_offset() / 8) as usize])
     }
 
     /// Stores a word on `cpu`, which runs `space`.

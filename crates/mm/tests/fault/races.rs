@@ -7,6 +7,7 @@ use pagewright_arch::on_both;
 use pagewright_lab::Lab;
 use pagewright_lab::harness::files::ZeroFile;
 use pagewright_lab::harness::one_node_machine;
+use pagewright_lab::harness::race::schedules;
 use pagewright_mm::file::{FileKind, FileObject};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{FaultError, MapFlags, MapRequest, MmSettings, Space};
@@ -58,8 +59,9 @@ fn copy_while_truncating<I: Isa>(seed: u64) -> bool {
 
 /// INV-FILE-REMOVED.
 fn a_copy_is_not_mapped_past_an_end_that_came_meanwhile<I: Isa>() {
-    let served = (0..SCHEDULES).filter(|seed| copy_while_truncating::<I>(*seed)).count() as u64;
-    assert!((1..SCHEDULES).contains(&served), "of {SCHEDULES} stores {served} came first");
+    let seeds = schedules(SCHEDULES);
+    let served = (0..seeds).filter(|seed| copy_while_truncating::<I>(*seed)).count() as u64;
+    assert!((1..seeds).contains(&served), "of {seeds} stores {served} came first");
 }
 
 on_both! { a_copy_is_not_mapped_past_an_end_that_came_meanwhile }

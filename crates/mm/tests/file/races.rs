@@ -7,11 +7,11 @@
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
-use pagewright_lab::harness::race::{assert_holds, assert_short_race_holds, race, race_by};
+use pagewright_lab::harness::race::{assert_holds, assert_short_race_holds, device_step, race, race_in_two_turns};
 use pagewright_lab::harness::{CPU, FileHandle, OTHER, TestProcess, TestWorld};
 use pagewright_mm::file::{FallocateFlags, FileKind, FileOps, MemfdFlags};
 use pagewright_mm::{Advice, MapFlags};
-use pagewright_sim::explore::{CoroutineBody, Rates, ScheduleStrategy};
+use pagewright_sim::explore::CoroutineBody;
 use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, Rights};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -22,11 +22,6 @@ const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 150;
 /// For races whose window is one step wide.
 const NARROW_SCHEDULES: u64 = 1500;
-
-/// Runs programs under schedules in which one CPU does much while another is stalled.
-fn race_with_stalls<I: Isa>(world: &TestWorld<I>, seed: u64, programs: Vec<CoroutineBody>) {
-    race_by(world, &ScheduleStrategy::Pct { seed, depth: 2, length: 100, rates: Rates::default() }, programs);
-}
 
 /// One CPU loads from shared memory, another punches a hole there.
 ///
@@ -155,7 +150,7 @@ fn no_store_is_lost_during_writeback<I: Isa>() {
 
 /// A file of one page, of which the device keeps the first word.
 #[derive(Clone, Default)]
-struct OneWordDisk(Arc<AtomicU64>);
+pub(crate) struct OneWordDisk(Arc<AtomicU64>);
 
 impl FileOps for OneWordDisk {
     fn is_resident(&self, _index: u64) -> bool {
@@ -163,13 +158,17 @@ impl FileOps for OneWordDisk {
     }
 
     fn read_page(&self, _index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
+        device_step();
         put(0, &self.0.load(Ordering::Relaxed).to_le_bytes());
+        device_step();
         Ok(())
     }
 
     fn write_page(&self, _index: u64, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
         let mut word = [0; 8];
+        device_step();
         get(0, &mut word);
+        device_step();
         self.0.store(u64::from_le_bytes(word), Ordering::Relaxed);
         Ok(())
     }
@@ -181,7 +180,13 @@ impl FileOps for OneWordDisk {
 }
 
 impl OneWordDisk {
-    fn file<I: Isa>(&self, world: &TestWorld<I>) -> FileHandle<I> {
+    /// The word on the disk.
+    pub(crate) fn word(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// The file, whose word is 1.
+    pub(crate) fn file<I: Isa>(&self, world: &TestWorld<I>) -> FileHandle<I> {
         self.0.store(1, Ordering::Relaxed);
         world.on(CPU, |mm| mm.add_file("/data", FileKind::File(Box::new(self.clone())), PAGE_SIZE)).expect("memory")
     }
@@ -229,7 +234,7 @@ fn load_during_an_eviction<I: Isa>(seed: u64) -> bool {
             stores.lab.on(OTHER, |mm| mm.madvise(&stored, base, PAGE_SIZE, Advice::PageOut)).expect("mapped");
         }),
     ];
-    race_with_stalls(&world, seed, programs);
+    race_in_two_turns(&world, seed, programs);
     process.read(CPU, base) == 2
 }
 
@@ -252,7 +257,7 @@ fn device_read_during_a_punch<I: Isa>(seed: u64) -> bool {
             punches.lab.on(OTHER, |mm| mm.fallocate(&file, hole, 0, len)).expect("not sealed");
         }),
     ];
-    race_with_stalls(&world, seed, programs);
+    race_in_two_turns(&world, seed, programs);
     process.read(CPU, base) == 0
 }
 
@@ -270,7 +275,7 @@ fn writeback_during_a_punch<I: Isa>(seed: u64) -> bool {
             punches.lab.on(OTHER, |mm| mm.fallocate(&file, hole, 0, len)).expect("not sealed");
         }),
     ];
-    race_with_stalls(&world, seed, programs);
+    race_in_two_turns(&world, seed, programs);
     process.read(CPU, base) == 0
 }
 

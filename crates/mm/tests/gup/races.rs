@@ -7,6 +7,7 @@
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_check::{Attempt, CheckFinding, Chooser, RunDetail, Search, SearchPlan, search};
+use pagewright_lab::harness::race::schedules;
 use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestDevice, TestProcess, TestWorld};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
@@ -68,9 +69,11 @@ fn explore<I: Isa>(set_up: SetUp<I>, schedules: u32, counts: &WalkCounts) -> Sea
 }
 
 /// Checks that a race has no findings, and that lockless walks both succeeded and were dropped.
-fn assert_clean<I: Isa>(set_up: SetUp<I>, schedules: u32) {
+///
+/// In a soak it runs a hundred times as many schedules.
+fn assert_clean<I: Isa>(set_up: SetUp<I>, usual: u64) {
     let counts = WalkCounts::default();
-    let search = explore::<I>(set_up, schedules, &counts);
+    let search = explore::<I>(set_up, schedules(usual) as u32, &counts);
     if let Some(found) = &search.failing {
         panic!("{} in schedule {}, {}", found.attempt.findings[0], search.schedules, found.shrunk);
     }

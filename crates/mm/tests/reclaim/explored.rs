@@ -7,6 +7,7 @@ use super::{NODE, check, fill, machine_of};
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_check::{Attempt, CheckFinding, Chooser, RunDetail, SearchPlan, search};
+use pagewright_lab::harness::race::schedules;
 use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at};
 use pagewright_mm::MapFlags;
 use pagewright_mm::counters::Gauge;
@@ -18,8 +19,8 @@ use std::rc::Rc;
 const THIRD: CpuId = CpuId::new(2);
 /// The frames of the machine: not many more than its watermarks reserve.
 const FRAMES: u64 = 256;
-/// The schedules of each race; with `PAGEWRIGHT_SOAK` a hundred times as many.
-const SCHEDULES: u32 = 150;
+/// The schedules of each race.
+const SCHEDULES: u64 = 150;
 
 /// A check of a process after the race.
 type Check<I> = Box<dyn FnOnce(&TestProcess<I>)>;
@@ -87,8 +88,7 @@ fn exhaust_memory<I: Isa>(world: &TestWorld<I>, process: &TestProcess<I>) {
 }
 
 fn assert_clean<I: Isa>(set_up: SetUp<I>) {
-    let soak = if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { 100 } else { 1 };
-    let plan = SearchPlan { seed: 1, schedules: soak * SCHEDULES, max_shrink_runs: 60 };
+    let plan = SearchPlan { seed: 1, schedules: schedules(SCHEDULES) as u32, max_shrink_runs: 60 };
     let counts = RaceCounts::default();
     let search = search(&plan, &mut |chooser, detail| attempt::<I>(set_up, &counts, chooser, detail));
     if let Some(found) = &search.failing {

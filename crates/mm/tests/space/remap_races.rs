@@ -8,6 +8,7 @@ use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::Lab;
 use pagewright_lab::harness::one_node_machine;
+use pagewright_lab::harness::race::schedules;
 use pagewright_mm::{MapFlags, MapRequest, MmSettings, RemapFlags, RemapRequest};
 use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, RunEnd, ScheduleStrategy};
 use pagewright_types::{Access, CpuId, PAGE_SIZE, Rights, VirtAddr};
@@ -92,7 +93,7 @@ fn move_and_take<I: Isa>(seed: u64) -> Ran {
 
 /// INV-REMAP-FLUSH.
 fn nobody_stores_to_a_page_that_was_moved_and_freed<I: Isa>() {
-    let ran: Vec<_> = (0..SCHEDULES).map(move_and_take::<I>).collect();
+    let ran: Vec<_> = (0..schedules(SCHEDULES)).map(move_and_take::<I>).collect();
     assert_eq!(ran.iter().position(|ran| ran.torn), None, "a store through the old place reached another page");
     assert!(ran.iter().any(|ran| ran.taken), "no schedule unmaps the page at its new place");
 }
