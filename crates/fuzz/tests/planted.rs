@@ -111,6 +111,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | PlantedBug::BatchMaskBeforeBump
         | PlantedBug::LatestIssuerCompletes
         | PlantedBug::LatestDeferralKept => elsewhere("batch_races.rs"),
+        PlantedBug::ZapNotConcurrent => elsewhere("mm/tests/fault"),
         PlantedBug::OneWalkerAwaited
         | PlantedBug::OverflowUnflushed
         | PlantedBug::SplitLevelBelow

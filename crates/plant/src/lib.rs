@@ -89,6 +89,7 @@ pagewright_types::named_table! {
         SplitDebtLost = "split-debt-lost", "The parts of a split folio lose its debt.";
         LastStoresDecide = "last-stores-decide", "A batch of cleared blocks is fenced only if the last one was cleared by weakly ordered stores.";
         OrderNotKept = "order-not-kept", "A watermark check counts one frame for a request of any order.";
+        ZapNotConcurrent = "zap-not-concurrent", "madvise does not announce that it clears entries, so a concurrent fault installs a page beside an entry that is not flushed.";
         ZapFlushLate = "zap-flush-late", "madvise releases the space before it flushes, so mprotect finds no entry to flush.";
     }
 }

@@ -1,5 +1,6 @@
 //! Faults: what they count, and what a fault that waited must look at again.
 
+mod cleared;
 mod look_again;
 mod native_rules;
 mod races;

@@ -18,7 +18,9 @@ impl<P: Platform> Mm<P> {
         // As in Linux, holding the lock for reading is enough: no mapping changes, and concurrent
         // faults lock the same tables.
         let map = space.map().read();
-        let mut gather = Gather::concurrent(&self.tlb, space.table().context());
+        let context = space.table().context();
+        let mut gather =
+            plant!(ZapNotConcurrent; Gather::new(&self.tlb, context), Gather::concurrent(&self.tlb, context));
         let mut walk = Walk::over(range);
         let mut result = Ok(());
         while let Some((vma, _, part)) = walk.next(&map) {
