@@ -112,6 +112,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | PlantedBug::LatestIssuerCompletes
         | PlantedBug::LatestDeferralKept => elsewhere("batch_races.rs"),
         PlantedBug::ZapNotConcurrent => elsewhere("mm/tests/fault"),
+        PlantedBug::WriteBackCleansLate => elsewhere("mm/tests/file"),
+        PlantedBug::PageOutCleansLate => elsewhere("mm/tests/swap"),
         PlantedBug::OneWalkerAwaited
         | PlantedBug::OverflowUnflushed
         | PlantedBug::SplitLevelBelow

@@ -90,6 +90,8 @@ pagewright_types::named_table! {
         LastStoresDecide = "last-stores-decide", "A batch of cleared blocks is fenced only if the last one was cleared by weakly ordered stores.";
         OrderNotKept = "order-not-kept", "A watermark check counts one frame for a request of any order.";
         ZapNotConcurrent = "zap-not-concurrent", "madvise does not announce that it clears entries, so a concurrent fault installs a page beside an entry that is not flushed.";
+        WriteBackCleansLate = "write-back-cleans-late", "Writeback clears the dirty flag after it has read the page, so a store in between is forgotten.";
+        PageOutCleansLate = "page-out-cleans-late", "A page-out clears the dirty flag after it has read the page, so a store in between is forgotten.";
         ZapFlushLate = "zap-flush-late", "madvise releases the space before it flushes, so mprotect finds no entry to flush.";
     }
 }

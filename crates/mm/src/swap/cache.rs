@@ -164,6 +164,9 @@ impl<P: Platform> Mm<P> {
         let mut get = self.reader_of(folio.pfn());
         let written = !in_flight && area.device.write_page(&self.tlb, entry.slot(), &mut get).is_ok();
         if written {
+            plant!(PageOutCleansLate => {
+                folio.clear_flags(FolioFlags::DIRTY);
+            });
             self.tlb.count(Counter::PswpOut, 1);
         } else {
             folio.set_flags(FolioFlags::DIRTY);

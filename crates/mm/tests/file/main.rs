@@ -1,4 +1,5 @@
 //! Files, shared memory and the page cache: call by call, and in races.
 
+mod beside_batches;
 mod calls;
 mod races;

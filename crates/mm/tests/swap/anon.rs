@@ -412,6 +412,8 @@ fn planted_bugs_are_found() {
         &[
             (PlantedBug::PageOutReferenced, crate::shared::stores_during_an_unmap_and_a_page_out::<X86_64>),
             (PlantedBug::PageOutReferenced, crate::shared::stores_during_an_unmap_and_a_page_out::<Aarch64>),
+            (PlantedBug::PageOutCleansLate, crate::shared::stores_and_discards_during_a_write::<X86_64>),
+            (PlantedBug::PageOutCleansLate, crate::shared::stores_and_discards_during_a_write::<Aarch64>),
             (PlantedBug::PageOutFreedEarly, allocation_after_a_page_out::<X86_64>),
             (PlantedBug::PageOutFreedEarly, allocation_after_a_page_out::<Aarch64>),
             (PlantedBug::LazyFreeNoFlush, |_| crate::lazy_free::lazily_freed_page_keeps_a_store::<X86_64>()),

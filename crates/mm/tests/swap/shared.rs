@@ -8,7 +8,7 @@
 use crate::anon::reads_of_three_pages;
 use pagewright_arch::on_both;
 use pagewright_arch::{Effects, Isa};
-use pagewright_lab::harness::race::{assert_holds, race};
+use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, FileHandle, MemorySwap, OTHER, TestProcess, TestWorld, at};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
@@ -474,7 +474,49 @@ fn no_store_is_lost_between_unmap_and_write<I: Isa>() {
     assert_holds(SCHEDULES, stores_between_unmap_and_write::<I>, "a store is lost");
 }
 
+/// One CPU stores to a page and discards its mapping, another pages the page out.
+///
+/// The first maps the page again while it is written. Returns whether the last store is kept.
+pub(crate) fn stores_and_discards_during_a_write<I: Isa>(seed: u64) -> bool {
+    let world = TestWorld::<I>::unjudged();
+    world.swap_to(SLOTS);
+    let file = memfd(&world, 1);
+    let (first, second) = (TestProcess::new(&world), TestProcess::new(&world));
+    let ours = first.map_file(&file, Rights::RW, MapFlags::SHARED);
+    let theirs = second.map_file(&file, Rights::RW, MapFlags::SHARED);
+    second.write(CPU, theirs, 1);
+    world.lab.run(CPU, &first.space);
+    world.lab.run(OTHER, &second.space);
+    let (stores, pages_out) = (world.clone(), world.clone());
+    let [stored, paged] = [first.space.clone(), second.space.clone()];
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || {
+            for value in 2..4 {
+                stores.store(CPU, &stored, ours, value);
+                stores.advise(CPU, &stored, ours, 1, Advice::DontNeed);
+            }
+        }),
+        Box::new(move || {
+            pages_out.advise(OTHER, &paged, theirs, 1, Advice::PageOut);
+            pages_out.lab.touch(OTHER, &paged, theirs, Access::Read, 1).expect("readable");
+            pages_out.advise(OTHER, &paged, theirs, 1, Advice::PageOut);
+        }),
+    ];
+    if seed.is_multiple_of(2) {
+        race(&world, seed, programs)
+    } else {
+        race_in_long_turns(&world, seed, programs)
+    }
+    second.read(CPU, theirs) == 3
+}
+
+/// INV-SWAP-CACHE: a slot without a folio was written after the last store.
+fn no_store_is_lost_while_its_page_is_written<I: Isa>() {
+    assert_holds(4 * SCHEDULES, stores_and_discards_during_a_write::<I>, "a store is lost");
+}
+
 on_both! {
+    no_store_is_lost_while_its_page_is_written,
     no_store_is_lost_between_unmap_and_write,
     shared_memory_is_paged_out_and_read_repeatedly,
     sharers_find_the_same_swapped_page,
