@@ -114,6 +114,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         PlantedBug::ZapNotConcurrent => elsewhere("mm/tests/fault"),
         PlantedBug::WriteBackCleansLate => elsewhere("mm/tests/file"),
         PlantedBug::PageOutCleansLate => elsewhere("mm/tests/swap"),
+        PlantedBug::PageOutIgnoresPin => elsewhere("mm/tests/gup"),
         PlantedBug::OneWalkerAwaited
         | PlantedBug::OverflowUnflushed
         | PlantedBug::SplitLevelBelow

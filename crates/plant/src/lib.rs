@@ -92,6 +92,7 @@ pagewright_types::named_table! {
         ZapNotConcurrent = "zap-not-concurrent", "madvise does not announce that it clears entries, so a concurrent fault installs a page beside an entry that is not flushed.";
         WriteBackCleansLate = "write-back-cleans-late", "Writeback clears the dirty flag after it has read the page, so a store in between is forgotten.";
         PageOutCleansLate = "page-out-cleans-late", "A page-out clears the dirty flag after it has read the page, so a store in between is forgotten.";
+        PageOutIgnoresPin = "page-out-ignores-pin", "A page that is pinned while reclaim unmaps it is swapped out, and fork then shares it.";
         ZapFlushLate = "zap-flush-late", "madvise releases the space before it flushes, so mprotect finds no entry to flush.";
     }
 }

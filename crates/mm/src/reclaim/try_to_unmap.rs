@@ -6,6 +6,7 @@ use crate::space::{AddressMap, Space, VmFlags};
 use crate::swap::SwapPte;
 use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::LockedTable;
 use pagewright_tlb::Batch;
@@ -108,7 +109,7 @@ fn may_be_pinned(leaf: Leaf, folio: Folio<'_>) -> bool {
     }
     // Pairs with the fence between the pin and the second read of the entry in `gup::fast`.
     fence(Ordering::SeqCst);
-    folio.maybe_pinned()
+    plant!(PageOutIgnoresPin; false, folio.maybe_pinned())
 }
 
 /// Whether a lazily freed page must be kept after all (INV-LAZYFREE-KEPT).

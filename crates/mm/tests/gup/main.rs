@@ -5,6 +5,7 @@
 //!
 //! Not covered here: races (`races.rs`).
 
+mod beside_reclaim;
 mod cow;
 mod races;
 
