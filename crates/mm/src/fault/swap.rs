@@ -6,6 +6,7 @@ use crate::rmap::MappingDelta;
 use crate::space::VmFlags;
 use crate::swap::{SwapInFolio, SwapPte};
 use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::{LockedTable, OwnedLeaf};
 use pagewright_tlb::frames::FolioOwner;
@@ -22,6 +23,7 @@ impl<P: Platform> Fault<'_, P> {
         let fork_node = self.space.fork_node();
         let fork_node = if seen.exclusive { fork_node } else { self.mm.fork_tree.root_of(fork_node) };
         let Some(locked) = self.lock_found_table().filter(|locked| locked.pte(self.va) == self.seen) else {
+            plant!(LostSwapInFreesSlot => self.mm.swap_release(seen.entry));
             drop(page.lock);
             self.mm.free_swap_cache(self.mm.frames().folio_of(&page.folio));
             self.mm.put_folio(page.folio);

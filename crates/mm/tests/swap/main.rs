@@ -3,6 +3,7 @@
 mod anon;
 mod entries;
 mod lazy_free;
+mod lost_swap_in;
 mod shared;
 mod swapoff;
 mod zram;
