@@ -94,6 +94,7 @@ pagewright_types::named_table! {
         PageOutCleansLate = "page-out-cleans-late", "A page-out clears the dirty flag after it has read the page, so a store in between is forgotten.";
         PageOutIgnoresPin = "page-out-ignores-pin", "A page that is pinned while reclaim unmaps it is swapped out, and fork then shares it.";
         LostSwapInFreesSlot = "lost-swap-in-frees-slot", "A fault that swaps a page in and finds its entry changed releases the entry's slot.";
+        SlotDiscardedLate = "slot-discarded-late", "A slot is discarded after it can be allocated again, when it may have its next owner's page (with a scheduling point before the discard).";
         ZapFlushLate = "zap-flush-late", "madvise releases the space before it flushes, so mprotect finds no entry to flush.";
     }
 }

@@ -101,9 +101,13 @@ impl<P: Platform> Mm<P> {
         }
         folio.set_flags(FolioFlags::DIRTY);
         let cached = folio.leave_swap_cache();
-        area.device.discard(&self.tlb, entry.slot());
+        plant!(SlotDiscardedLate; (), area.device.discard(&self.tlb, entry.slot()));
         slots.evict(entry.slot(), 0);
         drop(slots);
+        plant!(SlotDiscardedLate => {
+            <P::Locks as pagewright_sync::Backend>::point();
+            area.device.discard(&self.tlb, entry.slot());
+        });
         if let Some(cached) = cached {
             self.put_folio(cached);
         }

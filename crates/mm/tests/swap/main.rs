@@ -7,3 +7,4 @@ mod lost_swap_in;
 mod shared;
 mod swapoff;
 mod zram;
+mod zram_races;
