@@ -117,6 +117,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
             elsewhere("mm/tests/swap")
         }
         PlantedBug::PageOutIgnoresPin => elsewhere("mm/tests/gup"),
+        PlantedBug::MergeIgnoresMaxRights => elsewhere("mm/tests/space"),
         PlantedBug::OneWalkerAwaited
         | PlantedBug::OverflowUnflushed
         | PlantedBug::SplitLevelBelow

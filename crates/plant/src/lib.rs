@@ -95,6 +95,7 @@ pagewright_types::named_table! {
         PageOutIgnoresPin = "page-out-ignores-pin", "A page that is pinned while reclaim unmaps it is swapped out, and fork then shares it.";
         LostSwapInFreesSlot = "lost-swap-in-frees-slot", "A fault that swaps a page in and finds its entry changed releases the entry's slot.";
         SlotDiscardedLate = "slot-discarded-late", "A slot is discarded after it can be allocated again, when it may have its next owner's page (with a scheduling point before the discard).";
+        MergeIgnoresMaxRights = "merge-ignores-max-rights", "Neighbours with different greatest rights are merged, so mprotect passes a seal.";
         ZapFlushLate = "zap-flush-late", "madvise releases the space before it flushes, so mprotect finds no entry to flush.";
     }
 }

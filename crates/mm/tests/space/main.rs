@@ -7,5 +7,6 @@ mod beside_linux;
 mod limits;
 mod lock_races;
 mod locks;
+mod merged_rights;
 mod remap;
 mod remap_races;

@@ -3,6 +3,7 @@
 use crate::file::FileObject;
 use core::sync::atomic::{AtomicBool, Ordering};
 use pagewright_btree::{Gaps, TreeItem};
+use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
 use pagewright_types::{Access, FileId, PageRange, Rights, VirtAddr};
 
@@ -324,7 +325,7 @@ impl<P: Platform> Vma<P> {
     pub(crate) fn can_merge_with(&self, start: u64, next: &Self) -> bool {
         let pages = self.end - start;
         self.rights == next.rights
-            && self.max_rights == next.max_rights
+            && plant!(MergeIgnoresMaxRights; true, self.max_rights == next.max_rights)
             && (self.flags ^ next.flags) - VmFlags::IGNORED_BY_MERGE == VmFlags::empty()
             && self.guard == next.guard
             && self.file_id() == next.file_id()
