@@ -113,9 +113,10 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | PlantedBug::LatestDeferralKept => elsewhere("batch_races.rs"),
         PlantedBug::ZapNotConcurrent => elsewhere("mm/tests/fault"),
         PlantedBug::WriteBackCleansLate => elsewhere("mm/tests/file"),
-        PlantedBug::LostSwapInFreesSlot | PlantedBug::SlotDiscardedLate | PlantedBug::PageOutCleansLate => {
-            elsewhere("mm/tests/swap")
-        }
+        PlantedBug::LostSwapInFreesSlot
+        | PlantedBug::SlotDiscardedLate
+        | PlantedBug::SwapOwnerNarrow
+        | PlantedBug::PageOutCleansLate => elsewhere("mm/tests/swap"),
         PlantedBug::PageOutIgnoresPin => elsewhere("mm/tests/gup"),
         PlantedBug::MergeIgnoresMaxRights => elsewhere("mm/tests/space"),
         PlantedBug::OneWalkerAwaited

@@ -21,7 +21,8 @@ impl<P: Platform> Fault<'_, P> {
         // INV-SWAP-OWNER: of a page that others may have in swap, too, the whole tree of forks is
         // the owner.
         let fork_node = self.space.fork_node();
-        let fork_node = if seen.exclusive { fork_node } else { self.mm.fork_tree.root_of(fork_node) };
+        let root = || self.mm.fork_tree.root_of(fork_node);
+        let fork_node = if seen.exclusive { fork_node } else { plant!(SwapOwnerNarrow; fork_node, root()) };
         let Some(locked) = self.lock_found_table().filter(|locked| locked.pte(self.va) == self.seen) else {
             plant!(LostSwapInFreesSlot => self.mm.swap_release(seen.entry));
             drop(page.lock);

@@ -4,6 +4,7 @@ mod anon;
 mod entries;
 mod lazy_free;
 mod lost_swap_in;
+mod owners;
 mod shared;
 mod swapoff;
 mod zram;
