@@ -111,7 +111,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | PlantedBug::BatchMaskBeforeBump
         | PlantedBug::LatestIssuerCompletes
         | PlantedBug::LatestDeferralKept => elsewhere("batch_races.rs"),
-        PlantedBug::ZapNotConcurrent => elsewhere("mm/tests/fault"),
+        PlantedBug::FaultAroundPastEnd | PlantedBug::ZapNotConcurrent => elsewhere("mm/tests/fault"),
         PlantedBug::WriteBackCleansLate => elsewhere("mm/tests/file"),
         PlantedBug::LostSwapInFreesSlot
         | PlantedBug::SlotDiscardedLate

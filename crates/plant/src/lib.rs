@@ -97,6 +97,7 @@ pagewright_types::named_table! {
         SlotDiscardedLate = "slot-discarded-late", "A slot is discarded after it can be allocated again, when it may have its next owner's page (with a scheduling point before the discard).";
         MergeIgnoresMaxRights = "merge-ignores-max-rights", "Neighbours with different greatest rights are merged, so mprotect passes a seal.";
         SwapOwnerNarrow = "swap-owner-narrow", "A page that several spaces have in swap belongs to the space that swaps it in, so the reverse map misses the others.";
+        FaultAroundPastEnd = "fault-around-past-end", "Fault-around maps cached pages past the end of their file.";
         ZapFlushLate = "zap-flush-late", "madvise releases the space before it flushes, so mprotect finds no entry to flush.";
     }
 }

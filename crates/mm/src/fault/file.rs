@@ -156,7 +156,7 @@ impl<P: Platform> Fault<'_, P> {
         let mut mapped = 0;
         for va in around.iter().filter(|va| *va != self.va) {
             let index = self.vma.pgoff() + (va.page_index() - self.start);
-            if index < self.file().pages()
+            if plant!(FaultAroundPastEnd; true, index < self.file().pages())
                 && locked.pte(va).is_empty()
                 && let Some(folio) = self.file().lookup(self.mm, index)
             {

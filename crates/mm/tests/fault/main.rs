@@ -3,4 +3,5 @@
 mod cleared;
 mod look_again;
 mod native_rules;
+mod past_the_end;
 mod races;
