@@ -64,80 +64,71 @@ fn elsewhere(test: &'static str) -> (Vec<Search>, &'static [Rule]) {
 
 /// The programs that must find each bug, and the rules that may report it.
 fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
+    use PlantedBug as Bug;
     match plant {
-        PlantedBug::NoFlush | PlantedBug::LocalOnly | PlantedBug::ProtectNoFlush | PlantedBug::CowNoFlush => {
-            (both(3), &[Rule::Rights])
-        }
+        Bug::NoFlush | Bug::LocalOnly | Bug::ProtectNoFlush | Bug::CowNoFlush => (both(3), &[Rule::Rights]),
         // Needs page-table isolation, where user mode has tags of its own.
-        PlantedBug::UserTagForgotten => (both(40), &[Rule::Rights, Rule::Reuse, Rule::Memory]),
-        PlantedBug::TagReused => (fast(X86, 10), &[Rule::Rights, Rule::Reuse]),
-        PlantedBug::LazyNoCatchUp => (fast(X86, 40), &[Rule::Rights]),
-        PlantedBug::RolloverNoFlush => (fast(ARM, 200), &[Rule::Memory, Rule::Reuse, Rule::Rights]),
-        PlantedBug::RssDrift => (both(3), &[Rule::Counts]),
-        PlantedBug::SwapSlotKept => (both(20), &[Rule::Counts]),
-        PlantedBug::TableAsLeaf => (vec![tables(X86), tables(ARM)], &[Rule::Reuse]),
-        PlantedBug::LazySkipped => (vec![tables(X86)], &[Rule::Reuse]),
-        PlantedBug::FlushBeforeClear => (races(Theme::Hot, 1000), &[Rule::Rights]),
-        PlantedBug::NoPublish => (vec![race(ARM, Theme::Hot, 2000)], &[Rule::Rights, Rule::Reuse]),
+        Bug::UserTagForgotten => (both(40), &[Rule::Rights, Rule::Reuse, Rule::Memory]),
+        Bug::TagReused => (fast(X86, 10), &[Rule::Rights, Rule::Reuse]),
+        Bug::LazyNoCatchUp => (fast(X86, 40), &[Rule::Rights]),
+        Bug::RolloverNoFlush => (fast(ARM, 200), &[Rule::Memory, Rule::Reuse, Rule::Rights]),
+        Bug::RssDrift => (both(3), &[Rule::Counts]),
+        Bug::SwapSlotKept => (both(20), &[Rule::Counts]),
+        Bug::TableAsLeaf => (vec![tables(X86), tables(ARM)], &[Rule::Reuse]),
+        Bug::LazySkipped => (vec![tables(X86)], &[Rule::Reuse]),
+        Bug::FlushBeforeClear => (races(Theme::Hot, 1000), &[Rule::Rights]),
+        Bug::NoPublish => (vec![race(ARM, Theme::Hot, 2000)], &[Rule::Rights, Rule::Reuse]),
         // In fast mode the machine itself panics, so `race` cannot be required.
-        PlantedBug::NoComplete => {
+        Bug::NoComplete => {
             let search = Search::Explored { isa: ARM, theme: Theme::Hot, schedules: 500, race: false };
             (vec![search], &[Rule::Rights, Rule::Reuse])
         }
-        PlantedBug::FreedInGather => (races(Theme::Hot, 2000), &[Rule::Reuse]),
-        PlantedBug::AcknowledgedEarly => (vec![race(X86, Theme::Hot, 2000)], &[Rule::Rights, Rule::Reuse]),
-        PlantedBug::MaskBeforeBump | PlantedBug::JoinAfterRead => {
-            (vec![race(X86, Theme::Moving, 3000)], &[Rule::Rights])
+        Bug::FreedInGather => (races(Theme::Hot, 2000), &[Rule::Reuse]),
+        Bug::AcknowledgedEarly => (vec![race(X86, Theme::Hot, 2000)], &[Rule::Rights, Rule::Reuse]),
+        Bug::MaskBeforeBump | Bug::JoinAfterRead => (vec![race(X86, Theme::Moving, 3000)], &[Rule::Rights]),
+        Bug::LazyWhileJoining => (vec![race(X86, Theme::Moving, 10_000)], &[Rule::Rights]),
+        Bug::ForkFlushLate => (races(Theme::Copies, 6000), &[Rule::Memory]),
+        Bug::CowFlushLate => (races(Theme::Copies, 6000), &[Rule::Memory]),
+        Bug::ProtectFlushLate | Bug::ZapFlushLate => (races(Theme::Hot, 4000), &[Rule::Memory]),
+        Bug::MapcountLost | Bug::PinKept => elsewhere("oracle_counts.rs"),
+        Bug::PageOutWrittenEarly | Bug::PageOutFreedEarly | Bug::LazyFreeNoFlush => elsewhere("swap.rs"),
+        Bug::PageOutReferenced => elsewhere("swap_shared.rs"),
+        Bug::ClearShort | Bug::ClearNoFence | Bug::ClearNoYield => elsewhere("planted_clear.rs of the host"),
+        Bug::LateAdderCleared
+        | Bug::EpochStillOpen
+        | Bug::DeferredNotSeenAtInstall
+        | Bug::DeferredNotTakenAlong
+        | Bug::HotplugUnflushed
+        | Bug::PublishedLate
+        | Bug::BatchMaskBeforeBump
+        | Bug::LatestIssuerCompletes
+        | Bug::LatestDeferralKept => elsewhere("batch_races.rs"),
+        Bug::FaultAroundPastEnd | Bug::ZapNotConcurrent => elsewhere("mm/tests/fault"),
+        Bug::LostSwapInFreesSlot | Bug::SlotDiscardedLate | Bug::SwapOwnerNarrow | Bug::PageOutCleansLate => {
+            elsewhere("mm/tests/swap")
         }
-        PlantedBug::LazyWhileJoining => (vec![race(X86, Theme::Moving, 10_000)], &[Rule::Rights]),
-        PlantedBug::ForkFlushLate => (races(Theme::Copies, 6000), &[Rule::Memory]),
-        PlantedBug::CowFlushLate => (races(Theme::Copies, 6000), &[Rule::Memory]),
-        PlantedBug::ProtectFlushLate | PlantedBug::ZapFlushLate => (races(Theme::Hot, 4000), &[Rule::Memory]),
-        PlantedBug::MapcountLost | PlantedBug::PinKept => elsewhere("oracle_counts.rs"),
-        PlantedBug::RemapFlushLate => elsewhere("remap_races.rs"),
-        PlantedBug::PageOutWrittenEarly | PlantedBug::PageOutFreedEarly | PlantedBug::LazyFreeNoFlush => {
-            elsewhere("swap.rs")
+        Bug::RemapFlushLate | Bug::MergeIgnoresMaxRights => elsewhere("mm/tests/space"),
+        Bug::OneWalkerAwaited
+        | Bug::OverflowUnflushed
+        | Bug::SplitLevelBelow
+        | Bug::BulkDebtLost
+        | Bug::SplitDebtLost
+        | Bug::LastStoresDecide
+        | Bug::OrderNotKept => elsewhere("the tests of frame, tlb and table"),
+        Bug::HoleNotSeen
+        | Bug::WriteBackNoProtect
+        | Bug::WrittenBeforeSettle
+        | Bug::DeferredNotSeen
+        | Bug::FailedForkKeepsFiles
+        | Bug::WriteBackCleansLate => elsewhere("mm/tests/file"),
+        Bug::PinNotExclusive
+        | Bug::ForkIgnoresPin
+        | Bug::FastNoRecheck
+        | Bug::PageOutIgnoresPin
+        | Bug::WalkersNotAwaited => elsewhere("mm/tests/gup"),
+        Bug::PartialClock | Bug::CompleteElsewhere | Bug::DebtMaskBeforeBump | Bug::SampledAfterAct => {
+            elsewhere("ledger_races.rs")
         }
-        PlantedBug::PageOutReferenced => elsewhere("swap_shared.rs"),
-        PlantedBug::ClearShort | PlantedBug::ClearNoFence | PlantedBug::ClearNoYield => {
-            elsewhere("planted_clear.rs of the host")
-        }
-        PlantedBug::LateAdderCleared
-        | PlantedBug::EpochStillOpen
-        | PlantedBug::DeferredNotSeenAtInstall
-        | PlantedBug::DeferredNotTakenAlong
-        | PlantedBug::HotplugUnflushed
-        | PlantedBug::PublishedLate
-        | PlantedBug::BatchMaskBeforeBump
-        | PlantedBug::LatestIssuerCompletes
-        | PlantedBug::LatestDeferralKept => elsewhere("batch_races.rs"),
-        PlantedBug::FaultAroundPastEnd | PlantedBug::ZapNotConcurrent => elsewhere("mm/tests/fault"),
-        PlantedBug::WriteBackCleansLate => elsewhere("mm/tests/file"),
-        PlantedBug::LostSwapInFreesSlot
-        | PlantedBug::SlotDiscardedLate
-        | PlantedBug::SwapOwnerNarrow
-        | PlantedBug::PageOutCleansLate => elsewhere("mm/tests/swap"),
-        PlantedBug::PageOutIgnoresPin => elsewhere("mm/tests/gup"),
-        PlantedBug::MergeIgnoresMaxRights => elsewhere("mm/tests/space"),
-        PlantedBug::OneWalkerAwaited
-        | PlantedBug::OverflowUnflushed
-        | PlantedBug::SplitLevelBelow
-        | PlantedBug::BulkDebtLost
-        | PlantedBug::SplitDebtLost
-        | PlantedBug::LastStoresDecide
-        | PlantedBug::OrderNotKept => elsewhere("the tests of frame, tlb and table"),
-        PlantedBug::HoleNotSeen
-        | PlantedBug::WriteBackNoProtect
-        | PlantedBug::WrittenBeforeSettle
-        | PlantedBug::DeferredNotSeen => elsewhere("file_races.rs"),
-        PlantedBug::PinNotExclusive
-        | PlantedBug::ForkIgnoresPin
-        | PlantedBug::FastNoRecheck
-        | PlantedBug::WalkersNotAwaited => elsewhere("gup_races.rs"),
-        PlantedBug::PartialClock
-        | PlantedBug::CompleteElsewhere
-        | PlantedBug::DebtMaskBeforeBump
-        | PlantedBug::SampledAfterAct => elsewhere("ledger_races.rs"),
     }
 }
 

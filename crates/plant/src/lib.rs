@@ -98,6 +98,7 @@ pagewright_types::named_table! {
         MergeIgnoresMaxRights = "merge-ignores-max-rights", "Neighbours with different greatest rights are merged, so mprotect passes a seal.";
         SwapOwnerNarrow = "swap-owner-narrow", "A page that several spaces have in swap belongs to the space that swaps it in, so the reverse map misses the others.";
         FaultAroundPastEnd = "fault-around-past-end", "Fault-around maps cached pages past the end of their file.";
+        FailedForkKeepsFiles = "failed-fork-keeps-files", "A fork that fails leaves the child counted among the mappers of the parent's files.";
         ZapFlushLate = "zap-flush-late", "madvise releases the space before it flushes, so mprotect finds no entry to flush.";
     }
 }

@@ -100,6 +100,7 @@ impl<P: Platform> Mm<P> {
         for (index, (_, vma)) in from.copied().enumerate() {
             let Some(file) = vma.file() else { continue };
             if let Err(error) = file.join(self, child.id(), vma.may_store_to_file()) {
+                plant!(FailedForkKeepsFiles => return Err(error));
                 for (_, vma) in from.copied().take(index) {
                     if let Some(file) = vma.file() {
                         file.leave(child.id(), vma.may_store_to_file());

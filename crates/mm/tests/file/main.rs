@@ -2,4 +2,5 @@
 
 mod beside_batches;
 mod calls;
+mod failed_fork;
 mod races;
