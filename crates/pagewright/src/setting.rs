@@ -20,6 +20,9 @@ pub(crate) enum Setting {
     NoPcid,
 }
 
+/// The values of `nopcid`.
+const NO_PCID_VALUES: &str = "0 or 1";
+
 /// Why a setting was refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SettingError {
@@ -97,7 +100,7 @@ impl Setting {
         text.parse().ok().filter(accepts).ok_or_else(|| {
             let allowed = match self {
                 Self::Mm(setting) => setting.values().to_string(),
-                Self::NoPcid => "0 or 1".to_owned(),
+                Self::NoPcid => NO_PCID_VALUES.to_owned(),
             };
             SettingError::NotAllowed { value: text.to_owned(), allowed }
         })
@@ -117,18 +120,21 @@ impl Setting {
 
 /// The memory manager's settings, to be printed below the options of a command.
 pub(crate) fn settings_help() -> String {
-    let settings = MmSetting::ALL.iter().map(|setting| help_line(setting.name(), setting.default(), setting.meaning()));
-    format!("Settings, each with its default:\n{}", settings.collect::<String>())
+    let settings = MmSetting::ALL
+        .iter()
+        .map(|setting| help_entry(setting.name(), setting.default(), &setting.values().to_string(), setting.meaning()));
+    format!("Settings, each with its default and its values:\n{}", settings.collect::<String>())
 }
 
 /// The settings of a simulated machine and its memory manager, to be printed below the options.
 pub(crate) fn simulated_settings_help() -> String {
     let no_pcid = "1: CPUs have no PCIDs, so each switch between address spaces flushes the TLB. x86-64 only.";
-    format!("{}{}", settings_help(), help_line(Setting::NO_PCID, 0, no_pcid)).trim_end().to_owned()
+    format!("{}{}", settings_help(), help_entry(Setting::NO_PCID, 0, NO_PCID_VALUES, no_pcid)).trim_end().to_owned()
 }
 
-fn help_line(name: &str, default: u64, meaning: &str) -> String {
-    format!("  {name:<29} {default:>6}  {meaning}\n")
+/// Formats a setting as clap formats an option; clap wraps the second line at its indentation.
+fn help_entry(name: &str, default: u64, values: &str, meaning: &str) -> String {
+    format!("  {name}={default} ({values})\n          {meaning}\n")
 }
 
 /// All names, or the one that was probably meant.

@@ -471,6 +471,9 @@ fn help_lists_every_option() {
     let output = pagewright(&["replay", "--help"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0));
+    assert!(text.contains("vm.swappiness=60 (a number from 0 to 200)"), "{text}");
+    let widest = text.lines().map(|line| line.chars().count()).max();
+    assert!(widest <= Some(100), "a line of {widest:?} columns");
     for option in ["--arch", "--profile", "--cpus", "--mem", "--node", "--seed", "--set", "--compare", "--json"] {
         assert!(text.contains(option), "{option}");
     }
