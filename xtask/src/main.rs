@@ -1,10 +1,10 @@
 //! `cargo xtask`: the tasks of this repository, for developers and for CI.
 //!
 //! One command per module: [`mod@test`], [`soak`], [`arrows`], [`tidy`], [`no_std`], [`repeat`],
-//! [`kernel`], [`boot`], [`expected`], [`pageout`], [`setup`]. They share [`cargo`] (the workspace
-//! and nested cargo), [`step`] (a command with a time limit and a count), [`source`] (Rust source
-//! files), [`toolchain`] (toolchains for bare metal), [`debian`] (files from packages) and
-//! [`linux`] (Debian's Linux kernels).
+//! [`kernel`], [`boot`], [`expected`], [`pageout`], [`programs`], [`setup`]. They share [`cargo`]
+//! (the workspace and nested cargo), [`step`] (a command with a time limit and a count), [`source`]
+//! (Rust source files), [`toolchain`] (toolchains for bare metal), [`debian`] (files from packages)
+//! and [`linux`] (Debian's Linux kernels).
 //!
 //! Not guaranteed: Windows. A step is stopped with its process group, which needs a Unix.
 #![forbid(unsafe_code)]
@@ -19,6 +19,7 @@ mod kernel;
 mod linux;
 mod no_std;
 mod pageout;
+mod programs;
 mod repeat;
 mod setup;
 mod soak;
@@ -50,6 +51,8 @@ usage: cargo xtask COMMAND
                        downloads kernels)
   pageout              count the barriers and invalidations of a page-out on arm64, on Debian's
                        Linux 6.1 and 6.12 and on Pagewright (a minute; downloads kernels)
+  programs [NAME...]   record and replay twenty programs, compare their faults with Linux's, and
+                       write docs/programs.md (minutes)
   repeat [quick]       replay every capture twice and compare; quick: the smaller half (seconds)
   setup                install the packages that the other commands need (on Debian, as root), or
                        name them";
@@ -82,6 +85,7 @@ fn run(words: &[&str]) -> Result<(), Error> {
         ["boot", "planted"] => boot::run(boot::Extent::Planted),
         ["expected", names @ ..] => expected::run(names),
         ["pageout"] => pageout::run(),
+        ["programs", names @ ..] => programs::run(names),
         ["repeat"] => repeat::run(repeat::Extent::All),
         ["repeat", "quick"] => repeat::run(repeat::Extent::Quick),
         ["setup"] => setup::run(),

@@ -55,6 +55,7 @@ pub(crate) fn run() -> Result<(), Error> {
             longer("pagewright-mm pagewright-tlb", &RACES),
         ),
         step("all captures give the same figures for the same seed", cargo(&["xtask", "repeat"])),
+        step("twenty programs take Linux's faults", cargo(&["xtask", "programs"])),
         step("a capture of 10 GB replays in constant memory", longer("pagewright-capture", &["replay_memory"])),
         step("programs on the kernel in QEMU, also with planted bugs", cargo(&["xtask", "boot", "planted"])),
         step("10,000,000 operations match Linux", beside_linux),
