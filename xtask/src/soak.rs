@@ -5,6 +5,7 @@
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
 use crate::step::{self, Step};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -19,7 +20,11 @@ const SCHEDULES: &str = "100000";
 const BESIDE_LINUX: &str = "10000000";
 
 /// The tests with races that the soak searches longer.
-const RACES: [&str; 7] = ["swap", "reclaim", "space", "fault", "file", "gup", "batch_races"];
+const RACES: [&str; 9] =
+    ["swap", "reclaim", "space", "fault", "file", "gup", "batch_races", "ledger_races", "walker_races"];
+
+/// The tests of `frame` that Miri runs; the others need much memory, or threads for long.
+const MIRI_OF_FRAME: [&str; 4] = ["folio", "table_page", "linear", "debts"];
 
 /// Runs the steps.
 pub(crate) fn run() -> Result<(), Error> {
@@ -46,7 +51,8 @@ pub(crate) fn run() -> Result<(), Error> {
     properties.env("PROPTEST_CASES", CASES).env("PROPTEST_MAX_GLOBAL_REJECTS", CASES);
     properties.env("PROPTEST_MAX_SHRINK_ITERS", "1000000");
     let step = |name, command| Step { name, command, limit: HOUR };
-    step::run(vec![
+    let mut steps = miri(&workspace);
+    steps.extend([
         step("library crates on bare metal", cargo(&["xtask", "no-std"])),
         Step { name: "random programs under the oracle", command: random, limit: 2 * HOUR },
         step("10,000,000 random operations of every memory call", longer("pagewright-fuzz", &["random_calls"])),
@@ -60,5 +66,34 @@ pub(crate) fn run() -> Result<(), Error> {
         step("programs on the kernel in QEMU, also with planted bugs", cargo(&["xtask", "boot", "planted"])),
         step("10,000,000 operations match Linux", beside_linux),
         Step { name: "properties, 200,000 cases each", command: properties, limit: 4 * HOUR },
-    ])
+    ]);
+    step::run(steps)
+}
+
+/// The crates with unsafe code under Miri, which interprets them and reports undefined behaviour.
+///
+/// None, with a line that says so, if there is no nightly toolchain with Miri.
+fn miri(workspace: &Workspace) -> Vec<Step> {
+    let nightly = |words: &[&str]| {
+        let mut command = Command::new("rustup");
+        command.args(["run", "nightly", "cargo", "miri"]).args(words);
+        command.current_dir(&workspace.workspace_root).env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
+        // A property needs few cases, because Miri is a thousand times slower. Tests of dropped
+        // values leak them.
+        command.env("PROPTEST_CASES", "4").env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks");
+        command.env("CARGO_TARGET_DIR", workspace.target_directory.join("miri"));
+        command
+    };
+    let version = nightly(&["--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !version.is_ok_and(|status| status.success()) {
+        println!("Miri is skipped: `rustup toolchain install nightly --component miri rust-src` installs it");
+        return Vec::new();
+    }
+    let of_sync = nightly(&["test", "--package", "pagewright-sync", "--features", "std", "--lib", "--test", "host"]);
+    let mut of_frame = nightly(&["test", "--package", "pagewright-frame", "--lib"]);
+    of_frame.args(MIRI_OF_FRAME.iter().flat_map(|test| ["--test", *test]));
+    vec![
+        Step { name: "locks and containers under Miri", command: of_sync, limit: HOUR },
+        Step { name: "frames under Miri", command: of_frame, limit: HOUR },
+    ]
 }

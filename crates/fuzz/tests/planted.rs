@@ -2,8 +2,9 @@
 //!
 //! For each bug, programs of three seeds find it within a budget, by the rule that it breaks, and
 //! the printed token reproduces it. Programs without interleaving do not find a bug that needs a
-//! race. The printed table has the median effort. INV-ORACLE-O1, INV-ORACLE-O2, INV-ORACLE-O3,
-//! INV-ORACLE-O4.
+//! race. `Rule::Reuse` reports a bug when a CPU takes the freed frame, so a search for it depends
+//! on a program in which a third CPU allocates. The printed table has the median effort.
+//! INV-ORACLE-O1, INV-ORACLE-O2, INV-ORACLE-O3, INV-ORACLE-O4.
 #![cfg(feature = "planted")]
 
 use pagewright_arch::{Aarch64, Isa, X86_64};

@@ -169,13 +169,15 @@ mod planted {
         });
     }
 
-    /// INV-LEDGER-FULL.
+    /// INV-LEDGER-FULL: found when the third CPU takes the frame.
     #[test]
     fn a_clock_that_a_partial_flush_advances_is_found() {
         find::<X86_64>(PlantedBug::PartialClock, 2000, true);
     }
 
-    /// INV-TLB-SWITCH; on arm64 a debt names the CPU that issued.
+    /// INV-TLB-SWITCH: found when the third CPU takes the frame.
+    ///
+    /// On arm64 a debt names the CPU that issued.
     #[test]
     fn a_debt_that_misses_a_cpu_that_joins_is_found() {
         let wanted =
@@ -183,7 +185,9 @@ mod planted {
         is_found::<X86_64>(&wanted, |chooser, detail| attempt(joins_meanwhile::<X86_64>, chooser, detail));
     }
 
-    /// INV-LEDGER-SAMPLE; on x86-64 a CPU cannot walk between the two in its handler.
+    /// INV-LEDGER-SAMPLE: found when the CPU that settles takes the frame.
+    ///
+    /// On x86-64 a CPU cannot walk between the two in its handler.
     #[test]
     fn a_clock_sampled_after_the_act_is_found() {
         let wanted = Wanted { plant: PlantedBug::SampledAfterAct, rules: &[Rule::Reuse], budget: 60_000, race: true };
@@ -192,6 +196,8 @@ mod planted {
         });
     }
 
+    /// Found when the third CPU takes the frame.
+    ///
     /// The default schedule keeps a broadcast on its way for as long as nobody waits for it, so this
     /// needs no race.
     #[test]

@@ -194,6 +194,10 @@ This page lists TLB maintenance bugs that kernels shipped, each as a one-page pr
 bug from every seed, by the rule in the last column. The fixed version is clean over the same number
 of schedules.
 
+O1 is found when a CPU takes the freed frame while another can still reach it. In LiteBox #848,
+CVE-2018-18281 and CVE-2022-39188 a third CPU takes it, and the program has that CPU for this
+purpose. In the others the CPU that freed the frame takes it again.
+
 `cargo run -p pagewright-check --example bugs -- --markdown` writes this page; the test `bugs` runs
 every program. The top of each file in `crates/check/examples/bugs` says what the program keeps of
 its kernel and what it leaves out.

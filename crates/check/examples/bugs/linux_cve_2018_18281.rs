@@ -7,7 +7,7 @@
 //! because only the lock keeps the page alive.
 //!
 //! **Here.** One page moves from page 0 to page 1, under one lock for both tables. One thread uses
-//! the old address, another truncates and reallocates the frame.
+//! the old address. A third CPU truncates and takes the freed frame, by which the bug is found.
 
 use crate::corpus::kernel::{Space, flush_and_unlock, flush_everywhere, pages};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};

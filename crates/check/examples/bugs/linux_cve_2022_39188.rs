@@ -6,9 +6,10 @@
 //! pages. **Fix** (b67fbebd4cf9): for mappings of raw page frames, flush before the mapping is
 //! unlinked.
 //!
-//! **Here.** One page of a driver, a thread that uses it, a thread that unmaps it, and the driver,
-//! which frees the page. While the mapping is linked, the call of the driver flushes even if it
-//! finds the entry cleared, as Linux does while another flush is pending.
+//! **Here.** One page of a driver, a thread that uses it, a thread that unmaps it, and the driver
+//! on a third CPU, which frees the page and takes its frame: by that the bug is found. While the
+//! mapping is linked, the call of the driver flushes even if it finds the entry cleared, as Linux
+//! does while another flush is pending.
 
 use crate::corpus::kernel::{Space, flush_everywhere, pages, reads};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};

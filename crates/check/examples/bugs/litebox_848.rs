@@ -4,8 +4,9 @@
 //! flushed. In between, another core may allocate such a frame while a third still reads and writes
 //! it through its TLB: a use after unmap. **Fix.** The frames are freed after the flush.
 //!
-//! **Here.** One page, a thread that uses it, and a core that allocates. Left out: ranges, and
-//! Hyper-V's flush hypercalls, for which IPIs stand.
+//! **Here.** One page, a thread that uses it, and a third core that allocates: the bug is found
+//! when it takes the freed frame. Left out: ranges, and Hyper-V's flush hypercalls, for which IPIs
+//! stand.
 
 use crate::corpus::kernel::{Space, fill, flush_everywhere, pages};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};

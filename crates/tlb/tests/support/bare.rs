@@ -106,6 +106,14 @@ impl<I: Isa> Bare<I> {
         self.tlb.fx().publish();
     }
 
+    /// The frame of a mapped page.
+    pub(crate) fn frame(&self, index: u16) -> Pfn {
+        match I::decode(Level::PTE, self.tlb.fx().load(self.slot(index))) {
+            Entry::Leaf(leaf) => leaf.pfn,
+            Entry::Empty | Entry::Soft(_) | Entry::Table(_) => panic!("page {index} is not mapped"),
+        }
+    }
+
     pub(crate) fn is_mapped(&self, index: u16) -> bool {
         !self.tlb.fx().load(self.slot(index)).is_empty()
     }

@@ -1,0 +1,104 @@
+//! Each lock of the explored machine is a scheduling point, and each effect but those on contents.
+//!
+//! A search finds a race only if it can switch CPUs between the two steps that race. An effect that
+//! no longer yields makes searches blind without a failure, so this test looks for the switch
+//! itself: one CPU raises a number around the effect, and another sees it in between under some
+//! schedule.
+
+#[path = "support/bare.rs"]
+mod bare;
+
+use bare::{Bare, Shape, nothing_was_found};
+use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, Pte, PteSlot, on_both};
+use pagewright_sim::Sim;
+use pagewright_sim::explore::CoroutineBody;
+use pagewright_sync::{Backend, Platform, SpinLock, rank};
+use pagewright_tlb::BatchPolicy;
+use pagewright_types::{CpuId, CpuMask, IsaKind, Order, Pfn, Tag};
+use std::cell::Cell;
+use std::rc::Rc;
+
+const SHAPE: Shape = Shape { cpus: 2, pages: 2, isolated: false, batch: BatchPolicy::Auto };
+const SCHEDULES: u32 = 200;
+/// The effects on contents of frames, which are one step each.
+///
+/// A program that races with one of them, such as a device, adds a scheduling point of its own.
+const CONTENTS: [&str; 4] = ["zero", "copy", "read", "write"];
+
+/// A step; the frames of the two pages, looked up before, because that is an effect.
+type Step<I> = fn(&Bare<I>, [Pfn; 2]);
+
+type Locks<I> = <Sim<I> as Platform>::Locks;
+
+/// An entry of the second page's frame, which is no table, so that stores to it do no harm.
+fn slot(frames: [Pfn; 2]) -> PteSlot {
+    PteSlot { table: frames[1], index: 7 }
+}
+
+/// The steps, each with its name.
+fn steps<I: Isa>() -> Vec<(&'static str, Step<I>)> {
+    let mut steps: Vec<(&'static str, Step<I>)> = vec![
+        ("load", |bare, at| _ = bare.sim().load(slot(at))),
+        ("store", |bare, at| bare.sim().store(slot(at), Pte::EMPTY)),
+        ("swap", |bare, at| _ = bare.sim().swap(slot(at), Pte::EMPTY)),
+        ("compare_exchange", |bare, at| _ = bare.sim().compare_exchange(slot(at), Pte::EMPTY, Pte::EMPTY)),
+        ("publish", |bare, _| bare.sim().publish()),
+        ("zero", |bare, at| bare.sim().zero(at[1], Order::ZERO)),
+        ("copy", |bare, at| bare.sim().copy(at[0], at[1], Order::ZERO)),
+        ("read", |bare, at| bare.sim().read(at[0].base(), &mut [0; 8])),
+        ("write", |bare, at| bare.sim().write(at[1].base(), &[0; 8])),
+        ("relax", |bare, _| bare.sim().relax()),
+        ("point", |_, _| Locks::<I>::point()),
+        ("lock", |_, _| drop(SpinLock::<_, rank::LedgerRank, Locks<I>>::new(()).lock())),
+        ("send_ipi", |bare, _| bare.sim().send_ipi(&CpuMask::of(CpuId::new(1)))),
+    ];
+    let local: Step<I> = |bare, _| {
+        let target = InvalidateTarget::Tag(Tag::new(1));
+        bare.sim().invalidate(Invalidate { scope: InvalidateScope::Local, target });
+    };
+    steps.push(("invalidate", local));
+    if I::KIND == IsaKind::Aarch64 {
+        steps.push(("complete", |bare, _| bare.sim().complete()));
+    }
+    steps
+}
+
+/// Whether another CPU can run in the middle of a step, under some schedule.
+fn yields<I: Isa>(step: Step<I>) -> bool {
+    let seen = Rc::<Cell<bool>>::default();
+    let search = bare::explore(1, SCHEDULES, |chooser, detail| {
+        let bare = Bare::<I>::new(SHAPE);
+        let place = Rc::<Cell<u32>>::default();
+        let at = bare.sim().run_on(CpuId::new(0), || [0, 1].map(|index| bare.frame(index)));
+        let (steps, looks) = (Rc::clone(&bare), Rc::clone(&bare));
+        let (mine, theirs, seen) = (Rc::clone(&place), place, Rc::clone(&seen));
+        let programs: Vec<CoroutineBody> = vec![
+            Box::new(move || {
+                mine.set(1);
+                step(&steps, at);
+                mine.set(2);
+            }),
+            Box::new(move || {
+                for _ in 0..4 {
+                    seen.set(seen.get() | (theirs.get() == 1));
+                    looks.sim().publish();
+                }
+            }),
+        ];
+        bare.run(programs, &mut |_| {}, chooser, detail)
+    });
+    nothing_was_found(&search);
+    seen.get()
+}
+
+fn every_lock_and_every_effect_on_entries_is_a_scheduling_point<I: Isa>() {
+    let blind: Vec<&str> = steps::<I>().into_iter().filter(|(_, step)| !yields(*step)).map(|(name, _)| name).collect();
+    assert_eq!(blind, CONTENTS, "the steps in the middle of which no other CPU ever runs");
+}
+
+/// Checks the test.
+fn a_step_without_an_effect_is_seen<I: Isa>() {
+    assert!(!yields::<I>(|_, _| {}));
+}
+
+on_both! { every_lock_and_every_effect_on_entries_is_a_scheduling_point, a_step_without_an_effect_is_seen }
