@@ -24,7 +24,7 @@ const RACES: [&str; 9] =
     ["swap", "reclaim", "space", "fault", "file", "gup", "batch_races", "ledger_races", "walker_races"];
 
 /// The tests of `frame` that Miri runs; the others need much memory, or threads for long.
-const MIRI_OF_FRAME: [&str; 4] = ["folio", "table_page", "linear", "debts"];
+const MIRI_OF_FRAME: [&str; 3] = ["table_page", "linear", "debts"];
 
 /// Runs the steps.
 pub(crate) fn run() -> Result<(), Error> {
