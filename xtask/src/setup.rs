@@ -47,7 +47,7 @@ impl fmt::Display for Refusal {
         f.write_str(match self {
             Self::NotDebian => "this is not Debian; the names are those of Debian",
             Self::NotRoot => "only root can install packages",
-            Self::Apt => "apt could not install them",
+            Self::Apt => "apt could not install them, or has only older versions (the kernel needs Rust 1.91, which Debian 12 has in its security updates)",
         })
     }
 }

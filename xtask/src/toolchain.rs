@@ -52,6 +52,8 @@ pub(crate) enum Toolchain {
     Debian,
 }
 
+/// The oldest version 1.x that builds the kernel (`rust-version` in `kernel/Cargo.toml`).
+const OLDEST: u32 = 91;
 const DEBIAN_CARGO: &str = "/usr/bin/cargo";
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 
@@ -79,7 +81,7 @@ pub(crate) fn probe(target: BareTarget) -> Result<Toolchain, Error> {
         return Ok(Toolchain::Source);
     }
     let debian = Path::new(DEBIAN_CARGO).exists() && Path::new(DEBIAN_RUSTC).exists();
-    if debian && has_source(&self::sysroot(&mut outside_rustup(DEBIAN_RUSTC))?) {
+    if debian && is_new_enough(DEBIAN_RUSTC)? && has_source(&self::sysroot(&mut outside_rustup(DEBIAN_RUSTC))?) {
         return Ok(Toolchain::Debian);
     }
     Err(Error::NoBareMetal(target))
@@ -158,6 +160,17 @@ fn outside_rustup(program: &str) -> Command {
     command
 }
 
+/// Whether a compiler outside rustup builds the kernel.
+fn is_new_enough(rustc: &str) -> Result<bool, Error> {
+    let printed = cargo::output(outside_rustup(rustc).arg("--version"))?;
+    Ok(minor_version(&String::from_utf8_lossy(&printed)).is_some_and(|minor| minor >= OLDEST))
+}
+
+/// The `x` in `rustc 1.x.y`.
+fn minor_version(printed: &str) -> Option<u32> {
+    printed.strip_prefix("rustc 1.")?.split('.').next()?.parse().ok()
+}
+
 fn sysroot(rustc: &mut Command) -> Result<PathBuf, Error> {
     let output = cargo::output(rustc.args(["--print", "sysroot"]))?;
     Ok(PathBuf::from(String::from_utf8_lossy(&output).trim()))
@@ -184,6 +197,15 @@ mod tests {
     fn environment(command: &Command, name: &str) -> Option<String> {
         let (_, value) = command.get_envs().find(|(key, _)| *key == name)?;
         value.map(|value| value.to_string_lossy().into_owned())
+    }
+
+    #[test]
+    fn the_oldest_version_is_that_of_the_kernel() {
+        assert_eq!(minor_version("rustc 1.85.0 (4d91de4e4 2025-02-17) (built from a source tarball)\n"), Some(85));
+        assert_eq!(minor_version("cargo 1.85.0"), None);
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernel/Cargo.toml");
+        let manifest = std::fs::read_to_string(manifest).expect("the kernel's manifest");
+        assert!(manifest.contains(&format!("\nrust-version = \"1.{OLDEST}\"\n")), "{manifest}");
     }
 
     #[test]
