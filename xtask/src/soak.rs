@@ -35,9 +35,9 @@ pub(crate) fn run() -> Result<(), Error> {
         command
     };
     // Tests that search longer in a soak.
-    let longer = |package: &str, tests: &[&str]| {
+    let longer = |packages: &[&str], tests: &[&str]| {
         let mut command = cargo(&["test", "--release"]);
-        command.args(package.split(' ').flat_map(|package| ["--package", package]));
+        command.args(packages.iter().flat_map(|package| ["--package", *package]));
         command.args(tests.iter().flat_map(|test| ["--test", *test]));
         command.args(["--", "--nocapture"]).env("PAGEWRIGHT_SOAK", "1");
         command
@@ -55,14 +55,14 @@ pub(crate) fn run() -> Result<(), Error> {
     steps.extend([
         step("library crates on bare metal", cargo(&["xtask", "no-std"])),
         Step { name: "random programs under the oracle", command: random, limit: 2 * HOUR },
-        step("10,000,000 random operations of every memory call", longer("pagewright-fuzz", &["random_calls"])),
+        step("10,000,000 random operations of every memory call", longer(&["pagewright-fuzz"], &["random_calls"])),
         step(
             "races of the memory manager, in 100 times as many schedules",
-            longer("pagewright-mm pagewright-tlb", &RACES),
+            longer(&["pagewright-mm", "pagewright-tlb"], &RACES),
         ),
         step("all captures give the same figures for the same seed", cargo(&["xtask", "repeat"])),
         step("twenty programs take Linux's faults", cargo(&["xtask", "programs"])),
-        step("a capture of 10 GB replays in constant memory", longer("pagewright-capture", &["replay_memory"])),
+        step("a capture of 10 GB replays in constant memory", longer(&["pagewright-capture"], &["replay_memory"])),
         step("programs on the kernel in QEMU, also with planted bugs", cargo(&["xtask", "boot", "planted"])),
         step("10,000,000 operations match Linux", beside_linux),
         Step { name: "properties, 200,000 cases each", command: properties, limit: 4 * HOUR },
