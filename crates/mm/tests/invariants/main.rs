@@ -167,7 +167,7 @@ fn other_cpus_see_the_copy_and_not_the_original<I: Isa>() {
     process.end();
 }
 
-/// INV-COW-REUSE: CVE-2020-29374 is a page taken for one's own because nobody else *maps* it.
+/// INV-COW-REUSE: a reference forbids reuse even if no other entry maps the page (CVE-2020-29374).
 fn an_exclusive_page_is_reused_and_a_referenced_one_is_not<I: Isa>() {
     let lab = lab::<I>();
     let process = Process::new(&lab);
@@ -184,14 +184,14 @@ fn an_exclusive_page_is_reused_and_a_referenced_one_is_not<I: Isa>() {
             }
         });
     };
-    // Somebody holds a reference and the page is exclusive: a store must go where he looks.
+    // The page is exclusive, so a store reaches the frame on which a reference is held.
     let held = grab();
     let protect = |rights| lab.on(CPU, |mm| mm.mprotect(&process.space, base, PAGE_SIZE, rights)).expect("mapped");
     protect(Rights::READ);
     protect(Rights::RW);
     process.write(CPU, base, 2);
     assert_eq!(leaf(&process).pfn, first.pfn);
-    // After a fork it is nobody's own, whoever is left.
+    // Fork clears exclusivity, and the end of the child does not set it again.
     let child = process.fork();
     child.end();
     process.write(CPU, base, 3);
@@ -355,15 +355,14 @@ fn is_held_when_told(
     seen.take()
 }
 
-/// INV-FORK-ALONE: when fork interrupts the CPUs that run the parent, nobody can have the parent's
-/// map.
+/// INV-FORK-ALONE: fork holds the parent's map exclusively while it interrupts other CPUs.
 #[test]
 fn fork_holds_the_map_while_cpus_are_told() {
     let held = is_held_when_told(|space| drop(space.map().read()), |process, _| drop(process.fork()));
     assert_eq!(held, [(OTHER, true)]);
 }
 
-/// INV-TLB-RACE: who changes mappings after a page was dropped finds its flush done.
+/// INV-TLB-RACE: mappings change only after the flush of a discarded page is complete.
 #[test]
 fn dropping_pages_holds_the_map_while_cpus_are_told() {
     let call = |process: &Process<X86_64>, base| {

@@ -1,4 +1,4 @@
-//! Paying deferred flushes: who has paid, and how the rest is paid (INV-TLB-DEFERRED).
+//! Paying deferred flushes: which CPUs have paid, and flushes of the others (INV-TLB-DEFERRED).
 //!
 //! A space remembers the epoch of what was put off in it last, and on arm64 who issued it
 //! ([`DeferredFlush`]). It is known to be flushed when the clocks of the ledger say so: on x86
