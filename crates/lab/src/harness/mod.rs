@@ -24,4 +24,4 @@ pub use smoke::smoke_test;
 pub use swap_device::MemorySwap;
 pub use test_device::{GupCall, TestDevice};
 pub use test_process::{TestProcess, at};
-pub use test_world::{ANON, CPU, FileHandle, OTHER, TestWorld, one_node_machine};
+pub use test_world::{ANON, CPU, FileHandle, OTHER, THIRD, TestWorld, one_node_machine};

@@ -159,3 +159,22 @@ pub fn assert_planted_bugs_are_found(schedules: u64, cases: &[PlantedRace]) {
         assert!(found, "{} is not found", bug.name());
     }
 }
+
+/// Declares a test that each planted bug makes its race fail, on both instruction sets.
+///
+/// `SCHEDULES; BUG => RACE, …`, where `RACE` is generic over the instruction set. The crate that
+/// calls it has a feature `planted`, without which there is no test.
+#[macro_export]
+macro_rules! planted_bugs_are_found {
+    ($schedules:expr; $($bug:ident => $($race:ident)::+),+ $(,)?) => {
+        #[cfg(feature = "planted")]
+        #[test]
+        fn planted_bugs_are_found() {
+            use pagewright_plant::PlantedBug;
+            $crate::harness::race::assert_planted_bugs_are_found($schedules, &[$(
+                (PlantedBug::$bug, $($race)::+::<pagewright_arch::X86_64>),
+                (PlantedBug::$bug, $($race)::+::<pagewright_arch::Aarch64>),
+            )+]);
+        }
+    };
+}

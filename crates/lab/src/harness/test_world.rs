@@ -23,6 +23,8 @@ use std::sync::atomic::Ordering;
 pub const CPU: CpuId = CpuId::new(0);
 /// A second CPU.
 pub const OTHER: CpuId = CpuId::new(1);
+/// A third CPU.
+pub const THIRD: CpuId = CpuId::new(2);
 /// The flags of private anonymous memory.
 pub const ANON: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS);
 

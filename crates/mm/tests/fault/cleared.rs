@@ -11,16 +11,16 @@
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns, race_in_two_turns};
-use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld};
+use pagewright_lab::harness::{CPU, OTHER, THIRD, TestProcess, TestWorld};
+use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags};
 use pagewright_mm::{Advice, MapFlags};
 use pagewright_sim::explore::CoroutineBody;
-use pagewright_types::{Access, CpuId, NodeId, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, NodeId, PAGE_SIZE, Rights, VirtAddr};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 400;
 /// What the page has before it is cleared.
 const OLD: u64 = 11;
@@ -192,19 +192,8 @@ fn no_cpu_loads_from_a_page_that_another_has_replaced<I: Isa>() {
 
 on_both! { no_cpu_loads_from_a_page_that_another_has_replaced }
 
-#[cfg(feature = "planted")]
-#[test]
-fn planted_bugs_are_found() {
-    use pagewright_arch::{Aarch64, X86_64};
-    use pagewright_lab::harness::race::assert_planted_bugs_are_found;
-    use pagewright_plant::PlantedBug;
-    assert_planted_bugs_are_found(
-        20 * SCHEDULES,
-        &[
-            (PlantedBug::ZapNotConcurrent, clear_store_and_load::<X86_64>),
-            (PlantedBug::ZapNotConcurrent, clear_store_and_load::<Aarch64>),
-            (PlantedBug::DeferredNotSeenAtInstall, clear_store_and_load::<X86_64>),
-            (PlantedBug::DeferredNotSeenAtInstall, clear_store_and_load::<Aarch64>),
-        ],
-    );
+planted_bugs_are_found! {
+    20 * SCHEDULES;
+    ZapNotConcurrent => clear_store_and_load,
+    DeferredNotSeenAtInstall => clear_store_and_load,
 }

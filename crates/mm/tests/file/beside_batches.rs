@@ -10,7 +10,8 @@ use crate::races::OneWordDisk;
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns, race_in_two_turns};
-use pagewright_lab::harness::{CPU, FileHandle, OTHER, TestProcess, TestWorld};
+use pagewright_lab::harness::{CPU, FileHandle, OTHER, THIRD, TestProcess, TestWorld};
+use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::{Advice, MapFlags, RemapFlags, RemapRequest};
 use pagewright_sim::explore::CoroutineBody;
@@ -19,7 +20,6 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 4000;
 /// Where the page is mapped, and where a call moves it.
 const PLACE: u64 = 0x10_0000_0000;
@@ -165,19 +165,8 @@ fn no_store_is_lost_or_late_beside_two_calls<I: Isa>() {
 
 on_both! { no_store_is_lost_or_late_beside_two_calls }
 
-#[cfg(feature = "planted")]
-#[test]
-fn planted_bugs_are_found() {
-    use pagewright_arch::{Aarch64, X86_64};
-    use pagewright_lab::harness::race::assert_planted_bugs_are_found;
-    use pagewright_plant::PlantedBug;
-    assert_planted_bugs_are_found(
-        20 * SCHEDULES,
-        &[
-            (PlantedBug::DeferredNotTakenAlong, stores_beside_two_calls::<X86_64>),
-            (PlantedBug::DeferredNotTakenAlong, stores_beside_two_calls::<Aarch64>),
-            (PlantedBug::WriteBackCleansLate, stores_beside_two_calls::<X86_64>),
-            (PlantedBug::WriteBackCleansLate, stores_beside_two_calls::<Aarch64>),
-        ],
-    );
+planted_bugs_are_found! {
+    20 * SCHEDULES;
+    DeferredNotTakenAlong => stores_beside_two_calls,
+    WriteBackCleansLate => stores_beside_two_calls,
 }

@@ -8,17 +8,17 @@ use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
 use pagewright_lab::harness::race::{assert_holds, assert_short_race_holds, device_step, race, race_in_two_turns};
-use pagewright_lab::harness::{CPU, FileHandle, OTHER, TestProcess, TestWorld};
+use pagewright_lab::harness::{CPU, FileHandle, OTHER, THIRD, TestProcess, TestWorld};
+use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::file::{FallocateFlags, FileKind, FileOps, MemfdFlags};
 use pagewright_mm::{Advice, MapFlags};
 use pagewright_sim::explore::CoroutineBody;
-use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, Rights};
+use pagewright_types::{Access, Errno, PAGE_SIZE, Rights};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 150;
 /// For races whose window is one step wide.
 const NARROW_SCHEDULES: u64 = 1500;
@@ -308,23 +308,10 @@ on_both! {
     no_store_succeeds_after_mprotect_returns,
 }
 
-#[cfg(feature = "planted")]
-#[test]
-fn planted_bugs_are_found() {
-    use pagewright_arch::{Aarch64, X86_64};
-    use pagewright_lab::harness::race::assert_planted_bugs_are_found;
-    use pagewright_plant::PlantedBug;
-    assert_planted_bugs_are_found(
-        20 * SCHEDULES,
-        &[
-            (PlantedBug::HoleNotSeen, load_during_a_punch::<X86_64>),
-            (PlantedBug::HoleNotSeen, load_during_a_punch::<Aarch64>),
-            (PlantedBug::WriteBackNoProtect, store_during_writeback::<X86_64>),
-            (PlantedBug::WriteBackNoProtect, store_during_writeback::<Aarch64>),
-            (PlantedBug::WrittenBeforeSettle, store_during_writeback::<X86_64>),
-            (PlantedBug::WrittenBeforeSettle, store_during_writeback::<Aarch64>),
-            (PlantedBug::DeferredNotSeen, store_after_mprotect_during_writeback::<X86_64>),
-            (PlantedBug::DeferredNotSeen, store_after_mprotect_during_writeback::<Aarch64>),
-        ],
-    );
+planted_bugs_are_found! {
+    20 * SCHEDULES;
+    HoleNotSeen => load_during_a_punch,
+    WriteBackNoProtect => store_during_writeback,
+    WrittenBeforeSettle => store_during_writeback,
+    DeferredNotSeen => store_after_mprotect_during_writeback,
 }

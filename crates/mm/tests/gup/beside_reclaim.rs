@@ -10,7 +10,8 @@ use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
 use pagewright_lab::harness::recount::{self, Pins};
-use pagewright_lab::harness::{CPU, GupCall, OTHER, TestDevice, TestProcess, TestWorld};
+use pagewright_lab::harness::{CPU, GupCall, OTHER, THIRD, TestDevice, TestProcess, TestWorld};
+use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::Advice;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_sim::explore::CoroutineBody;
@@ -19,7 +20,6 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 2000;
 /// What the page has before it is pinned.
 const OLD: u64 = 11;
@@ -238,21 +238,9 @@ fn a_pinned_page_and_its_mapping_agree_beside_two_calls<I: Isa>() {
 
 on_both! { a_pinned_page_and_its_mapping_agree_beside_two_calls }
 
-#[cfg(feature = "planted")]
-#[test]
-fn planted_bugs_are_found() {
-    use pagewright_arch::{Aarch64, X86_64};
-    use pagewright_lab::harness::race::assert_planted_bugs_are_found;
-    use pagewright_plant::PlantedBug;
-    assert_planted_bugs_are_found(
-        20 * SCHEDULES,
-        &[
-            (PlantedBug::PageOutIgnoresPin, pin_beside_two_calls::<X86_64>),
-            (PlantedBug::PageOutIgnoresPin, pin_beside_two_calls::<Aarch64>),
-            (PlantedBug::PinNotExclusive, pin_beside_two_calls::<X86_64>),
-            (PlantedBug::PinNotExclusive, pin_beside_two_calls::<Aarch64>),
-            (PlantedBug::ForkIgnoresPin, pin_beside_two_calls::<X86_64>),
-            (PlantedBug::ForkIgnoresPin, pin_beside_two_calls::<Aarch64>),
-        ],
-    );
+planted_bugs_are_found! {
+    20 * SCHEDULES;
+    PageOutIgnoresPin => pin_beside_two_calls,
+    PinNotExclusive => pin_beside_two_calls,
+    ForkIgnoresPin => pin_beside_two_calls,
 }

@@ -8,15 +8,14 @@ use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_check::{Attempt, CheckFinding, Chooser, RunDetail, SearchPlan, search};
 use pagewright_lab::harness::race::schedules;
-use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{CPU, OTHER, THIRD, TestProcess, TestWorld, at};
 use pagewright_mm::MapFlags;
 use pagewright_mm::counters::Gauge;
 use pagewright_sim::explore::{CoroutineBody, ExploreSettings, RunEnd};
-use pagewright_types::{Counter, CpuId, PAGE_SIZE, Rights};
+use pagewright_types::{Counter, PAGE_SIZE, Rights};
 use std::cell::Cell;
 use std::rc::Rc;
 
-const THIRD: CpuId = CpuId::new(2);
 /// The frames of the machine: not many more than its watermarks reserve.
 const FRAMES: u64 = 256;
 /// The schedules of each race.

@@ -7,7 +7,7 @@ use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::harness::race::{assert_holds, race};
 use pagewright_lab::harness::recount;
-use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{CPU, OTHER, THIRD, TestProcess, TestWorld, at};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::MemfdFlags;
 use pagewright_mm::{Advice, LockFlags, MapFlags, MmError, RemapFlags, RemapRequest, Space};
@@ -15,7 +15,6 @@ use pagewright_sim::Sim;
 use pagewright_sim::explore::CoroutineBody;
 use pagewright_types::{Access, CpuId, LruList, NodeId, PAGE_SIZE, Rights, VirtAddr};
 
-const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 400;
 const PAGES: u64 = 2;
 /// What each CPU does, one after the other.

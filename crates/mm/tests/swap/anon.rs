@@ -8,7 +8,8 @@
 use pagewright_arch::on_both;
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns, race_with_the_end_of_a_process};
-use pagewright_lab::harness::{CPU, MemorySwap, OTHER, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{CPU, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at};
+use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::AdviceTarget;
 use pagewright_mm::swap::SwapBacking;
@@ -17,12 +18,11 @@ use pagewright_sim::explore::CoroutineBody;
 use pagewright_sim::{Sim, SimLocks};
 use pagewright_sync::{Arc, Backend};
 use pagewright_tlb::frames::FolioFlags;
-use pagewright_types::{Access, Counter, CpuId, Errno, Level, NodeId, PAGE_SIZE, PageRange, VirtAddr};
+use pagewright_types::{Access, Counter, Errno, Level, NodeId, PAGE_SIZE, PageRange, VirtAddr};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-const THIRD: CpuId = CpuId::new(2);
 pub(crate) const SCHEDULES: u64 = 150;
 pub(crate) const PAGES: u64 = 100;
 
@@ -401,25 +401,11 @@ on_both! {
     no_slot_is_leaked_by_an_unmap_during_a_page_out,
 }
 
-#[cfg(feature = "planted")]
-#[test]
-fn planted_bugs_are_found() {
-    use pagewright_arch::{Aarch64, X86_64};
-    use pagewright_lab::harness::race::assert_planted_bugs_are_found;
-    use pagewright_plant::PlantedBug;
-    assert_planted_bugs_are_found(
-        20 * SCHEDULES,
-        &[
-            (PlantedBug::PageOutReferenced, crate::shared::stores_during_an_unmap_and_a_page_out::<X86_64>),
-            (PlantedBug::PageOutReferenced, crate::shared::stores_during_an_unmap_and_a_page_out::<Aarch64>),
-            (PlantedBug::PageOutCleansLate, crate::shared::stores_and_discards_during_a_write::<X86_64>),
-            (PlantedBug::PageOutCleansLate, crate::shared::stores_and_discards_during_a_write::<Aarch64>),
-            (PlantedBug::PageOutFreedEarly, allocation_after_a_page_out::<X86_64>),
-            (PlantedBug::PageOutFreedEarly, allocation_after_a_page_out::<Aarch64>),
-            (PlantedBug::LazyFreeNoFlush, |_| crate::lazy_free::lazily_freed_page_keeps_a_store::<X86_64>()),
-            (PlantedBug::LazyFreeNoFlush, |_| crate::lazy_free::lazily_freed_page_keeps_a_store::<Aarch64>()),
-            (PlantedBug::PageOutWrittenEarly, stores_during_a_page_out::<X86_64>),
-            (PlantedBug::PageOutWrittenEarly, stores_during_a_page_out::<Aarch64>),
-        ],
-    );
+planted_bugs_are_found! {
+    20 * SCHEDULES;
+    PageOutReferenced => crate::shared::stores_during_an_unmap_and_a_page_out,
+    PageOutCleansLate => crate::shared::stores_and_discards_during_a_write,
+    PageOutFreedEarly => allocation_after_a_page_out,
+    LazyFreeNoFlush => crate::lazy_free::lazily_freed_page_keeps_a_store,
+    PageOutWrittenEarly => stores_during_a_page_out,
 }

@@ -12,7 +12,8 @@
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::harness::race::{assert_holds, device_step, race, race_in_long_turns};
-use pagewright_lab::harness::{CPU, FileHandle, MemorySwap, OTHER, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{CPU, FileHandle, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at};
+use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::file::MemfdFlags;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{Advice, MapFlags, Mm, RemapFlags, RemapRequest};
@@ -22,7 +23,6 @@ use pagewright_types::{Access, CpuId, NodeId, PAGE_SIZE, PageRange, Rights, Virt
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 3000;
 const PAGES: u64 = 2;
 const SLOTS: u32 = 8;
@@ -231,17 +231,7 @@ fn a_swap_in_that_loses_leaves_the_slot<I: Isa>() {
 
 on_both! { a_swap_in_that_loses_leaves_the_slot }
 
-#[cfg(feature = "planted")]
-#[test]
-fn planted_bugs_are_found() {
-    use pagewright_arch::{Aarch64, X86_64};
-    use pagewright_lab::harness::race::assert_planted_bugs_are_found;
-    use pagewright_plant::PlantedBug;
-    assert_planted_bugs_are_found(
-        20 * SCHEDULES,
-        &[
-            (PlantedBug::LostSwapInFreesSlot, swap_in_beside_two_calls::<X86_64>),
-            (PlantedBug::LostSwapInFreesSlot, swap_in_beside_two_calls::<Aarch64>),
-        ],
-    );
+planted_bugs_are_found! {
+    20 * SCHEDULES;
+    LostSwapInFreesSlot => swap_in_beside_two_calls,
 }

@@ -11,13 +11,13 @@
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::harness::race::{assert_holds, race};
-use pagewright_lab::harness::{CPU, MemorySwap, OTHER, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{CPU, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at};
+use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::{Advice, RemapFlags, RemapRequest};
 use pagewright_sim::explore::CoroutineBody;
-use pagewright_types::{Access, CpuId, NodeId, PAGE_SIZE, VirtAddr};
+use pagewright_types::{Access, NodeId, PAGE_SIZE, VirtAddr};
 use std::rc::Rc;
 
-const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 400;
 const SLOTS: u32 = 16;
 /// Page 0 is of the first process, page 1 of its child.
@@ -195,17 +195,7 @@ on_both! {
     concurrent_swap_ins_leave_each_process_its_own,
 }
 
-#[cfg(feature = "planted")]
-#[test]
-fn planted_bugs_are_found() {
-    use pagewright_arch::{Aarch64, X86_64};
-    use pagewright_lab::harness::race::assert_planted_bugs_are_found;
-    use pagewright_plant::PlantedBug;
-    assert_planted_bugs_are_found(
-        SCHEDULES,
-        &[
-            (PlantedBug::SwapOwnerNarrow, generations_swap_in_together::<X86_64>),
-            (PlantedBug::SwapOwnerNarrow, generations_swap_in_together::<Aarch64>),
-        ],
-    );
+planted_bugs_are_found! {
+    SCHEDULES;
+    SwapOwnerNarrow => generations_swap_in_together,
 }

@@ -9,7 +9,7 @@ use crate::anon::reads_of_three_pages;
 use pagewright_arch::on_both;
 use pagewright_arch::{Effects, Isa};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
-use pagewright_lab::harness::{CPU, FileHandle, MemorySwap, OTHER, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{CPU, FileHandle, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
 use pagewright_mm::swap::{self, SwapOps};
@@ -17,13 +17,12 @@ use pagewright_mm::{Advice, MapFlags, Mm, MmError};
 use pagewright_sim::explore::CoroutineBody;
 use pagewright_sim::{AllocationFailure, Sim, SimLocks};
 use pagewright_sync::Backend;
-use pagewright_types::{Access, Counter, CpuId, Errno, NodeId, PAGE_SIZE, Rights};
+use pagewright_types::{Access, Counter, Errno, NodeId, PAGE_SIZE, Rights};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 300;
 const SLOTS: u32 = 1000;
 

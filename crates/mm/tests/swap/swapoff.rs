@@ -6,18 +6,17 @@ use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::harness::files::DiskFile;
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
-use pagewright_lab::harness::{CPU, MemorySwap, OTHER, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{CPU, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::swap::{SwapBacking, Zram};
 use pagewright_mm::view::PagemapFlags;
 use pagewright_mm::{Advice, MapFlags, MmError, MmSetting};
 use pagewright_sim::AllocationFailure;
 use pagewright_sim::explore::CoroutineBody;
-use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, PageRange, Rights, SwapEntry, VirtAddr};
+use pagewright_types::{Access, Errno, PAGE_SIZE, PageRange, Rights, SwapEntry, VirtAddr};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 150;
 const PAGES: u64 = 20;
 

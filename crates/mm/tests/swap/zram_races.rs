@@ -9,7 +9,8 @@
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
-use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{CPU, OTHER, THIRD, TestProcess, TestWorld, at};
+use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::Advice;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::swap::{SwapBacking, Zram};
@@ -19,7 +20,6 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 300;
 /// Pages of each process.
 const PAGES: u64 = 2;
@@ -134,17 +134,7 @@ fn pages_keep_their_bytes_while_cpus_share_a_device<I: Isa>() {
 
 on_both! { pages_keep_their_bytes_while_cpus_share_a_device }
 
-#[cfg(feature = "planted")]
-#[test]
-fn planted_bugs_are_found() {
-    use pagewright_arch::{Aarch64, X86_64};
-    use pagewright_lab::harness::race::assert_planted_bugs_are_found;
-    use pagewright_plant::PlantedBug;
-    assert_planted_bugs_are_found(
-        20 * SCHEDULES,
-        &[
-            (PlantedBug::SlotDiscardedLate, three_programs_on_one_device::<X86_64>),
-            (PlantedBug::SlotDiscardedLate, three_programs_on_one_device::<Aarch64>),
-        ],
-    );
+planted_bugs_are_found! {
+    20 * SCHEDULES;
+    SlotDiscardedLate => three_programs_on_one_device,
 }
