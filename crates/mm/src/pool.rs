@@ -3,15 +3,17 @@
 //! Key types: [`HugePool`], a fixed number of slots for folios of 2 MiB or 1 GiB; [`PoolFill`], one
 //! `fallocate` that several CPUs share.
 //!
-//! Neighbours: `tlb` allocates and clears the folios; a caller that maps one gets its reference
-//! from [`HugePool::folio`].
+//! Neighbours: `tlb` allocates and clears the folios. The embedder maps one in page tables of its
+//! own (`pagewright-table`), as a hypervisor does with the memory of a VM: the reference of
+//! [`HugePool::folio`] goes to the leaf, which keeps the folio when its slot is punched.
 //!
 //! Protocol: a slot is empty or holds a folio and one reference to it. A slot is filled by one
 //! compare-and-exchange, so several CPUs may fill the same slots; a CPU that loses the race frees
 //! its folio. INV-POOL-ZERO: a folio in a slot was zero for every CPU when it was put there.
 //!
 //! Not guaranteed: that the folios of a range are physically contiguous. A snapshot of memory does
-//! not report the references of a pool.
+//! not report the references of a pool. No [`Space`](crate::Space) maps a folio of a pool, because
+//! faults, fork and reclaim know no huge leaf.
 
 use crate::error::MmError;
 use crate::mm::Mm;

@@ -8,5 +8,6 @@ mod limits;
 mod lock_races;
 mod locks;
 mod merged_rights;
+mod pool;
 mod remap;
 mod remap_races;

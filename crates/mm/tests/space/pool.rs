@@ -1,0 +1,58 @@
+//! Folios of a pool in page tables of the embedder, as a hypervisor's for the memory of a VM.
+
+use pagewright_arch::{Isa, Leaf, LeafFlags, on_both};
+use pagewright_lab::harness::{CPU, TestWorld};
+use pagewright_table::{OwnedLeaf, PageTable, TableReserve};
+use pagewright_tlb::Gather;
+use pagewright_types::{Access, Level, NodeId, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
+use std::sync::atomic::Ordering;
+
+on_both! { a_pool_folio_is_mapped_by_one_leaf_and_outlives_its_slot }
+
+const VA: VirtAddr = VirtAddr::new(0x4000_0000);
+
+/// INV-POOL-ZERO, and the leaf owns a reference (INV-TABLE-OWNS).
+fn a_pool_folio_is_mapped_by_one_leaf_and_outlives_its_slot<I: Isa>() {
+    let world = TestWorld::<I>::sized(1, 16 << 20);
+    let sim = world.bench.sim();
+    let word = |page: u64| {
+        let found = sim.access(CPU, VA.add(page * PAGE_SIZE), Access::Write, 1).expect("mapped for writing");
+        assert_eq!(found.level, Level::PMD, "one translation for the whole folio");
+        &sim.ram()[found.pfn.base().raw() as usize / 8]
+    };
+    world.on(CPU, |mm| {
+        let tlb = mm.tlb();
+        let free = tlb.frames().available();
+        let pool = mm.huge_pool(Order::PMD, NodeId::new(0), 1).expect("memory");
+        pool.fill(0..1, || {}).expect("memory");
+        let folio = pool.folio(0).expect("filled");
+
+        let table = PageTable::try_new(tlb).expect("memory");
+        let mut reserve = TableReserve::new(tlb);
+        reserve.fill(table.missing_tables(tlb, VA, Level::PMD)).expect("memory");
+        table.ensure_tables(tlb, VA, Level::PMD, &mut reserve);
+        let leaf = Leaf { pfn: folio.pfn(), rights: Rights::RW, flags: LeafFlags::USER };
+        table.lock(tlb, VA, Level::PMD).expect("just made").install(VA, OwnedLeaf::new(leaf, folio));
+        tlb.switch_to(table.context());
+
+        for page in [0, 1, 511] {
+            assert_eq!(word(page).load(Ordering::Relaxed), 0, "page {page}");
+            word(page).store(page + 1, Ordering::Relaxed);
+        }
+        pool.punch(0..1);
+        assert!(pool.folio(0).is_none());
+        assert_eq!(word(511).load(Ordering::Relaxed), 512, "the leaf keeps the folio");
+
+        table.lock(tlb, VA, Level::PMD).expect("kept").take(VA).expect("a leaf").settle();
+        assert!(sim.access(CPU, VA, Access::Read, 1).is_err(), "no CPU can use the mapping");
+        tlb.leave_space();
+        let (block, all) = (PageRange::page(VA), PageRange::new(VirtAddr::ZERO, I::USER_END));
+        let mut gather = Gather::full_space(tlb, table.context());
+        table.free_tables(tlb, block, all, &mut gather);
+        gather.settle();
+        table.close(tlb);
+        drop(pool);
+        assert_eq!(tlb.frames().available(), free);
+    });
+    world.at_rest(&[]);
+}
