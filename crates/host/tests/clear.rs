@@ -7,10 +7,12 @@ use pagewright_mm::file::{FallocateFlags, MemfdFlags};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmSetting, MmSettings};
 use pagewright_sync::Arc;
+use pagewright_tlb::ClearMeasurements;
 use pagewright_tlb::frames::{BlockList, ClearBackend, ClearCaps, MemoryLayout, NodeSpec};
 use pagewright_types::{Access, Counter, CpuId, CpuMask, NodeId, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::cell::Cell;
 use std::thread;
+use std::time::Duration;
 
 const POISON: u64 = 0xdead_beef_dead_beef;
 const NODE: NodeId = NodeId::new(0);
@@ -126,6 +128,32 @@ fn measuring_selects_stores_and_keeps_no_memory() {
     let streaming = small.mm.tlb().frames().clear_selector().streaming();
     assert_eq!(pagewright_host::measure_clearing(small.mm.tlb()).calibration(), None);
     assert_eq!(small.mm.tlb().frames().clear_selector().streaming(), streaming);
+}
+
+/// INV-CLEAR-MEASURED.
+#[test]
+fn a_cpu_that_is_never_idle_makes_one_measurement_a_second() {
+    let fixture = Fixture::new(1 << 15, 1, 1);
+    if ClearCaps::detect().candidates().next().is_none() {
+        return;
+    }
+    let mut measurements = ClearMeasurements::new();
+    let mut tick_at = |ms: u64| {
+        let time = Cell::new(Duration::from_millis(ms));
+        measurements.tick(fixture.mm.tlb(), || {
+            time.set(time.get() + Duration::from_micros(1));
+            time.get()
+        });
+        (fixture.mm.counter(Counter::PwClearMeasurements), measurements.calibration().is_some())
+    };
+    assert_eq!(tick_at(5000), (0, false), "the first second begins with the first tick");
+    assert_eq!(tick_at(5990), (0, false));
+    assert_eq!(tick_at(6010), (1, true), "a second later");
+    assert_eq!(tick_at(6990), (1, true), "one step a second");
+    assert_eq!(tick_at(7500), (2, true));
+    let (measured, _) = (8..41).map(|second| tick_at(second * 1000)).last().expect("a tick");
+    assert!(measured <= 11, "the measurements end, after {measured}");
+    assert!(measurements.cache().is_some());
 }
 
 /// Only the clears are made together; each page is added to the file by itself.

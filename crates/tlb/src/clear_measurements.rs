@@ -1,12 +1,18 @@
-//! The measurements that choose the stores for clearing, in steps for an idle CPU.
+//! The measurements that choose the stores for clearing, in steps.
 //!
 //! Key type: [`ClearMeasurements`]. Without them the selector uses the best streaming stores that
-//! need no calibration, and assumes a last-level cache of 64 MiB.
+//! need no calibration, and assumes a last-level cache of 64 MiB;
+//! [`Counter::PwClearMeasurements`] is 0 then.
 //!
 //! Protocol: the embedder calls [`ClearMeasurements::step`] while a CPU is idle, until it returns
-//! `false`; one CPU at a time, because it takes `&mut`. A step allocates blocks, measures and frees
-//! them: the calibration takes some 2 ms, and each of at most ten further steps rewrites a set of 4 to
-//! 256 MiB three times. All of them together take some 100 ms.
+//! `false`, and [`ClearMeasurements::tick`] on busy CPUs at each timer tick; one CPU at a time,
+//! because both take `&mut`. A step allocates blocks, measures and frees them: the calibration
+//! takes some 2 ms, and each of at most ten further steps rewrites a set of 4 to 256 MiB three
+//! times. All of them together take some 100 ms.
+//!
+//! If no CPU is idle for a second, a tick makes one step, as a delayed work item of Linux would. So
+//! CPUs that are never idle measure as well, for at most eleven seconds, and a step is the longest
+//! delay of a program (INV-CLEAR-MEASURED).
 //!
 //! Neighbours: `frame::clear` measures; `kernel` and `host` call it.
 //!
@@ -18,6 +24,9 @@ use pagewright_frame::{BlockList, CacheProbe, CacheProbeProgress, ClearCalibrati
 use pagewright_sync::Platform;
 use pagewright_types::{Counter, Order};
 
+/// The time after which a busy CPU makes the next step, if no CPU was idle.
+const BUSY_DELAY: Duration = Duration::from_secs(1);
+
 /// The measurements of one machine, and their results so far.
 #[derive(Debug, Default)]
 pub struct ClearMeasurements {
@@ -25,12 +34,14 @@ pub struct ClearMeasurements {
     calibration: Option<ClearCalibration>,
     probe: CacheProbe,
     cache: Option<CacheProbeProgress>,
+    /// When the last step ended or the first tick came, by the clock of the embedder.
+    latest: Option<Duration>,
 }
 
 impl ClearMeasurements {
     /// Nothing is measured yet.
     pub const fn new() -> Self {
-        Self { is_calibrated: false, calibration: None, probe: CacheProbe::new(), cache: None }
+        Self { is_calibrated: false, calibration: None, probe: CacheProbe::new(), cache: None, latest: None }
     }
 
     /// The result of the calibration.
@@ -57,15 +68,36 @@ impl ClearMeasurements {
     ///
     /// # Locks
     /// Takes those of the allocator; the caller holds none.
-    pub fn step<P: Platform>(&mut self, tlb: &Tlb<P>, now: impl FnMut() -> Duration) -> bool {
+    pub fn step<P: Platform>(&mut self, tlb: &Tlb<P>, mut now: impl FnMut() -> Duration) -> bool {
+        if !self.is_step_left(tlb) {
+            return false;
+        }
+        let is_step_left = self.measure(tlb, &mut now);
+        self.latest = Some(now());
+        is_step_left
+    }
+
+    /// Makes one measurement on a busy CPU, if the last one was a second ago; else does nothing.
+    ///
+    /// The first second begins with the first call. The rest is as with [`Self::step`].
+    ///
+    /// # Locks
+    /// Takes those of the allocator; the caller holds none.
+    pub fn tick<P: Platform>(&mut self, tlb: &Tlb<P>, mut now: impl FnMut() -> Duration) {
+        let at = now();
+        if at.saturating_sub(*self.latest.get_or_insert(at)) >= BUSY_DELAY {
+            self.step(tlb, now);
+        }
+    }
+
+    /// Whether there are streaming stores to choose from, and the choice is not made yet.
+    fn is_step_left<P: Platform>(&self, tlb: &Tlb<P>) -> bool {
+        let selector = tlb.frames().clear_selector();
+        selector.has_map() && selector.caps().candidates().next().is_some() && self.cache.is_none()
+    }
+
+    fn measure<P: Platform>(&mut self, tlb: &Tlb<P>, now: impl FnMut() -> Duration) -> bool {
         let frames = tlb.frames();
-        let selector = frames.clear_selector();
-        if !selector.has_map() || selector.caps().candidates().next().is_none() {
-            return false;
-        }
-        if self.cache.is_some() {
-            return false;
-        }
         tlb.count(Counter::PwClearMeasurements, 1);
         if !self.is_calibrated {
             self.is_calibrated = true;

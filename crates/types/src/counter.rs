@@ -50,7 +50,7 @@ crate::named_table! {
         PwClearFences = "pw_clear_fences", "Fences after weakly ordered stores: one per batch and one per chance to yield.";
         PwClearBatches = "pw_clear_batches", "Batches of blocks cleared by weakly ordered stores, single blocks included.";
         PwClearYields = "pw_clear_yields", "Chances to yield while one block is cleared by weakly ordered stores.";
-        PwClearMeasurements = "pw_clear_measurements", "Measurements that choose the stores for clearing: a calibration, and a set of the cache probe each.";
+        PwClearMeasurements = "pw_clear_measurements", "Measurements that choose the stores for clearing: a calibration, and a set of the cache probe each. If 0, the assumptions apply.";
         PwFaultAround = "pw_fault_around", "Cached file pages that fault-around mapped beside the page that faulted.";
         PwSpuriousFault = "pw_spurious_fault", "Faults whose entry already allowed the access.";
         PwFork = "pw_fork", "Address spaces created by fork.";

@@ -13,9 +13,9 @@ use crate::stop_machine;
 use crate::task::{CallStop, ExitStatus, Resume, SyscallResult, Thread, WaitReason, scheduler};
 use alloc::boxed::Box;
 use core::time::Duration;
-use pagewright_hal::{Exception, Trap};
+use pagewright_hal::{Exception, Machine, Trap};
 use pagewright_mm::FaultError;
-use pagewright_tlb::ClearMeasurements;
+use pagewright_tlb::{ClearMeasurements, Tlb};
 use pagewright_types::{Access, VirtAddr};
 use spin::Mutex;
 
@@ -46,16 +46,17 @@ pub(crate) fn run() -> ! {
 fn sleep() {
     mm().tlb().enter_lazy();
     mm().balance_all();
-    let more = measure_clearing();
+    let more = measure_clearing(ClearMeasurements::step).unwrap_or(false);
     pagewright_hal::idle(|| more || crate::task::may_be_ready() || stop_machine::is_requested());
 }
 
-/// Makes the next measurement of clearing, and returns whether this CPU should make another one.
-fn measure_clearing() -> bool {
+/// Lets this CPU measure the clearing of memory, unless another CPU does.
+fn measure_clearing<T>(
+    measure: impl FnOnce(&mut ClearMeasurements, &Tlb<Machine>, fn() -> Duration) -> T,
+) -> Option<T> {
     static MEASUREMENTS: Mutex<ClearMeasurements> = Mutex::new(ClearMeasurements::new());
-    // If the lock is taken, another idle CPU measures.
-    let Some(mut measurements) = MEASUREMENTS.try_lock() else { return false };
-    measurements.step(mm().tlb(), || Duration::from_nanos(pagewright_hal::time::now_ns()))
+    let mut measurements = MEASUREMENTS.try_lock()?;
+    Some(measure(&mut measurements, mm().tlb(), || Duration::from_nanos(pagewright_hal::time::now_ns())))
 }
 
 /// Why a thread leaves its CPU.
@@ -115,8 +116,9 @@ fn run_slice(thread: &mut Thread) -> LeaveReason {
                 signal::force_signal(thread, signal, code, at)
             }
             Trap::Interrupt => {
-                // If no CPU is idle, reclaim runs here.
+                // If no CPU is idle, reclaim runs here, and the measurements do.
                 mm().balance_all();
+                measure_clearing(ClearMeasurements::tick);
                 let mut scheduler = scheduler();
                 scheduler.wake_expired(pagewright_hal::time::now_ns());
                 if scheduler.has_ready() {
