@@ -229,6 +229,13 @@ pub trait Effects: Clone + 'static {
     /// It may if interrupts are enabled and no interrupt handler runs.
     fn may_wait(&self) -> bool;
 
+    /// Offers this CPU to other work, within an operation on many pages (`cond_resched`).
+    ///
+    /// The caller holds no lock and has interrupts enabled, so the machine may run other threads
+    /// here; it returns on the same CPU. The default refuses every offer.
+    #[inline]
+    fn cond_resched(&self) {}
+
     /// Whether the next allocation of kernel memory or of a frame may proceed.
     ///
     /// `false` makes that allocation fail (Linux's `should_failslab`). The default never refuses.

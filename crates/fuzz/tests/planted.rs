@@ -108,7 +108,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::LostSwapInFreesSlot | Bug::SlotDiscardedLate | Bug::SwapOwnerNarrow | Bug::PageOutCleansLate => {
             elsewhere("mm/tests/swap")
         }
-        Bug::RemapFlushLate | Bug::MergeIgnoresMaxRights => elsewhere("mm/tests/space"),
+        Bug::RemapFlushLate | Bug::MergeIgnoresMaxRights | Bug::PopulateNoResched => elsewhere("mm/tests/space"),
         Bug::OneWalkerAwaited
         | Bug::OverflowUnflushed
         | Bug::SplitLevelBelow

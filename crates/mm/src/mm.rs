@@ -8,7 +8,8 @@ use crate::settings::{MmSetting, MmSettings};
 use crate::space::{CommittedPages, Space};
 use crate::swap::SwapState;
 use pagewright_arch::{Leaf, LeafFlags};
-use pagewright_sync::{Arc, Platform};
+use pagewright_plant::plant;
+use pagewright_sync::{Arc, Backend, Platform, RankSet};
 use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::{ClearExtent, Folio, FolioFlags, Frames, FramesError, MemoryLayout, NoFrames};
 use pagewright_types::{Counter, LruList, NodeId, Order, PAGE_SIZE, Pfn};
@@ -148,6 +149,16 @@ impl<P: Platform> Mm<P> {
             debug_assert!(offset + bytes.len() as u64 <= PAGE_SIZE, "a store past the end of the page");
             self.fx().write(page.base().add(offset), bytes);
         }
+    }
+
+    /// Offers this CPU to other work, between two pages of a long operation (INV-MM-RESCHED).
+    ///
+    /// # Locks
+    /// The caller holds none.
+    pub(crate) fn cond_resched(&self) {
+        debug_assert!(P::Locks::held() == RankSet::EMPTY, "INV-MM-RESCHED: locks are held");
+        plant!(PopulateNoResched => return);
+        self.fx().cond_resched();
     }
 
     /// Returns whether kernel memory may be allocated now; fault injection refuses here.

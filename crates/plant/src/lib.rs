@@ -77,6 +77,7 @@ pagewright_types::named_table! {
         ClearShort = "clear-short", "The last cache line of a block is not cleared.";
         ClearNoFence = "clear-no-fence", "Blocks cleared by non-temporal stores are handed out without a fence.";
         ClearNoYield = "clear-no-yield", "Clearing a gigantic block never yields the CPU.";
+        PopulateNoResched = "populate-no-resched", "Populating or pinning many pages never offers the CPU to other work.";
         BatchMaskBeforeBump = "batch-mask-before-bump", "A batch reads the space's CPU mask before it increments the generation; the planted build adds a scheduling point in between.";
         DebtMaskBeforeBump = "debt-mask-before-bump", "A dropped debt reads the space's CPU mask before it increments the generation; the planted build adds a scheduling point in between.";
         LatestIssuerCompletes = "latest-issuer-completes", "A batch for which two CPUs issued TLBIs is paid by the barrier of the later one.";

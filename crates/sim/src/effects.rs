@@ -5,14 +5,14 @@
 //! ([`StopPoint`]), and a store stays in a buffer until it is drained by a barrier (arm64), by a
 //! locked or serialising instruction (x86-64), or by the schedule.
 
-use crate::backend::SimLocks;
+use crate::backend::{SimLocks, running};
 use crate::core::Root;
 use crate::cost::Cost;
 use crate::event::MachineEvent;
 use crate::explore::{InFlight, StopPoint};
 use crate::machine::{AllocationFailure, Allocations, Sim};
 use pagewright_arch::{Caps, Effects, Invalidate, Isa, Pte, PteSlot};
-use pagewright_sync::Platform;
+use pagewright_sync::{Platform, RankSet};
 use pagewright_types::judge::Fact;
 use pagewright_types::{CpuId, CpuMask, IsaKind, Order, Pfn, PhysAddr, Tag};
 use std::sync::atomic::Ordering;
@@ -204,6 +204,17 @@ impl<I: Isa> Effects for Sim<I> {
 
     fn may_wait(&self) -> bool {
         self.here().interrupts_off.get() == 0
+    }
+
+    /// Counts the offer; a CPU runs one program, so there is no other work.
+    ///
+    /// # Panics
+    /// When this CPU holds a lock, or interrupts are disabled.
+    fn cond_resched(&self) {
+        let held = running().held;
+        assert!(held == RankSet::EMPTY, "CPU {} offers to reschedule and holds {held:?}", self.cpu());
+        assert!(self.may_wait(), "CPU {} offers to reschedule with interrupts disabled", self.cpu());
+        self.here().events.add(MachineEvent::ReschedOffers, 1);
     }
 
     fn permit_allocation(&self) -> bool {

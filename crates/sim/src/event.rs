@@ -35,6 +35,7 @@ pagewright_types::named_table! {
         FlushWaitTime = "pw_flush_wait_ps", "Modelled picoseconds of these waits, sending the IPIs included.";
         TlbisIssued = "pw_tlbis", "TLBI instructions issued (arm64).";
         Dsbs = "pw_dsbs", "DSB instructions that order page-table stores or complete TLBIs (arm64).";
+        ReschedOffers = "pw_resched_offers", "Offers of the CPU to other work within an operation on many pages (cond_resched).";
     }
 }
 

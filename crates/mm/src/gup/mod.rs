@@ -196,6 +196,7 @@ impl<P: Platform> Mm<P> {
         let bulk = request.flags.contains(GupFlags::HINT_BULK);
         let precleared = if bulk { PreclearedPages::for_pages(self, range.pages()) } else { None };
         for va in range.iter() {
+            self.cond_resched();
             match self.gup_page(space, va, request, PreclearedPages::as_source(&precleared)) {
                 Ok(page) => pages.push(page),
                 Err(error) if pages.is_empty() => return Err(error),

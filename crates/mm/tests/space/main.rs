@@ -11,3 +11,4 @@ mod merged_rights;
 mod pool;
 mod remap;
 mod remap_races;
+mod reschedule;

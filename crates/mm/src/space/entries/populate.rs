@@ -73,6 +73,7 @@ impl<P: Platform> Mm<P> {
         flags: VmFlags,
         pages: Option<&dyn ClearedPageSource>,
     ) -> Result<VirtAddr, (MmError, VirtAddr)> {
+        self.cond_resched();
         match Self::next_step(space, at, flags) {
             PopulateStep::Skip(to) => Ok(to),
             PopulateStep::Page(access, end) => match self.populate_page(space, at, access, pages) {

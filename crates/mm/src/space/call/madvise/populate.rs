@@ -25,6 +25,7 @@ impl<P: Platform> Mm<P> {
         };
         let precleared = PreclearedPages::for_pages(self, range.pages());
         for at in range.iter() {
+            self.cond_resched();
             {
                 let map = space.map().read();
                 let Some((_, vma)) = map.find(at) else { return Err(MmError::NotMapped { at }) };
