@@ -104,7 +104,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::BatchMaskBeforeBump
         | Bug::LatestIssuerCompletes
         | Bug::LatestDeferralKept => elsewhere("batch_races.rs"),
-        Bug::FaultAroundPastEnd | Bug::ZapNotConcurrent => elsewhere("mm/tests/fault"),
+        Bug::FaultAroundPastEnd | Bug::NestedNotSeen | Bug::ZapNotConcurrent => elsewhere("mm/tests/fault"),
         Bug::LostSwapInFreesSlot | Bug::SlotDiscardedLate | Bug::SwapOwnerNarrow | Bug::PageOutCleansLate => {
             elsewhere("mm/tests/swap")
         }

@@ -113,13 +113,14 @@ impl<'a, P: Platform> LockedTable<'a, P> {
 
     /// Installs a soft entry in an empty entry.
     ///
-    /// Owes no flush, as [`LockedTable::install`].
+    /// Owes no flush, since no TLB caches one (INV-SOFT-UNSEEN). If an operation cleared the entry
+    /// and has not flushed yet, that flush stays pending: the caller waits for it before it returns
+    /// (INV-TLB-CLEARED), and the leaf that follows the soft entry flushes it first.
     ///
     /// # Panics
     /// In debug builds when the entry is not empty.
     pub fn install_soft(&self, va: VirtAddr, soft: SoftEntry) {
         debug_assert!(self.pte(va).is_empty(), "INV-TABLE-EMPTY: {soft:?} over {:?} at {va}", self.pte(va));
-        self.flush_before_install(va);
         self.tlb.fx().store(self.slot(va), P::Isa::soft(soft));
         self.tlb.frames().table(self.table).add_live(1);
     }

@@ -64,7 +64,7 @@ impl<'t, P: Platform> Gather<'t, P> {
     ///
     /// Until it is settled, others may fault and clear entries there. INV-TLB-CLEARED: an operation
     /// that finds an entry cleared and not flushed yet flushes it. Another concurrent gather
-    /// flushes the whole space when it settles (`mm_tlb_flush_nested`); an install calls
+    /// flushes the whole space when it settles (`mm_tlb_flush_nested`); an install of a leaf calls
     /// [`Tlb::flush_before_install`].
     pub fn concurrent(tlb: &'t Tlb<P>, context: &'t TlbContext) -> Self {
         context.inc_flush_pending();
@@ -138,7 +138,7 @@ impl<'t, P: Platform> Gather<'t, P> {
 
     /// Flushes what is owed, then frees what was detached (`tlb_finish_mmu`).
     pub fn settle(mut self) {
-        if self.concurrent && self.context.is_flush_nested() {
+        if self.concurrent && plant!(NestedNotSeen; false, self.context.is_flush_nested()) {
             self.widen_to_space();
         }
         self.settle_so_far();

@@ -82,7 +82,7 @@
 //! | [`Batch`] | the latest epoch, on arm64 with its issuer, in the [`TlbContext`] | its `settle` | an install, or any gather that settles, unless the clocks say that it is paid: flushes the space; another batch: adds a flush of the space to its own |
 //! | a drop | the [`DebtKey`](pagewright_types::DebtKey) of each frame | [`Tlb::alloc`], on the CPUs whose clocks are behind the key | none: until then the space can still use the stale translation, and no other space gets the frame |
 //!
-//! An install checks by [`Tlb::flush_before_install`], a batch by [`Batch::absorb_pending`]
+//! An install of a leaf checks by [`Tlb::flush_before_install`], a batch by [`Batch::absorb_pending`]
 //! (INV-TLB-CLEARED, INV-TLB-DEFERRED). The [`Ledger`] keeps the time for the last two rows:
 //!
 //! - **Epoch**: one number for the machine. Each new key advances it, and so does a payment of

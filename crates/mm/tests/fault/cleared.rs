@@ -3,7 +3,8 @@
 //!
 //! One CPU clears the entry of a page, one stores there, and one loads through whatever its TLB
 //! has. The page that is cleared has contents that nothing else has. Once a store to its successor
-//! has happened, or the call that cleared it has returned, no CPU may load them.
+//! has happened, or the call that cleared it has returned, no CPU may load them. The same holds once a
+//! call has returned that removed the guard in its place.
 //!
 //! Not covered: entries that a call clears while it holds the space, such as `munmap`; random
 //! programs have those.
@@ -14,7 +15,7 @@ use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns, race
 use pagewright_lab::harness::{CPU, OTHER, THIRD, TestProcess, TestWorld};
 use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags};
-use pagewright_mm::{Advice, MapFlags};
+use pagewright_mm::{Advice, FaultError, MapFlags};
 use pagewright_sim::explore::CoroutineBody;
 use pagewright_types::{Access, NodeId, PAGE_SIZE, Rights, VirtAddr};
 use std::cell::Cell;
@@ -34,6 +35,8 @@ enum Clearing {
     Discard,
     /// `MADV_DONTNEED` of the private copy of a file page.
     DiscardCopy,
+    /// A guard over an anonymous page, which the CPU that stores removes.
+    InstallGuard,
     /// A hole in shared memory.
     PunchHole,
     /// A truncation of shared memory, and its growth.
@@ -45,13 +48,20 @@ enum Clearing {
 }
 
 impl Clearing {
-    const ALL: [Self; 6] =
-        [Self::Discard, Self::DiscardCopy, Self::PunchHole, Self::Truncate, Self::EvictFilePage, Self::FreeLazily];
+    const ALL: [Self; 7] = [
+        Self::Discard,
+        Self::DiscardCopy,
+        Self::InstallGuard,
+        Self::PunchHole,
+        Self::Truncate,
+        Self::EvictFilePage,
+        Self::FreeLazily,
+    ];
 
     /// Whether no CPU may load the old contents once the call has returned.
     fn removes_contents(self) -> bool {
         match self {
-            Self::Discard | Self::DiscardCopy | Self::PunchHole | Self::Truncate => true,
+            Self::Discard | Self::DiscardCopy | Self::InstallGuard | Self::PunchHole | Self::Truncate => true,
             Self::EvictFilePage | Self::FreeLazily => false,
         }
     }
@@ -74,10 +84,10 @@ fn scene<I: Isa>(world: &Rc<TestWorld<I>>, clearing: Clearing) -> Scene<I> {
         (base, Box::new(move || acts.advise(CPU, &space, base, 1, advice)) as Box<dyn FnOnce()>, close)
     };
     let (base, clear, close) = match clearing {
-        Clearing::Discard => {
+        Clearing::Discard | Clearing::InstallGuard => {
             let base = process.anon(1);
             process.write(CPU, base, OLD);
-            advise(base, Advice::DontNeed)
+            advise(base, if clearing == Clearing::Discard { Advice::DontNeed } else { Advice::GuardInstall })
         }
         Clearing::DiscardCopy => {
             let base = process.map_file(&world.file(1), Rights::RW, MapFlags::PRIVATE);
@@ -122,14 +132,31 @@ fn scene<I: Isa>(world: &Rc<TestWorld<I>>, clearing: Clearing) -> Scene<I> {
 /// Returns whether each load was one that memory without TLBs could have given, and whether all
 /// CPUs agree in the end.
 fn clear_store_and_load<I: Isa>(seed: u64) -> bool {
+    let count = Clearing::ALL.len() as u64;
+    store_and_load_beside::<I>(Clearing::ALL[(seed % count) as usize], seed / count)
+}
+
+/// The same, of the guard alone.
+#[cfg(feature = "planted")]
+fn guard_store_and_load<I: Isa>(seed: u64) -> bool {
+    store_and_load_beside::<I>(Clearing::InstallGuard, seed)
+}
+
+/// The same, of reclaim alone, whose flushes are deferred.
+#[cfg(feature = "planted")]
+fn evict_store_and_load<I: Isa>(seed: u64) -> bool {
+    let clearing = if seed.is_multiple_of(2) { Clearing::EvictFilePage } else { Clearing::FreeLazily };
+    store_and_load_beside::<I>(clearing, seed / 2)
+}
+
+fn store_and_load_beside<I: Isa>(clearing: Clearing, seed: u64) -> bool {
     let world = TestWorld::<I>::new(3);
-    let clearing = Clearing::ALL[seed as usize % Clearing::ALL.len()];
     let Scene { process, base, clear, close } = scene(&world, clearing);
     // The CPU that stores has no translation, so that its store finds the entry as it is.
     let old = [CPU, THIRD].map(|cpu| process.read(cpu, base))[0];
     world.lab.run(OTHER, &process.space);
     let (cleared, stored, stale) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
-    let (returned, was_stored) = (cleared.clone(), stored.clone());
+    let (returned, unguarded, was_stored) = (cleared.clone(), cleared.clone(), stored.clone());
     let (stores, loads, found) = (world.clone(), world.clone(), stale.clone());
     let [storing, loading] = [process.space.clone(), process.space.clone()];
     let reclaims = seed.is_multiple_of(5) && !clearing.removes_contents();
@@ -145,8 +172,14 @@ fn clear_store_and_load<I: Isa>(seed: u64) -> bool {
         Box::new(move || {
             // Past the end of a truncated file the store is refused, and is tried again.
             for _ in 0..8 {
-                let served = stores.lab.touch(OTHER, &storing, base, Access::Write, 1).is_ok();
-                if served && let Some(word) = stores.word_now(OTHER, base, Access::Write) {
+                let touched = stores.lab.touch(OTHER, &storing, base, Access::Write, 1);
+                if matches!(touched, Err(FaultError::Guarded { .. })) {
+                    stores.advise(OTHER, &storing, base, 1, Advice::GuardRemove);
+                    unguarded.set(true);
+                }
+                if touched.is_ok()
+                    && let Some(word) = stores.word_now(OTHER, base, Access::Write)
+                {
                     word.store(NEW, Ordering::Relaxed);
                     was_stored.set(true);
                     return;
@@ -167,11 +200,13 @@ fn clear_store_and_load<I: Isa>(seed: u64) -> bool {
         }),
     ];
     // The window is the flush of one call, and a whole fault must fall into it.
-    match seed / Clearing::ALL.len() as u64 % 4 {
+    match seed % 4 {
         0 => race(&world, seed, programs),
         1 => race_in_long_turns(&world, seed, programs),
         _ => race_in_two_turns(&world, seed, programs),
     }
+    // A guard that was installed after the last store is still there.
+    process.advise(base, 1, Advice::GuardRemove);
     let seen = [CPU, OTHER, THIRD].map(|cpu| process.read(cpu, base));
     let agree = seen[1..].iter().all(|word| *word == seen[0]);
     let kept = clearing.removes_contents() || seen[0] == NEW;
@@ -195,5 +230,7 @@ on_both! { no_cpu_loads_from_a_page_that_another_has_replaced }
 planted_bugs_are_found! {
     20 * SCHEDULES;
     ZapNotConcurrent => clear_store_and_load,
-    DeferredNotSeenAtInstall => clear_store_and_load,
+    DeferredNotSeenAtInstall => evict_store_and_load,
+    NestedNotSeen => guard_store_and_load,
+    ZapNotConcurrent => guard_store_and_load,
 }

@@ -12,7 +12,7 @@ use pagewright_mm::counters::RssKind;
 use pagewright_mm::space::{AdviceTarget, VmFlags};
 use pagewright_mm::{Advice, FaultError, MapFlags, MmError, RemapFlags, RemapRequest};
 use pagewright_sim::AllocationFailure;
-use pagewright_types::{Access, Counter, Errno, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, Errno, IsaKind, PAGE_SIZE, Rights, VirtAddr};
 
 on_both! {
     bad_advice_is_refused_and_changes_nothing,
@@ -25,6 +25,7 @@ on_both! {
     guards_refuse_every_access_until_they_are_removed,
     guards_go_along_and_outlive_what_they_guard,
     guards_in_files_and_shared_memory,
+    a_range_of_guards_takes_one_flush_at_most,
     populating_brings_what_an_access_would,
     removing_takes_pages_from_everybody,
     several_ranges_are_advised_about_until_one_fails,
@@ -317,6 +318,30 @@ fn guards_in_files_and_shared_memory<I: Isa>() {
     process.end();
     world.on(CPU, |mm| mm.forget_file(&file));
     world.assert_nothing_leaked();
+}
+
+fn a_range_of_guards_takes_one_flush_at_most<I: Isa>() {
+    const PAGES: u64 = 64;
+    let (world, process) = TestProcess::<I>::unjudged();
+    let flushes = || {
+        let local = world.count(Counter::NrTlbLocalFlushAll) + world.count(Counter::NrTlbLocalFlushOne).div_ceil(PAGES);
+        (world.count(Counter::NrTlbRemoteFlush), local)
+    };
+    let guard = |base| {
+        [CPU, OTHER].into_iter().for_each(|cpu| world.lab.run(cpu, &process.space));
+        let before = flushes();
+        assert_eq!(advise(&process, base, PAGES, Advice::GuardInstall), Ok(()));
+        let after = flushes();
+        (after.0 - before.0, after.1 - before.1)
+    };
+    assert_eq!(guard(process.anon(PAGES)), (0, 0), "no page was touched");
+    let base = process.anon(PAGES);
+    (0..PAGES).for_each(|index| process.write(CPU, at(base, index), 1));
+    // On x86-64 the sender and the receiver of the IPI flush. On arm64 one broadcast is for both.
+    let local = if I::KIND == IsaKind::X86_64 { 2 } else { 0 };
+    assert_eq!(guard(base), (1, local), "all pages were touched");
+    assert_eq!(guard(base), (0, 0), "all pages have guards");
+    process.end();
 }
 
 fn populating_brings_what_an_access_would<I: Isa>() {

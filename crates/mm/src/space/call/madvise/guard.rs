@@ -9,7 +9,10 @@
 //!
 //! Neighbours: `fault` refuses the access; `fork` copies markers; `zap` keeps or clears them.
 //!
-//! A page that is mapped when the guard is installed is discarded.
+//! A page that is mapped when the guard is installed is discarded, and flushed with all others when
+//! the call's gather settles. Until then a CPU may still use it under its marker. A concurrent
+//! `GuardRemove` that takes the marker away settles a gather, too, and so flushes the page before
+//! it returns (INV-TLB-CLEARED).
 
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -64,6 +67,8 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Removes the guards of `part`; the entries are then empty.
+    ///
+    /// The caller's concurrent gather flushes what is pending under them.
     pub(super) fn remove_guards(&self, space: &Space<P>, part: PageRange) {
         for (table, under) in space.table().locked_tables(&self.tlb, part) {
             for va in under.iter().filter(|_| table.level() == Level::PTE) {
