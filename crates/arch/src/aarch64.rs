@@ -147,7 +147,13 @@ impl Isa for Aarch64 {
     fn replacement(level: Level, old: Pte, new: Pte) -> Replacement {
         match (Self::decode(level, old), Self::decode(level, new)) {
             (Entry::Empty | Entry::Soft(_), _) => Replacement::Harmless,
-            (Entry::Leaf(leaf), _) if !walkable(leaf.rights) => Replacement::Harmless,
+            (Entry::Leaf(leaf), _) if !walkable(leaf.rights) => {
+                if old == new {
+                    Replacement::Harmless
+                } else {
+                    Replacement::FlushIfPending
+                }
+            }
             (Entry::Leaf(old), Entry::Leaf(new)) => {
                 // The architecture exempts a change of frame if both entries are read-only and the
                 // frames have the same contents (a read-only migration). The codec cannot see the

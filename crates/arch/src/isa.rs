@@ -8,7 +8,16 @@ use pagewright_types::{IsaKind, Level, PageRange, Rights, VirtAddr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Replacement {
     /// No flush: no TLB can hold a translation that the new entry forbids.
+    ///
+    /// If a flush of the old entry is pending, it stays so, and whatever depends on the rights that
+    /// the old entry lacks waits for it.
     Harmless,
+    /// Store; then flush if an earlier change of the entry may not be flushed yet.
+    ///
+    /// The old entry has no rights, but a TLB may hold those that it had before. The codec does not
+    /// see them; the caller knows whether a flush is pending. Before it stores a translation that
+    /// leads elsewhere, it flushes first, as for [`Replacement::BreakFirst`].
+    FlushIfPending,
     /// Store, then flush: a TLB may hold a translation that the new entry forbids.
     Flush,
     /// Break before make: the old entry must leave every TLB before the new one is stored.

@@ -131,7 +131,13 @@ impl Isa for X86_64 {
     fn replacement(level: Level, old: Pte, new: Pte) -> Replacement {
         match (Self::decode(level, old), Self::decode(level, new)) {
             (Entry::Empty | Entry::Soft(_), _) => Replacement::Harmless,
-            (Entry::Leaf(leaf), _) if !walkable(leaf.rights) => Replacement::Harmless,
+            (Entry::Leaf(leaf), _) if !walkable(leaf.rights) => {
+                if old == new {
+                    Replacement::Harmless
+                } else {
+                    Replacement::FlushIfPending
+                }
+            }
             (Entry::Leaf(old), Entry::Leaf(new)) if !leaf_weakened(old, new) => Replacement::Harmless,
             (Entry::Table(old), Entry::Table(new))
                 if old.pfn == new.pfn && (old.write_protected || !new.write_protected) =>

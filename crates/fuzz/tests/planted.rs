@@ -112,6 +112,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::OneWalkerAwaited
         | Bug::OverflowUnflushed
         | Bug::SplitLevelBelow
+        | Bug::WeakenedTakenUnflushed
         | Bug::BulkDebtLost
         | Bug::SplitDebtLost
         | Bug::LastStoresDecide

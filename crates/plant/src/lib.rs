@@ -48,6 +48,7 @@ pagewright_types::named_table! {
         DeferredNotSeenAtInstall = "deferred-not-seen-at-install", "A new entry replaces one that was cleared and whose flush is still deferred.";
         DeferredNotTakenAlong = "deferred-not-taken-along", "A batch depends on an entry that another CPU cleared, without that CPU's flush.";
         NestedNotSeen = "nested-not-seen", "An operation returns while an entry that it depends on is cleared by another operation and not flushed.";
+        WeakenedTakenUnflushed = "weakened-taken-unflushed", "A leaf that lost its rights and is not flushed yet is edited without a flush, as if no CPU could use its page.";
         CowFlushLate = "cow-flush-late", "Copy-on-write installs the new entry before the old one is flushed (no break-before-make).";
         CowNoFlush = "cow-no-flush", "Copy-on-write replaces an entry without a flush.";
         ForkFlushLate = "fork-flush-late", "Fork releases the parent's lock before the parent's writable translations are flushed.";

@@ -287,8 +287,22 @@ impl<'a, P: Platform> LockedTable<'a, P> {
     fn owed(&self, old: Pte, new: Pte) -> OwedFlush {
         match P::Isa::replacement(self.level, old, new) {
             Replacement::Harmless => OwedFlush::Nothing,
+            Replacement::FlushIfPending => self.owed_if_pending(),
             Replacement::Flush => OwedFlush::Leaf(self.level),
             Replacement::BreakFirst => unreachable!("INV-TABLE-BBM: {old:?} replaced by {new:?} in one step"),
         }
+    }
+
+    /// What an edit of a leaf without rights owes.
+    ///
+    /// INV-TABLE-WEAKENED: if a flush is pending in the space, it may be this leaf's, and a TLB then
+    /// holds the rights that it had. Whatever takes rights away has announced its flush before it
+    /// released the lock of this table, so it is seen here. The caller's own concurrent gather
+    /// counts, too: a zap of such leaves flushes once, as Linux's does.
+    #[cold]
+    fn owed_if_pending(&self) -> OwedFlush {
+        let pending = self.tlb.may_owe_flush(self.tree.context());
+        plant!(WeakenedTakenUnflushed => return OwedFlush::Nothing);
+        if pending { OwedFlush::Leaf(self.level) } else { OwedFlush::Nothing }
     }
 }

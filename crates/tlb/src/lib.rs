@@ -83,7 +83,9 @@
 //! | a drop | the [`DebtKey`](pagewright_types::DebtKey) of each frame | [`Tlb::alloc`], on the CPUs whose clocks are behind the key | none: until then the space can still use the stale translation, and no other space gets the frame |
 //!
 //! An install of a leaf checks by [`Tlb::flush_before_install`], a batch by [`Batch::absorb_pending`]
-//! (INV-TLB-CLEARED, INV-TLB-DEFERRED). The [`Ledger`] keeps the time for the last two rows:
+//! (INV-TLB-CLEARED, INV-TLB-DEFERRED), and an edit of a leaf without rights, which may have lost
+//! them in one of the first two rows, by [`Tlb::may_owe_flush`]. The [`Ledger`] keeps the time for
+//! the last two rows:
 //!
 //! - **Epoch**: one number for the machine. Each new key advances it, and so does a payment of
 //!   deferred flushes where one that is deferred later could be taken for paid.

@@ -37,6 +37,15 @@ impl<P: Platform> Tlb<P> {
         }
     }
 
+    /// Whether an entry of the space may have been cleared or weakened and not flushed yet.
+    ///
+    /// For an edit of an entry whose own word does not say which rights a TLB may hold. The caller
+    /// holds the lock of the entry's table.
+    #[inline]
+    pub fn may_owe_flush(&self, context: &TlbContext) -> bool {
+        context.is_flush_pending() || context.deferred().is_some_and(|deferred| !self.has_paid(context, deferred))
+    }
+
     /// Flushes a space if something of it was put off that may not have been paid; returns whether
     /// it was.
     #[cold]

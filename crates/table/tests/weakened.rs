@@ -1,0 +1,299 @@
+//! Leaves that lose their rights on one CPU and are edited on another before the flush, under many
+//! schedules (INV-TABLE-WEAKENED, INV-ORACLE-O1, INV-ORACLE-O2).
+//!
+//! One CPU takes the rights of pages away, by a batch or by a concurrent gather. One waits until a
+//! leaf has none, and takes, replaces or changes it. One goes on using the pages. The frames that
+//! are freed are handed out at once, so the oracle reports a page that a CPU can still use.
+//!
+//! Not covered: leaves above the last level.
+
+use pagewright_arch::{Effects, Isa, Leaf, LeafFlags, SoftEntry, SoftKind, on_both};
+use pagewright_check::{Antecedent, Attempt, Chooser, RunDetail, Search, SearchPlan, Testbench, search};
+use pagewright_sim::explore::{CoroutineBody, ExploreSettings, RunEnd};
+use pagewright_sim::{MachineConfig, Sim};
+use pagewright_table::{LockedTable, OwnedLeaf, PageTable, TableReserve};
+use pagewright_tlb::frames::{Block, Frames, MemoryLayout, NodeSpec};
+use pagewright_tlb::{Batch, BatchPolicy, Gather, Tlb, TlbConfig};
+use pagewright_types::judge::Fact;
+use pagewright_types::{Access, CpuId, Level, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
+use proptest::prelude::*;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const CPUS: u16 = 3;
+const PAGES: u16 = 4;
+const SCHEDULES: u32 = 8;
+
+/// How one CPU takes rights away and defers the flush.
+#[derive(Clone, Copy, Debug)]
+enum Weakening {
+    Batch,
+    Gather,
+}
+
+/// What another CPU does to a leaf that it finds without rights.
+#[derive(Clone, Copy, Debug)]
+enum Edit {
+    /// Takes the leaf and settles.
+    Settle,
+    /// Takes the leaf into a batch.
+    Batch,
+    /// Replaces the leaf by a swap entry, into a batch.
+    Soft,
+    /// Gives the leaf the right to read, in a call that promises no more than that.
+    Update,
+}
+
+/// What each CPU does.
+#[derive(Clone, Debug)]
+struct Plan {
+    /// The pages that lose their rights together, and how.
+    weakened: Vec<(Weakening, Vec<u16>)>,
+    edited: Vec<(u16, Edit)>,
+}
+
+fn plans() -> impl Strategy<Value = Plan> {
+    let weakening = prop_oneof![Just(Weakening::Batch), Just(Weakening::Gather)];
+    let pages = || proptest::sample::subsequence((0..PAGES).collect::<Vec<_>>(), 1..=PAGES as usize);
+    let edit = prop_oneof![Just(Edit::Settle), Just(Edit::Batch), Just(Edit::Soft), Just(Edit::Update)];
+    let weakened = proptest::collection::vec((weakening, pages()), 1..3);
+    let edited = proptest::collection::vec((0..PAGES, edit), 1..5);
+    (weakened, edited).prop_map(|(weakened, edited)| Plan { weakened, edited })
+}
+
+fn page(index: u16) -> VirtAddr {
+    VirtAddr::new(0x4000_0000 + u64::from(index) * PAGE_SIZE)
+}
+
+/// A space whose pages all CPUs have read, on a machine with no frame left.
+struct World<I: Isa> {
+    bench: Testbench<I>,
+    tlb: Tlb<Sim<I>>,
+    table: PageTable,
+    taken: RefCell<Vec<Block>>,
+}
+
+impl<I: Isa> World<I> {
+    fn new() -> Rc<Self> {
+        let mut config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
+        config.cpus = CPUS;
+        config.nodes.truncate(1);
+        config.nodes[0].bytes = 1 << 20;
+        let bench = Testbench::<I>::new(config).expect("a possible machine");
+        let sim = bench.sim().clone();
+        let (tlb, table) = sim.run_on(CpuId::new(0), || {
+            let node = sim.nodes()[0];
+            let ranges = [node.frames];
+            let nodes = [NodeSpec { id: node.id, ranges: &ranges, cpus: node.cpus }];
+            let layout =
+                MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
+            let frames = Frames::try_new(sim.clone(), &layout).expect("a possible machine");
+            let config = TlbConfig { batch: BatchPolicy::Auto, ..TlbConfig::default() };
+            let tlb = Tlb::try_new(sim.clone(), frames, config).expect("a possible machine");
+            let table = PageTable::try_new(&tlb).expect("memory is left");
+            (tlb, table)
+        });
+        let world = Rc::new(Self { bench, tlb, table, taken: RefCell::default() });
+        let handler = Rc::downgrade(&world);
+        sim.bind_ipi_handler(Rc::new(move |_| {
+            if let Some(world) = handler.upgrade() {
+                world.tlb.handle_ipi();
+            }
+        }));
+        for cpu in (0..CPUS).map(CpuId::new) {
+            sim.run_on(cpu, || world.tlb.switch_to(world.table.context()));
+        }
+        sim.run_on(CpuId::new(0), || world.map_pages());
+        for cpu in (0..CPUS).map(CpuId::new) {
+            assert!((0..PAGES).all(|index| world.uses(cpu, index)), "all pages are mapped");
+        }
+        world
+    }
+
+    fn map_pages(&self) {
+        let mut reserve = TableReserve::new(&self.tlb);
+        reserve.fill(self.table.missing_tables(&self.tlb, page(0), Level::PTE)).expect("memory is left");
+        self.table.ensure_tables(&self.tlb, page(0), Level::PTE, &mut reserve);
+        for index in 0..PAGES {
+            let block = self.tlb.alloc(self.tlb.request(Order::ZERO)).expect("memory is left");
+            let folio = self.tlb.frames().new_folio(block);
+            let flags = LeafFlags::USER | LeafFlags::ACCESSED | LeafFlags::DIRTY;
+            let leaf = Leaf { pfn: folio.pfn(), rights: Rights::RW, flags };
+            self.lock(index).install(page(index), OwnedLeaf::new(leaf, folio));
+        }
+        self.tlb.fx().publish();
+        self.take_frames();
+    }
+
+    fn lock(&self, index: u16) -> LockedTable<'_, Sim<I>> {
+        self.table.lock(&self.tlb, page(index), Level::PTE).expect("its table is hooked")
+    }
+
+    /// Hands out all frames that are free.
+    fn take_frames(&self) {
+        while let Ok(block) = self.tlb.alloc(self.tlb.request(Order::ZERO)) {
+            self.taken.borrow_mut().push(block);
+        }
+    }
+
+    fn uses(&self, cpu: CpuId, index: u16) -> bool {
+        self.bench.sim().access(cpu, page(index), Access::Write, 1).is_ok()
+    }
+
+    /// Takes the rights of `pages` away, and flushes after the last.
+    fn weaken(&self, weakening: Weakening, pages: &[u16]) {
+        let context = self.table.context();
+        let hide = |leaf: Leaf| Leaf { rights: Rights::empty(), ..leaf };
+        match weakening {
+            Weakening::Batch => {
+                let mut batch = Batch::new(&self.tlb);
+                for index in pages {
+                    let table = self.lock(*index);
+                    if let Some(debt) = table.update(page(*index), hide) {
+                        batch.absorb(context, debt);
+                    }
+                }
+                batch.settle();
+            }
+            Weakening::Gather => {
+                let mut gather = Gather::concurrent(&self.tlb, context);
+                for index in pages {
+                    let table = self.lock(*index);
+                    if let Some(debt) = table.update(page(*index), hide) {
+                        gather.absorb(debt);
+                    }
+                    gather.publish();
+                }
+                gather.settle();
+            }
+        }
+    }
+
+    /// Edits a page once its leaf has no rights; gives up if that does not happen soon.
+    fn edit(&self, index: u16, edit: Edit) {
+        let (va, root) = (page(index), self.table.root());
+        for _ in 0..64 {
+            let table = self.lock(index);
+            let Some(leaf) = table.leaf(va) else { return };
+            if leaf.rights.is_empty() {
+                match edit {
+                    Edit::Settle => table.take(va).expect("a leaf").settle(),
+                    Edit::Batch | Edit::Soft => {
+                        let swap = SoftEntry { kind: SoftKind::Swap, exclusive: false, payload: 7 };
+                        let debt = match edit {
+                            Edit::Soft => table.replace_by_soft(va, |_| swap, |_| false),
+                            Edit::Settle | Edit::Batch | Edit::Update => table.take(va),
+                        };
+                        let mut batch = Batch::new(&self.tlb);
+                        batch.absorb(self.table.context(), debt.expect("a leaf"));
+                        drop(table);
+                        batch.settle();
+                    }
+                    Edit::Update => {
+                        let range = PageRange::page(va);
+                        self.tlb.fx().declare(Fact::RightReduced { root, range, left: Rights::READ });
+                        let debt = table.update(va, |leaf| Leaf { rights: Rights::READ, ..leaf });
+                        debt.expect("changed").settle_own_entry();
+                        self.tlb.fx().declare(Fact::CallReturned);
+                    }
+                }
+                return self.take_frames();
+            }
+            drop(table);
+            self.tlb.fx().relax();
+        }
+    }
+}
+
+impl<I: Isa> Drop for World<I> {
+    fn drop(&mut self) {
+        self.taken.take().into_iter().for_each(|block| self.tlb.free(block));
+    }
+}
+
+fn run<I: Isa>(plan: &Plan, chooser: &mut dyn Chooser, detail: RunDetail) -> Attempt {
+    let world = World::<I>::new();
+    let [weakens, edits, uses] = [(); 3].map(|()| Rc::clone(&world));
+    let Plan { weakened, edited } = plan.clone();
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || weakened.iter().for_each(|(by, pages)| weakens.weaken(*by, pages))),
+        Box::new(move || edited.iter().for_each(|(index, edit)| edits.edit(*index, *edit))),
+        Box::new(move || {
+            for index in (0..PAGES).cycle().take(6 * usize::from(PAGES)) {
+                uses.uses(CpuId::new(2), index);
+            }
+        }),
+    ];
+    let settings = ExploreSettings::default();
+    let report = world.bench.run(&settings, programs, detail, chooser);
+    let completed = report.end == RunEnd::Completed;
+    let attempt = world.bench.attempt(&settings, report);
+    if !completed {
+        // What stands half-done would complain when it is dropped.
+        std::mem::forget(world);
+    }
+    attempt
+}
+
+fn explore<I: Isa>(plan: &Plan, seed: u64, schedules: u32) -> Search {
+    let search_plan = SearchPlan { seed, schedules, max_shrink_runs: 0 };
+    search(&search_plan, &mut |chooser, detail| run::<I>(plan, chooser, detail))
+}
+
+fn no_cpu_uses_a_page_whose_weakened_leaf_was_edited<I: Isa>() {
+    let swept = std::cell::Cell::new((0, 0));
+    proptest!(|(plan in plans(), seed in any::<u64>())| {
+        let search = explore::<I>(&plan, seed, SCHEDULES);
+        if let Some(found) = &search.failing {
+            prop_assert!(false, "{}: {}", found.attempt.findings[0], found.token);
+        }
+        let (frames, rights) = swept.get();
+        let tally = |antecedent| search.tally.of(antecedent);
+        swept.set((frames + tally(Antecedent::FrameSwept), rights + tally(Antecedent::RightHeld)));
+    });
+    let (frames, rights) = swept.get();
+    assert!(frames > 0 && rights > 0, "vacuous: {frames} frames handed out, {rights} rights held");
+}
+
+on_both! { no_cpu_uses_a_page_whose_weakened_leaf_was_edited }
+
+#[cfg(feature = "planted")]
+mod planted {
+    use super::*;
+    use pagewright_arch::{Aarch64, X86_64};
+    use pagewright_check::Rule;
+    use pagewright_plant::{PlantedBug, choose};
+
+    /// Each way to weaken a leaf and to edit it, from three seeds.
+    fn is_found<I: Isa>() {
+        choose(Some(PlantedBug::WeakenedTakenUnflushed));
+        for (edit, rule) in [
+            (Edit::Settle, Rule::Reuse),
+            (Edit::Batch, Rule::Reuse),
+            (Edit::Soft, Rule::Reuse),
+            (Edit::Update, Rule::Rights),
+        ] {
+            for weakening in [Weakening::Batch, Weakening::Gather] {
+                // A debt that settles by a gather of its own flushes what a batch deferred.
+                if matches!((edit, weakening), (Edit::Settle, Weakening::Batch)) {
+                    continue;
+                }
+                let plan = Plan { weakened: vec![(weakening, vec![0, 1])], edited: vec![(0, edit)] };
+                let tried = [1, 2, 3].map(|seed| {
+                    let search = explore::<I>(&plan, seed, 4000);
+                    let found = search.failing.unwrap_or_else(|| panic!("{weakening:?}, {edit:?}: not found"));
+                    assert_eq!(found.attempt.findings[0].rule(), Some(rule), "{}", found.attempt.findings[0]);
+                    search.schedules
+                });
+                println!("{} {weakening:?} {edit:?}: {tried:?} schedules", I::KIND);
+            }
+        }
+        choose(None);
+    }
+
+    #[test]
+    fn an_edit_of_a_weakened_leaf_without_a_flush_is_found() {
+        is_found::<X86_64>();
+        is_found::<Aarch64>();
+    }
+}
