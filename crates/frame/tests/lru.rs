@@ -42,7 +42,7 @@ fn on(frames: &Frames<Host>, list: LruList) -> Vec<Pfn> {
 /// INV-LRU-PLACE, INV-LRU-SIZE.
 fn check(frames: &Frames<Host>) {
     for node in (0..frames.nodes()).map(|node| NodeId::new(node as u8)) {
-        for list in LruList::ALL {
+        for &list in LruList::ALL {
             let mut pages = 0;
             frames.for_each_listed(node, list, |pfn| {
                 let folio = frames.folio(pfn);
@@ -309,7 +309,7 @@ fn lists_are_consistent_while_other_threads_make_and_free_folios() {
             scope.spawn(move || {
                 run_on(cpu);
                 while !done.load(Ordering::Acquire) {
-                    for list in LruList::ALL {
+                    for &list in LruList::ALL {
                         let mut taken = Vec::new();
                         frames.isolate_tail(NODE0, list, 8, |isolated| {
                             taken.push(isolated);

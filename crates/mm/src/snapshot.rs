@@ -70,7 +70,7 @@ impl<P: Platform> Mm<P> {
         ] {
             report(SnapshotRecord::Gauge(GaugeRecord { gauge, count: self.gauge(own) }));
         }
-        for list in LruList::ALL {
+        for &list in LruList::ALL {
             self.report_list(list, report);
         }
         let pins = self.counter(Counter::NrFollPinAcquired).wrapping_sub(self.counter(Counter::NrFollPinReleased));

@@ -5,9 +5,8 @@
 //! which of them its run must exercise.
 
 use core::ops::AddAssign;
-use pagewright_types::named_table;
 
-named_table! {
+pagewright_types::named_table! {
     /// An event that gives a rule something to judge.
     pub enum Antecedent {
         FrameReused = "O1 frame reused", "A frame that a program had accessed was allocated again.";

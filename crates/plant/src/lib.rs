@@ -106,13 +106,6 @@ pagewright_types::named_table! {
     }
 }
 
-impl PlantedBug {
-    /// The mistake with this name, as [`name`](Self::name) gives it.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|bug| bug.name() == name)
-    }
-}
-
 /// Makes a mistake, if it is the chosen one: `plant!(NoFlush => return)`.
 ///
 /// The second form is an expression, the wrong value if the mistake is chosen and the right one
@@ -172,6 +165,18 @@ mod chosen {
         with(|chosen| chosen.store(bug.map_or(NONE, |bug| bug as u8), Ordering::Relaxed));
     }
 
+    /// Asserts that a test fails with this mistake, which the calling thread chooses for it.
+    ///
+    /// # Panics
+    /// With the name of the mistake, if the test succeeds.
+    #[cfg(feature = "per-thread")]
+    pub fn assert_found_by(bug: PlantedBug, test: fn()) {
+        choose(Some(bug));
+        let found = std::panic::catch_unwind(test).is_err();
+        choose(None);
+        assert!(found, "{} is not found", bug.name());
+    }
+
     /// Whether this mistake is chosen.
     #[inline]
     pub fn is_chosen(bug: PlantedBug) -> bool {
@@ -179,6 +184,8 @@ mod chosen {
     }
 }
 
+#[cfg(feature = "per-thread")]
+pub use chosen::assert_found_by;
 #[cfg(feature = "planted")]
 pub use chosen::{choose, is_chosen};
 

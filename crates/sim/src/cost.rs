@@ -106,11 +106,6 @@ impl Cost {
     pub fn flush_share(self) -> FlushShare {
         self.kind().1
     }
-
-    /// The cost called `name` in profile files.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|cost| cost.name() == name)
-    }
 }
 
 /// The value of every cost on one machine.

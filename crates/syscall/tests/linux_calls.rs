@@ -152,7 +152,7 @@ fn known() -> Vec<(&'static str, Vec<u32>)> {
         ("msync", bits::<SyncFlags>()),
         ("fcntl(F_ADD_SEALS, F_GET_SEALS)", bits::<Seals>()),
         ("fallocate", bits::<FallocateFlags>()),
-        ("getrlimit, setrlimit, prlimit64", Resource::ALL.iter().map(|resource| *resource as u32).collect()),
+        ("getrlimit, setrlimit, prlimit64", Resource::ALL.iter().map(|resource| resource.number()).collect()),
     ]
 }
 

@@ -6,7 +6,8 @@
 /// Declares an enum whose variants have a name and a meaning.
 ///
 /// A row is `Variant = "name", "What it is, in a sentence.";`. The enum gets `ALL`, in the order of
-/// the table, `COUNT`, `name()` and `meaning()`.
+/// the table, `COUNT`, `name()`, `named()`
+/// and `meaning()`, and displays its name.
 #[macro_export]
 macro_rules! named_table {
     ($(#[$about:meta])* pub enum $table:ident { $($variant:ident = $name:literal, $meaning:literal;)* }) => {
@@ -30,11 +31,22 @@ macro_rules! named_table {
                 }
             }
 
+            /// The variant with this name.
+            pub fn named(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|variant| variant.name() == name)
+            }
+
             /// The meaning, in a sentence.
             pub const fn meaning(self) -> &'static str {
                 match self {
                     $(Self::$variant => $meaning,)*
                 }
+            }
+        }
+
+        impl ::core::fmt::Display for $table {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                f.write_str(self.name())
             }
         }
     };

@@ -8,61 +8,25 @@
 //! sets are *logical*: a page counts in each space that maps it.
 
 use crate::{Level, LruList, Order, Pfn, SpaceId, SwapEntry};
-use core::fmt;
 
-/// The kind of a resident page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PageKind {
-    /// Anonymous memory (`MM_ANONPAGES`).
-    Anon,
-    /// A file (`MM_FILEPAGES`).
-    File,
-    /// Shared memory (`MM_SHMEMPAGES`).
-    Shmem,
-}
-
-impl PageKind {
-    /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Anon, Self::File, Self::Shmem];
-}
-
-impl fmt::Display for PageKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Anon => "anonymous",
-            Self::File => "file",
-            Self::Shmem => "shared memory",
-        })
+crate::named_table! {
+    /// The kind of a resident page.
+    pub enum PageKind {
+        Anon = "anonymous", "Anonymous memory (`MM_ANONPAGES`).";
+        File = "file", "A file (`MM_FILEPAGES`).";
+        Shmem = "shared memory", "Shared memory (`MM_SHMEMPAGES`).";
     }
 }
 
-/// The holder of a reference to a folio or slot that is no page-table entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RefHolder {
-    /// A page cache.
-    Cache,
-    /// The swap cache.
-    SwapCache,
-    /// The store of compressed pages, of which the folio is a part.
-    Zram,
-    /// A frame that owes a flush.
-    Debt,
-    /// A list that keeps the folio for a while.
-    List,
-    /// The memory manager itself, permanently.
-    Reserved,
-}
-
-impl fmt::Display for RefHolder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Cache => "a page cache",
-            Self::SwapCache => "the swap cache",
-            Self::Zram => "compressed swap",
-            Self::Debt => "a debt",
-            Self::List => "a list",
-            Self::Reserved => "the memory manager",
-        })
+crate::named_table! {
+    /// The holder of a reference to a folio or slot that is no page-table entry.
+    pub enum RefHolder {
+        Cache = "a page cache", "A page cache.";
+        SwapCache = "the swap cache", "The swap cache.";
+        Zram = "compressed swap", "The store of compressed pages, of which the folio is a part.";
+        Debt = "a debt", "A frame that owes a flush.";
+        List = "a list", "A list that keeps the folio for a while.";
+        Reserved = "the memory manager", "The memory manager itself, permanently.";
     }
 }
 

@@ -7,9 +7,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_arch::{Invalidate, InvalidateScope, InvalidateTarget, Isa};
-use pagewright_types::{IsaKind, named_table};
+use pagewright_types::IsaKind;
 
-named_table! {
+pagewright_types::named_table! {
     /// A counted operation.
     pub enum EffectCounter {
         EntryStores = "pw_entry_stores", "Page-table entries stored or exchanged.";

@@ -23,8 +23,8 @@ impl ProcessLimits {
     /// The limits of the first process (`INIT_RLIMITS`).
     pub(crate) fn of_init() -> Self {
         let mut all = [Rlimit { soft: NONE, hard: NONE }; linux::RLIM_NLIMITS as usize];
-        for resource in Resource::ALL {
-            all[resource as usize] = SpaceLimits::default().limit(resource);
+        for &resource in Resource::ALL {
+            all[resource.number() as usize] = SpaceLimits::default().limit(resource);
         }
         let mut set = |number: u32, soft, hard| all[number as usize] = Rlimit { soft, hard };
         set(linux::RLIMIT_CORE, 0, NONE);
@@ -55,6 +55,7 @@ impl ProcessLimits {
     /// The limits that the memory manager enforces.
     pub(crate) fn space_limits(&self) -> SpaceLimits {
         let privileges = SpaceLimits::default().with_privileges(Privileges::all());
-        Resource::ALL.into_iter().fold(privileges, |all, resource| all.with_limit(resource, self.0[resource as usize]))
+        let limit = |resource: Resource| self.0[resource.number() as usize];
+        Resource::ALL.iter().fold(privileges, |all, &resource| all.with_limit(resource, limit(resource)))
     }
 }

@@ -3,36 +3,21 @@
 use crate::random::Syscall;
 use pagewright_model::spec::ExclusiveCall;
 
-/// A feature that older kernels lack, or that a kernel may forbid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MissingFeature {
-    /// `mseal` (Linux 6.10).
-    Seal,
-    /// `MADV_GUARD_INSTALL` (Linux 6.13, for anonymous memory).
-    Guard,
-    /// `process_madvise` on the caller, with any advice (Linux 6.14).
-    AdviseRanges,
-    /// `process_madvise` on other processes, which needs `CAP_SYS_NICE`.
-    AdviseOthers,
-    /// Soft-dirty bits (`CONFIG_MEM_SOFT_DIRTY`).
-    SoftDirty,
-    /// Guards in `pagemap` (Linux 6.15).
-    GuardBit,
+pagewright_types::named_table! {
+    /// A feature that older kernels lack, or that a kernel may forbid.
+    ///
+    /// Its name says which calls or bits are not compared without it.
+    pub enum MissingFeature {
+        Seal = "mseal", "`mseal` (Linux 6.10).";
+        Guard = "MADV_GUARD_INSTALL and MADV_GUARD_REMOVE", "`MADV_GUARD_INSTALL` (Linux 6.13, for anonymous memory).";
+        AdviseRanges = "process_madvise on the caller", "`process_madvise` on the caller, with any advice (Linux 6.14).";
+        AdviseOthers = "process_madvise on other processes", "`process_madvise` on other processes, which needs `CAP_SYS_NICE`.";
+        SoftDirty = "soft-dirty bits", "Soft-dirty bits (`CONFIG_MEM_SOFT_DIRTY`).";
+        GuardBit = "the guard bit of pagemap", "Guards in `pagemap` (Linux 6.15).";
+    }
 }
 
 impl MissingFeature {
-    /// The calls or bits that are not compared without it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Seal => "mseal",
-            Self::Guard => "MADV_GUARD_INSTALL and MADV_GUARD_REMOVE",
-            Self::AdviseRanges => "process_madvise on the caller",
-            Self::AdviseOthers => "process_madvise on other processes",
-            Self::SoftDirty => "soft-dirty bits",
-            Self::GuardBit => "the guard bit of pagemap",
-        }
-    }
-
     pub(super) fn is_needed_by(self, call: &Syscall) -> bool {
         match self {
             Self::Seal => matches!(call, Syscall::Exclusive(ExclusiveCall::Seal { .. })),

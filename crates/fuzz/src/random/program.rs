@@ -13,31 +13,20 @@ use super::operation::ProgramStep;
 use std::fmt;
 use std::str::FromStr;
 
-/// The pages and calls on which an interleaved program concentrates.
-///
-/// Without a theme, few of its operations would collide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Theme {
-    /// None.
-    Mixed,
-    /// All CPUs change the rights of one page, which children share.
-    Hot,
-    /// All CPUs access one page, which children share: copy-on-write.
-    Copies,
-    /// CPU 0 takes rights from one page while the other CPUs switch to and from its process.
-    Moving,
-    /// Page tables are freed and allocated.
-    Tables,
-    /// All calls, and devices with pins, on a few pages.
+pagewright_types::named_table! {
+    /// The pages and calls on which an interleaved program concentrates.
     ///
-    /// The results of overlapping calls cannot be predicted, so the reference memory does not
-    /// follow the program. Rights, reuse, counts and leaks are checked.
-    Calls,
-}
-
-impl Theme {
-    /// All themes.
-    pub const ALL: [Self; 6] = [Self::Mixed, Self::Hot, Self::Copies, Self::Moving, Self::Tables, Self::Calls];
+    /// Without a theme, few of its operations would collide. The results of overlapping calls
+    /// cannot be predicted, so the reference memory does not follow a program of the theme `Calls`;
+    /// rights, reuse, counts and leaks are checked.
+    pub enum Theme {
+        Mixed = "mixed", "None.";
+        Hot = "hot", "All CPUs change the rights of one page, which children share.";
+        Copies = "copies", "All CPUs access one page, which children share: copy-on-write.";
+        Moving = "moving", "CPU 0 takes rights from one page while the other CPUs switch to and from its process.";
+        Tables = "tables", "Page tables are freed and allocated.";
+        Calls = "together", "All calls, and devices with pins, on a few pages.";
+    }
 }
 
 /// The mode in which a program runs.
@@ -54,29 +43,18 @@ pub enum ProgramMode {
 }
 
 impl ProgramMode {
-    const ALL: [Self; 9] = [
-        Self::Fast,
-        Self::Calls,
-        Self::Linux,
-        Self::Explore(Theme::Mixed),
-        Self::Explore(Theme::Hot),
-        Self::Explore(Theme::Copies),
-        Self::Explore(Theme::Moving),
-        Self::Explore(Theme::Tables),
-        Self::Explore(Theme::Calls),
-    ];
+    /// The mode with this name, as [`name`](Self::name) gives it.
+    fn named(name: &str) -> Option<Self> {
+        let plain = [Self::Fast, Self::Calls, Self::Linux];
+        plain.into_iter().find(|mode| mode.name() == name).or_else(|| Theme::named(name).map(Self::Explore))
+    }
 
     /// The first word of a program's text.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fast => "fast",
             Self::Calls => "calls",
-            Self::Explore(Theme::Mixed) => "mixed",
-            Self::Explore(Theme::Hot) => "hot",
-            Self::Explore(Theme::Copies) => "copies",
-            Self::Explore(Theme::Moving) => "moving",
-            Self::Explore(Theme::Tables) => "tables",
-            Self::Explore(Theme::Calls) => "together",
+            Self::Explore(theme) => theme.name(),
             Self::Linux => "linux",
         }
     }
@@ -217,7 +195,7 @@ fn parse(text: &str) -> Option<RandomProgram> {
 fn parse_shape(text: &str) -> Option<ProgramShape> {
     let mut words = text.split('-');
     let name = words.next()?;
-    let mode = ProgramMode::ALL.into_iter().find(|mode| mode.name() == name)?;
+    let mode = ProgramMode::named(name)?;
     let mut number = || words.next()?.parse::<u16>().ok().filter(|number| *number <= MAX_NUMBER);
     let shape = ProgramShape { mode, cpus: number()?, setup: number()?, body: number()? };
     (words.next().is_none() && shape.cpus > 0).then_some(shape)

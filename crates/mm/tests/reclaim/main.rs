@@ -74,7 +74,7 @@ fn assert_lists_consistent<I: Isa>(world: &TestWorld<I>) {
     world.on(CPU, |mm| {
         let frames = mm.tlb().frames();
         let mut listed = 0;
-        for list in LruList::ALL {
+        for &list in LruList::ALL {
             let mut pages = 0;
             frames.for_each_listed(NODE, list, |pfn| {
                 pages += 1;

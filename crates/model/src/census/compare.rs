@@ -106,7 +106,7 @@ impl Comparison<'_> {
         if space.rss != [0; 3] {
             self.tally.note(Antecedent::Resident);
         }
-        for kind in PageKind::ALL {
+        for &kind in PageKind::ALL {
             self.expect(CountKind::Rss(id, kind), rss[kind as usize], space.rss[kind as usize]);
         }
         self.expect(CountKind::Swapped(id), swapped, space.swapped);

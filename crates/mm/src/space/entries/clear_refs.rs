@@ -16,33 +16,26 @@ use pagewright_tlb::Gather;
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{PageRange, Rights, VirtAddr};
 
-/// What to clear, with the numbers that a program writes to the file.
+/// What to clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub enum ClearRefs {
     /// The accessed bits of all pages.
-    All = 1,
+    All,
     /// The accessed bits of anonymous mappings.
-    Anon = 2,
+    Anon,
     /// The accessed bits of file mappings.
-    Mapped = 3,
+    Mapped,
     /// The soft-dirty bits of all pages.
-    SoftDirty = 4,
+    SoftDirty,
     /// The peak of the resident set, which becomes its present size.
-    Peak = 5,
+    Peak,
 }
 
 impl ClearRefs {
-    /// Returns the variant with the given number.
-    pub const fn from_raw(number: u8) -> Option<Self> {
-        match number {
-            1 => Some(Self::All),
-            2 => Some(Self::Anon),
-            3 => Some(Self::Mapped),
-            4 => Some(Self::SoftDirty),
-            5 => Some(Self::Peak),
-            _ => None,
-        }
+    /// What a program names by `number`, counted from 1 (`enum clear_refs_types`).
+    pub fn from_raw(number: u8) -> Option<Self> {
+        let all = [Self::All, Self::Anon, Self::Mapped, Self::SoftDirty, Self::Peak];
+        all.get(usize::from(number).checked_sub(1)?).copied()
     }
 }
 

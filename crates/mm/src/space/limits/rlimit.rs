@@ -15,42 +15,33 @@ use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::vma::AddressMap;
 use crate::space::{Space, VmFlags};
-use core::fmt;
 use pagewright_sync::Platform;
 use pagewright_types::{PAGE_SIZE, Rights};
 
-/// A limited resource, with Linux's number (`include/uapi/asm-generic/resource.h`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Resource {
-    /// Bytes of private writable mappings, without stacks (`RLIMIT_DATA`).
-    Data = 2,
-    /// Bytes of a stack that grows (`RLIMIT_STACK`).
-    Stack = 3,
-    /// Bytes of locked memory (`RLIMIT_MEMLOCK`).
-    Memlock = 8,
-    /// Bytes of all mappings (`RLIMIT_AS`).
-    AddressSpace = 9,
-}
-
-impl Resource {
-    /// Every resource.
-    pub const ALL: [Self; 4] = [Self::Data, Self::Stack, Self::Memlock, Self::AddressSpace];
-
-    /// Returns the resource with Linux's number `raw`, if it is one of a space.
-    pub fn from_raw(raw: u32) -> Option<Self> {
-        Self::ALL.into_iter().find(|resource| *resource as u32 == raw)
+pagewright_types::named_table! {
+    /// A limited resource.
+    pub enum Resource {
+        Data = "RLIMIT_DATA", "Bytes of private writable mappings, without stacks.";
+        Stack = "RLIMIT_STACK", "Bytes of a stack that grows.";
+        Memlock = "RLIMIT_MEMLOCK", "Bytes of locked memory.";
+        AddressSpace = "RLIMIT_AS", "Bytes of all mappings.";
     }
 }
 
-impl fmt::Display for Resource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Data => "RLIMIT_DATA",
-            Self::Stack => "RLIMIT_STACK",
-            Self::Memlock => "RLIMIT_MEMLOCK",
-            Self::AddressSpace => "RLIMIT_AS",
-        })
+impl Resource {
+    /// Linux's number (`include/uapi/asm-generic/resource.h`).
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Data => 2,
+            Self::Stack => 3,
+            Self::Memlock => 8,
+            Self::AddressSpace => 9,
+        }
+    }
+
+    /// Returns the resource with Linux's number `raw`, if it is one of a space.
+    pub fn from_raw(raw: u32) -> Option<Self> {
+        Self::ALL.iter().copied().find(|resource| resource.number() == raw)
     }
 }
 
@@ -99,15 +90,6 @@ impl Rlimits {
     /// No limit (`RLIM_INFINITY`).
     pub const INFINITY: u64 = u64::MAX;
 
-    const fn index(resource: Resource) -> usize {
-        match resource {
-            Resource::Data => 0,
-            Resource::Stack => 1,
-            Resource::Memlock => 2,
-            Resource::AddressSpace => 3,
-        }
-    }
-
     /// Returns the soft limit of a resource, in bytes.
     pub const fn get(&self, resource: Resource) -> u64 {
         self.limit(resource).soft
@@ -115,7 +97,7 @@ impl Rlimits {
 
     /// Returns the limit of a resource.
     pub const fn limit(&self, resource: Resource) -> Rlimit {
-        self.limits[Self::index(resource)]
+        self.limits[resource as usize]
     }
 
     /// Returns the same limits with another soft limit of one resource.
@@ -128,7 +110,7 @@ impl Rlimits {
     /// Returns the same limits with another limit of one resource.
     #[must_use]
     pub const fn with_limit(mut self, resource: Resource, limit: Rlimit) -> Self {
-        self.limits[Self::index(resource)] = limit;
+        self.limits[resource as usize] = limit;
         self
     }
 
