@@ -26,6 +26,7 @@
 //! * [`replay`] repeats a trace on the lab and reports counts and modelled times.
 //! * [`pageout`] pages shared memory out and in, as the mail of the batched-flush series does.
 //! * [`contents`] counts what a trace holds.
+//! * [`ImageCounts`] are the counts of a program image, in a replay or on Linux.
 //! * [`cleanup`] removes temporary files, also when the program is interrupted.
 //!
 //! A trace has addresses of the captured program ([`trace::UserAddr`], [`trace::PageNo`]) and is
@@ -35,9 +36,12 @@
 
 pub mod cleanup;
 pub mod contents;
+mod image_counts;
 pub mod import;
 pub mod pageout;
 pub mod record;
 pub mod replay;
 pub mod trace;
 pub mod workload;
+
+pub use image_counts::ImageCounts;

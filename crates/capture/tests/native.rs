@@ -8,8 +8,9 @@
 //! `docs/linux-counts.md` has the comparison. The test fails if that file is out of date, and with
 //! `PAGEWRIGHT_WRITE_DOCS=1` it writes the file.
 
-use pagewright_capture::replay::{ImageReport, ReplayConfig, ReplayReport, replay};
-use pagewright_capture::trace::{NativeCounts, NativeImage, TraceReader};
+use pagewright_capture::ImageCounts;
+use pagewright_capture::replay::{ReplayConfig, ReplayReport, replay};
+use pagewright_capture::trace::{NativeCounts, TraceReader};
 use pagewright_sim::{MachineConfig, Profile};
 use pagewright_types::IsaKind;
 use std::fmt::Write;
@@ -38,15 +39,7 @@ impl Figure {
         }
     }
 
-    fn ours(self, image: &ImageReport) -> Option<u64> {
-        match self {
-            Self::Faults => Some(image.minor_faults),
-            Self::Rss => image.peak_rss_bytes,
-            Self::Tables => image.page_table_bytes,
-        }
-    }
-
-    fn linux(self, image: &NativeImage) -> Option<u64> {
+    fn of(self, image: &ImageCounts) -> Option<u64> {
         match self {
             Self::Faults => Some(image.minor_faults),
             Self::Rss => image.peak_rss_bytes,
@@ -110,16 +103,13 @@ struct Row {
 }
 
 impl Row {
-    fn of(ours: &ImageReport, linux: &NativeImage) -> Self {
-        let path: Vec<String> = ours.process.iter().map(u32::to_string).collect();
-        let name =
-            if path.is_empty() { ours.command.clone() } else { format!("{} [{}]", ours.command, path.join(".")) };
+    fn of(ours: &ImageCounts, linux: &ImageCounts) -> Self {
         // Linux has no RSS and tables of an image that `execve` replaced, so ours are not shown.
         let figures = Figure::ALL.map(|figure| {
-            let linux = figure.linux(linux);
-            (figure.ours(ours).filter(|_| linux.is_some()), linux)
+            let linux = figure.of(linux);
+            (figure.of(ours).filter(|_| linux.is_some()), linux)
         });
-        Self { name, figures }
+        Self { name: ours.label(), figures }
     }
 
     fn total(rows: &[Self]) -> Self {
@@ -135,11 +125,11 @@ fn percent(ours: u64, linux: u64) -> f64 {
 
 fn rows(report: &ReplayReport, native: &NativeCounts) -> Vec<Row> {
     assert_eq!(report.images.len(), native.images.len(), "{:?}: each image has counts of Linux", report.command);
-    let linux = |image: &ImageReport| {
-        let same = |native: &&NativeImage| native.process == image.process && native.image == image.image;
-        native.images.iter().find(same).unwrap_or_else(|| panic!("Linux has no counts of {image:?}"))
+    let row = |image: &ImageCounts| {
+        let linux = image.find_in(&native.images).unwrap_or_else(|| panic!("Linux has no counts of {image:?}"));
+        Row::of(image, linux)
     };
-    report.images.iter().map(|image| Row::of(image, linux(image))).collect()
+    report.images.iter().map(row).collect()
 }
 
 /// The counts that differ too much, and the exceptions that are not needed.

@@ -12,8 +12,9 @@ use nix::unistd::Pid;
 
 use super::error::RecordError;
 use super::tracer::{Watcher, follow};
+use crate::ImageCounts;
 use crate::cleanup::ScratchDir;
-use crate::trace::{NativeCounts, NativeImage};
+use crate::trace::NativeCounts;
 
 /// Runs the program without address randomisation; returns Linux's counts and the exit status.
 pub(super) fn measure(
@@ -101,13 +102,13 @@ struct Process {
 struct Counters {
     live: HashMap<Pid, Process>,
     /// The images that have ended, with their positions in order of creation.
-    images: Vec<(usize, NativeImage)>,
+    images: Vec<(usize, ImageCounts)>,
     /// Number of images created so far.
     created: usize,
 }
 
 impl Counters {
-    fn into_images(mut self) -> Vec<NativeImage> {
+    fn into_images(mut self) -> Vec<ImageCounts> {
         self.images.sort_by_key(|&(order, _)| order);
         self.images.into_iter().map(|(_, image)| image).collect()
     }
@@ -119,8 +120,8 @@ impl Counters {
 }
 
 impl Process {
-    fn image(&self, end: Sample, replaced: bool) -> NativeImage {
-        NativeImage {
+    fn image(&self, end: Sample, replaced: bool) -> ImageCounts {
+        ImageCounts {
             process: self.path.clone(),
             image: self.image,
             command: self.command.clone(),

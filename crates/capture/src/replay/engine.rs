@@ -6,10 +6,11 @@ use super::kswapd::Kswapd;
 use super::process::{LifeState, Process, Thread, WaitReason};
 use super::queue::{Op, Work};
 
-use super::report::{ImageReport, MeasuredTimes, ModelledTimes, NamedCounts, OracleReport, ReplayReport, SkippedCall};
+use super::report::{MeasuredTimes, ModelledTimes, NamedCounts, OracleReport, ReplayReport, SkippedCall};
 use super::source::EventSource;
 use super::tasks::Progress;
 use super::{CaptureReplayError, ReplayConfig, TraceInconsistency};
+use crate::ImageCounts;
 use crate::trace::{AccessOrigin, AccessRun, AccessStream, MappingSource};
 use pagewright_arch::Isa;
 use pagewright_check::{CheckFinding, Testbench};
@@ -85,7 +86,7 @@ pub(super) struct Engine<'l, I: Isa> {
     waiting: Vec<u32>,
     pub(super) events: u64,
     accesses: u64,
-    pub(super) images: Vec<ImageReport>,
+    pub(super) images: Vec<ImageCounts>,
     faults: FaultLog,
     pub(super) not_replayed: BTreeMap<String, u64>,
     /// The calls whose results are not Linux's, at most [`ReplayReport::DIVERGED`].

@@ -43,8 +43,8 @@ mod tasks;
 
 pub use error::{CaptureReplayError, DivergedCall, TraceInconsistency};
 pub use report::{
-    FaultTimeline, ImageReport, MappingFaults, MeasuredTimes, ModelledTimes, NamedCounts, NodeReport, OracleReport,
-    ReplayReport, SkippedCall,
+    FaultTimeline, MappingFaults, MeasuredTimes, ModelledTimes, NamedCounts, NodeReport, OracleReport, ReplayReport,
+    SkippedCall,
 };
 pub use source::EventSource;
 

@@ -1,7 +1,7 @@
 //! The processes and threads of the capture that have been fed.
 
 use super::queue::{Phases, QueuedItem};
-use super::report::ImageReport;
+use crate::ImageCounts;
 use pagewright_mm::Space;
 use pagewright_sim::{Picos, Sim};
 use pagewright_sync::Arc;
@@ -75,10 +75,10 @@ pub(super) struct Process<I: pagewright_arch::Isa> {
 
 impl<I: pagewright_arch::Isa> Process<I> {
     /// The counts of the current image, as Linux counts them; `None` if it has no space.
-    pub(super) fn image_report(&self) -> Option<ImageReport> {
+    pub(super) fn image_report(&self) -> Option<ImageCounts> {
         let space = self.space.as_ref()?;
         let (minor, major) = (space.minor_faults(), space.major_faults());
-        Some(ImageReport {
+        Some(ImageCounts {
             process: self.path.clone(),
             image: self.image,
             command: self.name.clone(),

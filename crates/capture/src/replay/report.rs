@@ -1,6 +1,6 @@
 //! The results of a replay, each number under one name.
 
-use crate::trace::NativeImage;
+use crate::ImageCounts;
 use pagewright_types::NodeId;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
@@ -23,27 +23,6 @@ impl Serialize for NamedCounts {
         }
         map.end()
     }
-}
-
-/// The counts of a program image, as Linux counts them.
-///
-/// A program image is a process from its fork or `execve` to its next `execve` or its exit.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct ImageReport {
-    /// The process, as a path of child indices: the root is `[]`, its second child `[1]`.
-    pub process: Vec<u32>,
-    /// Number of `execve`s of the process so far.
-    pub image: u32,
-    /// The file name of the program.
-    pub command: String,
-    /// Faults that did not wait for a device.
-    pub minor_faults: u64,
-    /// Faults that waited for a device.
-    pub major_faults: u64,
-    /// `VmHWM` in bytes; `None` for a `vfork` child in its parent's memory.
-    pub peak_rss_bytes: Option<u64>,
-    /// `VmPTE` at the end, in bytes; `None` for a `vfork` child in its parent's memory.
-    pub page_table_bytes: Option<u64>,
 }
 
 /// A call that the replay skips, because the memory manager does not implement it.
@@ -153,7 +132,7 @@ pub struct ReplayReport {
     /// Modelled times.
     pub modelled: ModelledTimes,
     /// All program images, by process and then by `execve`.
-    pub images: Vec<ImageReport>,
+    pub images: Vec<ImageCounts>,
     /// The faults of accesses by mapping, the most first; those inside memory calls are not in it.
     pub faults_by_mapping: Vec<MappingFaults>,
     /// The same faults over modelled time.
@@ -171,7 +150,7 @@ pub struct ReplayReport {
     pub oracle: Option<OracleReport>,
     /// Linux's counts for the same program.
     #[serde(skip)]
-    pub native: Vec<NativeImage>,
+    pub native: Vec<ImageCounts>,
     /// Measured times.
     pub measured: MeasuredTimes,
 }

@@ -3,6 +3,7 @@
 //! Both are JSON in the binary file, so a field can be added without a new version. A reader
 //! ignores unknown fields.
 
+use crate::ImageCounts;
 use pagewright_types::IsaKind;
 use serde::{Deserialize, Serialize};
 
@@ -65,47 +66,13 @@ pub struct NativeCounts {
     /// The active word of `/sys/kernel/mm/transparent_hugepage/enabled`.
     pub thp: String,
     /// The counts of each program image, in order of creation.
-    pub images: Vec<NativeImage>,
+    pub images: Vec<ImageCounts>,
 }
 
 impl NativeCounts {
     /// The memory that all images need at once on Linux: the sum of their peak RSS, in bytes.
     pub fn footprint(&self) -> u64 {
-        NativeImage::footprint(&self.images)
-    }
-}
-
-/// Linux's counts for a program image.
-///
-/// A program image is a process from its `fork` or `execve` to its next `execve` or its exit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NativeImage {
-    /// The process, as a path of child indices from the root.
-    ///
-    /// The root is `[]`, its second child `[1]`, and the first child of that one `[1, 0]`.
-    pub process: Vec<u32>,
-    /// The number of `execve`s of the process so far; the first image of the root has 1.
-    pub image: u32,
-    /// The name of the process (`comm`).
-    pub command: String,
-    /// Minor faults of all threads of the image.
-    ///
-    /// Faults inside `execve` count for the image that called it.
-    pub minor_faults: u64,
-    /// Major faults of all threads of the image; `execve` as above.
-    pub major_faults: u64,
-    /// `VmHWM` at the exit, in bytes; `None` if `execve` replaced the image.
-    pub peak_rss_bytes: Option<u64>,
-    /// `VmPTE` at the exit, in bytes: the tables of all levels below the root.
-    ///
-    /// `None` if `execve` replaced the image.
-    pub page_table_bytes: Option<u64>,
-}
-
-impl NativeImage {
-    /// The sum of the peak RSS of all `images`, in bytes.
-    pub fn footprint(images: &[Self]) -> u64 {
-        images.iter().filter_map(|image| image.peak_rss_bytes).sum()
+        ImageCounts::footprint(&self.images)
     }
 }
 

@@ -77,7 +77,7 @@ pub use event::{
     AccessOrigin, AccessRun, AccessStream, CapturedFile, ExecImage, ImageBacking, ImageMapping, TaskEvent, TraceEvent,
 };
 pub use file::TraceFile;
-pub use header::{AddressLayout, MappingSource, NativeCounts, NativeImage, TraceHeader, TraceSummary};
+pub use header::{AddressLayout, MappingSource, NativeCounts, TraceHeader, TraceSummary};
 pub use ids::{FileId, PAGE_SHIFT, PAGE_SIZE, PageNo, Pid, Prot, RawErrno, RawMapFlags, Tid, UserAddr};
 pub use reader::TraceReader;
 pub use writer::{Compression, TraceWriter};

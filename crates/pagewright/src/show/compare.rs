@@ -5,7 +5,8 @@
 
 use super::number::{TimeUnit, grouped};
 use super::single::{header, is_time, remarks};
-use pagewright_capture::replay::{ImageReport, ReplayReport};
+use pagewright_capture::ImageCounts;
+use pagewright_capture::replay::ReplayReport;
 use std::io::{self, Write};
 
 /// The replays at one value of the setting.
@@ -180,7 +181,7 @@ pub(crate) fn comparison(out: &mut impl Write, columns: &[ComparedColumn], shown
     last.next_back().map_or(Ok(()), |report| remarks(out, report))
 }
 
-fn sum(report: &ReplayReport, pick: fn(&ImageReport) -> Option<u64>) -> u64 {
+fn sum(report: &ReplayReport, pick: fn(&ImageCounts) -> Option<u64>) -> u64 {
     report.images.iter().filter_map(pick).sum()
 }
 

@@ -121,7 +121,7 @@ fn files(out: &mut impl Write, contents: &TraceContents, all: bool) -> io::Resul
 }
 
 fn linux(out: &mut impl Write, native: &NativeCounts) -> io::Result<()> {
-    let faults = |pick: fn(&pagewright_capture::trace::NativeImage) -> u64| native.images.iter().map(pick).sum::<u64>();
+    let faults = |pick: fn(&pagewright_capture::ImageCounts) -> u64| native.images.iter().map(pick).sum::<u64>();
     writeln!(
         out,
         "\n On Linux {} (huge pages: {}): {} minor and {} major faults, peak RSS of all images {} kB\n",
