@@ -15,6 +15,7 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 
 const PAGE: u64 = 4096;
 const HEAP: u64 = 0x7000_0000_0000;
+const HEAP_PAGE: u64 = HEAP / PAGE;
 const RW: Prot = Prot(3);
 const PRIVATE_ANON: RawMapFlags = RawMapFlags(0x22);
 const SHARED_ANON: RawMapFlags = RawMapFlags(0x21);
@@ -22,41 +23,39 @@ const SHARED_ANON: RawMapFlags = RawMapFlags(0x21);
 const PAGEOUT: u32 = 21;
 const ROOT: Pid = Pid(1);
 
-/// Generates the events of the step with this number; returns `false` after the last step.
-type Step = fn(&mut Script, u64) -> bool;
+/// A program: a set-up, a number of rounds, and the exit.
+struct Program {
+    name: &'static str,
+    rounds: u64,
+    set_up: fn(&mut Script),
+    round: fn(&mut Script),
+}
 
-/// The workloads by name.
-const ALL: [(&str, Step); 5] = [
-    ("fork-server", fork_server),
-    ("map-unmap", map_unmap),
-    ("pageout", page_out),
-    ("protect", protect),
-    ("sweep", sweep),
-];
+/// The workloads.
+const ALL: [&Program; 5] = [&FORK_SERVER, &MAP_UNMAP, &PAGE_OUT, &PROTECT, &SWEEP];
 
 /// The names of the workloads.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    ALL.iter().map(|(name, _)| *name)
+    ALL.iter().map(|program| program.name)
 }
 
 /// The workload with this name; its random choices depend on `seed` only.
 pub fn named(name: &str, seed: u64) -> Option<Workload> {
-    let (name, step) = ALL.iter().find(|(known, _)| *known == name)?;
-    Some(Workload::new(name, *step, seed))
+    ALL.iter().find(|program| program.name == name).map(|program| Workload::new(program, seed))
 }
 
 /// A workload, which generates its events step by step.
 pub struct Workload {
     header: TraceHeader,
     script: Script,
-    step: Step,
+    program: &'static Program,
     steps: u64,
 }
 
 impl Workload {
-    fn new(name: &str, step: Step, seed: u64) -> Self {
+    fn new(program: &'static Program, seed: u64) -> Self {
         let header = TraceHeader {
-            command: vec![name.to_owned()],
+            command: vec![program.name.to_owned()],
             tool: "built in".to_owned(),
             isa: IsaKind::X86_64,
             page_size: PAGE,
@@ -65,8 +64,20 @@ impl Workload {
             native: None,
         };
         let mut script = Script { events: Vec::new(), random: Pcg64::seed_from_u64(seed), last_id: 1 };
-        script.begin(name);
-        Self { header, script, step, steps: 0 }
+        script.begin(program.name);
+        Self { header, script, program, steps: 0 }
+    }
+
+    /// Generates the events of the next step; returns `false` after the last one.
+    fn step(&mut self) -> bool {
+        match self.steps {
+            0 => (self.program.set_up)(&mut self.script),
+            step if step <= self.program.rounds => (self.program.round)(&mut self.script),
+            step if step == self.program.rounds + 1 => self.script.finish(),
+            _ => return false,
+        }
+        self.steps += 1;
+        true
     }
 }
 
@@ -78,10 +89,9 @@ impl EventSource for Workload {
     fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<bool, TraceError> {
         batch.clear();
         while self.script.events.is_empty() {
-            if !(self.step)(&mut self.script, self.steps) {
+            if !self.step() {
                 return Ok(false);
             }
-            self.steps += 1;
         }
         batch.append(&mut self.script.events);
         Ok(true)
@@ -165,7 +175,7 @@ impl Script {
     }
 
     fn store_all(&mut self, pages: u64) {
-        (0..pages).for_each(|page| self.store(HEAP / PAGE + page));
+        (0..pages).for_each(|page| self.store(HEAP_PAGE + page));
     }
 
     fn unmap(&mut self, at: u64, pages: u64) {
@@ -189,105 +199,80 @@ impl Script {
     }
 }
 
-/// Generates step `step` of a workload with a set-up and `rounds` rounds, and then the exit.
-fn in_rounds(
-    script: &mut Script,
-    (step, rounds): (u64, u64),
-    set_up: impl FnOnce(&mut Script),
-    round: impl FnOnce(&mut Script),
-) -> bool {
-    match step {
-        0 => set_up(script),
-        _ if step <= rounds => round(script),
-        _ if step == rounds + 1 => script.finish(),
-        _ => return false,
-    }
-    true
-}
-
 /// A server with 64 MiB of memory forks a child for each of 32 requests.
 ///
 /// The child reads some pages, stores to a few, and exits.
-fn fork_server(script: &mut Script, step: u64) -> bool {
+const FORK_SERVER: Program = {
     const PAGES: u64 = 16384;
-    const REQUESTS: u64 = 32;
-    let base = HEAP / PAGE;
-    in_rounds(
-        script,
-        (step, REQUESTS),
-        |script| script.fill_heap(PAGES),
-        |script| {
+    Program {
+        name: "fork-server",
+        rounds: 32,
+        set_up: |script| script.fill_heap(PAGES),
+        round: |script| {
             script.last_id += 1;
             let child = Pid(script.last_id);
             script.task(TaskEvent::Fork { child, tid: Tid(child.0), vfork: false });
             for _ in 0..64 {
                 let page = script.below(PAGES);
-                script.store(base + page);
+                script.store(HEAP_PAGE + page);
             }
             script.switch(child, Tid(child.0));
             for _ in 0..512 {
                 let page = script.below(PAGES);
-                script.load(base + page);
+                script.load(HEAP_PAGE + page);
                 if script.below(8) == 0 {
-                    script.store(base + page);
+                    script.store(HEAP_PAGE + page);
                 }
             }
             script.finish();
             script.switch(ROOT, Tid(ROOT.0));
             script.task(TaskEvent::Reaped { child });
         },
-    )
-}
+    }
+};
 
 /// Maps 1 to 64 pages, stores to each, and unmaps them, 20,000 times.
-fn map_unmap(script: &mut Script, step: u64) -> bool {
-    const ROUNDS: u64 = 20_000;
-    match step {
-        0..ROUNDS => {
-            let pages = 1 << script.below(7);
-            let at = HEAP + script.below(1 << 12) * 64 * PAGE;
-            script.map(at, pages);
-            (0..pages).for_each(|page| script.store(at / PAGE + page));
-            script.unmap(at, pages);
-        }
-        ROUNDS => script.finish(),
-        _ => return false,
-    }
-    true
-}
+const MAP_UNMAP: Program = Program {
+    name: "map-unmap",
+    rounds: 20_000,
+    set_up: |_| {},
+    round: |script| {
+        let pages = 1 << script.below(7);
+        let at = HEAP + script.below(1 << 12) * 64 * PAGE;
+        script.map(at, pages);
+        (0..pages).for_each(|page| script.store(at / PAGE + page));
+        script.unmap(at, pages);
+    },
+};
 
 /// Reads 1 MiB of shared memory and pages it out, 200 times; needs a machine with swap.
 ///
 /// This is the program of the series that batches arm64's flushes in reclaim
 /// (20220822082120.8347-5-yangyicong@huawei.com).
-fn page_out(script: &mut Script, step: u64) -> bool {
+const PAGE_OUT: Program = {
     const PAGES: u64 = 256;
-    const ROUNDS: u64 = 200;
-    let base = HEAP / PAGE;
-    in_rounds(
-        script,
-        (step, ROUNDS),
-        |script| {
+    Program {
+        name: "pageout",
+        rounds: 200,
+        set_up: |script| {
             script.map_as(SHARED_ANON, HEAP, PAGES);
             script.store_all(PAGES);
         },
-        |script| {
-            (0..PAGES).for_each(|page| script.load(base + page));
+        round: |script| {
+            (0..PAGES).for_each(|page| script.load(HEAP_PAGE + page));
             script.call(MemOp::Madvise { addr: UserAddr(HEAP), len: PAGES * PAGE, advice: PAGEOUT }, 0);
         },
-    )
-}
+    }
+};
 
 /// Four threads read 256 pages, while one of them revokes and restores write access, 2,000 times.
-fn protect(script: &mut Script, step: u64) -> bool {
+const PROTECT: Program = {
     const PAGES: u64 = 256;
-    const ROUNDS: u64 = 2_000;
     const THREADS: u32 = 4;
-    let base = HEAP / PAGE;
-    in_rounds(
-        script,
-        (step, ROUNDS),
-        |script| {
+    Program {
+        name: "protect",
+        rounds: 2_000,
+        set_up: |script| {
             script.fill_heap(PAGES);
             for _ in 1..THREADS {
                 script.last_id += 1;
@@ -295,12 +280,12 @@ fn protect(script: &mut Script, step: u64) -> bool {
                 script.task(TaskEvent::CloneThread { tid });
             }
         },
-        |script| {
+        round: |script| {
             for thread in 1..=THREADS {
                 script.switch(ROOT, Tid(thread));
                 for _ in 0..32 {
                     let page = script.below(PAGES);
-                    script.load(base + page);
+                    script.load(HEAP_PAGE + page);
                 }
             }
             script.switch(ROOT, Tid(ROOT.0));
@@ -310,23 +295,21 @@ fn protect(script: &mut Script, step: u64) -> bool {
             script.call(MemOp::Mprotect { addr, len, prot: Prot(1) }, 0);
             script.call(MemOp::Mprotect { addr, len, prot: RW }, 0);
         },
-    )
-}
+    }
+};
 
 /// Reads 256 MiB at random, a million times; the range is larger than a TLB covers.
-fn sweep(script: &mut Script, step: u64) -> bool {
+const SWEEP: Program = {
     const PAGES: u64 = 65536;
-    const ROUNDS: u64 = 1024;
-    let base = HEAP / PAGE;
-    in_rounds(
-        script,
-        (step, ROUNDS),
-        |script| script.fill_heap(PAGES),
-        |script| {
+    Program {
+        name: "sweep",
+        rounds: 1024,
+        set_up: |script| script.fill_heap(PAGES),
+        round: |script| {
             for _ in 0..1024 {
                 let page = script.below(PAGES);
-                script.load(base + page);
+                script.load(HEAP_PAGE + page);
             }
         },
-    )
-}
+    }
+};
