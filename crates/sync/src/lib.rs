@@ -66,6 +66,7 @@ pub mod bomb;
 mod counters;
 mod cpumask;
 mod frame_set;
+mod guard;
 #[cfg(feature = "std")]
 pub mod host;
 mod linear_map;

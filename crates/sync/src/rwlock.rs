@@ -2,11 +2,10 @@
 
 use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
 use crate::backend::Backend;
-use crate::on_this_cpu::OnThisCpu;
+use crate::guard::{guard, guard_mut};
 use crate::rank::{self, Rank};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
-use core::ops::{Deref, DerefMut};
 
 /// Set while a writer holds the lock; the other bits count readers.
 const WRITER: u32 = 1 << 31;
@@ -90,65 +89,18 @@ impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
     }
 }
 
-/// Holds an [`RwLock`] for reading; drop releases it.
-///
-/// Neither `Send` nor `Sync` (INV-LOCK-CPU).
-#[must_use]
-pub struct ReadGuard<'a, T, R: Rank, B: Backend> {
-    lock: &'a RwLock<T, R, B>,
-    here: OnThisCpu,
-}
-
-impl<T, R: Rank, B: Backend> Deref for ReadGuard<'_, T, R, B> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: INV-LOCK-EXCL – `state` counts this reader, so no writer has a guard.
-        unsafe { &*self.lock.value.get() }
+guard! {
+    /// Holds an [`RwLock`] for reading; drop releases it.
+    ///
+    /// Neither `Send` nor `Sync` (INV-LOCK-CPU).
+    ReadGuard of RwLock, released by |lock| {
+        lock.state.fetch_sub(1, Ordering::Release);
     }
 }
-
-impl<T, R: Rank, B: Backend> Drop for ReadGuard<'_, T, R, B> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.state.fetch_sub(1, Ordering::Release);
-        rank::leave::<R, B>();
-    }
+guard! {
+    /// Holds an [`RwLock`] for writing; drop releases it.
+    ///
+    /// Neither `Send` nor `Sync` (INV-LOCK-CPU).
+    WriteGuard of RwLock, released by |lock| lock.state.store(0, Ordering::Release)
 }
-
-/// Holds an [`RwLock`] for writing; drop releases it.
-///
-/// Neither `Send` nor `Sync` (INV-LOCK-CPU).
-#[must_use]
-pub struct WriteGuard<'a, T, R: Rank, B: Backend> {
-    lock: &'a RwLock<T, R, B>,
-    here: OnThisCpu,
-}
-
-impl<T, R: Rank, B: Backend> Deref for WriteGuard<'_, T, R, B> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: INV-LOCK-EXCL – WRITER is set, so no other guard exists.
-        unsafe { &*self.lock.value.get() }
-    }
-}
-
-impl<T, R: Rank, B: Backend> DerefMut for WriteGuard<'_, T, R, B> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: INV-LOCK-EXCL – WRITER is set, so no other guard exists; this one is borrowed
-        // mutably.
-        unsafe { &mut *self.lock.value.get() }
-    }
-}
-
-impl<T, R: Rank, B: Backend> Drop for WriteGuard<'_, T, R, B> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.state.store(0, Ordering::Release);
-        rank::leave::<R, B>();
-    }
-}
+guard_mut!(WriteGuard);

@@ -2,11 +2,10 @@
 
 use crate::atomic::{AtomicBool, Ordering, const_unless_loom};
 use crate::backend::Backend;
-use crate::on_this_cpu::OnThisCpu;
+use crate::guard::{guard, guard_mut};
 use crate::rank::{self, Rank};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
-use core::ops::{Deref, DerefMut};
 
 /// A value that one CPU at a time can access.
 ///
@@ -53,39 +52,10 @@ impl<T, R: Rank, B: Backend> SpinLock<T, R, B> {
     }
 }
 
-/// Holds a [`SpinLock`]; drop releases it.
-///
-/// Neither `Send` nor `Sync` (INV-LOCK-CPU): a guard that is `Sync` would share `&T` between CPUs,
-/// although the lock requires only `T: Send`.
-#[must_use]
-pub struct SpinGuard<'a, T, R: Rank, B: Backend> {
-    lock: &'a SpinLock<T, R, B>,
-    here: OnThisCpu,
+guard! {
+    /// Holds a [`SpinLock`]; drop releases it.
+    ///
+    /// Neither `Send` nor `Sync` (INV-LOCK-CPU).
+    SpinGuard of SpinLock, released by |lock| lock.locked.store(false, Ordering::Release)
 }
-
-impl<T, R: Rank, B: Backend> Deref for SpinGuard<'_, T, R, B> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: INV-LOCK-EXCL – this guard exists, so no other guard does.
-        unsafe { &*self.lock.value.get() }
-    }
-}
-
-impl<T, R: Rank, B: Backend> DerefMut for SpinGuard<'_, T, R, B> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: INV-LOCK-EXCL – this guard exists and is borrowed mutably, so no other reference
-        // to the value exists.
-        unsafe { &mut *self.lock.value.get() }
-    }
-}
-
-impl<T, R: Rank, B: Backend> Drop for SpinGuard<'_, T, R, B> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.locked.store(false, Ordering::Release);
-        rank::leave::<R, B>();
-    }
-}
+guard_mut!(SpinGuard);
