@@ -9,7 +9,10 @@
 //!   it with a simulated machine, a kernel with instructions. The memory manager cannot tell them
 //!   apart.
 //!
-//! [`on_both!`] makes a test of a function for each instruction set.
+//! [`on_both!`] makes a test of a function for each instruction set; [`generic_tests!`] defines
+//! such functions.
+//!
+//! [`entries_are_words!`] and [`no_tlb_and_no_interrupts!`] implement [`Effects`] on plain memory.
 //!
 //! Neighbours: uses `types`; used by `sync` and everything above.
 //!
@@ -41,6 +44,7 @@ pub mod effects;
 pub mod entry;
 pub mod isa;
 mod on_both;
+mod plain_memory;
 pub mod x86_64;
 
 pub use aarch64::Aarch64;

@@ -11,3 +11,13 @@ macro_rules! on_both {
         mod aarch64 { $(#[test] $(#[$meta])* fn $name() { super::$name::<$crate::Aarch64>(); })* }
     };
 }
+
+/// Defines tests that are generic over the instruction set, for [`on_both!`], each in a row.
+///
+/// A row is `NAME: EXPRESSION;`. The expression may name the instruction set, `I`.
+#[macro_export]
+macro_rules! generic_tests {
+    ($($(#[$about:meta])* $name:ident: $test:expr;)+) => {
+        $($(#[$about])* fn $name<I: $crate::Isa>() { $test })+
+    };
+}

@@ -437,5 +437,8 @@ fn an_allocation_that_is_not_permitted_fails_and_allocates_nothing() {
 #[cfg(feature = "planted")]
 #[test]
 fn a_watermark_that_ignores_the_order_is_found() {
-    support::is_caught(pagewright_plant::PlantedBug::OrderNotKept, every_order_leaves_the_watermark_free);
+    pagewright_plant::assert_found_by(
+        pagewright_plant::PlantedBug::OrderNotKept,
+        every_order_leaves_the_watermark_free,
+    );
 }

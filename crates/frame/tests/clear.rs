@@ -447,6 +447,6 @@ fn the_cache_probe_finds_the_first_set_that_is_slow_for_its_size() {
 fn a_batch_that_forgets_its_first_stores_is_found() {
     if !weak().is_empty() {
         let test = a_batch_of_mixed_stores_is_fenced_exactly_if_one_of_them_is_weak;
-        support::is_caught(pagewright_plant::PlantedBug::LastStoresDecide, test);
+        pagewright_plant::assert_found_by(pagewright_plant::PlantedBug::LastStoresDecide, test);
     }
 }

@@ -168,6 +168,6 @@ fn a_frame_without_a_debt_owes_none_whatever_its_neighbours_owe() {
 #[test]
 fn lost_debts_are_found() {
     use pagewright_plant::PlantedBug;
-    support::is_caught(PlantedBug::BulkDebtLost, every_debt_of_a_frame_comes_back_with_it);
-    support::is_caught(PlantedBug::SplitDebtLost, every_debt_of_a_frame_comes_back_with_it);
+    pagewright_plant::assert_found_by(PlantedBug::BulkDebtLost, every_debt_of_a_frame_comes_back_with_it);
+    pagewright_plant::assert_found_by(PlantedBug::SplitDebtLost, every_debt_of_a_frame_comes_back_with_it);
 }

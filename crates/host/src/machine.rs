@@ -6,10 +6,10 @@
 //! Not guaranteed: that a program can run in the address spaces built on it.
 
 use crate::memory::HostMemory;
-use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot, X86_64};
+use pagewright_arch::{Caps, Effects, PteSlot, X86_64};
 use pagewright_sync::host::HostLocks;
-use pagewright_sync::{Backend, LinearMap, Platform};
-use pagewright_types::{CpuId, CpuMask, IsaKind, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
+use pagewright_sync::{LinearMap, Platform};
+use pagewright_types::{CpuMask, IsaKind, Order, PAGE_SIZE, Pfn, PhysAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A machine whose frames are host memory.
@@ -50,53 +50,18 @@ impl Effects for HostMachine {
         &CAPS
     }
 
-    fn cpu(&self) -> CpuId {
-        HostLocks::cpu()
-    }
+    pagewright_sync::cpus_are_threads!();
 
     fn online(&self) -> CpuMask {
         self.online
     }
 
-    fn load(&self, slot: PteSlot) -> Pte {
-        Pte::from_raw(self.word(slot).load(Ordering::Acquire))
-    }
-
-    fn store(&self, slot: PteSlot, pte: Pte) {
-        self.word(slot).store(pte.raw(), Ordering::Release);
-    }
-
-    fn swap(&self, slot: PteSlot, pte: Pte) -> Pte {
-        Pte::from_raw(self.word(slot).swap(pte.raw(), Ordering::AcqRel))
-    }
-
-    fn compare_exchange(&self, slot: PteSlot, current: Pte, new: Pte) -> Result<(), Pte> {
-        let outcome = self.word(slot).compare_exchange(current.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire);
-        outcome.map(drop).map_err(Pte::from_raw)
-    }
-
-    fn publish(&self) {}
-
-    fn invalidate(&self, _: Invalidate) {}
-
-    fn complete(&self) {}
+    pagewright_arch::entries_are_words!();
 
     /// Does nothing, because no CPU runs an address space here.
     fn send_ipi(&self, _: &CpuMask) {}
 
-    fn relax(&self) {
-        std::thread::yield_now();
-    }
-
-    fn install_root(&self, _: Pfn, _: Tag, _: bool) {}
-
-    fn without_interrupts<T>(&self, body: impl FnOnce() -> T) -> T {
-        body()
-    }
-
-    fn may_wait(&self) -> bool {
-        true
-    }
+    pagewright_arch::no_tlb_and_no_interrupts!();
 
     fn zero(&self, pfn: Pfn, order: Order) {
         self.memory.fill(pfn, order, 0);

@@ -38,6 +38,22 @@ impl Backend for HostLocks {
     }
 }
 
+/// Defines the methods of [`Effects`](pagewright_arch::Effects) for CPUs that are threads.
+///
+/// Invoked in an implementation of the trait, in a crate that depends on `pagewright-types`.
+#[macro_export]
+macro_rules! cpus_are_threads {
+    () => {
+        fn cpu(&self) -> ::pagewright_types::CpuId {
+            <$crate::host::HostLocks as $crate::Backend>::cpu()
+        }
+
+        fn relax(&self) {
+            ::std::thread::yield_now();
+        }
+    };
+}
+
 /// Makes the calling thread a CPU of the machine that it works on; before, it is CPU 0.
 pub fn run_as(cpu: CpuId) {
     CPU.set(cpu);

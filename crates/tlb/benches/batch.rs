@@ -8,12 +8,12 @@
 #[path = "../../mm/benches/support/table.rs"]
 mod table;
 
-use pagewright_arch::{Aarch64, Caps, Effects, Invalidate, Isa, Pte, PteSlot, X86_64};
+use pagewright_arch::{Aarch64, Caps, Effects, Isa, Pte, PteSlot, X86_64};
 use pagewright_sync::host::{HostLocks, on_cpu};
 use pagewright_sync::{Arc, Backend, Platform};
 use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
 use pagewright_tlb::{Batch, BatchPolicy, Debt, OwedFlush, Tlb, TlbConfig, TlbContext};
-use pagewright_types::{CpuId, CpuMask, FrameRange, Level, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr, Tag, VirtAddr};
+use pagewright_types::{CpuId, CpuMask, FrameRange, Level, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr, VirtAddr};
 use std::cell::{Cell, OnceCell};
 use std::marker::PhantomData;
 use std::rc::{Rc, Weak};
@@ -74,12 +74,6 @@ impl<I: Isa> Effects for Host<I> {
         Ok(())
     }
 
-    fn publish(&self) {}
-
-    fn invalidate(&self, _: Invalidate) {}
-
-    fn complete(&self) {}
-
     fn send_ipi(&self, targets: &CpuMask) {
         let tlb = self.0.tlb.get().and_then(Weak::upgrade).expect("the engine that sends");
         let handled = timed(|| targets.iter().for_each(|cpu| on_cpu(cpu, || tlb.handle_ipi())));
@@ -89,15 +83,7 @@ impl<I: Isa> Effects for Host<I> {
 
     fn relax(&self) {}
 
-    fn install_root(&self, _: Pfn, _: Tag, _: bool) {}
-
-    fn without_interrupts<T>(&self, body: impl FnOnce() -> T) -> T {
-        body()
-    }
-
-    fn may_wait(&self) -> bool {
-        true
-    }
+    pagewright_arch::no_tlb_and_no_interrupts!();
 
     fn zero(&self, _: Pfn, _: Order) {}
 

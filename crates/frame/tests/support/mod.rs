@@ -8,7 +8,7 @@
 use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot, X86_64};
 use pagewright_frame::{Block, FolioRef, FrameRequest, Frames, MemoryLayout, NodeSpec};
 use pagewright_sync::host::{HostLocks, run_as};
-use pagewright_sync::{Backend, LinearMap, Platform};
+use pagewright_sync::{LinearMap, Platform};
 use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, Order, Pfn, PhysAddr, Tag};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,9 +60,7 @@ impl Effects for Host {
         &CAPS
     }
 
-    fn cpu(&self) -> CpuId {
-        HostLocks::cpu()
-    }
+    pagewright_sync::cpus_are_threads!();
 
     fn online(&self) -> CpuMask {
         CpuMask::first(self.cpus)
@@ -98,10 +96,6 @@ impl Effects for Host {
 
     fn send_ipi(&self, _: &CpuMask) {
         not_used()
-    }
-
-    fn relax(&self) {
-        std::thread::yield_now();
     }
 
     fn install_root(&self, _: Pfn, _: Tag, _: bool) {
@@ -192,13 +186,4 @@ pub(crate) fn block_at(frames: &Frames<Host>, pfn: Pfn) -> Block {
 pub(crate) fn retire(frames: &Frames<Host>, table: Pfn) -> Block {
     // SAFETY: INV-FRAME-TABLE – no test of this crate hooks a table.
     unsafe { frames.retire(table) }
-}
-
-/// Asserts that a test fails with the mistake.
-#[cfg(feature = "planted")]
-pub(crate) fn is_caught(bug: pagewright_plant::PlantedBug, test: fn()) {
-    pagewright_plant::choose(Some(bug));
-    let caught = std::panic::catch_unwind(test).is_err();
-    pagewright_plant::choose(None);
-    assert!(caught, "{} is not found", bug.name());
 }

@@ -4,12 +4,12 @@
 //! Invalidations and root switches do nothing, because their cost is the hardware's or the
 //! simulated machine's.
 
-use pagewright_arch::{Caps, Effects, Invalidate, Isa, Pte, PteSlot};
+use pagewright_arch::{Caps, Effects, Isa, PteSlot};
 use pagewright_mm::{Mm, MmSettings};
 use pagewright_sync::Platform;
 use pagewright_sync::host::HostLocks;
 use pagewright_tlb::frames::{MemoryLayout, NodeSpec};
-use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
+use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -70,29 +70,7 @@ impl<I: Isa> Effects for Host<I> {
         CpuMask::of(CPU)
     }
 
-    fn load(&self, slot: PteSlot) -> Pte {
-        Pte::from_raw(self.word(slot).load(Ordering::Acquire))
-    }
-
-    fn store(&self, slot: PteSlot, pte: Pte) {
-        self.word(slot).store(pte.raw(), Ordering::Release);
-    }
-
-    fn swap(&self, slot: PteSlot, pte: Pte) -> Pte {
-        Pte::from_raw(self.word(slot).swap(pte.raw(), Ordering::AcqRel))
-    }
-
-    fn compare_exchange(&self, slot: PteSlot, current: Pte, new: Pte) -> Result<(), Pte> {
-        let word = self.word(slot);
-        let outcome = word.compare_exchange(current.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire);
-        outcome.map(|_| ()).map_err(Pte::from_raw)
-    }
-
-    fn publish(&self) {}
-
-    fn invalidate(&self, _: Invalidate) {}
-
-    fn complete(&self) {}
+    pagewright_arch::entries_are_words!();
 
     fn send_ipi(&self, _: &CpuMask) {
         unreachable!("one CPU sends no IPI")
@@ -102,15 +80,7 @@ impl<I: Isa> Effects for Host<I> {
         unreachable!("a lock is never contended on one CPU")
     }
 
-    fn install_root(&self, _: Pfn, _: Tag, _: bool) {}
-
-    fn without_interrupts<T>(&self, body: impl FnOnce() -> T) -> T {
-        body()
-    }
-
-    fn may_wait(&self) -> bool {
-        true
-    }
+    pagewright_arch::no_tlb_and_no_interrupts!();
 
     fn zero(&self, pfn: Pfn, order: Order) {
         for word in self.block(pfn, order) {

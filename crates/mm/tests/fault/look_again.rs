@@ -3,8 +3,7 @@
 //!
 //! Not covered: page-outs and swapoff, which the tests of swap have.
 
-use pagewright_arch::Isa;
-use pagewright_arch::on_both;
+use pagewright_arch::{Isa, generic_tests, on_both};
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns, race_with_the_end_of_a_process};
 use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld};
@@ -55,10 +54,6 @@ fn bring_below_a_stack<I: Isa>(seed: u64) -> bool {
     process.space.map().read().find(below).is_none()
 }
 
-fn no_stack_grows_for_who_brings_pages<I: Isa>() {
-    assert_holds(SCHEDULES, bring_below_a_stack::<I>, "a stack has grown that nobody touched");
-}
-
 /// A debugger's store to memory that a file takes the place of, which was opened to be read;
 /// whether its page stays clean.
 fn force_beside_a_file<I: Isa>(seed: u64) -> bool {
@@ -92,10 +87,6 @@ fn force_beside_a_file<I: Isa>(seed: u64) -> bool {
     device.written.lock().expect("unpoisoned").is_empty()
 }
 
-fn nothing_is_forced_on_a_file<I: Isa>() {
-    assert_holds(SCHEDULES, force_beside_a_file::<I>, "a file was to be written that can only be read");
-}
-
 /// A copy from the memory of a process that ends, or advice to populate it.
 fn copy_from_a_process_that_ends<I: Isa>(seed: u64) -> bool {
     race_with_the_end_of_a_process::<I>(seed, interleave, move |mm, space, base| {
@@ -111,9 +102,14 @@ fn copy_from_a_process_that_ends<I: Isa>(seed: u64) -> bool {
     true
 }
 
-/// INV-TABLE-STABLE: the tables of an ended space are not walked.
-fn no_copy_walks_tables_that_are_gone<I: Isa>() {
-    assert_holds(20 * SCHEDULES, copy_from_a_process_that_ends::<I>, "the tables of an ended space were walked");
+generic_tests! {
+    no_stack_grows_for_who_brings_pages:
+        assert_holds(SCHEDULES, bring_below_a_stack::<I>, "a stack has grown that nobody touched");
+    nothing_is_forced_on_a_file:
+        assert_holds(SCHEDULES, force_beside_a_file::<I>, "a file was to be written that can only be read");
+    /// INV-TABLE-STABLE: the tables of an ended space are not walked.
+    no_copy_walks_tables_that_are_gone:
+        assert_holds(20 * SCHEDULES, copy_from_a_process_that_ends::<I>, "the tables of an ended space were walked");
 }
 
 on_both! {

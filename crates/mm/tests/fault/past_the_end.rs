@@ -6,8 +6,7 @@
 //!
 //! Not covered: files of a device, which have no pages past their end.
 
-use pagewright_arch::Isa;
-use pagewright_arch::on_both;
+use pagewright_arch::{Isa, generic_tests, on_both};
 use pagewright_lab::harness::race::{assert_holds, race};
 use pagewright_lab::harness::recount;
 use pagewright_lab::harness::{CPU, FileHandle, OTHER, TestProcess, TestWorld, at};
@@ -131,9 +130,10 @@ fn load_while_the_end_moves<I: Isa>(seed: u64) -> bool {
     bounded && whole && refused
 }
 
-/// INV-FILE-REMOVED.
-fn no_page_past_an_end_that_moves_is_mapped<I: Isa>() {
-    assert_holds(SCHEDULES, load_while_the_end_moves::<I>, "a page past the end is mapped");
+generic_tests! {
+    /// INV-FILE-REMOVED.
+    no_page_past_an_end_that_moves_is_mapped:
+        assert_holds(SCHEDULES, load_while_the_end_moves::<I>, "a page past the end is mapped");
 }
 
 on_both! {
@@ -144,12 +144,7 @@ on_both! {
 #[cfg(feature = "planted")]
 #[test]
 fn planted_bugs_are_found() {
-    use pagewright_arch::{Aarch64, X86_64};
-    use pagewright_plant::{PlantedBug, choose};
-    for test in [fault_around_maps_no_page_past_the_end::<X86_64>, fault_around_maps_no_page_past_the_end::<Aarch64>] {
-        choose(Some(PlantedBug::FaultAroundPastEnd));
-        let found = std::panic::catch_unwind(test).is_err();
-        choose(None);
-        assert!(found, "fault-around-past-end is not found");
-    }
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    assert_found_by(PlantedBug::FaultAroundPastEnd, fault_around_maps_no_page_past_the_end::<pagewright_arch::X86_64>);
+    assert_found_by(PlantedBug::FaultAroundPastEnd, fault_around_maps_no_page_past_the_end::<pagewright_arch::Aarch64>);
 }

@@ -387,12 +387,18 @@ fn msync_returns_what_linux_does<I: Isa>() {
     process.end();
 }
 
+/// Maps a new file of `pages` pages on a disk.
+fn map_disk_file<I: Isa>(process: &TestProcess<I>, pages: u64) -> (Arc<TestDisk>, FileHandle<I>, VirtAddr) {
+    let device = Arc::new(TestDisk::default());
+    let file = process.world.file_of(DiskFile(device.clone()), pages);
+    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    (device, file, base)
+}
+
 /// INV-FILE-CLEAN.
 fn a_store_is_written_back_once<I: Isa>() {
     let (world, process) = TestProcess::<I>::unjudged();
-    let device = Arc::new(TestDisk::default());
-    let file = world.file_of(DiskFile(device.clone()), 4);
-    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    let (device, file, base) = map_disk_file(&process, 4);
     let child = process.fork();
     let private = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
     process.write(CPU, at(private, 3), 99);
@@ -424,9 +430,7 @@ fn a_store_is_written_back_once<I: Isa>() {
 
 fn a_page_that_fails_to_be_written_stays_dirty<I: Isa>() {
     let (world, process) = TestProcess::<I>::unjudged();
-    let device = Arc::new(TestDisk::default());
-    let file = world.file_of(DiskFile(device.clone()), 3);
-    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    let (device, file, base) = map_disk_file(&process, 3);
     (0..3).for_each(|index| process.write(CPU, at(base, index), index + 7));
     *device.broken.lock().expect("unpoisoned") = Some(1);
     let back = || world.on(CPU, |mm| mm.write_back(&file, 0, 3 * PAGE_SIZE)).map_err(MmError::errno);

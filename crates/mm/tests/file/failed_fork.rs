@@ -136,12 +136,7 @@ on_both! { a_failed_fork_leaves_no_file_mapped }
 #[cfg(feature = "planted")]
 #[test]
 fn planted_bugs_are_found() {
-    use pagewright_arch::{Aarch64, X86_64};
-    use pagewright_plant::{PlantedBug, choose};
-    for test in [a_failed_fork_leaves_no_file_mapped::<X86_64>, a_failed_fork_leaves_no_file_mapped::<Aarch64>] {
-        choose(Some(PlantedBug::FailedForkKeepsFiles));
-        let found = std::panic::catch_unwind(test).is_err();
-        choose(None);
-        assert!(found, "failed-fork-keeps-files is not found");
-    }
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    assert_found_by(PlantedBug::FailedForkKeepsFiles, a_failed_fork_leaves_no_file_mapped::<pagewright_arch::X86_64>);
+    assert_found_by(PlantedBug::FailedForkKeepsFiles, a_failed_fork_leaves_no_file_mapped::<pagewright_arch::Aarch64>);
 }

@@ -4,8 +4,7 @@
 //!
 //! Not covered: other races, which random programs under random schedules may find.
 
-use pagewright_arch::Isa;
-use pagewright_arch::on_both;
+use pagewright_arch::{Isa, generic_tests, on_both};
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
 use pagewright_lab::harness::race::{assert_holds, assert_short_race_holds, device_step, race, race_in_two_turns};
 use pagewright_lab::harness::{CPU, FileHandle, OTHER, THIRD, TestProcess, TestWorld};
@@ -13,7 +12,7 @@ use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::file::{FallocateFlags, FileKind, FileOps, MemfdFlags};
 use pagewright_mm::{Advice, MapFlags};
 use pagewright_sim::explore::CoroutineBody;
-use pagewright_types::{Access, Errno, PAGE_SIZE, Rights};
+use pagewright_types::{Access, Errno, PAGE_SIZE, Rights, VirtAddr};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -47,11 +46,6 @@ fn load_during_a_punch<I: Isa>(seed: u64) -> bool {
     process.read(CPU, base) == 0
 }
 
-/// INV-FILE-REMOVED.
-fn a_hole_leaves_no_page_mapped<I: Isa>() {
-    assert_holds(SCHEDULES, load_during_a_punch::<I>, "a removed page is mapped");
-}
-
 /// One CPU removes the last mapping of shared memory, another forgets the file.
 ///
 /// Returns whether its pages are uncharged exactly once.
@@ -71,11 +65,6 @@ fn forget_during_an_unmap<I: Isa>(seed: u64) -> bool {
     let mut known = 0;
     world.on(CPU, |mm| mm.for_each_file(|_| known += 1));
     (world.on(CPU, |mm| mm.committed()), file.charged(), known) == (before, 0, 0)
-}
-
-/// INV-MM-COMMITTED.
-fn an_unmap_and_a_forget_uncharge_once<I: Isa>() {
-    assert_holds(SCHEDULES, forget_during_an_unmap::<I>, "the pages are not uncharged exactly once");
 }
 
 /// One CPU stores to a file page, another writes it back; then it is written back once more.
@@ -136,16 +125,6 @@ fn store_after_mprotect_during_writeback<I: Isa>(seed: u64) -> bool {
     ];
     race(&world, seed, programs);
     !broken.get()
-}
-
-/// INV-TLB-DEFERRED: mprotect may find the entry write-protected already, and its flush deferred.
-fn no_store_succeeds_after_mprotect_returns<I: Isa>() {
-    assert_holds(SCHEDULES, store_after_mprotect_during_writeback::<I>, "a store after mprotect had returned");
-}
-
-/// INV-FILE-CLEAN.
-fn no_store_is_lost_during_writeback<I: Isa>() {
-    assert_holds(SCHEDULES, store_during_writeback::<I>, "the device does not get the last store");
 }
 
 /// A file of one page, of which the device keeps the first word.
@@ -211,17 +190,19 @@ fn read_during_a_truncation<I: Isa>(seed: u64) -> bool {
     matches!(read.get(), Some((Ok(8), 1) | (Ok(0), _)))
 }
 
-fn no_read_fails_during_a_truncation<I: Isa>() {
-    assert_holds(SCHEDULES, read_during_a_truncation::<I>, "a read saw neither the contents nor the end of the file");
+/// A process that maps a file of one word.
+fn one_word_mapped<I: Isa>() -> (Rc<TestWorld<I>>, TestProcess<I>, FileHandle<I>, VirtAddr) {
+    let (world, process) = TestProcess::<I>::unjudged();
+    let file = OneWordDisk::default().file(&world);
+    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    (world, process, file, base)
 }
 
 /// One CPU reads a page from its device, another stores to it, writes it back and evicts it.
 ///
 /// Returns whether the store is found in the end.
 fn load_during_an_eviction<I: Isa>(seed: u64) -> bool {
-    let (world, process) = TestProcess::<I>::unjudged();
-    let file = OneWordDisk::default().file(&world);
-    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    let (world, process, file, base) = one_word_mapped::<I>();
     world.lab.run(CPU, &process.space);
     world.lab.run(OTHER, &process.space);
     let (loads, stores) = (world.clone(), world.clone());
@@ -238,16 +219,9 @@ fn load_during_an_eviction<I: Isa>(seed: u64) -> bool {
     process.read(CPU, base) == 2
 }
 
-/// INV-FILE-CLEAN.
-fn no_page_is_older_than_its_file<I: Isa>() {
-    assert_short_race_holds(NARROW_SCHEDULES, load_during_an_eviction::<I>, "a store that was written back is lost");
-}
-
 /// One CPU reads a page from its device, another punches a hole there; returns whether it is zero.
 fn device_read_during_a_punch<I: Isa>(seed: u64) -> bool {
-    let (world, process) = TestProcess::<I>::unjudged();
-    let file = OneWordDisk::default().file(&world);
-    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    let (world, process, file, base) = one_word_mapped::<I>();
     world.lab.run(CPU, &process.space);
     let (loads, punches, space) = (world.clone(), world.clone(), process.space.clone());
     let (hole, len) = (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, [8, PAGE_SIZE][seed as usize % 2]);
@@ -263,9 +237,7 @@ fn device_read_during_a_punch<I: Isa>(seed: u64) -> bool {
 
 /// One CPU writes a page back, another punches a hole there; returns whether it is zero.
 fn writeback_during_a_punch<I: Isa>(seed: u64) -> bool {
-    let (world, process) = TestProcess::<I>::unjudged();
-    let file = OneWordDisk::default().file(&world);
-    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    let (world, process, file, base) = one_word_mapped::<I>();
     process.write(CPU, base, 2);
     let (writes, punches, written) = (world.clone(), world.clone(), file.clone());
     let (hole, len) = (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, [8, PAGE_SIZE][seed as usize % 2]);
@@ -279,22 +251,31 @@ fn writeback_during_a_punch<I: Isa>(seed: u64) -> bool {
     process.read(CPU, base) == 0
 }
 
-/// INV-FILE-REMOVED.
-fn no_writeback_fills_a_hole<I: Isa>() {
-    assert_short_race_holds(
-        NARROW_SCHEDULES,
-        writeback_during_a_punch::<I>,
-        "the device has the contents of the hole again",
-    );
-}
-
-/// INV-FILE-REMOVED.
-fn no_read_in_flight_fills_a_hole<I: Isa>() {
-    assert_short_race_holds(
-        NARROW_SCHEDULES,
-        device_read_during_a_punch::<I>,
-        "a page has the old contents of the hole",
-    );
+generic_tests! {
+    /// INV-FILE-REMOVED.
+    a_hole_leaves_no_page_mapped: assert_holds(SCHEDULES, load_during_a_punch::<I>, "a removed page is mapped");
+    /// INV-MM-COMMITTED.
+    an_unmap_and_a_forget_uncharge_once:
+        assert_holds(SCHEDULES, forget_during_an_unmap::<I>, "the pages are not uncharged exactly once");
+    /// INV-TLB-DEFERRED: mprotect may find the entry write-protected, and its flush deferred.
+    no_store_succeeds_after_mprotect_returns:
+        assert_holds(SCHEDULES, store_after_mprotect_during_writeback::<I>, "a store after mprotect had returned");
+    /// INV-FILE-CLEAN.
+    no_store_is_lost_during_writeback:
+        assert_holds(SCHEDULES, store_during_writeback::<I>, "the device does not get the last store");
+    no_read_fails_during_a_truncation:
+        assert_holds(SCHEDULES, read_during_a_truncation::<I>, "a read saw neither the contents nor the end of the file");
+    /// INV-FILE-CLEAN.
+    no_page_is_older_than_its_file:
+        assert_short_race_holds(NARROW_SCHEDULES, load_during_an_eviction::<I>, "a store that was written back is lost");
+    /// INV-FILE-REMOVED.
+    no_writeback_fills_a_hole:
+        assert_short_race_holds(NARROW_SCHEDULES, writeback_during_a_punch::<I>,
+            "the device has the contents of the hole again");
+    /// INV-FILE-REMOVED.
+    no_read_in_flight_fills_a_hole:
+        assert_short_race_holds(NARROW_SCHEDULES, device_read_during_a_punch::<I>,
+            "a page has the old contents of the hole");
 }
 
 on_both! {

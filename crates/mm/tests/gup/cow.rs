@@ -28,14 +28,32 @@
 //! mapped read-only by removing the right to write, clearing the soft-dirty bits, and granting the
 //! right again, which then leaves the entry read-only.
 
-use pagewright_arch::on_both;
-use pagewright_arch::{Isa, LeafFlags};
+use pagewright_arch::{Isa, LeafFlags, generic_tests, on_both};
 use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestDevice, TestProcess, TestWorld};
 use pagewright_mm::MapFlags;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
 use pagewright_types::{Access, Level, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
+
+generic_tests! {
+    basic_cow_after_fork: basic_cow::<I>(false);
+    basic_cow_after_mprotect: basic_cow::<I>(true);
+    vmsplice_and_unmap_in_the_child: vmsplice_in_child::<I>(false);
+    vmsplice_and_unmap_in_the_child_after_mprotect_of_the_parent: vmsplice_in_child::<I>(true);
+    vmsplice_before_fork_and_unmap_in_the_parent: vmsplice_in_parent::<I>(true);
+    vmsplice_after_fork_and_unmap_in_the_parent: vmsplice_in_parent::<I>(false);
+    fixed_buffer_mapped_read_only: fixed_buffer::<I>(false);
+    fork_with_a_fixed_buffer: fixed_buffer::<I>(true);
+    read_only_pin_of_a_shared_page: read_pin::<I>(&ReadOnly::Shared, GupCall::Pin(LONG));
+    read_only_fast_pin_of_a_shared_page: read_pin::<I>(&ReadOnly::Shared, GupCall::PinFast(LONG));
+    read_only_pin_of_a_previously_shared_page: read_pin::<I>(&ReadOnly::PreviouslyShared, GupCall::Pin(LONG));
+    read_only_fast_pin_of_a_previously_shared_page: read_pin::<I>(&ReadOnly::PreviouslyShared, GupCall::PinFast(LONG));
+    read_only_pin_of_an_exclusive_page: read_pin::<I>(&ReadOnly::Exclusive, GupCall::Pin(LONG));
+    read_only_fast_pin_of_an_exclusive_page: read_pin::<I>(&ReadOnly::Exclusive, GupCall::PinFast(LONG));
+    other_memory_is_copied_by_a_longterm_read_only_pin: long_pin_of_other_memory::<I>(GupCall::Pin(LONG));
+    other_memory_is_copied_by_a_longterm_read_only_fast_pin: long_pin_of_other_memory::<I>(GupCall::PinFast(LONG));
+}
 
 on_both! {
     basic_cow_after_fork,
@@ -104,31 +122,20 @@ fn basic_cow<I: Isa>(mprotect: bool) {
     TestProcess::end_all_at_rest(&[&child, &parent]);
 }
 
-fn basic_cow_after_fork<I: Isa>() {
-    basic_cow::<I>(false);
-}
-
-fn basic_cow_after_mprotect<I: Isa>() {
-    basic_cow::<I>(true);
-}
-
 /// `child_vmsplice_memcmp_fn`: CVE-2020-29374.
 fn vmsplice_in_child<I: Isa>(mprotect: bool) {
     let (parent, child, base) = shared_page::<I>(mprotect);
     let pipe = child.take(OTHER, base, 1, SPLICE).expect("a present page");
     child.unmap(base, 1);
     parent.write(CPU, base, NEW);
-    assert_eq!(pipe.read(0), OLD, "the child's pipe shows the parent's new contents");
+    end_with_the_old_contents(pipe, &[&child, &parent]);
+}
+
+/// A pipe still shows what the page had when it was spliced; then everything ends.
+fn end_with_the_old_contents<I: Isa>(pipe: TestDevice<I>, processes: &[&TestProcess<I>]) {
+    assert_eq!(pipe.read(0), OLD, "the pipe shows what the other process stored");
     pipe.release(MakeDirty::No);
-    TestProcess::end_all_at_rest(&[&child, &parent]);
-}
-
-fn vmsplice_and_unmap_in_the_child<I: Isa>() {
-    vmsplice_in_child::<I>(false);
-}
-
-fn vmsplice_and_unmap_in_the_child_after_mprotect_of_the_parent<I: Isa>() {
-    vmsplice_in_child::<I>(true);
+    TestProcess::end_all_at_rest(processes);
 }
 
 /// `do_test_vmsplice_in_parent`.
@@ -140,17 +147,7 @@ fn vmsplice_in_parent<I: Isa>(before_fork: bool) {
     let pipe = early.unwrap_or_else(splice);
     parent.unmap(base, 1);
     child.write(OTHER, base, NEW);
-    assert_eq!(pipe.read(0), OLD, "the parent's pipe shows the child's new contents");
-    pipe.release(MakeDirty::No);
-    TestProcess::end_all_at_rest(&[&child, &parent]);
-}
-
-fn vmsplice_before_fork_and_unmap_in_the_parent<I: Isa>() {
-    vmsplice_in_parent::<I>(true);
-}
-
-fn vmsplice_after_fork_and_unmap_in_the_parent<I: Isa>() {
-    vmsplice_in_parent::<I>(false);
+    end_with_the_old_contents(pipe, &[&child, &parent]);
 }
 
 /// `do_test_iouring`.
@@ -171,14 +168,6 @@ fn fixed_buffer<I: Isa>(fork: bool) {
     world.at_rest(&[&buffer]);
     buffer.release(MakeDirty::Yes);
     TestProcess::end_all_at_rest(&[&parent]);
-}
-
-fn fixed_buffer_mapped_read_only<I: Isa>() {
-    fixed_buffer::<I>(false);
-}
-
-fn fork_with_a_fixed_buffer<I: Isa>() {
-    fixed_buffer::<I>(true);
 }
 
 /// The history of a page that is mapped read-only when it is pinned (`enum ro_pin_test`).
@@ -219,30 +208,6 @@ fn compare_after_store<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pin: Te
     pin.agrees(process, OTHER, base, 5);
     process.world.at_rest(&[&pin]);
     pin.release(MakeDirty::No);
-}
-
-fn read_only_pin_of_a_shared_page<I: Isa>() {
-    read_pin::<I>(&ReadOnly::Shared, GupCall::Pin(LONG));
-}
-
-fn read_only_fast_pin_of_a_shared_page<I: Isa>() {
-    read_pin::<I>(&ReadOnly::Shared, GupCall::PinFast(LONG));
-}
-
-fn read_only_pin_of_a_previously_shared_page<I: Isa>() {
-    read_pin::<I>(&ReadOnly::PreviouslyShared, GupCall::Pin(LONG));
-}
-
-fn read_only_fast_pin_of_a_previously_shared_page<I: Isa>() {
-    read_pin::<I>(&ReadOnly::PreviouslyShared, GupCall::PinFast(LONG));
-}
-
-fn read_only_pin_of_an_exclusive_page<I: Isa>() {
-    read_pin::<I>(&ReadOnly::Exclusive, GupCall::Pin(LONG));
-}
-
-fn read_only_fast_pin_of_an_exclusive_page<I: Isa>() {
-    read_pin::<I>(&ReadOnly::Exclusive, GupCall::PinFast(LONG));
 }
 
 /// Runs `test` on the other memory that can be mapped privately: the zero page, a memfd, a file.
@@ -296,12 +261,4 @@ fn long_pin_of_other_memory<I: Isa>(call: GupCall) {
         compare_after_store(process, base, pin);
         assert!(process.touch(OTHER, base.add(PAGE_SIZE - 8), Access::Write).is_ok());
     });
-}
-
-fn other_memory_is_copied_by_a_longterm_read_only_pin<I: Isa>() {
-    long_pin_of_other_memory::<I>(GupCall::Pin(LONG));
-}
-
-fn other_memory_is_copied_by_a_longterm_read_only_fast_pin<I: Isa>() {
-    long_pin_of_other_memory::<I>(GupCall::PinFast(LONG));
 }

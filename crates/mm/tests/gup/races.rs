@@ -289,29 +289,27 @@ mod plants {
     use super::*;
     use pagewright_plant::PlantedBug;
 
-    #[test]
-    fn a_pin_of_a_shared_page_is_found() {
-        assert_found::<X86_64>(PlantedBug::PinNotExclusive, copy_on_write_and_pin, "pinned");
-        assert_found::<Aarch64>(PlantedBug::PinNotExclusive, copy_on_write_and_pin, "pinned");
+    /// Defines tests of planted bugs: a race on each instruction set, and what its finding says.
+    macro_rules! found {
+        ($($name:ident: $bug:ident by $x86_64:ident, $x86_64_says:literal and $aarch64:ident, $aarch64_says:literal;)*) => {
+            $(#[test]
+            fn $name() {
+                assert_found::<X86_64>(PlantedBug::$bug, $x86_64, $x86_64_says);
+                assert_found::<Aarch64>(PlantedBug::$bug, $aarch64, $aarch64_says);
+            })*
+        };
     }
 
-    #[test]
-    fn a_fork_that_shares_a_pinned_page_is_found() {
-        assert_found::<X86_64>(PlantedBug::ForkIgnoresPin, fork_and_pin_for_writing, "pinned");
-        assert_found::<Aarch64>(PlantedBug::ForkIgnoresPin, fork_and_pin_for_reading, "pinned");
-    }
-
-    #[test]
-    fn a_walk_without_a_recheck_is_found() {
-        assert_found::<X86_64>(PlantedBug::FastNoRecheck, fork_and_pin_for_writing, "pinned");
-        // On arm64 the flush does not wait for the walk. On x86-64 it does, before the page is
-        // freed.
-        assert_found::<Aarch64>(PlantedBug::FastNoRecheck, unmap_in_a_table_and_get, "referenced");
-    }
-
-    #[test]
-    fn a_table_freed_during_a_walk_is_found() {
-        assert_found::<X86_64>(PlantedBug::WalkersNotAwaited, unmap_and_get, "INV-TLB-WALKERS");
-        assert_found::<Aarch64>(PlantedBug::WalkersNotAwaited, unmap_and_get, "INV-TLB-WALKERS");
+    // On arm64 the flush does not wait for a lockless walk. On x86-64 it does, before the page is
+    // freed. So the walk without a recheck needs another race there.
+    found! {
+        a_pin_of_a_shared_page_is_found:
+            PinNotExclusive by copy_on_write_and_pin, "pinned" and copy_on_write_and_pin, "pinned";
+        a_fork_that_shares_a_pinned_page_is_found:
+            ForkIgnoresPin by fork_and_pin_for_writing, "pinned" and fork_and_pin_for_reading, "pinned";
+        a_walk_without_a_recheck_is_found:
+            FastNoRecheck by fork_and_pin_for_writing, "pinned" and unmap_in_a_table_and_get, "referenced";
+        a_table_freed_during_a_walk_is_found:
+            WalkersNotAwaited by unmap_and_get, "INV-TLB-WALKERS" and unmap_and_get, "INV-TLB-WALKERS";
     }
 }

@@ -197,15 +197,13 @@ on_both! { merged_neighbours_keep_their_greatest_rights }
 #[cfg(feature = "planted")]
 #[test]
 fn planted_bugs_are_found() {
-    use pagewright_arch::{Aarch64, X86_64};
-    use pagewright_plant::{PlantedBug, choose};
-    for test in [
-        merged_neighbours_keep_their_greatest_rights::<X86_64>,
-        merged_neighbours_keep_their_greatest_rights::<Aarch64>,
-    ] {
-        choose(Some(PlantedBug::MergeIgnoresMaxRights));
-        let found = std::panic::catch_unwind(test).is_err();
-        choose(None);
-        assert!(found, "merge-ignores-max-rights is not found");
-    }
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    assert_found_by(
+        PlantedBug::MergeIgnoresMaxRights,
+        merged_neighbours_keep_their_greatest_rights::<pagewright_arch::X86_64>,
+    );
+    assert_found_by(
+        PlantedBug::MergeIgnoresMaxRights,
+        merged_neighbours_keep_their_greatest_rights::<pagewright_arch::Aarch64>,
+    );
 }

@@ -56,10 +56,9 @@ fn a_call_on_many_pages_offers_the_cpu_before_each<I: Isa>() {
 #[cfg(feature = "planted")]
 #[test]
 fn a_populate_that_never_offers_the_cpu_is_found() {
-    use pagewright_plant::{PlantedBug, choose};
-    choose(Some(PlantedBug::PopulateNoResched));
-    let test = a_call_on_many_pages_offers_the_cpu_before_each::<pagewright_arch::X86_64>;
-    let found = std::panic::catch_unwind(test).is_err();
-    choose(None);
-    assert!(found, "populate-no-resched is not found");
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    assert_found_by(
+        PlantedBug::PopulateNoResched,
+        a_call_on_many_pages_offers_the_cpu_before_each::<pagewright_arch::X86_64>,
+    );
 }

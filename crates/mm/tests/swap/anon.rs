@@ -6,7 +6,7 @@
 //! Not covered: which pages reclaim selects.
 
 use pagewright_arch::on_both;
-use pagewright_arch::{Entry, Isa, Leaf, LeafFlags};
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, generic_tests};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns, race_with_the_end_of_a_process};
 use pagewright_lab::harness::{CPU, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at};
 use pagewright_lab::planted_bugs_are_found;
@@ -263,16 +263,6 @@ fn allocation_after_a_page_out<I: Isa>(seed: u64) -> bool {
     second.read(CPU, at(theirs, 1)) == 9 && first.read(CPU, ours) == 7
 }
 
-/// INV-RECLAIM-SETTLED, INV-SWAP-CACHE.
-fn no_store_is_lost_during_a_page_out<I: Isa>() {
-    assert_holds(SCHEDULES, stores_during_a_page_out::<I>, "a store is lost or a slot leaked");
-}
-
-/// INV-RECLAIM-SETTLED.
-fn no_store_reaches_a_frame_that_a_page_out_freed<I: Isa>() {
-    assert_holds(SCHEDULES, allocation_after_a_page_out::<I>, "a store reached a page of another process");
-}
-
 /// One CPU unmaps memory while another touches it and a third pages it out.
 ///
 /// Returns whether the rest is intact, and no slot is leaked.
@@ -300,11 +290,6 @@ fn unmap_during_a_page_out<I: Isa>(seed: u64) -> bool {
     let intact = process.read(CPU, base) == 0;
     process.end();
     intact && device.used() == 0 && world.on(CPU, |mm| mm.swap_slots()) == (8, 8)
-}
-
-/// INV-SWAP-COUNT.
-fn no_slot_is_leaked_by_an_unmap_during_a_page_out<I: Isa>() {
-    assert_holds(SCHEDULES, unmap_during_a_page_out::<I>, "a slot is leaked");
 }
 
 /// One CPU takes a page by GUP, stores to its frame and releases it, while others page it out.
@@ -367,11 +352,6 @@ fn gup_during_a_page_out<I: Isa>(seed: u64) -> bool {
     intact && device.used() == 0 && world.on(CPU, |mm| mm.swap_slots()) == (8, 8)
 }
 
-/// INV-GUP-EXCLUSIVE, INV-LAZYFREE-KEPT, INV-RECLAIM-SETTLED.
-fn no_store_through_gup_is_lost_during_a_page_out<I: Isa>() {
-    assert_holds(12 * SCHEDULES, gup_during_a_page_out::<I>, "a store is lost or a slot leaked");
-}
-
 /// One CPU advises about memory of a process that ends.
 fn advice_during_the_end_of_a_space<I: Isa>(seed: u64) -> bool {
     let advice = if seed.is_multiple_of(2) { Advice::PageOut } else { Advice::Cold };
@@ -382,9 +362,22 @@ fn advice_during_the_end_of_a_space<I: Isa>(seed: u64) -> bool {
     true
 }
 
-/// INV-TABLE-STABLE: the tables of an ended space are not walked.
-fn advice_does_not_walk_tables_of_an_ended_space<I: Isa>() {
-    assert_holds(10 * SCHEDULES, advice_during_the_end_of_a_space::<I>, "the tables of an ended space were walked");
+generic_tests! {
+    /// INV-RECLAIM-SETTLED, INV-SWAP-CACHE.
+    no_store_is_lost_during_a_page_out:
+        assert_holds(SCHEDULES, stores_during_a_page_out::<I>, "a store is lost or a slot leaked");
+    /// INV-RECLAIM-SETTLED.
+    no_store_reaches_a_frame_that_a_page_out_freed:
+        assert_holds(SCHEDULES, allocation_after_a_page_out::<I>, "a store reached a page of another process");
+    /// INV-SWAP-COUNT.
+    no_slot_is_leaked_by_an_unmap_during_a_page_out:
+        assert_holds(SCHEDULES, unmap_during_a_page_out::<I>, "a slot is leaked");
+    /// INV-GUP-EXCLUSIVE, INV-LAZYFREE-KEPT, INV-RECLAIM-SETTLED.
+    no_store_through_gup_is_lost_during_a_page_out:
+        assert_holds(12 * SCHEDULES, gup_during_a_page_out::<I>, "a store is lost or a slot leaked");
+    /// INV-TABLE-STABLE: the tables of an ended space are not walked.
+    advice_does_not_walk_tables_of_an_ended_space:
+        assert_holds(10 * SCHEDULES, advice_during_the_end_of_a_space::<I>, "the tables of an ended space were walked");
 }
 
 on_both! {

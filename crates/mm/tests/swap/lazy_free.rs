@@ -3,8 +3,7 @@
 //! Their contents may be freed, but not what is stored afterwards.
 
 use crate::anon::{PAGES, SCHEDULES, fill, free_pages};
-use pagewright_arch::Isa;
-use pagewright_arch::on_both;
+use pagewright_arch::{Isa, generic_tests, on_both};
 use pagewright_lab::harness::race::{assert_holds, race_in_long_turns};
 use pagewright_lab::harness::{CPU, OTHER, TestProcess, at};
 use pagewright_mm::Advice;
@@ -12,6 +11,13 @@ use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_sim::explore::CoroutineBody;
 use pagewright_types::{Counter, NodeId, PageRange};
 use std::sync::atomic::Ordering;
+
+generic_tests! {
+    /// INV-SWAP-COUNT.
+    no_stale_slot_is_read_after_lazy_free:
+        assert_holds(SCHEDULES, lazy_free_during_a_page_out::<I>,
+            "stale contents of the slot are read, or the slot is leaked");
+}
 
 on_both! {
     lazily_freed_pages_are_freed_unless_stored_to,
@@ -105,15 +111,6 @@ fn lazy_free_during_a_page_out<I: Isa>(seed: u64) -> bool {
     let intact = [0, 2].contains(&process.read(CPU, base));
     process.end();
     intact && device.used() == 0 && world.on(CPU, |mm| mm.swap_slots()) == (8, 8)
-}
-
-/// INV-SWAP-COUNT.
-fn no_stale_slot_is_read_after_lazy_free<I: Isa>() {
-    assert_holds(
-        SCHEDULES,
-        lazy_free_during_a_page_out::<I>,
-        "stale contents of the slot are read, or the slot is leaked",
-    );
 }
 
 /// The page was unshared for a pin, and a child shares it again.

@@ -8,8 +8,7 @@
 //!
 //! Not covered: shared memory, whose pages belong to their object.
 
-use pagewright_arch::Isa;
-use pagewright_arch::on_both;
+use pagewright_arch::{Isa, generic_tests, on_both};
 use pagewright_lab::harness::race::{assert_holds, race};
 use pagewright_lab::harness::{CPU, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at};
 use pagewright_lab::planted_bugs_are_found;
@@ -181,13 +180,10 @@ fn generations_swap_in_together<I: Isa>(seed: u64) -> bool {
     intact && family.all_ends()
 }
 
-/// INV-SWAP-OWNER, INV-SWAP-CACHE, INV-COW-REUSE.
-fn concurrent_swap_ins_leave_each_process_its_own<I: Isa>() {
-    assert_holds(
-        SCHEDULES,
-        generations_swap_in_together::<I>,
-        "a process sees a store of another, or a slot is leaked",
-    );
+generic_tests! {
+    /// INV-SWAP-OWNER, INV-SWAP-CACHE, INV-COW-REUSE.
+    concurrent_swap_ins_leave_each_process_its_own:
+        assert_holds(SCHEDULES, generations_swap_in_together::<I>, "a process sees a store of another, or a slot is leaked");
 }
 
 on_both! {

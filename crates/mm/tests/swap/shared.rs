@@ -7,7 +7,7 @@
 
 use crate::anon::reads_of_three_pages;
 use pagewright_arch::on_both;
-use pagewright_arch::{Effects, Isa};
+use pagewright_arch::{Effects, Isa, generic_tests};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, FileHandle, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at};
 use pagewright_mm::counters::Gauge;
@@ -249,11 +249,6 @@ fn stores_of_two_sharers<I: Isa>(seed: u64) -> bool {
     intact && device.used() == 0 && all_is_free(&world)
 }
 
-/// INV-RECLAIM-SETTLED, INV-SWAP-CACHE.
-fn no_store_is_lost_during_a_page_out<I: Isa>() {
-    assert_holds(SCHEDULES, stores_of_two_sharers::<I>, "a store is lost or a slot leaked");
-}
-
 /// One CPU truncates a file, while others read it and page it out.
 ///
 /// Returns whether the rest of the file is intact, and no slot is leaked.
@@ -285,11 +280,6 @@ fn truncation_during_a_page_out<I: Isa>(seed: u64) -> bool {
     let pages = used(&world);
     world.on(CPU, |mm| mm.close_file(&file));
     words == [1, 2, 0] && pages == 3 && all_is_free(&world)
-}
-
-/// INV-SWAP-COUNT, INV-FILE-REMOVED.
-fn no_slot_is_leaked_by_a_truncation_during_a_page_out<I: Isa>() {
-    assert_holds(SCHEDULES, truncation_during_a_page_out::<I>, "a page is lost or a slot leaked");
 }
 
 /// One CPU stores to a shared page as long as its TLB lets it, another unmaps the page there.
@@ -336,11 +326,6 @@ pub(crate) fn stores_during_an_unmap_and_a_page_out<I: Isa>(seed: u64) -> bool {
     second.read(CPU, theirs) == last.get()
 }
 
-/// INV-RECLAIM-SETTLED, also for entries that another CPU has cleared and not flushed yet.
-fn no_store_through_a_stale_translation_is_lost<I: Isa>() {
-    assert_holds(SCHEDULES, stores_during_an_unmap_and_a_page_out::<I>, "a store is lost");
-}
-
 /// One CPU seals shared memory against writes, while another pages out or reclaims its page.
 ///
 /// Returns whether the seal was added.
@@ -368,11 +353,6 @@ fn seal_during_a_page_out<I: Isa>(seed: u64) -> bool {
     ];
     race(&world, seed, programs);
     sealed.get() == Some(Ok(())) && process.read(CPU, base) == 1
-}
-
-/// Reclaim holds a reference to an isolated page only briefly.
-fn a_seal_waits_for_an_isolated_page<I: Isa>() {
-    assert_holds(SCHEDULES, seal_during_a_page_out::<I>, "the seal is refused with EBUSY");
 }
 
 /// A device whose writes wait until other CPUs have come to a given point.
@@ -468,11 +448,6 @@ fn stores_between_unmap_and_write<I: Isa>(seed: u64) -> bool {
     second.read(CPU, at(theirs, 1)) == last.get()
 }
 
-/// INV-RECLAIM-SETTLED, for a page that is mapped and unmapped again after reclaim unmapped it.
-fn no_store_is_lost_between_unmap_and_write<I: Isa>() {
-    assert_holds(SCHEDULES, stores_between_unmap_and_write::<I>, "a store is lost");
-}
-
 /// One CPU stores to a page and discards its mapping, another pages the page out.
 ///
 /// The first maps the page again while it is written. Returns whether the last store is kept.
@@ -509,9 +484,25 @@ pub(crate) fn stores_and_discards_during_a_write<I: Isa>(seed: u64) -> bool {
     second.read(CPU, theirs) == 3
 }
 
-/// INV-SWAP-CACHE: a slot without a folio was written after the last store.
-fn no_store_is_lost_while_its_page_is_written<I: Isa>() {
-    assert_holds(4 * SCHEDULES, stores_and_discards_during_a_write::<I>, "a store is lost");
+generic_tests! {
+    /// INV-RECLAIM-SETTLED, INV-SWAP-CACHE.
+    no_store_is_lost_during_a_page_out:
+        assert_holds(SCHEDULES, stores_of_two_sharers::<I>, "a store is lost or a slot leaked");
+    /// INV-SWAP-COUNT, INV-FILE-REMOVED.
+    no_slot_is_leaked_by_a_truncation_during_a_page_out:
+        assert_holds(SCHEDULES, truncation_during_a_page_out::<I>, "a page is lost or a slot leaked");
+    /// INV-RECLAIM-SETTLED, also for entries that another CPU has cleared and not flushed yet.
+    no_store_through_a_stale_translation_is_lost:
+        assert_holds(SCHEDULES, stores_during_an_unmap_and_a_page_out::<I>, "a store is lost");
+    /// Reclaim holds a reference to an isolated page only briefly.
+    a_seal_waits_for_an_isolated_page:
+        assert_holds(SCHEDULES, seal_during_a_page_out::<I>, "the seal is refused with EBUSY");
+    /// INV-RECLAIM-SETTLED, for a page that is mapped and unmapped again after reclaim unmapped it.
+    no_store_is_lost_between_unmap_and_write:
+        assert_holds(SCHEDULES, stores_between_unmap_and_write::<I>, "a store is lost");
+    /// INV-SWAP-CACHE: a slot without a folio was written after the last store.
+    no_store_is_lost_while_its_page_is_written:
+        assert_holds(4 * SCHEDULES, stores_and_discards_during_a_write::<I>, "a store is lost");
 }
 
 on_both! {

@@ -2,8 +2,7 @@
 //!
 //! Not covered: which pages reclaim selects.
 
-use pagewright_arch::Isa;
-use pagewright_arch::on_both;
+use pagewright_arch::{Isa, generic_tests, on_both};
 use pagewright_lab::harness::files::DiskFile;
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at};
@@ -122,10 +121,6 @@ fn discard_during_swapoff<I: Isa>(seed: u64) -> bool {
     ];
     race(&world, seed, programs);
     (process.space.rss().pages(), process.space.rss().swapped()) == (0, 0)
-}
-
-fn swapoff_does_not_bring_back_a_discarded_page<I: Isa>() {
-    assert_holds(10 * SCHEDULES, discard_during_swapoff::<I>, "a discarded page was brought back");
 }
 
 /// INV-MM-COMMIT.
@@ -291,11 +286,6 @@ fn stores_and_forks_during_swapoff<I: Isa>(seed: u64) -> bool {
         && (process.read(CPU, base), process.read(CPU, at(base, 1)), process.read(CPU, shared)) == (3, 1, 3)
 }
 
-/// INV-SWAP-COUNT, INV-SWAP-CACHE.
-fn no_page_is_lost_during_swapoff<I: Isa>() {
-    assert_holds(SCHEDULES, stores_and_forks_during_swapoff::<I>, "a page is lost or a slot leaked");
-}
-
 /// One CPU reads swapped-out pages, while another replaces their device by a smaller one.
 ///
 /// Returns whether the pages have their contents.
@@ -323,8 +313,14 @@ fn fault_while_the_device_is_replaced<I: Isa>(seed: u64) -> bool {
     holds(&process, base, 3)
 }
 
-fn a_fault_tolerates_a_replaced_device<I: Isa>() {
-    assert_holds(SCHEDULES, fault_while_the_device_is_replaced::<I>, "a page has lost its contents");
+generic_tests! {
+    swapoff_does_not_bring_back_a_discarded_page:
+        assert_holds(10 * SCHEDULES, discard_during_swapoff::<I>, "a discarded page was brought back");
+    /// INV-SWAP-COUNT, INV-SWAP-CACHE.
+    no_page_is_lost_during_swapoff:
+        assert_holds(SCHEDULES, stores_and_forks_during_swapoff::<I>, "a page is lost or a slot leaked");
+    a_fault_tolerates_a_replaced_device:
+        assert_holds(SCHEDULES, fault_while_the_device_is_replaced::<I>, "a page has lost its contents");
 }
 
 on_both! {

@@ -309,9 +309,6 @@ fn taking_from_an_empty_reserve_panics<I: Isa>() {
 #[cfg(feature = "planted")]
 #[test]
 fn a_split_flushed_at_the_level_of_its_parts_is_found() {
-    pagewright_plant::choose(Some(pagewright_plant::PlantedBug::SplitLevelBelow));
     let test = a_split_leaves_no_cpu_the_huge_leaf_at_any_level::<pagewright_arch::Aarch64>;
-    let caught = std::panic::catch_unwind(test).is_err();
-    pagewright_plant::choose(None);
-    assert!(caught);
+    pagewright_plant::assert_found_by(pagewright_plant::PlantedBug::SplitLevelBelow, test);
 }

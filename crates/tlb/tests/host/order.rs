@@ -289,9 +289,6 @@ fn a_concurrent_gather_flushes_what_another_cleared<I: Isa>() {
 #[cfg(feature = "planted")]
 #[test]
 fn an_overflow_freed_before_its_flush_is_found() {
-    pagewright_plant::choose(Some(pagewright_plant::PlantedBug::OverflowUnflushed));
     let test = an_overflowing_gather_settles_early_and_loses_nothing::<pagewright_arch::Aarch64>;
-    let caught = std::panic::catch_unwind(test).is_err();
-    pagewright_plant::choose(None);
-    assert!(caught);
+    pagewright_plant::assert_found_by(pagewright_plant::PlantedBug::OverflowUnflushed, test);
 }
