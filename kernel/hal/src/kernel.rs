@@ -9,6 +9,7 @@
 use crate::arch;
 use crate::boot::BootInfo;
 use crate::managed;
+use crate::smp;
 use crate::time;
 use pagewright_types::{Access, CpuId, VirtAddr};
 use spin::Once;
@@ -106,7 +107,7 @@ pub(crate) fn start(info: BootInfo) -> ! {
     managed::manage(&info.nodes);
     arch::smp::start_others(info);
     kernel().boot(info);
-    arch::smp::release_others();
+    smp::release_others();
     run()
 }
 

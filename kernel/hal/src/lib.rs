@@ -61,6 +61,7 @@ mod locks;
 mod machine;
 mod managed;
 pub mod report;
+mod smp;
 mod stacks;
 pub mod time;
 pub mod user;

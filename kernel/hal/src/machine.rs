@@ -67,7 +67,7 @@ impl Effects for Machine {
     }
 
     fn online(&self) -> CpuMask {
-        arch::smp::online()
+        crate::smp::online()
     }
 
     #[inline]

@@ -3,19 +3,17 @@
 use super::mmu::{self, LINEAR};
 use super::{gic, trap};
 use crate::boot::{BootInfo, CPUS};
-use crate::stacks;
+use crate::{smp, stacks};
 use aarch64_cpu::asm::barrier;
 use alloc::boxed::Box;
 use arrayvec::ArrayVec;
-use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
-use pagewright_types::{CpuId, CpuMask, NodeId};
+use core::sync::atomic::{AtomicU64, Ordering};
+use pagewright_types::{CpuId, NodeId};
 use smccc::{Hvc, psci};
 
 /// How long to wait for a CPU to start, in ns.
 const START_TIMEOUT_NS: u64 = 10_000_000_000;
 
-static STARTED: AtomicU16 = AtomicU16::new(1);
-static RELEASED: AtomicBool = AtomicBool::new(false);
 static HARDWARE_IDS: [AtomicU64; CPUS] = [const { AtomicU64::new(0) }; CPUS];
 
 unsafe extern "C" {
@@ -33,12 +31,7 @@ pub(crate) fn hardware_id(cpu: CpuId) -> u64 {
     HARDWARE_IDS[cpu.index()].load(Ordering::Relaxed)
 }
 
-/// The CPUs that have started.
-pub(crate) fn online() -> CpuMask {
-    CpuMask::first(usize::from(STARTED.load(Ordering::Acquire)))
-}
-
-/// Starts every other CPU; each waits for [`release_others`].
+/// Starts every other CPU; each waits for [`smp::release_others`].
 ///
 /// # Panics
 /// If one does not start: the memory manager numbers CPUs from 0 without a gap.
@@ -54,16 +47,11 @@ pub(crate) fn start_others(info: &BootInfo) {
         let asked = psci::cpu_on::<Hvc>(target, entry, words.as_ptr() as u64 - LINEAR);
         assert!(asked.is_ok(), "CPU {cpu} (MPIDR {target:#x}): {asked:?}");
         let deadline = super::timer::now_ns() + START_TIMEOUT_NS;
-        while usize::from(STARTED.load(Ordering::Acquire)) <= cpu {
+        while !smp::has_started(cpu) {
             assert!(super::timer::now_ns() < deadline, "CPU {cpu} (MPIDR {target:#x}) did not start");
             super::pause();
         }
     }
-}
-
-/// Lets the secondary CPUs run.
-pub(crate) fn release_others() {
-    RELEASED.store(true, Ordering::Release);
 }
 
 /// Entry from `boot.s` on a secondary CPU, on its own stack.
@@ -75,9 +63,5 @@ unsafe extern "C" fn other_cpu_start(cpu: u64) -> ! {
     trap::install(CpuId::new(cpu as u16));
     mmu::drop_identity();
     gic::init_cpu(cpu as usize);
-    STARTED.store(cpu as u16 + 1, Ordering::Release);
-    while !RELEASED.load(Ordering::Acquire) {
-        super::pause();
-    }
-    crate::kernel::run()
+    smp::join(cpu)
 }

@@ -6,10 +6,10 @@ use super::mmu::{self, drop_identity};
 use super::{apic, timer, trap};
 use crate::boot::{BootInfo, CPUS};
 use crate::machine::linear;
-use crate::stacks;
+use crate::{smp, stacks};
 use arrayvec::ArrayVec;
-use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
-use pagewright_types::{CpuId, CpuMask, NodeId, PhysAddr};
+use core::sync::atomic::{AtomicU32, Ordering};
+use pagewright_types::{CpuId, NodeId, PhysAddr};
 
 /// The physical address of the trampoline (`boot.s`).
 const TRAMPOLINE: u64 = 0x8000;
@@ -19,8 +19,6 @@ const START_TIMEOUT_NS: u64 = 200_000_000;
 const INIT_DELAY_NS: u64 = 10_000_000;
 const START_UP_DELAY_NS: u64 = 200_000;
 
-static STARTED: AtomicU16 = AtomicU16::new(1);
-static RELEASED: AtomicBool = AtomicBool::new(false);
 static HARDWARE_IDS: [AtomicU32; CPUS] = [const { AtomicU32::new(0) }; CPUS];
 
 unsafe extern "C" {
@@ -41,11 +39,6 @@ pub(crate) fn hardware_id(cpu: CpuId) -> u32 {
     HARDWARE_IDS[cpu.index()].load(Ordering::Relaxed)
 }
 
-/// The CPUs that have started.
-pub(crate) fn online() -> CpuMask {
-    CpuMask::first(usize::from(STARTED.load(Ordering::Acquire)))
-}
-
 fn wait_until(deadline: u64, done: impl Fn() -> bool) -> bool {
     while !done() {
         if timer::now_ns() >= deadline {
@@ -56,7 +49,7 @@ fn wait_until(deadline: u64, done: impl Fn() -> bool) -> bool {
     true
 }
 
-/// Starts every other CPU; each waits for [`release_others`].
+/// Starts every other CPU; each waits for [`smp::release_others`].
 ///
 /// # Panics
 /// If one does not start: the memory manager numbers CPUs from 0 without a gap.
@@ -74,7 +67,7 @@ pub(crate) fn start_others(info: &BootInfo) {
             linear(at(&raw const trampoline_stack)).cast::<u64>().write_unaligned(stack);
         }
         let target = hardware_id(CpuId::new(cpu as u16));
-        let started = || usize::from(STARTED.load(Ordering::Acquire)) > cpu;
+        let started = || smp::has_started(cpu);
         apic::send_init(target);
         wait_until(timer::now_ns() + INIT_DELAY_NS, || false);
         apic::send_start_up(target, (TRAMPOLINE >> 12) as u8);
@@ -86,11 +79,6 @@ pub(crate) fn start_others(info: &BootInfo) {
     drop_identity();
 }
 
-/// Lets the secondary CPUs run.
-pub(crate) fn release_others() {
-    RELEASED.store(true, Ordering::Release);
-}
-
 /// Entry from `boot.s` on a secondary CPU, on its own stack.
 ///
 /// # Safety
@@ -100,9 +88,5 @@ unsafe extern "C" fn other_cpu_start(cpu: u64) -> ! {
     trap::install(CpuId::new(cpu as u16));
     mmu::enable();
     apic::enable(trap::SPURIOUS);
-    STARTED.store(cpu as u16 + 1, Ordering::Release);
-    while !RELEASED.load(Ordering::Acquire) {
-        core::hint::spin_loop();
-    }
-    crate::kernel::run()
+    smp::join(cpu)
 }

@@ -24,14 +24,11 @@ use pagewright_types::VirtAddr;
 
 pub(crate) use frame::{TRAMPOLINE, pop_frame};
 
-pub(crate) const SIGILL: u8 = linux::SIGILL as u8;
-pub(crate) const SIGTRAP: u8 = linux::SIGTRAP as u8;
-pub(crate) const SIGBUS: u8 = linux::SIGBUS as u8;
-pub(crate) const SIGFPE: u8 = linux::SIGFPE as u8;
-pub(crate) const SIGKILL: u8 = linux::SIGKILL as u8;
-pub(crate) const SIGSEGV: u8 = linux::SIGSEGV as u8;
-pub(crate) const SIGPIPE: u8 = linux::SIGPIPE as u8;
-pub(crate) const SIGCHLD: u8 = linux::SIGCHLD as u8;
+/// Defines signals with Linux's numbers, in the type of a signal here.
+macro_rules! signals {
+    ($($name:ident),*) => { $(pub(crate) const $name: u8 = linux::$name as u8;)* };
+}
+signals!(SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGKILL, SIGSEGV, SIGPIPE, SIGCHLD);
 
 /// `SEGV_MAPERR`.
 pub(crate) const SEGV_MAPERR: i32 = linux::SEGV_MAPERR as i32;

@@ -1,0 +1,36 @@
+//! The secondary CPUs from their start on, the same on both instruction sets.
+//!
+//! `arch::smp` starts one CPU after the other. Each calls [`join`] on its own stack.
+//!
+//! Not guaranteed: that a CPU goes offline.
+
+use crate::arch;
+use core::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use pagewright_types::CpuMask;
+
+static STARTED: AtomicU16 = AtomicU16::new(1);
+static RELEASED: AtomicBool = AtomicBool::new(false);
+
+/// The CPUs that have started.
+pub(crate) fn online() -> CpuMask {
+    CpuMask::first(usize::from(STARTED.load(Ordering::Acquire)))
+}
+
+/// Whether a CPU has started; CPUs start in the order of their numbers.
+pub(crate) fn has_started(cpu: usize) -> bool {
+    usize::from(STARTED.load(Ordering::Acquire)) > cpu
+}
+
+/// Lets the secondary CPUs run.
+pub(crate) fn release_others() {
+    RELEASED.store(true, Ordering::Release);
+}
+
+/// Marks the calling CPU as started, waits for [`release_others`], and runs the kernel.
+pub(crate) fn join(cpu: u64) -> ! {
+    STARTED.store(cpu as u16 + 1, Ordering::Release);
+    while !RELEASED.load(Ordering::Acquire) {
+        arch::pause();
+    }
+    crate::kernel::run()
+}
