@@ -15,10 +15,14 @@ fn has_valgrind() -> bool {
     found
 }
 
-fn scratch(name: &str) -> PathBuf {
+/// A new directory for a test that records; `None` if nothing can be recorded.
+fn scratch(name: &str) -> Option<PathBuf> {
+    if !has_valgrind() {
+        return None;
+    }
     let directory = std::env::temp_dir().join(format!("pagewright-record-test-{name}-{}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
-    directory
+    Some(directory)
 }
 
 fn events(path: &Path) -> Vec<TraceEvent> {
@@ -37,10 +41,7 @@ fn tasks(path: &Path) -> Vec<TaskEvent> {
 
 #[test]
 fn a_shell_is_recorded_with_all_its_children() {
-    if !has_valgrind() {
-        return;
-    }
-    let directory = scratch("fork");
+    let Some(directory) = scratch("fork") else { return };
     let output = directory.join("shell.pwt");
     let options =
         RecordOptions { compression: Compression::Fast, stdin: RecordInput::Empty, ..RecordOptions::default() };
@@ -64,10 +65,7 @@ fn a_shell_is_recorded_with_all_its_children() {
 
 #[test]
 fn a_missing_program_is_an_error_and_leaves_no_file() {
-    if !has_valgrind() {
-        return;
-    }
-    let directory = scratch("none");
+    let Some(directory) = scratch("none") else { return };
     let options = RecordOptions { stdin: RecordInput::Empty, ..RecordOptions::default() };
     let error = record(&directory.join("x.pwt"), "no-such-program", &[], &options).unwrap_err();
     assert!(matches!(error, RecordError::NoProgram { .. }), "{error}");
@@ -79,10 +77,7 @@ fn a_missing_program_is_an_error_and_leaves_no_file() {
 /// The program prints the addresses that Linux chose; the trace has the importer's.
 #[test]
 fn addresses_in_a_recording_are_those_of_linux() {
-    if !has_valgrind() {
-        return;
-    }
-    let directory = scratch("layout");
+    let Some(directory) = scratch("layout") else { return };
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/layout.c");
     let (program, file) = (directory.join("layout"), directory.join("file"));
     let compiled = Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).status().unwrap();

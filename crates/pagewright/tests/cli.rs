@@ -15,6 +15,13 @@ fn capture(name: &str) -> String {
     format!("{}/../../tests/captures/{name}.pwt", env!("CARGO_MANIFEST_DIR"))
 }
 
+/// What a replay of a small capture prints.
+fn replay_sort(args: &[&str]) -> String {
+    let output = pagewright(&[&["replay", &capture("sort")], args].concat());
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// An empty directory for one test.
 struct Scratch(PathBuf);
 
@@ -379,20 +386,15 @@ fn a_comparison_has_a_column_for_each_value_and_hides_equal_rows() {
 
 #[test]
 fn a_replay_shows_faults_by_mapping_times_with_units_and_counts_that_are_not_zero() {
-    let text = |args: &[&str]| {
-        let output = pagewright(&[&["replay", &capture("sort")], args].concat());
-        assert!(output.status.success());
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let (short, all) = (text(&[]), text(&["--all"]));
+    let (short, all) = (replay_sort(&[]), replay_sort(&["--all"]));
     assert!(short.contains("faults by mapping") && short.contains("[heap]") && short.contains("libc.so.6"), "{short}");
     assert!(short.contains("Faults over modelled time"), "{short}");
     assert!(short.lines().any(|line| line.ends_with(" ms   elapsed")), "{short}");
     assert!(!short.contains("pswpout") && all.contains("pswpout 0"), "{short}");
     assert!(!short.contains("node 1") && !all.contains("_ps"));
-    let nodes = text(&["--node", "0:1G,cpus=0-1", "--node", "1:1G,cpus=2-3"]);
+    let nodes = replay_sort(&["--node", "0:1G,cpus=0-1", "--node", "1:1G,cpus=2-3"]);
     assert!(nodes.lines().any(|line| line.starts_with(" node 1 ")), "{nodes}");
-    let oracle = text(&["--oracle"]);
+    let oracle = replay_sort(&["--oracle"]);
     assert!(oracle.contains("The oracle judged ") && oracle.contains(": no finding"), "{oracle}");
 }
 
@@ -455,12 +457,7 @@ fn memory_in_percent_is_relative_to_the_peak_on_linux() {
 
 #[test]
 fn a_replay_with_less_memory_than_on_linux_prints_a_remark() {
-    let replay = |args: &[&str]| {
-        let output = pagewright(&[&["replay", &capture("sort")], args].concat());
-        assert!(output.status.success());
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let (half, whole) = (replay(&["--mem", "50%", "--swap", "64M"]), replay(&[]));
+    let (half, whole) = (replay_sort(&["--mem", "50%", "--swap", "64M"]), replay_sort(&[]));
     let remark = "On Linux the program had enough memory";
     assert!(half.contains(remark) && !whole.contains(remark));
     let machine = |text: &str| text.lines().nth(1).unwrap().to_owned();

@@ -434,113 +434,53 @@ mod planted {
         });
     }
 
-    #[test]
-    fn a_gather_that_ignores_deferrals_is_found() {
-        find::<X86_64>(PlantedBug::DeferredNotSeen, &[Rule::Rights], true, SHAPE, unmaps_as_they_are_cleared);
-        find::<Aarch64>(PlantedBug::DeferredNotSeen, &[Rule::Rights], true, SHAPE, unmaps_as_they_are_cleared);
+    /// Defines tests of planted bugs: the instruction sets, the rules that may report the bug,
+    /// whether it needs a race, the shape and the programs.
+    macro_rules! found {
+        ($($(#[$about:meta])* $test:ident: [$($isa:ident),+] $bug:ident by $rules:ident, race $race:literal, $shape:ident, $programs:ident;)*) => {
+            $(#[test]
+            $(#[$about])*
+            fn $test() {
+                $(find::<$isa>(PlantedBug::$bug, $rules, $race, $shape, $programs);)+
+            })*
+        };
     }
 
-    #[test]
-    fn an_install_that_ignores_deferrals_is_found() {
-        find::<X86_64>(PlantedBug::DeferredNotSeenAtInstall, &[Rule::Rights], true, SHAPE, maps_what_is_cleared);
-        find::<Aarch64>(PlantedBug::DeferredNotSeenAtInstall, &[Rule::Rights], true, SHAPE, maps_what_is_cleared);
-    }
+    const RIGHTS: &[Rule] = &[Rule::Rights];
+    const REUSE: &[Rule] = &[Rule::Reuse];
+    const BOTH: &[Rule] = &[Rule::Rights, Rule::Reuse];
+    const ONE_PAGE: Shape = Shape { pages: 1, batch: BatchPolicy::Always, ..SHAPE };
+    const ISOLATED: Shape = Shape { isolated: true, ..SHAPE };
 
-    #[test]
-    fn a_batch_that_absorbs_no_deferral_is_found() {
-        find::<X86_64>(PlantedBug::DeferredNotTakenAlong, &[Rule::Rights], true, SHAPE, absorbs_what_is_cleared);
-        find::<Aarch64>(PlantedBug::DeferredNotTakenAlong, &[Rule::Rights], true, SHAPE, absorbs_what_is_cleared);
-    }
-
-    /// x86-64 shows walkers what a locked instruction has stored.
-    #[test]
-    fn a_late_publication_is_found() {
-        find::<Aarch64>(PlantedBug::PublishedLate, &[Rule::Rights], true, SHAPE, absorbs_what_is_cleared);
-    }
-
-    #[test]
-    fn a_deferral_lost_to_a_concurrent_flush_is_found() {
-        find::<X86_64>(
-            PlantedBug::LateAdderCleared,
-            &[Rule::Rights, Rule::Reuse],
-            true,
-            SHAPE,
-            unmaps_as_they_are_cleared,
-        );
-        find::<Aarch64>(
-            PlantedBug::LateAdderCleared,
-            &[Rule::Rights, Rule::Reuse],
-            true,
-            SHAPE,
-            unmaps_as_they_are_cleared,
-        );
-    }
-
-    #[test]
-    fn an_epoch_that_is_still_open_is_found() {
-        find::<X86_64>(
-            PlantedBug::EpochStillOpen,
-            &[Rule::Rights, Rule::Reuse],
-            true,
-            LONGER,
-            unmaps_as_they_are_cleared,
-        );
-        find::<Aarch64>(
-            PlantedBug::EpochStillOpen,
-            &[Rule::Rights, Rule::Reuse],
-            true,
-            LONGER,
-            unmaps_as_they_are_cleared,
-        );
-    }
-
-    /// On arm64 a batch notes no CPUs.
-    #[test]
-    fn a_batch_that_misses_a_cpu_that_joins_is_found() {
-        let shape = Shape { pages: 1, batch: BatchPolicy::Always, ..SHAPE };
-        find::<X86_64>(PlantedBug::BatchMaskBeforeBump, &[Rule::Reuse], true, shape, leaves_and_joins);
-    }
-
-    /// On x86-64 it does not matter which CPU issues.
-    #[test]
-    fn a_batch_that_waits_for_one_of_two_issuers_is_found() {
-        find::<Aarch64>(PlantedBug::LatestIssuerCompletes, &[Rule::Reuse], false, SHAPE, the_second_issuer_settles);
-    }
-
-    #[test]
-    fn a_space_that_remembers_one_of_two_deferrals_is_found() {
-        find::<Aarch64>(PlantedBug::LatestDeferralKept, &[Rule::Rights], true, FOUR, depends_on_two_batches);
-    }
-
-    /// On x86-64 there is no barrier to be on the wrong CPU.
-    #[test]
-    fn a_completion_on_another_cpu_is_found() {
-        find::<Aarch64>(PlantedBug::CompleteElsewhere, &[Rule::Reuse], false, SHAPE, settles_elsewhere);
-    }
-
-    /// On x86-64 the space's generation catches up a CPU that comes back, so this can't show there.
-    #[test]
-    fn a_cpu_that_comes_online_unflushed_is_found() {
-        find::<Aarch64>(PlantedBug::HotplugUnflushed, &[Rule::Reuse], true, SHAPE, goes_and_comes_back);
-    }
-
-    /// Needs no race.
-    #[test]
-    fn an_unflushed_user_tag_is_found() {
-        let shape = Shape { isolated: true, ..SHAPE };
-        find::<X86_64>(
-            PlantedBug::UserTagForgotten,
-            &[Rule::Rights, Rule::Reuse],
-            false,
-            shape,
-            unmaps_what_is_cleared,
-        );
-        find::<Aarch64>(
-            PlantedBug::UserTagForgotten,
-            &[Rule::Rights, Rule::Reuse],
-            false,
-            shape,
-            unmaps_what_is_cleared,
-        );
+    found! {
+        a_gather_that_ignores_deferrals_is_found:
+            [X86_64, Aarch64] DeferredNotSeen by RIGHTS, race true, SHAPE, unmaps_as_they_are_cleared;
+        an_install_that_ignores_deferrals_is_found:
+            [X86_64, Aarch64] DeferredNotSeenAtInstall by RIGHTS, race true, SHAPE, maps_what_is_cleared;
+        a_batch_that_absorbs_no_deferral_is_found:
+            [X86_64, Aarch64] DeferredNotTakenAlong by RIGHTS, race true, SHAPE, absorbs_what_is_cleared;
+        /// x86-64 shows walkers what a locked instruction has stored.
+        a_late_publication_is_found:
+            [Aarch64] PublishedLate by RIGHTS, race true, SHAPE, absorbs_what_is_cleared;
+        a_deferral_lost_to_a_concurrent_flush_is_found:
+            [X86_64, Aarch64] LateAdderCleared by BOTH, race true, SHAPE, unmaps_as_they_are_cleared;
+        an_epoch_that_is_still_open_is_found:
+            [X86_64, Aarch64] EpochStillOpen by BOTH, race true, LONGER, unmaps_as_they_are_cleared;
+        /// On arm64 a batch notes no CPUs.
+        a_batch_that_misses_a_cpu_that_joins_is_found:
+            [X86_64] BatchMaskBeforeBump by REUSE, race true, ONE_PAGE, leaves_and_joins;
+        /// On x86-64 it does not matter which CPU issues.
+        a_batch_that_waits_for_one_of_two_issuers_is_found:
+            [Aarch64] LatestIssuerCompletes by REUSE, race false, SHAPE, the_second_issuer_settles;
+        a_space_that_remembers_one_of_two_deferrals_is_found:
+            [Aarch64] LatestDeferralKept by RIGHTS, race true, FOUR, depends_on_two_batches;
+        /// On x86-64 there is no barrier to be on the wrong CPU.
+        a_completion_on_another_cpu_is_found:
+            [Aarch64] CompleteElsewhere by REUSE, race false, SHAPE, settles_elsewhere;
+        /// On x86-64 the generation of the space catches up a CPU that comes back.
+        a_cpu_that_comes_online_unflushed_is_found:
+            [Aarch64] HotplugUnflushed by REUSE, race true, SHAPE, goes_and_comes_back;
+        an_unflushed_user_tag_is_found:
+            [X86_64, Aarch64] UserTagForgotten by BOTH, race false, ISOLATED, unmaps_what_is_cleared;
     }
 }

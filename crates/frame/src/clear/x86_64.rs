@@ -124,33 +124,27 @@ unsafe fn clzero(at: NonNull<u8>, bytes: usize) {
     }
 }
 
+/// Defines a loop of streaming stores, one vector at a time.
 #[cfg(feature = "std")]
-#[target_feature(enable = "avx")]
-unsafe fn avx2(at: NonNull<u8>, bytes: usize) {
-    use core::arch::x86_64::{__m256i, _mm256_setzero_si256, _mm256_stream_si256};
-    let zero = _mm256_setzero_si256();
-    let first = at.as_ptr().cast::<__m256i>();
-    for index in 0..bytes / size_of::<__m256i>() {
-        // SAFETY: the caller owns the bytes, which are aligned to pages.
-        let at = unsafe { first.add(index) };
-        // SAFETY: as above.
-        unsafe { _mm256_stream_si256(at, zero) };
-    }
+macro_rules! stream_vectors {
+    ($name:ident, $feature:literal, $vector:ident, $zero:ident, $stream:ident) => {
+        #[target_feature(enable = $feature)]
+        unsafe fn $name(at: NonNull<u8>, bytes: usize) {
+            use core::arch::x86_64::{$stream, $vector, $zero};
+            let first = at.as_ptr().cast::<$vector>();
+            for index in 0..bytes / size_of::<$vector>() {
+                // SAFETY: the caller owns the bytes, which are aligned to pages.
+                let at = unsafe { first.add(index) };
+                // SAFETY: as above.
+                unsafe { $stream(at, $zero()) };
+            }
+        }
+    };
 }
-
 #[cfg(feature = "std")]
-#[target_feature(enable = "avx512f")]
-unsafe fn avx512(at: NonNull<u8>, bytes: usize) {
-    use core::arch::x86_64::{__m512i, _mm512_setzero_si512, _mm512_stream_si512};
-    let zero = _mm512_setzero_si512();
-    let first = at.as_ptr().cast::<__m512i>();
-    for index in 0..bytes / size_of::<__m512i>() {
-        // SAFETY: the caller owns the bytes, which are aligned to pages.
-        let at = unsafe { first.add(index) };
-        // SAFETY: as above.
-        unsafe { _mm512_stream_si512(at, zero) };
-    }
-}
+stream_vectors!(avx2, "avx", __m256i, _mm256_setzero_si256, _mm256_stream_si256);
+#[cfg(feature = "std")]
+stream_vectors!(avx512, "avx512f", __m512i, _mm512_setzero_si512, _mm512_stream_si512);
 
 /// Orders stores of every kind (Intel SDM vol. 2B, SFENCE).
 pub(super) fn fence() {

@@ -39,19 +39,25 @@ pub(crate) enum TlbKind {
     L2Instruction,
 }
 
+/// The size of one cache of translations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CacheSize {
+    pub(crate) entries: usize,
+    pub(crate) ways: usize,
+}
+
+impl CacheSize {
+    pub(crate) fn sets(self) -> usize {
+        self.entries / self.ways
+    }
+}
+
 /// The geometry of one TLB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TlbShape {
     pub(crate) kind: TlbKind,
     pub(crate) levels: Vec<Level>,
-    pub(crate) entries: usize,
-    pub(crate) ways: usize,
-}
-
-impl TlbShape {
-    pub(crate) fn sets(&self) -> usize {
-        self.entries / self.ways
-    }
+    pub(crate) size: CacheSize,
 }
 
 /// The geometry of one walk cache.
@@ -59,14 +65,7 @@ impl TlbShape {
 pub(crate) struct WalkCacheShape {
     /// The level of the table entries that it caches.
     pub(crate) level: Level,
-    pub(crate) entries: usize,
-    pub(crate) ways: usize,
-}
-
-impl WalkCacheShape {
-    pub(crate) fn sets(&self) -> usize {
-        self.entries / self.ways
-    }
+    pub(crate) size: CacheSize,
 }
 
 /// The geometry of all TLBs and walk caches of one CPU.
@@ -391,21 +390,21 @@ impl Reader<'_> {
     }
 
     fn geometry(&self) -> Result<Geometry, ProfileError> {
-        let check = |entries: usize, ways: usize| match ways > 0 && entries.is_multiple_of(ways) {
-            true if (entries / ways).is_power_of_two() => Ok(()),
+        let size = |entries: usize, ways: usize| match ways > 0 && entries.is_multiple_of(ways) {
+            true if (entries / ways).is_power_of_two() => Ok(CacheSize { entries, ways }),
             true | false => Err(ProfileError::Sets { name: self.name.to_owned(), entries, ways }),
         };
         let mut tlbs = Vec::new();
         for tlb in &self.file.tlb {
-            check(tlb.entries, tlb.ways)?;
+            let size = size(tlb.entries, tlb.ways)?;
             let levels = tlb.pages.iter().map(|size| size.level()).collect();
-            tlbs.push(TlbShape { kind: tlb.kind, levels, entries: tlb.entries, ways: tlb.ways });
+            tlbs.push(TlbShape { kind: tlb.kind, levels, size });
         }
         let mut walk_caches = Vec::new();
         for cache in &self.file.walk_cache {
-            check(cache.entries, cache.ways)?;
+            let size = size(cache.entries, cache.ways)?;
             let level = cache.level.level();
-            walk_caches.push(WalkCacheShape { level, entries: cache.entries, ways: cache.ways });
+            walk_caches.push(WalkCacheShape { level, size });
         }
         Ok(Geometry { tlbs, walk_caches })
     }

@@ -166,11 +166,11 @@ impl Tlbs {
                     routes[depth as usize][*side as usize][level.index()] = arrays.len() as u8;
                 }
             }
-            arrays.push(Array::new(tlb.sets(), tlb.ways));
+            arrays.push(Array::new(tlb.size.sets(), tlb.size.ways));
         }
         let mut walk_caches = [const { None }; Level::COUNT];
         for cache in &geometry.walk_caches {
-            walk_caches[cache.level.index()] = Some(Array::new(cache.sets(), cache.ways));
+            walk_caches[cache.level.index()] = Some(Array::new(cache.size.sets(), cache.size.ways));
         }
         Self { arrays, routes, walk_caches }
     }

@@ -57,22 +57,34 @@ impl Stage<Aarch64> {
     }
 }
 
-#[test]
-fn unmap_publish_tlbi_dsb_leaves_nothing() {
-    let seen = read_after(&[Stage::unmap, Stage::dsb_ishst, Stage::tlbi_vale1is, Stage::dsb_ish]);
-    assert_eq!(seen, set(&[&[Fault]]));
+/// Defines tests of what another CPU may read after steps of CPU 0.
+macro_rules! read_after_tests {
+    ($($(#[$about:meta])* $test:ident: $($step:ident),+ => $([$($seen:ident),+]),+;)+) => {
+        $(#[test]
+        $(#[$about])*
+        fn $test() {
+            assert_eq!(read_after(&[$(Stage::$step),+]), set(&[$(&[$($seen),+]),+]));
+        })+
+    };
 }
 
-#[test]
-fn tlbi_of_the_tag_leaves_nothing() {
-    let tag = read_after(&[Stage::unmap, Stage::dsb_ishst, Stage::tlbi_aside1is, Stage::dsb_ish]);
-    assert_eq!(tag, set(&[&[Fault]]));
-}
-
-#[test]
-fn without_publish_a_walk_may_refill_the_old_entry() {
-    let seen = read_after(&[Stage::unmap, Stage::tlbi_vale1is, Stage::dsb_ish]);
-    assert_eq!(seen, set(&[&[Old], &[Fault]]));
+read_after_tests! {
+    unmap_publish_tlbi_dsb_leaves_nothing:
+        unmap, dsb_ishst, tlbi_vale1is, dsb_ish => [Fault];
+    tlbi_of_the_tag_leaves_nothing:
+        unmap, dsb_ishst, tlbi_aside1is, dsb_ish => [Fault];
+    without_publish_a_walk_may_refill_the_old_entry:
+        unmap, tlbi_vale1is, dsb_ish => [Old], [Fault];
+    without_dsb_the_invalidation_may_be_incomplete:
+        unmap, dsb_ishst, tlbi_vale1is => [Old], [Fault];
+    without_tlbi_the_translation_may_stay:
+        unmap, dsb_ishst, dsb_ish => [Old], [Fault];
+    a_local_tlbi_reaches_no_other_cpu:
+        unmap, dsb_ishst, tlbi_vale1 => [Old], [Fault];
+    a_tlbi_before_the_store_may_leave_the_translation:
+        tlbi_vale1is, dsb_ish, unmap, dsb_ishst => [Old], [Fault];
+    break_before_make_ends_a_conflict:
+        map, dsb_ishst, unmap, dsb_ishst, tlbi_vale1is, dsb_ish => [Fault];
 }
 
 #[test]
@@ -85,30 +97,6 @@ fn an_exchange_needs_publish_as_a_store_does() {
 #[test]
 fn an_exchange_never_loses_a_dirty_bit() {
     dirty_bits_survive_an_exchange::<Aarch64>();
-}
-
-#[test]
-fn without_dsb_the_invalidation_may_be_incomplete() {
-    let seen = read_after(&[Stage::unmap, Stage::dsb_ishst, Stage::tlbi_vale1is]);
-    assert_eq!(seen, set(&[&[Old], &[Fault]]));
-}
-
-#[test]
-fn without_tlbi_the_translation_may_stay() {
-    let seen = read_after(&[Stage::unmap, Stage::dsb_ishst, Stage::dsb_ish]);
-    assert_eq!(seen, set(&[&[Old], &[Fault]]));
-}
-
-#[test]
-fn a_local_tlbi_reaches_no_other_cpu() {
-    let seen = read_after(&[Stage::unmap, Stage::dsb_ishst, Stage::tlbi_vale1]);
-    assert_eq!(seen, set(&[&[Old], &[Fault]]));
-}
-
-#[test]
-fn a_tlbi_before_the_store_may_leave_the_translation() {
-    let seen = read_after(&[Stage::tlbi_vale1is, Stage::dsb_ish, Stage::unmap, Stage::dsb_ishst]);
-    assert_eq!(seen, set(&[&[Old], &[Fault]]));
 }
 
 #[test]
@@ -177,19 +165,6 @@ fn without_break_either_translation_may_be_used_repeatedly() {
     let back = |run: &Vec<Seen>| run.windows(2).any(|pair| pair == [New, Old]);
     assert!(seen.iter().any(back), "the old translation is never used after the new one: {seen:?}");
     assert!(!seen.iter().flatten().any(|seen| *seen == Fault));
-}
-
-#[test]
-fn break_before_make_ends_a_conflict() {
-    let seen = read_after(&[
-        Stage::map,
-        Stage::dsb_ishst,
-        Stage::unmap,
-        Stage::dsb_ishst,
-        Stage::tlbi_vale1is,
-        Stage::dsb_ish,
-    ]);
-    assert_eq!(seen, set(&[&[Fault]]));
 }
 
 #[test]

@@ -184,31 +184,30 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_is_kept_only_by_the_whole_band() {
-        assert_eq!(Verdict::at_least(&stats(0.95, 0.97, 0.99), 0.95), Verdict::Reproduced);
-        assert_eq!(Verdict::at_least(&stats(0.94, 0.97, 0.99), 0.95), Verdict::Undecided);
-        assert_eq!(Verdict::at_least(&stats(0.90, 0.94, 2.0), 0.95), Verdict::Differs);
-        assert_eq!(Verdict::at_most(&stats(0.1, 1.1, 1.1), 1.1), Verdict::Reproduced);
-        assert_eq!(Verdict::at_most(&stats(0.1, 1.1, 1.2), 1.1), Verdict::Undecided);
-        assert_eq!(Verdict::at_most(&stats(0.1, 1.2, 1.2), 1.1), Verdict::Differs);
-        assert_eq!([true, false].map(Verdict::kept), [Verdict::Reproduced, Verdict::Differs]);
-    }
-
-    #[test]
-    fn a_ratio_is_better_only_if_its_whole_band_is() {
-        assert_eq!(Verdict::ratio(&stats(2.3, 2.4, 2.5), 2.0), Verdict::Better);
-        assert_eq!(Verdict::ratio(&stats(2.1, 2.4, 2.5), 2.0), Verdict::Reproduced);
-        assert_eq!(Verdict::ratio(&stats(1.7, 2.4, 2.5), 2.0), Verdict::Undecided);
-        assert_eq!(Verdict::ratio(&stats(1.0, 1.7, 3.0), 2.0), Verdict::Differs);
-    }
-
-    #[test]
-    fn a_modelled_figure_within_its_band_but_far_from_the_published_one_differs() {
-        // The published figure lies in the band, which says only that the band is wide.
-        assert_eq!(Verdict::reproduces(&stats(0.01, 0.10, 0.30), 0.05), Verdict::Differs);
-        assert_eq!(Verdict::reproduces(&stats(0.01, 0.05, 0.30), 0.05), Verdict::Undecided);
-        assert_eq!(Verdict::reproduces(&stats(0.046, 0.05, 0.054), 0.05), Verdict::Reproduced);
-        assert_eq!(Verdict::reproduces(&stats(0.046, 0.056, 0.056), 0.05), Verdict::Differs);
+    fn a_verdict_needs_the_whole_band() {
+        use Verdict::{Better, Differs, Reproduced, Undecided};
+        let at_least: fn(&Stats, f64) -> Verdict = Verdict::at_least;
+        for (name, verdict, (p10, median, p90), figure, expected) in [
+            ("a promise of at least", at_least, (0.95, 0.97, 0.99), 0.95, Reproduced),
+            ("a promise of at least", at_least, (0.94, 0.97, 0.99), 0.95, Undecided),
+            ("a promise of at least", at_least, (0.90, 0.94, 2.0), 0.95, Differs),
+            ("a promise of at most", Verdict::at_most, (0.1, 1.1, 1.1), 1.1, Reproduced),
+            ("a promise of at most", Verdict::at_most, (0.1, 1.1, 1.2), 1.1, Undecided),
+            ("a promise of at most", Verdict::at_most, (0.1, 1.2, 1.2), 1.1, Differs),
+            ("a ratio", Verdict::ratio, (2.3, 2.4, 2.5), 2.0, Better),
+            ("a ratio", Verdict::ratio, (2.1, 2.4, 2.5), 2.0, Reproduced),
+            ("a ratio", Verdict::ratio, (1.7, 2.4, 2.5), 2.0, Undecided),
+            ("a ratio", Verdict::ratio, (1.0, 1.7, 3.0), 2.0, Differs),
+            // The published figure lies in the band, which says only that the band is wide.
+            ("a modelled figure", Verdict::reproduces, (0.01, 0.10, 0.30), 0.05, Differs),
+            ("a modelled figure", Verdict::reproduces, (0.01, 0.05, 0.30), 0.05, Undecided),
+            ("a modelled figure", Verdict::reproduces, (0.046, 0.05, 0.054), 0.05, Reproduced),
+            ("a modelled figure", Verdict::reproduces, (0.046, 0.056, 0.056), 0.05, Differs),
+        ] {
+            let verdict = verdict(&stats(p10, median, p90), figure);
+            assert_eq!(verdict, expected, "{name}: {p10} to {p90}, {median}, against {figure}");
+        }
+        assert_eq!([true, false].map(Verdict::kept), [Reproduced, Differs]);
     }
 
     #[test]
