@@ -41,6 +41,20 @@ pub(crate) enum Error {
     /// The output of `pagewright replay --json` is malformed.
     #[error("pagewright replay: {0}")]
     Replay(serde_json::Error),
+    /// A file is not Rust.
+    #[error("{}: {source}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// The error of the parser.
+        source: syn::Error,
+    },
+    /// A build with mutants failed, and no mutant is to blame.
+    #[error("the build with mutants failed:\n{0}")]
+    Build(String),
+    /// An entry of the justified mutants is malformed.
+    #[error("docs/mutants.md: not `FILE` `FUNCTION`: `ORIGINAL` → `REPLACEMENT`. Reason: {0}")]
+    Entry(String),
     /// The handler for Ctrl-C could not be installed.
     #[error("cannot catch Ctrl-C: {0}")]
     Interrupt(#[from] ctrlc::Error),

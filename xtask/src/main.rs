@@ -1,10 +1,10 @@
 //! `cargo xtask`: the tasks of this repository, for developers and for CI.
 //!
 //! One command per module: [`mod@test`], [`soak`], [`arrows`], [`tidy`], [`no_std`], [`repeat`],
-//! [`kernel`], [`boot`], [`expected`], [`pageout`], [`programs`], [`setup`]. They share [`cargo`]
-//! (the workspace and nested cargo), [`step`] (a command with a time limit and a count), [`source`]
-//! (Rust source files), [`toolchain`] (toolchains for bare metal), [`debian`] (files from packages)
-//! and [`linux`] (Debian's Linux kernels).
+//! [`kernel`], [`boot`], [`expected`], [`pageout`], [`programs`], [`mutate`], [`setup`]. They share
+//! [`cargo`] (the workspace and nested cargo), [`step`] (a command with a time limit and a count),
+//! [`source`] (Rust source files), [`toolchain`] (toolchains for bare metal), [`debian`] (files
+//! from packages) and [`linux`] (Debian's Linux kernels).
 //!
 //! Not guaranteed: Windows. A step is stopped with its process group, which needs a Unix.
 #![forbid(unsafe_code)]
@@ -17,6 +17,7 @@ mod error;
 mod expected;
 mod kernel;
 mod linux;
+mod mutate;
 mod no_std;
 mod pageout;
 mod programs;
@@ -54,6 +55,12 @@ usage: cargo xtask COMMAND
   programs [NAME...]   record and replay twenty programs, compare their faults with Linux's, and
                        write docs/programs.md (minutes)
   repeat [quick]       replay every capture twice and compare; quick: the smaller half (seconds)
+  mutate [--sample N] [--seed S] [--package P] [--file F] [--longest SECONDS] [--tests P]...
+         [--id ID]... [--list]
+                       run tests against small mistakes in the source, and print which mistakes no
+                       test notices (hours); --tests: only the tests of these packages; --longest:
+                       only tests that take no longer; --id: run these mistakes again; --list: print
+                       them all
   setup                install the packages that the other commands need (on Debian, as root), or
                        name them";
 
@@ -88,6 +95,7 @@ fn run(words: &[&str]) -> Result<(), Error> {
         ["programs", names @ ..] => programs::run(names),
         ["repeat"] => repeat::run(repeat::Extent::All),
         ["repeat", "quick"] => repeat::run(repeat::Extent::Quick),
+        ["mutate", options @ ..] => mutate::run(options),
         ["setup"] => setup::run(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -4,6 +4,7 @@
 
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
+use crate::mutate;
 use crate::step::{self, Step};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -67,7 +68,10 @@ pub(crate) fn run() -> Result<(), Error> {
         step("10,000,000 operations match Linux", beside_linux),
         Step { name: "properties, 200,000 cases each", command: properties, limit: 4 * HOUR },
     ]);
-    step::run(steps)
+    let steps = step::run(steps);
+    println!("==== a sample of mutants, and the tests that notice them");
+    let mutants = mutate::run(&[]);
+    steps.and(mutants)
 }
 
 /// The crates with unsafe code under Miri, which interprets them and reports undefined behaviour.

@@ -1,0 +1,97 @@
+//! Runs tests without a mutant, and each mutant with the tests that reach it, on every core.
+
+use super::mutant::Mutant;
+use super::results::{Fate, MutantResult, RunFolder};
+use super::suite::{Suite, TestEnd};
+use crate::error::Error;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+/// The seconds by which a test of another package comes later than one of the mutant's own.
+const OTHER_PACKAGE: f64 = 1.0;
+
+/// Does `work` for each index below `count`, on every core; stops at the first error.
+fn on_every_core(count: usize, work: impl Fn(usize) -> Result<(), Error> + Sync) -> Result<(), Error> {
+    let next = AtomicUsize::new(0);
+    let error = Mutex::new(None);
+    let worker = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return;
+            }
+            if let Err(failed) = work(index) {
+                next.store(count, Ordering::Relaxed);
+                *error.lock().expect("no worker panics with the lock") = Some(failed);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        (0..thread::available_parallelism().map_or(1, usize::from)).for_each(|_| {
+            scope.spawn(worker);
+        });
+    });
+    error.into_inner().expect("no worker panics with the lock").map_or(Ok(()), Err)
+}
+
+/// Runs each test without a mutant, unless an earlier run has.
+pub(crate) fn baselines(suite: &Suite, folder: &RunFolder) -> Result<(), Error> {
+    let missing: Vec<usize> = (0..suite.tests.len()).filter(|test| suite.known(*test).is_none()).collect();
+    let noted = Mutex::new(());
+    on_every_core(missing.len(), |index| {
+        let baseline = suite.baseline(missing[index])?;
+        let _noted = noted.lock().expect("no worker panics with the lock");
+        folder.add_baseline(baseline)
+    })
+}
+
+/// Runs each mutant of `chosen` that has no result yet, and prints its fate.
+pub(crate) fn mutants(suite: &Suite, folder: &RunFolder, mutants: &[Mutant], chosen: &[usize]) -> Result<(), Error> {
+    let done = folder.results();
+    let missing: Vec<usize> =
+        chosen.iter().copied().filter(|index| !done.iter().any(|result| result.id == mutants[*index].id)).collect();
+    let finished = Mutex::new(chosen.len() - missing.len());
+    on_every_core(missing.len(), |index| {
+        let number = missing[index];
+        let start = Instant::now();
+        let fate = fate(suite, &mutants[number], number)?;
+        let result = MutantResult::new(&mutants[number], fate, start.elapsed().as_secs_f64());
+        let mut finished = finished.lock().expect("no worker panics with the lock");
+        *finished += 1;
+        let fate = match &result.fate {
+            Fate::Killed(test) => format!("killed by {test}"),
+            Fate::TimedOut(test) => format!("timed out in {test}"),
+            Fate::Survived { tests } => format!("SURVIVED {tests} tests"),
+            Fate::Rejected(_) => String::from("not viable"),
+        };
+        println!("{}/{} {:.1} s {}: {fate}", *finished, chosen.len(), result.seconds, mutants[number]);
+        folder.add_result(&result)
+    })
+}
+
+/// Runs the tests that reach a mutant until one fails.
+fn fate(suite: &Suite, mutant: &Mutant, number: usize) -> Result<Fate, Error> {
+    let cost = |test: &usize| {
+        let own = suite.tests[*test].package == mutant.package;
+        suite.known(*test).map_or(0.0, |baseline| baseline.seconds) + if own { 0.0 } else { OTHER_PACKAGE }
+    };
+    let mut order: Vec<usize> = (0..suite.tests.len()).collect();
+    order.sort_by(|one, other| cost(one).total_cmp(&cost(other)));
+    let mut tests = 0;
+    for test in order {
+        let baseline = suite.baseline(test)?;
+        if !baseline.passes || !baseline.reached.contains(&number) {
+            continue;
+        }
+        tests += 1;
+        let name = || suite.tests[test].name.clone();
+        match suite.run_mutant(test, baseline, number)? {
+            TestEnd::Passed => {}
+            TestEnd::Failed => return Ok(Fate::Killed(name())),
+            TestEnd::TimeLimit => return Ok(Fate::TimedOut(name())),
+        }
+    }
+    Ok(Fate::Survived { tests })
+}

@@ -1,0 +1,101 @@
+//! The survivors that a person has justified: `docs/mutants.md`.
+//!
+//! An entry names file, function, original and replacement, and not the line, and gives the reason.
+
+use super::results::MutantResult;
+use crate::cargo::Workspace;
+use crate::error::Error;
+use std::fs;
+
+/// The document.
+pub(crate) const PAGE: &str = "docs/mutants.md";
+
+/// A justified survivor.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Justified {
+    file: String,
+    function: String,
+    original: String,
+    replacement: String,
+    /// The reason.
+    pub(crate) reason: String,
+}
+
+impl Justified {
+    /// Whether the entry is about this mutant.
+    pub(crate) fn is_about(&self, mutant: &MutantResult) -> bool {
+        (&self.file, &self.function, &self.original, &self.replacement)
+            == (&mutant.file, &mutant.function, &mutant.original, &mutant.replacement)
+    }
+
+    /// Whether this mutant, as the source has it now, is the entry's.
+    pub(crate) fn names(&self, mutant: &super::mutant::Mutant) -> bool {
+        (&self.file, &self.function, &self.original, &self.replacement)
+            == (&mutant.file, &mutant.function, &mutant.original, &mutant.replacement)
+    }
+
+    /// The entry in short.
+    pub(crate) fn shown(&self) -> String {
+        format!("{} {}: `{}` → `{}`", self.file, self.function, self.original, self.replacement)
+    }
+}
+
+/// Reads the document.
+///
+/// # Errors
+/// [`Error::File`], if it cannot be read; [`Error::Entry`] for an entry that is malformed.
+pub(crate) fn read(workspace: &Workspace) -> Result<Vec<Justified>, Error> {
+    let path = workspace.workspace_root.join(PAGE);
+    parse(&fs::read_to_string(&path).map_err(Error::file(&path))?)
+}
+
+/// Reads the items of the list.
+///
+/// An item is `- FILE FUNCTION: ORIGINAL → REPLACEMENT. Reason.`, with the code in backticks.
+fn parse(text: &str) -> Result<Vec<Justified>, Error> {
+    let mut items: Vec<String> = Vec::new();
+    for line in text.lines() {
+        match (line.strip_prefix("- "), line.strip_prefix("  "), items.last_mut()) {
+            (Some(item), _, _) => items.push(item.to_owned()),
+            (None, Some(more), Some(item)) => *item = format!("{item} {more}"),
+            _ => {}
+        }
+    }
+    items.into_iter().map(|item| entry(&item).ok_or(Error::Entry(item))).collect()
+}
+
+fn entry(item: &str) -> Option<Justified> {
+    let parts: Vec<&str> = item.split('`').collect();
+    let ["", file, " ", function, ": ", original, " → ", replacement, reason] = parts[..] else { return None };
+    let reason = reason.strip_prefix(". ")?.trim().to_owned();
+    let one = str::to_owned;
+    Some(Justified {
+        file: one(file),
+        function: one(function),
+        original: one(original),
+        replacement: one(replacement),
+        reason,
+    })
+    .filter(|entry| !entry.reason.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_read_over_several_lines() {
+        let text = "# Title\n\nText - with a dash.\n\n- `a.rs` `A::b`: `x\n  < y` → `x <= y`. The next line\n  handles it.\n\nMore.\n";
+        let found = parse(text).expect("one entry");
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].shown(), "a.rs A::b: `x < y` → `x <= y`");
+        assert_eq!(found[0].reason, "The next line handles it.");
+    }
+
+    #[test]
+    fn an_entry_needs_a_reason_and_every_name() {
+        for bad in ["- `a.rs` `A::b`: `x` → `y`.\n", "- `a.rs`: `x` → `y`. Because.\n", "- anything\n"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}

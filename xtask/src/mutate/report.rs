@@ -1,0 +1,142 @@
+//! The report: every mutant with its fate, and the share that tests kill.
+
+use super::build::Rejection;
+use super::interval::wilson;
+use super::justified::Justified;
+use super::results::{Fate, MutantResult};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// The counts of a sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    killed: usize,
+    timed_out: usize,
+    justified: usize,
+    open: usize,
+    not_viable: usize,
+}
+
+impl Counts {
+    fn add(&mut self, fate: &Fate, is_justified: bool) {
+        match fate {
+            Fate::Killed(_) => self.killed += 1,
+            Fate::TimedOut(_) => self.timed_out += 1,
+            Fate::Survived { .. } if is_justified => self.justified += 1,
+            Fate::Survived { .. } => self.open += 1,
+            Fate::Rejected(_) => self.not_viable += 1,
+        }
+    }
+
+    const fn dead(self) -> usize {
+        self.killed + self.timed_out
+    }
+
+    const fn viable(self) -> usize {
+        self.dead() + self.justified + self.open
+    }
+
+    /// The share of viable mutants that tests kill, and its interval, in per cent.
+    fn share(self) -> String {
+        let (low, high) = wilson(self.dead(), self.viable());
+        let share = self.dead() as f64 / self.viable().max(1) as f64;
+        format!("{:.1} % (95 % interval {:.1}–{:.1} %)", share * 100.0, low * 100.0, high * 100.0)
+    }
+
+    /// The upper end of the interval, from 0 to 1.
+    pub(crate) fn upper(self) -> f64 {
+        wilson(self.dead(), self.viable()).1
+    }
+}
+
+/// Writes the report, and counts.
+pub(crate) fn report(results: &[MutantResult], justified: &[Justified]) -> (String, Counts) {
+    let (mut text, mut counts) = (String::new(), Counts::default());
+    let mut groups: BTreeMap<String, Counts> = BTreeMap::new();
+    let mut lines: Vec<(&str, usize, String)> = Vec::new();
+    for result in results {
+        let reason = justified.iter().find(|entry| entry.is_about(result)).map(|entry| entry.reason.as_str());
+        counts.add(&result.fate, reason.is_some());
+        for group in [result.package.clone(), format!("{:?}", result.operator).to_lowercase()] {
+            groups.entry(group).or_default().add(&result.fate, reason.is_some());
+        }
+        let MutantResult { id, file, line, function, original, replacement, .. } = result;
+        let (fate, detail) = match (&result.fate, reason) {
+            (Fate::Killed(test), _) => ("killed", format!("by {test}")),
+            (Fate::TimedOut(test), _) => ("timed out", format!("in {test}")),
+            (Fate::Survived { .. }, Some(reason)) => ("justified", reason.to_owned()),
+            (Fate::Survived { tests }, None) => ("SURVIVED", format!("{tests} tests reach it")),
+            (Fate::Rejected(Rejection::NotViable), _) => ("not viable", "does not compile".to_owned()),
+            (Fate::Rejected(Rejection::BesideAnError), _) => ("not viable", "an error follows it".to_owned()),
+        };
+        lines.push((
+            file,
+            *line,
+            format!("{fate:10} {id} {file}:{line} {function}: `{original}` → `{replacement}`  [{detail}]"),
+        ));
+    }
+    lines.sort();
+    // Writing to a `String` cannot fail.
+    lines.iter().for_each(|(_, _, line)| text.push_str(&format!("{line}\n")));
+    let _ = writeln!(
+        text,
+        "\n{:24} {:>6} {:>6} {:>9} {:>9} {:>6}",
+        "", "viable", "killed", "timed out", "justified", "open"
+    );
+    for (name, of) in &groups {
+        let Counts { killed, timed_out, justified, open, .. } = of;
+        let _ = writeln!(text, "{name:24} {:>6} {killed:>6} {timed_out:>9} {justified:>9} {open:>6}", of.viable());
+    }
+    let Counts { killed, timed_out, justified, open, not_viable } = counts;
+    let _ = writeln!(
+        text,
+        "\n{} viable mutants ({not_viable} more do not compile): killed {killed}, timed out {timed_out}, \
+         survived {} (justified {justified}, open {open})\nkilled: {}",
+        counts.viable(),
+        justified + open,
+        counts.share()
+    );
+    (text, counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mutant::Operator;
+    use super::*;
+
+    fn result(id: &str, fate: Fate) -> MutantResult {
+        MutantResult {
+            id: id.to_owned(),
+            package: "p".to_owned(),
+            file: "a.rs".to_owned(),
+            line: 1,
+            function: "f".to_owned(),
+            operator: Operator::Logic,
+            original: "a".to_owned(),
+            replacement: "b".to_owned(),
+            fate,
+            seconds: 0.0,
+        }
+    }
+
+    #[test]
+    fn only_viable_mutants_are_in_the_share() {
+        let test = || "p t x".to_owned();
+        let results = [
+            result("1", Fate::Killed(test())),
+            result("2", Fate::TimedOut(test())),
+            result("3", Fate::Survived { tests: 4 }),
+            result("4", Fate::Rejected(Rejection::NotViable)),
+        ];
+        let (text, counts) = report(&results, &[]);
+        assert_eq!((counts.viable(), counts.dead()), (3, 2));
+        assert!(
+            text.contains(
+                "3 viable mutants (1 more do not compile): killed 1, timed out 1, survived 1 (justified 0, open 1)"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("killed: 66.7 %"), "{text}");
+        assert!(text.contains("SURVIVED   3 a.rs:1 f: `a` → `b`  [4 tests reach it]"), "{text}");
+    }
+}

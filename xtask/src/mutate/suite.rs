@@ -1,0 +1,199 @@
+//! The tests that may kill a mutant, and what each does without one.
+//!
+//! Each test runs in a process of its own, two at a time on two cores. A first run without a mutant
+//! ([`Suite::baseline`]) gives its time and the mutants that it reaches; only those that it reaches
+//! can it kill. Properties use one fixed seed, so a result repeats.
+//!
+//! Not guaranteed: examples in documentation, and tests that need planted bugs or `--cfg loom`, do
+//! not run.
+
+use super::build::Artifact;
+use crate::cargo::{self, Workspace};
+use crate::error::Error;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The address space of a test, in KiB, which stops a mutant that allocates without end.
+const ADDRESS_SPACE: u64 = 16 << 20;
+/// The shortest time limit of a test with a mutant.
+const SHORTEST_LIMIT: Duration = Duration::from_secs(20);
+/// The time limit of a test with a mutant, in times of its time without one.
+const TIMES: f64 = 10.0;
+
+/// A test.
+#[derive(Debug)]
+pub(crate) struct Test {
+    /// The package.
+    pub(crate) package: String,
+    /// Its name, with package and program.
+    pub(crate) name: String,
+    program: PathBuf,
+    folder: PathBuf,
+    filter: String,
+}
+
+/// What a test does without a mutant.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Baseline {
+    /// The test.
+    pub(crate) name: String,
+    /// Whether it passes in time.
+    pub(crate) passes: bool,
+    /// The time that it takes.
+    pub(crate) seconds: f64,
+    /// The numbers of the mutants whose place it reaches.
+    pub(crate) reached: BTreeSet<usize>,
+}
+
+/// The end of one run of a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TestEnd {
+    /// It passed.
+    Passed,
+    /// It failed.
+    Failed,
+    /// It was stopped at its time limit.
+    TimeLimit,
+}
+
+/// All tests.
+pub(crate) struct Suite {
+    /// The tests.
+    pub(crate) tests: Vec<Test>,
+    baselines: Vec<OnceLock<Baseline>>,
+    /// The folder of temporary files.
+    folder: PathBuf,
+    /// The time limit of a test without a mutant.
+    longest: Duration,
+}
+
+impl Suite {
+    /// Lists the tests of `programs`.
+    pub(super) fn new(
+        workspace: &Workspace,
+        programs: Vec<Artifact>,
+        folder: &Path,
+        longest: Duration,
+    ) -> Result<Self, Error> {
+        let mut tests = Vec::new();
+        for artifact in programs {
+            let Some(program) = artifact.executable else { continue };
+            let folder = artifact.manifest_path.parent().map(Path::to_owned).unwrap_or_default();
+            let of = |package: &&cargo::Package| {
+                package.manifest_path.parent().and_then(Path::file_name) == folder.file_name()
+            };
+            let package = workspace.packages.iter().find(of).map_or_else(String::new, |package| package.name.clone());
+            let listed =
+                cargo::output(Command::new(&program).args(["--list", "--format", "terse"]).current_dir(&folder))?;
+            let ignored = cargo::output(
+                Command::new(&program).args(["--list", "--format", "terse", "--ignored"]).current_dir(&folder),
+            )?;
+            let ignored = String::from_utf8_lossy(&ignored).into_owned();
+            for line in
+                String::from_utf8_lossy(&listed).lines().filter(|line| !ignored.lines().any(|other| other == *line))
+            {
+                if let Some(test) = line.strip_suffix(": test") {
+                    tests.push(Test {
+                        package: package.clone(),
+                        name: format!("{package} {} {test}", artifact.target.name),
+                        program: program.clone(),
+                        folder: folder.clone(),
+                        filter: test.to_owned(),
+                    });
+                }
+            }
+        }
+        let baselines = tests.iter().map(|_| OnceLock::new()).collect();
+        Ok(Self { tests, baselines, folder: folder.to_owned(), longest })
+    }
+
+    /// Prints the tests that take part in nothing, because they fail without a mutant.
+    pub(crate) fn print_left_out(&self) {
+        for baseline in self.baselines.iter().filter_map(OnceLock::get).filter(|baseline| !baseline.passes) {
+            println!("left out: {} fails, or takes too long, without a mutant", baseline.name);
+        }
+    }
+
+    /// Adopts what an earlier run has found.
+    pub(crate) fn adopt(&self, known: impl Iterator<Item = Baseline>) {
+        for baseline in known {
+            if let Some(index) = self.tests.iter().position(|test| test.name == baseline.name) {
+                let _ = self.baselines[index].set(baseline);
+            }
+        }
+    }
+
+    /// What a test does without a mutant, if it is known.
+    pub(crate) fn known(&self, test: usize) -> Option<&Baseline> {
+        self.baselines[test].get()
+    }
+
+    /// What a test does without a mutant; runs it if that is not known.
+    pub(crate) fn baseline(&self, test: usize) -> Result<&Baseline, Error> {
+        if let Some(known) = self.known(test) {
+            return Ok(known);
+        }
+        let file = self.folder.join(format!("reached-{test}"));
+        if file.exists() {
+            fs::remove_file(&file).map_err(Error::file(&file))?;
+        }
+        let start = Instant::now();
+        let reached = |command: &mut Command| {
+            command.env("PAGEWRIGHT_MUTANTS_REACHED", &file);
+        };
+        let end = self.run(test, reached, self.longest)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let written = fs::read_to_string(&file).unwrap_or_default();
+        let _ = fs::remove_file(&file);
+        let name = self.tests[test].name.clone();
+        let reached = written.lines().filter_map(|line| line.parse().ok()).collect();
+        Ok(self.baselines[test].get_or_init(|| Baseline { name, passes: end == TestEnd::Passed, seconds, reached }))
+    }
+
+    /// Runs a test with a mutant.
+    pub(crate) fn run_mutant(&self, test: usize, baseline: &Baseline, number: usize) -> Result<TestEnd, Error> {
+        let limit = Duration::from_secs_f64(baseline.seconds * TIMES).max(SHORTEST_LIMIT);
+        let active = |command: &mut Command| {
+            command.env("PAGEWRIGHT_MUTANT", number.to_string());
+        };
+        self.run(test, active, limit)
+    }
+
+    fn run(&self, test: usize, set: impl FnOnce(&mut Command), limit: Duration) -> Result<TestEnd, Error> {
+        let Test { program, folder, filter, .. } = &self.tests[test];
+        let mut command = Command::new("sh");
+        // The limit on CPU time also ends a test whose parent was killed.
+        let limits = format!("ulimit -c 0 -v {ADDRESS_SPACE} -t {}; exec \"$0\" \"$@\"", limit.as_secs() * 4 + 1);
+        command.args(["-c", &limits]).arg(program).args(["--exact", filter]).current_dir(folder);
+        command.env("CARGO_MANIFEST_DIR", folder).env("PROPTEST_RNG_SEED", "1");
+        // A case that fails is neither kept nor minimised.
+        command.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1").env("PROPTEST_MAX_SHRINK_ITERS", "0");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        set(&mut command);
+        let failed = |source| Error::Spawn { program: program.display().to_string(), source };
+        let mut child = command.spawn().map_err(failed)?;
+        let (start, mut pause) = (Instant::now(), Duration::from_millis(1));
+        loop {
+            if let Some(status) = child.try_wait().map_err(failed)? {
+                return Ok(if status.success() { TestEnd::Passed } else { TestEnd::Failed });
+            }
+            if start.elapsed() > limit {
+                // The test and the processes that it has started. It fails only if all have ended.
+                let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
+                child.wait().map_err(failed)?;
+                return Ok(TestEnd::TimeLimit);
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+    }
+}
