@@ -62,7 +62,7 @@ const SWAPPED: &[&str] = &[
     "pw_tlb_batch_at_once",
 ];
 
-const RECORDED: [Recorded; 9] = [
+const RECORDED: [Recorded; 10] = [
     Recorded { case: "fork", arguments: &["4", "2"], cpus: "1", compared: ALL, tolerance: 0 },
     Recorded { case: "cow", arguments: &[], cpus: "1", compared: ALL, tolerance: 0 },
     Recorded { case: "moves", arguments: &[], cpus: "1", compared: ALL, tolerance: 0 },
@@ -72,6 +72,7 @@ const RECORDED: [Recorded; 9] = [
     Recorded { case: "fork", arguments: &["8", "4"], cpus: "4", compared: OVERLAPPING, tolerance: 5 },
     Recorded { case: "threads", arguments: &["1"], cpus: "4", compared: SHARING, tolerance: 5 },
     Recorded { case: "cow", arguments: &[], cpus: "4", compared: SHARING, tolerance: 5 },
+    Recorded { case: "futex", arguments: &["400"], cpus: "4", compared: SHARING, tolerance: 5 },
 ];
 
 /// The time limit of one boot, in seconds.

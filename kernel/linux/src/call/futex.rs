@@ -7,8 +7,9 @@ use super::table::missing;
 use super::time::read_time;
 use crate::cpu::timed_out;
 use crate::errno::Errno;
-use crate::task::{CallStop, FutexWord, Resume, SyscallResult, Thread, WaitReason, scheduler};
+use crate::task::{CallStop, FutexWord, Resume, SchedulerGuard, SyscallResult, Thread, WaitReason, scheduler};
 use linux_raw_sys::general as linux;
+use pagewright_hal::user;
 use pagewright_mm::user::FutexScope;
 use pagewright_syscall::FutexRequest;
 use pagewright_types::{PAGE_SIZE, VirtAddr};
@@ -44,6 +45,21 @@ fn waits_on(key: FutexWord, bitset: u32) -> impl Fn(&Thread, WaitReason) -> bool
     move |_, wait| matches!(wait, WaitReason::Futex(at, mine) if at == key && mine & bitset != 0)
 }
 
+/// Locks the scheduler and loads a word.
+///
+/// A fault is served while the scheduler is unlocked (`futex_wait_setup`). A recording orders
+/// faults and `clone` by one lock, and `clone` locks the scheduler under it.
+fn lock_and_load(thread: &Thread, word: VirtAddr) -> Result<(SchedulerGuard, u32), Errno> {
+    loop {
+        let scheduler = scheduler();
+        if let Ok(value) = user::load_u32(word) {
+            return Ok((scheduler, value));
+        }
+        drop(scheduler);
+        thread.space.load_u32(word)?;
+    }
+}
+
 /// Serves the call.
 pub(super) fn futex(thread: &mut Thread, request: &FutexRequest) -> SyscallResult {
     let FutexRequest { word, scope, command, realtime, value, timeout, second_word, value3 } = *request;
@@ -62,10 +78,8 @@ pub(super) fn futex(thread: &mut Thread, request: &FutexRequest) -> SyscallResul
                 Some(deadline) => Some(deadline),
                 None => deadline(thread, timeout, absolute, realtime)?,
             };
-            // Faults the page in before the lock, so that the second load rarely faults.
-            thread.space.load_u32(word)?;
-            let scheduler = scheduler();
-            if thread.space.load_u32(word)? != value {
+            let (scheduler, current) = lock_and_load(thread, word)?;
+            if current != value {
                 return Err(Errno::EAGAIN.into());
             }
             thread.deadline = deadline;
@@ -78,10 +92,15 @@ pub(super) fn futex(thread: &mut Thread, request: &FutexRequest) -> SyscallResul
         }
         linux::FUTEX_REQUEUE | linux::FUTEX_CMP_REQUEUE => {
             let other = futex_word(thread, second_word, scope)?;
-            let mut scheduler = scheduler();
-            if command == linux::FUTEX_CMP_REQUEUE && thread.space.load_u32(word)? != value3 {
-                return Err(Errno::EAGAIN.into());
-            }
+            let mut scheduler = if command == linux::FUTEX_CMP_REQUEUE {
+                let (scheduler, current) = lock_and_load(thread, word)?;
+                if current != value3 {
+                    return Err(Errno::EAGAIN.into());
+                }
+                scheduler
+            } else {
+                scheduler()
+            };
             let woken = scheduler.wake(value as usize, Resume::Return(0), waits_on(key, bitset));
             Ok((woken + scheduler.requeue(key, other, timeout as usize)) as u64)
         }
