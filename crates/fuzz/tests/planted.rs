@@ -95,6 +95,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::PageOutWrittenEarly | Bug::PageOutFreedEarly | Bug::LazyFreeNoFlush => elsewhere("swap.rs"),
         Bug::PageOutReferenced => elsewhere("swap_shared.rs"),
         Bug::ClearShort | Bug::ClearNoFence | Bug::ClearNoYield => elsewhere("planted_clear.rs of the host"),
+        Bug::EndNotSeenAtSleep | Bug::SignalNotSeenAtSleep => elsewhere("exec.c and signals.c on the kernel"),
         Bug::LateAdderCleared
         | Bug::EpochStillOpen
         | Bug::DeferredNotSeenAtInstall

@@ -103,6 +103,8 @@ pagewright_types::named_table! {
         FaultAroundPastEnd = "fault-around-past-end", "Fault-around maps cached pages past the end of their file.";
         FailedForkKeepsFiles = "failed-fork-keeps-files", "A fork that fails leaves the child counted among the mappers of the parent's files.";
         ZapFlushLate = "zap-flush-late", "madvise releases the space before it flushes, so mprotect finds no entry to flush.";
+        EndNotSeenAtSleep = "end-not-seen-at-sleep", "A thread begins to wait although its process ended, or another thread called execve, while it ran.";
+        SignalNotSeenAtSleep = "signal-not-seen-at-sleep", "A thread begins to wait although a signal for it arrived while it ran.";
     }
 }
 

@@ -21,6 +21,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use pagewright_hal::UserContext;
+use pagewright_plant::plant;
 use pagewright_types::{CpuMask, SpaceId, VirtAddr};
 use spin::{Mutex, MutexGuard};
 
@@ -353,7 +354,9 @@ impl Scheduler {
         deadline: Option<u64>,
         at_deadline: u64,
     ) {
-        if self.must_exit(&thread).is_some() || wait.is_interruptible() && self.is_interrupted(&thread) {
+        let exits = plant!(EndNotSeenAtSleep; false, self.must_exit(&thread).is_some());
+        let interrupted = wait.is_interruptible() && self.is_interrupted(&thread);
+        if exits || plant!(SignalNotSeenAtSleep; false, interrupted) {
             thread.resume = Some(Resume::Interrupted { restarts: wait.restarts(deadline) });
             self.make_ready(thread);
         } else {

@@ -129,7 +129,7 @@ const fn shell(name: &'static str, words: &'static [&'static str], status: i32, 
 }
 
 /// The cases, the longest first, so that none of them runs alone at the end.
-pub(crate) const CASES: [Case; 16] = [
+pub(crate) const CASES: [Case; 17] = [
     Case { arguments: &["64", "256"], memory: "1G", memory_on_linux: "1G", ..c("fork", "fork.c", "240", 0) },
     Case { arguments: &["10"], ..c("threads", "threads.c", "120", 0) },
     c("cow", "cow.c", "60", 0),
@@ -138,6 +138,7 @@ pub(crate) const CASES: [Case; 16] = [
     c("signals", "signals.c", "60", 0),
     c("hostile", "hostile.c", "60", 0),
     c("last", "last.c", "60", 3),
+    c("exec", "exec.c", "60", 0),
     Case { arguments: &["40"], ..c("futex", "futex.c", "60", 0) },
     Case { swap: Swap::Device, ..c("disk", "disk.c", "60", 0) },
     c("moves", "moves.c", "60", 0),

@@ -1,7 +1,7 @@
 //! Planted bugs in the kernel, each of which a program must detect, or the oracle at power-off.
 //!
-//! They run on four CPUs of x86-64, where a shootdown can be missed. The bugs of counts and of the
-//! kernel's stacks run on both instruction sets.
+//! They run on four CPUs of x86-64, where a shootdown can be missed. The bugs of waits, of counts
+//! and of the kernel's stacks run on both instruction sets.
 //!
 //! Not guaranteed: that the first boot detects a bug. A bug that needs a race gets several boots.
 
@@ -20,6 +20,8 @@ const CORRUPTING: [(&str, &str); 5] = [
     ("cow-no-flush", "cow"),
     ("lazy-no-catch-up", "cow"),
 ];
+/// The bugs by which a thread waits too long or for ever, and the program that hangs then.
+const WAITING: [(&str, &str); 2] = [("end-not-seen-at-sleep", "exec"), ("signal-not-seen-at-sleep", "signals")];
 /// The bugs that only the oracle detects, and the program to run.
 const MISCOUNTING: [(&str, &str); 2] = [("rss-drift", "cow"), ("map-count-lost", "cow")];
 /// The bugs that overflow a kernel stack, on the boot CPU and on another; no program runs.
@@ -41,7 +43,7 @@ pub(super) fn runs<'a>(
     runs: &mut Vec<Run<'a>>,
 ) -> Result<(), Error> {
     let corrupting = CORRUPTING.iter().filter(|_| machine.target == BareTarget::X86_64);
-    for (plant, name) in corrupting.chain(&MISCOUNTING).chain(&OVERFLOWING) {
+    for (plant, name) in corrupting.chain(&WAITING).chain(&MISCOUNTING).chain(&OVERFLOWING) {
         let Some(case) = CASES.iter().find(|case| case.name == *name) else { continue };
         let Some(program) = case.program(machine, &bench.workspace, &bench.folder)? else { continue };
         runs.push(Run { machine, case, program, kernel: kernel.to_owned(), cpus: "4", plant: Some(plant) });
