@@ -20,12 +20,21 @@ const SCHEDULES: &str = "100000";
 /// The operations that are compared with Linux; `cargo xtask test` compares 100,000.
 const BESIDE_LINUX: &str = "10000000";
 
-/// The tests with races that the soak searches longer.
-const RACES: [&str; 9] =
-    ["swap", "reclaim", "space", "fault", "file", "gup", "batch_races", "ledger_races", "walker_races"];
+/// The modules of tests with races that the soak searches longer.
+const RACES: [&str; 9] = [
+    "swap::",
+    "reclaim::",
+    "space::",
+    "fault::",
+    "file::",
+    "gup::",
+    "batch_races::",
+    "ledger_races::",
+    "walker_races::",
+];
 
-/// The tests of `frame` that Miri runs; the others need much memory, or threads for long.
-const MIRI_OF_FRAME: [&str; 3] = ["table_page", "linear", "debts"];
+/// The tests of `frame` that Miri runs, by module; others need much memory, or threads for long.
+const MIRI_OF_FRAME: [&str; 3] = ["table_page::", "linear::", "debts::"];
 
 /// Runs the steps.
 pub(crate) fn run() -> Result<(), Error> {
@@ -36,11 +45,10 @@ pub(crate) fn run() -> Result<(), Error> {
         command
     };
     // Tests that search longer in a soak.
-    let longer = |packages: &[&str], tests: &[&str]| {
-        let mut command = cargo(&["test", "--release"]);
+    let longer = |packages: &[&str], binary: &str, modules: &[&str]| {
+        let mut command = cargo(&["test", "--release", "--test", binary]);
         command.args(packages.iter().flat_map(|package| ["--package", *package]));
-        command.args(tests.iter().flat_map(|test| ["--test", *test]));
-        command.args(["--", "--nocapture"]).env("PAGEWRIGHT_SOAK", "1");
+        command.args(["--", "--nocapture"]).args(modules).env("PAGEWRIGHT_SOAK", "1");
         command
     };
     let mut random = cargo(&["run", "--release", "--package", "pagewright", "--", "check"]);
@@ -56,14 +64,17 @@ pub(crate) fn run() -> Result<(), Error> {
     steps.extend([
         step("library crates on bare metal", cargo(&["xtask", "no-std"])),
         Step { name: "random programs under the oracle", command: random, limit: 2 * HOUR },
-        step("10,000,000 random operations of every memory call", longer(&["pagewright-fuzz"], &["random_calls"])),
+        step(
+            "10,000,000 random operations of every memory call",
+            longer(&["pagewright-fuzz"], "all", &["random_calls::"]),
+        ),
         step(
             "races of the memory manager, in 100 times as many schedules",
-            longer(&["pagewright-mm", "pagewright-tlb"], &RACES),
+            longer(&["pagewright-mm", "pagewright-tlb"], "all", &RACES),
         ),
         step("all captures give the same figures for the same seed", cargo(&["xtask", "repeat"])),
         step("twenty programs take Linux's faults", cargo(&["xtask", "programs"])),
-        step("a capture of 10 GB replays in constant memory", longer(&["pagewright-capture"], &["replay_memory"])),
+        step("a capture of 10 GB replays in constant memory", longer(&["pagewright-capture"], "replay_memory", &[])),
         step("programs on the kernel in QEMU, also with planted bugs", cargo(&["xtask", "boot", "planted"])),
         step("10,000,000 operations match Linux", beside_linux),
         Step { name: "properties, 200,000 cases each", command: properties, limit: 4 * HOUR },
@@ -94,10 +105,12 @@ fn miri(workspace: &Workspace) -> Vec<Step> {
         return Vec::new();
     }
     let of_sync = nightly(&["test", "--package", "pagewright-sync", "--features", "std", "--lib", "--test", "host"]);
-    let mut of_frame = nightly(&["test", "--package", "pagewright-frame", "--lib"]);
-    of_frame.args(MIRI_OF_FRAME.iter().flat_map(|test| ["--test", *test]));
+    let of_frame = nightly(&["test", "--package", "pagewright-frame", "--lib"]);
+    let mut beside_frame = nightly(&["test", "--package", "pagewright-frame", "--test", "all", "--"]);
+    beside_frame.args(MIRI_OF_FRAME);
     vec![
         Step { name: "locks and containers under Miri", command: of_sync, limit: HOUR },
         Step { name: "frames under Miri", command: of_frame, limit: HOUR },
+        Step { name: "tables and debts of frames under Miri", command: beside_frame, limit: HOUR },
     ]
 }

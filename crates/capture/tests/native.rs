@@ -184,7 +184,7 @@ A figure may differ by 10 %, or by one fault, because Linux's own count differs 
 run (a `vfork` child that calls `execve` at once has 2 or 3). The text names every figure that
 differs by more, with the cause. `crates/capture/tests/native.rs` asserts these bounds, and writes
 this page when it is run as
-`PAGEWRIGHT_WRITE_DOCS=1 cargo test -p pagewright-capture --test native`.
+`PAGEWRIGHT_WRITE_DOCS=1 cargo test -p pagewright-capture --test all native`.
 
 The replay lacks what a capture cannot contain, a few pages of each program: pages that depend on
 the variant of a function that the C library chooses (valgrind's processor has no AVX-512, so

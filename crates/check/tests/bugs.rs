@@ -3,10 +3,7 @@
 //! Each bug is found from every seed, by the rule that the corpus names, and again from its token.
 //! Each fix is clean.
 
-#[path = "../examples/bugs/corpus.rs"]
-mod corpus;
-
-use corpus::{BUGS, Bug, FoundBy, RunMode, Version};
+use crate::corpus::{self, BUGS, Bug, FoundBy, RunMode, Version};
 
 const SEEDS: [u64; 3] = [1, 2, 3];
 const SCHEDULES: u32 = 3000;

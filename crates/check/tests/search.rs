@@ -2,9 +2,7 @@
 //!
 //! INV-CHECK-TOKEN.
 
-mod common;
-
-use common::{Unmap, attempt};
+use crate::common::{Unmap, attempt};
 use pagewright_arch::{Aarch64, Isa, on_both};
 use pagewright_check::{Chooser, Rule, RunDetail, SearchPlan, replay, search};
 

@@ -1,12 +1,10 @@
 //! The frame allocator against a model of sets of frames.
 
-mod support;
-
+use crate::support::{self, Host, NODE0, cpus, range, run_on, shape};
 use pagewright_frame::{FrameRequest, FrameState, Frames, MemoryLayout, NoFrames, NoFramesCause, NodeSpec, Urgency};
 use pagewright_types::{DebtKey, NodeId, Order, Pfn};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use support::{Host, NODE0, cpus, range, run_on, shape};
 
 const CPUS: u16 = 3;
 

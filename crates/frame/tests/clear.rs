@@ -1,7 +1,6 @@
 //! Clearing: all bytes are zero, and fences and stores fit the backend and the residency.
 
-mod support;
-
+use crate::support::{self, Host, NODE0, cpus, range, run_on, take};
 use pagewright_frame::{
     Block, BlockList, CacheProbe, CacheProbeProgress, ClearBackend, ClearCaps, ClearExtent, ClearPolicy, FrameRequest,
     Frames, MemoryLayout, NodeSpec, Residency,
@@ -11,7 +10,6 @@ use pagewright_types::{Counter, NodeId, Order, PAGE_SIZE, Pfn};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use support::{Host, NODE0, cpus, range, run_on, take};
 
 const WORDS_PER_PAGE: usize = 512;
 const POISON: u64 = 0xa5a5_5a5a_c3c3_3c3c;

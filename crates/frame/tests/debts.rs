@@ -1,11 +1,9 @@
 //! Whatever frees a frame, its debts come back with it (INV-FRAME-KEY).
 
-mod support;
-
+use crate::support::{self, Host, NODE0, one_node, take};
 use pagewright_frame::{Block, BlockList, FrameRequest, Frames, ReleaseList};
 use pagewright_types::{DebtKey, Order, Pfn};
 use proptest::prelude::*;
-use support::{Host, NODE0, one_node, take};
 
 /// The most folios of a case, and frames for all of them.
 const LIVES: usize = if cfg!(miri) { 4 } else { 40 };

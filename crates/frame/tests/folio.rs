@@ -1,12 +1,10 @@
 //! Folios: references, freezing, splitting, pins, flags and debts.
 
-mod support;
-
+use crate::support::{self, Host, one_node, shape, take};
 use pagewright_frame::{
     BlockList, Folio, FolioFlags, FolioOwner, FolioRef, FrameState, Frames, NotFrozen, ReleaseList,
 };
 use pagewright_types::{DebtKey, FileId, ForkNodeId, Order, Pfn};
-use support::{Host, one_node, shape, take};
 
 fn machine() -> Frames<Host> {
     one_node(&Host::new(1), 0x400, 0x1000)

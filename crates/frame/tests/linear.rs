@@ -1,11 +1,9 @@
 //! INV-FRAME-LINEAR: debug builds panic when a linear value is dropped.
 #![cfg(debug_assertions)]
 
-mod support;
-
+use crate::support::{self, Host, NODE0, one_node, take};
 use pagewright_frame::{BlockList, FolioRef, FrameRequest, Frames, ReleaseList};
 use pagewright_types::Order;
-use support::{Host, NODE0, one_node, take};
 
 fn machine() -> Frames<Host> {
     one_node(&Host::new(1), 0, 64)

@@ -1,13 +1,11 @@
 //! The LRU lists: which folios are on which list, their sizes, and folios that are freed from them.
 
-mod support;
-
+use crate::support::{Host, NODE0, cpus, one_node, range, run_on, shape, take};
 use pagewright_frame::{
     FolioFlags, FolioRef, FrameRequest, Frames, IsolatedFolio, LruScan, MemoryLayout, NodeSpec, ReleaseList,
 };
 use pagewright_types::{Counter, LruList, NodeId, Order, Pfn};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use support::{Host, NODE0, cpus, one_node, range, run_on, shape, take};
 
 const FAR: NodeId = NodeId::new(1);
 const NO_FLAGS: FolioFlags = FolioFlags::empty();

@@ -1,10 +1,8 @@
 //! Mapcounts against a model that keeps the entries.
 
-mod support;
-
+use crate::support::{self, Host, one_node, take};
 use pagewright_frame::Folio;
 use proptest::prelude::*;
-use support::{Host, one_node, take};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {

@@ -1,11 +1,9 @@
 //! The records of page-table pages.
 
-mod support;
-
+use crate::support::{self, Host, one_node, run_on, take};
 use pagewright_frame::{FrameState, TableMarks};
 use pagewright_sync::rank;
 use pagewright_types::{Level, SpaceId};
-use support::{Host, one_node, run_on, take};
 
 #[test]
 fn a_record_holds_level_lock_shares_marks_and_origin_of_a_table() {

@@ -1,14 +1,12 @@
 //! The allocator, folios and release lists on several host threads.
 
-mod support;
-
+use crate::support::{self, Host, NODE0, one_node, run_on, shape};
 use pagewright_frame::{FolioRef, FrameRequest, Frames, ReleaseList};
 use pagewright_types::{DebtKey, Order, Pfn};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use support::{Host, NODE0, one_node, run_on, shape};
 
 const CPUS: u16 = 4;
 const FRAMES: u32 = 1 << 14;

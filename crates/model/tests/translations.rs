@@ -2,12 +2,10 @@
 //!
 //! Each violation is reported, and the same history without its mistake is not.
 
-mod support;
-
+use crate::support::{CPU0, CPU1, FRAME, Machine, ROOT, TAG, VA};
 use pagewright_model::{Antecedent, Exposure, Oracle, Rule, ViolationKind};
 use pagewright_types::judge::{CachedEntryKind, CachedEntryState, Judge};
 use pagewright_types::{Access, IsaKind, Level, Pfn, Rights, Tag};
-use support::{CPU0, CPU1, FRAME, Machine, ROOT, TAG, VA};
 
 const ISAS: [IsaKind; 2] = [IsaKind::X86_64, IsaKind::Aarch64];
 const NONE: Rights = Rights::empty();

@@ -3,9 +3,7 @@
 //! The same token gives the same run (INV-SIM-REPLAY), deadlocks and panics are reported, and a
 //! failing schedule shrinks.
 
-mod common;
-
-use common::{Bench, CPU0, page};
+use crate::common::{Bench, CPU0, page};
 use pagewright_arch::{Aarch64, Effects, Isa, Pte, PteSlot, X86_64, on_both};
 use pagewright_sim::explore::{
     self, CoroutineBody, ExploreSettings, MachineFingerprint, Rates, ReplayChooser, ReplayToken, RunEnd, RunReport,

@@ -2,9 +2,7 @@
 //!
 //! The tests observe a walk cache by the reads of a walk: one for each level that is not cached.
 
-mod common;
-
-use common::{Bench, CPU0, page};
+use crate::common::{Bench, CPU0, page};
 use pagewright_arch::{
     Aarch64, Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, LeafFlags, Pte, X86_64, on_both,
 };

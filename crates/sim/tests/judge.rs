@@ -3,9 +3,7 @@
 //! A judge is told facts, accesses and loaded roots in order. It sees everything cached, with its
 //! root and its state.
 
-mod common;
-
-use common::{Bench, CPU0, page};
+use crate::common::{Bench, CPU0, page};
 use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, LeafFlags, on_both};
 use pagewright_sim::explore::{self, ExploreSettings, ReplayChooser, Schedule};
 use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, Fact, Judge, MemoryAccess, Witness};

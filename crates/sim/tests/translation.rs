@@ -1,8 +1,6 @@
 //! The accesses of programs: hits, misses, faults, accessed and dirty bits, costs, stale entries.
 
-mod common;
-
-use common::{Bench, CPU0, page};
+use crate::common::{Bench, CPU0, page};
 use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, on_both};
 use pagewright_sim::{Cost, MachineEvent, PageFault, Picos};
 use pagewright_types::{Access, CpuId, IsaKind, Level, Pfn, PhysAddr, Rights, VirtAddr};

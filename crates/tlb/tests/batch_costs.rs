@@ -2,10 +2,7 @@
 //! on the machines whose costs are published or assumed (`docs/machine.md`). The table that is
 //! printed stands in `docs/batch.md`.
 
-#[path = "support/bare.rs"]
-mod bare;
-
-use bare::{Bare, Shape};
+use crate::bare::{Bare, Shape};
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_sim::{BandEnd, Cost, MachineEvent, Profile};
 use pagewright_tlb::{Batch, BatchPolicy, Gather};

@@ -6,10 +6,7 @@
 //! one goes on reading the pages. Cites INV-TLB-DEFERRED, INV-TLB-CLEARED, INV-TLB-HOTPLUG,
 //! INV-ORACLE-O1, INV-ORACLE-O2.
 
-#[path = "support/bare.rs"]
-mod bare;
-
-use bare::{Bare, Shape, explore, nothing_was_found};
+use crate::bare::{self, Bare, Shape, explore, nothing_was_found};
 use pagewright_arch::on_both;
 use pagewright_arch::{Effects, Isa};
 use pagewright_check::{Antecedent, Attempt, Chooser, RunDetail};

@@ -7,10 +7,7 @@
 //! of the space and takes every frame that is free. Cites INV-ORACLE-O1, INV-TLB-DEBT,
 //! INV-LEDGER-FULL, INV-LEDGER-SAMPLE.
 
-#[path = "support/bare.rs"]
-mod bare;
-
-use bare::{Bare, Shape, nothing_was_found};
+use crate::bare::{self, Bare, Shape, nothing_was_found};
 use pagewright_arch::on_both;
 use pagewright_arch::{Effects, Isa};
 use pagewright_check::{Antecedent, Attempt, Chooser, RunDetail};

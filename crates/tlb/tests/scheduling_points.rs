@@ -5,10 +5,7 @@
 //! itself: one CPU raises a number around the effect, and another sees it in between under some
 //! schedule.
 
-#[path = "support/bare.rs"]
-mod bare;
-
-use bare::{Bare, Shape, nothing_was_found};
+use crate::bare::{self, Bare, Shape, nothing_was_found};
 use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, Pte, PteSlot, on_both};
 use pagewright_sim::Sim;
 use pagewright_sim::explore::CoroutineBody;

@@ -4,10 +4,7 @@
 //! while. The debt of the table is not settled before the walker ends its walk: INV-TLB-WALKERS. The
 //! oracle cannot see that, because a walk in software leaves no trace in a TLB.
 
-#[path = "support/bare.rs"]
-mod bare;
-
-use bare::{Bare, Shape, nothing_was_found, soaked};
+use crate::bare::{self, Bare, Shape, nothing_was_found, soaked};
 use pagewright_arch::{Effects, Isa, on_both};
 use pagewright_check::{Attempt, Chooser, RunDetail};
 use pagewright_sim::explore::CoroutineBody;

@@ -6,7 +6,7 @@
 //!
 //! Not covered: shared memory and anonymous pages, which the tests of swap have.
 
-use crate::races::OneWordDisk;
+use super::races::OneWordDisk;
 use pagewright_arch::{Isa, generic_tests, on_both};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns, race_in_two_turns};
 use pagewright_lab::harness::{CPU, FileHandle, OTHER, THIRD, TestProcess, TestWorld};

@@ -5,15 +5,15 @@
 //! Not covered: calls that are refused half-way and keep what they had done, as on Linux. Those are
 //! in `memory/`.
 
-use crate::refused::Stage;
-use crate::state::State;
+use super::refusals::Stage;
+use super::state::State;
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 
 fn a_call_that_is_refused_says_why_and_changes_nothing<I: Isa>() {
     let stage = Stage::<I>::new();
     let before = State::of(&stage.scene.world);
-    for refused in crate::refused::all::<I>() {
+    for refused in super::refusals::all::<I>() {
         assert_eq!((refused.call)(&stage), Err(refused.errno), "{}", refused.name);
         State::of(&stage.scene.world).assert_like(&before, refused.name);
     }

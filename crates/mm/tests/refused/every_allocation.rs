@@ -9,9 +9,9 @@
 //!
 //! Not covered: failures while other CPUs are at it; random programs have those.
 
-use crate::scene::Scene;
-use crate::state::{State, picture};
-use crate::steps::Step;
+use super::scene::Scene;
+use super::state::{State, picture};
+use super::steps::Step;
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_sim::AllocationFailure;
@@ -84,7 +84,7 @@ fn fail_each<I: Isa>(step: &Step<I>, fillers: u64, refusal: AllocationFailure, s
 
 fn every_allocation_fails_in_turn<I: Isa>() {
     let mut total = 0;
-    for step in crate::steps::all::<I>() {
+    for step in super::steps::all::<I>() {
         let mut seen = Seen::default();
         for fillers in FILLERS {
             for refusal in [AllocationFailure::One, AllocationFailure::All] {

@@ -1,7 +1,7 @@
 //! All that can be seen of a machine's memory, and of its bookkeeping: what a call that changes
 //! nothing leaves as it was.
 
-use crate::scene::{Scene, levels};
+use super::scene::{Scene, levels};
 use pagewright_arch::Isa;
 use pagewright_lab::harness::{CPU, TestWorld};
 use pagewright_types::snapshot::SnapshotRecord;

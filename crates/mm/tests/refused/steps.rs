@@ -1,6 +1,6 @@
 //! Every call that can allocate, and how those that fail half-way do so on Linux, too.
 
-use crate::scene::{
+use super::scene::{
     FILE_PRIVATE, FILE_SHARED, FIXED, FREE, GUARDED, HEAP, LOCKED, MEMFD, MOVED, OWN, READ_ONLY, SHARED, STACK, Scene,
     page,
 };

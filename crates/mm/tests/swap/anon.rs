@@ -396,9 +396,9 @@ on_both! {
 
 planted_bugs_are_found! {
     20 * SCHEDULES;
-    PageOutReferenced => crate::shared::stores_during_an_unmap_and_a_page_out,
-    PageOutCleansLate => crate::shared::stores_and_discards_during_a_write,
+    PageOutReferenced => super::shared::stores_during_an_unmap_and_a_page_out,
+    PageOutCleansLate => super::shared::stores_and_discards_during_a_write,
     PageOutFreedEarly => allocation_after_a_page_out,
-    LazyFreeNoFlush => crate::lazy_free::lazily_freed_page_keeps_a_store,
+    LazyFreeNoFlush => super::lazy_free::lazily_freed_page_keeps_a_store,
     PageOutWrittenEarly => stores_during_a_page_out,
 }

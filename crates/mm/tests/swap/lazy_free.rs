@@ -2,7 +2,7 @@
 //!
 //! Their contents may be freed, but not what is stored afterwards.
 
-use crate::anon::{PAGES, SCHEDULES, fill, free_pages};
+use super::anon::{PAGES, SCHEDULES, fill, free_pages};
 use pagewright_arch::{Isa, generic_tests, on_both};
 use pagewright_lab::harness::race::{assert_holds, race_in_long_turns};
 use pagewright_lab::harness::{CPU, OTHER, TestProcess, at};

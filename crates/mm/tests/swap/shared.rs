@@ -5,7 +5,7 @@
 //!
 //! Not covered: which pages reclaim selects.
 
-use crate::anon::reads_of_three_pages;
+use super::anon::reads_of_three_pages;
 use pagewright_arch::on_both;
 use pagewright_arch::{Effects, Isa, generic_tests};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};

@@ -3,9 +3,9 @@
 //! DSB ISHST makes stores visible to walkers, a TLBI names the entries to invalidate, and DSB ISH
 //! waits until they are invalidated.
 
-use super::common::{CPU0, page};
 use super::stage::{CPU1, Fault, Line, New, Old, Seen, Stage, exactly, outcomes, read_after, set};
 use super::stage::{TAG, dirty_bits_survive_an_exchange};
+use crate::common::{CPU0, page};
 use pagewright_arch::{Aarch64, Effects, InvalidateScope, InvalidateTarget, Pte};
 use pagewright_types::{Access, Level, Rights, Tag};
 

@@ -1,6 +1,6 @@
 //! The machine that a shape runs on, its instructions, and its schedules.
 
-use super::common::{Bench, page};
+use crate::common::{Bench, page};
 use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, Leaf, LeafFlags, Pte, PteSlot};
 use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, RunEnd, ScheduleStrategy};
 use pagewright_sim::{MachineEvent, Sim};

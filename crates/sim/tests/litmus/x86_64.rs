@@ -3,9 +3,9 @@
 //! Stores reach walkers in order, a CPU invalidates its own TLBs, and an IPI makes another CPU do
 //! so.
 
-use super::common::CPU0;
 use super::stage::{CPU1, Fault, Line, New, Old, Outcomes, SEEDS, Seen, Stage, TAG, exactly, outcomes};
 use super::stage::{dirty_bits_survive_an_exchange, outcomes_of_variant, read_after, set};
+use crate::common::CPU0;
 use pagewright_arch::{Effects, InvalidateScope, InvalidateTarget, Isa, Pte, X86_64};
 use pagewright_sim::explore::{ExploreSettings, Rates, ScheduleStrategy};
 use pagewright_types::{Access, CpuMask, Rights};

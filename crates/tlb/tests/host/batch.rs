@@ -2,7 +2,7 @@
 //!
 //! INV-TLB-DEFERRED.
 
-use crate::space::{Space, is_free, machine, machine_with, page};
+use super::space::{Space, is_free, machine, machine_with, page};
 use crate::support::{Effect, Host, Step, on};
 use pagewright_arch::on_both;
 use pagewright_arch::{Aarch64, Caps, Invalidate, InvalidateScope, InvalidateTarget, Isa, X86_64};

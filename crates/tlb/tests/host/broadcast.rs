@@ -1,7 +1,7 @@
 //! The engine that broadcasts (arm64), and what both engines promise whatever happens: a CPU never
 //! runs on translations of the past.
 
-use crate::space::{FRAMES, Space, flush_of, machine, page};
+use super::space::{FRAMES, Space, flush_of, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on};
 use pagewright_arch::{Aarch64, Caps, InvalidateScope, InvalidateTarget, Isa, X86_64};
 use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};

@@ -1,7 +1,7 @@
 //! INV-TLB-DEBT: a debt that nobody pays is noticed, and even then nobody gets its frames before it
 //! is paid.
 
-use crate::space::{Space, is_free, machine, page};
+use super::space::{Space, is_free, machine, page};
 use crate::support::{Effect, on};
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;

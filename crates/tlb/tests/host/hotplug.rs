@@ -2,7 +2,7 @@
 //!
 //! INV-TLB-HOTPLUG.
 
-use crate::space::{FRAMES, Space, machine, page};
+use super::space::{FRAMES, Space, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on};
 use pagewright_arch::on_both;
 use pagewright_arch::{Aarch64, Caps, Effects, Isa, X86_64};

@@ -1,7 +1,7 @@
 //! The engine that interrupts (x86-64): what a flush costs, whom it interrupts, and how those catch
 //! up whom it does not.
 
-use crate::space::{FRAMES, Space, flush_of, machine, page};
+use super::space::{FRAMES, Space, flush_of, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on};
 use pagewright_arch::{Caps, InvalidateTarget, X86_64};
 use pagewright_tlb::{FlushInfo, Tlb, TlbContext};

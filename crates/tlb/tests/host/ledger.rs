@@ -1,6 +1,6 @@
 //! The ledger: who has paid a debt of what age.
 
-use crate::space::{Space, machine, page};
+use super::space::{Space, machine, page};
 use crate::support::{Effect, on};
 use pagewright_arch::{Aarch64, X86_64};
 use pagewright_tlb::FlushInfo;

@@ -1,7 +1,7 @@
 //! INV-TLB-ORDER and INV-TLB-SHARED, read from the log of effects: nothing is free before everybody
 //! has forgotten it.
 
-use crate::space::{FRAMES, Space, is_free, machine, page, take_back};
+use super::space::{FRAMES, Space, is_free, machine, page, take_back};
 use crate::support::{Delivery, Effect, Host, Step, engine, on};
 use pagewright_arch::on_both;
 use pagewright_arch::{

@@ -2,7 +2,7 @@
 //!
 //! INV-TLB-SECONDARY.
 
-use crate::space::{Space, machine, page};
+use super::space::{Space, machine, page};
 use crate::support::{Effect, Host};
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;

@@ -1,6 +1,6 @@
 //! CPUs on threads of their own: shootdowns that cross.
 
-use crate::space::{FRAMES, Space, is_free, page};
+use super::space::{FRAMES, Space, is_free, page};
 use crate::support::{Delivery, Host, engine};
 use pagewright_arch::on_both;
 use pagewright_arch::{Caps, Isa};

@@ -1,6 +1,6 @@
 //! Calls that must be refused, and with which errno.
 
-use crate::scene::{
+use super::scene::{
     FILE_PAGES, FILE_PRIVATE, FILE_SHARED, FIXED, FREE, GUARDED, HEAP, LOCKED, MEMFD, OWN, READ_ONLY, SHARED, STACK,
     Scene, page,
 };

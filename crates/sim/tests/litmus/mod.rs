@@ -8,7 +8,5 @@
 //! - `arm64`, `x86_64` – the shapes.
 
 mod arm64;
-#[path = "../common/mod.rs"]
-mod common;
 mod stage;
 mod x86_64;

@@ -9,6 +9,4 @@ mod ledger;
 mod order;
 mod secondary;
 mod space;
-#[path = "../support/mod.rs"]
-mod support;
 mod threads;

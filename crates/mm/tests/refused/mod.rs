@@ -2,7 +2,7 @@
 
 mod bad_calls;
 mod every_allocation;
-mod refused;
+mod refusals;
 mod scene;
 mod state;
 mod steps;

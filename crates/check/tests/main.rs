@@ -1,0 +1,14 @@
+//! The tests of checks, searches and the corpus of named bugs.
+//!
+//! One binary: each would compile the generic code of the crates below again, and link it.
+
+mod bugs;
+mod check;
+mod common;
+// At the root, because its files name it `crate::corpus`.
+#[path = "../examples/bugs/corpus.rs"]
+mod corpus;
+mod published_crates;
+mod readme;
+mod search;
+mod user_crate;

@@ -1,0 +1,14 @@
+//! The tests of frames, folios and clearing, on host threads.
+//!
+//! One binary: each would compile the generic code of the crates below again, and link it.
+
+mod buddy;
+mod clear;
+mod debts;
+mod folio;
+mod linear;
+mod lru;
+mod mapcount;
+mod support;
+mod table_page;
+mod threads;

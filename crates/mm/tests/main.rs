@@ -1,0 +1,13 @@
+//! The tests of the memory manager, one room for each concept.
+//!
+//! One binary: each would compile the generic code of the crates below again, and link it.
+
+mod fault;
+mod file;
+mod gup;
+mod invariants;
+mod reclaim;
+mod refused;
+mod space;
+mod swap;
+mod user;

@@ -1,0 +1,9 @@
+//! The tests of the oracle and of the reference memory.
+//!
+//! One binary: each would compile the generic code of the crates below again, and link it.
+
+mod counts;
+mod memory;
+mod support;
+mod translations;
+mod walkers;

@@ -1,0 +1,13 @@
+//! The tests of debts, ledger, batches and engines.
+//!
+//! One binary: each would compile the generic code of the crates below again, and link it.
+
+#[path = "support/bare.rs"]
+mod bare;
+mod batch_costs;
+mod batch_races;
+mod host;
+mod ledger_races;
+mod scheduling_points;
+mod support;
+mod walker_races;
