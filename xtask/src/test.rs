@@ -40,8 +40,10 @@ fn steps() -> Result<(), Error> {
         command
     };
     // `--cfg loom` applies to every crate, so these builds need a target directory of their own.
-    let mut loom = cargo(&["test", "--release", "--package", "pagewright-sync", "--test", "loom"]);
+    let mut loom = cargo(&["test", "--package", "pagewright-sync", "--test", "loom"]);
     loom.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", workspace.target_directory.join("loom"));
+    // The tests run in a second without optimisation, so less of it is less to wait for.
+    loom.env("CARGO_PROFILE_TEST_OPT_LEVEL", "0");
     let mut tests = cargo(&["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--no-fail-fast"]);
     tests.args(cargo::WITH_PLANTED_BUGS);
     let mut examples = cargo(&["test", "--workspace", "--doc"]);
