@@ -10,6 +10,7 @@ use super::item::TreeKey;
 use super::node::CAPACITY;
 
 /// Up to [`CAPACITY`] keys in order, with [`TreeKey::MAX`] in unused slots.
+#[derive(Clone)]
 #[repr(C)]
 pub(super) struct Keys<K> {
     len: usize,

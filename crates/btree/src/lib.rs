@@ -53,10 +53,12 @@
 //! [`TreeReserveError`]. Neighbours: below, only `alloc`; above, the modules of `mm` that the table
 //! names.
 //!
-//! Protocol: *validate, reserve, commit*. [`BPlusTree::try_reserve`] is the only function that
-//! allocates, and asks a callback of its caller for permission first. After it has succeeded for
-//! `n`, the next `n` calls of [`BPlusTree::insert`] neither allocate nor fail. Removal never
-//! allocates: the nodes go to a free list, and [`BPlusTree::clear`] frees them all.
+//! Protocol: *validate, reserve, commit*. Only [`BPlusTree::try_reserve`] and its kin allocate.
+//! Each asks a callback of its caller for permission first. After it has succeeded for `n`, the
+//! next `n` calls of [`BPlusTree::insert`] neither allocate nor fail. Copies of whole trees have
+//! exact reservations of their own ([`BPlusTree::try_reserve_copy`],
+//! [`BPlusTree::try_reserve_fill`]). Removal never allocates: the nodes go to a free list, and
+//! [`BPlusTree::clear`] frees them all.
 //!
 //! Invariants (the property tests check them after every step):
 //! - **INV-TREE-ORDER** Keys rise strictly from left to right, and the entry for a child holds
@@ -82,6 +84,7 @@ extern crate alloc;
 extern crate std;
 
 mod arena;
+mod copy;
 mod gap;
 mod insert;
 mod item;

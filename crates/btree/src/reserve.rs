@@ -43,7 +43,18 @@ impl<V: TreeItem> BPlusTree<V> {
     /// [`TreeReserveError`] if `permit` or the allocator refuses. Items and earlier reservations
     /// have not changed.
     pub fn try_reserve(&mut self, inserts: usize, permit: impl FnOnce() -> bool) -> Result<(), TreeReserveError> {
-        let demand = self.demand(inserts);
+        self.reserve_nodes(self.demand(inserts), inserts, permit)?;
+        self.reserved = self.reserved.max(inserts);
+        Ok(())
+    }
+
+    /// Makes the spare nodes at least `demand`, for `inserts` items.
+    pub(super) fn reserve_nodes(
+        &mut self,
+        demand: Demand,
+        inserts: usize,
+        permit: impl FnOnce() -> bool,
+    ) -> Result<(), TreeReserveError> {
         if self.leaves.spare() < demand.leaves || self.inners.spare() < demand.inners {
             let refused = TreeReserveError { inserts };
             if !permit() {
@@ -52,7 +63,6 @@ impl<V: TreeItem> BPlusTree<V> {
             self.leaves.try_reserve(demand.leaves).map_err(|_| refused)?;
             self.inners.try_reserve(demand.inners).map_err(|_| refused)?;
         }
-        self.reserved = self.reserved.max(inserts);
         Ok(())
     }
 

@@ -194,6 +194,66 @@ proptest! {
         }
     }
 
+    /// A copy has the nodes of its original, and a filled tree only full ones.
+    ///
+    /// INV-TREE-ORDER, INV-TREE-FILL, INV-TREE-SUMMARY, INV-TREE-LINKS, INV-TREE-RESERVE. Both go
+    /// on as the original does.
+    #[test]
+    fn a_copy_and_a_filled_tree_agree_with_their_original(
+        steps in prop::collection::vec(step(), 1..400),
+        later in prop::collection::vec(step(), 1..60),
+        leave_out in 1..9u64,
+    ) {
+        let (mut tree, mut model) = (BPlusTree::new(), BTreeMap::new());
+        for step in &steps {
+            apply(step, &mut tree, &mut model);
+        }
+        let mut copy = BPlusTree::new();
+        if !tree.is_empty() {
+            let refused = copy.try_reserve_copy(&tree, || false);
+            prop_assert_eq!(refused, Err(TreeReserveError { inserts: tree.len() }));
+            prop_assert_eq!((copy.memory_bytes(), copy.len()), (0, 0));
+        }
+        copy.try_reserve_copy(&tree, || true).expect("the host has memory");
+        let bytes = copy.memory_bytes();
+        copy.copy_from(&tree, |_, item| *item);
+        copy.validate();
+        prop_assert_eq!((copy.memory_bytes(), copy.len()), (bytes, tree.len()));
+        prop_assert_eq!((copy.leaves.used(), copy.inners.used()), (tree.leaves.used(), tree.inners.used()));
+        prop_assert!(copy.iter().eq(tree.iter()));
+
+        let kept = |key: &(u64, u64)| (key.0 + key.1) % 9 >= leave_out;
+        let mut some: BTreeMap<_, _> = model.iter().filter(|(key, _)| kept(key)).map(|(k, v)| (*k, *v)).collect();
+        let mut filled = BPlusTree::new();
+        filled.try_reserve_fill(some.len(), || true).expect("the host has memory");
+        let (bytes, leaves) = (filled.memory_bytes(), some.len().div_ceil(CAPACITY));
+        filled.fill(some.iter().map(|(key, item)| (*key, *item)));
+        filled.validate();
+        prop_assert_eq!((filled.memory_bytes(), filled.leaves.used()), (bytes, leaves));
+        prop_assert!(filled.iter().eq(some.iter().map(|(key, item)| (*key, item))));
+
+        let mut copied = model.clone();
+        for step in &later {
+            apply(step, &mut copy, &mut copied);
+            copy.validate();
+            apply(step, &mut filled, &mut some);
+            filled.validate();
+        }
+        tree.validate();
+        prop_assert!(tree.iter().eq(model.iter().map(|(key, item)| (*key, item))), "the original is as it was");
+    }
+
+    /// INV-TREE-RESERVE: an exact reservation suffices for trees of any size.
+    #[test]
+    fn a_tree_of_any_size_is_filled_within_its_reservation(items in 0..CAPACITY as u64 * 300) {
+        let mut tree = BPlusTree::new();
+        tree.try_reserve_fill(items as usize, || true).expect("the host has memory");
+        let bytes = tree.memory_bytes();
+        tree.fill((0..items).map(|key| (key, Area { end: key + 1, guard: 0 })));
+        tree.validate();
+        prop_assert_eq!((tree.len() as u64, tree.memory_bytes()), (items, bytes));
+    }
+
     #[test]
     fn a_gap_search_agrees_with_trying_every_page(
         gaps in prop::collection::vec((0..12u64, 1..9u64, prop_oneof![9 => Just(0), 1 => 1..10u64]), 0..300),

@@ -21,6 +21,8 @@ const PAGE: usize = 4096;
 const BATCH: u64 = 4096;
 /// Pages of the parent that is forked.
 const FORKED: u64 = (64 << 20) / PAGE as u64;
+/// Mappings of the parent that is forked with little mapped.
+const FORKED_MAPPINGS: u64 = 10_000;
 
 fn map(pages: u64) -> MmapMut {
     let map = MmapMut::map_anon(pages as usize * PAGE).expect("memory");
@@ -85,6 +87,13 @@ fn fork_pages(times: u64) -> Duration {
     })
 }
 
+fn fork_mappings(times: u64) -> Duration {
+    // Neighbours with other rights are not merged.
+    let half = || (0..FORKED_MAPPINGS / 2).map(|_| (map(1), map(1).make_read_only().expect("mprotect")));
+    let _mappings: Vec<_> = half().collect();
+    in_parts(times, FORKED_MAPPINGS, |part| fork_and_kill().mul_f64(part as f64 / FORKED_MAPPINGS as f64))
+}
+
 fn main() {
     let mut scenarios = vec![Scenario::new("Linux: minor fault, first store", fault)];
     for run in [1, 16, 512] {
@@ -94,5 +103,6 @@ fn main() {
     let empty = |times| (0..times).map(|_| fork_and_kill()).sum();
     scenarios.push(Scenario::new("Linux: fork with little mapped, per fork", empty));
     scenarios.push(Scenario::new("Linux: fork of 64 MiB, per page", fork_pages));
+    scenarios.push(Scenario::new("Linux: fork of 10 000 mappings, per mapping", fork_mappings));
     measure(scenarios);
 }

@@ -7,7 +7,7 @@
 mod support;
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
-use pagewright_mm::{MapFlags, MapRequest, Mm, MmSetting, MmSettings, Space};
+use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmSetting, MmSettings, Space};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::hint::black_box;
@@ -21,6 +21,9 @@ const FRAMES: u32 = 1 << 17;
 const BATCH: u64 = 4096;
 /// Pages of the parent that is forked: 64 MiB.
 const FORKED: u64 = (64 << 20) / PAGE_SIZE;
+
+/// Mappings of the parent that is forked with little mapped.
+const FORKED_MAPPINGS: u64 = 10_000;
 
 /// A machine with one space, which its CPU runs.
 struct Bench<I: Isa> {
@@ -139,6 +142,29 @@ fn fork<I: Isa>(isa: &str) -> Scenario<'static> {
     })
 }
 
+/// Forks a parent with many mappings and no pages; with `skipped`, the child gets one mapping less.
+fn fork_of_mappings<I: Isa>(isa: &str, skipped: bool) -> Scenario<'static> {
+    let bench = Bench::<I>::new();
+    let base = VirtAddr::new(1 << 32);
+    for index in 0..FORKED_MAPPINGS {
+        bench.map_at(base.add(index * 2 * PAGE_SIZE), 1, MapFlags::FIXED);
+    }
+    if skipped {
+        bench.mm.madvise(&bench.space, base, PAGE_SIZE, Advice::DontFork).expect("mapped");
+    }
+    assert_eq!(bench.space.map().read().len() as u64, FORKED_MAPPINGS);
+    let what = if skipped { ", one of them kept" } else { "" };
+    Scenario::new(format!("{isa}: fork of 10 000 mappings{what}, per mapping"), move |times| {
+        in_parts(times, FORKED_MAPPINGS, |part| {
+            let begin = Instant::now();
+            let child = bench.mm.fork(&bench.space).expect("memory");
+            let time = begin.elapsed();
+            bench.mm.end_space(&child);
+            time.mul_f64(part as f64 / FORKED_MAPPINGS as f64)
+        })
+    })
+}
+
 fn find(count: u64) -> Scenario<'static> {
     /// The distance between the starts of two mappings, in pages.
     const STRIDE: u64 = 16;
@@ -174,6 +200,7 @@ fn scenarios_of<I: Isa>(isa: &str, into: &mut Vec<Scenario<'_>>) {
     into.extend([1, 16, 512].map(|run| map::<I>(isa, run)));
     into.extend([1, 16, 512].map(|run| unmap::<I>(isa, run)));
     into.push(fork::<I>(isa));
+    into.extend([false, true].map(|skipped| fork_of_mappings::<I>(isa, skipped)));
 }
 
 fn main() {

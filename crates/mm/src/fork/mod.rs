@@ -16,7 +16,7 @@ mod copy_entries;
 
 use crate::error::MmError;
 use crate::mm::Mm;
-use crate::space::{AddressMap, Space, VmFlags};
+use crate::space::{AddressMap, Space};
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::Gather;
@@ -65,10 +65,11 @@ impl<P: Platform> Mm<P> {
         gather: &mut Gather<'a, P>,
     ) -> Result<(), MmError> {
         let mut to = child.map().write();
-        to.reserve_copy(self, from)?;
-        self.charge_copy(from, &mut to)?;
+        let copied = from.copied_totals();
+        to.reserve_copy(self, from, &copied)?;
+        self.charge_child(from, &mut to, &copied)?;
         self.join_files(from, child)?;
-        to.copy_from(from);
+        to.copy_from(from, &copied);
         let mut outcome = Ok(());
         for (start, vma) in from.iter().filter(|(_, vma)| vma.is_copied_with_entries()) {
             let range = vma.range(start);
@@ -85,26 +86,13 @@ impl<P: Platform> Mm<P> {
         outcome
     }
 
-    /// Promises the child what its parent was promised, mapping by mapping: the guess of policy 0
-    /// is about one at a time.
-    fn charge_copy(&self, from: &AddressMap<P>, to: &mut AddressMap<P>) -> Result<(), MmError> {
-        let charged = from.copied().filter(|(_, vma)| vma.flags().contains(VmFlags::ACCOUNT));
-        for pages in charged.map(|(start, vma)| vma.end() - start) {
-            self.charge_child(from, to, pages)?;
-        }
-        Ok(())
-    }
-
     /// Counts the child's mappings with their files, or none of them.
     fn join_files(&self, from: &AddressMap<P>, child: &Space<P>) -> Result<(), MmError> {
-        for (index, (_, vma)) in from.copied().enumerate() {
-            let Some(file) = vma.file() else { continue };
+        for (index, (file, vma)) in from.copied_of_files().enumerate() {
             if let Err(error) = file.join(self, child.id(), vma.may_store_to_file()) {
                 plant!(FailedForkKeepsFiles => return Err(error));
-                for (_, vma) in from.copied().take(index) {
-                    if let Some(file) = vma.file() {
-                        file.leave(child.id(), vma.may_store_to_file());
-                    }
+                for (file, vma) in from.copied_of_files().take(index) {
+                    file.leave(child.id(), vma.may_store_to_file());
                 }
                 return Err(error);
             }

@@ -21,7 +21,7 @@ use crate::error::MmError;
 use crate::mm::Mm;
 use crate::settings::MmSetting;
 use crate::space::limits::Privileges;
-use crate::space::vma::AddressMap;
+use crate::space::vma::{AddressMap, CopiedTotals};
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_sync::Platform;
 use pagewright_types::PAGE_SIZE;
@@ -76,15 +76,18 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Charges `pages` pages to the child of a fork, within the commit limit of its parent.
+    /// Charges what fork copies to the child, within the commit limit of its parent.
+    ///
+    /// The guess of policy 0 is about one mapping at a time, so the largest decides. The limit of
+    /// policy 2 is exceeded by the sum if by any part of it.
     pub(crate) fn charge_child(
         &self,
         parent: &AddressMap<P>,
         child: &mut AddressMap<P>,
-        pages: u64,
+        copied: &CopiedTotals,
     ) -> Result<(), MmError> {
-        self.account_pages(Some(parent), pages)?;
-        child.charged += pages;
+        self.account_mappings(Some(parent), copied.charged, copied.largest_charge)?;
+        child.charged += copied.charged;
         Ok(())
     }
 
@@ -109,6 +112,11 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`MmError::CommitRefused`]; nothing has changed.
     pub(crate) fn account_pages(&self, map: Option<&AddressMap<P>>, pages: u64) -> Result<(), MmError> {
+        self.account_mappings(map, pages, pages)
+    }
+
+    /// Does the same for several mappings with `pages` pages in all, of which one has `largest`.
+    fn account_mappings(&self, map: Option<&AddressMap<P>>, pages: u64, largest: u64) -> Result<(), MmError> {
         if pages == 0 {
             return Ok(());
         }
@@ -117,7 +125,7 @@ impl<P: Platform> Mm<P> {
             Overcommit::Always => true,
             Overcommit::Guess => {
                 let memory = self.frames().managed();
-                pages <= memory || pages <= memory + self.swap_slots().0
+                largest <= memory || largest <= memory + self.swap_slots().0
             }
             Overcommit::Never => now < self.commit_limit_for(map),
         };

@@ -8,8 +8,8 @@ use crate::error::MmError;
 use crate::file::{FILE_PAGES, FileObject};
 use crate::mm::Mm;
 use crate::space::limits::Rlimits;
-use crate::space::vma::VmTotals;
 use crate::space::vma::mapping_index::MappingIndex;
+use crate::space::vma::{CopiedTotals, VmTotals};
 use crate::space::vma::{VmFlags, Vma};
 use pagewright_arch::Isa;
 use pagewright_btree::{BPlusTree, GapDirection, GapQuery, TreeItem};
@@ -202,9 +202,15 @@ impl<P: Platform> AddressMap<P> {
         self.mapping_index.reserve(mm, inserts, moves)
     }
 
-    /// Makes [`Self::copy_from`] with `parent` infallible.
-    pub(crate) fn reserve_copy(&mut self, mm: &Mm<P>, parent: &Self) -> Result<(), MmError> {
-        self.reserve_for(mm, parent.len(), parent.mapping_index.any_moved())
+    /// Makes [`Self::copy_from`] with `parent` infallible; `copied` is what it copies.
+    pub(crate) fn reserve_copy(&mut self, mm: &Mm<P>, parent: &Self, copied: &CopiedTotals) -> Result<(), MmError> {
+        if copied.mappings == parent.len() {
+            self.vmas.try_reserve_copy(&parent.vmas, || mm.permit())?;
+            self.mapping_index.reserve_copy(mm, &parent.mapping_index)
+        } else {
+            self.vmas.try_reserve_fill(copied.mappings, || mm.permit())?;
+            self.mapping_index.reserve(mm, copied.mappings, parent.mapping_index.any_moved())
+        }
     }
 
     /// Adds a mapping to free pages.
@@ -385,20 +391,47 @@ impl<P: Platform> AddressMap<P> {
         self.vmas.iter().filter(|(_, vma)| !vma.flags().contains(VmFlags::DONTCOPY))
     }
 
+    /// Returns the totals of the mappings that fork copies.
+    pub(crate) fn copied_totals(&self) -> CopiedTotals {
+        let mut totals = CopiedTotals::default();
+        for (start, vma) in self.copied() {
+            totals.mappings += 1;
+            if vma.flags().contains(VmFlags::ACCOUNT) {
+                let pages = vma.end() - start;
+                totals.charged += pages;
+                totals.largest_charge = totals.largest_charge.max(pages);
+            }
+        }
+        totals
+    }
+
+    /// Returns the mappings of files that fork copies.
+    pub(crate) fn copied_of_files(&self) -> impl Iterator<Item = (&Arc<FileObject<P>>, &Vma<P>)> {
+        let mappings = (!self.mapping_index.has_no_file()).then(|| self.copied());
+        mappings.into_iter().flatten().filter_map(|(_, vma)| Some((vma.file()?, vma)))
+    }
+
     /// Copies the mappings of `parent` into this empty map, as fork does (`dup_mmap`).
     ///
-    /// The caller has registered the copies with their files. As in Linux, neighbours that differed
-    /// only in their locks are not merged.
-    pub(crate) fn copy_from(&mut self, parent: &Self) {
-        for (start, vma) in parent.copied() {
-            let mut copy = vma.duplicate();
-            if vma.flags().contains(VmFlags::WIPEONFORK) {
-                copy.forget_anon();
-            }
-            // A child does not inherit locks.
-            copy.set_flags(copy.flags() - VmFlags::LOCK_MASK);
-            self.insert(start, copy);
+    /// No mapping is searched for: the trees are copied node by node, or filled in order if the
+    /// child does not get all mappings. The caller has registered the copies with their files. As
+    /// in Linux, neighbours that differed only in their locks are not merged.
+    pub(crate) fn copy_from(&mut self, parent: &Self, copied: &CopiedTotals) {
+        if copied.mappings == parent.len() {
+            self.vmas.copy_from(&parent.vmas, |_, vma| vma.duplicate_for_child());
+            self.mapping_index.copy_from(&parent.mapping_index);
+            // A child does not inherit locks; all else is as in the parent.
+            self.totals = VmTotals { locked: 0, ..parent.totals };
+        } else {
+            let Self { mapping_index, totals, vmas, .. } = self;
+            vmas.fill(parent.copied().map(|(start, vma)| {
+                let copy = vma.duplicate_for_child();
+                mapping_index.add(start, &copy);
+                totals.add(start, &copy);
+                (start, copy)
+            }));
         }
+        self.peak = self.totals.pages;
         self.brk_start = parent.brk_start;
         self.brk = parent.brk;
         self.code = parent.code;

@@ -297,6 +297,16 @@ impl<P: Platform> Vma<P> {
         }
     }
 
+    /// Returns the copy that a child gets: without locks, and without pages if they are wiped.
+    pub(crate) fn duplicate_for_child(&self) -> Self {
+        let wiped = self.flags.contains(VmFlags::WIPEONFORK);
+        Self {
+            flags: self.flags - VmFlags::LOCK_MASK,
+            has_anon: AtomicBool::new(self.has_anon() && !wiped),
+            ..self.duplicate()
+        }
+    }
+
     /// Returns the mapping that its part from page `from` on becomes when it moves to page `to`.
     ///
     /// The new mapping has `pages` pages; `start` is the first page of the present one. If no

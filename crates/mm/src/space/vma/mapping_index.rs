@@ -79,6 +79,23 @@ impl MappingIndex {
         !self.moved.is_empty()
     }
 
+    /// Returns whether no file is mapped.
+    pub(in crate::space) fn has_no_file(&self) -> bool {
+        self.by_file.is_empty()
+    }
+
+    /// Makes [`MappingIndex::copy_from`] with `parent` infallible.
+    pub(in crate::space) fn reserve_copy<P: Platform>(&mut self, mm: &Mm<P>, parent: &Self) -> Result<(), MmError> {
+        self.by_file.try_reserve_copy(&parent.by_file, || mm.permit())?;
+        Ok(self.moved.try_reserve_copy(&parent.moved, || mm.permit())?)
+    }
+
+    /// Copies all of `parent` into this empty index.
+    pub(in crate::space) fn copy_from(&mut self, parent: &Self) {
+        self.by_file.copy_from(&parent.by_file, |_, mapped| MappedPages { pages: mapped.pages });
+        self.moved.copy_from(&parent.moved, |_, mapped| MappedPages { pages: mapped.pages });
+    }
+
     pub(in crate::space) fn add<P: Platform>(&mut self, start: u64, vma: &Vma<P>) {
         let (file, moved) = keys(start, vma);
         let pages = vma.end() - start;

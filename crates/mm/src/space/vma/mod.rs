@@ -7,4 +7,5 @@ mod totals;
 
 pub use address_map::AddressMap;
 pub use area::{VmFlags, Vma, VmaBacking};
+pub(crate) use totals::CopiedTotals;
 pub use totals::VmTotals;

@@ -22,6 +22,17 @@ pub struct VmTotals {
     pub accountable: u64,
 }
 
+/// What fork copies of the mappings of a space.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CopiedTotals {
+    /// The number of mappings.
+    pub(crate) mappings: usize,
+    /// Pages that are charged ([`VmFlags::ACCOUNT`]).
+    pub(crate) charged: u64,
+    /// Pages of the largest mapping that is charged.
+    pub(crate) largest_charge: u64,
+}
+
 impl VmTotals {
     /// Returns the totals of `pages` pages of one mapping.
     fn of<P: Platform>(vma: &Vma<P>, pages: u64) -> Self {
