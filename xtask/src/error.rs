@@ -1,6 +1,6 @@
 //! The errors of tasks.
 
-use crate::toolchain::BareTarget;
+use pagewright_types::IsaKind;
 use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
@@ -71,10 +71,11 @@ pub(crate) enum Error {
     Steps(usize),
     /// No installed toolchain builds for a bare-metal target.
     #[error(
-        "no installed toolchain builds for {0}\n  with rustup:  rustup target add {0}\n  on Debian:    cargo xtask setup   (or apt-get install {packages})",
+        "no installed toolchain builds for {triple}\n  with rustup:  rustup target add {triple}\n  on Debian:    cargo xtask setup   (or apt-get install {packages})",
+        triple = crate::toolchain::bare_triple(*.0),
         packages = crate::setup::BARE_METAL.join(" ")
     )]
-    NoBareMetal(BareTarget),
+    NoBareMetal(IsaKind),
     /// The linked file is not a 64-bit ELF file with a loadable segment.
     #[error("{}: not a loadable image", .0.display())]
     NoImage(PathBuf),

@@ -28,7 +28,7 @@ pub(crate) fn run(names: &[&str]) -> Result<(), Error> {
     fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
     let mut failed = 0;
     for machine in &MACHINES {
-        let linux = Linux::fetch(&workspace, machine.target, None, "6.1")?;
+        let linux = Linux::fetch(&workspace, machine.isa, None, "6.1")?;
         println!("{}: {}", machine.isa, linux.package);
         let init = machine.compile(&workspace.workspace_root, &folder, "init.c")?;
         let wanted = |case: &&Case| case.on_linux && (names.is_empty() || names.contains(&case.name));
@@ -50,7 +50,7 @@ pub(crate) fn run(names: &[&str]) -> Result<(), Error> {
 /// The command that boots Linux, without the program.
 fn boot(pagewright: &Path, machine: &Machine, case: &Case, linux: &[String]) -> Command {
     let mut boot = Command::new(pagewright);
-    boot.args(["boot", "--arch", machine.isa, "--mem", case.memory_on_linux, "--limit", LIMIT]).args(linux);
+    boot.args(["boot", "--arch", machine.isa.name(), "--mem", case.memory_on_linux, "--limit", LIMIT]).args(linux);
     boot
 }
 

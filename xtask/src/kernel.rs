@@ -8,7 +8,8 @@
 
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
-use crate::toolchain::{self, BareTarget, Toolchain};
+use crate::toolchain::{self, Toolchain, bare_triple};
+use pagewright_types::IsaKind;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -20,11 +21,8 @@ const FEATURES: [&str; 2] = ["planted", "oracle"];
 
 /// Builds the image with these features, and prints its path.
 pub(crate) fn run(isa: &str, features: &[&str]) -> Result<(), Error> {
-    let target = match isa {
-        "x86-64" => BareTarget::X86_64,
-        "arm64" => BareTarget::Aarch64,
-        other => return Err(Error::Usage(format!("kernel {other}"))),
-    };
+    let target = IsaKind::ALL.into_iter().find(|known| known.name() == isa);
+    let target = target.ok_or_else(|| Error::Usage(format!("kernel {isa}")))?;
     if features.iter().any(|feature| !FEATURES.contains(feature)) {
         return Err(Error::Usage(format!("kernel {isa} {}", features.join(" "))));
     }
@@ -33,14 +31,14 @@ pub(crate) fn run(isa: &str, features: &[&str]) -> Result<(), Error> {
 }
 
 /// Builds the image and returns its path.
-pub(crate) fn build(target: BareTarget, features: &[&str]) -> Result<PathBuf, Error> {
+pub(crate) fn build(target: IsaKind, features: &[&str]) -> Result<PathBuf, Error> {
     build_for(&toolchain::probe(target)?, &[target], features)?.pop().ok_or_else(no_image)
 }
 
 /// Builds the images for `targets` concurrently, and returns their paths in the same order.
 ///
 /// Targets that need different toolchains are built one after the other.
-pub(crate) fn build_all(targets: &[BareTarget], features: &[&str]) -> Result<Vec<PathBuf>, Error> {
+pub(crate) fn build_all(targets: &[IsaKind], features: &[&str]) -> Result<Vec<PathBuf>, Error> {
     let toolchains = targets.iter().map(|target| toolchain::probe(*target)).collect::<Result<Vec<_>, _>>()?;
     match toolchains.first() {
         Some(first) if toolchains.iter().all(|other| other == first) => build_for(first, targets, features),
@@ -48,7 +46,7 @@ pub(crate) fn build_all(targets: &[BareTarget], features: &[&str]) -> Result<Vec
     }
 }
 
-fn build_for(toolchain: &Toolchain, targets: &[BareTarget], features: &[&str]) -> Result<Vec<PathBuf>, Error> {
+fn build_for(toolchain: &Toolchain, targets: &[IsaKind], features: &[&str]) -> Result<Vec<PathBuf>, Error> {
     let workspace = Workspace::load()?;
     let folder = workspace.target_directory.join("kernel");
     let mut build = toolchain.cargo("build", targets, &folder)?;
@@ -59,14 +57,14 @@ fn build_for(toolchain: &Toolchain, targets: &[BareTarget], features: &[&str]) -
     let linked = executables(&messages)?;
     let name: String =
         FEATURES.iter().filter(|feature| features.contains(feature)).map(|feature| format!("-{feature}")).collect();
-    let image = |target: &BareTarget| {
-        let of_target = |path: &&PathBuf| path.iter().any(|part| part == target.triple());
+    let image = |target: &IsaKind| {
+        let of_target = |path: &&PathBuf| path.iter().any(|part| part == bare_triple(*target));
         let linked = linked.iter().find(of_target).ok_or_else(no_image)?;
-        let image = folder.join(format!("pagewright-{target}{name}"));
+        let image = folder.join(format!("pagewright-{}{name}", bare_triple(*target)));
         let bytes = fs::read(linked).map_err(Error::file(linked))?;
         let bytes = match target {
-            BareTarget::X86_64 => bytes,
-            BareTarget::Aarch64 => flat(&bytes).ok_or_else(|| Error::NoImage(linked.clone()))?,
+            IsaKind::X86_64 => bytes,
+            IsaKind::Aarch64 => flat(&bytes).ok_or_else(|| Error::NoImage(linked.clone()))?,
         };
         fs::write(&image, bytes).map_err(Error::file(&image))?;
         Ok(image)

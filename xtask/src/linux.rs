@@ -9,7 +9,7 @@ use crate::boot::cases::Swap;
 use crate::cargo::Workspace;
 use crate::debian::Archive;
 use crate::error::Error;
-use crate::toolchain::BareTarget;
+use pagewright_types::IsaKind;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -37,13 +37,13 @@ impl Linux {
     /// As [`Archive::fetch`] and [`Archive::dependency`].
     pub(crate) fn fetch(
         workspace: &Workspace,
-        target: BareTarget,
+        target: IsaKind,
         suite: Option<&str>,
         version: &str,
     ) -> Result<Self, Error> {
         let architecture = match target {
-            BareTarget::X86_64 => "amd64",
-            BareTarget::Aarch64 => "arm64",
+            IsaKind::X86_64 => "amd64",
+            IsaKind::Aarch64 => "arm64",
         };
         let archive = Archive { workspace, architecture, suite };
         let newest = format!("linux-image-cloud-{architecture}");

@@ -6,14 +6,15 @@
 use crate::arrows::rules;
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
-use crate::toolchain::{self, BareTarget};
+use crate::toolchain::{self, bare_triple};
+use pagewright_types::IsaKind;
 
 /// Runs `cargo check` for each target.
 pub(crate) fn run() -> Result<(), Error> {
     let workspace = Workspace::load()?;
-    for target in BareTarget::ALL {
+    for target in IsaKind::ALL {
         let toolchain = toolchain::probe(target)?;
-        println!("no-std: {target} with {toolchain}");
+        println!("no-std: {} with {toolchain}", bare_triple(target));
         let mut check = toolchain.cargo("check", &[target], &workspace.target_directory.join("bare-metal"))?;
         for library in rules::libraries() {
             check.args(["--package", library]);

@@ -15,7 +15,7 @@ use crate::cargo::{self, Workspace};
 use crate::error::Error;
 use crate::kernel;
 use crate::linux::Linux;
-use crate::toolchain::BareTarget;
+use pagewright_types::IsaKind;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
@@ -66,20 +66,20 @@ Linux 6.12 also flushes the whole space once or twice a round, beside its batche
 /// Boots each kernel and writes the page.
 pub(crate) fn run() -> Result<(), Error> {
     let workspace = Workspace::load()?;
-    let machine = MACHINES.iter().find(|machine| machine.target == BareTarget::Aarch64);
+    let machine = MACHINES.iter().find(|machine| machine.isa == IsaKind::Aarch64);
     let machine =
         machine.filter(|machine| machine.lacks().is_none()).ok_or(Error::NoPackage("qemu-system-arm".into()))?;
     let bench = Bench::new(&workspace, machine)?;
     let mut kernels = Vec::new();
     for (suite, version) in RELEASES {
-        let linux = Linux::fetch(&workspace, BareTarget::Aarch64, Some(suite), version)?;
+        let linux = Linux::fetch(&workspace, IsaKind::Aarch64, Some(suite), version)?;
         let mut arguments = linux.arguments(&bench.init, Swap::On("64M"));
         // `--count` makes Linux's clock independent of the load of this computer. Pagewright spins
         // where Linux sleeps, and no time would pass for it.
         arguments.push("--count".to_owned());
         kernels.push((linux.package.replace("linux-image-", "Linux "), arguments));
     }
-    let ours = kernel::build(BareTarget::Aarch64, &[])?.display().to_string();
+    let ours = kernel::build(IsaKind::Aarch64, &[])?.display().to_string();
     for (name, setting) in OURS {
         let mut arguments = ["--kernel", &ours, "--swap", "64M"].map(str::to_owned).to_vec();
         arguments.extend(setting.map(|setting| format!("--set={setting}")));

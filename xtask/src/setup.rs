@@ -6,7 +6,8 @@
 use crate::cargo::{self, Workspace};
 use crate::debian::Archive;
 use crate::error::Error;
-use crate::toolchain::{self, BareTarget};
+use crate::toolchain;
+use pagewright_types::IsaKind;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -107,7 +108,7 @@ fn missing(workspace: &Workspace) -> Vec<String> {
 /// The missing packages of this machine's architecture.
 fn missing_packages() -> Vec<&'static str> {
     let mut packages = Vec::new();
-    if BareTarget::ALL.into_iter().any(|target| toolchain::probe(target).is_err()) {
+    if IsaKind::ALL.into_iter().any(|target| toolchain::probe(target).is_err()) {
         packages.extend(BARE_METAL);
     }
     packages.extend(PROGRAMS.into_iter().filter(|(program, _)| !on_path(program)).map(|(_, package)| package));

@@ -9,35 +9,18 @@
 
 use crate::cargo;
 use crate::error::Error;
+use pagewright_types::IsaKind;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A target without an operating system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BareTarget {
-    /// x86-64.
-    X86_64,
-    /// arm64 without floating point, because the kernel must preserve a program's registers.
-    Aarch64,
-}
-
-impl BareTarget {
-    /// Both targets.
-    pub(crate) const ALL: [Self; 2] = [Self::X86_64, Self::Aarch64];
-
-    /// The target triple of rustc.
-    pub(crate) const fn triple(self) -> &'static str {
-        match self {
-            Self::X86_64 => "x86_64-unknown-none",
-            Self::Aarch64 => "aarch64-unknown-none-softfloat",
-        }
-    }
-}
-
-impl fmt::Display for BareTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.triple())
+/// The triple of rustc's bare-metal target for an instruction set.
+///
+/// On arm64 it has no floating point, because the kernel must preserve a program's registers.
+pub(crate) const fn bare_triple(isa: IsaKind) -> &'static str {
+    match isa {
+        IsaKind::X86_64 => "x86_64-unknown-none",
+        IsaKind::Aarch64 => "aarch64-unknown-none-softfloat",
     }
 }
 
@@ -72,9 +55,9 @@ impl fmt::Display for Toolchain {
 /// # Errors
 /// [`Error::NoBareMetal`], which names the packages to install, if there is none; [`Error::Spawn`],
 /// if rustc does not run.
-pub(crate) fn probe(target: BareTarget) -> Result<Toolchain, Error> {
+pub(crate) fn probe(target: IsaKind) -> Result<Toolchain, Error> {
     let sysroot = sysroot(&mut Command::new(rustc()))?;
-    if library(&sysroot).join(target.triple()).join("lib").is_dir() {
+    if library(&sysroot).join(bare_triple(target)).join("lib").is_dir() {
         return Ok(Toolchain::Target);
     }
     if has_source(&sysroot) {
@@ -98,7 +81,7 @@ impl Toolchain {
     pub(crate) fn cargo(
         &self,
         subcommand: &str,
-        targets: &[BareTarget],
+        targets: &[IsaKind],
         target_directory: &Path,
     ) -> Result<Command, Error> {
         let (mut command, sysroot) = match self {
@@ -113,7 +96,7 @@ impl Toolchain {
         command.env_remove("RUSTFLAGS").env("CARGO_TARGET_DIR", target_directory.join(self.folder()));
         command.arg(subcommand);
         for target in targets {
-            command.args(["--target", target.triple()]);
+            command.args(["--target", bare_triple(*target)]);
         }
         match self {
             Self::Target => {}
@@ -126,7 +109,7 @@ impl Toolchain {
         // The bare-metal targets link with rust-lld, which Debian's toolchain lacks.
         if !has_linker(&sysroot) {
             for target in targets {
-                let variable = target.triple().to_uppercase().replace('-', "_");
+                let variable = bare_triple(*target).to_uppercase().replace('-', "_");
                 command.env(format!("CARGO_TARGET_{variable}_LINKER"), "ld.lld");
             }
         }
@@ -228,7 +211,7 @@ mod tests {
         let folder = Path::new("/somewhere");
         for (toolchain, builds) in [(Toolchain::Target, false), (Toolchain::Source, true)] {
             let command =
-                toolchain.cargo("build", &[BareTarget::Aarch64], folder).expect("rustc runs, since it built this");
+                toolchain.cargo("build", &[IsaKind::Aarch64], folder).expect("rustc runs, since it built this");
             assert_eq!(environment(&command, "RUSTC_BOOTSTRAP").is_some(), builds);
             assert_eq!(command.get_args().any(|word| word.to_string_lossy().starts_with("-Zbuild-std=")), builds);
             let into = environment(&command, "CARGO_TARGET_DIR").expect("a folder of its own");

@@ -37,7 +37,17 @@ pub(super) fn judge(bench: &Bench, machine: &Machine, kernel: &Path) -> Result<u
     let Some(case) = CASES.iter().find(|case| case.name == PROGRAM) else { return Ok(failed) };
     let Some(program) = case.program(machine, &bench.workspace, &bench.folder)? else { return Ok(failed) };
     let mut boot = Command::new(&bench.pagewright);
-    boot.args(["boot", "--arch", machine.isa, "--mem", case.memory, "--limit", case.limit, "--count", "--kernel"]);
+    boot.args([
+        "boot",
+        "--arch",
+        machine.isa.name(),
+        "--mem",
+        case.memory,
+        "--limit",
+        case.limit,
+        "--count",
+        "--kernel",
+    ]);
     let stderr = output(boot.arg(kernel).arg("--").arg(&program))?;
     let mut counts = stderr.lines().filter_map(|line| line.strip_prefix("pagewright: ")?.split_once(" instructions"));
     let count = counts.next_back().and_then(|(count, _)| count.parse().ok());

@@ -5,26 +5,20 @@
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
 use crate::setup::{self, on_path};
-use crate::toolchain::BareTarget;
+use pagewright_types::IsaKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// An instruction set, its C compiler and its QEMU.
 pub(crate) struct Machine {
-    pub(crate) isa: &'static str,
-    pub(crate) target: BareTarget,
+    pub(crate) isa: IsaKind,
     compiler: &'static str,
     qemu: &'static str,
 }
 
 pub(crate) const MACHINES: [Machine; 2] = [
-    Machine { isa: "x86-64", target: BareTarget::X86_64, compiler: "gcc", qemu: "qemu-system-x86_64" },
-    Machine {
-        isa: "arm64",
-        target: BareTarget::Aarch64,
-        compiler: "aarch64-linux-gnu-gcc",
-        qemu: "qemu-system-aarch64",
-    },
+    Machine { isa: IsaKind::X86_64, compiler: "gcc", qemu: "qemu-system-x86_64" },
+    Machine { isa: IsaKind::Aarch64, compiler: "aarch64-linux-gnu-gcc", qemu: "qemu-system-aarch64" },
 ];
 
 impl Machine {
@@ -159,7 +153,7 @@ impl Case {
     ) -> Result<Option<PathBuf>, Error> {
         match self.program {
             Program::C(source) => machine.compile(&workspace.workspace_root, folder, source).map(Some),
-            Program::Busybox if machine.target == BareTarget::X86_64 => Ok(setup::program("busybox")),
+            Program::Busybox if machine.isa == IsaKind::X86_64 => Ok(setup::program("busybox")),
             Program::Busybox => Ok(setup::arm_busybox(workspace)),
         }
     }

@@ -64,7 +64,7 @@ pub(crate) fn run(extent: Extent) -> Result<(), Error> {
             None => machines.push(machine),
         }
     }
-    let targets: Vec<_> = machines.iter().map(|machine| machine.target).collect();
+    let targets: Vec<_> = machines.iter().map(|machine| machine.isa).collect();
     let mut runs = Vec::new();
     if extent == Extent::Planted {
         let kernels = kernel::build_all(&targets, &["planted", "oracle"])?;
@@ -168,7 +168,7 @@ impl Bench {
     fn boot(&self, run: &Run<'_>) -> Result<Output, Error> {
         let Case { arguments, memory, limit, .. } = *run.case;
         let mut boot = Command::new(&self.pagewright);
-        boot.args(["boot", "--arch", run.machine.isa, "--cpus", run.cpus, "--mem", memory, "--kernel"])
+        boot.args(["boot", "--arch", run.machine.isa.name(), "--cpus", run.cpus, "--mem", memory, "--kernel"])
             .arg(&run.kernel);
         boot.args(run.case.swap.option());
         match run.plant {

@@ -8,7 +8,7 @@
 use super::cases::{CASES, Machine};
 use super::{Bench, Run};
 use crate::error::Error;
-use crate::toolchain::BareTarget;
+use pagewright_types::IsaKind;
 use std::path::Path;
 use std::process::Output;
 
@@ -42,7 +42,7 @@ pub(super) fn runs<'a>(
     kernel: &Path,
     runs: &mut Vec<Run<'a>>,
 ) -> Result<(), Error> {
-    let corrupting = CORRUPTING.iter().filter(|_| machine.target == BareTarget::X86_64);
+    let corrupting = CORRUPTING.iter().filter(|_| machine.isa == IsaKind::X86_64);
     for (plant, name) in corrupting.chain(&WAITING).chain(&MISCOUNTING).chain(&OVERFLOWING) {
         let Some(case) = CASES.iter().find(|case| case.name == *name) else { continue };
         let Some(program) = case.program(machine, &bench.workspace, &bench.folder)? else { continue };

@@ -9,7 +9,7 @@
 use super::Bench;
 use super::cases::{CASES, Machine};
 use crate::error::Error;
-use crate::toolchain::BareTarget;
+use pagewright_types::IsaKind;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -105,7 +105,7 @@ impl Recorded {
         let file = |end: &str| bench.folder.join(format!("{}-{}-{}.{end}", self.case, machine.isa, self.cpus));
         let (capture, json) = (file("pwt"), file("json"));
         let mut boot = Command::new(&bench.pagewright);
-        boot.args(["boot", "--arch", machine.isa, "--cpus", self.cpus, "--mem", "256M", "--limit", LIMIT]);
+        boot.args(["boot", "--arch", machine.isa.name(), "--cpus", self.cpus, "--mem", "256M", "--limit", LIMIT]);
         boot.args(&swap)
             .arg("--kernel")
             .arg(kernel)
@@ -117,12 +117,12 @@ impl Recorded {
         let here = output(&mut boot)?;
         let mut replay = Command::new(&bench.pagewright);
         replay
-            .args(["replay", "--arch", machine.isa, "--cpus", self.cpus])
+            .args(["replay", "--arch", machine.isa.name(), "--cpus", self.cpus])
             .args(&swap)
             .arg("--json")
             .arg(&json)
             .arg(&capture);
-        if machine.target == BareTarget::X86_64 {
+        if machine.isa == IsaKind::X86_64 {
             // QEMU emulates no PCIDs.
             replay.args(["--set", "nopcid=1"]);
         }
