@@ -11,7 +11,7 @@ mod races;
 
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
-use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestProcess, TestWorld};
+use pagewright_lab::harness::{ANON, CPU, FileHandle, GupCall, OTHER, TestProcess, TestWorld};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{FaultError, MapFlags, MmError};
 use pagewright_sim::AllocationFailure;
@@ -142,9 +142,7 @@ fn a_forced_write_copies_and_grants_no_right<I: Isa>() {
         process.take(CPU, none, 1, call).expect("FOLL_FORCE").release(MakeDirty::No);
         assert!(process.touch(CPU, none, Access::Read).is_err(), "the program got a right by {call:?}");
     }
-    process.end();
-    world.on(CPU, |mm| mm.forget_file(&file));
-    world.at_rest(&[]);
+    end_and_forget(&process, &file);
 }
 
 fn the_lockless_walk_needs_no_fault_and_the_current_space<I: Isa>() {
@@ -273,9 +271,14 @@ fn a_released_page_is_dirty_only_if_written<I: Isa>() {
     writer.write(0, 9);
     writer.release(MakeDirty::Yes);
     assert!(dirty(frame));
+    end_and_forget(&process, &file);
+}
+
+/// Ends a process and forgets the file that it mapped.
+fn end_and_forget<I: Isa>(process: &TestProcess<I>, file: &FileHandle<I>) {
     process.end();
-    world.on(CPU, |mm| mm.forget_file(&file));
-    world.at_rest(&[]);
+    process.world.on(CPU, |mm| mm.forget_file(file));
+    process.world.at_rest(&[]);
 }
 
 /// INV-FRAME-REFS: new mappings do not exceed the limit of references.
@@ -313,9 +316,7 @@ fn mappings_do_not_exceed_the_reference_limit<I: Isa>() {
         .expect("no other references");
     assert_eq!(process.touch(CPU, other, Access::Read), Ok(()), "below the limit again");
     process.fork().end();
-    process.end();
-    world.on(CPU, |mm| mm.forget_file(&file));
-    world.at_rest(&[]);
+    end_and_forget(&process, &file);
 }
 
 /// INV-FRAME-REFS: references and pins do not exceed the limit.

@@ -301,7 +301,7 @@ mod plants {
     }
 
     // On arm64 the flush does not wait for a lockless walk. On x86-64 it does, before the page is
-    // freed. So the walk without a recheck needs another race there.
+    // freed. So on arm64 another race finds the walk without a recheck.
     found! {
         a_pin_of_a_shared_page_is_found:
             PinNotExclusive by copy_on_write_and_pin, "pinned" and copy_on_write_and_pin, "pinned";

@@ -30,12 +30,16 @@ fn one(cpu: u16) -> CpuMask {
     CpuMask::of(CpuId::new(cpu))
 }
 
+fn run_on_two(space: &Space<X86_64>) {
+    space.run();
+    on(1, || space.run());
+}
+
 #[test]
 fn a_flush_goes_page_by_page_up_to_the_ceiling() {
     let (host, tlb) = machine::<X86_64>(2);
     let space = Space::new(&tlb);
-    space.run();
-    on(1, || space.run());
+    run_on_two(&space);
     for (count, by_page) in [(1, true), (33, true), (34, false)] {
         let ((), log) = host.log(|| tlb.flush(&space.context, flush_of(count)));
         assert_eq!(ipis(&log), [one(1)]);
@@ -66,8 +70,7 @@ fn the_stride_is_that_of_the_level() {
 fn a_target_flushes_the_range_of_the_sender() {
     let (host, tlb) = machine::<X86_64>(2);
     let space = Space::new(&tlb);
-    space.run();
-    on(1, || space.run());
+    run_on_two(&space);
     let last = PageRange::new(VirtAddr::new(0x7fff_ffff_e000), VirtAddr::new(0x7fff_ffff_f000));
     for level in [Level::PTE, Level::PMD, Level::PUD] {
         let far = PageRange::new(VirtAddr::new(5 * level.span()), VirtAddr::new(9 * level.span()));
