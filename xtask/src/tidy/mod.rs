@@ -1,8 +1,8 @@
 //! `cargo xtask tidy`: checks the rules of this repository that a compiler does not check.
 //!
 //! One rule per module: [`length`], [`opening`], [`leftovers`], [`invariants`], [`counters`],
-//! [`linux_calls`], [`names`], [`packages`], [`prose`]. [`exceptions`] lists the exceptions and
-//! their reasons.
+//! [`linux_calls`], [`names`], [`packages`], [`prose`], [`test_files`]. [`exceptions`] lists the
+//! exceptions and their reasons.
 //!
 //! Not guaranteed: that a comment is true, or a name good.
 
@@ -16,6 +16,7 @@ mod names;
 mod opening;
 mod packages;
 mod prose;
+mod test_files;
 
 use crate::cargo::Workspace;
 use crate::error::Error;
@@ -112,6 +113,8 @@ pub(crate) enum Breach {
     },
     /// A module that does not begin with `//!`.
     NoOpening,
+    /// A file of tests that is part of no test binary.
+    NotATest,
     /// A mark of unfinished work.
     Leftover {
         /// The word.
@@ -164,6 +167,7 @@ impl fmt::Display for Breach {
             Self::Wording { wording, instead } => write!(f, "\"{wording}\": {instead}"),
             Self::StaleException { reason } => write!(f, "the exception is not needed ({reason}): delete its row"),
             Self::NoOpening => f.write_str("does not begin with //! and its purpose"),
+            Self::NotATest => f.write_str("is in no test binary: name it in tests/main.rs"),
             Self::Leftover { word } => write!(f, "{word}: finish it or delete it"),
             Self::UnknownInvariant { id } => write!(f, "{id} is not in docs/invariants.md"),
             Self::RepeatedInvariant { id } => write!(f, "{id} is listed twice"),
@@ -209,6 +213,7 @@ pub(crate) fn run(generated: Generated) -> Result<(), Error> {
     let mut findings = length::check(&files, exceptions::LONG);
     findings.extend(files.iter().filter_map(opening::check));
     findings.extend(files.iter().flat_map(leftovers::check));
+    findings.extend(test_files::check(&workspace, &files));
     let mut reading = names::check(&files);
     reading.extend(prose::check(&workspace, &files)?);
     findings.extend(exceptions::ratchet(reading, exceptions::PENDING));
