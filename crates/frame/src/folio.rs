@@ -27,7 +27,7 @@ use crate::memmap::Memmap;
 use crate::record::{FrameRecord, FrameState};
 use crate::stored_ref::StoredFolioRef;
 use core::fmt;
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use core::sync::atomic::Ordering;
 use pagewright_sync::{Platform, bomb};
 use pagewright_types::{DebtKey, FileId, ForkNodeId, FrameRange, Order, Pfn, SwapEntry};
 
@@ -132,7 +132,7 @@ impl<P: Platform> Frames<P> {
         clear_counts(record);
         self.memmap.name_tails(head, kind.order(), kind);
         record.set_kind(kind.to(FrameState::Folio));
-        record.refs.store(1, Ordering::Release);
+        record.counts.set(1, 0);
         FolioRef::new(head)
     }
 
@@ -206,14 +206,11 @@ impl<P: Platform> Frames<P> {
     #[inline]
     pub(crate) fn drop_refs(&self, head: Pfn, n: u32) -> Option<Block> {
         let record = self.memmap.at(head);
-        let before = record.refs.fetch_sub(n, Ordering::Release);
+        let before = record.counts.sub_refs(n);
         debug_assert!(before >= n, "INV-FRAME-REFS: the folio at {head} loses {n} of {before} references");
         if before != n {
             return None;
         }
-        // Pairs with the Release of every other put, so that all other uses of the folio happen
-        // before it is freed.
-        fence(Ordering::Acquire);
         Some(self.folio_into_block(head))
     }
 
@@ -229,7 +226,7 @@ impl<P: Platform> Frames<P> {
 
 /// Zeroes the mapcounts and pin count of a folio.
 pub(crate) fn clear_counts(record: &FrameRecord) {
-    debug_assert_eq!(record.mapcount.load(Ordering::Relaxed), 0, "INV-FRAME-MAP: a new folio is mapped");
+    debug_assert_eq!(record.counts.mappings(), 0, "INV-FRAME-MAP: a new folio is mapped");
     let counts =
         [&record.entire_or_shares, &record.large_mapcount_or_mlocks, &record.nr_pages_mapped, &record.pincount_or_swap];
     for count in counts {
@@ -249,20 +246,6 @@ pub(crate) const MAX_TRY_GET_REFS: u32 = 1 << 31;
 /// The limit is for file pages only. Each space maps an anonymous page once and needs four tables
 /// to do so, so memory runs out first.
 const MAX_ENTRY_REFS: u32 = 3 << 30;
-
-/// Takes a reference, unless there are none or at least [`MAX_TRY_GET_REFS`].
-#[inline]
-pub(crate) fn add_unless_zero(refs: &AtomicU32) -> bool {
-    let mut now = refs.load(Ordering::Relaxed);
-    while (1..MAX_TRY_GET_REFS).contains(&now) {
-        // Acquire: the state of the folio is read after the reference is taken.
-        match refs.compare_exchange_weak(now, now + 1, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => return true,
-            Err(other) => now = other,
-        }
-    }
-    false
-}
 
 impl<'a> Folio<'a> {
     #[inline]
@@ -336,7 +319,7 @@ impl<'a> Folio<'a> {
     /// The number of references, pins included.
     #[inline]
     pub fn refs(self) -> u32 {
-        self.record().refs.load(Ordering::Acquire)
+        self.record().counts.refs()
     }
 
     /// Takes another reference (`folio_get`).
@@ -347,7 +330,7 @@ impl<'a> Folio<'a> {
     /// In debug builds when the folio has no references.
     #[inline]
     pub fn get(self) -> FolioRef {
-        let before = self.record().refs.fetch_add(1, Ordering::Relaxed);
+        let before = self.record().counts.add_refs(1);
         debug_assert!(before > 0, "INV-FRAME-REFS: the folio at {} has no reference to copy", self.head);
         FolioRef::new(self.head)
     }
@@ -361,7 +344,7 @@ impl<'a> Folio<'a> {
     /// # Panics
     /// In debug builds when the folio has no references.
     pub fn get_raw(self, n: u32) {
-        let before = self.record().refs.fetch_add(n, Ordering::Relaxed);
+        let before = self.record().counts.add_refs(n);
         debug_assert!(before > 0, "INV-FRAME-REFS: the folio at {} has no reference to copy", self.head);
     }
 
@@ -374,13 +357,22 @@ impl<'a> Folio<'a> {
         self.refs() > MAX_ENTRY_REFS
     }
 
+    /// Whether a page-table entry may take one more reference.
+    ///
+    /// The caller takes it next. Concurrent callers may exceed the limit by one each, for which the
+    /// counts above it leave room.
+    #[inline]
+    pub fn has_room_for_entry(self) -> bool {
+        self.refs() < MAX_ENTRY_REFS
+    }
+
     /// Takes another reference (`folio_try_get`).
     ///
     /// Returns `None` if the folio has no references, because it is frozen or free, or 2^31 or
     /// more.
     #[inline]
     pub fn try_get(self) -> Option<FolioRef> {
-        add_unless_zero(&self.record().refs).then(|| FolioRef::new(self.head))
+        self.record().counts.try_add_ref(MAX_TRY_GET_REFS).then(|| FolioRef::new(self.head))
     }
 
     /// The owner of the contents.

@@ -19,8 +19,8 @@ use crate::watermark::{self, Watermarks};
 use crate::zone::{Zone, ZoneId, ZoneKind, ZoneView};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use pagewright_sync::{AllocError, Counters, Platform};
-use pagewright_types::{Counter, CpuId, FrameRange, NodeId, Pfn};
+use pagewright_sync::{AllocError, Counters, Gauges, Platform};
+use pagewright_types::{Counter, CpuId, FrameRange, Gauge, NodeId, Pfn};
 use thiserror::Error;
 
 /// Why [`Frames::try_new`] failed.
@@ -38,6 +38,7 @@ pub enum FramesError {
 pub struct Frames<P: Platform> {
     pub(crate) machine: P,
     pub(crate) counters: Counters,
+    gauges: Gauges,
     pub(crate) clear_selector: ClearSelector,
     pub(crate) memmap: Memmap,
     pub(crate) zones: Box<[Zone<P::Locks>]>,
@@ -68,6 +69,7 @@ impl<P: Platform> Frames<P> {
         let spans = spans_of(layout, &zones)?;
         let frames = Self {
             counters: Counters::try_new(span.cpus)?,
+            gauges: Gauges::try_new(span.cpus)?,
             clear_selector: clear_selector_for(&machine),
             fallbacks: fallbacks_of(layout, &zones)?,
             node_of_cpu: nodes_of_cpus(layout, span.cpus)?,
@@ -127,6 +129,18 @@ impl<P: Platform> Frames<P> {
     #[inline]
     pub fn count(&self, counter: Counter, n: u64) {
         self.counters.add(self.machine.cpu(), counter, n);
+    }
+
+    /// The gauges of the machine that are stored.
+    #[inline]
+    pub fn gauges(&self) -> &Gauges {
+        &self.gauges
+    }
+
+    /// Changes a gauge by `pages`, on the running CPU.
+    #[inline]
+    pub fn adjust(&self, gauge: Gauge, pages: i64) {
+        self.gauges.adjust(self.machine.cpu(), gauge, pages);
     }
 
     /// The zones, by node and then by address.

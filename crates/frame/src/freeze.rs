@@ -65,8 +65,8 @@ impl<'a> Folio<'a> {
     /// In debug builds when `expected` is 0.
     pub fn freeze(self, expected: u32) -> Result<FrozenFolio<'a>, NotFrozen> {
         debug_assert!(expected > 0, "INV-FRAME-FROZEN: the folio at {} is frozen from 0 references", self.head);
-        match self.record().refs.compare_exchange(expected, 0, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => Ok(FrozenFolio(self)),
+        match self.record().counts.exchange_refs(expected, 0) {
+            Ok(()) => Ok(FrozenFolio(self)),
             Err(found) => Err(NotFrozen { pfn: self.head, expected, found }),
         }
     }
@@ -85,7 +85,7 @@ impl<'a> FrozenFolio<'a> {
     pub fn thaw(self, refs: u32) {
         let folio = self.into_inner();
         debug_assert!(refs > 0, "INV-FRAME-REFS: the folio at {} is thawed without references", folio.head);
-        folio.record().refs.store(refs, Ordering::Release);
+        folio.record().counts.add_refs(refs);
     }
 
     /// Splits the folio into folios of order `to`, in the order of their frames.

@@ -48,9 +48,35 @@ impl Folio<'_> {
     #[inline]
     pub fn map_page(self, index: u32) -> MapcountChange {
         self.assert_alive();
-        let first = self.memmap.at(self.page(index)).mapcount.fetch_add(1, Ordering::AcqRel) == 0;
+        let before = self.memmap.at(self.page(index)).counts.add_mapping();
+        self.note_mapped(before)
+    }
+
+    /// Takes a reference for a new entry that maps page `index`, and counts the entry.
+    ///
+    /// For a small folio, both are one atomic addition. The reference exists only as the frame
+    /// number in the entry, like one after [`FolioRef::into_raw`](crate::FolioRef::into_raw).
+    ///
+    /// # Panics
+    /// As [`map_page`](Self::map_page).
+    #[inline]
+    pub fn get_and_map_page(self, index: u32) -> MapcountChange {
+        if self.is_large() {
+            self.get_raw(1);
+            return self.map_page(index);
+        }
+        let (refs, before) = self.record().counts.add_ref_and_mapping();
+        debug_assert!(refs > 0, "INV-FRAME-MAP: the folio at {} is mapped without a reference", self.head);
+        debug_assert_eq!(index, 0, "the small folio at {} has no page {index}", self.head);
+        MapcountChange { pages: u32::from(before == 0), mapcount: before + 1 }
+    }
+
+    /// What an entry for a page that `before` entries mapped changes.
+    #[inline]
+    fn note_mapped(self, before: u32) -> MapcountChange {
+        let first = before == 0;
         if !self.is_large() {
-            return MapcountChange { pages: u32::from(first), mapcount: self.mapcount() };
+            return MapcountChange { pages: u32::from(first), mapcount: before + 1 };
         }
         let record = self.record();
         let others = if first { record.nr_pages_mapped.fetch_add(1, Ordering::AcqRel) } else { ENTIRELY_MAPPED };
@@ -66,11 +92,11 @@ impl Folio<'_> {
     pub fn unmap_page(self, index: u32) -> MapcountChange {
         self.assert_alive();
         let page = self.page(index);
-        let before = self.memmap.at(page).mapcount.fetch_sub(1, Ordering::AcqRel);
+        let before = self.memmap.at(page).counts.sub_mapping();
         debug_assert!(before > 0, "INV-FRAME-MAP: frame {page} is unmapped more often than mapped");
         let last = before == 1;
         if !self.is_large() {
-            return MapcountChange { pages: u32::from(last), mapcount: self.mapcount() };
+            return MapcountChange { pages: u32::from(last), mapcount: before - 1 };
         }
         let record = self.record();
         let mapcount = record.large_mapcount_or_mlocks.fetch_sub(1, Ordering::AcqRel) - 1;
@@ -126,8 +152,7 @@ impl Folio<'_> {
     #[inline]
     pub fn mapcount(self) -> u32 {
         let record = self.record();
-        let count = if self.is_large() { &record.large_mapcount_or_mlocks } else { &record.mapcount };
-        count.load(Ordering::Acquire)
+        if self.is_large() { record.large_mapcount_or_mlocks.load(Ordering::Acquire) } else { record.counts.mappings() }
     }
 
     /// Whether any entry maps the folio or one of its pages.
@@ -141,7 +166,7 @@ impl Folio<'_> {
     /// # Panics
     /// When the folio has no such page.
     pub fn page_mapcount(self, index: u32) -> u32 {
-        self.memmap.at(self.page(index)).mapcount.load(Ordering::Acquire)
+        self.memmap.at(self.page(index)).counts.mappings()
     }
 
     /// The number of entries that map the whole folio.
@@ -169,7 +194,7 @@ impl Folio<'_> {
     /// # Panics
     /// When the folio has no such page.
     pub fn page_refs(self, index: u32) -> u32 {
-        self.memmap.at(self.page(index)).refs.load(Ordering::Acquire)
+        self.memmap.at(self.page(index)).counts.refs()
     }
 
     /// The frame of page `index`.

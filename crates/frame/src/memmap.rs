@@ -9,7 +9,6 @@
 
 use crate::record::{FrameKind, FrameRecord, FrameState};
 use crate::zeroed_slice::ZeroedSlice;
-use core::sync::atomic::Ordering;
 use pagewright_sync::AllocError;
 use pagewright_types::{FrameRange, Order, Pfn};
 
@@ -72,7 +71,7 @@ impl Memmap {
         let tail = kind.to(FrameState::Tail);
         for index in 1..order.frames() {
             let record = self.at(head.add(index));
-            debug_assert_eq!(record.mapcount.load(Ordering::Relaxed), 0, "INV-FRAME-MAP: a new folio is mapped");
+            debug_assert_eq!(record.counts.mappings(), 0, "INV-FRAME-MAP: a new folio is mapped");
             // A block that was a folio of this order before still has these tails. Skipping the
             // store keeps their lines clean.
             if record.kind() != tail {
@@ -103,11 +102,7 @@ impl Memmap {
         let record = self.at(pfn);
         let kind = record.kind();
         debug_assert_eq!(kind.state(), from, "INV-FRAME-STATE: frame {pfn} is {kind:?}, not {from:?}");
-        debug_assert_eq!(
-            record.refs.load(Ordering::Relaxed),
-            0,
-            "INV-FRAME-SPEC: frame {pfn}, {kind:?}, has references"
-        );
+        debug_assert_eq!(record.counts.refs(), 0, "INV-FRAME-SPEC: frame {pfn}, {kind:?}, has references");
         record.set_kind(kind.to(to));
         kind
     }

@@ -15,7 +15,7 @@
 //! Not guaranteed: that only exclusive anonymous pages are pinned. `mm` ensures that.
 
 use crate::block::Block;
-use crate::folio::{Folio, add_unless_zero};
+use crate::folio::{Folio, MAX_TRY_GET_REFS};
 use crate::frames::Frames;
 use core::sync::atomic::Ordering;
 use pagewright_sync::{Platform, bomb};
@@ -57,14 +57,14 @@ impl Folio<'_> {
     /// more.
     pub fn try_pin(self) -> Option<PinRef> {
         let record = self.record();
-        if !add_unless_zero(&record.refs) {
+        if !record.counts.try_add_ref(MAX_TRY_GET_REFS) {
             return None;
         }
         // The order can be read only now: without a reference it may change.
         if self.is_large() {
             record.pincount_or_swap.fetch_add(1, Ordering::AcqRel);
         } else {
-            record.refs.fetch_add(PIN_BIAS - 1, Ordering::AcqRel);
+            record.counts.add_refs(PIN_BIAS - 1);
         }
         Some(PinRef(self.head))
     }

@@ -14,7 +14,7 @@
 //! Allocated head  order,zone  0     residency*   0         BlockList   .       .      .          .     .           .           key
 //! Folio head      order,zone  refs  flags, age   its PTEs  LRU         entire  large* nr_mapped  pins* page index  FolioOwner* key
 //! Folio tail      order,zone  0     .            its PTEs  deferred*   .       mlock* .          .     .           .           .
-//! Table           level,zone  0     marks, lock  live      deposit     shares  .      .          .     .           space       key
+//! Table           level,zone  0     marks, lock  live      deposit     shares  counts counts     pend* key*        space       key
 //! ```
 //!
 //! - `residency*`: valid only while the block is on a `BlockList`.
@@ -26,11 +26,17 @@
 //! - `FolioOwner*`: a folio on a [`ReleaseList`](crate::ReleaseList) has its link here, because it
 //!   is still on its LRU list.
 //!
-//! `refs` counts a pin of a small folio 1024 times. `debt` of a block in use is what its frames
-//! will owe when they are freed, in addition to the debt that the last user names then. The
-//! deferred and deposit links have no user in this crate; they are reserved so that a large folio
-//! or a shared table needs no second record. For the same reason, the resident-set counts of a
-//! last-level table fit in `large`, `nr_mapped` and `pins` of its row.
+//! - `counts`: the entries of the table by what they hold ([`EntryCounts`](crate::EntryCounts)),
+//!   two of 16 bits in each word.
+//! - `pend*` and `key*`: reserved for flushes that outlive the lock of the table. `debt` is then
+//!   the key of entries that lost rights, `index` the key of read-only translations that may
+//!   linger, and `pins` the sequence number that tells pending entries of the present key from
+//!   older ones.
+//!
+//! `refs` and `mapcount` share one word ([`FrameCounts`]). `refs` counts a pin of a small folio
+//! 1024 times. `debt` of a block in use is what its frames will owe when they are freed, in
+//! addition to the debt that the last user names then. The deferred and deposit links have no user
+//! in this crate; they are reserved so that a large folio or a shared table needs no second record.
 //!
 //! ```text
 //!            carve, coalesce                 alloc                    new_folio
@@ -71,6 +77,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use pagewright_types::{DebtKey, Level, Order};
 
 use crate::clear::Residency;
+use crate::counts::FrameCounts;
 use crate::zone::ZoneId;
 
 /// The state of a frame, from its record alone.
@@ -171,15 +178,15 @@ impl fmt::Debug for FrameKind {
 #[repr(C, align(64))]
 pub(crate) struct FrameRecord {
     kind: AtomicU32,
-    /// References of a folio.
-    pub(crate) refs: AtomicU32,
     /// [`FolioFlags`](crate::FolioFlags) and age of a folio; marks and lock bit of a table.
     ///
     /// Of a block on a buddy list, the time at which it was freed; of a block on a per-CPU list,
     /// its residency.
     pub(crate) flags: AtomicU32,
-    /// Entries that map this page by itself; live entries of a table.
-    pub(crate) mapcount: AtomicU32,
+    /// The references of a folio and the entries that map this page by itself.
+    ///
+    /// Of a table, the live entries in place of the second.
+    pub(crate) counts: FrameCounts,
     /// List links, as frame numbers.
     pub(crate) prev: AtomicU32,
     pub(crate) next: AtomicU32,
@@ -308,6 +315,6 @@ mod tests {
         let record = FrameRecord::zeroed();
         assert_eq!(record.kind(), FrameKind::INTERIOR);
         assert_eq!(record.kind().state(), FrameState::Interior);
-        assert_eq!(record.refs.load(Ordering::Relaxed), 0, "INV-FRAME-SPEC");
+        assert_eq!(record.counts.refs(), 0, "INV-FRAME-SPEC");
     }
 }

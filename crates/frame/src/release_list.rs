@@ -52,7 +52,7 @@ impl ReleaseList {
     #[inline]
     pub fn put_last<P: Platform>(&mut self, frames: &Frames<P>, reference: FolioRef) -> Result<(), FolioRef> {
         let record = frames.memmap.at(reference.pfn());
-        if record.refs.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        if record.counts.exchange_refs(1, 0).is_err() {
             return Err(reference);
         }
         let head = reference.into_raw();

@@ -20,6 +20,7 @@
 use crate::block::Block;
 use crate::frames::Frames;
 use crate::record::{FrameKind, FrameRecord, FrameState};
+use crate::rss::EntryCounts;
 use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::{Ordering, fence};
@@ -65,7 +66,9 @@ impl<P: Platform> Frames<P> {
         let record = self.memmap.allocated(pfn);
         let kind = record.kind();
         record.flags.store(TableMarks::empty().bits(), Ordering::Relaxed);
-        record.mapcount.store(0, Ordering::Relaxed);
+        record.counts.set_mappings_locked(0);
+        record.large_mapcount_or_mlocks.store(0, Ordering::Relaxed);
+        record.nr_pages_mapped.store(0, Ordering::Relaxed);
         record.entire_or_shares.store(1, Ordering::Relaxed);
         record.owner_or_space.store(space.raw(), Ordering::Relaxed);
         record.set_kind(FrameKind::table(level, kind.zone()));
@@ -104,7 +107,7 @@ impl<P: Platform> Frames<P> {
         debug_assert_eq!(table.live(), 0, "INV-FRAME-TABLE: {table:?} is retired with live entries");
         debug_assert!(table.shares() <= 1, "INV-FRAME-TABLE: {table:?} is retired while shared");
         debug_assert!(!table.is_locked(), "INV-FRAME-TABLE: {table:?} is retired while locked");
-        table.record.mapcount.store(0, Ordering::Relaxed);
+        table.record.counts.set_mappings_locked(0);
         let zone = table.record.kind().zone();
         table.record.set_kind(FrameKind::block(FrameState::Allocated, Order::ZERO, zone));
         Block::new(pfn, Order::ZERO)
@@ -157,39 +160,54 @@ impl<'a, L: Backend> TablePage<'a, L> {
     /// The number of entries that are not empty.
     #[inline]
     pub fn live(&self) -> u32 {
-        self.record.mapcount.load(Ordering::Relaxed)
+        self.record.counts.mappings()
     }
 
-    /// Counts entries that are no longer empty.
+    /// Changes the number of live entries, and returns it.
     ///
     /// The caller holds the lock.
     ///
     /// # Panics
-    /// In debug builds when the table would have more than 512 live entries.
+    /// In debug builds when the number becomes negative or exceeds 512.
     #[inline]
-    pub fn add_live(&self, entries: u32) {
-        // A load and a store suffice under the lock. An atomic addition would cost as much as the
-        // store of the entry.
-        let before = self.record.mapcount.load(Ordering::Relaxed);
+    pub fn adjust_live(&self, change: i32) -> u32 {
+        let live = self.live() as i32 + change;
         debug_assert!(
-            before + entries <= Level::ENTRIES as u32,
-            "INV-FRAME-TABLE: {self:?} gets {entries} more entries"
+            (0..=Level::ENTRIES as i32).contains(&live),
+            "INV-FRAME-TABLE: {self:?} gets {live} live entries"
         );
-        self.record.mapcount.store(before + entries, Ordering::Relaxed);
+        // A store suffices under the lock. An atomic addition would cost as much as the store of
+        // the entry.
+        self.record.counts.set_mappings_locked(live as u32);
+        live as u32
     }
 
-    /// Uncounts entries that became empty, and returns the number of live entries.
+    /// The live entries by what they hold.
+    pub fn counts(&self) -> EntryCounts<u16> {
+        let low = self.record.large_mapcount_or_mlocks.load(Ordering::Relaxed);
+        let high = self.record.nr_pages_mapped.load(Ordering::Relaxed);
+        [low as u16, (low >> 16) as u16, high as u16, (high >> 16) as u16]
+    }
+
+    /// Changes the numbers of entries by what they hold.
     ///
     /// The caller holds the lock.
     ///
     /// # Panics
-    /// In debug builds when fewer entries were live.
+    /// In debug builds when a number becomes negative or exceeds that of the live entries.
     #[inline]
-    pub fn sub_live(&self, entries: u32) -> u32 {
-        let before = self.record.mapcount.load(Ordering::Relaxed);
-        debug_assert!(before >= entries, "INV-FRAME-TABLE: {entries} of {before} live entries became empty");
-        self.record.mapcount.store(before - entries, Ordering::Relaxed);
-        before - entries
+    pub fn adjust_counts(&self, change: EntryCounts<i32>) {
+        let old = self.counts();
+        let new = |kind: usize| {
+            let count = i32::from(old[kind]) + change[kind];
+            debug_assert!(
+                (0..=self.live() as i32).contains(&count),
+                "INV-TABLE-COUNTS: {self:?} counts {count} entries of kind {kind}"
+            );
+            count as u16 as u32
+        };
+        self.record.large_mapcount_or_mlocks.store(new(0) | new(1) << 16, Ordering::Relaxed);
+        self.record.nr_pages_mapped.store(new(2) | new(3) << 16, Ordering::Relaxed);
     }
 
     /// The number of upper-level entries that point to this table.

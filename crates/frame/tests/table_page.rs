@@ -17,9 +17,13 @@ fn a_record_holds_level_lock_shares_marks_and_origin_of_a_table() {
         assert_eq!((table.marks(), table.origin()), (TableMarks::empty(), SpaceId::new(41)));
         table.mark(TableMarks::MAY_PIN);
         assert!(!table.is_locked(), "a mark changed the lock bit");
-        table.add_live(512);
-        assert_eq!(table.sub_live(510), 2);
-        assert_eq!(table.sub_live(2), 0);
+        assert_eq!(table.adjust_live(512), 512);
+        table.adjust_counts([1, 200, 0, 311]);
+        assert_eq!((table.adjust_live(-200), table.counts()), (312, [1, 200, 0, 311]));
+        table.adjust_counts([0, -199, 5, -1]);
+        assert_eq!((table.counts(), table.live()), ([1, 1, 5, 310], 312));
+        table.adjust_counts([-1, -1, -5, -310]);
+        assert_eq!(table.adjust_live(-312), 0);
         assert_eq!((table.share(), table.share()), (2, 3));
         assert_eq!((table.unshare(), table.unshare()), (2, 1));
         table.set_origin(SpaceId::new(u64::MAX));
@@ -69,7 +73,7 @@ fn live_counts_under_the_lock_lose_no_update() {
                 let table = frames.table(pfn);
                 for round in 0..2_000u32 {
                     let _guard = table.lock::<rank::TableRank>();
-                    if round % 2 == 0 { table.add_live(1) } else { assert!(table.sub_live(1) < 4) }
+                    assert!(table.adjust_live(if round % 2 == 0 { 1 } else { -1 }) <= 4);
                 }
             });
         }
@@ -94,7 +98,7 @@ mod in_debug_builds {
     #[should_panic(expected = "INV-FRAME-TABLE")]
     fn retiring_a_table_with_a_live_entry_panics() {
         let (frames, pfn) = machine_with_table(Level::PTE);
-        frames.table(pfn).add_live(1);
+        frames.table(pfn).adjust_live(1);
         let _ = support::retire(&frames, pfn).into_raw();
     }
 

@@ -1,15 +1,15 @@
 //! The memory of one machine.
 
-use crate::counters::{Gauge, Gauges};
+use crate::counters::Gauge;
 use crate::file::Files;
 use crate::reclaim::Reclaim;
 use crate::rmap::ForkTree;
 use crate::settings::{MmSetting, MmSettings};
 use crate::space::{CommittedPages, Space};
 use crate::swap::SwapState;
-use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Backend, Platform, RankSet};
+use pagewright_table::LeafView;
 use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::{ClearExtent, Folio, FolioFlags, Frames, FramesError, MemoryLayout, NoFrames};
 use pagewright_types::{Counter, LruList, NodeId, Order, PAGE_SIZE, Pfn};
@@ -23,7 +23,6 @@ pub struct Mm<P: Platform> {
     pub(crate) swap: SwapState<P>,
     pub(crate) reclaim: Reclaim,
     pub(crate) settings: MmSettings,
-    pub(crate) gauges: Gauges,
     pub(crate) committed: CommittedPages,
     /// The zero page (`ZERO_PAGE`).
     ///
@@ -67,7 +66,6 @@ impl<P: Platform> Mm<P> {
             swap: SwapState::new(),
             reclaim,
             settings,
-            gauges: Gauges::new(),
             committed: CommittedPages::default(),
             zero_page,
         })
@@ -94,7 +92,8 @@ impl<P: Platform> Mm<P> {
             Gauge::ActiveFile => self.listed(LruList::ActiveFile),
             Gauge::Unevictable => self.listed(LruList::Unevictable),
             Gauge::AnonPages | Gauge::Mapped | Gauge::FilePages | Gauge::Shmem | Gauge::PageTablePages => {
-                self.gauges.get(gauge)
+                // The CPUs are read one after the other: pages may move behind the reader.
+                self.frames().gauges().sum(gauge).max(0) as u64
             }
         }
     }
@@ -126,8 +125,8 @@ impl<P: Platform> Mm<P> {
 
     /// Returns the folio that a leaf maps; `None` for a special leaf (`vm_normal_folio`).
     #[inline]
-    pub(crate) fn vm_normal_folio(&self, leaf: Leaf) -> Option<Folio<'_>> {
-        (!leaf.flags.contains(LeafFlags::SPECIAL)).then(|| self.frames().folio(leaf.pfn))
+    pub(crate) fn vm_normal_folio(&self, leaf: LeafView) -> Option<Folio<'_>> {
+        (!leaf.is_special()).then(|| self.frames().folio(leaf.pfn()))
     }
 
     /// Returns the nodes of the machine.

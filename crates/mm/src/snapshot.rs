@@ -18,7 +18,6 @@
 
 use crate::counters::{Gauge, RssKind};
 use crate::mm::Mm;
-use crate::rmap::rss_kind;
 use crate::space::Space;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, FrameState};
@@ -68,7 +67,7 @@ impl<P: Platform> Mm<P> {
             (VmstatGauge::AnonPages, Gauge::AnonPages),
             (VmstatGauge::MappedPages, Gauge::Mapped),
         ] {
-            report(SnapshotRecord::Gauge(GaugeRecord { gauge, count: self.gauge(own) }));
+            report(SnapshotRecord::Gauge(GaugeRecord { gauge, count: self.frames().gauges().sum(own) as u64 }));
         }
         for &list in LruList::ALL {
             self.report_list(list, report);
@@ -132,7 +131,7 @@ fn report_folio(folio: Folio<'_>, report: Reporter<'_>) {
     report(SnapshotRecord::Folio(FolioRecord {
         pfn: folio.pfn(),
         order: folio.order(),
-        kind: is_page.then(|| page_kind(rss_kind(folio))),
+        kind: is_page.then(|| page_kind(folio.rss_kind())),
         refs: u64::from(folio.refs()),
         entire_mapcount: u64::from(folio.entire_mapcount()),
         mapcount: u64::from(folio.mapcount()),

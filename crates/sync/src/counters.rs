@@ -1,4 +1,4 @@
-//! Storage for the counters declared in `types`.
+//! Storage for the counters and gauges declared in `types`.
 //!
 //! **INV-COUNT-OWN.** A CPU increments its own counters only, and no increment is lost to an
 //! interrupt. On x86-64 an increment is one instruction without a LOCK prefix, as in Linux's
@@ -9,10 +9,30 @@
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::percpu::{AllocError, PerCpu};
-use pagewright_types::{Counter, CpuId};
+use pagewright_types::{Counter, CpuId, Gauge};
 
-/// All counters of one machine, one array per CPU, so that CPUs share no cache line.
-pub struct Counters(PerCpu<[AtomicU64; Counter::COUNT]>);
+/// One sum for each row of a table, kept per CPU so that CPUs share no cache line.
+///
+/// The parts wrap, so that a sum is exact although a CPU may subtract what another added.
+struct PerCpuSums<const N: usize>(PerCpu<[AtomicU64; N]>);
+
+impl<const N: usize> PerCpuSums<N> {
+    fn try_new(cpus: usize) -> Result<Self, AllocError> {
+        PerCpu::try_new(cpus, |_| core::array::from_fn(|_| AtomicU64::new(0))).map(Self)
+    }
+
+    #[inline]
+    fn add(&self, cpu: CpuId, row: usize, n: u64) {
+        add_alone(&self.0.get(cpu)[row], n);
+    }
+
+    fn sum(&self, row: usize) -> u64 {
+        self.0.iter().map(|cpu| cpu[row].load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
+    }
+}
+
+/// All counters of one machine.
+pub struct Counters(PerCpuSums<{ Counter::COUNT }>);
 
 impl Counters {
     /// Counters of `cpus` CPUs, all zero.
@@ -20,26 +40,53 @@ impl Counters {
     /// # Errors
     /// [`AllocError`], if the kernel heap is exhausted.
     pub fn try_new(cpus: usize) -> Result<Self, AllocError> {
-        PerCpu::try_new(cpus, |_| core::array::from_fn(|_| AtomicU64::new(0))).map(Self)
+        PerCpuSums::try_new(cpus).map(Self)
     }
 
     /// Adds `n` to a counter of `cpu`, the calling CPU.
     #[inline]
     pub fn add(&self, cpu: CpuId, counter: Counter, n: u64) {
-        add_alone(&self.0.get(cpu)[counter as usize], n);
+        self.0.add(cpu, counter as usize, n);
     }
 
     /// The value of a counter of one CPU.
     #[inline]
     pub fn of(&self, cpu: CpuId, counter: Counter) -> u64 {
-        self.0.get(cpu)[counter as usize].load(Ordering::Relaxed)
+        self.0.0.get(cpu)[counter as usize].load(Ordering::Relaxed)
     }
 
     /// The sum over all CPUs.
     ///
     /// Concurrent increments may or may not be included.
     pub fn sum(&self, counter: Counter) -> u64 {
-        self.0.iter().map(|cpu| cpu[counter as usize].load(Ordering::Relaxed)).sum()
+        self.0.sum(counter as usize)
+    }
+}
+
+/// All gauges of one machine that are stored (`vm_node_stat` and its per-CPU differences).
+pub struct Gauges(PerCpuSums<{ Gauge::COUNT }>);
+
+impl Gauges {
+    /// Gauges of `cpus` CPUs, all zero.
+    ///
+    /// # Errors
+    /// [`AllocError`], if the kernel heap is exhausted.
+    pub fn try_new(cpus: usize) -> Result<Self, AllocError> {
+        PerCpuSums::try_new(cpus).map(Self)
+    }
+
+    /// Changes a gauge by `pages`, on `cpu`, the calling CPU.
+    #[inline]
+    pub fn adjust(&self, cpu: CpuId, gauge: Gauge, pages: i64) {
+        self.0.add(cpu, gauge as usize, pages as u64);
+    }
+
+    /// The sum over all CPUs.
+    ///
+    /// It may be negative while pages move between CPUs, since the CPUs are read one after the
+    /// other. At rest it is exact.
+    pub fn sum(&self, gauge: Gauge) -> i64 {
+        self.0.sum(gauge as usize) as i64
     }
 }
 

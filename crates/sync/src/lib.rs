@@ -14,7 +14,8 @@
 //! - [`LinearMap`] – where the machine's memory is mapped, for code that clears frames.
 //! - [`FrameSet`] – the frames that a machine may access by their addresses.
 //! - [`Mailbox`] – requests of one CPU to many, and their acknowledgements.
-//! - [`PerCpu`], [`Counters`] – one value per CPU; the storage of the counters of `types`.
+//! - [`PerCpu`], [`Counters`], [`Gauges`] – one value per CPU; the storage of the counters and
+//!   gauges of `types`.
 //!
 //! Neighbours: uses `types`, `arch` and `plant`; used by every crate above.
 //!
@@ -80,7 +81,7 @@ mod spin;
 pub use arc::{Arc, ReservedArc};
 pub use backend::{Backend, Platform};
 pub use bit_spin::{BitSpinGuard, BitSpinLock};
-pub use counters::Counters;
+pub use counters::{Counters, Gauges};
 pub use cpumask::AtomicCpuMask;
 pub use frame_set::FrameSet;
 pub use linear_map::LinearMap;

@@ -7,7 +7,7 @@
 
 use pagewright_arch::{Aarch64, Isa, Leaf, LeafFlags, X86_64};
 use pagewright_sim::{MachineConfig, Sim};
-use pagewright_table::{OwnedLeaf, PageTable, TableReserve};
+use pagewright_table::{Mlocked, MmapLock, OwnedLeaf, TableReserve};
 use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
 use pagewright_tlb::{Gather, Tlb, TlbConfig};
 use pagewright_types::{CpuId, FrameRange, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
@@ -17,37 +17,45 @@ const PAGES: u64 = 16;
 
 fn run<I: Isa>(tlb: &Tlb<Sim<I>>) {
     let free = tlb.frames().available();
-    let table = PageTable::try_new(tlb).expect("a free frame");
+    let space = MmapLock::try_new(tlb, |_id| ()).expect("a free frame");
     let pages = || (0..PAGES).map(|index| START.add(index * PAGE_SIZE));
 
-    // Tables are allocated before anything is locked, so that no edit can fail.
-    let mut reserve = TableReserve::new(tlb);
-    reserve.fill(table.missing_tables(tlb, START, Level::PTE)).expect("free frames");
-    table.ensure_tables(tlb, START, Level::PTE, &mut reserve);
-    let locked = table.lock(tlb, START, Level::PTE).expect("a table of the last level");
-    for va in pages() {
-        let page = tlb.frames().new_folio(tlb.alloc(tlb.request(Order::ZERO)).expect("a free frame"));
-        let leaf = Leaf { pfn: page.pfn(), rights: Rights::RW, flags: LeafFlags::USER };
-        locked.install(va, OwnedLeaf::new(leaf, page));
-    }
-    println!("{}: {PAGES} pages and {} KiB of tables", I::KIND, table.bytes() / 1024);
-    assert!(pages().all(|va| locked.leaf(va).is_some_and(|leaf| leaf.rights == Rights::RW)));
+    {
+        let held = space.read();
+        let tables = held.tables(tlb);
 
-    // One flush for all pages; each page is freed after it.
-    let mut gather = Gather::new(tlb, table.context());
-    for va in pages() {
-        gather.absorb(locked.take(va).expect("a leaf"));
+        // Tables are allocated before anything is locked, so that no edit can fail.
+        let mut reserve = TableReserve::new(tlb);
+        reserve.fill(tables.missing(START, Level::PTE)).expect("free frames");
+        tables.ensure(START, Level::PTE, &mut reserve);
+        let locked = tables.lock(START).expect("a table of the last level");
+        let mut run = locked.run(Mlocked(false));
+        for va in pages() {
+            let page = tlb.frames().new_folio(tlb.alloc(tlb.request(Order::ZERO)).expect("a free frame"));
+            let leaf = Leaf { pfn: page.pfn(), rights: Rights::RW, flags: LeafFlags::USER };
+            run.map(va, OwnedLeaf::new(leaf, page));
+        }
+        drop(run);
+        let (resident, bytes) = (space.table().rss().pages(), space.table().bytes());
+        println!("{}: {resident} pages and {} KiB of tables", I::KIND, bytes / 1024);
+        assert!(pages().all(|va| locked.leaf(va).is_some_and(|leaf| leaf.rights() == Rights::RW)));
+
+        // One flush for all pages; each page is freed after it.
+        let mut gather = Gather::new(tlb, space.table().context());
+        let mut run = locked.run(Mlocked(false));
+        for va in pages() {
+            gather.absorb(run.unmap(va).expect("a leaf"));
+        }
+        gather.settle();
+        assert!(pages().all(|va| locked.leaf(va).is_none()));
     }
-    gather.settle();
-    assert!(pages().all(|va| locked.leaf(va).is_none()));
-    drop(locked);
 
     let all = PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 47));
     let unmapped = PageRange::from_len(START, PAGES * PAGE_SIZE).expect("whole pages");
-    let mut gather = Gather::full_space(tlb, table.context());
-    table.free_tables(tlb, unmapped, all, &mut gather);
+    let mut gather = Gather::full_space(tlb, space.table().context());
+    space.write().tables_exclusive(tlb).free(unmapped, all, &mut gather);
     gather.settle();
-    table.close(tlb);
+    space.write().close(tlb);
     assert_eq!(tlb.frames().available(), free, "every page and every table is free again");
 }
 

@@ -1,53 +1,41 @@
 //! Unhooking tables that no mapping needs any more (`free_pgtables`, `mm/memory.c`).
 
-use crate::page_table::PageTable;
+use crate::below;
+use crate::tables::ExclusiveTables;
 use pagewright_arch::{Entry, Isa, Pte, PteSlot};
 use pagewright_sync::{Platform, rank};
-use pagewright_tlb::{Debt, Gather, OwedFlush, Tlb};
+use pagewright_tlb::frames::Block;
+use pagewright_tlb::{Debt, Gather, OwedFlush};
 use pagewright_types::{Level, PageRange, Pfn};
 
-impl PageTable {
+impl<P: Platform> ExclusiveTables<'_, P> {
     /// Unhooks every table under `range` that lies wholly within `limits` (`free_pgtables`).
     ///
     /// `limits` reach from the end of the mapping before `range` to the start of the one after. The
     /// gather owns the frames of the tables until it is settled.
     ///
-    /// The caller holds the space exclusively. There is no leaf in `limits`, and every table wholly
-    /// within them covers a part of `range`, because earlier unmaps freed the tables of theirs.
-    pub fn free_tables<'a, P: Platform>(
-        &'a self,
-        tlb: &'a Tlb<P>,
-        range: PageRange,
-        limits: PageRange,
-        gather: &mut Gather<'a, P>,
-    ) {
+    /// There is no leaf in `limits`, and every table wholly within them covers a part of `range`,
+    /// because earlier unmaps freed the tables of theirs.
+    pub fn free(&self, range: PageRange, limits: PageRange, gather: &mut Gather<'_, P>) {
         debug_assert!(limits.covers(range));
-        self.free_below(tlb, self.root(), Level::PGD, range, limits, gather);
+        self.free_below(self.tree.root(), Level::PGD, range, limits, gather);
     }
 
-    fn free_below<'a, P: Platform>(
-        &'a self,
-        tlb: &'a Tlb<P>,
-        table: Pfn,
-        level: Level,
-        range: PageRange,
-        limits: PageRange,
-        gather: &mut Gather<'a, P>,
-    ) {
+    fn free_below(&self, table: Pfn, level: Level, range: PageRange, limits: PageRange, gather: &mut Gather<'_, P>) {
         let span = level.span();
         let mut va = range.start().align_down(span);
         while va < range.end() {
             let under = PageRange::new(va, va.add(span));
             let slot = PteSlot { table, index: level.index_of(va) as u16 };
-            if let Entry::Table(child) = P::Isa::decode(level, tlb.fx().load(slot)) {
-                let child_level = Level::new(level.raw() - 1);
+            if let Entry::Table(child) = P::Isa::decode(level, self.tlb.fx().load(slot)) {
+                let child_level = below(level);
                 if child_level > Level::PTE
                     && let Some(part) = under.intersect(range)
                 {
-                    self.free_below(tlb, child.pfn, child_level, part, limits, gather);
+                    self.free_below(child.pfn, child_level, part, limits, gather);
                 }
                 if limits.covers(under) {
-                    gather.absorb(self.unhook(tlb, slot, level, child.pfn, under));
+                    gather.absorb(self.unhook(slot, level, child.pfn, under));
                 }
             }
             va = under.end();
@@ -56,25 +44,18 @@ impl PageTable {
 
     /// Clears the pointer to an empty table; its frame rides in the debt.
     #[allow(unsafe_code)]
-    fn unhook<'a, P: Platform>(
-        &'a self,
-        tlb: &'a Tlb<P>,
-        slot: PteSlot,
-        level: Level,
-        child: Pfn,
-        under: PageRange,
-    ) -> Debt<'a, P, pagewright_tlb::frames::Block> {
-        let frames = tlb.frames();
+    fn unhook(&self, slot: PteSlot, level: Level, child: Pfn, under: PageRange) -> Debt<'_, P, Block> {
+        let frames = self.tlb.frames();
         debug_assert_eq!(frames.table(child).live(), 0, "INV-TABLE-EMPTY: a table with live entries is unhooked");
         let parent = frames.table(slot.table);
         {
             let _guard = parent.lock::<rank::TableUpperRank>();
-            tlb.fx().store(slot, Pte::EMPTY);
-            parent.sub_live(1);
+            self.tlb.fx().store(slot, Pte::EMPTY);
+            parent.adjust_live(-1);
         }
-        self.sub_tables(1);
+        self.tree.sub_tables(self.tlb, 1);
         // SAFETY: INV-TABLE-OWNS – the only pointer to the table was just cleared.
         let block = unsafe { frames.retire(child) };
-        Debt::new(tlb, self.context(), under.start(), OwedFlush::Table(level), block)
+        Debt::new(self.tlb, self.context(), under.start(), OwedFlush::Table(level), block)
     }
 }

@@ -1,7 +1,8 @@
 //! Page tables: the tree of one address space, its entries, and how they are locked and edited.
 //!
 //! A [`PageTable`] is the tree of one space. Its nodes are frames whose memmap records carry the
-//! level, the lock and the number of live entries.
+//! level, the lock, the number of live entries and what these count as. [`MmapLock`] holds the tree
+//! together with the mappings that decide about it.
 //!
 //! # Example
 //!
@@ -9,7 +10,7 @@
 //!
 //! ```
 //! use pagewright_arch::{Leaf, LeafFlags};
-//! use pagewright_table::{OwnedLeaf, PageTable, TableReserve};
+//! use pagewright_table::{Mlocked, MmapLock, OwnedLeaf, TableReserve};
 //! use pagewright_types::{Level, Order, Rights, VirtAddr};
 //! # use pagewright_arch::{Isa, X86_64};
 //! # use pagewright_sim::{MachineConfig, Sim};
@@ -26,56 +27,57 @@
 //! # let frames = Frames::try_new(sim.clone(), &MemoryLayout::new(&nodes)).expect("memory for the memmap");
 //! # let tlb = Tlb::try_new(sim.clone(), frames, TlbConfig::default()).expect("memory for the engine");
 //! # let free = tlb.frames().available();
-//! let table = PageTable::try_new(&tlb).expect("a free frame");
+//! let space = MmapLock::try_new(&tlb, |_id| ()).expect("a free frame");
 //! let va = VirtAddr::new(0x7000_0000);
+//! {
+//!     let held = space.read();
+//!     let tables = held.tables(&tlb);
 //!
-//! // Tables are allocated before anything is locked, so that no edit can fail.
-//! let mut reserve = TableReserve::new(&tlb);
-//! reserve.fill(table.missing_tables(&tlb, va, Level::PTE)).expect("free frames");
-//! table.ensure_tables(&tlb, va, Level::PTE, &mut reserve);
+//!     // Tables are allocated before anything is locked, so that no edit can fail.
+//!     let mut reserve = TableReserve::new(&tlb);
+//!     reserve.fill(tables.missing(va, Level::PTE)).expect("free frames");
+//!     tables.ensure(va, Level::PTE, &mut reserve);
 //!
-//! let page = tlb.frames().new_folio(tlb.alloc(tlb.request(Order::ZERO)).expect("a free frame"));
-//! let leaf = Leaf { pfn: page.pfn(), rights: Rights::RW, flags: LeafFlags::USER };
-//! let locked = table.lock(&tlb, va, Level::PTE).expect("a table of the last level");
-//! locked.install(va, OwnedLeaf::new(leaf, page));
-//! assert_eq!(locked.leaf(va), Some(leaf));
+//!     let page = tlb.frames().new_folio(tlb.alloc(tlb.request(Order::ZERO)).expect("a free frame"));
+//!     let leaf = Leaf { pfn: page.pfn(), rights: Rights::RW, flags: LeafFlags::USER };
+//!     let locked = tables.lock(va).expect("a table of the last level");
+//!     locked.run(Mlocked(false)).map(va, OwnedLeaf::new(leaf, page));
+//!     assert_eq!(locked.leaf(va).map(|leaf| leaf.rights()), Some(Rights::RW));
+//!     assert_eq!(space.table().rss().pages(), 1);
 //!
-//! let debt = locked.take(va).expect("a leaf");
-//! assert_eq!(locked.leaf(va), None);
-//! debt.settle();
-//! # drop(locked);
+//!     let debt = locked.run(Mlocked(false)).unmap(va).expect("a leaf");
+//!     assert_eq!(locked.leaf(va), None);
+//!     debt.settle();
+//! }
 //! # let all = PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 47));
-//! # let mut gather = Gather::full_space(&tlb, table.context());
-//! # table.free_tables(&tlb, PageRange::page(va), all, &mut gather);
+//! # let held = space.write();
+//! # let mut gather = Gather::full_space(&tlb, space.table().context());
+//! # held.tables_exclusive(&tlb).free(PageRange::page(va), all, &mut gather);
 //! # gather.settle();
-//! # table.close(&tlb);
+//! # held.close(&tlb);
 //! # assert_eq!(tlb.frames().available(), free);
 //! # });
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # The cursor protocol
+//! # Protocol
 //!
-//! ```text
-//!            root (PGD) ── PUD ── PMD ── PTE ── leaf
-//!   descend  without a lock: only an exclusive holder of the space unhooks a table (INV-TABLE-STABLE)
-//!   lock     the table that holds the entry, then read it again: a leaf above may have been split
-//!   edit     under that lock, and only under it (INV-TABLE-LOCKED)
-//! ```
-//!
-//! 1. The caller holds the space: shared to add and edit entries, exclusively to unhook tables.
-//! 2. An edit locks the one table page that holds the entry (rank `Table` at PTE level,
-//!    `TableUpper` above). Two tables are locked at once only parent before child; in fork, the
-//!    parent space's before its child's; in mremap, under an exclusive hold, both places'.
-//! 3. An edit that clears or weakens an entry returns a [`pagewright_tlb::Debt`]; unhooking a table
-//!    does, too.
-//! 4. Tables come from a [`TableReserve`] that was filled before anything is locked.
+//! 1. The caller holds the space by its [`MmapLock`]: for reading to add and edit entries, for
+//!    writing to unhook tables. [`Tables`] is the proof of the hold.
+//! 2. [`Tables::find`] says whether the path to a table is the space's own. Edits for one space
+//!    need an own table.
+//! 3. An edit locks the one table that holds the entry (rank `Table` at PTE level, `TableUpper`
+//!    above). Two tables are locked at once only parent before child; in fork, the parent space's
+//!    before its child's; in mremap, under an exclusive hold, both places'.
+//! 4. An [`EntryRun`] edits, and accounts for what it edits ([`entry`]). An edit that clears or
+//!    weakens an entry returns a [`pagewright_tlb::Debt`]; unhooking a table does, too.
+//! 5. Tables come from a [`TableReserve`] that was filled before anything is locked.
 //!
 //! An entry has three forms: a description ([`pagewright_arch::Entry`]), an owner
-//! ([`OwnedLeaf`], which holds a reference on its folio), and a borrow (what [`LockedTable`] reads
-//! under the lock). Only an owner can release the reference. [`FoundEntry`] and [`PeekedEntry`] are
-//! reads without a lock.
+//! ([`OwnedLeaf`], which holds a reference on its folio), and a view ([`EntryView`]: what the entry
+//! and the path to it allow). Only an owner can release the reference. [`PeekedEntry`] is a read
+//! without a hold.
 //!
 //! Neighbours: uses `tlb` (and `frame` through it), `arch`, `sync`, `types`; used by `mm`.
 //!
@@ -86,18 +88,34 @@
 #![no_std]
 #![deny(unsafe_code)]
 
+pub mod entry;
 mod free_tables;
+mod leaf_view;
 mod locked_table;
+mod mmap_lock;
 mod owned_leaf;
 mod page_table;
 mod peek;
 mod reserve;
+mod rss;
 mod split;
-mod walk;
+mod tables;
 
+pub use entry::{CopyHooks, CopyStop, EntryRun, Mlocked, SoftCopy};
+pub use leaf_view::{EntryView, LeafView};
 pub use locked_table::LockedTable;
+pub use mmap_lock::{MmapLock, MmapRead, MmapWrite};
 pub use owned_leaf::OwnedLeaf;
 pub use page_table::{PageTable, TableAllocError};
 pub use peek::PeekedEntry;
 pub use reserve::TableReserve;
-pub use walk::{FoundEntry, TableSpans};
+pub use rss::Rss;
+pub use tables::{ExclusiveTables, FamilyToken, FoundTable, OwnTable, SeenEntry, SharedTable, TableSpans, Tables};
+
+use pagewright_types::Level;
+
+/// The level of the tables to which entries of `level` point.
+#[inline]
+fn below(level: Level) -> Level {
+    Level::new(level.raw() - 1)
+}

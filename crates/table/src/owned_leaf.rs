@@ -49,6 +49,12 @@ impl OwnedLeaf {
         self.leaf
     }
 
+    /// The reference on its folio; `None` for a special leaf.
+    #[inline]
+    pub fn folio(&self) -> Option<&FolioRef> {
+        self.folio.as_ref()
+    }
+
     /// Whether the leaf maps a frame without a folio.
     #[inline]
     pub fn is_special(&self) -> bool {

@@ -4,6 +4,8 @@
 //! was read. Whoever acts on it – takes a reference on the frame that it names – looks again
 //! afterwards, and undoes what he did if anything is different (Linux's `gup_fast_pte_range`).
 
+use crate::below;
+use crate::leaf_view::EntryView;
 use crate::page_table::PageTable;
 use pagewright_arch::{Entry, Isa, Pte, PteSlot};
 use pagewright_sync::Platform;
@@ -19,23 +21,14 @@ pub struct PeekedEntry {
     pte: Pte,
     /// The pointer to the table; the root has none.
     above: Option<(PteSlot, Pte)>,
-    write_protected: bool,
+    /// Whether other spaces share a pointer on the way.
+    shared_path: bool,
 }
 
 impl PeekedEntry {
-    /// The entry as it was read.
-    pub fn entry<I: Isa>(&self) -> Entry {
-        I::decode(self.level, self.pte)
-    }
-
-    /// The level of the entry.
-    pub fn level(&self) -> Level {
-        self.level
-    }
-
-    /// Whether a pointer to a table above is write-protected.
-    pub fn is_write_protected(&self) -> bool {
-        self.write_protected
+    /// What the entry and the path to it allow.
+    pub fn entry<I: Isa>(&self) -> EntryView {
+        EntryView::decode::<I>(self.level, self.pte, self.shared_path)
     }
 }
 
@@ -46,7 +39,7 @@ impl PageTable {
     /// (INV-TLB-WALKERS), or holds the space.
     pub fn peek<P: Platform>(&self, tlb: &Tlb<P>, va: VirtAddr) -> PeekedEntry {
         let (mut table, mut level) = (self.root(), Level::PGD);
-        let (mut above, mut write_protected) = (None, false);
+        let (mut above, mut shared_path) = (None, false);
         loop {
             let slot = PteSlot { table, index: level.index_of(va) as u16 };
             let pte = tlb.fx().load(slot);
@@ -57,12 +50,12 @@ impl PageTable {
             match P::Isa::decode(level, pte) {
                 Entry::Table(next) if level > Level::PTE => {
                     above = Some((slot, pte));
-                    write_protected |= next.write_protected;
+                    shared_path |= next.write_protected;
                     table = next.pfn;
-                    level = Level::new(level.raw() - 1);
+                    level = below(level);
                 }
                 Entry::Table(_) | Entry::Leaf(_) | Entry::Empty | Entry::Soft(_) => {
-                    return PeekedEntry { level, slot, pte, above, write_protected };
+                    return PeekedEntry { level, slot, pte, above, shared_path };
                 }
             }
         }

@@ -1,76 +1,89 @@
 //! Replacing a huge leaf by a table of smaller ones that say the same.
 
+use crate::below;
+use crate::entry::Mlocked;
 use crate::locked_table::LockedTable;
-use crate::page_table::PageTable;
 use crate::reserve::TableReserve;
-use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, PteSlot, TableEntry};
+use crate::tables::Tables;
+use pagewright_arch::{Isa, Leaf, LeafFlags, Pte, PteSlot, TableEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_tlb::{FlushInfo, Tlb};
+use pagewright_tlb::FlushInfo;
+use pagewright_tlb::frames::{EntryCounts, Folio, RssKind};
 use pagewright_types::{Level, PageRange, VirtAddr};
 
-impl PageTable {
+impl<P: Platform> Tables<'_, P> {
     /// Splits the leaf of `level` over `va` into 512 leaves one level down.
     ///
-    /// The new leaves have its rights and flags and one reference each. One table is taken from
-    /// `reserve`. Returns whether there was such a leaf.
+    /// The new leaves have its rights and flags, and one reference and one mapping each. One table
+    /// is taken from `reserve`. Returns whether there was such a leaf.
     ///
     /// The old leaf is cleared and flushed before the table is hooked (break-before-make of arm64;
     /// on x86 it also avoids entries of two sizes in a TLB, Linux's `__split_huge_pmd_locked`). A
     /// concurrent access faults and waits for the table's lock.
-    pub fn split_leaf<P: Platform>(
-        &self,
-        tlb: &Tlb<P>,
-        va: VirtAddr,
-        level: Level,
-        reserve: &mut TableReserve<'_, P>,
-    ) -> bool {
+    pub fn split_leaf(&self, va: VirtAddr, level: Level, mlocked: Mlocked, reserve: &mut TableReserve<'_, P>) -> bool {
         debug_assert!(level > Level::PTE, "a leaf of the last level is split at {va}");
-        let Some(locked) = self.lock(tlb, va, level) else { return false };
-        if locked.level() != level {
+        let Some(locked) = self.lock_level(va, level) else { return false };
+        if locked.level() != level || locked.leaf(va).is_none() {
             return false;
         }
-        let Entry::Leaf(_) = locked.entry(va) else { return false };
-        self.split_locked(tlb, &locked, va, reserve);
+        self.split_locked(&locked, va, mlocked, reserve);
         true
     }
 
-    fn split_locked<P: Platform>(
+    fn split_locked(
         &self,
-        tlb: &Tlb<P>,
         locked: &LockedTable<'_, P>,
         va: VirtAddr,
+        mlocked: Mlocked,
         reserve: &mut TableReserve<'_, P>,
     ) {
+        let tlb = self.tlb;
         let level = locked.level();
         let slot = locked.slot(va);
-        let below = Level::new(level.raw() - 1);
+        let below = below(level);
         let child = reserve.take_table(below, self.context().id());
-        let old = tlb.fx().swap(slot, pagewright_arch::Pte::EMPTY);
-        let Entry::Leaf(leaf) = P::Isa::decode(level, old) else {
-            unreachable!("INV-TABLE-LOCKED: the entry at {va} was edited without its table's lock")
-        };
+        let (_, leaf) = locked.swap_leaf(va, Pte::EMPTY);
         let start = va.align_down(level.span());
         let range = PageRange::new(start, start.add(level.span()));
         let named = plant!(SplitLevelBelow; below, level);
         tlb.flush(self.context(), FlushInfo { range: Some(range), level: named, freed_tables: false });
-        let page = tlb.frames().table(child);
         for index in 0..Level::ENTRIES {
             let part = Leaf { pfn: leaf.pfn.add(index as u32 * below.pages() as u32), ..leaf };
             tlb.fx().store(PteSlot { table: child, index: index as u16 }, P::Isa::leaf(below, part));
-            page.add_live(1);
         }
+        let page = tlb.frames().table(child);
+        page.adjust_live(Level::ENTRIES as i32);
         if !leaf.flags.contains(LeafFlags::SPECIAL) {
-            // The one reference of the old leaf becomes the first part's; the other parts get their
-            // own.
-            for _ in 1..Level::ENTRIES {
-                tlb.frames().folio(leaf.pfn).get().into_raw();
-            }
+            let kind = self.count_parts(tlb.frames().folio(leaf.pfn), below, mlocked);
+            let mut entries = EntryCounts::default();
+            entries[kind as usize] = Level::ENTRIES as i32;
+            page.adjust_counts(entries);
+            entries[kind as usize] = -1;
+            locked.page().adjust_counts(entries);
         }
         // INV-TABLE-ZERO: the entries are visible to walkers before the pointer to them is.
         tlb.fx().publish();
         tlb.fx().store(slot, P::Isa::table(TableEntry { pfn: child, write_protected: false }));
         tlb.fx().publish();
-        self.add_tables(1);
+        self.tree.add_tables(tlb, 1);
+    }
+
+    /// Counts the entries that map the pages of a folio instead of the one that mapped it whole.
+    ///
+    /// The one reference of the old leaf becomes the first part's; the other parts get their own.
+    fn count_parts(&self, folio: Folio<'_>, below: Level, mlocked: Mlocked) -> RssKind {
+        debug_assert_eq!(below, Level::PTE, "INV-FRAME-MAP: an entry maps a page or a whole folio");
+        folio.get_raw(Level::ENTRIES as u32 - 1);
+        for page in 0..folio.pages() {
+            folio.map_page(page);
+        }
+        folio.unmap_entire();
+        if mlocked.0 {
+            for _ in 1..Level::ENTRIES {
+                self.tlb.frames().mlock(folio);
+            }
+        }
+        folio.rss_kind()
     }
 }

@@ -11,7 +11,7 @@ use pagewright_arch::{Effects, Isa, Leaf, LeafFlags, SoftEntry, SoftKind, on_bot
 use pagewright_check::{Antecedent, Attempt, Chooser, RunDetail, Search, SearchPlan, Testbench, search};
 use pagewright_sim::explore::{CoroutineBody, ExploreSettings, RunEnd};
 use pagewright_sim::{MachineConfig, Sim};
-use pagewright_table::{LockedTable, OwnedLeaf, PageTable, TableReserve};
+use pagewright_table::{EntryRun, LeafView, Mlocked, MmapLock, OwnedLeaf, PageTable, TableReserve};
 use pagewright_tlb::frames::{Block, Frames, MemoryLayout, NodeSpec};
 use pagewright_tlb::{Batch, BatchPolicy, Gather, Tlb, TlbConfig};
 use pagewright_types::judge::Fact;
@@ -69,7 +69,7 @@ fn page(index: u16) -> VirtAddr {
 struct World<I: Isa> {
     bench: Testbench<I>,
     tlb: Tlb<Sim<I>>,
-    table: PageTable,
+    mmap: MmapLock<Sim<I>, ()>,
     taken: RefCell<Vec<Block>>,
 }
 
@@ -81,7 +81,7 @@ impl<I: Isa> World<I> {
         config.nodes[0].bytes = 1 << 20;
         let bench = Testbench::<I>::new(config).expect("a possible machine");
         let sim = bench.sim().clone();
-        let (tlb, table) = sim.run_on(CpuId::new(0), || {
+        let (tlb, mmap) = sim.run_on(CpuId::new(0), || {
             let node = sim.nodes()[0];
             let ranges = [node.frames];
             let nodes = [NodeSpec { id: node.id, ranges: &ranges, cpus: node.cpus }];
@@ -90,10 +90,10 @@ impl<I: Isa> World<I> {
             let frames = Frames::try_new(sim.clone(), &layout).expect("a possible machine");
             let config = TlbConfig { batch: BatchPolicy::Auto, ..TlbConfig::default() };
             let tlb = Tlb::try_new(sim.clone(), frames, config).expect("a possible machine");
-            let table = PageTable::try_new(&tlb).expect("memory is left");
-            (tlb, table)
+            let mmap = MmapLock::try_new(&tlb, |_id| ()).expect("memory is left");
+            (tlb, mmap)
         });
-        let world = Rc::new(Self { bench, tlb, table, taken: RefCell::default() });
+        let world = Rc::new(Self { bench, tlb, mmap, taken: RefCell::default() });
         let handler = Rc::downgrade(&world);
         sim.bind_ipi_handler(Rc::new(move |_| {
             if let Some(world) = handler.upgrade() {
@@ -101,7 +101,7 @@ impl<I: Isa> World<I> {
             }
         }));
         for cpu in (0..CPUS).map(CpuId::new) {
-            sim.run_on(cpu, || world.tlb.switch_to(world.table.context()));
+            sim.run_on(cpu, || world.tlb.switch_to(world.table().context()));
         }
         sim.run_on(CpuId::new(0), || world.map_pages());
         for cpu in (0..CPUS).map(CpuId::new) {
@@ -112,21 +112,31 @@ impl<I: Isa> World<I> {
 
     fn map_pages(&self) {
         let mut reserve = TableReserve::new(&self.tlb);
-        reserve.fill(self.table.missing_tables(&self.tlb, page(0), Level::PTE)).expect("memory is left");
-        self.table.ensure_tables(&self.tlb, page(0), Level::PTE, &mut reserve);
+        {
+            let held = self.mmap.read();
+            let tables = held.tables(&self.tlb);
+            reserve.fill(tables.missing(page(0), Level::PTE)).expect("memory is left");
+            tables.ensure(page(0), Level::PTE, &mut reserve);
+        }
         for index in 0..PAGES {
             let block = self.tlb.alloc(self.tlb.request(Order::ZERO)).expect("memory is left");
             let folio = self.tlb.frames().new_folio(block);
             let flags = LeafFlags::USER | LeafFlags::ACCESSED | LeafFlags::DIRTY;
             let leaf = Leaf { pfn: folio.pfn(), rights: Rights::RW, flags };
-            self.lock(index).install(page(index), OwnedLeaf::new(leaf, folio));
+            self.edit_entry(index, |run| run.map(page(index), OwnedLeaf::new(leaf, folio)));
         }
         self.tlb.fx().publish();
         self.take_frames();
     }
 
-    fn lock(&self, index: u16) -> LockedTable<'_, Sim<I>> {
-        self.table.lock(&self.tlb, page(index), Level::PTE).expect("its table is hooked")
+    fn table(&self) -> &PageTable {
+        self.mmap.table()
+    }
+
+    fn edit_entry<R>(&self, index: u16, body: impl FnOnce(&mut EntryRun<'_, '_, Sim<I>>) -> R) -> R {
+        let held = self.mmap.read();
+        let table = held.tables(&self.tlb).lock(page(index)).expect("its table is hooked");
+        body(&mut table.run(Mlocked(false)))
     }
 
     /// Hands out all frames that are free.
@@ -142,27 +152,29 @@ impl<I: Isa> World<I> {
 
     /// Takes the rights of `pages` away, and flushes after the last.
     fn weaken(&self, weakening: Weakening, pages: &[u16]) {
-        let context = self.table.context();
-        let hide = |leaf: Leaf| Leaf { rights: Rights::empty(), ..leaf };
+        let context = self.table().context();
+        let hide = |leaf: LeafView| leaf.with_rights(Rights::empty());
         match weakening {
             Weakening::Batch => {
                 let mut batch = Batch::new(&self.tlb);
                 for index in pages {
-                    let table = self.lock(*index);
-                    if let Some(debt) = table.update(page(*index), hide) {
-                        batch.absorb(context, debt);
-                    }
+                    self.edit_entry(*index, |run| {
+                        if let Some(debt) = run.protect(page(*index), hide) {
+                            batch.absorb(context, debt);
+                        }
+                    });
                 }
                 batch.settle();
             }
             Weakening::Gather => {
                 let mut gather = Gather::concurrent(&self.tlb, context);
                 for index in pages {
-                    let table = self.lock(*index);
-                    if let Some(debt) = table.update(page(*index), hide) {
-                        gather.absorb(debt);
-                    }
-                    gather.publish();
+                    self.edit_entry(*index, |run| {
+                        if let Some(debt) = run.protect(page(*index), hide) {
+                            gather.absorb(debt);
+                        }
+                        gather.publish();
+                    });
                 }
                 gather.settle();
             }
@@ -171,37 +183,43 @@ impl<I: Isa> World<I> {
 
     /// Edits a page once its leaf has no rights; gives up if that does not happen soon.
     fn edit(&self, index: u16, edit: Edit) {
-        let (va, root) = (page(index), self.table.root());
         for _ in 0..64 {
-            let table = self.lock(index);
-            let Some(leaf) = table.leaf(va) else { return };
-            if leaf.rights.is_empty() {
-                match edit {
-                    Edit::Settle => table.take(va).expect("a leaf").settle(),
-                    Edit::Batch | Edit::Soft => {
-                        let swap = SoftEntry { kind: SoftKind::Swap, exclusive: false, payload: 7 };
-                        let debt = match edit {
-                            Edit::Soft => table.replace_by_soft(va, |_| swap, |_| false),
-                            Edit::Settle | Edit::Batch | Edit::Update => table.take(va),
-                        };
-                        let mut batch = Batch::new(&self.tlb);
-                        batch.absorb(self.table.context(), debt.expect("a leaf"));
-                        drop(table);
-                        batch.settle();
-                    }
-                    Edit::Update => {
-                        let range = PageRange::page(va);
-                        self.tlb.fx().declare(Fact::RightReduced { root, range, left: Rights::READ });
-                        let debt = table.update(va, |leaf| Leaf { rights: Rights::READ, ..leaf });
-                        debt.expect("changed").settle_own_entry();
-                        self.tlb.fx().declare(Fact::CallReturned);
-                    }
-                }
-                return self.take_frames();
+            match self.try_edit(index, edit) {
+                Some(true) => return self.take_frames(),
+                Some(false) => self.tlb.fx().relax(),
+                None => return,
             }
-            drop(table);
-            self.tlb.fx().relax();
         }
+    }
+
+    /// Edits a page if its leaf has no rights, and returns whether; `None` if there is no leaf.
+    fn try_edit(&self, index: u16, edit: Edit) -> Option<bool> {
+        let (va, root) = (page(index), self.table().root());
+        let mut batch = Batch::new(&self.tlb);
+        let edited = self.edit_entry(index, |run| {
+            if !run.table().leaf(va)?.rights().is_empty() {
+                return Some(false);
+            }
+            match edit {
+                Edit::Settle => run.unmap(va).expect("a leaf").settle(),
+                Edit::Batch => batch.absorb(self.table().context(), run.unmap(va).expect("a leaf")),
+                Edit::Soft => {
+                    let swap = SoftEntry { kind: SoftKind::Swap, exclusive: false, payload: 7 };
+                    let debt = run.unmap_to_soft(va, |_| swap, |_| false);
+                    batch.absorb(self.table().context(), debt.expect("a leaf"));
+                }
+                Edit::Update => {
+                    let range = PageRange::page(va);
+                    self.tlb.fx().declare(Fact::RightReduced { root, range, left: Rights::READ });
+                    let debt = run.protect(va, |leaf| leaf.with_rights(Rights::READ));
+                    debt.expect("changed").settle_own_entry();
+                    self.tlb.fx().declare(Fact::CallReturned);
+                }
+            }
+            Some(true)
+        });
+        batch.settle();
+        edited
     }
 }
 

@@ -78,7 +78,7 @@ impl<'t, P: Platform> Gather<'t, P> {
     /// # Panics
     /// In debug builds when the debt belongs to another context.
     #[inline]
-    pub fn absorb<T: IntoDetachedPieces>(&mut self, debt: Debt<'t, P, T>) {
+    pub fn absorb<T: IntoDetachedPieces>(&mut self, debt: Debt<'_, P, T>) {
         debug_assert!(core::ptr::eq(debt.context(), self.context), "INV-TLB-DEBT: debt of another space");
         let range = debt.range();
         let (owed, _, detached) = debt.dissolve();

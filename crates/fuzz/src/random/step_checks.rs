@@ -66,7 +66,7 @@ impl<I: Isa> ProgramRun<I> {
         for page in self.window.all_pages() {
             let Ok(reached) = self.sim().access(cpu, page, access, 1) else { continue };
             let leaf = self.lab.on(cpu, |mm| recount::leaf(mm, &process.space, page));
-            if leaf.is_none_or(|leaf| leaf.pfn != reached.pfn || !leaf.rights.allow(access)) {
+            if leaf.is_none_or(|leaf| leaf.pfn() != reached.pfn || !leaf.rights().allow(access)) {
                 let message =
                     format!("CPU {cpu}: {access} {page} reaches {}, and the tables have {leaf:?}", reached.pfn);
                 self.bench.report(CheckFinding::Reported(message));

@@ -1,19 +1,20 @@
 //! Counts again, from VMAs, tables and folios, everything that the memory manager counts.
 
-use pagewright_arch::{Isa, Leaf, LeafFlags};
+use pagewright_arch::{Isa, SoftKind};
 use pagewright_mm::counters::{Gauge, RssKind};
 use pagewright_mm::space::VmFlags;
 use pagewright_mm::{Mm, Space};
 use pagewright_sim::Sim;
 use pagewright_sync::Arc;
-use pagewright_tlb::frames::{FolioFlags, FolioOwner};
-use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr};
+use pagewright_table::{EntryView, LeafView, LockedTable};
+use pagewright_tlb::frames::{EntryCounts, FolioFlags, FolioOwner, SWAP_ENTRIES};
+use pagewright_types::{PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 /// The leaf that maps an address.
-pub fn leaf<I: Isa>(mm: &Mm<Sim<I>>, space: &Space<Sim<I>>, va: VirtAddr) -> Option<Leaf> {
-    space.table().lock(mm.tlb(), va, Level::PTE)?.leaf(va)
+pub fn leaf<I: Isa>(mm: &Mm<Sim<I>>, space: &Space<Sim<I>>, va: VirtAddr) -> Option<LeafView> {
+    space.map().read().tables(mm.tlb()).lock(va)?.leaf(va)
 }
 
 fn rss_kind<I: Isa>(mm: &Mm<Sim<I>>, pfn: Pfn) -> RssKind {
@@ -128,23 +129,44 @@ pub fn check_merged<I: Isa>(space: &Space<Sim<I>>) {
     }
 }
 
+/// INV-TABLE-COUNTS: the record of a table counts its entries by what they hold.
+fn check_table<I: Isa>(mm: &Mm<Sim<I>>, table: &LockedTable<'_, Sim<I>>) {
+    let (mut live, mut counts) = (0, EntryCounts::<u16>::default());
+    for va in table.entries(table.range()) {
+        match table.entry(va) {
+            EntryView::Empty => continue,
+            EntryView::Leaf(leaf) if !leaf.is_special() => counts[rss_kind(mm, leaf.pfn()) as usize] += 1,
+            EntryView::Soft(soft) if soft.kind == SoftKind::Swap => counts[SWAP_ENTRIES] += 1,
+            EntryView::Leaf(_) | EntryView::Soft(_) | EntryView::Table => {}
+        }
+        live += 1;
+    }
+    let page = mm.tlb().frames().table(table.table());
+    assert_eq!((page.live(), page.counts()), (live, counts), "the table for {}", table.range());
+}
+
 fn check_space<I: Isa>(mm: &Mm<Sim<I>>, space: &Space<Sim<I>>, mappings: &mut Mappings) {
     let map = space.map().read();
     let mut resident = [RssKind::File, RssKind::Anon, RssKind::Shmem].map(|kind| (kind, 0));
     let everything = PageRange::new(VirtAddr::ZERO, I::USER_END);
-    let tables = space.table().locked_tables(mm.tlb(), everything);
-    let leaves =
-        tables.flat_map(|(table, span)| span.iter().filter_map(|va| Some((va, table.leaf(va)?))).collect::<Vec<_>>());
+    let leaves: Vec<_> = map
+        .tables(mm.tlb())
+        .locked(everything)
+        .flat_map(|(table, span)| {
+            check_table(mm, &table);
+            span.iter().filter_map(|va| Some((va, table.leaf(va)?))).collect::<Vec<_>>()
+        })
+        .collect();
     for (va, leaf) in leaves {
         // INV-MM-COVERED. A page that can be written or executed can be read.
         let (_, vma) = map.find(va).expect("a leaf outside of every VMA");
-        assert!((vma.rights() | Rights::READ).contains(leaf.rights), "{leaf:?} under {}", vma.rights());
-        assert!(!vma.rights().is_empty() || leaf.rights.is_empty(), "{leaf:?} under a VMA without rights");
-        if leaf.flags.contains(LeafFlags::SPECIAL) {
+        assert!((vma.rights() | Rights::READ).contains(leaf.rights()), "{leaf:?} under {}", vma.rights());
+        assert!(!vma.rights().is_empty() || leaf.rights().is_empty(), "{leaf:?} under a VMA without rights");
+        if leaf.is_special() {
             continue;
         }
-        mappings.entry(leaf.pfn).or_default().insert((space.id(), va), vma.flags().contains(VmFlags::LOCKED));
-        let of = rss_kind(mm, leaf.pfn);
+        mappings.entry(leaf.page_at(va)).or_default().insert((space.id(), va), vma.flags().contains(VmFlags::LOCKED));
+        let of = rss_kind(mm, leaf.page_at(va));
         resident.iter_mut().filter(|(kind, _)| *kind == of).for_each(|(_, pages)| *pages += 1);
     }
     // INV-MM-RSS.

@@ -2,10 +2,9 @@
 
 use super::{Fault, FaultFlags, FaultKind, FaultProgress};
 use crate::error::FaultError;
-use crate::rmap::MappingDelta;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
-use pagewright_table::OwnedLeaf;
+use pagewright_table::{EntryRun, LeafView, OwnedLeaf};
 use pagewright_tlb::frames::{Block, ClearExtent, FolioFlags, FolioOwner, FolioRef};
 use pagewright_types::{Counter, Order, Rights};
 
@@ -16,7 +15,8 @@ impl<P: Platform> Fault<'_, P> {
         let Some(locked) = self.lock_if_unchanged(&mut reserve) else { return Ok(FaultProgress::RaceLost) };
         let rights = self.mapping_rights() - Rights::WRITE;
         let flags = LeafFlags::USER | LeafFlags::ACCESSED;
-        locked.install(self.va, OwnedLeaf::special(Leaf { pfn: self.mm.zero_page, rights, flags }));
+        let zero_page = OwnedLeaf::special(Leaf { pfn: self.mm.zero_page, rights, flags });
+        locked.run(self.vma.mlocked()).map(self.va, zero_page);
         Ok(FaultProgress::Done(FaultKind::Minor))
     }
 
@@ -28,7 +28,7 @@ impl<P: Platform> Fault<'_, P> {
             self.mm.put_folio(folio);
             return Ok(FaultProgress::RaceLost);
         };
-        self.install_exclusive(&locked, folio);
+        self.map_exclusive(&mut locked.run(self.vma.mlocked()), folio);
         Ok(FaultProgress::Done(FaultKind::Minor))
     }
 
@@ -62,24 +62,18 @@ impl<P: Platform> Fault<'_, P> {
 
     /// Maps a page that is this space's alone, with everything that the mapping allows; unless it
     /// was only unshared, which is no store and gives no right to one.
-    pub(super) fn install_exclusive(&self, locked: &pagewright_table::LockedTable<'_, P>, folio: FolioRef) {
+    pub(super) fn map_exclusive(&self, run: &mut EntryRun<'_, '_, P>, folio: FolioRef) {
         let mut flags = LeafFlags::USER | LeafFlags::ACCESSED | LeafFlags::EXCLUSIVE;
         let mut rights = self.mapping_rights();
         if self.flags.contains(FaultFlags::UNSHARE) {
             rights -= Rights::WRITE;
-            let seen = self.seen_leaf().map_or(LeafFlags::empty(), |leaf| leaf.flags);
+            let seen = self.seen_leaf().map_or(LeafFlags::empty(), LeafView::flags);
             flags |= seen & LeafFlags::SOFT_DIRTY;
         } else {
             flags |= LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY;
         }
         let leaf = Leaf { pfn: folio.pfn(), rights, flags };
         self.vma.note_anon();
-        let view = self.mm.frames().folio_of(&folio);
-        self.mm.frames().lru_add(view);
-        self.mm.mlock_vma_folio(self.vma.flags(), view);
-        let mut delta = MappingDelta::default();
-        self.mm.count_mapping(leaf.pfn, &mut delta);
-        self.mm.account_mapped(self.space, &delta);
-        locked.install(self.va, OwnedLeaf::new(leaf, folio));
+        run.map_new(self.va, OwnedLeaf::new(leaf, folio));
     }
 }

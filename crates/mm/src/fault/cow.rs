@@ -2,30 +2,27 @@
 
 use super::{Fault, FaultKind, FaultProgress};
 use crate::error::FaultError;
-use crate::rmap::MappingDelta;
-use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::LockedTable;
+use pagewright_table::{LeafView, LockedTable};
 use pagewright_tlb::frames::FolioFlags;
-use pagewright_types::{Access, Counter, Level, Order, PageRange, Pfn, Rights};
+use pagewright_types::{Access, Counter, Order, PageRange, Pfn, Rights};
 
 impl<P: Platform> Fault<'_, P> {
     /// A store to a private page that may be shared with other spaces: reuse it if it is this
     /// space's alone, copy it otherwise.
-    pub(super) fn copy_on_write(&self, leaf: Leaf) -> Result<FaultProgress, FaultError> {
-        if leaf.flags.contains(LeafFlags::SPECIAL) {
+    pub(super) fn copy_on_write(&self, leaf: LeafView) -> Result<FaultProgress, FaultError> {
+        if leaf.is_special() {
             return self.replace(None);
         }
         let Some(locked) = self.lock_if_same_leaf() else { return Ok(FaultProgress::RaceLost) };
-        let folio = self.mm.frames().folio(leaf.pfn);
+        let folio = self.mm.frames().folio(leaf.pfn());
         // INV-COW-REUSE: an exclusive page must be reused, so that who pinned it goes on seeing it.
         // Any other anonymous page may be reused only if the one reference that exists, beside the
         // swap cache's, is this entry's: a mapcount would overlook references without mappings
         // (CVE-2020-29374).
-        if leaf.flags.contains(LeafFlags::EXCLUSIVE)
-            || folio.is_anon() && !folio.is_large() && self.mm.can_reuse_anon(folio)
-        {
+        if leaf.is_exclusive() || folio.is_anon() && !folio.is_large() && self.mm.can_reuse_anon(folio) {
             self.reuse(&locked);
             return Ok(FaultProgress::Done(FaultKind::Minor));
         }
@@ -33,13 +30,13 @@ impl<P: Platform> Fault<'_, P> {
     }
 
     /// Lets a shared page be stored to, or gives a leaf what its mapping allows.
-    pub(super) fn widen(&self, leaf: Leaf) -> FaultProgress {
+    pub(super) fn widen(&self, leaf: LeafView) -> FaultProgress {
         let Some(locked) = self.lock_if_same_leaf() else { return FaultProgress::RaceLost };
         let write = self.access == Access::Write;
-        if write && !leaf.flags.contains(LeafFlags::SPECIAL) {
-            self.mm.frames().folio(leaf.pfn).set_flags(FolioFlags::DIRTY);
+        if write && !leaf.is_special() {
+            self.mm.frames().folio(leaf.pfn()).set_flags(FolioFlags::DIRTY);
         }
-        let keep_write = write || leaf.rights.contains(Rights::WRITE);
+        let keep_write = write || leaf.rights().contains(Rights::WRITE);
         let mut rights = self.mapping_rights();
         rights.set(Rights::WRITE, keep_write && rights.contains(Rights::WRITE));
         self.widen_leaf(&locked, rights, write);
@@ -59,7 +56,7 @@ impl<P: Platform> Fault<'_, P> {
         let mut flags = LeafFlags::ACCESSED;
         flags.set(LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY, write);
         flags.set(LeafFlags::EXCLUSIVE, write && !self.vma.is_shared());
-        let debt = locked.update(self.va, |leaf| Leaf { rights, flags: leaf.flags | flags, ..leaf });
+        let debt = locked.run(self.vma.mlocked()).protect(self.va, |leaf| leaf.with_rights(rights).with(flags));
         if let Some(debt) = debt {
             debt.settle();
         }
@@ -68,10 +65,14 @@ impl<P: Platform> Fault<'_, P> {
 
     /// Puts a copy in the place of the page that `leaf` maps, and keeps that page while it is
     /// copied without the lock.
-    pub(super) fn replace_by_copy(&self, locked: LockedTable<'_, P>, leaf: Leaf) -> Result<FaultProgress, FaultError> {
-        let old = self.mm.frames().folio(leaf.pfn).get();
+    pub(super) fn replace_by_copy(
+        &self,
+        locked: LockedTable<'_, P>,
+        leaf: LeafView,
+    ) -> Result<FaultProgress, FaultError> {
+        let old = self.mm.frames().folio(leaf.pfn()).get();
         drop(locked);
-        let outcome = self.replace(Some(leaf.pfn));
+        let outcome = self.replace(Some(leaf.pfn()));
         self.mm.put_folio(old);
         outcome
     }
@@ -96,41 +97,30 @@ impl<P: Platform> Fault<'_, P> {
         // INV-COW-ORDER: clear the old entry and flush it before the new page is published.
         // Otherwise one CPU could store to the new page while another still reads the old one.
         self.mm.declare_reduced(self.space, PageRange::page(self.va), Rights::empty());
-        self.space.rss().note_peak();
-        if let Some(debt) = locked.take(self.va) {
-            if !debt.detached().is_special() {
-                let mut delta = MappingDelta::default();
-                self.mm.uncount_mapping(debt.detached().leaf(), &mut delta);
-                self.mm.account_unmapped(self.space, &delta);
-                let old = self.mm.frames().folio(debt.detached().leaf().pfn);
-                self.mm.munlock_vma_folio(self.vma.flags(), old);
-                self.mm.free_swap_cache(old);
+        let mut run = locked.run(self.vma.mlocked());
+        if let Some(debt) = run.unmap(self.va) {
+            if let Some(old) = debt.detached().folio() {
+                self.mm.free_swap_cache(self.mm.frames().folio_of(old));
             }
             plant!(CowFlushLate => {
-                self.install_exclusive(&locked, folio);
+                self.map_exclusive(&mut run, folio);
                 debt.settle();
                 return Ok(FaultProgress::Done(FaultKind::Minor));
             });
             plant!(CowNoFlush; core::mem::forget(debt), debt.settle());
         }
-        self.install_exclusive(&locked, folio);
+        self.map_exclusive(&mut run, folio);
         Ok(FaultProgress::Done(FaultKind::Minor))
     }
 
     /// The table, locked, if the entry still says what it said, up to bits that the walker sets.
     pub(super) fn lock_if_same_leaf(&self) -> Option<LockedTable<'_, P>> {
         let locked = self.lock_found_table()?;
-        let touched = LeafFlags::ACCESSED | LeafFlags::DIRTY;
-        let plain = |leaf: Leaf| Leaf { flags: leaf.flags - touched, ..leaf };
-        let seen = self.seen_leaf().map(plain);
-        (locked.level() == Level::PTE && locked.leaf(self.va).map(plain) == seen).then_some(locked)
+        let plain = |leaf: LeafView| leaf.without(LeafFlags::ACCESSED | LeafFlags::DIRTY);
+        (locked.leaf(self.va).map(plain) == self.seen_leaf().map(plain)).then_some(locked)
     }
 
-    pub(super) fn seen_leaf(&self) -> Option<Leaf> {
-        use pagewright_arch::{Entry, Isa};
-        match P::Isa::decode(Level::PTE, self.seen) {
-            Entry::Leaf(leaf) => Some(leaf),
-            Entry::Empty | Entry::Soft(_) | Entry::Table(_) => None,
-        }
+    pub(super) fn seen_leaf(&self) -> Option<LeafView> {
+        self.seen.view::<P::Isa>().leaf()
     }
 }

@@ -3,12 +3,11 @@
 use super::{Fault, FaultKind, FaultProgress};
 use crate::error::{FaultError, MmError};
 use crate::file::FileObject;
-use crate::rmap::MappingDelta;
 use crate::settings::MmSetting;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{LockedTable, OwnedLeaf};
+use pagewright_table::{EntryRun, OwnedLeaf};
 use pagewright_tlb::frames::{FolioFlags, FolioRef};
 use pagewright_types::{Access, Counter, Level, Order, PageRange, Rights, VirtAddr};
 
@@ -56,12 +55,11 @@ impl<P: Platform> Fault<'_, P> {
             self.mm.put_folio(found.folio);
             return Err(MmError::TooManyHolders { va: self.va }.into());
         }
-        let mut delta = MappingDelta::default();
-        self.install_file(&locked, self.va, found.folio, true, &mut delta);
+        let mut run = locked.run(self.vma.mlocked());
+        self.map_cached(&mut run, self.va, found.folio, true);
         if !write {
-            self.map_around(&locked, around, &mut delta);
+            self.map_around(&mut run, around);
         }
-        self.mm.account_mapped(self.space, &delta);
         Ok(FaultProgress::Done(served))
     }
 
@@ -91,7 +89,7 @@ impl<P: Platform> Fault<'_, P> {
             self.mm.put_folio(folio);
             return Ok(FaultProgress::RaceLost);
         }
-        self.install_exclusive(&locked, folio);
+        self.map_exclusive(&mut locked.run(self.vma.mlocked()), folio);
         Ok(FaultProgress::Done(if found.waited { FaultKind::Major } else { FaultKind::Minor }))
     }
 
@@ -99,14 +97,8 @@ impl<P: Platform> Fault<'_, P> {
         self.mm.frames().folio_of(folio).exceeds_ref_limit()
     }
 
-    fn install_file(
-        &self,
-        locked: &LockedTable<'_, P>,
-        va: VirtAddr,
-        folio: FolioRef,
-        touched: bool,
-        delta: &mut MappingDelta,
-    ) {
+    /// Maps a page of the cache, which the fault has `touched` or brings along.
+    fn map_cached(&self, run: &mut EntryRun<'_, '_, P>, va: VirtAddr, folio: FolioRef, touched: bool) {
         let pfn = folio.pfn();
         let mut rights = self.mapping_rights();
         let mut flags = LeafFlags::USER;
@@ -118,9 +110,7 @@ impl<P: Platform> Fault<'_, P> {
             // The first store faults, so that the page is known to be dirty.
             rights -= Rights::WRITE;
         }
-        self.mm.mlock_vma_folio(self.vma.flags(), self.mm.frames().folio(pfn));
-        self.mm.count_mapping(pfn, delta);
-        locked.install(va, OwnedLeaf::new(Leaf { pfn, rights, flags }, folio));
+        run.map(va, OwnedLeaf::new(Leaf { pfn, rights, flags }, folio));
     }
 
     /// The pages that come along with a read fault: `fault_around_bytes` from the aligned start of
@@ -152,19 +142,19 @@ impl<P: Platform> Fault<'_, P> {
     }
 
     /// Maps what the cache has of the window, not accessed yet (`filemap_map_pages`).
-    fn map_around(&self, locked: &LockedTable<'_, P>, around: PageRange, delta: &mut MappingDelta) {
+    fn map_around(&self, run: &mut EntryRun<'_, '_, P>, around: PageRange) {
         let mut mapped = 0;
         for va in around.iter().filter(|va| *va != self.va) {
             let index = self.vma.pgoff() + (va.page_index() - self.start);
             if plant!(FaultAroundPastEnd; true, index < self.file().pages())
-                && locked.pte(va).is_empty()
+                && run.table().is_empty(va)
                 && let Some(folio) = self.file().lookup(self.mm, index)
             {
                 if self.exceeds_ref_limit(&folio) {
                     self.mm.put_folio(folio);
                     continue;
                 }
-                self.install_file(locked, va, folio, false, delta);
+                self.map_cached(run, va, folio, false);
                 mapped += 1;
             }
         }

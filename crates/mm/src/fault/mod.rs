@@ -41,9 +41,9 @@ use crate::error::FaultError;
 use crate::mm::Mm;
 use crate::space::{Space, Vma, VmaBacking};
 use crate::swap::SwapPte;
-use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, SoftKind};
+use pagewright_arch::SoftKind;
 use pagewright_sync::Platform;
-use pagewright_table::{FoundEntry, LockedTable, TableReserve};
+use pagewright_table::{EntryView, FoundTable, LeafView, LockedTable, OwnTable, SeenEntry, TableReserve, Tables};
 use pagewright_types::{Access, Counter, Level, PAGE_SIZE, Rights, VirtAddr};
 
 /// Whether serving a fault waited for a device (`ru_minflt`, `ru_majflt`).
@@ -63,9 +63,9 @@ enum FaultAction {
     MapFile,
     CopyFile,
     Spurious,
-    CopyOnWrite(Leaf),
-    Widen(Leaf),
-    Unshare(Leaf),
+    CopyOnWrite(LeafView),
+    Widen(LeafView),
+    Unshare(LeafView),
     SwapIn(SwapPte),
     /// A marker forbids every access.
     Refuse,
@@ -117,6 +117,7 @@ impl<'a> FaultRequest<'a> {
 struct Fault<'a, P: Platform> {
     mm: &'a Mm<P>,
     space: &'a Space<P>,
+    tables: Tables<'a, P>,
     /// First page of the mapping.
     start: u64,
     vma: &'a Vma<P>,
@@ -127,10 +128,10 @@ struct Fault<'a, P: Platform> {
     access: Access,
     flags: FaultFlags,
     pages: Option<&'a dyn ClearedPageSource>,
-    /// The table that the descent reached when the fault was classified.
-    found: FoundEntry,
+    /// The last-level table, if it existed when the fault was classified.
+    table: Option<OwnTable<'a, P>>,
     /// The entry for the page then.
-    seen: Pte,
+    seen: SeenEntry,
 }
 
 /// The result of one try to serve a fault.
@@ -201,16 +202,23 @@ impl<P: Platform> Mm<P> {
                 return Err(FaultError::NotAllowed { va, access, rights: vma.rights() });
             }
             let va = va.align_down(PAGE_SIZE);
-            let found = space.table().find(&self.tlb, va, Level::PTE);
-            // A table that does not exist yet is an empty entry.
-            let seen = if found.level == Level::PTE { found.pte } else { Pte::EMPTY };
-            let action = match P::Isa::decode(found.level, found.pte) {
+            let tables = map.tables(&self.tlb);
+            let (table, seen, action) = match tables.find(va, Level::PTE) {
+                FoundTable::Own(table) => {
+                    let seen = table.seen();
+                    (Some(table), seen, classify(seen.view::<P::Isa>(), vma, access, flags))
+                }
+                // A table that does not exist yet is an empty entry.
+                FoundTable::Missing(_) => (None, SeenEntry::EMPTY, classify(EntryView::Empty, vma, access, flags)),
                 // A leaf above the last level has every right that its mapping allows.
-                Entry::Leaf(_) if found.level > Level::PTE => FaultAction::Spurious,
-                entry if flags.contains(FaultFlags::UNUSE) && !is_in_swap(entry) => return Ok(FaultKind::Minor),
-                entry => classify(entry, vma, access, flags),
+                FoundTable::Leaf(_) => (None, SeenEntry::EMPTY, FaultAction::Spurious),
+                FoundTable::InTransition => (None, SeenEntry::EMPTY, FaultAction::Wait),
+                FoundTable::Shared(_) => unreachable!("INV-TABLE-OWN: no table is shared"),
             };
-            let fault = Fault { mm: self, space, start, vma, va, offset, access, flags, pages, found, seen };
+            if flags.contains(FaultFlags::UNUSE) && !matches!(action, FaultAction::SwapIn(_)) {
+                return Ok(FaultKind::Minor);
+            }
+            let fault = Fault { mm: self, space, tables, start, vma, va, offset, access, flags, pages, table, seen };
             match fault.act(action)? {
                 FaultProgress::Done(served) => return Ok(if waited { FaultKind::Major } else { served }),
                 FaultProgress::Again(served) => waited |= served == FaultKind::Major,
@@ -230,25 +238,23 @@ fn permits(rights: Rights, access: Access) -> bool {
     }
 }
 
-fn is_in_swap(entry: Entry) -> bool {
-    matches!(entry, Entry::Soft(soft) if soft.kind == SoftKind::Swap)
-}
-
 /// The table at the top of this file.
-fn classify<P: Platform>(entry: Entry, vma: &Vma<P>, access: Access, flags: FaultFlags) -> FaultAction {
+fn classify<P: Platform>(entry: EntryView, vma: &Vma<P>, access: Access, flags: FaultFlags) -> FaultAction {
     let write = access == Access::Write;
     match (entry, vma.backing()) {
-        (Entry::Empty | Entry::Table(_), VmaBacking::Anon) if write => FaultAction::NewPage,
-        (Entry::Empty | Entry::Table(_), VmaBacking::Anon) => FaultAction::ZeroPage,
-        (Entry::Empty | Entry::Table(_), VmaBacking::File(_)) if write && !vma.is_shared() => FaultAction::CopyFile,
-        (Entry::Empty | Entry::Table(_), VmaBacking::File(_)) => FaultAction::MapFile,
-        (Entry::Leaf(leaf), _) if flags.contains(FaultFlags::UNSHARE) && !vma.is_shared() => {
-            if leaf.flags.contains(LeafFlags::EXCLUSIVE) { FaultAction::Spurious } else { FaultAction::Unshare(leaf) }
+        (EntryView::Empty | EntryView::Table, VmaBacking::Anon) if write => FaultAction::NewPage,
+        (EntryView::Empty | EntryView::Table, VmaBacking::Anon) => FaultAction::ZeroPage,
+        (EntryView::Empty | EntryView::Table, VmaBacking::File(_)) if write && !vma.is_shared() => {
+            FaultAction::CopyFile
         }
-        (Entry::Leaf(leaf), _) if permits(leaf.rights, access) => FaultAction::Spurious,
-        (Entry::Leaf(leaf), _) if write && !vma.is_shared() => FaultAction::CopyOnWrite(leaf),
-        (Entry::Leaf(leaf), _) => FaultAction::Widen(leaf),
-        (Entry::Soft(soft), _) => match soft.kind {
+        (EntryView::Empty | EntryView::Table, VmaBacking::File(_)) => FaultAction::MapFile,
+        (EntryView::Leaf(leaf), _) if flags.contains(FaultFlags::UNSHARE) && !vma.is_shared() => {
+            if leaf.is_exclusive() { FaultAction::Spurious } else { FaultAction::Unshare(leaf) }
+        }
+        (EntryView::Leaf(leaf), _) if permits(leaf.rights(), access) => FaultAction::Spurious,
+        (EntryView::Leaf(leaf), _) if write && !vma.is_shared() => FaultAction::CopyOnWrite(leaf),
+        (EntryView::Leaf(leaf), _) => FaultAction::Widen(leaf),
+        (EntryView::Soft(soft), _) => match soft.kind {
             SoftKind::Marker => FaultAction::Refuse,
             SoftKind::Swap => SwapPte::decode(soft).map_or(FaultAction::Wait, FaultAction::SwapIn),
             SoftKind::MigrationRead | SoftKind::MigrationWrite | SoftKind::InTransition => FaultAction::Wait,
@@ -280,8 +286,8 @@ impl<'a, P: Platform> Fault<'a, P> {
     /// Tables enough to reach the entry: reserve before anything is locked.
     fn reserve_tables(&self) -> Result<TableReserve<'a, P>, FaultError> {
         let mut reserve = TableReserve::new(&self.mm.tlb);
-        if self.found.level > Level::PTE {
-            self.mm.fill(&mut reserve, self.space.table().missing_tables(&self.mm.tlb, self.va, Level::PTE))?;
+        if self.table.is_none() {
+            self.mm.fill(&mut reserve, self.tables.missing(self.va, Level::PTE))?;
         }
         Ok(reserve)
     }
@@ -290,23 +296,19 @@ impl<'a, P: Platform> Fault<'a, P> {
     /// was classified.
     fn lock_if_unchanged(&self, reserve: &mut TableReserve<'a, P>) -> Option<LockedTable<'a, P>> {
         let locked = self.lock_found_table().or_else(|| self.lock_new_table(reserve))?;
-        (locked.level() == Level::PTE && locked.pte(self.va) == self.seen).then_some(locked)
+        (locked.level() == Level::PTE && locked.is_unchanged(self.va, self.seen)).then_some(locked)
     }
 
     /// The last-level table, locked, if the descent reached it.
     fn lock_found_table(&self) -> Option<LockedTable<'a, P>> {
-        (self.found.level == Level::PTE).then(|| self.space.table().lock_found(&self.mm.tlb, self.found, self.va))
+        Some(self.table.as_ref()?.lock())
     }
 
     /// Makes the missing tables and locks the last.
     #[cold]
     fn lock_new_table(&self, reserve: &mut TableReserve<'a, P>) -> Option<LockedTable<'a, P>> {
-        let table = self.space.table();
-        let before = reserve.len();
-        table.ensure_tables(&self.mm.tlb, self.va, Level::PTE, reserve);
-        let made = (before - reserve.len()) as u64;
-        self.mm.gauges.add(crate::counters::Gauge::PageTablePages, made);
-        table.lock(&self.mm.tlb, self.va, Level::PTE)
+        self.tables.ensure(self.va, Level::PTE, reserve);
+        self.tables.lock(self.va)
     }
 
     /// The index by which the reverse map will know a page that is made for the fault.

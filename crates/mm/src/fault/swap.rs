@@ -2,7 +2,6 @@
 
 use super::{Fault, FaultKind, FaultProgress};
 use crate::error::FaultError;
-use crate::rmap::MappingDelta;
 use crate::space::VmFlags;
 use crate::swap::{SwapInFolio, SwapPte};
 use pagewright_arch::{Leaf, LeafFlags};
@@ -23,7 +22,7 @@ impl<P: Platform> Fault<'_, P> {
         let fork_node = self.space.fork_node();
         let root = || self.mm.fork_tree.root_of(fork_node);
         let fork_node = if seen.exclusive { fork_node } else { plant!(SwapOwnerNarrow; fork_node, root()) };
-        let Some(locked) = self.lock_found_table().filter(|locked| locked.pte(self.va) == self.seen) else {
+        let Some(locked) = self.lock_found_table().filter(|locked| locked.is_unchanged(self.va, self.seen)) else {
             plant!(LostSwapInFreesSlot => self.mm.swap_release(seen.entry));
             drop(page.lock);
             self.mm.free_swap_cache(self.mm.frames().folio_of(&page.folio));
@@ -57,14 +56,11 @@ impl<P: Platform> Fault<'_, P> {
         if !stores {
             rights -= Rights::WRITE;
         }
-        let mut delta = MappingDelta::default();
-        let pfn = folio.pfn();
-        self.mm.mlock_vma_folio(self.vma.flags(), view);
-        self.mm.count_mapping(pfn, &mut delta);
-        locked.take_soft(self.va);
-        locked.install(self.va, OwnedLeaf::new(Leaf { pfn, rights, flags }, folio));
-        self.mm.account_mapped(self.space, &delta);
-        self.space.rss().sub_swapped(1);
+        {
+            let mut run = locked.run(self.vma.mlocked());
+            run.unmap_soft(self.va);
+            run.map(self.va, OwnedLeaf::new(Leaf { pfn: folio.pfn(), rights, flags }, folio));
+        }
         self.mm.swap_release(seen.entry);
         // What is stored to, or stays, has no use for its slot (`should_try_to_free_swap`).
         if stores || self.vma.flags().contains(VmFlags::LOCKED) || self.mm.vm_swap_full() {

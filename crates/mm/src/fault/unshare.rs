@@ -4,30 +4,30 @@
 
 use super::{Fault, FaultKind, FaultProgress};
 use crate::error::FaultError;
-use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_arch::LeafFlags;
 use pagewright_sync::Platform;
+use pagewright_table::LeafView;
 use pagewright_types::Counter;
 
 impl<P: Platform> Fault<'_, P> {
     /// Takes the page over if the one reference to it is this entry's, and replaces it by a copy
     /// otherwise. Either way the entry is exclusive afterwards, and as writable and as dirty as it
     /// was.
-    pub(super) fn unshare(&self, leaf: Leaf) -> Result<FaultProgress, FaultError> {
-        let outcome =
-            if leaf.flags.contains(LeafFlags::SPECIAL) { self.replace(None) } else { self.unshare_page(leaf) };
+    pub(super) fn unshare(&self, leaf: LeafView) -> Result<FaultProgress, FaultError> {
+        let outcome = if leaf.is_special() { self.replace(None) } else { self.unshare_page(leaf) };
         if matches!(outcome, Ok(FaultProgress::Done(_))) {
             self.mm.tlb.count(Counter::PwUnshare, 1);
         }
         outcome
     }
 
-    fn unshare_page(&self, leaf: Leaf) -> Result<FaultProgress, FaultError> {
+    fn unshare_page(&self, leaf: LeafView) -> Result<FaultProgress, FaultError> {
         let Some(locked) = self.lock_if_same_leaf() else { return Ok(FaultProgress::RaceLost) };
-        let folio = self.mm.frames().folio(leaf.pfn);
+        let folio = self.mm.frames().folio(leaf.pfn());
         // INV-COW-REUSE, as for a store.
         if folio.is_anon() && !folio.is_large() && self.mm.can_reuse_anon(folio) {
-            let own = |leaf: Leaf| Leaf { flags: leaf.flags | LeafFlags::EXCLUSIVE, ..leaf };
-            if let Some(debt) = locked.update(self.va, own) {
+            let own = |leaf: LeafView| leaf.with(LeafFlags::EXCLUSIVE);
+            if let Some(debt) = locked.run(self.vma.mlocked()).protect(self.va, own) {
                 debt.settle();
             }
             return Ok(FaultProgress::Done(FaultKind::Minor));

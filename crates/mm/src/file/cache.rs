@@ -262,17 +262,17 @@ impl<P: Platform> FileObject<P> {
 
     /// Adds pages to the gauges of cached pages.
     fn count(&self, mm: &Mm<P>, pages: u64) {
-        mm.gauges.add(Gauge::FilePages, pages);
+        mm.frames().adjust(Gauge::FilePages, pages as i64);
         if self.is_shmem() {
-            mm.gauges.add(Gauge::Shmem, pages);
+            mm.frames().adjust(Gauge::Shmem, pages as i64);
         }
     }
 
     /// Subtracts pages from the gauges of cached pages.
     fn uncount(&self, mm: &Mm<P>, pages: u64) {
-        mm.gauges.sub(Gauge::FilePages, pages);
+        mm.frames().adjust(Gauge::FilePages, -(pages as i64));
         if self.is_shmem() {
-            mm.gauges.sub(Gauge::Shmem, pages);
+            mm.frames().adjust(Gauge::Shmem, -(pages as i64));
         }
     }
 

@@ -20,6 +20,7 @@ use crate::space::entries::zap::Zap;
 use crate::space::{AddressMap, Space};
 use core::sync::atomic::Ordering;
 use pagewright_sync::Platform;
+use pagewright_table::MmapRead;
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{FolioFlags, FolioOwner, FolioRef};
 use pagewright_types::{PAGE_SIZE, PageRange, SpaceId, VirtAddr};
@@ -179,7 +180,7 @@ impl<P: Platform> Mm<P> {
     fn unmap_pages(
         &self,
         space: &Space<P>,
-        map: &AddressMap<P>,
+        map: &MmapRead<'_, P, AddressMap<P>>,
         file: &FileObject<P>,
         (first, end): (u64, u64),
         what: Zap,
@@ -192,7 +193,7 @@ impl<P: Platform> Mm<P> {
                 let part = PageRange::new(VirtAddr::from_page_index(from), VirtAddr::from_page_index(to));
                 // A shared mapping has no private copies.
                 let what = if vma.is_shared() { Zap::Pages } else { what };
-                self.zap_only(space, (vma, what), part, &mut gather);
+                self.zap(space, map.tables(&self.tlb), (vma, what), part, &mut gather);
             }
         }
         gather.settle();

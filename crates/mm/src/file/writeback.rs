@@ -18,12 +18,13 @@ use crate::error::MmError;
 use crate::mm::Mm;
 use crate::reclaim::SWAP_CLUSTER_MAX;
 use arrayvec::ArrayVec;
-use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
+use pagewright_table::{LeafView, Mlocked};
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{FolioFlags, FolioLock, FolioOwner, FolioRef};
-use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr};
+use pagewright_types::{PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr};
 
 /// A page under writeback: locked, with its dirty flag cleared.
 struct WritebackPage<'a> {
@@ -129,17 +130,14 @@ impl<P: Platform> Mm<P> {
             let map = space.map().read();
             let shared = |va: &VirtAddr| map.find(*va).is_some_and(|(_, vma)| vma.is_shared());
             for va in map.possible_addresses(FolioOwner::File(file.id()), index).filter(shared) {
-                let Some(table) = space.table().lock(&self.tlb, va, Level::PTE) else { continue };
-                if table.leaf(va).is_none_or(|leaf| leaf.pfn != pfn) {
+                let Some(table) = map.tables(&self.tlb).lock(va) else { continue };
+                if table.leaf(va).is_none_or(|leaf| leaf.page_at(va) != pfn) {
                     continue;
                 }
                 self.declare_reduced(&space, PageRange::page(va), Rights::RX);
-                let clean = |leaf: Leaf| Leaf {
-                    rights: leaf.rights - Rights::WRITE,
-                    flags: leaf.flags - LeafFlags::DIRTY,
-                    ..leaf
-                };
-                if let Some(debt) = table.update(va, clean) {
+                let clean = |leaf: LeafView| leaf.with_rights(leaf.rights() - Rights::WRITE).without(LeafFlags::DIRTY);
+                // Of a page that is write-protected, nothing is counted.
+                if let Some(debt) = table.run(Mlocked(false)).protect(va, clean) {
                     batch.absorb(space.table().context(), debt);
                 }
             }

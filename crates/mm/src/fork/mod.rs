@@ -16,7 +16,7 @@ mod copy_entries;
 
 use crate::error::MmError;
 use crate::mm::Mm;
-use crate::space::{AddressMap, Space};
+use crate::space::{AddressMap, HeldMap, Space};
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::Gather;
@@ -57,12 +57,12 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    fn copy_space<'a>(
-        &'a self,
-        parent: &'a Space<P>,
-        from: &AddressMap<P>,
+    fn copy_space(
+        &self,
+        parent: &Space<P>,
+        from: &HeldMap<'_, P>,
         child: &Space<P>,
-        gather: &mut Gather<'a, P>,
+        gather: &mut Gather<'_, P>,
     ) -> Result<(), MmError> {
         let mut to = child.map().write();
         let copied = from.copied_totals();
@@ -74,10 +74,10 @@ impl<P: Platform> Mm<P> {
         for (start, vma) in from.iter().filter(|(_, vma)| vma.is_copied_with_entries()) {
             let range = vma.range(start);
             outcome = if vma.is_shared() {
-                self.copy_markers(parent, child, range)
+                self.copy_markers(from, &to, range)
             } else {
                 self.declare_reduced(parent, range, Rights::RX);
-                self.copy_entries(parent, child, range, vma.rights(), gather)
+                self.copy_entries(from, (child, &to), range, vma.rights(), gather)
             };
             if outcome.is_err() {
                 break;

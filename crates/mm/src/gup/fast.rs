@@ -17,11 +17,11 @@ use super::{GupFlags, GupRequest, UserPage};
 use crate::mm::Mm;
 use crate::space::Space;
 use core::sync::atomic::{Ordering, fence};
-use pagewright_arch::{Entry, Leaf, LeafFlags};
+use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
-use pagewright_table::PeekedEntry;
-use pagewright_types::{Counter, PAGE_SIZE, Pfn, Rights, VirtAddr};
+use pagewright_table::{LeafView, PeekedEntry};
+use pagewright_types::{Counter, Pfn, Rights, VirtAddr};
 
 /// A page taken by a lockless walk.
 enum FastPage {
@@ -69,7 +69,7 @@ impl<P: Platform> Mm<P> {
             && page.folio().is_some_and(|head| {
                 let folio = self.frames().folio(head);
                 let unshare =
-                    !leaf.rights.contains(Rights::WRITE) && request.must_unshare::<P>(leaf, folio.is_anon(), None);
+                    !leaf.rights().contains(Rights::WRITE) && request.must_unshare::<P>(leaf, folio.is_anon(), None);
                 folio.contains(pfn) && !unshare && !is_longterm_file_write(request, folio.is_anon())
             });
         Some(if valid { FastPage::Valid(page) } else { FastPage::Stale(page) })
@@ -84,13 +84,9 @@ fn is_longterm_file_write(request: GupRequest, is_anon: bool) -> bool {
 }
 
 /// The leaf and frame for `va`, if the entry permits the request and maps a reference-counted page.
-fn permitted_leaf<P: Platform>(peek: &PeekedEntry, va: VirtAddr, request: GupRequest) -> Option<(Leaf, Pfn)> {
-    let Entry::Leaf(leaf) = peek.entry::<P::Isa>() else { return None };
+fn permitted_leaf<P: Platform>(peek: &PeekedEntry, va: VirtAddr, request: GupRequest) -> Option<(LeafView, Pfn)> {
+    let leaf = peek.entry::<P::Isa>().leaf()?;
     let needed = if request.writes() { Rights::WRITE } else { Rights::READ };
-    let flags = leaf.flags & (LeafFlags::USER | LeafFlags::SPECIAL);
-    if flags != LeafFlags::USER || !leaf.rights.contains(needed) || request.writes() && peek.is_write_protected() {
-        return None;
-    }
-    let within = va.since(va.align_down(peek.level().span())) / PAGE_SIZE;
-    Some((leaf, leaf.pfn.add(within as u32)))
+    let may_take = leaf.has(LeafFlags::USER) && !leaf.is_special() && leaf.rights().contains(needed);
+    may_take.then(|| (leaf, leaf.page_at(va)))
 }

@@ -39,9 +39,10 @@ use crate::error::MmError;
 use crate::fault::{ClearedPageSource, PreclearedPages};
 use crate::mm::Mm;
 use crate::space::{Space, Vma};
-use pagewright_arch::{Isa, Leaf, LeafFlags};
+use pagewright_arch::Isa;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
+use pagewright_table::LeafView;
 use pagewright_types::{Access, PageRange, Rights, VirtAddr};
 
 bitflags::bitflags! {
@@ -123,13 +124,13 @@ impl GupRequest {
     ///
     /// Linux: `gup_must_unshare`. `vma` is `None` in a lockless walk, which must assume a private
     /// mapping.
-    fn must_unshare<P: Platform>(self, leaf: Leaf, is_anon: bool, vma: Option<&Vma<P>>) -> bool {
+    fn must_unshare<P: Platform>(self, leaf: LeafView, is_anon: bool, vma: Option<&Vma<P>>) -> bool {
         plant!(PinNotExclusive => return false);
         if self.writes() || !self.pin {
             return false;
         }
         if is_anon {
-            return !leaf.flags.contains(LeafFlags::EXCLUSIVE);
+            return !leaf.is_exclusive();
         }
         self.flags.contains(GupFlags::LONGTERM) && vma.is_none_or(Vma::is_cow)
     }

@@ -5,10 +5,11 @@ use crate::error::{FaultError, MmError};
 use crate::fault::{ClearedPageSource, FaultFlags, FaultRequest};
 use crate::mm::Mm;
 use crate::space::{Space, VmFlags, Vma};
-use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_arch::LeafFlags;
 use pagewright_sync::Platform;
+use pagewright_table::{LeafView, Tables};
 use pagewright_tlb::frames::FolioFlags;
-use pagewright_types::{Access, Counter, Level, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, Rights, VirtAddr};
 
 /// Why an entry's page cannot be taken yet.
 enum FollowError {
@@ -39,7 +40,7 @@ impl<P: Platform> Mm<P> {
                 if !request.is_permitted(vma) {
                     return Err(inaccessible);
                 }
-                match self.follow_page(space, vma, va, request) {
+                match self.follow_page(map.tables(&self.tlb), vma, va, request) {
                     Ok(page) => return Ok(page),
                     Err(failed) => failed,
                 }
@@ -70,21 +71,19 @@ impl<P: Platform> Mm<P> {
 
     /// The page that the entry for `va` maps now (`follow_page_pte`).
     ///
-    /// The caller holds the space's lock. The table's lock excludes every operation that clears the
-    /// exclusive bit, such as fork.
+    /// The table's lock excludes every operation that clears the exclusive bit, such as fork.
     fn follow_page(
         &self,
-        space: &Space<P>,
+        tables: Tables<'_, P>,
         vma: &Vma<P>,
         va: VirtAddr,
         request: GupRequest,
     ) -> Result<UserPage, FollowError> {
-        let locked = space.table().lock(&self.tlb, va, Level::PTE).ok_or(FollowError::NoAccess)?;
+        let locked = tables.lock(va).ok_or(FollowError::NoAccess)?;
         let leaf = locked.leaf(va).ok_or(FollowError::NoAccess)?;
-        let span = locked.level().span();
-        let pfn = leaf.pfn.add((va.since(va.align_down(span)) / PAGE_SIZE) as u32);
-        let is_special = leaf.flags.contains(LeafFlags::SPECIAL);
-        let writable = leaf.rights.contains(Rights::WRITE);
+        let pfn = leaf.page_at(va);
+        let is_special = leaf.is_special();
+        let writable = leaf.rights().contains(Rights::WRITE);
         if request.writes() && !writable && (is_special || !can_force_write(leaf, vma, request)) {
             return Err(FollowError::NoAccess);
         }
@@ -93,7 +92,7 @@ impl<P: Platform> Mm<P> {
             return Err(FollowError::NotExclusive);
         }
         let Some(folio) = folio else { return Ok(UserPage::zero_page(pfn)) };
-        if request.writes() && !leaf.flags.contains(LeafFlags::DIRTY) {
+        if request.writes() && !leaf.has(LeafFlags::DIRTY) {
             folio.set_flags(FolioFlags::DIRTY);
         }
         // The entry holds a reference, and no other CPU can drop it while the table is locked.
@@ -108,11 +107,11 @@ impl<P: Platform> Mm<P> {
 /// Whether a read-only entry permits a forced write (`can_follow_write_pte`).
 ///
 /// It does if the page is the space's own copy, made by the fault.
-fn can_force_write<P: Platform>(leaf: Leaf, vma: &Vma<P>, request: GupRequest) -> bool {
+fn can_force_write<P: Platform>(leaf: LeafView, vma: &Vma<P>, request: GupRequest) -> bool {
     let tracked = !vma.flags().contains(VmFlags::SOFTDIRTY);
     request.flags.contains(GupFlags::FORCE)
         && vma.is_cow()
         && !vma.rights().contains(Rights::WRITE)
-        && leaf.flags.contains(LeafFlags::EXCLUSIVE)
-        && (!tracked || leaf.flags.contains(LeafFlags::SOFT_DIRTY))
+        && leaf.is_exclusive()
+        && (!tracked || leaf.has(LeafFlags::SOFT_DIRTY))
 }

@@ -5,8 +5,9 @@ use super::pageout::is_swappable;
 use crate::mm::Mm;
 use crate::space::{AddressMap, Space, Vma};
 use arrayvec::ArrayVec;
-use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_arch::LeafFlags;
 use pagewright_sync::Platform;
+use pagewright_table::LeafView;
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{Folio, FolioFlags, IsolatedFolio};
 use pagewright_types::{Counter, PageRange, VirtAddr};
@@ -31,13 +32,13 @@ impl<P: Platform> Mm<P> {
     pub(crate) fn deactivate_range(&self, space: &Space<P>, part: PageRange) {
         let map = space.map().read();
         let mut gather = Gather::concurrent(&self.tlb, space.table().context());
-        for (_, part) in still_mapped(&map, part) {
-            for (table, under) in space.table().locked_tables(&self.tlb, part) {
+        for (vma, part) in still_mapped(&map, part) {
+            for (table, under) in map.tables(&self.tlb).locked(part) {
                 for va in table.entries(under) {
                     let folio = table.leaf(va).and_then(|leaf| self.vm_normal_folio(leaf));
                     if let Some(folio) = folio.filter(|folio| folio.mapcount() == 1) {
-                        let clear = |leaf: Leaf| Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf };
-                        if let Some(debt) = table.update(va, clear) {
+                        let clear = |leaf: LeafView| leaf.without(LeafFlags::ACCESSED);
+                        if let Some(debt) = table.run(vma.mlocked()).protect(va, clear) {
                             gather.absorb(debt);
                         }
                         self.deactivate(folio);
@@ -70,7 +71,7 @@ impl<P: Platform> Mm<P> {
     ) -> VirtAddr {
         let map = space.map().read();
         for (vma, part) in still_mapped(&map, range) {
-            for (table, under) in space.table().locked_tables(&self.tlb, part) {
+            for (table, under) in map.tables(&self.tlb).locked(part) {
                 for va in table.entries(under) {
                     if folios.is_full() {
                         return va;

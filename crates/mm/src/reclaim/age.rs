@@ -17,13 +17,14 @@
 
 use super::{LruType, SWAP_CLUSTER_MAX};
 use crate::mm::Mm;
-use crate::space::{AddressMap, Space, VmFlags};
+use crate::space::{AddressMap, VmFlags};
 use arrayvec::ArrayVec;
 use core::ops::AddAssign;
-use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_arch::LeafFlags;
 use pagewright_sync::Platform;
+use pagewright_table::{LeafView, MmapRead};
 use pagewright_tlb::frames::{Folio, FolioFlags, IsolatedFolio};
-use pagewright_types::{Counter, Level, NodeId, Pfn, Rights, SpaceId, VirtAddr};
+use pagewright_types::{Counter, NodeId, Pfn, Rights, SpaceId, VirtAddr};
 
 /// The use of a folio through its mappings since the accessed bits were last cleared.
 #[derive(Clone, Copy, Default)]
@@ -84,7 +85,7 @@ impl<P: Platform> Mm<P> {
                 return found;
             };
             for va in map.possible_addresses(owner, index) {
-                found += self.entry_referenced(&space, &map, va, pfn);
+                found += self.entry_referenced(&map, va, pfn);
                 if found.mlocked {
                     return found;
                 }
@@ -93,19 +94,21 @@ impl<P: Platform> Mm<P> {
         found
     }
 
-    fn entry_referenced(&self, space: &Space<P>, map: &AddressMap<P>, va: VirtAddr, pfn: Pfn) -> FolioReferences {
+    fn entry_referenced(&self, map: &MmapRead<'_, P, AddressMap<P>>, va: VirtAddr, pfn: Pfn) -> FolioReferences {
         let Some((_, vma)) = map.find(va) else { return FolioReferences::default() };
-        let Some(table) = space.table().lock(&self.tlb, va, Level::PTE) else { return FolioReferences::default() };
-        let Some(leaf) = table.leaf(va).filter(|leaf| leaf.pfn == pfn) else { return FolioReferences::default() };
+        let Some(table) = map.tables(&self.tlb).lock(va) else { return FolioReferences::default() };
+        let Some(leaf) = table.leaf(va).filter(|leaf| !leaf.is_special() && leaf.page_at(va) == pfn) else {
+            return FolioReferences::default();
+        };
         if vma.flags().contains(VmFlags::LOCKED) {
             // It was mlocked after it was isolated; its flags name the unevictable list.
             return FolioReferences { mlocked: true, ..FolioReferences::default() };
         }
-        if !leaf.flags.contains(LeafFlags::ACCESSED) {
+        if !leaf.has(LeafFlags::ACCESSED) {
             return FolioReferences::default();
         }
-        let clear = |leaf: Leaf| Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf };
-        if let Some(debt) = table.update(va, clear) {
+        let clear = |leaf: LeafView| leaf.without(LeafFlags::ACCESSED);
+        if let Some(debt) = table.run(vma.mlocked()).protect(va, clear) {
             debt.settle_own_entry();
         }
         // With `MADV_SEQUENTIAL` or `MADV_RANDOM` an access predicts no further one

@@ -1,17 +1,16 @@
 //! Clearing all mappings of a page (`try_to_unmap`).
 
 use crate::mm::Mm;
-use crate::rmap::MappingDelta;
-use crate::space::{AddressMap, Space, VmFlags};
+use crate::space::{Space, VmFlags};
 use crate::swap::SwapPte;
 use core::sync::atomic::{Ordering, fence};
-use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::LockedTable;
+use pagewright_table::{EntryRun, LeafView};
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{Folio, FolioFlags};
-use pagewright_types::{Level, PageRange, Rights, SpaceId, SwapEntry, VirtAddr};
+use pagewright_types::{PageRange, Rights, SpaceId, SwapEntry, VirtAddr};
 
 /// The kind of a page to reclaim, which decides what replaces its entries.
 #[derive(Clone, Copy)]
@@ -43,11 +42,12 @@ impl<P: Platform> Mm<P> {
             // The holder of the lock may be waiting for reclaim.
             let Some(map) = space.map().try_read() else { continue };
             for va in map.possible_addresses(owner, index) {
-                let table = space.table().lock(&self.tlb, va, Level::PTE);
-                if let Some(table) = table.filter(|table| table.leaf(va).is_some_and(|leaf| leaf.pfn == folio.pfn()))
-                    && !must_stay(&map, va)
+                let Some(table) = map.tables(&self.tlb).lock(va) else { continue };
+                if table.leaf(va).is_some_and(|leaf| !leaf.is_special() && leaf.pfn() == folio.pfn())
+                    && let Some((_, vma)) = map.find(va)
+                    && !vma.flags().contains(VmFlags::LOCKED)
                 {
-                    self.unmap_one(&space, &table, va, folio, victim, batch);
+                    self.unmap_one(&space, &mut table.run(vma.mlocked()), va, folio, victim, batch);
                 }
             }
         }
@@ -56,21 +56,20 @@ impl<P: Platform> Mm<P> {
     fn unmap_one(
         &self,
         space: &Space<P>,
-        table: &LockedTable<'_, P>,
+        run: &mut EntryRun<'_, '_, P>,
         va: VirtAddr,
         folio: Folio<'_>,
         victim: Victim,
         batch: &mut Batch<'_, P>,
     ) {
         self.declare_reduced(space, PageRange::page(va), Rights::empty());
-        space.rss().note_peak();
         let debt = match victim {
             Victim::Anon(entry) => {
-                let soft = |leaf: Leaf| SwapPte::new(leaf, entry).encode();
-                table.replace_by_soft(va, soft, |leaf| may_be_pinned(leaf, folio))
+                let soft = |leaf: LeafView| SwapPte::new(leaf, entry).encode();
+                run.unmap_to_soft(va, soft, |leaf| may_be_pinned(leaf, folio))
             }
-            Victim::Shmem | Victim::File => table.take(va),
-            Victim::LazyFree => table.take_unless(va, |leaf| {
+            Victim::Shmem | Victim::File => run.unmap(va),
+            Victim::LazyFree => run.unmap_unless(va, |leaf| {
                 let kept = is_lazy_free_kept(leaf, folio);
                 if kept {
                     self.frames().lru_move(folio, FolioFlags::SWAPBACKED, FolioFlags::empty());
@@ -82,29 +81,20 @@ impl<P: Platform> Mm<P> {
         let leaf = debt.detached().leaf();
         if let Victim::Anon(entry) = victim {
             self.swap_duplicate(entry);
-            space.rss().add_swapped(1);
         }
         // The exchange returned every dirty bit that a walker will ever set in this entry.
         if leaf.flags.contains(LeafFlags::DIRTY) {
             folio.set_flags(FolioFlags::DIRTY);
         }
-        let mut delta = MappingDelta::default();
-        self.uncount_mapping(leaf, &mut delta);
-        self.account_unmapped(space, &delta);
         batch.absorb(space.table().context(), debt);
     }
-}
-
-/// Whether the page at `va` must stay mapped, because it is mlocked or the mapping is gone.
-fn must_stay<P: Platform>(map: &AddressMap<P>, va: VirtAddr) -> bool {
-    map.find(va).is_none_or(|(_, vma)| vma.flags().contains(VmFlags::LOCKED))
 }
 
 /// Whether the page of a cleared entry may be pinned (`folio_try_share_anon_rmap_pte`).
 ///
 /// Only an exclusive entry can have been pinned.
-fn may_be_pinned(leaf: Leaf, folio: Folio<'_>) -> bool {
-    if !leaf.flags.contains(LeafFlags::EXCLUSIVE) {
+fn may_be_pinned(leaf: LeafView, folio: Folio<'_>) -> bool {
+    if !leaf.is_exclusive() {
         return false;
     }
     // Pairs with the fence between the pin and the second read of the entry in `gup::fast`.
@@ -115,11 +105,9 @@ fn may_be_pinned(leaf: Leaf, folio: Folio<'_>) -> bool {
 /// Whether a lazily freed page must be kept after all (INV-LAZYFREE-KEPT).
 ///
 /// It must if it was stored to, or has references other than those of mappings and the caller.
-fn is_lazy_free_kept(leaf: Leaf, folio: Folio<'_>) -> bool {
+fn is_lazy_free_kept(leaf: LeafView, folio: Folio<'_>) -> bool {
     // As above: either this sees a reference taken through the entry, or `gup::fast` sees the entry
     // cleared.
     fence(Ordering::SeqCst);
-    leaf.flags.contains(LeafFlags::DIRTY)
-        || folio.flags().contains(FolioFlags::DIRTY)
-        || folio.refs() != folio.mapcount() + 1
+    leaf.has(LeafFlags::DIRTY) || folio.flags().contains(FolioFlags::DIRTY) || folio.refs() != folio.mapcount() + 1
 }

@@ -12,9 +12,7 @@
 //! since the entry is checked.
 
 mod fork_tree;
-mod mapping_count;
 mod walk;
 
 pub(crate) use fork_tree::ForkTree;
-pub(crate) use mapping_count::{MappingDelta, rss_kind};
 pub use walk::RmapEntry;

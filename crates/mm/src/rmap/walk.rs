@@ -3,10 +3,10 @@
 use crate::mm::Mm;
 use crate::space::Space;
 use core::ops::ControlFlow;
-use pagewright_arch::Leaf;
 use pagewright_sync::Platform;
+use pagewright_table::LeafView;
 use pagewright_tlb::frames::FolioOwner;
-use pagewright_types::{Level, Pfn, SpaceId, VirtAddr};
+use pagewright_types::{Pfn, SpaceId, VirtAddr};
 
 /// One mapping of a page, visited with its space held for reading.
 pub struct RmapEntry<'a, P: Platform> {
@@ -15,10 +15,19 @@ pub struct RmapEntry<'a, P: Platform> {
     /// Where the page is mapped.
     pub va: VirtAddr,
     /// What the entry says.
-    pub leaf: Leaf,
+    pub leaf: LeafView,
 }
 
 impl<P: Platform> Mm<P> {
+    /// Entries that map page `pfn` of a folio, by itself or with its whole folio
+    /// (`folio_precise_page_mapcount`).
+    ///
+    /// Every decision by the number of mappings of a page asks here.
+    pub(crate) fn mappings_of(&self, pfn: Pfn) -> u32 {
+        let folio = self.frames().folio(pfn);
+        folio.page_mapcount(folio.page_of(pfn)) + folio.entire_mapcount()
+    }
+
     /// Visits every mapping of page `pfn` of a folio until `visit` breaks (`rmap_walk`).
     ///
     /// The caller holds a reference on the folio and no lock; mappings that come or go meanwhile
@@ -30,8 +39,8 @@ impl<P: Platform> Mm<P> {
         while let Some(space) = self.candidate_after(folio.owner(), at) {
             let map = space.map().read();
             for va in map.possible_addresses(folio.owner(), index) {
-                let leaf = space.table().lock(&self.tlb, va, Level::PTE).and_then(|locked| locked.leaf(va));
-                if let Some(leaf) = leaf.filter(|leaf| leaf.pfn == pfn)
+                let leaf = map.tables(&self.tlb).lock(va).and_then(|locked| locked.leaf(va));
+                if let Some(leaf) = leaf.filter(|leaf| !leaf.is_special() && leaf.page_at(va) == pfn)
                     && visit(RmapEntry { space: &space, va, leaf }).is_break()
                 {
                     return;

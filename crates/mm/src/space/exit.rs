@@ -29,10 +29,10 @@ impl<P: Platform> Mm<P> {
         let everything = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
         let mut gather = Gather::full_space(&self.tlb, space.table().context());
         for (start, vma) in map.iter() {
-            self.zap_only(space, (vma, Zap::SpaceEnd), vma.range(start), &mut gather);
+            self.zap(space, map.tables(&self.tlb), (vma, Zap::SpaceEnd), vma.range(start), &mut gather);
         }
         let limits = PageRange::new(VirtAddr::ZERO, crate::space::call::munmap::top_of_tables::<P>());
-        self.free_tables(space, everything, limits, &mut gather);
+        map.tables_exclusive(&self.tlb).free(everything, limits, &mut gather);
         gather.settle();
         while let Some(vma) = map.take_first_in(everything) {
             if let Some(shmem) = map.release(&vma) {
@@ -40,8 +40,7 @@ impl<P: Platform> Mm<P> {
             }
         }
         self.settle_charge(&mut map);
-        drop(map);
-        self.close_table(space.table());
+        map.close(&self.tlb);
         self.fork_tree.remove_space(space.id(), space.fork_node());
     }
 }

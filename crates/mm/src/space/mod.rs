@@ -30,21 +30,22 @@ pub(crate) use limits::{CommittedPages, is_data};
 pub use limits::{Privileges, Resource, Rlimit, Rlimits};
 pub use vma::{AddressMap, VmFlags, VmTotals, Vma, VmaBacking};
 
-use crate::counters::{Gauge, Rss};
+use crate::counters::Rss;
 use crate::error::MmError;
 use crate::mm::Mm;
 use core::sync::atomic::{AtomicU64, Ordering};
-use pagewright_sync::{Arc, Platform, RwLock, rank};
-use pagewright_table::{PageTable, TableAllocError};
+use pagewright_sync::{Arc, Platform};
+use pagewright_table::{MmapLock, MmapWrite, PageTable, TableAllocError};
 use pagewright_types::{ForkNodeId, SpaceId};
+
+/// The mappings and tables of a space that is held for writing.
+pub(crate) type HeldMap<'a, P> = MmapWrite<'a, P, AddressMap<P>>;
 
 /// One address space (`mm_struct`).
 ///
 /// Its [`Mm`] has a handle of it until [`Mm::end_space`].
 pub struct Space<P: Platform> {
-    table: PageTable,
-    map: RwLock<AddressMap<P>, rank::SpaceRank, P::Locks>,
-    rss: Rss,
+    mmap: MmapLock<P, AddressMap<P>>,
     fork_node: ForkNodeId,
     minor_faults: AtomicU64,
     major_faults: AtomicU64,
@@ -53,24 +54,24 @@ pub struct Space<P: Platform> {
 impl<P: Platform> Space<P> {
     /// Returns its id, which CPUs, files and the fork tree use.
     pub fn id(&self) -> SpaceId {
-        self.table.context().id()
+        self.mmap.table().context().id()
     }
 
-    /// Returns its page tables.
+    /// Returns what can be known of its page tables without holding it.
     pub fn table(&self) -> &PageTable {
-        &self.table
+        self.mmap.table()
     }
 
-    /// Returns its mappings and their lock (`mmap_lock`).
+    /// Returns its mappings and page tables, and their lock (`mmap_lock`).
     ///
     /// Faults hold the lock for reading, calls that change mappings for writing.
-    pub fn map(&self) -> &RwLock<AddressMap<P>, rank::SpaceRank, P::Locks> {
-        &self.map
+    pub fn map(&self) -> &MmapLock<P, AddressMap<P>> {
+        &self.mmap
     }
 
     /// Returns the counts of its resident pages.
     pub fn rss(&self) -> &Rss {
-        &self.rss
+        self.mmap.table().rss()
     }
 
     /// Returns its node in the fork tree, which owns the anonymous pages that it allocates.
@@ -109,37 +110,24 @@ impl<P: Platform> Mm<P> {
             return Err(MmError::NoKernelMemory { wanted: size_of::<Space<P>>() });
         }
         let room = Arc::reserve()?;
-        let table = self.with_reclaim(|| match PageTable::try_new(&self.tlb) {
+        let mmap = self.with_reclaim(|| match MmapLock::try_new(&self.tlb, AddressMap::new) {
             Err(TableAllocError::Frames(refused)) => Err(refused),
             made => Ok(made),
         })??;
-        self.gauges.add(Gauge::PageTablePages, 1);
-        let id = table.context().id();
         let fork_node = match self.fork_tree.new_node(parent, self.permit()) {
             Ok(fork_node) => fork_node,
             Err(error) => {
-                self.close_table(&table);
+                mmap.write().close(&self.tlb);
                 return Err(error);
             }
         };
-        let space = room.fill(Space {
-            table,
-            map: RwLock::new(AddressMap::new(id)),
-            rss: Rss::default(),
-            fork_node,
-            minor_faults: AtomicU64::new(0),
-            major_faults: AtomicU64::new(0),
-        });
+        let (minor_faults, major_faults) = (AtomicU64::new(0), AtomicU64::new(0));
+        let space = room.fill(Space { mmap, fork_node, minor_faults, major_faults });
         if let Err(error) = self.fork_tree.insert_space(&space, || self.permit()) {
-            self.fork_tree.remove_space(id, fork_node);
-            self.close_table(&space.table);
+            self.fork_tree.remove_space(space.id(), fork_node);
+            space.mmap.write().close(&self.tlb);
             return Err(error);
         }
         Ok(space)
-    }
-
-    pub(crate) fn close_table(&self, table: &PageTable) {
-        table.close(&self.tlb);
-        self.gauges.sub(Gauge::PageTablePages, 1);
     }
 }

@@ -1,6 +1,7 @@
 //! The swap PTE: the entry that stands in a page table for a swapped-out page.
 
-use pagewright_arch::{Leaf, LeafFlags, SoftEntry, SoftKind};
+use pagewright_arch::{LeafFlags, SoftEntry, SoftKind};
+use pagewright_table::LeafView;
 use pagewright_types::SwapEntry;
 
 /// A decoded swap PTE: the swap entry, and bits of the leaf that it replaced (`pte_swp_*`).
@@ -18,9 +19,8 @@ impl SwapPte {
     const SOFT_DIRTY: u64 = 1 << 32;
 
     /// The swap PTE that replaces `leaf`.
-    pub(crate) fn new(leaf: Leaf, entry: SwapEntry) -> Self {
-        let has = |flag| leaf.flags.contains(flag);
-        Self { entry, exclusive: has(LeafFlags::EXCLUSIVE), soft_dirty: has(LeafFlags::SOFT_DIRTY) }
+    pub(crate) fn new(leaf: LeafView, entry: SwapEntry) -> Self {
+        Self { entry, exclusive: leaf.is_exclusive(), soft_dirty: leaf.has(LeafFlags::SOFT_DIRTY) }
     }
 
     /// The soft entry to store.

@@ -17,8 +17,8 @@ use super::slot_table::SlotState;
 use crate::error::{FaultError, MmError};
 use crate::mm::Mm;
 use crate::space::Space;
-use pagewright_arch::Entry;
 use pagewright_sync::Platform;
+use pagewright_table::EntryView;
 use pagewright_types::{PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
@@ -95,10 +95,10 @@ impl<P: Platform> Mm<P> {
         let ranges = map.iter().map(|(start, vma)| vma.range(start)).filter(|range| range.end() > at);
         for range in ranges {
             let range = PageRange::new(range.start().max(at), range.end());
-            for (table, part) in space.table().locked_tables(&self.tlb, range) {
+            for (table, part) in map.tables(&self.tlb).locked(range) {
                 let is_on_device = |va: &VirtAddr| match table.entry(*va) {
-                    Entry::Soft(soft) => SwapPte::decode(soft).is_some_and(|page| page.entry.device() == number),
-                    Entry::Leaf(_) | Entry::Empty | Entry::Table(_) => false,
+                    EntryView::Soft(soft) => SwapPte::decode(soft).is_some_and(|page| page.entry.device() == number),
+                    EntryView::Leaf(_) | EntryView::Empty | EntryView::Table => false,
                 };
                 if let Some(va) = part.iter().find(is_on_device) {
                     return Some(va);

@@ -4,9 +4,10 @@ use crate::error::FaultError;
 use crate::fault::FaultRequest;
 use crate::mm::Mm;
 use crate::space::Space;
-use pagewright_arch::{Isa, Leaf, LeafFlags};
+use pagewright_arch::{Isa, LeafFlags};
 use pagewright_sync::Platform;
-use pagewright_types::{Access, Level, PAGE_SIZE, PhysAddr, Rights, VirtAddr};
+use pagewright_table::Mlocked;
+use pagewright_types::{Access, PAGE_SIZE, PhysAddr, Rights, VirtAddr};
 
 /// Returns whether `len` bytes at `at` are user addresses (`access_ok`).
 pub(super) fn is_user<P: Platform>(at: VirtAddr, len: usize) -> bool {
@@ -118,29 +119,23 @@ impl<P: Platform> Mm<P> {
         access: Access,
         access_bytes: &mut impl FnMut(PhysAddr) -> T,
     ) -> Option<T> {
-        // The `map` lock keeps tables from being unlinked, the table's lock keeps its entries. The
-        // space of another process may have ended, and its tables with it.
         let map = space.map().read();
-        if map.is_empty() {
-            return None;
-        }
-        let locked = space.table().lock(&self.tlb, va, Level::PTE)?;
+        let locked = map.tables(&self.tlb).lock(va)?;
         let leaf = locked.leaf(va)?;
         let (needed, mut touched) = match access {
             Access::Write => (Rights::WRITE, LeafFlags::ACCESSED | LeafFlags::DIRTY),
             Access::Read | Access::Exec => (Rights::READ, LeafFlags::ACCESSED),
         };
-        if !leaf.rights.contains(needed) {
+        if !leaf.rights().contains(needed) {
             return None;
         }
-        touched -= leaf.flags;
+        touched -= leaf.flags();
         if !touched.is_empty() {
-            let touch = |leaf: Leaf| Leaf { flags: leaf.flags | touched, ..leaf };
-            if let Some(debt) = locked.update(va, touch) {
+            // Of a page that is accessed, nothing is counted.
+            if let Some(debt) = locked.run(Mlocked(false)).protect(va, |leaf| leaf.with(touched)) {
                 debt.settle();
             }
         }
-        let within = va.since(va.align_down(locked.level().span()));
-        Some(access_bytes(leaf.pfn.base().add(within)))
+        Some(access_bytes(leaf.page_at(va).base().add(va.page_offset())))
     }
 }

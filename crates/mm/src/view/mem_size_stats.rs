@@ -2,14 +2,14 @@
 
 use crate::counters::RssKind;
 use crate::mm::Mm;
-use crate::rmap::rss_kind;
 use crate::space::{Space, VmFlags, Vma};
 use crate::swap::SwapPte;
 use core::ops::AddAssign;
-use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, SoftEntry};
+use pagewright_arch::{LeafFlags, SoftEntry};
 use pagewright_sync::Platform;
+use pagewright_table::{EntryView, LeafView, Tables};
 use pagewright_tlb::frames::FolioFlags;
-use pagewright_types::{Level, PAGE_SIZE, Pfn, Rights, VirtAddr};
+use pagewright_types::{PAGE_SIZE, Pfn, Rights, VirtAddr};
 
 /// A proportional set size: each page counts divided by the number of entries that map it.
 ///
@@ -112,37 +112,35 @@ impl<P: Platform> Mm<P> {
         let map = space.map().read();
         let mut total = MemSizeStats::default();
         for (start, vma) in map.iter() {
-            total += self.mem_size_stats_of(space, start, vma);
+            total += self.mem_size_stats_of(map.tables(&self.tlb), start, vma);
         }
         total
     }
 
     /// Returns the memory of the mapping that begins at page `start`.
-    ///
-    /// The caller holds the space's `map` lock.
-    pub(super) fn mem_size_stats_of(&self, space: &Space<P>, start: u64, vma: &Vma<P>) -> MemSizeStats {
+    pub(super) fn mem_size_stats_of(&self, tables: Tables<'_, P>, start: u64, vma: &Vma<P>) -> MemSizeStats {
         let range = vma.range(start);
         let mut stats = MemSizeStats { size: range.len(), ..MemSizeStats::default() };
-        for (table, part) in space.table().locked_tables(&self.tlb, range) {
+        for (table, part) in tables.locked(range) {
             let span = table.level().span();
             let mut va = part.start();
             while va < part.end() {
                 let base = va.align_down(span);
                 let next = base.add(span).min(part.end());
                 match table.entry(va) {
-                    Entry::Leaf(leaf) if !leaf.flags.contains(LeafFlags::SPECIAL) => {
-                        let first = leaf.pfn.add((va.since(base) / PAGE_SIZE) as u32);
+                    EntryView::Leaf(leaf) if !leaf.is_special() => {
+                        let first = leaf.page_at(va);
                         for index in 0..(next.since(va) / PAGE_SIZE) as u32 {
                             self.add_page(first.add(index), leaf, &mut stats);
                         }
                     }
-                    Entry::Soft(soft) => self.add_swapped(soft, &mut stats),
-                    Entry::Leaf(_) | Entry::Empty | Entry::Table(_) => {}
+                    EntryView::Soft(soft) => self.add_swapped(soft, &mut stats),
+                    EntryView::Leaf(_) | EntryView::Empty | EntryView::Table => {}
                 }
                 va = next;
             }
         }
-        stats.swap += self.swapped_without_entry(space, start, vma) * PAGE_SIZE;
+        stats.swap += self.swapped_without_entry(tables, start, vma) * PAGE_SIZE;
         if vma.flags().contains(VmFlags::LOCKED) {
             stats.pss_locked = stats.pss;
         }
@@ -163,7 +161,7 @@ impl<P: Platform> Mm<P> {
     /// copy.
     ///
     /// Linux: `shmem_swap_usage`, `smaps_pte_hole`.
-    fn swapped_without_entry(&self, space: &Space<P>, start: u64, vma: &Vma<P>) -> u64 {
+    fn swapped_without_entry(&self, tables: Tables<'_, P>, start: u64, vma: &Vma<P>) -> u64 {
         let Some(file) = vma.file() else { return 0 };
         let has_copies = !vma.is_shared() && vma.rights().contains(Rights::WRITE);
         let (mut at, end) = (vma.pgoff(), vma.pgoff() + (vma.end() - start));
@@ -171,22 +169,20 @@ impl<P: Platform> Mm<P> {
         while let Some(index) = file.next_swapped(at, end, |_| true) {
             at = index + 1;
             let va = VirtAddr::from_page_index(start + (index - vma.pgoff()));
-            let found = space.table().find(&self.tlb, va, Level::PTE);
-            let is_empty = matches!(P::Isa::decode(found.level, found.pte), Entry::Empty);
-            pages += u64::from(!has_copies || is_empty);
+            pages += u64::from(!has_copies || tables.peek(va) == EntryView::Empty);
         }
         pages
     }
 
     /// Adds one page that `leaf` maps; the caller holds the lock of its table.
-    fn add_page(&self, pfn: Pfn, leaf: Leaf, stats: &mut MemSizeStats) {
+    fn add_page(&self, pfn: Pfn, leaf: LeafView, stats: &mut MemSizeStats) {
         let folio = self.frames().folio(pfn);
         let mappings = self.mappings_of(pfn);
         let share = Pss::of_page(mappings);
         stats.rss += PAGE_SIZE;
         stats.pss += share;
-        let dirty = leaf.flags.contains(LeafFlags::DIRTY) || folio.flags().contains(FolioFlags::DIRTY);
-        match rss_kind(folio) {
+        let dirty = leaf.has(LeafFlags::DIRTY) || folio.flags().contains(FolioFlags::DIRTY);
+        match folio.rss_kind() {
             RssKind::Anon => {
                 stats.anonymous += PAGE_SIZE;
                 if !dirty && !folio.flags().contains(FolioFlags::SWAPBACKED) {
@@ -197,7 +193,7 @@ impl<P: Platform> Mm<P> {
             RssKind::File => stats.pss_file += share,
             RssKind::Shmem => stats.pss_shmem += share,
         }
-        if leaf.flags.contains(LeafFlags::ACCESSED) || folio.flags().contains(FolioFlags::REFERENCED) {
+        if leaf.has(LeafFlags::ACCESSED) || folio.flags().contains(FolioFlags::REFERENCED) {
             stats.referenced += PAGE_SIZE;
         }
         if dirty {

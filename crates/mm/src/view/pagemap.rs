@@ -6,9 +6,10 @@ use crate::mm::Mm;
 use crate::space::{Space, VmFlags};
 use crate::swap::SwapPte;
 use core::fmt;
-use pagewright_arch::{Entry, Isa, LeafFlags, SoftEntry, SoftKind};
+use pagewright_arch::{LeafFlags, SoftEntry, SoftKind};
 use pagewright_sync::Platform;
-use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, SwapEntry, VirtAddr};
+use pagewright_table::{EntryView, Tables};
+use pagewright_types::{PageRange, Pfn, SwapEntry, VirtAddr};
 
 bitflags::bitflags! {
     /// The flags of a page, with Linux's bits.
@@ -90,7 +91,7 @@ impl<P: Platform> Mm<P> {
             let mut all = PagemapFlags::empty();
             all.set(PagemapFlags::SOFT_DIRTY, vma.flags().contains(VmFlags::SOFTDIRTY));
             for va in part.iter() {
-                let word = self.page_word(space, va, all);
+                let word = self.page_word(map.tables(&self.tlb), va, all);
                 if word != PagemapEntry::default() {
                     visit(va, word);
                 }
@@ -99,22 +100,19 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Returns the word of one page; `all` are the flags of every page of its mapping.
-    ///
-    /// The caller holds the space's `map` lock.
-    fn page_word(&self, space: &Space<P>, va: VirtAddr, all: PagemapFlags) -> PagemapEntry {
-        let Some(locked) = space.table().lock(&self.tlb, va, Level::PTE) else { return PagemapEntry::new(None, all) };
-        let leaf = match P::Isa::decode(locked.level(), locked.pte(va)) {
-            Entry::Leaf(leaf) => leaf,
-            Entry::Empty | Entry::Table(_) => return PagemapEntry::new(None, all),
-            Entry::Soft(soft) => return soft_word(soft, all),
+    fn page_word(&self, tables: Tables<'_, P>, va: VirtAddr, all: PagemapFlags) -> PagemapEntry {
+        let Some(locked) = tables.lock(va) else { return PagemapEntry::new(None, all) };
+        let leaf = match locked.entry(va) {
+            EntryView::Leaf(leaf) => leaf,
+            EntryView::Empty | EntryView::Table => return PagemapEntry::new(None, all),
+            EntryView::Soft(soft) => return soft_word(soft, all),
         };
-        let within = va.since(va.align_down(locked.level().span())) / PAGE_SIZE;
-        let pfn = leaf.pfn.add(within as u32);
+        let pfn = leaf.page_at(va);
         let mut state = all | PagemapFlags::PRESENT;
-        if leaf.flags.contains(LeafFlags::SOFT_DIRTY) {
+        if leaf.has(LeafFlags::SOFT_DIRTY) {
             state |= PagemapFlags::SOFT_DIRTY;
         }
-        if !leaf.flags.contains(LeafFlags::SPECIAL) {
+        if !leaf.is_special() {
             state.set(PagemapFlags::FILE, !self.frames().folio(pfn).is_anon());
             state.set(PagemapFlags::EXCLUSIVE, self.mappings_of(pfn) == 1);
         }

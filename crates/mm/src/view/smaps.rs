@@ -89,7 +89,7 @@ impl<P: Platform> Mm<P> {
     pub fn show_smaps(&self, space: &Space<P>, out: &mut dyn Write) -> fmt::Result {
         let map = space.map().read();
         for (start, vma) in map.iter() {
-            let stats = self.mem_size_stats_of(space, start, vma);
+            let stats = self.mem_size_stats_of(map.tables(&self.tlb), start, vma);
             MapsLine::of(&map, start, vma).write(out)?;
             field(out, "Size:", stats.size)?;
             field(out, "KernelPageSize:", PAGE_SIZE)?;

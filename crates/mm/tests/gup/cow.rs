@@ -28,12 +28,12 @@
 //! mapped read-only by removing the right to write, clearing the soft-dirty bits, and granting the
 //! right again, which then leaves the entry read-only.
 
-use pagewright_arch::{Isa, LeafFlags, generic_tests, on_both};
-use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestDevice, TestProcess, TestWorld};
+use pagewright_arch::{Isa, generic_tests, on_both};
+use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestDevice, TestProcess, TestWorld, recount};
 use pagewright_mm::MapFlags;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
-use pagewright_types::{Access, Level, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
 
 generic_tests! {
@@ -90,10 +90,10 @@ fn page<I: Isa>() -> (Rc<TestWorld<I>>, TestProcess<I>, VirtAddr) {
 }
 
 fn is_writable<I: Isa>(process: &TestProcess<I>, va: VirtAddr) -> bool {
-    let leaf = process.world.on(CPU, |mm| process.space.table().lock(mm.tlb(), va, Level::PTE)?.leaf(va));
+    let leaf = process.world.on(CPU, |mm| recount::leaf(mm, &process.space, va));
     let leaf = leaf.expect("mapped");
-    assert!(leaf.flags.contains(LeafFlags::EXCLUSIVE), "{leaf:?}");
-    leaf.rights.contains(Rights::WRITE)
+    assert!(leaf.is_exclusive(), "{leaf:?}");
+    leaf.rights().contains(Rights::WRITE)
 }
 
 /// Makes the entry of a page read-only under a mapping that is writable.

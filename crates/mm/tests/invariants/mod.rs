@@ -1,7 +1,7 @@
 //! Invariants that random programs (`fuzz/tests/random_calls.rs`) do not reach, one at a time.
 
 use pagewright_arch::on_both;
-use pagewright_arch::{Isa, LeafFlags, X86_64};
+use pagewright_arch::{Isa, X86_64};
 use pagewright_lab::Lab;
 use pagewright_lab::harness::recount;
 use pagewright_mm::counters::{Gauge, RssKind};
@@ -175,8 +175,8 @@ fn an_exclusive_page_is_reused_and_a_referenced_one_is_not<I: Isa>() {
     process.write(CPU, base, 1);
     let leaf = |process: &Process<I>| lab.on(CPU, |mm| recount::leaf(mm, &process.space, base)).expect("mapped");
     let first = leaf(&process);
-    assert!(first.flags.contains(LeafFlags::EXCLUSIVE));
-    let grab = || lab.on(CPU, |mm| mm.tlb().frames().folio(leaf(&process).pfn).get());
+    assert!(first.is_exclusive());
+    let grab = || lab.on(CPU, |mm| mm.tlb().frames().folio(leaf(&process).pfn()).get());
     let give_up = |folio| {
         lab.on(CPU, |mm| {
             if let Some(block) = mm.tlb().frames().put(folio) {
@@ -190,18 +190,18 @@ fn an_exclusive_page_is_reused_and_a_referenced_one_is_not<I: Isa>() {
     protect(Rights::READ);
     protect(Rights::RW);
     process.write(CPU, base, 2);
-    assert_eq!(leaf(&process).pfn, first.pfn);
+    assert_eq!(leaf(&process).pfn(), first.pfn());
     // Fork clears exclusivity, and the end of the child does not set it again.
     let child = process.fork();
     child.end();
     process.write(CPU, base, 3);
-    assert_ne!(leaf(&process).pfn, first.pfn, "a page to which somebody has a reference is not taken over");
+    assert_ne!(leaf(&process).pfn(), first.pfn(), "a page to which somebody has a reference is not taken over");
     assert_eq!(lab.mm().counter(Counter::PwCowCopy), 1);
     give_up(held);
     let second = leaf(&process);
     process.fork().end();
     process.write(CPU, base, 4);
-    assert_eq!(leaf(&process).pfn, second.pfn, "alone with it: reused");
+    assert_eq!(leaf(&process).pfn(), second.pfn(), "alone with it: reused");
     process.end();
 }
 
@@ -276,7 +276,7 @@ fn recount_pages<I: Isa>(mm: &pagewright_mm::Mm<Sim<I>>, space: &Space<Sim<I>>) 
     let map = space.map().read();
     let (start, vma) = map.iter().next().expect("one mapping");
     let leaf = recount::leaf(mm, space, vma.range(start).start()).expect("its first page");
-    let folio = mm.tlb().frames().folio(leaf.pfn);
+    let folio = mm.tlb().frames().folio(leaf.pfn());
     assert_eq!((folio.mapcount(), folio.refs()), (1, 1 + u32::from(!folio.is_anon())));
 }
 

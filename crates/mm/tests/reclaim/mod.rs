@@ -12,13 +12,13 @@ mod zram;
 use pagewright_arch::on_both;
 use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, LeafFlags};
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
-use pagewright_lab::harness::{CPU, GupCall, OTHER, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{CPU, GupCall, OTHER, TestProcess, TestWorld, at, recount};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::FileKind;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{FaultError, MapFlags, MmSetting};
 use pagewright_sim::AllocationFailure;
-use pagewright_types::{Access, Counter, CpuId, IsaKind, Level, LruList, NodeId, Order, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, CpuId, IsaKind, LruList, NodeId, Order, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -234,9 +234,7 @@ fn a_contended_space_keeps_the_accessed_bits_of_all<I: Isa>() {
     let maps = processes.each_ref().map(|process| process.map(1, Rights::RW, MapFlags::SHARED, Some(&file)));
     let used = |at: usize| {
         let space = &processes[at].space;
-        world
-            .on(CPU, |mm| space.table().lock(mm.tlb(), maps[at], Level::PTE)?.leaf(maps[at]))
-            .is_some_and(|leaf| leaf.flags.contains(LeafFlags::ACCESSED))
+        world.on(CPU, |mm| recount::leaf(mm, space, maps[at])).is_some_and(|leaf| leaf.has(LeafFlags::ACCESSED))
     };
     processes.iter().zip(maps).for_each(|(process, va)| process.write(CPU, va, 1));
     assert!(used(0) && used(1));

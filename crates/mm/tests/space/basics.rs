@@ -467,7 +467,7 @@ fn the_reverse_map_finds_every_mapping<I: Isa>() {
     let mut found = Vec::new();
     lab.on(CPU, |mm| {
         mm.for_each_mapping(pfn, |visit| {
-            assert_eq!((visit.va, visit.leaf.pfn), (base, pfn));
+            assert_eq!((visit.va, visit.leaf.pfn()), (base, pfn));
             found.push(visit.space.id());
             std::ops::ControlFlow::Continue(())
         });

@@ -2,7 +2,7 @@
 
 use pagewright_arch::{Isa, Leaf, LeafFlags, on_both};
 use pagewright_lab::harness::{CPU, TestWorld};
-use pagewright_table::{OwnedLeaf, PageTable, TableReserve};
+use pagewright_table::{Mlocked, MmapLock, OwnedLeaf, TableReserve};
 use pagewright_tlb::Gather;
 use pagewright_types::{Access, Level, NodeId, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::sync::atomic::Ordering;
@@ -27,13 +27,18 @@ fn a_pool_folio_is_mapped_by_one_leaf_and_outlives_its_slot<I: Isa>() {
         pool.fill(0..1, || {}).expect("memory");
         let folio = pool.folio(0).expect("filled");
 
-        let table = PageTable::try_new(tlb).expect("memory");
-        let mut reserve = TableReserve::new(tlb);
-        reserve.fill(table.missing_tables(tlb, VA, Level::PMD)).expect("memory");
-        table.ensure_tables(tlb, VA, Level::PMD, &mut reserve);
-        let leaf = Leaf { pfn: folio.pfn(), rights: Rights::RW, flags: LeafFlags::USER };
-        table.lock(tlb, VA, Level::PMD).expect("just made").install(VA, OwnedLeaf::new(leaf, folio));
-        tlb.switch_to(table.context());
+        let guest = MmapLock::try_new(tlb, |_id| ()).expect("memory");
+        {
+            let held = guest.read();
+            let tables = held.tables(tlb);
+            let mut reserve = TableReserve::new(tlb);
+            reserve.fill(tables.missing(VA, Level::PMD)).expect("memory");
+            tables.ensure(VA, Level::PMD, &mut reserve);
+            let leaf = Leaf { pfn: folio.pfn(), rights: Rights::RW, flags: LeafFlags::USER };
+            let table = tables.lock_level(VA, Level::PMD).expect("just made");
+            table.run(Mlocked(false)).map(VA, OwnedLeaf::new(leaf, folio));
+        }
+        tlb.switch_to(guest.table().context());
 
         for page in [0, 1, 511] {
             assert_eq!(word(page).load(Ordering::Relaxed), 0, "page {page}");
@@ -43,14 +48,18 @@ fn a_pool_folio_is_mapped_by_one_leaf_and_outlives_its_slot<I: Isa>() {
         assert!(pool.folio(0).is_none());
         assert_eq!(word(511).load(Ordering::Relaxed), 512, "the leaf keeps the folio");
 
-        table.lock(tlb, VA, Level::PMD).expect("kept").take(VA).expect("a leaf").settle();
+        {
+            let held = guest.read();
+            let table = held.tables(tlb).lock(VA).expect("kept");
+            table.run(Mlocked(false)).unmap(VA).expect("a leaf").settle();
+        }
         assert!(sim.access(CPU, VA, Access::Read, 1).is_err(), "no CPU can use the mapping");
         tlb.leave_space();
         let (block, all) = (PageRange::page(VA), PageRange::new(VirtAddr::ZERO, I::USER_END));
-        let mut gather = Gather::full_space(tlb, table.context());
-        table.free_tables(tlb, block, all, &mut gather);
+        let mut gather = Gather::full_space(tlb, guest.table().context());
+        guest.write().tables_exclusive(tlb).free(block, all, &mut gather);
         gather.settle();
-        table.close(tlb);
+        guest.write().close(tlb);
         drop(pool);
         assert_eq!(tlb.frames().available(), free);
     });

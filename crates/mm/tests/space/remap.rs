@@ -4,11 +4,12 @@
 use pagewright_arch::on_both;
 use pagewright_arch::{Isa, LeafFlags};
 use pagewright_lab::Lab;
+use pagewright_lab::harness::recount;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::{MapFlags, MapRequest, MmError, MmSetting, MmSettings, RemapFlags, RemapRequest, Space};
 use pagewright_sim::{AllocationFailure, MachineConfig, Sim};
 use pagewright_sync::Arc;
-use pagewright_types::{Access, CpuId, Errno, Level, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
 use std::ops::ControlFlow;
 
 const CPU: CpuId = CpuId::new(0);
@@ -156,10 +157,9 @@ fn pages_go_along_and_are_still_found<I: Isa>() {
     let part = process.remap(page(to, 500), 20, 20, FIXED, AT).expect("a free place");
     assert_eq!(process.places(page(part, 11)), [(ours, page(part, 11)), (theirs, page(base, 511))]);
     assert_eq!(process.places(page(part, 12)), [(ours, page(part, 12))]);
-    let leaf =
-        process.space.table().lock(lab.mm().tlb(), page(part, 12), Level::PTE).and_then(|t| t.leaf(page(part, 12)));
+    let leaf = recount::leaf(lab.mm(), &process.space, page(part, 12));
     let flags = LeafFlags::DIRTY | LeafFlags::EXCLUSIVE | LeafFlags::SOFT_DIRTY;
-    assert!(leaf.is_some_and(|leaf| leaf.flags.contains(flags)), "{leaf:?}");
+    assert!(leaf.is_some_and(|leaf| leaf.has(flags)), "{leaf:?}");
     process.end();
     lab.on(CPU, |mm| mm.end_space(&child));
     assert_eq!(levels(&lab), before);

@@ -6,9 +6,9 @@
 //! Not covered: which pages reclaim selects.
 
 use pagewright_arch::on_both;
-use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, generic_tests};
+use pagewright_arch::{Isa, LeafFlags, generic_tests};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns, race_with_the_end_of_a_process};
-use pagewright_lab::harness::{CPU, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{CPU, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at, recount};
 use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::AdviceTarget;
@@ -18,7 +18,7 @@ use pagewright_sim::explore::CoroutineBody;
 use pagewright_sim::{Sim, SimLocks};
 use pagewright_sync::{Arc, Backend};
 use pagewright_tlb::frames::FolioFlags;
-use pagewright_types::{Access, Counter, Errno, Level, NodeId, PAGE_SIZE, PageRange, VirtAddr};
+use pagewright_types::{Access, Counter, Errno, NodeId, PAGE_SIZE, PageRange, VirtAddr};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -143,23 +143,20 @@ fn no_more_than_32_devices_are_swapped_to<I: Isa>() {
 }
 
 /// The leaf that maps a page.
-fn leaf<I: Isa>(process: &TestProcess<I>, va: VirtAddr) -> Option<Leaf> {
-    let found = process.world.on(CPU, |mm| process.space.table().find(mm.tlb(), va, Level::PTE));
-    match I::decode(found.level, found.pte) {
-        Entry::Leaf(leaf) => Some(leaf),
-        Entry::Empty | Entry::Soft(_) | Entry::Table(_) => None,
-    }
+fn leaf<I: Isa>(process: &TestProcess<I>, va: VirtAddr) -> Option<pagewright_table::LeafView> {
+    process.world.on(CPU, |mm| recount::leaf(mm, &process.space, va))
 }
 
 fn madv_cold_deactivates_pages_of_one_mapping<I: Isa>() {
     let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(2);
     (0..2).for_each(|page| process.write(CPU, at(base, page), page));
-    let used = |page| leaf(&process, at(base, page)).is_some_and(|leaf| leaf.flags.contains(LeafFlags::ACCESSED));
-    let flags =
-        |page| leaf(&process, at(base, page)).map(|leaf| world.on(CPU, |mm| mm.tlb().frames().folio(leaf.pfn).flags()));
+    let used = |page| leaf(&process, at(base, page)).is_some_and(|leaf| leaf.has(LeafFlags::ACCESSED));
+    let flags = |page| {
+        leaf(&process, at(base, page)).map(|leaf| world.on(CPU, |mm| mm.tlb().frames().folio(leaf.pfn()).flags()))
+    };
     for page in 0..2 {
-        let pfn = leaf(&process, at(base, page)).expect("mapped").pfn;
+        let pfn = leaf(&process, at(base, page)).expect("mapped").pfn();
         world.on(CPU, |mm| {
             let frames = mm.tlb().frames();
             frames.lru_move(frames.folio(pfn), FolioFlags::ACTIVE | FolioFlags::REFERENCED, FolioFlags::empty());

@@ -3,11 +3,11 @@
 
 use pagewright_arch::on_both;
 use pagewright_arch::{Isa, LeafFlags};
-use pagewright_lab::harness::{ANON, CPU, OTHER, TestProcess, TestWorld};
+use pagewright_lab::harness::{ANON, CPU, OTHER, TestProcess, TestWorld, recount};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{MapFlags, MmError};
 use pagewright_sim::AllocationFailure;
-use pagewright_types::{Access, Counter, Level, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, PAGE_SIZE, Rights, VirtAddr};
 
 on_both! {
     bytes_come_back_across_pages,
@@ -122,8 +122,8 @@ fn a_copy_leaves_the_marks_of_an_access<I: Isa>() {
     let base = process.anon(1);
     process.write(CPU, base, 1);
     let flags = || {
-        let leaf = process.world.on(CPU, |mm| process.space.table().lock(mm.tlb(), base, Level::PTE)?.leaf(base));
-        leaf.expect("mapped").flags & (LeafFlags::ACCESSED | LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY)
+        let leaf = process.world.on(CPU, |mm| recount::leaf(mm, &process.space, base));
+        leaf.expect("mapped").flags() & (LeafFlags::ACCESSED | LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY)
     };
     process.world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::All));
     assert_eq!(flags(), LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY);

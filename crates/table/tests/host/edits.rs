@@ -4,9 +4,9 @@ use crate::space::{Space, special};
 use crate::support::{Delivery, Effect, on};
 use pagewright_arch::on_both;
 use pagewright_arch::{Caps, Effects, Entry, Isa, Leaf, LeafFlags, Pte, PteSlot, SoftEntry, SoftKind};
-use pagewright_table::{PageTable, TableAllocError, TableReserve};
+use pagewright_table::{EntryView, MmapLock, TableAllocError, TableReserve};
 use pagewright_tlb::Gather;
-use pagewright_types::{Access, CpuId, IsaKind, Level, Order, PageRange, Pfn, Rights, VirtAddr};
+use pagewright_types::{Access, CpuId, IsaKind, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 
 on_both! {
     a_new_table_is_zero_before_a_walker_can_reach_it,
@@ -62,7 +62,7 @@ fn a_new_table_is_zero_before_a_walker_can_reach_it<I: Isa>() {
         assert_eq!(log[at + 1].effect, Effect::Publish, "and a walker finds the table without further ado");
     }
     for level in [Level::PTE, Level::PMD, Level::PUD] {
-        let table = space.table.find(tlb, VA, level).table;
+        let table = space.table_at(VA, level).expect("just made");
         let used = (0..512).filter(|index| !space.host.load(PteSlot { table, index: *index }).is_empty()).count();
         assert_eq!(used, usize::from(level > Level::PTE));
     }
@@ -72,8 +72,8 @@ fn a_new_table_is_zero_before_a_walker_can_reach_it<I: Isa>() {
 fn edits_happen_under_the_lock_of_their_table<I: Isa>() {
     let space = space::<I>();
     space.ensure_tables(VA, Level::PTE);
-    let table = space.table.find(&space.tlb, VA, Level::PTE).table;
-    let upper = space.table.find(&space.tlb, VA, Level::PMD).table;
+    let table = space.table_at(VA, Level::PTE).expect("just made");
+    let upper = space.table_at(VA, Level::PMD).expect("just made");
     let tlb = std::sync::Arc::downgrade(&space.tlb);
     space.host.watch(move || {
         let tlb = tlb.upgrade().expect("it lives as long as the test");
@@ -85,14 +85,14 @@ fn edits_happen_under_the_lock_of_their_table<I: Isa>() {
         }
     });
     let ((), log) = space.host.log(|| {
-        let lock = || space.table.lock(&space.tlb, VA, Level::PTE).expect("just made");
-        lock().install(VA, special(Pfn::new(9)));
-        let debt = lock().update(VA, |leaf| Leaf { rights: Rights::READ, ..leaf });
-        debt.expect("a change").settle();
-        lock().take(VA).expect("a leaf").settle();
-        let mut gather = Gather::new(&space.tlb, space.table.context());
+        space.edit(VA, Level::PTE, |run| {
+            run.map(VA, special(Pfn::new(9)));
+            run.protect(VA, |leaf| leaf.with_rights(Rights::READ)).expect("a change").settle();
+            run.unmap(VA).expect("a leaf").settle();
+        });
+        let mut gather = Gather::new(&space.tlb, space.context());
         let all = PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 48));
-        space.table.free_tables(&space.tlb, PageRange::page(VA), all, &mut gather);
+        space.free_tables(PageRange::page(VA), all, &mut gather);
         gather.settle();
     });
     let mut stores = 0;
@@ -104,7 +104,7 @@ fn edits_happen_under_the_lock_of_their_table<I: Isa>() {
         }
     }
     assert_eq!(stores, 3 + 3);
-    assert_eq!(space.table.bytes(), 0);
+    assert_eq!(space.table().bytes(), 0);
 }
 
 /// INV-TABLE-BBM: no CPU can have the block and its parts at once.
@@ -114,15 +114,15 @@ fn a_split_clears_and_flushes_before_it_hooks_the_table<I: Isa>() {
     let block = VA.align_down(Level::PMD.span());
     for cpu in 0..2 {
         on(cpu, || {
-            space.tlb.switch_to(space.table.context());
+            space.tlb.switch_to(space.context());
             assert!(space.host.access(VA, Access::Write).is_some());
         });
     }
     let mut reserve = TableReserve::new(&space.tlb);
     reserve.fill(1).expect("memory is left");
-    let at = space.table.find(&space.tlb, VA, Level::PMD);
-    let above = PteSlot { table: at.table, index: Level::PMD.index_of(VA) as u16 };
-    let (split, log) = space.host.log(|| space.table.split_leaf(&space.tlb, VA, Level::PMD, &mut reserve));
+    let table = space.table_at(VA, Level::PMD).expect("mapped above");
+    let above = PteSlot { table, index: Level::PMD.index_of(VA) as u16 };
+    let (split, log) = space.host.log(|| space.split(VA, Level::PMD, &mut reserve));
     assert!(split);
     let place = |effect: &dyn Fn(Effect) -> bool| log.iter().position(|step| effect(step.effect)).expect("it happens");
     let broken = place(&|effect| effect == Effect::Store(above, Pte::EMPTY));
@@ -155,13 +155,13 @@ fn a_split_leaves_no_cpu_the_huge_leaf_at_any_level<I: Isa>() {
         let last = start.add(level.span() - 1);
         for (cpu, va) in [(0, last), (1, start)] {
             on(cpu, || {
-                space.tlb.switch_to(space.table.context());
+                space.tlb.switch_to(space.context());
                 assert!(space.host.access(va, Access::Write).is_some());
             });
         }
         let mut reserve = TableReserve::new(&space.tlb);
         reserve.fill(1).expect("memory is left");
-        assert!(space.table.split_leaf(&space.tlb, VA, level, &mut reserve));
+        assert!(space.split(VA, level, &mut reserve));
         for cpu in 0..2 {
             assert_eq!(space.host.cached(cpu), 0, "CPU {cpu}, level {level:?}, range {range_invalidate}");
         }
@@ -178,20 +178,26 @@ fn parts_of_a_split_share_the_folio<I: Isa>() {
     let flags = LeafFlags::USER | LeafFlags::DIRTY | LeafFlags::EXCLUSIVE;
     let leaf = Leaf { pfn, rights: Rights::READ, flags };
     let owned = pagewright_table::OwnedLeaf::new(leaf, folio);
-    space.table.lock(tlb, VA, Level::PMD).expect("just made").install(VA, owned);
+    space.edit(VA, Level::PMD, |run| run.map(block, owned)).expect("just made");
+    assert_eq!((tlb.frames().folio(pfn).entire_mapcount(), space.table().rss().pages()), (1, 512));
     let free = tlb.frames().available();
     let mut reserve = TableReserve::new(tlb);
     reserve.fill(1).expect("memory is left");
-    assert!(space.table.split_leaf(tlb, VA, Level::PMD, &mut reserve));
-    assert_eq!(tlb.frames().folio(pfn).refs(), 512);
+    assert!(space.split(VA, Level::PMD, &mut reserve));
+    let folio = tlb.frames().folio(pfn);
+    assert_eq!((folio.refs(), folio.mapcount(), folio.entire_mapcount()), (512, 512, 0));
+    assert_eq!(space.table().rss().pages(), 512, "the pages stay resident");
     let range = PageRange::new(block, block.add(Level::PMD.span()));
-    let mut gather = Gather::new(tlb, space.table.context());
-    for (index, va) in range.iter().enumerate() {
-        let debt = space.table.lock(tlb, va, Level::PTE).expect("split").take(va).expect("a part");
-        assert_eq!(debt.detached().leaf(), Leaf { pfn: pfn.add(index as u32), ..leaf });
-        gather.absorb(debt);
-    }
+    let mut gather = Gather::new(tlb, space.context());
+    space.edit(block, Level::PTE, |run| {
+        for (index, va) in range.iter().enumerate() {
+            let debt = run.unmap(va).expect("a part");
+            assert_eq!(debt.detached().leaf(), Leaf { pfn: pfn.add(index as u32), ..leaf });
+            gather.absorb(debt);
+        }
+    });
     gather.settle();
+    assert_eq!(space.table().rss().pages(), 0);
     assert_eq!(tlb.frames().available(), free + 512 - 1, "the folio is gone and the table is left");
 }
 
@@ -200,7 +206,7 @@ fn a_page_table_that_fails_to_allocate_leaks_nothing<I: Isa>() {
     let free = space.tlb.frames().available();
     for permitted in 0..2 {
         space.host.permit(permitted);
-        let refused = PageTable::try_new(&space.tlb);
+        let refused = MmapLock::try_new(&space.tlb, |_| ());
         space.host.permit_all();
         let expected = if permitted == 0 { "frames" } else { "kernel" };
         match refused {
@@ -221,7 +227,7 @@ fn a_dropped_reserve_frees_its_tables<I: Isa>() {
     assert!(reserve.fill(9).is_err());
     space.host.permit_all();
     assert_eq!(reserve.len(), 7, "what it got stays in it");
-    space.table.ensure_tables(&space.tlb, VA, Level::PTE, &mut reserve);
+    space.ensure_from(VA, Level::PTE, &mut reserve);
     assert_eq!(reserve.len(), 4);
     drop(reserve);
     assert_eq!(space.tlb.frames().available(), free - 3);
@@ -232,10 +238,11 @@ fn a_lost_right_is_flushed_and_a_gained_one_is_not<I: Isa>() {
     space.map_special(VA, Level::PTE, Pfn::new(9));
     let set = |rights| {
         let ((), log) = space.host.log(|| {
-            let locked = space.table.lock(&space.tlb, VA, Level::PTE).expect("mapped");
-            if let Some(debt) = locked.update(VA, |leaf| Leaf { rights, ..leaf }) {
-                debt.settle();
-            }
+            space.edit(VA, Level::PTE, |run| {
+                if let Some(debt) = run.protect(VA, |leaf| leaf.with_rights(rights)) {
+                    debt.settle();
+                }
+            });
         });
         log.iter().filter(|step| step.effect == Effect::Publish).count()
     };
@@ -256,15 +263,18 @@ fn installing_a_leaf_over_a_leaf_panics<I: Isa>() {
 fn a_soft_entry_counts_as_live_and_owes_no_flush<I: Isa>() {
     let space = space::<I>();
     space.ensure_tables(VA, Level::PTE);
-    let table = space.table.find(&space.tlb, VA, Level::PTE).table;
+    let table = space.table_at(VA, Level::PTE).expect("just made");
     let live = || space.tlb.frames().table(table).live();
     let ((), log) = space.host.log(|| {
-        let locked = space.table.lock(&space.tlb, VA, Level::PTE).expect("made above");
-        locked.install_soft(VA, SOFT);
-        assert_eq!((locked.entry(VA), locked.leaf(VA), live()), (Entry::Soft(SOFT), None, 1));
-        assert!(locked.take(VA).is_none(), "it is no leaf");
-        assert_eq!((locked.take_soft(VA), live()), (Some(SOFT), 0));
-        assert_eq!((locked.take_soft(VA), locked.pte(VA).is_empty()), (None, true));
+        space.edit(VA, Level::PTE, |run| run.map_soft(VA, SOFT));
+        assert_eq!(live(), 1);
+        space.edit(VA, Level::PTE, |run| {
+            assert_eq!(run.table().entry(VA), EntryView::Soft(SOFT));
+            assert!(run.unmap(VA).is_none(), "it is no leaf");
+            assert_eq!(run.unmap_soft(VA), Some(SOFT));
+            assert_eq!((run.unmap_soft(VA), run.table().is_empty(VA)), (None, true));
+        });
+        assert_eq!(live(), 0);
     });
     let stores = |effect: Effect| matches!(effect, Effect::Store(..));
     assert!(log.iter().all(|step| stores(step.effect)), "nothing is flushed: {log:?}");
@@ -273,37 +283,41 @@ fn a_soft_entry_counts_as_live_and_owes_no_flush<I: Isa>() {
 fn installing_a_soft_entry_over_a_leaf_panics<I: Isa>() {
     let space = space::<I>();
     space.map_special(VA, Level::PTE, Pfn::new(9));
-    space.table.lock(&space.tlb, VA, Level::PTE).expect("mapped").install_soft(VA, SOFT);
+    space.edit(VA, Level::PTE, |run| run.map_soft(VA, SOFT));
 }
 
 fn unhooking_a_table_with_live_entries_panics<I: Isa>() {
     let space = space::<I>();
     space.map_special(VA, Level::PTE, Pfn::new(9));
-    let mut gather = Gather::new(&space.tlb, space.table.context());
+    let mut gather = Gather::new(&space.tlb, space.context());
     let all = PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 48));
-    space.table.free_tables(&space.tlb, PageRange::page(VA), all, &mut gather);
+    space.free_tables(PageRange::page(VA), all, &mut gather);
     gather.settle();
 }
 
 fn changing_the_frame_of_a_leaf_in_one_step_panics<I: Isa>() {
     let space = space::<I>();
     space.map_special(VA, Level::PTE, Pfn::new(9));
-    let locked = space.table.lock(&space.tlb, VA, Level::PTE).expect("mapped");
-    if let Some(debt) = locked.update(VA, |leaf| Leaf { pfn: Pfn::new(10), ..leaf }) {
-        debt.settle();
-    }
+    let beside = VA.add(PAGE_SIZE);
+    space.map_special(beside, Level::PTE, Pfn::new(10));
+    space.edit(VA, Level::PTE, |run| {
+        let other = run.table().leaf(beside).expect("mapped");
+        if let Some(debt) = run.protect(VA, |_| other) {
+            debt.settle();
+        }
+    });
 }
 
 fn closing_a_page_table_in_use_panics<I: Isa>() {
     let space = space::<I>();
     space.ensure_tables(VA, Level::PTE);
-    space.table.close(&space.tlb);
+    space.mmap.write().close(&space.tlb);
 }
 
 fn taking_from_an_empty_reserve_panics<I: Isa>() {
     let space = space::<I>();
     let mut reserve = TableReserve::new(&space.tlb);
-    space.table.ensure_tables(&space.tlb, VA, Level::PTE, &mut reserve);
+    space.ensure_from(VA, Level::PTE, &mut reserve);
 }
 
 #[cfg(feature = "planted")]

@@ -3,6 +3,8 @@
 mod edits;
 mod locks;
 mod model;
+mod path;
+mod runs;
 mod soft;
 mod space;
 #[path = "../../../tlb/tests/support/mod.rs"]

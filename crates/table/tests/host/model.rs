@@ -7,8 +7,8 @@
 
 use crate::space::Space;
 use crate::support::Delivery;
-use pagewright_arch::{Aarch64, Caps, Entry, Isa, Leaf, LeafFlags, X86_64};
-use pagewright_table::{OwnedLeaf, TableReserve};
+use pagewright_arch::{Aarch64, Caps, Isa, Leaf, LeafFlags, X86_64};
+use pagewright_table::{EntryView, OwnedLeaf, TableReserve};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::FrameState;
 use pagewright_types::{Access, CpuId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
@@ -140,7 +140,7 @@ struct Run<I: Isa> {
 impl<I: Isa> Run<I> {
     fn new(caps: Caps) -> Self {
         let space = Space::on(1, Delivery::AtOnce, caps);
-        space.tlb.switch_to(space.table.context());
+        space.tlb.switch_to(space.context());
         Self { space, model: Model::default(), next: 0 }
     }
 
@@ -159,8 +159,6 @@ impl<I: Isa> Run<I> {
         if occupied {
             return;
         }
-        let locked = self.space.table.lock(tlb, va, level).expect("just made");
-        assert_eq!((locked.level(), locked.entry(va)), (level, Entry::Empty));
         let flags = LeafFlags::USER | LeafFlags::ACCESSED;
         let block = (with_folio && level < Level::PUD)
             .then(|| tlb.alloc(tlb.request(level.order().expect("no leaf at PGD"))).ok())
@@ -177,37 +175,38 @@ impl<I: Isa> Run<I> {
             }
         };
         let pfn = owned.leaf().pfn;
-        locked.install(va, owned);
+        let edited = self.space.edit(va, level, |run| {
+            assert_eq!((run.table().level(), run.table().entry(va)), (level, EntryView::Empty));
+            run.map(va, owned);
+        });
+        edited.expect("just made");
         self.model.leaves.insert(va, Mapped { level, pfn, rights: readable(rights) });
     }
 
     /// Takes the leaf over `va`, if there is one, into `gather`.
-    fn take<'t>(
-        space: &'t Space<I>,
-        model: &mut Model,
-        va: VirtAddr,
-        gather: &mut Gather<'t, crate::support::Host<I>>,
-    ) {
+    fn take(space: &Space<I>, model: &mut Model, va: VirtAddr, gather: &mut Gather<'_, crate::support::Host<I>>) {
         let expected = model.leaf_at(va);
-        let locked = space.table.lock(&space.tlb, va, Level::PTE);
-        let debt = locked.as_ref().and_then(|locked| locked.take(va));
-        let found = debt.as_ref().map(|debt| debt.detached().leaf());
-        assert_eq!(found.map(|leaf| (leaf.pfn, leaf.rights)), expected.map(|(_, leaf)| (leaf.pfn, leaf.rights)));
-        if let (Some(debt), Some((start, leaf))) = (debt, expected) {
-            assert!(leaf.rights.is_empty() || debt.range() == PageRange::new(start, start.add(leaf.level.span())));
-            gather.absorb(debt);
-            model.leaves.remove(&start);
-        }
+        let edited = space.edit(va, Level::PTE, |run| {
+            let debt = run.unmap(va);
+            let found = debt.as_ref().map(|debt| debt.detached().leaf());
+            assert_eq!(found.map(|leaf| (leaf.pfn, leaf.rights)), expected.map(|(_, leaf)| (leaf.pfn, leaf.rights)));
+            if let (Some(debt), Some((start, leaf))) = (debt, expected) {
+                assert!(leaf.rights.is_empty() || debt.range() == PageRange::new(start, start.add(leaf.level.span())));
+                gather.absorb(debt);
+                model.leaves.remove(&start);
+            }
+        });
+        assert!(edited.is_some() || expected.is_none());
     }
 
     fn update(&mut self, va: VirtAddr, rights: Rights) {
-        let locked = self.space.table.lock(&self.space.tlb, va, Level::PTE);
-        let debt = locked.as_ref().and_then(|locked| locked.update(va, |leaf| Leaf { rights, ..leaf }));
         let expected = self.model.leaf_at(va);
-        assert!(debt.is_none() || expected.is_some_and(|(_, leaf)| leaf.rights != readable(rights)));
-        if let Some(debt) = debt {
-            debt.settle();
-        }
+        self.space.edit(va, Level::PTE, |run| {
+            if let Some(debt) = run.protect(va, |leaf| leaf.with_rights(rights)) {
+                assert!(expected.is_some_and(|(_, leaf)| leaf.rights != readable(rights)));
+                debt.settle();
+            }
+        });
         if let Some((start, leaf)) = expected {
             self.model.leaves.insert(start, Mapped { rights: readable(rights), ..leaf });
         }
@@ -216,7 +215,7 @@ impl<I: Isa> Run<I> {
     fn split(&mut self, va: VirtAddr, level: Level) {
         let mut reserve = TableReserve::new(&self.space.tlb);
         reserve.fill(1).expect("memory is left");
-        let split = self.space.table.split_leaf(&self.space.tlb, va, level, &mut reserve);
+        let split = self.space.split(va, level, &mut reserve);
         let expected = self.model.leaf_at(va).filter(|(_, leaf)| leaf.level == level);
         assert_eq!(split, expected.is_some());
         assert_eq!(reserve.len(), usize::from(!split));
@@ -233,7 +232,7 @@ impl<I: Isa> Run<I> {
 
     fn free(&mut self, range: PageRange) {
         let Self { space, model, .. } = self;
-        let mut gather = Gather::new(&space.tlb, space.table.context());
+        let mut gather = Gather::new(&space.tlb, space.context());
         for (start, _) in model.overlapping(range) {
             Self::take(space, model, start, &mut gather);
         }
@@ -246,7 +245,7 @@ impl<I: Isa> Run<I> {
         let under = |(level, base): &(Level, VirtAddr)| PageRange::new(*base, base.add(level.table_span()));
         let strays = model.tables.iter().map(under).any(|table| limits.covers(table) && !table.overlaps(range));
         let range = if strays { limits } else { range };
-        space.table.free_tables(&space.tlb, range, limits, &mut gather);
+        space.free_tables(range, limits, &mut gather);
         gather.settle();
         // Linux's rule (free_pgd_range): what the range touches and nothing between floor and
         // ceiling needs.
@@ -261,7 +260,7 @@ impl<I: Isa> Run<I> {
             }
             Step::Take { at } => {
                 let Self { space, model, .. } = self;
-                let mut gather = Gather::new(&space.tlb, space.table.context());
+                let mut gather = Gather::new(&space.tlb, space.context());
                 Self::take(space, model, at.va(), &mut gather);
                 gather.settle();
             }
@@ -280,7 +279,8 @@ impl<I: Isa> Run<I> {
     }
 
     fn check(&self) {
-        let Space { host, tlb, table, .. } = &self.space;
+        let Space { host, tlb, .. } = &self.space;
+        let table = self.space.table();
         for (start, leaf) in &self.model.leaves {
             let found = host.walk(table.root(), start.add(leaf.level.span() - PAGE_SIZE));
             let found = found.map(|(level, leaf)| Mapped { level, pfn: leaf.pfn, rights: leaf.rights });
@@ -295,10 +295,9 @@ impl<I: Isa> Run<I> {
         };
         counted(Level::PGD, VirtAddr::ZERO, table.root());
         for (level, base) in &self.model.tables {
-            let found = table.find(tlb, *base, *level);
-            assert_eq!(found.level, *level, "the table at {base} is hooked");
-            assert!(seen.insert(found.table), "a table hooked twice");
-            counted(*level, *base, found.table);
+            let found = self.space.table_at(*base, *level).expect("the table is hooked");
+            assert!(seen.insert(found), "a table hooked twice");
+            counted(*level, *base, found);
         }
         self.check_spans();
         host.assert_fresh(CpuId::new(0));
@@ -307,7 +306,8 @@ impl<I: Isa> Run<I> {
     /// The spans of the whole address space: last-level tables and the leaves above them.
     fn check_spans(&self) {
         let whole = PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 48));
-        let found: Vec<PageRange> = self.space.table.table_spans(&self.space.tlb, whole).collect();
+        let held = self.space.mmap.read();
+        let found: Vec<PageRange> = held.tables(&self.space.tlb).spans(whole).collect();
         let upper = self.model.leaves.iter().filter(|(_, leaf)| leaf.level > Level::PTE);
         let upper = upper.map(|(start, leaf)| PageRange::new(*start, start.add(leaf.level.span())));
         let last = self.model.tables.iter().filter(|(level, _)| *level == Level::PTE);
@@ -321,8 +321,8 @@ impl<I: Isa> Run<I> {
         self.free(PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 48)));
         assert!(self.model.tables.is_empty());
         self.space.tlb.leave_space();
-        let root = self.space.table.root();
-        self.space.table.close(&self.space.tlb);
+        let root = self.space.table().root();
+        self.space.mmap.write().close(&self.space.tlb);
         assert_ne!(self.space.tlb.frames().state(root), FrameState::Table);
         assert_eq!(self.space.tlb.frames().available(), self.space.free, "every table and every page came back");
         let whole = self.space.tlb.alloc(self.space.tlb.request(Order::ZERO)).expect("there is memory");

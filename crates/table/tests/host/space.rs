@@ -2,9 +2,9 @@
 
 use crate::support::{Delivery, Host, engine};
 use pagewright_arch::{Caps, Isa, Leaf, LeafFlags};
-use pagewright_table::{OwnedLeaf, PageTable, TableReserve};
-use pagewright_tlb::Tlb;
-use pagewright_types::{Level, Pfn, Rights, VirtAddr};
+use pagewright_table::{EntryRun, LockedTable, Mlocked, MmapLock, OwnedLeaf, PageTable, TableReserve};
+use pagewright_tlb::{Gather, Tlb, TlbContext};
+use pagewright_types::{Level, PageRange, Pfn, Rights, VirtAddr};
 use std::sync::Arc;
 
 /// Frames of the machines here: room for a few blocks of 2 MiB.
@@ -14,7 +14,7 @@ pub(crate) const FRAMES: u32 = 4096;
 pub(crate) struct Space<I: Isa> {
     pub(crate) host: Host<I>,
     pub(crate) tlb: Arc<Tlb<Host<I>>>,
-    pub(crate) table: PageTable,
+    pub(crate) mmap: MmapLock<Host<I>, ()>,
     /// Frames free before the tree was made.
     pub(crate) free: u64,
 }
@@ -29,16 +29,17 @@ impl<I: Isa> Space<I> {
         let host = Host::new(cpus, FRAMES, caps, delivery);
         let tlb = engine(&host, FRAMES);
         let free = tlb.frames().available();
-        let table = PageTable::try_new(&tlb).expect("memory is left");
-        Self { host, tlb, table, free }
+        let mmap = MmapLock::try_new(&tlb, |_| ()).expect("memory is left");
+        Self { host, tlb, mmap, free }
     }
 
     /// Makes the tables for `va` down to `level`, with exactly what they take.
     pub(crate) fn ensure_tables(&self, va: VirtAddr, level: Level) -> usize {
         let mut reserve = TableReserve::new(&self.tlb);
-        let missing = self.table.missing_tables(&self.tlb, va, level);
+        let missing = self.mmap.read().tables(&self.tlb).missing(va, level);
         reserve.fill(missing).expect("memory is left");
-        self.table.ensure_tables(&self.tlb, va, level, &mut reserve);
+        let hooked = self.ensure_from(va, level, &mut reserve);
+        assert_eq!(hooked, missing);
         assert!(reserve.is_empty(), "INV-TABLE-RESERVE: {missing} tables were missing for {va}, and one was not");
         missing
     }
@@ -46,8 +47,54 @@ impl<I: Isa> Space<I> {
     /// Maps a frame that has no folio.
     pub(crate) fn map_special(&self, va: VirtAddr, level: Level, pfn: Pfn) {
         self.ensure_tables(va, level);
-        let locked = self.table.lock(&self.tlb, va, level).expect("just made");
-        locked.install(va, special(pfn));
+        self.edit(va, level, |run| run.map(va, special(pfn))).expect("just made");
+    }
+
+    pub(crate) fn ensure_from(&self, va: VirtAddr, level: Level, reserve: &mut TableReserve<'_, Host<I>>) -> usize {
+        self.mmap.read().tables(&self.tlb).ensure(va, level, reserve)
+    }
+
+    pub(crate) fn table(&self) -> &PageTable {
+        self.mmap.table()
+    }
+
+    pub(crate) fn context(&self) -> &pagewright_sync::Arc<TlbContext> {
+        self.mmap.table().context()
+    }
+
+    /// Locks the table of `level` for `va`, or that of a leaf above; `None` without either.
+    pub(crate) fn locked<R>(
+        &self,
+        va: VirtAddr,
+        level: Level,
+        body: impl FnOnce(&LockedTable<'_, Host<I>>) -> R,
+    ) -> Option<R> {
+        let held = self.mmap.read();
+        let locked = held.tables(&self.tlb).lock_level(va, level)?;
+        Some(body(&locked))
+    }
+
+    /// The same, for edits.
+    pub(crate) fn edit<R>(
+        &self,
+        va: VirtAddr,
+        level: Level,
+        body: impl FnOnce(&mut EntryRun<'_, '_, Host<I>>) -> R,
+    ) -> Option<R> {
+        self.locked(va, level, |table| body(&mut table.run(Mlocked(false))))
+    }
+
+    /// The frame of the table of `level` for `va`.
+    pub(crate) fn table_at(&self, va: VirtAddr, level: Level) -> Option<Pfn> {
+        self.locked(va, level, |table| (table.level() == level).then(|| table.table())).flatten()
+    }
+
+    pub(crate) fn split(&self, va: VirtAddr, level: Level, reserve: &mut TableReserve<'_, Host<I>>) -> bool {
+        self.mmap.read().tables(&self.tlb).split_leaf(va, level, Mlocked(false), reserve)
+    }
+
+    pub(crate) fn free_tables(&self, range: PageRange, limits: PageRange, gather: &mut Gather<'_, Host<I>>) {
+        self.mmap.write().tables_exclusive(&self.tlb).free(range, limits, gather);
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::settings::MmSetting;
+use crate::space::HeldMap;
 use crate::space::Space;
 use crate::space::limits::Resource;
 use crate::space::vma::AddressMap;
@@ -59,7 +60,7 @@ impl<P: Platform> Mm<P> {
         to
     }
 
-    fn shrink_heap(&self, space: &Space<P>, map: &mut AddressMap<P>, range: PageRange) -> Result<(), MmError> {
+    fn shrink_heap(&self, space: &Space<P>, map: &mut HeldMap<'_, P>, range: PageRange) -> Result<(), MmError> {
         self.reserve_unmap(map, range)?;
         self.unmap_reserved(space, map, range);
         Ok(())

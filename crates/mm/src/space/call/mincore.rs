@@ -6,9 +6,10 @@ use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::{Space, Vma};
 use crate::swap::SwapPte;
-use pagewright_arch::{Entry, Isa, SoftKind};
+use pagewright_arch::{Isa, SoftKind};
 use pagewright_sync::Platform;
-use pagewright_types::{Level, PAGE_SIZE, PageRange, VirtAddr};
+use pagewright_table::{EntryView, Tables};
+use pagewright_types::{PAGE_SIZE, PageRange, VirtAddr};
 
 /// Maximum number of pages to check between two acquisitions of the `map` lock.
 const PAGES_PER_LOCK: u64 = 256;
@@ -40,7 +41,12 @@ impl<P: Platform> Mm<P> {
                 let Some((start, vma)) = map.find(at) else { return Err(MmError::NotMapped { at }) };
                 let part = PageRange::new(at, vma.range(start).end().min(end));
                 let first = (at.since(range.start()) / PAGE_SIZE) as usize;
-                self.mincore_part(space, (start, vma), part, &mut vec[first..][..part.pages() as usize]);
+                self.mincore_part(
+                    map.tables(&self.tlb),
+                    (start, vma),
+                    part,
+                    &mut vec[first..][..part.pages() as usize],
+                );
                 at = part.end();
             }
             Ok(())
@@ -48,20 +54,19 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Fills `vec` for part of one mapping (`do_mincore`).
-    fn mincore_part(&self, space: &Space<P>, (start, vma): (u64, &Vma<P>), part: PageRange, vec: &mut [u8]) {
+    fn mincore_part(&self, tables: Tables<'_, P>, (start, vma): (u64, &Vma<P>), part: PageRange, vec: &mut [u8]) {
         if vma.file().is_some_and(|file| !file.could_be_written()) {
             vec.fill(1);
             return;
         }
         for (va, byte) in part.iter().zip(vec) {
-            let found = space.table().find(&self.tlb, va, Level::PTE);
-            *byte = u8::from(match P::Isa::decode(found.level, found.pte) {
-                Entry::Leaf(_) => true,
-                Entry::Soft(soft) if soft.kind == SoftKind::Swap => {
+            *byte = u8::from(match tables.peek(va) {
+                EntryView::Leaf(_) => true,
+                EntryView::Soft(soft) if soft.kind == SoftKind::Swap => {
                     SwapPte::decode(soft).is_some_and(|page| self.is_in_swap_cache(page.entry))
                 }
                 // Without a page or a swap entry, the page cache decides.
-                Entry::Empty | Entry::Soft(_) | Entry::Table(_) => {
+                EntryView::Empty | EntryView::Soft(_) | EntryView::Table => {
                     vma.file().is_some_and(|file| file.has_cached(vma.pgoff() + (va.page_index() - start)))
                 }
             });

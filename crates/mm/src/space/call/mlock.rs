@@ -18,11 +18,11 @@ use crate::settings::MmSetting;
 use crate::space::call::{LockAllFlags, LockFlags};
 use crate::space::limits::Resource;
 use crate::space::vma::AddressMap;
-use crate::space::{Space, VmFlags, Vma};
+use crate::space::{HeldMap, Space, VmFlags, Vma};
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::Folio;
-use pagewright_types::{Counter, PAGE_SIZE, PageRange, VirtAddr};
+use pagewright_table::Mlocked;
+use pagewright_types::{PAGE_SIZE, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     /// Locks the pages that contain `len` bytes at `addr` (`mlock(2)`).
@@ -52,7 +52,7 @@ impl<P: Platform> Mm<P> {
                 let mut map = space.map().write();
                 map.can_lock()?;
                 let range = map.may_lock_range(addr, len)?;
-                self.apply_lock(space, &mut map, range, lock)?;
+                self.apply_lock(&mut map, range, lock)?;
                 range
             };
             self.populate_locked(space, range)
@@ -69,7 +69,7 @@ impl<P: Platform> Mm<P> {
         let range = bounded(start, len)?;
         self.call(|| {
             let mut map = space.map().write();
-            self.apply_lock(space, &mut map, range, VmFlags::empty())
+            self.apply_lock(&mut map, range, VmFlags::empty())
         })
     }
 
@@ -95,7 +95,7 @@ impl<P: Platform> Mm<P> {
                 }
                 map.new_flags = if flags.contains(LockAllFlags::FUTURE) { lock } else { VmFlags::empty() };
                 if current {
-                    self.relock_pages(space, &map, everything::<P>(), lock);
+                    self.relock_pages(&map, everything::<P>(), lock);
                     map.update_flags(everything::<P>(), |vma| relocked(vma, lock));
                 }
             }
@@ -111,81 +111,38 @@ impl<P: Platform> Mm<P> {
         self.call(|| {
             let mut map = space.map().write();
             map.new_flags = VmFlags::empty();
-            self.relock_pages(space, &map, everything::<P>(), VmFlags::empty());
+            self.relock_pages(&map, everything::<P>(), VmFlags::empty());
             map.update_flags(everything::<P>(), |vma| relocked(vma, VmFlags::empty()));
         });
     }
 
     /// Counts or uncounts the locks of resident pages in `range` for a change of locks to `lock`.
     ///
-    /// Only pages of mappings that become locked or unlocked are affected. The caller holds the
-    /// space's `map` lock for writing, and sets the flags of the mappings before it releases the
-    /// lock.
+    /// Only pages of mappings that become locked or unlocked are affected. The caller sets the
+    /// flags of the mappings before it releases the space.
     ///
     /// Linux: `mlock_vma_pages_range`.
-    pub(in crate::space) fn relock_pages(
-        &self,
-        space: &Space<P>,
-        map: &AddressMap<P>,
-        range: PageRange,
-        lock: VmFlags,
-    ) {
+    pub(in crate::space) fn relock_pages(&self, map: &HeldMap<'_, P>, range: PageRange, lock: VmFlags) {
         for (start, vma) in map.overlapping(range) {
             let (before, Some(part)) = (vma.flags(), vma.range(start).intersect(range)) else { continue };
-            match (before.contains(VmFlags::LOCKED), lock.contains(VmFlags::LOCKED)) {
-                (false, true) => self.for_each_folio(space, part, |folio| self.mlock_vma_folio(lock, folio)),
-                (true, false) => self.for_each_folio(space, part, |folio| self.munlock_vma_folio(before, folio)),
-                (true, true) | (false, false) => {}
-            }
-        }
-    }
-
-    fn for_each_folio(&self, space: &Space<P>, range: PageRange, visit: impl Fn(Folio<'_>)) {
-        for (table, under) in space.table().locked_tables(&self.tlb, range) {
-            for va in table.entries(under) {
-                if let Some(folio) = table.leaf(va).and_then(|leaf| self.vm_normal_folio(leaf)) {
-                    visit(folio);
+            let is_locked = lock.contains(VmFlags::LOCKED);
+            if before.contains(VmFlags::LOCKED) != is_locked {
+                for (table, under) in map.tables(&self.tlb).locked(part) {
+                    table.relock_run(under, Mlocked(is_locked));
                 }
             }
-        }
-    }
-
-    /// Counts an entry that maps a folio, if `flags` are those of a locked mapping.
-    ///
-    /// While the count is not zero, the folio is on the unevictable list. The caller holds the lock
-    /// of the entry's table, or the space's `map` lock for writing.
-    #[inline]
-    pub(crate) fn mlock_vma_folio(&self, flags: VmFlags, folio: Folio<'_>) {
-        if flags.contains(VmFlags::LOCKED) && self.frames().mlock(folio) {
-            self.tlb.count(Counter::UnevictableCulled, u64::from(folio.pages()));
-        }
-    }
-
-    /// Reverses [`Self::mlock_vma_folio`] for an entry that is cleared or will be unlocked.
-    ///
-    /// The caller holds the same locks.
-    #[inline]
-    pub(crate) fn munlock_vma_folio(&self, flags: VmFlags, folio: Folio<'_>) {
-        if flags.contains(VmFlags::LOCKED) && self.frames().munlock(folio) {
-            self.tlb.count(Counter::UnevictableRescued, u64::from(folio.pages()));
         }
     }
 
     /// Replaces the lock of every mapping in `range`, up to the first unmapped page, by `lock`.
     ///
     /// Linux: `apply_vma_lock_flags`.
-    fn apply_lock(
-        &self,
-        space: &Space<P>,
-        map: &mut AddressMap<P>,
-        range: PageRange,
-        lock: VmFlags,
-    ) -> Result<(), MmError> {
+    fn apply_lock(&self, map: &mut HeldMap<'_, P>, range: PageRange, lock: VmFlags) -> Result<(), MmError> {
         let end = map.mapped_up_to(range);
         let part = PageRange::new(range.start(), end);
         if !part.is_empty() {
             self.reserve_splits(map, part, |vma| relocked(vma, lock) != vma.flags())?;
-            self.relock_pages(space, map, part, lock);
+            self.relock_pages(map, part, lock);
             map.update_flags(part, |vma| relocked(vma, lock));
         }
         if end < range.end() { Err(MmError::NotMapped { at: end }) } else { Ok(()) }

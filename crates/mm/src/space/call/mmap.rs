@@ -4,6 +4,7 @@ use crate::error::MmError;
 use crate::file::FileObject;
 use crate::mm::Mm;
 use crate::settings::MmSetting;
+use crate::space::HeldMap;
 use crate::space::Space;
 use crate::space::call::MapFlags;
 use crate::space::limits::Overcommit;
@@ -115,7 +116,7 @@ impl<P: Platform> Mm<P> {
     fn map_at(
         &self,
         space: &Space<P>,
-        map: &mut AddressMap<P>,
+        map: &mut HeldMap<'_, P>,
         request: &MapRequest<'_, P>,
         plan: &Plan<P>,
         (range, flags): (PageRange, VmFlags),

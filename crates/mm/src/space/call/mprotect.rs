@@ -5,11 +5,12 @@ use crate::mm::Mm;
 use crate::space::call::Protection;
 use crate::space::vma::AddressMap;
 use crate::space::vma::Vma;
-use crate::space::{Space, VmFlags, is_data};
+use crate::space::{HeldMap, Space, VmFlags, is_data};
 use alloc::vec::Vec;
-use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
+use pagewright_table::{LeafView, Tables};
 use pagewright_tlb::Gather;
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 
@@ -131,13 +132,13 @@ impl<P: Platform> Mm<P> {
         Ok(list)
     }
 
-    fn protect_reserved<'a>(
-        &'a self,
-        space: &'a Space<P>,
-        map: &mut AddressMap<P>,
+    fn protect_reserved(
+        &self,
+        space: &Space<P>,
+        map: &mut HeldMap<'_, P>,
         range: PageRange,
         rights: Rights,
-        gather: &mut Gather<'a, P>,
+        gather: &mut Gather<'_, P>,
     ) {
         // The rights that every entry keeps; some entries lose the write bit ([`leaf_rights`]).
         let left = readable(rights) - Rights::WRITE;
@@ -152,22 +153,23 @@ impl<P: Platform> Mm<P> {
             map.split_out(part);
             map.set_rights(part.start().page_index(), rights);
             if let Some((start, vma)) = map.find(part.start()) {
-                self.protect_entries(space, start, vma, gather);
+                self.protect_entries(map.tables(&self.tlb), start, vma, gather);
             }
             map.merge_over(part);
         }
     }
 
     /// Changes the entries of a mapping to its rights (`change_protection`).
-    fn protect_entries<'a>(&'a self, space: &'a Space<P>, start: u64, vma: &Vma<P>, gather: &mut Gather<'a, P>) {
+    fn protect_entries(&self, tables: Tables<'_, P>, start: u64, vma: &Vma<P>, gather: &mut Gather<'_, P>) {
         let mut known = if vma.is_shared() { LeafFlags::DIRTY } else { LeafFlags::EXCLUSIVE };
         // Where soft-dirty bits are tracked, the first store to each page must fault.
         known.set(LeafFlags::SOFT_DIRTY, !vma.flags().contains(VmFlags::SOFTDIRTY));
         let rights = vma.rights();
-        let edit = |leaf: Leaf| Leaf { rights: leaf_rights(leaf, rights, known), ..leaf };
-        for (table, part) in space.table().locked_tables(&self.tlb, vma.range(start)) {
+        let edit = |leaf: LeafView| leaf.with_rights(leaf_rights(leaf, rights, known));
+        for (table, part) in tables.locked(vma.range(start)) {
+            let mut run = table.run(vma.mlocked());
             for va in table.entries(part) {
-                if let Some(debt) = table.update(va, edit) {
+                if let Some(debt) = run.protect(va, edit) {
                     gather.absorb(debt);
                 }
             }
@@ -205,9 +207,9 @@ fn whole_stack<P: Platform>(
 /// The leaf may be writable only if it has all flags of `known`. Otherwise the first store must
 /// still fault: to copy a page that is not exclusive, to mark a file page as dirty, or to set the
 /// soft-dirty bit.
-fn leaf_rights(leaf: Leaf, rights: Rights, known: LeafFlags) -> Rights {
+fn leaf_rights(leaf: LeafView, rights: Rights, known: LeafFlags) -> Rights {
     let rights = readable(rights);
-    if leaf.flags.contains(known) { rights } else { rights - Rights::WRITE }
+    if leaf.has(known) { rights } else { rights - Rights::WRITE }
 }
 
 /// Adds the read right to rights that are not empty.

@@ -27,7 +27,7 @@ use crate::error::{MmError, bounded};
 use crate::mm::Mm;
 use crate::settings::MmSetting;
 use crate::space::vma::AddressMap;
-use crate::space::{MapFlags, RemapFlags, Space, VmFlags, Vma};
+use crate::space::{HeldMap, MapFlags, RemapFlags, Space, VmFlags, Vma};
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
 use pagewright_table::TableReserve;
@@ -148,12 +148,12 @@ impl<P: Platform> Mm<P> {
         Ok(resize)
     }
 
-    fn remap<'a>(
-        &'a self,
-        space: &'a Space<P>,
-        map: &mut AddressMap<P>,
+    fn remap(
+        &self,
+        space: &Space<P>,
+        map: &mut HeldMap<'_, P>,
         resize: &Resize,
-        gather: &mut Gather<'a, P>,
+        gather: &mut Gather<'_, P>,
     ) -> Result<VirtAddr, MmError> {
         let limit = self.settings.get(MmSetting::MaxMapCount);
         if resize.has_new_addr() && map.len() as u64 + 5 >= limit {
@@ -187,12 +187,12 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Moves every mapping of a range by the same distance (`remap_move`).
-    fn move_several<'a>(
-        &'a self,
-        space: &'a Space<P>,
-        map: &mut AddressMap<P>,
+    fn move_several(
+        &self,
+        space: &Space<P>,
+        map: &mut HeldMap<'_, P>,
         resize: &Resize,
-        gather: &mut Gather<'a, P>,
+        gather: &mut Gather<'_, P>,
     ) -> Result<VirtAddr, MmError> {
         let from =
             PageRange::from_len(resize.addr, resize.old).map_err(|_| MmError::SourceNotMapped { at: resize.addr })?;
@@ -218,7 +218,7 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Unmaps the end of a range (`shrink_vma`).
-    fn shrink(&self, space: &Space<P>, map: &mut AddressMap<P>, resize: &Resize) -> Result<(), MmError> {
+    fn shrink(&self, space: &Space<P>, map: &mut HeldMap<'_, P>, resize: &Resize) -> Result<(), MmError> {
         let all = bounded(resize.addr, resize.old)?;
         if all.end() > P::Isa::USER_END {
             return Err(MmError::OutOfBounds { addr: resize.addr, len: resize.old });
@@ -249,17 +249,17 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Moves one mapping, or a part of it (`mremap_to`, `move_vma`).
-    fn move_one<'a>(
-        &'a self,
-        space: &'a Space<P>,
-        map: &mut AddressMap<P>,
+    fn move_one(
+        &self,
+        space: &Space<P>,
+        map: &mut HeldMap<'_, P>,
         resize: &Resize,
-        gather: &mut Gather<'a, P>,
+        gather: &mut Gather<'_, P>,
     ) -> Result<VirtAddr, MmError> {
         may_resize(map, resize)?;
         let plan = self.plan_move(map, resize)?;
         let mut reserve = TableReserve::new(&self.tlb);
-        self.fill(&mut reserve, self.tables_to_move(space, plan.moved, plan.to.start()))?;
+        self.fill(&mut reserve, self.tables_to_move(map.tables(&self.tlb), plan.moved, plan.to.start()))?;
         // Nothing below can fail.
         if resize.flags.contains(RemapFlags::FIXED) {
             self.unmap_for_replacement(space, map, plan.to);
@@ -274,9 +274,10 @@ impl<P: Platform> Mm<P> {
         let (whole, copy) = (vma.range(start), vma.moved(start, from, to, plan.to.pages()));
         let peak = map.peak;
         map.insert(to, copy);
-        self.move_entries(space, plan.moved, plan.to.start(), &mut reserve, gather);
+        let tables = map.tables_exclusive(&self.tlb);
+        self.move_entries(space, tables, plan.moved, plan.to.start(), &mut reserve, gather);
         if plan.stays {
-            self.relock_pages(space, map, whole, VmFlags::empty());
+            self.relock_pages(map, whole, VmFlags::empty());
             map.change(start, |vma| leave_behind(vma, start, plan.source));
             map.merge_over(plan.source);
         } else if !plan.source.is_empty() {

@@ -1,13 +1,13 @@
 //! `munmap(2)`: removes mappings.
 
-use crate::counters::Gauge;
 use crate::error::{MmError, bounded};
 use crate::mm::Mm;
-use crate::space::Space;
+use crate::space::entries::zap::Zap;
 use crate::space::vma::AddressMap;
+use crate::space::{HeldMap, Space};
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
-use pagewright_table::TableReserve;
+use pagewright_table::{TableReserve, Tables};
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, VirtAddr};
 
@@ -53,27 +53,27 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Unmaps `range`, for which the caller has called [`Mm::reserve_unmap`].
-    pub(in crate::space) fn unmap_reserved(&self, space: &Space<P>, map: &mut AddressMap<P>, range: PageRange) {
+    pub(in crate::space) fn unmap_reserved(&self, space: &Space<P>, map: &mut HeldMap<'_, P>, range: PageRange) {
         self.unmap_range(space, map, range, true);
     }
 
     /// Unmaps `range` and keeps its tables, because the caller maps it again under the same lock.
-    pub(in crate::space) fn unmap_for_replacement(&self, space: &Space<P>, map: &mut AddressMap<P>, range: PageRange) {
+    pub(in crate::space) fn unmap_for_replacement(&self, space: &Space<P>, map: &mut HeldMap<'_, P>, range: PageRange) {
         self.unmap_range(space, map, range, false);
     }
 
-    fn unmap_range(&self, space: &Space<P>, map: &mut AddressMap<P>, range: PageRange, free_tables: bool) {
+    fn unmap_range(&self, space: &Space<P>, map: &mut HeldMap<'_, P>, range: PageRange, free_tables: bool) {
         map.split_out(range);
         let Some(first) = map.overlapping(range).next().map(|(start, _)| start) else { return };
         let mut gather = Gather::new(&self.tlb, space.table().context());
         for (start, vma) in map.overlapping(range) {
-            self.zap(space, vma, vma.range(start), &mut gather);
+            self.zap(space, map.tables(&self.tlb), (vma, Zap::Everything), vma.range(start), &mut gather);
         }
         if free_tables {
             let before = map.before(first).map_or(VirtAddr::ZERO, |(_, vma)| VirtAddr::from_page_index(vma.end()));
             let after = map.find_or_after(range.end());
             let after = after.map_or(top_of_tables::<P>(), |(start, _)| VirtAddr::from_page_index(start));
-            self.free_tables(space, range, PageRange::new(before, after), &mut gather);
+            map.tables_exclusive(&self.tlb).free(range, PageRange::new(before, after), &mut gather);
         }
         // INV-MM-UNMAPPED: no CPU can use the old mapping when the call returns, nor when another
         // call maps the range.
@@ -87,30 +87,12 @@ impl<P: Platform> Mm<P> {
 
     /// Allocates the missing tables down to the one with the last-level entry for `va`.
     ///
-    /// The caller holds the space's `map` lock and no table lock.
-    pub(crate) fn make_table(&self, space: &Space<P>, va: VirtAddr) -> Result<(), MmError> {
-        let table = space.table();
+    /// The caller holds no table lock.
+    pub(crate) fn make_table(&self, tables: Tables<'_, P>, va: VirtAddr) -> Result<(), MmError> {
         let mut reserve = TableReserve::new(&self.tlb);
-        self.fill(&mut reserve, table.missing_tables(&self.tlb, va, Level::PTE))?;
-        let before = reserve.len();
-        table.ensure_tables(&self.tlb, va, Level::PTE, &mut reserve);
-        self.gauges.add(Gauge::PageTablePages, (before - reserve.len()) as u64);
+        self.fill(&mut reserve, tables.missing(va, Level::PTE))?;
+        tables.ensure(va, Level::PTE, &mut reserve);
         Ok(())
-    }
-
-    /// Unlinks the tables of `range` that no mapping needs (`free_pgtables`).
-    ///
-    /// `limits` is the range around it that has no other mapping, Linux's floor and ceiling.
-    pub(in crate::space) fn free_tables<'a>(
-        &'a self,
-        space: &'a Space<P>,
-        range: PageRange,
-        limits: PageRange,
-        gather: &mut Gather<'a, P>,
-    ) {
-        let before = space.table().bytes();
-        space.table().free_tables(&self.tlb, range, limits, gather);
-        self.gauges.sub(Gauge::PageTablePages, (before - space.table().bytes()) / pagewright_types::PAGE_SIZE);
     }
 }
 

@@ -9,9 +9,9 @@ use crate::mm::Mm;
 use crate::space::{Space, VmFlags, Vma};
 use crate::swap::SwapPte;
 use core::sync::atomic::{Ordering, fence};
-use pagewright_arch::{Entry, Leaf, LeafFlags};
+use pagewright_arch::LeafFlags;
 use pagewright_sync::Platform;
-use pagewright_table::LockedTable;
+use pagewright_table::{EntryRun, EntryView, LeafView, Tables};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{PageRange, Rights, VirtAddr};
@@ -54,15 +54,15 @@ impl<P: Platform> Mm<P> {
     fn clear_accessed(&self, space: &Space<P>, selects: impl Fn(&Vma<P>) -> bool) {
         let map = space.map().read();
         for (start, vma) in map.iter().filter(|(_, vma)| selects(vma)) {
-            self.for_each_entry(space, vma.range(start), |table, va, entry| {
-                let Entry::Leaf(leaf) = entry else { return };
+            self.for_each_entry(map.tables(&self.tlb), vma, vma.range(start), |run, va, entry| {
+                let EntryView::Leaf(leaf) = entry else { return };
                 if let Some(folio) = self.vm_normal_folio(leaf) {
                     folio.clear_flags(FolioFlags::REFERENCED);
                 }
-                let old = |leaf: Leaf| Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf };
+                let old = |leaf: LeafView| leaf.without(LeafFlags::ACCESSED);
                 // Clearing the accessed bit owes no flush: a stale TLB entry only delays the next
                 // setting of the bit.
-                if let Some(debt) = table.update(va, old) {
+                if let Some(debt) = run.protect(va, old) {
                     debt.settle();
                 }
             });
@@ -79,40 +79,37 @@ impl<P: Platform> Mm<P> {
             let flags = vma.flags() - VmFlags::SOFTDIRTY;
             self.declare_reduced(space, range, (vma.rights() - Rights::WRITE) | Rights::READ);
             map.change(start, |vma| vma.set_flags(flags));
-            self.for_each_entry(space, range, |table, va, entry| {
+            let Some((_, vma)) = map.find(range.start()) else { break };
+            self.for_each_entry(map.tables(&self.tlb), vma, range, |run, va, entry| {
                 let leaf = match entry {
-                    Entry::Leaf(leaf) => leaf,
-                    Entry::Soft(soft) => {
+                    EntryView::Leaf(leaf) => leaf,
+                    EntryView::Soft(soft) => {
                         if let Some(page) = SwapPte::decode(soft) {
-                            table.change_soft(va, SwapPte { soft_dirty: false, ..page }.encode());
+                            run.change_soft(va, SwapPte { soft_dirty: false, ..page }.encode());
                         }
                         return;
                     }
-                    Entry::Empty | Entry::Table(_) => return,
+                    EntryView::Empty | EntryView::Table => return,
                 };
                 // A page that may be pinned stays writable and soft-dirty, because the holder of
                 // the pin may write it (`pte_is_pinned`).
-                let writable = cow && leaf.rights.contains(Rights::WRITE);
-                let pinned = || self.frames().folio(leaf.pfn).maybe_pinned();
+                let writable = cow && leaf.rights().contains(Rights::WRITE);
+                let pinned = || self.frames().folio(leaf.pfn()).maybe_pinned();
                 if writable && pinned() {
                     return;
                 }
-                let clean = |leaf: Leaf| Leaf {
-                    rights: leaf.rights - Rights::WRITE,
-                    flags: leaf.flags - LeafFlags::SOFT_DIRTY,
-                    ..leaf
-                };
-                if let Some(debt) = table.update(va, clean) {
+                let clean =
+                    |leaf: LeafView| leaf.with_rights(leaf.rights() - Rights::WRITE).without(LeafFlags::SOFT_DIRTY);
+                if let Some(debt) = run.protect(va, clean) {
                     gather.absorb(debt);
                 }
                 if writable {
                     // Checks for pins again; Linux checks only before the update. The fence pairs
                     // with the one in `gup::fast` between the pin and the second read of the entry.
                     fence(Ordering::SeqCst);
-                    let restored =
-                        |now: Leaf| Leaf { rights: leaf.rights, flags: now.flags | LeafFlags::SOFT_DIRTY, ..now };
+                    let restored = |now: LeafView| now.with_rights(leaf.rights()).with(LeafFlags::SOFT_DIRTY);
                     if pinned()
-                        && let Some(debt) = table.update(va, restored)
+                        && let Some(debt) = run.protect(va, restored)
                     {
                         gather.absorb(debt);
                     }
@@ -125,18 +122,18 @@ impl<P: Platform> Mm<P> {
         drop(map);
     }
 
-    /// Calls `visit` with each entry of `range`, with its table locked.
-    ///
-    /// The caller holds the space's `map` lock.
-    fn for_each_entry<'a>(
-        &'a self,
-        space: &'a Space<P>,
+    /// Calls `visit` with each entry of `range` in a mapping, with its table locked.
+    fn for_each_entry<'h>(
+        &self,
+        tables: Tables<'h, P>,
+        vma: &Vma<P>,
         range: PageRange,
-        mut visit: impl FnMut(&LockedTable<'a, P>, VirtAddr, Entry),
+        mut visit: impl FnMut(&mut EntryRun<'_, 'h, P>, VirtAddr, EntryView),
     ) {
-        for (table, part) in space.table().locked_tables(&self.tlb, range) {
+        for (table, part) in tables.locked(range) {
+            let mut run = table.run(vma.mlocked());
             for va in table.entries(part) {
-                visit(&table, va, table.entry(va));
+                visit(&mut run, va, table.entry(va));
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::space::{Space, VmFlags};
 use pagewright_arch::{Isa, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::FolioFlags;
-use pagewright_types::{Access, Level, PAGE_SIZE, PageRange, Rights, VirtAddr};
+use pagewright_types::{Access, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 /// What to do at an address.
 enum PopulateStep {
@@ -125,14 +125,10 @@ impl<P: Platform> Mm<P> {
     /// may after `MADV_FREE` (`follow_page_pte`).
     pub(in crate::space) fn is_populated(&self, space: &Space<P>, at: VirtAddr, access: Access) -> bool {
         let map = space.map().read();
-        // The space may have ended since its lock was released, and its tables with it.
-        if map.is_empty() {
-            return false;
-        }
-        let Some(locked) = space.table().lock(&self.tlb, at, Level::PTE) else { return false };
-        let Some(leaf) = locked.leaf(at).filter(|leaf| leaf.rights.allow(access)) else { return false };
-        if access == Access::Write && !leaf.flags.contains(LeafFlags::DIRTY) {
-            self.frames().folio(leaf.pfn).set_flags(FolioFlags::DIRTY);
+        let Some(locked) = map.tables(&self.tlb).lock(at) else { return false };
+        let Some(leaf) = locked.leaf(at).filter(|leaf| leaf.rights().allow(access)) else { return false };
+        if access == Access::Write && !leaf.has(LeafFlags::DIRTY) {
+            self.frames().folio(leaf.pfn()).set_flags(FolioFlags::DIRTY);
         }
         true
     }

@@ -1,15 +1,13 @@
 //! Clears the entries of a range (`zap_page_range`, `unmap_page_range`).
 
 use crate::mm::Mm;
-use crate::rmap::MappingDelta;
 use crate::space::{Space, Vma};
 use crate::swap::SwapPte;
-use pagewright_arch::{Entry, LeafFlags, SoftEntry, SoftKind};
+use pagewright_arch::{SoftEntry, SoftKind};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::LockedTable;
+use pagewright_table::{EntryRun, EntryView, LockedTable, Tables};
 use pagewright_tlb::Gather;
-use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{PageRange, Rights, VirtAddr};
 
 /// Which entries of a range to clear (`struct zap_details`).
@@ -28,92 +26,68 @@ pub(crate) enum Zap {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Clears all entries of `range`, which is in the mapping `vma`.
+    /// Clears the entries of `range` that `what` selects, in one mapping.
     ///
-    /// `gather` absorbs the references and the flush that is owed. The caller holds the space's
-    /// `map` lock.
-    pub(crate) fn zap<'a>(&'a self, space: &'a Space<P>, vma: &Vma<P>, range: PageRange, gather: &mut Gather<'a, P>) {
-        self.zap_only(space, (vma, Zap::Everything), range, gather);
-    }
-
-    /// Clears the entries of `range` that `what` selects in a mapping.
-    pub(crate) fn zap_only<'a>(
-        &'a self,
-        space: &'a Space<P>,
+    /// `gather` absorbs the references and the flush that is owed.
+    pub(crate) fn zap(
+        &self,
+        space: &Space<P>,
+        tables: Tables<'_, P>,
         what: (&Vma<P>, Zap),
         range: PageRange,
-        gather: &mut Gather<'a, P>,
+        gather: &mut Gather<'_, P>,
     ) {
         match what.1 {
             Zap::Everything | Zap::Pages => self.declare_reduced(space, range, Rights::empty()),
             Zap::SpaceEnd | Zap::FilePages => {}
         }
-        space.rss().note_peak();
-        for (table, part) in space.table().locked_tables(&self.tlb, range) {
-            let mut delta = MappingDelta::default();
+        for (table, part) in tables.locked(range) {
+            let mut run = table.run(what.0.mlocked());
             for va in table.entries(part) {
-                self.zap_entry(space, &table, va, what, &mut delta, gather);
+                self.zap_entry(space, &mut run, va, what.1, gather);
             }
-            self.account_unmapped(space, &delta);
+            drop(run);
             gather.publish();
         }
     }
 
     /// Clears one entry.
     ///
-    /// The caller has recorded the peak of the resident set. It has declared the loss of rights,
-    /// too, except for [`Zap::FilePages`], where only this function knows which entries lose them.
+    /// The caller has declared the loss of rights, except for [`Zap::FilePages`], where only this
+    /// function knows which entries lose them.
     #[inline]
-    pub(in crate::space) fn zap_entry<'a>(
-        &'a self,
-        space: &'a Space<P>,
-        table: &LockedTable<'a, P>,
+    pub(in crate::space) fn zap_entry(
+        &self,
+        space: &Space<P>,
+        run: &mut EntryRun<'_, '_, P>,
         va: VirtAddr,
-        (vma, what): (&Vma<P>, Zap),
-        delta: &mut MappingDelta,
-        gather: &mut Gather<'a, P>,
+        what: Zap,
+        gather: &mut Gather<'_, P>,
     ) {
         if what == Zap::FilePages {
-            if !self.is_file_page(table, va) {
+            if !self.is_file_page(run.table(), va) {
                 return;
             }
             self.declare_reduced(space, PageRange::page(va), Rights::empty());
         }
-        if let Some(debt) = table.take(va) {
-            if !debt.detached().is_special() {
-                let leaf = debt.detached().leaf();
-                self.uncount_mapping(leaf, delta);
-                let folio = self.frames().folio(leaf.pfn);
-                self.munlock_vma_folio(vma.flags(), folio);
-                // As in Linux. If reclaim is writing a page of shared memory, the flag keeps
-                // reclaim from freeing it.
-                if leaf.flags.contains(LeafFlags::DIRTY) && !folio.is_anon() {
-                    folio.set_flags(FolioFlags::DIRTY);
-                }
-                self.free_swap_cache(folio);
+        if let Some(debt) = run.unmap(va) {
+            if let Some(folio) = debt.detached().folio() {
+                self.free_swap_cache(self.frames().folio_of(folio));
             }
             gather.absorb(debt);
-        } else if let Entry::Soft(soft) = table.entry(va) {
-            self.zap_soft(space, table, va, soft, what);
+        } else if let EntryView::Soft(soft) = run.table().entry(va) {
+            self.zap_soft(run, va, soft, what);
         }
     }
 
     /// Clears a swap entry, or a marker if `what` selects it.
-    pub(in crate::space) fn zap_soft(
-        &self,
-        space: &Space<P>,
-        table: &LockedTable<'_, P>,
-        va: VirtAddr,
-        soft: SoftEntry,
-        what: Zap,
-    ) {
+    pub(in crate::space) fn zap_soft(&self, run: &mut EntryRun<'_, '_, P>, va: VirtAddr, soft: SoftEntry, what: Zap) {
         match soft.kind {
             SoftKind::Marker if matches!(what, Zap::Everything | Zap::SpaceEnd) => {
-                table.take_soft(va);
+                run.unmap_soft(va);
             }
             SoftKind::Swap => {
-                table.take_soft(va);
-                space.rss().sub_swapped(1);
+                run.unmap_soft(va);
                 plant!(SwapSlotKept => return);
                 if let Some(swapped) = SwapPte::decode(soft) {
                     self.swap_release(swapped.entry);

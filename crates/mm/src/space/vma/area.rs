@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use pagewright_btree::{Gaps, TreeItem};
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
+use pagewright_table::Mlocked;
 use pagewright_types::{Access, FileId, PageRange, Rights, VirtAddr};
 
 bitflags::bitflags! {
@@ -205,6 +206,11 @@ impl<P: Platform> Vma<P> {
 
     pub(crate) fn set_flags(&mut self, flags: VmFlags) {
         self.flags = flags;
+    }
+
+    /// Returns whether its pages are locked, as the entry layer accounts for them.
+    pub(crate) fn mlocked(&self) -> Mlocked {
+        Mlocked(self.flags.contains(VmFlags::LOCKED))
     }
 
     /// Returns whether it is a shared mapping.

@@ -16,11 +16,11 @@
 
 use crate::error::MmError;
 use crate::mm::Mm;
-use crate::rmap::MappingDelta;
 use crate::space::entries::zap::Zap;
 use crate::space::{Space, Vma};
-use pagewright_arch::{Entry, SoftEntry, SoftKind};
+use pagewright_arch::{SoftEntry, SoftKind};
 use pagewright_sync::Platform;
+use pagewright_table::{EntryView, Tables};
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, Rights};
 
@@ -34,31 +34,31 @@ impl<P: Platform> Mm<P> {
     ///
     /// # Errors
     /// [`MmError::NoFrames`] for a table; the pages before it have guards.
-    pub(super) fn install_guards<'a>(
-        &'a self,
-        space: &'a Space<P>,
+    pub(super) fn install_guards(
+        &self,
+        space: &Space<P>,
+        tables: Tables<'_, P>,
         vma: &Vma<P>,
         part: PageRange,
-        gather: &mut Gather<'a, P>,
+        gather: &mut Gather<'_, P>,
     ) -> Result<(), MmError> {
         // Fork must copy entries from now on.
         vma.note_anon();
         self.declare_reduced(space, part, Rights::empty());
-        space.rss().note_peak();
         let mut at = part.start();
         while at < part.end() {
             let table_end = at.align_down(Level::PTE.table_span()).add(Level::PTE.table_span());
             let under = PageRange::new(at, table_end.min(part.end()));
-            self.make_table(space, at)?;
-            if let Some(table) = space.table().lock(&self.tlb, at, Level::PTE) {
-                let mut delta = MappingDelta::default();
+            self.make_table(tables, at)?;
+            if let Some(table) = tables.lock(at) {
+                let mut run = table.run(vma.mlocked());
                 for va in under.iter() {
-                    self.zap_entry(space, &table, va, (vma, Zap::Pages), &mut delta, gather);
-                    if table.pte(va).is_empty() {
-                        table.install_soft(va, GUARD);
+                    self.zap_entry(space, &mut run, va, Zap::Pages, gather);
+                    if table.is_empty(va) {
+                        run.map_soft(va, GUARD);
                     }
                 }
-                self.account_unmapped(space, &delta);
+                drop(run);
                 gather.publish();
             }
             at = under.end();
@@ -69,17 +69,14 @@ impl<P: Platform> Mm<P> {
     /// Removes the guards of `part`; the entries are then empty.
     ///
     /// The caller's concurrent gather flushes what is pending under them.
-    pub(super) fn remove_guards(&self, space: &Space<P>, part: PageRange) {
-        for (table, under) in space.table().locked_tables(&self.tlb, part) {
-            for va in under.iter().filter(|_| table.level() == Level::PTE) {
-                if is_guard(table.entry(va)) {
-                    table.take_soft(va);
+    pub(super) fn remove_guards(&self, tables: Tables<'_, P>, vma: &Vma<P>, part: PageRange) {
+        for (table, under) in tables.locked(part) {
+            let mut run = table.run(vma.mlocked());
+            for va in table.entries(under) {
+                if table.entry(va) == EntryView::Soft(GUARD) {
+                    run.unmap_soft(va);
                 }
             }
         }
     }
-}
-
-fn is_guard(entry: Entry) -> bool {
-    entry == Entry::Soft(GUARD)
 }

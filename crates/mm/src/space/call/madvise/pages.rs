@@ -5,10 +5,10 @@ use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::entries::zap::Zap;
 use crate::space::{Space, Vma};
-use pagewright_arch::{Entry, Leaf, LeafFlags};
+use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::LockedTable;
+use pagewright_table::{EntryRun, EntryView, Tables};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{Folio, FolioFlags};
 use pagewright_types::{Counter, PageRange, VirtAddr};
@@ -24,8 +24,8 @@ impl<P: Platform> Mm<P> {
         let mut walk = Walk::over(range);
         let mut result = Ok(());
         while let Some((vma, _, part)) = walk.next(&map) {
-            result =
-                check(vma, part.start(), advice).and_then(|()| self.advise_part(space, vma, part, advice, &mut gather));
+            result = check(vma, part.start(), advice)
+                .and_then(|()| self.advise_part(space, map.tables(&self.tlb), vma, part, advice, &mut gather));
             if result.is_err() {
                 break;
             }
@@ -36,21 +36,22 @@ impl<P: Platform> Mm<P> {
         result.and_then(|()| walk.finish())
     }
 
-    fn advise_part<'a>(
-        &'a self,
-        space: &'a Space<P>,
+    fn advise_part(
+        &self,
+        space: &Space<P>,
+        tables: Tables<'_, P>,
         vma: &Vma<P>,
         part: PageRange,
         advice: Advice,
-        gather: &mut Gather<'a, P>,
+        gather: &mut Gather<'_, P>,
     ) -> Result<(), MmError> {
         match advice {
             Advice::DontNeed | Advice::DontNeedLocked => {
-                self.zap_only(space, (vma, Zap::Pages), part, gather);
+                self.zap(space, tables, (vma, Zap::Pages), part, gather);
             }
-            Advice::Free => self.free_lazily(space, part, gather),
-            Advice::GuardInstall => return self.install_guards(space, vma, part, gather),
-            Advice::GuardRemove => self.remove_guards(space, part),
+            Advice::Free => self.free_lazily(tables, vma, part, gather),
+            Advice::GuardInstall => return self.install_guards(space, tables, vma, part, gather),
+            Advice::GuardRemove => self.remove_guards(tables, vma, part),
             Advice::Normal
             | Advice::Random
             | Advice::Sequential
@@ -75,38 +76,35 @@ impl<P: Platform> Mm<P> {
     /// A later store makes the entry dirty again, and reclaim then keeps the page.
     ///
     /// Linux: `madvise_free_pte_range`.
-    fn free_lazily<'a>(&'a self, space: &'a Space<P>, part: PageRange, gather: &mut Gather<'a, P>) {
-        for (table, under) in space.table().locked_tables(&self.tlb, part) {
+    fn free_lazily(&self, tables: Tables<'_, P>, vma: &Vma<P>, part: PageRange, gather: &mut Gather<'_, P>) {
+        for (table, under) in tables.locked(part) {
+            let mut run = table.run(vma.mlocked());
             for va in table.entries(under) {
-                self.free_one_lazily(space, &table, va, gather);
+                self.free_one_lazily(&mut run, va, gather);
             }
+            drop(run);
             gather.publish();
         }
     }
 
-    fn free_one_lazily<'a>(
-        &'a self,
-        space: &Space<P>,
-        table: &LockedTable<'a, P>,
-        va: VirtAddr,
-        gather: &mut Gather<'a, P>,
-    ) {
-        // A page in swap is discarded at once, because keeping it would save no work.
-        if let Entry::Soft(soft) = table.entry(va) {
-            return self.zap_soft(space, table, va, soft, Zap::Pages);
-        }
-        let Some(leaf) = table.leaf(va) else { return };
+    fn free_one_lazily(&self, run: &mut EntryRun<'_, '_, P>, va: VirtAddr, gather: &mut Gather<'_, P>) {
+        let leaf = match run.table().entry(va) {
+            // A page in swap is discarded at once, because keeping it would save no work.
+            EntryView::Soft(soft) => return self.zap_soft(run, va, soft, Zap::Pages),
+            EntryView::Leaf(leaf) => leaf,
+            EntryView::Empty | EntryView::Table => return,
+        };
         let Some(folio) = self.vm_normal_folio(leaf) else { return };
         if folio.flags().intersects(FolioFlags::DIRTY | FolioFlags::SWAPCACHE) && !self.make_clean(folio) {
             return;
         }
         // A page that was copied for a pin has a clean entry. If fork has shared it since, the
         // entries of both spaces are clean, and neither shows that its space needs the contents.
-        if !leaf.flags.contains(LeafFlags::DIRTY) && folio.mapcount() > 1 {
+        if !leaf.has(LeafFlags::DIRTY) && folio.mapcount() > 1 {
             return;
         }
         let touched = LeafFlags::ACCESSED | LeafFlags::DIRTY;
-        if let Some(debt) = table.update(va, |leaf| Leaf { flags: leaf.flags - touched, ..leaf }) {
+        if let Some(debt) = run.protect(va, |leaf| leaf.without(touched)) {
             plant!(LazyFreeNoFlush; core::mem::forget(debt), gather.absorb(debt));
         }
         if folio.flags().contains(FolioFlags::SWAPBACKED) {

@@ -9,11 +9,10 @@
 use super::super::plot::size;
 use super::super::{Context, EvaluateError, Run, Scale, Stats, Table};
 use super::bench::Bench;
-use pagewright_arch::{Entry, Isa, X86_64};
 use pagewright_host::{HostMachine, ThreadClock};
 use pagewright_mm::{MapFlags, MapRequest, Space};
 use pagewright_tlb::frames::ClearPolicy;
-use pagewright_types::{Access, Level, Order, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Order, PAGE_SIZE, Rights, VirtAddr};
 use std::sync::atomic::Ordering;
 
 /// Nanoseconds per fault, for frames in one state.
@@ -81,9 +80,8 @@ fn fault_in(bench: &Bench, space: &Space<HostMachine>, bytes: u64) -> Result<f64
     for offset in (0..bytes).step_by(PAGE_SIZE as usize) {
         let va = base.add(offset);
         mm.fault(space, va, Access::Write).map_err(failed)?;
-        let found = space.table().find(mm.tlb(), va, Level::PTE);
-        if let Entry::Leaf(leaf) = X86_64::decode(found.level, found.pte) {
-            let words = bench.memory().block(leaf.pfn, Order::ZERO);
+        if let Some(leaf) = space.map().read().tables(mm.tlb()).peek(va).leaf() {
+            let words = bench.memory().block(leaf.pfn(), Order::ZERO);
             left |= words.iter().step_by(8).fold(0, |all, word| all | word.load(Ordering::Relaxed));
         }
     }

@@ -1,0 +1,140 @@
+//! References and mapcount of a frame, in one word.
+//!
+//! An entry that maps a small folio takes one reference and one mapping. Both are in one word, so
+//! that one atomic addition takes them together, and one gives them up.
+//!
+//! Protocol: as in `record`; each half changes by atomic read-modify-write, except in a record that
+//! the caller owns.
+
+use bytemuck::Zeroable;
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// One mapping, as the word counts it.
+const MAPPING: u64 = 1 << 32;
+
+/// The references of a folio in the low half, the mapcount of a page in the high half.
+#[derive(Zeroable)]
+#[repr(transparent)]
+pub(crate) struct FrameCounts(AtomicU64);
+
+impl FrameCounts {
+    #[inline]
+    pub(crate) fn refs(&self) -> u32 {
+        self.0.load(Ordering::Acquire) as u32
+    }
+
+    #[inline]
+    pub(crate) fn mappings(&self) -> u32 {
+        (self.0.load(Ordering::Acquire) >> 32) as u32
+    }
+
+    /// Sets both counts of a record that the caller owns.
+    #[inline]
+    pub(crate) fn set(&self, refs: u32, mappings: u32) {
+        self.0.store(u64::from(refs) | u64::from(mappings) << 32, Ordering::Release);
+    }
+
+    /// Adds references, and returns the number before.
+    #[inline]
+    pub(crate) fn add_refs(&self, n: u32) -> u32 {
+        self.0.fetch_add(u64::from(n), Ordering::AcqRel) as u32
+    }
+
+    /// Subtracts references, and returns the number before.
+    ///
+    /// If none is left, all uses of the folio by their former holders happen before the return.
+    #[inline]
+    pub(crate) fn sub_refs(&self, n: u32) -> u32 {
+        let before = self.0.fetch_sub(u64::from(n), Ordering::Release) as u32;
+        if before == n {
+            // Pairs with the Release of every other subtraction.
+            fence(Ordering::Acquire);
+        }
+        before
+    }
+
+    /// Replaces `expected` references by `refs`, whatever the mapcount.
+    ///
+    /// # Errors
+    /// The number of references found instead; nothing changed.
+    #[inline]
+    pub(crate) fn exchange_refs(&self, expected: u32, refs: u32) -> Result<(), u32> {
+        let mut now = self.0.load(Ordering::Relaxed);
+        loop {
+            if now as u32 != expected {
+                return Err(now as u32);
+            }
+            let new = now & !u64::from(u32::MAX) | u64::from(refs);
+            match self.0.compare_exchange_weak(now, new, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(other) => now = other,
+            }
+        }
+    }
+
+    /// Adds a reference if there are at least one and fewer than `limit`.
+    #[inline]
+    pub(crate) fn try_add_ref(&self, limit: u32) -> bool {
+        let mut now = self.0.load(Ordering::Relaxed);
+        while (1..limit).contains(&(now as u32)) {
+            // Acquire: the state of the folio is read after the reference is taken.
+            match self.0.compare_exchange_weak(now, now + 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(other) => now = other,
+            }
+        }
+        false
+    }
+
+    /// Adds a mapping, and returns the number before.
+    #[inline]
+    pub(crate) fn add_mapping(&self) -> u32 {
+        (self.0.fetch_add(MAPPING, Ordering::AcqRel) >> 32) as u32
+    }
+
+    /// Adds a reference and a mapping, and returns the numbers before.
+    #[inline]
+    pub(crate) fn add_ref_and_mapping(&self) -> (u32, u32) {
+        let before = self.0.fetch_add(MAPPING + 1, Ordering::AcqRel);
+        (before as u32, (before >> 32) as u32)
+    }
+
+    /// Subtracts a mapping, and returns the number before.
+    #[inline]
+    pub(crate) fn sub_mapping(&self) -> u32 {
+        (self.0.fetch_sub(MAPPING, Ordering::AcqRel) >> 32) as u32
+    }
+
+    /// Sets the mapcount of a record without references.
+    ///
+    /// The caller holds the lock under which the word changes.
+    #[inline]
+    pub(crate) fn set_mappings_locked(&self, mappings: u32) {
+        self.0.store(u64::from(mappings) << 32, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_half_changes_the_other() {
+        let counts = FrameCounts::zeroed();
+        counts.set(1, 0);
+        assert_eq!(counts.add_ref_and_mapping(), (1, 0));
+        assert_eq!(counts.add_refs(u32::MAX - 2), 2);
+        assert_eq!((counts.refs(), counts.mappings()), (u32::MAX, 1));
+        assert_eq!(counts.add_mapping(), 1);
+        assert_eq!(counts.sub_refs(u32::MAX - 1), u32::MAX);
+        assert_eq!((counts.refs(), counts.mappings()), (1, 2));
+        assert_eq!(counts.sub_mapping(), 2);
+        assert_eq!(counts.exchange_refs(2, 0), Err(1));
+        assert_eq!(counts.exchange_refs(1, 0), Ok(()));
+        assert_eq!((counts.refs(), counts.mappings()), (0, 1));
+        assert!(!counts.try_add_ref(8), "no reference is taken from zero");
+        counts.set(8, 3);
+        assert!(!counts.try_add_ref(8) && counts.try_add_ref(9));
+        assert_eq!((counts.refs(), counts.mappings()), (9, 3));
+    }
+}

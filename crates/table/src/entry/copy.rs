@@ -1,0 +1,248 @@
+//! Copying entries to a child's table (`copy_present_pte`, `copy_nonpresent_pte`).
+//!
+//! ```text
+//!   1  every entry of the parent loses the right to store, and the exclusive bit
+//!   2  one full barrier
+//!   3  every page: pinned meanwhile? the parent's entry is restored and the child gets a copy
+//!                  else the child's entry, with one reference and one mapping more
+//! ```
+//!
+//! Fork and a lockless pin each store first and read after a full barrier: fork clears the
+//! exclusive bit and then reads the pins, `gup_fast` pins and then reads the entry again. So at
+//! least one of them sees the other and steps back. Linux reads the pins before it write-protects,
+//! and must therefore keep lockless walks out of a space that forks (`write_protect_seq`). Here one
+//! barrier serves all entries of a table.
+
+use super::{EntryRun, Mlocked};
+use crate::leaf_view::LeafView;
+use crate::locked_table::LockedTable;
+use crate::owned_leaf::OwnedLeaf;
+use core::sync::atomic::{Ordering, fence};
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, SoftEntry};
+use pagewright_plant::plant;
+use pagewright_sync::{Backend, Platform};
+use pagewright_tlb::Gather;
+use pagewright_types::{Level, PageRange, Rights, VirtAddr};
+
+/// What becomes of a soft entry that is copied.
+pub struct SoftCopy {
+    /// The parent's entry from now on.
+    pub parent: SoftEntry,
+    /// The child's entry.
+    pub child: SoftEntry,
+}
+
+/// Decisions of a copy that the entry layer cannot make.
+pub trait CopyHooks {
+    /// Copies the page of a leaf that may be pinned, and returns the child's leaf.
+    ///
+    /// `None` if there is no frame for it; the copy then stops.
+    fn copy_pinned(&mut self, leaf: LeafView) -> Option<OwnedLeaf>;
+
+    /// Decides about a soft entry, and counts the child's; `None` leaves it out.
+    fn copy_soft(&mut self, soft: SoftEntry) -> Option<SoftCopy>;
+}
+
+/// Why a copy stopped; nothing from the address on has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyStop {
+    /// There was no frame for the copy of a pinned page.
+    NoFrame(VirtAddr),
+    /// The references of the page exceed the limit for entries.
+    TooManyRefs(VirtAddr),
+}
+
+/// A set of entries of one table.
+#[derive(Default)]
+struct EntrySet([u64; Level::ENTRIES / 64]);
+
+impl EntrySet {
+    #[inline]
+    fn insert(&mut self, index: usize) {
+        self.0[index / 64] |= 1 << (index % 64);
+    }
+
+    #[inline]
+    fn contains(&self, index: usize) -> bool {
+        self.0[index / 64] >> (index % 64) & 1 != 0
+    }
+}
+
+/// The entries of the parent that the copy weakened, and which rights they had.
+#[derive(Default)]
+struct Weakened {
+    exclusive: EntrySet,
+    writable: EntrySet,
+}
+
+impl Weakened {
+    /// A leaf as it was before, with what the walker noted since.
+    fn restored(&self, index: usize, now: Leaf) -> Leaf {
+        let mut leaf = now;
+        leaf.rights.set(Rights::WRITE, now.rights.contains(Rights::WRITE) || self.writable.contains(index));
+        leaf.flags.set(LeafFlags::EXCLUSIVE, self.exclusive.contains(index));
+        leaf
+    }
+}
+
+impl<'h, P: Platform> LockedTable<'h, P> {
+    /// Copies the entries of `part` to `to`, a table of the same level of a child that no CPU runs,
+    /// and returns their number.
+    ///
+    /// Neither space may store to a page or call it its own afterwards. `gather` takes the flush of
+    /// the parent's entries. Special leaves are copied without an account.
+    ///
+    /// # Errors
+    /// [`CopyStop`], with the number of entries copied before it.
+    ///
+    /// # Panics
+    /// In debug builds when an entry of the child is not empty.
+    pub fn copy_run(
+        &self,
+        to: &LockedTable<'_, P>,
+        part: PageRange,
+        hooks: &mut impl CopyHooks,
+        gather: &mut Gather<'_, P>,
+    ) -> (u64, Result<(), CopyStop>) {
+        debug_assert_eq!(self.level(), to.level(), "the tables of a copy are of one level");
+        let weakened = self.weaken(part, gather);
+        // Pairs with the fence between the pin and the second read of the entry in `gup_fast`.
+        fence(Ordering::SeqCst);
+        <P::Locks as Backend>::point();
+        let mut child = to.run(Mlocked(false));
+        to.flush_before_install(part.start());
+        for va in self.entries(part) {
+            if let Err(stop) = self.copy_entry(&mut child, va, &weakened, hooks) {
+                self.restore(PageRange::new(va, part.end()), &weakened);
+                return (child.change.live as u64, Err(stop));
+            }
+        }
+        (child.change.live as u64, Ok(()))
+    }
+
+    /// Takes the right to store and the exclusive bit from every leaf of `part`.
+    fn weaken(&self, part: PageRange, gather: &mut Gather<'_, P>) -> Weakened {
+        let (tlb, level) = (self.tables.tlb, self.level());
+        let mut weakened = Weakened::default();
+        let mut edited: Option<PageRange> = None;
+        for va in self.entries(part) {
+            let slot = self.slot(va);
+            let mut old = tlb.fx().load(slot);
+            while let Entry::Leaf(leaf) = P::Isa::decode(level, old)
+                && !leaf.flags.contains(LeafFlags::SPECIAL)
+                && (leaf.rights.contains(Rights::WRITE) || leaf.flags.contains(LeafFlags::EXCLUSIVE))
+            {
+                let shared =
+                    Leaf { rights: leaf.rights - Rights::WRITE, flags: leaf.flags - LeafFlags::EXCLUSIVE, ..leaf };
+                match tlb.fx().compare_exchange(slot, old, P::Isa::leaf(level, shared)) {
+                    Ok(()) => {
+                        let index = level.index_of(va);
+                        if leaf.flags.contains(LeafFlags::EXCLUSIVE) {
+                            weakened.exclusive.insert(index);
+                        }
+                        if leaf.rights.contains(Rights::WRITE) {
+                            weakened.writable.insert(index);
+                            let page = PageRange::new(
+                                va.align_down(level.span()),
+                                va.align_down(level.span()).add(level.span()),
+                            );
+                            edited = Some(edited.map_or(page, |edited| PageRange::new(edited.start(), page.end())));
+                        }
+                        break;
+                    }
+                    Err(now) => old = now,
+                }
+            }
+        }
+        if let Some(edited) = edited {
+            gather.extend(edited, level);
+        }
+        weakened
+    }
+
+    /// Undoes [`Self::weaken`] for the leaves of `part`.
+    #[cold]
+    fn restore(&self, part: PageRange, weakened: &Weakened) {
+        for va in self.entries(part) {
+            self.restore_one(va, weakened);
+        }
+    }
+
+    #[cold]
+    fn restore_one(&self, va: VirtAddr, weakened: &Weakened) {
+        let (tlb, slot, level) = (self.tables.tlb, self.slot(va), self.level());
+        let index = level.index_of(va);
+        let mut old = tlb.fx().load(slot);
+        while (weakened.exclusive.contains(index) || weakened.writable.contains(index))
+            && let Entry::Leaf(leaf) = P::Isa::decode(level, old)
+        {
+            match tlb.fx().compare_exchange(slot, old, P::Isa::leaf(level, weakened.restored(index, leaf))) {
+                Ok(()) => return,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    #[inline]
+    fn copy_entry(
+        &self,
+        child: &mut EntryRun<'_, '_, P>,
+        va: VirtAddr,
+        weakened: &Weakened,
+        hooks: &mut impl CopyHooks,
+    ) -> Result<(), CopyStop> {
+        let level = self.level();
+        match P::Isa::decode(level, self.pte(va)) {
+            Entry::Empty | Entry::Table(_) => {}
+            Entry::Soft(soft) => {
+                if let Some(copy) = hooks.copy_soft(soft) {
+                    if copy.parent != soft {
+                        self.store(va, P::Isa::soft(copy.parent));
+                    }
+                    child.map_soft(va, copy.child);
+                }
+            }
+            Entry::Leaf(leaf) if leaf.flags.contains(LeafFlags::SPECIAL) => {
+                child.map(va, OwnedLeaf::special(leaf));
+            }
+            Entry::Leaf(leaf) => {
+                let folio = self.tables.tlb.frames().folio(leaf.pfn);
+                if weakened.exclusive.contains(level.index_of(va))
+                    && plant!(ForkIgnoresPin; false, folio.maybe_pinned())
+                {
+                    self.restore_one(va, weakened);
+                    let own = hooks.copy_pinned(LeafView::new(leaf, level, false)).ok_or(CopyStop::NoFrame(va))?;
+                    child.map(va, own);
+                    return Ok(());
+                }
+                if !folio.has_room_for_entry() {
+                    return Err(CopyStop::TooManyRefs(va));
+                }
+                // Whatever the walker noted in the parent's entry is noted in the copy, except the
+                // access.
+                child.share(va, Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<P: Platform> EntryRun<'_, '_, P> {
+    /// Maps in a child's empty entry what its parent maps, with a reference and a mapping more.
+    #[inline]
+    fn share(&mut self, va: VirtAddr, leaf: Leaf) {
+        let folio = self.frames().folio(leaf.pfn);
+        let kind = folio.rss_kind();
+        debug_assert!(self.table.is_empty(va), "INV-TABLE-EMPTY: a copy over {:?} at {va}", self.table.entry(va));
+        let change = match self.table.level() {
+            Level::PTE => folio.get_and_map_page(folio.page_of(leaf.pfn)),
+            _ => {
+                folio.get_raw(1);
+                folio.map_entire()
+            }
+        };
+        self.note_mapped(folio, kind, change);
+        self.table.store(va, P::Isa::leaf(self.table.level(), leaf));
+        self.change.live += 1;
+    }
+}

@@ -1,0 +1,54 @@
+//! Filling empty entries.
+
+use super::EntryRun;
+use crate::owned_leaf::OwnedLeaf;
+use pagewright_arch::{Isa, SoftEntry};
+use pagewright_sync::Platform;
+use pagewright_types::VirtAddr;
+
+impl<P: Platform> EntryRun<'_, '_, P> {
+    /// Maps a page, or a block in a table above the last level, at an empty entry.
+    ///
+    /// Owes no flush: no TLB holds an entry that was not present. If another operation cleared it
+    /// and has not flushed yet, this flushes it first (INV-TLB-CLEARED).
+    ///
+    /// # Panics
+    /// In debug builds when the entry is not empty.
+    #[inline]
+    pub fn map(&mut self, va: VirtAddr, leaf: OwnedLeaf) {
+        debug_assert!(self.table.is_empty(va), "INV-TABLE-EMPTY: a leaf over {:?} at {va}", self.table.entry(va));
+        self.table.flush_before_install(va);
+        let plain = leaf.leaf();
+        if let Some(folio) = leaf.into_folio() {
+            self.count_mapped(self.frames().folio_of(&folio), plain.pfn);
+            folio.into_raw();
+        }
+        self.table.store(va, P::Isa::leaf(self.table.level(), plain));
+        self.change.live += 1;
+    }
+
+    /// As [`map`](Self::map), for an anonymous page that nothing maps and reclaim does not know
+    /// (`folio_add_new_anon_rmap`, `folio_add_lru_vma`).
+    #[inline]
+    pub fn map_new(&mut self, va: VirtAddr, leaf: OwnedLeaf) {
+        if let Some(folio) = leaf.folio() {
+            self.frames().lru_add(self.frames().folio_of(folio));
+        }
+        self.map(va, leaf);
+    }
+
+    /// Stores a soft entry in an empty entry.
+    ///
+    /// Owes no flush, since no TLB caches one (INV-SOFT-UNSEEN). If an operation cleared the entry
+    /// and has not flushed yet, that flush stays pending: the caller waits for it before it returns
+    /// (INV-TLB-CLEARED), and the leaf that follows the soft entry flushes it first.
+    ///
+    /// # Panics
+    /// In debug builds when the entry is not empty.
+    pub fn map_soft(&mut self, va: VirtAddr, soft: SoftEntry) {
+        debug_assert!(self.table.is_empty(va), "INV-TABLE-EMPTY: {soft:?} over {:?} at {va}", self.table.entry(va));
+        self.table.store(va, P::Isa::soft(soft));
+        self.count_soft(soft, 1);
+        self.change.live += 1;
+    }
+}

@@ -1,0 +1,142 @@
+//! The entry layer: edits of entries, each with everything that it accounts for.
+//!
+//! | edit | reference | mapcount | resident set, gauges, table's record | locked memory | debt |
+//! | --- | --- | --- | --- | --- | --- |
+//! | [`map`](EntryRun::map) | the caller's goes into the entry | +1 | + | + | none: flushes first what is unflushed there |
+//! | [`unmap`](EntryRun::unmap) | leaves with the debt | −1 | − | − | yes |
+//! | [`protect`](EntryRun::protect) | | | | | if rights are lost |
+//! | [`copy_run`](LockedTable::copy_run) | +1 | +1 | + of the child | child: none | of the parent, if rights are lost |
+//! | [`move_run`](LockedTable::move_run) | | | table's record | | yes |
+//!
+//! INV-TABLE-COUNTS: no other code stores an entry, so no edit can miss its accounting.
+//!
+//! An [`EntryRun`] is the edits of one table under one hold of its lock. What they change is added
+//! up, and told to the table's record, the space and the CPU's gauges once, when the run ends.
+//!
+//! A huge leaf counts its pages in the resident set and one entry in the table's record. Swap
+//! entries count as entries in swap. The zero page and other special leaves count nowhere.
+//!
+//! Neighbours: `tables` finds and locks the table; `mm` decides what to edit, and knows swap slots.
+
+mod copy;
+mod map;
+mod protect;
+mod relocate;
+mod relock;
+mod unmap;
+
+pub use copy::{CopyHooks, CopyStop, SoftCopy};
+
+use crate::locked_table::LockedTable;
+use pagewright_arch::{SoftEntry, SoftKind};
+use pagewright_sync::Platform;
+use pagewright_tlb::frames::{EntryCounts, Folio, MapcountChange, RssKind, SWAP_ENTRIES};
+use pagewright_types::{Gauge, Level, Pfn};
+
+/// Whether the mapping whose entries are edited is locked memory (`VM_LOCKED`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mlocked(pub bool);
+
+/// The edits of one locked table, accounted for together when the run ends.
+pub struct EntryRun<'t, 'h, P: Platform> {
+    table: &'t LockedTable<'h, P>,
+    mlocked: Mlocked,
+    change: RunChange,
+}
+
+/// What a run has changed so far.
+#[derive(Default)]
+struct RunChange {
+    live: i32,
+    entries: EntryCounts<i32>,
+    /// Anonymous pages that nothing mapped before, or maps any more.
+    anon: i64,
+    /// The same of pages of files and shared memory.
+    mapped: i64,
+}
+
+impl RunChange {
+    #[inline]
+    fn add(&mut self, kind: RssKind, sign: i32, pages: u32) {
+        self.entries[kind as usize] += sign;
+        let gauge = if kind == RssKind::Anon { &mut self.anon } else { &mut self.mapped };
+        *gauge += i64::from(sign) * i64::from(pages);
+    }
+}
+
+impl<'t, 'h, P: Platform> EntryRun<'t, 'h, P> {
+    #[inline]
+    pub(crate) fn new(table: &'t LockedTable<'h, P>, mlocked: Mlocked) -> Self {
+        Self { table, mlocked, change: RunChange::default() }
+    }
+
+    /// The table that is edited.
+    #[inline]
+    pub fn table(&self) -> &'t LockedTable<'h, P> {
+        self.table
+    }
+
+    /// Counts an entry that is about to map `pfn`; its reference is held.
+    #[inline]
+    fn count_mapped(&mut self, folio: Folio<'_>, pfn: Pfn) {
+        let kind = folio.rss_kind();
+        let change = match self.table.level() {
+            Level::PTE => folio.map_page(folio.page_of(pfn)),
+            _ => folio.map_entire(),
+        };
+        self.note_mapped(folio, kind, change);
+    }
+
+    #[inline]
+    fn note_mapped(&mut self, folio: Folio<'_>, kind: RssKind, change: MapcountChange) {
+        self.change.add(kind, 1, change.pages);
+        self.mlock(folio);
+    }
+
+    /// Reverses [`Self::count_mapped`] for a leaf that was cleared; its reference is still held.
+    #[inline]
+    fn count_unmapped(&mut self, folio: Folio<'_>, pfn: Pfn) {
+        let kind = folio.rss_kind();
+        pagewright_plant::plant!(MapcountLost => return self.change.add(kind, -1, 0));
+        let change = match self.table.level() {
+            Level::PTE => folio.unmap_page(folio.page_of(pfn)),
+            _ => folio.unmap_entire(),
+        };
+        self.change.add(kind, -1, change.pages);
+        self.munlock(folio);
+    }
+
+    #[inline]
+    fn count_soft(&mut self, soft: SoftEntry, sign: i32) {
+        if soft.kind == SoftKind::Swap {
+            self.change.entries[SWAP_ENTRIES] += sign;
+        }
+    }
+
+    #[inline]
+    fn frames(&self) -> &'h pagewright_tlb::frames::Frames<P> {
+        self.table.tables.tlb.frames()
+    }
+}
+
+impl<P: Platform> Drop for EntryRun<'_, '_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        let RunChange { live, entries, anon, mapped } = self.change;
+        let page = self.table.page();
+        if live != 0 {
+            page.adjust_live(live);
+        }
+        if entries != EntryCounts::default() {
+            page.adjust_counts(entries);
+            let pages = self.table.level().pages() as i64;
+            pagewright_plant::plant!(RssDrift => if entries.iter().any(|entries| *entries < 0) { return });
+            self.table.tables.tree.rss().adjust(entries.map(|entries| i64::from(entries) * pages));
+        }
+        for (gauge, change) in [(Gauge::AnonPages, anon), (Gauge::Mapped, mapped)] {
+            if change != 0 {
+                self.frames().adjust(gauge, change);
+            }
+        }
+    }
+}

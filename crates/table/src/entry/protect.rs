@@ -1,0 +1,52 @@
+//! Changing entries that stay.
+
+use super::EntryRun;
+use crate::leaf_view::{EntryView, LeafView};
+use pagewright_arch::{Entry, Isa, SoftEntry};
+use pagewright_plant::plant;
+use pagewright_sync::Platform;
+use pagewright_tlb::Debt;
+use pagewright_types::VirtAddr;
+
+impl<'h, P: Platform> EntryRun<'_, 'h, P> {
+    /// Changes rights and flags of the leaf for `va`, atomically against the walker's updates.
+    ///
+    /// `edit` may be called several times. `None` if there is no leaf, or `edit` did not change it.
+    #[inline]
+    pub fn protect(&mut self, va: VirtAddr, edit: impl Fn(LeafView) -> LeafView) -> Option<Debt<'h, P, ()>> {
+        let table = self.table;
+        let (tlb, level, slot) = (table.tables.tlb, table.level(), table.slot(va));
+        let mut old = tlb.fx().load(slot);
+        loop {
+            let Entry::Leaf(leaf) = P::Isa::decode(level, old) else { return None };
+            let edited = edit(LeafView::new(leaf, level, false)).leaf();
+            debug_assert_eq!(leaf.pfn, edited.pfn, "INV-TABLE-SAME-FRAME: the view of another leaf");
+            let new = P::Isa::leaf(level, edited);
+            if new == old {
+                return None;
+            }
+            match tlb.fx().compare_exchange(slot, old, new) {
+                Ok(()) => {
+                    let owed = plant!(ProtectNoFlush; pagewright_tlb::OwedFlush::Nothing, table.owed(old, new));
+                    return Some(Debt::new(tlb, table.context(), va, owed, ()));
+                }
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Replaces a soft entry by another of its kind.
+    ///
+    /// Owes no flush, since no TLB caches either (INV-SOFT-UNSEEN).
+    ///
+    /// # Panics
+    /// In debug builds when the entry is not a soft one of that kind.
+    pub fn change_soft(&mut self, va: VirtAddr, soft: SoftEntry) {
+        debug_assert!(
+            matches!(self.table.entry(va), EntryView::Soft(old) if old.kind == soft.kind),
+            "INV-TABLE-EMPTY: {:?} at {va} becomes {soft:?}",
+            self.table.entry(va)
+        );
+        self.table.store(va, P::Isa::soft(soft));
+    }
+}

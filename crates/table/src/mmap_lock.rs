@@ -1,0 +1,161 @@
+//! The lock of an address space, and the proof that it is held (`mmap_lock`).
+//!
+//! A table stays hooked while its space is held, and only an exclusive holder unhooks one
+//! (INV-TABLE-STABLE). The guards of [`MmapLock`] are that hold as a value: [`Tables`] borrows from
+//! a guard, and everything that a descent finds borrows from it in turn. So a table cannot be used
+//! after its space was released: such code does not compile.
+//!
+//! ```compile_fail,E0597
+//! # use pagewright_table::MmapLock;
+//! # use pagewright_types::VirtAddr;
+//! # fn late<P: pagewright_sync::Platform>(space: &MmapLock<P, ()>, tlb: &pagewright_tlb::Tlb<P>) {
+//! let table = {
+//!     let held = space.read();
+//!     held.tables(tlb).lock(VirtAddr::ZERO) // `held` does not live long enough
+//! };
+//! # }
+//! ```
+//!
+//! Nor can a space that is held for reading lose a table:
+//!
+//! ```compile_fail,E0599
+//! # use pagewright_table::MmapLock;
+//! # fn shared<P: pagewright_sync::Platform>(space: &MmapLock<P, ()>, tlb: &pagewright_tlb::Tlb<P>) {
+//! let held = space.read();
+//! let tables = held.tables_exclusive(tlb); // no method found
+//! # }
+//! ```
+
+use crate::page_table::{PageTable, TableAllocError};
+use crate::tables::{ExclusiveTables, Tables};
+use core::ops::{Deref, DerefMut};
+use pagewright_sync::rank::SpaceRank;
+use pagewright_sync::{Platform, ReadGuard, RwLock, WriteGuard};
+use pagewright_tlb::Tlb;
+use pagewright_types::SpaceId;
+
+/// The page tables of one space and `M`, what decides about them: its mappings.
+///
+/// Both are under one lock, of rank `SpaceRank`. End it with [`MmapWrite::close`]; dropping it
+/// before leaks the root table.
+pub struct MmapLock<P: Platform, M> {
+    tree: PageTable,
+    map: RwLock<M, SpaceRank, P::Locks>,
+}
+
+impl<P: Platform, M> MmapLock<P, M> {
+    /// Creates a space without tables below its root, with the mappings that `map` makes.
+    ///
+    /// # Errors
+    /// [`TableAllocError`]; nothing stays allocated.
+    pub fn try_new(tlb: &Tlb<P>, map: impl FnOnce(SpaceId) -> M) -> Result<Self, TableAllocError> {
+        let tree = PageTable::try_new(tlb)?;
+        let map = RwLock::new(map(tree.context().id()));
+        Ok(Self { tree, map })
+    }
+
+    /// What can be known of the tree without holding the space.
+    #[inline]
+    pub fn table(&self) -> &PageTable {
+        &self.tree
+    }
+
+    /// Waits until no writer holds the space, and holds it for reading (`mmap_read_lock`).
+    ///
+    /// # Panics
+    /// In debug builds when the caller breaks the lock order.
+    #[inline]
+    pub fn read(&self) -> MmapRead<'_, P, M> {
+        MmapRead { tree: &self.tree, guard: self.map.read() }
+    }
+
+    /// Holds the space for reading, unless a writer holds it (`mmap_read_trylock`).
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    #[inline]
+    pub fn try_read(&self) -> Option<MmapRead<'_, P, M>> {
+        Some(MmapRead { tree: &self.tree, guard: self.map.try_read()? })
+    }
+
+    /// Waits until the space is free, and holds it for writing (`mmap_write_lock`).
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    #[inline]
+    pub fn write(&self) -> MmapWrite<'_, P, M> {
+        MmapWrite { tree: &self.tree, guard: self.map.write() }
+    }
+}
+
+/// A space held for reading: its entries may change, its tables stay.
+#[must_use]
+pub struct MmapRead<'a, P: Platform, M> {
+    tree: &'a PageTable,
+    guard: ReadGuard<'a, M, SpaceRank, P::Locks>,
+}
+
+/// A space held for writing: no other CPU adds, edits or looks up anything, except without locks.
+#[must_use]
+pub struct MmapWrite<'a, P: Platform, M> {
+    tree: &'a PageTable,
+    guard: WriteGuard<'a, M, SpaceRank, P::Locks>,
+}
+
+impl<P: Platform, M> MmapRead<'_, P, M> {
+    /// The tables of the space while it is held.
+    #[inline]
+    pub fn tables<'h>(&'h self, tlb: &'h Tlb<P>) -> Tables<'h, P> {
+        Tables::new(self.tree, tlb)
+    }
+}
+
+impl<P: Platform, M> MmapWrite<'_, P, M> {
+    /// The tables of the space while it is held.
+    #[inline]
+    pub fn tables<'h>(&'h self, tlb: &'h Tlb<P>) -> Tables<'h, P> {
+        Tables::new(self.tree, tlb)
+    }
+
+    /// The same, for edits that need the space alone.
+    #[inline]
+    pub fn tables_exclusive<'h>(&'h self, tlb: &'h Tlb<P>) -> ExclusiveTables<'h, P> {
+        ExclusiveTables::new(self.tables(tlb))
+    }
+
+    /// Flushes the space, frees the root and releases the hold; call it once.
+    ///
+    /// Every range was unmapped and its tables freed. Later descents find no tables
+    /// (INV-TABLE-STABLE).
+    ///
+    /// # Panics
+    /// In debug builds when tables are left, or a CPU still runs the space.
+    pub fn close(self, tlb: &Tlb<P>) {
+        self.tree.close(tlb);
+    }
+}
+
+impl<P: Platform, M> Deref for MmapRead<'_, P, M> {
+    type Target = M;
+
+    #[inline]
+    fn deref(&self) -> &M {
+        &self.guard
+    }
+}
+
+impl<P: Platform, M> Deref for MmapWrite<'_, P, M> {
+    type Target = M;
+
+    #[inline]
+    fn deref(&self) -> &M {
+        &self.guard
+    }
+}
+
+impl<P: Platform, M> DerefMut for MmapWrite<'_, P, M> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut M {
+        &mut self.guard
+    }
+}

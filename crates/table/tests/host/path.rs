@@ -1,0 +1,99 @@
+//! What the path to an entry allows, whatever the entry itself says (INV-TABLE-OWN).
+
+use crate::space::{Space, special};
+use crate::support::Delivery;
+use pagewright_arch::{Effects, Isa, Leaf, LeafFlags, PteSlot, SoftEntry, SoftKind, TableEntry, on_both};
+use pagewright_table::{EntryView, FoundTable, OwnedLeaf};
+use pagewright_types::{Level, PageRange, Pfn, Rights, VirtAddr};
+
+on_both! {
+    a_descent_tells_an_own_table_from_what_is_missing,
+    a_leaf_below_a_shared_entry_is_neither_writable_nor_exclusive,
+    #[should_panic = "INV-TABLE-OWN"]
+    a_table_below_a_shared_entry_is_not_locked_for_one_space,
+    a_space_that_has_ended_has_no_tables,
+}
+
+const VA: VirtAddr = VirtAddr::new(0x1234_5678_9000);
+
+fn found<I: Isa>(space: &Space<I>, level: Level) -> &'static str {
+    match space.mmap.read().tables(&space.tlb).find(VA, level) {
+        FoundTable::Own(_) => "own",
+        FoundTable::Shared(_) => "shared",
+        FoundTable::Leaf(_) => "leaf",
+        FoundTable::Missing(_) => "missing",
+        FoundTable::InTransition => "in transition",
+    }
+}
+
+fn a_descent_tells_an_own_table_from_what_is_missing<I: Isa>() {
+    let space = Space::<I>::new(1, Delivery::AtOnce);
+    assert_eq!((found(&space, Level::PGD), found(&space, Level::PTE)), ("own", "missing"));
+    space.ensure_tables(VA, Level::PMD);
+    assert_eq!((found(&space, Level::PMD), found(&space, Level::PTE)), ("own", "missing"));
+    let slot =
+        PteSlot { table: space.table_at(VA, Level::PMD).expect("just made"), index: Level::PMD.index_of(VA) as u16 };
+    space.host.store(slot, I::soft(SoftEntry { kind: SoftKind::InTransition, exclusive: false, payload: 0 }));
+    assert_eq!(found(&space, Level::PTE), "in transition");
+    space.host.store(slot, pagewright_arch::Pte::EMPTY);
+    space.map_special(VA, Level::PMD, Pfn::new(512));
+    assert_eq!((found(&space, Level::PMD), found(&space, Level::PTE)), ("own", "leaf"));
+}
+
+/// A space whose entry of `level` above `VA` is write-protected, with a leaf that allows all.
+fn shared<I: Isa>(level: Level) -> Space<I> {
+    let space = Space::<I>::new(1, Delivery::AtOnce);
+    let flags = LeafFlags::USER | LeafFlags::ACCESSED | LeafFlags::EXCLUSIVE;
+    space.ensure_tables(VA, Level::PTE);
+    space.edit(VA, Level::PTE, |run| {
+        run.map(VA, OwnedLeaf::special(Leaf { pfn: Pfn::new(9), rights: Rights::RW, flags }));
+    });
+    let below = Level::new(level.raw() - 1);
+    let (table, child) = (space.table_at(VA, level), space.table_at(VA, below));
+    let slot = PteSlot { table: table.expect("made"), index: level.index_of(VA) as u16 };
+    space.host.store(slot, I::table(TableEntry { pfn: child.expect("made"), write_protected: true }));
+    space
+}
+
+fn a_leaf_below_a_shared_entry_is_neither_writable_nor_exclusive<I: Isa>() {
+    for level in [Level::PMD, Level::PUD, Level::PGD] {
+        let space = shared::<I>(level);
+        assert_eq!((found(&space, level), found(&space, Level::PTE)), ("own", "shared"));
+        let held = space.mmap.read();
+        let tables = held.tables(&space.tlb);
+        let FoundTable::Shared(table) = tables.find(VA, Level::PTE) else { panic!("the path is shared") };
+        let seen = [table.entry(), tables.peek(VA), space.table().peek(&space.tlb, VA).entry::<I>()];
+        for entry in seen {
+            let EntryView::Leaf(leaf) = entry else { panic!("{entry:?}") };
+            assert_eq!((leaf.pfn(), leaf.rights(), leaf.is_exclusive()), (Pfn::new(9), Rights::READ, false));
+            assert!(leaf.has(LeafFlags::ACCESSED), "a bit that a walker may set in a shared table stays");
+        }
+        assert_eq!(tables.spans(PageRange::page(VA)).count(), 1, "what is shared is still there");
+    }
+}
+
+fn a_table_below_a_shared_entry_is_not_locked_for_one_space<I: Isa>() {
+    let space = shared::<I>(Level::PUD);
+    let held = space.mmap.read();
+    let _locked = held.tables(&space.tlb).lock(VA);
+}
+
+/// INV-TABLE-STABLE.
+fn a_space_that_has_ended_has_no_tables<I: Isa>() {
+    let space = Space::<I>::new(1, Delivery::AtOnce);
+    space.mmap.write().close(&space.tlb);
+    let block = space.tlb.alloc(space.tlb.request(pagewright_types::Order::ZERO)).expect("memory is left");
+    let junk = I::leaf(Level::PTE, special(Pfn::new(77)).leaf());
+    // The frame of the root is somebody else's by now.
+    (0..512).for_each(|index| space.host.store(PteSlot { table: block.pfn(), index }, junk));
+    assert_eq!((found(&space, Level::PTE), space.locked(VA, Level::PTE, |_| ())), ("missing", None));
+    let held = space.mmap.read();
+    let tables = held.tables(&space.tlb);
+    assert_eq!(tables.peek(VA), EntryView::Empty);
+    let mut reserve = pagewright_table::TableReserve::new(&space.tlb);
+    reserve.fill(3).expect("memory is left");
+    assert_eq!((tables.ensure(VA, Level::PTE, &mut reserve), reserve.len()), (0, 3));
+    assert_eq!(space.table().bytes(), 0);
+    drop(reserve);
+    space.tlb.free(block);
+}

@@ -1,0 +1,376 @@
+//! Random runs of edits in two spaces, counted again after each step (INV-TABLE-COUNTS).
+//!
+//! Pages and blocks, anonymous and of files, mapped, copied, moved, protected, split, replaced by
+//! swap entries and unmapped. After each step, references, mapcounts, locked memory, resident sets,
+//! gauges and the records of the tables are compared with what the entries say.
+
+use crate::space::Space;
+use crate::support::{Delivery, Host};
+use pagewright_arch::{Aarch64, Caps, Isa, Leaf, LeafFlags, SoftEntry, SoftKind, X86_64};
+use pagewright_table::{
+    CopyHooks, EntryView, LeafView, LockedTable, Mlocked, MmapLock, OwnedLeaf, SoftCopy, TableReserve,
+};
+use pagewright_tlb::frames::{EntryCounts, FolioFlags, FolioOwner, FolioRef, RssKind, SWAP_ENTRIES};
+use pagewright_tlb::{Gather, Tlb};
+use pagewright_types::{FileId, ForkNodeId, Gauge, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const BASE: VirtAddr = VirtAddr::new(0x4000_0000);
+/// Pages of each last-level table that the steps use.
+const PAGES: u64 = 6;
+/// Blocks of 2 MiB: the first two hold tables, the last huge leaves.
+const BLOCKS: u64 = 3;
+const SWAP: SoftEntry = SoftEntry { kind: SoftKind::Swap, exclusive: true, payload: 3 };
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Map { page: u64, kind: RssKind, twice: bool },
+    MapBlock { kind: RssKind },
+    Unmap { page: u64 },
+    ToSwap { page: u64 },
+    Protect { page: u64 },
+    Copy { block: u64 },
+    Move { from: u64, to: u64 },
+    Split,
+    UnmapBlock,
+    EndChild,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let page = 0..2 * PAGES;
+    let kind = || prop_oneof![Just(RssKind::Anon), Just(RssKind::File), Just(RssKind::Shmem)];
+    prop_oneof![
+        6 => (page.clone(), kind(), any::<bool>()).prop_map(|(page, kind, twice)| Step::Map { page, kind, twice }),
+        2 => kind().prop_map(|kind| Step::MapBlock { kind }),
+        3 => page.clone().prop_map(|page| Step::Unmap { page }),
+        2 => page.clone().prop_map(|page| Step::ToSwap { page }),
+        2 => page.clone().prop_map(|page| Step::Protect { page }),
+        3 => (0..BLOCKS).prop_map(|block| Step::Copy { block }),
+        3 => (page.clone(), page).prop_map(|(from, to)| Step::Move { from, to }),
+        1 => Just(Step::Split),
+        1 => Just(Step::UnmapBlock),
+        2 => Just(Step::EndChild),
+    ]
+}
+
+fn page(index: u64) -> VirtAddr {
+    BASE.add(index / PAGES % 2 * Level::PMD.span() + index % PAGES * PAGE_SIZE)
+}
+
+fn block(index: u64) -> PageRange {
+    let start = BASE.add(index * Level::PMD.span());
+    PageRange::new(start, start.add(Level::PMD.span()))
+}
+
+struct World<I: Isa> {
+    parent: Space<I>,
+    child: MmapLock<Host<I>, ()>,
+    mlocked: Mlocked,
+    /// References that the test holds, by folio.
+    held: Vec<FolioRef>,
+}
+
+/// A pinned page is never offered, and swap entries are copied as they are.
+struct Hooks;
+
+impl CopyHooks for Hooks {
+    fn copy_pinned(&mut self, _leaf: LeafView) -> Option<OwnedLeaf> {
+        None
+    }
+
+    fn copy_soft(&mut self, soft: SoftEntry) -> Option<SoftCopy> {
+        let shared = SoftEntry { exclusive: false, ..soft };
+        Some(SoftCopy { parent: shared, child: shared })
+    }
+}
+
+impl<I: Isa> World<I> {
+    fn new(mlocked: Mlocked) -> Self {
+        let parent = Space::on(1, Delivery::AtOnce, Caps::baseline(I::KIND));
+        let child = MmapLock::try_new(&parent.tlb, |_| ()).expect("memory is left");
+        for index in 0..2 {
+            parent.ensure_tables(block(index).start(), Level::PTE);
+        }
+        parent.ensure_tables(block(2).start(), Level::PMD);
+        Self { parent, child, mlocked, held: Vec::new() }
+    }
+
+    fn tlb(&self) -> &Tlb<Host<I>> {
+        &self.parent.tlb
+    }
+
+    fn edit<R>(&self, va: VirtAddr, body: impl FnOnce(&LockedTable<'_, Host<I>>) -> R) -> Option<R> {
+        self.parent.locked(va, Level::PTE, body)
+    }
+
+    fn folio(&self, order: Order, kind: RssKind) -> Option<FolioRef> {
+        let tlb = self.tlb();
+        let folio = tlb.frames().new_folio(tlb.alloc(tlb.request(order)).ok()?);
+        let view = tlb.frames().folio_of(&folio);
+        match kind {
+            RssKind::Anon => view.set_owner(FolioOwner::Anon(ForkNodeId::new(1)), 0),
+            RssKind::File | RssKind::Shmem => view.set_owner(FolioOwner::File(FileId::new(1)), 0),
+        }
+        if kind != RssKind::File {
+            view.set_flags(FolioFlags::SWAPBACKED);
+        }
+        Some(folio)
+    }
+
+    fn leaf(pfn: Pfn, kind: RssKind) -> Leaf {
+        let mut flags = LeafFlags::USER | LeafFlags::ACCESSED | LeafFlags::DIRTY;
+        flags.set(LeafFlags::EXCLUSIVE, kind == RssKind::Anon);
+        Leaf { pfn, rights: Rights::RW, flags }
+    }
+
+    /// Maps a page if the entry is empty, and returns the reference otherwise.
+    fn map(&self, va: VirtAddr, kind: RssKind, pfn: Pfn, folio: Option<FolioRef>, new: bool) -> Option<FolioRef> {
+        let mut left = folio;
+        self.edit(va, |table| {
+            if table.is_empty(va)
+                && let Some(folio) = left.take()
+            {
+                let (mut run, leaf) = (table.run(self.mlocked), OwnedLeaf::new(Self::leaf(pfn, kind), folio));
+                if new { run.map_new(va, leaf) } else { run.map(va, leaf) }
+            }
+        });
+        left
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Map { page: index, kind, twice } => {
+                let Some(folio) = self.folio(Order::ZERO, kind) else { return };
+                let pfn = folio.pfn();
+                let again = twice.then(|| self.tlb().frames().folio(pfn).get());
+                let refused = self.map(page(index), kind, pfn, Some(folio), true);
+                let first = refused.is_none();
+                self.held.extend(refused);
+                let refused = if first { self.map(page(index + PAGES), kind, pfn, again, false) } else { again };
+                self.held.extend(refused);
+            }
+            Step::MapBlock { kind } => {
+                let va = block(2).start();
+                let is_free = self.parent.locked(va, Level::PMD, |table| table.is_empty(va)) == Some(true);
+                let folio = if is_free { self.folio(Order::PMD, kind) } else { None };
+                let Some(folio) = folio else { return };
+                let leaf = Self::leaf(folio.pfn(), kind);
+                let mlocked = self.mlocked;
+                self.parent.locked(va, Level::PMD, |table| table.run(mlocked).map_new(va, OwnedLeaf::new(leaf, folio)));
+            }
+            Step::Unmap { page: index } => self.unmap(PageRange::page(page(index))),
+            Step::UnmapBlock => self.unmap(block(2)),
+            Step::ToSwap { page: index } => {
+                let (va, mlocked) = (page(index), self.mlocked);
+                self.edit(va, |table| {
+                    if let Some(debt) = table.run(mlocked).unmap_to_soft(va, |_| SWAP, |_| false) {
+                        debt.settle();
+                    }
+                });
+            }
+            Step::Protect { page: index } => {
+                let (va, mlocked) = (page(index), self.mlocked);
+                self.edit(va, |table| {
+                    if let Some(debt) = table.run(mlocked).protect(va, |leaf| leaf.with_rights(Rights::READ)) {
+                        debt.settle();
+                    }
+                });
+            }
+            Step::Copy { block: index } => self.copy(block(index)),
+            Step::Move { from, to } => self.relocate(page(from), page(to)),
+            Step::Split => {
+                let mut reserve = TableReserve::new(&self.parent.tlb);
+                if reserve.fill(1).is_ok() {
+                    let held = self.parent.mmap.read();
+                    held.tables(&self.parent.tlb).split_leaf(block(2).start(), Level::PMD, self.mlocked, &mut reserve);
+                }
+            }
+            Step::EndChild => self.empty_child(),
+        }
+    }
+
+    fn unmap(&self, range: PageRange) {
+        let mut gather = Gather::new(self.tlb(), self.parent.context());
+        let held = self.parent.mmap.read();
+        for (table, part) in held.tables(self.tlb()).locked(range) {
+            let mut run = table.run(self.mlocked);
+            for va in table.entries(part) {
+                match run.unmap(va) {
+                    Some(debt) => gather.absorb(debt),
+                    None => drop(run.unmap_soft(va)),
+                }
+            }
+        }
+        gather.settle();
+    }
+
+    fn copy(&self, range: PageRange) {
+        self.empty_child();
+        let (from, to) = (self.parent.mmap.write(), self.child.write());
+        let (from, to) = (from.tables(self.tlb()), to.tables(self.tlb()));
+        let mut gather = Gather::new(self.tlb(), self.parent.context());
+        for span in from.spans(range) {
+            let Some(source) = from.lock(span.start()) else { continue };
+            let level = source.level();
+            drop(source);
+            let mut reserve = TableReserve::new(self.tlb());
+            if reserve.fill(to.missing(span.start(), level)).is_err() {
+                continue;
+            }
+            to.ensure(span.start(), level, &mut reserve);
+            let source = from.lock(span.start()).expect("as before");
+            let target = to.lock_level(span.start(), level).expect("just made");
+            let (copied, stop) = source.copy_run(&target, span, &mut Hooks, &mut gather);
+            let entries = source.entries(span).filter(|va| !source.is_empty(*va)).count();
+            assert_eq!((copied, stop), (entries as u64, Ok(())));
+            for va in source.entries(span) {
+                let (ours, theirs) = (source.entry(va), target.entry(va));
+                match (ours, theirs) {
+                    (EntryView::Leaf(ours), EntryView::Leaf(theirs)) => {
+                        assert_eq!(ours.pfn(), theirs.pfn());
+                        for leaf in [ours, theirs] {
+                            assert!(!leaf.is_exclusive() && !leaf.rights().contains(Rights::WRITE), "{leaf:?}");
+                        }
+                    }
+                    _ => assert_eq!(ours, theirs),
+                }
+            }
+        }
+        gather.settle();
+    }
+
+    fn relocate(&self, from: VirtAddr, to: VirtAddr) {
+        let held = self.parent.mmap.write();
+        let tables = held.tables_exclusive(self.tlb());
+        let Some(source) = tables.lock(from) else { return };
+        let other = (!source.range().contains(to)).then(|| tables.lock(to)).flatten();
+        let target = other.as_ref().unwrap_or(&source);
+        if !target.is_empty(to) {
+            return;
+        }
+        let mut gather = Gather::new(self.tlb(), self.parent.context());
+        let before = source.entry(from);
+        source.move_run(PageRange::page(from), target, to, |leaf| leaf, |soft| soft, &mut gather);
+        assert_eq!((source.entry(from), target.entry(to)), (EntryView::Empty, before));
+        gather.settle();
+    }
+
+    /// Unmaps everything of the child, and frees its tables.
+    fn empty_child(&self) {
+        let whole = PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 48));
+        let held = self.child.write();
+        let mut gather = Gather::new(self.tlb(), self.child.table().context());
+        for (table, part) in held.tables(self.tlb()).locked(whole) {
+            let mut run = table.run(Mlocked(false));
+            for va in table.entries(part) {
+                match run.unmap(va) {
+                    Some(debt) => gather.absorb(debt),
+                    None => drop(run.unmap_soft(va)),
+                }
+            }
+        }
+        held.tables_exclusive(self.tlb()).free(whole, whole, &mut gather);
+        gather.settle();
+        assert_eq!(self.child.table().rss().pages(), 0);
+    }
+
+    fn check(&self) {
+        let mut folios: BTreeMap<Pfn, (u32, u32)> = BTreeMap::new();
+        let frames = self.tlb().frames();
+        for reference in &self.held {
+            folios.entry(reference.pfn()).or_default().0 += 1;
+        }
+        let (mut anon, mut mapped) = (BTreeMap::new(), BTreeMap::new());
+        for (space, mlocked) in [(&self.parent.mmap, self.mlocked), (&self.child, Mlocked(false))] {
+            let whole = PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 48));
+            let held = space.read();
+            let mut resident = EntryCounts::<u64>::default();
+            for (table, _) in held.tables(self.tlb()).locked(whole) {
+                let mut counts = EntryCounts::<u16>::default();
+                for va in table.entries(table.range()) {
+                    match table.entry(va) {
+                        EntryView::Leaf(leaf) => {
+                            let folio = frames.folio(leaf.pfn());
+                            let kind = folio.rss_kind();
+                            counts[kind as usize] += 1;
+                            resident[kind as usize] += leaf.level().pages();
+                            let entry = folios.entry(folio.pfn()).or_default();
+                            entry.0 += 1;
+                            entry.1 += u32::from(mlocked.0);
+                            let gauge = if kind == RssKind::Anon { &mut anon } else { &mut mapped };
+                            for page in 0..leaf.level().pages() as u32 {
+                                *gauge.entry(leaf.pfn().add(page)).or_insert(0) += 1;
+                            }
+                        }
+                        EntryView::Soft(_) => {
+                            counts[SWAP_ENTRIES] += 1;
+                            resident[SWAP_ENTRIES] += 1;
+                        }
+                        EntryView::Empty | EntryView::Table => {}
+                    }
+                }
+                assert_eq!(frames.table(table.table()).counts(), counts, "the table for {}", table.range());
+            }
+            let rss = space.table().rss();
+            let counted = RssKind::ALL.map(|kind| rss.of(kind));
+            assert_eq!((&counted[..], rss.swapped()), (&resident[..SWAP_ENTRIES], resident[SWAP_ENTRIES]));
+        }
+        for (pfn, (entries, mlocks)) in folios {
+            let folio = frames.folio(pfn);
+            let held = self.held.iter().filter(|held| held.pfn() == pfn).count() as u32;
+            assert_eq!((folio.refs(), folio.mapcount()), (entries, entries - held), "{folio:?}");
+            assert_eq!(folio.mlocks(), mlocks, "{folio:?}");
+        }
+        let gauges = [Gauge::AnonPages, Gauge::Mapped].map(|gauge| frames.gauges().sum(gauge));
+        assert_eq!(gauges, [anon.len() as i64, mapped.len() as i64]);
+    }
+
+    fn end(mut self) {
+        self.unmap(PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 48)));
+        self.empty_child();
+        let frames = self.parent.tlb.frames();
+        for reference in self.held.drain(..) {
+            if let Some(block) = frames.put(reference) {
+                self.parent.tlb.free(block);
+            }
+        }
+        self.check();
+        let whole = PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 48));
+        let mut gather = Gather::new(self.tlb(), self.parent.context());
+        self.parent.free_tables(whole, whole, &mut gather);
+        gather.settle();
+        self.child.write().close(self.tlb());
+        self.parent.mmap.write().close(self.tlb());
+        assert_eq!(self.tlb().frames().available(), self.parent.free, "every page and every table came back");
+    }
+}
+
+fn run<I: Isa>(steps: &[Step], mlocked: bool) {
+    let mut world = World::<I>::new(Mlocked(mlocked));
+    for step in steps {
+        world.step(*step);
+        world.check();
+    }
+    world.end();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn runs_count_what_the_entries_say_on_x86_64(
+        steps in proptest::collection::vec(step(), 1..40),
+        mlocked in any::<bool>(),
+    ) {
+        run::<X86_64>(&steps, mlocked);
+    }
+
+    #[test]
+    fn runs_count_what_the_entries_say_on_aarch64(
+        steps in proptest::collection::vec(step(), 1..40),
+        mlocked in any::<bool>(),
+    ) {
+        run::<Aarch64>(&steps, mlocked);
+    }
+}
