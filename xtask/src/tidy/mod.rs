@@ -1,12 +1,13 @@
 //! `cargo xtask tidy`: checks the rules of this repository that a compiler does not check.
 //!
-//! One rule per module: [`length`], [`opening`], [`leftovers`], [`invariants`], [`counters`],
-//! [`linux_calls`], [`names`], [`packages`], [`prose`], [`test_files`]. [`exceptions`] lists the
-//! exceptions and their reasons.
+//! One rule per module: [`length`], [`opening`], [`leftovers`], [`entry_stores`], [`invariants`],
+//! [`counters`], [`linux_calls`], [`names`], [`packages`], [`prose`], [`test_files`].
+//! [`exceptions`] lists the exceptions and their reasons.
 //!
 //! Not guaranteed: that a comment is true, or a name good.
 
 mod counters;
+mod entry_stores;
 mod exceptions;
 mod invariants;
 mod leftovers;
@@ -120,6 +121,8 @@ pub(crate) enum Breach {
         /// The word.
         word: &'static str,
     },
+    /// An entry stored outside the crate that accounts for entries.
+    EntryStored,
     /// An invariant that is cited but not listed.
     UnknownInvariant {
         /// Its id.
@@ -169,6 +172,7 @@ impl fmt::Display for Breach {
             Self::NoOpening => f.write_str("does not begin with //! and its purpose"),
             Self::NotATest => f.write_str("is in no test binary: name it in tests/main.rs"),
             Self::Leftover { word } => write!(f, "{word}: finish it or delete it"),
+            Self::EntryStored => write!(f, "an entry is stored outside `table`, which accounts for entries"),
             Self::UnknownInvariant { id } => write!(f, "{id} is not in docs/invariants.md"),
             Self::RepeatedInvariant { id } => write!(f, "{id} is listed twice"),
             Self::NotInCode { id } => write!(f, "no code cites {id}"),
@@ -214,6 +218,7 @@ pub(crate) fn run(generated: Generated) -> Result<(), Error> {
     findings.extend(files.iter().filter_map(opening::check));
     findings.extend(files.iter().flat_map(leftovers::check));
     findings.extend(test_files::check(&workspace, &files));
+    findings.extend(files.iter().flat_map(entry_stores::check));
     let mut reading = names::check(&files);
     reading.extend(prose::check(&workspace, &files)?);
     findings.extend(exceptions::ratchet(reading, exceptions::PENDING));
