@@ -152,9 +152,9 @@ impl<'h, P: Platform> LockedTable<'h, P> {
 
     /// What an edit of a leaf without rights owes.
     ///
-    /// INV-TABLE-WEAKENED: if a flush is pending in the space, it may be this leaf's, and a TLB then
-    /// holds the rights that it had. Whatever takes rights away has announced its flush before it
-    /// released the lock of this table, so it is seen here. The caller's own concurrent gather
+    /// INV-TABLE-WEAKENED: if a flush is pending in the space, it may be this leaf's, and a TLB
+    /// then holds the rights that it had. Whatever takes rights away has announced its flush before
+    /// it released the lock of this table, so it is seen here. The caller's own concurrent gather
     /// counts, too: a zap of such leaves flushes once, as Linux's does.
     #[cold]
     fn owed_if_pending(&self) -> OwedFlush {

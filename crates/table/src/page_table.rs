@@ -26,8 +26,10 @@ pub enum TableAllocError {
 pub struct PageTable {
     context: Arc<TlbContext>,
     rss: Rss,
-    /// TableEntry pages, the root included (Linux's `pgtables_bytes` leaves the root out on most
-    /// machines; so does [`PageTable::bytes`]).
+    /// Tables, the root included.
+    ///
+    /// [`PageTable::bytes`] leaves the root out, as `pgtables_bytes` of Linux does on most
+    /// machines.
     tables: AtomicU64,
 }
 

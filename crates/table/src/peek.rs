@@ -1,8 +1,8 @@
 //! Reading an entry without holding anything, and looking again.
 //!
-//! A peek is a moment's view: the entry may change, and its table may be unhooked, right after it
-//! was read. Whoever acts on it – takes a reference on the frame that it names – looks again
-//! afterwards, and undoes what he did if anything is different (Linux's `gup_fast_pte_range`).
+//! The entry may change, and its table may be unhooked, right after it was read. A caller that
+//! takes a reference on the frame reads the entry again afterwards, and gives the reference back if
+//! anything is different (`gup_fast_pte_range`).
 
 use crate::below;
 use crate::leaf_view::EntryView;

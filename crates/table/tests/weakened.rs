@@ -1,5 +1,6 @@
-//! Leaves that lose their rights on one CPU and are edited on another before the flush, under many
-//! schedules (INV-TABLE-WEAKENED, INV-ORACLE-O1, INV-ORACLE-O2).
+//! Leaves that lose their rights on one CPU and are edited on another before the flush.
+//!
+//! Under many schedules (INV-TABLE-WEAKENED, INV-ORACLE-O1, INV-ORACLE-O2).
 //!
 //! One CPU takes the rights of pages away, by a batch or by a concurrent gather. One waits until a
 //! leaf has none, and takes, replaces or changes it. One goes on using the pages. The frames that

@@ -122,8 +122,9 @@ impl<P: Platform> CopyHooks for ForkHooks<'_, P> {
         Some(OwnedLeaf::new(Leaf { pfn: folio.pfn(), rights, flags }, folio))
     }
 
-    /// Copies a marker, which belongs to the mapping, and a swap entry, which is shared from now on
-    /// (`copy_nonpresent_pte`).
+    /// Copies a marker, or a swap entry, which is shared from now on (`copy_nonpresent_pte`).
+    ///
+    /// A marker belongs to the mapping, which the child has, too.
     fn copy_soft(&mut self, soft: SoftEntry) -> Option<SoftCopy> {
         match soft.kind {
             SoftKind::Marker => Some(SoftCopy { parent: soft, child: soft }),

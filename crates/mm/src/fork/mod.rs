@@ -1,16 +1,16 @@
 //! `fork(2)`: a copy of an address space, copy-on-write (`dup_mmap`, `copy_page_range`).
 //!
-//! Mappings are copied, but for those that the program keeps to itself (`MADV_DONTFORK`); entries
-//! only where a fault could not bring them back (`vma_needs_copy`): private mappings that ever had
-//! an anonymous page, unless the child is to find them empty (`MADV_WIPEONFORK`), and whatever has
-//! guards. There each page gets one reference and one mapping more, and neither space may store to
-//! it or call it its own any longer. A page that is pinned is not shared: the child gets a copy at
-//! once, so that whoever pinned it and the parent go on seeing the same (INV-GUP-EXCLUSIVE).
+//! The child gets all mappings except those with `MADV_DONTFORK`. Entries are copied only where a
+//! fault could not restore them (`vma_needs_copy`): in private mappings that ever had an anonymous
+//! page, unless `MADV_WIPEONFORK` empties them in the child, and in mappings with guards. Each page
+//! that is copied gets one reference and one mapping more. It is no longer writable or exclusive in
+//! either space. A pinned page is not shared: the child gets a copy at once, so that the device and
+//! the parent continue to see the same page (INV-GUP-EXCLUSIVE).
 //!
-//! INV-FORK-FLUSHED: no CPU can store through an entry of the parent that fork made read-only once
-//! fork returns, and the child runs on none before. INV-FORK-ALONE: the parent's map is held for
-//! writing throughout, so that no fault replaces a page under the copy while a stale writable entry
-//! is about.
+//! INV-FORK-FLUSHED: when fork returns, no CPU can store through an entry of the parent that fork
+//! made read-only; no CPU runs the child before. INV-FORK-ALONE: the parent's map is held for
+//! writing throughout, so no fault replaces a page during the copy while a CPU still has a stale
+//! writable entry.
 
 mod copy_entries;
 
@@ -26,24 +26,24 @@ impl<P: Platform> Mm<P> {
     /// Copies an address space.
     ///
     /// # Errors
-    /// [`MmError`] for want of memory. No child exists then, and the parent can do what it could
-    /// before; some of its pages may fault once more on a store.
+    /// [`MmError`] if memory is short. There is no child then, and the parent has the rights that
+    /// it had before; stores to some of its pages fault once more.
     pub fn fork(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {
         self.call(|| self.retry_with_reclaim(|| self.try_fork(parent)))
     }
 
     fn try_fork(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {
         let parent_map = parent.map().write();
-        // A space that ended has left the tree of forks: nothing may be hung below its node, which
-        // may be somebody else's by now.
+        // A space that ended has left the tree of forks, and its node may have a new owner: no
+        // child is hung below it.
         if parent_map.ended {
             return Err(MmError::SpaceEnded);
         }
         let child = self.make_space(Some(parent.fork_node()))?;
         let mut gather = Gather::new(&self.tlb, parent.table().context());
         let copied = self.copy_space(parent, &parent_map, &child, &mut gather);
-        // INV-FORK-FLUSHED. Paid whether the copy went well or not: what was made read-only stays
-        // so.
+        // INV-FORK-FLUSHED. The flush is paid after a copy that failed, too, because entries stay
+        // read-only.
         plant!(ForkFlushLate; { drop(parent_map); gather.settle() }, { gather.settle(); drop(parent_map) });
         match copied {
             Ok(()) => {

@@ -86,11 +86,11 @@ impl Weakened {
 }
 
 impl<'h, P: Platform> LockedTable<'h, P> {
-    /// Copies the entries of `part` to `to`, a table of the same level of a child that no CPU runs,
-    /// and returns their number.
+    /// Copies the entries of `part` to a child's table, and returns their number.
     ///
-    /// Neither space may store to a page or call it its own afterwards. `gather` takes the flush of
-    /// the parent's entries. Special leaves are copied without an account.
+    /// `to` is of the same level, and no CPU runs the child. Afterwards no copied leaf is writable
+    /// or exclusive in either space. `gather` takes the flush of the parent's entries. Special
+    /// leaves are copied and not counted.
     ///
     /// # Errors
     /// [`CopyStop`], with the number of entries copied before it.

@@ -27,8 +27,9 @@ impl<P: Platform> EntryRun<'_, '_, P> {
         self.change.live += 1;
     }
 
-    /// As [`map`](Self::map), for an anonymous page that nothing maps and reclaim does not know
-    /// (`folio_add_new_anon_rmap`, `folio_add_lru_vma`).
+    /// Maps a folio that is on no LRU list yet, and puts it on one (`folio_add_lru_vma`).
+    ///
+    /// Otherwise as [`map`](Self::map).
     #[inline]
     pub fn map_new(&mut self, va: VirtAddr, leaf: OwnedLeaf) {
         if let Some(folio) = leaf.folio() {

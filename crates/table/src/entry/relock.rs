@@ -7,8 +7,7 @@ use pagewright_tlb::frames::Folio;
 use pagewright_types::{Counter, PageRange};
 
 impl<P: Platform> LockedTable<'_, P> {
-    /// Counts the leaves of `part` as those of a mapping that becomes locked memory, or stops being
-    /// it.
+    /// Counts the leaves of `part` as locked memory, or no longer.
     ///
     /// The caller holds the space for writing, and changes the mapping before it releases it.
     pub fn relock_run(&self, part: PageRange, to: Mlocked) {

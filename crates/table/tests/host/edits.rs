@@ -39,8 +39,9 @@ fn space<I: Isa>() -> Space<I> {
     Space::new(2, Delivery::AtOnce)
 }
 
-/// INV-TABLE-ZERO: what a frame held before it became a table is gone, and published as gone,
-/// before the pointer to it is stored.
+/// INV-TABLE-ZERO.
+///
+/// The old contents of a frame are cleared and published before the pointer to it is stored.
 fn a_new_table_is_zero_before_a_walker_can_reach_it<I: Isa>() {
     let space = space::<I>();
     let tlb = &space.tlb;

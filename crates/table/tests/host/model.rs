@@ -169,7 +169,7 @@ impl<I: Isa> Run<I> {
                 OwnedLeaf::new(Leaf { pfn: folio.pfn(), rights, flags }, folio)
             }
             None => {
-                // A frame that nobody manages, like a device's.
+                // A frame that the allocator does not manage, like a device's.
                 self.next += 1;
                 OwnedLeaf::special(Leaf { pfn: Pfn::new(self.next << 18), rights, flags })
             }

@@ -84,7 +84,7 @@ fn a_space_that_has_ended_has_no_tables<I: Isa>() {
     space.mmap.write().close(&space.tlb);
     let block = space.tlb.alloc(space.tlb.request(pagewright_types::Order::ZERO)).expect("memory is left");
     let junk = I::leaf(Level::PTE, special(Pfn::new(77)).leaf());
-    // The frame of the root is somebody else's by now.
+    // The frame of the root has another owner by now.
     (0..512).for_each(|index| space.host.store(PteSlot { table: block.pfn(), index }, junk));
     assert_eq!((found(&space, Level::PTE), space.locked(VA, Level::PTE, |_| ())), ("missing", None));
     let held = space.mmap.read();
