@@ -9,7 +9,7 @@ use pagewright_tlb::frames::{Block, ClearExtent, FolioFlags, FolioOwner, FolioRe
 use pagewright_types::{Counter, Order, Rights};
 
 impl<P: Platform> Fault<'_, P> {
-    /// A read: the zero page will do until somebody writes.
+    /// Maps the zero page, for a read; the first store replaces it.
     pub(super) fn map_zero_page(&self) -> Result<FaultProgress, FaultError> {
         let mut reserve = self.reserve_tables()?;
         let Some(locked) = self.lock_if_unchanged(&mut reserve) else { return Ok(FaultProgress::RaceLost) };
@@ -20,7 +20,7 @@ impl<P: Platform> Fault<'_, P> {
         Ok(FaultProgress::Done(FaultKind::Minor))
     }
 
-    /// A write: a page of its own, cleared.
+    /// Maps a cleared page of the space's own, for a store.
     pub(super) fn map_new_page(&self) -> Result<FaultProgress, FaultError> {
         let mut reserve = self.reserve_tables()?;
         let folio = self.new_anon_folio(self.cleared_page()?);
@@ -32,12 +32,12 @@ impl<P: Platform> Fault<'_, P> {
         Ok(FaultProgress::Done(FaultKind::Minor))
     }
 
-    /// One frame near the CPU that faults.
+    /// Allocates one frame, near the CPU that faults.
     pub(super) fn alloc_page(&self) -> Result<Block, FaultError> {
         Ok(self.mm.alloc(Order::ZERO)?)
     }
 
-    /// The same, cleared.
+    /// Allocates one cleared frame, or takes one that was cleared ahead.
     pub(super) fn cleared_page(&self) -> Result<Block, FaultError> {
         let cleared = match self.pages {
             Some(pages) => pages.next_page()?,
@@ -51,7 +51,7 @@ impl<P: Platform> Fault<'_, P> {
         Ok(cleared.into_block())
     }
 
-    /// Makes a page of this space's anonymous memory of a block whose contents are in place.
+    /// Makes an anonymous page of this space of a block that has its contents.
     pub(super) fn new_anon_folio(&self, block: Block) -> FolioRef {
         let folio = self.mm.frames().new_folio(block);
         let view = self.mm.frames().folio(folio.pfn());
@@ -60,8 +60,9 @@ impl<P: Platform> Fault<'_, P> {
         folio
     }
 
-    /// Maps a page that is this space's alone, with everything that the mapping allows; unless it
-    /// was only unshared, which is no store and gives no right to one.
+    /// Maps a new page that is exclusive to this space, with the rights of the mapping.
+    ///
+    /// A page that was only unshared is not writable, because no store has happened.
     pub(super) fn map_exclusive(&self, run: &mut EntryRun<'_, '_, P>, folio: FolioRef) {
         let mut flags = LeafFlags::USER | LeafFlags::ACCESSED | LeafFlags::EXCLUSIVE;
         let mut rights = self.mapping_rights();

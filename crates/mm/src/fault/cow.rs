@@ -10,17 +10,16 @@ use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Access, Counter, Order, PageRange, Pfn, Rights};
 
 impl<P: Platform> Fault<'_, P> {
-    /// A store to a private page that may be shared with other spaces: reuse it if it is this
-    /// space's alone, copy it otherwise.
+    /// Reuses a private page for a store if only this space has it, and copies it otherwise.
     pub(super) fn copy_on_write(&self, leaf: LeafView) -> Result<FaultProgress, FaultError> {
         if leaf.is_special() {
             return self.replace(None);
         }
         let Some(locked) = self.lock_if_same_leaf() else { return Ok(FaultProgress::RaceLost) };
         let folio = self.mm.frames().folio(leaf.pfn());
-        // INV-COW-REUSE: an exclusive page must be reused, so that who pinned it goes on seeing it.
-        // Any other anonymous page may be reused only if the one reference that exists, beside the
-        // swap cache's, is this entry's: a mapcount would overlook references without mappings
+        // INV-COW-REUSE: an exclusive page must be reused, so that a pin continues to see it. Any
+        // other anonymous page may be reused only if this entry has the only reference, beside that
+        // of the swap cache. A mapcount would overlook references without mappings
         // (CVE-2020-29374).
         if leaf.is_exclusive() || folio.is_anon() && !folio.is_large() && self.mm.can_reuse_anon(folio) {
             self.reuse(&locked);
@@ -29,7 +28,7 @@ impl<P: Platform> Fault<'_, P> {
         self.replace_by_copy(locked, leaf)
     }
 
-    /// Lets a shared page be stored to, or gives a leaf what its mapping allows.
+    /// Makes a shared page writable, or gives a leaf the rights of its mapping.
     pub(super) fn widen(&self, leaf: LeafView) -> FaultProgress {
         let Some(locked) = self.lock_if_same_leaf() else { return FaultProgress::RaceLost };
         let write = self.access == Access::Write;
@@ -63,8 +62,9 @@ impl<P: Platform> Fault<'_, P> {
         self.mm.tlb.fix_spurious_fault(self.space.table().context(), self.va);
     }
 
-    /// Puts a copy in the place of the page that `leaf` maps, and keeps that page while it is
-    /// copied without the lock.
+    /// Replaces the page that `leaf` maps by a copy.
+    ///
+    /// A reference keeps the page while it is copied without the lock.
     pub(super) fn replace_by_copy(
         &self,
         locked: LockedTable<'_, P>,
@@ -77,8 +77,9 @@ impl<P: Platform> Fault<'_, P> {
         outcome
     }
 
-    /// Puts a page of this space's own in the place of `old`, which the caller keeps, or of the
-    /// zero page.
+    /// Replaces `old`, or the zero page for `None`, by a page of this space's own.
+    ///
+    /// The caller holds a reference on `old`.
     pub(super) fn replace(&self, old: Option<Pfn>) -> Result<FaultProgress, FaultError> {
         let block = match old {
             Some(old) => {
@@ -113,7 +114,7 @@ impl<P: Platform> Fault<'_, P> {
         Ok(FaultProgress::Done(FaultKind::Minor))
     }
 
-    /// The table, locked, if the entry still says what it said, up to bits that the walker sets.
+    /// Locks the table if the entry is unchanged, except for bits that the walker sets.
     pub(super) fn lock_if_same_leaf(&self) -> Option<LockedTable<'_, P>> {
         let locked = self.lock_found_table()?;
         let plain = |leaf: LeafView| leaf.without(LeafFlags::ACCESSED | LeafFlags::DIRTY);

@@ -16,9 +16,9 @@ impl<P: Platform> Fault<'_, P> {
         self.vma.file().expect("classified as a fault on a file")
     }
 
-    /// The page of the file that is wanted, and how often pages had been taken from the file before
-    /// its size was read: the end may come nearer after that, and a page be promised past it
-    /// (INV-FILE-REMOVED).
+    /// The index of the page in the file, and the number of removals before the size was read.
+    ///
+    /// The file may shrink after that, so that the page lies past its end (INV-FILE-REMOVED).
     fn wanted_page(&self) -> Result<(u64, u64), FaultError> {
         let removals = self.file().removals();
         let index = self.file_index();
@@ -28,7 +28,7 @@ impl<P: Platform> Fault<'_, P> {
         Ok((index, removals))
     }
 
-    /// The cached page itself; for a store through a shared mapping, writable.
+    /// Maps the cached page itself; for a store through a shared mapping, writable.
     pub(super) fn map_file_page(&self) -> Result<FaultProgress, FaultError> {
         let file = self.file();
         let (index, removals) = self.wanted_page()?;
@@ -63,7 +63,7 @@ impl<P: Platform> Fault<'_, P> {
         Ok(FaultProgress::Done(served))
     }
 
-    /// A copy of the cached page, for a store through a private mapping.
+    /// Maps a copy of the cached page, for a store through a private mapping.
     pub(super) fn map_file_copy(&self) -> Result<FaultProgress, FaultError> {
         let file = self.file();
         let (index, removals) = self.wanted_page()?;
@@ -113,10 +113,11 @@ impl<P: Platform> Fault<'_, P> {
         run.map(va, OwnedLeaf::new(Leaf { pfn, rights, flags }, folio));
     }
 
-    /// The pages that come along with a read fault: `fault_around_bytes` from the aligned start of
-    /// the window, or from that of the mapping if it lies behind, cut to the mapping and to the
-    /// last-level table (`do_fault_around`). So where the mapping starts within the window, the
-    /// pages reach as far beyond the window's end.
+    /// The pages that a read fault maps together (`do_fault_around`).
+    ///
+    /// They are `fault_around_bytes` from the aligned start of the window, or from the start of the
+    /// mapping if that is later, cut to the mapping and to the last-level table. So if the mapping
+    /// starts within the window, the pages extend beyond the end of the window.
     fn fault_around_range(&self) -> PageRange {
         let bytes = self.mm.settings.get(MmSetting::FaultAroundBytes);
         let mapping = self.vma.range(self.start);
@@ -127,7 +128,7 @@ impl<P: Platform> Fault<'_, P> {
 
     /// Brings the window's pages into the cache as far as that needs no waiting.
     ///
-    /// What can't be had is left out.
+    /// Pages that cannot be read are left out.
     fn read_around(&self, around: PageRange) {
         for va in around.iter().filter(|va| *va != self.va) {
             let index = self.vma.pgoff() + (va.page_index() - self.start);
@@ -141,7 +142,7 @@ impl<P: Platform> Fault<'_, P> {
         }
     }
 
-    /// Maps what the cache has of the window, not accessed yet (`filemap_map_pages`).
+    /// Maps the cached pages of the window, not accessed yet (`filemap_map_pages`).
     fn map_around(&self, run: &mut EntryRun<'_, '_, P>, around: PageRange) {
         let mut mapped = 0;
         for va in around.iter().filter(|va| *va != self.va) {

@@ -7,7 +7,7 @@
 //! | empty | file, private or shared | read, execute | the cached page, with its neighbours |
 //! | empty | file, private | write | a copy of the cached page |
 //! | empty | shared | write | the cached page, writable |
-//! | leaf that allows the access | any | any | nothing: somebody else served it, or a TLB was behind |
+//! | leaf that allows the access | any | any | nothing: another fault served it, or a TLB was stale |
 //! | leaf that does not | private | write | copy-on-write: reuse or copy |
 //! | leaf that does not | shared | write | make it writable, note the page dirty |
 //! | leaf that does not | any | read, execute | give it the mapping's rights |
@@ -15,10 +15,10 @@
 //! | guard | any | any | refused: `SIGSEGV` |
 //! | leaf that is not exclusive | private | unshare | make it exclusive: take it over or copy it |
 //!
-//! An *unshare* fault comes from who is about to pin a page ([`crate::gup`]); everywhere else it is
-//! a read. A *forced* one (a debugger's) may do what the mapping does not allow, and gives nobody
-//! the right. Whoever asks for a page looked at its mapping before, and let go of the space since:
-//! what the mapping must be for that is asked again here.
+//! An *unshare* fault precedes a pin ([`crate::gup`]); for other mappings it is a read. A *forced*
+//! fault (a debugger's) may do what the mapping does not allow, and the entry gets no right from
+//! it. A caller that faults pages in has checked the mapping and released the space since, so the
+//! fault checks the mapping again.
 //!
 //! The table is `classify`. A fault looks at the entry without a lock, prepares what the action
 //! needs – pages, tables, contents – and commits under the lock of the last-level table after
@@ -69,7 +69,7 @@ enum FaultAction {
     SwapIn(SwapPte),
     /// A marker forbids every access.
     Refuse,
-    /// Somebody is changing the entry: wait until he has.
+    /// Another operation is changing the entry: wait until it has.
     Wait,
 }
 
@@ -77,15 +77,15 @@ bitflags::bitflags! {
     /// What a fault is beside its access; none of these for an access of a program.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub(crate) struct FaultFlags: u8 {
-        /// The rights that the mapping could have count, and not those that it has (`FOLL_FORCE`).
+        /// The rights that the mapping could have decide, not those that it has (`FOLL_FORCE`).
         const FORCE = 1;
-        /// A private page must be the space's alone afterwards, and no more writable than before
-        /// (`FAULT_FLAG_UNSHARE`).
+        /// A private page becomes exclusive (`FAULT_FLAG_UNSHARE`).
+        ///
+        /// It is no more writable than before.
         const UNSHARE = 1 << 1;
-        /// A page in swap comes back, whatever its mapping allows, and nothing else is done
-        /// (`unuse_pte`).
+        /// Only a page in swap is served, whatever its mapping allows (`unuse_pte`).
         const UNUSE = 1 << 2;
-        /// Nobody has touched the page, so that no stack grows down to it.
+        /// No program has touched the page, so no stack grows down to it.
         const UNTOUCHED = 1 << 3;
     }
 }
@@ -170,7 +170,7 @@ impl<P: Platform> Mm<P> {
 
     /// Brings back the page of an entry that says that it is in swap, whatever its mapping allows.
     ///
-    /// What is not so is let be.
+    /// An entry of another kind is left as it is.
     ///
     /// # Errors
     /// [`FaultError::OutOfMemory`], or [`FaultError::Device`]; nothing has changed.
@@ -283,7 +283,7 @@ impl<'a, P: Platform> Fault<'a, P> {
         }
     }
 
-    /// Tables enough to reach the entry: reserve before anything is locked.
+    /// Allocates the missing tables, before anything is locked.
     fn reserve_tables(&self) -> Result<TableReserve<'a, P>, FaultError> {
         let mut reserve = TableReserve::new(&self.mm.tlb);
         if self.table.is_none() {
@@ -292,14 +292,15 @@ impl<'a, P: Platform> Fault<'a, P> {
         Ok(reserve)
     }
 
-    /// Makes the tables and locks the last; `None` if the entry is not what it was when the fault
-    /// was classified.
+    /// Makes the missing tables and locks the last-level one.
+    ///
+    /// `None` if the entry has changed since the fault was classified.
     fn lock_if_unchanged(&self, reserve: &mut TableReserve<'a, P>) -> Option<LockedTable<'a, P>> {
         let locked = self.lock_found_table().or_else(|| self.lock_new_table(reserve))?;
         (locked.level() == Level::PTE && locked.is_unchanged(self.va, self.seen)).then_some(locked)
     }
 
-    /// The last-level table, locked, if the descent reached it.
+    /// Locks the last-level table, if the descent reached it.
     fn lock_found_table(&self) -> Option<LockedTable<'a, P>> {
         Some(self.table.as_ref()?.lock())
     }
@@ -311,12 +312,12 @@ impl<'a, P: Platform> Fault<'a, P> {
         self.tables.lock(self.va)
     }
 
-    /// The index by which the reverse map will know a page that is made for the fault.
+    /// The index by which the reverse map finds a page that is made for the fault.
     fn linear_index(&self) -> u64 {
         self.vma.linear_index() + (self.va.page_index() - self.start)
     }
 
-    /// What a leaf that is the space's own may allow: whatever has a right at all can be read.
+    /// The rights of a leaf that is the space's own: a page with any right can be read.
     fn mapping_rights(&self) -> Rights {
         let rights = self.vma.rights();
         if rights.is_empty() { rights } else { rights | Rights::READ }

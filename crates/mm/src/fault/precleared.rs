@@ -1,5 +1,7 @@
-//! Cleared pages made ahead of the faults that will take them, for an operation that faults in
-//! many: one fence for a batch, and the stores that suit the whole.
+//! Pages cleared ahead of the faults of one operation.
+//!
+//! An operation that faults in many pages clears them in batches: one fence for each batch, and the
+//! stores that suit the whole.
 //!
 //! Key type: [`PreclearedPages`]. `populate` and `gup` make one for the length of a call;
 //! [`ClearedPageSource`] is how a fault sees it.
@@ -13,8 +15,10 @@ use pagewright_sync::Platform;
 use pagewright_tlb::frames::{ClearExtent, NoFrames, ZeroedBlock, ZeroedList};
 use pagewright_types::Order;
 
-/// Pages that are cleared at once: 256 KiB, where 98 % of the bandwidth are reached with a fence
-/// each, and a second-level cache is hardly touched if the choice falls on ordinary stores.
+/// The number of pages that are cleared together.
+///
+/// With a fence for each 256 KiB, uncached stores reach 98 % of their bandwidth. Ordinary stores of
+/// that size hardly touch a second-level cache.
 const BATCH: u64 = 64;
 
 /// Where a fault gets cleared pages.
@@ -36,8 +40,9 @@ pub(crate) struct PreclearedPages<'m, P: Platform> {
 }
 
 impl<'m, P: Platform> PreclearedPages<'m, P> {
-    /// For an operation that may fault in `pages` pages; `None` if it is no use, because no stores
-    /// want a fence or there are too few pages.
+    /// Creates a source for an operation that may fault in `pages` pages.
+    ///
+    /// `None` if batches would not help: the stores need no fence, or there are too few pages.
     pub(crate) fn for_pages(mm: &'m Mm<P>, pages: u64) -> Option<Self> {
         let whole = ClearExtent::of_frames(pages);
         let made = RefCell::new(ZeroedList::empty(mm.frames()));
@@ -49,7 +54,7 @@ impl<'m, P: Platform> PreclearedPages<'m, P> {
         })
     }
 
-    /// The same as a fault sees it.
+    /// The source as a fault sees it.
     pub(crate) fn as_source(this: &Option<Self>) -> Option<&dyn ClearedPageSource> {
         this.as_ref().map(|precleared| precleared as &dyn ClearedPageSource)
     }

@@ -12,9 +12,9 @@ use pagewright_tlb::frames::FolioOwner;
 use pagewright_types::{Access, ForkNodeId, Rights};
 
 impl<P: Platform> Fault<'_, P> {
-    /// Puts the page back where its entry remembers it.
+    /// Maps the page of a swap entry.
     ///
-    /// Whoever stores to one that was not the space's alone comes again, for a copy.
+    /// A store to a page that was not exclusive faults again, for a copy.
     pub(super) fn swap_in(&self, seen: SwapPte) -> Result<FaultProgress, FaultError> {
         let Some(page) = self.mm.swap_in_folio(seen.entry)? else { return Ok(FaultProgress::RaceLost) };
         // INV-SWAP-OWNER: of a page that others may have in swap, too, the whole tree of forks is

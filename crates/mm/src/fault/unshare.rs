@@ -1,6 +1,7 @@
-//! Making a private page the space's own without storing to it (`FAULT_FLAG_UNSHARE` in
-//! `do_wp_page`): what must come before it is pinned for reading. A page that other spaces have,
-//! too, would be left behind by the next copy-on-write, and the pin with it.
+//! Making a private page exclusive without a store (`FAULT_FLAG_UNSHARE` in `do_wp_page`).
+//!
+//! This precedes a pin for reading. The next copy-on-write would leave a page that other spaces
+//! map, too, behind with its pin.
 
 use super::{Fault, FaultKind, FaultProgress};
 use crate::error::FaultError;
@@ -10,9 +11,9 @@ use pagewright_table::LeafView;
 use pagewright_types::Counter;
 
 impl<P: Platform> Fault<'_, P> {
-    /// Takes the page over if the one reference to it is this entry's, and replaces it by a copy
-    /// otherwise. Either way the entry is exclusive afterwards, and as writable and as dirty as it
-    /// was.
+    /// Makes the entry exclusive, and leaves it as writable and as dirty as it was.
+    ///
+    /// Keeps the page if this entry has the only reference, and replaces it by a copy otherwise.
     pub(super) fn unshare(&self, leaf: LeafView) -> Result<FaultProgress, FaultError> {
         let outcome = if leaf.is_special() { self.replace(None) } else { self.unshare_page(leaf) };
         if matches!(outcome, Ok(FaultProgress::Done(_))) {
