@@ -24,9 +24,11 @@ use std::time::{Duration, Instant};
 
 /// The address space of a test, in KiB, which stops a mutant that allocates without end.
 const ADDRESS_SPACE: u64 = 16 << 20;
-/// The shortest time limit of a test with a mutant.
-const SHORTEST_LIMIT: Duration = Duration::from_secs(20);
-/// The time limit of a test with a mutant, in times of its time without one.
+/// The shortest limit of a test with a mutant, in processor time.
+const SHORTEST_LIMIT: Duration = Duration::from_secs(10);
+/// The shortest time without any processor time after which a test is stopped.
+const SHORTEST_STANDSTILL: Duration = Duration::from_secs(60);
+/// The limits of a test with a mutant, in times of its times without one.
 const TIMES: f64 = 10.0;
 
 /// A test.
@@ -48,8 +50,10 @@ pub(crate) struct Baseline {
     pub(crate) name: String,
     /// Whether it passes in time.
     pub(crate) passes: bool,
-    /// The time that it takes.
+    /// The processor time that it takes.
     pub(crate) seconds: f64,
+    /// The time that it takes.
+    elapsed: f64,
     /// The numbers of the mutants whose place it reaches.
     pub(crate) reached: BTreeSet<usize>,
 }
@@ -72,7 +76,7 @@ pub(crate) struct Suite {
     baselines: Vec<OnceLock<Baseline>>,
     /// The folder of temporary files.
     folder: PathBuf,
-    /// The time limit of a test without a mutant.
+    /// The longest processor time of a test without a mutant.
     longest: Duration,
 }
 
@@ -150,30 +154,43 @@ impl Suite {
         let reached = |command: &mut Command| {
             command.env("PAGEWRIGHT_MUTANTS_REACHED", &file);
         };
-        let end = self.run(test, reached, self.longest)?;
-        let seconds = start.elapsed().as_secs_f64();
+        let limits = Limits { processor: self.longest, standstill: self.longest.max(SHORTEST_STANDSTILL) };
+        let (end, processor) = self.run(test, reached, limits)?;
+        let (seconds, elapsed) = (processor.as_secs_f64(), start.elapsed().as_secs_f64());
         let written = fs::read_to_string(&file).unwrap_or_default();
         let _ = fs::remove_file(&file);
         let name = self.tests[test].name.clone();
         let reached = written.lines().filter_map(|line| line.parse().ok()).collect();
-        Ok(self.baselines[test].get_or_init(|| Baseline { name, passes: end == TestEnd::Passed, seconds, reached }))
+        Ok(self.baselines[test].get_or_init(|| Baseline {
+            name,
+            passes: end == TestEnd::Passed,
+            seconds,
+            elapsed,
+            reached,
+        }))
     }
 
     /// Runs a test with a mutant.
     pub(crate) fn run_mutant(&self, test: usize, baseline: &Baseline, number: usize) -> Result<TestEnd, Error> {
-        let limit = Duration::from_secs_f64(baseline.seconds * TIMES).max(SHORTEST_LIMIT);
+        let times = |seconds: f64| Duration::from_secs_f64(seconds * TIMES);
+        let limits = Limits {
+            processor: times(baseline.seconds).max(SHORTEST_LIMIT),
+            standstill: times(baseline.elapsed).max(SHORTEST_STANDSTILL),
+        };
         let active = |command: &mut Command| {
             command.env("PAGEWRIGHT_MUTANT", number.to_string());
         };
-        self.run(test, active, limit)
+        Ok(self.run(test, active, limits)?.0)
     }
 
-    fn run(&self, test: usize, set: impl FnOnce(&mut Command), limit: Duration) -> Result<TestEnd, Error> {
+    /// Runs a test, and returns its end and the processor time that it took.
+    fn run(&self, test: usize, set: impl FnOnce(&mut Command), limits: Limits) -> Result<(TestEnd, Duration), Error> {
         let Test { program, folder, filter, .. } = &self.tests[test];
         let mut command = Command::new("sh");
-        // The limit on CPU time also ends a test whose parent was killed.
-        let limits = format!("ulimit -c 0 -v {ADDRESS_SPACE} -t {}; exec \"$0\" \"$@\"", limit.as_secs() * 4 + 1);
-        command.args(["-c", &limits]).arg(program).args(["--exact", filter]).current_dir(folder);
+        // The limit on processor time also ends a test whose parent was killed.
+        let seconds = limits.processor.as_secs() * 2 + 1;
+        let shell = format!("ulimit -c 0 -v {ADDRESS_SPACE} -t {seconds}; exec \"$0\" \"$@\"");
+        command.args(["-c", &shell]).arg(program).args(["--exact", filter]).current_dir(folder);
         command.env("CARGO_MANIFEST_DIR", folder).env("PROPTEST_RNG_SEED", "1");
         // A case that fails is neither kept nor minimised.
         command.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1").env("PROPTEST_MAX_SHRINK_ITERS", "0");
@@ -181,19 +198,59 @@ impl Suite {
         set(&mut command);
         let failed = |source| Error::Spawn { program: program.display().to_string(), source };
         let mut child = command.spawn().map_err(failed)?;
-        let (start, mut pause) = (Instant::now(), Duration::from_millis(1));
+        let (mut processor, mut progress, mut pause) = (Duration::ZERO, Instant::now(), Duration::from_millis(1));
         loop {
-            if let Some(status) = child.try_wait().map_err(failed)? {
-                return Ok(if status.success() { TestEnd::Passed } else { TestEnd::Failed });
+            let now = processor_time(child.id()).unwrap_or(processor);
+            if now > processor {
+                (processor, progress) = (now, Instant::now());
             }
-            if start.elapsed() > limit {
+            if let Some(status) = child.try_wait().map_err(failed)? {
+                return Ok((if status.success() { TestEnd::Passed } else { TestEnd::Failed }, processor));
+            }
+            if processor > limits.processor || progress.elapsed() > limits.standstill {
                 // The test and the processes that it has started. It fails only if all have ended.
                 let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
                 child.wait().map_err(failed)?;
-                return Ok(TestEnd::TimeLimit);
+                return Ok((TestEnd::TimeLimit, processor));
             }
             thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
         }
+    }
+}
+
+/// The limits of a test: how busy the machine is otherwise does not count.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// The longest processor time.
+    processor: Duration,
+    /// The longest time without any processor time, as in a deadlock.
+    standstill: Duration,
+}
+
+/// The processor time of a process, and of its children that have ended.
+fn processor_time(process: u32) -> Option<Duration> {
+    processor_time_in(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
+}
+
+/// Adds up `utime`, `stime`, `cutime` and `cstime` (proc_pid_stat(5)), in ticks of 10 ms.
+fn processor_time_in(stat: &str) -> Option<Duration> {
+    const TICK: Duration = Duration::from_millis(10);
+    // The name may contain blanks and ends with the last parenthesis.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let ticks: Vec<u32> = fields.split_whitespace().skip(11).take(4).filter_map(|field| field.parse().ok()).collect();
+    (ticks.len() == 4).then(|| TICK * ticks.iter().sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_that_of_the_process_and_of_its_ended_children() {
+        let stat = "7 (a (b) c) R 1 7 7 0 -1 4194304 90 80 70 60 5 4 3 2 20 0 1 0 99";
+        assert_eq!(processor_time_in(stat), Some(Duration::from_millis(140)));
+        assert_eq!(processor_time_in("7 (a) R 1"), None);
+        assert!(processor_time(std::process::id()).is_some());
     }
 }
