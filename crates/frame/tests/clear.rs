@@ -68,6 +68,31 @@ fn weak() -> Vec<ClearBackend> {
     backends().into_iter().filter(|backend| backend.is_weak()).collect()
 }
 
+/// INV-CLEAR-CAPS: Linux has asked the same CPU, by code of its own.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[test]
+fn the_stores_of_this_cpu_are_those_that_linux_reports() {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").expect("Linux describes its CPUs");
+    let field = |name: &str| {
+        let named = cpuinfo.lines().filter_map(|line| line.split_once(':')).find(|(of, _)| of.trim() == name);
+        named.map(|(_, value)| value.trim()).expect("the field of an x86 CPU")
+    };
+    let reported = |flag: &str| field("flags").split_whitespace().any(|other| other == flag);
+    let caps = ClearCaps::detect();
+    assert_eq!(caps.has_erms(), reported("erms"));
+    assert_eq!(caps.has(ClearBackend::Movdir64b), reported("movdir64b"));
+    assert_eq!(caps.has(ClearBackend::Clzero), reported("clzero"));
+    assert!(caps.has(ClearBackend::Cached) && caps.has(ClearBackend::Movnti), "every x86-64 CPU has both");
+    assert!(!caps.has(ClearBackend::DcZva));
+    // Without the feature `std`, no vector register is used.
+    assert!(!caps.has(ClearBackend::Avx2) || reported("avx2"));
+    assert!(!caps.has(ClearBackend::Avx512) || reported("avx512f"));
+    let signature = caps.signature().expect("an x86 CPU has one");
+    assert_eq!(signature.intel, field("vendor_id") == "GenuineIntel");
+    let [family, model] = ["cpu family", "model"].map(|name| field(name).parse::<u8>().expect("a number"));
+    assert_eq!((signature.family, signature.model), (family, model));
+}
+
 /// INV-CLEAR-WHOLE.
 ///
 /// For all backends of this CPU, all orders up to 8 MiB, and blocks at all alignments that their

@@ -65,7 +65,8 @@ fn parse(text: &str) -> Result<Vec<Justified>, Error> {
 }
 
 fn entry(item: &str) -> Option<Justified> {
-    let parts: Vec<&str> = item.split('`').collect();
+    // The reason may contain code, too.
+    let parts: Vec<&str> = item.splitn(9, '`').collect();
     let ["", file, " ", function, ": ", original, " → ", replacement, reason] = parts[..] else { return None };
     let reason = reason.strip_prefix(". ")?.trim().to_owned();
     let one = str::to_owned;
@@ -85,11 +86,11 @@ mod tests {
 
     #[test]
     fn entries_are_read_over_several_lines() {
-        let text = "# Title\n\nText - with a dash.\n\n- `a.rs` `A::b`: `x\n  < y` → `x <= y`. The next line\n  handles it.\n\nMore.\n";
+        let text = "# Title\n\nText - with a dash.\n\n- `a.rs` `A::b`: `x\n  < y` → `x <= y`. The next line\n  handles `it`.\n\nMore.\n";
         let found = parse(text).expect("one entry");
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].shown(), "a.rs A::b: `x < y` → `x <= y`");
-        assert_eq!(found[0].reason, "The next line handles it.");
+        assert_eq!(found[0].reason, "The next line handles `it`.");
     }
 
     #[test]
