@@ -118,7 +118,9 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::LostSwapInFreesSlot | Bug::SlotDiscardedLate | Bug::SwapOwnerNarrow | Bug::PageOutCleansLate => {
             elsewhere("mm/tests/swap")
         }
-        Bug::RemapFlushLate | Bug::MergeIgnoresMaxRights | Bug::PopulateNoResched => elsewhere("mm/tests/space"),
+        Bug::RemapFlushLate | Bug::MergeIgnoresMaxRights | Bug::PopulateNoResched | Bug::WalkLosesPlace => {
+            elsewhere("mm/tests/space")
+        }
         Bug::OneWalkerAwaited
         | Bug::OverflowUnflushed
         | Bug::SplitLevelBelow

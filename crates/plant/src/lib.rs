@@ -102,6 +102,7 @@ pagewright_types::named_table! {
         SwapOwnerNarrow = "swap-owner-narrow", "A page that several spaces have in swap belongs to the space that swaps it in, so the reverse map misses the others.";
         FaultAroundPastEnd = "fault-around-past-end", "Fault-around maps cached pages past the end of their file.";
         FailedForkKeepsFiles = "failed-fork-keeps-files", "A fork that fails leaves the child counted among the mappers of the parent's files.";
+        WalkLosesPlace = "walk-loses-place", "A walk of the reverse map does not hold its node of the fork tree, which another fork takes over, so spaces are missed.";
         ZapFlushLate = "zap-flush-late", "madvise releases the space before it flushes, so mprotect finds no entry to flush.";
         EndNotSeenAtSleep = "end-not-seen-at-sleep", "A thread begins to wait although its process ended, or another thread called execve, while it ran.";
         SignalNotSeenAtSleep = "signal-not-seen-at-sleep", "A thread begins to wait although a signal for it arrived while it ran.";

@@ -53,6 +53,7 @@ crate::named_table! {
         PwClearMeasurements = "pw_clear_measurements", "Measurements that choose the stores for clearing: a calibration, and a set of the cache probe each. If 0, the assumptions apply.";
         PwFaultAround = "pw_fault_around", "Cached file pages that fault-around mapped beside the page that faulted.";
         PwSpuriousFault = "pw_spurious_fault", "Faults whose entry already allowed the access.";
+        PwRmapNodes = "pw_rmap_nodes", "Nodes of the tree of forks that walks of the reverse map looked at.";
         PwFork = "pw_fork", "Address spaces created by fork.";
         PwForkEntries = "pw_fork_entries", "Page-table entries copied by fork.";
         NrTlbRemoteFlush = "nr_tlb_remote_flush", "Shootdowns sent to other CPUs; on arm64, DSBs that complete broadcast invalidations.";

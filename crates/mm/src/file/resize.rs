@@ -23,7 +23,7 @@ use pagewright_sync::Platform;
 use pagewright_table::MmapRead;
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{FolioFlags, FolioOwner, FolioRef};
-use pagewright_types::{PAGE_SIZE, PageRange, SpaceId, VirtAddr};
+use pagewright_types::{PAGE_SIZE, PageRange, VirtAddr};
 
 /// The page index past the last page that a file can have.
 const MAX_PAGES: u64 = 1 << FILE_PAGES;
@@ -167,12 +167,9 @@ impl<P: Platform> Mm<P> {
     fn remove_pages(&self, file: &FileObject<P>, first: u64, end: u64, what: Zap) {
         file.remove_range(self, first, end);
         file.removals.fetch_add(1, Ordering::AcqRel);
-        let mut at: Option<SpaceId> = None;
-        while let Some(space) = self.candidate_after(FolioOwner::File(file.id()), at) {
+        for space in self.candidates(FolioOwner::File(file.id())) {
             let map = space.map().read();
             self.unmap_pages(&space, &map, file, (first, end), what);
-            drop(map);
-            at = Some(space.id());
         }
     }
 

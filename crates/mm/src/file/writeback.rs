@@ -24,7 +24,7 @@ use pagewright_sync::Platform;
 use pagewright_table::{LeafView, Mlocked};
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{FolioFlags, FolioLock, FolioOwner, FolioRef};
-use pagewright_types::{PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr};
+use pagewright_types::{PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 
 /// A page under writeback: locked, with its dirty flag cleared.
 struct WritebackPage<'a> {
@@ -125,11 +125,12 @@ impl<P: Platform> Mm<P> {
 
     /// Write-protects a page in all shared mappings (`folio_mkclean`), and defers the flushes.
     fn write_protect_page(&self, file: &FileObject<P>, index: u64, pfn: Pfn, batch: &mut Batch<'_, P>) {
-        let mut at: Option<SpaceId> = None;
-        while let Some(space) = self.candidate_after(FolioOwner::File(file.id()), at) {
+        let owner = FolioOwner::File(file.id());
+        for space in self.candidates(owner) {
             let map = space.map().read();
             let shared = |va: &VirtAddr| map.find(*va).is_some_and(|(_, vma)| vma.is_shared());
-            for va in map.possible_addresses(FolioOwner::File(file.id()), index).filter(shared) {
+            let places = map.possible_ranges(owner, index, 1).flat_map(|(_, range)| range.iter());
+            for va in places.filter(shared) {
                 let Some(table) = map.tables(&self.tlb).lock(va) else { continue };
                 if table.leaf(va).is_none_or(|leaf| leaf.page_at(va) != pfn) {
                     continue;
@@ -143,8 +144,6 @@ impl<P: Platform> Mm<P> {
             }
             // Another CPU may still store through an entry that was just cleared and not flushed.
             batch.absorb_pending(space.table().context());
-            drop(map);
-            at = Some(space.id());
         }
     }
 }

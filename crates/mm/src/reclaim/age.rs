@@ -24,12 +24,12 @@ use pagewright_arch::LeafFlags;
 use pagewright_sync::Platform;
 use pagewright_table::{LeafView, MmapRead};
 use pagewright_tlb::frames::{Folio, FolioFlags, IsolatedFolio};
-use pagewright_types::{Counter, NodeId, Pfn, Rights, SpaceId, VirtAddr};
+use pagewright_types::{Counter, NodeId, Pfn, Rights, VirtAddr};
 
 /// The use of a folio through its mappings since the accessed bits were last cleared.
 #[derive(Clone, Copy, Default)]
 pub(super) struct FolioReferences {
-    /// The number of entries with the accessed bit set.
+    /// The number of mappings with an entry whose accessed bit was set.
     accessed: u32,
     /// Whether a mapping is mlocked.
     mlocked: bool,
@@ -63,32 +63,29 @@ pub(super) enum ScanDecision {
 
 impl<P: Platform> Mm<P> {
     /// Reads and clears the accessed bits of all mappings of an isolated folio.
+    ///
+    /// A large folio is looked for in each space once. A mapping counts as one use, however many of
+    /// its pages were accessed (`folio_referenced_one`).
     pub(super) fn folio_referenced(&self, folio: Folio<'_>) -> FolioReferences {
+        let (owner, first, pages) = (folio.owner(), folio.index(), u64::from(folio.pages()));
         let mut found = FolioReferences::default();
-        for index in 0..folio.pages() {
-            if found.mlocked || found.contended || !folio.is_mapped() {
-                break;
-            }
-            found += self.page_referenced(folio, index);
-        }
-        found
-    }
-
-    fn page_referenced(&self, folio: Folio<'_>, page: u32) -> FolioReferences {
-        let (owner, index, pfn) = (folio.owner(), folio.index() + u64::from(page), folio.page(page));
-        let mut found = FolioReferences::default();
-        let mut at: Option<SpaceId> = None;
-        while let Some(space) = self.candidate_after(owner, at) {
-            at = Some(space.id());
+        let mut spaces = self.candidates(owner);
+        while folio.is_mapped()
+            && let Some(space) = spaces.next()
+        {
             let Some(map) = space.map().try_read() else {
                 found.contended = true;
                 return found;
             };
-            for va in map.possible_addresses(owner, index) {
-                found += self.entry_referenced(&map, va, pfn);
-                if found.mlocked {
-                    return found;
+            for (index, range) in map.possible_ranges(owner, first, pages) {
+                let mut used = FolioReferences::default();
+                for (va, page) in range.iter().zip((index - first) as u32..) {
+                    used += self.entry_referenced(&map, va, folio.page(page));
+                    if used.mlocked {
+                        return used;
+                    }
                 }
+                found += FolioReferences { accessed: used.accessed.min(1), ..used };
             }
         }
         found

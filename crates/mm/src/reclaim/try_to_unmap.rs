@@ -10,7 +10,7 @@ use pagewright_sync::Platform;
 use pagewright_table::{EntryRun, LeafView};
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{Folio, FolioFlags};
-use pagewright_types::{PageRange, Rights, SpaceId, SwapEntry, VirtAddr};
+use pagewright_types::{PageRange, Rights, SwapEntry, VirtAddr};
 
 /// The kind of a page to reclaim, which decides what replaces its entries.
 #[derive(Clone, Copy)]
@@ -33,21 +33,24 @@ impl<P: Platform> Mm<P> {
     /// not flushed it yet keeps the entry's reference (INV-TLB-SHARED). So before that flush the
     /// page is not freed, and not written if it is shared memory.
     pub(super) fn unmap_folio(&self, folio: Folio<'_>, victim: Victim, batch: &mut Batch<'_, P>) {
-        let (owner, index) = (folio.owner(), folio.index());
-        let mut at: Option<SpaceId> = None;
+        let (owner, first, pages) = (folio.owner(), folio.index(), u64::from(folio.pages()));
+        let mut spaces = self.candidates(owner);
         while folio.is_mapped()
-            && let Some(space) = self.candidate_after(owner, at)
+            && let Some(space) = spaces.next()
         {
-            at = Some(space.id());
             // The holder of the lock may be waiting for reclaim.
             let Some(map) = space.map().try_read() else { continue };
-            for va in map.possible_addresses(owner, index) {
-                let Some(table) = map.tables(&self.tlb).lock(va) else { continue };
-                if table.leaf(va).is_some_and(|leaf| !leaf.is_special() && leaf.pfn() == folio.pfn())
-                    && let Some((_, vma)) = map.find(va)
-                    && !vma.flags().contains(VmFlags::LOCKED)
-                {
-                    self.unmap_one(&space, &mut table.run(vma.mlocked()), va, folio, victim, batch);
+            for (index, range) in map.possible_ranges(owner, first, pages) {
+                let Some((_, vma)) = map.find(range.start()).filter(|(_, vma)| !vma.flags().contains(VmFlags::LOCKED))
+                else {
+                    continue;
+                };
+                for (va, page) in range.iter().zip((index - first) as u32..) {
+                    let Some(table) = map.tables(&self.tlb).lock(va) else { continue };
+                    let maps = |leaf: LeafView| !leaf.is_special() && leaf.page_at(va) == folio.page(page);
+                    if table.leaf(va).is_some_and(maps) {
+                        self.unmap_one(&space, &mut table.run(vma.mlocked()), va, folio, victim, batch);
+                    }
                 }
             }
         }

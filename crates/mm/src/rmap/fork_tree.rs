@@ -17,6 +17,7 @@ use crate::error::MmError;
 use crate::space::Space;
 use alloc::vec::Vec;
 use pagewright_btree::{BPlusTree, TreeItem};
+use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform, SpinLock, rank};
 use pagewright_types::{ForkNodeId, SpaceId};
 
@@ -51,8 +52,8 @@ struct ForkNode {
     first_child: ForkNodeId,
     prev_sibling: ForkNodeId,
     next_sibling: ForkNodeId,
-    /// Spaces that belong to it, inserted or about to be; a node with neither these nor children is
-    /// free.
+    /// Spaces that belong to it, inserted or about to be, and walks that are in it; a node with
+    /// neither these nor children is free.
     members: u32,
 }
 
@@ -148,24 +149,9 @@ impl<P: Platform> ForkTree<P> {
         self.inner.lock().members.get(space.raw()).map(|member| member.0.clone())
     }
 
-    /// The space with the lowest id after `after` that belongs to `fork_node` or to a node below
-    /// it.
-    ///
-    /// Looks at the nodes below, not at every space of the machine.
-    pub(crate) fn next_space_below(&self, fork_node: ForkNodeId, after: Option<SpaceId>) -> Option<Arc<Space<P>>> {
-        let mut inner = self.inner.lock();
-        let from = after.map_or(0, |space| space.raw() + 1);
-        let (mut at, mut lowest) = (fork_node, u64::MAX);
-        while at != NO_NODE {
-            let node = u64::from(at.raw());
-            if let Some(((of, space), _)) = inner.by_node.ceiling((node, from))
-                && of == node
-            {
-                lowest = lowest.min(space);
-            }
-            at = inner.next_below(at, fork_node);
-        }
-        inner.members.get(lowest).map(|member| member.0.clone())
+    /// The spaces that belong to `fork_node` or to a node below it, node by node.
+    pub(crate) fn spaces_below(&self, fork_node: ForkNodeId) -> SpacesBelow<'_, P> {
+        SpacesBelow { tree: self, top: fork_node, at: CursorPlace::Start, nodes: 0 }
     }
 
     /// Calls `visit` for every space, by id, without holding the lock meanwhile.
@@ -180,9 +166,100 @@ impl<P: Platform> ForkTree<P> {
     }
 }
 
+/// Where a walk is.
+#[derive(Clone, Copy)]
+enum CursorPlace {
+    /// Before the first node.
+    Start,
+    /// In a node that the walk holds, before its space with this id.
+    In(ForkNodeId, u64),
+    /// After the last node.
+    End,
+}
+
+/// A walk over the spaces at or below a node, parents first, that keeps its place.
+///
+/// The lock is not held between two steps. The walk holds the node that it is in as a member does
+/// (INV-RMAP-CURSOR), so the node stays in the tree when its spaces end, and no other space gets
+/// it. Nodes keep their order, and the spaces of a node are visited by id. So a space that is
+/// known from the first step to the last is visited; one that comes meanwhile may be missed. All
+/// steps together look at each node and each space once.
+pub(crate) struct SpacesBelow<'a, P: Platform> {
+    tree: &'a ForkTree<P>,
+    top: ForkNodeId,
+    at: CursorPlace,
+    /// Nodes looked at so far.
+    pub(super) nodes: u64,
+}
+
+impl<P: Platform> Iterator for SpacesBelow<'_, P> {
+    type Item = Arc<Space<P>>;
+
+    fn next(&mut self) -> Option<Arc<Space<P>>> {
+        let mut inner = self.tree.inner.lock();
+        let (held, mut at, mut from) = match self.at {
+            CursorPlace::Start if inner.is_free(self.top) => (None, NO_NODE, 0),
+            CursorPlace::Start => {
+                self.nodes += 1;
+                (None, self.top, 0)
+            }
+            CursorPlace::In(node, from) => (Some(node), node, from),
+            CursorPlace::End => return None,
+        };
+        let found = loop {
+            if at == NO_NODE {
+                break None;
+            }
+            let node = u64::from(at.raw());
+            let next = inner.by_node.ceiling((node, from)).map(|(key, _)| key).filter(|(of, _)| *of == node);
+            if let Some((_, space)) = next {
+                break Some(space);
+            }
+            (at, from) = (inner.next_below(at, self.top), 0);
+            self.nodes += u64::from(at != NO_NODE);
+        };
+        if held != Some(at) {
+            if found.is_some() {
+                inner.hold(at);
+            }
+            if let Some(left) = held {
+                inner.let_go(left);
+            }
+        }
+        self.at = found.map_or(CursorPlace::End, |space| CursorPlace::In(at, space + 1));
+        found.and_then(|space| inner.members.get(space)).map(|member| member.0.clone())
+    }
+}
+
+impl<P: Platform> Drop for SpacesBelow<'_, P> {
+    fn drop(&mut self) {
+        if let CursorPlace::In(node, _) = self.at {
+            self.tree.inner.lock().let_go(node);
+        }
+    }
+}
+
 impl<P: Platform> Inner<P> {
     fn node(&mut self, id: ForkNodeId) -> &mut ForkNode {
         &mut self.nodes[id.index()]
+    }
+
+    /// Whether a node has no spaces and no nodes below it, and so is in no tree.
+    fn is_free(&mut self, id: ForkNodeId) -> bool {
+        let node = self.node(id);
+        node.members == 0 && node.first_child == NO_NODE
+    }
+
+    /// Keeps a node in its tree for a walk.
+    fn hold(&mut self, id: ForkNodeId) {
+        plant!(WalkLosesPlace => return);
+        self.node(id).members += 1;
+    }
+
+    /// Ends [`Inner::hold`].
+    fn let_go(&mut self, id: ForkNodeId) {
+        plant!(WalkLosesPlace => return);
+        self.release(id);
     }
 
     /// A node to be filled in.

@@ -1,12 +1,13 @@
 //! Visiting every mapping of a page.
 
 use crate::mm::Mm;
+use crate::rmap::fork_tree::SpacesBelow;
 use crate::space::Space;
 use core::ops::ControlFlow;
-use pagewright_sync::Platform;
+use pagewright_sync::{Arc, Platform};
 use pagewright_table::LeafView;
 use pagewright_tlb::frames::FolioOwner;
-use pagewright_types::{Pfn, SpaceId, VirtAddr};
+use pagewright_types::{Counter, FileId, Pfn, SpaceId, VirtAddr};
 
 /// One mapping of a page, visited with its space held for reading.
 pub struct RmapEntry<'a, P: Platform> {
@@ -35,10 +36,9 @@ impl<P: Platform> Mm<P> {
     pub fn for_each_mapping(&self, pfn: Pfn, mut visit: impl FnMut(RmapEntry<'_, P>) -> ControlFlow<()>) {
         let folio = self.frames().folio(pfn);
         let index = folio.index() + u64::from(folio.page_of(pfn));
-        let mut at: Option<SpaceId> = None;
-        while let Some(space) = self.candidate_after(folio.owner(), at) {
+        for space in self.candidates(folio.owner()) {
             let map = space.map().read();
-            for va in map.possible_addresses(folio.owner(), index) {
+            for va in map.possible_ranges(folio.owner(), index, 1).flat_map(|(_, range)| range.iter()) {
                 let leaf = map.tables(&self.tlb).lock(va).and_then(|locked| locked.leaf(va));
                 if let Some(leaf) = leaf.filter(|leaf| !leaf.is_special() && leaf.page_at(va) == pfn)
                     && visit(RmapEntry { space: &space, va, leaf }).is_break()
@@ -46,30 +46,59 @@ impl<P: Platform> Mm<P> {
                     return;
                 }
             }
-            drop(map);
-            at = Some(space.id());
         }
     }
 
-    /// The first space after `after` that may map pages of `owner`.
-    pub(crate) fn candidate_after(
-        &self,
-        owner: FolioOwner,
-        after: Option<SpaceId>,
-    ) -> Option<pagewright_sync::Arc<Space<P>>> {
+    /// The spaces that may map pages of `owner`.
+    pub(crate) fn candidates(&self, owner: FolioOwner) -> CandidateSpaces<'_, P> {
         match owner {
-            FolioOwner::None => None,
-            FolioOwner::Anon(fork_node) => self.fork_tree.next_space_below(fork_node, after),
-            FolioOwner::File(id) => {
-                let file = self.files.get(id)?;
-                let mut at = after;
+            FolioOwner::None => CandidateSpaces::None,
+            FolioOwner::Anon(fork_node) => CandidateSpaces::Anon(self, self.fork_tree.spaces_below(fork_node)),
+            FolioOwner::File(file) => CandidateSpaces::File { mm: self, file, after: None },
+        }
+    }
+}
+
+/// A walk over the spaces that may map a page; no lock is held between two steps.
+///
+/// A space that may map the page from the first step to the last is visited (INV-RMAP-SUPERSET).
+pub(crate) enum CandidateSpaces<'a, P: Platform> {
+    /// No space does.
+    None,
+    /// Spaces that descend from the one that made an anonymous page.
+    Anon(&'a Mm<P>, SpacesBelow<'a, P>),
+    /// Spaces that map a file, by id.
+    File {
+        /// The files.
+        mm: &'a Mm<P>,
+        /// The file.
+        file: FileId,
+        /// The space visited last.
+        after: Option<SpaceId>,
+    },
+}
+
+impl<P: Platform> Iterator for CandidateSpaces<'_, P> {
+    type Item = Arc<Space<P>>;
+
+    fn next(&mut self) -> Option<Arc<Space<P>>> {
+        match self {
+            Self::None => None,
+            Self::Anon(mm, spaces) => {
+                let before = spaces.nodes;
+                let space = spaces.next();
+                mm.tlb.count(Counter::PwRmapNodes, spaces.nodes - before);
+                space
+            }
+            Self::File { mm, file, after } => {
+                let object = mm.files.get(*file)?;
                 loop {
-                    let id = file.mapper_after(at)?;
+                    let id = object.mapper_after(*after)?;
+                    *after = Some(id);
                     // A space that ended between the two look-ups maps nothing any more.
-                    if let Some(space) = self.fork_tree.space(id) {
+                    if let Some(space) = mm.fork_tree.space(id) {
                         return Some(space);
                     }
-                    at = Some(id);
                 }
             }
         }

@@ -475,6 +475,7 @@ fn the_reverse_map_finds_every_mapping<I: Isa>() {
     let expected: Vec<_> = [&parent, &children[0], &children[1], &children[2], &children[4], &grandchild]
         .map(|process| process.space.id())
         .to_vec();
+    found.sort_unstable();
     assert_eq!(found, expected, "everyone but the child that has a copy of its own");
     for process in children.into_iter().chain([grandchild, parent]) {
         process.end();

@@ -13,3 +13,4 @@ mod pool;
 mod remap;
 mod remap_races;
 mod reschedule;
+mod reverse_map;

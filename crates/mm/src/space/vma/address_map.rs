@@ -360,20 +360,31 @@ impl<P: Platform> AddressMap<P> {
         }
     }
 
-    /// Returns the addresses at which page `index` of `owner` may be mapped in this space.
-    pub(crate) fn possible_addresses(&self, owner: FolioOwner, index: u64) -> impl Iterator<Item = VirtAddr> {
+    /// Returns where `pages` pages of `owner` from page `index` on may be mapped in this space.
+    ///
+    /// There is one range for each mapping, with the index of its first page.
+    pub(crate) fn possible_ranges(
+        &self,
+        owner: FolioOwner,
+        index: u64,
+        pages: u64,
+    ) -> impl Iterator<Item = (u64, PageRange)> {
         let (anon, file) = match owner {
-            FolioOwner::Anon(_) => (Some(index), None),
-            FolioOwner::File(file) => (None, Some(file)),
-            FolioOwner::None => (None, None),
+            FolioOwner::Anon(_) => (true, None),
+            FolioOwner::File(file) => (false, Some(file)),
+            FolioOwner::None => (false, None),
         };
-        let unmoved = anon.filter(|index| {
-            let found = self.vmas.at(*index);
-            found.is_some_and(|(start, vma)| !vma.is_shared() && !vma.is_moved(start))
+        let end = index + if anon { pages } else { 0 };
+        let range = |from: u64, to: u64| PageRange::new(VirtAddr::from_page_index(from), VirtAddr::from_page_index(to));
+        let unmoved =
+            self.overlapping(range(index, end)).filter(|(start, vma)| !vma.is_shared() && !vma.is_moved(*start));
+        let unmoved = unmoved.map(move |(start, vma)| {
+            let (from, to) = (start.max(index), vma.end().min(end));
+            (from, range(from, to))
         });
-        let moved = anon.into_iter().flat_map(|index| self.mapping_index.of_moved(index));
-        let of_file = file.into_iter().flat_map(move |file| self.mapping_index.of_file(file, index));
-        unmoved.into_iter().chain(moved).chain(of_file).map(VirtAddr::from_page_index)
+        let moved = self.mapping_index.of_moved(index, end);
+        let of_file = file.into_iter().flat_map(move |file| self.mapping_index.of_file(file, index, pages));
+        unmoved.chain(moved.chain(of_file).map(move |part| (part.index, range(part.start, part.start + part.pages))))
     }
 
     /// Returns the mappings that contain pages of a file from page `from` on.

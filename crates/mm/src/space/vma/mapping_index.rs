@@ -129,10 +129,10 @@ impl MappingIndex {
         }
     }
 
-    /// Returns the page indices of the space at which a file's page may be mapped.
-    pub(in crate::space) fn of_file(&self, file: FileId, index: u64) -> impl Iterator<Item = u64> {
-        let at = global_index(file, index);
-        self.by_file.overlapping(at, at + 1).map(move |((from, start), _)| start + (at - from))
+    /// Returns where `pages` pages of a file from page `index` on may be mapped.
+    pub(in crate::space) fn of_file(&self, file: FileId, index: u64, pages: u64) -> impl Iterator<Item = MappedPart> {
+        let (from, base) = (global_index(file, index), global_index(file, 0));
+        parts(&self.by_file, from, from + pages).map(move |part| MappedPart { index: part.index - base, ..part })
     }
 
     /// Returns the first pages of the mappings that contain any page of a file from `index` on.
@@ -141,10 +141,28 @@ impl MappingIndex {
         self.by_file.overlapping(global_index(file, index), last).map(|((_, start), _)| start)
     }
 
-    /// Returns the page indices to which the anonymous page with `index` may have moved.
-    pub(in crate::space) fn of_moved(&self, index: u64) -> impl Iterator<Item = u64> {
-        self.moved.overlapping(index, index + 1).map(move |((from, start), _)| start + (index - from))
+    /// Returns where the anonymous pages `index..end` may have moved.
+    pub(in crate::space) fn of_moved(&self, index: u64, end: u64) -> impl Iterator<Item = MappedPart> {
+        parts(&self.moved, index, end)
     }
+}
+
+/// The part of a mapping that may map some of the pages that were looked for.
+pub(in crate::space) struct MappedPart {
+    /// The index of its first page, for the reverse map.
+    pub(in crate::space) index: u64,
+    /// Its first page in the space.
+    pub(in crate::space) start: u64,
+    /// Its length.
+    pub(in crate::space) pages: u64,
+}
+
+/// Returns the parts of mappings whose pages have the indices `from..to`.
+fn parts(tree: &BPlusTree<MappedPages>, from: u64, to: u64) -> impl Iterator<Item = MappedPart> {
+    tree.overlapping(from, to).map(move |((first, start), mapped)| {
+        let (index, end) = (first.max(from), (first + mapped.pages).min(to));
+        MappedPart { index, start: start + (index - first), pages: end - index }
+    })
 }
 
 #[cfg(test)]
