@@ -60,8 +60,12 @@ fn both(programs: u64) -> Vec<Search> {
     vec![Search::Fast { isa: X86, programs }, Search::Fast { isa: ARM, programs }]
 }
 
+fn explored(isa: IsaKind, theme: Theme, schedules: u32) -> Search {
+    Search::Explored { isa, theme, schedules, race: false }
+}
+
 fn tables(isa: IsaKind) -> Search {
-    Search::Explored { isa, theme: Theme::Tables, schedules: 4000, race: false }
+    explored(isa, Theme::Tables, 4000)
 }
 
 fn races(theme: Theme, schedules: u32) -> Vec<Search> {
@@ -89,10 +93,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::FlushBeforeClear => (races(Theme::Hot, 1000), &[Rule::Rights]),
         Bug::NoPublish => (vec![race(ARM, Theme::Hot, 2000)], &[Rule::Rights, Rule::Reuse]),
         // In fast mode the machine itself panics, so `race` cannot be required.
-        Bug::NoComplete => {
-            let search = Search::Explored { isa: ARM, theme: Theme::Hot, schedules: 500, race: false };
-            (vec![search], &[Rule::Rights, Rule::Reuse])
-        }
+        Bug::NoComplete => (vec![explored(ARM, Theme::Hot, 500)], &[Rule::Rights, Rule::Reuse]),
         Bug::FreedInGather => (races(Theme::Hot, 2000), &[Rule::Reuse]),
         Bug::AcknowledgedEarly => (vec![race(X86, Theme::Hot, 2000)], &[Rule::Rights, Rule::Reuse]),
         Bug::MaskBeforeBump | Bug::JoinAfterRead => (vec![race(X86, Theme::Moving, 3000)], &[Rule::Rights]),

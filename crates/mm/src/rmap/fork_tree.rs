@@ -1,17 +1,16 @@
 //! All address spaces, and the tree of forks by which anonymous pages are found.
 //!
 //! ```text
-//!            1 ── shell, gone                 a page made by 2 before its forks is labelled 2:
-//!            └─ 2 ── server                   it may be mapped by 2, 3, 4 and 5, and nobody else
+//!            1 ── shell, gone                 a page that 2 allocated before its forks names 2:
+//!            └─ 2 ── server                   it may be mapped by 2, 3, 4 and 5 only
 //!               ├─ 3 ── worker
 //!               └─ 4 ── worker
 //!                  └─ 5 ── its child
 //! ```
 //!
 //! A node lives while a space belongs to it or a child hangs below it. A chain in which every
-//! parent exits after its fork would grow for ever; at [`MAX_DEPTH`] a child therefore joins its
-//! parent's node instead of getting its own, which widens the search and never misses a space
-//! (INV-RMAP-SUPERSET).
+//! parent exits after its fork would grow for ever. At [`MAX_DEPTH`] a child therefore joins its
+//! parent's node: the search becomes wider and misses no space (INV-RMAP-SUPERSET).
 
 use crate::error::MmError;
 use crate::space::Space;
@@ -52,8 +51,9 @@ struct ForkNode {
     first_child: ForkNodeId,
     prev_sibling: ForkNodeId,
     next_sibling: ForkNodeId,
-    /// Spaces that belong to it, inserted or about to be, and walks that are in it; a node with
-    /// neither these nor children is free.
+    /// Spaces that belong to it, inserted or about to be, and walks that are in it.
+    ///
+    /// A node with neither these nor children is free.
     members: u32,
 }
 
@@ -120,7 +120,7 @@ impl<P: Platform> ForkTree<P> {
         Ok(())
     }
 
-    /// Forgets a space, and its node and those above that nobody needs any more.
+    /// Forgets a space, and its node and those above that have no spaces or children left.
     pub(crate) fn remove_space(&self, space: SpaceId, fork_node: ForkNodeId) {
         let mut inner = self.inner.lock();
         let key = space.raw();
@@ -132,7 +132,7 @@ impl<P: Platform> ForkTree<P> {
         drop(member);
     }
 
-    /// The node from which `fork_node` descends and that descends from nobody.
+    /// The root of the tree that contains `fork_node`.
     pub(crate) fn root_of(&self, fork_node: ForkNodeId) -> ForkNodeId {
         let mut inner = self.inner.lock();
         let mut at = fork_node;

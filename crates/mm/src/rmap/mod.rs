@@ -1,4 +1,4 @@
-//! The reverse map: who maps a page.
+//! The reverse map: from a page to the entries that map it.
 //!
 //! An anonymous page names a node of the tree of forks (`ForkTree`) and its page index; it can be
 //! mapped only by spaces at or below that node. A page of a file names the file, which knows the

@@ -20,8 +20,9 @@ pub struct RmapEntry<'a, P: Platform> {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Entries that map page `pfn` of a folio, by itself or with its whole folio
-    /// (`folio_precise_page_mapcount`).
+    /// The number of entries that map page `pfn` of a folio (`folio_precise_page_mapcount`).
+    ///
+    /// An entry maps the page by itself or with its whole folio.
     ///
     /// Every decision by the number of mappings of a page asks here.
     pub(crate) fn mappings_of(&self, pfn: Pfn) -> u32 {
