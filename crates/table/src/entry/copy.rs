@@ -109,8 +109,8 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         // Pairs with the fence between the pin and the second read of the entry in `gup_fast`.
         fence(Ordering::SeqCst);
         <P::Locks as Backend>::point();
+        // No CPU has run the child, so no flush of its entries can be pending.
         let mut child = to.run(Mlocked(false));
-        to.flush_before_install(part.start());
         for va in self.entries(part) {
             if let Err(stop) = self.copy_entry(&mut child, va, &weakened, hooks) {
                 self.restore(PageRange::new(va, part.end()), &weakened);
