@@ -477,6 +477,24 @@ fn shared_pages_are_swapped_for_all_sharers<I: Isa>() {
     world.at_rest(&[]);
 }
 
+/// A request to reclaim frees what it asks for, however many batches that takes, and no more.
+fn a_request_frees_as_many_pages_as_it_asks_for<I: Isa>() {
+    for wanted in [1, 31, 32, 33, 70, 100] {
+        let world = machine::<I>(1);
+        let _device = world.swap_to(1024);
+        let process = TestProcess::new(&world);
+        let base = process.anon(300);
+        fill(&process, base, 300, 1);
+        let freed = world.on(CPU, |mm| mm.reclaim(NODE, wanted));
+        assert_eq!(freed, u64::from(wanted));
+        assert_eq!(world.count(Counter::PgStealProactive), freed);
+        assert_eq!(process.space.rss().pages(), 300 - freed, "{wanted}");
+        check(&process, base, 300, 1);
+        process.end();
+        world.at_rest(&[]);
+    }
+}
+
 /// A pool fill goes on after a batch that a failed allocation made short.
 fn a_pool_fill_retries_a_short_batch<I: Isa>() {
     let world = TestWorld::<I>::sized(1, FRAMES * PAGE_SIZE);
@@ -496,6 +514,7 @@ fn a_pool_fill_retries_a_short_batch<I: Isa>() {
 
 on_both!(
     a_pool_fill_retries_a_short_batch,
+    a_request_frees_as_many_pages_as_it_asks_for,
     a_program_with_twice_the_memory_runs,
     background_reclaim_prevents_direct_reclaim,
     hot_pages_survive_a_stream_of_cold_pages,
