@@ -35,7 +35,7 @@ pub(super) fn judge(bench: &Bench, machine: &Machine, kernel: &Path) -> Result<u
     let bytes = fs::metadata(kernel).map_err(Error::file(kernel))?.len();
     check("bytes of image", Some(bytes), MAX_BYTES);
     let Some(case) = CASES.iter().find(|case| case.name == PROGRAM) else { return Ok(failed) };
-    let Some(program) = case.program(machine, &bench.workspace, &bench.folder)? else { return Ok(failed) };
+    let Some(program) = bench.program(machine, case) else { return Ok(failed) };
     let mut boot = Command::new(&bench.pagewright);
     boot.args([
         "boot",

@@ -17,6 +17,8 @@ use crate::cargo::{self, Workspace};
 use crate::error::Error;
 use crate::kernel;
 use cases::{CASES, Case, MACHINES, Machine};
+use pagewright_types::IsaKind;
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -50,11 +52,15 @@ struct Bench {
     pagewright: PathBuf,
     /// The folder of compiled programs.
     folder: PathBuf,
+    /// The program of each instruction set and case, if it is available.
+    programs: HashMap<(IsaKind, &'static str), PathBuf>,
 }
+
+/// A boot, or several that belong together; returns the number of its failures.
+type Task<'a> = Box<dyn FnOnce() -> Result<usize, Error> + Send + 'a>;
 
 /// Runs the boots of `extent`, and prints a line for each as for a test.
 pub(crate) fn run(extent: Extent) -> Result<(), Error> {
-    let bench = Bench::new()?;
     let mut machines = Vec::new();
     for machine in &MACHINES {
         match machine.lacks() {
@@ -65,37 +71,62 @@ pub(crate) fn run(extent: Extent) -> Result<(), Error> {
         }
     }
     let targets: Vec<_> = machines.iter().map(|machine| machine.isa).collect();
+    // The crates of the kernel depend on each other in a chain, so their build leaves time for the
+    // programs.
+    let (bench, kernels) = thread::scope(|scope| {
+        let bench = scope.spawn(|| Bench::new(&machines));
+        let kernels = kernel::build_all(&targets, &["oracle"]);
+        (join(bench), kernels)
+    });
+    let (bench, ready): (_, Vec<_>) = (bench?, machines.into_iter().zip(kernels?).collect());
     let mut runs = Vec::new();
     if extent == Extent::Planted {
         let kernels = kernel::build_all(&targets, &["planted", "oracle"])?;
-        for (machine, kernel) in machines.iter().zip(&kernels) {
-            planted::runs(&bench, machine, kernel, &mut runs)?;
+        for ((machine, _), kernel) in ready.iter().zip(&kernels) {
+            planted::runs(&bench, machine, kernel, &mut runs);
         }
     }
-    let kernels = kernel::build_all(&targets, &["oracle"])?;
-    let ready: Vec<_> = machines.into_iter().zip(kernels).collect();
     for (machine, kernel) in &ready {
-        bench.programs(machine, kernel, &mut runs)?;
+        bench.programs(machine, kernel, &mut runs);
     }
-    let counted = ready.iter().map(|(machine, kernel)| {
-        || Ok(budget::judge(&bench, machine, kernel)? + recorded::judge(&bench, machine, kernel)?)
-    });
-    let failed = concurrently(counted)? + bench.judge_all(runs)?;
+    // The longest first, over all machines.
+    runs.sort_by_key(|run| CASES.iter().position(|case| case.name == run.case.name));
+    let bench = &bench;
+    let mut tasks: Vec<Task<'_>> = Vec::new();
+    for run in runs {
+        tasks.push(Box::new(move || Ok(usize::from(!bench.judge(&run)?))));
+    }
+    for (machine, kernel) in &ready {
+        tasks.extend(recorded::tasks(bench, machine, kernel));
+        tasks.push(Box::new(|| budget::judge(bench, machine, kernel)));
+    }
+    let failed = concurrently(tasks)?;
     if failed == 0 { Ok(()) } else { Err(Error::Findings { check: "boot", count: failed }) }
 }
 
-/// Runs `tasks` concurrently, and returns the sum of their failures.
-fn concurrently<W>(tasks: impl Iterator<Item = W>) -> Result<usize, Error>
-where
-    W: FnOnce() -> Result<usize, Error> + Send,
-{
+/// Runs `tasks` in order, several at a time, and returns the sum of their failures.
+fn concurrently(tasks: Vec<Task<'_>>) -> Result<usize, Error> {
+    let queue = Mutex::new(tasks.into_iter());
+    let take = || queue.lock().ok()?.next();
+    let work = || {
+        let mut failed = 0;
+        while let Some(task) = take() {
+            failed += task()?;
+        }
+        Ok(failed)
+    };
+    // QEMU emulates all CPUs of a machine on one thread, and a machine may need 1 GiB. On a small
+    // host, one machine more than there are CPUs fills the time in which another waits.
+    let here = thread::available_parallelism().map_or(1, usize::from);
+    let workers = (here / 4).max(3);
     thread::scope(|scope| {
-        let workers: Vec<_> = tasks.map(|task| scope.spawn(task)).collect();
-        let join = |worker: thread::ScopedJoinHandle<'_, _>| {
-            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
         workers.into_iter().map(join).sum()
     })
+}
+
+fn join<T>(worker: thread::ScopedJoinHandle<'_, T>) -> T {
+    worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Builds the program `pagewright`, and returns its path.
@@ -108,18 +139,32 @@ pub(crate) fn pagewright(workspace: &Workspace) -> Result<PathBuf, Error> {
 }
 
 impl Bench {
-    fn new() -> Result<Self, Error> {
+    /// Builds `pagewright`, and the programs for `machines`.
+    fn new(machines: &[&Machine]) -> Result<Self, Error> {
         let workspace = Workspace::load()?;
         let pagewright = pagewright(&workspace)?;
         let folder = workspace.target_directory.join("programs");
         fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
-        Ok(Self { workspace, pagewright, folder })
+        let mut programs = HashMap::new();
+        for machine in machines {
+            for case in &CASES {
+                if let Some(program) = case.program(machine, &workspace, &folder)? {
+                    programs.insert((machine.isa, case.name), program);
+                }
+            }
+        }
+        Ok(Self { workspace, pagewright, folder, programs })
+    }
+
+    /// The program of a case.
+    fn program(&self, machine: &Machine, case: &Case) -> Option<PathBuf> {
+        self.programs.get(&(machine.isa, case.name)).cloned()
     }
 
     /// Adds the boots of every program, on one CPU and on four.
-    fn programs<'a>(&self, machine: &'a Machine, kernel: &Path, runs: &mut Vec<Run<'a>>) -> Result<(), Error> {
+    fn programs<'a>(&self, machine: &'a Machine, kernel: &Path, runs: &mut Vec<Run<'a>>) {
         for case in &CASES {
-            let Some(program) = case.program(machine, &self.workspace, &self.folder)? else {
+            let Some(program) = self.program(machine, case) else {
                 println!(
                     "test boot {} {} ... ignored (its program is missing: cargo xtask setup)",
                     machine.isa, case.name
@@ -132,27 +177,6 @@ impl Bench {
             };
             runs.extend(CPUS.map(run));
         }
-        Ok(())
-    }
-
-    /// Runs all boots, several at a time, and returns the number of failures.
-    fn judge_all(&self, mut runs: Vec<Run<'_>>) -> Result<usize, Error> {
-        // The longest first, over all machines.
-        runs.sort_by_key(|run| CASES.iter().position(|case| case.name == run.case.name));
-        let queue = Mutex::new(runs.into_iter());
-        let take = || queue.lock().ok()?.next();
-        let task = || {
-            let mut failed = 0;
-            while let Some(run) = take() {
-                failed += usize::from(!self.judge(&run)?);
-            }
-            Ok(failed)
-        };
-        // A machine has up to four CPUs, so one worker per four host CPUs, but at least two: on a
-        // small host the CPUs of a machine take turns.
-        let here = thread::available_parallelism().map_or(1, usize::from);
-        let workers = (here / 4).max(2).min(here);
-        concurrently((0..workers).map(|_| task))
     }
 
     /// Runs one boot, prints its line, and returns whether it passed.

@@ -36,19 +36,13 @@ pub(super) const LIMIT: &str = "30";
 const BOOTS: usize = 5;
 
 /// Adds the boots of `kernel`, which has the planted bugs.
-pub(super) fn runs<'a>(
-    bench: &Bench,
-    machine: &'a Machine,
-    kernel: &Path,
-    runs: &mut Vec<Run<'a>>,
-) -> Result<(), Error> {
+pub(super) fn runs<'a>(bench: &Bench, machine: &'a Machine, kernel: &Path, runs: &mut Vec<Run<'a>>) {
     let corrupting = CORRUPTING.iter().filter(|_| machine.isa == IsaKind::X86_64);
     for (plant, name) in corrupting.chain(&WAITING).chain(&MISCOUNTING).chain(&OVERFLOWING) {
         let Some(case) = CASES.iter().find(|case| case.name == *name) else { continue };
-        let Some(program) = case.program(machine, &bench.workspace, &bench.folder)? else { continue };
+        let Some(program) = bench.program(machine, case) else { continue };
         runs.push(Run { machine, case, program, kernel: kernel.to_owned(), cpus: "4", plant: Some(plant) });
     }
-    Ok(())
 }
 
 impl Bench {

@@ -6,8 +6,8 @@
 //! Not guaranteed: anything about calls that a capture does not have (`pagewright boot --record`
 //! names those that it has).
 
-use super::Bench;
 use super::cases::{CASES, Machine};
+use super::{Bench, Task};
 use crate::error::Error;
 use pagewright_types::IsaKind;
 use serde_json::Value;
@@ -78,29 +78,28 @@ const RECORDED: [Recorded; 10] = [
 /// The time limit of one boot, in seconds.
 const LIMIT: &str = "60";
 
-/// Records and replays each program on a machine with this kernel.
-///
-/// Prints a line for each, and returns the number of failures.
-pub(super) fn judge(bench: &Bench, machine: &Machine, kernel: &Path) -> Result<usize, Error> {
-    let mut failed = 0;
-    for recorded in &RECORDED {
-        let different = recorded.differences(bench, machine, kernel)?;
-        let verdict = if different.is_empty() { "ok" } else { "FAILED" };
-        println!("test boot {} {} cpus {} recorded ... {verdict}", machine.isa, recorded.cpus, recorded.case);
-        different.iter().for_each(|line| println!("{line}"));
-        failed += usize::from(!different.is_empty());
-    }
-    Ok(failed)
+/// The tasks that record and replay each program on a machine with this kernel.
+pub(super) fn tasks<'a>(bench: &'a Bench, machine: &'a Machine, kernel: &'a Path) -> impl Iterator<Item = Task<'a>> {
+    RECORDED.iter().map(move |recorded| -> Task<'a> { Box::new(move || recorded.judge(bench, machine, kernel)) })
 }
 
 impl Recorded {
+    /// Records and replays the program, prints its line, and returns the number of failures.
+    fn judge(&self, bench: &Bench, machine: &Machine, kernel: &Path) -> Result<usize, Error> {
+        let different = self.differences(bench, machine, kernel)?;
+        let verdict = if different.is_empty() { "ok" } else { "FAILED" };
+        let mut line = format!("test boot {} {} cpus {} recorded ... {verdict}", machine.isa, self.cpus, self.case);
+        different.iter().for_each(|difference| line.push_str(&format!("\n{difference}")));
+        // One call, so that the output of several machines does not mix.
+        println!("{line}");
+        Ok(usize::from(!different.is_empty()))
+    }
+
     fn differences(&self, bench: &Bench, machine: &Machine, kernel: &Path) -> Result<Vec<String>, Error> {
         let case = CASES.iter().find(|case| case.name == self.case);
-        let program = match case {
-            Some(case) => case.program(machine, &bench.workspace, &bench.folder)?,
-            None => None,
+        let Some(program) = case.and_then(|case| bench.program(machine, case)) else {
+            return Ok(vec![format!("no program {}", self.case)]);
         };
-        let Some(program) = program else { return Ok(vec![format!("no program {}", self.case)]) };
         let swap = case.and_then(|case| case.swap.option());
         let file = |end: &str| bench.folder.join(format!("{}-{}-{}.{end}", self.case, machine.isa, self.cpus));
         let (capture, json) = (file("pwt"), file("json"));
