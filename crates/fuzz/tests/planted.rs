@@ -141,9 +141,12 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::FastNoRecheck
         | Bug::PageOutIgnoresPin
         | Bug::WalkersNotAwaited => elsewhere("mm/tests/gup"),
-        Bug::PartialClock | Bug::CompleteElsewhere | Bug::DebtMaskBeforeBump | Bug::SampledAfterAct => {
-            elsewhere("ledger_races.rs")
-        }
+        Bug::PartialClock
+        | Bug::CompleteElsewhere
+        | Bug::DebtMaskBeforeBump
+        | Bug::SampledAfterAct
+        | Bug::DroppedRightsForgotten
+        | Bug::CountDroppedFirst => elsewhere("ledger_races.rs"),
     }
 }
 

@@ -84,6 +84,8 @@ pagewright_types::named_table! {
         DebtMaskBeforeBump = "debt-mask-before-bump", "A dropped debt reads the space's CPU mask before it increments the generation; the planted build adds a scheduling point in between.";
         LatestIssuerCompletes = "latest-issuer-completes", "A batch for which two CPUs issued TLBIs is paid by the barrier of the later one.";
         LatestDeferralKept = "latest-deferral-kept", "A space whose flushes two CPUs deferred remembers the later deferral only.";
+        DroppedRightsForgotten = "dropped-rights-forgotten", "A debt that is dropped leaves no mark in its space, so no later operation flushes the rights that its edit took away.";
+        CountDroppedFirst = "count-dropped-first", "A dropped gather leaves the space's count of gathers before its debt is recorded, so an install in between flushes nothing; the planted build adds a scheduling point in between.";
         SampledAfterAct = "sampled-after-act", "The ledger's epoch is read after the barrier that pays every debt, so a debt that arose meanwhile counts as paid; the planted build adds a scheduling point in between.";
         OverflowUnflushed = "overflow-unflushed", "A gather or batch that is full frees what it holds before it flushes.";
         OneWalkerAwaited = "one-walker-awaited", "The freeing of a table waits for one lockless walker and not for the others.";

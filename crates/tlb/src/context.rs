@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use pagewright_plant::plant;
 use pagewright_sync::AtomicCpuMask;
-use pagewright_types::{CpuId, CpuMask, Pfn, SpaceId, Tag};
+use pagewright_types::{CpuId, CpuMask, DebtKey, Pfn, SpaceId, Tag};
 
 /// A flush that was put off: since when, and by whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,11 @@ impl DeferredFlush {
     pub(crate) fn new(epoch: u64, issuer: Option<CpuId>) -> Self {
         let issuer = issuer.map_or(Self::ANYONE, |cpu| cpu.index() as u64);
         Self((epoch + 1) << Self::ISSUER_BITS | issuer)
+    }
+
+    /// The flush that a dropped debt owes, whose key the ledger has opened.
+    pub(crate) fn of_key(key: DebtKey, issuer: Option<CpuId>) -> Self {
+        Self::new(key.epoch() - 1, issuer)
     }
 
     /// The epoch that a clock must have reached to have paid.

@@ -23,9 +23,9 @@ pub enum OwedFlush {
 /// [`Debt::settle`].
 ///
 /// # Panics
-/// INV-TLB-DEBT: a debug build panics when a debt is dropped. In every build the detached frames
-/// are parked under a key of the [`crate::Ledger`], and the next allocation that takes them settles
-/// it.
+/// INV-TLB-DEBT: a debug build panics when a debt is dropped. In every build the next operation on
+/// the space flushes it. The detached frames are parked under a key of the [`crate::Ledger`], and
+/// the next allocation that takes them settles it.
 #[must_use = "a page-table edit owes a TLB flush: absorb the debt into a Gather or settle it"]
 pub struct Debt<'t, P: Platform, T: IntoDetachedPieces> {
     tlb: &'t Tlb<P>,

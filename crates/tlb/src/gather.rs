@@ -175,14 +175,23 @@ impl<P: Platform> DetachedHolder<P> for Gather<'_, P> {
 
 impl<P: Platform> Drop for Gather<'_, P> {
     fn drop(&mut self) {
+        plant!(CountDroppedFirst => {
+            if core::mem::take(&mut self.concurrent) {
+                self.context.dec_flush_pending();
+            }
+            <P::Locks as pagewright_sync::Backend>::point();
+        });
+        let unsettled = !self.is_empty();
+        if unsettled {
+            let (frames, detached) = (self.tlb.frames(), &mut self.detached);
+            self.tlb.abandon(self.context, |sink| detached.drain(frames, sink));
+        }
+        // After the debt is recorded: an install in between would see neither.
         if self.concurrent {
             self.context.dec_flush_pending();
         }
-        if self.is_empty() {
-            return;
+        if unsettled {
+            bomb::dropped(format_args!("INV-TLB-DEBT: gather dropped unsettled"));
         }
-        let (frames, detached) = (self.tlb.frames(), &mut self.detached);
-        self.tlb.abandon(self.context, |sink| detached.drain(frames, sink));
-        bomb::dropped(format_args!("INV-TLB-DEBT: gather dropped unsettled"));
     }
 }

@@ -69,6 +69,7 @@
 //!                ├─ absorb ─▶ Gather ── settle ─▶ one flush ─▶ free    one operation on one space
 //!                ├─ absorb ─▶ Batch ─── settle ─▶ one wait ──▶ free    many pages in many spaces
 //!                └─ dropped, alone or inside a Gather or a Batch (a bug: debug builds panic)
+//!                      ├─▶ the space: a deferred flush, which the next operation there pays
 //!                      └─▶ Ledger::open ─▶ frames parked under a DebtKey
 //!                                               └─▶ Tlb::alloc settles the key, then hands them out
 //! ```
@@ -80,7 +81,7 @@
 //! | --- | --- | --- | --- |
 //! | [`Gather::concurrent`], beside faults and other zaps | a count in the [`TlbContext`] | its `settle` | an install: flushes the entry; another concurrent gather, when it settles: flushes the space; a batch: adds a flush of the space to its own |
 //! | [`Batch`] | the latest epoch, on arm64 with its issuer, in the [`TlbContext`] | its `settle` | an install, or any gather that settles, unless the clocks say that it is paid: flushes the space; another batch: adds a flush of the space to its own |
-//! | a drop | the [`DebtKey`](pagewright_types::DebtKey) of each frame | [`Tlb::alloc`], on the CPUs whose clocks are behind the key | none: until then the space can still use the stale translation, and no other space gets the frame |
+//! | a drop | as by a batch, for the rights; the [`DebtKey`](pagewright_types::DebtKey) of each frame | as what a batch defers; frames by [`Tlb::alloc`], on the CPUs whose clocks are behind the key | as what a batch defers: until then the space can still use the stale translation, and no other space gets the frame |
 //!
 //! An install of a leaf checks by [`Tlb::flush_before_install`], a batch by [`Batch::absorb_pending`]
 //! (INV-TLB-CLEARED, INV-TLB-DEFERRED), and an edit of a leaf without rights, which may have lost

@@ -1,6 +1,6 @@
 //! The settling allocator, and how dropped debts are parked for it.
 
-use crate::context::TlbContext;
+use crate::context::{DeferredFlush, TlbContext};
 use crate::detached::DetachedPiece;
 use crate::engine::Tlb;
 use pagewright_arch::ShootdownKind;
@@ -104,9 +104,11 @@ impl<P: Platform> Tlb<P> {
         !owing.is_empty()
     }
 
-    /// Takes in what a dropped debt held: parks it under a key of the ledger, so that whoever
-    /// allocates it settles first. Infallible and without allocation; it waits for nothing but
-    /// lockless walks.
+    /// Records a dropped debt in its space and in the ledger, and parks what it held under its key.
+    ///
+    /// INV-TLB-DEBT: the rights that the edit took away are a deferred flush of the space, which the
+    /// next operation on the space pays; the frames are settled by the allocation that takes them.
+    /// Infallible and without allocation; it waits for nothing but lockless walks.
     pub(crate) fn abandon(&self, context: &TlbContext, pieces: impl FnOnce(&mut dyn FnMut(DetachedPiece))) {
         self.fx().publish();
         self.tell_secondaries(context, None);
@@ -118,15 +120,18 @@ impl<P: Platform> Tlb<P> {
             { let mask = context.cpus(); P::Locks::point(); context.bump(); mask },
             { context.bump(); P::Locks::point(); context.cpus() }
         );
-        let mask = match self.fx().caps().shootdown {
-            ShootdownKind::Ipi => members,
+        let (mask, issuer) = match self.fx().caps().shootdown {
+            ShootdownKind::Ipi => (members, None),
             // The issuer's next barrier completes what is issued here.
             ShootdownKind::Broadcast => {
                 self.issue_whole(context);
-                CpuMask::of(self.fx().cpu())
+                let me = self.fx().cpu();
+                (CpuMask::of(me), Some(me))
             }
         };
-        self.park_under(self.ledger().open(mask), pieces);
+        let key = self.ledger().open(mask);
+        plant!(DroppedRightsForgotten; (), context.defer(DeferredFlush::of_key(key, issuer)));
+        self.park_under(key, pieces);
     }
 
     /// Parks what a dropped debt held under `key`.

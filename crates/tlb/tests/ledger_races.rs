@@ -4,16 +4,16 @@
 //!
 //! Nothing in the memory manager leaves a debt yet, so the programs here stand on `tlb` alone: one
 //! CPU clears an entry and drops the debt, one goes on reading the page, one flushes another page
-//! of the space and takes every frame that is free. Cites INV-ORACLE-O1, INV-TLB-DEBT,
-//! INV-LEDGER-FULL, INV-LEDGER-SAMPLE.
+//! of the space and takes every frame that is free. Cites INV-ORACLE-O1, INV-ORACLE-O2,
+//! INV-TLB-DEBT, INV-LEDGER-FULL, INV-LEDGER-SAMPLE.
 
 use crate::bare::{self, Bare, Shape, nothing_was_found};
 use pagewright_arch::on_both;
 use pagewright_arch::{Effects, Isa};
 use pagewright_check::{Antecedent, Attempt, Chooser, RunDetail};
 use pagewright_sim::explore::CoroutineBody;
-use pagewright_tlb::BatchPolicy;
-use pagewright_types::{Counter, CpuId};
+use pagewright_tlb::{BatchPolicy, Gather};
+use pagewright_types::{Counter, CpuId, Level, Order, PageRange};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
@@ -112,9 +112,72 @@ fn leaves_while_another_settles<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody
     ]
 }
 
+/// A gather beside others is dropped, and another CPU maps a new page where it cleared one.
+fn installs_after_a_dropped_gather<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
+    bare.give_frame();
+    let [drops, installs, uses] = [(); 3].map(|()| Rc::clone(bare));
+    vec![
+        Box::new(move || {
+            let mut gather = Gather::concurrent(&drops.tlb, &drops.context);
+            let table = drops.table.lock();
+            gather.absorb(drops.unmap(LEFT));
+            gather.publish();
+            drop(table);
+            is_dropped(gather);
+        }),
+        Box::new(move || {
+            let block = installs.tlb.alloc(installs.tlb.request(Order::ZERO)).expect("one is left");
+            let folio = installs.tlb.frames().new_folio(block);
+            installs.takes_away(LEFT);
+            loop {
+                let table = installs.table.lock();
+                if !installs.is_mapped(LEFT) {
+                    let page = PageRange::page(bare::page(LEFT));
+                    installs.tlb.flush_before_install(&installs.context, page, Level::PTE);
+                    installs.map_folio(LEFT, folio);
+                    break;
+                }
+                drop(table);
+                installs.tlb.fx().relax();
+            }
+            installs.returns();
+        }),
+        Box::new(move || {
+            for _ in 0..6 {
+                uses.reads(CpuId::new(2), LEFT);
+            }
+        }),
+    ]
+}
+
+/// A debt is dropped, and another CPU reports that the page is gone.
+fn relies_on_a_dropped_debt<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
+    let [drops, relies, uses] = [(); 3].map(|()| Rc::clone(bare));
+    vec![
+        Box::new(move || drops_debt(&drops, LEFT)),
+        Box::new(move || {
+            relies.takes_away(LEFT);
+            // The frame is parked after the debt is recorded.
+            while relies.count(Counter::PwTlbDebtParked) == 0 {
+                relies.tlb.fx().relax();
+            }
+            Gather::new(&relies.tlb, &relies.context).settle();
+            relies.returns();
+        }),
+        Box::new(move || {
+            for _ in 0..6 {
+                uses.reads(CpuId::new(2), LEFT);
+            }
+        }),
+    ]
+}
+
 fn drops_debt<I: Isa>(bare: &Rc<Bare<I>>, index: u16) {
-    let debt = bare.unmap(index);
-    // Debug builds report the mistake once the frame is parked.
+    is_dropped(bare.unmap(index));
+}
+
+/// Debug builds report the mistake once the frame is parked.
+fn is_dropped<T>(debt: T) {
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(debt)));
     assert_eq!(dropped.is_err(), cfg!(debug_assertions));
 }
@@ -146,7 +209,17 @@ fn a_debt_that_arises_during_a_settlement_stays_open<I: Isa>() {
     explored::<I>(leaves_while_another_settles);
 }
 
+/// INV-TLB-DEBT: the space remembers a dropped debt, until an operation has flushed it.
+fn no_right_of_a_dropped_debt_outlives_an_operation_that_finds_the_entry<I: Isa>() {
+    for programs in [installs_after_a_dropped_gather::<I>, relies_on_a_dropped_debt::<I>] {
+        let search = bare::explore(1, bare::soaked(1_000), |chooser, detail| attempt(programs, chooser, detail));
+        nothing_was_found(&search);
+        assert!(search.tally.of(Antecedent::RightReduced) > 0, "no call returned while a TLB had held the page");
+    }
+}
+
 on_both! {
+    no_right_of_a_dropped_debt_outlives_an_operation_that_finds_the_entry,
     a_dropped_debt_is_paid_before_its_frame_is_reused,
     a_cpu_that_joins_holds_nothing_that_a_dropped_debt_frees,
     a_debt_that_arises_during_a_settlement_stays_open,
@@ -191,6 +264,26 @@ mod planted {
         is_found::<Aarch64>(&wanted, |chooser, detail| {
             attempt(leaves_while_another_settles::<Aarch64>, chooser, detail)
         });
+    }
+
+    fn find_right<I: Isa>(plant: PlantedBug, programs: fn(&Rc<Bare<I>>) -> Vec<CoroutineBody>, race: bool) {
+        is_found::<I>(&Wanted { plant, rules: &[Rule::Rights], budget: 20_000, race }, |chooser, detail| {
+            attempt(programs, chooser, detail)
+        });
+    }
+
+    /// INV-TLB-DEBT: found when the call returns.
+    #[test]
+    fn a_dropped_debt_that_leaves_no_mark_is_found() {
+        find_right::<X86_64>(PlantedBug::DroppedRightsForgotten, relies_on_a_dropped_debt, false);
+        find_right::<Aarch64>(PlantedBug::DroppedRightsForgotten, relies_on_a_dropped_debt, false);
+    }
+
+    /// INV-TLB-DEBT: found when the call returns, if it installs between the two.
+    #[test]
+    fn a_dropped_gather_that_is_uncounted_first_is_found() {
+        find_right::<X86_64>(PlantedBug::CountDroppedFirst, installs_after_a_dropped_gather, true);
+        find_right::<Aarch64>(PlantedBug::CountDroppedFirst, installs_after_a_dropped_gather, true);
     }
 
     /// Found when the third CPU takes the frame.

@@ -2,16 +2,19 @@
 //! is paid.
 
 use super::space::{Space, is_free, machine, page};
-use crate::support::{Effect, on};
+use crate::support::{Effect, Host, on};
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_tlb::Gather;
-use pagewright_types::{Access, Counter, CpuId, CpuMask, Order, Pfn};
+use pagewright_types::{Access, Counter, CpuId, CpuMask, Level, Order, PageRange, Pfn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 on_both! {
     a_dropped_debt_is_settled_before_its_frame_is_reused,
     a_dropped_gather_is_settled_before_its_frames_are_reused,
+    rights_of_a_dropped_debt_end_with_the_next_operation_on_the_space,
+    rights_of_a_dropped_gather_end_with_the_next_operation_on_the_space,
+    a_dropped_debt_costs_the_next_operation_one_flush,
     a_shared_folio_keeps_the_key_of_a_dropped_debt,
     a_caller_that_may_not_wait_gets_no_parked_frame,
     unwinding_through_a_debt_does_not_panic_again,
@@ -86,6 +89,57 @@ fn a_dropped_gather_is_settled_before_its_frames_are_reused<I: Isa>() {
     assert_eq!(tlb.frames().counters().sum(Counter::PwTlbDebtParked), 10);
     take_until(&space, &frames);
     assert_eq!(tlb.frames().counters().sum(Counter::PwTlbSettleOnAlloc), 1, "one flush pays for all ten");
+}
+
+/// Two ways in which an operation can find what another has cleared or weakened.
+fn operations<I: Isa>() -> [fn(&Space<I>); 2] {
+    [
+        |space| Gather::new(&space.tlb, &space.context).settle(),
+        |space| space.tlb.flush_before_install(&space.context, PageRange::page(page(1)), Level::PTE),
+    ]
+}
+
+/// A space whose page 1 CPU 1 may use, and the machine.
+fn used_on_cpu_1<I: Isa>() -> (Host<I>, Space<I>) {
+    let (host, tlb) = machine::<I>(3);
+    let space = Space::new(&tlb);
+    space.map_new(1);
+    on(1, || {
+        space.run();
+        assert!(host.access(page(1), Access::Write).is_some());
+    });
+    (host, space)
+}
+
+/// CPU 2 finds the entry, so no barrier of the CPU that issued helps it (Arm ARM D8.14.5).
+fn rights_of_a_dropped_debt_end_with_the_next_operation_on_the_space<I: Isa>() {
+    for operation in operations::<I>() {
+        let (host, space) = used_on_cpu_1::<I>();
+        drop_debt(space.clear(1));
+        on(2, || operation(&space));
+        assert_eq!(on(1, || host.access(page(1), Access::Write)), None, "CPU 1 still stores");
+    }
+}
+
+fn rights_of_a_dropped_gather_end_with_the_next_operation_on_the_space<I: Isa>() {
+    for operation in operations::<I>() {
+        let (host, space) = used_on_cpu_1::<I>();
+        let mut gather = Gather::new(&space.tlb, &space.context);
+        gather.absorb(space.clear(1));
+        drop_debt(gather);
+        on(2, || operation(&space));
+        assert_eq!(on(1, || host.access(page(1), Access::Write)), None, "CPU 1 still stores");
+    }
+}
+
+fn a_dropped_debt_costs_the_next_operation_one_flush<I: Isa>() {
+    for operation in operations::<I>() {
+        let (host, space) = used_on_cpu_1::<I>();
+        drop_debt(space.clear(1));
+        operation(&space);
+        let ((), log) = host.log(|| operation(&space));
+        assert_eq!(log, [], "it is flushed already");
+    }
 }
 
 fn a_shared_folio_keeps_the_key_of_a_dropped_debt<I: Isa>() {
