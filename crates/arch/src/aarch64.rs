@@ -38,22 +38,21 @@ const DIRTY_MODIFIER: u64 = 1 << 51;
 const PRIVILEGED_NO_EXEC: u64 = 1 << 53;
 const USER_NO_EXEC: u64 = 1 << 54;
 const SOFT_KEPT_DIRTY: u64 = 1 << 55;
-const SPECIAL: u64 = 1 << 56;
-const EXCLUSIVE: u64 = 1 << 57;
-const SOFT_DIRTY: u64 = 1 << 58;
 const PROT_NONE: u64 = 1 << 59;
 const SOFT: u64 = 1 << 60;
 const TABLE_READ_ONLY: u64 = 1 << 62;
 const FRAME: u64 = 0x0000_ffff_ffff_f000;
 
-/// The flags that a bit of their own encodes, with the same polarity.
-const FLAGS: [(LeafFlags, u64); 5] = [
-    (LeafFlags::ACCESSED, ACCESSED),
-    (LeafFlags::USER, USER),
-    (LeafFlags::EXCLUSIVE, EXCLUSIVE),
-    (LeafFlags::SPECIAL, SPECIAL),
-    (LeafFlags::SOFT_DIRTY, SOFT_DIRTY),
-];
+const ACCESSED_SHIFT: u32 = 10;
+const USER_SHIFT: u32 = 4;
+/// Flags at bits 56 to 58.
+const SOFTWARE_SHIFT: u32 = 52;
+
+const _: () = {
+    assert!(LeafFlags::all().to_raw(LeafFlags::ACCESSED, ACCESSED_SHIFT) == ACCESSED);
+    assert!(LeafFlags::all().to_raw(LeafFlags::USER, USER_SHIFT) == USER);
+    assert!(LeafFlags::all().to_raw(LeafFlags::SOFTWARE, SOFTWARE_SHIFT) == 0b111 << 56);
+};
 
 /// Armv8-A and later, stage 1, EL1&0, 4K granule.
 #[derive(Clone, Copy, Debug)]
@@ -91,11 +90,9 @@ impl Isa for Aarch64 {
         if !leaf.flags.contains(LeafFlags::GLOBAL) {
             raw |= NOT_GLOBAL;
         }
-        for (flag, bit) in FLAGS {
-            if leaf.flags.contains(flag) {
-                raw |= bit;
-            }
-        }
+        raw |= leaf.flags.to_raw(LeafFlags::ACCESSED, ACCESSED_SHIFT);
+        raw |= leaf.flags.to_raw(LeafFlags::USER, USER_SHIFT);
+        raw |= leaf.flags.to_raw(LeafFlags::SOFTWARE, SOFTWARE_SHIFT);
         Pte::from_raw(raw)
     }
 
@@ -120,10 +117,9 @@ impl Isa for Aarch64 {
         if raw & VALID != 0 && level > Level::PTE && raw & TABLE_OR_PAGE != 0 {
             return Entry::Table(TableEntry { pfn, write_protected: raw & TABLE_READ_ONLY != 0 });
         }
-        let mut flags = LeafFlags::empty();
-        for (flag, bit) in FLAGS {
-            flags.set(flag, raw & bit != 0);
-        }
+        let mut flags = LeafFlags::from_raw(raw, LeafFlags::ACCESSED, ACCESSED_SHIFT)
+            | LeafFlags::from_raw(raw, LeafFlags::USER, USER_SHIFT)
+            | LeafFlags::from_raw(raw, LeafFlags::SOFTWARE, SOFTWARE_SHIFT);
         flags.set(LeafFlags::GLOBAL, raw & NOT_GLOBAL == 0);
         flags.set(LeafFlags::DIRTY, raw & READ_ONLY == 0 || raw & SOFT_KEPT_DIRTY != 0);
         let mut rights = Rights::empty();

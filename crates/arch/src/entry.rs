@@ -45,6 +45,8 @@ impl core::fmt::Debug for Pte {
 
 bitflags::bitflags! {
     /// The properties of a leaf beside its rights.
+    ///
+    /// The codecs shift several bits at once, so their order is that of the hardware's bits.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct LeafFlags: u8 {
         /// Set by the walker at the first access through the leaf (x86 A, arm64 AF).
@@ -53,18 +55,35 @@ bitflags::bitflags! {
         ///
         /// x86 D; arm64 the dirty state of FEAT_HAFDBS.
         const DIRTY = 1 << 1;
-        /// Valid under every tag: kernel mappings only (x86 G, arm64 nG clear).
-        const GLOBAL = 1 << 2;
         /// Accessible from user mode (x86 U/S, arm64 AP[1]).
-        const USER = 1 << 3;
+        const USER = 1 << 2;
+        /// Valid under every tag: kernel mappings only (x86 G, arm64 nG clear).
+        const GLOBAL = 1 << 3;
+        /// Software: the frame has no folio, so no reference count and no mapcount (`pte_special`).
+        const SPECIAL = 1 << 4;
         /// Software: the anonymous page belongs to this address space alone.
         ///
         /// Linux's `PageAnonExclusive`, but per mapping, because the entry holds it.
-        const EXCLUSIVE = 1 << 4;
-        /// Software: the frame has no folio, so no reference count and no mapcount (`pte_special`).
-        const SPECIAL = 1 << 5;
+        const EXCLUSIVE = 1 << 5;
         /// Software: stored to since the soft-dirty bits were last cleared (`pte_soft_dirty`).
         const SOFT_DIRTY = 1 << 6;
+    }
+}
+
+impl LeafFlags {
+    /// The flags of software, which both codecs keep in adjacent bits.
+    pub(crate) const SOFTWARE: Self = Self::SPECIAL.union(Self::EXCLUSIVE).union(Self::SOFT_DIRTY);
+
+    /// The flags of `among` as bits of an entry, `shift` positions higher.
+    #[inline]
+    pub(crate) const fn to_raw(self, among: Self, shift: u32) -> u64 {
+        ((self.bits() & among.bits()) as u64) << shift
+    }
+
+    /// The flags of `among` that an entry has, `shift` positions higher.
+    #[inline]
+    pub(crate) const fn from_raw(raw: u64, among: Self, shift: u32) -> Self {
+        Self::from_bits_retain((raw >> shift) as u8 & among.bits())
     }
 }
 

@@ -4,11 +4,11 @@
 //! vol. 2 §5.3).
 //!
 //! ```text
-//!  63   62..59    58   57    56     55     54..52   51..12      11..9    8  7  6  5  4  3  2   1   0
-//!  NX   -         SD   -     EXCL   SPEC   -        frame       -        G  PS D  A  -  -  U/S R/W P
+//!  63   62..58     57   56     55     54..52   51..12      11..9    8  7  6  5  4  3  2   1   0
+//!  NX   -          SD   EXCL   SPEC   -        frame       -        G  PS D  A  -  -  U/S R/W P
 //! ```
 //!
-//! The walker ignores bits 52–58, which hold the software flags. A leaf without rights
+//! The walker ignores bits 52–58; three of them hold the software flags. A leaf without rights
 //! (`PROT_NONE`) has P clear and bit 9 set, and keeps frame and flags in place. A soft entry has P
 //! and bit 9 clear and bit 10 set. Hardware can read every present leaf, so `decode` adds READ.
 //!
@@ -35,21 +35,20 @@ const PROT_NONE: u64 = 1 << 9;
 /// These codecs leave it clear; other kernels may set it.
 const PAT_BLOCK: u64 = 1 << 12;
 const SOFT: u64 = 1 << 10;
-const SPECIAL: u64 = 1 << 55;
-const EXCLUSIVE: u64 = 1 << 56;
-const SOFT_DIRTY: u64 = 1 << 58;
 const NO_EXEC: u64 = 1 << 63;
 const FRAME: u64 = 0x000f_ffff_ffff_f000;
 
-const FLAGS: [(LeafFlags, u64); 7] = [
-    (LeafFlags::ACCESSED, ACCESSED),
-    (LeafFlags::DIRTY, DIRTY),
-    (LeafFlags::GLOBAL, GLOBAL),
-    (LeafFlags::USER, USER),
-    (LeafFlags::EXCLUSIVE, EXCLUSIVE),
-    (LeafFlags::SPECIAL, SPECIAL),
-    (LeafFlags::SOFT_DIRTY, SOFT_DIRTY),
-];
+/// Flags at bits 5, 6 and 8.
+const HARDWARE: LeafFlags = LeafFlags::ACCESSED.union(LeafFlags::DIRTY).union(LeafFlags::GLOBAL);
+const HARDWARE_SHIFT: u32 = 5;
+/// Flags at bits 55 to 57.
+const SOFTWARE_SHIFT: u32 = 51;
+
+const _: () = {
+    assert!(LeafFlags::all().to_raw(HARDWARE, HARDWARE_SHIFT) == ACCESSED | DIRTY | GLOBAL);
+    assert!(LeafFlags::all().to_raw(LeafFlags::USER, 0) == USER);
+    assert!(LeafFlags::all().to_raw(LeafFlags::SOFTWARE, SOFTWARE_SHIFT) == 0b111 << 55);
+};
 
 /// Intel 64 and AMD64.
 #[derive(Clone, Copy, Debug)]
@@ -78,11 +77,9 @@ impl Isa for X86_64 {
         if level > Level::PTE {
             raw |= PAGE_SIZE_BIT;
         }
-        for (flag, bit) in FLAGS {
-            if leaf.flags.contains(flag) {
-                raw |= bit;
-            }
-        }
+        raw |= leaf.flags.to_raw(HARDWARE, HARDWARE_SHIFT);
+        raw |= leaf.flags.to_raw(LeafFlags::USER, 0);
+        raw |= leaf.flags.to_raw(LeafFlags::SOFTWARE, SOFTWARE_SHIFT);
         Pte::from_raw(raw)
     }
 
@@ -114,10 +111,9 @@ impl Isa for X86_64 {
             rights.set(Rights::WRITE, raw & WRITABLE != 0);
             rights.set(Rights::EXEC, raw & NO_EXEC == 0);
         }
-        let mut flags = LeafFlags::empty();
-        for (flag, bit) in FLAGS {
-            flags.set(flag, raw & bit != 0);
-        }
+        let flags = LeafFlags::from_raw(raw, HARDWARE, HARDWARE_SHIFT)
+            | LeafFlags::from_raw(raw, LeafFlags::USER, 0)
+            | LeafFlags::from_raw(raw, LeafFlags::SOFTWARE, SOFTWARE_SHIFT);
         Entry::Leaf(Leaf { pfn, rights, flags })
     }
 
