@@ -166,8 +166,6 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     /// Flushes the entry for `va` if it was cleared and may not be flushed yet (INV-TLB-CLEARED).
     #[inline]
     pub(crate) fn flush_before_install(&self, va: VirtAddr) {
-        let start = va.align_down(self.level.span());
-        let range = PageRange::new(start, start.add(self.level.span()));
-        self.tables.tlb.flush_before_install(self.context(), range, self.level);
+        self.tables.tlb.flush_before_install(self.context(), va, self.level);
     }
 }

@@ -14,17 +14,29 @@ pub struct Rss {
 }
 
 impl Rss {
-    /// Changes the number of pages of each kind.
+    /// Changes the number of entries of each kind, of `pages` pages each.
     ///
-    /// If it falls, notes the peak first (`update_hiwater_rss`), so that the peak is exact without
-    /// a store for each page.
-    pub(crate) fn adjust(&self, change: EntryCounts<i64>) {
-        if change[..SWAP_ENTRIES].iter().any(|pages| *pages < 0) {
-            self.peak.fetch_max(self.pages(), Ordering::Relaxed);
+    /// If a number falls, notes the peak first (`update_hiwater_rss`), so that the peak is exact
+    /// without a store for each page.
+    #[inline]
+    pub(crate) fn adjust(&self, change: EntryCounts<i32>, pages: i64) {
+        if change[..SWAP_ENTRIES].iter().any(|entries| *entries < 0) {
+            self.note_peak();
         }
-        for (kind, pages) in change.into_iter().enumerate().filter(|(_, pages)| *pages != 0) {
-            let before = self.pages[kind].fetch_add(pages as u64, Ordering::Relaxed);
-            debug_assert!(before as i64 + pages >= 0, "INV-MM-RSS: the pages of kind {kind} fell below zero");
+        for (kind, entries) in change.into_iter().enumerate() {
+            if entries != 0 {
+                let more = i64::from(entries) * pages;
+                let before = self.pages[kind].fetch_add(more as u64, Ordering::Relaxed);
+                debug_assert!(before as i64 + more >= 0, "INV-MM-RSS: the pages of kind {kind} fell below zero");
+            }
+        }
+    }
+
+    fn note_peak(&self) {
+        let pages = self.pages();
+        // Most falls are below the peak, and a load costs less than an atomic maximum.
+        if pages > self.peak.load(Ordering::Relaxed) {
+            self.peak.fetch_max(pages, Ordering::Relaxed);
         }
     }
 

@@ -13,7 +13,7 @@ use pagewright_check::{Antecedent, Attempt, Chooser, RunDetail};
 use pagewright_sim::Sim;
 use pagewright_sim::explore::CoroutineBody;
 use pagewright_tlb::{Batch, BatchPolicy, Debt, Gather, OwedFlush, Tlb};
-use pagewright_types::{Counter, CpuId, Level, PageRange};
+use pagewright_types::{Counter, CpuId, Level};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -105,7 +105,7 @@ fn maps_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
         loop {
             let table = maps.table.lock();
             if !maps.is_mapped(0) {
-                maps.tlb.flush_before_install(&maps.context, PageRange::page(bare::page(0)), Level::PTE);
+                maps.tlb.flush_before_install(&maps.context, bare::page(0), Level::PTE);
                 maps.map_folio(0, folio);
                 break;
             }

@@ -39,11 +39,11 @@ impl<P: Platform> Fault<'_, P> {
 
     /// Allocates one cleared frame, or takes one that was cleared ahead.
     pub(super) fn cleared_page(&self) -> Result<Block, FaultError> {
-        let cleared = match self.pages {
+        let cleared = match self.request.pages {
             Some(pages) => pages.next_page()?,
             None => {
                 let cleared = self.mm.alloc_zeroed(Order::ZERO, ClearExtent::PAGE)?;
-                self.mm.frames().prefetch(&cleared, cleared.pfn(), self.offset);
+                self.mm.frames().prefetch(&cleared, cleared.pfn(), self.request.va.page_offset());
                 cleared
             }
         };
@@ -66,7 +66,7 @@ impl<P: Platform> Fault<'_, P> {
     pub(super) fn map_exclusive(&self, run: &mut EntryRun<'_, '_, P>, folio: FolioRef) {
         let mut flags = LeafFlags::USER | LeafFlags::ACCESSED | LeafFlags::EXCLUSIVE;
         let mut rights = self.mapping_rights();
-        if self.flags.contains(FaultFlags::UNSHARE) {
+        if self.request.flags.contains(FaultFlags::UNSHARE) {
             rights -= Rights::WRITE;
             let seen = self.seen_leaf().map_or(LeafFlags::empty(), LeafView::flags);
             flags |= seen & LeafFlags::SOFT_DIRTY;

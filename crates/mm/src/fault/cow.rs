@@ -31,7 +31,7 @@ impl<P: Platform> Fault<'_, P> {
     /// Makes a shared page writable, or gives a leaf the rights of its mapping.
     pub(super) fn widen(&self, leaf: LeafView) -> FaultProgress {
         let Some(locked) = self.lock_if_same_leaf() else { return FaultProgress::RaceLost };
-        let write = self.access == Access::Write;
+        let write = self.access() == Access::Write;
         if write && !leaf.is_special() {
             self.mm.frames().folio(leaf.pfn()).set_flags(FolioFlags::DIRTY);
         }
@@ -116,12 +116,12 @@ impl<P: Platform> Fault<'_, P> {
 
     /// Locks the table if the entry is unchanged, except for bits that the walker sets.
     pub(super) fn lock_if_same_leaf(&self) -> Option<LockedTable<'_, P>> {
-        let locked = self.lock_found_table()?;
+        let locked = self.table?.lock();
         let plain = |leaf: LeafView| leaf.without(LeafFlags::ACCESSED | LeafFlags::DIRTY);
         (locked.leaf(self.va).map(plain) == self.seen_leaf().map(plain)).then_some(locked)
     }
 
     pub(super) fn seen_leaf(&self) -> Option<LeafView> {
-        self.seen.view::<P::Isa>().leaf()
+        self.seen().view::<P::Isa>().leaf()
     }
 }

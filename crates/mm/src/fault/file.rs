@@ -33,9 +33,9 @@ impl<P: Platform> Fault<'_, P> {
         let file = self.file();
         let (index, removals) = self.wanted_page()?;
         let mut reserve = self.reserve_tables()?;
-        let found = file.find_or_read(self.mm, index, self.pages)?;
+        let found = file.find_or_read(self.mm, index, self.request.pages)?;
         let served = if found.waited { FaultKind::Major } else { FaultKind::Minor };
-        let write = self.access == Access::Write;
+        let write = self.access() == Access::Write;
         let around = self.fault_around_range();
         if !write {
             self.read_around(around);
@@ -69,7 +69,7 @@ impl<P: Platform> Fault<'_, P> {
         let (index, removals) = self.wanted_page()?;
         let mut reserve = self.reserve_tables()?;
         let block = self.alloc_page()?;
-        let found = match file.find_or_read(self.mm, index, self.pages) {
+        let found = match file.find_or_read(self.mm, index, self.request.pages) {
             Ok(found) => found,
             Err(error) => {
                 self.mm.tlb.free(block);
@@ -103,7 +103,7 @@ impl<P: Platform> Fault<'_, P> {
         let mut rights = self.mapping_rights();
         let mut flags = LeafFlags::USER;
         flags.set(LeafFlags::ACCESSED, touched);
-        if touched && self.access == Access::Write {
+        if touched && self.access() == Access::Write {
             flags |= LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY;
             self.mm.frames().folio(pfn).set_flags(FolioFlags::DIRTY);
         } else {

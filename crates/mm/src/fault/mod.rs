@@ -117,21 +117,15 @@ impl<'a> FaultRequest<'a> {
 struct Fault<'a, P: Platform> {
     mm: &'a Mm<P>,
     space: &'a Space<P>,
+    request: FaultRequest<'a>,
     tables: Tables<'a, P>,
     /// First page of the mapping.
     start: u64,
     vma: &'a Vma<P>,
     /// The page, not the byte.
     va: VirtAddr,
-    /// Which byte of the page was touched.
-    offset: u64,
-    access: Access,
-    flags: FaultFlags,
-    pages: Option<&'a dyn ClearedPageSource>,
-    /// The last-level table, if it existed when the fault was classified.
-    table: Option<OwnTable<'a, P>>,
-    /// The entry for the page then.
-    seen: SeenEntry,
+    /// The last-level table and the entry as the descent read it, if there was a table.
+    table: Option<&'a OwnTable<'a, P>>,
 }
 
 /// The result of one try to serve a fault.
@@ -185,8 +179,7 @@ impl<P: Platform> Mm<P> {
 
     /// Serves a fault within a call, and does not count it.
     pub(crate) fn fault_in(&self, space: &Space<P>, request: FaultRequest<'_>) -> Result<FaultKind, FaultError> {
-        let FaultRequest { va, access, flags, pages } = request;
-        let offset = va.page_offset();
+        let FaultRequest { va, access, flags, pages: _ } = request;
         let mut waited = false;
         loop {
             let map = space.map().read();
@@ -203,22 +196,20 @@ impl<P: Platform> Mm<P> {
             }
             let va = va.align_down(PAGE_SIZE);
             let tables = map.tables(&self.tlb);
-            let (table, seen, action) = match tables.find(va, Level::PTE) {
-                FoundTable::Own(table) => {
-                    let seen = table.seen();
-                    (Some(table), seen, classify(seen.view::<P::Isa>(), vma, access, flags))
-                }
+            let found = tables.find(va, Level::PTE);
+            let (table, action) = match &found {
+                FoundTable::Own(table) => (Some(table), classify(table.seen().view::<P::Isa>(), vma, access, flags)),
                 // A table that does not exist yet is an empty entry.
-                FoundTable::Missing(_) => (None, SeenEntry::EMPTY, classify(EntryView::Empty, vma, access, flags)),
+                FoundTable::Missing(_) => (None, classify(EntryView::Empty, vma, access, flags)),
                 // A leaf above the last level has every right that its mapping allows.
-                FoundTable::Leaf(_) => (None, SeenEntry::EMPTY, FaultAction::Spurious),
-                FoundTable::InTransition => (None, SeenEntry::EMPTY, FaultAction::Wait),
+                FoundTable::Leaf(_) => (None, FaultAction::Spurious),
+                FoundTable::InTransition => (None, FaultAction::Wait),
                 FoundTable::Shared(_) => unreachable!("INV-TABLE-OWN: no table is shared"),
             };
             if flags.contains(FaultFlags::UNUSE) && !matches!(action, FaultAction::SwapIn(_)) {
                 return Ok(FaultKind::Minor);
             }
-            let fault = Fault { mm: self, space, tables, start, vma, va, offset, access, flags, pages, table, seen };
+            let fault = Fault { mm: self, space, request, tables, start, vma, va, table };
             match fault.act(action)? {
                 FaultProgress::Done(served) => return Ok(if waited { FaultKind::Major } else { served }),
                 FaultProgress::Again(served) => waited |= served == FaultKind::Major,
@@ -263,6 +254,7 @@ fn classify<P: Platform>(entry: EntryView, vma: &Vma<P>, access: Access, flags: 
 }
 
 impl<'a, P: Platform> Fault<'a, P> {
+    #[inline]
     fn act(&self, action: FaultAction) -> Result<FaultProgress, FaultError> {
         match action {
             FaultAction::ZeroPage => self.map_zero_page(),
@@ -273,7 +265,7 @@ impl<'a, P: Platform> Fault<'a, P> {
             FaultAction::Widen(leaf) => Ok(self.widen(leaf)),
             FaultAction::Unshare(leaf) => self.unshare(leaf),
             FaultAction::SwapIn(seen) => self.swap_in(seen),
-            FaultAction::Refuse => Err(FaultError::Guarded { va: self.va, access: self.access }),
+            FaultAction::Refuse => Err(FaultError::Guarded { va: self.va, access: self.access() }),
             FaultAction::Wait => Ok(FaultProgress::RaceLost),
             FaultAction::Spurious => {
                 self.mm.tlb.count(Counter::PwSpuriousFault, 1);
@@ -283,33 +275,46 @@ impl<'a, P: Platform> Fault<'a, P> {
         }
     }
 
-    /// Allocates the missing tables, before anything is locked.
-    fn reserve_tables(&self) -> Result<TableReserve<'a, P>, FaultError> {
+    /// The access that the fault must make possible.
+    fn access(&self) -> Access {
+        self.request.access
+    }
+
+    /// The entry for the page when the fault was classified.
+    fn seen(&self) -> SeenEntry {
+        self.table.map_or(SeenEntry::EMPTY, OwnTable::seen)
+    }
+
+    /// Allocates the missing tables, before anything is locked; `None` if none is missing.
+    #[inline]
+    fn reserve_tables(&self) -> Result<Option<TableReserve<'a, P>>, FaultError> {
+        if self.table.is_some() { Ok(None) } else { self.reserve_missing_tables().map(Some) }
+    }
+
+    #[cold]
+    fn reserve_missing_tables(&self) -> Result<TableReserve<'a, P>, FaultError> {
         let mut reserve = TableReserve::new(&self.mm.tlb);
-        if self.table.is_none() {
-            self.mm.fill(&mut reserve, self.tables.missing(self.va, Level::PTE))?;
-        }
+        self.mm.fill(&mut reserve, self.tables.missing(self.va, Level::PTE))?;
         Ok(reserve)
     }
 
-    /// Makes the missing tables and locks the last-level one.
+    /// Locks the last-level table, which it makes first if it was missing.
     ///
     /// `None` if the entry has changed since the fault was classified.
-    fn lock_if_unchanged(&self, reserve: &mut TableReserve<'a, P>) -> Option<LockedTable<'a, P>> {
-        let locked = self.lock_found_table().or_else(|| self.lock_new_table(reserve))?;
-        (locked.level() == Level::PTE && locked.is_unchanged(self.va, self.seen)).then_some(locked)
+    #[inline]
+    fn lock_if_unchanged(&self, reserve: &mut Option<TableReserve<'a, P>>) -> Option<LockedTable<'a, P>> {
+        let locked = match reserve {
+            None => self.table?.lock(),
+            Some(reserve) => self.lock_new_table(reserve)?,
+        };
+        locked.is_unchanged(self.va, self.seen()).then_some(locked)
     }
 
-    /// Locks the last-level table, if the descent reached it.
-    fn lock_found_table(&self) -> Option<LockedTable<'a, P>> {
-        Some(self.table.as_ref()?.lock())
-    }
-
-    /// Makes the missing tables and locks the last.
+    /// Makes the missing tables and locks the last; `None` if a leaf is there now.
     #[cold]
     fn lock_new_table(&self, reserve: &mut TableReserve<'a, P>) -> Option<LockedTable<'a, P>> {
         self.tables.ensure(self.va, Level::PTE, reserve);
-        self.tables.lock(self.va)
+        self.tables.lock(self.va).filter(|locked| locked.level() == Level::PTE)
     }
 
     /// The index by which the reverse map finds a page that is made for the fault.

@@ -7,7 +7,7 @@ use crate::swap::{SwapInFolio, SwapPte};
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{LockedTable, OwnedLeaf};
+use pagewright_table::{LockedTable, OwnTable, OwnedLeaf};
 use pagewright_tlb::frames::FolioOwner;
 use pagewright_types::{Access, ForkNodeId, Rights};
 
@@ -22,7 +22,8 @@ impl<P: Platform> Fault<'_, P> {
         let fork_node = self.space.fork_node();
         let root = || self.mm.fork_tree.root_of(fork_node);
         let fork_node = if seen.exclusive { fork_node } else { plant!(SwapOwnerNarrow; fork_node, root()) };
-        let Some(locked) = self.lock_found_table().filter(|locked| locked.is_unchanged(self.va, self.seen)) else {
+        let Some(locked) = self.table.map(OwnTable::lock).filter(|locked| locked.is_unchanged(self.va, self.seen()))
+        else {
             plant!(LostSwapInFreesSlot => self.mm.swap_release(seen.entry));
             drop(page.lock);
             self.mm.free_swap_cache(self.mm.frames().folio_of(&page.folio));
@@ -31,7 +32,7 @@ impl<P: Platform> Fault<'_, P> {
         };
         let served = if page.read { FaultKind::Major } else { FaultKind::Minor };
         self.install_swapped_in(&locked, seen, fork_node, page);
-        let stored = self.access != Access::Write || seen.exclusive;
+        let stored = self.access() != Access::Write || seen.exclusive;
         Ok(if stored { FaultProgress::Done(served) } else { FaultProgress::Again(served) })
     }
 
@@ -47,7 +48,7 @@ impl<P: Platform> Fault<'_, P> {
         if view.owner() == FolioOwner::None {
             view.set_owner(FolioOwner::Anon(fork_node), self.linear_index());
         }
-        let stores = self.access == Access::Write && seen.exclusive;
+        let stores = self.access() == Access::Write && seen.exclusive;
         let mut rights = self.mapping_rights();
         let mut flags = LeafFlags::USER | LeafFlags::ACCESSED;
         flags.set(LeafFlags::EXCLUSIVE, seen.exclusive);

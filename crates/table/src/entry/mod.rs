@@ -50,9 +50,9 @@ struct RunChange {
     live: i32,
     entries: EntryCounts<i32>,
     /// Anonymous pages that nothing mapped before, or maps any more.
-    anon: i64,
+    anon: i32,
     /// The same of pages of files and shared memory.
-    mapped: i64,
+    mapped: i32,
 }
 
 impl RunChange {
@@ -60,7 +60,7 @@ impl RunChange {
     fn add(&mut self, kind: RssKind, sign: i32, pages: u32) {
         self.entries[kind as usize] += sign;
         let gauge = if kind == RssKind::Anon { &mut self.anon } else { &mut self.mapped };
-        *gauge += i64::from(sign) * i64::from(pages);
+        *gauge += sign * pages as i32;
     }
 }
 
@@ -129,13 +129,12 @@ impl<P: Platform> Drop for EntryRun<'_, '_, P> {
         }
         if entries != EntryCounts::default() {
             page.adjust_counts(entries);
-            let pages = self.table.level().pages() as i64;
             pagewright_plant::plant!(RssDrift => if entries.iter().any(|entries| *entries < 0) { return });
-            self.table.tables.tree.rss().adjust(entries.map(|entries| i64::from(entries) * pages));
+            self.table.tables.tree.rss().adjust(entries, self.table.level().pages() as i64);
         }
         for (gauge, change) in [(Gauge::AnonPages, anon), (Gauge::Mapped, mapped)] {
             if change != 0 {
-                self.frames().adjust(gauge, change);
+                self.frames().adjust(gauge, i64::from(change));
             }
         }
     }

@@ -19,18 +19,20 @@ use pagewright_arch::ShootdownKind;
 use pagewright_frame::Frames;
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform, bomb};
-use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange};
+use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange, VirtAddr};
 
 impl<P: Platform> Tlb<P> {
-    /// Flushes an empty entry before an install, if its clearing may not be flushed yet.
+    /// Flushes the empty entry for `va` before an install, if its clearing may not be flushed yet.
     ///
     /// If a concurrent gather is unsettled, that flushes the entry; if a batch deferred a flush
     /// that is not paid, the whole space (INV-TLB-CLEARED, INV-TLB-DEFERRED). The caller holds the
     /// lock of the table.
     #[inline]
-    pub fn flush_before_install(&self, context: &TlbContext, range: PageRange, level: Level) {
+    pub fn flush_before_install(&self, context: &TlbContext, va: VirtAddr, level: Level) {
         if context.is_flush_pending() {
-            self.flush(context, FlushInfo { range: Some(range), level, freed_tables: false });
+            let start = va.align_down(level.span());
+            let range = Some(PageRange::new(start, start.add(level.span())));
+            self.flush(context, FlushInfo { range, level, freed_tables: false });
         }
         if plant!(DeferredNotSeenAtInstall; false, context.deferred().is_some()) && self.flush_deferred(context) {
             self.count(Counter::PwTlbBatchOvertaken, 1);

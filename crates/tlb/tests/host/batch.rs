@@ -7,7 +7,7 @@ use crate::support::{Effect, Host, Step, on};
 use pagewright_arch::on_both;
 use pagewright_arch::{Aarch64, Caps, Invalidate, InvalidateScope, InvalidateTarget, Isa, X86_64};
 use pagewright_tlb::{Batch, BatchPolicy, Gather, Tlb};
-use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Level, PageRange, Tag};
+use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Level, Tag};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -126,10 +126,10 @@ fn an_install_flushes_what_a_batch_deferred_in_the_space<I: Isa>() {
     let mut batch = Batch::new(&tlb);
     batch.absorb(&space.context, space.clear(0));
     batch.absorb(&spaces[1].context, spaces[1].clear(0));
-    tlb.flush_before_install(&space.context, PageRange::page(page(0)), Level::PTE);
+    tlb.flush_before_install(&space.context, page(0), Level::PTE);
     assert_eq!(host.cached(1), 0);
     batch.settle();
-    let ((), log) = host.log(|| tlb.flush_before_install(&space.context, PageRange::page(page(0)), Level::PTE));
+    let ((), log) = host.log(|| tlb.flush_before_install(&space.context, page(0), Level::PTE));
     assert_eq!(log, []);
 }
 

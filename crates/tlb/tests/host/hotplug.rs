@@ -7,7 +7,7 @@ use crate::support::{Delivery, Effect, Host, Step, engine, on};
 use pagewright_arch::on_both;
 use pagewright_arch::{Aarch64, Caps, Effects, Isa, X86_64};
 use pagewright_tlb::{Batch, Tlb};
-use pagewright_types::{Access, CpuId, CpuMask, PageRange};
+use pagewright_types::{Access, CpuId, CpuMask};
 use std::sync::Arc;
 
 on_both! {
@@ -93,8 +93,7 @@ fn a_cpu_completes_its_invalidations_before_it_goes_offline() {
     assert_eq!(host.cached(2), 1);
     let ((), log) = host.log(|| batch.settle());
     assert_eq!(log, []);
-    let ((), log) =
-        host.log(|| tlb.flush_before_install(&space.context, PageRange::page(page(0)), pagewright_types::Level::PTE));
+    let ((), log) = host.log(|| tlb.flush_before_install(&space.context, page(0), pagewright_types::Level::PTE));
     assert_eq!(log, [], "and everybody knows");
 }
 
