@@ -14,7 +14,7 @@
 //! Allocated head  order,zone  0     residency*   0         BlockList   .       .      .          .     .           .           key
 //! Folio head      order,zone  refs  flags, age   its PTEs  LRU         entire  large* nr_mapped  pins* page index  FolioOwner* key
 //! Folio tail      order,zone  0     .            its PTEs  deferred*   .       mlock* .          .     .           .           .
-//! Table           level,zone  0     marks, lock  live      deposit     shares  counts counts     pend* key*        space       key
+//! Table           level,zone  0     lock         live      deposit     shares* counts counts     pend* key*        space       key
 //! ```
 //!
 //! - `residency*`: valid only while the block is on a `BlockList`.
@@ -26,6 +26,7 @@
 //! - `FolioOwner*`: a folio on a [`ReleaseList`](crate::ReleaseList) has its link here, because it
 //!   is still on its LRU list.
 //!
+//! - `shares*`: the number of sharers, and the sticky marks above it.
 //! - `counts`: the entries of the table by what they hold ([`EntryCounts`](crate::EntryCounts)),
 //!   two of 16 bits in each word.
 //! - `pend*` and `key*`: reserved for flushes that outlive the lock of the table. `debt` is then
@@ -59,7 +60,7 @@
 //! Protocol: `kind`, links and debt of a `Free` record change under the lock of its zone, and those
 //! of a `Pcp` record under the lock of that CPU's list. An `Allocated` record belongs to the owner
 //! of the [`Block`](crate::Block). The words of a folio change by atomic read-modify-write. The
-//! words of a table change under its lock bit, except the share count and the sticky marks.
+//! words of a table change under its lock, except the share count and the sticky marks.
 //!
 //! Invariants:
 //! - INV-FRAME-SPEC: `refs` is nonzero only in the head of a folio. Only an increment of a nonzero
@@ -178,7 +179,7 @@ impl fmt::Debug for FrameKind {
 #[repr(C, align(64))]
 pub(crate) struct FrameRecord {
     kind: AtomicU32,
-    /// [`FolioFlags`](crate::FolioFlags) and age of a folio; marks and lock bit of a table.
+    /// [`FolioFlags`](crate::FolioFlags) and age of a folio; the lock of a table.
     ///
     /// Of a block on a buddy list, the time at which it was freed; of a block on a per-CPU list,
     /// its residency.
@@ -190,7 +191,7 @@ pub(crate) struct FrameRecord {
     /// List links, as frame numbers.
     pub(crate) prev: AtomicU32,
     pub(crate) next: AtomicU32,
-    /// Entries that map the folio whole; share count of a table.
+    /// Entries that map the folio whole; share count and marks of a table.
     pub(crate) entire_or_shares: AtomicU32,
     /// `entire` plus the mapcounts of the pages.
     ///

@@ -25,26 +25,27 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::{Ordering, fence};
 use pagewright_sync::rank::{Rank, TableRank, TableUpperRank};
-use pagewright_sync::{Backend, BitSpinGuard, BitSpinLock, Platform};
+use pagewright_sync::{Backend, Platform, WordGuard, WordLock};
 use pagewright_types::{Level, Order, Pfn, SpaceId};
 
 bitflags::bitflags! {
     /// Sticky facts about a table.
     ///
     /// A mark is set before the fact becomes true. It is cleared only when the table is retired or
-    /// has one owner again.
+    /// has one owner again. The marks are above the share count in its word.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct TableMarks: u32 {
         /// A page that this table maps may be pinned.
-        const MAY_PIN = 1;
+        const MAY_PIN = 1 << 30;
         /// A reference was taken through this table while it was shared.
         ///
         /// The origin may then not continue to use the table unchanged.
-        const GUP_WENT_THROUGH = 1 << 1;
+        const GUP_WENT_THROUGH = 1 << 31;
     }
 }
 
-const _: () = assert!(TableMarks::all().bits() & BitSpinLock::BIT == 0, "a mark uses the lock bit");
+/// The share count of a table, in the word that also has its marks.
+const SHARES: u32 = !TableMarks::all().bits();
 
 /// A view of the record of a page-table page.
 pub struct TablePage<'a, L> {
@@ -65,7 +66,7 @@ impl<P: Platform> Frames<P> {
         let pfn = block.into_raw();
         let record = self.memmap.allocated(pfn);
         let kind = record.kind();
-        record.flags.store(TableMarks::empty().bits(), Ordering::Relaxed);
+        record.flags.store(0, Ordering::Relaxed);
         record.counts.set_mappings_locked(0);
         record.large_mapcount_or_mlocks.store(0, Ordering::Relaxed);
         record.nr_pages_mapped.store(0, Ordering::Relaxed);
@@ -146,15 +147,15 @@ impl<'a, L: Backend> TablePage<'a, L> {
     /// # Panics
     /// In debug builds when the caller breaks the lock order, or when `R` is the wrong rank.
     #[inline]
-    pub fn lock<R: Rank>(&self) -> BitSpinGuard<'a, R, L> {
+    pub fn lock<R: Rank>(&self) -> WordGuard<'a, R, L> {
         let rank = if self.level() == Level::PTE { TableRank::PLACE } else { TableUpperRank::PLACE };
         debug_assert_eq!(R::PLACE, rank, "INV-LOCK-ORDER: table {} locked with rank {}", self.pfn, R::NAME);
-        BitSpinLock::lock::<R, L>(&self.record.flags)
+        WordLock::lock::<R, L>(&self.record.flags)
     }
 
     /// Whether the lock is held, by this or another CPU.
     pub fn is_locked(&self) -> bool {
-        self.record.flags.load(Ordering::Acquire) & BitSpinLock::BIT != 0
+        WordLock::is_locked(&self.record.flags)
     }
 
     /// The number of entries that are not empty.
@@ -213,7 +214,7 @@ impl<'a, L: Backend> TablePage<'a, L> {
     /// The number of upper-level entries that point to this table.
     #[inline]
     pub fn shares(&self) -> u32 {
-        self.record.entire_or_shares.load(Ordering::Acquire)
+        self.record.entire_or_shares.load(Ordering::Acquire) & SHARES
     }
 
     /// Adds a sharer, and returns the number of sharers.
@@ -221,7 +222,7 @@ impl<'a, L: Backend> TablePage<'a, L> {
     /// # Panics
     /// In debug builds when the table has no sharer.
     pub fn share(&self) -> u32 {
-        let before = self.record.entire_or_shares.fetch_add(1, Ordering::AcqRel);
+        let before = self.record.entire_or_shares.fetch_add(1, Ordering::AcqRel) & SHARES;
         debug_assert!(before > 0, "INV-FRAME-TABLE: {self:?} has no sharer to copy");
         before + 1
     }
@@ -233,19 +234,19 @@ impl<'a, L: Backend> TablePage<'a, L> {
     /// # Panics
     /// In debug builds when the table has no sharer.
     pub fn unshare(&self) -> u32 {
-        let before = self.record.entire_or_shares.fetch_sub(1, Ordering::AcqRel);
+        let before = self.record.entire_or_shares.fetch_sub(1, Ordering::AcqRel) & SHARES;
         debug_assert!(before > 0, "INV-FRAME-TABLE: {self:?} has no sharer to remove");
         before - 1
     }
 
     /// The marks.
     pub fn marks(&self) -> TableMarks {
-        TableMarks::from_bits_truncate(self.record.flags.load(Ordering::Acquire))
+        TableMarks::from_bits_truncate(self.record.entire_or_shares.load(Ordering::Acquire))
     }
 
     /// Sets marks; the caller calls this before the facts become true.
     pub fn mark(&self, marks: TableMarks) {
-        self.record.flags.fetch_or(marks.bits(), Ordering::AcqRel);
+        self.record.entire_or_shares.fetch_or(marks.bits(), Ordering::AcqRel);
     }
 
     /// Clears marks.
@@ -253,7 +254,7 @@ impl<'a, L: Backend> TablePage<'a, L> {
     /// The caller holds the lock of a table that one space owns alone, and knows that the facts are
     /// no longer true.
     pub fn unmark(&self, marks: TableMarks) {
-        self.record.flags.fetch_and(!marks.bits(), Ordering::AcqRel);
+        self.record.entire_or_shares.fetch_and(!marks.bits(), Ordering::AcqRel);
     }
 }
 

@@ -4,7 +4,7 @@
 //!   the simulated machine in the lab.
 //! - [`Platform`] – the machine's effects and its locks: the one type parameter of every crate
 //!   above.
-//! - [`SpinLock`], [`RwLock`], [`BitSpinLock`] – locks whose type names their rank in the lock
+//! - [`SpinLock`], [`RwLock`], [`WordLock`] – locks whose type names their rank in the lock
 //!   order ([`rank`]). Debug builds panic on a violation of the order.
 //! - [`OnThisCpu`] – the mark of a value, such as a guard, that stays on its CPU.
 //! - [`Arc`] – shared ownership with fallible allocation.
@@ -62,7 +62,6 @@ extern crate alloc;
 mod arc;
 pub mod atomic;
 mod backend;
-mod bit_spin;
 pub mod bomb;
 mod counters;
 mod cpumask;
@@ -77,10 +76,10 @@ mod percpu;
 pub mod rank;
 mod rwlock;
 mod spin;
+mod word_lock;
 
 pub use arc::{Arc, ReservedArc};
 pub use backend::{Backend, Platform};
-pub use bit_spin::{BitSpinGuard, BitSpinLock};
 pub use counters::{Counters, Gauges};
 pub use cpumask::AtomicCpuMask;
 pub use frame_set::FrameSet;
@@ -91,3 +90,4 @@ pub use percpu::{AllocError, PerCpu};
 pub use rank::{Rank, RankSet};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use spin::{SpinGuard, SpinLock};
+pub use word_lock::{WordGuard, WordLock};

@@ -5,15 +5,15 @@ use crate::leaf_view::{EntryView, LeafView};
 use crate::tables::{SeenEntry, Tables};
 use pagewright_arch::{Entry, Isa, Leaf, Pte, PteSlot, Replacement};
 use pagewright_plant::plant;
-use pagewright_sync::{BitSpinGuard, Platform, rank};
+use pagewright_sync::{Platform, WordGuard, rank};
 use pagewright_tlb::frames::TablePage;
 use pagewright_tlb::{OwedFlush, TlbContext};
 use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 
 /// The lock held, by the table's level.
 enum Guard<'a, P: Platform> {
-    Upper { _guard: BitSpinGuard<'a, rank::TableUpperRank, P::Locks> },
-    Last { _guard: BitSpinGuard<'a, rank::TableRank, P::Locks> },
+    Upper { _guard: WordGuard<'a, rank::TableUpperRank, P::Locks> },
+    Last { _guard: WordGuard<'a, rank::TableRank, P::Locks> },
 }
 
 /// A locked table: its entries can be read, and edited by an [`EntryRun`].

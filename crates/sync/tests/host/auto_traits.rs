@@ -5,7 +5,7 @@
 
 use pagewright_sync::host::HostLocks;
 use pagewright_sync::rank::{LedgerRank, SpaceRank, TableRank};
-use pagewright_sync::{Arc, BitSpinGuard, LinearMap, ReadGuard, RwLock, SpinGuard, SpinLock, WriteGuard};
+use pagewright_sync::{Arc, LinearMap, ReadGuard, RwLock, SpinGuard, SpinLock, WordGuard, WriteGuard};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -29,7 +29,7 @@ fn no_guard_leaves_the_cpu_that_acquired_its_lock() {
     has_none_of!(SpinGuard<'static, Cell<u32>, LedgerRank, HostLocks>: Send, Sync);
     has_none_of!(ReadGuard<'static, u32, SpaceRank, HostLocks>: Send, Sync);
     has_none_of!(WriteGuard<'static, u32, SpaceRank, HostLocks>: Send, Sync);
-    has_none_of!(BitSpinGuard<'static, TableRank, HostLocks>: Send, Sync);
+    has_none_of!(WordGuard<'static, TableRank, HostLocks>: Send, Sync);
 }
 
 #[test]
