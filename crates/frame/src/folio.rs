@@ -46,7 +46,8 @@ impl FolioOwner {
     const ANON: u64 = 1 << 32;
     const FILE: u64 = 2 << 32;
 
-    fn pack(self) -> u64 {
+    #[inline]
+    pub(crate) fn pack(self) -> u64 {
         match self {
             Self::None => 0,
             Self::Anon(fork_node) => Self::ANON | u64::from(fork_node.raw()),
@@ -54,6 +55,7 @@ impl FolioOwner {
         }
     }
 
+    #[inline]
     fn unpack(raw: u64) -> Self {
         match raw & !u64::from(u32::MAX) {
             Self::ANON => Self::Anon(ForkNodeId::new(raw as u32)),
@@ -225,6 +227,7 @@ impl<P: Platform> Frames<P> {
 }
 
 /// Zeroes the mapcounts and pin count of a folio.
+#[inline]
 pub(crate) fn clear_counts(record: &FrameRecord) {
     debug_assert_eq!(record.counts.mappings(), 0, "INV-FRAME-MAP: a new folio is mapped");
     let counts =

@@ -228,6 +228,17 @@ impl<P: Platform> Frames<P> {
         node.link(&mut node.lists.lock(), folio, ListEnd::Front);
     }
 
+    /// Puts a folio without references at the front of its list.
+    ///
+    /// Its flags are `flags` and `LRU` already. Takes the `LruRank` lock.
+    #[inline]
+    pub(crate) fn lru_link_new(&self, folio: Folio<'_>, flags: FolioFlags) {
+        let (node, list) = (self.lru_of(folio), flags.list());
+        let mut lists = node.lists.lock();
+        lists[list as usize].push_front(folio.memmap, folio.head);
+        node.grow(list, folio);
+    }
+
     /// Takes a folio off its list, with a reference of its own (`folio_isolate_lru`).
     ///
     /// Returns `None` if the folio is on no list. The caller has a reference, or holds a lock that

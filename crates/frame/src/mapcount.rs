@@ -29,7 +29,7 @@ use pagewright_types::Pfn;
 /// Added to `nr_pages_mapped` while the folio is mapped whole (Linux's `ENTIRELY_MAPPED`).
 ///
 /// It exceeds the number of pages of any folio.
-const ENTIRELY_MAPPED: u32 = 0x80_0000;
+pub(crate) const ENTIRELY_MAPPED: u32 = 0x80_0000;
 
 /// The change that one `map_*` or `unmap_*` made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

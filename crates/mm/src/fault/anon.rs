@@ -2,10 +2,12 @@
 
 use super::{Fault, FaultFlags, FaultKind, FaultProgress};
 use crate::error::FaultError;
+use crate::mm::Mm;
+use crate::space::Space;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::{EntryRun, LeafView, OwnedLeaf};
-use pagewright_tlb::frames::{Block, ClearExtent, FolioFlags, FolioOwner, FolioRef};
+use pagewright_tlb::frames::{Block, ClearExtent, FolioFlags, FolioOwner, NewFolio};
 use pagewright_types::{Counter, Order, Rights};
 
 impl<P: Platform> Fault<'_, P> {
@@ -23,12 +25,12 @@ impl<P: Platform> Fault<'_, P> {
     /// Maps a cleared page of the space's own, for a store.
     pub(super) fn map_new_page(&self) -> Result<FaultProgress, FaultError> {
         let mut reserve = self.reserve_tables()?;
-        let folio = self.new_anon_folio(self.cleared_page()?);
+        let block = self.cleared_page()?;
         let Some(locked) = self.lock_if_unchanged(&mut reserve) else {
-            self.mm.put_folio(folio);
+            self.mm.tlb.free(block);
             return Ok(FaultProgress::RaceLost);
         };
-        self.map_exclusive(&mut locked.run(self.vma.mlocked()), folio);
+        self.map_exclusive(&mut locked.run(self.vma.mlocked()), block);
         Ok(FaultProgress::Done(FaultKind::Minor))
     }
 
@@ -51,19 +53,11 @@ impl<P: Platform> Fault<'_, P> {
         Ok(cleared.into_block())
     }
 
-    /// Makes an anonymous page of this space of a block that has its contents.
-    pub(super) fn new_anon_folio(&self, block: Block) -> FolioRef {
-        let folio = self.mm.frames().new_folio(block);
-        let view = self.mm.frames().folio(folio.pfn());
-        view.set_owner(FolioOwner::Anon(self.space.fork_node()), self.linear_index());
-        view.set_flags(FolioFlags::UPTODATE | FolioFlags::SWAPBACKED);
-        folio
-    }
-
     /// Maps a new page that is exclusive to this space, with the rights of the mapping.
     ///
-    /// A page that was only unshared is not writable, because no store has happened.
-    pub(super) fn map_exclusive(&self, run: &mut EntryRun<'_, '_, P>, folio: FolioRef) {
+    /// `block` has its contents. A page that was only unshared is not writable, because no store
+    /// has happened.
+    pub(super) fn map_exclusive(&self, run: &mut EntryRun<'_, '_, P>, block: Block) {
         let mut flags = LeafFlags::USER | LeafFlags::ACCESSED | LeafFlags::EXCLUSIVE;
         let mut rights = self.mapping_rights();
         if self.request.flags.contains(FaultFlags::UNSHARE) {
@@ -73,8 +67,15 @@ impl<P: Platform> Fault<'_, P> {
         } else {
             flags |= LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY;
         }
-        let leaf = Leaf { pfn: folio.pfn(), rights, flags };
         self.vma.note_anon();
-        run.map_new(self.va, OwnedLeaf::new(leaf, folio));
+        run.map_new(self.va, self.mm.new_anon(self.space, block, self.linear_index()), rights, flags);
+    }
+}
+
+impl<P: Platform> Mm<P> {
+    /// An anonymous page of `space`, at a linear page index, made of a block that has its contents.
+    pub(crate) fn new_anon(&self, space: &Space<P>, block: Block, index: u64) -> NewFolio {
+        let owner = FolioOwner::Anon(space.fork_node());
+        NewFolio { block, owner, index, flags: FolioFlags::UPTODATE | FolioFlags::SWAPBACKED }
     }
 }

@@ -90,9 +90,8 @@ impl<P: Platform> Fault<'_, P> {
             }
             None => self.cleared_page()?,
         };
-        let folio = self.new_anon_folio(block);
         let Some(locked) = self.lock_if_same_leaf() else {
-            self.mm.put_folio(folio);
+            self.mm.tlb.free(block);
             return Ok(FaultProgress::RaceLost);
         };
         // INV-COW-ORDER: clear the old entry and flush it before the new page is published.
@@ -104,13 +103,13 @@ impl<P: Platform> Fault<'_, P> {
                 self.mm.free_swap_cache(self.mm.frames().folio_of(old));
             }
             plant!(CowFlushLate => {
-                self.map_exclusive(&mut run, folio);
+                self.map_exclusive(&mut run, block);
                 debt.settle();
                 return Ok(FaultProgress::Done(FaultKind::Minor));
             });
             plant!(CowNoFlush; core::mem::forget(debt), debt.settle());
         }
-        self.map_exclusive(&mut run, folio);
+        self.map_exclusive(&mut run, block);
         Ok(FaultProgress::Done(FaultKind::Minor))
     }
 

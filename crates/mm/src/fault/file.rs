@@ -79,17 +79,12 @@ impl<P: Platform> Fault<'_, P> {
         self.mm.fx().copy(found.folio.pfn(), block.pfn(), Order::ZERO);
         self.mm.tlb.count(Counter::PwCowCopy, 1);
         self.mm.put_folio(found.folio);
-        let folio = self.new_anon_folio(block);
-        let Some(locked) = self.lock_if_unchanged(&mut reserve) else {
-            self.mm.put_folio(folio);
+        let locked = self.lock_if_unchanged(&mut reserve).filter(|_| file.removals() == removals);
+        let Some(locked) = locked else {
+            self.mm.tlb.free(block);
             return Ok(FaultProgress::RaceLost);
         };
-        if file.removals() != removals {
-            drop(locked);
-            self.mm.put_folio(folio);
-            return Ok(FaultProgress::RaceLost);
-        }
-        self.map_exclusive(&mut locked.run(self.vma.mlocked()), folio);
+        self.map_exclusive(&mut locked.run(self.vma.mlocked()), block);
         Ok(FaultProgress::Done(if found.waited { FaultKind::Major } else { FaultKind::Minor }))
     }
 

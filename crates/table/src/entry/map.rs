@@ -2,9 +2,10 @@
 
 use super::EntryRun;
 use crate::owned_leaf::OwnedLeaf;
-use pagewright_arch::{Isa, SoftEntry};
+use pagewright_arch::{Isa, Leaf, LeafFlags, SoftEntry};
 use pagewright_sync::Platform;
-use pagewright_types::VirtAddr;
+use pagewright_tlb::frames::NewFolio;
+use pagewright_types::{Rights, VirtAddr};
 
 impl<P: Platform> EntryRun<'_, '_, P> {
     /// Maps a page, or a block in a table above the last level, at an empty entry.
@@ -27,15 +28,25 @@ impl<P: Platform> EntryRun<'_, '_, P> {
         self.change.live += 1;
     }
 
-    /// Maps a folio that is on no LRU list yet, and puts it on one (`folio_add_lru_vma`).
+    /// Maps a folio that exists from now on, and is on its LRU list (`folio_add_new_anon_rmap`).
     ///
-    /// Otherwise as [`map`](Self::map).
+    /// The entry has its only reference. Otherwise as [`map`](Self::map).
+    ///
+    /// # Panics
+    /// In debug builds also when the folio is not as large as the entry.
     #[inline]
-    pub fn map_new(&mut self, va: VirtAddr, leaf: OwnedLeaf) {
-        if let Some(folio) = leaf.folio() {
-            self.frames().lru_add(self.frames().folio_of(folio));
-        }
-        self.map(va, leaf);
+    pub fn map_new(&mut self, va: VirtAddr, new: NewFolio, rights: Rights, flags: LeafFlags) {
+        debug_assert!(self.table.is_empty(va), "INV-TABLE-EMPTY: a leaf over {:?} at {va}", self.table.entry(va));
+        let level = self.table.level();
+        debug_assert_eq!(Some(new.block.order()), level.order(), "INV-TABLE-EMPTY: a folio of another size at {va}");
+        self.table.flush_before_install(va);
+        let reference = self.frames().new_mapped_folio(new);
+        let folio = self.frames().folio_of(&reference);
+        self.change.add(folio.rss_kind(), 1, level.pages() as u32);
+        self.mlock(folio);
+        let pfn = reference.into_raw();
+        self.table.store(va, P::Isa::leaf(level, Leaf { pfn, rights, flags }));
+        self.change.live += 1;
     }
 
     /// Stores a soft entry in an empty entry.

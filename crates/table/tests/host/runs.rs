@@ -10,7 +10,7 @@ use pagewright_arch::{Aarch64, Caps, Isa, Leaf, LeafFlags, SoftEntry, SoftKind, 
 use pagewright_table::{
     CopyHooks, EntryView, LeafView, LockedTable, Mlocked, MmapLock, OwnedLeaf, SoftCopy, TableReserve,
 };
-use pagewright_tlb::frames::{EntryCounts, FolioFlags, FolioOwner, FolioRef, RssKind, SWAP_ENTRIES};
+use pagewright_tlb::frames::{EntryCounts, FolioFlags, FolioOwner, FolioRef, NewFolio, RssKind, SWAP_ENTRIES};
 use pagewright_tlb::{Gather, Tlb};
 use pagewright_types::{FileId, ForkNodeId, Gauge, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 use proptest::prelude::*;
@@ -104,35 +104,46 @@ impl<I: Isa> World<I> {
         self.parent.locked(va, Level::PTE, body)
     }
 
-    fn folio(&self, order: Order, kind: RssKind) -> Option<FolioRef> {
+    fn new_folio(&self, order: Order, kind: RssKind) -> Option<NewFolio> {
         let tlb = self.tlb();
-        let folio = tlb.frames().new_folio(tlb.alloc(tlb.request(order)).ok()?);
-        let view = tlb.frames().folio_of(&folio);
-        match kind {
-            RssKind::Anon => view.set_owner(FolioOwner::Anon(ForkNodeId::new(1)), 0),
-            RssKind::File | RssKind::Shmem => view.set_owner(FolioOwner::File(FileId::new(1)), 0),
-        }
-        if kind != RssKind::File {
-            view.set_flags(FolioFlags::SWAPBACKED);
-        }
-        Some(folio)
+        let block = tlb.alloc(tlb.request(order)).ok()?;
+        let (owner, flags) = match kind {
+            RssKind::Anon => (FolioOwner::Anon(ForkNodeId::new(1)), FolioFlags::SWAPBACKED),
+            RssKind::Shmem => (FolioOwner::File(FileId::new(1)), FolioFlags::SWAPBACKED),
+            RssKind::File => (FolioOwner::File(FileId::new(1)), FolioFlags::empty()),
+        };
+        Some(NewFolio { block, owner, index: 0, flags })
     }
 
-    fn leaf(pfn: Pfn, kind: RssKind) -> Leaf {
+    fn flags(kind: RssKind) -> LeafFlags {
         let mut flags = LeafFlags::USER | LeafFlags::ACCESSED | LeafFlags::DIRTY;
         flags.set(LeafFlags::EXCLUSIVE, kind == RssKind::Anon);
-        Leaf { pfn, rights: Rights::RW, flags }
+        flags
     }
 
-    /// Maps a page if the entry is empty, and returns the reference otherwise.
-    fn map(&self, va: VirtAddr, kind: RssKind, pfn: Pfn, folio: Option<FolioRef>, new: bool) -> Option<FolioRef> {
-        let mut left = folio;
+    /// Maps a new folio if the entry of `level` is empty, and returns its frame then.
+    fn map_new(&self, va: VirtAddr, level: Level, kind: RssKind) -> Option<Pfn> {
+        let order = level.order().expect("a level with leaves");
+        let mut new = Some(self.new_folio(order, kind)?);
+        let mapped = self.parent.locked(va, level, |table| {
+            let new = new.take_if(|_| table.is_empty(va))?;
+            let pfn = new.pfn();
+            table.run(self.mlocked).map_new(va, new, Rights::RW, Self::flags(kind));
+            Some(pfn)
+        });
+        if let Some(unused) = new {
+            self.tlb().free(unused.block);
+        }
+        mapped.flatten()
+    }
+
+    /// Maps a page of a folio once more if the entry is empty, and returns the reference otherwise.
+    fn map_again(&self, va: VirtAddr, kind: RssKind, folio: FolioRef) -> Option<FolioRef> {
+        let leaf = Leaf { pfn: folio.pfn(), rights: Rights::RW, flags: Self::flags(kind) };
+        let mut left = Some(folio);
         self.edit(va, |table| {
-            if table.is_empty(va)
-                && let Some(folio) = left.take()
-            {
-                let (mut run, leaf) = (table.run(self.mlocked), OwnedLeaf::new(Self::leaf(pfn, kind), folio));
-                if new { run.map_new(va, leaf) } else { run.map(va, leaf) }
+            if let Some(folio) = left.take_if(|_| table.is_empty(va)) {
+                table.run(self.mlocked).map(va, OwnedLeaf::new(leaf, folio));
             }
         });
         left
@@ -141,24 +152,14 @@ impl<I: Isa> World<I> {
     fn step(&mut self, step: Step) {
         match step {
             Step::Map { page: index, kind, twice } => {
-                let Some(folio) = self.folio(Order::ZERO, kind) else { return };
-                let pfn = folio.pfn();
-                let again = twice.then(|| self.tlb().frames().folio(pfn).get());
-                let refused = self.map(page(index), kind, pfn, Some(folio), true);
-                let first = refused.is_none();
-                self.held.extend(refused);
-                let refused = if first { self.map(page(index + PAGES), kind, pfn, again, false) } else { again };
-                self.held.extend(refused);
+                let mapped = self.map_new(page(index), Level::PTE, kind);
+                if let Some(pfn) = mapped.filter(|_| twice) {
+                    let again = self.tlb().frames().folio(pfn).get();
+                    let refused = self.map_again(page(index + PAGES), kind, again);
+                    self.held.extend(refused);
+                }
             }
-            Step::MapBlock { kind } => {
-                let va = block(2).start();
-                let is_free = self.parent.locked(va, Level::PMD, |table| table.is_empty(va)) == Some(true);
-                let folio = if is_free { self.folio(Order::PMD, kind) } else { None };
-                let Some(folio) = folio else { return };
-                let leaf = Self::leaf(folio.pfn(), kind);
-                let mlocked = self.mlocked;
-                self.parent.locked(va, Level::PMD, |table| table.run(mlocked).map_new(va, OwnedLeaf::new(leaf, folio)));
-            }
+            Step::MapBlock { kind } => drop(self.map_new(block(2).start(), Level::PMD, kind)),
             Step::Unmap { page: index } => self.unmap(PageRange::page(page(index))),
             Step::UnmapBlock => self.unmap(block(2)),
             Step::ToSwap { page: index } => {

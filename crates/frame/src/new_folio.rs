@@ -1,0 +1,86 @@
+//! Folios that begin their life mapped, as those of anonymous memory do.
+//!
+//! Key type: [`NewFolio`], the block of such a folio and what its record will say.
+//!
+//! A record is found through a list, an entry, or a frame number that somebody read earlier. The
+//! third way needs a reference, which cannot be taken from zero (INV-FRAME-SPEC). So
+//! [`Frames::new_mapped_folio`] fills the record by plain stores while the folio has no reference,
+//! and the store of the counts makes it usable:
+//!
+//! ```text
+//!   owner, index, flags with LRU          plain stores
+//!   link the folio into its LRU list      under the list's lock; a scan skips what has no reference
+//!   one reference, one mapping            one store, Release: from here on a reference can be taken
+//!   the entry                             Release, by the caller: from here on a walk finds the page
+//! ```
+//!
+//! `LRU` is set before the folio is linked. Nobody can take the folio off its list in between,
+//! because that takes a reference.
+//!
+//! Not guaranteed: anything about the contents; the caller has filled the frames.
+
+use crate::block::Block;
+use crate::folio::{Folio, FolioOwner, FolioRef, clear_counts};
+use crate::folio_flags::FolioFlags;
+use crate::frames::Frames;
+use crate::mapcount::ENTIRELY_MAPPED;
+use crate::record::FrameState;
+use core::sync::atomic::Ordering;
+use pagewright_sync::Platform;
+use pagewright_types::{Order, Pfn};
+
+/// A block that is about to become a mapped folio, and what its record will say.
+#[derive(Debug)]
+pub struct NewFolio {
+    /// The frames, with their contents.
+    pub block: Block,
+    /// The owner of the contents.
+    pub owner: FolioOwner,
+    /// The page index of the first page in its owner.
+    pub index: u64,
+    /// The flags, without `LRU`.
+    pub flags: FolioFlags,
+}
+
+impl NewFolio {
+    /// The first frame.
+    #[inline]
+    pub fn pfn(&self) -> Pfn {
+        self.block.pfn()
+    }
+}
+
+impl<P: Platform> Frames<P> {
+    /// Makes a folio that one entry maps whole, and puts it at the front of its LRU list.
+    ///
+    /// Linux's `folio_add_new_anon_rmap` and `folio_add_lru_vma`. The reference returned is that of
+    /// the entry, and its mapping is counted. Takes the `LruRank` lock.
+    ///
+    /// # Panics
+    /// In debug builds when the frames are not an allocated block, or are still mapped.
+    #[inline]
+    pub fn new_mapped_folio(&self, new: NewFolio) -> FolioRef {
+        let NewFolio { block, owner, index, flags } = new;
+        let head = block.into_raw();
+        let record = self.memmap.allocated(head);
+        let kind = record.kind();
+        let order = kind.order();
+        record.index.store(index, Ordering::Relaxed);
+        record.owner_or_space.store(owner.pack(), Ordering::Relaxed);
+        record.flags.store((flags | FolioFlags::LRU).bits(), Ordering::Relaxed);
+        clear_counts(record);
+        let mut mappings = 1;
+        if order != Order::ZERO {
+            self.memmap.name_tails(head, order, kind);
+            record.entire_or_shares.store(1, Ordering::Relaxed);
+            record.large_mapcount_or_mlocks.store(1, Ordering::Relaxed);
+            record.nr_pages_mapped.store(ENTIRELY_MAPPED, Ordering::Relaxed);
+            mappings = 0;
+        }
+        record.set_kind(kind.to(FrameState::Folio));
+        self.lru_link_new(Folio { memmap: &self.memmap, head }, flags);
+        // INV-FRAME-SPEC: from here on a reference can be taken.
+        record.counts.set(1, mappings);
+        FolioRef::new(head)
+    }
+}
