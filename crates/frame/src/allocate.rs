@@ -91,13 +91,20 @@ impl<P: Platform> Frames<P> {
             return Err(NoFrames { request, cause: NoFramesCause::NotPermitted });
         }
         let cpu = self.machine.cpu();
-        let found = WatermarkLevel::of(request.urgency).iter().find_map(|mark| self.take_above(*mark, cpu, request));
-        // Linux's slow path also drains the per-CPU lists once before it gives up.
-        let found = found.or_else(|| {
-            self.drain();
-            WatermarkLevel::of(request.urgency).last().and_then(|mark| self.take_above(*mark, cpu, request))
-        });
-        match found {
+        for mark in WatermarkLevel::of(request.urgency) {
+            if let Some(unsettled) = self.take_above(*mark, cpu, request) {
+                self.counters.add(cpu, Counter::PgAlloc, u64::from(request.order.frames()));
+                return Ok(unsettled);
+            }
+        }
+        self.alloc_drained(cpu, request)
+    }
+
+    /// Drains the per-CPU lists and tries once more, as Linux's slow path does.
+    #[cold]
+    fn alloc_drained(&self, cpu: CpuId, request: FrameRequest) -> Result<UnsettledBlock, NoFrames> {
+        self.drain();
+        match WatermarkLevel::of(request.urgency).last().and_then(|mark| self.take_above(*mark, cpu, request)) {
             Some(unsettled) => {
                 self.counters.add(cpu, Counter::PgAlloc, u64::from(request.order.frames()));
                 Ok(unsettled)
@@ -109,19 +116,25 @@ impl<P: Platform> Frames<P> {
         }
     }
 
+    /// Takes a block from the nearest zone that has one above the watermark.
     #[inline]
     fn take_above(&self, mark: WatermarkLevel, cpu: CpuId, request: FrameRequest) -> Option<UnsettledBlock> {
         let cold_after = self.clear_selector.cache_frames();
         let zone_request = ZoneRequest { order: request.order, settled_only: request.settled_only, cold_after };
-        let here = self.node_of_cpu(cpu);
-        let zones = self.fallbacks[request.node.index()].iter().map(|id| &self.zones[id.index()]);
-        let zones = zones.take_while(|zone| !request.strict || zone.node == request.node);
-        zones.filter(|zone| zone.above(mark, request.order)).find_map(|zone| {
-            let ZoneBlock { pfn, key, residency } = zone.take(&self.memmap, cpu, zone_request)?;
-            // This CPU freed none of the frames of another node, or the block would be hot.
-            let far = zone.node != here && residency == Residency::Unknown;
-            let residency = if far { Residency::Cold } else { residency };
-            Some(UnsettledBlock::new(Block::new(pfn, request.order).with_residency(residency), key))
-        })
+        for id in &self.fallbacks[request.node.index()] {
+            let zone = &self.zones[id.index()];
+            if request.strict && zone.node != request.node {
+                break;
+            }
+            if zone.above(mark, request.order)
+                && let Some(ZoneBlock { pfn, key, residency }) = zone.take(&self.memmap, cpu, zone_request)
+            {
+                // This CPU freed none of the frames of another node, or the block would be hot.
+                let far = residency == Residency::Unknown && zone.node != self.node_of_cpu(cpu);
+                let residency = if far { Residency::Cold } else { residency };
+                return Some(UnsettledBlock::new(Block::new(pfn, request.order).with_residency(residency), key));
+            }
+        }
+        None
     }
 }

@@ -279,18 +279,28 @@ impl<L: Backend> Zone<L> {
 
     fn put_buddy(&self, memmap: &Memmap, buddy: &mut Buddy, pfn: Pfn, order: Order, key: DebtKey) {
         let newly_parked = buddy.put(memmap, pfn, order, key);
-        self.parked.fetch_add(newly_parked, Ordering::Relaxed);
-        self.free.fetch_add(order.frames(), Ordering::Relaxed);
+        self.note_freed(order.frames(), newly_parked);
+    }
+
+    fn note_freed(&self, frames: u32, newly_parked: u32) {
+        self.free.fetch_add(frames, Ordering::Relaxed);
+        if newly_parked > 0 {
+            self.parked.fetch_add(newly_parked, Ordering::Relaxed);
+        }
     }
 
     /// Moves the oldest blocks of a per-CPU list to the buddy lists (Linux's `free_pcppages_bulk`).
     #[cold]
     fn drain_list(&self, memmap: &Memmap, pcp: &mut Pcp, order: Order, blocks: u32) {
         let mut buddy = self.buddy.lock();
-        for _ in 0..blocks {
-            let Some((pfn, key)) = pcp.take_oldest(memmap, order) else { break };
-            self.put_buddy(memmap, &mut buddy, pfn, order, key);
+        let (mut freed, mut newly_parked) = (0, 0);
+        while freed < blocks
+            && let Some((pfn, key)) = pcp.take_oldest(memmap, order)
+        {
+            newly_parked += buddy.put(memmap, pfn, order, key);
+            freed += 1;
         }
+        self.note_freed(freed << order.raw(), newly_parked);
     }
 
     /// Empties the lists of all CPUs (Linux's `drain_all_pages`).
