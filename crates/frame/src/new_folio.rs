@@ -2,8 +2,8 @@
 //!
 //! Key type: [`NewFolio`], the block of such a folio and what its record will say.
 //!
-//! A record is found through a list, an entry, or a frame number that somebody read earlier. The
-//! third way needs a reference, which cannot be taken from zero (INV-FRAME-SPEC). So
+//! A CPU finds a record through a list, an entry, or a frame number that it read earlier. The third
+//! way needs a reference, which cannot be taken from zero (INV-FRAME-SPEC). So
 //! [`Frames::new_mapped_folio`] fills the record by plain stores while the folio has no reference,
 //! and the store of the counts makes it usable:
 //!
@@ -14,8 +14,8 @@
 //!   the entry                             Release, by the caller: from here on a walk finds the page
 //! ```
 //!
-//! `LRU` is set before the folio is linked. Nobody can take the folio off its list in between,
-//! because that takes a reference.
+//! `LRU` is set before the folio is linked. No CPU takes the folio off its list in between, because
+//! that needs a reference.
 //!
 //! Not guaranteed: anything about the contents; the caller has filled the frames.
 

@@ -1,4 +1,4 @@
-//! A lock in a word of a record that somebody else lays out, such as a page table's memmap record.
+//! A lock in a word of a record, such as the memmap record of a page table.
 //!
 //! The lock has the whole word, so that a store releases it. A lock in one bit (Linux's
 //! `bit_spin_lock`) would need a second atomic read-modify-write operation.
@@ -12,7 +12,7 @@ use core::marker::PhantomData;
 const FREE: u32 = 0;
 const LOCKED: u32 = 1;
 
-/// Locks an [`AtomicU32`], which is 0 while nobody holds the lock.
+/// Locks an [`AtomicU32`], which is 0 while no CPU holds the lock.
 ///
 /// The owner of the word defines what the lock protects.
 pub struct WordLock;
