@@ -14,19 +14,27 @@ use pagewright_types::{Counter, CpuId, Gauge};
 /// One sum for each row of a table, kept per CPU so that CPUs share no cache line.
 ///
 /// The parts wrap, so that a sum is exact although a CPU may subtract what another added.
-struct PerCpuSums<const N: usize>(PerCpu<[AtomicU64; N]>);
+pub struct PerCpuSums<const N: usize>(PerCpu<[AtomicU64; N]>);
 
 impl<const N: usize> PerCpuSums<N> {
-    fn try_new(cpus: usize) -> Result<Self, AllocError> {
+    /// Sums for `cpus` CPUs, all zero.
+    ///
+    /// # Errors
+    /// [`AllocError`], if the kernel heap is exhausted.
+    pub fn try_new(cpus: usize) -> Result<Self, AllocError> {
         PerCpu::try_new(cpus, |_| core::array::from_fn(|_| AtomicU64::new(0))).map(Self)
     }
 
+    /// Adds `n` to a row of `cpu`, the calling CPU.
     #[inline]
-    fn add(&self, cpu: CpuId, row: usize, n: u64) {
+    pub fn add(&self, cpu: CpuId, row: usize, n: u64) {
         add_alone(&self.0.get(cpu)[row], n);
     }
 
-    fn sum(&self, row: usize) -> u64 {
+    /// The sum of a row over all CPUs.
+    ///
+    /// Concurrent additions may or may not be included.
+    pub fn sum(&self, row: usize) -> u64 {
         self.0.iter().map(|cpu| cpu[row].load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
     }
 }

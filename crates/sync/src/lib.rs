@@ -80,7 +80,7 @@ mod word_lock;
 
 pub use arc::{Arc, ReservedArc};
 pub use backend::{Backend, Platform};
-pub use counters::{Counters, Gauges};
+pub use counters::{Counters, Gauges, PerCpuSums};
 pub use cpumask::AtomicCpuMask;
 pub use frame_set::FrameSet;
 pub use linear_map::LinearMap;

@@ -39,6 +39,7 @@ impl PageTable {
     /// # Errors
     /// [`TableAllocError`]; nothing stays allocated.
     pub(crate) fn try_new<P: Platform>(tlb: &Tlb<P>) -> Result<Self, TableAllocError> {
+        let rss = Rss::try_new(tlb.frames().cpus()).map_err(TableAllocError::Kernel)?;
         let mut reserve = TableReserve::new(tlb);
         reserve.fill(1).map_err(TableAllocError::Frames)?;
         let root = reserve.take_frame();
@@ -52,7 +53,7 @@ impl PageTable {
         };
         tlb.frames().new_table(root, Level::PGD, context.id());
         tlb.frames().adjust(Gauge::PageTablePages, 1);
-        Ok(Self { context, rss: Rss::default(), tables: AtomicU64::new(1) })
+        Ok(Self { context, rss, tables: AtomicU64::new(1) })
     }
 
     /// The space as the TLBs see it.

@@ -1,39 +1,67 @@
 //! The resident set of one space, by kind of page, and its peak (`mm->rss_stat`, `hiwater_rss`).
+//!
+//! As in Linux's `percpu_counter`, each CPU counts its own changes, and adds them to the total of
+//! the space when they reach [`BATCH`]. So CPUs that fault in one space share no cache line for its
+//! resident set. A read adds up the total and what the CPUs have not added yet.
+//!
+//! INV-MM-RSS: at rest the sum is exact. The peak misses at most what other CPUs have not added.
+//!
+//! Not guaranteed: a consistent view while CPUs edit the space.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use pagewright_sync::{AllocError, PerCpu};
 use pagewright_tlb::frames::{EntryCounts, RssKind, SWAP_ENTRIES};
-use pagewright_types::PAGE_SIZE;
+use pagewright_types::{CpuId, PAGE_SIZE};
+
+/// The change at which a CPU adds it to the total, in pages (`percpu_counter_batch`).
+const BATCH: u64 = 32;
 
 /// The counts of pages of one space; the zero page does not count.
 ///
 /// Only the entry layer changes them, once for each run of edits under a table's lock.
-#[derive(Default)]
 pub struct Rss {
-    pages: EntryCounts<AtomicU64>,
+    total: EntryCounts<AtomicI64>,
+    /// What each CPU has not added to the total; only that CPU changes it.
+    parts: PerCpu<EntryCounts<AtomicI64>>,
     peak: AtomicU64,
 }
 
 impl Rss {
-    /// Changes the number of entries of each kind, of `pages` pages each.
+    /// Counts for a machine of `cpus` CPUs, all zero.
     ///
-    /// If a number falls, notes the peak first (`update_hiwater_rss`), so that the peak is exact
-    /// without a store for each page.
+    /// # Errors
+    /// [`AllocError`], if the kernel heap is exhausted.
+    pub(crate) fn try_new(cpus: usize) -> Result<Self, AllocError> {
+        let zero = || core::array::from_fn(|_| AtomicI64::new(0));
+        Ok(Self { total: zero(), parts: PerCpu::try_new(cpus, |_| zero())?, peak: AtomicU64::new(0) })
+    }
+
+    /// Changes the number of entries of each kind, of `pages` pages each, on `cpu`, the caller's.
+    ///
+    /// If a number falls, notes the peak first (`update_hiwater_rss`), so that no store for each
+    /// page is needed. The caller holds a lock, so that no other task runs on the CPU meanwhile.
     #[inline]
-    pub(crate) fn adjust(&self, change: EntryCounts<i32>, pages: i64) {
+    pub(crate) fn adjust(&self, cpu: CpuId, change: EntryCounts<i32>, pages: i64) {
+        let parts = self.parts.get(cpu);
         if change[..SWAP_ENTRIES].iter().any(|entries| *entries < 0) {
-            self.note_peak();
+            self.note_peak(parts);
         }
         for (kind, entries) in change.into_iter().enumerate() {
             if entries != 0 {
-                let more = i64::from(entries) * pages;
-                let before = self.pages[kind].fetch_add(more as u64, Ordering::Relaxed);
-                debug_assert!(before as i64 + more >= 0, "INV-MM-RSS: the pages of kind {kind} fell below zero");
+                let part = parts[kind].load(Ordering::Relaxed) + i64::from(entries) * pages;
+                let full = part.unsigned_abs() >= BATCH;
+                parts[kind].store(if full { 0 } else { part }, Ordering::Relaxed);
+                if full {
+                    self.total[kind].fetch_add(part, Ordering::Relaxed);
+                }
             }
         }
     }
 
-    fn note_peak(&self) {
-        let pages = self.pages();
+    fn note_peak(&self, parts: &EntryCounts<AtomicI64>) {
+        let counts = self.total.iter().zip(parts).take(SWAP_ENTRIES);
+        let pages: i64 = counts.map(|(total, part)| total.load(Ordering::Relaxed) + part.load(Ordering::Relaxed)).sum();
+        let pages = pages.max(0) as u64;
         // Most falls are below the peak, and a load costs less than an atomic maximum.
         if pages > self.peak.load(Ordering::Relaxed) {
             self.peak.fetch_max(pages, Ordering::Relaxed);
@@ -45,14 +73,20 @@ impl Rss {
         self.peak.store(self.pages(), Ordering::Relaxed);
     }
 
+    fn sum(&self, kind: usize) -> u64 {
+        let parts: i64 = self.parts.iter().map(|parts| parts[kind].load(Ordering::Relaxed)).sum();
+        // While CPUs edit, a part may be read after it was added and the total before.
+        (self.total[kind].load(Ordering::Relaxed) + parts).max(0) as u64
+    }
+
     /// The number of pages of one kind.
     pub fn of(&self, kind: RssKind) -> u64 {
-        self.pages[kind as usize].load(Ordering::Relaxed)
+        self.sum(kind as usize)
     }
 
     /// The number of swap entries (`MM_SWAPENTS`, `VmSwap`).
     pub fn swapped(&self) -> u64 {
-        self.pages[SWAP_ENTRIES].load(Ordering::Relaxed)
+        self.sum(SWAP_ENTRIES)
     }
 
     /// The resident pages of all kinds.

@@ -150,12 +150,12 @@ impl<P: Platform> Mm<P> {
     pub(crate) fn fault_counted(&self, space: &Space<P>, request: FaultRequest<'_>) -> Result<FaultKind, FaultError> {
         let served = self.fault_in(space, request);
         self.tlb.count(Counter::PgFault, 1);
+        if let Ok(kind) = served {
+            space.count_fault(self.fx().cpu(), kind);
+        }
         match served {
-            Ok(FaultKind::Minor) => space.count_fault(false),
-            Ok(FaultKind::Major) => {
-                space.count_fault(true);
-                self.tlb.count(Counter::PgMajFault, 1);
-            }
+            Ok(FaultKind::Minor) => {}
+            Ok(FaultKind::Major) => self.tlb.count(Counter::PgMajFault, 1),
             Err(FaultError::OutOfMemory(_)) => self.tlb.count(Counter::OomKill, 1),
             Err(_) => {}
         }

@@ -32,11 +32,11 @@ pub use vma::{AddressMap, VmFlags, VmTotals, Vma, VmaBacking};
 
 use crate::counters::Rss;
 use crate::error::MmError;
+use crate::fault::FaultKind;
 use crate::mm::Mm;
-use core::sync::atomic::{AtomicU64, Ordering};
-use pagewright_sync::{Arc, Platform};
+use pagewright_sync::{Arc, PerCpuSums, Platform};
 use pagewright_table::{MmapLock, MmapWrite, PageTable, TableAllocError};
-use pagewright_types::{ForkNodeId, SpaceId};
+use pagewright_types::{CpuId, ForkNodeId, SpaceId};
 
 /// The mappings and tables of a space that is held for writing.
 pub(crate) type HeldMap<'a, P> = MmapWrite<'a, P, AddressMap<P>>;
@@ -47,8 +47,8 @@ pub(crate) type HeldMap<'a, P> = MmapWrite<'a, P, AddressMap<P>>;
 pub struct Space<P: Platform> {
     mmap: MmapLock<P, AddressMap<P>>,
     fork_node: ForkNodeId,
-    minor_faults: AtomicU64,
-    major_faults: AtomicU64,
+    /// Faults that waited for no device, and those that did.
+    faults: PerCpuSums<2>,
 }
 
 impl<P: Platform> Space<P> {
@@ -81,17 +81,18 @@ impl<P: Platform> Space<P> {
 
     /// Returns the number of faults that waited for no device (`min_flt`).
     pub fn minor_faults(&self) -> u64 {
-        self.minor_faults.load(Ordering::Relaxed)
+        self.faults.sum(0)
     }
 
     /// Returns the number of faults that waited for a device (`maj_flt`).
     pub fn major_faults(&self) -> u64 {
-        self.major_faults.load(Ordering::Relaxed)
+        self.faults.sum(1)
     }
 
-    pub(crate) fn count_fault(&self, major: bool) {
-        let counter = if major { &self.major_faults } else { &self.minor_faults };
-        counter.fetch_add(1, Ordering::Relaxed);
+    /// Counts a fault that `cpu`, the calling CPU, has served.
+    #[inline]
+    pub(crate) fn count_fault(&self, cpu: CpuId, kind: FaultKind) {
+        self.faults.add(cpu, usize::from(kind == FaultKind::Major), 1);
     }
 }
 
@@ -110,6 +111,7 @@ impl<P: Platform> Mm<P> {
             return Err(MmError::NoKernelMemory { wanted: size_of::<Space<P>>() });
         }
         let room = Arc::reserve()?;
+        let faults = PerCpuSums::try_new(self.frames().cpus())?;
         let mmap = self.with_reclaim(|| match MmapLock::try_new(&self.tlb, AddressMap::new) {
             Err(TableAllocError::Frames(refused)) => Err(refused),
             made => Ok(made),
@@ -121,8 +123,7 @@ impl<P: Platform> Mm<P> {
                 return Err(error);
             }
         };
-        let (minor_faults, major_faults) = (AtomicU64::new(0), AtomicU64::new(0));
-        let space = room.fill(Space { mmap, fork_node, minor_faults, major_faults });
+        let space = room.fill(Space { mmap, fork_node, faults });
         if let Err(error) = self.fork_tree.insert_space(&space, || self.permit()) {
             self.fork_tree.remove_space(space.id(), fork_node);
             space.mmap.write().close(&self.tlb);

@@ -130,7 +130,8 @@ impl<P: Platform> Drop for EntryRun<'_, '_, P> {
         if entries != EntryCounts::default() {
             page.adjust_counts(entries);
             pagewright_plant::plant!(RssDrift => if entries.iter().any(|entries| *entries < 0) { return });
-            self.table.tables.tree.rss().adjust(entries, self.table.level().pages() as i64);
+            let cpu = self.table.tables.tlb.fx().cpu();
+            self.table.tables.tree.rss().adjust(cpu, entries, self.table.level().pages() as i64);
         }
         for (gauge, change) in [(Gauge::AnonPages, anon), (Gauge::Mapped, mapped)] {
             if change != 0 {

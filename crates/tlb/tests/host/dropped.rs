@@ -6,7 +6,7 @@ use crate::support::{Effect, Host, on};
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_tlb::Gather;
-use pagewright_types::{Access, Counter, CpuId, CpuMask, Level, Order, PageRange, Pfn};
+use pagewright_types::{Access, Counter, CpuId, CpuMask, Level, Order, Pfn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 on_both! {
