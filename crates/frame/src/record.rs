@@ -10,7 +10,7 @@
 //! --------------  ----------  ----  -----------  --------  ----------  ------  -----  ---------  ----  ----------  ----------  ----
 //! Interior        0           0     .            0         .           .       .      .          .     .           .           .
 //! Free head       order,zone  0     stamp        0         buddy list  .       .      .          .     own stamp   .           key
-//! Pcp head        order,zone  0     residency    0         pcp list    .       .      .          .     .           .           key
+//! Pcp head        order,zone  0     residency    0         pcp list    .       .      .          .     .           .           0
 //! Allocated head  order,zone  0     residency*   0         BlockList   .       .      .          .     .           .           key
 //! Folio head      order,zone  refs  flags, age   its PTEs  LRU         entire  large* nr_mapped  pins* page index  FolioOwner* key
 //! Folio tail      order,zone  0     .            its PTEs  deferred*   .       mlock* .          .     .           .           .
