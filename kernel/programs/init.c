@@ -85,6 +85,9 @@ static void swap_to_zram(void)
 int main(int argc, char **argv)
 {
     int status = 0;
+    /* Linux passes words that it does not know, such as nokaslr, before the program's path. */
+    while (argc > 2 && argv[1][0] != '/')
+        argc--, argv++;
     for (int i = 1; i < argc; i++)
         unescape(argv[i]);
     mkdir("/proc", 0755);

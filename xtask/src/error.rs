@@ -79,6 +79,14 @@ pub(crate) enum Error {
     /// The linked file is not a 64-bit ELF file with a loadable segment.
     #[error("{}: not a loadable image", .0.display())]
     NoImage(PathBuf),
+    /// A page lacks the table that a command replaces.
+    #[error("{page}: no table with the head `{head}`")]
+    NoTable {
+        /// The page.
+        page: &'static str,
+        /// The head of the table's first column.
+        head: &'static str,
+    },
     /// Debian has no such package, or the package lacks a file.
     #[error("{0}: no such package or file")]
     NoPackage(String),

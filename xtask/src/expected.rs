@@ -36,7 +36,7 @@ pub(crate) fn run(names: &[&str]) -> Result<(), Error> {
             let Some(program) = case.program(machine, &workspace, &folder)? else {
                 return Err(Error::NoPackage(case.name.to_owned()));
             };
-            let mut boot = boot(&pagewright, machine, case, &linux.arguments(&init, case.swap));
+            let mut boot = boot(&pagewright, machine, case, &linux.arguments(&init, case.swap, ""));
             let (printed, status) = run_program(boot.arg("--").arg(&program).args(case.arguments))?;
             let path = case.expected(machine, &workspace.workspace_root);
             fs::write(&path, printed).map_err(Error::file(&path))?;

@@ -46,15 +46,31 @@ pub(crate) fn build_all(targets: &[IsaKind], features: &[&str]) -> Result<Vec<Pa
     }
 }
 
-fn build_for(toolchain: &Toolchain, targets: &[IsaKind], features: &[&str]) -> Result<Vec<PathBuf>, Error> {
+/// Builds the kernel and returns the path of the linked file, which has the names of functions.
+pub(crate) fn link(target: IsaKind) -> Result<PathBuf, Error> {
+    let folder = Workspace::load()?.target_directory.join("kernel");
+    link_for(&toolchain::probe(target)?, &[target], &[], &folder)?.pop().ok_or_else(no_image)
+}
+
+/// Builds for several targets, and returns the paths of the linked files.
+fn link_for(
+    toolchain: &Toolchain,
+    targets: &[IsaKind],
+    features: &[&str],
+    folder: &Path,
+) -> Result<Vec<PathBuf>, Error> {
     let workspace = Workspace::load()?;
-    let folder = workspace.target_directory.join("kernel");
-    let mut build = toolchain.cargo("build", targets, &folder)?;
+    let mut build = toolchain.cargo("build", targets, folder)?;
     build.args(["--release", "--locked", "--package", "pagewright-kernel"]);
     build.args(["--features", &features.join(",")]);
     build.args(["--message-format", "json-render-diagnostics"]);
     let messages = cargo::output(build.current_dir(workspace.workspace_root.join("kernel")))?;
-    let linked = executables(&messages)?;
+    executables(&messages)
+}
+
+fn build_for(toolchain: &Toolchain, targets: &[IsaKind], features: &[&str]) -> Result<Vec<PathBuf>, Error> {
+    let folder = Workspace::load()?.target_directory.join("kernel");
+    let linked = link_for(toolchain, targets, features, &folder)?;
     let name: String =
         FEATURES.iter().filter(|feature| features.contains(feature)).map(|feature| format!("-{feature}")).collect();
     let image = |target: &IsaKind| {

@@ -60,8 +60,11 @@ impl Linux {
     ///
     /// With a swap device, the initramfs has the modules of zram, which init loads in the order of
     /// their names. Linux passes unknown words of the command line to init as its environment.
-    pub(crate) fn arguments(&self, init: &Path, swap: Swap) -> Vec<String> {
-        let words = if matches!(swap, Swap::On(_)) { format!("{WORDS} swap_to=zram0") } else { WORDS.to_owned() };
+    ///
+    /// `words` are further words of its command line.
+    pub(crate) fn arguments(&self, init: &Path, swap: Swap, words: &str) -> Vec<String> {
+        let swap_to = if matches!(swap, Swap::On(_)) { "swap_to=zram0" } else { "" };
+        let words = format!("{WORDS} {swap_to} {words}");
         let mut arguments = vec!["--append".to_owned(), words];
         let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
         option("--kernel", self.image.display().to_string());

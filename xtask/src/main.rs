@@ -1,10 +1,10 @@
 //! `cargo xtask`: the tasks of this repository, for developers and for CI.
 //!
 //! One command per module: [`mod@test`], [`soak`], [`arrows`], [`tidy`], [`no_std`], [`repeat`],
-//! [`kernel`], [`boot`], [`expected`], [`pageout`], [`programs`], [`mutate`], [`setup`]. They share
-//! [`cargo`] (the workspace and nested cargo), [`step`] (a command with a time limit and a count),
-//! [`source`] (Rust source files), [`toolchain`] (toolchains for bare metal), [`debian`] (files
-//! from packages) and [`linux`] (Debian's Linux kernels).
+//! [`kernel`], [`boot`], [`expected`], [`instructions`], [`pageout`], [`programs`], [`mutate`],
+//! [`setup`]. They share [`cargo`] (the workspace and nested cargo), [`step`] (a command with a
+//! time limit and a count), [`source`] (Rust source files), [`toolchain`] (toolchains for bare
+//! metal), [`debian`] (files from packages) and [`linux`] (Debian's Linux kernels).
 //!
 //! Not guaranteed: Windows. A step is stopped with its process group, which needs a Unix.
 #![forbid(unsafe_code)]
@@ -15,6 +15,7 @@ mod cargo;
 mod debian;
 mod error;
 mod expected;
+mod instructions;
 mod kernel;
 mod linux;
 mod mutate;
@@ -50,6 +51,12 @@ usage: cargo xtask COMMAND
                        and on four (minutes); planted: also with bugs that must be detected
   expected [NAME...]   run the same programs on Debian's Linux and record their output (minutes;
                        downloads kernels)
+  instructions [--write]
+                       count the kernel's instructions per operation, on Debian's Linux 6.1 and on
+                       Pagewright (minutes; downloads kernels); --write: also into
+                       docs/benchmarks.md
+  instructions profile ISA
+                       print the functions of our kernel that execute them
   pageout              count the barriers and invalidations of a page-out on arm64, on Debian's
                        Linux 6.1 and 6.12 and on Pagewright (a minute; downloads kernels)
   programs [NAME...]   record and replay twenty programs, compare their faults with Linux's, and
@@ -91,6 +98,9 @@ fn run(words: &[&str]) -> Result<(), Error> {
         ["boot"] => boot::run(boot::Extent::Programs),
         ["boot", "planted"] => boot::run(boot::Extent::Planted),
         ["expected", names @ ..] => expected::run(names),
+        ["instructions"] => instructions::run(instructions::Table::Print),
+        ["instructions", "--write"] => instructions::run(instructions::Table::Write),
+        ["instructions", "profile", isa] => instructions::profile(isa),
         ["pageout"] => pageout::run(),
         ["programs", names @ ..] => programs::run(names),
         ["repeat"] => repeat::run(repeat::Extent::All),

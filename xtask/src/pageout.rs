@@ -73,7 +73,7 @@ pub(crate) fn run() -> Result<(), Error> {
     let mut kernels = Vec::new();
     for (suite, version) in RELEASES {
         let linux = Linux::fetch(&workspace, IsaKind::Aarch64, Some(suite), version)?;
-        let mut arguments = linux.arguments(&bench.init, Swap::On("64M"));
+        let mut arguments = linux.arguments(&bench.init, Swap::On("64M"), "");
         // `--count` makes Linux's clock independent of the load of this computer. Pagewright spins
         // where Linux sleeps, and no time would pass for it.
         arguments.push("--count".to_owned());

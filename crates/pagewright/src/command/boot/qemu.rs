@@ -152,6 +152,8 @@ impl QemuMachine {
         qemu.args(["-accel", accelerator]);
         if self.count {
             qemu.args(["-icount", "shift=0,sleep=off"]);
+            // Random numbers and the date are the same in every run.
+            qemu.args(["-seed", "1", "-rtc", "base=2026-01-01,clock=vm"]);
         }
         if let Some(plugin) = &self.plugin {
             qemu.args(["-plugin", plugin]);
