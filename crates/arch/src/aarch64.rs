@@ -140,6 +140,20 @@ impl Isa for Aarch64 {
     }
 
     #[inline]
+    fn shared(pte: Pte) -> Pte {
+        let raw = pte.raw();
+        // A dirty leaf that is not writable keeps that in a bit of software.
+        let dirty = if raw & READ_ONLY == 0 { SOFT_KEPT_DIRTY } else { 0 };
+        let cleared = DIRTY_MODIFIER | LeafFlags::EXCLUSIVE.to_raw(LeafFlags::SOFTWARE, SOFTWARE_SHIFT);
+        Pte::from_raw(raw & !cleared | READ_ONLY | dirty)
+    }
+
+    #[inline]
+    fn old(pte: Pte) -> Pte {
+        Pte::from_raw(pte.raw() & !ACCESSED)
+    }
+
+    #[inline]
     fn replacement(level: Level, old: Pte, new: Pte) -> Replacement {
         match (Self::decode(level, old), Self::decode(level, new)) {
             (Entry::Empty | Entry::Soft(_), _) => Replacement::Harmless,

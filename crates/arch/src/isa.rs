@@ -75,6 +75,15 @@ pub trait Isa: Copy + fmt::Debug + 'static {
     /// In debug builds, if `store` is set and the leaf lacks WRITE.
     fn touched(pte: Pte, store: bool) -> Pte;
 
+    /// The leaf `pte` without the right to store and without [`LeafFlags::EXCLUSIVE`].
+    ///
+    /// Fork leaves both spaces with this form of an entry (`pte_wrprotect`). What the walker has
+    /// noted stays.
+    fn shared(pte: Pte) -> Pte;
+
+    /// The leaf `pte` without [`LeafFlags::ACCESSED`] (`pte_mkold`).
+    fn old(pte: Pte) -> Pte;
+
     /// The TLB maintenance for replacing `old` by `new` in a table of `level`.
     fn replacement(level: Level, old: Pte, new: Pte) -> Replacement;
 }

@@ -124,6 +124,16 @@ impl Isa for X86_64 {
     }
 
     #[inline]
+    fn shared(pte: Pte) -> Pte {
+        Pte::from_raw(pte.raw() & !(WRITABLE | LeafFlags::EXCLUSIVE.to_raw(LeafFlags::SOFTWARE, SOFTWARE_SHIFT)))
+    }
+
+    #[inline]
+    fn old(pte: Pte) -> Pte {
+        Pte::from_raw(pte.raw() & !ACCESSED)
+    }
+
+    #[inline]
     fn replacement(level: Level, old: Pte, new: Pte) -> Replacement {
         match (Self::decode(level, old), Self::decode(level, new)) {
             (Entry::Empty | Entry::Soft(_), _) => Replacement::Harmless,

@@ -9,7 +9,7 @@
 mod support;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use pagewright_frame::{BlockList, FrameRequest, Frames};
+use pagewright_frame::{BlockList, FrameAllocator, FrameRequest};
 use pagewright_types::Order;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use support::{Host, NODE0};
 
 const GIBIBYTE: u32 = 1 << 18;
 
-fn machine() -> Frames<Host> {
+fn machine() -> FrameAllocator<Host> {
     support::one_node(&Host::new(1), 0, 2 * GIBIBYTE)
 }
 
@@ -37,7 +37,7 @@ fn one_block(c: &mut Criterion) {
     {
         c.bench_function(name, |b| {
             b.iter(|| {
-                let block = frames.alloc(request(raw)).expect("free memory").settle(|_| {});
+                let block = frames.alloc(request(raw), support::nothing_paid).expect("free memory").settle(|_| {});
                 frames.free(black_box(block));
             });
         });
@@ -57,7 +57,10 @@ fn many_blocks(c: &mut Criterion) {
                 |()| {
                     let mut list = BlockList::new();
                     for _ in 0..blocks {
-                        list.push(&frames, frames.alloc(request(raw)).expect("free memory").settle(|_| {}));
+                        list.push(
+                            &frames,
+                            frames.alloc(request(raw), support::nothing_paid).expect("free memory").settle(|_| {}),
+                        );
                     }
                     while let Some(block) = list.pop(&frames) {
                         frames.free(block);
@@ -75,7 +78,7 @@ fn folios(c: &mut Criterion) {
     for (name, raw) in [("folio/order 0, made and put", 0), ("folio/order 9, made and put", 9)] {
         c.bench_function(name, |b| {
             b.iter(|| {
-                let block = frames.alloc(request(raw)).expect("free memory").settle(|_| {});
+                let block = frames.alloc(request(raw), support::nothing_paid).expect("free memory").settle(|_| {});
                 let reference = frames.new_folio(block);
                 frames.free(frames.put(black_box(reference)).expect("the last reference"));
             });

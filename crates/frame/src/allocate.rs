@@ -1,15 +1,28 @@
 //! Allocation of frames (`mm/page_alloc.c`).
 //!
-//! Key types: [`FrameRequest`] and [`NoFrames`], an allocation and its failure.
+//! Key types: [`FrameAllocator`], the right to allocate; [`FrameRequest`] and [`NoFrames`], an
+//! allocation and its failure.
 //!
 //! ```text
 //! alloc(FrameRequest) ─▶ permitted? ─▶ for each watermark (low, min[, none]):
 //!                                        for each zone, nearest first, above the watermark:
 //!                                          per-CPU list, then buddy lists ─▶ UnsettledBlock ─ settle ─▶ Block
+//!   nothing found ─▶ unpark what the floor covers, drain the per-CPU lists, once more
 //! ```
 //!
-//! Neighbours: `zone` takes the block; `free` takes it back. Only `tlb` calls [`Frames::alloc`],
-//! because only `tlb` can settle a debt.
+//! Neighbours: `zone` takes the block; `free` takes it back.
+//!
+//! INV-FRAME-SEALED: the owner of the [`FrameAllocator`] allocates, and a reference to [`Frames`]
+//! does not lead back to it. `tlb` owns the only one of a machine and gives out the frames alone.
+//! So no crate above can take a frame without settling its debt:
+//!
+//! ```compile_fail,E0599
+//! # use pagewright_frame::{FrameRequest, Frames};
+//! # use pagewright_types::DebtFloor;
+//! fn take<P: pagewright_sync::Platform>(frames: &Frames<P>, request: FrameRequest) {
+//!     let _ = frames.alloc(request, || DebtFloor::NONE);
+//! }
+//! ```
 //!
 //! Protocol: validate, reserve, commit. An allocation that fails changes nothing but counters and
 //! which free blocks are on per-CPU lists.
@@ -19,11 +32,14 @@
 
 use crate::block::{Block, UnsettledBlock};
 use crate::clear::Residency;
-use crate::frames::Frames;
+use crate::frames::{Frames, FramesError};
+use crate::layout::MemoryLayout;
 use crate::watermark::Urgency;
 use crate::zone::{WatermarkLevel, ZoneBlock, ZoneRequest};
+use core::ops::Deref;
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_types::{Counter, CpuId, NodeId, Order};
+use pagewright_types::{Counter, CpuId, DebtFloor, NodeId, Order};
 use thiserror::Error;
 
 /// A request for a block of frames (Linux's order and `gfp_t`).
@@ -75,18 +91,44 @@ pub enum NoFramesCause {
     Exhausted,
 }
 
-impl<P: Platform> Frames<P> {
+/// The physical memory of a machine, with the right to allocate it.
+///
+/// It dereferences to [`Frames`], which everything but an allocation needs.
+pub struct FrameAllocator<P: Platform>(Frames<P>);
+
+impl<P: Platform> Deref for FrameAllocator<P> {
+    type Target = Frames<P>;
+
+    #[inline]
+    fn deref(&self) -> &Frames<P> {
+        &self.0
+    }
+}
+
+impl<P: Platform> FrameAllocator<P> {
+    /// Builds the memmap and the zones of a machine, with all frames free.
+    ///
+    /// The only call of this crate that allocates heap memory.
+    ///
+    /// # Errors
+    /// [`FramesError`] when the layout is invalid, the machine does not permit the allocation, or
+    /// the heap is exhausted.
+    pub fn try_new(machine: P, layout: &MemoryLayout<'_>) -> Result<Self, FramesError> {
+        Frames::try_new(machine, layout).map(Self)
+    }
+
     /// Allocates a block of frames (`alloc_pages`).
     ///
-    /// Drains the per-CPU lists once before it fails. Takes locks of ranks `PerCpuPagesRank` and
-    /// `ZoneRank`.
+    /// Before it fails, it makes parked blocks settled that `floor` covers, and drains the per-CPU
+    /// lists once. Takes locks of ranks `PerCpuPagesRank` and `ZoneRank`, and calls `floor` without
+    /// them.
     ///
     /// # Errors
     /// [`NoFrames`], with the request and the reason.
     ///
     /// # Panics
     /// When the machine has no node `request.node`.
-    pub fn alloc(&self, request: FrameRequest) -> Result<UnsettledBlock, NoFrames> {
+    pub fn alloc(&self, request: FrameRequest, floor: impl FnOnce() -> DebtFloor) -> Result<UnsettledBlock, NoFrames> {
         if !self.machine.permit_allocation() {
             return Err(NoFrames { request, cause: NoFramesCause::NotPermitted });
         }
@@ -97,12 +139,13 @@ impl<P: Platform> Frames<P> {
                 return Ok(unsettled);
             }
         }
-        self.alloc_drained(cpu, request)
+        self.alloc_drained(cpu, request, floor())
     }
 
-    /// Drains the per-CPU lists and tries once more, as Linux's slow path does.
+    /// Unparks what is paid, drains the per-CPU lists and tries once more, as Linux's slow path.
     #[cold]
-    fn alloc_drained(&self, cpu: CpuId, request: FrameRequest) -> Result<UnsettledBlock, NoFrames> {
+    fn alloc_drained(&self, cpu: CpuId, request: FrameRequest, floor: DebtFloor) -> Result<UnsettledBlock, NoFrames> {
+        self.unpark(floor);
         self.drain();
         match WatermarkLevel::of(request.urgency).last().and_then(|mark| self.take_above(*mark, cpu, request)) {
             Some(unsettled) => {
@@ -113,6 +156,17 @@ impl<P: Platform> Frames<P> {
                 self.counters.add(cpu, Counter::AllocStall, 1);
                 Err(NoFrames { request, cause: NoFramesCause::Exhausted })
             }
+        }
+    }
+
+    /// Makes parked blocks settled whose debts are paid, so that they coalesce with their buddies.
+    ///
+    /// Takes locks of rank `ZoneRank`.
+    #[cold]
+    pub fn unpark(&self, floor: DebtFloor) {
+        plant!(FloorNotPassedDown => return);
+        for zone in &self.zones {
+            zone.unpark(&self.memmap, floor);
         }
     }
 

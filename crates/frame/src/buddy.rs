@@ -4,10 +4,11 @@
 //!
 //! Key type: `Buddy`, one for each zone, inside the zone's lock.
 //!
-//! A free block may be *parked*: it carries the key of a debt that must be settled before the
-//! frames are used. Keys follow the frames: coalescing merges keys, splitting copies them. Parked
-//! blocks queue at the back of their list. So the allocator takes settled blocks of an order first,
-//! and flushes that happen anyway have time to pay the debt.
+//! A free block is *settled*, or *parked*: a parked block carries the key of a debt that must be
+//! settled before the frames are used. The two are on different lists and never coalesce. So no
+//! settled frame waits for a flush, and neither kind hides the other. The allocator takes settled
+//! blocks first, and flushes that happen anyway have time to pay the debts. Once the ledger's floor
+//! covers a key, the block is moved to the settled lists and coalesces there.
 //!
 //! Each free block remembers when it was freed, by a clock that counts freed frames. After as many
 //! freed frames as fit the last-level cache, the lines of the block have left the cache, and
@@ -16,26 +17,47 @@
 //!
 //! Invariants:
 //! - INV-FRAME-BUDDY: free blocks are disjoint and naturally aligned, lie in one zone, and no two
-//!   of them are buddies of one order below the largest.
+//!   settled or two parked blocks are buddies of one order below the largest.
 //! - INV-FRAME-KEY: the key under which a block is handed out is at least the key under which any
-//!   of its frames was freed.
+//!   of its frames was freed, unless the floor covers that key.
+//! - INV-FRAME-PARKED: only frames that were freed with a key are parked, and only the floor or an
+//!   allocation ends it.
 //!
-//! Not guaranteed: that only the frames that owe a debt carry its key. Coalescing applies the key
-//! to all frames of the merged block.
+//! Not guaranteed: that only the frames that owe a debt carry its key. Coalescing of parked blocks
+//! applies the youngest key to all of their frames, as a merged key, which every CPU owes.
 
 use crate::clear::Residency;
 use crate::list::FrameList;
 use crate::memmap::Memmap;
 use crate::record::{FrameKind, FrameState};
 use crate::zone::ZoneId;
-use pagewright_types::{DebtKey, FrameRange, Order, Pfn};
+use pagewright_plant::plant;
+use pagewright_types::{DebtFloor, DebtKey, FrameRange, Order, Pfn};
 
 /// The age, in freed frames, of a block that was never used.
 const NEVER: u32 = 1 << 31;
 
+/// Which free blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FreeKind {
+    /// Those whose frames can be used at once.
+    Settled,
+    /// Those whose frames owe a debt.
+    Parked,
+}
+
+impl FreeKind {
+    fn of(key: DebtKey) -> Self {
+        if key == DebtKey::NONE { Self::Settled } else { Self::Parked }
+    }
+}
+
 /// The free blocks of a zone.
 pub(crate) struct Buddy {
-    lists: [FrameList; Order::COUNT],
+    settled: [FrameList; Order::COUNT],
+    parked: [FrameList; Order::COUNT],
+    /// The floor to which the parked blocks were compared last; no block owes a debt up to it.
+    floor: DebtFloor,
     zone: ZoneId,
     /// Frames freed so far; wraps around.
     ///
@@ -45,12 +67,25 @@ pub(crate) struct Buddy {
 
 impl Buddy {
     pub(crate) const fn new(zone: ZoneId) -> Self {
-        Self { lists: [FrameList::EMPTY; Order::COUNT], zone, clock: NEVER }
+        Self {
+            settled: [FrameList::EMPTY; Order::COUNT],
+            parked: [FrameList::EMPTY; Order::COUNT],
+            floor: DebtFloor::NONE,
+            zone,
+            clock: NEVER,
+        }
     }
 
     /// Free blocks of one order.
     pub(crate) const fn blocks(&self, order: Order) -> u32 {
-        self.lists[order.index()].len()
+        self.settled[order.index()].len() + self.parked[order.index()].len()
+    }
+
+    fn list(&mut self, kind: FreeKind, order: Order) -> &mut FrameList {
+        match kind {
+            FreeKind::Settled => &mut self.settled[order.index()],
+            FreeKind::Parked => &mut self.parked[order.index()],
+        }
     }
 
     /// Adds frames at boot, as the largest naturally aligned blocks.
@@ -60,24 +95,21 @@ impl Buddy {
             let left = range.end().raw() - at.raw();
             let fits = left.ilog2().min(at.raw().trailing_zeros()).min(u32::from(Order::PUD.raw()));
             let order = Order::new(fits as u8);
-            self.coalesce(memmap, at, order, (DebtKey::NONE, self.clock.wrapping_sub(NEVER)));
+            let stamp = self.clock.wrapping_sub(NEVER);
+            memmap.at(at).set_own_stamp(stamp, order);
+            self.coalesce(memmap, at, order, (DebtKey::NONE, stamp));
             at = at.add(order.frames());
         }
     }
 
-    /// Takes a block of `order`, split off the smallest block that is large enough.
+    /// Takes a block of `order`, split off the smallest block of its kind that is large enough.
     ///
-    /// With `settled_only`, takes only a block without a debt. The record keeps the state `Free`
-    /// until the caller changes it.
-    pub(crate) fn take(&mut self, memmap: &Memmap, order: Order, settled_only: bool) -> Option<(Pfn, DebtKey)> {
-        let found = (order.raw()..=Order::PUD.raw()).map(Order::new).find_map(|larger| {
-            let pfn = self.lists[larger.index()].first()?;
-            // INV-FRAME-QUEUE: if the first block is parked, all of them are.
-            let key = memmap.at(pfn).debt();
-            (!settled_only || key == DebtKey::NONE).then_some((pfn, larger, key))
-        });
-        let (pfn, larger, key) = found?;
-        self.lists[larger.index()].remove(memmap, pfn);
+    /// The record keeps the state `Free` until the caller changes it.
+    pub(crate) fn take(&mut self, memmap: &Memmap, order: Order, kind: FreeKind) -> Option<(Pfn, DebtKey)> {
+        let mut orders = (order.raw()..=Order::PUD.raw()).map(Order::new);
+        let (pfn, larger) = orders.find_map(|larger| Some((self.list(kind, larger).first()?, larger)))?;
+        let key = memmap.at(pfn).debt();
+        self.list(kind, larger).remove(memmap, pfn);
         for smaller in (order.raw()..larger.raw()).rev().map(Order::new) {
             let half = pfn.add(smaller.frames());
             self.link(memmap, half, smaller, (key, self.younger(memmap, half, smaller, memmap.at(pfn).stamp())));
@@ -86,13 +118,39 @@ impl Buddy {
         Some((pfn, key))
     }
 
-    /// Frees a block and coalesces it with its buddies.
+    /// Frees a block and coalesces it with its buddies of the same kind.
     ///
-    /// Returns how many other frames came under a debt: the frames of a settled buddy that joined a
-    /// parked block, or of a settled block that joined a parked buddy.
-    pub(crate) fn put(&mut self, memmap: &Memmap, pfn: Pfn, order: Order, key: DebtKey) -> u32 {
+    /// Returns whether the block is parked.
+    pub(crate) fn put(&mut self, memmap: &Memmap, pfn: Pfn, order: Order, key: DebtKey) -> bool {
         self.clock = self.clock.wrapping_add(order.frames());
-        self.coalesce(memmap, pfn, order, (key, self.clock))
+        memmap.at(pfn).set_own_stamp(self.clock, order);
+        let key = if self.floor.covers(key) { DebtKey::NONE } else { key };
+        self.coalesce(memmap, pfn, order, (key, self.clock));
+        key != DebtKey::NONE
+    }
+
+    /// Moves the parked blocks whose debts are paid to the settled lists.
+    ///
+    /// Returns the number of their frames. Takes time only if the floor has risen.
+    pub(crate) fn unpark(&mut self, memmap: &Memmap, floor: DebtFloor) -> u32 {
+        if floor <= self.floor {
+            return 0;
+        }
+        self.floor = floor;
+        let mut frames = 0;
+        for order in (0..=Order::PUD.raw()).map(Order::new) {
+            let mut next = self.parked[order.index()].first();
+            while let Some(pfn) = next {
+                next = self.parked[order.index()].after(memmap, pfn);
+                let record = memmap.at(pfn);
+                if floor.covers(record.debt()) {
+                    self.parked[order.index()].remove(memmap, pfn);
+                    self.coalesce(memmap, pfn, order, (DebtKey::NONE, record.stamp()));
+                    frames += order.frames();
+                }
+            }
+        }
+        frames
     }
 
     /// What is known about the cache lines of a block that was just taken.
@@ -112,50 +170,46 @@ impl Buddy {
         if of >= order.raw() && age(own) < age(stamp) { own } else { stamp }
     }
 
-    fn coalesce(&mut self, memmap: &Memmap, pfn: Pfn, order: Order, (key, stamp): (DebtKey, u32)) -> u32 {
+    fn coalesce(&mut self, memmap: &Memmap, pfn: Pfn, order: Order, (key, stamp): (DebtKey, u32)) {
         let freed = order;
+        let kind = FreeKind::of(key);
         let (mut pfn, mut order, mut key, mut stamp) = (pfn, order, key, stamp);
-        memmap.at(pfn).set_own_stamp(stamp, order);
-        let mut newly_parked = 0;
         while order < Order::PUD {
             let buddy = Pfn::new(pfn.raw() ^ order.frames());
             let wanted = FrameKind::block(FrameState::Free, order, self.zone);
             let Some(record) = memmap.get(buddy).filter(|record| record.kind() == wanted) else { break };
-            let buddy_key = record.debt();
-            if (key == DebtKey::NONE) != (buddy_key == DebtKey::NONE) {
-                newly_parked += order.frames();
+            if plant!(ParkedMerges; false, FreeKind::of(record.debt()) != kind) {
+                break;
             }
             // A block of which a quarter or less was just freed keeps the age of the rest. The
             // freed part keeps its own stamp.
             if order > freed {
                 stamp = record.stamp();
             }
-            self.lists[order.index()].remove(memmap, buddy);
+            self.list(FreeKind::of(record.debt()), order).remove(memmap, buddy);
             record.set_kind(FrameKind::INTERIOR);
             memmap.at(pfn).set_kind(FrameKind::INTERIOR);
             pfn = pfn.min(buddy);
-            key = key.merge(buddy_key);
+            key = key.merge(record.debt());
             order = Order::new(order.raw() + 1);
             if order.raw() == freed.raw() + 1 {
                 memmap.at(pfn).set_own_stamp(stamp, order);
             }
         }
         self.link(memmap, pfn, order, (key, stamp));
-        newly_parked
     }
 
+    /// Puts a free block on its list.
+    ///
+    /// The youngest settled block is taken first, and the oldest parked one.
     fn link(&mut self, memmap: &Memmap, pfn: Pfn, order: Order, (key, stamp): (DebtKey, u32)) {
         let record = memmap.at(pfn);
         record.set_debt(key);
         record.set_stamp(stamp);
         record.set_kind(FrameKind::block(FrameState::Free, order, self.zone));
-        queue(&mut self.lists[order.index()], memmap, pfn, key);
+        match FreeKind::of(key) {
+            FreeKind::Settled => self.settled[order.index()].push_front(memmap, pfn),
+            FreeKind::Parked => self.parked[order.index()].push_back(memmap, pfn),
+        }
     }
-}
-
-/// Puts a free block on a list: settled blocks at the front, parked ones at the back.
-///
-/// Keeps INV-FRAME-QUEUE.
-pub(crate) fn queue(list: &mut FrameList, memmap: &Memmap, pfn: Pfn, key: DebtKey) {
-    if key == DebtKey::NONE { list.push_front(memmap, pfn) } else { list.push_back(memmap, pfn) }
 }

@@ -114,6 +114,7 @@ impl Drop for FolioRef {
 #[derive(Clone, Copy)]
 pub struct Folio<'a> {
     pub(crate) memmap: &'a Memmap,
+    record: &'a FrameRecord,
     pub(crate) head: Pfn,
 }
 
@@ -153,7 +154,8 @@ impl<P: Platform> Frames<P> {
     /// The folio that contains `pfn`; `None` if there is none.
     #[inline]
     pub fn find_folio(&self, pfn: Pfn) -> Option<Folio<'_>> {
-        self.memmap.folio_head(pfn).map(|head| Folio { memmap: &self.memmap, head })
+        let (head, record) = self.memmap.folio_head(pfn)?;
+        Some(Folio { memmap: &self.memmap, record, head })
     }
 
     /// Takes a reference to the folio that contains `pfn`, without a lock (`try_get_folio`).
@@ -188,7 +190,7 @@ impl<P: Platform> Frames<P> {
     /// The folio of a reference.
     #[inline]
     pub fn folio_of(&self, reference: &FolioRef) -> Folio<'_> {
-        Folio { memmap: &self.memmap, head: reference.0 }
+        Folio::at(&self.memmap, reference.0)
     }
 
     /// Gives up a reference (`folio_put`).
@@ -218,7 +220,7 @@ impl<P: Platform> Frames<P> {
 
     /// Makes a block of a folio without references.
     pub(crate) fn folio_into_block(&self, head: Pfn) -> Block {
-        let folio = Folio { memmap: &self.memmap, head };
+        let folio = Folio::at(&self.memmap, head);
         folio.assert_released();
         self.lru_remove(folio);
         let kind = self.memmap.transition(head, FrameState::Folio, FrameState::Allocated);
@@ -251,9 +253,15 @@ pub(crate) const MAX_TRY_GET_REFS: u32 = 1 << 31;
 const MAX_ENTRY_REFS: u32 = 3 << 30;
 
 impl<'a> Folio<'a> {
+    /// The folio whose first frame is `head`.
+    #[inline]
+    pub(crate) fn at(memmap: &'a Memmap, head: Pfn) -> Self {
+        Self { memmap, record: memmap.at(head), head }
+    }
+
     #[inline]
     pub(crate) fn record(&self) -> &'a FrameRecord {
-        self.memmap.at(self.head)
+        self.record
     }
 
     /// Asserts that a folio without references is not mapped, pinned, locked or in use otherwise.
@@ -295,7 +303,7 @@ impl<'a> Folio<'a> {
     /// Whether the folio has more than one page.
     #[inline]
     pub fn is_large(self) -> bool {
-        self.order() > Order::ZERO
+        self.record.kind().is_large_folio()
     }
 
     /// All frames of the folio.

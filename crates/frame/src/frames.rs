@@ -23,7 +23,7 @@ use pagewright_sync::{AllocError, Counters, Gauges, Platform};
 use pagewright_types::{Counter, CpuId, FrameRange, Gauge, NodeId, Pfn};
 use thiserror::Error;
 
-/// Why [`Frames::try_new`] failed.
+/// Why [`FrameAllocator::try_new`](crate::FrameAllocator::try_new) failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FramesError {
     /// The layout is invalid.
@@ -35,6 +35,8 @@ pub enum FramesError {
 }
 
 /// The physical memory of one machine.
+///
+/// [`FrameAllocator`](crate::FrameAllocator) allocates it.
 pub struct Frames<P: Platform> {
     pub(crate) machine: P,
     pub(crate) counters: Counters,
@@ -51,14 +53,8 @@ pub struct Frames<P: Platform> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Builds the memmap and the zones of a machine, with all frames free.
-    ///
-    /// The only call of this crate that allocates heap memory.
-    ///
-    /// # Errors
-    /// [`FramesError`] when the layout is invalid, the machine does not permit the allocation, or
-    /// the heap is exhausted.
-    pub fn try_new(machine: P, layout: &MemoryLayout<'_>) -> Result<Self, FramesError> {
+    /// As [`FrameAllocator::try_new`](crate::FrameAllocator::try_new).
+    pub(crate) fn try_new(machine: P, layout: &MemoryLayout<'_>) -> Result<Self, FramesError> {
         let span = layout.check()?;
         if !machine.permit_allocation() {
             let bytes = Memmap::bytes(span.frames);
@@ -189,6 +185,11 @@ impl<P: Platform> Frames<P> {
     /// The number of frames of the machine.
     pub fn managed(&self) -> u64 {
         self.zones.iter().map(|zone| u64::from(zone.managed)).sum()
+    }
+
+    /// The number of free frames that owe a debt.
+    pub fn parked(&self) -> u64 {
+        self.zones.iter().map(|zone| u64::from(zone.parked())).sum()
     }
 
     /// The number of free frames, those on per-CPU lists included.

@@ -97,7 +97,7 @@ impl<'a> FrozenFolio<'a> {
     /// In debug builds when the folio is mapped, pinned, on an LRU list, or not larger than `to`.
     pub fn split(self, to: Order) -> FolioParts<'a> {
         let folio = self.into_inner();
-        let Folio { memmap, head } = folio;
+        let (memmap, head) = (folio.memmap, folio.head);
         let record = folio.record();
         let kind = record.kind();
         debug_assert!(to < kind.order(), "INV-FRAME-FROZEN: the folio at {head} is not larger than order {to}");
@@ -168,7 +168,7 @@ impl<'a> Iterator for FolioParts<'a> {
             return None;
         }
         self.next += 1;
-        Some(FrozenFolio(Folio { memmap: self.memmap, head: self.head.add(part << self.order.raw()) }))
+        Some(FrozenFolio(Folio::at(self.memmap, self.head.add(part << self.order.raw()))))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -2,7 +2,8 @@
 //!
 //! - [`Frames`] – all physical memory of a machine, set up from a [`MemoryLayout`]: the memmap,
 //!   with one record of 64 bytes for each frame, and for each node the zones below and above 4 GiB,
-//!   each with watermarks, buddy lists and per-CPU lists.
+//!   each with watermarks, buddy lists and per-CPU lists. [`FrameAllocator`] – the same, with the
+//!   right to allocate.
 //! - [`Block`] – 2^order frames that have one owner. [`UnsettledBlock`] – a block fresh from the
 //!   allocator, which may still owe a TLB flush. [`BlockList`] – a list of blocks that needs no
 //!   memory of its own.
@@ -16,7 +17,7 @@
 //!   ordered stores need before the frames may be mapped: module [`clear`].
 //!
 //! ```text
-//! Frames::alloc ─▶ UnsettledBlock ─ settle ─▶ Block ─ new_folio ─▶ FolioRef ─ last put ─▶ Block ─▶ Frames::free,
+//! FrameAllocator::alloc ─▶ UnsettledBlock ─ settle ─▶ Block ─ new_folio ─▶ FolioRef ─ last put ─▶ Block ─▶ Frames::free,
 //!                                               └─── new_table ──▶ Pfn ────── retire ───────┘      free_with_debt
 //! ```
 //!
@@ -27,17 +28,18 @@
 //!
 //! ```
 //! use pagewright_arch::X86_64;
-//! use pagewright_frame::{FrameRequest, Frames, MemoryLayout, NodeSpec};
+//! use pagewright_frame::{FrameAllocator, FrameRequest, MemoryLayout, NodeSpec};
 //! use pagewright_sim::{MachineConfig, Sim};
-//! use pagewright_types::{CpuId, IsaKind, Order};
+//! use pagewright_types::{CpuId, DebtFloor, IsaKind, Order};
 //!
 //! let machine = Sim::<X86_64>::new(MachineConfig::default_for(IsaKind::X86_64)?)?;
 //! let node = machine.nodes()[0];
 //! machine.run_on(CpuId::new(0), || {
 //!     let nodes = [NodeSpec { id: node.id, ranges: &[node.frames], cpus: node.cpus }];
-//!     let frames = Frames::try_new(machine.clone(), &MemoryLayout::new(&nodes)).expect("a valid layout");
+//!     let frames = FrameAllocator::try_new(machine.clone(), &MemoryLayout::new(&nodes)).expect("a valid layout");
 //!
-//!     let unsettled = frames.alloc(FrameRequest::new(Order::new(2), node.id)).expect("free frames");
+//!     let request = FrameRequest::new(Order::new(2), node.id);
+//!     let unsettled = frames.alloc(request, || DebtFloor::NONE).expect("free frames");
 //!     let block = unsettled.settle(|key| unreachable!("no frame was freed, but one owes {key}"));
 //!     let first = frames.new_folio(block);
 //!     let second = frames.folio_of(&first).get();
@@ -59,7 +61,7 @@
 //! [`ReleaseList`], [`PinRef`], [`FrozenFolio`] and [`FolioParts`] are linear values: the call that
 //! takes one ends it, and debug builds panic when one is dropped (INV-FRAME-LINEAR). Every frame is
 //! in the one state that its record names (INV-FRAME-STATE); the module `record` draws the states.
-//! Nothing allocates heap memory after [`Frames::try_new`].
+//! Nothing allocates heap memory after [`FrameAllocator::try_new`].
 //!
 //! Not guaranteed: that no TLB reaches a free frame. The debt key of the frame covers that, and
 //! only `tlb` can interpret it.
@@ -98,7 +100,7 @@ mod watermark;
 mod zeroed_slice;
 mod zone;
 
-pub use allocate::{FrameRequest, NoFrames, NoFramesCause};
+pub use allocate::{FrameAllocator, FrameRequest, NoFrames, NoFramesCause};
 pub use block::{Block, UnsettledBlock};
 pub use chain::BlockList;
 pub use clear::{

@@ -274,7 +274,7 @@ impl<P: Platform> Frames<P> {
         while room && left > 0 && scan.scanned < most {
             left -= 1;
             let Some(head) = lists[list as usize].last() else { break };
-            let folio = Folio { memmap: &self.memmap, head };
+            let folio = Folio::at(&self.memmap, head);
             scan.scanned += folio.pages();
             match folio.try_get() {
                 Some(reference) => {
@@ -393,7 +393,7 @@ impl<P: Platform> Frames<P> {
     ///
     /// Takes the lock of a node once for consecutive folios of that node.
     pub(crate) fn lru_remove_all(&self, heads: &[Pfn]) {
-        let folio = |head: Pfn| Folio { memmap: &self.memmap, head };
+        let folio = |head: Pfn| Folio::at(&self.memmap, head);
         let mut left = heads;
         while let Some(first) = left.first() {
             let node = self.lru_of(folio(*first));

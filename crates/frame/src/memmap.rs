@@ -52,13 +52,15 @@ impl Memmap {
 
     /// The head of the folio that contains `pfn` now; `None` if there is none (INV-FRAME-TAIL).
     #[inline]
-    pub(crate) fn folio_head(&self, pfn: Pfn) -> Option<Pfn> {
-        let kind = self.get(pfn)?.kind();
+    pub(crate) fn folio_head(&self, pfn: Pfn) -> Option<(Pfn, &FrameRecord)> {
+        let record = self.get(pfn)?;
+        let kind = record.kind();
         match kind.state() {
-            FrameState::Folio => Some(pfn),
+            FrameState::Folio => Some((pfn, record)),
             FrameState::Tail => {
                 let head = Self::aligned(pfn, kind.order());
-                (self.get(head)?.kind() == kind.to(FrameState::Folio)).then_some(head)
+                let record = self.get(head)?;
+                (record.kind() == kind.to(FrameState::Folio)).then_some((head, record))
             }
             FrameState::Interior | FrameState::Free | FrameState::Pcp | FrameState::Allocated | FrameState::Table => {
                 None

@@ -78,7 +78,7 @@ impl<P: Platform> Frames<P> {
             mappings = 0;
         }
         record.set_kind(kind.to(FrameState::Folio));
-        self.lru_link_new(Folio { memmap: &self.memmap, head }, flags);
+        self.lru_link_new(Folio::at(&self.memmap, head), flags);
         // INV-FRAME-SPEC: from here on a reference can be taken.
         record.counts.set(1, mappings);
         FolioRef::new(head)

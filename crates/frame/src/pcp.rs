@@ -6,15 +6,17 @@
 //! `PAGE_ALLOC_COSTLY_ORDER` and `pageblock_order`). The zone refills an empty list and drains a
 //! full one, a batch at a time. It takes its own lock inside the lock of the list.
 //!
+//! The lists hold settled blocks only. A block that is freed under a debt goes to the buddy lists,
+//! so no settled block waits behind it.
+//!
 //! Not guaranteed: coalescing. A block on these lists is free, but it is no buddy of another block.
 //! `Frames::drain` moves all of them to the buddy lists.
 
-use crate::buddy::queue;
 use crate::clear::Residency;
 use crate::list::FrameList;
 use crate::memmap::Memmap;
 use crate::record::{FrameKind, FrameState};
-use pagewright_types::{DebtKey, Order, Pfn};
+use pagewright_types::{Order, Pfn};
 
 /// The lists of a CPU: orders 0 to 3, and 9.
 const LISTS: usize = 5;
@@ -92,22 +94,16 @@ impl Pcp {
 
     /// Takes a block from the front of the list of its order.
     ///
-    /// With `settled_only`, takes only a block without a debt. The record keeps the state `Pcp`
-    /// until the caller changes it.
+    /// The record keeps the state `Pcp` until the caller changes it.
     #[inline]
-    pub(crate) fn take(&mut self, memmap: &Memmap, order: Order, settled_only: bool) -> Option<(Pfn, DebtKey)> {
+    pub(crate) fn take(&mut self, memmap: &Memmap, order: Order) -> Option<Pfn> {
         let list = self.list(order);
         let pfn = list.first()?;
-        // INV-FRAME-QUEUE: if the first block is parked, all of them are.
-        let key = memmap.at(pfn).debt();
-        if settled_only && key != DebtKey::NONE {
-            return None;
-        }
         list.remove(memmap, pfn);
-        Some((pfn, key))
+        Some(pfn)
     }
 
-    /// Puts a block on the list of its order.
+    /// Puts a settled block on the list of its order.
     ///
     /// Returns whether the list is now too full.
     #[inline]
@@ -116,25 +112,23 @@ impl Pcp {
         memmap: &Memmap,
         pfn: Pfn,
         kind: FrameKind,
-        (key, residency): (DebtKey, Residency),
+        residency: Residency,
         limits: PcpLimits,
     ) -> bool {
         let record = memmap.at(pfn);
-        record.set_debt(key);
         record.set_residency(residency);
         record.set_kind(kind.to(FrameState::Pcp));
         let order = kind.order();
         let list = self.list(order);
-        queue(list, memmap, pfn, key);
+        list.push_front(memmap, pfn);
         list.len() > limits.high(order)
     }
 
-    /// Takes the block at the back of a list: a parked block if there is one, else the oldest.
-    pub(crate) fn take_oldest(&mut self, memmap: &Memmap, order: Order) -> Option<(Pfn, DebtKey)> {
+    /// Takes the block at the back of a list, which is the oldest.
+    pub(crate) fn take_oldest(&mut self, memmap: &Memmap, order: Order) -> Option<Pfn> {
         let list = self.list(order);
         let pfn = list.last()?;
-        let key = memmap.at(pfn).debt();
         list.remove(memmap, pfn);
-        Some((pfn, key))
+        Some(pfn)
     }
 }

@@ -90,6 +90,16 @@ impl Folio<'_> {
         }
     }
 
+    /// Whether one more entry may map the folio without looking any further; `false` is no answer.
+    ///
+    /// The folio is small and has so few references that it is not pinned
+    /// ([`maybe_pinned`](Self::maybe_pinned)) and has room for an entry
+    /// ([`has_room_for_entry`](Self::has_room_for_entry)).
+    #[inline]
+    pub fn has_few_refs(self) -> bool {
+        self.refs() < PIN_BIAS && !self.is_large()
+    }
+
     /// Whether the folio is probably pinned, the references of its mappings not counted.
     ///
     /// More than a thousand mappings of a small folio do not count as a pin here. Concurrent
@@ -108,7 +118,7 @@ impl<P: Platform> Frames<P> {
     /// # Panics
     /// In debug builds when the folio has fewer pins or references than that.
     pub fn unpin(&self, pin: PinRef) -> Option<Block> {
-        let folio = Folio { memmap: &self.memmap, head: pin.into_raw() };
+        let folio = Folio::at(&self.memmap, pin.into_raw());
         if !folio.is_large() {
             return self.drop_refs(folio.head, PIN_BIAS);
         }

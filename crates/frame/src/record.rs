@@ -10,7 +10,7 @@
 //! --------------  ----------  ----  -----------  --------  ----------  ------  -----  ---------  ----  ----------  ----------  ----
 //! Interior        0           0     .            0         .           .       .      .          .     .           .           .
 //! Free head       order,zone  0     stamp        0         buddy list  .       .      .          .     own stamp   .           key
-//! Pcp head        order,zone  0     residency    0         pcp list    .       .      .          .     .           .           key
+//! Pcp head        order,zone  0     residency    0         pcp list    .       .      .          .     .           .           0
 //! Allocated head  order,zone  0     residency*   0         BlockList   .       .      .          .     .           .           key
 //! Folio head      order,zone  refs  flags, age   its PTEs  LRU         entire  large* nr_mapped  pins* page index  FolioOwner* key
 //! Folio tail      order,zone  0     .            its PTEs  deferred*   .       mlock* .          .     .           .           .
@@ -125,6 +125,7 @@ impl FrameKind {
         )
     }
 
+    #[inline]
     pub(crate) fn state(self) -> FrameState {
         match self.0 & 0xf {
             0 => FrameState::Interior,
@@ -143,6 +144,7 @@ impl FrameKind {
     }
 
     /// The order of a block or folio, and 0 for a table, which is one frame.
+    #[inline]
     pub(crate) fn order(self) -> Order {
         match self.state() {
             FrameState::Interior | FrameState::Table => Order::ZERO,
@@ -150,6 +152,12 @@ impl FrameKind {
                 Order::new(self.size())
             }
         }
+    }
+
+    /// Whether this is a folio of more than one page.
+    #[inline]
+    pub(crate) fn is_large_folio(self) -> bool {
+        self.state() == FrameState::Folio && self.size() != 0
     }
 
     /// The level of a table.

@@ -56,7 +56,7 @@ impl ReleaseList {
             return Err(reference);
         }
         let head = reference.into_raw();
-        Folio { memmap: &frames.memmap, head }.assert_released();
+        Folio::at(&frames.memmap, head).assert_released();
         record.owner_or_space.store(u64::from(self.0.push(head).raw()), Ordering::Relaxed);
         Ok(())
     }
@@ -92,7 +92,7 @@ impl ReleaseList {
 
     fn unchain<'m>(&mut self, memmap: &'m Memmap) -> Option<Folio<'m>> {
         let head = self.0.pop(|head| Pfn::new(memmap.at(head).owner_or_space.load(Ordering::Relaxed) as u32))?;
-        Some(Folio { memmap, head })
+        Some(Folio::at(memmap, head))
     }
 }
 

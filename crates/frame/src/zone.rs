@@ -10,13 +10,16 @@
 //!
 //! Invariants:
 //! - INV-FRAME-COUNT: `free` is the number of frames on the zone's buddy lists and, like Linux's
-//!   `NR_FREE_PAGES`, not those on per-CPU lists; `parked` is the number of frames in free blocks,
-//!   on either, that carry a debt key.
+//!   `NR_FREE_PAGES`, not those on per-CPU lists; `parked` is the number of frames in free blocks
+//!   that carry a debt key.
+//! - INV-FRAME-RESERVE: a caller that may wait takes a settled block only while more settled frames
+//!   are left than the `min` watermark, or if no block is parked. So callers that may not wait find
+//!   settled frames.
 //!
 //! Not guaranteed: that `free` and `parked` agree with the lists when they are read without the
 //! lock.
 
-use crate::buddy::Buddy;
+use crate::buddy::{Buddy, FreeKind};
 use crate::clear::Residency;
 use crate::memmap::Memmap;
 use crate::pcp::{self, Pcp, PcpLimits};
@@ -27,7 +30,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use pagewright_plant::plant;
 use pagewright_sync::rank;
 use pagewright_sync::{AllocError, Backend, PerCpu, SpinLock};
-use pagewright_types::{CpuId, DebtKey, FrameRange, NodeId, Order, Pfn};
+use pagewright_types::{CpuId, DebtFloor, DebtKey, FrameRange, NodeId, Order, Pfn};
 
 /// The index of a zone among the zones of its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -180,31 +183,26 @@ impl<L: Backend> Zone<L> {
     /// Takes a block, through the per-CPU list of `cpu` if its order has one.
     #[inline]
     pub(crate) fn take(&self, memmap: &Memmap, cpu: CpuId, request: ZoneRequest) -> Option<ZoneBlock> {
-        let block = if pcp::keeps(request.order) {
-            self.take_pcp(memmap, cpu, request)
-        } else {
-            self.take_buddy(memmap, request)
-        }?;
-        let ZoneBlock { pfn, key, .. } = block;
-        if key != DebtKey::NONE {
-            self.parked.fetch_sub(request.order.frames(), Ordering::Relaxed);
-            memmap.at(pfn).set_debt(DebtKey::NONE);
+        if pcp::keeps(request.order)
+            && let Some(block) = self.take_pcp(memmap, cpu, request)
+        {
+            return Some(block);
         }
-        Some(block)
+        self.take_buddy(memmap, request)
     }
 
     #[inline]
     fn take_pcp(&self, memmap: &Memmap, cpu: CpuId, request: ZoneRequest) -> Option<ZoneBlock> {
         let mut pcp = self.pcp.get(cpu).lock();
-        let mut block = pcp.take(memmap, request.order, request.settled_only);
+        let mut block = pcp.take(memmap, request.order);
         if block.is_none() {
             self.refill(memmap, &mut pcp, request);
-            block = pcp.take(memmap, request.order, request.settled_only);
+            block = pcp.take(memmap, request.order);
         }
-        let (pfn, key) = block?;
+        let pfn = block?;
         let residency = memmap.at(pfn).residency();
         memmap.transition(pfn, FrameState::Pcp, FrameState::Allocated);
-        Some(ZoneBlock { pfn, key, residency })
+        Some(ZoneBlock { pfn, key: DebtKey::NONE, residency })
     }
 
     /// Moves a batch from the buddy lists to a per-CPU list (Linux's `rmqueue_bulk`).
@@ -212,37 +210,68 @@ impl<L: Backend> Zone<L> {
     fn refill(&self, memmap: &Memmap, pcp: &mut Pcp, request: ZoneRequest) {
         let mut buddy = self.buddy.lock();
         let mut moved = 0;
-        while moved < self.limits.batch(request.order) {
-            let Some((pfn, key)) = buddy.take(memmap, request.order, request.settled_only) else { break };
+        while moved < self.limits.batch(request.order) && !self.spares_settled(request, moved << request.order.raw()) {
+            let Some((pfn, _)) = buddy.take(memmap, request.order, FreeKind::Settled) else { break };
             let residency = buddy.residency(memmap, pfn, request.cold_after);
-            pcp.put(memmap, pfn, memmap.at(pfn).kind(), (key, residency), self.limits);
+            pcp.put(memmap, pfn, memmap.at(pfn).kind(), residency, self.limits);
             moved += 1;
         }
         self.free.fetch_sub(moved << request.order.raw(), Ordering::Relaxed);
     }
 
+    /// Whether a request leaves the settled frames to others (INV-FRAME-RESERVE).
+    ///
+    /// `moved` of the free frames are taken and not subtracted yet.
+    fn spares_settled(&self, request: ZoneRequest, moved: u32) -> bool {
+        let parked = self.parked.load(Ordering::Relaxed);
+        let settled = self.free().saturating_sub(parked).saturating_sub(moved);
+        plant!(ReserveNotKept => return false);
+        !request.settled_only && parked >= request.order.frames() && settled <= self.marks.min
+    }
+
+    #[cold]
     fn take_buddy(&self, memmap: &Memmap, request: ZoneRequest) -> Option<ZoneBlock> {
         let mut buddy = self.buddy.lock();
-        let (pfn, key) = buddy.take(memmap, request.order, request.settled_only)?;
+        let kinds = match (request.settled_only, self.spares_settled(request, 0)) {
+            (true, _) => [Some(FreeKind::Settled), None],
+            (false, false) => [Some(FreeKind::Settled), Some(FreeKind::Parked)],
+            (false, true) => [Some(FreeKind::Parked), Some(FreeKind::Settled)],
+        };
+        let (pfn, key) = kinds.into_iter().flatten().find_map(|kind| buddy.take(memmap, request.order, kind))?;
         self.free.fetch_sub(request.order.frames(), Ordering::Relaxed);
+        if key != DebtKey::NONE {
+            self.parked.fetch_sub(request.order.frames(), Ordering::Relaxed);
+            memmap.at(pfn).set_debt(DebtKey::NONE);
+        }
         let residency = buddy.residency(memmap, pfn, request.cold_after);
         memmap.transition(pfn, FrameState::Free, FrameState::Allocated);
         Some(ZoneBlock { pfn, key, residency })
+    }
+
+    /// Makes parked blocks settled whose debts are paid.
+    #[cold]
+    pub(crate) fn unpark(&self, memmap: &Memmap, floor: DebtFloor) {
+        if self.parked() > 0 {
+            let frames = self.buddy.lock().unpark(memmap, floor);
+            self.parked.fetch_sub(frames, Ordering::Relaxed);
+        }
+    }
+
+    /// The number of free frames that carry a debt.
+    pub(crate) fn parked(&self) -> u32 {
+        self.parked.load(Ordering::Relaxed)
     }
 
     /// Frees a block in the state `Allocated`.
     #[inline]
     pub(crate) fn put(&self, memmap: &Memmap, cpu: CpuId, pfn: Pfn, kind: FrameKind, key: DebtKey) {
         let order = kind.order();
-        if key != DebtKey::NONE {
-            self.parked.fetch_add(order.frames(), Ordering::Relaxed);
-        }
-        if !pcp::keeps(order) {
+        if key != DebtKey::NONE || !pcp::keeps(order) {
             self.put_buddy(memmap, &mut self.buddy.lock(), pfn, order, key);
             return;
         }
         let mut pcp = self.pcp.get(cpu).lock();
-        if pcp.put(memmap, pfn, kind, (key, Residency::Hot), self.limits) {
+        if pcp.put(memmap, pfn, kind, Residency::Hot, self.limits) {
             self.drain_list(memmap, &mut pcp, order, self.limits.batch(order));
         }
     }
@@ -264,12 +293,9 @@ impl<L: Backend> Zone<L> {
             if kind.zone() != id {
                 break;
             }
-            if key != DebtKey::NONE {
-                self.parked.fetch_add(order.frames(), Ordering::Relaxed);
-            }
-            if !pcp::keeps(order) {
+            if key != DebtKey::NONE || !pcp::keeps(order) {
                 self.put_buddy(memmap, &mut self.buddy.lock(), *pfn, order, key);
-            } else if pcp.put(memmap, *pfn, kind, (key, Residency::Hot), self.limits) {
+            } else if pcp.put(memmap, *pfn, kind, Residency::Hot, self.limits) {
                 self.drain_list(memmap, &mut pcp, order, self.limits.batch(order));
             }
             count += 1;
@@ -278,29 +304,24 @@ impl<L: Backend> Zone<L> {
     }
 
     fn put_buddy(&self, memmap: &Memmap, buddy: &mut Buddy, pfn: Pfn, order: Order, key: DebtKey) {
-        let newly_parked = buddy.put(memmap, pfn, order, key);
-        self.note_freed(order.frames(), newly_parked);
-    }
-
-    fn note_freed(&self, frames: u32, newly_parked: u32) {
-        self.free.fetch_add(frames, Ordering::Relaxed);
-        if newly_parked > 0 {
-            self.parked.fetch_add(newly_parked, Ordering::Relaxed);
+        if buddy.put(memmap, pfn, order, key) {
+            self.parked.fetch_add(order.frames(), Ordering::Relaxed);
         }
+        self.free.fetch_add(order.frames(), Ordering::Relaxed);
     }
 
     /// Moves the oldest blocks of a per-CPU list to the buddy lists (Linux's `free_pcppages_bulk`).
     #[cold]
     fn drain_list(&self, memmap: &Memmap, pcp: &mut Pcp, order: Order, blocks: u32) {
         let mut buddy = self.buddy.lock();
-        let (mut freed, mut newly_parked) = (0, 0);
+        let mut freed = 0;
         while freed < blocks
-            && let Some((pfn, key)) = pcp.take_oldest(memmap, order)
+            && let Some(pfn) = pcp.take_oldest(memmap, order)
         {
-            newly_parked += buddy.put(memmap, pfn, order, key);
+            buddy.put(memmap, pfn, order, DebtKey::NONE);
             freed += 1;
         }
-        self.note_freed(freed << order.raw(), newly_parked);
+        self.free.fetch_add(freed << order.raw(), Ordering::Relaxed);
     }
 
     /// Empties the lists of all CPUs (Linux's `drain_all_pages`).
@@ -354,7 +375,7 @@ impl<L: Backend> ZoneView<'_, L> {
 
     /// The number of free frames that carry a debt.
     pub fn parked(&self) -> u32 {
-        self.0.parked.load(Ordering::Relaxed)
+        self.0.parked()
     }
 
     /// The number of free blocks of one order on the buddy lists (`/proc/buddyinfo`).

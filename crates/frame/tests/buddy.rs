@@ -1,8 +1,10 @@
 //! The frame allocator against a model of sets of frames.
 
 use crate::support::{self, Host, NODE0, cpus, range, run_on, shape};
-use pagewright_frame::{FrameRequest, FrameState, Frames, MemoryLayout, NoFrames, NoFramesCause, NodeSpec, Urgency};
-use pagewright_types::{DebtKey, NodeId, Order, Pfn};
+use pagewright_frame::{
+    FrameAllocator, FrameRequest, FrameState, MemoryLayout, NoFrames, NoFramesCause, NodeSpec, Urgency,
+};
+use pagewright_types::{DebtFloor, DebtKey, NodeId, Order, Pfn};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -12,7 +14,7 @@ const CPUS: u16 = 3;
 ///
 /// One has three ranges with holes between, one of which straddles 4 GiB. The other is large enough
 /// for blocks of 1 GiB.
-fn machine() -> Frames<Host> {
+fn machine() -> FrameAllocator<Host> {
     let near = [range(0x101, 0x1903), range(0x2000, 0x2400), range(0xf_ff00, 0x10_0180)];
     let far = [range(0x14_0000, 0x1c_0000)];
     let nodes = [
@@ -20,15 +22,27 @@ fn machine() -> Frames<Host> {
         NodeSpec { id: NodeId::new(1), ranges: &far, cpus: cpus([2]) },
     ];
     let layout = MemoryLayout { min_free_kbytes: Some(512), ..MemoryLayout::new(&nodes) };
-    Frames::try_new(Host::new(usize::from(CPUS)), &layout).expect("a valid layout")
+    FrameAllocator::try_new(Host::new(usize::from(CPUS)), &layout).expect("a valid layout")
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Take { cpu: u16, request: FrameRequest },
-    Free { cpu: u16, which: usize, key: DebtKey },
-    GiveBack { cpu: u16, request: FrameRequest },
+    Take {
+        cpu: u16,
+        request: FrameRequest,
+    },
+    Free {
+        cpu: u16,
+        which: usize,
+        key: DebtKey,
+    },
+    GiveBack {
+        cpu: u16,
+        request: FrameRequest,
+    },
     Drain,
+    /// Every debt up to this epoch is paid.
+    Pay(u64),
 }
 
 fn a_request() -> impl Strategy<Value = FrameRequest> {
@@ -52,6 +66,7 @@ fn a_step() -> impl Strategy<Value = Step> {
         7 => (0..CPUS, any::<usize>(), key).prop_map(|(cpu, which, key)| Step::Free { cpu, which, key }),
         1 => (0..CPUS, a_request()).prop_map(|(cpu, request)| Step::GiveBack { cpu, request }),
         1 => Just(Step::Drain),
+        1 => (1u64..100).prop_map(Step::Pay),
     ]
 }
 
@@ -62,6 +77,7 @@ struct Model {
     taken: BTreeMap<u32, u32>,
     /// Frames freed under a debt and not allocated since: first frame to end and epoch.
     owing: BTreeMap<u32, (u32, u64)>,
+    floor: DebtFloor,
 }
 
 impl Model {
@@ -69,8 +85,10 @@ impl Model {
         self.taken.values().map(|frames| u64::from(*frames)).sum()
     }
 
-    fn owing(&self) -> u64 {
-        self.owing.iter().map(|(start, (end, _))| u64::from(end - start)).sum()
+    /// Frames that were freed under a debt for which `counts` holds.
+    fn owing(&self, counts: impl Fn(DebtKey) -> bool) -> u64 {
+        let owing = self.owing.iter().filter(|(_, (_, epoch))| counts(DebtKey::new(*epoch)));
+        owing.map(|(start, (end, _))| u64::from(end - start)).sum()
     }
 
     /// Removes the debts of the frames and returns the youngest.
@@ -93,7 +111,7 @@ impl Model {
     ///
     /// The frames are free and aligned, and the key is at least as young as the key under which
     /// each was freed.
-    fn hand_out(&mut self, frames: &Frames<Host>, request: FrameRequest, pfn: Pfn, key: DebtKey) {
+    fn hand_out(&mut self, frames: &FrameAllocator<Host>, request: FrameRequest, pfn: Pfn, key: DebtKey) {
         let (start, end) = (pfn.raw(), pfn.raw() + request.order.frames());
         assert!(pfn.is_aligned(request.order));
         let node = frames.node_of(pfn);
@@ -108,12 +126,13 @@ impl Model {
         );
         let before = self.taken.range(..end).next_back();
         assert!(before.is_none_or(|(at, frames)| at + frames <= start), "{pfn} is allocated twice");
-        assert!(self.settle(start, end) <= key.epoch(), "{pfn} lost a debt");
+        let owed = DebtKey::new(self.settle(start, end));
+        assert!(owed.epoch() <= key.epoch() || self.floor.covers(owed), "{pfn} lost a debt");
         self.taken.insert(start, request.order.frames());
     }
 
     /// INV-FRAME-COUNT: every frame is counted exactly once.
-    fn check(&self, frames: &Frames<Host>) {
+    fn check(&self, frames: &FrameAllocator<Host>) {
         assert_eq!(frames.available() + self.allocated(), frames.managed());
         let in_use = frames.in_use().map(|(pfn, state)| (pfn.raw(), state));
         assert!(
@@ -127,14 +146,17 @@ impl Model {
             assert!(zone.parked() <= zone.free() + zone.on_pcp());
             parked += u64::from(zone.parked());
         }
-        assert!(parked >= self.owing(), "{parked} frames are parked, but {} owe a debt", self.owing());
+        // INV-FRAME-PARKED: settled neighbours of a parked frame stay settled.
+        let (unpaid, owing) = (self.owing(|key| !self.floor.covers(key)), self.owing(|_| true));
+        assert!((unpaid..=owing).contains(&parked), "{parked} frames are parked, {unpaid} to {owing} owe a debt");
     }
 }
 
 /// Allocates a block, or checks that the failure is right.
-fn take(frames: &Frames<Host>, model: &mut Model, request: FrameRequest) -> Option<(Pfn, DebtKey)> {
+fn take(frames: &FrameAllocator<Host>, model: &mut Model, request: FrameRequest) -> Option<(Pfn, DebtKey)> {
     let before = frames.available();
-    match frames.alloc(request) {
+    let floor = model.floor;
+    match frames.alloc(request, || floor) {
         Ok(unsettled) => {
             let key = unsettled.key();
             let mut settled_key = DebtKey::NONE;
@@ -174,7 +196,7 @@ proptest! {
                 }
                 Step::GiveBack { cpu, request } => {
                     run_on(cpu);
-                    if let Ok(unsettled) = frames.alloc(request) {
+                    if let Ok(unsettled) = frames.alloc(request, || model.floor) {
                         frames.free_unsettled(unsettled);
                     }
                 }
@@ -188,6 +210,7 @@ proptest! {
                     frames.free_with_debt(support::block_at(&frames, pfn), key);
                 },
                 Step::Drain => frames.drain(),
+                Step::Pay(epoch) => model.floor = model.floor.max(DebtFloor::new(epoch)),
             }
             model.check(&frames);
         }
@@ -195,6 +218,7 @@ proptest! {
             frames.free(support::block_at(&frames, pfn));
         }
         frames.drain();
+        support::pay_everything(&frames);
         prop_assert_eq!(shape(&frames), initial, "not all free blocks coalesced");
         prop_assert_eq!(frames.available(), frames.managed());
     }
@@ -205,12 +229,21 @@ fn settling_everything_leaves_nothing_parked() {
     let frames = support::one_node(&Host::new(1), 0, 1 << 13);
     let parked = || frames.zones().map(|zone| zone.parked()).sum::<u32>();
     for raw in [0, 0, 0, 3, 5, 9, 12] {
-        let block = frames.alloc(FrameRequest::new(Order::new(raw), NODE0)).expect("memory is left").settle(|_| {});
+        let block = frames
+            .alloc(FrameRequest::new(Order::new(raw), NODE0), support::nothing_paid)
+            .expect("memory is left")
+            .settle(|_| {});
         frames.free_with_debt(block, DebtKey::new(u64::from(raw) + 1));
     }
     assert!(parked() > 0);
     let all: Vec<Pfn> = (0..1 << 13)
-        .map(|_| frames.alloc(FrameRequest::new(Order::ZERO, NODE0)).expect("memory is left").settle(|_| {}).into_raw())
+        .map(|_| {
+            frames
+                .alloc(FrameRequest::new(Order::ZERO, NODE0), support::nothing_paid)
+                .expect("memory is left")
+                .settle(|_| {})
+                .into_raw()
+        })
         .collect();
     assert_eq!(parked(), 0);
     for pfn in all {
@@ -223,7 +256,7 @@ fn settling_everything_leaves_nothing_parked() {
 
 #[test]
 fn settled_blocks_are_handed_out_before_parked_ones() {
-    // INV-FRAME-QUEUE, on a per-CPU list (order 0) and on the buddy lists (order 4).
+    // Whether settled blocks pass through a per-CPU list (order 0) or not (order 4).
     for raw in [0, 4] {
         let frames = support::one_node(&Host::new(1), 0, 32 << raw);
         let request = FrameRequest { settled_only: true, ..FrameRequest::new(Order::new(raw), NODE0) };
@@ -237,15 +270,80 @@ fn settled_blocks_are_handed_out_before_parked_ones() {
             }
         }
         let mut settled = 0;
-        while let Ok(unsettled) = frames.alloc(request) {
+        while let Ok(unsettled) = frames.alloc(request, support::nothing_paid) {
             assert_eq!(unsettled.key(), DebtKey::NONE);
             settled += 1;
             let _ = unsettled.settle(|_| {}).into_raw();
         }
-        let parked = frames.alloc(FrameRequest { settled_only: false, ..request }).expect("parked blocks are left");
+        let parked = frames
+            .alloc(FrameRequest { settled_only: false, ..request }, support::nothing_paid)
+            .expect("parked blocks are left");
         assert_eq!(parked.key(), DebtKey::new(7));
         let _ = parked.settle(|_| {}).into_raw();
         assert_eq!(settled, 8);
+    }
+}
+
+/// INV-FRAME-PARKED, also for a caller that may not wait.
+#[test]
+fn a_settled_frame_beside_a_parked_one_is_settled() {
+    for raw in [0, 4] {
+        let frames = support::one_node(&Host::new(1), 0, 2 << raw);
+        let [parked, settled] = [(); 2].map(|()| support::take(&frames, raw));
+        let pfn = settled.pfn();
+        frames.free_with_debt(parked, DebtKey::new(7));
+        frames.free(settled);
+        frames.drain();
+        let request = FrameRequest { settled_only: true, ..FrameRequest::new(Order::new(raw), NODE0) };
+        let found = frames.alloc(request, support::nothing_paid).expect("one of the two is settled");
+        assert_eq!((found.key(), found.settle(|_| {}).into_raw()), (DebtKey::NONE, pfn));
+        assert!(frames.alloc(request, support::nothing_paid).is_err(), "the other is parked");
+    }
+}
+
+/// A caller that may not wait gets it, and its halves are one block again.
+#[test]
+fn a_parked_block_whose_debt_is_paid_is_a_free_block() {
+    let frames = support::one_node(&Host::new(1), 0, 32);
+    let (one, other) = (support::take(&frames, 4), support::take(&frames, 4));
+    frames.free_with_debt(one, DebtKey::new(7));
+    frames.free(other);
+    let whole = FrameRequest { settled_only: true, ..FrameRequest::new(Order::new(5), NODE0) };
+    assert!(frames.alloc(whole, || DebtFloor::new(6)).is_err(), "key 7 is not paid");
+    assert_eq!(frames.parked(), 16);
+    let block = frames.alloc(whole, || DebtFloor::new(7)).expect("everything is paid");
+    assert_eq!((block.key(), frames.parked()), (DebtKey::NONE, 0));
+    // What is freed under a paid key is not parked at all.
+    frames.free_with_debt(block.settle(|_| {}), DebtKey::new(7));
+    assert_eq!(frames.parked(), 0);
+}
+
+/// INV-FRAME-RESERVE.
+#[test]
+fn callers_that_may_wait_leave_settled_frames_to_those_that_may_not() {
+    let ranges = [range(0, 0x2000)];
+    let nodes = [NodeSpec { id: NODE0, ranges: &ranges, cpus: cpus([0]) }];
+    let layout = MemoryLayout { min_free_kbytes: Some(4096), ..MemoryLayout::new(&nodes) };
+    for raw in [0, 4] {
+        let frames = FrameAllocator::try_new(Host::new(1), &layout).expect("a valid layout");
+        let (order, min) = (Order::new(raw), 1024);
+        let parked = support::take(&frames, 12);
+        frames.free_with_debt(parked, DebtKey::new(7));
+        let request = FrameRequest { urgency: Urgency::Reserve, ..FrameRequest::new(order, NODE0) };
+        let mut waited = 0;
+        while frames.parked() > 0 {
+            let unsettled = frames.alloc(request, support::nothing_paid).expect("memory is left");
+            waited += u32::from(unsettled.key() != DebtKey::NONE);
+            let _ = unsettled.settle(|_| {}).into_raw();
+        }
+        assert_eq!(waited, 4096 >> raw);
+        let settled_only = FrameRequest { settled_only: true, ..request };
+        let mut found = 0;
+        while let Ok(unsettled) = frames.alloc(settled_only, support::nothing_paid) {
+            found += order.frames();
+            let _ = unsettled.settle(|_| {}).into_raw();
+        }
+        assert!((min - order.frames()..=min + 64).contains(&found), "{found} settled frames were kept");
     }
 }
 
@@ -254,10 +352,10 @@ fn a_key_follows_the_frames_through_coalescing_and_splitting() {
     let frames = support::one_node(&Host::new(1), 0, 32);
     let whole = support::take(&frames, 5);
     frames.free_with_debt(whole, DebtKey::new(3));
-    let half = frames.alloc(FrameRequest::new(Order::new(4), NODE0)).expect("half of it");
+    let half = frames.alloc(FrameRequest::new(Order::new(4), NODE0), support::nothing_paid).expect("half of it");
     assert_eq!(half.key(), DebtKey::new(3));
     frames.free_with_debt(half.settle(|_| {}), DebtKey::new(9));
-    let whole = frames.alloc(FrameRequest::new(Order::new(5), NODE0)).expect("both halves");
+    let whole = frames.alloc(FrameRequest::new(Order::new(5), NODE0), support::nothing_paid).expect("both halves");
     assert_eq!(whole.key(), DebtKey::new(3).merge(DebtKey::new(9)));
     frames.free(whole.settle(|_| {}));
     assert_eq!(support::take(&frames, 5).into_raw(), Pfn::new(0), "settled frames owe no debt");
@@ -302,7 +400,7 @@ proptest! {
         let layout = MemoryLayout {
             min_free_kbytes: Some(min_free), watermark_scale_factor: scale, ..MemoryLayout::new(&nodes)
         };
-        let frames = Frames::try_new(Host::new(2), &layout).expect("a valid layout");
+        let frames = FrameAllocator::try_new(Host::new(2), &layout).expect("a valid layout");
         let mut held = Vec::new();
         for step in steps {
             match step {
@@ -328,7 +426,7 @@ proptest! {
                         }).map(|(_, zone)| zone.node())
                     };
                     let expected = serves(|marks| marks.low).or_else(|| serves(|marks| marks.min));
-                    let got = frames.alloc(request).ok().map(|unsettled| unsettled.settle(|_| {}).into_raw());
+                    let got = frames.alloc(request, support::nothing_paid).ok().map(|unsettled| unsettled.settle(|_| {}).into_raw());
                     prop_assert_eq!(got.and_then(|pfn| frames.node_of(pfn)), expected, "{:?}", request);
                     held.extend(got);
                 }
@@ -345,14 +443,14 @@ fn watermarks_reserve_frames_for_urgent_requests() {
     let ranges = [range(0, 0x8000)];
     let nodes = [NodeSpec { id: NODE0, ranges: &ranges, cpus: cpus([0]) }];
     let layout = MemoryLayout { min_free_kbytes: Some(4096), ..MemoryLayout::new(&nodes) };
-    let frames = Frames::try_new(Host::new(1), &layout).expect("a valid layout");
+    let frames = FrameAllocator::try_new(Host::new(1), &layout).expect("a valid layout");
     let zone = frames.zones().next().expect("one zone");
     let marks = zone.watermarks();
     assert_eq!((marks.min, marks.low, marks.high), (1024, 1280, 1536));
     // Order 4 does not pass through per-CPU lists, so the count is exact.
     let normal = FrameRequest::new(Order::new(4), NODE0);
     let mut below_low = false;
-    while let Ok(unsettled) = frames.alloc(normal) {
+    while let Ok(unsettled) = frames.alloc(normal, support::nothing_paid) {
         let _ = unsettled.settle(|_| {}).into_raw();
         assert!(zone.free() >= marks.min);
         below_low |= zone.below_low();
@@ -361,7 +459,7 @@ fn watermarks_reserve_frames_for_urgent_requests() {
     assert_eq!(zone.free(), marks.min);
     assert_eq!(frames.counters().sum(pagewright_types::Counter::AllocStall), 1);
     let reserve = FrameRequest { urgency: Urgency::Reserve, ..normal };
-    while let Ok(unsettled) = frames.alloc(reserve) {
+    while let Ok(unsettled) = frames.alloc(reserve, support::nothing_paid) {
         let _ = unsettled.settle(|_| {}).into_raw();
     }
     assert_eq!(zone.free(), 0);
@@ -383,18 +481,24 @@ fn the_nearest_node_serves_and_a_strict_request_stays_on_its_node() {
         distances: Some(&distances),
         ..MemoryLayout::new(&nodes)
     };
-    let frames = Frames::try_new(Host::new(1), &layout).expect("a valid layout");
+    let frames = FrameAllocator::try_new(Host::new(1), &layout).expect("a valid layout");
     assert_eq!(frames.node_of_cpu(pagewright_types::CpuId::new(0)), NODE0);
     let whole = FrameRequest::new(Order::new(8), NODE0);
-    let served: Vec<_> = std::iter::from_fn(|| frames.alloc(whole).ok())
+    let served: Vec<_> = std::iter::from_fn(|| frames.alloc(whole, support::nothing_paid).ok())
         .map(|unsettled| frames.node_of(unsettled.settle(|_| {}).into_raw()).map(NodeId::raw))
         .collect();
     assert_eq!(served, [Some(0), Some(2), Some(1)], "nodes serve in the order of their distance");
     frames.free(support::block_at(&frames, Pfn::new(256)));
     let strict = FrameRequest { strict: true, ..whole };
-    assert_eq!(frames.alloc(strict), Err(NoFrames { request: strict, cause: NoFramesCause::Exhausted }));
+    assert_eq!(
+        frames.alloc(strict, support::nothing_paid),
+        Err(NoFrames { request: strict, cause: NoFramesCause::Exhausted })
+    );
     let on_one = FrameRequest { node: NodeId::new(1), ..strict };
-    assert_eq!(frames.alloc(on_one).map(|unsettled| unsettled.settle(|_| {}).into_raw()), Ok(Pfn::new(256)));
+    assert_eq!(
+        frames.alloc(on_one, support::nothing_paid).map(|unsettled| unsettled.settle(|_| {}).into_raw()),
+        Ok(Pfn::new(256))
+    );
 }
 
 #[test]
@@ -424,7 +528,10 @@ fn an_allocation_that_is_not_permitted_fails_and_allocates_nothing() {
     let untouched = shape(&frames);
     host.permit(0);
     let request = FrameRequest::new(Order::ZERO, NODE0);
-    assert_eq!(frames.alloc(request), Err(NoFrames { request, cause: NoFramesCause::NotPermitted }));
+    assert_eq!(
+        frames.alloc(request, support::nothing_paid),
+        Err(NoFrames { request, cause: NoFramesCause::NotPermitted })
+    );
     assert_eq!(shape(&frames), untouched);
     assert_eq!(frames.counters().sum(pagewright_types::Counter::PgAlloc), 0);
     host.permit(1);
@@ -439,4 +546,13 @@ fn a_watermark_that_ignores_the_order_is_found() {
         pagewright_plant::PlantedBug::OrderNotKept,
         every_order_leaves_the_watermark_free,
     );
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn mistakes_about_parked_blocks_are_found() {
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    assert_found_by(PlantedBug::ParkedMerges, a_settled_frame_beside_a_parked_one_is_settled);
+    assert_found_by(PlantedBug::FloorNotPassedDown, a_parked_block_whose_debt_is_paid_is_a_free_block);
+    assert_found_by(PlantedBug::ReserveNotKept, callers_that_may_wait_leave_settled_frames_to_those_that_may_not);
 }

@@ -2,8 +2,8 @@
 
 use crate::support::{self, Host, NODE0, cpus, range, run_on, take};
 use pagewright_frame::{
-    Block, BlockList, CacheProbe, CacheProbeProgress, ClearBackend, ClearCaps, ClearExtent, ClearPolicy, FrameRequest,
-    Frames, MemoryLayout, NodeSpec, Residency,
+    Block, BlockList, CacheProbe, CacheProbeProgress, ClearBackend, ClearCaps, ClearExtent, ClearPolicy,
+    FrameAllocator, FrameRequest, Frames, MemoryLayout, NodeSpec, Residency,
 };
 use pagewright_sync::LinearMap;
 use pagewright_types::{Counter, NodeId, Order, PAGE_SIZE, Pfn};
@@ -39,7 +39,7 @@ fn holds(words: &[AtomicU64], value: u64) -> bool {
 
 struct Fixture {
     memory: &'static [AtomicU64],
-    frames: Frames<Host>,
+    frames: FrameAllocator<Host>,
 }
 
 impl Fixture {
@@ -262,7 +262,7 @@ fn the_cpu_may_be_yielded_between_batches() {
     }
 }
 
-fn residency(frames: &Frames<Host>, raw: u8) -> (Residency, Block) {
+fn residency(frames: &FrameAllocator<Host>, raw: u8) -> (Residency, Block) {
     let block = take(frames, raw);
     (block.residency(), block)
 }
@@ -350,8 +350,13 @@ fn memory_of_another_node_is_cold() {
         NodeSpec { id: NodeId::new(1), ranges: &there, cpus: cpus([1]) },
     ];
     let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
-    let frames = Frames::try_new(host, &layout).expect("a valid layout");
-    let from = |node| frames.alloc(FrameRequest::new(Order::new(4), NodeId::new(node))).expect("memory").settle(|_| {});
+    let frames = FrameAllocator::try_new(host, &layout).expect("a valid layout");
+    let from = |node| {
+        frames
+            .alloc(FrameRequest::new(Order::new(4), NodeId::new(node)), support::nothing_paid)
+            .expect("memory")
+            .settle(|_| {})
+    };
     for (node, again) in [(0, Residency::Unknown), (1, Residency::Cold)] {
         frames.free(from(node));
         let block = from(node);

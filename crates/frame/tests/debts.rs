@@ -1,7 +1,7 @@
 //! Whatever frees a frame, its debts come back with it (INV-FRAME-KEY).
 
 use crate::support::{self, Host, NODE0, one_node, take};
-use pagewright_frame::{Block, BlockList, FrameRequest, Frames, ReleaseList};
+use pagewright_frame::{Block, BlockList, FrameAllocator, FrameRequest, ReleaseList};
 use pagewright_types::{DebtKey, Order, Pfn};
 use proptest::prelude::*;
 
@@ -57,7 +57,7 @@ fn covers(key: DebtKey, debt: u64) -> bool {
 /// Makes a folio, gives it debts, splits it, and drops the references of its parts.
 ///
 /// `owed` gets the debts of each frame.
-fn live(frames: &Frames<Host>, life: &Life, release: &mut ReleaseList, owed: &mut [Vec<u64>]) {
+fn live(frames: &FrameAllocator<Host>, life: &Life, release: &mut ReleaseList, owed: &mut [Vec<u64>]) {
     let reference = frames.new_folio(take_any(frames, life.order));
     let folio = frames.folio_of(&reference);
     life.debts.iter().for_each(|debt| folio.add_debt(DebtKey::new(*debt)));
@@ -109,8 +109,11 @@ fn live(frames: &Frames<Host>, life: &Life, release: &mut ReleaseList, owed: &mu
 }
 
 /// A block, whose debts the caller takes over.
-fn take_any(frames: &Frames<Host>, order: u8) -> Block {
-    frames.alloc(FrameRequest::new(Order::new(order), NODE0)).expect("memory is left").settle(|_| {})
+fn take_any(frames: &FrameAllocator<Host>, order: u8) -> Block {
+    frames
+        .alloc(FrameRequest::new(Order::new(order), NODE0), support::nothing_paid)
+        .expect("memory is left")
+        .settle(|_| {})
 }
 
 proptest! {
@@ -128,7 +131,7 @@ proptest! {
         }
         release.free(&frames);
         let mut found = 0;
-        while let Ok(unsettled) = frames.alloc(FrameRequest::new(Order::ZERO, NODE0)) {
+        while let Ok(unsettled) = frames.alloc(FrameRequest::new(Order::ZERO, NODE0), support::nothing_paid) {
             let key = unsettled.key();
             let pfn = unsettled.settle(|_| {}).into_raw();
             for debt in &owed[pfn.index()] {
@@ -156,7 +159,7 @@ fn a_frame_without_a_debt_owes_none_whatever_its_neighbours_owe() {
     release.free(&frames);
     let request = FrameRequest { settled_only: true, ..FrameRequest::new(Order::ZERO, NODE0) };
     let mut seen = Vec::new();
-    while let Ok(unsettled) = frames.alloc(request) {
+    while let Ok(unsettled) = frames.alloc(request, support::nothing_paid) {
         seen.push(unsettled.settle(|key| panic!("a settled frame owes {key}")).into_raw());
     }
     assert!(seen.contains(&other_pfn) && !seen.contains(&owing_pfn));

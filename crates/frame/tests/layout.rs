@@ -2,12 +2,12 @@
 
 mod support;
 
-use pagewright_frame::{Frames, FramesError, MAX_NODES, MemoryLayout, MemoryLayoutError, NodeSpec};
+use pagewright_frame::{FrameAllocator, FramesError, MAX_NODES, MemoryLayout, MemoryLayoutError, NodeSpec};
 use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Pfn};
 use support::{Host, NODE0, cpus, range};
 
 fn error(nodes: &[NodeSpec<'_>]) -> MemoryLayoutError {
-    match Frames::try_new(Host::new(1), &MemoryLayout::new(nodes)) {
+    match FrameAllocator::try_new(Host::new(1), &MemoryLayout::new(nodes)) {
         Err(FramesError::Layout(error)) => error,
         Err(FramesError::OutOfMemory(error)) => panic!("{error}"),
         Ok(_) => panic!("an invalid layout is accepted"),
@@ -40,7 +40,7 @@ fn every_invalid_layout_is_refused_with_its_error() {
     assert_eq!(error(&overlapping), MemoryLayoutError::Overlap { node: NodeId::new(1), range: over[0], other: low[0] });
     let distances = MemoryLayout { distances: Some(&[10, 20]), ..MemoryLayout::new(&twice[..1]) };
     let refused = FramesError::Layout(MemoryLayoutError::Distances { nodes: 1, given: 2 });
-    assert_eq!(Frames::try_new(Host::new(1), &distances).err(), Some(refused));
+    assert_eq!(FrameAllocator::try_new(Host::new(1), &distances).err(), Some(refused));
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn setup_fails_if_the_allocation_is_not_permitted() {
     let host = Host::new(1);
     host.permit(0);
     let ranges = [range(0, 64)];
-    let made = Frames::try_new(host, &MemoryLayout::new(&[node(0, &ranges, cpus([0]))]));
+    let made = FrameAllocator::try_new(host, &MemoryLayout::new(&[node(0, &ranges, cpus([0]))]));
     assert!(matches!(made, Err(FramesError::OutOfMemory(_))));
 }
 
@@ -65,7 +65,7 @@ fn a_hole_belongs_to_no_node_and_its_frames_are_never_allocated() {
     let (even, odd) = ([range(0x4_0000, 0x4_0040), range(0x4_0080, 0x4_00c0)], [range(0x4_0040, 0x4_0080)]);
     let nodes = [node(0, &even, cpus([0])), node(1, &odd, cpus([1]))];
     let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
-    let frames = Frames::try_new(Host::new(2), &layout).expect("a valid layout");
+    let frames = FrameAllocator::try_new(Host::new(2), &layout).expect("a valid layout");
     assert_eq!((frames.managed(), frames.nodes(), frames.cpus()), (192, 2, 2));
     for (pfn, owner) in
         [(0x3_ffff, None), (0x4_0000, Some(0)), (0x4_007f, Some(1)), (0x4_0080, Some(0)), (0x4_00c0, None)]

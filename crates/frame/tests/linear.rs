@@ -2,15 +2,15 @@
 #![cfg(debug_assertions)]
 
 use crate::support::{self, Host, NODE0, one_node, take};
-use pagewright_frame::{BlockList, FolioRef, FrameRequest, Frames, ReleaseList};
+use pagewright_frame::{BlockList, FolioRef, FrameAllocator, FrameRequest, ReleaseList};
 use pagewright_types::Order;
 
-fn machine() -> Frames<Host> {
+fn machine() -> FrameAllocator<Host> {
     one_node(&Host::new(1), 0, 64)
 }
 
 /// A machine, and the only reference to a folio of this order.
-fn machine_with_folio(order: u8) -> (Frames<Host>, FolioRef) {
+fn machine_with_folio(order: u8) -> (FrameAllocator<Host>, FolioRef) {
     let frames = machine();
     let reference = frames.new_folio(take(&frames, order));
     (frames, reference)
@@ -25,7 +25,7 @@ fn a_dropped_block_panics() {
 #[test]
 #[should_panic(expected = "INV-FRAME-LINEAR")]
 fn a_dropped_unsettled_block_panics() {
-    drop(machine().alloc(FrameRequest::new(Order::ZERO, NODE0)));
+    drop(machine().alloc(FrameRequest::new(Order::ZERO, NODE0), support::nothing_paid));
 }
 
 #[test]

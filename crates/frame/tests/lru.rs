@@ -1,8 +1,8 @@
 //! The LRU lists: which folios are on which list, their sizes, and folios that are freed from them.
 
-use crate::support::{Host, NODE0, cpus, one_node, range, run_on, shape, take};
+use crate::support::{self, Host, NODE0, cpus, one_node, range, run_on, shape, take};
 use pagewright_frame::{
-    FolioFlags, FolioRef, FrameRequest, Frames, IsolatedFolio, LruScan, MemoryLayout, NodeSpec, ReleaseList,
+    FolioFlags, FolioRef, FrameAllocator, FrameRequest, IsolatedFolio, LruScan, MemoryLayout, NodeSpec, ReleaseList,
 };
 use pagewright_types::{Counter, LruList, NodeId, Order, Pfn};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -10,20 +10,20 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 const FAR: NodeId = NodeId::new(1);
 const NO_FLAGS: FolioFlags = FolioFlags::empty();
 
-fn machine() -> Frames<Host> {
+fn machine() -> FrameAllocator<Host> {
     one_node(&Host::new(1), 0x400, 0x1000)
 }
 
-fn two_nodes() -> Frames<Host> {
+fn two_nodes() -> FrameAllocator<Host> {
     let (near, far) = ([range(0, 64)], [range(64, 128)]);
     let nodes =
         [NodeSpec { id: NODE0, ranges: &near, cpus: cpus([0]) }, NodeSpec { id: FAR, ranges: &far, cpus: cpus([1]) }];
     let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
-    Frames::try_new(Host::new(2), &layout).expect("a valid layout")
+    FrameAllocator::try_new(Host::new(2), &layout).expect("a valid layout")
 }
 
 /// A folio on the list that `flags` select.
-fn listed(frames: &Frames<Host>, order: u8, flags: FolioFlags) -> FolioRef {
+fn listed(frames: &FrameAllocator<Host>, order: u8, flags: FolioFlags) -> FolioRef {
     let reference = frames.new_folio(take(frames, order));
     let folio = frames.folio_of(&reference);
     folio.set_flags(flags);
@@ -31,14 +31,14 @@ fn listed(frames: &Frames<Host>, order: u8, flags: FolioFlags) -> FolioRef {
     reference
 }
 
-fn on(frames: &Frames<Host>, list: LruList) -> Vec<Pfn> {
+fn on(frames: &FrameAllocator<Host>, list: LruList) -> Vec<Pfn> {
     let mut all = Vec::new();
     frames.for_each_listed(NODE0, list, |pfn| all.push(pfn));
     all
 }
 
 /// INV-LRU-PLACE, INV-LRU-SIZE.
-fn check(frames: &Frames<Host>) {
+fn check(frames: &FrameAllocator<Host>) {
     for node in (0..frames.nodes()).map(|node| NodeId::new(node as u8)) {
         for &list in LruList::ALL {
             let mut pages = 0;
@@ -54,7 +54,7 @@ fn check(frames: &Frames<Host>) {
     }
 }
 
-fn drop_all(frames: &Frames<Host>, folios: Vec<FolioRef>) {
+fn drop_all(frames: &FrameAllocator<Host>, folios: Vec<FolioRef>) {
     for folio in folios {
         frames.free(frames.put(folio).expect("the last reference"));
     }
@@ -203,7 +203,7 @@ fn released_folios_leave_their_lists_together() {
     let mut shared = Vec::new();
     for index in 0..100_u32 {
         let node = if index % 7 < 3 { NODE0 } else { FAR };
-        let Ok(unsettled) = frames.alloc(FrameRequest::new(Order::ZERO, node)) else { break };
+        let Ok(unsettled) = frames.alloc(FrameRequest::new(Order::ZERO, node), support::nothing_paid) else { break };
         let reference = frames.new_folio(unsettled.settle(|_| {}));
         let folio = frames.folio_of(&reference);
         folio.set_flags(if index % 2 == 0 { FolioFlags::SWAPBACKED } else { FolioFlags::ACTIVE });
@@ -234,7 +234,7 @@ fn released_folios_leave_their_lists_together() {
 }
 
 /// Makes folios, adds them to lists, moves and frees them, while other threads scan the lists.
-fn live(frames: &Frames<Host>, seen: &AtomicU32, cpu: u16) {
+fn live(frames: &FrameAllocator<Host>, seen: &AtomicU32, cpu: u16) {
     run_on(cpu);
     let mut state = u64::from(cpu) + 1;
     let mut below = |n: u64| {
@@ -249,7 +249,11 @@ fn live(frames: &Frames<Host>, seen: &AtomicU32, cpu: u16) {
     while left > 0 || seen.load(Ordering::Relaxed) < 100 {
         left = left.saturating_sub(1);
         if mine.len() < 32 && below(2) == 0 {
-            let Ok(unsettled) = frames.alloc(FrameRequest::new(Order::new(below(3) as u8), NODE0)) else { continue };
+            let Ok(unsettled) =
+                frames.alloc(FrameRequest::new(Order::new(below(3) as u8), NODE0), support::nothing_paid)
+            else {
+                continue;
+            };
             let reference = frames.new_folio(unsettled.settle(|_| {}));
             let folio = frames.folio_of(&reference);
             folio.set_flags(if below(2) == 0 { FolioFlags::SWAPBACKED } else { NO_FLAGS });
@@ -280,7 +284,7 @@ fn live(frames: &Frames<Host>, seen: &AtomicU32, cpu: u16) {
     mine.into_iter().for_each(|reference| give_up(frames, reference));
 }
 
-fn give_up(frames: &Frames<Host>, reference: FolioRef) {
+fn give_up(frames: &FrameAllocator<Host>, reference: FolioRef) {
     if let Some(block) = frames.put(reference) {
         frames.free(block);
     }

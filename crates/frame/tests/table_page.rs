@@ -85,10 +85,10 @@ fn live_counts_under_the_lock_lose_no_update() {
 #[cfg(debug_assertions)]
 mod in_debug_builds {
     use super::*;
-    use pagewright_frame::Frames;
+    use pagewright_frame::FrameAllocator;
     use pagewright_types::Pfn;
 
-    fn machine_with_table(level: Level) -> (Frames<Host>, Pfn) {
+    fn machine_with_table(level: Level) -> (FrameAllocator<Host>, Pfn) {
         let frames = one_node(&Host::new(1), 0, 64);
         let pfn = frames.new_table(take(&frames, 0), level, SpaceId::new(1));
         (frames, pfn)

@@ -1,7 +1,7 @@
 //! The allocator, folios and release lists on several host threads.
 
 use crate::support::{self, Host, NODE0, one_node, run_on, shape};
-use pagewright_frame::{FolioRef, FrameRequest, Frames, ReleaseList};
+use pagewright_frame::{FolioRef, FrameAllocator, FrameRequest, ReleaseList};
 use pagewright_types::{DebtKey, Order, Pfn};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -36,13 +36,13 @@ impl Claims {
     }
 }
 
-fn churn(frames: &Frames<Host>, claims: &Claims, pool: &Mutex<Vec<(Pfn, Order)>>, cpu: u16) {
+fn churn(frames: &FrameAllocator<Host>, claims: &Claims, pool: &Mutex<Vec<(Pfn, Order)>>, cpu: u16) {
     run_on(cpu);
     let mut below = random(u64::from(cpu));
     for _ in 0..60_000 {
         if below(2) == 0 {
             let order = Order::new([0, 0, 0, 0, 1, 2, 3, 5, 7, 9][below(10) as usize]);
-            let Ok(unsettled) = frames.alloc(FrameRequest::new(order, NODE0)) else { continue };
+            let Ok(unsettled) = frames.alloc(FrameRequest::new(order, NODE0), support::nothing_paid) else { continue };
             let pfn = unsettled.settle(|_| {}).into_raw();
             claims.claim(pfn, order);
             pool.lock().expect("no panic").push((pfn, order));
@@ -77,6 +77,7 @@ fn no_frame_is_allocated_twice_and_all_coalesce_again() {
         frames.free(support::block_at(&frames, pfn));
     }
     frames.drain();
+    support::pay_everything(&frames);
     assert_eq!(shape(&frames), initial);
     assert_eq!(frames.available(), frames.managed(), "INV-FRAME-COUNT");
     for zone in frames.zones() {
@@ -85,12 +86,12 @@ fn no_frame_is_allocated_twice_and_all_coalesce_again() {
 }
 
 /// Makes folios of changing orders, splits some and frees them.
-fn recycle(frames: &Frames<Host>, freed: &AtomicU32, cpu: u16) {
+fn recycle(frames: &FrameAllocator<Host>, freed: &AtomicU32, cpu: u16) {
     run_on(cpu);
     let mut below = random(u64::from(cpu) + 1);
     for _ in 0..20_000 {
         let order = Order::new([0, 1, 3, 4][below(4) as usize]);
-        let Ok(unsettled) = frames.alloc(FrameRequest::new(order, NODE0)) else { continue };
+        let Ok(unsettled) = frames.alloc(FrameRequest::new(order, NODE0), support::nothing_paid) else { continue };
         let reference = frames.new_folio(unsettled.settle(|_| {}));
         let folio = frames.folio_of(&reference);
         // Fails only if another thread has a speculative reference.
@@ -119,7 +120,7 @@ fn recycle(frames: &Frames<Host>, freed: &AtomicU32, cpu: u16) {
     }
 }
 
-fn give_up(frames: &Frames<Host>, freed: &AtomicU32, reference: FolioRef) {
+fn give_up(frames: &FrameAllocator<Host>, freed: &AtomicU32, reference: FolioRef) {
     if let Some(block) = frames.put(reference) {
         frames.free(block);
         freed.fetch_add(1, Ordering::Relaxed);

@@ -127,6 +127,12 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::SplitLevelBelow
         | Bug::WeakenedTakenUnflushed
         | Bug::BulkDebtLost
+        | Bug::ParkedMerges
+        | Bug::ReserveNotKept
+        | Bug::FloorNotPassedDown
+        | Bug::OldKeysForgotten
+        | Bug::NewestKeyIsFloor
+        | Bug::ParkedNotSettled
         | Bug::SplitDebtLost
         | Bug::LastStoresDecide
         | Bug::OrderNotKept => elsewhere("the tests of frame, tlb and table"),

@@ -11,7 +11,9 @@ use pagewright_plant::plant;
 use pagewright_sync::{Arc, Backend, Platform, RankSet};
 use pagewright_table::LeafView;
 use pagewright_tlb::Tlb;
-use pagewright_tlb::frames::{ClearExtent, Folio, FolioFlags, Frames, FramesError, MemoryLayout, NoFrames};
+use pagewright_tlb::frames::{
+    ClearExtent, Folio, FolioFlags, FrameAllocator, Frames, FramesError, MemoryLayout, NoFrames,
+};
 use pagewright_types::{Counter, LruList, NodeId, Order, PAGE_SIZE, Pfn};
 use thiserror::Error;
 
@@ -50,7 +52,8 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`MmSetupError`]; everything allocated is freed.
     pub fn try_new(fx: P, layout: &MemoryLayout<'_>, settings: MmSettings) -> Result<Self, MmSetupError> {
-        let frames = Frames::try_new(fx.clone(), &with_watermarks(layout, &settings)).map_err(MmSetupError::Frames)?;
+        let frames =
+            FrameAllocator::try_new(fx.clone(), &with_watermarks(layout, &settings)).map_err(MmSetupError::Frames)?;
         let reclaim = Reclaim::try_new(frames.nodes(), frames.cpus());
         let reclaim = reclaim.map_err(|error| MmSetupError::Frames(FramesError::OutOfMemory(error)))?;
         frames.clear_selector().set_policy(settings.clear_policy());

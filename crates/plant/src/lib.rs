@@ -90,6 +90,12 @@ pagewright_types::named_table! {
         OverflowUnflushed = "overflow-unflushed", "A gather or batch that is full frees what it holds before it flushes.";
         OneWalkerAwaited = "one-walker-awaited", "The freeing of a table waits for one lockless walker and not for the others.";
         SplitLevelBelow = "split-level-below", "The flush of a huge leaf that is split names the level of its parts, so a TLB keeps the leaf.";
+        OldKeysForgotten = "old-keys-forgotten", "The mask of a key is overwritten in the ledger and lost, so no CPU owes the key any longer.";
+        NewestKeyIsFloor = "newest-key-is-floor", "The allocator is told that every key is paid once it asks, although CPUs still owe some.";
+        ParkedMerges = "parked-merges", "A settled free block coalesces with a parked one, so its frames owe a debt that they never had.";
+        ReserveNotKept = "reserve-not-kept", "Callers that may wait take the last settled frames, and callers that may not wait find only parked ones.";
+        ParkedNotSettled = "parked-not-settled", "A block whose halves are a settled and a parked one is refused, although a flush would make it whole.";
+        FloorNotPassedDown = "floor-not-passed-down", "The allocator does not learn which debts are paid, so it refuses paid frames to callers that may not wait.";
         BulkDebtLost = "bulk-debt-lost", "Frames that are freed together are parked under the debt of the first.";
         SplitDebtLost = "split-debt-lost", "The parts of a split folio lose its debt.";
         LastStoresDecide = "last-stores-decide", "A batch of cleared blocks is fenced only if the last one was cleared by weakly ordered stores.";

@@ -60,6 +60,15 @@ impl FrameSet {
         Some((words, bits(pfn.raw(), frames.min(PER_WORD))))
     }
 
+    /// Whether the set has a frame.
+    #[inline]
+    pub fn contains_frame(&self, pfn: Pfn) -> bool {
+        // A frame before the first one wraps round to a word that does not exist.
+        let at = pfn.raw().wrapping_sub(self.first);
+        let word = self.words.get((at / PER_WORD) as usize);
+        word.is_some_and(|word| word.load(Ordering::Relaxed) >> (at % PER_WORD) & 1 != 0)
+    }
+
     /// Whether the set has all frames of a naturally aligned block.
     #[inline]
     pub fn contains(&self, pfn: Pfn, order: Order) -> bool {

@@ -8,7 +8,7 @@
 use pagewright_arch::{Aarch64, Isa, Leaf, LeafFlags, X86_64};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_table::{Mlocked, MmapLock, OwnedLeaf, TableReserve};
-use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
+use pagewright_tlb::frames::{FrameAllocator, MemoryLayout, NodeSpec};
 use pagewright_tlb::{Gather, Tlb, TlbConfig};
 use pagewright_types::{CpuId, FrameRange, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 
@@ -66,7 +66,7 @@ fn on_a_machine<I: Isa>() {
     sim.run_on(CpuId::new(0), || {
         let ranges = [FrameRange::new(Pfn::new(1), sim.nodes()[0].frames.end())];
         let nodes = [NodeSpec { id: sim.nodes()[0].id, ranges: &ranges, cpus: sim.nodes()[0].cpus }];
-        let frames = Frames::try_new(sim.clone(), &MemoryLayout::new(&nodes)).expect("memory for the memmap");
+        let frames = FrameAllocator::try_new(sim.clone(), &MemoryLayout::new(&nodes)).expect("memory for the memmap");
         run(&Tlb::try_new(sim.clone(), frames, TlbConfig::default()).expect("memory for the engine"));
     });
 }

@@ -14,7 +14,7 @@
 //! use pagewright_types::{Level, Order, Rights, VirtAddr};
 //! # use pagewright_arch::{Isa, X86_64};
 //! # use pagewright_sim::{MachineConfig, Sim};
-//! # use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
+//! # use pagewright_tlb::frames::{FrameAllocator, MemoryLayout, NodeSpec};
 //! # use pagewright_tlb::{FlushInfo, Gather, Tlb, TlbConfig};
 //! # use pagewright_types::{CpuId, FrameRange, PageRange, Pfn};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,7 +24,7 @@
 //! # sim.run_on(CpuId::new(0), || {
 //! # let ranges = [FrameRange::new(Pfn::new(1), sim.nodes()[0].frames.end())];
 //! # let nodes = [NodeSpec { id: sim.nodes()[0].id, ranges: &ranges, cpus: sim.nodes()[0].cpus }];
-//! # let frames = Frames::try_new(sim.clone(), &MemoryLayout::new(&nodes)).expect("memory for the memmap");
+//! # let frames = FrameAllocator::try_new(sim.clone(), &MemoryLayout::new(&nodes)).expect("memory for the memmap");
 //! # let tlb = Tlb::try_new(sim.clone(), frames, TlbConfig::default()).expect("memory for the engine");
 //! # let free = tlb.frames().available();
 //! let space = MmapLock::try_new(&tlb, |_id| ()).expect("a free frame");

@@ -3,6 +3,7 @@
 use crate::entry::{EntryRun, Mlocked};
 use crate::leaf_view::{EntryView, LeafView};
 use crate::tables::{SeenEntry, Tables};
+use core::ops::Range;
 use pagewright_arch::{Entry, Isa, Leaf, Pte, PteSlot, Replacement};
 use pagewright_plant::plant;
 use pagewright_sync::{Platform, WordGuard, rank};
@@ -104,6 +105,28 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     #[inline]
     pub(crate) fn page(&self) -> TablePage<'h, P::Locks> {
         self.tables.tlb.frames().table(self.table)
+    }
+
+    /// The entries under `part`, by their index in the table.
+    #[inline]
+    pub(crate) fn indices(&self, part: PageRange) -> Range<usize> {
+        if part.is_empty() {
+            return 0..0;
+        }
+        debug_assert!(self.range().covers(part), "{part} is not under this table");
+        let last = part.end().raw() - 1;
+        self.level.index_of(part.start())..self.level.index_of(VirtAddr::new(last)) + 1
+    }
+
+    /// The first address under an entry, or the end of the table for the index past the last.
+    #[inline]
+    pub(crate) fn address(&self, index: usize) -> VirtAddr {
+        self.base.add(index as u64 * self.level.span())
+    }
+
+    #[inline]
+    pub(crate) fn slot_at(&self, index: usize) -> PteSlot {
+        PteSlot { table: self.table, index: index as u16 }
     }
 
     #[inline]

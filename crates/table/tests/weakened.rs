@@ -13,7 +13,7 @@ use pagewright_check::{Antecedent, Attempt, Chooser, RunDetail, Search, SearchPl
 use pagewright_sim::explore::{CoroutineBody, ExploreSettings, RunEnd};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_table::{EntryRun, LeafView, Mlocked, MmapLock, OwnedLeaf, PageTable, TableReserve};
-use pagewright_tlb::frames::{Block, Frames, MemoryLayout, NodeSpec};
+use pagewright_tlb::frames::{Block, FrameAllocator, MemoryLayout, NodeSpec};
 use pagewright_tlb::{Batch, BatchPolicy, Gather, Tlb, TlbConfig};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Access, CpuId, Level, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -88,7 +88,7 @@ impl<I: Isa> World<I> {
             let nodes = [NodeSpec { id: node.id, ranges: &ranges, cpus: node.cpus }];
             let layout =
                 MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
-            let frames = Frames::try_new(sim.clone(), &layout).expect("a possible machine");
+            let frames = FrameAllocator::try_new(sim.clone(), &layout).expect("a possible machine");
             let config = TlbConfig { batch: BatchPolicy::Auto, ..TlbConfig::default() };
             let tlb = Tlb::try_new(sim.clone(), frames, config).expect("a possible machine");
             let mmap = MmapLock::try_new(&tlb, |_id| ()).expect("memory is left");

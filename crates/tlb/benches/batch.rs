@@ -11,7 +11,7 @@ mod table;
 use pagewright_arch::{Aarch64, Caps, Effects, Isa, Pte, PteSlot, X86_64};
 use pagewright_sync::host::{HostLocks, on_cpu};
 use pagewright_sync::{Arc, Backend, Platform};
-use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
+use pagewright_tlb::frames::{FrameAllocator, MemoryLayout, NodeSpec};
 use pagewright_tlb::{Batch, BatchPolicy, Debt, OwedFlush, Tlb, TlbConfig, TlbContext};
 use pagewright_types::{CpuId, CpuMask, FrameRange, Level, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr, VirtAddr};
 use std::cell::{Cell, OnceCell};
@@ -113,7 +113,7 @@ impl<I: Isa> Bed<I> {
         let ranges = [FrameRange::new(Pfn::new(1), Pfn::new(FRAMES))];
         let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: online }];
         let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
-        let frames = Frames::try_new(host.clone(), &layout).expect("a possible machine");
+        let frames = FrameAllocator::try_new(host.clone(), &layout).expect("a possible machine");
         let config = TlbConfig { batch: BatchPolicy::Always, ..TlbConfig::default() };
         let tlb = Rc::new(Tlb::try_new(host.clone(), frames, config).expect("a possible machine"));
         assert!(host.0.tlb.set(Rc::downgrade(&tlb)).is_ok());

@@ -8,7 +8,7 @@
 use pagewright_arch::{Aarch64, Effects, Isa, Leaf, LeafFlags, Pte, PteSlot};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
-use pagewright_tlb::frames::{FolioRef, Frames, MemoryLayout, NodeSpec};
+use pagewright_tlb::frames::{FolioRef, FrameAllocator, MemoryLayout, NodeSpec};
 use pagewright_tlb::{Debt, Gather, OwedFlush, Tlb, TlbConfig, TlbContext};
 use pagewright_types::{Counter, CpuId, FrameRange, Level, Order, PAGE_SIZE, Pfn, Rights, SpaceId, VirtAddr};
 
@@ -64,7 +64,7 @@ fn main() {
     sim.run_on(CpuId::new(0), || {
         let ranges = [FrameRange::new(Pfn::new(1), sim.nodes()[0].frames.end())];
         let nodes = [NodeSpec { id: sim.nodes()[0].id, ranges: &ranges, cpus: sim.nodes()[0].cpus }];
-        let frames = Frames::try_new(sim.clone(), &MemoryLayout::new(&nodes)).expect("memory for the memmap");
+        let frames = FrameAllocator::try_new(sim.clone(), &MemoryLayout::new(&nodes)).expect("memory for the memmap");
         let tlb = Tlb::try_new(sim.clone(), frames, TlbConfig::default()).expect("memory for the engine");
         let waits = || tlb.frames().counters().sum(Counter::NrTlbRemoteFlush);
 

@@ -10,18 +10,28 @@
 //! covers *all* debts of its CPU advances the clock (INV-LEDGER-FULL); a flush of one space does
 //! not.
 //!
-//! Masks of the latest debts are kept in a ring; a debt whose mask was overwritten, and a key that
-//! stands for several debts, is owed by everyone, which is more than it was.
+//! Masks of the latest keys are kept in a ring. A mask that is overwritten there is added to a
+//! bucket, and a key that is no longer in the ring is owed by the union of the buckets that may hold
+//! it, which is more than it was. A merged key is owed by every CPU.
 //!
-//! Not guaranteed: that a settled debt is recognised at once; the floor is recomputed only when
-//! someone settles.
+//! There are two floors. The *floor* is the lowest clock: whatever arose up to it is paid, whether
+//! it has a key or not. The *floor of the keys* is never lower, because a key is paid when the CPUs
+//! of its own mask have paid. The frame allocator gets it.
+//!
+//! Not guaranteed: that a paid debt is recognised at once. The floors are recomputed only when a key
+//! is settled, and when the allocator finds no settled frame.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use pagewright_plant::plant;
 use pagewright_sync::{AllocError, PerCpu, Platform, SpinLock, rank};
-use pagewright_types::{CpuId, CpuMask, DebtKey};
+use pagewright_types::{CpuId, CpuMask, DebtFloor, DebtKey};
 
-/// Debts whose masks are remembered.
+/// Keys whose masks are remembered.
 const RING: usize = 64;
+/// Keys whose masks one bucket unites.
+const BUCKET: u32 = 64;
+/// Buckets; the oldest unites all that do not fit.
+const BUCKETS: usize = 8;
 
 #[derive(Clone, Copy)]
 struct Open {
@@ -29,13 +39,81 @@ struct Open {
     mask: CpuMask,
 }
 
-/// The epoch, the CPUs' clocks, the floor, and the masks of the latest keys.
+/// The masks of keys that left the ring.
+#[derive(Clone, Copy)]
+struct Bucket {
+    /// The youngest of its keys.
+    youngest: u64,
+    keys: u32,
+    mask: CpuMask,
+}
+
+impl Bucket {
+    const EMPTY: Self = Self { youngest: 0, keys: 0, mask: CpuMask::EMPTY };
+
+    fn unite(&mut self, other: Self) {
+        self.youngest = self.youngest.max(other.youngest);
+        self.keys = self.keys.saturating_add(other.keys);
+        self.mask.insert_all(&other.mask);
+    }
+}
+
+/// The masks of all keys: of the latest each its own, of older ones united.
+struct Masks {
+    ring: [Open; RING],
+    /// The oldest first.
+    buckets: [Bucket; BUCKETS],
+}
+
+impl Masks {
+    const EMPTY: Self =
+        Self { ring: [Open { key: DebtKey::NONE, mask: CpuMask::EMPTY }; RING], buckets: [Bucket::EMPTY; BUCKETS] };
+
+    fn add(&mut self, key: DebtKey, mask: CpuMask) {
+        let slot = &mut self.ring[key.epoch() as usize % RING];
+        let old = core::mem::replace(slot, Open { key, mask });
+        if old.key != DebtKey::NONE {
+            plant!(OldKeysForgotten => return);
+            self.add_to_bucket(Bucket { youngest: old.key.epoch(), keys: 1, mask: old.mask });
+        }
+    }
+
+    #[cold]
+    fn add_to_bucket(&mut self, old: Bucket) {
+        if self.buckets[BUCKETS - 1].keys >= BUCKET {
+            let oldest = self.buckets[0];
+            self.buckets[1].unite(oldest);
+            self.buckets.rotate_left(1);
+            self.buckets[BUCKETS - 1] = Bucket::EMPTY;
+        }
+        self.buckets[BUCKETS - 1].unite(old);
+    }
+
+    /// The CPUs that owed `key` when it arose, or more.
+    fn of(&self, key: DebtKey) -> CpuMask {
+        let open = self.ring[key.epoch() as usize % RING];
+        if open.key == key {
+            return open.mask;
+        }
+        // A key leaves the ring when its slot is needed, so the order of the buckets is not quite
+        // that of the keys: any bucket with a younger key may hold it.
+        let mut mask = CpuMask::EMPTY;
+        for bucket in self.buckets.iter().filter(|bucket| bucket.youngest >= key.epoch()) {
+            mask.insert_all(&bucket.mask);
+        }
+        mask
+    }
+}
+
+/// The epoch, the CPUs' clocks, the floors, and the masks of the keys.
 pub struct Ledger<P: Platform> {
     epoch: AtomicU64,
-    /// Every debt up to this epoch is settled.
+    /// Every debt up to this epoch is paid.
     floor: AtomicU64,
+    /// Every key up to this epoch is paid.
+    key_floor: AtomicU64,
     clocks: PerCpu<AtomicU64>,
-    ring: SpinLock<[Open; RING], rank::LedgerRank, P::Locks>,
+    masks: SpinLock<Masks, rank::LedgerRank, P::Locks>,
 }
 
 impl<P: Platform> Ledger<P> {
@@ -43,16 +121,17 @@ impl<P: Platform> Ledger<P> {
         Ok(Self {
             epoch: AtomicU64::new(0),
             floor: AtomicU64::new(0),
+            key_floor: AtomicU64::new(0),
             clocks: PerCpu::try_new(cpus, |_| AtomicU64::new(0))?,
-            ring: SpinLock::new([Open { key: DebtKey::NONE, mask: CpuMask::EMPTY }; RING]),
+            masks: SpinLock::new(Masks::EMPTY),
         })
     }
 
     /// Opens a key that the CPUs in `mask` owe; allocates nothing.
     pub fn open(&self, mask: CpuMask) -> DebtKey {
-        let mut ring = self.ring.lock();
+        let mut masks = self.masks.lock();
         let key = DebtKey::new(self.epoch.fetch_add(1, Ordering::SeqCst) + 1);
-        ring[key.epoch() as usize % RING] = Open { key, mask };
+        masks.add(key, mask);
         key
     }
 
@@ -104,8 +183,7 @@ impl<P: Platform> Ledger<P> {
         if self.below_floor(key) {
             return (CpuMask::EMPTY, 0);
         }
-        let open = self.ring.lock()[key.epoch() as usize % RING];
-        let mask = if open.key == key { open.mask } else { *online };
+        let mask = if key.is_merged() { *online } else { self.masks.lock().of(key) };
         let mut owing = mask.and(online);
         owing.retain(|cpu| !self.has_reached(cpu, key.epoch()));
         (owing, mask.without(&owing).count())
@@ -116,6 +194,30 @@ impl<P: Platform> Ledger<P> {
         if let Some(floor) = online.iter().map(|cpu| self.clocks.get(cpu).load(Ordering::SeqCst)).min() {
             self.floor.fetch_max(floor, Ordering::Release);
         }
+    }
+
+    /// Raises both floors, and returns that of the keys.
+    ///
+    /// For the allocator when it finds no settled frame. Acquires the lock of rank `LedgerRank`.
+    #[cold]
+    pub fn floor_now(&self, online: &CpuMask) -> DebtFloor {
+        self.raise_floor(online);
+        let floor = self.floor.load(Ordering::Acquire);
+        let masks = self.masks.lock();
+        let is_paid = |epoch: u64, mask: &CpuMask| {
+            epoch <= floor || mask.and(online).iter().all(|cpu| self.has_reached(cpu, epoch))
+        };
+        // No key is younger: the lock keeps new ones out.
+        let mut key_floor = self.sample();
+        for open in masks.ring.iter().filter(|open| !is_paid(open.key.epoch(), &open.mask)) {
+            key_floor = key_floor.min(open.key.epoch() - 1);
+        }
+        if !masks.buckets.iter().all(|bucket| is_paid(bucket.youngest, &bucket.mask)) {
+            // The oldest of its keys is not known.
+            key_floor = 0;
+        }
+        key_floor = plant!(NewestKeyIsFloor; self.sample(), key_floor.max(floor));
+        DebtFloor::new(self.key_floor.fetch_max(key_floor, Ordering::AcqRel).max(key_floor))
     }
 
     /// Raises the floor to `sampled`, when every CPU has flushed everything since.

@@ -12,7 +12,7 @@
 //! use pagewright_arch::{Aarch64, Effects, Entry, Isa, Leaf, LeafFlags, Pte, PteSlot};
 //! use pagewright_tlb::{Debt, Gather, OwedFlush, Tlb, TlbConfig};
 //! # use pagewright_sim::{MachineConfig, Sim};
-//! # use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
+//! # use pagewright_tlb::frames::{FrameAllocator, MemoryLayout, NodeSpec};
 //! # use pagewright_types::{Counter, CpuId, FrameRange, Level, Order, Pfn, Rights, SpaceId, VirtAddr};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let mut config = MachineConfig::default_for(Aarch64::KIND)?;
@@ -21,7 +21,7 @@
 //! # sim.run_on(CpuId::new(0), || {
 //! # let ranges = [FrameRange::new(Pfn::new(1), sim.nodes()[0].frames.end())];
 //! # let nodes = [NodeSpec { id: sim.nodes()[0].id, ranges: &ranges, cpus: sim.nodes()[0].cpus }];
-//! # let frames = Frames::try_new(sim.clone(), &MemoryLayout::new(&nodes)).expect("memory for the memmap");
+//! # let frames = FrameAllocator::try_new(sim.clone(), &MemoryLayout::new(&nodes)).expect("memory for the memmap");
 //! # let tlb = Tlb::try_new(sim.clone(), frames, TlbConfig::default()).expect("memory for the engine");
 //! # let new_table = |level| {
 //! #     let block = tlb.alloc(tlb.request(Order::ZERO)).expect("a free frame");

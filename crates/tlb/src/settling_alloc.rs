@@ -1,10 +1,28 @@
 //! The settling allocator, and how dropped debts are parked for it.
+//!
+//! Key type: [`Tlb`], whose [`alloc`](Tlb::alloc) is the only way to a frame for crates above
+//! (INV-FRAME-SEALED): the engine owns the [`FrameAllocator`](pagewright_frame::FrameAllocator) of
+//! the machine, and what [`Tlb::frames`] returns cannot allocate.
+//!
+//! ```compile_fail,E0599
+//! # use pagewright_tlb::{Tlb, frames::FrameRequest};
+//! # use pagewright_types::DebtFloor;
+//! fn take<P: pagewright_sync::Platform>(tlb: &Tlb<P>, request: FrameRequest) {
+//!     let unsettled = tlb.frames().alloc(request, || DebtFloor::NONE);
+//! }
+//! ```
+//!
+//! Neighbours: `ledger` says who owes a key; `frame` keeps settled and parked blocks apart.
+//!
+//! Not guaranteed: that an allocation that may wait is fast. It may flush for the sake of a debt
+//! that another operation left.
 
 use crate::context::{DeferredFlush, TlbContext};
 use crate::detached::DetachedPiece;
 use crate::engine::Tlb;
 use pagewright_arch::ShootdownKind;
-use pagewright_frame::{Block, BlockList, ClearExtent, FrameRequest, NoFrames, ZeroedBlock, ZeroedList};
+use pagewright_frame::{Block, BlockList, ClearExtent, FrameRequest, NoFrames, NoFramesCause};
+use pagewright_frame::{UnsettledBlock, ZeroedBlock, ZeroedList};
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
 use pagewright_types::judge::Fact;
@@ -20,7 +38,11 @@ impl<P: Platform> Tlb<P> {
     /// parked and the caller may not wait for other CPUs. Nothing has changed.
     pub fn alloc(&self, request: FrameRequest) -> Result<Block, NoFrames> {
         let request = FrameRequest { settled_only: request.settled_only || !self.fx().may_wait(), ..request };
-        let unsettled = self.frames().alloc(request)?;
+        let floor = || self.ledger().floor_now(&self.fx().online());
+        let unsettled = match self.frame_allocator().alloc(request, floor) {
+            Ok(unsettled) => unsettled,
+            Err(refused) => self.alloc_after_settling(request, refused)?,
+        };
         let block = unsettled.settle(|key| {
             if self.settle_owing(key) {
                 self.count(Counter::PwTlbSettleOnAlloc, 1);
@@ -28,6 +50,20 @@ impl<P: Platform> Tlb<P> {
         });
         self.fx().declare(Fact::FrameReused { pfn: block.pfn(), order: block.order() });
         Ok(block)
+    }
+
+    /// Settles every debt, so that parked frames coalesce with settled ones, and tries again.
+    ///
+    /// For a request that no settled and no parked block can meet alone.
+    #[cold]
+    fn alloc_after_settling(&self, request: FrameRequest, refused: NoFrames) -> Result<UnsettledBlock, NoFrames> {
+        let may_help = refused.cause == NoFramesCause::Exhausted && !request.settled_only;
+        if plant!(ParkedNotSettled; true, !may_help || self.frames().parked() == 0) {
+            return Err(refused);
+        }
+        let online = self.fx().online();
+        self.settle(self.ledger().open(online));
+        self.frame_allocator().alloc(request, || self.ledger().floor_now(&online))
     }
 
     /// Allocates a block and clears it, for an operation that clears `whole` in all.

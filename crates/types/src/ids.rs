@@ -80,6 +80,24 @@ id! {
     DebtKey(u64)
 }
 
+id! {
+    /// The epoch of the ledger up to which every debt of a frame is paid.
+    ///
+    /// It only rises.
+    DebtFloor(u64)
+}
+
+impl DebtFloor {
+    /// The floor of a ledger in which nothing is known to be paid.
+    pub const NONE: Self = Self(0);
+
+    /// Whether a key is paid.
+    #[inline]
+    pub const fn covers(self, key: DebtKey) -> bool {
+        key.epoch() <= self.0
+    }
+}
+
 impl DebtKey {
     /// The frame owes nothing.
     pub const NONE: Self = Self(0);
@@ -98,6 +116,12 @@ impl DebtKey {
         }
         let (a, b) = (self.epoch(), other.epoch());
         Self(if a > b { a } else { b } | Self::MERGED)
+    }
+
+    /// Whether the key stands for several debts.
+    #[inline]
+    pub const fn is_merged(self) -> bool {
+        self.0 & Self::MERGED != 0
     }
 
     /// The ledger's epoch in which its latest debt arose.

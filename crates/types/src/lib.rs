@@ -46,7 +46,7 @@ pub use counter::Counter;
 pub use cpumask::CpuMask;
 pub use errno::Errno;
 pub use gauge::Gauge;
-pub use ids::{CpuId, DebtKey, FileId, ForkNodeId, NodeId, SpaceId, Tag};
+pub use ids::{CpuId, DebtFloor, DebtKey, FileId, ForkNodeId, NodeId, SpaceId, Tag};
 pub use isa::IsaKind;
 pub use lru::LruList;
 pub use order::{Level, Order};

@@ -23,6 +23,7 @@ use pagewright_types::{CpuId, CpuMask, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
 pub struct Machine;
 
 /// The linear address of the byte at `at`.
+#[inline]
 pub(crate) fn linear(at: PhysAddr) -> *mut u8 {
     core::ptr::with_exposed_provenance_mut((mmu::LINEAR + at.raw()) as usize)
 }
@@ -43,8 +44,9 @@ impl Machine {
     }
 }
 
+#[inline]
 fn word(slot: PteSlot) -> &'static AtomicU64 {
-    let word = ManagedBytes::new(slot.addr(), size_of::<AtomicU64>());
+    let word = ManagedBytes::entry(slot);
     // SAFETY: INV-HAL-MANAGED – memory that stays mapped and is no Rust object; a slot is aligned
     // to 8 bytes.
     unsafe { &*word.as_ptr().cast::<AtomicU64>() }

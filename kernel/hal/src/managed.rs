@@ -11,8 +11,9 @@ use crate::boot::NodeInfo;
 use crate::machine::linear;
 use alloc::vec::Vec;
 use core::ptr::NonNull;
+use pagewright_arch::PteSlot;
 use pagewright_sync::{FrameSet, LinearMap};
-use pagewright_types::{FrameRange, Order, PAGE_SIZE, Pfn, PhysAddr};
+use pagewright_types::{FrameRange, Level, Order, PAGE_SIZE, Pfn, PhysAddr};
 use spin::Once;
 
 static MANAGED: Once<FrameSet> = Once::new();
@@ -61,6 +62,20 @@ impl ManagedBytes {
             "INV-HAL-MANAGED: {len} bytes at {at} are not in a frame of the memory manager"
         );
         Self(linear(at))
+    }
+
+    /// The bytes of an entry of a page table.
+    ///
+    /// # Panics
+    /// If there is no such entry in a managed frame.
+    #[inline]
+    pub(crate) fn entry(slot: PteSlot) -> Self {
+        let managed = MANAGED.get().is_some_and(|managed| managed.contains_frame(slot.table));
+        assert!(
+            managed && usize::from(slot.index) < Level::ENTRIES,
+            "INV-HAL-MANAGED: {slot:?} is not in a frame of the memory manager"
+        );
+        Self(linear(slot.addr()))
     }
 
     /// All bytes of a block.

@@ -56,6 +56,15 @@ fn the_walker_reads_the_rights_and_flags_of_the_leaf<I: Manual>() {
     });
 }
 
+fn a_shared_and_an_old_leaf_lack_what_they_should_and_nothing_else<I: Isa>() {
+    proptest!(|((level, leaf) in strategy::leaf())| {
+        let shared = Leaf { rights: leaf.rights - Rights::WRITE, flags: leaf.flags - LeafFlags::EXCLUSIVE, ..leaf };
+        prop_assert_eq!(I::shared(I::leaf(level, leaf)), I::leaf(level, shared));
+        let old = Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf };
+        prop_assert_eq!(I::old(I::leaf(level, leaf)), I::leaf(level, old));
+    });
+}
+
 fn an_access_changes_only_the_bits_that_the_walker_manages<I: Manual>() {
     proptest!(|((level, leaf) in strategy::leaf(), store in any::<bool>())| {
         // Every leaf that a walker uses is readable.
@@ -94,6 +103,7 @@ for_each_isa! {
         a_table_decodes_to_itself,
         a_soft_entry_decodes_to_itself_and_faults_the_walker,
         the_walker_reads_the_rights_and_flags_of_the_leaf,
+        a_shared_and_an_old_leaf_lack_what_they_should_and_nothing_else,
         an_access_changes_only_the_bits_that_the_walker_manages,
         any_present_word_decodes_to_the_rights_that_the_walker_grants,
     }

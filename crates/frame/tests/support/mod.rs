@@ -6,10 +6,10 @@
 #![allow(dead_code)]
 
 use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot, X86_64};
-use pagewright_frame::{Block, FolioRef, FrameRequest, Frames, MemoryLayout, NodeSpec};
+use pagewright_frame::{Block, FolioRef, FrameAllocator, FrameRequest, MemoryLayout, NodeSpec};
 use pagewright_sync::host::{HostLocks, run_as};
 use pagewright_sync::{LinearMap, Platform};
-use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, Order, Pfn, PhysAddr, Tag};
+use pagewright_types::{CpuId, CpuMask, DebtFloor, FrameRange, IsaKind, NodeId, Order, Pfn, PhysAddr, Tag};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -152,38 +152,49 @@ pub(crate) fn cpus(numbers: impl IntoIterator<Item = u16>) -> CpuMask {
 }
 
 /// A machine of one node with no watermarks.
-pub(crate) fn one_node(host: &Host, start: u32, end: u32) -> Frames<Host> {
+pub(crate) fn one_node(host: &Host, start: u32, end: u32) -> FrameAllocator<Host> {
     let ranges = [range(start, end)];
     let nodes = [NodeSpec { id: NODE0, ranges: &ranges, cpus: CpuMask::first(host.cpus) }];
     let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
-    Frames::try_new(host.clone(), &layout).expect("a valid layout")
+    FrameAllocator::try_new(host.clone(), &layout).expect("a valid layout")
+}
+
+/// The floor of a ledger in which nothing is paid.
+pub(crate) fn nothing_paid() -> DebtFloor {
+    DebtFloor::NONE
+}
+
+/// Pays every debt.
+pub(crate) fn pay_everything(frames: &FrameAllocator<Host>) {
+    frames.unpark(DebtFloor::new(u64::MAX));
+    assert_eq!(frames.parked(), 0);
 }
 
 /// Allocates a block that owes no debt.
-pub(crate) fn take(frames: &Frames<Host>, order: u8) -> Block {
-    let unsettled = frames.alloc(FrameRequest::new(Order::new(order), NODE0)).expect("memory is left");
+pub(crate) fn take(frames: &FrameAllocator<Host>, order: u8) -> Block {
+    let unsettled = frames.alloc(FrameRequest::new(Order::new(order), NODE0), nothing_paid).expect("memory is left");
     unsettled.settle(|key| panic!("the block owes {key}"))
 }
 
 /// The number of free blocks of each order, for each zone.
-pub(crate) fn shape(frames: &Frames<Host>) -> Vec<[u32; Order::COUNT]> {
+pub(crate) fn shape(frames: &FrameAllocator<Host>) -> Vec<[u32; Order::COUNT]> {
     frames.zones().map(|zone| std::array::from_fn(|raw| zone.blocks(Order::new(raw as u8)))).collect()
 }
 
 /// Takes back a reference that the test turned into a number, by any frame of its folio.
-pub(crate) fn take_back(frames: &Frames<Host>, pfn: Pfn) -> FolioRef {
+pub(crate) fn take_back(frames: &FrameAllocator<Host>, pfn: Pfn) -> FolioRef {
     // SAFETY: INV-FRAME-REFS – the test got the number from `into_raw` or `get_raw`.
     unsafe { frames.folio_ref_from_raw(pfn) }
 }
 
 /// Takes back a block that the test turned into a number.
-pub(crate) fn block_at(frames: &Frames<Host>, pfn: Pfn) -> Block {
+pub(crate) fn block_at(frames: &FrameAllocator<Host>, pfn: Pfn) -> Block {
     // SAFETY: INV-FRAME-LINEAR – the test got the number from `into_raw`.
     unsafe { frames.block_from_raw(pfn) }
 }
 
 /// Retires a table to which the test has no pointer.
-pub(crate) fn retire(frames: &Frames<Host>, table: Pfn) -> Block {
+pub(crate) fn retire(frames: &FrameAllocator<Host>, table: Pfn) -> Block {
     // SAFETY: INV-FRAME-TABLE – no test of this crate hooks a table.
     unsafe { frames.retire(table) }
 }

@@ -18,11 +18,12 @@ use crate::leaf_view::LeafView;
 use crate::locked_table::LockedTable;
 use crate::owned_leaf::OwnedLeaf;
 use core::sync::atomic::{Ordering, fence};
-use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, SoftEntry};
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, SoftEntry};
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
 use pagewright_tlb::Gather;
-use pagewright_types::{Level, PageRange, Rights, VirtAddr};
+use pagewright_tlb::frames::Folio;
+use pagewright_types::{Level, PageRange, Pfn, Rights, VirtAddr};
 
 /// What becomes of a soft entry that is copied.
 pub struct SoftCopy {
@@ -65,6 +66,14 @@ impl EntrySet {
     #[inline]
     fn contains(&self, index: usize) -> bool {
         self.0[index / 64] >> (index % 64) & 1 != 0
+    }
+
+    /// The first and the last entry.
+    fn bounds(&self) -> Option<(usize, usize)> {
+        let words = || self.0.iter().enumerate().filter(|(_, word)| **word != 0);
+        let first = words().next().map(|(at, word)| at * 64 + word.trailing_zeros() as usize)?;
+        let last = words().last().map(|(at, word)| at * 64 + 63 - word.leading_zeros() as usize)?;
+        Some((first, last))
     }
 }
 
@@ -111,9 +120,9 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         <P::Locks as Backend>::point();
         // No CPU has run the child, so no flush of its entries can be pending.
         let mut child = to.run(Mlocked(false));
-        for va in self.entries(part) {
-            if let Err(stop) = self.copy_entry(&mut child, va, &weakened, hooks) {
-                self.restore(PageRange::new(va, part.end()), &weakened);
+        for index in self.indices(part) {
+            if let Err(stop) = self.copy_entry(&mut child, index, &weakened, hooks) {
+                self.restore(PageRange::new(self.address(index), part.end()), &weakened);
                 return (child.change.live as u64, Err(stop));
             }
         }
@@ -122,31 +131,25 @@ impl<'h, P: Platform> LockedTable<'h, P> {
 
     /// Takes the right to store and the exclusive bit from every leaf of `part`.
     fn weaken(&self, part: PageRange, gather: &mut Gather<'_, P>) -> Weakened {
-        let (tlb, level) = (self.tables.tlb, self.level());
+        let (fx, level) = (self.tables.tlb.fx(), self.level());
         let mut weakened = Weakened::default();
-        let mut edited: Option<PageRange> = None;
-        for va in self.entries(part) {
-            let slot = self.slot(va);
-            let mut old = tlb.fx().load(slot);
+        for index in self.indices(part) {
+            let slot = self.slot_at(index);
+            let mut old = fx.load(slot);
             while let Entry::Leaf(leaf) = P::Isa::decode(level, old)
                 && !leaf.flags.contains(LeafFlags::SPECIAL)
-                && (leaf.rights.contains(Rights::WRITE) || leaf.flags.contains(LeafFlags::EXCLUSIVE))
             {
-                let shared =
-                    Leaf { rights: leaf.rights - Rights::WRITE, flags: leaf.flags - LeafFlags::EXCLUSIVE, ..leaf };
-                match tlb.fx().compare_exchange(slot, old, P::Isa::leaf(level, shared)) {
+                let shared = P::Isa::shared(old);
+                if shared == old {
+                    break;
+                }
+                match fx.compare_exchange(slot, old, shared) {
                     Ok(()) => {
-                        let index = level.index_of(va);
                         if leaf.flags.contains(LeafFlags::EXCLUSIVE) {
                             weakened.exclusive.insert(index);
                         }
                         if leaf.rights.contains(Rights::WRITE) {
                             weakened.writable.insert(index);
-                            let page = PageRange::new(
-                                va.align_down(level.span()),
-                                va.align_down(level.span()).add(level.span()),
-                            );
-                            edited = Some(edited.map_or(page, |edited| PageRange::new(edited.start(), page.end())));
                         }
                         break;
                     }
@@ -154,8 +157,8 @@ impl<'h, P: Platform> LockedTable<'h, P> {
                 }
             }
         }
-        if let Some(edited) = edited {
-            gather.extend(edited, level);
+        if let Some((first, last)) = weakened.writable.bounds() {
+            gather.extend(PageRange::new(self.address(first), self.address(last + 1)), level);
         }
         weakened
     }
@@ -187,62 +190,76 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     fn copy_entry(
         &self,
         child: &mut EntryRun<'_, '_, P>,
-        va: VirtAddr,
+        index: usize,
         weakened: &Weakened,
         hooks: &mut impl CopyHooks,
     ) -> Result<(), CopyStop> {
-        let level = self.level();
-        match P::Isa::decode(level, self.pte(va)) {
+        let (level, slot) = (self.level(), self.slot_at(index));
+        let pte = self.tables.tlb.fx().load(slot);
+        match P::Isa::decode(level, pte) {
             Entry::Empty | Entry::Table(_) => {}
             Entry::Soft(soft) => {
                 if let Some(copy) = hooks.copy_soft(soft) {
                     if copy.parent != soft {
-                        self.store(va, P::Isa::soft(copy.parent));
+                        self.tables.tlb.fx().store(slot, P::Isa::soft(copy.parent));
                     }
-                    child.map_soft(va, copy.child);
+                    child.map_soft(self.address(index), copy.child);
                 }
             }
             Entry::Leaf(leaf) if leaf.flags.contains(LeafFlags::SPECIAL) => {
-                child.map(va, OwnedLeaf::special(leaf));
+                child.map(self.address(index), OwnedLeaf::special(leaf));
             }
             Entry::Leaf(leaf) => {
                 let folio = self.tables.tlb.frames().folio(leaf.pfn);
-                if weakened.exclusive.contains(level.index_of(va))
-                    && plant!(ForkIgnoresPin; false, folio.maybe_pinned())
-                {
-                    self.restore_one(va, weakened);
-                    let own = hooks.copy_pinned(LeafView::new(leaf, level, false)).ok_or(CopyStop::NoFrame(va))?;
-                    child.map(va, own);
+                if !folio.has_few_refs() && self.copy_watched(child, index, folio, weakened, hooks)? {
                     return Ok(());
-                }
-                if !folio.has_room_for_entry() {
-                    return Err(CopyStop::TooManyRefs(va));
                 }
                 // Whatever the walker noted in the parent's entry is noted in the copy, except the
                 // access.
-                child.share(va, Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf });
+                child.share(index, leaf.pfn, folio, P::Isa::old(pte));
             }
         }
         Ok(())
+    }
+
+    /// Copies the page of a leaf if it is pinned, and returns whether it was.
+    #[cold]
+    fn copy_watched(
+        &self,
+        child: &mut EntryRun<'_, '_, P>,
+        index: usize,
+        folio: Folio<'_>,
+        weakened: &Weakened,
+        hooks: &mut impl CopyHooks,
+    ) -> Result<bool, CopyStop> {
+        let va = self.address(index);
+        if weakened.exclusive.contains(index)
+            && plant!(ForkIgnoresPin; false, folio.maybe_pinned())
+            && let Some(leaf) = self.leaf(va)
+        {
+            self.restore_one(va, weakened);
+            child.map(va, hooks.copy_pinned(leaf).ok_or(CopyStop::NoFrame(va))?);
+            return Ok(true);
+        }
+        if folio.has_room_for_entry() { Ok(false) } else { Err(CopyStop::TooManyRefs(va)) }
     }
 }
 
 impl<P: Platform> EntryRun<'_, '_, P> {
     /// Maps in a child's empty entry what its parent maps, with a reference and a mapping more.
     #[inline]
-    fn share(&mut self, va: VirtAddr, leaf: Leaf) {
-        let folio = self.frames().folio(leaf.pfn);
+    fn share(&mut self, index: usize, pfn: Pfn, folio: Folio<'_>, pte: Pte) {
         let kind = folio.rss_kind();
-        debug_assert!(self.table.is_empty(va), "INV-TABLE-EMPTY: a copy over {:?} at {va}", self.table.entry(va));
+        debug_assert!(self.table.is_empty(self.table.address(index)), "INV-TABLE-EMPTY: a copy over entry {index}");
         let change = match self.table.level() {
-            Level::PTE => folio.get_and_map_page(folio.page_of(leaf.pfn)),
+            Level::PTE => folio.get_and_map_page(folio.page_of(pfn)),
             _ => {
                 folio.get_raw(1);
                 folio.map_entire()
             }
         };
         self.note_mapped(folio, kind, change);
-        self.table.store(va, P::Isa::leaf(self.table.level(), leaf));
+        self.table.tables.tlb.fx().store(self.table.slot_at(index), pte);
         self.change.live += 1;
     }
 }

@@ -9,11 +9,11 @@ use crate::secondary::Secondaries;
 use crate::tags::{Asids, PcidSlots};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use pagewright_arch::{Invalidate, InvalidateScope, InvalidateTarget, ShootdownKind};
-use pagewright_frame::{ClearExtent, FrameRequest, Frames, NoFrames};
+use pagewright_frame::{ClearExtent, FrameAllocator, FrameRequest, Frames, NoFrames};
 use pagewright_plant::plant;
 use pagewright_sync::{AllocError, Arc, Mailbox, PerCpu, Platform, SpinLock, rank};
 use pagewright_types::judge::Fact;
-use pagewright_types::{Counter, CpuMask, Level, Order, PageRange, Pfn, SpaceId, VirtAddr};
+use pagewright_types::{Counter, CpuMask, DebtFloor, Level, Order, PageRange, Pfn, SpaceId, VirtAddr};
 use thiserror::Error;
 
 /// What a flush must remove (Linux's `flush_tlb_info`).
@@ -84,7 +84,7 @@ pub(crate) struct CpuState<P: Platform> {
 /// Everything about translations on one machine, and the frames they lead to.
 pub struct Tlb<P: Platform> {
     fx: P,
-    frames: Frames<P>,
+    frames: FrameAllocator<P>,
     ledger: Ledger<P>,
     pub(crate) cpus: PerCpu<CpuState<P>>,
     /// x86: what CPUs ask of each other.
@@ -122,7 +122,7 @@ impl<P: Platform> Tlb<P> {
     ///
     /// # Errors
     /// [`TlbSetupError`]; `frames` is dropped.
-    pub fn try_new(fx: P, frames: Frames<P>, config: TlbConfig) -> Result<Self, TlbSetupError> {
+    pub fn try_new(fx: P, frames: FrameAllocator<P>, config: TlbConfig) -> Result<Self, TlbSetupError> {
         let cpus = fx.online().iter().last().map_or(1, |cpu| cpu.index() + 1);
         let caps = *fx.caps();
         let asids = match caps.shootdown {
@@ -142,7 +142,7 @@ impl<P: Platform> Tlb<P> {
         let (mailbox, ledger) = (Mailbox::try_new(cpus)?, Ledger::try_new(cpus)?);
         let request = FrameRequest::new(Order::ZERO, frames.node_of_cpu(fx.cpu()));
         // Nothing has run yet, so no TLB holds anything: whatever key the block has is settled.
-        let root = frames.alloc(request).map_err(TlbSetupError::NoFrames)?.settle(|_| {});
+        let root = frames.alloc(request, || DebtFloor::NONE).map_err(TlbSetupError::NoFrames)?.settle(|_| {});
         let root = frames.pin_cpu().clear(root, ClearExtent::PAGE).fence().into_block();
         fx.declare(Fact::FrameReused { pfn: root.pfn(), order: root.order() });
         let kernel_root = frames.new_table(root, Level::PGD, SpaceId::default());
@@ -170,8 +170,13 @@ impl<P: Platform> Tlb<P> {
 
     /// The frames of the machine.
     ///
-    /// Allocate by [`Tlb::alloc`].
+    /// They cannot be allocated by this reference; [`Tlb::alloc`] allocates and settles.
     pub fn frames(&self) -> &Frames<P> {
+        &self.frames
+    }
+
+    /// The right to allocate frames that may owe a debt.
+    pub(crate) fn frame_allocator(&self) -> &FrameAllocator<P> {
         &self.frames
     }
 

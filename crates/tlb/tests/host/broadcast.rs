@@ -4,7 +4,7 @@
 use super::space::{FRAMES, Space, flush_of, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on};
 use pagewright_arch::{Aarch64, Caps, InvalidateScope, InvalidateTarget, Isa, X86_64};
-use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
+use pagewright_tlb::frames::{FrameAllocator, MemoryLayout, NodeSpec};
 use pagewright_tlb::{FlushInfo, Tlb, TlbConfig, TlbSetupError};
 use pagewright_types::{Access, Counter, CpuId, CpuMask, FrameRange, IsaKind, Level, NodeId, Pfn};
 use proptest::prelude::*;
@@ -64,7 +64,7 @@ fn a_machine_with_too_few_tags_is_refused() {
     let host = Host::<Aarch64>::new(4, FRAMES, caps, Delivery::AtOnce);
     let ranges = [FrameRange::new(Pfn::new(1), Pfn::new(FRAMES))];
     let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: CpuMask::first(4) }];
-    let frames = Frames::try_new(host.clone(), &MemoryLayout::new(&nodes)).expect("a possible machine");
+    let frames = FrameAllocator::try_new(host.clone(), &MemoryLayout::new(&nodes)).expect("a possible machine");
     let refused = Tlb::try_new(host, frames, TlbConfig::default());
     assert!(matches!(refused, Err(TlbSetupError::TooFewTags { tags: 5, cpus: 4 })));
 }

@@ -1,12 +1,13 @@
-//! INV-TLB-DEBT: a debt that nobody pays is noticed, and even then nobody gets its frames before it
-//! is paid.
+//! INV-TLB-DEBT, INV-FRAME-SEALED: a debt that nobody pays is noticed, and even then nobody gets its
+//! frames before it is paid.
 
 use super::space::{Space, is_free, machine, page};
 use crate::support::{Effect, Host, on};
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_tlb::Gather;
-use pagewright_types::{Access, Counter, CpuId, CpuMask, Level, Order, Pfn};
+use pagewright_tlb::frames::Block;
+use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Level, Order, Pfn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 on_both! {
@@ -17,6 +18,8 @@ on_both! {
     a_dropped_debt_costs_the_next_operation_one_flush,
     a_shared_folio_keeps_the_key_of_a_dropped_debt,
     a_caller_that_may_not_wait_gets_no_parked_frame,
+    a_caller_that_may_not_wait_gets_a_frame_whose_debt_is_paid,
+    a_block_of_settled_and_parked_halves_is_made_whole,
     unwinding_through_a_debt_does_not_panic_again,
 }
 
@@ -194,4 +197,71 @@ fn a_caller_that_may_not_wait_gets_no_parked_frame<I: Isa>() {
     assert_eq!(block.pfn(), pfn);
     taken.push(block);
     taken.into_iter().for_each(|block| tlb.free(block));
+}
+
+/// Whichever flush pays the debt, the allocator learns of it when it finds no other frame.
+fn a_caller_that_may_not_wait_gets_a_frame_whose_debt_is_paid<I: Isa>() {
+    let (host, tlb) = machine::<I>(3);
+    let space = Space::new(&tlb);
+    let pfn = space.map_new(2);
+    on(1, || space.run());
+    let mut taken = Vec::new();
+    while let Ok(block) = tlb.alloc(tlb.request(Order::ZERO)) {
+        taken.push(block);
+    }
+    drop_debt(space.unmap(2, pfn));
+    // x86-64: only CPU 1 owes. arm64: only CPU 0's barrier counts.
+    let owing = if I::KIND == IsaKind::X86_64 { 1 } else { 0 };
+    on(owing, || tlb.ledger().advance(CpuId::new(owing), tlb.ledger().sample()));
+    host.allow_waiting(false);
+    let block = tlb.alloc(tlb.request(Order::ZERO)).expect("its debt is paid");
+    host.allow_waiting(true);
+    assert_eq!((block.pfn(), tlb.frames().counters().sum(Counter::PwTlbSettleOnAlloc)), (pfn, 0));
+    taken.push(block);
+    taken.into_iter().for_each(|block| tlb.free(block));
+}
+
+fn a_block_of_settled_and_parked_halves_is_made_whole<I: Isa>() {
+    let (host, tlb) = machine::<I>(2);
+    let space = Space::new(&tlb);
+    on(1, || space.run());
+    let mut halves = vec![tlb.alloc(tlb.request(Order::ZERO)).expect("memory is left")];
+    let (parked, settled) = loop {
+        let one = tlb.alloc(tlb.request(Order::ZERO)).expect("two neighbours are left");
+        let buddy = |other: &Block| other.pfn().raw() ^ 1 == one.pfn().raw();
+        match halves.iter().position(buddy) {
+            Some(at) => break (one, halves.swap_remove(at)),
+            None => halves.push(one),
+        }
+    };
+    while let Ok(block) = tlb.alloc(tlb.request(Order::ZERO)) {
+        halves.push(block);
+    }
+    let (parked_pfn, settled_pfn) = (parked.pfn(), settled.pfn());
+    space.map(5, tlb.frames().new_folio(parked).into_raw());
+    assert!(on(1, || host.access(page(5), Access::Read)).is_some());
+    drop_debt(space.unmap(5, parked_pfn));
+    tlb.free(settled);
+    let pair = tlb.request(Order::new(1));
+    host.allow_waiting(false);
+    assert!(tlb.alloc(pair).is_err(), "one half owes");
+    host.allow_waiting(true);
+    let whole = tlb.alloc(pair).expect("both halves are settled");
+    assert_eq!(whole.pfn(), parked_pfn.min(settled_pfn));
+    assert_eq!(on(1, || host.access(page(5), Access::Read)), None, "CPU 1 reaches a frame that is reused");
+    tlb.free(whole);
+    halves.into_iter().for_each(|block| tlb.free(block));
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn mistakes_about_paid_debts_are_found() {
+    use pagewright_arch::X86_64;
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    assert_found_by(
+        PlantedBug::FloorNotPassedDown,
+        a_caller_that_may_not_wait_gets_a_frame_whose_debt_is_paid::<X86_64>,
+    );
+    assert_found_by(PlantedBug::ParkedNotSettled, a_block_of_settled_and_parked_halves_is_made_whole::<X86_64>);
+    assert_found_by(PlantedBug::NewestKeyIsFloor, a_caller_that_may_not_wait_gets_no_parked_frame::<X86_64>);
 }

@@ -50,15 +50,38 @@ fn a_merged_key_is_owed_by_every_cpu() {
 }
 
 #[test]
-fn a_key_whose_mask_was_overwritten_is_owed_by_every_cpu() {
+fn a_key_whose_mask_was_overwritten_is_owed_by_the_cpus_of_its_bucket() {
     let (_, tlb) = machine::<X86_64>(CPUS);
     let (ledger, online) = (tlb.ledger(), CpuMask::first(CPUS));
     let first = ledger.open(cpus([3]));
     let others: Vec<_> = (0..63).map(|_| ledger.open(cpus([1]))).collect();
     assert_eq!(ledger.unpaid(first, &online).0, cpus([3]), "64 masks are remembered");
     ledger.open(cpus([2]));
-    assert_eq!(ledger.unpaid(first, &online).0, online);
+    assert_eq!(ledger.unpaid(first, &online).0, cpus([3]), "it is alone in its bucket");
     assert_eq!(ledger.unpaid(others[0], &online).0, cpus([1]));
+    ledger.open(cpus([2]));
+    assert_eq!(ledger.unpaid(first, &online).0, cpus([1, 3]), "and now it is not");
+    assert_eq!(ledger.unpaid(others[0], &online).0, cpus([1, 3]));
+    for _ in 0..64 * 20 {
+        ledger.open(cpus([2]));
+    }
+    assert_eq!(ledger.unpaid(first, &online).0, cpus([1, 2, 3]), "CPU 0 never owed one");
+}
+
+/// The CPUs of a key's own mask pay it; those that owe older or younger keys do not matter.
+#[test]
+fn the_floor_of_the_keys_rises_past_what_the_cpus_of_each_mask_have_paid() {
+    let (_, tlb) = machine::<X86_64>(CPUS);
+    let (ledger, online) = (tlb.ledger(), CpuMask::first(CPUS));
+    let one = ledger.open(cpus([1]));
+    let two = ledger.open(cpus([2]));
+    assert!(!ledger.floor_now(&online).covers(one));
+    ledger.advance(CpuId::new(1), ledger.sample());
+    let floor = ledger.floor_now(&online);
+    assert!(floor.covers(one) && !floor.covers(two));
+    assert!(!ledger.below_floor(one), "CPU 0 has flushed nothing, and what has no key has no mask");
+    ledger.advance(CpuId::new(2), ledger.sample());
+    assert!(ledger.floor_now(&online).covers(one.merge(two)));
 }
 
 #[test]
@@ -130,8 +153,8 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Nobody who owes is ever overlooked, and as long as masks are remembered nobody else is
-    /// named.
+    /// No CPU that owes is ever overlooked. As long as masks are remembered no other is named, and
+    /// later only one that owed some key.
     #[test]
     fn the_ledger_agrees_with_a_list_of_debtors(acts in proptest::collection::vec(act(), 1..200)) {
         let (_, tlb) = machine::<X86_64>(CPUS);
@@ -155,12 +178,25 @@ proptest! {
                 Act::RaiseFloor => ledger.raise_floor(&online),
             }
             let forgotten = debts.len().saturating_sub(64);
+            let floor = ledger.floor_now(&online);
             for (age, (key, owing)) in debts.iter().enumerate() {
                 let named = ledger.unpaid(*key, &online).0;
                 prop_assert!(owing.iter().all(|cpu| named.contains(cpu)), "{key:?} is owed by {owing:?}, not {named:?}");
                 prop_assert!(age < forgotten || named == *owing);
                 prop_assert!(!ledger.below_floor(*key) || owing.is_empty());
+                prop_assert!(!floor.covers(*key) || owing.is_empty(), "{key:?} is owed by {owing:?}");
             }
         }
     }
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn mistakes_about_masks_are_found() {
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    assert_found_by(PlantedBug::OldKeysForgotten, a_key_whose_mask_was_overwritten_is_owed_by_the_cpus_of_its_bucket);
+    assert_found_by(
+        PlantedBug::NewestKeyIsFloor,
+        the_floor_of_the_keys_rises_past_what_the_cpus_of_each_mask_have_paid,
+    );
 }

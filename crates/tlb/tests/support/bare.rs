@@ -9,7 +9,7 @@ use pagewright_check::{Attempt, Chooser, HarnessLock, RunDetail, Search, SearchP
 use pagewright_sim::explore::{CoroutineBody, ExploreSettings, RunEnd};
 use pagewright_sim::{MachineConfig, Profile, Sim};
 use pagewright_sync::Arc;
-use pagewright_tlb::frames::{Block, FolioRef, Frames, MemoryLayout, NodeSpec};
+use pagewright_tlb::frames::{Block, FolioRef, FrameAllocator, MemoryLayout, NodeSpec};
 use pagewright_tlb::{BatchPolicy, Debt, OwedFlush, Tlb, TlbConfig, TlbContext};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Access, Counter, CpuId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr};
@@ -215,7 +215,7 @@ fn start<I: Isa>(sim: &Sim<I>, batch: BatchPolicy) -> (Rc<Tlb<Sim<I>>>, Arc<TlbC
     let ranges = [node.frames];
     let nodes = [NodeSpec { id: node.id, ranges: &ranges, cpus: node.cpus }];
     let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
-    let frames = Frames::try_new(sim.clone(), &layout).expect("a possible machine");
+    let frames = FrameAllocator::try_new(sim.clone(), &layout).expect("a possible machine");
     let tlb =
         Tlb::try_new(sim.clone(), frames, TlbConfig { batch, ..TlbConfig::default() }).expect("a possible machine");
     let tables = [Level::PGD, Level::PUD, Level::PMD, Level::PTE].map(|level| {

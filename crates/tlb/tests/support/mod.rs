@@ -20,7 +20,7 @@ use pagewright_arch::{
 };
 use pagewright_sync::host::{HostLocks, on_cpu, run_as};
 use pagewright_sync::{Backend, Platform, RankSet};
-use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
+use pagewright_tlb::frames::{FrameAllocator, MemoryLayout, NodeSpec};
 use pagewright_tlb::{Tlb, TlbConfig};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Access, CpuId, CpuMask, FrameRange, Level, NodeId, Order, Pfn, PhysAddr, Tag, VirtAddr};
@@ -514,7 +514,7 @@ pub(crate) fn engine_with<I: Isa>(host: &Host<I>, frames: u32, config: TlbConfig
     let ranges = [FrameRange::new(Pfn::new(1), Pfn::new(frames))];
     let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: host.online() }];
     let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
-    let frames = Frames::try_new(host.clone(), &layout).expect("a possible machine");
+    let frames = FrameAllocator::try_new(host.clone(), &layout).expect("a possible machine");
     let tlb = Arc::new(Tlb::try_new(host.clone(), frames, config).expect("a possible machine"));
     let handler = Arc::downgrade(&tlb);
     let bound = host.0.handler.set(Box::new(move || {
