@@ -111,7 +111,7 @@ impl Isa for Aarch64 {
     fn decode(level: Level, pte: Pte) -> Entry {
         let raw = pte.raw();
         if raw & VALID == 0 && raw & PROT_NONE == 0 {
-            return decode_soft(raw);
+            return if raw & SOFT == 0 { Entry::Empty } else { decode_soft(raw) };
         }
         let pfn = Pfn::new(((raw & FRAME) >> 12) as u32);
         if raw & VALID != 0 && level > Level::PTE && raw & TABLE_OR_PAGE != 0 {
@@ -154,7 +154,18 @@ impl Isa for Aarch64 {
     }
 
     #[inline]
+    fn same_but_touched(one: Pte, other: Pte) -> bool {
+        // A store clears the read-only bit of a leaf that may become dirty.
+        let differ = one.raw() ^ other.raw();
+        let noted = if one.raw() & DIRTY_MODIFIER != 0 { ACCESSED | READ_ONLY } else { ACCESSED };
+        differ & !noted == 0
+    }
+
+    #[inline]
     fn replacement(level: Level, old: Pte, new: Pte) -> Replacement {
+        if new.is_empty() && old.raw() & VALID != 0 {
+            return Replacement::Flush;
+        }
         match (Self::decode(level, old), Self::decode(level, new)) {
             (Entry::Empty | Entry::Soft(_), _) => Replacement::Harmless,
             (Entry::Leaf(leaf), _) if !walkable(leaf.rights) => {
@@ -188,7 +199,8 @@ impl Isa for Aarch64 {
     }
 }
 
+/// Not inlined, because descents and edits of runs rarely meet a soft entry.
+#[inline(never)]
 fn decode_soft(raw: u64) -> Entry {
-    let soft = if raw & SOFT != 0 { SoftEntry::unpack(raw) } else { None };
-    soft.map_or(Entry::Empty, Entry::Soft)
+    SoftEntry::unpack(raw).map_or(Entry::Empty, Entry::Soft)
 }

@@ -84,6 +84,9 @@ pub trait Isa: Copy + fmt::Debug + 'static {
     /// The leaf `pte` without [`LeafFlags::ACCESSED`] (`pte_mkold`).
     fn old(pte: Pte) -> Pte;
 
+    /// Whether two leaves differ at most in what a walker notes: access, and the dirty state.
+    fn same_but_touched(one: Pte, other: Pte) -> bool;
+
     /// The TLB maintenance for replacing `old` by `new` in a table of `level`.
     fn replacement(level: Level, old: Pte, new: Pte) -> Replacement;
 }

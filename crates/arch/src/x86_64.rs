@@ -98,7 +98,7 @@ impl Isa for X86_64 {
     fn decode(level: Level, pte: Pte) -> Entry {
         let raw = pte.raw();
         if raw & (PRESENT | PROT_NONE) == 0 {
-            return decode_soft(raw);
+            return if raw & SOFT == 0 { Entry::Empty } else { decode_soft(raw) };
         }
         let frame = |bits: u64| Pfn::new(((raw & bits) >> 12) as u32);
         if raw & PRESENT != 0 && level > Level::PTE && raw & PAGE_SIZE_BIT == 0 {
@@ -134,7 +134,15 @@ impl Isa for X86_64 {
     }
 
     #[inline]
+    fn same_but_touched(one: Pte, other: Pte) -> bool {
+        (one.raw() ^ other.raw()) & !(ACCESSED | DIRTY) == 0
+    }
+
+    #[inline]
     fn replacement(level: Level, old: Pte, new: Pte) -> Replacement {
+        if new.is_empty() && old.raw() & PRESENT != 0 {
+            return Replacement::Flush;
+        }
         match (Self::decode(level, old), Self::decode(level, new)) {
             (Entry::Empty | Entry::Soft(_), _) => Replacement::Harmless,
             (Entry::Leaf(leaf), _) if !walkable(leaf.rights) => {
@@ -161,7 +169,8 @@ impl Isa for X86_64 {
     }
 }
 
+/// Not inlined, because descents and edits of runs rarely meet a soft entry.
+#[inline(never)]
 fn decode_soft(raw: u64) -> Entry {
-    let soft = if raw & SOFT != 0 { SoftEntry::unpack(raw) } else { None };
-    soft.map_or(Entry::Empty, Entry::Soft)
+    SoftEntry::unpack(raw).map_or(Entry::Empty, Entry::Soft)
 }

@@ -145,10 +145,12 @@ impl<P: Platform> Frames<P> {
     /// When no folio contains it.
     #[inline]
     pub fn folio(&self, pfn: Pfn) -> Folio<'_> {
-        match self.find_folio(pfn) {
-            Some(folio) => folio,
-            None => panic!("INV-FRAME-STATE: frame {pfn} is {:?} and in no folio", self.state(pfn)),
-        }
+        self.find_folio(pfn).unwrap_or_else(|| self.is_no_folio(pfn))
+    }
+
+    #[cold]
+    fn is_no_folio(&self, pfn: Pfn) -> ! {
+        panic!("INV-FRAME-STATE: frame {pfn} is {:?} and in no folio", self.state(pfn));
     }
 
     /// The folio that contains `pfn`; `None` if there is none.

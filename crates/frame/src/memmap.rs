@@ -55,17 +55,17 @@ impl Memmap {
     pub(crate) fn folio_head(&self, pfn: Pfn) -> Option<(Pfn, &FrameRecord)> {
         let record = self.get(pfn)?;
         let kind = record.kind();
-        match kind.state() {
-            FrameState::Folio => Some((pfn, record)),
-            FrameState::Tail => {
-                let head = Self::aligned(pfn, kind.order());
-                let record = self.get(head)?;
-                (record.kind() == kind.to(FrameState::Folio)).then_some((head, record))
-            }
-            FrameState::Interior | FrameState::Free | FrameState::Pcp | FrameState::Allocated | FrameState::Table => {
-                None
-            }
+        if kind.is_folio() { Some((pfn, record)) } else { self.head_of_tail(pfn, kind) }
+    }
+
+    #[inline(never)]
+    fn head_of_tail(&self, pfn: Pfn, kind: FrameKind) -> Option<(Pfn, &FrameRecord)> {
+        if kind.state() != FrameState::Tail {
+            return None;
         }
+        let head = Self::aligned(pfn, kind.order());
+        let record = self.get(head)?;
+        (record.kind() == kind.to(FrameState::Folio)).then_some((head, record))
     }
 
     /// Makes every frame of a folio but the head a tail; `kind` is that of the block, in any state.

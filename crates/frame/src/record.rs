@@ -154,10 +154,16 @@ impl FrameKind {
         }
     }
 
-    /// Whether this is a folio of more than one page.
+    /// Whether this is the head of a folio.
     #[inline]
-    pub(crate) fn is_large_folio(self) -> bool {
-        self.state() == FrameState::Folio && self.size() != 0
+    pub(crate) const fn is_folio(self) -> bool {
+        self.0 & 0xf == FrameState::Folio as u32
+    }
+
+    /// Whether this is the head of a folio of more than one page.
+    #[inline]
+    pub(crate) const fn is_large_folio(self) -> bool {
+        self.is_folio() && self.size() != 0
     }
 
     /// The level of a table.

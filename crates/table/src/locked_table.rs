@@ -96,6 +96,12 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         self.pte(va) == seen.pte()
     }
 
+    /// Whether the entry for `va` is the leaf that was read, with at most what a walker has noted.
+    #[inline]
+    pub fn is_same_leaf(&self, va: VirtAddr, seen: SeenEntry) -> bool {
+        P::Isa::same_but_touched(self.pte(va), seen.pte())
+    }
+
     /// Begins a run of edits for a mapping, which may be locked memory.
     #[inline]
     pub fn run(&self, mlocked: Mlocked) -> EntryRun<'_, 'h, P> {

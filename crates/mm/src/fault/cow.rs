@@ -57,7 +57,7 @@ impl<P: Platform> Fault<'_, P> {
         flags.set(LeafFlags::EXCLUSIVE, write && !self.vma.is_shared());
         let debt = locked.run(self.vma.mlocked()).protect(self.va, |leaf| leaf.with_rights(rights).with(flags));
         if let Some(debt) = debt {
-            debt.settle();
+            debt.settle_own_entry();
         }
         self.mm.tlb.fix_spurious_fault(self.space.table().context(), self.va);
     }
@@ -116,8 +116,7 @@ impl<P: Platform> Fault<'_, P> {
     /// Locks the table if the entry is unchanged, except for bits that the walker sets.
     pub(super) fn lock_if_same_leaf(&self) -> Option<LockedTable<'_, P>> {
         let locked = self.table?.lock();
-        let plain = |leaf: LeafView| leaf.without(LeafFlags::ACCESSED | LeafFlags::DIRTY);
-        (locked.leaf(self.va).map(plain) == self.seen_leaf().map(plain)).then_some(locked)
+        locked.is_same_leaf(self.va, self.seen()).then_some(locked)
     }
 
     pub(super) fn seen_leaf(&self) -> Option<LeafView> {

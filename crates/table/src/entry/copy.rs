@@ -72,7 +72,7 @@ impl EntrySet {
     fn bounds(&self) -> Option<(usize, usize)> {
         let words = || self.0.iter().enumerate().filter(|(_, word)| **word != 0);
         let first = words().next().map(|(at, word)| at * 64 + word.trailing_zeros() as usize)?;
-        let last = words().last().map(|(at, word)| at * 64 + 63 - word.leading_zeros() as usize)?;
+        let last = words().next_back().map(|(at, word)| at * 64 + 63 - word.leading_zeros() as usize)?;
         Some((first, last))
     }
 }
