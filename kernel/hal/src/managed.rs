@@ -36,6 +36,11 @@ fn is_managed(pfn: Pfn, order: Order) -> bool {
     MANAGED.get().is_some_and(|managed| managed.contains(pfn, order))
 }
 
+#[cold]
+fn not_managed(slot: PteSlot) -> ! {
+    panic!("INV-HAL-MANAGED: {slot:?} is not in a frame of the memory manager");
+}
+
 /// The linear map of the managed frames.
 pub(crate) fn map() -> Option<&'static LinearMap> {
     let first = NonNull::new(linear(PhysAddr::ZERO))?;
@@ -71,11 +76,7 @@ impl ManagedBytes {
     #[inline]
     pub(crate) fn entry(slot: PteSlot) -> Self {
         let managed = MANAGED.get().is_some_and(|managed| managed.contains_frame(slot.table));
-        assert!(
-            managed && usize::from(slot.index) < Level::ENTRIES,
-            "INV-HAL-MANAGED: {slot:?} is not in a frame of the memory manager"
-        );
-        Self(linear(slot.addr()))
+        if managed && usize::from(slot.index) < Level::ENTRIES { Self(linear(slot.addr())) } else { not_managed(slot) }
     }
 
     /// All bytes of a block.
