@@ -63,6 +63,7 @@ impl Isa for Aarch64 {
     const USER_END: VirtAddr = VirtAddr::new(1 << 48);
     const LOW_MAPPINGS: Option<PageRange> = None;
     const TAG_BITS: u32 = 16;
+    const FRAME: u64 = FRAME;
 
     #[inline]
     fn leaf(level: Level, leaf: Leaf) -> Pte {

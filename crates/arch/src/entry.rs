@@ -101,6 +101,18 @@ pub struct Leaf {
     pub flags: LeafFlags,
 }
 
+impl Leaf {
+    /// Whether a page-table walker may still set a bit of the leaf.
+    ///
+    /// A walker sets only bits that are not set yet (Intel SDM vol. 3A §4.8, Arm ARM D8.5.1). Where
+    /// it sets none, a plain store replaces the leaf and loses nothing.
+    #[inline]
+    pub fn may_be_touched(&self) -> bool {
+        let clean = self.rights.contains(Rights::WRITE) && !self.flags.contains(LeafFlags::DIRTY);
+        !self.rights.is_empty() && (clean || !self.flags.contains(LeafFlags::ACCESSED))
+    }
+}
+
 /// An entry that points to a table of the level below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableEntry {

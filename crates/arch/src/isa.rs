@@ -49,6 +49,11 @@ pub trait Isa: Copy + fmt::Debug + 'static {
     /// Width in bits of a [`pagewright_types::Tag`]: 12 for a PCID, 16 for an ASID.
     const TAG_BITS: u32;
 
+    /// The bits of a leaf that name its frame, at any level.
+    ///
+    /// All other bits of a leaf follow from its level, rights and flags.
+    const FRAME: u64;
+
     /// Encodes a leaf for a table of `level`.
     ///
     /// # Panics

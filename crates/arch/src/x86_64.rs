@@ -61,6 +61,7 @@ impl Isa for X86_64 {
     // `find_start_end`.
     const LOW_MAPPINGS: Option<PageRange> = Some(PageRange::new(VirtAddr::new(1 << 30), VirtAddr::new(1 << 31)));
     const TAG_BITS: u32 = 12;
+    const FRAME: u64 = FRAME;
 
     #[inline]
     fn leaf(level: Level, leaf: Leaf) -> Pte {

@@ -8,7 +8,7 @@
 
 use super::BPlusTree;
 use super::arena::NodeId;
-use super::item::TreeItem;
+use super::item::{Gaps, TreeItem};
 use super::node::Leaf;
 
 impl<V: TreeItem> BPlusTree<V> {
@@ -25,7 +25,17 @@ impl<V: TreeItem> BPlusTree<V> {
     }
 }
 
-/// The iterator of [`BPlusTree::iter`] and [`BPlusTree::iter_from`].
+impl<V: TreeItem<Summary = Gaps>> BPlusTree<V> {
+    /// Returns the items from that of [`BPlusTree::at_or_after`] on, in key order.
+    pub fn iter_at_or_after(&self, page: u64) -> TreeIter<'_, V> {
+        match self.slot_at_or_after(page) {
+            Some((leaf, slot)) => TreeIter { tree: self, leaf: Some(leaf), slot },
+            None => TreeIter { tree: self, leaf: None, slot: 0 },
+        }
+    }
+}
+
+/// The iterator of [`BPlusTree::iter`] and its kin.
 pub struct TreeIter<'a, V: TreeItem> {
     tree: &'a BPlusTree<V>,
     leaf: Option<&'a Leaf<V>>,

@@ -161,6 +161,19 @@ impl<V: TreeItem<Summary = Gaps>> BPlusTree<V> {
     /// Linux: `find_vma`.
     #[inline]
     pub fn at_or_after(&self, page: u64) -> Option<(V::Key, &V)> {
-        self.at(page).or_else(|| self.next(V::Key::last_at(page)))
+        let (leaf, slot) = self.slot_at_or_after(page)?;
+        self.entry_or_next(leaf, slot)
+    }
+
+    /// Returns the leaf that leads to the item of [`Self::at_or_after`], and its slot there.
+    ///
+    /// The slot is past the last one if the item is the first of the next leaf.
+    #[inline]
+    pub(super) fn slot_at_or_after(&self, page: u64) -> Option<(&Leaf<V>, usize)> {
+        let key = V::Key::last_at(page);
+        let leaf = self.leaf_for(key)?;
+        let after = leaf.entries.keys.count_le(key);
+        let contains = |slot: &usize| leaf.entries.summaries.get(*slot).is_some_and(|gaps| page < gaps.end());
+        Some((leaf, after.checked_sub(1).filter(contains).unwrap_or(after)))
     }
 }

@@ -283,6 +283,8 @@ proptest! {
             let ending_after = areas.iter().find(|(_, area)| area.end > page).copied();
             prop_assert_eq!(owned(tree.at(page)), covering);
             prop_assert_eq!(owned(tree.at_or_after(page)), ending_after);
+            let from = tree.iter_at_or_after(page).map(|(key, area)| (key, *area));
+            prop_assert!(from.eq(areas.iter().filter(|(_, area)| area.end > page).copied()), "from page {} on", page);
         }
     }
 

@@ -72,6 +72,14 @@ impl FrameCounts {
         }
     }
 
+    /// Gives up a reference and a mapping if there are no others; returns whether it did.
+    #[inline]
+    pub(crate) fn take_last_entry(&self) -> bool {
+        // A failure is common where pages are shared, and the load is cheaper than the exchange.
+        self.0.load(Ordering::Relaxed) == MAPPING + 1
+            && self.0.compare_exchange(MAPPING + 1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
     /// Adds a reference if there are at least one and fewer than `limit`.
     #[inline]
     pub(crate) fn try_add_ref(&self, limit: u32) -> bool {
@@ -133,6 +141,14 @@ mod tests {
         assert_eq!(counts.exchange_refs(1, 0), Ok(()));
         assert_eq!((counts.refs(), counts.mappings()), (0, 1));
         assert!(!counts.try_add_ref(8), "no reference is taken from zero");
+        for (refs, mappings) in [(0, 1), (2, 1), (1, 0), (1, 2)] {
+            counts.set(refs, mappings);
+            assert!(!counts.take_last_entry(), "{refs} references and {mappings} mappings are not one entry's");
+            assert_eq!((counts.refs(), counts.mappings()), (refs, mappings));
+        }
+        counts.set(1, 1);
+        assert!(counts.take_last_entry());
+        assert_eq!((counts.refs(), counts.mappings()), (0, 0));
         counts.set(8, 3);
         assert!(!counts.try_add_ref(8) && counts.try_add_ref(9));
         assert_eq!((counts.refs(), counts.mappings()), (9, 3));

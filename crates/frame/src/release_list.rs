@@ -61,6 +61,30 @@ impl ReleaseList {
         Ok(())
     }
 
+    /// Gives up the reference of a cleared entry with its mapping, if the folio has no others.
+    ///
+    /// For a small folio: both counts are in one word, so that one exchange gives up both. The
+    /// caller has cleared the entry, under its table's lock, and has not uncounted the mapping.
+    ///
+    /// # Errors
+    /// The reference, when the folio is large, or has other references or mappings; nothing has
+    /// changed.
+    ///
+    /// # Panics
+    /// As [`put_last`](Self::put_last).
+    #[inline]
+    pub fn put_last_entry<P: Platform>(&mut self, frames: &Frames<P>, reference: FolioRef) -> Result<(), FolioRef> {
+        let folio = frames.folio_of(&reference);
+        let record = folio.record();
+        if folio.is_large() || !record.counts.take_last_entry() {
+            return Err(reference);
+        }
+        let head = reference.into_raw();
+        folio.assert_released();
+        record.owner_or_space.store(u64::from(self.0.push(head).raw()), Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Takes a folio as a block, off its LRU list; `None` if the list is empty.
     pub fn pop<P: Platform>(&mut self, frames: &Frames<P>) -> Option<Block> {
         let folio = self.unchain(&frames.memmap)?;

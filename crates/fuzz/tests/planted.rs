@@ -103,7 +103,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::ProtectFlushLate | Bug::ZapFlushLate => (races(Theme::Hot, 4000), &[Rule::Memory]),
         Bug::MapcountLost | Bug::PinKept => elsewhere("lab/tests/oracle_counts.rs"),
         Bug::PageOutWrittenEarly | Bug::PageOutFreedEarly | Bug::LazyFreeNoFlush => elsewhere("mm/tests/swap"),
-        Bug::PageOutReferenced => elsewhere("mm/tests/swap"),
+        Bug::PageOutReferenced | Bug::DirtyBitLost => elsewhere("mm/tests/swap"),
         Bug::ClearShort | Bug::ClearNoFence | Bug::ClearNoYield => elsewhere("host/tests/planted_clear.rs"),
         Bug::EndNotSeenAtSleep | Bug::SignalNotSeenAtSleep => elsewhere("exec.c and signals.c on the kernel"),
         Bug::LateAdderCleared

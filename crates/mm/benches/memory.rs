@@ -7,7 +7,7 @@
 mod support;
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
-use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmSetting, MmSettings, Space};
+use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmSetting, MmSettings, RemapFlags, RemapRequest, Space};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::hint::black_box;
@@ -126,6 +126,69 @@ fn unmap<I: Isa>(isa: &str, run: u64) -> Scenario<'static> {
     })
 }
 
+/// Takes the right to store from runs of pages, or gives it back.
+fn protect<I: Isa>(isa: &str, run: u64, timed_rights: Rights) -> Scenario<'static> {
+    let bench = Bench::<I>::new();
+    let base = bench.map(BATCH, MapFlags::POPULATE);
+    let other = if timed_rights == Rights::RW { Rights::READ } else { Rights::RW };
+    let protect = move |bench: &Bench<I>, rights: Rights, runs: u64| {
+        for start in (0..runs).map(|index| base.add(index * run * PAGE_SIZE)) {
+            bench.mm.mprotect(&bench.space, start, run * PAGE_SIZE, rights).expect("mapped");
+        }
+    };
+    let what = if timed_rights == Rights::RW { "writable again" } else { "read-only" };
+    Scenario::new(format!("{isa}: mprotect {run} {what}, per page"), move |times| {
+        in_parts(times, BATCH, |part| {
+            let runs = part.div_ceil(run);
+            protect(&bench, other, runs);
+            let time = timed(|| protect(&bench, timed_rights, runs));
+            time.mul_f64(part as f64 / (runs * run) as f64)
+        })
+    })
+}
+
+/// Moves runs of pages to and fro, between addresses aligned to the span of a last-level table.
+fn remap<I: Isa>(isa: &str, run: u64) -> Scenario<'static> {
+    let bench = Bench::<I>::new();
+    let places = [1, 2].map(|place| VirtAddr::new(place << 32));
+    bench.map_at(places[0], run, MapFlags::FIXED | MapFlags::POPULATE);
+    let mut at = 0;
+    Scenario::new(format!("{isa}: mremap {run}, per page"), move |times| {
+        let moves = times.div_ceil(run);
+        let time = timed(|| {
+            for _ in 0..moves {
+                let (addr, new_addr, len) = (places[at], places[1 - at], run * PAGE_SIZE);
+                let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+                let request = RemapRequest { addr, old_len: len, new_len: len, flags, new_addr };
+                bench.mm.mremap(&bench.space, &request).expect("room");
+                at = 1 - at;
+            }
+        });
+        time.mul_f64(times as f64 / (moves * run) as f64)
+    })
+}
+
+/// Stores by a parent to the pages that it shares with its child; without it, the page is reused.
+fn store_after_fork<I: Isa>(isa: &str, child_lives: bool) -> Scenario<'static> {
+    let bench = Bench::<I>::new();
+    let start = bench.map(BATCH, MapFlags::POPULATE);
+    let what = if child_lives { "copy" } else { "reuse" };
+    Scenario::new(format!("{isa}: store after fork, {what}"), move |times| {
+        in_parts(times, BATCH, |part| {
+            pages(start, BATCH).for_each(|va| bench.touch(va, Access::Write));
+            let child = bench.mm.fork(&bench.space).expect("memory");
+            if !child_lives {
+                bench.mm.end_space(&child);
+            }
+            let time = timed(|| pages(start, part).for_each(|va| bench.touch(va, Access::Write)));
+            if child_lives {
+                bench.mm.end_space(&child);
+            }
+            time
+        })
+    })
+}
+
 fn fork<I: Isa>(isa: &str) -> Scenario<'static> {
     let bench = Bench::<I>::new();
     let start = bench.map(FORKED, MapFlags::POPULATE);
@@ -199,7 +262,10 @@ fn scenarios_of<I: Isa>(isa: &str, into: &mut Vec<Scenario<'_>>) {
     into.push(fault::<I>(isa, Access::Read, "zero page"));
     into.extend([1, 16, 512].map(|run| map::<I>(isa, run)));
     into.extend([1, 16, 512].map(|run| unmap::<I>(isa, run)));
+    into.extend([Rights::READ, Rights::RW].map(|rights| protect::<I>(isa, 512, rights)));
+    into.push(remap::<I>(isa, 512));
     into.push(fork::<I>(isa));
+    into.extend([true, false].map(|child_lives| store_after_fork::<I>(isa, child_lives)));
     into.extend([false, true].map(|skipped| fork_of_mappings::<I>(isa, skipped)));
 }
 

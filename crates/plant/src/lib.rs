@@ -35,6 +35,7 @@ pagewright_types::named_table! {
         AcknowledgedEarly = "acknowledged-early", "A CPU acknowledges a flush request before it flushes.";
         LazySkipped = "lazy-skipped", "A lazy CPU gets no IPI when tables are freed.";
         ProtectNoFlush = "protect-no-flush", "Rights are reduced in the entry and stay in the TLBs.";
+        DirtyBitLost = "dirty-bit-lost", "A leaf is replaced by a plain store while a walker may set its dirty bit.";
         TagReused = "tag-reused", "A tag is assigned to another space without a flush.";
         NoPublish = "no-publish", "Entries are flushed before page-table walkers see the change (a missing DSB ISHST).";
         PublishedLate = "published-late", "A table is unlocked before walkers see the entries that a gather cleared in it, so another CPU flushes too early.";

@@ -101,7 +101,7 @@ mod rss;
 mod split;
 mod tables;
 
-pub use entry::{CopyHooks, CopyStop, EntryRun, Mlocked, SoftCopy};
+pub use entry::{CopyHooks, CopyStop, EntryRun, Mlocked, SoftCopy, UnmapHooks};
 pub use leaf_view::{EntryView, LeafView};
 pub use locked_table::LockedTable;
 pub use mmap_lock::{MmapLock, MmapRead, MmapWrite};

@@ -179,6 +179,14 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         }
     }
 
+    /// Whether clearing `leaf`, which was encoded as `pte`, owes a flush.
+    #[inline]
+    pub(crate) fn owes_when_cleared(&self, pte: Pte, leaf: Leaf) -> bool {
+        let owes = !leaf.rights.is_empty() || self.owed_if_pending() != OwedFlush::Nothing;
+        debug_assert_eq!(owes, self.owed(pte, Pte::EMPTY) != OwedFlush::Nothing, "INV-REPLACE: clearing {pte:?}");
+        owes
+    }
+
     /// What an edit of a leaf without rights owes.
     ///
     /// INV-TABLE-WEAKENED: if a flush is pending in the space, it may be this leaf's, and a TLB

@@ -283,13 +283,21 @@ impl<'h, P: Platform> Tables<'h, P> {
             if found.level != level && !is_leaf {
                 return None;
             }
-            assert!(!found.shared, "INV-TABLE-OWN: {va} is edited below an entry that other spaces share");
-            let locked = LockedTable::new(*self, found.slot.table, found.level, va);
-            // A leaf above may have been split before the lock was acquired.
-            if found.level == level || matches!(locked.entry(va), EntryView::Leaf(_)) {
+            if let Some(locked) = self.lock_found(&found, va, level) {
                 return Some(locked);
             }
         }
+    }
+
+    /// Locks the table at which a descent to `level` ended.
+    ///
+    /// `None` if the leaf above that level, at which it ended, was split before the lock was
+    /// acquired.
+    #[inline]
+    fn lock_found(&self, found: &Descent, va: VirtAddr, level: Level) -> Option<LockedTable<'h, P>> {
+        assert!(!found.shared, "INV-TABLE-OWN: {va} is edited below an entry that other spaces share");
+        let locked = LockedTable::new(*self, found.slot.table, found.level, va);
+        (found.level == level || matches!(locked.entry(va), EntryView::Leaf(_))).then_some(locked)
     }
 
     /// The parts of `range` that have entries, in order, without locks.
@@ -304,8 +312,17 @@ impl<'h, P: Platform> Tables<'h, P> {
     /// # Panics
     /// As [`lock`](Self::lock), while it is iterated over.
     pub fn locked(&self, range: PageRange) -> impl Iterator<Item = (LockedTable<'h, P>, PageRange)> + use<'h, P> {
-        let tables = *self;
-        self.spans(range).filter_map(move |span| Some((tables.lock(span.start())?, span)))
+        let mut spans = self.spans(range);
+        core::iter::from_fn(move || {
+            loop {
+                let (span, found) = spans.next_found()?;
+                if let Some(locked) = spans.tables.lock_found(&found, span.start(), Level::PTE) {
+                    return Some((locked, span));
+                }
+                // The leaf was split before the lock was acquired: descend again.
+                spans.at = span.start();
+            }
+        })
     }
 
     /// The number of tables that [`ensure`](Self::ensure) would take from its reserve.
@@ -362,10 +379,10 @@ pub struct TableSpans<'h, P: Platform> {
     end: VirtAddr,
 }
 
-impl<P: Platform> Iterator for TableSpans<'_, P> {
-    type Item = PageRange;
-
-    fn next(&mut self) -> Option<PageRange> {
+impl<P: Platform> TableSpans<'_, P> {
+    /// The next part, and the descent that found it.
+    #[inline]
+    fn next_found(&mut self) -> Option<(PageRange, Descent)> {
         while self.at < self.end {
             let found = self.tables.descend(self.at, Level::PTE);
             let at_bottom = found.level == Level::PTE;
@@ -373,9 +390,17 @@ impl<P: Platform> Iterator for TableSpans<'_, P> {
             let start = self.at;
             self.at = start.align_down(span).checked_add(span).map_or(self.end, |next| next.min(self.end));
             if at_bottom || matches!(P::Isa::decode(found.level, found.pte), Entry::Leaf(_)) {
-                return Some(PageRange::new(start, self.at));
+                return Some((PageRange::new(start, self.at), found));
             }
         }
         None
+    }
+}
+
+impl<P: Platform> Iterator for TableSpans<'_, P> {
+    type Item = PageRange;
+
+    fn next(&mut self) -> Option<PageRange> {
+        self.next_found().map(|(span, _)| span)
     }
 }

@@ -103,6 +103,17 @@ impl DetachedList {
         Ok(())
     }
 
+    /// Adds the reference of a cleared entry with its mapping, if the folio has no others.
+    ///
+    /// # Errors
+    /// The reference; nothing has changed.
+    #[inline]
+    pub(crate) fn push_last_entry<P: Platform>(&mut self, frames: &Frames<P>, folio: FolioRef) -> Result<(), FolioRef> {
+        self.dead.put_last_entry(frames, folio)?;
+        plant!(FreedInGather => self.dead.free(frames));
+        Ok(())
+    }
+
     /// Frees every piece.
     ///
     /// The caller has flushed every TLB that could still reach one.

@@ -8,9 +8,9 @@
 
 use crate::context::TlbContext;
 use crate::debt::{Debt, OwedFlush};
-use crate::detached::{DetachedHolder, DetachedList, IntoDetachedPieces};
+use crate::detached::{DetachedHolder, DetachedList, DetachedPiece, IntoDetachedPieces};
 use crate::engine::{FlushInfo, Tlb};
-use pagewright_frame::Frames;
+use pagewright_frame::{FolioRef, Frames};
 use pagewright_plant::plant;
 use pagewright_sync::{Platform, bomb};
 use pagewright_types::{Counter, Level, PageRange, VirtAddr};
@@ -79,7 +79,7 @@ impl<'t, P: Platform> Gather<'t, P> {
     /// In debug builds when the debt belongs to another context.
     #[inline]
     pub fn absorb<T: IntoDetachedPieces>(&mut self, debt: Debt<'_, P, T>) {
-        debug_assert!(core::ptr::eq(debt.context(), self.context), "INV-TLB-DEBT: debt of another space");
+        debug_assert!(self.is_of(debt.context()), "INV-TLB-DEBT: debt of another space");
         let range = debt.range();
         let (owed, _, detached) = debt.dissolve();
         match owed {
@@ -91,6 +91,21 @@ impl<'t, P: Platform> Gather<'t, P> {
             }
         }
         detached.for_each_piece(&mut |piece| self.keep(piece));
+    }
+
+    /// As [`crate::GatherRun::detach_last_entry`], whose caller notes the flush itself.
+    #[inline]
+    pub(crate) fn detach_last_entry(&mut self, folio: FolioRef) -> Result<(), FolioRef> {
+        self.detached.push_last_entry(self.tlb.frames(), folio)
+    }
+
+    /// Keeps a piece if there is room for it.
+    ///
+    /// # Errors
+    /// The piece.
+    #[inline]
+    pub(crate) fn try_keep(&mut self, piece: DetachedPiece) -> Result<(), DetachedPiece> {
+        self.detached.push(self.tlb.frames(), piece)
     }
 
     /// Extends the range of the flush, for a caller that edits in bulk and detaches nothing.
@@ -114,6 +129,12 @@ impl<'t, P: Platform> Gather<'t, P> {
         if self.concurrent && self.range.is_some() {
             self.tlb.fx().publish();
         }
+    }
+
+    /// Whether the gather takes debts of `context`.
+    #[inline]
+    pub fn is_of(&self, context: &TlbContext) -> bool {
+        core::ptr::eq(context, self.context)
     }
 
     /// Whether the gather owes no flush and holds nothing that an edit detached.

@@ -125,6 +125,7 @@ mod defer;
 mod detached;
 mod engine;
 mod gather;
+mod gather_run;
 mod hotplug;
 mod ledger;
 mod secondary;
@@ -140,6 +141,7 @@ pub use defer::Batch;
 pub use detached::{DetachedPiece, IntoDetachedPieces};
 pub use engine::{BatchPolicy, FlushInfo, Tlb, TlbConfig, TlbSetupError};
 pub use gather::Gather;
+pub use gather_run::GatherRun;
 pub use ledger::Ledger;
 pub use secondary::SecondaryMmu;
 

@@ -85,6 +85,22 @@ fn the_memory_type_of_a_block_is_not_part_of_its_frame() {
     }
 }
 
+/// The bits outside [`Isa::FRAME`] do not depend on the frame.
+#[test]
+fn the_frame_of_a_leaf_is_in_the_bits_of_the_frame() {
+    fn check<I: Isa>(level: Level, leaf: Leaf) {
+        let other = Leaf { pfn: Pfn::new(leaf.pfn.raw() ^ 0x3fc_0000), ..leaf };
+        let (word, other_word) = (I::leaf(level, leaf).raw(), I::leaf(level, other).raw());
+        assert_ne!(word & I::FRAME, other_word & I::FRAME);
+        assert_eq!(word & !I::FRAME, other_word & !I::FRAME, "{leaf:?}");
+        assert_eq!(I::decode(level, Pte::from_raw(word & !I::FRAME | other_word & I::FRAME)), Entry::Leaf(other));
+    }
+    for (_, level, leaf, _, _) in leaves() {
+        check::<X86_64>(level, leaf);
+        check::<Aarch64>(level, leaf);
+    }
+}
+
 #[test]
 fn tables_encode_to_the_words_of_the_manuals() {
     let open = TableEntry { pfn: Pfn::new(0xabc), write_protected: false };

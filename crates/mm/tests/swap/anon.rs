@@ -396,6 +396,7 @@ planted_bugs_are_found! {
     PageOutReferenced => super::shared::stores_during_an_unmap_and_a_page_out,
     PageOutCleansLate => super::shared::stores_and_discards_during_a_write,
     PageOutFreedEarly => allocation_after_a_page_out,
+    DirtyBitLost => super::lazy_free::store_beside_an_mprotect,
     LazyFreeNoFlush => super::lazy_free::lazily_freed_page_keeps_a_store,
     PageOutWrittenEarly => stores_during_a_page_out,
 }

@@ -4,12 +4,14 @@
 
 use super::anon::{PAGES, SCHEDULES, fill, free_pages};
 use pagewright_arch::{Isa, generic_tests, on_both};
-use pagewright_lab::harness::race::{assert_holds, race_in_long_turns};
+use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, OTHER, TestProcess, at};
 use pagewright_mm::Advice;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_sim::explore::CoroutineBody;
-use pagewright_types::{Counter, NodeId, PageRange};
+use pagewright_types::{Access, Counter, NodeId, PAGE_SIZE, PageRange, Rights};
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 generic_tests! {
@@ -17,12 +19,16 @@ generic_tests! {
     no_stale_slot_is_read_after_lazy_free:
         assert_holds(SCHEDULES, lazy_free_during_a_page_out::<I>,
             "stale contents of the slot are read, or the slot is leaked");
+    /// INV-TABLE-TOUCHED, INV-LAZYFREE-KEPT.
+    no_store_beside_an_mprotect_is_lost:
+        assert_holds(SCHEDULES, store_beside_an_mprotect::<I>, "the dirty bit of a store was lost");
 }
 
 on_both! {
     lazily_freed_pages_are_freed_unless_stored_to,
     lazily_freed_pages_never_get_the_contents_of_their_slot,
     no_stale_slot_is_read_after_lazy_free,
+    no_store_beside_an_mprotect_is_lost,
     lazy_free_in_one_process_keeps_the_page_of_another,
 }
 
@@ -38,6 +44,35 @@ pub(crate) fn lazily_freed_page_keeps_a_store<I: Isa>(_seed: u64) -> bool {
     process.write(CPU, base, 5);
     world.advise(OTHER, &process.space, base, 2, Advice::PageOut);
     process.read(CPU, base) == 5 && process.read(CPU, at(base, 1)) == 0
+}
+
+/// Stores to a lazily freed page while another CPU takes the right to do so.
+///
+/// The leaf is clean, so the walk of the store sets its dirty bit. Returns whether reclaim keeps
+/// what was stored.
+pub(crate) fn store_beside_an_mprotect<I: Isa>(seed: u64) -> bool {
+    let (world, process) = TestProcess::<I>::unjudged();
+    let base = process.anon(1);
+    process.write(CPU, base, 1);
+    process.advise(base, 1, Advice::Free);
+    world.lab.run(CPU, &process.space);
+    let (stores, protects, space) = (world.clone(), world.clone(), process.space.clone());
+    let stored = Rc::new(Cell::new(false));
+    let does_store = stored.clone();
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || {
+            if let Some(word) = stores.word_now(CPU, base, Access::Write) {
+                word.store(5, Ordering::Relaxed);
+                does_store.set(true);
+            }
+        }),
+        Box::new(move || {
+            protects.lab.on(OTHER, |mm| mm.mprotect(&space, base, PAGE_SIZE, Rights::READ)).expect("mapped");
+        }),
+    ];
+    race(&world, seed, programs);
+    process.advise(base, 1, Advice::PageOut);
+    !stored.get() || process.read(CPU, base) == 5
 }
 
 fn lazily_freed_pages_are_freed_unless_stored_to<I: Isa>() {

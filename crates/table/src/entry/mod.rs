@@ -3,8 +3,8 @@
 //! | edit | reference | mapcount | resident set, gauges, table's record | locked memory | debt |
 //! | --- | --- | --- | --- | --- | --- |
 //! | [`map`](EntryRun::map) | the caller's goes into the entry | +1 | + | + | none: flushes first what is unflushed there |
-//! | [`unmap`](EntryRun::unmap) | leaves with the debt | −1 | − | − | yes |
-//! | [`protect`](EntryRun::protect) | | | | | if rights are lost |
+//! | [`unmap`](EntryRun::unmap), [`unmap_run`](LockedTable::unmap_run) | leaves with the debt | −1 | − | − | yes |
+//! | [`protect`](EntryRun::protect), [`protect_run`](LockedTable::protect_run) | | | | | if rights are lost |
 //! | [`copy_run`](LockedTable::copy_run) | +1 | +1 | + of the child | child: none | of the parent, if rights are lost |
 //! | [`move_run`](LockedTable::move_run) | | | table's record | | yes |
 //!
@@ -21,11 +21,14 @@
 mod copy;
 mod map;
 mod protect;
+mod protect_run;
 mod relocate;
 mod relock;
 mod unmap;
+mod unmap_run;
 
 pub use copy::{CopyHooks, CopyStop, SoftCopy};
+pub use unmap_run::UnmapHooks;
 
 use crate::locked_table::LockedTable;
 use pagewright_arch::{SoftEntry, SoftKind};

@@ -8,9 +8,9 @@ use crate::space::Space;
 use crate::support::{Delivery, Host};
 use pagewright_arch::{Aarch64, Caps, Isa, Leaf, LeafFlags, SoftEntry, SoftKind, X86_64};
 use pagewright_table::{
-    CopyHooks, EntryView, LeafView, LockedTable, Mlocked, MmapLock, OwnedLeaf, SoftCopy, TableReserve,
+    CopyHooks, EntryView, LeafView, LockedTable, Mlocked, MmapLock, OwnedLeaf, SoftCopy, TableReserve, UnmapHooks,
 };
-use pagewright_tlb::frames::{EntryCounts, FolioFlags, FolioOwner, FolioRef, NewFolio, RssKind, SWAP_ENTRIES};
+use pagewright_tlb::frames::{EntryCounts, Folio, FolioFlags, FolioOwner, FolioRef, NewFolio, RssKind, SWAP_ENTRIES};
 use pagewright_tlb::{Gather, Tlb};
 use pagewright_types::{FileId, ForkNodeId, Gauge, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 use proptest::prelude::*;
@@ -28,8 +28,10 @@ enum Step {
     Map { page: u64, kind: RssKind, twice: bool },
     MapBlock { kind: RssKind },
     Unmap { page: u64 },
+    UnmapRun { block: u64, from: u64, pages: u64 },
     ToSwap { page: u64 },
     Protect { page: u64 },
+    ProtectRun { block: u64, rights: Rights },
     Copy { block: u64 },
     Move { from: u64, to: u64 },
     Split,
@@ -39,11 +41,14 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let page = 0..2 * PAGES;
+    let rights = prop_oneof![Just(Rights::RW), Just(Rights::READ), Just(Rights::empty())];
     let kind = || prop_oneof![Just(RssKind::Anon), Just(RssKind::File), Just(RssKind::Shmem)];
     prop_oneof![
         6 => (page.clone(), kind(), any::<bool>()).prop_map(|(page, kind, twice)| Step::Map { page, kind, twice }),
         2 => kind().prop_map(|kind| Step::MapBlock { kind }),
         3 => page.clone().prop_map(|page| Step::Unmap { page }),
+        2 => (0..BLOCKS, 0..PAGES, 1..=PAGES).prop_map(|(block, from, pages)| Step::UnmapRun { block, from, pages }),
+        2 => (0..BLOCKS, rights).prop_map(|(block, rights)| Step::ProtectRun { block, rights }),
         2 => page.clone().prop_map(|page| Step::ToSwap { page }),
         2 => page.clone().prop_map(|page| Step::Protect { page }),
         3 => (0..BLOCKS).prop_map(|block| Step::Copy { block }),
@@ -85,6 +90,27 @@ impl CopyHooks for Hooks {
     }
 }
 
+/// Every entry is cleared.
+struct TakeAll;
+
+impl UnmapHooks for TakeAll {
+    fn takes(&mut self, _va: VirtAddr, _leaf: LeafView) -> bool {
+        true
+    }
+
+    fn unmapped(&mut self, folio: Folio<'_>) {
+        assert!(folio.refs() > 0, "the reference of the entry is still held");
+    }
+
+    fn takes_soft(&mut self, _soft: SoftEntry) -> bool {
+        true
+    }
+
+    fn unmapped_soft(&mut self, soft: SoftEntry) {
+        assert_eq!(soft.kind, SoftKind::Swap);
+    }
+}
+
 impl<I: Isa> World<I> {
     fn new(mlocked: Mlocked) -> Self {
         let parent = Space::on(1, Delivery::AtOnce, Caps::baseline(I::KIND));
@@ -115,8 +141,10 @@ impl<I: Isa> World<I> {
         Some(NewFolio { block, owner, index: 0, flags })
     }
 
-    fn flags(kind: RssKind) -> LeafFlags {
-        let mut flags = LeafFlags::USER | LeafFlags::ACCESSED | LeafFlags::DIRTY;
+    fn flags(pfn: Pfn, kind: RssKind) -> LeafFlags {
+        let mut flags = LeafFlags::USER;
+        // A walker may still set bits of every other leaf.
+        flags.set(LeafFlags::ACCESSED | LeafFlags::DIRTY, pfn.raw().is_multiple_of(2));
         flags.set(LeafFlags::EXCLUSIVE, kind == RssKind::Anon);
         flags
     }
@@ -128,7 +156,7 @@ impl<I: Isa> World<I> {
         let mapped = self.parent.locked(va, level, |table| {
             let new = new.take_if(|_| table.is_empty(va))?;
             let pfn = new.pfn();
-            table.run(self.mlocked).map_new(va, new, Rights::RW, Self::flags(kind));
+            table.run(self.mlocked).map_new(va, new, Rights::RW, Self::flags(pfn, kind));
             Some(pfn)
         });
         if let Some(unused) = new {
@@ -139,7 +167,7 @@ impl<I: Isa> World<I> {
 
     /// Maps a page of a folio once more if the entry is empty, and returns the reference otherwise.
     fn map_again(&self, va: VirtAddr, kind: RssKind, folio: FolioRef) -> Option<FolioRef> {
-        let leaf = Leaf { pfn: folio.pfn(), rights: Rights::RW, flags: Self::flags(kind) };
+        let leaf = Leaf { pfn: folio.pfn(), rights: Rights::RW, flags: Self::flags(folio.pfn(), kind) };
         let mut left = Some(folio);
         self.edit(va, |table| {
             if let Some(folio) = left.take_if(|_| table.is_empty(va)) {
@@ -160,7 +188,21 @@ impl<I: Isa> World<I> {
                 }
             }
             Step::MapBlock { kind } => drop(self.map_new(block(2).start(), Level::PMD, kind)),
-            Step::Unmap { page: index } => self.unmap(PageRange::page(page(index))),
+            Step::Unmap { page: index } => {
+                let (va, mlocked) = (page(index), self.mlocked);
+                self.edit(va, |table| {
+                    let mut run = table.run(mlocked);
+                    match run.unmap(va) {
+                        Some(debt) => debt.settle(),
+                        None => drop(run.unmap_soft(va)),
+                    }
+                });
+            }
+            Step::UnmapRun { block: index, from, pages } => {
+                let start = block(index).start().add(from * PAGE_SIZE);
+                self.unmap(PageRange::new(start, start.add(pages * PAGE_SIZE)));
+            }
+            Step::ProtectRun { block: index, rights } => self.protect(block(index), rights),
             Step::UnmapBlock => self.unmap(block(2)),
             Step::ToSwap { page: index } => {
                 let (va, mlocked) = (page(index), self.mlocked);
@@ -195,12 +237,24 @@ impl<I: Isa> World<I> {
         let mut gather = Gather::new(self.tlb(), self.parent.context());
         let held = self.parent.mmap.read();
         for (table, part) in held.tables(self.tlb()).locked(range) {
-            let mut run = table.run(self.mlocked);
-            for va in table.entries(part) {
-                match run.unmap(va) {
-                    Some(debt) => gather.absorb(debt),
-                    None => drop(run.unmap_soft(va)),
-                }
+            table.unmap_run(part, self.mlocked, &mut TakeAll, &mut gather);
+            assert!(table.entries(part).all(|va| table.is_empty(va)));
+        }
+        gather.settle();
+    }
+
+    fn protect(&self, range: PageRange, rights: Rights) {
+        let mut gather = Gather::new(self.tlb(), self.parent.context());
+        let held = self.parent.mmap.read();
+        for (table, part) in held.tables(self.tlb()).locked(range) {
+            let before: Vec<_> = table.entries(part).map(|va| table.entry(va)).collect();
+            table.protect_run(part, |_, _| rights, &mut gather);
+            for (va, before) in table.entries(part).zip(before) {
+                let expected = match before {
+                    EntryView::Leaf(leaf) => EntryView::Leaf(leaf.with_rights(rights)),
+                    EntryView::Empty | EntryView::Soft(_) | EntryView::Table => before,
+                };
+                assert_eq!(table.entry(va), expected, "the entry for {va}");
             }
         }
         gather.settle();
@@ -263,13 +317,7 @@ impl<I: Isa> World<I> {
         let held = self.child.write();
         let mut gather = Gather::new(self.tlb(), self.child.table().context());
         for (table, part) in held.tables(self.tlb()).locked(whole) {
-            let mut run = table.run(Mlocked(false));
-            for va in table.entries(part) {
-                match run.unmap(va) {
-                    Some(debt) => gather.absorb(debt),
-                    None => drop(run.unmap_soft(va)),
-                }
-            }
+            table.unmap_run(part, Mlocked(false), &mut TakeAll, &mut gather);
         }
         held.tables_exclusive(self.tlb()).free(whole, whole, &mut gather);
         gather.settle();
@@ -289,6 +337,8 @@ impl<I: Isa> World<I> {
             let mut resident = EntryCounts::<u64>::default();
             for (table, _) in held.tables(self.tlb()).locked(whole) {
                 let mut counts = EntryCounts::<u16>::default();
+                let live = table.entries(table.range()).filter(|va| !table.is_empty(*va)).count();
+                assert_eq!(frames.table(table.table()).live() as usize, live, "the table for {}", table.range());
                 for va in table.entries(table.range()) {
                     match table.entry(va) {
                         EntryView::Leaf(leaf) => {

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{LeafView, Tables};
+use pagewright_table::Tables;
 use pagewright_tlb::Gather;
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 
@@ -165,14 +165,8 @@ impl<P: Platform> Mm<P> {
         // Where soft-dirty bits are tracked, the first store to each page must fault.
         known.set(LeafFlags::SOFT_DIRTY, !vma.flags().contains(VmFlags::SOFTDIRTY));
         let rights = vma.rights();
-        let edit = |leaf: LeafView| leaf.with_rights(leaf_rights(leaf, rights, known));
         for (table, part) in tables.locked(vma.range(start)) {
-            let mut run = table.run(vma.mlocked());
-            for va in table.entries(part) {
-                if let Some(debt) = run.protect(va, edit) {
-                    gather.absorb(debt);
-                }
-            }
+            table.protect_run(part, |_, flags| leaf_rights(flags, rights, known), gather);
         }
     }
 }
@@ -207,9 +201,9 @@ fn whole_stack<P: Platform>(
 /// The leaf may be writable only if it has all flags of `known`. Otherwise the first store must
 /// still fault: to copy a page that is not exclusive, to mark a file page as dirty, or to set the
 /// soft-dirty bit.
-fn leaf_rights(leaf: LeafView, rights: Rights, known: LeafFlags) -> Rights {
+fn leaf_rights(flags: LeafFlags, rights: Rights, known: LeafFlags) -> Rights {
     let rights = readable(rights);
-    if leaf.has(known) { rights } else { rights - Rights::WRITE }
+    if flags.contains(known) { rights } else { rights - Rights::WRITE }
 }
 
 /// Adds the read right to rights that are not empty.

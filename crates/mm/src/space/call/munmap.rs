@@ -4,7 +4,8 @@ use crate::error::{MmError, bounded};
 use crate::mm::Mm;
 use crate::space::entries::zap::Zap;
 use crate::space::vma::AddressMap;
-use crate::space::{HeldMap, Space};
+use crate::space::{HeldMap, Space, VmFlags};
+use arrayvec::ArrayVec;
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
 use pagewright_table::{TableReserve, Tables};
@@ -42,13 +43,23 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`MmError::TooManyMappings`], [`MmError::Sealed`], or the memory for splits.
     pub(in crate::space) fn reserve_unmap(&self, map: &mut AddressMap<P>, range: PageRange) -> Result<(), MmError> {
+        let (mut mappings, mut splits, mut sealed) = (0, 0, None);
+        for (start, vma) in map.overlapping(range) {
+            mappings += 1;
+            let all = vma.range(start);
+            splits += usize::from(all.start() < range.start()) + usize::from(all.end() > range.end());
+            if sealed.is_none() && vma.flags().contains(VmFlags::SEALED) {
+                sealed = Some(all.start());
+            }
+        }
         let limit = self.settings.get(crate::settings::MmSetting::MaxMapCount);
-        let splits = [range.start(), range.end()].iter().filter(|&&at| cuts(map, at)).count();
         // As in Linux, only an unmap in the middle of one mapping increases their number.
-        if splits == 2 && map.overlapping(range).count() == 1 && map.len() as u64 >= limit {
+        if splits == 2 && mappings == 1 && map.len() as u64 >= limit {
             return Err(MmError::TooManyMappings { limit });
         }
-        map.check_none_sealed(range)?;
+        if let Some(at) = sealed {
+            return Err(MmError::Sealed { at });
+        }
         map.reserve(self, splits + 1)
     }
 
@@ -63,22 +74,26 @@ impl<P: Platform> Mm<P> {
     }
 
     fn unmap_range(&self, space: &Space<P>, map: &mut HeldMap<'_, P>, range: PageRange, free_tables: bool) {
-        map.split_out(range);
-        let Some(first) = map.overlapping(range).next().map(|(start, _)| start) else { return };
         let mut gather = Gather::new(&self.tlb, space.table().context());
-        for (start, vma) in map.overlapping(range) {
-            self.zap(space, map.tables(&self.tlb), (vma, Zap::Everything), vma.range(start), &mut gather);
+        let mut unmapped = UnmappedSpan::new::<P>(range);
+        for (start, vma) in map.iter_from(range.start()) {
+            let Some(part) = unmapped.extend(vma.range(start)) else { break };
+            self.zap(space, map.tables(&self.tlb), (vma, Zap::Everything), part, &mut gather);
         }
-        if free_tables {
-            let before = map.before(first).map_or(VirtAddr::ZERO, |(_, vma)| VirtAddr::from_page_index(vma.end()));
-            let after = map.find_or_after(range.end());
-            let after = after.map_or(top_of_tables::<P>(), |(start, _)| VirtAddr::from_page_index(start));
-            map.tables_exclusive(&self.tlb).free(range, PageRange::new(before, after), &mut gather);
+        if unmapped.mappings == 0 {
+            return;
+        }
+        unmapped.cuts.iter().for_each(|at| map.split_at(*at));
+        if free_tables && let Some(limits) = unmapped.table_limits(map) {
+            map.tables_exclusive(&self.tlb).free(range, limits, &mut gather);
         }
         // INV-MM-UNMAPPED: no CPU can use the old mapping when the call returns, nor when another
         // call maps the range.
         gather.settle();
-        while let Some(vma) = map.take_first_in(range) {
+        let mut first = Some(unmapped.first.page_index());
+        for _ in 0..unmapped.mappings {
+            let next = first.take().or_else(|| map.overlapping(range).next().map(|(start, _)| start));
+            let Some(vma) = next.and_then(|start| map.remove(start)) else { break };
             if let Some(shmem) = map.release(&vma) {
                 self.drop_file(&shmem);
             }
@@ -103,7 +118,56 @@ pub(in crate::space) fn top_of_tables<P: Platform>() -> VirtAddr {
     P::Isa::USER_END.align_up(Level::PGD.span()).unwrap_or(P::Isa::USER_END)
 }
 
-/// Returns whether a mapping begins before `at` and ends after it.
-fn cuts<P: Platform>(map: &AddressMap<P>, at: VirtAddr) -> bool {
-    map.find(at).is_some_and(|(start, _)| start != at.page_index())
+/// The mappings that a call unmaps, and what limits the tables that it may free.
+struct UnmappedSpan {
+    range: PageRange,
+    mappings: usize,
+    /// The first address that is unmapped.
+    first: VirtAddr,
+    /// The start of the next mapping.
+    after: VirtAddr,
+    /// The ends of the range that are in the middle of a mapping.
+    cuts: ArrayVec<VirtAddr, 2>,
+}
+
+impl UnmappedSpan {
+    fn new<P: Platform>(range: PageRange) -> Self {
+        Self { range, mappings: 0, first: range.end(), after: top_of_tables::<P>(), cuts: ArrayVec::new() }
+    }
+
+    /// Adds the next mapping, and returns the part of it that is unmapped.
+    ///
+    /// `None` if the mapping is the one after the range.
+    #[inline]
+    fn extend(&mut self, mapping: PageRange) -> Option<PageRange> {
+        let Some(part) = mapping.intersect(self.range) else {
+            self.after = self.after.min(mapping.start());
+            return None;
+        };
+        if part.start() > mapping.start() {
+            self.cuts.push(part.start());
+        }
+        if part.end() < mapping.end() {
+            self.cuts.push(part.end());
+            self.after = part.end();
+        }
+        self.first = self.first.min(part.start());
+        self.mappings += 1;
+        Some(part)
+    }
+
+    /// Returns what no other mapping needs, from the mapping before to the one after.
+    ///
+    /// `None` if no table of the range lies in it.
+    fn table_limits<P: Platform>(&self, map: &AddressMap<P>) -> Option<PageRange> {
+        let span = Level::PTE.table_span();
+        let fits = |from: VirtAddr| from.checked_add(span).is_some_and(|end| end <= self.after);
+        let first_table = self.range.start().align_down(span);
+        if !fits(first_table) {
+            return None;
+        }
+        let before = map.before(self.first.page_index());
+        let before = before.map_or(VirtAddr::ZERO, |(_, vma)| VirtAddr::from_page_index(vma.end()));
+        fits(before.align_up(span)?.max(first_table)).then(|| PageRange::new(before, self.after))
+    }
 }

@@ -6,8 +6,9 @@ use crate::swap::SwapPte;
 use pagewright_arch::{SoftEntry, SoftKind};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{EntryRun, EntryView, LockedTable, Tables};
+use pagewright_table::{LeafView, LockedTable, Tables, UnmapHooks};
 use pagewright_tlb::Gather;
+use pagewright_tlb::frames::Folio;
 use pagewright_types::{PageRange, Rights, VirtAddr};
 
 /// Which entries of a range to clear (`struct zap_details`).
@@ -42,63 +43,78 @@ impl<P: Platform> Mm<P> {
             Zap::SpaceEnd | Zap::FilePages => {}
         }
         for (table, part) in tables.locked(range) {
-            let mut run = table.run(what.0.mlocked());
-            for va in table.entries(part) {
-                self.zap_entry(space, &mut run, va, what.1, gather);
-            }
-            drop(run);
+            self.zap_table(space, &table, what, part, gather);
             gather.publish();
         }
     }
 
-    /// Clears one entry.
+    /// Clears the entries of `part` that `what` selects, all under one table.
     ///
     /// The caller has declared the loss of rights, except for [`Zap::FilePages`], where only this
     /// function knows which entries lose them.
     #[inline]
-    pub(in crate::space) fn zap_entry(
+    pub(in crate::space) fn zap_table(
         &self,
         space: &Space<P>,
-        run: &mut EntryRun<'_, '_, P>,
-        va: VirtAddr,
-        what: Zap,
+        table: &LockedTable<'_, P>,
+        what: (&Vma<P>, Zap),
+        part: PageRange,
         gather: &mut Gather<'_, P>,
     ) {
-        if what == Zap::FilePages {
-            if !self.is_file_page(run.table(), va) {
-                return;
-            }
-            self.declare_reduced(space, PageRange::page(va), Rights::empty());
-        }
-        if let Some(debt) = run.unmap(va) {
-            if let Some(folio) = debt.detached().folio() {
-                self.free_swap_cache(self.frames().folio_of(folio));
-            }
-            gather.absorb(debt);
-        } else if let EntryView::Soft(soft) = run.table().entry(va) {
-            self.zap_soft(run, va, soft, what);
-        }
+        let mut hooks = ZapHooks { mm: self, space, what: what.1 };
+        table.unmap_run(part, what.0.mlocked(), &mut hooks, gather);
     }
 
-    /// Clears a swap entry, or a marker if `what` selects it.
-    pub(in crate::space) fn zap_soft(&self, run: &mut EntryRun<'_, '_, P>, va: VirtAddr, soft: SoftEntry, what: Zap) {
+    /// Gives up the swap slot of a swap entry that was cleared.
+    pub(in crate::space) fn zapped_soft(&self, soft: SoftEntry) {
+        plant!(SwapSlotKept => return);
+        if let Some(swapped) = SwapPte::decode(soft) {
+            self.swap_release(swapped.entry);
+        }
+    }
+}
+
+impl Zap {
+    /// Returns whether a soft entry is cleared.
+    pub(in crate::space) fn takes_soft(self, soft: SoftEntry) -> bool {
         match soft.kind {
-            SoftKind::Marker if matches!(what, Zap::Everything | Zap::SpaceEnd) => {
-                run.unmap_soft(va);
-            }
-            SoftKind::Swap => {
-                run.unmap_soft(va);
-                plant!(SwapSlotKept => return);
-                if let Some(swapped) = SwapPte::decode(soft) {
-                    self.swap_release(swapped.entry);
-                }
-            }
-            SoftKind::Marker | SoftKind::MigrationRead | SoftKind::MigrationWrite | SoftKind::InTransition => {}
+            SoftKind::Marker => matches!(self, Self::Everything | Self::SpaceEnd),
+            SoftKind::Swap => self != Self::FilePages,
+            SoftKind::MigrationRead | SoftKind::MigrationWrite | SoftKind::InTransition => false,
         }
     }
+}
 
-    fn is_file_page(&self, table: &LockedTable<'_, P>, va: VirtAddr) -> bool {
-        let folio = table.leaf(va).and_then(|leaf| self.vm_normal_folio(leaf));
-        folio.is_some_and(|folio| !folio.is_anon())
+/// What a zap decides about the entries of a table.
+struct ZapHooks<'a, P: Platform> {
+    mm: &'a Mm<P>,
+    space: &'a Space<P>,
+    what: Zap,
+}
+
+impl<P: Platform> UnmapHooks for ZapHooks<'_, P> {
+    #[inline]
+    fn takes(&mut self, va: VirtAddr, leaf: LeafView) -> bool {
+        if self.what != Zap::FilePages {
+            return true;
+        }
+        let of_file = self.mm.vm_normal_folio(leaf).is_some_and(|folio| !folio.is_anon());
+        if of_file {
+            self.mm.declare_reduced(self.space, PageRange::page(va), Rights::empty());
+        }
+        of_file
+    }
+
+    #[inline]
+    fn unmapped(&mut self, folio: Folio<'_>) {
+        self.mm.free_swap_cache(folio);
+    }
+
+    fn takes_soft(&mut self, soft: SoftEntry) -> bool {
+        self.what.takes_soft(soft)
+    }
+
+    fn unmapped_soft(&mut self, soft: SoftEntry) {
+        self.mm.zapped_soft(soft);
     }
 }

@@ -122,6 +122,12 @@ impl<P: Platform> AddressMap<P> {
         self.vmas.at_or_after(va.page_index())
     }
 
+    /// Returns the mappings that end after `va` in order, each with its first page.
+    #[inline]
+    pub(in crate::space) fn iter_from(&self, va: VirtAddr) -> impl Iterator<Item = (u64, &Vma<P>)> {
+        self.vmas.iter_at_or_after(va.page_index())
+    }
+
     /// Returns the mapping before the one that starts at page `start`.
     pub(in crate::space) fn before(&self, start: u64) -> Option<(u64, &Vma<P>)> {
         self.vmas.prev(start)
@@ -129,10 +135,9 @@ impl<P: Platform> AddressMap<P> {
 
     /// Returns the mappings that overlap `range`, each with its first page.
     pub fn overlapping(&self, range: PageRange) -> impl Iterator<Item = (u64, &Vma<P>)> {
-        let end = range.end().page_index();
-        let first = (!range.is_empty()).then(|| self.vmas.at_or_after(range.start().page_index())).flatten();
-        let from = first.map_or(u64::MAX, |(start, _)| start);
-        self.vmas.iter_from(from).take_while(move |(start, _)| *start < end)
+        // Nothing overlaps an empty range, not even the mapping around it.
+        let end = if range.is_empty() { 0 } else { range.end().page_index() };
+        self.vmas.iter_at_or_after(range.start().page_index()).take_while(move |(start, _)| *start < end)
     }
 
     /// Returns the start of the first unmapped part of `range`; its end if all of it is mapped.

@@ -51,9 +51,9 @@ impl<P: Platform> Mm<P> {
             let under = PageRange::new(at, table_end.min(part.end()));
             self.make_table(tables, at)?;
             if let Some(table) = tables.lock(at) {
+                self.zap_table(space, &table, (vma, Zap::Pages), under, gather);
                 let mut run = table.run(vma.mlocked());
                 for va in under.iter() {
-                    self.zap_entry(space, &mut run, va, Zap::Pages, gather);
                     if table.is_empty(va) {
                         run.map_soft(va, GUARD);
                     }

@@ -90,7 +90,13 @@ impl<P: Platform> Mm<P> {
     fn free_one_lazily(&self, run: &mut EntryRun<'_, '_, P>, va: VirtAddr, gather: &mut Gather<'_, P>) {
         let leaf = match run.table().entry(va) {
             // A page in swap is discarded at once, because keeping it would save no work.
-            EntryView::Soft(soft) => return self.zap_soft(run, va, soft, Zap::Pages),
+            EntryView::Soft(soft) => {
+                if Zap::Pages.takes_soft(soft) {
+                    run.unmap_soft(va);
+                    self.zapped_soft(soft);
+                }
+                return;
+            }
             EntryView::Leaf(leaf) => leaf,
             EntryView::Empty | EntryView::Table => return,
         };

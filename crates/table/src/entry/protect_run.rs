@@ -1,0 +1,72 @@
+//! Changing the rights of the leaves of a range (`change_pte_range`).
+//!
+//! Neighbouring leaves mostly differ in their frame alone. What a change makes of a word, and what
+//! it owes, does not depend on the frame, so it is worked out once and reused while the other bits
+//! of the next word are the same.
+
+use crate::locked_table::LockedTable;
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte};
+use pagewright_plant::plant;
+use pagewright_sync::Platform;
+use pagewright_tlb::{Gather, OwedFlush};
+use pagewright_types::{PageRange, Rights};
+
+/// What a change makes of the leaves that share all bits but their frame.
+struct LeafChange {
+    from: u64,
+    to: u64,
+    owes: bool,
+    /// Whether a walker may set a bit of the leaf concurrently.
+    touched: bool,
+}
+
+impl<P: Platform> LockedTable<'_, P> {
+    /// Gives each leaf of `part` the rights that `edit` makes of its rights and flags.
+    ///
+    /// INV-TABLE-TOUCHED: a leaf of which a walker may still set a bit is changed by an exchange.
+    /// `gather` takes the flush.
+    ///
+    /// # Panics
+    /// In debug builds when `gather` belongs to another space.
+    pub fn protect_run(&self, part: PageRange, edit: impl Fn(Rights, LeafFlags) -> Rights, gather: &mut Gather<'_, P>) {
+        debug_assert!(gather.is_of(self.context()), "INV-TLB-DEBT: debt of another space");
+        let fx = self.tables.tlb.fx();
+        let mut debts = gather.run(self.level());
+        let mut change: Option<LeafChange> = None;
+        for va in self.entries(part) {
+            let slot = self.slot(va);
+            let mut old = fx.load(slot);
+            while !old.is_empty() {
+                let bits = old.raw() & !P::Isa::FRAME;
+                if change.as_ref().is_none_or(|change| change.from != bits) {
+                    let Some(next) = self.leaf_change(old, &edit) else { break };
+                    change = Some(next);
+                }
+                let Some(change) = &change else { break };
+                if change.from == change.to {
+                    break;
+                }
+                let new = Pte::from_raw(old.raw() & P::Isa::FRAME | change.to);
+                if plant!(DirtyBitLost; true, !change.touched) {
+                    fx.store(slot, new);
+                } else if let Err(now) = fx.compare_exchange(slot, old, new) {
+                    old = now;
+                    continue;
+                }
+                if change.owes {
+                    debts.owe(va);
+                }
+                break;
+            }
+        }
+    }
+
+    /// What `edit` makes of a leaf; `None` if the entry is anything else.
+    fn leaf_change(&self, old: Pte, edit: impl Fn(Rights, LeafFlags) -> Rights) -> Option<LeafChange> {
+        let Entry::Leaf(leaf) = P::Isa::decode(self.level(), old) else { return None };
+        let new = P::Isa::leaf(self.level(), Leaf { rights: edit(leaf.rights, leaf.flags), ..leaf });
+        let owes = old != new && plant!(ProtectNoFlush; false, self.owed(old, new) != OwedFlush::Nothing);
+        let (from, to) = (old.raw() & !P::Isa::FRAME, new.raw() & !P::Isa::FRAME);
+        Some(LeafChange { from, to, owes, touched: leaf.may_be_touched() })
+    }
+}

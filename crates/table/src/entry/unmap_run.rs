@@ -1,0 +1,132 @@
+//! Clearing the entries of a range (`zap_pte_range`).
+//!
+//! One pass over the entries of a table. The page of a private mapping, which most entries map, has
+//! one reference and one mapping: one exchange gives up both, and its entry is cleared by a plain
+//! store, since the bits that a walker might set meanwhile say nothing that outlives the page.
+
+use super::{EntryRun, Mlocked};
+use crate::leaf_view::LeafView;
+use crate::locked_table::LockedTable;
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, PteSlot, SoftEntry};
+use pagewright_plant::plant;
+use pagewright_sync::Platform;
+use pagewright_tlb::frames::{Folio, FolioFlags, FolioRef, RssKind};
+use pagewright_tlb::{Gather, GatherRun};
+use pagewright_types::{PageRange, VirtAddr};
+
+/// Decisions of an unmap that the entry layer cannot make.
+pub trait UnmapHooks {
+    /// Whether the leaf for `va` is cleared.
+    fn takes(&mut self, va: VirtAddr, leaf: LeafView) -> bool;
+
+    /// Notes that an entry of a folio was cleared, and that others refer to the folio.
+    fn unmapped(&mut self, folio: Folio<'_>);
+
+    /// Whether a soft entry is cleared.
+    fn takes_soft(&mut self, soft: SoftEntry) -> bool;
+
+    /// Gives up what a soft entry held that was cleared.
+    fn unmapped_soft(&mut self, soft: SoftEntry);
+}
+
+impl<'h, P: Platform> LockedTable<'h, P> {
+    /// Clears the entries of `part` that `hooks` take.
+    ///
+    /// `gather` takes the references of the leaves, and the flush. A dirty page of a file or of
+    /// shared memory is marked as dirty, as by [`EntryRun::unmap`].
+    ///
+    /// # Panics
+    /// In debug builds when `gather` belongs to another space.
+    pub fn unmap_run(
+        &self,
+        part: PageRange,
+        mlocked: Mlocked,
+        hooks: &mut impl UnmapHooks,
+        gather: &mut Gather<'_, P>,
+    ) {
+        debug_assert!(gather.is_of(self.context()), "INV-TLB-DEBT: debt of another space");
+        let level = self.level();
+        let mut run = self.run(mlocked);
+        let mut debts = gather.run(level);
+        for va in self.entries(part) {
+            let slot = self.slot(va);
+            let pte = self.tables.tlb.fx().load(slot);
+            if pte.is_empty() {
+                continue;
+            }
+            match P::Isa::decode(level, pte) {
+                Entry::Leaf(leaf) if hooks.takes(va, LeafView::new(leaf, level, false)) => {
+                    run.clear(va, slot, (pte, leaf), hooks, &mut debts);
+                }
+                Entry::Soft(soft) if hooks.takes_soft(soft) => {
+                    run.unmap_soft(va);
+                    hooks.unmapped_soft(soft);
+                }
+                Entry::Leaf(_) | Entry::Soft(_) | Entry::Empty | Entry::Table(_) => {}
+            }
+        }
+    }
+}
+
+impl<'h, P: Platform> EntryRun<'_, 'h, P> {
+    /// Clears a leaf; its reference and its flush go to `debts`.
+    #[inline]
+    #[allow(unsafe_code)]
+    fn clear(
+        &mut self,
+        va: VirtAddr,
+        slot: PteSlot,
+        (pte, leaf): (Pte, Leaf),
+        hooks: &mut impl UnmapHooks,
+        debts: &mut GatherRun<'_, '_, P>,
+    ) {
+        let (table, frames) = (self.table, self.frames());
+        plant!(FlushBeforeClear => self.table.tables.tlb.flush(
+            self.table.context(),
+            pagewright_tlb::FlushInfo { range: Some(PageRange::page(va)), level: self.table.level(), freed_tables: false },
+        ));
+        let special = leaf.flags.contains(LeafFlags::SPECIAL);
+        let kind = if special { None } else { Some(frames.folio(leaf.pfn).rss_kind()) };
+        // INV-TABLE-TOUCHED: only of a page of a file or of shared memory is the dirty bit needed.
+        let bits_count = matches!(kind, Some(RssKind::File | RssKind::Shmem)) && leaf.may_be_touched();
+        let leaf = if plant!(DirtyBitLost; false, bits_count) {
+            table.swap_leaf(va, Pte::EMPTY).1
+        } else {
+            table.tables.tlb.fx().store(slot, Pte::EMPTY);
+            leaf
+        };
+        self.change.live -= 1;
+        if plant!(FlushBeforeClear; false, table.owes_when_cleared(pte, leaf)) {
+            debts.owe(va);
+        }
+        let Some(kind) = kind else { return };
+        // SAFETY: INV-TABLE-OWNS – the leaf was cleared under the table's lock and is not restored,
+        // so its reference has left the entry.
+        let folio = unsafe { frames.folio_ref_from_raw(leaf.pfn) };
+        plant!(MapcountLost => return self.clear_counted(leaf, folio, hooks, debts));
+        if kind != RssKind::Anon || self.mlocked.0 {
+            return self.clear_counted(leaf, folio, hooks, debts);
+        }
+        match debts.detach_last_entry(folio) {
+            Ok(()) => self.change.add(kind, -1, 1),
+            Err(folio) => self.clear_counted(leaf, folio, hooks, debts),
+        }
+    }
+
+    /// Uncounts a leaf that was cleared, and gives up its reference.
+    fn clear_counted(
+        &mut self,
+        leaf: Leaf,
+        reference: FolioRef,
+        hooks: &mut impl UnmapHooks,
+        debts: &mut GatherRun<'_, '_, P>,
+    ) {
+        let folio = self.frames().folio_of(&reference);
+        self.count_unmapped(folio, leaf.pfn);
+        if leaf.flags.contains(LeafFlags::DIRTY) && !folio.is_anon() {
+            folio.set_flags(FolioFlags::DIRTY);
+        }
+        hooks.unmapped(folio);
+        debts.detach(reference);
+    }
+}
