@@ -119,6 +119,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::LostSwapInFreesSlot | Bug::SlotDiscardedLate | Bug::SwapOwnerNarrow | Bug::PageOutCleansLate => {
             elsewhere("mm/tests/swap")
         }
+        Bug::TableMovedOver | Bug::MovedTableCached | Bug::MovedTableAsPage => elsewhere("mm/tests/space"),
         Bug::RemapFlushLate | Bug::MergeIgnoresMaxRights | Bug::PopulateNoResched | Bug::WalkLosesPlace => {
             elsewhere("mm/tests/space")
         }

@@ -36,6 +36,9 @@ pagewright_types::named_table! {
         LazySkipped = "lazy-skipped", "A lazy CPU gets no IPI when tables are freed.";
         ProtectNoFlush = "protect-no-flush", "Rights are reduced in the entry and stay in the TLBs.";
         DirtyBitLost = "dirty-bit-lost", "A leaf is replaced by a plain store while a walker may set its dirty bit.";
+        TableMovedOver = "table-moved-over", "mremap moves a table to an entry that already points to another.";
+        MovedTableCached = "moved-table-cached", "mremap moves a table and leaves the walk caches that lead to it from the old addresses.";
+        MovedTableAsPage = "moved-table-as-page", "mremap moves a table and flushes one page of those below it.";
         TagReused = "tag-reused", "A tag is assigned to another space without a flush.";
         NoPublish = "no-publish", "Entries are flushed before page-table walkers see the change (a missing DSB ISHST).";
         PublishedLate = "published-late", "A table is unlocked before walkers see the entries that a gather cleared in it, so another CPU flushes too early.";

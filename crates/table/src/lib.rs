@@ -93,6 +93,7 @@ mod free_tables;
 mod leaf_view;
 mod locked_table;
 mod mmap_lock;
+mod move_table;
 mod owned_leaf;
 mod page_table;
 mod peek;

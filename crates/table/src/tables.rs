@@ -189,11 +189,11 @@ impl<'h, P: Platform> SharedTable<'h, P> {
 }
 
 /// Where a descent stopped: the entry, and the path to it.
-struct Descent {
-    slot: PteSlot,
-    level: Level,
-    pte: Pte,
-    shared: bool,
+pub(crate) struct Descent {
+    pub(crate) slot: PteSlot,
+    pub(crate) level: Level,
+    pub(crate) pte: Pte,
+    pub(crate) shared: bool,
 }
 
 impl<'h, P: Platform> Tables<'h, P> {
@@ -216,7 +216,7 @@ impl<'h, P: Platform> Tables<'h, P> {
 
     /// Descends to the entry of `level` for `va`, or to the last on the way that is no pointer.
     #[inline]
-    fn descend(&self, va: VirtAddr, level: Level) -> Descent {
+    pub(crate) fn descend(&self, va: VirtAddr, level: Level) -> Descent {
         let (mut table, mut at, mut shared) = (self.tree.root(), Level::PGD, false);
         if self.tree.is_closed() {
             let slot = PteSlot { table, index: at.index_of(va) as u16 };

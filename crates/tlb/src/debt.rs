@@ -13,8 +13,13 @@ pub enum OwedFlush {
     Nothing,
     /// A leaf at this level was cleared or weakened.
     Leaf(Level),
-    /// A table was unhooked from an entry at this level: walk caches must be flushed, too.
+    /// An empty table was unhooked from an entry at this level: walk caches must be flushed, too.
     Table(Level),
+    /// A table with live entries was unhooked from an entry at this level.
+    ///
+    /// Walk caches must be flushed, and the leaf of every page below the entry: one invalidation of
+    /// a page does not remove its neighbours (Intel SDM vol. 3A §4.10.4.1, Arm ARM D8.14.5).
+    LiveTable(Level),
 }
 
 /// An unpaid flush, with what the edit detached, which must not be reused before the flush.
@@ -73,7 +78,7 @@ impl<'t, P: Platform, T: IntoDetachedPieces> Debt<'t, P, T> {
     pub fn range(&self) -> PageRange {
         let span = match self.owed {
             OwedFlush::Nothing => Level::PTE.span(),
-            OwedFlush::Leaf(level) | OwedFlush::Table(level) => level.span(),
+            OwedFlush::Leaf(level) | OwedFlush::Table(level) | OwedFlush::LiveTable(level) => level.span(),
         };
         let start = self.va.align_down(span);
         PageRange::new(start, start.add(span))

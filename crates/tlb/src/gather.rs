@@ -89,6 +89,10 @@ impl<'t, P: Platform> Gather<'t, P> {
                 self.extend(range, level);
                 self.freed_tables = true;
             }
+            OwedFlush::LiveTable(_) => {
+                self.extend(range, Level::PTE);
+                self.freed_tables = true;
+            }
         }
         detached.for_each_piece(&mut |piece| self.keep(piece));
     }

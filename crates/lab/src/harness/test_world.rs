@@ -64,7 +64,12 @@ impl<I: Isa> TestWorld<I> {
 
     /// A machine with `bytes` bytes of memory.
     pub fn sized(cpus: u16, bytes: u64) -> Rc<Self> {
-        let bench = Testbench::new(one_node_machine::<I>(cpus, bytes)).expect("a valid configuration");
+        Self::on_machine(one_node_machine::<I>(cpus, bytes))
+    }
+
+    /// The machine that `config` describes.
+    pub fn on_machine(config: MachineConfig) -> Rc<Self> {
+        let bench = Testbench::new(config).expect("a valid configuration");
         let lab = Lab::over(bench.sim().clone(), MmSettings::default()).expect("memory for the memory manager");
         let mut world = Self { bench, lab, initial_levels: Vec::new() };
         world.initial_levels = world.levels();

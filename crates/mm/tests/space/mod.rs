@@ -12,5 +12,6 @@ mod merged_rights;
 mod pool;
 mod remap;
 mod remap_races;
+mod remap_tables;
 mod reschedule;
 mod reverse_map;

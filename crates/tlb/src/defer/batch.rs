@@ -98,7 +98,9 @@ impl<'t, P: Platform> Batch<'t, P> {
                 let flush = FlushInfo { range: Some(range), level, freed_tables: false };
                 self.defer_or_flush(context, flush, |tlb| tlb.issue_leaf(context, range.start(), level));
             }
-            OwedFlush::Table(_) => unreachable!("INV-TLB-WALKERS: the flush of a table is deferred"),
+            OwedFlush::Table(_) | OwedFlush::LiveTable(_) => {
+                unreachable!("INV-TLB-WALKERS: the flush of a table is deferred")
+            }
         }
         detached.for_each_piece(&mut |piece| self.keep(piece));
     }

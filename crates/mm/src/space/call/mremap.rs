@@ -20,12 +20,12 @@
 //! nothing. In some of these cases Linux has unmapped the destination by then; here it is still
 //! mapped.
 //!
-//! Not guaranteed: that tables move with their entries. Linux moves whole tables if both addresses
-//! are aligned.
+//! Not guaranteed: an order of the flushes of a move. All are complete when the call returns.
 
 use crate::error::{MmError, bounded};
 use crate::mm::Mm;
 use crate::settings::MmSetting;
+use crate::space::entries::EntryMove;
 use crate::space::vma::AddressMap;
 use crate::space::{HeldMap, MapFlags, RemapFlags, Space, VmFlags, Vma};
 use pagewright_arch::Isa;
@@ -258,8 +258,10 @@ impl<P: Platform> Mm<P> {
     ) -> Result<VirtAddr, MmError> {
         may_resize(map, resize)?;
         let plan = self.plan_move(map, resize)?;
+        let Some((_, vma)) = map.find(resize.addr) else { return Err(MmError::SourceNotMapped { at: resize.addr }) };
+        let entries = EntryMove::new(vma, plan.moved, plan.to.start());
         let mut reserve = TableReserve::new(&self.tlb);
-        self.fill(&mut reserve, self.tables_to_move(map.tables(&self.tlb), plan.moved, plan.to.start()))?;
+        self.fill(&mut reserve, self.tables_to_move(map.tables(&self.tlb), entries))?;
         // Nothing below can fail.
         if resize.flags.contains(RemapFlags::FIXED) {
             self.unmap_for_replacement(space, map, plan.to);
@@ -275,7 +277,7 @@ impl<P: Platform> Mm<P> {
         let peak = map.peak;
         map.insert(to, copy);
         let tables = map.tables_exclusive(&self.tlb);
-        self.move_entries(space, tables, plan.moved, plan.to.start(), &mut reserve, gather);
+        self.move_entries(space, tables, entries, &mut reserve, gather);
         if plan.stays {
             self.relock_pages(map, whole, VmFlags::empty());
             map.change(start, |vma| leave_behind(vma, start, plan.source));

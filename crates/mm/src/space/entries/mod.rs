@@ -6,3 +6,4 @@ mod populate;
 pub(crate) mod zap;
 
 pub use clear_refs::ClearRefs;
+pub(in crate::space) use move_tables::EntryMove;

@@ -1,0 +1,88 @@
+//! Moving whole tables to other addresses of their space (`move_normal_pmd`, `move_normal_pud`).
+//!
+//! If both addresses are aligned to what a table spans, moving the pointer to it moves all entries
+//! below. The entries, their counts and the record of the table stay as they are, since none of
+//! them knows an address.
+//!
+//! ```text
+//!   entry for `va`  ──▶ table    cleared; owes a flush of walk caches and of every page below
+//!   entry for `to`  ──▶ table    stored; it was empty
+//! ```
+//!
+//! INV-REMAP-TABLES: [`Tables::movable_table`] says which tables may move. The debt of a move is
+//! that of a table with live entries.
+//!
+//! Neighbours: `entry/relocate.rs` moves the entries of a table one by one.
+//!
+//! Not guaranteed: that a table moves over an empty table, which would have to be flushed first.
+
+use crate::tables::{ExclusiveTables, Tables};
+use pagewright_arch::{Entry, Isa, Pte};
+use pagewright_plant::plant;
+use pagewright_sync::Platform;
+use pagewright_tlb::{Debt, Gather, OwedFlush};
+use pagewright_types::{Level, PageRange, VirtAddr};
+
+impl<P: Platform> Tables<'_, P> {
+    /// The level of the pointer by which the first part of `from` can move to `to` as one.
+    ///
+    /// It is the highest such level: both addresses are aligned to its span, `from` covers it, the
+    /// table below belongs to this space alone, and no table is in its way. `None` if entries must
+    /// move one by one.
+    pub fn movable_table(&self, from: PageRange, to: VirtAddr) -> Option<Level> {
+        let levels = (Level::PMD.raw()..=Level::PGD.raw()).rev().map(Level::new);
+        let aligned = levels.filter(|level| {
+            let span = level.span();
+            from.len() >= span && from.start().is_aligned(span) && to.is_aligned(span)
+        });
+        aligned.into_iter().find(|level| self.table_below(from.start(), *level) && self.has_room(to, *level))
+    }
+
+    /// Whether the entry of `level` for `va` is a pointer to an own table.
+    fn table_below(&self, va: VirtAddr, level: Level) -> bool {
+        let found = self.descend(va, level);
+        let pointer = matches!(P::Isa::decode(level, found.pte), Entry::Table(table) if !table.write_protected);
+        found.level == level && !found.shared && pointer
+    }
+
+    /// Whether the entry of `level` for `va` is empty, or missing.
+    pub fn has_room(&self, va: VirtAddr, level: Level) -> bool {
+        let found = self.descend(va, level);
+        !found.shared && plant!(TableMovedOver; true, found.pte.is_empty())
+    }
+}
+
+impl<P: Platform> ExclusiveTables<'_, P> {
+    /// Moves the table below the entry of `level` for `va` to the entry for `to`.
+    ///
+    /// [`Tables::movable_table`] said that this is possible, and the tables down to the one of
+    /// `level` for `to` exist. `gather` takes the flush; the caller settles it before it releases
+    /// the space (INV-REMAP-FLUSH). Until then no call finds the pages at `to`; a lockless walk may
+    /// take a reference on one there, which keeps it.
+    ///
+    /// # Panics
+    /// In debug builds when `va` or `to` is not aligned, or there is no such table.
+    pub fn move_table(&self, va: VirtAddr, to: VirtAddr, level: Level, gather: &mut Gather<'_, P>) {
+        debug_assert!(va.is_aligned(level.span()) && to.is_aligned(level.span()), "a part of a table moves from {va}");
+        let pointer = {
+            let Some(from) = self.lock_level(va, level).filter(|from| from.level() == level) else { return };
+            let pointer = from.pte(va);
+            debug_assert!(matches!(P::Isa::decode(level, pointer), Entry::Table(_)), "no table below {va}");
+            from.store(va, Pte::EMPTY);
+            from.page().adjust_live(-1);
+            pointer
+        };
+        let Some(to_table) = self.lock_level(to, level).filter(|table| table.level() == level) else {
+            unreachable!("INV-TABLE-RESERVE: the tables for {to} were made before one moved there")
+        };
+        to_table.store(to, pointer);
+        to_table.page().adjust_live(1);
+        drop(to_table);
+        plant!(MovedTableCached => {
+            let span = PageRange::new(va, va.add(level.span()));
+            return gather.extend(span, Level::PTE);
+        });
+        let owed = plant!(MovedTableAsPage; OwedFlush::Table(level), OwedFlush::LiveTable(level));
+        gather.absorb(Debt::new(self.tlb(), self.context(), va, owed, ()));
+    }
+}
