@@ -3,21 +3,31 @@
 //! An entry that maps a small folio takes one reference and one mapping. Both are in one word, so
 //! that one atomic addition takes them together, and one gives them up.
 //!
+//! The loom tests of `sync` include this file, so that they test these operations under every
+//! memory order.
+//!
 //! Protocol: as in `record`; each half changes by atomic read-modify-write, except in a record that
 //! the caller owns.
 
+#[cfg(not(loom))]
 use bytemuck::Zeroable;
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use pagewright_sync::atomic::{AtomicU64, Ordering, fence};
 
 /// One mapping, as the word counts it.
 const MAPPING: u64 = 1 << 32;
 
 /// The references of a folio in the low half, the mapcount of a page in the high half.
-#[derive(Zeroable)]
+#[cfg_attr(not(loom), derive(Zeroable))]
 #[repr(transparent)]
 pub(crate) struct FrameCounts(AtomicU64);
 
 impl FrameCounts {
+    /// Counts of zero; elsewhere they are zeroed memory.
+    #[cfg(loom)]
+    pub(crate) fn zero() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
     #[inline]
     pub(crate) fn refs(&self) -> u32 {
         self.0.load(Ordering::Acquire) as u32
@@ -122,7 +132,7 @@ impl FrameCounts {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

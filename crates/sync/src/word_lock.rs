@@ -26,7 +26,8 @@ impl WordLock {
     pub fn lock<R: Rank, B: Backend>(word: &AtomicU32) -> WordGuard<'_, R, B> {
         rank::enter::<R, B>();
         B::point();
-        while word.swap(LOCKED, Ordering::Acquire) != FREE {
+        // As in `SpinLock`, an attempt that fails does not store.
+        while word.compare_exchange_weak(FREE, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_err() {
             while word.load(Ordering::Relaxed) != FREE {
                 B::pause();
             }

@@ -112,7 +112,9 @@ fn concurrent_requests_are_not_lost() {
             })
         });
         machine.serve_requests(2);
-        threads.map(|thread| thread.join().expect("a sender"));
+        for thread in threads {
+            thread.join().expect("a sender");
+        }
         assert_eq!(machine.read.get(), 2, "each once");
     });
 }
