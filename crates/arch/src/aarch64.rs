@@ -19,7 +19,7 @@
 //! Not guaranteed: that the CPU has FEAT_HAFDBS. Without it the first access and the first store
 //! through a leaf fault, and the fault handler applies [`Isa::touched`].
 
-use crate::entry::{Entry, Leaf, LeafFlags, Pte, SoftEntry, TableEntry};
+use crate::entry::{Entry, Leaf, LeafFlags, PendingSequence, Pte, SoftEntry, TableEntry};
 use crate::isa::{Isa, Replacement, leaf_weakened, walkable};
 use pagewright_types::{IsaKind, Level, PageRange, Pfn, Rights, VirtAddr};
 
@@ -106,6 +106,16 @@ impl Isa for Aarch64 {
     #[inline]
     fn soft(soft: SoftEntry) -> Pte {
         Pte::from_raw(SOFT | soft.pack())
+    }
+
+    #[inline]
+    fn pending(pte: Pte, sequence: PendingSequence) -> Option<Pte> {
+        (pte.raw() & (VALID | PROT_NONE) == 0).then(|| Pte::from_raw(sequence.mark(pte.raw(), SOFT)))
+    }
+
+    #[inline]
+    fn pending_sequence(pte: Pte) -> Option<PendingSequence> {
+        if pte.raw() & (VALID | PROT_NONE) == 0 { PendingSequence::of(pte.raw(), SOFT) } else { None }
     }
 
     #[inline]

@@ -1,6 +1,6 @@
 //! The codec trait, and the rules for replacing one entry by another.
 
-use crate::entry::{Entry, Leaf, LeafFlags, Pte, SoftEntry, TableEntry};
+use crate::entry::{Entry, Leaf, LeafFlags, PendingSequence, Pte, SoftEntry, TableEntry};
 use core::fmt;
 use pagewright_types::{IsaKind, Level, PageRange, Rights, VirtAddr};
 
@@ -65,6 +65,12 @@ pub trait Isa: Copy + fmt::Debug + 'static {
 
     /// Encodes a soft entry; the word is never empty.
     fn soft(soft: SoftEntry) -> Pte;
+
+    /// Marks an entry that is not present as pending; `None` if it is present or keeps a frame.
+    fn pending(pte: Pte, sequence: PendingSequence) -> Option<Pte>;
+
+    /// The sequence number of a pending entry; `None` for any other.
+    fn pending_sequence(pte: Pte) -> Option<PendingSequence>;
 
     /// Decodes an entry of a table of `level`.
     ///

@@ -18,7 +18,7 @@
 //! keeps its frame number, where Linux inverts it. Nor shadow stacks (CET), which take D set with
 //! R/W clear for a shadow-stack page: an embedder leaves CR4.CET clear.
 
-use crate::entry::{Entry, Leaf, LeafFlags, Pte, SoftEntry, TableEntry};
+use crate::entry::{Entry, Leaf, LeafFlags, PendingSequence, Pte, SoftEntry, TableEntry};
 use crate::isa::{Isa, Replacement, leaf_weakened, walkable};
 use pagewright_types::{IsaKind, Level, PageRange, Pfn, Rights, VirtAddr};
 
@@ -93,6 +93,16 @@ impl Isa for X86_64 {
     #[inline]
     fn soft(soft: SoftEntry) -> Pte {
         Pte::from_raw(SOFT | soft.pack())
+    }
+
+    #[inline]
+    fn pending(pte: Pte, sequence: PendingSequence) -> Option<Pte> {
+        (pte.raw() & (PRESENT | PROT_NONE) == 0).then(|| Pte::from_raw(sequence.mark(pte.raw(), SOFT)))
+    }
+
+    #[inline]
+    fn pending_sequence(pte: Pte) -> Option<PendingSequence> {
+        if pte.raw() & (PRESENT | PROT_NONE) == 0 { PendingSequence::of(pte.raw(), SOFT) } else { None }
     }
 
     #[inline]

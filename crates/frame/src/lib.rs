@@ -120,6 +120,6 @@ pub use record::FrameState;
 pub use release_list::ReleaseList;
 pub use rss::{EntryCounts, RssKind, SWAP_ENTRIES};
 pub use stored_ref::{FolioCell, StoredFolioRef};
-pub use table_page::{TableMarks, TablePage};
+pub use table_page::{TableKey, TableMarks, TablePage};
 pub use watermark::{Urgency, Watermarks};
 pub use zone::{ZoneKind, ZoneView};

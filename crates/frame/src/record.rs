@@ -29,10 +29,10 @@
 //! - `shares*`: the number of sharers, and the sticky marks above it.
 //! - `counts`: the entries of the table by what they hold ([`EntryCounts`](crate::EntryCounts)),
 //!   two of 16 bits in each word.
-//! - `pend*` and `key*`: reserved for flushes that outlive the lock of the table. `debt` is then
-//!   the key of entries that lost rights, `index` the key of read-only translations that may
-//!   linger, and `pins` the sequence number that tells pending entries of the present key from
-//!   older ones.
+//! - `pend*` and `key*`: of flushes that outlive the lock of the table. `debt` is the key of
+//!   entries that lost rights, and `pins` the sequence number that tells pending entries of the
+//!   present key from older ones ([`TableKey`](crate::TableKey)). `index` is reserved for the key
+//!   of read-only translations that may linger.
 //!
 //! `refs` and `mapcount` share one word ([`FrameCounts`]). `refs` counts a pin of a small folio
 //! 1024 times. `debt` of a block in use is what its frames will owe when they are freed, in

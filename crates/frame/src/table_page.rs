@@ -24,9 +24,10 @@ use crate::rss::EntryCounts;
 use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::{Ordering, fence};
+use pagewright_arch::PendingSequence;
 use pagewright_sync::rank::{Rank, TableRank, TableUpperRank};
 use pagewright_sync::{Backend, Platform, WordGuard, WordLock};
-use pagewright_types::{Level, Order, Pfn, SpaceId};
+use pagewright_types::{DebtKey, Level, Order, Pfn, SpaceId};
 
 bitflags::bitflags! {
     /// Sticky facts about a table.
@@ -46,6 +47,27 @@ bitflags::bitflags! {
 
 /// The share count of a table, in the word that also has its marks.
 const SHARES: u32 = !TableMarks::all().bits();
+
+/// Says since when entries of a table owe a flush; opaque to this crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct TableKey(u64);
+
+impl TableKey {
+    /// No entry of the table owes a flush.
+    pub const NONE: Self = Self(0);
+
+    /// The key with these bits.
+    #[inline]
+    pub const fn new(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    /// The bits.
+    #[inline]
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+}
 
 /// A view of the record of a page-table page.
 pub struct TablePage<'a, L> {
@@ -71,6 +93,7 @@ impl<P: Platform> Frames<P> {
         record.large_mapcount_or_mlocks.store(0, Ordering::Relaxed);
         record.nr_pages_mapped.store(0, Ordering::Relaxed);
         record.entire_or_shares.store(1, Ordering::Relaxed);
+        record.pincount_or_swap.store(0, Ordering::Relaxed);
         record.owner_or_space.store(space.raw(), Ordering::Relaxed);
         record.set_kind(FrameKind::table(level, kind.zone()));
         pfn
@@ -109,6 +132,7 @@ impl<P: Platform> Frames<P> {
         debug_assert!(table.shares() <= 1, "INV-FRAME-TABLE: {table:?} is retired while shared");
         debug_assert!(!table.is_locked(), "INV-FRAME-TABLE: {table:?} is retired while locked");
         table.record.counts.set_mappings_locked(0);
+        table.record.set_debt(DebtKey::NONE);
         let zone = table.record.kind().zone();
         table.record.set_kind(FrameKind::block(FrameState::Allocated, Order::ZERO, zone));
         Block::new(pfn, Order::ZERO)
@@ -181,6 +205,24 @@ impl<'a, L: Backend> TablePage<'a, L> {
         // the entry.
         self.record.counts.set_mappings_locked(live as u32);
         live as u32
+    }
+
+    /// Since when entries of the table owe a flush, and the sequence number of those that do.
+    ///
+    /// The caller holds the lock.
+    #[inline]
+    pub fn pending(&self) -> (TableKey, PendingSequence) {
+        let sequence = self.record.pincount_or_swap.load(Ordering::Relaxed);
+        (TableKey(self.record.debt().raw()), PendingSequence::new(sequence))
+    }
+
+    /// Sets what [`pending`](Self::pending) returns.
+    ///
+    /// The caller holds the lock.
+    #[inline]
+    pub fn set_pending(&self, key: TableKey, sequence: PendingSequence) {
+        self.record.set_debt(DebtKey::new(key.0));
+        self.record.pincount_or_swap.store(sequence.raw(), Ordering::Relaxed);
     }
 
     /// The live entries by what they hold.

@@ -113,6 +113,10 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::HotplugUnflushed
         | Bug::PublishedLate
         | Bug::BatchMaskBeforeBump
+        | Bug::PendingNotMarked
+        | Bug::PendingMarkLost
+        | Bug::UnpaidKeyReplaced
+        | Bug::GatherNotRecorded
         | Bug::LatestIssuerCompletes
         | Bug::LatestDeferralKept => elsewhere("batch_races.rs"),
         Bug::FaultAroundPastEnd | Bug::NestedNotSeen | Bug::ZapNotConcurrent => elsewhere("mm/tests/fault"),

@@ -96,6 +96,10 @@ pagewright_types::named_table! {
         SplitLevelBelow = "split-level-below", "The flush of a huge leaf that is split names the level of its parts, so a TLB keeps the leaf.";
         OldKeysForgotten = "old-keys-forgotten", "The mask of a key is overwritten in the ledger and lost, so no CPU owes the key any longer.";
         NewestKeyIsFloor = "newest-key-is-floor", "The allocator is told that every key is paid once it asks, although CPUs still owe some.";
+        PendingNotMarked = "pending-not-marked", "An entry whose flush is deferred is left empty, so an install there flushes nothing.";
+        PendingMarkLost = "pending-mark-lost", "A swap entry whose flush is deferred is zapped, and the empty entry no longer says so.";
+        UnpaidKeyReplaced = "unpaid-key-replaced", "A table's key is replaced before it is paid, so its older pending entries no longer count.";
+        GatherNotRecorded = "gather-not-recorded", "A gather beside others leaves no mark in the tables that it edits, so an install there flushes nothing.";
         ParkedMerges = "parked-merges", "A settled free block coalesces with a parked one, so its frames owe a debt that they never had.";
         ReserveNotKept = "reserve-not-kept", "Callers that may wait take the last settled frames, and callers that may not wait find only parked ones.";
         ParkedNotSettled = "parked-not-settled", "A block whose halves are a settled and a parked one is refused, although a flush would make it whole.";

@@ -87,7 +87,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     /// Whether the entry for `va` is empty.
     #[inline]
     pub fn is_empty(&self, va: VirtAddr) -> bool {
-        self.pte(va).is_empty()
+        self.entry(va) == EntryView::Empty
     }
 
     /// Whether the entry for `va` is what it was when it was read without the lock.
@@ -151,6 +151,16 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         self.tables.tlb.fx().store(self.slot(va), pte);
     }
 
+    /// Stores an entry that no TLB caches; if the old one is pending, the new one is, too.
+    ///
+    /// The flush of the leaf that was cleared there is deferred still, and the leaf that is stored
+    /// next waits for it (INV-TLB-PLACE).
+    #[inline]
+    pub(crate) fn store_not_present(&self, va: VirtAddr, pte: Pte) {
+        let pending = plant!(PendingMarkLost; None, P::Isa::pending_sequence(self.pte(va)));
+        self.store(va, pending.and_then(|sequence| P::Isa::pending(pte, sequence)).unwrap_or(pte));
+    }
+
     /// Replaces the leaf for `va` by `new`, and returns it with every bit that a walker will set.
     ///
     /// The exchange is atomic against the walker.
@@ -200,9 +210,14 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         if pending { OwedFlush::Leaf(self.level) } else { OwedFlush::Nothing }
     }
 
+    /// Flushes all entries of the table that were cleared or weakened and may not be flushed yet.
+    pub(crate) fn flush_pending(&self) {
+        self.tables.tlb.flush_pending_table(self.context(), self.table);
+    }
+
     /// Flushes the entry for `va` if it was cleared and may not be flushed yet (INV-TLB-CLEARED).
     #[inline]
     pub(crate) fn flush_before_install(&self, va: VirtAddr) {
-        self.tables.tlb.flush_before_install(self.context(), va, self.level);
+        self.tables.tlb.flush_before_install(self.context(), self.slot(va), va, self.level);
     }
 }

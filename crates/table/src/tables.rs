@@ -346,21 +346,26 @@ impl<'h, P: Platform> Tables<'h, P> {
         let mut hooked = 0;
         loop {
             let found = self.descend(va, level);
-            if found.level == level || !found.pte.is_empty() || self.tree.is_closed() {
+            let is_empty = P::Isa::decode(found.level, found.pte) == Entry::Empty;
+            if found.level == level || !is_empty || self.tree.is_closed() {
                 return hooked;
             }
-            hooked += usize::from(self.hook(found.slot, found.level, reserve));
+            hooked += usize::from(self.hook((found.slot, va), found.level, reserve));
         }
     }
 
     /// Hooks a new table into an empty slot, unless another CPU did so first.
-    fn hook(&self, slot: PteSlot, at: Level, reserve: &mut TableReserve<'_, P>) -> bool {
+    ///
+    /// If a leaf was cleared there and may not be flushed yet, this flushes it first
+    /// (INV-TLB-CLEARED).
+    fn hook(&self, (slot, va): (PteSlot, VirtAddr), at: Level, reserve: &mut TableReserve<'_, P>) -> bool {
         let (tlb, tree) = (self.tlb, self.tree);
         let parent = tlb.frames().table(slot.table);
         let _guard = parent.lock::<rank::TableUpperRank>();
-        if !tlb.fx().load(slot).is_empty() {
+        if P::Isa::decode(at, tlb.fx().load(slot)) != Entry::Empty {
             return false;
         }
+        tlb.flush_before_install(self.context(), slot, va, at);
         let child = reserve.take_table(below(at), tree.context().id());
         // INV-TABLE-ZERO: the child's zeroes are visible to walkers before the pointer to it is.
         tlb.fx().publish();

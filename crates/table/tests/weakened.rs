@@ -174,7 +174,7 @@ impl<I: Isa> World<I> {
                         if let Some(debt) = run.protect(page(*index), hide) {
                             gather.absorb(debt);
                         }
-                        gather.publish();
+                        gather.publish(run.table().table());
                     });
                 }
                 gather.settle();

@@ -36,8 +36,19 @@ impl DeferredFlush {
         (issuer != Self::ANYONE).then(|| CpuId::new(issuer as u16))
     }
 
+    /// The flush in the bits of a [`TableKey`](pagewright_frame::TableKey).
+    pub(crate) fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    /// The bits, of which the highest is clear.
+    pub(crate) fn raw(self) -> u64 {
+        self.0
+    }
+
     /// Both of two.
-    fn and(self, other: Self) -> Self {
+    pub(crate) fn and(self, other: Self) -> Self {
+        plant!(LatestDeferralKept => return other);
         let issuer = self.issuer().filter(|_| self.issuer() == other.issuer());
         Self::new(self.epoch().max(other.epoch()) - 1, issuer)
     }
@@ -59,8 +70,10 @@ pub struct TlbContext {
     /// The latest flush that a [`crate::Batch`] has put off, as [`DeferredFlush`] packs it (Linux's
     /// `tlb_flush_batched`).
     deferred: AtomicU64,
-    /// What [`Self::deferred`] said when the space was last flushed for its sake.
-    paid: AtomicU64,
+    /// The latest of those that no table records, or 0.
+    unplaced: AtomicU64,
+    /// The epoch up to which everything that was deferred in the space is flushed.
+    flushed: AtomicU64,
     /// How many [`crate::SecondaryMmu`]s are registered.
     pub(crate) secondaries: AtomicU32,
     /// arm64: the ASID in the low 16 bits, the allocator's generation above; 0 before the first
@@ -71,9 +84,9 @@ pub struct TlbContext {
 impl TlbContext {
     pub(crate) fn new(id: SpaceId, root: Pfn) -> Self {
         let (generation, asid) = (AtomicU64::new(1), AtomicU64::new(0));
-        let (flush_pending, deferred, paid) = (AtomicU32::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        let (cpus, secondaries) = (AtomicCpuMask::new(), AtomicU32::new(0));
-        Self { id, root, cpus, generation, flush_pending, deferred, paid, secondaries, asid }
+        let (deferred, unplaced, flushed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        let (cpus, flush_pending, secondaries) = (AtomicCpuMask::new(), AtomicU32::new(0), AtomicU32::new(0));
+        Self { id, root, cpus, generation, flush_pending, deferred, unplaced, flushed, secondaries, asid }
     }
 
     /// The space's id.
@@ -108,35 +121,73 @@ impl TlbContext {
         self.flush_pending.load(Ordering::SeqCst) > 0
     }
 
-    /// The latest flush that was put off, unless the space has been flushed since.
+    /// The latest deferred flush, unless the space has been flushed since.
     #[inline]
     pub(crate) fn deferred(&self) -> Option<DeferredFlush> {
-        let deferred = self.deferred.load(Ordering::SeqCst);
-        (deferred != self.paid.load(Ordering::SeqCst)).then_some(DeferredFlush(deferred))
+        self.unless_flushed(&self.deferred)
     }
 
-    /// Notes that a flush of an entry, edited just now, is put off.
+    /// The latest deferred flush that no table records, unless the space has been flushed since.
+    #[inline]
+    pub(crate) fn unplaced(&self) -> Option<DeferredFlush> {
+        self.unless_flushed(&self.unplaced)
+    }
+
+    #[inline]
+    fn unless_flushed(&self, word: &AtomicU64) -> Option<DeferredFlush> {
+        let deferred = DeferredFlush(word.load(Ordering::SeqCst));
+        (deferred.0 != 0 && !self.is_flushed(deferred)).then_some(deferred)
+    }
+
+    /// Whether the space was flushed after `deferred` arose.
+    #[inline]
+    pub(crate) fn is_flushed(&self, deferred: DeferredFlush) -> bool {
+        self.is_flushed_up_to(deferred.epoch())
+    }
+
+    /// As [`is_flushed`](Self::is_flushed), of all that a clock at `epoch` pays.
+    #[inline]
+    pub(crate) fn is_flushed_up_to(&self, epoch: u64) -> bool {
+        epoch <= self.flushed.load(Ordering::SeqCst)
+    }
+
+    /// Notes that the flush of an entry, edited just now, is deferred.
     ///
     /// The caller holds the lock of the entry's table.
     #[inline]
     pub(crate) fn defer(&self, now: DeferredFlush) {
-        let mut old = self.deferred.load(Ordering::SeqCst);
+        self.add_to(&self.deferred, now);
+    }
+
+    /// As [`defer`](Self::defer), if no table records it: every install in the space flushes it.
+    #[cold]
+    pub(crate) fn defer_unplaced(&self, now: DeferredFlush) {
+        self.add_to(&self.unplaced, now);
+        self.defer(now);
+    }
+
+    #[inline]
+    fn add_to(&self, word: &AtomicU64, now: DeferredFlush) {
+        let mut old = word.load(Ordering::SeqCst);
         loop {
-            let settled = old == self.paid.load(Ordering::SeqCst);
-            let new = if settled { now } else { plant!(LatestDeferralKept; now, DeferredFlush(old).and(now)) };
+            let settled = self.is_flushed(DeferredFlush(old));
+            let new = if settled { now } else { DeferredFlush(old).and(now) };
             if new.0 == old {
                 return;
             }
-            match self.deferred.compare_exchange_weak(old, new.0, Ordering::SeqCst, Ordering::SeqCst) {
+            match word.compare_exchange_weak(old, new.0, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => return,
                 Err(other) => old = other,
             }
         }
     }
 
-    /// Notes that the space was flushed after `deferred` was read.
-    pub(crate) fn paid(&self, deferred: DeferredFlush) {
-        self.paid.store(deferred.0, Ordering::SeqCst);
+    /// Notes that everything deferred up to `epoch` is flushed.
+    pub(crate) fn note_flushed(&self, epoch: u64) {
+        plant!(LateAdderCleared => {
+            self.flushed.fetch_max(DeferredFlush(self.deferred.load(Ordering::SeqCst)).epoch(), Ordering::SeqCst);
+        });
+        self.flushed.fetch_max(epoch, Ordering::SeqCst);
     }
 
     /// The same, of anybody but the caller, who is clearing entries himself.

@@ -3,6 +3,7 @@
 use crate::context::TlbContext;
 use crate::detached::IntoDetachedPieces;
 use crate::engine::Tlb;
+use pagewright_arch::PteSlot;
 use pagewright_sync::{Platform, bomb};
 use pagewright_types::{Level, PageRange, VirtAddr};
 
@@ -37,6 +38,7 @@ pub struct Debt<'t, P: Platform, T: IntoDetachedPieces> {
     context: &'t TlbContext,
     owed: OwedFlush,
     va: VirtAddr,
+    slot: Option<PteSlot>,
     detached: Option<T>,
 }
 
@@ -44,7 +46,23 @@ impl<'t, P: Platform, T: IntoDetachedPieces> Debt<'t, P, T> {
     /// Creates the debt of an edit of the entry for `va`, which owns what the edit detached.
     #[inline]
     pub fn new(tlb: &'t Tlb<P>, context: &'t TlbContext, va: VirtAddr, owed: OwedFlush, detached: T) -> Self {
-        Self { tlb, context, owed, va, detached: Some(detached) }
+        Self { tlb, context, owed, va, slot: None, detached: Some(detached) }
+    }
+
+    /// Names the entry that was edited.
+    ///
+    /// If the flush is deferred, the record of the table says so, and only an install in this entry
+    /// waits for it. The flush of an edit without a place holds up every install in the space.
+    #[inline]
+    pub fn at(mut self, slot: PteSlot) -> Self {
+        self.slot = Some(slot);
+        self
+    }
+
+    /// The entry that was edited, if it is known.
+    #[inline]
+    pub(crate) fn slot(&self) -> Option<PteSlot> {
+        self.slot
     }
 
     /// The value that the edit detached.

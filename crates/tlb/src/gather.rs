@@ -13,7 +13,7 @@ use crate::engine::{FlushInfo, Tlb};
 use pagewright_frame::{FolioRef, Frames};
 use pagewright_plant::plant;
 use pagewright_sync::{Platform, bomb};
-use pagewright_types::{Counter, Level, PageRange, VirtAddr};
+use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
 
 /// Debts of one operation on one space, paid together by one flush (Linux's `mmu_gather`).
 ///
@@ -34,6 +34,8 @@ pub struct Gather<'t, P: Platform> {
     full_space: bool,
     /// Whether others may clear entries of the space, and fault, meanwhile.
     concurrent: bool,
+    /// Whether entries were edited since the last [`Self::publish`].
+    unpublished: bool,
     detached: DetachedList,
 }
 
@@ -49,6 +51,7 @@ impl<'t, P: Platform> Gather<'t, P> {
             freed_tables: false,
             full_space: false,
             concurrent: false,
+            unpublished: false,
             detached: DetachedList::new(),
         }
     }
@@ -64,8 +67,9 @@ impl<'t, P: Platform> Gather<'t, P> {
     ///
     /// Until it is settled, others may fault and clear entries there. INV-TLB-CLEARED: an operation
     /// that finds an entry cleared and not flushed yet flushes it. Another concurrent gather
-    /// flushes the whole space when it settles (`mm_tlb_flush_nested`); an install of a leaf calls
-    /// [`Tlb::flush_before_install`].
+    /// flushes the whole space when it settles (`mm_tlb_flush_nested`). An install in a table that
+    /// the gather has edited flushes its entry, and an install in any other table does not
+    /// ([`Tlb::flush_before_install`]).
     pub fn concurrent(tlb: &'t Tlb<P>, context: &'t TlbContext) -> Self {
         context.inc_flush_pending();
         let mut gather = Self::new(tlb, context);
@@ -115,6 +119,7 @@ impl<'t, P: Platform> Gather<'t, P> {
     /// Extends the range of the flush, for a caller that edits in bulk and detaches nothing.
     #[inline]
     pub fn extend(&mut self, range: PageRange, level: Level) {
+        self.unpublished = true;
         self.mixed |= self.range.is_some() && self.level != level;
         self.range = Some(match self.range {
             None => range,
@@ -123,14 +128,16 @@ impl<'t, P: Platform> Gather<'t, P> {
         self.level = self.level.min(level);
     }
 
-    /// Publishes the edits to page-table walkers.
+    /// Publishes the edits of `table` to page-table walkers, and records them in the table.
     ///
-    /// A concurrent gather does so before it releases the table's lock: an operation that finds the
-    /// edit there and flushes it cannot publish the stores of another CPU (Arm ARM D8.2.6).
+    /// A concurrent gather does so before it releases the table's lock. An operation that finds the
+    /// edit there and flushes it cannot publish the stores of another CPU (Arm ARM D8.2.6); and an
+    /// install in the table flushes its entry while the record says that it may be unflushed.
     #[inline]
-    pub fn publish(&self) {
-        plant!(PublishedLate => return);
-        if self.concurrent && self.range.is_some() {
+    pub fn publish(&mut self, table: Pfn) {
+        if self.concurrent && core::mem::take(&mut self.unpublished) {
+            plant!(GatherNotRecorded; (), self.tlb.note_gather(table));
+            plant!(PublishedLate => return);
             self.tlb.fx().publish();
         }
     }
@@ -150,14 +157,14 @@ impl<'t, P: Platform> Gather<'t, P> {
     ///
     /// For a caller that must flush before it releases a lock.
     pub fn settle_so_far(&mut self) {
-        let deferred = plant!(DeferredNotSeen; None, self.tlb.deferred(self.context));
-        if deferred.is_some() {
+        let epoch = plant!(DeferredNotSeen; None, self.tlb.begin_paying(self.context));
+        if epoch.is_some() {
             self.tlb.count(Counter::PwTlbBatchOvertaken, 1);
             self.widen_to_space();
         }
         self.pay();
-        if let Some(deferred) = deferred {
-            self.context.paid(deferred);
+        if let Some(epoch) = epoch {
+            self.context.note_flushed(epoch);
         }
     }
 

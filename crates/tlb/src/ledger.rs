@@ -135,10 +135,11 @@ impl<P: Platform> Ledger<P> {
         key
     }
 
-    /// What is sampled from here on is younger than every debt until now, and everything that was
-    /// put off.
-    pub(crate) fn begin_epoch(&self) {
-        self.epoch.fetch_add(1, Ordering::SeqCst);
+    /// Begins an epoch, and returns the one that ends.
+    ///
+    /// What is sampled from here on is younger than every debt, and everything deferred, until now.
+    pub(crate) fn begin_epoch(&self) -> u64 {
+        self.epoch.fetch_add(1, Ordering::SeqCst)
     }
 
     /// Reads the epoch, before an act that pays everything; [`Ledger::advance`] publishes it.

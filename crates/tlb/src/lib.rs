@@ -77,16 +77,28 @@
 //! A plain gather is settled before the locks that cover its edits are released, so no other
 //! operation meets one of them. Three deferrals outlive those locks:
 //!
-//! | deferred by | recorded in | paid by | paid early by |
-//! | --- | --- | --- | --- |
-//! | [`Gather::concurrent`], beside faults and other zaps | a count in the [`TlbContext`] | its `settle` | an install: flushes the entry; another concurrent gather, when it settles: flushes the space; a batch: adds a flush of the space to its own |
-//! | [`Batch`] | the latest epoch, on arm64 with its issuer, in the [`TlbContext`] | its `settle` | an install, or any gather that settles, unless the clocks say that it is paid: flushes the space; another batch: adds a flush of the space to its own |
-//! | a drop | as by a batch, for the rights; the [`DebtKey`](pagewright_types::DebtKey) of each frame | as what a batch defers; frames by [`Tlb::alloc`], on the CPUs whose clocks are behind the key | as what a batch defers: until then the space can still use the stale translation, and no other space gets the frame |
+//! | deferred by | recorded in | paid by |
+//! | --- | --- | --- |
+//! | [`Gather::concurrent`], beside faults and other zaps | a count in the [`TlbContext`], and a mark in the record of each table that it edits | its `settle` |
+//! | [`Batch`] | the entry, which is *pending*; the key of its table; the latest epoch, on arm64 with its issuer, in the [`TlbContext`] | its `settle` |
+//! | a drop | the latest epoch without a place in the [`TlbContext`], for the rights; the [`DebtKey`](pagewright_types::DebtKey) of each frame | frames by [`Tlb::alloc`], on the CPUs whose clocks are behind the key |
 //!
-//! An install of a leaf checks by [`Tlb::flush_before_install`], a batch by [`Batch::absorb_pending`]
-//! (INV-TLB-CLEARED, INV-TLB-DEFERRED), and an edit of a leaf without rights, which may have lost
-//! them in one of the first two rows, by [`Tlb::may_owe_flush`]. The [`Ledger`] keeps the time for
-//! the last two rows:
+//! # What each operation flushes
+//!
+//! An operation that depends on an entry which another has cleared or weakened flushes first
+//! (INV-TLB-CLEARED, INV-TLB-DEFERRED). *Owed* is what was deferred and not paid.
+//!
+//! | operation | entry never deferred, or paid | entry pending, owed | table edited by an open gather | weakened leaf, owed | a drop, owed |
+//! | --- | --- | --- | --- | --- | --- |
+//! | install a leaf, hook a table ([`Tlb::flush_before_install`]) | nothing | the space | the entry | – | the space |
+//! | store a soft entry, zap one | nothing | nothing: the entry stays pending | nothing: the mark stays | – | nothing |
+//! | edit a leaf without rights ([`Tlb::may_owe_flush`]) | nothing | – | the leaf | the leaf | the leaf |
+//! | store many leaves, space held exclusively ([`Tlb::flush_pending_table`]) | nothing | the space | – | the space | the space |
+//! | [`Gather::settle`]: zap, `mprotect`, `munmap`, fork, `mremap` | what it gathered | the space | the space, if the gather is concurrent, too | the space | the space |
+//! | [`Batch::absorb_pending`] | nothing | adds the space | adds the space | adds the space | adds the space |
+//!
+//! The last two rows ask the [`TlbContext`], not the entries, so they also flush for the sake of
+//! entries that they have not met. The [`Ledger`] keeps the time:
 //!
 //! - **Epoch**: one number for the machine. Each new key advances it, and so does a payment of
 //!   deferred flushes where one that is deferred later could be taken for paid.

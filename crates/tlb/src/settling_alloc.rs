@@ -166,7 +166,7 @@ impl<P: Platform> Tlb<P> {
             }
         };
         let key = self.ledger().open(mask);
-        plant!(DroppedRightsForgotten; (), context.defer(DeferredFlush::of_key(key, issuer)));
+        plant!(DroppedRightsForgotten; (), context.defer_unplaced(DeferredFlush::of_key(key, issuer)));
         self.park_under(key, pieces);
     }
 

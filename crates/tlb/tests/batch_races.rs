@@ -105,7 +105,7 @@ fn maps_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
         loop {
             let table = maps.table.lock();
             if !maps.is_mapped(0) {
-                maps.tlb.flush_before_install(&maps.context, bare::page(0), Level::PTE);
+                maps.tlb.flush_before_install(&maps.context, maps.slot(0), bare::page(0), Level::PTE);
                 maps.map_folio(0, folio);
                 break;
             }
@@ -133,7 +133,7 @@ fn absorbs_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
         for index in 0..zaps.pages {
             let table = zaps.table.lock();
             gather.absorb(zaps.unmap(index));
-            gather.publish();
+            gather.publish(zaps.slot(index).table);
             drop(table);
         }
         gather.settle();
@@ -460,7 +460,7 @@ mod planted {
         a_late_publication_is_found:
             [Aarch64] PublishedLate by RIGHTS, race true, SHAPE, absorbs_what_is_cleared;
         a_deferral_lost_to_a_concurrent_flush_is_found:
-            [X86_64, Aarch64] LateAdderCleared by BOTH, race true, SHAPE, unmaps_as_they_are_cleared;
+            [X86_64, Aarch64] LateAdderCleared by BOTH, race true, LONGER, unmaps_as_they_are_cleared;
         an_epoch_that_is_still_open_is_found:
             [X86_64, Aarch64] EpochStillOpen by BOTH, race true, LONGER, unmaps_as_they_are_cleared;
         /// On arm64 a batch notes no CPUs.

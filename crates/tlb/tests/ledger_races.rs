@@ -121,7 +121,7 @@ fn installs_after_a_dropped_gather<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineB
             let mut gather = Gather::concurrent(&drops.tlb, &drops.context);
             let table = drops.table.lock();
             gather.absorb(drops.unmap(LEFT));
-            gather.publish();
+            gather.publish(drops.slot(LEFT).table);
             drop(table);
             is_dropped(gather);
         }),
@@ -133,7 +133,7 @@ fn installs_after_a_dropped_gather<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineB
                 let table = installs.table.lock();
                 if !installs.is_mapped(LEFT) {
                     let page = PageRange::page(bare::page(LEFT));
-                    installs.tlb.flush_before_install(&installs.context, page.start(), Level::PTE);
+                    installs.tlb.flush_before_install(&installs.context, installs.slot(LEFT), page.start(), Level::PTE);
                     installs.map_folio(LEFT, folio);
                     break;
                 }

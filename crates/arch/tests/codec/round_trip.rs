@@ -4,7 +4,7 @@
 
 use crate::manual::{Manual, Walk};
 use crate::strategy;
-use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte};
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, PendingSequence, Pte};
 use pagewright_types::{Level, Rights};
 use proptest::prelude::*;
 
@@ -29,6 +29,23 @@ fn a_soft_entry_decodes_to_itself_and_faults_the_walker<I: Manual>() {
         prop_assert_eq!(I::decode(level, pte), Entry::Soft(soft));
         prop_assert!(!pte.is_empty());
         prop_assert_eq!(I::walk(level, pte.raw()), Walk::Fault);
+    });
+}
+
+/// Of an empty entry and of a soft one; a leaf without rights keeps its frame and gets no mark.
+fn a_pending_entry_decodes_as_without_the_mark_and_faults_the_walker<I: Manual>() {
+    proptest!(|(soft in prop::option::of(strategy::soft()), (at, leaf) in strategy::leaf(), first in 0u32..4, level in 0u8..4)| {
+        let (pte, level) = (soft.map_or(Pte::EMPTY, I::soft), Level::new(level));
+        prop_assert_eq!(I::pending_sequence(pte), None);
+        let mut pending = pte;
+        for sequence in [first, first + 1].map(PendingSequence::new) {
+            pending = I::pending(pending, sequence).expect("it is not present");
+            prop_assert_eq!(I::pending_sequence(pending), Some(sequence));
+            prop_assert_eq!(I::decode(level, pending), I::decode(level, pte));
+            prop_assert_eq!(I::walk(level, pending.raw()), Walk::Fault);
+        }
+        let leaf = I::leaf(at, leaf);
+        prop_assert_eq!((I::pending(leaf, PendingSequence::new(first)), I::pending_sequence(leaf)), (None, None));
     });
 }
 
@@ -119,6 +136,7 @@ for_each_isa! {
         a_leaf_decodes_to_itself,
         a_table_decodes_to_itself,
         a_soft_entry_decodes_to_itself_and_faults_the_walker,
+        a_pending_entry_decodes_as_without_the_mark_and_faults_the_walker,
         the_walker_reads_the_rights_and_flags_of_the_leaf,
         leaves_are_the_same_but_touched_if_only_the_walker_has_changed_them,
         a_shared_and_an_old_leaf_lack_what_they_should_and_nothing_else,

@@ -201,7 +201,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
             Entry::Soft(soft) => {
                 if let Some(copy) = hooks.copy_soft(soft) {
                     if copy.parent != soft {
-                        self.tables.tlb.fx().store(slot, P::Isa::soft(copy.parent));
+                        self.store_not_present(self.address(index), P::Isa::soft(copy.parent));
                     }
                     child.map_soft(self.address(index), copy.child);
                 }

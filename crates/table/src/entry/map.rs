@@ -59,7 +59,7 @@ impl<P: Platform> EntryRun<'_, '_, P> {
     /// In debug builds when the entry is not empty.
     pub fn map_soft(&mut self, va: VirtAddr, soft: SoftEntry) {
         debug_assert!(self.table.is_empty(va), "INV-TABLE-EMPTY: {soft:?} over {:?} at {va}", self.table.entry(va));
-        self.table.store(va, P::Isa::soft(soft));
+        self.table.store_not_present(va, P::Isa::soft(soft));
         self.count_soft(soft, 1);
         self.change.live += 1;
     }

@@ -28,7 +28,7 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
             match tlb.fx().compare_exchange(slot, old, new) {
                 Ok(()) => {
                     let owed = plant!(ProtectNoFlush; pagewright_tlb::OwedFlush::Nothing, table.owed(old, new));
-                    return Some(Debt::new(tlb, table.context(), va, owed, ()));
+                    return Some(Debt::new(tlb, table.context(), va, owed, ()).at(slot));
                 }
                 Err(now) => old = now,
             }
@@ -47,6 +47,6 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
             "INV-TABLE-EMPTY: {:?} at {va} becomes {soft:?}",
             self.table.entry(va)
         );
-        self.table.store(va, P::Isa::soft(soft));
+        self.table.store_not_present(va, P::Isa::soft(soft));
     }
 }

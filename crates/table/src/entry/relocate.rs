@@ -29,6 +29,9 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         gather: &mut Gather<'_, P>,
     ) {
         let mut moved = RunChange::default();
+        // A key belongs to an address: what is pending at the new ones is flushed before leaves are
+        // stored there.
+        to.flush_pending();
         for va in self.entries(part) {
             let to_va = new.add(va.since(part.start()));
             let old = match self.entry(va) {

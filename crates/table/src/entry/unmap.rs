@@ -89,7 +89,7 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
         }
         // SAFETY: INV-TABLE-OWNS – an exchange has removed the leaf, and it is not restored.
         let owned = unsafe { OwnedLeaf::removed(self.frames(), leaf) };
-        Debt::new(table.tables.tlb, table.context(), va, owed, owned)
+        Debt::new(table.tables.tlb, table.context(), va, owed, owned).at(table.slot(va))
     }
 
     /// Clears a soft entry and returns it.
@@ -98,7 +98,7 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
     /// one; then nothing changed.
     pub fn unmap_soft(&mut self, va: VirtAddr) -> Option<SoftEntry> {
         let EntryView::Soft(soft) = self.table.entry(va) else { return None };
-        self.table.store(va, Pte::EMPTY);
+        self.table.store_not_present(va, Pte::EMPTY);
         self.count_soft(soft, -1);
         self.change.live -= 1;
         Some(soft)

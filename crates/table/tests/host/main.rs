@@ -4,6 +4,7 @@ mod edits;
 mod locks;
 mod model;
 mod path;
+mod pending;
 mod runs;
 mod soft;
 mod space;

@@ -77,7 +77,7 @@ struct World<I: Isa> {
 }
 
 /// A pinned page is never offered, and swap entries are copied as they are.
-struct Hooks;
+pub(crate) struct Hooks;
 
 impl CopyHooks for Hooks {
     fn copy_pinned(&mut self, _leaf: LeafView) -> Option<OwnedLeaf> {

@@ -11,12 +11,11 @@
 //! The caller lets go of tables and spaces between the edits and [`Batch::settle`]. Until then
 //! somebody else can find an entry cleared or weakened that some CPU still holds as it was.
 //!
-//! INV-TLB-DEFERRED: whoever relies on such an entry flushes first. Each space remembers the latest
-//! flush that was put off, under the lock of the entry's table; a [`crate::Gather`] asks when it is
-//! settled – it has seen the entries before – and takes the whole space along, and whoever installs
-//! an entry calls [`Tlb::flush_before_install`] under that lock. Linux asks each time it takes the
-//! lock (`flush_tlb_batched_pending`), and has missed one. Whether a space has been flushed since
-//! is for `deferred` to say.
+//! INV-TLB-DEFERRED: an operation that depends on such an entry flushes first. The entry, the record
+//! of its table and the space remember the deferral, under the table's lock. A [`crate::Gather`]
+//! asks the space when it is settled, because it has met its entries by then, and flushes the whole
+//! space. An install asks the table and the entry, by [`Tlb::flush_before_install`]. Linux asks the
+//! space each time it takes the lock (`flush_tlb_batched_pending`), and has missed one.
 //!
 //! Nothing is put off where that spares no wait ([`BatchPolicy`]): then each entry is flushed when
 //! it is absorbed, and the batch only holds what was detached.
@@ -27,10 +26,21 @@ use crate::context::{DeferredFlush, TlbContext};
 use crate::debt::{Debt, OwedFlush};
 use crate::detached::{DetachedHolder, DetachedList, IntoDetachedPieces};
 use crate::engine::{BatchPolicy, FlushInfo, Tlb};
-use pagewright_arch::ShootdownKind;
+use pagewright_arch::{PteSlot, ShootdownKind};
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Backend, Platform};
 use pagewright_types::{Counter, CpuId, CpuMask, Level, PageRange};
+
+/// Which installs a deferred flush concerns.
+#[derive(Clone, Copy)]
+enum Place {
+    /// Those in one entry.
+    Entry(PteSlot),
+    /// Those that are recorded already: the flush repeats that of other operations.
+    Recorded,
+    /// Any in the space.
+    Unknown,
+}
 
 /// Debts of any number of spaces, paid together by one wait (Linux's `tlbflush_unmap_batch`).
 ///
@@ -90,13 +100,14 @@ impl<'t, P: Platform> Batch<'t, P> {
     /// In debug builds when the debt belongs to another context; always when it is a table's.
     pub fn absorb<T: IntoDetachedPieces>(&mut self, context: &Arc<TlbContext>, debt: Debt<'_, P, T>) {
         debug_assert!(core::ptr::eq(debt.context(), &raw const **context), "INV-TLB-DEBT: debt of another space");
-        let range = debt.range();
+        let (range, slot) = (debt.range(), debt.slot());
         let (owed, _, detached) = debt.dissolve();
         match owed {
             OwedFlush::Nothing => {}
             OwedFlush::Leaf(level) => {
                 let flush = FlushInfo { range: Some(range), level, freed_tables: false };
-                self.defer_or_flush(context, flush, |tlb| tlb.issue_leaf(context, range.start(), level));
+                let place = slot.map_or(Place::Unknown, Place::Entry);
+                self.defer_or_flush(context, (flush, place), |tlb| tlb.issue_leaf(context, range.start(), level));
             }
             OwedFlush::Table(_) | OwedFlush::LiveTable(_) => {
                 unreachable!("INV-TLB-WALKERS: the flush of a table is deferred")
@@ -115,7 +126,7 @@ impl<'t, P: Platform> Batch<'t, P> {
             return;
         }
         let flush = FlushInfo { range: None, level: Level::PTE, freed_tables: false };
-        self.defer_or_flush(context, flush, |tlb| tlb.issue_whole(context));
+        self.defer_or_flush(context, (flush, Place::Recorded), |tlb| tlb.issue_whole(context));
     }
 
     /// Whether settling this batch pays for everything that is unflushed in a space: usually all of
@@ -141,10 +152,20 @@ impl<'t, P: Platform> Batch<'t, P> {
 
     /// Puts off `flush`, which `issue` broadcasts, or pays it at once.
     #[inline]
-    fn defer_or_flush(&mut self, context: &Arc<TlbContext>, flush: FlushInfo, issue: impl FnOnce(&Tlb<P>)) {
+    fn defer_or_flush(
+        &mut self,
+        context: &Arc<TlbContext>,
+        (flush, place): (FlushInfo, Place),
+        issue: impl FnOnce(&Tlb<P>),
+    ) {
         let me = self.tlb.fx().cpu();
         if self.defers_flushes && self.tlb.others_may_hold(context, me) {
-            self.defer(context, me, flush.range, issue);
+            let deferred = self.defer(context, me, flush.range, issue);
+            match place {
+                Place::Entry(slot) => self.tlb.note_pending(context, slot, deferred),
+                Place::Recorded => context.defer(deferred),
+                Place::Unknown => context.defer_unplaced(deferred),
+            }
         } else {
             self.tlb.count(Counter::PwTlbBatchAtOnce, 1);
             self.tlb.flush(context, flush);
@@ -152,7 +173,13 @@ impl<'t, P: Platform> Batch<'t, P> {
     }
 
     #[inline]
-    fn defer(&mut self, context: &Arc<TlbContext>, me: CpuId, range: Option<PageRange>, issue: impl FnOnce(&Tlb<P>)) {
+    fn defer(
+        &mut self,
+        context: &Arc<TlbContext>,
+        me: CpuId,
+        range: Option<PageRange>,
+        issue: impl FnOnce(&Tlb<P>),
+    ) -> DeferredFlush {
         let tlb = self.tlb;
         tlb.fx().publish();
         tlb.tell_secondaries(context, range);
@@ -175,7 +202,7 @@ impl<'t, P: Platform> Batch<'t, P> {
         // INV-LEDGER-SAMPLE: read after the edit, so that an act whose sample is younger comes
         // after the edit.
         let epoch = tlb.ledger().sample();
-        context.defer(DeferredFlush::new(epoch, issuer));
+        let deferred = DeferredFlush::new(epoch, issuer);
         self.epoch = self.epoch.max(epoch + 1);
         if self.entries == 0 {
             (self.issuer, self.only) = (issuer, Some(context.clone()));
@@ -188,6 +215,7 @@ impl<'t, P: Platform> Batch<'t, P> {
             }
         }
         self.entries += 1;
+        deferred
     }
 }
 

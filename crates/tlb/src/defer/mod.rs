@@ -3,9 +3,11 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `batch` | defers: a batch collects debts of many entries |
+//! | `table_key` | records: which entries of a table owe a flush since when, and what an install there flushes |
 //! | `pay` | pays: a batch settles, or another operation that finds a deferred entry first flushes it |
 
 mod batch;
 mod pay;
+mod table_key;
 
 pub use batch::Batch;

@@ -1,9 +1,10 @@
 //! Paying deferred flushes: which CPUs have paid, and flushes of the others (INV-TLB-DEFERRED).
 //!
-//! A space remembers the epoch of what was put off in it last, and on arm64 who issued it
-//! ([`DeferredFlush`]). It is known to be flushed when the clocks of the ledger say so: on x86
-//! those of the CPUs that run it, unless they are lazy, since whoever comes back later is caught up
-//! by its generation; on arm64 that of the CPU that issued. Nobody takes spaces out of a list.
+//! A space remembers the epoch of its latest deferral, on arm64 with the CPU that issued the
+//! invalidation ([`DeferredFlush`]), and the epoch up to which it has been flushed as a whole. A
+//! deferral is paid if the second covers it, or if the clocks of the ledger say so: on x86 those of
+//! the CPUs that run the space, unless they are lazy, since a CPU that joins later is caught up by
+//! the generation; on arm64 that of the CPU that issued.
 //!
 //! Neighbours: [`Batch::settle`] pays what its batch deferred. [`crate::Gather`] pays when it is
 //! settled, and [`Tlb::flush_before_install`] before an entry is installed.
@@ -19,26 +20,9 @@ use pagewright_arch::ShootdownKind;
 use pagewright_frame::Frames;
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform, bomb};
-use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange, VirtAddr};
+use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level};
 
 impl<P: Platform> Tlb<P> {
-    /// Flushes the empty entry for `va` before an install, if its clearing may not be flushed yet.
-    ///
-    /// If a concurrent gather is unsettled, that flushes the entry; if a batch deferred a flush
-    /// that is not paid, the whole space (INV-TLB-CLEARED, INV-TLB-DEFERRED). The caller holds the
-    /// lock of the table.
-    #[inline]
-    pub fn flush_before_install(&self, context: &TlbContext, va: VirtAddr, level: Level) {
-        if context.is_flush_pending() {
-            let start = va.align_down(level.span());
-            let range = Some(PageRange::new(start, start.add(level.span())));
-            self.flush(context, FlushInfo { range, level, freed_tables: false });
-        }
-        if plant!(DeferredNotSeenAtInstall; false, context.deferred().is_some()) && self.flush_deferred(context) {
-            self.count(Counter::PwTlbBatchOvertaken, 1);
-        }
-    }
-
     /// Whether an entry of the space may have been cleared or weakened and not flushed yet.
     ///
     /// For an edit of an entry whose own word does not say which rights a TLB may hold. The caller
@@ -48,40 +32,42 @@ impl<P: Platform> Tlb<P> {
         context.is_flush_pending() || context.deferred().is_some_and(|deferred| !self.has_paid(context, deferred))
     }
 
-    /// Flushes a space if something of it was put off that may not have been paid; returns whether
-    /// it was.
+    /// Flushes a space if something deferred in it may not be paid; returns whether it was not.
     #[cold]
     pub(crate) fn flush_deferred(&self, context: &TlbContext) -> bool {
-        let Some(deferred) = self.deferred(context) else { return false };
+        let Some(epoch) = self.begin_paying(context) else { return false };
         self.flush(context, FlushInfo { range: None, level: Level::PTE, freed_tables: false });
-        context.paid(deferred);
+        context.note_flushed(epoch);
         true
     }
 
-    /// What was put off in the space and not paid since, for who will flush the whole space and
-    /// then say so.
-    pub(crate) fn deferred(&self, context: &TlbContext) -> Option<DeferredFlush> {
+    /// If something deferred in the space is not paid: the epoch up to which a flush of the whole
+    /// space pays, if it begins now.
+    ///
+    /// The caller flushes, and then calls [`TlbContext::note_flushed`]. What is deferred meanwhile
+    /// bears a later epoch: it was sampled after its entry was edited, so an edit that the flush may
+    /// miss is sampled after the flush began.
+    pub(crate) fn begin_paying(&self, context: &TlbContext) -> Option<u64> {
         let deferred = context.deferred()?;
         if self.has_paid(context, deferred) {
             return None;
         }
-        // What is put off from here on bears another epoch, so it is not taken for what the caller
-        // is going to pay. Nor must what is read here, later, be: its epoch is not over, and what
-        // comes after the flush could bear it, too.
-        plant!(LateAdderCleared => return Some(deferred));
-        self.ledger().begin_epoch();
+        plant!(EpochStillOpen => return Some(self.ledger().sample() + 1));
+        // The key of what was deferred in the epoch that ends is the next number.
+        let epoch = self.ledger().begin_epoch() + 1;
         P::Locks::point();
-        plant!(EpochStillOpen; context.deferred(), Some(deferred))
+        Some(epoch)
     }
 
-    /// Whether the clocks say that nobody holds what was put off.
+    /// Whether no CPU can hold what was deferred: the space was flushed since, or the clocks say so.
     pub(crate) fn has_paid(&self, context: &TlbContext, deferred: DeferredFlush) -> bool {
         let paid = |cpu: CpuId| self.ledger().has_reached(cpu, deferred.epoch());
-        match (self.fx().caps().shootdown, deferred.issuer()) {
-            (ShootdownKind::Ipi, _) => context.cpus().iter().all(|cpu| self.is_lazy(cpu) || paid(cpu)),
-            (ShootdownKind::Broadcast, Some(issuer)) => paid(issuer),
-            (ShootdownKind::Broadcast, None) => self.fx().online().iter().all(paid),
-        }
+        context.is_flushed(deferred)
+            || match (self.fx().caps().shootdown, deferred.issuer()) {
+                (ShootdownKind::Ipi, _) => context.cpus().iter().all(|cpu| self.is_lazy(cpu) || paid(cpu)),
+                (ShootdownKind::Broadcast, Some(issuer)) => paid(issuer),
+                (ShootdownKind::Broadcast, None) => self.fx().online().iter().all(paid),
+            }
     }
 
     fn is_lazy(&self, cpu: CpuId) -> bool {
@@ -113,8 +99,8 @@ impl<P: Platform> Tlb<P> {
     pub(crate) fn complete_issued(&self, issuer: Option<CpuId>, epoch: u64, only: Option<&TlbContext>) -> bool {
         match only {
             _ if issuer.is_some_and(|issuer| self.ledger().has_reached(issuer, epoch)) => return true,
-            // Somebody who relied on an entry has flushed the space.
-            Some(context) if context.deferred().is_none() => return true,
+            // An operation that depended on one of the entries has flushed the space.
+            Some(context) if context.is_flushed_up_to(epoch) => return true,
             _ if issuer == Some(self.fx().cpu()) => {
                 self.ledger().begin_epoch();
                 self.complete();
@@ -150,6 +136,7 @@ impl<P: Platform> DetachedHolder<P> for Batch<'_, P> {
             self.tlb.count(Counter::PwTlbBatchEntries, u64::from(self.entries));
             let paid = match (self.tlb.fx().caps().shootdown, &self.only) {
                 _ if self.tlb.ledger().has_passed(self.epoch) => true,
+                (_, Some(only)) if only.is_flushed_up_to(self.epoch) => true,
                 (ShootdownKind::Ipi, Some(only)) => !self.tlb.flush_deferred(only),
                 (ShootdownKind::Ipi, None) => self.tlb.flush_unpaid(self.cpus, self.epoch),
                 (ShootdownKind::Broadcast, only) => self.tlb.complete_issued(self.issuer, self.epoch, only.as_deref()),

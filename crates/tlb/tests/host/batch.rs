@@ -126,10 +126,10 @@ fn an_install_flushes_what_a_batch_deferred_in_the_space<I: Isa>() {
     let mut batch = Batch::new(&tlb);
     batch.absorb(&space.context, space.clear(0));
     batch.absorb(&spaces[1].context, spaces[1].clear(0));
-    tlb.flush_before_install(&space.context, page(0), Level::PTE);
+    tlb.flush_before_install(&space.context, space.slot(0), page(0), Level::PTE);
     assert_eq!(host.cached(1), 0);
     batch.settle();
-    let ((), log) = host.log(|| tlb.flush_before_install(&space.context, page(0), Level::PTE));
+    let ((), log) = host.log(|| tlb.flush_before_install(&space.context, space.slot(0), page(0), Level::PTE));
     assert_eq!(log, []);
 }
 

@@ -98,7 +98,7 @@ fn a_dropped_gather_is_settled_before_its_frames_are_reused<I: Isa>() {
 fn operations<I: Isa>() -> [fn(&Space<I>); 2] {
     [
         |space| Gather::new(&space.tlb, &space.context).settle(),
-        |space| space.tlb.flush_before_install(&space.context, page(1), Level::PTE),
+        |space| space.tlb.flush_before_install(&space.context, space.slot(1), page(1), Level::PTE),
     ]
 }
 

@@ -93,7 +93,8 @@ fn a_cpu_completes_its_invalidations_before_it_goes_offline() {
     assert_eq!(host.cached(2), 1);
     let ((), log) = host.log(|| batch.settle());
     assert_eq!(log, []);
-    let ((), log) = host.log(|| tlb.flush_before_install(&space.context, page(0), pagewright_types::Level::PTE));
+    let ((), log) =
+        host.log(|| tlb.flush_before_install(&space.context, space.slot(0), page(0), pagewright_types::Level::PTE));
     assert_eq!(log, [], "and everybody knows");
 }
 

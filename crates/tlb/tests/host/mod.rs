@@ -7,6 +7,7 @@ mod hotplug;
 mod ipi;
 mod ledger;
 mod order;
+mod place;
 mod secondary;
 mod space;
 mod threads;

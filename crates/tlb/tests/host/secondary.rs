@@ -104,7 +104,7 @@ fn a_device_is_invalidated_for_its_space_while_registered<I: Isa>() {
     other.map_new(0);
     other.clear(0).settle();
     assert_eq!(device.told(), []);
-    tlb.flush_before_install(&space.context, page(0), Level::PTE);
+    tlb.flush_before_install(&space.context, space.slot(0), page(0), Level::PTE);
     assert_eq!(device.told(), [], "nothing was cleared");
     let mmu: Arc<dyn SecondaryMmu> = device.clone();
     tlb.unregister_secondary(&other.context, &mmu);

@@ -99,13 +99,13 @@ impl<I: Isa> Space<I> {
     pub(crate) fn unmap(&self, index: u16, pfn: Pfn) -> Debt<'_, Host<I>, FolioRef> {
         self.tlb.fx().swap(self.slot(index), Pte::EMPTY);
         let folio = take_back(&self.tlb, pfn);
-        Debt::new(&self.tlb, &self.context, page(index), OwedFlush::Leaf(Level::PTE), folio)
+        Debt::new(&self.tlb, &self.context, page(index), OwedFlush::Leaf(Level::PTE), folio).at(self.slot(index))
     }
 
     /// Clears an entry that holds no reference.
     pub(crate) fn clear(&self, index: u16) -> Debt<'_, Host<I>, ()> {
         self.tlb.fx().swap(self.slot(index), Pte::EMPTY);
-        Debt::new(&self.tlb, &self.context, page(index), OwedFlush::Leaf(Level::PTE), ())
+        Debt::new(&self.tlb, &self.context, page(index), OwedFlush::Leaf(Level::PTE), ()).at(self.slot(index))
     }
 
     /// Makes this CPU run the space.

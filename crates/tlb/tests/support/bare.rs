@@ -84,7 +84,7 @@ impl<I: Isa> Bare<I> {
         self.bench.sim()
     }
 
-    fn slot(&self, index: u16) -> PteSlot {
+    pub(crate) fn slot(&self, index: u16) -> PteSlot {
         PteSlot { table: self.last, index }
     }
 
@@ -115,7 +115,7 @@ impl<I: Isa> Bare<I> {
     }
 
     pub(crate) fn is_mapped(&self, index: u16) -> bool {
-        !self.tlb.fx().load(self.slot(index)).is_empty()
+        I::decode(Level::PTE, self.tlb.fx().load(self.slot(index))) != Entry::Empty
     }
 
     /// Clears the entry; the debt has its reference.
@@ -131,7 +131,7 @@ impl<I: Isa> Bare<I> {
         let Entry::Leaf(leaf) = I::decode(Level::PTE, old) else { unreachable!("it was mapped") };
         // SAFETY: INV-FRAME-REFS – the entry held a reference, and is empty now.
         let folio = unsafe { tlb.frames().folio_ref_from_raw(leaf.pfn) };
-        Debt::new(tlb, &self.context, page(index), OwedFlush::Leaf(Level::PTE), folio)
+        Debt::new(tlb, &self.context, page(index), OwedFlush::Leaf(Level::PTE), folio).at(self.slot(index))
     }
 
     /// Clears the pointer to the last-level table; the debt has the table.

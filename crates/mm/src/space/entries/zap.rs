@@ -44,7 +44,7 @@ impl<P: Platform> Mm<P> {
         }
         for (table, part) in tables.locked(range) {
             self.zap_table(space, &table, what, part, gather);
-            gather.publish();
+            gather.publish(table.table());
         }
     }
 

@@ -59,7 +59,7 @@ impl<P: Platform> Mm<P> {
                     }
                 }
                 drop(run);
-                gather.publish();
+                gather.publish(table.table());
             }
             at = under.end();
         }

@@ -83,7 +83,7 @@ impl<P: Platform> Mm<P> {
                 self.free_one_lazily(&mut run, va, gather);
             }
             drop(run);
-            gather.publish();
+            gather.publish(table.table());
         }
     }
 

@@ -1,0 +1,216 @@
+//! Deferred flushes with a place: what an install flushes, by what the record of the table and the
+//! entry say.
+//!
+//! INV-TLB-PLACE.
+
+use super::space::{Space, machine, page};
+use crate::support::{Host, Step, on};
+use pagewright_arch::{Effects, Entry, Isa, on_both};
+use pagewright_tlb::{Batch, Debt, Gather, OwedFlush, Tlb};
+use pagewright_types::{Access, Counter, CpuId, CpuMask, Level};
+use std::sync::Arc;
+
+on_both! {
+    an_install_next_to_a_deferred_entry_flushes_nothing,
+    an_install_over_a_deferred_entry_flushes_once,
+    an_entry_cleared_after_the_flush_is_not_pending,
+    a_key_covers_what_was_deferred_before_it_was_merged,
+    a_paid_key_is_replaced_and_older_entries_do_not_count,
+    a_weakened_leaf_is_not_marked,
+    a_deferral_without_a_place_holds_up_every_install,
+    an_install_beside_a_gather_flushes_only_in_the_tables_that_it_has_edited,
+    a_dropped_gather_holds_up_every_install,
+    a_new_table_owes_nothing,
+}
+
+const CPUS: usize = 4;
+
+/// A space that CPUs 1 and 2 run, with the first eight pages mapped and used by CPU 1.
+fn used<I: Isa>() -> (Host<I>, Arc<Tlb<Host<I>>>, Space<I>) {
+    let (host, tlb) = machine::<I>(CPUS);
+    let space = Space::new(&tlb);
+    on(2, || space.run());
+    on(1, || space.run());
+    (0..8).for_each(|index| use_page(&host, &space, index));
+    (host, tlb, space)
+}
+
+fn use_page<I: Isa>(host: &Host<I>, space: &Space<I>, index: u16) {
+    space.map_new(index);
+    assert!(on(1, || host.access(page(index), Access::Write)).is_some());
+}
+
+/// What an install in the entry of a page does, on CPU 3.
+fn install<I: Isa>(host: &Host<I>, space: &Space<I>, index: u16) -> Vec<Step> {
+    let place = (space.slot(index), page(index));
+    let flush = || space.tlb.flush_before_install(&space.context, place.0, place.1, Level::PTE);
+    host.log(|| on(3, flush)).1
+}
+
+fn reaches<I: Isa>(host: &Host<I>, index: u16) -> bool {
+    on(1, || host.access(page(index), Access::Write)).is_some()
+}
+
+fn overtaken<I: Isa>(tlb: &Tlb<Host<I>>) -> u64 {
+    tlb.frames().counters().sum(Counter::PwTlbBatchOvertaken)
+}
+
+fn an_install_next_to_a_deferred_entry_flushes_nothing<I: Isa>() {
+    let (host, tlb, space) = used::<I>();
+    let mut batch = Batch::new(&tlb);
+    batch.absorb(&space.context, space.clear(0));
+    // The entry of page 9 has never been used, and that of page 1 is cleared and flushed.
+    space.clear(1).settle_own_entry();
+    let mut other = Batch::new(&tlb);
+    other.absorb(&space.context, space.clear(0));
+    for index in [9, 1] {
+        assert_eq!(install(&host, &space, index), [], "page {index}");
+    }
+    assert_eq!(overtaken(&tlb), 1, "only the gather of page 1");
+    batch.settle();
+    other.settle();
+}
+
+fn an_install_over_a_deferred_entry_flushes_once<I: Isa>() {
+    let (host, tlb, space) = used::<I>();
+    let mut batch = Batch::new(&tlb);
+    batch.absorb(&space.context, space.clear(0));
+    batch.absorb(&space.context, space.clear(1));
+    assert_eq!(I::decode(Level::PTE, tlb.fx().load(space.slot(0))), Entry::Empty, "a pending entry reads as empty");
+    assert_ne!(install(&host, &space, 0), []);
+    assert!(!reaches(&host, 0) && !reaches(&host, 1), "the flush is that of the space");
+    for index in [0, 1] {
+        assert_eq!(install(&host, &space, index), [], "page {index} is flushed");
+    }
+    assert_eq!(overtaken(&tlb), 1);
+    let ((), log) = host.log(|| batch.settle());
+    assert_eq!(log, [], "and so is the batch");
+}
+
+fn an_entry_cleared_after_the_flush_is_not_pending<I: Isa>() {
+    let (host, tlb, space) = used::<I>();
+    let mut batch = Batch::new(&tlb);
+    batch.absorb(&space.context, space.clear(0));
+    batch.settle();
+    use_page(&host, &space, 0);
+    space.clear(0).settle();
+    let mut batch = Batch::new(&tlb);
+    batch.absorb(&space.context, space.clear(1));
+    assert_eq!(install(&host, &space, 0), []);
+    batch.settle();
+}
+
+/// On arm64 two CPUs have issued, and neither's barrier alone pays both.
+fn a_key_covers_what_was_deferred_before_it_was_merged<I: Isa>() {
+    let (host, tlb, space) = used::<I>();
+    let (mut one, mut other) = (Batch::new(&tlb), Batch::new(&tlb));
+    on(1, || one.absorb(&space.context, space.clear(0)));
+    tlb.ledger().open(CpuMask::EMPTY);
+    on(2, || other.absorb(&space.context, space.clear(1)));
+    tlb.ledger().open(CpuMask::EMPTY);
+    on(2, || tlb.ledger().advance(CpuId::new(2), tlb.ledger().sample()));
+    assert_ne!(install(&host, &space, 0), [], "CPU 1 has not paid");
+    assert!(!reaches(&host, 0));
+    on(1, || one.settle());
+    on(2, || other.settle());
+}
+
+fn a_paid_key_is_replaced_and_older_entries_do_not_count<I: Isa>() {
+    let (host, tlb, space) = used::<I>();
+    for index in 0..2 {
+        let mut batch = Batch::new(&tlb);
+        batch.absorb(&space.context, space.clear(index));
+        batch.settle();
+    }
+    let mut batch = Batch::new(&tlb);
+    batch.absorb(&space.context, space.clear(2));
+    for index in 0..2 {
+        assert_eq!(install(&host, &space, index), [], "page {index} is flushed long since");
+    }
+    assert_ne!(install(&host, &space, 2), []);
+    batch.settle();
+}
+
+/// Its key covers it, for operations that depend on its rights.
+fn a_weakened_leaf_is_not_marked<I: Isa>() {
+    let (_, tlb, space) = used::<I>();
+    let word = tlb.fx().load(space.slot(0));
+    let weakened = Debt::new(&*tlb, &space.context, page(0), OwedFlush::Leaf(Level::PTE), ()).at(space.slot(0));
+    let mut batch = Batch::new(&tlb);
+    batch.absorb(&space.context, weakened);
+    assert_eq!(tlb.fx().load(space.slot(0)), word);
+    assert!(tlb.may_owe_flush(&space.context));
+    batch.settle();
+    assert!(!tlb.may_owe_flush(&space.context));
+}
+
+fn a_deferral_without_a_place_holds_up_every_install<I: Isa>() {
+    let (host, tlb, space) = used::<I>();
+    let mut batch = Batch::new(&tlb);
+    batch.absorb(&space.context, Debt::new(&*tlb, &space.context, page(0), OwedFlush::Leaf(Level::PTE), ()));
+    assert_ne!(install(&host, &space, 9), []);
+    assert_eq!(install(&host, &space, 9), [], "once");
+    batch.settle();
+}
+
+/// A fault beside another thread's `MADV_DONTNEED` of a distant range.
+fn an_install_beside_a_gather_flushes_only_in_the_tables_that_it_has_edited<I: Isa>() {
+    let (host, tlb, space) = used::<I>();
+    let mut gather = Gather::concurrent(&tlb, &space.context);
+    gather.absorb(space.clear(0));
+    gather.publish(space.last());
+    let above = (space.above(), page(0));
+    let ((), log) = host.log(|| on(3, || tlb.flush_before_install(&space.context, above.0, above.1, Level::PMD)));
+    assert_eq!(log, [], "the gather has edited another table");
+    assert_ne!(install(&host, &space, 0), []);
+    assert!(!reaches(&host, 0));
+    gather.settle();
+    assert_eq!(install(&host, &space, 0), [], "no gather is open");
+    // A later gather of another table leaves this one alone.
+    let mut gather = Gather::concurrent(&tlb, &space.context);
+    gather.absorb(Debt::new(&*tlb, &space.context, page(0), OwedFlush::Leaf(Level::PMD), ()));
+    gather.publish(space.pmd);
+    assert_eq!(install(&host, &space, 1), []);
+    gather.settle();
+}
+
+fn a_dropped_gather_holds_up_every_install<I: Isa>() {
+    let (host, tlb, space) = used::<I>();
+    let mut gather = Gather::concurrent(&tlb, &space.context);
+    gather.absorb(space.clear(0));
+    gather.publish(space.last());
+    let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(gather)));
+    assert_eq!(dropped.is_err(), cfg!(debug_assertions));
+    assert_ne!(install(&host, &space, 9), [], "the ledger does not know which entry it was");
+    assert!(!reaches(&host, 0));
+    assert_eq!(install(&host, &space, 0), [], "once");
+}
+
+fn a_new_table_owes_nothing<I: Isa>() {
+    let (host, tlb, space) = used::<I>();
+    let mut batch = Batch::new(&tlb);
+    batch.absorb(&space.context, space.clear(0));
+    // SAFETY: INV-FRAME-TABLE – the entry that points to the table is cleared first.
+    let table = unsafe {
+        tlb.fx().store(space.above(), pagewright_arch::Pte::EMPTY);
+        tlb.frames().retire(space.last())
+    };
+    Debt::new(&*tlb, &space.context, page(0), OwedFlush::Table(Level::PMD), ()).settle();
+    let last = tlb.frames().new_table(table, Level::PTE, space.context.id());
+    assert_eq!(last, space.last());
+    assert_eq!(install(&host, &space, 0), []);
+    batch.settle();
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn mistakes_about_places_are_found() {
+    use pagewright_arch::{Aarch64, X86_64};
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    assert_found_by(PlantedBug::PendingNotMarked, an_install_over_a_deferred_entry_flushes_once::<X86_64>);
+    assert_found_by(PlantedBug::UnpaidKeyReplaced, a_key_covers_what_was_deferred_before_it_was_merged::<Aarch64>);
+    assert_found_by(
+        PlantedBug::GatherNotRecorded,
+        an_install_beside_a_gather_flushes_only_in_the_tables_that_it_has_edited::<X86_64>,
+    );
+}
