@@ -6,6 +6,7 @@
 
 use crate::entry::Pte;
 use crate::isa::Isa;
+use crate::table_words::TableWords;
 use pagewright_types::judge::Fact;
 use pagewright_types::{CpuId, CpuMask, IsaKind, Level, Order, PageRange, Pfn, PhysAddr, Tag, VirtAddr};
 
@@ -186,6 +187,22 @@ pub trait Effects: Clone + 'static {
     /// # Errors
     /// The entry found instead, if it differs; nothing was stored.
     fn compare_exchange(&self, slot: PteSlot, current: Pte, new: Pte) -> Result<(), Pte>;
+
+    /// The entries of a table as words, if an access of an entry is that of a word and no more.
+    ///
+    /// For a caller that accesses several entries of one table. The default has no words, so that
+    /// the machine sees each access.
+    #[inline]
+    fn table_words(&self, table: Pfn) -> Option<TableWords<'_>> {
+        let _ = table;
+        None
+    }
+
+    /// Notes that this CPU has stored entries through [`table_words`](Self::table_words).
+    #[inline]
+    fn note_stores(&self, entries: u32) {
+        let _ = entries;
+    }
 
     /// Makes this CPU's earlier entry stores visible to every page-table walker.
     ///

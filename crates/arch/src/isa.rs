@@ -2,7 +2,7 @@
 
 use crate::entry::{Entry, Leaf, LeafFlags, PendingSequence, Pte, SoftEntry, TableEntry};
 use core::fmt;
-use pagewright_types::{IsaKind, Level, PageRange, Rights, VirtAddr};
+use pagewright_types::{IsaKind, Level, PAGE_SHIFT, PageRange, Pfn, Rights, VirtAddr};
 
 /// The TLB maintenance that replacing one entry by another requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +53,12 @@ pub trait Isa: Copy + fmt::Debug + 'static {
     ///
     /// All other bits of a leaf follow from its level, rights and flags.
     const FRAME: u64;
+
+    /// The first frame of a leaf.
+    #[inline]
+    fn frame(pte: Pte) -> Pfn {
+        Pfn::new(((pte.raw() & Self::FRAME) >> PAGE_SHIFT) as u32)
+    }
 
     /// Encodes a leaf for a table of `level`.
     ///

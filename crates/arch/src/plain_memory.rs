@@ -5,21 +5,28 @@
 
 /// Defines the accesses to entries that are words of memory.
 ///
-/// The machine has a method `word`, which returns the `AtomicU64` of a
-/// [`PteSlot`](crate::PteSlot).
+/// The machine has a method `table`, which returns the words of a table's frame.
 #[macro_export]
 macro_rules! entries_are_words {
     () => {
+        #[inline]
+        fn table_words(&self, table: ::pagewright_types::Pfn) -> Option<$crate::TableWords<'_>> {
+            Some(self.table(table))
+        }
+
+        #[inline]
         fn load(&self, slot: $crate::PteSlot) -> $crate::Pte {
-            $crate::Pte::from_raw(self.word(slot).load(::core::sync::atomic::Ordering::Acquire))
+            self.table(slot.table).load(slot.index as usize)
         }
 
+        #[inline]
         fn store(&self, slot: $crate::PteSlot, pte: $crate::Pte) {
-            self.word(slot).store(pte.raw(), ::core::sync::atomic::Ordering::Release);
+            self.table(slot.table).store(slot.index as usize, pte);
         }
 
+        #[inline]
         fn swap(&self, slot: $crate::PteSlot, pte: $crate::Pte) -> $crate::Pte {
-            $crate::Pte::from_raw(self.word(slot).swap(pte.raw(), ::core::sync::atomic::Ordering::AcqRel))
+            self.table(slot.table).swap(slot.index as usize, pte)
         }
 
         fn compare_exchange(
@@ -28,9 +35,7 @@ macro_rules! entries_are_words {
             current: $crate::Pte,
             new: $crate::Pte,
         ) -> Result<(), $crate::Pte> {
-            use ::core::sync::atomic::Ordering::{AcqRel, Acquire};
-            let outcome = self.word(slot).compare_exchange(current.raw(), new.raw(), AcqRel, Acquire);
-            outcome.map(drop).map_err($crate::Pte::from_raw)
+            self.table(slot.table).compare_exchange(slot.index as usize, current, new)
         }
     };
 }

@@ -6,7 +6,7 @@
 //! Not guaranteed: that a program can run in the address spaces built on it.
 
 use crate::memory::HostMemory;
-use pagewright_arch::{Caps, Effects, PteSlot, X86_64};
+use pagewright_arch::{Caps, Effects, TableWords, X86_64};
 use pagewright_sync::host::HostLocks;
 use pagewright_sync::{LinearMap, Platform};
 use pagewright_types::{CpuMask, IsaKind, Order, PAGE_SIZE, Pfn, PhysAddr};
@@ -32,8 +32,9 @@ impl HostMachine {
         &self.memory
     }
 
-    fn word(&self, slot: PteSlot) -> &AtomicU64 {
-        &self.memory.block(slot.table, Order::ZERO)[slot.index as usize]
+    fn table(&self, table: Pfn) -> TableWords<'_> {
+        let words = self.memory.block(table, Order::ZERO);
+        TableWords(words.first_chunk().expect("a frame has as many words as a table has entries"))
     }
 
     /// The word that contains the byte at `at`, and the shift of that byte in it.

@@ -3,8 +3,9 @@
 use crate::entry::{EntryRun, Mlocked};
 use crate::leaf_view::{EntryView, LeafView};
 use crate::tables::{SeenEntry, Tables};
+use core::cell::Cell;
 use core::ops::Range;
-use pagewright_arch::{Entry, Isa, Leaf, Pte, PteSlot, Replacement};
+use pagewright_arch::{Entry, Isa, Leaf, Pte, PteSlot, Replacement, TableWords};
 use pagewright_plant::plant;
 use pagewright_sync::{Platform, WordGuard, rank};
 use pagewright_tlb::frames::TablePage;
@@ -26,6 +27,10 @@ pub struct LockedTable<'h, P: Platform> {
     table: Pfn,
     level: Level,
     base: VirtAddr,
+    /// The entries, if the machine lets them be accessed as words.
+    words: Option<TableWords<'h>>,
+    /// Entries stored through `words`.
+    stores: Cell<u32>,
     _guard: Guard<'h, P>,
 }
 
@@ -38,7 +43,9 @@ impl<'h, P: Platform> LockedTable<'h, P> {
             Level::PTE => Guard::Last { _guard: page.lock::<rank::TableRank>() },
             _ => Guard::Upper { _guard: page.lock::<rank::TableUpperRank>() },
         };
-        Self { tables, table, level, base: va.align_down(level.table_span()), _guard: guard }
+        let words = tables.tlb.fx().table_words(table);
+        let base = va.align_down(level.table_span());
+        Self { tables, table, level, base, words, stores: Cell::new(0), _guard: guard }
     }
 
     /// The level of the table: its entries span [`Level::span`] bytes.
@@ -130,25 +137,75 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         self.base.add(index as u64 * self.level.span())
     }
 
+    /// The index of the entry for `va`.
     #[inline]
-    pub(crate) fn slot_at(&self, index: usize) -> PteSlot {
+    pub(crate) fn index(&self, va: VirtAddr) -> usize {
+        debug_assert!(va.raw().wrapping_sub(self.base.raw()) < self.level.table_span(), "{va} is not under this table");
+        self.level.index_of(va)
+    }
+
+    #[inline]
+    pub(crate) fn slot(&self, index: usize) -> PteSlot {
         PteSlot { table: self.table, index: index as u16 }
     }
 
     #[inline]
-    pub(crate) fn slot(&self, va: VirtAddr) -> PteSlot {
-        debug_assert!(va.raw().wrapping_sub(self.base.raw()) < self.level.table_span(), "{va} is not under this table");
-        PteSlot { table: self.table, index: self.level.index_of(va) as u16 }
+    fn fx(&self) -> &'h P {
+        self.tables.tlb.fx()
+    }
+
+    #[inline]
+    pub(crate) fn load(&self, index: usize) -> Pte {
+        self.words.map_or_else(|| self.fx().load(self.slot(index)), |words| words.load(index))
+    }
+
+    #[inline]
+    pub(crate) fn store(&self, index: usize, pte: Pte) {
+        match self.words {
+            Some(words) => {
+                words.store(index, pte);
+                self.note_store();
+            }
+            None => self.fx().store(self.slot(index), pte),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn swap(&self, index: usize, pte: Pte) -> Pte {
+        match self.words {
+            Some(words) => {
+                self.note_store();
+                words.swap(index, pte)
+            }
+            None => self.fx().swap(self.slot(index), pte),
+        }
+    }
+
+    /// Stores `new` if the entry is `current`.
+    ///
+    /// # Errors
+    /// The entry found instead, if it differs; nothing was stored.
+    #[inline]
+    pub(crate) fn compare_exchange(&self, index: usize, current: Pte, new: Pte) -> Result<(), Pte> {
+        match self.words {
+            Some(words) => words.compare_exchange(index, current, new).inspect(|()| self.note_store()),
+            None => self.fx().compare_exchange(self.slot(index), current, new),
+        }
+    }
+
+    #[inline]
+    fn note_store(&self) {
+        self.stores.set(self.stores.get() + 1);
     }
 
     #[inline]
     pub(crate) fn pte(&self, va: VirtAddr) -> Pte {
-        self.tables.tlb.fx().load(self.slot(va))
+        self.load(self.index(va))
     }
 
     #[inline]
-    pub(crate) fn store(&self, va: VirtAddr, pte: Pte) {
-        self.tables.tlb.fx().store(self.slot(va), pte);
+    pub(crate) fn put(&self, va: VirtAddr, pte: Pte) {
+        self.store(self.index(va), pte);
     }
 
     /// Stores an entry that no TLB caches; if the old one is pending, the new one is, too.
@@ -158,7 +215,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     #[inline]
     pub(crate) fn store_not_present(&self, va: VirtAddr, pte: Pte) {
         let pending = plant!(PendingMarkLost; None, P::Isa::pending_sequence(self.pte(va)));
-        self.store(va, pending.and_then(|sequence| P::Isa::pending(pte, sequence)).unwrap_or(pte));
+        self.put(va, pending.and_then(|sequence| P::Isa::pending(pte, sequence)).unwrap_or(pte));
     }
 
     /// Replaces the leaf for `va` by `new`, and returns it with every bit that a walker will set.
@@ -166,7 +223,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     /// The exchange is atomic against the walker.
     #[inline]
     pub(crate) fn swap_leaf(&self, va: VirtAddr, new: Pte) -> (Pte, Leaf) {
-        let old = self.tables.tlb.fx().swap(self.slot(va), new);
+        let old = self.swap(self.index(va), new);
         match P::Isa::decode(self.level, old) {
             Entry::Leaf(leaf) => (old, leaf),
             Entry::Empty | Entry::Soft(_) | Entry::Table(_) => {
@@ -218,6 +275,15 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     /// Flushes the entry for `va` if it was cleared and may not be flushed yet (INV-TLB-CLEARED).
     #[inline]
     pub(crate) fn flush_before_install(&self, va: VirtAddr) {
-        self.tables.tlb.flush_before_install(self.context(), self.slot(va), va, self.level);
+        self.tables.tlb.flush_before_install(self.context(), self.slot(self.index(va)), va, self.level);
+    }
+}
+
+impl<P: Platform> Drop for LockedTable<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.stores.get() > 0 {
+            self.fx().note_stores(self.stores.get());
+        }
     }
 }

@@ -68,14 +68,14 @@ impl<P: Platform> ExclusiveTables<'_, P> {
             let Some(from) = self.lock_level(va, level).filter(|from| from.level() == level) else { return };
             let pointer = from.pte(va);
             debug_assert!(matches!(P::Isa::decode(level, pointer), Entry::Table(_)), "no table below {va}");
-            from.store(va, Pte::EMPTY);
+            from.put(va, Pte::EMPTY);
             from.page().adjust_live(-1);
             pointer
         };
         let Some(to_table) = self.lock_level(to, level).filter(|table| table.level() == level) else {
             unreachable!("INV-TABLE-RESERVE: the tables for {to} were made before one moved there")
         };
-        to_table.store(to, pointer);
+        to_table.put(to, pointer);
         to_table.page().adjust_live(1);
         drop(to_table);
         plant!(MovedTableCached => {

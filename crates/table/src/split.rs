@@ -40,7 +40,6 @@ impl<P: Platform> Tables<'_, P> {
     ) {
         let tlb = self.tlb;
         let level = locked.level();
-        let slot = locked.slot(va);
         let below = below(level);
         let child = reserve.take_table(below, self.context().id());
         let (_, leaf) = locked.swap_leaf(va, Pte::EMPTY);
@@ -64,7 +63,7 @@ impl<P: Platform> Tables<'_, P> {
         }
         // INV-TABLE-ZERO: the entries are visible to walkers before the pointer to them is.
         tlb.fx().publish();
-        tlb.fx().store(slot, P::Isa::table(TableEntry { pfn: child, write_protected: false }));
+        locked.put(va, P::Isa::table(TableEntry { pfn: child, write_protected: false }));
         tlb.fx().publish();
         self.tree.add_tables(tlb, 1);
     }

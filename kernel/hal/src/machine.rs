@@ -12,11 +12,11 @@ use crate::arch::{self, mmu};
 use crate::counts::{self, EffectCounter};
 use crate::locks::KernelLocks;
 use crate::managed::{self, ManagedBytes};
-use core::sync::atomic::{AtomicU64, Ordering};
-use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot};
+use core::sync::atomic::AtomicU64;
+use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot, TableWords};
 use pagewright_sync::{LinearMap, Platform};
 use pagewright_tlb::frames::Block;
-use pagewright_types::{CpuId, CpuMask, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
+use pagewright_types::{CpuId, CpuMask, Level, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
 
 /// A handle to this machine; zero-sized, since there is only one.
 #[derive(Clone, Copy, Debug)]
@@ -44,12 +44,13 @@ impl Machine {
     }
 }
 
+/// The entries of a table.
 #[inline]
-fn word(slot: PteSlot) -> &'static AtomicU64 {
-    let word = ManagedBytes::entry(slot);
-    // SAFETY: INV-HAL-MANAGED – memory that stays mapped and is no Rust object; a slot is aligned
-    // to 8 bytes.
-    unsafe { &*word.as_ptr().cast::<AtomicU64>() }
+fn table(table: Pfn) -> TableWords<'static> {
+    let frame = ManagedBytes::table(table);
+    // SAFETY: INV-HAL-MANAGED – memory that stays mapped and is no Rust object; a frame is aligned
+    // and holds a table's words.
+    TableWords(unsafe { &*frame.as_ptr().cast::<[AtomicU64; Level::ENTRIES]>() })
 }
 
 fn bytes(order: Order) -> usize {
@@ -74,25 +75,35 @@ impl Effects for Machine {
 
     #[inline]
     fn load(&self, slot: PteSlot) -> Pte {
-        Pte::from_raw(word(slot).load(Ordering::Acquire))
+        table(slot.table).load(usize::from(slot.index))
     }
 
     #[inline]
     fn store(&self, slot: PteSlot, pte: Pte) {
-        counts::add(EffectCounter::EntryStores, 1);
-        word(slot).store(pte.raw(), Ordering::Release);
+        self.note_stores(1);
+        table(slot.table).store(usize::from(slot.index), pte);
     }
 
     #[inline]
     fn swap(&self, slot: PteSlot, pte: Pte) -> Pte {
-        counts::add(EffectCounter::EntryStores, 1);
-        Pte::from_raw(word(slot).swap(pte.raw(), Ordering::AcqRel))
+        self.note_stores(1);
+        table(slot.table).swap(usize::from(slot.index), pte)
     }
 
     #[inline]
     fn compare_exchange(&self, slot: PteSlot, current: Pte, new: Pte) -> Result<(), Pte> {
-        let exchanged = word(slot).compare_exchange(current.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire);
-        exchanged.map(|_| counts::add(EffectCounter::EntryStores, 1)).map_err(Pte::from_raw)
+        let exchanged = table(slot.table).compare_exchange(usize::from(slot.index), current, new);
+        exchanged.inspect(|()| self.note_stores(1))
+    }
+
+    #[inline]
+    fn table_words(&self, frame: Pfn) -> Option<TableWords<'_>> {
+        Some(table(frame))
+    }
+
+    #[inline]
+    fn note_stores(&self, entries: u32) {
+        counts::add(EffectCounter::EntryStores, u64::from(entries));
     }
 
     #[inline]

@@ -11,9 +11,8 @@ use crate::boot::NodeInfo;
 use crate::machine::linear;
 use alloc::vec::Vec;
 use core::ptr::NonNull;
-use pagewright_arch::PteSlot;
 use pagewright_sync::{FrameSet, LinearMap};
-use pagewright_types::{FrameRange, Level, Order, PAGE_SIZE, Pfn, PhysAddr};
+use pagewright_types::{FrameRange, Order, PAGE_SIZE, Pfn, PhysAddr};
 use spin::Once;
 
 static MANAGED: Once<FrameSet> = Once::new();
@@ -37,8 +36,8 @@ fn is_managed(pfn: Pfn, order: Order) -> bool {
 }
 
 #[cold]
-fn not_managed(slot: PteSlot) -> ! {
-    panic!("INV-HAL-MANAGED: {slot:?} is not in a frame of the memory manager");
+fn not_managed(table: Pfn) -> ! {
+    panic!("INV-HAL-MANAGED: the table at {table} is not in a frame of the memory manager");
 }
 
 /// The linear map of the managed frames.
@@ -69,14 +68,14 @@ impl ManagedBytes {
         Self(linear(at))
     }
 
-    /// The bytes of an entry of a page table.
+    /// The bytes of a page table.
     ///
     /// # Panics
-    /// If there is no such entry in a managed frame.
+    /// If the frame is not managed.
     #[inline]
-    pub(crate) fn entry(slot: PteSlot) -> Self {
-        let managed = MANAGED.get().is_some_and(|managed| managed.contains_frame(slot.table));
-        if managed && usize::from(slot.index) < Level::ENTRIES { Self(linear(slot.addr())) } else { not_managed(slot) }
+    pub(crate) fn table(table: Pfn) -> Self {
+        let managed = MANAGED.get().is_some_and(|managed| managed.contains_frame(table));
+        if managed { Self(linear(table.base())) } else { not_managed(table) }
     }
 
     /// All bytes of a block.

@@ -4,7 +4,7 @@
 //! Invalidations and root switches do nothing, because their cost is the hardware's or the
 //! simulated machine's.
 
-use pagewright_arch::{Caps, Effects, Isa, PteSlot};
+use pagewright_arch::{Caps, Effects, Isa, TableWords};
 use pagewright_mm::{Mm, MmSettings};
 use pagewright_sync::Platform;
 use pagewright_sync::host::HostLocks;
@@ -35,8 +35,9 @@ impl<I: Isa> Host<I> {
         Self { words: Box::leak(words), isa: PhantomData }
     }
 
-    fn word(&self, slot: PteSlot) -> &AtomicU64 {
-        &self.words[slot.table.index() * WORDS + slot.index as usize]
+    fn table(&self, table: Pfn) -> TableWords<'_> {
+        let words = &self.words[table.index() * WORDS..];
+        TableWords(words.first_chunk().expect("a frame has as many words as a table has entries"))
     }
 
     fn block(&self, pfn: Pfn, order: Order) -> &[AtomicU64] {

@@ -77,6 +77,37 @@ impl EntrySet {
     }
 }
 
+/// All bits but the frame of the last leaf of a folio that was met.
+///
+/// Neighbouring leaves mostly differ in their frame alone, so a comparison replaces decoding.
+#[derive(Default)]
+struct PlainBits {
+    /// 0 before the first leaf.
+    bits: u64,
+    exclusive: bool,
+    writable: bool,
+}
+
+impl PlainBits {
+    /// Whether `pte` is a leaf of a folio; then these bits are its own.
+    #[inline]
+    fn are_of<I: Isa>(&mut self, level: Level, pte: Pte) -> bool {
+        let bits = pte.raw() & !I::FRAME;
+        bits != 0 && (bits == self.bits || self.decode::<I>(level, pte))
+    }
+
+    fn decode<I: Isa>(&mut self, level: Level, pte: Pte) -> bool {
+        let Entry::Leaf(leaf) = I::decode(level, pte) else { return false };
+        if leaf.flags.contains(LeafFlags::SPECIAL) {
+            return false;
+        }
+        self.bits = pte.raw() & !I::FRAME;
+        self.exclusive = leaf.flags.contains(LeafFlags::EXCLUSIVE);
+        self.writable = leaf.rights.contains(Rights::WRITE);
+        true
+    }
+}
+
 /// The entries of the parent that the copy weakened, and which rights they had.
 #[derive(Default)]
 struct Weakened {
@@ -120,8 +151,9 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         <P::Locks as Backend>::point();
         // No CPU has run the child, so no flush of its entries can be pending.
         let mut child = to.run(Mlocked(false));
+        let mut plain = PlainBits::default();
         for index in self.indices(part) {
-            if let Err(stop) = self.copy_entry(&mut child, index, &weakened, hooks) {
+            if let Err(stop) = self.copy_entry(&mut child, index, &mut plain, &weakened, hooks) {
                 self.restore(PageRange::new(self.address(index), part.end()), &weakened);
                 return (child.change.live as u64, Err(stop));
             }
@@ -131,24 +163,21 @@ impl<'h, P: Platform> LockedTable<'h, P> {
 
     /// Takes the right to store and the exclusive bit from every leaf of `part`.
     fn weaken(&self, part: PageRange, gather: &mut Gather<'_, P>) -> Weakened {
-        let (fx, level) = (self.tables.tlb.fx(), self.level());
         let mut weakened = Weakened::default();
+        let mut plain = PlainBits::default();
         for index in self.indices(part) {
-            let slot = self.slot_at(index);
-            let mut old = fx.load(slot);
-            while let Entry::Leaf(leaf) = P::Isa::decode(level, old)
-                && !leaf.flags.contains(LeafFlags::SPECIAL)
-            {
+            let mut old = self.load(index);
+            while plain.are_of::<P::Isa>(self.level(), old) {
                 let shared = P::Isa::shared(old);
                 if shared == old {
                     break;
                 }
-                match fx.compare_exchange(slot, old, shared) {
+                match self.compare_exchange(index, old, shared) {
                     Ok(()) => {
-                        if leaf.flags.contains(LeafFlags::EXCLUSIVE) {
+                        if plain.exclusive {
                             weakened.exclusive.insert(index);
                         }
-                        if leaf.rights.contains(Rights::WRITE) {
+                        if plain.writable {
                             weakened.writable.insert(index);
                         }
                         break;
@@ -158,7 +187,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
             }
         }
         if let Some((first, last)) = weakened.writable.bounds() {
-            gather.extend(PageRange::new(self.address(first), self.address(last + 1)), level);
+            gather.extend(PageRange::new(self.address(first), self.address(last + 1)), self.level());
         }
         weakened
     }
@@ -173,13 +202,12 @@ impl<'h, P: Platform> LockedTable<'h, P> {
 
     #[cold]
     fn restore_one(&self, va: VirtAddr, weakened: &Weakened) {
-        let (tlb, slot, level) = (self.tables.tlb, self.slot(va), self.level());
-        let index = level.index_of(va);
-        let mut old = tlb.fx().load(slot);
+        let (index, level) = (self.index(va), self.level());
+        let mut old = self.load(index);
         while (weakened.exclusive.contains(index) || weakened.writable.contains(index))
             && let Entry::Leaf(leaf) = P::Isa::decode(level, old)
         {
-            match tlb.fx().compare_exchange(slot, old, P::Isa::leaf(level, weakened.restored(index, leaf))) {
+            match self.compare_exchange(index, old, P::Isa::leaf(level, weakened.restored(index, leaf))) {
                 Ok(()) => return,
                 Err(now) => old = now,
             }
@@ -191,12 +219,22 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         &self,
         child: &mut EntryRun<'_, '_, P>,
         index: usize,
+        plain: &mut PlainBits,
         weakened: &Weakened,
         hooks: &mut impl CopyHooks,
     ) -> Result<(), CopyStop> {
-        let (level, slot) = (self.level(), self.slot_at(index));
-        let pte = self.tables.tlb.fx().load(slot);
-        match P::Isa::decode(level, pte) {
+        let pte = self.load(index);
+        if plain.are_of::<P::Isa>(self.level(), pte) {
+            let pfn = P::Isa::frame(pte);
+            let folio = self.tables.tlb.frames().folio(pfn);
+            if folio.has_few_refs() || !self.copy_watched(child, index, folio, weakened, hooks)? {
+                // Whatever the walker noted in the parent's entry is noted in the copy, except the
+                // access.
+                child.share(index, pfn, folio, P::Isa::old(pte));
+            }
+            return Ok(());
+        }
+        match P::Isa::decode(self.level(), pte) {
             Entry::Empty | Entry::Table(_) => {}
             Entry::Soft(soft) => {
                 if let Some(copy) = hooks.copy_soft(soft) {
@@ -206,17 +244,9 @@ impl<'h, P: Platform> LockedTable<'h, P> {
                     child.map_soft(self.address(index), copy.child);
                 }
             }
-            Entry::Leaf(leaf) if leaf.flags.contains(LeafFlags::SPECIAL) => {
-                child.map(self.address(index), OwnedLeaf::special(leaf));
-            }
             Entry::Leaf(leaf) => {
-                let folio = self.tables.tlb.frames().folio(leaf.pfn);
-                if !folio.has_few_refs() && self.copy_watched(child, index, folio, weakened, hooks)? {
-                    return Ok(());
-                }
-                // Whatever the walker noted in the parent's entry is noted in the copy, except the
-                // access.
-                child.share(index, leaf.pfn, folio, P::Isa::old(pte));
+                debug_assert!(leaf.flags.contains(LeafFlags::SPECIAL), "a plain leaf at entry {index}");
+                child.map(self.address(index), OwnedLeaf::special(leaf));
             }
         }
         Ok(())
@@ -259,7 +289,7 @@ impl<P: Platform> EntryRun<'_, '_, P> {
             }
         };
         self.note_mapped(folio, kind, change);
-        self.table.tables.tlb.fx().store(self.table.slot_at(index), pte);
+        self.table.store(index, pte);
         self.change.live += 1;
     }
 }

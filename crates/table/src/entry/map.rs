@@ -24,7 +24,7 @@ impl<P: Platform> EntryRun<'_, '_, P> {
             self.count_mapped(self.frames().folio_of(&folio), plain.pfn);
             folio.into_raw();
         }
-        self.table.store(va, P::Isa::leaf(self.table.level(), plain));
+        self.table.put(va, P::Isa::leaf(self.table.level(), plain));
         self.change.live += 1;
     }
 
@@ -45,7 +45,7 @@ impl<P: Platform> EntryRun<'_, '_, P> {
         self.change.add(folio.rss_kind(), 1, level.pages() as u32);
         self.mlock(folio);
         let pfn = reference.into_raw();
-        self.table.store(va, P::Isa::leaf(level, Leaf { pfn, rights, flags }));
+        self.table.put(va, P::Isa::leaf(level, Leaf { pfn, rights, flags }));
         self.change.live += 1;
     }
 

@@ -15,8 +15,8 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
     #[inline]
     pub fn protect(&mut self, va: VirtAddr, edit: impl Fn(LeafView) -> LeafView) -> Option<Debt<'h, P, ()>> {
         let table = self.table;
-        let (tlb, level, slot) = (table.tables.tlb, table.level(), table.slot(va));
-        let mut old = tlb.fx().load(slot);
+        let (tlb, level, index) = (table.tables.tlb, table.level(), table.index(va));
+        let mut old = table.load(index);
         loop {
             let Entry::Leaf(leaf) = P::Isa::decode(level, old) else { return None };
             let edited = edit(LeafView::new(leaf, level, false)).leaf();
@@ -25,10 +25,10 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
             if new == old {
                 return None;
             }
-            match tlb.fx().compare_exchange(slot, old, new) {
+            match table.compare_exchange(index, old, new) {
                 Ok(()) => {
                     let owed = plant!(ProtectNoFlush; pagewright_tlb::OwedFlush::Nothing, table.owed(old, new));
-                    return Some(Debt::new(tlb, table.context(), va, owed, ()).at(slot));
+                    return Some(Debt::new(tlb, table.context(), va, owed, ()).at(table.slot(index)));
                 }
                 Err(now) => old = now,
             }

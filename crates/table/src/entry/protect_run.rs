@@ -30,12 +30,10 @@ impl<P: Platform> LockedTable<'_, P> {
     /// In debug builds when `gather` belongs to another space.
     pub fn protect_run(&self, part: PageRange, edit: impl Fn(Rights, LeafFlags) -> Rights, gather: &mut Gather<'_, P>) {
         debug_assert!(gather.is_of(self.context()), "INV-TLB-DEBT: debt of another space");
-        let fx = self.tables.tlb.fx();
         let mut debts = gather.run(self.level());
         let mut change: Option<LeafChange> = None;
-        for va in self.entries(part) {
-            let slot = self.slot(va);
-            let mut old = fx.load(slot);
+        for index in self.indices(part) {
+            let mut old = self.load(index);
             while !old.is_empty() {
                 let bits = old.raw() & !P::Isa::FRAME;
                 if change.as_ref().is_none_or(|change| change.from != bits) {
@@ -48,13 +46,13 @@ impl<P: Platform> LockedTable<'_, P> {
                 }
                 let new = Pte::from_raw(old.raw() & P::Isa::FRAME | change.to);
                 if plant!(DirtyBitLost; true, !change.touched) {
-                    fx.store(slot, new);
-                } else if let Err(now) = fx.compare_exchange(slot, old, new) {
+                    self.store(index, new);
+                } else if let Err(now) = self.compare_exchange(index, old, new) {
                     old = now;
                     continue;
                 }
                 if change.owes {
-                    debts.owe(va);
+                    debts.owe(self.address(index));
                 }
                 break;
             }

@@ -36,7 +36,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
             let to_va = new.add(va.since(part.start()));
             let old = match self.entry(va) {
                 EntryView::Empty | EntryView::Table => continue,
-                EntryView::Leaf(_) | EntryView::Soft(_) => self.tables.tlb.fx().swap(self.slot(va), Pte::EMPTY),
+                EntryView::Leaf(_) | EntryView::Soft(_) => self.swap(self.index(va), Pte::EMPTY),
             };
             debug_assert!(to.is_empty(to_va), "INV-TABLE-EMPTY: {va} moved over {:?} at {to_va}", to.entry(to_va));
             let word = match EntryView::decode::<P::Isa>(self.level(), old, false) {
@@ -52,7 +52,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
                 }
                 EntryView::Empty | EntryView::Table => unreachable!("INV-TABLE-LOCKED: the entry at {va} changed"),
             };
-            to.store(to_va, word);
+            to.put(to_va, word);
             moved.live += 1;
             gather.absorb(Debt::new(self.tables.tlb, self.context(), va, self.owed(old, Pte::EMPTY), ()));
         }

@@ -69,7 +69,7 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
         self.table.leaf(va).filter(|leaf| !leaf.is_special())?;
         let (old, leaf) = self.table.swap_leaf(va, new);
         if keep(LeafView::new(leaf, self.table.level(), false)) {
-            self.table.store(va, old);
+            self.table.put(va, old);
             return None;
         }
         Some(self.removed(va, leaf, self.table.owed(old, new)))
@@ -89,7 +89,7 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
         }
         // SAFETY: INV-TABLE-OWNS – an exchange has removed the leaf, and it is not restored.
         let owned = unsafe { OwnedLeaf::removed(self.frames(), leaf) };
-        Debt::new(table.tables.tlb, table.context(), va, owed, owned).at(table.slot(va))
+        Debt::new(table.tables.tlb, table.context(), va, owed, owned).at(table.slot(table.index(va)))
     }
 
     /// Clears a soft entry and returns it.

@@ -7,7 +7,7 @@
 use super::{EntryRun, Mlocked};
 use crate::leaf_view::LeafView;
 use crate::locked_table::LockedTable;
-use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, PteSlot, SoftEntry};
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, SoftEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioRef, RssKind};
@@ -48,18 +48,17 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         let level = self.level();
         let mut run = self.run(mlocked);
         let mut debts = gather.run(level);
-        for va in self.entries(part) {
-            let slot = self.slot(va);
-            let pte = self.tables.tlb.fx().load(slot);
+        for index in self.indices(part) {
+            let pte = self.load(index);
             if pte.is_empty() {
                 continue;
             }
             match P::Isa::decode(level, pte) {
-                Entry::Leaf(leaf) if hooks.takes(va, LeafView::new(leaf, level, false)) => {
-                    run.clear(va, slot, (pte, leaf), hooks, &mut debts);
+                Entry::Leaf(leaf) if hooks.takes(self.address(index), LeafView::new(leaf, level, false)) => {
+                    run.clear(index, (pte, leaf), hooks, &mut debts);
                 }
                 Entry::Soft(soft) if hooks.takes_soft(soft) => {
-                    run.unmap_soft(va);
+                    run.unmap_soft(self.address(index));
                     hooks.unmapped_soft(soft);
                 }
                 Entry::Leaf(_) | Entry::Soft(_) | Entry::Empty | Entry::Table(_) => {}
@@ -74,13 +73,13 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
     #[allow(unsafe_code)]
     fn clear(
         &mut self,
-        va: VirtAddr,
-        slot: PteSlot,
+        index: usize,
         (pte, leaf): (Pte, Leaf),
         hooks: &mut impl UnmapHooks,
         debts: &mut GatherRun<'_, '_, P>,
     ) {
         let (table, frames) = (self.table, self.frames());
+        let va = table.address(index);
         plant!(FlushBeforeClear => self.table.tables.tlb.flush(
             self.table.context(),
             pagewright_tlb::FlushInfo { range: Some(PageRange::page(va)), level: self.table.level(), freed_tables: false },
@@ -92,7 +91,7 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
         let leaf = if plant!(DirtyBitLost; false, bits_count) {
             table.swap_leaf(va, Pte::EMPTY).1
         } else {
-            table.tables.tlb.fx().store(slot, Pte::EMPTY);
+            table.store(index, Pte::EMPTY);
             leaf
         };
         self.change.live -= 1;
