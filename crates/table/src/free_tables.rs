@@ -6,7 +6,7 @@ use pagewright_arch::{Entry, Isa, Pte, PteSlot};
 use pagewright_sync::{Platform, rank};
 use pagewright_tlb::frames::Block;
 use pagewright_tlb::{Debt, Gather, OwedFlush};
-use pagewright_types::{Level, PageRange, Pfn};
+use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 
 impl<P: Platform> ExclusiveTables<'_, P> {
     /// Unhooks every table under `range` that lies wholly within `limits` (`free_pgtables`).
@@ -22,23 +22,39 @@ impl<P: Platform> ExclusiveTables<'_, P> {
     }
 
     fn free_below(&self, table: Pfn, level: Level, range: PageRange, limits: PageRange, gather: &mut Gather<'_, P>) {
-        let span = level.span();
-        let mut va = range.start().align_down(span);
-        while va < range.end() {
-            let under = PageRange::new(va, va.add(span));
-            let slot = PteSlot { table, index: level.index_of(va) as u16 };
-            if let Entry::Table(child) = P::Isa::decode(level, self.tlb.fx().load(slot)) {
-                let child_level = below(level);
-                if child_level > Level::PTE
-                    && let Some(part) = under.intersect(range)
-                {
-                    self.free_below(child.pfn, child_level, part, limits, gather);
-                }
-                if limits.covers(under) {
-                    gather.absorb(self.unhook(slot, level, child.pfn, under));
-                }
+        let fx = self.tlb.fx();
+        let words = fx.table_words(table);
+        // Most entries of an upper table are empty, and its record says how many are not.
+        let mut left = self.tlb.frames().table(table).live();
+        let base = range.start().align_down(level.table_span());
+        let last = VirtAddr::new(range.end().raw().saturating_sub(1));
+        for index in level.index_of(range.start())..=level.index_of(last) {
+            if left == 0 {
+                return;
             }
-            va = under.end();
+            let slot = PteSlot { table, index: index as u16 };
+            let pte = words.map_or_else(|| fx.load(slot), |words| words.load(index));
+            if pte.is_empty() {
+                continue;
+            }
+            let start = base.add(index as u64 * level.span());
+            let under = PageRange::new(start, start.add(level.span()));
+            match P::Isa::decode(level, pte) {
+                Entry::Table(child) => {
+                    left -= 1;
+                    let child_level = below(level);
+                    if child_level > Level::PTE
+                        && let Some(part) = under.intersect(range)
+                    {
+                        self.free_below(child.pfn, child_level, part, limits, gather);
+                    }
+                    if limits.covers(under) {
+                        gather.absorb(self.unhook(slot, level, child.pfn, under));
+                    }
+                }
+                Entry::Leaf(_) => left -= 1,
+                Entry::Soft(_) | Entry::Empty => {}
+            }
         }
     }
 

@@ -288,7 +288,8 @@ impl<P: Platform> EntryRun<'_, '_, P> {
                 folio.map_entire()
             }
         };
-        self.note_mapped(folio, kind, change);
+        // A child's mapping is not locked memory (`mlock(2)`).
+        self.change.add(kind, 1, change.pages);
         self.table.store(index, pte);
         self.change.live += 1;
     }

@@ -33,7 +33,7 @@ pub use unmap_run::UnmapHooks;
 use crate::locked_table::LockedTable;
 use pagewright_arch::{SoftEntry, SoftKind};
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::{EntryCounts, Folio, MapcountChange, RssKind, SWAP_ENTRIES};
+use pagewright_tlb::frames::{EntryCounts, Folio, RssKind, SWAP_ENTRIES};
 use pagewright_types::{Gauge, Level, Pfn};
 
 /// Whether the mapping whose entries are edited is locked memory (`VM_LOCKED`).
@@ -87,11 +87,6 @@ impl<'t, 'h, P: Platform> EntryRun<'t, 'h, P> {
             Level::PTE => folio.map_page(folio.page_of(pfn)),
             _ => folio.map_entire(),
         };
-        self.note_mapped(folio, kind, change);
-    }
-
-    #[inline]
-    fn note_mapped(&mut self, folio: Folio<'_>, kind: RssKind, change: MapcountChange) {
         self.change.add(kind, 1, change.pages);
         self.mlock(folio);
     }

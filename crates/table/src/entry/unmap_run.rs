@@ -106,10 +106,17 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
         if kind != RssKind::Anon || self.mlocked.0 {
             return self.clear_counted(leaf, folio, hooks, debts);
         }
-        match debts.detach_last_entry(folio) {
-            Ok(()) => self.change.add(kind, -1, 1),
-            Err(folio) => self.clear_counted(leaf, folio, hooks, debts),
+        let reference = match debts.detach_last_entry(folio) {
+            Ok(()) => return self.change.add(kind, -1, 1),
+            Err(reference) => reference,
+        };
+        let folio = frames.folio_of(&reference);
+        if folio.is_large() {
+            return self.clear_counted(leaf, reference, hooks, debts);
         }
+        self.change.add(kind, -1, folio.unmap_page(0).pages);
+        hooks.unmapped(folio);
+        debts.detach(reference);
     }
 
     /// Uncounts a leaf that was cleared, and gives up its reference.
