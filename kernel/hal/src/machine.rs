@@ -164,7 +164,7 @@ impl Effects for Machine {
         let (from, to) = (ManagedBytes::block(from, order), ManagedBytes::block(to, order));
         // SAFETY: as for `zero`; both are naturally aligned, so they do not overlap. User mode may
         // store to `from` meanwhile; each byte of the copy is then old or new, as in any kernel.
-        unsafe { to.as_ptr().copy_from_nonoverlapping(from.as_ptr(), bytes(order)) }
+        unsafe { mmu::copy_pages(from.as_ptr(), to.as_ptr(), bytes(order)) }
     }
 
     fn read(&self, from: PhysAddr, to: &mut [u8]) {

@@ -137,6 +137,49 @@ pub(crate) fn complete() {
     barrier::isb(barrier::SY);
 }
 
+/// Copies whole pages.
+///
+/// 128 bytes at a time, as Linux's `copy_page`: the compiler's `memcpy` copies eight, which takes
+/// three times as many instructions.
+///
+/// # Safety
+/// Both blocks are mapped memory of `bytes` bytes, a whole number of pages, and do not overlap;
+/// the caller owns `to`.
+pub(crate) unsafe fn copy_pages(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: the caller's contract; the loop touches `bytes` bytes of each block.
+    unsafe {
+        asm!(
+            "2:",
+            "ldp {a}, {b}, [{from}]",
+            "ldp {c}, {d}, [{from}, #16]",
+            "ldp {e}, {f}, [{from}, #32]",
+            "ldp {g}, {h}, [{from}, #48]",
+            "stp {a}, {b}, [{to}]",
+            "stp {c}, {d}, [{to}, #16]",
+            "stp {e}, {f}, [{to}, #32]",
+            "stp {g}, {h}, [{to}, #48]",
+            "ldp {a}, {b}, [{from}, #64]",
+            "ldp {c}, {d}, [{from}, #80]",
+            "ldp {e}, {f}, [{from}, #96]",
+            "ldp {g}, {h}, [{from}, #112]",
+            "stp {a}, {b}, [{to}, #64]",
+            "stp {c}, {d}, [{to}, #80]",
+            "stp {e}, {f}, [{to}, #96]",
+            "stp {g}, {h}, [{to}, #112]",
+            "add {from}, {from}, #128",
+            "add {to}, {to}, #128",
+            "subs {left}, {left}, #128",
+            "b.ne 2b",
+            from = inout(reg) from => _,
+            to = inout(reg) to => _,
+            left = inout(reg) bytes => _,
+            a = out(reg) _, b = out(reg) _, c = out(reg) _, d = out(reg) _,
+            e = out(reg) _, f = out(reg) _, g = out(reg) _, h = out(reg) _,
+            options(nostack),
+        );
+    }
+}
+
 /// A `TLBI` with an operand, local or inner shareable.
 macro_rules! tlbi {
     ($scope:expr, $operation:literal, $operand:expr) => {
