@@ -1,7 +1,7 @@
 //! The counts of the rows: what the program and the plugin printed.
 //!
 //! The plugin prints a line for each mark that the program executes, and the program names the rows
-//! afterwards, two marks each.
+//! afterwards, two marks each. Of rows with the same name the least counts ([`least`]).
 //!
 //! Not guaranteed: that a row's operations are what its name says; the program checks its calls.
 
@@ -42,6 +42,19 @@ pub(super) fn rows(printed: &str, marks: &str) -> Option<Vec<Row>> {
     named.iter().zip(marks.chunks(2)).map(row).collect()
 }
 
+/// The rows with the least count of each name, in the order of their first.
+pub(super) fn least(rows: &[Row]) -> Vec<Row> {
+    let mut least: Vec<Row> = Vec::new();
+    for row in rows {
+        match least.iter_mut().find(|known| known.name == row.name) {
+            Some(known) if known.kernel <= row.kernel => {}
+            Some(known) => known.clone_from(row),
+            None => least.push(row.clone()),
+        }
+    }
+    least
+}
+
 /// Parses `mark kernel=COUNT …`.
 fn kernel_instructions(line: &str) -> Option<u64> {
     line.strip_prefix("mark ")?.split(' ').find_map(|word| word.strip_prefix("kernel="))?.parse().ok()
@@ -75,6 +88,13 @@ mod tests {
         assert_eq!(rows("", ""), None);
         assert_eq!(rows("row 0 nothing\nrow 1 b\n", MARKS), None);
         assert_eq!(rows("row 1 a\n", "mark user=1\nmark user=2\n"), None);
+    }
+
+    #[test]
+    fn of_rows_with_one_name_the_least_counts() {
+        let row = |name: &str, kernel| Row { name: name.to_owned(), operations: 1, kernel };
+        let rows = [row("a", 5), row("b", 1), row("a", 3), row("a", 4)];
+        assert_eq!(least(&rows), [row("a", 3), row("b", 1)]);
     }
 
     #[test]

@@ -48,6 +48,10 @@ pub(super) fn report(rows: &[Row], blocks: &str, symbols: &Symbols) -> String {
     let sections: Vec<&str> = blocks.split("mark\n").collect();
     let mut text = String::new();
     for (index, row) in rows.iter().enumerate() {
+        // The first time shows as much as the others.
+        if rows[..index].iter().any(|earlier| earlier.name == row.name) {
+            continue;
+        }
         let functions = functions(sections.get(2 * index + 2).unwrap_or(&""), symbols);
         // Writing to a `String` cannot fail.
         let _ = writeln!(text, "{}: {:.1}", row.name, row.each());
