@@ -105,7 +105,9 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::PageOutWrittenEarly | Bug::PageOutFreedEarly | Bug::LazyFreeNoFlush => elsewhere("mm/tests/swap"),
         Bug::PageOutReferenced | Bug::DirtyBitLost => elsewhere("mm/tests/swap"),
         Bug::ClearShort | Bug::ClearNoFence | Bug::ClearNoYield => elsewhere("host/tests/planted_clear.rs"),
-        Bug::EndNotSeenAtSleep | Bug::SignalNotSeenAtSleep => elsewhere("exec.c and signals.c on the kernel"),
+        Bug::EndNotSeenAtSleep | Bug::SignalNotSeenAtSleep | Bug::StopNotCounted => {
+            elsewhere("exec.c and signals.c on the kernel")
+        }
         Bug::LateAdderCleared
         | Bug::EpochStillOpen
         | Bug::DeferredNotSeenAtInstall

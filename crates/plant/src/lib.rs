@@ -121,6 +121,7 @@ pagewright_types::named_table! {
         WalkLosesPlace = "walk-loses-place", "A walk of the reverse map does not hold its node of the fork tree, which another fork takes over, so spaces are missed.";
         ZapFlushLate = "zap-flush-late", "madvise releases the space before it flushes, so mprotect finds no entry to flush.";
         EndNotSeenAtSleep = "end-not-seen-at-sleep", "A thread begins to wait although its process ended, or another thread called execve, while it ran.";
+        StopNotCounted = "stop-not-counted", "A thread that runs does not look for a signal or the end of its process.";
         SignalNotSeenAtSleep = "signal-not-seen-at-sleep", "A thread begins to wait although a signal for it arrived while it ran.";
     }
 }

@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::ramfs::{self, FileBytes, FileContent, Inode, InodeKind};
 use crate::record;
 use crate::report;
-use crate::signal::{self, PendingSignals, SigActions, SignalSet};
+use crate::signal::{self, PendingSignals, SigActions, SignalCheck, SignalSet};
 use crate::task::{self, INIT, Process, Thread, ThreadEntry};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -387,6 +387,7 @@ pub(crate) fn start_init(options: &Options) {
         actions,
         blocked: SignalSet::default(),
         saved_blocked: None,
+        signal_check: SignalCheck::default(),
         signal_stack: (0, 0),
         clear_child_tid: VirtAddr::ZERO,
         set_child_tid: VirtAddr::ZERO,

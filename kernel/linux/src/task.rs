@@ -15,7 +15,7 @@ use crate::errno::Errno;
 use crate::file::{DescriptorTable, FsContext, OpenFile};
 use crate::limits::ProcessLimits;
 use crate::memory::SpaceHandle;
-use crate::signal::{PendingSignals, SigActions, SignalSet};
+use crate::signal::{PendingSignals, SigActions, SignalCheck, SignalSet, count_stop};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -180,6 +180,8 @@ pub(crate) struct Thread {
     pub(crate) blocked: SignalSet,
     /// The mask to restore when a call with a temporary one ends (`saved_sigmask`).
     pub(crate) saved_blocked: Option<SignalSet>,
+    /// Its last look for signals that found none.
+    pub(crate) signal_check: SignalCheck,
     /// The alternate signal stack (`sigaltstack`): start and length.
     pub(crate) signal_stack: (u64, u64),
     /// The word that the end of the thread clears, and on which it wakes one waiter.
@@ -443,6 +445,7 @@ impl Scheduler {
         let process = self.process(id);
         if process.group_exit.is_none() {
             process.group_exit = Some(end);
+            count_stop();
         }
         self.wake(usize::MAX, Resume::Again, |thread, _| thread.process == id);
         // Threads that run on other CPUs notice at their next interrupt, at the latest the tick.

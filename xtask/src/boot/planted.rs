@@ -21,7 +21,8 @@ const CORRUPTING: [(&str, &str); 5] = [
     ("lazy-no-catch-up", "cow"),
 ];
 /// The bugs by which a thread waits too long or for ever, and the program that hangs then.
-const WAITING: [(&str, &str); 2] = [("end-not-seen-at-sleep", "exec"), ("signal-not-seen-at-sleep", "signals")];
+const WAITING: [(&str, &str); 3] =
+    [("end-not-seen-at-sleep", "exec"), ("signal-not-seen-at-sleep", "signals"), ("stop-not-counted", "signals")];
 /// The bugs that only the oracle detects, and the program to run.
 const MISCOUNTING: [(&str, &str); 2] = [("rss-drift", "cow"), ("map-count-lost", "cow")];
 /// The bugs that overflow a kernel stack, on the boot CPU and on another; no program runs.

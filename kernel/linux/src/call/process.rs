@@ -7,7 +7,7 @@ use crate::memory::{SpaceHandle, mm};
 use crate::ramfs;
 use crate::record;
 use crate::report;
-use crate::signal::{NSIG, PendingSignals, SIGCHLD, SigActions, SigInfo};
+use crate::signal::{NSIG, PendingSignals, SIGCHLD, SigActions, SigInfo, SignalCheck, count_stop};
 use crate::task::{
     CallStop, ExitStatus, INIT, Process, Resume, Scheduler, SyscallResult, TaskId, Thread, ThreadEntry, WaitReason,
     scheduler,
@@ -106,6 +106,7 @@ pub(super) fn clone_task(thread: &mut Thread, request: &CloneRequest) -> Syscall
         actions,
         blocked: thread.blocked,
         saved_blocked: None,
+        signal_check: SignalCheck::default(),
         signal_stack: if has(request, linux::CLONE_VM) { (0, 0) } else { thread.signal_stack },
         clear_child_tid: child_tid(linux::CLONE_CHILD_CLEARTID),
         set_child_tid: child_tid(linux::CLONE_CHILD_SETTID),
@@ -278,6 +279,7 @@ fn de_thread(thread: &mut Thread) -> Result<(), CallStop> {
             return Err(Errno::EAGAIN.into());
         }
         process.exec_thread = Some(me);
+        count_stop();
         let of = thread.process;
         scheduler.wake(usize::MAX, Resume::Again, |other, _| other.process == of && other.id != me);
         return Err(CallStop::Sleep { scheduler, wait: WaitReason::DeThread, deadline: None, at_deadline: 0 });

@@ -19,7 +19,9 @@ use crate::errno::Errno;
 use crate::report;
 use crate::task::{CallStop, ExitStatus, Scheduler, TaskId, Thread, scheduler};
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::general as linux;
+use pagewright_plant::plant;
 use pagewright_types::VirtAddr;
 
 pub(crate) use frame::{TRAMPOLINE, pop_frame};
@@ -133,6 +135,26 @@ impl SigActions {
     }
 }
 
+/// The signals made pending, and the orders to end, since boot; counted under the scheduler's lock.
+static STOPS: AtomicU64 = AtomicU64::new(1);
+
+/// Has every thread look for signals, and for the end of its process, before its next user mode.
+///
+/// Linux sets `TIF_SIGPENDING` in the threads concerned (`signal_wake_up`).
+pub(crate) fn count_stop() {
+    plant!(StopNotCounted; {}, {
+        STOPS.fetch_add(1, Ordering::Release);
+    });
+}
+
+/// The count of stops, and the blocked signals, at which a thread last found nothing to deliver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SignalCheck {
+    /// 0 if the thread has never looked.
+    stops: u64,
+    blocked: SignalSet,
+}
+
 /// The cause of a signal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SigCause {
@@ -210,6 +232,7 @@ impl PendingSignals {
             self.infos.push(info);
         }
         self.set.insert(info.signal);
+        count_stop();
     }
 
     fn take(&mut self, signal: u8) -> Option<SigInfo> {
@@ -268,9 +291,21 @@ impl Thread {
 
 /// Delivers pending signals.
 ///
+/// A thread that found none takes no lock until a stop is counted or its mask changes.
+///
 /// # Errors
 /// [`CallStop`] when the thread ends.
+#[inline]
 pub(crate) fn deliver(thread: &mut Thread) -> Result<(), CallStop> {
+    // Read before the look, which a later stop may miss.
+    let now = SignalCheck { stops: STOPS.load(Ordering::Acquire), blocked: thread.blocked };
+    if thread.signal_check == now && thread.saved_blocked.is_none() {
+        return Ok(());
+    }
+    deliver_pending(thread, now.stops)
+}
+
+fn deliver_pending(thread: &mut Thread, stops: u64) -> Result<(), CallStop> {
     loop {
         let info = {
             let mut scheduler = scheduler();
@@ -280,6 +315,7 @@ pub(crate) fn deliver(thread: &mut Thread) -> Result<(), CallStop> {
             scheduler.take_signal(thread)
         };
         let Some(info) = info else {
+            thread.signal_check = SignalCheck { stops, blocked: thread.blocked };
             thread.restore_mask();
             return Ok(());
         };
