@@ -5,7 +5,7 @@
 //! is its count of instructions (`-icount`), so timer interrupts come at the same places in every
 //! run, whatever the load of this computer. Our kernel runs twice, and a row that the two runs
 //! count differently is an error. `--write` replaces the table in `docs/benchmarks.md`; `profile`
-//! prints the functions of our kernel that execute the instructions ([`profile`]).
+//! prints the functions of our kernel that execute the instructions ([`mod@profile`]).
 //!
 //! Not guaranteed: a fixed version of Linux, or equal counts in two runs of it: deferred work comes
 //! at other places.
