@@ -1,12 +1,12 @@
 //! The end of an address space (`exit_mmap`).
 
 use crate::mm::Mm;
-use crate::space::Space;
 use crate::space::entries::zap::Zap;
+use crate::space::{HeldMap, Space};
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
-use pagewright_types::{PageRange, VirtAddr};
+use pagewright_types::{Level, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     /// Unmaps everything, frees the tables and removes the space from its [`Mm`] (`exit_mmap`).
@@ -31,8 +31,7 @@ impl<P: Platform> Mm<P> {
         for (start, vma) in map.iter() {
             self.zap(space, map.tables(&self.tlb), (vma, Zap::SpaceEnd), vma.range(start), &mut gather);
         }
-        let limits = PageRange::new(VirtAddr::ZERO, crate::space::call::munmap::top_of_tables::<P>());
-        map.tables_exclusive(&self.tlb).free(everything, limits, &mut gather);
+        self.free_all_tables(&map, &mut gather);
         gather.settle();
         while let Some(vma) = map.take_first_in(everything) {
             if let Some(shmem) = map.release(&vma) {
@@ -42,5 +41,21 @@ impl<P: Platform> Mm<P> {
         self.settle_charge(&mut map);
         map.close(&self.tlb);
         self.fork_tree.remove_space(space.id(), space.fork_node());
+    }
+
+    /// Frees the tables of a space whose mappings have no leaves any more (`free_pgtables`).
+    ///
+    /// It looks only where mappings are. As in Linux, neighbours are one range if they are no
+    /// further apart than what a last-level table maps, so that each table is looked at once.
+    fn free_all_tables(&self, map: &HeldMap<'_, P>, gather: &mut Gather<'_, P>) {
+        let top = crate::space::call::munmap::top_of_tables::<P>();
+        let mut mapped = map.iter().map(|(start, vma)| vma.range(start)).peekable();
+        while let Some(mut range) = mapped.next() {
+            while let Some(next) = mapped.next_if(|next| next.start().raw() - range.end().raw() <= Level::PMD.span()) {
+                range = PageRange::new(range.start(), next.end());
+            }
+            let end = mapped.peek().map_or(top, |next| next.start());
+            map.tables_exclusive(&self.tlb).free(range, PageRange::new(VirtAddr::ZERO, end), gather);
+        }
     }
 }
