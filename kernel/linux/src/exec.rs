@@ -148,7 +148,7 @@ fn script(node: &Inode, request: &ExecRequest) -> Option<ExecRequest> {
         let line = bytes.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
         Some(core::str::from_utf8(line).ok()?.trim().to_string())
     };
-    let line = node.look(line).ok()??;
+    let line = node.look_at_start(PAGE_SIZE, line).ok()??;
     let (interpreter, option) = line.split_once(' ').unwrap_or((&line, ""));
     let mut arguments = vec![interpreter.as_bytes().to_vec()];
     if !option.trim().is_empty() {
@@ -159,7 +159,7 @@ fn script(node: &Inode, request: &ExecRequest) -> Option<ExecRequest> {
     Some(ExecRequest { path: interpreter.to_string(), arguments, environment: request.environment.clone() })
 }
 
-fn headers(bytes: &[u8]) -> Result<(FileHeader<LittleEndian>, Vec<ProgramHeader>), Errno> {
+fn parse_headers(bytes: &[u8]) -> Result<(FileHeader<LittleEndian>, Vec<ProgramHeader>), Errno> {
     let file = ElfBytes::<LittleEndian>::minimal_parse(bytes).map_err(|_| Errno::ENOEXEC)?;
     let headers = file.segments().ok_or(Errno::ENOEXEC)?.iter().collect();
     Ok((file.ehdr, headers))
@@ -168,7 +168,11 @@ fn headers(bytes: &[u8]) -> Result<(FileHeader<LittleEndian>, Vec<ProgramHeader>
 /// The headers of an ELF file for this machine.
 fn segments(node: &Inode) -> Result<(FileHeader<LittleEndian>, Vec<ProgramHeader>), Errno> {
     // Faults read the file once it is mapped, so it is locked only for its headers.
-    let (header, headers) = node.look(headers)??;
+    let (header, mut headers) = node.look_at_start(PAGE_SIZE, parse_headers)??;
+    let end = header.e_phoff.saturating_add(u64::from(header.e_phnum) * u64::from(header.e_phentsize));
+    if end > PAGE_SIZE {
+        (_, headers) = node.look_at_start(end, parse_headers)??;
+    }
     if header.e_machine != MACHINE.0 || headers.iter().any(|header| header.p_type == PT_INTERP) {
         return Err(Errno::ENOEXEC);
     }

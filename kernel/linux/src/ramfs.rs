@@ -203,12 +203,15 @@ impl Inode {
         if let InodeKind::File(content) = &*self.kind.lock() { Some(content.clone()) } else { None }
     }
 
-    /// Writes dirty pages back, and calls `look` with the bytes of a file.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&[u8]) -> T) -> Result<T, Errno> {
+    /// Writes back the dirty pages of the first `len` bytes, and calls `look` with the whole file.
+    ///
+    /// What follows may be older than a mapping of the file: `execve` reads headers only, and a
+    /// large program has many pages to search.
+    pub(crate) fn look_at_start<T>(&self, len: u64, look: impl FnOnce(&[u8]) -> T) -> Result<T, Errno> {
         let content = self.content().ok_or(Errno::EACCES)?;
         let size = self.size();
         if let Some(object) = self.cache() {
-            mm().write_back(&object, 0, size)?;
+            mm().write_back(&object, 0, size.min(len))?;
         }
         Ok(content.look(|bytes| look(&bytes[..bytes.len().min(size as usize)])))
     }
