@@ -76,6 +76,9 @@ fn elsewhere(test: &'static str) -> (Vec<Search>, &'static [Rule]) {
     (vec![Search::Elsewhere(test)], &[])
 }
 
+/// Where the tests of single calls and their races are.
+const SPACE: &str = "mm/tests/space";
+
 /// The programs that must find each bug, and the rules that may report it.
 fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
     use PlantedBug as Bug;
@@ -102,6 +105,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::CowFlushLate => (races(Theme::Copies, 6000), &[Rule::Memory]),
         Bug::ProtectFlushLate | Bug::ZapFlushLate => (races(Theme::Hot, 4000), &[Rule::Memory]),
         Bug::MapcountLost | Bug::PinKept => elsewhere("lab/tests/oracle_counts.rs"),
+        Bug::CopyUncounted | Bug::MoveUncounted | Bug::SharedTableEdited => elsewhere("table/tests/host"),
         Bug::PageOutWrittenEarly | Bug::PageOutFreedEarly | Bug::LazyFreeNoFlush => elsewhere("mm/tests/swap"),
         Bug::PageOutReferenced | Bug::DirtyBitLost => elsewhere("mm/tests/swap"),
         Bug::ClearShort | Bug::ClearNoFence | Bug::ClearNoYield => elsewhere("host/tests/planted_clear.rs"),
@@ -125,9 +129,9 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::LostSwapInFreesSlot | Bug::SlotDiscardedLate | Bug::SwapOwnerNarrow | Bug::PageOutCleansLate => {
             elsewhere("mm/tests/swap")
         }
-        Bug::TableMovedOver | Bug::MovedTableCached | Bug::MovedTableAsPage => elsewhere("mm/tests/space"),
+        Bug::TableMovedOver | Bug::MovedTableCached | Bug::MovedTableAsPage | Bug::PeakReadEarly => elsewhere(SPACE),
         Bug::RemapFlushLate | Bug::MergeIgnoresMaxRights | Bug::PopulateNoResched | Bug::WalkLosesPlace => {
-            elsewhere("mm/tests/space")
+            elsewhere(SPACE)
         }
         Bug::OneWalkerAwaited
         | Bug::OverflowUnflushed

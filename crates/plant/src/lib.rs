@@ -39,6 +39,10 @@ pagewright_types::named_table! {
         TableMovedOver = "table-moved-over", "mremap moves a table to an entry that already points to another.";
         MovedTableCached = "moved-table-cached", "mremap moves a table and leaves the walk caches that lead to it from the old addresses.";
         MovedTableAsPage = "moved-table-as-page", "mremap moves a table and flushes one page of those below it.";
+        CopyUncounted = "copy-uncounted", "Fork copies entries and does not count them in the record of the child's table.";
+        MoveUncounted = "move-uncounted", "mremap moves entries and does not count them in the record of their new table.";
+        SharedTableEdited = "shared-table-edited", "A table below an entry that other spaces share is locked for edits of one space.";
+        PeakReadEarly = "peak-read-early", "The peak of the resident set misses pages that are mapped while others are unmapped.";
         TagReused = "tag-reused", "A tag is assigned to another space without a flush.";
         NoPublish = "no-publish", "Entries are flushed before page-table walkers see the change (a missing DSB ISHST).";
         PublishedLate = "published-late", "A table is unlocked before walkers see the entries that a gather cleared in it, so another CPU flushes too early.";

@@ -112,6 +112,9 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     /// Begins a run of edits for a mapping, which may be locked memory.
     #[inline]
     pub fn run(&self, mlocked: Mlocked) -> EntryRun<'_, 'h, P> {
+        if self.level > Level::PTE {
+            self.tables.tree.note_blocks();
+        }
         EntryRun::new(self, mlocked)
     }
 

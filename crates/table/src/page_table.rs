@@ -2,7 +2,7 @@
 
 use crate::reserve::TableReserve;
 use crate::rss::Rss;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::frames::NoFrames;
 use pagewright_tlb::{FlushInfo, Tlb, TlbContext};
@@ -31,6 +31,8 @@ pub struct PageTable {
     /// [`PageTable::bytes`] leaves the root out, as `pgtables_bytes` of Linux does on most
     /// machines.
     tables: AtomicU64,
+    /// Whether an entry above the last level was ever edited as a leaf's.
+    blocks: AtomicBool,
 }
 
 impl PageTable {
@@ -53,7 +55,7 @@ impl PageTable {
         };
         tlb.frames().new_table(root, Level::PGD, context.id());
         tlb.frames().adjust(Gauge::PageTablePages, 1);
-        Ok(Self { context, rss, tables: AtomicU64::new(1) })
+        Ok(Self { context, rss, tables: AtomicU64::new(1), blocks: AtomicBool::new(false) })
     }
 
     /// The space as the TLBs see it.
@@ -84,6 +86,18 @@ impl PageTable {
     pub(crate) fn sub_tables<P: Platform>(&self, tlb: &Tlb<P>, n: u64) {
         self.tables.fetch_sub(n, Ordering::Relaxed);
         tlb.frames().adjust(Gauge::PageTablePages, -(n as i64));
+    }
+
+    /// Notes that entries above the last level may be leaves from now on.
+    ///
+    /// The caller holds the lock of their table.
+    pub(crate) fn note_blocks(&self) {
+        self.blocks.store(true, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn has_blocks(&self) -> bool {
+        self.blocks.load(Ordering::Relaxed)
     }
 
     /// Whether the space has ended, and its root with it.

@@ -4,12 +4,15 @@
 //! the space when they reach [`BATCH`]. So CPUs that fault in one space share no cache line for its
 //! resident set. A read adds up the total and what the CPUs have not added yet.
 //!
-//! INV-MM-RSS: at rest the sum is exact. The peak misses at most what other CPUs have not added.
+//! INV-MM-RSS: at rest the sum is exact.
+//!
+//! INV-MM-PEAK: the peak misses at most what other CPUs have not added.
 //!
 //! Not guaranteed: a consistent view while CPUs edit the space.
 
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use pagewright_sync::{AllocError, PerCpu};
+use pagewright_plant::plant;
+use pagewright_sync::{AllocError, Backend, PerCpu};
 use pagewright_tlb::frames::{EntryCounts, RssKind, SWAP_ENTRIES};
 use pagewright_types::{CpuId, PAGE_SIZE};
 
@@ -41,26 +44,38 @@ impl Rss {
     /// If a number falls, notes the peak first (`update_hiwater_rss`), so that no store for each
     /// page is needed. The caller holds a lock, so that no other task runs on the CPU meanwhile.
     #[inline]
-    pub(crate) fn adjust(&self, cpu: CpuId, change: EntryCounts<i32>, pages: i64) {
+    pub(crate) fn adjust<L: Backend>(&self, cpu: CpuId, change: EntryCounts<i32>, pages: i64) {
         let parts = self.parts.get(cpu);
         if change[..SWAP_ENTRIES].iter().any(|entries| *entries < 0) {
-            self.note_peak(parts);
+            self.note_peak(self.seen_by(parts));
+            // Another CPU may add pages here.
+            L::point();
         }
         for (kind, entries) in change.into_iter().enumerate() {
             if entries != 0 {
-                let part = parts[kind].load(Ordering::Relaxed) + i64::from(entries) * pages;
+                let old = parts[kind].load(Ordering::Relaxed);
+                let part = old + i64::from(entries) * pages;
                 let full = part.unsigned_abs() >= BATCH;
                 parts[kind].store(if full { 0 } else { part }, Ordering::Relaxed);
                 if full {
-                    self.total[kind].fetch_add(part, Ordering::Relaxed);
+                    let before = self.total[kind].fetch_add(part, Ordering::Relaxed);
+                    // What other CPUs added since the peak was noted counts, too.
+                    if plant!(PeakReadEarly; false, part < 0 && kind != SWAP_ENTRIES) {
+                        let now = self.total[kind].load(Ordering::Relaxed);
+                        self.note_peak(self.seen_by(parts) - now + before + old);
+                    }
                 }
             }
         }
     }
 
-    fn note_peak(&self, parts: &EntryCounts<AtomicI64>) {
+    /// The resident pages without what other CPUs have not added yet.
+    fn seen_by(&self, parts: &EntryCounts<AtomicI64>) -> i64 {
         let counts = self.total.iter().zip(parts).take(SWAP_ENTRIES);
-        let pages: i64 = counts.map(|(total, part)| total.load(Ordering::Relaxed) + part.load(Ordering::Relaxed)).sum();
+        counts.map(|(total, part)| total.load(Ordering::Relaxed) + part.load(Ordering::Relaxed)).sum()
+    }
+
+    fn note_peak(&self, pages: i64) {
         let pages = pages.max(0) as u64;
         // Most falls are below the peak, and a load costs less than an atomic maximum.
         if pages > self.peak.load(Ordering::Relaxed) {

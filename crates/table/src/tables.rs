@@ -43,6 +43,7 @@ use crate::reserve::TableReserve;
 use core::marker::PhantomData;
 use core::ops::Deref;
 use pagewright_arch::{Entry, Isa, Pte, PteSlot, TableEntry};
+use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform, rank};
 use pagewright_tlb::{Tlb, TlbContext};
 use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
@@ -295,9 +296,18 @@ impl<'h, P: Platform> Tables<'h, P> {
     /// acquired.
     #[inline]
     fn lock_found(&self, found: &Descent, va: VirtAddr, level: Level) -> Option<LockedTable<'h, P>> {
-        assert!(!found.shared, "INV-TABLE-OWN: {va} is edited below an entry that other spaces share");
+        let shared = plant!(SharedTableEdited; false, found.shared);
+        assert!(!shared, "INV-TABLE-OWN: {va} is edited below an entry that other spaces share");
         let locked = LockedTable::new(*self, found.slot.table, found.level, va);
         (found.level == level || matches!(locked.entry(va), EntryView::Leaf(_))).then_some(locked)
+    }
+
+    /// Whether a leaf above the last level was ever mapped in the space.
+    ///
+    /// The caller holds the space for writing, or finds those that were mapped before it held it.
+    #[inline]
+    pub fn has_blocks(&self) -> bool {
+        self.tree.has_blocks()
     }
 
     /// The parts of `range` that have entries, in order, without locks.

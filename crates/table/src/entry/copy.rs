@@ -158,7 +158,14 @@ impl<'h, P: Platform> LockedTable<'h, P> {
                 return (child.change.live as u64, Err(stop));
             }
         }
-        (child.change.live as u64, Ok(()))
+        let copied = child.change.live as u64;
+        plant!(CopyUncounted => {
+            let entries = child.change.entries;
+            drop(child);
+            to.page().adjust_counts(entries.map(|entries| -entries));
+            return (copied, Ok(()));
+        });
+        (copied, Ok(()))
     }
 
     /// Takes the right to store and the exclusive bit from every leaf of `part`.

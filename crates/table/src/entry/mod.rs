@@ -129,7 +129,7 @@ impl<P: Platform> Drop for EntryRun<'_, '_, P> {
             page.adjust_counts(entries);
             pagewright_plant::plant!(RssDrift => if entries.iter().any(|entries| *entries < 0) { return });
             let cpu = self.table.tables.tlb.fx().cpu();
-            self.table.tables.tree.rss().adjust(cpu, entries, self.table.level().pages() as i64);
+            self.table.tables.tree.rss().adjust::<P::Locks>(cpu, entries, self.table.level().pages() as i64);
         }
         for (gauge, change) in [(Gauge::AnonPages, anon), (Gauge::Mapped, mapped)] {
             if change != 0 {

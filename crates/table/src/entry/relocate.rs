@@ -4,6 +4,7 @@ use super::RunChange;
 use crate::leaf_view::{EntryView, LeafView};
 use crate::locked_table::LockedTable;
 use pagewright_arch::{Isa, Pte, SoftEntry, SoftKind};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::SWAP_ENTRIES;
 use pagewright_tlb::{Debt, Gather};
@@ -60,7 +61,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
             self.page().adjust_counts(moved.entries.map(|entries| -entries));
             self.page().adjust_live(-moved.live);
             to.page().adjust_live(moved.live);
-            to.page().adjust_counts(moved.entries);
+            plant!(MoveUncounted; (), to.page().adjust_counts(moved.entries));
         }
     }
 }

@@ -97,3 +97,18 @@ fn a_space_that_has_ended_has_no_tables<I: Isa>() {
     drop(reserve);
     space.tlb.free(block);
 }
+
+#[cfg(feature = "planted")]
+#[test]
+fn an_edit_below_a_shared_entry_is_found() {
+    use pagewright_plant::{PlantedBug, choose};
+    let refused = || {
+        let attempt = || a_table_below_a_shared_entry_is_not_locked_for_one_space::<pagewright_arch::X86_64>();
+        std::panic::catch_unwind(attempt).is_err()
+    };
+    assert!(refused());
+    choose(Some(PlantedBug::SharedTableEdited));
+    let missed = !refused();
+    choose(None);
+    assert!(missed, "the test of the rule passes without the rule");
+}

@@ -425,3 +425,21 @@ proptest! {
         run::<Aarch64>(&steps, mlocked);
     }
 }
+
+/// INV-TABLE-COUNTS.
+#[cfg(feature = "planted")]
+#[test]
+fn a_count_that_an_edit_forgets_is_found() {
+    use pagewright_plant::{PlantedBug, choose};
+    let map = Step::Map { page: 0, kind: RssKind::Anon, twice: false };
+    for (bug, step) in [
+        (PlantedBug::CopyUncounted, Step::Copy { block: 0 }),
+        (PlantedBug::MoveUncounted, Step::Move { from: 0, to: PAGES }),
+    ] {
+        run::<X86_64>(&[map, step], false);
+        choose(Some(bug));
+        let found = std::panic::catch_unwind(|| run::<X86_64>(&[map, step], false)).is_err();
+        choose(None);
+        assert!(found, "{} is not found", bug.name());
+    }
+}
