@@ -29,6 +29,9 @@ fn rss_kind<I: Isa>(mm: &Mm<Sim<I>>, pfn: Pfn) -> RssKind {
 /// By page: the spaces and addresses that map it, and whether the VMA is locked (`VM_LOCKED`).
 type Mappings = BTreeMap<Pfn, BTreeMap<(SpaceId, VirtAddr), bool>>;
 
+/// Whether each entry that maps a folio or a page of it is locked, by the first frame.
+type FolioEntries = BTreeMap<Pfn, Vec<bool>>;
+
 /// The references that a pin counts as (`GUP_PIN_COUNTING_BIAS`).
 const PIN_BIAS: u32 = 1024;
 
@@ -48,11 +51,11 @@ pub fn check<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>]) {
 /// # Panics
 /// If a count differs, or if the machine has other spaces.
 pub fn check_with_pins<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>], pins: &Pins) {
-    let mut mappings = Mappings::new();
+    let (mut mappings, mut entries) = (Mappings::new(), FolioEntries::new());
     let mut tables = 0;
     for space in spaces {
         check_mappings(space);
-        check_space(mm, space, &mut mappings);
+        check_space(mm, space, &mut mappings, &mut entries);
         tables += 1 + space.table().bytes() / PAGE_SIZE;
     }
     // INV-MM-COMMITTED.
@@ -66,10 +69,11 @@ pub fn check_with_pins<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>], p
         let folio = mm.tlb().frames().folio(*pfn);
         let cached = u32::from(!folio.is_anon()) + u32::from(folio.flags().contains(FolioFlags::SWAPCACHE));
         let pinned = pins.get(pfn).map_or(0, |pins| *pins as u32 * PIN_BIAS);
-        let mapcount = places.len() as u32;
+        let entries = &entries[&folio.pfn()];
+        let mapcount = entries.len() as u32;
         assert_eq!((folio.mapcount(), folio.refs()), (mapcount, mapcount + cached + pinned), "{folio:?}");
         // INV-LRU-LOCKS.
-        let locks = places.values().filter(|locked| **locked).count() as u32;
+        let locks = entries.iter().filter(|locked| **locked).count() as u32;
         assert_eq!(folio.mlocks(), locks, "{folio:?}");
         assert_eq!(folio.flags().contains(FolioFlags::UNEVICTABLE), locks > 0, "{folio:?}");
         // INV-RMAP-SUPERSET.
@@ -145,7 +149,7 @@ fn check_table<I: Isa>(mm: &Mm<Sim<I>>, table: &LockedTable<'_, Sim<I>>) {
     assert_eq!((page.live(), page.counts()), (live, counts), "the table for {}", table.range());
 }
 
-fn check_space<I: Isa>(mm: &Mm<Sim<I>>, space: &Space<Sim<I>>, mappings: &mut Mappings) {
+fn check_space<I: Isa>(mm: &Mm<Sim<I>>, space: &Space<Sim<I>>, mappings: &mut Mappings, entries: &mut FolioEntries) {
     let map = space.map().read();
     let mut resident = [RssKind::File, RssKind::Anon, RssKind::Shmem].map(|kind| (kind, 0));
     let everything = PageRange::new(VirtAddr::ZERO, I::USER_END);
@@ -165,7 +169,11 @@ fn check_space<I: Isa>(mm: &Mm<Sim<I>>, space: &Space<Sim<I>>, mappings: &mut Ma
         if leaf.is_special() {
             continue;
         }
-        mappings.entry(leaf.page_at(va)).or_default().insert((space.id(), va), vma.flags().contains(VmFlags::LOCKED));
+        let locked = vma.flags().contains(VmFlags::LOCKED);
+        mappings.entry(leaf.page_at(va)).or_default().insert((space.id(), va), locked);
+        if va.is_aligned(leaf.level().span()) {
+            entries.entry(mm.tlb().frames().folio(leaf.pfn()).pfn()).or_default().push(locked);
+        }
         let of = rss_kind(mm, leaf.page_at(va));
         resident.iter_mut().filter(|(kind, _)| *kind == of).for_each(|(_, pages)| *pages += 1);
     }

@@ -7,7 +7,9 @@ use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, FaultError, MapFlags, MapRequest, MmError, Space};
 use pagewright_sim::Sim;
 use pagewright_sync::Arc;
-use pagewright_types::{Access, CpuId, Level, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
+use pagewright_table::{LeafView, Mlocked, TableReserve};
+use pagewright_tlb::frames::{ClearExtent, FolioFlags, NewFolio};
+use pagewright_types::{Access, CpuId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -81,6 +83,35 @@ impl<I: Isa> TestProcess<I> {
     pub fn word(&self, cpu: CpuId, va: VirtAddr, access: Access) -> &AtomicU64 {
         self.world.lab.run(cpu, &self.space);
         self.world.word(cpu, &self.space, va, access)
+    }
+
+    /// Maps a block of 2 MiB of zeroes at `va`, which no call of the memory manager does yet.
+    ///
+    /// `va` is in a private mapping that is not moved, and has no table; `near` is a page of the
+    /// mapping elsewhere.
+    pub fn map_block(&self, near: VirtAddr, va: VirtAddr) {
+        self.write(CPU, near, 1);
+        let map = self.space.map().read();
+        self.world.on(CPU, |mm| {
+            let (tlb, tables) = (mm.tlb(), map.tables(mm.tlb()));
+            let frames = tlb.frames();
+            let page = tables.lock(near).and_then(|table| table.leaf(near)).expect("just written");
+            let mut reserve = TableReserve::new(tlb);
+            reserve.fill(tables.missing(va, Level::PMD)).expect("memory for tables");
+            tables.ensure(va, Level::PMD, &mut reserve);
+            let zeroes = tlb.alloc_zeroed(tlb.request(Order::PMD), ClearExtent::PAGE).expect("memory for a block");
+            let owner = frames.folio(page.pfn()).owner();
+            let flags = FolioFlags::UPTODATE | FolioFlags::SWAPBACKED;
+            let new = NewFolio { block: zeroes.into_block(), owner, index: va.page_index(), flags };
+            let table = tables.lock_level(va, Level::PMD).expect("just made");
+            table.run(Mlocked(false)).map_new(va, new, page.rights(), page.flags());
+        });
+    }
+
+    /// The level of the leaf that maps `va`; `None` if there is none.
+    pub fn leaf_level(&self, va: VirtAddr) -> Option<Level> {
+        let map = self.space.map().read();
+        self.world.on(CPU, |mm| map.tables(mm.tlb()).peek(va).leaf()).map(LeafView::level)
     }
 
     /// Loads a word.

@@ -7,7 +7,7 @@ use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::{LeafView, LockedTable};
 use pagewright_tlb::frames::FolioFlags;
-use pagewright_types::{Access, Counter, Order, PageRange, Pfn, Rights};
+use pagewright_types::{Access, Counter, Level, Order, PageRange, Pfn, Rights};
 
 impl<P: Platform> Fault<'_, P> {
     /// Reuses a private page for a store if only this space has it, and copies it otherwise.
@@ -59,7 +59,7 @@ impl<P: Platform> Fault<'_, P> {
         if let Some(debt) = debt {
             debt.settle_own_entry();
         }
-        self.mm.tlb.fix_spurious_fault(self.space.table().context(), self.va);
+        self.mm.tlb.fix_spurious_fault(self.space.table().context(), self.va, Level::PTE);
     }
 
     /// Replaces the page that `leaf` maps by a copy.

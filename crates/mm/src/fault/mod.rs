@@ -62,7 +62,8 @@ enum FaultAction {
     NewPage,
     MapFile,
     CopyFile,
-    Spurious,
+    /// The access is allowed; a TLB may still refuse it, by an entry of this level.
+    Spurious(Level),
     CopyOnWrite(LeafView),
     Widen(LeafView),
     Unshare(LeafView),
@@ -197,12 +198,19 @@ impl<P: Platform> Mm<P> {
             let va = va.align_down(PAGE_SIZE);
             let tables = map.tables(&self.tlb);
             let found = tables.find(va, Level::PTE);
+            if let FoundTable::Leaf(leaf) = &found
+                && must_split(*leaf, vma, access, flags)
+            {
+                let mut reserve = TableReserve::new(&self.tlb);
+                self.fill(&mut reserve, 1)?;
+                tables.split_leaf(va, leaf.level(), vma.mlocked(), &mut reserve);
+                continue;
+            }
             let (table, action) = match &found {
                 FoundTable::Own(table) => (Some(table), classify(table.seen().view::<P::Isa>(), vma, access, flags)),
                 // A table that does not exist yet is an empty entry.
                 FoundTable::Missing(_) => (None, classify(EntryView::Empty, vma, access, flags)),
-                // A leaf above the last level has every right that its mapping allows.
-                FoundTable::Leaf(_) => (None, FaultAction::Spurious),
+                FoundTable::Leaf(leaf) => (None, FaultAction::Spurious(leaf.level())),
                 FoundTable::InTransition => (None, FaultAction::Wait),
                 FoundTable::Shared(_) => unreachable!("INV-TABLE-OWN: no table is shared"),
             };
@@ -229,6 +237,14 @@ fn permits(rights: Rights, access: Access) -> bool {
     }
 }
 
+/// Whether a block above the last level is shared for copy-on-write where the fault needs its own.
+///
+/// The block is then split, and its pages are copied one by one (`do_huge_pmd_wp_page`).
+fn must_split<P: Platform>(leaf: LeafView, vma: &Vma<P>, access: Access, flags: FaultFlags) -> bool {
+    let unshares = flags.contains(FaultFlags::UNSHARE) && !vma.is_shared() && !leaf.is_exclusive();
+    unshares || !permits(leaf.rights(), access)
+}
+
 /// The table at the top of this file.
 fn classify<P: Platform>(entry: EntryView, vma: &Vma<P>, access: Access, flags: FaultFlags) -> FaultAction {
     let write = access == Access::Write;
@@ -240,9 +256,9 @@ fn classify<P: Platform>(entry: EntryView, vma: &Vma<P>, access: Access, flags: 
         }
         (EntryView::Empty | EntryView::Table, VmaBacking::File(_)) => FaultAction::MapFile,
         (EntryView::Leaf(leaf), _) if flags.contains(FaultFlags::UNSHARE) && !vma.is_shared() => {
-            if leaf.is_exclusive() { FaultAction::Spurious } else { FaultAction::Unshare(leaf) }
+            if leaf.is_exclusive() { FaultAction::Spurious(Level::PTE) } else { FaultAction::Unshare(leaf) }
         }
-        (EntryView::Leaf(leaf), _) if permits(leaf.rights(), access) => FaultAction::Spurious,
+        (EntryView::Leaf(leaf), _) if permits(leaf.rights(), access) => FaultAction::Spurious(leaf.level()),
         (EntryView::Leaf(leaf), _) if write && !vma.is_shared() => FaultAction::CopyOnWrite(leaf),
         (EntryView::Leaf(leaf), _) => FaultAction::Widen(leaf),
         (EntryView::Soft(soft), _) => match soft.kind {
@@ -267,9 +283,9 @@ impl<'a, P: Platform> Fault<'a, P> {
             FaultAction::SwapIn(seen) => self.swap_in(seen),
             FaultAction::Refuse => Err(FaultError::Guarded { va: self.va, access: self.access() }),
             FaultAction::Wait => Ok(FaultProgress::RaceLost),
-            FaultAction::Spurious => {
+            FaultAction::Spurious(level) => {
                 self.mm.tlb.count(Counter::PwSpuriousFault, 1);
-                self.mm.tlb.fix_spurious_fault(self.space.table().context(), self.va);
+                self.mm.tlb.fix_spurious_fault(self.space.table().context(), self.va, level);
                 Ok(FaultProgress::Done(FaultKind::Minor))
             }
         }

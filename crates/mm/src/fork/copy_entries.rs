@@ -13,7 +13,7 @@ use pagewright_sync::Platform;
 use pagewright_table::{CopyHooks, CopyStop, EntryView, LeafView, Mlocked, OwnedLeaf, SoftCopy};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{Block, FolioFlags, FolioOwner};
-use pagewright_types::{Counter, Order, PageRange, Rights};
+use pagewright_types::{Counter, Level, Order, PageRange, Rights};
 
 impl<P: Platform> Mm<P> {
     /// Copies what stands under `range`, one table of the parent after the other.
@@ -31,13 +31,14 @@ impl<P: Platform> Mm<P> {
         let (space, child) = child;
         let (from_tables, to_tables) = (parent.tables(&self.tlb), child.tables(&self.tlb));
         for span in from_tables.spans(range) {
-            self.make_table(to_tables, span.start())?;
+            let level = level_of(from_tables.peek(span.start()));
+            self.make_table(to_tables, span.start(), level)?;
             // A frame for the child's copy of a page that is pinned, allocated without locks.
-            let mut hooks = ForkHooks { mm: self, child: space, rights, spare: None };
+            let mut hooks = ForkHooks { mm: self, child: space, rights, wanted: Order::ZERO, spare: None };
             let (mut start, mut outcome) = (span.start(), Ok(()));
             while start < span.end() {
-                let Some(from) = from_tables.lock(start) else { break };
-                let Some(to) = to_tables.lock(start) else { break };
+                let Some(from) = from_tables.lock_level(start, level) else { break };
+                let Some(to) = to_tables.lock_level(start, level) else { break };
                 let part = PageRange::new(start, span.end());
                 let (copied, stop) = from.copy_run(&to, part, &mut hooks, gather);
                 drop((to, from));
@@ -48,7 +49,7 @@ impl<P: Platform> Mm<P> {
                         outcome = Err(MmError::TooManyHolders { va });
                         break;
                     }
-                    Err(CopyStop::NoFrame(va)) => match self.alloc(Order::ZERO) {
+                    Err(CopyStop::NoFrame(va)) => match self.alloc(hooks.wanted) {
                         Ok(spare) => (hooks.spare, start) = (Some(spare), va),
                         Err(error) => {
                             outcome = Err(error.into());
@@ -74,7 +75,7 @@ impl<P: Platform> Mm<P> {
     ) -> Result<(), MmError> {
         let (from_tables, to_tables) = (parent.tables(&self.tlb), child.tables(&self.tlb));
         for span in from_tables.spans(range) {
-            self.make_table(to_tables, span.start())?;
+            self.make_table(to_tables, span.start(), Level::PTE)?;
             let Some(from) = from_tables.lock(span.start()) else { continue };
             let Some(to) = to_tables.lock(span.start()) else { continue };
             let mut run = to.run(Mlocked(false));
@@ -99,16 +100,30 @@ struct ForkHooks<'m, P: Platform> {
     child: &'m Space<P>,
     /// The rights of the mapping.
     rights: Rights,
-    /// A frame for the copy of a pinned page.
+    /// The order of the block that the last copy lacked.
+    wanted: Order,
+    /// A block of that order for the copy of what is pinned.
     spare: Option<Block>,
+}
+
+/// The level of the table that holds an entry of a part with entries.
+fn level_of(entry: EntryView) -> Level {
+    entry.leaf().map_or(Level::PTE, LeafView::level)
 }
 
 impl<P: Platform> CopyHooks for ForkHooks<'_, P> {
     /// A page of the child's own, in place of one that the parent has pinned (`copy_present_page`).
+    ///
+    /// Of a block of 2 MiB, the copy is a block, too; Linux splits it and copies its pages.
     fn copy_pinned(&mut self, leaf: LeafView) -> Option<OwnedLeaf> {
+        let order = leaf.level().order().unwrap_or(Order::ZERO);
+        if self.spare.as_ref().is_none_or(|spare| spare.order() != order) {
+            self.wanted = order;
+            return None;
+        }
         let block = self.spare.take()?;
         let (mm, frames) = (self.mm, self.mm.frames());
-        mm.fx().copy(leaf.pfn(), block.pfn(), Order::ZERO);
+        mm.fx().copy(leaf.pfn(), block.pfn(), order);
         mm.tlb.count(Counter::PwCowCopy, 1);
         let theirs = frames.folio(leaf.pfn());
         let folio = frames.new_folio(block);

@@ -28,26 +28,30 @@ pub(super) enum Victim {
 impl<P: Platform> Mm<P> {
     /// Clears all mappings of a page, and defers the flushes to `batch`.
     ///
+    /// INV-RECLAIM-SMALL: the folio is small. A large one would need a slot for each of its pages,
+    /// and has room for one.
+    ///
     /// The caller holds the folio's lock and a reference. Mappings whose address-space lock was
     /// contended, or that are mlocked or pinned, remain. Another CPU that has cleared an entry and
     /// not flushed it yet keeps the entry's reference (INV-TLB-SHARED). So before that flush the
     /// page is not freed, and not written if it is shared memory.
     pub(super) fn unmap_folio(&self, folio: Folio<'_>, victim: Victim, batch: &mut Batch<'_, P>) {
-        let (owner, first, pages) = (folio.owner(), folio.index(), u64::from(folio.pages()));
+        debug_assert!(!folio.is_large(), "INV-RECLAIM-SMALL: {folio:?} is paged out whole");
+        let (owner, index) = (folio.owner(), folio.index());
         let mut spaces = self.candidates(owner);
         while folio.is_mapped()
             && let Some(space) = spaces.next()
         {
             // The holder of the lock may be waiting for reclaim.
             let Some(map) = space.map().try_read() else { continue };
-            for (index, range) in map.possible_ranges(owner, first, pages) {
+            for (_, range) in map.possible_ranges(owner, index, 1) {
                 let Some((_, vma)) = map.find(range.start()).filter(|(_, vma)| !vma.flags().contains(VmFlags::LOCKED))
                 else {
                     continue;
                 };
-                for (va, page) in range.iter().zip((index - first) as u32..) {
+                for va in range.iter() {
                     let Some(table) = map.tables(&self.tlb).lock(va) else { continue };
-                    let maps = |leaf: LeafView| !leaf.is_special() && leaf.page_at(va) == folio.page(page);
+                    let maps = |leaf: LeafView| !leaf.is_special() && leaf.page_at(va) == folio.pfn();
                     if table.leaf(va).is_some_and(maps) {
                         self.unmap_one(&space, &mut table.run(vma.mlocked()), va, folio, victim, batch);
                     }

@@ -4,6 +4,7 @@
 mod advise;
 mod basics;
 mod beside_linux;
+mod blocks;
 mod forks;
 mod limits;
 mod lock_races;

@@ -228,17 +228,17 @@ impl<P: Platform> Tlb<P> {
         }
     }
 
-    /// Flushes, on this CPU, an entry for `va` that refused an access that the tables allow.
+    /// Flushes, on this CPU, an entry of `level` for `va` that refused what the tables allow.
     ///
     /// Another CPU that still holds the entry faults once more and calls this itself (Linux's
     /// `flush_tlb_fix_spurious_fault`).
-    pub fn fix_spurious_fault(&self, context: &TlbContext, va: VirtAddr) {
+    pub fn fix_spurious_fault(&self, context: &TlbContext, va: VirtAddr, level: Level) {
         if !self.fx.caps().keeps_faulting_entry {
             return;
         }
         self.fx.publish();
         let tag = context.asid_tag();
-        self.invalidate_local(InvalidateTarget::Page { tag, va, level: Level::PTE, last_level: true });
+        self.invalidate_local(InvalidateTarget::Page { tag, va, level, last_level: true });
     }
 
     /// Makes this CPU forget `target`, under both tags of the space if user mode has one of its

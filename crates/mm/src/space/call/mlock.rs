@@ -156,7 +156,7 @@ impl<P: Platform> Mm<P> {
     /// [`MmError::TooManyMappings`], or the memory for splits.
     pub(in crate::space) fn reserve_splits(
         &self,
-        map: &mut AddressMap<P>,
+        map: &mut HeldMap<'_, P>,
         range: PageRange,
         changes: impl Fn(&Vma<P>) -> bool,
     ) -> Result<(), MmError> {
@@ -166,7 +166,8 @@ impl<P: Platform> Mm<P> {
         if splits > 0 && map.len() as u64 + splits as u64 > limit {
             return Err(MmError::TooManyMappings { limit });
         }
-        map.reserve(self, 2)
+        map.reserve(self, 2)?;
+        self.split_blocks(map, map.tables(&self.tlb), range)
     }
 }
 

@@ -258,6 +258,7 @@ impl<P: Platform> Mm<P> {
     ) -> Result<VirtAddr, MmError> {
         may_resize(map, resize)?;
         let plan = self.plan_move(map, resize)?;
+        self.split_blocks(map, map.tables(&self.tlb), plan.source)?;
         let Some((_, vma)) = map.find(resize.addr) else { return Err(MmError::SourceNotMapped { at: resize.addr }) };
         let entries = EntryMove::new(vma, plan.moved, plan.to.start());
         let mut reserve = TableReserve::new(&self.tlb);
@@ -292,7 +293,7 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Chooses the destination, checks the move, and reserves everything for it except tables.
-    fn plan_move(&self, map: &mut AddressMap<P>, resize: &Resize) -> Result<Move, MmError> {
+    fn plan_move(&self, map: &mut HeldMap<'_, P>, resize: &Resize) -> Result<Move, MmError> {
         let limit = self.settings.get(MmSetting::MaxMapCount);
         if map.len() as u64 + 3 >= limit {
             return Err(MmError::TooManyMappings { limit });

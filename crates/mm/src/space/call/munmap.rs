@@ -8,7 +8,7 @@ use crate::space::{HeldMap, Space, VmFlags};
 use arrayvec::ArrayVec;
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
-use pagewright_table::{TableReserve, Tables};
+use pagewright_table::{EntryView, TableReserve, Tables};
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, VirtAddr};
 
@@ -42,7 +42,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// # Errors
     /// [`MmError::TooManyMappings`], [`MmError::Sealed`], or the memory for splits.
-    pub(in crate::space) fn reserve_unmap(&self, map: &mut AddressMap<P>, range: PageRange) -> Result<(), MmError> {
+    pub(in crate::space) fn reserve_unmap(&self, map: &mut HeldMap<'_, P>, range: PageRange) -> Result<(), MmError> {
         let (mut mappings, mut splits, mut sealed) = (0, 0, None);
         for (start, vma) in map.overlapping(range) {
             mappings += 1;
@@ -60,7 +60,8 @@ impl<P: Platform> Mm<P> {
         if let Some(at) = sealed {
             return Err(MmError::Sealed { at });
         }
-        map.reserve(self, splits + 1)
+        map.reserve(self, splits + 1)?;
+        self.split_blocks(map, map.tables(&self.tlb), range)
     }
 
     /// Unmaps `range`, for which the caller has called [`Mm::reserve_unmap`].
@@ -100,13 +101,43 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Allocates the missing tables down to the one with the last-level entry for `va`.
+    /// Allocates the missing tables down to the one of `level` with the entry for `va`.
     ///
     /// The caller holds no table lock.
-    pub(crate) fn make_table(&self, tables: Tables<'_, P>, va: VirtAddr) -> Result<(), MmError> {
+    pub(crate) fn make_table(&self, tables: Tables<'_, P>, va: VirtAddr, level: Level) -> Result<(), MmError> {
         let mut reserve = TableReserve::new(&self.tlb);
-        self.fill(&mut reserve, tables.missing(va, Level::PTE))?;
-        tables.ensure(va, Level::PTE, &mut reserve);
+        self.fill(&mut reserve, tables.missing(va, level))?;
+        tables.ensure(va, level, &mut reserve);
+        Ok(())
+    }
+
+    /// Splits the blocks of 2 MiB that an end of `range` cuts (`vma_adjust_trans_huge`).
+    ///
+    /// INV-MM-BLOCKS.
+    /// Afterwards `range` has whole entries only. What is mapped does not change, so the caller may
+    /// still fail. It holds the space, and no table lock.
+    ///
+    /// # Errors
+    /// [`MmError::NoFrames`]; what is mapped has not changed.
+    pub(in crate::space) fn split_blocks(
+        &self,
+        map: &AddressMap<P>,
+        tables: Tables<'_, P>,
+        range: PageRange,
+    ) -> Result<(), MmError> {
+        if !tables.has_blocks() {
+            return Ok(());
+        }
+        for at in [range.start(), range.end()] {
+            if let EntryView::Leaf(leaf) = tables.peek(at)
+                && !at.is_aligned(leaf.level().span())
+                && let Some((_, vma)) = map.find(at)
+            {
+                let mut reserve = TableReserve::new(&self.tlb);
+                self.fill(&mut reserve, 1)?;
+                tables.split_leaf(at, leaf.level(), vma.mlocked(), &mut reserve);
+            }
+        }
         Ok(())
     }
 }

@@ -49,7 +49,7 @@ impl<P: Platform> Mm<P> {
         while at < part.end() {
             let table_end = at.align_down(Level::PTE.table_span()).add(Level::PTE.table_span());
             let under = PageRange::new(at, table_end.min(part.end()));
-            self.make_table(tables, at)?;
+            self.make_table(tables, at, Level::PTE)?;
             if let Some(table) = tables.lock(at) {
                 self.zap_table(space, &table, (vma, Zap::Pages), under, gather);
                 let mut run = table.run(vma.mlocked());

@@ -3,8 +3,7 @@
 use super::{Advice, Walk, check};
 use crate::error::MmError;
 use crate::mm::Mm;
-use crate::space::Space;
-use crate::space::vma::AddressMap;
+use crate::space::{HeldMap, Space};
 use pagewright_sync::Platform;
 use pagewright_types::PageRange;
 
@@ -21,7 +20,7 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Sets the flags of `part`, which is in one mapping; splits the mapping and merges the part.
-    fn set_advised_flags(&self, map: &mut AddressMap<P>, part: PageRange, advice: Advice) -> Result<(), MmError> {
+    fn set_advised_flags(&self, map: &mut HeldMap<'_, P>, part: PageRange, advice: Advice) -> Result<(), MmError> {
         let flags = |flags| advice.flags(flags).unwrap_or(flags);
         let changes = map.find(part.start()).is_some_and(|(_, vma)| flags(vma.flags()) != vma.flags());
         if !changes {

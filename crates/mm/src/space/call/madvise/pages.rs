@@ -25,6 +25,7 @@ impl<P: Platform> Mm<P> {
         let mut result = Ok(());
         while let Some((vma, _, part)) = walk.next(&map) {
             result = check(vma, part.start(), advice)
+                .and_then(|()| self.split_blocks(&map, map.tables(&self.tlb), part))
                 .and_then(|()| self.advise_part(space, map.tables(&self.tlb), vma, part, advice, &mut gather));
             if result.is_err() {
                 break;

@@ -1,0 +1,195 @@
+//! Blocks of 2 MiB under the calls of the memory manager: split where a call cuts them, else whole.
+//!
+//! No call maps blocks yet, so the tests do.
+//!
+//! Not covered: blocks of files.
+
+use pagewright_arch::{Isa, generic_tests, on_both};
+use pagewright_lab::harness::race::{assert_holds, race_in_two_turns};
+use pagewright_lab::harness::{CPU, GupCall, OTHER, TestProcess, TestWorld, at};
+use pagewright_lab::planted_bugs_are_found;
+use pagewright_mm::gup::{GupFlags, MakeDirty};
+use pagewright_mm::{Advice, MapFlags, RemapFlags, RemapRequest};
+use pagewright_sim::explore::CoroutineBody;
+use pagewright_types::{Access, Counter, Level, PAGE_SIZE, Rights, VirtAddr};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Aligned to 1 GiB.
+const BASE: VirtAddr = VirtAddr::new(64 << 30);
+const SPAN: u64 = 2 << 20;
+/// The block.
+const BLOCK: VirtAddr = VirtAddr::new((64 << 30) + SPAN);
+const PAGES: u64 = SPAN / PAGE_SIZE;
+const SCHEDULES: u64 = 60;
+/// Pages of the block that have contents.
+const WRITTEN: [u64; 6] = [0, 1, 7, 100, 255, 511];
+
+generic_tests! {
+    /// INV-MM-PEAK.
+    the_peak_counts_pages_that_are_mapped_beside_an_unmap:
+        assert_holds(SCHEDULES, peak_beside_an_unmap::<I>, "VmHWM is below a VmRSS that was seen");
+}
+
+on_both! {
+    the_peak_counts_pages_that_are_mapped_beside_an_unmap,
+    a_call_on_a_part_splits_the_block_and_changes_that_part,
+    a_call_on_all_of_it_leaves_a_block_whole,
+    fork_shares_a_block_and_copies_a_pinned_one,
+    a_block_moves_whole_or_is_split,
+    a_page_out_leaves_a_block_where_it_is,
+}
+
+fn mapped<I: Isa>() -> (Rc<TestWorld<I>>, TestProcess<I>) {
+    let world = TestWorld::sized(2, 16 << 20);
+    let process = TestProcess::new(&world);
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+    process.map_at(BASE, 4 * PAGES, Rights::RW, flags);
+    process.map_block(BASE, BLOCK);
+    WRITTEN.iter().for_each(|page| process.write(CPU, at(BLOCK, *page), page + 1));
+    assert_eq!(process.leaf_level(at(BLOCK, 7)), Some(Level::PMD));
+    world.recount(&[&process]);
+    (world, process)
+}
+
+/// One CPU discards a block while another maps one.
+///
+/// Returns whether the peak is at least what the second saw, but for what one CPU may not have
+/// added to the total.
+fn peak_beside_an_unmap<I: Isa>(seed: u64) -> bool {
+    let (world, process) = mapped::<I>();
+    world.bench.sim().unbind_judge();
+    // Under another table, whose lock is free.
+    let near = BASE.add(1 << 30);
+    process.map_at(near, 2 * PAGES, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE);
+    process.write(CPU, near, 1);
+    world.lab.run(OTHER, &process.space);
+    let (discards, maps) = (world.clone(), TestProcess { world: world.clone(), space: process.space.clone() });
+    let (space, seen) = (process.space.clone(), Rc::new(Cell::new(0)));
+    let saw = seen.clone();
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || {
+            maps.map_block(near, near.add(SPAN));
+            saw.set(maps.space.rss().bytes());
+        }),
+        Box::new(move || discards.advise(OTHER, &space, BLOCK, PAGES, Advice::DontNeed)),
+    ];
+    race_in_two_turns(&world, seed, programs);
+    process.space.rss().peak_bytes() + 31 * PAGE_SIZE >= seen.get()
+}
+
+planted_bugs_are_found! {
+    50 * SCHEDULES;
+    PeakReadEarly => peak_beside_an_unmap,
+}
+
+/// Whether the pages that were written and `still` are have their values at `base`.
+fn holds<I: Isa>(process: &TestProcess<I>, base: VirtAddr, still: impl Fn(u64) -> bool) -> bool {
+    WRITTEN.iter().filter(|page| still(**page)).all(|page| process.read(OTHER, at(base, *page)) == page + 1)
+}
+
+fn end<I: Isa>(world: &TestWorld<I>, processes: &[&TestProcess<I>]) {
+    world.recount(processes);
+    TestProcess::end_all_at_rest(processes);
+    world.assert_nothing_leaked();
+}
+
+/// INV-MM-BLOCKS.
+fn a_call_on_a_part_splits_the_block_and_changes_that_part<I: Isa>() {
+    let inside = |page: u64| (7..107).contains(&page);
+    let (part, pages) = (at(BLOCK, 7), 100);
+    let (world, process) = mapped::<I>();
+    process.protect(part, pages, Rights::READ);
+    world.at_rest(&[]);
+    assert_eq!(process.leaf_level(BLOCK), Some(Level::PTE));
+    assert!(holds(&process, BLOCK, |_| true));
+    for page in WRITTEN {
+        assert_eq!(process.touch(OTHER, at(BLOCK, page), Access::Write).is_err(), inside(page), "page {page}");
+    }
+    end(&world, &[&process]);
+
+    let (world, process) = mapped::<I>();
+    process.unmap(part, pages);
+    world.at_rest(&[]);
+    assert!(holds(&process, BLOCK, |page| !inside(page)));
+    assert!(process.touch(OTHER, part, Access::Read).is_err());
+    assert_eq!(process.space.rss().pages(), 1 + PAGES - pages);
+    end(&world, &[&process]);
+
+    let (world, process) = mapped::<I>();
+    process.advise(part, pages, Advice::DontNeed);
+    world.at_rest(&[]);
+    assert!(holds(&process, BLOCK, |page| !inside(page)));
+    assert_eq!(process.read(OTHER, part), 0, "a new page");
+    end(&world, &[&process]);
+}
+
+fn a_call_on_all_of_it_leaves_a_block_whole<I: Isa>() {
+    let (world, process) = mapped::<I>();
+    process.protect(BLOCK, PAGES, Rights::READ);
+    assert_eq!(process.leaf_level(BLOCK), Some(Level::PMD));
+    assert!(process.touch(OTHER, at(BLOCK, 7), Access::Write).is_err() && holds(&process, BLOCK, |_| true));
+    process.protect(BLOCK, PAGES, Rights::RW);
+    process.write(OTHER, at(BLOCK, 7), 8);
+    assert_eq!(process.leaf_level(BLOCK), Some(Level::PMD));
+    process.unmap(BLOCK, PAGES);
+    assert_eq!((process.leaf_level(BLOCK), process.space.rss().pages()), (None, 1));
+    end(&world, &[&process]);
+}
+
+/// INV-GUP-EXCLUSIVE: the copy of a pinned block is the child's, and the parent's stays exclusive.
+fn fork_shares_a_block_and_copies_a_pinned_one<I: Isa>() {
+    let (world, process) = mapped::<I>();
+    let child = process.fork();
+    world.at_rest(&[]);
+    assert_eq!((child.leaf_level(BLOCK), process.leaf_level(BLOCK)), (Some(Level::PMD), Some(Level::PMD)));
+    assert_eq!(process.frame(CPU, at(BLOCK, 7), Access::Read), child.frame(OTHER, at(BLOCK, 7), Access::Read));
+    assert!(holds(&child, BLOCK, |_| true));
+    child.write(OTHER, at(BLOCK, 7), 99);
+    assert_eq!((child.leaf_level(BLOCK), process.leaf_level(BLOCK)), (Some(Level::PTE), Some(Level::PMD)));
+    assert!(holds(&process, BLOCK, |_| true) && holds(&child, BLOCK, |page| page != 7));
+    process.write(CPU, at(BLOCK, 8), 9);
+    assert_eq!((child.read(OTHER, at(BLOCK, 7)), child.read(OTHER, at(BLOCK, 8))), (99, 0));
+    end(&world, &[&process, &child]);
+
+    let (world, process) = mapped::<I>();
+    let device = process.take(CPU, at(BLOCK, 7), 1, GupCall::Pin(GupFlags::WRITE)).expect("mapped");
+    let child = process.fork();
+    assert_eq!(child.leaf_level(BLOCK), Some(Level::PMD));
+    let ours = process.frame(CPU, at(BLOCK, 7), Access::Write);
+    assert_eq!(ours, device.pfn(0), "the parent stores where the device does");
+    assert_ne!(child.frame(OTHER, at(BLOCK, 7), Access::Read), ours);
+    process.write(CPU, at(BLOCK, 7), 99);
+    assert!(holds(&child, BLOCK, |_| true), "the child has what the block contained");
+    process.write(CPU, at(BLOCK, 7), 8);
+    device.release(MakeDirty::Yes);
+    end(&world, &[&process, &child]);
+}
+
+fn a_block_moves_whole_or_is_split<I: Isa>() {
+    for (to, level) in [(BASE.add(1 << 30), Level::PMD), (BASE.add((1 << 30) + PAGE_SIZE), Level::PTE)] {
+        let (world, process) = mapped::<I>();
+        let len = 4 * SPAN;
+        let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+        let request = RemapRequest { addr: BASE, old_len: len, new_len: len, flags, new_addr: to };
+        world.on(CPU, |mm| mm.mremap(&process.space, &request)).expect("nothing is in the way");
+        world.at_rest(&[]);
+        assert_eq!(process.leaf_level(to.add(SPAN)), Some(level));
+        assert!(process.touch(OTHER, BLOCK, Access::Read).is_err());
+        assert!(holds(&process, to.add(SPAN), |_| true));
+        end(&world, &[&process]);
+    }
+}
+
+/// INV-RECLAIM-SMALL.
+fn a_page_out_leaves_a_block_where_it_is<I: Isa>() {
+    let (world, process) = mapped::<I>();
+    let device = world.swap_to(2 * PAGES as u32);
+    process.advise(BASE, 4 * PAGES, Advice::PageOut);
+    assert_eq!((world.count(Counter::PswpOut), process.leaf_level(BASE)), (1, None), "the small page is written");
+    assert_eq!(process.leaf_level(BLOCK), Some(Level::PMD));
+    assert!(holds(&process, BLOCK, |_| true));
+    world.recount(&[&process]);
+    TestProcess::end_all_at_rest(&[&process]);
+    assert_eq!(device.used(), 0);
+}
