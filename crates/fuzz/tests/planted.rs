@@ -123,6 +123,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::PendingMarkLost
         | Bug::UnpaidKeyReplaced
         | Bug::GatherNotRecorded
+        | Bug::TableNotMet
         | Bug::LatestIssuerCompletes
         | Bug::LatestDeferralKept => elsewhere("batch_races.rs"),
         Bug::FaultAroundPastEnd | Bug::NestedNotSeen | Bug::ZapNotConcurrent => elsewhere("mm/tests/fault"),

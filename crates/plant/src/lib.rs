@@ -104,6 +104,7 @@ pagewright_types::named_table! {
         PendingMarkLost = "pending-mark-lost", "A swap entry whose flush is deferred is zapped, and the empty entry no longer says so.";
         UnpaidKeyReplaced = "unpaid-key-replaced", "A table's key is replaced before it is paid, so its older pending entries no longer count.";
         GatherNotRecorded = "gather-not-recorded", "A gather beside others leaves no mark in the tables that it edits, so an install there flushes nothing.";
+        TableNotMet = "table-not-met", "An operation edits a table without asking whether a flush of its entries is deferred.";
         ParkedMerges = "parked-merges", "A settled free block coalesces with a parked one, so its frames owe a debt that they never had.";
         ReserveNotKept = "reserve-not-kept", "Callers that may wait take the last settled frames, and callers that may not wait find only parked ones.";
         ParkedNotSettled = "parked-not-settled", "A block whose halves are a settled and a parked one is refused, although a flush would make it whole.";

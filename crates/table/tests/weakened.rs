@@ -213,7 +213,7 @@ impl<I: Isa> World<I> {
                     let range = PageRange::page(va);
                     self.tlb.fx().declare(Fact::RightReduced { root, range, left: Rights::READ });
                     let debt = run.protect(va, |leaf| leaf.with_rights(Rights::READ));
-                    debt.expect("changed").settle_own_entry();
+                    debt.expect("changed").settle();
                     self.tlb.fx().declare(Fact::CallReturned);
                 }
             }

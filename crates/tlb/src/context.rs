@@ -67,6 +67,8 @@ pub struct TlbContext {
     generation: AtomicU64,
     /// Gathers of callers who clear entries while others may fault (Linux's `tlb_flush_pending`).
     flush_pending: AtomicU32,
+    /// Those of them that have edited tables above the last level.
+    upper_gathers: AtomicU32,
     /// The latest flush that a [`crate::Batch`] has put off, as [`DeferredFlush`] packs it (Linux's
     /// `tlb_flush_batched`).
     deferred: AtomicU64,
@@ -84,9 +86,22 @@ pub struct TlbContext {
 impl TlbContext {
     pub(crate) fn new(id: SpaceId, root: Pfn) -> Self {
         let (generation, asid) = (AtomicU64::new(1), AtomicU64::new(0));
+        let upper_gathers = AtomicU32::new(0);
         let (deferred, unplaced, flushed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let (cpus, flush_pending, secondaries) = (AtomicCpuMask::new(), AtomicU32::new(0), AtomicU32::new(0));
-        Self { id, root, cpus, generation, flush_pending, deferred, unplaced, flushed, secondaries, asid }
+        Self {
+            id,
+            root,
+            cpus,
+            generation,
+            flush_pending,
+            upper_gathers,
+            deferred,
+            unplaced,
+            flushed,
+            secondaries,
+            asid,
+        }
     }
 
     /// The space's id.
@@ -193,6 +208,21 @@ impl TlbContext {
     /// The same, of anybody but the caller, who is clearing entries himself.
     pub(crate) fn is_flush_nested(&self) -> bool {
         self.flush_pending.load(Ordering::SeqCst) > 1
+    }
+
+    /// How many open gathers have edited tables above the last level.
+    pub(crate) fn upper_gathers(&self) -> u32 {
+        self.upper_gathers.load(Ordering::SeqCst)
+    }
+
+    /// A gather edits a table above the last level, whose lock it holds.
+    pub(crate) fn inc_upper_gathers(&self) {
+        self.upper_gathers.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Such a gather is flushed.
+    pub(crate) fn dec_upper_gathers(&self) {
+        self.upper_gathers.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Entries are going to be cleared.

@@ -85,8 +85,12 @@ impl<'t, P: Platform, T: IntoDetachedPieces> Debt<'t, P, T> {
     }
 
     /// Flushes now, then frees what was detached.
+    ///
+    /// For a caller that depends only on the entry it edited. If the edit owes nothing, flushes
+    /// deferred by other operations are not checked; if it owes a flush, that covers whatever
+    /// another operation has deferred of the entry (INV-TLB-DEFERRED).
     pub fn settle(self) {
-        let mut gather = crate::Gather::new(self.tlb, self.context);
+        let mut gather = crate::Gather::of_entry(self.tlb, self.context);
         gather.absorb(self);
         gather.settle();
     }
@@ -100,21 +104,6 @@ impl<'t, P: Platform, T: IntoDetachedPieces> Debt<'t, P, T> {
         };
         let start = self.va.align_down(span);
         PageRange::new(start, start.add(span))
-    }
-}
-
-impl<P: Platform> Debt<'_, P, ()> {
-    /// Flushes now, for a caller that depends only on the entry it edited.
-    ///
-    /// If the edit owes nothing, flushes deferred by other operations are not checked
-    /// (INV-TLB-DEFERRED).
-    #[inline]
-    pub fn settle_own_entry(self) {
-        if self.owed == OwedFlush::Nothing {
-            self.dissolve();
-        } else {
-            self.settle();
-        }
     }
 }
 

@@ -3,8 +3,17 @@
 //! Edits are absorbed; then one flush pays for all of them, and only then is anything freed
 //! ([`crate::detached`]).
 //!
-//! A gather also flushes what a [`crate::Batch`] has put off in its space: whoever settles one may
-//! have relied on entries that he found weakened or cleared already (INV-TLB-DEFERRED).
+//! A gather also flushes what a [`crate::Batch`] has deferred in its space, because its operation may
+//! depend on entries that it found weakened or cleared (INV-TLB-DEFERRED). Which deferrals count is
+//! decided when it is created:
+//!
+//! | gather | flushes also | for |
+//! | --- | --- | --- |
+//! | [`Gather::new`], [`Gather::full_space`] | whatever is deferred in the space | any operation |
+//! | [`Gather::by_table`], [`Gather::concurrent`] | what is deferred in a table that it has [met](Gather::meet) | operations that edit each table by a run, which meets it |
+//! | that of [`Debt::settle`] | nothing | an edit of one entry, whose flush covers the entry |
+//!
+//! A deferral without a place counts for the first two.
 
 use crate::context::TlbContext;
 use crate::debt::{Debt, OwedFlush};
@@ -14,6 +23,26 @@ use pagewright_frame::{FolioRef, Frames};
 use pagewright_plant::plant;
 use pagewright_sync::{Platform, bomb};
 use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
+
+/// Whose deferred flushes a gather pays, too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dependence {
+    /// All of the space.
+    Space,
+    /// Those of the tables that it has met.
+    Tables {
+        /// Whether one of them owes a deferred flush.
+        deferred: bool,
+        /// Whether one of them was edited by a gather that may be open.
+        gathered: bool,
+    },
+    /// None.
+    Entry,
+}
+
+impl Dependence {
+    const TABLES: Self = Self::Tables { deferred: false, gathered: false };
+}
 
 /// Debts of one operation on one space, paid together by one flush (Linux's `mmu_gather`).
 ///
@@ -36,6 +65,9 @@ pub struct Gather<'t, P: Platform> {
     concurrent: bool,
     /// Whether entries were edited since the last [`Self::publish`].
     unpublished: bool,
+    /// Whether it counts among those that edited tables above the last level.
+    upper: bool,
+    depends: Dependence,
     detached: DetachedList,
 }
 
@@ -52,6 +84,8 @@ impl<'t, P: Platform> Gather<'t, P> {
             full_space: false,
             concurrent: false,
             unpublished: false,
+            upper: false,
+            depends: Dependence::Space,
             detached: DetachedList::new(),
         }
     }
@@ -66,15 +100,46 @@ impl<'t, P: Platform> Gather<'t, P> {
     /// Creates an empty gather for a caller that shares the space with other operations.
     ///
     /// Until it is settled, others may fault and clear entries there. INV-TLB-CLEARED: an operation
-    /// that finds an entry cleared and not flushed yet flushes it. Another concurrent gather
-    /// flushes the whole space when it settles (`mm_tlb_flush_nested`). An install in a table that
+    /// that finds an entry cleared and not flushed yet flushes it. Another concurrent gather that
+    /// has met a table of this one flushes the whole space when it settles
+    /// (`mm_tlb_flush_nested`). An install in a table that
     /// the gather has edited flushes its entry, and an install in any other table does not
     /// ([`Tlb::flush_before_install`]).
     pub fn concurrent(tlb: &'t Tlb<P>, context: &'t TlbContext) -> Self {
         context.inc_flush_pending();
         let mut gather = Self::new(tlb, context);
         gather.concurrent = true;
+        gather.depends = Dependence::TABLES;
         gather
+    }
+
+    /// Creates an empty gather for an operation that meets each table on which it depends.
+    ///
+    /// For an operation that holds the space exclusively and edits by runs.
+    pub fn by_table(tlb: &'t Tlb<P>, context: &'t TlbContext) -> Self {
+        let mut gather = Self::new(tlb, context);
+        gather.depends = Dependence::TABLES;
+        gather
+    }
+
+    /// Creates the gather of one entry, on which alone its caller depends.
+    pub(crate) fn of_entry(tlb: &'t Tlb<P>, context: &'t TlbContext) -> Self {
+        let mut gather = Self::new(tlb, context);
+        gather.depends = Dependence::Entry;
+        gather
+    }
+
+    /// Notes that the operation depends on entries of `table`, which it may find cleared or weakened.
+    ///
+    /// The caller holds the lock of the table, and has not edited it yet.
+    #[inline]
+    pub fn meet(&mut self, table: Pfn) {
+        plant!(TableNotMet => return);
+        let owes = self.tlb.owes_flush(table);
+        if let Dependence::Tables { deferred, gathered } = &mut self.depends {
+            *deferred |= owes.deferred;
+            *gathered |= owes.gathered;
+        }
     }
 
     /// Takes over a debt; flushes and frees early if there is no room for what it detached.
@@ -137,6 +202,11 @@ impl<'t, P: Platform> Gather<'t, P> {
     pub fn publish(&mut self, table: Pfn) {
         if self.concurrent && core::mem::take(&mut self.unpublished) {
             plant!(GatherNotRecorded; (), self.tlb.note_gather(table));
+            // An operation that finds a block cleared finds no table below it, and so meets none.
+            if !self.upper && self.tlb.frames().table(table).level() > Level::PTE {
+                self.context.inc_upper_gathers();
+                self.upper = true;
+            }
             plant!(PublishedLate => return);
             self.tlb.fx().publish();
         }
@@ -157,7 +227,12 @@ impl<'t, P: Platform> Gather<'t, P> {
     ///
     /// For a caller that must flush before it releases a lock.
     pub fn settle_so_far(&mut self) {
-        let epoch = plant!(DeferredNotSeen; None, self.tlb.begin_paying(self.context));
+        let depends = match self.depends {
+            Dependence::Space => true,
+            Dependence::Tables { deferred, .. } => deferred || self.context.unplaced().is_some(),
+            Dependence::Entry => false,
+        };
+        let epoch = if plant!(DeferredNotSeen; false, depends) { self.tlb.begin_paying(self.context) } else { None };
         if epoch.is_some() {
             self.tlb.count(Counter::PwTlbBatchOvertaken, 1);
             self.widen_to_space();
@@ -170,7 +245,9 @@ impl<'t, P: Platform> Gather<'t, P> {
 
     /// Flushes what is owed, then frees what was detached (`tlb_finish_mmu`).
     pub fn settle(mut self) {
-        if self.concurrent && plant!(NestedNotSeen; false, self.context.is_flush_nested()) {
+        let gathered = !matches!(self.depends, Dependence::Tables { gathered: false, .. })
+            || self.context.upper_gathers() > u32::from(self.upper);
+        if self.concurrent && gathered && plant!(NestedNotSeen; false, self.context.is_flush_nested()) {
             self.widen_to_space();
         }
         self.settle_so_far();
@@ -219,6 +296,9 @@ impl<P: Platform> Drop for Gather<'_, P> {
             self.tlb.abandon(self.context, |sink| detached.drain(frames, sink));
         }
         // After the debt is recorded: an install in between would see neither.
+        if self.upper {
+            self.context.dec_upper_gathers();
+        }
         if self.concurrent {
             self.context.dec_flush_pending();
         }

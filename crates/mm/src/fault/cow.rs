@@ -57,7 +57,7 @@ impl<P: Platform> Fault<'_, P> {
         flags.set(LeafFlags::EXCLUSIVE, write && !self.vma.is_shared());
         let debt = locked.run(self.vma.mlocked()).protect(self.va, |leaf| leaf.with_rights(rights).with(flags));
         if let Some(debt) = debt {
-            debt.settle_own_entry();
+            debt.settle();
         }
         self.mm.tlb.fix_spurious_fault(self.space.table().context(), self.va, Level::PTE);
     }

@@ -106,7 +106,7 @@ impl<P: Platform> Mm<P> {
         }
         let clear = |leaf: LeafView| leaf.without(LeafFlags::ACCESSED);
         if let Some(debt) = table.run(vma.mlocked()).protect(va, clear) {
-            debt.settle_own_entry();
+            debt.settle();
         }
         // With `MADV_SEQUENTIAL` or `MADV_RANDOM` an access predicts no further one
         // (`vma_has_recency`).

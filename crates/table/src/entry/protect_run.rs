@@ -30,6 +30,7 @@ impl<P: Platform> LockedTable<'_, P> {
     /// In debug builds when `gather` belongs to another space.
     pub fn protect_run(&self, part: PageRange, edit: impl Fn(Rights, LeafFlags) -> Rights, gather: &mut Gather<'_, P>) {
         debug_assert!(gather.is_of(self.context()), "INV-TLB-DEBT: debt of another space");
+        gather.meet(self.table());
         let mut debts = gather.run(self.level());
         let mut change: Option<LeafChange> = None;
         for index in self.indices(part) {

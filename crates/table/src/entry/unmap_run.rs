@@ -45,6 +45,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         gather: &mut Gather<'_, P>,
     ) {
         debug_assert!(gather.is_of(self.context()), "INV-TLB-DEBT: debt of another space");
+        gather.meet(self.table());
         let level = self.level();
         let mut run = self.run(mlocked);
         let mut debts = gather.run(level);

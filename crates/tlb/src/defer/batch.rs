@@ -106,7 +106,8 @@ impl<'t, P: Platform> Batch<'t, P> {
             OwedFlush::Nothing => {}
             OwedFlush::Leaf(level) => {
                 let flush = FlushInfo { range: Some(range), level, freed_tables: false };
-                let place = slot.map_or(Place::Unknown, Place::Entry);
+                // A gather meets tables of the last level, and of leaves, but not those above them.
+                let place = slot.filter(|_| level == Level::PTE).map_or(Place::Unknown, Place::Entry);
                 self.defer_or_flush(context, (flush, place), |tlb| tlb.issue_leaf(context, range.start(), level));
             }
             OwedFlush::Table(_) | OwedFlush::LiveTable(_) => {

@@ -55,7 +55,25 @@ fn has_gather(key: TableKey) -> bool {
     key.raw() & GATHER != 0
 }
 
+/// What the entries of a table may owe.
+#[derive(Clone, Copy)]
+pub(crate) struct TableOwes {
+    /// A flush that a batch has deferred.
+    pub(crate) deferred: bool,
+    /// The flush of a gather that may be open.
+    pub(crate) gathered: bool,
+}
+
 impl<P: Platform> Tlb<P> {
+    /// What the record of `table` says; whether it is paid is not asked.
+    ///
+    /// The caller holds the lock of the table.
+    #[inline]
+    pub(crate) fn owes_flush(&self, table: Pfn) -> TableOwes {
+        let (key, _) = self.frames().table(table).pending();
+        TableOwes { deferred: deferred_in(key).is_some(), gathered: has_gather(key) }
+    }
+
     /// Records that the flush of the entry in `slot`, edited just now, is deferred.
     ///
     /// The caller holds the lock of the table.

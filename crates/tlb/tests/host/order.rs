@@ -277,7 +277,9 @@ fn a_concurrent_gather_flushes_what_another_cleared<I: Isa>() {
     let folio = take_back(&tlb, pfn);
     host.swap(space.slot(0), Pte::EMPTY);
     first.absorb(Debt::new(&tlb, &space.context, page(0), OwedFlush::Leaf(Level::PTE), folio));
-    let second = Gather::concurrent(&tlb, &space.context);
+    first.publish(space.last());
+    let mut second = Gather::concurrent(&tlb, &space.context);
+    second.meet(space.last());
     on(1, || second.settle());
     assert_eq!(host.cached(1), 0, "what the first one cleared");
     first.settle();

@@ -69,8 +69,16 @@ impl<P: Platform> Mm<P> {
     /// Removes the guards of `part`; the entries are then empty.
     ///
     /// The caller's concurrent gather flushes what is pending under them.
-    pub(super) fn remove_guards(&self, tables: Tables<'_, P>, vma: &Vma<P>, part: PageRange) {
+    pub(super) fn remove_guards(
+        &self,
+        tables: Tables<'_, P>,
+        vma: &Vma<P>,
+        part: PageRange,
+        gather: &mut Gather<'_, P>,
+    ) {
         for (table, under) in tables.locked(part) {
+            // Another call may have cleared the entry for its guard, and not flushed yet.
+            gather.meet(table.table());
             let mut run = table.run(vma.mlocked());
             for va in table.entries(under) {
                 if table.entry(va) == EntryView::Soft(GUARD) {

@@ -52,7 +52,7 @@ impl<P: Platform> Mm<P> {
             }
             Advice::Free => self.free_lazily(tables, vma, part, gather),
             Advice::GuardInstall => return self.install_guards(space, tables, vma, part, gather),
-            Advice::GuardRemove => self.remove_guards(tables, vma, part),
+            Advice::GuardRemove => self.remove_guards(tables, vma, part, gather),
             Advice::Normal
             | Advice::Random
             | Advice::Sequential
@@ -79,6 +79,7 @@ impl<P: Platform> Mm<P> {
     /// Linux: `madvise_free_pte_range`.
     fn free_lazily(&self, tables: Tables<'_, P>, vma: &Vma<P>, part: PageRange, gather: &mut Gather<'_, P>) {
         for (table, under) in tables.locked(part) {
+            gather.meet(table.table());
             let mut run = table.run(vma.mlocked());
             for va in table.entries(under) {
                 self.free_one_lazily(&mut run, va, gather);
