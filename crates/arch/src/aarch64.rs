@@ -19,9 +19,9 @@
 //! Not guaranteed: that the CPU has FEAT_HAFDBS. Without it the first access and the first store
 //! through a leaf fault, and the fault handler applies [`Isa::touched`].
 
-use crate::entry::{Entry, Leaf, LeafFlags, PendingSequence, Pte, SoftEntry, TableEntry};
-use crate::isa::{Isa, Replacement, leaf_weakened, walkable};
-use pagewright_types::{IsaKind, Level, PageRange, Pfn, Rights, VirtAddr};
+use crate::entry::{Entry, Leaf, LeafFlags, Pte, TableEntry};
+use crate::isa::{Isa, Replacement, decode_soft, leaf_weakened, walkable};
+use pagewright_types::{IsaKind, Level, PageRange, Rights, VirtAddr};
 
 const VALID: u64 = 1;
 const TABLE_OR_PAGE: u64 = 1 << 1;
@@ -64,6 +64,8 @@ impl Isa for Aarch64 {
     const LOW_MAPPINGS: Option<PageRange> = None;
     const TAG_BITS: u32 = 16;
     const FRAME: u64 = FRAME;
+    const KEEPS_FRAME: u64 = VALID | PROT_NONE;
+    const SOFT: u64 = SOFT;
 
     #[inline]
     fn leaf(level: Level, leaf: Leaf) -> Pte {
@@ -104,27 +106,12 @@ impl Isa for Aarch64 {
     }
 
     #[inline]
-    fn soft(soft: SoftEntry) -> Pte {
-        Pte::from_raw(SOFT | soft.pack())
-    }
-
-    #[inline]
-    fn pending(pte: Pte, sequence: PendingSequence) -> Option<Pte> {
-        (pte.raw() & (VALID | PROT_NONE) == 0).then(|| Pte::from_raw(sequence.mark(pte.raw(), SOFT)))
-    }
-
-    #[inline]
-    fn pending_sequence(pte: Pte) -> Option<PendingSequence> {
-        if pte.raw() & (VALID | PROT_NONE) == 0 { PendingSequence::of(pte.raw(), SOFT) } else { None }
-    }
-
-    #[inline]
     fn decode(level: Level, pte: Pte) -> Entry {
         let raw = pte.raw();
-        if raw & VALID == 0 && raw & PROT_NONE == 0 {
+        if raw & Self::KEEPS_FRAME == 0 {
             return if raw & SOFT == 0 { Entry::Empty } else { decode_soft(raw) };
         }
-        let pfn = Pfn::new(((raw & FRAME) >> 12) as u32);
+        let pfn = Self::frame(pte);
         if raw & VALID != 0 && level > Level::PTE && raw & TABLE_OR_PAGE != 0 {
             return Entry::Table(TableEntry { pfn, write_protected: raw & TABLE_READ_ONLY != 0 });
         }
@@ -208,10 +195,4 @@ impl Isa for Aarch64 {
             | (Entry::Table(_), Entry::Empty | Entry::Soft(_) | Entry::Leaf(_)) => Replacement::Flush,
         }
     }
-}
-
-/// Not inlined, because descents and edits of runs rarely meet a soft entry.
-#[inline(never)]
-fn decode_soft(raw: u64) -> Entry {
-    SoftEntry::unpack(raw).map_or(Entry::Empty, Entry::Soft)
 }

@@ -54,6 +54,12 @@ pub trait Isa: Copy + fmt::Debug + 'static {
     /// All other bits of a leaf follow from its level, rights and flags.
     const FRAME: u64;
 
+    /// The bits of which a leaf or a pointer to a table has at least one, and no other entry any.
+    const KEEPS_FRAME: u64;
+
+    /// The bit that marks a soft entry.
+    const SOFT: u64;
+
     /// The first frame of a leaf.
     #[inline]
     fn frame(pte: Pte) -> Pfn {
@@ -70,13 +76,22 @@ pub trait Isa: Copy + fmt::Debug + 'static {
     fn table(table: TableEntry) -> Pte;
 
     /// Encodes a soft entry; the word is never empty.
-    fn soft(soft: SoftEntry) -> Pte;
+    #[inline]
+    fn soft(soft: SoftEntry) -> Pte {
+        Pte::from_raw(Self::SOFT | soft.pack())
+    }
 
     /// Marks an entry that is not present as pending; `None` if it is present or keeps a frame.
-    fn pending(pte: Pte, sequence: PendingSequence) -> Option<Pte>;
+    #[inline]
+    fn pending(pte: Pte, sequence: PendingSequence) -> Option<Pte> {
+        (pte.raw() & Self::KEEPS_FRAME == 0).then(|| Pte::from_raw(sequence.mark(pte.raw(), Self::SOFT)))
+    }
 
     /// The sequence number of a pending entry; `None` for any other.
-    fn pending_sequence(pte: Pte) -> Option<PendingSequence>;
+    #[inline]
+    fn pending_sequence(pte: Pte) -> Option<PendingSequence> {
+        if pte.raw() & Self::KEEPS_FRAME == 0 { PendingSequence::of(pte.raw(), Self::SOFT) } else { None }
+    }
 
     /// Decodes an entry of a table of `level`.
     ///
@@ -124,6 +139,14 @@ pub(crate) fn leaf_weakened(old: Leaf, new: Leaf) -> bool {
         // Supervisor to user also takes rights away: SMEP, SMAP and PXN keep the kernel from
         // accessing user pages.
         || (old.flags ^ new.flags).intersects(LeafFlags::GLOBAL | LeafFlags::USER)
+}
+
+/// Decodes a word that has the mark of a soft entry.
+///
+/// Not inlined, because descents and edits of runs rarely meet a soft entry.
+#[inline(never)]
+pub(crate) fn decode_soft(raw: u64) -> Entry {
+    SoftEntry::unpack(raw).map_or(Entry::Empty, Entry::Soft)
 }
 
 /// Whether hardware can hold a translation of a leaf with these rights.

@@ -18,8 +18,8 @@
 //! keeps its frame number, where Linux inverts it. Nor shadow stacks (CET), which take D set with
 //! R/W clear for a shadow-stack page: an embedder leaves CR4.CET clear.
 
-use crate::entry::{Entry, Leaf, LeafFlags, PendingSequence, Pte, SoftEntry, TableEntry};
-use crate::isa::{Isa, Replacement, leaf_weakened, walkable};
+use crate::entry::{Entry, Leaf, LeafFlags, Pte, TableEntry};
+use crate::isa::{Isa, Replacement, decode_soft, leaf_weakened, walkable};
 use pagewright_types::{IsaKind, Level, PageRange, Pfn, Rights, VirtAddr};
 
 const PRESENT: u64 = 1;
@@ -62,6 +62,8 @@ impl Isa for X86_64 {
     const LOW_MAPPINGS: Option<PageRange> = Some(PageRange::new(VirtAddr::new(1 << 30), VirtAddr::new(1 << 31)));
     const TAG_BITS: u32 = 12;
     const FRAME: u64 = FRAME;
+    const KEEPS_FRAME: u64 = PRESENT | PROT_NONE;
+    const SOFT: u64 = SOFT;
 
     #[inline]
     fn leaf(level: Level, leaf: Leaf) -> Pte {
@@ -91,24 +93,9 @@ impl Isa for X86_64 {
     }
 
     #[inline]
-    fn soft(soft: SoftEntry) -> Pte {
-        Pte::from_raw(SOFT | soft.pack())
-    }
-
-    #[inline]
-    fn pending(pte: Pte, sequence: PendingSequence) -> Option<Pte> {
-        (pte.raw() & (PRESENT | PROT_NONE) == 0).then(|| Pte::from_raw(sequence.mark(pte.raw(), SOFT)))
-    }
-
-    #[inline]
-    fn pending_sequence(pte: Pte) -> Option<PendingSequence> {
-        if pte.raw() & (PRESENT | PROT_NONE) == 0 { PendingSequence::of(pte.raw(), SOFT) } else { None }
-    }
-
-    #[inline]
     fn decode(level: Level, pte: Pte) -> Entry {
         let raw = pte.raw();
-        if raw & (PRESENT | PROT_NONE) == 0 {
+        if raw & Self::KEEPS_FRAME == 0 {
             return if raw & SOFT == 0 { Entry::Empty } else { decode_soft(raw) };
         }
         let frame = |bits: u64| Pfn::new(((raw & bits) >> 12) as u32);
@@ -178,10 +165,4 @@ impl Isa for X86_64 {
             | (Entry::Table(_), Entry::Empty | Entry::Soft(_) | Entry::Leaf(_) | Entry::Table(_)) => Replacement::Flush,
         }
     }
-}
-
-/// Not inlined, because descents and edits of runs rarely meet a soft entry.
-#[inline(never)]
-fn decode_soft(raw: u64) -> Entry {
-    SoftEntry::unpack(raw).map_or(Entry::Empty, Entry::Soft)
 }

@@ -12,7 +12,7 @@
 //! }
 //! ```
 //!
-//! Neighbours: `ledger` says who owes a key; `frame` keeps settled and parked blocks apart.
+//! Neighbours: `ledger` says which CPUs owe a key; `frame` keeps settled and parked blocks apart.
 //!
 //! Not guaranteed: that an allocation that may wait is fast. It may flush for the sake of a debt
 //! that another operation left.

@@ -151,12 +151,13 @@ impl<P: Platform> Mm<P> {
     pub(crate) fn fault_counted(&self, space: &Space<P>, request: FaultRequest<'_>) -> Result<FaultKind, FaultError> {
         let served = self.fault_in(space, request);
         self.tlb.count(Counter::PgFault, 1);
-        if let Ok(kind) = served {
-            space.count_fault(self.fx().cpu(), kind);
-        }
         match served {
-            Ok(FaultKind::Minor) => {}
-            Ok(FaultKind::Major) => self.tlb.count(Counter::PgMajFault, 1),
+            Ok(kind) => {
+                space.count_fault(self.fx().cpu(), kind);
+                if kind == FaultKind::Major {
+                    self.tlb.count(Counter::PgMajFault, 1);
+                }
+            }
             Err(FaultError::OutOfMemory(_)) => self.tlb.count(Counter::OomKill, 1),
             Err(_) => {}
         }

@@ -1,4 +1,4 @@
-//! INV-TLB-DEBT, INV-FRAME-SEALED: a debt that nobody pays is noticed, and even then nobody gets its
+//! INV-TLB-DEBT, INV-FRAME-SEALED: an unpaid debt is noticed, and even then nobody gets its
 //! frames before it is paid.
 
 use super::space::{Space, is_free, machine, page};
