@@ -31,8 +31,8 @@
 //!   two of 16 bits in each word.
 //! - `pend*` and `key*`: of flushes that outlive the lock of the table. `debt` is the key of
 //!   entries that lost rights, and `pins` the sequence number that tells pending entries of the
-//!   present key from older ones ([`TableKey`](crate::TableKey)). `index` is reserved for the key
-//!   of read-only translations that may linger.
+//!   present key from older ones ([`TableKey`](crate::TableKey)). `index` is the key of read-only
+//!   translations that may linger; a new table has none.
 //!
 //! `refs` and `mapcount` share one word ([`FrameCounts`]). `refs` counts a pin of a small folio
 //! 1024 times. `debt` of a block in use is what its frames will owe when they are freed, in
@@ -220,7 +220,8 @@ pub(crate) struct FrameRecord {
     pub(crate) pincount_or_swap: AtomicU32,
     /// The page index of a folio in its owner.
     ///
-    /// Of a frame not in use, the time at which a block that begins here was last freed.
+    /// Of a table, the key of translations that may linger. Of a frame not in use, the time at
+    /// which a block that begins here was last freed.
     pub(crate) index: AtomicU64,
     /// The owner of a folio; the space for which a table was made.
     pub(crate) owner_or_space: AtomicU64,

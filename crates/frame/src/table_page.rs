@@ -25,6 +25,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::PendingSequence;
+use pagewright_plant::plant;
 use pagewright_sync::rank::{Rank, TableRank, TableUpperRank};
 use pagewright_sync::{Backend, Platform, WordGuard, WordLock};
 use pagewright_types::{DebtKey, Level, Order, Pfn, SpaceId};
@@ -94,6 +95,7 @@ impl<P: Platform> Frames<P> {
         record.nr_pages_mapped.store(0, Ordering::Relaxed);
         record.entire_or_shares.store(1, Ordering::Relaxed);
         record.pincount_or_swap.store(0, Ordering::Relaxed);
+        plant!(LingerKeyKept; (), record.index.store(TableKey::NONE.0, Ordering::Relaxed));
         record.owner_or_space.store(space.raw(), Ordering::Relaxed);
         record.set_kind(FrameKind::table(level, kind.zone()));
         pfn
@@ -223,6 +225,22 @@ impl<'a, L: Backend> TablePage<'a, L> {
     pub fn set_pending(&self, key: TableKey, sequence: PendingSequence) {
         self.record.set_debt(DebtKey::new(key.0));
         self.record.pincount_or_swap.store(sequence.raw(), Ordering::Relaxed);
+    }
+
+    /// Since when read-only translations of the table's pages may linger.
+    ///
+    /// The caller holds the lock.
+    #[inline]
+    pub fn lingering(&self) -> TableKey {
+        TableKey(self.record.index.load(Ordering::Relaxed))
+    }
+
+    /// Sets what [`lingering`](Self::lingering) returns.
+    ///
+    /// The caller holds the lock.
+    #[inline]
+    pub fn set_lingering(&self, key: TableKey) {
+        self.record.index.store(key.0, Ordering::Relaxed);
     }
 
     /// The live entries by what they hold.

@@ -124,6 +124,14 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::UnpaidKeyReplaced
         | Bug::GatherNotRecorded
         | Bug::TableNotMet
+        | Bug::LingerKeyKept
+        | Bug::KeysNotTaken
+        | Bug::CopyWithoutKeys
+        | Bug::CopyWithoutSequence
+        | Bug::SharedKeyNotMerged
+        | Bug::MergedPaidBySpace
+        | Bug::SequenceMovesEarly
+        | Bug::LingeringNotMet
         | Bug::LatestIssuerCompletes
         | Bug::LatestDeferralKept => elsewhere("batch_races.rs"),
         Bug::FaultAroundPastEnd | Bug::NestedNotSeen | Bug::ZapNotConcurrent => elsewhere("mm/tests/fault"),

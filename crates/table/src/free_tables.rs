@@ -49,6 +49,7 @@ impl<P: Platform> ExclusiveTables<'_, P> {
                         self.free_below(child.pfn, child_level, part, limits, gather);
                     }
                     if limits.covers(under) {
+                        gather.hand_over(child.pfn);
                         gather.absorb(self.unhook(slot, level, child.pfn, under));
                     }
                 }

@@ -17,6 +17,7 @@
 
 use crate::context::TlbContext;
 use crate::debt::{Debt, OwedFlush};
+use crate::defer::key::{KeyedFlush, TablesOwe};
 use crate::detached::{DetachedHolder, DetachedList, DetachedPiece, IntoDetachedPieces};
 use crate::engine::{FlushInfo, Tlb};
 use pagewright_frame::{FolioRef, Frames};
@@ -24,24 +25,15 @@ use pagewright_plant::plant;
 use pagewright_sync::{Platform, bomb};
 use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
 
-/// Whose deferred flushes a gather pays, too.
+/// Whose deferred flushes a gather pays, too, besides those of keys that were handed to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Dependence {
     /// All of the space.
     Space,
     /// Those of the tables that it has met.
-    Tables {
-        /// Whether one of them owes a deferred flush.
-        deferred: bool,
-        /// Whether one of them was edited by a gather that may be open.
-        gathered: bool,
-    },
+    Tables,
     /// None.
     Entry,
-}
-
-impl Dependence {
-    const TABLES: Self = Self::Tables { deferred: false, gathered: false };
 }
 
 /// Debts of one operation on one space, paid together by one flush (Linux's `mmu_gather`).
@@ -68,6 +60,8 @@ pub struct Gather<'t, P: Platform> {
     /// Whether it counts among those that edited tables above the last level.
     upper: bool,
     depends: Dependence,
+    /// What the tables owe that it has met, or whose keys were handed to it.
+    owed: TablesOwe,
     detached: DetachedList,
 }
 
@@ -86,6 +80,7 @@ impl<'t, P: Platform> Gather<'t, P> {
             unpublished: false,
             upper: false,
             depends: Dependence::Space,
+            owed: TablesOwe::default(),
             detached: DetachedList::new(),
         }
     }
@@ -109,7 +104,7 @@ impl<'t, P: Platform> Gather<'t, P> {
         context.inc_flush_pending();
         let mut gather = Self::new(tlb, context);
         gather.concurrent = true;
-        gather.depends = Dependence::TABLES;
+        gather.depends = Dependence::Tables;
         gather
     }
 
@@ -118,7 +113,7 @@ impl<'t, P: Platform> Gather<'t, P> {
     /// For an operation that holds the space exclusively and edits by runs.
     pub fn by_table(tlb: &'t Tlb<P>, context: &'t TlbContext) -> Self {
         let mut gather = Self::new(tlb, context);
-        gather.depends = Dependence::TABLES;
+        gather.depends = Dependence::Tables;
         gather
     }
 
@@ -135,10 +130,28 @@ impl<'t, P: Platform> Gather<'t, P> {
     #[inline]
     pub fn meet(&mut self, table: Pfn) {
         plant!(TableNotMet => return);
-        let owes = self.tlb.owes_flush(table);
-        if let Dependence::Tables { deferred, gathered } = &mut self.depends {
-            *deferred |= owes.deferred;
-            *gathered |= owes.gathered;
+        if self.depends == Dependence::Tables {
+            self.tlb.add_owed(self.context, table, &mut self.owed);
+        }
+    }
+
+    /// Takes over the keys of `table`, which is freed, unhooked or left, or moves.
+    ///
+    /// The flush of this gather then covers every page below the table, unless the keys are paid
+    /// (INV-TLB-KEY-LIFE). A table that other spaces continue to share keeps its keys, because they
+    /// are those of its family. The caller holds the lock of the table, or the space exclusively.
+    #[inline]
+    pub fn hand_over(&mut self, table: Pfn) {
+        plant!(KeysNotTaken => return);
+        self.tlb.add_owed(self.context, table, &mut self.owed);
+    }
+
+    /// Notes that the operation depends on every entry of the space.
+    ///
+    /// For an operation that shares tables whose records it does not visit.
+    pub fn meet_space(&mut self) {
+        if let Some(deferred) = self.context.deferred() {
+            self.owed.add(KeyedFlush::of_space(deferred));
         }
     }
 
@@ -227,12 +240,17 @@ impl<'t, P: Platform> Gather<'t, P> {
     ///
     /// For a caller that must flush before it releases a lock.
     pub fn settle_so_far(&mut self) {
-        let depends = match self.depends {
-            Dependence::Space => true,
-            Dependence::Tables { deferred, .. } => deferred || self.context.unplaced().is_some(),
-            Dependence::Entry => false,
-        };
+        let owes_keys = self.owed.own.is_some_and(|deferred| !self.tlb.has_paid(self.context, deferred));
+        let depends = owes_keys
+            || match self.depends {
+                Dependence::Space => true,
+                Dependence::Tables => self.context.unplaced().is_some(),
+                Dependence::Entry => false,
+            };
         let epoch = if plant!(DeferredNotSeen; false, depends) { self.tlb.begin_paying(self.context) } else { None };
+        if self.owed.family.is_some_and(|deferred| self.tlb.flush_family(deferred)) {
+            self.tlb.count(Counter::PwTlbBatchOvertaken, 1);
+        }
         if epoch.is_some() {
             self.tlb.count(Counter::PwTlbBatchOvertaken, 1);
             self.widen_to_space();
@@ -245,7 +263,8 @@ impl<'t, P: Platform> Gather<'t, P> {
 
     /// Flushes what is owed, then frees what was detached (`tlb_finish_mmu`).
     pub fn settle(mut self) {
-        let gathered = !matches!(self.depends, Dependence::Tables { gathered: false, .. })
+        let gathered = self.depends != Dependence::Tables
+            || self.owed.gathered
             || self.context.upper_gathers() > u32::from(self.upper);
         if self.concurrent && gathered && plant!(NestedNotSeen; false, self.context.is_flush_nested()) {
             self.widen_to_space();

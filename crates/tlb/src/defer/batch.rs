@@ -182,29 +182,10 @@ impl<'t, P: Platform> Batch<'t, P> {
         issue: impl FnOnce(&Tlb<P>),
     ) -> DeferredFlush {
         let tlb = self.tlb;
-        tlb.fx().publish();
-        tlb.tell_secondaries(context, range);
-        let issuer = match tlb.fx().caps().shootdown {
-            ShootdownKind::Ipi => {
-                // INV-TLB-SWITCH: the generation moves before the mask is read.
-                let mask = plant!(
-                    BatchMaskBeforeBump;
-                    { let mask = context.cpus(); P::Locks::point(); context.bump(); mask },
-                    { context.bump(); P::Locks::point(); context.cpus() }
-                );
-                self.cpus.insert_all(&mask);
-                None
-            }
-            ShootdownKind::Broadcast => {
-                issue(tlb);
-                Some(me)
-            }
-        };
-        // INV-LEDGER-SAMPLE: read after the edit, so that an act whose sample is younger comes
-        // after the edit.
-        let epoch = tlb.ledger().sample();
-        let deferred = DeferredFlush::new(epoch, issuer);
-        self.epoch = self.epoch.max(epoch + 1);
+        let (deferred, mask) = tlb.defer_flush(context, me, range, issue);
+        self.cpus.insert_all(&mask);
+        let issuer = deferred.issuer();
+        self.epoch = self.epoch.max(deferred.epoch());
         if self.entries == 0 {
             (self.issuer, self.only) = (issuer, Some(context.clone()));
         } else {
@@ -229,6 +210,39 @@ impl<P: Platform> Tlb<P> {
                 BatchPolicy::Auto => self.fx().online().count() > 1,
                 BatchPolicy::Always => true,
             }
+    }
+
+    /// Defers the flush of an edit, which `issue` broadcasts; x86: returns the CPUs that owe it.
+    ///
+    /// The caller holds the lock of the edited table.
+    #[inline]
+    pub(super) fn defer_flush(
+        &self,
+        context: &TlbContext,
+        me: CpuId,
+        range: Option<PageRange>,
+        issue: impl FnOnce(&Self),
+    ) -> (DeferredFlush, CpuMask) {
+        self.fx().publish();
+        self.tell_secondaries(context, range);
+        let (issuer, mask) = match self.fx().caps().shootdown {
+            ShootdownKind::Ipi => {
+                // INV-TLB-SWITCH: the generation moves before the mask is read.
+                let mask = plant!(
+                    BatchMaskBeforeBump;
+                    { let mask = context.cpus(); P::Locks::point(); context.bump(); mask },
+                    { context.bump(); P::Locks::point(); context.cpus() }
+                );
+                (None, mask)
+            }
+            ShootdownKind::Broadcast => {
+                issue(self);
+                (Some(me), CpuMask::EMPTY)
+            }
+        };
+        // INV-LEDGER-SAMPLE: read after the edit, so that an act whose sample is younger comes
+        // after the edit.
+        (DeferredFlush::new(self.ledger().sample(), issuer), mask)
     }
 
     /// Whether a CPU other than `me` may hold translations of the space (`should_defer_flush`).

@@ -70,7 +70,7 @@ impl<P: Platform> Tlb<P> {
             }
     }
 
-    fn is_lazy(&self, cpu: CpuId) -> bool {
+    pub(crate) fn is_lazy(&self, cpu: CpuId) -> bool {
         self.cpus.get(cpu).lazy.load(Ordering::SeqCst)
     }
 
@@ -108,7 +108,11 @@ impl<P: Platform> Tlb<P> {
             Some(context) => {
                 return plant!(CompleteElsewhere; { self.complete(); false }, !self.flush_deferred(context));
             }
-            None => self.flush_everything(&CpuMask::EMPTY),
+            None => {
+                // What all CPUs have paid is older than the epoch that begins.
+                self.ledger().begin_epoch();
+                self.flush_everything(&CpuMask::EMPTY);
+            }
         }
         false
     }

@@ -24,9 +24,10 @@
 //! moves with it, so no entry has to be looked for. A weakened entry that is still present has no
 //! mark; the key covers it.
 //!
-//! A key names no debtor: it is that of the space which the install holds. A key belongs to a table
-//! and ends with it. Operations that move entries or unhook tables hold the space exclusively, and
-//! their gather pays all that is deferred in the space before they release it.
+//! A key belongs to addresses and ends with its table: `key_life` has what becomes of it when a table
+//! is freed, shared, copied or moved. Translations that may linger have a key of their own in the
+//! record, which is treated alike. Entries of both keys have the same sequence number, so it moves
+//! only when both are paid.
 //!
 //! Neighbours: [`Batch`](crate::Batch) and [`Gather::publish`](crate::Gather::publish) record;
 //! `table` asks before it stores a leaf or hooks a table; `pay` says what is paid.
@@ -34,6 +35,7 @@
 //! Not guaranteed: that an entry that counts as pending is unflushed. The sequence number is short,
 //! and the mark of gathers stands for all entries of its table.
 
+use super::key::{Debtor, KeyedFlush, has_gather, with_gather};
 use crate::context::{DeferredFlush, TlbContext};
 use crate::engine::{FlushInfo, Tlb};
 use pagewright_arch::{Isa, PendingSequence, PteSlot};
@@ -42,45 +44,35 @@ use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
 
-/// Entries of the table were cleared by a gather that may be open.
-const GATHER: u64 = 1 << 63;
-
-/// What a batch or a dropped debt has deferred in the table.
-fn deferred_in(key: TableKey) -> Option<DeferredFlush> {
-    let raw = key.raw() & !GATHER;
-    (raw != 0).then(|| DeferredFlush::from_raw(raw))
-}
-
-fn has_gather(key: TableKey) -> bool {
-    key.raw() & GATHER != 0
-}
-
-/// What the entries of a table may owe.
-#[derive(Clone, Copy)]
-pub(crate) struct TableOwes {
-    /// A flush that a batch has deferred.
-    pub(crate) deferred: bool,
-    /// The flush of a gather that may be open.
-    pub(crate) gathered: bool,
-}
-
 impl<P: Platform> Tlb<P> {
-    /// What the record of `table` says; whether it is paid is not asked.
-    ///
-    /// The caller holds the lock of the table.
-    #[inline]
-    pub(crate) fn owes_flush(&self, table: Pfn) -> TableOwes {
-        let (key, _) = self.frames().table(table).pending();
-        TableOwes { deferred: deferred_in(key).is_some(), gathered: has_gather(key) }
-    }
-
     /// Records that the flush of the entry in `slot`, edited just now, is deferred.
     ///
     /// The caller holds the lock of the table.
     #[inline]
     pub(crate) fn note_pending(&self, context: &TlbContext, slot: PteSlot, now: DeferredFlush) {
         context.defer(now);
-        let sequence = self.merge_into_key(context, slot.table, now);
+        let sequence = self.merge_into_key(context, slot.table, KeyedFlush::of_space(now));
+        self.mark_pending(slot, sequence);
+    }
+
+    /// As [`note_pending`](Self::note_pending), of a translation that may linger.
+    #[inline]
+    pub(crate) fn note_lingering(&self, context: &TlbContext, slot: PteSlot, now: DeferredFlush) {
+        context.defer(now);
+        let table = self.frames().table(slot.table);
+        let now = KeyedFlush::of_space(now);
+        let ((key, sequence), old) = (table.pending(), table.lingering());
+        let unpaid = self.unpaid(context, old);
+        let other = self.unpaid(context, key).map_or(TableKey::NONE, KeyedFlush::key);
+        let replaces_paid = unpaid.is_none() && old != TableKey::NONE;
+        let sequence = if replaces_paid { self.sequence_after([TableKey::NONE, other], sequence) } else { sequence };
+        table.set_pending(key, sequence);
+        table.set_lingering(unpaid.map_or(now, |old| old.and(now)).key());
+        self.mark_pending(slot, sequence);
+    }
+
+    #[inline]
+    fn mark_pending(&self, slot: PteSlot, sequence: PendingSequence) {
         plant!(PendingNotMarked => return);
         // A leaf that was weakened stays: the key alone covers it.
         if let Some(pending) = P::Isa::pending(self.fx().load(slot), sequence) {
@@ -90,27 +82,34 @@ impl<P: Platform> Tlb<P> {
 
     /// Adds a deferral to the key of a table, and returns the number of entries under that key.
     #[inline]
-    fn merge_into_key(&self, context: &TlbContext, table: Pfn, now: DeferredFlush) -> PendingSequence {
+    fn merge_into_key(&self, context: &TlbContext, table: Pfn, now: KeyedFlush) -> PendingSequence {
         let table = self.frames().table(table);
         let (key, sequence) = table.pending();
-        let (new, sequence) = match deferred_in(key) {
+        let (new, sequence) = match KeyedFlush::of(key) {
             Some(old) if old == now => return sequence,
-            Some(old) if plant!(UnpaidKeyReplaced; true, self.has_paid(context, old)) => (now, sequence.next()),
-            Some(old) => (old.and(now), sequence),
+            Some(old) => match plant!(UnpaidKeyReplaced; None, self.unpaid(context, key)) {
+                Some(_) => (old.and(now), sequence),
+                None => {
+                    let lingering = self.unpaid(context, table.lingering()).map_or(TableKey::NONE, KeyedFlush::key);
+                    table.set_lingering(lingering);
+                    (now, self.sequence_after([TableKey::NONE, lingering], sequence))
+                }
+            },
             None => (now, sequence),
         };
-        table.set_pending(TableKey::new(new.raw() | key.raw() & GATHER), sequence);
+        table.set_pending(with_gather(new.key(), has_gather(key)), sequence);
         sequence
     }
 
     /// Records that a concurrent gather has edited entries of `table`.
     ///
-    /// The caller holds the lock of the table.
+    /// The caller holds the lock of the table, which its space owns: the mark counts while gathers
+    /// of the space are open.
     #[inline]
     pub(crate) fn note_gather(&self, table: Pfn) {
         let table = self.frames().table(table);
         let (key, sequence) = table.pending();
-        table.set_pending(TableKey::new(key.raw() | GATHER), sequence);
+        table.set_pending(with_gather(key, true), sequence);
     }
 
     /// Flushes the space if the flush of any entry of `table` is deferred and not paid.
@@ -118,11 +117,9 @@ impl<P: Platform> Tlb<P> {
     /// For a caller that holds the space exclusively, so that no gather is open, and will store
     /// many entries in the table. It holds the lock of the table.
     pub fn flush_pending_table(&self, context: &TlbContext, table: Pfn) {
-        let (key, _) = self.frames().table(table).pending();
-        let unpaid = deferred_in(key).is_some_and(|deferred| !self.has_paid(context, deferred));
-        if (unpaid || context.unplaced().is_some()) && self.flush_deferred(context) {
-            self.count(Counter::PwTlbBatchOvertaken, 1);
-        }
+        let table = self.frames().table(table);
+        let keys = [table.pending().0, table.lingering()];
+        self.flush_owed(context, keys.map(|key| self.unpaid(context, key)));
     }
 
     /// Flushes the entry in `slot` before an install, if its clearing may not be flushed yet.
@@ -133,8 +130,9 @@ impl<P: Platform> Tlb<P> {
     /// of the table.
     #[inline]
     pub fn flush_before_install(&self, context: &TlbContext, slot: PteSlot, va: VirtAddr, level: Level) {
-        let (key, _) = self.frames().table(slot.table).pending();
-        if key != TableKey::NONE || context.unplaced().is_some() {
+        let table = self.frames().table(slot.table);
+        let keyed = table.pending().0 != TableKey::NONE || table.lingering() != TableKey::NONE;
+        if keyed || context.unplaced().is_some() {
             self.flush_pending_entry(context, slot, va, level);
         }
     }
@@ -142,28 +140,38 @@ impl<P: Platform> Tlb<P> {
     #[cold]
     fn flush_pending_entry(&self, context: &TlbContext, slot: PteSlot, va: VirtAddr, level: Level) {
         let table = self.frames().table(slot.table);
-        let (mut key, mut sequence) = table.pending();
-        if has_gather(key) {
-            if context.is_flush_pending() {
-                let start = va.align_down(level.span());
-                let range = Some(PageRange::new(start, start.add(level.span())));
-                self.flush(context, FlushInfo { range, level, freed_tables: false });
-            } else {
-                key = TableKey::new(key.raw() & !GATHER);
-            }
+        let (key, mut sequence) = table.pending();
+        let gathered = has_gather(key) && context.is_flush_pending();
+        if gathered {
+            let start = va.align_down(level.span());
+            let range = Some(PageRange::new(start, start.add(level.span())));
+            self.flush(context, FlushInfo { range, level, freed_tables: false });
         }
         plant!(DeferredNotSeenAtInstall => return);
         // After the count of gathers: a dropped one is recorded here before it leaves the count.
-        let mut owes = context.unplaced().is_some_and(|deferred| !self.has_paid(context, deferred));
-        if let Some(deferred) = deferred_in(key) {
-            if self.has_paid(context, deferred) {
-                (key, sequence) = (TableKey::new(key.raw() & GATHER), sequence.next());
-            } else {
-                owes |= P::Isa::pending_sequence(self.fx().load(slot)) == Some(sequence);
+        let owed = [key, table.lingering()].map(|key| self.unpaid(context, key));
+        let keys = owed.map(|owed| owed.map_or(TableKey::NONE, KeyedFlush::key));
+        let pending = P::Isa::pending_sequence(self.fx().load(slot)) == Some(sequence);
+        let had_keys = KeyedFlush::of(key).is_some() || table.lingering() != TableKey::NONE;
+        if had_keys {
+            sequence = self.sequence_after(keys, sequence);
+        }
+        table.set_pending(with_gather(keys[0], gathered), sequence);
+        table.set_lingering(keys[1]);
+        self.flush_owed(context, if pending { owed } else { [None; 2] });
+    }
+
+    /// Flushes what `owed` names, and what was deferred in the space without a place.
+    fn flush_owed(&self, context: &TlbContext, owed: [Option<KeyedFlush>; 2]) {
+        let mut own = context.unplaced().is_some_and(|deferred| !self.has_paid(context, deferred));
+        let mut flushed = false;
+        for owed in owed.into_iter().flatten() {
+            match owed.debtor {
+                Debtor::Space => own = true,
+                Debtor::Family => flushed |= self.flush_family(owed.deferred),
             }
         }
-        table.set_pending(key, sequence);
-        if owes && self.flush_deferred(context) {
+        if own && self.flush_deferred(context) || flushed {
             self.count(Counter::PwTlbBatchOvertaken, 1);
         }
     }

@@ -1,13 +1,14 @@
 //! Deferred flushes with a place: what an install flushes, by what the record of the table and the
 //! entry say.
 //!
-//! INV-TLB-PLACE.
+//! INV-TLB-PLACE, INV-TLB-KEY-LIFE.
 
 use super::space::{Space, machine, page};
 use crate::support::{Host, Step, on};
-use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, PteSlot, on_both};
+use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, PteSlot, TableEntry, on_both};
+use pagewright_tlb::frames::TableKey;
 use pagewright_tlb::{Batch, Debt, Gather, OwedFlush, Tlb};
-use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Level, Pfn, Rights};
+use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Level, Order, Pfn, Rights};
 use std::sync::Arc;
 
 on_both! {
@@ -25,6 +26,16 @@ on_both! {
     a_gather_beside_one_that_cleared_a_block_flushes_the_space,
     a_dropped_gather_holds_up_every_install,
     a_new_table_owes_nothing,
+    an_unhooked_table_hands_its_key_to_the_gather,
+    a_table_that_is_left_hands_its_key_to_the_gather_and_keeps_it,
+    a_space_pays_no_key_of_its_family,
+    a_table_that_is_shared_keeps_no_paid_key,
+    the_copy_of_a_shared_table_inherits_its_keys,
+    an_install_over_a_lingering_translation_flushes_once,
+    a_gather_ends_the_lingering_translations_of_the_tables_that_it_has_met,
+    a_new_table_has_no_lingering_translations,
+    entries_of_both_keys_have_one_sequence,
+    a_gather_that_depends_on_the_space_pays_for_each_table,
 }
 
 const CPUS: usize = 4;
@@ -277,6 +288,207 @@ fn a_new_table_owes_nothing<I: Isa>() {
     assert_eq!(last, space.last());
     assert_eq!(install(&host, &space, 0), []);
     batch.settle();
+}
+
+/// Unhooks the last-level table, whose entry 3 is pending.
+fn an_unhooked_table_hands_its_key_to_the_gather<I: Isa>() {
+    let (host, tlb, space) = used::<I>();
+    let mut batch = Batch::new(&tlb);
+    batch.absorb(&space.context, space.clear(3));
+    let mut gather = Gather::by_table(&tlb, &space.context);
+    tlb.fx().store(space.above(), Pte::EMPTY);
+    gather.hand_over(space.last());
+    gather.absorb(Debt::new(&*tlb, &space.context, page(0), OwedFlush::Table(Level::PMD), ()));
+    assert!(reaches(&host, 3));
+    gather.settle();
+    assert!(!reaches(&host, 3), "one invalidation of 2 MiB does not cover each page");
+    assert_eq!(host.log(|| batch.settle()).1, [], "the batch is paid, too");
+}
+
+/// A space that shares the table of another; CPU 2 runs it and has used the first eight pages.
+fn shared<I: Isa>() -> (Host<I>, Space<I>, Space<I>) {
+    let (host, _, space) = used::<I>();
+    let other = Space::sharing(&space);
+    on(2, || other.run());
+    (0..8).for_each(|index| assert!(on(2, || host.access(page(index), Access::Read)).is_some()));
+    (host, space, other)
+}
+
+/// Clears an entry of the shared table, in a batch that owes the flush of both spaces.
+fn clear_shared<I: Isa>(batch: &mut Batch<'_, Host<I>>, (space, other): (&Space<I>, &Space<I>), index: u16) {
+    batch.absorb(&space.context, space.clear(index));
+    let of_other = Debt::new(&*space.tlb, &other.context, page(index), OwedFlush::Leaf(Level::PTE), ());
+    batch.absorb(&other.context, of_other.at(space.slot(index)));
+    space.tlb.merge_keys(&space.context, space.last());
+}
+
+fn other_reaches<I: Isa>(host: &Host<I>, index: u16) -> bool {
+    on(2, || host.access(page(index), Access::Read)).is_some()
+}
+
+fn a_table_that_is_left_hands_its_key_to_the_gather_and_keeps_it<I: Isa>() {
+    let (host, space, other) = shared::<I>();
+    let tlb = &space.tlb;
+    let mut batch = Batch::new(tlb);
+    clear_shared(&mut batch, (&space, &other), 3);
+    let key = tlb.frames().table(space.last()).pending();
+    let mut gather = Gather::by_table(tlb, &space.context);
+    tlb.fx().store(space.above(), Pte::EMPTY);
+    gather.hand_over(space.last());
+    gather.absorb(Debt::new(tlb, &space.context, page(0), OwedFlush::Table(Level::PMD), ()));
+    gather.settle();
+    assert!(!reaches(&host, 3));
+    assert_eq!(tlb.frames().table(space.last()).pending(), key, "it is still the family's");
+    assert_eq!(install(&host, &other, 3), [], "the clocks say that each CPU has paid it");
+    assert!(!other_reaches(&host, 3));
+    batch.settle();
+}
+
+fn a_space_pays_no_key_of_its_family<I: Isa>() {
+    for by_other in [false, true] {
+        let (host, space, other) = shared::<I>();
+        let tlb = &space.tlb;
+        let mut batch = Batch::new(tlb);
+        clear_shared(&mut batch, (&space, &other), 0);
+        // The flush of the one space, which reaches no CPU of the other.
+        let unplaced = Debt::new(tlb, &space.context, page(9), OwedFlush::Leaf(Level::PTE), ());
+        batch.absorb(&space.context, unplaced);
+        on(3, || Gather::by_table(tlb, &space.context).settle());
+        assert_eq!((reaches(&host, 0), other_reaches(&host, 0)), (false, true));
+        let installing = if by_other { &other } else { &space };
+        assert_ne!(install(&host, installing, 0), []);
+        assert!(!other_reaches(&host, 0));
+        assert_eq!(install(&host, installing, 0), [], "once");
+        batch.settle();
+    }
+}
+
+fn a_table_that_is_shared_keeps_no_paid_key<I: Isa>() {
+    let (host, tlb, space) = used::<I>();
+    let mut batch = Batch::new(&tlb);
+    batch.absorb(&space.context, space.clear(0));
+    batch.settle();
+    tlb.merge_keys(&space.context, space.last());
+    let other = Space::sharing(&space);
+    assert_eq!(install(&host, &space, 0), []);
+    assert_eq!(install(&host, &other, 0), []);
+    assert_eq!(tlb.frames().table(space.last()).pending().0, TableKey::NONE);
+}
+
+/// Of the copy, the second space alone holds translations, and its CPU has those of both keys.
+fn the_copy_of_a_shared_table_inherits_its_keys<I: Isa>() {
+    for index in [0, 1] {
+        let (host, space, other) = shared::<I>();
+        let tlb = &space.tlb;
+        let mut batch = Batch::new(tlb);
+        // Sequence numbers that differ from that of a new table.
+        for index in [6, 7] {
+            let mut paid = Batch::new(tlb);
+            paid.absorb(&space.context, space.clear(index));
+            paid.settle();
+        }
+        batch.absorb(&space.context, space.clear(0));
+        space.linger(1);
+        tlb.merge_keys(&space.context, space.last());
+        let block = tlb.alloc(tlb.request(Order::ZERO)).expect("memory is left");
+        tlb.fx().zero(block.pfn(), Order::ZERO);
+        let copy = tlb.frames().new_table(block, Level::PTE, other.context.id());
+        tlb.inherit_keys(&other.context, space.last(), copy);
+        for index in 0..512 {
+            tlb.fx().store(PteSlot { table: copy, index }, tlb.fx().load(space.slot(index)));
+        }
+        tlb.fx().store(other.above(), I::table(TableEntry { pfn: copy, write_protected: false }));
+        assert!(other_reaches(&host, index));
+        let slot = PteSlot { table: copy, index };
+        on(3, || tlb.flush_before_install(&other.context, slot, page(index), Level::PTE));
+        assert!(!other_reaches(&host, index), "entry {index} is pending in the copy");
+        batch.settle();
+    }
+}
+
+fn an_install_over_a_lingering_translation_flushes_once<I: Isa>() {
+    let (host, tlb, space) = used::<I>();
+    space.linger(0);
+    assert_eq!(install(&host, &space, 1), [], "beside it");
+    assert_ne!(install(&host, &space, 0), []);
+    assert!(!reaches(&host, 0));
+    assert_eq!(install(&host, &space, 0), []);
+    assert_eq!(overtaken(&tlb), 1);
+}
+
+fn a_gather_ends_the_lingering_translations_of_the_tables_that_it_has_met<I: Isa>() {
+    let (host, tlb, space) = used::<I>();
+    space.linger(0);
+    let gather_of = |table| {
+        let mut gather = Gather::by_table(&tlb, &space.context);
+        gather.meet(table);
+        host.log(|| gather.settle()).1
+    };
+    assert_eq!(gather_of(space.pmd), []);
+    assert!(reaches(&host, 0));
+    assert_ne!(gather_of(space.last()), []);
+    assert!(!reaches(&host, 0));
+    assert_eq!(gather_of(space.last()), []);
+}
+
+fn a_new_table_has_no_lingering_translations<I: Isa>() {
+    let (host, tlb, space) = used::<I>();
+    space.linger(0);
+    // SAFETY: INV-FRAME-TABLE – the entry that points to the table is cleared first.
+    let table = unsafe {
+        tlb.fx().store(space.above(), Pte::EMPTY);
+        tlb.frames().retire(space.last())
+    };
+    let last = tlb.frames().new_table(table, Level::PTE, space.context.id());
+    assert_eq!(last, space.last());
+    assert_eq!(install(&host, &space, 0), []);
+}
+
+/// A must-flush key that is paid makes way for the next, beside entries that linger.
+fn entries_of_both_keys_have_one_sequence<I: Isa>() {
+    let (host, tlb, space) = used::<I>();
+    let mut batch = Batch::new(&tlb);
+    batch.absorb(&space.context, space.clear(1));
+    batch.settle();
+    space.linger(0);
+    let mut batch = Batch::new(&tlb);
+    batch.absorb(&space.context, space.clear(2));
+    assert_ne!(install(&host, &space, 0), []);
+    assert!(!reaches(&host, 0));
+    batch.settle();
+}
+
+fn a_gather_that_depends_on_the_space_pays_for_each_table<I: Isa>() {
+    let (host, tlb, space) = used::<I>();
+    let mut batch = Batch::new(&tlb);
+    batch.absorb(&space.context, space.clear(0));
+    let mut gather = Gather::by_table(&tlb, &space.context);
+    gather.meet_space();
+    gather.settle();
+    assert!(!reaches(&host, 0));
+    let mut gather = Gather::by_table(&tlb, &space.context);
+    gather.meet_space();
+    assert_eq!(host.log(|| gather.settle()).1, [], "all is paid");
+    batch.settle();
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn mistakes_about_the_life_of_a_key_are_found() {
+    use pagewright_arch::{Aarch64, X86_64};
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    assert_found_by(PlantedBug::KeysNotTaken, an_unhooked_table_hands_its_key_to_the_gather::<Aarch64>);
+    assert_found_by(PlantedBug::KeysNotTaken, a_table_that_is_left_hands_its_key_to_the_gather_and_keeps_it::<X86_64>);
+    assert_found_by(PlantedBug::SharedKeyNotMerged, a_space_pays_no_key_of_its_family::<X86_64>);
+    assert_found_by(PlantedBug::MergedPaidBySpace, a_space_pays_no_key_of_its_family::<Aarch64>);
+    assert_found_by(PlantedBug::CopyWithoutKeys, the_copy_of_a_shared_table_inherits_its_keys::<X86_64>);
+    assert_found_by(PlantedBug::CopyWithoutSequence, the_copy_of_a_shared_table_inherits_its_keys::<Aarch64>);
+    assert_found_by(
+        PlantedBug::LingeringNotMet,
+        a_gather_ends_the_lingering_translations_of_the_tables_that_it_has_met::<X86_64>,
+    );
+    assert_found_by(PlantedBug::LingerKeyKept, a_new_table_has_no_lingering_translations::<X86_64>);
+    assert_found_by(PlantedBug::SequenceMovesEarly, entries_of_both_keys_have_one_sequence::<Aarch64>);
 }
 
 #[cfg(feature = "planted")]

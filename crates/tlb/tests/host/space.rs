@@ -53,16 +53,28 @@ pub(crate) struct Space<I: Isa> {
 
 impl<I: Isa> Space<I> {
     pub(crate) fn new(tlb: &Arc<Tlb<Host<I>>>) -> Self {
+        Self::over(tlb, None)
+    }
+
+    /// A space that shares the last-level table of `other`.
+    pub(crate) fn sharing(other: &Self) -> Self {
+        other.tlb.frames().table(other.last).share();
+        Self::over(&other.tlb, Some(other.last))
+    }
+
+    fn over(tlb: &Arc<Tlb<Host<I>>>, last: Option<Pfn>) -> Self {
         let table = |level| {
             let block = tlb.alloc(tlb.request(Order::ZERO)).expect("memory is left");
             tlb.fx().zero(block.pfn(), Order::ZERO);
             tlb.frames().new_table(block, level, pagewright_types::SpaceId::new(1))
         };
-        let tables: [Pfn; 4] = [Level::PGD, Level::PUD, Level::PMD, Level::PTE].map(table);
+        let [pgd, pud, pmd] = [Level::PGD, Level::PUD, Level::PMD].map(table);
+        let tables = [pgd, pud, pmd, last.unwrap_or_else(|| table(Level::PTE))];
         for (depth, pair) in tables.windows(2).enumerate() {
             let level = Level::new(3 - depth as u8);
             let slot = PteSlot { table: pair[0], index: level.index_of(page(0)) as u16 };
-            tlb.fx().store(slot, I::table(TableEntry { pfn: pair[1], write_protected: false }));
+            let write_protected = level == Level::PMD && last.is_some();
+            tlb.fx().store(slot, I::table(TableEntry { pfn: pair[1], write_protected }));
         }
         let context = tlb.open_context(tables[0]).expect("memory is left");
         Self { tlb: tlb.clone(), context, pmd: tables[2], last: tables[3] }
@@ -106,6 +118,12 @@ impl<I: Isa> Space<I> {
     pub(crate) fn clear(&self, index: u16) -> Debt<'_, Host<I>, ()> {
         self.tlb.fx().swap(self.slot(index), Pte::EMPTY);
         Debt::new(&self.tlb, &self.context, page(index), OwedFlush::Leaf(Level::PTE), ()).at(self.slot(index))
+    }
+
+    /// Clears an entry that holds no reference, and lets its translations linger.
+    pub(crate) fn linger(&self, index: u16) {
+        self.tlb.fx().swap(self.slot(index), Pte::EMPTY);
+        self.tlb.defer_lingering(&self.context, self.slot(index), page(index), Level::PTE);
     }
 
     /// Makes this CPU run the space.
