@@ -59,7 +59,10 @@ impl Ask {
 
 impl<P: Platform> Tlb<P> {
     pub(super) fn flush_ipi(&self, context: &TlbContext, flush: FlushInfo) {
-        // INV-TLB-SWITCH: the generation moves (a full barrier) before the mask is read.
+        // INV-TLB-SWITCH: the generation moves (a full barrier) before the mask is read. A CPU that
+        // sees the new generation sees the entries that were edited before: the locked addition
+        // empties the store buffer, at the point before it.
+        P::Locks::point();
         let (generation, mut targets) = plant!(
             MaskBeforeBump;
             { let mask = context.cpus(); P::Locks::point(); (context.bump(), mask) },
