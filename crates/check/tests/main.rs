@@ -11,4 +11,5 @@ mod corpus;
 mod published_crates;
 mod readme;
 mod search;
+mod shared_tables;
 mod user_crate;

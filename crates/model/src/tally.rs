@@ -16,6 +16,8 @@ pagewright_types::named_table! {
         RightHeld = "O2 right held", "A right was reduced while another CPU held a translation that granted more.";
         RightReduced = "O2 right reduced", "A call that had reduced a right returned.";
         RightRegranted = "O2 right regranted", "A translation granted more than a call had left, and the page tables granted it again.";
+        PathReduced = "O2 path reduced", "A call weakened or moved a pointer to a table that another CPU had in a walk cache.";
+        SharedPathReduced = "O2 shared path reduced", "The same, and another space still had the table at that address.";
         Loaded = "O3 loads", "A load was compared with the reference memory.";
         Stored = "O3 stores", "A store was compared with the reference memory.";
         Faulted = "O3 faults", "A fault or its signal was compared with the reference memory.";

@@ -273,7 +273,11 @@ impl fmt::Display for Violation {
                 write!(f, "{}\n  the frame was freed {freed} and has not been allocated since", DescribeAccess(made))
             }
             ViolationKind::RightKept { held, page, left, reduced, returned, exposure } => {
-                write!(f, "CPU {} holds a stale translation: {}", held.cpu, DescribeCached(held, Some(*page)))?;
+                let what = match held.kind {
+                    CachedEntryKind::Translation { .. } => "translation",
+                    CachedEntryKind::Table { .. } | CachedEntryKind::Walk { .. } => "path",
+                };
+                write!(f, "CPU {} holds a stale {what}: {}", held.cpu, DescribeCached(held, Some(*page)))?;
                 write!(f, "\n  {}", DescribeReduction { left: *left, reduced: *reduced, returned: *returned })?;
                 exposure.explain(f)
             }
@@ -335,8 +339,12 @@ impl fmt::Display for DescribeCached<'_> {
             CachedEntryKind::Translation { pfn, rights } => {
                 write!(f, "{rights} to frame {} at va {va}", crate::walk::frame_under(pfn, held.level, va))?;
             }
-            CachedEntryKind::Table { table } => write!(f, "table {table}, from a {} entry for va {va}", held.level)?,
-            CachedEntryKind::Walk { table } => write!(f, "table {table}, for va {va}")?,
+            CachedEntryKind::Table { table, allows } => {
+                write!(f, "{allows} through table {table}, from a {} entry for va {va}", held.level)?;
+            }
+            CachedEntryKind::Walk { table, allows } => {
+                write!(f, "{allows} through table {table}, by a walk in flight for va {va}")?;
+            }
         }
         let global = if held.global { ", global" } else { "" };
         write!(f, " (tag {}, root {}{global})", held.tag, held.root)

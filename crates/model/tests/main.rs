@@ -4,6 +4,7 @@
 
 mod counts;
 mod memory;
+mod paths;
 mod support;
 mod translations;
 mod walkers;

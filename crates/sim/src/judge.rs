@@ -7,10 +7,9 @@
 //!
 //! A cached entry is usable now ([`CachedEntryState`]) as follows:
 //! - a translation, if its tag is loaded or it is global, and the CPU is not in lazy TLB mode;
-//! - a walk-cache entry, if its tag is loaded: the walker of a lazy CPU still reads tables
-//!   speculatively;
-//! - a walk in flight that is about to read a table, always; one that has found a leaf counts as a
-//!   translation.
+//! - a walk-cache entry, if its tag is loaded; on a lazy CPU only by speculative walks;
+//! - a walk in flight that is about to read a table, if its tag is loaded; otherwise, and on a lazy
+//!   CPU, it is speculative. One that has found a leaf counts as a translation.
 
 use crate::access::Translation;
 use crate::core::Core;
@@ -120,8 +119,12 @@ impl<I: Isa> Sim<I> {
         };
         let roots = self.0.roots.borrow();
         let in_use = |key: Key| core.root.get().is_some_and(|root| key.is_valid_under(root.tag));
-        let state = |usable| if usable { CachedEntryState::Usable } else { CachedEntryState::Condemned };
-        let cached = |key: Key, root: RootId, kind, usable| CachedEntry {
+        let lazy = core.lazy.get();
+        let translates = |usable| match usable && !lazy {
+            true => CachedEntryState::Usable,
+            false => CachedEntryState::Condemned,
+        };
+        let cached = |key: Key, root: RootId, kind, state| CachedEntry {
             cpu,
             kind,
             tag: key.tag(),
@@ -129,25 +132,33 @@ impl<I: Isa> Sim<I> {
             va: Self::address(key),
             level: key.level(),
             global: key.is_global(),
-            state: state(usable),
+            state,
         };
         let tlbs = core.tlbs.borrow();
         let mut translation = |hit: TlbHit| {
             if wanted(hit.key) {
                 let kind = CachedEntryKind::Translation { pfn: hit.entry.pfn(), rights: hit.entry.rights() };
-                tell(cached(hit.key, hit.entry.root(), kind, in_use(hit.key) && !core.lazy.get()));
+                tell(cached(hit.key, hit.entry.root(), kind, translates(in_use(hit.key))));
             }
         };
         tlbs.translations(range, &mut translation);
         core.in_flight.conflicts.borrow().iter().copied().for_each(translation);
         tlbs.walk_caches(range, |key, upper| {
             if wanted(key) {
-                tell(cached(key, upper.root, CachedEntryKind::Table { table: upper.table }, in_use(key)));
+                let kind = CachedEntryKind::Table { table: upper.table, allows: upper.allows };
+                let state = match (in_use(key), lazy) {
+                    (true, false) => CachedEntryState::Usable,
+                    (true, true) => CachedEntryState::Speculative,
+                    (false, _) => CachedEntryState::Condemned,
+                };
+                tell(cached(key, upper.root, kind, state));
             }
         });
         for walk in core.in_flight.walks.borrow().iter() {
             let (kind, level, global) = match walk.state {
-                WalkState::Table(next) => (CachedEntryKind::Walk { table: next.table }, next.level, false),
+                WalkState::Table(next) => {
+                    (CachedEntryKind::Walk { table: next.table, allows: next.allows }, next.level, false)
+                }
                 WalkState::Leaf(found) => {
                     (CachedEntryKind::Translation { pfn: found.pfn, rights: found.rights }, found.level, found.global)
                 }
@@ -155,8 +166,11 @@ impl<I: Isa> Sim<I> {
             let (tag, root) = (walk.root.tag, walk.root.table);
             let va = walk.va.align_down(level.span());
             let key = Key::new(tag, level, va);
-            let reads = matches!(walk.state, WalkState::Table(_));
-            let state = state(reads || (in_use(key) || global) && !core.lazy.get());
+            let state = match walk.state {
+                WalkState::Table(_) if in_use(key) && !lazy => CachedEntryState::Usable,
+                WalkState::Table(_) => CachedEntryState::Speculative,
+                WalkState::Leaf(_) => translates(in_use(key) || global),
+            };
             if wanted(key) {
                 tell(CachedEntry { cpu, kind, tag, root, va, level, global, state });
             }
@@ -190,11 +204,11 @@ impl<I: Isa> Witness for Sim<I> {
 
     fn word(&self, at: PhysAddr) -> u64 {
         let memory = WalkersView { ram: &self.0.ram, stores: &self.0.in_flight.stores };
-        memory.load_entry(at.align_down(8))
+        if self.0.ram.has(at) { memory.load_entry(at.align_down(8)) } else { 0 }
     }
 
     fn stored(&self, at: PhysAddr) -> u64 {
-        self.0.ram.load_entry(at.align_down(8))
+        if self.0.ram.has(at) { self.0.ram.load_entry(at.align_down(8)) } else { 0 }
     }
 
     fn stores_wait(&self) -> bool {

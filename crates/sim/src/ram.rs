@@ -53,6 +53,12 @@ impl Ram {
         &self.host[self.skip..self.skip + self.len]
     }
 
+    /// Whether there is memory at `addr`.
+    #[inline]
+    pub(crate) fn has(&self, addr: PhysAddr) -> bool {
+        addr.raw() / 8 < self.len as u64
+    }
+
     /// The word at `addr`, which must be a multiple of 8.
     ///
     /// # Panics

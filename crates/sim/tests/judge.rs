@@ -95,6 +95,7 @@ fn a_judge_sees_cached_entries_and_their_state<I: Isa>() {
     assert_eq!((seen.level, seen.global, seen.state), (Level::PTE, false, CachedEntryState::Usable));
     let table = of_table(&cached(&bench)).expect("the path to the page is cached");
     assert_eq!((table.root, table.state), (root, CachedEntryState::Usable));
+    assert!(matches!(table.kind, CachedEntryKind::Table { allows, .. } if allows == Rights::all()));
     assert!(table.range().contains(page(5)));
 
     bench.sim.run_on(CPU0, || bench.sim.set_lazy(true));
@@ -105,7 +106,7 @@ fn a_judge_sees_cached_entries_and_their_state<I: Isa>() {
     );
     assert_eq!(
         of_table(&cached(&bench)).map(|cached| cached.state),
-        Some(CachedEntryState::Usable),
+        Some(CachedEntryState::Speculative),
         "the walker may still use it"
     );
     bench.sim.run_on(CPU0, || bench.sim.set_lazy(false));

@@ -1,9 +1,11 @@
 //! The accesses of programs: hits, misses, faults, accessed and dirty bits, costs, stale entries.
 
 use crate::common::{Bench, CPU0, page};
-use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, on_both};
+use pagewright_arch::{
+    Effects, Entry, Invalidate, InvalidateScope, InvalidateTarget, Isa, Leaf, LeafFlags, Pte, TableEntry, on_both,
+};
 use pagewright_sim::{Cost, MachineEvent, PageFault, Picos};
-use pagewright_types::{Access, CpuId, IsaKind, Level, Pfn, PhysAddr, Rights, VirtAddr};
+use pagewright_types::{Access, CpuId, IsaKind, Level, Pfn, PhysAddr, Rights, Tag, VirtAddr};
 use std::num::NonZeroU32;
 
 const CPU1: CpuId = CpuId::new(1);
@@ -13,6 +15,7 @@ on_both!(
     an_unmapped_page_faults_and_costs_an_exception,
     accessed_and_dirty_are_set_in_memory,
     a_stale_translation_is_used_until_it_is_flushed,
+    a_walk_cache_keeps_the_rights_of_a_pointer_until_it_is_flushed,
     a_hit_costs_what_the_profile_says,
     repeated_accesses_cost_one_lookup,
     untouched_memory_reads_as_zero,
@@ -102,6 +105,26 @@ fn a_stale_translation_is_used_until_it_is_flushed<I: Isa>() {
     let stale = bench.sim.access(CPU0, page(0), Access::Write, 1).expect("the stale translation is cached");
     assert_eq!(stale.pfn, old);
     assert!(bench.sim.access(CPU1, page(0), Access::Write, 1).is_err(), "the other CPU had nothing cached");
+}
+
+/// INV-SIM-STALE.
+///
+/// A walk that starts at a walk-cache entry reads no entry above it.
+fn a_walk_cache_keeps_the_rights_of_a_pointer_until_it_is_flushed<I: Isa>() {
+    let bench = Bench::<I>::new();
+    let root = bench.frame(Level::PTE);
+    [CPU0, CPU1].into_iter().for_each(|cpu| bench.switch(cpu, root, 1));
+    bench.map(root, Level::PTE, page(0), Rights::READ, LeafFlags::empty());
+    let below = bench.map(root, Level::PTE, page(1), Rights::RW, LeafFlags::empty());
+    bench.sim.access(CPU0, page(0), Access::Read, 1).expect("mapped");
+    let table = bench.slot(root, Level::PTE, page(0)).table;
+    bench.put(root, Level::PMD, page(0), I::table(TableEntry { pfn: table, write_protected: true }));
+    let store = |cpu| bench.sim.access(cpu, page(1), Access::Write, 1);
+    assert!(store(CPU1).is_err(), "the other CPU had nothing cached");
+    assert_eq!(store(CPU0).map(|found| found.pfn), Ok(below), "the walk cache has the pointer as it was");
+    let target = InvalidateTarget::Page { tag: Tag::new(1), va: page(1), level: Level::PTE, last_level: false };
+    bench.sim.run_on(CPU0, || bench.sim.invalidate(Invalidate { scope: InvalidateScope::Local, target }));
+    assert!(store(CPU0).is_err());
 }
 
 fn a_hit_costs_what_the_profile_says<I: Isa>() {

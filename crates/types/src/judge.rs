@@ -57,11 +57,17 @@ pub enum CachedEntryKind {
     Table {
         /// The table, one level below the cached entry.
         table: Pfn,
+        /// The most that a leaf below can allow: the cached entry and those above it.
+        ///
+        /// READ stands for all accesses of user mode but fetches on arm64.
+        allows: Rights,
     },
     /// A walk in flight that is about to read an entry of this table.
     Walk {
         /// The table.
         table: Pfn,
+        /// The most that a leaf below can allow: the entries that the walk has read.
+        allows: Rights,
     },
 }
 
@@ -70,6 +76,10 @@ pub enum CachedEntryKind {
 pub enum CachedEntryState {
     /// The CPU can use it now: its tag is loaded, and user mode may run.
     Usable,
+    /// Only speculative walks can use it now, because the CPU is lazy or has another root loaded.
+    ///
+    /// Translations are never in this state.
+    Speculative,
     /// The CPU can use it after it loads the tag or leaves lazy mode, unless it invalidates first.
     Condemned,
 }
@@ -143,7 +153,7 @@ pub trait Witness {
         true
     }
 
-    /// The eight bytes at `at`, as a page-table walker reads them now.
+    /// The eight bytes at `at`, as a page-table walker reads them now; 0 if there is no memory.
     fn word(&self, at: PhysAddr) -> u64;
 
     /// The eight bytes at `at`, as a load of the kernel reads them.

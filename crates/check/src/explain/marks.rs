@@ -27,8 +27,8 @@ fn later(at: &CpuStep, found: u64, why: &str) -> Option<Mark> {
 fn source(held: &CachedEntry, before: u64) -> Mark {
     let why = match held.kind {
         CachedEntryKind::Translation { rights, .. } => format!("CPU {} caches {rights} from here on", held.cpu),
-        CachedEntryKind::Table { table } => format!("CPU {} has cached the path to table {table}", held.cpu),
-        CachedEntryKind::Walk { table } => format!("the walk on CPU {} has reached table {table}", held.cpu),
+        CachedEntryKind::Table { table, .. } => format!("CPU {} has cached the path to table {table}", held.cpu),
+        CachedEntryKind::Walk { table, .. } => format!("the walk on CPU {} has reached table {table}", held.cpu),
     };
     Mark::Source { held: *held, before, why }
 }
@@ -37,8 +37,8 @@ fn still(held: &CachedEntry) -> String {
     let cpu = held.cpu;
     match held.kind {
         CachedEntryKind::Translation { pfn, rights } => format!("CPU {cpu} can still use {rights} on frame {pfn}"),
-        CachedEntryKind::Table { table } => format!("CPU {cpu} can still walk through table {table}"),
-        CachedEntryKind::Walk { table } => format!("a walk on CPU {cpu} is about to read table {table}"),
+        CachedEntryKind::Table { table, .. } => format!("CPU {cpu} can still walk through table {table}"),
+        CachedEntryKind::Walk { table, .. } => format!("a walk on CPU {cpu} is about to read table {table}"),
     }
 }
 

@@ -271,7 +271,7 @@ impl MergedLine {
             (Origin::Reads(va, slot), CachedEntryKind::Translation { .. }) => {
                 held.range().contains(va) && usize::from(slot.index) == held.level.index_of(va)
             }
-            (Origin::Reads(_, slot), CachedEntryKind::Table { table } | CachedEntryKind::Walk { table }) => {
+            (Origin::Reads(_, slot), CachedEntryKind::Table { table, .. } | CachedEntryKind::Walk { table, .. }) => {
                 slot.table == table
             }
             (Origin::Fills(_), CachedEntryKind::Table { .. } | CachedEntryKind::Walk { .. }) => false,

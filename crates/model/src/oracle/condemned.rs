@@ -29,8 +29,8 @@ impl Stale {
     fn is(&self, cached: &CachedEntry) -> bool {
         let same = match (self.held.kind, cached.kind) {
             (CachedEntryKind::Translation { pfn: a, .. }, CachedEntryKind::Translation { pfn: b, .. }) => a == b,
-            (CachedEntryKind::Table { table: a }, CachedEntryKind::Table { table: b })
-            | (CachedEntryKind::Walk { table: a }, CachedEntryKind::Walk { table: b }) => a == b,
+            (CachedEntryKind::Table { table: a, .. }, CachedEntryKind::Table { table: b, .. })
+            | (CachedEntryKind::Walk { table: a, .. }, CachedEntryKind::Walk { table: b, .. }) => a == b,
             (CachedEntryKind::Translation { .. } | CachedEntryKind::Table { .. } | CachedEntryKind::Walk { .. }, _) => {
                 false
             }

@@ -2,7 +2,7 @@
 //!
 //! - [`Oracle`] receives facts and accesses, and records [`Violation`]s and a [`Tally`].
 //! - `frames`: when each frame was freed. `condemned`: stale entries that are not usable yet.
-//!   `reuse`: O1. `rights`: O2.
+//!   `reuse`: O1. `rights` and `paths`: O2.
 //!
 //! Protocol: a call declares [`Fact::RightReduced`] before it stores the first entry that reduces
 //! the right, and [`Fact::CallReturned`] after its last invalidation. An access costs a few array
@@ -15,6 +15,7 @@
 
 mod condemned;
 mod frames;
+mod paths;
 mod reuse;
 mod rights;
 
@@ -26,7 +27,8 @@ use alloc::vec::Vec;
 use condemned::{Condemned, StaleReason};
 use frames::Frames;
 use pagewright_types::judge::{CachedEntryKind, Fact, Judge, MemoryAccess, Witness};
-use pagewright_types::{CpuId, IsaKind, Pfn, Rights, Tag, VirtAddr};
+use pagewright_types::{CpuId, FrameRange, IsaKind, Pfn, Rights, Tag, VirtAddr};
+use paths::KnownRoots;
 use rights::Reductions;
 
 /// Violations that are kept; further ones are only counted.
@@ -40,6 +42,7 @@ pub struct Oracle {
     frames: Frames,
     condemned: Condemned,
     reductions: Reductions,
+    roots: KnownRoots,
     tally: Tally,
     violations: Vec<Violation>,
     /// Violations found, kept or not.
@@ -57,6 +60,7 @@ impl Oracle {
             frames: Frames::default(),
             condemned: Condemned::default(),
             reductions: Reductions::default(),
+            roots: KnownRoots::default(),
             tally: Tally::default(),
             violations: Vec::new(),
             found: 0,
@@ -135,8 +139,8 @@ impl Oracle {
         for stale in self.condemned.take(witness, cpu, tag) {
             let exposure = Exposure::Loaded { root, tag };
             match (stale.held.kind, stale.reason) {
-                (CachedEntryKind::Table { .. } | CachedEntryKind::Walk { .. }, reason) => {
-                    self.report_stale(cpu, stale.held, stale.held.va, reason, exposure);
+                (CachedEntryKind::Table { .. } | CachedEntryKind::Walk { .. }, StaleReason::Reused(_)) => {
+                    self.report_stale(cpu, stale.held, stale.held.va, stale.reason, exposure);
                 }
                 (CachedEntryKind::Translation { pfn, rights }, StaleReason::Reused(_)) => {
                     let frame = walk::frame_under(pfn, stale.held.level, stale.held.va);
@@ -144,10 +148,10 @@ impl Oracle {
                         self.report_stale(cpu, stale.held, stale.held.va, stale.reason, exposure);
                     }
                 }
-                (CachedEntryKind::Translation { .. }, StaleReason::Reduced { reduction, .. }) => {
+                (_, StaleReason::Reduced { reduction, .. }) => {
                     // The tag may belong to another space now, whose tables decide.
                     let under = Reduction { root, ..reduction };
-                    if let Some(page) = self.taken_page(witness, &stale.held, &under, None) {
+                    if let Some(page) = self.taken(witness, &stale.held, &under, None) {
                         self.report_stale(cpu, stale.held, page, stale.reason, exposure);
                     }
                 }
@@ -191,7 +195,10 @@ impl Judge for Oracle {
         self.step += 1;
         let by = CpuStep { cpu, step: self.step };
         match fact {
-            Fact::FrameFreed { pfn, order } => self.frames.freed(pfn, order, by),
+            Fact::FrameFreed { pfn, order } => {
+                self.roots.forget(FrameRange::new(pfn, pfn.add(order.frames())));
+                self.frames.freed(pfn, order, by);
+            }
             Fact::FrameReused { pfn, order } => self.frame_reused(witness, by, pfn, order),
             Fact::RightReduced { root, range, left } => {
                 self.right_reduced(witness, Reduction { root, range, left, by });
@@ -216,6 +223,7 @@ impl Judge for Oracle {
 
     fn loaded(&mut self, witness: &dyn Witness, cpu: CpuId, root: Pfn, tag: Tag) {
         self.step += 1;
+        self.roots.learn(root);
         if !self.condemned.is_empty() {
             self.judge_loaded(witness, cpu, root, tag);
         }

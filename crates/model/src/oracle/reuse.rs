@@ -14,7 +14,7 @@ fn reaches(cached: &CachedEntry, frames: FrameRange) -> bool {
         CachedEntryKind::Translation { pfn, .. } => {
             FrameRange::new(pfn, Pfn::new(pfn.raw() + cached.level.pages() as u32)).overlaps(frames)
         }
-        CachedEntryKind::Table { table } | CachedEntryKind::Walk { table } => frames.contains(table),
+        CachedEntryKind::Table { table, .. } | CachedEntryKind::Walk { table, .. } => frames.contains(table),
     }
 }
 
@@ -38,7 +38,9 @@ impl Oracle {
         });
         for held in reaching {
             match held.state {
-                CachedEntryState::Usable => self.report_stale(by.cpu, held, held.va, reason, Exposure::Immediate),
+                CachedEntryState::Usable | CachedEntryState::Speculative => {
+                    self.report_stale(by.cpu, held, held.va, reason, Exposure::Immediate);
+                }
                 CachedEntryState::Condemned => {
                     self.tally.note(Antecedent::Condemned);
                     self.condemned.watch(Stale { held, reason });

@@ -1,11 +1,14 @@
 //! O2: when a call that reduced rights returns, no CPU holds a translation that grants more.
 //!
+//! [`super::paths`] judges walk caches.
+//!
 //! There are two exceptions. The page tables may grant the rights again. And a call on another CPU
 //! that reduces the same right may still be in flight: the translation may have been filled
 //! lawfully in between, and is judged when that call returns.
 
 use super::Oracle;
 use super::condemned::{Stale, StaleReason};
+use super::paths::HeldPath;
 use crate::tally::Antecedent;
 use crate::violation::{CpuStep, Exposure, Reduction, Rule, ViolationKind};
 use crate::walk;
@@ -26,11 +29,19 @@ struct Returned {
     returned: CpuStep,
 }
 
+/// A reduction whose call is in flight.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub(super) reduction: Reduction,
+    /// What other CPUs had in walk caches when it was declared.
+    pub(super) paths: Vec<HeldPath>,
+}
+
 /// The reductions that still matter.
 #[derive(Default)]
 pub(super) struct Reductions {
     /// Reductions whose calls are in flight.
-    pending: Vec<Reduction>,
+    pending: Vec<Pending>,
     /// Reductions whose calls returned while a walk was in flight.
     ///
     /// The walk may have read the old entry, so the translation that it fills is judged when an
@@ -41,12 +52,17 @@ pub(super) struct Reductions {
 impl Reductions {
     /// Whether a call in flight on a CPU other than `not` takes some of `rights` from `page`.
     pub(super) fn excuses(&self, root: Pfn, page: VirtAddr, rights: Rights, not: Option<CpuId>) -> bool {
-        self.pending.iter().any(|pending| {
-            pending.root == root
-                && Some(pending.by.cpu) != not
-                && pending.range.contains(page)
-                && !pending.left.contains(rights)
-        })
+        self.others(root, not).any(|pending| pending.range.contains(page) && !pending.left.contains(rights))
+    }
+
+    /// Whether a call in flight on a CPU other than `not` takes a right in `range`.
+    pub(super) fn excuses_path(&self, root: Pfn, range: PageRange, not: Option<CpuId>) -> bool {
+        self.others(root, not).any(|pending| pending.range.overlaps(range))
+    }
+
+    fn others(&self, root: Pfn, not: Option<CpuId>) -> impl Iterator<Item = &Reduction> {
+        let reductions = self.pending.iter().map(|pending| &pending.reduction);
+        reductions.filter(move |pending| pending.root == root && Some(pending.by.cpu) != not)
     }
 
     pub(super) fn is_watching(&self) -> bool {
@@ -73,21 +89,24 @@ impl Oracle {
         if held {
             self.tally.note(Antecedent::RightHeld);
         }
-        self.reductions.pending.push(reduction);
+        self.roots.learn(reduction.root);
+        let paths = self.held_paths(witness, &reduction);
+        self.reductions.pending.push(Pending { reduction, paths });
     }
 
     pub(super) fn call_returned(&mut self, witness: &dyn Witness, by: CpuStep) {
         let mut mine = Vec::new();
         self.reductions.pending.retain(|pending| {
-            let other = pending.by.cpu != by.cpu;
+            let other = pending.reduction.by.cpu != by.cpu;
             if !other {
-                mine.push(*pending);
+                mine.push(pending.clone());
             }
             other
         });
-        for reduction in mine {
+        for pending in mine {
             self.tally.note(Antecedent::RightReduced);
-            self.judge_returned(witness, reduction, by);
+            self.note_reduced_paths(witness, &pending);
+            self.judge_returned(witness, pending.reduction, by);
         }
         self.condemned.prune(witness);
     }
@@ -96,15 +115,19 @@ impl Oracle {
         let (mut held, mut walking) = (Vec::new(), false);
         witness.cached_in(reduction.range, &mut |cached| match cached.kind {
             CachedEntryKind::Translation { .. } if stronger(&cached, &reduction) => held.push(cached),
-            CachedEntryKind::Walk { .. } => walking |= cached.root == reduction.root,
-            CachedEntryKind::Translation { .. } | CachedEntryKind::Table { .. } => {}
+            CachedEntryKind::Walk { .. } if cached.root == reduction.root => {
+                walking = true;
+                held.push(cached);
+            }
+            CachedEntryKind::Table { .. } if cached.root == reduction.root => held.push(cached),
+            CachedEntryKind::Translation { .. } | CachedEntryKind::Table { .. } | CachedEntryKind::Walk { .. } => {}
         });
         for cached in held {
-            let Some(page) = self.taken_page(witness, &cached, &reduction, Some(returned.cpu)) else { continue };
+            let Some(page) = self.taken(witness, &cached, &reduction, Some(returned.cpu)) else { continue };
             let reason = StaleReason::Reduced { reduction, returned };
             match cached.state {
                 CachedEntryState::Usable => self.report_stale(returned.cpu, cached, page, reason, Exposure::Immediate),
-                CachedEntryState::Condemned => {
+                CachedEntryState::Speculative | CachedEntryState::Condemned => {
                     self.tally.note(Antecedent::Condemned);
                     self.condemned.watch(Stale { held: cached, reason });
                 }
@@ -121,11 +144,27 @@ impl Oracle {
         }
     }
 
+    /// The first page for which `held`, or a walk from it, grants more than `reduction` left.
+    pub(super) fn taken(
+        &mut self,
+        witness: &dyn Witness,
+        held: &CachedEntry,
+        reduction: &Reduction,
+        caller: Option<CpuId>,
+    ) -> Option<VirtAddr> {
+        match held.kind {
+            CachedEntryKind::Translation { .. } => self.taken_page(witness, held, reduction, caller),
+            CachedEntryKind::Table { .. } | CachedEntryKind::Walk { .. } => {
+                self.taken_path(witness, held, reduction, caller)
+            }
+        }
+    }
+
     /// The first page for which `held` grants more than `reduction` left, without an excuse.
     ///
     /// An excuse is that the tables grant the rights again, or that a call in flight on another CPU
     /// takes them.
-    pub(super) fn taken_page(
+    fn taken_page(
         &mut self,
         witness: &dyn Witness,
         held: &CachedEntry,

@@ -18,7 +18,7 @@
 pub mod aarch64;
 pub mod x86_64;
 
-use pagewright_types::{IsaKind, Level, Pfn, PhysAddr, Rights, VirtAddr};
+use pagewright_types::{IsaKind, Level, PageRange, Pfn, PhysAddr, Rights, VirtAddr};
 
 /// The rights that the upper levels of a walk leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,17 @@ pub struct PathRights {
 impl PathRights {
     /// The rights at the root: all.
     pub const ROOT: Self = Self { write: true, user: true, exec: true };
+
+    /// The rights below entries that allow at most `allows`, of which READ stands for user mode.
+    pub fn limited_to(allows: Rights) -> Self {
+        let has = |right| allows.contains(right);
+        Self { write: has(Rights::WRITE), user: has(Rights::READ), exec: has(Rights::EXEC) }
+    }
+
+    /// Whether a leaf on a path with these rights allows all that it allows on `other`.
+    pub fn covers(self, other: Self) -> bool {
+        self.write >= other.write && self.user >= other.user && self.exec >= other.exec
+    }
 }
 
 /// A decoded entry.
@@ -90,6 +101,11 @@ impl WalkedLeaf {
     /// The frame of `va`, which lies under the leaf.
     pub fn frame_at(&self, va: VirtAddr) -> Pfn {
         frame_under(self.pfn, self.level, va)
+    }
+
+    /// The pages that it translates.
+    pub(crate) fn range(&self) -> PageRange {
+        PageRange::new(self.va, self.va.add(self.level.span()))
     }
 }
 
@@ -211,6 +227,59 @@ pub fn lookup(isa: IsaKind, root: Pfn, va: VirtAddr, read: &dyn Fn(PhysAddr) -> 
             }
         }
     }
+}
+
+/// The table of `level` that a walk for `va` reads, and the rights that are left below it.
+pub fn path(
+    isa: IsaKind,
+    root: Pfn,
+    va: VirtAddr,
+    level: Level,
+    read: &dyn Fn(PhysAddr) -> u64,
+) -> Option<(Pfn, PathRights)> {
+    let (mut table, mut at, mut path) = (root, Level::PGD, PathRights::ROOT);
+    while at > level {
+        let DecodedEntry::Table { pfn, path: below } = decode(isa, at, read(entry_at(table, at.index_of(va))), path)
+        else {
+            return None;
+        };
+        (table, path) = (pfn, below);
+        at = at.down()?;
+    }
+    Some((table, path))
+}
+
+/// The leaves of `range` in a table of `level` and below it, in the order of addresses.
+///
+/// `range` lies in the span of the table, which is reached with the rights `path`. The visit ends
+/// where `visit` returns a value.
+pub fn leaves_below<T>(
+    isa: IsaKind,
+    (table, level, path): (Pfn, Level, PathRights),
+    range: PageRange,
+    read: &dyn Fn(PhysAddr) -> u64,
+    visit: &mut dyn FnMut(WalkedLeaf) -> Option<T>,
+) -> Option<T> {
+    let mut va = range.start().align_down(level.span());
+    while va < range.end() {
+        let raw = read(entry_at(table, level.index_of(va)));
+        let entry = PageRange::new(va, va.add(level.span()));
+        let found = match decode(isa, level, raw, path) {
+            DecodedEntry::NotPresent | DecodedEntry::Malformed => None,
+            DecodedEntry::Leaf { pfn, rights, accessed, dirty, global } => {
+                visit(WalkedLeaf { va, level, pfn, rights, accessed, dirty, global, raw })
+            }
+            DecodedEntry::Table { pfn, path } => range
+                .intersect(entry)
+                .zip(level.down())
+                .and_then(|(part, down)| leaves_below(isa, (pfn, down, path), part, read, visit)),
+        };
+        if found.is_some() {
+            return found;
+        }
+        va = entry.end();
+    }
+    None
 }
 
 /// Visits every entry under `root`, in the order of addresses.

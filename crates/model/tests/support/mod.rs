@@ -1,5 +1,6 @@
 //! A machine whose caches and page tables are set by the test.
 
+use pagewright_model::{Oracle, Rule};
 use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, Fact, Judge, MemoryAccess, Witness};
 use pagewright_types::{Access, CpuId, IsaKind, Level, Order, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
 use std::collections::HashMap;
@@ -7,9 +8,28 @@ use std::collections::HashMap;
 pub(crate) const CPU0: CpuId = CpuId::new(0);
 pub(crate) const CPU1: CpuId = CpuId::new(1);
 pub(crate) const ROOT: Pfn = Pfn::new(0x10);
+/// The root of the other space.
+pub(crate) const OTHER: Pfn = Pfn::new(0x20);
+/// The table of the last level, and the one that points to it.
+pub(crate) const LAST: Pfn = Pfn::new(0x13);
+pub(crate) const ABOVE: Pfn = Pfn::new(0x12);
 pub(crate) const TAG: Tag = Tag::new(3);
 pub(crate) const VA: VirtAddr = VirtAddr::new(0x7000);
 pub(crate) const FRAME: Pfn = Pfn::new(0x1234);
+
+/// Runs a history on both instruction sets and returns the broken rules.
+///
+/// They must be the same on both.
+pub(crate) fn broken(history: impl Fn(&mut Machine, &mut Oracle)) -> Vec<Rule> {
+    let [x86, arm] = [IsaKind::X86_64, IsaKind::Aarch64].map(|isa| {
+        let (mut machine, mut oracle) = (Machine::new(isa), Oracle::new(isa));
+        history(&mut machine, &mut oracle);
+        assert_eq!(oracle.found(), oracle.violations().len() as u64);
+        oracle.violations().iter().map(|violation| violation.rule).collect::<Vec<Rule>>()
+    });
+    assert_eq!(x86, arm);
+    x86
+}
 
 /// The caches and the memory of the machine.
 pub(crate) struct Machine {
@@ -40,16 +60,27 @@ impl Witness for Machine {
 
 impl Machine {
     /// Creates the tables 0x10 → 0x11 → 0x12 → 0x13 for the lowest addresses, with nothing mapped.
+    ///
+    /// The tables 0x20 → 0x21 → 0x22 are another space's; none of them points to 0x13.
     pub(crate) fn new(isa: IsaKind) -> Self {
         let mut machine = Self { isa, cached: Vec::new(), words: HashMap::new(), waiting: HashMap::new() };
-        let below = match isa {
-            IsaKind::X86_64 => 0x067,
-            IsaKind::Aarch64 => 0x003,
-        };
-        for table in 0x10..0x13 {
-            machine.words.insert(table << 12, (table + 1) << 12 | below);
+        for table in [0x10, 0x11, 0x12, 0x20, 0x21] {
+            machine.link(Pfn::new(table), Some((Pfn::new(table + 1), Rights::all())));
         }
         machine
+    }
+
+    /// Stores the first entry of `table`: a pointer below which leaves have at most these rights.
+    pub(crate) fn link(&mut self, table: Pfn, to: Option<(Pfn, Rights)>) {
+        let raw = to.map_or(0, |(to, rights)| {
+            let writable = rights.contains(Rights::WRITE);
+            to.base().raw()
+                | match self.isa {
+                    IsaKind::X86_64 => 0x065 | if writable { 2 } else { 0 },
+                    IsaKind::Aarch64 => 0x003 | if writable { 0 } else { 1 << 62 },
+                }
+        });
+        self.words.insert(table.base().raw(), raw);
     }
 
     fn slot(va: VirtAddr) -> u64 {
@@ -89,6 +120,11 @@ impl Machine {
         self.remember(CachedEntryKind::Translation { pfn: FRAME, rights }, Level::PTE, state);
     }
 
+    /// Makes CPU 1 cache the pointer to table 0x13, and the rights that were left below it.
+    pub(crate) fn fill_path(&mut self, allows: Rights, state: CachedEntryState) {
+        self.remember(CachedEntryKind::Table { table: LAST, allows }, Level::PMD, state);
+    }
+
     pub(crate) fn flush(&mut self) {
         self.cached.clear();
     }
@@ -111,7 +147,11 @@ impl Machine {
     }
 
     pub(crate) fn reduced(&self, judge: &mut dyn Judge, cpu: CpuId, left: Rights) {
-        judge.fact(self, cpu, Fact::RightReduced { root: ROOT, range: PageRange::page(VA), left });
+        self.reduced_in(judge, cpu, PageRange::page(VA), left);
+    }
+
+    pub(crate) fn reduced_in(&self, judge: &mut dyn Judge, cpu: CpuId, range: PageRange, left: Rights) {
+        judge.fact(self, cpu, Fact::RightReduced { root: ROOT, range, left });
     }
 
     pub(crate) fn returned(&self, judge: &mut dyn Judge, cpu: CpuId) {

@@ -125,7 +125,7 @@ pub(crate) struct TlbHit {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WalkCacheEntry {
     pub(crate) table: Pfn,
-    allows: Rights,
+    pub(crate) allows: Rights,
     pub(crate) root: RootId,
 }
 

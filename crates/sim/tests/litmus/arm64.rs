@@ -4,7 +4,7 @@
 //! waits until they are invalidated.
 
 use super::stage::{CPU1, Fault, Line, New, Old, Seen, Stage, exactly, outcomes, read_after, set};
-use super::stage::{TAG, dirty_bits_survive_an_exchange};
+use super::stage::{TAG, dirty_bits_survive_an_exchange, write_after};
 use crate::common::{CPU0, page};
 use pagewright_arch::{Aarch64, Effects, InvalidateScope, InvalidateTarget, Pte};
 use pagewright_types::{Access, Level, Rights, Tag};
@@ -235,6 +235,15 @@ fn two_stores_without_publish_reach_walkers_in_any_order() {
 fn a_last_level_tlbi_may_leave_the_walk_cache_entry_of_a_freed_table() {
     let leaf_only = read_after(&[Stage::unlink_table, Stage::dsb_ishst, Stage::tlbi_vale1is, Stage::dsb_ish]);
     let whole = read_after(&[Stage::unlink_table, Stage::dsb_ishst, Stage::tlbi_vae1is, Stage::dsb_ish]);
+    assert_eq!(leaf_only, set(&[&[Old], &[Fault]]), "a walk may start at the walk cache");
+    assert_eq!(whole, set(&[&[Fault]]));
+}
+
+/// Arm ARM D8.4.5: APTable limits the leaves below; D8.16: it may be cached with the pointer.
+#[test]
+fn a_last_level_tlbi_may_leave_the_rights_of_a_write_protected_pointer() {
+    let leaf_only = write_after(&[Stage::protect_table, Stage::dsb_ishst, Stage::tlbi_vale1is, Stage::dsb_ish]);
+    let whole = write_after(&[Stage::protect_table, Stage::dsb_ishst, Stage::tlbi_vae1is, Stage::dsb_ish]);
     assert_eq!(leaf_only, set(&[&[Old], &[Fault]]), "a walk may start at the walk cache");
     assert_eq!(whole, set(&[&[Fault]]));
 }

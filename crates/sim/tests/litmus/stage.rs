@@ -1,7 +1,9 @@
 //! The machine that a shape runs on, its instructions, and its schedules.
 
 use crate::common::{Bench, page};
-use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, Leaf, LeafFlags, Pte, PteSlot};
+use pagewright_arch::{
+    Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, Leaf, LeafFlags, Pte, PteSlot, TableEntry,
+};
 use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, RunEnd, ScheduleStrategy};
 use pagewright_sim::{MachineEvent, Sim};
 use pagewright_types::{Access, CpuId, Level, Pfn, Rights, Tag};
@@ -161,6 +163,14 @@ impl<I: Isa> Stage<I> {
         self.sim.store(self.slot, Self::leaf(self.old, rights));
     }
 
+    /// Write-protects the pointer to the table of page 0 by a plain store.
+    ///
+    /// The leaf stays writable.
+    pub(crate) fn protect_table(&self) {
+        let table = TableEntry { pfn: self.slot.table, write_protected: true };
+        self.sim.store(self.table_slot, I::table(table));
+    }
+
     pub(crate) fn flush(&self, scope: InvalidateScope, target: InvalidateTarget) {
         self.sim.invalidate(Invalidate { scope, target });
     }
@@ -208,6 +218,24 @@ pub(crate) fn read_after<I: Isa>(steps: &'static [Line<I>]) -> Outcomes {
             on.signal(1);
             on.wait_for(2);
             on.read(CPU1);
+        },
+    ];
+    outcomes_of_variant(&shape, steps)
+}
+
+/// CPU 1 caches the translation; CPU 0 executes `steps`; then CPU 1 stores.
+pub(crate) fn write_after<I: Isa>(steps: &'static [Line<I>]) -> Outcomes {
+    let shape: [Line<I>; 2] = [
+        |on| {
+            on.wait_for(1);
+            on.execute_variant();
+            on.signal(2);
+        },
+        |on| {
+            on.look(CPU1, Access::Read);
+            on.signal(1);
+            on.wait_for(2);
+            on.write(CPU1);
         },
     ];
     outcomes_of_variant(&shape, steps)

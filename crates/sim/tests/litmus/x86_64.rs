@@ -4,7 +4,7 @@
 //! so.
 
 use super::stage::{CPU1, Fault, Line, New, Old, Outcomes, SEEDS, Seen, Stage, TAG, exactly, outcomes};
-use super::stage::{dirty_bits_survive_an_exchange, outcomes_of_variant, read_after, set};
+use super::stage::{dirty_bits_survive_an_exchange, outcomes_of_variant, read_after, set, write_after};
 use crate::common::CPU0;
 use pagewright_arch::{Effects, InvalidateScope, InvalidateTarget, Isa, Pte, X86_64};
 use pagewright_sim::explore::{ExploreSettings, Rates, ScheduleStrategy};
@@ -50,6 +50,22 @@ fn invlpg_removes_the_translation_and_walks_in_flight() {
 #[test]
 fn invlpg_does_not_reach_other_cpus() {
     assert_eq!(read_after(&[Stage::unmap, Stage::invlpg]), set(&[&[Old], &[Fault]]));
+}
+
+/// A PDE cache has the R/W flags of the entries above (SDM vol. 3A §4.10.3.2).
+///
+/// INVLPG drops it, whatever its address (§4.10.4.1).
+#[test]
+fn a_write_protected_pointer_may_stay_writable_until_invlpg() {
+    let shape: [Line<X86_64>; 1] = [|on| {
+        on.look(CPU0, Access::Read);
+        on.protect_table();
+        on.execute_variant();
+        on.write(CPU0);
+    }];
+    assert_eq!(outcomes_of_variant(&shape, &[]), set(&[&[Old], &[Fault]]));
+    assert_eq!(outcomes_of_variant(&shape, &[Stage::invlpg]), set(&[&[Fault]]));
+    assert_eq!(write_after::<X86_64>(&[Stage::protect_table, Stage::invlpg]), set(&[&[Old], &[Fault]]));
 }
 
 #[test]
