@@ -31,6 +31,7 @@ pagewright_types::named_table! {
         Pinned = "O4 pinned", "References of a pinned folio were counted (D1, D7).";
         Slots = "O4 swap slots", "Entries that name a swap slot were counted (D17, D7).";
         TableShares = "O4 sharers", "Entries that point to a page table were counted (D9).";
+        SharedTables = "O4 shared tables", "The same for a table that several entries point to (D1, D2, D9, D16, D18).";
         TablePages = "O4 tables", "Page tables of a space were counted (D12).";
         Resident = "O4 resident sets", "A resident set was counted (D16).";
         Listed = "O4 lists", "A folio was looked up on the LRU lists (D22).";

@@ -353,3 +353,120 @@ fn an_exclusive_entry_in_a_shared_table_does_not_count_as_exclusive() {
     }
     assert_eq!(world.found(), [], "the shared table overrides the bit");
 }
+
+/// A PMD table that both spaces share points to a table that maps a page of a file.
+fn with_a_shared_upper_table() -> World {
+    let mut world = World::new();
+    for parent in [0x11, 0x21] {
+        world.put(parent, 1, 0x31 << 12 | 0x065);
+    }
+    world.put(0x31, 0, 0x32 << 12 | BELOW);
+    world.put(0x32, 0, 0x10_3000 | READ);
+    world.folio(0x103, 0, Some(PageKind::File), 1, [0, 1, 1]);
+    for (pfn, level, shares) in [(pfn(0x31), Level::PMD, 2), (pfn(0x32), Level::PTE, 1)] {
+        world.records.push(SnapshotRecord::Table(TableRecord { pfn, level, shares }));
+    }
+    for record in &mut world.records {
+        match record {
+            SnapshotRecord::Space(space) => {
+                space.rss[PageKind::File as usize] += 1;
+                space.table_bytes += 2 * 4096;
+                space.pss += 4096 * 4096 / 2;
+            }
+            SnapshotRecord::Gauge(live) => match live.gauge {
+                VmstatGauge::TablePages => live.count += 2,
+                VmstatGauge::MappedPages | VmstatGauge::Listed(LruList::InactiveFile) => live.count += 1,
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+    world
+}
+
+#[test]
+fn tables_below_a_shared_table_count_once_and_are_reached_by_every_sharer() {
+    let world = with_a_shared_upper_table();
+    let (wrong, tally) = world.judge();
+    assert_eq!(wrong, []);
+    assert_eq!(tally.of(Antecedent::SharedTables), 2, "0x30 and 0x31 have two parents, 0x32 has one");
+    let after = |change: &dyn Fn(&mut SnapshotRecord)| {
+        let mut world = with_a_shared_upper_table();
+        world.records.iter_mut().for_each(change);
+        world.judge().0
+    };
+    let shares = |of: u32, claimed: u64| {
+        after(&move |record| match record {
+            SnapshotRecord::Table(table) if table.pfn == pfn(of) => table.shares = claimed,
+            _ => {}
+        })
+    };
+    let mismatch = |of: u32, claimed, counted| CountMismatch { of: CountKind::Shares(pfn(of)), claimed, counted };
+    assert_eq!(shares(0x31, 1), [mismatch(0x31, 1, 2)], "an entry is not counted");
+    assert_eq!(shares(0x32, 2), [mismatch(0x32, 2, 1)], "paths are counted instead of entries");
+    assert_eq!(
+        shares(0x31, 1)[0].to_string(),
+        "entries that point to the table at 0x31: the memory manager counts 1, the page tables show 2"
+    );
+    let logical = after(&|record| match record {
+        SnapshotRecord::Folio(folio) if folio.pfn == pfn(0x103) => (folio.refs, folio.mapcount) = (2, 2),
+        _ => {}
+    });
+    let expected = [CountKind::Refs(pfn(0x103)), CountKind::Mapcount(pfn(0x103))];
+    assert_eq!(logical.iter().map(|wrong| wrong.of).collect::<Vec<_>>(), expected, "the page is mapped by one entry");
+    let physical = after(&|record| match record {
+        SnapshotRecord::Space(space) if space.id == SpaceId::new(2) => space.rss[PageKind::File as usize] -= 1,
+        _ => {}
+    });
+    assert_eq!(physical.len(), 1, "a space reaches the pages of a shared table: {physical:?}");
+}
+
+#[test]
+fn each_table_is_read_once_whatever_the_number_of_entries_that_point_to_it() {
+    let world = with_a_shared_upper_table();
+    let read = std::cell::RefCell::new(HashMap::<u64, u32>::new());
+    let mut census = Census::new(SoftwareBits::pagewright(ISA));
+    world.records.iter().for_each(|record| census.add(*record));
+    let wrong = census.compare(
+        ISA,
+        &|at: PhysAddr| {
+            *read.borrow_mut().entry(at.raw()).or_default() += 1;
+            world.words.get(&at.raw()).copied().unwrap_or(0)
+        },
+        &mut Tally::default(),
+    );
+    assert_eq!(wrong, []);
+    assert!(read.borrow().values().all(|times| *times == 1), "a word was read twice");
+    assert_eq!(read.borrow().len(), 11 * 512, "all words of all tables");
+}
+
+#[test]
+fn a_leaf_of_a_shared_table_is_writable_if_any_path_lets_it_be() {
+    let shared = |above: u64| {
+        World::found_after(|world| {
+            // Both spaces reach the page by the shared table, space 2 also by a table of its own.
+            world.put(0x30, 1, 0x10_1000 | WRITE);
+            world.put(0x13, 1, 0);
+            world.put(0x22, 1, 0x30 << 12 | above);
+            let page = 4096 * 4096;
+            for record in &mut world.records {
+                match record {
+                    SnapshotRecord::Space(space) if space.id == SpaceId::new(2) => {
+                        space.rss[PageKind::Anon as usize] += 1;
+                        space.pss += page / 4;
+                    }
+                    SnapshotRecord::Space(space) => space.pss -= page / 4,
+                    _ => {}
+                }
+            }
+        })
+    };
+    assert_eq!(shared(0x065), [], "both pointers are write-protected");
+    assert_eq!(shared(0x067), [CountKind::WritableMappings(pfn(0x101))]);
+}
+
+#[test]
+fn a_table_at_two_levels_is_malformed() {
+    let found = World::found_after(|world| world.put(0x22, 3, 0x22 << 12 | BELOW));
+    assert_eq!(found, [CountKind::Shares(pfn(0x22)), CountKind::Malformed(pfn(0x22))], "it points to itself");
+}

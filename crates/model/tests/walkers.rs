@@ -1,7 +1,7 @@
 //! The walkers on entries made by hand from the figures of the manuals (INV-ORACLE-WALK).
 
-use pagewright_model::walk::{DecodedEntry, PathRights, WalkedEntry, WalkedLeaf, decode, lookup, walk};
-use pagewright_types::{IsaKind, Level, Pfn, PhysAddr, Rights, VirtAddr};
+use pagewright_model::walk::{DecodedEntry, PathRights, WalkedLeaf, decode, leaves_below, lookup, path};
+use pagewright_types::{IsaKind, Level, PageRange, Pfn, PhysAddr, Rights, VirtAddr};
 use std::collections::HashMap;
 
 const NONE: Rights = Rights::empty();
@@ -139,24 +139,25 @@ fn tree(isa: IsaKind) -> Words {
 const PAGE: u64 = 3 << 39 | 2 << 30 | 1 << 21 | 5 << 12;
 const BLOCK: u64 = 3 << 39 | 2 << 30 | 7 << 21;
 
+/// All leaves in the lower half.
+fn leaves(isa: IsaKind, words: &Words) -> Vec<WalkedLeaf> {
+    let half = PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 47));
+    let mut leaves = Vec::new();
+    let root = (Pfn::new(1), Level::PGD, PathRights::ROOT);
+    let none: Option<()> = leaves_below(isa, root, half, &|at| words.read(at), &mut |leaf| {
+        leaves.push(leaf);
+        None
+    });
+    assert_eq!(none, None);
+    leaves
+}
+
 #[test]
 fn a_lookup_and_a_full_walk_find_the_same_leaves() {
     for isa in [IsaKind::X86_64, IsaKind::Aarch64] {
         let words = tree(isa);
         let read = |at| words.read(at);
-        let (mut leaves, mut tables, mut unseen) = (Vec::<WalkedLeaf>::new(), Vec::<(Pfn, Option<Pfn>)>::new(), 0usize);
-        walk(isa, Pfn::new(1), &read, &mut |seen| match seen {
-            WalkedEntry::Leaf { leaf, .. } => leaves.push(leaf),
-            WalkedEntry::Table { pfn, parent, .. } => tables.push((pfn, parent)),
-            WalkedEntry::NotPresent { va, .. } => {
-                assert_eq!(va.raw(), PAGE + 0x1000);
-                unseen += 1;
-            }
-            WalkedEntry::Malformed { va, .. } => panic!("malformed at {va}"),
-        });
-        let pfn = Pfn::new;
-        let parents = [(pfn(1), None), (pfn(2), Some(pfn(1))), (pfn(3), Some(pfn(2))), (pfn(4), Some(pfn(3)))];
-        assert_eq!((&tables[..], unseen), (&parents[..], 1));
+        let leaves = leaves(isa, &words);
         let places: Vec<(u64, Level, u32)> =
             leaves.iter().map(|leaf| (leaf.va.raw(), leaf.level, leaf.pfn.raw())).collect();
         assert_eq!(places, [(PAGE, Level::PTE, 9), (BLOCK, Level::PMD, 0x40200)]);
@@ -175,15 +176,50 @@ fn a_lookup_and_a_full_walk_find_the_same_leaves() {
 }
 
 #[test]
+fn a_path_ends_at_the_table_of_its_level_and_has_the_rights_of_the_entries_above() {
+    for (isa, protected) in [(IsaKind::X86_64, 0x4065), (IsaKind::Aarch64, 1 << 62 | 0x4003)] {
+        let mut words = tree(isa);
+        words.put(3, 1, protected);
+        let at = |level, va| path(isa, Pfn::new(1), VirtAddr::new(va), level, &|at| words.read(at));
+        let limited = PathRights { write: false, ..PathRights::ROOT };
+        assert_eq!(at(Level::PGD, PAGE), Some((Pfn::new(1), PathRights::ROOT)));
+        assert_eq!(at(Level::PMD, PAGE), Some((Pfn::new(3), PathRights::ROOT)));
+        assert_eq!(at(Level::PTE, PAGE), Some((Pfn::new(4), limited)));
+        assert_eq!(at(Level::PTE, BLOCK), None, "a leaf ends the path");
+        assert_eq!(at(Level::PUD, 0), None);
+        let rights: Vec<Rights> = leaves(isa, &words).iter().map(|leaf| leaf.rights).collect();
+        assert_eq!(rights, [Rights::READ, Rights::RW]);
+        assert!(PathRights::ROOT.covers(limited) && !limited.covers(PathRights::ROOT));
+        assert_eq!(PathRights::limited_to(Rights::RX), limited);
+    }
+}
+
+#[test]
+fn leaves_below_a_table_are_those_of_the_range_until_the_visit_ends() {
+    let mut words = tree(IsaKind::X86_64);
+    words.put(4, 7, 0xb067);
+    let find = |range: PageRange, wanted: u32| {
+        let table = (Pfn::new(4), Level::PTE, PathRights::ROOT);
+        let mut visited = Vec::new();
+        let found = leaves_below(IsaKind::X86_64, table, range, &|at| words.read(at), &mut |leaf| {
+            visited.push(leaf.pfn.raw());
+            (leaf.pfn.raw() == wanted).then_some(leaf.va.raw())
+        });
+        (visited, found)
+    };
+    let pages = |from: u64, to: u64| PageRange::new(VirtAddr::new(PAGE + from * 4096), VirtAddr::new(PAGE + to * 4096));
+    assert_eq!(find(pages(0, 3), 0), (vec![9, 0xb], None));
+    assert_eq!(find(pages(0, 3), 9), (vec![9], Some(PAGE)));
+    assert_eq!(find(pages(1, 3), 9), (vec![0xb], None));
+    assert_eq!(find(pages(0, 2), 0xb), (vec![9], None));
+}
+
+#[test]
 fn the_upper_half_of_x86_64_is_sign_extended() {
     let mut words = tree(IsaKind::X86_64);
     words.put(1, 256 + 3, 0x2067);
-    let read = |at| words.read(at);
     let high = VirtAddr::new(0xffff_8000_0000_0000 | PAGE);
-    assert_eq!(lookup(IsaKind::X86_64, Pfn::new(1), high, &read).map(|leaf| leaf.va), Some(high));
-    let mut found = false;
-    walk(IsaKind::X86_64, Pfn::new(1), &read, &mut |seen| {
-        found |= matches!(seen, WalkedEntry::Leaf { leaf, .. } if leaf.va == high);
-    });
-    assert!(found);
+    let find = |va| lookup(IsaKind::X86_64, Pfn::new(1), va, &|at| words.read(at)).map(|leaf| leaf.va);
+    assert_eq!(find(high), Some(high));
+    assert_eq!(find(VirtAddr::new(1 << 47 | PAGE)), None, "not canonical");
 }

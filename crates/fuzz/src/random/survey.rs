@@ -22,9 +22,10 @@ const FAST_PER_CALLS: u64 = 2;
 const SCHEDULES: u32 = 25;
 
 /// Antecedents that cannot occur, on one instruction set or on all, and why.
-const WITHOUT_MECHANISM: [(Antecedent, Option<IsaKind>, &str); 4] = [
+const WITHOUT_MECHANISM: [(Antecedent, Option<IsaKind>, &str); 5] = [
     (Antecedent::FrameDebt, None, "no flush is deferred past the freeing of a frame"),
     (Antecedent::SharedPathReduced, None, "no two spaces share a page table"),
+    (Antecedent::SharedTables, None, "no two spaces share a page table"),
     (Antecedent::Tails, None, "every folio is one page"),
     (
         Antecedent::Condemned,

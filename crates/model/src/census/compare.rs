@@ -152,6 +152,9 @@ impl Comparison<'_> {
         let TableRecord { pfn, level, shares } = *claim;
         self.tally.note(Antecedent::TableShares);
         let table = scan.tables.get(&pfn);
+        if table.is_some_and(|table| table.shares > 1) {
+            self.tally.note(Antecedent::SharedTables);
+        }
         self.expect(CountKind::Shares(pfn), shares, table.map_or(0, |table| table.shares));
         if let Some(table) = table {
             self.expect(CountKind::TableLevel(pfn), u64::from(level.raw()), u64::from(table.level.raw()));

@@ -1,20 +1,31 @@
 //! The walk of all page tables, from which all counts come.
+//!
+//! Each table is read once, whatever the number of entries that point to it, level by level from
+//! the roots. Physical counts come from that. Logical counts (what a space reaches) are sums over
+//! the paths: each table has its own totals and those of its tables, per entry that points to them.
 
 use super::{Census, SoftwareBits};
-use crate::walk::{self, WalkedEntry};
+use crate::walk::{self, DecodedEntry, PathRights};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::ops::AddAssign;
 use pagewright_types::snapshot::{FolioRecord, PageKind};
 use pagewright_types::{IsaKind, Level, Pfn, PhysAddr, Rights, SpaceId, SwapEntry};
 
 /// A page table.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Table {
     pub(super) level: Level,
     /// Entries that point to it, each counted once, or the spaces whose root it is.
     pub(super) shares: u64,
     /// One of the tables that point to it.
     parent: Option<Pfn>,
+    /// The different rights that are left on paths to it.
+    paths: Vec<PathRights>,
+    /// The tables that its entries point to.
+    below: Vec<Pfn>,
+    /// What its entries hold and, at the end of the scan, all below it on every path.
+    reach: Reach,
 }
 
 /// A page and the entries that map it.
@@ -39,15 +50,23 @@ pub(super) struct Folio {
     pub(super) small: u64,
 }
 
-/// The totals of one space.
+/// What a space or a table reaches, counted on every path.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Space {
-    /// Tables on all its paths.
+pub(super) struct Reach {
+    /// Tables, itself included.
     pub(super) tables: u64,
     /// Resident pages, in the order of [`PageKind::ALL`].
     pub(super) rss: [u64; 3],
     /// Swap entries.
     pub(super) swapped: u64,
+}
+
+impl AddAssign for Reach {
+    fn add_assign(&mut self, other: Self) {
+        self.tables += other.tables;
+        self.swapped += other.swapped;
+        self.rss.iter_mut().zip(other.rss).for_each(|(pages, more)| *pages += more);
+    }
 }
 
 /// The swap entries in page tables that name one slot.
@@ -64,7 +83,7 @@ pub(super) struct TableScan {
     /// By first frame.
     pub(super) folios: BTreeMap<Pfn, Folio>,
     pub(super) pages: BTreeMap<Pfn, Page>,
-    pub(super) spaces: BTreeMap<SpaceId, Space>,
+    pub(super) spaces: BTreeMap<SpaceId, Reach>,
     pub(super) slots: BTreeMap<SwapEntry, Slot>,
     /// Mapped frames outside any folio.
     pub(super) unowned: Vec<Pfn>,
@@ -87,12 +106,15 @@ impl TableScan {
             malformed: Vec::new(),
             logical_pages: 0,
         };
+        let mut walk = TableWalk { scan: &mut scan, isa, bits: census.bits, read, next: Vec::new() };
         for claim in &census.spaces {
-            let mut visit =
-                Visit { scan: &mut scan, isa, bits: census.bits, fresh: [true; Level::COUNT], space: Space::default() };
-            walk::walk(isa, claim.root, read, &mut |seen| visit.see(seen));
-            let space = visit.space;
-            scan.spaces.insert(claim.id, space);
+            walk.point_to(claim.root, Level::PGD, None, &[PathRights::ROOT]);
+        }
+        walk.run();
+        for claim in &census.spaces {
+            let reach = scan.tables.get(&claim.root).map(|root| root.reach).unwrap_or_default();
+            scan.logical_pages += reach.rss.iter().sum::<u64>();
+            scan.spaces.insert(claim.id, reach);
         }
         scan
     }
@@ -135,64 +157,103 @@ fn folio(claim: &FolioRecord) -> (Pfn, Folio) {
     (claim.pfn, Folio { frames: claim.order.frames(), kind: claim.kind, entire: 0, small: 0 })
 }
 
-/// The walk of one space.
-struct Visit<'a> {
+/// The walk of all tables.
+struct TableWalk<'a> {
     scan: &'a mut TableScan,
     isa: IsaKind,
     bits: SoftwareBits,
-    /// By level: whether the current table is walked for the first time.
-    ///
-    /// Only then do its entries add to physical counts.
-    fresh: [bool; Level::COUNT],
-    space: Space,
+    read: &'a dyn Fn(PhysAddr) -> u64,
+    /// The tables of the next level.
+    next: Vec<Pfn>,
 }
 
-impl Visit<'_> {
-    fn see(&mut self, seen: WalkedEntry) {
-        match seen {
-            WalkedEntry::Table { pfn, level, parent, .. } => self.enter(pfn, level, parent),
-            WalkedEntry::Leaf { leaf, table, .. } => {
-                self.leaf(table, leaf.level, leaf.pfn, leaf.raw, leaf.rights.contains(Rights::WRITE))
-            }
-            WalkedEntry::NotPresent { level, table, raw, .. } => {
-                if raw & self.bits.prot_none_leaf != 0
-                    && let Some(pfn) = walk::frame_field(self.isa, level, raw)
-                {
-                    self.leaf(table, level, pfn, raw, false);
-                } else {
-                    self.unseen(level, raw);
-                }
-            }
-            WalkedEntry::Malformed { table, .. } => {
-                if !self.scan.malformed.contains(&table) {
-                    self.scan.malformed.push(table);
-                }
+impl TableWalk<'_> {
+    /// Reads the tables of each level, and adds what they reach to the tables above.
+    fn run(mut self) {
+        let mut levels: Vec<Vec<Pfn>> = Vec::new();
+        while !self.next.is_empty() {
+            let tables = core::mem::take(&mut self.next);
+            tables.iter().for_each(|table| self.read_table(*table));
+            levels.push(tables);
+        }
+        for pfn in levels.into_iter().rev().flatten() {
+            let below = self.scan.tables.get_mut(&pfn).map(|table| core::mem::take(&mut table.below));
+            for below in below.unwrap_or_default() {
+                let more = self.scan.tables.get(&below).map(|table| table.reach).unwrap_or_default();
+                self.scan.tables.entry(pfn).and_modify(|table| table.reach += more);
             }
         }
     }
 
-    fn enter(&mut self, pfn: Pfn, level: Level, parent: Option<Pfn>) {
-        self.space.tables += 1;
-        let parent_is_fresh = match parent {
-            None => true,
-            Some(_) => self.fresh[level.index() + 1],
-        };
-        self.fresh[level.index()] = !self.scan.tables.contains_key(&pfn);
-        let table = self.scan.tables.entry(pfn).or_insert(Table { level, shares: 0, parent });
-        if parent_is_fresh {
-            table.shares += 1;
+    /// Counts an entry of `parent` that points to a table, or a root.
+    fn point_to(&mut self, pfn: Pfn, level: Level, parent: Option<Pfn>, paths: &[PathRights]) {
+        let table = self.scan.tables.entry(pfn).or_insert_with(|| {
+            self.next.push(pfn);
+            let reach = Reach { tables: 1, ..Reach::default() };
+            Table { level, shares: 0, parent, paths: Vec::new(), below: Vec::new(), reach }
+        });
+        table.shares += 1;
+        if table.level != level {
+            // A table at two levels: its entries cannot mean both.
+            self.malformed(pfn);
+            return;
+        }
+        for path in paths {
+            if !table.paths.contains(path) {
+                table.paths.push(*path);
+            }
+        }
+        if let Some(parent) = parent {
+            self.scan.tables.entry(parent).and_modify(|table| table.below.push(pfn));
         }
     }
 
-    fn unseen(&mut self, level: Level, raw: u64) {
+    fn malformed(&mut self, table: Pfn) {
+        if !self.scan.malformed.contains(&table) {
+            self.scan.malformed.push(table);
+        }
+    }
+
+    fn read_table(&mut self, pfn: Pfn) {
+        let Some(table) = self.scan.tables.get(&pfn) else { return };
+        let (level, paths) = (table.level, table.paths.clone());
+        for raw in walk::words(pfn, self.read) {
+            let decoded = paths.iter().map(|path| walk::decode(self.isa, level, raw, *path));
+            match walk::decode(self.isa, level, raw, PathRights::ROOT) {
+                DecodedEntry::Table { pfn: to, .. } => {
+                    let rights = decoded.filter_map(|entry| match entry {
+                        DecodedEntry::Table { path, .. } => Some(path),
+                        DecodedEntry::NotPresent | DecodedEntry::Leaf { .. } | DecodedEntry::Malformed => None,
+                    });
+                    let rights: Vec<PathRights> = rights.collect();
+                    if let Some(down) = level.down() {
+                        self.point_to(to, down, Some(pfn), &rights);
+                    }
+                }
+                DecodedEntry::Leaf { pfn: to, .. } => {
+                    let writable = |entry| match entry {
+                        DecodedEntry::Leaf { rights, .. } => rights.contains(Rights::WRITE),
+                        DecodedEntry::NotPresent | DecodedEntry::Table { .. } | DecodedEntry::Malformed => false,
+                    };
+                    let writable = decoded.map(writable).any(|writable| writable);
+                    self.leaf(pfn, level, to, raw, writable);
+                }
+                DecodedEntry::NotPresent => match walk::frame_field(self.isa, level, raw) {
+                    Some(to) if raw & self.bits.prot_none_leaf != 0 => self.leaf(pfn, level, to, raw, false),
+                    Some(_) | None => self.swap_entry(pfn, raw),
+                },
+                DecodedEntry::Malformed => self.malformed(pfn),
+            }
+        }
+    }
+
+    fn swap_entry(&mut self, table: Pfn, raw: u64) {
         let Some(format) = self.bits.swap else { return };
         let Some(entry) = format.entry(raw) else { return };
-        self.space.swapped += 1;
-        if self.fresh[level.index()] {
-            let slot = self.scan.slots.entry(entry).or_default();
-            slot.entries += 1;
-            slot.exclusive += u64::from(raw & format.exclusive != 0);
-        }
+        self.scan.tables.entry(table).and_modify(|table| table.reach.swapped += 1);
+        let slot = self.scan.slots.entry(entry).or_default();
+        slot.entries += 1;
+        slot.exclusive += u64::from(raw & format.exclusive != 0);
     }
 
     fn leaf(&mut self, table: Pfn, level: Level, pfn: Pfn, raw: u64, writable: bool) {
@@ -205,11 +266,7 @@ impl Visit<'_> {
         };
         let Some(folio) = self.scan.folios.get_mut(&head) else { return };
         if let Some(kind) = folio.kind {
-            self.space.rss[kind as usize] += level.pages();
-            self.scan.logical_pages += level.pages();
-        }
-        if !self.fresh[level.index()] {
-            return;
+            self.scan.tables.entry(table).and_modify(|table| table.reach.rss[kind as usize] += level.pages());
         }
         if level == Level::PTE {
             folio.small += 1;

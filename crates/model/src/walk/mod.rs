@@ -1,7 +1,7 @@
 //! The oracle's own page-table walkers, written from the architecture manuals.
 //!
-//! - [`lookup`] translates one address. [`walk`] visits every table, leaf and non-present entry
-//!   under a root.
+//! - [`lookup`] translates one address, [`path`] finds a table on the way to it, [`leaves_below`]
+//!   visits the leaves below a table.
 //! - [`x86_64`] and [`aarch64`] decode one entry: the rights of user mode, given the rights that
 //!   the upper levels leave.
 //!
@@ -114,53 +114,6 @@ pub(crate) fn frame_under(pfn: Pfn, level: Level, va: VirtAddr) -> Pfn {
     pfn.add((va.page_index() & (level.pages() - 1)) as u32)
 }
 
-/// An entry that [`walk`] visits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WalkedEntry {
-    /// A table, once for each entry that points to it.
-    Table {
-        /// Its frame.
-        pfn: Pfn,
-        /// Its level.
-        level: Level,
-        /// The table that points to it; `None` for the root.
-        parent: Option<Pfn>,
-        /// The rights that are left below it.
-        path: PathRights,
-    },
-    /// A leaf.
-    Leaf {
-        /// The decoded entry.
-        leaf: WalkedLeaf,
-        /// The table that holds it.
-        table: Pfn,
-        /// The rights that the upper levels leave.
-        path: PathRights,
-    },
-    /// An entry that is not present and not zero.
-    NotPresent {
-        /// First address.
-        va: VirtAddr,
-        /// Level of the entry.
-        level: Level,
-        /// The table that holds it.
-        table: Pfn,
-        /// The raw entry.
-        raw: u64,
-    },
-    /// An entry that the manual forbids.
-    Malformed {
-        /// First address.
-        va: VirtAddr,
-        /// Level of the entry.
-        level: Level,
-        /// The table that holds it.
-        table: Pfn,
-        /// The raw entry.
-        raw: u64,
-    },
-}
-
 /// What `raw` means in a table of `level`, below `path`.
 ///
 /// On x86-64 this is four-level paging; on arm64, stage 1 with the 4K granule and 48-bit addresses
@@ -187,14 +140,6 @@ fn translates(isa: IsaKind, va: VirtAddr) -> bool {
     match isa {
         IsaKind::X86_64 => x86_64::is_canonical(va),
         IsaKind::Aarch64 => va.raw() >> 48 == 0,
-    }
-}
-
-/// The address with its upper bits as the instruction set requires them.
-fn extend(isa: IsaKind, va: u64) -> VirtAddr {
-    match isa {
-        IsaKind::X86_64 => x86_64::canonical(va),
-        IsaKind::Aarch64 => VirtAddr::new(va),
     }
 }
 
@@ -282,43 +227,7 @@ pub fn leaves_below<T>(
     None
 }
 
-/// Visits every entry under `root`, in the order of addresses.
-///
-/// A table that several entries point to is walked once for each of them.
-pub fn walk(isa: IsaKind, root: Pfn, read: &dyn Fn(PhysAddr) -> u64, visit: &mut dyn FnMut(WalkedEntry)) {
-    let seen = WalkedEntry::Table { pfn: root, level: Level::PGD, parent: None, path: PathRights::ROOT };
-    visit(seen);
-    Walker { isa, read, visit }.table(root, Level::PGD, 0, PathRights::ROOT);
-}
-
-struct Walker<'a> {
-    isa: IsaKind,
-    read: &'a dyn Fn(PhysAddr) -> u64,
-    visit: &'a mut dyn FnMut(WalkedEntry),
-}
-
-impl Walker<'_> {
-    fn table(&mut self, table: Pfn, level: Level, base: u64, path: PathRights) {
-        for index in 0..Level::ENTRIES {
-            let raw = (self.read)(entry_at(table, index));
-            if raw == 0 {
-                continue;
-            }
-            let start = base | (index as u64) << level.shift();
-            let va = extend(self.isa, start);
-            match decode(self.isa, level, raw, path) {
-                DecodedEntry::NotPresent => (self.visit)(WalkedEntry::NotPresent { va, level, table, raw }),
-                DecodedEntry::Malformed => (self.visit)(WalkedEntry::Malformed { va, level, table, raw }),
-                DecodedEntry::Leaf { pfn, rights, accessed, dirty, global } => {
-                    let leaf = WalkedLeaf { va, level, pfn, rights, accessed, dirty, global, raw };
-                    (self.visit)(WalkedEntry::Leaf { leaf, table, path });
-                }
-                DecodedEntry::Table { pfn, path } => {
-                    let Some(down) = level.down() else { continue };
-                    (self.visit)(WalkedEntry::Table { pfn, level: down, parent: Some(table), path });
-                    self.table(pfn, down, start, path);
-                }
-            }
-        }
-    }
+/// The entries of one table that are not zero.
+pub(crate) fn words<'a>(table: Pfn, read: &'a dyn Fn(PhysAddr) -> u64) -> impl Iterator<Item = u64> + 'a {
+    (0..Level::ENTRIES).map(move |index| read(entry_at(table, index))).filter(|raw| *raw != 0)
 }
