@@ -218,7 +218,7 @@ impl TableWalk<'_> {
         let Some(table) = self.scan.tables.get(&pfn) else { return };
         let (level, paths) = (table.level, table.paths.clone());
         for raw in walk::words(pfn, self.read) {
-            let decoded = paths.iter().map(|path| walk::decode(self.isa, level, raw, *path));
+            let mut decoded = paths.iter().map(|path| walk::decode(self.isa, level, raw, *path));
             match walk::decode(self.isa, level, raw, PathRights::ROOT) {
                 DecodedEntry::Table { pfn: to, .. } => {
                     let rights = decoded.filter_map(|entry| match entry {
@@ -235,7 +235,7 @@ impl TableWalk<'_> {
                         DecodedEntry::Leaf { rights, .. } => rights.contains(Rights::WRITE),
                         DecodedEntry::NotPresent | DecodedEntry::Table { .. } | DecodedEntry::Malformed => false,
                     };
-                    let writable = decoded.map(writable).any(|writable| writable);
+                    let writable = decoded.any(writable);
                     self.leaf(pfn, level, to, raw, writable);
                 }
                 DecodedEntry::NotPresent => match walk::frame_field(self.isa, level, raw) {
