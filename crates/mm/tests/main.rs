@@ -2,6 +2,7 @@
 //!
 //! One binary: each would compile the generic code of the crates below again, and link it.
 
+mod counts;
 mod fault;
 mod file;
 mod gup;
