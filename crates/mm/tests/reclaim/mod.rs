@@ -5,6 +5,7 @@
 //!
 //! Not covered: the quality of reclaim's choices, except in the plainest cases.
 
+mod choices;
 mod explored;
 mod lost_faults;
 mod zram;

@@ -58,6 +58,24 @@ fn a_walk_looks_at_each_node_once<I: Isa>() {
     world.assert_nothing_leaked();
 }
 
+/// The tree of forks is at most 64 generations deep below its root (`MAX_DEPTH` in `fork_tree`).
+fn a_walk_down_a_chain_of_forks_looks_at_65_nodes<I: Isa>() {
+    for (forks, nodes) in [(63, 64), (64, 65), (65, 65), (200, 65)] {
+        let (world, mut process) = TestProcess::<I>::unjudged();
+        let base = process.anon(1);
+        process.write(CPU, base, 1);
+        for _ in 0..forks {
+            let child = process.fork();
+            process.end();
+            process = child;
+        }
+        let pfn = process.frame(CPU, base, Access::Read);
+        let before = world.count(Counter::PwRmapNodes);
+        assert_eq!(visited(&world, pfn), [process.space.id()]);
+        assert_eq!(world.count(Counter::PwRmapNodes) - before, nodes, "{forks} forks");
+    }
+}
+
 /// One CPU walks, and one ends two children and forks two of the others.
 ///
 /// Returns whether the walk has found each space that mapped the page all the time.
@@ -112,6 +130,7 @@ fn a_walk_finds_every_space_that_stays_beside_forks_and_exits<I: Isa>() {
 
 on_both! {
     a_walk_looks_at_each_node_once,
+    a_walk_down_a_chain_of_forks_looks_at_65_nodes,
     a_walk_finds_every_space_that_stays_beside_forks_and_exits,
 }
 

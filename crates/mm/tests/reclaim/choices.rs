@@ -1,0 +1,284 @@
+//! What reclaim chooses.
+//!
+//! From which type it takes pages, how much of a list it scans, which refaults are soon, and when
+//! it gives up. Each cause of a choice is tried alone, beside the same memory without it.
+
+use super::{FRAMES, NODE, TWICE, fill, machine};
+use pagewright_arch::{Isa, on_both};
+use pagewright_lab::harness::{CPU, GupCall, MemorySwap, TestProcess, TestWorld, at};
+use pagewright_mm::counters::Gauge;
+use pagewright_mm::gup::{GupFlags, MakeDirty};
+use pagewright_mm::{Advice, MapFlags, MmSetting};
+use pagewright_types::{Access, Counter, PAGE_SIZE, Rights, VirtAddr};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+on_both! {
+    reclaim_turns_away_from_the_type_that_costs,
+    pages_activated_since_an_eviction_add_to_its_distance,
+    a_pass_scans_its_part_of_a_list_and_the_last_all_of_it,
+    reclaim_without_swap_looks_at_no_anonymous_page,
+    a_page_that_many_children_share_is_paged_out,
+    background_reclaim_gives_up_until_pages_are_freed,
+}
+
+/// A machine with swap, and a process on it.
+struct Scene<I: Isa> {
+    world: Rc<TestWorld<I>>,
+    process: TestProcess<I>,
+    device: MemorySwap,
+}
+
+impl<I: Isa> Scene<I> {
+    fn new() -> Self {
+        let world = machine::<I>(2);
+        let device = world.swap_to(4096);
+        let process = TestProcess::new(&world);
+        Self { world, process, device }
+    }
+
+    /// Anonymous memory that was stored to, and that no CPU has used since.
+    fn cold(&self, pages: u64) -> VirtAddr {
+        let base = self.process.anon(pages);
+        fill(&self.process, base, pages, 0);
+        self.process.advise(base, pages, Advice::Cold);
+        base
+    }
+
+    /// Reads the first `pages` pages of a file `times` times by a call; two reads activate a page.
+    fn read_file(&self, file: &pagewright_lab::harness::FileHandle<I>, pages: u64, times: u64) {
+        for page in (0..times).flat_map(|_| 0..pages) {
+            self.world.on(CPU, |mm| mm.read_at(file, page * PAGE_SIZE, &mut [0; 8])).expect("a good device");
+        }
+    }
+
+    /// Maps a file of `pages` pages for reading and execution, and loads from each page.
+    fn mapped_file(&self, pages: u64) -> VirtAddr {
+        let base = self.process.map_file(&self.world.file(pages), Rights::RX, MapFlags::SHARED);
+        (0..pages).for_each(|page| _ = self.process.read(CPU, at(base, page)));
+        base
+    }
+
+    fn reclaim(&self, pages: u64) -> u64 {
+        self.world.on(CPU, |mm| mm.reclaim(NODE, pages as u32))
+    }
+
+    /// Removes the pages of the file that is mapped at `base`.
+    fn truncate(&self, base: VirtAddr) {
+        let file = self.process.space.map().read().find(base).and_then(|(_, vma)| vma.file().cloned());
+        self.world.on(CPU, |mm| mm.truncate(&file.expect("a file"), 0)).expect("not sealed");
+    }
+}
+
+/// The pages of each cause.
+const CAUSE: u64 = 24;
+
+/// What reclaiming has cost before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cost {
+    Nothing,
+    /// Anonymous pages were written to swap.
+    AnonWritten,
+    /// Anonymous pages were scanned, and could not be reclaimed.
+    AnonKept,
+    /// Anonymous pages were unmapped, and could not be written.
+    AnonNotWritten,
+    /// File pages of the workingset were evicted and read again.
+    FileRefaulted,
+    /// Active file pages were executed, and stayed active.
+    FileRotated,
+}
+
+impl Cost {
+    /// Causes the cost with pages that are gone afterwards.
+    fn cause<I: Isa>(self, scene: &Scene<I>) {
+        let process = &scene.process;
+        match self {
+            Self::Nothing => {}
+            Self::AnonWritten => {
+                let base = scene.cold(CAUSE);
+                assert_eq!(scene.reclaim(CAUSE), CAUSE);
+                process.unmap(base, CAUSE);
+            }
+            Self::AnonKept => {
+                let base = scene.cold(CAUSE);
+                let device = process.take(CPU, base, CAUSE, GupCall::Pin(GupFlags::WRITE)).expect("they can be had");
+                process.advise(base, CAUSE, Advice::Cold);
+                assert_eq!(scene.reclaim(CAUSE), 0);
+                device.release(MakeDirty::No);
+                process.unmap(base, CAUSE);
+            }
+            Self::AnonNotWritten => {
+                let base = scene.cold(CAUSE);
+                scene.device.broken.store(true, Ordering::Relaxed);
+                assert_eq!(scene.reclaim(CAUSE), 0);
+                scene.device.broken.store(false, Ordering::Relaxed);
+                process.unmap(base, CAUSE);
+            }
+            Self::FileRefaulted => {
+                let beside = scene.cold(2 * CAUSE);
+                let base = scene.mapped_file(CAUSE);
+                for _ in 0..2 {
+                    process.advise(base, CAUSE, Advice::Cold);
+                    process.advise(base, CAUSE, Advice::PageOut);
+                    (0..CAUSE).for_each(|page| _ = process.read(CPU, at(base, page)));
+                }
+                assert_eq!(scene.world.count(Counter::WorkingsetRestoreFile), CAUSE);
+                process.unmap(beside, 2 * CAUSE);
+                scene.truncate(base);
+            }
+            Self::FileRotated => {
+                let base = scene.mapped_file(CAUSE);
+                let file = process.space.map().read().find(base).and_then(|(_, vma)| vma.file().cloned());
+                scene.read_file(&file.expect("a file"), CAUSE, 2);
+                scene.reclaim(1);
+                scene.truncate(base);
+            }
+        }
+        assert_eq!(scene.world.gauge(Gauge::FilePages) + scene.world.gauge(Gauge::AnonPages), 0, "{self:?}");
+    }
+}
+
+/// How many of 32 reclaimed pages are anonymous, once something has caused a cost.
+///
+/// Both types have many pages that no CPU uses; most file pages are active, so that reclaim does
+/// not take inactive ones of files alone.
+fn anonymous_of_32<I: Isa>(cost: Cost) -> u64 {
+    let scene = Scene::<I>::new();
+    scene.world.on(CPU, |mm| mm.settings().set(MmSetting::Swappiness, 100)).expect("a possible value");
+    cost.cause(&scene);
+    let active = scene.world.file(300);
+    scene.read_file(&active, 300, 2);
+    let inactive = scene.world.file(60);
+    scene.read_file(&inactive, 60, 1);
+    scene.cold(300);
+    let before = scene.world.gauge(Gauge::AnonPages);
+    assert_eq!(scene.reclaim(32), 32);
+    before - scene.world.gauge(Gauge::AnonPages)
+}
+
+/// `lru_note_cost`: each cause shifts the scan to the other type.
+fn reclaim_turns_away_from_the_type_that_costs<I: Isa>() {
+    let without = anonymous_of_32::<I>(Cost::Nothing);
+    for cost in [Cost::AnonWritten, Cost::AnonKept, Cost::AnonNotWritten] {
+        let with = anonymous_of_32::<I>(cost);
+        assert!(with < without, "{cost:?}: {with} anonymous pages, {without} without the cost");
+    }
+    for cost in [Cost::FileRefaulted, Cost::FileRotated] {
+        let with = anonymous_of_32::<I>(cost);
+        assert!(with > without, "{cost:?}: {with} anonymous pages, {without} without the cost");
+    }
+}
+
+/// `workingset_age_nonresident`: a refault is soon only if few pages were activated meanwhile.
+fn pages_activated_since_an_eviction_add_to_its_distance<I: Isa>() {
+    const OTHERS: u64 = 20;
+    const WORKINGSET: u64 = OTHERS / 2;
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Between {
+        Nothing,
+        Reads,
+        Refaults,
+    }
+    for between in [Between::Nothing, Between::Reads, Between::Refaults] {
+        let scene = Scene::<I>::new();
+        let process = &scene.process;
+        scene.mapped_file(WORKINGSET);
+        let file = scene.world.file(OTHERS);
+        let (page, others) = (scene.cold(1), scene.cold(OTHERS));
+        let wide = scene.mapped_file(2 * OTHERS);
+        process.advise(others, OTHERS, Advice::PageOut);
+        process.advise(page, 1, Advice::PageOut);
+        match between {
+            Between::Nothing => {}
+            Between::Reads => scene.read_file(&file, OTHERS, 2),
+            Between::Refaults => (0..OTHERS).for_each(|page| _ = process.read(CPU, at(others, page))),
+        }
+        let activated = || scene.world.count(Counter::WorkingsetActivateAnon);
+        assert_eq!(activated(), if between == Between::Refaults { OTHERS } else { 0 });
+        // What was activated is gone: it would make the workingset larger.
+        scene.truncate(wide);
+        process.unmap(others, OTHERS);
+        scene.world.on(CPU, |mm| mm.truncate(&file, 0)).expect("not sealed");
+        let before = activated();
+        process.read(CPU, page);
+        assert_eq!(activated() - before, u64::from(between == Between::Nothing), "{between:?}");
+    }
+}
+
+/// No page can be reclaimed, so a request scans at every priority before it gives up.
+fn a_pass_scans_its_part_of_a_list_and_the_last_all_of_it<I: Isa>() {
+    const PAGES: u64 = 400;
+    /// `MAX_RECLAIM_RETRIES`.
+    const ATTEMPTS: u64 = 16;
+    let scene = Scene::<I>::new();
+    let base = scene.cold(PAGES);
+    let device = scene.process.take(CPU, base, PAGES, GupCall::Pin(GupFlags::WRITE)).expect("they can be had");
+    scene.process.advise(base, PAGES, Advice::Cold);
+    assert_eq!(scene.reclaim(1), 0);
+    let scanned = scene.world.count(Counter::PgScanProactive);
+    // The passes before the last scan a half, a quarter, … at most, each rounded up.
+    let most = 2 * PAGES + u64::from(PAGES.ilog2());
+    assert!((ATTEMPTS * PAGES..=ATTEMPTS * most).contains(&scanned), "{scanned} pages are scanned");
+    device.release(MakeDirty::No);
+}
+
+fn reclaim_without_swap_looks_at_no_anonymous_page<I: Isa>() {
+    let world = machine::<I>(1);
+    let process = TestProcess::new(&world);
+    let base = process.anon(TWICE);
+    let refused = (0..TWICE).find(|page| process.touch(CPU, at(base, *page), Access::Write).is_err());
+    assert!(refused.is_some_and(|page| page > FRAMES / 2), "refused at {refused:?}");
+    world.on(CPU, |mm| mm.reclaim(NODE, 32) + mm.balance(NODE));
+    let looked = [Counter::PgScanDirect, Counter::PgScanProactive, Counter::PgScanKswapd, Counter::PgRefill];
+    assert_eq!(looked.map(|counter| world.count(counter)), [0; 4]);
+}
+
+/// The entries of a shared page are not exclusive, so none of its many references is a pin.
+fn a_page_that_many_children_share_is_paged_out<I: Isa>() {
+    /// A pin counts as this many references (`GUP_PIN_COUNTING_BIAS`).
+    const PIN: usize = 1024;
+    let world = TestWorld::<I>::unjudged();
+    world.swap_to(16);
+    let process = TestProcess::new(&world);
+    let base = process.anon(1);
+    process.write(CPU, base, 7);
+    let children: Vec<_> = (0..PIN).map(|_| process.fork()).collect();
+    assert_eq!(world.on(CPU, |mm| mm.reclaim(NODE, 1)), 1);
+    assert_eq!(world.gauge(Gauge::AnonPages), 0, "an entry still maps the page");
+    assert_eq!((children[0].read(CPU, base), process.read(CPU, base)), (7, 7));
+}
+
+/// `kswapd_failures`: after 16 runs in a row that freed nothing, until pages are freed again.
+fn background_reclaim_gives_up_until_pages_are_freed<I: Isa>() {
+    let world = machine::<I>(1);
+    let process = TestProcess::new(&world);
+    let base = process.anon(4 * FRAMES);
+    let mut page = 0;
+    let mut store = || {
+        page += 1;
+        process.touch(CPU, at(base, page), Access::Write).is_ok()
+    };
+    let needed = || world.on(CPU, |mm| mm.needs_balance(NODE));
+    let balance = || world.on(CPU, |mm| mm.balance(NODE));
+    while store() {}
+    for run in 0..16 {
+        assert!(needed(), "given up after {run} runs");
+        assert_eq!(balance(), 0);
+    }
+    assert!(!needed());
+    // Direct reclaim has freed something.
+    // More slots than pages: a page that cannot be written keeps its slot.
+    let device = world.swap_to(FRAMES as u32);
+    assert!(store());
+    while !needed() {
+        assert!(store(), "background reclaim has given up for ever");
+    }
+    // Fifteen runs that free nothing, and one that does.
+    device.broken.store(true, Ordering::Relaxed);
+    (0..15).for_each(|_| assert_eq!(balance(), 0));
+    device.broken.store(false, Ordering::Relaxed);
+    assert!(needed() && balance() > 0);
+    while store() {}
+    assert!(needed(), "runs count that were not in a row");
+}
