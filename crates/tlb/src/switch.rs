@@ -128,6 +128,7 @@ impl<P: Platform> Tlb<P> {
             // INV-TLB-ROLLOVER: whatever this CPU kept was tagged in an older generation.
             let sampled = self.ledger().sample();
             self.invalidate_local(InvalidateTarget::AllTags);
+            self.count(Counter::NrTlbLocalFlushAll, 1);
             self.fx().complete();
             self.ledger().advance(me, sampled);
         }
