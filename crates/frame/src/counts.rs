@@ -159,6 +159,11 @@ mod tests {
         counts.set(1, 1);
         assert!(counts.take_last_entry());
         assert_eq!((counts.refs(), counts.mappings()), (0, 0));
+        for mappings in [1, 2, 1 << 20] {
+            counts.set(5, mappings);
+            assert_eq!(counts.add_ref_and_mapping(), (5, mappings));
+            assert_eq!((counts.refs(), counts.mappings()), (6, mappings + 1));
+        }
         counts.set(8, 3);
         assert!(!counts.try_add_ref(8) && counts.try_add_ref(9));
         assert_eq!((counts.refs(), counts.mappings()), (9, 3));

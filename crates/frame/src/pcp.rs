@@ -132,3 +132,29 @@ impl Pcp {
         Some(pfn)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The batches of Linux's `zone_batchsize`, by the megabytes of the zone.
+    #[test]
+    fn limits_are_those_of_linux_at_every_size() {
+        let batches = [(0, 1), (15, 1), (16, 1), (47, 1), (48, 3), (95, 3), (96, 7), (4 << 10, 63), (1 << 20, 63)];
+        for (mebibytes, batch) in batches {
+            let limits = PcpLimits::of_zone(mebibytes << 8);
+            assert_eq!((limits.batch(Order::ZERO), limits.high(Order::ZERO)), (batch, 6 * batch), "{mebibytes} MiB");
+        }
+    }
+
+    #[test]
+    fn a_list_of_blocks_holds_the_frames_of_its_limits_and_at_least_two_blocks() {
+        let limits = PcpLimits { batch: 63, high: 378 };
+        for (order, batch, high) in
+            [(0, 63, 378), (1, 31, 189), (3, 7, 47), (5, 1, 11), (6, 1, 5), (7, 1, 2), (9, 1, 2)]
+        {
+            let order = Order::new(order);
+            assert_eq!((limits.batch(order), limits.high(order)), (batch, high), "order {order}");
+        }
+    }
+}

@@ -1,12 +1,14 @@
 //! Mapcounts against a model that keeps the entries.
 
 use crate::support::{self, Host, one_node, take};
-use pagewright_frame::Folio;
+use pagewright_frame::{Folio, MapcountChange};
 use proptest::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     MapPage(u32),
+    GetAndMapPage(u32),
     UnmapPage(u32),
     MapEntire,
     UnmapEntire,
@@ -14,7 +16,8 @@ enum Step {
 
 fn a_step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => any::<u32>().prop_map(Step::MapPage),
+        2 => any::<u32>().prop_map(Step::MapPage),
+        2 => any::<u32>().prop_map(Step::GetAndMapPage),
         4 => any::<u32>().prop_map(Step::UnmapPage),
         1 => Just(Step::MapEntire),
         1 => Just(Step::UnmapEntire),
@@ -69,6 +72,14 @@ proptest! {
                     model.pages[index as usize] += 1;
                     folio.map_page(index)
                 }
+                Step::GetAndMapPage(index) => {
+                    let index = index % folio.pages();
+                    let refs = folio.refs();
+                    model.pages[index as usize] += 1;
+                    let change = folio.get_and_map_page(index);
+                    prop_assert_eq!(folio.refs(), refs + 1);
+                    change
+                }
                 Step::UnmapPage(index) => {
                     let index = index % folio.pages();
                     if model.pages[index as usize] == 0 {
@@ -109,5 +120,33 @@ proptest! {
         }
         let block = frames.put(own).expect("the last reference");
         frames.free(block);
+    }
+}
+
+/// INV-FRAME-MAP: no entry maps or stops mapping a folio without references.
+#[test]
+#[cfg(debug_assertions)]
+fn a_folio_without_references_is_neither_mapped_nor_unmapped() {
+    type Change = fn(Folio<'_>) -> MapcountChange;
+    let changes: [Change; 6] = [
+        |folio| folio.map_page(0),
+        |folio| folio.unmap_page(0),
+        |folio| folio.map_entire(),
+        |folio| folio.unmap_entire(),
+        |folio| folio.get_and_map_page(0),
+        // The same, of a small folio.
+        |folio| folio.get_and_map_page(0),
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let frames = one_node(&Host::new(1), 0, 64);
+        let own = frames.new_folio(take(&frames, if number == 5 { 0 } else { 2 }));
+        let frozen = frames.folio_of(&own).freeze(1).expect("one reference");
+        let folio = frozen.folio();
+        let done = catch_unwind(AssertUnwindSafe(|| change(folio)));
+        let text = done.expect_err("it has no reference").downcast_ref::<String>().cloned().expect("a text");
+        let invariant = if number == 4 { "INV-FRAME-REFS" } else { "INV-FRAME-MAP" };
+        assert!(text.starts_with(invariant), "change {number}: {text}");
+        frozen.thaw(1);
+        let _ = own.into_raw();
     }
 }

@@ -1,4 +1,6 @@
-//! INV-FRAME-SPEC: a folio whose record plain stores fill, and a CPU that takes a reference.
+//! The references of a folio that is made, and of one that is freed.
+//!
+//! INV-FRAME-SPEC: plain stores fill a record, while another CPU takes a reference.
 //!
 //! The counts are those of the crate `frame`, whose other atomics loom does not replace.
 
@@ -6,6 +8,7 @@
 #[expect(dead_code, reason = "the other operations on counts")]
 mod counts;
 
+use crate::tracked::Tracked;
 use counts::FrameCounts;
 use loom::sync::Arc;
 use loom::thread;
@@ -65,5 +68,25 @@ fn counts_that_are_stored_first_are_caught() {
     explore(|page| {
         page.counts.set(1, 1);
         page.publish(|_| ());
+    });
+}
+
+/// The last user of a folio frees it, after every use by the others.
+#[test]
+fn a_folio_is_freed_after_every_use_of_it() {
+    loom::model(|| {
+        let counts = FrameCounts::zero();
+        counts.set(2, 0);
+        let page = Arc::new((counts, Tracked::new(0)));
+        let other = Arc::clone(&page);
+        let use_and_put = |page: &(FrameCounts, Tracked)| {
+            page.1.get();
+            if page.0.sub_refs(1) == 1 {
+                page.1.add_one();
+            }
+        };
+        let user = thread::spawn(move || use_and_put(&other));
+        use_and_put(&page);
+        user.join().expect("the other user");
     });
 }
