@@ -259,13 +259,13 @@ impl<'h, P: Platform> LockedTable<'h, P> {
 
     /// What an edit of a leaf without rights owes.
     ///
-    /// INV-TABLE-WEAKENED: if a flush is pending in the space, it may be this leaf's, and a TLB
-    /// then holds the rights that it had. Whatever takes rights away has announced its flush before
-    /// it released the lock of this table, so it is seen here. The caller's own concurrent gather
-    /// counts, too: a zap of such leaves flushes once, as Linux's does.
+    /// INV-TABLE-WEAKENED: if a flush of the table's entries is pending, it may be this leaf's, and
+    /// a TLB then holds the rights that it had. Whatever takes rights away records its flush in the
+    /// table before it releases the lock, so it is seen here. The caller's own concurrent gather
+    /// counts, too, if it has edited the table before.
     #[cold]
     fn owed_if_pending(&self) -> OwedFlush {
-        let pending = self.tables.tlb.may_owe_flush(self.context());
+        let pending = self.tables.tlb.may_owe_flush(self.context(), self.table);
         plant!(WeakenedTakenUnflushed => return OwedFlush::Nothing);
         if pending { OwedFlush::Leaf(self.level) } else { OwedFlush::Nothing }
     }

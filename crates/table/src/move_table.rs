@@ -16,12 +16,13 @@
 //!
 //! Not guaranteed: that a table moves over an empty table, which would have to be flushed first.
 
+use crate::below;
 use crate::tables::{ExclusiveTables, Tables};
-use pagewright_arch::{Entry, Isa, Pte};
+use pagewright_arch::{Entry, Isa, Pte, PteSlot};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::{Debt, Gather, OwedFlush};
-use pagewright_types::{Level, PageRange, VirtAddr};
+use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 
 impl<P: Platform> Tables<'_, P> {
     /// The level of the pointer by which the first part of `from` can move to `to` as one.
@@ -56,22 +57,24 @@ impl<P: Platform> ExclusiveTables<'_, P> {
     /// Moves the table below the entry of `level` for `va` to the entry for `to`.
     ///
     /// [`Tables::movable_table`] said that this is possible, and the tables down to the one of
-    /// `level` for `to` exist. `gather` takes the flush; the caller settles it before it releases
-    /// the space (INV-REMAP-FLUSH). Until then no call finds the pages at `to`; a lockless walk may
-    /// take a reference on one there, which keeps it.
+    /// `level` for `to` exist. If there is no such table, nothing moves. `gather` takes the flush
+    /// and the keys of what moves; the caller settles it before it releases the space
+    /// (INV-REMAP-FLUSH, INV-TLB-KEY-LIFE). Until then no call finds the pages at `to`; a lockless
+    /// walk may take a reference on one there, which keeps it.
     ///
     /// # Panics
-    /// In debug builds when `va` or `to` is not aligned, or there is no such table.
+    /// In debug builds when `va` or `to` is not aligned.
     pub fn move_table(&self, va: VirtAddr, to: VirtAddr, level: Level, gather: &mut Gather<'_, P>) {
         debug_assert!(va.is_aligned(level.span()) && to.is_aligned(level.span()), "a part of a table moves from {va}");
-        let pointer = {
+        let (pointer, child) = {
             let Some(from) = self.lock_level(va, level).filter(|from| from.level() == level) else { return };
             let pointer = from.pte(va);
-            debug_assert!(matches!(P::Isa::decode(level, pointer), Entry::Table(_)), "no table below {va}");
+            let Entry::Table(child) = P::Isa::decode(level, pointer) else { return };
             from.put(va, Pte::EMPTY);
             from.page().adjust_live(-1);
-            pointer
+            (pointer, child.pfn)
         };
+        self.hand_over_below(child, below(level), gather);
         let Some(to_table) = self.lock_level(to, level).filter(|table| table.level() == level) else {
             unreachable!("INV-TABLE-RESERVE: the tables for {to} were made before one moved there")
         };
@@ -84,5 +87,19 @@ impl<P: Platform> ExclusiveTables<'_, P> {
         });
         let owed = plant!(MovedTableAsPage; OwedFlush::Table(level), OwedFlush::LiveTable(level));
         gather.absorb(Debt::new(self.tlb(), self.context(), va, owed, ()));
+    }
+
+    /// Hands the keys of a table that moves, and of all below it, to `gather` (INV-TLB-KEY-LIFE).
+    fn hand_over_below(&self, table: Pfn, level: Level, gather: &mut Gather<'_, P>) {
+        gather.hand_over(table);
+        if level == Level::PTE || !self.tlb().may_owe_flush_anywhere(self.context()) {
+            return;
+        }
+        for index in 0..Level::ENTRIES {
+            let pte = self.tlb().fx().load(PteSlot { table, index: index as u16 });
+            if let Entry::Table(child) = P::Isa::decode(level, pte) {
+                self.hand_over_below(child.pfn, below(level), gather);
+            }
+        }
     }
 }

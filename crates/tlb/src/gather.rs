@@ -3,19 +3,12 @@
 //! Edits are absorbed; then one flush pays for all of them, and only then is anything freed
 //! ([`crate::detached`]).
 //!
-//! A gather also flushes what a [`crate::Batch`] has deferred in its space, because its operation may
-//! depend on entries that it found weakened or cleared (INV-TLB-DEFERRED). Which deferrals count is
-//! decided when it is created:
-//!
-//! | gather | flushes also | for |
-//! | --- | --- | --- |
-//! | [`Gather::new`], [`Gather::full_space`] | whatever is deferred in the space | any operation |
-//! | [`Gather::by_table`], [`Gather::concurrent`] | what is deferred in a table that it has [met](Gather::meet) | operations that edit each table by a run, which meets it |
-//! | that of [`Debt::settle`] | nothing | an edit of one entry, whose flush covers the entry |
-//!
-//! A deferral without a place counts for the first two.
+//! A gather also flushes what a [`crate::Batch`] has deferred in a table that it has
+//! [met](Gather::meet), because its operation may depend on entries that it found weakened or
+//! cleared there (INV-TLB-DEFERRED), and what was deferred in the space without a place. The gather
+//! of [`Debt::settle`] depends on the one entry that it flushes, so it pays for no other.
 
-use crate::context::TlbContext;
+use crate::context::{DeferredFlush, TlbContext};
 use crate::debt::{Debt, OwedFlush};
 use crate::defer::key::{KeyedFlush, TablesOwe};
 use crate::detached::{DetachedHolder, DetachedList, DetachedPiece, IntoDetachedPieces};
@@ -24,17 +17,6 @@ use pagewright_frame::{FolioRef, Frames};
 use pagewright_plant::plant;
 use pagewright_sync::{Platform, bomb};
 use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
-
-/// Whose deferred flushes a gather pays, too, besides those of keys that were handed to it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Dependence {
-    /// All of the space.
-    Space,
-    /// Those of the tables that it has met.
-    Tables,
-    /// None.
-    Entry,
-}
 
 /// Debts of one operation on one space, paid together by one flush (Linux's `mmu_gather`).
 ///
@@ -59,7 +41,8 @@ pub struct Gather<'t, P: Platform> {
     unpublished: bool,
     /// Whether it counts among those that edited tables above the last level.
     upper: bool,
-    depends: Dependence,
+    /// Whether its operation depends on nothing but the one entry that it edits.
+    of_entry: bool,
     /// What the tables owe that it has met, or whose keys were handed to it.
     owed: TablesOwe,
     detached: DetachedList,
@@ -67,6 +50,8 @@ pub struct Gather<'t, P: Platform> {
 
 impl<'t, P: Platform> Gather<'t, P> {
     /// Creates an empty gather for `context`.
+    ///
+    /// Its operation meets each table on which it depends.
     pub fn new(tlb: &'t Tlb<P>, context: &'t TlbContext) -> Self {
         Self {
             tlb,
@@ -79,7 +64,7 @@ impl<'t, P: Platform> Gather<'t, P> {
             concurrent: false,
             unpublished: false,
             upper: false,
-            depends: Dependence::Space,
+            of_entry: false,
             owed: TablesOwe::default(),
             detached: DetachedList::new(),
         }
@@ -104,23 +89,13 @@ impl<'t, P: Platform> Gather<'t, P> {
         context.inc_flush_pending();
         let mut gather = Self::new(tlb, context);
         gather.concurrent = true;
-        gather.depends = Dependence::Tables;
-        gather
-    }
-
-    /// Creates an empty gather for an operation that meets each table on which it depends.
-    ///
-    /// For an operation that holds the space exclusively and edits by runs.
-    pub fn by_table(tlb: &'t Tlb<P>, context: &'t TlbContext) -> Self {
-        let mut gather = Self::new(tlb, context);
-        gather.depends = Dependence::Tables;
         gather
     }
 
     /// Creates the gather of one entry, on which alone its caller depends.
     pub(crate) fn of_entry(tlb: &'t Tlb<P>, context: &'t TlbContext) -> Self {
         let mut gather = Self::new(tlb, context);
-        gather.depends = Dependence::Entry;
+        gather.of_entry = true;
         gather
     }
 
@@ -130,9 +105,7 @@ impl<'t, P: Platform> Gather<'t, P> {
     #[inline]
     pub fn meet(&mut self, table: Pfn) {
         plant!(TableNotMet => return);
-        if self.depends == Dependence::Tables {
-            self.tlb.add_owed(self.context, table, &mut self.owed);
-        }
+        self.tlb.add_owed(self.context, table, &mut self.owed);
     }
 
     /// Takes over the keys of `table`, which is freed, unhooked or left, or moves.
@@ -240,19 +213,18 @@ impl<'t, P: Platform> Gather<'t, P> {
     ///
     /// For a caller that must flush before it releases a lock.
     pub fn settle_so_far(&mut self) {
-        let owes_keys = self.owed.own.is_some_and(|deferred| !self.tlb.has_paid(self.context, deferred));
-        let depends = owes_keys
-            || match self.depends {
-                Dependence::Space => true,
-                Dependence::Tables => self.context.unplaced().is_some(),
-                Dependence::Entry => false,
-            };
+        let unpaid = |deferred: DeferredFlush| !self.tlb.has_paid(self.context, deferred);
+        let depends =
+            self.owed.own.is_some_and(unpaid) || !self.of_entry && self.context.unplaced().is_some_and(unpaid);
         let epoch = if plant!(DeferredNotSeen; false, depends) { self.tlb.begin_paying(self.context) } else { None };
         if self.owed.family.is_some_and(|deferred| self.tlb.flush_family(deferred)) {
             self.tlb.count(Counter::PwTlbBatchOvertaken, 1);
         }
         if epoch.is_some() {
-            self.tlb.count(Counter::PwTlbBatchOvertaken, 1);
+            // A gather that flushes anyway waits no more often.
+            if self.range.is_none() {
+                self.tlb.count(Counter::PwTlbBatchOvertaken, 1);
+            }
             self.widen_to_space();
         }
         self.pay();
@@ -263,9 +235,7 @@ impl<'t, P: Platform> Gather<'t, P> {
 
     /// Flushes what is owed, then frees what was detached (`tlb_finish_mmu`).
     pub fn settle(mut self) {
-        let gathered = self.depends != Dependence::Tables
-            || self.owed.gathered
-            || self.context.upper_gathers() > u32::from(self.upper);
+        let gathered = self.owed.gathered || self.context.upper_gathers() > u32::from(self.upper);
         if self.concurrent && gathered && plant!(NestedNotSeen; false, self.context.is_flush_nested()) {
             self.widen_to_space();
         }

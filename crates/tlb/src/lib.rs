@@ -94,13 +94,12 @@
 //! | store a soft entry, zap one | nothing | nothing: the entry stays pending | nothing: the mark stays | – | nothing |
 //! | edit a leaf without rights ([`Tlb::may_owe_flush`]) | nothing | – | the leaf | the leaf | the leaf |
 //! | store many leaves, space held exclusively ([`Tlb::flush_pending_table`]) | nothing | the space | – | the space | the space |
-//! | [`Gather::settle`] after [meeting](Gather::meet) the table: zap, `mprotect`, `munmap` | what it gathered | the space | the space, if the gather is concurrent, too | the space | the space |
-//! | [`Gather::new`] and settle: fork, `mremap`, exit | what it gathered | the space | – | the space | the space |
+//! | [`Gather::settle`] after [meeting](Gather::meet) the table: zap, `mprotect`, fork, `mremap` | what it gathered | the space | the space, if the gather is concurrent, too | the space | the space |
+//! | [`Gather::settle`] after taking over [its keys](Gather::hand_over): `munmap`, exit, `mremap` | what it gathered | the space | – | the space | the space |
 //! | [`Debt::settle`]: copy-on-write, ageing | what the edit owes | – | what the edit owes | what the edit owes | what the edit owes |
 //! | [`Batch::absorb_pending`] | nothing | adds the space | adds the space | adds the space | adds the space |
 //!
-//! The rows of [`Gather::new`] and [`Batch::absorb_pending`] ask the [`TlbContext`], not the tables,
-//! so they also flush for the sake of entries that they have not met. The [`Ledger`] keeps the time:
+//! The [`Ledger`] keeps the time:
 //!
 //! - **Epoch**: one number for the machine. Each new key advances it, and so does a payment of
 //!   deferred flushes where one that is deferred later could be taken for paid.

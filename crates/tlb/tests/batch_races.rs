@@ -63,6 +63,7 @@ fn unmaps_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
                 unmaps.takes_away(index);
                 let table = unmaps.table.lock();
                 let mut gather = Gather::new(&unmaps.tlb, &unmaps.context);
+                gather.meet(unmaps.slot(index).table);
                 if unmaps.is_mapped(index) {
                     gather.absorb(unmaps.unmap(index));
                 }
@@ -87,7 +88,7 @@ fn unmaps_as_they_are_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> 
             } {
                 unmaps.tlb.fx().relax();
             }
-            Gather::new(&unmaps.tlb, &unmaps.context).settle();
+            unmaps.depends();
             unmaps.returns();
         }
     });
@@ -145,7 +146,7 @@ fn absorbs_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
             let found = loop {
                 let table = cleans.table.lock();
                 if !cleans.is_mapped(index) {
-                    batch.absorb_pending(&cleans.context);
+                    batch.absorb_pending(&cleans.context, cleans.slot(index).table);
                     break true;
                 }
                 drop(table);
@@ -292,7 +293,7 @@ fn depends_on_two_batches<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
         } {
             relies.tlb.fx().relax();
         }
-        Gather::new(&relies.tlb, &relies.context).settle();
+        relies.depends();
         relies.returns();
     });
     vec![clears(0), clears(1), uses(bare), relies]

@@ -67,7 +67,7 @@ crate::named_table! {
         PwTlbBatchAtOnce = "pw_tlb_batch_at_once", "Entries that a batch flushed at once, because of tlb_batch, because no other CPU could hold them, or because of an erratum.";
         PwTlbBatchFlushed = "pw_tlb_batch_flushed", "Batches that settled with one wait for all their deferred flushes.";
         PwTlbBatchPaid = "pw_tlb_batch_paid", "Batches that settled without a wait, because every CPU had flushed since.";
-        PwTlbBatchOvertaken = "pw_tlb_batch_overtaken", "Flushes of a whole space by an operation that met entries whose flush was deferred and not known to be complete.";
+        PwTlbBatchOvertaken = "pw_tlb_batch_overtaken", "Flushes by an operation that met entries whose flush was deferred and not known to be complete, and that had nothing else to flush.";
         PwTlbPaidAlready = "pw_tlb_paid_already", "CPUs that got no IPI, because their clock had passed the debt.";
         NrFollPinAcquired = "nr_foll_pin_acquired", "Pages pinned; at rest equal to nr_foll_pin_released.";
         NrFollPinReleased = "nr_foll_pin_released", "Pages unpinned.";

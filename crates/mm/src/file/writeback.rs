@@ -24,7 +24,7 @@ use pagewright_sync::Platform;
 use pagewright_table::{LeafView, Mlocked};
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{FolioFlags, FolioLock, FolioOwner, FolioRef};
-use pagewright_types::{PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
+use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 
 /// A page under writeback: locked, with its dirty flag cleared.
 struct WritebackPage<'a> {
@@ -131,19 +131,21 @@ impl<P: Platform> Mm<P> {
             let shared = |va: &VirtAddr| map.find(*va).is_some_and(|(_, vma)| vma.is_shared());
             let places = map.possible_ranges(owner, index, 1).flat_map(|(_, range)| range.iter());
             for va in places.filter(shared) {
-                let Some(table) = map.tables(&self.tlb).lock(va) else { continue };
-                if table.leaf(va).is_none_or(|leaf| leaf.page_at(va) != pfn) {
-                    continue;
+                // Without a table of the last level, a block may have been cleared above it.
+                let tables = map.tables(&self.tlb);
+                let Some(table) = tables.lock(va).or_else(|| tables.lock_level(va, Level::PMD)) else { continue };
+                if table.leaf(va).is_some_and(|leaf| leaf.page_at(va) == pfn) {
+                    self.declare_reduced(&space, PageRange::page(va), Rights::RX);
+                    let clean =
+                        |leaf: LeafView| leaf.with_rights(leaf.rights() - Rights::WRITE).without(LeafFlags::DIRTY);
+                    // Of a page that is write-protected, nothing is counted.
+                    if let Some(debt) = table.run(Mlocked(false)).protect(va, clean) {
+                        batch.absorb(space.table().context(), debt);
+                    }
                 }
-                self.declare_reduced(&space, PageRange::page(va), Rights::RX);
-                let clean = |leaf: LeafView| leaf.with_rights(leaf.rights() - Rights::WRITE).without(LeafFlags::DIRTY);
-                // Of a page that is write-protected, nothing is counted.
-                if let Some(debt) = table.run(Mlocked(false)).protect(va, clean) {
-                    batch.absorb(space.table().context(), debt);
-                }
+                // Another CPU may still store through an entry that was cleared and not flushed.
+                batch.absorb_pending(space.table().context(), table.table());
             }
-            // Another CPU may still store through an entry that was just cleared and not flushed.
-            batch.absorb_pending(space.table().context());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Faults: what they count, and what a fault that waited must look at again.
 
 mod cleared;
+mod distant;
 mod look_again;
 mod native_rules;
 mod past_the_end;

@@ -145,6 +145,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         gather: &mut Gather<'_, P>,
     ) -> (u64, Result<(), CopyStop>) {
         debug_assert_eq!(self.level(), to.level(), "the tables of a copy are of one level");
+        gather.meet(self.table());
         let weakened = self.weaken(part, gather);
         // Pairs with the fence between the pin and the second read of the entry in `gup_fast`.
         fence(Ordering::SeqCst);

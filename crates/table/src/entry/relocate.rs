@@ -30,6 +30,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         gather: &mut Gather<'_, P>,
     ) {
         let mut moved = RunChange::default();
+        gather.meet(self.table());
         // A key belongs to an address: what is pending at the new ones is flushed before leaves are
         // stored there.
         to.flush_pending();

@@ -13,9 +13,9 @@
 //!
 //! INV-TLB-DEFERRED: an operation that depends on such an entry flushes first. The entry, the record
 //! of its table and the space remember the deferral, under the table's lock. A [`crate::Gather`]
-//! asks the space when it is settled, because it has met its entries by then, and flushes the whole
-//! space. An install asks the table and the entry, by [`Tlb::flush_before_install`]. Linux asks the
-//! space each time it takes the lock (`flush_tlb_batched_pending`), and has missed one.
+//! asks each table that it meets, and flushes the whole space when it is settled. An install asks the
+//! table and the entry, by [`Tlb::flush_before_install`]. Linux asks the space each time it takes the
+//! lock (`flush_tlb_batched_pending`), and has missed one.
 //!
 //! Nothing is put off where that spares no wait ([`BatchPolicy`]): then each entry is flushed when
 //! it is absorbed, and the batch only holds what was detached.
@@ -24,12 +24,13 @@
 
 use crate::context::{DeferredFlush, TlbContext};
 use crate::debt::{Debt, OwedFlush};
+use crate::defer::key::{KeyedFlush, TablesOwe};
 use crate::detached::{DetachedHolder, DetachedList, IntoDetachedPieces};
 use crate::engine::{BatchPolicy, FlushInfo, Tlb};
 use pagewright_arch::{PteSlot, ShootdownKind};
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Backend, Platform};
-use pagewright_types::{Counter, CpuId, CpuMask, Level, PageRange};
+use pagewright_types::{Counter, CpuId, CpuMask, Level, PageRange, Pfn};
 
 /// Which installs a deferred flush concerns.
 #[derive(Clone, Copy)]
@@ -117,28 +118,33 @@ impl<'t, P: Platform> Batch<'t, P> {
         detached.for_each_piece(&mut |piece| self.keep(piece));
     }
 
-    /// Adds a flush of the space if another operation edited it and has not flushed yet.
+    /// Adds a flush of the space if an entry of `table` was edited and may not be flushed yet.
     ///
     /// For a caller that depends on entries that it found cleared or weakened there
     /// (INV-TLB-CLEARED, INV-TLB-DEFERRED; Linux's `flush_tlb_batched_pending`). It holds the lock
-    /// of their table.
-    pub fn absorb_pending(&mut self, context: &Arc<TlbContext>) {
-        if plant!(DeferredNotTakenAlong; true, self.covers_pending(context)) {
+    /// of the table.
+    pub fn absorb_pending(&mut self, context: &Arc<TlbContext>, table: Pfn) {
+        let mut owed = TablesOwe::default();
+        self.tlb.add_owed(context, table, &mut owed);
+        if let Some(unplaced) = context.unplaced().filter(|deferred| !self.tlb.has_paid(context, *deferred)) {
+            owed.add(KeyedFlush::of_space(unplaced));
+        }
+        if owed.family.is_some_and(|deferred| self.tlb.flush_family(deferred)) {
+            self.tlb.count(Counter::PwTlbBatchOvertaken, 1);
+        }
+        if plant!(DeferredNotTakenAlong; true, self.covers(context, owed)) {
             return;
         }
         let flush = FlushInfo { range: None, level: Level::PTE, freed_tables: false };
         self.defer_or_flush(context, (flush, Place::Recorded), |tlb| tlb.issue_whole(context));
     }
 
-    /// Whether settling this batch pays for everything that is unflushed in a space: usually all of
-    /// it is the batch's own.
-    fn covers_pending(&self, context: &Arc<TlbContext>) -> bool {
-        if context.is_flush_pending() {
+    /// Whether settling this batch pays for what a table owes: usually all of it is the batch's own.
+    fn covers(&self, context: &Arc<TlbContext>, owed: TablesOwe) -> bool {
+        if owed.gathered && context.is_flush_pending() {
             return false;
         }
-        let Some(deferred) = context.deferred().filter(|deferred| !self.tlb.has_paid(context, *deferred)) else {
-            return true;
-        };
+        let Some(deferred) = owed.own else { return true };
         // Where there is one space so far, what becomes of that one decides whether anybody is
         // waited for.
         self.entries > 0

@@ -13,6 +13,7 @@
 
 use crate::context::{DeferredFlush, TlbContext};
 use crate::defer::Batch;
+use crate::defer::key::has_gather;
 use crate::detached::{DetachedHolder, DetachedList};
 use crate::engine::{FlushInfo, Tlb};
 use core::sync::atomic::Ordering;
@@ -20,16 +21,25 @@ use pagewright_arch::ShootdownKind;
 use pagewright_frame::Frames;
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform, bomb};
-use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level};
+use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, Pfn};
 
 impl<P: Platform> Tlb<P> {
-    /// Whether an entry of the space may have been cleared or weakened and not flushed yet.
+    /// Whether an entry of `table` may have been cleared or weakened and not flushed yet.
     ///
     /// For an edit of an entry whose own word does not say which rights a TLB may hold. The caller
-    /// holds the lock of the entry's table.
-    #[inline]
-    pub fn may_owe_flush(&self, context: &TlbContext) -> bool {
-        context.is_flush_pending() || context.deferred().is_some_and(|deferred| !self.has_paid(context, deferred))
+    /// holds the lock of the table.
+    pub fn may_owe_flush(&self, context: &TlbContext, table: Pfn) -> bool {
+        let (key, _) = self.frames().table(table).pending();
+        has_gather(key) && context.is_flush_pending()
+            || self.unpaid(context, key).is_some()
+            || context.unplaced().is_some_and(|deferred| !self.has_paid(context, deferred))
+    }
+
+    /// Whether a table of the space may have a key that is not paid.
+    ///
+    /// For a caller that would have to visit many tables to find it.
+    pub fn may_owe_flush_anywhere(&self, context: &TlbContext) -> bool {
+        context.deferred().is_some_and(|deferred| !self.has_paid(context, deferred))
     }
 
     /// Flushes a space if something deferred in it may not be paid; returns whether it was not.

@@ -6,7 +6,7 @@ use super::space::{Space, is_free, machine, machine_with, page};
 use crate::support::{Effect, Host, Step, on};
 use pagewright_arch::on_both;
 use pagewright_arch::{Aarch64, Caps, Invalidate, InvalidateScope, InvalidateTarget, Isa, X86_64};
-use pagewright_tlb::{Batch, BatchPolicy, Gather, Tlb};
+use pagewright_tlb::{Batch, BatchPolicy, Tlb};
 use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Level, Tag};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -108,15 +108,15 @@ fn a_gather_flushes_what_a_batch_deferred_in_its_space<I: Isa>() {
     batch.absorb(&spaces[1].context, spaces[1].clear(0));
     assert!(host.cached(1) > 0);
     // It has found nothing, and says to its caller that nothing is there any more.
-    Gather::new(&tlb, &space.context).settle();
+    space.depend();
     assert_eq!(host.cached(1), 0);
     // A barrier is for all that its CPU has issued.
     assert_eq!(host.cached(2) > 0, I::KIND == IsaKind::X86_64, "of a space that it has nothing to do with");
-    let ((), log) = host.log(|| Gather::new(&tlb, &space.context).settle());
+    let ((), log) = host.log(|| space.depend());
     assert_eq!(log, [], "it is known to be flushed");
     batch.settle();
     assert_eq!(host.cached(2), 0);
-    let ((), log) = host.log(|| Gather::new(&tlb, &spaces[1].context).settle());
+    let ((), log) = host.log(|| spaces[1].depend());
     assert_eq!(log, [], "and so is what was waited for");
 }
 
@@ -138,8 +138,8 @@ fn a_batch_absorbs_what_another_has_deferred<I: Isa>() {
     let mut one = Batch::new(&tlb);
     one.absorb(&spaces[0].context, spaces[0].clear(0));
     let mut other = Batch::new(&tlb);
-    other.absorb_pending(&spaces[0].context);
-    other.absorb_pending(&spaces[1].context);
+    other.absorb_pending(&spaces[0].context, spaces[0].last());
+    other.absorb_pending(&spaces[1].context, spaces[1].last());
     assert_eq!(other.len(), 1, "nobody has cleared anything of the second");
     other.settle();
     assert_eq!(host.cached(1), 0);
@@ -151,14 +151,14 @@ fn a_batch_does_not_absorb_its_own_deferral<I: Isa>() {
     let (mut batch, mut other) = (Batch::new(&tlb), Batch::new(&tlb));
     for space in &spaces {
         batch.absorb(&space.context, space.clear(0));
-        let ((), log) = host.log(|| batch.absorb_pending(&space.context));
+        let ((), log) = host.log(|| batch.absorb_pending(&space.context, space.last()));
         assert_eq!(log, []);
     }
     assert_eq!(batch.len(), 3);
     // But what another has put off since, elsewhere.
     on(1, || other.absorb(&spaces[1].context, spaces[1].clear(1)));
     tlb.ledger().open(CpuMask::EMPTY);
-    batch.absorb_pending(&spaces[1].context);
+    batch.absorb_pending(&spaces[1].context, spaces[1].last());
     assert_eq!(batch.len(), if I::KIND == IsaKind::X86_64 { 3 } else { 4 }, "on x86-64 all its CPUs flush everything");
     batch.settle();
     assert_eq!(host.cached(2), 0);
@@ -171,8 +171,8 @@ fn an_absorbed_deferral_of_another_space_is_flushed<I: Isa>() {
     let (mut one, mut other) = (Batch::new(&tlb), Batch::new(&tlb));
     one.absorb(&spaces[1].context, spaces[1].clear(0));
     other.absorb(&spaces[0].context, spaces[0].clear(0));
-    other.absorb_pending(&spaces[1].context);
-    on(3, || Gather::new(&tlb, &spaces[0].context).settle());
+    other.absorb_pending(&spaces[1].context, spaces[1].last());
+    on(3, || spaces[0].depend());
     other.settle();
     assert_eq!(host.cached(2), 0);
     one.settle();
@@ -337,7 +337,7 @@ fn a_batch_whose_space_was_flushed_since_does_not_wait() {
     let (host, tlb, spaces) = spaces::<Aarch64>(1);
     let mut batch = Batch::new(&tlb);
     batch.absorb(&spaces[0].context, spaces[0].clear(0));
-    on(1, || Gather::new(&tlb, &spaces[0].context).settle());
+    on(1, || spaces[0].depend());
     assert_eq!(tlb.frames().counters().sum(Counter::PwTlbBatchOvertaken), 1);
     let ((), log) = host.log(|| batch.settle());
     assert_eq!((log, host.cached(1)), (vec![], 0));

@@ -103,7 +103,7 @@ fn a_gather_flushes_for_the_tables_that_it_has_met<I: Isa>() {
     let mut batch = Batch::new(&tlb);
     batch.absorb(&space.context, space.clear(0));
     for concurrent in [false, true] {
-        let gather = if concurrent { Gather::concurrent } else { Gather::by_table };
+        let gather = if concurrent { Gather::concurrent } else { Gather::new };
         let distant = || {
             let mut gather = gather(&tlb, &space.context);
             gather.meet(space.pmd);
@@ -111,12 +111,12 @@ fn a_gather_flushes_for_the_tables_that_it_has_met<I: Isa>() {
         };
         assert_eq!(host.log(distant).1, [], "nothing is deferred in that table");
     }
-    let mut gather = Gather::by_table(&tlb, &space.context);
+    let mut gather = Gather::new(&tlb, &space.context);
     gather.meet(space.last());
     gather.settle();
     assert!(!reaches(&host, 0));
     assert_eq!(overtaken(&tlb), 1);
-    let mut gather = Gather::by_table(&tlb, &space.context);
+    let mut gather = Gather::new(&tlb, &space.context);
     gather.meet(space.last());
     assert_eq!(host.log(|| gather.settle()).1, [], "once");
     batch.settle();
@@ -208,9 +208,9 @@ fn a_weakened_leaf_is_not_marked<I: Isa>() {
     let mut batch = Batch::new(&tlb);
     batch.absorb(&space.context, weakened);
     assert_eq!(tlb.fx().load(space.slot(0)), word);
-    assert!(tlb.may_owe_flush(&space.context));
+    assert!(tlb.may_owe_flush(&space.context, space.last()));
     batch.settle();
-    assert!(!tlb.may_owe_flush(&space.context));
+    assert!(!tlb.may_owe_flush(&space.context, space.last()));
 }
 
 fn a_deferral_without_a_place_holds_up_every_install<I: Isa>() {
@@ -295,7 +295,7 @@ fn an_unhooked_table_hands_its_key_to_the_gather<I: Isa>() {
     let (host, tlb, space) = used::<I>();
     let mut batch = Batch::new(&tlb);
     batch.absorb(&space.context, space.clear(3));
-    let mut gather = Gather::by_table(&tlb, &space.context);
+    let mut gather = Gather::new(&tlb, &space.context);
     tlb.fx().store(space.above(), Pte::EMPTY);
     gather.hand_over(space.last());
     gather.absorb(Debt::new(&*tlb, &space.context, page(0), OwedFlush::Table(Level::PMD), ()));
@@ -332,7 +332,7 @@ fn a_table_that_is_left_hands_its_key_to_the_gather_and_keeps_it<I: Isa>() {
     let mut batch = Batch::new(tlb);
     clear_shared(&mut batch, (&space, &other), 3);
     let key = tlb.frames().table(space.last()).pending();
-    let mut gather = Gather::by_table(tlb, &space.context);
+    let mut gather = Gather::new(tlb, &space.context);
     tlb.fx().store(space.above(), Pte::EMPTY);
     gather.hand_over(space.last());
     gather.absorb(Debt::new(tlb, &space.context, page(0), OwedFlush::Table(Level::PMD), ()));
@@ -353,7 +353,7 @@ fn a_space_pays_no_key_of_its_family<I: Isa>() {
         // The flush of the one space, which reaches no CPU of the other.
         let unplaced = Debt::new(tlb, &space.context, page(9), OwedFlush::Leaf(Level::PTE), ());
         batch.absorb(&space.context, unplaced);
-        on(3, || Gather::by_table(tlb, &space.context).settle());
+        on(3, || Gather::new(tlb, &space.context).settle());
         assert_eq!((reaches(&host, 0), other_reaches(&host, 0)), (false, true));
         let installing = if by_other { &other } else { &space };
         assert_ne!(install(&host, installing, 0), []);
@@ -420,7 +420,7 @@ fn a_gather_ends_the_lingering_translations_of_the_tables_that_it_has_met<I: Isa
     let (host, tlb, space) = used::<I>();
     space.linger(0);
     let gather_of = |table| {
-        let mut gather = Gather::by_table(&tlb, &space.context);
+        let mut gather = Gather::new(&tlb, &space.context);
         gather.meet(table);
         host.log(|| gather.settle()).1
     };
@@ -462,11 +462,11 @@ fn a_gather_that_depends_on_the_space_pays_for_each_table<I: Isa>() {
     let (host, tlb, space) = used::<I>();
     let mut batch = Batch::new(&tlb);
     batch.absorb(&space.context, space.clear(0));
-    let mut gather = Gather::by_table(&tlb, &space.context);
+    let mut gather = Gather::new(&tlb, &space.context);
     gather.meet_space();
     gather.settle();
     assert!(!reaches(&host, 0));
-    let mut gather = Gather::by_table(&tlb, &space.context);
+    let mut gather = Gather::new(&tlb, &space.context);
     gather.meet_space();
     assert_eq!(host.log(|| gather.settle()).1, [], "all is paid");
     batch.settle();

@@ -5,7 +5,7 @@ use crate::support::{Host, engine_with};
 use pagewright_arch::{Caps, Effects, Isa, Leaf, LeafFlags, Pte, PteSlot, TableEntry};
 use pagewright_sync::Arc as SyncArc;
 use pagewright_tlb::frames::{FolioRef, FrameState};
-use pagewright_tlb::{BatchPolicy, Debt, FlushInfo, OwedFlush, Tlb, TlbConfig, TlbContext};
+use pagewright_tlb::{BatchPolicy, Debt, FlushInfo, Gather, OwedFlush, Tlb, TlbConfig, TlbContext};
 use pagewright_types::{Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 use std::sync::Arc;
 
@@ -124,6 +124,13 @@ impl<I: Isa> Space<I> {
     pub(crate) fn linger(&self, index: u16) {
         self.tlb.fx().swap(self.slot(index), Pte::EMPTY);
         self.tlb.defer_lingering(&self.context, self.slot(index), page(index), Level::PTE);
+    }
+
+    /// An operation that depends on the entries of the last-level table.
+    pub(crate) fn depend(&self) {
+        let mut gather = Gather::new(&self.tlb, &self.context);
+        gather.meet(self.last);
+        gather.settle();
     }
 
     /// Makes this CPU run the space.

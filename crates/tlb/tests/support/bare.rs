@@ -10,7 +10,7 @@ use pagewright_sim::explore::{CoroutineBody, ExploreSettings, RunEnd};
 use pagewright_sim::{MachineConfig, Profile, Sim};
 use pagewright_sync::Arc;
 use pagewright_tlb::frames::{Block, FolioRef, FrameAllocator, MemoryLayout, NodeSpec};
-use pagewright_tlb::{BatchPolicy, Debt, OwedFlush, Tlb, TlbConfig, TlbContext};
+use pagewright_tlb::{BatchPolicy, Debt, Gather, OwedFlush, Tlb, TlbConfig, TlbContext};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Access, Counter, CpuId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr};
 use std::cell::RefCell;
@@ -171,6 +171,16 @@ impl<I: Isa> Bare<I> {
     pub(crate) fn takes_away(&self, index: u16) {
         let (root, range) = (self.context.root(), PageRange::page(page(index)));
         self.tlb.fx().declare(Fact::RightReduced { root, range, left: Rights::empty() });
+    }
+
+    /// An operation that depends on entries of the table, as it finds them.
+    pub(crate) fn depends(&self) {
+        let mut gather = Gather::new(&self.tlb, &self.context);
+        {
+            let _table = self.table.lock();
+            gather.meet(self.slot(0).table);
+        }
+        gather.settle();
     }
 
     /// This CPU's call returns.

@@ -63,7 +63,7 @@ impl<P: Platform> Mm<P> {
                 return Err(error);
             }
         };
-        let mut gather = Gather::by_table(&self.tlb, space.table().context());
+        let mut gather = Gather::new(&self.tlb, space.table().context());
         self.protect_reserved(space, &mut map, part, rights, &mut gather);
         self.settle_charge(&mut map);
         // INV-MM-REDUCED: no CPU has a right that the call removed when it returns, nor when

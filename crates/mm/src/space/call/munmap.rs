@@ -75,7 +75,7 @@ impl<P: Platform> Mm<P> {
     }
 
     fn unmap_range(&self, space: &Space<P>, map: &mut HeldMap<'_, P>, range: PageRange, free_tables: bool) {
-        let mut gather = Gather::by_table(&self.tlb, space.table().context());
+        let mut gather = Gather::new(&self.tlb, space.table().context());
         let mut unmapped = UnmappedSpan::new::<P>(range);
         for (start, vma) in map.iter_from(range.start()) {
             let Some(part) = unmapped.extend(vma.range(start)) else { break };

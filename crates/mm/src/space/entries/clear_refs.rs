@@ -11,10 +11,10 @@ use crate::swap::SwapPte;
 use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::LeafFlags;
 use pagewright_sync::Platform;
-use pagewright_table::{EntryRun, EntryView, LeafView, Tables};
+use pagewright_table::{EntryRun, EntryView, LeafView};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::FolioFlags;
-use pagewright_types::{PageRange, Rights, VirtAddr};
+use pagewright_types::{Rights, VirtAddr};
 
 /// What to clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,18 +54,21 @@ impl<P: Platform> Mm<P> {
     fn clear_accessed(&self, space: &Space<P>, selects: impl Fn(&Vma<P>) -> bool) {
         let map = space.map().read();
         for (start, vma) in map.iter().filter(|(_, vma)| selects(vma)) {
-            self.for_each_entry(map.tables(&self.tlb), vma, vma.range(start), |run, va, entry| {
-                let EntryView::Leaf(leaf) = entry else { return };
-                if let Some(folio) = self.vm_normal_folio(leaf) {
-                    folio.clear_flags(FolioFlags::REFERENCED);
+            for (table, part) in map.tables(&self.tlb).locked(vma.range(start)) {
+                let mut run = table.run(vma.mlocked());
+                for va in table.entries(part) {
+                    let Some(leaf) = table.leaf(va) else { continue };
+                    if let Some(folio) = self.vm_normal_folio(leaf) {
+                        folio.clear_flags(FolioFlags::REFERENCED);
+                    }
+                    let old = |leaf: LeafView| leaf.without(LeafFlags::ACCESSED);
+                    // Clearing the accessed bit owes no flush: a stale TLB entry only delays the
+                    // next setting of the bit.
+                    if let Some(debt) = run.protect(va, old) {
+                        debt.settle();
+                    }
                 }
-                let old = |leaf: LeafView| leaf.without(LeafFlags::ACCESSED);
-                // Clearing the accessed bit owes no flush: a stale TLB entry only delays the next
-                // setting of the bit.
-                if let Some(debt) = run.protect(va, old) {
-                    debt.settle();
-                }
-            });
+            }
         }
     }
 
@@ -80,41 +83,11 @@ impl<P: Platform> Mm<P> {
             self.declare_reduced(space, range, (vma.rights() - Rights::WRITE) | Rights::READ);
             map.change(start, |vma| vma.set_flags(flags));
             let Some((_, vma)) = map.find(range.start()) else { break };
-            self.for_each_entry(map.tables(&self.tlb), vma, range, |run, va, entry| {
-                let leaf = match entry {
-                    EntryView::Leaf(leaf) => leaf,
-                    EntryView::Soft(soft) => {
-                        if let Some(page) = SwapPte::decode(soft) {
-                            run.change_soft(va, SwapPte { soft_dirty: false, ..page }.encode());
-                        }
-                        return;
-                    }
-                    EntryView::Empty | EntryView::Table => return,
-                };
-                // A page that may be pinned stays writable and soft-dirty, because the holder of
-                // the pin may write it (`pte_is_pinned`).
-                let writable = cow && leaf.rights().contains(Rights::WRITE);
-                let pinned = || self.frames().folio(leaf.pfn()).maybe_pinned();
-                if writable && pinned() {
-                    return;
-                }
-                let clean =
-                    |leaf: LeafView| leaf.with_rights(leaf.rights() - Rights::WRITE).without(LeafFlags::SOFT_DIRTY);
-                if let Some(debt) = run.protect(va, clean) {
-                    gather.absorb(debt);
-                }
-                if writable {
-                    // Checks for pins again; Linux checks only before the update. The fence pairs
-                    // with the one in `gup::fast` between the pin and the second read of the entry.
-                    fence(Ordering::SeqCst);
-                    let restored = |now: LeafView| now.with_rights(leaf.rights()).with(LeafFlags::SOFT_DIRTY);
-                    if pinned()
-                        && let Some(debt) = run.protect(va, restored)
-                    {
-                        gather.absorb(debt);
-                    }
-                }
-            });
+            for (table, part) in map.tables(&self.tlb).locked(range) {
+                gather.meet(table.table());
+                let mut run = table.run(vma.mlocked());
+                table.entries(part).for_each(|va| self.clear_soft_dirty_entry(&mut run, va, cow, &mut gather));
+            }
             next = range.end();
         }
         // INV-TLB-RACE.
@@ -122,18 +95,44 @@ impl<P: Platform> Mm<P> {
         drop(map);
     }
 
-    /// Calls `visit` with each entry of `range` in a mapping, with its table locked.
-    fn for_each_entry<'h>(
+    /// Clears the soft-dirty bit of an entry and its right to store; `cow` if it is private memory.
+    fn clear_soft_dirty_entry(
         &self,
-        tables: Tables<'h, P>,
-        vma: &Vma<P>,
-        range: PageRange,
-        mut visit: impl FnMut(&mut EntryRun<'_, 'h, P>, VirtAddr, EntryView),
+        run: &mut EntryRun<'_, '_, P>,
+        va: VirtAddr,
+        cow: bool,
+        gather: &mut Gather<'_, P>,
     ) {
-        for (table, part) in tables.locked(range) {
-            let mut run = table.run(vma.mlocked());
-            for va in table.entries(part) {
-                visit(&mut run, va, table.entry(va));
+        let leaf = match run.table().entry(va) {
+            EntryView::Leaf(leaf) => leaf,
+            EntryView::Soft(soft) => {
+                if let Some(page) = SwapPte::decode(soft) {
+                    run.change_soft(va, SwapPte { soft_dirty: false, ..page }.encode());
+                }
+                return;
+            }
+            EntryView::Empty | EntryView::Table => return,
+        };
+        // A page that may be pinned stays writable and soft-dirty, because the holder of the pin
+        // may write it (`pte_is_pinned`).
+        let writable = cow && leaf.rights().contains(Rights::WRITE);
+        let pinned = || self.frames().folio(leaf.pfn()).maybe_pinned();
+        if writable && pinned() {
+            return;
+        }
+        let clean = |leaf: LeafView| leaf.with_rights(leaf.rights() - Rights::WRITE).without(LeafFlags::SOFT_DIRTY);
+        if let Some(debt) = run.protect(va, clean) {
+            gather.absorb(debt);
+        }
+        if writable {
+            // Checks for pins again; Linux checks only before the update. The fence pairs with the
+            // one in `gup::fast` between the pin and the second read of the entry.
+            fence(Ordering::SeqCst);
+            let restored = |now: LeafView| now.with_rights(leaf.rights()).with(LeafFlags::SOFT_DIRTY);
+            if pinned()
+                && let Some(debt) = run.protect(va, restored)
+            {
+                gather.absorb(debt);
             }
         }
     }
