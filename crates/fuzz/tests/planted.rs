@@ -132,6 +132,10 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::MergedPaidBySpace
         | Bug::SequenceMovesEarly
         | Bug::LingeringNotMet
+        | Bug::PublishPays
+        | Bug::UntaggedSampledLate
+        | Bug::SeenBeforeFlush
+        | Bug::GenerationOfOtherSpace
         | Bug::LatestIssuerCompletes
         | Bug::LatestDeferralKept => elsewhere("batch_races.rs"),
         Bug::FaultAroundPastEnd | Bug::NestedNotSeen | Bug::ZapNotConcurrent => elsewhere("mm/tests/fault"),

@@ -113,6 +113,10 @@ pagewright_types::named_table! {
         MergedPaidBySpace = "merged-paid-by-space", "A merged key counts as paid once the space of an install has been flushed.";
         SequenceMovesEarly = "sequence-moves-early", "The sequence number of a table moves when one of its two keys is paid, so entries of the other no longer count.";
         LingeringNotMet = "lingering-not-met", "An operation that must end lingering translations does not ask for their key.";
+        PublishPays = "publish-pays", "A DSB ISHST advances the clock of its CPU, as if it completed the TLBIs before it.";
+        UntaggedSampledLate = "untagged-sampled-late", "The ledger's epoch is read after a root is loaded without tags, so a debt that arose meanwhile counts as paid.";
+        SeenBeforeFlush = "seen-before-flush", "A CPU says that it has flushed a space before it loads the root that flushes, so a frame is reused too early.";
+        GenerationOfOtherSpace = "generation-of-other-space", "A CPU that has flushed another space up to a generation counts as having flushed this one.";
         ParkedMerges = "parked-merges", "A settled free block coalesces with a parked one, so its frames owe a debt that they never had.";
         ReserveNotKept = "reserve-not-kept", "Callers that may wait take the last settled frames, and callers that may not wait find only parked ones.";
         ParkedNotSettled = "parked-not-settled", "A block whose halves are a settled and a parked one is refused, although a flush would make it whole.";

@@ -14,6 +14,11 @@
 //! bucket, and a key that is no longer in the ring is owed by the union of the buckets that may hold
 //! it, which is more than it was. A merged key is owed by every CPU.
 //!
+//! On x86 a debt of one space also names the generation that it began. A CPU that has flushed the
+//! space up to that generation has paid, whatever its clock says: its translations of the space are
+//! gone, and no others are owed. A key whose mask is united with others, and a merged key, are paid
+//! by clocks alone.
+//!
 //! There are two floors. The *floor* is the lowest clock: whatever arose up to it is paid, whether
 //! it has a key or not. The *floor of the keys* is never lower, because a key is paid when the CPUs
 //! of its own mask have paid. The frame allocator gets it.
@@ -24,7 +29,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_plant::plant;
 use pagewright_sync::{AllocError, PerCpu, Platform, SpinLock, rank};
-use pagewright_types::{CpuId, CpuMask, DebtFloor, DebtKey};
+use pagewright_types::{CpuId, CpuMask, DebtFloor, DebtKey, SpaceId};
 
 /// Keys whose masks are remembered.
 const RING: usize = 64;
@@ -33,10 +38,23 @@ const BUCKET: u32 = 64;
 /// Buckets; the oldest unites all that do not fit.
 const BUCKETS: usize = 8;
 
+/// The flushes of one space that pay a debt: those up to this generation, or later ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SpaceGeneration {
+    pub(crate) space: SpaceId,
+    pub(crate) generation: u64,
+}
+
 #[derive(Clone, Copy)]
 struct Open {
     key: DebtKey,
     mask: CpuMask,
+    /// The only space that owes it, on a machine on which each CPU knows what it has flushed.
+    of_space: Option<SpaceGeneration>,
+}
+
+impl Open {
+    const EMPTY: Self = Self { key: DebtKey::NONE, mask: CpuMask::EMPTY, of_space: None };
 }
 
 /// The masks of keys that left the ring.
@@ -66,12 +84,11 @@ struct Masks {
 }
 
 impl Masks {
-    const EMPTY: Self =
-        Self { ring: [Open { key: DebtKey::NONE, mask: CpuMask::EMPTY }; RING], buckets: [Bucket::EMPTY; BUCKETS] };
+    const EMPTY: Self = Self { ring: [Open::EMPTY; RING], buckets: [Bucket::EMPTY; BUCKETS] };
 
-    fn add(&mut self, key: DebtKey, mask: CpuMask) {
-        let slot = &mut self.ring[key.epoch() as usize % RING];
-        let old = core::mem::replace(slot, Open { key, mask });
+    fn add(&mut self, open: Open) {
+        let slot = &mut self.ring[open.key.epoch() as usize % RING];
+        let old = core::mem::replace(slot, open);
         if old.key != DebtKey::NONE {
             plant!(OldKeysForgotten => return);
             self.add_to_bucket(Bucket { youngest: old.key.epoch(), keys: 1, mask: old.mask });
@@ -89,11 +106,11 @@ impl Masks {
         self.buckets[BUCKETS - 1].unite(old);
     }
 
-    /// The CPUs that owed `key` when it arose, or more.
-    fn of(&self, key: DebtKey) -> CpuMask {
+    /// The CPUs that owed `key` when it arose, or more, and the space that it is of.
+    fn of(&self, key: DebtKey) -> (CpuMask, Option<SpaceGeneration>) {
         let open = self.ring[key.epoch() as usize % RING];
         if open.key == key {
-            return open.mask;
+            return (open.mask, open.of_space);
         }
         // A key leaves the ring when its slot is needed, so the order of the buckets is not quite
         // that of the keys: any bucket with a younger key may hold it.
@@ -101,7 +118,7 @@ impl Masks {
         for bucket in self.buckets.iter().filter(|bucket| bucket.youngest >= key.epoch()) {
             mask.insert_all(&bucket.mask);
         }
-        mask
+        (mask, None)
     }
 }
 
@@ -129,9 +146,14 @@ impl<P: Platform> Ledger<P> {
 
     /// Opens a key that the CPUs in `mask` owe; allocates nothing.
     pub fn open(&self, mask: CpuMask) -> DebtKey {
+        self.open_of(mask, None)
+    }
+
+    /// As [`open`](Self::open), of a debt that CPUs also pay by flushing one space.
+    pub(crate) fn open_of(&self, mask: CpuMask, of_space: Option<SpaceGeneration>) -> DebtKey {
         let mut masks = self.masks.lock();
         let key = DebtKey::new(self.epoch.fetch_add(1, Ordering::SeqCst) + 1);
-        masks.add(key, mask);
+        masks.add(Open { key, mask, of_space });
         key
     }
 
@@ -179,14 +201,27 @@ impl<P: Platform> Ledger<P> {
 
     /// The online CPUs that still owe `key`, and the number of its CPUs that have paid.
     ///
-    /// An offline CPU flushes everything before it runs anything (INV-TLB-HOTPLUG).
+    /// An offline CPU flushes everything before it runs anything (INV-TLB-HOTPLUG). Clocks alone
+    /// decide; [`Tlb::owing`](crate::Tlb::owing) knows which CPUs have flushed the space since.
     pub fn unpaid(&self, key: DebtKey, online: &CpuMask) -> (CpuMask, u32) {
+        self.unpaid_by(key, online, |_, _| false)
+    }
+
+    /// As [`unpaid`](Self::unpaid), where `has_seen` says whether a CPU has flushed a space.
+    pub(crate) fn unpaid_by(
+        &self,
+        key: DebtKey,
+        online: &CpuMask,
+        has_seen: impl Fn(CpuId, SpaceGeneration) -> bool,
+    ) -> (CpuMask, u32) {
         if self.below_floor(key) {
             return (CpuMask::EMPTY, 0);
         }
-        let mask = if key.is_merged() { *online } else { self.masks.lock().of(key) };
+        let (mask, of_space) = if key.is_merged() { (*online, None) } else { self.masks.lock().of(key) };
         let mut owing = mask.and(online);
-        owing.retain(|cpu| !self.has_reached(cpu, key.epoch()));
+        owing.retain(|cpu| {
+            !self.has_reached(cpu, key.epoch()) && !of_space.is_some_and(|of_space| has_seen(cpu, of_space))
+        });
         (owing, mask.without(&owing).count())
     }
 
@@ -201,19 +236,20 @@ impl<P: Platform> Ledger<P> {
     ///
     /// For the allocator when it finds no settled frame. Acquires the lock of rank `LedgerRank`.
     #[cold]
-    pub fn floor_now(&self, online: &CpuMask) -> DebtFloor {
+    pub(crate) fn floor_now(&self, online: &CpuMask, has_seen: impl Fn(CpuId, SpaceGeneration) -> bool) -> DebtFloor {
         self.raise_floor(online);
         let floor = self.floor.load(Ordering::Acquire);
         let masks = self.masks.lock();
-        let is_paid = |epoch: u64, mask: &CpuMask| {
-            epoch <= floor || mask.and(online).iter().all(|cpu| self.has_reached(cpu, epoch))
+        let is_paid = |epoch: u64, mask: &CpuMask, of_space: Option<SpaceGeneration>| {
+            let has_seen = |cpu| of_space.is_some_and(|of_space| has_seen(cpu, of_space));
+            epoch <= floor || mask.and(online).iter().all(|cpu| self.has_reached(cpu, epoch) || has_seen(cpu))
         };
         // No key is younger: the lock keeps new ones out.
         let mut key_floor = self.sample();
-        for open in masks.ring.iter().filter(|open| !is_paid(open.key.epoch(), &open.mask)) {
+        for open in masks.ring.iter().filter(|open| !is_paid(open.key.epoch(), &open.mask, open.of_space)) {
             key_floor = key_floor.min(open.key.epoch() - 1);
         }
-        if !masks.buckets.iter().all(|bucket| is_paid(bucket.youngest, &bucket.mask)) {
+        if !masks.buckets.iter().all(|bucket| is_paid(bucket.youngest, &bucket.mask, None)) {
             // The oldest of its keys is not known.
             key_floor = 0;
         }

@@ -20,13 +20,14 @@
 use crate::context::{DeferredFlush, TlbContext};
 use crate::detached::DetachedPiece;
 use crate::engine::Tlb;
+use crate::ledger::SpaceGeneration;
 use pagewright_arch::ShootdownKind;
 use pagewright_frame::{Block, BlockList, ClearExtent, FrameRequest, NoFrames, NoFramesCause};
 use pagewright_frame::{UnsettledBlock, ZeroedBlock, ZeroedList};
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
 use pagewright_types::judge::Fact;
-use pagewright_types::{Counter, CpuMask, DebtKey, Order};
+use pagewright_types::{Counter, CpuId, CpuMask, DebtFloor, DebtKey, Order};
 
 impl<P: Platform> Tlb<P> {
     /// Allocates a block of frames; settles the key of parked ones first.
@@ -38,7 +39,7 @@ impl<P: Platform> Tlb<P> {
     /// parked and the caller may not wait for other CPUs. Nothing has changed.
     pub fn alloc(&self, request: FrameRequest) -> Result<Block, NoFrames> {
         let request = FrameRequest { settled_only: request.settled_only || !self.fx().may_wait(), ..request };
-        let floor = || self.ledger().floor_now(&self.fx().online());
+        let floor = || self.key_floor(&self.fx().online());
         let unsettled = match self.frame_allocator().alloc(request, floor) {
             Ok(unsettled) => unsettled,
             Err(refused) => self.alloc_after_settling(request, refused)?,
@@ -63,7 +64,24 @@ impl<P: Platform> Tlb<P> {
         }
         let online = self.fx().online();
         self.settle(self.ledger().open(online));
-        self.frame_allocator().alloc(request, || self.ledger().floor_now(&online))
+        self.frame_allocator().alloc(request, || self.key_floor(&online))
+    }
+
+    /// Raises the floor of the keys to what the CPUs have paid, and returns it.
+    ///
+    /// Acquires the lock of rank `LedgerRank`.
+    pub fn key_floor(&self, online: &CpuMask) -> DebtFloor {
+        self.ledger().floor_now(online, |cpu, flushed| self.has_seen(cpu, flushed))
+    }
+
+    /// The online CPUs that still owe `key`, and the number of its CPUs that have paid.
+    pub fn owing(&self, key: DebtKey) -> (CpuMask, u32) {
+        self.ledger().unpaid_by(key, &self.fx().online(), |cpu, flushed| self.has_seen(cpu, flushed))
+    }
+
+    /// Whether a CPU has flushed a space up to a generation; any CPU may ask.
+    fn has_seen(&self, cpu: CpuId, flushed: SpaceGeneration) -> bool {
+        self.cpus.get(cpu).pcids.has_seen(flushed.space, flushed.generation)
     }
 
     /// Allocates a block and clears it, for an operation that clears `whole` in all.
@@ -130,13 +148,12 @@ impl<P: Platform> Tlb<P> {
         if self.ledger().below_floor(key) {
             return false;
         }
-        let online = self.fx().online();
-        let (owing, paid) = self.ledger().unpaid(key, &online);
+        let (owing, paid) = self.owing(key);
         self.count(Counter::PwTlbPaidAlready, u64::from(paid));
         if !owing.is_empty() {
             self.flush_everything(&owing);
         }
-        self.ledger().raise_floor(&online);
+        self.ledger().raise_floor(&self.fx().online());
         !owing.is_empty()
     }
 
@@ -151,21 +168,21 @@ impl<P: Platform> Tlb<P> {
         // INV-TLB-SWITCH: the generation moves before the mask is read. A CPU that joins in between
         // then sees that what it kept under its tag is stale; the other way round it would use it,
         // and the debt would not name it.
-        let members = plant!(
+        let (generation, members) = plant!(
             DebtMaskBeforeBump;
-            { let mask = context.cpus(); P::Locks::point(); context.bump(); mask },
-            { context.bump(); P::Locks::point(); context.cpus() }
+            { let mask = context.cpus(); P::Locks::point(); (context.bump(), mask) },
+            { let generation = context.bump(); P::Locks::point(); (generation, context.cpus()) }
         );
-        let (mask, issuer) = match self.fx().caps().shootdown {
-            ShootdownKind::Ipi => (members, None),
+        let (mask, issuer, of_space) = match self.fx().caps().shootdown {
+            ShootdownKind::Ipi => (members, None, Some(SpaceGeneration { space: context.id(), generation })),
             // The issuer's next barrier completes what is issued here.
             ShootdownKind::Broadcast => {
                 self.issue_whole(context);
                 let me = self.fx().cpu();
-                (CpuMask::of(me), Some(me))
+                (CpuMask::of(me), Some(me), None)
             }
         };
-        let key = self.ledger().open(mask);
+        let key = self.ledger().open_of(mask, of_space);
         plant!(DroppedRightsForgotten; (), context.defer_unplaced(DeferredFlush::of_key(key, issuer)));
         self.park_under(key, pieces);
     }

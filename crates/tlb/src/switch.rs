@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use pagewright_arch::InvalidateTarget;
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Backend, Platform};
-use pagewright_types::{Counter, CpuId, SpaceId, Tag};
+use pagewright_types::{Counter, CpuId, Pfn, SpaceId, Tag};
 
 impl<P: Platform> Tlb<P> {
     /// Makes this CPU run the space of `next` (`switch_mm_irqs_off`).
@@ -49,7 +49,7 @@ impl<P: Platform> Tlb<P> {
     fn unload(&self, me: CpuId) {
         let state = self.cpus.get(me);
         if let Some(context) = self.put_loaded(me, None) {
-            self.fx().install_root(self.kernel_root, Tag::new(0), true);
+            self.load_root(me, self.kernel_root, Tag::new(0), true);
             context.cpus.remove(me);
         }
         if state.lazy.swap(false, Ordering::SeqCst) {
@@ -60,6 +60,17 @@ impl<P: Platform> Tlb<P> {
     /// In the shootdown handler: the tables under a lazy CPU are about to go.
     pub(crate) fn leave_lazy_space(&self, me: CpuId) {
         self.unload(me);
+    }
+
+    /// Loads a root, which on a machine without tags flushes everything (SDM vol. 3A §4.10.4.1).
+    ///
+    /// Such a flush advances the clock of this CPU (INV-LEDGER-SAMPLE).
+    fn load_root(&self, me: CpuId, root: Pfn, tag: Tag, keep: bool) {
+        let sampled = self.ledger().sample();
+        self.fx().install_root(root, tag, keep);
+        if !self.fx().caps().tagged {
+            self.ledger().advance(me, plant!(UntaggedSampledLate; self.ledger().sample(), sampled));
+        }
     }
 
     fn put_loaded(&self, me: CpuId, next: Option<Arc<TlbContext>>) -> Option<Arc<TlbContext>> {
@@ -103,7 +114,9 @@ impl<P: Platform> Tlb<P> {
         if !assignment.keep {
             self.count(Counter::NrTlbLocalFlushAll, 1);
         }
-        self.fx().install_root(next.root(), assignment.tag, assignment.keep);
+        plant!(SeenBeforeFlush => state.pcids.set_seen(generation));
+        self.load_root(me, next.root(), assignment.tag, assignment.keep);
+        state.pcids.set_seen(generation);
         plant!(LazyWhileJoining => state.lazy.store(false, Ordering::SeqCst));
         if was_lazy {
             self.fx().set_lazy(false);

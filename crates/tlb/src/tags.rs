@@ -34,8 +34,8 @@ struct PcidSlot {
 
 /// One CPU's PCIDs.
 ///
-/// Only that CPU uses them, with interrupts closed; atomics stand in for the cell that a `Sync`
-/// type needs.
+/// Only that CPU changes them, with interrupts closed. Any CPU may ask what this one has flushed
+/// ([`has_seen`](Self::has_seen)), so a flush is noted after it is done.
 #[derive(Default)]
 pub(crate) struct PcidSlots {
     slots: [PcidSlot; SLOTS],
@@ -54,6 +54,9 @@ pub(crate) struct Assignment {
 impl PcidSlots {
     /// Chooses the slot for a space that is about to run, whose generation (read after the CPU
     /// joined its mask) is `generation`.
+    ///
+    /// The caller loads the root, which flushes the tag unless it is kept, and then calls
+    /// [`set_seen`](Self::set_seen).
     pub(crate) fn choose(&self, space: SpaceId, generation: u64, tagged: bool) -> Assignment {
         let used = if tagged { SLOTS } else { 1 };
         let known = self.slots[..used].iter().position(|slot| slot.space.load(Ordering::Relaxed) == space.raw());
@@ -65,8 +68,11 @@ impl PcidSlots {
         let slot = &self.slots[index];
         let current = known.is_some() && slot.seen.load(Ordering::Relaxed) == generation;
         let keep = tagged && plant!(TagReused; true, current);
-        slot.space.store(space.raw(), Ordering::Relaxed);
-        slot.seen.store(generation, Ordering::Relaxed);
+        if known.is_none() {
+            // INV-LEDGER-SEEN: before the slot is the new space's, which has seen nothing.
+            slot.seen.store(0, Ordering::Release);
+            slot.space.store(space.raw(), Ordering::Release);
+        }
         self.current.store(index as u8, Ordering::Relaxed);
         Assignment { tag: self.tag(index, tagged), keep }
     }
@@ -86,9 +92,22 @@ impl PcidSlots {
         self.slots[self.current.load(Ordering::Relaxed) as usize].seen.load(Ordering::Relaxed)
     }
 
-    /// Records a flush of the running space's translations.
+    /// Records a flush of the running space's translations, which is done.
     pub(crate) fn set_seen(&self, generation: u64) {
-        self.slots[self.current.load(Ordering::Relaxed) as usize].seen.store(generation, Ordering::Relaxed);
+        self.slots[self.current.load(Ordering::Relaxed) as usize].seen.store(generation, Ordering::Release);
+    }
+
+    /// Whether this CPU has flushed its translations of a space up to a generation.
+    ///
+    /// Any CPU may ask. A CPU that keeps no slot for the space may have flushed it, and is not known
+    /// to have.
+    pub(crate) fn has_seen(&self, space: SpaceId, generation: u64) -> bool {
+        self.slots.iter().any(|slot| {
+            let is_its = || plant!(GenerationOfOtherSpace; true, slot.space.load(Ordering::Acquire) == space.raw());
+            // INV-LEDGER-SEEN: the slot may change hands between the two reads; then the second look
+            // at its space tells.
+            is_its() && slot.seen.load(Ordering::Acquire) >= generation && is_its()
+        })
     }
 }
 

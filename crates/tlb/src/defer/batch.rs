@@ -230,6 +230,7 @@ impl<P: Platform> Tlb<P> {
         issue: impl FnOnce(&Self),
     ) -> (DeferredFlush, CpuMask) {
         self.fx().publish();
+        plant!(PublishPays => self.ledger().advance(me, self.ledger().sample()));
         self.tell_secondaries(context, range);
         let (issuer, mask) = match self.fx().caps().shootdown {
             ShootdownKind::Ipi => {

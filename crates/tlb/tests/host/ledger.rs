@@ -1,11 +1,14 @@
 //! The ledger: who has paid a debt of what age.
 
-use super::space::{Space, machine, page};
-use crate::support::{Effect, on};
-use pagewright_arch::{Aarch64, X86_64};
-use pagewright_tlb::FlushInfo;
-use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange};
+use super::space::{Space, machine, machine_with, page};
+use crate::support::{Effect, Host, on};
+use pagewright_arch::{Aarch64, Caps, X86_64};
+use pagewright_tlb::{Batch, BatchPolicy, FlushInfo, Tlb};
+use pagewright_types::{Access, Counter, CpuId, CpuMask, DebtKey, IsaKind, Level, PageRange};
 use proptest::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const CPUS: usize = 4;
 
@@ -75,13 +78,13 @@ fn the_floor_of_the_keys_rises_past_what_the_cpus_of_each_mask_have_paid() {
     let (ledger, online) = (tlb.ledger(), CpuMask::first(CPUS));
     let one = ledger.open(cpus([1]));
     let two = ledger.open(cpus([2]));
-    assert!(!ledger.floor_now(&online).covers(one));
+    assert!(!tlb.key_floor(&online).covers(one));
     ledger.advance(CpuId::new(1), ledger.sample());
-    let floor = ledger.floor_now(&online);
+    let floor = tlb.key_floor(&online);
     assert!(floor.covers(one) && !floor.covers(two));
     assert!(!ledger.below_floor(one), "CPU 0 has flushed nothing, and what has no key has no mask");
     ledger.advance(CpuId::new(2), ledger.sample());
-    assert!(ledger.floor_now(&online).covers(one.merge(two)));
+    assert!(tlb.key_floor(&online).covers(one.merge(two)));
 }
 
 #[test]
@@ -132,6 +135,112 @@ fn a_dsb_pays_the_invalidations_of_its_own_cpu() {
     assert_eq!(tlb.ledger().unpaid(key, &CpuMask::first(2)).0, CpuMask::EMPTY);
 }
 
+/// A DSB ISHST orders stores and completes nothing (Arm ARM D8.14.5).
+#[test]
+fn a_dsb_that_publishes_pays_nothing_and_one_that_completes_pays() {
+    let (_, tlb) = machine::<Aarch64>(2);
+    let space = Space::new(&tlb);
+    let mut batch = Batch::new(&tlb);
+    batch.absorb(&space.context, space.clear(0));
+    let key = tlb.ledger().open(cpus([0]));
+    // The next TLBI follows a DSB ISHST.
+    batch.absorb(&space.context, space.clear(1));
+    assert_eq!(tlb.owing(key).0, cpus([0]));
+    batch.settle();
+    assert_eq!(tlb.owing(key).0, CpuMask::EMPTY);
+}
+
+type Engine = Arc<Tlb<Host<X86_64>>>;
+
+/// A space that CPU 1 runs, a page of which it uses and whose debt was dropped; and the key of that.
+fn dropped_debt(runs_before: impl Fn(&Engine)) -> (Host<X86_64>, Space<X86_64>, DebtKey) {
+    let (host, tlb) = machine::<X86_64>(CPUS);
+    let space = Space::new(&tlb);
+    let pfn = space.map_new(1);
+    runs_before(&tlb);
+    on(1, || {
+        space.run();
+        assert!(host.access(page(1), Access::Write).is_some());
+    });
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(space.unmap(1, pfn))));
+    assert_eq!(dropped.is_err(), cfg!(debug_assertions));
+    let key = DebtKey::new(tlb.ledger().sample());
+    assert_eq!(tlb.owing(key).0, cpus([1]));
+    (host, space, key)
+}
+
+/// INV-LEDGER-SEEN.
+#[test]
+fn a_cpu_that_has_flushed_the_space_since_owes_nothing_of_it() {
+    let (host, space, key) = dropped_debt(|_| {});
+    let tlb = &space.tlb;
+    tlb.flush(&space.context, FlushInfo { range: None, level: Level::PTE, freed_tables: false });
+    assert_eq!(tlb.owing(key), (CpuMask::EMPTY, 1));
+    assert_eq!(tlb.ledger().unpaid(key, &CpuMask::first(CPUS)).0, cpus([1]), "its clock stands still");
+    assert!(tlb.key_floor(&CpuMask::first(CPUS)).covers(key), "the allocator learns it");
+    assert_eq!(host.log(|| tlb.settle(key)).1, []);
+    assert_eq!(on(1, || host.access(page(1), Access::Read)), None);
+}
+
+/// CPU 1 comes back to the space, whose generation has moved, and loads its root.
+#[test]
+fn a_cpu_has_seen_a_generation_when_its_flush_is_done() {
+    let (host, space, key) = dropped_debt(|_| {});
+    let tlb = space.tlb.clone();
+    let other = Space::new(&tlb);
+    on(1, || other.run());
+    assert_eq!(tlb.owing(key).0, cpus([1]), "its translations are under the tag of the space still");
+    let asked = Arc::downgrade(&tlb);
+    host.watch(move || asked.upgrade().map_or(0, |tlb| u64::from(tlb.owing(key).0.count())));
+    let ((), log) = host.log(|| on(1, || space.run()));
+    let root = log.iter().find(|step| matches!(step.effect, Effect::Root { .. })).expect("it loads a root");
+    assert_eq!(root.probe, 1, "the flush is part of the load");
+    assert_eq!(tlb.owing(key).0, CpuMask::EMPTY);
+}
+
+/// The same number as a generation of another space means nothing.
+#[test]
+fn a_generation_is_that_of_its_space() {
+    let run_other = |tlb: &Engine| {
+        let other = Space::new(tlb);
+        for _ in 0..8 {
+            tlb.flush(&other.context, FlushInfo { range: None, level: Level::PTE, freed_tables: false });
+        }
+        on(1, || other.run());
+    };
+    let (host, space, key) = dropped_debt(run_other);
+    space.tlb.settle(key);
+    assert_eq!(on(1, || host.access(page(1), Access::Read)), None);
+}
+
+/// INV-LEDGER-SAMPLE: a debt that arises while the root is loaded is not paid by it.
+#[test]
+fn a_root_loaded_without_tags_is_a_full_flush() {
+    let caps = Caps { tagged: false, ..Caps::baseline(IsaKind::X86_64) };
+    let (host, tlb) = machine_with::<X86_64>(CPUS, caps, BatchPolicy::Auto);
+    let space = Space::new(&tlb);
+    let (opens, young) = (Arc::downgrade(&tlb), Arc::new(AtomicU64::new(0)));
+    let opened = young.clone();
+    host.watch(move || {
+        let key = opens.upgrade().map_or(DebtKey::NONE, |tlb| tlb.ledger().open(cpus([1])));
+        opened.store(key.raw(), Ordering::Relaxed);
+        0
+    });
+    for enters in [true, false] {
+        let key = tlb.ledger().open(cpus([1]));
+        assert_eq!(tlb.owing(key).0, cpus([1]));
+        let ((), log) = host.log(|| on(1, || if enters { space.run() } else { tlb.leave_space() }));
+        assert!(matches!(log[..], [step] if matches!(step.effect, Effect::Root { .. })));
+        assert_eq!(tlb.owing(key).0, CpuMask::EMPTY);
+        assert_eq!(tlb.owing(DebtKey::new(young.load(Ordering::Relaxed))).0, cpus([1]));
+    }
+    let (_, tagged) = machine::<X86_64>(CPUS);
+    let space = Space::new(&tagged);
+    let key = tagged.ledger().open(cpus([1]));
+    on(1, || space.run());
+    assert_eq!(tagged.owing(key).0, cpus([1]), "a root with a tag flushes that tag at most");
+}
+
 #[derive(Clone, Debug)]
 enum Act {
     Open(Vec<u16>),
@@ -178,7 +287,7 @@ proptest! {
                 Act::RaiseFloor => ledger.raise_floor(&online),
             }
             let forgotten = debts.len().saturating_sub(64);
-            let floor = ledger.floor_now(&online);
+            let floor = tlb.key_floor(&online);
             for (age, (key, owing)) in debts.iter().enumerate() {
                 let named = ledger.unpaid(*key, &online).0;
                 prop_assert!(owing.iter().all(|cpu| named.contains(cpu)), "{key:?} is owed by {owing:?}, not {named:?}");
@@ -194,6 +303,10 @@ proptest! {
 #[test]
 fn mistakes_about_masks_are_found() {
     use pagewright_plant::{PlantedBug, assert_found_by};
+    assert_found_by(PlantedBug::PublishPays, a_dsb_that_publishes_pays_nothing_and_one_that_completes_pays);
+    assert_found_by(PlantedBug::UntaggedSampledLate, a_root_loaded_without_tags_is_a_full_flush);
+    assert_found_by(PlantedBug::SeenBeforeFlush, a_cpu_has_seen_a_generation_when_its_flush_is_done);
+    assert_found_by(PlantedBug::GenerationOfOtherSpace, a_generation_is_that_of_its_space);
     assert_found_by(PlantedBug::OldKeysForgotten, a_key_whose_mask_was_overwritten_is_owed_by_the_cpus_of_its_bucket);
     assert_found_by(
         PlantedBug::NewestKeyIsFloor,
