@@ -132,6 +132,14 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::MergedPaidBySpace
         | Bug::SequenceMovesEarly
         | Bug::LingeringNotMet
+        | Bug::SlotKeepsGeneration
+        | Bug::GatherMarkCleared
+        | Bug::LingeringNotSeenAtInstall
+        | Bug::MovedOverPending
+        | Bug::MergedKeyLost
+        | Bug::OwnClockAsked
+        | Bug::BlockDeferralPlaced
+        | Bug::UnplacedNotTakenAlong
         | Bug::PublishPays
         | Bug::UntaggedSampledLate
         | Bug::SeenBeforeFlush

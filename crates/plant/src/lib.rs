@@ -117,6 +117,14 @@ pagewright_types::named_table! {
         UntaggedSampledLate = "untagged-sampled-late", "The ledger's epoch is read after a root is loaded without tags, so a debt that arose meanwhile counts as paid.";
         SeenBeforeFlush = "seen-before-flush", "A CPU says that it has flushed a space before it loads the root that flushes, so a frame is reused too early.";
         GenerationOfOtherSpace = "generation-of-other-space", "A CPU that has flushed another space up to a generation counts as having flushed this one.";
+        SlotKeepsGeneration = "slot-keeps-generation", "A tag's slot goes to another space with the generation of the one before, so that CPU counts as having flushed.";
+        GatherMarkCleared = "gather-mark-cleared", "The first install beside an open gather clears the table's mark, so the next one flushes nothing.";
+        LingeringNotSeenAtInstall = "lingering-not-seen-at-install", "An install asks for the key of entries that must be flushed and not for that of translations that linger.";
+        MovedOverPending = "moved-over-pending", "mremap moves leaves to entries that are pending, without a flush.";
+        MergedKeyLost = "merged-key-lost", "A merged key becomes that of one space when an entry of the table is deferred again.";
+        OwnClockAsked = "own-clock-asked", "An operation on arm64 asks its own CPU's clock whether another CPU's TLBIs are complete.";
+        BlockDeferralPlaced = "block-deferral-placed", "The deferred flush of a block is recorded in its table alone, which an operation that finds no table below does not meet.";
+        UnplacedNotTakenAlong = "unplaced-not-taken-along", "A batch depends on entries of a space and ignores what was deferred there without a place.";
         ParkedMerges = "parked-merges", "A settled free block coalesces with a parked one, so its frames owe a debt that they never had.";
         ReserveNotKept = "reserve-not-kept", "Callers that may wait take the last settled frames, and callers that may not wait find only parked ones.";
         ParkedNotSettled = "parked-not-settled", "A block whose halves are a settled and a parked one is refused, although a flush would make it whole.";

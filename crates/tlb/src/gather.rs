@@ -10,6 +10,7 @@
 
 use crate::context::{DeferredFlush, TlbContext};
 use crate::debt::{Debt, OwedFlush};
+use crate::defer::cover::{DependentOperation, EntryDeferral, FlushCover, assert_covers};
 use crate::defer::key::{KeyedFlush, TablesOwe};
 use crate::detached::{DetachedHolder, DetachedList, DetachedPiece, IntoDetachedPieces};
 use crate::engine::{FlushInfo, Tlb};
@@ -213,12 +214,16 @@ impl<'t, P: Platform> Gather<'t, P> {
     ///
     /// For a caller that must flush before it releases a lock.
     pub fn settle_so_far(&mut self) {
-        let unpaid = |deferred: DeferredFlush| !self.tlb.has_paid(self.context, deferred);
-        let depends =
-            self.owed.own.is_some_and(unpaid) || !self.of_entry && self.context.unplaced().is_some_and(unpaid);
+        let unpaid = |deferred: &DeferredFlush| !self.tlb.has_paid(self.context, *deferred);
+        let own = self.owed.own.filter(unpaid);
+        let unplaced = self.context.unplaced().filter(unpaid).filter(|_| !self.of_entry);
+        let depends = own.is_some() || unplaced.is_some();
         let epoch = if plant!(DeferredNotSeen; false, depends) { self.tlb.begin_paying(self.context) } else { None };
         if self.owed.family.is_some_and(|deferred| self.tlb.flush_family(deferred)) {
             self.tlb.count(Counter::PwTlbBatchOvertaken, 1);
+        }
+        if cfg!(debug_assertions) && depends {
+            self.assert_covered(own.is_some(), unplaced.is_some());
         }
         if epoch.is_some() {
             // A gather that flushes anyway waits no more often.
@@ -233,11 +238,25 @@ impl<'t, P: Platform> Gather<'t, P> {
         }
     }
 
+    /// Asserts that the flush of the space is enough for what the gather depends on.
+    fn assert_covered(&self, own: bool, unplaced: bool) {
+        let operations: &[_] = match self.concurrent {
+            true => &[DependentOperation::ConcurrentGather],
+            false => &[DependentOperation::Gather, DependentOperation::HandOver],
+        };
+        let states = [(own, EntryDeferral::Pending), (own, EntryDeferral::Weakened), (own, EntryDeferral::Lingering)];
+        let states = states.into_iter().chain([(unplaced, EntryDeferral::Unplaced)]);
+        for (_, state) in states.filter(|(owes, _)| *owes) {
+            operations.iter().for_each(|operation| assert_covers(*operation, state, FlushCover::Space));
+        }
+    }
+
     /// Flushes what is owed, then frees what was detached (`tlb_finish_mmu`).
     pub fn settle(mut self) {
         let gathered = self.owed.gathered || self.context.upper_gathers() > u32::from(self.upper);
         if self.concurrent && gathered && plant!(NestedNotSeen; false, self.context.is_flush_nested()) {
             self.widen_to_space();
+            assert_covers(DependentOperation::ConcurrentGather, EntryDeferral::Gathered, FlushCover::Space);
         }
         self.settle_so_far();
     }

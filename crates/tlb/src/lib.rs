@@ -86,18 +86,22 @@
 //! # What each operation flushes
 //!
 //! An operation that depends on an entry which another has cleared or weakened flushes first
-//! (INV-TLB-CLEARED, INV-TLB-DEFERRED). *Owed* is what was deferred and not paid.
+//! (INV-TLB-CLEARED, INV-TLB-DEFERRED). The table is [`required_cover`], which says what the
+//! [operations](DependentOperation) and [states](EntryDeferral) are; *the table* is every page below
+//! it. Debug builds assert it (INV-TLB-COVER).
 //!
-//! | operation | entry never deferred, or paid | entry pending, owed | table edited by an open gather | weakened leaf, owed | a drop, owed |
-//! | --- | --- | --- | --- | --- | --- |
-//! | install a leaf, hook a table ([`Tlb::flush_before_install`]) | nothing | the space | the entry | – | the space |
-//! | store a soft entry, zap one | nothing | nothing: the entry stays pending | nothing: the mark stays | – | nothing |
-//! | edit a leaf without rights ([`Tlb::may_owe_flush`]) | nothing | – | the leaf | the leaf | the leaf |
-//! | store many leaves, space held exclusively ([`Tlb::flush_pending_table`]) | nothing | the space | – | the space | the space |
-//! | [`Gather::settle`] after [meeting](Gather::meet) the table: zap, `mprotect`, fork, `mremap` | what it gathered | the space | the space, if the gather is concurrent, too | the space | the space |
-//! | [`Gather::settle`] after taking over [its keys](Gather::hand_over): `munmap`, exit, `mremap` | what it gathered | the space | – | the space | the space |
-//! | [`Debt::settle`]: copy-on-write, ageing | what the edit owes | – | what the edit owes | what the edit owes | what the edit owes |
-//! | [`Batch::absorb_pending`] | nothing | adds the space | adds the space | adds the space | adds the space |
+//! | operation | Paid | Pending | Lingering | Gathered | Weakened | Unplaced | Merged |
+//! | --- | --- | --- | --- | --- | --- | --- | --- |
+//! | Install | nothing | space | space | entry | – | space | everything |
+//! | StoreMany | nothing | space | space | – | space | space | everything |
+//! | EditWithoutRights | nothing | – | – | entry | entry | entry | entry |
+//! | Gather | nothing | space | space | – | space | space | everything |
+//! | ConcurrentGather | nothing | space | space | space | space | space | everything |
+//! | HandOver | nothing | table | table | – | table | space | everything |
+//! | SettleEntry | nothing | nothing | nothing | nothing | nothing | nothing | nothing |
+//! | AbsorbPending | nothing | space | space | space | space | space | everything |
+//!
+//! A store of a soft entry, and a zap of one, flush nothing: the mark of the entry stays.
 //!
 //! The [`Ledger`] keeps the time:
 //!
@@ -151,6 +155,7 @@ pub use clear_measurements::ClearMeasurements;
 pub use context::TlbContext;
 pub use debt::{Debt, OwedFlush};
 pub use defer::Batch;
+pub use defer::cover::{DependentOperation, EntryDeferral, FlushCover, required_cover};
 pub use detached::{DetachedPiece, IntoDetachedPieces};
 pub use engine::{BatchPolicy, FlushInfo, Tlb, TlbConfig, TlbSetupError};
 pub use gather::Gather;

@@ -70,7 +70,7 @@ impl PcidSlots {
         let keep = tagged && plant!(TagReused; true, current);
         if known.is_none() {
             // INV-LEDGER-SEEN: before the slot is the new space's, which has seen nothing.
-            slot.seen.store(0, Ordering::Release);
+            plant!(SlotKeepsGeneration; (), slot.seen.store(0, Ordering::Release));
             slot.space.store(space.raw(), Ordering::Release);
         }
         self.current.store(index as u8, Ordering::Relaxed);

@@ -24,6 +24,7 @@
 
 use crate::context::{DeferredFlush, TlbContext};
 use crate::debt::{Debt, OwedFlush};
+use crate::defer::cover::{DependentOperation, EntryDeferral, FlushCover, assert_covers};
 use crate::defer::key::{KeyedFlush, TablesOwe};
 use crate::detached::{DetachedHolder, DetachedList, IntoDetachedPieces};
 use crate::engine::{BatchPolicy, FlushInfo, Tlb};
@@ -108,7 +109,8 @@ impl<'t, P: Platform> Batch<'t, P> {
             OwedFlush::Leaf(level) => {
                 let flush = FlushInfo { range: Some(range), level, freed_tables: false };
                 // A gather meets tables of the last level, and of leaves, but not those above them.
-                let place = slot.filter(|_| level == Level::PTE).map_or(Place::Unknown, Place::Entry);
+                let has_place = plant!(BlockDeferralPlaced; true, level == Level::PTE);
+                let place = slot.filter(|_| has_place).map_or(Place::Unknown, Place::Entry);
                 self.defer_or_flush(context, (flush, place), |tlb| tlb.issue_leaf(context, range.start(), level));
             }
             OwedFlush::Table(_) | OwedFlush::LiveTable(_) => {
@@ -126,7 +128,8 @@ impl<'t, P: Platform> Batch<'t, P> {
     pub fn absorb_pending(&mut self, context: &Arc<TlbContext>, table: Pfn) {
         let mut owed = TablesOwe::default();
         self.tlb.add_owed(context, table, &mut owed);
-        if let Some(unplaced) = context.unplaced().filter(|deferred| !self.tlb.has_paid(context, *deferred)) {
+        let unplaced = plant!(UnplacedNotTakenAlong; None, context.unplaced());
+        if let Some(unplaced) = unplaced.filter(|deferred| !self.tlb.has_paid(context, *deferred)) {
             owed.add(KeyedFlush::of_space(unplaced));
         }
         if owed.family.is_some_and(|deferred| self.tlb.flush_family(deferred)) {
@@ -137,6 +140,9 @@ impl<'t, P: Platform> Batch<'t, P> {
         }
         let flush = FlushInfo { range: None, level: Level::PTE, freed_tables: false };
         self.defer_or_flush(context, (flush, Place::Recorded), |tlb| tlb.issue_whole(context));
+        for state in [EntryDeferral::Pending, EntryDeferral::Lingering, EntryDeferral::Gathered] {
+            assert_covers(DependentOperation::AbsorbPending, state, FlushCover::Space);
+        }
     }
 
     /// Whether settling this batch pays for what a table owes: usually all of it is the batch's own.

@@ -21,6 +21,7 @@
 //! Not guaranteed: that a merged key is recognised as paid once each member was flushed. Spaces have
 //! no common record of that.
 
+use super::cover::EntryDeferral;
 use crate::context::{DeferredFlush, TlbContext};
 use crate::engine::Tlb;
 use pagewright_arch::ShootdownKind;
@@ -79,8 +80,20 @@ impl KeyedFlush {
     /// Both of two.
     #[inline]
     pub(crate) fn and(self, other: Self) -> Self {
-        let debtor = if self.debtor == other.debtor { self.debtor } else { Debtor::Family };
+        let debtor = if self.debtor == other.debtor {
+            self.debtor
+        } else {
+            plant!(MergedKeyLost; Debtor::Space, Debtor::Family)
+        };
         Self { deferred: self.deferred.and(other.deferred), debtor }
+    }
+
+    /// The state of an entry that owes the flush: `own`, unless the key is merged.
+    pub(crate) fn state(self, own: EntryDeferral) -> EntryDeferral {
+        match self.debtor {
+            Debtor::Space => own,
+            Debtor::Family => EntryDeferral::Merged,
+        }
     }
 
     /// The same flush, owed by every space of a family.

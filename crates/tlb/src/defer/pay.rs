@@ -75,7 +75,7 @@ impl<P: Platform> Tlb<P> {
         context.is_flushed(deferred)
             || match (self.fx().caps().shootdown, deferred.issuer()) {
                 (ShootdownKind::Ipi, _) => context.cpus().iter().all(|cpu| self.is_lazy(cpu) || paid(cpu)),
-                (ShootdownKind::Broadcast, Some(issuer)) => paid(issuer),
+                (ShootdownKind::Broadcast, Some(issuer)) => paid(plant!(OwnClockAsked; self.fx().cpu(), issuer)),
                 (ShootdownKind::Broadcast, None) => self.fx().online().iter().all(paid),
             }
     }

@@ -35,6 +35,7 @@
 //! Not guaranteed: that an entry that counts as pending is unflushed. The sequence number is short,
 //! and the mark of gathers stands for all entries of its table.
 
+use super::cover::{DependentOperation, EntryDeferral, FlushCover, assert_covers};
 use super::key::{Debtor, KeyedFlush, has_gather, with_gather};
 use crate::context::{DeferredFlush, TlbContext};
 use crate::engine::{FlushInfo, Tlb};
@@ -117,9 +118,10 @@ impl<P: Platform> Tlb<P> {
     /// For a caller that holds the space exclusively, so that no gather is open, and will store
     /// many entries in the table. It holds the lock of the table.
     pub fn flush_pending_table(&self, context: &TlbContext, table: Pfn) {
+        plant!(MovedOverPending => return);
         let table = self.frames().table(table);
         let keys = [table.pending().0, table.lingering()];
-        self.flush_owed(context, keys.map(|key| self.unpaid(context, key)));
+        self.flush_owed(DependentOperation::StoreMany, context, keys.map(|key| self.unpaid(context, key)));
     }
 
     /// Flushes the entry in `slot` before an install, if its clearing may not be flushed yet.
@@ -131,7 +133,8 @@ impl<P: Platform> Tlb<P> {
     #[inline]
     pub fn flush_before_install(&self, context: &TlbContext, slot: PteSlot, va: VirtAddr, level: Level) {
         let table = self.frames().table(slot.table);
-        let keyed = table.pending().0 != TableKey::NONE || table.lingering() != TableKey::NONE;
+        let lingers = plant!(LingeringNotSeenAtInstall; false, table.lingering() != TableKey::NONE);
+        let keyed = table.pending().0 != TableKey::NONE || lingers;
         if keyed || context.unplaced().is_some() {
             self.flush_pending_entry(context, slot, va, level);
         }
@@ -146,6 +149,7 @@ impl<P: Platform> Tlb<P> {
             let start = va.align_down(level.span());
             let range = Some(PageRange::new(start, start.add(level.span())));
             self.flush(context, FlushInfo { range, level, freed_tables: false });
+            assert_covers(DependentOperation::Install, EntryDeferral::Gathered, FlushCover::Entry);
         }
         plant!(DeferredNotSeenAtInstall => return);
         // After the count of gathers: a dropped one is recorded here before it leaves the count.
@@ -156,23 +160,40 @@ impl<P: Platform> Tlb<P> {
         if had_keys {
             sequence = self.sequence_after(keys, sequence);
         }
-        table.set_pending(with_gather(keys[0], gathered), sequence);
+        table.set_pending(with_gather(keys[0], plant!(GatherMarkCleared; false, gathered)), sequence);
         table.set_lingering(keys[1]);
-        self.flush_owed(context, if pending { owed } else { [None; 2] });
+        self.flush_owed(DependentOperation::Install, context, if pending { owed } else { [None; 2] });
     }
 
-    /// Flushes what `owed` names, and what was deferred in the space without a place.
-    fn flush_owed(&self, context: &TlbContext, owed: [Option<KeyedFlush>; 2]) {
-        let mut own = context.unplaced().is_some_and(|deferred| !self.has_paid(context, deferred));
-        let mut flushed = false;
+    /// Flushes what `owed` names under each key, and what the space owes without a place.
+    fn flush_owed(&self, operation: DependentOperation, context: &TlbContext, owed: [Option<KeyedFlush>; 2]) {
+        let unplaced = context.unplaced().is_some_and(|deferred| !self.has_paid(context, deferred));
+        let mut space = unplaced;
+        let (mut flushed, mut cover) = (false, FlushCover::Nothing);
         for owed in owed.into_iter().flatten() {
             match owed.debtor {
-                Debtor::Space => own = true,
-                Debtor::Family => flushed |= self.flush_family(owed.deferred),
+                Debtor::Space => space = true,
+                Debtor::Family => {
+                    flushed |= self.flush_family(owed.deferred);
+                    cover = FlushCover::Everything;
+                }
             }
         }
-        if own && self.flush_deferred(context) || flushed {
+        if space {
+            flushed |= self.flush_deferred(context);
+            cover = cover.max(FlushCover::Space);
+        }
+        if flushed {
             self.count(Counter::PwTlbBatchOvertaken, 1);
+        }
+        let states = [EntryDeferral::Pending, EntryDeferral::Lingering];
+        for (owed, own) in owed.into_iter().zip(states) {
+            if let Some(owed) = owed {
+                assert_covers(operation, owed.state(own), cover);
+            }
+        }
+        if unplaced {
+            assert_covers(operation, EntryDeferral::Unplaced, cover);
         }
     }
 }

@@ -213,6 +213,26 @@ fn a_generation_is_that_of_its_space() {
     assert_eq!(on(1, || host.access(page(1), Access::Read)), None);
 }
 
+/// The slot that the space had is another's since, and the next one was another's before.
+#[test]
+fn a_slot_that_changes_hands_has_seen_nothing() {
+    let (host, space, key) = dropped_debt(|_| {});
+    let tlb = space.tlb.clone();
+    for _ in 0..6 {
+        let other = Space::new(&tlb);
+        for _ in 0..8 {
+            tlb.flush(&other.context, FlushInfo { range: None, level: Level::PTE, freed_tables: false });
+        }
+        on(1, || other.run());
+    }
+    let asked = Arc::downgrade(&tlb);
+    host.watch(move || asked.upgrade().map_or(0, |tlb| u64::from(tlb.owing(key).0.count())));
+    let ((), log) = host.log(|| on(1, || space.run()));
+    let root = log.iter().find(|step| matches!(step.effect, Effect::Root { .. })).expect("it loads a root");
+    assert_eq!(root.probe, 1, "the flush is part of the load");
+    assert_eq!(tlb.owing(key).0, CpuMask::EMPTY);
+}
+
 /// INV-LEDGER-SAMPLE: a debt that arises while the root is loaded is not paid by it.
 #[test]
 fn a_root_loaded_without_tags_is_a_full_flush() {
@@ -306,6 +326,7 @@ fn mistakes_about_masks_are_found() {
     assert_found_by(PlantedBug::PublishPays, a_dsb_that_publishes_pays_nothing_and_one_that_completes_pays);
     assert_found_by(PlantedBug::UntaggedSampledLate, a_root_loaded_without_tags_is_a_full_flush);
     assert_found_by(PlantedBug::SeenBeforeFlush, a_cpu_has_seen_a_generation_when_its_flush_is_done);
+    assert_found_by(PlantedBug::SlotKeepsGeneration, a_slot_that_changes_hands_has_seen_nothing);
     assert_found_by(PlantedBug::GenerationOfOtherSpace, a_generation_is_that_of_its_space);
     assert_found_by(PlantedBug::OldKeysForgotten, a_key_whose_mask_was_overwritten_is_owed_by_the_cpus_of_its_bucket);
     assert_found_by(

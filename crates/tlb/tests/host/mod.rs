@@ -2,6 +2,7 @@
 
 mod batch;
 mod broadcast;
+mod cover;
 mod dropped;
 mod hotplug;
 mod ipi;

@@ -36,6 +36,9 @@ on_both! {
     a_new_table_has_no_lingering_translations,
     entries_of_both_keys_have_one_sequence,
     a_gather_that_depends_on_the_space_pays_for_each_table,
+    a_merged_key_stays_merged_when_more_is_deferred,
+    the_clock_of_the_installing_cpu_pays_no_key,
+    a_deferred_block_is_seen_by_a_gather_that_meets_no_table,
 }
 
 const CPUS: usize = 4;
@@ -227,12 +230,15 @@ fn an_install_beside_a_gather_flushes_only_in_the_tables_that_it_has_edited<I: I
     let (host, tlb, space) = used::<I>();
     let mut gather = Gather::concurrent(&tlb, &space.context);
     gather.absorb(space.clear(0));
+    gather.absorb(space.clear(1));
     gather.publish(space.last());
     let above = (space.above(), page(0));
     let ((), log) = host.log(|| on(3, || tlb.flush_before_install(&space.context, above.0, above.1, Level::PMD)));
     assert_eq!(log, [], "the gather has edited another table");
-    assert_ne!(install(&host, &space, 0), []);
-    assert!(!reaches(&host, 0));
+    for index in [0, 1] {
+        assert_ne!(install(&host, &space, index), []);
+        assert!(!reaches(&host, index));
+    }
     gather.settle();
     assert_eq!(install(&host, &space, 0), [], "no gather is open");
     // A later gather of another table leaves this one alone.
@@ -472,6 +478,50 @@ fn a_gather_that_depends_on_the_space_pays_for_each_table<I: Isa>() {
     batch.settle();
 }
 
+/// On arm64 CPU 1 has issued, and only its DSB completes (Arm ARM D8.14.5).
+fn the_clock_of_the_installing_cpu_pays_no_key<I: Isa>() {
+    let (host, tlb, space) = used::<I>();
+    let mut batch = Batch::new(&tlb);
+    on(1, || batch.absorb(&space.context, space.clear(0)));
+    tlb.ledger().open(CpuMask::EMPTY);
+    on(3, || tlb.ledger().advance(CpuId::new(3), tlb.ledger().sample()));
+    assert_ne!(install(&host, &space, 0), []);
+    assert!(!reaches(&host, 0));
+    on(1, || batch.settle());
+}
+
+fn a_merged_key_stays_merged_when_more_is_deferred<I: Isa>() {
+    let (host, space, other) = shared::<I>();
+    let tlb = &space.tlb;
+    let mut batch = Batch::new(tlb);
+    clear_shared(&mut batch, (&space, &other), 0);
+    // An epoch later, as a copy that is the space's own.
+    tlb.ledger().open(CpuMask::EMPTY);
+    batch.absorb(&space.context, space.clear(1));
+    batch.absorb(&space.context, Debt::new(tlb, &space.context, page(9), OwedFlush::Leaf(Level::PTE), ()));
+    on(3, || Gather::new(tlb, &space.context).settle());
+    assert_eq!((reaches(&host, 0), other_reaches(&host, 0)), (false, true));
+    assert_ne!(install(&host, &space, 0), []);
+    assert!(!other_reaches(&host, 0));
+    batch.settle();
+}
+
+fn a_deferred_block_is_seen_by_a_gather_that_meets_no_table<I: Isa>() {
+    let (host, tlb, space) = used::<I>();
+    let leaf = Leaf { pfn: Pfn::new(512), rights: Rights::RW, flags: LeafFlags::USER | LeafFlags::ACCESSED };
+    let (slot, va) = (PteSlot { table: space.pmd, index: 7 }, page(0).align_down(1 << 30).add(7 << 21));
+    tlb.fx().store(slot, I::leaf(Level::PMD, leaf));
+    let reaches = || on(1, || host.access(va, Access::Read)).is_some();
+    assert!(reaches());
+    let mut batch = Batch::new(&tlb);
+    tlb.fx().store(slot, Pte::EMPTY);
+    batch.absorb(&space.context, Debt::new(&*tlb, &space.context, va, OwedFlush::Leaf(Level::PMD), ()).at(slot));
+    assert!(reaches());
+    Gather::new(&tlb, &space.context).settle();
+    assert!(!reaches());
+    batch.settle();
+}
+
 #[cfg(feature = "planted")]
 #[test]
 fn mistakes_about_the_life_of_a_key_are_found() {
@@ -487,6 +537,11 @@ fn mistakes_about_the_life_of_a_key_are_found() {
         PlantedBug::LingeringNotMet,
         a_gather_ends_the_lingering_translations_of_the_tables_that_it_has_met::<X86_64>,
     );
+    assert_found_by(
+        PlantedBug::LingeringNotSeenAtInstall,
+        an_install_over_a_lingering_translation_flushes_once::<Aarch64>,
+    );
+    assert_found_by(PlantedBug::MergedKeyLost, a_merged_key_stays_merged_when_more_is_deferred::<X86_64>);
     assert_found_by(PlantedBug::LingerKeyKept, a_new_table_has_no_lingering_translations::<X86_64>);
     assert_found_by(PlantedBug::SequenceMovesEarly, entries_of_both_keys_have_one_sequence::<Aarch64>);
 }
@@ -498,6 +553,15 @@ fn mistakes_about_places_are_found() {
     use pagewright_plant::{PlantedBug, assert_found_by};
     assert_found_by(PlantedBug::TableNotMet, a_gather_flushes_for_the_tables_that_it_has_met::<Aarch64>);
     assert_found_by(PlantedBug::TableNotMet, gathers_of_distant_tables_do_not_flush_the_space::<X86_64>);
+    assert_found_by(
+        PlantedBug::GatherMarkCleared,
+        an_install_beside_a_gather_flushes_only_in_the_tables_that_it_has_edited::<Aarch64>,
+    );
+    assert_found_by(
+        PlantedBug::BlockDeferralPlaced,
+        a_deferred_block_is_seen_by_a_gather_that_meets_no_table::<Aarch64>,
+    );
+    assert_found_by(PlantedBug::OwnClockAsked, the_clock_of_the_installing_cpu_pays_no_key::<Aarch64>);
     assert_found_by(PlantedBug::PendingNotMarked, an_install_over_a_deferred_entry_flushes_once::<X86_64>);
     assert_found_by(PlantedBug::UnpaidKeyReplaced, a_key_covers_what_was_deferred_before_it_was_merged::<Aarch64>);
     assert_found_by(

@@ -1,0 +1,123 @@
+//! Who must flush what: the cover that an operation owes for an entry which another has edited.
+//!
+//! [`required_cover`] is the table in the header of this crate as a function. Debug builds assert it
+//! where deferred flushes are paid; a test reaches each cell and compares it with what the machine
+//! has flushed, and the header with the function.
+//!
+//! Neighbours: `table_key`, `batch` and [`Gather`](crate::Gather) pay, and assert.
+//!
+//! Not guaranteed: that no more is flushed. On x86 a CPU that has missed a generation flushes the
+//! whole tag.
+
+/// An operation that depends on an entry which another may have cleared or weakened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DependentOperation {
+    /// An install of a leaf or a table in the entry ([`Tlb::flush_before_install`](crate::Tlb::flush_before_install)).
+    Install,
+    /// A store of many leaves, under an exclusive hold of the space ([`Tlb::flush_pending_table`](crate::Tlb::flush_pending_table)).
+    StoreMany,
+    /// An edit of a leaf without rights ([`Tlb::may_owe_flush`](crate::Tlb::may_owe_flush)).
+    EditWithoutRights,
+    /// A gather that has [met](crate::Gather::meet) the table, and settles.
+    Gather,
+    /// The same, beside other gathers of the space ([`Gather::concurrent`](crate::Gather::concurrent)).
+    ConcurrentGather,
+    /// A gather that has taken over [the keys of the table](crate::Gather::hand_over), and settles.
+    HandOver,
+    /// The debt of another entry, which is settled alone ([`Debt::settle`](crate::Debt::settle)).
+    SettleEntry,
+    /// A batch that depends on entries of the table ([`Batch::absorb_pending`](crate::Batch::absorb_pending)), and settles.
+    AbsorbPending,
+}
+
+impl DependentOperation {
+    /// All operations, in the order of the table.
+    pub const ALL: [Self; 8] = [
+        Self::Install,
+        Self::StoreMany,
+        Self::EditWithoutRights,
+        Self::Gather,
+        Self::ConcurrentGather,
+        Self::HandOver,
+        Self::SettleEntry,
+        Self::AbsorbPending,
+    ];
+}
+
+/// What is deferred of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryDeferral {
+    /// Nothing, or all of it is paid.
+    Paid,
+    /// It was cleared, and is pending under an unpaid must-flush key.
+    Pending,
+    /// It was cleared, and is pending under an unpaid may-linger key.
+    Lingering,
+    /// A concurrent gather that is open has edited its table.
+    Gathered,
+    /// It is a leaf that was weakened, under an unpaid must-flush key.
+    Weakened,
+    /// A debt of the space was dropped, or deferred without a place.
+    Unplaced,
+    /// It was cleared, and is pending under an unpaid key that is merged.
+    Merged,
+}
+
+impl EntryDeferral {
+    /// All states, in the order of the table.
+    pub const ALL: [Self; 7] =
+        [Self::Paid, Self::Pending, Self::Lingering, Self::Gathered, Self::Weakened, Self::Unplaced, Self::Merged];
+}
+
+/// What a flush covers; each includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FlushCover {
+    /// No translation.
+    Nothing,
+    /// Those of the entry.
+    Entry,
+    /// Those of every page below the table.
+    Table,
+    /// Those of the space.
+    Space,
+    /// Those of every space.
+    Everything,
+}
+
+/// The least that `operation` flushes for an entry of which `deferral` holds.
+///
+/// `None`: the two do not meet. An install finds no leaf, an edit of a leaf finds one, and an
+/// operation that holds the space exclusively finds no gather open.
+#[must_use]
+pub const fn required_cover(operation: DependentOperation, deferral: EntryDeferral) -> Option<FlushCover> {
+    use DependentOperation as Op;
+    use EntryDeferral as Entry;
+    Some(match (operation, deferral) {
+        (_, Entry::Paid) | (Op::SettleEntry, _) => FlushCover::Nothing,
+        (Op::Install, Entry::Weakened)
+        | (Op::StoreMany | Op::Gather | Op::HandOver, Entry::Gathered)
+        | (Op::EditWithoutRights, Entry::Pending | Entry::Lingering) => return None,
+        (Op::EditWithoutRights, _) | (Op::Install, Entry::Gathered) => FlushCover::Entry,
+        (Op::HandOver, Entry::Pending | Entry::Lingering | Entry::Weakened) => FlushCover::Table,
+        (
+            Op::Install | Op::StoreMany | Op::Gather | Op::ConcurrentGather | Op::HandOver | Op::AbsorbPending,
+            Entry::Merged,
+        ) => FlushCover::Everything,
+        (
+            Op::Install | Op::StoreMany | Op::Gather | Op::ConcurrentGather | Op::HandOver | Op::AbsorbPending,
+            Entry::Pending | Entry::Lingering | Entry::Gathered | Entry::Weakened | Entry::Unplaced,
+        ) => FlushCover::Space,
+    })
+}
+
+/// Asserts, in debug builds, that `flushed` is enough.
+///
+/// # Panics
+/// INV-TLB-COVER: when it is less, or the two do not meet.
+#[inline]
+pub(crate) fn assert_covers(operation: DependentOperation, deferral: EntryDeferral, flushed: FlushCover) {
+    debug_assert!(
+        required_cover(operation, deferral).is_some_and(|required| required <= flushed),
+        "INV-TLB-COVER: {operation:?} flushes {flushed:?} for an entry that is {deferral:?}"
+    );
+}
