@@ -84,7 +84,7 @@ pub(super) fn build(
     rejected: &mut Rejected,
     note: impl Fn(&Rejected) -> Result<(), Error>,
 ) -> Result<(Vec<usize>, Vec<Artifact>), Error> {
-    let packages: BTreeSet<&str> = mutants.iter().map(|mutant| mutant.package.as_str()).collect();
+    let packages: BTreeSet<&str> = mutants.iter().map(|mutant| mutant.mutation.package.as_str()).collect();
     let mut check = vec!["check", "--lib", "--keep-going"];
     check.extend(packages.into_iter().flat_map(|package| ["--package", package]));
     let mut tests = vec!["test", "--no-run", "--lib", "--bins", "--tests"];

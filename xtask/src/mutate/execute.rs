@@ -50,8 +50,11 @@ pub(crate) fn baselines(suite: &Suite, folder: &RunFolder) -> Result<(), Error> 
 /// Runs each mutant of `chosen` that has no result yet, and prints its fate.
 pub(crate) fn mutants(suite: &Suite, folder: &RunFolder, mutants: &[Mutant], chosen: &[usize]) -> Result<(), Error> {
     let done = folder.results();
-    let missing: Vec<usize> =
-        chosen.iter().copied().filter(|index| !done.iter().any(|result| result.id == mutants[*index].id)).collect();
+    let missing: Vec<usize> = chosen
+        .iter()
+        .copied()
+        .filter(|index| !done.iter().any(|result| result.mutation.id == mutants[*index].mutation.id))
+        .collect();
     let finished = Mutex::new(chosen.len() - missing.len());
     on_every_core(missing.len(), |index| {
         let number = missing[index];
@@ -66,7 +69,7 @@ pub(crate) fn mutants(suite: &Suite, folder: &RunFolder, mutants: &[Mutant], cho
             Fate::Survived { tests } => format!("SURVIVED {tests} tests"),
             Fate::Rejected(_) => String::from("not viable"),
         };
-        println!("{}/{} {:.1} s {}: {fate}", *finished, chosen.len(), result.seconds, mutants[number]);
+        println!("{}/{} {:.1} s {}: {fate}", *finished, chosen.len(), result.seconds, result.mutation);
         folder.add_result(&result)
     })
 }
@@ -74,7 +77,7 @@ pub(crate) fn mutants(suite: &Suite, folder: &RunFolder, mutants: &[Mutant], cho
 /// Runs the tests that reach a mutant until one fails.
 fn fate(suite: &Suite, mutant: &Mutant, number: usize) -> Result<Fate, Error> {
     let cost = |test: &usize| {
-        let own = suite.tests[*test].package == mutant.package;
+        let own = suite.tests[*test].package == mutant.mutation.package;
         suite.known(*test).map_or(0.0, |baseline| baseline.seconds) + if own { 0.0 } else { OTHER_PACKAGE }
     };
     let mut order: Vec<usize> = (0..suite.tests.len()).collect();

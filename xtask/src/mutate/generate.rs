@@ -4,7 +4,7 @@
 //! of macros (so no planted bug and no assertion), constants and types, and `fmt` functions.
 
 use super::compiled::is_compiled;
-use super::mutant::{Edit, EditForm, Mutant, Operator, assign_ids, one_line};
+use super::mutant::{Edit, EditForm, Mutant, Mutation, Operator, assign_ids, one_line};
 use super::operators::{assigns, binary, opposite, plain_results};
 use std::ops::Range;
 use syn::spanned::Spanned;
@@ -64,7 +64,7 @@ impl Generator<'_> {
         if !self.in_function {
             return;
         }
-        self.of_file.mutants.push(Mutant {
+        let mutation = Mutation {
             id: String::new(),
             package: self.package.to_owned(),
             file: self.file.to_owned(),
@@ -73,9 +73,8 @@ impl Generator<'_> {
             operator,
             original: one_line(&self.text[shown]),
             replacement: one_line(replacement),
-            edits,
-            is_const: self.is_const,
-        });
+        };
+        self.of_file.mutants.push(Mutant { mutation, edits, is_const: self.is_const });
     }
 
     /// A mutant that replaces an expression.
@@ -104,7 +103,7 @@ impl Generator<'_> {
                 self.push(Operator::Body, body.clone(), &text, vec![edit]);
                 // The whole body would say less than its name.
                 if let Some(mutant) = self.of_file.mutants.last_mut() {
-                    mutant.original = format!("fn {}", signature.ident);
+                    mutant.mutation.original = format!("fn {}", signature.ident);
                 }
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! An entry names file, function, original and replacement, and not the line, and gives the reason.
 
-use super::results::MutantResult;
+use super::mutant::Mutation;
 use crate::cargo::Workspace;
 use crate::error::Error;
 use std::fs;
@@ -23,13 +23,7 @@ pub(crate) struct Justified {
 
 impl Justified {
     /// Whether the entry is about this mutant.
-    pub(crate) fn is_about(&self, mutant: &MutantResult) -> bool {
-        (&self.file, &self.function, &self.original, &self.replacement)
-            == (&mutant.file, &mutant.function, &mutant.original, &mutant.replacement)
-    }
-
-    /// Whether this mutant, as the source has it now, is the entry's.
-    pub(crate) fn names(&self, mutant: &super::mutant::Mutant) -> bool {
+    pub(crate) fn is_about(&self, mutant: &Mutation) -> bool {
         (&self.file, &self.function, &self.original, &self.replacement)
             == (&mutant.file, &mutant.function, &mutant.original, &mutant.replacement)
     }

@@ -76,7 +76,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Error> {
     let all = mutants(&workspace)?;
     let justified = justified::read(&workspace)?;
     let stale: Vec<&Justified> =
-        justified.iter().filter(|entry| !all.iter().any(|mutant| entry.names(mutant))).collect();
+        justified.iter().filter(|entry| !all.iter().any(|mutant| entry.is_about(&mutant.mutation))).collect();
     for entry in &stale {
         println!("{}: no such mutant: {}", justified::PAGE, entry.shown());
     }
@@ -94,8 +94,8 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Error> {
 fn list(mutants: &[Mutant]) {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for mutant in mutants {
-        println!("{mutant}");
-        for group in [mutant.package.clone(), format!("{:?}", mutant.operator).to_lowercase()] {
+        println!("{}", mutant.mutation);
+        for group in [mutant.mutation.package.clone(), format!("{:?}", mutant.mutation.operator).to_lowercase()] {
             *counts.entry(group).or_default() += 1;
         }
     }
@@ -165,7 +165,7 @@ fn sample(
     }
     execute::mutants(&suite, &folder, &mutants, &chosen)?;
     let done = folder.results();
-    let of = |index: usize| done.iter().rev().find(|result| result.id == mutants[index].id).cloned();
+    let of = |index: usize| done.iter().rev().find(|result| result.mutation.id == mutants[index].mutation.id).cloned();
     let mut results: Vec<MutantResult> = chosen.iter().filter_map(|index| of(*index)).collect();
     let last = chosen.iter().max().copied().unwrap_or_default();
     let not_built = rejected.iter().filter(|(index, _)| **index <= last || !options.ids.is_empty());
@@ -177,10 +177,10 @@ fn sample(
     fs::write(&path, &text).map_err(Error::file(&path))?;
     let wrong: Vec<&MutantResult> = results
         .iter()
-        .filter(|result| result.fate.is_killed() && justified.iter().any(|entry| entry.is_about(result)))
+        .filter(|result| result.fate.is_killed() && justified.iter().any(|entry| entry.is_about(&result.mutation)))
         .collect();
     for result in &wrong {
-        println!("{}: {} is killed and needs no reason", justified::PAGE, result.id);
+        println!("{}: {} is killed and needs no reason", justified::PAGE, result.mutation.id);
     }
     let below = options.ids.is_empty() && counts.upper() < FLOOR;
     if below {
@@ -194,7 +194,7 @@ fn sample(
 
 /// The packages that link one of the mutated packages, and these themselves.
 fn dependents(workspace: &Workspace, mutants: &[Mutant]) -> Vec<String> {
-    let mut found: Vec<String> = mutants.iter().map(|mutant| mutant.package.clone()).collect();
+    let mut found: Vec<String> = mutants.iter().map(|mutant| mutant.mutation.package.clone()).collect();
     found.sort();
     found.dedup();
     loop {

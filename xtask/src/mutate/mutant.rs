@@ -12,9 +12,9 @@ use std::ops::Range;
 /// The longest source text that a mutant shows.
 const SHOWN: usize = 70;
 
-/// A mistake that the source could contain.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mutant {
+/// The place of a mutant in the source, and its texts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mutation {
     /// The name by which a later run finds the mutant, independent of line numbers.
     pub(crate) id: String,
     /// The package.
@@ -31,13 +31,20 @@ pub(crate) struct Mutant {
     pub(crate) original: String,
     /// What stands there instead.
     pub(crate) replacement: String,
+}
+
+/// A mistake that the source could contain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mutant {
+    /// Where it is, and what it replaces.
+    pub(crate) mutation: Mutation,
     /// The changes.
     pub(crate) edits: Vec<Edit>,
     /// Whether the code may run at compile time, where no switch can be read.
     pub(crate) is_const: bool,
 }
 
-impl fmt::Display for Mutant {
+impl fmt::Display for Mutation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { id, file, line, function, original, replacement, .. } = self;
         write!(f, "{id} {file}:{line} {function}: `{original}` → `{replacement}`")
@@ -119,8 +126,8 @@ pub(crate) fn stable_hash(parts: &[&str]) -> u64 {
 pub(crate) fn assign_ids(mutants: &mut [Mutant]) {
     for index in 0..mutants.len() {
         let (before, rest) = mutants.split_at_mut(index);
-        let mutant = &mut rest[0];
-        let same = |other: &&Mutant| {
+        let mutant = &mut rest[0].mutation;
+        let same = |Mutant { mutation: other, .. }: &&Mutant| {
             (&other.function, &other.original, &other.replacement, other.operator)
                 == (&mutant.function, &mutant.original, &mutant.replacement, mutant.operator)
         };

@@ -69,16 +69,17 @@ impl Options {
 
     /// The mutants to draw from, in the order of the sample.
     pub(crate) fn choose(&self, mut mutants: Vec<Mutant>) -> Vec<Mutant> {
-        mutants.retain(|mutant| {
+        mutants.retain(|Mutant { mutation: mutant, is_const, .. }| {
             let short = mutant.package.trim_start_matches("pagewright-");
-            !mutant.is_const
+            !is_const
                 && self.package.as_ref().is_none_or(|package| *package == mutant.package || package == short)
                 && self.file.as_ref().is_none_or(|file| mutant.file.ends_with(file))
                 && (self.ids.is_empty() || self.ids.contains(&mutant.id))
         });
         if !self.list {
             let seed = self.seed.to_string();
-            mutants.sort_by_cached_key(|mutant| (stable_hash(&[&seed, &mutant.id]), mutant.id.clone()));
+            mutants
+                .sort_by_cached_key(|mutant| (stable_hash(&[&seed, &mutant.mutation.id]), mutant.mutation.id.clone()));
         }
         mutants
     }

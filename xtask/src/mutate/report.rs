@@ -3,6 +3,7 @@
 use super::build::Rejection;
 use super::interval::wilson;
 use super::justified::Justified;
+use super::mutant::Mutation;
 use super::results::{Fate, MutantResult};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -55,12 +56,13 @@ pub(crate) fn report(results: &[MutantResult], justified: &[Justified]) -> (Stri
     let mut groups: BTreeMap<String, Counts> = BTreeMap::new();
     let mut lines: Vec<(&str, usize, String)> = Vec::new();
     for result in results {
-        let reason = justified.iter().find(|entry| entry.is_about(result)).map(|entry| entry.reason.as_str());
+        let reason = justified.iter().find(|entry| entry.is_about(&result.mutation)).map(|entry| entry.reason.as_str());
         counts.add(&result.fate, reason.is_some());
-        for group in [result.package.clone(), format!("{:?}", result.operator).to_lowercase()] {
+        let mutation = &result.mutation;
+        for group in [mutation.package.clone(), format!("{:?}", mutation.operator).to_lowercase()] {
             groups.entry(group).or_default().add(&result.fate, reason.is_some());
         }
-        let MutantResult { id, file, line, function, original, replacement, .. } = result;
+        let Mutation { id, file, line, function, original, replacement, .. } = mutation;
         let (fate, detail) = match (&result.fate, reason) {
             (Fate::Killed(test), _) => ("killed", format!("by {test}")),
             (Fate::TimedOut(test), _) => ("timed out", format!("in {test}")),
@@ -105,7 +107,7 @@ mod tests {
     use super::*;
 
     fn result(id: &str, fate: Fate) -> MutantResult {
-        MutantResult {
+        let mutation = Mutation {
             id: id.to_owned(),
             package: "p".to_owned(),
             file: "a.rs".to_owned(),
@@ -114,9 +116,8 @@ mod tests {
             operator: Operator::Logic,
             original: "a".to_owned(),
             replacement: "b".to_owned(),
-            fate,
-            seconds: 0.0,
-        }
+        };
+        MutantResult { mutation, fate, seconds: 0.0 }
     }
 
     #[test]

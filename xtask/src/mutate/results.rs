@@ -4,7 +4,7 @@
 //! of JSON, appended when it is made.
 
 use super::build::{Rejected, Rejection};
-use super::mutant::{Mutant, Operator};
+use super::mutant::{Mutant, Mutation};
 use super::suite::Baseline;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
@@ -42,21 +42,8 @@ impl Fate {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MutantResult {
     /// The mutant.
-    pub(crate) id: String,
-    /// The package.
-    pub(crate) package: String,
-    /// The file.
-    pub(crate) file: String,
-    /// The line.
-    pub(crate) line: usize,
-    /// The function.
-    pub(crate) function: String,
-    /// The rule that made it.
-    pub(crate) operator: Operator,
-    /// The source that changed.
-    pub(crate) original: String,
-    /// What stood there instead.
-    pub(crate) replacement: String,
+    #[serde(flatten)]
+    pub(crate) mutation: Mutation,
     /// The fate.
     pub(crate) fate: Fate,
     /// The time that its tests took.
@@ -66,8 +53,7 @@ pub(crate) struct MutantResult {
 impl MutantResult {
     /// The result of a mutant.
     pub(crate) fn new(mutant: &Mutant, fate: Fate, seconds: f64) -> Self {
-        let Mutant { id, package, file, line, function, operator, original, replacement, .. } = mutant.clone();
-        Self { id, package, file, line, function, operator, original, replacement, fate, seconds }
+        Self { mutation: mutant.mutation.clone(), fate, seconds }
     }
 }
 

@@ -68,11 +68,11 @@ impl Scratch {
 
     /// Writes the copy with these mutants, each behind the switch with its number.
     pub(crate) fn write(&mut self, mutants: &[(usize, &Mutant)]) -> Result<(), Error> {
-        let changed: BTreeSet<&str> = mutants.iter().map(|(_, mutant)| mutant.file.as_str()).collect();
+        let changed: BTreeSet<&str> = mutants.iter().map(|(_, mutant)| mutant.mutation.file.as_str()).collect();
         self.rewritten.clear();
         for file in changed {
             let source = self.files.get(Path::new(file)).map_or(&[][..], Vec::as_slice);
-            let of_file = mutants.iter().filter(|(_, mutant)| mutant.file == file).copied();
+            let of_file = mutants.iter().filter(|(_, mutant)| mutant.mutation.file == file).copied();
             self.rewritten.insert(file.to_owned(), rewrite(&String::from_utf8_lossy(source), of_file));
         }
         self.remove_others(&self.root)?;

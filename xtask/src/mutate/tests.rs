@@ -12,13 +12,13 @@ fn all(text: &str) -> Vec<Mutant> {
 }
 
 fn shown(text: &str) -> Vec<String> {
-    all(text).iter().map(|mutant| format!("{} → {}", mutant.original, mutant.replacement)).collect()
+    all(text).iter().map(|mutant| format!("{} → {}", mutant.mutation.original, mutant.mutation.replacement)).collect()
 }
 
 /// Rewrites `text` with the mutants of `operator`, numbered from 0.
 fn rewritten(text: &str, operator: Operator) -> String {
     let mutants = all(text);
-    let chosen = mutants.iter().filter(|mutant| mutant.operator == operator).enumerate();
+    let chosen = mutants.iter().filter(|mutant| mutant.mutation.operator == operator).enumerate();
     rewrite(text, chosen).text.replace("::pagewright_plant::mutant::", "")
 }
 
@@ -106,8 +106,9 @@ fn a_compiler_error_belongs_to_the_changed_text_or_else_to_the_innermost_switch(
         let start = rewritten.text.find(part).expect("the part");
         rewritten.mutants_at(&(start..start + part.len()))
     };
-    let number =
-        |replacement: &str| mutants.iter().position(|mutant| mutant.replacement == replacement).expect("the mutant");
+    let number = |replacement: &str| {
+        mutants.iter().position(|mutant| mutant.mutation.replacement == replacement).expect("the mutant")
+    };
     assert_eq!(at("a && b < c"), [number("a && b < c")]);
     assert_eq!(at("b <= c"), [number("b <= c")]);
     assert_eq!(at("b < c })"), [number("b <= c"), number("b >= c")], "the switch around both");
@@ -118,7 +119,7 @@ fn a_compiler_error_belongs_to_the_changed_text_or_else_to_the_innermost_switch(
 #[test]
 fn ids_do_not_depend_on_lines_and_equal_changes_of_one_function_differ() {
     let text = "fn f() -> Self { g(a < b, a < b) }";
-    let ids = |text: &str| all(text).into_iter().map(|mutant| mutant.id).collect::<Vec<_>>();
+    let ids = |text: &str| all(text).into_iter().map(|mutant| mutant.mutation.id).collect::<Vec<_>>();
     let found = ids(text);
     assert_eq!(found, ids(&format!("\n\n{text}")));
     let mut unique = found.clone();
@@ -135,9 +136,9 @@ fn every_area_of_the_source_has_mutants_and_each_has_its_own_id() {
         let areas = scope.modules.iter().map(|module| format!("{}/{module}", scope.source));
         let areas: Vec<String> = if scope.modules.is_empty() { vec![scope.source.to_owned()] } else { areas.collect() };
         for area in areas {
-            assert!(found.iter().any(|mutant| mutant.file.starts_with(&area)), "{area}");
+            assert!(found.iter().any(|mutant| mutant.mutation.file.starts_with(&area)), "{area}");
         }
     }
-    let ids: BTreeSet<&str> = found.iter().map(|mutant| mutant.id.as_str()).collect();
+    let ids: BTreeSet<&str> = found.iter().map(|mutant| mutant.mutation.id.as_str()).collect();
     assert_eq!(ids.len(), found.len());
 }
