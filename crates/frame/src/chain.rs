@@ -54,6 +54,27 @@ impl Chain {
     }
 }
 
+/// Defines the length of a list that is a [`Chain`] of the named things.
+macro_rules! chained {
+    ($things:literal) => {
+        /// An empty list.
+        pub const fn new() -> Self {
+            Self(Chain::new())
+        }
+
+        #[doc = concat!("The number of ", $things, ".")]
+        pub const fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        #[doc = concat!("Whether the list has no ", $things, ".")]
+        pub const fn is_empty(&self) -> bool {
+            self.0.is_empty()
+        }
+    };
+}
+pub(crate) use chained;
+
 /// A list of blocks, chained through their records.
 ///
 /// The list owns the blocks. The owner must empty it before dropping it.
@@ -62,20 +83,7 @@ impl Chain {
 pub struct BlockList(Chain);
 
 impl BlockList {
-    /// An empty list.
-    pub const fn new() -> Self {
-        Self(Chain::new())
-    }
-
-    /// The number of blocks.
-    pub const fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether the list has no blocks.
-    pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
+    chained!("blocks");
 
     /// Puts a block at the front.
     ///

@@ -6,7 +6,7 @@
 //! Not guaranteed: any order but last in, first out.
 
 use crate::block::Block;
-use crate::chain::Chain;
+use crate::chain::{Chain, chained};
 use crate::folio::{Folio, FolioRef};
 use crate::frames::Frames;
 use crate::memmap::Memmap;
@@ -26,20 +26,7 @@ const AT_ONCE: usize = 31;
 pub struct ReleaseList(Chain);
 
 impl ReleaseList {
-    /// An empty list.
-    pub const fn new() -> Self {
-        Self(Chain::new())
-    }
-
-    /// The number of folios.
-    pub const fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether the list has no folios.
-    pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
+    chained!("folios");
 
     /// Gives up a reference if it is the last one, and keeps the folio on this list.
     ///

@@ -3,6 +3,23 @@
 use crate::addr::{PAGE_SHIFT, PAGE_SIZE};
 use core::fmt;
 
+/// Defines how a small number is read, with the first lines of the documentation.
+macro_rules! as_number {
+    ($raw:literal, $index:literal) => {
+        #[doc = $raw]
+        #[inline]
+        pub const fn raw(self) -> u8 {
+            self.0
+        }
+
+        #[doc = $index]
+        #[inline]
+        pub const fn index(self) -> usize {
+            self.0 as usize
+        }
+    };
+}
+
 /// log2 of a number of base pages: order 0 is 4 KiB, order 9 is 2 MiB, order 18 is 1 GiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
@@ -34,17 +51,7 @@ impl Order {
         if raw <= Self::PUD.0 { Some(Self(raw)) } else { None }
     }
 
-    /// The exponent.
-    #[inline]
-    pub const fn raw(self) -> u8 {
-        self.0
-    }
-
-    /// The exponent as an index.
-    #[inline]
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
+    as_number!("The exponent.", "The exponent as an index.");
 
     /// The number of base pages in a block of this order.
     #[inline]
@@ -97,17 +104,7 @@ impl Level {
         Self(raw)
     }
 
-    /// The number, 0 at the leaves.
-    #[inline]
-    pub const fn raw(self) -> u8 {
-        self.0
-    }
-
-    /// The number as an index.
-    #[inline]
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
+    as_number!("The number, 0 at the leaves.", "The number as an index.");
 
     /// log2 of [`Self::span`].
     #[inline]
