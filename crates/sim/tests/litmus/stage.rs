@@ -207,24 +207,15 @@ pub(crate) fn outcomes_of_variant<I: Isa>(lines: &[Line<I>], variant: &'static [
 
 /// CPU 1 caches the translation; CPU 0 executes `steps`; then CPU 1 reads.
 pub(crate) fn read_after<I: Isa>(steps: &'static [Line<I>]) -> Outcomes {
-    let shape: [Line<I>; 2] = [
-        |on| {
-            on.wait_for(1);
-            on.execute_variant();
-            on.signal(2);
-        },
-        |on| {
-            on.look(CPU1, Access::Read);
-            on.signal(1);
-            on.wait_for(2);
-            on.read(CPU1);
-        },
-    ];
-    outcomes_of_variant(&shape, steps)
+    access_after::<I, false>(steps)
 }
 
 /// CPU 1 caches the translation; CPU 0 executes `steps`; then CPU 1 stores.
 pub(crate) fn write_after<I: Isa>(steps: &'static [Line<I>]) -> Outcomes {
+    access_after::<I, true>(steps)
+}
+
+fn access_after<I: Isa, const WRITE: bool>(steps: &'static [Line<I>]) -> Outcomes {
     let shape: [Line<I>; 2] = [
         |on| {
             on.wait_for(1);
@@ -235,7 +226,11 @@ pub(crate) fn write_after<I: Isa>(steps: &'static [Line<I>]) -> Outcomes {
             on.look(CPU1, Access::Read);
             on.signal(1);
             on.wait_for(2);
-            on.write(CPU1);
+            if WRITE {
+                on.write(CPU1)
+            } else {
+                on.read(CPU1)
+            };
         },
     ];
     outcomes_of_variant(&shape, steps)

@@ -5,10 +5,11 @@ use super::space::{Space, is_free, machine, page};
 use crate::support::{Effect, Host, on};
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
-use pagewright_tlb::Gather;
 use pagewright_tlb::frames::Block;
+use pagewright_tlb::{Gather, Tlb};
 use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Level, Order, Pfn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 on_both! {
     a_dropped_debt_is_settled_before_its_frame_is_reused,
@@ -180,8 +181,12 @@ fn unwinding_through_a_debt_does_not_panic_again<I: Isa>() {
     assert!(pfns.iter().all(|pfn| is_free(&tlb, *pfn)));
 }
 
-fn a_caller_that_may_not_wait_gets_no_parked_frame<I: Isa>() {
-    let (host, tlb) = machine::<I>(2);
+/// The frame that is parked, and all others.
+type ParkedFrame = (Pfn, Vec<Block>);
+
+/// A machine whose only frame that is left is parked: CPU 1 may still reach it.
+fn one_parked_frame<I: Isa>(cpus: usize) -> (Host<I>, Arc<Tlb<Host<I>>>, ParkedFrame) {
+    let (host, tlb) = machine::<I>(cpus);
     let space = Space::new(&tlb);
     let pfn = space.map_new(2);
     on(1, || space.run());
@@ -190,6 +195,11 @@ fn a_caller_that_may_not_wait_gets_no_parked_frame<I: Isa>() {
         taken.push(block);
     }
     drop_debt(space.unmap(2, pfn));
+    (host, tlb, (pfn, taken))
+}
+
+fn a_caller_that_may_not_wait_gets_no_parked_frame<I: Isa>() {
+    let (host, tlb, (pfn, mut taken)) = one_parked_frame::<I>(2);
     host.allow_waiting(false);
     assert!(tlb.alloc(tlb.request(Order::ZERO)).is_err(), "the one frame left owes");
     host.allow_waiting(true);
@@ -201,15 +211,7 @@ fn a_caller_that_may_not_wait_gets_no_parked_frame<I: Isa>() {
 
 /// Whichever flush pays the debt, the allocator learns of it when it finds no other frame.
 fn a_caller_that_may_not_wait_gets_a_frame_whose_debt_is_paid<I: Isa>() {
-    let (host, tlb) = machine::<I>(3);
-    let space = Space::new(&tlb);
-    let pfn = space.map_new(2);
-    on(1, || space.run());
-    let mut taken = Vec::new();
-    while let Ok(block) = tlb.alloc(tlb.request(Order::ZERO)) {
-        taken.push(block);
-    }
-    drop_debt(space.unmap(2, pfn));
+    let (host, tlb, (pfn, mut taken)) = one_parked_frame::<I>(3);
     // x86-64: only CPU 1 owes. arm64: only CPU 0's barrier counts.
     let owing = if I::KIND == IsaKind::X86_64 { 1 } else { 0 };
     on(owing, || tlb.ledger().advance(CpuId::new(owing), tlb.ledger().sample()));
