@@ -1,6 +1,6 @@
 //! What can be wrong with a run.
 
-use pagewright_model::{CpuStep, Rule, SpecMismatch, Violation, ViolationKind};
+use pagewright_model::{CpuStep, DeferralEnd, Rule, SpecMismatch, Violation, ViolationKind};
 use pagewright_sim::explore::{RunEnd, StopPoint};
 use pagewright_types::CpuId;
 use std::fmt;
@@ -64,7 +64,16 @@ impl CheckFinding {
 fn renumbered(mut violation: Violation, at: &dyn Fn(u64) -> u64) -> Violation {
     let steps: [Option<&mut CpuStep>; 2] = match &mut violation.kind {
         ViolationKind::ReusedFrameReachable { block, .. } => [block.freed.as_mut(), Some(&mut block.reused)],
-        ViolationKind::FreeFrameStored { freed, .. } => [Some(freed), None],
+        ViolationKind::FreeFrameStored { freed, .. } | ViolationKind::FreeFrameWritten { freed, .. } => {
+            [Some(freed), None]
+        }
+        ViolationKind::ParkedFrameChanged { freed, .. } => [freed.as_mut(), None],
+        ViolationKind::DeferredTooLong { opened, end: DeferralEnd::Returned(returned), .. } => {
+            [Some(opened), Some(returned)]
+        }
+        ViolationKind::DeferredTooLong { opened, .. } => [Some(opened), None],
+        ViolationKind::SharedTableStored { since, .. } => [Some(since), None],
+        ViolationKind::BreakMissing { .. } => [None, None],
         ViolationKind::RightKept { reduced, returned, .. } | ViolationKind::RightUsed { reduced, returned, .. } => {
             [Some(reduced), Some(returned)]
         }

@@ -7,7 +7,7 @@
 
 use pagewright_model::Oracle;
 use pagewright_types::judge::{Fact, Judge, MemoryAccess, Witness};
-use pagewright_types::{CpuId, Pfn, Tag};
+use pagewright_types::{CpuId, FrameRange, Pfn, PhysAddr, Tag};
 use std::cell::{Cell, Ref, RefCell};
 use std::fmt::Display;
 use std::rc::Rc;
@@ -114,6 +114,15 @@ pub(crate) struct Listener {
     pub(crate) journal: Journal,
 }
 
+impl Listener {
+    /// Records an event without a line of its own, if the oracle has reported it.
+    fn note_report(&self, found: u64, cpu: CpuId, event: impl Display) {
+        if self.oracle.found() > found {
+            self.journal.note(self.oracle.step(), cpu, event);
+        }
+    }
+}
+
 impl Judge for Listener {
     fn fact(&mut self, witness: &dyn Witness, cpu: CpuId, fact: Fact) {
         self.oracle.fact(witness, cpu, fact);
@@ -128,6 +137,22 @@ impl Judge for Listener {
         if self.journal.is_on() {
             self.journal.add(self.oracle.step(), made.cpu, JournalEvent::Access(made));
         }
+    }
+
+    fn entry_stored(&mut self, witness: &dyn Witness, cpu: CpuId, at: PhysAddr, old: u64, new: u64) {
+        let found = self.oracle.found();
+        self.oracle.entry_stored(witness, cpu, at, old, new);
+        self.note_report(found, cpu, format_args!("entry at {at} changes from {old:#x} to {new:#x}"));
+    }
+
+    fn written(&mut self, witness: &dyn Witness, cpu: CpuId, frames: FrameRange) {
+        let found = self.oracle.found();
+        self.oracle.written(witness, cpu, frames);
+        self.note_report(
+            found,
+            cpu,
+            format_args!("the kernel writes to {} frames from {}", frames.frames(), frames.start()),
+        );
     }
 
     fn loaded(&mut self, witness: &dyn Witness, cpu: CpuId, root: Pfn, tag: Tag) {

@@ -14,7 +14,7 @@
 use crate::finding::CheckFinding;
 use crate::journal::{Journal, JournalEntry, JournalEvent, Listener};
 use pagewright_arch::Isa;
-use pagewright_model::{Census, Oracle, Tally};
+use pagewright_model::{Census, Oracle, SoftwareBits, Tally};
 use pagewright_sim::explore::{self, Chooser, CoroutineBody, ExploreSettings, MachineFingerprint, RunReport};
 use pagewright_sim::{ConfigError, MachineConfig, Sim};
 use pagewright_types::{CpuId, CpuMask, IsaKind};
@@ -81,7 +81,8 @@ impl<I: Isa> Testbench<I> {
         let sim = Sim::new(config)?;
         let machine = sim.clone();
         let journal = Journal::new(move || machine.explored_step());
-        let listener = Listener { oracle: Oracle::new(I::KIND), journal: journal.clone() };
+        let oracle = Oracle::new(I::KIND).with_software_bits(SoftwareBits::pagewright(I::KIND));
+        let listener = Listener { oracle, journal: journal.clone() };
         let listener = Rc::new(RefCell::new(listener));
         sim.bind_judge(Rc::clone(&listener) as _);
         Ok(Self { sim, listener, journal, reported: Rc::default() })

@@ -8,7 +8,9 @@ mod common;
 // At the root, because its files name it `crate::corpus`.
 #[path = "../examples/bugs/corpus.rs"]
 mod corpus;
+mod deferred_flushes;
 mod published_crates;
+mod raw_tables;
 mod readme;
 mod search;
 mod shared_tables;

@@ -1,13 +1,13 @@
 //! Two spaces that share a last-level table, and kernels that forget walk caches.
 //!
+//! Page 0 is read-only, page 1 is writable.
+//!
 //! The correct kernel is clean. Each wrong one is found by O2, under schedules of at least three
 //! seeds (INV-ORACLE-O2).
 
+use crate::raw_tables::{TAG, Tables, entry, invalidate, leaf, page, pointer};
 use pagewright_arch::on_both;
-use pagewright_check::{
-    Check, CheckOutcome, Cpu, Harness, Invalidate, InvalidateScope, InvalidateTarget, Isa, IsaKind, Level, PageRange,
-    Pfn, PhysAddr, Rights, Rule, Tag, VirtAddr, program,
-};
+use pagewright_check::{Check, CheckOutcome, Cpu, Isa, IsaKind, Level, PageRange, Rights, Rule, Tag, program};
 use pagewright_model::Antecedent;
 use std::rc::Rc;
 
@@ -16,13 +16,7 @@ on_both! {
     a_kernel_that_flushes_leaves_only_is_found,
 }
 
-const TAG: Tag = Tag::new(1);
 const SEEDS: u64 = 3;
-
-/// The address of page `index`; page 0 is read-only, page 1 is writable.
-const fn page(index: u64) -> VirtAddr {
-    VirtAddr::new((1 << 30) + (index << 12))
-}
 
 /// What the shared table spans.
 fn span() -> PageRange {
@@ -46,57 +40,9 @@ enum Flush {
     Leaves,
 }
 
-/// The tables of a space whose root is the first of them; the last one may be shared.
-struct Tables([Pfn; 4]);
-
-impl Tables {
-    fn new<I: Isa>(harness: &Harness<I>, last: Pfn) -> Self {
-        let tables = [harness.alloc_frame(), harness.alloc_frame(), harness.alloc_frame(), last];
-        for (level, below) in [Level::PGD, Level::PUD, Level::PMD].into_iter().zip(&tables[1..]) {
-            let table = tables[Level::PGD.index() - level.index()];
-            harness.cpu(0).store(entry(table, level), pointer(I::KIND, *below, true));
-        }
-        Self(tables)
-    }
-}
-
-fn entry(table: Pfn, level: Level) -> PhysAddr {
-    table.base().add(level.index_of(page(0)) as u64 * 8)
-}
-
-/// The word of a pointer to `table` (Intel SDM table 4-19, Arm ARM D8.3.1).
-fn pointer(isa: IsaKind, table: Pfn, writable: bool) -> u64 {
-    table.base().raw()
-        | match (isa, writable) {
-            (IsaKind::X86_64, true) => 0b111,
-            (IsaKind::X86_64, false) => 0b101,
-            (IsaKind::Aarch64, true) => 0b11,
-            (IsaKind::Aarch64, false) => 1 << 62 | 0b11,
-        }
-}
-
-/// The word of a leaf (Intel SDM table 4-20, Arm ARM D8.3.1).
-fn leaf(isa: IsaKind, pfn: Pfn, writable: bool) -> u64 {
-    pfn.base().raw()
-        | match (isa, writable) {
-            (IsaKind::X86_64, true) => 1 << 63 | 0b111,
-            (IsaKind::X86_64, false) => 1 << 63 | 0b101,
-            (IsaKind::Aarch64, true) => 0b11 << 53 | 0b1111 << 8 | 1 << 6 | 0b11,
-            (IsaKind::Aarch64, false) => 0b11 << 53 | 0b1111 << 8 | 0b11 << 6 | 0b11,
-        }
-}
-
-/// Invalidates the pages on this CPU (x86-64) or on all (arm64).
-fn invalidate<I: Isa>(cpu: &Cpu<I>, flush: Flush) {
-    let scope = match I::KIND {
-        IsaKind::X86_64 => InvalidateScope::Local,
-        IsaKind::Aarch64 => InvalidateScope::Broadcast,
-    };
-    for index in 0..2 {
-        let last_level = flush == Flush::Leaves;
-        let target = InvalidateTarget::Page { tag: TAG, va: page(index), level: Level::PTE, last_level };
-        cpu.invalidate(Invalidate { scope, target });
-    }
+/// Invalidates both pages on this CPU (x86-64) or issues the broadcasts (arm64).
+fn invalidate_both<I: Isa>(cpu: &Cpu<I>, flush: Flush) {
+    (0..2).for_each(|index| invalidate(cpu, index, flush == Flush::Leaves));
 }
 
 /// Flushes the TLBs of all CPUs.
@@ -104,15 +50,15 @@ fn flush<I: Isa>(cpu: &Cpu<I>, flush: Flush) {
     match I::KIND {
         IsaKind::Aarch64 => {
             cpu.publish();
-            invalidate(cpu, flush);
+            invalidate_both(cpu, flush);
             cpu.complete();
         }
         // INVLPG drops the walk caches of its tag, too: this kernel forgets the other CPU, which
         // has read no leaf that grants more than stays.
         IsaKind::X86_64 => {
-            invalidate(cpu, flush);
+            invalidate_both(cpu, flush);
             if flush == Flush::WalkCaches {
-                cpu.shoot_down(cpu.others(), move |other| invalidate(other, flush));
+                cpu.shoot_down(cpu.others(), move |other| invalidate_both(other, flush));
             }
         }
     }

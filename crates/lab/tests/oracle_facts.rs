@@ -61,6 +61,10 @@ impl Judge for Listener {
                 self.declared.push(Declared::Reduced { range, left, in_time: range.iter().any(more) });
             }
             Fact::CallReturned => self.declared.push(Declared::Returned),
+            Fact::RightDeferred { .. }
+            | Fact::PageReplaced { .. }
+            | Fact::TableShared { .. }
+            | Fact::EditInPlace { .. } => {}
             Fact::FrameReused { pfn, order } => {
                 for pfn in (0..order.frames()).map(|index| pfn.add(index)) {
                     let before = self.allocated.insert(pfn, true);

@@ -52,6 +52,7 @@
 extern crate alloc;
 
 mod census;
+mod count;
 mod oracle;
 pub mod spec;
 mod tally;
@@ -59,11 +60,10 @@ mod violation;
 pub mod walk;
 
 pub use census::{Census, SoftwareBits, SwapEntryFormat};
+pub use count::{CountKind, CountMismatch};
 pub use oracle::Oracle;
 pub use tally::{Antecedent, Tally};
-pub use violation::{
-    CountKind, CountMismatch, CpuStep, Exposure, ReusedBlock, Rule, SpecMismatch, Violation, ViolationKind,
-};
+pub use violation::{CpuStep, DeferralEnd, Exposure, ReusedBlock, Rule, SpecMismatch, Violation, ViolationKind};
 
 /// A hash map whose iteration order must not matter.
 type FxHashMap<K, V> = hashbrown::HashMap<K, V, rustc_hash::FxBuildHasher>;

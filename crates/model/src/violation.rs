@@ -4,13 +4,13 @@
 //! `Display` gives one line that names the fault and at most two indented lines that say how it
 //! came about.
 
+use crate::count::CountMismatch;
 use crate::spec::{AccessResult, CallResult};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use pagewright_types::judge::{CachedEntry, CachedEntryKind, MemoryAccess};
-use pagewright_types::snapshot::{PageKind, VmstatGauge};
-use pagewright_types::{Access, CpuId, Order, PageRange, Pfn, Rights, SpaceId, SwapEntry, Tag, VirtAddr};
+use pagewright_types::{Access, CpuId, Order, PageRange, Pfn, PhysAddr, Rights, SpaceId, Tag, VirtAddr};
 
 /// A rule of the oracle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -90,6 +90,36 @@ pub struct ReusedBlock {
     pub reused: CpuStep,
 }
 
+/// Why a deferred loss of a right had to be complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeferralEnd {
+    /// It must not be deferred at all: the CPU can store.
+    Opened,
+    /// A program stored to the page or to its copy.
+    Stored(MemoryAccess),
+    /// The kernel wrote to the page or to its copy.
+    Written,
+    /// Another page was mapped at the address.
+    Mapped,
+    /// The page was truncated, or another took its place.
+    Replaced,
+    /// A call that takes rights there returned.
+    Returned(CpuStep),
+}
+
+impl fmt::Display for DeferralEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Opened => f.write_str("the CPU may store to the page, so the loss must not be deferred"),
+            Self::Stored(made) => write!(f, "a program stores to the page: {}", DescribeAccess(made)),
+            Self::Written => f.write_str("the kernel writes to the page or to its copy"),
+            Self::Mapped => f.write_str("another page is mapped at the address, or a copy that differs"),
+            Self::Replaced => f.write_str("the page is truncated, or another takes its place"),
+            Self::Returned(returned) => write!(f, "a call that takes rights there returns {returned}"),
+        }
+    }
+}
+
 /// The evidence of a violation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ViolationKind {
@@ -108,6 +138,44 @@ pub enum ViolationKind {
         made: MemoryAccess,
         /// When the frame was freed.
         freed: CpuStep,
+    },
+    /// O1: the kernel wrote to a free frame.
+    FreeFrameWritten {
+        /// The frame.
+        pfn: Pfn,
+        /// When it was freed.
+        freed: CpuStep,
+    },
+    /// O1: a frame that was freed while a CPU could reach it changed before its next allocation.
+    ParkedFrameChanged {
+        /// The frame.
+        pfn: Pfn,
+        /// When it was freed, if that was declared.
+        freed: Option<CpuStep>,
+    },
+    /// O2: a translation whose loss was deferred is still there when it must not be.
+    DeferredTooLong {
+        /// The translation, or what leads to one that allows stores.
+        held: CachedEntry,
+        /// First frame of the page.
+        frame: Pfn,
+        /// First frame of its copy, if there is one.
+        copy: Option<Pfn>,
+        /// When the loss was deferred.
+        opened: CpuStep,
+        /// What required that it is gone.
+        end: DeferralEnd,
+    },
+    /// O2: a valid entry replaced another that a CPU still holds (arm64).
+    BreakMissing {
+        /// What the CPU holds.
+        held: CachedEntry,
+        /// The first page of which the two translations differ.
+        page: VirtAddr,
+        /// The frame or table that the CPU holds.
+        from: Pfn,
+        /// The frame or table that the tables have.
+        to: Pfn,
     },
     /// O2: a translation outlived the call that reduced its rights.
     RightKept {
@@ -150,6 +218,19 @@ pub enum ViolationKind {
     },
     /// O3: the result of an access or a call is not one of the reference memory's.
     Memory(SpecMismatch),
+    /// O4: an entry of a shared table was changed for one of its sharers (D9).
+    SharedTableStored {
+        /// The table.
+        table: Pfn,
+        /// The entry.
+        at: PhysAddr,
+        /// Its word before.
+        old: u64,
+        /// Its word.
+        new: u64,
+        /// When the table was shared.
+        since: CpuStep,
+    },
     /// O4: a count is wrong.
     Count(CountMismatch),
 }
@@ -187,66 +268,6 @@ pub enum SpecMismatch {
     },
 }
 
-/// A count of the memory manager that disagrees with the page tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CountMismatch {
-    /// What is counted.
-    pub of: CountKind,
-    /// The memory manager's count.
-    pub claimed: u64,
-    /// The oracle's count.
-    pub counted: u64,
-}
-
-/// What a count is of, with the number of the rule in `docs/oracle.md`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CountKind {
-    /// References of a folio (D1).
-    Refs(Pfn),
-    /// Mappings of a folio and its pages (D2).
-    Mapcount(Pfn),
-    /// Last-level entries that map one page of a folio (D2).
-    PageMapcount(Pfn),
-    /// Entries that map the whole folio (D2).
-    EntireMapcount(Pfn),
-    /// Pages of a folio that have a last-level entry (D2).
-    PagesMapped(Pfn),
-    /// References in the record of a tail page of a folio (D3).
-    TailRefs(Pfn),
-    /// Leaf entries that map a frame outside any folio; 1 where it should be 0.
-    Unowned(Pfn),
-    /// Mappings of a writable anonymous page (D6).
-    WritableMappings(Pfn),
-    /// Mappings of an exclusive anonymous page (D7).
-    ExclusiveMappings(Pfn),
-    /// Mappings of a pinned anonymous page that are not exclusive (D7).
-    PinnedShared(Pfn),
-    /// Entries that point to a page table (D9).
-    Shares(Pfn),
-    /// Level of a page table.
-    TableLevel(Pfn),
-    /// Entries of a page table that the manual forbids.
-    Malformed(Pfn),
-    /// Bytes of page tables that a space reaches (D12).
-    TableBytes(SpaceId),
-    /// A machine-wide gauge (D12).
-    Gauge(VmstatGauge),
-    /// Resident pages of a space (D16).
-    Rss(SpaceId, PageKind),
-    /// Swap entries of a space (D16).
-    Swapped(SpaceId),
-    /// Swap entries that name a slot (D17).
-    Slot(SwapEntry),
-    /// Swap entries that name the slot of an exclusive page (D7).
-    ExclusiveSlot(SwapEntry),
-    /// How often a folio is on the LRU list that its flags name (D22).
-    Listed(Pfn),
-    /// How often a folio is on other LRU lists (D22).
-    ListedElsewhere(Pfn),
-    /// Proportional set sizes of all spaces, in 4096ths of a byte (D18).
-    Pss,
-}
-
 /// A broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -271,6 +292,32 @@ impl fmt::Display for Violation {
             }
             ViolationKind::FreeFrameStored { made, freed } => {
                 write!(f, "{}\n  the frame was freed {freed} and has not been allocated since", DescribeAccess(made))
+            }
+            ViolationKind::FreeFrameWritten { pfn, freed } => {
+                write!(f, "the kernel writes to frame {pfn}\n  it was freed {freed} and has not been allocated since")
+            }
+            ViolationKind::ParkedFrameChanged { pfn, freed } => {
+                write!(f, "frame {pfn} changed while it was free and reachable")?;
+                freed.iter().try_for_each(|freed| write!(f, "\n  it was freed {freed}"))
+            }
+            ViolationKind::DeferredTooLong { held, frame, copy, opened, end } => {
+                write!(f, "CPU {} holds what was deferred: {}", held.cpu, DescribeCached(held, None))?;
+                write!(f, "\n  the loss of the right to frame {frame}")?;
+                copy.iter().try_for_each(|copy| write!(f, ", copied to {copy},"))?;
+                write!(f, " was deferred {opened}\n  {end}")
+            }
+            ViolationKind::BreakMissing { held, page, from, to } => {
+                write!(f, "va {page} leads to {to} in the tables, and CPU {} holds {from}", held.cpu)?;
+                write!(f, ": {}", DescribeCached(held, None))?;
+                f.write_str("\n  the entry was replaced without break-before-make")
+            }
+            ViolationKind::SharedTableStored { table, at, old, new, since } => {
+                write!(f, "the entry at {at} of the shared table {table} changes from {old:#x} to {new:#x}")?;
+                write!(
+                    f,
+                    "\n  it has been shared since step {}, and no edit for all sharers is in progress",
+                    since.step
+                )
             }
             ViolationKind::RightKept { held, page, left, reduced, returned, exposure } => {
                 let what = match held.kind {
@@ -400,42 +447,6 @@ impl fmt::Display for SpecMismatch {
             Self::Call { space, call, got, expected } => {
                 write!(f, "{call} of space {space}: got {got}; expected {expected}")
             }
-        }
-    }
-}
-
-impl fmt::Display for CountMismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { of, claimed, counted } = self;
-        write!(f, "{of}: the memory manager counts {claimed}, the page tables show {counted}")
-    }
-}
-
-impl fmt::Display for CountKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refs(pfn) => write!(f, "references of the folio at {pfn}"),
-            Self::Mapcount(pfn) => write!(f, "mappings of the folio at {pfn}"),
-            Self::PageMapcount(pfn) => write!(f, "mappings of the page at {pfn}"),
-            Self::EntireMapcount(pfn) => write!(f, "mappings of the entire folio at {pfn}"),
-            Self::PagesMapped(pfn) => write!(f, "mapped pages of the folio at {pfn}"),
-            Self::TailRefs(pfn) => write!(f, "references of the tail page at {pfn}"),
-            Self::Unowned(pfn) => write!(f, "mappings of frame {pfn}, which is in no folio"),
-            Self::WritableMappings(pfn) => write!(f, "mappings of the writable anonymous page at {pfn}"),
-            Self::ExclusiveMappings(pfn) => write!(f, "mappings of the exclusive anonymous page at {pfn}"),
-            Self::PinnedShared(pfn) => write!(f, "mappings of the pinned page at {pfn} that are not exclusive"),
-            Self::Shares(pfn) => write!(f, "entries that point to the table at {pfn}"),
-            Self::TableLevel(pfn) => write!(f, "level of the table at {pfn}"),
-            Self::Malformed(pfn) => write!(f, "malformed entries in the table at {pfn}"),
-            Self::TableBytes(id) => write!(f, "bytes of page tables of space {id}"),
-            Self::Gauge(gauge) => f.write_str(gauge.name()),
-            Self::Rss(id, kind) => write!(f, "resident {kind} pages of space {id}"),
-            Self::Swapped(id) => write!(f, "swap entries of space {id}"),
-            Self::Slot(entry) => write!(f, "entries that name {entry}"),
-            Self::ExclusiveSlot(entry) => write!(f, "entries that name {entry}, whose page is exclusive"),
-            Self::Listed(pfn) => write!(f, "places of the folio at {pfn} on the LRU list that its flags name"),
-            Self::ListedElsewhere(pfn) => write!(f, "places of the folio at {pfn} on other LRU lists"),
-            Self::Pss => f.write_str("proportional set sizes, in 4096ths of a byte"),
         }
     }
 }

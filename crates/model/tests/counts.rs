@@ -186,7 +186,15 @@ fn counts_that_agree_are_not_reported_and_every_rule_has_judged() {
     let (wrong, tally) = World::new().judge();
     assert_eq!(wrong, []);
     let idle: Vec<Antecedent> = tally.vacuous().filter(|what| what.name().starts_with("O4")).collect();
-    assert_eq!(idle, []);
+    let while_running = [
+        Antecedent::SharedStore,
+        Antecedent::SharedHash,
+        Antecedent::InPlaceEdit,
+        Antecedent::InstalledBesideBreak,
+        Antecedent::LeaveBesideWalk,
+        Antecedent::BreakBesideLockless,
+    ];
+    assert_eq!(idle, while_running, "those judge stores, not counts");
 }
 
 #[test]

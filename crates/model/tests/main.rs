@@ -3,8 +3,11 @@
 //! One binary: each would compile the generic code of the crates below again, and link it.
 
 mod counts;
+mod deferred;
 mod memory;
 mod paths;
+mod replaced;
+mod shared;
 mod support;
 mod translations;
 mod walkers;

@@ -40,11 +40,17 @@ pub struct PageFault {
     ///
     /// It is bit 0 of the x86-64 error code, or a permission fault on arm64.
     pub present: bool,
+    /// Whether it is a TLB Conflict abort: the TLB held conflicting translations (arm64).
+    pub conflict: bool,
 }
 
 impl fmt::Display for PageFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why = if self.present { "not allowed" } else { "not mapped" };
+        let why = match (self.conflict, self.present) {
+            (true, _) => "aborted by a TLB conflict",
+            (false, true) => "not allowed",
+            (false, false) => "not mapped",
+        };
         write!(f, "{} of {} {why}", self.access, self.va)
     }
 }
@@ -120,7 +126,7 @@ impl<I: Isa> Sim<I> {
     pub(crate) fn refused(&self, core: &Core, va: VirtAddr, access: Access, present: bool) -> PageFault {
         core.events.add(MachineEvent::FaultsRaised, 1);
         core.pay(&self.0.config.profile.costs, Cost::Exception);
-        PageFault { va, access, present }
+        PageFault { va, access, present, conflict: false }
     }
 }
 
@@ -217,7 +223,9 @@ impl<'a, I: Isa> Mmu<'a, I> {
         let result = loop {
             events.add(MachineEvent::WalkReads, 1);
             self.core.pay(self.costs, Cost::WalkRead);
-            match walk.step(I::KIND, &self.sim.0.ram, self.va, self.access) {
+            let step = walk.step(I::KIND, &self.sim.0.ram, self.va, self.access);
+            self.sim.record_walked(root, self.va, walk, step);
+            match step {
                 WalkStep::Down { next, updated } => {
                     self.pay_update(updated);
                     tlbs.fill_walk_cache(root, self.va, walk.level, next);

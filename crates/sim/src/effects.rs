@@ -14,7 +14,7 @@ use crate::machine::{AllocationFailure, Allocations, Sim};
 use pagewright_arch::{Caps, Effects, Invalidate, Isa, Pte, PteSlot};
 use pagewright_sync::{Platform, RankSet};
 use pagewright_types::judge::Fact;
-use pagewright_types::{CpuId, CpuMask, IsaKind, Order, Pfn, PhysAddr, Tag};
+use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, Order, Pfn, PhysAddr, Tag};
 use std::sync::atomic::Ordering;
 
 impl<I: Isa> Sim<I> {
@@ -51,6 +51,16 @@ impl<I: Isa> Sim<I> {
         stores.borrow_mut().store(&self.0.ram, self.cpu(), slot.addr(), pte.raw(), step.get());
     }
 
+    /// Stores `pte`: to memory in fast mode, for walkers later in explore mode.
+    #[inline]
+    fn store_word(&self, slot: PteSlot, pte: Pte) {
+        if self.0.exploring.get() {
+            self.buffer_store(slot, pte);
+        } else {
+            self.0.ram.word(slot.addr()).store(pte.raw(), Ordering::Release);
+        }
+    }
+
     fn pay_pages(&self, cost: Cost, order: Order) {
         self.here().spend(self.0.config.profile.cost(cost) * u64::from(order.frames()));
     }
@@ -85,18 +95,22 @@ impl<I: Isa> Effects for Sim<I> {
         self.stop_before(StopPoint::Store(slot, pte));
         self.here().events.add(MachineEvent::EntryStores, 1);
         self.pay(Cost::EntryStore);
-        if self.0.exploring.get() {
-            self.buffer_store(slot, pte);
-            return;
+        if self.0.judged.get() {
+            let old = Pte::from_raw(self.0.ram.word(slot.addr()).load(Ordering::Acquire));
+            self.store_word(slot, pte);
+            self.judge_stored(slot, old, pte);
+        } else {
+            self.store_word(slot, pte);
         }
-        self.0.ram.word(slot.addr()).store(pte.raw(), Ordering::Release);
     }
 
     fn swap(&self, slot: PteSlot, pte: Pte) -> Pte {
         self.stop_before(StopPoint::Swap(slot, pte));
         self.here().events.add(MachineEvent::EntryStores, 1);
         self.pay(Cost::EntrySwap);
-        self.exchange(slot, pte)
+        let old = self.exchange(slot, pte);
+        self.judge_stored(slot, old, pte);
+        old
     }
 
     fn compare_exchange(&self, slot: PteSlot, current: Pte, new: Pte) -> Result<(), Pte> {
@@ -107,6 +121,7 @@ impl<I: Isa> Effects for Sim<I> {
             old if old == current => {
                 self.here().events.add(MachineEvent::EntryStores, 1);
                 self.exchange(slot, new);
+                self.judge_stored(slot, old, new);
                 Ok(())
             }
             old => Err(old),
@@ -253,12 +268,14 @@ impl<I: Isa> Effects for Sim<I> {
         self.pay_pages(Cost::ZeroPage, order);
         self.before_write_of(pfn, order);
         self.0.ram.zero(pfn, order);
+        self.judge_written(FrameRange::new(pfn, pfn.add(order.frames())));
     }
 
     fn copy(&self, from: Pfn, to: Pfn, order: Order) {
         self.pay_pages(Cost::CopyPage, order);
         self.before_write_of(to, order);
         self.0.ram.copy(from, to, order);
+        self.judge_written(FrameRange::new(to, to.add(order.frames())));
     }
 
     fn read(&self, from: PhysAddr, to: &mut [u8]) {
@@ -269,6 +286,7 @@ impl<I: Isa> Effects for Sim<I> {
         let start = to.align_down(8);
         self.before_write(start, to.raw() + from.len() as u64 - start.raw());
         self.0.ram.write(to, from);
+        self.judge_written(FrameRange::new(Pfn::containing(to), Pfn::containing(to).add(1)));
     }
 }
 

@@ -12,15 +12,17 @@
 //!   CPU, it is speculative. One that has found a leaf counts as a translation.
 
 use crate::access::Translation;
-use crate::core::Core;
+use crate::core::{Core, Root};
 use crate::explore::{WalkState, WalkersView};
 use crate::machine::Sim;
 use crate::reach_counts::ReachCounts;
 use crate::tlb::{Key, RootId, TlbHit};
-use crate::walk::WalkerMemory;
-use pagewright_arch::Isa;
-use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, Fact, Judge, MemoryAccess, Witness};
-use pagewright_types::{Access, CpuId, IsaKind, Order, PageRange, Pfn, PhysAddr, VirtAddr};
+use crate::walk::{WalkPosition, WalkStep, WalkerMemory};
+use pagewright_arch::{Isa, Pte, PteSlot};
+use pagewright_types::judge::{
+    CachedEntry, CachedEntryKind, CachedEntryState, Fact, Judge, MemoryAccess, WalkedPlace, Witness,
+};
+use pagewright_types::{Access, CpuId, CpuMask, FrameRange, IsaKind, Order, PageRange, Pfn, PhysAddr, VirtAddr};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -45,6 +47,11 @@ impl Roots {
             self.tables.push(table);
             RootId::new(self.tables.len() - 1)
         })
+    }
+
+    /// Whether one of `frames` was ever a root.
+    fn is_any(&self, frames: FrameRange) -> bool {
+        (frames.start().raw()..frames.end().raw()).any(|pfn| self.ids.contains_key(&Pfn::new(pfn)))
     }
 }
 
@@ -85,6 +92,50 @@ impl<I: Isa> Sim<I> {
     #[cold]
     pub(crate) fn judge_fact(&self, fact: Fact) {
         self.with_judge(|judge| judge.fact(self, self.0.current.get(), fact));
+        if let Fact::FrameFreed { pfn, order } | Fact::FrameReused { pfn, order } = fact {
+            let frames = FrameRange::new(pfn, pfn.add(order.frames()));
+            self.0.walked.borrow_mut().forget_tables(frames);
+            if self.0.roots.borrow().is_any(frames) {
+                self.0.walked.borrow_mut().forget_roots(frames);
+            }
+        }
+    }
+
+    /// Records that a walk has read an entry, if a judge is bound.
+    #[inline]
+    pub(crate) fn record_walked(&self, root: Root, va: VirtAddr, at: WalkPosition, step: WalkStep) {
+        if !self.0.judged.get() {
+            return;
+        }
+        let (pfn, is_leaf) = match step {
+            WalkStep::Down { next, .. } => (next.table, false),
+            WalkStep::Arrived { found, .. } => (found.pfn, true),
+            WalkStep::Again | WalkStep::Refused { .. } => return,
+        };
+        let va = va.align_down(at.level.span());
+        let place = WalkedPlace { root: root.table, tag: root.tag, va, level: at.level, pfn, is_leaf };
+        self.0.walked.borrow_mut().record(at.slot(va), place);
+    }
+
+    /// Tells the judge that the current CPU has stored an entry.
+    #[inline]
+    pub(crate) fn judge_stored(&self, slot: PteSlot, old: Pte, new: Pte) {
+        if self.0.judged.get() && old != new {
+            self.with_judge(|judge| {
+                judge.entry_stored(self, self.0.current.get(), slot.addr(), old.raw(), new.raw());
+            });
+            // A word that is not present leads nowhere, so what it led to before stays of interest.
+            if new.raw() & 1 != 0 {
+                self.0.walked.borrow_mut().forget(slot);
+            }
+        }
+    }
+
+    /// Tells the judge that the kernel on the current CPU has written to frames.
+    pub(crate) fn judge_written(&self, frames: FrameRange) {
+        if self.0.judged.get() {
+            self.with_judge(|judge| judge.written(self, self.0.current.get(), frames));
+        }
     }
 
     /// Tells the judge of an access.
@@ -200,6 +251,16 @@ impl<I: Isa> Witness for Sim<I> {
                     !core.in_flight.walks.borrow().is_empty() || !core.in_flight.conflicts.borrow().is_empty()
                 });
         in_flight || self.0.judge.borrow().as_ref().is_none_or(|binding| binding.reached.any(pfn, order))
+    }
+
+    fn walked_at(&self, at: PhysAddr, visit: &mut dyn FnMut(WalkedPlace)) {
+        let slot = PteSlot { table: Pfn::containing(at), index: (at.page_offset() / 8) as u16 };
+        self.0.walked.borrow().of(slot).iter().copied().for_each(visit);
+    }
+
+    fn uninterruptible(&self) -> CpuMask {
+        let cores = self.0.cores.iter().enumerate().filter(|(_, core)| core.interrupts_off.get() > 0);
+        cores.map(|(index, _)| CpuId::new(index as u16)).collect()
     }
 
     fn word(&self, at: PhysAddr) -> u64 {

@@ -77,6 +77,7 @@ pub mod sched;
 mod time;
 mod tlb;
 mod walk;
+mod walked;
 
 pub use access::{PageFault, Translation};
 pub use backend::SimLocks;

@@ -26,6 +26,7 @@ use crate::profile::Profile;
 use crate::ram::Ram;
 use crate::time::Picos;
 use crate::tlb::Tlbs;
+use crate::walked::WalkedPlaces;
 use pagewright_arch::{Caps, Isa, ShootdownKind};
 use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, Tag};
 use rand_pcg::Pcg64;
@@ -89,6 +90,7 @@ pub(crate) struct Machine<I> {
     pub(crate) watched: Cell<bool>,
     pub(crate) judge: RefCell<Option<BoundJudge>>,
     pub(crate) roots: RefCell<Roots>,
+    pub(crate) walked: RefCell<WalkedPlaces>,
     evictions: RefCell<Option<Evictions>>,
     /// Whether schedules are explored, so that CPUs are coroutines.
     pub(crate) exploring: Cell<bool>,
@@ -156,6 +158,7 @@ impl<I: Isa> Sim<I> {
             watched: Cell::new(false),
             judge: RefCell::new(None),
             roots: RefCell::new(Roots::default()),
+            walked: RefCell::default(),
             evictions: RefCell::new(None),
             exploring: Cell::new(false),
             in_flight: InFlight::default(),

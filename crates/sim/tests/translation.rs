@@ -49,7 +49,7 @@ fn an_access_finds_its_frame_at_every_level<I: Isa>() {
 fn an_unmapped_page_faults_and_costs_an_exception<I: Isa>() {
     let bench = Bench::<I>::new();
     let root = bench.frame(Level::PTE);
-    let refused = |va, access, present| Err(PageFault { va, access, present });
+    let refused = |va, access, present| Err(PageFault { va, access, present, conflict: false });
     assert_eq!(bench.sim.access(CPU0, page(0), Access::Read, 1), refused(page(0), Access::Read, false), "no root");
     bench.switch(CPU0, root, 1);
     bench.map(root, Level::PTE, page(0), Rights::READ, LeafFlags::empty());

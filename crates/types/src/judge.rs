@@ -1,12 +1,13 @@
 //! The interface between a machine, the code that runs on it, and a judge of its translations.
 //!
-//! Code declares four [`Fact`]s. The machine reports cached entries ([`CachedEntry`]) and accesses
+//! Code declares [`Fact`]s: four of any page-table code, four of mechanisms that share tables or
+//! defer the loss of a right. The machine reports cached entries ([`CachedEntry`]) and accesses
 //! ([`MemoryAccess`]). A [`Judge`] compares them. None of the three depends on the internals of the
 //! others: the code names only frames, roots and ranges, the machine only the contents of its TLBs.
 //! So a judge also works on code that was not written for one: a wrapper around its calls declares
 //! the facts.
 
-use crate::{Access, CpuId, Level, Order, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
+use crate::{Access, CpuId, CpuMask, FrameRange, Level, Order, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
 
 /// A declaration of the code under judgement, the only kind of statement that a judge accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,78 @@ pub enum Fact {
     },
     /// The call that runs on this CPU is about to return to its caller.
     CallReturned,
+    /// A translation of this page may stay in TLBs after its entry is gone, read-only.
+    ///
+    /// No CPU may hold a right to store to the page. Until every TLB has lost the translation,
+    /// nothing stores to the page, and no other page is mapped in the range. A family declares it
+    /// for each member.
+    RightDeferred {
+        /// The root table of the space.
+        root: Pfn,
+        /// The addresses, as many as the page has.
+        range: PageRange,
+        /// First frame of the page.
+        frame: Pfn,
+        /// First frame of its copy, if the page is migrated.
+        copy: Option<Pfn>,
+        /// The page, whatever frame holds it.
+        page: LogicalPage,
+    },
+    /// The contents of this page end or change without a store.
+    ///
+    /// The file is truncated, or another page takes its place in the page cache or in swap.
+    PageReplaced {
+        /// The page.
+        page: LogicalPage,
+    },
+    /// Several entries point to this page table from now on, or at most one does.
+    TableShared {
+        /// The table.
+        table: Pfn,
+        /// Whether several do.
+        shared: bool,
+    },
+    /// This CPU starts or ends to edit a shared table for all spaces that share it.
+    EditInPlace {
+        /// The table.
+        table: Pfn,
+        /// Whether it starts.
+        begins: bool,
+    },
+}
+
+/// A page, whatever frame holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LogicalPage {
+    /// A page of anonymous memory.
+    Anon {
+        /// A number that no other anonymous page has.
+        id: u64,
+    },
+    /// A page of a file or of shared memory.
+    File {
+        /// The file.
+        file: u64,
+        /// The index of the page in the file.
+        index: u64,
+    },
+}
+
+/// An address that a walk has translated by a page-table entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalkedPlace {
+    /// The root of the walk.
+    pub root: Pfn,
+    /// Its tag.
+    pub tag: Tag,
+    /// The first address that the entry covers.
+    pub va: VirtAddr,
+    /// The level of the entry.
+    pub level: Level,
+    /// The table or the first frame to which the entry led.
+    pub pfn: Pfn,
+    /// Whether the entry was a leaf.
+    pub is_leaf: bool,
 }
 
 /// What a CPU caches of page tables.
@@ -153,6 +226,21 @@ pub trait Witness {
         true
     }
 
+    /// Calls `visit` for each address that a walk has translated by the entry at `at`.
+    ///
+    /// Places of earlier entries of the word are told, too, until another translation is stored.
+    /// The default knows none, and rules about the replacement of an entry judge nothing.
+    fn walked_at(&self, at: PhysAddr, visit: &mut dyn FnMut(WalkedPlace)) {
+        let _ = (at, visit);
+    }
+
+    /// The CPUs that have interrupts disabled, and so may not wait for others.
+    ///
+    /// A lockless walk disables them.
+    fn uninterruptible(&self) -> CpuMask {
+        CpuMask::EMPTY
+    }
+
     /// The eight bytes at `at`, as a page-table walker reads them now; 0 if there is no memory.
     fn word(&self, at: PhysAddr) -> u64;
 
@@ -183,4 +271,18 @@ pub trait Judge {
     ///
     /// Condemned entries of that tag become usable.
     fn loaded(&mut self, witness: &dyn Witness, cpu: CpuId, root: Pfn, tag: Tag);
+
+    /// The kernel on `cpu` has changed the page-table entry at `at` from `old` to `new`.
+    ///
+    /// Walkers may not see the store yet. The default ignores it.
+    fn entry_stored(&mut self, witness: &dyn Witness, cpu: CpuId, at: PhysAddr, old: u64, new: u64) {
+        let _ = (witness, cpu, at, old, new);
+    }
+
+    /// The kernel on `cpu` has written to these frames by physical address.
+    ///
+    /// It cleared them, copied to them, or wrote bytes. The default ignores it.
+    fn written(&mut self, witness: &dyn Witness, cpu: CpuId, frames: FrameRange) {
+        let _ = (witness, cpu, frames);
+    }
 }

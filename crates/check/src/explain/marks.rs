@@ -72,6 +72,22 @@ fn of_violation(Violation { step, kind, rule, .. }: &Violation) -> Vec<Mark> {
         ViolationKind::FreeFrameStored { freed, .. } => {
             vec![marked(freed, "freed"), end("a store to a free frame".to_owned())]
         }
+        ViolationKind::FreeFrameWritten { freed, .. } => {
+            vec![marked(freed, "freed"), end("the kernel writes to a free frame".to_owned())]
+        }
+        ViolationKind::ParkedFrameChanged { freed, .. } => {
+            let freed = freed.as_ref().map(|freed| marked(freed, "freed"));
+            freed.into_iter().chain([end("its contents have changed since".to_owned())]).collect()
+        }
+        ViolationKind::DeferredTooLong { held, opened, end: why, .. } => {
+            vec![source(held, *step), marked(opened, "its loss is deferred"), end(why.to_string())]
+        }
+        ViolationKind::BreakMissing { held, .. } => {
+            vec![source(held, *step), end(format!("{}, and the tables lead elsewhere", still(held)))]
+        }
+        ViolationKind::SharedTableStored { since, .. } => {
+            vec![marked(since, "the table is shared"), end("it changes for one sharer".to_owned())]
+        }
         ViolationKind::RightKept { held, reduced, returned, exposure, .. } => {
             let reduced = marked(reduced, "this call removes the right");
             let returned = later(returned, *step, "from here on no CPU may use the right");

@@ -156,6 +156,16 @@ pub(super) fn event(event: &JournalEvent) -> String {
             format!("will reduce rights to {range} to {left}")
         }
         JournalEvent::Fact(Fact::CallReturned) => "returns".to_owned(),
+        JournalEvent::Fact(Fact::RightDeferred { range, frame, .. }) => {
+            format!("defers the flush of {range}, read-only, of frame {frame}")
+        }
+        JournalEvent::Fact(Fact::PageReplaced { page }) => format!("replaces {page:?}"),
+        JournalEvent::Fact(Fact::TableShared { table, shared: true }) => format!("shares table {table}"),
+        JournalEvent::Fact(Fact::TableShared { table, shared: false }) => {
+            format!("table {table} is not shared any more")
+        }
+        JournalEvent::Fact(Fact::EditInPlace { table, begins: true }) => format!("edits table {table} for all sharers"),
+        JournalEvent::Fact(Fact::EditInPlace { table, begins: false }) => format!("has edited table {table}"),
         JournalEvent::Access(access) => made(access),
         JournalEvent::Loaded { root, tag } => format!("loads root {root}, tag {tag}"),
         JournalEvent::Note(text) => text.clone(),

@@ -22,10 +22,21 @@ const FAST_PER_CALLS: u64 = 2;
 const SCHEDULES: u32 = 25;
 
 /// Antecedents that cannot occur, on one instruction set or on all, and why.
-const WITHOUT_MECHANISM: [(Antecedent, Option<IsaKind>, &str); 5] = [
+const WITHOUT_MECHANISM: [(Antecedent, Option<IsaKind>, &str); 16] = [
     (Antecedent::FrameDebt, None, "no flush is deferred past the freeing of a frame"),
+    (Antecedent::ReusedAtOnce, None, "no memory call allocates with interrupts disabled"),
+    (Antecedent::RightDeferred, None, "no loss of a right is deferred past its call"),
+    (Antecedent::DeferralEnded, None, "no loss of a right is deferred past its call"),
+    (Antecedent::EntryReplaced, Some(IsaKind::X86_64), "x86-64 requires no break-before-make"),
+    (Antecedent::ReplacedReadOnly, None, "no page is migrated read-only"),
     (Antecedent::SharedPathReduced, None, "no two spaces share a page table"),
     (Antecedent::SharedTables, None, "no two spaces share a page table"),
+    (Antecedent::SharedStore, None, "no two spaces share a page table"),
+    (Antecedent::SharedHash, None, "no two spaces share a page table"),
+    (Antecedent::InPlaceEdit, None, "no two spaces share a page table"),
+    (Antecedent::InstalledBesideBreak, None, "no two spaces share a page table"),
+    (Antecedent::LeaveBesideWalk, None, "no two spaces share a page table"),
+    (Antecedent::BreakBesideLockless, None, "no two spaces share a page table"),
     (Antecedent::Tails, None, "every folio is one page"),
     (
         Antecedent::Condemned,

@@ -2,8 +2,8 @@
 
 use super::Census;
 use super::tables::TableScan;
+use crate::count::{CountKind, CountMismatch};
 use crate::tally::{Antecedent, Tally};
-use crate::violation::{CountKind, CountMismatch};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use pagewright_types::snapshot::{FolioRecord, PageKind, PageRecord, SpaceRecord, TableRecord, VmstatGauge};

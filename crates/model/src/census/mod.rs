@@ -16,8 +16,8 @@
 mod compare;
 mod tables;
 
+use crate::count::CountMismatch;
 use crate::tally::Tally;
-use crate::violation::CountMismatch;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use pagewright_types::snapshot::{FolioRecord, GaugeRecord, PageRecord, SnapshotRecord, SpaceRecord, TableRecord};
@@ -32,6 +32,8 @@ pub struct SoftwareBits {
     pub special: u64,
     /// In a leaf: its anonymous page is exclusive (`PageAnonExclusive`).
     pub exclusive: u64,
+    /// In a leaf that is not writable: its page is dirty, where the walker's bit cannot say so.
+    pub kept_dirty: u64,
     /// The format of swap entries; `None` if there are none.
     pub swap: Option<SwapEntryFormat>,
 }
@@ -64,12 +66,14 @@ impl SoftwareBits {
                 prot_none_leaf: 1 << 9,
                 special: 1 << 55,
                 exclusive: 1 << 56,
+                kept_dirty: 0,
                 swap: Some(swap_entry_format(9, 10)),
             },
             IsaKind::Aarch64 => Self {
                 prot_none_leaf: 1 << 59,
                 special: 1 << 56,
                 exclusive: 1 << 57,
+                kept_dirty: 1 << 55,
                 swap: Some(swap_entry_format(59, 60)),
             },
         }

@@ -58,6 +58,13 @@ impl Frames {
         });
     }
 
+    /// Whether the frame is free, and since when.
+    pub(super) fn free_since(&self, pfn: Pfn) -> Option<CpuStep> {
+        let (block, index) = place(pfn);
+        let free = self.0.get(block)?.as_ref()?.free[index / 64] & 1 << (index % 64) != 0;
+        if free { self.last_freed(pfn) } else { None }
+    }
+
     /// The frames are allocated.
     ///
     /// Returns when the first of them was last freed, and whether a program accessed any of them

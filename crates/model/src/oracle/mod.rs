@@ -2,7 +2,7 @@
 //!
 //! - [`Oracle`] receives facts and accesses, and records [`Violation`]s and a [`Tally`].
 //! - `frames`: when each frame was freed. `condemned`: stale entries that are not usable yet.
-//!   `reuse`: O1. `rights` and `paths`: O2.
+//!   `reuse`: O1. `rights`, `paths`, `deferred` and `replaced`: O2. `shared`: O4 while it runs.
 //!
 //! Protocol: a call declares [`Fact::RightReduced`] before it stores the first entry that reduces
 //! the right, and [`Fact::CallReturned`] after its last invalidation. An access costs a few array
@@ -14,22 +14,28 @@
 //! before that call returns.
 
 mod condemned;
+mod deferred;
 mod frames;
 mod paths;
+mod replaced;
 mod reuse;
 mod rights;
+mod shared;
 
-use crate::census::Census;
+use crate::FxHashMap;
+use crate::census::{Census, SoftwareBits};
 use crate::tally::Tally;
 use crate::violation::{CpuStep, Exposure, Reduction, Rule, Violation, ViolationKind};
 use crate::walk;
 use alloc::vec::Vec;
 use condemned::{Condemned, StaleReason};
+use deferred::{Window, Windows};
 use frames::Frames;
 use pagewright_types::judge::{CachedEntryKind, Fact, Judge, MemoryAccess, Witness};
-use pagewright_types::{CpuId, FrameRange, IsaKind, Pfn, Rights, Tag, VirtAddr};
+use pagewright_types::{CpuId, FrameRange, IsaKind, Pfn, PhysAddr, Rights, Tag, VirtAddr};
 use paths::KnownRoots;
 use rights::Reductions;
+use shared::SharedTables;
 
 /// Violations that are kept; further ones are only counted.
 const KEPT: usize = 64;
@@ -37,12 +43,17 @@ const KEPT: usize = 64;
 /// The judge of one machine's translations.
 pub struct Oracle {
     isa: IsaKind,
+    bits: SoftwareBits,
     /// Events received so far.
     step: u64,
     frames: Frames,
+    /// What frames held that were freed while a CPU might reach them, as a hash.
+    parked: FxHashMap<Pfn, u64>,
     condemned: Condemned,
     reductions: Reductions,
     roots: KnownRoots,
+    windows: Windows,
+    shared: SharedTables,
     tally: Tally,
     violations: Vec<Violation>,
     /// Violations found, kept or not.
@@ -56,15 +67,26 @@ impl Oracle {
     pub fn new(isa: IsaKind) -> Self {
         Self {
             isa,
+            bits: SoftwareBits::default(),
             step: 0,
             frames: Frames::default(),
+            parked: FxHashMap::default(),
             condemned: Condemned::default(),
             reductions: Reductions::default(),
             roots: KnownRoots::default(),
+            windows: Windows::default(),
+            shared: SharedTables::default(),
             tally: Tally::default(),
             violations: Vec::new(),
             found: 0,
         }
+    }
+
+    /// Sets the software bits of entries, which edits of shared tables may change.
+    #[must_use]
+    pub fn with_software_bits(mut self, bits: SoftwareBits) -> Self {
+        self.bits = bits;
+        self
     }
 
     /// The first violations found, at most 64, in order.
@@ -96,6 +118,7 @@ impl Oracle {
         for count in counts {
             self.report(cpu, Rule::Counts, ViolationKind::Count(count));
         }
+        self.judge_hashes(witness, cpu);
     }
 
     fn report(&mut self, cpu: CpuId, rule: Rule, kind: ViolationKind) {
@@ -126,6 +149,8 @@ impl Oracle {
             let page = made.va.align_down(pagewright_types::PAGE_SIZE);
             if self.tables_allow(witness, made.root, page, frame, made.access.needs())
                 || self.reductions.excuses(made.root, page, made.access.needs(), None)
+                || matches!(stale.reason, StaleReason::Reduced { .. })
+                    && self.windows.excuse(made.root, page, frame, made.access.needs())
             {
                 continue;
             }
@@ -196,14 +221,30 @@ impl Judge for Oracle {
         let by = CpuStep { cpu, step: self.step };
         match fact {
             Fact::FrameFreed { pfn, order } => {
-                self.roots.forget(FrameRange::new(pfn, pfn.add(order.frames())));
-                self.frames.freed(pfn, order, by);
+                let frames = FrameRange::new(pfn, pfn.add(order.frames()));
+                self.roots.forget(frames);
+                self.shared.forget(frames);
+                self.frame_freed(witness, by, pfn, order);
             }
-            Fact::FrameReused { pfn, order } => self.frame_reused(witness, by, pfn, order),
+            Fact::FrameReused { pfn, order } => {
+                let frames = FrameRange::new(pfn, pfn.add(order.frames()));
+                self.roots.forget(frames);
+                self.frame_reused(witness, by, pfn, order);
+                self.deferred_taken(frames);
+            }
             Fact::RightReduced { root, range, left } => {
                 self.right_reduced(witness, Reduction { root, range, left, by });
             }
-            Fact::CallReturned => self.call_returned(witness, by),
+            Fact::CallReturned => {
+                self.call_returned(witness, by);
+                self.shared.returned(cpu);
+            }
+            Fact::RightDeferred { root, range, frame, copy, page } => {
+                self.right_deferred(witness, Window { root, range, frame, copy, page: Some(page), by });
+            }
+            Fact::PageReplaced { page } => self.deferred_replaced(witness, page),
+            Fact::TableShared { table, shared } => self.table_shared(witness, table, shared, by),
+            Fact::EditInPlace { table, begins } => self.shared.edit_in_place(cpu, table, begins),
         }
     }
 
@@ -219,11 +260,34 @@ impl Judge for Oracle {
         if made.cached && self.reductions.is_watching() {
             self.judge_watched(witness, made);
         }
+        if !self.windows.is_empty() {
+            self.deferred_access(witness, made);
+        }
+    }
+
+    fn entry_stored(&mut self, witness: &dyn Witness, cpu: CpuId, at: PhysAddr, old: u64, new: u64) {
+        if !self.shared.is_empty() {
+            self.stored_beside_sharers(witness, cpu, at, (old, new));
+        }
+        if !self.windows.is_empty() {
+            self.deferred_stored(witness);
+        }
+        self.entry_replaced(witness, cpu, at, new);
+    }
+
+    fn written(&mut self, witness: &dyn Witness, cpu: CpuId, frames: FrameRange) {
+        self.frames_written(cpu, frames);
+        if !self.windows.is_empty() {
+            self.deferred_written(witness, frames);
+        }
     }
 
     fn loaded(&mut self, witness: &dyn Witness, cpu: CpuId, root: Pfn, tag: Tag) {
         self.step += 1;
-        self.roots.learn(root);
+        // A lazy CPU may leave that mode on the root of a space that has ended.
+        if self.frames.free_since(root).is_none() {
+            self.roots.learn(root);
+        }
         if !self.condemned.is_empty() {
             self.judge_loaded(witness, cpu, root, tag);
         }

@@ -106,6 +106,7 @@ impl Oracle {
         for pending in mine {
             self.tally.note(Antecedent::RightReduced);
             self.note_reduced_paths(witness, &pending);
+            self.deferred_returned(witness, &pending.reduction, by);
             self.judge_returned(witness, pending.reduction, by);
         }
         self.condemned.prune(witness);
@@ -176,7 +177,9 @@ impl Oracle {
             let frame = walk::frame_under(pfn, held.level, page);
             if self.tables_allow(witness, reduction.root, page, frame, rights) {
                 self.tally.note(Antecedent::RightRegranted);
-            } else if !self.reductions.excuses(reduction.root, page, rights, caller) {
+            } else if !self.windows.excuse(reduction.root, page, frame, rights)
+                && !self.reductions.excuses(reduction.root, page, rights, caller)
+            {
                 return Some(page);
             }
         }
@@ -211,6 +214,7 @@ impl Oracle {
         let Some(index) = taken else { return };
         if self.tables_allow(witness, made.root, page, Pfn::containing(made.at), needs)
             || self.reductions.excuses(made.root, page, needs, None)
+            || self.windows.excuse(made.root, page, Pfn::containing(made.at), needs)
         {
             return;
         }

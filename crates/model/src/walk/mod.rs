@@ -174,6 +174,26 @@ pub fn lookup(isa: IsaKind, root: Pfn, va: VirtAddr, read: &dyn Fn(PhysAddr) -> 
     }
 }
 
+/// The table that a present word points to, if it is a pointer to a table; a leaf gives its frame.
+pub(crate) fn table_field(isa: IsaKind, raw: u64) -> Option<Pfn> {
+    if raw & 1 == 0 {
+        return None;
+    }
+    frame_field(isa, Level::PTE, raw)
+}
+
+/// The last entry that a walk for `va` reads, and its level.
+pub(crate) fn entry(isa: IsaKind, root: Pfn, va: VirtAddr, read: &dyn Fn(PhysAddr) -> u64) -> (u64, Level) {
+    let (mut table, mut level) = (root, Level::PGD);
+    loop {
+        let raw = read(entry_at(table, level.index_of(va)));
+        match (decode(isa, level, raw, PathRights::ROOT), level.down()) {
+            (DecodedEntry::Table { pfn, .. }, Some(down)) => (table, level) = (pfn, down),
+            _ => return (raw, level),
+        }
+    }
+}
+
 /// The table of `level` that a walk for `va` reads, and the rights that are left below it.
 pub fn path(
     isa: IsaKind,

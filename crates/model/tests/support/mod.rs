@@ -1,8 +1,12 @@
 //! A machine whose caches and page tables are set by the test.
 
 use pagewright_model::{Oracle, Rule};
-use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, Fact, Judge, MemoryAccess, Witness};
-use pagewright_types::{Access, CpuId, IsaKind, Level, Order, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
+use pagewright_types::judge::{
+    CachedEntry, CachedEntryKind, CachedEntryState, Fact, Judge, MemoryAccess, WalkedPlace, Witness,
+};
+use pagewright_types::{
+    Access, CpuId, CpuMask, IsaKind, Level, Order, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr,
+};
 use std::collections::HashMap;
 
 pub(crate) const CPU0: CpuId = CpuId::new(0);
@@ -38,6 +42,9 @@ pub(crate) struct Machine {
     words: HashMap<u64, u64>,
     /// Stores that walkers cannot see yet.
     waiting: HashMap<u64, u64>,
+    /// What walks have translated, by the address of the entry.
+    places: Vec<(PhysAddr, WalkedPlace)>,
+    pub(crate) uninterruptible: CpuMask,
 }
 
 impl Witness for Machine {
@@ -53,6 +60,14 @@ impl Witness for Machine {
         self.waiting.get(&at.raw()).copied().unwrap_or_else(|| self.word(at))
     }
 
+    fn walked_at(&self, at: PhysAddr, visit: &mut dyn FnMut(WalkedPlace)) {
+        self.places.iter().filter(|(slot, _)| *slot == at).for_each(|(_, place)| visit(*place));
+    }
+
+    fn uninterruptible(&self) -> CpuMask {
+        self.uninterruptible
+    }
+
     fn stores_wait(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -63,7 +78,14 @@ impl Machine {
     ///
     /// The tables 0x20 → 0x21 → 0x22 are another space's; none of them points to 0x13.
     pub(crate) fn new(isa: IsaKind) -> Self {
-        let mut machine = Self { isa, cached: Vec::new(), words: HashMap::new(), waiting: HashMap::new() };
+        let mut machine = Self {
+            isa,
+            cached: Vec::new(),
+            words: HashMap::new(),
+            waiting: HashMap::new(),
+            places: Vec::new(),
+            uninterruptible: CpuMask::EMPTY,
+        };
         for table in [0x10, 0x11, 0x12, 0x20, 0x21] {
             machine.link(Pfn::new(table), Some((Pfn::new(table + 1), Rights::all())));
         }
@@ -87,13 +109,26 @@ impl Machine {
         (0x13 << 12) + va.page_index() * 8
     }
 
-    fn leaf(&self, pfn: Pfn, rights: Rights) -> u64 {
+    pub(crate) fn leaf(&self, pfn: Pfn, rights: Rights) -> u64 {
         let writable = rights.contains(Rights::WRITE);
         pfn.base().raw()
             | match self.isa {
                 IsaKind::X86_64 => 0x8000_0000_0000_0025 | if writable { 2 } else { 0 },
                 IsaKind::Aarch64 => 0x0060_0000_0000_0f43 | if writable { 0 } else { 0x80 },
             }
+    }
+
+    /// Stores a word, and returns the one before.
+    pub(crate) fn put_word(&mut self, at: PhysAddr, raw: u64) -> u64 {
+        self.words.insert(at.raw(), raw).unwrap_or(0)
+    }
+
+    /// A walk under `root` has translated `va` by an entry of `table`, which led to `pfn`.
+    pub(crate) fn walked(&mut self, root: Pfn, table: Pfn, va: VirtAddr, pfn: Pfn) {
+        let level = if table == LAST { Level::PTE } else { Level::PMD };
+        let at = table.base().add(level.index_of(va) as u64 * 8);
+        let place = WalkedPlace { root, tag: TAG, va, level, pfn, is_leaf: level == Level::PTE };
+        self.places.push((at, place));
     }
 
     /// Stores a leaf in the last table, or zero if there are no rights.

@@ -3,7 +3,7 @@
 //! The walk is in flight, and the CPU stops before each of its steps. The access is made in the
 //! step that found its translation, so no other agent acts between the two.
 
-use super::in_flight::WalkProgress;
+use super::in_flight::{TlbAnswer, WalkProgress};
 use super::point::StopPoint;
 use crate::access::{PageFault, Translation, drop_on_fault, has_tables};
 use crate::core::{Core, Root};
@@ -44,7 +44,13 @@ impl<I: Isa> Sim<I> {
                 Some(root) if has_tables(I::KIND, va) => root,
                 Some(_) | None => return Err(self.refused(core, va, access, false)),
             };
-            if let Some(hit) = self.tlb_lookup(core, Side::of(access), root, va) {
+            let answer = match self.tlb_lookup(core, Side::of(access), root, va) {
+                TlbAnswer::Translation(found) => found,
+                TlbAnswer::ConflictAbort => {
+                    return Err(PageFault { conflict: true, ..self.refused(core, va, access, true) });
+                }
+            };
+            if let Some(hit) = answer {
                 if !hit.entry.rights().allow(access) {
                     drop_on_fault(I::KIND, &mut core.tlbs.borrow_mut(), root.tag, va);
                     return Err(self.refused(core, va, access, true));

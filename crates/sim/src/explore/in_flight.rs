@@ -6,10 +6,12 @@
 //! allow and no other (INV-SIM-LITMUS).
 //!
 //! **Break-before-make.** On arm64 a TLB may be filled while an older translation for the same
-//! address, to another frame or of another size, has not been invalidated. A lookup may then return
-//! either (Arm ARM D8.16.1, CONSTRAINED UNPREDICTABLE): the older translation is kept in
-//! `conflicts`, and each access chooses one. Amalgamations of the two, and conflict aborts, are not
-//! modelled.
+//! address, to another frame or of another size, has not been invalidated. The older translation is
+//! then kept in `conflicts`. An access may use either, or an amalgamation of the two (here: the
+//! address of one and the rights of the other), or take a TLB Conflict abort (Arm ARM D8.16.1 and
+//! D8.16.3, CONSTRAINED UNPREDICTABLE). The schedule chooses. If neither may be stored through and
+//! their size is the same, the manual requires no break-before-make for equal contents, and only
+//! one of the two is used.
 
 use super::coroutine::{self, Resume};
 use super::point::StopPoint;
@@ -23,7 +25,7 @@ use crate::machine::Sim;
 use crate::tlb::{Depth, Side, TlbHit, Tlbs};
 use crate::walk::{WalkPosition, WalkStep};
 use pagewright_arch::{InvalidateTarget, Isa};
-use pagewright_types::{Access, CpuId, CpuMask, IsaKind, Order, PAGE_SIZE, Pfn, PhysAddr, VirtAddr};
+use pagewright_types::{Access, CpuId, CpuMask, IsaKind, Order, PAGE_SIZE, Pfn, PhysAddr, Rights, VirtAddr};
 use std::cell::{Cell, RefCell};
 
 /// The most addresses near which walks are speculated.
@@ -64,6 +66,15 @@ pub(crate) enum WalkProgress {
     Refused { present: bool },
     /// The walk was cancelled before the step.
     Cancelled,
+}
+
+/// The answer of the TLBs of a CPU to a lookup.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TlbAnswer {
+    /// The translation to use; `None` if the tables must be walked.
+    Translation(Option<TlbHit>),
+    /// Conflicting translations were found, and the access is aborted (arm64).
+    ConflictAbort,
 }
 
 impl InFlight {
@@ -142,7 +153,9 @@ impl<I: Isa> Sim<I> {
         core.events.add(MachineEvent::WalkReads, 1);
         core.pay(&self.profile().costs, Cost::WalkRead);
         let memory = WalkersView { ram: &self.0.ram, stores: &self.0.in_flight.stores };
-        match position.step(I::KIND, &memory, walk.va, walk.access) {
+        let step = position.step(I::KIND, &memory, walk.va, walk.access);
+        self.record_walked(walk.root, walk.va, position, step);
+        match step {
             WalkStep::Down { next, .. } => {
                 walk.state = WalkState::Table(next);
                 if !walk.doomed_by.is_empty() {
@@ -196,7 +209,7 @@ impl<I: Isa> Sim<I> {
     }
 
     /// Looks `va` up in the TLBs of `core`; the schedule chooses among conflicting translations.
-    pub(crate) fn tlb_lookup(&self, core: &Core, side: Side, root: Root, va: VirtAddr) -> Option<TlbHit> {
+    pub(crate) fn tlb_lookup(&self, core: &Core, side: Side, root: Root, va: VirtAddr) -> TlbAnswer {
         let mut answers: Vec<TlbHit> = Vec::new();
         {
             let mut tlbs = core.tlbs.borrow_mut();
@@ -210,7 +223,7 @@ impl<I: Isa> Sim<I> {
             };
             let conflicts = core.in_flight.conflicts.borrow();
             if conflicts.is_empty() {
-                return found;
+                return TlbAnswer::Translation(found);
             }
             answers.extend(found);
             let covers = |hit: &&TlbHit| {
@@ -219,11 +232,22 @@ impl<I: Isa> Sim<I> {
             };
             answers.extend(conflicts.iter().filter(covers));
         }
-        match answers.len() {
-            0 | 1 => answers.pop(),
-            // The access uses the translation that was looked up, whatever the TLBs hold
-            // afterwards.
-            ways => answers.get(self.choose(ways)).copied(),
+        if answers.len() < 2 {
+            return TlbAnswer::Translation(answers.pop());
+        }
+        // The access uses the translation that was looked up, whatever the TLBs hold afterwards.
+        let harmless = answers
+            .iter()
+            .all(|hit| !hit.entry.rights().contains(Rights::WRITE) && hit.key.level() == answers[0].key.level());
+        if harmless {
+            return TlbAnswer::Translation(answers.get(self.choose(answers.len())).copied());
+        }
+        let pairs = answers.iter().flat_map(|one| answers.iter().map(move |other| one.with_rights_of(other)));
+        let amalgamations: Vec<TlbHit> = pairs.filter(|hit| !answers.contains(hit)).collect();
+        answers.extend(amalgamations);
+        match answers.get(self.choose(answers.len() + 1)) {
+            Some(hit) => TlbAnswer::Translation(Some(*hit)),
+            None => TlbAnswer::ConflictAbort,
         }
     }
 

@@ -112,10 +112,18 @@ impl PointsTo for TlbEntry {
 }
 
 /// A cached translation with its key.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TlbHit {
     pub(crate) key: Key,
     pub(crate) entry: TlbEntry,
+}
+
+impl TlbHit {
+    /// Its address with the rights of `other`, and with what that knows of the dirty state.
+    pub(crate) fn with_rights_of(&self, other: &Self) -> Self {
+        let rights = 0b111 << TlbEntry::RIGHTS_SHIFT | TlbEntry::DIRTY;
+        Self { entry: TlbEntry(self.entry.0 & !rights | other.entry.0 & rights), ..*self }
+    }
 }
 
 /// A walk-cache entry: the table that a table entry points to.

@@ -164,7 +164,78 @@ fn without_break_either_translation_may_be_used_repeatedly() {
     let seen = outcomes(&shape);
     let back = |run: &Vec<Seen>| run.windows(2).any(|pair| pair == [New, Old]);
     assert!(seen.iter().any(back), "the old translation is never used after the new one: {seen:?}");
-    assert!(!seen.iter().flatten().any(|seen| *seen == Fault));
+    assert!(seen.iter().flatten().any(|seen| *seen == Fault), "no access takes a TLB Conflict abort: {seen:?}");
+}
+
+/// Arm ARM D8.16.1: an access may use an amalgamation of the two.
+#[test]
+fn without_break_a_store_may_reach_the_old_frame_with_the_rights_of_the_new_entry() {
+    let prepare: Line<Aarch64> = |on| {
+        on.protect(Rights::READ);
+        on.dsb_ishst();
+        on.tlbi_vale1is();
+        on.dsb_ish();
+        on.signal(1);
+    };
+    let stores: Line<Aarch64> = |on| {
+        on.wait_for(1);
+        on.look(CPU1, Access::Read);
+        on.signal(2);
+        on.wait_for(3);
+        // The walk for the store keeps the old translation beside the new one.
+        on.look(CPU1, Access::Write);
+        on.write(CPU1);
+    };
+    let made: [Line<Aarch64>; 3] = [
+        |on| {
+            on.wait_for(2);
+            on.map();
+            on.dsb_ishst();
+            on.signal(3);
+        },
+        stores,
+        prepare,
+    ];
+    let broken: [Line<Aarch64>; 3] = [
+        |on| {
+            on.wait_for(2);
+            on.unmap_and_flush();
+            on.map();
+            on.dsb_ishst();
+            on.signal(3);
+        },
+        stores,
+        prepare,
+    ];
+    let (made, broken) = (outcomes(&made), outcomes(&broken));
+    assert!(made.contains(&vec![Old]), "the old page was never writable: {made:?}");
+    assert_eq!(broken, set(&[&[New]]));
+}
+
+/// The manual requires no break-before-make if both are read-only with equal contents.
+#[test]
+fn two_read_only_translations_conflict_without_an_abort() {
+    let shape: [Line<Aarch64>; 2] = [
+        |on| {
+            on.protect(Rights::READ);
+            on.dsb_ishst();
+            on.tlbi_vale1is();
+            on.dsb_ish();
+            on.signal(1);
+            on.map_read_only();
+            on.dsb_ishst();
+        },
+        |on| {
+            on.wait_for(1);
+            for _ in 0..4 {
+                on.read(CPU1);
+            }
+        },
+    ];
+    let seen = outcomes(&shape);
+    let back = |run: &Vec<Seen>| run.windows(2).any(|pair| pair == [New, Old]);
+    assert!(seen.iter().any(back), "the old translation is never used after the new one: {seen:?}");
+    assert!(!seen.iter().flatten().any(|seen| *seen == Fault), "{seen:?}");
 }
 
 #[test]

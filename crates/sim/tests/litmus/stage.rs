@@ -148,6 +148,11 @@ impl<I: Isa> Stage<I> {
         self.sim.store(next, Self::leaf(self.new, Rights::RW));
     }
 
+    /// Maps page 0 to `new`, read-only, by a plain store.
+    pub(crate) fn map_read_only(&self) {
+        self.sim.store(self.slot, Self::leaf(self.new, Rights::READ));
+    }
+
     /// Unmaps page 0 by a plain store.
     pub(crate) fn unmap(&self) {
         self.sim.store(self.slot, Pte::EMPTY);

@@ -1,0 +1,243 @@
+//! O2: what a deferred loss of a right excuses, and what must not happen meanwhile.
+//!
+//! A mechanism may keep read-only translations of a page in TLBs after their entry is gone
+//! ([`Fact::RightDeferred`](pagewright_types::judge::Fact::RightDeferred)). That opens a window for
+//! this page at these addresses. No declaration closes it. It is over once no TLB has such a
+//! translation, and each of these events requires that it is:
+//!
+//! - a store to the page or to its copy, by a program or the kernel, through whatever mapping;
+//! - an entry in the range that maps another frame, unless that is the copy and has equal contents;
+//! - truncation of the page, or another page in its place
+//!   ([`Fact::PageReplaced`](pagewright_types::judge::Fact::PageReplaced));
+//! - the return of a call that takes rights in the range, other than the call that opened it; and
+//!   of that call, too, if it leaves the address empty or maps the same frame: then it is munmap,
+//!   mremap, mprotect or madvise, whose effect a program relies on when they return;
+//! - the allocation of the frame, which O1 judges.
+//!
+//! A translation that no CPU can use at the event is condemned.
+
+use super::Oracle;
+use super::condemned::{Stale, StaleReason};
+use crate::tally::Antecedent;
+use crate::violation::{CpuStep, DeferralEnd, Reduction, Rule, ViolationKind};
+use crate::walk::{self, PathRights};
+use alloc::vec::Vec;
+use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, LogicalPage, MemoryAccess, Witness};
+use pagewright_types::{Access, FrameRange, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, VirtAddr};
+
+/// A page that TLBs may still read at an address that it has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    pub(super) root: Pfn,
+    pub(super) range: PageRange,
+    pub(super) frame: Pfn,
+    pub(super) copy: Option<Pfn>,
+    /// `None` for two entries of which one replaced the other (see [`super::replaced`]).
+    ///
+    /// Such a window forbids stores and excuses nothing.
+    pub(super) page: Option<LogicalPage>,
+    pub(super) by: CpuStep,
+}
+
+impl Window {
+    fn block(&self, first: Pfn) -> FrameRange {
+        FrameRange::new(first, first.add(self.range.pages() as u32))
+    }
+
+    /// Whether `frames` has a frame of the page or of its copy.
+    fn concerns(&self, frames: FrameRange) -> bool {
+        [Some(self.frame), self.copy].into_iter().flatten().any(|first| self.block(first).overlaps(frames))
+    }
+
+    /// The frame of `page` in the block that begins at `first`.
+    fn frame_of(&self, first: Pfn, page: VirtAddr) -> Pfn {
+        first.add((page.since(self.range.start()) / PAGE_SIZE) as u32)
+    }
+}
+
+/// The open windows, and the calls that each CPU has made.
+#[derive(Default)]
+pub(super) struct Windows {
+    open: Vec<Window>,
+}
+
+impl Windows {
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Whether a window lets TLBs keep `rights` to `frame` at `page`.
+    pub(super) fn excuse(&self, root: Pfn, page: VirtAddr, frame: Pfn, rights: Rights) -> bool {
+        let excuses = |window: &Window| {
+            window.page.is_some()
+                && window.root == root
+                && window.range.contains(page)
+                && window.frame_of(window.frame, page) == frame
+        };
+        !rights.contains(Rights::WRITE) && self.open.iter().any(excuses)
+    }
+}
+
+impl Oracle {
+    /// Opens a window, and judges that no CPU can store through what it excuses.
+    pub(super) fn right_deferred(&mut self, witness: &dyn Witness, window: Window) {
+        let mut held = Vec::new();
+        witness.cached_in(window.range, &mut |cached| {
+            if cached.root == window.root {
+                held.push(cached);
+            }
+        });
+        if window.page.is_some() && held.iter().any(|cached| self.keeps(witness, &window, cached)) {
+            self.tally.note(Antecedent::RightDeferred);
+        }
+        if let Some(writer) = held.into_iter().find(|cached| self.lets_store(witness, &window, cached)) {
+            self.report_deferred(window, writer, DeferralEnd::Opened);
+            return;
+        }
+        self.windows.open.push(window);
+    }
+
+    fn report_deferred(&mut self, window: Window, held: CachedEntry, end: DeferralEnd) {
+        let Window { frame, copy, by, .. } = window;
+        self.step += 1;
+        self.report(held.cpu, Rule::Rights, ViolationKind::DeferredTooLong { held, frame, copy, opened: by, end });
+    }
+
+    /// Whether `held` is a translation to the page that the tables do not grant.
+    fn keeps(&self, witness: &dyn Witness, window: &Window, held: &CachedEntry) -> bool {
+        let CachedEntryKind::Translation { pfn, rights } = held.kind else { return false };
+        held.root == window.root
+            && held.range().intersect(window.range).is_some_and(|pages| {
+                pages.iter().any(|page| {
+                    let frame = walk::frame_under(pfn, held.level, page);
+                    frame == window.frame_of(window.frame, page)
+                        && !self.tables_allow(witness, window.root, page, frame, rights)
+                })
+            })
+    }
+
+    /// Whether a store through `held`, or through a walk from it, reaches the page.
+    fn lets_store(&self, witness: &dyn Witness, window: &Window, held: &CachedEntry) -> bool {
+        let (table, allows, level) = match held.kind {
+            CachedEntryKind::Translation { rights, .. } => {
+                return rights.contains(Rights::WRITE) && self.keeps(witness, window, held);
+            }
+            CachedEntryKind::Table { table, allows } => match held.level.down() {
+                Some(level) => (table, allows, level),
+                None => return false,
+            },
+            CachedEntryKind::Walk { table, allows } => (table, allows, held.level),
+        };
+        let Some(range) = held.range().intersect(window.range) else { return false };
+        let below = (table, level, PathRights::limited_to(allows));
+        walk::leaves_below(self.isa, below, range, &|at| witness.word(at), &mut |leaf| {
+            let pages = leaf.range().intersect(range)?;
+            let reaches = |page: &VirtAddr| leaf.frame_at(*page) == window.frame_of(window.frame, *page);
+            (leaf.rights.contains(Rights::WRITE) && pages.iter().any(|page| reaches(&page))).then_some(())
+        })
+        .is_some()
+    }
+
+    /// Ends the windows that `ends` selects: no TLB may have what they excused.
+    fn end_windows(&mut self, witness: &dyn Witness, end: DeferralEnd, ends: impl Fn(&Window) -> bool) {
+        let ended: Vec<Window> = self.windows.open.iter().filter(|window| ends(window)).copied().collect();
+        self.windows.open.retain(|window| !ends(window));
+        for window in ended {
+            if window.page.is_some() {
+                self.tally.note(Antecedent::DeferralEnded);
+            }
+            let mut held = Vec::new();
+            witness.cached_in(window.range, &mut |cached| held.push(cached));
+            held.retain(|cached| self.keeps(witness, &window, cached));
+            let usable = |cached: &&CachedEntry| cached.state == CachedEntryState::Usable;
+            if let Some(cached) = held.iter().find(usable) {
+                self.report_deferred(window, *cached, end);
+                continue;
+            }
+            let Window { root, range, by, .. } = window;
+            let reduction = Reduction { root, range, left: Rights::empty(), by };
+            let returned = CpuStep { cpu: by.cpu, step: self.step };
+            let reason = StaleReason::Reduced { reduction, returned };
+            held.into_iter().for_each(|held| self.condemned.watch(Stale { held, reason }));
+        }
+    }
+
+    #[cold]
+    pub(super) fn deferred_access(&mut self, witness: &dyn Witness, made: MemoryAccess) {
+        let frame = Pfn::containing(made.at);
+        if made.access == Access::Write {
+            let stored = FrameRange::new(frame, frame.add(1));
+            self.end_windows(witness, DeferralEnd::Stored(made), |window| window.concerns(stored));
+        }
+    }
+
+    pub(super) fn deferred_written(&mut self, witness: &dyn Witness, frames: FrameRange) {
+        self.end_windows(witness, DeferralEnd::Written, |window| window.concerns(frames));
+    }
+
+    pub(super) fn deferred_replaced(&mut self, witness: &dyn Witness, page: LogicalPage) {
+        self.end_windows(witness, DeferralEnd::Replaced, |window| window.page == Some(page));
+    }
+
+    /// An entry was stored: ends the windows in whose range another page is mapped now.
+    #[cold]
+    pub(super) fn deferred_stored(&mut self, witness: &dyn Witness) {
+        let mapped: Vec<Window> =
+            self.windows.open.iter().filter(|window| self.is_remapped(witness, window)).copied().collect();
+        for window in mapped {
+            self.end_windows(witness, DeferralEnd::Mapped, |other| *other == window);
+        }
+    }
+
+    /// Whether the tables map another frame in the range, and it is no equal copy.
+    fn is_remapped(&self, witness: &dyn Witness, window: &Window) -> bool {
+        window.range.iter().any(|page| {
+            let leaf = walk::lookup(self.isa, window.root, page, &|at| witness.stored(at));
+            let Some(frame) = leaf.map(|leaf| leaf.frame_at(page)) else { return false };
+            let old = window.frame_of(window.frame, page);
+            let is_copy = window.copy.is_some_and(|copy| window.frame_of(copy, page) == frame);
+            frame != old && !(is_copy && same_contents(witness, old, frame))
+        })
+    }
+
+    /// The call of `returned` is about to return, and took `reduction`.
+    pub(super) fn deferred_returned(&mut self, witness: &dyn Witness, reduction: &Reduction, returned: CpuStep) {
+        let concerned = |window: &&Window| {
+            window.page.is_some() && window.root == reduction.root && window.range.overlaps(reduction.range)
+        };
+        let concerned: Vec<Window> = self.windows.open.iter().filter(concerned).copied().collect();
+        for window in concerned {
+            // The call that took this reduction is the one that opened the window.
+            let own = window.by.cpu == returned.cpu && window.by.step >= reduction.by.step;
+            if !own || self.is_visible(witness, &window) {
+                self.end_windows(witness, DeferralEnd::Returned(returned), |other| *other == window);
+            }
+        }
+    }
+
+    /// Whether a program can rely on the loss of the right: the address is empty, or has the frame.
+    fn is_visible(&self, witness: &dyn Witness, window: &Window) -> bool {
+        window.range.iter().any(|page| {
+            let (raw, level) = walk::entry(self.isa, window.root, page, &|at| witness.stored(at));
+            raw == 0 || walk::frame_field(self.isa, level, raw) == Some(window.frame_of(window.frame, page))
+        })
+    }
+
+    /// The frames were allocated; O1 has judged them.
+    pub(super) fn deferred_taken(&mut self, frames: FrameRange) {
+        let tally = &mut self.tally;
+        self.windows.open.retain(|window| {
+            let taken = window.concerns(frames);
+            if taken && window.page.is_some() {
+                tally.note(Antecedent::DeferralEnded);
+            }
+            !taken
+        });
+    }
+}
+
+/// Whether two frames hold the same bytes.
+pub(super) fn same_contents(witness: &dyn Witness, one: Pfn, other: Pfn) -> bool {
+    let word = |frame: Pfn, offset: u64| witness.stored(PhysAddr::new(frame.base().raw() + offset));
+    (0..PAGE_SIZE).step_by(8).all(|offset| word(one, offset) == word(other, offset))
+}

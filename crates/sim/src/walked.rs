@@ -1,0 +1,49 @@
+//! The places that walks have translated by each page-table entry, while a judge is bound.
+//!
+//! A store to an entry names a word of memory and no address. With this record a judge finds the
+//! roots and addresses whose translations may come from that word. A place is recorded when a walk
+//! reads the entry, so an entry without a place is in no TLB. The record of a table ends when its
+//! frame is freed or allocated again, and that of an entry when another translation is stored.
+
+use pagewright_arch::PteSlot;
+use pagewright_types::judge::WalkedPlace;
+use pagewright_types::{FrameRange, Pfn};
+use std::collections::HashMap;
+
+/// By table and index.
+#[derive(Default)]
+pub(crate) struct WalkedPlaces(HashMap<Pfn, HashMap<u16, Vec<WalkedPlace>>>);
+
+impl WalkedPlaces {
+    /// A walk for `place` has read the entry in `slot`.
+    pub(crate) fn record(&mut self, slot: PteSlot, place: WalkedPlace) {
+        let places = self.0.entry(slot.table).or_default().entry(slot.index).or_default();
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+
+    /// The places of the entry in `slot`.
+    pub(crate) fn of(&self, slot: PteSlot) -> &[WalkedPlace] {
+        self.0.get(&slot.table).and_then(|table| table.get(&slot.index)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Another translation was stored in `slot`.
+    pub(crate) fn forget(&mut self, slot: PteSlot) {
+        self.0.get_mut(&slot.table).and_then(|table| table.remove(&slot.index));
+    }
+
+    /// These frames are no page tables any more.
+    pub(crate) fn forget_tables(&mut self, frames: FrameRange) {
+        for table in (frames.start().raw()..frames.end().raw()).map(Pfn::new) {
+            self.0.remove(&table);
+        }
+    }
+
+    /// These roots are no roots any more.
+    pub(crate) fn forget_roots(&mut self, roots: FrameRange) {
+        for places in self.0.values_mut().flat_map(HashMap::values_mut) {
+            places.retain(|place| !roots.contains(place.root));
+        }
+    }
+}
