@@ -28,8 +28,11 @@ use crate::record::{FrameRecord, FrameState};
 use crate::stored_ref::StoredFolioRef;
 use core::fmt;
 use core::sync::atomic::Ordering;
-use pagewright_sync::{Platform, bomb};
+use pagewright_sync::{Backend, LineRef, LineUse, Platform, bomb};
 use pagewright_types::{DebtKey, FileId, ForkNodeId, FrameRange, Order, Pfn, SwapEntry};
+
+/// The name under which uses of the references and mapcounts of folios are reported.
+pub const FOLIO_COUNTS: &str = "folio counts";
 
 /// The owner of the contents of a folio (Linux's `folio->mapping`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -212,6 +215,7 @@ impl<P: Platform> Frames<P> {
     #[inline]
     pub(crate) fn drop_refs(&self, head: Pfn, n: u32) -> Option<Block> {
         let record = self.memmap.at(head);
+        P::Locks::line(LineRef::Record(head), FOLIO_COUNTS, LineUse::Store);
         let before = record.counts.sub_refs(n);
         debug_assert!(before >= n, "INV-FRAME-REFS: the folio at {head} loses {n} of {before} references");
         if before != n {

@@ -19,7 +19,7 @@ use crate::watermark::{self, Watermarks};
 use crate::zone::{Zone, ZoneId, ZoneKind, ZoneView};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use pagewright_sync::{AllocError, Counters, Gauges, Platform};
+use pagewright_sync::{AllocError, Backend, Counters, Gauges, Platform};
 use pagewright_types::{Counter, CpuId, FrameRange, Gauge, NodeId, Pfn};
 use thiserror::Error;
 
@@ -241,7 +241,10 @@ fn zones_of<P: Platform>(layout: &MemoryLayout<'_>, cpus: usize) -> Result<Box<[
     Ok(zones.into_boxed_slice())
 }
 
-fn spans_of<L>(layout: &MemoryLayout<'_>, zones: &[Zone<L>]) -> Result<Box<[(FrameRange, ZoneId)]>, AllocError> {
+fn spans_of<L: Backend>(
+    layout: &MemoryLayout<'_>,
+    zones: &[Zone<L>],
+) -> Result<Box<[(FrameRange, ZoneId)]>, AllocError> {
     let all = || {
         zones.iter().enumerate().flat_map(|(id, zone)| {
             zone_ranges(layout, zone.node.index(), zone.kind).map(move |range| (range, ZoneId::new(id as u8)))
@@ -256,7 +259,7 @@ fn spans_of<L>(layout: &MemoryLayout<'_>, zones: &[Zone<L>]) -> Result<Box<[(Fra
 ///
 /// Within a node, zones go from high addresses to low, so that memory below 4 GiB is used last
 /// (Linux's `build_zonelists`).
-fn fallbacks_of<L>(layout: &MemoryLayout<'_>, zones: &[Zone<L>]) -> Result<Box<[Box<[ZoneId]>]>, AllocError> {
+fn fallbacks_of<L: Backend>(layout: &MemoryLayout<'_>, zones: &[Zone<L>]) -> Result<Box<[Box<[ZoneId]>]>, AllocError> {
     let mut lists = Vec::new();
     let nodes = layout.nodes.len();
     lists.try_reserve_exact(nodes).map_err(|_| AllocError { bytes: nodes * size_of::<Box<[ZoneId]>>() })?;

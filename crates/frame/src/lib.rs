@@ -107,7 +107,7 @@ pub use clear::{
     CacheProbe, CacheProbeProgress, ClearBackend, ClearBatch, ClearCalibration, ClearCaps, ClearExtent, ClearPolicy,
     ClearSelector, CpuSignature, IncoherentBlock, PinnedCpu, Residency, ZeroedBlock, ZeroedList,
 };
-pub use folio::{Folio, FolioOwner, FolioRef};
+pub use folio::{FOLIO_COUNTS, Folio, FolioOwner, FolioRef};
 pub use folio_flags::{FolioFlags, FolioLock};
 pub use frames::{Frames, FramesError};
 pub use freeze::{FolioParts, FrozenFolio, NotFrozen};

@@ -42,6 +42,16 @@ impl FrameList {
         (next != NIL).then_some(Pfn::new(next))
     }
 
+    /// The blocks beside `pfn`, which is on the list.
+    #[inline]
+    pub(crate) fn neighbours(&self, memmap: &Memmap, pfn: Pfn) -> [Option<Pfn>; 2] {
+        let record = memmap.at(pfn);
+        [&record.prev, &record.next].map(|link| {
+            let raw = link.load(Ordering::Relaxed);
+            (raw != NIL).then_some(Pfn::new(raw))
+        })
+    }
+
     #[inline]
     pub(crate) fn push_front(&mut self, memmap: &Memmap, pfn: Pfn) {
         self.insert(memmap, pfn, NIL, self.first);

@@ -42,7 +42,7 @@ use crate::list::FrameList;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
-use pagewright_sync::{AllocError, Backend, Platform, SpinLock, rank};
+use pagewright_sync::{AllocError, Backend, LineRef, LineUse, Platform, SpinLock, rank};
 use pagewright_types::{LruList, NodeId, Pfn};
 
 impl FolioFlags {
@@ -62,14 +62,15 @@ impl FolioFlags {
 
 /// The lists of one node, on cache lines of their own.
 #[repr(align(128))]
-struct NodeLists<L> {
+struct NodeLists<L: Backend> {
     lists: SpinLock<[FrameList; LruList::ALL.len()], rank::LruRank, L>,
     /// Base pages on each list; written under the lock, read without it.
     pages: [AtomicU32; LruList::ALL.len()],
+    node: NodeId,
 }
 
 /// The LRU lists of a machine.
-pub(crate) struct Lru<L>(Box<[NodeLists<L>]>);
+pub(crate) struct Lru<L: Backend>(Box<[NodeLists<L>]>);
 
 /// The lists of a node, locked.
 type Lists<'a> = &'a mut [FrameList; LruList::ALL.len()];
@@ -79,9 +80,10 @@ impl<L: Backend> Lru<L> {
     pub(crate) fn try_new(nodes: usize) -> Result<Self, AllocError> {
         let mut all = Vec::new();
         all.try_reserve_exact(nodes).map_err(|_| AllocError { bytes: nodes * size_of::<NodeLists<L>>() })?;
-        all.extend((0..nodes).map(|_| NodeLists {
+        all.extend((0..nodes).map(|node| NodeLists {
             lists: SpinLock::new([FrameList::EMPTY; LruList::ALL.len()]),
             pages: [const { AtomicU32::new(0) }; LruList::ALL.len()],
+            node: NodeId::new(node as u8),
         }));
         Ok(Self(all.into_boxed_slice()))
     }
@@ -105,12 +107,20 @@ impl<'a> Folio<'a> {
 }
 
 impl<L: Backend> NodeLists<L> {
+    /// Reports a use of the line of the sizes.
+    #[inline]
+    fn use_sizes(&self, used: LineUse) {
+        L::line(LineRef::Word(u64::from(self.node.raw())), "LRU sizes", used);
+    }
+
     fn grow(&self, list: LruList, folio: Folio<'_>) {
+        self.use_sizes(LineUse::Store);
         let pages = &self.pages[list as usize];
         pages.store(pages.load(Ordering::Relaxed) + folio.pages(), Ordering::Relaxed);
     }
 
     fn shrink(&self, list: LruList, folio: Folio<'_>) {
+        self.use_sizes(LineUse::Store);
         let pages = &self.pages[list as usize];
         let before = pages.load(Ordering::Relaxed);
         debug_assert!(
@@ -131,6 +141,11 @@ impl<L: Backend> NodeLists<L> {
             folio.head
         );
         let list = before.list();
+        let neighbour = match end {
+            ListEnd::Front => lists[list as usize].first(),
+            ListEnd::Back => lists[list as usize].last(),
+        };
+        use_links::<L>([Some(folio.head), neighbour]);
         match end {
             ListEnd::Front => lists[list as usize].push_front(folio.memmap, folio.head),
             ListEnd::Back => lists[list as usize].push_back(folio.memmap, folio.head),
@@ -165,8 +180,17 @@ impl<L: Backend> NodeLists<L> {
     #[inline]
     fn unlink(&self, lists: Lists<'_>, folio: Folio<'_>) {
         let list = folio.flags().list();
+        use_links::<L>(lists[list as usize].neighbours(folio.memmap, folio.head));
         lists[list as usize].remove(folio.memmap, folio.head);
         self.shrink(list, folio);
+    }
+}
+
+/// Reports stores to the links of folios.
+#[inline]
+fn use_links<L: Backend>(folios: impl IntoIterator<Item = Option<Pfn>>) {
+    for pfn in folios.into_iter().flatten() {
+        L::line(LineRef::Record(pfn), "LRU links", LineUse::Store);
     }
 }
 
@@ -235,6 +259,7 @@ impl<P: Platform> Frames<P> {
     pub(crate) fn lru_link_new(&self, folio: Folio<'_>, flags: FolioFlags) {
         let (node, list) = (self.lru_of(folio), flags.list());
         let mut lists = node.lists.lock();
+        use_links::<P::Locks>([Some(folio.head), lists[list as usize].first()]);
         lists[list as usize].push_front(folio.memmap, folio.head);
         node.grow(list, folio);
     }
@@ -364,7 +389,9 @@ impl<P: Platform> Frames<P> {
 
     /// The number of base pages on a list of a node, read without the lock.
     pub fn lru_pages(&self, node: NodeId, list: LruList) -> u32 {
-        self.lru.0[node.index()].pages[list as usize].load(Ordering::Relaxed)
+        let node = &self.lru.0[node.index()];
+        node.use_sizes(LineUse::Load);
+        node.pages[list as usize].load(Ordering::Relaxed)
     }
 
     /// Calls `visit` with the first frame of each folio on a list, front to back, for checks.

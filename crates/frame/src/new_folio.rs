@@ -20,13 +20,13 @@
 //! Not guaranteed: anything about the contents; the caller has filled the frames.
 
 use crate::block::Block;
-use crate::folio::{Folio, FolioOwner, FolioRef, clear_counts};
+use crate::folio::{FOLIO_COUNTS, Folio, FolioOwner, FolioRef, clear_counts};
 use crate::folio_flags::FolioFlags;
 use crate::frames::Frames;
 use crate::mapcount::ENTIRELY_MAPPED;
 use crate::record::FrameState;
 use core::sync::atomic::Ordering;
-use pagewright_sync::Platform;
+use pagewright_sync::{Backend, LineRef, LineUse, Platform};
 use pagewright_types::{Order, Pfn};
 
 /// A block that is about to become a mapped folio, and what its record will say.
@@ -77,6 +77,7 @@ impl<P: Platform> Frames<P> {
             record.nr_pages_mapped.store(ENTIRELY_MAPPED, Ordering::Relaxed);
             mappings = 0;
         }
+        P::Locks::line(LineRef::Record(head), FOLIO_COUNTS, LineUse::Store);
         record.set_kind(kind.to(FrameState::Folio));
         self.lru_link_new(Folio::at(&self.memmap, head), flags);
         // INV-FRAME-SPEC: from here on a reference can be taken.

@@ -7,12 +7,12 @@
 
 use crate::block::Block;
 use crate::chain::{Chain, chained};
-use crate::folio::{Folio, FolioRef};
+use crate::folio::{FOLIO_COUNTS, Folio, FolioRef};
 use crate::frames::Frames;
 use crate::memmap::Memmap;
 use crate::record::FrameState;
 use core::sync::atomic::Ordering;
-use pagewright_sync::{Platform, bomb};
+use pagewright_sync::{Backend, LineRef, LineUse, Platform, bomb};
 use pagewright_types::Pfn;
 
 /// The number of folios that leave their LRU lists under one lock (`PAGEVEC_SIZE`).
@@ -39,6 +39,7 @@ impl ReleaseList {
     #[inline]
     pub fn put_last<P: Platform>(&mut self, frames: &Frames<P>, reference: FolioRef) -> Result<(), FolioRef> {
         let record = frames.memmap.at(reference.pfn());
+        P::Locks::line(LineRef::Record(reference.pfn()), FOLIO_COUNTS, LineUse::Store);
         if record.counts.exchange_refs(1, 0).is_err() {
             return Err(reference);
         }

@@ -176,7 +176,7 @@ impl<'a, L: Backend> TablePage<'a, L> {
     pub fn lock<R: Rank>(&self) -> WordGuard<'a, R, L> {
         let rank = if self.level() == Level::PTE { TableRank::PLACE } else { TableUpperRank::PLACE };
         debug_assert_eq!(R::PLACE, rank, "INV-LOCK-ORDER: table {} locked with rank {}", self.pfn, R::NAME);
-        WordLock::lock::<R, L>(&self.record.flags)
+        WordLock::lock::<R, L>(&self.record.flags, self.pfn)
     }
 
     /// Whether the lock is held, by this or another CPU.

@@ -29,7 +29,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 use pagewright_plant::plant;
 use pagewright_sync::rank;
-use pagewright_sync::{AllocError, Backend, PerCpu, SpinLock};
+use pagewright_sync::{AllocError, Backend, LineRef, LineUse, PerCpu, SpinLock};
 use pagewright_types::{CpuId, DebtFloor, DebtKey, FrameRange, NodeId, Order, Pfn};
 
 /// The index of a zone among the zones of its machine.
@@ -123,7 +123,7 @@ impl WatermarkLevel {
 }
 
 /// One zone of a node.
-pub(crate) struct Zone<L> {
+pub(crate) struct Zone<L: Backend> {
     pub(crate) node: NodeId,
     pub(crate) kind: ZoneKind,
     pub(crate) managed: u32,
@@ -160,11 +160,39 @@ impl<L: Backend> Zone<L> {
     /// Adds free frames at boot.
     pub(crate) fn add_range(&self, memmap: &Memmap, range: FrameRange) {
         self.buddy.lock().add_range(memmap, range);
-        self.free.fetch_add(range.frames(), Ordering::Relaxed);
+        self.add_free(range.frames());
     }
 
     pub(crate) fn free(&self) -> u32 {
+        self.use_counts(LineUse::Load);
         self.free.load(Ordering::Relaxed)
+    }
+
+    fn add_free(&self, frames: u32) {
+        self.use_counts(LineUse::Store);
+        self.free.fetch_add(frames, Ordering::Relaxed);
+    }
+
+    fn sub_free(&self, frames: u32) {
+        self.use_counts(LineUse::Store);
+        self.free.fetch_sub(frames, Ordering::Relaxed);
+    }
+
+    fn add_parked(&self, frames: u32) {
+        self.use_counts(LineUse::Store);
+        self.parked.fetch_add(frames, Ordering::Relaxed);
+    }
+
+    fn sub_parked(&self, frames: u32) {
+        self.use_counts(LineUse::Store);
+        self.parked.fetch_sub(frames, Ordering::Relaxed);
+    }
+
+    /// Reports a use of the line of `free` and `parked`.
+    #[inline]
+    fn use_counts(&self, used: LineUse) {
+        let number = u64::from(self.node.raw()) * ZoneKind::ALL.len() as u64 + self.kind as u64;
+        L::line(LineRef::Word(number), "zone counts", used);
     }
 
     /// Whether at least `mark` frames remain free after a block of `order` is taken.
@@ -201,6 +229,7 @@ impl<L: Backend> Zone<L> {
         }
         let pfn = block?;
         let residency = memmap.at(pfn).residency();
+        L::line(LineRef::Record(pfn), "free block", LineUse::Store);
         memmap.transition(pfn, FrameState::Pcp, FrameState::Allocated);
         Some(ZoneBlock { pfn, key: DebtKey::NONE, residency })
     }
@@ -212,18 +241,19 @@ impl<L: Backend> Zone<L> {
         let mut moved = 0;
         while moved < self.limits.batch(request.order) && !self.spares_settled(request, moved << request.order.raw()) {
             let Some((pfn, _)) = buddy.take(memmap, request.order, FreeKind::Settled) else { break };
+            L::line(LineRef::Record(pfn), "free block", LineUse::Store);
             let residency = buddy.residency(memmap, pfn, request.cold_after);
             pcp.put(memmap, pfn, memmap.at(pfn).kind(), residency, self.limits);
             moved += 1;
         }
-        self.free.fetch_sub(moved << request.order.raw(), Ordering::Relaxed);
+        self.sub_free(moved << request.order.raw());
     }
 
     /// Whether a request leaves the settled frames to others (INV-FRAME-RESERVE).
     ///
     /// `moved` of the free frames are taken and not subtracted yet.
     fn spares_settled(&self, request: ZoneRequest, moved: u32) -> bool {
-        let parked = self.parked.load(Ordering::Relaxed);
+        let parked = self.parked();
         let settled = self.free().saturating_sub(parked).saturating_sub(moved);
         plant!(ReserveNotKept => return false);
         !request.settled_only && parked >= request.order.frames() && settled <= self.marks.min
@@ -238,11 +268,12 @@ impl<L: Backend> Zone<L> {
             (false, true) => [Some(FreeKind::Parked), Some(FreeKind::Settled)],
         };
         let (pfn, key) = kinds.into_iter().flatten().find_map(|kind| buddy.take(memmap, request.order, kind))?;
-        self.free.fetch_sub(request.order.frames(), Ordering::Relaxed);
+        self.sub_free(request.order.frames());
         if key != DebtKey::NONE {
-            self.parked.fetch_sub(request.order.frames(), Ordering::Relaxed);
+            self.sub_parked(request.order.frames());
             memmap.at(pfn).set_debt(DebtKey::NONE);
         }
+        L::line(LineRef::Record(pfn), "free block", LineUse::Store);
         let residency = buddy.residency(memmap, pfn, request.cold_after);
         memmap.transition(pfn, FrameState::Free, FrameState::Allocated);
         Some(ZoneBlock { pfn, key, residency })
@@ -253,12 +284,13 @@ impl<L: Backend> Zone<L> {
     pub(crate) fn unpark(&self, memmap: &Memmap, floor: DebtFloor) {
         if self.parked() > 0 {
             let frames = self.buddy.lock().unpark(memmap, floor);
-            self.parked.fetch_sub(frames, Ordering::Relaxed);
+            self.sub_parked(frames);
         }
     }
 
     /// The number of free frames that carry a debt.
     pub(crate) fn parked(&self) -> u32 {
+        self.use_counts(LineUse::Load);
         self.parked.load(Ordering::Relaxed)
     }
 
@@ -304,10 +336,11 @@ impl<L: Backend> Zone<L> {
     }
 
     fn put_buddy(&self, memmap: &Memmap, buddy: &mut Buddy, pfn: Pfn, order: Order, key: DebtKey) {
+        L::line(LineRef::Record(pfn), "free block", LineUse::Store);
         if buddy.put(memmap, pfn, order, key) {
-            self.parked.fetch_add(order.frames(), Ordering::Relaxed);
+            self.add_parked(order.frames());
         }
-        self.free.fetch_add(order.frames(), Ordering::Relaxed);
+        self.add_free(order.frames());
     }
 
     /// Moves the oldest blocks of a per-CPU list to the buddy lists (Linux's `free_pcppages_bulk`).
@@ -318,10 +351,11 @@ impl<L: Backend> Zone<L> {
         while freed < blocks
             && let Some(pfn) = pcp.take_oldest(memmap, order)
         {
+            L::line(LineRef::Record(pfn), "free block", LineUse::Store);
             buddy.put(memmap, pfn, order, DebtKey::NONE);
             freed += 1;
         }
-        self.free.fetch_add(freed << order.raw(), Ordering::Relaxed);
+        self.add_free(freed << order.raw());
     }
 
     /// Empties the lists of all CPUs (Linux's `drain_all_pages`).
@@ -338,7 +372,7 @@ impl<L: Backend> Zone<L> {
 }
 
 /// A view of one zone, for reports and checks.
-pub struct ZoneView<'a, L>(pub(crate) &'a Zone<L>);
+pub struct ZoneView<'a, L: Backend>(pub(crate) &'a Zone<L>);
 
 impl<L: Backend> ZoneView<'_, L> {
     /// The node of the zone.

@@ -2,6 +2,7 @@
 //!
 //! * [`machine`] – joins the memory manager and the machine: accesses, faults, the shootdown IPI.
 //! * [`caller`] – makes system calls for an address space of the lab.
+//! * [`contention`] – first stores by many CPUs, and the price of the lines that they share.
 //! * [`harness`] – for tests of the memory manager: a machine under the oracle, processes, devices
 //!   that hold pages, and a recount of everything that is counted.
 //!
@@ -35,6 +36,7 @@
 #![forbid(unsafe_code)]
 
 pub mod caller;
+pub mod contention;
 pub mod harness;
 pub mod machine;
 

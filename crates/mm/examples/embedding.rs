@@ -140,6 +140,8 @@ thread_local! {
 struct Locks;
 
 impl Backend for Locks {
+    type Line = ();
+
     fn pause() {}
 
     fn cpu() -> CpuId {

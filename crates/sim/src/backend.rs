@@ -4,7 +4,8 @@
 //! [`crate::Sim::run_on`] sets and restores. So one host thread can run several machines.
 
 use crate::explore::{StopPoint, coroutine};
-use pagewright_sync::{Backend, RankSet};
+use crate::lines::{self, SimLine};
+use pagewright_sync::{Backend, LineRef, LineUse, RankSet};
 use pagewright_types::CpuId;
 use std::cell::Cell;
 
@@ -37,6 +38,8 @@ pub(crate) fn running() -> Running {
 pub struct SimLocks;
 
 impl Backend for SimLocks {
+    type Line = SimLine;
+
     /// # Panics
     /// In fast mode, because only this host thread can hold the lock.
     fn pause() {
@@ -53,6 +56,11 @@ impl Backend for SimLocks {
         if coroutine::inside() {
             coroutine::stop_at(StopPoint::Lock);
         }
+    }
+
+    #[inline]
+    fn line(line: LineRef<'_, SimLine>, name: &'static str, used: LineUse) {
+        lines::report(RUNNING.get().cpu, line, name, used);
     }
 
     fn cpu() -> CpuId {

@@ -47,6 +47,8 @@ pagewright_types::named_table! {
         SwapIn = "swap_in", "The kernel's work to read 4 KiB back from compressed memory, without the fault.";
         ContextSwitch = "context_switch", "Switching from one thread to another, without the switch of the root.";
         SwitchRoot = "switch_root", "Installing a root table (MOV CR3; TTBR0_EL1 and ISB).";
+        LineNear = "line_near", "A cache line that another CPU of the same cluster stored to last.";
+        LineFar = "line_far", "A cache line that a CPU of another cluster stored to last.";
         IpiSend = "ipi_send", "Preparing an IPI.";
         IpiSendEach = "ipi_send_each", "Sending an IPI, for each target.";
         IpiDelivery = "ipi_delivery", "From sending an IPI until its target is interrupted.";
@@ -90,7 +92,9 @@ impl Cost {
             | Self::SwapOut
             | Self::SwapIn
             | Self::ContextSwitch
-            | Self::SwitchRoot => (On::Both, FlushShare::None),
+            | Self::SwitchRoot
+            | Self::LineNear
+            | Self::LineFar => (On::Both, FlushShare::None),
         }
     }
 
@@ -100,6 +104,11 @@ impl Cost {
             On::Both => true,
             On::Only(only) => only == isa,
         }
+    }
+
+    /// Whether a profile may give a band for it: costs of flushing and of moving lines.
+    pub fn has_band(self) -> bool {
+        self.flush_share() != FlushShare::None || matches!(self, Self::LineNear | Self::LineFar)
     }
 
     /// How often a flush pays it.

@@ -62,7 +62,7 @@ impl<I: Isa> Sim<I> {
     /// machine: it is called in the middle of the operation that it judges.
     pub fn bind_judge(&self, judge: Rc<RefCell<dyn Judge>>) {
         let reached = Rc::new(ReachCounts::new(self.0.ram.words().len() / 512));
-        for core in &self.0.cores {
+        for core in self.0.cores.iter() {
             core.tlbs.borrow_mut().count_in(Some(&reached));
         }
         *self.0.judge.borrow_mut() = Some(BoundJudge { judge, reached });
@@ -73,7 +73,7 @@ impl<I: Isa> Sim<I> {
     pub fn unbind_judge(&self) {
         self.set_judged(false);
         *self.0.judge.borrow_mut() = None;
-        for core in &self.0.cores {
+        for core in self.0.cores.iter() {
             core.tlbs.borrow_mut().count_in(None);
         }
     }

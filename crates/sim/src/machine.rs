@@ -22,13 +22,14 @@ use crate::cost::Cost;
 use crate::event::MachineEvent;
 use crate::explore::InFlight;
 use crate::judge::{BoundJudge, Roots};
+use crate::lines::{self, LineCosts, Lines};
 use crate::profile::Profile;
 use crate::ram::Ram;
 use crate::time::Picos;
 use crate::tlb::Tlbs;
 use crate::walked::WalkedPlaces;
 use pagewright_arch::{Caps, Isa, ShootdownKind};
-use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, Tag};
+use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, PAGE_SIZE, Tag};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::cell::{Cell, RefCell};
@@ -74,7 +75,9 @@ pub type IpiHandler = Rc<dyn Fn(CpuId)>;
 pub(crate) struct Machine<I> {
     pub(crate) config: MachineConfig,
     pub(crate) ram: Ram,
-    pub(crate) cores: Box<[Core]>,
+    pub(crate) cores: Rc<[Core]>,
+    /// `None` if the machine has one CPU, which never pays for a line.
+    lines: Option<Rc<Lines>>,
     pub(crate) nodes: Box<[MachineNode]>,
     pub(crate) online: Cell<CpuMask>,
     pub(crate) caps: Caps,
@@ -142,9 +145,13 @@ impl<I: Isa> Sim<I> {
                 IsaKind::Aarch64 => Tag::new(1),
             }),
         };
+        let cores: Rc<[Core]> = (0..config.cpus).map(|_| Core::new(&config.profile)).collect();
+        let frames = (bytes / PAGE_SIZE) as usize;
+        let lines = (config.cpus > 1).then(|| Rc::new(Lines::new(Rc::clone(&cores), &config.profile, frames)));
         Ok(Self(Rc::new(Machine {
             ram,
-            cores: (0..config.cpus).map(|_| Core::new(&config.profile)).collect(),
+            cores,
+            lines,
             nodes: nodes.into_boxed_slice(),
             online: Cell::new(CpuMask::first(usize::from(config.cpus))),
             caps,
@@ -230,6 +237,13 @@ impl<I: Isa> Sim<I> {
     /// The count of `event` on all CPUs together.
     pub fn total(&self, event: MachineEvent) -> u64 {
         self.0.cores.iter().map(|core| core.events.get(event)).sum()
+    }
+
+    /// The costs of shared cache lines since the machine was switched on, by name.
+    ///
+    /// A machine with one CPU has none.
+    pub fn line_costs(&self) -> Vec<LineCosts> {
+        self.0.lines.as_ref().map(|lines| lines.costs()).unwrap_or_default()
     }
 
     /// Binds the handler that a CPU runs when it takes an IPI.
@@ -319,6 +333,8 @@ pub(crate) struct Entered<'a, I> {
     cpu: CpuId,
     /// What the host thread ran before, which may be another machine.
     before: Running,
+    /// The lines that the host thread priced before.
+    lines_before: Option<Rc<Lines>>,
     /// The CPU that this machine ran before.
     cpu_before: CpuId,
 }
@@ -335,12 +351,14 @@ impl<'a, I> Entered<'a, I> {
         }
         let before = backend::switch(Running { cpu, held: core.held.get() });
         machine.depth.set(machine.depth.get() + 1);
-        Self { machine, cpu, before, cpu_before }
+        let priced = if machine.exploring.get() { None } else { machine.lines.clone() };
+        Self { machine, cpu, before, lines_before: lines::switch(priced), cpu_before }
     }
 }
 
 impl<I> Drop for Entered<'_, I> {
     fn drop(&mut self) {
+        lines::switch(self.lines_before.take());
         let left = backend::switch(self.before);
         self.machine.cores[self.cpu.index()].held.set(left.held);
         self.machine.current.set(self.cpu_before);

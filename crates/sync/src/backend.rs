@@ -1,5 +1,6 @@
 //! The traits that an embedder implements beside [`Effects`]: how to wait, and which CPU runs.
 
+use crate::line::{LineRef, LineState, LineUse};
 use crate::linear_map::LinearMap;
 use crate::rank::RankSet;
 use pagewright_arch::Effects;
@@ -10,6 +11,9 @@ use pagewright_types::CpuId;
 /// The functions are static, because a lock has no handle to its machine. A kernel has one machine;
 /// the lab keeps the current one per host thread.
 pub trait Backend: 'static {
+    /// What the machine keeps in each lock about its cache line; `()` if it prices no lines.
+    type Line: LineState;
+
     /// Passes time while another CPU holds a lock (`cpu_relax`).
     ///
     /// Returns when the caller should check the lock again.
@@ -20,6 +24,16 @@ pub trait Backend: 'static {
     /// A schedule explorer may switch CPUs here. Elsewhere it does nothing.
     #[inline]
     fn point() {}
+
+    /// Reports that the running CPU has just used a line that other CPUs use, too.
+    ///
+    /// `name` is the rank of a lock, or says what the word counts. A release is reported before the
+    /// lock is free. A machine that prices lines advances the CPU's clock here; elsewhere it does
+    /// nothing.
+    #[inline]
+    fn line(line: LineRef<'_, Self::Line>, name: &'static str, used: LineUse) {
+        let _ = (line, name, used);
+    }
 
     /// The running CPU.
     fn cpu() -> CpuId;

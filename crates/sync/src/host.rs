@@ -21,6 +21,8 @@ std::thread_local! {
 pub struct HostLocks;
 
 impl Backend for HostLocks {
+    type Line = ();
+
     fn pause() {
         std::thread::yield_now();
     }

@@ -14,6 +14,8 @@
 //! - [`LinearMap`] – where the machine's memory is mapped, for code that clears frames.
 //! - [`FrameSet`] – the frames that a machine may access by their addresses.
 //! - [`Mailbox`] – requests of one CPU to many, and their acknowledgements.
+//! - [`LineRef`], [`LineUse`] – the accesses to cache lines that CPUs share, for machines that price
+//!   them.
 //! - [`PerCpu`], [`Counters`], [`Gauges`] – one value per CPU; the storage of the counters and
 //!   gauges of `types`.
 //!
@@ -35,6 +37,8 @@
 //! struct Host;
 //!
 //! impl Backend for Host {
+//!     type Line = ();
+//!
 //!     fn pause() {
 //!         std::thread::yield_now();
 //!     }
@@ -69,6 +73,7 @@ mod frame_set;
 mod guard;
 #[cfg(feature = "std")]
 pub mod host;
+mod line;
 mod linear_map;
 mod mailbox;
 mod on_this_cpu;
@@ -83,6 +88,7 @@ pub use backend::{Backend, Platform};
 pub use counters::{Counters, Gauges, PerCpuSums};
 pub use cpumask::AtomicCpuMask;
 pub use frame_set::FrameSet;
+pub use line::{LineRef, LineState, LineUse};
 pub use linear_map::LinearMap;
 pub use mailbox::Mailbox;
 pub use on_this_cpu::OnThisCpu;

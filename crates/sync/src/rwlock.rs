@@ -3,6 +3,7 @@
 use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
 use crate::backend::Backend;
 use crate::guard::{guard, guard_mut};
+use crate::line::{LineRef, LineState, LineUse};
 use crate::rank::{self, Rank};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -13,21 +14,27 @@ const WRITER: u32 = 1 << 31;
 /// A value with many readers or one writer.
 ///
 /// `R` is its rank in the lock order. A reader spins; the lock does not sleep.
-pub struct RwLock<T, R, B> {
+pub struct RwLock<T, R, B: Backend> {
     state: AtomicU32,
+    line: B::Line,
     value: UnsafeCell<T>,
     kind: PhantomData<fn() -> (R, B)>,
 }
 
 // SAFETY: INV-LOCK-EXCL – readers share the value, hence `T: Sync`. Only the one writer moves or
 // changes it, hence `T: Send`.
-unsafe impl<T: Send + Sync, R, B> Sync for RwLock<T, R, B> {}
+unsafe impl<T: Send + Sync, R, B: Backend> Sync for RwLock<T, R, B> {}
 
 impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
     const_unless_loom! {
         /// An unlocked lock around `value`.
         pub fn new(value: T) -> Self {
-            Self { state: AtomicU32::new(0), value: UnsafeCell::new(value), kind: PhantomData }
+            Self {
+                state: AtomicU32::new(0),
+                line: B::Line::NEW,
+                value: UnsafeCell::new(value),
+                kind: PhantomData,
+            }
         }
     }
 
@@ -42,7 +49,7 @@ impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
         while !self.try_join() {
             B::pause();
         }
-        ReadGuard { lock: self, here: PhantomData }
+        self.joined()
     }
 
     /// Acquires the lock for reading, unless a writer holds it (`down_read_trylock`).
@@ -56,11 +63,18 @@ impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
         // The exchange also fails if the number of readers changes. That is no reason to give up.
         while self.state.load(Ordering::Relaxed) & WRITER == 0 {
             if self.try_join() {
-                return Some(ReadGuard { lock: self, here: PhantomData });
+                return Some(self.joined());
             }
         }
         rank::leave::<R, B>();
         None
+    }
+
+    /// The guard of a reader that has joined.
+    #[inline]
+    fn joined(&self) -> ReadGuard<'_, T, R, B> {
+        B::line(LineRef::Lock(&self.line), R::NAME, LineUse::AcquireShared);
+        ReadGuard { lock: self, here: PhantomData }
     }
 
     fn try_join(&self) -> bool {
@@ -80,6 +94,7 @@ impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
         while self.state.compare_exchange_weak(0, WRITER, Ordering::Acquire, Ordering::Relaxed).is_err() {
             B::pause();
         }
+        B::line(LineRef::Lock(&self.line), R::NAME, LineUse::Acquire);
         WriteGuard { lock: self, here: PhantomData }
     }
 
@@ -94,6 +109,7 @@ guard! {
     ///
     /// Neither `Send` nor `Sync` (INV-LOCK-CPU).
     ReadGuard of RwLock, released by |lock| {
+        B::line(LineRef::Lock(&lock.line), R::NAME, LineUse::ReleaseShared);
         lock.state.fetch_sub(1, Ordering::Release);
     }
 }
@@ -101,6 +117,9 @@ guard! {
     /// Holds an [`RwLock`] for writing; drop releases it.
     ///
     /// Neither `Send` nor `Sync` (INV-LOCK-CPU).
-    WriteGuard of RwLock, released by |lock| lock.state.store(0, Ordering::Release)
+    WriteGuard of RwLock, released by |lock| {
+        B::line(LineRef::Lock(&lock.line), R::NAME, LineUse::Release);
+        lock.state.store(0, Ordering::Release);
+    }
 }
 guard_mut!(WriteGuard);

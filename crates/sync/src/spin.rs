@@ -3,6 +3,7 @@
 use crate::atomic::{AtomicBool, Ordering, const_unless_loom};
 use crate::backend::Backend;
 use crate::guard::{guard, guard_mut};
+use crate::line::{LineRef, LineState, LineUse};
 use crate::rank::{self, Rank};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -10,21 +11,27 @@ use core::marker::PhantomData;
 /// A value that one CPU at a time can access.
 ///
 /// `R` is its rank in the lock order.
-pub struct SpinLock<T, R, B> {
+pub struct SpinLock<T, R, B: Backend> {
     locked: AtomicBool,
+    line: B::Line,
     value: UnsafeCell<T>,
     kind: PhantomData<fn() -> (R, B)>,
 }
 
 // SAFETY: INV-LOCK-EXCL – `locked` is true while a guard exists, and only the guard's holder
 // accesses the value. So sharing the lock needs no more than `T: Send`.
-unsafe impl<T: Send, R, B> Sync for SpinLock<T, R, B> {}
+unsafe impl<T: Send, R, B: Backend> Sync for SpinLock<T, R, B> {}
 
 impl<T, R: Rank, B: Backend> SpinLock<T, R, B> {
     const_unless_loom! {
         /// An unlocked lock around `value`.
         pub fn new(value: T) -> Self {
-            Self { locked: AtomicBool::new(false), value: UnsafeCell::new(value), kind: PhantomData }
+            Self {
+                locked: AtomicBool::new(false),
+                line: B::Line::NEW,
+                value: UnsafeCell::new(value),
+                kind: PhantomData,
+            }
         }
     }
 
@@ -43,6 +50,7 @@ impl<T, R: Rank, B: Backend> SpinLock<T, R, B> {
                 B::pause();
             }
         }
+        B::line(LineRef::Lock(&self.line), R::NAME, LineUse::Acquire);
         SpinGuard { lock: self, here: PhantomData }
     }
 
@@ -56,6 +64,9 @@ guard! {
     /// Holds a [`SpinLock`]; drop releases it.
     ///
     /// Neither `Send` nor `Sync` (INV-LOCK-CPU).
-    SpinGuard of SpinLock, released by |lock| lock.locked.store(false, Ordering::Release)
+    SpinGuard of SpinLock, released by |lock| {
+        B::line(LineRef::Lock(&lock.line), R::NAME, LineUse::Release);
+        lock.locked.store(false, Ordering::Release);
+    }
 }
 guard_mut!(SpinGuard);

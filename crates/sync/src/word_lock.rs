@@ -5,9 +5,11 @@
 
 use crate::atomic::{AtomicU32, Ordering};
 use crate::backend::Backend;
+use crate::line::{LineRef, LineUse};
 use crate::on_this_cpu::OnThisCpu;
 use crate::rank::{self, Rank};
 use core::marker::PhantomData;
+use pagewright_types::Pfn;
 
 const FREE: u32 = 0;
 const LOCKED: u32 = 1;
@@ -20,10 +22,12 @@ pub struct WordLock;
 impl WordLock {
     /// Waits until the word is 0, and takes the lock.
     ///
+    /// The word is in the memmap record of the frame `record`.
+    ///
     /// # Panics
     /// In debug builds, if a lock inside rank `R` is held, or one of rank `R` that does not nest.
     #[inline]
-    pub fn lock<R: Rank, B: Backend>(word: &AtomicU32) -> WordGuard<'_, R, B> {
+    pub fn lock<R: Rank, B: Backend>(word: &AtomicU32, record: Pfn) -> WordGuard<'_, R, B> {
         rank::enter::<R, B>();
         B::point();
         // As in `SpinLock`, an attempt that fails does not store.
@@ -32,7 +36,8 @@ impl WordLock {
                 B::pause();
             }
         }
-        WordGuard { word, kind: PhantomData, here: PhantomData }
+        B::line(LineRef::Record(record), R::NAME, LineUse::Acquire);
+        WordGuard { word, record, kind: PhantomData, here: PhantomData }
     }
 
     /// Whether this or another CPU holds the lock.
@@ -48,6 +53,7 @@ impl WordLock {
 #[must_use]
 pub struct WordGuard<'a, R: Rank, B: Backend> {
     word: &'a AtomicU32,
+    record: Pfn,
     kind: PhantomData<fn() -> (R, B)>,
     here: OnThisCpu,
 }
@@ -55,6 +61,7 @@ pub struct WordGuard<'a, R: Rank, B: Backend> {
 impl<R: Rank, B: Backend> Drop for WordGuard<'_, R, B> {
     #[inline]
     fn drop(&mut self) {
+        B::line(LineRef::Record(self.record), R::NAME, LineUse::Release);
         self.word.store(FREE, Ordering::Release);
         rank::leave::<R, B>();
     }

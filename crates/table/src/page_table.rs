@@ -3,10 +3,10 @@
 use crate::reserve::TableReserve;
 use crate::rss::Rss;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use pagewright_sync::{Arc, Platform};
-use pagewright_tlb::frames::NoFrames;
+use pagewright_sync::{Arc, Backend, LineRef, LineUse, Platform};
+use pagewright_tlb::frames::{EntryCounts, NoFrames};
 use pagewright_tlb::{FlushInfo, Tlb, TlbContext};
-use pagewright_types::{Gauge, Level, PAGE_SIZE, Pfn};
+use pagewright_types::{CpuId, Gauge, Level, PAGE_SIZE, Pfn};
 use thiserror::Error;
 
 /// Why a page table could not be allocated.
@@ -78,12 +78,27 @@ impl PageTable {
         &self.rss
     }
 
+    /// Changes the resident set of the space, on `cpu`, the caller's.
+    #[inline]
+    pub(crate) fn adjust_rss<B: Backend>(&self, cpu: CpuId, change: EntryCounts<i32>, pages: i64) {
+        let report = |used| B::line(LineRef::Word(self.context.id().raw()), "resident set", used);
+        self.rss.adjust::<B>(cpu, change, pages, report);
+    }
+
+    /// Reports a use of the line of the number of tables.
+    #[inline]
+    fn use_tables<B: Backend>(&self, used: LineUse) {
+        B::line(LineRef::Word(self.context.id().raw()), "number of tables", used);
+    }
+
     pub(crate) fn add_tables<P: Platform>(&self, tlb: &Tlb<P>, n: u64) {
+        self.use_tables::<P::Locks>(LineUse::Store);
         self.tables.fetch_add(n, Ordering::Relaxed);
         tlb.frames().adjust(Gauge::PageTablePages, n as i64);
     }
 
     pub(crate) fn sub_tables<P: Platform>(&self, tlb: &Tlb<P>, n: u64) {
+        self.use_tables::<P::Locks>(LineUse::Store);
         self.tables.fetch_sub(n, Ordering::Relaxed);
         tlb.frames().adjust(Gauge::PageTablePages, -(n as i64));
     }

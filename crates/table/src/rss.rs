@@ -12,7 +12,7 @@
 
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use pagewright_plant::plant;
-use pagewright_sync::{AllocError, Backend, PerCpu};
+use pagewright_sync::{AllocError, Backend, LineUse, PerCpu};
 use pagewright_tlb::frames::{EntryCounts, RssKind, SWAP_ENTRIES};
 use pagewright_types::{CpuId, PAGE_SIZE};
 
@@ -43,10 +43,18 @@ impl Rss {
     ///
     /// If a number falls, notes the peak first (`update_hiwater_rss`), so that no store for each
     /// page is needed. The caller holds a lock, so that no other task runs on the CPU meanwhile.
+    /// `report` is called before each use of the line of the totals.
     #[inline]
-    pub(crate) fn adjust<L: Backend>(&self, cpu: CpuId, change: EntryCounts<i32>, pages: i64) {
+    pub(crate) fn adjust<L: Backend>(
+        &self,
+        cpu: CpuId,
+        change: EntryCounts<i32>,
+        pages: i64,
+        report: impl Fn(LineUse),
+    ) {
         let parts = self.parts.get(cpu);
         if change[..SWAP_ENTRIES].iter().any(|entries| *entries < 0) {
+            report(LineUse::Load);
             self.note_peak(self.seen_by(parts));
             // Another CPU may add pages here.
             L::point();
@@ -58,6 +66,7 @@ impl Rss {
                 let full = part.unsigned_abs() >= BATCH;
                 parts[kind].store(if full { 0 } else { part }, Ordering::Relaxed);
                 if full {
+                    report(LineUse::Store);
                     let before = self.total[kind].fetch_add(part, Ordering::Relaxed);
                     // What other CPUs added since the peak was noted counts, too.
                     if plant!(PeakReadEarly; false, part < 0 && kind != SWAP_ENTRIES) {

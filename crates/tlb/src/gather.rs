@@ -16,7 +16,7 @@ use crate::detached::{DetachedHolder, DetachedList, DetachedPiece, IntoDetachedP
 use crate::engine::{FlushInfo, Tlb};
 use pagewright_frame::{FolioRef, Frames};
 use pagewright_plant::plant;
-use pagewright_sync::{Platform, bomb};
+use pagewright_sync::{LineUse, Platform, bomb};
 use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
 
 /// Debts of one operation on one space, paid together by one flush (Linux's `mmu_gather`).
@@ -87,6 +87,7 @@ impl<'t, P: Platform> Gather<'t, P> {
     /// the gather has edited flushes its entry, and an install in any other table does not
     /// ([`Tlb::flush_before_install`]).
     pub fn concurrent(tlb: &'t Tlb<P>, context: &'t TlbContext) -> Self {
+        tlb.use_context(context, LineUse::Store);
         context.inc_flush_pending();
         let mut gather = Self::new(tlb, context);
         gather.concurrent = true;
@@ -308,6 +309,7 @@ impl<P: Platform> Drop for Gather<'_, P> {
             self.context.dec_upper_gathers();
         }
         if self.concurrent {
+            self.tlb.use_context(self.context, LineUse::Store);
             self.context.dec_flush_pending();
         }
         if unsettled {

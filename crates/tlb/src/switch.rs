@@ -5,7 +5,7 @@ use crate::engine::Tlb;
 use core::sync::atomic::Ordering;
 use pagewright_arch::InvalidateTarget;
 use pagewright_plant::plant;
-use pagewright_sync::{Arc, Backend, Platform};
+use pagewright_sync::{Arc, Backend, LineUse, Platform};
 use pagewright_types::{Counter, CpuId, Pfn, SpaceId, Tag};
 
 impl<P: Platform> Tlb<P> {
@@ -50,6 +50,7 @@ impl<P: Platform> Tlb<P> {
         let state = self.cpus.get(me);
         if let Some(context) = self.put_loaded(me, None) {
             self.load_root(me, self.kernel_root, Tag::new(0), true);
+            self.use_context(&context, LineUse::Store);
             context.cpus.remove(me);
         }
         if state.lazy.swap(false, Ordering::SeqCst) {
@@ -104,6 +105,7 @@ impl<P: Platform> Tlb<P> {
             }
             return;
         }
+        self.use_context(next, LineUse::Store);
         // INV-TLB-SWITCH: join the mask (a full barrier), then read the generation.
         plant!(JoinAfterRead; (), { next.cpus.insert(me); });
         P::Locks::point();
@@ -123,6 +125,7 @@ impl<P: Platform> Tlb<P> {
         }
         if let Some(previous) = self.put_loaded(me, Some(next.clone())) {
             // After the root is gone: what the slot keeps is judged by its generation from now on.
+            self.use_context(&previous, LineUse::Store);
             previous.cpus.remove(me);
         }
     }
@@ -145,9 +148,11 @@ impl<P: Platform> Tlb<P> {
             self.fx().complete();
             self.ledger().advance(me, sampled);
         }
+        self.use_context(next, LineUse::Store);
         next.cpus.insert(me);
         self.fx().install_root(next.root(), grant.tag, true);
         if let Some(previous) = self.put_loaded(me, Some(next.clone())) {
+            self.use_context(&previous, LineUse::Store);
             previous.cpus.remove(me);
         }
     }

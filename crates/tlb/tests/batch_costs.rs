@@ -28,6 +28,8 @@ fn took<I: Isa>(profile: &Profile, cpus: u16, batch: BatchPolicy, way: impl FnOn
     let shape = Shape { cpus, pages: ENTRIES, isolated: false, batch };
     let bare = Bare::<I>::on(profile.clone(), shape);
     let sim = bare.sim();
+    // The set-up has ended on every CPU: no entry waits until all CPUs have joined the space's mask.
+    sim.idle_until(ME, sim.elapsed());
     let count =
         || [MachineEvent::TlbisIssued, MachineEvent::Dsbs, MachineEvent::FlushWaits].map(|event| sim.total(event));
     let (clock, before) = (sim.clock(ME), count());

@@ -12,6 +12,8 @@ use pagewright_types::CpuId;
 pub struct KernelLocks;
 
 impl Backend for KernelLocks {
+    type Line = ();
+
     #[inline]
     fn pause() {
         arch::pause();

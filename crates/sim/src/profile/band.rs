@@ -1,4 +1,4 @@
-//! The band of each cost of flushing, and a profile whose costs are at the ends of their bands.
+//! The bands of the costs of flushing and of moving lines, and a profile whose costs are at the ends of their bands.
 //!
 //! Key type: [`BandEnd`]. A profile gives the band beside the value, with its source. Without one
 //! the band is half of the value to one and a half times it. A result that a mechanism owes to one
@@ -21,16 +21,15 @@ pub enum BandEnd {
     High,
 }
 
-/// The ends of the bands of all costs; both are the value if it is no cost of flushing.
+/// The ends of the bands of all costs; both are the value if it [has none](Cost::has_band).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Bands(pub(super) [[Picos; 2]; Cost::COUNT]);
 
 /// The band of `cost`, or `None` if `given` is none.
 pub(super) fn checked(cost: Cost, value: Picos, given: Option<[Picos; 2]>) -> Option<[Picos; 2]> {
-    let is_of_flush = cost.flush_share() != FlushShare::None;
     match given {
-        Some([low, high]) => (is_of_flush && (low..=high).contains(&value)).then_some([low, high]),
-        None if is_of_flush => Some([Picos::new(value.raw() / 2), Picos::new(value.raw() * 3 / 2)]),
+        Some([low, high]) => (cost.has_band() && (low..=high).contains(&value)).then_some([low, high]),
+        None if cost.has_band() => Some([Picos::new(value.raw() / 2), Picos::new(value.raw() * 3 / 2)]),
         None => Some([value; 2]),
     }
 }
@@ -59,6 +58,20 @@ impl Profile {
                 BandEnd::Low => self.costs.0[*cost as usize] = low,
                 BandEnd::Given => {}
                 BandEnd::High => self.costs.0[*cost as usize] = high,
+            }
+        }
+        self
+    }
+
+    /// The same profile with the costs of moving cache lines at an end of their bands.
+    #[must_use]
+    pub fn with_lines_at(mut self, end: BandEnd) -> Self {
+        for cost in [Cost::LineNear, Cost::LineFar] {
+            let [low, high] = self.band(cost);
+            match end {
+                BandEnd::Low => self.costs.0[cost as usize] = low,
+                BandEnd::Given => {}
+                BandEnd::High => self.costs.0[cost as usize] = high,
             }
         }
         self

@@ -14,6 +14,7 @@ use crate::time::Picos;
 use pagewright_types::{IsaKind, Level};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::sync::OnceLock;
 
 pub use band::BandEnd;
@@ -97,6 +98,7 @@ pub struct Profile {
     bands: Bands,
     pub(crate) tags: u32,
     pub(crate) range_invalidate: bool,
+    cluster: u16,
     figures: Vec<ProfileFigure>,
 }
 
@@ -182,6 +184,13 @@ impl Profile {
         self.costs.of(cost)
     }
 
+    /// The number of CPUs of a cluster, between which a line moves in [`Cost::LineNear`].
+    ///
+    /// The first CPUs of a machine are its first cluster.
+    pub fn cluster(&self) -> u16 {
+        self.cluster
+    }
+
     /// All figures with their sources.
     pub fn figures(&self) -> &[ProfileFigure] {
         &self.figures
@@ -196,6 +205,7 @@ struct File {
     frequency: Frequency,
     tags: Tags,
     range_invalidate: RangeInvalidate,
+    cluster: Cluster,
     tlb: Vec<FileTlb>,
     walk_cache: Vec<FileWalkCache>,
     cost: BTreeMap<String, FileCost>,
@@ -227,6 +237,13 @@ struct Tags {
 #[serde(deny_unknown_fields)]
 struct RangeInvalidate {
     present: bool,
+    source: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cluster {
+    cpus: NonZeroU16,
     source: String,
 }
 
@@ -359,6 +376,7 @@ impl Reader<'_> {
         figure("tags", file.tags.count.to_string(), &file.tags.source)?;
         let range = if file.range_invalidate.present { "yes" } else { "no" };
         figure("range-invalidate", range.to_owned(), &file.range_invalidate.source)?;
+        figure("cluster", format!("{} CPUs", file.cluster.cpus), &file.cluster.source)?;
         for tlb in &file.tlb {
             let pages: Vec<_> = tlb.pages.iter().map(|size| size.name()).collect();
             let name = format!("{:?} TLB, {}", tlb.kind, pages.join(" "));
@@ -385,6 +403,7 @@ impl Reader<'_> {
             bands,
             tags: self.file.tags.count,
             range_invalidate: self.file.range_invalidate.present,
+            cluster: self.file.cluster.cpus.get(),
             figures,
         })
     }

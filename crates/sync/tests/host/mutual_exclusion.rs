@@ -4,6 +4,7 @@ use crate::backend::on_cpus;
 use core::sync::atomic::{AtomicU32, Ordering};
 use pagewright_sync::host::HostLocks;
 use pagewright_sync::{RwLock, SpinLock, WordLock, rank};
+use pagewright_types::Pfn;
 use std::hint::black_box;
 use std::thread;
 
@@ -79,7 +80,7 @@ fn a_word_lock_excludes() {
     let record = Record { word: AtomicU32::new(0), value: SplitCounter::default() };
     on_cpus(CPUS, |_| {
         for round in 0..ROUNDS {
-            let _held = WordLock::lock::<rank::TableRank, HostLocks>(&record.word);
+            let _held = WordLock::lock::<rank::TableRank, HostLocks>(&record.word, Pfn::new(0));
             assert!(WordLock::is_locked(&record.word));
             record.value.add_one(round);
         }

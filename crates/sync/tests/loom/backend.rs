@@ -12,6 +12,8 @@ loom::thread_local! {
 pub(crate) struct Loom;
 
 impl Backend for Loom {
+    type Line = ();
+
     fn pause() {
         loom::thread::yield_now();
     }

@@ -6,6 +6,7 @@ use loom::sync::Arc;
 use loom::thread;
 use pagewright_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use pagewright_sync::{Backend, RwLock, SpinLock, WordLock, rank};
+use pagewright_types::Pfn;
 
 /// Runs `body` on two threads, one of them the caller's.
 fn on_two<T: Send + Sync + 'static>(shared: &Arc<T>, body: impl Fn(&T) + Send + Sync + Copy + 'static) {
@@ -29,11 +30,11 @@ fn a_word_lock_orders_its_holders() {
     loom::model(|| {
         let record = Arc::new((AtomicU32::new(0), Tracked::new(0)));
         on_two(&record, |(word, value)| {
-            let _held = WordLock::lock::<rank::TableRank, Loom>(word);
+            let _held = WordLock::lock::<rank::TableRank, Loom>(word, Pfn::new(0));
             value.add_one();
         });
         assert!(!WordLock::is_locked(&record.0));
-        let _held = WordLock::lock::<rank::TableRank, Loom>(&record.0);
+        let _held = WordLock::lock::<rank::TableRank, Loom>(&record.0, Pfn::new(0));
         assert_eq!(record.1.get(), 2);
     });
 }

@@ -289,6 +289,7 @@ impl<P: Platform> EntryRun<'_, '_, P> {
     fn share(&mut self, index: usize, pfn: Pfn, folio: Folio<'_>, pte: Pte) {
         let kind = folio.rss_kind();
         debug_assert!(self.table.is_empty(self.table.address(index)), "INV-TABLE-EMPTY: a copy over entry {index}");
+        self.use_counts(folio);
         let change = match self.table.level() {
             Level::PTE => folio.get_and_map_page(folio.page_of(pfn)),
             _ => {

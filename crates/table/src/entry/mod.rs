@@ -32,8 +32,8 @@ pub use unmap_run::UnmapHooks;
 
 use crate::locked_table::LockedTable;
 use pagewright_arch::{SoftEntry, SoftKind};
-use pagewright_sync::Platform;
-use pagewright_tlb::frames::{EntryCounts, Folio, RssKind, SWAP_ENTRIES};
+use pagewright_sync::{Backend, LineRef, LineUse, Platform};
+use pagewright_tlb::frames::{EntryCounts, FOLIO_COUNTS, Folio, RssKind, SWAP_ENTRIES};
 use pagewright_types::{Gauge, Level, Pfn};
 
 /// Whether the mapping whose entries are edited is locked memory (`VM_LOCKED`).
@@ -83,6 +83,7 @@ impl<'t, 'h, P: Platform> EntryRun<'t, 'h, P> {
     #[inline]
     fn count_mapped(&mut self, folio: Folio<'_>, pfn: Pfn) {
         let kind = folio.rss_kind();
+        self.use_counts(folio);
         let change = match self.table.level() {
             Level::PTE => folio.map_page(folio.page_of(pfn)),
             _ => folio.map_entire(),
@@ -95,6 +96,7 @@ impl<'t, 'h, P: Platform> EntryRun<'t, 'h, P> {
     #[inline]
     fn count_unmapped(&mut self, folio: Folio<'_>, pfn: Pfn) {
         let kind = folio.rss_kind();
+        self.use_counts(folio);
         pagewright_plant::plant!(MapcountLost => return self.change.add(kind, -1, 0));
         let change = match self.table.level() {
             Level::PTE => folio.unmap_page(folio.page_of(pfn)),
@@ -109,6 +111,12 @@ impl<'t, 'h, P: Platform> EntryRun<'t, 'h, P> {
         if soft.kind == SoftKind::Swap {
             self.change.entries[SWAP_ENTRIES] += sign;
         }
+    }
+
+    /// Reports a store to the references and the mapcount of a folio.
+    #[inline]
+    fn use_counts(&self, folio: Folio<'_>) {
+        P::Locks::line(LineRef::Record(folio.pfn()), FOLIO_COUNTS, LineUse::Store);
     }
 
     #[inline]
@@ -129,7 +137,7 @@ impl<P: Platform> Drop for EntryRun<'_, '_, P> {
             page.adjust_counts(entries);
             pagewright_plant::plant!(RssDrift => if entries.iter().any(|entries| *entries < 0) { return });
             let cpu = self.table.tables.tlb.fx().cpu();
-            self.table.tables.tree.rss().adjust::<P::Locks>(cpu, entries, self.table.level().pages() as i64);
+            self.table.tables.tree.adjust_rss::<P::Locks>(cpu, entries, self.table.level().pages() as i64);
         }
         for (gauge, change) in [(Gauge::AnonPages, anon), (Gauge::Mapped, mapped)] {
             if change != 0 {

@@ -30,7 +30,7 @@ use crate::detached::{DetachedHolder, DetachedList, IntoDetachedPieces};
 use crate::engine::{BatchPolicy, FlushInfo, Tlb};
 use pagewright_arch::{PteSlot, ShootdownKind};
 use pagewright_plant::plant;
-use pagewright_sync::{Arc, Backend, Platform};
+use pagewright_sync::{Arc, Backend, LineUse, Platform};
 use pagewright_types::{Counter, CpuId, CpuMask, Level, PageRange, Pfn};
 
 /// Which installs a deferred flush concerns.
@@ -238,6 +238,7 @@ impl<P: Platform> Tlb<P> {
         self.fx().publish();
         plant!(PublishPays => self.ledger().advance(me, self.ledger().sample()));
         self.tell_secondaries(context, range);
+        self.use_context(context, LineUse::Store);
         let (issuer, mask) = match self.fx().caps().shootdown {
             ShootdownKind::Ipi => {
                 // INV-TLB-SWITCH: the generation moves before the mask is read.

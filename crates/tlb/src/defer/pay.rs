@@ -20,7 +20,7 @@ use core::sync::atomic::Ordering;
 use pagewright_arch::ShootdownKind;
 use pagewright_frame::Frames;
 use pagewright_plant::plant;
-use pagewright_sync::{Backend, Platform, bomb};
+use pagewright_sync::{Backend, LineUse, Platform, bomb};
 use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, Pfn};
 
 impl<P: Platform> Tlb<P> {
@@ -29,6 +29,7 @@ impl<P: Platform> Tlb<P> {
     /// For an edit of an entry whose own word does not say which rights a TLB may hold. The caller
     /// holds the lock of the table.
     pub fn may_owe_flush(&self, context: &TlbContext, table: Pfn) -> bool {
+        self.use_context(context, LineUse::Load);
         let (key, _) = self.frames().table(table).pending();
         has_gather(key) && context.is_flush_pending()
             || self.unpaid(context, key).is_some()
@@ -39,6 +40,7 @@ impl<P: Platform> Tlb<P> {
     ///
     /// For a caller that would have to visit many tables to find it.
     pub fn may_owe_flush_anywhere(&self, context: &TlbContext) -> bool {
+        self.use_context(context, LineUse::Load);
         context.deferred().is_some_and(|deferred| !self.has_paid(context, deferred))
     }
 

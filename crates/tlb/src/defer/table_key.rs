@@ -42,7 +42,7 @@ use crate::engine::{FlushInfo, Tlb};
 use pagewright_arch::{Isa, PendingSequence, PteSlot};
 use pagewright_frame::TableKey;
 use pagewright_plant::plant;
-use pagewright_sync::Platform;
+use pagewright_sync::{LineUse, Platform};
 use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
 
 impl<P: Platform> Tlb<P> {
@@ -132,6 +132,7 @@ impl<P: Platform> Tlb<P> {
     /// of the table.
     #[inline]
     pub fn flush_before_install(&self, context: &TlbContext, slot: PteSlot, va: VirtAddr, level: Level) {
+        self.use_context(context, LineUse::Load);
         let table = self.frames().table(slot.table);
         let lingers = plant!(LingeringNotSeenAtInstall; false, table.lingering() != TableKey::NONE);
         let keyed = table.pending().0 != TableKey::NONE || lingers;

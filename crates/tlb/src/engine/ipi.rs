@@ -12,7 +12,7 @@ use crate::context::TlbContext;
 use core::sync::atomic::Ordering;
 use pagewright_arch::InvalidateTarget;
 use pagewright_plant::plant;
-use pagewright_sync::{Backend, Platform};
+use pagewright_sync::{Backend, LineUse, Platform};
 use pagewright_types::{Counter, CpuId, CpuMask, Level, PageRange, SpaceId, VirtAddr};
 
 /// What a sender asks of its targets.
@@ -59,6 +59,7 @@ impl Ask {
 
 impl<P: Platform> Tlb<P> {
     pub(super) fn flush_ipi(&self, context: &TlbContext, flush: FlushInfo) {
+        self.use_context(context, LineUse::Store);
         // INV-TLB-SWITCH: the generation moves (a full barrier) before the mask is read. A CPU that
         // sees the new generation sees the entries that were edited before: the locked addition
         // empties the store buffer, at the point before it.

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use pagewright_arch::{Invalidate, InvalidateScope, InvalidateTarget, ShootdownKind};
 use pagewright_frame::{ClearExtent, FrameAllocator, FrameRequest, Frames, NoFrames};
 use pagewright_plant::plant;
-use pagewright_sync::{AllocError, Arc, Mailbox, PerCpu, Platform, SpinLock, rank};
+use pagewright_sync::{AllocError, Arc, Backend, LineRef, LineUse, Mailbox, PerCpu, Platform, SpinLock, rank};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Counter, CpuMask, DebtFloor, Level, Order, PageRange, Pfn, SpaceId, VirtAddr};
 use thiserror::Error;
@@ -201,6 +201,12 @@ impl<P: Platform> Tlb<P> {
         self.ceiling.load(Ordering::Relaxed)
     }
 
+    /// Reports a use of the line of a space's CPU mask, generation and pending flushes.
+    #[inline]
+    pub(crate) fn use_context(&self, context: &TlbContext, used: LineUse) {
+        P::Locks::line(LineRef::Word(context.id().raw()), "TLB context", used);
+    }
+
     /// Creates the context of a new space whose root table is `root`.
     ///
     /// # Errors
@@ -209,6 +215,7 @@ impl<P: Platform> Tlb<P> {
         if !self.fx.permit_allocation() {
             return Err(AllocError { bytes: size_of::<TlbContext>() });
         }
+        P::Locks::line(LineRef::Word(0), "space ids", LineUse::Store);
         let id = SpaceId::new(self.next_space.fetch_add(1, Ordering::Relaxed));
         Arc::try_new(TlbContext::new(id, root))
     }

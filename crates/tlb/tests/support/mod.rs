@@ -50,6 +50,8 @@ pub(crate) fn on<T>(cpu: u16, body: impl FnOnce() -> T) -> T {
 pub(crate) struct PollingLocks;
 
 impl Backend for PollingLocks {
+    type Line = ();
+
     fn pause() {
         let poll = POLL.with_borrow(Clone::clone);
         if let Some(poll) = poll {

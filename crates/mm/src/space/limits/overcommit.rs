@@ -23,7 +23,7 @@ use crate::settings::MmSetting;
 use crate::space::limits::Privileges;
 use crate::space::vma::{AddressMap, CopiedTotals};
 use core::sync::atomic::{AtomicU64, Ordering};
-use pagewright_sync::Platform;
+use pagewright_sync::{Backend, LineRef, LineUse, Platform};
 use pagewright_types::PAGE_SIZE;
 
 /// The overcommit policy, `vm.overcommit_memory`.
@@ -41,9 +41,16 @@ pub(in crate::space) enum Overcommit {
 #[derive(Default)]
 pub(crate) struct CommittedPages(AtomicU64);
 
+/// Reports a use of the line of the committed pages.
+#[inline]
+fn use_committed<P: Platform>(used: LineUse) {
+    P::Locks::line(LineRef::Word(0), "committed pages", used);
+}
+
 impl<P: Platform> Mm<P> {
     /// Returns the number of committed pages, of spaces and of shared memory (`Committed_AS`).
     pub fn committed(&self) -> u64 {
+        use_committed::<P>(LineUse::Load);
         self.committed.0.load(Ordering::Relaxed)
     }
 
@@ -120,6 +127,7 @@ impl<P: Platform> Mm<P> {
         if pages == 0 {
             return Ok(());
         }
+        use_committed::<P>(LineUse::Store);
         let now = self.committed.0.fetch_add(pages, Ordering::Relaxed) + pages;
         let enough = match self.overcommit() {
             Overcommit::Always => true,
@@ -141,6 +149,7 @@ impl<P: Platform> Mm<P> {
         if pages == 0 {
             return;
         }
+        use_committed::<P>(LineUse::Store);
         let before = self.committed.0.fetch_sub(pages, Ordering::Relaxed);
         debug_assert!(before >= pages, "INV-MM-COMMITTED: {pages} pages uncommitted of {before}");
     }
