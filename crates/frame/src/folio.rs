@@ -160,7 +160,7 @@ impl<P: Platform> Frames<P> {
     #[inline]
     pub fn find_folio(&self, pfn: Pfn) -> Option<Folio<'_>> {
         let (head, record) = self.memmap.folio_head(pfn)?;
-        Some(Folio { memmap: &self.memmap, record, head })
+        Some(Folio::of_record(&self.memmap, record, head))
     }
 
     /// Takes a reference to the folio that contains `pfn`, without a lock (`try_get_folio`).
@@ -187,9 +187,8 @@ impl<P: Platform> Frames<P> {
     #[inline]
     #[allow(unsafe_code)]
     pub unsafe fn folio_ref_from_raw(&self, pfn: Pfn) -> FolioRef {
-        let folio = self.folio(pfn);
-        debug_assert!(folio.refs() > 0, "INV-FRAME-REFS: the folio at {pfn} has no reference to take back");
-        FolioRef::new(folio.head)
+        // SAFETY: INV-FRAME-REFS – the caller promises the same.
+        unsafe { self.folio(pfn).ref_from_raw() }
     }
 
     /// The folio of a reference.
@@ -262,7 +261,13 @@ impl<'a> Folio<'a> {
     /// The folio whose first frame is `head`.
     #[inline]
     pub(crate) fn at(memmap: &'a Memmap, head: Pfn) -> Self {
-        Self { memmap, record: memmap.at(head), head }
+        Self::of_record(memmap, memmap.at(head), head)
+    }
+
+    /// The folio whose first frame is `head`, and whose record the caller has found.
+    #[inline]
+    pub(crate) fn of_record(memmap: &'a Memmap, record: &'a FrameRecord, head: Pfn) -> Self {
+        Self { memmap, record, head }
     }
 
     #[inline]
@@ -390,6 +395,22 @@ impl<'a> Folio<'a> {
     #[inline]
     pub fn try_get(self) -> Option<FolioRef> {
         self.record().counts.try_add_ref(MAX_TRY_GET_REFS).then(|| FolioRef::new(self.head))
+    }
+
+    /// Takes back a reference that exists as a frame number of the folio only.
+    ///
+    /// As [`Frames::folio_ref_from_raw`], for a caller that has looked up the folio.
+    ///
+    /// # Panics
+    /// In debug builds when the folio has no references.
+    ///
+    /// # Safety
+    /// INV-FRAME-REFS: as for [`Frames::folio_ref_from_raw`].
+    #[inline]
+    #[allow(unsafe_code)]
+    pub unsafe fn ref_from_raw(self) -> FolioRef {
+        debug_assert!(self.refs() > 0, "INV-FRAME-REFS: the folio at {} has no reference to take back", self.head);
+        FolioRef::new(self.head)
     }
 
     /// The owner of the contents.

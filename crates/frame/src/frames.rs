@@ -69,7 +69,7 @@ impl<P: Platform> Frames<P> {
             clear_selector: clear_selector_for(&machine),
             fallbacks: fallbacks_of(layout, &zones)?,
             node_of_cpu: nodes_of_cpus(layout, span.cpus)?,
-            lru: Lru::try_new(layout.nodes.len())?,
+            lru: Lru::try_new(layout.nodes.len(), span.cpus)?,
             machine,
             memmap,
             zones,

@@ -84,6 +84,7 @@ mod freeze;
 mod layout;
 mod list;
 mod lru;
+mod lru_batch;
 mod mapcount;
 mod memmap;
 mod new_folio;

@@ -13,6 +13,12 @@ use pagewright_types::Pfn;
 /// No frame: the last frame number, which [`MemoryLayout`](crate::MemoryLayout) refuses.
 const NIL: u32 = u32::MAX;
 
+/// The block that a link names.
+#[inline]
+const fn block(link: u32) -> Option<Pfn> {
+    if link == NIL { None } else { Some(Pfn::new(link)) }
+}
+
 /// A list of blocks or folios.
 pub(crate) struct FrameList {
     first: u32,
@@ -29,27 +35,16 @@ impl FrameList {
     }
 
     pub(crate) const fn first(&self) -> Option<Pfn> {
-        if self.first == NIL { None } else { Some(Pfn::new(self.first)) }
+        block(self.first)
     }
 
     pub(crate) const fn last(&self) -> Option<Pfn> {
-        if self.last == NIL { None } else { Some(Pfn::new(self.last)) }
+        block(self.last)
     }
 
     /// The block behind `pfn`, which is on the list.
     pub(crate) fn after(&self, memmap: &Memmap, pfn: Pfn) -> Option<Pfn> {
-        let next = memmap.at(pfn).next.load(Ordering::Relaxed);
-        (next != NIL).then_some(Pfn::new(next))
-    }
-
-    /// The blocks beside `pfn`, which is on the list.
-    #[inline]
-    pub(crate) fn neighbours(&self, memmap: &Memmap, pfn: Pfn) -> [Option<Pfn>; 2] {
-        let record = memmap.at(pfn);
-        [&record.prev, &record.next].map(|link| {
-            let raw = link.load(Ordering::Relaxed);
-            (raw != NIL).then_some(Pfn::new(raw))
-        })
+        block(memmap.at(pfn).next.load(Ordering::Relaxed))
     }
 
     #[inline]
@@ -71,14 +66,48 @@ impl FrameList {
         self.len += 1;
     }
 
-    /// Takes a block off the list, wherever it is.
+    /// Puts all blocks of another list in front, in their order, and leaves that list empty.
+    pub(crate) fn prepend(&mut self, memmap: &Memmap, other: &mut Self) {
+        let Self { first, last, len } = core::mem::replace(other, Self::EMPTY);
+        if len > 0 {
+            self.join(memmap, last, self.first, last, self.first);
+            self.first = first;
+            self.len += len;
+        }
+    }
+
+    /// Takes a block off the list, wherever it is, and returns the blocks that were beside it.
     #[inline]
-    pub(crate) fn remove(&mut self, memmap: &Memmap, pfn: Pfn) {
+    pub(crate) fn remove(&mut self, memmap: &Memmap, pfn: Pfn) -> [Option<Pfn>; 2] {
         let record = memmap.at(pfn);
         let prev = record.prev.load(Ordering::Relaxed);
         let next = record.next.load(Ordering::Relaxed);
         self.join(memmap, prev, next, prev, next);
         self.len -= 1;
+        [prev, next].map(block)
+    }
+
+    /// Takes the first of `blocks` off the list, and those that follow it both there and here.
+    ///
+    /// One change of links removes them all. Returns their number, and the blocks that were beside
+    /// them.
+    #[inline]
+    pub(crate) fn remove_run(&mut self, memmap: &Memmap, blocks: &[Pfn]) -> (usize, [Option<Pfn>; 2]) {
+        let Some((first, others)) = blocks.split_first() else { return (0, [None; 2]) };
+        let record = memmap.at(*first);
+        let prev = record.prev.load(Ordering::Relaxed);
+        let mut next = record.next.load(Ordering::Relaxed);
+        let mut taken = 1;
+        for other in others {
+            if other.raw() != next {
+                break;
+            }
+            next = memmap.at(*other).next.load(Ordering::Relaxed);
+            taken += 1;
+        }
+        self.join(memmap, prev, next, prev, next);
+        self.len -= taken;
+        (taken as usize, [prev, next].map(block))
     }
 
     /// Makes `after_prev` the successor of `prev`, and `before_next` the predecessor of `next`.

@@ -13,8 +13,9 @@
 //!                       on no list, a block
 //! ```
 //!
-//! Neighbours: `folio` takes a folio off its list when the last reference goes, `release_list`
-//! takes many off together. `mm` decides which folios are added, aged and isolated.
+//! Neighbours: `lru_batch` collects new folios before they are linked, `folio` takes a folio off
+//! its list when the last reference goes, `release_list` takes many off together. `mm` decides
+//! which folios are added, aged and isolated.
 //!
 //! Protocol: each node has one lock (`LruRank`). It protects the links of a folio, the flag `LRU`,
 //! the flags that select the list (`ACTIVE`, `UNEVICTABLE`, `SWAPBACKED`), and the number of
@@ -24,8 +25,9 @@
 //! scan takes one, and skips a folio that has none because it is frozen or about to be freed.
 //!
 //! Invariants:
-//! - INV-LRU-PLACE: under the lock, a folio has the flag `LRU` exactly if it is on a list, and that
-//!   is the list that its flags select; a block that is not a folio is on no list.
+//! - INV-LRU-PLACE: under the lock, a folio has the flag `LRU` exactly if it is on a list, or in a
+//!   batch on its way to it (INV-LRU-BATCH), and that is the list that its flags select; a block
+//!   that is not a folio is on no list.
 //! - INV-LRU-SIZE: under the lock, the size of a list is the number of base pages of the folios on
 //!   it.
 //! - INV-LRU-LOCKS: a folio is `UNEVICTABLE` exactly while entries of locked memory map it, and
@@ -39,6 +41,8 @@ use crate::folio::{Folio, FolioRef};
 use crate::folio_flags::FolioFlags;
 use crate::frames::Frames;
 use crate::list::FrameList;
+use crate::lru_batch::LruBatches;
+use crate::memmap::Memmap;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -62,22 +66,25 @@ impl FolioFlags {
 
 /// The lists of one node, on cache lines of their own.
 #[repr(align(128))]
-struct NodeLists<L: Backend> {
-    lists: SpinLock<[FrameList; LruList::ALL.len()], rank::LruRank, L>,
+pub(crate) struct NodeLists<L: Backend> {
+    pub(crate) lists: SpinLock<[FrameList; LruList::ALL.len()], rank::LruRank, L>,
     /// Base pages on each list; written under the lock, read without it.
     pages: [AtomicU32; LruList::ALL.len()],
-    node: NodeId,
+    pub(crate) node: NodeId,
 }
 
-/// The LRU lists of a machine.
-pub(crate) struct Lru<L: Backend>(Box<[NodeLists<L>]>);
+/// The LRU lists of a machine, and the batches before them.
+pub(crate) struct Lru<L: Backend> {
+    pub(crate) nodes: Box<[NodeLists<L>]>,
+    pub(crate) batches: LruBatches<L>,
+}
 
 /// The lists of a node, locked.
 type Lists<'a> = &'a mut [FrameList; LruList::ALL.len()];
 
 impl<L: Backend> Lru<L> {
-    /// Allocates empty lists for `nodes` nodes.
-    pub(crate) fn try_new(nodes: usize) -> Result<Self, AllocError> {
+    /// Allocates empty lists for `nodes` nodes, and batches for `cpus` CPUs.
+    pub(crate) fn try_new(nodes: usize, cpus: usize) -> Result<Self, AllocError> {
         let mut all = Vec::new();
         all.try_reserve_exact(nodes).map_err(|_| AllocError { bytes: nodes * size_of::<NodeLists<L>>() })?;
         all.extend((0..nodes).map(|node| NodeLists {
@@ -85,7 +92,7 @@ impl<L: Backend> Lru<L> {
             pages: [const { AtomicU32::new(0) }; LruList::ALL.len()],
             node: NodeId::new(node as u8),
         }));
-        Ok(Self(all.into_boxed_slice()))
+        Ok(Self { nodes: all.into_boxed_slice(), batches: LruBatches::try_new(cpus)? })
     }
 }
 
@@ -119,16 +126,12 @@ impl<L: Backend> NodeLists<L> {
         pages.store(pages.load(Ordering::Relaxed) + folio.pages(), Ordering::Relaxed);
     }
 
-    fn shrink(&self, list: LruList, folio: Folio<'_>) {
+    fn shrink(&self, list: LruList, pages: u32) {
         self.use_sizes(LineUse::Store);
-        let pages = &self.pages[list as usize];
-        let before = pages.load(Ordering::Relaxed);
-        debug_assert!(
-            before >= folio.pages(),
-            "INV-LRU-SIZE: {list:?} has {before} pages and loses the folio at {}",
-            folio.head
-        );
-        pages.store(before - folio.pages(), Ordering::Relaxed);
+        let size = &self.pages[list as usize];
+        let before = size.load(Ordering::Relaxed);
+        debug_assert!(before >= pages, "INV-LRU-SIZE: {list:?} has {before} pages and loses {pages}");
+        size.store(before - pages, Ordering::Relaxed);
     }
 
     /// Puts a folio that is on no list on the list that its flags select.
@@ -176,19 +179,62 @@ impl<L: Backend> NodeLists<L> {
         before
     }
 
+    /// Puts a folio without references, which has the flag `LRU`, at the front of a list.
+    pub(crate) fn add_front(&self, folio: Folio<'_>, list: LruList) {
+        let mut lists = self.lists.lock();
+        use_links::<L>([Some(folio.head), lists[list as usize].first()]);
+        lists[list as usize].push_front(folio.memmap, folio.head);
+        self.grow(list, folio);
+    }
+
+    /// Puts the small folios of a batch's list at the front of a list.
+    pub(crate) fn prepend(&self, memmap: &Memmap, lists: Lists<'_>, list: LruList, batch: &mut FrameList) {
+        let pages = &self.pages[list as usize];
+        if batch.len() > 0 {
+            self.use_sizes(LineUse::Store);
+            use_links::<L>([batch.last(), lists[list as usize].first()]);
+            pages.store(pages.load(Ordering::Relaxed) + batch.len(), Ordering::Relaxed);
+            lists[list as usize].prepend(memmap, batch);
+        }
+    }
+
     /// Takes a folio off its list; the caller clears the flag `LRU`.
     #[inline]
     fn unlink(&self, lists: Lists<'_>, folio: Folio<'_>) {
         let list = folio.flags().list();
-        use_links::<L>(lists[list as usize].neighbours(folio.memmap, folio.head));
-        lists[list as usize].remove(folio.memmap, folio.head);
-        self.shrink(list, folio);
+        use_links::<L>(lists[list as usize].remove(folio.memmap, folio.head));
+        self.shrink(list, folio.pages());
+    }
+
+    /// Takes the first of `heads` off its list, and those behind it while `is_here` says so.
+    ///
+    /// `is_here` says whether a folio that is on a list is on one of this node. Returns how many of
+    /// `heads` the call passed, also those that are on no list.
+    fn unlink_many(&self, memmap: &Memmap, heads: &[Pfn], is_here: impl Fn(Folio<'_>) -> bool) -> usize {
+        let mut lists = self.lists.lock();
+        let mut passed = 0;
+        while let Some(head) = heads.get(passed) {
+            let folio = Folio::at(memmap, *head);
+            if !folio.flags().contains(FolioFlags::LRU) {
+                passed += 1;
+                continue;
+            }
+            if passed > 0 && !is_here(folio) {
+                break;
+            }
+            let list = folio.flags().list();
+            let (run, beside) = lists[list as usize].remove_run(memmap, &heads[passed..]);
+            use_links::<L>(beside);
+            self.shrink(list, heads[passed..][..run].iter().map(|head| Folio::at(memmap, *head).pages()).sum());
+            passed += run;
+        }
+        passed
     }
 }
 
 /// Reports stores to the links of folios.
 #[inline]
-fn use_links<L: Backend>(folios: impl IntoIterator<Item = Option<Pfn>>) {
+pub(crate) fn use_links<L: Backend>(folios: [Option<Pfn>; 2]) {
     for pfn in folios.into_iter().flatten() {
         L::line(LineRef::Record(pfn), "LRU links", LineUse::Store);
     }
@@ -235,9 +281,9 @@ pub struct LruScan {
 
 impl<P: Platform> Frames<P> {
     #[inline]
-    fn lru_of(&self, folio: Folio<'_>) -> &NodeLists<P::Locks> {
+    pub(crate) fn lru_of(&self, folio: Folio<'_>) -> &NodeLists<P::Locks> {
         let zone = folio.record().kind().zone();
-        &self.lru.0[self.zones[zone.index()].node.index()]
+        &self.lru.nodes[self.zones[zone.index()].node.index()]
     }
 
     /// Puts a folio at the front of the list that its flags select (`folio_add_lru`).
@@ -248,20 +294,8 @@ impl<P: Platform> Frames<P> {
     /// In debug builds when the folio is on a list.
     #[inline]
     pub fn lru_add(&self, folio: Folio<'_>) {
-        let node = self.lru_of(folio);
-        node.link(&mut node.lists.lock(), folio, ListEnd::Front);
-    }
-
-    /// Puts a folio without references at the front of its list.
-    ///
-    /// Its flags are `flags` and `LRU` already. Takes the `LruRank` lock.
-    #[inline]
-    pub(crate) fn lru_link_new(&self, folio: Folio<'_>, flags: FolioFlags) {
-        let (node, list) = (self.lru_of(folio), flags.list());
-        let mut lists = node.lists.lock();
-        use_links::<P::Locks>([Some(folio.head), lists[list as usize].first()]);
-        lists[list as usize].push_front(folio.memmap, folio.head);
-        node.grow(list, folio);
+        let (node, mut lists) = self.lru_lock(folio);
+        node.link(&mut lists, folio, ListEnd::Front);
     }
 
     /// Takes a folio off its list, with a reference of its own (`folio_isolate_lru`).
@@ -269,8 +303,7 @@ impl<P: Platform> Frames<P> {
     /// Returns `None` if the folio is on no list. The caller has a reference, or holds a lock that
     /// keeps one alive. Takes the `LruRank` lock.
     pub fn isolate(&self, folio: Folio<'_>) -> Option<IsolatedFolio> {
-        let node = self.lru_of(folio);
-        let mut lists = node.lists.lock();
+        let (node, mut lists) = self.lru_lock(folio);
         if !folio.flags().contains(FolioFlags::LRU) {
             return None;
         }
@@ -291,7 +324,8 @@ impl<P: Platform> Frames<P> {
         most: u32,
         mut take: impl FnMut(IsolatedFolio) -> bool,
     ) -> LruScan {
-        let node = &self.lru.0[node.index()];
+        self.lru_drain_all();
+        let node = &self.lru.nodes[node.index()];
         let mut lists = node.lists.lock();
         let mut scan = LruScan::default();
         let mut room = true;
@@ -309,7 +343,7 @@ impl<P: Platform> Frames<P> {
                     room = take(IsolatedFolio(reference));
                 }
                 None => {
-                    lists[list as usize].remove(&self.memmap, head);
+                    let _ = lists[list as usize].remove(&self.memmap, head);
                     lists[list as usize].push_front(&self.memmap, head);
                 }
             }
@@ -348,8 +382,8 @@ impl<P: Platform> Frames<P> {
     }
 
     fn relist(&self, folio: Folio<'_>, set: FolioFlags, clear: FolioFlags, end: ListEnd) -> FolioFlags {
-        let node = self.lru_of(folio);
-        node.relist(&mut node.lists.lock(), folio, (set, clear), end)
+        let (node, mut lists) = self.lru_lock(folio);
+        node.relist(&mut lists, folio, (set, clear), end)
     }
 
     /// Counts a new entry of locked memory that maps a folio (`mlock_folio`).
@@ -357,8 +391,7 @@ impl<P: Platform> Frames<P> {
     /// Returns whether it is the first such entry, so that the folio becomes unevictable. The
     /// caller has a reference, or holds a lock that keeps one alive. Takes the `LruRank` lock.
     pub fn mlock(&self, folio: Folio<'_>) -> bool {
-        let node = self.lru_of(folio);
-        let mut lists = node.lists.lock();
+        let (node, mut lists) = self.lru_lock(folio);
         let locks = folio.mlocks();
         folio.mlock_count().store(locks + 1, Ordering::Relaxed);
         if locks == 0 {
@@ -376,8 +409,7 @@ impl<P: Platform> Frames<P> {
     /// # Panics
     /// In debug builds when no such entry was counted.
     pub fn munlock(&self, folio: Folio<'_>) -> bool {
-        let node = self.lru_of(folio);
-        let mut lists = node.lists.lock();
+        let (node, mut lists) = self.lru_lock(folio);
         let locks = folio.mlocks();
         debug_assert!(locks > 0, "INV-LRU-LOCKS: the folio at {} is munlocked more often than mlocked", folio.head);
         folio.mlock_count().store(locks.saturating_sub(1), Ordering::Relaxed);
@@ -387,9 +419,12 @@ impl<P: Platform> Frames<P> {
         locks == 1
     }
 
-    /// The number of base pages on a list of a node, read without the lock.
+    /// The number of base pages on a list of a node, after all batches were drained.
+    ///
+    /// Takes locks of rank `LruRank` if a batch has folios.
     pub fn lru_pages(&self, node: NodeId, list: LruList) -> u32 {
-        let node = &self.lru.0[node.index()];
+        self.lru_drain_all();
+        let node = &self.lru.nodes[node.index()];
         node.use_sizes(LineUse::Load);
         node.pages[list as usize].load(Ordering::Relaxed)
     }
@@ -398,7 +433,8 @@ impl<P: Platform> Frames<P> {
     ///
     /// Holds the `LruRank` lock meanwhile.
     pub fn for_each_listed(&self, node: NodeId, list: LruList, mut visit: impl FnMut(Pfn)) {
-        let lists = self.lru.0[node.index()].lists.lock();
+        self.lru_drain_all();
+        let lists = self.lru.nodes[node.index()].lists.lock();
         let mut at = lists[list as usize].first();
         while let Some(pfn) = at {
             visit(pfn);
@@ -410,30 +446,33 @@ impl<P: Platform> Frames<P> {
     #[inline]
     pub(crate) fn lru_remove(&self, folio: Folio<'_>) {
         if folio.flags().contains(FolioFlags::LRU) {
-            let node = self.lru_of(folio);
-            node.unlink(&mut node.lists.lock(), folio);
+            self.lru_remove_all(&[folio.head]);
             folio.clear_flags(FolioFlags::LRU);
         }
     }
 
-    /// Takes folios without references off their lists.
+    /// Takes folios without references off their lists, or out of their batches.
     ///
-    /// Takes the lock of a node once for consecutive folios of that node.
+    /// Takes the lock of a node, or of a batch, once for consecutive folios that are there. Folios
+    /// that a call made one after the other are usually neighbours on their list, too, and leave it
+    /// together.
     pub(crate) fn lru_remove_all(&self, heads: &[Pfn]) {
-        let folio = |head: Pfn| Folio::at(&self.memmap, head);
+        let batches = &self.lru.batches;
         let mut left = heads;
-        while let Some(first) = left.first() {
-            let node = self.lru_of(folio(*first));
-            let mut lists = node.lists.lock();
-            while let Some((head, others)) = left.split_first()
-                && core::ptr::eq(self.lru_of(folio(*head)), node)
-            {
-                let folio = folio(*head);
-                if folio.flags().contains(FolioFlags::LRU) {
-                    node.unlink(&mut lists, folio);
-                }
-                left = others;
-            }
+        while let Some(head) = left.first() {
+            let folio = Folio::at(&self.memmap, *head);
+            let passed = if !folio.flags().contains(FolioFlags::LRU) {
+                1
+            } else if let Some(cpu) = batches.holder(folio) {
+                // 0 if the batch was drained meanwhile; the folio is then on a list.
+                batches.remove_many(&self.memmap, cpu, left)
+            } else {
+                let node = self.lru_of(folio);
+                let is_here =
+                    |other: Folio<'_>| core::ptr::eq(self.lru_of(other), node) && batches.holder(other).is_none();
+                node.unlink_many(&self.memmap, left, is_here)
+            };
+            left = &left[passed..];
         }
     }
 }

@@ -174,8 +174,11 @@ impl Folio<'_> {
         if self.is_large() { self.record().entire_or_shares.load(Ordering::Acquire) } else { 0 }
     }
 
-    /// The number of pages of a large folio that have an entry of their own.
+    /// The number of pages of a large folio that have an entry of their own; 0 for a small one.
     pub fn nr_pages_mapped(self) -> u32 {
+        if !self.is_large() {
+            return 0;
+        }
         self.record().nr_pages_mapped.load(Ordering::Acquire) & (ENTIRELY_MAPPED - 1)
     }
 

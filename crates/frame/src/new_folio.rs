@@ -69,19 +69,22 @@ impl<P: Platform> Frames<P> {
         record.owner_or_space.store(owner.pack(), Ordering::Relaxed);
         record.flags.store((flags | FolioFlags::LRU).bits(), Ordering::Relaxed);
         clear_counts(record);
-        let mut mappings = 1;
-        if order != Order::ZERO {
+        P::Locks::line(LineRef::Record(head), FOLIO_COUNTS, LineUse::Store);
+        let folio = Folio::of_record(&self.memmap, record, head);
+        // INV-FRAME-SPEC: a reference can be taken once the counts are set.
+        if order == Order::ZERO {
+            record.set_kind(kind.to(FrameState::Folio));
+            self.lru_add_new(folio, kind.zone(), flags);
+            record.counts.set(1, 1);
+        } else {
             self.memmap.name_tails(head, order, kind);
             record.entire_or_shares.store(1, Ordering::Relaxed);
             record.large_mapcount_or_mlocks.store(1, Ordering::Relaxed);
             record.nr_pages_mapped.store(ENTIRELY_MAPPED, Ordering::Relaxed);
-            mappings = 0;
+            record.set_kind(kind.to(FrameState::Folio));
+            self.lru_add_new_large(folio, flags);
+            record.counts.set(1, 0);
         }
-        P::Locks::line(LineRef::Record(head), FOLIO_COUNTS, LineUse::Store);
-        record.set_kind(kind.to(FrameState::Folio));
-        self.lru_link_new(Folio::at(&self.memmap, head), flags);
-        // INV-FRAME-SPEC: from here on a reference can be taken.
-        record.counts.set(1, mappings);
         FolioRef::new(head)
     }
 }

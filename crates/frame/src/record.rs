@@ -205,7 +205,9 @@ pub(crate) struct FrameRecord {
     /// List links, as frame numbers.
     pub(crate) prev: AtomicU32,
     pub(crate) next: AtomicU32,
-    /// Entries that map the folio whole; share count and marks of a table.
+    /// Entries that map a large folio whole; share count and marks of a table.
+    ///
+    /// Of a small folio, with `nr_pages_mapped`, the ticket of its batch (`lru_batch`).
     pub(crate) entire_or_shares: AtomicU32,
     /// `entire` plus the mapcounts of the pages.
     ///

@@ -2,9 +2,11 @@
 
 use crate::support::{self, Host, NODE0, cpus, one_node, range, run_on, shape, take};
 use pagewright_frame::{
-    FolioFlags, FolioRef, FrameAllocator, FrameRequest, IsolatedFolio, LruScan, MemoryLayout, NodeSpec, ReleaseList,
+    Block, FolioFlags, FolioOwner, FolioRef, FrameAllocator, FrameRequest, IsolatedFolio, LruScan, MemoryLayout,
+    NewFolio, NodeSpec, ReleaseList,
 };
-use pagewright_types::{Counter, LruList, NodeId, Order, Pfn};
+use pagewright_sync::host::on_cpu;
+use pagewright_types::{Counter, CpuId, LruList, NodeId, Order, Pfn};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 const FAR: NodeId = NodeId::new(1);
@@ -249,6 +251,12 @@ fn live(frames: &FrameAllocator<Host>, seen: &AtomicU32, cpu: u16) {
     while left > 0 || seen.load(Ordering::Relaxed) < 100 {
         left = left.saturating_sub(1);
         if mine.len() < 32 && below(2) == 0 {
+            if below(2) == 0 {
+                if let Ok(unsettled) = frames.alloc(FrameRequest::new(Order::ZERO, NODE0), support::nothing_paid) {
+                    mine.push(in_a_batch(frames, unsettled.settle(|_| {})));
+                }
+                continue;
+            }
             let Ok(unsettled) =
                 frames.alloc(FrameRequest::new(Order::new(below(3) as u8), NODE0), support::nothing_paid)
             else {
@@ -340,4 +348,144 @@ fn lists_are_consistent_while_other_threads_make_and_free_folios() {
     assert!(LruList::ALL.iter().all(|list| on(&frames, *list).is_empty()));
     frames.drain();
     assert_eq!(shape(&frames), initial);
+}
+
+/// Makes a page of this CPU's batch, mapped once.
+fn batched(frames: &FrameAllocator<Host>) -> FolioRef {
+    let new = NewFolio { block: take(frames, 0), owner: FolioOwner::None, index: 0, flags: FolioFlags::SWAPBACKED };
+    frames.new_mapped_folio(new)
+}
+
+/// Makes a page of this CPU's batch, mapped no more.
+fn in_a_batch(frames: &FrameAllocator<Host>, block: Block) -> FolioRef {
+    let new = NewFolio { block, owner: FolioOwner::None, index: 0, flags: FolioFlags::SWAPBACKED };
+    let reference = frames.new_mapped_folio(new);
+    frames.folio_of(&reference).unmap_page(0);
+    reference
+}
+
+fn free_mapped(frames: &FrameAllocator<Host>, folio: FolioRef) {
+    frames.folio_of(&folio).unmap_page(0);
+    frames.free(frames.put(folio).expect("the last reference"));
+}
+
+/// INV-LRU-BATCH: a page leaves its batch by its last reference, by isolation, or with the batch.
+#[test]
+fn a_page_in_a_batch_is_found_by_whatever_needs_it() {
+    let frames = machine();
+    let before = frames.available();
+    // Several batches, and a part of one; some pages are freed while they are in a batch.
+    let mut kept = Vec::new();
+    for page in 0..200 {
+        let folio = batched(&frames);
+        if page % 7 == 3 { free_mapped(&frames, folio) } else { kept.push(folio) }
+    }
+    let heads: Vec<Pfn> = kept.iter().rev().map(FolioRef::pfn).collect();
+    assert_eq!(frames.lru_pages(NODE0, LruList::InactiveAnon), kept.len() as u32, "INV-LRU-SIZE");
+    assert_eq!(on(&frames, LruList::InactiveAnon), heads, "the latest is in front, as without batches");
+    check(&frames);
+    // The latest page is in a batch again when it is isolated.
+    let latest = batched(&frames);
+    let isolated = frames.isolate(frames.folio_of(&latest)).expect("a page in a batch is on its way to a list");
+    assert!(frames.putback(isolated).is_none());
+    kept.push(latest);
+    check(&frames);
+    kept.drain(..).for_each(|folio| free_mapped(&frames, folio));
+    assert_eq!(frames.available(), before);
+    assert_eq!(on(&frames, LruList::InactiveAnon), []);
+}
+
+/// INV-LRU-BATCH: another CPU moves, isolates, counts and frees pages of this CPU's batch.
+#[test]
+fn a_page_in_a_batch_of_another_cpu_is_found() {
+    let frames = two_nodes();
+    let folios: Vec<FolioRef> = (0..40).map(|_| batched(&frames)).collect();
+    on_cpu(CpuId::new(1), || {
+        let newest = frames.folio_of(folios.last().expect("a folio"));
+        assert!(newest.flags().contains(FolioFlags::LRU));
+        frames.lru_move(newest, FolioFlags::ACTIVE, NO_FLAGS);
+        assert_eq!(on(&frames, LruList::ActiveAnon), [newest.pfn()]);
+    });
+    let latest = batched(&frames);
+    on_cpu(CpuId::new(1), || {
+        assert_eq!(frames.lru_pages(NODE0, LruList::InactiveAnon), 40, "INV-LRU-BATCH: all pages count");
+        let isolated = frames.isolate(frames.folio_of(&latest)).expect("the page is on its way to a list");
+        assert!(frames.putback(isolated).is_none());
+    });
+    check(&frames);
+    on_cpu(CpuId::new(1), || folios.into_iter().for_each(|folio| free_mapped(&frames, folio)));
+    free_mapped(&frames, latest);
+    check(&frames);
+}
+
+/// INV-LRU-BATCH: a scan on another CPU visits the pages of this CPU's batch.
+#[test]
+fn a_scan_visits_the_batches_of_all_cpus() {
+    let frames = two_nodes();
+    let folios: Vec<FolioRef> = (0..5).map(|_| batched(&frames)).collect();
+    let mut taken = Vec::new();
+    on_cpu(CpuId::new(1), || {
+        frames.isolate_tail(NODE0, LruList::InactiveAnon, 3, |isolated| {
+            taken.push(isolated);
+            true
+        })
+    });
+    let pfns: Vec<Pfn> = taken.iter().map(IsolatedFolio::pfn).collect();
+    let oldest: Vec<Pfn> = folios[..3].iter().map(FolioRef::pfn).collect();
+    assert_eq!(pfns, oldest, "INV-LRU-BATCH: the oldest pages are isolated first");
+    for isolated in taken {
+        assert!(frames.putback(isolated).is_none());
+    }
+    folios.into_iter().for_each(|folio| free_mapped(&frames, folio));
+    check(&frames);
+}
+
+/// INV-LRU-BATCH: pages that are freed together leave the batches of two CPUs, and the lists.
+#[test]
+fn pages_of_two_batches_and_of_a_list_are_freed_together() {
+    let frames = two_nodes();
+    let before = frames.available();
+    let mut kept = Vec::new();
+    let mut release_list = ReleaseList::new();
+    for page in 0..60 {
+        let cpu = CpuId::new(page % 3 / 2);
+        let reference = on_cpu(cpu, || in_a_batch(&frames, take(&frames, 0)));
+        if page % 5 == 0 {
+            kept.push(reference);
+        } else {
+            release_list.put_last(&frames, reference).expect("the last reference");
+        }
+    }
+    release_list.free(&frames);
+    check(&frames);
+    assert_eq!(frames.lru_pages(NODE0, LruList::InactiveAnon), kept.len() as u32, "INV-LRU-SIZE");
+    drop_all(&frames, kept);
+    assert_eq!(frames.available(), before);
+}
+
+/// INV-LRU-BATCH: without batches each page is on its list at once.
+#[test]
+fn a_batch_of_one_page_is_no_batch() {
+    let frames = machine();
+    frames.set_lru_batch(1);
+    let folios: Vec<FolioRef> = (0..3).map(|_| batched(&frames)).collect();
+    let heads: Vec<Pfn> = folios.iter().rev().map(FolioRef::pfn).collect();
+    assert_eq!(on(&frames, LruList::InactiveAnon), heads);
+    folios.into_iter().for_each(|folio| free_mapped(&frames, folio));
+    check(&frames);
+}
+
+// One test for each: a test that fails leaves its thread on the other CPU.
+#[cfg(feature = "planted")]
+#[test]
+fn an_operation_that_leaves_its_page_in_the_batch_of_another_cpu_is_found() {
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    assert_found_by(PlantedBug::OtherBatchMissed, a_page_in_a_batch_of_another_cpu_is_found);
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn a_scan_that_leaves_the_batches_of_other_cpus_is_found() {
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    assert_found_by(PlantedBug::OtherBatchMissed, a_scan_visits_the_batches_of_all_cpus);
 }

@@ -161,6 +161,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::BulkDebtLost
         | Bug::ParkedMerges
         | Bug::ReserveNotKept
+        | Bug::OtherBatchMissed
         | Bug::FloorNotPassedDown
         | Bug::OldKeysForgotten
         | Bug::NewestKeyIsFloor

@@ -2,8 +2,8 @@
 //!
 //! Key types: [`FaultWorkload`], in whose space the CPUs fault; [`FaultContention`], the result.
 //!
-//! Each CPU stores to pages of a range of its own. The CPU whose clock is least faults next, as in a
-//! replay, so the faults overlap in modelled time.
+//! Each CPU stores to pages of a range of its own. The CPU whose clock is least faults next, as in
+//! a replay, so the faults overlap in modelled time.
 //!
 //! Not guaranteed: that a real machine takes this time. Memory bandwidth has no price, and lines
 //! that are not reported have none ([`pagewright_sync::Backend::line`]).

@@ -2,5 +2,6 @@
 //!
 //! One binary: each would compile the generic code of the crates below again, and link it.
 
+mod contention;
 mod oracle_counts;
 mod oracle_facts;

@@ -57,6 +57,7 @@ impl<P: Platform> Mm<P> {
         let reclaim = Reclaim::try_new(frames.nodes(), frames.cpus());
         let reclaim = reclaim.map_err(|error| MmSetupError::Frames(FramesError::OutOfMemory(error)))?;
         frames.clear_selector().set_policy(settings.clear_policy());
+        frames.set_lru_batch(settings.get(MmSetting::LruBatch) as u32);
         let tlb = Tlb::try_new(fx, frames, settings.tlb_config()).map_err(MmSetupError::Tlb)?;
         let cleared = tlb.alloc_zeroed(tlb.request(Order::ZERO), ClearExtent::PAGE).map_err(MmSetupError::ZeroPage)?;
         let zero = tlb.frames().new_folio(cleared.into_block());

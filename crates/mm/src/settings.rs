@@ -89,6 +89,9 @@ settings! {
     FaultAroundBytes = "fault_around_bytes", "/sys/kernel/debug/fault_around_bytes", 65536,
         SettingValues::PowerOfTwo { min: PAGE_SIZE, max: 2 << 20 },
         "Bytes around a read fault on a file; cached pages within them are mapped with the page that faulted. The page size turns fault-around off.";
+    LruBatch = "lru_batch", "nowhere: PAGEVEC_SIZE is compiled in", 31,
+        SettingValues::Number { min: 1, max: 255 },
+        "Number of new anonymous pages that a CPU collects before it takes the lock of the LRU lists for them, on a machine that is set up afterwards; 1 takes it for each page.";
     MaxMapCount = "vm.max_map_count", "/proc/sys/vm/max_map_count", 65530,
         SettingValues::Number { min: 1, max: u32::MAX as u64 },
         "Maximum number of mappings in one address space.";

@@ -14,8 +14,8 @@
 //! - [`LinearMap`] – where the machine's memory is mapped, for code that clears frames.
 //! - [`FrameSet`] – the frames that a machine may access by their addresses.
 //! - [`Mailbox`] – requests of one CPU to many, and their acknowledgements.
-//! - [`LineRef`], [`LineUse`] – the accesses to cache lines that CPUs share, for machines that price
-//!   them.
+//! - [`LineRef`], [`LineUse`] – the accesses to cache lines that CPUs share, for machines that
+//!   price them.
 //! - [`PerCpu`], [`Counters`], [`Gauges`] – one value per CPU; the storage of the counters and
 //!   gauges of `types`.
 //!

@@ -20,7 +20,8 @@
 //!                   Zram   a CPU's buffers, then the store (zram_slot_lock, class->lock)
 //!                     Context  tags (PCID, ASID) and their generations
 //!                       Ledger   open debts
-//!                         Lru      one node's LRU lists (lruvec->lru_lock)
+//!                         Lru      one node's LRU lists (lruvec->lru_lock) – a CPU's batch before
+//!                                    the lists
 //!                           PerCpuPages  one CPU's lists of free pages (pcp->lock), also during
 //!                                        their refill and drain
 //!                             Zone     one zone's buddy lists (zone->lock)
@@ -85,7 +86,7 @@ ranks! {
     /// Open debts.
     LedgerRank = 11;
     /// A node's LRU lists.
-    LruRank = 12;
+    LruRank = 12, true;
     /// A CPU's lists of free pages.
     PerCpuPagesRank = 13;
     /// A zone's buddy lists.

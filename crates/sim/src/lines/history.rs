@@ -230,6 +230,7 @@ mod tests {
         price
     }
 
+    /// INV-SIM-LINES.
     #[test]
     fn one_cpu_alone_never_pays() {
         let mut line = LineHistory::NEW;

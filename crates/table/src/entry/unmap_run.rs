@@ -107,6 +107,7 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
         if kind != RssKind::Anon || self.mlocked.0 {
             return self.clear_counted(leaf, folio, hooks, debts);
         }
+        self.use_counts(frames.folio_of(&folio));
         let reference = match debts.detach_last_entry(folio) {
             Ok(()) => return self.change.add(kind, -1, 1),
             Err(reference) => reference,
