@@ -104,6 +104,19 @@ impl Folio<'_> {
         MapcountChange { pages: u32::from(last && others < ENTIRELY_MAPPED), mapcount }
     }
 
+    /// Uncounts an entry that mapped a small folio; returns whether it was the last.
+    ///
+    /// # Panics
+    /// In debug builds when the folio is large, or no entry maps it.
+    #[inline]
+    pub fn unmap_small(self) -> bool {
+        self.assert_alive();
+        debug_assert!(!self.is_large(), "the folio at {} has more than one page", self.head);
+        let before = self.record().counts.sub_mapping();
+        debug_assert!(before > 0, "INV-FRAME-MAP: frame {} is unmapped more often than mapped", self.head);
+        before == 1
+    }
+
     /// Counts a new entry that maps the whole folio.
     ///
     /// # Panics

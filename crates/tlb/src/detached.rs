@@ -85,22 +85,32 @@ impl DetachedList {
                 Ok(()) => {
                     plant!(FreedInGather => self.dead.free(frames));
                 }
-                // INV-TLB-SHARED: another space may drop its reference after a flush of *its* CPUs
-                // only; ours stays until our CPUs have been told. One of ours is enough, so the
-                // many entries of a page that all spaces share need no room.
-                Err(shared) if plant!(PageOutFreedEarly; true, false) => {
-                    let last = frames.put(shared);
-                    debug_assert!(last.is_none(), "INV-FRAME-REFS: another reference to the folio is held elsewhere");
-                }
-                Err(shared) if self.shared.last().is_some_and(|last| last.pfn() == shared.pfn()) => {
-                    let last = frames.put(shared);
-                    debug_assert!(last.is_none(), "INV-FRAME-REFS: another reference to the folio is held here");
-                }
-                Err(shared) if self.shared.is_full() => return Err(DetachedPiece::Folio(shared)),
-                Err(shared) => self.shared.push(shared),
+                Err(shared) => return self.push_shared(frames, shared).map_err(DetachedPiece::Folio),
             },
         }
         Ok(())
+    }
+
+    /// Adds a reference to a folio that has others, as far as the caller knows.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    #[inline]
+    pub(crate) fn push_shared<P: Platform>(&mut self, frames: &Frames<P>, folio: FolioRef) -> Result<(), FolioRef> {
+        // INV-TLB-SHARED: another space may drop its reference after a flush of *its* CPUs only;
+        // ours stays until our CPUs have been told. One of ours is enough, so the many entries of a
+        // page that all spaces share need no room.
+        plant!(PageOutFreedEarly => {
+            let last = frames.put(folio);
+            debug_assert!(last.is_none(), "INV-FRAME-REFS: another reference to the folio is held elsewhere");
+            return Ok(());
+        });
+        if self.shared.last().is_some_and(|last| last.pfn() == folio.pfn()) {
+            let last = frames.put(folio);
+            debug_assert!(last.is_none(), "INV-FRAME-REFS: another reference to the folio is held here");
+            return Ok(());
+        }
+        self.shared.try_push(folio).map_err(|full| full.element())
     }
 
     /// Adds the reference of a cleared entry with its mapping, if the folio has no others.

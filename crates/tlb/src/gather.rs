@@ -169,6 +169,15 @@ impl<'t, P: Platform> Gather<'t, P> {
         self.detached.push(self.tlb.frames(), piece)
     }
 
+    /// Keeps a reference to a folio that has others if there is room for it.
+    ///
+    /// # Errors
+    /// The reference.
+    #[inline]
+    pub(crate) fn try_keep_shared(&mut self, folio: FolioRef) -> Result<(), FolioRef> {
+        self.detached.push_shared(self.tlb.frames(), folio)
+    }
+
     /// Extends the range of the flush, for a caller that edits in bulk and detaches nothing.
     #[inline]
     pub fn extend(&mut self, range: PageRange, level: Level) {

@@ -59,6 +59,15 @@ impl<P: Platform> GatherRun<'_, '_, P> {
         }
     }
 
+    /// As [`detach`](Self::detach), for a folio that had other references a moment ago.
+    #[inline]
+    pub fn detach_shared(&mut self, folio: FolioRef) {
+        if let Err(refused) = self.gather.try_keep_shared(folio) {
+            self.tell();
+            self.gather.keep(DetachedPiece::Folio(refused));
+        }
+    }
+
     /// Adds the range to the gather.
     fn tell(&mut self) {
         if let Some((first, last)) = self.owing.take() {

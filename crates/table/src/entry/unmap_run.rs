@@ -86,7 +86,8 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
             pagewright_tlb::FlushInfo { range: Some(PageRange::page(va)), level: self.table.level(), freed_tables: false },
         ));
         let special = leaf.flags.contains(LeafFlags::SPECIAL);
-        let kind = if special { None } else { Some(frames.folio(leaf.pfn).rss_kind()) };
+        let mapped = if special { None } else { Some(frames.folio(leaf.pfn)) };
+        let kind = mapped.map(Folio::rss_kind);
         // INV-TABLE-TOUCHED: only of a page of a file or of shared memory is the dirty bit needed.
         let bits_count = matches!(kind, Some(RssKind::File | RssKind::Shmem)) && leaf.may_be_touched();
         let leaf = if plant!(DirtyBitLost; false, bits_count) {
@@ -99,26 +100,22 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
         if plant!(FlushBeforeClear; false, table.owes_when_cleared(pte, leaf)) {
             debts.owe(va);
         }
-        let Some(kind) = kind else { return };
+        let Some((folio, kind)) = mapped.zip(kind) else { return };
         // SAFETY: INV-TABLE-OWNS – the leaf was cleared under the table's lock and is not restored,
         // so its reference has left the entry.
-        let folio = unsafe { frames.folio_ref_from_raw(leaf.pfn) };
-        plant!(MapcountLost => return self.clear_counted(leaf, folio, hooks, debts));
-        if kind != RssKind::Anon || self.mlocked.0 {
-            return self.clear_counted(leaf, folio, hooks, debts);
+        let reference = unsafe { folio.ref_from_raw() };
+        plant!(MapcountLost => return self.clear_counted(leaf, reference, hooks, debts));
+        if kind != RssKind::Anon || self.mlocked.0 || folio.is_large() {
+            return self.clear_counted(leaf, reference, hooks, debts);
         }
-        self.use_counts(frames.folio_of(&folio));
-        let reference = match debts.detach_last_entry(folio) {
+        self.use_counts(folio);
+        let reference = match debts.detach_last_entry(reference) {
             Ok(()) => return self.change.add(kind, -1, 1),
             Err(reference) => reference,
         };
-        let folio = frames.folio_of(&reference);
-        if folio.is_large() {
-            return self.clear_counted(leaf, reference, hooks, debts);
-        }
-        self.change.add(kind, -1, folio.unmap_page(0).pages);
+        self.change.add(kind, -1, u32::from(folio.unmap_small()));
         hooks.unmapped(folio);
-        debts.detach(reference);
+        debts.detach_shared(reference);
     }
 
     /// Uncounts a leaf that was cleared, and gives up its reference.
