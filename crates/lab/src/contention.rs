@@ -72,7 +72,7 @@ impl FaultContention {
 /// A CPU, the space that it runs, and where the CPU faults in it.
 type FaultRange<I> = (CpuId, Arc<Space<Sim<I>>>, VirtAddr);
 
-/// Lets every CPU of a machine store to `pages` new pages.
+/// Lets every CPU of a machine store to `pages` new pages, with the settings given.
 ///
 /// Calls `after_each` on the CPU after each fault, as a part of its time.
 ///
@@ -80,12 +80,13 @@ type FaultRange<I> = (CpuId, Arc<Space<Sim<I>>>, VirtAddr);
 /// [`ContentionError`], if the machine is impossible or too small.
 pub fn run<I: Isa>(
     config: MachineConfig,
+    settings: MmSettings,
     workload: FaultWorkload,
     pages: u64,
     after_each: impl Fn(),
 ) -> Result<FaultContention, ContentionError> {
     let cpus: Vec<CpuId> = (0..config.cpus).map(CpuId::new).collect();
-    let lab = Lab::<I>::new(config, MmSettings::default())?;
+    let lab = Lab::<I>::new(config, settings)?;
     let mut ranges: Vec<FaultRange<I>> = Vec::new();
     for cpu in &cpus {
         let space = match (workload, ranges.first()) {

@@ -2,6 +2,7 @@
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_lab::contention::{self, FaultContention, FaultWorkload};
+use pagewright_mm::MmSettings;
 use pagewright_sim::{BandEnd, MachineConfig, NodeConfig, SimLocks};
 use pagewright_sync::{Backend, LineRef, LineUse};
 use pagewright_types::CpuMask;
@@ -16,7 +17,7 @@ fn machine<I: Isa>(cpus: u16) -> MachineConfig {
 }
 
 fn faults<I: Isa>(config: MachineConfig, workload: FaultWorkload) -> FaultContention {
-    contention::run::<I>(config, workload, PAGES, || {}).expect("a machine that is large enough")
+    contention::run::<I>(config, MmSettings::default(), workload, PAGES, || {}).expect("a machine that is large enough")
 }
 
 /// INV-SIM-LINES.
@@ -25,7 +26,8 @@ fn one_cpu_alone_pays_for_no_line() {
     for workload in FaultWorkload::ALL {
         assert_eq!(faults::<X86_64>(machine::<X86_64>(1), workload).lines, []);
         // On a machine with two CPUs, of which one works.
-        let result = contention::run::<X86_64>(machine::<X86_64>(2), workload, 1, || {}).expect("two CPUs");
+        let result = contention::run::<X86_64>(machine::<X86_64>(2), MmSettings::default(), workload, 1, || {})
+            .expect("two CPUs");
         assert!(!result.lines.is_empty(), "two CPUs report their lines");
     }
 }
@@ -69,7 +71,8 @@ fn faults_in_own_spaces_cost_at_most_a_fifth_more_on_64_cpus() {
 fn a_counter_that_every_fault_stores_to_costs_more_than_a_fifth() {
     let alone = faults::<X86_64>(machine::<X86_64>(1), FaultWorkload::OwnSpaces).per_fault();
     let count = || SimLocks::line(LineRef::Word(0), "a shared counter", LineUse::Store);
-    let result = contention::run::<X86_64>(machine::<X86_64>(64), FaultWorkload::OwnSpaces, PAGES, count)
+    let (machine, settings) = (machine::<X86_64>(64), MmSettings::default());
+    let result = contention::run::<X86_64>(machine, settings, FaultWorkload::OwnSpaces, PAGES, count)
         .expect("a machine that is large enough");
     assert!(result.per_fault() * 10 > alone * 12, "{result:#?}");
     assert_eq!(result.lines[0].name, "a shared counter");

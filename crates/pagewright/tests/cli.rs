@@ -480,7 +480,10 @@ fn help_lists_every_option() {
 
 #[test]
 fn evaluations_are_refused_before_they_run() {
-    assert_refused(&["evaluate", "clearly"], &["unknown evaluation clearly", "the evaluations are batch, clear"]);
+    assert_refused(
+        &["evaluate", "clearly"],
+        &["unknown evaluation clearly", "the evaluations are batch, clear, lines"],
+    );
     let scratch = Scratch::new("evaluate");
     for option in ["--json", "--html"] {
         assert_refused(&["evaluate", "clear", option, &scratch.path("nowhere/file")], &["nowhere/file"]);

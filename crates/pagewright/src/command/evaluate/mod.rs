@@ -11,6 +11,7 @@ mod batch;
 mod claim;
 mod clear;
 mod document;
+mod lines;
 mod page;
 mod plot;
 mod stats;
@@ -23,6 +24,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) use stats::Stats;
 use std::io::Write;
 use std::path::PathBuf;
+use std::thread;
 
 /// How long an evaluation may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +54,7 @@ impl Context<'_> {
 type Evaluate = fn(&Context<'_>) -> Result<Evaluation, CommandError>;
 
 /// The evaluations, by name.
-const ALL: [(&str, Evaluate); 2] = [("batch", batch::run), ("clear", clear::run)];
+const ALL: [(&str, Evaluate); 3] = [("batch", batch::run), ("clear", clear::run), ("lines", lines::run)];
 
 /// Why an evaluation could not finish.
 #[derive(Debug, thiserror::Error)]
@@ -88,11 +90,12 @@ pub(crate) enum EvaluateError {
 /// Options of `evaluate`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Evaluations to run: batch or clear.
+    /// Evaluations to run: batch, clear or lines.
     ///
     /// batch counts and models flushes that reclaim defers, on simulated machines, in about half a
     /// minute. clear measures uncached clearing of memory on this computer, in about a minute, with
-    /// 5 GiB of memory. The default is both.
+    /// 5 GiB of memory. lines models the locks and counters that up to 64 CPUs share while they
+    /// fault, in a few seconds. The default is all.
     names: Vec<String>,
     /// Let clear use larger inputs and more repetitions: several minutes, 13 GiB of memory.
     #[arg(long)]
@@ -146,6 +149,22 @@ pub(crate) fn published_claims(name: &str) -> Result<String, CommandError> {
             .try_for_each(|claim| text::write_claim(&mut text, claim))?;
     }
     Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Runs each of `jobs` on a host thread of its own, in parallel.
+///
+/// # Panics
+/// If a job panics.
+fn run_parallel<J: Send, T: Send>(
+    jobs: impl IntoIterator<Item = J>,
+    run: impl Fn(J) -> Result<T, EvaluateError> + Sync,
+) -> Result<Vec<T>, EvaluateError> {
+    thread::scope(|scope| {
+        let run = &run;
+        let workers: Vec<_> = jobs.into_iter().map(|job| scope.spawn(move || run(job))).collect();
+        let joined = workers.into_iter().map(|worker| worker.join());
+        joined.map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
 }
 
 fn chosen(names: &[String]) -> Result<Vec<Evaluate>, CommandError> {

@@ -5,8 +5,7 @@
 //!
 //! Not guaranteed: that other CPUs are busy. CPUs without a reader idle.
 
-use super::super::{Context, EvaluateError, Plot, PlotAxis, Run, Scale, Series, Stats, Table};
-use super::run_parallel;
+use super::super::{Context, EvaluateError, Plot, PlotAxis, Run, Scale, Series, Stats, Table, run_parallel};
 use pagewright_capture::pageout::{self, PageOutCosts, PageOutProgram};
 use pagewright_capture::replay::ReplayConfig;
 use pagewright_mm::MmSetting;

@@ -3,9 +3,8 @@
 //! Not guaranteed: the times. A capture has no page contents, so every page costs the same to swap
 //! out and in.
 
-use super::super::{Context, EvaluateError, Run, Table};
+use super::super::{Context, EvaluateError, Run, Table, run_parallel};
 use super::grid::{KUNPENG, PHONE, X86};
-use super::run_parallel;
 use crate::command::tour::CAPTURES;
 use pagewright_capture::replay::{NamedCounts, ReplayConfig, replay};
 use pagewright_capture::trace::{NativeCounts, TraceReader};

@@ -18,10 +18,9 @@ mod grid;
 mod half_memory;
 mod published;
 
-use super::{Context, EvaluateError, Evaluation, Scale};
+use super::{Context, Evaluation, Scale};
 use crate::command::CommandError;
 use std::collections::BTreeMap;
-use std::thread;
 
 /// All results.
 struct BatchResults {
@@ -55,22 +54,6 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
         tables,
         plots: results.grid.plots(),
         notes: notes(),
-    })
-}
-
-/// Runs each of `jobs` on a host thread of its own, in parallel.
-///
-/// # Panics
-/// If a job panics.
-fn run_parallel<J: Send, T: Send>(
-    jobs: impl IntoIterator<Item = J>,
-    run: impl Fn(J) -> Result<T, EvaluateError> + Sync,
-) -> Result<Vec<T>, EvaluateError> {
-    thread::scope(|scope| {
-        let run = &run;
-        let workers: Vec<_> = jobs.into_iter().map(|job| scope.spawn(move || run(job))).collect();
-        let joined = workers.into_iter().map(|worker| worker.join());
-        joined.map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     })
 }
 

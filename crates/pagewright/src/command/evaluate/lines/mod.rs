@@ -1,0 +1,260 @@
+//! `evaluate lines`: models the cache lines that CPUs share while they fault, by lock and counter.
+//!
+//! Key types: [`Cell`], one machine with one workload; [`ModeCost`], its cost in one mode.
+//!
+//! Each CPU stores to new pages of its own (`lab::contention`): in one space, as the threads of a
+//! process, or in spaces of their own. *Before* is the same memory manager with `lru_batch=1`: each
+//! new page takes the lock of its node's LRU lists. The band is what results with the transfer
+//! times of a line at the ends of their bands.
+//!
+//! Not guaranteed: anything about real time. Lines that no owner reports, memory bandwidth and the
+//! interconnect's own limits have no price (`docs/machine.md`).
+
+use super::{Claim, Context, EvaluateError, Evaluation, FigureKind, Run, Stats, Table, Verdict, run_parallel};
+use crate::command::CommandError;
+use pagewright_arch::{Aarch64, X86_64};
+use pagewright_lab::contention::{self, FaultContention, FaultWorkload};
+use pagewright_mm::{MmSetting, MmSettings};
+use pagewright_sim::{BandEnd, LineCosts, MachineConfig, NodeConfig, Profile};
+use pagewright_types::{CpuMask, IsaKind};
+use std::collections::BTreeMap;
+
+const CPUS: [u16; 4] = [1, 2, 8, MOST];
+/// CPUs of the machine that the rows judge.
+const MOST: u16 = 64;
+/// Pages to which each CPU stores.
+const PAGES: u64 = 512;
+/// Bytes of the machine's one node.
+const MEMORY: u64 = 1 << 30;
+/// What a fault in a space of its own may cost at most, in multiples of one CPU's.
+const LIMIT: f64 = 1.2;
+
+/// The values of `lru_batch`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BatchMode {
+    Before,
+    After,
+}
+
+impl BatchMode {
+    const ALL: [Self; 2] = [Self::Before, Self::After];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Before => "before",
+            Self::After => "after",
+        }
+    }
+
+    const fn value(self) -> u64 {
+        match self {
+            Self::Before => 1,
+            Self::After => MmSetting::LruBatch.default(),
+        }
+    }
+}
+
+/// A machine and the workload on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Setup {
+    isa: IsaKind,
+    cpus: u16,
+    workload: FaultWorkload,
+}
+
+impl Setup {
+    fn run(self, mode: BatchMode, end: BandEnd) -> Result<FaultContention, EvaluateError> {
+        let name = Profile::default_for(self.isa);
+        let failed = |error: &dyn std::fmt::Display| EvaluateError::Machine(format!("{name}: {error}"));
+        let profile = Profile::named(name).map_err(|error| failed(&error))?.with_lines_at(end);
+        let mut machine = MachineConfig::new(profile);
+        machine.cpus = self.cpus;
+        machine.nodes = vec![NodeConfig { bytes: MEMORY, cpus: CpuMask::EMPTY }];
+        let settings = MmSettings::default();
+        settings.set(MmSetting::LruBatch, mode.value()).map_err(|error| failed(&error))?;
+        let run = match self.isa {
+            IsaKind::X86_64 => contention::run::<X86_64>,
+            IsaKind::Aarch64 => contention::run::<Aarch64>,
+        };
+        run(machine, settings, self.workload, PAGES, || {}).map_err(|error| failed(&error))
+    }
+
+    fn label(self, mode: BatchMode) -> String {
+        let Self { isa, cpus, workload } = self;
+        format!("{}, {cpus} CPUs, {}, {}", Profile::default_for(isa), workload.name(), mode.name())
+    }
+}
+
+/// The cost of a workload in one mode.
+struct ModeCost {
+    given: FaultContention,
+    /// Nanoseconds of a fault as given, and with the transfer times at the ends of their bands.
+    each: Stats,
+}
+
+impl ModeCost {
+    fn run(setup: Setup, mode: BatchMode) -> Result<Self, EvaluateError> {
+        let given = setup.run(mode, BandEnd::Given)?;
+        let nanos = |costs: &FaultContention| costs.per_fault() as f64 / 1e3;
+        let [low, high] = [BandEnd::Low, BandEnd::High].map(|end| setup.run(mode, end));
+        let each = Stats { median: nanos(&given), p10: nanos(&low?), p90: nanos(&high?), samples: 3 };
+        Ok(Self { given, each })
+    }
+
+    /// The nanoseconds of a fault that transfers and waits of a line take.
+    fn line(&self, line: &LineCosts) -> [f64; 3] {
+        let per_fault = |raw: u64| raw as f64 / self.given.faults as f64;
+        let nanos = [line.transfer_time.raw(), line.wait_time.raw()].map(|raw| per_fault(raw) / 1e3);
+        [per_fault(line.uses), nanos[0], nanos[1]]
+    }
+}
+
+/// One machine with one workload, in both modes.
+struct Cell {
+    setup: Setup,
+    before: ModeCost,
+    after: ModeCost,
+}
+
+impl Cell {
+    fn run(setup: Setup) -> Result<Self, EvaluateError> {
+        let [before, after] = BatchMode::ALL.map(|mode| ModeCost::run(setup, mode));
+        Ok(Self { setup, before: before?, after: after? })
+    }
+
+    fn modes(&self) -> [(BatchMode, &ModeCost); 2] {
+        [(BatchMode::Before, &self.before), (BatchMode::After, &self.after)]
+    }
+}
+
+/// Runs the evaluation.
+pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
+    context.show_step("first stores of 1 to 64 CPUs");
+    let setups = IsaKind::ALL.iter().flat_map(|isa| {
+        let machines = CPUS.iter().flat_map(|cpus| FaultWorkload::ALL.map(|workload| (*cpus, workload)));
+        machines.map(|(cpus, workload)| Setup { isa: *isa, cpus, workload })
+    });
+    let cells = run_parallel(setups, Cell::run)?;
+    let tables = IsaKind::ALL.iter().map(|isa| faults(*isa, &cells));
+    let most = cells.iter().filter(|cell| cell.setup.cpus == MOST);
+    Ok(Evaluation {
+        name: "lines",
+        title: "cache lines that CPUs share while they fault",
+        isa: "x86-64, arm64",
+        config: BTreeMap::from([
+            ("program".to_owned(), format!("{PAGES} first stores by each CPU")),
+            ("lru_batch before, after".to_owned(), BatchMode::ALL.map(|mode| mode.value().to_string()).join(", ")),
+        ]),
+        measured_on: BTreeMap::new(),
+        runs: cells.iter().flat_map(runs).collect(),
+        claims: IsaKind::ALL.iter().filter_map(|isa| claim(*isa, &cells)).collect(),
+        tables: tables.chain(most.map(lines)).collect(),
+        plots: Vec::new(),
+        notes: notes(),
+    })
+}
+
+fn find(cells: &[Cell], isa: IsaKind, cpus: u16, workload: FaultWorkload) -> Option<&Cell> {
+    cells.iter().find(|cell| cell.setup == Setup { isa, cpus, workload })
+}
+
+/// What a fault costs on one machine, by number of CPUs and workload.
+fn faults(isa: IsaKind, cells: &[Cell]) -> Table {
+    let of_isa = cells.iter().filter(|cell| cell.setup.isa == isa);
+    let rows = of_isa.map(|cell| {
+        let alone = find(cells, isa, 1, cell.setup.workload).map(|cell| &cell.after.each);
+        let times = |each: &Stats| alone.map_or_else(String::new, |alone| format!("{:.2}", each.median / alone.median));
+        let nanos = |each: &Stats| format!("{:.0} [{:.0}–{:.0}]", each.median, each.p10, each.p90);
+        let (before, after) = (&cell.before.each, &cell.after.each);
+        let row = [nanos(before), times(before), nanos(after), times(after)];
+        let setup = [cell.setup.cpus.to_string(), cell.setup.workload.name().to_owned()];
+        setup.into_iter().chain(row).collect()
+    });
+    let head = ["CPUs", "workload", "ns per fault before", "× of one CPU", "after", "× of one CPU"];
+    Table {
+        title: format!("{}, a first store", Profile::default_for(isa)),
+        head: head.map(str::to_owned).to_vec(),
+        rows: rows.collect(),
+    }
+}
+
+/// What each lock and counter costs a fault on the largest machine.
+fn lines(cell: &Cell) -> Table {
+    let mut names: Vec<&LineCosts> = cell.after.given.lines.iter().collect();
+    let has = |costs: &[LineCosts], name| costs.iter().any(|line| line.name == name);
+    names.extend(cell.before.given.lines.iter().filter(|line| !has(&cell.after.given.lines, line.name)));
+    let rows = names.into_iter().map(|line| {
+        let mut row = vec![line.name.to_owned()];
+        for (_, mode) in cell.modes() {
+            let costs = mode.given.lines.iter().find(|other| other.name == line.name);
+            let [uses, transfer, wait] = costs.map_or([0.0; 3], |costs| mode.line(costs));
+            row.extend([format!("{uses:.2}"), format!("{transfer:.1}"), format!("{wait:.1}")]);
+        }
+        row
+    });
+    let head =
+        ["lock or counter", "uses per fault before", "ns of transfers", "ns of waits", "after", "transfers", "waits"];
+    let Setup { isa, cpus, workload } = cell.setup;
+    Table {
+        title: format!("{}, {cpus} CPUs, {}: each line", Profile::default_for(isa), workload.name()),
+        head: head.map(str::to_owned).to_vec(),
+        rows: rows.collect(),
+    }
+}
+
+/// The promise about spaces of their own, beside what it leaves out.
+fn claim(isa: IsaKind, cells: &[Cell]) -> Option<Claim> {
+    let own = find(cells, isa, MOST, FaultWorkload::OwnSpaces)?;
+    let one = find(cells, isa, MOST, FaultWorkload::OneSpace)?;
+    let alone = find(cells, isa, 1, FaultWorkload::OwnSpaces)?;
+    let times = own.after.each.over(&alone.after.each);
+    let nanos = |mode: &ModeCost| format!("{:.0}", mode.each.median);
+    let ours = format!(
+        "{} × of {} ns; before {} ns, after {}",
+        times.text(),
+        nanos(&alone.after),
+        nanos(&own.before),
+        nanos(&own.after)
+    );
+    let what = format!("A first store in spaces of their own on {MOST} CPUs, {}", Profile::default_for(isa));
+    let limit = format!("at most {LIMIT} × of one CPU");
+    let dearest = one.after.given.lines.first().map_or("", |line| line.name);
+    let threads = format!(
+        "threads of one space: {:.2} × ({} ns before, {} after; the dearest line is {dearest})",
+        one.after.each.over(&alone.after.each).median,
+        nanos(&one.before),
+        nanos(&one.after)
+    );
+    let row = Claim::promised(what, &limit, ours, FigureKind::Modelled, Verdict::at_most(&times, LIMIT));
+    let rests_on =
+        "the transfer time of a line between cores (line_near, line_far), and every shared line being reported";
+    Some(row.leaving_out(threads).resting_on(rests_on))
+}
+
+fn runs(cell: &Cell) -> Vec<Run> {
+    let run = |(mode, costs): (BatchMode, &ModeCost)| {
+        let mut run = Run::of(cell.setup.label(mode), format!("{PAGES} first stores by each CPU"));
+        run.counters.insert("faults".to_owned(), costs.given.faults);
+        run.modelled.insert("fault_ps".to_owned(), costs.given.per_fault());
+        for line in &costs.given.lines {
+            let name = line.name.replace(' ', "_").to_lowercase();
+            run.counters.insert(format!("{name}_uses"), line.uses);
+            run.modelled.insert(format!("{name}_transfers_ps"), line.transfer_time.raw());
+            run.modelled.insert(format!("{name}_waits_ps"), line.wait_time.raw());
+        }
+        run
+    };
+    cell.modes().map(run).into()
+}
+
+fn notes() -> Vec<String> {
+    [
+        "All figures are modelled; no time is measured. A line that another CPU stored to last costs a transfer, and a CPU that acquires a held lock waits until \
+         the hold ends. docs/machine.md lists the lines that are reported, and those that are not.",
+        "[low–high]: with the transfer times at the ends of their bands. The profiles have the sources: published latencies between two cores.",
+        "Each CPU stores to pages under tables of its own. CPUs that fault in one table also share its lock, which this program does not show.",
+        "Left out: memory bandwidth, false sharing, the copies that waiting CPUs take of a held lock, and what the CPUs did before the stores.",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
