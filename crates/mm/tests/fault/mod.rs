@@ -2,6 +2,7 @@
 
 mod cleared;
 mod distant;
+mod in_transition;
 mod look_again;
 mod native_rules;
 mod past_the_end;
