@@ -119,31 +119,6 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::HotplugUnflushed
         | Bug::PublishedLate
         | Bug::BatchMaskBeforeBump
-        | Bug::PendingNotMarked
-        | Bug::PendingMarkLost
-        | Bug::UnpaidKeyReplaced
-        | Bug::GatherNotRecorded
-        | Bug::TableNotMet
-        | Bug::LingerKeyKept
-        | Bug::KeysNotTaken
-        | Bug::CopyWithoutKeys
-        | Bug::CopyWithoutSequence
-        | Bug::SharedKeyNotMerged
-        | Bug::MergedPaidBySpace
-        | Bug::SequenceMovesEarly
-        | Bug::LingeringNotMet
-        | Bug::SlotKeepsGeneration
-        | Bug::GatherMarkCleared
-        | Bug::LingeringNotSeenAtInstall
-        | Bug::MovedOverPending
-        | Bug::MergedKeyLost
-        | Bug::OwnClockAsked
-        | Bug::BlockDeferralPlaced
-        | Bug::UnplacedNotTakenAlong
-        | Bug::PublishPays
-        | Bug::UntaggedSampledLate
-        | Bug::SeenBeforeFlush
-        | Bug::GenerationOfOtherSpace
         | Bug::LatestIssuerCompletes
         | Bug::LatestDeferralKept => elsewhere("batch_races.rs"),
         Bug::FaultAroundPastEnd | Bug::NestedNotSeen | Bug::ZapNotConcurrent => elsewhere("mm/tests/fault"),
@@ -168,6 +143,31 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::ParkedNotSettled
         | Bug::SplitDebtLost
         | Bug::LastStoresDecide
+        | Bug::PendingNotMarked
+        | Bug::PendingMarkLost
+        | Bug::UnpaidKeyReplaced
+        | Bug::GatherNotRecorded
+        | Bug::TableNotMet
+        | Bug::LingerKeyKept
+        | Bug::KeysNotTaken
+        | Bug::CopyWithoutKeys
+        | Bug::CopyWithoutSequence
+        | Bug::SharedKeyNotMerged
+        | Bug::MergedPaidBySpace
+        | Bug::SequenceMovesEarly
+        | Bug::LingeringNotMet
+        | Bug::PublishPays
+        | Bug::UntaggedSampledLate
+        | Bug::SeenBeforeFlush
+        | Bug::GenerationOfOtherSpace
+        | Bug::SlotKeepsGeneration
+        | Bug::GatherMarkCleared
+        | Bug::LingeringNotSeenAtInstall
+        | Bug::MovedOverPending
+        | Bug::MergedKeyLost
+        | Bug::OwnClockAsked
+        | Bug::BlockDeferralPlaced
+        | Bug::UnplacedNotTakenAlong
         | Bug::OrderNotKept => elsewhere("the tests of frame, tlb and table"),
         Bug::HoleNotSeen
         | Bug::WriteBackNoProtect

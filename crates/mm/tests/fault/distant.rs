@@ -1,17 +1,18 @@
-//! What the operations of one thread flush beside another's `MADV_DONTNEED` of a distant range
-//! (INV-TLB-PLACE).
+//! What the operations of one thread flush beside another's `MADV_DONTNEED` of a distant range, and
+//! beside reclaim (INV-TLB-PLACE).
 //!
 //! The call clears entries of one table, and another table has those of the other thread. So the
-//! flush of the call is the only one.
+//! flush of the call is the only one. Reclaim defers the flushes of its entries; threads fault beside
+//! them in the same table, and map and unmap in others.
 //!
 //! Not covered: neighbours in one table, which flush (`cleared.rs`).
 
 use pagewright_arch::{Isa, generic_tests, on_both};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, OTHER, THIRD, TestProcess, TestWorld, at};
-use pagewright_mm::{Advice, MapFlags};
+use pagewright_mm::{Advice, MapFlags, MapRequest};
 use pagewright_sim::explore::CoroutineBody;
-use pagewright_types::{Access, Counter, Level, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, CpuId, Level, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
 
 const SCHEDULES: u64 = 300;
@@ -88,8 +89,67 @@ generic_tests! {
         assert_holds(3 * SCHEDULES, flush_alone::<I>, "an operation flushes for the sake of a distant one");
 }
 
-on_both! { operations_beside_a_distant_madvise_flush_nothing, a_madvise_flushes_once }
+on_both! {
+    operations_beside_a_distant_madvise_flush_nothing,
+    a_madvise_flushes_once,
+    deferral_causes_a_hundredth_of_the_flushes_that_it_spares,
+}
 
 fn a_madvise_flushes_once<I: Isa>() {
     assert_eq!(flushes::<I>(Distant::Nothing, 0), 1);
+}
+
+/// Pages that a run pages out.
+const RECLAIMED: u64 = 64;
+
+/// One thread's memory is paged out, and three threads fault and map.
+///
+/// Returns the entries whose flush was deferred, and the flushes that this caused elsewhere.
+fn reclaim_beside_threads<I: Isa>(seed: u64) -> (u64, u64) {
+    let world = TestWorld::<I>::new(4);
+    world.swap_to(2 * RECLAIMED as u32);
+    let process = TestProcess::new(&world);
+    let span = Level::PTE.table_span();
+    let base = process.anon(1).align_down(span);
+    let below = |tables: u64| VirtAddr::new(base.raw() - tables * span);
+    let cold = process.map_at(below(2), RECLAIMED + 3 * PAGES, Rights::RW, MapFlags::PRIVATE);
+    for page in 0..RECLAIMED {
+        process.write(CPU, at(cold, page), page + 1);
+    }
+    let threads = [OTHER, THIRD, CpuId::new(3)];
+    threads.into_iter().for_each(|cpu| assert_eq!(process.read(cpu, cold), 1));
+    let reclaims = (world.clone(), process.space.clone());
+    let mut programs: Vec<CoroutineBody> =
+        vec![Box::new(move || reclaims.0.advise(CPU, &reclaims.1, cold, RECLAIMED, Advice::PageOut))];
+    for (index, cpu) in (0..).zip(threads) {
+        let (world, space) = (world.clone(), process.space.clone());
+        let (fresh, own) = (at(cold, RECLAIMED + index * PAGES), below(4 + 2 * index));
+        programs.push(Box::new(move || {
+            for page in 0..PAGES {
+                world.lab.touch(cpu, &space, at(fresh, page), Access::Write, 1).expect("memory is left");
+                let (flags, len) = (MapFlags::PRIVATE | MapFlags::ANONYMOUS, PAGES * PAGE_SIZE);
+                let request = MapRequest { addr: own, len, rights: Rights::RW, flags, file: None };
+                let mapped = world.lab.on(cpu, |mm| mm.mmap(&space, &request)).expect("room for a mapping");
+                world.lab.touch(cpu, &space, mapped, Access::Write, 1).expect("memory is left");
+                world.lab.on(cpu, |mm| mm.munmap(&space, mapped, len)).expect("it is mapped");
+            }
+        }));
+    }
+    race(&world, seed, programs);
+    let counts = [Counter::PwTlbBatchEntries, Counter::PwTlbBatchOvertaken].map(|counter| world.count(counter));
+    for page in 0..RECLAIMED {
+        assert_eq!(process.read(CPU, at(cold, page)), page + 1);
+    }
+    world.recount(&[&process]);
+    process.end();
+    world.at_rest(&[]);
+    (counts[0], counts[1])
+}
+
+fn deferral_causes_a_hundredth_of_the_flushes_that_it_spares<I: Isa>() {
+    let runs = (0..40).map(reclaim_beside_threads::<I>);
+    let (deferred, caused) = runs.fold((0, 0), |sum, run| (sum.0 + run.0, sum.1 + run.1));
+    println!("{}: {deferred} flushes deferred, {caused} caused", I::KIND);
+    assert!(deferred > 5 * RECLAIMED, "reclaim defers");
+    assert!(100 * caused <= deferred, "{caused} flushes are caused by the deferral of {deferred}");
 }
