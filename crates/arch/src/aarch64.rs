@@ -41,6 +41,8 @@ const SOFT_KEPT_DIRTY: u64 = 1 << 55;
 const PROT_NONE: u64 = 1 << 59;
 const SOFT: u64 = 1 << 60;
 const TABLE_READ_ONLY: u64 = 1 << 62;
+/// In a table descriptor, whose bits 58–51 hardware ignores (Arm ARM D8.3.1).
+const TABLE_ORIGIN: u64 = 1 << 52;
 const FRAME: u64 = 0x0000_ffff_ffff_f000;
 
 const ACCESSED_SHIFT: u32 = 10;
@@ -102,7 +104,8 @@ impl Isa for Aarch64 {
     #[inline]
     fn table(table: TableEntry) -> Pte {
         let protect = if table.write_protected { TABLE_READ_ONLY } else { 0 };
-        Pte::from_raw(table.pfn.base().raw() | VALID | TABLE_OR_PAGE | protect)
+        let origin = if table.origin { TABLE_ORIGIN } else { 0 };
+        Pte::from_raw(table.pfn.base().raw() | VALID | TABLE_OR_PAGE | protect | origin)
     }
 
     #[inline]
@@ -113,7 +116,8 @@ impl Isa for Aarch64 {
         }
         let pfn = Self::frame(pte);
         if raw & VALID != 0 && level > Level::PTE && raw & TABLE_OR_PAGE != 0 {
-            return Entry::Table(TableEntry { pfn, write_protected: raw & TABLE_READ_ONLY != 0 });
+            let (write_protected, origin) = (raw & TABLE_READ_ONLY != 0, raw & TABLE_ORIGIN != 0);
+            return Entry::Table(TableEntry { pfn, write_protected, origin });
         }
         let mut flags = LeafFlags::from_raw(raw, LeafFlags::ACCESSED, ACCESSED_SHIFT)
             | LeafFlags::from_raw(raw, LeafFlags::USER, USER_SHIFT)

@@ -122,6 +122,18 @@ pub struct TableEntry {
     ///
     /// x86: R/W clear. arm64: `APTable[1]` set.
     pub write_protected: bool,
+    /// Whether the space of this entry had the table to itself when others began to share it.
+    ///
+    /// A software bit, which hardware ignores.
+    pub origin: bool,
+}
+
+impl TableEntry {
+    /// The pointer to a table that no other space uses.
+    #[inline]
+    pub const fn own(pfn: Pfn) -> Self {
+        Self { pfn, write_protected: false, origin: false }
+    }
 }
 
 /// What a soft entry stands for.

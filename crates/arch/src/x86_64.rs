@@ -35,6 +35,8 @@ const PROT_NONE: u64 = 1 << 9;
 /// These codecs leave it clear; other kernels may set it.
 const PAT_BLOCK: u64 = 1 << 12;
 const SOFT: u64 = 1 << 10;
+/// In a pointer to a table; ignored by hardware (Intel SDM vol. 3A table 4-15).
+const TABLE_ORIGIN: u64 = 1 << 52;
 const NO_EXEC: u64 = 1 << 63;
 const FRAME: u64 = 0x000f_ffff_ffff_f000;
 
@@ -89,7 +91,8 @@ impl Isa for X86_64 {
     #[inline]
     fn table(table: TableEntry) -> Pte {
         let writable = if table.write_protected { 0 } else { WRITABLE };
-        Pte::from_raw(table.pfn.base().raw() | PRESENT | writable | USER | ACCESSED)
+        let origin = if table.origin { TABLE_ORIGIN } else { 0 };
+        Pte::from_raw(table.pfn.base().raw() | PRESENT | writable | USER | ACCESSED | origin)
     }
 
     #[inline]
@@ -100,7 +103,8 @@ impl Isa for X86_64 {
         }
         let frame = |bits: u64| Pfn::new(((raw & bits) >> 12) as u32);
         if raw & PRESENT != 0 && level > Level::PTE && raw & PAGE_SIZE_BIT == 0 {
-            return Entry::Table(TableEntry { pfn: frame(FRAME), write_protected: raw & WRITABLE == 0 });
+            let (write_protected, origin) = (raw & WRITABLE == 0, raw & TABLE_ORIGIN != 0);
+            return Entry::Table(TableEntry { pfn: frame(FRAME), write_protected, origin });
         }
         let pfn = frame(if level == Level::PTE { FRAME } else { FRAME & !PAT_BLOCK });
         let mut rights = Rights::empty();

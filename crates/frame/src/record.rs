@@ -14,7 +14,7 @@
 //! Allocated head  order,zone  0     residency*   0         BlockList   .       .      .          .     .           .           key
 //! Folio head      order,zone  refs  flags, age   its PTEs  LRU         entire  large* nr_mapped  pins* page index  FolioOwner* key
 //! Folio tail      order,zone  0     .            its PTEs  deferred*   .       mlock* .          .     .           .           .
-//! Table           level,zone  0     lock         live      deposit     shares* counts counts     pend* key*        space       key
+//! Table           level,zone  0     lock         live      edits*      shares* counts counts     pend* key*        space       key
 //! ```
 //!
 //! - `residency*`: valid only while the block is on a `BlockList`.
@@ -27,6 +27,7 @@
 //!   is still on its LRU list.
 //!
 //! - `shares*`: the number of sharers, and the sticky marks above it.
+//! - `edits*`: what edits for all sharers have changed in `counts`, four of 16 bits.
 //! - `counts`: the entries of the table by what they hold ([`EntryCounts`](crate::EntryCounts)),
 //!   two of 16 bits in each word.
 //! - `pend*` and `key*`: of flushes that outlive the lock of the table. `debt` is the key of

@@ -94,6 +94,8 @@ impl<P: Platform> Frames<P> {
         record.large_mapcount_or_mlocks.store(0, Ordering::Relaxed);
         record.nr_pages_mapped.store(0, Ordering::Relaxed);
         record.entire_or_shares.store(1, Ordering::Relaxed);
+        record.prev.store(0, Ordering::Relaxed);
+        record.next.store(0, Ordering::Relaxed);
         record.pincount_or_swap.store(0, Ordering::Relaxed);
         plant!(LingerKeyKept; (), record.index.store(TableKey::NONE.0, Ordering::Relaxed));
         record.owner_or_space.store(space.raw(), Ordering::Relaxed);
@@ -177,6 +179,15 @@ impl<'a, L: Backend> TablePage<'a, L> {
         let rank = if self.level() == Level::PTE { TableRank::PLACE } else { TableUpperRank::PLACE };
         debug_assert_eq!(R::PLACE, rank, "INV-LOCK-ORDER: table {} locked with rank {}", self.pfn, R::NAME);
         WordLock::lock::<R, L>(&self.record.flags, self.pfn)
+    }
+
+    /// Takes the lock of the table, unless it is held; otherwise as [`lock`](Self::lock).
+    ///
+    /// # Panics
+    /// As [`lock`](Self::lock).
+    #[inline]
+    pub fn try_lock<R: Rank>(&self) -> Option<WordGuard<'a, R, L>> {
+        WordLock::try_lock::<R, L>(&self.record.flags, self.pfn)
     }
 
     /// Whether the lock is held, by this or another CPU.
@@ -269,6 +280,23 @@ impl<'a, L: Backend> TablePage<'a, L> {
         };
         self.record.large_mapcount_or_mlocks.store(new(0) | new(1) << 16, Ordering::Relaxed);
         self.record.nr_pages_mapped.store(new(2) | new(3) << 16, Ordering::Relaxed);
+    }
+
+    /// How the counts have changed by edits for all spaces that share the table.
+    ///
+    /// No such space has added them to its own resident set. They are 0 in a table of one space.
+    pub fn shared_edits(&self) -> EntryCounts<i16> {
+        let (low, high) = (self.record.prev.load(Ordering::Relaxed), self.record.next.load(Ordering::Relaxed));
+        [low as i16, (low >> 16) as i16, high as i16, (high >> 16) as i16]
+    }
+
+    /// Sets what [`shared_edits`](Self::shared_edits) returns.
+    ///
+    /// The caller holds the lock.
+    pub fn set_shared_edits(&self, edits: EntryCounts<i16>) {
+        let word = |at: usize| u32::from(edits[at] as u16) | u32::from(edits[at + 1] as u16) << 16;
+        self.record.prev.store(word(0), Ordering::Relaxed);
+        self.record.next.store(word(2), Ordering::Relaxed);
     }
 
     /// The number of upper-level entries that point to this table.

@@ -109,6 +109,14 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         }
         Bug::ProtectFlushLate | Bug::ZapFlushLate => (races(Theme::Hot, 4000), &[Rule::Memory]),
         Bug::MapcountLost | Bug::PinKept => elsewhere("lab/tests/oracle_counts.rs"),
+        Bug::LeaveNotFlushed => (both(40), &[Rule::Rights, Rule::Reuse]),
+        Bug::ShareNotFlushed
+        | Bug::BreakNotFlushed
+        | Bug::OldPointerWritable
+        | Bug::LastShareDropped
+        | Bug::ForkSharesPinned
+        | Bug::TakenBackByAnyone
+        | Bug::FamilyForgotten => elsewhere("mm/tests/share"),
         Bug::CopyUncounted | Bug::MoveUncounted | Bug::SharedTableEdited => elsewhere("table/tests/host"),
         Bug::PageOutWrittenEarly | Bug::PageOutFreedEarly | Bug::LazyFreeNoFlush => elsewhere("mm/tests/swap"),
         Bug::PageOutReferenced | Bug::DirtyBitLost => elsewhere("mm/tests/swap"),

@@ -343,6 +343,9 @@ pub enum MmError {
     /// No frame could be allocated.
     #[error(transparent)]
     NoFrames(#[from] NoFrames),
+    /// Shared page tables were asked for before.
+    #[error("the program or its parent has asked for shared page tables before")]
+    AlreadySet,
     /// No kernel memory could be allocated.
     #[error("no kernel memory: {wanted} bytes or items were requested")]
     NoKernelMemory {
@@ -367,6 +370,7 @@ impl MmError {
             | Self::BadAdvice { .. }
             | Self::AdviceNotApplicable { .. }
             | Self::NoSeals
+            | Self::AlreadySet
             | Self::BadLimit { .. }
             | Self::BadFileRange { .. }
             | Self::NoSuchSwapDevice { .. }

@@ -86,6 +86,9 @@ settings! {
     ClearUncached = "clear_uncached", "nowhere: Linux never merged the series", 1,
         SettingValues::Number { min: 0, max: 2 },
         "Whether frames are cleared by stores that bypass the cache: 0 never, 1 where that is known or likely to be faster, 2 always.";
+    CowPageTables = "cow_page_tables", "nowhere: Linux never merged the series", 0,
+        SettingValues::Number { min: 0, max: 2 },
+        "Whether fork shares page tables and copies a table when an entry of it changes: 0 never, 1 for programs that ask by prctl, 2 always.";
     FaultAroundBytes = "fault_around_bytes", "/sys/kernel/debug/fault_around_bytes", 65536,
         SettingValues::PowerOfTwo { min: PAGE_SIZE, max: 2 << 20 },
         "Bytes around a read fault on a file; cached pages within them are mapped with the page that faulted. The page size turns fault-around off.";

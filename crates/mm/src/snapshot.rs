@@ -111,6 +111,7 @@ impl<P: Platform> Mm<P> {
     }
 
     fn report_space(&self, space: &Space<P>, report: Reporter<'_>) {
+        space.map().read().tables(&self.tlb).sum_shared_edits();
         let mut rss = [0; PageKind::ALL.len()];
         for kind in RssKind::ALL {
             rss[page_kind(kind) as usize] = space.rss().of(kind);

@@ -9,6 +9,7 @@ mod gup;
 mod invariants;
 mod reclaim;
 mod refused;
+mod share;
 mod space;
 mod swap;
 mod user;

@@ -72,6 +72,14 @@ pagewright_types::named_table! {
         RssDrift = "rss-drift", "A page is unmapped and stays in the resident set.";
         RemapFlushLate = "remap-flush-late", "mremap releases the space before it flushes the old addresses (CVE-2018-18281).";
         PinNotExclusive = "pin-not-exclusive", "A page that other spaces share is pinned for reading.";
+        FamilyForgotten = "family-forgotten", "An entry of a shared table is edited for all sharers and only one of them is flushed.";
+        TakenBackByAnyone = "taken-back-by-anyone", "A space that is not the origin takes a table back with the rights of its leaves (CVE-2020-29374).";
+        BreakNotFlushed = "break-not-flushed", "A broken table is replaced without a flush.";
+        OldPointerWritable = "old-pointer-writable", "A break leaves the old pointers of an upper table writable.";
+        LeaveNotFlushed = "leave-not-flushed", "A space leaves a shared table without a flush (CVE-2025-38085).";
+        LastShareDropped = "last-share-dropped", "The last sharer leaves a table and does not unmap its entries.";
+        ForkSharesPinned = "fork-shares-pinned", "Fork shares a table that maps a pinned page.";
+        ShareNotFlushed = "share-not-flushed", "Fork write-protects a pointer without a flush.";
         ForkIgnoresPin = "fork-ignores-pin", "Fork shares a pinned page.";
         PinKept = "pin-kept", "A page is unpinned and its pin count is not decremented.";
         FastNoRecheck = "fast-no-recheck", "A lockless walk does not check again that the entry still leads to the page that it pinned.";

@@ -18,7 +18,7 @@
 //! };
 //! for level in [Level::PGD, Level::PUD, Level::PMD] {
 //!     let pfn = slot(level).table.add(1);
-//!     sim.store(slot(level), X86_64::table(TableEntry { pfn, write_protected: false }));
+//!     sim.store(slot(level), X86_64::table(TableEntry::own(pfn)));
 //! }
 //! let leaf = Leaf { pfn: Pfn::new(5), rights: Rights::RW, flags: LeafFlags::USER };
 //! sim.store(slot(Level::PTE), X86_64::leaf(Level::PTE, leaf));

@@ -118,7 +118,7 @@ fn a_walk_cache_keeps_the_rights_of_a_pointer_until_it_is_flushed<I: Isa>() {
     let below = bench.map(root, Level::PTE, page(1), Rights::RW, LeafFlags::empty());
     bench.sim.access(CPU0, page(0), Access::Read, 1).expect("mapped");
     let table = bench.slot(root, Level::PTE, page(0)).table;
-    bench.put(root, Level::PMD, page(0), I::table(TableEntry { pfn: table, write_protected: true }));
+    bench.put(root, Level::PMD, page(0), I::table(TableEntry { pfn: table, write_protected: true, origin: false }));
     let store = |cpu| bench.sim.access(cpu, page(1), Access::Write, 1);
     assert!(store(CPU1).is_err(), "the other CPU had nothing cached");
     assert_eq!(store(CPU0).map(|found| found.pfn), Ok(below), "the walk cache has the pointer as it was");

@@ -11,22 +11,24 @@
 //!                    reclaim only tries those of other spaces
 //!     ForkTree       the tree of forks: the spaces that may map an anonymous page (anon_vma)
 //!       Mappers      the mappings of a file (i_mmap_rwsem)
-//!         TableUpper one upper-level table page – parent before child
-//!           Table    one last-level table page (split PTL) – fork: the parent's before the child's;
-//!                      mremap: source and target, while it holds the space's lock for writing
-//!             Cache  one file's page cache (i_pages)
-//!               SwapAreas  the active swap devices (swap_lock)
-//!                 Swap     one device's slots and their cached pages (cluster lock)
-//!                   Zram   a CPU's buffers, then the store (zram_slot_lock, class->lock)
-//!                     Context  tags (PCID, ASID) and their generations
-//!                       Ledger   open debts
-//!                         Lru      one node's LRU lists (lruvec->lru_lock) – a CPU's batch before
-//!                                    the lists
-//!                           PerCpuPages  one CPU's lists of free pages (pcp->lock), also during
-//!                                        their refill and drain
-//!                             Zone     one zone's buddy lists (zone->lock)
-//!                               Loaded   the space loaded on a CPU (loaded_mm): innermost, because
-//!                                        interrupt handlers acquire it
+//!         Family     the spaces that share page tables
+//!           TableUpper one upper-level table page – parent before child
+//!             Table    one last-level table page (split PTL) – fork: the parent's before the
+//!                      child's; mremap: source and target, while it holds the space's lock for
+//!                      writing
+//!               Cache  one file's page cache (i_pages)
+//!                 SwapAreas  the active swap devices (swap_lock)
+//!                   Swap     one device's slots and their cached pages (cluster lock)
+//!                     Zram   a CPU's buffers, then the store (zram_slot_lock, class->lock)
+//!                       Context  tags (PCID, ASID) and their generations
+//!                         Ledger   open debts
+//!                           Lru      one node's LRU lists (lruvec->lru_lock) – a CPU's batch
+//!                                      before the lists
+//!                             PerCpuPages  one CPU's lists of free pages (pcp->lock), also during
+//!                                          their refill and drain
+//!                               Zone     one zone's buddy lists (zone->lock)
+//!                                 Loaded   the space loaded on a CPU (loaded_mm): innermost,
+//!                                          because interrupt handlers acquire it
 //! ```
 
 use crate::backend::Backend;
@@ -69,30 +71,32 @@ ranks! {
     ForkTreeRank = 2;
     /// The mappings of a file.
     MappersRank = 3;
+    /// The spaces that share page tables.
+    FamilyRank = 4;
     /// An upper-level table page.
-    TableUpperRank = 4, true;
+    TableUpperRank = 5, true;
     /// A last-level table page.
-    TableRank = 5, true;
+    TableRank = 6, true;
     /// A file's page cache.
-    CacheRank = 6;
+    CacheRank = 7;
     /// The active swap devices.
-    SwapAreasRank = 7;
+    SwapAreasRank = 8;
     /// A swap device's slots and their cached pages.
-    SwapRank = 8;
+    SwapRank = 9;
     /// A CPU's compression buffers, and the store of compressed pages.
-    ZramRank = 9, true;
+    ZramRank = 10, true;
     /// Tags and their generations.
-    ContextRank = 10;
+    ContextRank = 11;
     /// Open debts.
-    LedgerRank = 11;
+    LedgerRank = 12;
     /// A node's LRU lists.
-    LruRank = 12, true;
+    LruRank = 13, true;
     /// A CPU's lists of free pages.
-    PerCpuPagesRank = 13;
+    PerCpuPagesRank = 14;
     /// A zone's buddy lists.
-    ZoneRank = 14;
+    ZoneRank = 15;
     /// The space loaded on a CPU.
-    LoadedRank = 15;
+    LoadedRank = 16;
 }
 
 /// The ranks that one CPU holds: the number of locks of each, in four bits.
@@ -100,14 +104,14 @@ ranks! {
 /// A count and not a bit: when the inner of two nested locks is released, the outer one is still
 /// held.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct RankSet(u64);
+pub struct RankSet(u128);
 
 impl RankSet {
     /// No lock is held.
     pub const EMPTY: Self = Self(0);
     const WIDTH: u32 = 4;
 
-    const fn count(self, place: u8) -> u64 {
+    const fn count(self, place: u8) -> u128 {
         self.0 >> (place as u32 * Self::WIDTH) & 0xf
     }
 
@@ -124,7 +128,7 @@ impl RankSet {
         let inner = self.0 >> (u32::from(R::PLACE) * Self::WIDTH);
         let same = inner & 0xf;
         if inner >> Self::WIDTH != 0 {
-            let deepest = (63 - self.0.leading_zeros()) / Self::WIDTH;
+            let deepest = (127 - self.0.leading_zeros()) / Self::WIDTH;
             return Err(deepest as u8);
         }
         if same != 0 && (!R::NESTS || same == 0xf) {
@@ -193,7 +197,7 @@ mod tests {
     fn places_are_distinct_and_fit_a_rank_set() {
         for (i, (place, _)) in NAMES.iter().enumerate() {
             assert_eq!(usize::from(*place), i);
-            assert!(u32::from(*place) * RankSet::WIDTH < 64);
+            assert!(u32::from(*place) * RankSet::WIDTH < 128);
         }
     }
 }

@@ -40,6 +40,22 @@ impl WordLock {
         WordGuard { word, record, kind: PhantomData, here: PhantomData }
     }
 
+    /// Takes the lock if no CPU holds it.
+    ///
+    /// # Panics
+    /// As [`lock`](Self::lock).
+    #[inline]
+    pub fn try_lock<R: Rank, B: Backend>(word: &AtomicU32, record: Pfn) -> Option<WordGuard<'_, R, B>> {
+        rank::enter::<R, B>();
+        B::point();
+        if word.compare_exchange(FREE, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            rank::leave::<R, B>();
+            return None;
+        }
+        B::line(LineRef::Record(record), R::NAME, LineUse::Acquire);
+        Some(WordGuard { word, record, kind: PhantomData, here: PhantomData })
+    }
+
     /// Whether this or another CPU holds the lock.
     #[inline]
     pub fn is_locked(word: &AtomicU32) -> bool {

@@ -15,6 +15,11 @@ use pagewright_types::{CpuId, FrameRange, Level, Order, PAGE_SIZE, PageRange, Pf
 const START: VirtAddr = VirtAddr::new(0x7000_0000);
 const PAGES: u64 = 16;
 
+/// Every address of user memory.
+fn whole() -> PageRange {
+    PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 47))
+}
+
 fn run<I: Isa>(tlb: &Tlb<Sim<I>>) {
     let free = tlb.frames().available();
     let space = MmapLock::try_new(tlb, |_id| ()).expect("a free frame");
@@ -22,7 +27,8 @@ fn run<I: Isa>(tlb: &Tlb<Sim<I>>) {
 
     {
         let held = space.read();
-        let tables = held.tables(tlb);
+        // A space that never forked shares no table, so all of them are its own.
+        let tables = held.tables(tlb).owned(whole());
 
         // Tables are allocated before anything is locked, so that no edit can fail.
         let mut reserve = TableReserve::new(tlb);
@@ -50,12 +56,13 @@ fn run<I: Isa>(tlb: &Tlb<Sim<I>>) {
         assert!(pages().all(|va| locked.leaf(va).is_none()));
     }
 
-    let all = PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 47));
+    let all = whole();
     let unmapped = PageRange::from_len(START, PAGES * PAGE_SIZE).expect("whole pages");
     let mut gather = Gather::full_space(tlb, space.table().context());
-    space.write().tables_exclusive(tlb).free(unmapped, all, &mut gather);
+    let held = space.write();
+    held.tables_exclusive(held.tables(tlb).owned(all)).free(unmapped, all, &mut gather);
     gather.settle();
-    space.write().close(tlb);
+    held.close(tlb);
     assert_eq!(tlb.frames().available(), free, "every page and every table is free again");
 }
 

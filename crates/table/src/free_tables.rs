@@ -1,7 +1,7 @@
 //! Unhooking tables that no mapping needs any more (`free_pgtables`, `mm/memory.c`).
 
 use crate::below;
-use crate::tables::ExclusiveTables;
+use crate::own_tables::ExclusiveTables;
 use pagewright_arch::{Entry, Isa, Pte, PteSlot};
 use pagewright_sync::{Platform, rank};
 use pagewright_tlb::frames::Block;
@@ -42,6 +42,7 @@ impl<P: Platform> ExclusiveTables<'_, P> {
             match P::Isa::decode(level, pte) {
                 Entry::Table(child) => {
                     left -= 1;
+                    debug_assert!(!child.write_protected, "INV-SHARE-LEAVE: a shared table is freed");
                     let child_level = below(level);
                     if child_level > Level::PTE
                         && let Some(part) = under.intersect(range)

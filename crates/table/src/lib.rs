@@ -11,12 +11,12 @@
 //! ```
 //! use pagewright_arch::{Leaf, LeafFlags};
 //! use pagewright_table::{Mlocked, MmapLock, OwnedLeaf, TableReserve};
-//! use pagewright_types::{Level, Order, Rights, VirtAddr};
+//! use pagewright_types::{Level, Order, PageRange, Rights, VirtAddr};
 //! # use pagewright_arch::{Isa, X86_64};
 //! # use pagewright_sim::{MachineConfig, Sim};
 //! # use pagewright_tlb::frames::{FrameAllocator, MemoryLayout, NodeSpec};
 //! # use pagewright_tlb::{FlushInfo, Gather, Tlb, TlbConfig};
-//! # use pagewright_types::{CpuId, FrameRange, PageRange, Pfn};
+//! # use pagewright_types::{CpuId, FrameRange, Pfn};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let mut config = MachineConfig::default_for(X86_64::KIND)?;
 //! # config.nodes[0].bytes = 4 << 20;
@@ -31,7 +31,7 @@
 //! let va = VirtAddr::new(0x7000_0000);
 //! {
 //!     let held = space.read();
-//!     let tables = held.tables(&tlb);
+//!     let tables = held.tables(&tlb).owned(PageRange::page(va));
 //!
 //!     // Tables are allocated before anything is locked, so that no edit can fail.
 //!     let mut reserve = TableReserve::new(&tlb);
@@ -52,7 +52,7 @@
 //! # let all = PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 47));
 //! # let held = space.write();
 //! # let mut gather = Gather::full_space(&tlb, space.table().context());
-//! # held.tables_exclusive(&tlb).free(PageRange::page(va), all, &mut gather);
+//! # held.tables_exclusive(held.tables(&tlb).owned(all)).free(PageRange::page(va), all, &mut gather);
 //! # gather.settle();
 //! # held.close(&tlb);
 //! # assert_eq!(tlb.frames().available(), free);
@@ -94,11 +94,13 @@ mod leaf_view;
 mod locked_table;
 mod mmap_lock;
 mod move_table;
+mod own_tables;
 mod owned_leaf;
 mod page_table;
 mod peek;
 mod reserve;
 mod rss;
+pub mod share;
 mod split;
 mod tables;
 
@@ -106,12 +108,14 @@ pub use entry::{CopyHooks, CopyStop, EntryRun, Mlocked, SoftCopy, UnmapHooks};
 pub use leaf_view::{EntryView, LeafView};
 pub use locked_table::LockedTable;
 pub use mmap_lock::{MmapLock, MmapRead, MmapWrite};
+pub use own_tables::{ExclusiveTables, OwnTables};
 pub use owned_leaf::OwnedLeaf;
 pub use page_table::{PageTable, TableAllocError};
 pub use peek::PeekedEntry;
 pub use reserve::TableReserve;
 pub use rss::Rss;
-pub use tables::{ExclusiveTables, FamilyToken, FoundTable, OwnTable, SeenEntry, SharedTable, TableSpans, Tables};
+pub use share::{BreakStop, ForAllTable, ReadTable, Shareable};
+pub use tables::{FoundTable, OwnTable, SeenEntry, SharedPath, TableSpans, Tables};
 
 use pagewright_types::Level;
 

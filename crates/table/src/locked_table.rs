@@ -1,6 +1,6 @@
 //! A table under its lock, whose entries can be read and edited.
 
-use crate::entry::{EntryRun, Mlocked};
+use crate::entry::{CountedIn, EntryRun, Mlocked};
 use crate::leaf_view::{EntryView, LeafView};
 use crate::tables::{SeenEntry, Tables};
 use core::cell::Cell;
@@ -46,6 +46,19 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         let words = tables.tlb.fx().table_words(table);
         let base = va.align_down(level.table_span());
         Self { tables, table, level, base, words, stores: Cell::new(0), _guard: guard }
+    }
+
+    /// Locks `table` as [`new`](Self::new) does, unless it is locked.
+    #[inline]
+    pub(crate) fn try_new(tables: Tables<'h, P>, table: Pfn, level: Level, va: VirtAddr) -> Option<Self> {
+        let page = tables.tlb.frames().table(table);
+        let guard = match level {
+            Level::PTE => Guard::Last { _guard: page.try_lock::<rank::TableRank>()? },
+            _ => Guard::Upper { _guard: page.try_lock::<rank::TableUpperRank>()? },
+        };
+        let words = tables.tlb.fx().table_words(table);
+        let base = va.align_down(level.table_span());
+        Some(Self { tables, table, level, base, words, stores: Cell::new(0), _guard: guard })
     }
 
     /// The level of the table: its entries span [`Level::span`] bytes.
@@ -115,7 +128,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         if self.level > Level::PTE {
             self.tables.tree.note_blocks();
         }
-        EntryRun::new(self, mlocked)
+        EntryRun::new(self, mlocked, CountedIn::Space)
     }
 
     #[inline]

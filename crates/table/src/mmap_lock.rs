@@ -7,11 +7,11 @@
 //!
 //! ```compile_fail,E0597
 //! # use pagewright_table::MmapLock;
-//! # use pagewright_types::VirtAddr;
+//! # use pagewright_types::{Level, VirtAddr};
 //! # fn late<P: pagewright_sync::Platform>(space: &MmapLock<P, ()>, tlb: &pagewright_tlb::Tlb<P>) {
 //! let table = {
 //!     let held = space.read();
-//!     held.tables(tlb).lock(VirtAddr::ZERO) // `held` does not live long enough
+//!     held.tables(tlb).find(VirtAddr::ZERO, Level::PTE) // `held` does not live long enough
 //! };
 //! # }
 //! ```
@@ -20,18 +20,19 @@
 //!
 //! ```compile_fail,E0599
 //! # use pagewright_table::MmapLock;
-//! # fn shared<P: pagewright_sync::Platform>(space: &MmapLock<P, ()>, tlb: &pagewright_tlb::Tlb<P>) {
+//! # fn shared<P: pagewright_sync::Platform>(space: &MmapLock<P, ()>, own: pagewright_table::OwnTables<'_, P>) {
 //! let held = space.read();
-//! let tables = held.tables_exclusive(tlb); // no method found
+//! let tables = held.tables_exclusive(own); // no method found
 //! # }
 //! ```
 
+use crate::own_tables::{ExclusiveTables, OwnTables};
 use crate::page_table::{PageTable, TableAllocError};
-use crate::tables::{ExclusiveTables, Tables};
+use crate::tables::Tables;
 use core::ops::{Deref, DerefMut};
 use pagewright_sync::rank::SpaceRank;
-use pagewright_sync::{Platform, ReadGuard, RwLock, WriteGuard};
-use pagewright_tlb::Tlb;
+use pagewright_sync::{AllocError, Arc, Platform, ReadGuard, RwLock, WriteGuard};
+use pagewright_tlb::{Family, Tlb};
 use pagewright_types::SpaceId;
 
 /// The page tables of one space and `M`, what decides about them: its mappings.
@@ -40,7 +41,14 @@ use pagewright_types::SpaceId;
 /// before leaks the root table.
 pub struct MmapLock<P: Platform, M> {
     tree: PageTable,
-    map: RwLock<M, SpaceRank, P::Locks>,
+    held: RwLock<Held<P, M>, SpaceRank, P::Locks>,
+}
+
+/// What only a holder of the space may see.
+struct Held<P: Platform, M> {
+    map: M,
+    /// The spaces with which it may share tables; none before its first fork.
+    family: Option<Arc<Family<P>>>,
 }
 
 impl<P: Platform, M> MmapLock<P, M> {
@@ -50,8 +58,8 @@ impl<P: Platform, M> MmapLock<P, M> {
     /// [`TableAllocError`]; nothing stays allocated.
     pub fn try_new(tlb: &Tlb<P>, map: impl FnOnce(SpaceId) -> M) -> Result<Self, TableAllocError> {
         let tree = PageTable::try_new(tlb)?;
-        let map = RwLock::new(map(tree.context().id()));
-        Ok(Self { tree, map })
+        let held = RwLock::new(Held { map: map(tree.context().id()), family: None });
+        Ok(Self { tree, held })
     }
 
     /// What can be known of the tree without holding the space.
@@ -66,7 +74,7 @@ impl<P: Platform, M> MmapLock<P, M> {
     /// In debug builds when the caller breaks the lock order.
     #[inline]
     pub fn read(&self) -> MmapRead<'_, P, M> {
-        MmapRead { tree: &self.tree, guard: self.map.read() }
+        MmapRead { tree: &self.tree, guard: self.held.read() }
     }
 
     /// Holds the space for reading, unless a writer holds it (`mmap_read_trylock`).
@@ -75,7 +83,7 @@ impl<P: Platform, M> MmapLock<P, M> {
     /// As [`read`](Self::read).
     #[inline]
     pub fn try_read(&self) -> Option<MmapRead<'_, P, M>> {
-        Some(MmapRead { tree: &self.tree, guard: self.map.try_read()? })
+        Some(MmapRead { tree: &self.tree, guard: self.held.try_read()? })
     }
 
     /// Waits until the space is free, and holds it for writing (`mmap_write_lock`).
@@ -84,7 +92,7 @@ impl<P: Platform, M> MmapLock<P, M> {
     /// As [`read`](Self::read).
     #[inline]
     pub fn write(&self) -> MmapWrite<'_, P, M> {
-        MmapWrite { tree: &self.tree, guard: self.map.write() }
+        MmapWrite { tree: &self.tree, guard: self.held.write() }
     }
 }
 
@@ -92,21 +100,21 @@ impl<P: Platform, M> MmapLock<P, M> {
 #[must_use]
 pub struct MmapRead<'a, P: Platform, M> {
     tree: &'a PageTable,
-    guard: ReadGuard<'a, M, SpaceRank, P::Locks>,
+    guard: ReadGuard<'a, Held<P, M>, SpaceRank, P::Locks>,
 }
 
 /// A space held for writing: no other CPU adds, edits or looks up anything, except without locks.
 #[must_use]
 pub struct MmapWrite<'a, P: Platform, M> {
     tree: &'a PageTable,
-    guard: WriteGuard<'a, M, SpaceRank, P::Locks>,
+    guard: WriteGuard<'a, Held<P, M>, SpaceRank, P::Locks>,
 }
 
 impl<P: Platform, M> MmapRead<'_, P, M> {
     /// The tables of the space while it is held.
     #[inline]
     pub fn tables<'h>(&'h self, tlb: &'h Tlb<P>) -> Tables<'h, P> {
-        Tables::new(self.tree, tlb)
+        Tables::new(self.tree, tlb, self.guard.family.as_deref())
     }
 }
 
@@ -114,13 +122,29 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
     /// The tables of the space while it is held.
     #[inline]
     pub fn tables<'h>(&'h self, tlb: &'h Tlb<P>) -> Tables<'h, P> {
-        Tables::new(self.tree, tlb)
+        Tables::new(self.tree, tlb, self.guard.family.as_deref())
     }
 
     /// The same, for edits that need the space alone.
     #[inline]
-    pub fn tables_exclusive<'h>(&'h self, tlb: &'h Tlb<P>) -> ExclusiveTables<'h, P> {
-        ExclusiveTables::new(self.tables(tlb))
+    pub fn tables_exclusive<'h>(&'h self, own: OwnTables<'h, P>) -> ExclusiveTables<'h, P> {
+        ExclusiveTables::new(own)
+    }
+
+    /// The spaces with which this one may share tables.
+    pub fn family(&self) -> Option<&Arc<Family<P>>> {
+        self.guard.family.as_ref()
+    }
+
+    /// Makes the space a member of a family, of which it was none.
+    ///
+    /// # Errors
+    /// [`AllocError`], if the kernel heap is exhausted; nothing has changed.
+    pub fn join_family(&mut self, family: &Arc<Family<P>>) -> Result<(), AllocError> {
+        debug_assert!(self.guard.family.is_none(), "INV-FAMILY-FLUSH: a space joins a second family");
+        family.join(self.tree.context())?;
+        self.guard.family = Some(family.clone());
+        Ok(())
     }
 
     /// Flushes the space, frees the root and releases the hold; call it once.
@@ -131,6 +155,9 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
     /// # Panics
     /// In debug builds when tables are left, or a CPU still runs the space.
     pub fn close(self, tlb: &Tlb<P>) {
+        if let Some(family) = &self.guard.family {
+            family.leave(self.tree.context().id());
+        }
         self.tree.close(tlb);
     }
 }
@@ -140,7 +167,7 @@ impl<P: Platform, M> Deref for MmapRead<'_, P, M> {
 
     #[inline]
     fn deref(&self) -> &M {
-        &self.guard
+        &self.guard.map
     }
 }
 
@@ -149,13 +176,13 @@ impl<P: Platform, M> Deref for MmapWrite<'_, P, M> {
 
     #[inline]
     fn deref(&self) -> &M {
-        &self.guard
+        &self.guard.map
     }
 }
 
 impl<P: Platform, M> DerefMut for MmapWrite<'_, P, M> {
     #[inline]
     fn deref_mut(&mut self) -> &mut M {
-        &mut self.guard
+        &mut self.guard.map
     }
 }

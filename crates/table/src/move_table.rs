@@ -17,7 +17,8 @@
 //! Not guaranteed: that a table moves over an empty table, which would have to be flushed first.
 
 use crate::below;
-use crate::tables::{ExclusiveTables, Tables};
+use crate::own_tables::ExclusiveTables;
+use crate::tables::Tables;
 use pagewright_arch::{Entry, Isa, Pte, PteSlot};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
@@ -86,17 +87,17 @@ impl<P: Platform> ExclusiveTables<'_, P> {
             return gather.extend(span, Level::PTE);
         });
         let owed = plant!(MovedTableAsPage; OwedFlush::Table(level), OwedFlush::LiveTable(level));
-        gather.absorb(Debt::new(self.tlb(), self.context(), va, owed, ()));
+        gather.absorb(Debt::new(self.tlb, self.context(), va, owed, ()));
     }
 
     /// Hands the keys of a table that moves, and of all below it, to `gather` (INV-TLB-KEY-LIFE).
     fn hand_over_below(&self, table: Pfn, level: Level, gather: &mut Gather<'_, P>) {
         gather.hand_over(table);
-        if level == Level::PTE || !self.tlb().may_owe_flush_anywhere(self.context()) {
+        if level == Level::PTE || !self.tlb.may_owe_flush_anywhere(self.context()) {
             return;
         }
         for index in 0..Level::ENTRIES {
-            let pte = self.tlb().fx().load(PteSlot { table, index: index as u16 });
+            let pte = self.tlb.fx().load(PteSlot { table, index: index as u16 });
             if let Entry::Table(child) = P::Isa::decode(level, pte) {
                 self.hand_over_below(child.pfn, below(level), gather);
             }

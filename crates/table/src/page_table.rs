@@ -26,13 +26,15 @@ pub enum TableAllocError {
 pub struct PageTable {
     context: Arc<TlbContext>,
     rss: Rss,
-    /// Tables, the root included.
+    /// Tables that the space reaches, the root included, whether others share them or not.
     ///
     /// [`PageTable::bytes`] leaves the root out, as `pgtables_bytes` of Linux does on most
     /// machines.
     tables: AtomicU64,
     /// Whether an entry above the last level was ever edited as a leaf's.
     blocks: AtomicBool,
+    /// Whether a pointer of the space was ever shared.
+    shared: AtomicBool,
 }
 
 impl PageTable {
@@ -55,7 +57,13 @@ impl PageTable {
         };
         tlb.frames().new_table(root, Level::PGD, context.id());
         tlb.frames().adjust(Gauge::PageTablePages, 1);
-        Ok(Self { context, rss, tables: AtomicU64::new(1), blocks: AtomicBool::new(false) })
+        Ok(Self {
+            context,
+            rss,
+            tables: AtomicU64::new(1),
+            blocks: AtomicBool::new(false),
+            shared: AtomicBool::new(false),
+        })
     }
 
     /// The space as the TLBs see it.
@@ -103,6 +111,18 @@ impl PageTable {
         tlb.frames().adjust(Gauge::PageTablePages, -(n as i64));
     }
 
+    /// Counts tables that the space shares from now on, or has left.
+    ///
+    /// The caller holds the space for writing.
+    pub(crate) fn add_reached(&self, n: i64) {
+        self.tables.fetch_add(n as u64, Ordering::Relaxed);
+    }
+
+    /// The tables that the space reaches, the root included.
+    pub(crate) fn reached(&self) -> i64 {
+        self.tables.load(Ordering::Relaxed) as i64
+    }
+
     /// Notes that entries above the last level may be leaves from now on.
     ///
     /// The caller holds the lock of their table.
@@ -113,6 +133,19 @@ impl PageTable {
     #[inline]
     pub(crate) fn has_blocks(&self) -> bool {
         self.blocks.load(Ordering::Relaxed)
+    }
+
+    /// Notes that pointers of the space may be shared from now on.
+    ///
+    /// The caller holds the space for writing.
+    pub(crate) fn note_shared(&self) {
+        self.shared.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the space ever shared a table with another.
+    #[inline]
+    pub fn has_shared(&self) -> bool {
+        self.shared.load(Ordering::Relaxed)
     }
 
     /// Whether the space has ended, and its root with it.

@@ -10,7 +10,7 @@ use crate::page_table::PageTable;
 use pagewright_arch::{Entry, Isa, Pte, PteSlot};
 use pagewright_sync::Platform;
 use pagewright_tlb::Tlb;
-use pagewright_tlb::frames::FrameState;
+use pagewright_tlb::frames::{FrameState, TableMarks};
 use pagewright_types::{Level, VirtAddr};
 
 /// An entry as a lockless walk read it, and the pointer that led to its table.
@@ -19,27 +19,28 @@ pub struct PeekedEntry {
     level: Level,
     slot: PteSlot,
     pte: Pte,
-    /// The pointer to the table; the root has none.
-    above: Option<(PteSlot, Pte)>,
-    /// Whether other spaces share a pointer on the way.
-    shared_path: bool,
+    /// The pointers from the root to the table; the root has none.
+    above: [Option<(PteSlot, Pte)>; Level::COUNT - 1],
 }
 
 impl PeekedEntry {
     /// What the entry and the path to it allow.
     pub fn entry<I: Isa>(&self) -> EntryView {
-        EntryView::decode::<I>(self.level, self.pte, self.shared_path)
+        EntryView::decode::<I>(self.level, self.pte, false)
     }
 }
 
 impl PageTable {
     /// Reads the entry for `va`, at its level, without locks.
     ///
+    /// Stops at a pointer below which other spaces share all tables, since nothing keeps those
+    /// hooked; it then reads as a table.
+    ///
     /// The caller is inside [`Tlb::walk_lockless`], so that no table is freed concurrently
     /// (INV-TLB-WALKERS), or holds the space.
     pub fn peek<P: Platform>(&self, tlb: &Tlb<P>, va: VirtAddr) -> PeekedEntry {
         let (mut table, mut level) = (self.root(), Level::PGD);
-        let (mut above, mut shared_path) = (None, false);
+        let mut above = [None; Level::COUNT - 1];
         loop {
             let slot = PteSlot { table, index: level.index_of(va) as u16 };
             let pte = tlb.fx().load(slot);
@@ -48,21 +49,31 @@ impl PageTable {
                 "INV-TLB-WALKERS: {table} was freed under a walk for {va}"
             );
             match P::Isa::decode(level, pte) {
-                Entry::Table(next) if level > Level::PTE => {
-                    above = Some((slot, pte));
-                    shared_path |= next.write_protected;
+                Entry::Table(next) if level > Level::PTE && !next.write_protected => {
+                    above[level.index() - 1] = Some((slot, pte));
                     table = next.pfn;
                     level = below(level);
                 }
                 Entry::Table(_) | Entry::Leaf(_) | Entry::Empty | Entry::Soft(_) => {
-                    return PeekedEntry { level, slot, pte, above, shared_path };
+                    return PeekedEntry { level, slot, pte, above };
                 }
             }
         }
     }
 
-    /// Whether the entry, and the pointer to its table, are as they were read.
+    /// Whether the entry, and the pointers to its table, are as they were read.
     pub fn is_unchanged<P: Platform>(&self, tlb: &Tlb<P>, peek: &PeekedEntry) -> bool {
-        tlb.fx().load(peek.slot) == peek.pte && peek.above.is_none_or(|(slot, pte)| tlb.fx().load(slot) == pte)
+        let same = |(slot, pte)| tlb.fx().load(slot) == pte;
+        same((peek.slot, peek.pte)) && peek.above.iter().flatten().all(|above| same(*above))
+    }
+
+    /// Notes in every table on the way that a page below it may be pinned.
+    ///
+    /// Before the pin: fork then copies the entries instead of sharing the table.
+    pub fn mark_pinned<P: Platform>(&self, tlb: &Tlb<P>, peek: &PeekedEntry) {
+        let above = peek.above.iter().flatten().map(|(slot, _)| slot.table);
+        for table in above.chain([peek.slot.table]) {
+            tlb.frames().table(table).mark(TableMarks::MAY_PIN);
+        }
     }
 }

@@ -26,6 +26,8 @@ pub struct Rss {
     total: EntryCounts<AtomicI64>,
     /// What each CPU has not added to the total; only that CPU changes it.
     parts: PerCpu<EntryCounts<AtomicI64>>,
+    /// What edits for all sharers of its tables have changed, as it was last summed up.
+    shared: EntryCounts<AtomicI64>,
     peak: AtomicU64,
 }
 
@@ -36,7 +38,7 @@ impl Rss {
     /// [`AllocError`], if the kernel heap is exhausted.
     pub(crate) fn try_new(cpus: usize) -> Result<Self, AllocError> {
         let zero = || core::array::from_fn(|_| AtomicI64::new(0));
-        Ok(Self { total: zero(), parts: PerCpu::try_new(cpus, |_| zero())?, peak: AtomicU64::new(0) })
+        Ok(Self { total: zero(), parts: PerCpu::try_new(cpus, |_| zero())?, shared: zero(), peak: AtomicU64::new(0) })
     }
 
     /// Changes the number of entries of each kind, of `pages` pages each, on `cpu`, the caller's.
@@ -100,7 +102,31 @@ impl Rss {
     fn sum(&self, kind: usize) -> u64 {
         let parts: i64 = self.parts.iter().map(|parts| parts[kind].load(Ordering::Relaxed)).sum();
         // While CPUs edit, a part may be read after it was added and the total before.
-        (self.total[kind].load(Ordering::Relaxed) + parts).max(0) as u64
+        (self.total[kind].load(Ordering::Relaxed) + self.shared[kind].load(Ordering::Relaxed) + parts).max(0) as u64
+    }
+
+    /// Adds entries that the space has shared or left, without a peak of their own.
+    ///
+    /// The caller holds the space.
+    pub(crate) fn add(&self, entries: EntryCounts<i64>) {
+        for (total, entries) in self.total.iter().zip(entries) {
+            total.fetch_add(entries, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets what edits for all sharers have changed in the tables that the space reaches.
+    pub(crate) fn set_shared(&self, edits: EntryCounts<i64>) {
+        for (shared, edits) in self.shared.iter().zip(edits) {
+            shared.store(edits, Ordering::Relaxed);
+        }
+    }
+
+    /// The pages and swap entries without what edits for all sharers have changed.
+    pub(crate) fn own(&self) -> EntryCounts<i64> {
+        core::array::from_fn(|kind| {
+            let parts: i64 = self.parts.iter().map(|parts| parts[kind].load(Ordering::Relaxed)).sum();
+            self.total[kind].load(Ordering::Relaxed) + parts
+        })
     }
 
     /// The number of pages of one kind.

@@ -3,8 +3,8 @@
 use crate::below;
 use crate::entry::Mlocked;
 use crate::locked_table::LockedTable;
+use crate::own_tables::OwnTables;
 use crate::reserve::TableReserve;
-use crate::tables::Tables;
 use pagewright_arch::{Isa, Leaf, LeafFlags, Pte, PteSlot, TableEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
@@ -12,7 +12,7 @@ use pagewright_tlb::FlushInfo;
 use pagewright_tlb::frames::{EntryCounts, Folio, RssKind};
 use pagewright_types::{Level, PageRange, VirtAddr};
 
-impl<P: Platform> Tables<'_, P> {
+impl<P: Platform> OwnTables<'_, P> {
     /// Splits the leaf of `level` over `va` into 512 leaves one level down.
     ///
     /// The new leaves have its rights and flags, and one reference and one mapping each. One table
@@ -63,7 +63,7 @@ impl<P: Platform> Tables<'_, P> {
         }
         // INV-TABLE-ZERO: the entries are visible to walkers before the pointer to them is.
         tlb.fx().publish();
-        locked.put(va, P::Isa::table(TableEntry { pfn: child, write_protected: false }));
+        locked.put(va, P::Isa::table(TableEntry::own(child)));
         tlb.fx().publish();
         self.tree.add_tables(tlb, 1);
     }

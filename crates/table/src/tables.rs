@@ -7,25 +7,20 @@
 //!   edit     under that lock, and only under it (INV-TABLE-LOCKED)
 //! ```
 //!
-//! [`Tables::find`] says what the path to an entry is: through entries of this space alone
-//! ([`FoundTable::Own`]), or through one that other spaces share ([`FoundTable::Shared`]). An entry
-//! of the second kind cannot be edited for one space. INV-TABLE-OWN: the path is part of the type,
-//! so an edit for one space has an own path.
+//! [`Tables::find`] says what the path to an entry is: through pointers of this space alone
+//! ([`FoundTable::Own`]), or through one below which other spaces share all tables
+//! ([`FoundTable::Shared`], [`crate::share`]). A descent stops there: nothing below is stable while
+//! the space is held for reading. [`Tables`] itself edits nothing. INV-TABLE-OWN: an edit for one
+//! space needs [`OwnTables`], which only [`Tables::own`] and its kin make, after they broke what
+//! was shared. So a call that forgets to break a shared table does not compile:
 //!
-//! A pointer is shared while it is write-protected; no call shares one yet. Editing a shared table
-//! without the token of its family does not compile:
-//!
-//! ```compile_fail,E0061
-//! # fn edit<P: pagewright_sync::Platform>(table: pagewright_table::SharedTable<'_, P>) {
-//! let locked = table.lock(); // an argument is missing
+//! ```compile_fail,E0599
+//! # fn edit<P: pagewright_sync::Platform>(tables: pagewright_table::Tables<'_, P>) {
+//! let locked = tables.lock(pagewright_types::VirtAddr::ZERO); // no method found
 //! # }
 //! ```
 //!
-//! Nor does making a token, or a view of a leaf that ignores the path:
-//!
-//! ```compile_fail,E0451
-//! let token = pagewright_table::FamilyToken { family: core::marker::PhantomData };
-//! ```
+//! Nor does the view of a leaf that ignores the path:
 //!
 //! ```compile_fail,E0616
 //! # fn raw(leaf: pagewright_table::LeafView) -> pagewright_arch::Leaf {
@@ -38,14 +33,11 @@
 use crate::below;
 use crate::leaf_view::{EntryView, LeafView};
 use crate::locked_table::LockedTable;
+use crate::own_tables::OwnTables;
 use crate::page_table::PageTable;
-use crate::reserve::TableReserve;
-use core::marker::PhantomData;
-use core::ops::Deref;
-use pagewright_arch::{Entry, Isa, Pte, PteSlot, TableEntry};
-use pagewright_plant::plant;
-use pagewright_sync::{Arc, Platform, rank};
-use pagewright_tlb::{Tlb, TlbContext};
+use pagewright_arch::{Entry, Isa, Pte, PteSlot, SoftKind};
+use pagewright_sync::{Arc, Platform};
+use pagewright_tlb::{Family, Tlb, TlbContext};
 use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 
 /// The tables of a space that is held for reading or writing.
@@ -55,6 +47,7 @@ use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 pub struct Tables<'h, P: Platform> {
     pub(crate) tree: &'h PageTable,
     pub(crate) tlb: &'h Tlb<P>,
+    pub(crate) family: Option<&'h Family<P>>,
 }
 
 impl<P: Platform> Clone for Tables<'_, P> {
@@ -66,40 +59,12 @@ impl<P: Platform> Clone for Tables<'_, P> {
 
 impl<P: Platform> Copy for Tables<'_, P> {}
 
-/// The tables of a space that is held for writing.
-pub struct ExclusiveTables<'h, P: Platform>(Tables<'h, P>);
-
-impl<P: Platform> Clone for ExclusiveTables<'_, P> {
-    #[inline]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P: Platform> Copy for ExclusiveTables<'_, P> {}
-
-impl<'h, P: Platform> ExclusiveTables<'h, P> {
-    #[inline]
-    pub(crate) fn new(tables: Tables<'h, P>) -> Self {
-        Self(tables)
-    }
-}
-
-impl<'h, P: Platform> Deref for ExclusiveTables<'h, P> {
-    type Target = Tables<'h, P>;
-
-    #[inline]
-    fn deref(&self) -> &Tables<'h, P> {
-        &self.0
-    }
-}
-
 /// Where a descent to a table ended.
 pub enum FoundTable<'h, P: Platform> {
     /// The table, reached through entries of this space alone.
     Own(OwnTable<'h, P>),
-    /// The table, reached through an entry that other spaces share.
-    Shared(SharedTable<'h, P>),
+    /// A pointer on the way below which other spaces share all tables.
+    Shared(SharedPath<'h, P>),
     /// A leaf above the level asked for.
     Leaf(LeafView),
     /// No table: that of this level is the last on the way.
@@ -116,16 +81,12 @@ pub struct OwnTable<'h, P: Platform> {
     seen: SeenEntry,
 }
 
-/// A table that other spaces use, too, not locked.
+/// What is below a pointer that other spaces share.
 ///
-/// What it maps can be read. An edit means all of them, and needs their token.
-pub struct SharedTable<'h, P: Platform>(OwnTable<'h, P>);
-
-/// The permission to edit a shared table for every space that shares it.
-///
-/// Only the family of those spaces gives it. There are no families yet, and so no tokens.
-pub struct FamilyToken<'f> {
-    family: PhantomData<&'f ()>,
+/// It can be read, and [broken](Tables::own) for edits.
+pub struct SharedPath<'h, P: Platform> {
+    tables: Tables<'h, P>,
+    va: VirtAddr,
 }
 
 /// An entry as it was read without its table's lock, to be compared under the lock.
@@ -171,21 +132,10 @@ impl<'h, P: Platform> OwnTable<'h, P> {
     }
 }
 
-impl<'h, P: Platform> SharedTable<'h, P> {
-    /// The level of the table.
-    pub fn level(&self) -> Level {
-        self.0.level()
-    }
-
-    /// The entry for the address of the descent, as the descent read it.
+impl<P: Platform> SharedPath<'_, P> {
+    /// What the entry for the address of the descent says, by the path that is shared.
     pub fn entry(&self) -> EntryView {
-        EntryView::decode::<P::Isa>(self.0.seen.level, self.0.seen.pte, true)
-    }
-
-    /// Locks the table for edits that hold for every space that shares it.
-    pub fn lock(&self, token: &FamilyToken<'_>) -> LockedTable<'h, P> {
-        let FamilyToken { family: PhantomData } = token;
-        self.0.lock()
+        self.tables.read_shared(self.va)
     }
 }
 
@@ -194,13 +144,14 @@ pub(crate) struct Descent {
     pub(crate) slot: PteSlot,
     pub(crate) level: Level,
     pub(crate) pte: Pte,
+    /// Whether the entry is a pointer below which other spaces share all tables.
     pub(crate) shared: bool,
 }
 
 impl<'h, P: Platform> Tables<'h, P> {
     #[inline]
-    pub(crate) fn new(tree: &'h PageTable, tlb: &'h Tlb<P>) -> Self {
-        Self { tree, tlb }
+    pub(crate) fn new(tree: &'h PageTable, tlb: &'h Tlb<P>, family: Option<&'h Family<P>>) -> Self {
+        Self { tree, tlb, family }
     }
 
     /// The engine of the machine.
@@ -215,26 +166,36 @@ impl<'h, P: Platform> Tables<'h, P> {
         self.tree.context()
     }
 
-    /// Descends to the entry of `level` for `va`, or to the last on the way that is no pointer.
+    /// Descends to the entry of `level` for `va`, or to the last on the way that is no own pointer.
+    ///
+    /// Waits while another CPU replaces a pointer on the way.
     #[inline]
     pub(crate) fn descend(&self, va: VirtAddr, level: Level) -> Descent {
-        let (mut table, mut at, mut shared) = (self.tree.root(), Level::PGD, false);
+        let (mut table, mut at) = (self.tree.root(), Level::PGD);
         if self.tree.is_closed() {
             let slot = PteSlot { table, index: at.index_of(va) as u16 };
-            return Descent { slot, level: at, pte: Pte::EMPTY, shared };
+            return Descent { slot, level: at, pte: Pte::EMPTY, shared: false };
         }
         loop {
             let slot = PteSlot { table, index: at.index_of(va) as u16 };
             let pte = self.tlb.fx().load(slot);
-            if at > level
-                && let Entry::Table(next) = P::Isa::decode(at, pte)
-            {
-                shared |= next.write_protected;
-                table = next.pfn;
-                at = below(at);
-                continue;
+            if at > level {
+                match P::Isa::decode(at, pte) {
+                    Entry::Table(next) if !next.write_protected => {
+                        table = next.pfn;
+                        at = below(at);
+                        continue;
+                    }
+                    Entry::Table(_) => return Descent { slot, level: at, pte, shared: true },
+                    Entry::Soft(soft) if soft.kind == SoftKind::InTransition => {
+                        self.tlb.fx().relax();
+                        (table, at) = (self.tree.root(), Level::PGD);
+                        continue;
+                    }
+                    Entry::Empty | Entry::Leaf(_) | Entry::Soft(_) => {}
+                }
             }
-            return Descent { slot, level: at, pte, shared };
+            return Descent { slot, level: at, pte, shared: false };
         }
     }
 
@@ -242,11 +203,14 @@ impl<'h, P: Platform> Tables<'h, P> {
     #[inline]
     pub fn find(&self, va: VirtAddr, level: Level) -> FoundTable<'h, P> {
         let Descent { slot, level: at, pte, shared } = self.descend(va, level);
-        if at == level {
-            let table = OwnTable { tables: *self, table: slot.table, va, seen: SeenEntry { pte, level } };
-            return if shared { FoundTable::Shared(SharedTable(table)) } else { FoundTable::Own(table) };
+        if shared {
+            return FoundTable::Shared(SharedPath { tables: *self, va });
         }
-        match EntryView::decode::<P::Isa>(at, pte, shared) {
+        if at == level {
+            let seen = SeenEntry { pte, level };
+            return FoundTable::Own(OwnTable { tables: *self, table: slot.table, va, seen });
+        }
+        match EntryView::decode::<P::Isa>(at, pte, false) {
             EntryView::Leaf(leaf) => FoundTable::Leaf(leaf),
             EntryView::Soft(_) => FoundTable::InTransition,
             EntryView::Empty | EntryView::Table => FoundTable::Missing(at),
@@ -257,49 +221,7 @@ impl<'h, P: Platform> Tables<'h, P> {
     #[inline]
     pub fn peek(&self, va: VirtAddr) -> EntryView {
         let Descent { level, pte, shared, .. } = self.descend(va, Level::PTE);
-        EntryView::decode::<P::Isa>(level, pte, shared)
-    }
-
-    /// Locks the own last-level table for `va`, or the own table of the leaf above.
-    ///
-    /// `None` if there is neither.
-    ///
-    /// # Panics
-    /// INV-TABLE-OWN: when other spaces share the path. The caller breaks it first.
-    #[inline]
-    pub fn lock(&self, va: VirtAddr) -> Option<LockedTable<'h, P>> {
-        self.lock_level(va, Level::PTE)
-    }
-
-    /// Locks the own table of `level` for `va`, or that of the leaf above.
-    ///
-    /// `None` if there is neither.
-    ///
-    /// # Panics
-    /// As [`lock`](Self::lock).
-    pub fn lock_level(&self, va: VirtAddr, level: Level) -> Option<LockedTable<'h, P>> {
-        loop {
-            let found = self.descend(va, level);
-            let is_leaf = matches!(P::Isa::decode(found.level, found.pte), Entry::Leaf(_));
-            if found.level != level && !is_leaf {
-                return None;
-            }
-            if let Some(locked) = self.lock_found(&found, va, level) {
-                return Some(locked);
-            }
-        }
-    }
-
-    /// Locks the table at which a descent to `level` ended.
-    ///
-    /// `None` if the leaf above that level, at which it ended, was split before the lock was
-    /// acquired.
-    #[inline]
-    fn lock_found(&self, found: &Descent, va: VirtAddr, level: Level) -> Option<LockedTable<'h, P>> {
-        let shared = plant!(SharedTableEdited; false, found.shared);
-        assert!(!shared, "INV-TABLE-OWN: {va} is edited below an entry that other spaces share");
-        let locked = LockedTable::new(*self, found.slot.table, found.level, va);
-        (found.level == level || matches!(locked.entry(va), EntryView::Leaf(_))).then_some(locked)
+        if shared { self.read_shared(va) } else { EntryView::decode::<P::Isa>(level, pte, false) }
     }
 
     /// Whether a leaf above the last level was ever mapped in the space.
@@ -310,32 +232,49 @@ impl<'h, P: Platform> Tables<'h, P> {
         self.tree.has_blocks()
     }
 
-    /// The parts of `range` that have entries, in order, without locks.
+    /// The parts of `range` that have own entries, in order, without locks.
     ///
-    /// There is one for each last-level table and each leaf above that level.
+    /// There is one for each own last-level table and each own leaf above that level.
     pub fn spans(&self, range: PageRange) -> TableSpans<'h, P> {
         TableSpans { tables: *self, at: range.start(), end: range.end() }
     }
 
-    /// As [`spans`](Self::spans), with the table of each locked.
-    ///
-    /// # Panics
-    /// As [`lock`](Self::lock), while it is iterated over.
-    pub fn locked(&self, range: PageRange) -> impl Iterator<Item = (LockedTable<'h, P>, PageRange)> + use<'h, P> {
-        let mut spans = self.spans(range);
-        core::iter::from_fn(move || {
-            loop {
-                let (span, found) = spans.next_found()?;
-                if let Some(locked) = spans.tables.lock_found(&found, span.start(), Level::PTE) {
-                    return Some((locked, span));
-                }
-                // The leaf was split before the lock was acquired: descend again.
-                spans.at = span.start();
-            }
-        })
+    /// The tables of `range` for edits of this space, if all of them are its own already.
+    #[inline]
+    pub fn try_own(&self, range: PageRange) -> Option<OwnTables<'h, P>> {
+        (!self.tree.has_shared() || self.first_shared(range).is_none()).then(|| OwnTables::new(*self, range))
     }
 
-    /// The number of tables that [`ensure`](Self::ensure) would take from its reserve.
+    /// The tables of `range`, which the caller has made [own](Self::own) under the same hold.
+    ///
+    /// # Panics
+    /// INV-TABLE-OWN: when other spaces share one.
+    #[inline]
+    pub fn owned(&self, range: PageRange) -> OwnTables<'h, P> {
+        let own = self.try_own(range);
+        own.unwrap_or_else(|| unreachable!("INV-TABLE-OWN: a table of {range} is shared"))
+    }
+
+    /// Locks each own table of `range`, and leaves out those that other spaces share.
+    pub fn own_part(&self, range: PageRange) -> impl Iterator<Item = (LockedTable<'h, P>, PageRange)> + use<'h, P> {
+        OwnTables::new(*self, range).locked_parts(range)
+    }
+
+    /// The first address of `range` below a shared pointer, and that pointer.
+    pub(crate) fn first_shared(&self, range: PageRange) -> Option<(VirtAddr, Descent)> {
+        let mut at = range.start();
+        while at < range.end() {
+            let found = self.descend(at, Level::PTE);
+            if found.shared {
+                return Some((at, found));
+            }
+            let span = if found.level == Level::PTE { Level::PTE.table_span() } else { found.level.span() };
+            at = at.align_down(span).checked_add(span)?;
+        }
+        None
+    }
+
+    /// The number of tables that [`OwnTables::ensure`] would take from its reserve.
     ///
     /// Other CPUs may add tables concurrently, but remove none.
     pub fn missing(&self, va: VirtAddr, level: Level) -> usize {
@@ -344,60 +283,19 @@ impl<'h, P: Platform> Tables<'h, P> {
             FoundTable::Own(_) | FoundTable::Shared(_) | FoundTable::Leaf(_) | FoundTable::InTransition => 0,
         }
     }
-
-    /// Hooks the missing tables for `va` down to one of `level`, out of `reserve`.
-    ///
-    /// Returns their number. Stops at a leaf above `level`, and at a soft entry, which a table
-    /// would overwrite. Hooks none in a space that has ended.
-    ///
-    /// # Panics
-    /// When the reserve holds fewer tables than [`missing`](Self::missing) returned.
-    pub fn ensure(&self, va: VirtAddr, level: Level, reserve: &mut TableReserve<'_, P>) -> usize {
-        let mut hooked = 0;
-        loop {
-            let found = self.descend(va, level);
-            let is_empty = P::Isa::decode(found.level, found.pte) == Entry::Empty;
-            if found.level == level || !is_empty || self.tree.is_closed() {
-                return hooked;
-            }
-            hooked += usize::from(self.hook((found.slot, va), found.level, reserve));
-        }
-    }
-
-    /// Hooks a new table into an empty slot, unless another CPU did so first.
-    ///
-    /// If a leaf was cleared there and may not be flushed yet, this flushes it first
-    /// (INV-TLB-CLEARED).
-    fn hook(&self, (slot, va): (PteSlot, VirtAddr), at: Level, reserve: &mut TableReserve<'_, P>) -> bool {
-        let (tlb, tree) = (self.tlb, self.tree);
-        let parent = tlb.frames().table(slot.table);
-        let _guard = parent.lock::<rank::TableUpperRank>();
-        if P::Isa::decode(at, tlb.fx().load(slot)) != Entry::Empty {
-            return false;
-        }
-        tlb.flush_before_install(self.context(), slot, va, at);
-        let child = reserve.take_table(below(at), tree.context().id());
-        // INV-TABLE-ZERO: the child's zeroes are visible to walkers before the pointer to it is.
-        tlb.fx().publish();
-        tlb.fx().store(slot, P::Isa::table(TableEntry { pfn: child, write_protected: false }));
-        tlb.fx().publish();
-        parent.adjust_live(1);
-        tree.add_tables(tlb, 1);
-        true
-    }
 }
 
 /// The iterator of [`Tables::spans`].
 pub struct TableSpans<'h, P: Platform> {
-    tables: Tables<'h, P>,
-    at: VirtAddr,
+    pub(crate) tables: Tables<'h, P>,
+    pub(crate) at: VirtAddr,
     end: VirtAddr,
 }
 
 impl<P: Platform> TableSpans<'_, P> {
     /// The next part, and the descent that found it.
     #[inline]
-    fn next_found(&mut self) -> Option<(PageRange, Descent)> {
+    pub(crate) fn next_found(&mut self) -> Option<(PageRange, Descent)> {
         while self.at < self.end {
             let found = self.tables.descend(self.at, Level::PTE);
             let at_bottom = found.level == Level::PTE;

@@ -115,7 +115,7 @@ impl<I: Isa> World<I> {
         let mut reserve = TableReserve::new(&self.tlb);
         {
             let held = self.mmap.read();
-            let tables = held.tables(&self.tlb);
+            let tables = held.tables(&self.tlb).owned(PageRange::page(page(0)));
             reserve.fill(tables.missing(page(0), Level::PTE)).expect("memory is left");
             tables.ensure(page(0), Level::PTE, &mut reserve);
         }
@@ -136,7 +136,8 @@ impl<I: Isa> World<I> {
 
     fn edit_entry<R>(&self, index: u16, body: impl FnOnce(&mut EntryRun<'_, '_, Sim<I>>) -> R) -> R {
         let held = self.mmap.read();
-        let table = held.tables(&self.tlb).lock(page(index)).expect("its table is hooked");
+        let table =
+            held.tables(&self.tlb).owned(PageRange::page(page(index))).lock(page(index)).expect("its table is hooked");
         body(&mut table.run(Mlocked(false)))
     }
 

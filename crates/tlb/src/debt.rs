@@ -77,6 +77,16 @@ impl<'t, P: Platform, T: IntoDetachedPieces> Debt<'t, P, T> {
         self.context
     }
 
+    /// The same flush in another space, which reaches the same entry.
+    ///
+    /// It has no place: the record of the table names the debt of one space.
+    pub(crate) fn also_of<'o>(&self, other: &'o TlbContext) -> Debt<'o, P, ()>
+    where
+        't: 'o,
+    {
+        Debt { tlb: self.tlb, context: other, owed: self.owed, va: self.va, slot: None, detached: Some(()) }
+    }
+
     /// Takes the debt apart; the caller now owes the flush.
     #[inline]
     pub(crate) fn dissolve(mut self) -> (OwedFlush, VirtAddr, T) {

@@ -123,6 +123,8 @@
 //! is one space as the TLBs see it. A [`SecondaryMmu`] is told of every edit that is flushed or
 //! deferred, before any CPU is waited for.
 //!
+//! Spaces that share page tables are a [`Family`]: an edit of a shared table owes a [`FamilyDebt`].
+//!
 //! INV-TLB-ORDER: *store → publish → invalidate → complete → free*. INV-TLB-SWITCH: a CPU joins a
 //! context's mask before it reads the generation, and a sender advances the generation before it
 //! reads the mask, so that one of them sees the other.
@@ -141,6 +143,7 @@ mod debt;
 mod defer;
 mod detached;
 mod engine;
+mod family;
 mod gather;
 mod gather_run;
 mod hotplug;
@@ -158,6 +161,7 @@ pub use defer::Batch;
 pub use defer::cover::{DependentOperation, EntryDeferral, FlushCover, required_cover};
 pub use detached::{DetachedPiece, IntoDetachedPieces};
 pub use engine::{BatchPolicy, FlushInfo, Tlb, TlbConfig, TlbSetupError};
+pub use family::{Family, FamilyDebt, FamilyToken};
 pub use gather::Gather;
 pub use gather_run::GatherRun;
 pub use ledger::Ledger;

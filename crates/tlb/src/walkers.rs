@@ -66,8 +66,23 @@ impl<P: Platform> Tlb<P> {
         plant!(WalkersNotAwaited; walk_here(), self.fx().without_interrupts(walk_here))
     }
 
-    /// Waits for the end of every walk that goes on on another CPU.
-    pub(crate) fn await_walkers(&self) {
+    /// Runs `walk`, which may read tables that nothing keeps hooked.
+    ///
+    /// Unlike [`walk_lockless`](Self::walk_lockless), this CPU need not run the space. A caller that
+    /// frees tables waits for such a walk by [`await_walkers`](Self::await_walkers), since the walk
+    /// may be on a CPU that no flush reaches.
+    ///
+    /// `walk` must be short and must not wait: interrupts are disabled. It may try a lock.
+    #[inline]
+    pub fn walk_unheld<T>(&self, walk: impl FnOnce() -> T) -> T {
+        self.fx().without_interrupts(|| {
+            let _walking = Walking::begin(&self.cpus.get(self.fx().cpu()).walks);
+            walk()
+        })
+    }
+
+    /// Waits for the end of every counted walk that goes on on another CPU.
+    pub fn await_walkers(&self) {
         plant!(WalkersNotAwaited => return);
         fence(Ordering::SeqCst);
         let me = self.fx().cpu();

@@ -56,6 +56,10 @@ crate::named_table! {
         PwRmapNodes = "pw_rmap_nodes", "Nodes of the tree of forks that walks of the reverse map looked at.";
         PwFork = "pw_fork", "Address spaces created by fork.";
         PwForkEntries = "pw_fork_entries", "Page-table entries copied by fork.";
+        PwTableShared = "pw_table_shared", "Page tables that fork shared with a child, each with all tables below it.";
+        PwTableBroken = "pw_table_broken", "Page tables copied because an entry below a shared pointer had to change.";
+        PwTableTakenBack = "pw_table_taken_back", "Page tables taken back by the last space that shared them.";
+        PwTableLeft = "pw_table_left", "Shared page tables that a space left by an unmap or its exit.";
         NrTlbRemoteFlush = "nr_tlb_remote_flush", "Shootdowns sent to other CPUs; on arm64, DSBs that complete broadcast invalidations.";
         NrTlbRemoteFlushReceived = "nr_tlb_remote_flush_received", "Shootdown IPIs handled; 0 on arm64, where the hardware delivers invalidations.";
         NrTlbLocalFlushAll = "nr_tlb_local_flush_all", "Flushes on this CPU of everything under one tag or of all tags.";

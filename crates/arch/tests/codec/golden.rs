@@ -103,10 +103,14 @@ fn the_frame_of_a_leaf_is_in_the_bits_of_the_frame() {
 
 #[test]
 fn tables_encode_to_the_words_of_the_manuals() {
-    let open = TableEntry { pfn: Pfn::new(0xabc), write_protected: false };
+    let open = TableEntry::own(Pfn::new(0xabc));
     let closed = TableEntry { write_protected: true, ..open };
     assert_eq!([open, closed].map(X86_64::table).map(Pte::raw), [0x00ab_c027, 0x00ab_c025]);
     assert_eq!([open, closed].map(Aarch64::table).map(Pte::raw), [0x00ab_c003, 0x4000_0000_00ab_c003]);
+    // A bit that hardware ignores in a pointer (SDM vol. 3A table 4-15, Arm ARM D8.3.1).
+    let lent = TableEntry { origin: true, ..closed };
+    assert_eq!(X86_64::table(lent).raw(), 0x0010_0000_00ab_c025);
+    assert_eq!(Aarch64::table(lent).raw(), 0x4010_0000_00ab_c003);
 }
 
 #[test]

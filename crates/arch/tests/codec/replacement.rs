@@ -132,7 +132,7 @@ fn a_change_of_frame_or_to_global_breaks_first_on_arm64() {
 
 #[test]
 fn a_change_of_size_breaks_first_and_a_change_of_table_only_on_arm64() {
-    let table = |pfn, write_protected| Entry::Table(TableEntry { pfn: Pfn::new(pfn), write_protected });
+    let table = |pfn, write_protected| Entry::Table(TableEntry { pfn: Pfn::new(pfn), write_protected, origin: false });
     let (open, closed, other) = (table(0x200, false), table(0x200, true), table(0x201, false));
     let block = leaf(Rights::RW, USED);
     for level in [Level::PMD, Level::PUD] {

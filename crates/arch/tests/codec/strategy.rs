@@ -35,7 +35,11 @@ pub(crate) fn leaf() -> impl Strategy<Value = (Level, Leaf)> {
 
 /// A pointer to a table.
 pub(crate) fn table() -> impl Strategy<Value = TableEntry> {
-    (any::<u32>(), any::<bool>()).prop_map(|(pfn, write_protected)| TableEntry { pfn: Pfn::new(pfn), write_protected })
+    (any::<u32>(), any::<bool>(), any::<bool>()).prop_map(|(pfn, write_protected, origin)| TableEntry {
+        pfn: Pfn::new(pfn),
+        write_protected,
+        origin,
+    })
 }
 
 /// A soft entry of any kind with any payload.

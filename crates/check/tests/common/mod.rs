@@ -29,7 +29,7 @@ pub(crate) fn attempt<I: Isa>(unmap: Unmap, chooser: &mut dyn Chooser, detail: R
     let sim = bench.sim();
     for level in [Level::PGD, Level::PUD, Level::PMD] {
         let table = frames[3 - level.index()];
-        let entry = I::table(TableEntry { pfn: frames[4 - level.index()], write_protected: false });
+        let entry = I::table(TableEntry::own(frames[4 - level.index()]));
         sim.store(PteSlot { table, index: level.index_of(PAGE) as u16 }, entry);
     }
     let slot = PteSlot { table: frames[3], index: Level::PTE.index_of(PAGE) as u16 };

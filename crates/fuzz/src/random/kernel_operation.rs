@@ -164,8 +164,8 @@ impl<I: Isa> ProgramRun<I> {
             }
             KernelOperation::SwapOff => Some(self.swap_off(cpu)),
             KernelOperation::ClearSoftDirty => {
-                self.lab.on(cpu, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty));
-                if self.uses_spec {
+                let cleared = self.lab.on(cpu, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty));
+                if cleared.is_ok() && self.uses_spec {
                     self.spec.borrow_mut().clear_soft_dirty(process.id());
                 }
                 Some(CallResult::Done)

@@ -19,7 +19,7 @@ use pagewright_check::{CheckFinding, Testbench};
 use pagewright_lab::{Lab, LabError};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FileKind, FileObject, FileOps, MemfdFlags};
-use pagewright_mm::{Mm, MmError, MmSettings, Space};
+use pagewright_mm::{Mm, MmError, MmSetting, MmSettings, Space};
 use pagewright_model::CpuStep;
 use pagewright_model::spec::{MappingFlags, Spec, SpecVerdict};
 use pagewright_sim::{MachineConfig, NodeConfig, Profile, Sim};
@@ -167,6 +167,13 @@ fn machine<I: Isa>(shape: ProgramShape, seed: u64) -> Result<MachineConfig, LabE
     Ok(config)
 }
 
+/// Whether fork shares page tables in the program with this seed: in half of those here.
+///
+/// Linux has no such fork, and its views of what is resident differ.
+fn shares_tables(shape: ProgramShape, seed: u64) -> bool {
+    shape.mode != ProgramMode::Linux && seed / 4 % 2 == 1
+}
+
 /// Creates a file that can be sealed.
 fn make_memfd<I: Isa>(mm: &Mm<Sim<I>>) -> Result<Arc<FileObject<Sim<I>>>, MmError> {
     let file = mm.memfd_create("file", MemfdFlags::ALLOW_SEALING)?;
@@ -178,7 +185,11 @@ impl<I: Isa> ProgramRun<I> {
     /// A new machine with one process, which no CPU runs yet.
     pub(super) fn new(shape: ProgramShape, seed: u64) -> Result<Self, LabError> {
         let bench = Testbench::new(machine::<I>(shape, seed)?)?;
-        let lab = Lab::over(bench.sim().clone(), MmSettings::default())?;
+        let settings = MmSettings::default();
+        if shares_tables(shape, seed) {
+            settings.set(MmSetting::CowPageTables, 2).expect("an accepted value");
+        }
+        let lab = Lab::over(bench.sim().clone(), settings)?;
         if !matches!(shape.mode, ProgramMode::Explore(_)) {
             bench.sim().evict_at_random(Some(EVICT_ONE_IN));
         }

@@ -93,7 +93,9 @@ impl<I: Isa> TestProcess<I> {
         self.write(CPU, near, 1);
         let map = self.space.map().read();
         self.world.on(CPU, |mm| {
-            let (tlb, tables) = (mm.tlb(), map.tables(mm.tlb()));
+            let tlb = mm.tlb();
+            let whole = PageRange::new(VirtAddr::ZERO, I::USER_END);
+            let tables = map.tables(tlb).try_own(whole).expect("a space that shares no table");
             let frames = tlb.frames();
             let page = tables.lock(near).and_then(|table| table.leaf(near)).expect("just written");
             let mut reserve = TableReserve::new(tlb);
@@ -269,7 +271,7 @@ impl<I: Isa> TestWorld<I> {
         (root, walked): (Pfn, VirtAddr),
     ) {
         self.lab.run(cpu, space);
-        let itself = I::table(TableEntry { pfn: root, write_protected: false }).raw();
+        let itself = I::table(TableEntry::own(root)).raw();
         for page in 1..8 {
             let levels = [Level::PMD, Level::PUD, Level::PGD];
             let slots = levels.map(|level| at(pages, page).add(8 * level.index_of(walked) as u64));

@@ -59,7 +59,8 @@ impl<P: Platform> Fault<'_, P> {
         if let Some(debt) = debt {
             debt.settle();
         }
-        self.mm.tlb.fix_spurious_fault(self.space.table().context(), self.va, Level::PTE);
+        let table = self.space.table();
+        self.mm.tlb.fix_spurious_fault(table.context(), self.va, Level::PTE, table.has_shared());
     }
 
     /// Replaces the page that `leaf` maps by a copy.

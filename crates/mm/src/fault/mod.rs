@@ -20,6 +20,9 @@
 //! it. A caller that faults pages in has checked the mapping and released the space since, so the
 //! fault checks the mapping again.
 //!
+//! Below a pointer that other spaces share, the table says what the fault would do. Unless that is
+//! nothing, the fault breaks the shared tables down to the page and starts over.
+//!
 //! The table is `classify`. A fault looks at the entry without a lock, prepares what the action
 //! needs – pages, tables, contents – and commits under the lock of the last-level table after
 //! checking that the entry is still what it was. If it is not, everything is given back and the
@@ -44,7 +47,7 @@ use crate::swap::SwapPte;
 use pagewright_arch::SoftKind;
 use pagewright_sync::Platform;
 use pagewright_table::{EntryView, FoundTable, LeafView, LockedTable, OwnTable, SeenEntry, TableReserve, Tables};
-use pagewright_types::{Access, Counter, Level, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, Level, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 /// Whether serving a fault waited for a device (`ru_minflt`, `ru_majflt`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +207,9 @@ impl<P: Platform> Mm<P> {
             {
                 let mut reserve = TableReserve::new(&self.tlb);
                 self.fill(&mut reserve, 1)?;
-                tables.split_leaf(va, leaf.level(), vma.mlocked(), &mut reserve);
+                if let Some(own) = tables.try_own(PageRange::page(va)) {
+                    own.split_leaf(va, leaf.level(), vma.mlocked(), &mut reserve);
+                }
                 continue;
             }
             let (table, action) = match &found {
@@ -213,7 +218,17 @@ impl<P: Platform> Mm<P> {
                 FoundTable::Missing(_) => (None, classify(EntryView::Empty, vma, access, flags)),
                 FoundTable::Leaf(leaf) => (None, FaultAction::Spurious(leaf.level())),
                 FoundTable::InTransition => (None, FaultAction::Wait),
-                FoundTable::Shared(_) => unreachable!("INV-TABLE-OWN: no table is shared"),
+                FoundTable::Shared(path) => match classify(path.entry(), vma, access, flags) {
+                    // Nothing changes, so other spaces may continue to share the table.
+                    action @ (FaultAction::Spurious(_) | FaultAction::Refuse | FaultAction::Wait) => (None, action),
+                    action if flags.contains(FaultFlags::UNUSE) && !matches!(action, FaultAction::SwapIn(_)) => {
+                        (None, action)
+                    }
+                    _ => {
+                        self.own_tables(tables, PageRange::page(va)).map_err(FaultError::OutOfMemory)?;
+                        continue;
+                    }
+                },
             };
             if flags.contains(FaultFlags::UNUSE) && !matches!(action, FaultAction::SwapIn(_)) {
                 return Ok(FaultKind::Minor);
@@ -286,7 +301,8 @@ impl<'a, P: Platform> Fault<'a, P> {
             FaultAction::Wait => Ok(FaultProgress::RaceLost),
             FaultAction::Spurious(level) => {
                 self.mm.tlb.count(Counter::PwSpuriousFault, 1);
-                self.mm.tlb.fix_spurious_fault(self.space.table().context(), self.va, level);
+                let table = self.space.table();
+                self.mm.tlb.fix_spurious_fault(table.context(), self.va, level, table.has_shared());
                 Ok(FaultProgress::Done(FaultKind::Minor))
             }
         }
@@ -330,8 +346,9 @@ impl<'a, P: Platform> Fault<'a, P> {
     /// Makes the missing tables and locks the last; `None` if a leaf is there now.
     #[cold]
     fn lock_new_table(&self, reserve: &mut TableReserve<'a, P>) -> Option<LockedTable<'a, P>> {
-        self.tables.ensure(self.va, Level::PTE, reserve);
-        self.tables.lock(self.va).filter(|locked| locked.level() == Level::PTE)
+        let own = self.tables.try_own(PageRange::page(self.va))?;
+        own.ensure(self.va, Level::PTE, reserve);
+        own.lock(self.va).filter(|locked| locked.level() == Level::PTE)
     }
 
     /// The index by which the reverse map finds a page that is made for the fault.

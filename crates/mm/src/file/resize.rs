@@ -190,7 +190,10 @@ impl<P: Platform> Mm<P> {
                 let part = PageRange::new(VirtAddr::from_page_index(from), VirtAddr::from_page_index(to));
                 // A shared mapping has no private copies.
                 let what = if vma.is_shared() { Zap::Pages } else { what };
-                self.zap(space, map.tables(&self.tlb), (vma, what), part, &mut gather);
+                match map.tables(&self.tlb).try_own(part) {
+                    Some(own) => self.zap(space, own, (vma, what), part, &mut gather),
+                    None => self.zap_for_all(space, map.tables(&self.tlb), (vma, what), part),
+                }
             }
         }
         gather.settle();

@@ -128,23 +128,25 @@ impl<P: Platform> Mm<P> {
         let owner = FolioOwner::File(file.id());
         for space in self.candidates(owner) {
             let map = space.map().read();
+            let tables = map.tables(&self.tlb);
+            let token = tables.family_token();
             let shared = |va: &VirtAddr| map.find(*va).is_some_and(|(_, vma)| vma.is_shared());
             let places = map.possible_ranges(owner, index, 1).flat_map(|(_, range)| range.iter());
             for va in places.filter(shared) {
                 // Without a table of the last level, a block may have been cleared above it.
-                let tables = map.tables(&self.tlb);
-                let Some(table) = tables.lock(va).or_else(|| tables.lock_level(va, Level::PMD)) else { continue };
+                let table = tables.lock_for_all(va, token.as_ref());
+                let Some(table) = table.or_else(|| tables.lock_level_for_all(va, Level::PMD)) else { continue };
                 if table.leaf(va).is_some_and(|leaf| leaf.page_at(va) == pfn) {
                     self.declare_reduced(&space, PageRange::page(va), Rights::RX);
                     let clean =
                         |leaf: LeafView| leaf.with_rights(leaf.rights() - Rights::WRITE).without(LeafFlags::DIRTY);
                     // Of a page that is write-protected, nothing is counted.
-                    if let Some(debt) = table.run(Mlocked(false)).protect(va, clean) {
-                        batch.absorb(space.table().context(), debt);
+                    if let Some(debt) = table.edit(Mlocked(false), |run| run.protect(va, clean)) {
+                        debt.absorb_into(batch, space.table().context());
                     }
                 }
                 // Another CPU may still store through an entry that was cleared and not flushed.
-                batch.absorb_pending(space.table().context(), table.table());
+                table.absorb_pending(batch, space.table().context());
             }
         }
     }

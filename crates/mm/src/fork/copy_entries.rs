@@ -7,7 +7,6 @@
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::{HeldMap, Space};
-use crate::swap::SwapPte;
 use pagewright_arch::{Leaf, LeafFlags, SoftEntry, SoftKind};
 use pagewright_sync::Platform;
 use pagewright_table::{CopyHooks, CopyStop, EntryView, LeafView, Mlocked, OwnedLeaf, SoftCopy};
@@ -32,6 +31,9 @@ impl<P: Platform> Mm<P> {
         let (from_tables, to_tables) = (parent.tables(&self.tlb), child.tables(&self.tlb));
         for span in from_tables.spans(range) {
             let level = level_of(from_tables.peek(span.start()));
+            let (Some(from_tables), Some(to_tables)) = (from_tables.try_own(span), to_tables.try_own(span)) else {
+                continue;
+            };
             self.make_table(to_tables, span.start(), level)?;
             // A frame for the child's copy of a page that is pinned, allocated without locks.
             let mut hooks = ForkHooks { mm: self, child: space, rights, wanted: Order::ZERO, spare: None };
@@ -75,6 +77,9 @@ impl<P: Platform> Mm<P> {
     ) -> Result<(), MmError> {
         let (from_tables, to_tables) = (parent.tables(&self.tlb), child.tables(&self.tlb));
         for span in from_tables.spans(range) {
+            let (Some(from_tables), Some(to_tables)) = (from_tables.try_own(span), to_tables.try_own(span)) else {
+                continue;
+            };
             self.make_table(to_tables, span.start(), Level::PTE)?;
             let Some(from) = from_tables.lock(span.start()) else { continue };
             let Some(to) = to_tables.lock(span.start()) else { continue };
@@ -137,20 +142,11 @@ impl<P: Platform> CopyHooks for ForkHooks<'_, P> {
         Some(OwnedLeaf::new(Leaf { pfn: folio.pfn(), rights, flags }, folio))
     }
 
-    /// Copies a marker, or a swap entry, which is shared from now on (`copy_nonpresent_pte`).
-    ///
-    /// A marker belongs to the mapping, which the child has, too.
     fn copy_soft(&mut self, soft: SoftEntry) -> Option<SoftCopy> {
-        match soft.kind {
-            SoftKind::Marker => Some(SoftCopy { parent: soft, child: soft }),
-            SoftKind::Swap => {
-                if let Some(swapped) = SwapPte::decode(soft) {
-                    self.mm.swap_duplicate(swapped.entry);
-                }
-                let shared = SoftEntry { exclusive: false, ..soft };
-                Some(SoftCopy { parent: shared, child: shared })
-            }
-            SoftKind::MigrationRead | SoftKind::MigrationWrite | SoftKind::InTransition => None,
-        }
+        self.mm.copy_soft_entry(soft)
+    }
+
+    fn discard_soft(&mut self, soft: SoftEntry) {
+        self.mm.discard_soft_entry(soft);
     }
 }

@@ -12,15 +12,20 @@
 //! writing throughout, so no fault replaces a page during the copy while a CPU still has a stale
 //! writable entry.
 
+mod break_tables;
 mod copy_entries;
+mod share_tables;
+
+pub(crate) use share_tables::CowPageTables;
 
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::{AddressMap, HeldMap, Space};
+use pagewright_arch::Isa;
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::Gather;
-use pagewright_types::{Counter, Rights};
+use pagewright_types::{Counter, PageRange, Rights, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     /// Copies an address space.
@@ -33,7 +38,7 @@ impl<P: Platform> Mm<P> {
     }
 
     fn try_fork(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {
-        let parent_map = parent.map().write();
+        let mut parent_map = parent.map().write();
         // A space that ended has left the tree of forks, and its node may have a new owner: no
         // child is hung below it.
         if parent_map.ended {
@@ -41,7 +46,7 @@ impl<P: Platform> Mm<P> {
         }
         let child = self.make_space(Some(parent.fork_node()))?;
         let mut gather = Gather::new(&self.tlb, parent.table().context());
-        let copied = self.copy_space(parent, &parent_map, &child, &mut gather);
+        let copied = self.copy_space(parent, &mut parent_map, &child, &mut gather);
         // INV-FORK-FLUSHED. The flush is paid after a copy that failed, too, because entries stay
         // read-only.
         plant!(ForkFlushLate; { drop(parent_map); gather.settle() }, { gather.settle(); drop(parent_map) });
@@ -60,7 +65,7 @@ impl<P: Platform> Mm<P> {
     fn copy_space(
         &self,
         parent: &Space<P>,
-        from: &HeldMap<'_, P>,
+        from: &mut HeldMap<'_, P>,
         child: &Space<P>,
         gather: &mut Gather<'_, P>,
     ) -> Result<(), MmError> {
@@ -70,6 +75,16 @@ impl<P: Platform> Mm<P> {
         self.charge_child(from, &mut to, &copied)?;
         self.join_files(from, child)?;
         to.copy_from(from, &copied);
+        child.swap_cow_page_tables(parent.cow_page_tables());
+        if self.shares_tables(parent) {
+            if self.share_tables(parent, from, &mut to, gather)? {
+                return Ok(());
+            }
+        } else {
+            // An earlier fork may have shared tables; what is copied below is the parent's own.
+            self.own_tables(from.tables(&self.tlb), PageRange::new(VirtAddr::ZERO, P::Isa::USER_END))?;
+        }
+        let from = &*from;
         let mut outcome = Ok(());
         for (start, vma) in from.iter().filter(|(_, vma)| vma.is_copied_with_entries()) {
             let range = vma.range(start);

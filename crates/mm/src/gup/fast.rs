@@ -56,6 +56,9 @@ impl<P: Platform> Mm<P> {
     fn walk(&self, space: &Space<P>, va: VirtAddr, request: GupRequest) -> Option<FastPage> {
         let peek = space.table().peek(&self.tlb, va);
         let (leaf, pfn) = permitted_leaf::<P>(&peek, va, request)?;
+        if request.pin {
+            space.table().mark_pinned(&self.tlb, &peek);
+        }
         // Another CPU may free the page, and a third may allocate it, before the reference is
         // taken.
         <P::Locks as Backend>::point();

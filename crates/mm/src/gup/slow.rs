@@ -7,9 +7,9 @@ use crate::mm::Mm;
 use crate::space::{Space, VmFlags, Vma};
 use pagewright_arch::LeafFlags;
 use pagewright_sync::Platform;
-use pagewright_table::{LeafView, Tables};
+use pagewright_table::{LeafView, OwnTables};
 use pagewright_tlb::frames::FolioFlags;
-use pagewright_types::{Access, Counter, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 /// Why an entry's page cannot be taken yet.
 enum FollowError {
@@ -40,7 +40,9 @@ impl<P: Platform> Mm<P> {
                 if !request.is_permitted(vma) {
                     return Err(inaccessible);
                 }
-                match self.follow_page(map.tables(&self.tlb), vma, va, request) {
+                // INV-SHARE-PIN: no page is taken through a path that other spaces share.
+                let own = self.own_tables(map.tables(&self.tlb), PageRange::page(va.align_down(PAGE_SIZE)))?;
+                match self.follow_page(own, vma, va, request) {
                     Ok(page) => return Ok(page),
                     Err(failed) => failed,
                 }
@@ -74,7 +76,7 @@ impl<P: Platform> Mm<P> {
     /// The table's lock excludes every operation that clears the exclusive bit, such as fork.
     fn follow_page(
         &self,
-        tables: Tables<'_, P>,
+        tables: OwnTables<'_, P>,
         vma: &Vma<P>,
         va: VirtAddr,
         request: GupRequest,
@@ -94,6 +96,9 @@ impl<P: Platform> Mm<P> {
         let Some(folio) = folio else { return Ok(UserPage::zero_page(pfn)) };
         if request.writes() && !leaf.has(LeafFlags::DIRTY) {
             folio.set_flags(FolioFlags::DIRTY);
+        }
+        if request.pin {
+            tables.mark_pinned(va);
         }
         // The entry holds a reference, and no other CPU can drop it while the table is locked.
         let page = UserPage::try_hold(folio, pfn, request).ok_or(FollowError::TooManyRefs)?;

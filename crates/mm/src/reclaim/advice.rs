@@ -29,11 +29,15 @@ impl<P: Platform> Mm<P> {
     /// Deactivates the pages of `part`, so that reclaim considers them first.
     ///
     /// `part` was one mapping when its lock was released. The caller holds no lock.
+    ///
+    /// Pages that other spaces map by tables that they share stay as they are.
     pub(crate) fn deactivate_range(&self, space: &Space<P>, part: PageRange) {
         let map = space.map().read();
         let mut gather = Gather::concurrent(&self.tlb, space.table().context());
         for (vma, part) in still_mapped(&map, part) {
-            for (table, under) in map.tables(&self.tlb).locked(part) {
+            let tables = map.tables(&self.tlb);
+            tables.take_back_part(part);
+            for (table, under) in tables.own_part(part) {
                 for va in table.entries(under) {
                     let folio = table.leaf(va).and_then(|leaf| self.vm_normal_folio(leaf));
                     if let Some(folio) = folio.filter(|folio| folio.mapcount() == 1) {
@@ -71,7 +75,9 @@ impl<P: Platform> Mm<P> {
     ) -> VirtAddr {
         let map = space.map().read();
         for (vma, part) in still_mapped(&map, range) {
-            for (table, under) in map.tables(&self.tlb).locked(part) {
+            let tables = map.tables(&self.tlb);
+            tables.take_back_part(part);
+            for (table, under) in tables.own_part(part) {
                 for va in table.entries(under) {
                     if folios.is_full() {
                         return va;

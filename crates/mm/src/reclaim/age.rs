@@ -93,7 +93,9 @@ impl<P: Platform> Mm<P> {
 
     fn entry_referenced(&self, map: &MmapRead<'_, P, AddressMap<P>>, va: VirtAddr, pfn: Pfn) -> FolioReferences {
         let Some((_, vma)) = map.find(va) else { return FolioReferences::default() };
-        let Some(table) = map.tables(&self.tlb).lock(va) else { return FolioReferences::default() };
+        let tables = map.tables(&self.tlb);
+        let token = tables.family_token();
+        let Some(table) = tables.lock_for_all(va, token.as_ref()) else { return FolioReferences::default() };
         let Some(leaf) = table.leaf(va).filter(|leaf| !leaf.is_special() && leaf.page_at(va) == pfn) else {
             return FolioReferences::default();
         };
@@ -105,7 +107,7 @@ impl<P: Platform> Mm<P> {
             return FolioReferences::default();
         }
         let clear = |leaf: LeafView| leaf.without(LeafFlags::ACCESSED);
-        if let Some(debt) = table.run(vma.mlocked()).protect(va, clear) {
+        if let Some(debt) = table.edit(vma.mlocked(), |run| run.protect(va, clear)) {
             debt.settle();
         }
         // With `MADV_SEQUENTIAL` or `MADV_RANDOM` an access predicts no further one

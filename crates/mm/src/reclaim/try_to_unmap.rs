@@ -7,7 +7,7 @@ use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{EntryRun, LeafView};
+use pagewright_table::{ForAllTable, LeafView, Mlocked};
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{Folio, FolioFlags};
 use pagewright_types::{PageRange, Rights, SwapEntry, VirtAddr};
@@ -44,16 +44,18 @@ impl<P: Platform> Mm<P> {
         {
             // The holder of the lock may be waiting for reclaim.
             let Some(map) = space.map().try_read() else { continue };
+            let tables = map.tables(&self.tlb);
+            let token = tables.family_token();
             for (_, range) in map.possible_ranges(owner, index, 1) {
                 let Some((_, vma)) = map.find(range.start()).filter(|(_, vma)| !vma.flags().contains(VmFlags::LOCKED))
                 else {
                     continue;
                 };
                 for va in range.iter() {
-                    let Some(table) = map.tables(&self.tlb).lock(va) else { continue };
+                    let Some(table) = tables.lock_for_all(va, token.as_ref()) else { continue };
                     let maps = |leaf: LeafView| !leaf.is_special() && leaf.page_at(va) == folio.pfn();
                     if table.leaf(va).is_some_and(maps) {
-                        self.unmap_one(&space, &mut table.run(vma.mlocked()), va, folio, victim, batch);
+                        self.unmap_one(&space, &table, (va, vma.mlocked()), folio, victim, batch);
                     }
                 }
             }
@@ -63,14 +65,14 @@ impl<P: Platform> Mm<P> {
     fn unmap_one(
         &self,
         space: &Space<P>,
-        run: &mut EntryRun<'_, '_, P>,
-        va: VirtAddr,
+        table: &ForAllTable<'_, '_, P>,
+        (va, mlocked): (VirtAddr, Mlocked),
         folio: Folio<'_>,
         victim: Victim,
         batch: &mut Batch<'_, P>,
     ) {
         self.declare_reduced(space, PageRange::page(va), Rights::empty());
-        let debt = match victim {
+        let debt = table.edit(mlocked, |run| match victim {
             Victim::Anon(entry) => {
                 let soft = |leaf: LeafView| SwapPte::new(leaf, entry).encode();
                 run.unmap_to_soft(va, soft, |leaf| may_be_pinned(leaf, folio))
@@ -83,7 +85,7 @@ impl<P: Platform> Mm<P> {
                 }
                 kept
             }),
-        };
+        });
         let Some(debt) = debt else { return };
         let leaf = debt.detached().leaf();
         if let Victim::Anon(entry) = victim {
@@ -93,7 +95,7 @@ impl<P: Platform> Mm<P> {
         if leaf.flags.contains(LeafFlags::DIRTY) {
             folio.set_flags(FolioFlags::DIRTY);
         }
-        batch.absorb(space.table().context(), debt);
+        debt.absorb_into(batch, space.table().context());
     }
 }
 

@@ -40,7 +40,7 @@ impl<P: Platform> Mm<P> {
         for space in self.candidates(folio.owner()) {
             let map = space.map().read();
             for va in map.possible_ranges(folio.owner(), index, 1).flat_map(|(_, range)| range.iter()) {
-                let leaf = map.tables(&self.tlb).lock(va).and_then(|locked| locked.leaf(va));
+                let leaf = map.tables(&self.tlb).read_lock(va).and_then(|table| table.leaf(va));
                 if let Some(leaf) = leaf.filter(|leaf| !leaf.is_special() && leaf.page_at(va) == pfn)
                     && visit(RmapEntry { space: &space, va, leaf }).is_break()
                 {

@@ -1,6 +1,7 @@
 //! The end of an address space (`exit_mmap`).
 
 use crate::mm::Mm;
+use crate::space::call::munmap::top_of_tables;
 use crate::space::entries::zap::Zap;
 use crate::space::{HeldMap, Space};
 use pagewright_arch::Isa;
@@ -27,9 +28,10 @@ impl<P: Platform> Mm<P> {
             return;
         }
         let everything = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
+        let own = map.leave_shared(&self.tlb, PageRange::new(VirtAddr::ZERO, top_of_tables::<P>()));
         let mut gather = Gather::full_space(&self.tlb, space.table().context());
         for (start, vma) in map.iter() {
-            self.zap(space, map.tables(&self.tlb), (vma, Zap::SpaceEnd), vma.range(start), &mut gather);
+            self.zap(space, own, (vma, Zap::SpaceEnd), vma.range(start), &mut gather);
         }
         self.free_all_tables(&map, &mut gather);
         gather.settle();
@@ -48,14 +50,15 @@ impl<P: Platform> Mm<P> {
     /// It looks only where mappings are. As in Linux, neighbours are one range if they are no
     /// further apart than what a last-level table maps, so that each table is looked at once.
     fn free_all_tables(&self, map: &HeldMap<'_, P>, gather: &mut Gather<'_, P>) {
-        let top = crate::space::call::munmap::top_of_tables::<P>();
+        let top = top_of_tables::<P>();
+        let own = map.tables(&self.tlb).owned(PageRange::new(VirtAddr::ZERO, top));
         let mut mapped = map.iter().map(|(start, vma)| vma.range(start)).peekable();
         while let Some(mut range) = mapped.next() {
             while let Some(next) = mapped.next_if(|next| next.start().raw() - range.end().raw() <= Level::PMD.span()) {
                 range = PageRange::new(range.start(), next.end());
             }
             let end = mapped.peek().map_or(top, |next| next.start());
-            map.tables_exclusive(&self.tlb).free(range, PageRange::new(VirtAddr::ZERO, end), gather);
+            map.tables_exclusive(own).free(range, PageRange::new(VirtAddr::ZERO, end), gather);
         }
     }
 }

@@ -33,7 +33,9 @@ pub use vma::{AddressMap, VmFlags, VmTotals, Vma, VmaBacking};
 use crate::counters::Rss;
 use crate::error::MmError;
 use crate::fault::FaultKind;
+use crate::fork::CowPageTables;
 use crate::mm::Mm;
+use core::sync::atomic::{AtomicU8, Ordering};
 use pagewright_sync::{Arc, PerCpuSums, Platform};
 use pagewright_table::{MmapLock, MmapWrite, PageTable, TableAllocError};
 use pagewright_types::{CpuId, ForkNodeId, SpaceId};
@@ -49,6 +51,7 @@ pub struct Space<P: Platform> {
     fork_node: ForkNodeId,
     /// Faults that waited for no device, and those that did.
     faults: PerCpuSums<2>,
+    cow_page_tables: AtomicU8,
 }
 
 impl<P: Platform> Space<P> {
@@ -72,6 +75,16 @@ impl<P: Platform> Space<P> {
     /// Returns the counts of its resident pages.
     pub fn rss(&self) -> &Rss {
         self.mmap.table().rss()
+    }
+
+    /// Returns whether its program has asked for shared page tables.
+    pub(crate) fn cow_page_tables(&self) -> CowPageTables {
+        CowPageTables::from_raw(self.cow_page_tables.load(Ordering::Relaxed))
+    }
+
+    /// Changes what [`cow_page_tables`](Self::cow_page_tables) returns, and returns what it was.
+    pub(crate) fn swap_cow_page_tables(&self, to: CowPageTables) -> CowPageTables {
+        CowPageTables::from_raw(self.cow_page_tables.swap(to as u8, Ordering::Relaxed))
     }
 
     /// Returns its node in the fork tree, which owns the anonymous pages that it allocates.
@@ -123,7 +136,8 @@ impl<P: Platform> Mm<P> {
                 return Err(error);
             }
         };
-        let space = room.fill(Space { mmap, fork_node, faults });
+        let space =
+            room.fill(Space { mmap, fork_node, faults, cow_page_tables: AtomicU8::new(CowPageTables::No as u8) });
         if let Err(error) = self.fork_tree.insert_space(&space, || self.permit()) {
             self.fork_tree.remove_space(space.id(), fork_node);
             space.mmap.write().close(&self.tlb);

@@ -4,9 +4,9 @@ use crate::error::MmError;
 use crate::mm::Mm;
 use crate::settings::MmSetting;
 use crate::space::vma::AddressMap;
-use crate::space::{Space, VmFlags};
+use crate::space::{HeldMap, Space, VmFlags};
 use pagewright_sync::Platform;
-use pagewright_types::{PAGE_SIZE, VirtAddr};
+use pagewright_types::{PAGE_SIZE, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     /// Grows the mapping above `va` down to it, if it is a stack.
@@ -43,7 +43,7 @@ impl<P: Platform> Mm<P> {
         })
     }
 
-    fn grow_to(&self, map: &mut AddressMap<P>, start: u64, page: u64) -> Result<(), MmError> {
+    fn grow_to(&self, map: &mut HeldMap<'_, P>, start: u64, page: u64) -> Result<(), MmError> {
         let Some((_, vma)) = map.find(VirtAddr::from_page_index(start)) else {
             return Err(MmError::NotMapped { at: VirtAddr::from_page_index(start) });
         };
@@ -60,6 +60,8 @@ impl<P: Platform> Mm<P> {
             self.charge(map, more)?;
         }
         map.reserve(self, 1)?;
+        let more = PageRange::new(VirtAddr::from_page_index(page), VirtAddr::from_page_index(start));
+        self.own_tables(map.tables(&self.tlb), more)?;
         if let Some((_, vma)) = map.find(VirtAddr::from_page_index(start)) {
             // Linux has called anon_vma_prepare by now.
             vma.note_anon();

@@ -80,6 +80,7 @@ impl<P: Platform> Mm<P> {
     /// Swaps in all pages that one space has on the device.
     fn unuse_mm(&self, space: &Space<P>, number: u8) -> Result<(), FaultError> {
         let mut at = VirtAddr::ZERO;
+        space.map().read().tables(&self.tlb).sum_shared_edits();
         while space.rss().swapped() > 0
             && let Some(va) = self.next_swap_pte(space, at, number)
         {
@@ -95,7 +96,7 @@ impl<P: Platform> Mm<P> {
         let ranges = map.iter().map(|(start, vma)| vma.range(start)).filter(|range| range.end() > at);
         for range in ranges {
             let range = PageRange::new(range.start().max(at), range.end());
-            for (table, part) in map.tables(&self.tlb).locked(range) {
+            for (table, part) in map.tables(&self.tlb).read_locked(range) {
                 let is_on_device = |va: &VirtAddr| match table.entry(*va) {
                     EntryView::Soft(soft) => SwapPte::decode(soft).is_some_and(|page| page.entry.device() == number),
                     EntryView::Leaf(_) | EntryView::Empty | EntryView::Table => false,

@@ -7,7 +7,7 @@ use crate::space::Space;
 use pagewright_arch::{Isa, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::Mlocked;
-use pagewright_types::{Access, PAGE_SIZE, PhysAddr, Rights, VirtAddr};
+use pagewright_types::{Access, PAGE_SIZE, PageRange, PhysAddr, Rights, VirtAddr};
 
 /// Returns whether `len` bytes at `at` are user addresses (`access_ok`).
 pub(super) fn is_user<P: Platform>(at: VirtAddr, len: usize) -> bool {
@@ -120,7 +120,15 @@ impl<P: Platform> Mm<P> {
         access_bytes: &mut impl FnMut(PhysAddr) -> T,
     ) -> Option<T> {
         let map = space.map().read();
-        let locked = map.tables(&self.tlb).lock(va)?;
+        let tables = map.tables(&self.tlb);
+        let Some(own) = tables.try_own(PageRange::page(va.align_down(PAGE_SIZE))) else {
+            // The lock of a shared table keeps the page, too. A store breaks the table first.
+            let locked = tables.read_lock(va)?;
+            let leaf =
+                locked.leaf(va).filter(|leaf| access != Access::Write && leaf.rights().contains(Rights::READ))?;
+            return Some(access_bytes(leaf.page_at(va).base().add(va.page_offset())));
+        };
+        let locked = own.lock(va)?;
         let leaf = locked.leaf(va)?;
         let (needed, mut touched) = match access {
             Access::Write => (Rights::WRITE, LeafFlags::ACCESSED | LeafFlags::DIRTY),

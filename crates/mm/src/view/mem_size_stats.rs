@@ -24,8 +24,10 @@ impl Pss {
     pub const PARTS: u64 = 1 << Self::SHIFT;
 
     /// Returns the share of one base page that `mappings` entries map.
-    fn of_page(mappings: u32) -> Self {
-        Self((PAGE_SIZE << Self::SHIFT) / u64::from(mappings.max(1)))
+    ///
+    /// An entry in a shared table counts as many as there are pointers to its tables.
+    fn of_page(mappings: u64) -> Self {
+        Self((PAGE_SIZE << Self::SHIFT) / mappings.max(1))
     }
 
     /// Returns the size in fractions of a byte.
@@ -121,7 +123,7 @@ impl<P: Platform> Mm<P> {
     pub(super) fn mem_size_stats_of(&self, tables: Tables<'_, P>, start: u64, vma: &Vma<P>) -> MemSizeStats {
         let range = vma.range(start);
         let mut stats = MemSizeStats { size: range.len(), ..MemSizeStats::default() };
-        for (table, part) in tables.locked(range) {
+        for (table, part) in tables.read_locked(range) {
             let span = table.level().span();
             let mut va = part.start();
             while va < part.end() {
@@ -131,10 +133,10 @@ impl<P: Platform> Mm<P> {
                     EntryView::Leaf(leaf) if !leaf.is_special() => {
                         let first = leaf.page_at(va);
                         for index in 0..(next.since(va) / PAGE_SIZE) as u32 {
-                            self.add_page(first.add(index), leaf, &mut stats);
+                            self.add_page(first.add(index), leaf, table.sharers(), &mut stats);
                         }
                     }
-                    EntryView::Soft(soft) => self.add_swapped(soft, &mut stats),
+                    EntryView::Soft(soft) => self.add_swapped(soft, table.sharers(), &mut stats),
                     EntryView::Leaf(_) | EntryView::Empty | EntryView::Table => {}
                 }
                 va = next;
@@ -148,10 +150,10 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Adds the page of a soft entry if it is a swap entry.
-    fn add_swapped(&self, soft: SoftEntry, stats: &mut MemSizeStats) {
+    fn add_swapped(&self, soft: SoftEntry, sharers: u64, stats: &mut MemSizeStats) {
         if let Some(page) = SwapPte::decode(soft) {
             stats.swap += PAGE_SIZE;
-            stats.swap_pss += Pss::of_page(self.swap_count(page.entry));
+            stats.swap_pss += Pss::of_page(u64::from(self.swap_count(page.entry)) * sharers);
         }
     }
 
@@ -175,9 +177,9 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Adds one page that `leaf` maps; the caller holds the lock of its table.
-    fn add_page(&self, pfn: Pfn, leaf: LeafView, stats: &mut MemSizeStats) {
+    fn add_page(&self, pfn: Pfn, leaf: LeafView, sharers: u64, stats: &mut MemSizeStats) {
         let folio = self.frames().folio(pfn);
-        let mappings = self.mappings_of(pfn);
+        let mappings = u64::from(self.mappings_of(pfn)) * sharers;
         let share = Pss::of_page(mappings);
         stats.rss += PAGE_SIZE;
         stats.pss += share;

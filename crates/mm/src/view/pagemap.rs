@@ -101,7 +101,7 @@ impl<P: Platform> Mm<P> {
 
     /// Returns the word of one page; `all` are the flags of every page of its mapping.
     fn page_word(&self, tables: Tables<'_, P>, va: VirtAddr, all: PagemapFlags) -> PagemapEntry {
-        let Some(locked) = tables.lock(va) else { return PagemapEntry::new(None, all) };
+        let Some(locked) = tables.read_lock(va) else { return PagemapEntry::new(None, all) };
         let leaf = match locked.entry(va) {
             EntryView::Leaf(leaf) => leaf,
             EntryView::Empty | EntryView::Table => return PagemapEntry::new(None, all),
@@ -114,7 +114,7 @@ impl<P: Platform> Mm<P> {
         }
         if !leaf.is_special() {
             state.set(PagemapFlags::FILE, !self.frames().folio(pfn).is_anon());
-            state.set(PagemapFlags::EXCLUSIVE, self.mappings_of(pfn) == 1);
+            state.set(PagemapFlags::EXCLUSIVE, self.mappings_of(pfn) == 1 && locked.sharers() == 1);
         }
         PagemapEntry::new(Some(pfn), state)
     }

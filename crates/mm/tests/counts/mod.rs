@@ -65,6 +65,12 @@ impl<I: Isa> Scene<I> {
         base
     }
 
+    /// The same, in a space whose forks share page tables.
+    fn filled_and_sharing(&self, pages: u64) -> VirtAddr {
+        self.world.on(CPU, |mm| mm.settings().set(MmSetting::CowPageTables, 2)).expect("an accepted value");
+        self.filled(pages)
+    }
+
     fn advise(&self, base: VirtAddr, advice: Advice) {
         self.process.advise(base, PAGES, advice);
     }
@@ -193,6 +199,47 @@ fn faults<I: Isa>() -> Vec<Operation<I>> {
                 changes
             },
             vec![(C::PgFault, 1), (C::OomKill, 1)],
+        ),
+    ]
+}
+
+/// Forks that share page tables, and what ends the sharing.
+fn shared_tables<I: Isa>() -> Vec<Operation<I>> {
+    vec![
+        (
+            "a fork that shares tables",
+            |scene| {
+                scene.filled_and_sharing(PAGES);
+                scene.changes(|| scene.process.fork())
+            },
+            vec![(C::PwFork, 1), (C::PwTableShared, 1)],
+        ),
+        (
+            "a store below a table that is shared",
+            |scene| {
+                let base = scene.filled_and_sharing(PAGES);
+                let child = scene.process.fork();
+                scene.changes(|| child.write(CPU, base, 2))
+            },
+            vec![(C::PgFault, 1), (C::PwCowCopy, 1), (C::PwTableBroken, 3)],
+        ),
+        (
+            "the end of a child that shares tables",
+            |scene| {
+                scene.filled_and_sharing(PAGES);
+                let child = scene.process.fork();
+                scene.changes(|| child.end())
+            },
+            vec![(C::PwTableLeft, 1)],
+        ),
+        (
+            "a store after a child that shared tables has ended",
+            |scene| {
+                let base = scene.filled_and_sharing(PAGES);
+                scene.process.fork().end();
+                scene.changes(|| scene.process.write(CPU, base, 2))
+            },
+            vec![(C::PgFault, 1), (C::PwSpuriousFault, 1), (C::PwTableTakenBack, 1)],
         ),
     ]
 }
@@ -496,7 +543,7 @@ fn user_pages<I: Isa>() -> Vec<Operation<I>> {
 
 /// The operations of all rooms.
 fn operations<I: Isa>() -> Vec<Operation<I>> {
-    let rooms = [faults, forks, files, swap, evicted_files, reclaim, locked_memory, user_pages];
+    let rooms = [faults, forks, shared_tables, files, swap, evicted_files, reclaim, locked_memory, user_pages];
     rooms.into_iter().flat_map(|room| room()).collect()
 }
 

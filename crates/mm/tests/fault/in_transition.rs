@@ -1,12 +1,12 @@
 //! A fault waits while the entry of a table is between break and make.
 //!
-//! No call leaves such an entry where a fault can meet it, so the test stores one.
+//! A break leaves such an entry for a short time only, so the test stores one.
 
 use pagewright_arch::{Effects, Isa, PteSlot, SoftEntry, SoftKind, on_both};
 use pagewright_lab::harness::race::{race, schedules};
 use pagewright_lab::harness::{CPU, OTHER, TestProcess};
 use pagewright_sim::explore::CoroutineBody;
-use pagewright_types::{Access, Level};
+use pagewright_types::{Access, Level, PageRange};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -18,7 +18,9 @@ fn a_fault_waits_for_a_table_in_transition<I: Isa>() {
         let base = process.anon(1);
         process.write(CPU, base, 7);
         let map = process.space.map().read();
-        let table = world.on(CPU, |mm| map.tables(mm.tlb()).lock_level(base, Level::PMD).map(|locked| locked.table()));
+        let table = world.on(CPU, |mm| {
+            map.tables(mm.tlb()).owned(PageRange::page(base)).lock_level(base, Level::PMD).map(|locked| locked.table())
+        });
         drop(map);
         let slot = PteSlot { table: table.expect("just made"), index: Level::PMD.index_of(base) as u16 };
         let soft = I::soft(SoftEntry { kind: SoftKind::InTransition, exclusive: false, payload: 0 });

@@ -65,7 +65,7 @@ impl Deed {
             Self::Discard => _ = mm.madvise(space, base, PAGE_SIZE, Advice::DontNeed),
             Self::PageOut => _ = mm.madvise(space, base, PAGE_SIZE, Advice::PageOut),
             Self::Cold => _ = mm.madvise(space, base, PAGE_SIZE, Advice::Cold),
-            Self::ClearRefs => mm.clear_refs(space, ClearRefs::SoftDirty),
+            Self::ClearRefs => mm.clear_refs(space, ClearRefs::SoftDirty).expect("memory"),
             Self::Fork => {
                 let child = mm.fork(space).expect("memory");
                 mm.end_space(&child);

@@ -99,7 +99,7 @@ fn is_writable<I: Isa>(process: &TestProcess<I>, va: VirtAddr) -> bool {
 /// Makes the entry of a page read-only under a mapping that is writable.
 fn map_read_only<I: Isa>(process: &TestProcess<I>, va: VirtAddr) {
     process.protect(va, 1, Rights::READ);
-    process.world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty));
+    process.world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty).expect("memory"));
     process.protect(va, 1, Rights::RW);
 }
 

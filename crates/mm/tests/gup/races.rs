@@ -180,7 +180,8 @@ fn clear_refs_and_pin<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
     let (process, base) = with_page(world);
     let (take, taken) = taker(&process, base, GupCall::PinFast(GupFlags::WRITE));
     let forgets = Rc::clone(&process);
-    let forget = move || forgets.world.on(CPU, |mm| mm.clear_refs(&forgets.space, ClearRefs::SoftDirty));
+    let forget =
+        move || forgets.world.on(CPU, |mm| mm.clear_refs(&forgets.space, ClearRefs::SoftDirty).expect("memory"));
     let check = move || {
         let device = taken.take().ok_or("the page was not pinned")?;
         let mut soft_dirty = false;

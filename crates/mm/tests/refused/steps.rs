@@ -433,7 +433,7 @@ fn swap<I: Isa>() -> Vec<Step<I>> {
         step("munmap of what is in swap", |s| s.ask(|mm| mm.munmap(&s.process.space, page(FREE, 510), 4 * PAGE_SIZE))),
         step("madvise, FREE of what is in swap", |s| s.advise(page(FREE, 510), 4, Advice::Free)).needs_nothing(),
         step("clear_refs of what is in swap", |s| {
-            s.on(|mm| mm.clear_refs(&s.process.space, ClearRefs::SoftDirty));
+            s.on(|mm| mm.clear_refs(&s.process.space, ClearRefs::SoftDirty).expect("memory"));
             Ok(())
         })
         .needs_nothing(),
@@ -457,7 +457,7 @@ fn free_of_charge<I: Isa>() -> Vec<Step<I>> {
         free("msync", |s| s.ask(|mm| mm.msync(&s.process.space, page(SHARED, 0), 8 * PAGE_SIZE, SyncFlags::SYNC))),
         free("mincore", |s| s.ask(|mm| mm.mincore(&s.process.space, page(OWN, 0), 4 * PAGE_SIZE, &mut [0; 4]))),
         free("clear_refs", |s| {
-            s.on(|mm| mm.clear_refs(&s.process.space, ClearRefs::SoftDirty));
+            s.on(|mm| mm.clear_refs(&s.process.space, ClearRefs::SoftDirty).expect("memory"));
             Ok(())
         }),
         free("ftruncate", |s| s.ask(|mm| mm.truncate(&s.memfd, 3 * PAGE_SIZE))),

@@ -30,7 +30,7 @@ fn a_pool_folio_is_mapped_by_one_leaf_and_outlives_its_slot<I: Isa>() {
         let guest = MmapLock::try_new(tlb, |_id| ()).expect("memory");
         {
             let held = guest.read();
-            let tables = held.tables(tlb);
+            let tables = held.tables(tlb).owned(PageRange::page(VA));
             let mut reserve = TableReserve::new(tlb);
             reserve.fill(tables.missing(VA, Level::PMD)).expect("memory");
             tables.ensure(VA, Level::PMD, &mut reserve);
@@ -50,16 +50,17 @@ fn a_pool_folio_is_mapped_by_one_leaf_and_outlives_its_slot<I: Isa>() {
 
         {
             let held = guest.read();
-            let table = held.tables(tlb).lock(VA).expect("kept");
+            let table = held.tables(tlb).owned(PageRange::page(VA)).lock(VA).expect("kept");
             table.run(Mlocked(false)).unmap(VA).expect("a leaf").settle();
         }
         assert!(sim.access(CPU, VA, Access::Read, 1).is_err(), "no CPU can use the mapping");
         tlb.leave_space();
         let (block, all) = (PageRange::page(VA), PageRange::new(VirtAddr::ZERO, I::USER_END));
         let mut gather = Gather::full_space(tlb, guest.table().context());
-        guest.write().tables_exclusive(tlb).free(block, all, &mut gather);
+        let held = guest.write();
+        held.tables_exclusive(held.tables(tlb).owned(all)).free(block, all, &mut gather);
         gather.settle();
-        guest.write().close(tlb);
+        held.close(tlb);
         drop(pool);
         assert_eq!(tlb.frames().available(), free);
     });

@@ -9,7 +9,7 @@ use pagewright_arch::{Isa, LeafFlags, generic_tests, on_both};
 use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at, one_node_machine};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::{Advice, MapFlags, MmError, RemapFlags, RemapRequest};
-use pagewright_types::{Access, Counter, Level, PAGE_SIZE, Pfn, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, Level, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -50,7 +50,9 @@ fn map<I: Isa>(process: &TestProcess<I>, start: VirtAddr, len: u64) {
 /// The table of `level` for an address.
 fn table<I: Isa>(process: &TestProcess<I>, va: VirtAddr, level: Level) -> Option<Pfn> {
     let map = process.space.map().read();
-    process.world.on(CPU, |mm| map.tables(mm.tlb()).lock_level(va, level).map(|table| table.table()))
+    process
+        .world
+        .on(CPU, |mm| map.tables(mm.tlb()).owned(PageRange::page(va)).lock_level(va, level).map(|table| table.table()))
 }
 
 /// A process of a judged machine, with a page in the middle of each 2 MiB of its mapping.
@@ -151,12 +153,12 @@ fn pages_of_tables_that_moved_are_found_forked_and_paged_out<I: Isa>() {
 fn tracked_pages_are_marked_when_they_move<I: Isa>() {
     let (world, process, places) = mapped::<I>(false);
     let before = table(&process, places[0], Level::PTE);
-    world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty));
+    world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty).expect("memory"));
     remap(&process, OLD, LEN, NEW).expect("nothing is in the way");
     assert_ne!(table(&process, moved(places[0]), Level::PTE), before);
     let map = process.space.map().read();
     let marked = world.on(CPU, |mm| {
-        let leaf = |va| map.tables(mm.tlb()).lock(va).and_then(|table| table.leaf(va));
+        let leaf = |va| map.tables(mm.tlb()).read_lock(va).and_then(|table| table.leaf(va));
         places.iter().all(|va| leaf(moved(*va)).is_some_and(|leaf| leaf.has(LeafFlags::SOFT_DIRTY)))
     });
     assert!(marked);

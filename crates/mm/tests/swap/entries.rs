@@ -141,7 +141,7 @@ fn soft_dirty_bits_survive_swap<I: Isa>() {
         soft_dirty
     };
     assert_eq!(soft_dirty(), (0..PAGES).collect::<Vec<_>>());
-    world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty));
+    world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty).expect("memory"));
     assert!(soft_dirty().is_empty());
     process.write(CPU, at(base, 1), 2);
     assert_eq!(process.read(CPU, at(base, 2)), 3);

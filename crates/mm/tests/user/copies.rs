@@ -125,11 +125,11 @@ fn a_copy_leaves_the_marks_of_an_access<I: Isa>() {
         let leaf = process.world.on(CPU, |mm| recount::leaf(mm, &process.space, base));
         leaf.expect("mapped").flags() & (LeafFlags::ACCESSED | LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY)
     };
-    process.world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::All));
+    process.world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::All).expect("memory"));
     assert_eq!(flags(), LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY);
     from(&process, base, 1);
     assert_eq!(flags(), LeafFlags::ACCESSED | LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY);
-    process.world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty));
+    process.world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty).expect("memory"));
     from(&process, base, 1);
     assert!(!flags().contains(LeafFlags::SOFT_DIRTY), "a copy from there is no store");
     to(&process, base, &[1]);

@@ -35,7 +35,7 @@ fn dirty<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pages: u64) -> Vec<bo
 }
 
 fn clear<I: Isa>(process: &TestProcess<I>) {
-    process.world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty));
+    process.world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty).expect("memory"));
 }
 
 fn what_was_stored_to_is_told_until_it_is_cleared<I: Isa>() {
@@ -210,14 +210,14 @@ fn used_pages_are_forgotten_by_kind<I: Isa>() {
         process.protect(mapped, 1, Rights::READ);
         touch_both();
         assert_eq!(referenced(), 2 * PAGE_SIZE);
-        world.on(CPU, |mm| mm.clear_refs(&process.space, what));
+        world.on(CPU, |mm| mm.clear_refs(&process.space, what).expect("memory"));
         assert_eq!(referenced(), left * PAGE_SIZE, "{what:?}");
     }
     let many = process.anon(8);
     (0..8).for_each(|page| process.write(CPU, many.add(page * PAGE_SIZE), 1));
     process.unmap(many, 8);
     assert_eq!(process.space.rss().peak_bytes(), 10 * PAGE_SIZE);
-    world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::from_raw(5).expect("the peak")));
+    world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::from_raw(5).expect("the peak")).expect("memory"));
     assert_eq!(process.space.rss().peak_bytes(), 2 * PAGE_SIZE);
     assert_eq!((ClearRefs::from_raw(0), ClearRefs::from_raw(6)), (None, None));
     TestProcess::end_all_at_rest(&[&process]);

@@ -79,7 +79,7 @@ fn a_leaf_of_the_kernel_is_refused() {
 }
 
 fn write_protection_of_a_table_applies_to_all_leaves_below<I: Isa>() {
-    let table = TableEntry { pfn: Pfn::new(5), write_protected: true };
+    let table = TableEntry { pfn: Pfn::new(5), write_protected: true, origin: false };
     let (step, _) = one_step::<I>(Level::PMD, I::table(table), Access::Write);
     let WalkStep::Down { next, .. } = step else { panic!("{step:?}") };
     assert_eq!((next.level, next.table), (Level::PTE, Pfn::new(5)));

@@ -62,7 +62,7 @@ impl<I: Isa> Bench<I> {
                 Entry::Table(table) => table.pfn,
                 Entry::Empty | Entry::Soft(_) | Entry::Leaf(_) => {
                     let pfn = self.frame(Level::PTE);
-                    self.sim.store(slot, I::table(TableEntry { pfn, write_protected: false }));
+                    self.sim.store(slot, I::table(TableEntry::own(pfn)));
                     pfn
                 }
             };

@@ -172,7 +172,7 @@ impl<I: Isa> Stage<I> {
     ///
     /// The leaf stays writable.
     pub(crate) fn protect_table(&self) {
-        let table = TableEntry { pfn: self.slot.table, write_protected: true };
+        let table = TableEntry { pfn: self.slot.table, write_protected: true, origin: false };
         self.sim.store(self.table_slot, I::table(table));
     }
 

@@ -13,7 +13,7 @@
 //! and must therefore keep lockless walks out of a space that forks (`write_protect_seq`). Here one
 //! barrier serves all entries of a table.
 
-use super::{EntryRun, Mlocked};
+use super::{CountedIn, EntryRun, Mlocked};
 use crate::leaf_view::LeafView;
 use crate::locked_table::LockedTable;
 use crate::owned_leaf::OwnedLeaf;
@@ -42,6 +42,9 @@ pub trait CopyHooks {
 
     /// Decides about a soft entry, and counts the child's; `None` leaves it out.
     fn copy_soft(&mut self, soft: SoftEntry) -> Option<SoftCopy>;
+
+    /// Uncounts a copy that [`copy_soft`](Self::copy_soft) made, and that is discarded.
+    fn discard_soft(&mut self, soft: SoftEntry);
 }
 
 /// Why a copy stopped; nothing from the address on has changed.
@@ -144,14 +147,38 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         hooks: &mut impl CopyHooks,
         gather: &mut Gather<'_, P>,
     ) -> (u64, Result<(), CopyStop>) {
-        debug_assert_eq!(self.level(), to.level(), "the tables of a copy are of one level");
         gather.meet(self.table());
-        let weakened = self.weaken(part, gather);
+        self.copy_part(to.run(Mlocked(false)), part, hooks, |weakened| gather.extend(weakened, self.level()))
+    }
+
+    /// Copies all entries for a space that stops to share this table, into a table of its own.
+    ///
+    /// No store was allowed through the shared path, so nothing is owed.
+    ///
+    /// # Errors
+    /// As [`copy_run`](Self::copy_run).
+    pub(crate) fn copy_shared(&self, to: &LockedTable<'_, P>, hooks: &mut impl CopyHooks) -> Result<(), CopyStop> {
+        let run = EntryRun::new(to, Mlocked(false), CountedIn::Nowhere);
+        self.copy_part(run, self.range(), hooks, |_| {}).1
+    }
+
+    fn copy_part(
+        &self,
+        mut child: EntryRun<'_, '_, P>,
+        part: PageRange,
+        hooks: &mut impl CopyHooks,
+        owe: impl FnOnce(PageRange),
+    ) -> (u64, Result<(), CopyStop>) {
+        let to = child.table;
+        debug_assert_eq!(self.level(), to.level(), "the tables of a copy are of one level");
+        let weakened = self.weaken(part);
+        if let Some((first, last)) = weakened.writable.bounds() {
+            owe(PageRange::new(self.address(first), self.address(last + 1)));
+        }
         // Pairs with the fence between the pin and the second read of the entry in `gup_fast`.
         fence(Ordering::SeqCst);
         <P::Locks as Backend>::point();
-        // No CPU has run the child, so no flush of its entries can be pending.
-        let mut child = to.run(Mlocked(false));
+        // No CPU has walked the child's table, so no flush of its entries can be pending.
         let mut plain = PlainBits::default();
         for index in self.indices(part) {
             if let Err(stop) = self.copy_entry(&mut child, index, &mut plain, &weakened, hooks) {
@@ -170,7 +197,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     }
 
     /// Takes the right to store and the exclusive bit from every leaf of `part`.
-    fn weaken(&self, part: PageRange, gather: &mut Gather<'_, P>) -> Weakened {
+    fn weaken(&self, part: PageRange) -> Weakened {
         let mut weakened = Weakened::default();
         let mut plain = PlainBits::default();
         for index in self.indices(part) {
@@ -193,9 +220,6 @@ impl<'h, P: Platform> LockedTable<'h, P> {
                     Err(now) => old = now,
                 }
             }
-        }
-        if let Some((first, last)) = weakened.writable.bounds() {
-            gather.extend(PageRange::new(self.address(first), self.address(last + 1)), self.level());
         }
         weakened
     }
@@ -236,9 +260,10 @@ impl<'h, P: Platform> LockedTable<'h, P> {
             let pfn = P::Isa::frame(pte);
             let folio = self.tables.tlb.frames().folio(pfn);
             if folio.has_few_refs() || !self.copy_watched(child, index, folio, weakened, hooks)? {
-                // Whatever the walker noted in the parent's entry is noted in the copy, except the
-                // access.
-                child.share(index, pfn, folio, P::Isa::old(pte));
+                // Whatever the walker noted in the parent's entry is noted in the copy. A child has
+                // not accessed the page; a space that breaks a table may have.
+                let copy = if child.counted == CountedIn::Nowhere { pte } else { P::Isa::old(pte) };
+                child.share(index, pfn, folio, copy);
             }
             return Ok(());
         }

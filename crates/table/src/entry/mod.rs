@@ -40,10 +40,22 @@ use pagewright_types::{Gauge, Level, Pfn};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mlocked(pub bool);
 
+/// Whose resident set the edits of a table change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CountedIn {
+    /// That of the space through which the table was found.
+    Space,
+    /// None: the table is copied for its space, or the copy is discarded.
+    Nowhere,
+    /// That of every space which reaches the table; its record says by how much.
+    Sharers,
+}
+
 /// The edits of one locked table, accounted for together when the run ends.
 pub struct EntryRun<'t, 'h, P: Platform> {
     table: &'t LockedTable<'h, P>,
     mlocked: Mlocked,
+    counted: CountedIn,
     change: RunChange,
 }
 
@@ -69,8 +81,8 @@ impl RunChange {
 
 impl<'t, 'h, P: Platform> EntryRun<'t, 'h, P> {
     #[inline]
-    pub(crate) fn new(table: &'t LockedTable<'h, P>, mlocked: Mlocked) -> Self {
-        Self { table, mlocked, change: RunChange::default() }
+    pub(crate) fn new(table: &'t LockedTable<'h, P>, mlocked: Mlocked, counted: CountedIn) -> Self {
+        Self { table, mlocked, counted, change: RunChange::default() }
     }
 
     /// The table that is edited.
@@ -136,8 +148,17 @@ impl<P: Platform> Drop for EntryRun<'_, '_, P> {
         if entries != EntryCounts::default() {
             page.adjust_counts(entries);
             pagewright_plant::plant!(RssDrift => if entries.iter().any(|entries| *entries < 0) { return });
-            let cpu = self.table.tables.tlb.fx().cpu();
-            self.table.tables.tree.adjust_rss::<P::Locks>(cpu, entries, self.table.level().pages() as i64);
+            match self.counted {
+                CountedIn::Space => {
+                    let cpu = self.table.tables.tlb.fx().cpu();
+                    self.table.tables.tree.adjust_rss::<P::Locks>(cpu, entries, self.table.level().pages() as i64);
+                }
+                CountedIn::Nowhere => {}
+                CountedIn::Sharers => {
+                    let edits = page.shared_edits();
+                    page.set_shared_edits(core::array::from_fn(|kind| edits[kind] + entries[kind] as i16));
+                }
+            }
         }
         for (gauge, change) in [(Gauge::AnonPages, anon), (Gauge::Mapped, mapped)] {
             if change != 0 {

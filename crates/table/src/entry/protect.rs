@@ -2,6 +2,7 @@
 
 use super::EntryRun;
 use crate::leaf_view::{EntryView, LeafView};
+use crate::locked_table::LockedTable;
 use pagewright_arch::{Entry, Isa, SoftEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
@@ -48,5 +49,17 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
             self.table.entry(va)
         );
         self.table.store_not_present(va, P::Isa::soft(soft));
+    }
+}
+
+impl<P: Platform> LockedTable<'_, P> {
+    /// Takes the right to store and the exclusive bit from a leaf below a shared pointer.
+    ///
+    /// Owes no flush, since no store was allowed through the path.
+    pub(crate) fn strip_leaf(&self, index: usize) {
+        let mut old = self.load(index);
+        while let Err(now) = self.compare_exchange(index, old, P::Isa::shared(old)) {
+            old = now;
+        }
     }
 }

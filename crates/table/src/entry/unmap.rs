@@ -92,6 +92,21 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
         Debt::new(table.tables.tlb, table.context(), va, owed, owned).at(table.slot(table.index(va)))
     }
 
+    /// Clears a leaf that no walker has seen, and drops its reference.
+    #[allow(unsafe_code)]
+    pub(crate) fn discard(&mut self, va: VirtAddr) {
+        let (_, leaf) = self.table.swap_leaf(va, Pte::EMPTY);
+        self.change.live -= 1;
+        if !leaf.flags.contains(LeafFlags::SPECIAL) {
+            self.count_unmapped(self.frames().folio(leaf.pfn), leaf.pfn);
+        }
+        // SAFETY: INV-TABLE-OWNS – an exchange has removed the leaf, and it is not restored.
+        let owned = unsafe { OwnedLeaf::removed(self.frames(), leaf) };
+        if let Some(block) = owned.into_folio().and_then(|folio| self.frames().put(folio)) {
+            self.table.tables.tlb.free(block);
+        }
+    }
+
     /// Clears a soft entry and returns it.
     ///
     /// Owes no flush, since no TLB caches one (INV-SOFT-UNSEEN). `None` if the entry is not a soft

@@ -33,7 +33,7 @@ fn a_descent_tells_an_own_table_from_what_is_missing<I: Isa>() {
     assert_eq!((found(&space, Level::PMD), found(&space, Level::PTE)), ("own", "missing"));
     let slot =
         PteSlot { table: space.table_at(VA, Level::PMD).expect("just made"), index: Level::PMD.index_of(VA) as u16 };
-    space.host.store(slot, I::soft(SoftEntry { kind: SoftKind::InTransition, exclusive: false, payload: 0 }));
+    space.host.store(slot, I::soft(SoftEntry { kind: SoftKind::MigrationRead, exclusive: false, payload: 0 }));
     assert_eq!(found(&space, Level::PTE), "in transition");
     space.host.store(slot, pagewright_arch::Pte::EMPTY);
     space.map_special(VA, Level::PMD, Pfn::new(512));
@@ -51,7 +51,7 @@ fn shared<I: Isa>(level: Level) -> Space<I> {
     let below = Level::new(level.raw() - 1);
     let (table, child) = (space.table_at(VA, level), space.table_at(VA, below));
     let slot = PteSlot { table: table.expect("made"), index: level.index_of(VA) as u16 };
-    space.host.store(slot, I::table(TableEntry { pfn: child.expect("made"), write_protected: true }));
+    space.host.store(slot, I::table(TableEntry { pfn: child.expect("made"), write_protected: true, origin: false }));
     space
 }
 
@@ -62,20 +62,23 @@ fn a_leaf_below_a_shared_entry_is_neither_writable_nor_exclusive<I: Isa>() {
         let held = space.mmap.read();
         let tables = held.tables(&space.tlb);
         let FoundTable::Shared(table) = tables.find(VA, Level::PTE) else { panic!("the path is shared") };
-        let seen = [table.entry(), tables.peek(VA), space.table().peek(&space.tlb, VA).entry::<I>()];
+        let walk = space.table().peek(&space.tlb, VA).entry::<I>();
+        assert_eq!(walk, EntryView::Table, "a walk without a hold goes no further");
+        let seen = [table.entry(), tables.peek(VA), tables.read_lock(VA).expect("a table").entry(VA)];
         for entry in seen {
             let EntryView::Leaf(leaf) = entry else { panic!("{entry:?}") };
             assert_eq!((leaf.pfn(), leaf.rights(), leaf.is_exclusive()), (Pfn::new(9), Rights::READ, false));
             assert!(leaf.has(LeafFlags::ACCESSED), "a bit that a walker may set in a shared table stays");
         }
-        assert_eq!(tables.spans(PageRange::page(VA)).count(), 1, "what is shared is still there");
+        assert_eq!(tables.spans(PageRange::page(VA)).count(), 0, "no part of the table is the space's own");
+        assert_eq!(tables.read_locked(PageRange::page(VA)).count(), 1, "what is shared is still there");
     }
 }
 
 fn a_table_below_a_shared_entry_is_not_locked_for_one_space<I: Isa>() {
     let space = shared::<I>(Level::PUD);
     let held = space.mmap.read();
-    let _locked = held.tables(&space.tlb).lock(VA);
+    let _locked = held.tables(&space.tlb).owned(PageRange::page(VA)).lock(VA);
 }
 
 /// INV-TABLE-STABLE.
@@ -88,7 +91,7 @@ fn a_space_that_has_ended_has_no_tables<I: Isa>() {
     (0..512).for_each(|index| space.host.store(PteSlot { table: block.pfn(), index }, junk));
     assert_eq!((found(&space, Level::PTE), space.locked(VA, Level::PTE, |_| ())), ("missing", None));
     let held = space.mmap.read();
-    let tables = held.tables(&space.tlb);
+    let tables = held.tables(&space.tlb).owned(PageRange::page(VA));
     assert_eq!(tables.peek(VA), EntryView::Empty);
     let mut reserve = pagewright_table::TableReserve::new(&space.tlb);
     reserve.fill(3).expect("memory is left");

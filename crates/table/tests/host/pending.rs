@@ -148,8 +148,9 @@ fn a_child_inherits_no_pending_entry<I: Isa>() {
     let mut reserve = TableReserve::new(&space.tlb);
     reserve.fill(3).expect("memory is left");
     let (from, to) = (space.mmap.write(), child.write());
-    to.tables(&space.tlb).ensure(VA, Level::PTE, &mut reserve);
+    to.tables(&space.tlb).owned(PageRange::page(VA)).ensure(VA, Level::PTE, &mut reserve);
     let (from, to) = (from.tables(&space.tlb), to.tables(&space.tlb));
+    let (from, to) = (from.owned(PageRange::page(VA)), to.owned(PageRange::page(VA)));
     let (parent, theirs) = (from.lock(VA).expect("a table"), to.lock(VA).expect("a table"));
     let mut gather = Gather::new(&space.tlb, space.context());
     let (copied, stop) = parent.copy_run(&theirs, PageRange::page(VA), &mut crate::runs::Hooks, &mut gather);
@@ -167,7 +168,7 @@ fn a_move_flushes_what_is_pending_at_its_destination<I: Isa>() {
     swap_out(&space, &mut batch, 3);
     unmap_soft(&space, 3);
     let held = space.mmap.write();
-    let table = held.tables(&space.tlb).lock(VA).expect("a table");
+    let table = held.tables(&space.tlb).owned(PageRange::page(VA)).lock(VA).expect("a table");
     let mut gather = Gather::new(&space.tlb, space.context());
     let ((), log) = space
         .host

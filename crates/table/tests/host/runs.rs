@@ -80,6 +80,8 @@ struct World<I: Isa> {
 pub(crate) struct Hooks;
 
 impl CopyHooks for Hooks {
+    fn discard_soft(&mut self, _soft: SoftEntry) {}
+
     fn copy_pinned(&mut self, _leaf: LeafView) -> Option<OwnedLeaf> {
         None
     }
@@ -226,7 +228,12 @@ impl<I: Isa> World<I> {
                 let mut reserve = TableReserve::new(&self.parent.tlb);
                 if reserve.fill(1).is_ok() {
                     let held = self.parent.mmap.read();
-                    held.tables(&self.parent.tlb).split_leaf(block(2).start(), Level::PMD, self.mlocked, &mut reserve);
+                    held.tables(&self.parent.tlb).owned(block(2)).split_leaf(
+                        block(2).start(),
+                        Level::PMD,
+                        self.mlocked,
+                        &mut reserve,
+                    );
                 }
             }
             Step::EndChild => self.empty_child(),
@@ -236,7 +243,7 @@ impl<I: Isa> World<I> {
     fn unmap(&self, range: PageRange) {
         let mut gather = Gather::new(self.tlb(), self.parent.context());
         let held = self.parent.mmap.read();
-        for (table, part) in held.tables(self.tlb()).locked(range) {
+        for (table, part) in held.tables(self.tlb()).owned(range).locked(range) {
             table.unmap_run(part, self.mlocked, &mut TakeAll, &mut gather);
             assert!(table.entries(part).all(|va| table.is_empty(va)));
         }
@@ -246,7 +253,7 @@ impl<I: Isa> World<I> {
     fn protect(&self, range: PageRange, rights: Rights) {
         let mut gather = Gather::new(self.tlb(), self.parent.context());
         let held = self.parent.mmap.read();
-        for (table, part) in held.tables(self.tlb()).locked(range) {
+        for (table, part) in held.tables(self.tlb()).owned(range).locked(range) {
             let before: Vec<_> = table.entries(part).map(|va| table.entry(va)).collect();
             table.protect_run(part, |_, _| rights, &mut gather);
             for (va, before) in table.entries(part).zip(before) {
@@ -263,7 +270,7 @@ impl<I: Isa> World<I> {
     fn copy(&self, range: PageRange) {
         self.empty_child();
         let (from, to) = (self.parent.mmap.write(), self.child.write());
-        let (from, to) = (from.tables(self.tlb()), to.tables(self.tlb()));
+        let (from, to) = (from.tables(self.tlb()).owned(range), to.tables(self.tlb()).owned(range));
         let mut gather = Gather::new(self.tlb(), self.parent.context());
         for span in from.spans(range) {
             let Some(source) = from.lock(span.start()) else { continue };
@@ -297,7 +304,7 @@ impl<I: Isa> World<I> {
 
     fn relocate(&self, from: VirtAddr, to: VirtAddr) {
         let held = self.parent.mmap.write();
-        let tables = held.tables_exclusive(self.tlb());
+        let tables = held.tables_exclusive(held.tables(self.tlb()).owned(PageRange::page(from)));
         let Some(source) = tables.lock(from) else { return };
         let other = (!source.range().contains(to)).then(|| tables.lock(to)).flatten();
         let target = other.as_ref().unwrap_or(&source);
@@ -316,10 +323,10 @@ impl<I: Isa> World<I> {
         let whole = PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 48));
         let held = self.child.write();
         let mut gather = Gather::new(self.tlb(), self.child.table().context());
-        for (table, part) in held.tables(self.tlb()).locked(whole) {
+        for (table, part) in held.tables(self.tlb()).owned(whole).locked(whole) {
             table.unmap_run(part, Mlocked(false), &mut TakeAll, &mut gather);
         }
-        held.tables_exclusive(self.tlb()).free(whole, whole, &mut gather);
+        held.tables_exclusive(held.tables(self.tlb()).owned(whole)).free(whole, whole, &mut gather);
         gather.settle();
         assert_eq!(self.child.table().rss().pages(), 0);
     }
@@ -335,7 +342,7 @@ impl<I: Isa> World<I> {
             let whole = PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 48));
             let held = space.read();
             let mut resident = EntryCounts::<u64>::default();
-            for (table, _) in held.tables(self.tlb()).locked(whole) {
+            for (table, _) in held.tables(self.tlb()).owned(whole).locked(whole) {
                 let mut counts = EntryCounts::<u16>::default();
                 let live = table.entries(table.range()).filter(|va| !table.is_empty(*va)).count();
                 assert_eq!(frames.table(table.table()).live() as usize, live, "the table for {}", table.range());

@@ -51,7 +51,7 @@ impl<I: Isa> Space<I> {
     }
 
     pub(crate) fn ensure_from(&self, va: VirtAddr, level: Level, reserve: &mut TableReserve<'_, Host<I>>) -> usize {
-        self.mmap.read().tables(&self.tlb).ensure(va, level, reserve)
+        self.mmap.read().tables(&self.tlb).owned(PageRange::page(va)).ensure(va, level, reserve)
     }
 
     pub(crate) fn table(&self) -> &PageTable {
@@ -70,7 +70,7 @@ impl<I: Isa> Space<I> {
         body: impl FnOnce(&LockedTable<'_, Host<I>>) -> R,
     ) -> Option<R> {
         let held = self.mmap.read();
-        let locked = held.tables(&self.tlb).lock_level(va, level)?;
+        let locked = held.tables(&self.tlb).owned(PageRange::page(va)).lock_level(va, level)?;
         Some(body(&locked))
     }
 
@@ -90,11 +90,12 @@ impl<I: Isa> Space<I> {
     }
 
     pub(crate) fn split(&self, va: VirtAddr, level: Level, reserve: &mut TableReserve<'_, Host<I>>) -> bool {
-        self.mmap.read().tables(&self.tlb).split_leaf(va, level, Mlocked(false), reserve)
+        self.mmap.read().tables(&self.tlb).owned(PageRange::page(va)).split_leaf(va, level, Mlocked(false), reserve)
     }
 
     pub(crate) fn free_tables(&self, range: PageRange, limits: PageRange, gather: &mut Gather<'_, Host<I>>) {
-        self.mmap.write().tables_exclusive(&self.tlb).free(range, limits, gather);
+        let held = self.mmap.write();
+        held.tables_exclusive(held.tables(&self.tlb).owned(limits)).free(range, limits, gather);
     }
 }
 

@@ -238,14 +238,15 @@ impl<P: Platform> Tlb<P> {
     /// Flushes, on this CPU, an entry of `level` for `va` that refused what the tables allow.
     ///
     /// Another CPU that still holds the entry faults once more and calls this itself (Linux's
-    /// `flush_tlb_fix_spurious_fault`).
-    pub fn fix_spurious_fault(&self, context: &TlbContext, va: VirtAddr, level: Level) {
+    /// `flush_tlb_fix_spurious_fault`). If `tables` is set, pointers to tables on the way may allow
+    /// more than before, too, and the walk caches are flushed for `va`.
+    pub fn fix_spurious_fault(&self, context: &TlbContext, va: VirtAddr, level: Level, tables: bool) {
         if !self.fx.caps().keeps_faulting_entry {
             return;
         }
         self.fx.publish();
         let tag = context.asid_tag();
-        self.invalidate_local(InvalidateTarget::Page { tag, va, level, last_level: true });
+        self.invalidate_local(InvalidateTarget::Page { tag, va, level, last_level: !tables });
     }
 
     /// Makes this CPU forget `target`, under both tags of the space if user mode has one of its

@@ -403,7 +403,7 @@ fn the_copy_of_a_shared_table_inherits_its_keys<I: Isa>() {
         for index in 0..512 {
             tlb.fx().store(PteSlot { table: copy, index }, tlb.fx().load(space.slot(index)));
         }
-        tlb.fx().store(other.above(), I::table(TableEntry { pfn: copy, write_protected: false }));
+        tlb.fx().store(other.above(), I::table(TableEntry::own(copy)));
         assert!(other_reaches(&host, index));
         let slot = PteSlot { table: copy, index };
         on(3, || tlb.flush_before_install(&other.context, slot, page(index), Level::PTE));

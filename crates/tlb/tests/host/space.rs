@@ -74,7 +74,7 @@ impl<I: Isa> Space<I> {
             let level = Level::new(3 - depth as u8);
             let slot = PteSlot { table: pair[0], index: level.index_of(page(0)) as u16 };
             let write_protected = level == Level::PMD && last.is_some();
-            tlb.fx().store(slot, I::table(TableEntry { pfn: pair[1], write_protected }));
+            tlb.fx().store(slot, I::table(TableEntry { pfn: pair[1], write_protected, origin: false }));
         }
         let context = tlb.open_context(tables[0]).expect("memory is left");
         Self { tlb: tlb.clone(), context, pmd: tables[2], last: tables[3] }

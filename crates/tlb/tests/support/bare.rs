@@ -236,7 +236,7 @@ fn start<I: Isa>(sim: &Sim<I>, batch: BatchPolicy) -> (Rc<Tlb<Sim<I>>>, Arc<TlbC
     for (depth, pair) in tables.windows(2).enumerate() {
         let level = Level::new(3 - depth as u8);
         let slot = PteSlot { table: pair[0], index: level.index_of(page(0)) as u16 };
-        sim.store(slot, I::table(TableEntry { pfn: pair[1], write_protected: false }));
+        sim.store(slot, I::table(TableEntry::own(pair[1])));
     }
     let context = tlb.open_context(tables[0]).expect("memory is left");
     let above = PteSlot { table: tables[2], index: Level::PMD.index_of(page(0)) as u16 };

@@ -117,6 +117,9 @@ pub(super) fn sysinfo(thread: &mut Thread, a: Arguments) -> SyscallResult {
     Ok(0)
 }
 
+/// `PR_SET_COW_PTE` of the series *Copy-On-Write Page Table*, which Linux never merged.
+const PR_SET_COW_PTE: u32 = 65;
+
 pub(super) fn prctl(thread: &mut Thread, a: Arguments) -> SyscallResult {
     match a[0] as u32 {
         prctl::PR_SET_NAME => {
@@ -131,6 +134,10 @@ pub(super) fn prctl(thread: &mut Thread, a: Arguments) -> SyscallResult {
             bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
             drop(scheduler);
             thread.space.write(address(a[1]), &bytes)?;
+            Ok(0)
+        }
+        PR_SET_COW_PTE => {
+            mm().set_cow_page_tables(&thread.space.0)?;
             Ok(0)
         }
         prctl::PR_SET_PDEATHSIG | prctl::PR_SET_DUMPABLE | prctl::PR_SET_NO_NEW_PRIVS => Ok(0),

@@ -6,7 +6,6 @@ use crate::settings::MmSetting;
 use crate::space::HeldMap;
 use crate::space::Space;
 use crate::space::limits::Resource;
-use crate::space::vma::AddressMap;
 use crate::space::vma::{VmFlags, Vma, VmaBacking};
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
@@ -66,7 +65,7 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    fn grow_heap(&self, map: &mut AddressMap<P>, range: PageRange) -> Result<(), MmError> {
+    fn grow_heap(&self, map: &mut HeldMap<'_, P>, range: PageRange) -> Result<(), MmError> {
         if range.end() > P::Isa::USER_END {
             return Err(MmError::BeyondUser { range });
         }
@@ -83,6 +82,7 @@ impl<P: Platform> Mm<P> {
         map.may_grow(flags, Rights::RW, range.pages(), 0)?;
         self.charge(map, range.pages())?;
         map.reserve(self, 1)?;
+        self.own_tables(map.tables(&self.tlb), range)?;
         let (start, end) = (range.start().page_index(), range.end().page_index());
         map.insert(start, Vma::new((start, end), 0, Rights::RW, Rights::all(), flags, VmaBacking::Anon));
         map.merge_over(range);

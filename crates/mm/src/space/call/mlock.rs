@@ -93,6 +93,9 @@ impl<P: Platform> Mm<P> {
                 if current && !map.may_have_locked(pages) {
                     return Err(MmError::OverLockLimit { pages, limit: map.limits().get(Resource::Memlock) });
                 }
+                if current {
+                    self.own_tables(map.tables(&self.tlb), everything::<P>())?;
+                }
                 map.new_flags = if flags.contains(LockAllFlags::FUTURE) { lock } else { VmFlags::empty() };
                 if current {
                     self.relock_pages(&map, everything::<P>(), lock);
@@ -127,7 +130,7 @@ impl<P: Platform> Mm<P> {
             let (before, Some(part)) = (vma.flags(), vma.range(start).intersect(range)) else { continue };
             let is_locked = lock.contains(VmFlags::LOCKED);
             if before.contains(VmFlags::LOCKED) != is_locked {
-                for (table, under) in map.tables(&self.tlb).locked(part) {
+                for (table, under) in map.tables(&self.tlb).owned(part).locked(part) {
                     table.relock_run(under, Mlocked(is_locked));
                 }
             }
@@ -167,6 +170,7 @@ impl<P: Platform> Mm<P> {
             return Err(MmError::TooManyMappings { limit });
         }
         map.reserve(self, 2)?;
+        self.own_tables(map.tables(&self.tlb), range)?;
         self.split_blocks(map, map.tables(&self.tlb), range)
     }
 }

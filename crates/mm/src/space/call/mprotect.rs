@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::Tables;
+use pagewright_table::OwnTables;
 use pagewright_tlb::Gather;
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 
@@ -152,20 +152,20 @@ impl<P: Platform> Mm<P> {
             let Some(part) = part.filter(|_| vma.rights() != rights) else { continue };
             map.split_out(part);
             map.set_rights(part.start().page_index(), rights);
-            if let Some((start, vma)) = map.find(part.start()) {
-                self.protect_entries(map.tables(&self.tlb), start, vma, gather);
+            if let Some((_, vma)) = map.find(part.start()) {
+                self.protect_entries(map.tables(&self.tlb).owned(part), vma, part, gather);
             }
             map.merge_over(part);
         }
     }
 
     /// Changes the entries of a mapping to its rights (`change_protection`).
-    fn protect_entries(&self, tables: Tables<'_, P>, start: u64, vma: &Vma<P>, gather: &mut Gather<'_, P>) {
+    fn protect_entries(&self, tables: OwnTables<'_, P>, vma: &Vma<P>, part: PageRange, gather: &mut Gather<'_, P>) {
         let mut known = if vma.is_shared() { LeafFlags::DIRTY } else { LeafFlags::EXCLUSIVE };
         // Where soft-dirty bits are tracked, the first store to each page must fault.
         known.set(LeafFlags::SOFT_DIRTY, !vma.flags().contains(VmFlags::SOFTDIRTY));
         let rights = vma.rights();
-        for (table, part) in tables.locked(vma.range(start)) {
+        for (table, part) in tables.locked(part) {
             table.protect_run(part, |_, flags| leaf_rights(flags, rights, known), gather);
         }
     }

@@ -232,7 +232,7 @@ impl<P: Platform> Mm<P> {
     /// Grows a mapping in place if it ends with the range and the next pages are free.
     ///
     /// Returns whether it did. Linux: `vma_expandable`.
-    fn grow_in_place(&self, map: &mut AddressMap<P>, resize: &Resize) -> Result<bool, MmError> {
+    fn grow_in_place(&self, map: &mut HeldMap<'_, P>, resize: &Resize) -> Result<bool, MmError> {
         let Some((start, vma)) = map.find(resize.addr) else { return Ok(false) };
         let end = vma.range(start).end();
         let Ok(more) = PageRange::from_len(end, resize.grows_by()) else { return Ok(false) };
@@ -240,7 +240,9 @@ impl<P: Platform> Mm<P> {
         if resize.addr.add(resize.old) != end || !room {
             return Ok(false);
         }
-        if vma.flags().contains(VmFlags::ACCOUNT) {
+        let accounted = vma.flags().contains(VmFlags::ACCOUNT);
+        self.own_tables(map.tables(&self.tlb), more)?;
+        if accounted {
             self.charge(map, more.pages())?;
         }
         map.set_end(start, more.end().page_index());
@@ -258,6 +260,9 @@ impl<P: Platform> Mm<P> {
     ) -> Result<VirtAddr, MmError> {
         may_resize(map, resize)?;
         let plan = self.plan_move(map, resize)?;
+        for range in [plan.source, plan.to] {
+            self.own_tables(map.tables(&self.tlb), range)?;
+        }
         self.split_blocks(map, map.tables(&self.tlb), plan.source)?;
         let Some((_, vma)) = map.find(resize.addr) else { return Err(MmError::SourceNotMapped { at: resize.addr }) };
         let entries = EntryMove::new(vma, plan.moved, plan.to.start());
@@ -277,7 +282,7 @@ impl<P: Platform> Mm<P> {
         let (whole, copy) = (vma.range(start), vma.moved(start, from, to, plan.to.pages()));
         let peak = map.peak;
         map.insert(to, copy);
-        let tables = map.tables_exclusive(&self.tlb);
+        let tables = map.tables_exclusive(map.tables(&self.tlb).owned(plan.moved));
         self.move_entries(space, tables, entries, &mut reserve, gather);
         if plan.stays {
             self.relock_pages(map, whole, VmFlags::empty());

@@ -8,9 +8,9 @@ use crate::space::{HeldMap, Space, VmFlags};
 use arrayvec::ArrayVec;
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
-use pagewright_table::{EntryView, TableReserve, Tables};
+use pagewright_table::{EntryView, OwnTables, TableReserve, Tables};
 use pagewright_tlb::Gather;
-use pagewright_types::{Level, PageRange, VirtAddr};
+use pagewright_types::{Level, PageRange, Rights, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     /// Unmaps `len` bytes at `addr`, rounded up to pages.
@@ -61,6 +61,7 @@ impl<P: Platform> Mm<P> {
             return Err(MmError::Sealed { at });
         }
         map.reserve(self, splits + 1)?;
+        self.own_ends(map.tables(&self.tlb), range)?;
         self.split_blocks(map, map.tables(&self.tlb), range)
     }
 
@@ -77,16 +78,20 @@ impl<P: Platform> Mm<P> {
     fn unmap_range(&self, space: &Space<P>, map: &mut HeldMap<'_, P>, range: PageRange, free_tables: bool) {
         let mut gather = Gather::new(&self.tlb, space.table().context());
         let mut unmapped = UnmappedSpan::new::<P>(range);
+        if space.table().has_shared() {
+            self.declare_reduced(space, range, Rights::empty());
+        }
+        let own = map.leave_shared(&self.tlb, range);
         for (start, vma) in map.iter_from(range.start()) {
             let Some(part) = unmapped.extend(vma.range(start)) else { break };
-            self.zap(space, map.tables(&self.tlb), (vma, Zap::Everything), part, &mut gather);
+            self.zap(space, own, (vma, Zap::Everything), part, &mut gather);
         }
         if unmapped.mappings == 0 {
             return;
         }
         unmapped.cuts.iter().for_each(|at| map.split_at(*at));
         if free_tables && let Some(limits) = unmapped.table_limits(map) {
-            map.tables_exclusive(&self.tlb).free(range, limits, &mut gather);
+            map.tables_exclusive(map.tables(&self.tlb).owned(range)).free(range, limits, &mut gather);
         }
         // INV-MM-UNMAPPED: no CPU can use the old mapping when the call returns, nor when another
         // call maps the range.
@@ -104,7 +109,7 @@ impl<P: Platform> Mm<P> {
     /// Allocates the missing tables down to the one of `level` with the entry for `va`.
     ///
     /// The caller holds no table lock.
-    pub(crate) fn make_table(&self, tables: Tables<'_, P>, va: VirtAddr, level: Level) -> Result<(), MmError> {
+    pub(crate) fn make_table(&self, tables: OwnTables<'_, P>, va: VirtAddr, level: Level) -> Result<(), MmError> {
         let mut reserve = TableReserve::new(&self.tlb);
         self.fill(&mut reserve, tables.missing(va, level))?;
         tables.ensure(va, level, &mut reserve);
@@ -129,6 +134,7 @@ impl<P: Platform> Mm<P> {
             return Ok(());
         }
         for at in [range.start(), range.end()] {
+            let tables = self.own_tables(tables, PageRange::page(at))?;
             if let EntryView::Leaf(leaf) = tables.peek(at)
                 && !at.is_aligned(leaf.level().span())
                 && let Some((_, vma)) = map.find(at)

@@ -5,16 +5,17 @@
 //! write bit from every leaf, so that the next store faults. An operation that makes a leaf
 //! writable again sets the soft-dirty bit, or leaves the leaf read-only for the fault to do so.
 
+use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::{Space, VmFlags, Vma};
 use crate::swap::SwapPte;
 use core::sync::atomic::{Ordering, fence};
-use pagewright_arch::LeafFlags;
+use pagewright_arch::{Isa, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::{EntryRun, EntryView, LeafView};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::FolioFlags;
-use pagewright_types::{Rights, VirtAddr};
+use pagewright_types::{PageRange, Rights, VirtAddr};
 
 /// What to clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,21 +42,30 @@ impl ClearRefs {
 
 impl<P: Platform> Mm<P> {
     /// Clears what `what` names, in all of `space`.
-    pub fn clear_refs(&self, space: &Space<P>, what: ClearRefs) {
-        self.call(|| match what {
-            ClearRefs::All => self.clear_accessed(space, |_| true),
-            ClearRefs::Anon => self.clear_accessed(space, |vma| vma.file().is_none()),
-            ClearRefs::Mapped => self.clear_accessed(space, |vma| vma.file().is_some()),
-            ClearRefs::SoftDirty => self.clear_soft_dirty(space),
-            ClearRefs::Peak => space.rss().reset_peak(),
-        });
+    ///
+    /// # Errors
+    /// [`MmError::NoFrames`] for tables that other spaces share, of the soft-dirty bits alone;
+    /// nothing has changed.
+    pub fn clear_refs(&self, space: &Space<P>, what: ClearRefs) -> Result<(), MmError> {
+        self.call(|| {
+            match what {
+                ClearRefs::All => self.clear_accessed(space, |_| true),
+                ClearRefs::Anon => self.clear_accessed(space, |vma| vma.file().is_none()),
+                ClearRefs::Mapped => self.clear_accessed(space, |vma| vma.file().is_some()),
+                ClearRefs::SoftDirty => return self.clear_soft_dirty(space),
+                ClearRefs::Peak => space.rss().reset_peak(),
+            }
+            Ok(())
+        })
     }
 
+    /// Clears accessed bits, those of shared tables for every space that shares them.
     fn clear_accessed(&self, space: &Space<P>, selects: impl Fn(&Vma<P>) -> bool) {
         let map = space.map().read();
+        let tables = map.tables(&self.tlb);
+        let token = tables.family_token();
         for (start, vma) in map.iter().filter(|(_, vma)| selects(vma)) {
-            for (table, part) in map.tables(&self.tlb).locked(vma.range(start)) {
-                let mut run = table.run(vma.mlocked());
+            for (table, part) in tables.locked_for_all(vma.range(start), token.as_ref()) {
                 for va in table.entries(part) {
                     let Some(leaf) = table.leaf(va) else { continue };
                     if let Some(folio) = self.vm_normal_folio(leaf) {
@@ -64,7 +74,7 @@ impl<P: Platform> Mm<P> {
                     let old = |leaf: LeafView| leaf.without(LeafFlags::ACCESSED);
                     // Clearing the accessed bit owes no flush: a stale TLB entry only delays the
                     // next setting of the bit.
-                    if let Some(debt) = run.protect(va, old) {
+                    if let Some(debt) = table.edit(vma.mlocked(), |run| run.protect(va, old)) {
                         debt.settle();
                     }
                 }
@@ -72,8 +82,9 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    fn clear_soft_dirty(&self, space: &Space<P>) {
+    fn clear_soft_dirty(&self, space: &Space<P>) -> Result<(), MmError> {
         let mut map = space.map().write();
+        self.own_tables(map.tables(&self.tlb), PageRange::new(VirtAddr::ZERO, P::Isa::USER_END))?;
         let mut gather = Gather::new(&self.tlb, space.table().context());
         let mut next = VirtAddr::ZERO;
         while let Some((start, vma)) = map.find_or_after(next) {
@@ -83,7 +94,7 @@ impl<P: Platform> Mm<P> {
             self.declare_reduced(space, range, (vma.rights() - Rights::WRITE) | Rights::READ);
             map.change(start, |vma| vma.set_flags(flags));
             let Some((_, vma)) = map.find(range.start()) else { break };
-            for (table, part) in map.tables(&self.tlb).locked(range) {
+            for (table, part) in map.tables(&self.tlb).owned(range).locked(range) {
                 gather.meet(table.table());
                 let mut run = table.run(vma.mlocked());
                 table.entries(part).for_each(|va| self.clear_soft_dirty_entry(&mut run, va, cow, &mut gather));
@@ -93,6 +104,7 @@ impl<P: Platform> Mm<P> {
         // INV-TLB-RACE.
         gather.settle();
         drop(map);
+        Ok(())
     }
 
     /// Clears the soft-dirty bit of an entry and its right to store; `cow` if it is private memory.

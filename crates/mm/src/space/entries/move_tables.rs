@@ -166,7 +166,7 @@ impl<P: Platform> Mm<P> {
     ) {
         let EntryMove { from, to, mlocked, whole } = entries;
         self.declare_reduced(space, from, Rights::empty());
-        for (at, new, step) in MoveSteps::new(*tables, from, to, whole) {
+        for (at, new, step) in MoveSteps::new(**tables, from, to, whole) {
             match step {
                 MoveStep::Table(level) => {
                     tables.ensure(new, level, reserve);

@@ -125,7 +125,7 @@ impl<P: Platform> Mm<P> {
     /// may after `MADV_FREE` (`follow_page_pte`).
     pub(in crate::space) fn is_populated(&self, space: &Space<P>, at: VirtAddr, access: Access) -> bool {
         let map = space.map().read();
-        let Some(locked) = map.tables(&self.tlb).lock(at) else { return false };
+        let Some(locked) = map.tables(&self.tlb).read_lock(at) else { return false };
         let Some(leaf) = locked.leaf(at).filter(|leaf| leaf.rights().allow(access)) else { return false };
         if access == Access::Write && !leaf.has(LeafFlags::DIRTY) {
             self.frames().folio(leaf.pfn()).set_flags(FolioFlags::DIRTY);

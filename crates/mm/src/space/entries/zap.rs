@@ -6,7 +6,7 @@ use crate::swap::SwapPte;
 use pagewright_arch::{SoftEntry, SoftKind};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{LeafView, LockedTable, Tables, UnmapHooks};
+use pagewright_table::{EntryView, LeafView, LockedTable, OwnTables, Tables, UnmapHooks};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::Folio;
 use pagewright_types::{PageRange, Rights, VirtAddr};
@@ -33,7 +33,7 @@ impl<P: Platform> Mm<P> {
     pub(crate) fn zap(
         &self,
         space: &Space<P>,
-        tables: Tables<'_, P>,
+        tables: OwnTables<'_, P>,
         what: (&Vma<P>, Zap),
         range: PageRange,
         gather: &mut Gather<'_, P>,
@@ -45,6 +45,36 @@ impl<P: Platform> Mm<P> {
         for (table, part) in tables.locked(range) {
             self.zap_table(space, &table, what, part, gather);
             gather.publish(table.table());
+        }
+    }
+
+    /// Clears the entries of `range` that `what` selects, for every space that shares their tables.
+    ///
+    /// A file that is truncated loses its pages in every space, so no table has to be broken.
+    pub(crate) fn zap_for_all(&self, space: &Space<P>, tables: Tables<'_, P>, what: (&Vma<P>, Zap), range: PageRange) {
+        let ((vma, what), token) = (what, tables.family_token());
+        let mut hooks = ZapHooks { mm: self, space, what };
+        for (table, part) in tables.locked_for_all(range, token.as_ref()) {
+            if what == Zap::Pages {
+                self.declare_reduced(space, part, Rights::empty());
+            }
+            for va in table.entries(part) {
+                match table.entry(va) {
+                    EntryView::Leaf(leaf) if hooks.takes(va, leaf) => {
+                        let debt = table.edit(vma.mlocked(), |run| run.unmap(va));
+                        let Some(debt) = debt else { continue };
+                        if let Some(folio) = debt.detached().folio() {
+                            hooks.unmapped(self.frames().folio_of(folio));
+                        }
+                        debt.settle();
+                    }
+                    EntryView::Soft(soft) if hooks.takes_soft(soft) => {
+                        table.clear_soft(va);
+                        hooks.unmapped_soft(soft);
+                    }
+                    EntryView::Leaf(_) | EntryView::Soft(_) | EntryView::Empty | EntryView::Table => {}
+                }
+            }
         }
     }
 

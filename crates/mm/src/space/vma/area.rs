@@ -245,6 +245,13 @@ impl<P: Platform> Vma<P> {
         self.has_anon() && !self.flags.intersects(VmFlags::DONTCOPY | VmFlags::WIPEONFORK)
     }
 
+    /// Returns whether fork may share the page tables of its range.
+    ///
+    /// A child does not get it, gets it empty, or has no locked memory.
+    pub(crate) fn may_share_tables(&self) -> bool {
+        !self.flags.intersects(VmFlags::DONTCOPY | VmFlags::WIPEONFORK | VmFlags::LOCKED)
+    }
+
     /// Returns whether an access below it grows it.
     pub fn grows_down(&self) -> bool {
         self.flags.contains(VmFlags::GROWSDOWN)

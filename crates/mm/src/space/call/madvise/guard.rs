@@ -20,7 +20,7 @@ use crate::space::entries::zap::Zap;
 use crate::space::{Space, Vma};
 use pagewright_arch::{SoftEntry, SoftKind};
 use pagewright_sync::Platform;
-use pagewright_table::{EntryView, Tables};
+use pagewright_table::{EntryView, OwnTables};
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, Rights};
 
@@ -37,7 +37,7 @@ impl<P: Platform> Mm<P> {
     pub(super) fn install_guards(
         &self,
         space: &Space<P>,
-        tables: Tables<'_, P>,
+        tables: OwnTables<'_, P>,
         vma: &Vma<P>,
         part: PageRange,
         gather: &mut Gather<'_, P>,
@@ -71,7 +71,7 @@ impl<P: Platform> Mm<P> {
     /// The caller's concurrent gather flushes what is pending under them.
     pub(super) fn remove_guards(
         &self,
-        tables: Tables<'_, P>,
+        tables: OwnTables<'_, P>,
         vma: &Vma<P>,
         part: PageRange,
         gather: &mut Gather<'_, P>,

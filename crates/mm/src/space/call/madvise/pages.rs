@@ -8,7 +8,7 @@ use crate::space::{Space, Vma};
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{EntryRun, EntryView, Tables};
+use pagewright_table::{EntryRun, EntryView, OwnTables};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{Folio, FolioFlags};
 use pagewright_types::{Counter, PageRange, VirtAddr};
@@ -26,7 +26,8 @@ impl<P: Platform> Mm<P> {
         while let Some((vma, _, part)) = walk.next(&map) {
             result = check(vma, part.start(), advice)
                 .and_then(|()| self.split_blocks(&map, map.tables(&self.tlb), part))
-                .and_then(|()| self.advise_part(space, map.tables(&self.tlb), vma, part, advice, &mut gather));
+                .and_then(|()| self.own_tables(map.tables(&self.tlb), part))
+                .and_then(|own| self.advise_part(space, own, vma, part, advice, &mut gather));
             if result.is_err() {
                 break;
             }
@@ -40,7 +41,7 @@ impl<P: Platform> Mm<P> {
     fn advise_part(
         &self,
         space: &Space<P>,
-        tables: Tables<'_, P>,
+        tables: OwnTables<'_, P>,
         vma: &Vma<P>,
         part: PageRange,
         advice: Advice,
@@ -77,7 +78,7 @@ impl<P: Platform> Mm<P> {
     /// A later store makes the entry dirty again, and reclaim then keeps the page.
     ///
     /// Linux: `madvise_free_pte_range`.
-    fn free_lazily(&self, tables: Tables<'_, P>, vma: &Vma<P>, part: PageRange, gather: &mut Gather<'_, P>) {
+    fn free_lazily(&self, tables: OwnTables<'_, P>, vma: &Vma<P>, part: PageRange, gather: &mut Gather<'_, P>) {
         for (table, under) in tables.locked(part) {
             gather.meet(table.table());
             let mut run = table.run(vma.mlocked());

@@ -1,0 +1,99 @@
+//! Which tables fork shares with the child.
+//!
+//! The setting `cow_page_tables` and `prctl(PR_SET_COW_PTE)` decide whether it shares any. A table
+//! is shared if every mapping under it may be: the child gets the mapping, with its contents, and
+//! unlocked. The rest is copied.
+
+use crate::error::MmError;
+use crate::mm::Mm;
+use crate::settings::MmSetting;
+use crate::space::{AddressMap, HeldMap, Space};
+use pagewright_sync::Platform;
+use pagewright_table::{Shareable, TableReserve};
+use pagewright_tlb::Gather;
+use pagewright_tlb::frames::NoFrames;
+use pagewright_types::{PageRange, Rights};
+
+/// Whether a program has asked for shared page tables (`MMF_COW_PTE_READY`, `MMF_COW_PTE`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum CowPageTables {
+    /// It has not.
+    No = 0,
+    /// It has, and a fork made after it or a fork that made the space shares tables.
+    Yes = 1,
+}
+
+impl CowPageTables {
+    /// The value with this number.
+    pub(crate) fn from_raw(raw: u8) -> Self {
+        if raw == Self::Yes as u8 { Self::Yes } else { Self::No }
+    }
+}
+
+impl<P: Platform> Mm<P> {
+    /// Lets later forks of the space share page tables (`prctl(PR_SET_COW_PTE)`).
+    ///
+    /// Children inherit it. It does nothing more if `cow_page_tables` is 0 or 2.
+    ///
+    /// # Errors
+    /// [`MmError::AlreadySet`], if it was called for the space or an ancestor before.
+    pub fn set_cow_page_tables(&self, space: &Space<P>) -> Result<(), MmError> {
+        match space.swap_cow_page_tables(CowPageTables::Yes) {
+            CowPageTables::No => Ok(()),
+            CowPageTables::Yes => Err(MmError::AlreadySet),
+        }
+    }
+
+    /// Whether a fork of the space shares page tables.
+    pub(super) fn shares_tables(&self, space: &Space<P>) -> bool {
+        match self.settings.get(MmSetting::CowPageTables) {
+            0 => false,
+            1 => space.cow_page_tables() == CowPageTables::Yes,
+            _ => true,
+        }
+    }
+
+    /// Shares what may be shared, and returns whether nothing is left to copy.
+    ///
+    /// # Errors
+    /// [`MmError::NoKernelMemory`] or [`MmError::NoFrames`]; the caller ends the child.
+    pub(super) fn share_tables(
+        &self,
+        parent: &Space<P>,
+        from: &mut HeldMap<'_, P>,
+        to: &mut HeldMap<'_, P>,
+        gather: &mut Gather<'_, P>,
+    ) -> Result<bool, MmError> {
+        if !self.permit() {
+            return Err(MmError::NoKernelMemory { wanted: size_of::<PageRange>() });
+        }
+        from.add_to_family(to)?;
+        let all = from.iter().all(|(_, vma)| vma.may_share_tables());
+        let map: &AddressMap<P> = from;
+        Ok(from.share_tables(to, &self.tlb, &ForkShares { mm: self, parent, map, all }, gather)?)
+    }
+}
+
+/// What fork may share.
+struct ForkShares<'a, P: Platform> {
+    mm: &'a Mm<P>,
+    parent: &'a Space<P>,
+    map: &'a AddressMap<P>,
+    /// Whether every mapping may be shared.
+    all: bool,
+}
+
+impl<P: Platform> Shareable<P> for ForkShares<'_, P> {
+    fn may_share(&self, range: PageRange) -> bool {
+        self.all || self.map.overlapping(range).all(|(_, vma)| vma.may_share_tables())
+    }
+
+    fn write_protected(&self, range: PageRange) {
+        self.mm.declare_reduced(self.parent, range, Rights::RX);
+    }
+
+    fn fill(&self, reserve: &mut TableReserve<'_, P>, count: usize) -> Result<(), NoFrames> {
+        self.mm.fill(reserve, count)
+    }
+}

@@ -1,0 +1,105 @@
+//! What is done once for all sharers of a table: page-out, ageing, truncation.
+
+use super::{ALWAYS, PLACES, share};
+use pagewright_arch::{Isa, on_both};
+use pagewright_lab::harness::{ANON, CPU, OTHER, THIRD, TestProcess, TestWorld, at};
+use pagewright_mm::{Advice, MapFlags};
+use pagewright_types::{Access, Counter, NodeId, Rights};
+
+on_both! {
+    a_page_of_a_hundred_processes_is_swapped_out_by_one_edit,
+    a_page_out_is_flushed_on_the_cpus_of_all_sharers,
+    a_file_is_truncated_for_all_sharers_of_its_tables,
+}
+
+/// Children of one process, and more than the pages of a node's lists that one scan takes.
+const CHILDREN: usize = 100;
+const PAGES: u64 = 16;
+
+fn family<I: Isa>(process: TestProcess<I>) -> Vec<TestProcess<I>> {
+    let children: Vec<_> = (0..CHILDREN).map(|_| process.fork()).collect();
+    core::iter::once(process).chain(children).collect()
+}
+
+fn end<I: Isa>(world: &TestWorld<I>, family: &[TestProcess<I>]) {
+    family.iter().for_each(TestProcess::end);
+    world.assert_nothing_leaked();
+}
+
+/// INV-FAMILY-FLUSH, INV-SHARE-OWN.
+fn a_page_of_a_hundred_processes_is_swapped_out_by_one_edit<I: Isa>() {
+    let (world, process) = TestProcess::<I>::unjudged();
+    share(&world, ALWAYS);
+    let device = world.swap_to(64);
+    let base = process.map(PAGES, Rights::RW, ANON, None);
+    (0..PAGES).for_each(|page| process.write(CPU, at(base, page), page + 1));
+    let family = family(process);
+    // Twice: the first scan finds the pages accessed.
+    for _ in 0..4 {
+        world.on(CPU, |mm| mm.reclaim(NodeId::new(0), PAGES as u32));
+    }
+    assert_eq!(world.count(Counter::PswpOut), PAGES, "each page is written once");
+    assert_eq!(device.used(), PAGES as usize);
+    assert_eq!(world.count(Counter::PwTableBroken), 0, "no table is copied for it");
+    world.recount(&family.iter().collect::<Vec<_>>());
+    for (index, process) in family.iter().enumerate().step_by(17) {
+        process.write(CPU, at(base, 3), 1000 + index as u64);
+        for page in (0..PAGES).filter(|page| *page != 3) {
+            assert_eq!(process.read(CPU, at(base, page)), page + 1, "process {index}");
+        }
+    }
+    for (index, process) in family.iter().enumerate() {
+        let expected = if index % 17 == 0 { 1000 + index as u64 } else { 4 };
+        assert_eq!(process.read(CPU, at(base, 3)), expected, "process {index}");
+    }
+    world.recount(&family.iter().collect::<Vec<_>>());
+    end(&world, &family);
+    assert_eq!(device.used(), 0);
+}
+
+/// INV-FAMILY-FLUSH: a sibling on another CPU has translations of the pages.
+pub(super) fn a_page_out_is_flushed_on_the_cpus_of_all_sharers<I: Isa>() {
+    let (world, process, base) = super::parent::<I>(3);
+    let device = world.swap_to(8);
+    let [child, sibling] = [process.fork(), process.fork()];
+    for _ in 0..4 {
+        for (cpu, process) in [(OTHER, &child), (THIRD, &sibling)] {
+            assert_eq!(PLACES.map(|page| process.read(cpu, at(base, page))), [1, 2, 3]);
+        }
+        world
+            .on(CPU, |mm| mm.madvise(&process.space, base, PAGES * pagewright_types::PAGE_SIZE, Advice::PageOut))
+            .expect("mapped");
+        world.on(CPU, |mm| mm.reclaim(NodeId::new(0), 3));
+    }
+    // What is freed gets other contents, which the siblings must not see.
+    world.on(CPU, |mm| mm.reclaim(NodeId::new(0), 3));
+    let other = process.anon(8);
+    (0..8).for_each(|page| process.write(CPU, at(other, page), 77));
+    for (cpu, process) in [(OTHER, &child), (THIRD, &sibling)] {
+        assert_eq!(PLACES.map(|page| process.read(cpu, at(base, page))), [1, 2, 3]);
+    }
+    assert!(world.count(Counter::PswpOut) > 0);
+    world.recount(&[&process, &child, &sibling]);
+    TestProcess::end_all_at_rest(&[&process, &child, &sibling]);
+    assert_eq!(device.used(), 0);
+}
+
+fn a_file_is_truncated_for_all_sharers_of_its_tables<I: Isa>() {
+    for flags in [MapFlags::SHARED, MapFlags::PRIVATE] {
+        let (world, process) = TestProcess::<I>::unjudged();
+        share(&world, ALWAYS);
+        let file = world.file(PAGES);
+        let base = process.map_file(&file, Rights::RW, flags);
+        (0..PAGES).for_each(|page| process.write(CPU, at(base, page), page + 1));
+        let family = family(process);
+        world.on(CPU, |mm| mm.truncate(&file, 4 * pagewright_types::PAGE_SIZE)).expect("no seals");
+        assert_eq!(world.count(Counter::PwTableBroken), 0, "no table is copied for it");
+        for process in family.iter().step_by(9) {
+            assert_eq!(process.read(CPU, at(base, 3)), 4);
+            assert!(process.touch(CPU, at(base, 4), Access::Read).is_err(), "SIGBUS");
+        }
+        world.recount(&family.iter().collect::<Vec<_>>());
+        world.on(CPU, |mm| mm.forget_file(&file));
+        end(&world, &family);
+    }
+}

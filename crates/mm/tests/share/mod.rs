@@ -1,0 +1,225 @@
+//! Page tables that parent and child share.
+//!
+//! What fork touches, what a break copies, and when a table is taken back.
+
+mod calls;
+mod for_all;
+mod pins;
+mod races;
+
+use pagewright_arch::{Isa, on_both};
+use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestProcess, TestWorld, at};
+use pagewright_mm::counters::Gauge;
+use pagewright_mm::gup::{GupFlags, MakeDirty};
+use pagewright_mm::{Advice, MapFlags, MmError, MmSetting};
+use pagewright_sim::AllocationFailure;
+use pagewright_types::{Access, Counter, Errno, PAGE_SIZE, Rights, VirtAddr};
+use std::rc::Rc;
+
+on_both! {
+    a_fork_touches_no_page_and_no_entry_of_one,
+    a_store_copies_the_tables_on_its_way_and_no_others,
+    the_parent_gets_its_tables_back_untouched,
+    a_child_that_is_left_may_not_store_to_what_the_parent_lent,
+    a_mapping_in_a_shared_table_is_flushed_on_other_cpus,
+    a_fork_of_a_fork_shares_what_was_broken,
+    fork_shares_tables_for_those_who_asked,
+    a_table_of_memory_that_a_child_does_not_get_is_not_shared,
+    a_store_that_finds_no_memory_for_a_table_changes_nothing,
+}
+
+/// Pages of three last-level tables, one in each.
+const PLACES: [u64; 3] = [0, 700, 1500];
+const PAGES: u64 = 1536;
+/// Values of the setting `cow_page_tables`.
+const PRCTL: u64 = 1;
+const ALWAYS: u64 = 2;
+
+fn share<I: Isa>(world: &TestWorld<I>, value: u64) {
+    world.on(CPU, |mm| mm.settings().set(MmSetting::CowPageTables, value)).expect("an accepted value");
+}
+
+/// A process with a page in each of [`PLACES`], whose forks share tables.
+fn parent<I: Isa>(cpus: u16) -> (Rc<TestWorld<I>>, TestProcess<I>, VirtAddr) {
+    let (world, process) = TestProcess::<I>::judged(cpus);
+    share(&world, ALWAYS);
+    let base = process.map_at(VirtAddr::new(1 << 30), PAGES, Rights::RW, ANON | MapFlags::FIXED | MapFlags::NORESERVE);
+    for (value, page) in (1..).zip(PLACES) {
+        process.write(CPU, at(base, page), value);
+    }
+    (world, process, base)
+}
+
+/// The values in [`PLACES`].
+fn values<I: Isa>(process: &TestProcess<I>, base: VirtAddr) -> [u64; 3] {
+    PLACES.map(|page| process.read(CPU, at(base, page)))
+}
+
+fn a_fork_touches_no_page_and_no_entry_of_one<I: Isa>() {
+    let (world, process, base) = parent::<I>(2);
+    let (tables, refs) = (world.gauge(Gauge::PageTablePages), |page| {
+        let pfn = process.frame(CPU, at(base, page), Access::Read);
+        world.on(CPU, |mm| mm.tlb().frames().folio(pfn).refs())
+    });
+    let child = process.fork();
+    assert_eq!(world.gauge(Gauge::PageTablePages), tables + 1, "the child has a root");
+    assert_eq!((world.count(Counter::PwTableShared), world.count(Counter::PwForkEntries)), (1, 0));
+    assert_eq!(PLACES.map(refs), [1; 3], "the table has one reference of each page");
+    assert_eq!((values(&process, base), values(&child, base)), ([1, 2, 3], [1, 2, 3]));
+    assert_eq!((world.gauge(Gauge::PageTablePages), world.count(Counter::PwTableBroken)), (tables + 1, 0));
+    for process in [&process, &child] {
+        assert_eq!(process.space.rss().pages(), 3);
+        assert_eq!(process.space.table().bytes(), 5 * PAGE_SIZE, "both reach all tables");
+    }
+    world.recount(&[&process, &child]);
+    TestProcess::end_all_at_rest(&[&process, &child]);
+}
+
+fn a_store_copies_the_tables_on_its_way_and_no_others<I: Isa>() {
+    let (world, process, base) = parent::<I>(2);
+    let child = process.fork();
+    let tables = world.gauge(Gauge::PageTablePages);
+    child.write(CPU, at(base, PLACES[1]), 20);
+    assert_eq!(world.gauge(Gauge::PageTablePages), tables + 3, "one table at each level below the root");
+    assert_eq!((values(&process, base), values(&child, base)), ([1, 2, 3], [1, 20, 3]));
+    process.write(CPU, at(base, PLACES[2]), 30);
+    assert_eq!((values(&process, base), values(&child, base)), ([1, 2, 30], [1, 20, 3]));
+    child.write(CPU, at(base, PLACES[1] + 1), 21);
+    assert_eq!(process.read(CPU, at(base, PLACES[1] + 1)), 0, "the parent does not have the child's new page");
+    world.recount(&[&process, &child]);
+    TestProcess::end_all_at_rest(&[&process, &child]);
+}
+
+/// INV-SHARE-ORIGIN, of the origin.
+fn the_parent_gets_its_tables_back_untouched<I: Isa>() {
+    let (world, process, base) = parent::<I>(2);
+    let frames = PLACES.map(|page| process.frame(CPU, at(base, page), Access::Read));
+    process.fork().end();
+    let (copies, faults) = (world.count(Counter::PwCowCopy), world.count(Counter::PgFault));
+    PLACES.iter().for_each(|page| process.write(CPU, at(base, *page), 9));
+    assert_eq!(PLACES.map(|page| process.frame(CPU, at(base, page), Access::Read)), frames);
+    assert_eq!(
+        (world.count(Counter::PwCowCopy), world.count(Counter::PgFault)),
+        (copies, faults + 1),
+        "one fault in all"
+    );
+    assert_eq!((world.count(Counter::PwTableTakenBack), world.count(Counter::PwTableBroken)), (1, 0));
+    world.recount(&[&process]);
+    TestProcess::end_all_at_rest(&[&process]);
+}
+
+/// INV-SHARE-ORIGIN, of another space: the page that the parent has lent has a reader.
+fn a_child_that_is_left_may_not_store_to_what_the_parent_lent<I: Isa>() {
+    let (world, process, base) = parent::<I>(2);
+    let lent = process.take(CPU, at(base, 0), 1, GupCall::Get(GupFlags::empty())).expect("a page");
+    let child = process.fork();
+    process.end();
+    child.write(CPU, at(base, 0), 50);
+    assert_eq!(lent.read(0), 1, "the reader has the page as it was");
+    assert!(world.count(Counter::PwTableTakenBack) > 0 && world.count(Counter::PwTableBroken) == 0);
+    lent.release(MakeDirty::No);
+    assert_eq!(values(&child, base), [50, 2, 3]);
+    world.recount(&[&child]);
+    TestProcess::end_all_at_rest(&[&child]);
+}
+
+/// INV-SHARE-LEAVE: the break for the mapping, with no flush of a page after it.
+fn a_mapping_in_a_shared_table_is_flushed_on_other_cpus<I: Isa>() {
+    let (world, process, base) = parent::<I>(2);
+    let child = process.fork();
+    assert_eq!(PLACES.map(|page| process.read(OTHER, at(base, page))), [1, 2, 3], "a CPU with walk caches");
+    process.map_at(at(base, PAGES), 1, Rights::RW, ANON | MapFlags::FIXED);
+    assert!(world.count(Counter::PwTableBroken) > 0);
+    child.end();
+    // New pages take the frames of the tables that were freed.
+    let another = TestProcess::new(&world);
+    let new = another.anon(64);
+    (0..64).for_each(|page| another.write(CPU, at(new, page), page));
+    assert_eq!(PLACES.map(|page| process.read(OTHER, at(base, page))), [1, 2, 3]);
+    world.recount(&[&process, &another]);
+    TestProcess::end_all_at_rest(&[&process, &another]);
+}
+
+/// INV-SHARE-LEAVE.
+fn a_fork_of_a_fork_shares_what_was_broken<I: Isa>() {
+    let (world, process, base) = parent::<I>(2);
+    let mut family = vec![process];
+    for value in 10..20 {
+        let child = family[family.len() - 1].fork();
+        child.write(CPU, at(base, PLACES[value as usize % 3]), value);
+        family.push(child);
+    }
+    let mut expected = [1, 2, 3];
+    for (value, process) in (9..).zip(&family) {
+        if value >= 10 {
+            expected[value as usize % 3] = value;
+        }
+        assert_eq!(values(process, base), expected, "generation {value}");
+    }
+    world.recount(&family.iter().collect::<Vec<_>>());
+    // From the middle outwards: each is the last sharer of something.
+    for index in [5, 4, 6, 0, 10, 1, 9, 2, 8, 3] {
+        family[index].end();
+    }
+    assert_eq!(values(&family[7], base), [15, 16, 14]);
+    family[7].write(CPU, at(base, PLACES[0]), 99);
+    world.recount(&[&family[7]]);
+    TestProcess::end_all_at_rest(&[&family[7]]);
+    world.assert_nothing_leaked();
+}
+
+/// `prctl(PR_SET_COW_PTE)`: inherited, and a second call is refused.
+fn fork_shares_tables_for_those_who_asked<I: Isa>() {
+    let (world, process, base) = parent::<I>(1);
+    share(&world, PRCTL);
+    let classic = process.fork();
+    assert_eq!(world.count(Counter::PwTableShared), 0);
+    let ask = |process: &TestProcess<I>| world.on(CPU, |mm| mm.set_cow_page_tables(&process.space));
+    assert_eq!((ask(&process), ask(&process)), (Ok(()), Err(MmError::AlreadySet)));
+    assert_eq!(MmError::AlreadySet.errno(), Errno::EINVAL);
+    let child = process.fork();
+    assert_eq!(world.count(Counter::PwTableShared), 1);
+    assert_eq!(ask(&child), Err(MmError::AlreadySet));
+    let grandchild = child.fork();
+    assert_eq!(world.count(Counter::PwTableShared), 2);
+    share(&world, 0);
+    let copied = grandchild.fork();
+    assert_eq!((world.count(Counter::PwTableShared), values(&copied, base)), (2, [1, 2, 3]));
+    let all = [&process, &classic, &child, &grandchild, &copied];
+    world.recount(&all);
+    TestProcess::end_all_at_rest(&all);
+}
+
+fn a_table_of_memory_that_a_child_does_not_get_is_not_shared<I: Isa>() {
+    for advice in [Advice::DontFork, Advice::WipeOnFork] {
+        let (world, process, base) = parent::<I>(2);
+        process.advise(at(base, PLACES[1]), 1, advice);
+        let child = process.fork();
+        assert_eq!(world.count(Counter::PwTableShared), 2, "the tables before and after");
+        assert_eq!((child.read(CPU, at(base, 0)), child.read(CPU, at(base, PLACES[2]))), (1, 3));
+        match advice {
+            Advice::WipeOnFork => assert_eq!(child.read(CPU, at(base, PLACES[1])), 0),
+            _ => assert!(child.touch(CPU, at(base, PLACES[1]), Access::Read).is_err()),
+        }
+        assert_eq!(process.read(CPU, at(base, PLACES[1])), 2);
+        world.recount(&[&process, &child]);
+        TestProcess::end_all_at_rest(&[&process, &child]);
+    }
+}
+
+/// INV-SHARE-ATOMIC.
+fn a_store_that_finds_no_memory_for_a_table_changes_nothing<I: Isa>() {
+    let (world, process, base) = parent::<I>(2);
+    let child = process.fork();
+    for allowed in 0..4 {
+        world.lab.sim().fail_allocation_after(allowed, AllocationFailure::All);
+        let stored = child.touch(CPU, at(base, 0), Access::Write);
+        world.lab.sim().permit_allocations();
+        assert!(stored.is_err(), "three tables and a page, of which {allowed} can be had");
+        assert_eq!((values(&process, base), values(&child, base)), ([1, 2, 3], [1, 2, 3]));
+        world.recount(&[&process, &child]);
+    }
+    child.write(CPU, at(base, 0), 10);
+    assert_eq!((values(&process, base), values(&child, base)), ([1, 2, 3], [10, 2, 3]));
+    TestProcess::end_all_at_rest(&[&process, &child]);
+}

@@ -1,0 +1,50 @@
+//! Pins and shared tables (INV-SHARE-PIN).
+
+use super::{PLACES, parent, values};
+use pagewright_arch::{Isa, on_both};
+use pagewright_lab::harness::{CPU, GupCall, TestProcess, at};
+use pagewright_mm::gup::{GupFlags, MakeDirty};
+use pagewright_types::Counter;
+
+on_both! {
+    a_table_with_a_pinned_page_is_not_shared_until_it_is_unpinned,
+    a_page_below_a_shared_pointer_is_pinned_by_an_own_path,
+}
+
+pub(super) fn a_table_with_a_pinned_page_is_not_shared_until_it_is_unpinned<I: Isa>() {
+    for call in [GupCall::Pin(GupFlags::WRITE), GupCall::PinFast(GupFlags::WRITE)] {
+        let (world, process, base) = parent::<I>(2);
+        let device = process.take(CPU, at(base, PLACES[1]), 1, call).expect("a page");
+        let child = process.fork();
+        assert_eq!(world.count(Counter::PwTableShared), 2, "the tables before and after");
+        device.write(0, 77);
+        assert_eq!((process.read(CPU, at(base, PLACES[1])), child.read(CPU, at(base, PLACES[1]))), (77, 2));
+        child.end();
+        device.release(MakeDirty::Yes);
+        // The first fork after the pin looks at each page of the table, and later ones need not.
+        let shared = world.count(Counter::PwTableShared);
+        process.fork().end();
+        assert_eq!(world.count(Counter::PwTableShared), shared + 3);
+        process.fork().end();
+        assert_eq!(world.count(Counter::PwTableShared), shared + 4, "one pointer at the root");
+        assert_eq!(values(&process, base), [1, 77, 3]);
+        world.recount(&[&process]);
+        TestProcess::end_all_at_rest(&[&process]);
+    }
+}
+
+fn a_page_below_a_shared_pointer_is_pinned_by_an_own_path<I: Isa>() {
+    for call in [GupCall::Pin(GupFlags::empty()), GupCall::PinFast(GupFlags::WRITE), GupCall::Get(GupFlags::WRITE)] {
+        let (world, process, base) = parent::<I>(2);
+        let child = process.fork();
+        let device = child.take(CPU, at(base, PLACES[0]), 1, call).expect("a page");
+        assert!(world.count(Counter::PwTableBroken) > 0);
+        process.write(CPU, at(base, PLACES[0]), 11);
+        assert_eq!(device.read(0), 1, "the parent stores to a page of its own");
+        child.write(CPU, at(base, PLACES[0]), 12);
+        assert_eq!(device.read(0), 12, "the child stores to the page that is pinned");
+        device.release(MakeDirty::Yes);
+        world.recount(&[&process, &child]);
+        TestProcess::end_all_at_rest(&[&process, &child]);
+    }
+}

@@ -1,0 +1,286 @@
+//! Breaking what other spaces share: a copy of each table on the way to an entry.
+//!
+//! ```text
+//!   lock the own table above (O), then the shared one (X), then those below it on the way (Y, Z)
+//!   copy, last level first:   Z → Z'   each entry with its reference and its mapping; both lose the
+//!                                      right to store and the exclusive bit
+//!                             Y → Y'   Y'[j] ▶ Z'; every other child gets a share, and its pointers
+//!                             X → X'   are write-protected in the old table and in the copy
+//!   unlock Z and Y
+//!   O[i] := in transition     accesses fault and wait; lockless walks give up
+//!   flush the whole span of the pointer in this space; wait for every counted walk
+//!   O[i] := X'                own
+//!   X: one share less         under X's lock, which is held since before the copy
+//! ```
+//!
+//! Nothing is freed: the last share of X is never dropped here. If X had one share when it was
+//! locked, it is [taken back](super::take_back) instead, and while X is locked no other space drops
+//! its share.
+//!
+//! The old pointers of X to Y and of Y to Z stay as they were. The right to store through them is
+//! gone one level further down, at their other children and at the leaves.
+//!
+//! INV-SHARE-ATOMIC: only the copy of the entries can fail. It comes first, and its copy is
+//! discarded.
+
+use crate::below;
+use crate::entry::{CopyHooks, CopyStop, CountedIn, EntryRun, Mlocked};
+use crate::locked_table::LockedTable;
+use crate::own_tables::OwnTables;
+use crate::reserve::TableReserve;
+use crate::tables::{Descent, Tables};
+use pagewright_arch::{Entry, Isa, Pte, PteSlot, SoftEntry, SoftKind, TableEntry};
+use pagewright_plant::plant;
+use pagewright_sync::{Backend, Platform};
+use pagewright_tlb::{Debt, OwedFlush};
+use pagewright_types::{Counter, Gauge, Level, PageRange, Pfn, VirtAddr};
+
+/// Why a break stopped; what programs can see has not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakStop {
+    /// It needs this many tables in its reserve.
+    NeedsTables(usize),
+    /// The references of a page exceed the limit for entries.
+    TooManyRefs(VirtAddr),
+}
+
+/// What a break copies.
+struct Break<'b, 'r, P: Platform, H> {
+    tables: Tables<'b, P>,
+    va: VirtAddr,
+    /// An entry whose span is inside need not be broken.
+    keep: PageRange,
+    hooks: &'b mut H,
+    reserve: &'b mut TableReserve<'r, P>,
+    made: u64,
+}
+
+impl<'h, P: Platform> Tables<'h, P> {
+    /// Makes every table of `range` the space's own.
+    ///
+    /// The caller holds no table lock. It fills the reserve and calls again after
+    /// [`BreakStop::NeedsTables`].
+    ///
+    /// # Errors
+    /// [`BreakStop`]; what programs can see has not changed.
+    pub fn own(
+        &self,
+        range: PageRange,
+        hooks: &mut impl CopyHooks,
+        reserve: &mut TableReserve<'_, P>,
+    ) -> Result<OwnTables<'h, P>, BreakStop> {
+        if !self.tree.has_shared() {
+            return Ok(OwnTables::new(*self, range));
+        }
+        let mut rest = range;
+        while let Some((va, found)) = self.first_shared(rest) {
+            self.break_path(va, &found, PageRange::new(VirtAddr::ZERO, VirtAddr::ZERO), hooks, reserve)?;
+            rest = PageRange::new(va, range.end());
+        }
+        Ok(OwnTables::new(*self, range))
+    }
+
+    /// Breaks what is shared and only in part in `range`, at both of its ends.
+    ///
+    /// Every pointer that is shared afterwards lies in `range` with all that it spans, or outside.
+    ///
+    /// # Errors
+    /// As [`own`](Self::own).
+    pub fn own_ends(
+        &self,
+        range: PageRange,
+        hooks: &mut impl CopyHooks,
+        reserve: &mut TableReserve<'_, P>,
+    ) -> Result<(), BreakStop> {
+        if !self.tree.has_shared() || range.is_empty() {
+            return Ok(());
+        }
+        for va in [range.start(), VirtAddr::new(range.end().raw() - 1).align_down(Level::PTE.span())] {
+            loop {
+                let found = self.descend(va, Level::PTE);
+                if !found.shared || range.covers(span_of(va, found.level)) {
+                    break;
+                }
+                self.break_path(va, &found, range, hooks, reserve)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back every table of `range` that no other space shares any more; copies none.
+    pub fn take_back_part(&self, range: PageRange) {
+        let mut rest = range;
+        while let Some((va, found)) = self.first_shared(rest) {
+            let parent = LockedTable::new(*self, found.slot.table, found.level, va);
+            if !self.take_back_if_last(&parent, va) {
+                let next = span_of(va, found.level).end();
+                rest = PageRange::new(next.min(range.end()), range.end());
+            }
+        }
+    }
+
+    /// Takes back the table below the pointer for `va` if it has one share; false if it has more.
+    fn take_back_if_last(&self, parent: &LockedTable<'_, P>, va: VirtAddr) -> bool {
+        let index = parent.index(va);
+        let Entry::Table(pointer) = P::Isa::decode(parent.level(), parent.load(index)) else { return true };
+        if !pointer.write_protected {
+            return true;
+        }
+        let old = LockedTable::new(*self, pointer.pfn, below(parent.level()), va);
+        let last = old.page().shares() == 1;
+        if last {
+            self.take_back(parent, index, &old, pointer.origin);
+        }
+        last
+    }
+
+    /// Breaks the shared pointer `found` on the way to `va`, or takes its table back.
+    fn break_path(
+        &self,
+        va: VirtAddr,
+        found: &Descent,
+        keep: PageRange,
+        hooks: &mut impl CopyHooks,
+        reserve: &mut TableReserve<'_, P>,
+    ) -> Result<(), BreakStop> {
+        let level = found.level;
+        let parent = LockedTable::new(*self, found.slot.table, level, va);
+        let index = parent.index(va);
+        let Entry::Table(pointer) = P::Isa::decode(level, parent.load(index)) else { return Ok(()) };
+        if !pointer.write_protected {
+            return Ok(());
+        }
+        let old = LockedTable::new(*self, pointer.pfn, below(level), va);
+        if old.page().shares() == 1 {
+            self.take_back(&parent, index, &old, pointer.origin);
+            return Ok(());
+        }
+        let needed = self.tables_on_the_way(&old, va, keep);
+        if reserve.len() < needed {
+            return Err(BreakStop::NeedsTables(needed));
+        }
+        let mut copy = Break { tables: *self, va, keep, hooks, reserve, made: 0 };
+        let new = copy.copy_table(&old)?;
+        let made = copy.made;
+        self.replace_pointer(&parent, index, new, level);
+        // INV-SHARE-LEAVE: every CPU of this space was flushed, and every walk has ended.
+        old.page().unshare();
+        drop((old, parent));
+        // The space reaches as many tables as before.
+        self.tlb.frames().adjust(Gauge::PageTablePages, made as i64);
+        self.tlb.count(Counter::PwTableBroken, made);
+        Ok(())
+    }
+
+    /// The tables from `old` down to the last that a break copies.
+    fn tables_on_the_way(&self, old: &LockedTable<'_, P>, va: VirtAddr, keep: PageRange) -> usize {
+        let (mut table, mut level, mut count) = (old.table(), old.level(), 1);
+        while level > Level::PTE && !keep.covers(span_of(va, level)) {
+            let slot = PteSlot { table, index: level.index_of(va) as u16 };
+            let Entry::Table(next) = P::Isa::decode(level, self.tlb.fx().load(slot)) else { break };
+            (table, level, count) = (next.pfn, below(level), count + 1);
+        }
+        count
+    }
+
+    /// Replaces a pointer by one to `new`, with a break in between, and flushes all that it spans.
+    fn replace_pointer(&self, parent: &LockedTable<'_, P>, index: usize, new: Pfn, level: Level) {
+        let va = parent.address(index);
+        let gap = SoftEntry { kind: SoftKind::InTransition, exclusive: false, payload: 0 };
+        let owed = || Debt::new(self.tlb, self.context(), va, OwedFlush::LiveTable(level), ());
+        parent.store(index, P::Isa::soft(gap));
+        <P::Locks as Backend>::point();
+        plant!(BreakNotFlushed; core::mem::forget(owed()), owed().settle());
+        self.tlb.await_walkers();
+        // INV-TABLE-ZERO: the copies are visible to walkers before the pointer to them is.
+        self.tlb.fx().publish();
+        parent.store(index, P::Isa::table(TableEntry::own(new)));
+        self.tlb.fx().publish();
+    }
+}
+
+/// What an entry of `level` for `va` spans.
+pub(super) fn span_of(va: VirtAddr, level: Level) -> PageRange {
+    let start = va.align_down(level.span());
+    PageRange::new(start, start.add(level.span()))
+}
+
+impl<P: Platform, H: CopyHooks> Break<'_, '_, P, H> {
+    /// Copies a locked table, and those below it on the way.
+    fn copy_table(&mut self, old: &LockedTable<'_, P>) -> Result<Pfn, BreakStop> {
+        let (tables, level) = (self.tables, old.level());
+        // The reserve is counted, so what fails below puts nothing back; it discards the copy.
+        let on_the_way = (level > Level::PTE && !self.keep.covers(span_of(self.va, level)))
+            .then(|| P::Isa::decode(level, old.pte(self.va)))
+            .and_then(|entry| if let Entry::Table(next) = entry { Some(next) } else { None });
+        let below_it = match on_the_way {
+            Some(next) => {
+                let child = LockedTable::new(tables, next.pfn, below(level), self.va);
+                Some(self.copy_table(&child)?)
+            }
+            None => None,
+        };
+        let new = LockedTable::new(tables, self.reserve.take_table(level, tables.context().id()), level, self.va);
+        self.made += 1;
+        if let Err(stop) = old.copy_shared(&new, self.hooks) {
+            self.discard(new);
+            if let Some(child) = below_it {
+                self.discard(LockedTable::new(tables, child, below(level), self.va));
+            }
+            let (CopyStop::NoFrame(va) | CopyStop::TooManyRefs(va)) = stop;
+            return Err(BreakStop::TooManyRefs(va));
+        }
+        let mut pointers = 0;
+        if level > Level::PTE {
+            for index in 0..Level::ENTRIES {
+                let Entry::Table(child) = P::Isa::decode(level, old.load(index)) else { continue };
+                pointers += 1;
+                if let Some(copy) = below_it.filter(|_| index == level.index_of(self.va)) {
+                    new.store(index, P::Isa::table(TableEntry::own(copy)));
+                    continue;
+                }
+                tables.tlb.frames().table(child.pfn).share();
+                if !child.write_protected {
+                    let kept =
+                        plant!(OldPointerWritable; child, TableEntry { write_protected: true, origin: true, ..child });
+                    old.store(index, P::Isa::table(kept));
+                }
+                let copied = TableEntry { write_protected: true, origin: false, ..child };
+                new.store(index, P::Isa::table(copied));
+            }
+        }
+        new.page().adjust_live(pointers);
+        let table = new.table();
+        tables.add_edits_of(old);
+        Ok(table)
+    }
+
+    /// Gives up a copy that no walker has seen, with all that it holds.
+    #[allow(unsafe_code)]
+    fn discard(&mut self, copy: LockedTable<'_, P>) {
+        let (tables, table) = (self.tables, copy.table());
+        for index in 0..Level::ENTRIES {
+            let va = copy.address(index);
+            match P::Isa::decode(copy.level(), copy.load(index)) {
+                Entry::Empty => {}
+                Entry::Soft(soft) => {
+                    EntryRun::new(&copy, Mlocked(false), CountedIn::Nowhere).unmap_soft(va);
+                    self.hooks.discard_soft(soft);
+                }
+                Entry::Leaf(_) => EntryRun::new(&copy, Mlocked(false), CountedIn::Nowhere).discard(va),
+                Entry::Table(child) => {
+                    copy.store(index, Pte::EMPTY);
+                    copy.page().adjust_live(-1);
+                    if child.write_protected {
+                        tables.tlb.frames().table(child.pfn).unshare();
+                    } else {
+                        self.discard(LockedTable::new(tables, child.pfn, below(copy.level()), va));
+                    }
+                }
+            }
+        }
+        drop(copy);
+        // SAFETY: INV-TABLE-OWNS – no entry points to the copy, which was never hooked.
+        tables.tlb.free(unsafe { tables.tlb.frames().retire(table) });
+    }
+}

@@ -1,0 +1,124 @@
+//! Editing an entry for every space that reaches it.
+//!
+//! What holds for all sharers is done once, in the shared table: a page is swapped out or ages for
+//! each of them, a file is truncated for each of them. The debt of the edit is owed by all members
+//! of the family ([`FamilyDebt`]).
+
+use super::walk::Walked;
+use crate::entry::{CountedIn, EntryRun, Mlocked};
+use crate::leaf_view::{EntryView, LeafView};
+use crate::locked_table::LockedTable;
+use crate::tables::Tables;
+use pagewright_sync::{Arc, Platform};
+use pagewright_tlb::{Batch, Debt, FamilyDebt, FamilyToken, IntoDetachedPieces, TlbContext};
+use pagewright_types::{Level, PageRange, VirtAddr};
+
+/// A locked table whose entries change for every space that reaches them.
+#[must_use]
+pub struct ForAllTable<'f, 'h, P: Platform> {
+    table: LockedTable<'h, P>,
+    shared: bool,
+    token: Option<&'f FamilyToken<'f, P>>,
+}
+
+impl<'f, 'h, P: Platform> ForAllTable<'f, 'h, P> {
+    /// The entry for `va`, as it says; the path may allow less.
+    pub fn entry(&self, va: VirtAddr) -> EntryView {
+        self.table.entry(va)
+    }
+
+    /// The leaf for `va`, as its entry says; the path may allow less.
+    pub fn leaf(&self, va: VirtAddr) -> Option<LeafView> {
+        self.table.leaf(va)
+    }
+
+    /// The first address of `part` under each entry, in order.
+    pub fn entries(&self, part: PageRange) -> impl Iterator<Item = VirtAddr> + use<P> {
+        self.table.entries(part)
+    }
+
+    /// Edits entries by a run, whose debt every sharer owes.
+    pub fn edit<'s, T: IntoDetachedPieces>(
+        &'s self,
+        mlocked: Mlocked,
+        edit: impl FnOnce(&mut EntryRun<'s, 'h, P>) -> Option<Debt<'h, P, T>>,
+    ) -> Option<FamilyDebt<'f, 'h, P, T>> {
+        edit(&mut self.run(mlocked)).map(|debt| FamilyDebt::new(self.token, debt))
+    }
+
+    /// Adds to `batch` the flushes that other operations owe of the table's entries.
+    ///
+    /// For a caller that depends on entries that it found cleared or weakened, in any space.
+    pub fn absorb_pending(&self, batch: &mut Batch<'_, P>, context: &Arc<TlbContext>) {
+        let table = self.table.table();
+        if let Some(token) = self.token.filter(|_| self.shared) {
+            token.absorb_pending(batch, table);
+        }
+        batch.absorb_pending(context, table);
+    }
+
+    /// Clears a soft entry, which no TLB has.
+    pub fn clear_soft(&self, va: VirtAddr) {
+        self.run(Mlocked(false)).unmap_soft(va);
+    }
+
+    fn run(&self, mlocked: Mlocked) -> EntryRun<'_, 'h, P> {
+        let counted = if self.shared { CountedIn::Sharers } else { CountedIn::Space };
+        if let Some(token) = self.token.filter(|_| self.shared) {
+            token.note_edit();
+        }
+        EntryRun::new(&self.table, mlocked, counted)
+    }
+}
+
+impl<'h, P: Platform> Tables<'h, P> {
+    /// The permission to edit the tables that the space shares; `None` if it never shared any.
+    pub fn family_token(&self) -> Option<FamilyToken<'h, P>> {
+        self.family.map(|family| family.token())
+    }
+
+    /// Locks the table of the last entry for `va`, for edits that hold for every space it serves.
+    ///
+    /// `None` if there is neither a table of the last level nor a leaf above.
+    pub fn lock_for_all<'f>(
+        &self,
+        va: VirtAddr,
+        token: Option<&'f FamilyToken<'f, P>>,
+    ) -> Option<ForAllTable<'f, 'h, P>> {
+        if !self.tree.has_shared() {
+            return self.lock_own(va).map(|table| ForAllTable { table, shared: false, token: None });
+        }
+        match self.lock_walked(va) {
+            Walked::Table(walked) => {
+                assert!(token.is_some() || !walked.shared, "INV-SHARE-OWN: {va} is edited for all without a token");
+                Some(ForAllTable { table: walked.table, shared: walked.shared, token })
+            }
+            Walked::Nothing(_) => None,
+        }
+    }
+
+    /// Locks the own table of `level` for `va`, whose entries no other space reaches.
+    pub fn lock_level_for_all<'f>(&self, va: VirtAddr, level: Level) -> Option<ForAllTable<'f, 'h, P>> {
+        let table = self.try_own(PageRange::page(va))?.lock_level(va, level)?;
+        Some(ForAllTable { table, shared: false, token: None })
+    }
+
+    /// The tables with entries of `range`, each locked, and the part under each.
+    ///
+    /// As [`lock_for_all`](Self::lock_for_all).
+    pub fn locked_for_all<'f>(
+        &self,
+        range: PageRange,
+        token: Option<&'f FamilyToken<'f, P>>,
+    ) -> impl Iterator<Item = (ForAllTable<'f, 'h, P>, PageRange)> + use<'f, 'h, P> {
+        self.walked(range).map(move |(walked, part)| {
+            assert!(token.is_some() || !walked.shared, "INV-SHARE-OWN: {part} is edited for all without a token");
+            (ForAllTable { table: walked.table, shared: walked.shared, token }, part)
+        })
+    }
+
+    /// Locks the table of the last entry for `va` in a space that shares none.
+    fn lock_own(&self, va: VirtAddr) -> Option<LockedTable<'h, P>> {
+        self.try_own(PageRange::page(va))?.lock(va)
+    }
+}

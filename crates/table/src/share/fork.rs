@@ -1,0 +1,250 @@
+//! Sharing the tables of a parent with its child (`copy_pmd_range` with `MMF_COW_PTE`).
+//!
+//! A pointer is shared at the highest level at which every mapping below it may be shared. The
+//! parent's pointer is write-protected, the child gets one like it, and the table a share more.
+//! Nothing below is read or written. What cannot be shared is left out: the caller copies it.
+//!
+//! ```text
+//!   write-protect the parent's pointer ─▶ full barrier ─▶ marked as pinned?
+//!       no: share      yes, last level: judge each page under the lock; none pinned: share
+//!                      yes, above: restore the pointer, and share its children instead
+//! ```
+//!
+//! `gup_fast` marks the tables on its path, pins, and compares the path after a full barrier. So
+//! either fork sees the mark, or the pin is given up (INV-SHARE-PIN).
+
+use super::break_path::span_of;
+use crate::below;
+use crate::locked_table::LockedTable;
+use crate::mmap_lock::MmapWrite;
+use crate::reserve::TableReserve;
+use crate::tables::Tables;
+use core::sync::atomic::{Ordering, fence};
+use pagewright_arch::{Entry, Isa, LeafFlags, Pte, TableEntry};
+use pagewright_plant::plant;
+use pagewright_sync::{AllocError, Backend, Platform};
+use pagewright_tlb::frames::{EntryCounts, NoFrames, TableMarks};
+use pagewright_tlb::{Debt, Family, Gather, OwedFlush, Tlb};
+use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
+
+/// Which part of a space may be shared with a child.
+pub trait Shareable<P: Platform> {
+    /// Whether every mapping under `range` may be shared.
+    fn may_share(&self, range: PageRange) -> bool;
+
+    /// Notes that the pointer which spans `range` is about to be write-protected.
+    fn write_protected(&self, range: PageRange);
+
+    /// Allocates tables until `reserve` has `count`.
+    ///
+    /// # Errors
+    /// [`NoFrames`]; the reserve keeps what it has.
+    fn fill(&self, reserve: &mut TableReserve<'_, P>, count: usize) -> Result<(), NoFrames>;
+}
+
+/// One sharing of tables.
+struct Sharing<'s, 'h, 'g, P: Platform, S> {
+    parent: Tables<'h, P>,
+    child: Tables<'h, P>,
+    shareable: &'s S,
+    gather: &'s mut Gather<'g, P>,
+    reserve: TableReserve<'h, P>,
+    /// What the parent keeps for itself.
+    kept: EntryCounts<i64>,
+    kept_tables: i64,
+    /// Whether nothing is left to copy.
+    complete: bool,
+}
+
+impl<P: Platform, M> MmapWrite<'_, P, M> {
+    /// Makes a child that shares nothing yet a member of this space's family.
+    ///
+    /// # Errors
+    /// [`AllocError`], if the kernel heap is exhausted.
+    pub fn add_to_family(&mut self, child: &mut MmapWrite<'_, P, M>) -> Result<(), AllocError> {
+        let family = match self.family() {
+            Some(family) => family.clone(),
+            None => {
+                let family = Family::try_new()?;
+                self.join_family(&family)?;
+                family
+            }
+        };
+        child.join_family(&family)
+    }
+
+    /// Shares with a new child, which no CPU runs, every table that `shareable` allows.
+    ///
+    /// The child is a [member](Self::add_to_family) of the family. `gather`, of this space, takes
+    /// the flush of the pointers that were write-protected. Returns whether all tables are shared.
+    ///
+    /// # Errors
+    /// [`NoFrames`] for a table of the child; the caller ends the child.
+    pub fn share_tables(
+        &self,
+        child: &MmapWrite<'_, P, M>,
+        tlb: &Tlb<P>,
+        shareable: &impl Shareable<P>,
+        gather: &mut Gather<'_, P>,
+    ) -> Result<bool, NoFrames> {
+        let (parent, child) = (self.tables(tlb), child.tables(tlb));
+        parent.tree.note_shared();
+        child.tree.note_shared();
+        if parent.has_blocks() {
+            child.tree.note_blocks();
+        }
+        let (reserve, kept) = (TableReserve::new(tlb), EntryCounts::default());
+        let all = parent.tree.rss().own();
+        // The records of the tables below a shared pointer are not visited.
+        gather.meet_space();
+        let mut sharing = Sharing { parent, child, shareable, gather, reserve, kept, kept_tables: 0, complete: true };
+        let roots = (parent.tree.root(), child.tree.root());
+        let shared = sharing.share_below(roots, Level::PGD, VirtAddr::ZERO);
+        if let Err(refused) = shared {
+            // The child ends, and leaves what it got.
+            child.count_shared();
+            return Err(refused);
+        }
+        let (kept, kept_tables, complete) = (sharing.kept, sharing.kept_tables, sharing.complete);
+        child.tree.add_reached(parent.tree.reached() - kept_tables);
+        child.tree.rss().add(core::array::from_fn(|kind| all[kind] - kept[kind]));
+        Ok(complete)
+    }
+}
+
+impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
+    /// Shares what may be shared below two tables of one level; `base` is their first address.
+    ///
+    /// Returns whether a table on the way is marked as pinned.
+    fn share_below(&mut self, (from, to): (Pfn, Pfn), level: Level, base: VirtAddr) -> Result<bool, NoFrames> {
+        self.keep(from, level);
+        let mut marked = false;
+        for index in 0..Level::ENTRIES {
+            let va = base.add(index as u64 * level.span());
+            let parent = LockedTable::new(self.parent, from, level, va);
+            let pointer = match P::Isa::decode(level, parent.load(index)) {
+                Entry::Table(pointer) => pointer,
+                Entry::Empty => continue,
+                Entry::Leaf(_) | Entry::Soft(_) => {
+                    self.complete = false;
+                    continue;
+                }
+            };
+            let span = span_of(va, level);
+            if self.shareable.may_share(span) && self.try_share(&parent, index, pointer) {
+                drop(parent);
+                self.give_to_child(to, level, va, pointer.pfn);
+                continue;
+            }
+            drop(parent);
+            if level == Level::PMD {
+                self.complete = false;
+                self.keep(pointer.pfn, Level::PTE);
+                marked |= self.marked(pointer.pfn);
+                continue;
+            }
+            // The pointer is own: a table that is shared already has nothing that forbids it.
+            let child = self.child_table(to, level, va)?;
+            let below_marked = self.share_below((pointer.pfn, child), below(level), va)?;
+            self.drop_if_empty(to, level, va, child);
+            if !below_marked {
+                self.parent.tlb.frames().table(pointer.pfn).unmark(TableMarks::MAY_PIN);
+            }
+            marked |= below_marked;
+        }
+        Ok(marked)
+    }
+
+    /// Counts a table that the parent keeps for itself.
+    fn keep(&mut self, table: Pfn, level: Level) {
+        let own = self.parent.counts_of(table, level);
+        self.kept = core::array::from_fn(|kind| self.kept[kind] + own[kind]);
+        self.kept_tables += 1;
+    }
+
+    fn marked(&self, table: Pfn) -> bool {
+        self.parent.tlb.frames().table(table).marks().contains(TableMarks::MAY_PIN)
+    }
+
+    /// Write-protects a pointer of the parent and adds a share; false if a page may be pinned.
+    fn try_share(&mut self, parent: &LockedTable<'_, P>, index: usize, pointer: TableEntry) -> bool {
+        let (tlb, level) = (self.parent.tlb, parent.level());
+        let page = tlb.frames().table(pointer.pfn);
+        if !pointer.write_protected {
+            self.shareable.write_protected(span_of(parent.address(index), level));
+            let own = parent.load(index);
+            let shared = TableEntry { write_protected: true, origin: true, ..pointer };
+            parent.store(index, P::Isa::table(shared));
+            // Pairs with the fence between the pin and the second look at the path in `gup_fast`.
+            fence(Ordering::SeqCst);
+            <P::Locks as Backend>::point();
+            if plant!(ForkSharesPinned; false, self.marked(pointer.pfn)) && !self.judge(parent, index, pointer) {
+                parent.store(index, own);
+                return false;
+            }
+            let owed = OwedFlush::LiveTable(level);
+            let debt = Debt::new(tlb, self.parent.context(), parent.address(index), owed, ());
+            plant!(ShareNotFlushed; core::mem::forget(debt), self.gather.absorb(debt));
+        }
+        page.share();
+        tlb.count(Counter::PwTableShared, 1);
+        true
+    }
+
+    /// Whether no page of a marked last-level table is pinned; then the mark is removed.
+    fn judge(&self, parent: &LockedTable<'_, P>, index: usize, pointer: TableEntry) -> bool {
+        if parent.level() > Level::PMD {
+            return false;
+        }
+        let tlb = self.parent.tlb;
+        let table = LockedTable::new(self.parent, pointer.pfn, Level::PTE, parent.address(index));
+        let pinned = (0..Level::ENTRIES).any(|index| match P::Isa::decode(Level::PTE, table.load(index)) {
+            Entry::Leaf(leaf) => {
+                !leaf.flags.contains(LeafFlags::SPECIAL) && tlb.frames().folio(leaf.pfn).maybe_pinned()
+            }
+            Entry::Empty | Entry::Soft(_) | Entry::Table(_) => false,
+        });
+        if !pinned {
+            table.page().unmark(TableMarks::MAY_PIN);
+        }
+        !pinned
+    }
+
+    /// Stores the child's pointer to a table that it shares.
+    fn give_to_child(&self, to: Pfn, level: Level, va: VirtAddr, table: Pfn) {
+        let child = LockedTable::new(self.child, to, level, va);
+        let index = child.index(va);
+        debug_assert_eq!(child.load(index), Pte::EMPTY, "INV-TABLE-EMPTY: a child has a table at {va}");
+        child.store(index, P::Isa::table(TableEntry { pfn: table, write_protected: true, origin: false }));
+        child.page().adjust_live(1);
+    }
+
+    /// The child's own table below the entry of `level` for `va`, which is made if it is missing.
+    fn child_table(&mut self, to: Pfn, level: Level, va: VirtAddr) -> Result<Pfn, NoFrames> {
+        self.shareable.fill(&mut self.reserve, 1)?;
+        let child = LockedTable::new(self.child, to, level, va);
+        let table = self.reserve.take_table(below(level), self.child.context().id());
+        self.child.tlb.fx().publish();
+        child.store(child.index(va), P::Isa::table(TableEntry::own(table)));
+        child.page().adjust_live(1);
+        self.child.tree.add_tables(self.child.tlb, 1);
+        Ok(table)
+    }
+
+    /// Frees a table of the child again that nothing was put into.
+    ///
+    /// No CPU has walked it, so nothing is owed.
+    #[allow(unsafe_code)]
+    fn drop_if_empty(&self, to: Pfn, level: Level, va: VirtAddr, table: Pfn) {
+        let tlb = self.child.tlb;
+        if tlb.frames().table(table).live() > 0 {
+            return;
+        }
+        let child = LockedTable::new(self.child, to, level, va);
+        child.store(child.index(va), Pte::EMPTY);
+        child.page().adjust_live(-1);
+        self.child.tree.sub_tables(tlb, 1);
+        // SAFETY: INV-TABLE-OWNS – the only pointer to the table was just cleared.
+        tlb.free(unsafe { tlb.frames().retire(table) });
+    }
+}

@@ -1,0 +1,189 @@
+//! Leaving the tables that a space shares, for `munmap`, `exec` and exit.
+//!
+//! ```text
+//!   1  each shared pointer of the range := in transition, which names its table; or own, if its
+//!      table has no other share
+//!   2  one flush of the space; wait for every counted walk
+//!   3  each table, under its lock:  more than one share: drop it, and clear the pointer
+//!                                   the last share: hook it again, for the caller to unmap
+//! ```
+//!
+//! A table with one share has entries that no other space reaches. They go the way of all others:
+//! the caller unmaps them, gives up their references after its flush, and frees the table.
+//!
+//! Nothing here allocates or fails.
+
+use super::break_path::span_of;
+use crate::below;
+use crate::locked_table::LockedTable;
+use crate::mmap_lock::MmapWrite;
+use crate::own_tables::OwnTables;
+use crate::tables::Tables;
+use pagewright_arch::{Entry, Isa, Pte, PteSlot, SoftEntry, SoftKind, TableEntry};
+use pagewright_plant::plant;
+use pagewright_sync::Platform;
+use pagewright_tlb::frames::EntryCounts;
+use pagewright_tlb::{Debt, Gather, OwedFlush, Tlb};
+use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
+
+impl<P: Platform, M> MmapWrite<'_, P, M> {
+    /// Leaves every shared table of `range`, and returns the tables that are left, all its own.
+    ///
+    /// No pointer is shared that lies in `range` in part: [`Tables::own_ends`] broke those.
+    pub fn leave_shared<'h>(&'h self, tlb: &'h Tlb<P>, range: PageRange) -> OwnTables<'h, P> {
+        let tables = self.tables(tlb);
+        let root = (tables.tree.root(), Level::PGD);
+        // A table that is taken back has children that other spaces may share.
+        while tables.tree.has_shared() && tables.first_shared(range).is_some() {
+            let mut gather = Gather::new(tlb, tables.context());
+            tables.each_pointer(root, range, &mut |table, index, pointer| {
+                tables.mark_or_take_back(table, index, pointer, &mut gather);
+            });
+            gather.settle();
+            tlb.await_walkers();
+            tables.drop_marked(root, range);
+        }
+        OwnTables::new(tables, range)
+    }
+}
+
+impl<P: Platform> Tables<'_, P> {
+    /// Calls `visit` for each pointer of `range` in the own tables below `at`, top down.
+    ///
+    /// `visit` may replace the pointer; what it then points to is not visited.
+    fn each_pointer(
+        &self,
+        at: (Pfn, Level),
+        range: PageRange,
+        visit: &mut impl FnMut(&LockedTable<'_, P>, usize, TableEntry),
+    ) {
+        let (table, level) = at;
+        let last = VirtAddr::new(range.end().raw() - 1);
+        let base = range.start().align_down(level.table_span());
+        for index in level.index_of(range.start())..=level.index_of(last) {
+            let slot = PteSlot { table, index: index as u16 };
+            let Entry::Table(pointer) = P::Isa::decode(level, self.tlb.fx().load(slot)) else { continue };
+            let va = base.add(index as u64 * level.span());
+            visit(&LockedTable::new(*self, table, level, va), index, pointer);
+            let now = P::Isa::decode(level, self.tlb.fx().load(slot));
+            if let Entry::Table(own) = now
+                && level > Level::PMD
+                && !own.write_protected
+                && let Some(part) = span_of(va, level).intersect(range)
+            {
+                self.each_pointer((own.pfn, below(level)), part, visit);
+            }
+        }
+    }
+
+    /// Counts in the space what is below its shared pointers.
+    pub(super) fn count_shared(&self) {
+        let whole = PageRange::new(VirtAddr::ZERO, VirtAddr::new(Level::PGD.table_span()));
+        self.each_pointer((self.tree.root(), Level::PGD), whole, &mut |parent, _, pointer| {
+            if pointer.write_protected {
+                let reach = self.reach_of((pointer.pfn, below(parent.level())));
+                self.tree.rss().add(reach.entries);
+                self.tree.add_reached(reach.tables);
+            }
+        });
+    }
+
+    /// Prepares a shared pointer to be left, or takes its table back if no other share is left.
+    fn mark_or_take_back(
+        &self,
+        parent: &LockedTable<'_, P>,
+        index: usize,
+        pointer: TableEntry,
+        gather: &mut Gather<'_, P>,
+    ) {
+        if !pointer.write_protected {
+            return;
+        }
+        let (va, level) = (parent.address(index), parent.level());
+        let old = LockedTable::new(*self, pointer.pfn, below(level), va);
+        if old.page().shares() == 1 {
+            self.take_back(parent, index, &old, pointer.origin);
+            return;
+        }
+        let payload = u64::from(pointer.pfn.raw());
+        parent
+            .store(index, P::Isa::soft(SoftEntry { kind: SoftKind::InTransition, exclusive: pointer.origin, payload }));
+        let debt = Debt::new(self.tlb, self.context(), va, OwedFlush::LiveTable(level), ());
+        plant!(LeaveNotFlushed; core::mem::forget(debt), gather.absorb(debt));
+    }
+
+    /// Drops the share of each table of `range` whose pointer is in transition.
+    fn drop_marked(&self, at: (Pfn, Level), range: PageRange) {
+        let (table, level) = at;
+        let last = VirtAddr::new(range.end().raw() - 1);
+        let base = range.start().align_down(level.table_span());
+        for index in level.index_of(range.start())..=level.index_of(last) {
+            let slot = PteSlot { table, index: index as u16 };
+            let va = base.add(index as u64 * level.span());
+            match P::Isa::decode(level, self.tlb.fx().load(slot)) {
+                Entry::Soft(soft) if soft.kind == SoftKind::InTransition => {
+                    self.drop_share(&LockedTable::new(*self, table, level, va), index, soft);
+                }
+                Entry::Table(own) if level > Level::PMD => {
+                    if let Some(part) = span_of(va, level).intersect(range) {
+                        self.drop_marked((own.pfn, below(level)), part);
+                    }
+                }
+                Entry::Table(_) | Entry::Leaf(_) | Entry::Soft(_) | Entry::Empty => {}
+            }
+        }
+    }
+
+    fn drop_share(&self, parent: &LockedTable<'_, P>, index: usize, soft: SoftEntry) {
+        let va = parent.address(index);
+        let old = LockedTable::new(*self, Pfn::new(soft.payload as u32), below(parent.level()), va);
+        if plant!(LastShareDropped; false, old.page().shares() == 1) {
+            // No other space reaches it, and the caller unmaps all of it.
+            self.take_back(parent, index, &old, soft.exclusive);
+            return;
+        }
+        let left = self.reach_of((old.table(), old.level()));
+        self.tree.rss().add(left.entries.map(|entries| -entries));
+        self.tree.add_reached(-left.tables);
+        parent.store(index, Pte::EMPTY);
+        parent.page().adjust_live(-1);
+        old.page().unshare();
+        self.tlb.count(Counter::PwTableLeft, 1);
+    }
+
+    /// What is below a table and in it, without what edits for all have changed.
+    fn reach_of(&self, at: (Pfn, Level)) -> Reach {
+        let mut reach = Reach::default();
+        self.add_reach(at, &mut reach);
+        reach
+    }
+
+    fn add_reach(&self, (table, level): (Pfn, Level), reach: &mut Reach) {
+        reach.tables += 1;
+        for (sum, counts) in reach.entries.iter_mut().zip(self.counts_of(table, level)) {
+            *sum += counts;
+        }
+        if level > Level::PTE {
+            for index in 0..Level::ENTRIES {
+                let slot = PteSlot { table, index: index as u16 };
+                if let Entry::Table(child) = P::Isa::decode(level, self.tlb.fx().load(slot)) {
+                    self.add_reach((child.pfn, below(level)), reach);
+                }
+            }
+        }
+    }
+
+    /// What the entries of one table count as in a resident set, without edits for all.
+    pub(super) fn counts_of(&self, table: Pfn, level: Level) -> EntryCounts<i64> {
+        let page = self.tlb.frames().table(table);
+        let (counts, edits) = (page.counts(), page.shared_edits());
+        core::array::from_fn(|kind| (i64::from(counts[kind]) - i64::from(edits[kind])) * level.pages() as i64)
+    }
+}
+
+/// The tables that a pointer leads to, and what their entries count as.
+#[derive(Default)]
+struct Reach {
+    tables: i64,
+    entries: EntryCounts<i64>,
+}

@@ -1,0 +1,58 @@
+//! Sharing page tables between spaces, copy-on-write (the series *Copy-On-Write Page Table*).
+//!
+//! A pointer is *shared* while it is write-protected. Then other spaces may reach all tables below
+//! it, and no store goes through it: hardware refuses by the R/W bit of the pointer (Intel SDM vol.
+//! 3A §4.6.1) or by `APTable` (Arm ARM D8.4.2.4). Leaves keep their bits meanwhile. What a leaf
+//! allows is what the leaf and every pointer on the way allow ([`crate::LeafView`]).
+//!
+//! ```text
+//!   fork       parent ──▶ X              the pointer is write-protected in both spaces, X has
+//!              child  ──▶ X              2 shares; nothing below is touched          fork.rs
+//!   break      parent ──▶ X' ─▶ Y' ─▶ Z' copies down to the entry that changes; their
+//!              child  ──▶ X ─▶ Y ─▶ Z    other children get one share more     break_path.rs
+//!   take back  child  ──▶ X              1 share is left: the pointer is own    take_back.rs
+//!   leave      child  ──▶ –              cleared, flushed, then the share drops     leave.rs
+//! ```
+//!
+//! - **Counting.** An entry counts once, however many spaces reach its table: one reference, one
+//!   mapping. Each pointer to a table is one of its shares. A break adds to each page what its copy
+//!   of the entry holds.
+//! - **Resident sets** do not change when a table is shared, broken or taken back, because the
+//!   space reaches as many entries as before. `resident.rs` has edits for all sharers.
+//! - **Stability.** A space that is held for reading keeps its own tables, but nothing below a
+//!   shared pointer: another thread may break it, and the sibling may exit. So a descent below one
+//!   is a counted walk that only tries the lock of the last table and then compares the path again.
+//!   A drop of a share waits for such walks, and holds the lock of the table (`walk.rs`).
+//! - **Origin.** Only the space that had a table to itself when sharing began gets it back
+//!   untouched. Its pointer says so. Leaves that are still writable or exclusive were so for the
+//!   origin (CVE-2020-29374); another space strips them, one level at a time.
+//! - **Pins.** No page is taken through a shared path: `get_user_pages` breaks it first. Before a
+//!   page is pinned through an own path, every table on the path is marked. Fork does not share a
+//!   marked table whose pages may still be pinned.
+//!
+//! INV-SHARE-OWN: an entry below a shared pointer changes for all sharers, with their family's
+//! token, or by a break that removes write and exclusive bits. INV-SHARE-LEAVE: a share is dropped
+//! after every CPU of its space was flushed and every walk has ended (CVE-2025-38085).
+//! INV-SHARE-ORIGIN: a leaf is writable or exclusive for the origin alone. INV-SHARE-PIN: no page
+//! below a shared pointer is pinned. INV-SHARE-ATOMIC: a break that fails has changed nothing that
+//! a program can see.
+//!
+//! Neighbours: [`crate::OwnTables`] is what a break gives; fork in `mm` decides which mappings may
+//! share.
+//!
+//! Not guaranteed: that a table with one share is not below a shared pointer. The space that is
+//! left takes it back when it next edits.
+
+mod break_path;
+mod for_all;
+mod fork;
+mod leave;
+mod read;
+mod resident;
+mod take_back;
+mod walk;
+
+pub use break_path::BreakStop;
+pub use for_all::ForAllTable;
+pub use fork::Shareable;
+pub use read::ReadTable;

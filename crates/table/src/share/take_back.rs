@@ -1,0 +1,51 @@
+//! Taking a table back whose other sharers have gone.
+//!
+//! The origin takes it back untouched: one store, whatever the size of the memory below. Any other
+//! space may not use the rights that the leaves kept for the origin. It write-protects the pointers
+//! of an upper table, which leaves the question to the next level, and strips the leaves of the
+//! last.
+
+use crate::locked_table::LockedTable;
+use crate::tables::Tables;
+use pagewright_arch::{Entry, Isa, SoftEntry, TableEntry};
+use pagewright_plant::plant;
+use pagewright_sync::Platform;
+use pagewright_types::{Counter, Level};
+
+impl<P: Platform> Tables<'_, P> {
+    /// Makes the pointer at `index` of `parent` the space's own; `old` is its table, of one share.
+    ///
+    /// Both are locked. No flush is owed: the path allows more than before, and a CPU that still
+    /// refuses a store faults once more.
+    pub(crate) fn take_back(&self, parent: &LockedTable<'_, P>, index: usize, old: &LockedTable<'_, P>, origin: bool) {
+        if plant!(TakenBackByAnyone; false, !origin) {
+            strip(old);
+        }
+        self.fold_edits(old);
+        parent.store(index, P::Isa::table(TableEntry::own(old.table())));
+        self.tlb.fx().publish();
+        self.tlb.count(Counter::PwTableTakenBack, 1);
+    }
+}
+
+/// Removes what the entries of a table allowed its origin.
+fn strip<P: Platform>(table: &LockedTable<'_, P>) {
+    for index in 0..Level::ENTRIES {
+        let pte = table.load(index);
+        if pte.is_empty() {
+            continue;
+        }
+        match P::Isa::decode(table.level(), pte) {
+            Entry::Table(next) => {
+                let shared = TableEntry { write_protected: true, origin: false, ..next };
+                table.store(index, P::Isa::table(shared));
+            }
+            // The exchange keeps what a walker of this space notes meanwhile.
+            Entry::Leaf(_) => table.strip_leaf(index),
+            Entry::Soft(soft) if soft.exclusive => {
+                table.store_not_present(table.address(index), P::Isa::soft(SoftEntry { exclusive: false, ..soft }));
+            }
+            Entry::Soft(_) | Entry::Empty => {}
+        }
+    }
+}

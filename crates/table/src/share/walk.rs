@@ -1,0 +1,136 @@
+//! Reaching a table below a pointer that other spaces share.
+//!
+//! ```text
+//!   begin a counted walk, interrupts closed
+//!     descend from the root, and note each pointer
+//!     try the lock of the last table          held elsewhere: end the walk, start over
+//!     compare the pointers from the root down      changed: unlock, start over
+//!   end the walk
+//! ```
+//!
+//! While the lock is held and the path was the same after it was taken, the table stays: a drop
+//! of its last share takes the lock first. The lock is only tried, because its owner may be
+//! waiting for this very walk to end, or for this CPU to answer an interrupt.
+
+use crate::below;
+use crate::leaf_view::EntryView;
+use crate::locked_table::LockedTable;
+use crate::tables::Tables;
+use arrayvec::ArrayVec;
+use pagewright_arch::{Entry, Isa, Pte, PteSlot, SoftKind};
+use pagewright_sync::{Backend, Platform};
+use pagewright_types::{Level, VirtAddr};
+
+/// Scheduling points between two tries, for a machine that has them: about as many as a walk has.
+const PAUSES: u32 = 16;
+
+/// What a walk found that took a lock.
+pub(crate) enum Walked<'h, P: Platform> {
+    /// The table of the last entry, locked.
+    Table(WalkedTable<'h, P>),
+    /// No leaf, nor a table of the last level: the entry of this level is empty or soft.
+    Nothing(Level),
+}
+
+/// A table that a walk has locked.
+pub(crate) struct WalkedTable<'h, P: Platform> {
+    pub(crate) table: LockedTable<'h, P>,
+    /// Whether a pointer on the way is shared.
+    pub(crate) shared: bool,
+    /// The product of the share counts on the way, by which the table's entries weigh for a space.
+    pub(crate) sharers: u64,
+}
+
+/// The pointers from the root to a table, as a walk read them.
+type Path = ArrayVec<(PteSlot, Pte), { Level::COUNT - 1 }>;
+
+/// Where a walk ended.
+struct WalkEnd {
+    slot: PteSlot,
+    level: Level,
+    pte: Pte,
+    path: Path,
+    shared: bool,
+    sharers: u64,
+}
+
+impl<'h, P: Platform> Tables<'h, P> {
+    /// Reads the entry for `va` below a shared pointer.
+    ///
+    /// The answer is of a moment during the call.
+    pub(crate) fn read_shared(&self, va: VirtAddr) -> EntryView {
+        loop {
+            let read = self.tlb.walk_unheld(|| {
+                let end = self.walk(va)?;
+                Some(EntryView::decode::<P::Isa>(end.level, end.pte, end.shared))
+            });
+            match read {
+                Some(entry) => return entry,
+                None => self.pause_between_walks(),
+            }
+        }
+    }
+
+    /// Locks the table with the last entry for `va`, whether it is shared or not.
+    pub(crate) fn lock_walked(&self, va: VirtAddr) -> Walked<'h, P> {
+        loop {
+            match self.tlb.walk_unheld(|| self.try_lock_walked(va)) {
+                Some(walked) => return walked,
+                None => self.pause_between_walks(),
+            }
+        }
+    }
+
+    /// Leaves interrupts open for longer than a walk closes them.
+    ///
+    /// The owner of the lock, or of the pointer, may be waiting for this CPU to answer one.
+    fn pause_between_walks(&self) {
+        self.tlb.fx().relax();
+        (0..PAUSES).for_each(|_| <P::Locks as Backend>::point());
+    }
+
+    /// One try; `None` to start over.
+    fn try_lock_walked(&self, va: VirtAddr) -> Option<Walked<'h, P>> {
+        let end = self.walk(va)?;
+        let is_leaf = matches!(P::Isa::decode(end.level, end.pte), Entry::Leaf(_));
+        if end.level > Level::PTE && !is_leaf {
+            return Some(Walked::Nothing(end.level));
+        }
+        let table = LockedTable::try_new(*self, end.slot.table, end.level, va)?;
+        let same = |(slot, pte): &(PteSlot, Pte)| self.tlb.fx().load(*slot) == *pte;
+        let unchanged = end.path.iter().all(same);
+        let still = end.level == Level::PTE || table.leaf(va).is_some();
+        let walked = WalkedTable { table, shared: end.shared, sharers: end.sharers };
+        (unchanged && still).then_some(Walked::Table(walked))
+    }
+
+    /// Descends to the last entry for `va`; `None` while a pointer on the way is being replaced.
+    ///
+    /// The caller is in a counted walk.
+    fn walk(&self, va: VirtAddr) -> Option<WalkEnd> {
+        let (mut table, mut level) = (self.tree.root(), Level::PGD);
+        let (mut path, mut shared, mut sharers) = (Path::new(), false, 1);
+        if self.tree.is_closed() {
+            let slot = PteSlot { table, index: 0 };
+            return Some(WalkEnd { slot, level, pte: Pte::EMPTY, path, shared, sharers });
+        }
+        loop {
+            let slot = PteSlot { table, index: level.index_of(va) as u16 };
+            let pte = self.tlb.fx().load(slot);
+            match P::Isa::decode(level, pte) {
+                Entry::Table(next) if level > Level::PTE => {
+                    if next.write_protected {
+                        shared = true;
+                        sharers *= u64::from(self.tlb.frames().table(next.pfn).shares().max(1));
+                    }
+                    path.push((slot, pte));
+                    (table, level) = (next.pfn, below(level));
+                }
+                Entry::Soft(soft) if level > Level::PTE && soft.kind == SoftKind::InTransition => return None,
+                Entry::Table(_) | Entry::Leaf(_) | Entry::Empty | Entry::Soft(_) => {
+                    return Some(WalkEnd { slot, level, pte, path, shared, sharers });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Spaces that share page tables, and who must flush when they do.
+//!
+//! An edit of a shared table holds for every space that reaches the table, so its flush must reach
+//! every CPU that runs one of them. A [`Family`] lists these spaces. It may list more: a space stays
+//! from the fork by which it began to share until it ends.
+//!
+//! Key types: [`Family`]; [`FamilyToken`], the permission to edit for all members.
+//!
+//! INV-FAMILY-FLUSH: an editor holds the token from before its edit until the flush is recorded for
+//! each member. A space joins before its first entry is shared, and leaves after the flush of the
+//! last table that it left. So no CPU runs a space that reaches the table and is not flushed.
+//!
+//! Neighbours: `table` edits shared tables; [`crate::Batch`] and [`Debt::settle`] flush.
+//!
+//! Not guaranteed: that a member shares any particular table.
+
+use crate::context::TlbContext;
+use crate::debt::Debt;
+use crate::defer::Batch;
+use crate::detached::IntoDetachedPieces;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
+use pagewright_plant::plant;
+use pagewright_sync::{AllocError, Arc, Platform, ReadGuard, RwLock, rank::FamilyRank};
+use pagewright_types::{Pfn, SpaceId};
+
+/// The spaces that may share page tables with each other.
+pub struct Family<P: Platform> {
+    members: RwLock<Vec<Arc<TlbContext>>, FamilyRank, P::Locks>,
+    /// Whether a shared table was ever edited for all members.
+    edited: AtomicBool,
+}
+
+impl<P: Platform> Family<P> {
+    /// Creates a family without members.
+    ///
+    /// # Errors
+    /// [`AllocError`], if the kernel heap is exhausted.
+    pub fn try_new() -> Result<Arc<Self>, AllocError> {
+        Arc::try_new(Self { members: RwLock::new(Vec::new()), edited: AtomicBool::new(false) })
+    }
+
+    /// Adds a space, before the first entry that it shares.
+    ///
+    /// # Errors
+    /// [`AllocError`], if the kernel heap is exhausted; it is no member then.
+    pub fn join(&self, context: &Arc<TlbContext>) -> Result<(), AllocError> {
+        let mut members = self.members.write();
+        members.try_reserve(1).map_err(|_| AllocError { bytes: size_of::<Arc<TlbContext>>() })?;
+        members.push(context.clone());
+        Ok(())
+    }
+
+    /// Removes a space that shares no table any more; no CPU has a translation by one.
+    pub fn leave(&self, id: SpaceId) {
+        self.members.write().retain(|member| member.id() != id);
+    }
+
+    /// The permission to edit shared tables; while it is held, no member joins or leaves.
+    pub fn token(&self) -> FamilyToken<'_, P> {
+        FamilyToken { family: self, members: self.members.read() }
+    }
+
+    /// Whether a shared table was ever edited for all members.
+    pub fn was_edited(&self) -> bool {
+        self.edited.load(Ordering::Relaxed)
+    }
+}
+
+/// The permission to edit a shared table for every space that shares it.
+///
+/// Only [`Family::token`] gives it.
+pub struct FamilyToken<'f, P: Platform> {
+    family: &'f Family<P>,
+    members: ReadGuard<'f, Vec<Arc<TlbContext>>, FamilyRank, P::Locks>,
+}
+
+impl<P: Platform> FamilyToken<'_, P> {
+    /// The number of members.
+    pub fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Notes that a shared table is about to be edited for all members.
+    pub fn note_edit(&self) {
+        self.family.edited.store(true, Ordering::Relaxed);
+    }
+
+    /// Adds to `batch` what each member owes of the entries of `table`.
+    pub fn absorb_pending(&self, batch: &mut Batch<'_, P>, table: Pfn) {
+        self.members.iter().for_each(|member| batch.absorb_pending(member, table));
+    }
+
+    /// The members other than the one through which the table was found.
+    fn others<'a>(&'a self, context: &TlbContext) -> impl Iterator<Item = &'a Arc<TlbContext>> + use<'a, P> {
+        let me = context.id();
+        let told = plant!(FamilyForgotten; 0, self.members.len());
+        self.members.iter().take(told).filter(move |member| member.id() != me)
+    }
+}
+
+/// The debt of an edit of a shared table, which every member of the family owes.
+#[must_use = "an edit of a shared table owes a flush in every member of its family"]
+pub struct FamilyDebt<'f, 't, P: Platform, T: IntoDetachedPieces> {
+    /// None if the space never shared a table, and owes alone.
+    token: Option<&'f FamilyToken<'f, P>>,
+    debt: Debt<'t, P, T>,
+}
+
+impl<'f, 't, P: Platform, T: IntoDetachedPieces> FamilyDebt<'f, 't, P, T> {
+    /// Makes a debt of one member one of all members, or leaves it to a space without a family.
+    pub fn new(token: Option<&'f FamilyToken<'f, P>>, debt: Debt<'t, P, T>) -> Self {
+        Self { token, debt }
+    }
+
+    /// The value that the edit detached.
+    pub fn detached(&self) -> &T {
+        self.debt.detached()
+    }
+
+    /// Defers the flush of each member to `batch`, which takes what the edit detached.
+    ///
+    /// `context` is the space through which the table was found. The caller still holds the lock of
+    /// the table.
+    pub fn absorb_into(self, batch: &mut Batch<'_, P>, context: &Arc<TlbContext>) {
+        let Self { token, debt } = self;
+        for member in token.into_iter().flat_map(|token| token.others(context)) {
+            batch.absorb(member, debt.also_of(member));
+        }
+        batch.absorb(context, debt);
+    }
+
+    /// Flushes every member, then frees what was detached.
+    pub fn settle(self) {
+        let Self { token, debt } = self;
+        for member in token.into_iter().flat_map(|token| token.others(debt.context())) {
+            debt.also_of(member).settle();
+        }
+        debt.settle();
+    }
+}
