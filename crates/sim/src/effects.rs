@@ -204,6 +204,9 @@ impl<I: Isa> Effects for Sim<I> {
             self.drop_tag_here(tag);
             user.into_iter().for_each(|user| self.drop_tag_here(user));
         }
+        if self.0.judged.get() {
+            self.0.walked.borrow_mut().install(root, tag, user.unwrap_or(tag));
+        }
         let id = self.id_of_root(root);
         self.here().root.set(Some(Root { table: root, tag: user.unwrap_or(tag), kernel_tag: tag, id }));
         self.judge_loaded();
