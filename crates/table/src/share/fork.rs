@@ -14,6 +14,7 @@
 //! either fork sees the mark, or the pin is given up (INV-SHARE-PIN).
 
 use super::break_path::span_of;
+use super::user_entries;
 use crate::below;
 use crate::locked_table::LockedTable;
 use crate::mmap_lock::MmapWrite;
@@ -119,7 +120,7 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
     fn share_below(&mut self, (from, to): (Pfn, Pfn), level: Level, base: VirtAddr) -> Result<bool, NoFrames> {
         self.keep(from, level);
         let mut marked = false;
-        for index in 0..Level::ENTRIES {
+        for index in 0..user_entries::<P>(level) {
             let va = base.add(index as u64 * level.span());
             let parent = LockedTable::new(self.parent, from, level, va);
             let pointer = match P::Isa::decode(level, parent.load(index)) {

@@ -78,7 +78,7 @@ impl<P: Platform> Tables<'_, P> {
 
     /// Counts in the space what is below its shared pointers.
     pub(super) fn count_shared(&self) {
-        let whole = PageRange::new(VirtAddr::ZERO, VirtAddr::new(Level::PGD.table_span()));
+        let whole = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
         self.each_pointer((self.tree.root(), Level::PGD), whole, &mut |parent, _, pointer| {
             if pointer.write_protected {
                 let reach = self.reach_of((pointer.pfn, below(parent.level())));

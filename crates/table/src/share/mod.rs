@@ -43,6 +43,10 @@
 //! Not guaranteed: that a table with one share is not below a shared pointer. The space that is
 //! left takes it back when it next edits.
 
+use pagewright_arch::Isa;
+use pagewright_sync::Platform;
+use pagewright_types::{Level, VirtAddr};
+
 mod break_path;
 mod for_all;
 mod fork;
@@ -56,3 +60,13 @@ pub use break_path::BreakStop;
 pub use for_all::ForAllTable;
 pub use fork::Shareable;
 pub use read::ReadTable;
+
+/// The number of entries of a table of `level` that user memory may have, from the first on.
+///
+/// The root of x86-64 also has the kernel's entries.
+fn user_entries<P: Platform>(level: Level) -> usize {
+    match level {
+        Level::PGD => Level::PGD.index_of(VirtAddr::new(P::Isa::USER_END.raw() - 1)) + 1,
+        _ => Level::ENTRIES,
+    }
+}

@@ -11,6 +11,7 @@
 //! adds what is noted there to the first part, and one that takes a table back also clears the
 //! note: own tables have none.
 
+use super::user_entries;
 use crate::below;
 use crate::locked_table::LockedTable;
 use crate::tables::Tables;
@@ -41,7 +42,7 @@ impl<P: Platform> Tables<'_, P> {
             *sum += i64::from(edits) * level.pages() as i64;
         }
         if level > Level::PTE {
-            for index in 0..Level::ENTRIES {
+            for index in 0..user_entries::<P>(level) {
                 let slot = PteSlot { table, index: index as u16 };
                 if let Entry::Table(child) = P::Isa::decode(level, self.tlb.fx().load(slot)) {
                     self.add_edits_below((child.pfn, below(level)), sum);
