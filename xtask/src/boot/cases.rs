@@ -78,6 +78,8 @@ pub(crate) struct Case {
     /// The memory on Linux, whose kernel needs more.
     pub(crate) memory_on_linux: &'static str,
     pub(crate) swap: Swap,
+    /// A setting and its value, of our kernel only.
+    pub(crate) set: Option<&'static str>,
     /// The time limit in seconds.
     pub(crate) limit: &'static str,
     pub(crate) status: i32,
@@ -102,6 +104,7 @@ const fn c(name: &'static str, source: &'static str, limit: &'static str, status
         memory: "256M",
         memory_on_linux: "256M",
         swap: Swap::Nothing,
+        set: None,
         limit,
         status,
         on_linux: true,
@@ -116,6 +119,7 @@ const fn shell(name: &'static str, words: &'static [&'static str], status: i32, 
         memory: "256M",
         memory_on_linux: "256M",
         swap: Swap::Nothing,
+        set: None,
         limit: "60",
         status,
         on_linux,
@@ -123,9 +127,10 @@ const fn shell(name: &'static str, words: &'static [&'static str], status: i32, 
 }
 
 /// The cases, the longest first, so that none of them runs alone at the end.
-pub(crate) const CASES: [Case; 17] = [
+pub(crate) const CASES: [Case; 18] = [
     Case { arguments: &["64", "256"], memory: "1G", memory_on_linux: "1G", ..c("fork", "fork.c", "240", 0) },
     Case { arguments: &["10"], ..c("threads", "threads.c", "120", 0) },
+    Case { set: Some("cow_page_tables=2"), ..c("tables", "tables.c", "120", 0) },
     c("cow", "cow.c", "60", 0),
     c("bad", "bad.c", "60", 5),
     c("calls", "calls.c", "60", 0),

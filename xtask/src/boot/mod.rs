@@ -195,6 +195,7 @@ impl Bench {
         boot.args(["boot", "--arch", run.machine.isa.name(), "--cpus", run.cpus, "--mem", memory, "--kernel"])
             .arg(&run.kernel);
         boot.args(run.case.swap.option());
+        boot.args(run.case.set.map(|set| format!("--set={set}")));
         match run.plant {
             Some(plant) => boot.args(["--limit", planted::LIMIT, "--check", "--plant", plant]),
             None => boot.args(["--limit", limit, "--check"]),

@@ -27,8 +27,12 @@ impl<'a> ExploredProgram<'a> {
     /// [`LabError`], if the machine cannot be built.
     pub fn new<I: Isa>(program: &'a RandomProgram) -> Result<Self, LabError> {
         let run = ProgramRun::<I>::new(program.shape, program.seed)?;
-        let settings =
-            ExploreSettings { speculate_near: run.window.all_pages().collect(), ..ExploreSettings::default() };
+        let settings = ExploreSettings {
+            // A break of a shared table takes thousands of steps.
+            max_steps: 60_000,
+            speculate_near: run.window.all_pages().collect(),
+            ..ExploreSettings::default()
+        };
         Ok(Self { program, settings })
     }
 

@@ -51,7 +51,9 @@ pub fn race_in_two_turns<I: Isa>(world: &TestWorld<I>, seed: u64, programs: Vec<
 /// # Panics
 /// If the programs do not complete.
 pub fn race_by<I: Isa>(world: &TestWorld<I>, strategy: &ScheduleStrategy, programs: Vec<CoroutineBody>) {
-    let report = explore::run(world.lab.sim(), &ExploreSettings::default(), programs, &mut *strategy.chooser());
+    // A break of a shared table takes thousands of steps.
+    let settings = ExploreSettings { max_steps: 60_000, ..ExploreSettings::default() };
+    let report = explore::run(world.lab.sim(), &settings, programs, &mut *strategy.chooser());
     assert_eq!(report.end, RunEnd::Completed, "{strategy:?}");
     TRACES.with_borrow_mut(|traces| traces.insert(report.trace));
 }

@@ -47,7 +47,7 @@ pub struct ExploreSettings {
 
 impl Default for ExploreSettings {
     fn default() -> Self {
-        Self { max_steps: 60_000, max_wait: 60, walks: 2, speculate_near: Vec::new(), log: false, stop: None }
+        Self { max_steps: 20_000, max_wait: 60, walks: 2, speculate_near: Vec::new(), log: false, stop: None }
     }
 }
 
