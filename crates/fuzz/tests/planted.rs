@@ -109,8 +109,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         }
         Bug::ProtectFlushLate | Bug::ZapFlushLate => (races(Theme::Hot, 4000), &[Rule::Memory]),
         Bug::MapcountLost | Bug::PinKept => elsewhere("lab/tests/oracle_counts.rs"),
-        Bug::LeaveNotFlushed => (both(40), &[Rule::Rights, Rule::Reuse]),
-        Bug::ShareNotFlushed
+        Bug::LeaveNotFlushed
+        | Bug::ShareNotFlushed
         | Bug::BreakNotFlushed
         | Bug::OldPointerWritable
         | Bug::LastShareDropped

@@ -22,6 +22,7 @@ on_both! {
     the_parent_gets_its_tables_back_untouched,
     a_child_that_is_left_may_not_store_to_what_the_parent_lent,
     a_mapping_in_a_shared_table_is_flushed_on_other_cpus,
+    an_unmap_of_a_shared_table_is_flushed_on_other_cpus,
     a_fork_of_a_fork_shares_what_was_broken,
     fork_shares_tables_for_those_who_asked,
     a_table_of_memory_that_a_child_does_not_get_is_not_shared,
@@ -138,6 +139,21 @@ fn a_mapping_in_a_shared_table_is_flushed_on_other_cpus<I: Isa>() {
     assert_eq!(PLACES.map(|page| process.read(OTHER, at(base, page))), [1, 2, 3]);
     world.recount(&[&process, &another]);
     TestProcess::end_all_at_rest(&[&process, &another]);
+}
+
+/// INV-SHARE-LEAVE: the table is left, so no entry is cleared that would be flushed.
+fn an_unmap_of_a_shared_table_is_flushed_on_other_cpus<I: Isa>() {
+    let (world, process, base) = parent::<I>(2);
+    let child = process.fork();
+    // The break for the first unmap flushes; the second unmap breaks nothing.
+    process.unmap(base, 512);
+    assert_eq!(process.read(OTHER, at(base, PLACES[1])), 2, "a CPU with translations");
+    process.unmap(at(base, 512), 512);
+    assert!(world.count(Counter::PwTableLeft) > 0);
+    assert!(process.touch(OTHER, at(base, PLACES[1]), Access::Read).is_err(), "nothing is mapped there");
+    assert_eq!(values(&child, base), [1, 2, 3]);
+    world.recount(&[&process, &child]);
+    TestProcess::end_all_at_rest(&[&process, &child]);
 }
 
 /// INV-SHARE-LEAVE.

@@ -199,6 +199,11 @@ mod still {
         true
     }
 
+    pub(super) fn left<I: Isa>(_seed: u64) -> bool {
+        super::super::an_unmap_of_a_shared_table_is_flushed_on_other_cpus::<I>();
+        true
+    }
+
     pub(super) fn pinned<I: Isa>(_seed: u64) -> bool {
         super::super::pins::a_table_with_a_pinned_page_is_not_shared_until_it_is_unpinned::<I>();
         true
@@ -211,6 +216,7 @@ planted_bugs_are_found! {
     TakenBackByAnyone => still::lent,
     ForkSharesPinned => still::pinned,
     LastShareDropped => two_ends,
+    LeaveNotFlushed => still::left,
     BreakNotFlushed => still::mapped,
     ShareNotFlushed => two_threads_break,
     FamilyForgotten => still::paged_out,
