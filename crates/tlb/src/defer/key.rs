@@ -10,7 +10,7 @@
 //!          0        MERGED   epoch + 1   issuer      of the may-linger key
 //! ```
 //!
-//! Protocol: a key names no debtor, because the record of a table does not know who owns the table.
+//! Protocol: a key names no space, because the record of a table does not say which spaces reach it.
 //! The key of an own table is that of its space, and the flush of that space pays it. The key of a
 //! table that was ever shared is *merged*: every space of the family owes it, so only the clocks of
 //! the CPUs pay it ([`Debtor`]).

@@ -1,5 +1,5 @@
-//! INV-TLB-DEBT, INV-FRAME-SEALED: an unpaid debt is noticed, and even then nobody gets its
-//! frames before it is paid.
+//! INV-TLB-DEBT, INV-FRAME-SEALED: an unpaid debt is noticed, and its frames are not handed out
+//! before it is paid.
 
 use super::space::{Space, is_free, machine, page};
 use crate::support::{Effect, Host, on};
