@@ -6,9 +6,10 @@
 //! seeds (INV-ORACLE-O2).
 
 use crate::raw_tables::{TAG, Tables, entry, invalidate, leaf, page, pointer};
-use pagewright_arch::on_both;
-use pagewright_check::{Check, CheckOutcome, Cpu, Isa, IsaKind, Level, PageRange, Rights, Rule, Tag, program};
+use pagewright_arch::{Effects, on_both};
+use pagewright_check::{Check, CheckOutcome, Cpu, Isa, IsaKind, Level, PageRange, Rights, Rule, program};
 use pagewright_model::Antecedent;
+use pagewright_types::judge::Fact;
 use std::rc::Rc;
 
 on_both! {
@@ -73,8 +74,8 @@ fn run<I: Isa>(edit: Edit, flushed: Flush, seed: u64) -> CheckOutcome {
             harness.cpu(0).store(last.base().add(index * 8), word);
         }
         let spaces = [Tables::new(harness, last), Tables::new(harness, last)].map(Rc::new);
-        // The other space is loaded once, so the oracle knows it.
-        harness.cpu(0).load_root(spaces[1].0[0], Tag::new(2));
+        let fact = Fact::TableShared { table: last, level: Level::PTE, shared: true };
+        harness.cpu(0).sim().declare(fact);
         harness.cpus().for_each(|cpu| cpu.load_root(spaces[0].0[0], TAG));
         let owner = Rc::clone(&spaces[0]);
         let edits = move |cpu: &Cpu<I>| {

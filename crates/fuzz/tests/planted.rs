@@ -117,7 +117,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::ForkSharesPinned
         | Bug::TakenBackByAnyone
         | Bug::FamilyForgotten => elsewhere("mm/tests/share"),
-        Bug::CopyUncounted | Bug::MoveUncounted | Bug::SharedTableEdited => elsewhere("table/tests/host"),
+        Bug::SharedTableEdited => (both(20), &[Rule::Counts]),
+        Bug::CopyUncounted | Bug::MoveUncounted => elsewhere("table/tests/host"),
         Bug::PageOutWrittenEarly | Bug::PageOutFreedEarly | Bug::LazyFreeNoFlush => elsewhere("mm/tests/swap"),
         Bug::PageOutReferenced | Bug::DirtyBitLost => elsewhere("mm/tests/swap"),
         Bug::ClearShort | Bug::ClearNoFence | Bug::ClearNoYield => elsewhere("host/tests/planted_clear.rs"),

@@ -13,7 +13,7 @@ use pagewright_sim::explore::ReplayChooser;
 use pagewright_types::IsaKind;
 
 /// Large enough that no rule is vacuous.
-const PLAN: SurveyPlan = SurveyPlan { seed: 7, cpus: None, accesses: 1_500_000, schedules: 600 };
+const PLAN: SurveyPlan = SurveyPlan { seed: 0, cpus: None, accesses: 1_500_000, schedules: 700 };
 
 #[track_caller]
 fn survey_without_finding(isa: IsaKind) -> Survey {

@@ -189,6 +189,8 @@ fn the_oracle_agrees_with_every_count<I: Isa>() {
             Antecedent::InstalledBesideBreak,
             Antecedent::LeaveBesideWalk,
             Antecedent::BreakBesideLockless,
+            Antecedent::BreakBesideForeign,
+            Antecedent::LeaveBesideForeign,
         ],
         "nothing makes folios of several pages or shares a table yet; the other rules must not be vacuous"
     );

@@ -19,7 +19,7 @@ pagewright_types::named_table! {
         RightReduced = "O2 right reduced", "A call that had reduced a right returned.";
         RightRegranted = "O2 right regranted", "A translation granted more than a call had left, and the page tables granted it again.";
         PathReduced = "O2 path reduced", "A call weakened or moved a pointer to a table that another CPU had in a walk cache.";
-        SharedPathReduced = "O2 shared path reduced", "The same, and another space still had the table at that address.";
+        SharedPathReduced = "O2 shared path reduced", "The same, and several spaces reached the table before or after.";
         RightDeferred = "O2 right deferred", "The loss of a right was deferred while a TLB held a translation of the page.";
         DeferralEnded = "O2 deferral ended", "An event required that every TLB has lost a page whose flush was deferred.";
         EntryReplaced = "O2 entry replaced", "A valid entry was stored where a walk had found another translation (arm64).";
@@ -43,7 +43,9 @@ pagewright_types::named_table! {
         InPlaceEdit = "O4 in-place edit", "An entry that walks of several spaces had used was edited in place.";
         InstalledBesideBreak = "O4 install beside break", "An entry was installed in place in a table that a call in flight had left.";
         LeaveBesideWalk = "O4 leave beside walk", "A pointer to a shared table went while a walk in flight was about to read the table.";
-        BreakBesideLockless = "O4 break beside lockless", "The same while another CPU had interrupts disabled, as in a lockless walk.";
+        BreakBesideLockless = "O4 break beside lockless", "The same while a lockless walk of the kernel had read the pointer's table, or the shared one.";
+        BreakBesideForeign = "O4 break beside foreign", "A break, beside such a walk on a CPU that does not run the space that it walks.";
+        LeaveBesideForeign = "O4 leave beside foreign", "A space left the table, beside such a walk.";
         TablePages = "O4 tables", "Page tables of a space were counted (D12).";
         Resident = "O4 resident sets", "A resident set was counted (D16).";
         Listed = "O4 lists", "A folio was looked up on the LRU lists (D22).";

@@ -193,6 +193,8 @@ fn counts_that_agree_are_not_reported_and_every_rule_has_judged() {
         Antecedent::InstalledBesideBreak,
         Antecedent::LeaveBesideWalk,
         Antecedent::BreakBesideLockless,
+        Antecedent::BreakBesideForeign,
+        Antecedent::LeaveBesideForeign,
     ];
     assert_eq!(idle, while_running, "those judge stores, not counts");
 }

@@ -2,9 +2,9 @@
 //!
 //! The leaf below a pointer stays as it is; a call write-protects the pointer or clears it.
 
-use crate::support::{ABOVE, CPU0, CPU1, FRAME, LAST, Machine, OTHER, ROOT, TAG, VA, broken};
+use crate::support::{ABOVE, CPU0, CPU1, FRAME, LAST, Machine, ROOT, TAG, VA, broken};
 use pagewright_model::{Antecedent, Oracle, Rule};
-use pagewright_types::judge::{CachedEntryKind, CachedEntryState, Judge};
+use pagewright_types::judge::{CachedEntryKind, CachedEntryState, Fact, Judge};
 use pagewright_types::{Access, IsaKind, Level, PageRange, Pfn, Rights, VirtAddr};
 
 const NONE: Rights = Rights::empty();
@@ -61,7 +61,7 @@ fn a_table_that_a_space_has_left_is_not_reached_by_it() {
     let history = |leaf: Rights, range: PageRange, flushed: bool| {
         broken(|machine, oracle| {
             machine.link(Pfn::new(0x22), Some((LAST, Rights::RX)));
-            oracle.loaded(machine, CPU1, OTHER, TAG);
+            oracle.fact(machine, CPU1, Fact::TableShared { table: LAST, level: Level::PTE, shared: true });
             machine.map(VA, FRAME, leaf);
             machine.fill_path(Rights::RX, USABLE);
             machine.reduced_in(oracle, CPU0, range, NONE);

@@ -1,6 +1,6 @@
 //! O4 for stores to shared tables, and O1 for parked frames, on histories made by hand.
 
-use crate::support::{ABOVE, CPU0, CPU1, FRAME, LAST, Machine, OTHER, ROOT, VA, broken};
+use crate::support::{ABOVE, CPU0, CPU1, FRAME, LAST, Machine, OTHER, ROOT, TAG, VA, broken};
 use pagewright_model::{Antecedent, Census, Oracle, Rule, SoftwareBits};
 use pagewright_types::judge::{CachedEntryKind, CachedEntryState, Fact, Judge};
 use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, Level, Order, Pfn, PhysAddr, Rights};
@@ -8,7 +8,13 @@ use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, Level, Order, Pfn, P
 const SLOT: PhysAddr = PhysAddr::new((0x13 << 12) + 7 * 8);
 
 fn share(machine: &Machine, oracle: &mut Oracle, shared: bool) {
-    oracle.fact(machine, CPU0, Fact::TableShared { table: LAST, shared });
+    oracle.fact(machine, CPU0, Fact::TableShared { table: LAST, level: Level::PTE, shared });
+}
+
+/// Shares the last table; the call that does so returns.
+fn shared(machine: &Machine, oracle: &mut Oracle) {
+    share(machine, oracle, true);
+    machine.returned(oracle, CPU0);
 }
 
 fn in_place(machine: &Machine, oracle: &mut Oracle, begins: bool) {
@@ -35,7 +41,7 @@ fn an_entry_of_a_shared_table_changes_for_all_sharers_or_not_at_all() {
     let history = |shared: bool, token: bool, cpu: CpuId| {
         broken(|machine, oracle| {
             machine.map(VA, FRAME, Rights::READ);
-            share(machine, oracle, true);
+            self::shared(machine, oracle);
             if !shared {
                 share(machine, oracle, false);
             }
@@ -65,7 +71,7 @@ fn a_break_may_take_writability_and_exclusivity_and_nothing_else() {
             machine.map(VA, FRAME, Rights::RW);
             let before = machine.put_word(SLOT, 0) | writable | exclusive;
             machine.put_word(SLOT, before);
-            share(machine, oracle, true);
+            shared(machine, oracle);
             store(machine, oracle, CPU0, change(isa, before));
             share(machine, oracle, false);
         })
@@ -81,7 +87,7 @@ fn a_break_may_take_writability_and_exclusivity_and_nothing_else() {
     let gained = broken(|machine, oracle| {
         machine.map(VA, FRAME, Rights::READ);
         let writable = machine.leaf(FRAME, Rights::RW);
-        share(machine, oracle, true);
+        shared(machine, oracle);
         store(machine, oracle, CPU0, writable);
     });
     assert_eq!(gained, [Rule::Counts], "the right to store is gained");
@@ -92,7 +98,7 @@ fn a_change_of_a_shared_table_that_no_store_explains_is_found_at_rest_and_when_s
     let history = |at_rest: bool, accessed: bool| {
         broken(|machine, oracle| {
             machine.map(VA, FRAME, Rights::READ);
-            share(machine, oracle, true);
+            shared(machine, oracle);
             let before = machine.put_word(SLOT, 0);
             let bit = if accessed { bits(machine.isa).3 } else { 1 << 6 };
             machine.put_word(SLOT, before ^ bit);
@@ -129,12 +135,32 @@ fn what_happens_beside_a_break_or_a_leave_is_counted() {
     };
     assert_eq!(noted(Antecedent::LeaveBesideWalk, beside_walk), 1);
     let lockless = |machine: &mut Machine, oracle: &mut Oracle| {
-        machine.uninterruptible = CpuMask::of(CPU1);
+        machine.lockless = vec![(CPU1, vec![ROOT, ABOVE])];
+        oracle.loaded(machine, CPU1, ROOT, TAG);
         let old = machine.put_word(ABOVE.base(), 0);
         oracle.entry_stored(machine, CPU0, ABOVE.base(), old, 0);
+        oracle.entry_stored(machine, CPU0, ABOVE.base(), 0, 0);
+        assert_eq!(oracle.tally().of(Antecedent::LeaveBesideForeign), 0, "the CPU runs the space that it walks");
     };
     assert_eq!(noted(Antecedent::BreakBesideLockless, leave), 0);
     assert_eq!(noted(Antecedent::BreakBesideLockless, lockless), 1);
+    let breaks = [(FRAME.base().raw() | 3, Antecedent::BreakBesideForeign), (0, Antecedent::LeaveBesideForeign)];
+    for (then, expected) in breaks {
+        let (mut machine, mut oracle) = (Machine::new(IsaKind::Aarch64), Oracle::new(IsaKind::Aarch64));
+        share(&machine, &mut oracle, true);
+        machine.lockless = vec![(CPU1, vec![OTHER, LAST])];
+        oracle.loaded(&machine, CPU1, ROOT, TAG);
+        let old = machine.put_word(ABOVE.base(), 0x40);
+        oracle.entry_stored(&machine, CPU0, ABOVE.base(), old, 0x40);
+        machine.put_word(ABOVE.base(), then);
+        oracle.entry_stored(&machine, CPU0, ABOVE.base(), 0x40, then);
+        let noted =
+            [Antecedent::BreakBesideForeign, Antecedent::LeaveBesideForeign].map(|what| oracle.tally().of(what));
+        assert_eq!(
+            noted,
+            [expected == Antecedent::BreakBesideForeign, expected == Antecedent::LeaveBesideForeign].map(u64::from)
+        );
+    }
     let install = |machine: &mut Machine, oracle: &mut Oracle| {
         let old = machine.put_word(ABOVE.base(), 0);
         oracle.entry_stored(machine, CPU0, ABOVE.base(), old, 0);
@@ -153,6 +179,50 @@ fn what_happens_beside_a_break_or_a_leave_is_counted() {
         store(machine, oracle, CPU0, 0x80);
     };
     assert_eq!(noted(Antecedent::InPlaceEdit, edit), 1, "the second edit, when both spaces had walked");
+}
+
+/// The table above the last one is shared, or not, and CPU 1 stores to the last one.
+///
+/// INV-ORACLE-O4.
+#[test]
+fn tables_below_a_shared_one_are_shared_and_cease_to_be_with_it() {
+    let above = |shared: bool| Fact::TableShared { table: ABOVE, level: Level::PMD, shared };
+    let history = |facts: &[Fact]| {
+        broken(|machine, oracle| {
+            machine.map(VA, FRAME, Rights::READ);
+            for fact in facts {
+                oracle.fact(machine, CPU0, *fact);
+            }
+            machine.returned(oracle, CPU0);
+            store(machine, oracle, CPU1, 0);
+        })
+    };
+    let last = |shared: bool| Fact::TableShared { table: LAST, level: Level::PTE, shared };
+    assert_eq!(history(&[above(true)]), [Rule::Counts]);
+    assert_eq!(history(&[above(true), above(false)]), []);
+    assert_eq!(history(&[above(true), last(true), above(false)]), [Rule::Counts], "another entry points to it");
+    assert_eq!(history(&[above(true), last(true), last(false)]), [Rule::Counts], "the shared table points to it");
+    assert_eq!(history(&[above(true), last(true), last(false), above(false)]), []);
+}
+
+/// A break that fails gives the rights back that it took, which no path lets a program use.
+#[test]
+fn a_call_may_undo_what_it_took_from_a_shared_entry_until_it_returns() {
+    let history = |by: CpuId, returns: bool| {
+        broken(|machine, oracle| {
+            machine.map(VA, FRAME, Rights::RW);
+            let (before, weaker) = (machine.leaf(FRAME, Rights::RW), machine.leaf(FRAME, Rights::READ));
+            shared(machine, oracle);
+            store(machine, oracle, CPU0, weaker);
+            if returns {
+                machine.returned(oracle, CPU0);
+            }
+            store(machine, oracle, by, before);
+        })
+    };
+    assert_eq!(history(CPU0, false), []);
+    assert_eq!(history(CPU0, true), [Rule::Counts]);
+    assert_eq!(history(CPU1, false), [Rule::Counts]);
 }
 
 /// INV-ORACLE-O1.

@@ -48,6 +48,10 @@ pub(crate) struct Core {
     pub(crate) tlbis_complete_at: Cell<Picos>,
     /// The depth of nested interrupt handlers and sections with interrupts disabled.
     pub(crate) interrupts_off: Cell<u32>,
+    /// The tables of which the kernel has read entries here since interrupts were disabled.
+    ///
+    /// A lockless walk; recorded while a judge is bound.
+    pub(crate) lockless_walk: RefCell<Vec<Pfn>>,
     /// The lock ranks that this CPU holds while another CPU runs on the host thread.
     pub(crate) held: Cell<RankSet>,
     /// What is in flight on this CPU in explore mode.
@@ -67,8 +71,24 @@ impl Core {
             incomplete_tlbis: Cell::new(0),
             tlbis_complete_at: Cell::new(Picos::ZERO),
             interrupts_off: Cell::new(0),
+            lockless_walk: RefCell::new(Vec::new()),
             held: Cell::new(RankSet::EMPTY),
             in_flight: CpuInFlight::default(),
+        }
+    }
+
+    /// Begins a section with interrupts disabled, which may be in another one.
+    #[inline]
+    pub(crate) fn disable_interrupts(&self) {
+        self.interrupts_off.set(self.interrupts_off.get() + 1);
+    }
+
+    /// Ends the innermost such section.
+    #[inline]
+    pub(crate) fn restore_interrupts(&self) {
+        self.interrupts_off.set(self.interrupts_off.get() - 1);
+        if self.interrupts_off.get() == 0 {
+            self.lockless_walk.borrow_mut().clear();
         }
     }
 

@@ -87,6 +87,7 @@ impl<I: Isa> Effects for Sim<I> {
         self.stop_before(StopPoint::Load(slot));
         self.pay(Cost::EntryLoad);
         self.before_load(slot.addr());
+        self.record_lockless(slot.table);
         Pte::from_raw(self.0.ram.word(slot.addr()).load(Ordering::Acquire))
     }
 
@@ -214,9 +215,9 @@ impl<I: Isa> Effects for Sim<I> {
 
     fn without_interrupts<T>(&self, body: impl FnOnce() -> T) -> T {
         let core = self.here();
-        core.interrupts_off.set(core.interrupts_off.get() + 1);
+        core.disable_interrupts();
         let result = body();
-        core.interrupts_off.set(core.interrupts_off.get() - 1);
+        core.restore_interrupts();
         result
     }
 

@@ -112,9 +112,9 @@ impl<I: Isa> Sim<I> {
 
     fn handle_on(&self, target: CpuId, core: &Core, handler: &dyn Fn(CpuId)) {
         let entered = Entered::new(&self.0, target);
-        core.interrupts_off.set(core.interrupts_off.get() + 1);
+        core.disable_interrupts();
         handler(target);
-        core.interrupts_off.set(core.interrupts_off.get() - 1);
+        core.restore_interrupts();
         drop(entered);
     }
 

@@ -117,6 +117,14 @@ impl<I: Isa> Sim<I> {
         self.0.walked.borrow_mut().record(at.slot(va), place);
     }
 
+    /// Records that the kernel reads an entry of `table`, if it does so in a lockless walk.
+    #[inline]
+    pub(crate) fn record_lockless(&self, table: Pfn) {
+        if self.0.judged.get() && self.here().interrupts_off.get() > 0 {
+            self.here().lockless_walk.borrow_mut().push(table);
+        }
+    }
+
     /// Tells the judge that the current CPU has stored an entry.
     #[inline]
     pub(crate) fn judge_stored(&self, slot: PteSlot, old: Pte, new: Pte) {
@@ -261,6 +269,15 @@ impl<I: Isa> Witness for Sim<I> {
     fn uninterruptible(&self) -> CpuMask {
         let cores = self.0.cores.iter().enumerate().filter(|(_, core)| core.interrupts_off.get() > 0);
         cores.map(|(index, _)| CpuId::new(index as u16)).collect()
+    }
+
+    fn lockless_walks(&self, visit: &mut dyn FnMut(CpuId, &[Pfn])) {
+        for (index, core) in self.0.cores.iter().enumerate() {
+            let tables = core.lockless_walk.borrow();
+            if !tables.is_empty() {
+                visit(CpuId::new(index as u16), &tables);
+            }
+        }
     }
 
     fn word(&self, at: PhysAddr) -> u64 {

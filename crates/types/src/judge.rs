@@ -67,9 +67,13 @@ pub enum Fact {
         page: LogicalPage,
     },
     /// Several entries point to this page table from now on, or at most one does.
+    ///
+    /// Several spaces reach it then, and every table below it.
     TableShared {
         /// The table.
         table: Pfn,
+        /// Its level.
+        level: Level,
         /// Whether several do.
         shared: bool,
     },
@@ -235,10 +239,16 @@ pub trait Witness {
     }
 
     /// The CPUs that have interrupts disabled, and so may not wait for others.
-    ///
-    /// A lockless walk disables them.
     fn uninterruptible(&self) -> CpuMask {
         CpuMask::EMPTY
+    }
+
+    /// Calls `visit` for each lockless walk of the kernel, with the tables that it has read.
+    ///
+    /// That is a CPU that has interrupts disabled, and the tables of which it has read entries
+    /// since, from the root on. The default knows none, and nothing is counted beside one.
+    fn lockless_walks(&self, visit: &mut dyn FnMut(CpuId, &[Pfn])) {
+        let _ = visit;
     }
 
     /// The eight bytes at `at`, as a page-table walker reads them now; 0 if there is no memory.

@@ -160,8 +160,8 @@ pub(super) fn event(event: &JournalEvent) -> String {
             format!("defers the flush of {range}, read-only, of frame {frame}")
         }
         JournalEvent::Fact(Fact::PageReplaced { page }) => format!("replaces {page:?}"),
-        JournalEvent::Fact(Fact::TableShared { table, shared: true }) => format!("shares table {table}"),
-        JournalEvent::Fact(Fact::TableShared { table, shared: false }) => {
+        JournalEvent::Fact(Fact::TableShared { table, shared: true, .. }) => format!("shares table {table}"),
+        JournalEvent::Fact(Fact::TableShared { table, shared: false, .. }) => {
             format!("table {table} is not shared any more")
         }
         JournalEvent::Fact(Fact::EditInPlace { table, begins: true }) => format!("edits table {table} for all sharers"),

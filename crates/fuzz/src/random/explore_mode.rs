@@ -29,7 +29,7 @@ impl<'a> ExploredProgram<'a> {
         let run = ProgramRun::<I>::new(program.shape, program.seed)?;
         let settings = ExploreSettings {
             // A break of a shared table takes thousands of steps.
-            max_steps: 60_000,
+            max_steps: 200_000,
             speculate_near: run.window.all_pages().collect(),
             ..ExploreSettings::default()
         };

@@ -59,9 +59,9 @@ impl Window {
 
 /// Draws the operations of one program, in order.
 pub(super) struct Generator {
-    shape: ProgramShape,
-    window: Window,
-    /// The page on which the themes `Hot`, `Copies` and `Moving` concentrate.
+    pub(super) shape: ProgramShape,
+    pub(super) window: Window,
+    /// The page on which the themes `Hot`, `Copies`, `Moving` and `Families` concentrate.
     hot: VirtAddr,
     random: Pcg64,
     /// Whether allocations of this program fail.
@@ -123,6 +123,7 @@ impl Generator {
         }
         match self.theme() {
             Theme::Hot | Theme::Copies | Theme::Moving => self.setup_of_hot(index - cpus - 1),
+            Theme::Families => self.setup_of_family(index - cpus - 1),
             Theme::Mixed | Theme::Tables | Theme::Calls => {
                 let operation = match self.below(16) {
                     0 => self.call(),
@@ -213,6 +214,7 @@ impl Generator {
                 4 => Operation::RunKernelThread,
                 _ => self.access(),
             },
+            ProgramMode::Explore(Theme::Families) => self.step_of_family(cpu),
             ProgramMode::Explore(Theme::Tables) => match self.below(8) {
                 0..3 => {
                     let (addr, len) = self.range();
@@ -283,11 +285,12 @@ impl Generator {
         }
     }
 
-    fn page_out(&mut self) -> Operation {
+    pub(super) fn page_out(&mut self) -> Operation {
         if self.once_in(4) {
             return Operation::Kernel(KernelOperation::Reclaim { pages: 1 << self.below(6) });
         }
-        let (addr, len) = if self.theme() == Theme::Copies { (self.hot, PAGE_SIZE) } else { self.range() };
+        let of_hot = matches!(self.theme(), Theme::Copies | Theme::Families);
+        let (addr, len) = if of_hot { (self.hot, PAGE_SIZE) } else { self.range() };
         Operation::Kernel(KernelOperation::PageOut { addr, len })
     }
 
@@ -316,9 +319,10 @@ impl Generator {
     }
 
     /// The address of a page: mostly of the window, sometimes of the heap or next to either.
-    fn page(&mut self) -> VirtAddr {
+    pub(super) fn page(&mut self) -> VirtAddr {
         let Window { start, pages, heap_pages } = self.window;
-        if matches!(self.theme(), Theme::Hot | Theme::Copies | Theme::Moving) && !self.once_in(8) {
+        let has_hot = matches!(self.theme(), Theme::Hot | Theme::Copies | Theme::Moving | Theme::Families);
+        if has_hot && !self.once_in(8) {
             return self.hot;
         }
         match self.below(16) {

@@ -30,6 +30,7 @@ mod access;
 mod calls;
 mod exclusive_calls;
 pub mod explore_mode;
+mod family;
 pub mod fast_mode;
 mod file_calls;
 mod final_checks;

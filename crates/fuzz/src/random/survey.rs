@@ -22,21 +22,14 @@ const FAST_PER_CALLS: u64 = 2;
 const SCHEDULES: u32 = 25;
 
 /// Antecedents that cannot occur, on one instruction set or on all, and why.
-const WITHOUT_MECHANISM: [(Antecedent, Option<IsaKind>, &str); 16] = [
+const WITHOUT_MECHANISM: [(Antecedent, Option<IsaKind>, &str); 9] = [
     (Antecedent::FrameDebt, None, "no flush is deferred past the freeing of a frame"),
     (Antecedent::ReusedAtOnce, None, "no memory call allocates with interrupts disabled"),
     (Antecedent::RightDeferred, None, "no loss of a right is deferred past its call"),
     (Antecedent::DeferralEnded, None, "no loss of a right is deferred past its call"),
     (Antecedent::EntryReplaced, Some(IsaKind::X86_64), "x86-64 requires no break-before-make"),
     (Antecedent::ReplacedReadOnly, None, "no page is migrated read-only"),
-    (Antecedent::SharedPathReduced, None, "no two spaces share a page table"),
-    (Antecedent::SharedTables, None, "no two spaces share a page table"),
-    (Antecedent::SharedStore, None, "no two spaces share a page table"),
-    (Antecedent::SharedHash, None, "no two spaces share a page table"),
-    (Antecedent::InPlaceEdit, None, "no two spaces share a page table"),
-    (Antecedent::InstalledBesideBreak, None, "no two spaces share a page table"),
-    (Antecedent::LeaveBesideWalk, None, "no two spaces share a page table"),
-    (Antecedent::BreakBesideLockless, None, "no two spaces share a page table"),
+    (Antecedent::InstalledBesideBreak, None, "a fault breaks a shared table before it maps a page there"),
     (Antecedent::Tails, None, "every folio is one page"),
     (
         Antecedent::Condemned,
@@ -152,12 +145,14 @@ pub fn explored_program(seed: u64, cpus: Option<u16>, theme: Option<Theme>, numb
         Some(theme) => (theme, number),
         None => (Theme::ALL[(number % themes) as usize], number / themes),
     };
-    // One CPU forks or copies the page that two others access.
-    let usual = if theme == Theme::Copies { 3 } else { 3 - (lengths % 2) as u16 };
+    // One CPU forks or copies the page that two others access; a family has a process for each CPU.
+    let usual = if matches!(theme, Theme::Copies | Theme::Families) { 3 } else { 3 - (lengths % 2) as u16 };
     let cpus = cpus.unwrap_or(usual);
     // In one round each CPU accesses the page, in another it switches away or becomes lazy.
     let rounds = if theme == Theme::Moving { 2 } else { 1 };
-    let (setup, body) = (8 + (lengths % 3) as u16 * 4 + rounds * cpus, 4 + (lengths % 4) as u16 * 2);
+    // Each page of a family is stored to once and read by each process.
+    let family = if theme == Theme::Families { 13 } else { 0 };
+    let (setup, body) = (8 + family + (lengths % 3) as u16 * 4 + rounds * cpus, 4 + (lengths % 4) as u16 * 2);
     RandomProgram::new(ProgramShape { mode: ProgramMode::Explore(theme), cpus, setup, body }, nth_seed(seed, number))
 }
 

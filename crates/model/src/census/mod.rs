@@ -34,6 +34,8 @@ pub struct SoftwareBits {
     pub exclusive: u64,
     /// In a leaf that is not writable: its page is dirty, where the walker's bit cannot say so.
     pub kept_dirty: u64,
+    /// In a pointer to a table: the space had the table to itself when sharing began.
+    pub origin: u64,
     /// The format of swap entries; `None` if there are none.
     pub swap: Option<SwapEntryFormat>,
 }
@@ -67,6 +69,7 @@ impl SoftwareBits {
                 special: 1 << 55,
                 exclusive: 1 << 56,
                 kept_dirty: 0,
+                origin: 1 << 52,
                 swap: Some(swap_entry_format(9, 10)),
             },
             IsaKind::Aarch64 => Self {
@@ -74,6 +77,7 @@ impl SoftwareBits {
                 special: 1 << 56,
                 exclusive: 1 << 57,
                 kept_dirty: 1 << 55,
+                origin: 1 << 52,
                 swap: Some(swap_entry_format(59, 60)),
             },
         }

@@ -33,7 +33,6 @@ use deferred::{Window, Windows};
 use frames::Frames;
 use pagewright_types::judge::{CachedEntryKind, Fact, Judge, MemoryAccess, Witness};
 use pagewright_types::{CpuId, FrameRange, IsaKind, Pfn, PhysAddr, Rights, Tag, VirtAddr};
-use paths::KnownRoots;
 use rights::Reductions;
 use shared::SharedTables;
 
@@ -51,7 +50,8 @@ pub struct Oracle {
     parked: FxHashMap<Pfn, u64>,
     condemned: Condemned,
     reductions: Reductions,
-    roots: KnownRoots,
+    /// The root that each CPU has loaded.
+    running: FxHashMap<CpuId, Pfn>,
     windows: Windows,
     shared: SharedTables,
     tally: Tally,
@@ -73,7 +73,7 @@ impl Oracle {
             parked: FxHashMap::default(),
             condemned: Condemned::default(),
             reductions: Reductions::default(),
-            roots: KnownRoots::default(),
+            running: FxHashMap::default(),
             windows: Windows::default(),
             shared: SharedTables::default(),
             tally: Tally::default(),
@@ -222,13 +222,11 @@ impl Judge for Oracle {
         match fact {
             Fact::FrameFreed { pfn, order } => {
                 let frames = FrameRange::new(pfn, pfn.add(order.frames()));
-                self.roots.forget(frames);
                 self.shared.forget(frames);
                 self.frame_freed(witness, by, pfn, order);
             }
             Fact::FrameReused { pfn, order } => {
                 let frames = FrameRange::new(pfn, pfn.add(order.frames()));
-                self.roots.forget(frames);
                 self.frame_reused(witness, by, pfn, order);
                 self.deferred_taken(frames);
             }
@@ -237,13 +235,13 @@ impl Judge for Oracle {
             }
             Fact::CallReturned => {
                 self.call_returned(witness, by);
-                self.shared.returned(cpu);
+                self.shared_returned(witness, cpu);
             }
             Fact::RightDeferred { root, range, frame, copy, page } => {
                 self.right_deferred(witness, Window { root, range, frame, copy, page: Some(page), by });
             }
             Fact::PageReplaced { page } => self.deferred_replaced(witness, page),
-            Fact::TableShared { table, shared } => self.table_shared(witness, table, shared, by),
+            Fact::TableShared { table, level, shared } => self.table_shared(witness, (table, level), shared, by),
             Fact::EditInPlace { table, begins } => self.shared.edit_in_place(cpu, table, begins),
         }
     }
@@ -284,10 +282,7 @@ impl Judge for Oracle {
 
     fn loaded(&mut self, witness: &dyn Witness, cpu: CpuId, root: Pfn, tag: Tag) {
         self.step += 1;
-        // A lazy CPU may leave that mode on the root of a space that has ended.
-        if self.frames.free_since(root).is_none() {
-            self.roots.learn(root);
-        }
+        self.running.insert(cpu, root);
         if !self.condemned.is_empty() {
             self.judge_loaded(witness, cpu, root, tag);
         }

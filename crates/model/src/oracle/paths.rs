@@ -18,13 +18,13 @@
 
 use super::Oracle;
 use super::rights::Pending;
+use super::shared::SharedTables;
 use crate::tally::Antecedent;
 use crate::violation::Reduction;
 use crate::walk::{self, PathRights};
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use pagewright_types::judge::{CachedEntry, CachedEntryKind, Witness};
-use pagewright_types::{CpuId, FrameRange, Level, Pfn, VirtAddr};
+use pagewright_types::{CpuId, Level, Pfn, VirtAddr};
 
 /// Paths of one reduction that are remembered until its call returns.
 const HELD_PATHS: usize = 64;
@@ -36,6 +36,8 @@ pub(super) struct HeldPath {
     table: Pfn,
     level: Level,
     rights: PathRights,
+    /// Whether several spaces reached the table when this was read.
+    shared: bool,
 }
 
 impl HeldPath {
@@ -46,24 +48,11 @@ impl HeldPath {
             CachedEntryKind::Table { table, allows } => (table, allows, held.level.down()?),
             CachedEntryKind::Walk { table, allows } => (table, allows, held.level),
         };
-        Some(Self { va: held.va, table, level, rights: PathRights::limited_to(allows) })
-    }
-}
-
-/// Every root that was loaded or named in a fact, and not freed since.
-#[derive(Default)]
-pub(super) struct KnownRoots(BTreeSet<Pfn>);
-
-impl KnownRoots {
-    pub(super) fn learn(&mut self, root: Pfn) {
-        self.0.insert(root);
+        Some(Self { va: held.va, table, level, rights: PathRights::limited_to(allows), shared: false })
     }
 
-    /// Forgets the roots among frames that were freed.
-    pub(super) fn forget(&mut self, frames: FrameRange) {
-        while let Some(root) = self.0.range(frames.start()..frames.end()).next().copied() {
-            self.0.remove(&root);
-        }
+    fn among(self, tables: &SharedTables) -> Self {
+        Self { shared: tables.contains(self.table), ..self }
     }
 }
 
@@ -72,7 +61,7 @@ impl Oracle {
     pub(super) fn held_paths(&mut self, witness: &dyn Witness, reduction: &Reduction) -> Vec<HeldPath> {
         let mut paths = Vec::new();
         witness.cached_in(reduction.range, &mut |cached| {
-            if let Some(path) = HeldPath::of(&cached)
+            if let Some(path) = HeldPath::of(&cached).map(|path| path.among(&self.shared))
                 && cached.cpu != reduction.by.cpu
                 && cached.root == reduction.root
                 && paths.len() < HELD_PATHS
@@ -91,10 +80,7 @@ impl Oracle {
                 continue;
             }
             self.tally.note(Antecedent::PathReduced);
-            let leads = |root: &Pfn| self.table_at(witness, *root, path).is_some_and(|(table, _)| table == path.table);
-            // Spaces that share a table have it at the same addresses.
-            let sharers = self.roots.0.iter().filter(|root| leads(root)).count();
-            if sharers > usize::from(leads(&pending.reduction.root)) {
+            if path.shared || self.shared.contains(path.table) {
                 self.tally.note(Antecedent::SharedPathReduced);
             }
         }

@@ -89,7 +89,6 @@ impl Oracle {
         if held {
             self.tally.note(Antecedent::RightHeld);
         }
-        self.roots.learn(reduction.root);
         let paths = self.held_paths(witness, &reduction);
         self.reductions.pending.push(Pending { reduction, paths });
     }

@@ -1,16 +1,19 @@
 //! O4: the entries of a shared table change for all its sharers or not at all (D9).
 //!
-//! [`Fact::TableShared`](pagewright_types::judge::Fact::TableShared) says which tables are shared.
-//! While one is, each store to its entries must be one of these:
+//! [`Fact::TableShared`](pagewright_types::judge::Fact::TableShared) says to which tables several
+//! entries point. Several spaces reach these tables and all below them. While they do, each store
+//! to an entry of such a table must be one of these:
 //!
 //! - made in place for all sharers
 //!   ([`Fact::EditInPlace`](pagewright_types::judge::Fact::EditInPlace));
 //! - a loss of the right to store, of exclusivity or of the accessed bit, of the same frame, as a
-//!   break leaves both copies.
+//!   break leaves both copies; or the undoing of that by the same call, which has failed.
 //!
 //! A hash of the entries, without their accessed bits, finds what no store of the kernel explains:
-//! a dirty bit, which a walker sets only where a program could store, or a write by a pointer. The
-//! hash follows the allowed stores, and is compared at rest and when the table is no longer shared.
+//! a dirty bit, which a walker sets only where a program could store, or a write by a pointer. It
+//! is taken when the call that shared the table returns, because until then a program may store
+//! through a translation of before. It follows the allowed stores, and is compared at rest and when
+//! the table is no longer shared.
 
 use super::Oracle;
 use crate::FxHashMap;
@@ -18,17 +21,31 @@ use crate::census::SoftwareBits;
 use crate::count::{CountKind, CountMismatch};
 use crate::tally::Antecedent;
 use crate::violation::{CpuStep, Rule, ViolationKind};
-use crate::walk;
+use crate::walk::{self, DecodedEntry, PathRights};
 use alloc::vec::Vec;
 use pagewright_types::judge::{CachedEntryKind, WalkedPlace, Witness};
-use pagewright_types::{CpuId, FrameRange, IsaKind, PAGE_SIZE, Pfn, PhysAddr};
+use pagewright_types::{CpuId, FrameRange, IsaKind, Level, PAGE_SIZE, Pfn, PhysAddr};
 
-/// A shared table.
+/// A table that several spaces reach.
 #[derive(Clone, Copy, Debug)]
 struct SharedTable {
+    level: Level,
     since: CpuStep,
+    /// Whether several entries point to it; otherwise it is below such a table.
+    declared: bool,
     /// The sum of the hashes of its entries, as they should be.
-    hash: u64,
+    ///
+    /// `None` until the call that shared it has returned.
+    hash: Option<u64>,
+}
+
+/// An entry of a shared table that has lost rights.
+#[derive(Clone, Copy, Debug)]
+struct Weakened {
+    by: CpuId,
+    at: PhysAddr,
+    /// Its word before.
+    old: u64,
 }
 
 /// The shared tables, and the CPUs that edit one in place.
@@ -38,6 +55,10 @@ pub(super) struct SharedTables {
     in_place: Vec<(CpuId, Pfn)>,
     /// Shared tables that a space has left since the last return of a call of this CPU.
     left: Vec<(CpuId, Pfn)>,
+    /// What each CPU has weakened since the last return of its call.
+    weakened: Vec<Weakened>,
+    /// Pointers to shared tables that went beside a walk of a space that its CPU does not run.
+    beside_foreign: Vec<(PhysAddr, Pfn)>,
 }
 
 impl SharedTables {
@@ -45,15 +66,16 @@ impl SharedTables {
         self.tables.is_empty()
     }
 
+    /// Whether several spaces reach a table.
+    pub(super) fn contains(&self, table: Pfn) -> bool {
+        self.tables.contains_key(&table)
+    }
+
     pub(super) fn edit_in_place(&mut self, cpu: CpuId, table: Pfn, begins: bool) {
         self.in_place.retain(|editing| *editing != (cpu, table));
         if begins {
             self.in_place.push((cpu, table));
         }
-    }
-
-    pub(super) fn returned(&mut self, cpu: CpuId) {
-        self.left.retain(|(by, _)| *by != cpu);
     }
 
     /// The frames are no tables any more.
@@ -75,19 +97,23 @@ struct FreeBits {
 }
 
 impl FreeBits {
+    /// The bits of an entry that was `old`, in a table of `level`.
+    ///
     /// Intel SDM vol. 3A table 4-20; Arm ARM D8.3.1 and D8.4.
-    fn of(isa: IsaKind, bits: SoftwareBits, old: u64) -> Self {
+    fn of(isa: IsaKind, level: Level, bits: SoftwareBits, old: u64) -> Self {
         let swap = bits.swap.filter(|format| format.entry(old).is_some());
         if let Some(format) = swap {
             return Self { accessed: 0, cleared: format.exclusive, set: 0 };
         }
         let exclusive = bits.exclusive;
+        let origin = if level == Level::PTE { 0 } else { bits.origin };
         match isa {
             // A; R/W.
-            IsaKind::X86_64 => Self { accessed: 1 << 5, cleared: 1 << 1 | exclusive, set: 0 },
+            IsaKind::X86_64 => Self { accessed: 1 << 5, cleared: 1 << 1 | exclusive, set: origin },
             // AF; DBM; AP[2] or APTable[1], and what software keeps of the dirty state.
             IsaKind::Aarch64 => {
-                Self { accessed: 1 << 10, cleared: 1 << 51 | exclusive, set: 1 << 7 | 1 << 62 | bits.kept_dirty }
+                let set = 1 << 7 | 1 << 62 | bits.kept_dirty | origin;
+                Self { accessed: 1 << 10, cleared: 1 << 51 | exclusive, set }
             }
         }
     }
@@ -99,8 +125,11 @@ impl FreeBits {
     }
 }
 
-/// The hash of the entry at `at` (the finaliser of splitmix64).
+/// The hash of the entry at `at` (the finaliser of splitmix64); 0 if it is empty.
 fn hash(isa: IsaKind, at: PhysAddr, raw: u64) -> u64 {
+    if raw == 0 {
+        return 0;
+    }
     let accessed = match isa {
         IsaKind::X86_64 => 1 << 5,
         IsaKind::Aarch64 => 1 << 10,
@@ -119,20 +148,84 @@ impl Oracle {
         at.fold(0, |sum: u64, at| sum.wrapping_add(hash(self.isa, at, witness.stored(at))))
     }
 
-    pub(super) fn table_shared(&mut self, witness: &dyn Witness, table: Pfn, shared: bool, since: CpuStep) {
-        if shared {
-            let hash = self.hash_of_table(witness, table);
-            self.shared.tables.entry(table).or_insert(SharedTable { since, hash });
-        } else if let Some(ends) = self.shared.tables.remove(&table) {
-            self.judge_hash(witness, since.cpu, table, ends);
+    /// Several entries point to a table from now on, or at most one does.
+    pub(super) fn table_shared(
+        &mut self,
+        witness: &dyn Witness,
+        (table, level): (Pfn, Level),
+        shared: bool,
+        by: CpuStep,
+    ) {
+        match self.shared.tables.get_mut(&table) {
+            Some(known) => known.declared = shared,
+            None if shared => self.add_shared(witness, (table, level), true, by),
+            None => {}
+        }
+        if !shared && !self.is_below_shared(witness, table) {
+            self.remove_shared(witness, table, by.cpu);
         }
     }
 
-    fn judge_hash(&mut self, witness: &dyn Witness, cpu: CpuId, table: Pfn, expected: SharedTable) {
+    /// Adds a table and those below it that are not shared yet.
+    fn add_shared(&mut self, witness: &dyn Witness, (table, level): (Pfn, Level), declared: bool, since: CpuStep) {
+        if self.shared.tables.contains_key(&table) {
+            return;
+        }
+        self.shared.tables.insert(table, SharedTable { level, since, declared, hash: None });
+        for below in self.tables_below(witness, table, level) {
+            self.add_shared(witness, below, false, since);
+        }
+    }
+
+    /// Removes a table, and those below it to which one entry points.
+    fn remove_shared(&mut self, witness: &dyn Witness, table: Pfn, cpu: CpuId) {
+        let Some(ends) = self.shared.tables.remove(&table) else { return };
+        self.judge_hash(witness, cpu, table, ends);
+        for (below, _) in self.tables_below(witness, table, ends.level) {
+            if self.shared.tables.get(&below).is_some_and(|below| !below.declared) {
+                self.remove_shared(witness, below, cpu);
+            }
+        }
+    }
+
+    /// Whether a shared table points to `table`.
+    fn is_below_shared(&self, witness: &dyn Witness, table: Pfn) -> bool {
+        self.shared.tables.iter().any(|(above, shared)| {
+            self.tables_below(witness, *above, shared.level).iter().any(|(below, _)| *below == table)
+        })
+    }
+
+    /// The tables to which a table of `level` points, and their level.
+    fn tables_below(&self, witness: &dyn Witness, table: Pfn, level: Level) -> Vec<(Pfn, Level)> {
+        let Some(down) = level.down() else { return Vec::new() };
+        let read = |at| witness.stored(at);
+        let pointers =
+            walk::words(table, &read).filter_map(|raw| match walk::decode(self.isa, level, raw, PathRights::ROOT) {
+                DecodedEntry::Table { pfn, .. } => Some((pfn, down)),
+                DecodedEntry::NotPresent | DecodedEntry::Leaf { .. } | DecodedEntry::Malformed => None,
+            });
+        pointers.collect()
+    }
+
+    /// The call of `cpu` returns: no program can store through what was before it.
+    pub(super) fn shared_returned(&mut self, witness: &dyn Witness, cpu: CpuId) {
+        self.shared.left.retain(|(by, _)| *by != cpu);
+        self.shared.weakened.retain(|weakened| weakened.by != cpu);
+        let is_new = |shared: &SharedTable| shared.hash.is_none() && shared.since.cpu == cpu;
+        let tables = self.shared.tables.iter();
+        let new: Vec<Pfn> = tables.filter(|(_, shared)| is_new(shared)).map(|(table, _)| *table).collect();
+        for table in new {
+            let hash = self.hash_of_table(witness, table);
+            self.shared.tables.entry(table).and_modify(|shared| shared.hash = Some(hash));
+        }
+    }
+
+    fn judge_hash(&mut self, witness: &dyn Witness, cpu: CpuId, table: Pfn, shared: SharedTable) {
+        let Some(claimed) = shared.hash else { return };
         self.tally.note(Antecedent::SharedHash);
         let counted = self.hash_of_table(witness, table);
-        if counted != expected.hash {
-            let mismatch = CountMismatch { of: CountKind::SharedHash(table), claimed: expected.hash, counted };
+        if counted != claimed {
+            let mismatch = CountMismatch { of: CountKind::SharedHash(table), claimed, counted };
             self.report(cpu, Rule::Counts, ViolationKind::Count(mismatch));
         }
     }
@@ -149,35 +242,50 @@ impl Oracle {
     #[cold]
     pub(super) fn stored_beside_sharers(&mut self, witness: &dyn Witness, cpu: CpuId, at: PhysAddr, words: (u64, u64)) {
         let (old, new) = words;
-        self.note_pointer(witness, cpu, old, new);
+        self.note_replaced_pointer(at, new);
+        self.note_pointer(witness, cpu, at, words);
         let table = Pfn::containing(at);
         let Some(shared) = self.shared.tables.get_mut(&table) else { return };
-        shared.hash = shared.hash.wrapping_sub(hash(self.isa, at, old)).wrapping_add(hash(self.isa, at, new));
-        let since = shared.since;
+        if let Some(sum) = &mut shared.hash {
+            *sum = sum.wrapping_sub(hash(self.isa, at, old)).wrapping_add(hash(self.isa, at, new));
+        }
+        let (since, level) = (shared.since, shared.level);
         self.tally.note(Antecedent::SharedStore);
         if old & 1 == 0 && new & 1 != 0 && self.shared.left.iter().any(|(_, left)| *left == table) {
             self.tally.note(Antecedent::InstalledBesideBreak);
         }
+        if self.shared.in_place.contains(&(cpu, table)) {
+            self.note_in_place(witness, at);
+            return;
+        }
+        let free = FreeBits::of(self.isa, level, self.bits, old);
+        if free.explain(old, new) {
+            self.shared.weakened.push(Weakened { by: cpu, at, old });
+            return;
+        }
+        let undone =
+            |weakened: &Weakened| weakened.by == cpu && weakened.at == at && (weakened.old ^ new) & !free.accessed == 0;
+        if !self.shared.weakened.iter().any(undone) {
+            self.step += 1;
+            self.report(cpu, Rule::Counts, ViolationKind::SharedTableStored { table, at, old, new, since });
+        }
+    }
+
+    /// Notes an edit in place of an entry that walks of several spaces have used.
+    fn note_in_place(&mut self, witness: &dyn Witness, at: PhysAddr) {
         let mut roots: Vec<Pfn> = Vec::new();
         witness.walked_at(at, &mut |WalkedPlace { root, .. }| {
             if !roots.contains(&root) {
                 roots.push(root);
             }
         });
-        if self.shared.in_place.contains(&(cpu, table)) {
-            if roots.len() > 1 {
-                self.tally.note(Antecedent::InPlaceEdit);
-            }
-            return;
-        }
-        if !FreeBits::of(self.isa, self.bits, old).explain(old, new) {
-            self.step += 1;
-            self.report(cpu, Rule::Counts, ViolationKind::SharedTableStored { table, at, old, new, since });
+        if roots.len() > 1 {
+            self.tally.note(Antecedent::InPlaceEdit);
         }
     }
 
     /// Notes what happens beside a pointer to a shared table that is cleared or moved.
-    fn note_pointer(&mut self, witness: &dyn Witness, cpu: CpuId, old: u64, new: u64) {
+    fn note_pointer(&mut self, witness: &dyn Witness, cpu: CpuId, at: PhysAddr, (old, new): (u64, u64)) {
         let pointed =
             |raw: u64| walk::table_field(self.isa, raw).filter(|table| self.shared.tables.contains_key(table));
         let Some(table) = pointed(old).filter(|table| walk::table_field(self.isa, new) != Some(*table)) else { return };
@@ -189,8 +297,31 @@ impl Oracle {
         if walked {
             self.tally.note(Antecedent::LeaveBesideWalk);
         }
-        if witness.uninterruptible().iter().any(|other| other != cpu) {
+        let (mut lockless, mut foreign) = (false, false);
+        witness.lockless_walks(&mut |walker, tables| {
+            if walker != cpu && [Pfn::containing(at), table].iter().any(|near| tables.contains(near)) {
+                lockless = true;
+                foreign |= self.running.get(&walker) != tables.first();
+            }
+        });
+        if lockless {
             self.tally.note(Antecedent::BreakBesideLockless);
+        }
+        if foreign {
+            self.shared.beside_foreign.push((at, table));
+        }
+    }
+
+    /// Notes what becomes of a pointer that went beside a walk.
+    ///
+    /// A break hooks a copy, a leave nothing.
+    fn note_replaced_pointer(&mut self, at: PhysAddr, new: u64) {
+        let Some(index) = self.shared.beside_foreign.iter().position(|(slot, _)| *slot == at) else { return };
+        let (_, table) = self.shared.beside_foreign.swap_remove(index);
+        match walk::table_field(self.isa, new) {
+            None => self.tally.note(Antecedent::LeaveBesideForeign),
+            Some(copy) if copy != table => self.tally.note(Antecedent::BreakBesideForeign),
+            Some(_) => {}
         }
     }
 }

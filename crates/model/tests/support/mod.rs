@@ -45,6 +45,8 @@ pub(crate) struct Machine {
     /// What walks have translated, by the address of the entry.
     places: Vec<(PhysAddr, WalkedPlace)>,
     pub(crate) uninterruptible: CpuMask,
+    /// The tables that lockless walks have read.
+    pub(crate) lockless: Vec<(CpuId, Vec<Pfn>)>,
 }
 
 impl Witness for Machine {
@@ -68,6 +70,10 @@ impl Witness for Machine {
         self.uninterruptible
     }
 
+    fn lockless_walks(&self, visit: &mut dyn FnMut(CpuId, &[Pfn])) {
+        self.lockless.iter().for_each(|(cpu, tables)| visit(*cpu, tables));
+    }
+
     fn stores_wait(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -85,6 +91,7 @@ impl Machine {
             waiting: HashMap::new(),
             places: Vec::new(),
             uninterruptible: CpuMask::EMPTY,
+            lockless: Vec::new(),
         };
         for table in [0x10, 0x11, 0x12, 0x20, 0x21] {
             machine.link(Pfn::new(table), Some((Pfn::new(table + 1), Rights::all())));

@@ -364,6 +364,7 @@ impl<I: Isa> Sim<I> {
             let core = self.core(cpu);
             core.incomplete_tlbis.set(0);
             core.interrupts_off.set(0);
+            core.lockless_walk.borrow_mut().clear();
             core.in_flight.walks.borrow_mut().clear();
             core.in_flight.conflicts.borrow_mut().clear();
             core.in_flight.ipi_pending.set(false);

@@ -5,8 +5,9 @@
 //! architecture allows (INV-SIM-LITMUS). `docs/litmus.md` has the table of shapes.
 //!
 //! - `stage` – the machine, the instructions that shapes are written in, and the schedules.
-//! - `arm64`, `x86_64` – the shapes.
+//! - `arm64`, `x86_64` – the shapes of each. `deferred` – those of deferred flushes.
 
 mod arm64;
+mod deferred;
 mod stage;
 mod x86_64;

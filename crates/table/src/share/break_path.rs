@@ -23,6 +23,7 @@
 //! INV-SHARE-ATOMIC: only the copy of the entries can fail. It comes first, and its copy is
 //! discarded.
 
+use super::{add_share, drop_share};
 use crate::below;
 use crate::entry::{CopyHooks, CopyStop, CountedIn, EntryRun, Mlocked};
 use crate::locked_table::LockedTable;
@@ -164,7 +165,7 @@ impl<'h, P: Platform> Tables<'h, P> {
         let made = copy.made;
         self.replace_pointer(&parent, index, new, level);
         // INV-SHARE-LEAVE: every CPU of this space was flushed, and every walk has ended.
-        old.page().unshare();
+        drop_share(self.tlb, old.table());
         drop((old, parent));
         // The space reaches as many tables as before.
         self.tlb.frames().adjust(Gauge::PageTablePages, made as i64);
@@ -239,7 +240,7 @@ impl<P: Platform, H: CopyHooks> Break<'_, '_, P, H> {
                     new.store(index, P::Isa::table(TableEntry::own(copy)));
                     continue;
                 }
-                tables.tlb.frames().table(child.pfn).share();
+                add_share(tables.tlb, child.pfn);
                 if !child.write_protected {
                     let kept =
                         plant!(OldPointerWritable; child, TableEntry { write_protected: true, origin: true, ..child });
@@ -272,7 +273,7 @@ impl<P: Platform, H: CopyHooks> Break<'_, '_, P, H> {
                     copy.store(index, Pte::EMPTY);
                     copy.page().adjust_live(-1);
                     if child.write_protected {
-                        tables.tlb.frames().table(child.pfn).unshare();
+                        drop_share(tables.tlb, child.pfn);
                     } else {
                         self.discard(LockedTable::new(tables, child.pfn, below(copy.level()), va));
                     }

@@ -9,8 +9,10 @@ use crate::entry::{CountedIn, EntryRun, Mlocked};
 use crate::leaf_view::{EntryView, LeafView};
 use crate::locked_table::LockedTable;
 use crate::tables::Tables;
+use core::cell::Cell;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::{Batch, Debt, FamilyDebt, FamilyToken, IntoDetachedPieces, TlbContext};
+use pagewright_types::judge::Fact;
 use pagewright_types::{Level, PageRange, VirtAddr};
 
 /// A locked table whose entries change for every space that reaches them.
@@ -19,9 +21,15 @@ pub struct ForAllTable<'f, 'h, P: Platform> {
     table: LockedTable<'h, P>,
     shared: bool,
     token: Option<&'f FamilyToken<'f, P>>,
+    /// Whether a judge was told that entries change for all sharers.
+    declared: Cell<bool>,
 }
 
 impl<'f, 'h, P: Platform> ForAllTable<'f, 'h, P> {
+    fn new(table: LockedTable<'h, P>, shared: bool, token: Option<&'f FamilyToken<'f, P>>) -> Self {
+        Self { table, shared, token, declared: Cell::new(false) }
+    }
+
     /// The entry for `va`, as it says; the path may allow less.
     pub fn entry(&self, va: VirtAddr) -> EntryView {
         self.table.entry(va)
@@ -66,8 +74,31 @@ impl<'f, 'h, P: Platform> ForAllTable<'f, 'h, P> {
         let counted = if self.shared { CountedIn::Sharers } else { CountedIn::Space };
         if let Some(token) = self.token.filter(|_| self.shared) {
             token.note_edit();
+            self.declare_in_place();
         }
         EntryRun::new(&self.table, mlocked, counted)
+    }
+
+    /// Declares to a judge, once, that entries change for all sharers from now on.
+    ///
+    /// A batch that absorbs the debt of an edit marks the entry as pending, so that does not end
+    /// with the run, but when the table is unlocked.
+    fn declare_in_place(&self) {
+        if !self.declared.replace(true) {
+            self.tell_judge(true);
+        }
+    }
+
+    fn tell_judge(&self, begins: bool) {
+        self.table.tables.tlb.fx().declare(Fact::EditInPlace { table: self.table.table(), begins });
+    }
+}
+
+impl<P: Platform> Drop for ForAllTable<'_, '_, P> {
+    fn drop(&mut self) {
+        if self.declared.get() {
+            self.tell_judge(false);
+        }
     }
 }
 
@@ -86,12 +117,12 @@ impl<'h, P: Platform> Tables<'h, P> {
         token: Option<&'f FamilyToken<'f, P>>,
     ) -> Option<ForAllTable<'f, 'h, P>> {
         if !self.tree.has_shared() {
-            return self.lock_own(va).map(|table| ForAllTable { table, shared: false, token: None });
+            return self.lock_own(va).map(|table| ForAllTable::new(table, false, None));
         }
         match self.lock_walked(va) {
             Walked::Table(walked) => {
                 assert!(token.is_some() || !walked.shared, "INV-SHARE-OWN: {va} is edited for all without a token");
-                Some(ForAllTable { table: walked.table, shared: walked.shared, token })
+                Some(ForAllTable::new(walked.table, walked.shared, token))
             }
             Walked::Nothing(_) => None,
         }
@@ -100,7 +131,7 @@ impl<'h, P: Platform> Tables<'h, P> {
     /// Locks the own table of `level` for `va`, whose entries no other space reaches.
     pub fn lock_level_for_all<'f>(&self, va: VirtAddr, level: Level) -> Option<ForAllTable<'f, 'h, P>> {
         let table = self.try_own(PageRange::page(va))?.lock_level(va, level)?;
-        Some(ForAllTable { table, shared: false, token: None })
+        Some(ForAllTable::new(table, false, None))
     }
 
     /// The tables with entries of `range`, each locked, and the part under each.
@@ -113,7 +144,7 @@ impl<'h, P: Platform> Tables<'h, P> {
     ) -> impl Iterator<Item = (ForAllTable<'f, 'h, P>, PageRange)> + use<'f, 'h, P> {
         self.walked(range).map(move |(walked, part)| {
             assert!(token.is_some() || !walked.shared, "INV-SHARE-OWN: {part} is edited for all without a token");
-            (ForAllTable { table: walked.table, shared: walked.shared, token }, part)
+            (ForAllTable::new(walked.table, walked.shared, token), part)
         })
     }
 

@@ -14,7 +14,7 @@
 //! either fork sees the mark, or the pin is given up (INV-SHARE-PIN).
 
 use super::break_path::span_of;
-use super::user_entries;
+use super::{add_share, user_entries};
 use crate::below;
 use crate::locked_table::LockedTable;
 use crate::mmap_lock::MmapWrite;
@@ -170,7 +170,6 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
     /// Write-protects a pointer of the parent and adds a share; false if a page may be pinned.
     fn try_share(&mut self, parent: &LockedTable<'_, P>, index: usize, pointer: TableEntry) -> bool {
         let (tlb, level) = (self.parent.tlb, parent.level());
-        let page = tlb.frames().table(pointer.pfn);
         if !pointer.write_protected {
             self.shareable.write_protected(span_of(parent.address(index), level));
             let own = parent.load(index);
@@ -187,7 +186,7 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
             let debt = Debt::new(tlb, self.parent.context(), parent.address(index), owed, ());
             plant!(ShareNotFlushed; core::mem::forget(debt), self.gather.absorb(debt));
         }
-        page.share();
+        add_share(tlb, pointer.pfn);
         tlb.count(Counter::PwTableShared, 1);
         true
     }

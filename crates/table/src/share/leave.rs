@@ -14,6 +14,7 @@
 //! Nothing here allocates or fails.
 
 use super::break_path::span_of;
+use super::drop_share;
 use crate::below;
 use crate::locked_table::LockedTable;
 use crate::mmap_lock::MmapWrite;
@@ -147,7 +148,7 @@ impl<P: Platform> Tables<'_, P> {
         self.tree.add_reached(-left.tables);
         parent.store(index, Pte::EMPTY);
         parent.page().adjust_live(-1);
-        old.page().unshare();
+        drop_share(self.tlb, old.table());
         self.tlb.count(Counter::PwTableLeft, 1);
     }
 

@@ -45,7 +45,9 @@
 
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
-use pagewright_types::{Level, VirtAddr};
+use pagewright_tlb::Tlb;
+use pagewright_types::judge::Fact;
+use pagewright_types::{Level, Pfn, VirtAddr};
 
 mod break_path;
 mod for_all;
@@ -60,6 +62,27 @@ pub use break_path::BreakStop;
 pub use for_all::ForAllTable;
 pub use fork::Shareable;
 pub use read::ReadTable;
+
+/// Adds a share to a table, before the entry that points to it is stored.
+///
+/// Declares to a judge that several entries point to the table.
+fn add_share<P: Platform>(tlb: &Tlb<P>, table: Pfn) {
+    let page = tlb.frames().table(table);
+    if page.share() == 2 {
+        tlb.fx().declare(Fact::TableShared { table, level: page.level(), shared: true });
+    }
+}
+
+/// Removes a share of a table (INV-SHARE-LEAVE).
+///
+/// Declares to a judge that at most one entry points to the table. The caller holds a lock without
+/// which no space takes the table back: its own, or that of the table that points to it.
+fn drop_share<P: Platform>(tlb: &Tlb<P>, table: Pfn) {
+    let page = tlb.frames().table(table);
+    if page.unshare() == 1 {
+        tlb.fx().declare(Fact::TableShared { table, level: page.level(), shared: false });
+    }
+}
 
 /// The number of entries of a table of `level` that user memory may have, from the first on.
 ///
