@@ -42,6 +42,7 @@ pagewright_types::named_table! {
         CopyUncounted = "copy-uncounted", "Fork copies entries and does not count them in the record of the child's table.";
         MoveUncounted = "move-uncounted", "mremap moves entries and does not count them in the record of their new table.";
         SharedTableEdited = "shared-table-edited", "A table below an entry that other spaces share is locked for edits of one space.";
+        SharedTableTakenForOwn = "shared-table-taken-for-own", "A table that other spaces share is edited in place without the token of their family, as if it were the space's own.";
         PeakReadEarly = "peak-read-early", "The peak of the resident set misses pages that are mapped while others are unmapped.";
         TagReused = "tag-reused", "A tag is assigned to another space without a flush.";
         NoPublish = "no-publish", "Entries are flushed before page-table walkers see the change (a missing DSB ISHST).";

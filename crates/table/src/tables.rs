@@ -36,7 +36,6 @@ use crate::locked_table::LockedTable;
 use crate::own_tables::OwnTables;
 use crate::page_table::PageTable;
 use pagewright_arch::{Entry, Isa, Pte, PteSlot, SoftKind};
-use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::{Family, Tlb, TlbContext};
 use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
@@ -243,7 +242,6 @@ impl<'h, P: Platform> Tables<'h, P> {
     /// The tables of `range` for edits of this space, if all of them are its own already.
     #[inline]
     pub fn try_own(&self, range: PageRange) -> Option<OwnTables<'h, P>> {
-        plant!(SharedTableEdited => return Some(OwnTables::new(*self, range)));
         (!self.tree.has_shared() || self.first_shared(range).is_none()).then(|| OwnTables::new(*self, range))
     }
 

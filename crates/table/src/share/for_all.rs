@@ -10,6 +10,7 @@ use crate::leaf_view::{EntryView, LeafView};
 use crate::locked_table::LockedTable;
 use crate::tables::Tables;
 use core::cell::Cell;
+use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::{Batch, Debt, FamilyDebt, FamilyToken, IntoDetachedPieces, TlbContext};
 use pagewright_types::judge::Fact;
@@ -27,6 +28,7 @@ pub struct ForAllTable<'f, 'h, P: Platform> {
 
 impl<'f, 'h, P: Platform> ForAllTable<'f, 'h, P> {
     fn new(table: LockedTable<'h, P>, shared: bool, token: Option<&'f FamilyToken<'f, P>>) -> Self {
+        let (shared, token) = plant!(SharedTableTakenForOwn; (false, None), (shared, token));
         Self { table, shared, token, declared: Cell::new(false) }
     }
 
