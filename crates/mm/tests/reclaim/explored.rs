@@ -44,7 +44,8 @@ fn attempt<I: Isa>(set_up: SetUp<I>, counts: &RaceCounts, chooser: &mut dyn Choo
     world.swap_to(1024);
     let process = Rc::new(TestProcess::new(&world));
     let (programs, check) = set_up(&world, &process);
-    exhaust_memory(&world, &process);
+    let hog = TestProcess::new(&world);
+    exhaust_memory(&world, &hog);
     let counted = || {
         let count = |counter| world.lab.mm().counter(counter);
         [Counter::PgStealKswapd, Counter::PgStealDirect, Counter::PswpIn].map(count)
@@ -70,12 +71,14 @@ fn attempt<I: Isa>(set_up: SetUp<I>, counts: &RaceCounts, chooser: &mut dyn Choo
     }
     let attempt = world.bench.attempt(&settings, report);
     if !completed || !attempt.findings.is_empty() {
-        std::mem::forget((world, process));
+        std::mem::forget((world, process, hog));
     }
     attempt
 }
 
 /// Allocates memory down to the min watermark, so that the next allocation must reclaim.
+///
+/// A process of its own has it, so that a fork of the other copies little.
 fn exhaust_memory<I: Isa>(world: &TestWorld<I>, process: &TestProcess<I>) {
     let hog = process.anon(2 * FRAMES);
     fill(process, hog, FRAMES, 0);

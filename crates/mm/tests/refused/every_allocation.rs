@@ -39,17 +39,18 @@ struct Seen {
 /// Makes the allocations of a step fail in one scene.
 fn fail_each<I: Isa>(step: &Step<I>, fillers: u64, refusal: AllocationFailure, seen: &mut Seen) {
     let name = step.name;
-    let expected = {
+    // `before` is the same for each depth, because a machine repeats (INV-SIM-REPLAY).
+    let (before, expected) = {
         let scene = prepared(step, fillers);
+        let before = State::of(&scene.world);
         assert_eq!((step.call)(&scene), Ok(()), "{name}: without a failure");
         let expected = picture(&scene);
         scene.end(name);
-        expected
+        (before, expected)
     };
     for depth in 0.. {
         let scene = prepared(step, fillers);
         let sim = scene.world.lab.sim();
-        let before = State::of(&scene.world);
         let refused = sim.refused_allocations();
         sim.fail_allocation_after(depth, refusal);
         let answer = (step.call)(&scene);
