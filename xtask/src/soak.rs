@@ -51,6 +51,9 @@ pub(crate) fn run() -> Result<(), Error> {
         command.args(["--", "--nocapture"]).args(modules).env("PAGEWRIGHT_SOAK", "1");
         command
     };
+    let mut planted = cargo(&["test", "--release", "--package", "pagewright-fuzz", "--package", "pagewright-tlb"]);
+    planted.args(["--test", "all", "--features", "pagewright-fuzz/planted,pagewright-tlb/planted"]);
+    planted.args(["--", "--nocapture", "planted"]).env("PAGEWRIGHT_SOAK", "1");
     let mut random = cargo(&["run", "--release", "--package", "pagewright", "--", "check"]);
     random.args(["--steps", STEPS, "--schedules", SCHEDULES]);
     let mut beside_linux = cargo(&["test", "--release", "--package", "pagewright-fuzz", "--test", "against_linux"]);
@@ -72,6 +75,7 @@ pub(crate) fn run() -> Result<(), Error> {
             "races of the memory manager, in 100 times as many schedules",
             longer(&["pagewright-mm", "pagewright-tlb"], "all", &RACES),
         ),
+        step("planted bugs are found from several seeds", planted),
         step("all captures give the same figures for the same seed", cargo(&["xtask", "repeat"])),
         step("twenty programs take Linux's faults", cargo(&["xtask", "programs"])),
         step("a capture of 10 GB replays in constant memory", longer(&["pagewright-capture"], "replay_memory", &[])),
