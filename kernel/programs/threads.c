@@ -1,5 +1,6 @@
 /* Shootdowns under fire: four threads map, fill, protect and unmap the same range over and over, while four others read it. A reader that sees
-   what was mapped before, or a protected page that can be written, is counted. Prints nothing that depends on how often. */
+   what was mapped before, or a protected page that can be written, is counted. It ends after as many rounds, and as many reads, as it is told.
+   Prints nothing that depends on how often. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <setjmp.h>
@@ -79,7 +80,7 @@ static void *reader(void *argument)
 
 int main(int argc, char **argv)
 {
-    unsigned seconds = argc > 1 ? strtoul(argv[1], 0, 0) : 10;
+    unsigned long wanted = argc > 1 ? strtoul(argv[1], 0, 0) : 4000;
     pthread_t threads[2 * THREADS];
     struct sigaction action = { .sa_handler = on_fault };
     sigaction(SIGSEGV, &action, 0);
@@ -87,8 +88,11 @@ int main(int argc, char **argv)
     for (uintptr_t i = 0; i < 2 * THREADS; i++)
         if (pthread_create(&threads[i], 0, i % 2 ? reader : writer, (void *)i))
             return 3;
-    struct timespec rest = { .tv_sec = seconds };
-    nanosleep(&rest, 0);
+    /* Counted and not timed, so that a slow machine does as much. */
+    while (rounds < wanted || seen < wanted) {
+        struct timespec rest = { .tv_nsec = 10 * 1000 * 1000 };
+        nanosleep(&rest, 0);
+    }
     stop = 1;
     for (int i = 0; i < 2 * THREADS; i++)
         pthread_join(threads[i], 0);

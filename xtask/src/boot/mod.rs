@@ -16,7 +16,7 @@ mod recorded;
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
 use crate::kernel;
-use cases::{CASES, Case, MACHINES, Machine};
+use cases::{CASES, Case, LIMIT, MACHINES, Machine};
 use pagewright_types::IsaKind;
 use std::collections::HashMap;
 use std::fs;
@@ -190,7 +190,7 @@ impl Bench {
     }
 
     fn boot(&self, run: &Run<'_>) -> Result<Output, Error> {
-        let Case { arguments, memory, limit, .. } = *run.case;
+        let Case { arguments, memory, .. } = *run.case;
         let mut boot = Command::new(&self.pagewright);
         boot.args(["boot", "--arch", run.machine.isa.name(), "--cpus", run.cpus, "--mem", memory, "--kernel"])
             .arg(&run.kernel);
@@ -198,7 +198,7 @@ impl Bench {
         boot.args(run.case.set.map(|set| format!("--set={set}")));
         match run.plant {
             Some(plant) => boot.args(["--limit", planted::LIMIT, "--check", "--plant", plant]),
-            None => boot.args(["--limit", limit, "--check"]),
+            None => boot.args(["--limit", LIMIT, "--check"]),
         };
         boot.arg("--").arg(&run.program).args(arguments).stdin(Stdio::null());
         let program = boot.get_program().display().to_string();

@@ -6,7 +6,7 @@
 //! Not guaranteed: anything about calls that a capture does not have (`pagewright boot --record`
 //! names those that it has).
 
-use super::cases::{CASES, Machine};
+use super::cases::{CASES, LIMIT, Machine};
 use super::{Bench, Task};
 use crate::error::Error;
 use pagewright_types::IsaKind;
@@ -70,13 +70,10 @@ const RECORDED: [Recorded; 10] = [
     Recorded { case: "pageout", arguments: &["4"], cpus: "1", compared: SWAPPED, tolerance: 0 },
     Recorded { case: "pageout", arguments: &["4"], cpus: "4", compared: SWAPPED, tolerance: 0 },
     Recorded { case: "fork", arguments: &["8", "4"], cpus: "4", compared: OVERLAPPING, tolerance: 5 },
-    Recorded { case: "threads", arguments: &["1"], cpus: "4", compared: SHARING, tolerance: 5 },
+    Recorded { case: "threads", arguments: &["400"], cpus: "4", compared: SHARING, tolerance: 5 },
     Recorded { case: "cow", arguments: &[], cpus: "4", compared: SHARING, tolerance: 5 },
     Recorded { case: "futex", arguments: &["400"], cpus: "4", compared: SHARING, tolerance: 5 },
 ];
-
-/// The time limit of one boot, in seconds.
-const LIMIT: &str = "60";
 
 /// The tasks that record and replay each program on a machine with this kernel.
 pub(super) fn tasks<'a>(bench: &'a Bench, machine: &'a Machine, kernel: &'a Path) -> impl Iterator<Item = Task<'a>> {
