@@ -26,7 +26,8 @@ const PAGE: &str = "docs/linux-pageout.md";
 /// Releases of Debian, and their versions of Linux.
 const RELEASES: [(&str, &str); 2] = [("bookworm", "6.1"), ("trixie", "6.12")];
 /// Pagewright, with the default settings and with another one.
-const OURS: [(&str, Option<&str>); 2] = [("Pagewright", None), ("Pagewright, `tlb_batch=2`", Some("tlb_batch=2"))];
+const OURS: [(&str, Option<&str>); 2] =
+    [("Pagewright", None), ("Pagewright, `tlb_batch=always`", Some("tlb_batch=always"))];
 const CPUS: [&str; 2] = ["1", "4"];
 const ROUNDS: u64 = 16;
 /// The pages that the program pages out in each round.
@@ -50,7 +51,7 @@ the series that batches arm64's flushes in reclaim
 (`20220822082120.8347-5-yangyicong@huawei.com`): it reads 1 MiB of shared anonymous memory and pages
 it out to zram, again and again. Linux 6.1 waits for the invalidation of each page; Linux 6.12 and
 Pagewright wait once per batch. On one CPU, where a batch saves little, Pagewright does so only with
-`tlb_batch=2`. `cargo xtask pageout` writes this page; `kernel/plugin/flushes.c` counts.
+`tlb_batch=always`. `cargo xtask pageout` writes this page; `kernel/plugin/flushes.c` counts.
 
 All figures are per page that was paged out, and include everything that the machine executed
 meanwhile. A *wait* is a barrier for loads and stores on a CPU that has issued an invalidation since

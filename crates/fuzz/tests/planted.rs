@@ -118,6 +118,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::BreakNotFlushed
         | Bug::OldPointerWritable
         | Bug::LastShareDropped
+        | Bug::EditsFoldedFirst
+        | Bug::FilledWritable
         | Bug::ForkSharesPinned
         | Bug::TakenBackByAnyone
         | Bug::FamilyForgotten => elsewhere("mm/tests/share"),

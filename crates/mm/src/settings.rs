@@ -27,6 +27,8 @@ pub enum SettingValues {
         /// The maximum.
         max: u64,
     },
+    /// One of these words; its number is its place, from 0.
+    Word(&'static [&'static str]),
 }
 
 impl fmt::Display for SettingValues {
@@ -34,7 +36,60 @@ impl fmt::Display for SettingValues {
         match self {
             Self::Number { min, max } => write!(f, "a number from {min} to {max}"),
             Self::PowerOfTwo { min, max } => write!(f, "a power of two from {min} to {max}"),
+            Self::Word(words) => {
+                let (last, others) = words.split_last().unwrap_or((&"nothing", &[]));
+                others.iter().enumerate().try_for_each(|(at, word)| match at {
+                    0 => f.write_str(word),
+                    _ => write!(f, ", {word}"),
+                })?;
+                write!(f, " or {last}")
+            }
         }
+    }
+}
+
+impl SettingValues {
+    fn accept(self, value: u64) -> bool {
+        match self {
+            Self::Number { min, max } => (min..=max).contains(&value),
+            Self::PowerOfTwo { min, max } => (min..=max).contains(&value) && value.is_power_of_two(),
+            Self::Word(words) => value < words.len() as u64,
+        }
+    }
+
+    fn number_of(self, text: &str) -> Option<u64> {
+        match self {
+            Self::Number { .. } | Self::PowerOfTwo { .. } => text.parse().ok(),
+            Self::Word(words) => words.iter().position(|word| *word == text).map(|at| at as u64),
+        }
+    }
+}
+
+/// A value of a setting, as the command line has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SettingValue {
+    setting: MmSetting,
+    value: u64,
+}
+
+impl fmt::Display for SettingValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.setting.values() {
+            SettingValues::Word(words) if self.value < words.len() as u64 => f.pad(words[self.value as usize]),
+            _ => write!(f, "{}", self.value),
+        }
+    }
+}
+
+impl MmSetting {
+    /// Reads a value that the setting accepts; `None` if it does not accept it.
+    pub fn parse(self, text: &str) -> Option<u64> {
+        self.values().number_of(text).filter(|value| self.values().accept(*value))
+    }
+
+    /// The value `value`, to be printed.
+    pub const fn show(self, value: u64) -> SettingValue {
+        SettingValue { setting: self, value }
     }
 }
 
@@ -84,11 +139,11 @@ settings! {
         SettingValues::Number { min: 0, max: u32::MAX as u64 },
         "KiB that overcommit policy 2 reserves for programs with CAP_SYS_ADMIN.";
     ClearUncached = "clear_uncached", "nowhere: Linux never merged the series", 1,
-        SettingValues::Number { min: 0, max: 2 },
-        "Whether frames are cleared by stores that bypass the cache: 0 never, 1 where that is known or likely to be faster, 2 always.";
+        SettingValues::Word(&["never", "auto", "always"]),
+        "Whether frames are cleared by stores that bypass the cache; auto: where that is known or likely to be faster.";
     CowPageTables = "cow_page_tables", "nowhere: Linux never merged the series", 0,
-        SettingValues::Number { min: 0, max: 2 },
-        "Whether fork shares page tables and copies a table when an entry of it changes: 0 never, 1 for programs that ask by prctl, 2 always.";
+        SettingValues::Word(&["never", "prctl", "always"]),
+        "Whether fork shares page tables and copies a table when an entry of it changes; prctl: for programs that ask by prctl(PR_SET_COW_PTE).";
     FaultAroundBytes = "fault_around_bytes", "/sys/kernel/debug/fault_around_bytes", 65536,
         SettingValues::PowerOfTwo { min: PAGE_SIZE, max: 2 << 20 },
         "Bytes around a read fault on a file; cached pages within them are mapped with the page that faulted. The page size turns fault-around off.";
@@ -120,8 +175,8 @@ settings! {
         SettingValues::Number { min: 0, max: 200 },
         "How much reclaim prefers swapping to dropping file pages: 100 treats both alike, 0 swaps only when nothing else is left.";
     TlbBatch = "tlb_batch", "nowhere: Linux decides in arch_tlbbatch_should_defer", 1,
-        SettingValues::Number { min: 0, max: 2 },
-        "Whether reclaim and writeback defer the flushes of many pages and wait once: 0 never, 1 where a flush waits for other CPUs, 2 always.";
+        SettingValues::Word(&["never", "auto", "always"]),
+        "Whether reclaim and writeback defer the flushes of many pages and wait once; auto: where a flush waits for other CPUs.";
     TlbSinglePageFlushCeiling = "tlb_single_page_flush_ceiling", "/sys/kernel/debug/x86/tlb_single_page_flush_ceiling", 33,
         SettingValues::Number { min: 0, max: 512 },
         "Number of pages above which a flush on x86-64 drops the whole address space instead of single pages.";
@@ -135,7 +190,7 @@ settings! {
 
 /// A setting does not accept a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("{} = {value}: must be {}", .setting.name(), .setting.values())]
+#[error("{} = {}: must be {}", .setting.name(), .setting.show(*.value), .setting.values())]
 pub struct MmSettingError {
     /// The setting.
     pub setting: MmSetting,
@@ -165,11 +220,7 @@ impl MmSettings {
     /// # Errors
     /// [`MmSettingError`] if the setting does not accept the value; the old one stays in force.
     pub fn set(&self, setting: MmSetting, value: u64) -> Result<(), MmSettingError> {
-        let accepted = match setting.values() {
-            SettingValues::Number { min, max } => (min..=max).contains(&value),
-            SettingValues::PowerOfTwo { min, max } => (min..=max).contains(&value) && value.is_power_of_two(),
-        };
-        if !accepted {
+        if !setting.values().accept(value) {
             return Err(MmSettingError { setting, value });
         }
         self.0[setting as usize].store(value, Ordering::Relaxed);
@@ -214,10 +265,28 @@ mod tests {
         let page = include_str!("../../../docs/settings.md");
         let listed: std::vec::Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
         let row = |setting: &MmSetting| {
-            let (name, default, values) = (setting.name(), setting.default(), setting.values());
+            let (name, values) = (setting.name(), setting.values());
+            let default = setting.show(setting.default());
             std::format!("| `{name}` | {default} | {values} | {} | {} |", setting.path(), setting.meaning())
         };
         assert_eq!(listed, MmSetting::ALL.iter().map(row).collect::<std::vec::Vec<_>>());
+    }
+
+    #[test]
+    fn a_value_is_read_as_it_is_printed() {
+        extern crate std;
+        use std::string::ToString;
+        for &setting in MmSetting::ALL {
+            let default = setting.default();
+            assert_eq!(setting.parse(&setting.show(default).to_string()), Some(default));
+        }
+        let shares = MmSetting::CowPageTables;
+        assert_eq!(
+            ["never", "prctl", "always", "2", ""].map(|word| shares.parse(word)),
+            [Some(0), Some(1), Some(2), None, None]
+        );
+        assert_eq!(shares.values().to_string(), "never, prctl or always");
+        assert_eq!(MmSetting::Swappiness.parse("201"), None);
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! The settings that `--set` and `--compare` change, by name.
 //!
 //! Key types: [`Setting`], a name; [`Comparison`], a name with values. The memory manager checks
-//!
-//! CHK the values of its own settings ([`MmSetting::values`]).
+//! the values of its own settings ([`MmSetting::values`]).
 
 use crate::options::OptionError;
 use pagewright_capture::replay::ReplayConfig;
-use pagewright_mm::{MmSetting, MmSettings};
+use pagewright_mm::MmSetting;
 use pagewright_types::IsaKind;
+use std::fmt::Display;
 
 /// A setting of the memory manager or of the simulated machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) enum SettingError {
     #[error("{value} is not {allowed}")]
     NotAllowed { value: String, allowed: String },
     #[error("{0} is given twice, so there is nothing to compare")]
-    SameValue(u64),
+    SameValue(String),
     #[error("{0} is given twice")]
     Twice(&'static str),
     #[error("--set also gives {0}")]
@@ -93,17 +93,25 @@ impl Setting {
 
     /// Parses a value and checks that the setting can have it.
     pub(crate) fn value(self, text: &str) -> Result<u64, SettingError> {
-        let accepts = |value: &u64| match self {
-            Self::Mm(setting) => MmSettings::default().set(setting, *value).is_ok(),
-            Self::NoPcid => *value <= 1,
+        let value = match self {
+            Self::Mm(setting) => setting.parse(text),
+            Self::NoPcid => text.parse().ok().filter(|value| *value <= 1),
         };
-        text.parse().ok().filter(accepts).ok_or_else(|| {
+        value.ok_or_else(|| {
             let allowed = match self {
                 Self::Mm(setting) => setting.values().to_string(),
                 Self::NoPcid => NO_PCID_VALUES.to_owned(),
             };
             SettingError::NotAllowed { value: text.to_owned(), allowed }
         })
+    }
+
+    /// A checked value, as it is printed.
+    fn shown(self, value: u64) -> String {
+        match self {
+            Self::Mm(setting) => setting.show(value).to_string(),
+            Self::NoPcid => value.to_string(),
+        }
     }
 
     /// Stores a checked value in the configuration of a replay on `isa`.
@@ -120,20 +128,20 @@ impl Setting {
 
 /// The memory manager's settings, to be printed below the options of a command.
 pub(crate) fn settings_help() -> String {
-    let settings = MmSetting::ALL
-        .iter()
-        .map(|setting| help_entry(setting.name(), setting.default(), &setting.values().to_string(), setting.meaning()));
+    let settings = MmSetting::ALL.iter().map(|setting| {
+        help_entry(setting.name(), &setting.show(setting.default()), &setting.values(), setting.meaning())
+    });
     format!("Settings, each with its default and its values:\n{}", settings.collect::<String>())
 }
 
 /// The settings of a simulated machine and its memory manager, to be printed below the options.
 pub(crate) fn simulated_settings_help() -> String {
     let no_pcid = "1: CPUs have no PCIDs, so each switch between address spaces flushes the TLB. x86-64 only.";
-    format!("{}{}", settings_help(), help_entry(Setting::NO_PCID, 0, NO_PCID_VALUES, no_pcid)).trim_end().to_owned()
+    format!("{}{}", settings_help(), help_entry(Setting::NO_PCID, &0, &NO_PCID_VALUES, no_pcid)).trim_end().to_owned()
 }
 
 /// Formats a setting as clap formats an option; clap wraps the second line at its indentation.
-fn help_entry(name: &str, default: u64, values: &str, meaning: &str) -> String {
+fn help_entry(name: &str, default: &dyn Display, values: &dyn Display, meaning: &str) -> String {
     format!("  {name}={default} ({values})\n          {meaning}\n")
 }
 
@@ -181,7 +189,7 @@ impl Comparison {
             for text in texts.split(',') {
                 let value = setting.value(text)?;
                 if values.contains(&value) {
-                    return Err(SettingError::SameValue(value));
+                    return Err(SettingError::SameValue(setting.shown(value)));
                 }
                 values.push(value);
             }
@@ -205,7 +213,7 @@ impl Comparison {
 
     /// The headings of the columns: the setting with each value.
     pub(crate) fn headings(&self) -> Vec<String> {
-        self.values.iter().map(|value| format!("{}={value}", self.setting.name())).collect()
+        self.values.iter().map(|value| format!("{}={}", self.setting.name(), self.setting.shown(*value))).collect()
     }
 }
 

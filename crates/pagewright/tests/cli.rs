@@ -209,7 +209,7 @@ fn impossible_boots_are_refused() {
     boot(&["--node", "0:1G,cpus=4"], &["--node", "CPU 4", "1 CPUs"]);
     boot(&["--swap", "0"], &["--swap 0", "at least 4K"]);
     boot(&["--set", "nopcid=1"], &["--set nopcid=1", "not of the kernel"]);
-    boot(&["--set", "tlb_batch=3"], &["--set tlb_batch=3", "0 to 2"]);
+    boot(&["--set", "tlb_batch=3"], &["--set tlb_batch=3", "never, auto or always"]);
     boot(&["--kernel", "/none/image"], &["/none/image", "No such file"]);
     assert_refused(&["boot", "/none/program"], &["/none/program", "No such file"]);
     // These are refused before the kernel is built.

@@ -79,6 +79,8 @@ pagewright_types::named_table! {
         OldPointerWritable = "old-pointer-writable", "A break leaves the old pointers of an upper table writable.";
         LeaveNotFlushed = "leave-not-flushed", "A space leaves a shared table without a flush (CVE-2025-38085).";
         LastShareDropped = "last-share-dropped", "The last sharer leaves a table and does not unmap its entries.";
+        EditsFoldedFirst = "edits-folded-first", "A table that is taken back is counted in its space before its pointer changes.";
+        FilledWritable = "filled-writable", "A page that is read back from swap is mapped writable for all sharers.";
         ForkSharesPinned = "fork-shares-pinned", "Fork shares a table that maps a pinned page.";
         ShareNotFlushed = "share-not-flushed", "Fork write-protects a pointer without a flush.";
         ForkIgnoresPin = "fork-ignores-pin", "Fork shares a pinned page.";

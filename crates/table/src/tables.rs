@@ -133,8 +133,10 @@ impl<'h, P: Platform> OwnTable<'h, P> {
 }
 
 impl<P: Platform> SharedPath<'_, P> {
-    /// What the entry for the address of the descent says, by the path that is shared.
-    pub fn entry(&self) -> EntryView {
+    /// The entry for the address of the descent, by the path that is shared, and its level.
+    ///
+    /// The level is that of a missing table's pointer if there is no table of the last level.
+    pub fn entry(&self) -> (EntryView, Level) {
         self.tables.read_shared(self.va)
     }
 }
@@ -221,7 +223,7 @@ impl<'h, P: Platform> Tables<'h, P> {
     #[inline]
     pub fn peek(&self, va: VirtAddr) -> EntryView {
         let Descent { level, pte, shared, .. } = self.descend(va, Level::PTE);
-        if shared { self.read_shared(va) } else { EntryView::decode::<P::Isa>(level, pte, false) }
+        if shared { self.read_shared(va).0 } else { EntryView::decode::<P::Isa>(level, pte, false) }
     }
 
     /// Whether a leaf above the last level was ever mapped in the space.

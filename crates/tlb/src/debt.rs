@@ -2,7 +2,7 @@
 
 use crate::context::TlbContext;
 use crate::detached::IntoDetachedPieces;
-use crate::engine::Tlb;
+use crate::engine::{FlushInfo, Tlb};
 use pagewright_arch::PteSlot;
 use pagewright_sync::{Platform, bomb};
 use pagewright_types::{Level, PageRange, VirtAddr};
@@ -79,12 +79,37 @@ impl<'t, P: Platform, T: IntoDetachedPieces> Debt<'t, P, T> {
 
     /// The same flush in another space, which reaches the same entry.
     ///
-    /// It has no place: the record of the table names the debt of one space.
+    /// It has no place, because it is paid at once.
     pub(crate) fn also_of<'o>(&self, other: &'o TlbContext) -> Debt<'o, P, ()>
     where
         't: 'o,
     {
         Debt { tlb: self.tlb, context: other, owed: self.owed, va: self.va, slot: None, detached: Some(()) }
+    }
+
+    /// The level of the leaf that was edited, if that owes a flush.
+    pub(crate) fn level(&self) -> Option<Level> {
+        match self.owed {
+            OwedFlush::Leaf(level) => Some(level),
+            OwedFlush::Nothing | OwedFlush::Table(_) | OwedFlush::LiveTable(_) => None,
+        }
+    }
+
+    /// Takes the debt apart for a batch, which now owes the flush, if any is owed.
+    ///
+    /// # Panics
+    /// INV-TLB-WALKERS: when it is a table's.
+    #[inline]
+    pub(crate) fn into_deferrable(self) -> (Option<FlushInfo>, T) {
+        let range = Some(self.range());
+        let (owed, _, detached) = self.dissolve();
+        match owed {
+            OwedFlush::Nothing => (None, detached),
+            OwedFlush::Leaf(level) => (Some(FlushInfo { range, level, freed_tables: false }), detached),
+            OwedFlush::Table(_) | OwedFlush::LiveTable(_) => {
+                unreachable!("INV-TLB-WALKERS: the flush of a table is deferred")
+            }
+        }
     }
 
     /// Takes the debt apart; the caller now owes the flush.

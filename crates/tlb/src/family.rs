@@ -19,7 +19,7 @@ use crate::debt::Debt;
 use crate::defer::Batch;
 use crate::detached::IntoDetachedPieces;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering, fence};
 use pagewright_plant::plant;
 use pagewright_sync::{AllocError, Arc, Platform, ReadGuard, RwLock, rank::FamilyRank};
 use pagewright_types::{Pfn, SpaceId};
@@ -27,7 +27,7 @@ use pagewright_types::{Pfn, SpaceId};
 /// The spaces that may share page tables with each other.
 pub struct Family<P: Platform> {
     members: RwLock<Vec<Arc<TlbContext>>, FamilyRank, P::Locks>,
-    /// Whether a shared table was ever edited for all members.
+    /// Whether an edit of a shared table was ever announced.
     edited: AtomicBool,
 }
 
@@ -61,8 +61,12 @@ impl<P: Platform> Family<P> {
         FamilyToken { family: self, members: self.members.read() }
     }
 
-    /// Whether a shared table was ever edited for all members.
+    /// Whether an edit for all members was ever [announced](FamilyToken::announce_edit).
+    ///
+    /// After a store to a pointer: false only if every later edit for all sees that store.
     pub fn was_edited(&self) -> bool {
+        // Pairs with the fence of an announcement.
+        fence(Ordering::SeqCst);
         self.edited.load(Ordering::Relaxed)
     }
 }
@@ -81,9 +85,11 @@ impl<P: Platform> FamilyToken<'_, P> {
         self.members.len()
     }
 
-    /// Notes that a shared table is about to be edited for all members.
-    pub fn note_edit(&self) {
+    /// Announces an edit for all members, before the pointers to its table are read.
+    pub fn announce_edit(&self) {
         self.family.edited.store(true, Ordering::Relaxed);
+        // Either the other side sees the announcement, or this one sees its pointer.
+        fence(Ordering::SeqCst);
     }
 
     /// Adds to `batch` what each member owes of the entries of `table`.
@@ -124,10 +130,10 @@ impl<'f, 't, P: Platform, T: IntoDetachedPieces> FamilyDebt<'f, 't, P, T> {
     /// the table.
     pub fn absorb_into(self, batch: &mut Batch<'_, P>, context: &Arc<TlbContext>) {
         let Self { token, debt } = self;
-        for member in token.into_iter().flat_map(|token| token.others(context)) {
-            batch.absorb(member, debt.also_of(member));
+        match token {
+            Some(token) => batch.absorb_of_family(context, token.others(context), debt),
+            None => batch.absorb(context, debt),
         }
-        batch.absorb(context, debt);
     }
 
     /// Flushes every member, then frees what was detached.

@@ -64,7 +64,7 @@ impl Options {
         let setting = word.strip_prefix("set.").and_then(|word| word.split_once('='));
         let known = setting.and_then(|(name, value)| {
             let setting = MmSetting::ALL.iter().find(|setting| setting.name() == name)?;
-            Some((*setting, value.parse().ok()?))
+            Some((*setting, setting.parse(value)?))
         });
         let Some(known) = known else { panic!("command line: unknown word {word}") };
         self.set.push(known);

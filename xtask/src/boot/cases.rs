@@ -132,7 +132,7 @@ const fn shell(name: &'static str, words: &'static [&'static str], status: i32, 
 pub(crate) const CASES: [Case; 18] = [
     Case { arguments: &["64", "32"], memory: "1G", memory_on_linux: "1G", ..c("fork", "fork.c", 0) },
     Case { arguments: &["4000"], ..c("threads", "threads.c", 0) },
-    Case { set: Some("cow_page_tables=2"), ..c("tables", "tables.c", 0) },
+    Case { set: Some("cow_page_tables=always"), ..c("tables", "tables.c", 0) },
     c("cow", "cow.c", 0),
     c("bad", "bad.c", 5),
     c("calls", "calls.c", 0),

@@ -14,11 +14,12 @@ impl<P: Platform> Fault<'_, P> {
     /// Maps the zero page, for a read; the first store replaces it.
     pub(super) fn map_zero_page(&self) -> Result<FaultProgress, FaultError> {
         let mut reserve = self.reserve_tables()?;
-        let Some(locked) = self.lock_if_unchanged(&mut reserve) else { return Ok(FaultProgress::RaceLost) };
+        let token = self.family_token();
+        let Some(table) = self.lock_to_fill(&mut reserve, token.as_ref()) else { return Ok(FaultProgress::RaceLost) };
         let rights = self.mapping_rights() - Rights::WRITE;
         let flags = LeafFlags::USER | LeafFlags::ACCESSED;
         let zero_page = OwnedLeaf::special(Leaf { pfn: self.mm.zero_page, rights, flags });
-        locked.run(self.vma.mlocked()).map(self.va, zero_page);
+        table.run(self).map(self.va, zero_page);
         Ok(FaultProgress::Done(FaultKind::Minor))
     }
 

@@ -1,6 +1,6 @@
 //! Stores to pages that are mapped and not writable (`do_wp_page`).
 
-use super::{Fault, FaultKind, FaultProgress};
+use super::{Fault, FaultKind, FaultPlace, FaultProgress};
 use crate::error::FaultError;
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
@@ -116,7 +116,8 @@ impl<P: Platform> Fault<'_, P> {
 
     /// Locks the table if the entry is unchanged, except for bits that the walker sets.
     pub(super) fn lock_if_same_leaf(&self) -> Option<LockedTable<'_, P>> {
-        let locked = self.table?.lock();
+        let FaultPlace::Own(table) = self.place else { return None };
+        let locked = table.lock();
         locked.is_same_leaf(self.va, self.seen()).then_some(locked)
     }
 

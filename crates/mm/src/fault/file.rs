@@ -7,7 +7,7 @@ use crate::settings::MmSetting;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{EntryRun, OwnedLeaf};
+use pagewright_table::{FillRun, OwnedLeaf};
 use pagewright_tlb::frames::{FolioFlags, FolioRef};
 use pagewright_types::{Access, Counter, Level, Order, PageRange, Rights, VirtAddr};
 
@@ -40,22 +40,23 @@ impl<P: Platform> Fault<'_, P> {
         if !write {
             self.read_around(around);
         }
-        let Some(locked) = self.lock_if_unchanged(&mut reserve) else {
+        let token = self.family_token();
+        let Some(table) = self.lock_to_fill(&mut reserve, token.as_ref()) else {
             self.mm.put_folio(found.folio);
             return Ok(FaultProgress::RaceLost);
         };
         // INV-FILE-REMOVED: the page found may not be the file's any more.
         if plant!(HoleNotSeen; false, file.removals() != removals) {
-            drop(locked);
+            drop(table);
             self.mm.put_folio(found.folio);
             return Ok(FaultProgress::RaceLost);
         }
         if self.exceeds_ref_limit(&found.folio) {
-            drop(locked);
+            drop(table);
             self.mm.put_folio(found.folio);
             return Err(MmError::TooManyHolders { va: self.va }.into());
         }
-        let mut run = locked.run(self.vma.mlocked());
+        let mut run = table.run(self);
         self.map_cached(&mut run, self.va, found.folio, true);
         if !write {
             self.map_around(&mut run, around);
@@ -93,7 +94,7 @@ impl<P: Platform> Fault<'_, P> {
     }
 
     /// Maps a page of the cache, which the fault has `touched` or brings along.
-    fn map_cached(&self, run: &mut EntryRun<'_, '_, P>, va: VirtAddr, folio: FolioRef, touched: bool) {
+    fn map_cached(&self, run: &mut FillRun<'_, '_, P>, va: VirtAddr, folio: FolioRef, touched: bool) {
         let pfn = folio.pfn();
         let mut rights = self.mapping_rights();
         let mut flags = LeafFlags::USER;
@@ -138,12 +139,12 @@ impl<P: Platform> Fault<'_, P> {
     }
 
     /// Maps the cached pages of the window, not accessed yet (`filemap_map_pages`).
-    fn map_around(&self, run: &mut EntryRun<'_, '_, P>, around: PageRange) {
+    fn map_around(&self, run: &mut FillRun<'_, '_, P>, around: PageRange) {
         let mut mapped = 0;
         for va in around.iter().filter(|va| *va != self.va) {
             let index = self.vma.pgoff() + (va.page_index() - self.start);
             if plant!(FaultAroundPastEnd; true, index < self.file().pages())
-                && run.table().is_empty(va)
+                && run.is_empty(va)
                 && let Some(folio) = self.file().lookup(self.mm, index)
             {
                 if self.exceeds_ref_limit(&folio) {

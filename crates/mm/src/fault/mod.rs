@@ -20,8 +20,10 @@
 //! it. A caller that faults pages in has checked the mapping and released the space since, so the
 //! fault checks the mapping again.
 //!
-//! Below a pointer that other spaces share, the table says what the fault would do. Unless that is
-//! nothing, the fault breaks the shared tables down to the page and starts over.
+//! Below a pointer that other spaces share, the table says what the fault would do. A page that is
+//! only read is mapped for every sharer in the shared table, if that exists; they agree on the
+//! mapping. For any other action the fault breaks the shared tables down to the page and starts
+//! over.
 //!
 //! The table is `classify`. A fault looks at the entry without a lock, prepares what the action
 //! needs – pages, tables, contents – and commits under the lock of the last-level table after
@@ -46,7 +48,10 @@ use crate::space::{Space, Vma, VmaBacking};
 use crate::swap::SwapPte;
 use pagewright_arch::SoftKind;
 use pagewright_sync::Platform;
-use pagewright_table::{EntryView, FoundTable, LeafView, LockedTable, OwnTable, SeenEntry, TableReserve, Tables};
+use pagewright_table::{
+    EntryView, FillRun, ForAllTable, FoundTable, LeafView, LockedTable, OwnTable, SeenEntry, TableReserve, Tables,
+};
+use pagewright_tlb::FamilyToken;
 use pagewright_types::{Access, Counter, Level, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 /// Whether serving a fault waited for a device (`ru_minflt`, `ru_majflt`).
@@ -128,8 +133,32 @@ struct Fault<'a, P: Platform> {
     vma: &'a Vma<P>,
     /// The page, not the byte.
     va: VirtAddr,
-    /// The last-level table and the entry as the descent read it, if there was a table.
-    table: Option<&'a OwnTable<'a, P>>,
+    place: FaultPlace<'a, P>,
+}
+
+/// Where the entry of a fault is, as the descent found it.
+enum FaultPlace<'a, P: Platform> {
+    /// In an own table.
+    Own(&'a OwnTable<'a, P>),
+    /// Below a pointer that other spaces share: what the last entry on the way says, and its level.
+    Shared(EntryView, Level),
+    /// The table is missing, or the entry is above the last level.
+    Missing,
+}
+
+/// The locked table in which a fault fills an entry.
+enum FaultTable<'f, 'a, P: Platform> {
+    Own(LockedTable<'a, P>),
+    ForAll(ForAllTable<'f, 'a, P>),
+}
+
+impl<'a, P: Platform> FaultTable<'_, 'a, P> {
+    fn run(&self, fault: &Fault<'_, P>) -> FillRun<'_, 'a, P> {
+        match self {
+            Self::Own(table) => FillRun::own(table, fault.vma.mlocked()),
+            Self::ForAll(table) => table.fill(),
+        }
+    }
 }
 
 /// The result of one try to serve a fault.
@@ -212,28 +241,29 @@ impl<P: Platform> Mm<P> {
                 }
                 continue;
             }
-            let (table, action) = match &found {
-                FoundTable::Own(table) => (Some(table), classify(table.seen().view::<P::Isa>(), vma, access, flags)),
+            let (place, action) = match &found {
+                FoundTable::Own(table) => {
+                    (FaultPlace::Own(table), classify(table.seen().view::<P::Isa>(), vma, access, flags))
+                }
                 // A table that does not exist yet is an empty entry.
-                FoundTable::Missing(_) => (None, classify(EntryView::Empty, vma, access, flags)),
-                FoundTable::Leaf(leaf) => (None, FaultAction::Spurious(leaf.level())),
-                FoundTable::InTransition => (None, FaultAction::Wait),
-                FoundTable::Shared(path) => match classify(path.entry(), vma, access, flags) {
-                    // Nothing changes, so other spaces may continue to share the table.
-                    action @ (FaultAction::Spurious(_) | FaultAction::Refuse | FaultAction::Wait) => (None, action),
-                    action if flags.contains(FaultFlags::UNUSE) && !matches!(action, FaultAction::SwapIn(_)) => {
-                        (None, action)
-                    }
-                    _ => {
-                        self.own_tables(tables, PageRange::page(va)).map_err(FaultError::OutOfMemory)?;
-                        continue;
-                    }
-                },
+                FoundTable::Missing(_) => (FaultPlace::Missing, classify(EntryView::Empty, vma, access, flags)),
+                FoundTable::Leaf(leaf) => (FaultPlace::Missing, FaultAction::Spurious(leaf.level())),
+                FoundTable::InTransition => (FaultPlace::Missing, FaultAction::Wait),
+                FoundTable::Shared(path) => {
+                    let (entry, level) = path.entry();
+                    (FaultPlace::Shared(entry, level), classify(entry, vma, access, flags))
+                }
             };
             if flags.contains(FaultFlags::UNUSE) && !matches!(action, FaultAction::SwapIn(_)) {
                 return Ok(FaultKind::Minor);
             }
-            let fault = Fault { mm: self, space, request, tables, start, vma, va, table };
+            if let FaultPlace::Shared(_, level) = place
+                && !action.is_for_all(access, level)
+            {
+                self.own_tables(tables, PageRange::page(va)).map_err(FaultError::OutOfMemory)?;
+                continue;
+            }
+            let fault = Fault { mm: self, space, request, tables, start, vma, va, place };
             match fault.act(action)? {
                 FaultProgress::Done(served) => return Ok(if waited { FaultKind::Major } else { served }),
                 FaultProgress::Again(served) => waited |= served == FaultKind::Major,
@@ -285,6 +315,17 @@ fn classify<P: Platform>(entry: EntryView, vma: &Vma<P>, access: Access, flags: 
     }
 }
 
+impl FaultAction {
+    /// Whether the action can be done for every space that reaches the entry, which is of `level`.
+    fn is_for_all(self, access: Access, level: Level) -> bool {
+        match self {
+            Self::Spurious(_) | Self::Refuse | Self::Wait => true,
+            Self::ZeroPage | Self::MapFile | Self::SwapIn(_) => level == Level::PTE && access != Access::Write,
+            Self::NewPage | Self::CopyFile | Self::CopyOnWrite(_) | Self::Widen(_) | Self::Unshare(_) => false,
+        }
+    }
+}
+
 impl<'a, P: Platform> Fault<'a, P> {
     #[inline]
     fn act(&self, action: FaultAction) -> Result<FaultProgress, FaultError> {
@@ -315,13 +356,29 @@ impl<'a, P: Platform> Fault<'a, P> {
 
     /// The entry for the page when the fault was classified.
     fn seen(&self) -> SeenEntry {
-        self.table.map_or(SeenEntry::EMPTY, OwnTable::seen)
+        match self.place {
+            FaultPlace::Own(table) => table.seen(),
+            FaultPlace::Shared(..) | FaultPlace::Missing => SeenEntry::EMPTY,
+        }
+    }
+
+    /// Whether other spaces share the table of the entry.
+    fn is_shared(&self) -> bool {
+        matches!(self.place, FaultPlace::Shared(..))
+    }
+
+    /// The permission to fill an entry for all sharers, if there are any.
+    fn family_token(&self) -> Option<FamilyToken<'a, P>> {
+        self.is_shared().then(|| self.tables.family_token()).flatten()
     }
 
     /// Allocates the missing tables, before anything is locked; `None` if none is missing.
     #[inline]
     fn reserve_tables(&self) -> Result<Option<TableReserve<'a, P>>, FaultError> {
-        if self.table.is_some() { Ok(None) } else { self.reserve_missing_tables().map(Some) }
+        match self.place {
+            FaultPlace::Missing => self.reserve_missing_tables().map(Some),
+            FaultPlace::Own(_) | FaultPlace::Shared(..) => Ok(None),
+        }
     }
 
     #[cold]
@@ -336,11 +393,28 @@ impl<'a, P: Platform> Fault<'a, P> {
     /// `None` if the entry has changed since the fault was classified.
     #[inline]
     fn lock_if_unchanged(&self, reserve: &mut Option<TableReserve<'a, P>>) -> Option<LockedTable<'a, P>> {
-        let locked = match reserve {
-            None => self.table?.lock(),
-            Some(reserve) => self.lock_new_table(reserve)?,
+        let locked = match (&self.place, reserve) {
+            (FaultPlace::Own(table), _) => table.lock(),
+            (FaultPlace::Missing, Some(reserve)) => self.lock_new_table(reserve)?,
+            (FaultPlace::Missing, None) | (FaultPlace::Shared(..), _) => return None,
         };
         locked.is_unchanged(self.va, self.seen()).then_some(locked)
+    }
+
+    /// Locks the last-level table, own or shared, to fill the entry in it.
+    ///
+    /// As [`lock_if_unchanged`](Self::lock_if_unchanged). `token` is what
+    /// [`family_token`](Self::family_token) gives.
+    fn lock_to_fill<'f>(
+        &self,
+        reserve: &mut Option<TableReserve<'a, P>>,
+        token: Option<&'f FamilyToken<'f, P>>,
+    ) -> Option<FaultTable<'f, 'a, P>> {
+        let FaultPlace::Shared(seen, _) = self.place else {
+            return self.lock_if_unchanged(reserve).map(FaultTable::Own);
+        };
+        let table = self.tables.lock_for_all(self.va, token)?;
+        (table.entry(self.va) == seen).then_some(FaultTable::ForAll(table))
     }
 
     /// Makes the missing tables and locks the last; `None` if a leaf is there now.

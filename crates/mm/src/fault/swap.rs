@@ -1,13 +1,13 @@
 //! Pages that come back from swap (`do_swap_page`).
 
-use super::{Fault, FaultKind, FaultProgress};
+use super::{Fault, FaultKind, FaultProgress, FaultTable};
 use crate::error::FaultError;
 use crate::space::VmFlags;
 use crate::swap::{SwapInFolio, SwapPte};
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{LockedTable, OwnTable, OwnedLeaf};
+use pagewright_table::OwnedLeaf;
 use pagewright_tlb::frames::FolioOwner;
 use pagewright_types::{Access, ForkNodeId, Rights};
 
@@ -21,9 +21,10 @@ impl<P: Platform> Fault<'_, P> {
         // the owner.
         let fork_node = self.space.fork_node();
         let root = || self.mm.fork_tree.root_of(fork_node);
-        let fork_node = if seen.exclusive { fork_node } else { plant!(SwapOwnerNarrow; fork_node, root()) };
-        let Some(locked) = self.table.map(OwnTable::lock).filter(|locked| locked.is_unchanged(self.va, self.seen()))
-        else {
+        let fork_node =
+            if seen.exclusive && !self.is_shared() { fork_node } else { plant!(SwapOwnerNarrow; fork_node, root()) };
+        let token = self.family_token();
+        let Some(table) = self.lock_to_fill(&mut None, token.as_ref()) else {
             plant!(LostSwapInFreesSlot => self.mm.swap_release(seen.entry));
             drop(page.lock);
             self.mm.free_swap_cache(self.mm.frames().folio_of(&page.folio));
@@ -31,14 +32,14 @@ impl<P: Platform> Fault<'_, P> {
             return Ok(FaultProgress::RaceLost);
         };
         let served = if page.read { FaultKind::Major } else { FaultKind::Minor };
-        self.install_swapped_in(&locked, seen, fork_node, page);
+        self.install_swapped_in(&table, seen, fork_node, page);
         let stored = self.access() != Access::Write || seen.exclusive;
         Ok(if stored { FaultProgress::Done(served) } else { FaultProgress::Again(served) })
     }
 
     fn install_swapped_in(
         &self,
-        locked: &LockedTable<'_, P>,
+        table: &FaultTable<'_, '_, P>,
         seen: SwapPte,
         fork_node: ForkNodeId,
         page: SwapInFolio<'_>,
@@ -54,11 +55,11 @@ impl<P: Platform> Fault<'_, P> {
         flags.set(LeafFlags::EXCLUSIVE, seen.exclusive);
         flags.set(LeafFlags::SOFT_DIRTY, seen.soft_dirty || stores);
         flags.set(LeafFlags::DIRTY, stores);
-        if !stores {
+        if plant!(FilledWritable; !self.is_shared(), !stores) {
             rights -= Rights::WRITE;
         }
         {
-            let mut run = locked.run(self.vma.mlocked());
+            let mut run = table.run(self);
             run.unmap_soft(self.va);
             run.map(self.va, OwnedLeaf::new(Leaf { pfn: folio.pfn(), rights, flags }, folio));
         }

@@ -9,6 +9,9 @@ use pagewright_types::{Access, Counter, NodeId, Rights};
 on_both! {
     a_page_of_a_hundred_processes_is_swapped_out_by_one_edit,
     a_page_out_is_flushed_on_the_cpus_of_all_sharers,
+    a_page_in_swap_is_read_for_all_sharers,
+    a_page_that_is_only_read_is_mapped_for_all_sharers,
+    a_missing_table_is_made_for_the_space_that_reads,
     a_file_is_truncated_for_all_sharers_of_its_tables,
 }
 
@@ -82,6 +85,76 @@ pub(super) fn a_page_out_is_flushed_on_the_cpus_of_all_sharers<I: Isa>() {
     world.recount(&[&process, &child, &sibling]);
     TestProcess::end_all_at_rest(&[&process, &child, &sibling]);
     assert_eq!(device.used(), 0);
+}
+
+/// One entry and one read of the device, however many spaces reach the entry.
+pub(super) fn a_page_in_swap_is_read_for_all_sharers<I: Isa>() {
+    let (world, process) = TestProcess::<I>::unjudged();
+    share(&world, ALWAYS);
+    let device = world.swap_to(64);
+    let base = process.map(PAGES, Rights::RW, ANON, None);
+    (0..PAGES).for_each(|page| process.write(CPU, at(base, page), page + 1));
+    let family = family(process);
+    for _ in 0..4 {
+        world.on(CPU, |mm| mm.reclaim(NodeId::new(0), PAGES as u32));
+    }
+    assert_eq!((world.count(Counter::PswpOut), device.used()), (PAGES, PAGES as usize));
+    for (index, process) in family.iter().enumerate() {
+        assert_eq!(process.read(CPU, at(base, 5)), 6, "process {index}");
+    }
+    assert_eq!((world.count(Counter::PswpIn), world.count(Counter::PwTableBroken)), (1, 0));
+    world.recount(&family.iter().collect::<Vec<_>>());
+    // The page is the origin's, and other spaces', in one entry: a store by one is not seen.
+    family[40].write(CPU, at(base, 5), 600);
+    assert_eq!([0, 40, 41].map(|index| family[index].read(CPU, at(base, 5))), [6, 600, 6]);
+    family[40].write(CPU, at(base, 9), 601);
+    assert_eq!([0, 40, 41].map(|index| family[index].read(CPU, at(base, 9))), [10, 601, 10], "INV-SHARE-FILL");
+    world.on(CPU, |mm| mm.swap_off(0)).expect("there is memory for all");
+    assert_eq!(device.used(), 0, "swapoff reads the pages once for all of them");
+    assert_eq!(world.count(Counter::PswpIn), PAGES);
+    world.recount(&family.iter().collect::<Vec<_>>());
+    for (index, process) in family.iter().enumerate().filter(|(index, _)| *index != 40).step_by(13) {
+        (0..PAGES).for_each(|page| assert_eq!(process.read(CPU, at(base, page)), page + 1, "process {index}"));
+    }
+    end(&world, &family);
+}
+
+/// INV-SHARE-FILL: the zero page and a file's, each in one entry; a store is the space's own.
+fn a_page_that_is_only_read_is_mapped_for_all_sharers<I: Isa>() {
+    let (world, process) = TestProcess::<I>::unjudged();
+    share(&world, ALWAYS);
+    let file = world.file(PAGES);
+    let anon = process.map(PAGES, Rights::RW, ANON, None);
+    let cached = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
+    process.write(CPU, at(anon, 0), 1);
+    let family = family(process);
+    for process in &family {
+        assert_eq!(process.read(CPU, at(anon, 3)), 0);
+        process.read(CPU, at(cached, 2));
+    }
+    assert_eq!(world.count(Counter::PwTableBroken), 0, "no table is copied for it");
+    assert_eq!(world.count(Counter::PgFault), 3, "each page is mapped by one fault");
+    world.recount(&family.iter().collect::<Vec<_>>());
+    family[7].write(CPU, at(anon, 3), 70);
+    family[7].write(CPU, at(cached, 2), 71);
+    assert_eq!([0, 7, 8].map(|index| family[index].read(CPU, at(anon, 3))), [0, 70, 0]);
+    let kept = family[0].read(CPU, at(cached, 2));
+    assert!(kept != 71 && family[8].read(CPU, at(cached, 2)) == kept);
+    world.recount(&family.iter().collect::<Vec<_>>());
+    world.on(CPU, |mm| mm.forget_file(&file));
+    end(&world, &family);
+}
+
+fn a_missing_table_is_made_for_the_space_that_reads<I: Isa>() {
+    let (world, process, base) = super::parent::<I>(2);
+    let far = process.map_at(at(base, 1 << 14), PAGES, Rights::RW, ANON | MapFlags::FIXED);
+    let child = process.fork();
+    assert_eq!(child.read(OTHER, far), 0);
+    assert!(world.count(Counter::PwTableBroken) > 0);
+    process.write(CPU, far, 5);
+    assert_eq!(child.read(OTHER, far), 0);
+    world.recount(&[&process, &child]);
+    TestProcess::end_all_at_rest(&[&process, &child]);
 }
 
 fn a_file_is_truncated_for_all_sharers_of_its_tables<I: Isa>() {

@@ -2,7 +2,7 @@
 //!
 //! A third CPU that runs none of the spaces walks the tables of one: no flush reaches it.
 
-use super::{PLACES, parent, values};
+use super::{PAGES, PLACES, parent, values};
 use pagewright_arch::{Isa, generic_tests, on_both};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, OTHER, THIRD, TestProcess, at};
@@ -126,6 +126,36 @@ fn page_out_beside_a_sibling<I: Isa>(seed: u64) -> bool {
     sound && device.used() == 0
 }
 
+/// A table that has one sharer left is taken back while its pages are swapped out.
+///
+/// INV-SHARE-COUNT: what is noted in the table for all sharers is counted in the space, once.
+fn take_back_beside_page_out<I: Isa>(seed: u64) -> bool {
+    let (world, process, base) = parent::<I>(2);
+    let device = world.swap_to(8);
+    let child = process.fork();
+    child.end();
+    world.lab.run(OTHER, &process.space);
+    let (space, [stores, reclaims]) = (process.space.clone(), [(); 2].map(|()| Rc::clone(&world)));
+    let page = at(base, PLACES[(seed % 3) as usize]);
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || {
+            for _ in 0..3 {
+                reclaims.on(CPU, |mm| mm.reclaim(NodeId::new(0), 2));
+            }
+        }),
+        Box::new(move || stores.store(OTHER, &space, page, 44)),
+    ];
+    race(&world, seed, programs);
+    world.recount(&[&process]);
+    let expected = PLACES.map(|place| if at(base, place) == page { 44 } else { values_at(place) });
+    let sound = values(&process, base) == expected;
+    // A note that were left in a table would go with it.
+    process.unmap(base, PAGES);
+    world.recount(&[&process]);
+    TestProcess::end_all_at_rest(&[&process]);
+    sound && device.used() == 0
+}
+
 /// Two threads break the same table by stores to different pages, and a third reads one of them.
 ///
 /// The third has translations of the table that is broken. INV-SHARE-LEAVE: it loses them before a
@@ -163,6 +193,8 @@ generic_tests! {
         assert_holds(SCHEDULES, break_beside_an_end_and_a_reader::<I>, "a value was lost, or another one seen");
     the_last_of_two_that_end_frees_the_tables:
         assert_holds(SCHEDULES, two_ends::<I>, "a child sees other values");
+    a_table_is_taken_back_while_its_pages_go_out:
+        assert_holds(SCHEDULES, take_back_beside_page_out::<I>, "a value was lost");
     a_page_out_reaches_the_siblings_on_other_cpus:
         assert_holds(SCHEDULES, page_out_beside_a_sibling::<I>, "a value was lost");
 }
@@ -171,6 +203,7 @@ on_both! {
     two_threads_break_a_table_and_a_third_loses_it,
     a_break_an_end_and_a_reader_do_not_disturb_each_other,
     the_last_of_two_that_end_frees_the_tables,
+    a_table_is_taken_back_while_its_pages_go_out,
     a_page_out_reaches_the_siblings_on_other_cpus,
 }
 
@@ -191,6 +224,11 @@ mod still {
 
     pub(super) fn paged_out<I: Isa>(_seed: u64) -> bool {
         super::super::for_all::a_page_out_is_flushed_on_the_cpus_of_all_sharers::<I>();
+        true
+    }
+
+    pub(super) fn read<I: Isa>(_seed: u64) -> bool {
+        super::super::for_all::a_page_in_swap_is_read_for_all_sharers::<I>();
         true
     }
 
@@ -216,8 +254,10 @@ planted_bugs_are_found! {
     TakenBackByAnyone => still::lent,
     ForkSharesPinned => still::pinned,
     LastShareDropped => two_ends,
+    EditsFoldedFirst => take_back_beside_page_out,
     LeaveNotFlushed => still::left,
     BreakNotFlushed => still::mapped,
     ShareNotFlushed => two_threads_break,
     FamilyForgotten => still::paged_out,
+    FilledWritable => still::read,
 }

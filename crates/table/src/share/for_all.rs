@@ -8,13 +8,15 @@ use super::walk::Walked;
 use crate::entry::{CountedIn, EntryRun, Mlocked};
 use crate::leaf_view::{EntryView, LeafView};
 use crate::locked_table::LockedTable;
+use crate::owned_leaf::OwnedLeaf;
 use crate::tables::Tables;
 use core::cell::Cell;
+use pagewright_arch::SoftEntry;
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::{Batch, Debt, FamilyDebt, FamilyToken, IntoDetachedPieces, TlbContext};
 use pagewright_types::judge::Fact;
-use pagewright_types::{Level, PageRange, VirtAddr};
+use pagewright_types::{Level, PageRange, Rights, VirtAddr};
 
 /// A locked table whose entries change for every space that reaches them.
 #[must_use]
@@ -53,7 +55,12 @@ impl<'f, 'h, P: Platform> ForAllTable<'f, 'h, P> {
         mlocked: Mlocked,
         edit: impl FnOnce(&mut EntryRun<'s, 'h, P>) -> Option<Debt<'h, P, T>>,
     ) -> Option<FamilyDebt<'f, 'h, P, T>> {
-        edit(&mut self.run(mlocked)).map(|debt| FamilyDebt::new(self.token, debt))
+        edit(&mut self.run(mlocked)).map(|debt| FamilyDebt::new(self.token.filter(|_| self.shared), debt))
+    }
+
+    /// Begins to fill empty entries for every space that reaches them.
+    pub fn fill(&self) -> FillRun<'_, 'h, P> {
+        FillRun { run: self.run(Mlocked(false)), shared: self.shared }
     }
 
     /// Adds to `batch` the flushes that other operations owe of the table's entries.
@@ -74,8 +81,7 @@ impl<'f, 'h, P: Platform> ForAllTable<'f, 'h, P> {
 
     fn run(&self, mlocked: Mlocked) -> EntryRun<'_, 'h, P> {
         let counted = if self.shared { CountedIn::Sharers } else { CountedIn::Space };
-        if let Some(token) = self.token.filter(|_| self.shared) {
-            token.note_edit();
+        if self.shared {
             self.declare_in_place();
         }
         EntryRun::new(&self.table, mlocked, counted)
@@ -104,6 +110,45 @@ impl<P: Platform> Drop for ForAllTable<'_, '_, P> {
     }
 }
 
+/// Edits that only fill entries which are not present, so that they owe nothing.
+///
+/// The table is one's own, or every sharer gets what is filled in. INV-SHARE-FILL: sharers agree
+/// on the mapping, and none of them can store through the leaf; the first store breaks the table.
+pub struct FillRun<'t, 'h, P: Platform> {
+    run: EntryRun<'t, 'h, P>,
+    shared: bool,
+}
+
+impl<'t, 'h, P: Platform> FillRun<'t, 'h, P> {
+    /// Begins to fill entries of an own table.
+    pub fn own(table: &'t LockedTable<'h, P>, mlocked: Mlocked) -> Self {
+        Self { run: table.run(mlocked), shared: false }
+    }
+
+    /// Whether the entry for `va` is empty.
+    pub fn is_empty(&self, va: VirtAddr) -> bool {
+        self.run.table().is_empty(va)
+    }
+
+    /// Maps a page at an empty entry, as [`EntryRun::map`] does.
+    ///
+    /// The flush of what was cleared there is paid first, by every space that owes it
+    /// (INV-TLB-CLEARED): the key of a shared table stands for all of them.
+    ///
+    /// # Panics
+    /// In debug builds when the entry is not empty, or the table is shared and the leaf writable.
+    pub fn map(&mut self, va: VirtAddr, leaf: OwnedLeaf) {
+        let writable = leaf.leaf().rights.contains(Rights::WRITE);
+        debug_assert!(!(self.shared && writable), "INV-SHARE-FILL: a writable leaf for all sharers at {va}");
+        self.run.map(va, leaf);
+    }
+
+    /// Clears a soft entry, as [`EntryRun::unmap_soft`] does.
+    pub fn unmap_soft(&mut self, va: VirtAddr) -> Option<SoftEntry> {
+        self.run.unmap_soft(va)
+    }
+}
+
 impl<'h, P: Platform> Tables<'h, P> {
     /// The permission to edit the tables that the space shares; `None` if it never shared any.
     pub fn family_token(&self) -> Option<FamilyToken<'h, P>> {
@@ -120,6 +165,9 @@ impl<'h, P: Platform> Tables<'h, P> {
     ) -> Option<ForAllTable<'f, 'h, P>> {
         if !self.tree.has_shared() {
             return self.lock_own(va).map(|table| ForAllTable::new(table, false, None));
+        }
+        if let Some(token) = token {
+            token.announce_edit();
         }
         match self.lock_walked(va) {
             Walked::Table(walked) => {
@@ -144,6 +192,9 @@ impl<'h, P: Platform> Tables<'h, P> {
         range: PageRange,
         token: Option<&'f FamilyToken<'f, P>>,
     ) -> impl Iterator<Item = (ForAllTable<'f, 'h, P>, PageRange)> + use<'f, 'h, P> {
+        if let Some(token) = token {
+            token.announce_edit();
+        }
         self.walked(range).map(move |(walked, part)| {
             assert!(token.is_some() || !walked.shared, "INV-SHARE-OWN: {part} is edited for all without a token");
             (ForAllTable::new(walked.table, walked.shared, token), part)

@@ -127,19 +127,20 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
                 Entry::Table(pointer) => pointer,
                 Entry::Empty => continue,
                 Entry::Leaf(_) | Entry::Soft(_) => {
-                    self.complete = false;
+                    self.copied_by_caller(Counter::PwTableCopiedBlock);
                     continue;
                 }
             };
-            let span = span_of(va, level);
-            if self.shareable.may_share(span) && self.try_share(&parent, index, pointer) {
+            let may_share = self.shareable.may_share(span_of(va, level));
+            if may_share && self.try_share(&parent, index, pointer) {
                 drop(parent);
                 self.give_to_child(to, level, va, pointer.pfn);
                 continue;
             }
             drop(parent);
             if level == Level::PMD {
-                self.complete = false;
+                let why = if may_share { Counter::PwTableCopiedPinned } else { Counter::PwTableCopiedMapping };
+                self.copied_by_caller(why);
                 self.keep(pointer.pfn, Level::PTE);
                 marked |= self.marked(pointer.pfn);
                 continue;
@@ -154,6 +155,12 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
             marked |= below_marked;
         }
         Ok(marked)
+    }
+
+    /// Leaves something to the caller to copy, and counts the reason.
+    fn copied_by_caller(&mut self, why: Counter) {
+        self.complete = false;
+        self.parent.tlb.count(why, 1);
     }
 
     /// Counts a table that the parent keeps for itself.

@@ -80,9 +80,10 @@ impl<P: Platform> Tables<'_, P> {
     /// Counts in the space what is below its shared pointers.
     pub(super) fn count_shared(&self) {
         let whole = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
-        self.each_pointer((self.tree.root(), Level::PGD), whole, &mut |parent, _, pointer| {
+        self.each_pointer((self.tree.root(), Level::PGD), whole, &mut |parent, index, pointer| {
             if pointer.write_protected {
-                let reach = self.reach_of((pointer.pfn, below(parent.level())));
+                let old = LockedTable::new(*self, pointer.pfn, below(parent.level()), parent.address(index));
+                let reach = self.reach_of(&old);
                 self.tree.rss().add(reach.entries);
                 self.tree.add_reached(reach.tables);
             }
@@ -143,7 +144,7 @@ impl<P: Platform> Tables<'_, P> {
             self.take_back(parent, index, &old, soft.exclusive);
             return;
         }
-        let left = self.reach_of((old.table(), old.level()));
+        let left = self.reach_of(&old);
         self.tree.rss().add(left.entries.map(|entries| -entries));
         self.tree.add_reached(-left.tables);
         parent.store(index, Pte::EMPTY);
@@ -153,22 +154,24 @@ impl<P: Platform> Tables<'_, P> {
     }
 
     /// What is below a table and in it, without what edits for all have changed.
-    fn reach_of(&self, at: (Pfn, Level)) -> Reach {
+    fn reach_of(&self, table: &LockedTable<'_, P>) -> Reach {
         let mut reach = Reach::default();
-        self.add_reach(at, &mut reach);
+        self.add_reach(table, &mut reach);
         reach
     }
 
-    fn add_reach(&self, (table, level): (Pfn, Level), reach: &mut Reach) {
+    /// Each table is locked while it is read, because an edit for all changes two of its counts.
+    fn add_reach(&self, table: &LockedTable<'_, P>, reach: &mut Reach) {
+        let level = table.level();
         reach.tables += 1;
-        for (sum, counts) in reach.entries.iter_mut().zip(self.counts_of(table, level)) {
+        for (sum, counts) in reach.entries.iter_mut().zip(self.counts_of(table.table(), level)) {
             *sum += counts;
         }
         if level > Level::PTE {
             for index in 0..Level::ENTRIES {
-                let slot = PteSlot { table, index: index as u16 };
-                if let Entry::Table(child) = P::Isa::decode(level, self.tlb.fx().load(slot)) {
-                    self.add_reach((child.pfn, below(level)), reach);
+                if let Entry::Table(child) = P::Isa::decode(level, table.load(index)) {
+                    let va = table.address(index);
+                    self.add_reach(&LockedTable::new(*self, child.pfn, below(level), va), reach);
                 }
             }
         }

@@ -59,7 +59,7 @@ mod take_back;
 mod walk;
 
 pub use break_path::BreakStop;
-pub use for_all::ForAllTable;
+pub use for_all::{FillRun, ForAllTable};
 pub use fork::Shareable;
 pub use read::ReadTable;
 

@@ -9,7 +9,11 @@
 //!
 //! The second part is summed up when the resident set is read. A space that stops to share a table
 //! adds what is noted there to the first part, and one that takes a table back also clears the
-//! note: own tables have none.
+//! note.
+//!
+//! INV-SHARE-COUNT: each edit for all counts once in each space that reaches its table. The note of
+//! a table that is taken back is cleared after its pointer has changed, under the table's lock: an
+//! edit that comes later finds the path changed.
 
 use super::user_entries;
 use crate::below;

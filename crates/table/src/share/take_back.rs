@@ -21,9 +21,14 @@ impl<P: Platform> Tables<'_, P> {
         if plant!(TakenBackByAnyone; false, !origin) {
             strip(old);
         }
-        self.fold_edits(old);
+        plant!(EditsFoldedFirst => self.fold_edits(old));
         parent.store(index, P::Isa::table(TableEntry::own(old.table())));
         self.tlb.fx().publish();
+        // An edit for all that is still to come finds the path changed. One that was before it has
+        // announced itself, and its note is there once its table can be locked.
+        if self.family.is_some_and(|family| plant!(EditsFoldedFirst; false, family.was_edited())) {
+            self.fold_edits(old);
+        }
         self.tlb.count(Counter::PwTableTakenBack, 1);
     }
 }

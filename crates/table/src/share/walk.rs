@@ -57,12 +57,12 @@ struct WalkEnd {
 impl<'h, P: Platform> Tables<'h, P> {
     /// Reads the entry for `va` below a shared pointer.
     ///
-    /// The answer is of a moment during the call.
-    pub(crate) fn read_shared(&self, va: VirtAddr) -> EntryView {
+    /// Returns its level, too. The answer is of a moment during the call.
+    pub(crate) fn read_shared(&self, va: VirtAddr) -> (EntryView, Level) {
         loop {
             let read = self.tlb.walk_unheld(|| {
                 let end = self.walk(va)?;
-                Some(EntryView::decode::<P::Isa>(end.level, end.pte, end.shared))
+                Some((EntryView::decode::<P::Isa>(end.level, end.pte, end.shared), end.level))
             });
             match read {
                 Some(entry) => return entry,

@@ -64,7 +64,7 @@ fn a_leaf_below_a_shared_entry_is_neither_writable_nor_exclusive<I: Isa>() {
         let FoundTable::Shared(table) = tables.find(VA, Level::PTE) else { panic!("the path is shared") };
         let walk = space.table().peek(&space.tlb, VA).entry::<I>();
         assert_eq!(walk, EntryView::Table, "a walk without a hold goes no further");
-        let seen = [table.entry(), tables.peek(VA), tables.read_lock(VA).expect("a table").entry(VA)];
+        let seen = [table.entry().0, tables.peek(VA), tables.read_lock(VA).expect("a table").entry(VA)];
         for entry in seen {
             let EntryView::Leaf(leaf) = entry else { panic!("{entry:?}") };
             assert_eq!((leaf.pfn(), leaf.rights(), leaf.is_exclusive()), (Pfn::new(9), Rights::READ, false));

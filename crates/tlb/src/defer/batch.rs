@@ -23,26 +23,16 @@
 //! Not guaranteed: that tables are put off; walks may be in them.
 
 use crate::context::{DeferredFlush, TlbContext};
-use crate::debt::{Debt, OwedFlush};
+use crate::debt::Debt;
 use crate::defer::cover::{DependentOperation, EntryDeferral, FlushCover, assert_covers};
 use crate::defer::key::{KeyedFlush, TablesOwe};
 use crate::detached::{DetachedHolder, DetachedList, IntoDetachedPieces};
 use crate::engine::{BatchPolicy, FlushInfo, Tlb};
-use pagewright_arch::{PteSlot, ShootdownKind};
+use core::iter;
+use pagewright_arch::ShootdownKind;
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Backend, LineUse, Platform};
 use pagewright_types::{Counter, CpuId, CpuMask, Level, PageRange, Pfn};
-
-/// Which installs a deferred flush concerns.
-#[derive(Clone, Copy)]
-enum Place {
-    /// Those in one entry.
-    Entry(PteSlot),
-    /// Those that are recorded already: the flush repeats that of other operations.
-    Recorded,
-    /// Any in the space.
-    Unknown,
-}
 
 /// Debts of any number of spaces, paid together by one wait (Linux's `tlbflush_unmap_batch`).
 ///
@@ -102,19 +92,41 @@ impl<'t, P: Platform> Batch<'t, P> {
     /// In debug builds when the debt belongs to another context; always when it is a table's.
     pub fn absorb<T: IntoDetachedPieces>(&mut self, context: &Arc<TlbContext>, debt: Debt<'_, P, T>) {
         debug_assert!(core::ptr::eq(debt.context(), &raw const **context), "INV-TLB-DEBT: debt of another space");
-        let (range, slot) = (debt.range(), debt.slot());
-        let (owed, _, detached) = debt.dissolve();
-        match owed {
-            OwedFlush::Nothing => {}
-            OwedFlush::Leaf(level) => {
-                let flush = FlushInfo { range: Some(range), level, freed_tables: false };
-                // A gather meets tables of the last level, and of leaves, but not those above them.
-                let has_place = plant!(BlockDeferralPlaced; true, level == Level::PTE);
-                let place = slot.filter(|_| has_place).map_or(Place::Unknown, Place::Entry);
-                self.defer_or_flush(context, (flush, place), |tlb| tlb.issue_leaf(context, range.start(), level));
+        // A gather meets tables of the last level, and of leaves, but not those above them.
+        let has_place = plant!(BlockDeferralPlaced; true, debt.level() == Some(Level::PTE));
+        let place = debt.slot().filter(|_| has_place);
+        let (flush, detached) = debt.into_deferrable();
+        if let Some(deferred) = flush.and_then(|flush| self.defer_or_flush(context, flush)) {
+            match place {
+                Some(slot) => self.tlb.note_pending(context, slot, deferred),
+                None => context.defer_unplaced(deferred),
             }
-            OwedFlush::Table(_) | OwedFlush::LiveTable(_) => {
-                unreachable!("INV-TLB-WALKERS: the flush of a table is deferred")
+        }
+        detached.for_each_piece(&mut |piece| self.keep(piece));
+    }
+
+    /// Takes over a debt that several spaces owe: `context` and `others`, which reach its table.
+    ///
+    /// The key of the table then stands for every space. Otherwise as [`absorb`](Self::absorb).
+    pub(crate) fn absorb_of_family<'m, T: IntoDetachedPieces>(
+        &mut self,
+        context: &'m Arc<TlbContext>,
+        others: impl Iterator<Item = &'m Arc<TlbContext>>,
+        debt: Debt<'_, P, T>,
+    ) {
+        debug_assert!(debt.level().is_none_or(|level| level == Level::PTE), "INV-SHARE-OWN: a block is edited for all");
+        let slot = debt.slot();
+        let (flush, detached) = debt.into_deferrable();
+        if let Some(flush) = flush {
+            let mut deferred: Option<DeferredFlush> = None;
+            for member in others.chain(iter::once(context)) {
+                if let Some(one) = self.defer_or_flush(member, flush) {
+                    member.defer(one);
+                    deferred = Some(deferred.map_or(one, |all| all.and(one)));
+                }
+            }
+            if let (Some(slot), Some(deferred)) = (slot, deferred) {
+                self.tlb.note_pending_of_family(context, slot, deferred);
             }
         }
         detached.for_each_piece(&mut |piece| self.keep(piece));
@@ -139,7 +151,10 @@ impl<'t, P: Platform> Batch<'t, P> {
             return;
         }
         let flush = FlushInfo { range: None, level: Level::PTE, freed_tables: false };
-        self.defer_or_flush(context, (flush, Place::Recorded), |tlb| tlb.issue_whole(context));
+        // What is deferred is recorded already: this flush repeats that of other operations.
+        if let Some(deferred) = self.defer_or_flush(context, flush) {
+            context.defer(deferred);
+        }
         for state in [EntryDeferral::Pending, EntryDeferral::Lingering, EntryDeferral::Gathered] {
             assert_covers(DependentOperation::AbsorbPending, state, FlushCover::Space);
         }
@@ -163,38 +178,25 @@ impl<'t, P: Platform> Batch<'t, P> {
             }
     }
 
-    /// Puts off `flush`, which `issue` broadcasts, or pays it at once.
+    /// Puts off a flush, or pays it at once and returns `None`.
     #[inline]
-    fn defer_or_flush(
-        &mut self,
-        context: &Arc<TlbContext>,
-        (flush, place): (FlushInfo, Place),
-        issue: impl FnOnce(&Tlb<P>),
-    ) {
+    fn defer_or_flush(&mut self, context: &Arc<TlbContext>, flush: FlushInfo) -> Option<DeferredFlush> {
         let me = self.tlb.fx().cpu();
         if self.defers_flushes && self.tlb.others_may_hold(context, me) {
-            let deferred = self.defer(context, me, flush.range, issue);
-            match place {
-                Place::Entry(slot) => self.tlb.note_pending(context, slot, deferred),
-                Place::Recorded => context.defer(deferred),
-                Place::Unknown => context.defer_unplaced(deferred),
-            }
-        } else {
-            self.tlb.count(Counter::PwTlbBatchAtOnce, 1);
-            self.tlb.flush(context, flush);
+            return Some(self.defer(context, me, flush));
         }
+        self.tlb.count(Counter::PwTlbBatchAtOnce, 1);
+        self.tlb.flush(context, flush);
+        None
     }
 
     #[inline]
-    fn defer(
-        &mut self,
-        context: &Arc<TlbContext>,
-        me: CpuId,
-        range: Option<PageRange>,
-        issue: impl FnOnce(&Tlb<P>),
-    ) -> DeferredFlush {
+    fn defer(&mut self, context: &Arc<TlbContext>, me: CpuId, flush: FlushInfo) -> DeferredFlush {
         let tlb = self.tlb;
-        let (deferred, mask) = tlb.defer_flush(context, me, range, issue);
+        let (deferred, mask) = tlb.defer_flush(context, me, flush.range, |tlb| match flush.range {
+            Some(range) => tlb.issue_leaf(context, range.start(), flush.level),
+            None => tlb.issue_whole(context),
+        });
         self.cpus.insert_all(&mask);
         let issuer = deferred.issuer();
         self.epoch = self.epoch.max(deferred.epoch());

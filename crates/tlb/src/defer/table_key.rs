@@ -56,6 +56,13 @@ impl<P: Platform> Tlb<P> {
         self.mark_pending(slot, sequence);
     }
 
+    /// As [`note_pending`](Self::note_pending), of an entry for which every space of a family owes
+    /// the flush, and has noted it.
+    pub(crate) fn note_pending_of_family(&self, context: &TlbContext, slot: PteSlot, now: DeferredFlush) {
+        let sequence = self.merge_into_key(context, slot.table, KeyedFlush::of_space(now).merged());
+        self.mark_pending(slot, sequence);
+    }
+
     /// As [`note_pending`](Self::note_pending), of a translation that may linger.
     #[inline]
     pub(crate) fn note_lingering(&self, context: &TlbContext, slot: PteSlot, now: DeferredFlush) {

@@ -196,7 +196,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
 /// Checks the arguments of `--set` and turns them into words of the kernel's command line.
 fn kernel_settings(arguments: &[String]) -> Result<Vec<String>, OptionError> {
     let word = |((setting, value), argument): ((Setting, u64), &String)| match setting {
-        Setting::Mm(named) => Ok(format!("set.{}={value}", named.name())),
+        Setting::Mm(named) => Ok(format!("set.{}={}", named.name(), named.show(value))),
         Setting::NoPcid => Err(SettingError::of("--set", argument)(SettingError::SimulatedOnly(setting.name()))),
     };
     Setting::parse_all(arguments)?.into_iter().zip(arguments).map(word).collect()

@@ -61,7 +61,7 @@ const STOPS: [TourStop; 4] = [
     },
     TourStop {
         title: "A captured program in half of its memory, with batches off and on, under the oracle",
-        next: "pagewright record -o mine.pwt -- PROGRAM ARGS…, then pagewright replay mine.pwt --compare tlb_batch=0,1",
+        next: "pagewright record -o mine.pwt -- PROGRAM ARGS…, then pagewright replay mine.pwt --compare tlb_batch=never,auto",
         show: off_and_on::show,
     },
 ];

@@ -14,7 +14,7 @@ use std::io::{StdoutLock, Write};
 
 const CAPTURE: &str = "python";
 const PROFILE: &str = "kunpeng920";
-const SETTING: &str = "tlb_batch=0,1";
+const SETTING: &str = "tlb_batch=never,auto";
 /// Memory of the machine, in per cent of the program's peak on Linux.
 const PERCENT: u64 = 50;
 /// The counts that are shown.

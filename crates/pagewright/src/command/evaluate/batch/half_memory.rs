@@ -20,12 +20,12 @@ const PERCENT: u64 = 50;
 const CPUS: u16 = 8;
 const SLOTS: u32 = 1 << 16;
 
-/// Index of the report with `tlb_batch=0`.
+/// Index of the report with `tlb_batch=never`.
 pub(super) const BEFORE: usize = 0;
-/// Index of the report with `tlb_batch=1`.
+/// Index of the report with `tlb_batch=auto`.
 pub(super) const AFTER: usize = 1;
 
-/// A capture on a machine, replayed with `tlb_batch=0` and `tlb_batch=1`.
+/// A capture on a machine, replayed with `tlb_batch=never` and `tlb_batch=auto`.
 pub(super) struct CapturePair {
     pub(super) name: &'static str,
     pub(super) profile: &'static str,

@@ -5,7 +5,7 @@
 //! - `published` – the figures of the series' mail, and what they imply.
 //! - `claims` – the figures compared with those of the series and with our own promises.
 //!
-//! The baseline is the same memory manager with `tlb_batch=0`: it waits for the flush of each
+//! The baseline is the same memory manager with `tlb_batch=never`: it waits for the flush of each
 //! entry, as Linux 6.1 does on arm64. `docs/linux-pageout.md` has Linux's own counts, from QEMU.
 //! Times are modelled. Their band is the range that results if the costs of a wait and those of an
 //! entry move to the ends of their bands, together and against each other
@@ -59,7 +59,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
 
 fn notes() -> Vec<String> {
     [
-        "All figures are counted or modelled; no time is measured. Before and after are our own memory manager with tlb_batch=0 and tlb_batch=1. \
+        "All figures are counted or modelled; no time is measured. Before and after are our own memory manager with tlb_batch=never and tlb_batch=auto. \
          docs/linux-pageout.md has Linux 6.1, which waits for each page, Linux 6.12, which does not, and our kernel.",
         "[low–high]: the same with the costs of a wait and of an entry at the ends of their bands, together and against each other; 10 processes: cheap \
          waits and dear entries only; 100: no band. The profiles have the bands and their sources; without a source a band is 50 % to 150 %.",
