@@ -7,7 +7,10 @@ use pagewright_sim::{MachineConfig, Profile};
 use pagewright_types::{IsaKind, PAGE_SIZE};
 use std::path::PathBuf;
 
-const CAPTURES: [&str; 6] = ["compile", "pigz", "python", "shell", "sort", "sqlite"];
+/// The larger half of the captures.
+///
+/// `cargo xtask repeat quick` replays the smaller half twice, in two processes.
+const CAPTURES: [&str; 3] = ["compile", "pigz", "python"];
 
 fn capture(name: &str) -> Box<dyn EventSource> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/captures").join(format!("{name}.pwt"));
@@ -63,13 +66,12 @@ fn a_replay_under_memory_pressure_repeats() {
 
 #[test]
 fn a_workload_repeats_and_depends_on_its_seed() {
-    for name in workload::names() {
-        for isa in IsaKind::ALL {
-            let run = |seed| json(&report(isa, &mut workload::named(name, seed).unwrap(), 4, seed));
-            let (first, again, other) = (run(3), run(3), run(4));
-            assert!(first == again, "{name} on {isa}:\n{first}\n{again}");
-            assert!(first != other, "{name} on {isa}: another seed gives the same report");
-        }
+    // A workload generates the same events for both instruction sets, so it runs on one of them.
+    for (name, isa) in workload::names().zip(IsaKind::ALL.into_iter().cycle()) {
+        let run = |seed| json(&report(isa, &mut workload::named(name, seed).unwrap(), 4, seed));
+        let (first, again, other) = (run(3), run(3), run(4));
+        assert!(first == again, "{name} on {isa}:\n{first}\n{again}");
+        assert!(first != other, "{name} on {isa}: another seed gives the same report");
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::corpus::{self, BUGS, Bug, FoundBy, RunMode, Version};
 
 const SEEDS: [u64; 3] = [1, 2, 3];
-const SCHEDULES: u32 = 3000;
+const SCHEDULES: u32 = 1000;
 
 /// The number of schedules until `bug` is found from `seed`; both of its tokens must find it again.
 fn schedules_until_found(bug: &Bug, seed: u64) -> u32 {

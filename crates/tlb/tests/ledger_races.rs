@@ -194,7 +194,7 @@ fn attempt<I: Isa>(
 
 fn explored<I: Isa>(programs: fn(&Rc<Bare<I>>) -> Vec<CoroutineBody>) {
     // A race of two instructions is met once in a few thousand schedules.
-    let search = bare::explore(1, bare::soaked(8_000), |chooser, detail| attempt(programs, chooser, detail));
+    let search = bare::explore(1, bare::soaked(4_000), |chooser, detail| attempt(programs, chooser, detail));
     nothing_was_found(&search);
     assert!(search.tally.of(Antecedent::FrameSwept) > 0, "no frame was handed out that a TLB had held");
 }
