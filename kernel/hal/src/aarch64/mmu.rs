@@ -72,11 +72,16 @@ fn repeats() -> bool {
     }
 }
 
-/// Checks that hardware manages the access flag and dirty state, as the entries require.
+/// Checks that the CPU has what the entries and the compiled code require.
+///
+/// Hardware manages the access flag and dirty state, and has the atomic instructions for which the
+/// kernel is compiled. A CPU without the latter may stop before it can say so.
 ///
 /// # Panics
-/// If the CPU lacks FEAT_HAFDBS.
+/// If the CPU lacks FEAT_HAFDBS or FEAT_LSE.
 pub(super) fn check() {
+    // Atomic, bits 23 to 20: 2 is FEAT_LSE.
+    assert!(ID_AA64ISAR0_EL1.get() >> 20 & 0xf >= 2, "the CPU has no atomic instructions (FEAT_LSE)");
     assert!(ID_AA64MMFR1_EL1.get() & 0xf >= 2, "the CPU does not manage the access flag and dirty state (FEAT_HAFDBS)");
 }
 
