@@ -22,8 +22,12 @@
 //! Not guaranteed: that the pages reported as newly mapped and unmapped add up if entries of both
 //! sizes change concurrently. Linux tolerates the same, because only statistics depend on it.
 
-use crate::folio::Folio;
+use crate::folio::{FOLIO_COUNTS, Folio};
+use crate::frames::Frames;
+use crate::pin::PIN_BIAS;
+use crate::rss::RssKind;
 use core::sync::atomic::Ordering;
+use pagewright_sync::{Backend, LineRef, LineUse, Platform};
 use pagewright_types::Pfn;
 
 /// Added to `nr_pages_mapped` while the folio is mapped whole (Linux's `ENTIRELY_MAPPED`).
@@ -38,6 +42,25 @@ pub struct MapcountChange {
     pub pages: u32,
     /// The number of entries that map the folio or a page of it after the call.
     pub mapcount: u32,
+}
+
+impl<P: Platform> Frames<P> {
+    /// Takes a reference for one more entry that maps `pfn`, and counts the entry.
+    ///
+    /// Returns the kind of page, and whether nothing mapped it before. `None` unless the folio is
+    /// small and [has few references](Folio::has_few_refs); then nothing has changed.
+    #[inline]
+    pub fn get_and_map_small(&self, pfn: Pfn) -> Option<(RssKind, bool)> {
+        let record = self.memmap.get(pfn)?;
+        // One look at the kind: a folio that an entry maps stays what it is.
+        if !record.kind().is_small_folio() || record.counts.refs() >= PIN_BIAS {
+            return None;
+        }
+        P::Locks::line(LineRef::Record(pfn), FOLIO_COUNTS, LineUse::Store);
+        let (refs, before) = record.counts.add_ref_and_mapping();
+        debug_assert!(refs > 0, "INV-FRAME-MAP: the folio at {pfn} is mapped without a reference");
+        Some((Folio::of_record(&self.memmap, record, pfn).rss_kind(), before == 0))
+    }
 }
 
 impl Folio<'_> {

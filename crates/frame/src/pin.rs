@@ -22,7 +22,7 @@ use pagewright_sync::{Platform, bomb};
 use pagewright_types::Pfn;
 
 /// The references that a pin of a small folio counts as (Linux's `GUP_PIN_COUNTING_BIAS`).
-const PIN_BIAS: u32 = 1024;
+pub(crate) const PIN_BIAS: u32 = 1024;
 
 /// One pin of a folio.
 ///

@@ -161,6 +161,12 @@ impl FrameKind {
         self.0 & 0xf == FrameState::Folio as u32
     }
 
+    /// Whether this is a folio of one page.
+    #[inline]
+    pub(crate) const fn is_small_folio(self) -> bool {
+        self.is_folio() && self.size() == 0
+    }
+
     /// Whether this is the head of a folio of more than one page.
     #[inline]
     pub(crate) const fn is_large_folio(self) -> bool {

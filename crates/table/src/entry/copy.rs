@@ -17,6 +17,7 @@ use super::{CountedIn, EntryRun, Mlocked};
 use crate::leaf_view::LeafView;
 use crate::locked_table::LockedTable;
 use crate::owned_leaf::OwnedLeaf;
+use core::ops::Range;
 use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, SoftEntry};
 use pagewright_plant::plant;
@@ -180,7 +181,10 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         <P::Locks as Backend>::point();
         // No CPU has walked the child's table, so no flush of its entries can be pending.
         let mut plain = PlainBits::default();
-        for index in self.indices(part) {
+        let mut left = self.indices(part);
+        loop {
+            left.start = self.copy_small(&mut child, left.clone(), &mut plain);
+            let Some(index) = left.next() else { break };
             if let Err(stop) = self.copy_entry(&mut child, index, &mut plain, &weakened, hooks) {
                 self.restore(PageRange::new(self.address(index), part.end()), &weakened);
                 return (child.change.live as u64, Err(stop));
@@ -246,7 +250,35 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         }
     }
 
-    #[inline]
+    /// Copies the leading entries of `entries` that map small folios with few references.
+    ///
+    /// Returns the index of the first other entry, or the end. A function of its own, because the
+    /// registers of the caller are not enough for this loop, in which fork spends its time.
+    #[inline(never)]
+    fn copy_small(&self, child: &mut EntryRun<'_, '_, P>, entries: Range<usize>, plain: &mut PlainBits) -> usize {
+        let (to, end, keeps_age) = (child.table, entries.end, child.counted == CountedIn::Nowhere);
+        if self.level() > Level::PTE {
+            return entries.start;
+        }
+        let frames = self.tables.tlb.frames();
+        for index in entries {
+            let pte = self.load(index);
+            if !plain.are_of::<P::Isa>(Level::PTE, pte) {
+                return index;
+            }
+            let Some((kind, first)) = frames.get_and_map_small(P::Isa::frame(pte)) else { return index };
+            debug_assert!(to.is_empty(to.address(index)), "INV-TABLE-EMPTY: a copy over entry {index}");
+            // A child's mapping is not locked memory (`mlock(2)`).
+            child.change.add(kind, 1, u32::from(first));
+            child.change.live += 1;
+            // Whatever the walker noted in the parent's entry is noted in the copy. A child has not
+            // accessed the page; a space that breaks a table may have.
+            to.store(index, if keeps_age { pte } else { P::Isa::old(pte) });
+        }
+        end
+    }
+
+    #[cold]
     fn copy_entry(
         &self,
         child: &mut EntryRun<'_, '_, P>,
@@ -259,9 +291,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         if plain.are_of::<P::Isa>(self.level(), pte) {
             let pfn = P::Isa::frame(pte);
             let folio = self.tables.tlb.frames().folio(pfn);
-            if folio.has_few_refs() || !self.copy_watched(child, index, folio, weakened, hooks)? {
-                // Whatever the walker noted in the parent's entry is noted in the copy. A child has
-                // not accessed the page; a space that breaks a table may have.
+            if !self.copy_watched(child, index, folio, weakened, hooks)? {
                 let copy = if child.counted == CountedIn::Nowhere { pte } else { P::Isa::old(pte) };
                 child.share(index, pfn, folio, copy);
             }
