@@ -56,6 +56,15 @@ const _: () = {
     assert!(LeafFlags::all().to_raw(LeafFlags::SOFTWARE, SOFTWARE_SHIFT) == 0b111 << 56);
 };
 
+/// The bits of a valid descriptor that a replacement may change and forbid no access.
+///
+/// Only if the new descriptor is writable and dirty.
+const GAINABLE: u64 = READ_ONLY
+    | DIRTY_MODIFIER
+    | ACCESSED
+    | SOFT_KEPT_DIRTY
+    | LeafFlags::SOFTWARE.to_raw(LeafFlags::SOFTWARE, SOFTWARE_SHIFT);
+
 /// Armv8-A and later, stage 1, EL1&0, 4K granule.
 #[derive(Clone, Copy, Debug)]
 pub struct Aarch64;
@@ -167,6 +176,11 @@ impl Isa for Aarch64 {
     fn replacement(level: Level, old: Pte, new: Pte) -> Replacement {
         if new.is_empty() && old.raw() & VALID != 0 {
             return Replacement::Flush;
+        }
+        let (old_bits, new_bits) = (old.raw(), new.raw());
+        let gains = (old_bits ^ new_bits) & !GAINABLE == 0 && new_bits & READ_ONLY == 0;
+        if old_bits & VALID != 0 && gains {
+            return Replacement::Harmless;
         }
         match (Self::decode(level, old), Self::decode(level, new)) {
             (Entry::Empty | Entry::Soft(_), _) => Replacement::Harmless,

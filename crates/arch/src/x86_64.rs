@@ -52,6 +52,11 @@ const _: () = {
     assert!(LeafFlags::all().to_raw(LeafFlags::SOFTWARE, SOFTWARE_SHIFT) == 0b111 << 55);
 };
 
+/// The bits of a present entry that a replacement may change and forbid no access.
+///
+/// Of `WRITABLE` and `DIRTY`, only if the entry gains them.
+const GAINABLE: u64 = WRITABLE | ACCESSED | DIRTY | LeafFlags::SOFTWARE.to_raw(LeafFlags::SOFTWARE, SOFTWARE_SHIFT);
+
 /// Intel 64 and AMD64.
 #[derive(Clone, Copy, Debug)]
 pub struct X86_64;
@@ -144,6 +149,11 @@ impl Isa for X86_64 {
     fn replacement(level: Level, old: Pte, new: Pte) -> Replacement {
         if new.is_empty() && old.raw() & PRESENT != 0 {
             return Replacement::Flush;
+        }
+        let (old_bits, new_bits) = (old.raw(), new.raw());
+        let gains = (old_bits ^ new_bits) & !GAINABLE == 0 && old_bits & !new_bits & (WRITABLE | DIRTY) == 0;
+        if old_bits & PRESENT != 0 && gains {
+            return Replacement::Harmless;
         }
         match (Self::decode(level, old), Self::decode(level, new)) {
             (Entry::Empty | Entry::Soft(_), _) => Replacement::Harmless,

@@ -124,7 +124,16 @@ impl<'t, P: Platform, T: IntoDetachedPieces> Debt<'t, P, T> {
     /// For a caller that depends only on the entry it edited. If the edit owes nothing, flushes
     /// deferred by other operations are not checked; if it owes a flush, that covers whatever
     /// another operation has deferred of the entry (INV-TLB-DEFERRED).
+    #[inline]
     pub fn settle(self) {
+        if self.owed == OwedFlush::Nothing {
+            let tlb = self.tlb;
+            return self.dissolve().2.for_each_piece(&mut |piece| tlb.free_piece(piece));
+        }
+        self.settle_owed();
+    }
+
+    fn settle_owed(self) {
         let mut gather = crate::Gather::of_entry(self.tlb, self.context);
         gather.absorb(self);
         gather.settle();

@@ -135,6 +135,18 @@ impl<P: Platform> Tlb<P> {
         self.frames().free(block);
     }
 
+    /// Gives up a piece that no TLB can reach.
+    pub(crate) fn free_piece(&self, piece: DetachedPiece) {
+        match piece {
+            DetachedPiece::Block(block) => self.free(block),
+            DetachedPiece::Folio(folio) => {
+                if let Some(block) = self.frames().put(folio) {
+                    self.free(block);
+                }
+            }
+        }
+    }
+
     /// Settles `key`: flushes the CPUs that still owe it.
     ///
     /// # Panics
