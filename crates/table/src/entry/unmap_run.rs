@@ -46,6 +46,9 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     ) {
         debug_assert!(gather.is_of(self.context()), "INV-TLB-DEBT: debt of another space");
         gather.meet(self.table());
+        if self.page().live() == 0 {
+            return;
+        }
         let level = self.level();
         let mut run = self.run(mlocked);
         let mut debts = gather.run(level);
