@@ -120,6 +120,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::LastShareDropped
         | Bug::EditsFoldedFirst
         | Bug::FilledWritable
+        | Bug::EndedSpaceSummed
         | Bug::ForkSharesPinned
         | Bug::TakenBackByAnyone
         | Bug::FamilyForgotten => elsewhere("mm/tests/share"),

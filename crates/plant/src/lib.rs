@@ -80,6 +80,7 @@ pagewright_types::named_table! {
         LeaveNotFlushed = "leave-not-flushed", "A space leaves a shared table without a flush (CVE-2025-38085).";
         LastShareDropped = "last-share-dropped", "The last sharer leaves a table and does not unmap its entries.";
         EditsFoldedFirst = "edits-folded-first", "A table that is taken back is counted in its space before its pointer changes.";
+        EndedSpaceSummed = "ended-space-summed", "The shared part of a resident set is summed up in a space that has ended.";
         FilledWritable = "filled-writable", "A page that is read back from swap is mapped writable for all sharers.";
         ForkSharesPinned = "fork-shares-pinned", "Fork shares a table that maps a pinned page.";
         ShareNotFlushed = "share-not-flushed", "Fork write-protects a pointer without a flush.";

@@ -259,5 +259,6 @@ planted_bugs_are_found! {
     BreakNotFlushed => still::mapped,
     ShareNotFlushed => two_threads_break,
     FamilyForgotten => still::paged_out,
+    EndedSpaceSummed => crate::swap::swapoff::stores_and_forks_during_swapoff,
     FilledWritable => still::read,
 }

@@ -6,6 +6,6 @@ mod lazy_free;
 mod lost_swap_in;
 mod owners;
 mod shared;
-mod swapoff;
+pub(crate) mod swapoff;
 mod zram;
 mod zram_races;

@@ -20,6 +20,7 @@ use crate::below;
 use crate::locked_table::LockedTable;
 use crate::tables::Tables;
 use pagewright_arch::{Entry, Isa, PteSlot};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::EntryCounts;
 use pagewright_types::{Level, Pfn};
@@ -27,9 +28,12 @@ use pagewright_types::{Level, Pfn};
 impl<P: Platform> Tables<'_, P> {
     /// Sums up what edits for all sharers have changed in the tables that the space reaches.
     ///
-    /// Nothing to do in a space that never shared a table. The sum is exact while no CPU edits.
+    /// Nothing to do in a space that never shared a table, or has ended. The sum is exact while no
+    /// CPU edits.
     pub fn sum_shared_edits(&self) {
-        if !self.family.is_some_and(|family| family.was_edited()) {
+        // The root of a space that has ended may be any frame.
+        let ended = plant!(EndedSpaceSummed; false, self.tree.is_closed());
+        if ended || !self.family.is_some_and(|family| family.was_edited()) {
             return;
         }
         let sum = self.tlb.walk_unheld(|| {
