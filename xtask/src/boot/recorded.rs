@@ -70,7 +70,7 @@ const RECORDED: [Recorded; 10] = [
     Recorded { case: "pageout", arguments: &["4"], cpus: "1", compared: SWAPPED, tolerance: 0 },
     Recorded { case: "pageout", arguments: &["4"], cpus: "4", compared: SWAPPED, tolerance: 0 },
     Recorded { case: "fork", arguments: &["8", "4"], cpus: "4", compared: OVERLAPPING, tolerance: 5 },
-    Recorded { case: "threads", arguments: &["400"], cpus: "4", compared: SHARING, tolerance: 5 },
+    Recorded { case: "threads", arguments: &["50"], cpus: "4", compared: SHARING, tolerance: 5 },
     Recorded { case: "cow", arguments: &[], cpus: "4", compared: SHARING, tolerance: 5 },
     Recorded { case: "futex", arguments: &["400"], cpus: "4", compared: SHARING, tolerance: 5 },
 ];
