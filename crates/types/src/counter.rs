@@ -59,7 +59,6 @@ crate::named_table! {
         PwTableShared = "pw_table_shared", "Page tables that fork shared with a child, each with all tables below it.";
         PwTableCopiedMapping = "pw_table_copied_mapping", "Last-level page tables that fork copied because a mapping under them may not be shared: one with MADV_DONTFORK or MADV_WIPEONFORK, or locked.";
         PwTableCopiedPinned = "pw_table_copied_pinned", "Last-level page tables that fork copied because a page under them may be pinned.";
-        PwTableCopiedBlock = "pw_table_copied_block", "Page-table entries above the last level that fork copied because they map a page.";
         PwTableBroken = "pw_table_broken", "Page tables copied because an entry below a shared pointer had to change.";
         PwTableTakenBack = "pw_table_taken_back", "Page tables taken back by the last space that shared them.";
         PwTableLeft = "pw_table_left", "Shared page tables that a space left by an unmap or its exit.";

@@ -20,6 +20,11 @@ pub(super) struct Row {
 }
 
 impl Row {
+    /// The instructions of all operations.
+    pub(super) fn all(&self) -> f64 {
+        self.kernel as f64
+    }
+
     /// The instructions of one operation.
     pub(super) fn each(&self) -> f64 {
         self.kernel as f64 / self.operations as f64

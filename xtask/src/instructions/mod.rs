@@ -32,8 +32,13 @@ const VERSION: &str = "6.1";
 const LIMIT: &str = "300";
 /// Room for a process of 512 MB, and for Linux.
 const MEMORY: &str = "1G";
-/// The head of the first column, by which `--write` finds the table.
+/// The heads of the first columns, by which `--write` finds the tables.
 const HEAD: &str = "kernel instructions per operation";
+const SHARED_HEAD: &str = "kernel instructions in all, tables shared";
+/// The setting under which forks share page tables.
+const SHARED: &str = "--set=cow_page_tables=always";
+/// What begins the name of a row in the table of shared page tables.
+const SHARED_ROWS: [&str; 5] = ["fork of", "fork and", "second fork", "exit of", "copy-on-write"];
 /// The words that switch off what our kernel has not, or what changes the meaning of a row.
 ///
 /// KASLR and random stacks are off, so that runs are alike.
@@ -63,10 +68,10 @@ pub(crate) enum Table {
 /// [`Error::Findings`], if a program failed or two runs of our kernel differ.
 pub(crate) fn run(table: Table) -> Result<(), Error> {
     let bench = Bench::new()?;
-    let mut columns = Vec::new();
+    let (mut columns, mut shared) = (Vec::new(), Vec::new());
     for machine in &MACHINES {
-        let ours = least(&bench.ours(machine, "")?);
-        let again = least(&bench.ours(machine, "")?);
+        let ours = least(&bench.ours(machine, None, "")?);
+        let again = least(&bench.ours(machine, None, "")?);
         let different = differing(&ours, &again);
         if !different.is_empty() {
             different.iter().for_each(|name| println!("{}: {name}: two runs differ", machine.isa));
@@ -74,14 +79,18 @@ pub(crate) fn run(table: Table) -> Result<(), Error> {
         }
         let (package, linux) = bench.linux(machine)?;
         println!("{}: {package}", machine.isa);
-        columns.push((ours, least(&linux)));
+        let linux = least(&linux);
+        shared.push((of_shared(least(&bench.ours(machine, Some(SHARED), "")?)), of_shared(linux.clone())));
+        columns.push((ours, linux));
     }
-    let lines = lines(&columns);
-    print!("{}", aligned(&lines));
+    let tables = [(HEAD, lines(HEAD, &columns, Row::each)), (SHARED_HEAD, lines(SHARED_HEAD, &shared, Row::all))];
+    tables.iter().for_each(|(_, lines)| print!("{}", aligned(lines)));
     if table == Table::Write {
         let path = bench.workspace.workspace_root.join(PAGE);
-        let page = fs::read_to_string(&path).map_err(Error::file(&path))?;
-        let page = replaced(&page, &markdown(&lines)).ok_or(Error::NoTable { page: PAGE, head: HEAD })?;
+        let mut page = fs::read_to_string(&path).map_err(Error::file(&path))?;
+        for (head, lines) in &tables {
+            page = replaced(&page, head, &markdown(lines)).ok_or(Error::NoTable { page: PAGE, head })?;
+        }
         fs::write(&path, page).map_err(Error::file(&path))?;
         println!("{PAGE}");
     }
@@ -97,7 +106,7 @@ pub(crate) fn profile(isa: &str) -> Result<(), Error> {
     let machine = machine.ok_or_else(|| Error::Usage(format!("instructions profile {isa}")))?;
     let bench = Bench::new()?;
     let blocks = bench.folder.join("instructions-profile.txt");
-    let rows = bench.ours(machine, &format!(",profile={}", blocks.display()))?;
+    let rows = bench.ours(machine, None, &format!(",profile={}", blocks.display()))?;
     let blocks = fs::read_to_string(&blocks).map_err(Error::file(&blocks))?;
     let linked = kernel::link(machine.isa)?;
     let image = fs::read(&linked).map_err(Error::file(&linked))?;
@@ -133,10 +142,13 @@ impl Bench {
         machine.compile(&self.workspace.workspace_root, &self.folder, source)
     }
 
-    /// Counts on our kernel; `plugin` are further arguments of the plugin.
-    fn ours(&self, machine: &Machine, plugin: &str) -> Result<Vec<Row>, Error> {
+    /// Counts on our kernel.
+    ///
+    /// `set` is an option of the boot, `plugin` further arguments of the plugin.
+    fn ours(&self, machine: &Machine, set: Option<&str>, plugin: &str) -> Result<Vec<Row>, Error> {
         let kernel = kernel::build(machine.isa, &[])?.display().to_string();
-        self.count(machine, &["--kernel".to_owned(), kernel], plugin)
+        let kernel = ["--kernel".to_owned(), kernel].into_iter().chain(set.map(str::to_owned));
+        self.count(machine, &kernel.collect::<Vec<_>>(), plugin)
     }
 
     /// Counts on Linux; returns the name of its package too.
@@ -165,9 +177,16 @@ impl Bench {
     }
 }
 
-/// The lines of the table: name, and for each instruction set ours, Linux, and their ratio.
-fn lines(columns: &[(Vec<Row>, Vec<Row>)]) -> Vec<Vec<String>> {
-    let mut head = vec![HEAD.to_owned()];
+/// The rows on which the sharing of page tables has an effect; their figures are not per page.
+fn of_shared(rows: Vec<Row>) -> Vec<Row> {
+    let concerned = rows.into_iter().filter(|row| SHARED_ROWS.iter().any(|name| row.name.starts_with(name)));
+    let in_all = |row: Row| Row { name: row.name.split(", per ").next().unwrap_or_default().to_owned(), ..row };
+    concerned.map(in_all).collect()
+}
+
+/// The lines of a table: name, and for each instruction set ours, Linux, and their ratio.
+fn lines(first: &str, columns: &[(Vec<Row>, Vec<Row>)], figure: impl Fn(&Row) -> f64) -> Vec<Vec<String>> {
+    let mut head = vec![first.to_owned()];
     for machine in &MACHINES {
         head.extend([machine.isa.name().to_owned(), "Linux".to_owned(), "ratio".to_owned()]);
     }
@@ -175,13 +194,18 @@ fn lines(columns: &[(Vec<Row>, Vec<Row>)]) -> Vec<Vec<String>> {
     let line = |(index, row): (usize, &Row)| {
         let mut line = vec![row.name.clone()];
         for (ours, linux) in columns {
-            let figures = ours.get(index).zip(linux.get(index)).map(|(ours, linux)| (ours.each(), linux.each()));
+            let figures = ours.get(index).zip(linux.get(index)).map(|(ours, linux)| (figure(ours), figure(linux)));
             let (ours, linux) = figures.unwrap_or((f64::NAN, f64::NAN));
-            line.extend([format!("{ours:.0}"), format!("{linux:.0}"), format!("{:.2}", ours / linux)]);
+            line.extend([format!("{ours:.0}"), format!("{linux:.0}"), ratio(ours / linux)]);
         }
         line
     };
     std::iter::once(head).chain(names.iter().enumerate().map(line)).collect()
+}
+
+/// A ratio with two digits after the point, and two that are not 0 if it is small.
+fn ratio(ratio: f64) -> String {
+    if ratio < 0.01 { format!("{ratio:.4}") } else { format!("{ratio:.2}") }
 }
 
 fn aligned(lines: &[Vec<String>]) -> String {
@@ -211,9 +235,9 @@ fn markdown(lines: &[Vec<String>]) -> String {
     text
 }
 
-/// The page with its table of instructions replaced; `None` if it has none.
-fn replaced(page: &str, table: &str) -> Option<String> {
-    let start = page.find(&format!("| {HEAD} |"))?;
+/// The page with its table of this head replaced; `None` if it has none.
+fn replaced(page: &str, head: &str, table: &str) -> Option<String> {
+    let start = page.find(&format!("| {head} |"))?;
     let rest = &page[start..];
     let len: usize = rest.split_inclusive('\n').take_while(|line| line.starts_with('|')).map(str::len).sum();
     Some(format!("{}{table}{}", &page[..start], &rest[len..]))
@@ -229,12 +253,25 @@ mod tests {
 
     fn table() -> Vec<Vec<String>> {
         let columns = (vec![row("fork", 2, 300)], vec![row("fork", 2, 600)]);
-        lines(&[columns, (vec![row("fork", 4, 800)], vec![row("fork", 4, 400)])])
+        lines(HEAD, &[columns, (vec![row("fork", 4, 800)], vec![row("fork", 4, 400)])], Row::each)
     }
 
     #[test]
     fn a_ratio_is_ours_by_linux() {
         assert_eq!(table()[1], ["fork", "150", "300", "0.50", "200", "100", "2.00"]);
+    }
+
+    #[test]
+    fn a_small_ratio_has_digits_that_count() {
+        assert_eq!([0.5, 0.01, 0.00123].map(ratio), ["0.50", "0.01", "0.0012"]);
+    }
+
+    #[test]
+    fn the_rows_of_shared_tables_are_those_of_forks_in_all() {
+        let row = |name: &str| Row { name: name.to_owned(), operations: 512, kernel: 1024 };
+        let rows = of_shared(vec![row("getppid"), row("second fork of 512 MB, per page")]);
+        assert_eq!(rows, [row("second fork of 512 MB")]);
+        assert_eq!(rows[0].all(), 1024.0);
     }
 
     #[test]
@@ -248,9 +285,9 @@ mod tests {
     fn only_the_table_of_instructions_is_replaced() {
         let page = format!("| other |\n\n| {HEAD} | old |\n| --- |\n| x |\n\nafter\n");
         let new = markdown(&table());
-        let Some(page) = replaced(&page, &new) else { panic!("the table was not found") };
+        let Some(page) = replaced(&page, HEAD, &new) else { panic!("the table was not found") };
         assert!(page.starts_with("| other |\n\n| ker") && page.ends_with("| 2.00 |\n\nafter\n"), "{page}");
         assert!(!page.contains("old"));
-        assert_eq!(replaced("| other |", &new), None);
+        assert_eq!(replaced("| other |", HEAD, &new), None);
     }
 }

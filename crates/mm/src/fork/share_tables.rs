@@ -9,7 +9,7 @@ use crate::mm::Mm;
 use crate::settings::MmSetting;
 use crate::space::{AddressMap, HeldMap, Space};
 use pagewright_sync::Platform;
-use pagewright_table::{Shareable, TableReserve};
+use pagewright_table::{Shareable, TableBytes, TableReserve};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::NoFrames;
 use pagewright_types::{PageRange, Rights};
@@ -43,6 +43,14 @@ impl<P: Platform> Mm<P> {
             CowPageTables::No => Ok(()),
             CowPageTables::Yes => Err(MmError::AlreadySet),
         }
+    }
+
+    /// What the page tables of a space take: its own, and those that it shares.
+    ///
+    /// Holds the space for reading. The total of all is
+    /// [`Gauge::PageTablePages`](crate::counters::Gauge).
+    pub fn table_bytes(&self, space: &Space<P>) -> TableBytes {
+        space.map().read().tables(&self.tlb).table_bytes()
     }
 
     /// Whether a fork of the space shares page tables.

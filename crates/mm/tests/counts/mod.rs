@@ -224,6 +224,31 @@ fn shared_tables<I: Isa>() -> Vec<Operation<I>> {
             vec![(C::PgFault, 1), (C::PwCowCopy, 1), (C::PwTableBroken, 3)],
         ),
         (
+            "a fork that shares no table of a mapping which the child does not get",
+            |scene| {
+                let base = scene.filled_and_sharing(PAGES);
+                scene.process.advise(base, 1, Advice::DontFork);
+                let mut child = None;
+                let changes = scene.changes(|| child = Some(scene.process.fork()));
+                child.expect("forked").end();
+                changes
+            },
+            vec![(C::PwFork, 1), (C::PwForkEntries, 4), (C::PwTableCopiedMapping, 1)],
+        ),
+        (
+            "a fork that shares no table of a pinned page",
+            |scene| {
+                let base = scene.filled_and_sharing(PAGES);
+                let pinned = scene.process.take(CPU, base, 1, GupCall::Pin(GupFlags::empty())).expect("a page");
+                let mut child = None;
+                let changes = scene.changes(|| child = Some(scene.process.fork()));
+                pinned.release(MakeDirty::No);
+                child.expect("forked").end();
+                changes
+            },
+            vec![(C::PwFork, 1), (C::PwForkEntries, 5), (C::PwTableCopiedPinned, 1), (C::PwCowCopy, 1)],
+        ),
+        (
             "the end of a child that shares tables",
             |scene| {
                 scene.filled_and_sharing(PAGES);

@@ -19,6 +19,7 @@ use std::rc::Rc;
 on_both! {
     a_fork_touches_no_page_and_no_entry_of_one,
     a_store_copies_the_tables_on_its_way_and_no_others,
+    a_child_has_its_root_alone_and_the_rest_in_proportion,
     the_parent_gets_its_tables_back_untouched,
     a_child_that_is_left_may_not_store_to_what_the_parent_lent,
     a_mapping_in_a_shared_table_is_flushed_on_other_cpus,
@@ -89,6 +90,32 @@ fn a_store_copies_the_tables_on_its_way_and_no_others<I: Isa>() {
     assert_eq!(process.read(CPU, at(base, PLACES[1] + 1)), 0, "the parent does not have the child's new page");
     world.recount(&[&process, &child]);
     TestProcess::end_all_at_rest(&[&process, &child]);
+}
+
+/// Of a child of 1 GiB, before it stores anything and after a store in each of three places.
+fn a_child_has_its_root_alone_and_the_rest_in_proportion<I: Isa>() {
+    const GIB_PAGES: u64 = 1 << 18;
+    let (world, process) = TestProcess::<I>::unjudged();
+    share(&world, ALWAYS);
+    let flags = ANON | MapFlags::FIXED | MapFlags::NORESERVE;
+    let base = process.map_at(VirtAddr::new(1 << 30), GIB_PAGES, Rights::RW, flags);
+    // One page in each table: 512 of the last level, one at each level above.
+    (0..512).for_each(|table| process.write(CPU, at(base, 512 * table), table));
+    let child = process.fork();
+    let bytes = |process: &TestProcess<I>| world.on(CPU, |mm| mm.table_bytes(&process.space));
+    let total = || world.gauge(Gauge::PageTablePages) * PAGE_SIZE;
+    let (whole, of_child) = (bytes(&process), bytes(&child));
+    assert_eq!((of_child.private, of_child.shared), (PAGE_SIZE, 514 * PAGE_SIZE), "the root alone is its own");
+    assert_eq!(whole, of_child, "the parent has as much");
+    assert_eq!(whole.proportional + of_child.proportional, total());
+    for place in [0, 1, 300] {
+        child.write(CPU, at(base, 512 * place), 7);
+    }
+    let (whole, of_child) = (bytes(&process), bytes(&child));
+    assert_eq!(of_child.private, 6 * PAGE_SIZE, "the root, one table at two levels, and three of the last");
+    assert_eq!(whole.proportional + of_child.proportional, total());
+    child.end();
+    process.end();
 }
 
 /// INV-SHARE-ORIGIN, of the origin.

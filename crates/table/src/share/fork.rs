@@ -127,7 +127,8 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
                 Entry::Table(pointer) => pointer,
                 Entry::Empty => continue,
                 Entry::Leaf(_) | Entry::Soft(_) => {
-                    self.copied_by_caller(Counter::PwTableCopiedBlock);
+                    // No program has blocks yet, so this is not counted.
+                    self.complete = false;
                     continue;
                 }
             };
