@@ -2,16 +2,20 @@
 //!
 //! ```text
 //!   lock the own table above (O), then the shared one (X), then those below it on the way (Y, Z)
+//!   O[i] := in transition     accesses fault and wait; lockless walks give up
 //!   copy, last level first:   Z → Z'   each entry with its reference and its mapping; both lose the
 //!                                      right to store and the exclusive bit
 //!                             Y → Y'   Y'[j] ▶ Z'; every other child gets a share, and its pointers
 //!                             X → X'   are write-protected in the old table and in the copy
 //!   unlock Z and Y
-//!   O[i] := in transition     accesses fault and wait; lockless walks give up
 //!   flush the whole span of the pointer in this space; wait for every counted walk
 //!   O[i] := X'                own
 //!   X: one share less         under X's lock, which is held since before the copy
 //! ```
+//!
+//! The pointer is in transition before the first entry is copied. An operation for all sharers that
+//! edits an old table after its copy was made visits this space, too, waits, and edits the copy.
+//! Otherwise a page that was truncated meanwhile would be mapped again by the copy.
 //!
 //! Nothing is freed: the last share of X is never dropped here. If X had one share when it was
 //! locked, it is [taken back](super::take_back) instead, and while X is locked no other space drops
@@ -20,8 +24,8 @@
 //! The old pointers of X to Y and of Y to Z stay as they were. The right to store through them is
 //! gone one level further down, at their other children and at the leaves.
 //!
-//! INV-SHARE-ATOMIC: only the copy of the entries can fail. It comes first, and its copy is
-//! discarded.
+//! INV-SHARE-ATOMIC: only the copy of the entries can fail. Then it is discarded, and the pointer
+//! gets its old value back.
 
 use super::{add_share, drop_share};
 use crate::below;
@@ -35,6 +39,9 @@ use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
 use pagewright_tlb::{Debt, OwedFlush};
 use pagewright_types::{Counter, Gauge, Level, PageRange, Pfn, VirtAddr};
+
+/// A pointer that is being replaced.
+const GAP: SoftEntry = SoftEntry { kind: SoftKind::InTransition, exclusive: false, payload: 0 };
 
 /// Why a break stopped; what programs can see has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,10 +167,20 @@ impl<'h, P: Platform> Tables<'h, P> {
         if reserve.len() < needed {
             return Err(BreakStop::NeedsTables(needed));
         }
+        let shared = parent.load(index);
+        parent.store(index, P::Isa::soft(GAP));
+        <P::Locks as Backend>::point();
         let mut copy = Break { tables: *self, va, keep, hooks, reserve, made: 0 };
-        let new = copy.copy_table(&old)?;
+        let new = match copy.copy_table(&old) {
+            Ok(new) => new,
+            Err(stop) => {
+                parent.store(index, shared);
+                self.tlb.fx().publish();
+                return Err(stop);
+            }
+        };
         let made = copy.made;
-        self.replace_pointer(&parent, index, new, level);
+        self.hook_copy(&parent, index, new, level);
         // INV-SHARE-LEAVE: every CPU of this space was flushed, and every walk has ended.
         drop_share(self.tlb, old.table());
         drop((old, parent));
@@ -184,13 +201,10 @@ impl<'h, P: Platform> Tables<'h, P> {
         count
     }
 
-    /// Replaces a pointer by one to `new`, with a break in between, and flushes all that it spans.
-    fn replace_pointer(&self, parent: &LockedTable<'_, P>, index: usize, new: Pfn, level: Level) {
+    /// Flushes all that a pointer in transition spans, and replaces it by one to `new`.
+    fn hook_copy(&self, parent: &LockedTable<'_, P>, index: usize, new: Pfn, level: Level) {
         let va = parent.address(index);
-        let gap = SoftEntry { kind: SoftKind::InTransition, exclusive: false, payload: 0 };
         let owed = || Debt::new(self.tlb, self.context(), va, OwedFlush::LiveTable(level), ());
-        parent.store(index, P::Isa::soft(gap));
-        <P::Locks as Backend>::point();
         plant!(BreakNotFlushed; core::mem::forget(owed()), owed().settle());
         self.tlb.await_walkers();
         // INV-TABLE-ZERO: the copies are visible to walkers before the pointer to them is.
