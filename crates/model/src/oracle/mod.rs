@@ -132,7 +132,7 @@ impl Oracle {
     ///
     /// Stores that walkers cannot see yet count.
     fn tables_allow(&self, witness: &dyn Witness, root: Pfn, va: VirtAddr, frame: Pfn, rights: Rights) -> bool {
-        walk::lookup(self.isa, root, va, &|at| witness.stored(at))
+        walk::lookup(self.isa, root, va, &|at| self.shared.entry(witness, at))
             .is_some_and(|leaf| leaf.frame_at(va) == frame && leaf.rights.contains(rights))
     }
 

@@ -10,8 +10,8 @@
 //! or leave less. It is a violation if one of these holds:
 //!
 //! - a leaf below it grants more than the call left, and the tables do not grant the same;
-//! - the tables lead elsewhere, and the call acted on all that the entry covers: whatever is stored
-//!   in its table later is reached, too.
+//! - the tables lead elsewhere, the entry grants more than the call left, and the call acted on all
+//!   that the entry covers: whatever is stored in its table later is reached, too.
 //!
 //! A walk in flight is judged by the first only: it reads one word, and then ends or fills. On a
 //! lazy CPU, and under another tag, both are watched until a program could use them.
@@ -87,7 +87,7 @@ impl Oracle {
     }
 
     fn table_at(&self, witness: &dyn Witness, root: Pfn, path: &HeldPath) -> Option<(Pfn, PathRights)> {
-        walk::path(self.isa, root, path.va, path.level, &|at| witness.stored(at))
+        walk::path(self.isa, root, path.va, path.level, &|at| self.shared.entry(witness, at))
     }
 
     /// Whether the tables lead to the same table and leave at least the same rights.
@@ -123,7 +123,10 @@ impl Oracle {
                     && !self.reductions.excuses(root, *page, leaf.rights, caller)
             })
         });
-        let all = matches!(held.kind, CachedEntryKind::Table { .. }) && range == held.range();
+        // A path with no more than the call left is not what it took: a break may replace it.
+        let grants_more =
+            matches!(held.kind, CachedEntryKind::Table { allows, .. } if !reduction.left.contains(allows));
+        let all = grants_more && range == held.range();
         let moved = || self.table_at(witness, root, &path).is_none_or(|(table, _)| table != path.table);
         let excused = || self.reductions.excuses_path(root, held.range(), caller);
         taken.or_else(|| (all && moved() && !excused()).then_some(held.va))

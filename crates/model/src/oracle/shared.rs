@@ -57,6 +57,8 @@ pub(super) struct SharedTables {
     left: Vec<(CpuId, Pfn)>,
     /// What each CPU has weakened since the last return of its call.
     weakened: Vec<Weakened>,
+    /// What pointers to shared tables were that are being replaced, and are not present meanwhile.
+    in_transition: FxHashMap<PhysAddr, u64>,
     /// Pointers to shared tables that went beside a walk of a space that its CPU does not run.
     beside_foreign: Vec<(PhysAddr, Pfn)>,
 }
@@ -64,6 +66,15 @@ pub(super) struct SharedTables {
 impl SharedTables {
     pub(super) fn is_empty(&self) -> bool {
         self.tables.is_empty()
+    }
+
+    /// The entry at `at` as the judge of another call takes it.
+    ///
+    /// A pointer that a break or a leave is replacing is still the old one: what CPUs hold by it is
+    /// flushed before that call hooks another table or returns.
+    pub(super) fn entry(&self, witness: &dyn Witness, at: PhysAddr) -> u64 {
+        let transition = if self.in_transition.is_empty() { None } else { self.in_transition.get(&at) };
+        transition.copied().unwrap_or_else(|| witness.stored(at))
     }
 
     /// Whether several spaces reach a table.
@@ -242,6 +253,7 @@ impl Oracle {
     #[cold]
     pub(super) fn stored_beside_sharers(&mut self, witness: &dyn Witness, cpu: CpuId, at: PhysAddr, words: (u64, u64)) {
         let (old, new) = words;
+        self.shared.in_transition.remove(&at);
         self.note_replaced_pointer(at, new);
         self.note_pointer(witness, cpu, at, words);
         let table = Pfn::containing(at);
@@ -290,6 +302,9 @@ impl Oracle {
             |raw: u64| walk::table_field(self.isa, raw).filter(|table| self.shared.tables.contains_key(table));
         let Some(table) = pointed(old).filter(|table| walk::table_field(self.isa, new) != Some(*table)) else { return };
         self.shared.left.push((cpu, table));
+        if new != 0 && new & 1 == 0 {
+            self.shared.in_transition.insert(at, old);
+        }
         let mut walked = false;
         witness.cached(&mut |cached| {
             walked |= matches!(cached.kind, CachedEntryKind::Walk { table: at, .. } if at == table);
