@@ -1,10 +1,11 @@
-//! What is done once for all sharers of a table: page-out, ageing, truncation.
+//! What is done once for all sharers of a table: page-out, swap-in, read faults, truncation.
 
 use super::{ALWAYS, PLACES, share};
 use pagewright_arch::{Isa, on_both};
-use pagewright_lab::harness::{ANON, CPU, OTHER, THIRD, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{ANON, CPU, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at};
 use pagewright_mm::{Advice, MapFlags};
-use pagewright_types::{Access, Counter, NodeId, Rights};
+use pagewright_types::{Access, Counter, NodeId, Rights, VirtAddr};
+use std::rc::Rc;
 
 on_both! {
     a_page_of_a_hundred_processes_is_swapped_out_by_one_edit,
@@ -24,6 +25,21 @@ fn family<I: Isa>(process: TestProcess<I>) -> Vec<TestProcess<I>> {
     core::iter::once(process).chain(children).collect()
 }
 
+/// A process and its children, whose shared pages are all in swap.
+fn paged_out_family<I: Isa>() -> (Rc<TestWorld<I>>, MemorySwap, VirtAddr, Vec<TestProcess<I>>) {
+    let (world, process) = TestProcess::<I>::unjudged();
+    share(&world, ALWAYS);
+    let device = world.swap_to(64);
+    let base = process.map(PAGES, Rights::RW, ANON, None);
+    (0..PAGES).for_each(|page| process.write(CPU, at(base, page), page + 1));
+    let family = family(process);
+    // More than once: the first scan finds the pages accessed.
+    for _ in 0..4 {
+        world.on(CPU, |mm| mm.reclaim(NodeId::new(0), PAGES as u32));
+    }
+    (world, device, base, family)
+}
+
 fn end<I: Isa>(world: &TestWorld<I>, family: &[TestProcess<I>]) {
     family.iter().for_each(TestProcess::end);
     world.assert_nothing_leaked();
@@ -31,16 +47,7 @@ fn end<I: Isa>(world: &TestWorld<I>, family: &[TestProcess<I>]) {
 
 /// INV-FAMILY-FLUSH, INV-SHARE-OWN.
 fn a_page_of_a_hundred_processes_is_swapped_out_by_one_edit<I: Isa>() {
-    let (world, process) = TestProcess::<I>::unjudged();
-    share(&world, ALWAYS);
-    let device = world.swap_to(64);
-    let base = process.map(PAGES, Rights::RW, ANON, None);
-    (0..PAGES).for_each(|page| process.write(CPU, at(base, page), page + 1));
-    let family = family(process);
-    // Twice: the first scan finds the pages accessed.
-    for _ in 0..4 {
-        world.on(CPU, |mm| mm.reclaim(NodeId::new(0), PAGES as u32));
-    }
+    let (world, device, base, family) = paged_out_family::<I>();
     assert_eq!(world.count(Counter::PswpOut), PAGES, "each page is written once");
     assert_eq!(device.used(), PAGES as usize);
     assert_eq!(world.count(Counter::PwTableBroken), 0, "no table is copied for it");
@@ -89,15 +96,7 @@ pub(super) fn a_page_out_is_flushed_on_the_cpus_of_all_sharers<I: Isa>() {
 
 /// One entry and one read of the device, however many spaces reach the entry.
 pub(super) fn a_page_in_swap_is_read_for_all_sharers<I: Isa>() {
-    let (world, process) = TestProcess::<I>::unjudged();
-    share(&world, ALWAYS);
-    let device = world.swap_to(64);
-    let base = process.map(PAGES, Rights::RW, ANON, None);
-    (0..PAGES).for_each(|page| process.write(CPU, at(base, page), page + 1));
-    let family = family(process);
-    for _ in 0..4 {
-        world.on(CPU, |mm| mm.reclaim(NodeId::new(0), PAGES as u32));
-    }
+    let (world, device, base, family) = paged_out_family::<I>();
     assert_eq!((world.count(Counter::PswpOut), device.used()), (PAGES, PAGES as usize));
     for (index, process) in family.iter().enumerate() {
         assert_eq!(process.read(CPU, at(base, 5)), 6, "process {index}");
