@@ -122,6 +122,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::FilledWritable
         | Bug::EndedSpaceSummed
         | Bug::ForkSharesPinned
+        | Bug::PinMovedUnmarked
         | Bug::TakenBackByAnyone
         | Bug::FamilyForgotten => elsewhere("mm/tests/share"),
         Bug::SharedTableTakenForOwn => {

@@ -82,6 +82,7 @@ impl<P: Platform> ExclusiveTables<'_, P> {
         to_table.put(to, pointer);
         to_table.page().adjust_live(1);
         drop(to_table);
+        self.carry_pin_mark(child, to);
         plant!(MovedTableCached => {
             let span = PageRange::new(va, va.add(level.span()));
             return gather.extend(span, Level::PTE);

@@ -69,10 +69,11 @@ impl PageTable {
 
     /// Notes in every table on the way that a page below it may be pinned.
     ///
-    /// Before the pin: fork then copies the entries instead of sharing the table.
+    /// Before the pin: fork then copies the entries instead of sharing the table. The lowest table
+    /// comes first: fork removes a mark and then looks at the marks below.
     pub fn mark_pinned<P: Platform>(&self, tlb: &Tlb<P>, peek: &PeekedEntry) {
         let above = peek.above.iter().flatten().map(|(slot, _)| slot.table);
-        for table in above.chain([peek.slot.table]) {
+        for table in [peek.slot.table].into_iter().chain(above) {
             tlb.frames().table(table).mark(TableMarks::MAY_PIN);
         }
     }

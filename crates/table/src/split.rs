@@ -9,7 +9,7 @@ use pagewright_arch::{Isa, Leaf, LeafFlags, Pte, PteSlot, TableEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::FlushInfo;
-use pagewright_tlb::frames::{EntryCounts, Folio, RssKind};
+use pagewright_tlb::frames::{EntryCounts, Folio, RssKind, TableMarks};
 use pagewright_types::{Level, PageRange, VirtAddr};
 
 impl<P: Platform> OwnTables<'_, P> {
@@ -52,6 +52,9 @@ impl<P: Platform> OwnTables<'_, P> {
             tlb.fx().store(PteSlot { table: child, index: index as u16 }, P::Isa::leaf(below, part));
         }
         let page = tlb.frames().table(child);
+        if locked.page().marks().contains(TableMarks::MAY_PIN) {
+            page.mark(TableMarks::MAY_PIN);
+        }
         page.adjust_live(Level::ENTRIES as i32);
         if !leaf.flags.contains(LeafFlags::SPECIAL) {
             let kind = self.count_parts(tlb.frames().folio(leaf.pfn), below, mlocked);

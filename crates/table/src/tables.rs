@@ -35,8 +35,11 @@ use crate::leaf_view::{EntryView, LeafView};
 use crate::locked_table::LockedTable;
 use crate::own_tables::OwnTables;
 use crate::page_table::PageTable;
+use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::{Entry, Isa, Pte, PteSlot, SoftKind};
+use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
+use pagewright_tlb::frames::TableMarks;
 use pagewright_tlb::{Family, Tlb, TlbContext};
 use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 
@@ -274,6 +277,18 @@ impl<'h, P: Platform> Tables<'h, P> {
             at = at.align_down(span).checked_add(span)?;
         }
         None
+    }
+
+    /// Marks the way to `to`, where a page below `table` has moved, if that page may be pinned.
+    ///
+    /// After the page's old entry, or the pointer above it, was removed: a lockless walk that pins
+    /// the page has then set its mark, or it sees the removal and gives the pin up.
+    pub(crate) fn carry_pin_mark(&self, table: Pfn, to: VirtAddr) {
+        // Pairs with the fence between the pin and the second look at the path in `gup_fast`.
+        fence(Ordering::SeqCst);
+        if self.tlb.frames().table(table).marks().contains(TableMarks::MAY_PIN) {
+            plant!(PinMovedUnmarked; (), self.tree.mark_pinned(self.tlb, &self.tree.peek(self.tlb, to)));
+        }
     }
 
     /// The number of tables that [`OwnTables::ensure`] would take from its reserve.

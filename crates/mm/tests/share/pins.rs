@@ -4,10 +4,12 @@ use super::{PLACES, parent, values};
 use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::{CPU, GupCall, TestProcess, at};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
-use pagewright_types::Counter;
+use pagewright_mm::{RemapFlags, RemapRequest};
+use pagewright_types::{Counter, PAGE_SIZE, VirtAddr};
 
 on_both! {
     a_table_with_a_pinned_page_is_not_shared_until_it_is_unpinned,
+    a_table_to_which_a_pinned_page_moved_is_not_shared,
     a_page_below_a_shared_pointer_is_pinned_by_an_own_path,
 }
 
@@ -30,6 +32,29 @@ pub(super) fn a_table_with_a_pinned_page_is_not_shared_until_it_is_unpinned<I: I
         assert_eq!(values(&process, base), [1, 77, 3]);
         world.recount(&[&process]);
         TestProcess::end_all_at_rest(&[&process]);
+    }
+}
+
+/// Moves the page alone, and with the whole of its table.
+pub(super) fn a_table_to_which_a_pinned_page_moved_is_not_shared<I: Isa>() {
+    let to = VirtAddr::new(600 << 30);
+    for (page, pages) in [(PLACES[1], 1), (512, 512)] {
+        let (world, process, base) = parent::<I>(2);
+        let device = process.take(CPU, at(base, PLACES[1]), 1, GupCall::Pin(GupFlags::WRITE)).expect("a page");
+        let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+        let len = pages * PAGE_SIZE;
+        let request = RemapRequest { addr: at(base, page), old_len: len, new_len: len, flags, new_addr: to };
+        world.on(CPU, |mm| mm.mremap(&process.space, &request)).expect("room");
+        let child = process.fork();
+        assert_eq!(world.count(Counter::PwTableCopiedPinned), 1, "{pages} pages moved");
+        let moved = at(to, PLACES[1] - page);
+        process.write(CPU, moved, 77);
+        assert_eq!((device.read(0), child.read(CPU, moved)), (77, 2));
+        child.write(CPU, moved, 78);
+        assert_eq!(device.read(0), 77);
+        device.release(MakeDirty::Yes);
+        world.recount(&[&process, &child]);
+        TestProcess::end_all_at_rest(&[&process, &child]);
     }
 }
 

@@ -242,6 +242,11 @@ mod still {
         true
     }
 
+    pub(super) fn moved<I: Isa>(_seed: u64) -> bool {
+        super::super::pins::a_table_to_which_a_pinned_page_moved_is_not_shared::<I>();
+        true
+    }
+
     pub(super) fn pinned<I: Isa>(_seed: u64) -> bool {
         super::super::pins::a_table_with_a_pinned_page_is_not_shared_until_it_is_unpinned::<I>();
         true
@@ -253,6 +258,7 @@ planted_bugs_are_found! {
     OldPointerWritable => still::stores,
     TakenBackByAnyone => still::lent,
     ForkSharesPinned => still::pinned,
+    PinMovedUnmarked => still::moved,
     LastShareDropped => two_ends,
     EditsFoldedFirst => take_back_beside_page_out,
     LeaveNotFlushed => still::left,

@@ -75,6 +75,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         }
         drop(debts);
         if self.table() != to.table() {
+            self.tables.carry_pin_mark(self.table(), new);
             self.page().adjust_counts(moved.entries.map(|entries| -entries));
             self.page().adjust_live(-moved.live);
             to.page().adjust_live(moved.live);

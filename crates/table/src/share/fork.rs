@@ -127,8 +127,9 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
                 Entry::Table(pointer) => pointer,
                 Entry::Empty => continue,
                 Entry::Leaf(_) | Entry::Soft(_) => {
-                    // No program has blocks yet, so this is not counted.
+                    // No program has blocks yet, so this is not counted. Any may be pinned.
                     self.complete = false;
+                    marked = true;
                     continue;
                 }
             };
@@ -148,12 +149,16 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
             }
             // The pointer is own: a table that is shared already has nothing that forbids it.
             let child = self.child_table(to, level, va)?;
-            let below_marked = self.share_below((pointer.pfn, child), below(level), va)?;
-            self.drop_if_empty(to, level, va, child);
-            if !below_marked {
-                self.parent.tlb.frames().table(pointer.pfn).unmark(TableMarks::MAY_PIN);
+            // A lockless walk marks the lowest table first. So it marks this one again, or the walk
+            // below sees its mark.
+            let page = self.parent.tlb.frames().table(pointer.pfn);
+            page.unmark(TableMarks::MAY_PIN);
+            let below_marked = self.share_below((pointer.pfn, child), below(level), va);
+            if !matches!(below_marked, Ok(false)) {
+                page.mark(TableMarks::MAY_PIN);
             }
-            marked |= below_marked;
+            marked |= below_marked?;
+            self.drop_if_empty(to, level, va, child);
         }
         Ok(marked)
     }
