@@ -3,6 +3,8 @@
 //! - [`HostMemory`] – an arena of host memory, of huge pages if the host provides them.
 //! - [`HostMachine`] – a [`Platform`](pagewright_sync::Platform) over such an arena. It reads and
 //!   writes entries and pages in real memory.
+//! - [`TableMachine`] – a machine that stores page tables and no contents of pages, so it may have
+//!   more memory than the host. It counts accesses to entries.
 //! - [`run_as`], [`pin_to`] – which CPU of the machine a thread is, and to which CPU of the host it
 //!   is pinned.
 //! - [`measure_clearing`] – chooses the stores that clear memory fastest on this host.
@@ -41,6 +43,7 @@ mod facts;
 mod machine;
 mod measure;
 mod memory;
+mod table_machine;
 
 pub use clock::ThreadClock;
 pub use cpu::{pin_to, real_cpus};
@@ -49,3 +52,5 @@ pub use machine::HostMachine;
 pub use measure::measure_clearing;
 pub use memory::{HostMemory, HostMemoryError};
 pub use pagewright_sync::host::{HostLocks, run_as};
+pub use pagewright_sync::{Arc, Platform};
+pub use table_machine::TableMachine;

@@ -1,13 +1,14 @@
 //! Host memory for the frames of a machine.
 //!
 //! Key type: [`HostMemory`]. An arena of 1 GiB or more is aligned to 1 GiB, a smaller one to 2 MiB.
-//! It asks the host for huge pages. It is never unmapped while the process lives, so that frames
-//! stay valid.
+//! It asks the host for huge pages, unless few of its frames will be touched. It is never unmapped
+//! while the process lives, so that frames stay valid. Processes that this process forks do not get
+//! it, so that it adds nothing to the cost of such a fork.
 //!
 //! Not guaranteed: huge pages, or that the host backs memory before it is touched.
 //! [`HostMemory::touch`] touches all of it.
 
-use memmap2::{Advice, MmapMut};
+use memmap2::{Advice, MmapMut, MmapOptions};
 use pagewright_sync::LinearMap;
 use pagewright_types::{FrameRange, Order, PAGE_SIZE, Pfn};
 use std::io;
@@ -40,12 +41,28 @@ impl HostMemory {
     /// # Errors
     /// [`HostMemoryError`] when the host cannot map it.
     pub fn try_new(frames: u32) -> Result<Self, HostMemoryError> {
+        Self::map_arena(frames, Advice::HugePage)
+    }
+
+    /// Maps an arena of which few frames will be touched; it may exceed the memory of the host.
+    ///
+    /// # Errors
+    /// [`HostMemoryError`] when the host cannot map it.
+    pub fn try_new_sparse(frames: u32) -> Result<Self, HostMemoryError> {
+        Self::map_arena(frames, Advice::NoHugePage)
+    }
+
+    fn map_arena(frames: u32, pages: Advice) -> Result<Self, HostMemoryError> {
         let bytes = u64::from(frames) * PAGE_SIZE;
         let align = if bytes >= Order::PUD.bytes() { Order::PUD.bytes() } else { Order::PMD.bytes() };
         let failed = |source| HostMemoryError { bytes, source };
-        let map = MmapMut::map_anon((bytes + align) as usize).map_err(failed)?;
+        let mut options = MmapOptions::new();
+        let options = options.len((bytes + align) as usize);
+        let map = if pages == Advice::NoHugePage { options.no_reserve_swap() } else { options }.map_anon();
+        let map = map.map_err(failed)?;
+        map.advise(Advice::DontFork).map_err(failed)?;
         // The host refuses if it has no huge pages; the arena then has base pages.
-        let _ = map.advise(Advice::HugePage);
+        let _ = map.advise(pages);
         let whole: &'static mut MmapMut = Box::leak(Box::new(map));
         let skip = whole.as_ptr().align_offset(align as usize);
         let mapped = LinearMap::over(&mut whole[skip..skip + bytes as usize], Pfn::new(0));

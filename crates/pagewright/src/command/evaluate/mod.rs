@@ -10,6 +10,7 @@
 mod batch;
 mod claim;
 mod clear;
+mod cow_table;
 mod document;
 mod lines;
 mod page;
@@ -54,7 +55,8 @@ impl Context<'_> {
 type Evaluate = fn(&Context<'_>) -> Result<Evaluation, CommandError>;
 
 /// The evaluations, by name.
-const ALL: [(&str, Evaluate); 3] = [("batch", batch::run), ("clear", clear::run), ("lines", lines::run)];
+const ALL: [(&str, Evaluate); 4] =
+    [("batch", batch::run), ("clear", clear::run), ("cow-table", cow_table::run), ("lines", lines::run)];
 
 /// Why an evaluation could not finish.
 #[derive(Debug, thiserror::Error)]
@@ -90,14 +92,17 @@ pub(crate) enum EvaluateError {
 /// Options of `evaluate`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Evaluations to run: batch, clear or lines.
+    /// Evaluations to run: batch, clear, cow-table or lines.
     ///
     /// batch counts and models flushes that reclaim defers, on simulated machines, in about half a
     /// minute. clear measures uncached clearing of memory on this computer, in about a minute, with
-    /// 5 GiB of memory. lines models the locks and counters that up to 64 CPUs share while they
-    /// fault, in a few seconds. The default is all.
+    /// 5 GiB of memory. cow-table measures forks that share page tables, and Linux's, in about a
+    /// minute, with up to half of the memory that is available. lines models the locks and counters
+    /// that up to 64 CPUs share while they fault, in a few seconds. The default is all.
     names: Vec<String>,
-    /// Let clear use larger inputs and more repetitions: several minutes, 13 GiB of memory.
+    /// Let clear and cow-table use larger inputs and more repetitions.
+    ///
+    /// clear then takes several minutes and 13 GiB of memory; cow-table forks up to 64 GiB.
     #[arg(long)]
     full: bool,
     /// Also write all results to a file as JSON (docs/json.md).

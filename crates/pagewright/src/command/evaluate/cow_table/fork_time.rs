@@ -1,0 +1,298 @@
+//! How long a fork takes, and what it touches, by the size of the parent and its mappings.
+//!
+//! Key types: [`ForkTimes`], one parent forked in each way and by Linux; [`ForkCounts`], the
+//! entries that a fork loads or stores and the memmap records that it changes.
+//!
+//! In a round, the ways take turns on the same parent. Before each fork, the parent's pages are its
+//! own again, as those of a process that has stored to them since its last fork.
+//!
+//! Not guaranteed: the exception and the rest of fork(2), which are in Linux's figure only. A
+//! record that a fork reads and does not change is not counted; it can read only records of frames
+//! that entries name which it loads.
+
+use super::super::plot::size;
+use super::super::{Context, EvaluateError, Plot, PlotAxis, Run, Scale, Series, Stats, Table};
+use super::linux::{LinuxFork, available};
+use super::parent::{ForkMode, Parent, SpanClock, failed};
+use pagewright_arch::X86_64;
+use pagewright_host::TableMachine;
+use pagewright_mm::Mm;
+use pagewright_types::snapshot::SnapshotRecord;
+use pagewright_types::{Counter, PageRange, Pfn, VirtAddr};
+
+const MIB: u64 = 1 << 20;
+/// Sizes of parents with one mapping; the last is for full scale only.
+const SIZES: [u64; 6] = [MIB, 8 * MIB, 64 * MIB, 512 * MIB, 8192 * MIB, 65536 * MIB];
+/// Mappings of the parents that are cut into many, and their size.
+const MAPPINGS: [u64; 3] = [10, 1000, 10_000];
+const CUT: u64 = 1024 * MIB;
+/// Forks with shared tables in a round; the table shows the median of their medians.
+const SHARED_IN_A_ROUND: usize = 9;
+
+/// What one fork touches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ForkCounts {
+    /// Loads, stores and exchanges of entries of page tables, of all levels.
+    pub(super) entry_accesses: u64,
+    /// Memmap records whose counts differ afterwards, those of the child's new tables included.
+    pub(super) records: u64,
+    /// `pw_table_shared` and `pw_fork_entries`.
+    pub(super) tables_shared: u64,
+    pub(super) entries_copied: u64,
+}
+
+/// The forks of one parent.
+pub(super) struct ForkTimes {
+    pub(super) bytes: u64,
+    pub(super) mappings: u64,
+    /// Microseconds by round; of shared tables, the median of each round.
+    pub(super) classic: Vec<f64>,
+    pub(super) shared: Vec<f64>,
+    /// Linux's microseconds; empty if its memory does not suffice.
+    pub(super) linux: Vec<f64>,
+    /// By [`ForkMode`].
+    pub(super) counts: [ForkCounts; 2],
+}
+
+/// The parents of an evaluation.
+pub(super) struct ForkResults {
+    pub(super) by_size: Vec<ForkTimes>,
+    pub(super) by_mappings: Vec<ForkTimes>,
+    /// The bytes that Linux could give when the measurement began.
+    pub(super) available: u64,
+}
+
+/// Measures all parents of the scale.
+///
+/// # Errors
+/// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
+pub(super) fn measure(context: &Context<'_>) -> Result<ForkResults, EvaluateError> {
+    let available = available();
+    let largest = match context.scale {
+        Scale::Tour => 512 * MIB,
+        Scale::Quick => 8192 * MIB,
+        Scale::Full => 65536 * MIB,
+    };
+    let times = |(bytes, mappings): (u64, u64)| {
+        context.show_step(&format!("forking {} in {mappings} mappings", size(bytes)));
+        // Linux needs memory for the contents, and leaves some to others.
+        let linux = bytes <= available / 2;
+        ForkTimes::measure(bytes, mappings, rounds(context.scale, bytes), linux)
+    };
+    let sizes = SIZES.into_iter().filter(|bytes| *bytes <= largest).map(|bytes| (bytes, 1));
+    let by_size = sizes.map(times).collect::<Result<_, _>>()?;
+    let cut = MAPPINGS.into_iter().filter(|_| context.scale != Scale::Tour).map(|mappings| (CUT, mappings));
+    let by_mappings = cut.map(times).collect::<Result<_, _>>()?;
+    Ok(ForkResults { by_size, by_mappings, available })
+}
+
+/// Rounds, fewer for larger parents.
+fn rounds(scale: Scale, bytes: u64) -> usize {
+    let most = if scale == Scale::Full { 25 } else { 9 };
+    ((4096 * MIB / bytes) as usize).clamp(3, most)
+}
+
+impl ForkTimes {
+    /// Forks a parent of `bytes` in `mappings` mappings.
+    ///
+    /// # Errors
+    /// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
+    pub(super) fn measure(bytes: u64, mappings: u64, rounds: usize, linux: bool) -> Result<Self, EvaluateError> {
+        let linux = if linux { linux_times(bytes, mappings, rounds) } else { Vec::new() };
+        let parent = Parent::<TableMachine<X86_64>>::without_contents(bytes)?;
+        let range = parent.populate(VirtAddr::ZERO, bytes)?;
+        parent.cut(range, mappings)?;
+        let mut counts = [ForkCounts::default(); 2];
+        for (mode, counts) in ForkMode::ALL.into_iter().zip(&mut counts) {
+            parent.set(mode)?;
+            *counts = ForkCounts::of(&parent)?;
+            restore(&parent, range, mode)?;
+        }
+        let (mut classic, mut shared) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            parent.set(ForkMode::Classic)?;
+            classic.push(parent.time_fork(SpanClock::Cpu)?);
+            restore(&parent, range, ForkMode::Classic)?;
+            parent.set(ForkMode::Shared)?;
+            let mut samples = Vec::new();
+            for _ in 0..SHARED_IN_A_ROUND {
+                samples.push(parent.time_fork(SpanClock::Monotonic)?);
+                restore(&parent, range, ForkMode::Shared)?;
+            }
+            shared.push(Stats::of(samples).median);
+        }
+        Ok(Self { bytes, mappings, classic, shared, linux, counts })
+    }
+
+    /// How many times as fast a fork is that shares tables.
+    pub(super) fn gain(&self) -> Stats {
+        Stats::of_ratios(&self.classic, &self.shared)
+    }
+
+    pub(super) fn counts_of(&self, mode: ForkMode) -> &ForkCounts {
+        &self.counts[mode as usize]
+    }
+}
+
+/// Makes the pages of the parent its own again, after its only child has ended.
+///
+/// A store to one page takes back all tables that were shared, since the parent has lent them.
+fn restore(parent: &Parent<TableMachine<X86_64>>, range: PageRange, mode: ForkMode) -> Result<(), EvaluateError> {
+    match mode {
+        ForkMode::Classic => parent.store_to_all(range),
+        ForkMode::Shared => parent.store(&parent.space, range.start()),
+    }
+}
+
+/// Linux's microseconds by round; empty if Linux refuses.
+fn linux_times(bytes: u64, mappings: u64, rounds: usize) -> Vec<f64> {
+    let Some(mut linux) = LinuxFork::try_new(bytes, mappings) else { return Vec::new() };
+    let times: Option<Vec<f64>> = (0..rounds).map(|_| linux.time()).collect();
+    times.unwrap_or_default()
+}
+
+impl ForkCounts {
+    /// Counts one fork.
+    fn of(parent: &Parent<TableMachine<X86_64>>) -> Result<Self, EvaluateError> {
+        let count = |counter| parent.mm.counter(counter);
+        let counters = || [Counter::PwTableShared, Counter::PwForkEntries].map(count);
+        let (records, before) = (fingerprints(&parent.mm), counters());
+        let mut child = None;
+        let entry_accesses = parent.mm.tlb().fx().count_accesses(|| child = Some(parent.mm.fork(&parent.space)));
+        let child = child.map_or_else(|| Err(failed("no fork")), |child| child.map_err(failed))?;
+        let after = counters();
+        let differ = records.iter().zip(fingerprints(&parent.mm)).filter(|(before, after)| *before != after);
+        let counts = Self {
+            entry_accesses,
+            records: differ.count() as u64,
+            tables_shared: after[0] - before[0],
+            entries_copied: after[1] - before[1],
+        };
+        parent.mm.end_space(&child);
+        Ok(counts)
+    }
+}
+
+/// A number for each frame that changes with the counts in its memmap record.
+fn fingerprints(mm: &Mm<TableMachine<X86_64>>) -> Vec<u64> {
+    let mut of = vec![0_u64; mm.tlb().frames().managed() as usize];
+    let mut add = |pfn: Pfn, values: &[u64]| {
+        let fingerprint = &mut of[pfn.index()];
+        for value in values {
+            // The multiplier of Knuth's linear congruential generator (MMIX).
+            *fingerprint = fingerprint.wrapping_add(value + 1).wrapping_mul(0x5851_f42d_4c95_7f2d);
+        }
+    };
+    mm.snapshot(&mut |record| match record {
+        SnapshotRecord::Folio(folio) => {
+            add(folio.pfn, &[1, folio.refs, folio.mapcount, folio.entire_mapcount, folio.pages_mapped]);
+        }
+        SnapshotRecord::Page(page) => add(page.pfn, &[2, page.mapcount, page.tail_refs]),
+        SnapshotRecord::Pinned(pinned) => add(pinned.pfn, &[3, pinned.pins]),
+        SnapshotRecord::Listed(listed) => add(listed.pfn, &[4, listed.list as u64]),
+        SnapshotRecord::Table(table) => add(table.pfn, &[5, u64::from(table.level.raw()), table.shares]),
+        SnapshotRecord::Held(_)
+        | SnapshotRecord::SwapSlot(_)
+        | SnapshotRecord::SwapRef(_)
+        | SnapshotRecord::Space(_)
+        | SnapshotRecord::Gauge(_) => {}
+    });
+    of
+}
+
+impl ForkResults {
+    fn all(&self) -> impl Iterator<Item = &ForkTimes> {
+        self.by_size.iter().chain(&self.by_mappings)
+    }
+
+    pub(super) fn tables(&self) -> Vec<Table> {
+        let head = ["parent", "mappings", "classic µs", "shared µs", "×", "Linux µs", "Linux / shared"];
+        let rows = self.all().map(|times| {
+            let [classic, shared] = [&times.classic, &times.shared].map(|samples| Stats::of(samples.clone()));
+            let linux = Stats::of(times.linux.clone());
+            let (linux, over) = match times.linux.is_empty() {
+                true => ["not measured"; 2].map(str::to_owned).into(),
+                false => (linux.text(), format!("{:.0}", linux.median / shared.median)),
+            };
+            let gain = format!("{:.0}", times.gain().median);
+            vec![size(times.bytes), times.mappings.to_string(), classic.text(), shared.text(), gain, linux, over]
+        });
+        let times = Table {
+            title: "Fork by size and mappings, distinct frames without contents (Linux: with)".to_owned(),
+            head: head.map(str::to_owned).to_vec(),
+            rows: rows.collect(),
+        };
+        let rows = self.all().flat_map(|times| {
+            ForkMode::ALL.map(|mode| {
+                let ForkCounts { entry_accesses, records, tables_shared, entries_copied } = times.counts_of(mode);
+                let counts = [entry_accesses, records, tables_shared, entries_copied].map(u64::to_string);
+                let parent = [size(times.bytes), times.mappings.to_string(), mode.name().to_owned()];
+                parent.into_iter().chain(counts).collect()
+            })
+        });
+        let head = [
+            "parent",
+            "mappings",
+            "fork",
+            "accesses to entries",
+            "records changed",
+            "pw_table_shared",
+            "pw_fork_entries",
+        ];
+        let counts = Table {
+            title: "What a fork touches, counted".to_owned(),
+            head: head.map(str::to_owned).to_vec(),
+            rows: rows.collect(),
+        };
+        vec![times, counts]
+    }
+
+    /// Fork time over size, beside Linux.
+    pub(super) fn plots(&self) -> Vec<Plot> {
+        let series = |name: &str, samples: fn(&ForkTimes) -> &Vec<f64>| {
+            let measured = self.by_size.iter().filter(|times| !samples(times).is_empty());
+            let log = |times: &ForkTimes| samples(times).iter().map(|sample| sample.log10()).collect();
+            Series {
+                name: name.to_owned(),
+                points: measured.map(|times| (times.bytes, Stats::of(log(times)))).collect(),
+            }
+        };
+        let series = vec![
+            series("classic", |times| &times.classic),
+            series("shared", |times| &times.shared),
+            series("Linux on this computer", |times| &times.linux),
+        ];
+        vec![Plot {
+            title: "Fork, by touched memory of the parent".to_owned(),
+            unit: "log10 of µs",
+            axis: PlotAxis::Bytes,
+            series,
+        }]
+    }
+
+    pub(super) fn runs(&self) -> impl Iterator<Item = Run> {
+        self.all().flat_map(|times| {
+            let input = format!("a parent of {} in {} mappings", size(times.bytes), times.mappings);
+            let ways = ForkMode::ALL.into_iter().zip([&times.classic, &times.shared]);
+            let mut runs: Vec<Run> = ways
+                .map(|(mode, samples)| {
+                    let label = format!("fork, {}", mode.name());
+                    let mut run = Run::measured(label, input.clone(), "fork_us", Stats::of(samples.clone()));
+                    let ForkCounts { entry_accesses, records, tables_shared, entries_copied } = *times.counts_of(mode);
+                    run.counters.extend([
+                        ("entry_accesses".to_owned(), entry_accesses),
+                        ("records_changed".to_owned(), records),
+                        (Counter::PwTableShared.name().to_owned(), tables_shared),
+                        (Counter::PwForkEntries.name().to_owned(), entries_copied),
+                    ]);
+                    run
+                })
+                .collect();
+            if !times.linux.is_empty() {
+                let stats = Stats::of(times.linux.clone());
+                runs.push(Run::measured("fork, Linux on this computer".to_owned(), input, "fork_us", stats));
+            }
+            runs
+        })
+    }
+}

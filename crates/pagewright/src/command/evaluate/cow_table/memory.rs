@@ -1,0 +1,125 @@
+//! What the page tables of a child take: after the fork, and after its first stores.
+//!
+//! Key type: [`TableMemory`], the series' table for a parent of 1 GB. The process has the layout of
+//! a Linux program: its data in the lower half, its stack at the top of user memory, and below the
+//! stack a page for the thread's TID and the memory that is forked.
+//!
+//! Not guaranteed: a layout with random addresses, where stack and TID may be under other tables.
+
+use super::super::{EvaluateError, Run, Table};
+use super::parent::{ForkMode, Parent, failed};
+use pagewright_arch::Isa;
+use pagewright_host::{Arc, TableMachine};
+use pagewright_mm::Space;
+use pagewright_types::{Gauge, IsaKind, PAGE_SIZE, VirtAddr};
+
+/// Bytes of a stack.
+const STACK: u64 = 132 << 10;
+
+/// The tables of a child at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Moment {
+    pub(super) name: &'static str,
+    /// Bytes that the child alone reaches, that other spaces reach, too, and the child's part.
+    pub(super) private: u64,
+    pub(super) shared: u64,
+    pub(super) proportional: u64,
+    /// Bytes of the page tables of the machine.
+    pub(super) total: u64,
+    /// `VmRSS` and `VmPTE`, as the child reads them.
+    pub(super) rss: u64,
+    pub(super) vm_pte: u64,
+}
+
+/// The tables of a child of one way to fork.
+pub(super) struct TableMemory {
+    pub(super) isa: IsaKind,
+    pub(super) bytes: u64,
+    pub(super) mode: ForkMode,
+    /// The moments, in order; the first is before the first store.
+    pub(super) moments: Vec<Moment>,
+}
+
+/// Forks a parent of `bytes` in each way.
+///
+/// # Errors
+/// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
+pub(super) fn measure<I: Isa>(bytes: u64) -> Result<Vec<TableMemory>, EvaluateError> {
+    let parent = Parent::<TableMachine<I>>::without_contents(bytes)?;
+    let end = I::USER_END.raw();
+    let page = |addr: u64| VirtAddr::new(addr / PAGE_SIZE * PAGE_SIZE);
+    let data = parent.populate(page(end / 3 * 2), PAGE_SIZE)?;
+    let stack = parent.populate(page(end - STACK), STACK)?;
+    let tid = parent.populate(VirtAddr::ZERO, PAGE_SIZE)?;
+    let memory = parent.populate(VirtAddr::ZERO, bytes)?;
+    let first = |range: pagewright_types::PageRange| range.start();
+    let stores =
+        [("its TID", first(tid)), ("its stack", VirtAddr::new(stack.end().raw() - 1)), ("its data", first(data))];
+    let all = [memory, data, stack, tid];
+    let run = |mode| {
+        parent.set(mode)?;
+        let child = parent.mm.fork(&parent.space).map_err(failed)?;
+        let mut moments = vec![moment(&parent, &child, "after the fork")];
+        for (name, va) in stores {
+            parent.store(&child, va)?;
+            moments.push(moment(&parent, &child, name));
+        }
+        parent.mm.end_space(&child);
+        all.iter().try_for_each(|range| parent.store_to_all(*range))?;
+        Ok(TableMemory { isa: I::KIND, bytes, mode, moments })
+    };
+    ForkMode::ALL.into_iter().map(run).collect()
+}
+
+fn moment<I: Isa>(parent: &Parent<TableMachine<I>>, child: &Arc<Space<TableMachine<I>>>, name: &'static str) -> Moment {
+    let bytes = parent.mm.table_bytes(child);
+    Moment {
+        name,
+        private: bytes.private,
+        shared: bytes.shared,
+        proportional: bytes.proportional,
+        total: parent.mm.gauge(Gauge::PageTablePages) * PAGE_SIZE,
+        rss: child.rss().bytes(),
+        vm_pte: child.table().bytes(),
+    }
+}
+
+/// The moments of both ways, on one instruction set.
+pub(super) fn table(of: &[TableMemory]) -> Table {
+    let kib = |bytes: u64| (bytes >> 10).to_string();
+    let rows = of.iter().flat_map(|memory| {
+        memory.moments.iter().map(move |moment| {
+            let Moment { name, private, shared, proportional, total, rss, vm_pte } = moment;
+            let figures = [private, shared, proportional, total, rss, vm_pte].map(|bytes| kib(*bytes));
+            [memory.mode.name(), name].map(str::to_owned).into_iter().chain(figures).collect()
+        })
+    });
+    let (isa, bytes) = of.first().map_or(("", 0), |memory| (memory.isa.name(), memory.bytes));
+    let head = ["fork", "child has stored to", "private kB", "shared", "proportional", "all tables", "VmRSS", "VmPTE"];
+    Table {
+        title: format!("{isa}, page tables of a child of {} MB", bytes >> 20),
+        head: head.map(str::to_owned).to_vec(),
+        rows: rows.collect(),
+    }
+}
+
+/// The moments as runs.
+pub(super) fn runs(of: &[TableMemory]) -> impl Iterator<Item = Run> {
+    of.iter().flat_map(|memory| {
+        memory.moments.iter().map(|moment| {
+            let label = format!("{}, {}, child's tables, {}", memory.isa.name(), memory.mode.name(), moment.name);
+            let Moment { private, shared, proportional, total, rss, vm_pte, .. } = moment;
+            let counters = [
+                ("private_table_bytes", private),
+                ("shared_table_bytes", shared),
+                ("proportional_table_bytes", proportional),
+                ("all_table_bytes", total),
+                ("vm_rss_bytes", rss),
+                ("vm_pte_bytes", vm_pte),
+            ];
+            let mut run = Run::of(label, format!("a parent of {} MB", memory.bytes >> 20));
+            run.counters.extend(counters.map(|(name, value)| (name.to_owned(), *value)));
+            run
+        })
+    })
+}
