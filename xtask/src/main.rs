@@ -55,8 +55,9 @@ usage: cargo xtask COMMAND
                        count the kernel's instructions per operation, on Debian's Linux 6.1 and on
                        Pagewright (minutes; downloads kernels); --write: also into
                        docs/benchmarks.md
-  instructions profile ISA
-                       print the functions of our kernel that execute them
+  instructions profile ISA [NAME=VALUE]
+                       print the functions of our kernel that execute them; NAME=VALUE: with this
+                       setting
   pageout              count the barriers and invalidations of a page-out on arm64, on Debian's
                        Linux 6.1 and 6.12 and on Pagewright (a minute; downloads kernels)
   programs [NAME...]   record and replay twenty programs, compare their faults with Linux's, and
@@ -100,7 +101,8 @@ fn run(words: &[&str]) -> Result<(), Error> {
         ["expected", names @ ..] => expected::run(names),
         ["instructions"] => instructions::run(instructions::Table::Print),
         ["instructions", "--write"] => instructions::run(instructions::Table::Write),
-        ["instructions", "profile", isa] => instructions::profile(isa),
+        ["instructions", "profile", isa] => instructions::profile(isa, None),
+        ["instructions", "profile", isa, setting] => instructions::profile(isa, Some(setting)),
         ["pageout"] => pageout::run(),
         ["programs", names @ ..] => programs::run(names),
         ["repeat"] => repeat::run(repeat::Extent::All),

@@ -42,6 +42,13 @@ pub struct TreeIter<'a, V: TreeItem> {
     slot: usize,
 }
 
+// Not derived: the items need not be cloned.
+impl<V: TreeItem> Clone for TreeIter<'_, V> {
+    fn clone(&self) -> Self {
+        Self { tree: self.tree, leaf: self.leaf, slot: self.slot }
+    }
+}
+
 impl<'a, V: TreeItem> Iterator for TreeIter<'a, V> {
     type Item = (V::Key, &'a V);
 

@@ -136,6 +136,16 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         self.tables.tlb.frames().table(self.table)
     }
 
+    /// The entries that are not empty, as they are when each is reached.
+    ///
+    /// It stops at the last of them, by their number in the record. The caller empties none and
+    /// fills none while it iterates.
+    pub(crate) fn live_entries(&self) -> impl Iterator<Item = (usize, Pte)> + use<'_, 'h, P> {
+        let live = self.page().live() as usize;
+        let entries = (0..Level::ENTRIES).map(|index| (index, self.load(index)));
+        entries.filter(|(_, pte)| !pte.is_empty()).take(live)
+    }
+
     /// The entries under `part`, by their index in the table.
     #[inline]
     pub(crate) fn indices(&self, part: PageRange) -> Range<usize> {

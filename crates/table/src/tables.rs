@@ -273,8 +273,19 @@ impl<'h, P: Platform> Tables<'h, P> {
             if found.shared {
                 return Some((at, found));
             }
-            let span = if found.level == Level::PTE { Level::PTE.table_span() } else { found.level.span() };
+            let Descent { slot, level, .. } = found;
+            let span = if level == Level::PTE { Level::PTE.table_span() } else { level.span() };
             at = at.align_down(span).checked_add(span)?;
+            // The empty entries that follow in the same table need no descents.
+            let mut index = slot.index + 1;
+            while level > Level::PTE
+                && at < range.end()
+                && usize::from(index) < Level::ENTRIES
+                && self.tlb.fx().load(PteSlot { index, ..slot }).is_empty()
+            {
+                at = at.checked_add(span)?;
+                index += 1;
+            }
         }
         None
     }

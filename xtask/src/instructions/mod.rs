@@ -99,14 +99,17 @@ pub(crate) fn run(table: Table) -> Result<(), Error> {
 
 /// Prints the functions of our kernel that execute most instructions of each row.
 ///
+/// `setting` is a setting of the memory manager, `NAME=VALUE`.
+///
 /// # Errors
 /// [`Error::Usage`] for another instruction set, and as [`run`].
-pub(crate) fn profile(isa: &str) -> Result<(), Error> {
+pub(crate) fn profile(isa: &str, setting: Option<&str>) -> Result<(), Error> {
     let machine = MACHINES.iter().find(|machine| machine.isa.name() == isa);
     let machine = machine.ok_or_else(|| Error::Usage(format!("instructions profile {isa}")))?;
     let bench = Bench::new()?;
     let blocks = bench.folder.join("instructions-profile.txt");
-    let rows = bench.ours(machine, None, &format!(",profile={}", blocks.display()))?;
+    let set = setting.map(|setting| format!("--set={setting}"));
+    let rows = bench.ours(machine, set.as_deref(), &format!(",profile={}", blocks.display()))?;
     let blocks = fs::read_to_string(&blocks).map_err(Error::file(&blocks))?;
     let linked = kernel::link(machine.isa)?;
     let image = fs::read(&linked).map_err(Error::file(&linked))?;

@@ -6,6 +6,7 @@ use crate::space::entries::zap::Zap;
 use crate::space::{HeldMap, Space};
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
+use pagewright_table::OwnTables;
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, VirtAddr};
 
@@ -28,12 +29,13 @@ impl<P: Platform> Mm<P> {
             return;
         }
         let everything = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
-        let own = map.leave_shared(&self.tlb, PageRange::new(VirtAddr::ZERO, top_of_tables::<P>()));
+        let all = PageRange::new(VirtAddr::ZERO, top_of_tables::<P>());
+        let own = map.leave_shared(&self.tlb, all, map.iter().map(|(start, vma)| vma.range(start)));
         let mut gather = Gather::full_space(&self.tlb, space.table().context());
         for (start, vma) in map.iter() {
             self.zap(space, own, (vma, Zap::SpaceEnd), vma.range(start), &mut gather);
         }
-        self.free_all_tables(&map, &mut gather);
+        self.free_all_tables(&map, own, &mut gather);
         gather.settle();
         while let Some(vma) = map.take_first_in(everything) {
             if let Some(shmem) = map.release(&vma) {
@@ -49,9 +51,8 @@ impl<P: Platform> Mm<P> {
     ///
     /// It looks only where mappings are. As in Linux, neighbours are one range if they are no
     /// further apart than what a last-level table maps, so that each table is looked at once.
-    fn free_all_tables(&self, map: &HeldMap<'_, P>, gather: &mut Gather<'_, P>) {
+    fn free_all_tables(&self, map: &HeldMap<'_, P>, own: OwnTables<'_, P>, gather: &mut Gather<'_, P>) {
         let top = top_of_tables::<P>();
-        let own = map.tables(&self.tlb).owned(PageRange::new(VirtAddr::ZERO, top));
         let mut mapped = map.iter().map(|(start, vma)| vma.range(start)).peekable();
         while let Some(mut range) = mapped.next() {
             while let Some(next) = mapped.next_if(|next| next.start().raw() - range.end().raw() <= Level::PMD.span()) {

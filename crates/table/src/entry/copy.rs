@@ -117,6 +117,8 @@ impl PlainBits {
 struct Weakened {
     exclusive: EntrySet,
     writable: EntrySet,
+    /// From the first entry that is not empty to the last.
+    present: Range<usize>,
 }
 
 impl Weakened {
@@ -181,7 +183,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         <P::Locks as Backend>::point();
         // No CPU has walked the child's table, so no flush of its entries can be pending.
         let mut plain = PlainBits::default();
-        let mut left = self.indices(part);
+        let mut left = weakened.present.clone();
         loop {
             left.start = self.copy_small(&mut child, left.clone(), &mut plain);
             let Some(index) = left.next() else { break };
@@ -204,7 +206,16 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     fn weaken(&self, part: PageRange) -> Weakened {
         let mut weakened = Weakened::default();
         let mut plain = PlainBits::default();
-        for index in self.indices(part) {
+        let mut indices = self.indices(part);
+        // Only this CPU changes the table, but for what a walker notes.
+        while !indices.is_empty() && self.load(indices.start).is_empty() {
+            indices.start += 1;
+        }
+        while !indices.is_empty() && self.load(indices.end - 1).is_empty() {
+            indices.end -= 1;
+        }
+        weakened.present = indices.clone();
+        for index in indices {
             let mut old = self.load(index);
             while plain.are_of::<P::Isa>(self.level(), old) {
                 let shared = P::Isa::shared(old);
@@ -252,8 +263,9 @@ impl<'h, P: Platform> LockedTable<'h, P> {
 
     /// Copies the leading entries of `entries` that map small folios with few references.
     ///
-    /// Returns the index of the first other entry, or the end. A function of its own, because the
-    /// registers of the caller are not enough for this loop, in which fork spends its time.
+    /// It skips empty ones. Returns the index of the first other entry, or the end. A function of
+    /// its own, because the registers of the caller are not enough for this loop, in which fork
+    /// spends its time.
     #[inline(never)]
     fn copy_small(&self, child: &mut EntryRun<'_, '_, P>, entries: Range<usize>, plain: &mut PlainBits) -> usize {
         let (to, end, keeps_age) = (child.table, entries.end, child.counted == CountedIn::Nowhere);
@@ -264,6 +276,9 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         for index in entries {
             let pte = self.load(index);
             if !plain.are_of::<P::Isa>(Level::PTE, pte) {
+                if pte.is_empty() {
+                    continue;
+                }
                 return index;
             }
             let Some((kind, first)) = frames.get_and_map_small(P::Isa::frame(pte)) else { return index };

@@ -237,7 +237,9 @@ impl<P: Platform, H: CopyHooks> Break<'_, '_, P, H> {
         };
         let new = LockedTable::new(tables, self.reserve.take_table(level, tables.context().id()), level, self.va);
         self.made += 1;
-        if let Err(stop) = old.copy_shared(&new, self.hooks) {
+        // An upper table has nothing but pointers unless there are blocks.
+        let has_leaves = level == Level::PTE || tables.has_blocks();
+        if has_leaves && let Err(stop) = old.copy_shared(&new, self.hooks) {
             self.discard(new);
             if let Some(child) = below_it {
                 self.discard(LockedTable::new(tables, child, below(level), self.va));
@@ -247,8 +249,8 @@ impl<P: Platform, H: CopyHooks> Break<'_, '_, P, H> {
         }
         let mut pointers = 0;
         if level > Level::PTE {
-            for index in 0..Level::ENTRIES {
-                let Entry::Table(child) = P::Isa::decode(level, old.load(index)) else { continue };
+            for (index, pte) in old.live_entries() {
+                let Entry::Table(child) = P::Isa::decode(level, pte) else { continue };
                 pointers += 1;
                 if let Some(copy) = below_it.filter(|_| index == level.index_of(self.va)) {
                     new.store(index, P::Isa::table(TableEntry::own(copy)));

@@ -21,7 +21,7 @@ use crate::mmap_lock::MmapWrite;
 use crate::reserve::TableReserve;
 use crate::tables::Tables;
 use core::sync::atomic::{Ordering, fence};
-use pagewright_arch::{Entry, Isa, LeafFlags, Pte, TableEntry};
+use pagewright_arch::{Entry, Isa, LeafFlags, Pte, PteSlot, TableEntry};
 use pagewright_plant::plant;
 use pagewright_sync::{AllocError, Backend, Platform};
 use pagewright_tlb::frames::{EntryCounts, NoFrames, TableMarks};
@@ -122,8 +122,9 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
         let mut marked = false;
         for index in 0..user_entries::<P>(level) {
             let va = base.add(index as u64 * level.span());
-            let parent = LockedTable::new(self.parent, from, level, va);
-            let pointer = match P::Isa::decode(level, parent.load(index)) {
+            // Fork holds the space for writing, so its own tables do not change.
+            let pte = self.parent.tlb.fx().load(PteSlot { table: from, index: index as u16 });
+            let pointer = match P::Isa::decode(level, pte) {
                 Entry::Table(pointer) => pointer,
                 Entry::Empty => continue,
                 Entry::Leaf(_) | Entry::Soft(_) => {
@@ -133,6 +134,7 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
                     continue;
                 }
             };
+            let parent = LockedTable::new(self.parent, from, level, va);
             let may_share = self.shareable.may_share(span_of(va, level));
             if may_share && self.try_share(&parent, index, pointer) {
                 drop(parent);

@@ -30,29 +30,50 @@ use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
 impl<P: Platform, M> MmapWrite<'_, P, M> {
     /// Leaves every shared table of `range`, and returns the tables that are left, all its own.
     ///
-    /// No pointer is shared that lies in `range` in part: [`Tables::own_ends`] broke those.
-    pub fn leave_shared<'h>(&'h self, tlb: &'h Tlb<P>, range: PageRange) -> OwnTables<'h, P> {
+    /// `mapped` are the parts of `range` that have mappings. Nothing is shared elsewhere, so the
+    /// walk visits no other entries. No pointer is shared that lies in `range` in part:
+    /// [`Tables::own_ends`] broke those.
+    pub fn leave_shared<'h>(
+        &'h self,
+        tlb: &'h Tlb<P>,
+        range: PageRange,
+        mapped: impl Iterator<Item = PageRange> + Clone,
+    ) -> OwnTables<'h, P> {
         let tables = self.tables(tlb);
-        let root = (tables.tree.root(), Level::PGD);
-        // A table that is taken back has children that other spaces may share.
-        while tables.tree.has_shared() && tables.first_shared(range).is_some() {
-            let mut gather = Gather::new(tlb, tables.context());
-            tables.each_pointer(root, range, &mut |table, index, pointer| {
-                tables.mark_or_take_back(table, index, pointer, &mut gather);
-            });
-            gather.settle();
-            tlb.await_walkers();
-            tables.drop_marked(root, range);
-        }
+        // A table that is taken back at the end has children that other spaces may share.
+        while tables.tree.has_shared() && tables.leave(mapped.clone()) {}
+        debug_assert!(tables.try_own(range).is_some(), "INV-TABLE-OWN: a table of {range} is left shared");
         OwnTables::new(tables, range)
     }
 }
 
 impl<P: Platform> Tables<'_, P> {
-    /// Calls `visit` for each pointer of `range` in the own tables below `at`, top down.
+    /// Leaves what is shared in `mapped`; true if it took back a table that has shared pointers.
+    fn leave(&self, mapped: impl Iterator<Item = PageRange> + Clone) -> bool {
+        let root = (self.tree.root(), Level::PGD);
+        let mut gather = Gather::new(self.tlb, self.context());
+        let mut marked = false;
+        for part in mapped.clone() {
+            self.each_shared(root, part, &mut |table, index, pointer| {
+                marked |= self.mark_or_take_back(table, index, pointer, &mut gather);
+            });
+        }
+        if !marked {
+            return false;
+        }
+        gather.settle();
+        self.tlb.await_walkers();
+        let mut taken_back = false;
+        for part in mapped {
+            taken_back |= self.drop_marked(root, part);
+        }
+        taken_back
+    }
+
+    /// Calls `visit` for each shared pointer of `range` in the own tables below `at`, top down.
     ///
-    /// `visit` may replace the pointer; what it then points to is not visited.
-    fn each_pointer(
+    /// If `visit` makes the pointer the space's own, what is below it is visited, too.
+    fn each_shared(
         &self,
         at: (Pfn, Level),
         range: PageRange,
@@ -63,16 +84,18 @@ impl<P: Platform> Tables<'_, P> {
         let base = range.start().align_down(level.table_span());
         for index in level.index_of(range.start())..=level.index_of(last) {
             let slot = PteSlot { table, index: index as u16 };
-            let Entry::Table(pointer) = P::Isa::decode(level, self.tlb.fx().load(slot)) else { continue };
+            let Entry::Table(mut pointer) = P::Isa::decode(level, self.tlb.fx().load(slot)) else { continue };
             let va = base.add(index as u64 * level.span());
-            visit(&LockedTable::new(*self, table, level, va), index, pointer);
-            let now = P::Isa::decode(level, self.tlb.fx().load(slot));
-            if let Entry::Table(own) = now
-                && level > Level::PMD
-                && !own.write_protected
+            if pointer.write_protected {
+                visit(&LockedTable::new(*self, table, level, va), index, pointer);
+                let Entry::Table(now) = P::Isa::decode(level, self.tlb.fx().load(slot)) else { continue };
+                pointer = now;
+            }
+            if level > Level::PMD
+                && !pointer.write_protected
                 && let Some(part) = span_of(va, level).intersect(range)
             {
-                self.each_pointer((own.pfn, below(level)), part, visit);
+                self.each_shared((pointer.pfn, below(level)), part, visit);
             }
         }
     }
@@ -80,43 +103,44 @@ impl<P: Platform> Tables<'_, P> {
     /// Counts in the space what is below its shared pointers.
     pub(super) fn count_shared(&self) {
         let whole = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
-        self.each_pointer((self.tree.root(), Level::PGD), whole, &mut |parent, index, pointer| {
-            if pointer.write_protected {
-                let old = LockedTable::new(*self, pointer.pfn, below(parent.level()), parent.address(index));
-                let reach = self.reach_of(&old);
-                self.tree.rss().add(reach.entries);
-                self.tree.add_reached(reach.tables);
-            }
+        self.each_shared((self.tree.root(), Level::PGD), whole, &mut |parent, index, pointer| {
+            let old = LockedTable::new(*self, pointer.pfn, below(parent.level()), parent.address(index));
+            let reach = self.reach_of(&old);
+            self.tree.rss().add(reach.entries);
+            self.tree.add_reached(reach.tables);
         });
     }
 
     /// Prepares a shared pointer to be left, or takes its table back if no other share is left.
+    ///
+    /// Returns whether the pointer is in transition.
     fn mark_or_take_back(
         &self,
         parent: &LockedTable<'_, P>,
         index: usize,
         pointer: TableEntry,
         gather: &mut Gather<'_, P>,
-    ) {
-        if !pointer.write_protected {
-            return;
-        }
+    ) -> bool {
         let (va, level) = (parent.address(index), parent.level());
         let old = LockedTable::new(*self, pointer.pfn, below(level), va);
         if old.page().shares() == 1 {
             self.take_back(parent, index, &old, pointer.origin);
-            return;
+            return false;
         }
         let payload = u64::from(pointer.pfn.raw());
         parent
             .store(index, P::Isa::soft(SoftEntry { kind: SoftKind::InTransition, exclusive: pointer.origin, payload }));
         let debt = Debt::new(self.tlb, self.context(), va, OwedFlush::LiveTable(level), ());
         plant!(LeaveNotFlushed; core::mem::forget(debt), gather.absorb(debt));
+        true
     }
 
     /// Drops the share of each table of `range` whose pointer is in transition.
-    fn drop_marked(&self, at: (Pfn, Level), range: PageRange) {
+    ///
+    /// Returns whether it took a table back instead, because no other share was left.
+    fn drop_marked(&self, at: (Pfn, Level), range: PageRange) -> bool {
         let (table, level) = at;
+        let mut taken_back = false;
         let last = VirtAddr::new(range.end().raw() - 1);
         let base = range.start().align_down(level.table_span());
         for index in level.index_of(range.start())..=level.index_of(last) {
@@ -124,25 +148,27 @@ impl<P: Platform> Tables<'_, P> {
             let va = base.add(index as u64 * level.span());
             match P::Isa::decode(level, self.tlb.fx().load(slot)) {
                 Entry::Soft(soft) if soft.kind == SoftKind::InTransition => {
-                    self.drop_share(&LockedTable::new(*self, table, level, va), index, soft);
+                    taken_back |= !self.drop_share(&LockedTable::new(*self, table, level, va), index, soft);
                 }
                 Entry::Table(own) if level > Level::PMD => {
                     if let Some(part) = span_of(va, level).intersect(range) {
-                        self.drop_marked((own.pfn, below(level)), part);
+                        taken_back |= self.drop_marked((own.pfn, below(level)), part);
                     }
                 }
                 Entry::Table(_) | Entry::Leaf(_) | Entry::Soft(_) | Entry::Empty => {}
             }
         }
+        taken_back
     }
 
-    fn drop_share(&self, parent: &LockedTable<'_, P>, index: usize, soft: SoftEntry) {
+    /// Drops the share of a table, or takes the table back if it is the last; false then.
+    fn drop_share(&self, parent: &LockedTable<'_, P>, index: usize, soft: SoftEntry) -> bool {
         let va = parent.address(index);
         let old = LockedTable::new(*self, Pfn::new(soft.payload as u32), below(parent.level()), va);
         if plant!(LastShareDropped; false, old.page().shares() == 1) {
             // No other space reaches it, and the caller unmaps all of it.
             self.take_back(parent, index, &old, soft.exclusive);
-            return;
+            return false;
         }
         let left = self.reach_of(&old);
         self.tree.rss().add(left.entries.map(|entries| -entries));
@@ -151,6 +177,7 @@ impl<P: Platform> Tables<'_, P> {
         parent.page().adjust_live(-1);
         drop_share(self.tlb, old.table());
         self.tlb.count(Counter::PwTableLeft, 1);
+        true
     }
 
     /// What is below a table and in it, without what edits for all have changed.

@@ -10,7 +10,7 @@ use crate::tables::Tables;
 use pagewright_arch::{Entry, Isa, SoftEntry, TableEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_types::{Counter, Level};
+use pagewright_types::Counter;
 
 impl<P: Platform> Tables<'_, P> {
     /// Makes the pointer at `index` of `parent` the space's own; `old` is its table, of one share.
@@ -35,11 +35,7 @@ impl<P: Platform> Tables<'_, P> {
 
 /// Removes what the entries of a table allowed its origin.
 fn strip<P: Platform>(table: &LockedTable<'_, P>) {
-    for index in 0..Level::ENTRIES {
-        let pte = table.load(index);
-        if pte.is_empty() {
-            continue;
-        }
+    for (index, pte) in table.live_entries() {
         match P::Isa::decode(table.level(), pte) {
             Entry::Table(next) => {
                 let shared = TableEntry { write_protected: true, origin: false, ..next };

@@ -81,7 +81,8 @@ impl<P: Platform> Mm<P> {
         if space.table().has_shared() {
             self.declare_reduced(space, range, Rights::empty());
         }
-        let own = map.leave_shared(&self.tlb, range);
+        let mapped = map.overlapping(range).filter_map(|(start, vma)| vma.range(start).intersect(range));
+        let own = map.leave_shared(&self.tlb, range, mapped);
         for (start, vma) in map.iter_from(range.start()) {
             let Some(part) = unmapped.extend(vma.range(start)) else { break };
             self.zap(space, own, (vma, Zap::Everything), part, &mut gather);

@@ -107,7 +107,7 @@ impl<P: Platform> AddressMap<P> {
     }
 
     /// Returns all mappings in order, each with its first page.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, &Vma<P>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Vma<P>)> + Clone {
         self.vmas.iter()
     }
 
@@ -134,7 +134,7 @@ impl<P: Platform> AddressMap<P> {
     }
 
     /// Returns the mappings that overlap `range`, each with its first page.
-    pub fn overlapping(&self, range: PageRange) -> impl Iterator<Item = (u64, &Vma<P>)> {
+    pub fn overlapping(&self, range: PageRange) -> impl Iterator<Item = (u64, &Vma<P>)> + Clone {
         // Nothing overlaps an empty range, not even the mapping around it.
         let end = if range.is_empty() { 0 } else { range.end().page_index() };
         self.vmas.iter_at_or_after(range.start().page_index()).take_while(move |(start, _)| *start < end)
