@@ -180,13 +180,14 @@ impl CloneRequest {
             parent_tid: VirtAddr::new(a[2]),
             child_tid: VirtAddr::new(child_tid),
             tls,
+            pidfd: VirtAddr::new(a[2]),
         }
     }
 
     /// `fork` and `vfork`.
     const fn fork(flags: u64) -> Self {
-        let (parent_tid, child_tid) = (VirtAddr::ZERO, VirtAddr::ZERO);
-        Self { flags, exit_signal: SIGCHLD, stack: 0, parent_tid, child_tid, tls: 0 }
+        let (parent_tid, child_tid, pidfd) = (VirtAddr::ZERO, VirtAddr::ZERO, VirtAddr::ZERO);
+        Self { flags, exit_signal: SIGCHLD, stack: 0, parent_tid, child_tid, tls: 0, pidfd }
     }
 }
 
@@ -370,8 +371,8 @@ mod tests {
     fn clone_takes_the_thread_pointer_before_the_child_tid_on_arm64() {
         let decode = |isa| LinuxCall::Clone.decode(isa, [0x1_0000_0111, 0x7000, 1, 2, 3, 0]);
         let request = |child_tid, tls| {
-            let (stack, parent_tid) = (0x7000, va(1));
-            Ok(DecodedCall::Clone(CloneRequest { flags: 0x100, exit_signal: 0x11, stack, parent_tid, child_tid, tls }))
+            let (exit_signal, stack, parent_tid, pidfd) = (0x11, 0x7000, va(1), va(1));
+            Ok(DecodedCall::Clone(CloneRequest { flags: 0x100, exit_signal, stack, parent_tid, child_tid, tls, pidfd }))
         };
         assert_eq!(decode(IsaKind::X86_64), request(va(2), 3));
         assert_eq!(decode(IsaKind::Aarch64), request(va(3), 2));

@@ -200,6 +200,10 @@ pub struct CloneRequest {
     pub child_tid: VirtAddr,
     /// The thread pointer, with `CLONE_SETTLS`.
     pub tls: u64,
+    /// Where the parent stores the child's descriptor, with `CLONE_PIDFD`.
+    ///
+    /// `clone` has no argument of its own for it, and stores it at `parent_tid`.
+    pub pidfd: VirtAddr,
 }
 
 /// `futex(2)`.

@@ -9,10 +9,11 @@
 
 use crate::errno::Errno;
 use crate::file::{DescriptorTable, FsContext};
+use crate::inode::{ArchiveFile, Inode, InodeKind};
 use crate::limits::ProcessLimits;
 use crate::memory::{FileObject, SpaceHandle, mm};
 use crate::options::Options;
-use crate::ramfs::{self, FileBytes, FileContent, Inode, InodeKind};
+use crate::ramfs;
 use crate::record;
 use crate::report;
 use crate::signal::{self, PendingSignals, SigActions, SignalCheck, SignalSet};
@@ -22,11 +23,11 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use elf::ElfBytes;
-use elf::abi::{ET_DYN, ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD};
+use elf::abi::{EI_NIDENT, ET_DYN, ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD};
 use elf::endian::LittleEndian;
-use elf::file::FileHeader;
-use elf::segment::ProgramHeader;
+use elf::file::{Class, ELF64_EHDR_TAILSIZE, FileHeader, parse_ident};
+use elf::parse::ParseError;
+use elf::segment::{ProgramHeader, SegmentTable};
 use linux_raw_sys::auxvec;
 use pagewright_arch::Isa;
 use pagewright_hal::{Machine, UserContext};
@@ -48,6 +49,9 @@ fn user_end() -> VirtAddr {
 const STACK_AT_START: u64 = 132 << 10;
 /// The limit of the bytes of arguments and environment together.
 pub(crate) const STRINGS_MAX: usize = 2 << 20;
+/// The size of a program header in bytes, and the limit of all of them together (`load_elf_phdrs`).
+const PROGRAM_HEADER: u64 = 56;
+const PROGRAM_HEADERS_MAX: u64 = 65536;
 /// The limit of scripts that name each other as interpreter (`exec_binprm`).
 const INTERPRETERS_MAX: u32 = 5;
 #[cfg(target_arch = "x86_64")]
@@ -159,20 +163,28 @@ fn script(node: &Inode, request: &ExecRequest) -> Option<ExecRequest> {
     Some(ExecRequest { path: interpreter.to_string(), arguments, environment: request.environment.clone() })
 }
 
-fn parse_headers(bytes: &[u8]) -> Result<(FileHeader<LittleEndian>, Vec<ProgramHeader>), Errno> {
-    let file = ElfBytes::<LittleEndian>::minimal_parse(bytes).map_err(|_| Errno::ENOEXEC)?;
-    let headers = file.segments().ok_or(Errno::ENOEXEC)?.iter().collect();
-    Ok((file.ehdr, headers))
+fn parse_header(bytes: &[u8]) -> Result<FileHeader<LittleEndian>, ParseError> {
+    if bytes.len() < EI_NIDENT + ELF64_EHDR_TAILSIZE {
+        return Err(ParseError::BadMagic([0; 4]));
+    }
+    let (ident, tail) = bytes.split_at(EI_NIDENT);
+    FileHeader::parse_tail(parse_ident(ident)?, tail)
 }
 
 /// The headers of an ELF file for this machine.
 fn segments(node: &Inode) -> Result<(FileHeader<LittleEndian>, Vec<ProgramHeader>), Errno> {
-    // Faults read the file once it is mapped, so it is locked only for its headers.
-    let (header, mut headers) = node.look_at_start(PAGE_SIZE, parse_headers)??;
-    let end = header.e_phoff.saturating_add(u64::from(header.e_phnum) * u64::from(header.e_phentsize));
-    if end > PAGE_SIZE {
-        (_, headers) = node.look_at_start(end, parse_headers)??;
+    let header = node.look_at_start(PAGE_SIZE, parse_header)?.map_err(|_| Errno::ENOEXEC)?;
+    let size = u64::from(header.e_phnum) * PROGRAM_HEADER;
+    let end = header.e_phoff.checked_add(size).ok_or(Errno::ENOEXEC)?;
+    if u64::from(header.e_phentsize) != PROGRAM_HEADER || header.class != Class::ELF64 || size > PROGRAM_HEADERS_MAX {
+        return Err(Errno::ENOEXEC);
     }
+    let read = |bytes: &[u8]| -> Option<Vec<ProgramHeader>> {
+        let table = bytes.get(usize::try_from(header.e_phoff).ok()?..)?;
+        let table = table.get(..size as usize)?;
+        Some(SegmentTable::new(LittleEndian, header.class, table).iter().collect())
+    };
+    let headers = node.look_at_start(end, read)?.ok_or(Errno::ENOEXEC)?;
     if header.e_machine != MACHINE.0 || headers.iter().any(|header| header.p_type == PT_INTERP) {
         return Err(Errno::ENOEXEC);
     }
@@ -273,8 +285,7 @@ fn trampoline(space: &SpaceHandle) -> Result<VirtAddr, Errno> {
 
 fn vdso() -> Result<pagewright_sync::Arc<FileObject>, Errno> {
     static VDSO: spin::Once<Arc<Inode>> = spin::Once::new();
-    let make =
-        || Inode::new("[vdso]", 0o100_555, InodeKind::File(FileContent::new(FileBytes::Archive(signal::TRAMPOLINE))));
+    let make = || Inode::new("[vdso]", 0o100_555, InodeKind::Archive(ArchiveFile::new(signal::TRAMPOLINE)));
     VDSO.call_once(make).object()
 }
 
@@ -326,7 +337,7 @@ fn stack(space: &SpaceHandle, program: &AuxvInfo, request: &ExecRequest) -> Resu
 fn auxiliary(program: &AuxvInfo, name: u64, platform: u64, random: u64) -> [(u32, u64); 18] {
     [
         (auxvec::AT_PHDR, program.headers),
-        (auxvec::AT_PHENT, 56),
+        (auxvec::AT_PHENT, PROGRAM_HEADER),
         (auxvec::AT_PHNUM, program.header_count),
         (auxvec::AT_PAGESZ, PAGE_SIZE),
         (auxvec::AT_BASE, 0),
@@ -372,9 +383,9 @@ pub(crate) fn start_init(options: &Options) {
     };
     mm().tlb().enter_lazy();
     let mut scheduler = task::scheduler();
-    let id = scheduler.new_id();
+    let id = scheduler.choose_id(None).unwrap_or(INIT);
     debug_assert_eq!(id, INIT, "the first number is that of the first process");
-    scheduler.processes.insert(id, Process::new(id, id, id, image.path, &image.space, limits));
+    scheduler.processes.insert(id, Process::new(&Arc::new(id), id, id, image.path, &image.space, limits));
     let mut actions = SigActions::new();
     actions.trampoline = image.trampoline;
     let actions = Arc::new(Mutex::new(actions));

@@ -6,8 +6,8 @@
 //! Not guaranteed: locks on files, `O_SYNC`, `O_DIRECT`.
 
 use crate::errno::Errno;
+use crate::inode::{Inode, InodeKind};
 use crate::pipe;
-use crate::ramfs::{Inode, InodeKind};
 use crate::task::TaskId;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) enum OpenTarget {
     Inode(Arc<Inode>),
     Pipe(pipe::PipeEnd),
     /// A process (`pidfd_open`).
-    Process(TaskId),
+    Process(Arc<TaskId>),
 }
 
 /// An open file.

@@ -10,7 +10,7 @@
 //! | `cpu` | the loop of each CPU: pick a thread, run it, serve its trap |
 //! | `exec` | the image of a program, from an ELF file |
 //! | `limits` | the limits of a process (`setrlimit`) |
-//! | `file`, `ramfs`, `pipe` | descriptors; the file tree from the initramfs; pipes |
+//! | `file`, `inode`, `ramfs`, `pipe` | descriptors; files and devices; the tree of paths; pipes |
 //! | `zram` | the swap device |
 //! | `signal` | delivery of signals, and the stack frames of handlers |
 //! | `record` | memory calls and faults of programs, reported as they happen |
@@ -36,6 +36,7 @@ mod cpu;
 mod errno;
 mod exec;
 mod file;
+mod inode;
 mod limits;
 mod memory;
 mod options;

@@ -6,6 +6,7 @@
 use crate::errno::Errno;
 use crate::options::Options;
 use crate::record;
+use alloc::string::String;
 use alloc::vec::Vec;
 use pagewright_hal::user::{self, UserFault};
 use pagewright_hal::{BootInfo, Machine};
@@ -61,8 +62,10 @@ impl Drop for SpaceHandle {
     }
 }
 
-/// The longest string that is read from user memory: a path or an argument.
+/// The longest argument of a program that is read from user memory (`MAX_ARG_STRLEN`).
 const STRING_MAX: usize = 128 << 10;
+/// The size of the longest path, with its zero byte.
+const PATH_MAX: usize = 4096;
 
 impl SpaceHandle {
     /// Serves a fault of a copy, and returns how many bytes were copied before it.
@@ -90,6 +93,33 @@ impl SpaceHandle {
             done += self.serve(fault)?;
         }
         Ok(())
+    }
+
+    /// Copies from user memory up to the first address that cannot be read, and returns how much.
+    pub(crate) fn read_some(&self, from: VirtAddr, to: &mut [u8]) -> usize {
+        self.copy_some(from, to.len(), |at, done| user::read(at, &mut to[done..]))
+    }
+
+    /// Copies to user memory up to the first address that cannot be written, and returns how much.
+    pub(crate) fn write_some(&self, to: VirtAddr, from: &[u8]) -> usize {
+        self.copy_some(to, from.len(), |at, done| user::write(at, &from[done..]))
+    }
+
+    fn copy_some(
+        &self,
+        at: VirtAddr,
+        len: usize,
+        mut copy: impl FnMut(VirtAddr, usize) -> Result<(), UserFault>,
+    ) -> usize {
+        let mut done = 0;
+        while let Some(at) = at.checked_add(done as u64) {
+            let Err(fault) = copy(at, done) else { return len };
+            done += fault.done;
+            if self.serve(fault).is_err() {
+                break;
+            }
+        }
+        done
     }
 
     /// Loads an aligned word with one access.
@@ -133,19 +163,30 @@ impl SpaceHandle {
         Ok(bytes)
     }
 
-    /// Reads a string that ends with a zero byte.
+    /// Reads an argument of a program.
     pub(crate) fn read_string(&self, from: VirtAddr) -> Result<Vec<u8>, Errno> {
+        self.read_to_zero(from, STRING_MAX, Errno::E2BIG)
+    }
+
+    /// Reads a path (`getname`), which may be empty.
+    pub(crate) fn read_path(&self, from: VirtAddr) -> Result<String, Errno> {
+        let path = self.read_to_zero(from, PATH_MAX, Errno::ENAMETOOLONG)?;
+        Ok(String::from_utf8_lossy(&path).into_owned())
+    }
+
+    /// Reads a string that ends with a zero byte, of at most `max` bytes with it.
+    fn read_to_zero(&self, from: VirtAddr, max: usize, too_long: Errno) -> Result<Vec<u8>, Errno> {
         let mut bytes = Vec::new();
         loop {
             let at = from.checked_add(bytes.len() as u64).ok_or(Errno::EFAULT)?;
             let part = self.read_vec(at, ((PAGE_SIZE - at.page_offset()) as usize).min(256))?;
             if let Some(end) = part.iter().position(|byte| *byte == 0) {
                 bytes.extend_from_slice(&part[..end]);
-                return Ok(bytes);
+                return if bytes.len() < max { Ok(bytes) } else { Err(too_long) };
             }
             bytes.extend_from_slice(&part);
-            if bytes.len() > STRING_MAX {
-                return Err(Errno::E2BIG);
+            if bytes.len() >= max {
+                return Err(too_long);
             }
         }
     }

@@ -21,8 +21,9 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use pagewright_hal::UserContext;
+use pagewright_mm::user::FutexKey;
 use pagewright_plant::plant;
-use pagewright_types::{CpuMask, SpaceId, VirtAddr};
+use pagewright_types::{CpuMask, VirtAddr};
 use spin::{Mutex, MutexGuard};
 
 /// The number of a thread, or of the process whose first thread has it.
@@ -63,7 +64,7 @@ impl ExitStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitReason {
     /// A wake-up of this word whose bit set intersects this one (`FUTEX_WAIT_BITSET`).
-    Futex(FutexWord, u32),
+    Futex(FutexKey, u32),
     /// The end of a child.
     Child,
     /// A change of any pipe.
@@ -102,15 +103,6 @@ impl WaitReason {
             Self::Poll | Self::Time | Self::Signal => false,
         }
     }
-}
-
-/// A futex word, named alike in every address space that maps it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FutexWord {
-    /// A word of one address space.
-    Private(SpaceId, VirtAddr),
-    /// A word of a file or of shared memory, at this offset in bytes.
-    Shared(pagewright_types::FileId, u64),
 }
 
 /// How a woken thread continues its call.
@@ -214,6 +206,8 @@ struct Sleeper {
 
 /// A process.
 pub(crate) struct Process {
+    /// Its number, which its descriptors share: a later process with the same number has another.
+    pub(crate) handle: Arc<TaskId>,
     pub(crate) parent: TaskId,
     pub(crate) group: TaskId,
     /// The path of its program.
@@ -247,15 +241,16 @@ impl Process {
 
     /// A process with one thread.
     pub(crate) fn new(
-        id: TaskId,
+        handle: &Arc<TaskId>,
         parent: TaskId,
         group: TaskId,
         path: String,
         space: &Arc<SpaceHandle>,
         limits: ProcessLimits,
     ) -> Self {
-        let signal = if id == INIT { 0 } else { crate::signal::SIGCHLD };
+        let signal = if **handle == INIT { 0 } else { crate::signal::SIGCHLD };
         Self {
+            handle: handle.clone(),
             parent,
             group,
             path,
@@ -310,10 +305,26 @@ pub(crate) fn scheduler() -> SchedulerGuard {
 }
 
 impl Scheduler {
-    /// A number that no thread has had.
-    pub(crate) fn new_id(&mut self) -> TaskId {
-        self.last_id += 1;
-        TaskId(self.last_id)
+    /// Chooses the number of a new thread: `wanted`, or one that no thread has had.
+    ///
+    /// # Errors
+    /// `EEXIST` if a thread or a process has the number that is wanted.
+    pub(crate) fn choose_id(&mut self, wanted: Option<TaskId>) -> Result<TaskId, Errno> {
+        let is_taken = |id: &TaskId| self.threads.contains_key(id) || self.processes.contains_key(id);
+        if let Some(wanted) = wanted {
+            return if is_taken(&wanted) { Err(Errno::EEXIST) } else { Ok(wanted) };
+        }
+        let mut id = TaskId(self.last_id + 1);
+        while is_taken(&id) {
+            id.0 += 1;
+        }
+        self.last_id = id.0;
+        Ok(id)
+    }
+
+    /// The process that a descriptor names, unless it was reaped.
+    pub(crate) fn process_of(&self, handle: &Arc<TaskId>) -> Option<&Process> {
+        self.processes.get(handle).filter(|process| Arc::ptr_eq(&process.handle, handle))
     }
 
     /// Appends a thread to the run queue, and wakes an idle CPU for it.
@@ -397,7 +408,7 @@ impl Scheduler {
     }
 
     /// Moves at most `most` sleepers from one word to another, and returns how many.
-    pub(crate) fn requeue(&mut self, from: FutexWord, to: FutexWord, most: usize) -> usize {
+    pub(crate) fn requeue(&mut self, from: FutexKey, to: FutexKey, most: usize) -> usize {
         let mut moved = 0;
         for sleeper in self.asleep.values_mut() {
             if let WaitReason::Futex(key, _) = &mut sleeper.wait

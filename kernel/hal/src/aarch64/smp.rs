@@ -11,9 +11,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_types::{CpuId, NodeId};
 use smccc::{Hvc, psci};
 
-/// How long to wait for a CPU to start, in ns.
-const START_TIMEOUT_NS: u64 = 10_000_000_000;
-
 static HARDWARE_IDS: [AtomicU64; CPUS] = [const { AtomicU64::new(0) }; CPUS];
 
 unsafe extern "C" {
@@ -34,7 +31,7 @@ pub(crate) fn hardware_id(cpu: CpuId) -> u64 {
 /// Starts every other CPU; each waits for [`smp::release_others`].
 ///
 /// # Panics
-/// If one does not start: the memory manager numbers CPUs from 0 without a gap.
+/// If firmware refuses to start one: the memory manager numbers CPUs from 0 without a gap.
 pub(crate) fn start_others(info: &BootInfo) {
     for cpu in 1..info.cpus.len() {
         let id = CpuId::new(cpu as u16);
@@ -46,11 +43,7 @@ pub(crate) fn start_others(info: &BootInfo) {
         let entry = other_cpu_entry as *const () as u64 - LINEAR;
         let asked = psci::cpu_on::<Hvc>(target, entry, words.as_ptr() as u64 - LINEAR);
         assert!(asked.is_ok(), "CPU {cpu} (MPIDR {target:#x}): {asked:?}");
-        let deadline = super::timer::now_ns() + START_TIMEOUT_NS;
-        while !smp::has_started(cpu) {
-            assert!(super::timer::now_ns() < deadline, "CPU {cpu} (MPIDR {target:#x}) did not start");
-            super::pause();
-        }
+        smp::wait_for(cpu);
     }
 }
 

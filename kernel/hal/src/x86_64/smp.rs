@@ -13,8 +13,6 @@ use pagewright_types::{CpuId, NodeId, PhysAddr};
 
 /// The physical address of the trampoline (`boot.s`).
 const TRAMPOLINE: u64 = 0x8000;
-/// How long to wait for a CPU to start, in ns.
-const START_TIMEOUT_NS: u64 = 200_000_000;
 /// The delays after INIT (10 ms) and between two start-up IPIs (200 µs), in ns.
 const INIT_DELAY_NS: u64 = 10_000_000;
 const START_UP_DELAY_NS: u64 = 200_000;
@@ -50,9 +48,6 @@ fn wait_until(deadline: u64, done: impl Fn() -> bool) -> bool {
 }
 
 /// Starts every other CPU; each waits for [`smp::release_others`].
-///
-/// # Panics
-/// If one does not start: the memory manager numbers CPUs from 0 without a gap.
 pub(crate) fn start_others(info: &BootInfo) {
     let (start, end) = (&raw const trampoline_start, &raw const trampoline_end);
     let at = |label: *const u8| PhysAddr::new(TRAMPOLINE + (label as u64 - start as u64));
@@ -74,7 +69,7 @@ pub(crate) fn start_others(info: &BootInfo) {
         if !wait_until(timer::now_ns() + START_UP_DELAY_NS, started) {
             apic::send_start_up(target, (TRAMPOLINE >> 12) as u8);
         }
-        assert!(wait_until(timer::now_ns() + START_TIMEOUT_NS, started), "CPU {cpu} (APIC {target}) did not start");
+        smp::wait_for(cpu);
     }
     drop_identity();
 }

@@ -19,6 +19,8 @@ struct Rates {
     tsc_start: u64,
     tsc_hz: u64,
     apic_hz: u64,
+    /// Seconds since 1970 at `tsc_start`.
+    date: u64,
 }
 
 static RATES: Once<Rates> = Once::new();
@@ -50,7 +52,7 @@ fn start_pit() {
     }
 }
 
-/// Calibrates both timers; on CPU 0, before the first use of the time.
+/// Calibrates both timers and reads the date; on CPU 0, before the first use of the time.
 pub(crate) fn measure() {
     RATES.call_once(|| {
         start_pit();
@@ -65,7 +67,8 @@ pub(crate) fn measure() {
         };
         let (tsc, apic) = (ticks() - tsc, apic::counted() - apic);
         let hz = |count: u64| (count * PIT_HZ / passed).max(1);
-        Rates { tsc_start: ticks(), tsc_hz: hz(tsc), apic_hz: hz(u64::from(apic)) }
+        let date = date();
+        Rates { tsc_start: ticks(), tsc_hz: hz(tsc), apic_hz: hz(u64::from(apic)), date }
     });
 }
 
@@ -84,9 +87,24 @@ fn since(start: u64) -> u64 {
     (u128::from(since) * 1_000_000_000 / u128::from(rates.tsc_hz)) as u64
 }
 
-/// Seconds since 1970 by the battery-backed clock, read at each call.
 pub(crate) fn boot_seconds() -> u64 {
-    let [second, minute, hour, day, month, year] = [0, 2, 4, 7, 8, 9].map(clock);
+    RATES.get().map_or(0, |rates| rates.date)
+}
+
+/// Seconds since 1970 by the battery-backed clock.
+///
+/// The clock may advance between two registers, so they are read until two readings agree.
+fn date() -> u64 {
+    let registers = || [0, 2, 4, 7, 8, 9].map(clock);
+    let mut read = registers();
+    loop {
+        let again = registers();
+        if again == read {
+            break;
+        }
+        read = again;
+    }
+    let [second, minute, hour, day, month, year] = read;
     days_since_1970(2000 + year, month, day) * 86_400 + hour * 3600 + minute * 60 + second
 }
 

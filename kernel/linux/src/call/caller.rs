@@ -2,12 +2,12 @@
 //!
 //! Every process is root and may act on every other.
 
-use super::pidfd::{OtherSpace, space_of};
+use super::pidfd::{OtherSpace, space_of, space_of_handle};
 use crate::errno::Errno;
 use crate::file::{OpenFile, OpenTarget};
+use crate::inode::{HeldObject, Inode, InodeKind};
 use crate::limits::Rlimit;
 use crate::memory::{Space, mm};
-use crate::ramfs::{HeldObject, Inode, InodeKind};
 use crate::task::{TaskId, Thread, scheduler};
 use linux_raw_sys::general as linux;
 use pagewright_hal::Machine;
@@ -60,10 +60,7 @@ impl CallingProcess<Machine> for Thread {
     fn truncate(&self, fd: u32, size: u64) -> Result<(), Errno> {
         let open = self.open_file(fd.into())?;
         let node = open.inode().filter(|_| open.can_write()).ok_or(Errno::EINVAL)?;
-        match node.shmem() {
-            Some(object) => Ok(mm().truncate(&object, size)?),
-            None => node.resize(size),
-        }
+        node.resize(size)
     }
 
     fn open_memfd(&self, object: Arc<FileObject<Machine>>, flags: MemfdFlags) -> Result<u32, Errno> {
@@ -95,7 +92,7 @@ impl CallingProcess<Machine> for Thread {
 
     fn space_of_pidfd(&self, fd: u32) -> Result<OtherSpace, Errno> {
         let open = self.open_file(fd.into())?;
-        let OpenTarget::Process(id) = &open.target else { return Err(Errno::EBADF) };
-        space_of(*id)
+        let OpenTarget::Process(handle) = &open.target else { return Err(Errno::EBADF) };
+        space_of_handle(handle)
     }
 }

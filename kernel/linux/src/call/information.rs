@@ -8,6 +8,7 @@ use crate::memory::mm;
 use crate::task::{SyscallResult, TaskId, Thread, scheduler};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
+use linux_raw_sys::general as linux;
 use linux_raw_sys::prctl;
 use pagewright_arch::Effects;
 use pagewright_types::PAGE_SIZE;
@@ -53,12 +54,16 @@ pub(super) fn getrandom(thread: &mut Thread, a: Arguments) -> SyscallResult {
 
 /// `getrusage`: usage is not counted.
 pub(super) fn getrusage(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    const WHO: [i32; 3] = [linux::RUSAGE_SELF as i32, linux::RUSAGE_CHILDREN, linux::RUSAGE_THREAD as i32];
+    if !WHO.contains(&(a[0] as i32)) {
+        return Err(Errno::EINVAL.into());
+    }
     thread.space.write(address(a[1]), &[0; 144])?;
     Ok(0)
 }
 
 /// Pseudorandom bytes, which are the same in every run.
-pub(super) fn random(count: usize) -> Vec<u8> {
+pub(crate) fn random(count: usize) -> Vec<u8> {
     static STATE: AtomicU64 = AtomicU64::new(0x9e37_79b9_7f4a_7c15);
     // SplitMix64 (Steele, Lea, Flood 2014).
     let next = || {

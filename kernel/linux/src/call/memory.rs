@@ -1,7 +1,7 @@
 //! Memory calls: decoded and served by `pagewright_syscall`, and recorded.
 
 use super::table::missing;
-use super::{Arguments, futex, process, swap};
+use super::{Arguments, clone, futex, swap};
 use crate::memory::mm;
 use crate::record;
 use crate::task::{SyscallResult, Thread};
@@ -22,7 +22,7 @@ pub(super) fn serve(thread: &mut Thread, call: LinuxCall, a: Arguments) -> Sysca
     match call.decode(ISA, a) {
         Ok(DecodedCall::Memory(MemoryRequest::ProcessMadvise(request))) => process_madvise(thread, &request),
         Ok(DecodedCall::Memory(request)) => serve_request(thread, &request),
-        Ok(DecodedCall::Clone(request)) => process::clone_task(thread, &request),
+        Ok(DecodedCall::Clone(request)) => clone::clone(thread, &request),
         Ok(DecodedCall::Futex(request)) => futex::futex(thread, &request),
         Ok(DecodedCall::Swap(request)) => swap::serve(thread, request),
         Err(Errno::ENOSYS) => missing(thread.call.0),

@@ -6,6 +6,7 @@
 //! Not guaranteed: that a call does more than its function says.
 
 mod caller;
+mod clone;
 mod descriptor;
 mod futex;
 mod information;
@@ -21,7 +22,9 @@ mod stat;
 mod swap;
 mod table;
 mod time;
+mod transfer;
 
+pub(crate) use information::random;
 pub(crate) use table::serve;
 
 use crate::task::Thread;

@@ -3,8 +3,9 @@
 use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::file::{OpenFile, OpenTarget};
+use crate::inode::{Inode, InodeKind};
 use crate::memory::mm;
-use crate::ramfs::{self, FileBytes, FileContent, Inode, InodeKind};
+use crate::ramfs;
 use crate::task::{SyscallResult, Thread, scheduler};
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -14,11 +15,10 @@ use pagewright_types::VirtAddr;
 
 /// Reads a path from user memory, and makes it absolute.
 pub(super) fn path_at(thread: &Thread, directory: u64, name: VirtAddr) -> Result<String, Errno> {
-    let name = thread.space.read_string(name)?;
+    let name = thread.space.read_path(name)?;
     if name.is_empty() {
         return Err(Errno::ENOENT);
     }
-    let name = String::from_utf8_lossy(&name).into_owned();
     if name.starts_with('/') || directory as i32 == linux::AT_FDCWD {
         return Ok(ramfs::absolute(&thread.fs.lock().directory, &name));
     }
@@ -48,7 +48,10 @@ pub(super) fn mkdirat(thread: &mut Thread, a: Arguments) -> SyscallResult {
 }
 
 pub(super) fn symlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let target = String::from_utf8_lossy(&thread.space.read_string(address(a[0]))?).into_owned();
+    let target = thread.space.read_path(address(a[0]))?;
+    if target.is_empty() {
+        return Err(Errno::ENOENT.into());
+    }
     let path = ramfs::resolve(&path_at(thread, a[1], address(a[2]))?, false)?;
     ramfs::add(&path, 0o777, InodeKind::Link(target))?;
     Ok(0)
@@ -94,6 +97,19 @@ pub(super) fn fchmod(thread: &mut Thread, a: Arguments) -> SyscallResult {
     Ok(0)
 }
 
+/// `truncate`.
+pub(super) fn truncate(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    if a[1] > i64::MAX as u64 {
+        return Err(Errno::EINVAL.into());
+    }
+    let node = ramfs::find(&path_at(thread, linux::AT_FDCWD as u64, address(a[0]))?, true)?;
+    if node.is_directory() {
+        return Err(Errno::EISDIR.into());
+    }
+    node.resize(a[1])?;
+    Ok(0)
+}
+
 /// `umask`, which returns the previous mask.
 pub(super) fn umask(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let mask = a[0] as u32 & 0o777;
@@ -113,7 +129,7 @@ pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> Sy
     if flags & linux::O_DIRECTORY != 0 && !node.is_directory() {
         return Err(Errno::ENOTDIR.into());
     }
-    if flags & linux::O_TRUNC != 0 && writes && matches!(*node.kind.lock(), InodeKind::File(_)) {
+    if flags & linux::O_TRUNC != 0 && writes && node.is_file() {
         node.resize(0)?;
     }
     let kept = linux::O_ACCMODE | linux::O_APPEND | linux::O_NONBLOCK;
@@ -127,26 +143,18 @@ fn node(path: &str, flags: u32, mode: u32) -> Result<Arc<Inode>, Errno> {
     let follow = flags & linux::O_NOFOLLOW == 0;
     match ramfs::find(path, follow) {
         Ok(_) if flags & linux::O_CREAT != 0 && flags & linux::O_EXCL != 0 => Err(Errno::EEXIST),
-        Ok(node) if matches!(*node.kind.lock(), InodeKind::Link(_)) => Err(Errno::ELOOP),
+        Ok(node) if matches!(node.kind, InodeKind::Link(_)) => Err(Errno::ELOOP),
         Ok(node) => Ok(node),
-        Err(Errno::ENOENT) if flags & linux::O_CREAT != 0 => ramfs::add(
-            &ramfs::resolve(path, true)?,
-            mode,
-            InodeKind::File(FileContent::new(FileBytes::Own(Vec::new()))),
-        ),
+        Err(Errno::ENOENT) if flags & linux::O_CREAT != 0 => ramfs::add_file(&ramfs::resolve(path, true)?, mode),
         Err(error) => Err(error),
     }
-}
-
-fn file(text: String) -> InodeKind {
-    InodeKind::File(FileContent::new(FileBytes::Own(text.into_bytes())))
 }
 
 /// A file below `/proc` or `/sys`, with its contents at this time.
 fn virtual_file(thread: &Thread, path: &str) -> Option<Arc<Inode>> {
     #[cfg(feature = "oracle")]
     if let Some(text) = crate::report::page_counts::file(path) {
-        return Some(Inode::new(path, 0o100_400, file(text)));
+        return Some(Inode::new(path, 0o100_400, InodeKind::Text(text)));
     }
     let mut text = String::new();
     let space = &thread.space.0;
@@ -161,7 +169,7 @@ fn virtual_file(thread: &Thread, path: &str) -> Option<Arc<Inode>> {
         _ => return None,
     };
     written.ok()?;
-    Some(Inode::new(path, 0o100_444, file(text)))
+    Some(Inode::new(path, 0o100_444, InodeKind::Text(text)))
 }
 
 pub(super) fn readlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
@@ -169,7 +177,7 @@ pub(super) fn readlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let target = if path == "/proc/self/exe" {
         scheduler().process(thread.process).path.clone()
     } else {
-        match &*ramfs::find(&path, false)?.kind.lock() {
+        match &ramfs::find(&path, false)?.kind {
             InodeKind::Link(target) => target.clone(),
             _ => return Err(Errno::EINVAL.into()),
         }

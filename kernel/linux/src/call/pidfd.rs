@@ -6,7 +6,7 @@ use super::Arguments;
 use crate::errno::Errno;
 use crate::file::{OpenFile, OpenTarget};
 use crate::memory::{Space, SpaceHandle};
-use crate::task::{SyscallResult, TaskId, Thread, scheduler};
+use crate::task::{Process, SyscallResult, TaskId, Thread, scheduler};
 use alloc::sync::Arc;
 use core::ops::Deref;
 use linux_raw_sys::general as linux;
@@ -24,8 +24,16 @@ impl Deref for OtherSpace {
 
 /// The address space of a process that has not ended.
 pub(super) fn space_of(id: TaskId) -> Result<OtherSpace, Errno> {
-    let mut scheduler = scheduler();
-    let space = scheduler.processes.get_mut(&id).and_then(|process| process.space.upgrade());
+    space_of_process(scheduler().processes.get(&id))
+}
+
+/// The address space of the process that a descriptor names.
+pub(super) fn space_of_handle(handle: &Arc<TaskId>) -> Result<OtherSpace, Errno> {
+    space_of_process(scheduler().process_of(handle))
+}
+
+fn space_of_process(process: Option<&Process>) -> Result<OtherSpace, Errno> {
+    let space = process.and_then(|process| process.space.upgrade());
     space.map(OtherSpace).ok_or(Errno::ESRCH)
 }
 
@@ -34,11 +42,8 @@ pub(super) fn open(thread: &mut Thread, a: Arguments) -> SyscallResult {
     if a[1] != 0 {
         return Err(Errno::EINVAL.into());
     }
-    let id = TaskId(a[0] as u32);
-    if !scheduler().processes.contains_key(&id) {
-        return Err(Errno::ESRCH.into());
-    }
-    let open = OpenFile::new(OpenTarget::Process(id), linux::O_RDWR);
+    let handle = scheduler().processes.get(&TaskId(a[0] as u32)).map(|process| process.handle.clone());
+    let open = OpenFile::new(OpenTarget::Process(handle.ok_or(Errno::ESRCH)?), linux::O_RDWR);
     let added = thread.files.lock().add(&open, true, 0);
     Ok(added?)
 }

@@ -60,8 +60,8 @@ fn poll_one(scheduler: &Scheduler, thread: &Thread, entry: &mut [u8]) -> Option<
             Ok(descriptor) => match &descriptor.open.target {
                 OpenTarget::Inode(_) => (linux::POLLIN | linux::POLLOUT) & wanted,
                 // Readable when the process has ended.
-                OpenTarget::Process(id) => {
-                    let runs = scheduler.processes.get(id).is_some_and(|process| process.exit_status.is_none());
+                OpenTarget::Process(handle) => {
+                    let runs = scheduler.process_of(handle).is_some_and(|process| process.exit_status.is_none());
                     if runs { 0 } else { linux::POLLIN & wanted }
                 }
                 OpenTarget::Pipe(end) => {

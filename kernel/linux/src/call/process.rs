@@ -1,23 +1,20 @@
-//! `clone`, `execve`, `exit` and `wait4`.
+//! `execve`, `exit` and `wait4`.
 
 use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::exec;
-use crate::memory::{SpaceHandle, mm};
+use crate::memory::mm;
 use crate::ramfs;
 use crate::record;
 use crate::report;
-use crate::signal::{NSIG, PendingSignals, SIGCHLD, SigActions, SigInfo, SignalCheck, count_stop};
+use crate::signal::{SIGCHLD, SigInfo, count_stop};
 use crate::task::{
-    CallStop, ExitStatus, INIT, Process, Resume, Scheduler, SyscallResult, TaskId, Thread, ThreadEntry, WaitReason,
-    scheduler,
+    CallStop, ExitStatus, INIT, Process, Resume, Scheduler, SyscallResult, TaskId, Thread, WaitReason, scheduler,
 };
 use alloc::boxed::Box;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
-use pagewright_syscall::CloneRequest;
 use pagewright_types::VirtAddr;
 use spin::Mutex;
 
@@ -27,167 +24,6 @@ pub(super) fn exit(_thread: &mut Thread, a: Arguments) -> SyscallResult {
 
 pub(super) fn exit_group(_thread: &mut Thread, a: Arguments) -> SyscallResult {
     Err(CallStop::ExitProcess(ExitStatus::Exit(a[0] as u8)))
-}
-
-fn has(request: &CloneRequest, flag: u32) -> bool {
-    request.flags & u64::from(flag) != 0
-}
-
-/// `clone3`, whose arguments are in memory (`struct clone_args`).
-pub(super) fn clone3(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    /// The words of `struct clone_args` that are used, and its least size in bytes.
-    const WORDS: usize = 11;
-    const LEAST: u64 = 64;
-    if a[1] < LEAST {
-        return Err(Errno::EINVAL.into());
-    }
-    let bytes = thread.space.read_vec(address(a[0]), (a[1] as usize).min(WORDS * 8))?;
-    let word = |index: usize| {
-        bytes.get(index * 8..index * 8 + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
-    };
-    let (flags, child_tid, parent_tid) = (word(0), address(word(2)), address(word(3)));
-    let (exit_signal, stack, stack_size) = (word(4), word(5), word(6));
-    // `clone3_args_valid`: the signal has its own word, and a stack has a size.
-    if flags & u64::from(linux::CSIGNAL) != 0 || exit_signal > NSIG as u64 || (stack == 0) != (stack_size == 0) {
-        return Err(Errno::EINVAL.into());
-    }
-    let stack = stack.checked_add(stack_size).ok_or(Errno::EINVAL)?;
-    clone_task(thread, &CloneRequest { flags, exit_signal, stack, parent_tid, child_tid, tls: word(7) })
-}
-
-/// The supported flags, including those without an effect here.
-const KNOWN: u32 = linux::CLONE_VM
-    | linux::CLONE_FS
-    | linux::CLONE_FILES
-    | linux::CLONE_SIGHAND
-    | linux::CLONE_THREAD
-    | linux::CLONE_VFORK
-    | linux::CLONE_SETTLS
-    | linux::CLONE_PARENT_SETTID
-    | linux::CLONE_CHILD_SETTID
-    | linux::CLONE_CHILD_CLEARTID
-    | linux::CLONE_SYSVSEM
-    | linux::CLONE_DETACHED;
-
-/// `CLONE_CLEAR_SIGHAND`: the handlers of the child are reset.
-const CLEAR_HANDLERS: u64 = 1 << 32;
-
-/// Makes a thread or a process.
-pub(super) fn clone_task(thread: &mut Thread, request: &CloneRequest) -> SyscallResult {
-    if request.flags & !(u64::from(KNOWN) | CLEAR_HANDLERS) != 0 {
-        return Err(Errno::EINVAL.into());
-    }
-    if has(request, linux::CLONE_THREAD) && !(has(request, linux::CLONE_VM) && has(request, linux::CLONE_SIGHAND)) {
-        return Err(Errno::EINVAL.into());
-    }
-    thread.context.save();
-    let mut context = thread.context.clone();
-    context.set_syscall_result(0);
-    if request.stack != 0 {
-        context.set_sp(VirtAddr::new(request.stack));
-    }
-    if has(request, linux::CLONE_SETTLS) {
-        context.set_thread_pointer_unloaded(request.tls);
-    }
-    let actions = actions(thread, request);
-    let (id, process, space) = record::ordered(|| create_task(thread, request, &actions))?;
-    if has(request, linux::CLONE_PARENT_SETTID) {
-        let _ = thread.space.write_u32(request.parent_tid, id.0);
-    }
-    let child_tid = |flag| if has(request, flag) { request.child_tid } else { VirtAddr::ZERO };
-    let child = Box::new(Thread {
-        id,
-        first_id: id,
-        process,
-        context,
-        space,
-        files: shared(&thread.files, has(request, linux::CLONE_FILES)),
-        fs: shared(&thread.fs, has(request, linux::CLONE_FS)),
-        actions,
-        blocked: thread.blocked,
-        saved_blocked: None,
-        signal_check: SignalCheck::default(),
-        signal_stack: if has(request, linux::CLONE_VM) { (0, 0) } else { thread.signal_stack },
-        clear_child_tid: child_tid(linux::CLONE_CHILD_CLEARTID),
-        set_child_tid: child_tid(linux::CLONE_CHILD_SETTID),
-        call: (0, 0),
-        bytes_moved: 0,
-        resume: None,
-        deadline: None,
-    });
-    let mut scheduler = self::scheduler();
-    scheduler.make_ready(child);
-    if has(request, linux::CLONE_VFORK) {
-        let at_deadline = u64::from(id.0);
-        return Err(CallStop::Sleep { scheduler, wait: WaitReason::Vfork(id), deadline: None, at_deadline });
-    }
-    Ok(u64::from(id.0))
-}
-
-/// Makes the address space, the number and the process of a child, and records it.
-fn create_task(
-    thread: &Thread,
-    request: &CloneRequest,
-    actions: &Arc<Mutex<SigActions>>,
-) -> Result<(TaskId, TaskId, Arc<SpaceHandle>), Errno> {
-    let space = if has(request, linux::CLONE_VM) {
-        thread.space.clone()
-    } else {
-        Arc::new(SpaceHandle(mm().fork(&thread.space.0)?))
-    };
-    let mut scheduler = scheduler();
-    let id = scheduler.new_id();
-    let process = add_to_process(&mut scheduler, thread, id, request, &space, actions);
-    scheduler.threads.insert(id, ThreadEntry { process, pending: PendingSignals::default() });
-    drop(scheduler);
-    let birth = match (has(request, linux::CLONE_THREAD), has(request, linux::CLONE_VM)) {
-        (true, _) => "thread",
-        (false, true) => "vfork",
-        (false, false) => "fork",
-    };
-    record::event(format_args!("{birth} {:x}", id.0));
-    Ok((id, process, space))
-}
-
-fn add_to_process(
-    scheduler: &mut Scheduler,
-    thread: &Thread,
-    id: TaskId,
-    request: &CloneRequest,
-    space: &Arc<SpaceHandle>,
-    actions: &Arc<Mutex<SigActions>>,
-) -> TaskId {
-    if has(request, linux::CLONE_THREAD) {
-        scheduler.process(thread.process).threads += 1;
-        return thread.process;
-    }
-    let parent = scheduler.process(thread.process);
-    let (group, path, limits) = (parent.group, parent.path.clone(), parent.limits.clone());
-    let mut child = Process::new(id, thread.process, group, path, space, limits);
-    child.vfork = has(request, linux::CLONE_VFORK);
-    child.actions = Arc::downgrade(actions);
-    // An invalid signal is not sent (`do_notify_parent`).
-    child.exit_signal =
-        u8::try_from(request.exit_signal).ok().filter(|signal| usize::from(*signal) <= NSIG).unwrap_or(0);
-    scheduler.processes.insert(id, child);
-    id
-}
-
-/// The parent's, or a copy of it.
-fn shared<T: Clone>(of_parent: &Arc<Mutex<T>>, share: bool) -> Arc<Mutex<T>> {
-    if share {
-        return of_parent.clone();
-    }
-    let copy = of_parent.lock().clone();
-    Arc::new(Mutex::new(copy))
-}
-
-fn actions(thread: &Thread, request: &CloneRequest) -> Arc<Mutex<SigActions>> {
-    if request.flags & CLEAR_HANDLERS != 0 {
-        let actions = thread.actions.lock();
-        return Arc::new(Mutex::new(actions.for_new_program(actions.trampoline)));
-    }
-    shared(&thread.actions, has(request, linux::CLONE_SIGHAND))
 }
 
 /// Reads an array of strings, whose bytes are subtracted from `room`.
@@ -221,9 +57,9 @@ pub(super) fn execve(thread: &mut Thread, a: Arguments) -> SyscallResult {
 }
 
 fn replace(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let path = thread.space.read_string(address(a[0]))?;
-    let path = String::from_utf8_lossy(&path).into_owned();
+    let path = thread.space.read_path(address(a[0]))?;
     let path = match path.as_str() {
+        "" => return Err(Errno::ENOENT.into()),
         "/proc/self/exe" => scheduler().process(thread.process).path.clone(),
         path => ramfs::absolute(&thread.fs.lock().directory, path),
     };

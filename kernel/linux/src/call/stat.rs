@@ -4,7 +4,8 @@ use super::path::path_at;
 use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::file::OpenTarget;
-use crate::ramfs::{self, Inode};
+use crate::inode::Inode;
+use crate::ramfs;
 use crate::task::{SyscallResult, Thread};
 use linux_raw_sys::general as linux;
 use pagewright_types::PAGE_SIZE;
@@ -14,6 +15,8 @@ struct FileAttributes {
     number: u64,
     mode: u32,
     size: u64,
+    /// Of 512 bytes.
+    blocks: u64,
 }
 
 const PIPE_MODE: u32 = 0o010_600;
@@ -21,7 +24,7 @@ const PROCESS_MODE: u32 = 0o600;
 
 impl FileAttributes {
     fn of(node: &Inode) -> Self {
-        Self { number: node.number, mode: node.mode(), size: node.size() }
+        Self { number: node.number, mode: node.mode(), size: node.size(), blocks: node.blocks() }
     }
 
     /// `struct stat` of x86-64.
@@ -34,7 +37,7 @@ impl FileAttributes {
         put(&mut bytes, 24, &self.mode.to_le_bytes());
         put(&mut bytes, 48, &self.size.to_le_bytes());
         put(&mut bytes, 56, &PAGE_SIZE.to_le_bytes());
-        put(&mut bytes, 64, &self.size.div_ceil(512).to_le_bytes());
+        put(&mut bytes, 64, &self.blocks.to_le_bytes());
         bytes
     }
 
@@ -48,7 +51,7 @@ impl FileAttributes {
         put(&mut bytes, 20, &1_u32.to_le_bytes());
         put(&mut bytes, 48, &self.size.to_le_bytes());
         put(&mut bytes, 56, &(PAGE_SIZE as u32).to_le_bytes());
-        put(&mut bytes, 64, &self.size.div_ceil(512).to_le_bytes());
+        put(&mut bytes, 64, &self.blocks.to_le_bytes());
         bytes
     }
 }
@@ -61,8 +64,10 @@ fn of_descriptor(thread: &Thread, number: u64) -> Result<FileAttributes, Errno> 
     let open = thread.open_file(number)?;
     Ok(match &open.target {
         OpenTarget::Inode(node) => FileAttributes::of(node),
-        OpenTarget::Pipe(_) => FileAttributes { number: 0, mode: PIPE_MODE, size: 0 },
-        OpenTarget::Process(id) => FileAttributes { number: u64::from(id.0), mode: PROCESS_MODE, size: 0 },
+        OpenTarget::Pipe(_) => FileAttributes { number: 0, mode: PIPE_MODE, size: 0, blocks: 0 },
+        OpenTarget::Process(handle) => {
+            FileAttributes { number: u64::from(handle.0), mode: PROCESS_MODE, size: 0, blocks: 0 }
+        }
     })
 }
 
@@ -78,7 +83,7 @@ pub(super) fn fstat(thread: &mut Thread, a: Arguments) -> SyscallResult {
 
 /// `newfstatat` on x86-64, `fstatat` on arm64.
 pub(super) fn fstatat(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let of_this = a[3] & u64::from(linux::AT_EMPTY_PATH) != 0 && thread.space.read_string(address(a[1]))?.is_empty();
+    let of_this = a[3] & u64::from(linux::AT_EMPTY_PATH) != 0 && thread.space.read_path(address(a[1]))?.is_empty();
     let attributes = if of_this {
         of_descriptor(thread, a[0])?
     } else {

@@ -5,7 +5,8 @@
 
 use super::path::path_at;
 use crate::errno::Errno;
-use crate::ramfs::{self, InodeKind};
+use crate::inode::InodeKind;
+use crate::ramfs;
 use crate::task::{SyscallResult, Thread};
 use crate::zram;
 use linux_raw_sys::general as linux;
@@ -15,10 +16,11 @@ use pagewright_syscall::SwapRequest;
 pub(super) fn serve(thread: &Thread, request: SwapRequest) -> SyscallResult {
     let (SwapRequest::On { path, .. } | SwapRequest::Off { path }) = request;
     let node = ramfs::find(&path_at(thread, linux::AT_FDCWD as u64, path)?, true)?;
-    match &*node.kind.lock() {
+    match node.kind {
         InodeKind::Zram => {}
         InodeKind::Directory => return Err(Errno::EISDIR.into()),
-        InodeKind::File(_)
+        InodeKind::Archive(_)
+        | InodeKind::Text(_)
         | InodeKind::Shmem(_)
         | InodeKind::Link(_)
         | InodeKind::Null

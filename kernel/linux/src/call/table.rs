@@ -6,7 +6,9 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::legacy;
-use super::{Arguments, descriptor, information, memory, path, pidfd, poll, process, signal, stat, time};
+use super::{
+    Arguments, clone, descriptor, information, memory, path, pidfd, poll, process, signal, stat, time, transfer,
+};
 use crate::errno::Errno;
 use crate::report;
 use crate::task::{SyscallResult, Thread};
@@ -24,12 +26,12 @@ const FSTATAT: Sysno = Sysno::fstatat;
 
 /// The calls that are not memory calls, and `fcntl`, of which the decoder has two commands.
 const HANDLERS: &[(Sysno, Handler)] = &[
-    (Sysno::read, descriptor::read),
-    (Sysno::write, descriptor::write),
-    (Sysno::readv, descriptor::readv),
-    (Sysno::writev, descriptor::writev),
-    (Sysno::pread64, descriptor::pread64),
-    (Sysno::pwrite64, descriptor::pwrite64),
+    (Sysno::read, transfer::read),
+    (Sysno::write, transfer::write),
+    (Sysno::readv, transfer::readv),
+    (Sysno::writev, transfer::writev),
+    (Sysno::pread64, transfer::pread64),
+    (Sysno::pwrite64, transfer::pwrite64),
     (Sysno::lseek, descriptor::lseek),
     (Sysno::close, descriptor::close),
     (Sysno::dup, descriptor::dup),
@@ -50,6 +52,7 @@ const HANDLERS: &[(Sysno, Handler)] = &[
     (Sysno::fchmodat, path::fchmodat),
     (Sysno::fchmod, path::fchmod),
     (Sysno::umask, path::umask),
+    (Sysno::truncate, path::truncate),
     (Sysno::chdir, path::chdir),
     (Sysno::getcwd, path::getcwd),
     (Sysno::getdents64, path::getdents64),
@@ -57,7 +60,7 @@ const HANDLERS: &[(Sysno, Handler)] = &[
     (FSTATAT, stat::fstatat),
     (Sysno::statx, stat::statx),
     (Sysno::ppoll, poll::ppoll),
-    (Sysno::clone3, process::clone3),
+    (Sysno::clone3, clone::clone3),
     (Sysno::execve, process::execve),
     (Sysno::wait4, process::wait4),
     (Sysno::exit, process::exit),

@@ -42,6 +42,8 @@ pub(crate) const BUS_ADRERR: i32 = linux::BUS_ADRERR as i32;
 /// `SI_USER` and `SI_TKILL`: sent by `kill`, and by `tkill` or `tgkill`.
 pub(crate) const SI_USER: i32 = linux::SI_USER as i32;
 pub(crate) const SI_TKILL: i32 = linux::SI_TKILL;
+/// `SI_KERNEL`: sent by the kernel.
+const SI_KERNEL: i32 = linux::SI_KERNEL as i32;
 const CLD_EXITED: i32 = linux::CLD_EXITED as i32;
 const CLD_KILLED: i32 = linux::CLD_KILLED as i32;
 
@@ -338,10 +340,11 @@ fn handle_signal(thread: &mut Thread, info: SigInfo) -> Result<(), CallStop> {
         SIG_DFL if ignored_by_default(info.signal) => Ok(()),
         SIG_DFL => Err(CallStop::ExitProcess(ExitStatus::Signal(info.signal))),
         _ => {
-            let before = thread.saved_blocked.take().unwrap_or(thread.blocked);
+            let before = thread.saved_blocked.unwrap_or(thread.blocked);
             if frame::push_frame(thread, info, &action, before).is_err() {
-                return Err(CallStop::ExitProcess(ExitStatus::Signal(SIGSEGV)));
+                return refuse_frame(thread, info.signal);
             }
+            thread.saved_blocked = None;
             let mut blocked = SignalSet(thread.blocked.0 | action.mask.0);
             if action.flags & u64::from(linux::SA_NODEFER) == 0 {
                 blocked.insert(info.signal);
@@ -350,6 +353,16 @@ fn handle_signal(thread: &mut Thread, info: SigInfo) -> Result<(), CallStop> {
             Ok(())
         }
     }
+}
+
+/// Sends `SIGSEGV` to a thread that has no stack for the handler of `signal` (`force_sigsegv`).
+///
+/// A thread that has none for the handler of `SIGSEGV` either is killed.
+fn refuse_frame(thread: &mut Thread, signal: u8) -> Result<(), CallStop> {
+    if signal == SIGSEGV {
+        return Err(CallStop::ExitProcess(ExitStatus::Signal(SIGSEGV)));
+    }
+    force_signal(thread, SIGSEGV, SI_KERNEL, VirtAddr::ZERO)
 }
 
 /// Delivers a signal that an instruction of the thread caused (`force_sig`).

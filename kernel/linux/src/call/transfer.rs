@@ -1,0 +1,243 @@
+//! `read`, `write` and their relatives: bytes between user memory and an open file.
+//!
+//! Bytes move in pieces of [`PIECE`], so that a large transfer needs little kernel memory. A call
+//! that meets a bad address or an error after its first bytes returns how many it moved.
+//!
+//! Not guaranteed: atomicity between two calls, except that the offset of an open file is locked
+//! for a whole call.
+
+use super::{Arguments, address};
+use crate::errno::Errno;
+use crate::file::{OpenFile, OpenTarget};
+use crate::inode::{Inode, zeroes};
+use crate::pipe::{self, PipeEnd, PipeTransfer};
+use crate::signal::{self, SIGPIPE, SigInfo};
+use crate::task::{CallStop, SyscallResult, Thread, WaitReason, scheduler};
+use alloc::vec::Vec;
+use linux_raw_sys::general as linux;
+use pagewright_types::VirtAddr;
+
+/// The limit of bytes that one call transfers (`MAX_RW_COUNT`).
+const TRANSFER_MAX: u64 = 0x7fff_f000;
+/// The bytes that are copied at once.
+const PIECE: u64 = 128 << 10;
+
+/// Ranges of user memory, each an address and a length in bytes.
+type Parts = [(u64, u64)];
+
+pub(super) fn read(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let open = thread.open_file(a[0])?;
+    read_parts(thread, &open, &[(a[1], a[2].min(TRANSFER_MAX))], None)
+}
+
+pub(super) fn write(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let open = thread.open_file(a[0])?;
+    write_parts(thread, &open, &[(a[1], a[2].min(TRANSFER_MAX))], None)
+}
+
+pub(super) fn pread64(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let open = thread.open_file(a[0])?;
+    read_parts(thread, &open, &[(a[1], a[2].min(TRANSFER_MAX))], Some(offset_at(&open, a[3])?))
+}
+
+pub(super) fn pwrite64(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let open = thread.open_file(a[0])?;
+    write_parts(thread, &open, &[(a[1], a[2].min(TRANSFER_MAX))], Some(offset_at(&open, a[3])?))
+}
+
+pub(super) fn readv(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let open = thread.open_file(a[0])?;
+    read_parts(thread, &open, &vectors(thread, a)?, None)
+}
+
+pub(super) fn writev(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let open = thread.open_file(a[0])?;
+    write_parts(thread, &open, &vectors(thread, a)?, None)
+}
+
+/// Checks the file offset of `pread64` and `pwrite64`.
+fn offset_at(open: &OpenFile, at: u64) -> Result<u64, Errno> {
+    if at > i64::MAX as u64 {
+        return Err(Errno::EINVAL);
+    }
+    open.inode().map(|_| at).ok_or(Errno::ESPIPE)
+}
+
+fn vectors(thread: &Thread, a: Arguments) -> Result<Vec<(u64, u64)>, Errno> {
+    if a[2] > u64::from(linux::UIO_MAXIOV) {
+        return Err(Errno::EINVAL);
+    }
+    let mut left = TRANSFER_MAX;
+    let each = |index: u64| {
+        let bytes: [u8; 16] = thread.space.read_array(address(a[1]).checked_add(index * 16).ok_or(Errno::EFAULT)?)?;
+        let (base, len) = bytes.split_at(8);
+        let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+        if number(len) > i64::MAX as u64 {
+            return Err(Errno::EINVAL);
+        }
+        let len = number(len).min(left);
+        left -= len;
+        Ok((number(base), len))
+    };
+    (0..a[2]).map(each).collect()
+}
+
+fn read_parts(thread: &mut Thread, open: &OpenFile, parts: &Parts, at: Option<u64>) -> SyscallResult {
+    if !open.can_read() {
+        return Err(Errno::EBADF.into());
+    }
+    match &open.target {
+        OpenTarget::Pipe(end) => read_pipe(thread, open, end, parts),
+        OpenTarget::Process(_) => Err(Errno::EINVAL.into()),
+        OpenTarget::Inode(node) if node.is_directory() => Err(Errno::EISDIR.into()),
+        OpenTarget::Inode(node) => Ok(read_inode(thread, open, node, parts, at)?),
+    }
+}
+
+/// Reads at `at`, or at the offset of the open file, which then advances.
+fn read_inode(thread: &Thread, open: &OpenFile, node: &Inode, parts: &Parts, at: Option<u64>) -> Result<u64, Errno> {
+    let mut offset = open.offset.lock();
+    let start = at.unwrap_or(*offset);
+    let moved = in_pieces(parts, |done, to, len| {
+        let bytes = node.read(start + done, len)?;
+        let copied = thread.space.write_some(to, &bytes);
+        if !bytes.is_empty() && copied == 0 { Err(Errno::EFAULT) } else { Ok(copied) }
+    });
+    if let (Ok(moved), None) = (moved, at) {
+        *offset = start + moved;
+    }
+    moved
+}
+
+/// Moves the bytes of `parts` in pieces, until `transfer` moves fewer than it is asked for.
+///
+/// `transfer` gets how many bytes were moved before, the address, and the length of the piece.
+fn in_pieces(
+    parts: &Parts,
+    mut transfer: impl FnMut(u64, VirtAddr, usize) -> Result<usize, Errno>,
+) -> Result<u64, Errno> {
+    let mut moved = 0;
+    for (base, len) in parts {
+        let mut of_part = 0;
+        while of_part < *len {
+            let wanted = (len - of_part).min(PIECE) as usize;
+            let Some(at) = base.checked_add(of_part) else { return after(moved, Errno::EFAULT) };
+            match transfer(moved, address(at), wanted) {
+                Ok(count) => {
+                    (moved, of_part) = (moved + count as u64, of_part + count as u64);
+                    if count < wanted {
+                        return Ok(moved);
+                    }
+                }
+                Err(error) => return after(moved, error),
+            }
+        }
+    }
+    Ok(moved)
+}
+
+/// The result of a call that met an error after it moved some bytes.
+fn after(moved: u64, error: Errno) -> Result<u64, Errno> {
+    if moved > 0 { Ok(moved) } else { Err(error) }
+}
+
+/// Copies at most `most` bytes of user memory after the first `skipped` ones.
+fn gather(thread: &Thread, parts: &Parts, mut skipped: u64, most: u64) -> Result<Vec<u8>, Errno> {
+    let total: u64 = parts.iter().map(|(_, len)| len).sum();
+    let mut bytes = zeroes(total.saturating_sub(skipped).min(most) as usize)?;
+    let mut rest = &mut bytes[..];
+    for (base, len) in parts {
+        let passed = skipped.min(*len);
+        skipped -= passed;
+        let (now, later) = rest.split_at_mut(rest.len().min((len - passed) as usize));
+        thread.space.read(address(base.checked_add(passed).ok_or(Errno::EFAULT)?), now)?;
+        rest = later;
+    }
+    Ok(bytes)
+}
+
+fn read_pipe(thread: &Thread, open: &OpenFile, end: &PipeEnd, parts: &Parts) -> SyscallResult {
+    if end.writes() {
+        return Err(Errno::EBADF.into());
+    }
+    let wanted: u64 = parts.iter().map(|(_, len)| len).sum();
+    let mut bytes = Vec::new();
+    let mut scheduler = scheduler();
+    match end.read(wanted.min(pipe::CAPACITY as u64) as usize, &mut bytes) {
+        PipeTransfer::Moved(_) => scheduler.wake_pipes(),
+        PipeTransfer::Wait if open.has(linux::O_NONBLOCK) => return Err(Errno::EAGAIN.into()),
+        PipeTransfer::Wait | PipeTransfer::Broken => {
+            return Err(CallStop::Sleep { scheduler, wait: WaitReason::Pipe, deadline: None, at_deadline: 0 });
+        }
+    }
+    drop(scheduler);
+    let mut rest = &bytes[..];
+    for (base, len) in parts {
+        let (now, later) = rest.split_at(rest.len().min(*len as usize));
+        thread.space.write(address(*base), now)?;
+        rest = later;
+    }
+    Ok(bytes.len() as u64)
+}
+
+fn write_parts(thread: &mut Thread, open: &OpenFile, parts: &Parts, at: Option<u64>) -> SyscallResult {
+    if !open.can_write() {
+        return Err(Errno::EBADF.into());
+    }
+    match &open.target {
+        OpenTarget::Pipe(end) => write_pipe(thread, open, end, parts),
+        OpenTarget::Process(_) => Err(Errno::EINVAL.into()),
+        OpenTarget::Inode(node) => Ok(write_inode(thread, open, node, parts, at)?),
+    }
+}
+
+/// Writes at `at`, or at the offset of the open file, which then advances.
+///
+/// With `O_APPEND` it writes at the end, which is read while the offset is locked.
+fn write_inode(thread: &Thread, open: &OpenFile, node: &Inode, parts: &Parts, at: Option<u64>) -> Result<u64, Errno> {
+    let mut offset = open.offset.lock();
+    let start = if open.has(linux::O_APPEND) { node.size() } else { at.unwrap_or(*offset) };
+    let moved = in_pieces(parts, |done, from, len| {
+        let mut bytes = zeroes(len)?;
+        let there = thread.space.read_some(from, &mut bytes);
+        if there == 0 { Err(Errno::EFAULT) } else { node.write(start + done, &bytes[..there]) }
+    });
+    if let (Ok(moved), None) = (moved, at) {
+        *offset = start + moved;
+    }
+    moved
+}
+
+/// Writes to a pipe; a call that has slept continues after the bytes that it moved.
+fn write_pipe(thread: &mut Thread, open: &OpenFile, end: &PipeEnd, parts: &Parts) -> SyscallResult {
+    if !end.writes() {
+        return Err(Errno::EBADF.into());
+    }
+    loop {
+        let moved = thread.bytes_moved as u64;
+        let bytes = match gather(thread, parts, moved, pipe::CAPACITY as u64) {
+            // Another thread can have shortened the vectors since the call slept.
+            Ok(bytes) if bytes.is_empty() => return Ok(moved),
+            Ok(bytes) => bytes,
+            Err(error) => return Ok(after(moved, error)?),
+        };
+        let mut scheduler = scheduler();
+        match end.write(&bytes) {
+            PipeTransfer::Moved(count) => {
+                scheduler.wake_pipes();
+                thread.bytes_moved += count;
+            }
+            PipeTransfer::Wait if open.has(linux::O_NONBLOCK) => {
+                return Ok(after(moved, Errno::EAGAIN)?);
+            }
+            PipeTransfer::Wait => {
+                return Err(CallStop::Sleep { scheduler, wait: WaitReason::Pipe, deadline: None, at_deadline: 0 });
+            }
+            PipeTransfer::Broken if moved > 0 => return Ok(moved),
+            PipeTransfer::Broken => {
+                scheduler.post_to_thread(thread.id, SigInfo::sent(SIGPIPE, signal::SI_USER, thread.process));
+                return Err(Errno::EPIPE.into());
+            }
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Inodes: files, directories, links and devices.
+//!
+//! A file that a program made is shared memory of the memory manager ([`HeldObject`], as in Linux's
+//! tmpfs): sparse, mappable, and swapped out if memory is short. A file of the initramfs
+//! ([`ArchiveFile`]) is read from the archive until it is mapped or changed, and then through its
+//! object, whose pages the memory manager reads from the archive. So `read`, `write` and mappings
+//! agree.
+//!
+//! Not guaranteed: that a page of a changed file of the initramfs leaves memory. Its writeback goes
+//! to kernel memory.
+
+use crate::call;
+use crate::errno::Errno;
+use crate::memory::{FileObject, mm};
+use crate::ramfs;
+use crate::zram::{self, ZramAttribute};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use pagewright_hal::console;
+use pagewright_mm::file::{FileKind, FileOps};
+use pagewright_types::PAGE_SIZE;
+use spin::Mutex;
+
+/// The type of an inode, with its contents.
+pub(crate) enum InodeKind {
+    /// A file of the initramfs.
+    Archive(ArchiveFile),
+    /// A file that a program made, or shared memory without a path (`memfd_create`).
+    Shmem(HeldObject),
+    /// A file below `/proc` or `/sys`, as it was when it was opened.
+    Text(String),
+    Directory,
+    Link(String),
+    /// `/dev/null`.
+    Null,
+    /// `/dev/zero`.
+    Zero,
+    /// `/dev/random`, `/dev/urandom`: pseudorandom bytes, the same in every run.
+    Random,
+    /// The serial line.
+    Console,
+    /// `/dev/zram0`.
+    Zram,
+    /// A file of the device below `/sys`.
+    Attribute(ZramAttribute),
+}
+
+/// An object of the memory manager that is open, or has a path.
+///
+/// Dropping this tells the memory manager that the object can no longer be opened.
+pub(crate) struct HeldObject(pub(crate) pagewright_sync::Arc<FileObject>);
+
+impl Drop for HeldObject {
+    fn drop(&mut self) {
+        mm().close_file(&self.0);
+    }
+}
+
+/// The contents of a file of the initramfs.
+struct ArchiveBytes {
+    archive: &'static [u8],
+    /// Pages that were written back.
+    written: BTreeMap<u64, Vec<u8>>,
+}
+
+impl ArchiveBytes {
+    /// The bytes of a page; fewer than a page at the end.
+    fn page(&self, index: u64) -> &[u8] {
+        if let Some(page) = self.written.get(&index) {
+            return page;
+        }
+        let rest = usize::try_from(index * PAGE_SIZE).ok().and_then(|start| self.archive.get(start..));
+        let rest = rest.unwrap_or_default();
+        &rest[..rest.len().min(PAGE_SIZE as usize)]
+    }
+
+    /// Removes the bytes from `size` on.
+    fn cut(&mut self, size: u64) {
+        self.archive = &self.archive[..self.archive.len().min(size as usize)];
+        let removed = self.written.split_off(&size.div_ceil(PAGE_SIZE));
+        drop(removed);
+    }
+}
+
+/// The pages of a file of the initramfs, as the memory manager reads and writes them back.
+#[derive(Clone)]
+struct ArchivePages(Arc<Mutex<ArchiveBytes>>);
+
+impl FileOps for ArchivePages {
+    fn is_resident(&self, _index: u64) -> bool {
+        true
+    }
+
+    fn read_page(&self, index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), pagewright_types::Errno> {
+        put(0, self.0.lock().page(index));
+        Ok(())
+    }
+
+    fn write_page(&self, index: u64, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), pagewright_types::Errno> {
+        let mut page = zeroes(PAGE_SIZE as usize).map_err(|_| pagewright_types::Errno::ENOMEM)?;
+        get(0, &mut page);
+        self.0.lock().written.insert(index, page);
+        Ok(())
+    }
+}
+
+/// A file of the initramfs.
+pub(crate) struct ArchiveFile {
+    pages: ArchivePages,
+    /// The object of a file that was ever mapped or changed.
+    object: Mutex<Option<HeldObject>>,
+}
+
+impl ArchiveFile {
+    pub(crate) fn new(archive: &'static [u8]) -> Self {
+        let bytes = ArchiveBytes { archive, written: BTreeMap::new() };
+        Self { pages: ArchivePages(Arc::new(Mutex::new(bytes))), object: Mutex::new(None) }
+    }
+
+    /// The object, if there is one.
+    fn known_object(&self) -> Option<pagewright_sync::Arc<FileObject>> {
+        self.object.lock().as_ref().map(|object| object.0.clone())
+    }
+
+    /// The bytes of a file that was never mapped or changed.
+    fn archive(&self) -> &'static [u8] {
+        self.pages.0.lock().archive
+    }
+
+    fn object(&self, path: &str) -> Result<pagewright_sync::Arc<FileObject>, Errno> {
+        let mut object = self.object.lock();
+        if let Some(object) = &*object {
+            return Ok(object.0.clone());
+        }
+        let kind = FileKind::File(Box::new(self.pages.clone()));
+        let made = mm().add_file(path, kind, self.archive().len() as u64)?;
+        *object = Some(HeldObject(made.clone()));
+        Ok(made)
+    }
+
+    /// Calls `look` with the first `len` bytes, without dirty pages after them.
+    fn look_at_start<T>(&self, len: u64, look: impl FnOnce(&[u8]) -> T) -> Result<T, Errno> {
+        let Some(object) = self.known_object() else {
+            let archive = self.archive();
+            return Ok(look(&archive[..archive.len().min(len as usize)]));
+        };
+        let len = len.min(object.size());
+        // A large program has many pages to search for dirty ones; its headers are in the first.
+        mm().write_back(&object, 0, len)?;
+        let mut start = zeroes(len as usize)?;
+        let bytes = self.pages.0.lock();
+        for (index, part) in start.chunks_mut(PAGE_SIZE as usize).enumerate() {
+            let page = bytes.page(index as u64);
+            let there = part.len().min(page.len());
+            part[..there].copy_from_slice(&page[..there]);
+        }
+        drop(bytes);
+        Ok(look(&start))
+    }
+}
+
+/// One file, directory, link or device.
+pub(crate) struct Inode {
+    pub(crate) number: u64,
+    mode: AtomicU32,
+    pub(crate) path: String,
+    pub(crate) kind: InodeKind,
+}
+
+static NUMBERS: AtomicU64 = AtomicU64::new(1);
+
+impl Inode {
+    pub(crate) fn new(path: &str, mode: u32, kind: InodeKind) -> Arc<Self> {
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Self { number, mode: AtomicU32::new(mode), path: path.to_string(), kind })
+    }
+
+    /// The size in bytes, as `stat` reports it.
+    pub(crate) fn size(&self) -> u64 {
+        match &self.kind {
+            InodeKind::Archive(file) => {
+                file.known_object().map_or_else(|| file.archive().len() as u64, |object| object.size())
+            }
+            InodeKind::Shmem(object) => object.0.size(),
+            InodeKind::Link(target) => target.len() as u64,
+            InodeKind::Zram => zram::size(),
+            InodeKind::Attribute(_) => PAGE_SIZE,
+            InodeKind::Text(_)
+            | InodeKind::Directory
+            | InodeKind::Null
+            | InodeKind::Zero
+            | InodeKind::Random
+            | InodeKind::Console => 0,
+        }
+    }
+
+    /// The allocated size in units of 512 bytes, as `stat` reports it.
+    pub(crate) fn blocks(&self) -> u64 {
+        match &self.kind {
+            InodeKind::Shmem(object) => object.0.charged() * (PAGE_SIZE / 512),
+            InodeKind::Archive(_) => self.size().div_ceil(PAGE_SIZE) * (PAGE_SIZE / 512),
+            InodeKind::Text(_)
+            | InodeKind::Directory
+            | InodeKind::Link(_)
+            | InodeKind::Null
+            | InodeKind::Zero
+            | InodeKind::Random
+            | InodeKind::Console
+            | InodeKind::Zram
+            | InodeKind::Attribute(_) => 0,
+        }
+    }
+
+    /// The object that the memory manager maps.
+    ///
+    /// # Errors
+    /// `ENODEV` if this is no file, and those of the memory manager.
+    pub(crate) fn object(&self) -> Result<pagewright_sync::Arc<FileObject>, Errno> {
+        match &self.kind {
+            InodeKind::Archive(file) => file.object(&self.path),
+            InodeKind::Shmem(object) => Ok(object.0.clone()),
+            InodeKind::Text(_)
+            | InodeKind::Directory
+            | InodeKind::Link(_)
+            | InodeKind::Null
+            | InodeKind::Zero
+            | InodeKind::Random
+            | InodeKind::Console
+            | InodeKind::Zram
+            | InodeKind::Attribute(_) => Err(Errno::ENODEV),
+        }
+    }
+
+    /// The object, if this is shared memory or a file that a program made.
+    pub(crate) fn shmem(&self) -> Option<pagewright_sync::Arc<FileObject>> {
+        if let InodeKind::Shmem(object) = &self.kind { Some(object.0.clone()) } else { None }
+    }
+
+    /// Calls `look` with at most the first `len` bytes of a file.
+    ///
+    /// # Errors
+    /// `EACCES` if this is no file, and those of the memory manager.
+    pub(crate) fn look_at_start<T>(&self, len: u64, look: impl FnOnce(&[u8]) -> T) -> Result<T, Errno> {
+        match &self.kind {
+            InodeKind::Archive(file) => file.look_at_start(len, look),
+            InodeKind::Shmem(object) => Ok(look(&read_object(&object.0, 0, len as usize)?)),
+            InodeKind::Text(_)
+            | InodeKind::Directory
+            | InodeKind::Link(_)
+            | InodeKind::Null
+            | InodeKind::Zero
+            | InodeKind::Random
+            | InodeKind::Console
+            | InodeKind::Zram
+            | InodeKind::Attribute(_) => Err(Errno::EACCES),
+        }
+    }
+
+    /// Reads at most `wanted` bytes from an offset.
+    pub(crate) fn read(&self, from: u64, wanted: usize) -> Result<Vec<u8>, Errno> {
+        match &self.kind {
+            InodeKind::Archive(file) => match file.known_object() {
+                Some(object) => read_object(&object, from, wanted),
+                None => piece(file.archive(), from, wanted),
+            },
+            InodeKind::Shmem(object) => read_object(&object.0, from, wanted),
+            InodeKind::Text(text) => piece(text.as_bytes(), from, wanted),
+            InodeKind::Directory => Err(Errno::EISDIR),
+            InodeKind::Null | InodeKind::Console | InodeKind::Link(_) => Ok(Vec::new()),
+            InodeKind::Zero => zeroes(wanted),
+            InodeKind::Random => Ok(call::random(wanted)),
+            InodeKind::Zram => zram::read(from, wanted),
+            InodeKind::Attribute(attribute) => piece(attribute.show()?.as_bytes(), from, wanted),
+        }
+    }
+
+    /// Writes at an offset, and returns how many bytes; a file grows if necessary.
+    pub(crate) fn write(&self, start: u64, bytes: &[u8]) -> Result<usize, Errno> {
+        match &self.kind {
+            InodeKind::Archive(_) | InodeKind::Shmem(_) => Ok(mm().write_at(&*self.object()?, start, bytes)?),
+            InodeKind::Zram => zram::write(start, bytes),
+            InodeKind::Text(_) => Err(Errno::EIO),
+            InodeKind::Directory => Err(Errno::EISDIR),
+            InodeKind::Attribute(attribute) => {
+                attribute.store(bytes)?;
+                Ok(bytes.len())
+            }
+            InodeKind::Console => {
+                console::write(bytes);
+                Ok(bytes.len())
+            }
+            InodeKind::Null | InodeKind::Zero | InodeKind::Random | InodeKind::Link(_) => Ok(bytes.len()),
+        }
+    }
+
+    /// Sets the size of a file.
+    ///
+    /// # Errors
+    /// `EINVAL` if this is no file, and those of the memory manager.
+    pub(crate) fn resize(&self, size: u64) -> Result<(), Errno> {
+        let object = self.object().map_err(|error| if error == Errno::ENODEV { Errno::EINVAL } else { error })?;
+        mm().truncate(&object, size)?;
+        if let InodeKind::Archive(file) = &self.kind {
+            file.pages.0.lock().cut(size);
+        }
+        Ok(())
+    }
+
+    /// The file type and the permissions (`st_mode`).
+    pub(crate) fn mode(&self) -> u32 {
+        self.mode.load(Ordering::Relaxed)
+    }
+
+    /// Sets the permissions.
+    pub(crate) fn set_mode(&self, mode: u32) {
+        self.mode.store(self.mode() & ramfs::TYPE | mode & !ramfs::TYPE, Ordering::Relaxed);
+    }
+
+    /// Whether any execute permission is set.
+    pub(crate) fn is_executable(&self) -> bool {
+        self.mode() & 0o111 != 0
+    }
+
+    pub(crate) fn is_directory(&self) -> bool {
+        matches!(self.kind, InodeKind::Directory)
+    }
+
+    /// Whether it is a file with contents.
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self.kind, InodeKind::Archive(_) | InodeKind::Shmem(_))
+    }
+}
+
+/// Reads at most `wanted` bytes of an object of the memory manager.
+fn read_object(object: &FileObject, from: u64, wanted: usize) -> Result<Vec<u8>, Errno> {
+    let there = object.size().saturating_sub(from).min(wanted as u64) as usize;
+    let mut bytes = zeroes(there)?;
+    let read = mm().read_at(object, from, &mut bytes)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+/// Copies at most `wanted` bytes from `from` on.
+fn piece(bytes: &[u8], from: u64, wanted: usize) -> Result<Vec<u8>, Errno> {
+    let rest = usize::try_from(from).ok().and_then(|from| bytes.get(from..)).unwrap_or_default();
+    let there = &rest[..rest.len().min(wanted)];
+    let mut piece = Vec::new();
+    piece.try_reserve_exact(there.len())?;
+    piece.extend_from_slice(there);
+    Ok(piece)
+}
+
+/// `count` zero bytes.
+pub(crate) fn zeroes(count: usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(count)?;
+    bytes.resize(count, 0);
+    Ok(bytes)
+}
