@@ -10,7 +10,7 @@
 //!   call that edits ([`Space::edit`]), and before a table is freed
 //!   ([`Translation::deallocate_table`]). So whether the crate has these barriers is *not* judged.
 //! - **DSB ISHST** is not judged either: the crate stores through pointers, and walkers see such
-//!   stores at once (`Check::delay_pointer_stores` is for code whose barriers are on the machine).
+//!   stores at once.
 //!
 //! The crate's [`Translation`] places tables in the memory of the machine. Walkers of other CPUs
 //! read them while the crate is in the middle of an edit, as on hardware.
@@ -30,9 +30,9 @@ use aarch64_paging::descriptor::{El1Attributes, PhysicalAddress, UpdatableDescri
 use aarch64_paging::paging::{Constraints, MemoryRegion, PageTable, Translation, TranslationRegime};
 use pagewright_check::{
     Aarch64, Check, CheckOutcome, Cpu, Harness, Invalidate, InvalidateScope, InvalidateTarget, Level, PageRange, Pfn,
-    PhysAddr, Rights, Rule, Tag, VirtAddr, current, program,
+    PhysAddr, Rights, Rule, Tag, VirtAddr, program,
 };
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::process::ExitCode;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -50,7 +50,7 @@ const PAGE: El1Attributes = El1Attributes::VALID
 
 /// The regime and its caller, correct or with one bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Version {
+enum Version {
     Correct,
     /// No TLBI.
     Dropped,
@@ -76,8 +76,8 @@ impl Version {
 }
 
 thread_local! {
-    /// The version that runs: the crate calls its regime without a handle to it.
-    static VERSION: Cell<Version> = const { Cell::new(Version::Correct) };
+    /// The CPU that edits: the crate calls its regime without a handle to a machine.
+    static EDITOR: RefCell<Option<(Cpu<Aarch64>, Version)>> = const { RefCell::new(None) };
 }
 
 /// The EL1&0 regime, with its TLBI on the machine.
@@ -90,14 +90,15 @@ impl TranslationRegime for SimulatedRegime {
     type VaRange = ();
 
     fn invalidate_va(va: VirtualAddress) {
-        let (scope, last_level) = match VERSION.get() {
+        let Some((cpu, version)) = EDITOR.with_borrow(Clone::clone) else { return };
+        let (scope, last_level) = match version {
             Version::Dropped => return,
             Version::Correct | Version::DsbElsewhere => (InvalidateScope::Broadcast, false),
             Version::LocalOnly => (InvalidateScope::Local, false),
             Version::LastLevelOnly => (InvalidateScope::Broadcast, true),
         };
         let va = VirtAddr::new(va.0 as u64);
-        current::<Aarch64>().invalidate(Invalidate {
+        cpu.invalidate(Invalidate {
             scope,
             target: InvalidateTarget::Page { tag: TAG, va, level: Level::PTE, last_level },
         });
@@ -122,8 +123,10 @@ impl Translation<El1Attributes> for Tables {
     }
 
     unsafe fn deallocate_table(&mut self, table: NonNull<PageTable<El1Attributes>>) {
-        let offset = table.addr().get() - self.0.phys_offset();
-        current::<Aarch64>().complete();
+        let offset = table.addr().get() - self.0.host_address(Pfn::new(0)).addr();
+        if let Some((cpu, _)) = EDITOR.with_borrow(Clone::clone) {
+            cpu.complete();
+        }
         self.0.free_frame(Pfn::containing(PhysAddr::new(offset as u64)));
     }
 
@@ -163,12 +166,7 @@ impl Space {
     }
 }
 
-fn protect_unmap_and_compact(
-    mut space: Space,
-    region: &MemoryRegion,
-    (page, kernel_root): (Pfn, Pfn),
-    cpu: &Cpu<Aarch64>,
-) {
+fn protect_unmap_and_compact(mut space: Space, region: &MemoryRegion, page: Pfn, cpu: &Cpu<Aarch64>) {
     cpu.call("mprotect", |cpu| {
         cpu.will_reduce(PageRange::page(VA), Rights::READ);
         let protect = |_: &MemoryRegion, entry: &mut UpdatableDescriptor<El1Attributes>| {
@@ -184,20 +182,17 @@ fn protect_unmap_and_compact(
     if matches!(space.version, Version::Correct | Version::LastLevelOnly) {
         cpu.free_frame(page);
         space.edit(cpu, Mapping::compact_subtables);
+        for _ in 0..4 {
+            cpu.alloc_frame();
+        }
     }
-    // The tables are freed when `space` is dropped. No CPU may have them loaded then, or cached.
     space.request.set(CpuRequest::End);
-    while space.request.get() == CpuRequest::End {
-        cpu.relax();
-    }
-    cpu.load_root(kernel_root, Tag::new(0));
-    cpu.invalidate(Invalidate { scope: InvalidateScope::Broadcast, target: InvalidateTarget::Tag(TAG) });
-    cpu.complete();
     cpu.cpus().for_each(|_| space.mapping.mark_inactive());
+    EDITOR.set(None);
 }
 
-/// A thread uses the page for a while; then its CPU serves requests, and leaves the space.
-fn use_page(request: &Cell<CpuRequest>, kernel_root: Pfn, cpu: &Cpu<Aarch64>) {
+/// A thread uses the page for a while; then its CPU serves requests.
+fn use_page(request: &Cell<CpuRequest>, cpu: &Cpu<Aarch64>) {
     for value in 1..4 {
         cpu.read(VA).ok();
         cpu.write(VA, value).ok();
@@ -210,19 +205,16 @@ fn use_page(request: &Cell<CpuRequest>, kernel_root: Pfn, cpu: &Cpu<Aarch64>) {
         }
         cpu.relax();
     }
-    cpu.load_root(kernel_root, Tag::new(0));
-    request.set(CpuRequest::Nothing);
 }
 
-pub(crate) fn check(version: Version) -> CheckOutcome {
+fn check(version: Version) -> CheckOutcome {
     Check::<Aarch64>::new().schedules(1000).seed(1).explore(move |harness| {
-        VERSION.set(version);
+        EDITOR.set(Some((harness.cpu(0), version)));
         let mut mapping = Mapping::new(Tables(harness.clone()), 0, SimulatedRegime);
         let region = MemoryRegion::new(VA.raw() as usize, VA.raw() as usize + 1);
         let (page, constraints) = (harness.alloc_frame(), Constraints::NO_BLOCK_MAPPINGS);
         let mapped = mapping.map_range(&region, PhysicalAddress(page.base().raw() as usize), PAGE, constraints);
         mapped.expect("nothing is mapped");
-        let kernel_root = harness.alloc_frame();
         let root = Pfn::containing(PhysAddr::new(mapping.root_address().0 as u64));
         for cpu in harness.cpus() {
             cpu.load_root(root, TAG);
@@ -231,8 +223,8 @@ pub(crate) fn check(version: Version) -> CheckOutcome {
         let request = Rc::new(Cell::new(CpuRequest::Nothing));
         let space = Space { mapping, version, request: Rc::clone(&request) };
         vec![
-            program(move |cpu| protect_unmap_and_compact(space, &region, (page, kernel_root), cpu)),
-            program(move |cpu| use_page(&request, kernel_root, cpu)),
+            program(move |cpu| protect_unmap_and_compact(space, &region, page, cpu)),
+            program(move |cpu| use_page(&request, cpu)),
         ]
     })
 }

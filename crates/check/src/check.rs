@@ -3,15 +3,14 @@
 //! [`Check::explore`] runs it under many schedules. Key types: [`Check`], and [`CheckOutcome`] in
 //! its own file.
 
-use crate::current::Entered;
 use crate::harness::{CpuProgram, Harness};
 use crate::outcome::CheckOutcome;
 use crate::search::{ForeignToken, Search, SearchPlan, replay, search};
 use crate::testbench::{Attempt, RunDetail, Testbench};
 use pagewright_arch::{Effects, Isa};
+use pagewright_sim::MachineConfig;
 use pagewright_sim::config::parse;
 use pagewright_sim::explore::{self, Chooser, ExploreSettings, ReplayToken};
-use pagewright_sim::{MachineConfig, PointerStores};
 use pagewright_types::CpuId;
 use std::marker::PhantomData;
 
@@ -24,7 +23,6 @@ pub struct Check<I> {
     config: MachineConfig,
     plan: SearchPlan,
     settings: ExploreSettings,
-    pointer_stores: PointerStores,
     isa: PhantomData<fn() -> I>,
 }
 
@@ -43,8 +41,7 @@ impl<I: Isa> Check<I> {
         let config = MachineConfig::default_for(I::KIND);
         let config = config.unwrap_or_else(|error| panic!("the default machine: {error}"));
         let (plan, settings) = (SearchPlan::default(), ExploreSettings::default());
-        let pointer_stores = PointerStores::Unseen;
-        Self { config, plan, settings, pointer_stores, isa: PhantomData }.cpus(2).memory("1M")
+        Self { config, plan, settings, isa: PhantomData }.cpus(2).memory("1M")
     }
 
     /// Sets the number of CPUs.
@@ -69,42 +66,6 @@ impl<I: Isa> Check<I> {
     #[must_use]
     pub fn untagged(mut self) -> Self {
         self.config.tagged = false;
-        self
-    }
-
-    /// Lets a mapping change its size without break-before-make (arm64 FEAT_BBM level 2).
-    ///
-    /// No access is aborted for it, as on the CPUs on which Linux relies on this (`BBML2_NOABORT`).
-    #[must_use]
-    pub fn bbm_level_2(mut self) -> Self {
-        self.config.bbm_level_2 = true;
-        self
-    }
-
-    /// Gives arm64 CPUs range TLBIs (FEAT_TLBIRANGE), such as `RVAE1IS`.
-    #[must_use]
-    pub fn range_invalidations(mut self) -> Self {
-        self.config.profile = self.config.profile.with_ranges();
-        self
-    }
-
-    /// Gives x86-64 CPUs INVLPGB and TLBSYNC (AMD): a broadcast [`crate::Cpu::invalidate`].
-    ///
-    /// [`crate::Cpu::complete`] is TLBSYNC. INVLPGB is taken to follow the earlier stores of its
-    /// CPU.
-    #[must_use]
-    pub fn invlpgb(mut self) -> Self {
-        self.config.invlpgb = true;
-        self
-    }
-
-    /// Lets walkers see stores through pointers late, until `DSB ISHST` ([`crate::Cpu::publish`]).
-    ///
-    /// It has an effect on arm64 only. Set it if the code under test makes all its barriers on the
-    /// machine: one that is compiled away on the host would be reported as missing.
-    #[must_use]
-    pub fn delay_pointer_stores(mut self) -> Self {
-        self.pointer_stores = PointerStores::Delayed;
         self
     }
 
@@ -138,19 +99,15 @@ impl<I: Isa> Check<I> {
     /// each schedule, with a machine that was just switched on. It runs on CPU 0 unless it uses
     /// [`Harness::cpu`], without races, and must do the same each time.
     ///
-    /// With `PAGEWRIGHT_REPLAY=pw1/…` in the environment, only that schedule is run. A token of
-    /// another machine or of other settings is not used, and a line on standard error says so.
+    /// With `PAGEWRIGHT_REPLAY=pw1/…` in the environment, only that schedule is run.
     ///
     /// # Panics
     /// When the machine is impossible, when `setup` panics or returns more programs than there are
-    /// CPUs, and when `PAGEWRIGHT_REPLAY` is not a token.
+    /// CPUs, and when `PAGEWRIGHT_REPLAY` is not a token of this machine and these settings.
     pub fn explore(&self, setup: impl Fn(&Harness<I>) -> Vec<CpuProgram<I>>) -> CheckOutcome {
         if let Ok(token) = std::env::var(REPLAY) {
             let token = token.parse().unwrap_or_else(|error| panic!("{REPLAY}: {error}"));
-            match self.replay(&token, &setup) {
-                Ok(outcome) => return outcome,
-                Err(foreign) => eprintln!("{REPLAY} is not used: {foreign}"),
-            }
+            return self.replay(&token, setup).unwrap_or_else(|foreign| panic!("{REPLAY}: {foreign}"));
         }
         let search = search(&self.plan, &mut |chooser, detail| self.attempt(&setup, chooser, detail));
         self.outcome(search, false)
@@ -173,8 +130,7 @@ impl<I: Isa> Check<I> {
     }
 
     fn outcome(&self, search: Search, replayed: bool) -> CheckOutcome {
-        let pointer_stores = self.pointer_stores;
-        CheckOutcome { isa: I::KIND, cpus: self.config.cpus, seed: self.plan.seed, pointer_stores, replayed, search }
+        CheckOutcome { isa: I::KIND, cpus: self.config.cpus, seed: self.plan.seed, replayed, search }
     }
 
     fn attempt(
@@ -185,9 +141,7 @@ impl<I: Isa> Check<I> {
     ) -> Attempt {
         let bench = Testbench::new(self.config.clone()).unwrap_or_else(|error| panic!("{error}"));
         bench.journal().turn(detail == RunDetail::Full);
-        bench.sim().watch_pointer_stores(self.pointer_stores);
         let harness = Harness::<I>::new(bench);
-        let _entered = Entered::new(&harness);
         let sim = harness.sim();
         let programs = sim.run_on(CpuId::new(0), || setup(&harness));
         // The set-up has no races: its broadcast invalidations complete before the programs start.

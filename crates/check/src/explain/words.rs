@@ -54,11 +54,7 @@ impl fmt::Display for FlushTarget {
                 write!(f, "{range} (tag {tag}{})", only(last_level))
             }
             InvalidateTarget::Tag(tag) => write!(f, "all of tag {tag}"),
-            InvalidateTarget::PageOfAllTags { va, last_level, .. } => {
-                write!(f, "{va} (all tags{})", only(last_level))
-            }
-            InvalidateTarget::AllTags if self.0 == IsaKind::X86_64 => f.write_str("all tags, not globals"),
-            InvalidateTarget::AllTags | InvalidateTarget::Everything => f.write_str("everything"),
+            InvalidateTarget::AllTags => f.write_str("everything"),
         }
     }
 }
@@ -66,8 +62,7 @@ impl fmt::Display for FlushTarget {
 fn flush(isa: IsaKind, Invalidate { scope, target }: Invalidate) -> String {
     let target = FlushTarget(isa, target);
     match (isa, scope) {
-        (IsaKind::X86_64, InvalidateScope::Local) => format!("flushes {target}"),
-        (IsaKind::X86_64, InvalidateScope::Broadcast) => format!("broadcasts a flush of {target} (INVLPGB)"),
+        (IsaKind::X86_64, _) => format!("flushes {target}"),
         (IsaKind::Aarch64, InvalidateScope::Local) => format!("flushes {target} on this CPU only"),
         (IsaKind::Aarch64, InvalidateScope::Broadcast) => format!("broadcasts a flush of {target}"),
     }
@@ -152,8 +147,7 @@ pub(super) fn fault(va: pagewright_types::VirtAddr, access: Access) -> String {
 /// The text for an event of the journal.
 pub(super) fn event(event: &JournalEvent) -> String {
     match event {
-        JournalEvent::Fact(Fact::FrameFreed { pfn, order }) => format!("parks {}", Frames(*pfn, *order)),
-        JournalEvent::Fact(Fact::FrameReleased { pfn, order }) => format!("frees {}", Frames(*pfn, *order)),
+        JournalEvent::Fact(Fact::FrameFreed { pfn, order }) => format!("frees {}", Frames(*pfn, *order)),
         JournalEvent::Fact(Fact::FrameReused { pfn, order }) => format!("allocates {}", Frames(*pfn, *order)),
         JournalEvent::Fact(Fact::RightReduced { range, left, .. }) if left.is_empty() => {
             format!("will remove all rights to {range}")
@@ -172,12 +166,6 @@ pub(super) fn event(event: &JournalEvent) -> String {
         }
         JournalEvent::Fact(Fact::EditInPlace { table, begins: true }) => format!("edits table {table} for all sharers"),
         JournalEvent::Fact(Fact::EditInPlace { table, begins: false }) => format!("has edited table {table}"),
-        JournalEvent::PointerStore { at, old, new: 0, .. } => {
-            format!("clears {} by pointer (was {old:#x})", EntryAt(*at))
-        }
-        JournalEvent::PointerStore { at, old, new, .. } => {
-            format!("stores {new:#x} to {} by pointer (was {old:#x})", EntryAt(*at))
-        }
         JournalEvent::Access(access) => made(access),
         JournalEvent::Loaded { root, tag } => format!("loads root {root}, tag {tag}"),
         JournalEvent::Note(text) => text.clone(),

@@ -20,12 +20,12 @@ use super::walks::{Broadcast, Serial, WalkInFlight, WalkState, removes, tag_name
 use crate::core::{Core, Root};
 use crate::cost::Cost;
 use crate::event::MachineEvent;
-use crate::invalidate::{drop_aarch64, drop_invlpgb};
+use crate::invalidate::drop_aarch64;
 use crate::machine::Sim;
 use crate::tlb::{Depth, Side, TlbHit, Tlbs};
 use crate::walk::{WalkPosition, WalkStep};
 use pagewright_arch::{InvalidateTarget, Isa};
-use pagewright_types::{Access, CpuId, CpuMask, IsaKind, Level, Order, PAGE_SIZE, Pfn, PhysAddr, Rights, VirtAddr};
+use pagewright_types::{Access, CpuId, CpuMask, IsaKind, Order, PAGE_SIZE, Pfn, PhysAddr, Rights, VirtAddr};
 use std::cell::{Cell, RefCell};
 
 /// The most addresses near which walks are speculated.
@@ -186,18 +186,21 @@ impl<I: Isa> Sim<I> {
     }
 
     /// Before a fill on arm64, moves an older, conflicting translation to `conflicts`.
-    fn keep_conflict(&self, core: &Core, tlbs: &mut Tlbs, side: Side, root: Root, va: VirtAddr, found: (Pfn, Level)) {
+    fn keep_conflict(
+        &self,
+        core: &Core,
+        tlbs: &mut Tlbs,
+        side: Side,
+        root: Root,
+        va: VirtAddr,
+        found: (Pfn, pagewright_types::Level),
+    ) {
         if I::KIND != IsaKind::Aarch64 {
             return;
         }
         let held = tlbs.find(Depth::First, side, root.tag, va).or_else(|| tlbs.find(Depth::Second, side, root.tag, va));
         let Some(old) = held.filter(|hit| (hit.entry.pfn(), hit.key.level()) != found) else { return };
         tlbs.drop_page(root.tag, va, Some(old.key.level()), old.key.is_global());
-        let frame = |pfn: Pfn, level: Level| pfn.add((va.page_index() & (level.pages() - 1)) as u32);
-        let resized = frame(old.entry.pfn(), old.key.level()) == frame(found.0, found.1);
-        if resized && self.0.config.bbm_level_2 {
-            return;
-        }
         let mut conflicts = core.in_flight.conflicts.borrow_mut();
         if conflicts.len() == CONFLICTS {
             conflicts.remove(0);
@@ -253,10 +256,7 @@ impl<I: Isa> Sim<I> {
     /// It dooms the walks that hold an entry which `target` names.
     pub(crate) fn apply_broadcast(&self, serial: Serial, target: InvalidateTarget, cpu: CpuId) {
         let core = self.core(cpu);
-        match I::KIND {
-            IsaKind::X86_64 => drop_invlpgb(core, target),
-            IsaKind::Aarch64 => drop_aarch64(core, target),
-        }
+        drop_aarch64(core, target);
         core.in_flight.conflicts.borrow_mut().retain(|hit| !removes(target, hit.key));
         let mut walks = core.in_flight.walks.borrow_mut();
         walks.iter_mut().filter(|walk| walk.concerned_by(target)).for_each(|walk| walk.doomed_by.push(serial));

@@ -78,10 +78,7 @@ impl WalkInFlight {
             WalkState::Leaf(found) => found.global || self.root.tag == tag,
         };
         match target {
-            InvalidateTarget::AllTags | InvalidateTarget::Everything => true,
-            InvalidateTarget::PageOfAllTags { va, level, last_level } => {
-                self.holds(last_level.then_some(level), |level| covers(self.va, level, va))
-            }
+            InvalidateTarget::AllTags => true,
             InvalidateTarget::Tag(tag) => self.root.tag == tag,
             InvalidateTarget::Page { tag: named, va, level, last_level } => {
                 tag(named) && self.holds(last_level.then_some(level), |level| covers(self.va, level, va))
@@ -106,10 +103,7 @@ impl WalkInFlight {
 /// Whether an arm64 invalidation removes a translation under `key`.
 pub(crate) fn removes(target: InvalidateTarget, key: Key) -> bool {
     match target {
-        InvalidateTarget::AllTags | InvalidateTarget::Everything => true,
-        InvalidateTarget::PageOfAllTags { va, level, last_level } => {
-            covers(key.start(), key.level(), va) && (!last_level || key.level() == level)
-        }
+        InvalidateTarget::AllTags => true,
         InvalidateTarget::Tag(tag) => !key.is_global() && key.is_valid_under(tag),
         InvalidateTarget::Page { tag, va, level, last_level } => {
             key.is_valid_under(tag) && covers(key.start(), key.level(), va) && (!last_level || key.level() == level)
@@ -126,6 +120,6 @@ pub(crate) fn tag_named(target: InvalidateTarget) -> Option<Tag> {
         InvalidateTarget::Page { tag, .. } | InvalidateTarget::Range { tag, .. } | InvalidateTarget::Tag(tag) => {
             Some(tag)
         }
-        InvalidateTarget::PageOfAllTags { .. } | InvalidateTarget::AllTags | InvalidateTarget::Everything => None,
+        InvalidateTarget::AllTags => None,
     }
 }

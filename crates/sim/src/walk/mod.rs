@@ -15,7 +15,7 @@ use crate::ram::Ram;
 use pagewright_arch::PteSlot;
 use pagewright_types::{Access, IsaKind, Level, Pfn, PhysAddr, Rights, VirtAddr};
 use std::sync::atomic::Ordering;
-pub(crate) use word::{Word, decode};
+use word::Word;
 
 /// Memory as walkers see it.
 pub(crate) trait WalkerMemory {

@@ -100,9 +100,7 @@ fn untagged(target: &InvalidateTarget) -> InvalidateTarget {
             InvalidateTarget::Range { tag: Tag::new(0), range, level, last_level }
         }
         InvalidateTarget::Tag(_) => InvalidateTarget::Tag(Tag::new(0)),
-        same @ (InvalidateTarget::PageOfAllTags { .. } | InvalidateTarget::AllTags | InvalidateTarget::Everything) => {
-            same
-        }
+        InvalidateTarget::AllTags => InvalidateTarget::AllTags,
     }
 }
 

@@ -331,10 +331,7 @@ impl<I: Isa> Host<I> {
                     of == tag && start < range.end() && range.start() < end && of_level(level, last_level)
                 }
                 InvalidateTarget::Tag(of) => of == tag,
-                InvalidateTarget::PageOfAllTags { va, level, last_level } => {
-                    start <= va && va < end && of_level(level, last_level)
-                }
-                InvalidateTarget::AllTags | InvalidateTarget::Everything => true,
+                InvalidateTarget::AllTags => true,
             }
         });
     }

@@ -75,11 +75,21 @@ pub(crate) enum PlotAxis {
     Cpus,
 }
 
+/// How figures are placed on the vertical axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlotScale {
+    /// From 0.
+    Linear,
+    /// By their logarithms, for figures of several orders of magnitude.
+    Logarithmic,
+}
+
 /// A plot, with a logarithmic horizontal axis.
 pub(crate) struct Plot {
     pub(crate) title: String,
     /// The unit of the vertical axis.
     pub(crate) unit: &'static str,
+    pub(crate) scale: PlotScale,
     pub(crate) axis: PlotAxis,
     pub(crate) series: Vec<Series>,
 }

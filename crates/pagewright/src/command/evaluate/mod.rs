@@ -20,7 +20,7 @@ mod text;
 
 use super::{CommandError, OutFile};
 pub(crate) use claim::{Claim, FigureKind, OWN_PROMISE, Verdict};
-pub(crate) use document::{Evaluation, Plot, PlotAxis, Run, Series, Table};
+pub(crate) use document::{Evaluation, Plot, PlotAxis, PlotScale, Run, Series, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) use stats::Stats;
 use std::io::Write;
@@ -142,7 +142,9 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
 }
 
 /// Runs an evaluation at the scale of the tour; returns its claims about published figures as text.
-pub(crate) fn published_claims(name: &str) -> Result<String, CommandError> {
+///
+/// After them come the tables whose titles begin with `table`; none for `None`.
+pub(crate) fn published_claims(name: &str, table: Option<&str>) -> Result<String, CommandError> {
     let context = Context { scale: Scale::Tour, progress: &ProgressBar::hidden() };
     let mut text = Vec::new();
     for evaluate in chosen(&[name.to_owned()])? {
@@ -152,6 +154,11 @@ pub(crate) fn published_claims(name: &str) -> Result<String, CommandError> {
             .iter()
             .filter(|claim| claim.source != OWN_PROMISE)
             .try_for_each(|claim| text::write_claim(&mut text, claim))?;
+        let shown = |found: &&Table| table.is_some_and(|title| found.title.starts_with(title));
+        for table in evaluation.tables.iter().filter(shown) {
+            writeln!(text)?;
+            text::write_table(&mut text, table)?;
+        }
     }
     Ok(String::from_utf8_lossy(&text).into_owned())
 }

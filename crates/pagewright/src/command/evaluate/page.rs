@@ -111,7 +111,7 @@ pub(super) fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FigureKind, Plot, PlotAxis, Series, Stats};
+    use super::super::{FigureKind, Plot, PlotAxis, PlotScale, Series, Stats};
     use super::*;
     use std::collections::BTreeMap;
 
@@ -144,7 +144,13 @@ mod tests {
             runs: Vec::new(),
             claims: vec![claim],
             tables: vec![Table { title: "T".to_owned(), head: vec!["a".to_owned()], rows: Vec::new() }],
-            plots: vec![Plot { title: "P".to_owned(), unit: "u", axis: PlotAxis::Cpus, series }],
+            plots: vec![Plot {
+                title: "P".to_owned(),
+                unit: "u",
+                scale: PlotScale::Linear,
+                axis: PlotAxis::Cpus,
+                series,
+            }],
             notes: Vec::new(),
         };
         let page = page(&[evaluation]).expect("a page");

@@ -6,10 +6,12 @@
 //! text in a drawing shrinks with it.
 
 use super::page::escaped;
-use super::{Plot, PlotAxis, Series};
+use super::{Plot, PlotAxis, PlotScale, Series, Stats};
+use plotters::data::float::FloatPrettyPrinter;
 use plotters::prelude::*;
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::ops::Range;
 
 /// Colours that colour-blind readers can distinguish (Okabe and Ito), on light and on dark.
 const COLOURS: [RGBColor; 6] = [
@@ -64,15 +66,15 @@ fn draw(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let points = || plot.series.iter().flat_map(|series| &series.points);
     let groups: Vec<u64> = points().map(|(at, _)| *at).collect::<BTreeSet<_>>().into_iter().collect();
-    let top = points().map(|(_, stats)| stats.p90).fold(0.0, f64::max);
     if groups.is_empty() {
         return Err("the plot has no points".into());
     }
+    let heights = heights(plot.scale, points().map(|(_, stats)| stats));
     let mut chart = ChartBuilder::on(&area)
         .margin(8)
         .x_label_area_size(44)
-        .y_label_area_size(50)
-        .build_cartesian_2d(-0.5..groups.len() as f64 - 0.5, 0.0..(top * 1.08).max(f64::MIN_POSITIVE))?;
+        .y_label_area_size(60)
+        .build_cartesian_2d(-0.5..groups.len() as f64 - 0.5, heights.clone())?;
     chart
         .configure_mesh()
         .disable_x_mesh()
@@ -81,6 +83,7 @@ fn draw(
         .axis_style(BLACK.mix(0.5))
         .x_labels(groups.len() + 1)
         .x_label_formatter(&|at| label(plot.axis, &groups, *at))
+        .y_label_formatter(&|at| height_label(plot.scale, *at))
         .label_style(("sans-serif", 13))
         .y_desc(plot.unit)
         .x_desc(axis_name(plot.axis))
@@ -89,26 +92,61 @@ fn draw(
     // A rule between groups.
     for boundary in 1..groups.len() {
         let at = boundary as f64 - 0.5;
-        let rule = PathElement::new(vec![(at, 0.0), (at, top * 1.08)], BLACK.mix(0.12));
+        let rule = PathElement::new(vec![(at, heights.start), (at, heights.end)], BLACK.mix(0.12));
         chart.draw_series([rule])?;
     }
     for (index, series) in plot.series.iter().enumerate() {
         let at = |group: u64| place(&groups, group, index, plot.series.len());
-        chart.draw_series(bars(series, &at, colour(index)))?;
-        let dots = series.points.iter().map(|(group, stats)| (at(*group), stats.median));
+        chart.draw_series(bars(plot.scale, series, &at, colour(index)))?;
+        let dots = series.points.iter().map(|(group, stats)| (at(*group), height(plot.scale, stats.median)));
         chart.draw_series(dots.map(|dot| Circle::new(dot, radius, colour(index).filled())))?;
     }
     area.present()?;
     Ok(())
 }
 
+/// Where a figure is on the vertical axis.
+fn height(scale: PlotScale, figure: f64) -> f64 {
+    match scale {
+        PlotScale::Linear => figure,
+        PlotScale::Logarithmic => figure.max(f64::MIN_POSITIVE).log10(),
+    }
+}
+
+/// The vertical axis, with room for all figures; whole powers of ten if it is logarithmic.
+fn heights<'a>(scale: PlotScale, all: impl Iterator<Item = &'a Stats> + Clone) -> Range<f64> {
+    let top = all.clone().map(|stats| height(scale, stats.p90)).fold(f64::NEG_INFINITY, f64::max);
+    match scale {
+        PlotScale::Linear => 0.0..(top.max(0.0) * 1.08).max(f64::MIN_POSITIVE),
+        PlotScale::Logarithmic => {
+            let bottom = all.map(|stats| height(scale, stats.p10)).fold(f64::INFINITY, f64::min).floor();
+            bottom..top.ceil().max(bottom + 1.0)
+        }
+    }
+}
+
+/// The label of a height; between two powers of ten it is empty.
+fn height_label(scale: PlotScale, at: f64) -> String {
+    match scale {
+        // As plotters does by itself.
+        PlotScale::Linear => {
+            let printer = FloatPrettyPrinter { allow_scientific: false, min_decimal: 1, max_decimal: 5 };
+            printer.print(at)
+        }
+        PlotScale::Logarithmic if (at - at.round()).abs() > 0.01 => String::new(),
+        PlotScale::Logarithmic => format!("{}", 10_f64.powf(at.round())),
+    }
+}
+
 fn bars<'a>(
+    scale: PlotScale,
     series: &'a Series,
     at: &'a dyn Fn(u64) -> f64,
     colour: RGBColor,
 ) -> impl Iterator<Item = PathElement<(f64, f64)>> + 'a {
     series.points.iter().map(move |(group, stats)| {
-        PathElement::new(vec![(at(*group), stats.p10), (at(*group), stats.p90)], colour.stroke_width(2))
+        let ends = [stats.p10, stats.p90].map(|figure| (at(*group), height(scale, figure)));
+        PathElement::new(ends.to_vec(), colour.stroke_width(2))
     })
 }
 
@@ -146,7 +184,6 @@ pub(super) fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Series, Stats};
     use super::*;
 
     #[test]
@@ -156,6 +193,7 @@ mod tests {
         let plot = Plot {
             title: "Cold".to_owned(),
             unit: "GB/s",
+            scale: PlotScale::Linear,
             axis: PlotAxis::Bytes,
             series: vec![series("movnti"), series("auto")],
         };
@@ -166,7 +204,26 @@ mod tests {
         // Three points of two series, in two drawings, and two marks of the legend.
         assert_eq!(drawn.matches("<circle").count(), 14);
         assert!(!drawn.contains("#000000") && !drawn.contains("#FFFFFF"), "colours of the page");
-        assert!(figure(&Plot { title: String::new(), unit: "", axis: PlotAxis::Cpus, series: Vec::new() }).is_err());
+        assert!(
+            figure(&Plot {
+                title: String::new(),
+                unit: "",
+                scale: PlotScale::Linear,
+                axis: PlotAxis::Cpus,
+                series: Vec::new()
+            })
+            .is_err()
+        );
+    }
+
+    #[test]
+    fn a_logarithmic_axis_has_whole_powers_of_ten() {
+        let all = [3.6, 104_000.0].map(|figure| Stats::of(vec![figure]));
+        assert_eq!(heights(PlotScale::Logarithmic, all.iter()), 0.0..6.0);
+        assert_eq!(heights(PlotScale::Linear, all.iter()), 0.0..104_000.0 * 1.08);
+        let labels = [0.0, 2.5, 5.0].map(|at| height_label(PlotScale::Logarithmic, at));
+        assert_eq!(labels, ["1", "", "100000"]);
+        assert_eq!(height(PlotScale::Logarithmic, 100.0), 2.0);
     }
 
     #[test]

@@ -23,7 +23,8 @@ pub(super) fn evaluation(out: &mut impl Write, evaluation: &Evaluation) -> io::R
     writeln!(out)
 }
 
-fn write_table(out: &mut impl Write, table: &Table) -> io::Result<()> {
+/// Writes a table below its title.
+pub(super) fn write_table(out: &mut impl Write, table: &Table) -> io::Result<()> {
     let wide = |text: &String| text.chars().count();
     let columns = 0..table.head.len();
     let widths: Vec<usize> = columns

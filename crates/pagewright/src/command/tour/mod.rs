@@ -43,7 +43,7 @@ struct TourStop {
     show: fn(&mut StdoutLock<'_>) -> Result<StopEnd, CommandError>,
 }
 
-const STOPS: [TourStop; 4] = [
+const STOPS: [TourStop; 6] = [
     TourStop {
         title: "A munmap without its TLB flush is found",
         next: "docs/check.md: check page-table code of your own",
@@ -60,9 +60,19 @@ const STOPS: [TourStop; 4] = [
         show: published::clear,
     },
     TourStop {
+        title: "Fork with page tables shared, and its time over size beside Linux on this computer",
+        next: "pagewright evaluate cow-table: stores after a fork, cycles, snapshots, up to 64 GiB",
+        show: published::cow_table,
+    },
+    TourStop {
+        title: "A captured program that forks, with page tables copied and shared, under the oracle",
+        next: "pagewright replay mine.pwt --compare cow_page_tables=never,always --oracle",
+        show: off_and_on::forks,
+    },
+    TourStop {
         title: "A captured program in half of its memory, with batches off and on, under the oracle",
         next: "pagewright record -o mine.pwt -- PROGRAM ARGS…, then pagewright replay mine.pwt --compare tlb_batch=never,auto",
-        show: off_and_on::show,
+        show: off_and_on::batches,
     },
 ];
 

@@ -6,16 +6,22 @@ use crate::command::evaluate::{self, EvaluateError};
 use std::io::{StdoutLock, Write};
 
 pub(super) fn batch(out: &mut StdoutLock<'_>) -> Result<StopEnd, CommandError> {
-    claims(out, "batch")
+    claims(out, "batch", None)
 }
 
 pub(super) fn clear(out: &mut StdoutLock<'_>) -> Result<StopEnd, CommandError> {
-    claims(out, "clear")
+    claims(out, "clear", None)
 }
 
-/// Prints the claims; the verdict may be any, because a figure that differs is a result.
-fn claims(out: &mut StdoutLock<'_>, evaluation: &str) -> Result<StopEnd, CommandError> {
-    let text = match evaluate::published_claims(evaluation) {
+pub(super) fn cow_table(out: &mut StdoutLock<'_>) -> Result<StopEnd, CommandError> {
+    claims(out, "cow-table", Some("Fork by size"))
+}
+
+/// Prints the claims, and the tables whose titles begin with `table`.
+///
+/// The verdict may be any, because a figure that differs is a result.
+fn claims(out: &mut StdoutLock<'_>, evaluation: &str, table: Option<&str>) -> Result<StopEnd, CommandError> {
+    let text = match evaluate::published_claims(evaluation, table) {
         Ok(text) => text,
         // A small computer is no failure of the mechanism.
         Err(CommandError::Evaluate(error @ EvaluateError::Memory(_))) => {

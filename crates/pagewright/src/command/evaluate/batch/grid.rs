@@ -5,7 +5,7 @@
 //!
 //! Not guaranteed: that other CPUs are busy. CPUs without a reader idle.
 
-use super::super::{Context, EvaluateError, Plot, PlotAxis, Run, Scale, Series, Stats, Table, run_parallel};
+use super::super::{Context, EvaluateError, Plot, PlotAxis, PlotScale, Run, Scale, Series, Stats, Table, run_parallel};
 use pagewright_capture::pageout::{self, PageOutCosts, PageOutProgram};
 use pagewright_capture::replay::ReplayConfig;
 use pagewright_mm::MmSetting;
@@ -392,6 +392,7 @@ impl Grid {
         vec![Plot {
             title,
             unit: "% of the time before",
+            scale: PlotScale::Linear,
             axis: PlotAxis::Cpus,
             series: PROFILES.iter().map(series).collect(),
         }]

@@ -8,7 +8,7 @@
 //! of a 1 GiB ring is cleared.
 
 use super::super::plot::size;
-use super::super::{Context, EvaluateError, Plot, PlotAxis, Run, Scale, Series, Stats, Table};
+use super::super::{Context, EvaluateError, Plot, PlotAxis, PlotScale, Run, Scale, Series, Stats, Table};
 use super::bench::{Bench, POISON};
 use pagewright_host::ThreadClock;
 use pagewright_tlb::frames::{Block, ClearBackend, ClearExtent, ClearPolicy, Residency};
@@ -458,7 +458,13 @@ impl Grid {
                 name: method.name().to_owned(),
                 points: cells.iter().filter_map(|cell| Some((cell.bytes, *cell.of(*method)?))).collect(),
             });
-            Plot { title: format!("Clearing, {name}"), unit: "GB/s", axis: PlotAxis::Bytes, series: series.collect() }
+            Plot {
+                title: format!("Clearing, {name}"),
+                unit: "GB/s",
+                scale: PlotScale::Linear,
+                axis: PlotAxis::Bytes,
+                series: series.collect(),
+            }
         };
         self.groups().into_iter().map(plot).collect()
     }

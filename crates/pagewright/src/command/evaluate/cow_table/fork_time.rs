@@ -11,7 +11,7 @@
 //! that entries name which it loads.
 
 use super::super::plot::size;
-use super::super::{Context, EvaluateError, Plot, PlotAxis, Run, Scale, Series, Stats, Table};
+use super::super::{Context, EvaluateError, Plot, PlotAxis, PlotScale, Run, Scale, Series, Stats, Table};
 use super::linux::{LinuxFork, available};
 use super::parent::{ForkMode, Parent, SpanClock, failed};
 use pagewright_arch::X86_64;
@@ -88,7 +88,11 @@ pub(super) fn measure(context: &Context<'_>) -> Result<ForkResults, EvaluateErro
 
 /// Rounds, fewer for larger parents.
 fn rounds(scale: Scale, bytes: u64) -> usize {
-    let most = if scale == Scale::Full { 25 } else { 9 };
+    let most = match scale {
+        Scale::Tour => 3,
+        Scale::Quick => 9,
+        Scale::Full => 25,
+    };
     ((4096 * MIB / bytes) as usize).clamp(3, most)
 }
 
@@ -140,7 +144,7 @@ impl ForkTimes {
 fn restore(parent: &Parent<TableMachine<X86_64>>, range: PageRange, mode: ForkMode) -> Result<(), EvaluateError> {
     match mode {
         ForkMode::Classic => parent.store_to_all(range),
-        ForkMode::Shared => parent.store(&parent.space, range.start()),
+        ForkMode::Shared => parent.take_back(range),
     }
 }
 
@@ -251,11 +255,8 @@ impl ForkResults {
     pub(super) fn plots(&self) -> Vec<Plot> {
         let series = |name: &str, samples: fn(&ForkTimes) -> &Vec<f64>| {
             let measured = self.by_size.iter().filter(|times| !samples(times).is_empty());
-            let log = |times: &ForkTimes| samples(times).iter().map(|sample| sample.log10()).collect();
-            Series {
-                name: name.to_owned(),
-                points: measured.map(|times| (times.bytes, Stats::of(log(times)))).collect(),
-            }
+            let stats = |times: &ForkTimes| Stats::of(samples(times).clone());
+            Series { name: name.to_owned(), points: measured.map(|times| (times.bytes, stats(times))).collect() }
         };
         let series = vec![
             series("classic", |times| &times.classic),
@@ -264,7 +265,8 @@ impl ForkResults {
         ];
         vec![Plot {
             title: "Fork, by touched memory of the parent".to_owned(),
-            unit: "log10 of µs",
+            unit: "µs",
+            scale: PlotScale::Logarithmic,
             axis: PlotAxis::Bytes,
             series,
         }]

@@ -4,36 +4,67 @@
 //! - `memory` – the tables of a child, as in the series' table.
 //! - `fork_time` – the time of a fork and what it touches, by size and mappings.
 //! - `linux` – Linux's own fork on this computer.
+//! - `faults` – stores after a fork, in order and at random.
+//! - `cycles` – fork servers, clones of VMs, fork and exec, and a matrix of cycles.
+//! - `snapshot` – a snapshot under write load.
+//! - `large` – operations in a large space and in a small one.
+//! - `bare_metal` – instructions of forks on bare metal, counted elsewhere.
 //! - `claims` – the figures beside those of the series and our own promises.
 //!
 //! *Classic* is the same memory manager with `cow_page_tables=never`, *shared* with `always`.
 //!
 //! Not guaranteed: figures free of other load. The ways take turns, so that other load affects all.
 
+mod bare_metal;
 mod claims;
+mod cycles;
+mod faults;
 mod fork_time;
+mod large;
 mod linux;
 mod memory;
 mod parent;
+mod random;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 
-use super::{Context, Evaluation, Scale};
+use super::{Context, EvaluateError, Evaluation, Scale};
 use crate::command::CommandError;
+use cycles::CycleTimes;
+use faults::FaultCosts;
 use fork_time::ForkResults;
+use large::LargeSpace;
 use memory::TableMemory;
 use pagewright_arch::{Aarch64, X86_64};
-use pagewright_host::HostFacts;
+use pagewright_host::{HostFacts, HostMemory};
+use snapshot::Snapshots;
 use std::collections::BTreeMap;
 
-/// Bytes of the parent of the series' table.
-const SERIES_PARENT: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
+/// Bytes of the parent of the series' table, and of the snapshot's.
+const SERIES_PARENT: u64 = 1024 * MIB;
+/// Bytes of the buffer to which the series stores after a fork.
+const BUFFER: u64 = 512 * MIB;
+/// One page in so many is stored to during a snapshot.
+const STORED_ONE_IN: usize = 10;
 
 /// All results.
 struct CowTableResults {
     /// For each instruction set, both ways.
     memory: Vec<Vec<TableMemory>>,
     forks: ForkResults,
+    /// What the tour leaves out.
+    use_cases: Option<UseCases>,
+}
+
+/// What parent and child do after a fork.
+struct UseCases {
+    faults: Vec<FaultCosts>,
+    named: Vec<CycleTimes>,
+    matrix: Vec<CycleTimes>,
+    snapshots: Snapshots,
+    large: LargeSpace,
 }
 
 /// Runs the evaluation.
@@ -42,7 +73,38 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
     let forks = fork_time::measure(context)?;
     context.show_step("tables of a child of 1 GiB");
     let memory = vec![memory::measure::<X86_64>(SERIES_PARENT)?, memory::measure::<Aarch64>(SERIES_PARENT)?];
-    Ok(evaluation(context.scale, &facts, &CowTableResults { memory, forks }))
+    let use_cases = match context.scale {
+        Scale::Tour => None,
+        Scale::Quick => Some(UseCases::measure(context, 16 * MIB, 8192 * MIB, 9)?),
+        Scale::Full => Some(UseCases::measure(context, 1024 * MIB, 65536 * MIB, 45)?),
+    };
+    Ok(evaluation(context.scale, &facts, &CowTableResults { memory, forks, use_cases }))
+}
+
+impl UseCases {
+    /// Measures them, the matrix up to parents of `largest` bytes.
+    fn measure(context: &Context<'_>, largest: u64, large: u64, rounds: usize) -> Result<Self, EvaluateError> {
+        // A parent, a copy of each of its pages, and tables.
+        let memory = HostMemory::try_new(parent::frames_for(2 * SERIES_PARENT))?;
+        context.show_step("touching memory");
+        memory.touch();
+        context.show_step("stores after a fork");
+        let faults = faults::measure(memory, BUFFER, rounds)?;
+        let cycles = |all: &mut dyn Iterator<Item = cycles::Cycle>| {
+            let measure = |cycle: cycles::Cycle| {
+                context.show_step(&format!("cycles: {}, {}", cycle.name, cycle.work.name()));
+                CycleTimes::measure(memory, cycle, rounds)
+            };
+            all.map(measure).collect::<Result<Vec<_>, _>>()
+        };
+        let named = cycles(&mut cycles::NAMED.into_iter())?;
+        let matrix = cycles(&mut cycles::matrix(largest))?;
+        context.show_step("a snapshot under write load");
+        let snapshots = Snapshots::measure(memory, SERIES_PARENT, STORED_ONE_IN, rounds)?;
+        context.show_step("operations in a large space");
+        let large = LargeSpace::measure([MIB, large], rounds)?;
+        Ok(Self { faults, named, matrix, snapshots, large })
+    }
 }
 
 fn evaluation(scale: Scale, facts: &HostFacts, results: &CowTableResults) -> Evaluation {
@@ -50,6 +112,18 @@ fn evaluation(scale: Scale, facts: &HostFacts, results: &CowTableResults) -> Eva
     tables.extend(results.forks.tables());
     let mut runs: Vec<_> = results.memory.iter().flat_map(|of| memory::runs(of)).collect();
     runs.extend(results.forks.runs());
+    if let Some(cases) = &results.use_cases {
+        tables.push(faults::table(&cases.faults));
+        tables.push(cycles::table("Memory management in a cycle, µs", &cases.named));
+        tables.push(cases.snapshots.table());
+        tables.push(cases.large.table());
+        tables.push(cycles::table("The matrix of cycles, µs", &cases.matrix));
+        runs.extend(faults::runs(&cases.faults));
+        runs.extend(cycles::runs(&cases.named).chain(cycles::runs(&cases.matrix)));
+        runs.extend(cases.snapshots.runs().chain(cases.large.runs()));
+    }
+    tables.push(bare_metal::table());
+    runs.extend(bare_metal::runs());
     Evaluation {
         name: "cow-table",
         title: "page tables that fork shares",
@@ -82,7 +156,9 @@ fn notes(facts: &HostFacts, results: &CowTableResults) -> Vec<String> {
         "Times are µs, median [tenth–ninetieth percentile] of rounds in which classic and shared take turns on the same parent; x86-64 tables on one CPU of \
          this computer. Ours leave out the exception, the rest of fork(2), TLB misses and IPIs."
             .to_owned(),
-        "Each page of the forks by size has a frame of its own with record, reference and mapping, and no contents.".to_owned(),
+        "Each page of the forks by size, and of the small and large spaces, has a frame of its own with record, reference and mapping, and no contents. Pages \
+         of all other rows have contents, which copies copy."
+            .to_owned(),
         format!(
             "Linux's forks are of this process with as much touched memory in base pages, up to {} MiB here: half of what was available. They include the \
              system call and the rest of the process.",

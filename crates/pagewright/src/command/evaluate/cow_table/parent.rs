@@ -7,7 +7,7 @@
 
 use super::super::EvaluateError;
 use pagewright_arch::Isa;
-use pagewright_host::{Arc, Platform, TableMachine, ThreadClock};
+use pagewright_host::{Arc, HostMachine, HostMemory, Platform, TableMachine, ThreadClock};
 use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmSetting, MmSettings, Space};
 use pagewright_tlb::frames::{MemoryLayout, NodeSpec};
 use pagewright_types::{
@@ -75,6 +75,18 @@ impl<I: Isa> Parent<TableMachine<I>> {
     }
 }
 
+impl Parent<HostMachine> {
+    /// A process without memory, on a machine whose pages have contents.
+    ///
+    /// No other machine uses the memory at the same time.
+    ///
+    /// # Errors
+    /// [`EvaluateError::Machine`].
+    pub(super) fn with_contents(memory: HostMemory) -> Result<Self, EvaluateError> {
+        Self::on(HostMachine::new(memory, 1), memory.frames().frames())
+    }
+}
+
 impl<P: Platform> Parent<P> {
     /// A process without memory.
     ///
@@ -95,8 +107,16 @@ impl<P: Platform> Parent<P> {
     /// # Errors
     /// [`EvaluateError::Machine`].
     pub(super) fn populate(&self, addr: VirtAddr, bytes: u64) -> Result<PageRange, EvaluateError> {
+        self.map(addr, bytes, MapFlags::POPULATE)
+    }
+
+    /// Maps private memory with more flags, as [`populate`](Self::populate) does.
+    ///
+    /// # Errors
+    /// [`EvaluateError::Machine`].
+    pub(super) fn map(&self, addr: VirtAddr, bytes: u64, more: MapFlags) -> Result<PageRange, EvaluateError> {
         let place = if addr == VirtAddr::ZERO { MapFlags::empty() } else { MapFlags::FIXED };
-        let flags = place | MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::NORESERVE | MapFlags::POPULATE;
+        let flags = place | more | MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::NORESERVE;
         let request = MapRequest { addr, len: bytes, rights: Rights::RW, flags, file: None };
         let start = self.mm.mmap(&self.space, &request).map_err(failed)?;
         Ok(PageRange::new(start, start.add(bytes)))
@@ -130,6 +150,16 @@ impl<P: Platform> Parent<P> {
     /// [`EvaluateError::Machine`].
     pub(super) fn store(&self, space: &Space<P>, va: VirtAddr) -> Result<(), EvaluateError> {
         self.mm.fault(space, va, Access::Write).map(drop).map_err(failed)
+    }
+
+    /// Stores to one page of a range, after the last child has ended.
+    ///
+    /// All tables that the parent has lent are its own again.
+    ///
+    /// # Errors
+    /// [`EvaluateError::Machine`].
+    pub(super) fn take_back(&self, range: PageRange) -> Result<(), EvaluateError> {
+        self.store(&self.space, range.start())
     }
 
     /// Stores to every page of a range of the parent's.

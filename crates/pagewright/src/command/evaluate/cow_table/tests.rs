@@ -2,10 +2,16 @@
 //!
 //! No test looks at a time.
 
+use super::bare_metal::{self, BareMetalFork};
+use super::cycles::{ChildWork, Cycle, CycleTimes, Density};
+use super::faults;
 use super::fork_time::{ForkCounts, ForkTimes};
+use super::large::LargeSpace;
 use super::memory::{self, TableMemory};
 use super::parent::ForkMode;
+use super::snapshot::{Snapshots, figures};
 use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_host::HostMemory;
 use pagewright_types::PAGE_SIZE;
 
 const MIB: u64 = 1 << 20;
@@ -71,4 +77,74 @@ fn mappings_change_neither_what_is_shared_nor_what_is_copied() {
         assert_eq!((*tables_shared, *entries_copied), (1, 0));
         assert_eq!(times.counts_of(ForkMode::Classic).entries_copied, pages);
     }
+}
+
+/// Memory for a parent and a copy of each of its pages.
+fn contents(bytes: u64) -> HostMemory {
+    HostMemory::try_new(super::parent::frames_for(2 * bytes)).expect("memory")
+}
+
+#[test]
+fn a_store_to_each_page_copies_each_page_once_and_each_table_once() {
+    let bytes = 8 * MIB;
+    for costs in faults::measure(contents(bytes), bytes, 1).expect("memory") {
+        assert_eq!(costs.pages_copied, [bytes / PAGE_SIZE; 2], "{}", costs.order.name());
+        // Four or five last-level tables, as the range lies, and one at each of two levels above.
+        let [classic, shared] = costs.tables_copied;
+        assert_eq!(classic, 0);
+        assert!((6..=7).contains(&shared), "{}: {shared}", costs.order.name());
+        assert_eq!(costs.nanos.each_ref().map(Vec::len), [1, 1]);
+    }
+}
+
+#[test]
+fn a_cycle_copies_what_its_child_stores_to() {
+    let bytes = 16 * MIB;
+    let memory = contents(bytes);
+    let measure = |density, work| {
+        let cycle = Cycle { name: "test", bytes, density, work };
+        CycleTimes::measure(memory, cycle, 2).expect("memory")
+    };
+    for work in [ChildWork::Exec, ChildWork::Exit] {
+        let times = measure(Density::Dense, work);
+        assert_eq!(times.tables_copied, [0, 7], "three tables for each of two places, and one more");
+        assert_eq!(times.pages_copied, [3, 3], "TID, stack and data");
+    }
+    let all = measure(Density::OnePerTable, ChildWork::Touch(100));
+    assert_eq!(all.pages_copied, [3 + 8; 2]);
+    assert_eq!(all.tables_copied[0], 0);
+    assert!((7 + 7..=7 + 9).contains(&all.tables_copied[1]), "eight last-level tables: {:?}", all.tables_copied);
+    let tenth = measure(Density::Dense, ChildWork::Touch(10));
+    assert_eq!(tenth.pages_copied, [3 + 410; 2], "a tenth of 4096 pages, rounded up");
+    let runs = measure(Density::Dense, ChildWork::Runs { runs: 3, pages: 4 });
+    assert_eq!(runs.pages_copied[0], runs.pages_copied[1]);
+    assert!((4..=12).contains(&(runs.pages_copied[0] - 3)), "runs may overlap: {:?}", runs.pages_copied);
+}
+
+#[test]
+fn a_snapshot_reports_the_ranks_of_its_stores() {
+    let mut nanos: Vec<u64> = (1..=1000).rev().collect();
+    assert_eq!(figures(5.0, &mut nanos), [5.0, 500.0, 990.0, 999.0, 1000.0, 5e-3 + 500_500e-6]);
+    assert_eq!(figures(0.0, &mut [])[4], 0.0);
+    let snapshots = Snapshots::measure(contents(4 * MIB), 4 * MIB, 10, 1).expect("memory");
+    assert_eq!(snapshots.stores as u64, 4 * MIB / PAGE_SIZE / 10);
+    assert!(snapshots.samples.iter().flatten().all(|samples| samples.len() == 1));
+}
+
+/// The measurement itself compares `VmRSS` with what is mapped.
+#[test]
+fn a_large_space_reads_its_resident_set_and_unmaps_pages() {
+    let large = LargeSpace::measure([MIB, 64 * MIB], 1).expect("VmRSS is what is mapped");
+    assert_eq!(large.unmap_shared.each_ref().map(Vec::len), [1, 1]);
+}
+
+#[test]
+fn the_figures_of_bare_metal_are_those_of_the_document() {
+    let forks = BareMetalFork::all();
+    let of = |what: &str| forks.iter().find(|fork| fork.what == what).unwrap_or_else(|| panic!("no row {what}"));
+    let large = of("fork of 512 MB");
+    // Linux's figures are those of one build of its kernel, and do not change with ours.
+    assert_eq!((large.x86_64[1], large.arm64[1]), (17_499_477, 19_398_060));
+    assert!(large.x86_64[0] < of("fork and exit of a small process").x86_64[0]);
+    assert!(bare_metal::claim().is_some());
 }

@@ -1,0 +1,259 @@
+//! Cycles of a process that forks again and again: what memory management takes in each.
+//!
+//! Key types: [`Cycle`], what child and parent do; [`CycleTimes`], both ways beside each other.
+//!
+//! A cycle is: fork; the child stores to its TID, its stack and its data, as every child does, then
+//! to more of its memory; the child ends, or executes another program; the parent stores to its own
+//! three pages. The time is that of all these operations of the memory manager. The parent is left
+//! as it is, so a cycle finds it as the cycle before has left it, and those of the other way.
+//!
+//! Not guaranteed: what the programs do besides, the system calls and the exceptions.
+
+use super::super::plot::size;
+use super::super::{EvaluateError, Run, Stats, Table};
+use super::faults::in_turns;
+use super::parent::{ForkMode, Parent, SpanClock, failed};
+use super::random::Random;
+use pagewright_arch::{Isa, X86_64};
+use pagewright_host::{HostMachine, HostMemory};
+use pagewright_mm::MapFlags;
+use pagewright_types::{Counter, Level, PAGE_SIZE, VirtAddr};
+
+const MIB: u64 = 1 << 20;
+/// Bytes of a stack.
+const STACK: u64 = 132 << 10;
+
+/// Which pages of its memory the parent has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Density {
+    /// All.
+    Dense,
+    /// One in each 2 MiB, so one under each last-level table.
+    OnePerTable,
+}
+
+impl Density {
+    const ALL: [Self; 2] = [Self::Dense, Self::OnePerTable];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Dense => "dense",
+            Self::OnePerTable => "one page per 2 MiB",
+        }
+    }
+}
+
+/// What the child does after its first three stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChildWork {
+    /// It executes another program: its memory ends, and a new space begins.
+    Exec,
+    /// It ends.
+    Exit,
+    /// It stores to so many per cent of the pages, the first ones, and ends.
+    Touch(u64),
+    /// It stores to so many runs of so many pages each at random places, and ends.
+    Runs { runs: u64, pages: u64 },
+}
+
+impl ChildWork {
+    pub(super) fn name(self) -> String {
+        match self {
+            Self::Exec => "exec".to_owned(),
+            Self::Exit => "exit".to_owned(),
+            Self::Touch(percent) => format!("touch {percent} %"),
+            Self::Runs { runs, pages } => format!("{runs} runs of {pages} pages"),
+        }
+    }
+}
+
+/// A parent, and what its children do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cycle {
+    pub(super) name: &'static str,
+    pub(super) bytes: u64,
+    pub(super) density: Density,
+    pub(super) work: ChildWork,
+}
+
+/// The rows that every run has.
+pub(super) const NAMED: [Cycle; 5] = [
+    Cycle {
+        name: "fork server",
+        bytes: 64 * MIB,
+        density: Density::Dense,
+        work: ChildWork::Runs { runs: 16, pages: 8 },
+    },
+    Cycle {
+        name: "VM clone",
+        bytes: 1024 * MIB,
+        density: Density::Dense,
+        work: ChildWork::Runs { runs: 40, pages: 64 },
+    },
+    Cycle { name: "fork and exit", bytes: 1024 * MIB, density: Density::Dense, work: ChildWork::Exit },
+    Cycle { name: "fork and exec", bytes: 64 * MIB, density: Density::Dense, work: ChildWork::Exec },
+    Cycle { name: "fork and exec", bytes: 1024 * MIB, density: Density::Dense, work: ChildWork::Exec },
+];
+
+/// What every cycle of the matrix is called.
+const MATRIX: &str = "matrix";
+
+/// The matrix: work, size and density, for sizes up to `largest`.
+pub(super) fn matrix(largest: u64) -> impl Iterator<Item = Cycle> {
+    use ChildWork::{Exec, Exit, Touch};
+    let sizes = [MIB, 16 * MIB, 64 * MIB, 1024 * MIB].into_iter().filter(move |bytes| *bytes <= largest);
+    sizes.flat_map(|bytes| {
+        Density::ALL.into_iter().flat_map(move |density| {
+            [Exec, Exit, Touch(1), Touch(10), Touch(100)].map(|work| Cycle { name: MATRIX, bytes, density, work })
+        })
+    })
+}
+
+/// The times of a cycle.
+pub(super) struct CycleTimes {
+    pub(super) cycle: Cycle,
+    /// Microseconds by round, by [`ForkMode`].
+    pub(super) micros: [Vec<f64>; 2],
+    /// Tables and pages that a cycle copies, by [`ForkMode`].
+    pub(super) tables_copied: [u64; 2],
+    pub(super) pages_copied: [u64; 2],
+}
+
+impl CycleTimes {
+    /// Runs a cycle again and again on a machine with this memory.
+    ///
+    /// # Errors
+    /// [`EvaluateError::Machine`].
+    pub(super) fn measure(memory: HostMemory, cycle: Cycle, rounds: usize) -> Result<Self, EvaluateError> {
+        let server = Server::new(memory, cycle)?;
+        let mut times = Self { cycle, micros: [const { Vec::new() }; 2], tables_copied: [0; 2], pages_copied: [0; 2] };
+        // The first round warms up, the second counts, too.
+        for round in 0..=rounds {
+            for mode in in_turns(round) {
+                server.parent.set(mode)?;
+                let count = |counter| server.parent.mm.counter(counter);
+                let before = [Counter::PwTableBroken, Counter::PwCowCopy].map(count);
+                let clock = SpanClock::Cpu.start();
+                server.run()?;
+                let took = clock.elapsed();
+                let of = mode as usize;
+                if round > 0 {
+                    times.micros[of].push(took.as_secs_f64() * 1e6);
+                    times.tables_copied[of] = count(Counter::PwTableBroken) - before[0];
+                    times.pages_copied[of] = count(Counter::PwCowCopy) - before[1];
+                }
+            }
+        }
+        Ok(times)
+    }
+
+    /// Classic in multiples of shared, round by round.
+    pub(super) fn gain(&self) -> Stats {
+        Stats::of_ratios(&self.micros[ForkMode::Classic as usize], &self.micros[ForkMode::Shared as usize])
+    }
+
+    pub(super) fn stats(&self, mode: ForkMode) -> Stats {
+        Stats::of(self.micros[mode as usize].clone())
+    }
+}
+
+/// A parent with the layout of a program, and the stores of its children.
+struct Server {
+    parent: Parent<HostMachine>,
+    /// TID, stack and data.
+    own: [VirtAddr; 3],
+    stores: Vec<VirtAddr>,
+    work: ChildWork,
+}
+
+impl Server {
+    fn new(memory: HostMemory, cycle: Cycle) -> Result<Self, EvaluateError> {
+        let parent = Parent::with_contents(memory)?;
+        let end = X86_64::USER_END.raw();
+        let page = |addr: u64| VirtAddr::new(addr / PAGE_SIZE * PAGE_SIZE);
+        let data = parent.populate(page(end / 3 * 2), PAGE_SIZE)?;
+        let stack = parent.populate(page(end - STACK), STACK)?;
+        let tid = parent.populate(VirtAddr::ZERO, PAGE_SIZE)?;
+        let pages = match cycle.density {
+            Density::Dense => parent.populate(VirtAddr::ZERO, cycle.bytes)?.iter().collect::<Vec<_>>(),
+            Density::OnePerTable => {
+                let range = parent.map(VirtAddr::ZERO, cycle.bytes, MapFlags::empty())?;
+                let pages: Vec<_> = range.iter().step_by(Level::ENTRIES).collect();
+                pages.iter().try_for_each(|va| parent.store(&parent.space, *va))?;
+                pages
+            }
+        };
+        let own = [tid.start(), VirtAddr::new(stack.end().raw() - 1), data.start()];
+        Ok(Self { parent, own, stores: stores(&pages, cycle.work), work: cycle.work })
+    }
+
+    /// One cycle.
+    fn run(&self) -> Result<(), EvaluateError> {
+        let Parent { mm, space } = &self.parent;
+        let child = mm.fork(space).map_err(failed)?;
+        mm.tlb().switch_to(child.table().context());
+        self.own.iter().chain(&self.stores).try_for_each(|va| self.parent.store(&child, *va))?;
+        let next = match self.work {
+            ChildWork::Exec => {
+                let image = mm.new_space().map_err(failed)?;
+                mm.tlb().switch_to(image.table().context());
+                Some(image)
+            }
+            ChildWork::Exit | ChildWork::Touch(_) | ChildWork::Runs { .. } => None,
+        };
+        mm.tlb().switch_to(space.table().context());
+        mm.end_space(&child);
+        if let Some(image) = next {
+            mm.end_space(&image);
+        }
+        self.own.iter().try_for_each(|va| self.parent.store(space, *va))
+    }
+}
+
+/// The pages to which a child stores besides.
+fn stores(pages: &[VirtAddr], work: ChildWork) -> Vec<VirtAddr> {
+    match work {
+        ChildWork::Exec | ChildWork::Exit => Vec::new(),
+        ChildWork::Touch(percent) => pages[..(pages.len() * percent as usize).div_ceil(100)].to_vec(),
+        ChildWork::Runs { runs, pages: run } => {
+            let mut random = Random::new();
+            let starts = (0..runs).map(|_| random.below(pages.len() as u64 - run) as usize).collect::<Vec<_>>();
+            starts.into_iter().flat_map(|start| &pages[start..start + run as usize]).copied().collect()
+        }
+    }
+}
+
+pub(super) fn table(title: &str, all: &[CycleTimes]) -> Table {
+    let rows = all.iter().map(|times| {
+        let Cycle { name, bytes, density, work } = times.cycle;
+        let name = if name == MATRIX { work.name() } else { format!("{name}: {}", work.name()) };
+        let [classic, shared] = ForkMode::ALL.map(|mode| times.stats(mode).text());
+        let [_, tables] = times.tables_copied;
+        let pages = times.pages_copied[ForkMode::Shared as usize];
+        let counts = [tables, pages].map(|count| count.to_string());
+        [name, size(bytes), density.name().to_owned(), classic, shared, times.gain().text()]
+            .into_iter()
+            .chain(counts)
+            .collect()
+    });
+    let head =
+        ["cycle", "parent", "memory", "classic µs", "shared µs", "classic/shared", "tables copied", "pages copied"];
+    Table { title: title.to_owned(), head: head.map(str::to_owned).to_vec(), rows: rows.collect() }
+}
+
+pub(super) fn runs(all: &[CycleTimes]) -> impl Iterator<Item = Run> {
+    all.iter().flat_map(|times| {
+        let Cycle { name, bytes, density, work } = times.cycle;
+        ForkMode::ALL.map(|mode| {
+            let label = format!("cycle, {name}, {}, {}", work.name(), mode.name());
+            let input = format!("a parent of {}, {}", size(bytes), density.name());
+            let mut run = Run::measured(label, input, "cycle_us", times.stats(mode));
+            let counts = [
+                (Counter::PwTableBroken, times.tables_copied[mode as usize]),
+                (Counter::PwCowCopy, times.pages_copied[mode as usize]),
+            ];
+            run.counters.extend(counts.map(|(counter, count)| (counter.name().to_owned(), count)));
+            run
+        })
+    })
+}

@@ -1,0 +1,191 @@
+//! Operations that should cost the same in a large space as in a small one.
+//!
+//! Key type: [`LargeSpace`]: reads of `/proc/PID/status`, and `munmap` of one page, alone and as
+//! the first operation after a fork that shared the tables.
+//!
+//! In both spaces, the pages that are unmapped are of one last-level table, and the first few are
+//! not timed. So caches are warm, but where a child has ended before each operation.
+//!
+//! Not guaranteed: the time of the first operation after others have used the caches.
+
+use super::super::plot::size;
+use super::super::{EvaluateError, Run, Stats, Table};
+use super::parent::{ForkMode, Parent, SpanClock, failed};
+use pagewright_arch::X86_64;
+use pagewright_host::TableMachine;
+use pagewright_types::{Level, PAGE_SIZE, PageRange, VirtAddr};
+use std::time::Duration;
+
+/// Operations in a sample.
+const IN_A_SAMPLE: u32 = 16;
+/// Operations before them that are not timed.
+const WARM_UP: u32 = 8;
+/// The distance of the pages that they unmap, in pages.
+const STRIDE: u64 = 8;
+
+/// What an operation takes in spaces of each size.
+pub(super) struct LargeSpace {
+    /// Bytes of the small space and of the large one.
+    pub(super) bytes: [u64; 2],
+    /// Microseconds of a read of `/proc/PID/status`, by size.
+    pub(super) status: [Vec<f64>; 2],
+    /// The same while a child shares the tables.
+    pub(super) status_shared: [Vec<f64>; 2],
+    /// Microseconds of a `munmap` of one page of an own table, by size.
+    pub(super) unmap: [Vec<f64>; 2],
+    /// The same, where all tables are shared.
+    pub(super) unmap_shared: [Vec<f64>; 2],
+}
+
+impl LargeSpace {
+    /// Measures a small and a large space in turns.
+    ///
+    /// # Errors
+    /// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
+    pub(super) fn measure(bytes: [u64; 2], rounds: usize) -> Result<Self, EvaluateError> {
+        let [small, large] = bytes.map(SizedSpace::new);
+        let spaces = [small?, large?];
+        let [status, status_shared, unmap, unmap_shared] = [const { [const { Vec::new() }; 2] }; 4];
+        let mut all = Self { bytes, status, status_shared, unmap, unmap_shared };
+        // The first round warms up.
+        for round in 0..=rounds {
+            for (of, space) in spaces.iter().enumerate() {
+                let status = space.read_status()?;
+                let unmap = space.unmap()?;
+                let status_shared = space.read_shared_status()?;
+                let unmap_shared = space.unmap_shared()?;
+                if round > 0 {
+                    all.status[of].push(status);
+                    all.unmap[of].push(unmap);
+                    all.status_shared[of].push(status_shared);
+                    all.unmap_shared[of].push(unmap_shared);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn rows(&self) -> [(&'static str, &'static str, &[Vec<f64>; 2]); 4] {
+        [
+            ("read of /proc/PID/status (VmRSS)", "status_us", &self.status),
+            ("the same, tables shared", "status_shared_us", &self.status_shared),
+            ("munmap of a page", "munmap_us", &self.unmap),
+            ("the same, first after a shared fork", "munmap_shared_us", &self.unmap_shared),
+        ]
+    }
+
+    /// What the large space takes in multiples of the small one, round by round.
+    pub(super) fn growth(samples: &[Vec<f64>; 2]) -> Stats {
+        let [small, large] = samples;
+        Stats::of_ratios(large, small)
+    }
+
+    pub(super) fn table(&self) -> Table {
+        let rows = self.rows().map(|(name, _, samples)| {
+            let [small, large] = samples.each_ref().map(|samples| Stats::of(samples.clone()).text());
+            vec![name.to_owned(), small, large, Self::growth(samples).text()]
+        });
+        let [small, large] = self.bytes.map(|bytes| format!("µs at {}", size(bytes)));
+        Table {
+            title: "Operations in a small and in a large space".to_owned(),
+            head: vec!["operation".to_owned(), small, large, "×".to_owned()],
+            rows: rows.into(),
+        }
+    }
+
+    pub(super) fn runs(&self) -> impl Iterator<Item = Run> {
+        self.bytes.into_iter().enumerate().map(|(of, bytes)| {
+            let mut run = Run::of("operations by size of the space".to_owned(), size(bytes));
+            let figures = self.rows().map(|(_, name, samples)| (name.to_owned(), Stats::of(samples[of].clone())));
+            run.measured.extend(figures);
+            run
+        })
+    }
+}
+
+/// A space of one size.
+struct SizedSpace {
+    parent: Parent<TableMachine<X86_64>>,
+    range: PageRange,
+}
+
+impl SizedSpace {
+    fn new(bytes: u64) -> Result<Self, EvaluateError> {
+        let parent = Parent::without_contents(bytes)?;
+        let range = parent.populate(VirtAddr::ZERO, bytes)?;
+        parent.set(ForkMode::Shared)?;
+        Ok(Self { parent, range })
+    }
+
+    /// Microseconds of one read.
+    fn read_status(&self) -> Result<f64, EvaluateError> {
+        let mut text = String::new();
+        let clock = SpanClock::Monotonic.start();
+        for _ in 0..IN_A_SAMPLE {
+            text.clear();
+            self.parent.mm.show_status(&self.parent.space, &mut text).map_err(failed)?;
+        }
+        let took = micros(clock.elapsed());
+        let kib = self.range.len() >> 10;
+        match text.lines().any(|line| line.starts_with("VmRSS:") && line.contains(&format!(" {kib} kB"))) {
+            true => Ok(took),
+            false => Err(failed(format!("VmRSS is not {kib} kB: {text}"))),
+        }
+    }
+
+    fn read_shared_status(&self) -> Result<f64, EvaluateError> {
+        let (child, _) = self.parent.fork(SpanClock::Monotonic)?;
+        let read = self.read_status();
+        self.parent.mm.end_space(&child);
+        self.parent.take_back(self.range)?;
+        read
+    }
+
+    /// Microseconds of one `munmap` of a page, which is then mapped again.
+    fn unmap(&self) -> Result<f64, EvaluateError> {
+        for at in 0..WARM_UP {
+            self.unmap_page(at)?;
+        }
+        let times = (WARM_UP..WARM_UP + IN_A_SAMPLE).map(|at| self.unmap_page(at));
+        Ok(micros(times.sum::<Result<Duration, _>>()?))
+    }
+
+    /// As [`unmap`](Self::unmap), each the first operation after a fork.
+    fn unmap_shared(&self) -> Result<f64, EvaluateError> {
+        let mut took = Duration::ZERO;
+        for at in 0..IN_A_SAMPLE {
+            let (child, _) = self.parent.fork(SpanClock::Monotonic)?;
+            took += self.unmap_page(at)?;
+            self.parent.mm.end_space(&child);
+            self.parent.store_to_all(self.table_of(at))?;
+            self.parent.take_back(self.range)?;
+        }
+        Ok(micros(took))
+    }
+
+    /// The page of an operation, a quarter into the range.
+    fn page(&self, at: u32) -> VirtAddr {
+        let first = self.range.len() / PAGE_SIZE / 4;
+        self.range.start().add((first + STRIDE * u64::from(at)) * PAGE_SIZE)
+    }
+
+    /// The part of the range under the last-level table of that page.
+    fn table_of(&self, at: u32) -> PageRange {
+        let start = self.page(at).align_down(Level::PTE.table_span());
+        let span = PageRange::new(start, start.add(Level::PTE.table_span()));
+        span.intersect(self.range).unwrap_or(self.range)
+    }
+
+    fn unmap_page(&self, at: u32) -> Result<Duration, EvaluateError> {
+        let page = self.page(at);
+        let clock = SpanClock::Monotonic.start();
+        self.parent.mm.munmap(&self.parent.space, page, PAGE_SIZE).map_err(failed)?;
+        let took = clock.elapsed();
+        self.parent.populate(page, PAGE_SIZE)?;
+        Ok(took)
+    }
+}
+
+fn micros(took: Duration) -> f64 {
+    took.as_secs_f64() * 1e6 / f64::from(IN_A_SAMPLE)
+}
