@@ -138,7 +138,7 @@ fn record_and_replay(pagewright: &Path, folder: &Path, program: &Program) -> Res
     record.arg(&capture).arg("--").args(program.command.split(' ')).env_clear();
     record.envs([("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/tmp"), ("LC_ALL", "C.UTF-8")]);
     cargo::status(&mut record)?;
-    cargo::status(quiet(&["replay"]).arg(&capture).arg("--json").arg(&replayed))?;
+    cargo::status(quiet(&["replay", "--set", "cow_page_tables=never"]).arg(&capture).arg("--json").arg(&replayed))?;
     cargo::status(quiet(&["info"]).arg(&capture).arg("--json").arg(&contents))?;
     let read = |path: &Path| -> Result<Value, Error> {
         serde_json::from_slice(&fs::read(path).map_err(Error::file(path))?).map_err(Error::Replay)
@@ -174,9 +174,9 @@ fn document(counted: &[Counted]) -> String {
         "# Twenty programs beside Linux\n\n\
          This page compares the page faults of recorded programs with Linux's own count for the same\n\
          command. Each program runs natively, without address randomisation, and under valgrind; the\n\
-         recording is replayed on x86-64 (4 CPUs, 2 GiB, default settings). The counts are those of all its\n\
-         program images, minor and major faults together: a page of a file that Linux has not read yet is a\n\
-         major fault there. {close} of {} programs are within {TOLERANCE} %.\n\n\
+         recording is replayed on x86-64 (4 CPUs, 2 GiB, `cow_page_tables=never`, as on Linux). The counts\n\
+         are those of all its program images, minor and major faults together: a page of a file that Linux\n\
+         has not read yet is a major fault there. {close} of {} programs are within {TOLERANCE} %.\n\n\
          `cargo xtask programs` records and replays them again and writes this page; the long tests do so\n\
          too. Programs, libraries and Linux are those of the computer on which it ran last, so figures\n\
          differ elsewhere. [linux-counts.md](linux-counts.md) has six captures that are kept, image by\n\

@@ -11,6 +11,7 @@
 use pagewright_capture::ImageCounts;
 use pagewright_capture::replay::{ReplayConfig, ReplayReport, replay};
 use pagewright_capture::trace::{NativeCounts, TraceReader};
+use pagewright_mm::MmSetting;
 use pagewright_sim::{MachineConfig, Profile};
 use pagewright_types::IsaKind;
 use std::fmt::Write;
@@ -91,7 +92,9 @@ fn replayed(capture: &str) -> (ReplayReport, NativeCounts) {
     let mut reader = TraceReader::open(file(&format!("tests/captures/{capture}.pwt"))).unwrap();
     let native = reader.header().native.clone().expect("the capture was recorded with a native run");
     let profile = Profile::named(Profile::default_for(IsaKind::X86_64)).unwrap();
-    let report = replay(IsaKind::X86_64, &mut reader, &ReplayConfig::new(MachineConfig::new(profile))).unwrap();
+    let mut config = ReplayConfig::new(MachineConfig::new(profile));
+    config.settings.push((MmSetting::CowPageTables, 0));
+    let report = replay(IsaKind::X86_64, &mut reader, &config).unwrap();
     (report, native)
 }
 
@@ -171,9 +174,9 @@ const INTRODUCTION: &str = "# Our counts beside Linux's
 
 This page compares page faults, resident memory and page tables of each replayed capture with what
 Linux counted for the same command. Each capture of
-[tests/captures](../tests/captures/README.md) is replayed on x86-64 (4 CPUs, 2 GiB, default
-settings). Linux's counts are of a run without valgrind, on the machine where the capture was
-recorded.
+[tests/captures](../tests/captures/README.md) is replayed on x86-64 (4 CPUs, 2 GiB; fork copies page
+tables as on Linux: `cow_page_tables=never`). Linux's counts are of a run without valgrind, on the
+machine where the capture was recorded.
 
 A program image is a process from its birth or an `execve` to its next `execve` or its end; `[0.1]`
 is the second child of the root's first child. Faults inside `execve` count for the image that

@@ -141,7 +141,7 @@ settings! {
     ClearUncached = "clear_uncached", "nowhere: Linux never merged the series", 1,
         SettingValues::Word(&["never", "auto", "always"]),
         "Whether frames are cleared by stores that bypass the cache; auto: where that is known or likely to be faster.";
-    CowPageTables = "cow_page_tables", "nowhere: Linux never merged the series", 0,
+    CowPageTables = "cow_page_tables", "nowhere: Linux never merged the series", 2,
         SettingValues::Word(&["never", "prctl", "always"]),
         "Whether fork shares page tables and copies a table when an entry of it changes; prctl: for programs that ask by prctl(PR_SET_COW_PTE).";
     FaultAroundBytes = "fault_around_bytes", "/sys/kernel/debug/fault_around_bytes", 65536,

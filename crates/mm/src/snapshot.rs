@@ -111,16 +111,15 @@ impl<P: Platform> Mm<P> {
     }
 
     fn report_space(&self, space: &Space<P>, report: Reporter<'_>) {
-        space.map().read().tables(&self.tlb).sum_shared_edits();
-        let mut rss = [0; PageKind::ALL.len()];
+        let (counts, mut rss) = (self.rss(space), [0; PageKind::ALL.len()]);
         for kind in RssKind::ALL {
-            rss[page_kind(kind) as usize] = space.rss().of(kind);
+            rss[page_kind(kind) as usize] = counts.of(kind);
         }
         report(SnapshotRecord::Space(SpaceRecord {
             id: space.id(),
             root: space.table().root(),
             rss,
-            swapped: space.rss().swapped(),
+            swapped: counts.swapped(),
             pss: self.mem_size_stats(space).pss.parts(),
             table_bytes: space.table().bytes() + PAGE_SIZE,
         }));

@@ -98,11 +98,16 @@ impl Recorded {
             return Ok(vec![format!("no program {}", self.case)]);
         };
         let swap = case.and_then(|case| case.swap.option());
+        // A capture does not say which of two sharers was the last, on which the copies of shared
+        // tables depend.
+        let exact = self.tolerance == 0;
+        let tables = exact.then_some(["--set", "cow_page_tables=never"]).into_iter().flatten();
         let file = |end: &str| bench.folder.join(format!("{}-{}-{}.{end}", self.case, machine.isa, self.cpus));
         let (capture, json) = (file("pwt"), file("json"));
         let mut boot = Command::new(&bench.pagewright);
         boot.args(["boot", "--arch", machine.isa.name(), "--cpus", self.cpus, "--mem", "256M", "--limit", LIMIT]);
         boot.args(&swap)
+            .args(tables.clone())
             .arg("--kernel")
             .arg(kernel)
             .arg("--record")
@@ -115,6 +120,7 @@ impl Recorded {
         replay
             .args(["replay", "--arch", machine.isa.name(), "--cpus", self.cpus])
             .args(&swap)
+            .args(tables)
             .arg("--json")
             .arg(&json)
             .arg(&capture);

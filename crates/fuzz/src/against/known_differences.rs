@@ -63,6 +63,8 @@ pub(super) fn failed_call_effect(operation: &Operation, observed: &Observation) 
 /// What a program has done that affects later observations on one side only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct History {
+    /// Its forks share page tables on our side ([`KnownDifference::SharedTables`]).
+    shares: bool,
     /// It mapped shared memory or a file.
     mapped_shared: bool,
     /// It called `MADV_PAGEOUT` on such memory.
@@ -82,7 +84,9 @@ pub(super) struct History {
     fault_around_differs: bool,
     /// A call or another process accessed pages: [`KnownDifference::UsedByCalls`].
     used_by_calls: bool,
-    /// Fork may have copied other page tables: [`KnownDifference::ForkCopies`].
+    /// Fork may have copied other entries, or shared them.
+    ///
+    /// See [`KnownDifference::ForkCopies`] and [`KnownDifference::SharedTables`].
     fork_differs: bool,
     /// It set `RLIMIT_DATA`.
     limited_data: bool,
@@ -94,6 +98,11 @@ pub(super) struct History {
 }
 
 impl History {
+    /// Of a program whose forks share page tables on our side, or do not.
+    pub(super) fn of(shares: bool) -> Self {
+        Self { shares, ..Self::default() }
+    }
+
     /// Whether a call can be compared.
     pub(super) fn can_compare(self, call: &Syscall) -> bool {
         if let Syscall::MincoreInto { .. } = call {
@@ -106,8 +115,8 @@ impl History {
 
     /// Whether pages may be resident on one side only.
     ///
-    /// See [`KnownDifference::PagedOut`], [`KnownDifference::Allocated`] and
-    /// [`KnownDifference::ForkCopies`].
+    /// See [`KnownDifference::PagedOut`], [`KnownDifference::Allocated`],
+    /// [`KnownDifference::ForkCopies`] and [`KnownDifference::SharedTables`].
     pub(super) fn residence_may_differ(self) -> bool {
         self.paged_out || self.allocated || self.fork_differs
     }
@@ -140,7 +149,7 @@ impl History {
 
     /// Records a fork; `same_borders`: the VMA borders of both sides are the same.
     pub(super) fn record_fork(&mut self, same_borders: bool) {
-        self.fork_differs |= !same_borders || self.mapped_stack || self.guarded;
+        self.fork_differs |= self.shares || !same_borders || self.mapped_stack || self.guarded;
         self.borders_differ = true;
     }
 
@@ -288,6 +297,7 @@ fn program_of(difference: KnownDifference) -> Vec<Operation> {
             vec![map(pages(0, 8), MappedObject::SharedFile(1)), Operation::Syscall(call), resident(pages(0, 8))]
         }
         KnownDifference::ForkCopies => fork_copies(),
+        KnownDifference::SharedTables => shared_tables(),
         KnownDifference::LockStays => vec![
             map(pages(0, 48), ANON),
             lock(pages(33, 6)),
@@ -336,6 +346,17 @@ fn fork_copies() -> Vec<Operation> {
     ]
 }
 
+/// A child is asked for the zero page that its parent read.
+fn shared_tables() -> Vec<Operation> {
+    vec![
+        map(pages(0, 4), ANON),
+        touch(1, Access::Read),
+        Operation::Fork,
+        Operation::Switch { to: 1 },
+        resident(pages(0, 4)),
+    ]
+}
+
 /// A call faults pages in, and a child inherits them.
 fn used_by_calls() -> Vec<Operation> {
     vec![
@@ -381,7 +402,7 @@ pub fn still_differs(difference: KnownDifference) -> Result<Option<(Observation,
     if difference == KnownDifference::FetchBringsIn {
         pair.fetch_plainly();
     }
-    pair.begin()?;
+    pair.begin(difference == KnownDifference::SharedTables)?;
     let mut last = None;
     for operation in program_of(difference) {
         last = Some(pair.run_on_both(operation)?);

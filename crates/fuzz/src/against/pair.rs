@@ -51,11 +51,14 @@ impl Pair {
         self.counts.programs
     }
 
-    pub(super) fn begin(&mut self) -> Result<(), AgainstError> {
+    /// Starts the first process of a program on both sides.
+    ///
+    /// `shares`: forks share page tables on our side.
+    pub(super) fn begin(&mut self, shares: bool) -> Result<(), AgainstError> {
         self.processes = ProcessList::new();
-        (self.cut_short, self.history) = (false, History::default());
+        (self.cut_short, self.history) = (false, History::of(shares));
         self.linux.begin()?;
-        self.ours.begin()
+        self.ours.begin(shares)
     }
 
     /// Ends the program's processes on both sides; returns what our side leaks.
@@ -66,7 +69,7 @@ impl Pair {
 
     /// Runs a program on both sides, up to the first difference.
     pub(super) fn run(&mut self, program: &RandomProgram) -> Result<Option<LinuxDifference>, AgainstError> {
-        self.begin()?;
+        self.begin(!program.seed.is_multiple_of(2))?;
         let (setup, body) = program.steps();
         let mut difference = None;
         for step in setup.iter().chain(&body) {

@@ -191,9 +191,8 @@ impl<I: Isa> ProgramRun<I> {
     pub(super) fn new(shape: ProgramShape, seed: u64) -> Result<Self, LabError> {
         let bench = Testbench::new(machine::<I>(shape, seed)?)?;
         let settings = MmSettings::default();
-        if shares_tables(shape, seed) {
-            settings.set(MmSetting::CowPageTables, 2).expect("an accepted value");
-        }
+        let shares = if shares_tables(shape, seed) { 2 } else { 0 };
+        settings.set(MmSetting::CowPageTables, shares).expect("an accepted value");
         let lab = Lab::over(bench.sim().clone(), settings)?;
         if !matches!(shape.mode, ProgramMode::Explore(_)) {
             bench.sim().evict_at_random(Some(EVICT_ONE_IN));

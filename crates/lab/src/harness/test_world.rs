@@ -9,7 +9,7 @@ use pagewright_check::Testbench;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FileKind, FileObject, FileOps};
 use pagewright_mm::swap::SwapBacking;
-use pagewright_mm::{MapFlags, Mm, MmSettings};
+use pagewright_mm::{MapFlags, Mm, MmSetting, MmSettings};
 use pagewright_model::{Census, SoftwareBits};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
@@ -121,6 +121,15 @@ impl<I: Isa> TestWorld<I> {
         let backing = SwapBacking::Device(Box::new(device.clone()));
         self.on(CPU, |mm| mm.swap_on(backing, slots)).expect("memory for the slots");
         device
+    }
+
+    /// Changes a setting to `value`, a number or one of the setting's words.
+    ///
+    /// # Panics
+    /// If the setting does not accept it.
+    pub fn set(&self, setting: MmSetting, value: &str) {
+        let value = setting.parse(value).expect("a value of the setting");
+        self.on(CPU, |mm| mm.settings().set(setting, value)).expect("an accepted value");
     }
 
     /// The sum of a counter over all CPUs.

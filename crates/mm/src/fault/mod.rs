@@ -261,6 +261,9 @@ impl<P: Platform> Mm<P> {
                 && !action.is_for_all(access, level)
             {
                 self.own_tables(tables, PageRange::page(va)).map_err(FaultError::OutOfMemory)?;
+                // A table that was taken back owes no flush. The pointer that this CPU has cached
+                // would refuse the access once more.
+                self.tlb.fix_spurious_fault(space.table().context(), va, Level::PTE, true);
                 continue;
             }
             let fault = Fault { mm: self, space, request, tables, start, vma, va, place };

@@ -73,6 +73,9 @@ impl<P: Platform> Space<P> {
     }
 
     /// Returns the counts of its resident pages.
+    ///
+    /// What other spaces have edited in tables that they share with it is as [`Mm::rss`] summed it
+    /// up last.
     pub fn rss(&self) -> &Rss {
         self.mmap.table().rss()
     }

@@ -80,8 +80,8 @@ impl<P: Platform> Mm<P> {
     /// Swaps in all pages that one space has on the device.
     fn unuse_mm(&self, space: &Space<P>, number: u8) -> Result<(), FaultError> {
         let mut at = VirtAddr::ZERO;
-        space.map().read().tables(&self.tlb).sum_shared_edits();
-        while space.rss().swapped() > 0
+        let rss = self.rss(space);
+        while rss.swapped() > 0
             && let Some(va) = self.next_swap_pte(space, at, number)
         {
             self.swap_in_at(space, va)?;

@@ -1,6 +1,6 @@
 //! The memory lines of `/proc/PID/status`.
 
-use crate::counters::RssKind;
+use crate::counters::{Rss, RssKind};
 use crate::mm::Mm;
 use crate::space::{AddressMap, Space, Vma};
 use core::fmt::{self, Write};
@@ -38,6 +38,14 @@ fn is_data<P: Platform>(vma: &Vma<P>) -> bool {
 }
 
 impl<P: Platform> Mm<P> {
+    /// Sums up what other spaces have edited in tables that they share with `space`.
+    ///
+    /// Returns the counts of its resident pages. Holds the space for reading.
+    pub fn rss<'s>(&self, space: &'s Space<P>) -> &'s Rss {
+        space.map().read().tables(&self.tlb).sum_shared_edits();
+        space.rss()
+    }
+
     /// Writes the memory lines of `/proc/PID/status` of `space`, from `VmPeak` to `VmSwap`.
     ///
     /// `VmPTE` counts the tables of every level except the root.
@@ -46,6 +54,7 @@ impl<P: Platform> Mm<P> {
     /// The error of the writer.
     pub fn show_status(&self, space: &Space<P>, out: &mut dyn Write) -> fmt::Result {
         let map = space.map().read();
+        map.tables(&self.tlb).sum_shared_edits();
         let by_use = bytes_by_use(&map);
         let exe = map.code().len().min(by_use.code);
         let rss = |kind| space.rss().of(kind) * PAGE_SIZE;

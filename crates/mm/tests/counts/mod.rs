@@ -42,7 +42,8 @@ struct Scene<I: Isa> {
 impl<I: Isa> Scene<I> {
     fn new() -> Self {
         let world = TestWorld::sized(2, 1024 * PAGE_SIZE);
-        world.on(CPU, |mm| mm.settings().set(MmSetting::OvercommitMemory, 1)).expect("a possible value");
+        world.set(MmSetting::OvercommitMemory, "1");
+        world.set(MmSetting::CowPageTables, "never");
         world.swap_to(4096);
         let process = TestProcess::new(&world);
         Self { world, process }
@@ -67,7 +68,7 @@ impl<I: Isa> Scene<I> {
 
     /// The same, in a space whose forks share page tables.
     fn filled_and_sharing(&self, pages: u64) -> VirtAddr {
-        self.world.on(CPU, |mm| mm.settings().set(MmSetting::CowPageTables, 2)).expect("an accepted value");
+        self.world.set(MmSetting::CowPageTables, "always");
         self.filled(pages)
     }
 

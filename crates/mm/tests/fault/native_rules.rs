@@ -5,7 +5,7 @@ use pagewright_arch::on_both;
 use pagewright_lab::Lab;
 use pagewright_mm::file::{FileKind, FileOps};
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::{MapFlags, MapRequest, MmSettings, Space};
+use pagewright_mm::{MapFlags, MapRequest, MmSetting, MmSettings, Space};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
@@ -56,6 +56,7 @@ fn page(index: u64) -> VirtAddr {
 /// `VM_ACCOUNT` keeps the two apart, so that fork copies the entries of the former alone.
 fn what_was_relocated_stays_apart<I: Isa>() {
     let (lab, space) = library::<I>(Rights::READ);
+    lab.mm().settings().set(MmSetting::CowPageTables, 0).expect("never");
     let set = |at, pages, rights| lab.on(CPU, |mm| mm.mprotect(&space, page(at), pages * PAGE_SIZE, rights)).unwrap();
     set(60, 4, Rights::RW);
     lab.touch(CPU, &space, page(61), Access::Write, 1).unwrap();

@@ -13,7 +13,7 @@ use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::harness::{ANON, CPU, FileHandle, GupCall, OTHER, TestProcess, TestWorld};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
-use pagewright_mm::{FaultError, MapFlags, MmError};
+use pagewright_mm::{FaultError, MapFlags, MmError, MmSetting};
 use pagewright_sim::AllocationFailure;
 use pagewright_types::{Access, Counter, Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
@@ -161,6 +161,7 @@ fn the_lockless_walk_needs_no_fault_and_the_current_space<I: Isa>() {
     assert_eq!(fast(), 2);
     world.on(OTHER, |mm| mm.release_user_pages(taken, MakeDirty::No));
     // A shared page can be referenced for reading, but is pinned only after it is exclusive.
+    world.set(MmSetting::CowPageTables, "never");
     let child = process.fork();
     let got = process.take(CPU, base, 1, GupCall::GetFast(NONE)).expect("a present page");
     assert_eq!(fast(), 3);
@@ -182,6 +183,7 @@ fn the_lockless_walk_needs_no_fault_and_the_current_space<I: Isa>() {
 /// First those of a pin that must unshare, then those of a fork that must copy pinned pages.
 fn a_failed_call_takes_nothing<I: Isa>() {
     let (world, process) = TestProcess::<I>::judged(1);
+    world.set(MmSetting::CowPageTables, "never");
     let base = process.anon(2);
     process.write(CPU, base, 1);
     let child = process.fork();
@@ -287,6 +289,7 @@ fn end_and_forget<I: Isa>(process: &TestProcess<I>, file: &FileHandle<I>) {
 fn mappings_do_not_exceed_the_reference_limit<I: Isa>() {
     const MOST: u32 = 3 << 30;
     let (world, process) = TestProcess::<I>::judged(1);
+    world.set(MmSetting::CowPageTables, "never");
     let file = world.file(2);
     let base = process.map(2, Rights::RW, MapFlags::PRIVATE, Some(&file));
     // Fork copies the entries of this mapping, because it has a private copy.

@@ -12,7 +12,7 @@ use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestDevice, TestProcess
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::view::PagemapFlags;
-use pagewright_mm::{MapFlags, MapRequest};
+use pagewright_mm::{MapFlags, MapRequest, MmSetting};
 use pagewright_sim::explore::{CoroutineBody, ExploreSettings, RunEnd};
 use pagewright_types::{Access, Counter, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::cell::{Cell, RefCell};
@@ -41,7 +41,7 @@ struct WalkCounts {
 fn run<I: Isa>(set_up: SetUp<I>, counts: &WalkCounts, chooser: &mut dyn Chooser, detail: RunDetail) -> Attempt {
     let world = TestWorld::<I>::new(2);
     let race = set_up(&world);
-    let settings = ExploreSettings::default();
+    let settings = ExploreSettings { max_steps: 200_000, ..ExploreSettings::default() };
     let report = world.bench.run(&settings, race.programs, detail, chooser);
     let completed = report.end == RunEnd::Completed;
     if completed && world.bench.finding_count() == 0 {
@@ -130,13 +130,26 @@ fn pin_holds<I: Isa>(process: &TestProcess<I>, at: VirtAddr, device: TestDevice<
 fn with_page<I: Isa>(world: &Rc<TestWorld<I>>) -> (Rc<TestProcess<I>>, VirtAddr) {
     let process = Rc::new(TestProcess::new(world));
     let base = process.anon(1);
+    fill(process, base)
+}
+
+/// The same, with the page under the first entry of the root, which fork shares first.
+fn with_low_page<I: Isa>(world: &Rc<TestWorld<I>>) -> (Rc<TestProcess<I>>, VirtAddr) {
+    let process = Rc::new(TestProcess::new(world));
+    let base = process.map_at(VirtAddr::new(1 << 30), 1, Rights::RW, ANON | MapFlags::FIXED);
+    fill(process, base)
+}
+
+fn fill<I: Isa>(process: Rc<TestProcess<I>>, base: VirtAddr) -> (Rc<TestProcess<I>>, VirtAddr) {
     process.write(CPU, base, OLD);
     process.read(OTHER, base);
     (process, base)
 }
 
-fn fork_and_pin<I: Isa>(world: &Rc<TestWorld<I>>, flags: GupFlags) -> Race {
-    let (process, base) = with_page(world);
+/// `shares` is the value of the setting `cow_page_tables`.
+fn fork_and_pin<I: Isa>(world: &Rc<TestWorld<I>>, flags: GupFlags, shares: &str) -> Race {
+    world.set(MmSetting::CowPageTables, shares);
+    let (process, base) = with_low_page(world);
     let child: Rc<RefCell<Option<TestProcess<I>>>> = Rc::default();
     let (forker, born) = (Rc::clone(&process), Rc::clone(&child));
     let (take, taken) = taker(&process, base, GupCall::PinFast(flags));
@@ -153,15 +166,25 @@ fn fork_and_pin<I: Isa>(world: &Rc<TestWorld<I>>, flags: GupFlags) -> Race {
 }
 
 fn fork_and_pin_for_writing<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
-    fork_and_pin(world, GupFlags::WRITE)
+    fork_and_pin(world, GupFlags::WRITE, "never")
 }
 
 fn fork_and_pin_for_reading<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
-    fork_and_pin(world, GupFlags::LONGTERM)
+    fork_and_pin(world, GupFlags::LONGTERM, "never")
+}
+
+/// INV-SHARE-PIN: fork shares the table of the page, or the pin is given up and taken later.
+fn share_and_pin_for_writing<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
+    fork_and_pin(world, GupFlags::WRITE, "always")
+}
+
+fn share_and_pin_for_reading<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
+    fork_and_pin(world, GupFlags::LONGTERM, "always")
 }
 
 /// A store copies a page that is shared with a child, while it is pinned for reading.
 fn copy_on_write_and_pin<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
+    world.set(MmSetting::CowPageTables, "never");
     let (process, base) = with_page(world);
     let child = process.fork();
     process.read(OTHER, base);
@@ -278,6 +301,8 @@ macro_rules! races {
 races! {
     a_pin_for_writing_survives_a_fork: fork_and_pin_for_writing, 1500;
     a_pin_for_reading_survives_a_fork: fork_and_pin_for_reading, 250;
+    a_pin_for_writing_survives_a_fork_that_shares_tables: share_and_pin_for_writing, 250;
+    a_pin_for_reading_survives_a_fork_that_shares_tables: share_and_pin_for_reading, 250;
     a_pin_for_writing_is_soft_dirty_after_clear_refs: clear_refs_and_pin, 1500;
     a_pin_for_reading_survives_copy_on_write: copy_on_write_and_pin, 250;
     gup_survives_an_unmap_that_frees_tables: unmap_and_get, 250;
@@ -303,11 +328,17 @@ mod plants {
 
     // On arm64 the flush does not wait for a lockless walk. On x86-64 it does, before the page is
     // freed. So on arm64 another race finds the walk without a recheck.
+    //
+    // The check panics when a break finds a page that looks pinned, and a store fails.
     found! {
         a_pin_of_a_shared_page_is_found:
             PinNotExclusive by copy_on_write_and_pin, "pinned" and copy_on_write_and_pin, "pinned";
         a_fork_that_shares_a_pinned_page_is_found:
             ForkIgnoresPin by fork_and_pin_for_writing, "pinned" and fork_and_pin_for_reading, "pinned";
+        a_fork_that_shares_the_table_of_a_pinned_page_is_found:
+            ForkSharesPinned by share_and_pin_for_writing, "panicked" and share_and_pin_for_reading, "panicked";
+        a_walk_without_a_recheck_of_its_path_is_found:
+            FastNoRecheck by share_and_pin_for_writing, "panicked" and share_and_pin_for_reading, "panicked";
         a_walk_without_a_recheck_is_found:
             FastNoRecheck by fork_and_pin_for_writing, "pinned" and unmap_in_a_table_and_get, "referenced";
         a_table_freed_during_a_walk_is_found:

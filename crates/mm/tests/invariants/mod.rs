@@ -170,6 +170,7 @@ fn other_cpus_see_the_copy_and_not_the_original<I: Isa>() {
 /// INV-COW-REUSE: a reference forbids reuse even if no other entry maps the page (CVE-2020-29374).
 fn an_exclusive_page_is_reused_and_a_referenced_one_is_not<I: Isa>() {
     let lab = lab::<I>();
+    lab.mm().settings().set(MmSetting::CowPageTables, 0).expect("never");
     let process = Process::new(&lab);
     let base = process.anon(1);
     process.write(CPU, base, 1);

@@ -16,12 +16,28 @@ use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_sim::AllocationFailure;
 
-/// Mappings beside those of the scene: none, and as many as leave the tree of mappings, or that of
-/// mappings of files, without a free node.
-const FILLERS: [u64; 3] = [0, 26, 35];
+/// What a scene has besides.
+#[derive(Clone, Copy, Debug)]
+struct Variant {
+    /// Mappings beside those of the scene.
+    fillers: u64,
+    /// The value of the setting `cow_page_tables`.
+    shares: &'static str,
+}
 
-fn prepared<I: Isa>(step: &Step<I>, fillers: u64) -> Scene<I> {
-    let scene = Scene::<I>::new(fillers);
+/// No fillers, and as many as leave the tree of mappings, or that of mappings of files, without a
+/// free node.
+const VARIANTS: [Variant; 3] = [
+    Variant { fillers: 0, shares: "never" },
+    Variant { fillers: 26, shares: "never" },
+    Variant { fillers: 35, shares: "never" },
+];
+
+/// The child of the scene shares its tables.
+const SHARING: Variant = Variant { fillers: 0, shares: "always" };
+
+fn prepared<I: Isa>(step: &Step<I>, variant: Variant) -> Scene<I> {
+    let scene = Scene::<I>::new(variant.fillers, variant.shares);
     (step.prepare)(&scene);
     scene
 }
@@ -37,11 +53,11 @@ struct Seen {
 }
 
 /// Makes the allocations of a step fail in one scene.
-fn fail_each<I: Isa>(step: &Step<I>, fillers: u64, refusal: AllocationFailure, seen: &mut Seen) {
+fn fail_each<I: Isa>(step: &Step<I>, variant: Variant, refusal: AllocationFailure, seen: &mut Seen) {
     let name = step.name;
     // `before` is the same for each depth, because a machine repeats (INV-SIM-REPLAY).
     let (before, expected) = {
-        let scene = prepared(step, fillers);
+        let scene = prepared(step, variant);
         let before = State::of(&scene.world);
         assert_eq!((step.call)(&scene), Ok(()), "{name}: without a failure");
         let expected = picture(&scene);
@@ -49,7 +65,7 @@ fn fail_each<I: Isa>(step: &Step<I>, fillers: u64, refusal: AllocationFailure, s
         (before, expected)
     };
     for depth in 0.. {
-        let scene = prepared(step, fillers);
+        let scene = prepared(step, variant);
         let sim = scene.world.lab.sim();
         let refused = sim.refused_allocations();
         sim.fail_allocation_after(depth, refusal);
@@ -59,7 +75,7 @@ fn fail_each<I: Isa>(step: &Step<I>, fillers: u64, refusal: AllocationFailure, s
             assert_eq!(answer, Ok(()), "{name}: nothing was refused");
             return scene.end(name);
         }
-        let what = format!("{name}, {fillers} fillers, allocation {depth} and {refusal:?}");
+        let what = format!("{name}, {variant:?}, allocation {depth} and {refusal:?}");
         seen.failures += 1;
         scene.world.at_rest(&scene.devices());
         if let Err(errno) = answer {
@@ -87,9 +103,9 @@ fn every_allocation_fails_in_turn<I: Isa>() {
     let mut total = 0;
     for step in super::steps::all::<I>() {
         let mut seen = Seen::default();
-        for fillers in FILLERS {
+        for variant in VARIANTS {
             for refusal in [AllocationFailure::One, AllocationFailure::All] {
-                fail_each(&step, fillers, refusal, &mut seen);
+                fail_each(&step, variant, refusal, &mut seen);
             }
         }
         let Seen { failures, partial, later } = seen;
@@ -105,4 +121,16 @@ fn every_allocation_fails_in_turn<I: Isa>() {
     println!("{:8} {total:5} failures in all", I::KIND.to_string());
 }
 
-on_both! { every_allocation_fails_in_turn }
+/// Steps that allocate nothing in a space of its own may have to break a table.
+fn every_allocation_of_a_sharer_fails_in_turn<I: Isa>() {
+    let mut seen = Seen::default();
+    for step in super::steps::all::<I>().into_iter().filter(|step| step.allocates) {
+        for refusal in [AllocationFailure::One, AllocationFailure::All] {
+            fail_each(&step, SHARING, refusal, &mut seen);
+        }
+    }
+    println!("{:8} {:5} failures in all", I::KIND.to_string(), seen.failures);
+    assert!(seen.failures > 500, "{} failures", seen.failures);
+}
+
+on_both! { every_allocation_fails_in_turn, every_allocation_of_a_sharer_fails_in_turn }

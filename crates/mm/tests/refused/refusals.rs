@@ -43,7 +43,7 @@ fn refused<I: Isa>(name: &'static str, errno: Errno, call: Call<I>) -> Refused<I
 
 impl<I: Isa> Stage<I> {
     pub(crate) fn new() -> Self {
-        let scene = Scene::new(3);
+        let scene = Scene::new(3, "never");
         let fine = "nothing is wrong with it";
         scene.map((page(SEALED, 0), 2, Rights::RW, FIXED, None)).expect(fine);
         scene.map((page(SEALED, 2), 2, Rights::READ, FIXED, None)).expect(fine);

@@ -6,7 +6,7 @@ use pagewright_lab::harness::{ANON, CPU, FileHandle, GupCall, OTHER, TestDevice,
 use pagewright_mm::file::{FallocateFlags, MemfdFlags};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::{Advice, FaultError, MapFlags, MapRequest, Mm, MmError, RemapFlags, RemapRequest};
+use pagewright_mm::{Advice, FaultError, MapFlags, MapRequest, Mm, MmError, MmSetting, RemapFlags, RemapRequest};
 use pagewright_sim::Sim;
 use pagewright_types::{Access, Errno, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
@@ -68,8 +68,11 @@ pub(crate) type Mapped<'a, I> = (VirtAddr, u64, Rights, MapFlags, Option<&'a Fil
 impl<I: Isa> Scene<I> {
     /// The scene, with so many small mappings beside that are all unlike their neighbours: with
     /// some numbers of them the trees of mappings have no node left.
-    pub(crate) fn new(fillers: u64) -> Self {
+    ///
+    /// `shares` is the value of the setting `cow_page_tables`.
+    pub(crate) fn new(fillers: u64, shares: &str) -> Self {
         let world = TestWorld::<I>::new(2);
+        world.set(MmSetting::CowPageTables, shares);
         let levels = levels(&world);
         let (file, unmapped) = (world.file(FILE_PAGES), world.file(FILE_PAGES));
         let memfd = world.on(CPU, |mm| {

@@ -4,6 +4,8 @@
 use super::scene::{Scene, levels};
 use pagewright_arch::Isa;
 use pagewright_lab::harness::{CPU, TestWorld};
+use pagewright_mm::MmSetting;
+use pagewright_mm::counters::Gauge;
 use pagewright_types::snapshot::SnapshotRecord;
 use pagewright_types::{Access, PAGE_SIZE, PageRange, Pfn, SpaceId, VirtAddr};
 use std::collections::BTreeMap;
@@ -51,7 +53,21 @@ fn hash<I: Isa>(world: &TestWorld<I>, pfn: Pfn) -> u64 {
 }
 
 impl State {
+    /// Everything; where fork shares tables, without what a break changes, which no program sees.
+    ///
+    /// A break takes frames for tables, and adds references and mappings to pages.
     pub(crate) fn of<I: Isa>(world: &TestWorld<I>) -> Self {
+        let mut state = Self::exactly(world);
+        if world.on(CPU, |mm| mm.settings().get(MmSetting::CowPageTables)) > 0 {
+            let place = |gauge| Gauge::ALL.iter().position(|other| *other == gauge).expect("one of them");
+            state.levels[place(Gauge::FreePages)] += state.levels[place(Gauge::PageTablePages)];
+            state.levels[place(Gauge::PageTablePages)] = 0;
+            state.records.clear();
+        }
+        state
+    }
+
+    fn exactly<I: Isa>(world: &TestWorld<I>) -> Self {
         let mut records = Vec::new();
         let (mut spaces, mut files) = (BTreeMap::new(), BTreeMap::new());
         world.on(CPU, |mm| {

@@ -1,9 +1,9 @@
 //! What is done once for all sharers of a table: page-out, swap-in, read faults, truncation.
 
-use super::{ALWAYS, PLACES, share};
+use super::PLACES;
 use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::{ANON, CPU, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at};
-use pagewright_mm::{Advice, MapFlags};
+use pagewright_mm::{Advice, MapFlags, MmSetting};
 use pagewright_types::{Access, Counter, NodeId, Rights, VirtAddr};
 use std::rc::Rc;
 
@@ -28,7 +28,7 @@ fn family<I: Isa>(process: TestProcess<I>) -> Vec<TestProcess<I>> {
 /// A process and its children, whose shared pages are all in swap.
 fn paged_out_family<I: Isa>() -> (Rc<TestWorld<I>>, MemorySwap, VirtAddr, Vec<TestProcess<I>>) {
     let (world, process) = TestProcess::<I>::unjudged();
-    share(&world, ALWAYS);
+    world.set(MmSetting::CowPageTables, "always");
     let device = world.swap_to(64);
     let base = process.map(PAGES, Rights::RW, ANON, None);
     (0..PAGES).for_each(|page| process.write(CPU, at(base, page), page + 1));
@@ -51,6 +51,10 @@ fn a_page_of_a_hundred_processes_is_swapped_out_by_one_edit<I: Isa>() {
     assert_eq!(world.count(Counter::PswpOut), PAGES, "each page is written once");
     assert_eq!(device.used(), PAGES as usize);
     assert_eq!(world.count(Counter::PwTableBroken), 0, "no table is copied for it");
+    let mut status = String::new();
+    world.on(CPU, |mm| mm.show_status(&family[0].space, &mut status)).expect("a string takes everything");
+    let line = |name| status.lines().find(|line| line.starts_with(name)).expect("a line of status").to_owned();
+    assert_eq!((line("RssAnon"), line("VmSwap")), ("RssAnon:\t       0 kB".into(), "VmSwap:\t      64 kB".into()));
     world.recount(&family.iter().collect::<Vec<_>>());
     for (index, process) in family.iter().enumerate().step_by(17) {
         process.write(CPU, at(base, 3), 1000 + index as u64);
@@ -121,7 +125,7 @@ pub(super) fn a_page_in_swap_is_read_for_all_sharers<I: Isa>() {
 /// INV-SHARE-FILL: the zero page and a file's, each in one entry; a store is the space's own.
 fn a_page_that_is_only_read_is_mapped_for_all_sharers<I: Isa>() {
     let (world, process) = TestProcess::<I>::unjudged();
-    share(&world, ALWAYS);
+    world.set(MmSetting::CowPageTables, "always");
     let file = world.file(PAGES);
     let anon = process.map(PAGES, Rights::RW, ANON, None);
     let cached = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
@@ -159,7 +163,7 @@ fn a_missing_table_is_made_for_the_space_that_reads<I: Isa>() {
 fn a_file_is_truncated_for_all_sharers_of_its_tables<I: Isa>() {
     for flags in [MapFlags::SHARED, MapFlags::PRIVATE] {
         let (world, process) = TestProcess::<I>::unjudged();
-        share(&world, ALWAYS);
+        world.set(MmSetting::CowPageTables, "always");
         let file = world.file(PAGES);
         let base = process.map_file(&file, Rights::RW, flags);
         (0..PAGES).for_each(|page| process.write(CPU, at(base, page), page + 1));

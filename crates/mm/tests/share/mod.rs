@@ -33,18 +33,11 @@ on_both! {
 /// Pages of three last-level tables, one in each.
 const PLACES: [u64; 3] = [0, 700, 1500];
 const PAGES: u64 = 1536;
-/// Values of the setting `cow_page_tables`.
-const PRCTL: u64 = 1;
-const ALWAYS: u64 = 2;
-
-fn share<I: Isa>(world: &TestWorld<I>, value: u64) {
-    world.on(CPU, |mm| mm.settings().set(MmSetting::CowPageTables, value)).expect("an accepted value");
-}
 
 /// A process with a page in each of [`PLACES`], whose forks share tables.
 fn parent<I: Isa>(cpus: u16) -> (Rc<TestWorld<I>>, TestProcess<I>, VirtAddr) {
     let (world, process) = TestProcess::<I>::judged(cpus);
-    share(&world, ALWAYS);
+    world.set(MmSetting::CowPageTables, "always");
     let base = process.map_at(VirtAddr::new(1 << 30), PAGES, Rights::RW, ANON | MapFlags::FIXED | MapFlags::NORESERVE);
     for (value, page) in (1..).zip(PLACES) {
         process.write(CPU, at(base, page), value);
@@ -96,7 +89,7 @@ fn a_store_copies_the_tables_on_its_way_and_no_others<I: Isa>() {
 fn a_child_has_its_root_alone_and_the_rest_in_proportion<I: Isa>() {
     const GIB_PAGES: u64 = 1 << 18;
     let (world, process) = TestProcess::<I>::unjudged();
-    share(&world, ALWAYS);
+    world.set(MmSetting::CowPageTables, "always");
     let flags = ANON | MapFlags::FIXED | MapFlags::NORESERVE;
     let base = process.map_at(VirtAddr::new(1 << 30), GIB_PAGES, Rights::RW, flags);
     // One page in each table: 512 of the last level, one at each level above.
@@ -214,7 +207,7 @@ fn a_fork_of_a_fork_shares_what_was_broken<I: Isa>() {
 /// `prctl(PR_SET_COW_PTE)`: inherited, and a second call is refused.
 fn fork_shares_tables_for_those_who_asked<I: Isa>() {
     let (world, process, base) = parent::<I>(1);
-    share(&world, PRCTL);
+    world.set(MmSetting::CowPageTables, "prctl");
     let classic = process.fork();
     assert_eq!(world.count(Counter::PwTableShared), 0);
     let ask = |process: &TestProcess<I>| world.on(CPU, |mm| mm.set_cow_page_tables(&process.space));
@@ -225,7 +218,7 @@ fn fork_shares_tables_for_those_who_asked<I: Isa>() {
     assert_eq!(ask(&child), Err(MmError::AlreadySet));
     let grandchild = child.fork();
     assert_eq!(world.count(Counter::PwTableShared), 2);
-    share(&world, 0);
+    world.set(MmSetting::CowPageTables, "never");
     let copied = grandchild.fork();
     assert_eq!((world.count(Counter::PwTableShared), values(&copied, base)), (2, [1, 2, 3]));
     let all = [&process, &classic, &child, &grandchild, &copied];

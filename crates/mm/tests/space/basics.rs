@@ -305,6 +305,7 @@ fn fault_around_maps_what_is_cached<I: Isa>() {
 
 fn shared_anonymous_memory_is_shared_with_children<I: Isa>() {
     let lab = lab::<I>();
+    lab.mm().settings().set(MmSetting::CowPageTables, 0).expect("never");
     let before = levels(&lab);
     let parent = Process::new(&lab);
     let base = parent.map(4 * PAGE_SIZE, Rights::RW, MapFlags::SHARED).expect("room");

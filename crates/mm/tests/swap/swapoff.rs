@@ -83,7 +83,7 @@ fn swapoff_swaps_everything_in<I: Isa>() {
     let scene = SwapScene::new(&world);
     world.on(CPU, |mm| mm.swap_off(0)).expect("memory");
     assert_eq!((scene.device.used(), world.on(CPU, |mm| mm.swap_slots())), (0, (0, 0)));
-    let swapped = |process: &TestProcess<I>| process.space.rss().swapped();
+    let swapped = |process: &TestProcess<I>| world.on(CPU, |mm| mm.rss(&process.space).swapped());
     assert_eq!((swapped(&scene.parent), swapped(&scene.child)), (0, 0));
     assert_eq!(world.on(CPU, |mm| mm.gauge(Gauge::SwapCached)), 0);
     assert!(scene.is_intact());
@@ -256,8 +256,7 @@ pub(crate) fn stores_and_forks_during_swapoff<I: Isa>(seed: u64) -> bool {
     let (world, process) = TestProcess::<I>::unjudged();
     // In every other schedule the child shares tables, which a walk may find after its end.
     let shares = if seed.is_multiple_of(2) { "never" } else { "always" };
-    let shares = MmSetting::CowPageTables.parse(shares).expect("a value of the setting");
-    world.on(CPU, |mm| mm.settings().set(MmSetting::CowPageTables, shares)).expect("an accepted value");
+    world.set(MmSetting::CowPageTables, shares);
     let device = world.swap_to(16);
     let (base, shared) = (process.anon(2), process.map_shared(1));
     for va in [base, at(base, 1), shared] {

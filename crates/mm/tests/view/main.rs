@@ -328,7 +328,7 @@ fn assert_shares_add_up<I: Isa>(bed: &Bed<I>) {
     let (mut total, mut entries) = (MemSizeStats::default(), 0);
     bed.mm().for_each_space(|space| {
         let usage = bed.mm().mem_size_stats(space);
-        assert_eq!(usage.rss, space.rss().bytes(), "the entries are what was counted when they were made");
+        assert_eq!(usage.rss, bed.mm().rss(space).bytes(), "the entries are what was counted when they were made");
         let parts = [usage.shared_clean, usage.shared_dirty, usage.private_clean, usage.private_dirty];
         assert_eq!(parts.iter().sum::<u64>(), usage.rss);
         let by_kind = usage.pss_anon.parts() + usage.pss_file.parts() + usage.pss_shmem.parts();

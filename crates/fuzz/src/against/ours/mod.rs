@@ -80,7 +80,11 @@ impl Ours {
     }
 
     /// Starts the first process of a program, and creates its file.
-    pub(super) fn begin(&mut self) -> Result<(), AgainstError> {
+    ///
+    /// `shares`: its forks share page tables.
+    pub(super) fn begin(&mut self, shares: bool) -> Result<(), AgainstError> {
+        let settings = self.lab.mm().settings();
+        settings.set(MmSetting::CowPageTables, if shares { 2 } else { 0 }).map_err(AgainstError::Setting)?;
         let (control, hard) = (&self.control, self.host.hard);
         let begun = self.lab.on(CPU, |mm| {
             let space = mm.new_space()?;
