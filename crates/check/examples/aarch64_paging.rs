@@ -10,7 +10,7 @@
 //!   call that edits ([`Space::edit`]), and before a table is freed
 //!   ([`Translation::deallocate_table`]). So whether the crate has these barriers is *not* judged.
 //! - **DSB ISHST** is not judged either: the crate stores through pointers, and walkers see such
-//!   stores at once.
+//!   stores at once (`Check::delay_pointer_stores` is for code whose barriers are on the machine).
 //!
 //! The crate's [`Translation`] places tables in the memory of the machine. Walkers of other CPUs
 //! read them while the crate is in the middle of an edit, as on hardware.
@@ -123,7 +123,7 @@ impl Translation<El1Attributes> for Tables {
     }
 
     unsafe fn deallocate_table(&mut self, table: NonNull<PageTable<El1Attributes>>) {
-        let offset = table.addr().get() - self.0.host_address(Pfn::new(0)).addr();
+        let offset = table.addr().get() - self.0.phys_offset();
         if let Some((cpu, _)) = EDITOR.with_borrow(Clone::clone) {
             cpu.complete();
         }
@@ -166,7 +166,12 @@ impl Space {
     }
 }
 
-fn protect_unmap_and_compact(mut space: Space, region: &MemoryRegion, page: Pfn, cpu: &Cpu<Aarch64>) {
+fn protect_unmap_and_compact(
+    mut space: Space,
+    region: &MemoryRegion,
+    (page, kernel_root): (Pfn, Pfn),
+    cpu: &Cpu<Aarch64>,
+) {
     cpu.call("mprotect", |cpu| {
         cpu.will_reduce(PageRange::page(VA), Rights::READ);
         let protect = |_: &MemoryRegion, entry: &mut UpdatableDescriptor<El1Attributes>| {
@@ -182,17 +187,21 @@ fn protect_unmap_and_compact(mut space: Space, region: &MemoryRegion, page: Pfn,
     if matches!(space.version, Version::Correct | Version::LastLevelOnly) {
         cpu.free_frame(page);
         space.edit(cpu, Mapping::compact_subtables);
-        for _ in 0..4 {
-            cpu.alloc_frame();
-        }
     }
+    // The tables are freed when `space` is dropped. No CPU may have them loaded then, or cached.
     space.request.set(CpuRequest::End);
+    while space.request.get() == CpuRequest::End {
+        cpu.relax();
+    }
+    cpu.load_root(kernel_root, Tag::new(0));
+    cpu.invalidate(Invalidate { scope: InvalidateScope::Broadcast, target: InvalidateTarget::Tag(TAG) });
+    cpu.complete();
     cpu.cpus().for_each(|_| space.mapping.mark_inactive());
     EDITOR.set(None);
 }
 
-/// A thread uses the page for a while; then its CPU serves requests.
-fn use_page(request: &Cell<CpuRequest>, cpu: &Cpu<Aarch64>) {
+/// A thread uses the page for a while; then its CPU serves requests, and leaves the space.
+fn use_page(request: &Cell<CpuRequest>, kernel_root: Pfn, cpu: &Cpu<Aarch64>) {
     for value in 1..4 {
         cpu.read(VA).ok();
         cpu.write(VA, value).ok();
@@ -205,6 +214,8 @@ fn use_page(request: &Cell<CpuRequest>, cpu: &Cpu<Aarch64>) {
         }
         cpu.relax();
     }
+    cpu.load_root(kernel_root, Tag::new(0));
+    request.set(CpuRequest::Nothing);
 }
 
 fn check(version: Version) -> CheckOutcome {
@@ -215,6 +226,7 @@ fn check(version: Version) -> CheckOutcome {
         let (page, constraints) = (harness.alloc_frame(), Constraints::NO_BLOCK_MAPPINGS);
         let mapped = mapping.map_range(&region, PhysicalAddress(page.base().raw() as usize), PAGE, constraints);
         mapped.expect("nothing is mapped");
+        let kernel_root = harness.alloc_frame();
         let root = Pfn::containing(PhysAddr::new(mapping.root_address().0 as u64));
         for cpu in harness.cpus() {
             cpu.load_root(root, TAG);
@@ -223,8 +235,8 @@ fn check(version: Version) -> CheckOutcome {
         let request = Rc::new(Cell::new(CpuRequest::Nothing));
         let space = Space { mapping, version, request: Rc::clone(&request) };
         vec![
-            program(move |cpu| protect_unmap_and_compact(space, &region, page, cpu)),
-            program(move |cpu| use_page(&request, cpu)),
+            program(move |cpu| protect_unmap_and_compact(space, &region, (page, kernel_root), cpu)),
+            program(move |cpu| use_page(&request, kernel_root, cpu)),
         ]
     })
 }

@@ -35,7 +35,6 @@ pub(crate) fn programs(harness: &Harness<X86_64>, flush: bool) -> Vec<CpuProgram
             }
             cpu.free_frame(page);
         });
-        cpu.alloc_frame(); // The frame has a new owner.
     });
     let reads = program(|cpu| {
         for _ in 0..3 {
@@ -51,5 +50,5 @@ fn main() {
     let broken = Check::<X86_64>::new().explore(|harness| programs(harness, false));
     println!("Without:\n{broken}");
     correct.unwrap_clean();
-    broken.expect_violation(Rule::Rights);
+    broken.expect_violation(Rule::Reuse);
 }

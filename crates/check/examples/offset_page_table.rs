@@ -11,8 +11,8 @@
 //! `cargo run -p pagewright-check --example offset_page_table`. The exit status is 1 unless the
 //! correct version is clean and each of the others is found.
 //!
-//! Not judged: whether the crate orders its stores. It stores through pointers, and walkers see
-//! such stores at once.
+//! Not judged: in which order the crate stores. It stores through pointers, and walkers see such
+//! stores at once.
 
 #[path = "support/versions.rs"]
 mod versions;
@@ -90,7 +90,7 @@ impl FrameDeallocator<Size4KiB> for &Space {
 
 impl Space {
     fn mapper(&self) -> OffsetPageTable<'_> {
-        let offset = VirtAddr::new(self.harness.host_address(Pfn::new(0)).expose_provenance() as u64);
+        let offset = VirtAddr::new(self.harness.phys_offset() as u64);
         // SAFETY: the frame is the root table and lies in memory of atomic words. No other
         // reference to it exists until the mapper is dropped, because no method of the mapper is a
         // point at which another CPU runs.
@@ -131,7 +131,6 @@ fn protect_unmap_and_clean_up(space: &Space, page: Page, cpu: &Cpu<X86_64>) {
             space.flush(cpu);
         }
         space.unlinked.take().into_iter().for_each(|table| cpu.free_frame(table));
-        (0..4).for_each(|_| _ = cpu.alloc_frame());
     }
 }
 

@@ -8,9 +8,9 @@ use crate::outcome::CheckOutcome;
 use crate::search::{ForeignToken, Search, SearchPlan, replay, search};
 use crate::testbench::{Attempt, RunDetail, Testbench};
 use pagewright_arch::{Effects, Isa};
-use pagewright_sim::MachineConfig;
 use pagewright_sim::config::parse;
 use pagewright_sim::explore::{self, Chooser, ExploreSettings, ReplayToken};
+use pagewright_sim::{MachineConfig, PointerStores};
 use pagewright_types::CpuId;
 use std::marker::PhantomData;
 
@@ -23,6 +23,7 @@ pub struct Check<I> {
     config: MachineConfig,
     plan: SearchPlan,
     settings: ExploreSettings,
+    pointer_stores: PointerStores,
     isa: PhantomData<fn() -> I>,
 }
 
@@ -41,7 +42,8 @@ impl<I: Isa> Check<I> {
         let config = MachineConfig::default_for(I::KIND);
         let config = config.unwrap_or_else(|error| panic!("the default machine: {error}"));
         let (plan, settings) = (SearchPlan::default(), ExploreSettings::default());
-        Self { config, plan, settings, isa: PhantomData }.cpus(2).memory("1M")
+        let pointer_stores = PointerStores::Unseen;
+        Self { config, plan, settings, pointer_stores, isa: PhantomData }.cpus(2).memory("1M")
     }
 
     /// Sets the number of CPUs.
@@ -66,6 +68,25 @@ impl<I: Isa> Check<I> {
     #[must_use]
     pub fn untagged(mut self) -> Self {
         self.config.tagged = false;
+        self
+    }
+
+    /// Lets a mapping change its size without break-before-make (arm64 FEAT_BBM level 2).
+    ///
+    /// No access is aborted for it, as on the CPUs on which Linux relies on this (`BBML2_NOABORT`).
+    #[must_use]
+    pub fn bbm_level_2(mut self) -> Self {
+        self.config.bbm_level_2 = true;
+        self
+    }
+
+    /// Lets walkers see stores through pointers late, until `DSB ISHST` ([`crate::Cpu::publish`]).
+    ///
+    /// It has an effect on arm64 only. Set it if the code under test makes all its barriers on the
+    /// machine: one that is compiled away on the host would be reported as missing.
+    #[must_use]
+    pub fn delay_pointer_stores(mut self) -> Self {
+        self.pointer_stores = PointerStores::Delayed;
         self
     }
 
@@ -130,7 +151,8 @@ impl<I: Isa> Check<I> {
     }
 
     fn outcome(&self, search: Search, replayed: bool) -> CheckOutcome {
-        CheckOutcome { isa: I::KIND, cpus: self.config.cpus, seed: self.plan.seed, replayed, search }
+        let pointer_stores = self.pointer_stores;
+        CheckOutcome { isa: I::KIND, cpus: self.config.cpus, seed: self.plan.seed, pointer_stores, replayed, search }
     }
 
     fn attempt(
@@ -141,6 +163,7 @@ impl<I: Isa> Check<I> {
     ) -> Attempt {
         let bench = Testbench::new(self.config.clone()).unwrap_or_else(|error| panic!("{error}"));
         bench.journal().turn(detail == RunDetail::Full);
+        bench.sim().watch_pointer_stores(self.pointer_stores);
         let harness = Harness::<I>::new(bench);
         let sim = harness.sim();
         let programs = sim.run_on(CpuId::new(0), || setup(&harness));

@@ -73,7 +73,9 @@ fn renumbered(mut violation: Violation, at: &dyn Fn(u64) -> u64) -> Violation {
         }
         ViolationKind::DeferredTooLong { opened, .. } => [Some(opened), None],
         ViolationKind::SharedTableStored { since, .. } => [Some(since), None],
-        ViolationKind::BreakMissing { .. } => [None, None],
+        ViolationKind::ReleasedFrameReachable { .. }
+        | ViolationKind::ReleasedFrameMapped { .. }
+        | ViolationKind::BreakMissing { .. } => [None, None],
         ViolationKind::RightKept { reduced, returned, .. } | ViolationKind::RightUsed { reduced, returned, .. } => {
             [Some(reduced), Some(returned)]
         }
@@ -97,7 +99,10 @@ impl fmt::Display for CheckFinding {
                 stopped_at.iter().try_for_each(|(cpu, point)| write!(f, "\n  CPU {cpu} {point}"))
             }
             Self::Panicked { cpu, message } => write!(f, "the program on CPU {cpu} panicked: {message}"),
-            Self::StepLimit => f.write_str("the programs did not end within the step limit"),
+            Self::StepLimit => f.write_str(
+                "the programs did not end within the step limit, which `Check::steps(..)` sets\n  a loop that waits \
+                 for another CPU must call `relax`",
+            ),
             Self::Reported(what) => f.write_str(what),
         }
     }

@@ -26,10 +26,31 @@ pub enum JournalEvent {
         /// Its tag.
         tag: Tag,
     },
+    /// The kernel stored an entry through a pointer to memory, before its next point.
+    PointerStore {
+        /// The entry.
+        at: PhysAddr,
+        /// Its word before.
+        old: u64,
+        /// Its word.
+        new: u64,
+        /// Whether the oracle reported it.
+        reported: bool,
+    },
     /// A program says what it does.
     Note(String),
     /// The word that the access before read or wrote.
     Value(u64),
+}
+
+impl JournalEvent {
+    /// Whether the oracle was told it in a step of its own.
+    pub(crate) fn is_of_oracle(&self) -> bool {
+        match self {
+            Self::Fact(_) | Self::Access(_) | Self::Loaded { .. } | Self::PointerStore { reported: true, .. } => true,
+            Self::Note(_) | Self::Value(_) | Self::PointerStore { reported: false, .. } => false,
+        }
+    }
 }
 
 /// One line of the journal.
@@ -143,6 +164,15 @@ impl Judge for Listener {
         let found = self.oracle.found();
         self.oracle.entry_stored(witness, cpu, at, old, new);
         self.note_report(found, cpu, format_args!("entry at {at} changes from {old:#x} to {new:#x}"));
+    }
+
+    fn pointer_stored(&mut self, witness: &dyn Witness, cpu: CpuId, at: PhysAddr, old: u64, new: u64) {
+        let found = self.oracle.found();
+        self.oracle.entry_stored(witness, cpu, at, old, new);
+        if self.journal.is_on() {
+            let reported = self.oracle.found() > found;
+            self.journal.add(self.oracle.step(), cpu, JournalEvent::PointerStore { at, old, new, reported });
+        }
     }
 
     fn written(&mut self, witness: &dyn Witness, cpu: CpuId, frames: FrameRange) {

@@ -41,7 +41,7 @@
 //!     let read = program(|cpu| _ = cpu.read(PAGE));
 //!     vec![munmap, read]
 //! });
-//! outcome.expect_violation(Rule::Rights);
+//! outcome.expect_violation(Rule::Reuse);
 //! println!("{outcome}"); // The rule, the drawing of the schedule, and the replay token.
 //! ```
 //!
@@ -49,9 +49,9 @@
 //!
 //! | what the code does | on the harness |
 //! | --- | --- |
-//! | reach a table by physical address | [`Harness::host_address`], [`Harness::ram`] |
+//! | reach a table by physical address | [`Harness::phys_offset`], [`Harness::host_address`], [`Harness::ram`] |
 //! | store an entry | through that pointer, or [`Cpu::store`], [`Cpu::swap`] |
-//! | allocate and free a frame | [`Harness::alloc_frame`], [`Harness::free_frame`] |
+//! | allocate and free a frame | [`Harness::alloc_frame`], [`Harness::free_frame`], [`Harness::park_frame`] |
 //! | `INVLPG`, `TLBI` | [`Cpu::flush_page`], [`Cpu::flush_all`], [`Cpu::invalidate`] |
 //! | `DSB ISHST`, `DSB ISH` | [`Cpu::publish`], [`Cpu::complete`] |
 //! | load a root (`MOV CR3`, `TTBR0_EL1`) | [`Cpu::load_root`] |
@@ -79,6 +79,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod cpu;
 mod explain;
 mod finding;
 mod harness;
@@ -88,9 +89,10 @@ mod search;
 mod testbench;
 
 pub use check::Check;
+pub use cpu::{Cpu, PendingIpis};
 pub use explain::explain;
 pub use finding::CheckFinding;
-pub use harness::{Cpu, CpuProgram, Harness, HarnessLock, PendingIpis, Unranked, program};
+pub use harness::{CpuProgram, Harness, HarnessLock, Unranked, program};
 pub use journal::{Journal, JournalEntry, JournalEvent};
 pub use outcome::CheckOutcome;
 pub use pagewright_arch::{Aarch64, Invalidate, InvalidateScope, InvalidateTarget, Isa, X86_64};

@@ -9,6 +9,7 @@ use crate::explain::{explain, rows};
 use crate::finding::CheckFinding;
 use crate::search::{FailingSchedule, Search};
 use pagewright_model::{Antecedent, Rule};
+use pagewright_sim::PointerStores;
 use pagewright_sim::explore::{Schedule, ScheduleStrategy};
 use pagewright_types::IsaKind;
 use std::fmt;
@@ -19,6 +20,7 @@ pub struct CheckOutcome {
     pub(crate) isa: IsaKind,
     pub(crate) cpus: u16,
     pub(crate) seed: u64,
+    pub(crate) pointer_stores: PointerStores,
     /// Whether only the schedule of a token was run.
     pub(crate) replayed: bool,
     pub(crate) search: Search,
@@ -35,10 +37,10 @@ impl CheckOutcome {
         self.search.failing.as_ref().and_then(|found| found.attempt.findings.first())
     }
 
-    /// Whether neither rule about translations (O1, O2) had anything to judge.
+    /// Whether no rule about translations (O1, O2) had anything to judge.
     pub fn is_vacuous(&self) -> bool {
-        let Judged { reused, reduced, .. } = self.judged();
-        reused == 0 && reduced == 0
+        let Judged { reused, pages, tables, reduced, replaced, .. } = self.judged();
+        reused + pages + tables + reduced + replaced == 0
     }
 
     /// Asserts that nothing was found: for a test of correct code.
@@ -65,49 +67,103 @@ impl CheckOutcome {
     fn judged(&self) -> Judged {
         let of = |what| self.search.tally.of(what);
         Judged {
+            isa: self.isa,
             reused: of(Antecedent::FrameReused),
+            pages: of(Antecedent::PageReleased),
+            tables: of(Antecedent::TableReleased),
             reduced: of(Antecedent::RightReduced),
             held: of(Antecedent::RightHeld),
+            replaced: of(Antecedent::EntryReplaced),
+            exempt: of(Antecedent::ReplacedReadOnly) + of(Antecedent::ReplacedSize),
+            by_pointer: self.search.pointer_stores,
+            delayed: self.pointer_stores == PointerStores::Delayed,
         }
     }
 }
 
 /// How often the rules about translations had something to judge.
 struct Judged {
+    isa: IsaKind,
     /// Frames reallocated after a program had accessed them.
     reused: u64,
+    /// Frames given back after a program had accessed them.
+    pages: u64,
+    /// Page tables given back after a walk had read them.
+    tables: u64,
     /// Reductions of rights whose call returned.
     reduced: u64,
     /// Those among them while another CPU cached a translation that allowed more.
     held: u64,
+    /// Valid entries stored where a walk had found another translation.
+    replaced: u64,
+    /// Those among them that need no break-before-make.
+    exempt: u64,
+    /// Stores through pointers.
+    by_pointer: u64,
+    /// Whether walkers could see them late.
+    delayed: bool,
+}
+
+impl Judged {
+    fn reuse(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { reused, pages, tables, .. } = *self;
+        write!(f, "  {} judged ", Rule::Reuse)?;
+        if reused + pages + tables == 0 {
+            return f
+                .write_str("NOTHING: no page that a program had accessed, or table that a walk had read, was freed");
+        }
+        write!(f, "{} freed and {reused} reallocated, ", Many(pages, "page"))?;
+        match tables {
+            0 => f.write_str("and NO page table: none that a walk had read was freed"),
+            _ => write!(f, "and {} freed", Many(tables, "page table")),
+        }
+    }
+
+    fn rights(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { reduced, held, .. } = *self;
+        write!(f, "\n  {} judged ", Rule::Rights)?;
+        match (reduced, held) {
+            (0, _) => f.write_str("NOTHING: no call declared that it reduces rights, and returned"),
+            (_, 0) => write!(f, "{} of rights, NONE while another CPU cached the right", Many(reduced, "reduction")),
+            _ => write!(f, "{} of rights, {held} while another CPU cached the right", Many(reduced, "reduction")),
+        }
+    }
+
+    fn replacements(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { replaced, exempt, .. } = *self;
+        match (self.isa, replaced) {
+            (IsaKind::X86_64, _) => Ok(()),
+            (IsaKind::Aarch64, 0) => write!(f, "\n  break-before-make: NOTHING judged, no live entry was replaced"),
+            (IsaKind::Aarch64, _) => {
+                write!(f, "\n  break-before-make: judged {}, {exempt} exempt", Many(replaced, "replaced entry"))
+            }
+        }
+    }
+
+    fn pointers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stores = match self.by_pointer {
+            0 => return Ok(()),
+            stores => Many(stores, "store"),
+        };
+        match (self.delayed, self.isa) {
+            (true, IsaKind::Aarch64) => {
+                write!(f, "\n  {stores} through pointers; NOT judged: the order of two of them")?
+            }
+            (false, IsaKind::Aarch64) => {
+                write!(f, "\n  {stores} through pointers; NOT judged: a missing DSB ISHST, the order of two of them")?;
+            }
+            (_, IsaKind::X86_64) => write!(f, "\n  {stores} through pointers; NOT judged: the order of two of them")?,
+        }
+        Ok(())
+    }
 }
 
 impl fmt::Display for Judged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { reused, reduced, held } = *self;
-        match reused {
-            0 => write!(f, "  {} judged NOTHING: no frame that a program had accessed was reallocated", Rule::Reuse)?,
-            _ => {
-                write!(f, "  {} judged {} that a program had accessed", Rule::Reuse, Many(reused, "reallocated frame"))?
-            }
-        }
-        match (reduced, held) {
-            (0, _) => {
-                write!(f, "\n  {} judged NOTHING: no call declared that it reduces rights, and returned", Rule::Rights)
-            }
-            (_, 0) => write!(
-                f,
-                "\n  {} judged {} of rights, NONE while another CPU cached the right",
-                Rule::Rights,
-                Many(reduced, "reduction")
-            ),
-            _ => write!(
-                f,
-                "\n  {} judged {} of rights, {held} while another CPU cached the right",
-                Rule::Rights,
-                Many(reduced, "reduction")
-            ),
-        }
+        self.reuse(f)?;
+        self.rights(f)?;
+        self.replacements(f)?;
+        self.pointers(f)
     }
 }
 
@@ -116,14 +172,17 @@ struct Many(u64, &'static str);
 
 impl fmt::Display for Many {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = if self.0 == 1 { "" } else { "s" };
-        write!(f, "{} {}{plural}", self.0, self.1)
+        match (self.0, self.1.strip_suffix('y')) {
+            (1, _) => write!(f, "1 {}", self.1),
+            (many, Some(stem)) => write!(f, "{many} {stem}ies"),
+            (many, None) => write!(f, "{many} {}s", self.1),
+        }
     }
 }
 
 impl fmt::Display for CheckOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { isa, cpus, seed, replayed, search } = self;
+        let Self { isa, cpus, seed, replayed, search, .. } = self;
         let Search { schedules, distinct, steps, .. } = search;
         let machine = format!("{}, {isa}", Many(u64::from(*cpus), "CPU"));
         let Some(found) = &search.failing else {

@@ -49,6 +49,8 @@ pub struct Search {
     pub steps: u64,
     /// How often each rule had something to judge in them.
     pub tally: Tally,
+    /// Stores to page tables through pointers that were found in them.
+    pub pointer_stores: u64,
     /// The first schedule with a finding.
     pub failing: Option<FailingSchedule>,
 }
@@ -65,10 +67,11 @@ impl Search {
     /// The search that `token` alone makes.
     pub(crate) fn of_replay(token: &ReplayToken, attempt: Attempt) -> Self {
         let (steps, tally) = (u64::from(attempt.report.steps), attempt.tally.clone());
+        let pointer_stores = attempt.pointer_stores;
         let bad = !attempt.findings.is_empty();
         let failing =
             bad.then(|| FailingSchedule { token: token.clone(), shrunk: token.clone(), attempt, shrink_runs: 0 });
-        Self { schedules: 1, distinct: 1, steps, tally, failing }
+        Self { schedules: 1, distinct: 1, steps, tally, pointer_stores, failing }
     }
 }
 
@@ -152,7 +155,8 @@ fn strategy(numbers: &mut SplitMix64, index: u32, length: u32) -> ScheduleStrate
 /// `attempt` makes a fresh machine and runs it under the chooser. The same choices must give the
 /// same run.
 pub fn search(plan: &SearchPlan, attempt: &mut dyn FnMut(&mut dyn Chooser, RunDetail) -> Attempt) -> Search {
-    let mut search = Search { schedules: 0, distinct: 0, steps: 0, tally: Tally::default(), failing: None };
+    let tally = Tally::default();
+    let mut search = Search { schedules: 0, distinct: 0, steps: 0, tally, pointer_stores: 0, failing: None };
     let (mut traces, mut numbers, mut length) = (FxHashSet::default(), SplitMix64(plan.seed), 1);
     for index in 0..plan.schedules {
         let strategy = strategy(&mut numbers, index, length);
@@ -162,6 +166,7 @@ pub fn search(plan: &SearchPlan, attempt: &mut dyn FnMut(&mut dyn Chooser, RunDe
         search.steps += u64::from(run.report.steps);
         length = (search.steps / u64::from(search.schedules)) as u32;
         search.tally += &run.tally;
+        search.pointer_stores += run.pointer_stores;
         if let Some(finding) = run.findings.first() {
             let token = ReplayToken { fingerprint: run.fingerprint, strategy };
             search.failing = Some(shrink_failing(plan, token, finding, run.report.schedule.clone(), attempt));

@@ -12,7 +12,7 @@
 //! see [`RunReport::abandoned`].
 
 use crate::finding::CheckFinding;
-use crate::journal::{Journal, JournalEntry, JournalEvent, Listener};
+use crate::journal::{Journal, JournalEntry, Listener};
 use pagewright_arch::Isa;
 use pagewright_model::{Census, Oracle, SoftwareBits, Tally};
 use pagewright_sim::explore::{self, Chooser, CoroutineBody, ExploreSettings, MachineFingerprint, RunReport};
@@ -44,6 +44,8 @@ pub struct Attempt {
     pub findings: Vec<CheckFinding>,
     /// How often each rule had something to judge.
     pub tally: Tally,
+    /// Stores to page tables through pointers that were found.
+    pub pointer_stores: u64,
     /// The journal; empty without [`RunDetail::Full`].
     pub journal: Vec<JournalEntry>,
 }
@@ -54,9 +56,7 @@ impl Attempt {
     /// Step 0 is outside of the schedule. Without a journal, the steps remain the oracle's.
     pub fn findings_by_schedule_step(&self) -> Vec<CheckFinding> {
         let at = |step: u64| {
-            let tells_oracle = |entry: &&JournalEntry| {
-                entry.oracle_step == step && !matches!(entry.event, JournalEvent::Note(_) | JournalEvent::Value(_))
-            };
+            let tells_oracle = |entry: &&JournalEntry| entry.oracle_step == step && entry.event.is_of_oracle();
             self.journal.iter().find(tells_oracle).map_or(step, |entry| u64::from(entry.schedule_step))
         };
         self.findings.iter().map(|finding| finding.renumbered(&at)).collect()
@@ -81,7 +81,10 @@ impl<I: Isa> Testbench<I> {
         let sim = Sim::new(config)?;
         let machine = sim.clone();
         let journal = Journal::new(move || machine.explored_step());
-        let oracle = Oracle::new(I::KIND).with_software_bits(SoftwareBits::pagewright(I::KIND));
+        let mut oracle = Oracle::new(I::KIND).with_software_bits(SoftwareBits::pagewright(I::KIND));
+        if sim.config().bbm_level_2 {
+            oracle = oracle.with_bbm_level_2();
+        }
         let listener = Listener { oracle, journal: journal.clone() };
         let listener = Rc::new(RefCell::new(listener));
         sim.bind_judge(Rc::clone(&listener) as _);
@@ -171,6 +174,7 @@ impl<I: Isa> Testbench<I> {
             fingerprint: MachineFingerprint::of(&self.sim, settings),
             findings: self.findings().into_iter().chain(end).collect(),
             tally: self.oracle().tally().clone(),
+            pointer_stores: self.sim.pointer_stores_found(),
             journal: self.journal.take(),
             report,
         }

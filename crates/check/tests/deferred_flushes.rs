@@ -169,13 +169,13 @@ enum StoreToFree {
     Unseen,
 }
 
-/// Unmaps page 0, frees its frame, and allocates it again after the flush.
+/// Unmaps page 0, parks its frame, and frees and allocates it after the flush.
 fn park<I: Isa>(store: StoreToFree, seed: u64) -> CheckOutcome {
     run::<I>(seed, move |cpu, tables, frames| {
         cpu.call("munmap", |cpu| {
             cpu.will_reduce(PageRange::page(page(0)), Rights::empty());
             cpu.swap(tables.leaf(0), 0);
-            cpu.free_frame(frames.old);
+            cpu.park_frame(frames.old);
             match store {
                 StoreToFree::Nothing => {}
                 StoreToFree::Kernel => cpu.sim().write(frames.old.base(), &[5]),
@@ -185,6 +185,7 @@ fn park<I: Isa>(store: StoreToFree, seed: u64) -> CheckOutcome {
                 }
             }
             flush_leaf(cpu);
+            cpu.free_frame(frames.old);
             assert_eq!(cpu.alloc_frame(), frames.old);
         });
     })

@@ -9,6 +9,8 @@ mod common;
 #[path = "../examples/bugs/corpus.rs"]
 mod corpus;
 mod deferred_flushes;
+mod freed_frames;
+mod pointer_stores;
 mod published_crates;
 mod raw_tables;
 mod readme;

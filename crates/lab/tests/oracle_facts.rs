@@ -72,7 +72,7 @@ impl Judge for Listener {
                     self.reused += u64::from(before == Some(false));
                 }
             }
-            Fact::FrameFreed { pfn, order } => {
+            Fact::FrameFreed { pfn, order } | Fact::FrameReleased { pfn, order } => {
                 for pfn in (0..order.frames()).map(|index| pfn.add(index)) {
                     assert_ne!(self.allocated.insert(pfn, false), Some(false), "{pfn} is freed twice");
                 }

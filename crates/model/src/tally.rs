@@ -13,6 +13,8 @@ pagewright_types::named_table! {
         FrameDebt = "O1 free frame read", "A program read a frame that was free and still owed a flush.";
         FrameSwept = "O1 reach checked", "The machine could not rule out that a reused frame was reachable, so everything cached was searched.";
         ReusedAtOnce = "O1 reused without waiting", "A frame that a program had accessed was allocated by a CPU that must not wait.";
+        PageReleased = "O1 page freed", "A frame that a program had accessed was freed, with no flush owed.";
+        TableReleased = "O1 table freed", "A frame that a walk had read as a page table was freed, with no flush owed.";
         Parked = "O1 parked frame", "The contents of a frame were compared with those that it had when it was freed and still reachable.";
         Condemned = "O1 O2 condemned", "A stale entry could not be used at once, and was watched from then on.";
         RightHeld = "O2 right held", "A right was reduced while another CPU held a translation that granted more.";
@@ -24,6 +26,7 @@ pagewright_types::named_table! {
         DeferralEnded = "O2 deferral ended", "An event required that every TLB has lost a page whose flush was deferred.";
         EntryReplaced = "O2 entry replaced", "A valid entry was stored where a walk had found another translation (arm64).";
         ReplacedReadOnly = "O2 replaced read-only", "Break-before-make was not needed: both entries read-only, equal contents (arm64).";
+        ReplacedSize = "O2 resized in place", "Break-before-make was not needed: the same frames in another size (arm64 FEAT_BBM level 2).";
         Loaded = "O3 loads", "A load was compared with the reference memory.";
         Stored = "O3 stores", "A store was compared with the reference memory.";
         Faulted = "O3 faults", "A fault or its signal was compared with the reference memory.";

@@ -6,6 +6,7 @@
 
 use crate::count::CountMismatch;
 use crate::spec::{AccessResult, CallResult};
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -15,7 +16,7 @@ use pagewright_types::{Access, CpuId, Order, PageRange, Pfn, PhysAddr, Rights, S
 /// A rule of the oracle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rule {
-    /// INV-ORACLE-O1: no CPU reaches a reused frame by a stale translation.
+    /// INV-ORACLE-O1: no CPU reaches a reused or returned frame by a stale translation.
     Reuse,
     /// INV-ORACLE-O2: no CPU keeps a right that a call has taken away.
     Rights,
@@ -131,6 +132,24 @@ pub enum ViolationKind {
         block: ReusedBlock,
         /// How it could be used.
         exposure: Exposure,
+    },
+    /// O1: a CPU can reach a frame that is given back with no flush owed.
+    ReleasedFrameReachable {
+        /// The stale translation, walk-cache entry or walk.
+        held: CachedEntry,
+        /// The frame.
+        pfn: Pfn,
+    },
+    /// O1: the tables of a loaded root lead to a frame that is given back.
+    ReleasedFrameMapped {
+        /// The frame.
+        pfn: Pfn,
+        /// A CPU that has loaded the root.
+        cpu: CpuId,
+        /// The root.
+        root: Pfn,
+        /// The first address that leads to the frame.
+        va: VirtAddr,
     },
     /// O1: a program stored to a free frame.
     FreeFrameStored {
@@ -286,10 +305,13 @@ impl fmt::Display for Violation {
         write!(f, "{} at step {}, on CPU {}: ", self.rule, self.step, self.cpu)?;
         match &self.kind {
             ViolationKind::ReusedFrameReachable { held, block, exposure } => {
-                write!(f, "CPU {} {}: {}", held.cpu, reach(held), DescribeCached(held, None))?;
+                let how = reach(held, "a reused frame", "a reused page table");
+                write!(f, "CPU {} {how}: {}", held.cpu, DescribeCached(held, None))?;
                 write_block(f, block)?;
                 exposure.explain(f)
             }
+            ViolationKind::ReleasedFrameReachable { held, pfn } => write_reachable(f, held, *pfn),
+            ViolationKind::ReleasedFrameMapped { pfn, cpu, root, va } => write_mapped(f, *pfn, (*cpu, *root), *va),
             ViolationKind::FreeFrameStored { made, freed } => {
                 write!(f, "{}\n  the frame was freed {freed} and has not been allocated since", DescribeAccess(made))
             }
@@ -343,12 +365,26 @@ impl fmt::Display for Violation {
     }
 }
 
-/// How a CPU reaches a reused frame.
-fn reach(held: &CachedEntry) -> &'static str {
+fn write_reachable(f: &mut fmt::Formatter<'_>, held: &CachedEntry, pfn: Pfn) -> fmt::Result {
+    let (cpu, how) = (held.cpu, reach(held, "it", "it"));
+    write!(f, "frame {pfn} is freed, and CPU {cpu} {how}: {}", DescribeCached(held, None))?;
+    write!(f, "\n  any CPU may allocate it from here on, and no flush has removed what CPU {cpu} holds")
+}
+
+fn write_mapped(f: &mut fmt::Formatter<'_>, pfn: Pfn, (cpu, root): (CpuId, Pfn), va: VirtAddr) -> fmt::Result {
+    if pfn == root {
+        return write!(f, "frame {pfn} is freed, and CPU {cpu} has loaded it as its root");
+    }
+    write!(f, "frame {pfn} is freed, and the tables still lead to it at va {va} (root {root})")?;
+    write!(f, "\n  CPU {cpu} has loaded the root")
+}
+
+/// How a CPU reaches `page`, or `table`.
+fn reach(held: &CachedEntry, page: &str, table: &str) -> String {
     match held.kind {
-        CachedEntryKind::Translation { .. } => "can reach a reused frame through a stale translation",
-        CachedEntryKind::Table { .. } => "has a reused page table in its walk cache",
-        CachedEntryKind::Walk { .. } => "is about to read a reused page table in a walk",
+        CachedEntryKind::Translation { .. } => format!("can reach {page} through a stale translation"),
+        CachedEntryKind::Table { .. } => format!("has {table} in its walk cache"),
+        CachedEntryKind::Walk { .. } => format!("is about to read {table} in a walk"),
     }
 }
 

@@ -6,6 +6,7 @@ mod counts;
 mod deferred;
 mod memory;
 mod paths;
+mod released;
 mod replaced;
 mod shared;
 mod support;

@@ -1,8 +1,8 @@
 //! O2 on arm64: break before make, on histories made by hand (INV-ORACLE-O2).
 
-use crate::support::{CPU0, FRAME, LAST, Machine, ROOT, TAG, VA};
+use crate::support::{ABOVE, CPU0, FRAME, LAST, Machine, ROOT, TAG, VA};
 use pagewright_model::{Antecedent, Oracle, Rule};
-use pagewright_types::judge::{CachedEntryKind, CachedEntryState, Judge};
+use pagewright_types::judge::{CachedEntryKind, CachedEntryState, Judge, Witness};
 use pagewright_types::{FrameRange, IsaKind, Level, Pfn, PhysAddr, Rights, Tag};
 
 const SLOT: PhysAddr = PhysAddr::new((0x13 << 12) + 7 * 8);
@@ -137,4 +137,36 @@ fn another_table_or_another_size_needs_break_before_make() {
     let old = machine.put_word(at, block);
     oracle.entry_stored(&machine, CPU0, at, old, block);
     assert_eq!(oracle.found(), 1, "a page of the table is still cached");
+}
+
+/// A live block is replaced by a table that maps two pages, the second `page`, or the reverse.
+fn resized(level_2: bool, to_table: bool, page: Pfn, held: CachedEntryKind) -> (u64, u64) {
+    let (mut machine, mut oracle) = (Machine::new(IsaKind::Aarch64), Oracle::new(IsaKind::Aarch64));
+    if level_2 {
+        oracle = oracle.with_bbm_level_2();
+    }
+    let (at, block) = (ABOVE.base(), machine.leaf(Pfn::new(0x1200), Rights::READ) & !2);
+    // The first page of the span is not mapped.
+    machine.map(VA, Pfn::new(0x1207), Rights::READ);
+    machine.map(VA.add(1 << 12), page, Rights::READ);
+    let pointer = machine.word(at);
+    let (old, new, old_pfn) = if to_table { (block, pointer, Pfn::new(0x1200)) } else { (pointer, block, LAST) };
+    machine.put_word(at, old);
+    machine.walked(ROOT, ABOVE, VA.align_down(Level::PMD.span()), old_pfn);
+    machine.remember(held, Level::PMD, CachedEntryState::Usable);
+    machine.put_word(at, new);
+    oracle.entry_stored(&machine, CPU0, at, old, new);
+    (oracle.found(), oracle.tally().of(Antecedent::ReplacedSize))
+}
+
+#[test]
+fn a_block_and_a_table_may_replace_each_other_only_at_level_2_and_with_the_same_frames() {
+    let block = CachedEntryKind::Translation { pfn: Pfn::new(0x1200), rights: Rights::READ };
+    let table = CachedEntryKind::Table { table: LAST, allows: Rights::all() };
+    let (same, other) = (Pfn::new(0x1208), Pfn::new(0x1209));
+    for (to_table, held) in [(true, block), (false, table)] {
+        assert_eq!(resized(false, to_table, same, held), (1, 0));
+        assert_eq!(resized(true, to_table, same, held), (0, 1));
+        assert_eq!(resized(true, to_table, other, held), (1, 0));
+    }
 }

@@ -51,6 +51,12 @@ impl<I: Isa> Sim<I> {
         stores.borrow_mut().store(&self.0.ram, self.cpu(), slot.addr(), pte.raw(), step.get());
     }
 
+    /// Puts a store that memory already has into the store buffer of the current CPU.
+    pub(crate) fn buffer_found_store(&self, slot: PteSlot, old: u64, new: u64) {
+        let InFlight { stores, step, .. } = &self.0.in_flight;
+        stores.borrow_mut().hold_back(self.cpu(), slot.addr(), (old, new), step.get());
+    }
+
     /// Stores `pte`: to memory in fast mode, for walkers later in explore mode.
     #[inline]
     fn store_word(&self, slot: PteSlot, pte: Pte) {

@@ -92,9 +92,12 @@ impl<I: Isa> Sim<I> {
     #[cold]
     pub(crate) fn judge_fact(&self, fact: Fact) {
         self.with_judge(|judge| judge.fact(self, self.0.current.get(), fact));
-        if let Fact::FrameFreed { pfn, order } | Fact::FrameReused { pfn, order } = fact {
+        if let Fact::FrameFreed { pfn, order } | Fact::FrameReleased { pfn, order } | Fact::FrameReused { pfn, order } =
+            fact
+        {
             let frames = FrameRange::new(pfn, pfn.add(order.frames()));
             self.0.walked.borrow_mut().forget_tables(frames);
+            self.0.pointer_stores.forget(frames);
             if self.0.roots.borrow().is_any(frames) {
                 self.0.walked.borrow_mut().forget_roots(frames);
             }
@@ -132,10 +135,25 @@ impl<I: Isa> Sim<I> {
             self.with_judge(|judge| {
                 judge.entry_stored(self, self.0.current.get(), slot.addr(), old.raw(), new.raw());
             });
-            // A word that is not present leads nowhere, so what it led to before stays of interest.
-            if new.raw() & 1 != 0 {
-                self.0.walked.borrow_mut().forget(slot);
-            }
+            self.0.pointer_stores.seen(I::KIND, &self.0.ram, slot, new.raw());
+            self.forget_walked(slot, new);
+        }
+    }
+
+    /// Tells the judge that the current CPU has stored an entry through a pointer.
+    pub(crate) fn judge_pointer_stored(&self, slot: PteSlot, old: Pte, new: Pte) {
+        self.with_judge(|judge| {
+            judge.pointer_stored(self, self.0.current.get(), slot.addr(), old.raw(), new.raw());
+        });
+        self.forget_walked(slot, new);
+    }
+
+    /// Forgets what walks have translated by an entry, if it leads elsewhere now.
+    ///
+    /// A word that is not present leads nowhere, so what it led to before stays of interest.
+    fn forget_walked(&self, slot: PteSlot, new: Pte) {
+        if new.raw() & 1 != 0 {
+            self.0.walked.borrow_mut().forget(slot);
         }
     }
 
@@ -264,6 +282,10 @@ impl<I: Isa> Witness for Sim<I> {
     fn walked_at(&self, at: PhysAddr, visit: &mut dyn FnMut(WalkedPlace)) {
         let slot = PteSlot { table: Pfn::containing(at), index: (at.page_offset() / 8) as u16 };
         self.0.walked.borrow().of(slot).iter().copied().for_each(visit);
+    }
+
+    fn is_walked_table(&self, pfn: Pfn) -> bool {
+        self.0.walked.borrow().has_table(pfn)
     }
 
     fn uninterruptible(&self) -> CpuMask {

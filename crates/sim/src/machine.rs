@@ -23,6 +23,7 @@ use crate::event::MachineEvent;
 use crate::explore::InFlight;
 use crate::judge::{BoundJudge, Roots};
 use crate::lines::{self, LineCosts, Lines};
+use crate::pointer_stores::WatchedTables;
 use crate::profile::Profile;
 use crate::ram::Ram;
 use crate::time::Picos;
@@ -94,6 +95,7 @@ pub(crate) struct Machine<I> {
     pub(crate) judge: RefCell<Option<BoundJudge>>,
     pub(crate) roots: RefCell<Roots>,
     pub(crate) walked: RefCell<WalkedPlaces>,
+    pub(crate) pointer_stores: WatchedTables,
     evictions: RefCell<Option<Evictions>>,
     /// Whether schedules are explored, so that CPUs are coroutines.
     pub(crate) exploring: Cell<bool>,
@@ -166,6 +168,7 @@ impl<I: Isa> Sim<I> {
             judge: RefCell::new(None),
             roots: RefCell::new(Roots::default()),
             walked: RefCell::default(),
+            pointer_stores: WatchedTables::default(),
             evictions: RefCell::new(None),
             exploring: Cell::new(false),
             in_flight: InFlight::default(),

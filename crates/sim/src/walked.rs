@@ -34,6 +34,11 @@ impl WalkedPlaces {
         self.places.get(&slot.table).and_then(|table| table.get(&slot.index)).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether a walk has read an entry of `table`.
+    pub(crate) fn has_table(&self, table: Pfn) -> bool {
+        self.places.contains_key(&table)
+    }
+
     /// Another translation was stored in `slot`.
     pub(crate) fn forget(&mut self, slot: PteSlot) {
         self.places.get_mut(&slot.table).and_then(|table| table.remove(&slot.index));

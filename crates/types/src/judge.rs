@@ -1,6 +1,6 @@
 //! The interface between a machine, the code that runs on it, and a judge of its translations.
 //!
-//! Code declares [`Fact`]s: four of any page-table code, four of mechanisms that share tables or
+//! Code declares [`Fact`]s: five of any page-table code, four of mechanisms that share tables or
 //! defer the loss of a right. The machine reports cached entries ([`CachedEntry`]) and accesses
 //! ([`MemoryAccess`]). A [`Judge`] compares them. None of the three depends on the internals of the
 //! others: the code names only frames, roots and ranges, the machine only the contents of its TLBs.
@@ -13,7 +13,16 @@ use crate::{Access, CpuId, CpuMask, FrameRange, Level, Order, PageRange, Pfn, Ph
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact {
     /// These frames were freed; their contents do not change until they are allocated again.
+    ///
+    /// A flush of what leads to them may still be owed.
     FrameFreed {
+        /// First frame.
+        pfn: Pfn,
+        /// The size of the block.
+        order: Order,
+    },
+    /// These frames were freed, or were free, and no flush is owed: any CPU may allocate them now.
+    FrameReleased {
         /// First frame.
         pfn: Pfn,
         /// The size of the block.
@@ -238,6 +247,14 @@ pub trait Witness {
         let _ = (at, visit);
     }
 
+    /// Whether a walk has read an entry of the table in `pfn`, since the frame was allocated.
+    ///
+    /// The default knows none, and a table that is given back is not counted.
+    fn is_walked_table(&self, pfn: Pfn) -> bool {
+        let _ = pfn;
+        false
+    }
+
     /// The CPUs that have interrupts disabled, and so may not wait for others.
     fn uninterruptible(&self) -> CpuMask {
         CpuMask::EMPTY
@@ -287,6 +304,13 @@ pub trait Judge {
     /// Walkers may not see the store yet. The default ignores it.
     fn entry_stored(&mut self, witness: &dyn Witness, cpu: CpuId, at: PhysAddr, old: u64, new: u64) {
         let _ = (witness, cpu, at, old, new);
+    }
+
+    /// The same by a store through a pointer to memory, which the machine has found later.
+    ///
+    /// It was made since the last event of `cpu`. The default is [`Judge::entry_stored`].
+    fn pointer_stored(&mut self, witness: &dyn Witness, cpu: CpuId, at: PhysAddr, old: u64, new: u64) {
+        self.entry_stored(witness, cpu, at, old, new);
     }
 
     /// The kernel on `cpu` has written to these frames by physical address.

@@ -63,7 +63,7 @@ impl FoundBy {
 impl fmt::Display for FoundBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Rule(Rule::Reuse) => f.write_str("O1, a reused frame is reachable"),
+            Self::Rule(Rule::Reuse) => f.write_str("O1, a freed frame is reachable"),
             Self::Rule(Rule::Rights) => f.write_str("O2, a removed right is kept"),
             Self::Rule(Rule::Memory) => f.write_str("O3, a wrong result"),
             Self::Rule(Rule::Counts) => f.write_str("O4, a wrong count"),
@@ -194,9 +194,8 @@ This page lists TLB maintenance bugs that kernels shipped, each as a one-page pr
 bug from every seed, by the rule in the last column. The fixed version is clean over the same number
 of schedules.
 
-O1 is found when a CPU takes the freed frame while another can still reach it. In LiteBox #848,
-CVE-2018-18281 and CVE-2022-39188 a third CPU takes it, and the program has that CPU for this
-purpose. In the others the CPU that freed the frame takes it again.
+O1 is found when a frame is freed while another CPU can still reach it, or, in Zephyr #113559, when
+the frame is taken again.
 
 `cargo run -p pagewright-check --example bugs -- --markdown` writes this page; the test `bugs` runs
 every program. The top of each file in `crates/check/examples/bugs` says what the program keeps of

@@ -7,7 +7,7 @@
 //! unlinked.
 //!
 //! **Here.** One page of a driver, a thread that uses it, a thread that unmaps it, and the driver
-//! on a third CPU, which frees the page and takes its frame: by that the bug is found. While the
+//! on a third CPU, which frees the page: by that the bug is found. While the
 //! mapping is linked, the call of the driver flushes even if it finds the entry cleared, as Linux
 //! does while another flush is pending.
 
@@ -73,7 +73,6 @@ fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
             program(move |cpu| {
                 same.unmap_mapping_range(cpu);
                 cpu.free_frame(page);
-                cpu.alloc_frame();
             }),
         ]
     })

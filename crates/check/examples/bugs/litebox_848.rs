@@ -4,11 +4,10 @@
 //! flushed. In between, another core may allocate such a frame while a third still reads and writes
 //! it through its TLB: a use after unmap. **Fix.** The frames are freed after the flush.
 //!
-//! **Here.** One page, a thread that uses it, and a third core that allocates: the bug is found
-//! when it takes the freed frame. Left out: ranges, and Hyper-V's flush hypercalls, for which IPIs
-//! stand.
+//! **Here.** One page, and a thread that uses it: the bug is found when the frame is freed. Left
+//! out: ranges, and Hyper-V's flush hypercalls, for which IPIs stand.
 
-use crate::corpus::kernel::{Space, fill, flush_everywhere, pages};
+use crate::corpus::kernel::{Space, flush_everywhere, pages};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};
 use pagewright_check::{CheckOutcome, Cpu, IsaKind, Rights, Rule, X86_64};
 
@@ -39,6 +38,5 @@ fn unmap_pages(version: Version, space: &Space, cpu: &Cpu<X86_64>) {
 }
 
 fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
-    let allocate = |_: &Space, cpu: &Cpu<X86_64>| fill(cpu, cpu.alloc_frame(), 2);
-    mode.run_around_reader(move |space, cpu| unmap_pages(version, space, cpu), allocate)
+    mode.run_beside_reader(Rights::RW, |space, _| move |cpu: &Cpu<X86_64>| unmap_pages(version, &space, cpu))
 }

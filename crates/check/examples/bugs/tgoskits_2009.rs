@@ -6,9 +6,9 @@
 //! is reallocated, that CPU reads it as a page table. **Fix** (proposed, open): the addresses of
 //! the table are flushed before its frame is freed.
 //!
-//! **Here.** One leaf, its table, a thread on the other CPU that uses the page, and a reallocation
-//! of the frame. The program runs on arm64, where the kernel's flush is broadcast; the discussion
-//! of the pull request says that it is local elsewhere.
+//! **Here.** One leaf, its table, and a thread on the other CPU that uses the page. The program
+//! runs on arm64, where the kernel's flush is broadcast; the discussion of the pull request says
+//! that it is local elsewhere.
 
 use crate::corpus::kernel::{page, pages, tlbi_vae1is};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};
@@ -42,7 +42,6 @@ fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
                 }
                 cpu.free_frame(space.last_table());
             });
-            cpu.alloc_frame();
         }
     })
 }

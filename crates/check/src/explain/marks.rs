@@ -69,6 +69,8 @@ fn of_violation(Violation { step, kind, rule, .. }: &Violation) -> Vec<Mark> {
             let reused = later(&block.reused, *step, "reallocated");
             freed.into_iter().chain([source(held, *step)]).chain(reused).chain([end(exposed(exposure, held))]).collect()
         }
+        ViolationKind::ReleasedFrameReachable { held, .. } => vec![source(held, *step), end(still(held))],
+        ViolationKind::ReleasedFrameMapped { pfn, va, .. } => vec![end(format!("the tables lead to {pfn} at {va}"))],
         ViolationKind::FreeFrameStored { freed, .. } => {
             vec![marked(freed, "freed"), end("a store to a free frame".to_owned())]
         }

@@ -92,10 +92,18 @@ struct Merged {
 impl Merged {
     fn new(attempt: &Attempt) -> Self {
         let stored = attempt.report.log.iter().filter_map(|step| stored_by(step.action));
+        let by_pointer = attempt.journal.iter().filter_map(|entry| match entry.event {
+            JournalEvent::PointerStore { at, .. } => Some(at),
+            JournalEvent::Fact(_)
+            | JournalEvent::Access(_)
+            | JournalEvent::Loaded { .. }
+            | JournalEvent::Note(_)
+            | JournalEvent::Value(_) => None,
+        });
         Self {
             isa: attempt.isa,
             lines: Vec::new(),
-            stored: stored.map(PteSlot::addr).collect(),
+            stored: stored.map(PteSlot::addr).chain(by_pointer).collect(),
             open: BTreeMap::new(),
             faults: Vec::new(),
             step: 0,
@@ -201,6 +209,10 @@ impl Merged {
                 self.open.remove(&cpu);
                 let origin = if made.cached { Origin::Nothing } else { Origin::Fills(made.va) };
                 self.add(Line { at, cpu, text, why, note: false, times: 1 }, Some(entry.oracle_step), origin, shown);
+            }
+            JournalEvent::PointerStore { reported, .. } => {
+                let step = reported.then_some(entry.oracle_step);
+                self.add(Line { at, cpu, text, why, note: false, times: 1 }, step, Origin::Nothing, shown);
             }
             JournalEvent::Fact(_) | JournalEvent::Loaded { .. } => {
                 self.add(

@@ -147,7 +147,8 @@ pub(super) fn fault(va: pagewright_types::VirtAddr, access: Access) -> String {
 /// The text for an event of the journal.
 pub(super) fn event(event: &JournalEvent) -> String {
     match event {
-        JournalEvent::Fact(Fact::FrameFreed { pfn, order }) => format!("frees {}", Frames(*pfn, *order)),
+        JournalEvent::Fact(Fact::FrameFreed { pfn, order }) => format!("parks {}", Frames(*pfn, *order)),
+        JournalEvent::Fact(Fact::FrameReleased { pfn, order }) => format!("frees {}", Frames(*pfn, *order)),
         JournalEvent::Fact(Fact::FrameReused { pfn, order }) => format!("allocates {}", Frames(*pfn, *order)),
         JournalEvent::Fact(Fact::RightReduced { range, left, .. }) if left.is_empty() => {
             format!("will remove all rights to {range}")
@@ -166,6 +167,12 @@ pub(super) fn event(event: &JournalEvent) -> String {
         }
         JournalEvent::Fact(Fact::EditInPlace { table, begins: true }) => format!("edits table {table} for all sharers"),
         JournalEvent::Fact(Fact::EditInPlace { table, begins: false }) => format!("has edited table {table}"),
+        JournalEvent::PointerStore { at, old, new: 0, .. } => {
+            format!("clears {} by pointer (was {old:#x})", EntryAt(*at))
+        }
+        JournalEvent::PointerStore { at, old, new, .. } => {
+            format!("stores {new:#x} to {} by pointer (was {old:#x})", EntryAt(*at))
+        }
         JournalEvent::Access(access) => made(access),
         JournalEvent::Loaded { root, tag } => format!("loads root {root}, tag {tag}"),
         JournalEvent::Note(text) => text.clone(),

@@ -22,12 +22,15 @@ const FAST_PER_CALLS: u64 = 2;
 const SCHEDULES: u32 = 25;
 
 /// Antecedents that cannot occur, on one instruction set or on all, and why.
-const WITHOUT_MECHANISM: [(Antecedent, Option<IsaKind>, &str); 9] = [
+const WITHOUT_MECHANISM: [(Antecedent, Option<IsaKind>, &str); 12] = [
     (Antecedent::FrameDebt, None, "no flush is deferred past the freeing of a frame"),
+    (Antecedent::PageReleased, None, "a freed frame may be parked, and is judged when it is allocated"),
+    (Antecedent::TableReleased, None, "a freed frame may be parked, and is judged when it is allocated"),
     (Antecedent::ReusedAtOnce, None, "no memory call allocates with interrupts disabled"),
     (Antecedent::RightDeferred, None, "no loss of a right is deferred past its call"),
     (Antecedent::DeferralEnded, None, "no loss of a right is deferred past its call"),
     (Antecedent::EntryReplaced, Some(IsaKind::X86_64), "x86-64 requires no break-before-make"),
+    (Antecedent::ReplacedSize, None, "no machine has FEAT_BBM level 2"),
     (Antecedent::ReplacedReadOnly, None, "no page is migrated read-only"),
     (Antecedent::InstalledBesideBreak, None, "a fault breaks a shared table before it maps a page there"),
     (Antecedent::Tails, None, "every folio is one page"),

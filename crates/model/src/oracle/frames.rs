@@ -65,6 +65,13 @@ impl Frames {
         if free { self.last_freed(pfn) } else { None }
     }
 
+    /// Whether a program has accessed the frame since its last allocation.
+    pub(super) fn is_touched(&self, pfn: Pfn) -> bool {
+        let (block, index) = place(pfn);
+        let block = self.0.get(block).and_then(Option::as_ref);
+        block.is_some_and(|block| block.touched[index / 64] & 1 << (index % 64) != 0)
+    }
+
     /// The frames are allocated.
     ///
     /// Returns when the first of them was last freed, and whether a program accessed any of them

@@ -2,7 +2,8 @@
 //!
 //! - [`Oracle`] receives facts and accesses, and records [`Violation`]s and a [`Tally`].
 //! - `frames`: when each frame was freed. `condemned`: stale entries that are not usable yet.
-//!   `reuse`: O1. `rights`, `paths`, `deferred` and `replaced`: O2. `shared`: O4 while it runs.
+//!   `reuse`, `released`: O1. `rights`, `paths`, `deferred` and `replaced`: O2. `shared`: O4 while
+//!   it runs.
 //!
 //! Protocol: a call declares [`Fact::RightReduced`] before it stores the first entry that reduces
 //! the right, and [`Fact::CallReturned`] after its last invalidation. An access costs a few array
@@ -17,6 +18,7 @@ mod condemned;
 mod deferred;
 mod frames;
 mod paths;
+mod released;
 mod replaced;
 mod reuse;
 mod rights;
@@ -43,6 +45,8 @@ const KEPT: usize = 64;
 pub struct Oracle {
     isa: IsaKind,
     bits: SoftwareBits,
+    /// Whether a mapping may change its size without break-before-make.
+    resizes: bool,
     /// Events received so far.
     step: u64,
     frames: Frames,
@@ -68,6 +72,7 @@ impl Oracle {
         Self {
             isa,
             bits: SoftwareBits::default(),
+            resizes: false,
             step: 0,
             frames: Frames::default(),
             parked: FxHashMap::default(),
@@ -86,6 +91,13 @@ impl Oracle {
     #[must_use]
     pub fn with_software_bits(mut self, bits: SoftwareBits) -> Self {
         self.bits = bits;
+        self
+    }
+
+    /// Lets a mapping change its size without break-before-make (arm64 FEAT_BBM level 2).
+    #[must_use]
+    pub fn with_bbm_level_2(mut self) -> Self {
+        self.resizes = true;
         self
     }
 
@@ -224,6 +236,10 @@ impl Judge for Oracle {
                 let frames = FrameRange::new(pfn, pfn.add(order.frames()));
                 self.shared.forget(frames);
                 self.frame_freed(witness, by, pfn, order);
+            }
+            Fact::FrameReleased { pfn, order } => {
+                self.shared.forget(FrameRange::new(pfn, pfn.add(order.frames())));
+                self.frame_released(witness, by, pfn, order);
             }
             Fact::FrameReused { pfn, order } => {
                 let frames = FrameRange::new(pfn, pfn.add(order.frames()));

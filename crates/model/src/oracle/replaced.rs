@@ -10,12 +10,16 @@
 //! word, or by an entry above it. No CPU may hold, under the tag of the walk:
 //!
 //! - a translation to another frame or of another size than the tables now give;
-//! - a walk-cache entry or a walk for another table.
+//! - a walk-cache entry or a walk for another table, or for a table in place of which a block is.
 //!
-//! One replacement is exempt: old and new are leaves of one level, neither is writable, a leaf that
-//! is writable and clean counts as writable, and the frames have equal contents. Nothing may store
-//! to either frame until every TLB has lost the old one, which is a window as of a deferred right
-//! ([`super::deferred`]).
+//! Two replacements are exempt, and counted. The first: old and new are leaves of one level,
+//! neither is writable, a leaf that is writable and clean counts as writable, and the frames have
+//! equal contents. Nothing may store to either frame until every TLB has lost the old one, which is
+//! a window as of a deferred right ([`super::deferred`]).
+//!
+//! The second needs FEAT_BBM level 2 ([`Oracle::with_bbm_level_2`]): a block and the table that
+//! replaces it, or the reverse, translate each page to the same frame (Arm ARM D8.16.2). The old
+//! table must not be freed before the TLBI completes, which O1 judges.
 //!
 //! x86-64 has no such rule for one page size: a TLB replaces what it holds. Its change of page size
 //! (Intel SDM vol. 3A §4.10.2.3) is not judged.
@@ -24,7 +28,7 @@ use super::Oracle;
 use super::deferred::{Window, same_contents};
 use crate::tally::Antecedent;
 use crate::violation::{CpuStep, Rule, ViolationKind};
-use crate::walk::{self, DecodedEntry, PathRights};
+use crate::walk::{self, DecodedEntry, PathRights, WalkedLeaf};
 use alloc::vec::Vec;
 use pagewright_types::judge::{CachedEntry, CachedEntryKind, WalkedPlace, Witness};
 use pagewright_types::{CpuId, IsaKind, Level, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, VirtAddr};
@@ -35,6 +39,8 @@ enum Conflict {
     At(VirtAddr, Pfn, Pfn),
     /// The same, and the manual exempts it.
     Exempt(VirtAddr, Pfn, Pfn),
+    /// It leads to the same frame by an entry of another size, which the CPU permits.
+    Resized,
 }
 
 impl Oracle {
@@ -81,36 +87,79 @@ impl Oracle {
                     let window = Window { root: place.root, range, frame: from, copy: Some(to), page: None, by };
                     self.right_deferred(witness, window);
                 }
+                Conflict::Resized => self.tally.note(Antecedent::ReplacedSize),
             }
         }
     }
 
     fn conflict(&self, witness: &dyn Witness, range: PageRange, cached: &CachedEntry) -> Option<Conflict> {
-        let read = |at| witness.stored(at);
         let (table, level) = match cached.kind {
             CachedEntryKind::Translation { pfn, rights } => {
-                let page = cached.range().intersect(range)?.start();
-                let leaf = walk::lookup(self.isa, cached.root, page, &read)?;
-                let (from, to) = (walk::frame_under(pfn, cached.level, page), leaf.frame_at(page));
-                if (from, cached.level, cached.global) == (to, leaf.level, leaf.global) {
-                    return None;
-                }
-                // What the leaf itself allows: a write-protected path does not make it read-only.
-                let own = match walk::decode(self.isa, leaf.level, leaf.raw, PathRights::ROOT) {
-                    DecodedEntry::Leaf { rights, .. } => rights,
-                    DecodedEntry::NotPresent | DecodedEntry::Table { .. } | DecodedEntry::Malformed => return None,
-                };
-                let exempt = cached.level == leaf.level
-                    && cached.level == Level::PTE
-                    && cached.global == leaf.global
-                    && !(rights | own).contains(Rights::WRITE)
-                    && same_contents(witness, from, to);
-                return Some(if exempt { Conflict::Exempt(page, from, to) } else { Conflict::At(page, from, to) });
+                let below = (cached.root, Level::PGD, PathRights::ROOT);
+                let pages = cached.range().intersect(range)?;
+                let mut resized = None;
+                let worse =
+                    walk::leaves_below(self.isa, below, pages, &|at| witness.stored(at), &mut |leaf| match self
+                        .translation_conflict(witness, pages, (cached, pfn, rights), &leaf)?
+                    {
+                        Conflict::Resized => {
+                            resized = Some(Conflict::Resized);
+                            None
+                        }
+                        conflict @ (Conflict::At(..) | Conflict::Exempt(..)) => Some(conflict),
+                    });
+                return worse.or(resized);
             }
             CachedEntryKind::Table { table, .. } => (table, cached.level.down()?),
             CachedEntryKind::Walk { table, .. } => (table, cached.level),
         };
-        let (now, _) = walk::path(self.isa, cached.root, cached.va, level, &read)?;
-        (now != table).then_some(Conflict::At(cached.va, table, now))
+        let read = |at| witness.stored(at);
+        match walk::path(self.isa, cached.root, cached.va, level, &read) {
+            Some((now, _)) => (now != table).then_some(Conflict::At(cached.va, table, now)),
+            None => self.path_conflict(witness, cached, table, level),
+        }
+    }
+
+    /// How the translation to `pfn` with `rights` that a CPU holds disagrees with `leaf`.
+    fn translation_conflict(
+        &self,
+        witness: &dyn Witness,
+        pages: PageRange,
+        (cached, pfn, rights): (&CachedEntry, Pfn, Rights),
+        leaf: &WalkedLeaf,
+    ) -> Option<Conflict> {
+        let page = leaf.range().intersect(pages)?.start();
+        let (from, to) = (walk::frame_under(pfn, cached.level, page), leaf.frame_at(page));
+        if (from, cached.level, cached.global) == (to, leaf.level, leaf.global) {
+            return None;
+        }
+        if cached.level != leaf.level && from == to && cached.global == leaf.global && self.resizes {
+            return Some(Conflict::Resized);
+        }
+        // What the leaf itself allows: a write-protected path does not make it read-only.
+        let own = match walk::decode(self.isa, leaf.level, leaf.raw, PathRights::ROOT) {
+            DecodedEntry::Leaf { rights, .. } => rights,
+            DecodedEntry::NotPresent | DecodedEntry::Table { .. } | DecodedEntry::Malformed => return None,
+        };
+        let exempt = cached.level == leaf.level
+            && cached.level == Level::PTE
+            && cached.global == leaf.global
+            && !(rights | own).contains(Rights::WRITE)
+            && same_contents(witness, from, to);
+        Some(if exempt { Conflict::Exempt(page, from, to) } else { Conflict::At(page, from, to) })
+    }
+
+    /// How `table`, to which a CPU holds the path, disagrees with a block in its place.
+    fn path_conflict(&self, witness: &dyn Witness, cached: &CachedEntry, table: Pfn, level: Level) -> Option<Conflict> {
+        let read = |at| witness.stored(at);
+        let block = walk::lookup(self.isa, cached.root, cached.va, &read)?;
+        let span = cached.range().intersect(block.range())?;
+        let differs = walk::leaves_below(self.isa, (table, level, PathRights::ROOT), span, &read, &mut |leaf| {
+            (leaf.pfn != block.frame_at(leaf.va) || leaf.global != block.global).then_some(())
+        });
+        match differs {
+            None if self.resizes => Some(Conflict::Resized),
+            Some(()) | None => Some(Conflict::At(cached.va, table, block.frame_at(cached.va))),
+        }
     }
 }

@@ -9,7 +9,7 @@ use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, Me
 use pagewright_types::{Access, CpuId, FrameRange, Order, PAGE_SIZE, Pfn};
 
 /// Whether a cached entry leads into `frames`, as a page or as a page table.
-fn reaches(cached: &CachedEntry, frames: FrameRange) -> bool {
+pub(super) fn reaches(cached: &CachedEntry, frames: FrameRange) -> bool {
     match cached.kind {
         CachedEntryKind::Translation { pfn, .. } => {
             FrameRange::new(pfn, Pfn::new(pfn.raw() + cached.level.pages() as u32)).overlaps(frames)
@@ -36,7 +36,14 @@ impl Oracle {
     }
 
     /// Reports parked frames that hold something else than when they were freed.
-    fn judge_parked(&mut self, witness: &dyn Witness, by: CpuStep, pfn: Pfn, order: Order, freed: Option<CpuStep>) {
+    pub(super) fn judge_parked(
+        &mut self,
+        witness: &dyn Witness,
+        by: CpuStep,
+        pfn: Pfn,
+        order: Order,
+        freed: Option<CpuStep>,
+    ) {
         if self.parked.is_empty() {
             return;
         }

@@ -18,7 +18,7 @@
 pub mod aarch64;
 pub mod x86_64;
 
-use pagewright_types::{IsaKind, Level, PageRange, Pfn, PhysAddr, Rights, VirtAddr};
+use pagewright_types::{FrameRange, IsaKind, Level, PageRange, Pfn, PhysAddr, Rights, VirtAddr};
 
 /// The rights that the upper levels of a walk leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,6 +245,43 @@ pub fn leaves_below<T>(
         va = entry.end();
     }
     None
+}
+
+/// The first address at which the tables under `root` lead to one of `frames`.
+///
+/// As the root, as a table, or as a page that user mode may access.
+pub(crate) fn use_of(isa: IsaKind, root: Pfn, frames: FrameRange, read: &dyn Fn(PhysAddr) -> u64) -> Option<VirtAddr> {
+    let whole = (root, Level::PGD, PathRights::ROOT);
+    if frames.contains(root) { Some(VirtAddr::new(0)) } else { use_below(isa, whole, VirtAddr::new(0), frames, read) }
+}
+
+fn use_below(
+    isa: IsaKind,
+    (table, level, path): (Pfn, Level, PathRights),
+    start: VirtAddr,
+    frames: FrameRange,
+    read: &dyn Fn(PhysAddr) -> u64,
+) -> Option<VirtAddr> {
+    (0..Level::ENTRIES).find_map(|index| {
+        let va = start.add(index as u64 * level.span());
+        match decode(isa, level, read(entry_at(table, index)), path) {
+            DecodedEntry::NotPresent | DecodedEntry::Malformed => None,
+            DecodedEntry::Leaf { pfn, rights, .. } => {
+                let leaf = FrameRange::new(pfn, pfn.add(level.pages() as u32));
+                (!rights.is_empty() && leaf.overlaps(frames)).then(|| sign_extended(isa, va))
+            }
+            DecodedEntry::Table { pfn, .. } if frames.contains(pfn) => Some(sign_extended(isa, va)),
+            DecodedEntry::Table { pfn, path } => use_below(isa, (pfn, level.down()?, path), va, frames, read),
+        }
+    })
+}
+
+/// The canonical form of a 48-bit address.
+fn sign_extended(isa: IsaKind, va: VirtAddr) -> VirtAddr {
+    match isa {
+        IsaKind::X86_64 => VirtAddr::new(((va.raw() << 16) as i64 >> 16) as u64),
+        IsaKind::Aarch64 => va,
+    }
 }
 
 /// The entries of one table that are not zero.

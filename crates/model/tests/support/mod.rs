@@ -184,6 +184,10 @@ impl Machine {
         judge.fact(self, CPU0, Fact::FrameFreed { pfn, order: Order::ZERO });
     }
 
+    pub(crate) fn released(&self, judge: &mut dyn Judge, pfn: Pfn) {
+        judge.fact(self, CPU0, Fact::FrameReleased { pfn, order: Order::ZERO });
+    }
+
     pub(crate) fn reused(&self, judge: &mut dyn Judge, pfn: Pfn) {
         judge.fact(self, CPU0, Fact::FrameReused { pfn, order: Order::ZERO });
     }

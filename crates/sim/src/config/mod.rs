@@ -46,13 +46,26 @@ pub struct MachineConfig {
     ///
     /// It only sets the capability: on this machine one TLBI removes all entries that it names.
     pub repeat_invalidate: bool,
+    /// Whether a mapping may change its size without break-before-make (arm64 FEAT_BBM level 2).
+    ///
+    /// As on the CPUs on which Linux relies on it (`BBML2_NOABORT`), no access is aborted.
+    pub bbm_level_2: bool,
 }
 
 impl MachineConfig {
     /// A machine with four CPUs and 2 GiB on one node, seed 0, and tags.
     pub fn new(profile: Profile) -> Self {
         let nodes = vec![NodeConfig { bytes: 2 << 30, cpus: CpuMask::EMPTY }];
-        Self { cpus: 4, nodes, profile, seed: 0, tagged: true, isolated: false, repeat_invalidate: false }
+        Self {
+            cpus: 4,
+            nodes,
+            profile,
+            seed: 0,
+            tagged: true,
+            isolated: false,
+            repeat_invalidate: false,
+            bbm_level_2: false,
+        }
     }
 
     /// The same machine with the default profile of `isa`.

@@ -25,7 +25,7 @@ use crate::machine::Sim;
 use crate::tlb::{Depth, Side, TlbHit, Tlbs};
 use crate::walk::{WalkPosition, WalkStep};
 use pagewright_arch::{InvalidateTarget, Isa};
-use pagewright_types::{Access, CpuId, CpuMask, IsaKind, Order, PAGE_SIZE, Pfn, PhysAddr, Rights, VirtAddr};
+use pagewright_types::{Access, CpuId, CpuMask, IsaKind, Level, Order, PAGE_SIZE, Pfn, PhysAddr, Rights, VirtAddr};
 use std::cell::{Cell, RefCell};
 
 /// The most addresses near which walks are speculated.
@@ -186,21 +186,18 @@ impl<I: Isa> Sim<I> {
     }
 
     /// Before a fill on arm64, moves an older, conflicting translation to `conflicts`.
-    fn keep_conflict(
-        &self,
-        core: &Core,
-        tlbs: &mut Tlbs,
-        side: Side,
-        root: Root,
-        va: VirtAddr,
-        found: (Pfn, pagewright_types::Level),
-    ) {
+    fn keep_conflict(&self, core: &Core, tlbs: &mut Tlbs, side: Side, root: Root, va: VirtAddr, found: (Pfn, Level)) {
         if I::KIND != IsaKind::Aarch64 {
             return;
         }
         let held = tlbs.find(Depth::First, side, root.tag, va).or_else(|| tlbs.find(Depth::Second, side, root.tag, va));
         let Some(old) = held.filter(|hit| (hit.entry.pfn(), hit.key.level()) != found) else { return };
         tlbs.drop_page(root.tag, va, Some(old.key.level()), old.key.is_global());
+        let frame = |pfn: Pfn, level: Level| pfn.add((va.page_index() & (level.pages() - 1)) as u32);
+        let resized = frame(old.entry.pfn(), old.key.level()) == frame(found.0, found.1);
+        if resized && self.0.config.bbm_level_2 {
+            return;
+        }
         let mut conflicts = core.in_flight.conflicts.borrow_mut();
         if conflicts.len() == CONFLICTS {
             conflicts.remove(0);

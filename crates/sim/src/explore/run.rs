@@ -413,6 +413,7 @@ impl<'a, I: Isa> Explorer<'a, I> {
         machine.depth.set(state.depth);
         let outer = backend::switch(state.running);
         let stop = coroutine.resume(resume);
+        self.sim.find_pointer_stores();
         state.running = backend::switch(outer);
         state.depth = machine.depth.get();
         stop

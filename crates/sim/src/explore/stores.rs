@@ -49,6 +49,11 @@ impl Stores {
     /// Stores `value` to memory, and buffers the store for walkers.
     pub(crate) fn store(&mut self, ram: &Ram, cpu: CpuId, at: PhysAddr, value: u64, since: u64) {
         let before = ram.word(at).swap(value, Ordering::AcqRel);
+        self.hold_back(cpu, at, (before, value), since);
+    }
+
+    /// Buffers a store of `value` that is in memory already, in place of `before`.
+    pub(crate) fn hold_back(&mut self, cpu: CpuId, at: PhysAddr, (before, value): (u64, u64), since: u64) {
         if self.seen_at(at).is_none() {
             self.seen.push((at, before));
         }

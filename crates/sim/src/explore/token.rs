@@ -14,6 +14,7 @@ use super::schedule::{
     Agent, AgentKind, Choice, Chooser, PctChooser, RandomChooser, Rates, RepeatedChoice, ReplayChooser, Schedule,
 };
 use crate::machine::Sim;
+use crate::pointer_stores::PointerStores;
 use pagewright_arch::Isa;
 use pagewright_types::CpuId;
 use std::fmt;
@@ -65,7 +66,11 @@ impl MachineFingerprint {
         let config = sim.config();
         let words = [
             u64::from(config.cpus),
-            u64::from(config.tagged) | u64::from(config.isolated) << 1 | u64::from(config.repeat_invalidate) << 2,
+            u64::from(config.tagged)
+                | u64::from(config.isolated) << 1
+                | u64::from(config.repeat_invalidate) << 2
+                | u64::from(config.bbm_level_2) << 3
+                | u64::from(sim.pointer_stores() == PointerStores::Delayed) << 4,
             config.seed,
             u64::from(settings.max_steps),
             u64::from(settings.max_wait),

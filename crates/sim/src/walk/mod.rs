@@ -15,7 +15,7 @@ use crate::ram::Ram;
 use pagewright_arch::PteSlot;
 use pagewright_types::{Access, IsaKind, Level, Pfn, PhysAddr, Rights, VirtAddr};
 use std::sync::atomic::Ordering;
-use word::Word;
+pub(crate) use word::{Word, decode};
 
 /// Memory as walkers see it.
 pub(crate) trait WalkerMemory {

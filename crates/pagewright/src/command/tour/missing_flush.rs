@@ -40,7 +40,6 @@ fn programs(harness: &Harness<X86_64>, flush: bool) -> Vec<CpuProgram<X86_64>> {
             }
             cpu.free_frame(page);
         });
-        cpu.alloc_frame();
     });
     let reads = program(|cpu| (0..3).for_each(|_| _ = cpu.read(PAGE)));
     vec![unmaps, reads]
@@ -69,7 +68,7 @@ pub(super) fn show(out: &mut StdoutLock<'_>) -> Result<StopEnd, CommandError> {
     writeln!(out, "\n   Without it:")?;
     indented(out, &broken.to_string())?;
     writeln!(out, "   (as in: {REPLAY}=… cargo run --release)")?;
-    let is_right = finds(&broken, Some(Rule::Rights)) && finds(&correct, None);
+    let is_right = finds(&broken, Some(Rule::Reuse)) && finds(&correct, None);
     Ok(if is_right { StopEnd::Shown } else { StopEnd::Failed })
 }
 
