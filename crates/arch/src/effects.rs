@@ -64,10 +64,26 @@ pub enum InvalidateTarget {
         /// As in [`Self::Page`].
         last_level: bool,
     },
+    /// The translations of `va` under every tag, and the global one (arm64 `VAAE1`, `VAALE1`).
+    ///
+    /// x86-64 has no such instruction.
+    PageOfAllTags {
+        /// Any address that the entry translates.
+        va: VirtAddr,
+        /// The level of the entry (arm64: the TTL hint).
+        level: Level,
+        /// As in [`Self::Page`].
+        last_level: bool,
+    },
     /// Every entry of one tag, except global entries.
     Tag(Tag),
-    /// Every entry of every tag, except global entries.
+    /// Every entry of every tag; on x86-64 except global entries (`INVPCID` type 3).
     AllTags,
+    /// Every entry of every tag, and all global entries.
+    ///
+    /// On x86-64 `INVPCID` type 2, or a write that changes `CR4.PGE`. On arm64 the same as
+    /// [`Self::AllTags`].
+    Everything,
 }
 
 /// One TLB invalidation.

@@ -30,9 +30,9 @@ use aarch64_paging::descriptor::{El1Attributes, PhysicalAddress, UpdatableDescri
 use aarch64_paging::paging::{Constraints, MemoryRegion, PageTable, Translation, TranslationRegime};
 use pagewright_check::{
     Aarch64, Check, CheckOutcome, Cpu, Harness, Invalidate, InvalidateScope, InvalidateTarget, Level, PageRange, Pfn,
-    PhysAddr, Rights, Rule, Tag, VirtAddr, program,
+    PhysAddr, Rights, Rule, Tag, VirtAddr, current, program,
 };
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::process::ExitCode;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -50,7 +50,7 @@ const PAGE: El1Attributes = El1Attributes::VALID
 
 /// The regime and its caller, correct or with one bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
+pub(crate) enum Version {
     Correct,
     /// No TLBI.
     Dropped,
@@ -76,8 +76,8 @@ impl Version {
 }
 
 thread_local! {
-    /// The CPU that edits: the crate calls its regime without a handle to a machine.
-    static EDITOR: RefCell<Option<(Cpu<Aarch64>, Version)>> = const { RefCell::new(None) };
+    /// The version that runs: the crate calls its regime without a handle to it.
+    static VERSION: Cell<Version> = const { Cell::new(Version::Correct) };
 }
 
 /// The EL1&0 regime, with its TLBI on the machine.
@@ -90,15 +90,14 @@ impl TranslationRegime for SimulatedRegime {
     type VaRange = ();
 
     fn invalidate_va(va: VirtualAddress) {
-        let Some((cpu, version)) = EDITOR.with_borrow(Clone::clone) else { return };
-        let (scope, last_level) = match version {
+        let (scope, last_level) = match VERSION.get() {
             Version::Dropped => return,
             Version::Correct | Version::DsbElsewhere => (InvalidateScope::Broadcast, false),
             Version::LocalOnly => (InvalidateScope::Local, false),
             Version::LastLevelOnly => (InvalidateScope::Broadcast, true),
         };
         let va = VirtAddr::new(va.0 as u64);
-        cpu.invalidate(Invalidate {
+        current::<Aarch64>().invalidate(Invalidate {
             scope,
             target: InvalidateTarget::Page { tag: TAG, va, level: Level::PTE, last_level },
         });
@@ -124,9 +123,7 @@ impl Translation<El1Attributes> for Tables {
 
     unsafe fn deallocate_table(&mut self, table: NonNull<PageTable<El1Attributes>>) {
         let offset = table.addr().get() - self.0.phys_offset();
-        if let Some((cpu, _)) = EDITOR.with_borrow(Clone::clone) {
-            cpu.complete();
-        }
+        current::<Aarch64>().complete();
         self.0.free_frame(Pfn::containing(PhysAddr::new(offset as u64)));
     }
 
@@ -197,7 +194,6 @@ fn protect_unmap_and_compact(
     cpu.invalidate(Invalidate { scope: InvalidateScope::Broadcast, target: InvalidateTarget::Tag(TAG) });
     cpu.complete();
     cpu.cpus().for_each(|_| space.mapping.mark_inactive());
-    EDITOR.set(None);
 }
 
 /// A thread uses the page for a while; then its CPU serves requests, and leaves the space.
@@ -218,9 +214,9 @@ fn use_page(request: &Cell<CpuRequest>, kernel_root: Pfn, cpu: &Cpu<Aarch64>) {
     request.set(CpuRequest::Nothing);
 }
 
-fn check(version: Version) -> CheckOutcome {
+pub(crate) fn check(version: Version) -> CheckOutcome {
     Check::<Aarch64>::new().schedules(1000).seed(1).explore(move |harness| {
-        EDITOR.set(Some((harness.cpu(0), version)));
+        VERSION.set(version);
         let mut mapping = Mapping::new(Tables(harness.clone()), 0, SimulatedRegime);
         let region = MemoryRegion::new(VA.raw() as usize, VA.raw() as usize + 1);
         let (page, constraints) = (harness.alloc_frame(), Constraints::NO_BLOCK_MAPPINGS);

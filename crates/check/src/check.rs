@@ -3,6 +3,7 @@
 //! [`Check::explore`] runs it under many schedules. Key types: [`Check`], and [`CheckOutcome`] in
 //! its own file.
 
+use crate::current::Entered;
 use crate::harness::{CpuProgram, Harness};
 use crate::outcome::CheckOutcome;
 use crate::search::{ForeignToken, Search, SearchPlan, replay, search};
@@ -80,6 +81,23 @@ impl<I: Isa> Check<I> {
         self
     }
 
+    /// Gives arm64 CPUs range TLBIs (FEAT_TLBIRANGE), such as `RVAE1IS`.
+    #[must_use]
+    pub fn range_invalidations(mut self) -> Self {
+        self.config.profile = self.config.profile.with_ranges();
+        self
+    }
+
+    /// Gives x86-64 CPUs INVLPGB and TLBSYNC (AMD): a broadcast [`crate::Cpu::invalidate`].
+    ///
+    /// [`crate::Cpu::complete`] is TLBSYNC. INVLPGB is taken to follow the earlier stores of its
+    /// CPU.
+    #[must_use]
+    pub fn invlpgb(mut self) -> Self {
+        self.config.invlpgb = true;
+        self
+    }
+
     /// Lets walkers see stores through pointers late, until `DSB ISHST` ([`crate::Cpu::publish`]).
     ///
     /// It has an effect on arm64 only. Set it if the code under test makes all its barriers on the
@@ -120,15 +138,19 @@ impl<I: Isa> Check<I> {
     /// each schedule, with a machine that was just switched on. It runs on CPU 0 unless it uses
     /// [`Harness::cpu`], without races, and must do the same each time.
     ///
-    /// With `PAGEWRIGHT_REPLAY=pw1/…` in the environment, only that schedule is run.
+    /// With `PAGEWRIGHT_REPLAY=pw1/…` in the environment, only that schedule is run. A token of
+    /// another machine or of other settings is not used, and a line on standard error says so.
     ///
     /// # Panics
     /// When the machine is impossible, when `setup` panics or returns more programs than there are
-    /// CPUs, and when `PAGEWRIGHT_REPLAY` is not a token of this machine and these settings.
+    /// CPUs, and when `PAGEWRIGHT_REPLAY` is not a token.
     pub fn explore(&self, setup: impl Fn(&Harness<I>) -> Vec<CpuProgram<I>>) -> CheckOutcome {
         if let Ok(token) = std::env::var(REPLAY) {
             let token = token.parse().unwrap_or_else(|error| panic!("{REPLAY}: {error}"));
-            return self.replay(&token, setup).unwrap_or_else(|foreign| panic!("{REPLAY}: {foreign}"));
+            match self.replay(&token, &setup) {
+                Ok(outcome) => return outcome,
+                Err(foreign) => eprintln!("{REPLAY} is not used: {foreign}"),
+            }
         }
         let search = search(&self.plan, &mut |chooser, detail| self.attempt(&setup, chooser, detail));
         self.outcome(search, false)
@@ -165,6 +187,7 @@ impl<I: Isa> Check<I> {
         bench.journal().turn(detail == RunDetail::Full);
         bench.sim().watch_pointer_stores(self.pointer_stores);
         let harness = Harness::<I>::new(bench);
+        let _entered = Entered::new(&harness);
         let sim = harness.sim();
         let programs = sim.run_on(CpuId::new(0), || setup(&harness));
         // The set-up has no races: its broadcast invalidations complete before the programs start.

@@ -232,7 +232,7 @@ impl<I: Isa> Cpu<I> {
 
     /// Waits until the broadcast invalidations of this CPU are complete (arm64 `DSB ISH`).
     ///
-    /// It does nothing on x86-64.
+    /// On x86-64 it is `TLBSYNC` ([`crate::Check::invlpgb`]), and otherwise does nothing.
     pub fn complete(&self) {
         self.on(|sim| sim.complete());
     }

@@ -80,6 +80,7 @@
 
 mod check;
 mod cpu;
+mod current;
 mod explain;
 mod finding;
 mod harness;
@@ -90,6 +91,7 @@ mod testbench;
 
 pub use check::Check;
 pub use cpu::{Cpu, PendingIpis};
+pub use current::current;
 pub use explain::explain;
 pub use finding::CheckFinding;
 pub use harness::{CpuProgram, Harness, HarnessLock, Unranked, program};

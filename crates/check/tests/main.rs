@@ -8,8 +8,10 @@ mod common;
 // At the root, because its files name it `crate::corpus`.
 #[path = "../examples/bugs/corpus.rs"]
 mod corpus;
+mod current;
 mod deferred_flushes;
 mod freed_frames;
+mod invalidations;
 mod pointer_stores;
 mod published_crates;
 mod raw_tables;

@@ -149,8 +149,8 @@ impl<I: Isa> Effects for Sim<I> {
     }
 
     /// # Panics
-    /// When the machine has no such instruction: a broadcast or a range on x86-64, and a range on
-    /// arm64 unless `caps` has range invalidations.
+    /// When the machine has no such instruction: on x86-64 a broadcast unless it has INVLPGB, and a
+    /// local range; on arm64 a range unless `caps` has range invalidations.
     fn invalidate(&self, op: Invalidate) {
         self.stop_before(StopPoint::Invalidate(op));
         self.execute_invalidate(op);
@@ -159,12 +159,12 @@ impl<I: Isa> Effects for Sim<I> {
     fn complete(&self) {
         self.stop_before(StopPoint::Complete);
         self.drain_local_stores();
+        if self.0.exploring.get() {
+            self.complete_broadcasts(self.cpu());
+        }
         match I::KIND {
-            IsaKind::X86_64 => {}
+            IsaKind::X86_64 => self.here().incomplete_tlbis.set(0),
             IsaKind::Aarch64 => {
-                if self.0.exploring.get() {
-                    self.complete_broadcasts(self.cpu());
-                }
                 let core = self.here();
                 core.events.add(MachineEvent::Dsbs, 1);
                 if core.incomplete_tlbis.replace(0) == 0 {

@@ -5,8 +5,14 @@
 //! | `Page`, tag installed | `INVLPG`: the page, globals too; **all** walk caches of the tag | `TLBI VAE1[IS]`, `VALE1[IS]` if `last_level` |
 //! | `Page`, another tag | `INVPCID` type 0: the page, no globals; the walk caches on the way to it | the same |
 //! | `Range` | does not exist | `TLBI RVAE1[IS]`, `RVALE1[IS]` (FEAT_TLBIRANGE) |
+//! | `PageOfAllTags` | does not exist | `TLBI VAAE1[IS]`, `VAALE1[IS]` if `last_level` |
 //! | `Tag` | `INVPCID` type 1, or `MOV CR3` | `TLBI ASIDE1[IS]` |
 //! | `AllTags` | `INVPCID` type 3 | `TLBI VMALLE1[IS]`, globals too |
+//! | `Everything` | `INVPCID` type 2, `MOV CR4` that changes PGE: globals too | the same |
+//!
+//! With [`crate::MachineConfig::invlpgb`], an x86-64 broadcast removes the same as the local forms,
+//! a range or a page of all tags too, on every CPU; of walk caches only those on the way, and
+//! global entries only by `PageOfAllTags` and `Everything`. `complete` is TLBSYNC.
 //!
 //! On arm64 the last-level form leaves the walk caches alone. As FEAT_TTL permits, it removes only
 //! entries of the named level: a wrong level removes nothing. The other form removes translations
@@ -35,10 +41,10 @@ impl<I: Isa> Sim<I> {
     pub(crate) fn execute_invalidate(&self, op: Invalidate) {
         let target = self.untagged(op.target);
         match I::KIND {
-            IsaKind::X86_64 => {
-                assert!(op.scope == InvalidateScope::Local, "no broadcast invalidation on this x86-64 machine: {op:?}");
-                self.invalidate_x86_64(target);
-            }
+            IsaKind::X86_64 => match op.scope {
+                InvalidateScope::Local => self.invalidate_x86_64(target),
+                InvalidateScope::Broadcast => self.invlpgb(target),
+            },
             IsaKind::Aarch64 => self.invalidate_aarch64(op.scope, target),
         }
     }
@@ -57,7 +63,9 @@ impl<I: Isa> Sim<I> {
                 InvalidateTarget::Range { tag: self.tag_in_use(tag), range, level, last_level }
             }
             InvalidateTarget::Tag(tag) => InvalidateTarget::Tag(self.tag_in_use(tag)),
-            InvalidateTarget::AllTags => InvalidateTarget::AllTags,
+            same @ (InvalidateTarget::PageOfAllTags { .. }
+            | InvalidateTarget::AllTags
+            | InvalidateTarget::Everything) => same,
         }
     }
 
@@ -84,11 +92,35 @@ impl<I: Isa> Sim<I> {
             InvalidateTarget::AllTags => {
                 (drop_pattern(&mut tlbs, Pattern::NOT_GLOBAL), Cost::FlushAll, MachineEvent::FullFlushes)
             }
+            InvalidateTarget::Everything => {
+                (drop_pattern(&mut tlbs, Pattern::ALL), Cost::FlushAll, MachineEvent::FullFlushes)
+            }
+            InvalidateTarget::PageOfAllTags { .. } => {
+                panic!("no invalidation of a page under all tags on x86-64: {target:?}")
+            }
         };
         drop(tlbs);
         core.count_flush(lost);
         core.events.add(event, 1);
         core.pay(&self.profile().costs, cost);
+    }
+
+    /// Executes INVLPGB (AMD APM vol. 3), which TLBSYNC completes ([`Effects::complete`]).
+    ///
+    /// It is taken to follow the earlier stores of its CPU, and costs nothing, for lack of a
+    /// figure.
+    ///
+    /// [`Effects::complete`]: pagewright_arch::Effects::complete
+    fn invlpgb(&self, target: InvalidateTarget) {
+        assert!(self.0.config.invlpgb, "no broadcast invalidation on this x86-64 machine: {target:?}");
+        self.drain_local_stores();
+        if self.0.exploring.get() {
+            self.issue_broadcast(target);
+        } else {
+            self.online_cores().for_each(|core| drop_invlpgb(core, target));
+        }
+        let core = self.here();
+        core.incomplete_tlbis.set(core.incomplete_tlbis.get() + 1);
     }
 
     fn invalidate_aarch64(&self, scope: InvalidateScope, target: InvalidateTarget) {
@@ -134,8 +166,10 @@ impl<I: Isa> Sim<I> {
 
 fn is_full(target: InvalidateTarget) -> bool {
     match target {
-        InvalidateTarget::Page { .. } | InvalidateTarget::Range { .. } => false,
-        InvalidateTarget::Tag(_) | InvalidateTarget::AllTags => true,
+        InvalidateTarget::Page { .. } | InvalidateTarget::Range { .. } | InvalidateTarget::PageOfAllTags { .. } => {
+            false
+        }
+        InvalidateTarget::Tag(_) | InvalidateTarget::AllTags | InvalidateTarget::Everything => true,
     }
 }
 
@@ -167,7 +201,44 @@ pub(crate) fn drop_aarch64(core: &Core, target: InvalidateTarget) {
             tlbs.drop_where(|key| covers(key, tag, range) && (!last_level || key.level() == level))
         }
         InvalidateTarget::Tag(tag) => drop_pattern(&mut tlbs, Pattern::tag(tag)),
-        InvalidateTarget::AllTags => drop_pattern(&mut tlbs, Pattern::ALL),
+        InvalidateTarget::PageOfAllTags { va, level, last_level } => {
+            if !last_level {
+                tlbs.drop_walk_caches_where(|key| translates(key, va));
+            }
+            tlbs.drop_where(|key| translates(key, va) && (!last_level || key.level() == level))
+        }
+        InvalidateTarget::AllTags | InvalidateTarget::Everything => drop_pattern(&mut tlbs, Pattern::ALL),
+    };
+    drop(tlbs);
+    core.count_flush(lost);
+}
+
+/// Removes from one CPU the entries that an INVLPGB names.
+pub(crate) fn drop_invlpgb(core: &Core, target: InvalidateTarget) {
+    let mut tlbs = core.tlbs.borrow_mut();
+    let lost = match target {
+        InvalidateTarget::Page { tag, va, last_level, .. } => {
+            if !last_level {
+                tlbs.drop_walk_caches_of(tag, va);
+            }
+            tlbs.drop_page(tag, va, None, false)
+        }
+        InvalidateTarget::Range { tag, range, last_level, .. } => {
+            let named = |key: Key| !key.is_global() && covers(key, tag, range);
+            if !last_level {
+                tlbs.drop_walk_caches_where(named);
+            }
+            tlbs.drop_where(named)
+        }
+        InvalidateTarget::PageOfAllTags { va, last_level, .. } => {
+            if !last_level {
+                tlbs.drop_walk_caches_where(|key| translates(key, va));
+            }
+            tlbs.drop_where(|key| translates(key, va))
+        }
+        InvalidateTarget::Tag(tag) => drop_pattern(&mut tlbs, Pattern::tag(tag)),
+        InvalidateTarget::AllTags => drop_pattern(&mut tlbs, Pattern::NOT_GLOBAL),
+        InvalidateTarget::Everything => drop_pattern(&mut tlbs, Pattern::ALL),
     };
     drop(tlbs);
     core.count_flush(lost);
@@ -183,6 +254,11 @@ fn drop_page_aarch64(tlbs: &mut Tlbs, tag: Tag, va: VirtAddr, level: Level, last
 /// The shift of the step between the addresses of a range that may each have a translation.
 fn stride(level: Level, last_level: bool) -> u32 {
     if last_level { level.shift() } else { Level::PTE.shift() }
+}
+
+/// Whether the entry of `key` translates `va`, under whatever tag.
+fn translates(key: Key, va: VirtAddr) -> bool {
+    key.start() == va.align_down(key.level().span())
 }
 
 fn covers(key: Key, tag: Tag, range: PageRange) -> bool {

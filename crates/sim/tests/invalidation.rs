@@ -26,7 +26,10 @@ struct Spaces<I: Isa> {
 
 impl<I: Isa> Spaces<I> {
     fn new() -> Self {
-        let bench = Bench::<I>::new();
+        Self::on(Bench::new())
+    }
+
+    fn on(bench: Bench<I>) -> Self {
         let roots = [bench.frame(Level::PTE), bench.frame(Level::PTE)];
         for root in roots {
             for number in [0, 1, FAR, BESIDE_FAR] {
@@ -174,6 +177,57 @@ fn aside1is_spares_globals_and_vmalle1is_does_not() {
     spaces.invalidate(InvalidateScope::Broadcast, InvalidateTarget::AllTags);
     assert!(!spaces.keeps_global());
     assert_eq!((spaces.reads(CPU1, 1, 0), spaces.reads(CPU1, 2, 0)), (4, 4));
+}
+
+#[test]
+fn vaae1is_drops_a_page_of_every_tag_and_the_global_one() {
+    let page_of_all =
+        |number, last_level| InvalidateTarget::PageOfAllTags { va: page(number), level: Level::PTE, last_level };
+    let spaces = Spaces::<Aarch64>::new();
+    spaces.invalidate(InvalidateScope::Broadcast, page_of_all(0, true));
+    assert!(spaces.keeps_global());
+    for cpu in [CPU0, CPU1] {
+        assert_eq!((spaces.reads(cpu, 1, 0), spaces.reads(cpu, 2, 0)), (1, 1), "not both tags, or walk caches, too");
+        assert_eq!((spaces.reads(cpu, 1, 1), spaces.reads(cpu, 1, FAR)), (0, 0));
+    }
+    spaces.invalidate(InvalidateScope::Broadcast, page_of_all(0, false));
+    assert_eq!((spaces.reads(CPU1, 1, 0), spaces.reads(CPU1, 2, 0)), (4, 4));
+    spaces.invalidate(InvalidateScope::Broadcast, page_of_all(2, true));
+    assert!(!spaces.keeps_global());
+}
+
+#[test]
+fn a_change_of_cr4_pge_drops_globals_too() {
+    let spaces = Spaces::<X86_64>::new();
+    spaces.invalidate(InvalidateScope::Local, InvalidateTarget::Everything);
+    assert!(!spaces.keeps_global());
+    assert_eq!((spaces.reads(CPU0, 1, 0), spaces.reads(CPU0, 2, 0)), (4, 4));
+    assert_eq!(spaces.reads(CPU1, 1, 0), 0, "the other CPU was flushed");
+}
+
+/// What INVLPGB of `target` leaves on CPU 1, as for [`Spaces::reads`], and whether globals.
+fn after_invlpgb(target: InvalidateTarget) -> ([u64; 4], bool) {
+    let spaces = Spaces::on(Bench::<X86_64>::with(|config| config.invlpgb = true));
+    spaces.invalidate(InvalidateScope::Broadcast, target);
+    let reads = [(1, 0), (1, 1), (2, 0), (1, FAR)].map(|(tag, number)| spaces.reads(CPU1, tag, number));
+    (reads, spaces.keeps_global())
+}
+
+#[test]
+fn invlpgb_reaches_every_cpu_and_drops_what_it_names() {
+    let range = PageRange::new(page(0), page(2));
+    let of_range = InvalidateTarget::Range { tag: Tag::new(1), range, level: Level::PTE, last_level: true };
+    assert_eq!(after_invlpgb(one(1, 0, true)), ([1, 0, 0, 0], true));
+    assert_eq!(after_invlpgb(one(1, 0, false)), ([4, 0, 0, 0], true));
+    assert_eq!(after_invlpgb(of_range), ([1, 1, 0, 0], true));
+    assert_eq!(after_invlpgb(InvalidateTarget::Tag(Tag::new(1))), ([4, 1, 0, 2], true));
+    assert!(!after_invlpgb(InvalidateTarget::Everything).1);
+}
+
+#[test]
+#[should_panic(expected = "no broadcast invalidation on this x86-64 machine")]
+fn a_broadcast_without_invlpgb_panics() {
+    Spaces::<X86_64>::new().invalidate(InvalidateScope::Broadcast, one(1, 0, true));
 }
 
 /// Makes a machine with FEAT_TLBIRANGE, which the default profile does not have.

@@ -52,7 +52,11 @@ pub(crate) fn invalidation<I: Isa>(op: Invalidate) {
         add(EffectCounter::Dsbs, 1);
     }
     match op.target {
-        InvalidateTarget::Page { .. } | InvalidateTarget::Range { .. } => add(EffectCounter::PageFlushes, 1),
-        InvalidateTarget::Tag(_) | InvalidateTarget::AllTags => add(EffectCounter::FullFlushes, 1),
+        InvalidateTarget::Page { .. } | InvalidateTarget::Range { .. } | InvalidateTarget::PageOfAllTags { .. } => {
+            add(EffectCounter::PageFlushes, 1)
+        }
+        InvalidateTarget::Tag(_) | InvalidateTarget::AllTags | InvalidateTarget::Everything => {
+            add(EffectCounter::FullFlushes, 1)
+        }
     }
 }

@@ -206,15 +206,5 @@ its kernel and what it leaves out.
 ";
 
 const FOOT: &str = "
-## In a published crate, unmodified
-
-The example `aarch64_paging` runs the published crate of that name. With version 0.12.3, a program
-that uses the crate as documented is clean. With version 0.12.2, the search finds O1 broken within
-ten schedules of the same program: `compact_subtables` frees a table while walk caches still point
-to it. The authors of the crate found the same bug; the changelog of 0.12.3 lists the fix.
-
-```sh
-cargo update -p aarch64-paging --precise 0.12.2
-cargo run -p pagewright-check --example aarch64_paging
-```
+[found.md](found.md) lists what the check finds in published crates, unmodified.
 ";

@@ -54,7 +54,11 @@ impl fmt::Display for FlushTarget {
                 write!(f, "{range} (tag {tag}{})", only(last_level))
             }
             InvalidateTarget::Tag(tag) => write!(f, "all of tag {tag}"),
-            InvalidateTarget::AllTags => f.write_str("everything"),
+            InvalidateTarget::PageOfAllTags { va, last_level, .. } => {
+                write!(f, "{va} (all tags{})", only(last_level))
+            }
+            InvalidateTarget::AllTags if self.0 == IsaKind::X86_64 => f.write_str("all tags, not globals"),
+            InvalidateTarget::AllTags | InvalidateTarget::Everything => f.write_str("everything"),
         }
     }
 }
@@ -62,7 +66,8 @@ impl fmt::Display for FlushTarget {
 fn flush(isa: IsaKind, Invalidate { scope, target }: Invalidate) -> String {
     let target = FlushTarget(isa, target);
     match (isa, scope) {
-        (IsaKind::X86_64, _) => format!("flushes {target}"),
+        (IsaKind::X86_64, InvalidateScope::Local) => format!("flushes {target}"),
+        (IsaKind::X86_64, InvalidateScope::Broadcast) => format!("broadcasts a flush of {target} (INVLPGB)"),
         (IsaKind::Aarch64, InvalidateScope::Local) => format!("flushes {target} on this CPU only"),
         (IsaKind::Aarch64, InvalidateScope::Broadcast) => format!("broadcasts a flush of {target}"),
     }

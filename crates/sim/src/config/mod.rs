@@ -50,6 +50,8 @@ pub struct MachineConfig {
     ///
     /// As on the CPUs on which Linux relies on it (`BBML2_NOABORT`), no access is aborted.
     pub bbm_level_2: bool,
+    /// Whether x86-64 CPUs invalidate the TLBs of others by broadcast (AMD INVLPGB and TLBSYNC).
+    pub invlpgb: bool,
 }
 
 impl MachineConfig {
@@ -65,6 +67,7 @@ impl MachineConfig {
             isolated: false,
             repeat_invalidate: false,
             bbm_level_2: false,
+            invlpgb: false,
         }
     }
 

@@ -20,7 +20,7 @@ use super::walks::{Broadcast, Serial, WalkInFlight, WalkState, removes, tag_name
 use crate::core::{Core, Root};
 use crate::cost::Cost;
 use crate::event::MachineEvent;
-use crate::invalidate::drop_aarch64;
+use crate::invalidate::{drop_aarch64, drop_invlpgb};
 use crate::machine::Sim;
 use crate::tlb::{Depth, Side, TlbHit, Tlbs};
 use crate::walk::{WalkPosition, WalkStep};
@@ -253,7 +253,10 @@ impl<I: Isa> Sim<I> {
     /// It dooms the walks that hold an entry which `target` names.
     pub(crate) fn apply_broadcast(&self, serial: Serial, target: InvalidateTarget, cpu: CpuId) {
         let core = self.core(cpu);
-        drop_aarch64(core, target);
+        match I::KIND {
+            IsaKind::X86_64 => drop_invlpgb(core, target),
+            IsaKind::Aarch64 => drop_aarch64(core, target),
+        }
         core.in_flight.conflicts.borrow_mut().retain(|hit| !removes(target, hit.key));
         let mut walks = core.in_flight.walks.borrow_mut();
         walks.iter_mut().filter(|walk| walk.concerned_by(target)).for_each(|walk| walk.doomed_by.push(serial));

@@ -70,7 +70,9 @@ impl MachineFingerprint {
                 | u64::from(config.isolated) << 1
                 | u64::from(config.repeat_invalidate) << 2
                 | u64::from(config.bbm_level_2) << 3
-                | u64::from(sim.pointer_stores() == PointerStores::Delayed) << 4,
+                | u64::from(sim.pointer_stores() == PointerStores::Delayed) << 4
+                | u64::from(config.invlpgb) << 5
+                | u64::from(config.profile.has_ranges()) << 6,
             config.seed,
             u64::from(settings.max_steps),
             u64::from(settings.max_wait),

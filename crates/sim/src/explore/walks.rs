@@ -78,7 +78,10 @@ impl WalkInFlight {
             WalkState::Leaf(found) => found.global || self.root.tag == tag,
         };
         match target {
-            InvalidateTarget::AllTags => true,
+            InvalidateTarget::AllTags | InvalidateTarget::Everything => true,
+            InvalidateTarget::PageOfAllTags { va, level, last_level } => {
+                self.holds(last_level.then_some(level), |level| covers(self.va, level, va))
+            }
             InvalidateTarget::Tag(tag) => self.root.tag == tag,
             InvalidateTarget::Page { tag: named, va, level, last_level } => {
                 tag(named) && self.holds(last_level.then_some(level), |level| covers(self.va, level, va))
@@ -103,7 +106,10 @@ impl WalkInFlight {
 /// Whether an arm64 invalidation removes a translation under `key`.
 pub(crate) fn removes(target: InvalidateTarget, key: Key) -> bool {
     match target {
-        InvalidateTarget::AllTags => true,
+        InvalidateTarget::AllTags | InvalidateTarget::Everything => true,
+        InvalidateTarget::PageOfAllTags { va, level, last_level } => {
+            covers(key.start(), key.level(), va) && (!last_level || key.level() == level)
+        }
         InvalidateTarget::Tag(tag) => !key.is_global() && key.is_valid_under(tag),
         InvalidateTarget::Page { tag, va, level, last_level } => {
             key.is_valid_under(tag) && covers(key.start(), key.level(), va) && (!last_level || key.level() == level)
@@ -120,6 +126,6 @@ pub(crate) fn tag_named(target: InvalidateTarget) -> Option<Tag> {
         InvalidateTarget::Page { tag, .. } | InvalidateTarget::Range { tag, .. } | InvalidateTarget::Tag(tag) => {
             Some(tag)
         }
-        InvalidateTarget::AllTags => None,
+        InvalidateTarget::PageOfAllTags { .. } | InvalidateTarget::AllTags | InvalidateTarget::Everything => None,
     }
 }

@@ -172,6 +172,11 @@ impl Profile {
         self
     }
 
+    /// Whether the machine has range TLBIs.
+    pub fn has_ranges(&self) -> bool {
+        self.range_invalidate
+    }
+
     /// The real machine that the profile describes.
     pub fn describes(&self) -> &str {
         &self.describes

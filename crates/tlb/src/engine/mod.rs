@@ -268,7 +268,7 @@ impl<P: Platform> Tlb<P> {
                 user(tag).map(|tag| InvalidateTarget::Range { tag, range, level, last_level })
             }
             InvalidateTarget::Tag(tag) => user(tag).map(InvalidateTarget::Tag),
-            InvalidateTarget::AllTags => None,
+            InvalidateTarget::PageOfAllTags { .. } | InvalidateTarget::AllTags | InvalidateTarget::Everything => None,
         };
         if let Some(twin) = twin {
             plant!(UserTagForgotten; (), invalidate(twin));

@@ -279,7 +279,7 @@ fn tag_of(effect: &Effect) -> Option<u16> {
             InvalidateTarget::Page { tag, .. } | InvalidateTarget::Range { tag, .. } | InvalidateTarget::Tag(tag) => {
                 Some(tag.raw())
             }
-            InvalidateTarget::AllTags => None,
+            InvalidateTarget::PageOfAllTags { .. } | InvalidateTarget::AllTags | InvalidateTarget::Everything => None,
         },
         _ => None,
     }

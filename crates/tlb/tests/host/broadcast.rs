@@ -158,9 +158,9 @@ fn flushes_in<I: Isa>(log: &[Step], roots: &[Pfn]) -> [u64; 4] {
             }
             Effect::Complete if I::KIND == IsaKind::Aarch64 => remote += 1,
             Effect::Invalidate(op) if op.scope == InvalidateScope::Local => match op.target {
-                InvalidateTarget::Page { .. } => pages += 1,
+                InvalidateTarget::Page { .. } | InvalidateTarget::PageOfAllTags { .. } => pages += 1,
                 InvalidateTarget::Range { .. } => panic!("no CPU flushes a range by itself"),
-                InvalidateTarget::Tag(_) | InvalidateTarget::AllTags => {
+                InvalidateTarget::Tag(_) | InvalidateTarget::AllTags | InvalidateTarget::Everything => {
                     everything += 1;
                     // On arm64 a barrier of its own completes it.
                     remote -= i64::from(I::KIND == IsaKind::Aarch64);

@@ -100,7 +100,9 @@ fn untagged(target: &InvalidateTarget) -> InvalidateTarget {
             InvalidateTarget::Range { tag: Tag::new(0), range, level, last_level }
         }
         InvalidateTarget::Tag(_) => InvalidateTarget::Tag(Tag::new(0)),
-        InvalidateTarget::AllTags => InvalidateTarget::AllTags,
+        same @ (InvalidateTarget::PageOfAllTags { .. } | InvalidateTarget::AllTags | InvalidateTarget::Everything) => {
+            same
+        }
     }
 }
 

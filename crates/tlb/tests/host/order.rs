@@ -95,8 +95,10 @@ fn a_table_is_freed_only_after_walk_caches_are_flushed<I: Isa>() {
     assert!(is_free(&tlb, last));
     assert_order(I::KIND, &log, &[CpuId::new(1)]);
     let walk_caches_too = |target| match target {
-        InvalidateTarget::Page { last_level, .. } | InvalidateTarget::Range { last_level, .. } => !last_level,
-        InvalidateTarget::Tag(_) | InvalidateTarget::AllTags => true,
+        InvalidateTarget::Page { last_level, .. }
+        | InvalidateTarget::PageOfAllTags { last_level, .. }
+        | InvalidateTarget::Range { last_level, .. } => !last_level,
+        InvalidateTarget::Tag(_) | InvalidateTarget::AllTags | InvalidateTarget::Everything => true,
     };
     for step in log {
         if let Effect::Invalidate(op) = step.effect {

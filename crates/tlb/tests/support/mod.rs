@@ -331,7 +331,10 @@ impl<I: Isa> Host<I> {
                     of == tag && start < range.end() && range.start() < end && of_level(level, last_level)
                 }
                 InvalidateTarget::Tag(of) => of == tag,
-                InvalidateTarget::AllTags => true,
+                InvalidateTarget::PageOfAllTags { va, level, last_level } => {
+                    start <= va && va < end && of_level(level, last_level)
+                }
+                InvalidateTarget::AllTags | InvalidateTarget::Everything => true,
             }
         });
     }

@@ -203,7 +203,15 @@ pub(crate) fn invalidate(op: Invalidate) {
         InvalidateTarget::Page { tag, va, last_level, .. } => page(scope, tag, va, last_level),
         InvalidateTarget::Range { tag, range, last_level, .. } => by_range(scope, tag, range, last_level),
         InvalidateTarget::Tag(tag) => tlbi!(scope, "aside1", u64::from(tag.raw()) << 48),
-        InvalidateTarget::AllTags => match scope {
+        InvalidateTarget::PageOfAllTags { va, last_level, .. } => {
+            let operand = va.raw() >> PAGE_SHIFT & ((1 << 44) - 1);
+            if last_level {
+                tlbi!(scope, "vaale1", operand);
+            } else {
+                tlbi!(scope, "vaae1", operand);
+            }
+        }
+        InvalidateTarget::AllTags | InvalidateTarget::Everything => match scope {
             // SAFETY: an invalidation only removes TLB entries.
             InvalidateScope::Local => unsafe { asm!("tlbi vmalle1", options(nostack)) },
             // SAFETY: an invalidation only removes TLB entries.

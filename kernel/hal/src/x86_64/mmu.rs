@@ -158,7 +158,10 @@ pub(crate) fn invalidate(op: Invalidate) {
         InvalidateTarget::Tag(tag) if caps().tagged => invpcid(1, tag, VirtAddr::ZERO),
         InvalidateTarget::AllTags if caps().tagged => invpcid(3, Tag::new(0), VirtAddr::ZERO),
         InvalidateTarget::Tag(_) | InvalidateTarget::AllTags => load(cr3()),
-        InvalidateTarget::Range { .. } => panic!("x86-64 has no invalidation of a range"),
+        InvalidateTarget::Everything => change_global_pages(),
+        InvalidateTarget::Range { .. } | InvalidateTarget::PageOfAllTags { .. } => {
+            panic!("x86-64 has no such invalidation: {:?}", op.target)
+        }
     }
 }
 
@@ -175,6 +178,18 @@ fn invpcid(kind: u64, tag: Tag, va: VirtAddr) {
     let descriptor = [u64::from(tag.raw()), va.raw()];
     // SAFETY: an invalidation only removes TLB entries; `caps` has checked for the instruction.
     unsafe { asm!("invpcid {}, [{}]", in(reg) kind, in(reg) &raw const descriptor, options(nostack, preserves_flags)) }
+}
+
+/// Changes CR4.PGE and back, which invalidates all entries (Intel SDM vol. 3A §4.10.4.1).
+fn change_global_pages() {
+    const PGE: u64 = 1 << 7;
+    let value: u64;
+    // SAFETY: reading CR4 has no effect.
+    unsafe { asm!("mov {}, cr4", out(reg) value, options(nostack, preserves_flags, nomem)) };
+    for value in [value ^ PGE, value] {
+        // SAFETY: whether global entries are used changes no translation, and the bit is restored.
+        unsafe { asm!("mov cr4, {}", in(reg) value, options(nostack, preserves_flags)) };
+    }
 }
 
 fn cr3() -> u64 {
