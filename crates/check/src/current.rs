@@ -48,11 +48,17 @@ impl Drop for Entered {
 /// # Panics
 /// When no check runs on this host thread, or when its machine has another instruction set.
 pub fn current<I: Isa>() -> Cpu<I> {
-    let Some(running) = RUNNING.with_borrow(|running| running.last().map(Rc::clone)) else {
-        panic!("`current` is called outside of a check: no machine runs on this host thread")
-    };
-    let Some(harness) = running.downcast_ref::<Harness<I>>() else {
+    if RUNNING.with_borrow(Vec::is_empty) {
+        panic!("`current` is called outside of a check: no machine runs on this host thread");
+    }
+    try_current().unwrap_or_else(|| {
         panic!("`current` is called for {}, and the machine of the check has another instruction set", I::KIND)
-    };
-    Cpu { harness: harness.clone(), id: harness.sim().cpu() }
+    })
+}
+
+/// As [`current`]; `None` where that would panic.
+pub fn try_current<I: Isa>() -> Option<Cpu<I>> {
+    let running = RUNNING.with_borrow(|running| running.last().map(Rc::clone))?;
+    let harness = running.downcast_ref::<Harness<I>>()?;
+    Some(Cpu { harness: harness.clone(), id: harness.sim().cpu() })
 }

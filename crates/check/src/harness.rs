@@ -7,6 +7,7 @@
 //! Memory can also be stored to through [`Harness::ram`] or a pointer ([`Harness::phys_offset`]):
 //! no CPU is switched there, and the store is judged at the next point of its CPU.
 
+use crate::control::first_cr4;
 use crate::cpu::Cpu;
 use crate::finding::CheckFinding;
 use crate::testbench::Testbench;
@@ -57,6 +58,8 @@ pub(crate) struct State<I: Isa> {
     free: RefCell<Vec<Pfn>>,
     /// The root and the tag that each CPU has loaded.
     pub(crate) roots: Vec<Cell<Option<(Pfn, Tag)>>>,
+    /// CR4 of each CPU (x86-64).
+    pub(crate) cr4: Vec<Cell<u64>>,
     /// Depth of nested calls on each CPU.
     pub(crate) calls: Vec<Cell<u32>>,
     pub(crate) ipis: Vec<RefCell<Vec<IpiRequest<I>>>>,
@@ -77,6 +80,7 @@ impl<I: Isa> Harness<I> {
         let state = State {
             free: RefCell::new((1..frames as u32).rev().map(Pfn::new).collect()),
             roots: (0..cpus).map(|_| Cell::new(None)).collect(),
+            cr4: (0..cpus).map(|_| Cell::new(first_cr4(bench.sim().config().tagged))).collect(),
             calls: (0..cpus).map(|_| Cell::new(0)).collect(),
             ipis: (0..cpus).map(|_| RefCell::default()).collect(),
             bench,

@@ -79,6 +79,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod control;
 mod cpu;
 mod current;
 mod explain;
@@ -91,7 +92,7 @@ mod testbench;
 
 pub use check::Check;
 pub use cpu::{Cpu, PendingIpis};
-pub use current::current;
+pub use current::{current, try_current};
 pub use explain::explain;
 pub use finding::CheckFinding;
 pub use harness::{CpuProgram, Harness, HarnessLock, Unranked, program};

@@ -32,6 +32,18 @@ use std::rc::Rc;
 const IDLE_RELAXES: u32 = 1000;
 
 impl<I: Isa> Sim<I> {
+    /// Lets the current CPU take interrupts, or not, as `STI` and `CLI` do.
+    ///
+    /// It does nothing in an interrupt handler, or where the CPU is as asked.
+    pub fn set_interrupts(&self, enabled: bool) {
+        let core = self.here();
+        match (enabled, core.interrupts_off.get()) {
+            (true, 1) => core.restore_interrupts(),
+            (false, 0) => core.disable_interrupts(),
+            (true | false, _) => {}
+        }
+    }
+
     /// Sends an IPI to `targets`, which run the bound handler.
     ///
     /// # Panics
