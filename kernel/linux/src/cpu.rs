@@ -6,11 +6,12 @@
 use crate::call;
 use crate::errno::Errno;
 use crate::memory::mm;
+use crate::process::ExitStatus;
 use crate::record;
 use crate::report;
 use crate::signal;
 use crate::stop_machine;
-use crate::task::{CallStop, ExitStatus, Resume, SyscallResult, Thread, WaitReason, scheduler};
+use crate::task::{CallStop, Resume, SyscallResult, Thread, WaitReason, scheduler};
 use alloc::boxed::Box;
 use core::time::Duration;
 use pagewright_hal::{Exception, Machine, Trap};
@@ -71,25 +72,35 @@ fn run_thread(mut thread: Box<Thread>) {
     mm().tlb().switch_to(thread.space.0.table().context());
     thread.context.load();
     record::set_running(&thread);
+    thread.begin_slice();
     let reason = run_slice(&mut thread);
     thread.context.save();
     match reason {
         LeaveReason::Preempted => {
             mm().tlb().enter_lazy();
-            scheduler().make_ready(thread);
+            thread.noted.preempted += 1;
+            scheduler().make_ready_again(thread);
         }
         LeaveReason::Stopped(CallStop::Sleep { mut scheduler, wait, deadline, at_deadline }) => {
             mm().tlb().enter_lazy();
+            thread.noted.waited += 1;
+            scheduler.account(&mut thread);
             scheduler.put_to_sleep(thread, wait, deadline, at_deadline);
         }
         LeaveReason::Stopped(CallStop::ExitProcess(end)) => {
-            scheduler().end_process(thread.process, end);
+            let mut scheduler = scheduler();
+            scheduler.account(&mut thread);
+            scheduler.end_process(thread.process, end);
+            drop(scheduler);
             call::process::end_thread(thread, end);
         }
-        LeaveReason::Stopped(CallStop::Exit(end)) => call::process::end_thread(thread, end),
+        LeaveReason::Stopped(CallStop::Exit(end)) => {
+            scheduler().account(&mut thread);
+            call::process::end_thread(thread, end);
+        }
         LeaveReason::Stopped(CallStop::Yield(_) | CallStop::Error(_) | CallStop::Done) => {
             mm().tlb().enter_lazy();
-            scheduler().make_ready(thread);
+            scheduler().make_ready_again(thread);
         }
     }
 }
@@ -121,6 +132,7 @@ fn run_slice(thread: &mut Thread) -> LeaveReason {
                 measure_clearing(ClearMeasurements::tick);
                 let mut scheduler = scheduler();
                 scheduler.wake_expired(pagewright_hal::time::now_ns());
+                scheduler.account(thread);
                 if scheduler.has_ready() {
                     return LeaveReason::Preempted;
                 }
@@ -192,7 +204,10 @@ fn serve_fault(thread: &mut Thread, va: VirtAddr, access: Access) -> Result<(), 
         served
     });
     match served {
-        Ok(_) => Ok(()),
+        Ok(kind) => {
+            thread.noted.note_fault(kind);
+            Ok(())
+        }
         Err(error) => {
             let (signal, code) = match error {
                 FaultError::NotMapped { .. } | FaultError::Guarded { .. } => (signal::SIGSEGV, signal::SEGV_MAPERR),

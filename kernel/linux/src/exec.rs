@@ -13,11 +13,13 @@ use crate::inode::{ArchiveFile, Inode, InodeKind};
 use crate::limits::ProcessLimits;
 use crate::memory::{FileObject, SpaceHandle, mm};
 use crate::options::Options;
+use crate::process::Process;
 use crate::ramfs;
 use crate::record;
 use crate::report;
 use crate::signal::{self, PendingSignals, SigActions, SignalCheck, SignalSet};
-use crate::task::{self, INIT, Process, Thread, ThreadEntry};
+use crate::task::{self, INIT, Thread, ThreadEntry};
+use crate::usage::Usage;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -121,10 +123,10 @@ pub(crate) fn load(request: &ExecRequest, limits: &ProcessLimits) -> Result<Prog
     record::begin_image();
     match fill(&space, &node, &object, request) {
         Ok((context, trampoline)) => {
-            let (brk, path) = (space.0.map().read().heap().start(), &node.path);
+            let (brk, path) = (space.0.map().read().heap().start(), node.path());
             let (top, stack) = (user_end(), limits.space_limits().get(Resource::Stack));
             record::end_image(Some(format_args!("exec {brk:x} {top:x} {stack:x} {path}")));
-            Ok(ProgramImage { space, context, path: node.path.clone(), trampoline })
+            Ok(ProgramImage { space, context, path: node.path(), trampoline })
         }
         Err(error) => {
             record::end_image(None);
@@ -381,7 +383,8 @@ pub(crate) fn start_init(options: &Options) {
             report::power_off(NOT_FOUND)
         }
     };
-    mm().tlb().enter_lazy();
+    // The first thread may run on any CPU, and then this one has nothing of its space.
+    mm().tlb().leave_space();
     let mut scheduler = task::scheduler();
     let id = scheduler.choose_id(None).unwrap_or(INIT);
     debug_assert_eq!(id, INIT, "the first number is that of the first process");
@@ -410,5 +413,8 @@ pub(crate) fn start_init(options: &Options) {
         bytes_moved: 0,
         resume: None,
         deadline: None,
+        usage: Usage::default(),
+        accounted: 0,
+        noted: Usage::default(),
     }));
 }

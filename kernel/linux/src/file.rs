@@ -3,9 +3,11 @@
 //! [`DescriptorTable`] is the table of a process (`files_struct`). [`OpenFile`] is an open file
 //! with its offset (`struct file`), which descriptors share after `dup` and `fork`.
 //!
-//! Not guaranteed: locks on files, `O_SYNC`, `O_DIRECT`.
+//! Not guaranteed: `O_SYNC`, `O_DIRECT`.
 
+use crate::call;
 use crate::errno::Errno;
+use crate::file_lock;
 use crate::inode::{Inode, InodeKind};
 use crate::pipe;
 use crate::task::TaskId;
@@ -28,6 +30,8 @@ pub(crate) enum OpenTarget {
 
 /// An open file.
 pub(crate) struct OpenFile {
+    /// A number that no other open file has, as the owner of locks.
+    pub(crate) number: u64,
     pub(crate) target: OpenTarget,
     pub(crate) offset: Mutex<u64>,
     /// `O_ACCMODE`, `O_APPEND`, `O_NONBLOCK`.
@@ -36,7 +40,7 @@ pub(crate) struct OpenFile {
 
 impl OpenFile {
     pub(crate) fn new(target: OpenTarget, flags: u32) -> Arc<Self> {
-        Arc::new(Self { target, offset: Mutex::new(0), flags: Mutex::new(flags) })
+        Arc::new(Self { number: file_lock::new_owner(), target, offset: Mutex::new(0), flags: Mutex::new(flags) })
     }
 
     pub(crate) fn has(&self, flag: u32) -> bool {
@@ -56,6 +60,15 @@ impl OpenFile {
         match &self.target {
             OpenTarget::Inode(node) => Some(node),
             OpenTarget::Pipe(_) | OpenTarget::Process(_) => None,
+        }
+    }
+}
+
+impl Drop for OpenFile {
+    /// Locks the scheduler, which the caller has not locked.
+    fn drop(&mut self) {
+        if let Some(node) = self.inode() {
+            call::release_of_file(self.number, node);
         }
     }
 }
@@ -81,6 +94,23 @@ pub(crate) struct Descriptor {
     pub(crate) close_on_exec: bool,
 }
 
+/// A descriptor that was taken from its table.
+///
+/// Dropping it closes it, which releases the POSIX locks of the table on its file. No table and no
+/// scheduler may be locked then.
+pub(crate) struct TakenDescriptor {
+    pub(crate) open: Arc<OpenFile>,
+    table: u64,
+}
+
+impl Drop for TakenDescriptor {
+    fn drop(&mut self) {
+        if let Some(node) = self.open.inode() {
+            call::release_of_table(self.table, node);
+        }
+    }
+}
+
 /// The index of a descriptor in the table.
 ///
 /// A descriptor is an `unsigned int`: the upper half of the register is ignored.
@@ -92,8 +122,26 @@ fn index(number: u64) -> usize {
 ///
 /// The lock order is scheduler, then table. Dropping an end of a pipe locks the scheduler, so a
 /// descriptor is dropped only while no table is locked.
-#[derive(Clone, Default)]
-pub(crate) struct DescriptorTable(Vec<Option<Descriptor>>);
+pub(crate) struct DescriptorTable {
+    slots: Vec<Option<Descriptor>>,
+    /// Its number as the owner of POSIX locks.
+    owner: u64,
+}
+
+impl Clone for DescriptorTable {
+    /// The table of a child, which owns no locks.
+    fn clone(&self) -> Self {
+        Self { slots: self.slots.clone(), owner: file_lock::new_owner() }
+    }
+}
+
+impl Drop for DescriptorTable {
+    fn drop(&mut self) {
+        for number in 0..self.slots.len() as u64 {
+            drop(self.take(number));
+        }
+    }
+}
 
 impl DescriptorTable {
     /// The descriptors of the first process: empty input, and the serial line.
@@ -102,22 +150,28 @@ impl DescriptorTable {
         let input = OpenFile::new(node("/dev/null", InodeKind::Null), linux::O_RDONLY);
         let output = OpenFile::new(node("/dev/console", InodeKind::Console), linux::O_WRONLY);
         let all = [input, output.clone(), output];
-        Self(all.into_iter().map(|open| Some(Descriptor { open, close_on_exec: false })).collect())
+        let slots = all.into_iter().map(|open| Some(Descriptor { open, close_on_exec: false })).collect();
+        Self { slots, owner: file_lock::new_owner() }
+    }
+
+    /// Its number as the owner of POSIX locks.
+    pub(crate) fn owner(&self) -> u64 {
+        self.owner
     }
 
     pub(crate) fn get(&self, number: u64) -> Result<&Descriptor, Errno> {
-        self.0.get(index(number)).and_then(Option::as_ref).ok_or(Errno::EBADF)
+        self.slots.get(index(number)).and_then(Option::as_ref).ok_or(Errno::EBADF)
     }
 
     pub(crate) fn get_mut(&mut self, number: u64) -> Result<&mut Descriptor, Errno> {
-        self.0.get_mut(index(number)).and_then(Option::as_mut).ok_or(Errno::EBADF)
+        self.slots.get_mut(index(number)).and_then(Option::as_mut).ok_or(Errno::EBADF)
     }
 
     /// Adds a descriptor at the lowest free number from `least` on, and returns the number.
     ///
     /// The caller keeps `open` until the table is unlocked.
     pub(crate) fn add(&mut self, open: &Arc<OpenFile>, close_on_exec: bool, least: u64) -> Result<u64, Errno> {
-        let number = (index(least)..).find(|number| self.0.get(*number).is_none_or(Option::is_none));
+        let number = (index(least)..).find(|number| self.slots.get(*number).is_none_or(Option::is_none));
         let number = number.filter(|number| *number < LIMIT).ok_or(Errno::EMFILE)?;
         self.put(number, open, close_on_exec);
         Ok(number as u64)
@@ -131,30 +185,33 @@ impl DescriptorTable {
         number: u64,
         open: &Arc<OpenFile>,
         close_on_exec: bool,
-    ) -> Result<Option<Descriptor>, Errno> {
+    ) -> Result<Option<TakenDescriptor>, Errno> {
         if index(number) >= LIMIT {
             return Err(Errno::EBADF);
         }
         Ok(self.put(index(number), open, close_on_exec))
     }
 
-    fn put(&mut self, number: usize, open: &Arc<OpenFile>, close_on_exec: bool) -> Option<Descriptor> {
-        if self.0.len() <= number {
-            self.0.resize(number + 1, None);
+    fn put(&mut self, number: usize, open: &Arc<OpenFile>, close_on_exec: bool) -> Option<TakenDescriptor> {
+        if self.slots.len() <= number {
+            self.slots.resize(number + 1, None);
         }
-        self.0[number].replace(Descriptor { open: open.clone(), close_on_exec })
+        let replaced = self.slots[number].replace(Descriptor { open: open.clone(), close_on_exec });
+        replaced.map(|old| TakenDescriptor { open: old.open, table: self.owner })
     }
 
     /// Removes a descriptor.
     ///
     /// The caller drops it after the table is unlocked.
-    pub(crate) fn take(&mut self, number: u64) -> Result<Descriptor, Errno> {
-        self.0.get_mut(index(number)).and_then(Option::take).ok_or(Errno::EBADF)
+    pub(crate) fn take(&mut self, number: u64) -> Result<TakenDescriptor, Errno> {
+        let taken = self.slots.get_mut(index(number)).and_then(Option::take).ok_or(Errno::EBADF)?;
+        Ok(TakenDescriptor { open: taken.open, table: self.owner })
     }
 
     /// Removes the descriptors that `execve` closes.
-    pub(crate) fn take_close_on_exec(&mut self) -> Vec<Descriptor> {
-        let closing = self.0.iter_mut().filter(|slot| slot.as_ref().is_some_and(|open| open.close_on_exec));
-        closing.filter_map(Option::take).collect()
+    pub(crate) fn take_close_on_exec(&mut self) -> Vec<TakenDescriptor> {
+        let table = self.owner;
+        let closing = self.slots.iter_mut().filter(|slot| slot.as_ref().is_some_and(|open| open.close_on_exec));
+        closing.filter_map(Option::take).map(|taken| TakenDescriptor { open: taken.open, table }).collect()
     }
 }

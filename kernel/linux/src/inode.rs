@@ -11,15 +11,17 @@
 
 use crate::call;
 use crate::errno::Errno;
+use crate::file_lock::FileLocks;
 use crate::memory::{FileObject, mm};
 use crate::ramfs;
+use crate::timers::realtime_ns;
 use crate::zram::{self, ZramAttribute};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_hal::console;
 use pagewright_mm::file::{FileKind, FileOps};
 use pagewright_types::PAGE_SIZE;
@@ -166,9 +168,26 @@ impl ArchiveFile {
 /// One file, directory, link or device.
 pub(crate) struct Inode {
     pub(crate) number: u64,
-    mode: AtomicU32,
-    pub(crate) path: String,
+    attributes: Mutex<InodeAttributes>,
+    /// A path that leads to it, or led to it until it was removed.
+    path: Mutex<String>,
     pub(crate) kind: InodeKind,
+    pub(crate) locks: Mutex<FileLocks>,
+}
+
+/// The attributes that calls change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InodeAttributes {
+    /// The file type and the permissions (`st_mode`).
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// The paths that lead to it, of anything but a directory.
+    pub(crate) links: u32,
+    /// When it was last read, changed, and changed in its attributes, in ns since 1970.
+    pub(crate) accessed: u64,
+    pub(crate) modified: u64,
+    pub(crate) changed: u64,
 }
 
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
@@ -176,7 +195,50 @@ static NUMBERS: AtomicU64 = AtomicU64::new(1);
 impl Inode {
     pub(crate) fn new(path: &str, mode: u32, kind: InodeKind) -> Arc<Self> {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { number, mode: AtomicU32::new(mode), path: path.to_string(), kind })
+        let now = realtime_ns();
+        let attributes = InodeAttributes { mode, uid: 0, gid: 0, links: 1, accessed: now, modified: now, changed: now };
+        Arc::new(Self {
+            number,
+            attributes: Mutex::new(attributes),
+            path: Mutex::new(path.to_string()),
+            kind,
+            locks: Mutex::new(FileLocks::default()),
+        })
+    }
+
+    /// A path that leads to it, or led to it until it was removed.
+    pub(crate) fn path(&self) -> String {
+        self.path.lock().clone()
+    }
+
+    /// Records that another path leads to it.
+    pub(crate) fn set_path(&self, path: &str) {
+        *self.path.lock() = path.to_string();
+    }
+
+    /// Its attributes.
+    pub(crate) fn attributes(&self) -> InodeAttributes {
+        *self.attributes.lock()
+    }
+
+    /// Changes its attributes, and notes when.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut InodeAttributes)) {
+        let mut attributes = self.attributes.lock();
+        change(&mut attributes);
+        attributes.changed = realtime_ns();
+    }
+
+    /// Notes a change of its contents.
+    pub(crate) fn note_modified(&self) {
+        self.change(|attributes| attributes.modified = realtime_ns());
+    }
+
+    /// Notes an access, if it is the first since the last change (`relatime`).
+    pub(crate) fn note_accessed(&self) {
+        let mut attributes = self.attributes.lock();
+        if attributes.accessed <= attributes.modified.max(attributes.changed) {
+            attributes.accessed = realtime_ns();
+        }
     }
 
     /// The size in bytes, as `stat` reports it.
@@ -215,13 +277,31 @@ impl Inode {
         }
     }
 
+    /// The number of the device that it names (`st_rdev`); 0 for none.
+    pub(crate) fn device(&self) -> u64 {
+        let (major, minor) = match &self.kind {
+            InodeKind::Null => (1, 3),
+            InodeKind::Zero => (1, 5),
+            InodeKind::Random => (1, 8),
+            InodeKind::Console => (5, 1),
+            InodeKind::Zram => (254, 0),
+            InodeKind::Archive(_)
+            | InodeKind::Shmem(_)
+            | InodeKind::Text(_)
+            | InodeKind::Directory
+            | InodeKind::Link(_)
+            | InodeKind::Attribute(_) => return 0,
+        };
+        major << 8 | minor
+    }
+
     /// The object that the memory manager maps.
     ///
     /// # Errors
     /// `ENODEV` if this is no file, and those of the memory manager.
     pub(crate) fn object(&self) -> Result<pagewright_sync::Arc<FileObject>, Errno> {
         match &self.kind {
-            InodeKind::Archive(file) => file.object(&self.path),
+            InodeKind::Archive(file) => file.object(&self.path()),
             InodeKind::Shmem(object) => Ok(object.0.clone()),
             InodeKind::Text(_)
             | InodeKind::Directory
@@ -304,6 +384,7 @@ impl Inode {
     pub(crate) fn resize(&self, size: u64) -> Result<(), Errno> {
         let object = self.object().map_err(|error| if error == Errno::ENODEV { Errno::EINVAL } else { error })?;
         mm().truncate(&object, size)?;
+        self.note_modified();
         if let InodeKind::Archive(file) = &self.kind {
             file.pages.0.lock().cut(size);
         }
@@ -312,12 +393,12 @@ impl Inode {
 
     /// The file type and the permissions (`st_mode`).
     pub(crate) fn mode(&self) -> u32 {
-        self.mode.load(Ordering::Relaxed)
+        self.attributes().mode
     }
 
     /// Sets the permissions.
     pub(crate) fn set_mode(&self, mode: u32) {
-        self.mode.store(self.mode() & ramfs::TYPE | mode & !ramfs::TYPE, Ordering::Relaxed);
+        self.change(|attributes| attributes.mode = attributes.mode & ramfs::TYPE | mode & !ramfs::TYPE);
     }
 
     /// Whether any execute permission is set.

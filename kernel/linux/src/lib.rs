@@ -6,11 +6,13 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `memory` | the one [`Mm`](pagewright_mm::Mm), and copies from and to user memory |
-//! | `task` | threads and processes: the run queue and the sleepers |
+//! | `task`, `process` | threads, the run queue and the sleepers; processes |
+//! | `usage`, `timers` | CPU time and faults of processes; timers that send signals |
 //! | `cpu` | the loop of each CPU: pick a thread, run it, serve its trap |
 //! | `exec` | the image of a program, from an ELF file |
 //! | `limits` | the limits of a process (`setrlimit`) |
 //! | `file`, `inode`, `ramfs`, `pipe` | descriptors; files and devices; the tree of paths; pipes |
+//! | `file_lock` | locks on files |
 //! | `zram` | the swap device |
 //! | `signal` | delivery of signals, and the stack frames of handlers |
 //! | `record` | memory calls and faults of programs, reported as they happen |
@@ -36,17 +38,21 @@ mod cpu;
 mod errno;
 mod exec;
 mod file;
+mod file_lock;
 mod inode;
 mod limits;
 mod memory;
 mod options;
 mod pipe;
+mod process;
 mod ramfs;
 mod record;
 mod report;
 mod signal;
 mod stop_machine;
 mod task;
+mod timers;
+mod usage;
 mod zram;
 
 use pagewright_hal::{BootInfo, KernelCallbacks};

@@ -17,7 +17,10 @@ use alloc::vec::Vec;
 use pagewright_mm::file::Tmpfs;
 use spin::{Mutex, Once};
 
-static NODES: Mutex<BTreeMap<String, Arc<Inode>>> = Mutex::new(BTreeMap::new());
+/// The inodes by their paths.
+type Nodes = BTreeMap<String, Arc<Inode>>;
+
+static NODES: Mutex<Nodes> = Mutex::new(BTreeMap::new());
 static TMPFS: Once<pagewright_sync::Arc<Tmpfs>> = Once::new();
 
 /// The number of links that a path may pass through.
@@ -152,24 +155,175 @@ pub(crate) fn add(path: &str, mode: u32, kind: InodeKind) -> Result<Arc<Inode>, 
         return Err(Errno::EEXIST);
     }
     nodes.insert(path.to_string(), node.clone());
+    note_change(&nodes, path);
     Ok(node)
 }
 
 /// Removes a path; the inode stays until its last descriptor is closed.
 pub(crate) fn remove(path: &str, directory: bool) -> Result<(), Errno> {
+    if path == "/" {
+        return Err(if directory { Errno::EBUSY } else { Errno::EISDIR });
+    }
     let mut nodes = NODES.lock();
     let node = nodes.get(path).ok_or(Errno::ENOENT)?;
     match (node.is_directory(), directory) {
         (true, false) => return Err(Errno::EISDIR),
         (false, true) => return Err(Errno::ENOTDIR),
-        (true, true) if nodes.keys().any(|other| is_child(path, other)) => return Err(Errno::ENOTEMPTY),
+        (true, true) if has_children(&nodes, path) => return Err(Errno::ENOTEMPTY),
         (true, true) | (false, false) => {}
     }
-    let removed = nodes.remove(path);
+    let removed = unlink(&mut nodes, path);
     // Dropping the last handle calls the memory manager.
     drop(nodes);
     drop(removed);
     Ok(())
+}
+
+/// Removes a path from the tree, which exists.
+fn unlink(nodes: &mut Nodes, path: &str) -> Option<Arc<Inode>> {
+    let removed = nodes.remove(path)?;
+    removed.change(|attributes| attributes.links -= 1);
+    note_change(nodes, path);
+    Some(removed)
+}
+
+/// Notes that the directory of a path has changed.
+fn note_change(nodes: &Nodes, path: &str) {
+    if let Some(directory) = nodes.get(parent(path)) {
+        directory.note_modified();
+    }
+}
+
+/// The directory of a path.
+fn parent(path: &str) -> &str {
+    match path.rsplit_once('/') {
+        Some(("", _)) | None => "/",
+        Some((parent, _)) => parent,
+    }
+}
+
+fn has_children(nodes: &Nodes, directory: &str) -> bool {
+    below(nodes, directory).next().is_some()
+}
+
+/// The paths below a directory.
+fn below<'a>(nodes: &'a Nodes, directory: &str) -> impl Iterator<Item = (&'a String, &'a Arc<Inode>)> {
+    let prefix = if directory == "/" { String::from("/") } else { format!("{directory}/") };
+    let start = nodes.range(prefix.clone()..);
+    start.take_while(move |(path, _)| path.starts_with(&prefix)).filter(|(path, _)| *path != "/")
+}
+
+/// The links of an inode; those of a directory are its name, `.`, and `..` of its directories.
+pub(crate) fn links(node: &Inode) -> u32 {
+    if !node.is_directory() {
+        return node.attributes().links;
+    }
+    if node.attributes().links == 0 {
+        return 0;
+    }
+    2 + children(&node.path()).iter().filter(|(_, child)| child.is_directory()).count() as u32
+}
+
+/// The inodes that could still be made, if each takes a page.
+pub(crate) fn free_inodes() -> u64 {
+    (mm().tlb().frames().managed() / 2).saturating_sub(NODES.lock().len() as u64)
+}
+
+/// Makes another path for an inode (`vfs_link`).
+pub(crate) fn link(node: &Arc<Inode>, path: &str) -> Result<(), Errno> {
+    let mut nodes = NODES.lock();
+    if nodes.contains_key(path) {
+        return Err(Errno::EEXIST);
+    }
+    if node.is_directory() {
+        return Err(Errno::EPERM);
+    }
+    // A file without a path cannot get one again.
+    if node.attributes().links == 0 {
+        return Err(Errno::ENOENT);
+    }
+    node.change(|attributes| attributes.links += 1);
+    nodes.insert(path.to_string(), node.clone());
+    note_change(&nodes, path);
+    Ok(())
+}
+
+/// What a rename does to an existing target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replace {
+    /// Replaces it.
+    Target,
+    /// Fails (`RENAME_NOREPLACE`).
+    Nothing,
+    /// Exchanges the two (`RENAME_EXCHANGE`).
+    Exchange,
+}
+
+/// Renames a path (`do_renameat2`, `vfs_rename`).
+pub(crate) fn rename(from: &str, to: &str, replace: Replace) -> Result<(), Errno> {
+    if from == "/" || to == "/" {
+        return Err(Errno::EBUSY);
+    }
+    let mut nodes = NODES.lock();
+    let source = nodes.get(from).ok_or(Errno::ENOENT)?.clone();
+    let target = nodes.get(to).cloned();
+    match (&target, replace) {
+        (Some(_), Replace::Nothing) => return Err(Errno::EEXIST),
+        (None, Replace::Exchange) => return Err(Errno::ENOENT),
+        _ => {}
+    }
+    let is_below = |path: &str, directory: &str| path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'));
+    if is_below(to, from) {
+        return Err(Errno::EINVAL);
+    }
+    if is_below(from, to) {
+        return Err(if replace == Replace::Exchange { Errno::EINVAL } else { Errno::ENOTEMPTY });
+    }
+    let Some(target) = target else {
+        move_paths(&mut nodes, &[(from, to)]);
+        return Ok(());
+    };
+    // Two paths of one file stay as they are.
+    if Arc::ptr_eq(&source, &target) {
+        return Ok(());
+    }
+    if replace == Replace::Exchange {
+        move_paths(&mut nodes, &[(from, to), (to, from)]);
+        return Ok(());
+    }
+    match (source.is_directory(), target.is_directory()) {
+        (true, false) => return Err(Errno::ENOTDIR),
+        (false, true) => return Err(Errno::EISDIR),
+        (true, true) if has_children(&nodes, to) => return Err(Errno::ENOTEMPTY),
+        (true, true) | (false, false) => {}
+    }
+    let replaced = unlink(&mut nodes, to);
+    move_paths(&mut nodes, &[(from, to)]);
+    drop(nodes);
+    // Dropping the last handle calls the memory manager.
+    drop((replaced, target));
+    Ok(())
+}
+
+/// Moves each path, and all paths below it, to its new place at the same time.
+fn move_paths(nodes: &mut Nodes, moves: &[(&str, &str)]) {
+    let mut moved: Vec<(String, Arc<Inode>)> = Vec::new();
+    for (from, to) in moves {
+        let mut paths: Vec<String> = below(nodes, from).map(|(path, _)| path.clone()).collect();
+        paths.push((*from).to_string());
+        for path in paths {
+            if let Some(node) = nodes.remove(&path) {
+                moved.push((format!("{to}{}", &path[from.len()..]), node));
+            }
+        }
+        note_change(nodes, from);
+        note_change(nodes, to);
+    }
+    for (path, node) in moved {
+        node.set_path(&path);
+        node.change(|_| {});
+        nodes.insert(path, node);
+    }
 }
 
 fn is_child(directory: &str, path: &str) -> bool {

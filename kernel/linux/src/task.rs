@@ -13,13 +13,14 @@
 
 use crate::errno::Errno;
 use crate::file::{DescriptorTable, FsContext, OpenFile};
-use crate::limits::ProcessLimits;
+use crate::file_lock::LockOwner;
 use crate::memory::SpaceHandle;
+use crate::process::{ExitStatus, Process};
 use crate::signal::{PendingSignals, SigActions, SignalCheck, SignalSet, count_stop};
+use crate::usage::Usage;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::string::String;
-use alloc::sync::{Arc, Weak};
+use alloc::sync::Arc;
 use pagewright_hal::UserContext;
 use pagewright_mm::user::FutexKey;
 use pagewright_plant::plant;
@@ -32,33 +33,6 @@ pub(crate) struct TaskId(pub(crate) u32);
 
 /// The first process, whose end powers the machine off.
 pub(crate) const INIT: TaskId = TaskId(1);
-
-/// How a process ended, as `wait4` reports it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExitStatus {
-    /// It exited with this status.
-    Exit(u8),
-    /// This signal killed it.
-    Signal(u8),
-}
-
-impl ExitStatus {
-    /// The word that `wait4` stores.
-    pub(crate) fn wait_status(self) -> u32 {
-        match self {
-            Self::Exit(status) => u32::from(status) << 8,
-            Self::Signal(signal) => u32::from(signal),
-        }
-    }
-
-    /// The status that a shell shows.
-    pub(crate) fn status(self) -> u8 {
-        match self {
-            Self::Exit(status) => status,
-            Self::Signal(signal) => 128 + signal,
-        }
-    }
-}
 
 /// What a sleeper waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +51,12 @@ pub(crate) enum WaitReason {
     Time,
     /// A signal.
     Signal,
+    /// A signal of this set, which the call takes (`rt_sigtimedwait`).
+    SignalOf(SignalSet),
     /// The end of the other threads of the process, for `execve`.
     DeThread,
+    /// A lock on a file, for an owner; POSIX locks note the owner that stands in the way.
+    FileLock { node: u64, waiter: LockOwner, holder: Option<LockOwner> },
 }
 
 impl WaitReason {
@@ -87,7 +65,14 @@ impl WaitReason {
     /// The end of the process ends every wait (`TASK_KILLABLE`).
     pub(crate) fn is_interruptible(self) -> bool {
         match self {
-            Self::Futex(..) | Self::Child | Self::Pipe | Self::Poll | Self::Time | Self::Signal => true,
+            Self::Futex(..)
+            | Self::Child
+            | Self::Pipe
+            | Self::Poll
+            | Self::Time
+            | Self::Signal
+            | Self::SignalOf(_)
+            | Self::FileLock { .. } => true,
             Self::Vfork(_) | Self::DeThread => false,
         }
     }
@@ -99,8 +84,8 @@ impl WaitReason {
     fn restarts(self, deadline: Option<u64>) -> bool {
         match self {
             Self::Futex(..) => deadline.is_none(),
-            Self::Child | Self::Pipe | Self::Vfork(_) | Self::DeThread => true,
-            Self::Poll | Self::Time | Self::Signal => false,
+            Self::Child | Self::Pipe | Self::Vfork(_) | Self::DeThread | Self::FileLock { .. } => true,
+            Self::Poll | Self::Time | Self::Signal | Self::SignalOf(_) => false,
         }
     }
 }
@@ -188,6 +173,10 @@ pub(crate) struct Thread {
     pub(crate) resume: Option<Resume>,
     /// The deadline of the current call, once it has slept.
     pub(crate) deadline: Option<u64>,
+    /// What it used, and until when; what it used since then.
+    pub(crate) usage: Usage,
+    pub(crate) accounted: u64,
+    pub(crate) noted: Usage,
 }
 
 impl Thread {
@@ -202,71 +191,6 @@ struct Sleeper {
     wait: WaitReason,
     deadline: Option<u64>,
     at_deadline: u64,
-}
-
-/// A process.
-pub(crate) struct Process {
-    /// Its number, which its descriptors share: a later process with the same number has another.
-    pub(crate) handle: Arc<TaskId>,
-    pub(crate) parent: TaskId,
-    pub(crate) group: TaskId,
-    /// The path of its program.
-    pub(crate) path: String,
-    /// Its address space, which its threads own.
-    pub(crate) space: Weak<SpaceHandle>,
-    pub(crate) limits: ProcessLimits,
-    pub(crate) threads: u32,
-    /// The threads that have begun to end.
-    pub(crate) exiting_threads: u32,
-    /// The thread in `execve`, which waits for the end of all others.
-    pub(crate) exec_thread: Option<TaskId>,
-    /// Set when all of its threads must end.
-    pub(crate) group_exit: Option<ExitStatus>,
-    /// Set when its last thread has ended.
-    pub(crate) exit_status: Option<ExitStatus>,
-    /// Whether its parent sleeps in `vfork`.
-    pub(crate) vfork: bool,
-    pub(crate) pending: PendingSignals,
-    /// Its signal actions, which its threads own.
-    pub(crate) actions: Weak<Mutex<SigActions>>,
-    /// The signal that its parent gets when it ends; 0 for none.
-    pub(crate) exit_signal: u8,
-}
-
-impl Process {
-    /// The program's name, as `ps` shows it.
-    pub(crate) fn name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or_default()
-    }
-
-    /// A process with one thread.
-    pub(crate) fn new(
-        handle: &Arc<TaskId>,
-        parent: TaskId,
-        group: TaskId,
-        path: String,
-        space: &Arc<SpaceHandle>,
-        limits: ProcessLimits,
-    ) -> Self {
-        let signal = if **handle == INIT { 0 } else { crate::signal::SIGCHLD };
-        Self {
-            handle: handle.clone(),
-            parent,
-            group,
-            path,
-            space: Arc::downgrade(space),
-            limits,
-            threads: 1,
-            exiting_threads: 0,
-            exec_thread: None,
-            group_exit: None,
-            exit_status: None,
-            vfork: false,
-            pending: PendingSignals::default(),
-            actions: Weak::new(),
-            exit_signal: signal,
-        }
-    }
 }
 
 /// The part of a thread that other CPUs read.
@@ -288,6 +212,8 @@ pub(crate) struct Scheduler {
     idle: CpuMask,
     /// The last number given to a thread.
     last_id: u32,
+    /// When a timer of real time expires next, in ns since boot.
+    pub(crate) next_timer: u64,
 }
 
 static SCHEDULER: Mutex<Scheduler> = Mutex::new(Scheduler {
@@ -297,6 +223,7 @@ static SCHEDULER: Mutex<Scheduler> = Mutex::new(Scheduler {
     asleep: BTreeMap::new(),
     idle: CpuMask::EMPTY,
     last_id: 0,
+    next_timer: u64::MAX,
 });
 
 /// Locks the scheduler.
@@ -335,6 +262,12 @@ impl Scheduler {
             self.idle.remove(cpu);
             pagewright_hal::kick(cpu);
         }
+    }
+
+    /// Appends a thread that runs on this CPU to the run queue.
+    pub(crate) fn make_ready_again(&mut self, mut thread: Box<Thread>) {
+        self.account(&mut thread);
+        self.make_ready(thread);
     }
 
     /// Takes the first thread from the run queue.
@@ -407,6 +340,11 @@ impl Scheduler {
         }
     }
 
+    /// What the sleepers wait for.
+    pub(crate) fn waits(&self) -> impl Iterator<Item = WaitReason> {
+        self.asleep.values().map(|sleeper| sleeper.wait)
+    }
+
     /// Moves at most `most` sleepers from one word to another, and returns how many.
     pub(crate) fn requeue(&mut self, from: FutexKey, to: FutexKey, most: usize) -> usize {
         let mut moved = 0;
@@ -422,8 +360,9 @@ impl Scheduler {
         moved
     }
 
-    /// Wakes the sleepers whose deadline has passed.
+    /// Expires timers, and wakes the sleepers whose deadline has passed.
     pub(crate) fn wake_expired(&mut self, now: u64) {
+        self.expire_timers(now);
         let late = self.asleep.iter().filter(|(_, sleeper)| sleeper.deadline.is_some_and(|deadline| deadline <= now));
         // `poll` stores an empty result for each descriptor.
         let resume = |sleeper: &Sleeper| {

@@ -27,6 +27,11 @@ impl Tmpfs {
         Ok(Arc::try_new(Self { max_pages, used: AtomicU64::new(0) })?)
     }
 
+    /// The most pages that its files may use.
+    pub const fn limit(&self) -> u64 {
+        self.max_pages
+    }
+
     /// Pages that its files use.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)

@@ -149,7 +149,7 @@ impl UserContext {
             unsafe { enter_user(r) };
             let (kind, syndrome, address) = (r.kind, ESR_EL1.get(), FAR_EL1.get());
             if kind == INTERRUPT {
-                trap::handle_interrupt();
+                trap::handle_interrupt(true);
             }
             interrupts::enable();
             match kind {

@@ -6,6 +6,7 @@ use super::context::{INTERRUPT, Registers, SYNCHRONOUS};
 use super::{CpuLocal, gic, local, timer};
 use crate::boot::CPUS;
 use crate::kernel::kernel;
+use crate::time;
 use crate::user_asm::fixup;
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::{ESR_EL1, FAR_EL1, Readable, TPIDR_EL1, VBAR_EL1, Writeable};
@@ -27,13 +28,14 @@ pub(super) fn install(cpu: CpuId) {
 }
 
 /// Handles the pending interrupt, taken in the kernel or in user mode.
-pub(super) fn handle_interrupt() {
+pub(super) fn handle_interrupt(in_user_mode: bool) {
     gic::handle(|interrupt| {
         if interrupt == gic::SHOOTDOWN {
             kernel().handle_ipi();
         } else {
             if interrupt == gic::TICK {
                 timer::rearm();
+                time::count_tick(in_user_mode);
             }
             local().need_resched.set(true);
         }
@@ -53,7 +55,7 @@ const DATA_ABORT: u64 = 0x25;
 #[unsafe(no_mangle)]
 extern "C" fn kernel_trap(registers: &mut Registers) {
     if registers.kind == INTERRUPT {
-        handle_interrupt();
+        handle_interrupt(false);
         return;
     }
     let (syndrome, address) = (ESR_EL1.get(), FAR_EL1.get());

@@ -195,7 +195,7 @@ impl UserContext {
             // SAFETY: the registers have user selectors, a user address, and interrupts enabled.
             unsafe { enter_user(r) };
             let (vector, error, address) = (r.vector, r.error, trap::fault_address());
-            let interrupted = trap::handle_interrupt(vector);
+            let interrupted = trap::handle_interrupt(vector, true);
             interrupts::enable();
             if !interrupted {
                 return trap_of(vector, error, address);

@@ -37,6 +37,8 @@ pub(crate) struct CpuLocal {
     pub(crate) held: Cell<RankSet>,
     /// A timer tick or a kick has arrived, and the CPU must leave user mode for it.
     pub(crate) need_resched: Cell<bool>,
+    /// The ticks that met user mode and the kernel since they were taken.
+    pub(crate) ticks: Cell<(u64, u64)>,
     gdt: UnsafeCell<GlobalDescriptorTable>,
 }
 
@@ -61,6 +63,7 @@ impl CpuLocal {
             id: Cell::new(CpuId::new(0)),
             held: Cell::new(RankSet::EMPTY),
             need_resched: Cell::new(false),
+            ticks: Cell::new((0, 0)),
             gdt: UnsafeCell::new(GlobalDescriptorTable::new()),
         }
     }

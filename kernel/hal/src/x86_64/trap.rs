@@ -5,6 +5,7 @@
 use super::{CpuLocal, apic, local};
 use crate::boot::CPUS;
 use crate::kernel::kernel;
+use crate::time;
 use crate::user_asm::fixup;
 use core::arch::asm;
 use core::sync::atomic::AtomicU64;
@@ -110,13 +111,16 @@ pub(super) fn fault_address() -> u64 {
 }
 
 /// Handles the trap `vector` if it is an interrupt, and returns whether it was one.
-pub(super) fn handle_interrupt(vector: u64) -> bool {
+pub(super) fn handle_interrupt(vector: u64, in_user_mode: bool) -> bool {
     match u8::try_from(vector) {
         Ok(SHOOTDOWN) => {
             kernel().handle_ipi();
             apic::end_of_interrupt();
         }
-        Ok(KICK | TICK) => {
+        Ok(interrupt @ (KICK | TICK)) => {
+            if interrupt == TICK {
+                time::count_tick(in_user_mode);
+            }
             local().need_resched.set(true);
             apic::end_of_interrupt();
         }
@@ -129,7 +133,7 @@ pub(super) fn handle_interrupt(vector: u64) -> bool {
 /// Handles a trap in the kernel; called by `trap.s`.
 #[unsafe(no_mangle)]
 extern "C" fn kernel_trap(registers: &mut super::context::Registers) {
-    if handle_interrupt(registers.vector) {
+    if handle_interrupt(registers.vector, false) {
         return;
     }
     let address = fault_address();

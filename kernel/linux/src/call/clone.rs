@@ -6,11 +6,11 @@ use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::file::{OpenFile, OpenTarget};
 use crate::memory::{SpaceHandle, mm};
+use crate::process::Process;
 use crate::record;
 use crate::signal::{NSIG, PendingSignals, SigActions, SignalCheck};
-use crate::task::{
-    CallStop, INIT, Process, Scheduler, SyscallResult, TaskId, Thread, ThreadEntry, WaitReason, scheduler,
-};
+use crate::task::{CallStop, INIT, Scheduler, SyscallResult, TaskId, Thread, ThreadEntry, WaitReason, scheduler};
+use crate::usage::Usage;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use linux_raw_sys::general as linux;
@@ -181,6 +181,9 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
         bytes_moved: 0,
         resume: None,
         deadline: None,
+        usage: Usage::default(),
+        accounted: 0,
+        noted: Usage::default(),
     });
     let mut scheduler = self::scheduler();
     scheduler.make_ready(child);

@@ -1,6 +1,6 @@
 //! Calls on descriptors: duplicating, closing, offsets, flags, pipes.
 
-use super::{Arguments, address, memory};
+use super::{Arguments, address, lock, memory};
 use crate::errno::Errno;
 use crate::file::{OpenFile, OpenTarget};
 use crate::inode::InodeKind;
@@ -108,6 +108,9 @@ pub(super) fn pipe2(thread: &mut Thread, a: Arguments) -> SyscallResult {
 pub(super) fn fcntl(thread: &mut Thread, a: Arguments) -> SyscallResult {
     // Dropped after the table is unlocked.
     let open = thread.open_file(a[0])?;
+    if let Some(result) = lock::fcntl(thread, &open, a) {
+        return result;
+    }
     let mut files = thread.files.lock();
     let descriptor = files.get_mut(a[0])?;
     match a[1] as u32 {

@@ -52,13 +52,25 @@ pub(super) fn getrandom(thread: &mut Thread, a: Arguments) -> SyscallResult {
     Ok(bytes.len() as u64)
 }
 
-/// `getrusage`: usage is not counted.
+/// `getrusage`.
 pub(super) fn getrusage(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    const WHO: [i32; 3] = [linux::RUSAGE_SELF as i32, linux::RUSAGE_CHILDREN, linux::RUSAGE_THREAD as i32];
-    if !WHO.contains(&(a[0] as i32)) {
-        return Err(Errno::EINVAL.into());
-    }
-    thread.space.write(address(a[1]), &[0; 144])?;
+    const SELF: i32 = linux::RUSAGE_SELF as i32;
+    const THREAD: i32 = linux::RUSAGE_THREAD as i32;
+    let usage = {
+        let mut scheduler = scheduler();
+        scheduler.account(thread);
+        match a[0] as i32 {
+            SELF => scheduler.usage_of(thread.process),
+            THREAD => {
+                let mut usage = thread.usage;
+                usage.note_peak(thread.space.0.rss().peak_bytes());
+                usage
+            }
+            linux::RUSAGE_CHILDREN => scheduler.process(thread.process).children_usage,
+            _ => return Err(Errno::EINVAL.into()),
+        }
+    };
+    thread.space.write(address(a[1]), &usage.bytes())?;
     Ok(0)
 }
 

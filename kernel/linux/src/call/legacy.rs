@@ -2,9 +2,10 @@
 
 use super::path::{self, path_at};
 use super::table::Handler;
-use super::{Arguments, address, descriptor, information, poll, signal, stat};
+use super::{Arguments, address, attribute, descriptor, information, link, poll, signal, stat, timer};
 use crate::errno::Errno;
 use crate::task::{SyscallResult, Thread};
+use crate::timers;
 use linux_raw_sys::general as linux;
 use syscalls::Sysno;
 
@@ -16,11 +17,17 @@ pub(super) const HANDLERS: &[(Sysno, Handler)] = &[
     (Sysno::lstat, |thread, a| stat::fstatat(thread, [CWD, a[0], a[1], NOFOLLOW, 0, 0])),
     (Sysno::access, |thread, a| path::faccessat(thread, [CWD, a[0], a[1], 0, 0, 0])),
     (Sysno::readlink, |thread, a| path::readlinkat(thread, [CWD, a[0], a[1], a[2], 0, 0])),
-    (Sysno::unlink, |thread, a| path::unlinkat(thread, [CWD, a[0], 0, 0, 0, 0])),
-    (Sysno::rmdir, |thread, a| path::unlinkat(thread, [CWD, a[0], REMOVEDIR, 0, 0, 0])),
-    (Sysno::mkdir, |thread, a| path::mkdirat(thread, [CWD, a[0], a[1], 0, 0, 0])),
-    (Sysno::symlink, |thread, a| path::symlinkat(thread, [a[0], CWD, a[1], 0, 0, 0])),
-    (Sysno::chmod, |thread, a| path::fchmodat(thread, [CWD, a[0], a[1], 0, 0, 0])),
+    (Sysno::unlink, |thread, a| link::unlinkat(thread, [CWD, a[0], 0, 0, 0, 0])),
+    (Sysno::rmdir, |thread, a| link::unlinkat(thread, [CWD, a[0], REMOVEDIR, 0, 0, 0])),
+    (Sysno::mkdir, |thread, a| link::mkdirat(thread, [CWD, a[0], a[1], 0, 0, 0])),
+    (Sysno::symlink, |thread, a| link::symlinkat(thread, [a[0], CWD, a[1], 0, 0, 0])),
+    (Sysno::chmod, |thread, a| attribute::fchmodat(thread, [CWD, a[0], a[1], 0, 0, 0])),
+    (Sysno::chown, |thread, a| attribute::fchownat(thread, [CWD, a[0], a[1], a[2], 0, 0])),
+    (Sysno::lchown, |thread, a| attribute::fchownat(thread, [CWD, a[0], a[1], a[2], NOFOLLOW, 0])),
+    (Sysno::link, |thread, a| link::linkat(thread, [CWD, a[0], CWD, a[1], 0, 0])),
+    (Sysno::rename, |thread, a| link::renameat2(thread, [CWD, a[0], CWD, a[1], 0, 0])),
+    (Sysno::utimes, utimes),
+    (Sysno::utime, utime),
     (Sysno::pipe, |thread, a| descriptor::pipe2(thread, [a[0], 0, 0, 0, 0, 0])),
     (Sysno::dup2, dup2),
     (Sysno::pause, signal::pause),
@@ -30,12 +37,22 @@ pub(super) const HANDLERS: &[(Sysno, Handler)] = &[
         poll::poll(thread, address(a[0]), a[1], timeout)
     }),
     (Sysno::time, time),
+    (Sysno::alarm, timer::alarm),
     (Sysno::arch_prctl, arch_prctl),
 ];
 
 /// The legacy calls that make a process, a file or a descriptor.
-pub(super) const CREATING: &[Sysno] =
-    &[Sysno::fork, Sysno::vfork, Sysno::open, Sysno::creat, Sysno::mkdir, Sysno::symlink, Sysno::pipe];
+pub(super) const CREATING: &[Sysno] = &[
+    Sysno::fork,
+    Sysno::vfork,
+    Sysno::open,
+    Sysno::creat,
+    Sysno::mkdir,
+    Sysno::symlink,
+    Sysno::link,
+    Sysno::rename,
+    Sysno::pipe,
+];
 
 const CWD: u64 = linux::AT_FDCWD as u64;
 const NOFOLLOW: u64 = linux::AT_SYMLINK_NOFOLLOW as u64;
@@ -49,6 +66,40 @@ fn open(thread: &mut Thread, a: Arguments) -> SyscallResult {
 fn creat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let path = path_at(thread, CWD, address(a[0]))?;
     path::open(thread, &path, linux::O_CREAT | linux::O_WRONLY | linux::O_TRUNC, a[1] as u32)
+}
+
+/// `utimes`, with `struct timeval`.
+fn utimes(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let times = match a[1] {
+        0 => [Some(timers::realtime_ns()); 2],
+        at => {
+            let mut times = [None; 2];
+            for (time, at) in times.iter_mut().zip([at, at.wrapping_add(16)]) {
+                let seconds = thread.space.read_u64(address(at))?;
+                let us = thread.space.read_u64(address(at.wrapping_add(8)))?;
+                if us >= 1_000_000 {
+                    return Err(Errno::EINVAL.into());
+                }
+                *time = Some(seconds.saturating_mul(1_000_000_000).saturating_add(us * 1000));
+            }
+            times
+        }
+    };
+    attribute::set_times(thread, [CWD, a[0], 0, 0, 0, 0], times)
+}
+
+/// `utime`, in seconds.
+fn utime(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let times = match a[1] {
+        0 => [Some(timers::realtime_ns()); 2],
+        at => {
+            let time = |at| -> Result<_, Errno> {
+                Ok(Some(thread.space.read_u64(address(at))?.saturating_mul(1_000_000_000)))
+            };
+            [time(at)?, time(at.wrapping_add(8))?]
+        }
+    };
+    attribute::set_times(thread, [CWD, a[0], 0, 0, 0, 0], times)
 }
 
 fn dup2(thread: &mut Thread, a: Arguments) -> SyscallResult {

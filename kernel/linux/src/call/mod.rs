@@ -5,6 +5,7 @@
 //!
 //! Not guaranteed: that a call does more than its function says.
 
+mod attribute;
 mod caller;
 mod clone;
 mod descriptor;
@@ -12,6 +13,8 @@ mod futex;
 mod information;
 #[cfg(target_arch = "x86_64")]
 mod legacy;
+mod link;
+mod lock;
 mod memory;
 mod path;
 mod pidfd;
@@ -22,9 +25,11 @@ mod stat;
 mod swap;
 mod table;
 mod time;
+mod timer;
 mod transfer;
 
 pub(crate) use information::random;
+pub(crate) use lock::{release_of_file, release_of_table};
 pub(crate) use table::serve;
 
 use crate::task::Thread;

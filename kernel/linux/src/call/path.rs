@@ -27,34 +27,17 @@ pub(super) fn path_at(thread: &Thread, directory: u64, name: VirtAddr) -> Result
     if !node.is_directory() {
         return Err(Errno::ENOTDIR);
     }
-    Ok(ramfs::absolute(&node.path, &name))
+    Ok(ramfs::absolute(&node.path(), &name))
+}
+
+/// Reads a path as [`path_at`], and follows its links, also the last one if `follow`.
+pub(super) fn resolved(thread: &Thread, directory: u64, name: VirtAddr, follow: bool) -> Result<String, Errno> {
+    ramfs::resolve(&path_at(thread, directory, name)?, follow)
 }
 
 pub(super) fn openat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let path = path_at(thread, a[0], address(a[1]))?;
     open(thread, &path, a[2] as u32, a[3] as u32)
-}
-
-pub(super) fn unlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let path = ramfs::resolve(&path_at(thread, a[0], address(a[1]))?, false)?;
-    ramfs::remove(&path, a[2] & u64::from(linux::AT_REMOVEDIR) != 0)?;
-    Ok(0)
-}
-
-pub(super) fn mkdirat(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let path = ramfs::resolve(&path_at(thread, a[0], address(a[1]))?, false)?;
-    ramfs::add(&path, a[2] as u32 & !thread.fs.lock().umask, InodeKind::Directory)?;
-    Ok(0)
-}
-
-pub(super) fn symlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let target = thread.space.read_path(address(a[0]))?;
-    if target.is_empty() {
-        return Err(Errno::ENOENT.into());
-    }
-    let path = ramfs::resolve(&path_at(thread, a[1], address(a[2]))?, false)?;
-    ramfs::add(&path, 0o777, InodeKind::Link(target))?;
-    Ok(0)
 }
 
 /// `faccessat`, `faccessat2`.
@@ -85,16 +68,6 @@ pub(super) fn getcwd(thread: &mut Thread, a: Arguments) -> SyscallResult {
     }
     thread.space.write(address(a[0]), &path)?;
     Ok(path.len() as u64)
-}
-
-pub(super) fn fchmodat(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    ramfs::find(&path_at(thread, a[0], address(a[1]))?, true)?.set_mode(a[2] as u32);
-    Ok(0)
-}
-
-pub(super) fn fchmod(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    thread.open_file(a[0])?.inode().ok_or(Errno::EINVAL)?.set_mode(a[1] as u32);
-    Ok(0)
 }
 
 /// `truncate`.
@@ -193,7 +166,7 @@ pub(super) fn getdents64(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let node = open.inode().filter(|node| node.is_directory()).ok_or(Errno::ENOTDIR)?;
     let mut entries: Vec<(String, Arc<Inode>)> =
         Vec::from([(String::from("."), node.clone()), (String::from(".."), node.clone())]);
-    entries.extend(ramfs::children(&node.path));
+    entries.extend(ramfs::children(&node.path()));
     let mut offset = open.offset.lock();
     let mut bytes = Vec::new();
     for (index, (name, node)) in entries.iter().enumerate().skip(*offset as usize) {

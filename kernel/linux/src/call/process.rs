@@ -4,13 +4,14 @@ use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::exec;
 use crate::memory::mm;
+use crate::process::{ExitStatus, Process};
 use crate::ramfs;
 use crate::record;
 use crate::report;
 use crate::signal::{SIGCHLD, SigInfo, count_stop};
-use crate::task::{
-    CallStop, ExitStatus, INIT, Process, Resume, Scheduler, SyscallResult, TaskId, Thread, WaitReason, scheduler,
-};
+use crate::task::{CallStop, INIT, Resume, Scheduler, SyscallResult, TaskId, Thread, WaitReason, scheduler};
+use crate::timers::ProcessTimers;
+use crate::usage::Usage;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -82,18 +83,23 @@ fn replace(thread: &mut Thread, a: Arguments) -> SyscallResult {
     thread.context = image.context;
     thread.context.load();
     let old = core::mem::replace(&mut thread.space, image.space);
+    thread.noted.note_peak(old.0.rss().peak_bytes());
     drop(old);
     let actions = thread.actions.lock().for_new_program(image.trampoline);
     thread.actions = Arc::new(Mutex::new(actions));
     thread.signal_stack = (0, 0);
     thread.clear_child_tid = VirtAddr::ZERO;
-    let files = thread.files.lock().clone();
-    thread.files = Arc::new(Mutex::new(files));
+    // A table that another process shares is copied (`unshare_files`).
+    if Arc::strong_count(&thread.files) > 1 {
+        let files = thread.files.lock().clone();
+        thread.files = Arc::new(Mutex::new(files));
+    }
     let closed = thread.files.lock().take_close_on_exec();
     drop(closed);
     let mut scheduler = scheduler();
     let process = scheduler.process(thread.process);
     (process.path, process.space) = (image.path, Arc::downgrade(&thread.space));
+    process.timers.remove_posix();
     process.actions = Arc::downgrade(&thread.actions);
     if thread.process != INIT {
         process.exit_signal = SIGCHLD;
@@ -142,6 +148,7 @@ impl Scheduler {
         let process = self.process(id);
         let (parent, signal) = (process.parent, process.exit_signal);
         process.exit_status = Some(end);
+        process.timers = ProcessTimers::new();
         let orphans = self.processes.iter_mut().filter(|(_, other)| other.parent == id);
         // As in Linux, the first process always gets `SIGCHLD`.
         orphans.for_each(|(_, orphan)| (orphan.parent, orphan.exit_signal) = (INIT, SIGCHLD));
@@ -170,6 +177,7 @@ pub(crate) fn end_thread(thread: Box<Thread>, end: ExitStatus) {
     let (last, end) = {
         let mut scheduler = scheduler();
         let known = scheduler.process(process);
+        known.usage.note_peak(thread.space.0.rss().peak_bytes());
         known.exiting_threads += 1;
         (known.exiting_threads == known.threads, known.group_exit.unwrap_or(end))
     };
@@ -239,15 +247,19 @@ pub(super) fn wait4(thread: &mut Thread, a: Arguments) -> SyscallResult {
         }
         return Err(CallStop::Sleep { scheduler, wait: WaitReason::Child, deadline: None, at_deadline: 0 });
     };
-    scheduler.processes.remove(&id);
+    let mut usage = Usage::default();
+    if let Some(reaped) = scheduler.processes.remove(&id) {
+        usage = reaped.usage;
+        usage.add(&reaped.children_usage);
+        scheduler.process(me).children_usage.add(&usage);
+    }
     drop(scheduler);
     record::event(format_args!("reaped {:x}", id.0));
     if a[1] != 0 {
         thread.space.write_u32(address(a[1]), end.wait_status())?;
     }
     if a[3] != 0 {
-        // The usage of children is not counted.
-        thread.space.write(address(a[3]), &[0; 144])?;
+        thread.space.write(address(a[3]), &usage.bytes())?;
     }
     Ok(u64::from(id.0))
 }

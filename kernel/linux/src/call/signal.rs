@@ -1,8 +1,9 @@
 //! Calls for signals.
 
+use super::time::read_time;
 use super::{Arguments, address};
 use crate::errno::Errno;
-use crate::signal::{self, NSIG, SigAction, SigInfo, SignalSet};
+use crate::signal::{self, NSIG, SigAction, SigCause, SigInfo, SignalSet};
 use crate::task::{CallStop, INIT, SyscallResult, TaskId, Thread, WaitReason, scheduler};
 use alloc::vec::Vec;
 use core::ops::Bound;
@@ -68,9 +69,90 @@ pub(super) fn rt_sigprocmask(thread: &mut Thread, a: Arguments) -> SyscallResult
 
 pub(super) fn rt_sigreturn(thread: &mut Thread, _: Arguments) -> SyscallResult {
     if signal::pop_frame(thread).is_err() {
-        return Err(CallStop::ExitProcess(crate::task::ExitStatus::Signal(signal::SIGSEGV)));
+        return Err(CallStop::ExitProcess(crate::process::ExitStatus::Signal(signal::SIGSEGV)));
     }
     Err(CallStop::Done)
+}
+
+/// `rt_sigpending`: the signals that are pending and blocked.
+pub(super) fn rt_sigpending(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    if a[1] > SET_BYTES {
+        return Err(Errno::EINVAL.into());
+    }
+    let set = scheduler().pending(thread).0 & thread.blocked.0;
+    thread.space.write(address(a[0]), &set.to_le_bytes()[..a[1] as usize])?;
+    Ok(0)
+}
+
+/// `rt_sigtimedwait`: takes a signal of a set, and waits until there is one.
+pub(super) fn rt_sigtimedwait(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    if a[3] != SET_BYTES {
+        return Err(Errno::EINVAL.into());
+    }
+    let set = SignalSet(thread.space.read_u64(address(a[0]))?).blockable();
+    let timeout = match a[2] {
+        0 => None,
+        at => Some(read_time(thread, address(at))?),
+    };
+    let mut scheduler = scheduler();
+    if let Some(info) = scheduler.take_signal_of(thread, set) {
+        drop(scheduler);
+        if a[1] != 0 {
+            thread.space.write(address(a[1]), &info.bytes())?;
+        }
+        return Ok(info.signal.into());
+    }
+    let now = pagewright_hal::time::now_ns();
+    let deadline = thread.deadline.or(timeout.map(|timeout| now.saturating_add(timeout)));
+    if deadline.is_some_and(|deadline| deadline <= now) {
+        return Err(Errno::EAGAIN.into());
+    }
+    thread.deadline = deadline;
+    Err(CallStop::Sleep { scheduler, wait: WaitReason::SignalOf(set), deadline, at_deadline: Errno::EAGAIN.result() })
+}
+
+/// `rt_sigqueueinfo`.
+pub(super) fn rt_sigqueueinfo(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let target = TaskId(a[0] as u32);
+    let info = given_info(thread, a[1], a[2], target)?;
+    let mut scheduler = scheduler();
+    let known = scheduler.processes.get(&target).ok_or(Errno::ESRCH)?;
+    if known.exit_status.is_none()
+        && let Some(info) = info
+    {
+        scheduler.post(target, info);
+    }
+    Ok(0)
+}
+
+/// `rt_tgsigqueueinfo`.
+pub(super) fn rt_tgsigqueueinfo(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let (of, target) = (TaskId(a[0] as u32), TaskId(a[1] as u32));
+    let info = given_info(thread, a[2], a[3], of)?;
+    if (a[0] as i32) <= 0 || (a[1] as i32) <= 0 {
+        return Err(Errno::EINVAL.into());
+    }
+    let mut scheduler = scheduler();
+    scheduler.threads.get(&target).filter(|known| known.process == of).ok_or(Errno::ESRCH)?;
+    if let Some(info) = info {
+        scheduler.post_to_thread(target, info);
+    }
+    Ok(0)
+}
+
+/// The information that a process sends with a signal; `None` for signal 0.
+///
+/// A process cannot pretend to another one that the kernel or `kill` sent it
+/// (`do_rt_sigqueueinfo`).
+fn given_info(thread: &Thread, signal: u64, at: u64, target: TaskId) -> Result<Option<SigInfo>, Errno> {
+    let bytes: [u8; 32] = thread.space.read_array(address(at))?;
+    let word = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+    let code = (word(8) as u32).cast_signed();
+    if (code >= 0 || code == signal::SI_TKILL) && target != thread.process {
+        return Err(Errno::EPERM);
+    }
+    let signal = number(signal)?;
+    Ok((signal > 0).then_some(SigInfo { signal, code, cause: SigCause::Queued(word(16), word(24)) }))
 }
 
 /// Waits for a signal that is not in a set, which is blocked meanwhile.

@@ -4,7 +4,7 @@ use super::path::path_at;
 use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::file::OpenTarget;
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeAttributes};
 use crate::ramfs;
 use crate::task::{SyscallResult, Thread};
 use linux_raw_sys::general as linux;
@@ -13,31 +13,40 @@ use pagewright_types::PAGE_SIZE;
 /// The attributes of a file, whose layout depends on the instruction set.
 struct FileAttributes {
     number: u64,
-    mode: u32,
     size: u64,
     /// Of 512 bytes.
     blocks: u64,
+    /// The device that a device file names.
+    device: u64,
+    of_inode: InodeAttributes,
 }
 
+const NS: u64 = 1_000_000_000;
 const PIPE_MODE: u32 = 0o010_600;
 const PROCESS_MODE: u32 = 0o600;
 
 impl FileAttributes {
     fn of(node: &Inode) -> Self {
-        Self { number: node.number, mode: node.mode(), size: node.size(), blocks: node.blocks() }
+        let of_inode = InodeAttributes { links: ramfs::links(node), ..node.attributes() };
+        Self { number: node.number, size: node.size(), blocks: node.blocks(), device: node.device(), of_inode }
+    }
+
+    /// The attributes of what has no inode.
+    fn anonymous(number: u64, mode: u32) -> Self {
+        let of_inode = InodeAttributes { mode, uid: 0, gid: 0, links: 1, accessed: 0, modified: 0, changed: 0 };
+        Self { number, size: 0, blocks: 0, device: 0, of_inode }
     }
 
     /// `struct stat` of x86-64.
     #[cfg(target_arch = "x86_64")]
     fn bytes(&self) -> [u8; 144] {
         let mut bytes = [0; 144];
-        put(&mut bytes, 0, &1_u64.to_le_bytes());
-        put(&mut bytes, 8, &self.number.to_le_bytes());
-        put(&mut bytes, 16, &1_u64.to_le_bytes());
-        put(&mut bytes, 24, &self.mode.to_le_bytes());
-        put(&mut bytes, 48, &self.size.to_le_bytes());
-        put(&mut bytes, 56, &PAGE_SIZE.to_le_bytes());
-        put(&mut bytes, 64, &self.blocks.to_le_bytes());
+        put(&mut bytes, 16, &u64::from(self.of_inode.links).to_le_bytes());
+        put(&mut bytes, 24, &self.of_inode.mode.to_le_bytes());
+        put(&mut bytes, 28, &self.of_inode.uid.to_le_bytes());
+        put(&mut bytes, 32, &self.of_inode.gid.to_le_bytes());
+        put(&mut bytes, 40, &self.device.to_le_bytes());
+        self.put_common(&mut bytes);
         bytes
     }
 
@@ -45,14 +54,27 @@ impl FileAttributes {
     #[cfg(target_arch = "aarch64")]
     fn bytes(&self) -> [u8; 128] {
         let mut bytes = [0; 128];
-        put(&mut bytes, 0, &1_u64.to_le_bytes());
-        put(&mut bytes, 8, &self.number.to_le_bytes());
-        put(&mut bytes, 16, &self.mode.to_le_bytes());
-        put(&mut bytes, 20, &1_u32.to_le_bytes());
-        put(&mut bytes, 48, &self.size.to_le_bytes());
-        put(&mut bytes, 56, &(PAGE_SIZE as u32).to_le_bytes());
-        put(&mut bytes, 64, &self.blocks.to_le_bytes());
+        put(&mut bytes, 16, &self.of_inode.mode.to_le_bytes());
+        put(&mut bytes, 20, &self.of_inode.links.to_le_bytes());
+        put(&mut bytes, 24, &self.of_inode.uid.to_le_bytes());
+        put(&mut bytes, 28, &self.of_inode.gid.to_le_bytes());
+        put(&mut bytes, 32, &self.device.to_le_bytes());
+        self.put_common(&mut bytes);
         bytes
+    }
+
+    /// The fields that both have at the same offset.
+    fn put_common(&self, bytes: &mut [u8]) {
+        let InodeAttributes { accessed, modified, changed, .. } = self.of_inode;
+        put(bytes, 0, &1_u64.to_le_bytes());
+        put(bytes, 8, &self.number.to_le_bytes());
+        put(bytes, 48, &self.size.to_le_bytes());
+        put(bytes, 56, &(PAGE_SIZE as u32).to_le_bytes());
+        put(bytes, 64, &self.blocks.to_le_bytes());
+        for (index, ns) in [accessed, modified, changed].into_iter().enumerate() {
+            put(bytes, 72 + index * 16, &(ns / NS).to_le_bytes());
+            put(bytes, 80 + index * 16, &(ns % NS).to_le_bytes());
+        }
     }
 }
 
@@ -64,10 +86,8 @@ fn of_descriptor(thread: &Thread, number: u64) -> Result<FileAttributes, Errno> 
     let open = thread.open_file(number)?;
     Ok(match &open.target {
         OpenTarget::Inode(node) => FileAttributes::of(node),
-        OpenTarget::Pipe(_) => FileAttributes { number: 0, mode: PIPE_MODE, size: 0, blocks: 0 },
-        OpenTarget::Process(handle) => {
-            FileAttributes { number: u64::from(handle.0), mode: PROCESS_MODE, size: 0, blocks: 0 }
-        }
+        OpenTarget::Pipe(_) => FileAttributes::anonymous(0, PIPE_MODE),
+        OpenTarget::Process(handle) => FileAttributes::anonymous(handle.0.into(), PROCESS_MODE),
     })
 }
 

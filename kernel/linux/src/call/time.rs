@@ -3,7 +3,9 @@
 use super::{Arguments, address};
 use crate::cpu::sleep_until;
 use crate::errno::Errno;
-use crate::task::{CallStop, SyscallResult, Thread};
+use crate::task::{CallStop, SyscallResult, Thread, scheduler};
+use crate::timers;
+use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use pagewright_hal::time;
 use pagewright_types::VirtAddr;
@@ -11,17 +13,17 @@ use pagewright_types::VirtAddr;
 const NS: u64 = 1_000_000_000;
 
 pub(super) fn clock_gettime(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let now = clock(a[0] as u32)?;
+    let now = clock(thread, a[0] as u32)?;
     write_time(thread, address(a[1]), now)
 }
 
 pub(super) fn clock_getres(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    clock(a[0] as u32)?;
+    clock(thread, a[0] as u32)?;
     if a[1] == 0 { Ok(0) } else { write_time(thread, address(a[1]), 1) }
 }
 
 pub(super) fn gettimeofday(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let now = clock(linux::CLOCK_REALTIME)?;
+    let now = timers::realtime_ns();
     thread.space.write_u64(address(a[0]), now / NS)?;
     thread.space.write_u64(address(a[0] + 8), now % NS / 1000)?;
     Ok(0)
@@ -33,7 +35,16 @@ pub(super) fn nanosleep(thread: &mut Thread, a: Arguments) -> SyscallResult {
 }
 
 pub(super) fn clock_nanosleep(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let start = clock(a[0] as u32)?;
+    let start = match a[0] as u32 {
+        linux::CLOCK_REALTIME | linux::CLOCK_TAI | linux::CLOCK_MONOTONIC | linux::CLOCK_BOOTTIME => {
+            clock(thread, a[0] as u32)?
+        }
+        which => {
+            clock(thread, which)?;
+            // Sleeping for CPU time is not supported.
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+    };
     let length = read_time(thread, address(a[2]))?;
     let length = if is_absolute(a) { length.saturating_sub(start) } else { length };
     sleep(thread, length)
@@ -64,20 +75,38 @@ pub(super) fn store_remaining(thread: &Thread, to: VirtAddr) {
     }
 }
 
+/// `times`, in ticks of 1/100 s (`USER_HZ`).
+pub(super) fn times(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let (own, children) = {
+        let mut scheduler = scheduler();
+        scheduler.account(thread);
+        let process = scheduler.process(thread.process);
+        (process.usage.user_and_kernel_ns(), process.children_usage.user_and_kernel_ns())
+    };
+    if a[0] != 0 {
+        let ticks = [own.0, own.1, children.0, children.1].map(|ns| ns / (NS / 100));
+        let bytes: Vec<u8> = ticks.iter().flat_map(|ticks| ticks.to_le_bytes()).collect();
+        thread.space.write(address(a[0]), &bytes)?;
+    }
+    Ok(time::now_ns() / (NS / 100))
+}
+
 /// The time of a clock, in ns.
-///
-/// The clocks of CPU time return the time since boot, because CPU time is not counted.
-fn clock(which: u32) -> Result<u64, Errno> {
+fn clock(thread: &mut Thread, which: u32) -> Result<u64, Errno> {
     match which {
-        linux::CLOCK_REALTIME | linux::CLOCK_REALTIME_COARSE | linux::CLOCK_TAI => {
-            Ok(time::boot_seconds() * NS + time::now_ns())
+        linux::CLOCK_REALTIME | linux::CLOCK_REALTIME_COARSE | linux::CLOCK_TAI => Ok(timers::realtime_ns()),
+        linux::CLOCK_MONOTONIC | linux::CLOCK_MONOTONIC_RAW | linux::CLOCK_MONOTONIC_COARSE | linux::CLOCK_BOOTTIME => {
+            Ok(time::now_ns())
         }
-        linux::CLOCK_MONOTONIC
-        | linux::CLOCK_MONOTONIC_RAW
-        | linux::CLOCK_MONOTONIC_COARSE
-        | linux::CLOCK_BOOTTIME
-        | linux::CLOCK_PROCESS_CPUTIME_ID
-        | linux::CLOCK_THREAD_CPUTIME_ID => Ok(time::now_ns()),
+        linux::CLOCK_PROCESS_CPUTIME_ID => {
+            let mut scheduler = scheduler();
+            scheduler.account(thread);
+            Ok(scheduler.process(thread.process).usage.cpu_ns)
+        }
+        linux::CLOCK_THREAD_CPUTIME_ID => {
+            scheduler().account(thread);
+            Ok(thread.usage.cpu_ns)
+        }
         _ => Err(Errno::EINVAL),
     }
 }

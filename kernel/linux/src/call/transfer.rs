@@ -106,6 +106,7 @@ fn read_inode(thread: &Thread, open: &OpenFile, node: &Inode, parts: &Parts, at:
     if let (Ok(moved), None) = (moved, at) {
         *offset = start + moved;
     }
+    node.note_accessed();
     moved
 }
 
@@ -204,6 +205,9 @@ fn write_inode(thread: &Thread, open: &OpenFile, node: &Inode, parts: &Parts, at
     });
     if let (Ok(moved), None) = (moved, at) {
         *offset = start + moved;
+    }
+    if moved.is_ok_and(|moved| moved > 0) {
+        node.note_modified();
     }
     moved
 }

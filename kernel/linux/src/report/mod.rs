@@ -18,7 +18,7 @@
 pub(crate) mod page_counts;
 
 use crate::memory::mm;
-use crate::task::ExitStatus;
+use crate::process::ExitStatus;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use core::fmt::{self, Write};

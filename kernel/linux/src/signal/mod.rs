@@ -4,8 +4,7 @@
 //! process or to ignore the signal. A handler gets a frame on its stack with Linux's layout
 //! (`arch/*/kernel/signal*.c`), because programs read it.
 //!
-//! Not guaranteed: stopping and continuing, queues of real-time signals (each is pending once),
-//! `SIGEV_*`.
+//! Not guaranteed: stopping and continuing.
 
 #[cfg(target_arch = "aarch64")]
 #[path = "aarch64.rs"]
@@ -14,23 +13,26 @@ mod frame;
 #[path = "x86_64.rs"]
 mod frame;
 
+mod pending;
+
 use crate::call;
 use crate::errno::Errno;
+use crate::process::ExitStatus;
 use crate::report;
-use crate::task::{CallStop, ExitStatus, Scheduler, TaskId, Thread, scheduler};
-use alloc::vec::Vec;
+use crate::task::{CallStop, Resume, Scheduler, TaskId, Thread, WaitReason, scheduler};
 use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::general as linux;
 use pagewright_plant::plant;
 use pagewright_types::VirtAddr;
 
 pub(crate) use frame::{TRAMPOLINE, pop_frame};
+pub(crate) use pending::{PendingSignals, SigCause, SigInfo};
 
 /// Defines signals with Linux's numbers, in the type of a signal here.
 macro_rules! signals {
     ($($name:ident),*) => { $(pub(crate) const $name: u8 = linux::$name as u8;)* };
 }
-signals!(SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGKILL, SIGSEGV, SIGPIPE, SIGCHLD);
+signals!(SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGKILL, SIGSEGV, SIGPIPE, SIGALRM, SIGCHLD, SIGVTALRM, SIGPROF);
 
 /// `SEGV_MAPERR`.
 pub(crate) const SEGV_MAPERR: i32 = linux::SEGV_MAPERR as i32;
@@ -44,6 +46,8 @@ pub(crate) const SI_USER: i32 = linux::SI_USER as i32;
 pub(crate) const SI_TKILL: i32 = linux::SI_TKILL;
 /// `SI_KERNEL`: sent by the kernel.
 const SI_KERNEL: i32 = linux::SI_KERNEL as i32;
+/// `SI_TIMER`: sent by a POSIX timer.
+const SI_TIMER: i32 = linux::SI_TIMER;
 const CLD_EXITED: i32 = linux::CLD_EXITED as i32;
 const CLD_KILLED: i32 = linux::CLD_KILLED as i32;
 
@@ -155,96 +159,6 @@ pub(crate) struct SignalCheck {
     /// 0 if the thread has never looked.
     stops: u64,
     blocked: SignalSet,
-}
-
-/// The cause of a signal.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum SigCause {
-    /// A fault at this address.
-    Address(VirtAddr),
-    /// A process that sent it.
-    Sender(TaskId),
-    /// The end of a child, with its status.
-    Child(TaskId, u8),
-}
-
-/// The information that a handler gets (`siginfo_t`).
-///
-/// The user is always 0.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SigInfo {
-    pub(crate) signal: u8,
-    pub(crate) code: i32,
-    pub(crate) cause: SigCause,
-}
-
-impl SigInfo {
-    /// The information of a signal that a process sends.
-    pub(crate) fn sent(signal: u8, code: i32, by: TaskId) -> Self {
-        Self { signal, code, cause: SigCause::Sender(by) }
-    }
-
-    /// The information of the signal for the end of a child.
-    pub(crate) fn of_end(signal: u8, child: TaskId, end: ExitStatus) -> Self {
-        let (code, status) = match end {
-            ExitStatus::Exit(status) => (CLD_EXITED, status),
-            ExitStatus::Signal(by) => (CLD_KILLED, by),
-        };
-        Self { signal, code, cause: SigCause::Child(child, status) }
-    }
-
-    /// The address of the fault; 0 without one.
-    fn address(self) -> VirtAddr {
-        match self.cause {
-            SigCause::Address(address) => address,
-            SigCause::Sender(_) | SigCause::Child(..) => VirtAddr::ZERO,
-        }
-    }
-
-    /// The layout in memory.
-    fn bytes(self) -> [u8; 128] {
-        let mut bytes = [0; 128];
-        bytes[..4].copy_from_slice(&i32::from(self.signal).to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.code.to_le_bytes());
-        match self.cause {
-            SigCause::Address(address) => bytes[16..24].copy_from_slice(&address.raw().to_le_bytes()),
-            SigCause::Sender(id) => bytes[16..20].copy_from_slice(&id.0.to_le_bytes()),
-            SigCause::Child(id, status) => {
-                bytes[16..20].copy_from_slice(&id.0.to_le_bytes());
-                bytes[24] = status;
-            }
-        }
-        bytes
-    }
-}
-
-/// Pending signals, each at most once: of two equal ones, the first is kept.
-#[derive(Default)]
-pub(crate) struct PendingSignals {
-    set: SignalSet,
-    /// The information for their handlers.
-    ///
-    /// A signal for which there was no memory has none, and is delivered nevertheless.
-    infos: Vec<SigInfo>,
-}
-
-impl PendingSignals {
-    fn insert(&mut self, info: SigInfo) {
-        if !self.set.contains(info.signal) && self.infos.try_reserve(1).is_ok() {
-            self.infos.push(info);
-        }
-        self.set.insert(info.signal);
-        count_stop();
-    }
-
-    fn take(&mut self, signal: u8) -> Option<SigInfo> {
-        if !self.set.contains(signal) {
-            return None;
-        }
-        self.set.remove(signal);
-        let info = self.infos.iter().position(|info| info.signal == signal).map(|index| self.infos.swap_remove(index));
-        Some(info.unwrap_or(SigInfo::sent(signal, SI_USER, TaskId(0))))
-    }
 }
 
 /// Whether the default action ignores the signal.
@@ -432,14 +346,26 @@ impl Scheduler {
 
     /// The pending signals that a thread does not block.
     fn deliverable(&mut self, thread: &Thread) -> SignalSet {
-        let own = self.threads.get(&thread.id).map_or(SignalSet::default(), |entry| entry.pending.set);
-        SignalSet((own.0 | self.process(thread.process).pending.set.0) & !thread.blocked.0)
+        SignalSet(self.pending(thread).0 & !thread.blocked.0)
     }
 
     fn take_signal(&mut self, thread: &Thread) -> Option<SigInfo> {
-        let signal = self.deliverable(thread).first()?;
+        self.take_signal_of(thread, SignalSet(!thread.blocked.0))
+    }
+
+    /// The pending signals of a thread, blocked or not.
+    pub(crate) fn pending(&mut self, thread: &Thread) -> SignalSet {
+        let own = self.threads.get(&thread.id).map_or(SignalSet::default(), |entry| entry.pending.set);
+        SignalSet(own.0 | self.process(thread.process).pending.set.0)
+    }
+
+    /// Takes the first pending signal of a thread that is in `set`.
+    pub(crate) fn take_signal_of(&mut self, thread: &Thread, set: SignalSet) -> Option<SigInfo> {
+        let signal = SignalSet(self.pending(thread).0 & set.0).first()?;
         let own = self.threads.get_mut(&thread.id).and_then(|entry| entry.pending.take(signal));
-        own.or_else(|| self.process(thread.process).pending.take(signal))
+        let mut info = own.or_else(|| self.process(thread.process).pending.take(signal))?;
+        self.timer_taken(thread.process, &mut info);
+        Some(info)
     }
 
     /// Makes a signal pending for a process that has not ended.
@@ -447,6 +373,9 @@ impl Scheduler {
     /// Wakes one of its sleepers that accepts the signal.
     pub(crate) fn post(&mut self, process: TaskId, info: SigInfo) {
         self.process(process).pending.insert(info);
+        if self.wake_for(info.signal, |thread| thread.process == process) {
+            return;
+        }
         self.interrupt(|thread| thread.process == process && thread.accepts(info.signal));
     }
 
@@ -454,8 +383,17 @@ impl Scheduler {
     pub(crate) fn post_to_thread(&mut self, id: TaskId, info: SigInfo) {
         if let Some(entry) = self.threads.get_mut(&id) {
             entry.pending.insert(info);
+            if self.wake_for(info.signal, |thread| thread.id == id) {
+                return;
+            }
             self.interrupt(|thread| thread.id == id && thread.accepts(info.signal));
         }
+    }
+
+    /// Wakes a thread that waits to take a signal; `false` if none does.
+    fn wake_for(&mut self, signal: u8, which: impl Fn(&Thread) -> bool) -> bool {
+        let waits = |wait| matches!(wait, WaitReason::SignalOf(set) if set.contains(signal));
+        self.wake(1, Resume::Again, |thread, wait| waits(wait) && which(thread)) > 0
     }
 
     /// Whether ended children of a process disappear without `wait4` (`do_notify_parent`).

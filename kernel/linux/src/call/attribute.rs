@@ -1,0 +1,154 @@
+//! Calls that change the attributes of files: modes, owners, times; and `statfs`.
+
+use super::path::path_at;
+use super::{Arguments, address};
+use crate::errno::Errno;
+use crate::file::OpenTarget;
+use crate::inode::Inode;
+use crate::memory::mm;
+use crate::ramfs;
+use crate::task::{SyscallResult, Thread};
+use crate::timers::realtime_ns;
+use alloc::sync::Arc;
+use linux_raw_sys::general as linux;
+use pagewright_types::{PAGE_SIZE, VirtAddr};
+
+const NS: u64 = 1_000_000_000;
+/// Permissions that a change of the owner removes (`S_ISUID`; `S_ISGID` with `S_IXGRP`).
+const SET_UID: u32 = 0o4000;
+const SET_GID: u32 = 0o2000;
+const GROUP_EXECUTES: u32 = 0o010;
+
+pub(super) fn fchmodat(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    ramfs::find(&path_at(thread, a[0], address(a[1]))?, true)?.set_mode(a[2] as u32);
+    Ok(0)
+}
+
+pub(super) fn fchmod(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    thread.open_file(a[0])?.inode().ok_or(Errno::EINVAL)?.set_mode(a[1] as u32);
+    Ok(0)
+}
+
+/// The inode that a descriptor and a path name, with `AT_EMPTY_PATH` and `AT_SYMLINK_NOFOLLOW`.
+fn named(thread: &Thread, directory: u64, name: VirtAddr, flags: u32) -> Result<Arc<Inode>, Errno> {
+    if flags & !(linux::AT_EMPTY_PATH | linux::AT_SYMLINK_NOFOLLOW) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if flags & linux::AT_EMPTY_PATH != 0 && thread.space.read_path(name)?.is_empty() {
+        if directory as i32 == linux::AT_FDCWD {
+            return ramfs::find(&thread.fs.lock().directory, true);
+        }
+        return thread.open_file(directory)?.inode().cloned().ok_or(Errno::EINVAL);
+    }
+    ramfs::find(&path_at(thread, directory, name)?, flags & linux::AT_SYMLINK_NOFOLLOW == 0)
+}
+
+/// `fchownat`.
+pub(super) fn fchownat(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let node = named(thread, a[0], address(a[1]), a[4] as u32)?;
+    change_owner(&node, a[2] as u32, a[3] as u32);
+    Ok(0)
+}
+
+/// `fchown`.
+pub(super) fn fchown(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let open = thread.open_file(a[0])?;
+    change_owner(open.inode().ok_or(Errno::EINVAL)?, a[1] as u32, a[2] as u32);
+    Ok(0)
+}
+
+/// Changes the owner and the group, each unless it is -1 (`chown_common`).
+fn change_owner(node: &Inode, uid: u32, gid: u32) {
+    let is_directory = node.is_directory();
+    node.change(|attributes| {
+        if uid != u32::MAX {
+            attributes.uid = uid;
+        }
+        if gid != u32::MAX {
+            attributes.gid = gid;
+        }
+        if !is_directory {
+            attributes.mode &= !SET_UID;
+            if attributes.mode & GROUP_EXECUTES != 0 {
+                attributes.mode &= !SET_GID;
+            }
+        }
+    });
+}
+
+/// `utimensat`; without a path, the times of the file behind the descriptor.
+pub(super) fn utimensat(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let now = realtime_ns();
+    let times = match a[2] {
+        0 => [Some(now); 2],
+        at => {
+            let bytes: [u8; 32] = thread.space.read_array(address(at))?;
+            let word = |index: usize| bytes[index * 8..index * 8 + 8].try_into().map_or(0, u64::from_le_bytes);
+            const UTIME_NOW: u64 = linux::UTIME_NOW as u64;
+            const UTIME_OMIT: u64 = linux::UTIME_OMIT as u64;
+            let time = |index: usize| match (word(index), word(index + 1)) {
+                (_, UTIME_NOW) => Ok(Some(now)),
+                (_, UTIME_OMIT) => Ok(None),
+                (_, NS..) => Err(Errno::EINVAL),
+                (seconds, ns) => Ok(Some(seconds.saturating_mul(NS).saturating_add(ns))),
+            };
+            [time(0)?, time(2)?]
+        }
+    };
+    set_times(thread, a, times)
+}
+
+/// Sets the times of the file that the arguments of `utimensat` name.
+pub(super) fn set_times(thread: &Thread, a: Arguments, [accessed, modified]: [Option<u64>; 2]) -> SyscallResult {
+    if accessed.is_none() && modified.is_none() {
+        return Ok(0);
+    }
+    let node = if a[1] == 0 {
+        if a[3] as u32 != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        thread.open_file(a[0])?.inode().cloned().ok_or(Errno::EINVAL)?
+    } else {
+        named(thread, a[0], address(a[1]), a[3] as u32)?
+    };
+    node.change(|attributes| {
+        attributes.accessed = accessed.unwrap_or(attributes.accessed);
+        attributes.modified = modified.unwrap_or(attributes.modified);
+    });
+    Ok(0)
+}
+
+/// `statfs`.
+pub(super) fn statfs(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    ramfs::find(&path_at(thread, linux::AT_FDCWD as u64, address(a[0]))?, true)?;
+    write_statfs(thread, linux::TMPFS_MAGIC, address(a[1]))
+}
+
+/// `fstatfs`.
+pub(super) fn fstatfs(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let open = thread.open_file(a[0])?;
+    let magic = match &open.target {
+        OpenTarget::Inode(_) => linux::TMPFS_MAGIC,
+        OpenTarget::Pipe(_) => linux::PIPEFS_MAGIC,
+        OpenTarget::Process(_) => linux::ANON_INODE_FS_MAGIC,
+    };
+    write_statfs(thread, magic, address(a[1]))
+}
+
+/// Writes `struct statfs`; only the tree of files has a size.
+fn write_statfs(thread: &Thread, magic: u32, to: VirtAddr) -> SyscallResult {
+    const NAME_MAX: u64 = 255;
+    let tmpfs = ramfs::tmpfs()?;
+    let is_tree = magic == linux::TMPFS_MAGIC;
+    let (blocks, used) = if is_tree { (tmpfs.limit(), tmpfs.used()) } else { (0, 0) };
+    let free = blocks.saturating_sub(used);
+    // As tmpfs, a file system without a limit of inodes but that of memory.
+    let (files, free_files) = if is_tree { (mm().tlb().frames().managed() / 2, ramfs::free_inodes()) } else { (0, 0) };
+    let words = [magic.into(), PAGE_SIZE, blocks, free, free, files, free_files, 0, NAME_MAX, PAGE_SIZE];
+    let mut bytes = [0; 120];
+    for (index, word) in words.iter().enumerate() {
+        bytes[index * 8..index * 8 + 8].copy_from_slice(&u64::to_le_bytes(*word));
+    }
+    thread.space.write(to, &bytes)?;
+    Ok(0)
+}

@@ -1,0 +1,113 @@
+//! Processes: what their threads share, and what remains when they have ended.
+//!
+//! A [`Process`] is in [`Scheduler`](crate::task::Scheduler), whose lock guards it, until it is
+//! reaped.
+
+use crate::limits::ProcessLimits;
+use crate::memory::SpaceHandle;
+use crate::signal::{PendingSignals, SIGCHLD, SigActions};
+use crate::task::{INIT, TaskId};
+use crate::timers::ProcessTimers;
+use crate::usage::Usage;
+use alloc::string::String;
+use alloc::sync::{Arc, Weak};
+use spin::Mutex;
+
+/// How a process ended, as `wait4` reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExitStatus {
+    /// It exited with this status.
+    Exit(u8),
+    /// This signal killed it.
+    Signal(u8),
+}
+
+impl ExitStatus {
+    /// The word that `wait4` stores.
+    pub(crate) fn wait_status(self) -> u32 {
+        match self {
+            Self::Exit(status) => u32::from(status) << 8,
+            Self::Signal(signal) => u32::from(signal),
+        }
+    }
+
+    /// The status that a shell shows.
+    pub(crate) fn status(self) -> u8 {
+        match self {
+            Self::Exit(status) => status,
+            Self::Signal(signal) => 128 + signal,
+        }
+    }
+}
+
+/// A process.
+pub(crate) struct Process {
+    /// Its number, which its descriptors share: a later process with the same number has another.
+    pub(crate) handle: Arc<TaskId>,
+    pub(crate) parent: TaskId,
+    pub(crate) group: TaskId,
+    /// The path of its program.
+    pub(crate) path: String,
+    /// Its address space, which its threads own.
+    pub(crate) space: Weak<SpaceHandle>,
+    pub(crate) limits: ProcessLimits,
+    pub(crate) threads: u32,
+    /// The threads that have begun to end.
+    pub(crate) exiting_threads: u32,
+    /// The thread in `execve`, which waits for the end of all others.
+    pub(crate) exec_thread: Option<TaskId>,
+    /// Set when all of its threads must end.
+    pub(crate) group_exit: Option<ExitStatus>,
+    /// Set when its last thread has ended.
+    pub(crate) exit_status: Option<ExitStatus>,
+    /// Whether its parent sleeps in `vfork`.
+    pub(crate) vfork: bool,
+    pub(crate) pending: PendingSignals,
+    /// Its signal actions, which its threads own.
+    pub(crate) actions: Weak<Mutex<SigActions>>,
+    /// The signal that its parent gets when it ends; 0 for none.
+    pub(crate) exit_signal: u8,
+    pub(crate) timers: ProcessTimers,
+    /// What its threads used, without those that run, and what its reaped children used.
+    pub(crate) usage: Usage,
+    pub(crate) children_usage: Usage,
+}
+
+impl Process {
+    /// The program's name, as `ps` shows it.
+    pub(crate) fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// A process with one thread.
+    pub(crate) fn new(
+        handle: &Arc<TaskId>,
+        parent: TaskId,
+        group: TaskId,
+        path: String,
+        space: &Arc<SpaceHandle>,
+        limits: ProcessLimits,
+    ) -> Self {
+        let signal = if **handle == INIT { 0 } else { SIGCHLD };
+        Self {
+            handle: handle.clone(),
+            parent,
+            group,
+            path,
+            space: Arc::downgrade(space),
+            limits,
+            threads: 1,
+            exiting_threads: 0,
+            exec_thread: None,
+            group_exit: None,
+            exit_status: None,
+            vfork: false,
+            pending: PendingSignals::default(),
+            actions: Weak::new(),
+            exit_signal: signal,
+            timers: ProcessTimers::new(),
+            usage: Usage::default(),
+            children_usage: Usage::default(),
+        }
+    }
+}

@@ -1,0 +1,340 @@
+/* What the names and attributes of files do, and who holds locks on them. Prints a line for each group. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static long told(long result)
+{
+    return result == -1 ? -errno : result;
+}
+
+static void make(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    write(fd, text, strlen(text));
+    close(fd);
+}
+
+/* The first byte of a file; 0 without one. */
+static char first(const char *path)
+{
+    char byte = 0;
+    int fd = open(path, O_RDONLY);
+    if (fd == -1)
+        return '-';
+    read(fd, &byte, 1);
+    close(fd);
+    return byte;
+}
+
+static int links(const char *path)
+{
+    struct stat stat;
+    return lstat(path, &stat) ? -errno : (int)stat.st_nlink;
+}
+
+static void renames(void)
+{
+    mkdir("/d", 0755);
+    mkdir("/d/sub", 0755);
+    mkdir("/e", 0755);
+    make("/d/sub/file", "f");
+    make("/a", "a");
+    make("/b", "b");
+    printf("rename: %ld", told(rename("/a", "/c")));
+    printf(" %c %c", first("/a"), first("/c"));
+    printf(" %ld", told(rename("/c", "/b")));
+    printf(" %c %c", first("/c"), first("/b"));
+    printf(" %ld", told(rename("/d", "/moved")));
+    printf(" %c %c", first("/moved/sub/file"), first("/d/sub/file"));
+    printf(" %ld %ld", told(rename("/moved", "/moved/sub/inside")), told(rename("/moved/sub", "/moved")));
+    printf(" %ld %ld", told(rename("/b", "/e")), told(rename("/e", "/b")));
+    printf(" %ld %ld", told(rename("/e", "/moved")), told(rename("/nothing", "/b")));
+    printf(" %ld %ld", told(rename("/b", "/nowhere/b")), told(rename("/b", "/b/c")));
+    printf(" %ld %ld %ld\n", told(rename("/b", "/e/..")), told(rename("/e/.", "/g")), told(rename("/", "/g")));
+    printf("renameat2: %ld", told(renameat2(AT_FDCWD, "/b", AT_FDCWD, "/moved/sub/file", RENAME_NOREPLACE)));
+    printf(" %ld", told(renameat2(AT_FDCWD, "/b", AT_FDCWD, "/moved/sub/file", RENAME_EXCHANGE)));
+    printf(" %c %c", first("/b"), first("/moved/sub/file"));
+    printf(" %ld", told(renameat2(AT_FDCWD, "/moved", AT_FDCWD, "/b", RENAME_EXCHANGE)));
+    printf(" %c %c", first("/b/sub/file"), first("/moved"));
+    printf(" %ld", told(renameat2(AT_FDCWD, "/b", AT_FDCWD, "/none", RENAME_EXCHANGE)));
+    printf(" %ld", told(renameat2(AT_FDCWD, "/b", AT_FDCWD, "/none", RENAME_EXCHANGE | RENAME_NOREPLACE)));
+    printf(" %ld", told(renameat2(AT_FDCWD, "/b", AT_FDCWD, "/none", 64)));
+    int dir = open("/b", O_RDONLY | O_DIRECTORY);
+    printf(" %ld", told(renameat2(dir, "sub/file", dir, "file", RENAME_NOREPLACE)));
+    printf(" %c\n", first("/b/file"));
+    close(dir);
+}
+
+static void hard_links(void)
+{
+    int fd = open("/one", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    struct stat one, two;
+    printf("link: %ld", told(link("/one", "/two")));
+    write(fd, "x", 1);
+    stat("/one", &one);
+    stat("/two", &two);
+    printf(" %d %d %c", one.st_ino == two.st_ino, (int)two.st_nlink, first("/two"));
+    printf(" %ld %ld", told(rename("/one", "/two")), told(unlink("/one")));
+    printf(" %d %c", links("/two"), first("/two"));
+    printf(" %ld %ld", told(link("/two", "/two")), told(link("/e", "/f")));
+    printf(" %ld %ld", told(link("/none", "/f")), told(linkat(AT_FDCWD, "/two", AT_FDCWD, "/f", 1)));
+    symlink("/two", "/soft");
+    printf(" %ld", told(link("/soft", "/hard")));
+    printf(" %d", links("/hard"));
+    printf(" %ld", told(linkat(AT_FDCWD, "/soft", AT_FDCWD, "/three", AT_SYMLINK_FOLLOW)));
+    printf(" %d", links("/three"));
+    printf(" %ld", told(linkat(fd, "", AT_FDCWD, "/four", AT_EMPTY_PATH)));
+    printf(" %d", links("/four"));
+    unlink("/two");
+    unlink("/three");
+    unlink("/four");
+    fstat(fd, &one);
+    printf(" %d %ld", (int)one.st_nlink, told(linkat(fd, "", AT_FDCWD, "/four", AT_EMPTY_PATH)));
+    printf(" directories %d %d\n", links("/b"), links("/e"));
+    close(fd);
+    printf("unlink: %ld %ld", told(unlink("/e")), told(rmdir("/b")));
+    printf(" %ld %ld", told(rmdir("/moved")), told(unlink("/none")));
+    printf(" %ld %ld\n", told(unlinkat(AT_FDCWD, "/e", 1)), told(rmdir("/e")));
+    unlink("/soft");
+    unlink("/hard");
+}
+
+static void owners(void)
+{
+    struct stat stat;
+    make("/owned", "o");
+    symlink("/owned", "/link");
+    int fd = open("/owned", O_RDWR), pipes[2];
+    pipe(pipes);
+    chmod("/owned", 06755);
+    lstat("/owned", &stat);
+    printf("owner: %d %d %o", stat.st_uid, stat.st_gid, stat.st_mode);
+    printf(" %ld", told(chown("/link", 5, 6)));
+    lstat("/owned", &stat);
+    printf(" %d %d %o", stat.st_uid, stat.st_gid, stat.st_mode);
+    printf(" %ld", told(lchown("/link", 7, -1)));
+    lstat("/link", &stat);
+    printf(" %d %d", stat.st_uid, stat.st_gid);
+    printf(" %ld %ld", told(fchown(fd, -1, 9)), told(fchownat(fd, "", 11, -1, AT_EMPTY_PATH)));
+    fstat(fd, &stat);
+    printf(" %d %d", stat.st_uid, stat.st_gid);
+    chmod("/owned", 02644);
+    chown("/owned", -1, -1);
+    fstat(fd, &stat);
+    printf(" %o", stat.st_mode);
+    printf(" %ld %ld", told(chown("/none", 0, 0)), told(fchown(99, 0, 0)));
+    printf(" %ld %ld", told(fchownat(AT_FDCWD, "/owned", 0, 0, 1)), told(fchownat(99, "x", 0, 0, 0)));
+    printf(" %ld\n", told(fchownat(fd, "x", 0, 0, 0)));
+    struct timespec times[2] = { { 1000, 5 }, { 2000, 7 } }, some[2] = { { 0, UTIME_OMIT }, { 3000, 0 } }, odd[2] = { { 0, 1000000000 }, { 0, 0 } };
+    printf("times: %ld", told(utimensat(AT_FDCWD, "/owned", times, 0)));
+    fstat(fd, &stat);
+    printf(" %ld.%ld %ld.%ld", stat.st_atim.tv_sec, stat.st_atim.tv_nsec, stat.st_mtim.tv_sec, stat.st_mtim.tv_nsec);
+    printf(" %ld", told(futimens(fd, some)));
+    fstat(fd, &stat);
+    printf(" %ld %ld", stat.st_atim.tv_sec, stat.st_mtim.tv_sec);
+    char byte;
+    pread(fd, &byte, 1, 0);
+    fstat(fd, &stat);
+    printf(" read %d %ld", stat.st_atim.tv_sec > 1600000000, stat.st_mtim.tv_sec);
+    pwrite(fd, "w", 1, 0);
+    fstat(fd, &stat);
+    printf(" write %d", stat.st_mtim.tv_sec > 1600000000 && stat.st_ctim.tv_sec > 1600000000);
+    printf(" %ld %ld", told(utimensat(AT_FDCWD, "/owned", odd, 0)), told(utimensat(AT_FDCWD, "/none", 0, 0)));
+    printf(" %ld %ld\n", told(utimensat(AT_FDCWD, "/owned", times, 1)), told(utimensat(99, "x", 0, 0)));
+    struct statfs fs, same;
+    printf("statfs: %ld", told(statfs("/owned", &fs)));
+    printf(" %ld", told(fstatfs(fd, &same)));
+    printf(" %lx %ld %ld %d", (long)fs.f_type, (long)fs.f_bsize, (long)fs.f_namelen, fs.f_type == same.f_type && fs.f_blocks == same.f_blocks);
+    printf(" free %d %d", fs.f_blocks > fs.f_bfree, fs.f_bfree == fs.f_bavail);
+    ftruncate(fd, 40 << 20);
+    fallocate(fd, 0, 0, 4 << 20);
+    fstatfs(fd, &same);
+    printf(" used %ld", (long)(fs.f_bfree - same.f_bfree));
+    printf(" pipe %ld", told(fstatfs(pipes[0], &fs)));
+    printf(" %lx", (long)fs.f_type);
+    printf(" %ld %ld", told(statfs("/none", &fs)), told(fstatfs(99, &fs)));
+    printf(" %ld\n", told(syscall(SYS_statfs, "/", 16)));
+    printf("devices: ");
+    lstat("/dev/null", &stat);
+    printf("%o %lx", stat.st_mode & S_IFMT, (long)stat.st_rdev);
+    lstat("/dev/zero", &stat);
+    printf(" %o %lx\n", stat.st_mode & S_IFMT, (long)stat.st_rdev);
+    close(fd);
+    unlink("/owned");
+    unlink("/link");
+}
+
+static long lock(int fd, int command, int type, long start, long len)
+{
+    struct flock lock = { .l_type = type, .l_whence = SEEK_SET, .l_start = start, .l_len = len };
+    return told(fcntl(fd, command, &lock));
+}
+
+/* What stands in the way of a lock: its kind, range, and whether this process's parent holds it. */
+static void asked(int fd, int command, int type, long start, long len)
+{
+    struct flock lock = { .l_type = type, .l_whence = SEEK_SET, .l_start = start, .l_len = len };
+    if (fcntl(fd, command, &lock))
+        printf(" %d", -errno);
+    else if (lock.l_type == F_UNLCK)
+        printf(" free");
+    else
+        printf(" %d:%ld+%ld:%d", lock.l_type, (long)lock.l_start, (long)lock.l_len, lock.l_pid == getppid() ? 1 : lock.l_pid == -1 ? -1 : 0);
+}
+
+static void in_child(void (*body)(void))
+{
+    int status;
+    fflush(stdout);
+    if (fork() == 0) {
+        body();
+        fflush(stdout);
+        _exit(0);
+    }
+    while (wait(&status) == -1)
+        ;
+}
+
+static int shared_fd;
+
+static void sees_locks(void)
+{
+    int own = open("/locked", O_RDWR);
+    asked(own, F_GETLK, F_WRLCK, 0, 0);
+    asked(own, F_GETLK, F_RDLCK, 0, 0);
+    asked(own, F_GETLK, F_WRLCK, 60, 10);
+    asked(own, F_GETLK, F_RDLCK, 100, 1);
+    printf(" %ld %ld", lock(own, F_SETLK, F_RDLCK, 0, 10), lock(own, F_SETLK, F_WRLCK, 15, 1));
+    printf(" %ld", lock(shared_fd, F_SETLK, F_WRLCK, 25, 1));
+}
+
+static void sees_none(void)
+{
+    int own = open("/locked", O_RDWR);
+    asked(own, F_GETLK, F_WRLCK, 0, 0);
+}
+
+static void sees_files(void)
+{
+    int own = open("/locked", O_RDWR), only = open("/locked", O_RDONLY);
+    printf(" %ld %ld", lock(own, F_OFD_SETLK, F_WRLCK, 0, 0), lock(shared_fd, F_OFD_SETLK, F_WRLCK, 0, 5));
+    asked(own, F_OFD_GETLK, F_RDLCK, 0, 0);
+    asked(own, F_GETLK, F_RDLCK, 0, 0);
+    printf(" %ld %ld", told(flock(own, LOCK_EX | LOCK_NB)), told(flock(own, LOCK_SH | LOCK_NB)));
+    printf(" %ld", told(flock(shared_fd, LOCK_EX | LOCK_NB)));
+    printf(" %ld", lock(only, F_SETLK, F_WRLCK, 50, 1));
+}
+
+static volatile sig_atomic_t alarms;
+
+static void handler(int signal)
+{
+    alarms++;
+}
+
+static void locks(void)
+{
+    int fd = open("/locked", O_RDWR | O_CREAT | O_TRUNC, 0644), go[2];
+    shared_fd = fd;
+    printf("posix: %ld %ld", lock(fd, F_SETLK, F_WRLCK, 10, 20), lock(fd, F_SETLK, F_RDLCK, 40, 10));
+    printf(" %ld", lock(fd, F_SETLK, F_RDLCK, 50, 20));
+    printf(" %ld", lock(fd, F_SETLK, F_UNLCK, 15, 5));
+    printf(" %ld", lock(fd, F_SETLK, F_WRLCK, 45, 5));
+    in_child(sees_locks);
+    int other = open("/locked", O_RDONLY);
+    close(other);
+    printf(" closed");
+    in_child(sees_none);
+    printf("\nfile: %ld", lock(fd, F_OFD_SETLK, F_RDLCK, 0, 100));
+    printf(" %ld %ld", told(flock(fd, LOCK_SH)), told(flock(fd, LOCK_SH | LOCK_NB)));
+    in_child(sees_files);
+    printf(" %ld %ld", told(flock(fd, LOCK_UN)), told(flock(fd, LOCK_EX)));
+    int twin = dup(fd);
+    close(fd);
+    in_child(sees_none);
+    fd = open("/locked", O_RDWR);
+    printf(" %ld", told(flock(fd, LOCK_SH | LOCK_NB)));
+    close(twin);
+    printf(" %ld", told(flock(fd, LOCK_SH | LOCK_NB)));
+    in_child(sees_none);
+    struct flock odd = { .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = -1 }, bad = { .l_type = 9 }, mine = { .l_type = F_RDLCK, .l_pid = 1 };
+    printf("\nrefused: %ld %ld", told(fcntl(fd, F_SETLK, &odd)), told(fcntl(fd, F_SETLK, &bad)));
+    odd.l_start = 0, odd.l_whence = 7;
+    printf(" %ld %ld", told(fcntl(fd, F_SETLK, &odd)), told(fcntl(fd, F_OFD_SETLK, &mine)));
+    odd.l_whence = SEEK_SET, odd.l_start = 100, odd.l_len = -50;
+    printf(" %ld", told(fcntl(fd, F_SETLK, &odd)));
+    odd.l_start = 10;
+    printf(" %ld", told(fcntl(fd, F_SETLK, &odd)));
+    odd.l_start = odd.l_len = 0x7fffffffffffffff;
+    printf(" %ld", told(fcntl(fd, F_SETLK, &odd)));
+    printf(" %ld %ld", told(fcntl(fd, F_SETLK, (void *)16)), told(fcntl(99, F_SETLK, &mine)));
+    printf(" %ld %ld %ld\n", told(flock(99, LOCK_SH)), told(flock(fd, 0)), told(flock(fd, LOCK_SH | LOCK_EX)));
+    close(fd);
+    /* One waits until the other releases; a signal ends a wait; two that wait for each other are refused. */
+    fd = open("/locked", O_RDWR);
+    int there[2];
+    pipe(go);
+    pipe(there);
+    lock(fd, F_SETLK, F_WRLCK, 0, 1);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        char byte;
+        int own = open("/locked", O_RDWR);
+        lock(own, F_SETLK, F_WRLCK, 1, 1);
+        write(there[1], "x", 1);
+        long result = lock(own, F_SETLKW, F_WRLCK, 0, 1);
+        _exit(result == 0 ? 3 : 4);
+    }
+    char byte;
+    struct sigaction action = { .sa_handler = handler };
+    struct itimerval soon = { { 0, 50000 }, { 0, 50000 } }, never = { 0 };
+    int status;
+    read(there[0], &byte, 1);
+    usleep(50000);
+    printf("waits: %ld", lock(fd, F_SETLKW, F_WRLCK, 1, 1));
+    sigaction(SIGALRM, &action, 0);
+    lock(fd, F_SETLK, F_UNLCK, 0, 0);
+    waitpid(child, &status, 0);
+    printf(" %d", WEXITSTATUS(status));
+    flock(fd, LOCK_EX);
+    int second = open("/locked", O_RDWR);
+    setitimer(ITIMER_REAL, &soon, 0);
+    printf(" %ld", told(flock(second, LOCK_EX)));
+    setitimer(ITIMER_REAL, &never, 0);
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        usleep(30000);
+        int result = flock(fd, LOCK_UN);
+        _exit(result);
+    }
+    printf(" %ld", told(flock(second, LOCK_EX)));
+    waitpid(child, &status, 0);
+    printf(" %d\n", status);
+    close(second);
+    close(fd);
+    unlink("/locked");
+}
+
+int main(void)
+{
+    renames();
+    hard_links();
+    owners();
+    locks();
+    return 0;
+}
