@@ -123,6 +123,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::EndedSpaceSummed
         | Bug::ForkSharesPinned
         | Bug::PinMovedUnmarked
+        | Bug::FailedCopyKept
+        | Bug::CopiedBeforeGap
         | Bug::TakenBackByAnyone
         | Bug::FamilyForgotten => elsewhere("mm/tests/share"),
         Bug::SharedTableTakenForOwn => {

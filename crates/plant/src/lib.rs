@@ -82,6 +82,8 @@ pagewright_types::named_table! {
         EditsFoldedFirst = "edits-folded-first", "A table that is taken back is counted in its space before its pointer changes.";
         EndedSpaceSummed = "ended-space-summed", "The shared part of a resident set is summed up in a space that has ended.";
         FilledWritable = "filled-writable", "A page that is read back from swap is mapped writable for all sharers.";
+        CopiedBeforeGap = "copied-before-gap", "A break copies entries while edits for all sharers still find the old table.";
+        FailedCopyKept = "failed-copy-kept", "A break that fails keeps what it has copied.";
         PinMovedUnmarked = "pin-moved-unmarked", "A pinned page moves below tables that fork may share.";
         ForkSharesPinned = "fork-shares-pinned", "Fork shares a table that maps a pinned page.";
         ShareNotFlushed = "share-not-flushed", "Fork write-protects a pointer without a flush.";

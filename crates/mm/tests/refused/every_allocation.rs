@@ -121,7 +121,9 @@ fn every_allocation_fails_in_turn<I: Isa>() {
     println!("{:8} {total:5} failures in all", I::KIND.to_string());
 }
 
-/// Steps that allocate nothing in a space of its own may have to break a table.
+/// INV-SHARE-ATOMIC, where a step breaks tables.
+///
+/// Steps that allocate nothing in a space of its own may have to break one, too.
 fn every_allocation_of_a_sharer_fails_in_turn<I: Isa>() {
     let mut seen = Seen::default();
     for step in super::steps::all::<I>().into_iter().filter(|step| step.allocates) {

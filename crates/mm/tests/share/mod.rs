@@ -11,7 +11,7 @@ use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestProcess, TestWorld, at};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
-use pagewright_mm::{Advice, MapFlags, MmError, MmSetting};
+use pagewright_mm::{Advice, FaultError, MapFlags, MmError, MmSetting};
 use pagewright_sim::AllocationFailure;
 use pagewright_types::{Access, Counter, Errno, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
@@ -28,6 +28,7 @@ on_both! {
     fork_shares_tables_for_those_who_asked,
     a_table_of_memory_that_a_child_does_not_get_is_not_shared,
     a_store_that_finds_no_memory_for_a_table_changes_nothing,
+    a_break_at_the_limit_of_references_changes_nothing,
 }
 
 /// Pages of three last-level tables, one in each.
@@ -257,5 +258,29 @@ fn a_store_that_finds_no_memory_for_a_table_changes_nothing<I: Isa>() {
     }
     child.write(CPU, at(base, 0), 10);
     assert_eq!((values(&process, base), values(&child, base)), ([1, 2, 3], [10, 2, 3]));
+    TestProcess::end_all_at_rest(&[&process, &child]);
+}
+
+/// INV-SHARE-ATOMIC: a page on the way has as many references as entries may have.
+fn a_break_at_the_limit_of_references_changes_nothing<I: Isa>() {
+    const MOST: u32 = 3 << 30;
+    let (world, process, base) = parent::<I>(2);
+    process.write(CPU, at(base, 1), 8);
+    let child = process.fork();
+    let pfn = process.frame(CPU, at(base, 1), Access::Read);
+    let known = world.on(CPU, |mm| mm.tlb().frames().folio(pfn).refs());
+    world.on(CPU, |mm| mm.tlb().frames().folio(pfn).get_raw(MOST - known));
+    let tables = world.gauge(Gauge::PageTablePages);
+    let refused = FaultError::OutOfMemory(MmError::TooManyHolders { va: at(base, 1) });
+    for process in [&process, &child] {
+        assert_eq!(process.touch(CPU, base, Access::Write), Err(refused));
+        assert_eq!((process.read(CPU, at(base, 1)), values(process, base)), (8, [1, 2, 3]));
+    }
+    assert_eq!(world.gauge(Gauge::PageTablePages), tables);
+    let thawed = world.on(CPU, |mm| mm.tlb().frames().folio(pfn).freeze(MOST).map(|frozen| frozen.thaw(known)));
+    thawed.expect("no other references");
+    world.recount(&[&process, &child]);
+    child.write(CPU, base, 10);
+    assert_eq!((values(&process, base)[0], values(&child, base)[0]), (1, 10), "below the limit again");
     TestProcess::end_all_at_rest(&[&process, &child]);
 }

@@ -7,11 +7,11 @@ use pagewright_arch::{Isa, generic_tests, on_both};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, OTHER, THIRD, TestProcess, at};
 use pagewright_lab::planted_bugs_are_found;
-use pagewright_mm::Space;
+use pagewright_mm::{MapFlags, Space};
 use pagewright_sim::Sim;
 use pagewright_sim::explore::CoroutineBody;
 use pagewright_sync::Arc;
-use pagewright_types::{Access, CpuId, NodeId, VirtAddr};
+use pagewright_types::{Access, CpuId, NodeId, Rights, VirtAddr};
 use std::rc::Rc;
 
 const SCHEDULES: u64 = 150;
@@ -186,7 +186,35 @@ fn two_threads_break<I: Isa>(seed: u64) -> bool {
     sound
 }
 
+/// A file is truncated for all sharers of a table while one of them breaks it.
+///
+/// INV-SHARE-BREAK: the copy loses what the old table loses.
+fn break_beside_truncation<I: Isa>(seed: u64) -> bool {
+    let (world, process, base) = parent::<I>(2);
+    let file = world.file(2);
+    let mapped = at(base, 100);
+    process.map_over(mapped, &file, Rights::RW, MapFlags::SHARED | MapFlags::FIXED);
+    process.write(CPU, mapped, 9);
+    let child = process.fork();
+    let breaks = if seed.is_multiple_of(2) { &process } else { &child };
+    world.lab.run(CPU, &breaks.space);
+    let (space, cut) = (breaks.space.clone(), file.clone());
+    let [stores, truncates] = [(); 2].map(|()| Rc::clone(&world));
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || stores.store(CPU, &space, base, 70)),
+        Box::new(move || truncates.on(OTHER, |mm| mm.truncate(&cut, 0)).expect("not sealed")),
+    ];
+    race(&world, seed, programs);
+    let sound = [&process, &child].iter().all(|process| process.touch(CPU, mapped, Access::Read).is_err());
+    world.recount(&[&process, &child]);
+    world.on(CPU, |mm| mm.forget_file(&file));
+    TestProcess::end_all_at_rest(&[&process, &child]);
+    sound
+}
+
 generic_tests! {
+    a_break_loses_what_a_truncation_removes:
+        assert_holds(SCHEDULES, break_beside_truncation::<I>, "a page of the file is mapped after its truncation");
     two_threads_break_a_table_and_a_third_loses_it:
         assert_holds(SCHEDULES, two_threads_break::<I>, "a store was lost, or seen by the child");
     a_break_an_end_and_a_reader_do_not_disturb_each_other:
@@ -200,6 +228,7 @@ generic_tests! {
 }
 
 on_both! {
+    a_break_loses_what_a_truncation_removes,
     two_threads_break_a_table_and_a_third_loses_it,
     a_break_an_end_and_a_reader_do_not_disturb_each_other,
     the_last_of_two_that_end_frees_the_tables,
@@ -247,6 +276,11 @@ mod still {
         true
     }
 
+    pub(super) fn limit<I: Isa>(_seed: u64) -> bool {
+        super::super::a_break_at_the_limit_of_references_changes_nothing::<I>();
+        true
+    }
+
     pub(super) fn pinned<I: Isa>(_seed: u64) -> bool {
         super::super::pins::a_table_with_a_pinned_page_is_not_shared_until_it_is_unpinned::<I>();
         true
@@ -260,6 +294,8 @@ planted_bugs_are_found! {
     ForkSharesPinned => still::pinned,
     PinMovedUnmarked => still::moved,
     LastShareDropped => two_ends,
+    FailedCopyKept => still::limit,
+    CopiedBeforeGap => break_beside_truncation,
     EditsFoldedFirst => take_back_beside_page_out,
     LeaveNotFlushed => still::left,
     BreakNotFlushed => still::mapped,

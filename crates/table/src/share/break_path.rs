@@ -13,9 +13,9 @@
 //!   X: one share less         under X's lock, which is held since before the copy
 //! ```
 //!
-//! The pointer is in transition before the first entry is copied. An operation for all sharers that
-//! edits an old table after its copy was made visits this space, too, waits, and edits the copy.
-//! Otherwise a page that was truncated meanwhile would be mapped again by the copy.
+//! INV-SHARE-BREAK: the pointer is in transition before the first entry is copied. An operation for
+//! all sharers that edits an old table after its copy was made visits this space, too, waits, and
+//! edits the copy. Otherwise a page that was truncated meanwhile would be mapped again by the copy.
 //!
 //! Nothing is freed: the last share of X is never dropped here. If X had one share when it was
 //! locked, it is [taken back](super::take_back) instead, and while X is locked no other space drops
@@ -168,7 +168,8 @@ impl<'h, P: Platform> Tables<'h, P> {
             return Err(BreakStop::NeedsTables(needed));
         }
         let shared = parent.load(index);
-        parent.store(index, P::Isa::soft(GAP));
+        let hide = || parent.store(index, P::Isa::soft(GAP));
+        plant!(CopiedBeforeGap; (), hide());
         <P::Locks as Backend>::point();
         let mut copy = Break { tables: *self, va, keep, hooks, reserve, made: 0 };
         let new = match copy.copy_table(&old) {
@@ -180,6 +181,7 @@ impl<'h, P: Platform> Tables<'h, P> {
             }
         };
         let made = copy.made;
+        plant!(CopiedBeforeGap => hide());
         self.hook_copy(&parent, index, new, level);
         // INV-SHARE-LEAVE: every CPU of this space was flushed, and every walk has ended.
         drop_share(self.tlb, old.table());
@@ -240,7 +242,7 @@ impl<P: Platform, H: CopyHooks> Break<'_, '_, P, H> {
         // An upper table has nothing but pointers unless there are blocks.
         let has_leaves = level == Level::PTE || tables.has_blocks();
         if has_leaves && let Err(stop) = old.copy_shared(&new, self.hooks) {
-            self.discard(new);
+            plant!(FailedCopyKept; core::mem::forget(new), self.discard(new));
             if let Some(child) = below_it {
                 self.discard(LockedTable::new(tables, child, below(level), self.va));
             }
