@@ -9,6 +9,7 @@
 //! | `status` | the `Vm…` and `Rss…` lines of `/proc/PID/status` | `task_mem` |
 //! | `pagemap` | a word for each page, in binary form | `pte_to_pagemap_entry` |
 //! | `meminfo` | the memory of the machine | `meminfo_proc_show` |
+//! | `page_tables` | what the page tables of each space take | none |
 //! | `swaps` | the swap devices | `swap_show` |
 //! | `vmstat` | gauges, then counters | `vmstat_show` |
 //!
@@ -28,6 +29,7 @@
 mod maps;
 mod mem_size_stats;
 mod meminfo;
+mod page_tables;
 mod pagemap;
 mod smaps;
 mod status;

@@ -108,6 +108,19 @@ fn a_child_has_its_root_alone_and_the_rest_in_proportion<I: Isa>() {
     let (whole, of_child) = (bytes(&process), bytes(&child));
     assert_eq!(of_child.private, 6 * PAGE_SIZE, "the root, one table at two levels, and three of the last");
     assert_eq!(whole.proportional + of_child.proportional, total());
+    let mut text = String::new();
+    world.on(CPU, |mm| mm.show_page_tables(&mut text)).expect("a string takes everything");
+    let lines: Vec<&str> = text.lines().collect();
+    let [parents, childs] = [&process, &child].map(|process| {
+        let start = format!("{} ", process.space.id().raw());
+        lines.iter().find_map(|line| line.strip_prefix(&*start)).expect("a line of the space")
+    });
+    assert_eq!(childs, format!("24 kB 2036 kB {} kB", of_child.proportional / 1024));
+    assert_eq!(
+        parents,
+        format!("{} kB {} kB {} kB", whole.private / 1024, whole.shared / 1024, whole.proportional / 1024)
+    );
+    assert!(lines.last().is_some_and(|all| all.ends_with(&format!(" {} kB", total() / 1024))), "{text}");
     child.end();
     process.end();
 }

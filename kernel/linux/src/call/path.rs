@@ -139,6 +139,7 @@ fn virtual_file(thread: &Thread, path: &str) -> Option<Arc<Inode>> {
         "/proc/vmstat" => mm().show_vmstat(&mut text),
         "/proc/meminfo" => mm().show_meminfo(&mut text),
         "/proc/swaps" => mm().show_swaps(&mut text),
+        "/sys/kernel/debug/page_tables" => mm().show_page_tables(&mut text),
         _ => return None,
     };
     written.ok()?;
