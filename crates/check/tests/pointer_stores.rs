@@ -99,3 +99,22 @@ fn a_missing_dsb_ishst_after_a_store_through_a_pointer_is_found_if_stores_are_de
     unseen.unwrap_clean();
     assert!(unseen.to_string().contains("NOT judged: a missing DSB ISHST"), "{unseen}");
 }
+
+#[test]
+fn entries_that_are_cleared_in_a_row_are_drawn_in_one_line() {
+    let outcome = Check::<X86_64>::new().explore(|harness| {
+        let tables = Rc::new(Tables::run_everywhere(harness));
+        let entries = (0..3).map(|index| (tables.leaf(index), harness.alloc_frame()));
+        entries.for_each(|(at, frame)| store(harness, at, leaf(X86_64::KIND, frame, true)));
+        let unmaps = program(move |cpu: &Cpu<X86_64>| {
+            cpu.call("munmap", |cpu| {
+                cpu.will_reduce(PageRange::new(page(0), page(3)), Rights::empty());
+                (0..3).for_each(|index| store(cpu, tables.leaf(index), 0));
+            });
+        });
+        vec![unmaps, program(|cpu| _ = cpu.read(page(1)))]
+    });
+    outcome.expect_violation(Rule::Rights);
+    let text = outcome.to_string();
+    assert!(text.contains("clears entry 0x1[0] to [2] by pointer") && !text.contains("[1]"), "{text}");
+}

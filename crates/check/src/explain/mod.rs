@@ -27,7 +27,7 @@ use marks::Mark;
 use pagewright_arch::PteSlot;
 use pagewright_sim::explore::{RunEnd, ScheduleStep, StepAction, StopPoint};
 use pagewright_types::judge::{CachedEntry, CachedEntryKind};
-use pagewright_types::{Access, CpuId, IsaKind, PhysAddr, VirtAddr};
+use pagewright_types::{Access, CpuId, IsaKind, Pfn, PhysAddr, VirtAddr};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 
@@ -63,6 +63,8 @@ enum Origin {
     Fills(VirtAddr),
     /// An access faults.
     Faults,
+    /// The entries from the first to the last address are cleared by pointer, in one step.
+    Clears(PhysAddr, PhysAddr),
 }
 
 /// An access that has open, and was neither made nor refused yet.
@@ -210,6 +212,12 @@ impl Merged {
                 let origin = if made.cached { Origin::Nothing } else { Origin::Fills(made.va) };
                 self.add(Line { at, cpu, text, why, note: false, times: 1 }, Some(entry.oracle_step), origin, shown);
             }
+            JournalEvent::PointerStore { at: slot, new: 0, reported: false, .. } => {
+                if !self.clears_next(cpu, at, *slot) {
+                    let origin = Origin::Clears(*slot, *slot);
+                    self.add(Line { at, cpu, text, why, note: false, times: 1 }, None, origin, shown);
+                }
+            }
             JournalEvent::PointerStore { reported, .. } => {
                 let step = reported.then_some(entry.oracle_step);
                 self.add(Line { at, cpu, text, why, note: false, times: 1 }, step, Origin::Nothing, shown);
@@ -223,6 +231,19 @@ impl Merged {
                 );
             }
         }
+    }
+
+    /// Adds `slot` to the entries that the last line clears, if it is the next one in their table.
+    fn clears_next(&mut self, cpu: CpuId, at: u32, slot: PhysAddr) -> bool {
+        let Some(last) = self.lines.last_mut() else { return false };
+        let Origin::Clears(first, end) = last.origin else { return false };
+        let same_table = Pfn::containing(first) == Pfn::containing(slot);
+        if (last.line.cpu, last.line.at) != (cpu, at) || end.add(8) != slot || !same_table {
+            return false;
+        }
+        last.origin = Origin::Clears(first, slot);
+        last.line.text = words::clears(first, slot);
+        true
     }
 
     fn mark(&mut self, mark: Mark) {
@@ -287,7 +308,7 @@ impl MergedLine {
                 slot.table == table
             }
             (Origin::Fills(_), CachedEntryKind::Table { .. } | CachedEntryKind::Walk { .. }) => false,
-            (Origin::Nothing | Origin::Faults, _) => false,
+            (Origin::Nothing | Origin::Faults | Origin::Clears(..), _) => false,
         }
     }
 }

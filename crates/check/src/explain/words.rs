@@ -20,6 +20,11 @@ fn at(slot: PteSlot) -> EntryAt {
     EntryAt(slot.addr())
 }
 
+/// The text for stores of zero by pointer to the entries of a table, from `first` to `last`.
+pub(super) fn clears(first: PhysAddr, last: PhysAddr) -> String {
+    format!("clears {} to [{}] by pointer", EntryAt(first), last.page_offset() / 8)
+}
+
 /// The store of `pte` to the entry at `slot`.
 fn store(slot: PteSlot, pte: Pte) -> String {
     if pte.is_empty() { format!("clears {}", at(slot)) } else { format!("stores {:#x} to {}", pte.raw(), at(slot)) }
