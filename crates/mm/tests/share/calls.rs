@@ -5,7 +5,8 @@ use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::{ANON, CPU, GupCall, TestProcess, TestWorld, at};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
-use pagewright_mm::{Advice, MapFlags, RemapFlags, RemapRequest};
+use pagewright_mm::user::IoVec;
+use pagewright_mm::{Advice, MapFlags, Mm, RemapFlags, RemapRequest};
 use pagewright_types::{Access, PAGE_SIZE, Rights, VirtAddr};
 
 on_both! { a_call_on_one_side_is_not_seen_on_the_other }
@@ -44,7 +45,7 @@ fn rows<I: Isa>() -> Vec<Row<I>> {
     ]
 }
 
-/// Calls that lock, track, replace or move memory, and the end of the process.
+/// Calls that lock, track, replace or move memory.
 fn more_rows<I: Isa>() -> Vec<Row<I>> {
     let row = |name, act, after| Row { name, act, after };
     vec![
@@ -91,6 +92,13 @@ fn more_rows<I: Isa>() -> Vec<Row<I>> {
             },
             MIDDLE_GONE,
         ),
+    ]
+}
+
+/// Stores that others do, and the end of the process.
+fn rows_by_others<I: Isa>() -> Vec<Row<I>> {
+    let row = |name, act, after| Row { name, act, after };
+    vec![
         row(
             "a forced write",
             |_, process, base| {
@@ -103,6 +111,28 @@ fn more_rows<I: Isa>() -> Vec<Row<I>> {
             },
             [Some(1), Some(7), Some(3)],
         ),
+        row(
+            "process_vm_writev into it",
+            |world, process, base| {
+                let stranger = TestProcess::new(&process.world);
+                let word = stranger.anon(1);
+                stranger.write(CPU, word, 9);
+                let [ours, theirs] = [word, at(base, PLACES[1])].map(|base| [IoVec { base, len: 8 }]);
+                let write = |mm: &Mm<_>| mm.process_vm_writev((&stranger.space, &ours), (&process.space, &theirs), 0);
+                assert_eq!(world.on(CPU, write), Ok(8));
+                stranger.end();
+                world.lab.run(CPU, &process.space);
+            },
+            [Some(1), Some(9), Some(3)],
+        ),
+        row(
+            "a store of the kernel",
+            |world, process, base| {
+                world.on(CPU, |mm| mm.put_user(&process.space, at(base, PLACES[1]), 11_u64)).expect("mapped");
+            },
+            [Some(1), Some(11), Some(3)],
+        ),
+        // The OOM killer and `execve` end a space in the same way.
         row("exit", |_, process, _| process.end(), GONE),
     ]
 }
@@ -116,7 +146,7 @@ fn seen<I: Isa>(process: &TestProcess<I>, base: VirtAddr) -> [Option<u64>; 3] {
 
 /// INV-SHARE-OWN.
 fn a_call_on_one_side_is_not_seen_on_the_other<I: Isa>() {
-    for row in rows::<I>().into_iter().chain(more_rows()) {
+    for row in rows::<I>().into_iter().chain(more_rows()).chain(rows_by_others()) {
         for by_child in [true, false] {
             let (world, process, base) = super::parent::<I>(2);
             world.swap_to(64);
