@@ -73,7 +73,7 @@ impl FaultCosts {
             for mode in in_turns(round) {
                 parent.set(mode)?;
                 let before = [Counter::PwCowCopy, Counter::PwTableBroken].map(|counter| parent.mm.counter(counter));
-                let (child, fork) = parent.fork(SpanClock::Cpu)?;
+                let (child, fork) = parent.fork()?;
                 parent.mm.tlb().switch_to(child.table().context());
                 let clock = SpanClock::Cpu.start();
                 stores.iter().try_for_each(|va| parent.store(&child, *va))?;

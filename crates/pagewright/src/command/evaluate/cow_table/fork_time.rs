@@ -6,6 +6,10 @@
 //! In a round, the ways take turns on the same parent. Before each fork, the parent's pages are its
 //! own again, as those of a process that has stored to them since its last fork.
 //!
+//! The child ends before the next fork, and its end reads the record of each table that it leaves.
+//! From about 32 GiB on these are more than a second-level cache holds, so forks with shared tables
+//! then find cold caches, and the smaller ones warm ones.
+//!
 //! Not guaranteed: the exception and the rest of fork(2), which are in Linux's figure only. A
 //! record that a fork reads and does not change is not counted; it can read only records of frames
 //! that entries name which it loads.
@@ -13,7 +17,7 @@
 use super::super::plot::size;
 use super::super::{Context, EvaluateError, Plot, PlotAxis, PlotScale, Run, Scale, Series, Stats, Table};
 use super::linux::{LinuxFork, available};
-use super::parent::{ForkMode, Parent, SpanClock, failed};
+use super::parent::{ForkMode, Parent, failed};
 use pagewright_arch::X86_64;
 use pagewright_host::TableMachine;
 use pagewright_mm::Mm;
@@ -115,12 +119,12 @@ impl ForkTimes {
         let (mut classic, mut shared) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             parent.set(ForkMode::Classic)?;
-            classic.push(parent.time_fork(SpanClock::Cpu)?);
+            classic.push(parent.time_fork()?);
             restore(&parent, range, ForkMode::Classic)?;
             parent.set(ForkMode::Shared)?;
             let mut samples = Vec::new();
             for _ in 0..SHARED_IN_A_ROUND {
-                samples.push(parent.time_fork(SpanClock::Monotonic)?);
+                samples.push(parent.time_fork()?);
                 restore(&parent, range, ForkMode::Shared)?;
             }
             shared.push(Stats::of(samples).median);

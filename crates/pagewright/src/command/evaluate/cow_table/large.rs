@@ -13,7 +13,8 @@ use super::super::{EvaluateError, Run, Stats, Table};
 use super::parent::{ForkMode, Parent, SpanClock, failed};
 use pagewright_arch::X86_64;
 use pagewright_host::TableMachine;
-use pagewright_types::{Level, PAGE_SIZE, PageRange, VirtAddr};
+use pagewright_mm::{Advice, MapFlags};
+use pagewright_types::{Access, Counter, Level, PAGE_SIZE, PageRange, VirtAddr};
 use std::time::Duration;
 
 /// Operations in a sample.
@@ -31,6 +32,9 @@ pub(super) struct LargeSpace {
     pub(super) status: [Vec<f64>; 2],
     /// The same while a child shares the tables.
     pub(super) status_shared: [Vec<f64>; 2],
+    /// The first read after a read fault filled an entry for all sharers, and later ones.
+    pub(super) status_first: [Vec<f64>; 2],
+    pub(super) status_edited: [Vec<f64>; 2],
     /// Microseconds of a `munmap` of one page of an own table, by size.
     pub(super) unmap: [Vec<f64>; 2],
     /// The same, where all tables are shared.
@@ -45,19 +49,22 @@ impl LargeSpace {
     pub(super) fn measure(bytes: [u64; 2], rounds: usize) -> Result<Self, EvaluateError> {
         let [small, large] = bytes.map(SizedSpace::new);
         let spaces = [small?, large?];
-        let [status, status_shared, unmap, unmap_shared] = [const { [const { Vec::new() }; 2] }; 4];
-        let mut all = Self { bytes, status, status_shared, unmap, unmap_shared };
+        let [status, status_shared, status_first, status_edited, unmap, unmap_shared] =
+            [const { [const { Vec::new() }; 2] }; 6];
+        let mut all = Self { bytes, status, status_shared, status_first, status_edited, unmap, unmap_shared };
         // The first round warms up.
         for round in 0..=rounds {
             for (of, space) in spaces.iter().enumerate() {
-                let status = space.read_status()?;
+                let status = space.read_warm_status()?;
                 let unmap = space.unmap()?;
-                let status_shared = space.read_shared_status()?;
+                let [status_shared, status_first, status_edited] = space.read_shared_status()?;
                 let unmap_shared = space.unmap_shared()?;
                 if round > 0 {
                     all.status[of].push(status);
                     all.unmap[of].push(unmap);
                     all.status_shared[of].push(status_shared);
+                    all.status_first[of].push(status_first);
+                    all.status_edited[of].push(status_edited);
                     all.unmap_shared[of].push(unmap_shared);
                 }
             }
@@ -65,10 +72,12 @@ impl LargeSpace {
         Ok(all)
     }
 
-    fn rows(&self) -> [(&'static str, &'static str, &[Vec<f64>; 2]); 4] {
+    fn rows(&self) -> [(&'static str, &'static str, &[Vec<f64>; 2]); 6] {
         [
             ("read of /proc/PID/status (VmRSS)", "status_us", &self.status),
             ("the same, tables shared", "status_shared_us", &self.status_shared),
+            ("the first after an edit for all sharers", "status_first_us", &self.status_first),
+            ("later ones", "status_edited_us", &self.status_edited),
             ("munmap of a page", "munmap_us", &self.unmap),
             ("the same, first after a shared fork", "munmap_shared_us", &self.unmap_shared),
         ]
@@ -107,6 +116,8 @@ impl LargeSpace {
 struct SizedSpace {
     parent: Parent<TableMachine<X86_64>>,
     range: PageRange,
+    /// A page that is mapped and not resident, under a last-level table that exists.
+    hole: VirtAddr,
 }
 
 impl SizedSpace {
@@ -114,31 +125,47 @@ impl SizedSpace {
         let parent = Parent::without_contents(bytes)?;
         let range = parent.populate(VirtAddr::ZERO, bytes)?;
         parent.set(ForkMode::Shared)?;
-        Ok(Self { parent, range })
+        let pages = parent.map(VirtAddr::ZERO, 2 * PAGE_SIZE, MapFlags::empty())?;
+        parent.store(&parent.space, pages.start().add(PAGE_SIZE))?;
+        Ok(Self { parent, range, hole: pages.start() })
     }
 
-    /// Microseconds of one read.
-    fn read_status(&self) -> Result<f64, EvaluateError> {
+    /// Microseconds of one of `reads` reads.
+    fn read_status(&self, reads: u32) -> Result<f64, EvaluateError> {
         let mut text = String::new();
         let clock = SpanClock::Monotonic.start();
-        for _ in 0..IN_A_SAMPLE {
+        for _ in 0..reads {
             text.clear();
             self.parent.mm.show_status(&self.parent.space, &mut text).map_err(failed)?;
         }
-        let took = micros(clock.elapsed());
-        let kib = self.range.len() >> 10;
-        match text.lines().any(|line| line.starts_with("VmRSS:") && line.contains(&format!(" {kib} kB"))) {
-            true => Ok(took),
-            false => Err(failed(format!("VmRSS is not {kib} kB: {text}"))),
-        }
+        let took = clock.elapsed().as_secs_f64() * 1e6 / f64::from(reads);
+        let rss = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default().trim();
+        let mapped = format!("{} kB", (self.range.len() + PAGE_SIZE) >> 10);
+        if rss == mapped { Ok(took) } else { Err(failed(format!("VmRSS is {rss}, and {mapped} are resident"))) }
     }
 
-    fn read_shared_status(&self) -> Result<f64, EvaluateError> {
-        let (child, _) = self.parent.fork(SpanClock::Monotonic)?;
-        let read = self.read_status();
-        self.parent.mm.end_space(&child);
-        self.parent.take_back(self.range)?;
-        read
+    /// The same of a read after another, which has summed up what others have edited.
+    fn read_warm_status(&self) -> Result<f64, EvaluateError> {
+        self.read_status(1)?;
+        self.read_status(IN_A_SAMPLE)
+    }
+
+    /// The same while a child shares the tables: warm, first after an edit for all, and later.
+    fn read_shared_status(&self) -> Result<[f64; 3], EvaluateError> {
+        let Self { parent, range, hole } = self;
+        let (child, _) = parent.fork()?;
+        let shared = self.read_warm_status()?;
+        let broken = parent.mm.counter(Counter::PwTableBroken);
+        parent.mm.fault(&child, *hole, Access::Read).map_err(failed)?;
+        if parent.mm.counter(Counter::PwTableBroken) != broken {
+            return Err(failed("a read broke shared tables"));
+        }
+        let (first, later) = (self.read_status(1)?, self.read_status(IN_A_SAMPLE)?);
+        parent.mm.end_space(&child);
+        parent.take_back(*range)?;
+        // The hole is empty again.
+        parent.mm.madvise(&parent.space, *hole, PAGE_SIZE, Advice::DontNeed).map_err(failed)?;
+        Ok([shared, first, later])
     }
 
     /// Microseconds of one `munmap` of a page, which is then mapped again.
@@ -154,7 +181,7 @@ impl SizedSpace {
     fn unmap_shared(&self) -> Result<f64, EvaluateError> {
         let mut took = Duration::ZERO;
         for at in 0..IN_A_SAMPLE {
-            let (child, _) = self.parent.fork(SpanClock::Monotonic)?;
+            let (child, _) = self.parent.fork()?;
             took += self.unmap_page(at)?;
             self.parent.mm.end_space(&child);
             self.parent.store_to_all(self.table_of(at))?;

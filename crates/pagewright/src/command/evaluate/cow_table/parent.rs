@@ -172,12 +172,12 @@ impl<P: Platform> Parent<P> {
         range.iter().try_for_each(|va| self.store(&self.space, va))
     }
 
-    /// Forks, and returns how long it took.
+    /// Forks, and returns the CPU time that it took.
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(super) fn fork(&self, clock: SpanClock) -> Result<(Arc<Space<P>>, Duration), EvaluateError> {
-        let clock = clock.start();
+    pub(super) fn fork(&self) -> Result<(Arc<Space<P>>, Duration), EvaluateError> {
+        let clock = SpanClock::Cpu.start();
         let child = self.mm.fork(&self.space);
         let time = clock.elapsed();
         Ok((child.map_err(failed)?, time))
@@ -187,8 +187,8 @@ impl<P: Platform> Parent<P> {
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(super) fn time_fork(&self, clock: SpanClock) -> Result<f64, EvaluateError> {
-        let (child, time) = self.fork(clock)?;
+    pub(super) fn time_fork(&self) -> Result<f64, EvaluateError> {
+        let (child, time) = self.fork()?;
         self.mm.end_space(&child);
         Ok(time.as_secs_f64() * 1e6)
     }

@@ -47,7 +47,7 @@ impl Snapshots {
         for round in 0..=rounds {
             for mode in in_turns(round) {
                 parent.set(mode)?;
-                let (child, pause) = parent.fork(SpanClock::Cpu)?;
+                let (child, pause) = parent.fork()?;
                 nanos.clear();
                 for va in &pages {
                     let clock = SpanClock::Cpu.start();
