@@ -6,7 +6,7 @@
 use crate::call;
 use crate::errno::Errno;
 use crate::memory::mm;
-use crate::process::ExitStatus;
+use crate::oom;
 use crate::record;
 use crate::report;
 use crate::signal;
@@ -213,20 +213,11 @@ fn serve_fault(thread: &mut Thread, va: VirtAddr, access: Access) -> Result<(), 
                 FaultError::NotMapped { .. } | FaultError::Guarded { .. } => (signal::SIGSEGV, signal::SEGV_MAPERR),
                 FaultError::NotAllowed { .. } => (signal::SIGSEGV, signal::SEGV_ACCERR),
                 FaultError::PastEnd { .. } | FaultError::Device { .. } => (signal::SIGBUS, signal::BUS_ADRERR),
-                FaultError::OutOfMemory(_) => {
-                    report_oom_kill(thread);
-                    return Err(CallStop::ExitProcess(ExitStatus::Signal(signal::SIGKILL)));
-                }
+                FaultError::OutOfMemory(_) => return Err(oom::out_of_memory(thread)),
             };
             signal::force_signal(thread, signal, code, va)
         }
     }
-}
-
-fn report_oom_kill(thread: &Thread) {
-    let mut scheduler = scheduler();
-    let name = scheduler.process(thread.process).name();
-    report::say(format_args!("{name} ({}) is killed: out of memory", thread.process.0));
 }
 
 fn signal_of(exception: Exception) -> u8 {

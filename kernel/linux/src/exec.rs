@@ -76,6 +76,8 @@ pub(crate) struct ProgramImage {
     pub(crate) space: Arc<SpaceHandle>,
     pub(crate) context: UserContext,
     pub(crate) path: String,
+    /// The arguments, each with its zero byte.
+    pub(crate) arguments: Arc<[u8]>,
     pub(crate) trampoline: VirtAddr,
 }
 
@@ -126,7 +128,8 @@ pub(crate) fn load(request: &ExecRequest, limits: &ProcessLimits) -> Result<Prog
             let (brk, path) = (space.0.map().read().heap().start(), node.path());
             let (top, stack) = (user_end(), limits.space_limits().get(Resource::Stack));
             record::end_image(Some(format_args!("exec {brk:x} {top:x} {stack:x} {path}")));
-            Ok(ProgramImage { space, context, path: node.path(), trampoline })
+            let arguments = request.arguments.iter().flat_map(|word| word.iter().copied().chain([0])).collect();
+            Ok(ProgramImage { space, context, path: node.path(), arguments, trampoline })
         }
         Err(error) => {
             record::end_image(None);
@@ -392,8 +395,9 @@ pub(crate) fn start_init(options: &Options) {
     let mut actions = SigActions::new();
     actions.trampoline = image.trampoline;
     let actions = Arc::new(Mutex::new(actions));
+    scheduler.process(id).arguments = image.arguments;
     scheduler.process(id).actions = Arc::downgrade(&actions);
-    scheduler.threads.insert(id, ThreadEntry { process: id, pending: PendingSignals::default() });
+    scheduler.threads.insert(id, ThreadEntry { process: id, name: None, pending: PendingSignals::default() });
     scheduler.make_ready(Box::new(Thread {
         id,
         first_id: id,

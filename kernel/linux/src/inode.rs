@@ -13,7 +13,9 @@ use crate::call;
 use crate::errno::Errno;
 use crate::file_lock::FileLocks;
 use crate::memory::{FileObject, mm};
+use crate::procfs;
 use crate::ramfs;
+use crate::task::TaskId;
 use crate::timers::realtime_ns;
 use crate::zram::{self, ZramAttribute};
 use alloc::boxed::Box;
@@ -23,6 +25,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_hal::console;
+use pagewright_mm::MmSetting;
 use pagewright_mm::file::{FileKind, FileOps};
 use pagewright_types::PAGE_SIZE;
 use spin::Mutex;
@@ -49,6 +52,10 @@ pub(crate) enum InodeKind {
     Zram,
     /// A file of the device below `/sys`.
     Attribute(ZramAttribute),
+    /// A setting of the memory manager.
+    Setting(MmSetting),
+    /// `/proc/PID/oom_score_adj`.
+    OomScoreAdj(Arc<TaskId>),
 }
 
 /// An object of the memory manager that is open, or has a path.
@@ -252,6 +259,8 @@ impl Inode {
             InodeKind::Zram => zram::size(),
             InodeKind::Attribute(_) => PAGE_SIZE,
             InodeKind::Text(_)
+            | InodeKind::Setting(_)
+            | InodeKind::OomScoreAdj(_)
             | InodeKind::Directory
             | InodeKind::Null
             | InodeKind::Zero
@@ -266,6 +275,8 @@ impl Inode {
             InodeKind::Shmem(object) => object.0.charged() * (PAGE_SIZE / 512),
             InodeKind::Archive(_) => self.size().div_ceil(PAGE_SIZE) * (PAGE_SIZE / 512),
             InodeKind::Text(_)
+            | InodeKind::Setting(_)
+            | InodeKind::OomScoreAdj(_)
             | InodeKind::Directory
             | InodeKind::Link(_)
             | InodeKind::Null
@@ -288,6 +299,8 @@ impl Inode {
             InodeKind::Archive(_)
             | InodeKind::Shmem(_)
             | InodeKind::Text(_)
+            | InodeKind::Setting(_)
+            | InodeKind::OomScoreAdj(_)
             | InodeKind::Directory
             | InodeKind::Link(_)
             | InodeKind::Attribute(_) => return 0,
@@ -304,6 +317,8 @@ impl Inode {
             InodeKind::Archive(file) => file.object(&self.path()),
             InodeKind::Shmem(object) => Ok(object.0.clone()),
             InodeKind::Text(_)
+            | InodeKind::Setting(_)
+            | InodeKind::OomScoreAdj(_)
             | InodeKind::Directory
             | InodeKind::Link(_)
             | InodeKind::Null
@@ -329,6 +344,8 @@ impl Inode {
             InodeKind::Archive(file) => file.look_at_start(len, look),
             InodeKind::Shmem(object) => Ok(look(&read_object(&object.0, 0, len as usize)?)),
             InodeKind::Text(_)
+            | InodeKind::Setting(_)
+            | InodeKind::OomScoreAdj(_)
             | InodeKind::Directory
             | InodeKind::Link(_)
             | InodeKind::Null
@@ -355,6 +372,8 @@ impl Inode {
             InodeKind::Random => Ok(call::random(wanted)),
             InodeKind::Zram => zram::read(from, wanted),
             InodeKind::Attribute(attribute) => piece(attribute.show()?.as_bytes(), from, wanted),
+            InodeKind::Setting(setting) => piece(procfs::show_setting(*setting).as_bytes(), from, wanted),
+            InodeKind::OomScoreAdj(of) => piece(procfs::show_oom_score_adj(of)?.as_bytes(), from, wanted),
         }
     }
 
@@ -367,6 +386,14 @@ impl Inode {
             InodeKind::Directory => Err(Errno::EISDIR),
             InodeKind::Attribute(attribute) => {
                 attribute.store(bytes)?;
+                Ok(bytes.len())
+            }
+            InodeKind::Setting(setting) => {
+                procfs::store_setting(*setting, bytes)?;
+                Ok(bytes.len())
+            }
+            InodeKind::OomScoreAdj(of) => {
+                procfs::store_oom_score_adj(of, bytes)?;
                 Ok(bytes.len())
             }
             InodeKind::Console => {

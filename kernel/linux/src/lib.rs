@@ -13,6 +13,8 @@
 //! | `limits` | the limits of a process (`setrlimit`) |
 //! | `file`, `inode`, `ramfs`, `pipe` | descriptors; files and devices; the tree of paths; pipes |
 //! | `file_lock` | locks on files |
+//! | `procfs` | files below `/proc` and `/sys` |
+//! | `oom` | which process ends when no memory is left |
 //! | `zram` | the swap device |
 //! | `signal` | delivery of signals, and the stack frames of handlers |
 //! | `record` | memory calls and faults of programs, reported as they happen |
@@ -42,9 +44,11 @@ mod file_lock;
 mod inode;
 mod limits;
 mod memory;
+mod oom;
 mod options;
 mod pipe;
 mod process;
+mod procfs;
 mod ramfs;
 mod record;
 mod report;

@@ -174,6 +174,19 @@ impl SpaceHandle {
         Ok(String::from_utf8_lossy(&path).into_owned())
     }
 
+    /// Reads a name, which is cut after `max` bytes.
+    pub(crate) fn read_name(&self, from: VirtAddr, max: usize) -> Result<String, Errno> {
+        let mut bytes = Vec::new();
+        while bytes.len() < max {
+            let at = from.checked_add(bytes.len() as u64).ok_or(Errno::EFAULT)?;
+            match self.read_array(at)? {
+                [0] => break,
+                [byte] => bytes.push(byte),
+            }
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
     /// Reads a string that ends with a zero byte, of at most `max` bytes with it.
     fn read_to_zero(&self, from: VirtAddr, max: usize, too_long: Errno) -> Result<Vec<u8>, Errno> {
         let mut bytes = Vec::new();

@@ -67,6 +67,10 @@ pub(crate) struct Process {
     pub(crate) actions: Weak<Mutex<SigActions>>,
     /// The signal that its parent gets when it ends; 0 for none.
     pub(crate) exit_signal: u8,
+    /// Moves its score when memory runs out (`oom_score_adj`).
+    pub(crate) oom_score_adj: i32,
+    /// The arguments of its program, each with its zero byte.
+    pub(crate) arguments: Arc<[u8]>,
     pub(crate) timers: ProcessTimers,
     /// What its threads used, without those that run, and what its reaped children used.
     pub(crate) usage: Usage,
@@ -105,6 +109,8 @@ impl Process {
             pending: PendingSignals::default(),
             actions: Weak::new(),
             exit_signal: signal,
+            oom_score_adj: 0,
+            arguments: Arc::from([]),
             timers: ProcessTimers::new(),
             usage: Usage::default(),
             children_usage: Usage::default(),

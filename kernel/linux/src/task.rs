@@ -20,6 +20,7 @@ use crate::signal::{PendingSignals, SigActions, SignalCheck, SignalSet, count_st
 use crate::usage::Usage;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
 use alloc::sync::Arc;
 use pagewright_hal::UserContext;
 use pagewright_mm::user::FutexKey;
@@ -30,6 +31,9 @@ use spin::{Mutex, MutexGuard};
 /// The number of a thread, or of the process whose first thread has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TaskId(pub(crate) u32);
+
+/// The longest name of a thread in bytes (`TASK_COMM_LEN`, less the zero byte).
+pub(crate) const NAME_MAX: usize = 15;
 
 /// The first process, whose end powers the machine off.
 pub(crate) const INIT: TaskId = TaskId(1);
@@ -196,6 +200,8 @@ struct Sleeper {
 /// The part of a thread that other CPUs read.
 pub(crate) struct ThreadEntry {
     pub(crate) process: TaskId,
+    /// The name that it chose (`PR_SET_NAME`).
+    pub(crate) name: Option<String>,
     /// Signals sent to this thread (`tgkill`).
     pub(crate) pending: PendingSignals,
 }
@@ -338,6 +344,22 @@ impl Scheduler {
             sleeper.thread.resume = Some(resume);
             self.make_ready(sleeper.thread);
         }
+    }
+
+    /// The name of a thread, or of the process whose first thread has this number.
+    ///
+    /// It is that of its program unless the thread chose another one.
+    pub(crate) fn name_of(&self, id: TaskId) -> String {
+        let entry = self.threads.get(&id);
+        let chosen = entry.and_then(|entry| entry.name.clone());
+        let process = self.processes.get(&entry.map_or(id, |entry| entry.process));
+        let of_program = || process.map(|process| process.name().chars().take(NAME_MAX).collect()).unwrap_or_default();
+        chosen.unwrap_or_else(of_program)
+    }
+
+    /// Whether a thread waits.
+    pub(crate) fn is_asleep(&self, id: TaskId) -> bool {
+        self.asleep.contains_key(&id)
     }
 
     /// What the sleepers wait for.

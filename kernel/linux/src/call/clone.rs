@@ -231,7 +231,8 @@ fn create_task(
     // Another thread may have chosen the same number meanwhile.
     scheduler.choose_id(Some(id))?;
     let process = add_to_process(&mut scheduler, thread, handle, request, &space, actions);
-    scheduler.threads.insert(id, ThreadEntry { process, pending: PendingSignals::default() });
+    let name = scheduler.threads.get(&thread.id).and_then(|entry| entry.name.clone());
+    scheduler.threads.insert(id, ThreadEntry { process, pending: PendingSignals::default(), name });
     drop(scheduler);
     let birth = match (has(request, linux::CLONE_THREAD), has(request, linux::CLONE_VM)) {
         (true, _) => "thread",
@@ -256,6 +257,7 @@ fn add_to_process(
     }
     let caller = scheduler.process(thread.process);
     let (group, path, limits) = (caller.group, caller.path.clone(), caller.limits.clone());
+    let (oom_score_adj, arguments) = (caller.oom_score_adj, caller.arguments.clone());
     let (parent, exit_signal) = if has(request, linux::CLONE_PARENT) {
         (caller.parent, caller.exit_signal)
     } else {
@@ -268,6 +270,7 @@ fn add_to_process(
     child.vfork = has(request, linux::CLONE_VFORK);
     child.actions = Arc::downgrade(actions);
     child.exit_signal = exit_signal;
+    (child.oom_score_adj, child.arguments) = (oom_score_adj, arguments);
     scheduler.processes.insert(id, child);
     id
 }

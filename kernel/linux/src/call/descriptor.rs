@@ -60,6 +60,24 @@ pub(super) fn ioctl(thread: &mut Thread, a: Arguments) -> SyscallResult {
     Err(if known { Errno::ENOTTY } else { Errno::EINVAL }.into())
 }
 
+/// `fadvise64`: files are in memory, so no advice has an effect (`shmem` has no `readahead`).
+pub(super) fn fadvise(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let open = thread.open_file(a[0])?;
+    open.inode().ok_or(Errno::ESPIPE)?;
+    let known = a[3] as u32 <= linux::POSIX_FADV_NOREUSE;
+    if known && a[2].cast_signed() >= 0 { Ok(0) } else { Err(Errno::EINVAL.into()) }
+}
+
+/// `readahead`: a file that can be read is in memory.
+pub(super) fn readahead(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let open = thread.open_file(a[0])?;
+    if !open.can_read() {
+        return Err(Errno::EBADF.into());
+    }
+    let is_file = open.inode().is_some_and(|node| node.is_file());
+    if is_file { Ok(0) } else { Err(Errno::EINVAL.into()) }
+}
+
 /// `fsync`, `fdatasync`: there is no durable storage.
 pub(super) fn fsync(thread: &mut Thread, a: Arguments) -> SyscallResult {
     thread.open_file(a[0])?;

@@ -5,7 +5,7 @@
 use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::memory::mm;
-use crate::task::{SyscallResult, TaskId, Thread, scheduler};
+use crate::task::{NAME_MAX, SyscallResult, TaskId, Thread, scheduler};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::general as linux;
@@ -106,11 +106,14 @@ pub(super) fn setpgid(thread: &mut Thread, a: Arguments) -> SyscallResult {
     Ok(0)
 }
 
+/// The release of the kernel, as `uname` and `/proc` show it.
+pub(crate) const RELEASE: &str = "6.1.0-pagewright";
+
 pub(super) fn uname(thread: &mut Thread, a: Arguments) -> SyscallResult {
     const FIELD: usize = 65;
     let machine = if cfg!(target_arch = "x86_64") { "x86_64" } else { "aarch64" };
     let mut bytes = [0; 6 * FIELD];
-    for (index, text) in ["Linux", "pagewright", "6.1.0-pagewright", "#1", machine, "(none)"].into_iter().enumerate() {
+    for (index, text) in ["Linux", "pagewright", RELEASE, "#1", machine, "(none)"].into_iter().enumerate() {
         bytes[index * FIELD..index * FIELD + text.len()].copy_from_slice(text.as_bytes());
     }
     thread.space.write(address(a[0]), &bytes)?;
@@ -140,16 +143,17 @@ const PR_SET_COW_PTE: u32 = 65;
 pub(super) fn prctl(thread: &mut Thread, a: Arguments) -> SyscallResult {
     match a[0] as u32 {
         prctl::PR_SET_NAME => {
-            thread.space.read_array::<1>(address(a[1]))?;
+            let name = thread.space.read_name(address(a[1]), NAME_MAX)?;
+            if let Some(entry) = scheduler().threads.get_mut(&thread.id) {
+                entry.name = Some(name);
+            }
             Ok(0)
         }
         prctl::PR_GET_NAME => {
             let mut bytes = [0; 16];
-            let mut scheduler = scheduler();
-            let name = scheduler.process(thread.process).name();
-            let len = name.len().min(15);
+            let name = scheduler().name_of(thread.id);
+            let len = name.len().min(NAME_MAX);
             bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
-            drop(scheduler);
             thread.space.write(address(a[1]), &bytes)?;
             Ok(0)
         }
@@ -163,6 +167,19 @@ pub(super) fn prctl(thread: &mut Thread, a: Arguments) -> SyscallResult {
         prctl::PR_SET_VMA => Ok(0),
         _ => Err(Errno::EINVAL.into()),
     }
+}
+
+/// `getcpu`: the CPU of the thread, and its node.
+pub(super) fn getcpu(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let cpu = pagewright_hal::this_cpu();
+    let nodes = &pagewright_hal::boot_info().nodes;
+    let node = nodes.iter().find(|node| node.cpus.contains(cpu)).map_or(0, |node| node.id.index());
+    for (at, value) in [(a[0], cpu.index()), (a[1], node)] {
+        if at != 0 {
+            thread.space.write_u32(address(at), value as u32)?;
+        }
+    }
+    Ok(0)
 }
 
 pub(super) fn sched_getaffinity(thread: &mut Thread, a: Arguments) -> SyscallResult {

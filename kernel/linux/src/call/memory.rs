@@ -2,17 +2,19 @@
 
 use super::table::missing;
 use super::{Arguments, clone, futex, swap};
+use crate::errno::Errno;
+use crate::inode::InodeKind;
 use crate::memory::mm;
 use crate::record;
-use crate::task::{SyscallResult, Thread};
+use crate::task::{CallStop, SyscallResult, Thread};
 use pagewright_arch::Isa;
 use pagewright_hal::Machine;
-use pagewright_mm::MapFlags;
 use pagewright_mm::space::AdviceTarget;
+use pagewright_mm::{MapFlags, Protection};
 use pagewright_syscall::{
     CallRange, CallingProcess, DecodedCall, LinuxCall, MemoryRequest, MmapRequest, ProcessMadviseRequest,
 };
-use pagewright_types::{Errno, IsaKind, VirtAddr};
+use pagewright_types::{IsaKind, VirtAddr};
 
 /// The instruction set whose numbers and registers programs use.
 pub(super) const ISA: IsaKind = <<Machine as pagewright_arch::Effects>::Isa as Isa>::KIND;
@@ -21,13 +23,35 @@ pub(super) const ISA: IsaKind = <<Machine as pagewright_arch::Effects>::Isa as I
 pub(super) fn serve(thread: &mut Thread, call: LinuxCall, a: Arguments) -> SyscallResult {
     match call.decode(ISA, a) {
         Ok(DecodedCall::Memory(MemoryRequest::ProcessMadvise(request))) => process_madvise(thread, &request),
+        Ok(DecodedCall::Memory(MemoryRequest::Mmap(request))) => {
+            let request = of_zero_device(thread, request)?;
+            serve_request(thread, &MemoryRequest::Mmap(request))
+        }
         Ok(DecodedCall::Memory(request)) => serve_request(thread, &request),
         Ok(DecodedCall::Clone(request)) => clone::clone(thread, &request),
         Ok(DecodedCall::Futex(request)) => futex::futex(thread, &request),
         Ok(DecodedCall::Swap(request)) => swap::serve(thread, request),
-        Err(Errno::ENOSYS) => missing(thread.call.0),
+        Err(pagewright_types::Errno::ENOSYS) => missing(thread.call.0),
         Err(error) => Err(error.into()),
     }
+}
+
+/// A mapping of `/dev/zero` as the anonymous one that it is (`mmap_zero`).
+fn of_zero_device(thread: &Thread, request: MmapRequest) -> Result<MmapRequest, CallStop> {
+    if request.flags.contains(MapFlags::ANONYMOUS) {
+        return Ok(request);
+    }
+    let Ok(open) = thread.open_file(request.fd.into()) else { return Ok(request) };
+    if !open.inode().is_some_and(|node| matches!(node.kind, InodeKind::Zero)) {
+        return Ok(request);
+    }
+    // A shared mapping that can be written needs a file that was opened for writing.
+    let shared = request.flags.contains(MapFlags::SHARED);
+    let stores = shared && request.protection.contains(Protection::WRITE);
+    if !open.can_read() || stores && !open.can_write() {
+        return Err(Errno::EACCES.into());
+    }
+    Ok(MmapRequest { flags: request.flags | MapFlags::ANONYMOUS, offset: 0, ..request })
 }
 
 fn serve_request(thread: &Thread, request: &MemoryRequest) -> SyscallResult {

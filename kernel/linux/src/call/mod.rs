@@ -28,7 +28,7 @@ mod time;
 mod timer;
 mod transfer;
 
-pub(crate) use information::random;
+pub(crate) use information::{RELEASE, random};
 pub(crate) use lock::{release_of_file, release_of_table};
 pub(crate) use table::serve;
 

@@ -4,10 +4,11 @@ use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::file::{OpenFile, OpenTarget};
 use crate::inode::{Inode, InodeKind};
-use crate::memory::mm;
+use crate::procfs;
 use crate::ramfs;
 use crate::task::{SyscallResult, Thread, scheduler};
-use alloc::string::String;
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
@@ -42,7 +43,7 @@ pub(super) fn openat(thread: &mut Thread, a: Arguments) -> SyscallResult {
 
 /// `faccessat`, `faccessat2`.
 pub(super) fn faccessat(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let node = ramfs::find(&path_at(thread, a[0], address(a[1]))?, true)?;
+    let node = find(thread, &path_at(thread, a[0], address(a[1]))?, true)?;
     // Only the permission to execute is checked.
     let executes = a[2] & u64::from(linux::X_OK) != 0;
     if executes && !node.is_directory() && !node.is_executable() {
@@ -91,8 +92,8 @@ pub(super) fn umask(thread: &mut Thread, a: Arguments) -> SyscallResult {
 
 /// Opens a path.
 pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> SyscallResult {
-    let node = match virtual_file(thread, path) {
-        Some(node) => node,
+    let node = match procfs::find(thread, path) {
+        Some(node) => node?,
         None => node(path, flags, mode & !thread.fs.lock().umask)?,
     };
     let writes = flags & linux::O_ACCMODE != linux::O_RDONLY;
@@ -123,27 +124,9 @@ fn node(path: &str, flags: u32, mode: u32) -> Result<Arc<Inode>, Errno> {
     }
 }
 
-/// A file below `/proc` or `/sys`, with its contents at this time.
-fn virtual_file(thread: &Thread, path: &str) -> Option<Arc<Inode>> {
-    #[cfg(feature = "oracle")]
-    if let Some(text) = crate::report::page_counts::file(path) {
-        return Some(Inode::new(path, 0o100_400, InodeKind::Text(text)));
-    }
-    let mut text = String::new();
-    let space = &thread.space.0;
-    let written = match path {
-        "/proc/self/maps" => mm().show_maps(space, &mut text),
-        "/proc/self/smaps" => mm().show_smaps(space, &mut text),
-        "/proc/self/smaps_rollup" => mm().show_smaps_rollup(space, &mut text),
-        "/proc/self/status" => mm().show_status(space, &mut text),
-        "/proc/vmstat" => mm().show_vmstat(&mut text),
-        "/proc/meminfo" => mm().show_meminfo(&mut text),
-        "/proc/swaps" => mm().show_swaps(&mut text),
-        "/sys/kernel/debug/page_tables" => mm().show_page_tables(&mut text),
-        _ => return None,
-    };
-    written.ok()?;
-    Some(Inode::new(path, 0o100_444, InodeKind::Text(text)))
+/// The inode at a path of the tree, or below `/proc` and `/sys`.
+pub(super) fn find(thread: &Thread, path: &str, follow: bool) -> Result<Arc<Inode>, Errno> {
+    procfs::find(thread, path).unwrap_or_else(|| ramfs::find(path, follow))
 }
 
 pub(super) fn readlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
@@ -161,13 +144,28 @@ pub(super) fn readlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     Ok(bytes.len() as u64)
 }
 
+/// The entries of a directory, also of `/proc` and the directories of processes.
+fn children(node: &Arc<Inode>) -> Result<Vec<(String, Arc<Inode>)>, Errno> {
+    let path = node.path();
+    let mut entries = ramfs::children(&path);
+    let entry = |name: String, mode, kind| (name.clone(), Inode::new(&format!("{path}/{name}"), mode, kind));
+    if path == "/proc" {
+        let processes = procfs::processes();
+        entries.extend(processes.iter().map(|id| entry(id.0.to_string(), 0o040_555, InodeKind::Directory)));
+    } else if path.strip_prefix("/proc/").is_some_and(|id| id.parse::<u32>().is_ok()) {
+        let files = procfs::OF_PROCESS.iter();
+        entries.extend(files.map(|name| entry((*name).to_string(), 0o100_444, InodeKind::Text(String::new()))));
+    }
+    Ok(entries)
+}
+
 /// `getdents64`; the offset of an open directory counts entries.
 pub(super) fn getdents64(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
     let node = open.inode().filter(|node| node.is_directory()).ok_or(Errno::ENOTDIR)?;
     let mut entries: Vec<(String, Arc<Inode>)> =
         Vec::from([(String::from("."), node.clone()), (String::from(".."), node.clone())]);
-    entries.extend(ramfs::children(&node.path()));
+    entries.extend(children(&node)?);
     let mut offset = open.offset.lock();
     let mut bytes = Vec::new();
     for (index, (name, node)) in entries.iter().enumerate().skip(*offset as usize) {

@@ -100,9 +100,14 @@ fn replace(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let process = scheduler.process(thread.process);
     (process.path, process.space) = (image.path, Arc::downgrade(&thread.space));
     process.timers.remove_posix();
+    process.arguments = image.arguments;
     process.actions = Arc::downgrade(&thread.actions);
     if thread.process != INIT {
         process.exit_signal = SIGCHLD;
+    }
+    // The program's name replaces one that the thread chose (`begin_new_exec`).
+    if let Some(entry) = scheduler.threads.get_mut(&thread.id) {
+        entry.name = None;
     }
     scheduler.complete_vfork(thread.process);
     Err(CallStop::Done)

@@ -1,6 +1,6 @@
 //! The attributes of files: `fstat`, `newfstatat`.
 
-use super::path::path_at;
+use super::path::{find, path_at};
 use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::file::OpenTarget;
@@ -108,7 +108,7 @@ pub(super) fn fstatat(thread: &mut Thread, a: Arguments) -> SyscallResult {
         of_descriptor(thread, a[0])?
     } else {
         let follow = a[3] & u64::from(linux::AT_SYMLINK_NOFOLLOW) == 0;
-        FileAttributes::of(&*ramfs::find(&path_at(thread, a[0], address(a[1]))?, follow)?)
+        FileAttributes::of(&*find(thread, &path_at(thread, a[0], address(a[1]))?, follow)?)
     };
     write_stat(thread, &attributes, a[2])
 }

@@ -21,6 +21,8 @@ pub(super) fn serve(thread: &Thread, request: SwapRequest) -> SyscallResult {
         InodeKind::Directory => return Err(Errno::EISDIR.into()),
         InodeKind::Archive(_)
         | InodeKind::Text(_)
+        | InodeKind::Setting(_)
+        | InodeKind::OomScoreAdj(_)
         | InodeKind::Shmem(_)
         | InodeKind::Link(_)
         | InodeKind::Null

@@ -41,6 +41,9 @@ const HANDLERS: &[(Sysno, Handler)] = &[
     (Sysno::ioctl, descriptor::ioctl),
     (Sysno::pipe2, descriptor::pipe2),
     (Sysno::flock, lock::flock),
+    (Sysno::fadvise64, descriptor::fadvise),
+    (Sysno::readahead, descriptor::readahead),
+    (Sysno::sendfile, transfer::sendfile),
     (Sysno::fsync, descriptor::fsync),
     (Sysno::fdatasync, descriptor::fsync),
     (Sysno::pidfd_open, pidfd::open),
@@ -122,6 +125,7 @@ const HANDLERS: &[(Sysno, Handler)] = &[
     (Sysno::sysinfo, information::sysinfo),
     (Sysno::getrusage, information::getrusage),
     (Sysno::prctl, information::prctl),
+    (Sysno::getcpu, information::getcpu),
     (Sysno::sched_getaffinity, information::sched_getaffinity),
     (Sysno::sched_setaffinity, information::zero),
 ];

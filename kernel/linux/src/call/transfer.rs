@@ -181,6 +181,68 @@ fn read_pipe(thread: &Thread, open: &OpenFile, end: &PipeEnd, parts: &Parts) -> 
     Ok(bytes.len() as u64)
 }
 
+/// `sendfile`: from a file to another file or to a pipe, without user memory.
+pub(super) fn sendfile(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let (to, from, count) = (thread.open_file(a[0])?, thread.open_file(a[1])?, a[3].min(TRANSFER_MAX));
+    if !from.can_read() || !to.can_write() {
+        return Err(Errno::EBADF.into());
+    }
+    let node = from.inode().filter(|node| node.is_file()).ok_or(Errno::EINVAL)?;
+    if to.has(linux::O_APPEND) {
+        return Err(Errno::EINVAL.into());
+    }
+    let start = match a[2] {
+        0 => *from.offset.lock(),
+        at => thread.space.read_u64(address(at))?,
+    };
+    if start > i64::MAX as u64 {
+        return Err(Errno::EINVAL.into());
+    }
+    let moved = match &to.target {
+        OpenTarget::Process(_) => return Err(Errno::EINVAL.into()),
+        OpenTarget::Inode(target) => {
+            let mut offset = to.offset.lock();
+            let mut moved = 0;
+            while moved < count {
+                let bytes = node.read(start + moved, (count - moved).min(PIECE) as usize)?;
+                if bytes.is_empty() {
+                    break;
+                }
+                match target.write(*offset, &bytes) {
+                    Ok(written) => (moved, *offset) = (moved + written as u64, *offset + written as u64),
+                    Err(error) if moved == 0 => return Err(error.into()),
+                    Err(_) => break,
+                }
+            }
+            target.note_modified();
+            moved
+        }
+        OpenTarget::Pipe(end) => {
+            let bytes = node.read(start, count.min(pipe::CAPACITY as u64) as usize)?;
+            let mut scheduler = scheduler();
+            match end.write(&bytes) {
+                PipeTransfer::Moved(count) => {
+                    scheduler.wake_pipes();
+                    count as u64
+                }
+                PipeTransfer::Wait if to.has(linux::O_NONBLOCK) => return Err(Errno::EAGAIN.into()),
+                PipeTransfer::Wait => {
+                    return Err(CallStop::Sleep { scheduler, wait: WaitReason::Pipe, deadline: None, at_deadline: 0 });
+                }
+                PipeTransfer::Broken => {
+                    scheduler.post_to_thread(thread.id, SigInfo::sent(SIGPIPE, signal::SI_USER, thread.process));
+                    return Err(Errno::EPIPE.into());
+                }
+            }
+        }
+    };
+    match a[2] {
+        0 => *from.offset.lock() = start + moved,
+        at => thread.space.write_u64(address(at), start + moved)?,
+    }
+    Ok(moved)
+}
+
 fn write_parts(thread: &mut Thread, open: &OpenFile, parts: &Parts, at: Option<u64>) -> SyscallResult {
     if !open.can_write() {
         return Err(Errno::EBADF.into());
