@@ -159,7 +159,7 @@ fn the_tour_replays_the_schedule_of_its_token() {
     let found = tour("pw1/3993f1e3/list/c1");
     assert_eq!(found.status.code(), Some(0), "{}", String::from_utf8_lossy(&found.stderr));
     let text = String::from_utf8(found.stdout).unwrap();
-    assert!(text.contains("INV-ORACLE-O2") && text.contains("CPU 1 holds a stale translation"), "{text}");
+    assert!(text.contains("INV-ORACLE-O1") && text.contains("CPU 1 can reach it through a stale"), "{text}");
     assert_refusal(&tour("pw1/3993f1e3"), &["PAGEWRIGHT_REPLAY"]);
     assert_refusal(&tour("pw1/00000000/list/c1"), &["PAGEWRIGHT_REPLAY"]);
 }
@@ -482,7 +482,7 @@ fn help_lists_every_option() {
 fn evaluations_are_refused_before_they_run() {
     assert_refused(
         &["evaluate", "clearly"],
-        &["unknown evaluation clearly", "the evaluations are batch, clear, lines"],
+        &["unknown evaluation clearly", "the evaluations are batch, clear, cow-table, lines"],
     );
     let scratch = Scratch::new("evaluate");
     for option in ["--json", "--html"] {

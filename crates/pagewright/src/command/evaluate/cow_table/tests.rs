@@ -143,8 +143,9 @@ fn the_figures_of_bare_metal_are_those_of_the_document() {
     let forks = BareMetalFork::all();
     let of = |what: &str| forks.iter().find(|fork| fork.what == what).unwrap_or_else(|| panic!("no row {what}"));
     let large = of("fork of 512 MB");
-    // Linux's figures are those of one build of its kernel, and do not change with ours.
-    assert_eq!((large.x86_64[1], large.arm64[1]), (17_499_477, 19_398_060));
+    for [ours, linux] in [large.x86_64, large.arm64] {
+        assert!(linux > 10_000_000 && ours * 50 <= linux, "{ours} of {linux}: at most 2 % of Linux's");
+    }
     assert!(large.x86_64[0] < of("fork and exit of a small process").x86_64[0]);
     assert!(bare_metal::claim().is_some());
 }
