@@ -1,8 +1,8 @@
 //! The host as a machine: host memory holds the frames, and host CPUs clear them.
 //!
 //! - [`HostMemory`] – an arena of host memory, of huge pages if the host provides them.
-//! - [`HostMachine`] – a [`Platform`](pagewright_sync::Platform) over such an arena. It reads and
-//!   writes entries and pages in real memory.
+//! - [`HostMachine`] – a [`Platform`] over such an arena. It reads and writes entries and pages in
+//!   real memory.
 //! - [`TableMachine`] – a machine that stores page tables and no contents of pages, so it may have
 //!   more memory than the host. It counts accesses to entries.
 //! - [`run_as`], [`pin_to`] – which CPU of the machine a thread is, and to which CPU of the host it
