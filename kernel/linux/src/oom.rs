@@ -2,7 +2,8 @@
 //!
 //! The process with the most pages, page tables and swap slots is killed, its score moved by
 //! `oom_score_adj` as a share of all memory. The thread that met the lack of memory leaves its CPU
-//! and makes its access again. While a killed process still ends, no other is killed.
+//! and makes its access again. No other process is killed while one still ends, or when its end
+//! has freed memory.
 //!
 //! Not guaranteed: help for a call of the kernel that needs memory. It fails with `ENOMEM`.
 
@@ -24,11 +25,17 @@ pub(crate) fn out_of_memory(thread: &Thread) -> CallStop {
     let total = mm().tlb().frames().managed() + mm().swap_slots().0;
     let mut worst: Option<(i64, TaskId)> = None;
     let mut scheduler = scheduler();
+    // A process that was killed may have ended since (`ALLOC_WMARK_HIGH` in
+    // `__alloc_pages_may_oom`).
+    if mm().tlb().frames().zones().any(|zone| zone.free() >= zone.watermarks().high) {
+        return again();
+    }
     for (id, process) in &scheduler.processes {
-        let Some(space) = process.space.upgrade() else { continue };
-        if process.group_exit.is_some() {
+        // Its space is gone from here before its frames are free.
+        if process.group_exit.is_some() && process.exit_status.is_none() {
             return again();
         }
+        let Some(space) = process.space.upgrade() else { continue };
         if process.oom_score_adj == NEVER {
             continue;
         }
