@@ -313,21 +313,10 @@ impl Inode {
     /// # Errors
     /// `ENODEV` if this is no file, and those of the memory manager.
     pub(crate) fn object(&self) -> Result<pagewright_sync::Arc<FileObject>, Errno> {
-        match &self.kind {
-            InodeKind::Archive(file) => file.object(&self.path()),
-            InodeKind::Shmem(object) => Ok(object.0.clone()),
-            InodeKind::Text(_)
-            | InodeKind::Setting(_)
-            | InodeKind::OomScoreAdj(_)
-            | InodeKind::Directory
-            | InodeKind::Link(_)
-            | InodeKind::Null
-            | InodeKind::Zero
-            | InodeKind::Random
-            | InodeKind::Console
-            | InodeKind::Zram
-            | InodeKind::Attribute(_) => Err(Errno::ENODEV),
+        if let InodeKind::Archive(file) = &self.kind {
+            return file.object(&self.path());
         }
+        self.shmem().ok_or(Errno::ENODEV)
     }
 
     /// The object, if this is shared memory or a file that a program made.
@@ -340,21 +329,11 @@ impl Inode {
     /// # Errors
     /// `EACCES` if this is no file, and those of the memory manager.
     pub(crate) fn look_at_start<T>(&self, len: u64, look: impl FnOnce(&[u8]) -> T) -> Result<T, Errno> {
-        match &self.kind {
-            InodeKind::Archive(file) => file.look_at_start(len, look),
-            InodeKind::Shmem(object) => Ok(look(&read_object(&object.0, 0, len as usize)?)),
-            InodeKind::Text(_)
-            | InodeKind::Setting(_)
-            | InodeKind::OomScoreAdj(_)
-            | InodeKind::Directory
-            | InodeKind::Link(_)
-            | InodeKind::Null
-            | InodeKind::Zero
-            | InodeKind::Random
-            | InodeKind::Console
-            | InodeKind::Zram
-            | InodeKind::Attribute(_) => Err(Errno::EACCES),
+        if let InodeKind::Archive(file) = &self.kind {
+            return file.look_at_start(len, look);
         }
+        let object = self.shmem().ok_or(Errno::EACCES)?;
+        Ok(look(&read_object(&object, 0, len as usize)?))
     }
 
     /// Reads at most `wanted` bytes from an offset.
