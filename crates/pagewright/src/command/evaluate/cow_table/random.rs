@@ -1,23 +1,21 @@
 //! Random numbers that are the same in every run.
 //!
-//! Key type: [`Random`], xorshift64 (Marsaglia 2003).
-//!
-//! Not guaranteed: a quality beyond that neither caches nor branch predictors learn the order.
+//! Key type: [`Random`].
+
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::{Rng, SeedableRng};
 
 /// A sequence of random numbers.
-pub(super) struct Random(u64);
+pub(super) struct Random(Pcg64);
 
 impl Random {
     pub(super) fn new() -> Self {
-        Self(0x9e37_79b9_7f4a_7c15)
+        Self(Pcg64::seed_from_u64(1))
     }
 
     /// A number below `limit`.
     pub(super) fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit.max(1)
+        self.0.next_u64() % limit.max(1)
     }
 
     /// Puts a list into random order (Fisher and Yates).
