@@ -3,7 +3,7 @@
 use crate::support::{ABOVE, CPU0, CPU1, FRAME, LAST, OTHER, ROOT, TAG, VA, broken};
 use pagewright_model::{Antecedent, Rule};
 use pagewright_types::judge::{CachedEntryKind, CachedEntryState, Judge};
-use pagewright_types::{Access, Level, Pfn, PhysAddr, Rights};
+use pagewright_types::{Level, Pfn, PhysAddr, Rights};
 
 const NONE: Rights = Rights::empty();
 
@@ -11,13 +11,7 @@ const NONE: Rights = Rights::empty();
 fn a_page_that_is_given_back_is_not_cached() {
     let history = |flushed: bool, parked: bool| {
         broken(|machine, oracle| {
-            machine.map(VA, FRAME, Rights::RW);
-            machine.fill(Rights::RW, CachedEntryState::Usable);
-            machine.hit(oracle, Access::Write);
-            machine.map(VA, FRAME, NONE);
-            if flushed {
-                machine.flush();
-            }
+            machine.unmap_used(oracle, flushed);
             if parked {
                 machine.freed(oracle, FRAME);
             } else {

@@ -14,13 +14,7 @@ const NONE: Rights = Rights::empty();
 fn a_reused_page_that_is_cached_is_reported() {
     let history = |flushed: bool| {
         broken(|machine, oracle| {
-            machine.map(VA, FRAME, Rights::RW);
-            machine.fill(Rights::RW, CachedEntryState::Usable);
-            machine.hit(oracle, Access::Write);
-            machine.map(VA, FRAME, NONE);
-            if flushed {
-                machine.flush();
-            }
+            machine.unmap_used(oracle, flushed);
             machine.freed(oracle, FRAME);
             assert_eq!(oracle.found(), 0, "a free frame may be cached");
             machine.reused(oracle, FRAME);

@@ -241,49 +241,25 @@ on_both! {
 mod still {
     use pagewright_arch::Isa;
 
-    pub(super) fn stores<I: Isa>(_seed: u64) -> bool {
-        super::super::a_store_copies_the_tables_on_its_way_and_no_others::<I>();
-        true
+    macro_rules! still {
+        ($($name:ident: $test:expr;)*) => {
+            $(pub(super) fn $name<I: Isa>(_seed: u64) -> bool {
+                $test;
+                true
+            })*
+        };
     }
 
-    pub(super) fn lent<I: Isa>(_seed: u64) -> bool {
-        super::super::a_child_that_is_left_may_not_store_to_what_the_parent_lent::<I>();
-        true
-    }
-
-    pub(super) fn paged_out<I: Isa>(_seed: u64) -> bool {
-        super::super::for_all::a_page_out_is_flushed_on_the_cpus_of_all_sharers::<I>();
-        true
-    }
-
-    pub(super) fn read<I: Isa>(_seed: u64) -> bool {
-        super::super::for_all::a_page_in_swap_is_read_for_all_sharers::<I>();
-        true
-    }
-
-    pub(super) fn mapped<I: Isa>(_seed: u64) -> bool {
-        super::super::a_mapping_in_a_shared_table_is_flushed_on_other_cpus::<I>();
-        true
-    }
-
-    pub(super) fn left<I: Isa>(_seed: u64) -> bool {
-        super::super::an_unmap_of_a_shared_table_is_flushed_on_other_cpus::<I>();
-        true
-    }
-
-    pub(super) fn moved<I: Isa>(_seed: u64) -> bool {
-        super::super::pins::a_table_to_which_a_pinned_page_moved_is_not_shared::<I>();
-        true
-    }
-
-    pub(super) fn limit<I: Isa>(_seed: u64) -> bool {
-        super::super::a_break_at_the_limit_of_references_changes_nothing::<I>();
-        true
-    }
-
-    pub(super) fn pinned<I: Isa>(_seed: u64) -> bool {
-        super::super::pins::a_table_with_a_pinned_page_is_not_shared_until_it_is_unpinned::<I>();
-        true
+    still! {
+        stores: super::super::a_store_copies_the_tables_on_its_way_and_no_others::<I>();
+        lent: super::super::a_child_that_is_left_may_not_store_to_what_the_parent_lent::<I>();
+        paged_out: super::super::for_all::a_page_out_is_flushed_on_the_cpus_of_all_sharers::<I>();
+        read: super::super::for_all::a_page_in_swap_is_read_for_all_sharers::<I>();
+        mapped: super::super::a_mapping_in_a_shared_table_is_flushed_on_other_cpus::<I>();
+        left: super::super::an_unmap_of_a_shared_table_is_flushed_on_other_cpus::<I>();
+        moved: super::super::pins::a_table_to_which_a_pinned_page_moved_is_not_shared::<I>();
+        limit: super::super::a_break_at_the_limit_of_references_changes_nothing::<I>();
+        pinned: super::super::pins::a_table_with_a_pinned_page_is_not_shared_until_it_is_unpinned::<I>();
     }
 }
 

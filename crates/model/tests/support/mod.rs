@@ -80,6 +80,17 @@ impl Witness for Machine {
 }
 
 impl Machine {
+    /// Unmaps a page of [`VA`] that a CPU has stored to, with or without a flush.
+    pub(crate) fn unmap_used(&mut self, oracle: &mut Oracle, flushed: bool) {
+        self.map(VA, FRAME, Rights::RW);
+        self.fill(Rights::RW, CachedEntryState::Usable);
+        self.hit(oracle, Access::Write);
+        self.map(VA, FRAME, Rights::empty());
+        if flushed {
+            self.flush();
+        }
+    }
+
     /// Creates the tables 0x10 → 0x11 → 0x12 → 0x13 for the lowest addresses, with nothing mapped.
     ///
     /// The tables 0x20 → 0x21 → 0x22 are another space's; none of them points to 0x13.
