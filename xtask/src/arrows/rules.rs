@@ -103,6 +103,8 @@ pub(crate) const RULES: &[Rule] = &[
     hosted(CHECK, &[TYPES, ARCH, SYNC, SIM, MODEL], Column::Judge),
     // The instructions of code that is checked, by a signal handler.
     Rule { unsafe_code: UnsafeCode::Allowed, ..hosted("pagewright-trap", &[CHECK], Column::Judge) },
+    // A wrapper of rustc for code that is checked; it judges nothing.
+    hosted("cargo-pagewright", &[], Column::Judge),
     hosted(LAB, &[TYPES, PLANT, ARCH, SYNC, TLB, TABLE, MM, SYSCALL, SIM, MODEL, CHECK], Column::Above),
     hosted(CAPTURE, &[TYPES, ARCH, SYNC, MM, SIM, CHECK, LAB], Column::Above),
     hosted(FUZZ, &[TYPES, PLANT, ARCH, SYNC, MM, SYSCALL, SIM, MODEL, CHECK, LAB], Column::Above),

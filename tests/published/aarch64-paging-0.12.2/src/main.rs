@@ -14,3 +14,8 @@ fn main() {
     println!("{outcome}");
     outcome.expect_violation(Rule::Reuse);
 }
+
+#[test]
+fn the_mistake_is_found() {
+    main();
+}
