@@ -12,7 +12,7 @@ use pagewright_arch::{Effects, Isa};
 use pagewright_sim::config::parse;
 use pagewright_sim::explore::{self, Chooser, ExploreSettings, ReplayToken};
 use pagewright_sim::{MachineConfig, PointerStores};
-use pagewright_types::CpuId;
+use pagewright_types::{CpuId, PageRange};
 use std::marker::PhantomData;
 
 /// The environment variable that holds a token to replay.
@@ -78,6 +78,25 @@ impl<I: Isa> Check<I> {
     #[must_use]
     pub fn bbm_level_2(mut self) -> Self {
         self.config.bbm_level_2 = true;
+        self
+    }
+
+    /// Has the kernel access `range`, in the upper half; user mode accesses all other addresses.
+    ///
+    /// INV-CHECK-KERNEL.
+    ///
+    /// [`crate::Cpu::read`], `write` and `fetch` in the range are then accesses of the kernel,
+    /// without SMAP or PAN, and its mappings are judged as those of user mode are, on lazy CPUs
+    /// too. On x86-64 all roots have the range in common; on arm64 it is translated by
+    /// [`crate::Cpu::load_kernel_root`]. A direct map of all memory must lie outside of the range:
+    /// there, mappings that only the kernel may use are not judged.
+    ///
+    /// # Panics
+    /// [`Check::explore`] panics when the range is not in the upper half, or not a multiple of
+    /// 512 GiB.
+    #[must_use]
+    pub fn kernel_range(mut self, range: PageRange) -> Self {
+        self.config.kernel_range = Some(range);
         self
     }
 

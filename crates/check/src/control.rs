@@ -1,12 +1,12 @@
-//! The registers of an x86-64 CPU that control translation and interrupts, by raw value.
+//! The registers of a CPU that one instruction set has: TTBR1_EL1, and x86-64's by raw value.
 //!
-//! For code that writes them by instructions. Code that is written for the harness uses
-//! [`Cpu::load_root`], [`Cpu::invalidate`] and [`Cpu::without_interrupts`].
+//! The raw values are for code that writes them by instructions. Code that is written for the
+//! harness uses [`Cpu::load_root`], [`Cpu::invalidate`] and [`Cpu::without_interrupts`].
 //!
 //! Intel SDM vol. 3A §2.5, §4.5 and §4.10.4.1.
 
 use crate::cpu::Cpu;
-use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, X86_64};
+use pagewright_arch::{Aarch64, Effects, Invalidate, InvalidateScope, InvalidateTarget, X86_64};
 use pagewright_types::{Pfn, PhysAddr, Tag};
 
 /// Bits 51 to 12 of CR3: the address of the root.
@@ -23,6 +23,17 @@ const PCIDE: u64 = 1 << 17;
 /// CR4 after power-on: PAE, PGE and OSFXSR, and PCIDE on a machine with tags.
 pub(crate) fn first_cr4(tagged: bool) -> u64 {
     1 << 5 | PGE | 1 << 9 | if tagged { PCIDE } else { 0 }
+}
+
+impl Cpu<Aarch64> {
+    /// Loads `root` for the upper half: a write of `TTBR1_EL1`.
+    ///
+    /// Nothing is invalidated. What is translated by it has the ASID of [`Cpu::load_root`], unless
+    /// it is global (Arm ARM D8.16.3). Accesses need [`crate::Check::kernel_range`].
+    pub fn load_kernel_root(&self, root: Pfn) {
+        self.harness.state().kernel_roots[self.id().index()].set(Some(root));
+        self.sim().run_on(self.id(), || self.sim().install_kernel_root(root));
+    }
 }
 
 impl Cpu<X86_64> {

@@ -12,7 +12,7 @@ use crate::harness::{Harness, IpiFunction, IpiRequest};
 use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, Pte, PteSlot};
 use pagewright_sim::{PageFault, Sim};
 use pagewright_types::judge::Fact;
-use pagewright_types::{Access, CpuId, CpuMask, Level, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
+use pagewright_types::{Access, CpuId, CpuMask, IsaKind, Level, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
 use std::cell::Cell;
 use std::fmt::Display;
 use std::ops::Deref;
@@ -104,13 +104,19 @@ impl<I: Isa> Cpu<I> {
 
     /// Declares that the current call reduces the rights in `range` to `left`.
     ///
-    /// The range is in the address space that is loaded on this CPU. The declaration must come
-    /// before the first entry is changed. `left` is empty for an unmap.
+    /// The range is in the address space that is loaded on this CPU; on arm64, in the upper half of
+    /// the root that [`Cpu::load_kernel_root`] has loaded. The declaration must come before the
+    /// first entry is changed. `left` is empty for an unmap.
     ///
     /// # Panics
     /// When no root is loaded.
     pub fn will_reduce(&self, range: PageRange, left: Rights) {
-        let (root, _) = self.loaded();
+        let upper = I::KIND == IsaKind::Aarch64 && range.start().raw() >> 48 != 0;
+        let root = match (upper, self.harness.state().kernel_roots[self.id.index()].get()) {
+            (true, Some(root)) => root,
+            (true, None) => panic!("no kernel root is loaded on CPU {}", self.id),
+            (false, _) => self.loaded().0,
+        };
         self.will_reduce_under(root, range, left);
     }
 
@@ -147,6 +153,8 @@ impl<I: Isa> Cpu<I> {
 
     /// Reads the 64-bit word at `va` in user mode.
     ///
+    /// In the [`Check::kernel_range`](crate::Check::kernel_range) it is an access of the kernel.
+    ///
     /// # Errors
     /// [`PageFault`], which the caller handles as its kernel's fault handler would.
     ///
@@ -158,7 +166,7 @@ impl<I: Isa> Cpu<I> {
         Ok(value)
     }
 
-    /// Writes the 64-bit word at `va` in user mode.
+    /// Writes the 64-bit word at `va`, as [`Cpu::read`] reads.
     ///
     /// # Errors
     /// [`PageFault`]; nothing was written.
@@ -171,7 +179,7 @@ impl<I: Isa> Cpu<I> {
         Ok(())
     }
 
-    /// Fetches an instruction at `va` in user mode, and returns the 64-bit word there.
+    /// Fetches an instruction at `va`, as [`Cpu::read`] reads, and returns the 64-bit word there.
     ///
     /// # Errors
     /// [`PageFault`].

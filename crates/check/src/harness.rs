@@ -58,6 +58,8 @@ pub(crate) struct State<I: Isa> {
     free: RefCell<Vec<Pfn>>,
     /// The root and the tag that each CPU has loaded.
     pub(crate) roots: Vec<Cell<Option<(Pfn, Tag)>>>,
+    /// The root of the upper half that each CPU has loaded (arm64).
+    pub(crate) kernel_roots: Vec<Cell<Option<Pfn>>>,
     /// CR4 of each CPU (x86-64).
     pub(crate) cr4: Vec<Cell<u64>>,
     /// Depth of nested calls on each CPU.
@@ -80,6 +82,7 @@ impl<I: Isa> Harness<I> {
         let state = State {
             free: RefCell::new((1..frames as u32).rev().map(Pfn::new).collect()),
             roots: (0..cpus).map(|_| Cell::new(None)).collect(),
+            kernel_roots: (0..cpus).map(|_| Cell::new(None)).collect(),
             cr4: (0..cpus).map(|_| Cell::new(first_cr4(bench.sim().config().tagged))).collect(),
             calls: (0..cpus).map(|_| Cell::new(0)).collect(),
             ipis: (0..cpus).map(|_| RefCell::default()).collect(),

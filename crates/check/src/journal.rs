@@ -26,6 +26,11 @@ pub enum JournalEvent {
         /// Its tag.
         tag: Tag,
     },
+    /// A CPU loaded a root for the upper half (arm64).
+    KernelLoaded {
+        /// The root table.
+        root: Pfn,
+    },
     /// The kernel stored an entry through a pointer to memory, before its next point.
     PointerStore {
         /// The entry.
@@ -47,7 +52,11 @@ impl JournalEvent {
     /// Whether the oracle was told it in a step of its own.
     pub(crate) fn is_of_oracle(&self) -> bool {
         match self {
-            Self::Fact(_) | Self::Access(_) | Self::Loaded { .. } | Self::PointerStore { reported: true, .. } => true,
+            Self::Fact(_)
+            | Self::Access(_)
+            | Self::Loaded { .. }
+            | Self::KernelLoaded { .. }
+            | Self::PointerStore { reported: true, .. } => true,
             Self::Note(_) | Self::Value(_) | Self::PointerStore { reported: false, .. } => false,
         }
     }
@@ -183,6 +192,13 @@ impl Judge for Listener {
             cpu,
             format_args!("the kernel writes to {} frames from {}", frames.frames(), frames.start()),
         );
+    }
+
+    fn kernel_loaded(&mut self, witness: &dyn Witness, cpu: CpuId, root: Pfn) {
+        self.oracle.kernel_loaded(witness, cpu, root);
+        if self.journal.is_on() {
+            self.journal.add(self.oracle.step(), cpu, JournalEvent::KernelLoaded { root });
+        }
     }
 
     fn loaded(&mut self, witness: &dyn Witness, cpu: CpuId, root: Pfn, tag: Tag) {

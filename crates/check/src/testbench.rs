@@ -85,6 +85,9 @@ impl<I: Isa> Testbench<I> {
         if sim.config().bbm_level_2 {
             oracle = oracle.with_bbm_level_2();
         }
+        if let Some(range) = sim.config().kernel_range {
+            oracle = oracle.with_kernel_range(range);
+        }
         let listener = Listener { oracle, journal: journal.clone() };
         let listener = Rc::new(RefCell::new(listener));
         sim.bind_judge(Rc::clone(&listener) as _);

@@ -12,6 +12,7 @@ mod current;
 mod deferred_flushes;
 mod freed_frames;
 mod invalidations;
+mod kernel_ranges;
 mod pointer_stores;
 mod published_crates;
 mod raw_tables;

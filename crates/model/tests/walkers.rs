@@ -11,7 +11,7 @@ fn leaf(pfn: u32, rights: Rights, accessed: bool, dirty: bool, global: bool) -> 
 }
 
 fn table(pfn: u32, write: bool, user: bool, exec: bool) -> DecodedEntry {
-    DecodedEntry::Table { pfn: Pfn::new(pfn), path: PathRights { write, user, exec } }
+    DecodedEntry::Table { pfn: Pfn::new(pfn), path: PathRights { write, user, exec, kernel: false } }
 }
 
 #[test]
@@ -93,13 +93,13 @@ fn aarch64_descriptors_decode_as_the_manual_says() {
 
 #[test]
 fn upper_levels_limit_the_rights_of_a_leaf() {
-    let closed = PathRights { write: false, user: true, exec: false };
+    let closed = PathRights { write: false, exec: false, ..PathRights::ROOT };
     assert_eq!(decode(IsaKind::X86_64, Level::PTE, 0x1007, closed), leaf(1, Rights::READ, false, false, false));
     assert_eq!(
         decode(IsaKind::Aarch64, Level::PTE, 0x0008_0000_0000_1f43, closed),
         leaf(1, Rights::READ, true, true, false)
     );
-    let kernel = PathRights { write: true, user: false, exec: true };
+    let kernel = PathRights { user: false, ..PathRights::ROOT };
     assert_eq!(decode(IsaKind::X86_64, Level::PTE, 0x1007, kernel), leaf(1, NONE, false, false, false));
     // APTable[0] forbids data accesses from EL0; execution depends on UXN.
     assert_eq!(
@@ -190,7 +190,7 @@ fn a_path_ends_at_the_table_of_its_level_and_has_the_rights_of_the_entries_above
         let rights: Vec<Rights> = leaves(isa, &words).iter().map(|leaf| leaf.rights).collect();
         assert_eq!(rights, [Rights::READ, Rights::RW]);
         assert!(PathRights::ROOT.covers(limited) && !limited.covers(PathRights::ROOT));
-        assert_eq!(PathRights::limited_to(Rights::RX), limited);
+        assert_eq!(PathRights::ROOT.limited_to(Rights::RX), limited);
     }
 }
 

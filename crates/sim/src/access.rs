@@ -55,20 +55,11 @@ impl fmt::Display for PageFault {
     }
 }
 
-/// Whether `va` is in an address range that the root translates.
-///
-/// Addresses have 48 bits. On x86-64 a root translates both halves; on arm64 this machine has only
-/// the half of TTBR0_EL1.
-#[inline]
-pub(crate) fn has_tables(isa: IsaKind, va: VirtAddr) -> bool {
-    match isa {
-        IsaKind::X86_64 => (va.raw() as i64) << 16 >> 16 == va.raw() as i64,
-        IsaKind::Aarch64 => va.raw() >> 48 == 0,
-    }
-}
-
 impl<I: Isa> Sim<I> {
-    /// Makes `times` accesses in user mode to the page of `va` on `cpu`.
+    /// Makes `times` accesses to the page of `va` on `cpu`, in user mode.
+    ///
+    /// In the [`MachineConfig::kernel_range`](crate::MachineConfig::kernel_range) the kernel makes
+    /// them.
     ///
     /// # Errors
     /// [`PageFault`]: no access was made, and the clock has advanced by the walk and the exception.
@@ -156,10 +147,7 @@ impl<'a, I: Isa> Mmu<'a, I> {
     /// hit.
     #[inline(always)]
     fn translate(&mut self) -> Result<TlbHit, Refused> {
-        let Some(root) = self.core.root.get() else { return Err(false) };
-        if !has_tables(I::KIND, self.va) {
-            return Err(false);
-        }
+        let Some(root) = self.core.root_for(I::KIND, self.va) else { return Err(false) };
         let mut tlbs = self.core.tlbs.borrow_mut();
         let hit = match tlbs.find(Depth::First, Side::of(self.access), root.tag, self.va) {
             Some(hit) => hit,
@@ -220,10 +208,11 @@ impl<'a, I: Isa> Mmu<'a, I> {
             }
             None => WalkPosition::from_root(root.table),
         };
+        let mode = (I::KIND, self.sim.0.config.privilege_at(self.va));
         let result = loop {
             events.add(MachineEvent::WalkReads, 1);
             self.core.pay(self.costs, Cost::WalkRead);
-            let step = walk.step(I::KIND, &self.sim.0.ram, self.va, self.access);
+            let step = walk.step(mode, &self.sim.0.ram, self.va, self.access);
             self.sim.record_walked(root, self.va, walk, step);
             match step {
                 WalkStep::Down { next, updated } => {

@@ -11,7 +11,7 @@ use crate::time::Picos;
 use crate::tlb::{RootId, Tlbs};
 use crate::{Cost, Profile};
 use pagewright_sync::RankSet;
-use pagewright_types::{Pfn, Tag};
+use pagewright_types::{IsaKind, Pfn, Tag, VirtAddr};
 use std::cell::{Cell, RefCell};
 
 /// The loaded root: CR3 and its PCID, or TTBR0_EL1 and its ASID.
@@ -32,6 +32,8 @@ pub(crate) struct Core {
     pub(crate) tlbs: RefCell<Tlbs>,
     /// `None` until the first root is installed; until then every access faults.
     pub(crate) root: Cell<Option<Root>>,
+    /// TTBR1_EL1: the root of the upper half (arm64); `None` until one is installed.
+    pub(crate) kernel_root: Cell<Option<(Pfn, RootId)>>,
     /// Whether the CPU is in lazy TLB mode: a kernel thread runs on the loaded root.
     ///
     /// User mode makes no access then. Only judges read this.
@@ -59,10 +61,42 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// The roots that are loaded.
+    pub(crate) fn roots_of_tables(&self) -> impl Iterator<Item = Pfn> {
+        let kernel = self.kernel_root.get().map(|(table, _)| table);
+        self.root.get().map(|root| root.table).into_iter().chain(kernel)
+    }
+
+    /// The root that translates `va`, and the tag of what a walk for it fills.
+    ///
+    /// Addresses have 48 bits. On x86-64 a root translates both halves; on arm64 the lower one, and
+    /// TTBR1_EL1 the upper one under the same ASID (TCR_EL1.A1 is 0; Arm ARM D8.2).
+    #[inline]
+    pub(crate) fn root_for(&self, isa: IsaKind, va: VirtAddr) -> Option<Root> {
+        match (isa, va.raw() >> 47) {
+            (_, 0) | (IsaKind::Aarch64, 1) => self.root.get(),
+            _ => self.upper_root(isa, va),
+        }
+    }
+
+    #[cold]
+    fn upper_root(&self, isa: IsaKind, va: VirtAddr) -> Option<Root> {
+        match isa {
+            IsaKind::X86_64 if va.raw() >> 47 == 0x1_ffff => self.root.get(),
+            IsaKind::Aarch64 if va.raw() >> 48 == 0xffff => {
+                let (table, id) = self.kernel_root.get()?;
+                let tag = self.root.get().map_or(Tag::new(0), |root| root.kernel_tag);
+                Some(Root { table, tag, kernel_tag: tag, id })
+            }
+            IsaKind::X86_64 | IsaKind::Aarch64 => None,
+        }
+    }
+
     pub(crate) fn new(profile: &Profile) -> Self {
         Self {
             tlbs: RefCell::new(Tlbs::new(&profile.geometry)),
             root: Cell::new(None),
+            kernel_root: Cell::new(None),
             lazy: Cell::new(false),
             clock: Cell::new(Picos::ZERO),
             events: Events::new(),

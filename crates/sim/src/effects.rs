@@ -72,6 +72,23 @@ impl<I: Isa> Sim<I> {
     }
 }
 
+impl<I: Isa> Sim<I> {
+    /// Makes walks of this CPU for the upper half start at `root` (arm64 TTBR1_EL1).
+    ///
+    /// Nothing is invalidated. What such a walk fills has the ASID of TTBR0_EL1, unless it is
+    /// global.
+    ///
+    /// # Panics
+    /// On x86-64, where the root of [`Effects::install_root`] translates both halves.
+    pub fn install_kernel_root(&self, root: Pfn) {
+        assert!(I::KIND == IsaKind::Aarch64, "x86-64 has one root for both halves");
+        self.stop_before(StopPoint::InstallKernelRoot(root));
+        self.pay(Cost::SwitchRoot);
+        self.here().kernel_root.set(Some((root, self.id_of_root(root))));
+        self.judge_kernel_loaded(root);
+    }
+}
+
 impl<I: Isa> Effects for Sim<I> {
     type Isa = I;
 

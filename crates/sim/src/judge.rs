@@ -6,7 +6,8 @@
 //! state of the memory manager.
 //!
 //! A cached entry is usable now ([`CachedEntryState`]) as follows:
-//! - a translation, if its tag is loaded or it is global, and the CPU is not in lazy TLB mode;
+//! - a translation, if its tag is loaded or it is global, and the CPU is not in lazy TLB mode or
+//!   the kernel accesses the address;
 //! - a walk-cache entry, if its tag is loaded; on a lazy CPU only by speculative walks;
 //! - a walk in flight that is about to read a table, if its tag is loaded; otherwise, and on a lazy
 //!   CPU, it is speculative. One that has found a leaf counts as a translation.
@@ -17,12 +18,12 @@ use crate::explore::{WalkState, WalkersView};
 use crate::machine::Sim;
 use crate::reach_counts::ReachCounts;
 use crate::tlb::{Key, RootId, TlbHit};
-use crate::walk::{WalkPosition, WalkStep, WalkerMemory};
+use crate::walk::{Privilege, WalkPosition, WalkStep, WalkerMemory};
 use pagewright_arch::{Isa, Pte, PteSlot};
 use pagewright_types::judge::{
     CachedEntry, CachedEntryKind, CachedEntryState, Fact, Judge, MemoryAccess, WalkedPlace, Witness,
 };
-use pagewright_types::{Access, CpuId, CpuMask, FrameRange, IsaKind, Order, PageRange, Pfn, PhysAddr, VirtAddr};
+use pagewright_types::{Access, CpuId, CpuMask, FrameRange, Order, PageRange, Pfn, PhysAddr, VirtAddr};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -166,7 +167,7 @@ impl<I: Isa> Sim<I> {
 
     /// Tells the judge of an access.
     pub(crate) fn judge_access(&self, cpu: CpuId, va: VirtAddr, access: Access, found: Translation, cached: bool) {
-        let Some(root) = self.core(cpu).root.get() else { return };
+        let Some(root) = self.core(cpu).root_for(I::KIND, va) else { return };
         let at = found.pfn.base().add(va.page_offset());
         self.with_judge(|judge| judge.access(self, MemoryAccess { cpu, root: root.table, va, access, at, cached }));
     }
@@ -178,11 +179,10 @@ impl<I: Isa> Sim<I> {
         }
     }
 
-    /// The first address of an entry, sign-extended on x86-64.
-    fn address(key: Key) -> VirtAddr {
-        match I::KIND {
-            IsaKind::X86_64 => VirtAddr::new(((key.start().raw() << 16) as i64 >> 16) as u64),
-            IsaKind::Aarch64 => key.start(),
+    /// Tells the judge that the current CPU starts to use a root for the upper half.
+    pub(crate) fn judge_kernel_loaded(&self, root: Pfn) {
+        if self.0.judged.get() {
+            self.with_judge(|judge| judge.kernel_loaded(self, self.0.current.get(), root));
         }
     }
 
@@ -190,14 +190,15 @@ impl<I: Isa> Sim<I> {
     fn tell_cached(&self, cpu: CpuId, core: &Core, range: Option<PageRange>, tell: &mut dyn FnMut(CachedEntry)) {
         let wanted = |key: Key| {
             range.is_none_or(|range| {
-                let start = Self::address(key);
+                let start = key.start();
                 start < range.end() && range.start() < start.add(key.level().span())
             })
         };
         let roots = self.0.roots.borrow();
         let in_use = |key: Key| core.root.get().is_some_and(|root| key.is_valid_under(root.tag));
-        let lazy = core.lazy.get();
-        let translates = |usable| match usable && !lazy {
+        // A lazy CPU runs a kernel thread, which uses the kernel's addresses.
+        let lazy_at = |va: VirtAddr| core.lazy.get() && self.0.config.privilege_at(va) == Privilege::User;
+        let translates = |usable, va| match usable && !lazy_at(va) {
             true => CachedEntryState::Usable,
             false => CachedEntryState::Condemned,
         };
@@ -206,7 +207,7 @@ impl<I: Isa> Sim<I> {
             kind,
             tag: key.tag(),
             root: roots.tables[root.index()],
-            va: Self::address(key),
+            va: key.start(),
             level: key.level(),
             global: key.is_global(),
             state,
@@ -215,7 +216,7 @@ impl<I: Isa> Sim<I> {
         let mut translation = |hit: TlbHit| {
             if wanted(hit.key) {
                 let kind = CachedEntryKind::Translation { pfn: hit.entry.pfn(), rights: hit.entry.rights() };
-                tell(cached(hit.key, hit.entry.root(), kind, translates(in_use(hit.key))));
+                tell(cached(hit.key, hit.entry.root(), kind, translates(in_use(hit.key), hit.key.start())));
             }
         };
         tlbs.translations(range, &mut translation);
@@ -223,7 +224,7 @@ impl<I: Isa> Sim<I> {
         tlbs.walk_caches(range, |key, upper| {
             if wanted(key) {
                 let kind = CachedEntryKind::Table { table: upper.table, allows: upper.allows };
-                let state = match (in_use(key), lazy) {
+                let state = match (in_use(key), lazy_at(key.start())) {
                     (true, false) => CachedEntryState::Usable,
                     (true, true) => CachedEntryState::Speculative,
                     (false, _) => CachedEntryState::Condemned,
@@ -244,9 +245,9 @@ impl<I: Isa> Sim<I> {
             let va = walk.va.align_down(level.span());
             let key = Key::new(tag, level, va);
             let state = match walk.state {
-                WalkState::Table(_) if in_use(key) && !lazy => CachedEntryState::Usable,
+                WalkState::Table(_) if in_use(key) && !lazy_at(va) => CachedEntryState::Usable,
                 WalkState::Table(_) => CachedEntryState::Speculative,
-                WalkState::Leaf(_) => translates(in_use(key) || global),
+                WalkState::Leaf(_) => translates(in_use(key) || global, va),
             };
             if wanted(key) {
                 tell(CachedEntry { cpu, kind, tag, root, va, level, global, state });

@@ -20,7 +20,7 @@
 
 use crate::machine::Sim;
 use crate::ram::Ram;
-use crate::walk::{Word, decode};
+use crate::walk::{Privilege, Word, decode};
 use pagewright_arch::{Isa, Pte, PteSlot};
 use pagewright_types::{FrameRange, IsaKind, Level, Pfn};
 use std::cell::{Cell, RefCell};
@@ -130,7 +130,7 @@ impl WatchedTables {
 
 /// The table to which an entry of a table of `level` points.
 fn pointer(isa: IsaKind, level: Level, raw: u64) -> Option<Pfn> {
-    match decode(isa, level, raw) {
+    match decode(isa, level, raw, Privilege::User) {
         Word::Table(next) => Some(next.table),
         Word::Absent | Word::Malformed | Word::Leaf(_) => None,
     }
@@ -138,7 +138,7 @@ fn pointer(isa: IsaKind, level: Level, raw: u64) -> Option<Pfn> {
 
 /// Whether a walker makes `new` of `old` when it sets accessed and dirty bits.
 fn is_update(isa: IsaKind, level: Level, old: u64, new: u64) -> bool {
-    match decode(isa, level, old) {
+    match decode(isa, level, old, Privilege::User) {
         Word::Absent | Word::Malformed => false,
         Word::Table(next) => new == next.used,
         Word::Leaf(leaf) => new == leaf.used || new == leaf.used_by_store,
@@ -172,8 +172,8 @@ impl<I: Isa> Sim<I> {
         if watched.mode.get() == PointerStores::Unseen || !self.0.judged.get() {
             return;
         }
-        for root in self.0.cores.iter().filter_map(|core| core.root.get()) {
-            watched.learn(I::KIND, &self.0.ram, root.table, Level::PGD);
+        for table in self.0.cores.iter().flat_map(|core| core.roots_of_tables()) {
+            watched.learn(I::KIND, &self.0.ram, table, Level::PGD);
         }
         for ChangedWord { slot, old, new } in watched.changed(I::KIND, &self.0.ram) {
             watched.found.set(watched.found.get() + 1);

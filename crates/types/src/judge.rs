@@ -203,7 +203,7 @@ impl CachedEntry {
 pub struct MemoryAccess {
     /// The CPU.
     pub cpu: CpuId,
-    /// The root loaded on it.
+    /// The root loaded on it for the address.
     pub root: Pfn,
     /// The address.
     pub va: VirtAddr,
@@ -298,6 +298,13 @@ pub trait Judge {
     ///
     /// Condemned entries of that tag become usable.
     fn loaded(&mut self, witness: &dyn Witness, cpu: CpuId, root: Pfn, tag: Tag);
+
+    /// `cpu` is about to load `root` for the kernel's addresses (arm64 TTBR1_EL1).
+    ///
+    /// The default ignores it.
+    fn kernel_loaded(&mut self, witness: &dyn Witness, cpu: CpuId, root: Pfn) {
+        let _ = (witness, cpu, root);
+    }
 
     /// The kernel on `cpu` has changed the page-table entry at `at` from `old` to `new`.
     ///

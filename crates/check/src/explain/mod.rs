@@ -99,6 +99,7 @@ impl Merged {
             JournalEvent::Fact(_)
             | JournalEvent::Access(_)
             | JournalEvent::Loaded { .. }
+            | JournalEvent::KernelLoaded { .. }
             | JournalEvent::Note(_)
             | JournalEvent::Value(_) => None,
         });
@@ -222,7 +223,7 @@ impl Merged {
                 let step = reported.then_some(entry.oracle_step);
                 self.add(Line { at, cpu, text, why, note: false, times: 1 }, step, Origin::Nothing, shown);
             }
-            JournalEvent::Fact(_) | JournalEvent::Loaded { .. } => {
+            JournalEvent::Fact(_) | JournalEvent::Loaded { .. } | JournalEvent::KernelLoaded { .. } => {
                 self.add(
                     Line { at, cpu, text, why, note: false, times: 1 },
                     Some(entry.oracle_step),

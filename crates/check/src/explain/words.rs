@@ -102,6 +102,7 @@ fn point(isa: IsaKind, point: StopPoint) -> Option<String> {
         | StopPoint::Complete
         | StopPoint::SendIpi(_)
         | StopPoint::InstallRoot(..)
+        | StopPoint::InstallKernelRoot(_)
         | StopPoint::Declare(_)
         | StopPoint::Access(..)
         | StopPoint::Choose(_)
@@ -184,6 +185,7 @@ pub(super) fn event(event: &JournalEvent) -> String {
             format!("stores {new:#x} to {} by pointer (was {old:#x})", EntryAt(*at))
         }
         JournalEvent::Access(access) => made(access),
+        JournalEvent::KernelLoaded { root } => format!("loads the kernel's root {root}"),
         JournalEvent::Loaded { root, tag } => format!("loads root {root}, tag {tag}"),
         JournalEvent::Note(text) => text.clone(),
         JournalEvent::Value(value) => format!("= {value:#x}"),

@@ -129,7 +129,7 @@ impl Oracle {
             CachedEntryKind::Walk { table, allows } => (table, allows, held.level),
         };
         let Some(range) = held.range().intersect(window.range) else { return false };
-        let below = (table, level, PathRights::limited_to(allows));
+        let below = (table, level, PathRights::ROOT.limited_to(allows));
         walk::leaves_below(self.isa, below, range, &|at| witness.word(at), &mut |leaf| {
             let pages = leaf.range().intersect(range)?;
             let reaches = |page: &VirtAddr| leaf.frame_at(*page) == window.frame_of(window.frame, *page);
@@ -192,7 +192,7 @@ impl Oracle {
     /// Whether the tables map another frame in the range, and it is no equal copy.
     fn is_remapped(&self, witness: &dyn Witness, window: &Window) -> bool {
         window.range.iter().any(|page| {
-            let leaf = walk::lookup(self.isa, window.root, page, &|at| witness.stored(at));
+            let leaf = walk::lookup(self.format(), window.root, page, &|at| witness.stored(at));
             let Some(frame) = leaf.map(|leaf| leaf.frame_at(page)) else { return false };
             let old = window.frame_of(window.frame, page);
             let is_copy = window.copy.is_some_and(|copy| window.frame_of(copy, page) == frame);

@@ -28,13 +28,13 @@ use crate::FxHashMap;
 use crate::census::{Census, SoftwareBits};
 use crate::tally::Tally;
 use crate::violation::{CpuStep, Exposure, Reduction, Rule, Violation, ViolationKind};
-use crate::walk;
+use crate::walk::{self, TableFormat};
 use alloc::vec::Vec;
 use condemned::{Condemned, StaleReason};
 use deferred::{Window, Windows};
 use frames::Frames;
 use pagewright_types::judge::{CachedEntryKind, Fact, Judge, MemoryAccess, Witness};
-use pagewright_types::{CpuId, FrameRange, IsaKind, Pfn, PhysAddr, Rights, Tag, VirtAddr};
+use pagewright_types::{CpuId, FrameRange, IsaKind, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
 use rights::Reductions;
 use shared::SharedTables;
 
@@ -44,6 +44,8 @@ const KEPT: usize = 64;
 /// The judge of one machine's translations.
 pub struct Oracle {
     isa: IsaKind,
+    /// The addresses that the kernel accesses.
+    kernel: Option<PageRange>,
     bits: SoftwareBits,
     /// Whether a mapping may change its size without break-before-make.
     resizes: bool,
@@ -56,6 +58,8 @@ pub struct Oracle {
     reductions: Reductions,
     /// The root that each CPU has loaded.
     running: FxHashMap<CpuId, Pfn>,
+    /// The root of the upper half that each CPU has loaded (arm64).
+    running_kernel: FxHashMap<CpuId, Pfn>,
     windows: Windows,
     shared: SharedTables,
     tally: Tally,
@@ -71,6 +75,7 @@ impl Oracle {
     pub fn new(isa: IsaKind) -> Self {
         Self {
             isa,
+            kernel: None,
             bits: SoftwareBits::default(),
             resizes: false,
             step: 0,
@@ -79,6 +84,7 @@ impl Oracle {
             condemned: Condemned::default(),
             reductions: Reductions::default(),
             running: FxHashMap::default(),
+            running_kernel: FxHashMap::default(),
             windows: Windows::default(),
             shared: SharedTables::default(),
             tally: Tally::default(),
@@ -91,6 +97,13 @@ impl Oracle {
     #[must_use]
     pub fn with_software_bits(mut self, bits: SoftwareBits) -> Self {
         self.bits = bits;
+        self
+    }
+
+    /// Judges accesses of the kernel in `range` of the upper half; all others are of user mode.
+    #[must_use]
+    pub fn with_kernel_range(mut self, range: PageRange) -> Self {
+        self.kernel = Some(range);
         self
     }
 
@@ -140,11 +153,24 @@ impl Oracle {
         }
     }
 
+    /// The tables as their walkers read them.
+    fn format(&self) -> TableFormat {
+        TableFormat { isa: self.isa, kernel: self.kernel }
+    }
+
+    /// Whether what a walk under `cached` has filled for `va` is of the space of `root`.
+    ///
+    /// On x86-64 all spaces have the kernel's range in common.
+    fn is_of_space(&self, cached: Pfn, root: Pfn, va: VirtAddr) -> bool {
+        let common = || self.isa == IsaKind::X86_64 && self.kernel.is_some_and(|range| range.contains(va));
+        cached == root || common()
+    }
+
     /// Whether the tables under `root` map `va` to `frame` for user mode with at least `rights`.
     ///
     /// Stores that walkers cannot see yet count.
     fn tables_allow(&self, witness: &dyn Witness, root: Pfn, va: VirtAddr, frame: Pfn, rights: Rights) -> bool {
-        walk::lookup(self.isa, root, va, &|at| self.shared.entry(witness, at))
+        walk::lookup(self.format(), root, va, &|at| self.shared.entry(witness, at))
             .is_some_and(|leaf| leaf.frame_at(va) == frame && leaf.rights.contains(rights))
     }
 
@@ -294,6 +320,11 @@ impl Judge for Oracle {
         if !self.windows.is_empty() {
             self.deferred_written(witness, frames);
         }
+    }
+
+    fn kernel_loaded(&mut self, _: &dyn Witness, cpu: CpuId, root: Pfn) {
+        self.step += 1;
+        self.running_kernel.insert(cpu, root);
     }
 
     fn loaded(&mut self, witness: &dyn Witness, cpu: CpuId, root: Pfn, tag: Tag) {

@@ -21,7 +21,7 @@ use super::rights::Pending;
 use super::shared::SharedTables;
 use crate::tally::Antecedent;
 use crate::violation::Reduction;
-use crate::walk::{self, PathRights};
+use crate::walk::{self, PathRights, TableFormat};
 use alloc::vec::Vec;
 use pagewright_types::judge::{CachedEntry, CachedEntryKind, Witness};
 use pagewright_types::{CpuId, Level, Pfn, VirtAddr};
@@ -42,13 +42,13 @@ pub(super) struct HeldPath {
 
 impl HeldPath {
     /// The path that `held` caches; `None` for a translation.
-    pub(super) fn of(held: &CachedEntry) -> Option<Self> {
+    pub(super) fn of(format: TableFormat, held: &CachedEntry) -> Option<Self> {
         let (table, allows, level) = match held.kind {
             CachedEntryKind::Translation { .. } => return None,
             CachedEntryKind::Table { table, allows } => (table, allows, held.level.down()?),
             CachedEntryKind::Walk { table, allows } => (table, allows, held.level),
         };
-        Some(Self { va: held.va, table, level, rights: PathRights::limited_to(allows), shared: false })
+        Some(Self { va: held.va, table, level, rights: format.root_rights(held.va).limited_to(allows), shared: false })
     }
 
     fn among(self, tables: &SharedTables) -> Self {
@@ -61,9 +61,9 @@ impl Oracle {
     pub(super) fn held_paths(&mut self, witness: &dyn Witness, reduction: &Reduction) -> Vec<HeldPath> {
         let mut paths = Vec::new();
         witness.cached_in(reduction.range, &mut |cached| {
-            if let Some(path) = HeldPath::of(&cached).map(|path| path.among(&self.shared))
+            if let Some(path) = HeldPath::of(self.format(), &cached).map(|path| path.among(&self.shared))
                 && cached.cpu != reduction.by.cpu
-                && cached.root == reduction.root
+                && self.is_of_space(cached.root, reduction.root, cached.va)
                 && paths.len() < HELD_PATHS
                 && !paths.contains(&path)
             {
@@ -87,7 +87,7 @@ impl Oracle {
     }
 
     fn table_at(&self, witness: &dyn Witness, root: Pfn, path: &HeldPath) -> Option<(Pfn, PathRights)> {
-        walk::path(self.isa, root, path.va, path.level, &|at| self.shared.entry(witness, at))
+        walk::path(self.format(), root, path.va, path.level, &|at| self.shared.entry(witness, at))
     }
 
     /// Whether the tables lead to the same table and leave at least the same rights.
@@ -106,7 +106,7 @@ impl Oracle {
         reduction: &Reduction,
         caller: Option<CpuId>,
     ) -> Option<VirtAddr> {
-        let path = HeldPath::of(held)?;
+        let path = HeldPath::of(self.format(), held)?;
         let range = held.range().intersect(reduction.range)?;
         let root = reduction.root;
         if self.leads_to(witness, root, &path) {

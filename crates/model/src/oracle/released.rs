@@ -6,8 +6,8 @@
 //!
 //! - what CPUs have cached ([`super::reuse`]): translations, walk-cache entries, walks in flight;
 //! - the tables of each root that a CPU has loaded. A frame to which they lead is in use, and a
-//!   walk may reach it at any time. Leaves that user mode cannot use do not count, because a kernel
-//!   may map all of memory.
+//!   walk may reach it at any time. Leaves that user mode cannot use count only in the kernel's
+//!   range, because a kernel may map all of memory elsewhere.
 //!
 //! What is cached under a tag that is not loaded is judged when the frame is allocated: the flush
 //! may come with the next use of the tag.
@@ -58,10 +58,13 @@ impl Oracle {
 
     /// The CPU and its root whose tables lead to one of `frames`, and the address.
     fn in_loaded_tables(&self, witness: &dyn Witness, frames: FrameRange) -> Option<(CpuId, Pfn, VirtAddr)> {
-        let mut loaded: Vec<(CpuId, Pfn)> = self.running.iter().map(|(cpu, root)| (*cpu, *root)).collect();
+        const UPPER: VirtAddr = VirtAddr::new(0xffff << 48);
+        let lower = self.running.iter().map(|(cpu, root)| (*cpu, *root, VirtAddr::ZERO));
+        let upper = self.running_kernel.iter().map(|(cpu, root)| (*cpu, *root, UPPER));
+        let mut loaded: Vec<(CpuId, Pfn, VirtAddr)> = lower.chain(upper).collect();
         loaded.sort_unstable();
-        loaded.into_iter().find_map(|(cpu, root)| {
-            let va = walk::use_of(self.isa, root, frames, &|at| witness.stored(at))?;
+        loaded.into_iter().find_map(|(cpu, root, start)| {
+            let va = walk::use_of(self.format(), root, start, frames, &|at| witness.stored(at))?;
             Some((cpu, root, va))
         })
     }

@@ -67,7 +67,7 @@ impl Oracle {
         let range = PageRange::new(place.va, place.va.add(place.level.span()));
         let mut held = Vec::new();
         witness.cached_in(range, &mut |cached| {
-            if cached.root == place.root && (cached.tag == place.tag || cached.global) {
+            if self.is_of_space(cached.root, place.root, place.va) && (cached.tag == place.tag || cached.global) {
                 held.push(cached);
             }
         });
@@ -95,7 +95,7 @@ impl Oracle {
     fn conflict(&self, witness: &dyn Witness, range: PageRange, cached: &CachedEntry) -> Option<Conflict> {
         let (table, level) = match cached.kind {
             CachedEntryKind::Translation { pfn, rights } => {
-                let below = (cached.root, Level::PGD, PathRights::ROOT);
+                let below = (cached.root, Level::PGD, self.format().root_rights(cached.va));
                 let pages = cached.range().intersect(range)?;
                 let mut resized = None;
                 let worse =
@@ -114,7 +114,7 @@ impl Oracle {
             CachedEntryKind::Walk { table, .. } => (table, cached.level),
         };
         let read = |at| witness.stored(at);
-        match walk::path(self.isa, cached.root, cached.va, level, &read) {
+        match walk::path(self.format(), cached.root, cached.va, level, &read) {
             Some((now, _)) => (now != table).then_some(Conflict::At(cached.va, table, now)),
             None => self.path_conflict(witness, cached, table, level),
         }
@@ -137,7 +137,7 @@ impl Oracle {
             return Some(Conflict::Resized);
         }
         // What the leaf itself allows: a write-protected path does not make it read-only.
-        let own = match walk::decode(self.isa, leaf.level, leaf.raw, PathRights::ROOT) {
+        let own = match walk::decode(self.isa, leaf.level, leaf.raw, self.format().root_rights(leaf.va)) {
             DecodedEntry::Leaf { rights, .. } => rights,
             DecodedEntry::NotPresent | DecodedEntry::Table { .. } | DecodedEntry::Malformed => return None,
         };
@@ -152,7 +152,7 @@ impl Oracle {
     /// How `table`, to which a CPU holds the path, disagrees with a block in its place.
     fn path_conflict(&self, witness: &dyn Witness, cached: &CachedEntry, table: Pfn, level: Level) -> Option<Conflict> {
         let read = |at| witness.stored(at);
-        let block = walk::lookup(self.isa, cached.root, cached.va, &read)?;
+        let block = walk::lookup(self.format(), cached.root, cached.va, &read)?;
         let span = cached.range().intersect(block.range())?;
         let differs = walk::leaves_below(self.isa, (table, level, PathRights::ROOT), span, &read, &mut |leaf| {
             (leaf.pfn != block.frame_at(leaf.va) || leaf.global != block.global).then_some(())

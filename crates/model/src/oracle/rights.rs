@@ -70,21 +70,21 @@ impl Reductions {
     }
 }
 
-/// Whether `cached` is a translation under the root of `reduction` that grants more than it left.
-fn stronger(cached: &CachedEntry, reduction: &Reduction) -> bool {
-    match cached.kind {
-        CachedEntryKind::Translation { rights, .. } => {
-            cached.root == reduction.root && !reduction.left.contains(rights)
-        }
-        CachedEntryKind::Table { .. } | CachedEntryKind::Walk { .. } => false,
-    }
-}
-
 impl Oracle {
+    /// Whether `cached` is a translation of the space of `reduction` that grants more than it left.
+    fn stronger(&self, cached: &CachedEntry, reduction: &Reduction) -> bool {
+        match cached.kind {
+            CachedEntryKind::Translation { rights, .. } => {
+                self.is_of_space(cached.root, reduction.root, cached.va) && !reduction.left.contains(rights)
+            }
+            CachedEntryKind::Table { .. } | CachedEntryKind::Walk { .. } => false,
+        }
+    }
+
     pub(super) fn right_reduced(&mut self, witness: &dyn Witness, reduction: Reduction) {
         let mut held = false;
         witness.cached_in(reduction.range, &mut |cached| {
-            held |= cached.cpu != reduction.by.cpu && stronger(&cached, &reduction);
+            held |= cached.cpu != reduction.by.cpu && self.stronger(&cached, &reduction);
         });
         if held {
             self.tally.note(Antecedent::RightHeld);
@@ -114,12 +114,14 @@ impl Oracle {
     fn judge_returned(&mut self, witness: &dyn Witness, reduction: Reduction, returned: CpuStep) {
         let (mut held, mut walking) = (Vec::new(), false);
         witness.cached_in(reduction.range, &mut |cached| match cached.kind {
-            CachedEntryKind::Translation { .. } if stronger(&cached, &reduction) => held.push(cached),
-            CachedEntryKind::Walk { .. } if cached.root == reduction.root => {
+            CachedEntryKind::Translation { .. } if self.stronger(&cached, &reduction) => held.push(cached),
+            CachedEntryKind::Walk { .. } if self.is_of_space(cached.root, reduction.root, cached.va) => {
                 walking = true;
                 held.push(cached);
             }
-            CachedEntryKind::Table { .. } if cached.root == reduction.root => held.push(cached),
+            CachedEntryKind::Table { .. } if self.is_of_space(cached.root, reduction.root, cached.va) => {
+                held.push(cached)
+            }
             CachedEntryKind::Translation { .. } | CachedEntryKind::Table { .. } | CachedEntryKind::Walk { .. } => {}
         });
         for cached in held {
@@ -189,7 +191,7 @@ impl Oracle {
     fn judge_published(&mut self, witness: &dyn Witness, reduction: Reduction, caller: CpuId) {
         let Reduction { root, range, left, by: reduced } = reduction;
         for page in range.iter().take(UNPUBLISHED_PAGES) {
-            let Some(leaf) = walk::lookup(self.isa, root, page, &|at| witness.word(at)) else { continue };
+            let Some(leaf) = walk::lookup(self.format(), root, page, &|at| witness.word(at)) else { continue };
             let rights = leaf.rights;
             if !left.contains(rights)
                 && !self.tables_allow(witness, root, page, leaf.frame_at(page), rights)
@@ -206,7 +208,7 @@ impl Oracle {
         let page = PageRange::page(made.va).start();
         let needs = made.access.needs();
         let taken = self.reductions.watched.iter().position(|watched| {
-            watched.reduction.root == made.root
+            self.is_of_space(made.root, watched.reduction.root, page)
                 && watched.reduction.range.contains(page)
                 && !watched.reduction.left.contains(needs)
         });

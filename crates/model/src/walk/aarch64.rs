@@ -5,7 +5,8 @@
 //!
 //! The manual counts levels from the root: its level 3 is [`Level::PTE`], its level 0
 //! [`Level::PGD`]. Assumed of the CPU: TCR_EL1.HA and HD set, HPD0 clear (hierarchical permissions
-//! in force), SCTLR_EL1.WXN clear, no FEAT_LPA2, no FEAT_S1PIE.
+//! in force), SCTLR_EL1.WXN clear, no FEAT_LPA2, no FEAT_S1PIE, and PSTATE.PAN
+//! clear for the accesses of the kernel.
 
 use super::{DecodedEntry, PathRights, frame};
 use pagewright_types::{Level, Pfn, Rights};
@@ -24,8 +25,12 @@ const AF: u64 = 1 << 10;
 const NG: u64 = 1 << 11;
 /// Dirty bit modifier: hardware may clear AP\[2\] at a store.
 const DBM: u64 = 1 << 51;
+/// EL1 may not execute.
+const PXN: u64 = 1 << 53;
 /// EL0 may not execute.
 const UXN: u64 = 1 << 54;
+/// In a table descriptor: EL1 may not execute anything below.
+const PXN_TABLE: u64 = 1 << 59;
 /// In a table descriptor: EL0 may not execute anything below.
 const UXN_TABLE: u64 = 1 << 60;
 /// In a table descriptor: AP\[1\] below counts as clear.
@@ -44,8 +49,9 @@ pub fn decode(level: Level, raw: u64, path: PathRights) -> DecodedEntry {
     if level > Level::PTE && second {
         let path = PathRights {
             write: path.write && raw & AP_TABLE1 == 0,
-            user: path.user && raw & AP_TABLE0 == 0,
-            exec: path.exec && raw & UXN_TABLE == 0,
+            user: path.user && (raw & AP_TABLE0 == 0 || path.kernel),
+            exec: path.exec && raw & if path.kernel { PXN_TABLE } else { UXN_TABLE } == 0,
+            kernel: path.kernel,
         };
         return frame(raw & ADDRESS).map_or(DecodedEntry::Malformed, |pfn| DecodedEntry::Table { pfn, path });
     }
@@ -54,12 +60,17 @@ pub fn decode(level: Level, raw: u64, path: PathRights) -> DecodedEntry {
     if level == Level::PGD || level == Level::PTE && !second {
         return DecodedEntry::Malformed;
     }
-    let data = path.user && raw & AP1 != 0;
+    let data = path.user && raw & AP1 != 0 || path.kernel;
     let writable = path.write && (raw & AP2 == 0 || raw & DBM != 0);
     let mut rights = Rights::empty();
     rights.set(Rights::READ, data);
     rights.set(Rights::WRITE, data && writable);
-    rights.set(Rights::EXEC, path.exec && raw & UXN == 0);
+    // D8.4.1: what EL0 may store to, EL1 may not execute.
+    let no_exec = match path.kernel {
+        true => raw & PXN != 0 || raw & AP1 != 0 && (raw & AP2 == 0 || raw & DBM != 0),
+        false => raw & UXN != 0,
+    };
+    rights.set(Rights::EXEC, path.exec && !no_exec);
     let (accessed, dirty, global) = (raw & AF != 0, raw & AP2 == 0, raw & NG == 0);
     frame_field(level, raw).map_or(DecodedEntry::Malformed, |pfn| DecodedEntry::Leaf {
         pfn,

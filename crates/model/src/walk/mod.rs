@@ -2,8 +2,8 @@
 //!
 //! - [`lookup`] translates one address, [`path`] finds a table on the way to it, [`leaves_below`]
 //!   visits the leaves below a table.
-//! - [`x86_64`] and [`aarch64`] decode one entry: the rights of user mode, given the rights that
-//!   the upper levels leave.
+//! - [`x86_64`] and [`aarch64`] decode one entry: the rights of user mode, or of the kernel in its
+//!   range, given the rights that the upper levels leave.
 //!
 //! The caller supplies a function that reads memory. Tables have four levels of 512 entries, and
 //! base pages have 4 KiB. No code is shared with `arch`, `sim` or `table`, so a mistake there is
@@ -27,18 +27,43 @@ pub struct PathRights {
     pub write: bool,
     /// Loads and stores from user mode are allowed; on x86-64, fetches too.
     pub user: bool,
-    /// Instruction fetches from user mode are allowed.
+    /// Instruction fetches are allowed, from the mode of the access.
     pub exec: bool,
+    /// The kernel makes the access, without SMAP or PAN; otherwise user mode does.
+    pub kernel: bool,
+}
+
+/// The page tables that a walker reads: the instruction set, and whose addresses are whose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableFormat {
+    /// The instruction set.
+    pub isa: IsaKind,
+    /// The addresses that the kernel accesses; user mode accesses all others.
+    pub kernel: Option<PageRange>,
+}
+
+impl TableFormat {
+    /// The rights at the root on the way to `va`: all, of the mode that accesses it.
+    pub fn root_rights(self, va: VirtAddr) -> PathRights {
+        PathRights { kernel: self.kernel.is_some_and(|range| range.contains(va)), ..PathRights::ROOT }
+    }
+}
+
+impl From<IsaKind> for TableFormat {
+    fn from(isa: IsaKind) -> Self {
+        Self { isa, kernel: None }
+    }
 }
 
 impl PathRights {
-    /// The rights at the root: all.
-    pub const ROOT: Self = Self { write: true, user: true, exec: true };
+    /// The rights of user mode at the root: all.
+    pub const ROOT: Self = Self { write: true, user: true, exec: true, kernel: false };
 
-    /// The rights below entries that allow at most `allows`, of which READ stands for user mode.
-    pub fn limited_to(allows: Rights) -> Self {
+    /// These rights below entries that allow at most `allows`, of which READ stands for user mode.
+    #[must_use]
+    pub fn limited_to(self, allows: Rights) -> Self {
         let has = |right| allows.contains(right);
-        Self { write: has(Rights::WRITE), user: has(Rights::READ), exec: has(Rights::EXEC) }
+        Self { write: has(Rights::WRITE), user: has(Rights::READ), exec: has(Rights::EXEC), ..self }
     }
 
     /// Whether a leaf on a path with these rights allows all that it allows on `other`.
@@ -136,10 +161,12 @@ pub fn frame_field(isa: IsaKind, level: Level, raw: u64) -> Option<Pfn> {
 }
 
 /// Whether a walk for `va` starts at all.
+///
+/// On arm64 the caller names the root of the half that `va` is in.
 fn translates(isa: IsaKind, va: VirtAddr) -> bool {
     match isa {
         IsaKind::X86_64 => x86_64::is_canonical(va),
-        IsaKind::Aarch64 => va.raw() >> 48 == 0,
+        IsaKind::Aarch64 => matches!(va.raw() >> 48, 0 | 0xffff),
     }
 }
 
@@ -153,11 +180,18 @@ fn entry_at(table: Pfn, index: usize) -> PhysAddr {
 }
 
 /// Translates `va` under `root`; `None` where every access faults.
-pub fn lookup(isa: IsaKind, root: Pfn, va: VirtAddr, read: &dyn Fn(PhysAddr) -> u64) -> Option<WalkedLeaf> {
+pub fn lookup(
+    format: impl Into<TableFormat>,
+    root: Pfn,
+    va: VirtAddr,
+    read: &dyn Fn(PhysAddr) -> u64,
+) -> Option<WalkedLeaf> {
+    let format = format.into();
+    let isa = format.isa;
     if !translates(isa, va) {
         return None;
     }
-    let (mut table, mut level, mut path) = (root, Level::PGD, PathRights::ROOT);
+    let (mut table, mut level, mut path) = (root, Level::PGD, format.root_rights(va));
     loop {
         let raw = read(entry_at(table, level.index_of(va)));
         match decode(isa, level, raw, path) {
@@ -196,13 +230,15 @@ pub(crate) fn entry(isa: IsaKind, root: Pfn, va: VirtAddr, read: &dyn Fn(PhysAdd
 
 /// The table of `level` that a walk for `va` reads, and the rights that are left below it.
 pub fn path(
-    isa: IsaKind,
+    format: impl Into<TableFormat>,
     root: Pfn,
     va: VirtAddr,
     level: Level,
     read: &dyn Fn(PhysAddr) -> u64,
 ) -> Option<(Pfn, PathRights)> {
-    let (mut table, mut at, mut path) = (root, Level::PGD, PathRights::ROOT);
+    let format = format.into();
+    let (isa, mut path) = (format.isa, format.root_rights(va));
+    let (mut table, mut at) = (root, Level::PGD);
     while at > level {
         let DecodedEntry::Table { pfn, path: below } = decode(isa, at, read(entry_at(table, at.index_of(va))), path)
         else {
@@ -249,34 +285,50 @@ pub fn leaves_below<T>(
 
 /// The first address at which the tables under `root` lead to one of `frames`.
 ///
-/// As the root, as a table, or as a page that user mode may access.
-pub(crate) fn use_of(isa: IsaKind, root: Pfn, frames: FrameRange, read: &dyn Fn(PhysAddr) -> u64) -> Option<VirtAddr> {
-    let whole = (root, Level::PGD, PathRights::ROOT);
-    if frames.contains(root) { Some(VirtAddr::new(0)) } else { use_below(isa, whole, VirtAddr::new(0), frames, read) }
-}
-
-fn use_below(
-    isa: IsaKind,
-    (table, level, path): (Pfn, Level, PathRights),
+/// As the root, as a table, or as a page that the mode of its address may access. `start` is the
+/// first address that the root translates.
+pub(crate) fn use_of(
+    format: TableFormat,
+    root: Pfn,
     start: VirtAddr,
     frames: FrameRange,
     read: &dyn Fn(PhysAddr) -> u64,
 ) -> Option<VirtAddr> {
+    if frames.contains(root) {
+        return Some(start);
+    }
     (0..Level::ENTRIES).find_map(|index| {
-        let va = start.add(index as u64 * level.span());
-        match decode(isa, level, read(entry_at(table, index)), path) {
-            DecodedEntry::NotPresent | DecodedEntry::Malformed => None,
-            DecodedEntry::Leaf { pfn, rights, .. } => {
-                let leaf = FrameRange::new(pfn, pfn.add(level.pages() as u32));
-                (!rights.is_empty() && leaf.overlaps(frames)).then(|| sign_extended(isa, va))
-            }
-            DecodedEntry::Table { pfn, .. } if frames.contains(pfn) => Some(sign_extended(isa, va)),
-            DecodedEntry::Table { pfn, path } => use_below(isa, (pfn, level.down()?, path), va, frames, read),
-        }
+        let va = sign_extended(format.isa, start.add(index as u64 * Level::PGD.span()));
+        use_of_entry(format.isa, (root, Level::PGD, format.root_rights(va)), (index, va), frames, read)
     })
 }
 
-/// The canonical form of a 48-bit address.
+/// The first address at which entry `index` of a table, for `va`, leads to one of `frames`.
+fn use_of_entry(
+    isa: IsaKind,
+    (table, level, path): (Pfn, Level, PathRights),
+    (index, va): (usize, VirtAddr),
+    frames: FrameRange,
+    read: &dyn Fn(PhysAddr) -> u64,
+) -> Option<VirtAddr> {
+    match decode(isa, level, read(entry_at(table, index)), path) {
+        DecodedEntry::NotPresent | DecodedEntry::Malformed => None,
+        DecodedEntry::Leaf { pfn, rights, .. } => {
+            let leaf = FrameRange::new(pfn, pfn.add(level.pages() as u32));
+            (!rights.is_empty() && leaf.overlaps(frames)).then_some(va)
+        }
+        DecodedEntry::Table { pfn, .. } if frames.contains(pfn) => Some(va),
+        DecodedEntry::Table { pfn, path } => {
+            let down = level.down()?;
+            (0..Level::ENTRIES).find_map(|below| {
+                let va = va.add(below as u64 * down.span());
+                use_of_entry(isa, (pfn, down, path), (below, va), frames, read)
+            })
+        }
+    }
+}
+
+/// The canonical form of an address of which 48 bits are known.
 fn sign_extended(isa: IsaKind, va: VirtAddr) -> VirtAddr {
     match isa {
         IsaKind::X86_64 => VirtAddr::new(((va.raw() << 16) as i64 >> 16) as u64),

@@ -2,7 +2,8 @@
 //!
 //! Source: Intel SDM vol. 3A §4.5, tables 4-15 to 4-20; AMD APM vol. 2 §5.3.
 //!
-//! Assumed of the CPU: EFER.NXE and CR0.WP set; CR4.PKE, CR4.CET and five-level paging off.
+//! Assumed of the CPU: EFER.NXE and CR0.WP set; CR4.PKE, CR4.CET and five-level paging off, and
+//! SMAP and SMEP for the accesses of the kernel (SDM vol. 3A §4.6.1).
 
 use super::{DecodedEntry, PathRights, frame};
 use pagewright_types::{Level, Pfn, Rights, VirtAddr};
@@ -33,8 +34,9 @@ pub fn decode(level: Level, raw: u64, path: PathRights) -> DecodedEntry {
     }
     let path = PathRights {
         write: path.write && raw & R_W != 0,
-        user: path.user && raw & U_S != 0,
+        user: path.user && (raw & U_S != 0 || path.kernel),
         exec: path.exec && raw & XD == 0,
+        kernel: path.kernel,
     };
     let is_leaf = level == Level::PTE || raw & PS != 0;
     if !is_leaf {

@@ -7,7 +7,10 @@ pub mod parse;
 
 use crate::machine::MachineNode;
 use crate::profile::{Profile, ProfileError};
-use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr};
+use crate::walk::Privilege;
+use pagewright_types::{
+    CpuId, CpuMask, FrameRange, IsaKind, Level, NodeId, Order, PAGE_SIZE, PageRange, Pfn, PhysAddr, VirtAddr,
+};
 use thiserror::Error;
 
 /// The most physical memory, in bytes, that 32-bit frame numbers can name.
@@ -52,6 +55,11 @@ pub struct MachineConfig {
     pub bbm_level_2: bool,
     /// Whether x86-64 CPUs invalidate the TLBs of others by broadcast (AMD INVLPGB and TLBSYNC).
     pub invlpgb: bool,
+    /// Addresses that the kernel accesses, in the upper half; user mode accesses all others.
+    ///
+    /// A multiple of 512 GiB, so that no table entry is for both. Translations outside of it that
+    /// only the kernel may use are never used.
+    pub kernel_range: Option<PageRange>,
 }
 
 impl MachineConfig {
@@ -68,6 +76,7 @@ impl MachineConfig {
             repeat_invalidate: false,
             bbm_level_2: false,
             invlpgb: false,
+            kernel_range: None,
         }
     }
 
@@ -77,6 +86,15 @@ impl MachineConfig {
     /// [`ProfileError`], when the profile that is compiled in does not load.
     pub fn default_for(isa: IsaKind) -> Result<Self, ProfileError> {
         Profile::named(Profile::default_for(isa)).map(Self::new)
+    }
+
+    /// Whose access it is, at `va`.
+    #[inline]
+    pub(crate) fn privilege_at(&self, va: VirtAddr) -> Privilege {
+        match self.kernel_range {
+            Some(range) if range.contains(va) => Privilege::Kernel,
+            Some(_) | None => Privilege::User,
+        }
     }
 
     /// Lays the nodes out in physical memory.
@@ -119,6 +137,9 @@ impl MachineConfig {
         if usize::from(self.cpus) > CpuMask::MAX {
             return Err(ConfigError::TooManyCpus { cpus: self.cpus });
         }
+        if let Some(range) = self.kernel_range.filter(|range| !is_kernel_range(isa, *range)) {
+            return Err(ConfigError::KernelRange { range });
+        }
         if self.nodes.is_empty() {
             return Err(ConfigError::NoMemory);
         }
@@ -148,6 +169,18 @@ impl MachineConfig {
         }
         Ok(())
     }
+}
+
+/// Whether a range is in the upper half, a multiple of 512 GiB, and not its last part.
+///
+/// The last part is left out because its end is not an address.
+fn is_kernel_range(isa: IsaKind, range: PageRange) -> bool {
+    let first = match isa {
+        IsaKind::X86_64 => 0xffff_8000_0000_0000,
+        IsaKind::Aarch64 => 0xffff_0000_0000_0000,
+    };
+    let whole = [range.start(), range.end()].iter().all(|va| va.is_aligned(Level::PGD.span()));
+    whole && range.start().raw() >= first && !range.is_empty()
 }
 
 /// The most nodes that a [`NodeId`] can number.
@@ -223,6 +256,12 @@ pub enum ConfigError {
         has: IsaKind,
         /// The instruction set of the machine.
         wanted: IsaKind,
+    },
+    /// The kernel's range is not in the upper half, or not a multiple of 512 GiB.
+    #[error("the kernel range {range} is not a multiple of 512 GiB of the upper half")]
+    KernelRange {
+        /// The range.
+        range: PageRange,
     },
     /// The host cannot allocate the memory.
     #[error("this host cannot allocate {bytes} bytes of simulated memory")]

@@ -5,7 +5,7 @@
 
 use super::in_flight::{TlbAnswer, WalkProgress};
 use super::point::StopPoint;
-use crate::access::{PageFault, Translation, drop_on_fault, has_tables};
+use crate::access::{PageFault, Translation, drop_on_fault};
 use crate::core::{Core, Root};
 use crate::machine::Sim;
 use crate::tlb::{Side, TlbHit};
@@ -40,9 +40,8 @@ impl<I: Isa> Sim<I> {
         self.0.in_flight.note_access(va);
         let core = self.core(cpu);
         loop {
-            let root = match core.root.get() {
-                Some(root) if has_tables(I::KIND, va) => root,
-                Some(_) | None => return Err(self.refused(core, va, access, false)),
+            let Some(root) = core.root_for(I::KIND, va) else {
+                return Err(self.refused(core, va, access, false));
             };
             let answer = match self.tlb_lookup(core, Side::of(access), root, va) {
                 TlbAnswer::Translation(found) => found,

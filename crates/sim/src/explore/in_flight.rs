@@ -153,7 +153,8 @@ impl<I: Isa> Sim<I> {
         core.events.add(MachineEvent::WalkReads, 1);
         core.pay(&self.profile().costs, Cost::WalkRead);
         let memory = WalkersView { ram: &self.0.ram, stores: &self.0.in_flight.stores };
-        let step = position.step(I::KIND, &memory, walk.va, walk.access);
+        let mode = (I::KIND, self.0.config.privilege_at(walk.va));
+        let step = position.step(mode, &memory, walk.va, walk.access);
         self.record_walked(walk.root, walk.va, position, step);
         match step {
             WalkStep::Down { next, .. } => {

@@ -36,6 +36,8 @@ pub enum StopPoint {
     Relax,
     /// Load a root.
     InstallRoot(Pfn, Tag),
+    /// Load a root for the upper half (arm64).
+    InstallKernelRoot(Pfn),
     /// Enter or leave lazy TLB mode.
     Lazy(bool),
     /// Declare a fact to the judge.
@@ -75,6 +77,7 @@ impl StopPoint {
             Self::SendIpi(mask) => (10, mask.words().into_iter().fold(0, |sum, word| sum ^ word)),
             Self::Relax => (11, 0),
             Self::InstallRoot(root, tag) => (12, u64::from(root.raw()) << 16 | u64::from(tag.raw())),
+            Self::InstallKernelRoot(root) => (20, u64::from(root.raw())),
             Self::Lazy(lazy) => (13, u64::from(lazy)),
             Self::Declare(_) => (14, 0),
             Self::Access(va, access) => (15, va.raw() ^ u64::from(access.needs().bits())),
@@ -115,6 +118,7 @@ impl fmt::Display for StopPoint {
             }
             Self::Relax => f.write_str("waits for other CPUs"),
             Self::InstallRoot(root, tag) => write!(f, "installs root {root}, tag {}", tag.raw()),
+            Self::InstallKernelRoot(root) => write!(f, "installs the kernel's root {root}"),
             Self::Lazy(true) => f.write_str("enters lazy TLB mode"),
             Self::Lazy(false) => f.write_str("leaves lazy TLB mode"),
             Self::Declare(fact) => write!(f, "declares {fact:?}"),

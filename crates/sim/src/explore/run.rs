@@ -359,7 +359,7 @@ impl<'a, I: Isa> Explorer<'a, I> {
             _ => VirtAddr::new(page.raw().saturating_sub(PAGE_SIZE)),
         };
         let core = self.sim.core(cpu);
-        if let Some(root) = core.root.get() {
+        if let Some(root) = core.root_for(I::KIND, va) {
             self.sim.start_walk(core, root, va, Access::Read, false);
         }
         va

@@ -5,11 +5,12 @@
 //! first compare, and the same accesses always produce the same array.
 //!
 //! ```text
-//!  key   63     62      61..60  59..52  51..36  35..0
-//!        valid  global  level   -       tag     virtual address >> shift of level (its low 36 bits)
+//!  key   63     62      61..60  59..53  52     51..36  35..0
+//!        valid  global  level   -       upper  tag     virtual address >> shift of level (its low 36 bits)
 //! ```
 //!
-//! A global entry has tag 0 in its key and is valid under every tag. Key zero is an empty way.
+//! A global entry has tag 0 in its key and is valid under every tag. The bit *upper* says whether
+//! the address is in the upper half. Key zero is an empty way.
 
 use crate::reach_counts::{PointsTo, ReachCounts};
 use pagewright_types::{Level, PageRange, Tag, VirtAddr};
@@ -33,6 +34,11 @@ const LEVEL_SHIFT: u32 = 60;
 const TAG_SHIFT: u32 = 36;
 const TAG_MASK: u64 = 0xffff << TAG_SHIFT;
 const PAGE_MASK: u64 = (1 << TAG_SHIFT) - 1;
+const UPPER: u64 = 1 << 52;
+/// From bit 55 of an address, which says which half it is in (Arm ARM D8.2), to [`UPPER`].
+const UPPER_SHIFT: u32 = 3;
+/// The bits above those of the page of an address in the upper half.
+const UPPER_BITS: u64 = 0xffff << 48;
 
 /// The number of keys that are compared or moved at once.
 const LANES: usize = 8;
@@ -44,7 +50,8 @@ impl Key {
     #[inline]
     pub(crate) fn new(tag: Tag, level: Level, va: VirtAddr) -> Self {
         let page = va.raw() >> level.shift() & PAGE_MASK;
-        Self(VALID | (level.raw() as u64) << LEVEL_SHIFT | (tag.raw() as u64) << TAG_SHIFT | page)
+        let upper = va.raw() >> UPPER_SHIFT & UPPER;
+        Self(VALID | (level.raw() as u64) << LEVEL_SHIFT | upper | (tag.raw() as u64) << TAG_SHIFT | page)
     }
 
     /// The key of the global entry of `level` for `va`.
@@ -59,9 +66,10 @@ impl Key {
         Level::new((self.0 >> LEVEL_SHIFT & 3) as u8)
     }
 
-    /// The first address that the entry translates, not sign-extended.
+    /// The first address that the entry translates.
     pub(crate) fn start(self) -> VirtAddr {
-        VirtAddr::new((self.0 & PAGE_MASK) << self.level().shift())
+        let upper = if self.0 & UPPER != 0 { UPPER_BITS } else { 0 };
+        VirtAddr::new((self.0 & PAGE_MASK) << self.level().shift() | upper)
     }
 
     /// The tag of the entry; 0 for a global entry.

@@ -15,7 +15,7 @@ use crate::ram::Ram;
 use pagewright_arch::PteSlot;
 use pagewright_types::{Access, IsaKind, Level, Pfn, PhysAddr, Rights, VirtAddr};
 use std::sync::atomic::Ordering;
-pub(crate) use word::{Word, decode};
+pub(crate) use word::{Privilege, Word, decode};
 
 /// Memory as walkers see it.
 pub(crate) trait WalkerMemory {
@@ -92,10 +92,16 @@ impl WalkPosition {
 
     /// Reads the entry at this position.
     #[inline]
-    pub(crate) fn step(self, isa: IsaKind, memory: &impl WalkerMemory, va: VirtAddr, access: Access) -> WalkStep {
+    pub(crate) fn step(
+        self,
+        (isa, privilege): (IsaKind, Privilege),
+        memory: &impl WalkerMemory,
+        va: VirtAddr,
+        access: Access,
+    ) -> WalkStep {
         let at = self.slot(va).addr();
         let raw = memory.load_entry(at);
-        match word::decode(isa, self.level, raw) {
+        match word::decode(isa, self.level, raw, privilege) {
             Word::Absent => WalkStep::Refused { present: false },
             Word::Malformed => WalkStep::Refused { present: true },
             Word::Table(down) => match (update(memory, at, raw, down.used), self.level.down()) {

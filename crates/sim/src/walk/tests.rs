@@ -9,7 +9,7 @@ fn one_step<I: Isa>(level: Level, word: Pte, access: Access) -> (WalkStep, Pte) 
     let ram = Ram::try_new(PAGE_SIZE).expect("one page");
     ram.word(PteSlot { table: Pfn::new(0), index: 0 }.addr()).store(word.raw(), Ordering::Relaxed);
     let walk = WalkPosition { level, table: Pfn::new(0), allows: Rights::all() };
-    let step = walk.step(I::KIND, &ram, VirtAddr::ZERO, access);
+    let step = walk.step((I::KIND, Privilege::User), &ram, VirtAddr::ZERO, access);
     let after = ram.word(PteSlot { table: Pfn::new(0), index: 0 }.addr()).load(Ordering::Relaxed);
     (step, Pte::from_raw(after))
 }

@@ -1,9 +1,17 @@
 //! Decodes raw table words by the rules of the architecture manuals.
 //!
-//! It does not use `arch`'s codecs, so that the walker cannot inherit their bugs. Programs access
-//! memory in user mode only, so a right here is a right of user mode.
+//! It does not use `arch`'s codecs, so that the walker cannot inherit their bugs. A right here is
+//! one of user mode, or of the kernel at the addresses that it accesses. The kernel runs without
+//! SMAP and PAN, and with CR0.WP.
 
 use pagewright_types::{IsaKind, Level, Pfn, Rights};
+
+/// The mode of the access for which rights are decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Privilege {
+    User,
+    Kernel,
+}
 
 /// A decoded table word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +58,10 @@ const FRAME_BITS: u64 = 0x0000_ffff_ffff_f000;
 
 /// Decodes `raw`, an entry of a table of `level`.
 #[inline]
-pub(crate) fn decode(isa: IsaKind, level: Level, raw: u64) -> Word {
+pub(crate) fn decode(isa: IsaKind, level: Level, raw: u64, privilege: Privilege) -> Word {
     match isa {
-        IsaKind::X86_64 => x86_64(level, raw),
-        IsaKind::Aarch64 => aarch64(level, raw),
+        IsaKind::X86_64 => x86_64(level, raw, privilege),
+        IsaKind::Aarch64 => aarch64(level, raw, privilege),
     }
 }
 
@@ -70,7 +78,7 @@ fn frame(raw: u64, frame_bits: u64, level: Level) -> Option<Pfn> {
 ///
 /// Intel SDM vol. 3A, tables 4-15 to 4-20; §4.6 for rights, §4.8 for accessed and dirty.
 #[inline]
-fn x86_64(level: Level, raw: u64) -> Word {
+fn x86_64(level: Level, raw: u64, privilege: Privilege) -> Word {
     const P: u64 = 1;
     const RW: u64 = 1 << 1;
     const US: u64 = 1 << 2;
@@ -87,7 +95,7 @@ fn x86_64(level: Level, raw: u64) -> Word {
         return Word::Absent;
     }
     let mut allows = Rights::empty();
-    if raw & US != 0 {
+    if raw & US != 0 || privilege == Privilege::Kernel {
         allows |= Rights::READ;
         allows.set(Rights::WRITE, raw & RW != 0);
         allows.set(Rights::EXEC, raw & XD == 0);
@@ -118,7 +126,7 @@ fn x86_64(level: Level, raw: u64) -> Word {
 /// Arm ARM (DDI 0487) D8.3.1 for the descriptor formats, D8.4 for rights, D8.4.5 for hierarchical
 /// rights, D8.5 for the access flag and the dirty state.
 #[inline]
-fn aarch64(level: Level, raw: u64) -> Word {
+fn aarch64(level: Level, raw: u64, privilege: Privilege) -> Word {
     const VALID: u64 = 1;
     const TABLE_OR_PAGE: u64 = 1 << 1;
     const AP1_USER: u64 = 1 << 6;
@@ -126,7 +134,9 @@ fn aarch64(level: Level, raw: u64) -> Word {
     const AF: u64 = 1 << 10;
     const NG: u64 = 1 << 11;
     const DBM: u64 = 1 << 51;
+    const PXN: u64 = 1 << 53;
     const UXN: u64 = 1 << 54;
+    const PXN_TABLE: u64 = 1 << 59;
     const UXN_TABLE: u64 = 1 << 60;
     const AP_TABLE_NO_USER: u64 = 1 << 61;
     const AP_TABLE_READ_ONLY: u64 = 1 << 62;
@@ -138,11 +148,15 @@ fn aarch64(level: Level, raw: u64) -> Word {
     }
     if page && level > Level::PTE {
         let mut allows = Rights::all();
-        if raw & AP_TABLE_NO_USER != 0 {
+        let no_exec = match privilege {
+            Privilege::User => UXN_TABLE,
+            Privilege::Kernel => PXN_TABLE,
+        };
+        if raw & AP_TABLE_NO_USER != 0 && privilege == Privilege::User {
             allows -= Rights::RW;
         }
         allows.set(Rights::WRITE, allows.contains(Rights::WRITE) && raw & AP_TABLE_READ_ONLY == 0);
-        allows.set(Rights::EXEC, raw & UXN_TABLE == 0);
+        allows.set(Rights::EXEC, raw & no_exec == 0);
         return match frame(raw, FRAME_BITS, Level::PTE) {
             Some(table) => Word::Table(Next { table, allows, used: raw }),
             None => Word::Malformed,
@@ -150,11 +164,16 @@ fn aarch64(level: Level, raw: u64) -> Word {
     }
     let writable = raw & AP2_READ_ONLY == 0 || raw & DBM != 0;
     let mut allows = Rights::empty();
-    if raw & AP1_USER != 0 {
+    if raw & AP1_USER != 0 || privilege == Privilege::Kernel {
         allows |= Rights::READ;
         allows.set(Rights::WRITE, writable);
     }
-    allows.set(Rights::EXEC, raw & UXN == 0);
+    // The kernel cannot execute what user mode can store to (Arm ARM D8.4.1).
+    let executable = match privilege {
+        Privilege::User => raw & UXN == 0,
+        Privilege::Kernel => raw & PXN == 0 && (raw & AP1_USER == 0 || !writable),
+    };
+    allows.set(Rights::EXEC, executable);
     match frame(raw, FRAME_BITS, level) {
         Some(pfn) => Word::Leaf(Leaf {
             pfn,
