@@ -84,7 +84,8 @@ impl OptionError {
     pub(crate) fn machine(error: ConfigError, has_nodes: bool) -> Self {
         let option = match error {
             ConfigError::NoCpus | ConfigError::TooManyCpus { .. } => "--cpus",
-            ConfigError::OtherIsa { .. } => "--profile",
+            // No option sets a kernel range; the instruction set says where it may be.
+            ConfigError::OtherIsa { .. } | ConfigError::KernelRange { .. } => "--profile",
             ConfigError::TooManyNodes { .. } | ConfigError::NoSuchCpu { .. } | ConfigError::CpuOnTwoNodes { .. } => {
                 "--node"
             }
