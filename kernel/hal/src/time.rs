@@ -5,6 +5,9 @@ use crate::arch::{local, timer};
 /// Timer ticks per second on each CPU.
 pub(crate) const TICKS_PER_SECOND: u64 = 100;
 
+/// Nanoseconds between two ticks, the time slice of a program.
+pub const TICK_NS: u64 = 1_000_000_000 / TICKS_PER_SECOND;
+
 /// Nanoseconds since boot, the same on all CPUs.
 pub fn now_ns() -> u64 {
     timer::now_ns()

@@ -72,3 +72,22 @@ pub fn load_u32(from: VirtAddr) -> Result<u32, UserFault> {
     }
     Err(UserFault { va: from, access: Access::Read, done: 0 })
 }
+
+/// Stores `new` in an aligned word if it holds `old`, atomically, and returns what it held.
+///
+/// # Errors
+/// As [`write`].
+///
+/// # Panics
+/// If `at` is not a multiple of 4.
+pub fn compare_exchange_u32(at: VirtAddr, old: u32, new: u32) -> Result<u32, UserFault> {
+    assert!(at.is_aligned(4), "{at} is not aligned to 4 bytes");
+    let mut found = 0;
+    // SAFETY: as for `write`.
+    if is_user(at, 4)
+        && unsafe { user_asm::compare_exchange_user_u32(at.raw() as *mut u32, old, new, &raw mut found) } == 0
+    {
+        return Ok(found);
+    }
+    Err(UserFault { va: at, access: Access::Write, done: 0 })
+}

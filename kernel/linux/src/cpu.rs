@@ -90,12 +90,16 @@ fn run_thread(mut thread: Box<Thread>) {
         LeaveReason::Stopped(CallStop::ExitProcess(end)) => {
             let mut scheduler = scheduler();
             scheduler.account(&mut thread);
+            scheduler.leave_cpu(&mut thread);
             scheduler.end_process(thread.process, end);
             drop(scheduler);
             call::process::end_thread(thread, end);
         }
         LeaveReason::Stopped(CallStop::Exit(end)) => {
-            scheduler().account(&mut thread);
+            let mut scheduler = scheduler();
+            scheduler.account(&mut thread);
+            scheduler.leave_cpu(&mut thread);
+            drop(scheduler);
             call::process::end_thread(thread, end);
         }
         LeaveReason::Stopped(CallStop::Yield(_) | CallStop::Error(_) | CallStop::Done) => {
@@ -133,7 +137,7 @@ fn run_slice(thread: &mut Thread) -> LeaveReason {
                 let mut scheduler = scheduler();
                 scheduler.wake_expired(pagewright_hal::time::now_ns());
                 scheduler.account(thread);
-                if scheduler.has_ready() {
+                if scheduler.must_leave() {
                     return LeaveReason::Preempted;
                 }
                 Ok(())

@@ -7,6 +7,7 @@
 //! Not guaranteed: interpreters (`PT_INTERP` is refused), executable stacks, address-space
 //! randomisation: addresses are those of Linux without it.
 
+use crate::credentials::{Credentials, FileAccess};
 use crate::errno::Errno;
 use crate::file::{DescriptorTable, FsContext};
 use crate::inode::{ArchiveFile, Inode, InodeKind};
@@ -17,6 +18,7 @@ use crate::process::Process;
 use crate::ramfs;
 use crate::record;
 use crate::report;
+use crate::run_queue::Scheduling;
 use crate::signal::{self, PendingSignals, SigActions, SignalCheck, SignalSet};
 use crate::task::{self, INIT, Thread, ThreadEntry};
 use crate::usage::Usage;
@@ -79,6 +81,9 @@ pub(crate) struct ProgramImage {
     /// The arguments, each with its zero byte.
     pub(crate) arguments: Arc<[u8]>,
     pub(crate) trampoline: VirtAddr,
+    /// The credentials of the program, and whether they are more than the caller's.
+    pub(crate) credentials: Credentials,
+    pub(crate) is_secure: bool,
 }
 
 /// The values of the auxiliary vector that come from the ELF file.
@@ -89,22 +94,23 @@ struct AuxvInfo {
 }
 
 /// Checks that there is a program for [`load`], and makes nothing.
-pub(crate) fn check(request: &ExecRequest) -> Result<(), Errno> {
-    let (node, _) = program(request)?;
+pub(crate) fn check(request: &ExecRequest, caller: &Credentials) -> Result<(), Errno> {
+    let (node, _) = program(request, caller)?;
     segments(&node).map(drop)
 }
 
 /// The program to run, and the request with which a script runs it.
 ///
 /// The first line of a script names its interpreter, which may be a script too.
-fn program(request: &ExecRequest) -> Result<(Arc<Inode>, Option<ExecRequest>), Errno> {
+fn program(request: &ExecRequest, caller: &Credentials) -> Result<(Arc<Inode>, Option<ExecRequest>), Errno> {
     let mut interpreted = None;
     for _ in 0..=INTERPRETERS_MAX {
         let request = interpreted.as_ref().unwrap_or(request);
-        let node = ramfs::find(&request.path, true)?;
-        if node.is_directory() || !node.is_executable() {
+        let node = ramfs::find(&request.path, true, caller)?;
+        if !node.is_file() {
             return Err(Errno::EACCES);
         }
+        caller.access(&node.attributes(), FileAccess::EXECUTE)?;
         match script(&node, request) {
             Some(next) => interpreted = Some(next),
             None => return Ok((node, interpreted)),
@@ -116,20 +122,21 @@ fn program(request: &ExecRequest) -> Result<(Arc<Inode>, Option<ExecRequest>), E
 /// Makes the image.
 ///
 /// After an error, the CPU may run no address space.
-pub(crate) fn load(request: &ExecRequest, limits: &ProcessLimits) -> Result<ProgramImage, Errno> {
-    let (node, interpreted) = program(request)?;
+pub(crate) fn load(request: &ExecRequest, limits: &ProcessLimits, caller: &Credentials) -> Result<ProgramImage, Errno> {
+    let (node, interpreted) = program(request, caller)?;
+    let (credentials, is_secure) = caller.for_program(&node.attributes());
     let request = interpreted.as_ref().unwrap_or(request);
     let object = node.object().map_err(|_| Errno::EACCES)?;
-    let space = Arc::new(SpaceHandle(mm().new_space()?));
-    mm().set_limits(&space.0, limits.space_limits());
+    let privileges = credentials.privileges();
+    let space = Arc::new(SpaceHandle::new(mm().new_space()?, limits, privileges));
     record::begin_image();
-    match fill(&space, &node, &object, request) {
+    match fill(&space, &node, &object, request, (&credentials, is_secure)) {
         Ok((context, trampoline)) => {
             let (brk, path) = (space.0.map().read().heap().start(), node.path());
-            let (top, stack) = (user_end(), limits.space_limits().get(Resource::Stack));
+            let (top, stack) = (user_end(), limits.space_limits(privileges).get(Resource::Stack));
             record::end_image(Some(format_args!("exec {brk:x} {top:x} {stack:x} {path}")));
             let arguments = request.arguments.iter().flat_map(|word| word.iter().copied().chain([0])).collect();
-            Ok(ProgramImage { space, context, path: node.path(), arguments, trampoline })
+            Ok(ProgramImage { space, context, path: node.path(), arguments, trampoline, credentials, is_secure })
         }
         Err(error) => {
             record::end_image(None);
@@ -145,10 +152,11 @@ fn fill(
     node: &Inode,
     object: &pagewright_sync::Arc<FileObject>,
     request: &ExecRequest,
+    user: (&Credentials, bool),
 ) -> Result<(UserContext, VirtAddr), Errno> {
     mm().tlb().switch_to(space.0.table().context());
     let program = map(space, node, object)?;
-    let sp = stack(space, &program, request)?;
+    let sp = stack(space, &program, request, user)?;
     Ok((UserContext::new(VirtAddr::new(program.entry), sp), trampoline(space)?))
 }
 
@@ -297,7 +305,12 @@ fn vdso() -> Result<pagewright_sync::Arc<FileObject>, Errno> {
 /// Maps the stack, fills it, and returns the stack pointer.
 ///
 /// It holds the strings, the auxiliary vector, the environment and the arguments.
-fn stack(space: &SpaceHandle, program: &AuxvInfo, request: &ExecRequest) -> Result<VirtAddr, Errno> {
+fn stack(
+    space: &SpaceHandle,
+    program: &AuxvInfo,
+    request: &ExecRequest,
+    user: (&Credentials, bool),
+) -> Result<VirtAddr, Errno> {
     let top = user_end();
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::ANONYMOUS | MapFlags::GROWSDOWN;
     let start = VirtAddr::new(top.raw() - STACK_AT_START);
@@ -329,7 +342,7 @@ fn stack(space: &SpaceHandle, program: &AuxvInfo, request: &ExecRequest) -> Resu
     words.push(0);
     words.extend(environment.iter().rev());
     words.push(0);
-    for (kind, value) in auxiliary(program, name, platform, random) {
+    for (kind, value) in auxiliary(program, [name, platform, random], user) {
         words.extend([u64::from(kind), value]);
     }
     let sp = (random - words.len() as u64 * 8) & !15;
@@ -339,7 +352,11 @@ fn stack(space: &SpaceHandle, program: &AuxvInfo, request: &ExecRequest) -> Resu
     Ok(VirtAddr::new(sp))
 }
 
-fn auxiliary(program: &AuxvInfo, name: u64, platform: u64, random: u64) -> [(u32, u64); 18] {
+fn auxiliary(
+    program: &AuxvInfo,
+    [name, platform, random]: [u64; 3],
+    (credentials, is_secure): (&Credentials, bool),
+) -> [(u32, u64); 18] {
     [
         (auxvec::AT_PHDR, program.headers),
         (auxvec::AT_PHENT, PROGRAM_HEADER),
@@ -348,11 +365,11 @@ fn auxiliary(program: &AuxvInfo, name: u64, platform: u64, random: u64) -> [(u32
         (auxvec::AT_BASE, 0),
         (auxvec::AT_FLAGS, 0),
         (auxvec::AT_ENTRY, program.entry),
-        (auxvec::AT_UID, 0),
-        (auxvec::AT_EUID, 0),
-        (auxvec::AT_GID, 0),
-        (auxvec::AT_EGID, 0),
-        (auxvec::AT_SECURE, 0),
+        (auxvec::AT_UID, credentials.user.real.into()),
+        (auxvec::AT_EUID, credentials.user.effective.into()),
+        (auxvec::AT_GID, credentials.group.real.into()),
+        (auxvec::AT_EGID, credentials.group.effective.into()),
+        (auxvec::AT_SECURE, is_secure.into()),
         (auxvec::AT_CLKTCK, 100),
         (auxvec::AT_HWCAP, pagewright_hal::hardware_capabilities()),
         (auxvec::AT_RANDOM, random),
@@ -378,8 +395,8 @@ pub(crate) fn start_init(options: &Options) {
     };
     // The first image is made before its thread, which will be thread 1 of process 1.
     record::set_init_running();
-    let limits = ProcessLimits::of_init();
-    let image = match load(&request, &limits) {
+    let (limits, credentials) = (ProcessLimits::of_init(), Credentials::root());
+    let image = match load(&request, &limits, &credentials) {
         Ok(image) => image,
         Err(error) => {
             report::say(format_args!("{path} cannot be run: {error}"));
@@ -391,13 +408,23 @@ pub(crate) fn start_init(options: &Options) {
     let mut scheduler = task::scheduler();
     let id = scheduler.choose_id(None).unwrap_or(INIT);
     debug_assert_eq!(id, INIT, "the first number is that of the first process");
-    scheduler.processes.insert(id, Process::new(&Arc::new(id), id, id, image.path, &image.space, limits));
+    let process = Process::new(&Arc::new(id), id, id, image.path, &image.space, limits, credentials.clone());
+    scheduler.processes.insert(id, process);
     let mut actions = SigActions::new();
     actions.trampoline = image.trampoline;
     let actions = Arc::new(Mutex::new(actions));
     scheduler.process(id).arguments = image.arguments;
     scheduler.process(id).actions = Arc::downgrade(&actions);
-    scheduler.threads.insert(id, ThreadEntry { process: id, name: None, pending: PendingSignals::default() });
+    let scheduling = Scheduling::of_init();
+    let entry = ThreadEntry {
+        process: id,
+        name: None,
+        pending: PendingSignals::default(),
+        credentials: credentials.clone(),
+        scheduling,
+        robust_list: VirtAddr::ZERO,
+    };
+    scheduler.threads.insert(id, entry);
     scheduler.make_ready(Box::new(Thread {
         id,
         first_id: id,
@@ -407,6 +434,8 @@ pub(crate) fn start_init(options: &Options) {
         files: Arc::new(Mutex::new(DescriptorTable::of_init())),
         fs: Arc::new(Mutex::new(FsContext::of_init())),
         actions,
+        credentials,
+        scheduling,
         blocked: SignalSet::default(),
         saved_blocked: None,
         signal_check: SignalCheck::default(),

@@ -10,6 +10,7 @@
 //! to kernel memory.
 
 use crate::call;
+use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::file_lock::FileLocks;
 use crate::memory::{FileObject, mm};
@@ -24,6 +25,7 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
+use linux_raw_sys::general as linux;
 use pagewright_hal::console;
 use pagewright_mm::MmSetting;
 use pagewright_mm::file::{FileKind, FileOps};
@@ -172,6 +174,11 @@ impl ArchiveFile {
     }
 }
 
+/// Permissions of programs that act for their owner or group (`S_ISUID`; `S_ISGID` with `S_IXGRP`).
+pub(crate) const SET_UID: u32 = 0o4000;
+pub(crate) const SET_GID: u32 = 0o2000;
+pub(crate) const GROUP_EXECUTES: u32 = 0o010;
+
 /// One file, directory, link or device.
 pub(crate) struct Inode {
     pub(crate) number: u64,
@@ -233,6 +240,22 @@ impl Inode {
         let mut attributes = self.attributes.lock();
         change(&mut attributes);
         attributes.changed = realtime_ns();
+    }
+
+    /// Removes the set-id bits after a change by a caller without `CAP_FSETID`.
+    ///
+    /// Linux: `file_remove_privs`.
+    pub(crate) fn drop_set_ids(&self, caller: &Credentials) {
+        const SET_IDS: u32 = 0o6000;
+        if self.mode() & SET_IDS == 0 || caller.has(linux::CAP_FSETID) {
+            return;
+        }
+        self.change(|attributes| {
+            attributes.mode &= !SET_UID;
+            if attributes.mode & GROUP_EXECUTES != 0 {
+                attributes.mode &= !SET_GID;
+            }
+        });
     }
 
     /// Notes a change of its contents.
@@ -405,11 +428,6 @@ impl Inode {
     /// Sets the permissions.
     pub(crate) fn set_mode(&self, mode: u32) {
         self.change(|attributes| attributes.mode = attributes.mode & ramfs::TYPE | mode & !ramfs::TYPE);
-    }
-
-    /// Whether any execute permission is set.
-    pub(crate) fn is_executable(&self) -> bool {
-        self.mode() & 0o111 != 0
     }
 
     pub(crate) fn is_directory(&self) -> bool {

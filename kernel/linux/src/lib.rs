@@ -6,7 +6,9 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `memory` | the one [`Mm`](pagewright_mm::Mm), and copies from and to user memory |
-//! | `task`, `process` | threads, the run queue and the sleepers; processes |
+//! | `task`, `process` | threads and the sleepers; processes |
+//! | `run_queue` | which thread runs where: policies, priorities, sets of CPUs |
+//! | `credentials` | users, groups and capabilities, and what they permit |
 //! | `usage`, `timers` | CPU time and faults of processes; timers that send signals |
 //! | `cpu` | the loop of each CPU: pick a thread, run it, serve its trap |
 //! | `exec` | the image of a program, from an ELF file |
@@ -28,8 +30,8 @@
 //! processes ([`task::Scheduler`]). A CPU may hold it while it calls the memory manager, never the
 //! other way round.
 //!
-//! Not guaranteed: compatibility with Linux beyond these programs. There are no users, no
-//! permissions and no disk; files are in memory.
+//! Not guaranteed: compatibility with Linux beyond these programs. There is no disk; files are in
+//! memory.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -37,6 +39,7 @@ extern crate alloc;
 
 mod call;
 mod cpu;
+mod credentials;
 mod errno;
 mod exec;
 mod file;
@@ -52,6 +55,7 @@ mod procfs;
 mod ramfs;
 mod record;
 mod report;
+mod run_queue;
 mod signal;
 mod stop_machine;
 mod task;

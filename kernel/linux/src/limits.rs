@@ -3,7 +3,7 @@
 //! The memory manager enforces those about memory; each address space gets a copy. The others are
 //! stored and returned.
 //!
-//! Not guaranteed: enforcement of the others. Every process is root and may raise every limit.
+//! Not guaranteed: enforcement of the others.
 
 use crate::errno::Errno;
 use crate::file;
@@ -40,7 +40,9 @@ impl ProcessLimits {
     }
 
     /// Sets the limit with this number (`do_prlimit`).
-    pub(crate) fn set(&mut self, number: u32, limit: Rlimit) -> Result<(), Errno> {
+    ///
+    /// Only a privileged caller may raise the maximum.
+    pub(crate) fn set(&mut self, number: u32, limit: Rlimit, privileged: bool) -> Result<(), Errno> {
         let known = self.0.get_mut(number as usize).ok_or(Errno::EINVAL)?;
         if limit.soft > limit.hard {
             return Err(Errno::EINVAL);
@@ -48,13 +50,21 @@ impl ProcessLimits {
         if number == linux::RLIMIT_NOFILE && limit.hard > file::LIMIT as u64 {
             return Err(Errno::EPERM);
         }
+        if limit.hard > known.hard && !privileged {
+            return Err(Errno::EPERM);
+        }
         *known = limit;
         Ok(())
     }
 
-    /// The limits that the memory manager enforces.
-    pub(crate) fn space_limits(&self) -> SpaceLimits {
-        let privileges = SpaceLimits::default().with_privileges(Privileges::all());
+    /// The highest real-time priority without `CAP_SYS_NICE`.
+    pub(crate) fn real_time_priority(&self) -> u64 {
+        self.0[linux::RLIMIT_RTPRIO as usize].soft
+    }
+
+    /// The limits that the memory manager enforces, with the capabilities that it checks.
+    pub(crate) fn space_limits(&self, privileges: Privileges) -> SpaceLimits {
+        let privileges = SpaceLimits::default().with_privileges(privileges);
         let limit = |resource: Resource| self.0[resource.number() as usize];
         Resource::ALL.iter().fold(privileges, |all, &resource| all.with_limit(resource, limit(resource)))
     }

@@ -4,12 +4,16 @@
 //! access is served and recorded like a fault of the program.
 
 use crate::errno::Errno;
+use crate::limits::ProcessLimits;
 use crate::options::Options;
 use crate::record;
+use crate::task::{TaskId, scheduler};
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU8, Ordering};
 use pagewright_hal::user::{self, UserFault};
 use pagewright_hal::{BootInfo, Machine};
+use pagewright_mm::space::Privileges;
 use pagewright_mm::{FaultError, Mm};
 use pagewright_sync::Arc;
 use pagewright_tlb::frames::{MemoryLayout, NodeSpec};
@@ -53,8 +57,41 @@ pub(crate) fn heap_block(bytes: usize) -> Option<&'static mut [u8]> {
 
 /// An address space that ends with its last handle.
 ///
-/// No CPU runs the space when the last handle is dropped.
-pub(crate) struct SpaceHandle(pub(crate) Arc<Space>);
+/// No CPU runs the space when the last handle is dropped. The second field is the privileges of
+/// its limits ([`Privileges`]).
+pub(crate) struct SpaceHandle(pub(crate) Arc<Space>, AtomicU8);
+
+impl SpaceHandle {
+    /// A new space with these limits.
+    pub(crate) fn new(space: Arc<Space>, limits: &ProcessLimits, privileges: Privileges) -> Self {
+        mm().set_limits(&space, limits.space_limits(privileges));
+        Self(space, AtomicU8::new(privileges.bits()))
+    }
+
+    /// The space of a forked child, which has the limits of its parent.
+    pub(crate) fn forked(space: Arc<Space>, parent: &Self) -> Self {
+        Self(space, AtomicU8::new(parent.1.load(Ordering::Relaxed)))
+    }
+
+    /// Gives the space the privileges of the thread that makes a memory call.
+    ///
+    /// Threads with different privileges that share a space and make calls at the same time may use
+    /// each other's.
+    pub(crate) fn set_privileges(&self, process: TaskId, privileges: Privileges) {
+        if self.1.load(Ordering::Relaxed) == privileges.bits() {
+            return;
+        }
+        let limits = scheduler().process(process).limits.clone();
+        mm().set_limits(&self.0, limits.space_limits(privileges));
+        self.1.store(privileges.bits(), Ordering::Relaxed);
+    }
+
+    /// Sets its limits, with the privileges that it has.
+    pub(crate) fn set_limits(&self, limits: &ProcessLimits) {
+        let privileges = Privileges::from_bits_truncate(self.1.load(Ordering::Relaxed));
+        mm().set_limits(&self.0, limits.space_limits(privileges));
+    }
+}
 
 impl Drop for SpaceHandle {
     fn drop(&mut self) {
@@ -126,6 +163,16 @@ impl SpaceHandle {
     pub(crate) fn load_u32(&self, from: VirtAddr) -> Result<u32, Errno> {
         loop {
             match user::load_u32(from) {
+                Ok(value) => return Ok(value),
+                Err(fault) => self.serve(fault)?,
+            };
+        }
+    }
+
+    /// Stores `new` in an aligned word if it holds `old`, and returns what it held.
+    pub(crate) fn compare_exchange_u32(&self, at: VirtAddr, old: u32, new: u32) -> Result<u32, Errno> {
+        loop {
+            match user::compare_exchange_u32(at, old, new) {
                 Ok(value) => return Ok(value),
                 Err(fault) => self.serve(fault)?,
             };

@@ -49,13 +49,14 @@ pub(crate) fn out_of_memory(thread: &Thread) -> CallStop {
     let name = scheduler.name_of(victim);
     let process = scheduler.process(victim);
     let (space, adjustment) = (process.space.upgrade(), process.oom_score_adj);
+    let user = process.credentials.user.real;
     scheduler.end_process(victim, ExitStatus::Signal(SIGKILL));
     drop(scheduler);
     if let Some(space) = space {
         let kib = |kind| space.0.rss().of(kind) * PAGE_SIZE / 1024;
         report::say(format_args!(
             "Out of memory: Killed process {} ({name}) total-vm:{}kB, anon-rss:{}kB, file-rss:{}kB, shmem-rss:{}kB, \
-             UID:0 pgtables:{}kB oom_score_adj:{adjustment}",
+             UID:{user} pgtables:{}kB oom_score_adj:{adjustment}",
             victim.0,
             space.0.map().read().bytes() / 1024,
             kib(RssKind::Anon),

@@ -3,6 +3,7 @@
 //! A [`Process`] is in [`Scheduler`](crate::task::Scheduler), whose lock guards it, until it is
 //! reaped.
 
+use crate::credentials::Credentials;
 use crate::limits::ProcessLimits;
 use crate::memory::SpaceHandle;
 use crate::signal::{PendingSignals, SIGCHLD, SigActions};
@@ -51,6 +52,12 @@ pub(crate) struct Process {
     /// Its address space, which its threads own.
     pub(crate) space: Weak<SpaceHandle>,
     pub(crate) limits: ProcessLimits,
+    /// Those of its first thread.
+    pub(crate) credentials: Arc<Credentials>,
+    /// Whether others with the same user may look into it (`PR_SET_DUMPABLE`).
+    pub(crate) is_dumpable: bool,
+    /// The signal that it gets when its parent ends (`PR_SET_PDEATHSIG`); 0 for none.
+    pub(crate) parent_death_signal: u8,
     pub(crate) threads: u32,
     /// The threads that have begun to end.
     pub(crate) exiting_threads: u32,
@@ -91,6 +98,7 @@ impl Process {
         path: String,
         space: &Arc<SpaceHandle>,
         limits: ProcessLimits,
+        credentials: Arc<Credentials>,
     ) -> Self {
         let signal = if **handle == INIT { 0 } else { SIGCHLD };
         Self {
@@ -100,6 +108,9 @@ impl Process {
             path,
             space: Arc::downgrade(space),
             limits,
+            credentials,
+            is_dumpable: true,
+            parent_death_signal: 0,
             threads: 1,
             exiting_threads: 0,
             exec_thread: None,

@@ -6,6 +6,7 @@
 //! Not guaranteed: files that Linux has and this table does not, and fields of `stat` and `status`
 //! that no program here needs.
 
+use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::inode::{Inode, InodeKind};
 use crate::memory::{SpaceHandle, mm};
@@ -68,6 +69,7 @@ struct ProcessView {
     name: String,
     arguments: Arc<[u8]>,
     threads: u32,
+    credentials: Arc<Credentials>,
     state: char,
     /// User and kernel time, and that of reaped children, in ticks of 1/100 s.
     ticks: [u64; 4],
@@ -94,6 +96,7 @@ impl ProcessView {
             name,
             arguments: process.arguments.clone(),
             threads: process.threads,
+            credentials: process.credentials.clone(),
             state,
             ticks: [own.0, own.1, children.0, children.1].map(|ns| ns / 10_000_000),
             space: process.space.upgrade(),
@@ -121,11 +124,26 @@ impl ProcessView {
         };
         let (id, parent) = (self.id.0, self.parent.0);
         writeln!(out, "Name:\t{}\nUmask:\t0022\nState:\t{state}\nTgid:\t{id}\nNgid:\t0\nPid:\t{id}", self.name)?;
-        writeln!(out, "PPid:\t{parent}\nTracerPid:\t0\nUid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0")?;
+        writeln!(out, "PPid:\t{parent}\nTracerPid:\t0")?;
+        let Credentials { user, group, groups, capabilities, no_new_privileges, .. } = &*self.credentials;
+        for (name, ids) in [("Uid", user), ("Gid", group)] {
+            writeln!(out, "{name}:\t{}\t{}\t{}\t{}", ids.real, ids.effective, ids.saved, ids.files)?;
+        }
+        out.write_str("Groups:\t")?;
+        groups.iter().try_for_each(|group| write!(out, "{group} "))?;
+        writeln!(out)?;
         if let Some(space) = &self.space {
             mm().show_status(&space.0, out)?;
         }
-        writeln!(out, "Threads:\t{}", self.threads)
+        writeln!(out, "Threads:\t{}", self.threads)?;
+        let sets = [
+            ("CapInh", capabilities.inheritable),
+            ("CapPrm", capabilities.permitted),
+            ("CapEff", capabilities.effective),
+            ("CapBnd", capabilities.bounding),
+        ];
+        sets.iter().try_for_each(|(name, set)| writeln!(out, "{name}:\t{:016x}", set.0))?;
+        writeln!(out, "NoNewPrivs:\t{}", u8::from(*no_new_privileges))
     }
 
     /// `/proc/PID/statm`, in pages; the part of libraries and of dirty pages is always 0.

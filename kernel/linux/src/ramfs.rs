@@ -3,10 +3,12 @@
 //! Inodes are found by their full path. All files of the tree share the limit of one tmpfs, half of
 //! memory, as Linux's root file system does (`shmem_default_max_blocks`).
 //!
-//! Not guaranteed: permissions.
+//! Calls check the permissions of every directory on a path, also of those above the working
+//! directory, which Linux does not.
 
+use crate::credentials::{Credentials, FileAccess};
 use crate::errno::Errno;
-use crate::inode::{ArchiveFile, HeldObject, Inode, InodeKind};
+use crate::inode::{ArchiveFile, HeldObject, Inode, InodeAttributes, InodeKind};
 use crate::memory::mm;
 use crate::zram::ZramAttribute;
 use alloc::collections::BTreeMap;
@@ -29,18 +31,25 @@ const LINKS_MAX: u32 = 40;
 const NAME_MAX: usize = 255;
 
 const DIRECTORY_MODE: u32 = 0o040_755;
+/// The mode of the root of a tmpfs (`shmem_init_fs_context`).
+const ROOT_MODE: u32 = 0o041_777;
 const DEVICE_MODE: u32 = 0o020_666;
 const DISK_MODE: u32 = 0o060_660;
 const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
+/// The set-group-id bit (`S_ISGID`).
+const SET_GROUP: u32 = 0o2000;
 /// The bits of a mode that are the type of the file.
 pub(crate) const TYPE: u32 = 0o170_000;
 
 /// Fills the tree from the archive.
 pub(crate) fn start(archive: &'static [u8]) {
     let mut nodes = NODES.lock();
-    for path in ["/", "/dev", "/tmp", "/proc", "/bin", "/sys", "/sys/block", "/sys/block/zram0"] {
+    for path in ["/dev", "/proc", "/bin", "/sys", "/sys/block", "/sys/block/zram0"] {
         nodes.insert(path.to_string(), Inode::new(path, DIRECTORY_MODE, InodeKind::Directory));
+    }
+    for path in ["/", "/tmp"] {
+        nodes.insert(path.to_string(), Inode::new(path, ROOT_MODE, InodeKind::Directory));
     }
     let devices = [
         ("/dev/null", InodeKind::Null),
@@ -89,17 +98,20 @@ pub(crate) fn absolute(directory: &str, path: &str) -> String {
 /// The inode at an absolute path.
 ///
 /// With `follow`, a link at the end of the path is followed.
-pub(crate) fn find(path: &str, follow: bool) -> Result<Arc<Inode>, Errno> {
-    let resolved = resolve(path, follow)?;
+pub(crate) fn find(path: &str, follow: bool, caller: &Credentials) -> Result<Arc<Inode>, Errno> {
+    let resolved = resolve(path, follow, caller)?;
     NODES.lock().get(&resolved).cloned().ok_or(Errno::ENOENT)
 }
 
 /// Follows all links of a path, and returns the result.
 ///
-/// The directory that it names must exist; the last component need not.
-pub(crate) fn resolve(path: &str, follow: bool) -> Result<String, Errno> {
+/// The directory that it names must exist; the last component need not. The caller must be allowed
+/// to search each directory.
+pub(crate) fn resolve(path: &str, follow: bool, caller: &Credentials) -> Result<String, Errno> {
     let nodes = NODES.lock();
     let mut path = path.to_string();
+    let root = nodes.get("/").ok_or(Errno::ENOENT)?;
+    caller.access(&root.attributes(), FileAccess::EXECUTE)?;
     'again: for _ in 0..LINKS_MAX {
         let ends: Vec<usize> = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]).collect();
         for end in ends {
@@ -117,6 +129,7 @@ pub(crate) fn resolve(path: &str, follow: bool) -> Result<String, Errno> {
                         path = absolute(&absolute(parent, target), &format!("./{rest}"));
                         continue 'again;
                     }
+                    InodeKind::Directory if !last => caller.access(&node.attributes(), FileAccess::EXECUTE)?,
                     InodeKind::Directory | InodeKind::Link(_) => {}
                     _ if !last => return Err(Errno::ENOTDIR),
                     _ => {}
@@ -132,9 +145,9 @@ pub(crate) fn resolve(path: &str, follow: bool) -> Result<String, Errno> {
 ///
 /// # Errors
 /// As [`add`], and those of the memory manager.
-pub(crate) fn add_file(path: &str, mode: u32) -> Result<Arc<Inode>, Errno> {
+pub(crate) fn add_file(path: &str, mode: u32, caller: &Credentials) -> Result<Arc<Inode>, Errno> {
     let object = mm().add_tmpfs_file(tmpfs()?, path, 0)?;
-    add(path, mode, InodeKind::Shmem(HeldObject(object)))
+    add(path, mode, InodeKind::Shmem(HeldObject(object)), caller)
 }
 
 /// The file system of the tree.
@@ -142,8 +155,10 @@ pub(crate) fn tmpfs() -> Result<&'static pagewright_sync::Arc<Tmpfs>, Errno> {
     Ok(TMPFS.try_call_once(|| Tmpfs::try_new(mm().tlb().frames().managed() / 2))?)
 }
 
-/// Makes an inode at a path that does not exist.
-pub(crate) fn add(path: &str, mode: u32, kind: InodeKind) -> Result<Arc<Inode>, Errno> {
+/// Makes an inode at a path that does not exist, for the user and the group of the caller.
+///
+/// In a directory with the set-group-id bit, it gets the directory's group (`inode_init_owner`).
+pub(crate) fn add(path: &str, mode: u32, kind: InodeKind, caller: &Credentials) -> Result<Arc<Inode>, Errno> {
     let mode = match &kind {
         InodeKind::Directory => 0o040_000 | mode & 0o7777,
         InodeKind::Link(_) => LINK | 0o777,
@@ -154,18 +169,28 @@ pub(crate) fn add(path: &str, mode: u32, kind: InodeKind) -> Result<Arc<Inode>, 
     if nodes.contains_key(path) {
         return Err(Errno::EEXIST);
     }
+    let directory = directory_of(&nodes, path)?;
+    caller.access(&directory, FileAccess::CHANGE_ENTRIES)?;
+    node.change(|attributes| {
+        (attributes.uid, attributes.gid) = (caller.user.files, caller.group.files);
+        if directory.mode & SET_GROUP != 0 {
+            attributes.gid = directory.gid;
+            attributes.mode |= if node.is_directory() { SET_GROUP } else { 0 };
+        }
+    });
     nodes.insert(path.to_string(), node.clone());
     note_change(&nodes, path);
     Ok(node)
 }
 
 /// Removes a path; the inode stays until its last descriptor is closed.
-pub(crate) fn remove(path: &str, directory: bool) -> Result<(), Errno> {
+pub(crate) fn remove(path: &str, directory: bool, caller: &Credentials) -> Result<(), Errno> {
     if path == "/" {
         return Err(if directory { Errno::EBUSY } else { Errno::EISDIR });
     }
     let mut nodes = NODES.lock();
     let node = nodes.get(path).ok_or(Errno::ENOENT)?;
+    caller.remove_entry(&directory_of(&nodes, path)?, &node.attributes())?;
     match (node.is_directory(), directory) {
         (true, false) => return Err(Errno::EISDIR),
         (false, true) => return Err(Errno::ENOTDIR),
@@ -192,6 +217,11 @@ fn note_change(nodes: &Nodes, path: &str) {
     if let Some(directory) = nodes.get(parent(path)) {
         directory.note_modified();
     }
+}
+
+/// The attributes of the directory of a path.
+fn directory_of(nodes: &Nodes, path: &str) -> Result<InodeAttributes, Errno> {
+    Ok(nodes.get(parent(path)).ok_or(Errno::ENOENT)?.attributes())
 }
 
 /// The directory of a path.
@@ -230,11 +260,12 @@ pub(crate) fn free_inodes() -> u64 {
 }
 
 /// Makes another path for an inode (`vfs_link`).
-pub(crate) fn link(node: &Arc<Inode>, path: &str) -> Result<(), Errno> {
+pub(crate) fn link(node: &Arc<Inode>, path: &str, caller: &Credentials) -> Result<(), Errno> {
     let mut nodes = NODES.lock();
     if nodes.contains_key(path) {
         return Err(Errno::EEXIST);
     }
+    caller.access(&directory_of(&nodes, path)?, FileAccess::CHANGE_ENTRIES)?;
     if node.is_directory() {
         return Err(Errno::EPERM);
     }
@@ -260,7 +291,7 @@ pub(crate) enum Replace {
 }
 
 /// Renames a path (`do_renameat2`, `vfs_rename`).
-pub(crate) fn rename(from: &str, to: &str, replace: Replace) -> Result<(), Errno> {
+pub(crate) fn rename(from: &str, to: &str, replace: Replace, caller: &Credentials) -> Result<(), Errno> {
     if from == "/" || to == "/" {
         return Err(Errno::EBUSY);
     }
@@ -279,12 +310,16 @@ pub(crate) fn rename(from: &str, to: &str, replace: Replace) -> Result<(), Errno
     if is_below(from, to) {
         return Err(if replace == Replace::Exchange { Errno::EINVAL } else { Errno::ENOTEMPTY });
     }
+    let is_same = target.as_ref().is_some_and(|target| Arc::ptr_eq(&source, target));
+    if !is_same {
+        may_rename(&nodes, (from, &source), (to, target.as_deref()), replace, caller)?;
+    }
     let Some(target) = target else {
         move_paths(&mut nodes, &[(from, to)]);
         return Ok(());
     };
     // Two paths of one file stay as they are.
-    if Arc::ptr_eq(&source, &target) {
+    if is_same {
         return Ok(());
     }
     if replace == Replace::Exchange {
@@ -302,6 +337,30 @@ pub(crate) fn rename(from: &str, to: &str, replace: Replace) -> Result<(), Errno
     drop(nodes);
     // Dropping the last handle calls the memory manager.
     drop((replaced, target));
+    Ok(())
+}
+
+/// Checks that the caller may rename `from` to `to` (`vfs_rename`).
+fn may_rename(
+    nodes: &Nodes,
+    (from, source): (&str, &Inode),
+    (to, target): (&str, Option<&Inode>),
+    replace: Replace,
+    caller: &Credentials,
+) -> Result<(), Errno> {
+    let (old, new) = (directory_of(nodes, from)?, directory_of(nodes, to)?);
+    caller.remove_entry(&old, &source.attributes())?;
+    match target {
+        None => caller.access(&new, FileAccess::CHANGE_ENTRIES)?,
+        Some(target) => caller.remove_entry(&new, &target.attributes())?,
+    }
+    // A directory that moves gets another `..`.
+    if parent(from) != parent(to) {
+        let moved = target.filter(|_| replace == Replace::Exchange);
+        for node in [Some(source), moved].into_iter().flatten().filter(|node| node.is_directory()) {
+            caller.access(&node.attributes(), FileAccess::WRITE)?;
+        }
+    }
     Ok(())
 }
 

@@ -9,23 +9,25 @@
 //! the process, can arrive while the thread still runs and there is no sleeper to wake. A thread
 //! with one pending does not sleep ([`Scheduler::put_to_sleep`]).
 //!
-//! Not guaranteed: fairness between processes, priorities, affinity. There is one run queue.
+//! Not guaranteed: fairness between processes. There is one run queue ([`crate::run_queue`]).
 
+use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::file::{DescriptorTable, FsContext, OpenFile};
 use crate::file_lock::LockOwner;
 use crate::memory::SpaceHandle;
 use crate::process::{ExitStatus, Process};
+use crate::run_queue::{RunQueue, Scheduling};
 use crate::signal::{PendingSignals, SigActions, SignalCheck, SignalSet, count_stop};
 use crate::usage::Usage;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use pagewright_hal::UserContext;
 use pagewright_mm::user::FutexKey;
 use pagewright_plant::plant;
-use pagewright_types::{CpuMask, VirtAddr};
+use pagewright_types::VirtAddr;
 use spin::{Mutex, MutexGuard};
 
 /// The number of a thread, or of the process whose first thread has it.
@@ -61,6 +63,8 @@ pub(crate) enum WaitReason {
     DeThread,
     /// A lock on a file, for an owner; POSIX locks note the owner that stands in the way.
     FileLock { node: u64, waiter: LockOwner, holder: Option<LockOwner> },
+    /// The departure of a thread from a CPU that it may no longer run on (`sched_setaffinity`).
+    Migration(TaskId),
 }
 
 impl WaitReason {
@@ -77,7 +81,7 @@ impl WaitReason {
             | Self::Signal
             | Self::SignalOf(_)
             | Self::FileLock { .. } => true,
-            Self::Vfork(_) | Self::DeThread => false,
+            Self::Vfork(_) | Self::DeThread | Self::Migration(_) => false,
         }
     }
 
@@ -88,7 +92,9 @@ impl WaitReason {
     fn restarts(self, deadline: Option<u64>) -> bool {
         match self {
             Self::Futex(..) => deadline.is_none(),
-            Self::Child | Self::Pipe | Self::Vfork(_) | Self::DeThread | Self::FileLock { .. } => true,
+            Self::Child | Self::Pipe | Self::Vfork(_) | Self::DeThread | Self::Migration(_) | Self::FileLock { .. } => {
+                true
+            }
             Self::Poll | Self::Time | Self::Signal | Self::SignalOf(_) => false,
         }
     }
@@ -157,6 +163,8 @@ pub(crate) struct Thread {
     pub(crate) files: Arc<Mutex<DescriptorTable>>,
     pub(crate) fs: Arc<Mutex<FsContext>>,
     pub(crate) actions: Arc<Mutex<SigActions>>,
+    pub(crate) credentials: Arc<Credentials>,
+    pub(crate) scheduling: Scheduling,
     /// The signals that it blocks.
     pub(crate) blocked: SignalSet,
     /// The mask to restore when a call with a temporary one ends (`saved_sigmask`).
@@ -204,18 +212,19 @@ pub(crate) struct ThreadEntry {
     pub(crate) name: Option<String>,
     /// Signals sent to this thread (`tgkill`).
     pub(crate) pending: PendingSignals,
+    pub(crate) credentials: Arc<Credentials>,
+    pub(crate) scheduling: Scheduling,
+    /// The head of the list of locks to release when it ends (`set_robust_list`); 0 for none.
+    pub(crate) robust_list: VirtAddr,
 }
 
 /// The processes, the run queue and the sleepers.
-#[derive(Default)]
 pub(crate) struct Scheduler {
     pub(crate) processes: BTreeMap<TaskId, Process>,
     /// The threads that have not ended.
     pub(crate) threads: BTreeMap<TaskId, ThreadEntry>,
-    ready: VecDeque<Box<Thread>>,
+    pub(crate) queue: RunQueue,
     asleep: BTreeMap<TaskId, Sleeper>,
-    /// The CPUs that are idle.
-    idle: CpuMask,
     /// The last number given to a thread.
     last_id: u32,
     /// When a timer of real time expires next, in ns since boot.
@@ -225,9 +234,8 @@ pub(crate) struct Scheduler {
 static SCHEDULER: Mutex<Scheduler> = Mutex::new(Scheduler {
     processes: BTreeMap::new(),
     threads: BTreeMap::new(),
-    ready: VecDeque::new(),
+    queue: RunQueue::new(),
     asleep: BTreeMap::new(),
-    idle: CpuMask::EMPTY,
     last_id: 0,
     next_timer: u64::MAX,
 });
@@ -260,42 +268,6 @@ impl Scheduler {
         self.processes.get(handle).filter(|process| Arc::ptr_eq(&process.handle, handle))
     }
 
-    /// Appends a thread to the run queue, and wakes an idle CPU for it.
-    pub(crate) fn make_ready(&mut self, thread: Box<Thread>) {
-        self.ready.push_back(thread);
-        let sleeping = self.idle.iter().next();
-        if let Some(cpu) = sleeping {
-            self.idle.remove(cpu);
-            pagewright_hal::kick(cpu);
-        }
-    }
-
-    /// Appends a thread that runs on this CPU to the run queue.
-    pub(crate) fn make_ready_again(&mut self, mut thread: Box<Thread>) {
-        self.account(&mut thread);
-        self.make_ready(thread);
-    }
-
-    /// Takes the first thread from the run queue.
-    pub(crate) fn next_ready(&mut self) -> Option<Box<Thread>> {
-        self.ready.pop_front()
-    }
-
-    /// Whether a thread is in the run queue.
-    pub(crate) fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
-    }
-
-    /// Marks this CPU idle or busy.
-    pub(crate) fn set_idle(&mut self, idle: bool) {
-        let me = pagewright_hal::this_cpu();
-        if idle {
-            self.idle.insert(me);
-        } else {
-            self.idle.remove(me);
-        }
-    }
-
     /// Adds a thread to the sleepers, unless a signal or the end of its process is pending.
     ///
     /// Linux checks that in `schedule` (`signal_pending_state`).
@@ -306,6 +278,7 @@ impl Scheduler {
         deadline: Option<u64>,
         at_deadline: u64,
     ) {
+        self.leave_cpu(&mut thread);
         let exits = plant!(EndNotSeenAtSleep; false, self.must_exit(&thread).is_some());
         let interrupted = wait.is_interruptible() && self.is_interrupted(&thread);
         if exits || plant!(SignalNotSeenAtSleep; false, interrupted) {
@@ -360,6 +333,19 @@ impl Scheduler {
     /// Whether a thread waits.
     pub(crate) fn is_asleep(&self, id: TaskId) -> bool {
         self.asleep.contains_key(&id)
+    }
+
+    /// Changes how a sleeper is scheduled, if there is one with this number.
+    pub(crate) fn set_scheduling_of_sleeper(&mut self, id: TaskId, new: Scheduling) {
+        if let Some(sleeper) = self.asleep.get_mut(&id) {
+            sleeper.thread.scheduling = new;
+        }
+    }
+
+    /// The credentials of a thread, or of a process.
+    pub(crate) fn credentials_of(&self, id: TaskId) -> Option<Arc<Credentials>> {
+        let of_thread = self.threads.get(&id).map(|entry| &entry.credentials);
+        of_thread.or_else(|| self.processes.get(&id).map(|process| &process.credentials)).cloned()
     }
 
     /// What the sleepers wait for.

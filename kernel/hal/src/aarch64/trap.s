@@ -200,6 +200,20 @@ load_user_u32_fault:
     mov x0, #1
     ret
 
+// fn compare_exchange_user_u32(at: *mut u32, old: u32, new: u32, found: *mut u32) -> usize: one atomic
+// operation on an aligned word; 0 on success.
+.arch_extension lse                     // which the kernel requires
+.global compare_exchange_user_u32, compare_exchange_user_u32_end, compare_exchange_user_u32_fault
+compare_exchange_user_u32:
+    casal w1, w2, [x0]
+compare_exchange_user_u32_end:
+    str w1, [x3]
+    mov x0, #0
+    ret
+compare_exchange_user_u32_fault:
+    mov x0, #1
+    ret
+
 .arch_extension fp
 .arch_extension simd
 .macro floating op

@@ -150,3 +150,17 @@ load_user_u32_end:
 load_user_u32_fault:
     mov $1, %eax
     ret
+
+# fn compare_exchange_user_u32(at: *mut u32, old: u32, new: u32, found: *mut u32) -> usize: one atomic
+# operation on an aligned word; 0 on success.
+.global compare_exchange_user_u32, compare_exchange_user_u32_end, compare_exchange_user_u32_fault
+compare_exchange_user_u32:
+    mov %esi, %eax
+    lock cmpxchg %edx, (%rdi)
+compare_exchange_user_u32_end:
+    mov %eax, (%rcx)
+    xor %eax, %eax
+    ret
+compare_exchange_user_u32_fault:
+    mov $1, %eax
+    ret

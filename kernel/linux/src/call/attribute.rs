@@ -2,9 +2,10 @@
 
 use super::path::path_at;
 use super::{Arguments, address};
+use crate::credentials::{Credentials, FileAccess};
 use crate::errno::Errno;
 use crate::file::OpenTarget;
-use crate::inode::Inode;
+use crate::inode::{GROUP_EXECUTES, Inode, SET_GID, SET_UID};
 use crate::memory::mm;
 use crate::ramfs;
 use crate::task::{SyscallResult, Thread};
@@ -14,18 +15,25 @@ use linux_raw_sys::general as linux;
 use pagewright_types::{PAGE_SIZE, VirtAddr};
 
 const NS: u64 = 1_000_000_000;
-/// Permissions that a change of the owner removes (`S_ISUID`; `S_ISGID` with `S_IXGRP`).
-const SET_UID: u32 = 0o4000;
-const SET_GID: u32 = 0o2000;
-const GROUP_EXECUTES: u32 = 0o010;
 
 pub(super) fn fchmodat(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    ramfs::find(&path_at(thread, a[0], address(a[1]))?, true)?.set_mode(a[2] as u32);
-    Ok(0)
+    let node = ramfs::find(&path_at(thread, a[0], address(a[1]))?, true, &thread.credentials)?;
+    change_mode(&node, a[2] as u32, &thread.credentials)
 }
 
 pub(super) fn fchmod(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    thread.open_file(a[0])?.inode().ok_or(Errno::EINVAL)?.set_mode(a[1] as u32);
+    let open = thread.open_file(a[0])?;
+    change_mode(open.inode().ok_or(Errno::EINVAL)?, a[1] as u32, &thread.credentials)
+}
+
+/// Changes the permissions (`chmod_common`, `setattr_prepare`).
+fn change_mode(node: &Inode, mode: u32, caller: &Credentials) -> SyscallResult {
+    let attributes = node.attributes();
+    if !caller.owns(&attributes) {
+        return Err(Errno::EPERM.into());
+    }
+    let keeps_group = caller.is_in_group(attributes.gid) || caller.has(linux::CAP_FSETID);
+    node.set_mode(if keeps_group { mode } else { mode & !SET_GID });
     Ok(0)
 }
 
@@ -36,29 +44,36 @@ fn named(thread: &Thread, directory: u64, name: VirtAddr, flags: u32) -> Result<
     }
     if flags & linux::AT_EMPTY_PATH != 0 && thread.space.read_path(name)?.is_empty() {
         if directory as i32 == linux::AT_FDCWD {
-            return ramfs::find(&thread.fs.lock().directory, true);
+            let directory = thread.fs.lock().directory.clone();
+            return ramfs::find(&directory, true, &thread.credentials);
         }
         return thread.open_file(directory)?.inode().cloned().ok_or(Errno::EINVAL);
     }
-    ramfs::find(&path_at(thread, directory, name)?, flags & linux::AT_SYMLINK_NOFOLLOW == 0)
+    let follow = flags & linux::AT_SYMLINK_NOFOLLOW == 0;
+    ramfs::find(&path_at(thread, directory, name)?, follow, &thread.credentials)
 }
 
 /// `fchownat`.
 pub(super) fn fchownat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let node = named(thread, a[0], address(a[1]), a[4] as u32)?;
-    change_owner(&node, a[2] as u32, a[3] as u32);
-    Ok(0)
+    change_owner(&node, a[2] as u32, a[3] as u32, &thread.credentials)
 }
 
 /// `fchown`.
 pub(super) fn fchown(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
-    change_owner(open.inode().ok_or(Errno::EINVAL)?, a[1] as u32, a[2] as u32);
-    Ok(0)
+    change_owner(open.inode().ok_or(Errno::EINVAL)?, a[1] as u32, a[2] as u32, &thread.credentials)
 }
 
-/// Changes the owner and the group, each unless it is -1 (`chown_common`).
-fn change_owner(node: &Inode, uid: u32, gid: u32) {
+/// Changes the owner and the group, each unless it is -1 (`chown_common`, `setattr_prepare`).
+fn change_owner(node: &Inode, uid: u32, gid: u32, caller: &Credentials) -> SyscallResult {
+    let old = node.attributes();
+    let owns = old.uid == caller.user.files;
+    let user_allowed = uid == u32::MAX || owns && uid == old.uid;
+    let group_allowed = gid == u32::MAX || owns && (gid == old.gid || caller.is_in_group(gid));
+    if !(user_allowed && group_allowed) {
+        caller.need(linux::CAP_CHOWN)?;
+    }
     let is_directory = node.is_directory();
     node.change(|attributes| {
         if uid != u32::MAX {
@@ -74,6 +89,7 @@ fn change_owner(node: &Inode, uid: u32, gid: u32) {
             }
         }
     });
+    Ok(0)
 }
 
 /// `utimensat`; without a path, the times of the file behind the descriptor.
@@ -95,11 +111,19 @@ pub(super) fn utimensat(thread: &mut Thread, a: Arguments) -> SyscallResult {
             [time(0)?, time(2)?]
         }
     };
-    set_times(thread, a, times)
+    let given = times.iter().any(|time| *time != Some(now));
+    set_times(thread, a, times, given)
 }
 
-/// Sets the times of the file that the arguments of `utimensat` name.
-pub(super) fn set_times(thread: &Thread, a: Arguments, [accessed, modified]: [Option<u64>; 2]) -> SyscallResult {
+/// Sets the times of the file that the arguments of `utimensat` name (`vfs_utimes`).
+///
+/// Only its owner may choose the times; a caller that may write may set them to now.
+pub(super) fn set_times(
+    thread: &Thread,
+    a: Arguments,
+    [accessed, modified]: [Option<u64>; 2],
+    given: bool,
+) -> SyscallResult {
     if accessed.is_none() && modified.is_none() {
         return Ok(0);
     }
@@ -111,6 +135,13 @@ pub(super) fn set_times(thread: &Thread, a: Arguments, [accessed, modified]: [Op
     } else {
         named(thread, a[0], address(a[1]), a[3] as u32)?
     };
+    let attributes = node.attributes();
+    if !thread.credentials.owns(&attributes) {
+        if given {
+            return Err(Errno::EPERM.into());
+        }
+        thread.credentials.access(&attributes, FileAccess::WRITE)?;
+    }
     node.change(|attributes| {
         attributes.accessed = accessed.unwrap_or(attributes.accessed);
         attributes.modified = modified.unwrap_or(attributes.modified);
@@ -120,7 +151,7 @@ pub(super) fn set_times(thread: &Thread, a: Arguments, [accessed, modified]: [Op
 
 /// `statfs`.
 pub(super) fn statfs(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    ramfs::find(&path_at(thread, linux::AT_FDCWD as u64, address(a[0]))?, true)?;
+    ramfs::find(&path_at(thread, linux::AT_FDCWD as u64, address(a[0]))?, true, &thread.credentials)?;
     write_statfs(thread, linux::TMPFS_MAGIC, address(a[1]))
 }
 

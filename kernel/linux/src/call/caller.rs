@@ -1,13 +1,14 @@
 //! A thread as the caller of memory calls ([`CallingProcess`]).
 //!
-//! Every process is root and may act on every other.
+//! A process may act on another one if it could trace it (`ptrace(2)`).
 
-use super::pidfd::{OtherSpace, space_of, space_of_handle};
+use super::pidfd::{OtherSpace, space_of_handle};
+use crate::credentials::{Credentials, ThreadIds, TracingIds};
 use crate::errno::Errno;
 use crate::file::{OpenFile, OpenTarget};
 use crate::inode::{HeldObject, Inode, InodeKind};
 use crate::limits::Rlimit;
-use crate::memory::{Space, mm};
+use crate::memory::Space;
 use crate::task::{TaskId, Thread, scheduler};
 use linux_raw_sys::general as linux;
 use pagewright_hal::Machine;
@@ -75,24 +76,54 @@ impl CallingProcess<Machine> for Thread {
         let id = if pid == 0 { self.process } else { TaskId(pid) };
         let mut scheduler = scheduler();
         let process = scheduler.processes.get_mut(&id).ok_or(Errno::ESRCH)?;
+        let privileged = self.credentials.has(linux::CAP_SYS_RESOURCE);
+        if id != self.process && !privileged && !self.is_same_user(&process.credentials) {
+            return Err(Errno::EPERM);
+        }
         let old = process.limits.get(resource)?;
         let Some(new) = new else { return Ok(old) };
-        process.limits.set(resource, new)?;
-        let space = process.space.upgrade().map(|space| (space, process.limits.space_limits()));
+        process.limits.set(resource, new, privileged)?;
+        let (space, limits) = (process.space.upgrade(), process.limits.clone());
         drop(scheduler);
-        if let Some((space, limits)) = space {
-            mm().set_limits(&space.0, limits);
+        if let Some(space) = space {
+            space.set_limits(&limits);
         }
         Ok(old)
     }
 
     fn space_of_pid(&self, pid: u32) -> Result<OtherSpace, Errno> {
-        space_of(TaskId(pid))
+        let id = TaskId(pid);
+        let handle = scheduler().processes.get(&id).map(|process| process.handle.clone()).ok_or(Errno::ESRCH)?;
+        if !may_trace(self, &handle, TracingIds::Real)? {
+            return Err(Errno::EPERM);
+        }
+        space_of_handle(&handle)
     }
 
     fn space_of_pidfd(&self, fd: u32) -> Result<OtherSpace, Errno> {
         let open = self.open_file(fd.into())?;
         let OpenTarget::Process(handle) = &open.target else { return Err(Errno::EBADF) };
+        if !may_trace(self, handle, TracingIds::Files)? {
+            return Err(Errno::EACCES);
+        }
+        self.credentials.need(linux::CAP_SYS_NICE)?;
         space_of_handle(handle)
     }
+}
+
+impl Thread {
+    /// Whether its real ids are all those of another process (`check_prlimit_permission`).
+    fn is_same_user(&self, other: &Credentials) -> bool {
+        let Credentials { user, group, .. } = &*self.credentials;
+        let all_are = |ids: ThreadIds, id| [ids.real, ids.effective, ids.saved] == [id; 3];
+        all_are(other.user, user.real) && all_are(other.group, group.real)
+    }
+}
+
+/// Whether a thread may look into a process, which may be its own (`ptrace_may_access`).
+pub(super) fn may_trace(thread: &Thread, handle: &alloc::sync::Arc<TaskId>, by: TracingIds) -> Result<bool, Errno> {
+    let scheduler = scheduler();
+    let target = scheduler.process_of(handle).ok_or(Errno::ESRCH)?;
+    let allowed = || thread.credentials.may_trace(&target.credentials, target.is_dumpable, by);
+    Ok(**handle == thread.process || allowed())
 }

@@ -8,6 +8,7 @@ use crate::file::{OpenFile, OpenTarget};
 use crate::memory::{SpaceHandle, mm};
 use crate::process::Process;
 use crate::record;
+use crate::run_queue::Scheduling;
 use crate::signal::{NSIG, PendingSignals, SigActions, SignalCheck};
 use crate::task::{CallStop, INIT, Scheduler, SyscallResult, TaskId, Thread, ThreadEntry, WaitReason, scheduler};
 use crate::usage::Usage;
@@ -151,7 +152,7 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
     let handle = Arc::new(scheduler().choose_id(number)?);
     let id = *handle;
     let pidfd = open_pidfd(thread, request, &handle)?;
-    let (process, space) = match record::ordered(|| create_task(thread, request, &actions, &handle)) {
+    let (process, space, scheduling) = match record::ordered(|| create_task(thread, request, &actions, &handle)) {
         Ok(created) => created,
         Err(error) => {
             close_pidfd(thread, pidfd);
@@ -171,6 +172,8 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
         files: shared(&thread.files, has(request, linux::CLONE_FILES)),
         fs: shared(&thread.fs, has(request, linux::CLONE_FS)),
         actions,
+        credentials: thread.credentials.clone(),
+        scheduling,
         blocked: thread.blocked,
         saved_blocked: None,
         signal_check: SignalCheck::default(),
@@ -220,19 +223,29 @@ fn create_task(
     request: &CloneRequest,
     actions: &Arc<Mutex<SigActions>>,
     handle: &Arc<TaskId>,
-) -> Result<(TaskId, Arc<SpaceHandle>), Errno> {
+) -> Result<(TaskId, Arc<SpaceHandle>, Scheduling), Errno> {
     let id = **handle;
     let space = if has(request, linux::CLONE_VM) {
         thread.space.clone()
     } else {
-        Arc::new(SpaceHandle(mm().fork(&thread.space.0)?))
+        Arc::new(SpaceHandle::forked(mm().fork(&thread.space.0)?, &thread.space))
     };
     let mut scheduler = scheduler();
     // Another thread may have chosen the same number meanwhile.
     scheduler.choose_id(Some(id))?;
     let process = add_to_process(&mut scheduler, thread, handle, request, &space, actions);
-    let name = scheduler.threads.get(&thread.id).and_then(|entry| entry.name.clone());
-    scheduler.threads.insert(id, ThreadEntry { process, pending: PendingSignals::default(), name });
+    let caller = scheduler.threads.get(&thread.id);
+    let name = caller.and_then(|entry| entry.name.clone());
+    let scheduling = caller.map_or(thread.scheduling, |entry| entry.scheduling).for_child();
+    let entry = ThreadEntry {
+        process,
+        pending: PendingSignals::default(),
+        name,
+        credentials: thread.credentials.clone(),
+        scheduling,
+        robust_list: VirtAddr::ZERO,
+    };
+    scheduler.threads.insert(id, entry);
     drop(scheduler);
     let birth = match (has(request, linux::CLONE_THREAD), has(request, linux::CLONE_VM)) {
         (true, _) => "thread",
@@ -240,7 +253,7 @@ fn create_task(
         (false, false) => "fork",
     };
     record::event(format_args!("{birth} {:x}", id.0));
-    Ok((process, space))
+    Ok((process, space, scheduling))
 }
 
 fn add_to_process(
@@ -266,7 +279,9 @@ fn add_to_process(
         (thread.process, signal.unwrap_or(0))
     };
     let id = **handle;
-    let mut child = Process::new(handle, parent, group, path, space, limits);
+    let is_dumpable = caller.is_dumpable;
+    let mut child = Process::new(handle, parent, group, path, space, limits, thread.credentials.clone());
+    child.is_dumpable = is_dumpable;
     child.vfork = has(request, linux::CLONE_VFORK);
     child.actions = Arc::downgrade(actions);
     child.exit_signal = exit_signal;

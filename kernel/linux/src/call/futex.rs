@@ -1,14 +1,20 @@
 //! `futex`: waiting on a word of memory.
 //!
-//! Not guaranteed: priority inheritance, `FUTEX_WAKE_OP`, robust lists.
+//! A thread that ends releases the locks on its robust list ([`release_words`]).
+//!
+//! Not guaranteed: priority inheritance, `FUTEX_WAKE_OP`.
 
-use super::address;
+use super::caller::may_trace;
 use super::table::missing;
 use super::time::read_time;
+use super::{Arguments, address};
 use crate::cpu::timed_out;
+use crate::credentials::TracingIds;
 use crate::errno::Errno;
 use crate::memory::mm;
-use crate::task::{CallStop, Resume, SchedulerGuard, SyscallResult, Thread, WaitReason, scheduler};
+use crate::task::{
+    CallStop, Resume, SchedulerGuard, SyscallResult, TaskId, Thread, ThreadEntry, WaitReason, scheduler,
+};
 use linux_raw_sys::general as linux;
 use pagewright_hal::user;
 use pagewright_mm::user::{FutexAccess, FutexKey, FutexScope};
@@ -125,4 +131,108 @@ fn deadline(thread: &mut Thread, at: u64, absolute: bool, realtime: bool) -> Res
         (false, _) => pagewright_hal::time::now_ns(),
     };
     Ok(Some(start.saturating_add(time)))
+}
+
+/// The size of `struct robust_list_head`.
+const ROBUST_HEAD: u64 = 24;
+/// The longest robust list that is walked (`ROBUST_LIST_LIMIT`).
+const ROBUST_MAX: usize = 2048;
+
+/// `set_robust_list`.
+pub(super) fn set_robust_list(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    if a[1] != ROBUST_HEAD {
+        return Err(Errno::EINVAL.into());
+    }
+    if let Some(entry) = scheduler().threads.get_mut(&thread.id) {
+        entry.robust_list = address(a[0]);
+    }
+    Ok(0)
+}
+
+/// `get_robust_list`.
+pub(super) fn get_robust_list(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let id = if a[0] as u32 == 0 { thread.id } else { TaskId(a[0] as u32) };
+    let (list, process) = {
+        let scheduler = scheduler();
+        let entry = scheduler.threads.get(&id).ok_or(Errno::ESRCH)?;
+        let process = scheduler.processes.get(&entry.process).ok_or(Errno::ESRCH)?;
+        (entry.robust_list, process.handle.clone())
+    };
+    if !may_trace(thread, &process, TracingIds::Real)? {
+        return Err(Errno::EPERM.into());
+    }
+    thread.space.write_u64(address(a[2]), ROBUST_HEAD)?;
+    thread.space.write_u64(address(a[1]), list.raw())?;
+    Ok(0)
+}
+
+/// Whether a thread that leaves its memory must store or wake there.
+pub(super) fn owes_words(thread: &Thread) -> bool {
+    let has_list = |entry: &ThreadEntry| entry.robust_list > VirtAddr::ZERO;
+    thread.clear_child_tid > VirtAddr::ZERO || scheduler().threads.get(&thread.id).is_some_and(has_list)
+}
+
+/// Does what a thread owes to the users of its memory when it leaves it (`mm_release`).
+///
+/// Releases the locks on its robust list, and clears the word with its number. The CPU runs its
+/// address space.
+pub(super) fn release_words(thread: &mut Thread) {
+    let list = scheduler().threads.get_mut(&thread.id).map(|entry| core::mem::take(&mut entry.robust_list));
+    if let Some(head) = list.filter(|head| *head > VirtAddr::ZERO) {
+        // As in Linux, a bad address ends the walk.
+        let _ = release_robust_list(thread, head);
+    }
+    let word = core::mem::take(&mut thread.clear_child_tid);
+    if word > VirtAddr::ZERO && thread.space.write_u32(word, 0).is_ok() {
+        wake(thread, word, 1);
+    }
+}
+
+/// Walks a robust list (`exit_robust_list`).
+///
+/// The lowest bit of a pointer marks a lock with priority inheritance.
+fn release_robust_list(thread: &Thread, head: VirtAddr) -> Result<(), Errno> {
+    let field = |at: u64| thread.space.read_u64(head.checked_add(at).ok_or(Errno::EFAULT)?);
+    let (first, offset, pending) = (field(0)?, field(8)?, field(16)?);
+    let word = |entry: u64| address((entry & !1).wrapping_add(offset));
+    let mut entry = first;
+    for _ in 0..ROBUST_MAX {
+        if entry & !1 == head.raw() {
+            break;
+        }
+        let next = thread.space.read_u64(address(entry & !1));
+        if entry & !1 != pending & !1 {
+            release_robust_word(thread, word(entry), entry & 1 != 0, false)?;
+        }
+        entry = next?;
+    }
+    if pending & !1 != 0 {
+        release_robust_word(thread, word(pending), pending & 1 != 0, true)?;
+    }
+    Ok(())
+}
+
+/// Marks a lock whose owner ends, and wakes a waiter (`handle_futex_death`).
+fn release_robust_word(thread: &Thread, word: VirtAddr, inherits: bool, pending: bool) -> Result<(), Errno> {
+    if !word.is_aligned(4) {
+        return Err(Errno::EINVAL);
+    }
+    loop {
+        let value = thread.space.load_u32(word)?;
+        // The lock was released, and the thread ended before it woke a waiter.
+        if pending && !inherits && value == 0 {
+            wake(thread, word, 1);
+            return Ok(());
+        }
+        if value & linux::FUTEX_TID_MASK != thread.id.0 {
+            return Ok(());
+        }
+        let died = value & linux::FUTEX_WAITERS | linux::FUTEX_OWNER_DIED;
+        if thread.space.compare_exchange_u32(word, value, died)? == value {
+            if !inherits && value & linux::FUTEX_WAITERS != 0 {
+                wake(thread, word, 1);
+            }
+            return Ok(());
+        }
+    }
 }

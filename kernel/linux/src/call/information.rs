@@ -1,16 +1,17 @@
 //! Information about the process and the machine: ids, names, memory, CPUs.
 //!
-//! Every process is root, in one session.
+//! Every process is in one session.
 
-use super::{Arguments, address};
+use super::{Arguments, address, credential};
+use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::memory::mm;
+use crate::signal::NSIG;
 use crate::task::{NAME_MAX, SyscallResult, TaskId, Thread, scheduler};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::general as linux;
 use linux_raw_sys::prctl;
-use pagewright_arch::Effects;
 use pagewright_types::PAGE_SIZE;
 
 pub(super) fn getpid(thread: &mut Thread, _: Arguments) -> SyscallResult {
@@ -24,11 +25,6 @@ pub(super) fn gettid(thread: &mut Thread, _: Arguments) -> SyscallResult {
 pub(super) fn getppid(thread: &mut Thread, _: Arguments) -> SyscallResult {
     let parent = scheduler().process(thread.process).parent;
     Ok(if parent == thread.process { 0 } else { parent.0.into() })
-}
-
-/// Calls that have no effect, and those about users, because every process is root.
-pub(super) fn zero(_thread: &mut Thread, _: Arguments) -> SyscallResult {
-    Ok(0)
 }
 
 pub(super) fn setsid(thread: &mut Thread, _: Arguments) -> SyscallResult {
@@ -161,10 +157,34 @@ pub(super) fn prctl(thread: &mut Thread, a: Arguments) -> SyscallResult {
             mm().set_cow_page_tables(&thread.space.0)?;
             Ok(0)
         }
-        prctl::PR_SET_PDEATHSIG | prctl::PR_SET_DUMPABLE | prctl::PR_SET_NO_NEW_PRIVS => Ok(0),
-        prctl::PR_GET_DUMPABLE => Ok(1),
-        // Names of mappings are not shown.
-        prctl::PR_SET_VMA => Ok(0),
+        prctl::PR_SET_PDEATHSIG => {
+            let signal = u8::try_from(a[1]).ok().filter(|signal| usize::from(*signal) <= NSIG).ok_or(Errno::EINVAL)?;
+            scheduler().process(thread.process).parent_death_signal = signal;
+            Ok(0)
+        }
+        prctl::PR_GET_PDEATHSIG => {
+            let signal = scheduler().process(thread.process).parent_death_signal;
+            thread.space.write_u32(address(a[1]), signal.into())?;
+            Ok(0)
+        }
+        prctl::PR_SET_DUMPABLE if a[1] > 1 => Err(Errno::EINVAL.into()),
+        prctl::PR_SET_DUMPABLE => {
+            scheduler().process(thread.process).is_dumpable = a[1] == 1;
+            Ok(0)
+        }
+        prctl::PR_GET_DUMPABLE => Ok(scheduler().process(thread.process).is_dumpable.into()),
+        prctl::PR_SET_NO_NEW_PRIVS if a[1..5] != [1, 0, 0, 0] => Err(Errno::EINVAL.into()),
+        prctl::PR_SET_NO_NEW_PRIVS => {
+            let new = Credentials { no_new_privileges: true, ..(*thread.credentials).clone() };
+            scheduler().set_credentials(thread, new);
+            Ok(0)
+        }
+        prctl::PR_GET_NO_NEW_PRIVS if a[1..5] != [0; 4] => Err(Errno::EINVAL.into()),
+        prctl::PR_GET_NO_NEW_PRIVS => Ok(thread.credentials.no_new_privileges.into()),
+        prctl::PR_CAPBSET_READ => credential::bounding_set(thread, a[1], false),
+        prctl::PR_CAPBSET_DROP => credential::bounding_set(thread, a[1], true),
+        prctl::PR_SET_KEEPCAPS => credential::keep_capabilities(thread, a[1]),
+        prctl::PR_GET_KEEPCAPS => Ok(thread.credentials.keeps_capabilities.into()),
         _ => Err(Errno::EINVAL.into()),
     }
 }
@@ -180,14 +200,4 @@ pub(super) fn getcpu(thread: &mut Thread, a: Arguments) -> SyscallResult {
         }
     }
     Ok(0)
-}
-
-pub(super) fn sched_getaffinity(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let online = pagewright_hal::Machine.online();
-    let word = online.words()[0];
-    if a[1] < 8 {
-        return Err(Errno::EINVAL.into());
-    }
-    thread.space.write_u64(address(a[2]), word)?;
-    Ok(8)
 }

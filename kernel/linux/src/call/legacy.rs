@@ -15,7 +15,7 @@ pub(super) const HANDLERS: &[(Sysno, Handler)] = &[
     (Sysno::creat, creat),
     (Sysno::stat, |thread, a| stat::fstatat(thread, [CWD, a[0], a[1], 0, 0, 0])),
     (Sysno::lstat, |thread, a| stat::fstatat(thread, [CWD, a[0], a[1], NOFOLLOW, 0, 0])),
-    (Sysno::access, |thread, a| path::faccessat(thread, [CWD, a[0], a[1], 0, 0, 0])),
+    (Sysno::access, |thread, a| path::faccessat2(thread, [CWD, a[0], a[1], 0, 0, 0])),
     (Sysno::readlink, |thread, a| path::readlinkat(thread, [CWD, a[0], a[1], a[2], 0, 0])),
     (Sysno::unlink, |thread, a| link::unlinkat(thread, [CWD, a[0], 0, 0, 0, 0])),
     (Sysno::rmdir, |thread, a| link::unlinkat(thread, [CWD, a[0], REMOVEDIR, 0, 0, 0])),
@@ -85,7 +85,7 @@ fn utimes(thread: &mut Thread, a: Arguments) -> SyscallResult {
             times
         }
     };
-    attribute::set_times(thread, [CWD, a[0], 0, 0, 0, 0], times)
+    attribute::set_times(thread, [CWD, a[0], 0, 0, 0, 0], times, a[1] != 0)
 }
 
 /// `utime`, in seconds.
@@ -99,7 +99,7 @@ fn utime(thread: &mut Thread, a: Arguments) -> SyscallResult {
             [time(at)?, time(at.wrapping_add(8))?]
         }
     };
-    attribute::set_times(thread, [CWD, a[0], 0, 0, 0, 0], times)
+    attribute::set_times(thread, [CWD, a[0], 0, 0, 0, 0], times, a[1] != 0)
 }
 
 fn dup2(thread: &mut Thread, a: Arguments) -> SyscallResult {

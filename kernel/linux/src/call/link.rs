@@ -13,13 +13,13 @@ pub(super) fn unlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     if flags & !linux::AT_REMOVEDIR != 0 {
         return Err(Errno::EINVAL.into());
     }
-    ramfs::remove(&resolved(thread, a[0], address(a[1]), false)?, flags != 0)?;
+    ramfs::remove(&resolved(thread, a[0], address(a[1]), false)?, flags != 0, &thread.credentials)?;
     Ok(0)
 }
 
 pub(super) fn mkdirat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let path = resolved(thread, a[0], address(a[1]), false)?;
-    ramfs::add(&path, a[2] as u32 & !thread.fs.lock().umask, InodeKind::Directory)?;
+    ramfs::add(&path, a[2] as u32 & !thread.fs.lock().umask, InodeKind::Directory, &thread.credentials)?;
     Ok(0)
 }
 
@@ -29,7 +29,7 @@ pub(super) fn symlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
         return Err(Errno::ENOENT.into());
     }
     let path = resolved(thread, a[1], address(a[2]), false)?;
-    ramfs::add(&path, 0o777, InodeKind::Link(target))?;
+    ramfs::add(&path, 0o777, InodeKind::Link(target), &thread.credentials)?;
     Ok(0)
 }
 
@@ -42,9 +42,10 @@ pub(super) fn linkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let node = if flags & linux::AT_EMPTY_PATH != 0 && thread.space.read_path(address(a[1]))?.is_empty() {
         thread.open_file(a[0])?.inode().cloned().ok_or(Errno::EXDEV)?
     } else {
-        ramfs::find(&path_at(thread, a[0], address(a[1]))?, flags & linux::AT_SYMLINK_FOLLOW != 0)?
+        let follow = flags & linux::AT_SYMLINK_FOLLOW != 0;
+        ramfs::find(&path_at(thread, a[0], address(a[1]))?, follow, &thread.credentials)?
     };
-    ramfs::link(&node, &resolved(thread, a[2], address(a[3]), false)?)?;
+    ramfs::link(&node, &resolved(thread, a[2], address(a[3]), false)?, &thread.credentials)?;
     Ok(0)
 }
 
@@ -68,6 +69,6 @@ pub(super) fn renameat2(thread: &mut Thread, a: Arguments) -> SyscallResult {
     }
     let from = resolved(thread, a[0], address(a[1]), false)?;
     let to = resolved(thread, a[2], address(a[3]), false)?;
-    ramfs::rename(&from, &to, replace)?;
+    ramfs::rename(&from, &to, replace, &thread.credentials)?;
     Ok(0)
 }

@@ -21,6 +21,7 @@ pub(super) const ISA: IsaKind = <<Machine as pagewright_arch::Effects>::Isa as I
 
 /// Serves a memory call.
 pub(super) fn serve(thread: &mut Thread, call: LinuxCall, a: Arguments) -> SyscallResult {
+    thread.space.set_privileges(thread.process, thread.credentials.privileges());
     match call.decode(ISA, a) {
         Ok(DecodedCall::Memory(MemoryRequest::ProcessMadvise(request))) => process_madvise(thread, &request),
         Ok(DecodedCall::Memory(MemoryRequest::Mmap(request))) => {

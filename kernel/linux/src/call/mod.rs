@@ -8,6 +8,7 @@
 mod attribute;
 mod caller;
 mod clone;
+mod credential;
 mod descriptor;
 mod futex;
 mod information;
@@ -20,6 +21,7 @@ mod path;
 mod pidfd;
 mod poll;
 pub(crate) mod process;
+mod schedule;
 mod signal;
 mod stat;
 mod swap;

@@ -1,6 +1,7 @@
 //! Calls on paths, and `/proc`.
 
 use super::{Arguments, address};
+use crate::credentials::{Capabilities, CapabilitySet, Credentials, FileAccess};
 use crate::errno::Errno;
 use crate::file::{OpenFile, OpenTarget};
 use crate::inode::{Inode, InodeKind};
@@ -33,7 +34,7 @@ pub(super) fn path_at(thread: &Thread, directory: u64, name: VirtAddr) -> Result
 
 /// Reads a path as [`path_at`], and follows its links, also the last one if `follow`.
 pub(super) fn resolved(thread: &Thread, directory: u64, name: VirtAddr, follow: bool) -> Result<String, Errno> {
-    ramfs::resolve(&path_at(thread, directory, name)?, follow)
+    ramfs::resolve(&path_at(thread, directory, name)?, follow, &thread.credentials)
 }
 
 pub(super) fn openat(thread: &mut Thread, a: Arguments) -> SyscallResult {
@@ -41,22 +42,45 @@ pub(super) fn openat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     open(thread, &path, a[2] as u32, a[3] as u32)
 }
 
-/// `faccessat`, `faccessat2`.
+/// `faccessat`, which has no flags.
 pub(super) fn faccessat(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let node = find(thread, &path_at(thread, a[0], address(a[1]))?, true)?;
-    // Only the permission to execute is checked.
-    let executes = a[2] & u64::from(linux::X_OK) != 0;
-    if executes && !node.is_directory() && !node.is_executable() {
-        return Err(Errno::EACCES.into());
+    faccessat2(thread, [a[0], a[1], a[2], 0, 0, 0])
+}
+
+/// `faccessat2`: whether the real user may access a file, or with `AT_EACCESS` the effective one.
+pub(super) fn faccessat2(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let (wanted, flags) = (a[2], a[3] as u32);
+    let known = linux::AT_EACCESS | linux::AT_SYMLINK_NOFOLLOW | linux::AT_EMPTY_PATH;
+    if wanted > 0o7 || flags & !known != 0 {
+        return Err(Errno::EINVAL.into());
+    }
+    let mut caller = (*thread.credentials).clone();
+    if flags & linux::AT_EACCESS == 0 {
+        // `access_override_creds`
+        (caller.user.files, caller.group.files) = (caller.user.real, caller.group.real);
+        let Capabilities { permitted, .. } = caller.capabilities;
+        let effective = if caller.user.real == 0 { permitted } else { CapabilitySet::default() };
+        caller.capabilities.effective = effective;
+    }
+    let node = if flags & linux::AT_EMPTY_PATH != 0 && thread.space.read_path(address(a[1]))?.is_empty() {
+        thread.open_file(a[0])?.inode().cloned().ok_or(Errno::EACCES)?
+    } else {
+        let (path, follow) = (path_at(thread, a[0], address(a[1]))?, flags & linux::AT_SYMLINK_NOFOLLOW == 0);
+        procfs::find(thread, &path).unwrap_or_else(|| ramfs::find(&path, follow, &caller))?
+    };
+    if wanted != 0 {
+        caller.access(&node.attributes(), FileAccess(wanted as u32))?;
     }
     Ok(0)
 }
 
 pub(super) fn chdir(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let path = ramfs::resolve(&path_at(thread, linux::AT_FDCWD as u64, address(a[0]))?, true)?;
-    if !ramfs::find(&path, true)?.is_directory() {
+    let path = resolved(thread, linux::AT_FDCWD as u64, address(a[0]), true)?;
+    let node = ramfs::find(&path, true, &thread.credentials)?;
+    if !node.is_directory() {
         return Err(Errno::ENOTDIR.into());
     }
+    thread.credentials.access(&node.attributes(), FileAccess::EXECUTE)?;
     thread.fs.lock().directory = path;
     Ok(0)
 }
@@ -76,11 +100,13 @@ pub(super) fn truncate(thread: &mut Thread, a: Arguments) -> SyscallResult {
     if a[1] > i64::MAX as u64 {
         return Err(Errno::EINVAL.into());
     }
-    let node = ramfs::find(&path_at(thread, linux::AT_FDCWD as u64, address(a[0]))?, true)?;
+    let node = ramfs::find(&path_at(thread, linux::AT_FDCWD as u64, address(a[0]))?, true, &thread.credentials)?;
     if node.is_directory() {
         return Err(Errno::EISDIR.into());
     }
+    thread.credentials.access(&node.attributes(), FileAccess::WRITE)?;
     node.resize(a[1])?;
+    node.drop_set_ids(&thread.credentials);
     Ok(0)
 }
 
@@ -92,19 +118,23 @@ pub(super) fn umask(thread: &mut Thread, a: Arguments) -> SyscallResult {
 
 /// Opens a path.
 pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> SyscallResult {
-    let node = match procfs::find(thread, path) {
-        Some(node) => node?,
-        None => node(path, flags, mode & !thread.fs.lock().umask)?,
+    let (node, made) = match procfs::find(thread, path) {
+        Some(node) => (node?, false),
+        None => node(path, flags, mode & !thread.fs.lock().umask, &thread.credentials)?,
     };
     let writes = flags & linux::O_ACCMODE != linux::O_RDONLY;
     if node.is_directory() && writes {
         return Err(Errno::EISDIR.into());
+    }
+    if !made {
+        thread.credentials.access(&node.attributes(), access_of(flags))?;
     }
     if flags & linux::O_DIRECTORY != 0 && !node.is_directory() {
         return Err(Errno::ENOTDIR.into());
     }
     if flags & linux::O_TRUNC != 0 && writes && node.is_file() {
         node.resize(0)?;
+        node.drop_set_ids(&thread.credentials);
     }
     let kept = linux::O_ACCMODE | linux::O_APPEND | linux::O_NONBLOCK;
     let open = OpenFile::new(OpenTarget::Inode(node), flags & kept);
@@ -113,20 +143,36 @@ pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> Sy
     Ok(added?)
 }
 
-fn node(path: &str, flags: u32, mode: u32) -> Result<Arc<Inode>, Errno> {
+/// The access that an open for these flags needs (`ACC_MODE`).
+fn access_of(flags: u32) -> FileAccess {
+    let mut access = match flags & linux::O_ACCMODE {
+        linux::O_RDONLY => FileAccess::READ,
+        linux::O_WRONLY => FileAccess::WRITE,
+        _ => FileAccess::READ.or(FileAccess::WRITE),
+    };
+    if flags & linux::O_TRUNC != 0 {
+        access = access.or(FileAccess::WRITE);
+    }
+    access
+}
+
+/// The file at a path, and whether it was made.
+fn node(path: &str, flags: u32, mode: u32, caller: &Credentials) -> Result<(Arc<Inode>, bool), Errno> {
     let follow = flags & linux::O_NOFOLLOW == 0;
-    match ramfs::find(path, follow) {
+    match ramfs::find(path, follow, caller) {
         Ok(_) if flags & linux::O_CREAT != 0 && flags & linux::O_EXCL != 0 => Err(Errno::EEXIST),
         Ok(node) if matches!(node.kind, InodeKind::Link(_)) => Err(Errno::ELOOP),
-        Ok(node) => Ok(node),
-        Err(Errno::ENOENT) if flags & linux::O_CREAT != 0 => ramfs::add_file(&ramfs::resolve(path, true)?, mode),
+        Ok(node) => Ok((node, false)),
+        Err(Errno::ENOENT) if flags & linux::O_CREAT != 0 => {
+            Ok((ramfs::add_file(&ramfs::resolve(path, true, caller)?, mode, caller)?, true))
+        }
         Err(error) => Err(error),
     }
 }
 
 /// The inode at a path of the tree, or below `/proc` and `/sys`.
 pub(super) fn find(thread: &Thread, path: &str, follow: bool) -> Result<Arc<Inode>, Errno> {
-    procfs::find(thread, path).unwrap_or_else(|| ramfs::find(path, follow))
+    procfs::find(thread, path).unwrap_or_else(|| ramfs::find(path, follow, &thread.credentials))
 }
 
 pub(super) fn readlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
@@ -134,7 +180,7 @@ pub(super) fn readlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let target = if path == "/proc/self/exe" {
         scheduler().process(thread.process).path.clone()
     } else {
-        match &ramfs::find(&path, false)?.kind {
+        match &ramfs::find(&path, false, &thread.credentials)?.kind {
             InodeKind::Link(target) => target.clone(),
             _ => return Err(Errno::EINVAL.into()),
         }

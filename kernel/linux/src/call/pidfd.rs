@@ -23,11 +23,6 @@ impl Deref for OtherSpace {
     }
 }
 
-/// The address space of a process that has not ended.
-pub(super) fn space_of(id: TaskId) -> Result<OtherSpace, Errno> {
-    space_of_process(scheduler().processes.get(&id))
-}
-
 /// The address space of the process that a descriptor names.
 pub(super) fn space_of_handle(handle: &Arc<TaskId>) -> Result<OtherSpace, Errno> {
     space_of_process(scheduler().process_of(handle))

@@ -1,14 +1,15 @@
 //! `execve`, `exit` and `wait4`.
 
-use super::{Arguments, address};
+use super::{Arguments, address, futex};
+use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::exec;
-use crate::memory::mm;
+use crate::memory::{SpaceHandle, mm};
 use crate::process::{ExitStatus, Process};
 use crate::ramfs;
 use crate::record;
 use crate::report;
-use crate::signal::{SIGCHLD, SigInfo, count_stop};
+use crate::signal::{self, SIGCHLD, SigCause, SigInfo, count_stop};
 use crate::task::{CallStop, INIT, Resume, Scheduler, SyscallResult, TaskId, Thread, WaitReason, scheduler};
 use crate::timers::ProcessTimers;
 use crate::usage::Usage;
@@ -70,16 +71,17 @@ fn replace(thread: &mut Thread, a: Arguments) -> SyscallResult {
         arguments: strings(thread, address(a[1]), &mut room)?,
         environment: strings(thread, address(a[2]), &mut room)?,
     };
-    exec::check(&request)?;
+    exec::check(&request, &thread.credentials)?;
     de_thread(thread)?;
     let limits = scheduler().process(thread.process).limits.clone();
-    let image = match exec::load(&request, &limits) {
+    let image = match exec::load(&request, &limits, &thread.credentials) {
         Ok(image) => image,
         Err(error) => {
             mm().tlb().switch_to(thread.space.0.table().context());
             return Err(error.into());
         }
     };
+    leave_memory(thread, &image.space);
     thread.context = image.context;
     thread.context.load();
     let old = core::mem::replace(&mut thread.space, image.space);
@@ -88,7 +90,6 @@ fn replace(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let actions = thread.actions.lock().for_new_program(image.trampoline);
     thread.actions = Arc::new(Mutex::new(actions));
     thread.signal_stack = (0, 0);
-    thread.clear_child_tid = VirtAddr::ZERO;
     // A table that another process shares is copied (`unshare_files`).
     if Arc::strong_count(&thread.files) > 1 {
         let files = thread.files.lock().clone();
@@ -102,6 +103,11 @@ fn replace(thread: &mut Thread, a: Arguments) -> SyscallResult {
     process.timers.remove_posix();
     process.arguments = image.arguments;
     process.actions = Arc::downgrade(&thread.actions);
+    let Credentials { user, group, .. } = &*thread.credentials;
+    process.is_dumpable = user.effective == user.real && group.effective == group.real;
+    if image.is_secure {
+        process.parent_death_signal = 0;
+    }
     if thread.process != INIT {
         process.exit_signal = SIGCHLD;
     }
@@ -109,8 +115,20 @@ fn replace(thread: &mut Thread, a: Arguments) -> SyscallResult {
     if let Some(entry) = scheduler.threads.get_mut(&thread.id) {
         entry.name = None;
     }
+    scheduler.set_credentials(thread, image.credentials);
     scheduler.complete_vfork(thread.process);
     Err(CallStop::Done)
+}
+
+/// Does what a thread owes to the users of the memory that it leaves (`exec_mm_release`).
+///
+/// The CPU runs `next` before and after.
+fn leave_memory(thread: &mut Thread, next: &SpaceHandle) {
+    if futex::owes_words(thread) {
+        mm().tlb().switch_to(thread.space.0.table().context());
+        futex::release_words(thread);
+        mm().tlb().switch_to(next.0.table().context());
+    }
 }
 
 /// Ends every other thread of the process, and waits for them (`de_thread`).
@@ -136,6 +154,11 @@ fn de_thread(thread: &mut Thread) -> Result<(), CallStop> {
         scheduler.threads.insert(thread.process, known);
     }
     thread.id = thread.process;
+    scheduler.renumber_running(thread.id);
+    if let Some(entry) = scheduler.threads.get(&thread.id) {
+        let credentials = entry.credentials.clone();
+        scheduler.process(thread.process).credentials = credentials;
+    }
     Ok(())
 }
 
@@ -151,16 +174,26 @@ impl Scheduler {
     fn end(&mut self, id: TaskId, end: ExitStatus) {
         self.complete_vfork(id);
         let process = self.process(id);
-        let (parent, signal) = (process.parent, process.exit_signal);
+        let (parent, signal, user) = (process.parent, process.exit_signal, process.credentials.user.real);
         process.exit_status = Some(end);
         process.timers = ProcessTimers::new();
         let orphans = self.processes.iter_mut().filter(|(_, other)| other.parent == id);
         // As in Linux, the first process always gets `SIGCHLD`.
-        orphans.for_each(|(_, orphan)| (orphan.parent, orphan.exit_signal) = (INIT, SIGCHLD));
+        let mut told = Vec::new();
+        for (child, orphan) in orphans {
+            (orphan.parent, orphan.exit_signal) = (INIT, SIGCHLD);
+            if orphan.parent_death_signal != 0 && orphan.exit_status.is_none() {
+                told.push((*child, orphan.parent_death_signal));
+            }
+        }
+        for (child, signal) in told {
+            let cause = SigCause::Sender(id, user);
+            self.post(child, SigInfo { signal, code: signal::SI_USER, cause });
+        }
         let forgotten = if signal == SIGCHLD { self.discards_children(parent) } else { None };
         let parent_lives = self.processes.get(&parent).is_some_and(|parent| parent.exit_status.is_none());
         if signal != 0 && parent_lives && forgotten != Some(true) {
-            self.post(parent, SigInfo::of_end(signal, id, end));
+            self.post(parent, SigInfo::of_end(signal, id, user, end));
         }
         if forgotten.is_some() {
             self.processes.remove(&id);
@@ -174,10 +207,8 @@ impl Scheduler {
 }
 
 /// Ends a thread, which runs on this CPU.
-pub(crate) fn end_thread(thread: Box<Thread>, end: ExitStatus) {
-    if thread.clear_child_tid > VirtAddr::ZERO && thread.space.write_u32(thread.clear_child_tid, 0).is_ok() {
-        super::futex::wake(&thread, thread.clear_child_tid, 1);
-    }
+pub(crate) fn end_thread(mut thread: Box<Thread>, end: ExitStatus) {
+    futex::release_words(&mut thread);
     let (id, process) = (thread.id, thread.process);
     let (last, end) = {
         let mut scheduler = scheduler();

@@ -4,7 +4,7 @@ use super::time::read_time;
 use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::signal::{self, NSIG, SigAction, SigCause, SigInfo, SignalSet};
-use crate::task::{CallStop, INIT, SyscallResult, TaskId, Thread, WaitReason, scheduler};
+use crate::task::{CallStop, INIT, Scheduler, SyscallResult, TaskId, Thread, WaitReason, scheduler};
 use alloc::vec::Vec;
 use core::ops::Bound;
 use linux_raw_sys::general as linux;
@@ -116,10 +116,11 @@ pub(super) fn rt_sigqueueinfo(thread: &mut Thread, a: Arguments) -> SyscallResul
     let target = TaskId(a[0] as u32);
     let info = given_info(thread, a[1], a[2], target)?;
     let mut scheduler = scheduler();
-    let known = scheduler.processes.get(&target).ok_or(Errno::ESRCH)?;
-    if known.exit_status.is_none()
-        && let Some(info) = info
-    {
+    let alive = scheduler.processes.get(&target).ok_or(Errno::ESRCH)?.exit_status.is_none();
+    if !may_signal(&scheduler, thread, target) {
+        return Err(Errno::EPERM.into());
+    }
+    if alive && let Some(info) = info {
         scheduler.post(target, info);
     }
     Ok(0)
@@ -134,6 +135,9 @@ pub(super) fn rt_tgsigqueueinfo(thread: &mut Thread, a: Arguments) -> SyscallRes
     }
     let mut scheduler = scheduler();
     scheduler.threads.get(&target).filter(|known| known.process == of).ok_or(Errno::ESRCH)?;
+    if !may_signal(&scheduler, thread, target) {
+        return Err(Errno::EPERM.into());
+    }
     if let Some(info) = info {
         scheduler.post_to_thread(target, info);
     }
@@ -218,8 +222,8 @@ pub(super) fn kill(thread: &mut Thread, a: Arguments) -> SyscallResult {
         -1 => id != thread.process && id != INIT,
         _ => of.0 == to.unsigned_abs(),
     };
-    let info = SigInfo::sent(signal, signal::SI_USER, thread.process);
-    let (mut after, mut found) = (Bound::Unbounded, false);
+    let info = SigInfo::sent(signal, signal::SI_USER, thread);
+    let (mut after, mut found, mut allowed) = (Bound::Unbounded, false, false);
     // One by one, without a list: the call must work when there is no free memory.
     while let Some((target, alive)) = {
         let mut later = scheduler.processes.range((after, Bound::Unbounded));
@@ -227,12 +231,28 @@ pub(super) fn kill(thread: &mut Thread, a: Arguments) -> SyscallResult {
             .find(|(id, process)| chosen(**id, process.group))
             .map(|(id, process)| (*id, process.exit_status.is_none()))
     } {
+        (after, found) = (Bound::Excluded(target), true);
+        if !may_signal(&scheduler, thread, target) {
+            continue;
+        }
+        allowed = true;
         if alive && signal != 0 {
             scheduler.post(target, info);
         }
-        (after, found) = (Bound::Excluded(target), true);
     }
-    if found { Ok(0) } else { Err(Errno::ESRCH.into()) }
+    match (found, allowed) {
+        (false, _) => Err(Errno::ESRCH.into()),
+        // As in Linux, signals to all processes never fail for lack of permission.
+        (true, false) if to != -1 => Err(Errno::EPERM.into()),
+        (true, _) => Ok(0),
+    }
+}
+
+/// Whether a thread may send signals to another thread or process (`check_kill_permission`).
+fn may_signal(scheduler: &Scheduler, thread: &Thread, target: TaskId) -> bool {
+    let process = scheduler.threads.get(&target).map_or(target, |entry| entry.process);
+    let credentials = scheduler.credentials_of(target);
+    process == thread.process || credentials.is_none_or(|target| thread.credentials.may_signal(&target))
 }
 
 pub(super) fn tkill(thread: &mut Thread, a: Arguments) -> SyscallResult {
@@ -254,8 +274,11 @@ fn to_thread(thread: &Thread, of: Option<i32>, id: i32, signal: u64) -> SyscallR
     if known.is_none_or(|known| of.is_some_and(|of| known.process.0 != of as u32)) {
         return Err(Errno::ESRCH.into());
     }
+    if !may_signal(&scheduler, thread, TaskId(id as u32)) {
+        return Err(Errno::EPERM.into());
+    }
     if signal != 0 {
-        scheduler.post_to_thread(TaskId(id as u32), SigInfo::sent(signal, signal::SI_TKILL, thread.process));
+        scheduler.post_to_thread(TaskId(id as u32), SigInfo::sent(signal, signal::SI_TKILL, thread));
     }
     Ok(0)
 }

@@ -1,7 +1,7 @@
 //! `swapon` and `swapoff`.
 //!
 //! Not guaranteed: swap files. A file of this machine is memory, and is refused as one on Linux's
-//! tmpfs is. Every process is root, so no call fails with `EPERM`.
+//! tmpfs is.
 
 use super::path::path_at;
 use crate::errno::Errno;
@@ -14,8 +14,9 @@ use pagewright_syscall::SwapRequest;
 
 /// Serves both calls.
 pub(super) fn serve(thread: &Thread, request: SwapRequest) -> SyscallResult {
+    thread.credentials.need(linux::CAP_SYS_ADMIN)?;
     let (SwapRequest::On { path, .. } | SwapRequest::Off { path }) = request;
-    let node = ramfs::find(&path_at(thread, linux::AT_FDCWD as u64, path)?, true)?;
+    let node = ramfs::find(&path_at(thread, linux::AT_FDCWD as u64, path)?, true, &thread.credentials)?;
     match node.kind {
         InodeKind::Zram => {}
         InodeKind::Directory => return Err(Errno::EISDIR.into()),

@@ -3,7 +3,7 @@
 use super::{Arguments, address};
 use crate::cpu::sleep_until;
 use crate::errno::Errno;
-use crate::task::{CallStop, SyscallResult, Thread, scheduler};
+use crate::task::{SyscallResult, Thread, scheduler};
 use crate::timers;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
@@ -48,10 +48,6 @@ pub(super) fn clock_nanosleep(thread: &mut Thread, a: Arguments) -> SyscallResul
     let length = read_time(thread, address(a[2]))?;
     let length = if is_absolute(a) { length.saturating_sub(start) } else { length };
     sleep(thread, length)
-}
-
-pub(super) fn sched_yield(_thread: &mut Thread, _: Arguments) -> SyscallResult {
-    Err(CallStop::Yield(0))
 }
 
 /// Whether `clock_nanosleep` got an absolute time.
@@ -111,7 +107,7 @@ fn clock(thread: &mut Thread, which: u32) -> Result<u64, Errno> {
     }
 }
 
-fn write_time(thread: &Thread, to: VirtAddr, ns: u64) -> SyscallResult {
+pub(super) fn write_time(thread: &Thread, to: VirtAddr, ns: u64) -> SyscallResult {
     thread.space.write_u64(to, ns / NS)?;
     thread.space.write_u64(to.checked_add(8).ok_or(Errno::EFAULT)?, ns % NS)?;
     Ok(0)

@@ -230,7 +230,7 @@ pub(super) fn sendfile(thread: &mut Thread, a: Arguments) -> SyscallResult {
                     return Err(CallStop::Sleep { scheduler, wait: WaitReason::Pipe, deadline: None, at_deadline: 0 });
                 }
                 PipeTransfer::Broken => {
-                    scheduler.post_to_thread(thread.id, SigInfo::sent(SIGPIPE, signal::SI_USER, thread.process));
+                    scheduler.post_to_thread(thread.id, SigInfo::sent(SIGPIPE, signal::SI_USER, thread));
                     return Err(Errno::EPIPE.into());
                 }
             }
@@ -269,6 +269,7 @@ fn write_inode(thread: &Thread, open: &OpenFile, node: &Inode, parts: &Parts, at
         *offset = start + moved;
     }
     if moved.is_ok_and(|moved| moved > 0) {
+        node.drop_set_ids(&thread.credentials);
         node.note_modified();
     }
     moved
@@ -301,7 +302,7 @@ fn write_pipe(thread: &mut Thread, open: &OpenFile, end: &PipeEnd, parts: &Parts
             }
             PipeTransfer::Broken if moved > 0 => return Ok(moved),
             PipeTransfer::Broken => {
-                scheduler.post_to_thread(thread.id, SigInfo::sent(SIGPIPE, signal::SI_USER, thread.process));
+                scheduler.post_to_thread(thread.id, SigInfo::sent(SIGPIPE, signal::SI_USER, thread));
                 return Err(Errno::EPIPE.into());
             }
         }

@@ -2,7 +2,7 @@
 
 use super::{CLD_EXITED, CLD_KILLED, SI_KERNEL, SI_TIMER, SI_USER, SignalSet, count_stop};
 use crate::process::ExitStatus;
-use crate::task::TaskId;
+use crate::task::{TaskId, Thread};
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use pagewright_types::VirtAddr;
@@ -12,10 +12,10 @@ use pagewright_types::VirtAddr;
 pub(crate) enum SigCause {
     /// A fault at this address.
     Address(VirtAddr),
-    /// A process that sent it.
-    Sender(TaskId),
-    /// The end of a child, with its status.
-    Child(TaskId, u8),
+    /// A process that sent it, and its user.
+    Sender(TaskId, u32),
+    /// The end of a child, with its user and its status.
+    Child(TaskId, u32, u8),
     /// A process that chose the words from offset 16 and 24 on (`rt_sigqueueinfo`).
     Queued(u64, u64),
     /// The kernel, such as for an interval timer.
@@ -25,8 +25,6 @@ pub(crate) enum SigCause {
 }
 
 /// The information that a handler gets (`siginfo_t`).
-///
-/// The user is always 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SigInfo {
     pub(crate) signal: u8,
@@ -35,18 +33,18 @@ pub(crate) struct SigInfo {
 }
 
 impl SigInfo {
-    /// The information of a signal that a process sends.
-    pub(crate) fn sent(signal: u8, code: i32, by: TaskId) -> Self {
-        Self { signal, code, cause: SigCause::Sender(by) }
+    /// The information of a signal that the process of a thread sends.
+    pub(crate) fn sent(signal: u8, code: i32, by: &Thread) -> Self {
+        Self { signal, code, cause: SigCause::Sender(by.process, by.credentials.user.real) }
     }
 
     /// The information of the signal for the end of a child.
-    pub(crate) fn of_end(signal: u8, child: TaskId, end: ExitStatus) -> Self {
+    pub(crate) fn of_end(signal: u8, child: TaskId, user: u32, end: ExitStatus) -> Self {
         let (code, status) = match end {
             ExitStatus::Exit(status) => (CLD_EXITED, status),
             ExitStatus::Signal(by) => (CLD_KILLED, by),
         };
-        Self { signal, code, cause: SigCause::Child(child, status) }
+        Self { signal, code, cause: SigCause::Child(child, user, status) }
     }
 
     /// The information of the signal of a timer.
@@ -66,7 +64,7 @@ impl SigInfo {
     pub(super) fn address(self) -> VirtAddr {
         match self.cause {
             SigCause::Address(address) => address,
-            SigCause::Sender(_)
+            SigCause::Sender(..)
             | SigCause::Child(..)
             | SigCause::Queued(..)
             | SigCause::Kernel
@@ -81,9 +79,13 @@ impl SigInfo {
         bytes[8..12].copy_from_slice(&self.code.to_le_bytes());
         match self.cause {
             SigCause::Address(address) => bytes[16..24].copy_from_slice(&address.raw().to_le_bytes()),
-            SigCause::Sender(id) => bytes[16..20].copy_from_slice(&id.0.to_le_bytes()),
-            SigCause::Child(id, status) => {
+            SigCause::Sender(id, user) => {
                 bytes[16..20].copy_from_slice(&id.0.to_le_bytes());
+                bytes[20..24].copy_from_slice(&user.to_le_bytes());
+            }
+            SigCause::Child(id, user, status) => {
+                bytes[16..20].copy_from_slice(&id.0.to_le_bytes());
+                bytes[20..24].copy_from_slice(&user.to_le_bytes());
                 bytes[24] = status;
             }
             SigCause::Queued(sender, value) => {
@@ -139,6 +141,6 @@ impl PendingSignals {
             self.set.remove(signal);
         }
         let info = first.map(|index| self.infos.remove(index));
-        Some(info.unwrap_or(SigInfo::sent(signal, SI_USER, TaskId(0))))
+        Some(info.unwrap_or(SigInfo { signal, code: SI_USER, cause: SigCause::Sender(TaskId(0), 0) }))
     }
 }
