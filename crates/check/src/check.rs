@@ -8,6 +8,7 @@ use crate::harness::{CpuProgram, Harness};
 use crate::outcome::CheckOutcome;
 use crate::search::{ForeignToken, Search, SearchPlan, replay, search};
 use crate::testbench::{Attempt, RunDetail, Testbench};
+use crate::trapping::{MapMemory, build_number};
 use pagewright_arch::{Effects, Isa};
 use pagewright_sim::config::parse;
 use pagewright_sim::explore::{self, Chooser, ExploreSettings, ReplayToken};
@@ -25,6 +26,7 @@ pub struct Check<I> {
     plan: SearchPlan,
     settings: ExploreSettings,
     pointer_stores: PointerStores,
+    map_memory: Option<MapMemory>,
     isa: PhantomData<fn() -> I>,
 }
 
@@ -44,7 +46,7 @@ impl<I: Isa> Check<I> {
         let config = config.unwrap_or_else(|error| panic!("the default machine: {error}"));
         let (plan, settings) = (SearchPlan::default(), ExploreSettings::default());
         let pointer_stores = PointerStores::Unseen;
-        Self { config, plan, settings, pointer_stores, isa: PhantomData }.cpus(2).memory("1M")
+        Self { config, plan, settings, pointer_stores, map_memory: None, isa: PhantomData }.cpus(2).memory("1M")
     }
 
     /// Sets the number of CPUs.
@@ -127,6 +129,19 @@ impl<I: Isa> Check<I> {
         self
     }
 
+    /// Makes each store to a page table through a pointer a scheduling point of its own.
+    ///
+    /// `map` is `pagewright_trap::map_memory`, on x86-64 Linux hosts. Code must take its pointers
+    /// from [`Harness::host_address`] or [`Harness::phys_offset`]. A CPU that reaches no point and
+    /// executes a spin loop counts as waiting; a lock that blocks the host thread must not be held
+    /// over a store. Replay tokens bind to the build (INV-TRAP-STORE).
+    #[must_use]
+    pub fn trap_pointer_stores(mut self, map: MapMemory) -> Self {
+        self.map_memory = Some(map);
+        self.config.trapping_build = Some(build_number());
+        self
+    }
+
     /// Sets how many schedules to try at most.
     #[must_use]
     pub fn schedules(mut self, schedules: u32) -> Self {
@@ -192,8 +207,9 @@ impl<I: Isa> Check<I> {
     }
 
     fn outcome(&self, search: Search, replayed: bool) -> CheckOutcome {
-        let pointer_stores = self.pointer_stores;
-        CheckOutcome { isa: I::KIND, cpus: self.config.cpus, seed: self.plan.seed, pointer_stores, replayed, search }
+        let Self { pointer_stores, map_memory, .. } = *self;
+        let (cpus, trapped) = (self.config.cpus, map_memory.is_some());
+        CheckOutcome { isa: I::KIND, cpus, seed: self.plan.seed, pointer_stores, trapped, replayed, search }
     }
 
     fn attempt(
@@ -206,6 +222,7 @@ impl<I: Isa> Check<I> {
         bench.journal().turn(detail == RunDetail::Full);
         bench.sim().watch_pointer_stores(self.pointer_stores);
         let harness = Harness::<I>::new(bench);
+        self.map_memory.into_iter().for_each(|map| harness.map_twice(map));
         let _entered = Entered::new(&harness);
         let sim = harness.sim();
         let programs = sim.run_on(CpuId::new(0), || setup(&harness));

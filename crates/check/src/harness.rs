@@ -11,13 +11,15 @@ use crate::control::first_cr4;
 use crate::cpu::Cpu;
 use crate::finding::CheckFinding;
 use crate::testbench::Testbench;
+use crate::trapping::{MapMemory, SecondMapping, TrappedSim};
 use pagewright_arch::{Effects, Isa};
 use pagewright_sim::{PointerStores, Sim, SimLocks};
 use pagewright_sync::{Rank, SpinLock};
 use pagewright_types::judge::Fact;
 use pagewright_types::{CpuId, Level, Order, Pfn, Tag};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt::Display;
+use std::ptr;
 use std::rc::{Rc, Weak};
 use std::sync::atomic::AtomicU64;
 
@@ -65,6 +67,8 @@ pub(crate) struct State<I: Isa> {
     /// Depth of nested calls on each CPU.
     pub(crate) calls: Vec<Cell<u32>>,
     pub(crate) ipis: Vec<RefCell<Vec<IpiRequest<I>>>>,
+    /// Where foreign code finds memory, if its stores trap.
+    second_mapping: OnceCell<Rc<dyn SecondMapping>>,
 }
 
 /// A handle to the machine; every clone refers to the same machine.
@@ -86,12 +90,23 @@ impl<I: Isa> Harness<I> {
             cr4: (0..cpus).map(|_| Cell::new(first_cr4(bench.sim().config().tagged))).collect(),
             calls: (0..cpus).map(|_| Cell::new(0)).collect(),
             ipis: (0..cpus).map(|_| RefCell::default()).collect(),
+            second_mapping: OnceCell::new(),
             bench,
         };
         let harness = Self(Rc::new(state));
         let weak = Rc::downgrade(&harness.0);
         harness.sim().bind_ipi_handler(Rc::new(move |cpu| handle_ipis(&weak, cpu)));
         harness
+    }
+
+    /// Maps memory a second time, for foreign code whose stores are to trap.
+    pub(crate) fn map_twice(&self, map: MapMemory) {
+        let machine = Rc::new(TrappedSim(self.sim().clone()));
+        let mapping = self.0.second_mapping.get_or_init(|| map(self.sim().ram(), machine));
+        let mapping = Rc::downgrade(mapping);
+        self.sim().trap_pointer_stores(Rc::new(move |frame, traps| {
+            mapping.upgrade().into_iter().for_each(|mapping| mapping.set_trap(frame, traps));
+        }));
     }
 
     pub(crate) fn state(&self) -> &State<I> {
@@ -137,7 +152,8 @@ impl<I: Isa> Harness<I> {
     ///
     /// It is a multiple of a page, and all of memory follows. Stores are as in [`Harness::ram`].
     pub fn phys_offset(&self) -> usize {
-        self.ram().as_ptr().expose_provenance()
+        let own = self.ram().as_ptr().expose_provenance();
+        self.0.second_mapping.get().map_or(own, |second| second.address())
     }
 
     /// The host address of frame `pfn`: [`Harness::phys_offset`] plus its physical address.
@@ -145,7 +161,9 @@ impl<I: Isa> Harness<I> {
     /// # Panics
     /// When the machine has no such frame.
     pub fn host_address(&self, pfn: Pfn) -> *mut u8 {
-        self.ram()[pfn.index() * Level::ENTRIES..].as_ptr().cast_mut().cast()
+        let own = self.ram()[pfn.index() * Level::ENTRIES..].as_ptr().cast_mut().cast();
+        let second = self.0.second_mapping.get();
+        second.map_or(own, |second| ptr::with_exposed_provenance_mut(second.address() + pfn.base().raw() as usize))
     }
 
     /// Allocates a zeroed frame and declares the allocation to the oracle.

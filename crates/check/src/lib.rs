@@ -89,6 +89,7 @@ mod journal;
 mod outcome;
 mod search;
 mod testbench;
+mod trapping;
 
 pub use check::Check;
 pub use cpu::{Cpu, PendingIpis};
@@ -101,9 +102,10 @@ pub use outcome::CheckOutcome;
 pub use pagewright_arch::{Aarch64, Invalidate, InvalidateScope, InvalidateTarget, Isa, X86_64};
 pub use pagewright_model::{Antecedent, Rule, Tally, Violation};
 pub use pagewright_sim::PageFault;
-pub use pagewright_sim::explore::{Chooser, ReplayToken, ReplayTokenError};
+pub use pagewright_sim::explore::{Chooser, ReplayToken, ReplayTokenError, stops_so_far};
 pub use pagewright_types::{
     Access, CpuId, CpuMask, IsaKind, Level, Order, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr,
 };
 pub use search::{FailingSchedule, ForeignToken, Search, SearchPlan, replay, search};
 pub use testbench::{Attempt, RunDetail, Testbench};
+pub use trapping::{MapMemory, SecondMapping, TrappedMachine};

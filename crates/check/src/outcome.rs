@@ -21,6 +21,7 @@ pub struct CheckOutcome {
     pub(crate) cpus: u16,
     pub(crate) seed: u64,
     pub(crate) pointer_stores: PointerStores,
+    pub(crate) trapped: bool,
     /// Whether only the schedule of a token was run.
     pub(crate) replayed: bool,
     pub(crate) search: Search,
@@ -77,6 +78,7 @@ impl CheckOutcome {
             exempt: of(Antecedent::ReplacedReadOnly) + of(Antecedent::ReplacedSize),
             by_pointer: self.search.pointer_stores,
             delayed: self.pointer_stores == PointerStores::Delayed,
+            trapped: self.trapped,
         }
     }
 }
@@ -102,6 +104,8 @@ struct Judged {
     by_pointer: u64,
     /// Whether walkers could see them late.
     delayed: bool,
+    /// Whether each was a scheduling point.
+    trapped: bool,
 }
 
 impl Judged {
@@ -145,14 +149,16 @@ impl Judged {
             0 => return Ok(()),
             stores => Many(stores, "store"),
         };
-        match (self.delayed, self.isa) {
-            (true, IsaKind::Aarch64) => {
-                write!(f, "\n  {stores} through pointers; NOT judged: the order of two of them")?
-            }
-            (false, IsaKind::Aarch64) => {
-                write!(f, "\n  {stores} through pointers; NOT judged: a missing DSB ISHST, the order of two of them")?;
-            }
-            (_, IsaKind::X86_64) => write!(f, "\n  {stores} through pointers; NOT judged: the order of two of them")?,
+        write!(f, "\n  {stores} through pointers")?;
+        if self.trapped {
+            f.write_str(", each a scheduling point")?;
+        }
+        let barrier = self.isa == IsaKind::Aarch64 && !self.delayed;
+        match (barrier, self.trapped) {
+            (true, true) => f.write_str("; NOT judged: a missing DSB ISHST")?,
+            (true, false) => f.write_str("; NOT judged: a missing DSB ISHST, the order of two of them")?,
+            (false, true) => {}
+            (false, false) => f.write_str("; NOT judged: the order of two of them")?,
         }
         Ok(())
     }

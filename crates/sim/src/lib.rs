@@ -88,6 +88,6 @@ pub use cost::{Cost, FlushShare};
 pub use event::MachineEvent;
 pub use lines::{LineCosts, SimLine};
 pub use machine::{AllocationFailure, IpiHandler, MachineNode, Sim};
-pub use pointer_stores::PointerStores;
+pub use pointer_stores::{PointerStores, TrapFrame};
 pub use profile::{BandEnd, Profile, ProfileError, ProfileFigure};
 pub use time::Picos;

@@ -14,17 +14,23 @@
 //!   CPU runs: stores through pointers ──▶ stops ──▶ compare ──▶ judge, store buffer ──▶ other CPUs
 //! ```
 //!
-//! Not guaranteed: that every store is found. Of several stores to one word without a stop between
-//! them, only the last is; a table is watched from when a watched entry points to it; and bits that
-//! a walker sets by itself are taken for a walker's.
+//! A host may trap the stores ([`Sim::trap_pointer_stores`]): it is told which frames are watched,
+//! calls [`Sim::before_pointer_store`] before each store to one, which is a point to stop, and
+//! [`Sim::after_pointer_store`] after it. Then each is judged, drawn and buffered by itself.
+//!
+//! Not guaranteed without that: that every store is found. Of several stores to one word without a
+//! stop between them, only the last is; a table is watched from when a watched entry points to it;
+//! and bits that a walker sets by itself are taken for a walker's.
 
+use crate::explore::StopPoint;
 use crate::machine::Sim;
 use crate::ram::Ram;
 use crate::walk::{Privilege, Word, decode};
 use pagewright_arch::{Isa, Pte, PteSlot};
-use pagewright_types::{FrameRange, IsaKind, Level, Pfn};
+use pagewright_types::{FrameRange, IsaKind, Level, Pfn, PhysAddr};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 /// What the machine does about stores through pointers.
@@ -59,9 +65,20 @@ pub(crate) struct WatchedTables {
     tables: RefCell<BTreeMap<Pfn, Watched>>,
     /// Stores found since the machine was switched on.
     found: Cell<u64>,
+    /// Told when a table starts to be watched, or ceases to be.
+    trap: RefCell<Option<Rc<TrapFrame>>>,
 }
 
+/// Has stores to a frame trap, or not.
+pub type TrapFrame = dyn Fn(Pfn, bool);
+
 impl WatchedTables {
+    fn set_trap(&self, table: Pfn, traps: bool) {
+        if let Some(trap) = &*self.trap.borrow() {
+            trap(table, traps);
+        }
+    }
+
     /// Watches `table` and those below it, as they are now.
     fn learn(&self, isa: IsaKind, ram: &Ram, table: Pfn, level: Level) {
         let at = table.index() * Level::ENTRIES;
@@ -73,6 +90,7 @@ impl WatchedTables {
         copy.iter_mut().zip(words).for_each(|(copy, word)| *copy = word.load(Ordering::Relaxed));
         let below = copy.iter().filter_map(|raw| pointer(isa, level, *raw)).collect::<Vec<Pfn>>();
         self.tables.borrow_mut().insert(table, Watched { level, words: copy });
+        self.set_trap(table, true);
         for (pfn, down) in below.into_iter().zip(std::iter::repeat(level.down())) {
             down.into_iter().for_each(|down| self.learn(isa, ram, pfn, down));
         }
@@ -101,7 +119,13 @@ impl WatchedTables {
     /// These frames are not the tables any more that they were.
     pub(crate) fn forget(&self, frames: FrameRange) {
         if self.mode.get() != PointerStores::Unseen {
-            self.tables.borrow_mut().retain(|table, _| !frames.contains(*table));
+            self.tables.borrow_mut().retain(|table, _| {
+                let forgotten = frames.contains(*table);
+                if forgotten {
+                    self.set_trap(*table, false);
+                }
+                !forgotten
+            });
         }
     }
 
@@ -164,6 +188,30 @@ impl<I: Isa> Sim<I> {
     /// The number of stores through pointers that were found.
     pub fn pointer_stores_found(&self) -> u64 {
         self.0.pointer_stores.found.get()
+    }
+
+    /// Has `trap` told which frames are watched, from now on.
+    ///
+    /// The host traps stores to these frames, and calls the two methods below around each.
+    pub fn trap_pointer_stores(&self, trap: Rc<TrapFrame>) {
+        *self.0.pointer_stores.trap.borrow_mut() = Some(trap);
+        self.watch_pointer_stores(PointerStores::Judged);
+    }
+
+    /// Stops the current CPU before it stores to the entry at `at` by a trapped instruction.
+    pub fn before_pointer_store(&self, at: PhysAddr) {
+        let slot = PteSlot { table: Pfn::containing(at), index: (at.page_offset() / 8) as u16 };
+        self.stop_before(StopPoint::PointerStore(slot));
+    }
+
+    /// Judges the store that the current CPU has just made by a trapped instruction.
+    pub fn after_pointer_store(&self) {
+        self.find_pointer_stores();
+    }
+
+    /// The current CPU executes a loop that waits for another CPU, and not for the machine.
+    pub fn spins(&self) {
+        self.stop_before(StopPoint::Relax);
     }
 
     /// Finds the stores that the current CPU has made through pointers since it was resumed.

@@ -45,6 +45,15 @@
 //!                             └▶ restores all registers, returns behind the instruction
 //! ```
 //!
+//! Stores to page tables through pointers become scheduling points with
+//! [`Check::trap_pointer_stores`] and [`map_memory`]:
+//!
+//! ```text
+//!   store to a watched frame ─page fault─▶ signal handler ─▶ thunk: before_store, other CPUs may run
+//!     ─▶ the frame is made writable; the instruction is executed with RFLAGS.TF ─▶ #DB
+//!     ─▶ signal handler ─▶ thunk: the frame is protected again, after_store ─▶ the next instruction
+//! ```
+//!
 //! No CPU is switched on the signal stack, which all coroutines share. A signal for any other
 //! reason goes to the handler that was there before, such as that of the coroutines for overflows
 //! of their stacks.
@@ -53,7 +62,7 @@
 //! instructions, which could be routed the same way and are not; barriers (`DSB`) do not trap on
 //! any host, and arm64 assembly does not run on x86-64. Such code needs hooks (`docs/check.md`).
 //!
-//! Safety: INV-TRAP-RESUME.
+//! Safety: INV-TRAP-RESUME, INV-TRAP-STORE.
 //!
 //! Not guaranteed: instructions that user mode may execute, such as `PUSHF` and `SGDT`, act on the
 //! host.
@@ -61,7 +70,10 @@
 
 mod decode;
 mod execute;
+mod stores;
 mod thunk;
+
+pub use stores::map_memory;
 
 use pagewright_check::{Check, X86_64, program};
 use std::sync::Once;

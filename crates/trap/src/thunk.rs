@@ -1,4 +1,4 @@
-//! The signal handler, and the thunk to which it redirects the code that trapped.
+//! The signal handlers, and the thunk to which they redirect the code that trapped.
 //!
 //! **INV-TRAP-RESUME** The code goes on behind the instruction with all registers as they were,
 //! except the one that the instruction writes:
@@ -14,16 +14,19 @@
 //!   nothing here writes.
 //! - Everything is on the stack of the code, so a coroutine that is switched away in `service` has
 //!   its own, and a nested trap has another frame.
-//! - Only a general-protection fault at an instruction that is decoded is redirected, while a check
-//!   of an x86-64 machine runs on this thread. Such a fault has changed no register. No other
-//!   signal is, so code that is interrupted anywhere else is not resumed at a wrong place.
+//! - Redirected are only: a general-protection fault at an instruction that is decoded, while a
+//!   check of an x86-64 machine runs on this thread; and what [`crate::stores`] names. Such a fault
+//!   has changed no register. So code that is interrupted anywhere else is not resumed at a wrong
+//!   place.
 //! - `service` does not unwind: a panic becomes a finding.
 //!
 //! Not guaranteed: shadow stacks (CET), with which `ret` to a pushed address faults.
 
 use crate::decode::{GeneralRegisters, decode};
 use crate::execute::execute;
-use libc::{SA_NODEFER, SA_ONSTACK, SA_SIGINFO, SIGSEGV, c_int, c_void, sigaction, siginfo_t, ucontext_t};
+use crate::stores::{self, Redirected};
+use libc::{SA_NODEFER, SA_ONSTACK, SA_RESTART, SA_SIGINFO, SIGSEGV, SIGTRAP, SIGVTALRM};
+use libc::{c_int, c_void, greg_t, sigaction, siginfo_t, ucontext_t};
 use pagewright_check::{X86_64, current, try_current};
 use std::arch::{global_asm, x86_64::__cpuid_count};
 use std::mem::MaybeUninit;
@@ -32,8 +35,9 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The handler that was installed before.
-static PREVIOUS: OnceLock<sigaction> = OnceLock::new();
+/// The handlers that were installed before, of the signals of [`install`].
+static PREVIOUS: OnceLock<[sigaction; 3]> = OnceLock::new();
+const SIGNALS: [c_int; 3] = [SIGSEGV, SIGTRAP, SIGVTALRM];
 
 /// The size of the XSAVE area, in bytes; the thunk reads it.
 #[unsafe(no_mangle)]
@@ -44,11 +48,11 @@ const RED_ZONE: u64 = 128;
 
 /// What the thunk pushes, in the order of addresses.
 #[repr(C)]
-struct Pushed {
+pub(crate) struct Pushed {
     general: GeneralRegisters,
-    flags: u64,
+    pub(crate) flags: u64,
     /// The address of the instruction, and then of the next one.
-    rip: u64,
+    pub(crate) rip: u64,
 }
 
 const RSP: usize = 4;
@@ -90,13 +94,23 @@ global_asm!(
     service = sym service,
 );
 
-/// Executes the trapped instruction on the machine, and moves RIP behind it.
+/// Does what the handler has redirected the code for.
 ///
 /// # Safety
 /// `pushed` is what the thunk has pushed, at a trap that [`on_signal`] has redirected.
 unsafe extern "C" fn service(pushed: *mut Pushed) {
     // SAFETY: INV-TRAP-RESUME: the thunk has pushed it on this stack, and uses it after the call.
     let pushed = unsafe { &mut *pushed };
+    match stores::redirected_for() {
+        Redirected::Privileged => execute_privileged(pushed),
+        Redirected::Store(at) => stores::begin(pushed, at),
+        Redirected::Stored => stores::end(),
+        Redirected::Spin => stores::spin(),
+    }
+}
+
+/// Executes the trapped instruction on the machine, and moves RIP behind it.
+fn execute_privileged(pushed: &mut Pushed) {
     let code = pushed.rip as *const u8;
     // SAFETY: INV-TRAP-RESUME: the handler has decoded the instruction, whose bytes were executed.
     let byte = |at: usize| unsafe { code.wrapping_add(at).read() };
@@ -128,16 +142,53 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
         // SAFETY: the CPU has fetched the bytes of the instruction at RIP; no more are read.
         let byte = |at: usize| unsafe { (rip as *const u8).wrapping_add(at).read() };
         if decode(byte).is_some() {
-            let top = registers[libc::REG_RSP as usize] as u64 - RED_ZONE - 8;
-            // SAFETY: INV-TRAP-RESUME: it is below the red zone, on the stack of the code.
-            unsafe { (top as *mut u64).write(rip) };
-            registers[libc::REG_RSP as usize] = top as i64;
-            registers[libc::REG_RIP as usize] = pagewright_trap_thunk as *const () as i64;
+            // SAFETY: the code has trapped, and its stack is the one that it runs on.
+            unsafe { redirect(registers) };
             return;
         }
     }
+    // SAFETY: the kernel passes it to a handler with SA_SIGINFO.
+    let fault = unsafe { &*info };
+    // SAFETY: SIGSEGV has an address.
+    let address = unsafe { fault.si_addr() } as usize;
+    match stores::on_fault(address, registers) {
+        stores::Handled::Redirect => {
+            // SAFETY: as above.
+            unsafe { redirect(registers) };
+            return;
+        }
+        stores::Handled::Resume => return,
+        stores::Handled::No => {}
+    }
     // SAFETY: the same signal, with what the kernel has passed.
     unsafe { chain(signal, info, ptr::from_mut(context).cast()) };
+}
+
+/// Redirects the code to the thunk.
+///
+/// # Safety
+/// The registers are those of code that may be interrupted where it is, on its own stack.
+unsafe fn redirect(registers: &mut [greg_t]) {
+    let rip = registers[libc::REG_RIP as usize] as u64;
+    let top = registers[libc::REG_RSP as usize] as u64 - RED_ZONE - 8;
+    // SAFETY: INV-TRAP-RESUME: it is below the red zone, on the stack of the code.
+    unsafe { (top as *mut u64).write(rip) };
+    registers[libc::REG_RSP as usize] = top as greg_t;
+    registers[libc::REG_RIP as usize] = pagewright_trap_thunk as *const () as greg_t;
+}
+
+/// Handles SIGTRAP after a stepped instruction, and SIGVTALRM of the timer.
+unsafe extern "C" fn on_step_or_tick(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes it to a handler with SA_SIGINFO, and nothing else refers to it.
+    let registers = unsafe { &mut (*context.cast::<ucontext_t>()).uc_mcontext.gregs };
+    let handled = if signal == SIGTRAP { stores::on_step(registers) } else { stores::on_tick(registers) };
+    match handled {
+        // SAFETY: the stepped instruction is complete, or the code is in a spin loop.
+        stores::Handled::Redirect => unsafe { redirect(registers) },
+        stores::Handled::Resume => {}
+        // SAFETY: the same signal, with what the kernel has passed.
+        stores::Handled::No => unsafe { chain(signal, info, context) },
+    }
 }
 
 /// Calls the handler that was there before.
@@ -145,7 +196,8 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mu
 /// # Safety
 /// The arguments are those of a signal.
 unsafe fn chain(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    let Some(previous) = PREVIOUS.get() else { return };
+    let index = SIGNALS.iter().position(|other| *other == signal);
+    let Some(previous) = PREVIOUS.get().zip(index).map(|(previous, index)| &previous[index]) else { return };
     match previous.sa_sigaction {
         // The default action ends the process when the instruction faults again.
         libc::SIG_DFL | libc::SIG_IGN => {
@@ -172,18 +224,25 @@ unsafe fn chain(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
 pub(crate) fn install() {
     // CPUID leaf 0xd: the size of the area for the features that are on (SDM vol. 1 §13.2).
     PAGEWRIGHT_TRAP_XSAVE_BYTES.store(u64::from(__cpuid_count(0xd, 0).ebx), Ordering::Relaxed);
-    let mut previous = MaybeUninit::<sigaction>::uninit();
-    // SAFETY: the call writes the handler that is installed.
-    let asked = unsafe { libc::sigaction(SIGSEGV, ptr::null(), previous.as_mut_ptr()) };
-    assert_eq!(asked, 0, "the handler of SIGSEGV cannot be read");
-    // SAFETY: the call has written it.
-    PREVIOUS.get_or_init(|| unsafe { previous.assume_init() });
-    // SAFETY: zero is a valid value of every field: no flags, an empty mask.
-    let mut action: sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-    action.sa_sigaction = on_signal as *const () as usize;
-    // The mask is not restored where a coroutine is switched, so the signal is not blocked.
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-    // SAFETY: INV-TRAP-RESUME: the handler acts on nothing but what the kernel passes to it.
-    let installed = unsafe { libc::sigaction(SIGSEGV, &raw const action, ptr::null_mut()) };
-    assert_eq!(installed, 0, "the handler of SIGSEGV cannot be installed");
+    PREVIOUS.get_or_init(|| {
+        SIGNALS.map(|signal| {
+            let mut previous = MaybeUninit::<sigaction>::uninit();
+            // SAFETY: the call writes the handler that is installed.
+            let asked = unsafe { libc::sigaction(signal, ptr::null(), previous.as_mut_ptr()) };
+            assert_eq!(asked, 0, "the handler of signal {signal} cannot be read");
+            // SAFETY: the call has written it.
+            unsafe { previous.assume_init() }
+        })
+    });
+    for signal in SIGNALS {
+        // SAFETY: zero is a valid value of every field: no flags, an empty mask.
+        let mut action: sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+        let handler = if signal == SIGSEGV { on_signal } else { on_step_or_tick };
+        action.sa_sigaction = handler as *const () as usize;
+        // The mask is not restored where a coroutine is switched, so the signal is not blocked.
+        action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTART;
+        // SAFETY: INV-TRAP-RESUME: the handler acts on nothing but what the kernel passes to it.
+        let installed = unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
+        assert_eq!(installed, 0, "the handler of signal {signal} cannot be installed");
+    }
 }

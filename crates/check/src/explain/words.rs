@@ -103,6 +103,7 @@ fn point(isa: IsaKind, point: StopPoint) -> Option<String> {
         | StopPoint::SendIpi(_)
         | StopPoint::InstallRoot(..)
         | StopPoint::InstallKernelRoot(_)
+        | StopPoint::PointerStore(_)
         | StopPoint::Declare(_)
         | StopPoint::Access(..)
         | StopPoint::Choose(_)

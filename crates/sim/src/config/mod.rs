@@ -60,6 +60,10 @@ pub struct MachineConfig {
     /// A multiple of 512 GiB, so that no table entry is for both. Translations outside of it that
     /// only the kernel may use are never used.
     pub kernel_range: Option<PageRange>,
+    /// A number of the program's build, if stores through pointers are scheduling points in it.
+    ///
+    /// The compiler decides which stores there are, so replay tokens bind to the build.
+    pub trapping_build: Option<u64>,
 }
 
 impl MachineConfig {
@@ -77,6 +81,7 @@ impl MachineConfig {
             bbm_level_2: false,
             invlpgb: false,
             kernel_range: None,
+            trapping_build: None,
         }
     }
 

@@ -51,6 +51,8 @@ thread_local! {
     static POOL: RefCell<Vec<Coroutine>> = const { RefCell::new(Vec::new()) };
     /// The location and the message of the last panic in a coroutine of this host thread.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+    /// The stops of all coroutines on this host thread.
+    static STOPS: Cell<u64> = const { Cell::new(0) };
     /// Whether a coroutine runs on this host thread.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
@@ -64,6 +66,13 @@ pub(crate) fn bind_handler(handler: Option<Rc<dyn Fn()>>) -> Option<Rc<dyn Fn()>
 #[inline]
 pub(crate) fn inside() -> bool {
     INSIDE.get()
+}
+
+/// The number of stops on this host thread so far, if the caller runs in a coroutine.
+///
+/// It may be called by a signal handler.
+pub fn stops_so_far() -> Option<u64> {
+    INSIDE.get().then(|| STOPS.get())
 }
 
 /// Stops the calling CPU before `point` until the scheduler resumes it.
@@ -94,6 +103,7 @@ fn wait_for_program(stop: Suspension) -> Option<CoroutineBody> {
 
 #[expect(deprecated, reason = "as above")]
 fn suspend(stop: Suspension) {
+    STOPS.set(STOPS.get() + 1);
     generator::yield_with(stop);
 }
 

@@ -32,7 +32,7 @@ mod stores;
 mod token;
 mod walks;
 
-pub use coroutine::CoroutineBody;
+pub use coroutine::{CoroutineBody, stops_so_far};
 pub(crate) use in_flight::{CpuInFlight, InFlight};
 pub use point::StopPoint;
 pub use run::{ExploreSettings, RunEnd, RunReport, run};

@@ -20,6 +20,8 @@ pub enum StopPoint {
     Load(PteSlot),
     /// Store an entry.
     Store(PteSlot, Pte),
+    /// Store an entry by an instruction that was trapped.
+    PointerStore(PteSlot),
     /// Exchange an entry.
     Swap(PteSlot, Pte),
     /// Exchange an entry if it has not changed.
@@ -78,6 +80,7 @@ impl StopPoint {
             Self::Relax => (11, 0),
             Self::InstallRoot(root, tag) => (12, u64::from(root.raw()) << 16 | u64::from(tag.raw())),
             Self::InstallKernelRoot(root) => (20, u64::from(root.raw())),
+            Self::PointerStore(at) => (21, slot(at)),
             Self::Lazy(lazy) => (13, u64::from(lazy)),
             Self::Declare(_) => (14, 0),
             Self::Access(va, access) => (15, va.raw() ^ u64::from(access.needs().bits())),
@@ -118,6 +121,7 @@ impl fmt::Display for StopPoint {
             }
             Self::Relax => f.write_str("waits for other CPUs"),
             Self::InstallRoot(root, tag) => write!(f, "installs root {root}, tag {}", tag.raw()),
+            Self::PointerStore(at) => write!(f, "stores to {}[{}] by pointer", at.table, at.index),
             Self::InstallKernelRoot(root) => write!(f, "installs the kernel's root {root}"),
             Self::Lazy(true) => f.write_str("enters lazy TLB mode"),
             Self::Lazy(false) => f.write_str("leaves lazy TLB mode"),

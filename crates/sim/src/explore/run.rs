@@ -152,6 +152,8 @@ pub fn run<I: Isa>(
     sim.set_exploring(true);
     sim.0.in_flight.recent.borrow_mut().extend(settings.speculate_near.iter().map(|va| va.align_down(PAGE_SIZE)));
     let mut explorer = Explorer::new(sim, settings, programs);
+    // The tables that the set-up has made are watched from the first step on.
+    sim.find_pointer_stores();
     let end = explorer.explore(chooser);
     let report = explorer.end(end);
     sim.quiesce();

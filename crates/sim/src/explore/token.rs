@@ -82,7 +82,7 @@ impl MachineFingerprint {
         let kernel = config.kernel_range.iter().flat_map(|range| [range.start().raw(), range.end().raw()]);
         let near = settings.speculate_near.iter().map(|va| va.raw());
         let name = config.profile.name().bytes().map(u64::from);
-        let all = words.into_iter().chain(memory).chain(kernel).chain(near).chain(name);
+        let all = words.into_iter().chain(memory).chain(kernel).chain(config.trapping_build).chain(near).chain(name);
         let sum = all.fold(0xcbf2_9ce4_8422_2325_u64, |sum, word| {
             (sum ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
         });
