@@ -10,6 +10,9 @@ mod libkernel;
 #[path = "../examples/offset_page_table.rs"]
 #[expect(dead_code, reason = "an example has a main")]
 mod offset_page_table;
+#[path = "../examples/own_code.rs"]
+#[expect(dead_code, reason = "an example has a main")]
+mod own_code;
 #[path = "../examples/page_table_generic.rs"]
 #[expect(dead_code, reason = "an example has a main")]
 mod page_table_generic;
@@ -32,4 +35,9 @@ fn a_live_entry_is_replaced_by_libkernel_0_1_3_and_not_by_0_2_0() {
 #[test]
 fn a_table_is_freed_before_its_flush_by_page_table_generic() {
     assert!(page_table_generic::all_as_expected());
+}
+
+#[test]
+fn each_step_of_the_guide_has_the_result_that_it_states() {
+    assert!(own_code::all_as_expected());
 }
