@@ -1,4 +1,12 @@
 //! A lock for many readers or one writer (as Linux's `mmap_lock` and `i_mmap_rwsem`).
+//!
+//! Readers do not keep a writer out (INV-LOCK-WRITER). A writer that has waited for a while has new
+//! readers wait, as Linux's `RWSEM_FLAG_HANDOFF` does after 4 ms. Until then they overtake it: if
+//! the host of a virtual machine runs its CPUs in turn, each turn that one waits for takes long.
+//!
+//! So a CPU that reads must not wait to read again before it releases the lock.
+//!
+//! Not guaranteed: that writers do not keep a reader, or another writer, out.
 
 use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
 use crate::backend::Backend;
@@ -8,8 +16,12 @@ use crate::rank::{self, Rank};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 
-/// Set while a writer holds the lock; the other bits count readers.
+/// Set while a writer holds the lock.
 const WRITER: u32 = 1 << 31;
+/// Set while new readers wait for a writer that waits; the other bits count readers.
+const HANDOFF: u32 = 1 << 30;
+/// How often a writer pauses before it sets [`HANDOFF`]; loom takes too long to explore them.
+const PATIENCE: u32 = if cfg!(loom) { 0 } else { 32 };
 
 /// A value with many readers or one writer.
 ///
@@ -38,7 +50,7 @@ impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
         }
     }
 
-    /// Waits until no writer holds the lock, and acquires it for reading (`down_read`).
+    /// Waits until no writer holds the lock or is due, and acquires it for reading (`down_read`).
     ///
     /// # Panics
     /// In debug builds, if a lock inside this rank is held, or one of this rank that does not nest.
@@ -46,13 +58,16 @@ impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
     pub fn read(&self) -> ReadGuard<'_, T, R, B> {
         rank::enter::<R, B>();
         B::point();
-        while !self.try_join() {
+        while !self.try_join(WRITER | HANDOFF) {
             B::pause();
         }
         self.joined()
     }
 
     /// Acquires the lock for reading, unless a writer holds it (`down_read_trylock`).
+    ///
+    /// It overtakes a writer that waits, unlike Linux's, because reclaim would otherwise skip busy
+    /// processes. Linux's reclaim does not take `mmap_lock`.
     ///
     /// # Panics
     /// As [`read`](Self::read).
@@ -62,7 +77,7 @@ impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
         B::point();
         // The exchange also fails if the number of readers changes. That is no reason to give up.
         while self.state.load(Ordering::Relaxed) & WRITER == 0 {
-            if self.try_join() {
+            if self.try_join(WRITER) {
                 return Some(self.joined());
             }
         }
@@ -77,9 +92,10 @@ impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
         ReadGuard { lock: self, here: PhantomData }
     }
 
-    fn try_join(&self) -> bool {
+    /// Becomes a reader if none of the bits `unless` is set.
+    fn try_join(&self, unless: u32) -> bool {
         let state = self.state.load(Ordering::Relaxed);
-        state & WRITER == 0
+        state & unless == 0
             && self.state.compare_exchange_weak(state, state + 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
@@ -91,11 +107,27 @@ impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
     pub fn write(&self) -> WriteGuard<'_, T, R, B> {
         rank::enter::<R, B>();
         B::point();
-        while self.state.compare_exchange_weak(0, WRITER, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            B::pause();
+        if self.state.compare_exchange_weak(0, WRITER, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.wait_to_write();
         }
         B::line(LineRef::Lock(&self.line), R::NAME, LineUse::Acquire);
         WriteGuard { lock: self, here: PhantomData }
+    }
+
+    #[cold]
+    fn wait_to_write(&self) {
+        let (mut free, mut paused) = (0, 0);
+        while let Err(state) = self.state.compare_exchange_weak(free, WRITER, Ordering::Acquire, Ordering::Relaxed) {
+            if paused == PATIENCE && state & HANDOFF == 0 {
+                self.state.fetch_or(HANDOFF, Ordering::Relaxed);
+            }
+            // The attempt also fails if this or another writer has set or cleared the bit.
+            free = state & HANDOFF;
+            if state != free {
+                B::pause();
+                paused = PATIENCE.min(paused + 1);
+            }
+        }
     }
 
     /// The value, without locking, because the caller has the only reference.
@@ -119,7 +151,8 @@ guard! {
     /// Neither `Send` nor `Sync` (INV-LOCK-CPU).
     WriteGuard of RwLock, released by |lock| {
         B::line(LineRef::Lock(&lock.line), R::NAME, LineUse::Release);
-        lock.state.store(0, Ordering::Release);
+        // A writer that waits may have set the other bit.
+        lock.state.fetch_and(!WRITER, Ordering::Release);
     }
 }
 guard_mut!(WriteGuard);

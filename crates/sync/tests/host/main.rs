@@ -13,3 +13,4 @@ mod mailbox;
 mod mutual_exclusion;
 mod order;
 mod percpu;
+mod writer;

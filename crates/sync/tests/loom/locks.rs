@@ -48,27 +48,39 @@ fn writers_of_an_rw_lock_are_ordered() {
     });
 }
 
+/// A pair that a writer keeps equal.
+type Pair = RwLock<(Tracked, Tracked), rank::SpaceRank, Loom>;
+
+fn write_both(pair: &Pair) {
+    let pair = pair.write();
+    pair.0.add_one();
+    pair.1.add_one();
+}
+
+/// Two threads, because loom lets two that spin yield to each other for ever, and a third starve.
 #[test]
 fn readers_of_an_rw_lock_see_whole_writes() {
-    // Three threads take too long to explore in full. With at most two preemptions a run, the test
-    // takes seconds and still finds every race of two threads.
+    // Without a bound it takes a minute.
     let mut bounded = loom::model::Builder::new();
-    bounded.preemption_bound = Some(2);
+    bounded.preemption_bound = Some(3);
     bounded.check(|| {
-        let lock = Arc::new(RwLock::<_, rank::SpaceRank, Loom>::new((Tracked::new(0), Tracked::new(0))));
+        let lock = Arc::new(Pair::new((Tracked::new(0), Tracked::new(0))));
+        // The writer may wait for this reader, and the later ones for the writer.
+        let first = lock.read();
         let writer = {
             let lock = Arc::clone(&lock);
-            thread::spawn(move || {
-                let pair = lock.write();
-                pair.0.add_one();
-                pair.1.add_one();
-            })
+            thread::spawn(move || write_both(&lock))
         };
-        on_two(&lock, |lock| {
+        if let Some(pair) = lock.try_read() {
+            assert_eq!(pair.0.get(), pair.1.get());
+        }
+        drop(first);
+        for _ in 0..2 {
             let pair = lock.read();
             assert_eq!(pair.0.get(), pair.1.get());
-        });
+        }
         writer.join().expect("the writer");
+        assert_eq!(lock.write().1.get(), 1);
     });
 }
 
