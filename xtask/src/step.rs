@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// How the line of a failed test ends.
+const FAILED: &str = " ... FAILED";
 /// The interval at which a running step is polled.
 const POLL: Duration = Duration::from_millis(50);
 /// The exit status of a shell after SIGINT.
@@ -60,20 +62,28 @@ pub(crate) fn run(steps: Vec<Step>) -> Result<(), Error> {
         std::process::exit(INTERRUPTED);
     })?;
     let start = Instant::now();
-    let (mut total, mut failed_steps) = (Count::default(), 0);
+    let (mut total, mut failed_steps, mut failures) = (Count::default(), 0, Vec::new());
     for step in steps {
         println!("==== {}", step.name);
-        let (count, good) = run_step(step)?;
+        let name = step.name;
+        let (count, good, printed) = run_step(step)?;
         total.passed += count.passed;
         total.failed += count.failed;
-        failed_steps += usize::from(!good);
+        if !good {
+            failed_steps += 1;
+            failures.push(format!("{name}:"));
+            failures.extend(ended(&printed, FAILED).map(str::to_owned));
+        }
     }
     println!("==== all steps: {:.1} s", start.elapsed().as_secs_f64());
+    // Again at the end, where a log that was cut off still has them.
+    failures.iter().for_each(|line| println!("{line}"));
     println!("{} passed, {} failed", total.passed, total.failed);
     if failed_steps == 0 { Ok(()) } else { Err(Error::Steps(failed_steps)) }
 }
 
-fn run_step(mut step: Step) -> Result<(Count, bool), Error> {
+/// Runs a step, and returns its count, whether it passed and what it printed.
+fn run_step(mut step: Step) -> Result<(Count, bool, String), Error> {
     let start = Instant::now();
     let program = step.command.get_program().display().to_string();
     let mut child = step
@@ -107,7 +117,7 @@ fn run_step(mut step: Step) -> Result<(Count, bool), Error> {
             End::TimeLimit => println!("     FAILED: stopped at its time limit of {} s", step.limit.as_secs()),
         }
     }
-    Ok((count, good))
+    Ok((count, good, printed))
 }
 
 fn wait(child: &mut Child, group: i32, deadline: Instant) -> std::io::Result<End> {
@@ -131,13 +141,17 @@ fn stop(group: i32) {
     }
 }
 
+/// The lines of the tests that ended so.
+fn ended<'a>(printed: &'a str, how: &'a str) -> impl Iterator<Item = &'a str> {
+    printed.lines().filter(move |line| line.starts_with("test ") && line.ends_with(how))
+}
+
 /// Counts the tests in the output of a step.
 ///
 /// It counts libtest's lines and not its summaries, because a program that crashes prints none. A
 /// step without tests counts as one, and a failed step has at least one failure.
 fn count(printed: &str, good: bool) -> Count {
-    let ended = |how: &str| printed.lines().filter(|line| line.starts_with("test ") && line.ends_with(how)).count();
-    let mut count = Count { passed: ended(" ... ok"), failed: ended(" ... FAILED") };
+    let mut count = Count { passed: ended(printed, " ... ok").count(), failed: ended(printed, FAILED).count() };
     if good && count.passed == 0 {
         count.passed = 1;
     }
@@ -172,8 +186,8 @@ mod tests {
 
     #[test]
     fn the_exit_status_decides_whether_a_step_fails() {
-        assert!(matches!(run_step(shell("echo fine", MINUTE)), Ok((Count { passed: 1, failed: 0 }, true))));
-        assert!(matches!(run_step(shell("exit 3", MINUTE)), Ok((Count { passed: 0, failed: 1 }, false))));
+        assert!(matches!(run_step(shell("echo fine", MINUTE)), Ok((Count { passed: 1, failed: 0 }, true, _))));
+        assert!(matches!(run_step(shell("exit 3", MINUTE)), Ok((Count { passed: 0, failed: 1 }, false, _))));
         let missing = Step { name: "nothing", command: Command::new("/nowhere/at-all"), limit: MINUTE };
         assert!(matches!(run_step(missing), Err(Error::Spawn { .. })));
     }
@@ -183,6 +197,6 @@ mod tests {
         // The pipe stays open until both sleeps have ended, so this returns only if the whole group
         // was stopped.
         let ended = run_step(shell("sleep 600 & sleep 600", Duration::from_millis(200)));
-        assert!(matches!(ended, Ok((Count { failed: 1, .. }, false))));
+        assert!(matches!(ended, Ok((Count { failed: 1, .. }, false, _))));
     }
 }
