@@ -32,7 +32,7 @@ const NO_HUGE: &str = "no huge pages yet";
 const NO_KSM: &str = "no merging of equal pages";
 const NO_FAILURE: &str = "no memory failure";
 const NO_NUMA: &str = "no memory policies";
-const NO_SYSV: &str = "no System V shared memory";
+const NO_SYSV: &str = "the embedder has the segments, which are files; our kernel does";
 const NO_KEYS: &str = "no protection keys";
 
 /// Protection of `mmap` and `mprotect`.

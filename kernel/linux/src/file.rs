@@ -7,6 +7,7 @@
 
 use crate::call;
 use crate::errno::Errno;
+use crate::event::EventCounter;
 use crate::file_lock;
 use crate::inode::{Inode, InodeKind};
 use crate::pipe;
@@ -26,6 +27,8 @@ pub(crate) enum OpenTarget {
     Pipe(pipe::PipeEnd),
     /// A process (`pidfd_open`).
     Process(Arc<TaskId>),
+    /// A counter (`eventfd`).
+    Event(EventCounter),
 }
 
 /// An open file.
@@ -59,7 +62,7 @@ impl OpenFile {
     pub(crate) fn inode(&self) -> Option<&Arc<Inode>> {
         match &self.target {
             OpenTarget::Inode(node) => Some(node),
-            OpenTarget::Pipe(_) | OpenTarget::Process(_) => None,
+            OpenTarget::Pipe(_) | OpenTarget::Process(_) | OpenTarget::Event(_) => None,
         }
     }
 }

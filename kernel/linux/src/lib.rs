@@ -13,8 +13,10 @@
 //! | `cpu` | the loop of each CPU: pick a thread, run it, serve its trap |
 //! | `exec` | the image of a program, from an ELF file |
 //! | `limits` | the limits of a process (`setrlimit`) |
-//! | `file`, `inode`, `ramfs`, `pipe` | descriptors; files and devices; the tree of paths; pipes |
+//! | `file`, `inode`, `ramfs` | descriptors; files and devices; the tree of paths |
+//! | `pipe`, `event` | pipes; event counters |
 //! | `file_lock` | locks on files |
+//! | `shm` | System V shared memory |
 //! | `procfs` | files below `/proc` and `/sys` |
 //! | `oom` | which process ends when no memory is left |
 //! | `zram` | the swap device |
@@ -41,6 +43,7 @@ mod call;
 mod cpu;
 mod credentials;
 mod errno;
+mod event;
 mod exec;
 mod file;
 mod file_lock;
@@ -56,6 +59,7 @@ mod ramfs;
 mod record;
 mod report;
 mod run_queue;
+mod shm;
 mod signal;
 mod stop_machine;
 mod task;

@@ -1,15 +1,21 @@
 //! Pipes.
 //!
+//! A pipe holds bytes, and parts of pages of user memory that `vmsplice` put there by reference.
 //! A reader of an empty pipe and a writer to a full one sleep
 //! ([`WaitReason::Pipe`](crate::task::WaitReason)). Every change of any pipe wakes all of them, and
 //! each makes its call again.
 //!
 //! Not guaranteed: `O_DIRECT`, other capacities, speed.
 
+use crate::memory::mm;
 use crate::task;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use pagewright_arch::Effects;
+use pagewright_hal::Machine;
+use pagewright_mm::gup::{MakeDirty, UserPages};
+use pagewright_types::PAGE_SIZE;
 use spin::Mutex;
 
 /// The capacity of a pipe in bytes.
@@ -17,11 +23,89 @@ pub(crate) const CAPACITY: usize = 64 << 10;
 /// A write of at most this many bytes is atomic (`PIPE_BUF`).
 pub(crate) const ATOMIC: usize = 4096;
 
+/// A part of a page of user memory, on which the pipe holds a reference.
+///
+/// A later store to the page is seen by the reader, unless copy-on-write gave the writer another
+/// page.
+pub(crate) struct SplicedPage {
+    /// One page.
+    pages: UserPages,
+    start: usize,
+    len: usize,
+}
+
+impl SplicedPage {
+    /// The bytes from `start` on of the one page in `pages`.
+    pub(crate) fn new(pages: UserPages, start: usize, len: usize) -> Self {
+        Self { pages, start, len }
+    }
+
+    /// Appends the first `count` bytes to `to`, and removes them.
+    fn take(&mut self, count: usize, to: &mut Vec<u8>) {
+        let end = to.len();
+        to.resize(end + count, 0);
+        if let Some(page) = self.pages.iter().next() {
+            Machine.read(page.pfn().base().add(self.start as u64), &mut to[end..]);
+        }
+        (self.start, self.len) = (self.start + count, self.len - count);
+    }
+}
+
+impl Drop for SplicedPage {
+    fn drop(&mut self) {
+        mm().release_user_pages(core::mem::take(&mut self.pages), MakeDirty::No);
+    }
+}
+
+/// What a pipe holds at one place.
+enum PipeBuffer {
+    Bytes(VecDeque<u8>),
+    Page(SplicedPage),
+}
+
+impl PipeBuffer {
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Page(page) => page.len,
+        }
+    }
+
+    /// What it takes of the capacity: a page as a whole.
+    fn room(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Page(_) => PAGE_SIZE as usize,
+        }
+    }
+
+    fn take(&mut self, count: usize, to: &mut Vec<u8>) {
+        match self {
+            Self::Bytes(bytes) => to.extend(bytes.drain(..count)),
+            Self::Page(page) => page.take(count, to),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Pipe {
-    bytes: VecDeque<u8>,
+    buffers: VecDeque<PipeBuffer>,
     readers: u32,
     writers: u32,
+}
+
+impl Pipe {
+    fn room(&self) -> usize {
+        CAPACITY.saturating_sub(self.buffers.iter().map(PipeBuffer::room).sum())
+    }
+
+    fn append(&mut self, from: &[u8]) {
+        if let Some(PipeBuffer::Bytes(bytes)) = self.buffers.back_mut() {
+            bytes.extend(from);
+        } else {
+            self.buffers.push_back(PipeBuffer::Bytes(from.iter().copied().collect()));
+        }
+    }
 }
 
 /// One end of a pipe.
@@ -54,12 +138,19 @@ impl PipeEnd {
     /// Reads at most `most` bytes.
     pub(crate) fn read(&self, most: usize, to: &mut Vec<u8>) -> PipeTransfer {
         let mut pipe = self.pipe.lock();
-        let count = most.min(pipe.bytes.len());
-        if count == 0 && pipe.writers > 0 && most > 0 {
+        if pipe.buffers.is_empty() && pipe.writers > 0 && most > 0 {
             return PipeTransfer::Wait;
         }
-        to.extend(pipe.bytes.drain(..count));
-        PipeTransfer::Moved(count)
+        let mut moved = 0;
+        while let Some(first) = pipe.buffers.front_mut().filter(|_| moved < most) {
+            let count = first.len().min(most - moved);
+            first.take(count, to);
+            moved += count;
+            if first.len() == 0 {
+                pipe.buffers.pop_front();
+            }
+        }
+        PipeTransfer::Moved(moved)
     }
 
     /// Writes as many bytes as fit; at most [`ATOMIC`] bytes only all at once.
@@ -68,22 +159,44 @@ impl PipeEnd {
         if pipe.readers == 0 {
             return PipeTransfer::Broken;
         }
-        let room = CAPACITY - pipe.bytes.len();
+        let room = pipe.room();
         let count = if from.len() <= ATOMIC && room < from.len() { 0 } else { room.min(from.len()) };
         if count == 0 && !from.is_empty() {
             return PipeTransfer::Wait;
         }
-        pipe.bytes.extend(&from[..count]);
+        if count > 0 {
+            pipe.append(&from[..count]);
+        }
         PipeTransfer::Moved(count)
+    }
+
+    /// Whether a page fits (`wait_for_space`).
+    pub(crate) fn poll_page(&self) -> PipeTransfer {
+        let pipe = self.pipe.lock();
+        match pipe.room() {
+            _ if pipe.readers == 0 => PipeTransfer::Broken,
+            room if room < PAGE_SIZE as usize => PipeTransfer::Wait,
+            room => PipeTransfer::Moved(room),
+        }
+    }
+
+    /// Puts a part of a page into the pipe; gives it back if it does not fit.
+    pub(crate) fn put_page(&self, page: SplicedPage) -> Result<(), SplicedPage> {
+        let mut pipe = self.pipe.lock();
+        if pipe.readers == 0 || pipe.room() < PAGE_SIZE as usize {
+            return Err(page);
+        }
+        pipe.buffers.push_back(PipeBuffer::Page(page));
+        Ok(())
     }
 
     /// Whether a read or an atomic write would not wait, and whether the other end is closed.
     pub(crate) fn poll(&self) -> (bool, bool) {
         let pipe = self.pipe.lock();
         if self.writes {
-            (CAPACITY - pipe.bytes.len() >= ATOMIC, pipe.readers == 0)
+            (pipe.room() >= ATOMIC, pipe.readers == 0)
         } else {
-            (!pipe.bytes.is_empty(), pipe.writers == 0)
+            (!pipe.buffers.is_empty(), pipe.writers == 0)
         }
     }
 }

@@ -198,6 +198,7 @@ fn of_machine(path: &str) -> Option<Arc<Inode>> {
         "/proc/meminfo" => mm().show_meminfo(out),
         "/proc/swaps" => mm().show_swaps(out),
         "/sys/kernel/debug/page_tables" => mm().show_page_tables(out),
+        "/proc/sysvipc/shm" => crate::shm::segments().show(out),
         "/proc/mounts" => writeln!(out, "none / tmpfs rw,relatime 0 0"),
         "/proc/uptime" => {
             let hundredths = pagewright_hal::time::now_ns() / 10_000_000;

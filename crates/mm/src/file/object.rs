@@ -327,6 +327,11 @@ impl<P: Platform> FileObject<P> {
         users.mappers.is_empty()
     }
 
+    /// The mappings of the object in all spaces, as `shm_nattch` counts them.
+    pub fn mappings(&self) -> u64 {
+        self.users.lock().mappers.iter().map(|(_, mapper)| mapper.mappings).sum()
+    }
+
     /// The first space after `after` that maps the object.
     pub(crate) fn mapper_after(&self, after: Option<SpaceId>) -> Option<SpaceId> {
         let users = self.users.lock();

@@ -161,7 +161,7 @@ pub(super) fn fstatfs(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let magic = match &open.target {
         OpenTarget::Inode(_) => linux::TMPFS_MAGIC,
         OpenTarget::Pipe(_) => linux::PIPEFS_MAGIC,
-        OpenTarget::Process(_) => linux::ANON_INODE_FS_MAGIC,
+        OpenTarget::Process(_) | OpenTarget::Event(_) => linux::ANON_INODE_FS_MAGIC,
     };
     write_statfs(thread, magic, address(a[1]))
 }

@@ -15,6 +15,10 @@ use pagewright_syscall::LinuxCall;
 pub(super) fn lseek(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let (offset, whence) = (a[1].cast_signed(), a[2] as u32);
     let open = thread.open_file(a[0])?;
+    // A counter has no offset, and nothing to refuse (`noop_llseek`).
+    if matches!(open.target, OpenTarget::Event(_)) {
+        return Ok(0);
+    }
     let node = open.inode().ok_or(Errno::ESPIPE)?;
     let mut at = open.offset.lock();
     let base = match whence {

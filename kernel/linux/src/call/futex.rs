@@ -2,7 +2,7 @@
 //!
 //! A thread that ends releases the locks on its robust list ([`release_words`]).
 //!
-//! Not guaranteed: priority inheritance, `FUTEX_WAKE_OP`.
+//! Not guaranteed: priority inheritance.
 
 use super::caller::may_trace;
 use super::table::missing;
@@ -82,6 +82,7 @@ pub(super) fn futex(thread: &mut Thread, request: &FutexRequest) -> SyscallResul
             Ok(scheduler().wake(most, Resume::Return(0), waits_on(key, bitset)) as u64)
         }
         linux::FUTEX_REQUEUE | linux::FUTEX_CMP_REQUEUE => requeue(thread, request),
+        linux::FUTEX_WAKE_OP => wake_op(thread, request),
         _ => missing(thread.call.0),
     }
 }
@@ -117,6 +118,52 @@ fn requeue(thread: &Thread, request: &FutexRequest) -> SyscallResult {
     };
     let woken = scheduler.wake(wakes, Resume::Return(0), waits_on(key, linux::FUTEX_BITSET_MATCH_ANY));
     Ok((woken + scheduler.requeue(key, other, moves)) as u64)
+}
+
+/// `FUTEX_WAKE_OP`: changes the second word and wakes waiters of the first (`futex_wake_op`).
+///
+/// Those of the second are woken too if its old value compares.
+fn wake_op(thread: &Thread, request: &FutexRequest) -> SyscallResult {
+    let operation = request.value3;
+    // The timeout's argument is a count here.
+    let counts = [request.value.cast_signed(), (request.timeout as u32).cast_signed()];
+    let [first, second] = counts.map(|count| count.max(1) as usize);
+    let key = futex_key(thread, request.word, request.scope)?;
+    let other = mm().futex_key(&thread.space.0, request.second_word, request.scope, FutexAccess::Write)?;
+    // The argument and the value to compare with are signed, of 12 bits.
+    let signed = |shift: u32| ((operation << (20 - shift)).cast_signed() >> 20).cast_unsigned();
+    let argument = if operation >> 31 != 0 { 1_u32 << (signed(12) & 31) } else { signed(12) };
+    let change: fn(u32, u32) -> u32 = match operation >> 28 & 0x7 {
+        linux::FUTEX_OP_SET => |_, argument| argument,
+        linux::FUTEX_OP_ADD => u32::wrapping_add,
+        linux::FUTEX_OP_OR => |old, argument| old | argument,
+        linux::FUTEX_OP_ANDN => |old, argument| old & !argument,
+        linux::FUTEX_OP_XOR => |old, argument| old ^ argument,
+        _ => return Err(Errno::ENOSYS.into()),
+    };
+    let old = loop {
+        let old = thread.space.load_u32(request.second_word)?;
+        if thread.space.compare_exchange_u32(request.second_word, old, change(old, argument))? == old {
+            break old;
+        }
+    };
+    let (old, compared) = (old.cast_signed(), signed(0).cast_signed());
+    let holds = match operation >> 24 & 0xf {
+        linux::FUTEX_OP_CMP_EQ => old == compared,
+        linux::FUTEX_OP_CMP_NE => old != compared,
+        linux::FUTEX_OP_CMP_LT => old < compared,
+        linux::FUTEX_OP_CMP_LE => old <= compared,
+        linux::FUTEX_OP_CMP_GT => old > compared,
+        linux::FUTEX_OP_CMP_GE => old >= compared,
+        _ => return Err(Errno::ENOSYS.into()),
+    };
+    let mut scheduler = scheduler();
+    let any = linux::FUTEX_BITSET_MATCH_ANY;
+    let mut woken = scheduler.wake(first, Resume::Return(0), waits_on(key, any));
+    if holds {
+        woken += scheduler.wake(second, Resume::Return(0), waits_on(other, any));
+    }
+    Ok(woken as u64)
 }
 
 /// The deadline of a wait, in ns since boot; `None` without a timeout.

@@ -36,6 +36,8 @@ pub(super) const HANDLERS: &[(Sysno, Handler)] = &[
         let timeout = u64::try_from(a[2] as i32).ok().map(|ms| ms * 1_000_000);
         poll::poll(thread, address(a[0]), a[1], timeout)
     }),
+    (Sysno::select, poll::select_with_timeval),
+    (Sysno::eventfd, |thread, a| poll::eventfd2(thread, [a[0], 0, 0, 0, 0, 0])),
     (Sysno::time, time),
     (Sysno::alarm, timer::alarm),
     (Sysno::arch_prctl, arch_prctl),
@@ -52,6 +54,7 @@ pub(super) const CREATING: &[Sysno] = &[
     Sysno::link,
     Sysno::rename,
     Sysno::pipe,
+    Sysno::eventfd,
 ];
 
 const CWD: u64 = linux::AT_FDCWD as u64;

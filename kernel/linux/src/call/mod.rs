@@ -22,13 +22,16 @@ mod pidfd;
 mod poll;
 pub(crate) mod process;
 mod schedule;
+mod shm;
 mod signal;
+mod splice;
 mod stat;
 mod swap;
 mod table;
 mod time;
 mod timer;
 mod transfer;
+mod wait;
 
 pub(crate) use information::{RELEASE, random};
 pub(crate) use lock::{release_of_file, release_of_table};

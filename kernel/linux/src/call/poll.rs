@@ -1,32 +1,48 @@
-//! `poll` and `ppoll`: waiting for descriptors.
+//! `poll`, `ppoll`, `select`, `pselect6`: waiting for descriptors; and `eventfd2`.
 
-use super::time::read_time;
+use super::time::{read_time, write_time};
 use super::{Arguments, address};
 use crate::errno::Errno;
-use crate::file::{LIMIT, OpenTarget};
+use crate::event::EventCounter;
+use crate::file::{LIMIT, OpenFile, OpenTarget};
 use crate::signal::SignalSet;
 use crate::task::{CallStop, Scheduler, SyscallResult, Thread, WaitReason, scheduler};
+use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use pagewright_types::VirtAddr;
 
+/// The events that cannot be left out.
+const ALWAYS: u32 = linux::POLLERR | linux::POLLHUP;
+/// What `select` calls readable and writable (`POLLIN_SET`, `POLLOUT_SET`).
+const READABLE: u32 = linux::POLLIN | linux::POLLRDNORM | linux::POLLRDBAND | linux::POLLHUP | linux::POLLERR;
+const WRITABLE: u32 = linux::POLLOUT | linux::POLLWRNORM | linux::POLLWRBAND | linux::POLLERR;
+const IN: u32 = linux::POLLIN | linux::POLLRDNORM;
+const OUT: u32 = linux::POLLOUT | linux::POLLWRNORM;
+
 /// `ppoll`, which can block another set of signals while it waits.
 pub(super) fn ppoll(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let deadline = match a[2] {
+    let timeout = match a[2] {
         0 => None,
         at => Some(read_time(thread, address(at))?),
     };
     if a[3] != 0 {
-        if a[4] != 8 {
-            return Err(Errno::EINVAL.into());
-        }
-        let set = SignalSet(thread.space.read_u64(address(a[3]))?);
-        thread.set_temporary_mask(set);
+        set_mask(thread, a[3], a[4])?;
     }
-    let answer = poll(thread, address(a[0]), a[1], deadline);
+    let answer = poll(thread, address(a[0]), a[1], timeout);
     if !matches!(answer, Err(CallStop::Sleep { .. })) {
         thread.restore_mask();
     }
     answer
+}
+
+/// Blocks another set of signals until the call ends.
+fn set_mask(thread: &mut Thread, at: u64, size: u64) -> Result<(), Errno> {
+    if size != 8 {
+        return Err(Errno::EINVAL);
+    }
+    let set = SignalSet(thread.space.read_u64(address(at))?);
+    thread.set_temporary_mask(set);
+    Ok(())
 }
 
 /// Waits for at most `timeout` ns, or without a limit.
@@ -35,17 +51,28 @@ pub(super) fn poll(thread: &mut Thread, descriptors: VirtAddr, count: u64, timeo
         return Err(Errno::EINVAL.into());
     }
     let mut bytes = thread.space.read_vec(descriptors, count as usize * 8)?;
+    let ready = until_ready(thread, timeout, |scheduler, thread| {
+        bytes.chunks_exact_mut(8).filter_map(|entry| poll_one(scheduler, thread, entry)).count() as u64
+    })?;
+    thread.space.write(descriptors, &bytes)?;
+    Ok(ready)
+}
+
+/// Counts what is ready, and sleeps for at most `timeout` ns if nothing is.
+fn until_ready(
+    thread: &mut Thread,
+    timeout: Option<u64>,
+    mut count: impl FnMut(&Scheduler, &Thread) -> u64,
+) -> SyscallResult {
     let scheduler = scheduler();
-    let ready = bytes.chunks_exact_mut(8).filter_map(|entry| poll_one(&scheduler, thread, entry)).count();
+    let ready = count(&scheduler, thread);
     let now = pagewright_hal::time::now_ns();
     let deadline = thread.deadline.or(timeout.map(|timeout| now.saturating_add(timeout)));
     if ready == 0 && deadline.is_none_or(|deadline| deadline > now) {
         thread.deadline = deadline;
         return Err(CallStop::Sleep { scheduler, wait: WaitReason::Poll, deadline, at_deadline: 0 });
     }
-    drop(scheduler);
-    thread.space.write(descriptors, &bytes)?;
-    Ok(ready as u64)
+    Ok(ready)
 }
 
 /// Stores the events of one descriptor, and returns `Some` if there are any.
@@ -57,22 +84,139 @@ fn poll_one(scheduler: &Scheduler, thread: &Thread, entry: &mut [u8]) -> Option<
     } else {
         match thread.files.lock().get(number as u64) {
             Err(_) => linux::POLLNVAL,
-            Ok(descriptor) => match &descriptor.open.target {
-                OpenTarget::Inode(_) => (linux::POLLIN | linux::POLLOUT) & wanted,
-                // Readable when the process has ended.
-                OpenTarget::Process(handle) => {
-                    let runs = scheduler.process_of(handle).is_some_and(|process| process.exit_status.is_none());
-                    if runs { 0 } else { linux::POLLIN & wanted }
-                }
-                OpenTarget::Pipe(end) => {
-                    let (ready, alone) = end.poll();
-                    let event = if end.writes() { linux::POLLOUT } else { linux::POLLIN };
-                    let hang_up = if end.writes() { linux::POLLERR } else { linux::POLLHUP };
-                    (if ready { event & wanted } else { 0 }) | (if alone { hang_up } else { 0 })
-                }
-            },
+            Ok(descriptor) => events(scheduler, &descriptor.open) & (wanted | ALWAYS),
         }
     };
     entry[6..8].copy_from_slice(&(answer as u16).to_le_bytes());
     (answer != 0).then_some(())
+}
+
+/// The events of an open file (`vfs_poll`).
+fn events(scheduler: &Scheduler, open: &OpenFile) -> u32 {
+    match &open.target {
+        OpenTarget::Inode(_) => IN | OUT,
+        // Readable when the process has ended.
+        OpenTarget::Process(handle) => {
+            let runs = scheduler.process_of(handle).is_some_and(|process| process.exit_status.is_none());
+            if runs { 0 } else { IN }
+        }
+        OpenTarget::Pipe(end) => {
+            let (ready, alone) = end.poll();
+            let event = if end.writes() { OUT } else { IN };
+            let hang_up = if end.writes() { linux::POLLERR } else { linux::POLLHUP };
+            (if ready { event } else { 0 }) | (if alone { hang_up } else { 0 })
+        }
+        OpenTarget::Event(counter) => {
+            let (readable, writable) = counter.poll();
+            (if readable { linux::POLLIN } else { 0 }) | (if writable { linux::POLLOUT } else { 0 })
+        }
+    }
+}
+
+/// `pselect6`, with a `struct timespec` and another set of signals.
+pub(super) fn pselect6(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let timeout = match a[4] {
+        0 => None,
+        at => Some(read_time(thread, address(at))?),
+    };
+    if a[5] != 0 {
+        let (mask, size) =
+            (thread.space.read_u64(address(a[5]))?, thread.space.read_u64(address(a[5].wrapping_add(8)))?);
+        if mask != 0 {
+            set_mask(thread, mask, size)?;
+        }
+    }
+    let answer = select(thread, a, timeout);
+    if !matches!(answer, Err(CallStop::Sleep { .. })) {
+        thread.restore_mask();
+        if let (Some(left), Some(deadline)) = (timeout, thread.deadline) {
+            // As in Linux, the result stands if the time cannot be stored.
+            let _ = write_time(thread, address(a[4]), remaining(left, deadline));
+        }
+    }
+    answer
+}
+
+/// The time left until `deadline`, of at most `timeout`.
+fn remaining(timeout: u64, deadline: u64) -> u64 {
+    deadline.saturating_sub(pagewright_hal::time::now_ns()).min(timeout)
+}
+
+/// `select`, with a `struct timeval`, which gets the remaining time.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn select_with_timeval(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    const US: u64 = 1_000_000;
+    let timeout = match a[4] {
+        0 => None,
+        at => {
+            let (seconds, us) =
+                (thread.space.read_u64(address(at))?, thread.space.read_u64(address(at.wrapping_add(8)))?);
+            if seconds.cast_signed() < 0 || us.cast_signed() < 0 {
+                return Err(Errno::EINVAL.into());
+            }
+            Some(seconds.saturating_mul(1000 * US).saturating_add(us.saturating_mul(1000)))
+        }
+    };
+    let answer = select(thread, a, timeout);
+    if let (Some(timeout), Some(deadline), false) =
+        (timeout, thread.deadline, matches!(answer, Err(CallStop::Sleep { .. })))
+    {
+        let left = remaining(timeout, deadline) / 1000;
+        let _ = thread.space.write_u64(address(a[4]), left / US);
+        let _ = thread.space.write_u64(address(a[4].wrapping_add(8)), left % US);
+    }
+    answer
+}
+
+/// Waits until a descriptor of three sets is ready (`do_select`).
+fn select(thread: &mut Thread, a: Arguments, timeout: Option<u64>) -> SyscallResult {
+    let count = usize::try_from(a[0] as i32).map_err(|_| Errno::EINVAL)?.min(LIMIT);
+    let len = count.div_ceil(64) * 8;
+    let mut sets: [Vec<u8>; 3] = Default::default();
+    for (set, at) in sets.iter_mut().zip(&a[1..4]) {
+        if *at != 0 {
+            *set = thread.space.read_vec(address(*at), len)?;
+        }
+    }
+    let has = |set: &[u8], number: usize| set.get(number / 8).is_some_and(|byte| byte & 1 << (number % 8) != 0);
+    let wanted: Vec<usize> = (0..count).filter(|number| sets.iter().any(|set| has(set, *number))).collect();
+    if wanted.iter().any(|number| thread.files.lock().get(*number as u64).is_err()) {
+        return Err(Errno::EBADF.into());
+    }
+    let mut found: [Vec<u8>; 3] = Default::default();
+    // Set before the wait, so that the remaining time is known if something is ready at once.
+    let now = pagewright_hal::time::now_ns();
+    thread.deadline = thread.deadline.or(timeout.map(|timeout| now.saturating_add(timeout)));
+    let ready = until_ready(thread, timeout, |scheduler, thread| {
+        found = sets.each_ref().map(|set| Vec::from_iter(set.iter().map(|_| 0)));
+        let mut ready = 0;
+        for number in &wanted {
+            let events = thread.files.lock().get(*number as u64).map_or(0, |known| events(scheduler, &known.open));
+            for (index, of_set) in [READABLE, WRITABLE, linux::POLLPRI].into_iter().enumerate() {
+                if events & of_set != 0 && has(&sets[index], *number) {
+                    found[index][number / 8] |= 1 << (number % 8);
+                    ready += 1;
+                }
+            }
+        }
+        ready
+    })?;
+    for (set, at) in found.iter().zip(&a[1..4]) {
+        if *at != 0 {
+            thread.space.write(address(*at), set)?;
+        }
+    }
+    Ok(ready)
+}
+
+/// `eventfd2`; `eventfd` has no flags.
+pub(super) fn eventfd2(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let flags = a[1] as u32;
+    if flags & !(linux::EFD_SEMAPHORE | linux::EFD_CLOEXEC | linux::EFD_NONBLOCK) != 0 {
+        return Err(Errno::EINVAL.into());
+    }
+    let counter = EventCounter::new(u64::from(a[0] as u32), flags & linux::EFD_SEMAPHORE != 0);
+    let open = OpenFile::new(OpenTarget::Event(counter), linux::O_RDWR | flags & linux::EFD_NONBLOCK);
+    let added = thread.files.lock().add(&open, flags & linux::EFD_CLOEXEC != 0, 0);
+    Ok(added?)
 }

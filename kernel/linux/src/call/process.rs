@@ -1,22 +1,20 @@
-//! `execve`, `exit` and `wait4`.
+//! `execve`, `exit` and `exit_group`.
 
 use super::{Arguments, address, futex};
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::exec;
 use crate::memory::{SpaceHandle, mm};
-use crate::process::{ExitStatus, Process};
+use crate::process::ExitStatus;
 use crate::ramfs;
 use crate::record;
 use crate::report;
 use crate::signal::{self, SIGCHLD, SigCause, SigInfo, count_stop};
 use crate::task::{CallStop, INIT, Resume, Scheduler, SyscallResult, TaskId, Thread, WaitReason, scheduler};
 use crate::timers::ProcessTimers;
-use crate::usage::Usage;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use linux_raw_sys::general as linux;
 use pagewright_types::VirtAddr;
 use spin::Mutex;
 
@@ -256,46 +254,4 @@ fn record_exit(thread: &Thread, last: bool, end: ExitStatus) {
             record::event(format_args!("end"));
         }
     }
-}
-
-pub(super) fn wait4(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let wanted = a[0] as i32;
-    let mut scheduler = scheduler();
-    let me = thread.process;
-    let group = scheduler.process(me).group;
-    let matches = |id: TaskId, child: &Process| {
-        child.parent == me
-            && match wanted {
-                -1 => true,
-                0 => child.group == group,
-                1.. => id.0 == wanted as u32,
-                _ => child.group.0 == wanted.unsigned_abs(),
-            }
-    };
-    let mut children = scheduler.processes.iter().filter(|(id, child)| **id != me && matches(**id, child)).peekable();
-    if children.peek().is_none() {
-        return Err(Errno::ECHILD.into());
-    }
-    let ended = children.find_map(|(id, child)| Some((*id, child.exit_status?)));
-    let Some((id, end)) = ended else {
-        if a[2] & u64::from(linux::WNOHANG) != 0 {
-            return Ok(0);
-        }
-        return Err(CallStop::Sleep { scheduler, wait: WaitReason::Child, deadline: None, at_deadline: 0 });
-    };
-    let mut usage = Usage::default();
-    if let Some(reaped) = scheduler.processes.remove(&id) {
-        usage = reaped.usage;
-        usage.add(&reaped.children_usage);
-        scheduler.process(me).children_usage.add(&usage);
-    }
-    drop(scheduler);
-    record::event(format_args!("reaped {:x}", id.0));
-    if a[1] != 0 {
-        thread.space.write_u32(address(a[1]), end.wait_status())?;
-    }
-    if a[3] != 0 {
-        thread.space.write(address(a[3]), &usage.bytes())?;
-    }
-    Ok(u64::from(id.0))
 }

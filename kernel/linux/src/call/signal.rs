@@ -27,7 +27,7 @@ pub(super) fn rt_sigaction(thread: &mut Thread, a: Arguments) -> SyscallResult {
         0 => None,
         at => Some(thread.space.read_array::<32>(address(at))?),
     };
-    let old = {
+    let (old, ignored) = {
         let mut actions = thread.actions.lock();
         let slot = &mut actions.of[usize::from(signal) - 1];
         let old = *slot;
@@ -36,8 +36,11 @@ pub(super) fn rt_sigaction(thread: &mut Thread, a: Arguments) -> SyscallResult {
             *slot =
                 SigAction { handler: word(0), flags: word(1), restorer: word(2), mask: SignalSet(word(3)).blockable() };
         }
-        old
+        (old, new.is_some() && actions.ignores(signal))
     };
+    if ignored {
+        scheduler().drop_pending(thread.process, signal);
+    }
     if a[2] != 0 {
         let words = [old.handler, old.flags, old.restorer, old.mask.0];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();

@@ -88,6 +88,7 @@ fn of_descriptor(thread: &Thread, number: u64) -> Result<FileAttributes, Errno> 
         OpenTarget::Inode(node) => FileAttributes::of(node),
         OpenTarget::Pipe(_) => FileAttributes::anonymous(0, PIPE_MODE),
         OpenTarget::Process(handle) => FileAttributes::anonymous(handle.0.into(), PROCESS_MODE),
+        OpenTarget::Event(_) => FileAttributes::anonymous(0, PROCESS_MODE),
     })
 }
 

@@ -8,7 +8,7 @@
 use super::legacy;
 use super::{
     Arguments, attribute, clone, credential, descriptor, futex, information, link, lock, memory, path, pidfd, poll,
-    process, schedule, signal, stat, time, timer, transfer,
+    process, schedule, shm, signal, splice, stat, time, timer, transfer, wait,
 };
 use crate::errno::Errno;
 use crate::report;
@@ -73,9 +73,17 @@ const HANDLERS: &[(Sysno, Handler)] = &[
     (FSTATAT, stat::fstatat),
     (Sysno::statx, stat::statx),
     (Sysno::ppoll, poll::ppoll),
+    (Sysno::pselect6, poll::pselect6),
+    (Sysno::eventfd2, poll::eventfd2),
+    (Sysno::vmsplice, splice::vmsplice),
+    (Sysno::shmget, shm::shmget),
+    (Sysno::shmat, shm::shmat),
+    (Sysno::shmdt, shm::shmdt),
+    (Sysno::shmctl, shm::shmctl),
     (Sysno::clone3, clone::clone3),
     (Sysno::execve, process::execve),
-    (Sysno::wait4, process::wait4),
+    (Sysno::wait4, wait::wait4),
+    (Sysno::waitid, wait::waitid),
     (Sysno::exit, process::exit),
     (Sysno::exit_group, process::exit_group),
     (Sysno::rt_sigaction, signal::rt_sigaction),
@@ -161,6 +169,8 @@ const CREATING: &[Sysno] = &[
     Sysno::renameat,
     Sysno::renameat2,
     Sysno::pipe2,
+    Sysno::eventfd2,
+    Sysno::shmget,
     Sysno::memfd_create,
     Sysno::pidfd_open,
     Sysno::timer_create,

@@ -8,6 +8,7 @@
 
 use super::{Arguments, address};
 use crate::errno::Errno;
+use crate::event::EventCounter;
 use crate::file::{OpenFile, OpenTarget};
 use crate::inode::{Inode, zeroes};
 use crate::pipe::{self, PipeEnd, PipeTransfer};
@@ -63,7 +64,7 @@ fn offset_at(open: &OpenFile, at: u64) -> Result<u64, Errno> {
     open.inode().map(|_| at).ok_or(Errno::ESPIPE)
 }
 
-fn vectors(thread: &Thread, a: Arguments) -> Result<Vec<(u64, u64)>, Errno> {
+pub(super) fn vectors(thread: &Thread, a: Arguments) -> Result<Vec<(u64, u64)>, Errno> {
     if a[2] > u64::from(linux::UIO_MAXIOV) {
         return Err(Errno::EINVAL);
     }
@@ -82,13 +83,14 @@ fn vectors(thread: &Thread, a: Arguments) -> Result<Vec<(u64, u64)>, Errno> {
     (0..a[2]).map(each).collect()
 }
 
-fn read_parts(thread: &mut Thread, open: &OpenFile, parts: &Parts, at: Option<u64>) -> SyscallResult {
+pub(super) fn read_parts(thread: &mut Thread, open: &OpenFile, parts: &Parts, at: Option<u64>) -> SyscallResult {
     if !open.can_read() {
         return Err(Errno::EBADF.into());
     }
     match &open.target {
         OpenTarget::Pipe(end) => read_pipe(thread, open, end, parts),
         OpenTarget::Process(_) => Err(Errno::EINVAL.into()),
+        OpenTarget::Event(counter) => read_event(thread, open, counter, parts),
         OpenTarget::Inode(node) if node.is_directory() => Err(Errno::EISDIR.into()),
         OpenTarget::Inode(node) => Ok(read_inode(thread, open, node, parts, at)?),
     }
@@ -157,6 +159,53 @@ fn gather(thread: &Thread, parts: &Parts, mut skipped: u64, most: u64) -> Result
     Ok(bytes)
 }
 
+/// The size of the value of an event counter.
+const EVENT: u64 = 8;
+
+/// Reads an event counter (`eventfd_read`).
+fn read_event(thread: &Thread, open: &OpenFile, counter: &EventCounter, parts: &Parts) -> SyscallResult {
+    if parts.iter().map(|(_, len)| len).sum::<u64>() < EVENT {
+        return Err(Errno::EINVAL.into());
+    }
+    let mut scheduler = scheduler();
+    let Some(value) = counter.take() else {
+        if open.has(linux::O_NONBLOCK) {
+            return Err(Errno::EAGAIN.into());
+        }
+        return Err(CallStop::Sleep { scheduler, wait: WaitReason::Pipe, deadline: None, at_deadline: 0 });
+    };
+    scheduler.wake_pipes();
+    drop(scheduler);
+    scatter(thread, parts, &value.to_le_bytes())?;
+    Ok(EVENT)
+}
+
+/// Adds to an event counter (`eventfd_write`).
+fn write_event(thread: &Thread, open: &OpenFile, counter: &EventCounter, parts: &Parts) -> SyscallResult {
+    let bytes = gather(thread, parts, 0, EVENT)?;
+    let value = bytes.as_slice().try_into().map(u64::from_le_bytes).map_err(|_| Errno::EINVAL)?;
+    let mut scheduler = scheduler();
+    if counter.add(value)? {
+        scheduler.wake_pipes();
+        Ok(EVENT)
+    } else if open.has(linux::O_NONBLOCK) {
+        Err(Errno::EAGAIN.into())
+    } else {
+        Err(CallStop::Sleep { scheduler, wait: WaitReason::Pipe, deadline: None, at_deadline: 0 })
+    }
+}
+
+/// Copies bytes to the ranges of user memory.
+fn scatter(thread: &Thread, parts: &Parts, bytes: &[u8]) -> Result<(), Errno> {
+    let mut rest = bytes;
+    for (base, len) in parts {
+        let (now, later) = rest.split_at(rest.len().min(*len as usize));
+        thread.space.write(address(*base), now)?;
+        rest = later;
+    }
+    Ok(())
+}
+
 fn read_pipe(thread: &Thread, open: &OpenFile, end: &PipeEnd, parts: &Parts) -> SyscallResult {
     if end.writes() {
         return Err(Errno::EBADF.into());
@@ -172,12 +221,7 @@ fn read_pipe(thread: &Thread, open: &OpenFile, end: &PipeEnd, parts: &Parts) -> 
         }
     }
     drop(scheduler);
-    let mut rest = &bytes[..];
-    for (base, len) in parts {
-        let (now, later) = rest.split_at(rest.len().min(*len as usize));
-        thread.space.write(address(*base), now)?;
-        rest = later;
-    }
+    scatter(thread, parts, &bytes)?;
     Ok(bytes.len() as u64)
 }
 
@@ -199,7 +243,7 @@ pub(super) fn sendfile(thread: &mut Thread, a: Arguments) -> SyscallResult {
         return Err(Errno::EINVAL.into());
     }
     let moved = match &to.target {
-        OpenTarget::Process(_) => return Err(Errno::EINVAL.into()),
+        OpenTarget::Process(_) | OpenTarget::Event(_) => return Err(Errno::EINVAL.into()),
         OpenTarget::Inode(target) => {
             let mut offset = to.offset.lock();
             let mut moved = 0;
@@ -250,6 +294,7 @@ fn write_parts(thread: &mut Thread, open: &OpenFile, parts: &Parts, at: Option<u
     match &open.target {
         OpenTarget::Pipe(end) => write_pipe(thread, open, end, parts),
         OpenTarget::Process(_) => Err(Errno::EINVAL.into()),
+        OpenTarget::Event(counter) => write_event(thread, open, counter, parts),
         OpenTarget::Inode(node) => Ok(write_inode(thread, open, node, parts, at)?),
     }
 }

@@ -136,6 +136,12 @@ impl SigActions {
         Self { of, trampoline }
     }
 
+    /// Whether a signal is ignored.
+    pub(crate) fn ignores(&self, signal: u8) -> bool {
+        let handler = self.get(signal).handler;
+        handler == SIG_IGN || handler == SIG_DFL && ignored_by_default(signal)
+    }
+
     pub(crate) fn get(&self, signal: u8) -> SigAction {
         self.of[usize::from(signal) - 1]
     }
@@ -173,8 +179,7 @@ fn ignored_by_default(signal: u8) -> bool {
 impl Thread {
     /// Whether its process ignores a signal.
     fn ignores(&self, signal: u8) -> bool {
-        let handler = self.actions.lock().get(signal).handler;
-        handler == SIG_IGN || handler == SIG_DFL && ignored_by_default(signal)
+        self.actions.lock().ignores(signal)
     }
 
     /// Whether it runs on its alternate signal stack (`on_sig_stack`).
@@ -387,6 +392,14 @@ impl Scheduler {
                 return;
             }
             self.interrupt(|thread| thread.id == id && thread.accepts(info.signal));
+        }
+    }
+
+    /// Drops the pending signals with a number that a process begins to ignore (`do_sigaction`).
+    pub(crate) fn drop_pending(&mut self, process: TaskId, signal: u8) {
+        self.process(process).pending.drop_all(signal);
+        for entry in self.threads.values_mut().filter(|entry| entry.process == process) {
+            entry.pending.drop_all(signal);
         }
     }
 

@@ -131,6 +131,12 @@ impl PendingSignals {
         count_stop();
     }
 
+    /// Removes all signals with this number.
+    pub(super) fn drop_all(&mut self, signal: u8) {
+        self.set.remove(signal);
+        self.infos.retain(|info| info.signal != signal);
+    }
+
     pub(super) fn take(&mut self, signal: u8) -> Option<SigInfo> {
         if !self.set.contains(signal) {
             return None;

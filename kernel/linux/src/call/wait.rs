@@ -1,0 +1,146 @@
+//! `wait4` and `waitid`: the ends of children (`kernel/exit.c`).
+//!
+//! Not guaranteed: stopped and continued children, because stopping is not implemented.
+
+use super::{Arguments, address};
+use crate::errno::Errno;
+use crate::file::OpenTarget;
+use crate::process::{ExitStatus, Process};
+use crate::record;
+use crate::signal::{SIGCHLD, SigInfo};
+use crate::task::{CallStop, Scheduler, SyscallResult, TaskId, Thread, WaitReason, scheduler};
+use crate::usage::Usage;
+use linux_raw_sys::general as linux;
+
+/// The children that a call waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WaitedChildren {
+    All,
+    One(TaskId),
+    Group(TaskId),
+}
+
+/// A child that has ended.
+struct EndedChild {
+    id: TaskId,
+    end: ExitStatus,
+    user: u32,
+    /// What it and its reaped children used.
+    usage: Usage,
+}
+
+/// What a wait found.
+enum WaitOutcome {
+    Ended(EndedChild),
+    /// No child has ended, and the call does not wait.
+    Nothing,
+}
+
+/// Options of both calls about which children count (`__WCLONE` and its relatives).
+const ANY_CHILD: u32 = linux::__WNOTHREAD | linux::__WCLONE | linux::__WALL;
+
+/// Whether a child counts by the signal that it sends at its end (`eligible_child`).
+fn is_eligible(child: &Process, options: u32) -> bool {
+    options & linux::__WALL != 0 || (child.exit_signal != SIGCHLD) == (options & linux::__WCLONE != 0)
+}
+
+/// Finds an ended child, and reaps it unless `WNOWAIT` is given.
+fn wait(thread: &Thread, children: WaitedChildren, options: u32) -> Result<WaitOutcome, CallStop> {
+    let mut scheduler = scheduler();
+    let me = thread.process;
+    let matches = |id: TaskId, child: &Process| {
+        let wanted = match children {
+            WaitedChildren::All => true,
+            WaitedChildren::One(wanted) => id == wanted,
+            WaitedChildren::Group(group) => child.group == group,
+        };
+        wanted && id != me && child.parent == me && is_eligible(child, options)
+    };
+    let mut known = scheduler.processes.iter().filter(|(id, child)| matches(**id, child)).peekable();
+    if known.peek().is_none() {
+        return Err(Errno::ECHILD.into());
+    }
+    // The lowest number first, so that the order does not depend on when children ended.
+    let ended = known.find_map(|(id, child)| Some((*id, child.exit_status?)));
+    let Some((id, end)) = ended.filter(|_| options & linux::WEXITED != 0) else {
+        if options & linux::WNOHANG != 0 {
+            return Ok(WaitOutcome::Nothing);
+        }
+        return Err(CallStop::Sleep { scheduler, wait: WaitReason::Child, deadline: None, at_deadline: 0 });
+    };
+    let child = scheduler.process(id);
+    let (mut usage, user) = (child.usage, child.credentials.user.real);
+    usage.add(&child.children_usage);
+    if options & linux::WNOWAIT == 0 {
+        reap(&mut scheduler, me, id, &usage);
+        drop(scheduler);
+        record::event(format_args!("reaped {:x}", id.0));
+    }
+    Ok(WaitOutcome::Ended(EndedChild { id, end, user, usage }))
+}
+
+/// Removes an ended child, whose use of the machine its parent's children get.
+fn reap(scheduler: &mut Scheduler, parent: TaskId, child: TaskId, usage: &Usage) {
+    scheduler.processes.remove(&child);
+    scheduler.process(parent).children_usage.add(usage);
+}
+
+/// `wait4`.
+pub(super) fn wait4(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let (wanted, options) = (a[0] as i32, a[2] as u32);
+    if options & !(linux::WNOHANG | linux::WUNTRACED | linux::WCONTINUED | ANY_CHILD) != 0 {
+        return Err(Errno::EINVAL.into());
+    }
+    let children = match wanted {
+        i32::MIN => return Err(Errno::ESRCH.into()),
+        -1 => WaitedChildren::All,
+        0 => WaitedChildren::Group(scheduler().process(thread.process).group),
+        1.. => WaitedChildren::One(TaskId(wanted.unsigned_abs())),
+        _ => WaitedChildren::Group(TaskId(wanted.unsigned_abs())),
+    };
+    let WaitOutcome::Ended(child) = wait(thread, children, options | linux::WEXITED)? else { return Ok(0) };
+    if a[1] != 0 {
+        thread.space.write_u32(address(a[1]), child.end.wait_status())?;
+    }
+    if a[3] != 0 {
+        thread.space.write(address(a[3]), &child.usage.bytes())?;
+    }
+    Ok(u64::from(child.id.0))
+}
+
+/// `waitid`.
+pub(super) fn waitid(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    const EVENTS: u32 = linux::WEXITED | linux::WSTOPPED | linux::WCONTINUED;
+    let (id, options) = (a[1] as i32, a[3] as u32);
+    let unknown = options & !(linux::WNOHANG | linux::WNOWAIT | EVENTS | ANY_CHILD) != 0;
+    if unknown || options & EVENTS == 0 {
+        return Err(Errno::EINVAL.into());
+    }
+    let children = match (a[0] as u32, u32::try_from(id)) {
+        (linux::P_ALL, _) => WaitedChildren::All,
+        (linux::P_PID, Ok(id @ 1..)) => WaitedChildren::One(TaskId(id)),
+        (linux::P_PGID, Ok(0)) => WaitedChildren::Group(scheduler().process(thread.process).group),
+        (linux::P_PGID, Ok(id)) => WaitedChildren::Group(TaskId(id)),
+        (linux::P_PIDFD, Ok(fd)) => {
+            let open = thread.open_file(fd.into())?;
+            let OpenTarget::Process(handle) = &open.target else { return Err(Errno::EBADF.into()) };
+            WaitedChildren::One(**handle)
+        }
+        _ => return Err(Errno::EINVAL.into()),
+    };
+    let outcome = wait(thread, children, options)?;
+    let (mut bytes, mut usage) = ([0; 128], None);
+    if let WaitOutcome::Ended(child) = outcome {
+        bytes = SigInfo::of_end(SIGCHLD, child.id, child.user, child.end).bytes();
+        usage = Some(child.usage);
+    }
+    if let Some(usage) = usage.filter(|_| a[4] != 0) {
+        thread.space.write(address(a[4]), &usage.bytes())?;
+    }
+    if a[2] != 0 {
+        // The fields that describe a child; the others stay as they are.
+        thread.space.write(address(a[2]), &bytes[..12])?;
+        thread.space.write(address(a[2]).checked_add(16).ok_or(Errno::EFAULT)?, &bytes[16..28])?;
+    }
+    Ok(0)
+}
