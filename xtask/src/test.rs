@@ -52,8 +52,8 @@ fn steps() -> Result<(), Error> {
     documented.env("RUSTDOCFLAGS", "-Dwarnings");
     // A version that the workspace has in a later one, and a crate that needs a cfg of its own.
     let mut published = cargo(&["run", "--quiet", "--locked", "--package", "cargo-pagewright", "--"]);
-    published.args(["--cfg", "page_table_multiarch:target_os=none", "test", "--quiet", "--locked", "--no-fail-fast"]);
-    published.args(["--manifest-path", "tests/published/Cargo.toml"]);
+    published.args(["--cfg", "page_table_multiarch:target_os=none", "--cfg", "patina_paging:target_os=uefi"]);
+    published.args(["test", "--quiet", "--locked", "--no-fail-fast", "--manifest-path", "tests/published/Cargo.toml"]);
     // The kernel is a workspace of its own, which `cargo fmt` in the root does not cover.
     let mut formatted = cargo(&["fmt", "--all", "--check"]);
     formatted.current_dir(workspace.workspace_root.join("kernel"));

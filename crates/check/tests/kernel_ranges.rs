@@ -163,21 +163,18 @@ fn x86_64_drops_a_global_page_of_the_kernel_by_invlpg_and_cr4_and_not_by_cr3() {
 
 #[test]
 fn a_lazy_cpu_uses_the_kernels_pages() {
-    let check = Check::<Aarch64>::new().kernel_range(kernel_range()).schedules(500);
+    let check = Check::<Aarch64>::new().kernel_range(kernel_range()).schedules(1);
     let outcome = check.explore(|harness| {
         let kernel = Kernel::boot(harness, true, Aarch64::load);
-        let unmaps = program(move |cpu: &Cpu<Aarch64>| {
+        harness.cpu(1).read(PAGE).expect("it is mapped");
+        harness.cpu(1).set_lazy(true);
+        vec![program(move |cpu: &Cpu<Aarch64>| {
             cpu.call("vunmap", |cpu| {
                 cpu.will_reduce(PageRange::page(PAGE), Rights::empty());
                 cpu.swap(entry(kernel.tables[3], Level::PTE), 0);
                 cpu.publish();
             });
-        });
-        let thread = program(|cpu: &Cpu<Aarch64>| {
-            cpu.set_lazy(true);
-            let _ = cpu.read(PAGE);
-        });
-        vec![unmaps, thread]
+        })]
     });
     outcome.expect_violation(Rule::Rights);
 }

@@ -18,7 +18,11 @@ pub(crate) fn execute(
 ) {
     match instruction {
         Privileged::Invlpg(operand) => {
-            cpu.flush_page(VirtAddr::new(operand.address(registers, next)), InvalidateScope::Local);
+            let va = VirtAddr::new(operand.address(registers, next));
+            // Of the PCID in CR3, which has a value before the test loads a root, too.
+            let tag = Tag::new(cpu.read_cr3() as u16 & 0xfff);
+            let target = InvalidateTarget::Page { tag, va, level: Level::PTE, last_level: false };
+            cpu.invalidate(Invalidate { scope: InvalidateScope::Local, target });
         }
         Privileged::Invpcid { kind, descriptor } => {
             let [pcid, va] = read(descriptor.address(registers, next));

@@ -73,7 +73,7 @@ mod execute;
 mod stores;
 mod thunk;
 
-pub use stores::map_memory;
+pub use stores::{FIRST_IDENTITY_FRAME, map_identity, map_memory};
 
 use pagewright_check::{Check, X86_64, program};
 use std::sync::Once;

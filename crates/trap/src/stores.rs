@@ -72,9 +72,29 @@ struct Step {
     pages: (usize, usize),
 }
 
+/// The addresses of the second mapping.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    /// Where physical address 0 lies.
+    base: usize,
+    /// The bytes from there that are not mapped.
+    skip: usize,
+    /// The bytes of memory.
+    len: usize,
+}
+
+impl Window {
+    const NONE: Self = Self { base: 0, skip: 0, len: 0 };
+
+    /// The physical address of `address`, if it is mapped.
+    fn offset(self, address: usize) -> Option<usize> {
+        let at = address.wrapping_sub(self.base);
+        (self.skip..self.len).contains(&at).then_some(at)
+    }
+}
+
 thread_local! {
-    /// The first address of the second mapping, and its length.
-    static WINDOW: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    static WINDOW: Cell<Window> = const { Cell::new(Window::NONE) };
     static REDIRECTED: Cell<Redirected> = const { Cell::new(Redirected::Privileged) };
     static STEP: Cell<Option<Step>> = const { Cell::new(None) };
     /// The stops at the last tick, and the ticks since they changed.
@@ -90,9 +110,9 @@ pub(crate) fn redirected_for() -> Redirected {
 
 /// Changes the protection of pages of the window.
 fn protect(pages: (usize, usize), protection: c_int) {
-    let (base, len) = WINDOW.get();
+    let Window { base, skip, len } = WINDOW.get();
     let (first, end) = (pages.0 * PAGE, (pages.1 + 1) * PAGE);
-    if end <= len {
+    if skip <= first && end <= len {
         // SAFETY: INV-TRAP-STORE: the pages are of the second mapping, which this file owns.
         unsafe { libc::mprotect((base + first) as *mut c_void, end - first, protection) };
     }
@@ -100,12 +120,8 @@ fn protect(pages: (usize, usize), protection: c_int) {
 
 /// A page fault at `address`.
 pub(crate) fn on_fault(address: usize, registers: &mut [greg_t]) -> Handled {
-    let (base, len) = WINDOW.get();
-    let within = address.wrapping_sub(base) < len;
-    if !within || registers[libc::REG_ERR as usize] & WRITE_FAULT == 0 {
-        return Handled::No;
-    }
-    let at = address - base;
+    let is_write = registers[libc::REG_ERR as usize] & WRITE_FAULT != 0;
+    let Some(at) = WINDOW.get().offset(address).filter(|_| is_write) else { return Handled::No };
     if let Some(step) = STEP.get() {
         // The instruction crosses into another page.
         let pages = (step.pages.0.min(at / PAGE), step.pages.1.max(at / PAGE));
@@ -201,18 +217,41 @@ pub(crate) fn spin() {
 pub fn map_memory(ram: &[AtomicU64], machine: Rc<dyn TrappedMachine>) -> Rc<dyn SecondMapping> {
     const _: MapMemory = map_memory;
     crate::route();
-    assert!(WINDOW.get().1 == 0, "a check whose stores trap runs inside another");
+    map_at(None, ram, machine)
+}
+
+/// The first frame that [`map_identity`] maps: Linux maps nothing below (`vm.mmap_min_addr`).
+pub const FIRST_IDENTITY_FRAME: Pfn = Pfn::new(16);
+
+/// As [`map_memory`], with each frame at its own physical address.
+///
+/// For code that reaches tables by their physical address. Frames below [`FIRST_IDENTITY_FRAME`]
+/// are not mapped, so the test allocates them before all others and leaves them unused.
+///
+/// # Panics
+/// As [`map_memory`], and when something of the process is mapped there.
+pub fn map_identity(ram: &[AtomicU64], machine: Rc<dyn TrappedMachine>) -> Rc<dyn SecondMapping> {
+    const _: MapMemory = map_identity;
+    crate::route();
+    map_at(Some(FIRST_IDENTITY_FRAME.index()), ram, machine)
+}
+
+/// Maps memory a second time: anywhere, or at its physical address from page `first` on.
+fn map_at(first: Option<usize>, ram: &[AtomicU64], machine: Rc<dyn TrappedMachine>) -> Rc<dyn SecondMapping> {
+    assert!(WINDOW.get().len == 0, "a check whose stores trap runs inside another");
     let (own, len) = (ram.as_ptr().expose_provenance(), size_of_val(ram));
     assert!(own.is_multiple_of(PAGE) && len.is_multiple_of(PAGE), "memory is not whole pages");
-    let second = map_twice(own, len);
-    WINDOW.set((second, len));
+    let window = map_twice(own, len, first);
+    WINDOW.set(window);
     MACHINE.set(Some(machine));
     READ_ONLY.set(vec![false; len / PAGE]);
-    Rc::new(Mapped { second, len, timer: Timer::start() })
+    Rc::new(Mapped { window, timer: Timer::start() })
 }
 
 /// Replaces the pages at `own` by those of a new memory file, and maps the file again.
-fn map_twice(own: usize, len: usize) -> usize {
+///
+/// From page `identity` on at its own offset, if that is given.
+fn map_twice(own: usize, len: usize, identity: Option<usize>) -> Window {
     // SAFETY: the name is a C string.
     let file = unsafe { libc::memfd_create(c"pagewright".as_ptr(), libc::MFD_CLOEXEC) };
     assert!(file >= 0, "the host has no memory file");
@@ -225,24 +264,29 @@ fn map_twice(own: usize, len: usize) -> usize {
         let fixed = libc::MAP_SHARED | libc::MAP_FIXED;
         libc::mmap(own as *mut c_void, len, PROT_READ | PROT_WRITE, fixed, file, 0)
     };
-    // SAFETY: the kernel chooses an address where nothing is mapped.
-    let second = unsafe { libc::mmap(ptr::null_mut(), len, PROT_READ | PROT_WRITE, libc::MAP_SHARED, file, 0) };
+    let skip = identity.unwrap_or(0) * PAGE;
+    let (at, flags) = match identity {
+        Some(_) => (skip as *mut c_void, libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE),
+        None => (ptr::null_mut(), libc::MAP_SHARED),
+    };
+    let rest = len.saturating_sub(skip);
+    // SAFETY: the kernel maps it where nothing is mapped, or refuses.
+    let second = unsafe { libc::mmap(at, rest, PROT_READ | PROT_WRITE, flags, file, skip as libc::off_t) };
     // SAFETY: the file is open, and the mappings keep its pages.
     unsafe { libc::close(file) };
     assert!(first as usize == own && second != libc::MAP_FAILED, "the host cannot map memory twice");
-    second.expose_provenance()
+    Window { base: second.expose_provenance() - skip, skip, len }
 }
 
 /// The second mapping; it is unmapped when this is dropped.
 struct Mapped {
-    second: usize,
-    len: usize,
+    window: Window,
     timer: Timer,
 }
 
 impl SecondMapping for Mapped {
     fn address(&self) -> usize {
-        self.second
+        self.window.base
     }
 
     fn set_trap(&self, frame: Pfn, traps: bool) {
@@ -258,11 +302,12 @@ impl SecondMapping for Mapped {
 impl Drop for Mapped {
     fn drop(&mut self) {
         self.timer.stop();
-        WINDOW.set((0, 0));
+        WINDOW.set(Window::NONE);
         STEP.set(None);
         MACHINE.take();
+        let Window { base, skip, len } = self.window;
         // SAFETY: the mapping is this value's; the code that had pointers into it has ended.
-        unsafe { libc::munmap(self.second as *mut c_void, self.len) };
+        unsafe { libc::munmap((base + skip) as *mut c_void, len - skip) };
     }
 }
 
