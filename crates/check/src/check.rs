@@ -4,9 +4,10 @@
 //! its own file.
 
 use crate::current::Entered;
+use crate::exhaustive::{ActReduction, Enumerated, SearchBounds, enumerate};
 use crate::harness::{CpuProgram, Harness};
 use crate::outcome::CheckOutcome;
-use crate::search::{ForeignToken, Search, SearchPlan, replay, search};
+use crate::search::{ForeignToken, Search, SearchPlan, replay, search, search_all};
 use crate::testbench::{Attempt, RunDetail, Testbench};
 use crate::trapping::{MapMemory, build_number};
 use pagewright_arch::{Effects, Isa};
@@ -15,6 +16,7 @@ use pagewright_sim::explore::{self, Chooser, ExploreSettings, ReplayToken};
 use pagewright_sim::{MachineConfig, PointerStores};
 use pagewright_types::{CpuId, PageRange};
 use std::marker::PhantomData;
+use std::ops::ControlFlow;
 
 /// The environment variable that holds a token to replay.
 pub(crate) const REPLAY: &str = "PAGEWRIGHT_REPLAY";
@@ -27,6 +29,7 @@ pub struct Check<I> {
     settings: ExploreSettings,
     pointer_stores: PointerStores,
     map_memory: Option<MapMemory>,
+    exhaustive: Option<SearchBounds>,
     isa: PhantomData<fn() -> I>,
 }
 
@@ -46,7 +49,9 @@ impl<I: Isa> Check<I> {
         let config = config.unwrap_or_else(|error| panic!("the default machine: {error}"));
         let (plan, settings) = (SearchPlan::default(), ExploreSettings::default());
         let pointer_stores = PointerStores::Unseen;
-        Self { config, plan, settings, pointer_stores, map_memory: None, isa: PhantomData }.cpus(2).memory("1M")
+        Self { config, plan, settings, pointer_stores, map_memory: None, exhaustive: None, isa: PhantomData }
+            .cpus(2)
+            .memory("1M")
     }
 
     /// Sets the number of CPUs.
@@ -149,6 +154,21 @@ impl<I: Isa> Check<I> {
         self
     }
 
+    /// Tries all schedules with at most `preemptions` preemptions and `acts` acts of the machine.
+    ///
+    /// See [`SearchBounds`]. Each class of schedules that differ by the order of steps that commute
+    /// is tried once. A later [`Check::schedules`] limits the number of schedules; if the search
+    /// reaches it, the text of the outcome says that it is not complete. Keep programs small.
+    #[must_use]
+    pub fn exhaustive(mut self, preemptions: u32, acts: u32) -> Self {
+        self.exhaustive = Some(SearchBounds { preemptions, acts });
+        self.plan.schedules = u32::MAX;
+        // Nothing in flight moves by itself: each act is counted.
+        self.settings.max_wait = u32::MAX;
+        self.settings.walks = u8::try_from(acts.max(1)).unwrap_or(u8::MAX);
+        self
+    }
+
     /// Sets the seed of all random choices.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
@@ -186,8 +206,29 @@ impl<I: Isa> Check<I> {
                 Err(foreign) => eprintln!("{REPLAY} is not used: {foreign}"),
             }
         }
-        let search = search(&self.plan, &mut |chooser, detail| self.attempt(&setup, chooser, detail));
+        let attempt = &mut |chooser: &mut dyn Chooser, detail| self.attempt(&setup, chooser, detail);
+        let search = match self.exhaustive {
+            Some(bounds) => search_all(&self.plan, bounds, attempt),
+            None => search(&self.plan, attempt),
+        };
         self.outcome(search, false)
+    }
+
+    /// Runs all schedules within the bounds of [`Check::exhaustive`], and visits each run.
+    ///
+    /// It goes on after a finding. Without bounds it runs the default schedule.
+    ///
+    /// # Panics
+    /// As [`Check::explore`].
+    pub fn enumerate(
+        &self,
+        reduction: ActReduction,
+        setup: impl Fn(&Harness<I>) -> Vec<CpuProgram<I>>,
+        visit: &mut dyn FnMut(&Attempt) -> ControlFlow<()>,
+    ) -> Enumerated {
+        let bounds = self.exhaustive.unwrap_or(SearchBounds { preemptions: 0, acts: 0 });
+        let attempt = &mut |chooser: &mut dyn Chooser, detail| self.attempt(&setup, chooser, detail);
+        enumerate(bounds, reduction, attempt, visit)
     }
 
     /// Runs only the schedule of `token`.

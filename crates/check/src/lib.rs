@@ -82,6 +82,7 @@ mod check;
 mod control;
 mod cpu;
 mod current;
+mod exhaustive;
 mod explain;
 mod finding;
 mod harness;
@@ -94,6 +95,7 @@ mod trapping;
 pub use check::Check;
 pub use cpu::{Cpu, PendingIpis};
 pub use current::{current, try_current};
+pub use exhaustive::{ActReduction, Enumerated, SearchBounds, enumerate};
 pub use explain::explain;
 pub use finding::CheckFinding;
 pub use harness::{CpuProgram, Harness, HarnessLock, Unranked, program};
@@ -102,10 +104,10 @@ pub use outcome::CheckOutcome;
 pub use pagewright_arch::{Aarch64, Invalidate, InvalidateScope, InvalidateTarget, Isa, X86_64};
 pub use pagewright_model::{Antecedent, Rule, Tally, Violation};
 pub use pagewright_sim::PageFault;
-pub use pagewright_sim::explore::{Chooser, ReplayToken, ReplayTokenError, stops_so_far};
+pub use pagewright_sim::explore::{Chooser, Footprint, ReplayToken, ReplayTokenError, stops_so_far};
 pub use pagewright_types::{
     Access, CpuId, CpuMask, IsaKind, Level, Order, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr,
 };
-pub use search::{FailingSchedule, ForeignToken, Search, SearchPlan, replay, search};
+pub use search::{FailingSchedule, ForeignToken, Search, SearchPlan, replay, search, search_all};
 pub use testbench::{Attempt, RunDetail, Testbench};
 pub use trapping::{MapMemory, SecondMapping, TrappedMachine};

@@ -5,6 +5,7 @@
 //! something to judge: silence of a rule that judged nothing proves nothing (INV-CHECK-JUDGED).
 
 use crate::check::REPLAY;
+use crate::exhaustive::SearchBounds;
 use crate::explain::{explain, rows};
 use crate::finding::CheckFinding;
 use crate::search::{FailingSchedule, Search};
@@ -189,12 +190,21 @@ impl fmt::Display for Many {
 impl fmt::Display for CheckOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { isa, cpus, seed, replayed, search, .. } = self;
-        let Search { schedules, distinct, steps, .. } = search;
+        let Search { schedules, distinct, steps, exhaustive, .. } = search;
         let machine = format!("{}, {isa}", Many(u64::from(*cpus), "CPU"));
         let Some(found) = &search.failing else {
             let clean = if self.is_vacuous() { "NOTHING JUDGED" } else { "clean" };
             let schedules = Many(u64::from(*schedules), "schedule");
-            writeln!(f, "{clean}: {schedules} ({distinct} distinct, {steps} steps) on {machine}, seed {seed}")?;
+            match exhaustive {
+                None => {
+                    writeln!(f, "{clean}: {schedules} ({distinct} distinct, {steps} steps) on {machine}, seed {seed}")?
+                }
+                Some((bounds, done)) => {
+                    let complete = if done.complete { "complete" } else { "NOT COMPLETE" };
+                    writeln!(f, "{clean}, {complete} for {bounds} ({schedules}, {steps} steps) on {machine}")?;
+                    writeln!(f, "  acts: {}", SearchBounds::acts_of(*isa))?;
+                }
+            }
             return self.judged().fmt(f);
         };
         for (index, finding) in found.attempt.findings_by_schedule_step().iter().enumerate() {
@@ -206,9 +216,12 @@ impl fmt::Display for CheckOutcome {
         match (replayed, default_schedule) {
             (true, _) => writeln!(f, "in the schedule of the token, on {machine}:\n")?,
             (false, true) => writeln!(f, "in the default schedule on {machine}, without a race:\n")?,
-            (false, false) => {
-                writeln!(f, "in schedule {schedules} of seed {seed} on {machine}, shrunk:\n")?;
-            }
+            (false, false) => match exhaustive {
+                None => writeln!(f, "in schedule {schedules} of seed {seed} on {machine}, shrunk:\n")?,
+                Some((bounds, _)) => {
+                    writeln!(f, "in schedule {schedules} of those for {bounds} on {machine}, shrunk:\n")?
+                }
+            },
         }
         f.write_str(&explain(&found.attempt))?;
         write!(f, "\nreplay this run with {REPLAY}={}", found.printed_token())

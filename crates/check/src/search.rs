@@ -12,6 +12,7 @@
 //!
 //! Not guaranteed: that no schedule is tried twice. [`Search::distinct`] counts those that differ.
 
+use crate::exhaustive::{ActReduction, Enumerated, SearchBounds, enumerate};
 use crate::finding::CheckFinding;
 use crate::testbench::{Attempt, RunDetail};
 use pagewright_model::Tally;
@@ -20,6 +21,7 @@ use pagewright_sim::explore::{
 };
 use rustc_hash::FxHashSet;
 use std::fmt;
+use std::ops::ControlFlow;
 
 /// The limits of a search, and its seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +41,7 @@ impl Default for SearchPlan {
 }
 
 /// The result of a search.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Search {
     /// Schedules tried, those of shrinking excluded.
     pub schedules: u32,
@@ -53,6 +55,8 @@ pub struct Search {
     pub pointer_stores: u64,
     /// The first schedule with a finding.
     pub failing: Option<FailingSchedule>,
+    /// The bounds and the extent of an exhaustive search.
+    pub exhaustive: Option<(SearchBounds, Enumerated)>,
 }
 
 impl FailingSchedule {
@@ -64,6 +68,14 @@ impl FailingSchedule {
 }
 
 impl Search {
+    fn count(&mut self, run: &Attempt, is_new: bool) {
+        self.schedules += 1;
+        self.distinct += u32::from(is_new);
+        self.steps += u64::from(run.report.steps);
+        self.tally += &run.tally;
+        self.pointer_stores += run.pointer_stores;
+    }
+
     /// The search that `token` alone makes.
     pub(crate) fn of_replay(token: &ReplayToken, attempt: Attempt) -> Self {
         let (steps, tally) = (u64::from(attempt.report.steps), attempt.tally.clone());
@@ -71,7 +83,7 @@ impl Search {
         let bad = !attempt.findings.is_empty();
         let failing =
             bad.then(|| FailingSchedule { token: token.clone(), shrunk: token.clone(), attempt, shrink_runs: 0 });
-        Self { schedules: 1, distinct: 1, steps, tally, pointer_stores, failing }
+        Self { schedules: 1, distinct: 1, steps, tally, pointer_stores, failing, exhaustive: None }
     }
 }
 
@@ -155,23 +167,46 @@ fn strategy(numbers: &mut SplitMix64, index: u32, length: u32) -> ScheduleStrate
 /// `attempt` makes a fresh machine and runs it under the chooser. The same choices must give the
 /// same run.
 pub fn search(plan: &SearchPlan, attempt: &mut dyn FnMut(&mut dyn Chooser, RunDetail) -> Attempt) -> Search {
-    let tally = Tally::default();
-    let mut search = Search { schedules: 0, distinct: 0, steps: 0, tally, pointer_stores: 0, failing: None };
+    let mut search = Search::default();
     let (mut traces, mut numbers, mut length) = (FxHashSet::default(), SplitMix64(plan.seed), 1);
     for index in 0..plan.schedules {
         let strategy = strategy(&mut numbers, index, length);
         let run = attempt(&mut *strategy.chooser(), RunDetail::Quick);
-        search.schedules += 1;
-        search.distinct += u32::from(traces.insert(run.report.trace));
-        search.steps += u64::from(run.report.steps);
+        search.count(&run, traces.insert(run.report.trace));
         length = (search.steps / u64::from(search.schedules)) as u32;
-        search.tally += &run.tally;
-        search.pointer_stores += run.pointer_stores;
         if let Some(finding) = run.findings.first() {
             let token = ReplayToken { fingerprint: run.fingerprint, strategy };
             search.failing = Some(shrink_failing(plan, token, finding, run.report.schedule.clone(), attempt));
             break;
         }
+    }
+    search
+}
+
+/// Tries all schedules within `bounds` until one has a finding, and shrinks that one.
+///
+/// `plan` limits the number of schedules. See [`enumerate`] for `attempt`.
+pub fn search_all(
+    plan: &SearchPlan,
+    bounds: SearchBounds,
+    attempt: &mut dyn FnMut(&mut dyn Chooser, RunDetail) -> Attempt,
+) -> Search {
+    let (mut search, mut failed) = (Search::default(), None);
+    let done = enumerate(bounds, ActReduction::Commuting, attempt, &mut |run| {
+        search.count(run, true);
+        match run.findings.first() {
+            Some(finding) => {
+                failed = Some((run.fingerprint, finding.clone(), run.report.schedule.clone()));
+                ControlFlow::Break(())
+            }
+            None if search.schedules >= plan.schedules => ControlFlow::Break(()),
+            None => ControlFlow::Continue(()),
+        }
+    });
+    search.exhaustive = Some((bounds, done));
+    if let Some((fingerprint, finding, schedule)) = failed {
+        let token = ReplayToken { fingerprint, strategy: ScheduleStrategy::List(schedule.clone()) };
+        search.failing = Some(shrink_failing(plan, token, &finding, schedule, attempt));
     }
     search
 }

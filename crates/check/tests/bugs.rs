@@ -44,6 +44,28 @@ fn fixed_versions_are_clean_over_as_many_schedules() {
     }
 }
 
+/// Bugs that need no preemption and no act, or at most this many of them, and few schedules.
+const EXHAUSTIVELY: [(&str, u32, u32); 5] = [
+    ("LiteBox #848", 1, 0),
+    ("OSv #1475", 1, 0),
+    ("seL4 #107", 1, 0),
+    ("Zephyr #98344", 2, 0),
+    ("tgoskits #2009", 0, 1),
+];
+
+#[test]
+fn an_exhaustive_search_finds_bugs_and_is_complete_and_clean_on_their_fixes() {
+    for (name, preemptions, acts) in EXHAUSTIVELY {
+        let Some(bug) = BUGS.iter().find(|bug| bug.name == name) else { panic!("no bug is called {name}") };
+        let mode = RunMode::Exhaustive { preemptions, acts, schedules: 3000 };
+        let shipped = (bug.check)(Version::Shipped, &mode);
+        assert!(shipped.finding().is_some_and(|finding| bug.found_by.is(finding)), "{name}\n{shipped}");
+        let fixed = (bug.check)(Version::Fixed, &mode);
+        let complete = fixed.search().exhaustive.is_some_and(|(_, done)| done.complete);
+        assert!(complete && fixed.search().failing.is_none(), "{name}\n{fixed}");
+    }
+}
+
 #[test]
 fn the_page_of_named_bugs_is_that_of_the_corpus() {
     assert_eq!(corpus::markdown(), include_str!("../../../docs/named-bugs.md"), "run the example bugs with --markdown");

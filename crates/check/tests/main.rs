@@ -10,6 +10,7 @@ mod common;
 mod corpus;
 mod current;
 mod deferred_flushes;
+mod exhaustive;
 mod freed_frames;
 mod invalidations;
 mod kernel_ranges;

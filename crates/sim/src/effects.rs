@@ -9,6 +9,7 @@ use crate::backend::{SimLocks, running};
 use crate::core::Root;
 use crate::cost::Cost;
 use crate::event::MachineEvent;
+use crate::explore::footprint::{Touch, Touched};
 use crate::explore::{InFlight, StopPoint};
 use crate::machine::{AllocationFailure, Allocations, Sim};
 use pagewright_arch::{Caps, Effects, Invalidate, Isa, Pte, PteSlot};
@@ -30,6 +31,7 @@ impl<I: Isa> Sim<I> {
     fn exchange(&self, slot: PteSlot, pte: Pte) -> Pte {
         let word = self.0.ram.word(slot.addr());
         if self.0.exploring.get() {
+            self.touch_stored(slot, pte, Pte::from_raw(word.load(Ordering::Relaxed)));
             match I::KIND {
                 IsaKind::X86_64 => {
                     self.drain_local_stores();
@@ -61,6 +63,8 @@ impl<I: Isa> Sim<I> {
     #[inline]
     fn store_word(&self, slot: PteSlot, pte: Pte) {
         if self.0.exploring.get() {
+            let before = self.0.ram.word(slot.addr()).load(Ordering::Relaxed);
+            self.touch_stored(slot, pte, Pte::from_raw(before));
             self.buffer_store(slot, pte);
         } else {
             self.0.ram.word(slot.addr()).store(pte.raw(), Ordering::Release);
@@ -83,6 +87,7 @@ impl<I: Isa> Sim<I> {
     pub fn install_kernel_root(&self, root: Pfn) {
         assert!(I::KIND == IsaKind::Aarch64, "x86-64 has one root for both halves");
         self.stop_before(StopPoint::InstallKernelRoot(root));
+        self.touch_root_installed(false);
         self.pay(Cost::SwitchRoot);
         self.here().kernel_root.set(Some((root, self.id_of_root(root))));
         self.judge_kernel_loaded(root);
@@ -216,6 +221,7 @@ impl<I: Isa> Effects for Sim<I> {
     fn install_root(&self, root: Pfn, tag: Tag, keep: bool) {
         let tag = self.tag_in_use(tag);
         self.stop_before(StopPoint::InstallRoot(root, tag));
+        self.touch_root_installed(!keep || !self.0.caps.tagged);
         self.pay(Cost::SwitchRoot);
         if I::KIND == IsaKind::X86_64 {
             // MOV CR3 serialises: earlier stores are visible, and walks in flight end.
@@ -279,6 +285,7 @@ impl<I: Isa> Effects for Sim<I> {
     #[inline]
     fn declare(&self, fact: Fact) {
         self.stop_before(StopPoint::Declare(fact));
+        self.touch_declared(fact);
         if self.0.judged.get() {
             self.judge_fact(fact);
         }
@@ -286,6 +293,7 @@ impl<I: Isa> Effects for Sim<I> {
 
     fn set_lazy(&self, lazy: bool) {
         self.stop_before(StopPoint::Lazy(lazy));
+        self.touch_all_judged();
         if self.here().lazy.replace(lazy) && !lazy {
             self.judge_loaded();
         }
@@ -306,6 +314,7 @@ impl<I: Isa> Effects for Sim<I> {
     }
 
     fn read(&self, from: PhysAddr, to: &mut [u8]) {
+        self.touch(|| Touch::reads(Touched::Memory, (from.raw(), from.raw() + to.len() as u64)));
         self.0.ram.read(from, to);
     }
 

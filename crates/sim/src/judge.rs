@@ -14,6 +14,7 @@
 
 use crate::access::Translation;
 use crate::core::{Core, Root};
+use crate::explore::footprint::{Touch, Touched, word};
 use crate::explore::{WalkState, WalkersView};
 use crate::machine::Sim;
 use crate::reach_counts::ReachCounts;
@@ -143,6 +144,8 @@ impl<I: Isa> Sim<I> {
 
     /// Tells the judge that the current CPU has stored an entry through a pointer.
     pub(crate) fn judge_pointer_stored(&self, slot: PteSlot, old: Pte, new: Pte) {
+        self.touch_stored(slot, new, old);
+        self.touch(|| Touch::writes(Touched::WalkersView, word(slot.addr())));
         self.with_judge(|judge| {
             judge.pointer_stored(self, self.0.current.get(), slot.addr(), old.raw(), new.raw());
         });

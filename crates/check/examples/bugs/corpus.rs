@@ -81,6 +81,15 @@ pub(crate) enum RunMode<'a> {
         /// The most schedules to try.
         schedules: u32,
     },
+    /// Search all schedules within bounds.
+    Exhaustive {
+        /// The most preemptions in a schedule.
+        preemptions: u32,
+        /// The most acts of the machine in a schedule.
+        acts: u32,
+        /// The most schedules to try.
+        schedules: u32,
+    },
     /// Replay the schedule of a token.
     Replay(&'a ReplayToken),
 }
@@ -137,6 +146,9 @@ impl RunMode<'_> {
     fn run<I: Isa>(&self, check: Check<I>, setup: impl Fn(&Harness<I>) -> Vec<CpuProgram<I>>) -> CheckOutcome {
         match *self {
             Self::Search { seed, schedules } => check.seed(seed).schedules(schedules).explore(setup),
+            Self::Exhaustive { preemptions, acts, schedules } => {
+                check.exhaustive(preemptions, acts).schedules(schedules).explore(setup)
+            }
             Self::Replay(token) => check.replay(token, setup).unwrap_or_else(|foreign| panic!("{foreign}")),
         }
     }

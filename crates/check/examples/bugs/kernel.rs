@@ -4,12 +4,12 @@
 //! 3A §4.5, Arm ARM D8.3). It never flushes: the program of each bug flushes as its kernel did.
 
 use crate::corpus::Version;
+use pagewright_arch::Effects;
 use pagewright_check::{
     Cpu, Harness, HarnessLock, Invalidate, InvalidateScope, InvalidateTarget, Isa, IsaKind, Level, PageRange, Pfn,
     PhysAddr, Rights, Tag, VirtAddr, X86_64,
 };
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
 /// The tag under which the space of [`Space::run_everywhere`] is loaded.
 pub(crate) const TAG: Tag = Tag::new(1);
@@ -39,7 +39,8 @@ impl Space {
         let space = Rc::new(Self { tables, lock: HarnessLock::new(()) });
         for (level, below) in [Level::PGD, Level::PUD, Level::PMD].into_iter().zip(&space.tables[1..]) {
             let entry = match I::KIND {
-                IsaKind::X86_64 => 0b111,
+                // A, U/S, R/W, P: as Linux, which sets the accessed bit itself.
+                IsaKind::X86_64 => 0b10_0111,
                 IsaKind::Aarch64 => 0b11,
             };
             harness.cpu(0).store(space.entry(level, 0), below.base().raw() | entry);
@@ -73,9 +74,9 @@ impl Space {
     pub(crate) fn map<I: Isa>(&self, cpu: &Cpu<I>, index: u64, pfn: Pfn, rights: Rights) {
         let writable = rights.contains(Rights::WRITE);
         let bits = match (I::KIND, writable) {
-            // XD, U/S, P; R/W.
-            (IsaKind::X86_64, false) => 1 << 63 | 0b101,
-            (IsaKind::X86_64, true) => 1 << 63 | 0b111,
+            // XD, A, U/S, P; D, R/W.
+            (IsaKind::X86_64, false) => 1 << 63 | 0b10_0101,
+            (IsaKind::X86_64, true) => 1 << 63 | 0b110_0111,
             // UXN, PXN, nG, AF, inner shareable, AP[1], page; AP[2].
             (IsaKind::Aarch64, true) => 0b11 << 53 | 0b1111 << 8 | 1 << 6 | 0b11,
             (IsaKind::Aarch64, false) => 0b11 << 53 | 0b1111 << 8 | 0b11 << 6 | 0b11,
@@ -109,12 +110,14 @@ fn frame_of(entry: u64) -> Option<Pfn> {
 
 /// Stores the first word of a frame by physical address, as the kernel.
 pub(crate) fn fill<I: Isa>(harness: &Harness<I>, pfn: Pfn, value: u64) {
-    harness.ram()[pfn.index() * Level::ENTRIES].store(value, Ordering::Release);
+    harness.sim().write(pfn.base(), &value.to_le_bytes());
 }
 
 /// Copies the first word of a frame by physical address, as the kernel copies a page.
 pub(crate) fn copy<I: Isa>(harness: &Harness<I>, from: Pfn, to: Pfn) {
-    fill(harness, to, harness.ram()[from.index() * Level::ENTRIES].load(Ordering::Acquire));
+    let mut value = [0; 8];
+    harness.sim().read(from.base(), &mut value);
+    fill(harness, to, u64::from_le_bytes(value));
 }
 
 /// A thread that reads `pages` pages twice and ignores page faults.

@@ -51,6 +51,7 @@ impl<I: Isa> Sim<I> {
             };
             if let Some(hit) = answer {
                 if !hit.entry.rights().allow(access) {
+                    self.touch_dropped_on_fault(va);
                     drop_on_fault(I::KIND, &mut core.tlbs.borrow_mut(), root.tag, va);
                     return Err(self.refused(core, va, access, true));
                 }
@@ -61,6 +62,7 @@ impl<I: Isa> Sim<I> {
             match self.walk_in_steps(cpu, core, root, va, access) {
                 WalkOutcome::Found(hit) => return Ok(self.accessed_in_steps(cpu, va, access, times, (hit, false))),
                 WalkOutcome::Refused { present } => {
+                    self.touch_dropped_on_fault(va);
                     drop_on_fault(I::KIND, &mut core.tlbs.borrow_mut(), root.tag, va);
                     return Err(self.refused(core, va, access, present));
                 }
@@ -79,6 +81,7 @@ impl<I: Isa> Sim<I> {
         (hit, cached): (TlbHit, bool),
     ) -> Translation {
         let found = self.accessed(self.core(cpu), va, access, times, hit);
+        self.touch_accessed(found.pfn.base().add(va.page_offset()), access);
         if self.0.judged.get() {
             self.judge_access(cpu, va, access, found, cached);
         }

@@ -14,6 +14,7 @@
 //! one of the two is used.
 
 use super::coroutine::{self, Resume};
+use super::footprint::{EVERYWHERE, Footprint, Touch, Touched, span, word};
 use super::point::StopPoint;
 use super::stores::{Observer, Stores, WalkersView};
 use super::walks::{Broadcast, Serial, WalkInFlight, WalkState, removes, tag_named};
@@ -43,6 +44,12 @@ pub(crate) struct InFlight {
     next: Cell<u64>,
     /// Steps taken in the current run.
     pub(crate) step: Cell<u64>,
+    /// The footprint of the current step, while it is recorded.
+    pub(crate) footprint: RefCell<Option<Footprint>>,
+    /// Whether the run has stored another entry over a live one, which later stores may break.
+    pub(crate) replaced_live: Cell<bool>,
+    /// Broadcasts issued in the current run.
+    issued: Cell<u64>,
 }
 
 /// What is in flight on one CPU.
@@ -75,6 +82,13 @@ pub(crate) enum TlbAnswer {
     Translation(Option<TlbHit>),
     /// Conflicting translations were found, and the access is aborted (arm64).
     ConflictAbort,
+}
+
+impl CpuInFlight {
+    /// Whether a speculative walk for `va` is in flight.
+    pub(crate) fn speculates(&self, va: VirtAddr) -> bool {
+        self.walks.borrow().iter().any(|walk| !walk.demanded && walk.va == va)
+    }
 }
 
 impl InFlight {
@@ -115,6 +129,7 @@ impl<I: Isa> Sim<I> {
 
     /// Starts a walk for `va` on `core`, from the lowest table that its walk caches name.
     pub(crate) fn start_walk(&self, core: &Core, root: Root, va: VirtAddr, access: Access, demanded: bool) -> Serial {
+        self.touch_walk_start(va);
         let start = core.tlbs.borrow_mut().walk_start(root.tag, va);
         let state = WalkState::Table(start.unwrap_or_else(|| WalkPosition::from_root(root.table)));
         let serial = self.0.in_flight.serial();
@@ -143,6 +158,7 @@ impl<I: Isa> Sim<I> {
             WalkState::Table(position) => position,
             WalkState::Leaf(found) => {
                 let walk = walks.remove(at);
+                self.touch(|| Touch::writes(Touched::Translations(cpu), span(walk.va, found.level)));
                 self.record_late_fill(cpu, &walk);
                 let mut tlbs = core.tlbs.borrow_mut();
                 let side = Side::of(walk.access);
@@ -155,6 +171,7 @@ impl<I: Isa> Sim<I> {
         let memory = WalkersView { ram: &self.0.ram, stores: &self.0.in_flight.stores };
         let mode = (I::KIND, self.0.config.privilege_at(walk.va));
         let step = position.step(mode, &memory, walk.va, walk.access);
+        self.touch_walk_read(cpu, position, walk.va, step);
         self.record_walked(walk.root, walk.va, position, step);
         match step {
             WalkStep::Down { next, .. } => {
@@ -208,6 +225,8 @@ impl<I: Isa> Sim<I> {
 
     /// Looks `va` up in the TLBs of `core`; the schedule chooses among conflicting translations.
     pub(crate) fn tlb_lookup(&self, core: &Core, side: Side, root: Root, va: VirtAddr) -> TlbAnswer {
+        self.touch(|| Touch::reads(Touched::Translations(self.0.current.get()), span(va, Level::PTE)));
+        self.touch(|| Touch::reads(Touched::Root(self.0.current.get()), EVERYWHERE));
         let mut answers: Vec<TlbHit> = Vec::new();
         {
             let mut tlbs = core.tlbs.borrow_mut();
@@ -253,6 +272,7 @@ impl<I: Isa> Sim<I> {
     ///
     /// It dooms the walks that hold an entry which `target` names.
     pub(crate) fn apply_broadcast(&self, serial: Serial, target: InvalidateTarget, cpu: CpuId) {
+        self.touch_invalidated(cpu, target);
         let core = self.core(cpu);
         match I::KIND {
             IsaKind::X86_64 => drop_invlpgb(core, target),
@@ -266,8 +286,11 @@ impl<I: Isa> Sim<I> {
     /// Issues a broadcast invalidation from the current CPU.
     pub(crate) fn issue_broadcast(&self, target: InvalidateTarget) {
         let serial = self.0.in_flight.serial();
+        let number = self.0.in_flight.issued.get();
+        self.0.in_flight.issued.set(number + 1);
         let broadcast = Broadcast {
             serial,
+            number,
             issuer: self.0.current.get(),
             target,
             undelivered: self.0.online.get(),
@@ -301,12 +324,18 @@ impl<I: Isa> Sim<I> {
             }
             !own
         });
+        if !done.is_empty() {
+            self.touch(|| Touch::writes(Touched::Broadcasts, EVERYWHERE));
+        }
         for (serial, target, undelivered, late_fills) in done {
             for cpu in self.0.online.get().iter() {
                 if undelivered.contains(cpu) || late_fills.contains(cpu) {
                     self.apply_broadcast(serial, target, cpu);
                 }
                 let walks = &self.core(cpu).in_flight.walks;
+                for walk in walks.borrow().iter().filter(|walk| walk.doomed_by.contains(&serial)) {
+                    self.touch(|| Touch::writes(Touched::Walks(cpu), span(walk.va, Level::PTE)));
+                }
                 walks.borrow_mut().retain(|walk| !walk.doomed_by.contains(&serial));
             }
         }
@@ -314,6 +343,7 @@ impl<I: Isa> Sim<I> {
 
     /// Cancels the walks in flight that an invalidation of the current CPU's own TLBs names.
     pub(crate) fn cancel_local_walks(&self, target: InvalidateTarget) {
+        self.touch_invalidated(self.0.current.get(), target);
         let here = &self.here().in_flight;
         match I::KIND {
             IsaKind::X86_64 => {
@@ -330,14 +360,17 @@ impl<I: Isa> Sim<I> {
     /// Drains the store buffer of the current CPU, so that walkers see its stores.
     pub(crate) fn drain_local_stores(&self) {
         if self.0.exploring.get() {
-            self.0.in_flight.stores.borrow_mut().drain_all(self.0.current.get());
+            self.draining(|stores| stores.drain_all(self.0.current.get()));
         }
     }
 
     /// Drains what must be visible before the current CPU writes `bytes` past its store buffer.
     pub(crate) fn before_write(&self, at: PhysAddr, bytes: u64) {
         if self.0.exploring.get() {
-            self.0.in_flight.stores.borrow_mut().drain_observed(I::KIND, Observer::Writer, at, at.add(bytes));
+            self.draining(|stores| stores.drain_observed(I::KIND, Observer::Writer, at, at.add(bytes)));
+            self.touch(|| Touch::writes(Touched::Memory, (at.raw(), at.raw() + bytes - 1)));
+            self.touch(|| Touch::writes(Touched::WalkersView, (at.raw(), at.raw() + bytes - 1)));
+            self.touch_if_replaced();
         }
     }
 
@@ -348,9 +381,10 @@ impl<I: Isa> Sim<I> {
 
     /// Drains what must be visible before the current CPU loads the word at `at` (x86-64).
     pub(crate) fn before_load(&self, at: PhysAddr) {
+        self.touch(|| Touch::reads(Touched::Memory, word(at)));
         if self.0.exploring.get() && I::KIND == IsaKind::X86_64 {
             let reader = Observer::Reader(self.0.current.get());
-            self.0.in_flight.stores.borrow_mut().drain_observed(I::KIND, reader, at, at.add(8));
+            self.draining(|stores| stores.drain_observed(I::KIND, reader, at, at.add(8)));
         }
     }
 
@@ -372,5 +406,8 @@ impl<I: Isa> Sim<I> {
         }
         in_flight.recent.borrow_mut().clear();
         in_flight.step.set(0);
+        in_flight.issued.set(0);
+        in_flight.replaced_live.set(false);
+        in_flight.footprint.take();
     }
 }

@@ -21,7 +21,9 @@
 //! `docs/machine.md` says what else is not modelled.
 
 mod access;
+mod acts;
 pub(crate) mod coroutine;
+pub(crate) mod footprint;
 mod in_flight;
 mod point;
 mod run;
@@ -32,7 +34,9 @@ mod stores;
 mod token;
 mod walks;
 
+pub use acts::{Act, ActName, MachineView};
 pub use coroutine::{CoroutineBody, stops_so_far};
+pub use footprint::Footprint;
 pub(crate) use in_flight::{CpuInFlight, InFlight};
 pub use point::StopPoint;
 pub use run::{ExploreSettings, RunEnd, RunReport, run};

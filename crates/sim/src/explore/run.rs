@@ -11,7 +11,9 @@
 //! Nothing here depends on the host: no address, no hash of an address, no time. So the same
 //! choices give the same run (INV-SIM-REPLAY).
 
+use super::acts::{Act, MachineView};
 use super::coroutine::{self, Coroutine, CoroutineBody, Resume, Suspension};
+use super::footprint::Footprint;
 use super::in_flight::WalkProgress;
 use super::point::StopPoint;
 use super::schedule::{Agent, AgentKind, Choice, Chooser, ReadyAgent, ReplayChooser, Schedule};
@@ -106,6 +108,28 @@ struct Cpu {
     depth: u32,
 }
 
+impl<I: Isa> MachineView for Explorer<'_, I> {
+    fn last_footprint(&self) -> Footprint {
+        self.sim.take_footprint()
+    }
+
+    fn waits(&self, cpu: CpuId) -> bool {
+        self.cpus[cpu.index()].at.waits()
+    }
+
+    fn has_checked(&self, cpu: CpuId) -> bool {
+        self.waits(cpu) && self.cpus[cpu.index()].checked >= self.progress
+    }
+
+    fn interrupts_disabled(&self, cpu: CpuId) -> bool {
+        self.sim.core(cpu).interrupts_off.get() > 0
+    }
+
+    fn acts(&self, ready: &[ReadyAgent]) -> Vec<Act> {
+        self.sim.acts_of(ready)
+    }
+}
+
 struct Explorer<'a, I: Isa> {
     sim: &'a Sim<I>,
     settings: &'a ExploreSettings,
@@ -155,6 +179,7 @@ pub fn run<I: Isa>(
     // The tables that the set-up has made are watched from the first step on.
     sim.find_pointer_stores();
     let end = explorer.explore(chooser);
+    chooser.ended(&explorer);
     let report = explorer.end(end);
     sim.quiesce();
     sim.set_exploring(false);
@@ -225,7 +250,7 @@ impl<'a, I: Isa> Explorer<'a, I> {
                 let stopped_at = self.cpus.iter().map(|cpu| (cpu.running.cpu, cpu.at)).collect();
                 return RunEnd::Deadlock { stopped_at };
             }
-            let choice = chooser.next(&self.ready, self.last);
+            let Some(choice) = chooser.next_on(&*self, &self.ready, self.last) else { return RunEnd::Stopped };
             if let Err(end) = self.act(choice, chooser) {
                 return end;
             }
@@ -292,6 +317,9 @@ impl<'a, I: Isa> Explorer<'a, I> {
         self.schedule.push(choice);
         self.steps += 1;
         self.sim.0.in_flight.step.set(u64::from(self.steps));
+        if chooser.wants_footprints() {
+            self.sim.begin_footprint();
+        }
         let action = match kind {
             AgentKind::Cpu | AgentKind::Pick => StepAction::Executed(self.cpus[cpu.index()].at),
             AgentKind::Interrupt => StepAction::TookInterrupt,
@@ -354,12 +382,7 @@ impl<'a, I: Isa> Explorer<'a, I> {
     }
 
     fn speculate(&self, cpu: CpuId, way: u32) -> VirtAddr {
-        let page = self.sim.0.in_flight.recent.borrow()[way as usize / 3];
-        let va = match way % 3 {
-            0 => page,
-            1 => page.add(PAGE_SIZE),
-            _ => VirtAddr::new(page.raw().saturating_sub(PAGE_SIZE)),
-        };
+        let va = self.sim.speculated(way);
         let core = self.sim.core(cpu);
         if let Some(root) = core.root_for(I::KIND, va) {
             self.sim.start_walk(core, root, va, Access::Read, false);
@@ -373,7 +396,7 @@ impl<'a, I: Isa> Explorer<'a, I> {
         let from = self.cpus[cpu.index()].at;
         if from == StopPoint::Lock && I::KIND == IsaKind::X86_64 {
             // Taking a lock executes a locked instruction.
-            self.sim.0.in_flight.stores.borrow_mut().drain_all(cpu);
+            self.sim.draining(|stores| stores.drain_all(cpu));
         }
         let mut stop = self.resume(cpu, resume);
         while let Suspension::At(StopPoint::Choose(ways)) = stop {
@@ -448,6 +471,7 @@ impl<'a, I: Isa> Explorer<'a, I> {
         let judged = self.sim.0.judged.get();
         self.sim.set_judged(false);
         self.winding_down = true;
+        self.sim.take_footprint();
         self.limit = self.steps.saturating_add(self.settings.max_steps);
         let mut chooser = ReplayChooser::default_schedule();
         while matches!(self.explore(&mut chooser), RunEnd::Panicked { .. }) {}

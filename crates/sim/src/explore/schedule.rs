@@ -9,6 +9,7 @@
 //! after the last one the run follows the *default schedule*. In the default schedule a CPU runs
 //! until it waits, interrupts are taken at once, and nothing is speculated or evicted.
 
+use super::acts::MachineView;
 use pagewright_types::CpuId;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -81,6 +82,22 @@ pub trait Chooser {
 
     /// Chooses one of `ways` conflicting translations, for an access of `cpu`.
     fn pick(&mut self, cpu: CpuId, ways: u32) -> u32;
+
+    /// As [`Chooser::next`], for a chooser that looks at the machine; `None` stops the run.
+    fn next_on(&mut self, machine: &dyn MachineView, ready: &[ReadyAgent], last: CpuId) -> Option<Choice> {
+        let _ = machine;
+        Some(self.next(ready, last))
+    }
+
+    /// Is called when the programs have ended, or the run was stopped.
+    fn ended(&mut self, machine: &dyn MachineView) {
+        let _ = machine;
+    }
+
+    /// Whether the machine records the footprint of each step, for [`MachineView::last_footprint`].
+    fn wants_footprints(&self) -> bool {
+        false
+    }
 }
 
 /// How often each kind of agent acts, as weights; the weight of a CPU is 1000.

@@ -101,6 +101,16 @@ impl Stores {
         if self.buffered.is_empty() { 0 } else { self.next_of(isa, cpu).count() as u32 }
     }
 
+    /// The word of one of the stores that may drain next.
+    pub(crate) fn next_way(&self, isa: IsaKind, cpu: CpuId, way: u32) -> Option<PhysAddr> {
+        self.next_of(isa, cpu).nth(way as usize).map(|index| self.buffered[index].at)
+    }
+
+    /// The CPU and the word of each buffered store.
+    pub(crate) fn words(&self) -> Vec<(CpuId, PhysAddr)> {
+        self.buffered.iter().map(|store| (store.cpu, store.at)).collect()
+    }
+
     /// Drains one of the stores that may drain next; returns the address of its word.
     pub(crate) fn drain_way(&mut self, isa: IsaKind, cpu: CpuId, way: u32) -> Option<PhysAddr> {
         let index = self.next_of(isa, cpu).nth(way as usize)?;

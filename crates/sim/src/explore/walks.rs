@@ -48,6 +48,8 @@ pub(crate) struct WalkInFlight {
 #[derive(Debug)]
 pub(crate) struct Broadcast {
     pub(crate) serial: Serial,
+    /// Its number among the broadcasts of the run.
+    pub(crate) number: u64,
     pub(crate) issuer: CpuId,
     pub(crate) target: InvalidateTarget,
     /// The CPUs that it has not reached.

@@ -87,6 +87,11 @@ impl Key {
         self.0 & GLOBAL != 0 || self.0 & TAG_MASK == (tag.raw() as u64) << TAG_SHIFT
     }
 
+    /// The key as a number.
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
     #[inline]
     fn page(self) -> u64 {
         self.0 & PAGE_MASK

@@ -282,6 +282,39 @@ impl Tlbs {
         translations + self.walk_caches.iter().flatten().map(Array::len).sum::<usize>()
     }
 
+    /// The cached entries that can be evicted.
+    ///
+    /// Each with its key, whether it is in a walk cache, and the indices for [`Self::evict`] of all
+    /// arrays that hold it.
+    pub(crate) fn evictable(&self) -> Vec<(Key, bool, Vec<u32>)> {
+        let mut found: Vec<(Key, bool, Vec<u32>)> = Vec::new();
+        let mut next = 0;
+        let mut add = |key: Key, is_path: bool| {
+            match found.iter_mut().find(|(other, path, _)| *other == key && *path == is_path) {
+                Some((_, _, ways)) => ways.push(next),
+                None => found.push((key, is_path, vec![next])),
+            }
+            next += 1;
+        };
+        for array in self.arrays.iter().filter(|array| array.len() > 0) {
+            array.entries().for_each(|(key, _)| add(key, false));
+        }
+        for cache in self.walk_caches.iter().flatten().filter(|cache| cache.len() > 0) {
+            cache.entries().for_each(|(key, _)| add(key, true));
+        }
+        found
+    }
+
+    /// The tables to which walk-cache entries of `level` for `va` lead, under whatever tag.
+    pub(crate) fn table_on_path(&self, level: Level, va: VirtAddr) -> Vec<Pfn> {
+        let Some(cache) = &self.walk_caches[level.index()] else { return Vec::new() };
+        if cache.len() == 0 {
+            return Vec::new();
+        }
+        let leads = |key: &Key| key.start() == va.align_down(level.span());
+        cache.entries().filter(|(key, _)| leads(key)).map(|(_, upper)| upper.table).collect()
+    }
+
     /// Evicts the entry at index `nth` among those cached.
     pub(crate) fn evict(&mut self, mut nth: usize) {
         for array in &mut self.arrays {
