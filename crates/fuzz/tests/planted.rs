@@ -138,6 +138,12 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::EndNotSeenAtSleep | Bug::SignalNotSeenAtSleep | Bug::StopNotCounted => {
             elsewhere("exec.c and signals.c on the kernel")
         }
+        // INV-KERNEL-LOCK, INV-KERNEL-TIMER, INV-KERNEL-OOM, INV-KERNEL-RIGHTS, INV-KERNEL-ROBUST.
+        Bug::FileLockKept
+        | Bug::TimerNotRearmed
+        | Bug::OomScoreIgnored
+        | Bug::CapabilitiesKept
+        | Bug::RobustListForgotten => elsewhere("names.c, timers.c, proc.c and users.c on the kernel"),
         Bug::LateAdderCleared
         | Bug::EpochStillOpen
         | Bug::DeferredNotSeenAtInstall

@@ -164,6 +164,11 @@ pagewright_types::named_table! {
         EndNotSeenAtSleep = "end-not-seen-at-sleep", "A thread begins to wait although its process ended, or another thread called execve, while it ran.";
         StopNotCounted = "stop-not-counted", "A thread that runs does not look for a signal or the end of its process.";
         SignalNotSeenAtSleep = "signal-not-seen-at-sleep", "A thread begins to wait although a signal for it arrived while it ran.";
+        FileLockKept = "file-lock-kept", "A lock on a file stays when the open file that owns it is closed.";
+        TimerNotRearmed = "timer-not-rearmed", "A periodic timer stops after its first signal.";
+        OomScoreIgnored = "oom-score-ignored", "The process that is killed when memory runs out is chosen without oom_score_adj.";
+        CapabilitiesKept = "capabilities-kept", "A thread that gives up user 0 keeps its capabilities.";
+        RobustListForgotten = "robust-list-forgotten", "A thread that ends does not release the locks on its robust list.";
     }
 }
 

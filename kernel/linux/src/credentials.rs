@@ -12,6 +12,7 @@ use crate::task::{Scheduler, Thread};
 use alloc::sync::Arc;
 use linux_raw_sys::general as linux;
 use pagewright_mm::space::Privileges;
+use pagewright_plant::plant;
 
 /// A set of capabilities, by their numbers (`kernel_cap_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -223,6 +224,8 @@ impl Credentials {
 
     /// Changes the capabilities after a change of the user (`cap_emulate_setxuid`).
     pub(crate) fn follow_user(&mut self, before: &Self) {
+        // INV-KERNEL-RIGHTS: a thread that has given up user 0 has none of its rights.
+        plant!(CapabilitiesKept => return);
         let capabilities = &mut self.capabilities;
         if before.user.has_root() && !self.user.has_root() && !self.keeps_capabilities {
             (capabilities.permitted, capabilities.effective) = (CapabilitySet::NONE, CapabilitySet::NONE);

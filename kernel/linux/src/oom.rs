@@ -5,6 +5,8 @@
 //! and makes its access again. No other process is killed while one still ends, or when its end
 //! has freed memory.
 //!
+//! INV-KERNEL-OOM: a process is killed only if no other one that may be killed has a higher score.
+//!
 //! Not guaranteed: help for a call of the kernel that needs memory. It fails with `ENOMEM`.
 
 use crate::memory::mm;
@@ -13,6 +15,7 @@ use crate::report;
 use crate::signal::SIGKILL;
 use crate::task::{CallStop, TaskId, Thread, scheduler};
 use pagewright_mm::counters::RssKind;
+use pagewright_plant::plant;
 use pagewright_types::PAGE_SIZE;
 
 /// The adjustment of a process that is never killed (`OOM_SCORE_ADJ_MIN`).
@@ -40,7 +43,8 @@ pub(crate) fn out_of_memory(thread: &Thread) -> CallStop {
             continue;
         }
         let pages = space.0.rss().pages() + space.0.rss().swapped() + space.0.table().bytes() / PAGE_SIZE;
-        let score = pages as i64 + i64::from(process.oom_score_adj) * (total as i64 / 1000);
+        let adjustment = plant!(OomScoreIgnored; 0, process.oom_score_adj);
+        let score = pages as i64 + i64::from(adjustment) * (total as i64 / 1000);
         if worst.is_none_or(|(most, _)| score > most) {
             worst = Some((score, *id));
         }

@@ -18,6 +18,7 @@ use crate::task::{Scheduler, TaskId, Thread};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use pagewright_hal::time;
+use pagewright_plant::plant;
 
 /// What a timer measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -301,7 +302,8 @@ impl Scheduler {
         let Some(clock) = self.process(process).timers.get(id).map(|timer| timer.clock) else { return };
         let now = self.timer_time(process, clock, None);
         let Some(timer) = self.process(process).timers.get(id) else { return };
-        timer.rearm(now);
+        // INV-KERNEL-TIMER: a periodic timer goes on, whatever time its signal took.
+        plant!(TimerNotRearmed; {}, timer.rearm(now));
         if let SigCause::Timer { overruns, .. } = &mut info.cause {
             *overruns = timer.overruns;
         }

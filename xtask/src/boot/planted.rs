@@ -1,7 +1,7 @@
 //! Planted bugs in the kernel, each of which a program must detect, or the oracle at power-off.
 //!
 //! They run on four CPUs of x86-64, where a shootdown can be missed. The bugs of waits, of counts
-//! and of the kernel's stacks run on both instruction sets.
+//! and of the kernel's stacks run on both instruction sets, because those parts differ.
 //!
 //! Not guaranteed: that the first boot detects a bug. A bug that needs a race gets several boots.
 
@@ -19,6 +19,14 @@ const CORRUPTING: [(&str, &str); 5] = [
     ("protect-no-flush", "threads"),
     ("cow-no-flush", "cow"),
     ("lazy-no-catch-up", "cow"),
+];
+/// The bugs that change what a call does, and the program that shows it.
+const MISBEHAVING: [(&str, &str); 5] = [
+    ("file-lock-kept", "names"),
+    ("timer-not-rearmed", "timers"),
+    ("oom-score-ignored", "proc"),
+    ("capabilities-kept", "users"),
+    ("robust-list-forgotten", "users"),
 ];
 /// The bugs by which a thread waits too long or for ever, and the program that hangs then.
 const WAITING: [(&str, &str); 3] =
@@ -38,8 +46,8 @@ const BOOTS: usize = 5;
 
 /// Adds the boots of `kernel`, which has the planted bugs.
 pub(super) fn runs<'a>(bench: &Bench, machine: &'a Machine, kernel: &Path, runs: &mut Vec<Run<'a>>) {
-    let corrupting = CORRUPTING.iter().filter(|_| machine.isa == IsaKind::X86_64);
-    for (plant, name) in corrupting.chain(&WAITING).chain(&MISCOUNTING).chain(&OVERFLOWING) {
+    let on_one = CORRUPTING.iter().chain(&MISBEHAVING).filter(|_| machine.isa == IsaKind::X86_64);
+    for (plant, name) in on_one.chain(&WAITING).chain(&MISCOUNTING).chain(&OVERFLOWING) {
         let Some(case) = CASES.iter().find(|case| case.name == *name) else { continue };
         let Some(program) = bench.program(machine, case) else { continue };
         runs.push(Run { machine, case, program, kernel: kernel.to_owned(), cpus: "4", plant: Some(plant) });

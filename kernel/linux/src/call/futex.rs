@@ -18,6 +18,7 @@ use crate::task::{
 use linux_raw_sys::general as linux;
 use pagewright_hal::user;
 use pagewright_mm::user::{FutexAccess, FutexKey, FutexScope};
+use pagewright_plant::plant;
 use pagewright_syscall::FutexRequest;
 use pagewright_types::VirtAddr;
 
@@ -226,8 +227,8 @@ pub(super) fn owes_words(thread: &Thread) -> bool {
 pub(super) fn release_words(thread: &mut Thread) {
     let list = scheduler().threads.get_mut(&thread.id).map(|entry| core::mem::take(&mut entry.robust_list));
     if let Some(head) = list.filter(|head| *head > VirtAddr::ZERO) {
-        // As in Linux, a bad address ends the walk.
-        let _ = release_robust_list(thread, head);
+        // INV-KERNEL-ROBUST. As in Linux, a bad address ends the walk.
+        let _ = plant!(RobustListForgotten; Ok(()), release_robust_list(thread, head));
     }
     let word = core::mem::take(&mut thread.clear_child_tid);
     if word > VirtAddr::ZERO && thread.space.write_u32(word, 0).is_ok() {

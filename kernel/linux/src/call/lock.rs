@@ -8,6 +8,7 @@ use crate::inode::Inode;
 use crate::task::{CallStop, Scheduler, SyscallResult, Thread, WaitReason, scheduler};
 use alloc::sync::Arc;
 use linux_raw_sys::general as linux;
+use pagewright_plant::plant;
 use pagewright_types::VirtAddr;
 
 /// `flock`.
@@ -175,11 +176,12 @@ pub(crate) fn release_of_table(table: u64, node: &Inode) {
     }
 }
 
-/// Releases the locks of an open file, which is closed (`locks_remove_file`).
+/// Releases the locks of an open file, which is closed (`locks_remove_file`, INV-KERNEL-LOCK).
 pub(crate) fn release_of_file(file: u64, node: &Inode) {
     if node.locks.lock().is_empty() {
         return;
     }
+    plant!(FileLockKept => return);
     let mut scheduler = scheduler();
     let mut locks = node.locks.lock();
     let released = locks.unlock(LockOwner::File(file), 0, TO_END) | locks.unlock_whole(file);
