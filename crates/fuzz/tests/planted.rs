@@ -120,6 +120,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::LastShareDropped
         | Bug::EditsFoldedFirst
         | Bug::FilledWritable
+        | Bug::EditNotNoted
+        | Bug::PathChangeNotCounted
         | Bug::EndedSpaceSummed
         | Bug::ForkSharesPinned
         | Bug::PinMovedUnmarked

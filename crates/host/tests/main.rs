@@ -5,3 +5,4 @@
 mod clear;
 #[cfg(feature = "planted")]
 mod planted_clear;
+mod table_machine;

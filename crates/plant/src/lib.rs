@@ -80,6 +80,8 @@ pagewright_types::named_table! {
         LeaveNotFlushed = "leave-not-flushed", "A space leaves a shared table without a flush (CVE-2025-38085).";
         LastShareDropped = "last-share-dropped", "The last sharer leaves a table and does not unmap its entries.";
         EditsFoldedFirst = "edits-folded-first", "A table that is taken back is counted in its space before its pointer changes.";
+        EditNotNoted = "edit-not-noted", "A resident set is not summed up again after an edit for all sharers.";
+        PathChangeNotCounted = "path-change-not-counted", "A resident set is not summed up again after the space has taken a table back.";
         EndedSpaceSummed = "ended-space-summed", "The shared part of a resident set is summed up in a space that has ended.";
         FilledWritable = "filled-writable", "A page that is read back from swap is mapped writable for all sharers.";
         CopiedBeforeGap = "copied-before-gap", "A break copies entries while edits for all sharers still find the old table.";

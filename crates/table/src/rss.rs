@@ -10,6 +10,7 @@
 //!
 //! Not guaranteed: a consistent view while CPUs edit the space.
 
+use crate::share::SharedSum;
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use pagewright_plant::plant;
 use pagewright_sync::{AllocError, Backend, LineUse, PerCpu};
@@ -26,8 +27,8 @@ pub struct Rss {
     total: EntryCounts<AtomicI64>,
     /// What each CPU has not added to the total; only that CPU changes it.
     parts: PerCpu<EntryCounts<AtomicI64>>,
-    /// What edits for all sharers of its tables have changed, as it was last summed up.
-    shared: EntryCounts<AtomicI64>,
+    /// What edits for all sharers of its tables have changed.
+    pub(crate) shared: SharedSum,
     peak: AtomicU64,
 }
 
@@ -38,7 +39,12 @@ impl Rss {
     /// [`AllocError`], if the kernel heap is exhausted.
     pub(crate) fn try_new(cpus: usize) -> Result<Self, AllocError> {
         let zero = || core::array::from_fn(|_| AtomicI64::new(0));
-        Ok(Self { total: zero(), parts: PerCpu::try_new(cpus, |_| zero())?, shared: zero(), peak: AtomicU64::new(0) })
+        Ok(Self {
+            total: zero(),
+            parts: PerCpu::try_new(cpus, |_| zero())?,
+            shared: SharedSum::new(),
+            peak: AtomicU64::new(0),
+        })
     }
 
     /// Changes the number of entries of each kind, of `pages` pages each, on `cpu`, the caller's.
@@ -102,7 +108,7 @@ impl Rss {
     fn sum(&self, kind: usize) -> u64 {
         let parts: i64 = self.parts.iter().map(|parts| parts[kind].load(Ordering::Relaxed)).sum();
         // While CPUs edit, a part may be read after it was added and the total before.
-        (self.total[kind].load(Ordering::Relaxed) + self.shared[kind].load(Ordering::Relaxed) + parts).max(0) as u64
+        (self.total[kind].load(Ordering::Relaxed) + self.shared.of(kind) + parts).max(0) as u64
     }
 
     /// Adds entries that the space has shared or left, without a peak of their own.
@@ -111,13 +117,6 @@ impl Rss {
     pub(crate) fn add(&self, entries: EntryCounts<i64>) {
         for (total, entries) in self.total.iter().zip(entries) {
             total.fetch_add(entries, Ordering::Relaxed);
-        }
-    }
-
-    /// Sets what edits for all sharers have changed in the tables that the space reaches.
-    pub(crate) fn set_shared(&self, edits: EntryCounts<i64>) {
-        for (shared, edits) in self.shared.iter().zip(edits) {
-            shared.store(edits, Ordering::Relaxed);
         }
     }
 

@@ -19,7 +19,7 @@ use crate::debt::Debt;
 use crate::defer::Batch;
 use crate::detached::IntoDetachedPieces;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use pagewright_plant::plant;
 use pagewright_sync::{AllocError, Arc, Platform, ReadGuard, RwLock, rank::FamilyRank};
 use pagewright_types::{Pfn, SpaceId};
@@ -29,6 +29,8 @@ pub struct Family<P: Platform> {
     members: RwLock<Vec<Arc<TlbContext>>, FamilyRank, P::Locks>,
     /// Whether an edit of a shared table was ever announced.
     edited: AtomicBool,
+    /// Edits that tables have noted for all sharers.
+    noted: AtomicU64,
 }
 
 impl<P: Platform> Family<P> {
@@ -37,7 +39,11 @@ impl<P: Platform> Family<P> {
     /// # Errors
     /// [`AllocError`], if the kernel heap is exhausted.
     pub fn try_new() -> Result<Arc<Self>, AllocError> {
-        Arc::try_new(Self { members: RwLock::new(Vec::new()), edited: AtomicBool::new(false) })
+        Arc::try_new(Self {
+            members: RwLock::new(Vec::new()),
+            edited: AtomicBool::new(false),
+            noted: AtomicU64::new(0),
+        })
     }
 
     /// Adds a space, before the first entry that it shares.
@@ -68,6 +74,16 @@ impl<P: Platform> Family<P> {
         // Pairs with the fence of an announcement.
         fence(Ordering::SeqCst);
         self.edited.load(Ordering::Relaxed)
+    }
+
+    /// Counts an edit for all sharers, after its table has noted what it changes.
+    pub fn count_noted(&self) {
+        self.noted.fetch_add(1, Ordering::Release);
+    }
+
+    /// The edits that tables have noted; what they noted before is visible afterwards.
+    pub fn noted(&self) -> u64 {
+        self.noted.load(Ordering::Acquire)
     }
 }
 

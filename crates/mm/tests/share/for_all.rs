@@ -14,6 +14,8 @@ on_both! {
     a_page_that_is_only_read_is_mapped_for_all_sharers,
     a_missing_table_is_made_for_the_space_that_reads,
     a_file_is_truncated_for_all_sharers_of_its_tables,
+    a_resident_set_is_summed_again_after_what_changes_it,
+    an_ended_process_has_no_resident_set,
 }
 
 /// Children of one process, and more than the pages of a node's lists that one scan takes.
@@ -96,6 +98,52 @@ pub(super) fn a_page_out_is_flushed_on_the_cpus_of_all_sharers<I: Isa>() {
     world.recount(&[&process, &child, &sibling]);
     TestProcess::end_all_at_rest(&[&process, &child, &sibling]);
     assert_eq!(device.used(), 0);
+}
+
+/// INV-SHARE-COUNT: another process may have the frame of its root, with edits for all noted below.
+pub(super) fn an_ended_process_has_no_resident_set<I: Isa>() {
+    let (world, process, _) = super::parent::<I>(1);
+    let _device = world.swap_to(8);
+    let ended = process.fork();
+    ended.end();
+    let children = [process.fork(), process.fork()];
+    for _ in 0..4 {
+        world.on(CPU, |mm| mm.reclaim(NodeId::new(0), 3));
+    }
+    assert_eq!(world.count(Counter::PswpOut), 3);
+    let counted = |process: &TestProcess<I>| {
+        let rss = world.on(CPU, |mm| mm.rss(&process.space).swapped());
+        (rss, process.space.rss().pages())
+    };
+    assert_eq!(counted(&ended), (0, 0));
+    assert_eq!(counted(&children[0]), (3, 0));
+    TestProcess::end_all_at_rest(&[&process, &children[0], &children[1]]);
+}
+
+/// INV-SHARE-SUM: each recount reads all resident sets, and the next one reads them anew.
+pub(super) fn a_resident_set_is_summed_again_after_what_changes_it<I: Isa>() {
+    let (world, process, base) = super::parent::<I>(1);
+    let _device = world.swap_to(8);
+    let children = [process.fork(), process.fork()];
+    let all = [&process, &children[0], &children[1]];
+    world.recount(&all);
+    for _ in 0..4 {
+        world.on(CPU, |mm| mm.reclaim(NodeId::new(0), 3));
+    }
+    assert_eq!(world.count(Counter::PswpOut), 3);
+    world.recount(&all);
+    assert_eq!(process.read(CPU, at(base, PLACES[1])), 2, "read for all sharers");
+    world.recount(&all);
+    assert_eq!(all.map(|process| process.space.rss().pages()), [1; 3]);
+    children[0].write(CPU, at(base, PLACES[0]), 10);
+    world.recount(&all);
+    children.iter().for_each(TestProcess::end);
+    world.recount(&[&process]);
+    process.write(CPU, at(base, PLACES[1]), 20);
+    assert!(world.count(Counter::PwTableTakenBack) > 0);
+    world.recount(&[&process]);
+    assert_eq!(process.space.rss().pages(), 1);
+    TestProcess::end_all_at_rest(&[&process]);
 }
 
 /// One entry and one read of the device, however many spaces reach the entry.

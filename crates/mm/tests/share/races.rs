@@ -255,6 +255,8 @@ mod still {
         lent: super::super::a_child_that_is_left_may_not_store_to_what_the_parent_lent::<I>();
         paged_out: super::super::for_all::a_page_out_is_flushed_on_the_cpus_of_all_sharers::<I>();
         read: super::super::for_all::a_page_in_swap_is_read_for_all_sharers::<I>();
+        summed: super::super::for_all::a_resident_set_is_summed_again_after_what_changes_it::<I>();
+        ended: super::super::for_all::an_ended_process_has_no_resident_set::<I>();
         mapped: super::super::a_mapping_in_a_shared_table_is_flushed_on_other_cpus::<I>();
         left: super::super::an_unmap_of_a_shared_table_is_flushed_on_other_cpus::<I>();
         moved: super::super::pins::a_table_to_which_a_pinned_page_moved_is_not_shared::<I>();
@@ -277,6 +279,8 @@ planted_bugs_are_found! {
     BreakNotFlushed => still::mapped,
     ShareNotFlushed => two_threads_break,
     FamilyForgotten => still::paged_out,
-    EndedSpaceSummed => crate::swap::swapoff::stores_and_forks_during_swapoff,
+    EndedSpaceSummed => still::ended,
     FilledWritable => still::read,
+    EditNotNoted => still::summed,
+    PathChangeNotCounted => still::summed,
 }

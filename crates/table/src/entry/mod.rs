@@ -32,6 +32,7 @@ pub use unmap_run::UnmapHooks;
 
 use crate::locked_table::LockedTable;
 use pagewright_arch::{SoftEntry, SoftKind};
+use pagewright_plant::plant;
 use pagewright_sync::{Backend, LineRef, LineUse, Platform};
 use pagewright_tlb::frames::{EntryCounts, FOLIO_COUNTS, Folio, RssKind, SWAP_ENTRIES};
 use pagewright_types::{Gauge, Level, Pfn};
@@ -109,7 +110,7 @@ impl<'t, 'h, P: Platform> EntryRun<'t, 'h, P> {
     fn count_unmapped(&mut self, folio: Folio<'_>, pfn: Pfn) {
         let kind = folio.rss_kind();
         self.use_counts(folio);
-        pagewright_plant::plant!(MapcountLost => return self.change.add(kind, -1, 0));
+        plant!(MapcountLost => return self.change.add(kind, -1, 0));
         let change = match self.table.level() {
             Level::PTE => folio.unmap_page(folio.page_of(pfn)),
             _ => folio.unmap_entire(),
@@ -147,7 +148,7 @@ impl<P: Platform> Drop for EntryRun<'_, '_, P> {
         }
         if entries != EntryCounts::default() {
             page.adjust_counts(entries);
-            pagewright_plant::plant!(RssDrift => if entries.iter().any(|entries| *entries < 0) { return });
+            plant!(RssDrift => if entries.iter().any(|entries| *entries < 0) { return });
             match self.counted {
                 CountedIn::Space => {
                     let cpu = self.table.tables.tlb.fx().cpu();
@@ -157,6 +158,9 @@ impl<P: Platform> Drop for EntryRun<'_, '_, P> {
                 CountedIn::Sharers => {
                     let edits = page.shared_edits();
                     page.set_shared_edits(core::array::from_fn(|kind| edits[kind] + entries[kind] as i16));
+                    if let Some(family) = self.table.tables.family {
+                        plant!(EditNotNoted; (), family.count_noted());
+                    }
                 }
             }
         }

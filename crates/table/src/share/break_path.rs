@@ -183,6 +183,7 @@ impl<'h, P: Platform> Tables<'h, P> {
         let made = copy.made;
         plant!(CopiedBeforeGap => hide());
         self.hook_copy(&parent, index, new, level);
+        self.tree.rss().shared.count_path_change();
         // INV-SHARE-LEAVE: every CPU of this space was flushed, and every walk has ended.
         drop_share(self.tlb, old.table());
         drop((old, parent));

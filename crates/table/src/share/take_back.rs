@@ -29,6 +29,7 @@ impl<P: Platform> Tables<'_, P> {
         if self.family.is_some_and(|family| plant!(EditsFoldedFirst; false, family.was_edited())) {
             self.fold_edits(old);
         }
+        plant!(PathChangeNotCounted; (), self.tree.rss().shared.count_path_change());
         self.tlb.count(Counter::PwTableTakenBack, 1);
     }
 }
