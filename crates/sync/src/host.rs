@@ -56,6 +56,26 @@ macro_rules! cpus_are_threads {
     };
 }
 
+/// Defines the methods of [`Backend`] but `pause`, for CPUs that are threads.
+///
+/// Invoked in an implementation of the trait, in a crate that depends on `pagewright-types`.
+#[macro_export]
+macro_rules! locks_of_threads {
+    () => {
+        fn cpu() -> ::pagewright_types::CpuId {
+            <$crate::host::HostLocks as $crate::Backend>::cpu()
+        }
+
+        fn held() -> $crate::RankSet {
+            <$crate::host::HostLocks as $crate::Backend>::held()
+        }
+
+        fn set_held(held: $crate::RankSet) {
+            <$crate::host::HostLocks as $crate::Backend>::set_held(held);
+        }
+    };
+}
+
 /// Makes the calling thread a CPU of the machine that it works on; before, it is CPU 0.
 pub fn run_as(cpu: CpuId) {
     CPU.set(cpu);

@@ -2,8 +2,7 @@
 
 use crate::backend::on_cpus;
 use pagewright_sync::host::HostLocks;
-use pagewright_sync::{Backend, RankSet, RwLock, rank};
-use pagewright_types::CpuId;
+use pagewright_sync::{Backend, RwLock, rank};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,17 +21,7 @@ impl Backend for Watched {
         HostLocks::pause();
     }
 
-    fn cpu() -> CpuId {
-        HostLocks::cpu()
-    }
-
-    fn held() -> RankSet {
-        HostLocks::held()
-    }
-
-    fn set_held(held: RankSet) {
-        HostLocks::set_held(held);
-    }
+    pagewright_sync::locks_of_threads!();
 }
 
 fn waits(cpu: u16) -> bool {

@@ -19,7 +19,7 @@ use pagewright_arch::{
     Caps, Effects, Entry, Invalidate, InvalidateScope, InvalidateTarget, Isa, Leaf, Pte, PteSlot, ShootdownKind,
 };
 use pagewright_sync::host::{HostLocks, on_cpu, run_as};
-use pagewright_sync::{Backend, Platform, RankSet};
+use pagewright_sync::{Backend, Platform};
 use pagewright_tlb::frames::{FrameAllocator, MemoryLayout, NodeSpec};
 use pagewright_tlb::{Tlb, TlbConfig};
 use pagewright_types::judge::Fact;
@@ -60,17 +60,7 @@ impl Backend for PollingLocks {
         HostLocks::pause();
     }
 
-    fn cpu() -> CpuId {
-        HostLocks::cpu()
-    }
-
-    fn held() -> RankSet {
-        HostLocks::held()
-    }
-
-    fn set_held(held: RankSet) {
-        HostLocks::set_held(held);
-    }
+    pagewright_sync::locks_of_threads!();
 }
 
 /// When an interrupt runs its handler.
