@@ -62,7 +62,7 @@ pub(crate) fn run(steps: Vec<Step>) -> Result<(), Error> {
         std::process::exit(INTERRUPTED);
     })?;
     let start = Instant::now();
-    let (mut total, mut failed_steps, mut failures) = (Count::default(), 0, Vec::new());
+    let (mut total, mut failed_steps) = (Count::default(), Vec::new());
     for step in steps {
         println!("==== {}", step.name);
         let name = step.name;
@@ -70,16 +70,17 @@ pub(crate) fn run(steps: Vec<Step>) -> Result<(), Error> {
         total.passed += count.passed;
         total.failed += count.failed;
         if !good {
-            failed_steps += 1;
-            failures.push(format!("{name}:"));
-            failures.extend(ended(&printed, FAILED).map(str::to_owned));
+            failed_steps.push((name, printed));
         }
     }
     println!("==== all steps: {:.1} s", start.elapsed().as_secs_f64());
     // Again at the end, where a log that was cut off still has them.
-    failures.iter().for_each(|line| println!("{line}"));
+    for (name, printed) in &failed_steps {
+        println!("{name}:");
+        ended(printed, FAILED).for_each(|line| println!("{line}"));
+    }
     println!("{} passed, {} failed", total.passed, total.failed);
-    if failed_steps == 0 { Ok(()) } else { Err(Error::Steps(failed_steps)) }
+    if failed_steps.is_empty() { Ok(()) } else { Err(Error::Steps(failed_steps.len())) }
 }
 
 /// Runs a step, and returns its count, whether it passed and what it printed.
