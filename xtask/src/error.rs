@@ -49,6 +49,9 @@ pub(crate) enum Error {
         /// The error of the parser.
         source: syn::Error,
     },
+    /// Test programs failed.
+    #[error("{0} test programs failed")]
+    TestPrograms(usize),
     /// A build with mutants failed, and no mutant is to blame.
     #[error("the build with mutants failed:\n{0}")]
     Build(String),

@@ -1,17 +1,20 @@
 //! `cargo xtask`: the tasks of this repository, for developers and for CI.
 //!
-//! One command per module: [`mod@test`], [`soak`], [`arrows`], [`tidy`], [`no_std`], [`repeat`],
-//! [`kernel`], [`boot`], [`expected`], [`instructions`], [`pageout`], [`programs`], [`mutate`],
-//! [`setup`]. They share [`cargo`] (the workspace and nested cargo), [`step`] (a command with a
-//! time limit and a count), [`source`] (Rust source files), [`toolchain`] (toolchains for bare
-//! metal), [`debian`] (files from packages) and [`linux`] (Debian's Linux kernels).
+//! One command per module: [`mod@test`] (with [`test_programs`]), [`soak`], [`arrows`], [`tidy`],
+//! [`no_std`], [`repeat`], [`kernel`], [`boot`], [`expected`], [`instructions`], [`pageout`],
+//! [`programs`], [`mutate`], [`setup`]. They share [`cargo`] (the workspace and nested cargo),
+//! [`built`] (what cargo has built), [`cores`] (work spread over the cores), [`step`] (a command
+//! with a time limit and a count), [`source`] (Rust source files), [`toolchain`] (toolchains for
+//! bare metal), [`debian`] (files from packages) and [`linux`] (Debian's Linux kernels).
 //!
 //! Not guaranteed: Windows. A step is stopped with its process group, which needs a Unix.
 #![forbid(unsafe_code)]
 
 mod arrows;
 mod boot;
+mod built;
 mod cargo;
+mod cores;
 mod debian;
 mod error;
 mod expected;
@@ -28,6 +31,7 @@ mod soak;
 mod source;
 mod step;
 mod test;
+mod test_programs;
 mod tidy;
 mod toolchain;
 
@@ -37,7 +41,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  test                 run all tests, and print the time and result of each step (minutes)
+  test [workspace]     run all tests, and print the time and result of each step (minutes);
+                       workspace: only the test programs of the workspace
   soak                 run the long tests (hours)
   arrows               check the dependencies between crates against the table of allowed ones
   tidy [--write]       check lengths, names, prose, invariants and generated documents;
@@ -90,6 +95,7 @@ fn main() -> ExitCode {
 fn run(words: &[&str]) -> Result<(), Error> {
     match words {
         ["test"] => test::run(),
+        ["test", "workspace"] => test_programs::run(),
         ["soak"] => soak::run(),
         ["arrows"] => arrows::run(),
         ["tidy"] => tidy::run(tidy::Generated::Compare),

@@ -5,10 +5,10 @@
 
 use super::mutant::Mutant;
 use super::scratch::Scratch;
+use crate::built::{self, Artifact, Message};
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::process::Stdio;
 
 /// Why a mutant is not in the build.
@@ -18,52 +18,6 @@ pub(crate) enum Rejection {
     NotViable,
     /// An error that no mutant contains came after it.
     BesideAnError,
-}
-
-/// A message of cargo, with the fields that matter here.
-#[derive(Debug, Deserialize)]
-#[serde(tag = "reason")]
-enum Message {
-    #[serde(rename = "compiler-message")]
-    Compiler { message: Diagnostic },
-    #[serde(rename = "compiler-artifact")]
-    Built(Artifact),
-    #[serde(other)]
-    Other,
-}
-
-#[derive(Debug, Deserialize)]
-struct Diagnostic {
-    level: String,
-    spans: Vec<ErrorSpan>,
-    rendered: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct ErrorSpan {
-    file_name: String,
-    byte_start: usize,
-    byte_end: usize,
-    is_primary: bool,
-}
-
-/// Something that cargo has built.
-#[derive(Debug, Deserialize)]
-pub(super) struct Artifact {
-    pub(super) manifest_path: PathBuf,
-    pub(super) target: ArtifactTarget,
-    pub(super) profile: ArtifactProfile,
-    pub(super) executable: Option<PathBuf>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct ArtifactTarget {
-    pub(super) name: String,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct ArtifactProfile {
-    pub(super) test: bool,
 }
 
 /// The mutants that were rejected, by their index.
@@ -103,7 +57,7 @@ pub(super) fn build(
         let (messages, good) = messages(scratch, if is_checked { &tests } else { &check })?;
         if good && is_checked {
             chosen.truncate(count);
-            return Ok((chosen, artifacts(messages)));
+            return Ok((chosen, built::test_programs(messages)));
         }
         if good {
             is_checked = true;
@@ -128,25 +82,13 @@ fn messages(scratch: &Scratch, words: &[&str]) -> Result<(Vec<Message>, bool), E
         .stderr(Stdio::piped())
         .output()
         .map_err(|source| Error::Spawn { program: "cargo".to_owned(), source })?;
-    let mut messages = Vec::new();
-    for line in output.stdout.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"{")) {
-        messages.push(serde_json::from_slice(line)?);
-    }
+    let messages = built::messages(&output.stdout)?;
     let has_error =
         messages.iter().any(|message| matches!(message, Message::Compiler { message } if message.level == "error"));
     if !output.status.success() && !has_error {
         return Err(Error::Build(String::from_utf8_lossy(&output.stderr).into_owned()));
     }
     Ok((messages, output.status.success()))
-}
-
-/// The test programs.
-fn artifacts(messages: Vec<Message>) -> Vec<Artifact> {
-    let tests = messages.into_iter().filter_map(|message| match message {
-        Message::Built(artifact) if artifact.profile.test && artifact.executable.is_some() => Some(artifact),
-        Message::Built(_) | Message::Compiler { .. } | Message::Other => None,
-    });
-    tests.collect()
 }
 
 struct Errors {

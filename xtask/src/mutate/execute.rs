@@ -3,38 +3,13 @@
 use super::mutant::Mutant;
 use super::results::{Fate, MutantResult, RunFolder};
 use super::suite::{Suite, TestEnd};
+use crate::cores::on_every_core;
 use crate::error::Error;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::Instant;
 
 /// The seconds by which a test of another package comes later than one of the mutant's own.
 const OTHER_PACKAGE: f64 = 1.0;
-
-/// Does `work` for each index below `count`, on every core; stops at the first error.
-fn on_every_core(count: usize, work: impl Fn(usize) -> Result<(), Error> + Sync) -> Result<(), Error> {
-    let next = AtomicUsize::new(0);
-    let error = Mutex::new(None);
-    let worker = || {
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= count {
-                return;
-            }
-            if let Err(failed) = work(index) {
-                next.store(count, Ordering::Relaxed);
-                *error.lock().expect("no worker panics with the lock") = Some(failed);
-            }
-        }
-    };
-    thread::scope(|scope| {
-        (0..thread::available_parallelism().map_or(1, usize::from)).for_each(|_| {
-            scope.spawn(worker);
-        });
-    });
-    error.into_inner().expect("no worker panics with the lock").map_or(Ok(()), Err)
-}
 
 /// Runs each test without a mutant, unless an earlier run has.
 pub(crate) fn baselines(suite: &Suite, folder: &RunFolder) -> Result<(), Error> {

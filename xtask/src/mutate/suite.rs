@@ -7,7 +7,7 @@
 //! Not guaranteed: examples in documentation, and tests that need planted bugs or `--cfg loom`, do
 //! not run.
 
-use super::build::Artifact;
+use crate::built::Artifact;
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
 use nix::sys::signal::{Signal, killpg};

@@ -1,0 +1,70 @@
+//! `cargo xtask test workspace`: the test programs of the workspace, one on each core.
+//!
+//! `cargo test` runs one program after the other, and the tests of a program on all cores. A core
+//! then idles while the last test of each program ends, and two tests in one process contend for
+//! its address space. Here each program runs its tests one by one, beside another program.
+
+use crate::built::{self, Artifact};
+use crate::cargo::{self, Workspace};
+use crate::cores::on_every_core;
+use crate::error::Error;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// Builds the test programs with planted bugs, runs them, and prints what each printed.
+///
+/// # Errors
+/// [`Error::TestPrograms`], if one failed; [`Error::Program`], if the build failed.
+pub(crate) fn run() -> Result<(), Error> {
+    let workspace = Workspace::load()?;
+    let mut build = cargo::command();
+    build.args(["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--no-run"]);
+    build.arg("--message-format=json-render-diagnostics").args(cargo::WITH_PLANTED_BUGS);
+    build.current_dir(&workspace.workspace_root);
+    let mut programs = built::test_programs(built::messages(&cargo::output(&mut build)?)?);
+    // A program with many tests takes long and is large; the last one to start should be short.
+    programs.sort_by_key(|program| std::cmp::Reverse(size(program)));
+    let failed = AtomicUsize::new(0);
+    on_every_core(programs.len(), |index| {
+        let good = run_program(&workspace, &programs[index])?;
+        failed.fetch_add(usize::from(!good), Ordering::Relaxed);
+        Ok(())
+    })?;
+    match failed.into_inner() {
+        0 => Ok(()),
+        failed => Err(Error::TestPrograms(failed)),
+    }
+}
+
+/// The bytes of a program.
+fn size(program: &Artifact) -> u64 {
+    program.executable.as_ref().and_then(|path| fs::metadata(path).ok()).map_or(0, |file| file.len())
+}
+
+/// Runs a program, prints what it printed in one piece, and returns whether it passed.
+fn run_program(workspace: &Workspace, program: &Artifact) -> Result<bool, Error> {
+    let Some(path) = &program.executable else { return Ok(true) };
+    let start = Instant::now();
+    let mut command = Command::new(path);
+    command.env("RUST_TEST_THREADS", "1");
+    if let Some(folder) = program.manifest_path.parent() {
+        // As cargo has it.
+        command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
+    }
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|source| Error::Spawn { program: path.display().to_string(), source })?;
+    let name = format!("{} of {}", program.target.name, workspace.shown(&program.manifest_path).display());
+    // One call, so that two programs do not mix their lines.
+    print!(
+        "{name}: {:.1} s, {}\n{}{}",
+        start.elapsed().as_secs_f64(),
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(output.status.success())
+}
