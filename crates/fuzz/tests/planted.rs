@@ -140,6 +140,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::EndNotSeenAtSleep | Bug::SignalNotSeenAtSleep | Bug::StopNotCounted => {
             elsewhere("exec.c and signals.c on the kernel")
         }
+        // INV-KERNEL-PINNED, INV-KERNEL-EPOLL.
+        Bug::SocketCycleKept | Bug::EdgeReportedAgain => elsewhere("sockets.c on the kernel"),
         // INV-KERNEL-LOCK, INV-KERNEL-TIMER, INV-KERNEL-OOM, INV-KERNEL-RIGHTS, INV-KERNEL-ROBUST.
         Bug::FileLockKept
         | Bug::TimerNotRearmed

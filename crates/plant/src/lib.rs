@@ -171,6 +171,8 @@ pagewright_types::named_table! {
         OomScoreIgnored = "oom-score-ignored", "The process that is killed when memory runs out is chosen without oom_score_adj.";
         CapabilitiesKept = "capabilities-kept", "A thread that gives up user 0 keeps its capabilities.";
         RobustListForgotten = "robust-list-forgotten", "A thread that ends does not release the locks on its robust list.";
+        SocketCycleKept = "socket-cycle-kept", "Sockets that only messages of each other hold stay for ever.";
+        EdgeReportedAgain = "edge-reported-again", "An edge-triggered epoll reports an event again without a new one.";
     }
 }
 

@@ -5,6 +5,7 @@
 
 use crate::call;
 use crate::errno::Errno;
+use crate::file;
 use crate::memory::mm;
 use crate::oom;
 use crate::record;
@@ -26,6 +27,7 @@ pub(crate) fn run() -> ! {
         if stop_machine::is_requested() {
             stop_machine::wait();
         }
+        file::close_deferred();
         let next = {
             let mut scheduler = scheduler();
             scheduler.wake_expired(pagewright_hal::time::now_ns());
@@ -146,6 +148,7 @@ fn run_slice(thread: &mut Thread) -> LeaveReason {
         if let Err(stop) = served {
             return LeaveReason::Stopped(stop);
         }
+        file::close_deferred();
     }
 }
 
@@ -176,7 +179,12 @@ fn resume(thread: &mut Thread) -> Result<(), CallStop> {
                 thread.deadline = None;
                 return Ok(());
             }
-            if signal::interrupt_call(thread, restarts) { Ok(()) } else { serve_call(thread) }
+            if signal::interrupt_call(thread, restarts) {
+                thread.opening = None;
+                Ok(())
+            } else {
+                serve_call(thread)
+            }
         }
     }
 }
@@ -195,7 +203,7 @@ fn serve_call(thread: &mut Thread) -> Result<(), CallStop> {
         }
         Err(stop @ (CallStop::Sleep { .. } | CallStop::Exit(_) | CallStop::ExitProcess(_))) => return Err(stop),
     }
-    (thread.deadline, thread.bytes_moved) = (None, 0);
+    (thread.deadline, thread.bytes_moved, thread.opening) = (None, 0, None);
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 //!
 //! A reader of a counter of 0 and a writer that would overflow it sleep as those of pipes do.
 
+use crate::edges::Edges;
 use crate::errno::Errno;
 use spin::Mutex;
 
@@ -13,11 +14,17 @@ pub(crate) struct EventCounter {
     count: Mutex<u64>,
     /// Whether a read takes one instead of all (`EFD_SEMAPHORE`).
     is_semaphore: bool,
+    edges: Edges,
 }
 
 impl EventCounter {
     pub(crate) fn new(count: u64, is_semaphore: bool) -> Self {
-        Self { count: Mutex::new(count), is_semaphore }
+        Self { count: Mutex::new(count), is_semaphore, edges: Edges::default() }
+    }
+
+    /// Its wake-ups.
+    pub(crate) fn edges(&self) -> &Edges {
+        &self.edges
     }
 
     /// Takes the value of a read; `None` if the reader must wait.
@@ -25,6 +32,9 @@ impl EventCounter {
         let mut count = self.count.lock();
         let taken = if self.is_semaphore { 1.min(*count) } else { *count };
         *count -= taken;
+        if taken > 0 {
+            self.edges.note_output();
+        }
         (taken > 0).then_some(taken)
     }
 
@@ -40,6 +50,7 @@ impl EventCounter {
         let fits = MAX - *count >= value;
         if fits {
             *count += value;
+            self.edges.note_input();
         }
         Ok(fits)
     }

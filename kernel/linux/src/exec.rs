@@ -444,6 +444,7 @@ pub(crate) fn start_init(options: &Options) {
         set_child_tid: VirtAddr::ZERO,
         call: (0, 0),
         bytes_moved: 0,
+        opening: None,
         resume: None,
         deadline: None,
         usage: Usage::default(),

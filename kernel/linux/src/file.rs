@@ -6,15 +6,18 @@
 //! Not guaranteed: `O_SYNC`, `O_DIRECT`.
 
 use crate::call;
+use crate::epoll::Epoll;
 use crate::errno::Errno;
 use crate::event::EventCounter;
 use crate::file_lock;
 use crate::inode::{Inode, InodeKind};
 use crate::pipe;
+use crate::socket::{Socket, SocketHandle};
 use crate::task::TaskId;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use linux_raw_sys::general as linux;
 use spin::Mutex;
 
@@ -29,6 +32,9 @@ pub(crate) enum OpenTarget {
     Process(Arc<TaskId>),
     /// A counter (`eventfd`).
     Event(EventCounter),
+    Socket(SocketHandle),
+    /// An instance of `epoll`.
+    Epoll(Epoll),
 }
 
 /// An open file.
@@ -62,8 +68,50 @@ impl OpenFile {
     pub(crate) fn inode(&self) -> Option<&Arc<Inode>> {
         match &self.target {
             OpenTarget::Inode(node) => Some(node),
-            OpenTarget::Pipe(_) | OpenTarget::Process(_) | OpenTarget::Event(_) => None,
+            OpenTarget::Pipe(end) => end.fifo(),
+            OpenTarget::Process(_) | OpenTarget::Event(_) | OpenTarget::Socket(_) | OpenTarget::Epoll(_) => None,
         }
+    }
+
+    /// The inode of a file with an offset, unlike a FIFO.
+    pub(crate) fn seekable(&self) -> Option<&Arc<Inode>> {
+        if let OpenTarget::Inode(node) = &self.target { Some(node) } else { None }
+    }
+
+    /// The socket.
+    ///
+    /// # Errors
+    /// `ENOTSOCK` if it is none.
+    pub(crate) fn socket(&self) -> Result<&Arc<Socket>, Errno> {
+        if let OpenTarget::Socket(socket) = &self.target { Ok(socket.get()) } else { Err(Errno::ENOTSOCK) }
+    }
+}
+
+/// Open files whose last reference was dropped while a lock was held that closing needs.
+static CLOSING: Mutex<Vec<OpenFile>> = Mutex::new(Vec::new());
+/// Their number, so that each call need not lock them.
+static CLOSING_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Drops a reference; the last one closes the file when this CPU has left the current call.
+///
+/// Linux: `fput`, which defers too. A file that holds others in its messages closes them this way,
+/// so a long chain of them needs no deep stack.
+pub(crate) fn close_later(open: Arc<OpenFile>) {
+    if let Some(last) = Arc::into_inner(open) {
+        CLOSING.lock().push(last);
+        CLOSING_COUNT.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// Closes what [`close_later`] left.
+///
+/// The caller holds no lock.
+pub(crate) fn close_deferred() {
+    while CLOSING_COUNT.load(Ordering::Acquire) > 0 {
+        let last = CLOSING.lock().pop();
+        let Some(last) = last else { return };
+        CLOSING_COUNT.fetch_sub(1, Ordering::Release);
+        drop(last);
     }
 }
 
@@ -178,6 +226,12 @@ impl DescriptorTable {
         let number = number.filter(|number| *number < LIMIT).ok_or(Errno::EMFILE)?;
         self.put(number, open, close_on_exec);
         Ok(number as u64)
+    }
+
+    /// Checks that a descriptor can be added.
+    pub(crate) fn check_free(&self) -> Result<(), Errno> {
+        let is_full = self.slots.len() >= LIMIT && self.slots.iter().all(Option::is_some);
+        if is_full { Err(Errno::EMFILE) } else { Ok(()) }
     }
 
     /// Puts a descriptor at a number, and returns the one that was there.

@@ -14,15 +14,17 @@ use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::file_lock::FileLocks;
 use crate::memory::{FileObject, mm};
+use crate::pipe::SharedPipe;
 use crate::procfs;
 use crate::ramfs;
+use crate::socket::Socket;
 use crate::task::TaskId;
 use crate::timers::realtime_ns;
 use crate::zram::{self, ZramAttribute};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::general as linux;
@@ -58,6 +60,10 @@ pub(crate) enum InodeKind {
     Setting(MmSetting),
     /// `/proc/PID/oom_score_adj`.
     OomScoreAdj(Arc<TaskId>),
+    /// The name of a socket.
+    Socket(Weak<Socket>),
+    /// A FIFO, with the pipe behind it.
+    Fifo(Arc<SharedPipe>),
 }
 
 /// An object of the memory manager that is open, or has a path.
@@ -284,6 +290,8 @@ impl Inode {
             InodeKind::Text(_)
             | InodeKind::Setting(_)
             | InodeKind::OomScoreAdj(_)
+            | InodeKind::Socket(_)
+            | InodeKind::Fifo(_)
             | InodeKind::Directory
             | InodeKind::Null
             | InodeKind::Zero
@@ -300,6 +308,8 @@ impl Inode {
             InodeKind::Text(_)
             | InodeKind::Setting(_)
             | InodeKind::OomScoreAdj(_)
+            | InodeKind::Socket(_)
+            | InodeKind::Fifo(_)
             | InodeKind::Directory
             | InodeKind::Link(_)
             | InodeKind::Null
@@ -324,6 +334,8 @@ impl Inode {
             | InodeKind::Text(_)
             | InodeKind::Setting(_)
             | InodeKind::OomScoreAdj(_)
+            | InodeKind::Socket(_)
+            | InodeKind::Fifo(_)
             | InodeKind::Directory
             | InodeKind::Link(_)
             | InodeKind::Attribute(_) => return 0,
@@ -345,6 +357,16 @@ impl Inode {
     /// The object, if this is shared memory or a file that a program made.
     pub(crate) fn shmem(&self) -> Option<pagewright_sync::Arc<FileObject>> {
         if let InodeKind::Shmem(object) = &self.kind { Some(object.0.clone()) } else { None }
+    }
+
+    /// The socket that is bound to it.
+    pub(crate) fn socket(&self) -> Option<&Weak<Socket>> {
+        if let InodeKind::Socket(socket) = &self.kind { Some(socket) } else { None }
+    }
+
+    /// The pipe of a FIFO.
+    pub(crate) fn fifo(&self) -> Option<&Arc<SharedPipe>> {
+        if let InodeKind::Fifo(pipe) = &self.kind { Some(pipe) } else { None }
     }
 
     /// Calls `look` with at most the first `len` bytes of a file.
@@ -369,6 +391,8 @@ impl Inode {
             InodeKind::Shmem(object) => read_object(&object.0, from, wanted),
             InodeKind::Text(text) => piece(text.as_bytes(), from, wanted),
             InodeKind::Directory => Err(Errno::EISDIR),
+            // Opening a socket fails, and opening a FIFO opens its pipe.
+            InodeKind::Socket(_) | InodeKind::Fifo(_) => Err(Errno::ENXIO),
             InodeKind::Null | InodeKind::Console | InodeKind::Link(_) => Ok(Vec::new()),
             InodeKind::Zero => zeroes(wanted),
             InodeKind::Random => Ok(call::random(wanted)),
@@ -385,6 +409,7 @@ impl Inode {
             InodeKind::Archive(_) | InodeKind::Shmem(_) => Ok(mm().write_at(&*self.object()?, start, bytes)?),
             InodeKind::Zram => zram::write(start, bytes),
             InodeKind::Text(_) => Err(Errno::EIO),
+            InodeKind::Socket(_) | InodeKind::Fifo(_) => Err(Errno::ENXIO),
             InodeKind::Directory => Err(Errno::EISDIR),
             InodeKind::Attribute(attribute) => {
                 attribute.store(bytes)?;

@@ -14,7 +14,10 @@
 //! | `exec` | the image of a program, from an ELF file |
 //! | `limits` | the limits of a process (`setrlimit`) |
 //! | `file`, `inode`, `ramfs` | descriptors; files and devices; the tree of paths |
-//! | `pipe`, `event` | pipes; event counters |
+//! | `pipe`, `event` | pipes and FIFOs; event counters |
+//! | `socket` | sockets of the family `AF_UNIX` |
+//! | `ready`, `edges`, `epoll` | whether open files are ready; instances of `epoll` |
+//! | `user` | what each user holds of the kernel's memory |
 //! | `file_lock` | locks on files |
 //! | `shm` | System V shared memory |
 //! | `procfs` | files below `/proc` and `/sys` |
@@ -42,6 +45,8 @@ extern crate alloc;
 mod call;
 mod cpu;
 mod credentials;
+mod edges;
+mod epoll;
 mod errno;
 mod event;
 mod exec;
@@ -56,15 +61,18 @@ mod pipe;
 mod process;
 mod procfs;
 mod ramfs;
+mod ready;
 mod record;
 mod report;
 mod run_queue;
 mod shm;
 mod signal;
+mod socket;
 mod stop_machine;
 mod task;
 mod timers;
 mod usage;
+mod user;
 mod zram;
 
 use pagewright_hal::{BootInfo, KernelCallbacks};

@@ -1,12 +1,14 @@
-//! Pipes.
+//! Pipes and FIFOs.
 //!
 //! A pipe holds bytes, and parts of pages of user memory that `vmsplice` put there by reference.
 //! A reader of an empty pipe and a writer to a full one sleep
-//! ([`WaitReason::Pipe`](crate::task::WaitReason)). Every change of any pipe wakes all of them, and
-//! each makes its call again.
+//! ([`WaitReason::Transfer`](crate::task::WaitReason)). Every change of any pipe wakes all of them,
+//! and each makes its call again. A FIFO is a pipe behind an inode, whose ends come and go.
 //!
 //! Not guaranteed: `O_DIRECT`, other capacities, speed.
 
+use crate::edges::Edges;
+use crate::inode::Inode;
 use crate::memory::mm;
 use crate::task;
 use alloc::collections::VecDeque;
@@ -92,6 +94,9 @@ struct Pipe {
     buffers: VecDeque<PipeBuffer>,
     readers: u32,
     writers: u32,
+    /// The opens for reading and for writing of a FIFO since it was made (`r_counter`).
+    reader_opens: u64,
+    writer_opens: u64,
 }
 
 impl Pipe {
@@ -108,10 +113,30 @@ impl Pipe {
     }
 }
 
-/// One end of a pipe.
+/// A pipe that its ends share.
+#[derive(Default)]
+pub(crate) struct SharedPipe {
+    state: Mutex<Pipe>,
+    edges: Edges,
+}
+
+/// One end of a pipe; an end of a FIFO can be both.
 pub(crate) struct PipeEnd {
-    pipe: Arc<Mutex<Pipe>>,
+    pipe: Arc<SharedPipe>,
+    reads: bool,
     writes: bool,
+    fifo: Option<Arc<Inode>>,
+    /// The opens for writing at which a FIFO has not hung up yet (`f_version`).
+    writers_before: Option<u64>,
+}
+
+/// The state of an end, as `poll` reports it.
+pub(crate) struct PipeState {
+    pub(crate) readable: bool,
+    /// Whether an atomic write fits.
+    pub(crate) writable: bool,
+    pub(crate) no_writer: bool,
+    pub(crate) no_reader: bool,
 }
 
 /// The result of a transfer.
@@ -126,18 +151,57 @@ pub(crate) enum PipeTransfer {
 
 /// Makes a pipe, and returns the end to read and the end to write.
 pub(crate) fn new() -> (PipeEnd, PipeEnd) {
-    let pipe = Arc::new(Mutex::new(Pipe { readers: 1, writers: 1, ..Pipe::default() }));
-    (PipeEnd { pipe: pipe.clone(), writes: false }, PipeEnd { pipe, writes: true })
+    let pipe = Arc::new(SharedPipe::default());
+    (PipeEnd::open(&pipe, true, false, None), PipeEnd::open(&pipe, false, true, None))
 }
 
 impl PipeEnd {
+    /// Opens an end of a pipe.
+    pub(crate) fn open(pipe: &Arc<SharedPipe>, reads: bool, writes: bool, fifo: Option<Arc<Inode>>) -> Self {
+        let mut state = pipe.state.lock();
+        if reads {
+            (state.readers, state.reader_opens) = (state.readers + 1, state.reader_opens + 1);
+        }
+        if writes {
+            (state.writers, state.writer_opens) = (state.writers + 1, state.writer_opens + 1);
+        }
+        let writers_before = (fifo.is_some() && state.writers == 0).then_some(state.writer_opens);
+        pipe.edges.note_all();
+        drop(state);
+        Self { pipe: pipe.clone(), reads, writes, fifo, writers_before }
+    }
+
+    pub(crate) fn reads(&self) -> bool {
+        self.reads
+    }
+
     pub(crate) fn writes(&self) -> bool {
         self.writes
     }
 
+    /// The inode of a FIFO.
+    pub(crate) fn fifo(&self) -> Option<&Arc<Inode>> {
+        self.fifo.as_ref()
+    }
+
+    /// Its wake-ups.
+    pub(crate) fn edges(&self) -> &Edges {
+        &self.pipe.edges
+    }
+
+    /// The opens of the other end of a FIFO, if that end is not open (`wait_for_partner`).
+    pub(crate) fn partner_opens(&self) -> Option<u64> {
+        let state = self.pipe.state.lock();
+        match (self.reads, self.writes) {
+            (true, false) => (state.writers == 0).then_some(state.writer_opens),
+            (false, true) => (state.readers == 0).then_some(state.reader_opens),
+            _ => None,
+        }
+    }
+
     /// Reads at most `most` bytes.
     pub(crate) fn read(&self, most: usize, to: &mut Vec<u8>) -> PipeTransfer {
-        let mut pipe = self.pipe.lock();
+        let mut pipe = self.pipe.state.lock();
         if pipe.buffers.is_empty() && pipe.writers > 0 && most > 0 {
             return PipeTransfer::Wait;
         }
@@ -150,12 +214,15 @@ impl PipeEnd {
                 pipe.buffers.pop_front();
             }
         }
+        if moved > 0 {
+            self.pipe.edges.note_output();
+        }
         PipeTransfer::Moved(moved)
     }
 
     /// Writes as many bytes as fit; at most [`ATOMIC`] bytes only all at once.
     pub(crate) fn write(&self, from: &[u8]) -> PipeTransfer {
-        let mut pipe = self.pipe.lock();
+        let mut pipe = self.pipe.state.lock();
         if pipe.readers == 0 {
             return PipeTransfer::Broken;
         }
@@ -166,13 +233,14 @@ impl PipeEnd {
         }
         if count > 0 {
             pipe.append(&from[..count]);
+            self.pipe.edges.note_input();
         }
         PipeTransfer::Moved(count)
     }
 
     /// Whether a page fits (`wait_for_space`).
     pub(crate) fn poll_page(&self) -> PipeTransfer {
-        let pipe = self.pipe.lock();
+        let pipe = self.pipe.state.lock();
         match pipe.room() {
             _ if pipe.readers == 0 => PipeTransfer::Broken,
             room if room < PAGE_SIZE as usize => PipeTransfer::Wait,
@@ -182,33 +250,48 @@ impl PipeEnd {
 
     /// Puts a part of a page into the pipe; gives it back if it does not fit.
     pub(crate) fn put_page(&self, page: SplicedPage) -> Result<(), SplicedPage> {
-        let mut pipe = self.pipe.lock();
+        let mut pipe = self.pipe.state.lock();
         if pipe.readers == 0 || pipe.room() < PAGE_SIZE as usize {
             return Err(page);
         }
         pipe.buffers.push_back(PipeBuffer::Page(page));
+        self.pipe.edges.note_input();
         Ok(())
     }
 
-    /// Whether a read or an atomic write would not wait, and whether the other end is closed.
-    pub(crate) fn poll(&self) -> (bool, bool) {
-        let pipe = self.pipe.lock();
-        if self.writes {
-            (pipe.room() >= ATOMIC, pipe.readers == 0)
-        } else {
-            (!pipe.buffers.is_empty(), pipe.writers == 0)
+    /// What `poll` reports (`pipe_poll`).
+    pub(crate) fn poll(&self) -> PipeState {
+        let pipe = self.pipe.state.lock();
+        let no_writer = pipe.writers == 0 && self.writers_before != Some(pipe.writer_opens);
+        PipeState {
+            readable: self.reads && !pipe.buffers.is_empty(),
+            writable: self.writes && pipe.room() >= ATOMIC,
+            no_writer: self.reads && no_writer,
+            no_reader: self.writes && pipe.readers == 0,
         }
+    }
+}
+
+impl SharedPipe {
+    /// Whether an end reads.
+    pub(crate) fn has_reader(&self) -> bool {
+        self.state.lock().readers > 0
     }
 }
 
 impl Drop for PipeEnd {
     /// Locks the scheduler, which the caller has not locked.
     fn drop(&mut self) {
-        {
-            let mut pipe = self.pipe.lock();
-            let side = if self.writes { &mut pipe.writers } else { &mut pipe.readers };
-            *side -= 1;
-        }
-        task::scheduler().wake_pipes();
+        let rest = {
+            let mut pipe = self.pipe.state.lock();
+            pipe.readers -= u32::from(self.reads);
+            pipe.writers -= u32::from(self.writes);
+            // The bytes of a FIFO go with its last end.
+            let is_last = pipe.readers == 0 && pipe.writers == 0;
+            if is_last { core::mem::take(&mut pipe.buffers) } else { VecDeque::new() }
+        };
+        drop(rest);
+        self.pipe.edges.note_all();
+        task::scheduler().wake_transfers();
     }
 }

@@ -37,6 +37,8 @@ const DEVICE_MODE: u32 = 0o020_666;
 const DISK_MODE: u32 = 0o060_660;
 const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
+const SOCKET: u32 = 0o140_000;
+const FIFO: u32 = 0o010_000;
 /// The set-group-id bit (`S_ISGID`).
 const SET_GROUP: u32 = 0o2000;
 /// The bits of a mode that are the type of the file.
@@ -162,6 +164,8 @@ pub(crate) fn add(path: &str, mode: u32, kind: InodeKind, caller: &Credentials) 
     let mode = match &kind {
         InodeKind::Directory => 0o040_000 | mode & 0o7777,
         InodeKind::Link(_) => LINK | 0o777,
+        InodeKind::Socket(_) => SOCKET | mode & 0o7777,
+        InodeKind::Fifo(_) => FIFO | mode & 0o7777,
         _ => FILE | mode & 0o7777,
     };
     let node = Inode::new(path, mode, kind);

@@ -16,6 +16,7 @@ use crate::errno::Errno;
 use crate::file::{DescriptorTable, FsContext, OpenFile};
 use crate::file_lock::LockOwner;
 use crate::memory::SpaceHandle;
+use crate::pipe::PipeEnd;
 use crate::process::{ExitStatus, Process};
 use crate::run_queue::{RunQueue, Scheduling};
 use crate::signal::{PendingSignals, SigActions, SignalCheck, SignalSet, count_stop};
@@ -47,8 +48,8 @@ pub(crate) enum WaitReason {
     Futex(FutexKey, u32),
     /// The end of a child.
     Child,
-    /// A change of any pipe.
-    Pipe,
+    /// A change of any pipe, counter or socket, or the deadline.
+    Transfer,
     /// A change of any descriptor, or the deadline.
     Poll,
     /// The `execve` or the end of a child that `vfork` made.
@@ -75,7 +76,7 @@ impl WaitReason {
         match self {
             Self::Futex(..)
             | Self::Child
-            | Self::Pipe
+            | Self::Transfer
             | Self::Poll
             | Self::Time
             | Self::Signal
@@ -91,10 +92,8 @@ impl WaitReason {
     /// `ERESTARTNOHAND`).
     fn restarts(self, deadline: Option<u64>) -> bool {
         match self {
-            Self::Futex(..) => deadline.is_none(),
-            Self::Child | Self::Pipe | Self::Vfork(_) | Self::DeThread | Self::Migration(_) | Self::FileLock { .. } => {
-                true
-            }
+            Self::Futex(..) | Self::Transfer => deadline.is_none(),
+            Self::Child | Self::Vfork(_) | Self::DeThread | Self::Migration(_) | Self::FileLock { .. } => true,
             Self::Poll | Self::Time | Self::Signal | Self::SignalOf(_) => false,
         }
     }
@@ -181,6 +180,8 @@ pub(crate) struct Thread {
     pub(crate) call: (u64, u64),
     /// Bytes that the current call moved before it slept.
     pub(crate) bytes_moved: usize,
+    /// The end of a FIFO that waits in `open` for the other one, and that one's opens before.
+    pub(crate) opening: Option<(PipeEnd, u64)>,
     /// How it continues after it slept.
     pub(crate) resume: Option<Resume>,
     /// The deadline of the current call, once it has slept.
@@ -372,9 +373,10 @@ impl Scheduler {
     pub(crate) fn wake_expired(&mut self, now: u64) {
         self.expire_timers(now);
         let late = self.asleep.iter().filter(|(_, sleeper)| sleeper.deadline.is_some_and(|deadline| deadline <= now));
-        // `poll` stores an empty result for each descriptor.
-        let resume = |sleeper: &Sleeper| {
-            if sleeper.wait == WaitReason::Poll { Resume::Again } else { Resume::Return(sleeper.at_deadline) }
+        // `poll` stores an empty result for each descriptor; a transfer returns what it has moved.
+        let resume = |sleeper: &Sleeper| match sleeper.wait {
+            WaitReason::Poll | WaitReason::Transfer => Resume::Again,
+            _ => Resume::Return(sleeper.at_deadline),
         };
         let late: alloc::vec::Vec<(TaskId, Resume)> = late.map(|(id, sleeper)| (*id, resume(sleeper))).collect();
         for (id, resume) in late {
@@ -382,9 +384,9 @@ impl Scheduler {
         }
     }
 
-    /// Wakes every thread that waits for a pipe or polls.
-    pub(crate) fn wake_pipes(&mut self) {
-        self.wake(usize::MAX, Resume::Again, |_, wait| matches!(wait, WaitReason::Pipe | WaitReason::Poll));
+    /// Wakes every thread that waits for a pipe, a counter or a socket, or polls.
+    pub(crate) fn wake_transfers(&mut self) {
+        self.wake(usize::MAX, Resume::Again, |_, wait| matches!(wait, WaitReason::Transfer | WaitReason::Poll));
     }
 
     /// The process with this number.

@@ -21,12 +21,14 @@ const CORRUPTING: [(&str, &str); 5] = [
     ("lazy-no-catch-up", "cow"),
 ];
 /// The bugs that change what a call does, and the program that shows it.
-const MISBEHAVING: [(&str, &str); 5] = [
+const MISBEHAVING: [(&str, &str); 7] = [
     ("file-lock-kept", "names"),
     ("timer-not-rearmed", "timers"),
     ("oom-score-ignored", "proc"),
     ("capabilities-kept", "users"),
     ("robust-list-forgotten", "users"),
+    ("socket-cycle-kept", "sockets"),
+    ("edge-reported-again", "sockets"),
 ];
 /// The bugs by which a thread waits too long or for ever, and the program that hangs then.
 const WAITING: [(&str, &str); 3] =

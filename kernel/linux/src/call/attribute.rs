@@ -160,8 +160,10 @@ pub(super) fn fstatfs(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
     let magic = match &open.target {
         OpenTarget::Inode(_) => linux::TMPFS_MAGIC,
+        OpenTarget::Pipe(end) if end.fifo().is_some() => linux::TMPFS_MAGIC,
         OpenTarget::Pipe(_) => linux::PIPEFS_MAGIC,
-        OpenTarget::Process(_) | OpenTarget::Event(_) => linux::ANON_INODE_FS_MAGIC,
+        OpenTarget::Socket(_) => linux::SOCKFS_MAGIC,
+        OpenTarget::Process(_) | OpenTarget::Event(_) | OpenTarget::Epoll(_) => linux::ANON_INODE_FS_MAGIC,
     };
     write_statfs(thread, magic, address(a[1]))
 }

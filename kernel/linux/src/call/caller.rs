@@ -49,7 +49,7 @@ impl CallingProcess<Machine> for Thread {
             FileUse::Map => open.inode().ok_or(Errno::ENODEV)?.object()?,
             FileUse::Seal => shmem().ok_or(Errno::EINVAL)?,
             FileUse::Allocate if !open.can_write() => return Err(Errno::EBADF),
-            FileUse::Allocate if open.inode().is_none() => return Err(Errno::ESPIPE),
+            FileUse::Allocate if open.seekable().is_none() => return Err(Errno::ESPIPE),
             FileUse::Allocate => shmem().ok_or(Errno::EOPNOTSUPP)?,
         };
         let mut opened = if purpose == FileUse::Map { Rights::EXEC } else { Rights::empty() };

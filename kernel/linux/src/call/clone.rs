@@ -182,6 +182,7 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
         set_child_tid: child_tid(linux::CLONE_CHILD_SETTID),
         call: (0, 0),
         bytes_moved: 0,
+        opening: None,
         resume: None,
         deadline: None,
         usage: Usage::default(),

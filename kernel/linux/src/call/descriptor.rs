@@ -7,19 +7,21 @@ use crate::inode::InodeKind;
 use crate::pipe;
 use crate::task::{CallStop, SyscallResult, Thread};
 use crate::zram;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use linux_raw_sys::ioctl;
 use pagewright_syscall::LinuxCall;
+use pagewright_types::VirtAddr;
 
 pub(super) fn lseek(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let (offset, whence) = (a[1].cast_signed(), a[2] as u32);
     let open = thread.open_file(a[0])?;
     // A counter has no offset, and nothing to refuse (`noop_llseek`).
-    if matches!(open.target, OpenTarget::Event(_)) {
+    if matches!(open.target, OpenTarget::Event(_) | OpenTarget::Epoll(_)) {
         return Ok(0);
     }
-    let node = open.inode().ok_or(Errno::ESPIPE)?;
+    let node = open.seekable().ok_or(Errno::ESPIPE)?;
     let mut at = open.offset.lock();
     let base = match whence {
         linux::SEEK_SET => 0,
@@ -67,7 +69,7 @@ pub(super) fn ioctl(thread: &mut Thread, a: Arguments) -> SyscallResult {
 /// `fadvise64`: files are in memory, so no advice has an effect (`shmem` has no `readahead`).
 pub(super) fn fadvise(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
-    open.inode().ok_or(Errno::ESPIPE)?;
+    open.seekable().ok_or(Errno::ESPIPE)?;
     let known = a[3] as u32 <= linux::POSIX_FADV_NOREUSE;
     if known && a[2].cast_signed() >= 0 { Ok(0) } else { Err(Errno::EINVAL.into()) }
 }
@@ -107,9 +109,14 @@ pub(super) fn pipe2(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let (reader, writer) = pipe::new();
     let reader = OpenFile::new(OpenTarget::Pipe(reader), linux::O_RDONLY | flags);
     let writer = OpenFile::new(OpenTarget::Pipe(writer), linux::O_WRONLY | flags);
+    add_two(thread, &[reader, writer], close_on_exec, to)
+}
+
+/// Adds two descriptors, and stores their numbers.
+pub(super) fn add_two(thread: &Thread, opens: &[Arc<OpenFile>; 2], close_on_exec: bool, to: VirtAddr) -> SyscallResult {
     let mut numbers = Vec::new();
     let mut made = Ok(());
-    for open in [&reader, &writer] {
+    for open in opens {
         match thread.files.lock().add(open, close_on_exec, 0) {
             Ok(number) => numbers.push(number),
             Err(error) => made = Err(error),

@@ -2,7 +2,7 @@
 
 use super::path::{self, path_at};
 use super::table::Handler;
-use super::{Arguments, address, attribute, descriptor, information, link, poll, signal, stat, timer};
+use super::{Arguments, address, attribute, descriptor, epoll, information, link, poll, signal, stat, timer};
 use crate::errno::Errno;
 use crate::task::{SyscallResult, Thread};
 use crate::timers;
@@ -36,6 +36,9 @@ pub(super) const HANDLERS: &[(Sysno, Handler)] = &[
         let timeout = u64::try_from(a[2] as i32).ok().map(|ms| ms * 1_000_000);
         poll::poll(thread, address(a[0]), a[1], timeout)
     }),
+    (Sysno::mknod, |thread, a| link::mknodat(thread, [CWD, a[0], a[1], a[2], 0, 0])),
+    (Sysno::epoll_create, epoll_create),
+    (Sysno::epoll_wait, epoll::epoll_wait),
     (Sysno::select, poll::select_with_timeval),
     (Sysno::eventfd, |thread, a| poll::eventfd2(thread, [a[0], 0, 0, 0, 0, 0])),
     (Sysno::time, time),
@@ -55,6 +58,8 @@ pub(super) const CREATING: &[Sysno] = &[
     Sysno::rename,
     Sysno::pipe,
     Sysno::eventfd,
+    Sysno::mknod,
+    Sysno::epoll_create,
 ];
 
 const CWD: u64 = linux::AT_FDCWD as u64;
@@ -111,6 +116,14 @@ fn dup2(thread: &mut Thread, a: Arguments) -> SyscallResult {
         return Ok(a[0]);
     }
     descriptor::duplicate_to(thread, a[0], a[1], 0)
+}
+
+/// `epoll_create`, whose size says nothing.
+fn epoll_create(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    if a[0].cast_signed() as i32 <= 0 {
+        return Err(Errno::EINVAL.into());
+    }
+    epoll::epoll_create1(thread, [0; 6])
 }
 
 fn time(thread: &mut Thread, a: Arguments) -> SyscallResult {

@@ -6,6 +6,7 @@ use crate::errno::Errno;
 use crate::inode::InodeKind;
 use crate::ramfs::{self, Replace};
 use crate::task::{SyscallResult, Thread};
+use alloc::sync::{Arc, Weak};
 use linux_raw_sys::general as linux;
 
 pub(super) fn unlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
@@ -30,6 +31,32 @@ pub(super) fn symlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     }
     let path = resolved(thread, a[1], address(a[2]), false)?;
     ramfs::add(&path, 0o777, InodeKind::Link(target), &thread.credentials)?;
+    Ok(0)
+}
+
+/// `mknodat`: a file, a FIFO or a socket.
+///
+/// A device needs `CAP_MKNOD`, and a tree with devices, which this one is not (`EPERM` as if it
+/// were mounted with `nodev` and refused new ones).
+pub(super) fn mknodat(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    const FILE: u32 = 0o100_000;
+    const FIFO: u32 = 0o010_000;
+    const SOCKET: u32 = 0o140_000;
+    const DEVICES: [u32; 2] = [0o020_000, 0o060_000];
+    const DIRECTORY: u32 = 0o040_000;
+    let mode = a[2] as u32 & !thread.fs.lock().umask;
+    let kind = match mode & ramfs::TYPE {
+        0 | FILE => None,
+        FIFO => Some(InodeKind::Fifo(Arc::default())),
+        SOCKET => Some(InodeKind::Socket(Weak::new())),
+        kind if DEVICES.contains(&kind) || kind == DIRECTORY => return Err(Errno::EPERM.into()),
+        _ => return Err(Errno::EINVAL.into()),
+    };
+    let path = resolved(thread, a[0], address(a[1]), false)?;
+    match kind {
+        Some(kind) => drop(ramfs::add(&path, mode, kind, &thread.credentials)?),
+        None => drop(ramfs::add_file(&path, mode, &thread.credentials)?),
+    }
     Ok(0)
 }
 

@@ -5,9 +5,10 @@ use crate::credentials::{Capabilities, CapabilitySet, Credentials, FileAccess};
 use crate::errno::Errno;
 use crate::file::{OpenFile, OpenTarget};
 use crate::inode::{Inode, InodeKind};
+use crate::pipe::PipeEnd;
 use crate::procfs;
 use crate::ramfs;
-use crate::task::{SyscallResult, Thread, scheduler};
+use crate::task::{CallStop, SyscallResult, Thread, WaitReason, scheduler};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -22,7 +23,7 @@ pub(super) fn path_at(thread: &Thread, directory: u64, name: VirtAddr) -> Result
         return Err(Errno::ENOENT);
     }
     if name.starts_with('/') || directory as i32 == linux::AT_FDCWD {
-        return Ok(ramfs::absolute(&thread.fs.lock().directory, &name));
+        return Ok(absolute(thread, &name));
     }
     let files = thread.files.lock();
     let node = files.get(directory)?.open.inode().ok_or(Errno::ENOTDIR)?;
@@ -30,6 +31,11 @@ pub(super) fn path_at(thread: &Thread, directory: u64, name: VirtAddr) -> Result
         return Err(Errno::ENOTDIR);
     }
     Ok(ramfs::absolute(&node.path(), &name))
+}
+
+/// Makes a path absolute.
+pub(super) fn absolute(thread: &Thread, name: &str) -> String {
+    ramfs::absolute(&thread.fs.lock().directory, name)
 }
 
 /// Reads a path as [`path_at`], and follows its links, also the last one if `follow`.
@@ -132,15 +138,57 @@ pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> Sy
     if flags & linux::O_DIRECTORY != 0 && !node.is_directory() {
         return Err(Errno::ENOTDIR.into());
     }
+    if node.socket().is_some() {
+        return Err(Errno::ENXIO.into());
+    }
+    if node.fifo().is_some() {
+        return open_fifo(thread, &node, flags);
+    }
     if flags & linux::O_TRUNC != 0 && writes && node.is_file() {
         node.resize(0)?;
         node.drop_set_ids(&thread.credentials);
     }
+    add(thread, OpenTarget::Inode(node), flags)
+}
+
+/// Adds a descriptor for what was opened with these flags.
+fn add(thread: &Thread, target: OpenTarget, flags: u32) -> SyscallResult {
     let kept = linux::O_ACCMODE | linux::O_APPEND | linux::O_NONBLOCK;
-    let open = OpenFile::new(OpenTarget::Inode(node), flags & kept);
+    let open = OpenFile::new(target, flags & kept);
     let close_on_exec = flags & linux::O_CLOEXEC != 0;
     let added = thread.files.lock().add(&open, close_on_exec, 0);
     Ok(added?)
+}
+
+/// Opens an end of a FIFO, and waits for the other one (`fifo_open`).
+///
+/// While the call waits, its end is open: two that wait for each other both return.
+fn open_fifo(thread: &mut Thread, node: &Arc<Inode>, flags: u32) -> SyscallResult {
+    let pipe = node.fifo().ok_or(Errno::ENXIO)?;
+    let access = flags & linux::O_ACCMODE;
+    let (reads, writes) = (access != linux::O_WRONLY, access != linux::O_RDONLY);
+    let nonblocking = flags & linux::O_NONBLOCK != 0;
+    let waiting = thread.opening.take().filter(|(end, _)| end.fifo().is_some_and(|fifo| Arc::ptr_eq(fifo, node)));
+    let (end, before) = match waiting {
+        Some(waiting) => waiting,
+        None => {
+            if nonblocking && writes && !reads && !pipe.has_reader() {
+                return Err(Errno::ENXIO.into());
+            }
+            let end = PipeEnd::open(pipe, reads, writes, Some(node.clone()));
+            scheduler().wake_transfers();
+            let before = end.partner_opens().unwrap_or(u64::MAX);
+            (end, before)
+        }
+    };
+    let scheduler = scheduler();
+    // One that came and went was there, too.
+    if !nonblocking && end.partner_opens() == Some(before) {
+        thread.opening = Some((end, before));
+        return Err(CallStop::Sleep { scheduler, wait: WaitReason::Transfer, deadline: None, at_deadline: 0 });
+    }
+    drop(scheduler);
+    add(thread, OpenTarget::Pipe(end), flags)
 }
 
 /// The access that an open for these flags needs (`ACC_MODE`).

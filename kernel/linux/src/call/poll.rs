@@ -5,6 +5,7 @@ use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::event::EventCounter;
 use crate::file::{LIMIT, OpenFile, OpenTarget};
+use crate::ready;
 use crate::signal::SignalSet;
 use crate::task::{CallStop, Scheduler, SyscallResult, Thread, WaitReason, scheduler};
 use alloc::vec::Vec;
@@ -16,8 +17,6 @@ const ALWAYS: u32 = linux::POLLERR | linux::POLLHUP;
 /// What `select` calls readable and writable (`POLLIN_SET`, `POLLOUT_SET`).
 const READABLE: u32 = linux::POLLIN | linux::POLLRDNORM | linux::POLLRDBAND | linux::POLLHUP | linux::POLLERR;
 const WRITABLE: u32 = linux::POLLOUT | linux::POLLWRNORM | linux::POLLWRBAND | linux::POLLERR;
-const IN: u32 = linux::POLLIN | linux::POLLRDNORM;
-const OUT: u32 = linux::POLLOUT | linux::POLLWRNORM;
 
 /// `ppoll`, which can block another set of signals while it waits.
 pub(super) fn ppoll(thread: &mut Thread, a: Arguments) -> SyscallResult {
@@ -36,7 +35,7 @@ pub(super) fn ppoll(thread: &mut Thread, a: Arguments) -> SyscallResult {
 }
 
 /// Blocks another set of signals until the call ends.
-fn set_mask(thread: &mut Thread, at: u64, size: u64) -> Result<(), Errno> {
+pub(super) fn set_mask(thread: &mut Thread, at: u64, size: u64) -> Result<(), Errno> {
     if size != 8 {
         return Err(Errno::EINVAL);
     }
@@ -59,10 +58,12 @@ pub(super) fn poll(thread: &mut Thread, descriptors: VirtAddr, count: u64, timeo
 }
 
 /// Counts what is ready, and sleeps for at most `timeout` ns if nothing is.
-fn until_ready(
+///
+/// All calls that wait for descriptors wait here. `count` runs with the scheduler locked.
+pub(super) fn until_ready(
     thread: &mut Thread,
     timeout: Option<u64>,
-    mut count: impl FnMut(&Scheduler, &Thread) -> u64,
+    mut count: impl FnMut(&Scheduler, &mut Thread) -> u64,
 ) -> SyscallResult {
     let scheduler = scheduler();
     let ready = count(&scheduler, thread);
@@ -84,33 +85,11 @@ fn poll_one(scheduler: &Scheduler, thread: &Thread, entry: &mut [u8]) -> Option<
     } else {
         match thread.files.lock().get(number as u64) {
             Err(_) => linux::POLLNVAL,
-            Ok(descriptor) => events(scheduler, &descriptor.open) & (wanted | ALWAYS),
+            Ok(descriptor) => ready::events(scheduler, &descriptor.open) & (wanted | ALWAYS),
         }
     };
     entry[6..8].copy_from_slice(&(answer as u16).to_le_bytes());
     (answer != 0).then_some(())
-}
-
-/// The events of an open file (`vfs_poll`).
-fn events(scheduler: &Scheduler, open: &OpenFile) -> u32 {
-    match &open.target {
-        OpenTarget::Inode(_) => IN | OUT,
-        // Readable when the process has ended.
-        OpenTarget::Process(handle) => {
-            let runs = scheduler.process_of(handle).is_some_and(|process| process.exit_status.is_none());
-            if runs { 0 } else { IN }
-        }
-        OpenTarget::Pipe(end) => {
-            let (ready, alone) = end.poll();
-            let event = if end.writes() { OUT } else { IN };
-            let hang_up = if end.writes() { linux::POLLERR } else { linux::POLLHUP };
-            (if ready { event } else { 0 }) | (if alone { hang_up } else { 0 })
-        }
-        OpenTarget::Event(counter) => {
-            let (readable, writable) = counter.poll();
-            (if readable { linux::POLLIN } else { 0 }) | (if writable { linux::POLLOUT } else { 0 })
-        }
-    }
 }
 
 /// `pselect6`, with a `struct timespec` and another set of signals.
@@ -191,7 +170,8 @@ fn select(thread: &mut Thread, a: Arguments, timeout: Option<u64>) -> SyscallRes
         found = sets.each_ref().map(|set| Vec::from_iter(set.iter().map(|_| 0)));
         let mut ready = 0;
         for number in &wanted {
-            let events = thread.files.lock().get(*number as u64).map_or(0, |known| events(scheduler, &known.open));
+            let events =
+                thread.files.lock().get(*number as u64).map_or(0, |known| ready::events(scheduler, &known.open));
             for (index, of_set) in [READABLE, WRITABLE, linux::POLLPRI].into_iter().enumerate() {
                 if events & of_set != 0 && has(&sets[index], *number) {
                     found[index][number / 8] |= 1 << (number % 8);

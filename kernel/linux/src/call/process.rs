@@ -197,7 +197,7 @@ impl Scheduler {
             self.processes.remove(&id);
         }
         // Wakes the threads that poll a descriptor of the process.
-        self.wake_pipes();
+        self.wake_transfers();
         self.wake(usize::MAX, Resume::Again, |thread, wait| {
             wait == WaitReason::Child && (thread.process == parent || thread.process == INIT)
         });

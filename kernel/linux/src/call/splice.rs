@@ -40,7 +40,7 @@ pub(super) fn vmsplice(thread: &mut Thread, a: Arguments) -> SyscallResult {
             PipeTransfer::Moved(_) => {}
             PipeTransfer::Wait if a[3] & NONBLOCK != 0 => return Err(Errno::EAGAIN.into()),
             PipeTransfer::Wait => {
-                return Err(CallStop::Sleep { scheduler, wait: WaitReason::Pipe, deadline: None, at_deadline: 0 });
+                return Err(CallStop::Sleep { scheduler, wait: WaitReason::Transfer, deadline: None, at_deadline: 0 });
             }
             PipeTransfer::Broken => {
                 scheduler.post_to_thread(thread.id, SigInfo::sent(SIGPIPE, signal::SI_USER, thread));
@@ -50,7 +50,7 @@ pub(super) fn vmsplice(thread: &mut Thread, a: Arguments) -> SyscallResult {
     }
     let mut moved = 0;
     let result = put_parts(thread, end, &parts, &mut moved);
-    scheduler().wake_pipes();
+    scheduler().wake_transfers();
     match result {
         Err(error) if moved == 0 => Err(error.into()),
         _ => Ok(moved),

@@ -24,6 +24,7 @@ struct FileAttributes {
 const NS: u64 = 1_000_000_000;
 const PIPE_MODE: u32 = 0o010_600;
 const PROCESS_MODE: u32 = 0o600;
+const SOCKET_MODE: u32 = 0o140_777;
 
 impl FileAttributes {
     fn of(node: &Inode) -> Self {
@@ -86,9 +87,13 @@ fn of_descriptor(thread: &Thread, number: u64) -> Result<FileAttributes, Errno> 
     let open = thread.open_file(number)?;
     Ok(match &open.target {
         OpenTarget::Inode(node) => FileAttributes::of(node),
-        OpenTarget::Pipe(_) => FileAttributes::anonymous(0, PIPE_MODE),
+        OpenTarget::Pipe(end) => match end.fifo() {
+            Some(node) => FileAttributes::of(node),
+            None => FileAttributes::anonymous(0, PIPE_MODE),
+        },
+        OpenTarget::Socket(_) => FileAttributes::anonymous(open.number, SOCKET_MODE),
         OpenTarget::Process(handle) => FileAttributes::anonymous(handle.0.into(), PROCESS_MODE),
-        OpenTarget::Event(_) => FileAttributes::anonymous(0, PROCESS_MODE),
+        OpenTarget::Event(_) | OpenTarget::Epoll(_) => FileAttributes::anonymous(0, PROCESS_MODE),
     })
 }
 

@@ -30,6 +30,8 @@ pub(super) fn serve(thread: &Thread, request: SwapRequest) -> SyscallResult {
         | InodeKind::Zero
         | InodeKind::Random
         | InodeKind::Console
+        | InodeKind::Socket(_)
+        | InodeKind::Fifo(_)
         | InodeKind::Attribute(_) => return Err(Errno::EINVAL.into()),
     }
     match request {

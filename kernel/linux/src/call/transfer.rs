@@ -6,7 +6,7 @@
 //! Not guaranteed: atomicity between two calls, except that the offset of an open file is locked
 //! for a whole call.
 
-use super::{Arguments, address};
+use super::{Arguments, address, message};
 use crate::errno::Errno;
 use crate::event::EventCounter;
 use crate::file::{OpenFile, OpenTarget};
@@ -19,12 +19,12 @@ use linux_raw_sys::general as linux;
 use pagewright_types::VirtAddr;
 
 /// The limit of bytes that one call transfers (`MAX_RW_COUNT`).
-const TRANSFER_MAX: u64 = 0x7fff_f000;
+pub(super) const TRANSFER_MAX: u64 = 0x7fff_f000;
 /// The bytes that are copied at once.
 const PIECE: u64 = 128 << 10;
 
 /// Ranges of user memory, each an address and a length in bytes.
-type Parts = [(u64, u64)];
+pub(super) type Parts = [(u64, u64)];
 
 pub(super) fn read(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
@@ -61,7 +61,7 @@ fn offset_at(open: &OpenFile, at: u64) -> Result<u64, Errno> {
     if at > i64::MAX as u64 {
         return Err(Errno::EINVAL);
     }
-    open.inode().map(|_| at).ok_or(Errno::ESPIPE)
+    open.seekable().map(|_| at).ok_or(Errno::ESPIPE)
 }
 
 pub(super) fn vectors(thread: &Thread, a: Arguments) -> Result<Vec<(u64, u64)>, Errno> {
@@ -89,7 +89,8 @@ pub(super) fn read_parts(thread: &mut Thread, open: &OpenFile, parts: &Parts, at
     }
     match &open.target {
         OpenTarget::Pipe(end) => read_pipe(thread, open, end, parts),
-        OpenTarget::Process(_) => Err(Errno::EINVAL.into()),
+        OpenTarget::Socket(socket) => message::read(thread, open, socket.get(), parts),
+        OpenTarget::Process(_) | OpenTarget::Epoll(_) => Err(Errno::EINVAL.into()),
         OpenTarget::Event(counter) => read_event(thread, open, counter, parts),
         OpenTarget::Inode(node) if node.is_directory() => Err(Errno::EISDIR.into()),
         OpenTarget::Inode(node) => Ok(read_inode(thread, open, node, parts, at)?),
@@ -140,12 +141,12 @@ fn in_pieces(
 }
 
 /// The result of a call that met an error after it moved some bytes.
-fn after(moved: u64, error: Errno) -> Result<u64, Errno> {
+pub(super) fn after(moved: u64, error: Errno) -> Result<u64, Errno> {
     if moved > 0 { Ok(moved) } else { Err(error) }
 }
 
 /// Copies at most `most` bytes of user memory after the first `skipped` ones.
-fn gather(thread: &Thread, parts: &Parts, mut skipped: u64, most: u64) -> Result<Vec<u8>, Errno> {
+pub(super) fn gather(thread: &Thread, parts: &Parts, mut skipped: u64, most: u64) -> Result<Vec<u8>, Errno> {
     let total: u64 = parts.iter().map(|(_, len)| len).sum();
     let mut bytes = zeroes(total.saturating_sub(skipped).min(most) as usize)?;
     let mut rest = &mut bytes[..];
@@ -172,9 +173,9 @@ fn read_event(thread: &Thread, open: &OpenFile, counter: &EventCounter, parts: &
         if open.has(linux::O_NONBLOCK) {
             return Err(Errno::EAGAIN.into());
         }
-        return Err(CallStop::Sleep { scheduler, wait: WaitReason::Pipe, deadline: None, at_deadline: 0 });
+        return Err(CallStop::Sleep { scheduler, wait: WaitReason::Transfer, deadline: None, at_deadline: 0 });
     };
-    scheduler.wake_pipes();
+    scheduler.wake_transfers();
     drop(scheduler);
     scatter(thread, parts, &value.to_le_bytes())?;
     Ok(EVENT)
@@ -186,17 +187,17 @@ fn write_event(thread: &Thread, open: &OpenFile, counter: &EventCounter, parts: 
     let value = bytes.as_slice().try_into().map(u64::from_le_bytes).map_err(|_| Errno::EINVAL)?;
     let mut scheduler = scheduler();
     if counter.add(value)? {
-        scheduler.wake_pipes();
+        scheduler.wake_transfers();
         Ok(EVENT)
     } else if open.has(linux::O_NONBLOCK) {
         Err(Errno::EAGAIN.into())
     } else {
-        Err(CallStop::Sleep { scheduler, wait: WaitReason::Pipe, deadline: None, at_deadline: 0 })
+        Err(CallStop::Sleep { scheduler, wait: WaitReason::Transfer, deadline: None, at_deadline: 0 })
     }
 }
 
 /// Copies bytes to the ranges of user memory.
-fn scatter(thread: &Thread, parts: &Parts, bytes: &[u8]) -> Result<(), Errno> {
+pub(super) fn scatter(thread: &Thread, parts: &Parts, bytes: &[u8]) -> Result<(), Errno> {
     let mut rest = bytes;
     for (base, len) in parts {
         let (now, later) = rest.split_at(rest.len().min(*len as usize));
@@ -207,17 +208,17 @@ fn scatter(thread: &Thread, parts: &Parts, bytes: &[u8]) -> Result<(), Errno> {
 }
 
 fn read_pipe(thread: &Thread, open: &OpenFile, end: &PipeEnd, parts: &Parts) -> SyscallResult {
-    if end.writes() {
+    if !end.reads() {
         return Err(Errno::EBADF.into());
     }
     let wanted: u64 = parts.iter().map(|(_, len)| len).sum();
     let mut bytes = Vec::new();
     let mut scheduler = scheduler();
     match end.read(wanted.min(pipe::CAPACITY as u64) as usize, &mut bytes) {
-        PipeTransfer::Moved(_) => scheduler.wake_pipes(),
+        PipeTransfer::Moved(_) => scheduler.wake_transfers(),
         PipeTransfer::Wait if open.has(linux::O_NONBLOCK) => return Err(Errno::EAGAIN.into()),
         PipeTransfer::Wait | PipeTransfer::Broken => {
-            return Err(CallStop::Sleep { scheduler, wait: WaitReason::Pipe, deadline: None, at_deadline: 0 });
+            return Err(CallStop::Sleep { scheduler, wait: WaitReason::Transfer, deadline: None, at_deadline: 0 });
         }
     }
     drop(scheduler);
@@ -243,7 +244,11 @@ pub(super) fn sendfile(thread: &mut Thread, a: Arguments) -> SyscallResult {
         return Err(Errno::EINVAL.into());
     }
     let moved = match &to.target {
-        OpenTarget::Process(_) | OpenTarget::Event(_) => return Err(Errno::EINVAL.into()),
+        OpenTarget::Process(_) | OpenTarget::Event(_) | OpenTarget::Epoll(_) => return Err(Errno::EINVAL.into()),
+        OpenTarget::Socket(socket) => {
+            let bytes = node.read(start, count.min(PIECE) as usize)?;
+            message::send_bytes(thread, &to, socket.get(), bytes)?
+        }
         OpenTarget::Inode(target) => {
             let mut offset = to.offset.lock();
             let mut moved = 0;
@@ -266,12 +271,17 @@ pub(super) fn sendfile(thread: &mut Thread, a: Arguments) -> SyscallResult {
             let mut scheduler = scheduler();
             match end.write(&bytes) {
                 PipeTransfer::Moved(count) => {
-                    scheduler.wake_pipes();
+                    scheduler.wake_transfers();
                     count as u64
                 }
                 PipeTransfer::Wait if to.has(linux::O_NONBLOCK) => return Err(Errno::EAGAIN.into()),
                 PipeTransfer::Wait => {
-                    return Err(CallStop::Sleep { scheduler, wait: WaitReason::Pipe, deadline: None, at_deadline: 0 });
+                    return Err(CallStop::Sleep {
+                        scheduler,
+                        wait: WaitReason::Transfer,
+                        deadline: None,
+                        at_deadline: 0,
+                    });
                 }
                 PipeTransfer::Broken => {
                     scheduler.post_to_thread(thread.id, SigInfo::sent(SIGPIPE, signal::SI_USER, thread));
@@ -293,7 +303,8 @@ fn write_parts(thread: &mut Thread, open: &OpenFile, parts: &Parts, at: Option<u
     }
     match &open.target {
         OpenTarget::Pipe(end) => write_pipe(thread, open, end, parts),
-        OpenTarget::Process(_) => Err(Errno::EINVAL.into()),
+        OpenTarget::Socket(socket) => message::write(thread, open, socket.get(), parts),
+        OpenTarget::Process(_) | OpenTarget::Epoll(_) => Err(Errno::EINVAL.into()),
         OpenTarget::Event(counter) => write_event(thread, open, counter, parts),
         OpenTarget::Inode(node) => Ok(write_inode(thread, open, node, parts, at)?),
     }
@@ -336,14 +347,14 @@ fn write_pipe(thread: &mut Thread, open: &OpenFile, end: &PipeEnd, parts: &Parts
         let mut scheduler = scheduler();
         match end.write(&bytes) {
             PipeTransfer::Moved(count) => {
-                scheduler.wake_pipes();
+                scheduler.wake_transfers();
                 thread.bytes_moved += count;
             }
             PipeTransfer::Wait if open.has(linux::O_NONBLOCK) => {
                 return Ok(after(moved, Errno::EAGAIN)?);
             }
             PipeTransfer::Wait => {
-                return Err(CallStop::Sleep { scheduler, wait: WaitReason::Pipe, deadline: None, at_deadline: 0 });
+                return Err(CallStop::Sleep { scheduler, wait: WaitReason::Transfer, deadline: None, at_deadline: 0 });
             }
             PipeTransfer::Broken if moved > 0 => return Ok(moved),
             PipeTransfer::Broken => {

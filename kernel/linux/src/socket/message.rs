@@ -1,0 +1,312 @@
+//! Messages of sockets: sending and receiving.
+
+use super::{InFlightFile, Phase, Socket, SocketCredentials, SocketKind, SocketName};
+use crate::errno::Errno;
+use crate::file::OpenFile;
+use crate::task::Scheduler;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// What a message takes of the sender's buffer beyond its bytes (`SKB_TRUESIZE(0)`).
+const OVERHEAD: usize = 576;
+/// What a message for datagrams must leave of the sender's buffer.
+const RESERVED: usize = 32;
+/// The most bytes of one message of a stream.
+const PIECE: usize = 64 << 10;
+
+/// A message in the queue of its receiver (`struct sk_buff`).
+pub(super) struct Message {
+    bytes: Vec<u8>,
+    /// The bytes that were received.
+    consumed: usize,
+    /// What it takes of the sender's buffer.
+    charged: usize,
+    sender: Arc<Socket>,
+    credentials: Option<SocketCredentials>,
+    pub(super) files: Vec<InFlightFile>,
+}
+
+impl Message {
+    /// Returns its room to the sender, whose state is not locked (`unix_write_space`).
+    pub(super) fn release(self) {
+        let mut state = self.sender.state.lock();
+        state.sent -= self.charged;
+        if state.is_writable() {
+            self.sender.edges.note_output();
+        }
+    }
+}
+
+/// A message that a call sends.
+pub(crate) struct Outgoing {
+    pub(crate) bytes: Vec<u8>,
+    /// The credentials that the caller chose (`SCM_CREDENTIALS`).
+    pub(crate) credentials: Option<SocketCredentials>,
+    /// Those of the caller.
+    pub(crate) of_caller: SocketCredentials,
+    /// Moved to the queue when the message is sent.
+    pub(crate) files: Vec<InFlightFile>,
+}
+
+/// The result of an attempt to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Send {
+    Sent,
+    /// There is no room.
+    Wait,
+    /// The connection has ended: `EPIPE`, and `SIGPIPE` for a stream.
+    Broken,
+}
+
+/// How a call receives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReceiveFlags {
+    /// Leaves the message in the queue (`MSG_PEEK`).
+    pub(crate) peek: bool,
+}
+
+/// What a call received.
+pub(crate) struct Received {
+    pub(crate) bytes: Vec<u8>,
+    /// The length of the whole message.
+    pub(crate) len: usize,
+    /// The name of the sender.
+    pub(crate) name: Option<SocketName>,
+    /// `None` if the receiver did not ask for them.
+    pub(crate) credentials: Option<SocketCredentials>,
+    pub(crate) files: Vec<Arc<OpenFile>>,
+}
+
+/// The result of an attempt to receive.
+pub(crate) enum Receive {
+    Got(Received),
+    /// The sender sends no more.
+    End,
+    Wait,
+}
+
+impl Socket {
+    /// The most bytes of a message.
+    pub(crate) fn message_limit(&self) -> usize {
+        let buffer = self.options().send_buffer;
+        if self.kind == SocketKind::Stream { (buffer / 2 - 64).min(PIECE) } else { buffer - RESERVED }
+    }
+
+    /// Sends a message: on a connection, to its peer, else to `to` or to the peer.
+    ///
+    /// # Errors
+    /// Those of `unix_stream_sendmsg` and `unix_dgram_sendmsg`.
+    pub(crate) fn send(
+        self: &Arc<Self>,
+        scheduler: &mut Scheduler,
+        to: Option<&Arc<Self>>,
+        message: &mut Outgoing,
+    ) -> Result<Send, Errno> {
+        let (peer, passes, has_room) = {
+            let mut state = self.state.lock();
+            if self.kind == SocketKind::SequencedPacket {
+                state.error.take().map_or(Ok(()), Err)?;
+                if state.phase != Phase::Connected {
+                    return Err(Errno::ENOTCONN);
+                }
+            }
+            let peer = to.cloned().or_else(|| state.peer.clone()).ok_or(Errno::ENOTCONN)?;
+            if self.kind == SocketKind::Stream && (state.shut_down.send || message.bytes.is_empty()) {
+                return Ok(if state.shut_down.send { Send::Broken } else { Send::Sent });
+            }
+            state.error.take().map_or(Ok(()), Err)?;
+            if state.shut_down.send {
+                return Ok(Send::Broken);
+            }
+            // INV-KERNEL-PINNED: its sender's buffer bounds messages that were not received.
+            (peer, state.options.pass_credentials, state.sent < state.options.send_buffer)
+        };
+        if !has_room {
+            return Ok(Send::Wait);
+        }
+        if self.kind != SocketKind::Stream
+            && let Some(result) = self.cannot_take(scheduler, &peer, to.is_some())?
+        {
+            return Ok(result);
+        }
+        let charged = message.bytes.len() + OVERHEAD;
+        {
+            let mut other = peer.state.lock();
+            if other.is_dead || other.shut_down.receive {
+                return Ok(Send::Broken);
+            }
+            let asked = passes || !other.has_file || other.options.pass_credentials;
+            let credentials = message.credentials.or(asked.then_some(message.of_caller));
+            other.messages.try_reserve(1).map_err(|_| Errno::ENOBUFS)?;
+            other.messages.push_back(Message {
+                bytes: core::mem::take(&mut message.bytes),
+                consumed: 0,
+                charged,
+                sender: self.clone(),
+                credentials,
+                files: core::mem::take(&mut message.files),
+            });
+        }
+        self.state.lock().sent += charged;
+        peer.edges.note_input();
+        scheduler.wake_transfers();
+        Ok(Send::Sent)
+    }
+
+    /// Why a receiver that is no stream cannot take a message now, if it cannot.
+    fn cannot_take(
+        self: &Arc<Self>,
+        scheduler: &mut Scheduler,
+        peer: &Arc<Self>,
+        named: bool,
+    ) -> Result<Option<Send>, Errno> {
+        if !self.may_send_to(peer) {
+            return Err(Errno::EPERM);
+        }
+        let (is_dead, is_full, is_ours) = {
+            let other = peer.state.lock();
+            let is_ours = other.peer.as_ref().is_some_and(|peer| Arc::ptr_eq(peer, self));
+            (other.is_dead, other.is_full(), is_ours)
+        };
+        if is_dead && self.kind == SocketKind::Datagram {
+            if !named {
+                let mut state = self.state.lock();
+                (state.peer, state.phase) = (None, Phase::Closed);
+                drop(state);
+                self.disconnect(scheduler, peer);
+            }
+            return Err(Errno::ECONNREFUSED);
+        }
+        Ok((is_full && !is_ours && !Arc::ptr_eq(peer, self)).then_some(Send::Wait))
+    }
+
+    /// Receives at most `most` bytes: of one message, or from a stream of as many as fit together.
+    ///
+    /// # Errors
+    /// Those of `unix_stream_read_generic` and `unix_dgram_recvmsg`.
+    pub(crate) fn receive(
+        &self,
+        scheduler: &mut Scheduler,
+        most: usize,
+        flags: ReceiveFlags,
+    ) -> Result<Receive, Errno> {
+        let mut freed = Vec::new();
+        let result = if self.kind == SocketKind::Stream {
+            self.receive_stream(most, flags, &mut freed)
+        } else {
+            self.receive_message(most, flags, &mut freed)
+        };
+        if !freed.is_empty() {
+            freed.into_iter().for_each(Message::release);
+            self.room.note_output();
+            scheduler.wake_transfers();
+        }
+        result
+    }
+
+    fn receive_message(&self, most: usize, flags: ReceiveFlags, freed: &mut Vec<Message>) -> Result<Receive, Errno> {
+        let mut state = self.state.lock();
+        if self.is_connection() && state.phase != Phase::Connected {
+            return Err(Errno::ENOTCONN);
+        }
+        state.error.take().map_or(Ok(()), Err)?;
+        let passes = state.options.pass_credentials;
+        let ended = state.shut_down.receive;
+        let Some(message) = state.messages.front_mut() else {
+            return Ok(if ended { Receive::End } else { Receive::Wait });
+        };
+        let len = message.bytes.len();
+        let bytes = copy_of(&message.bytes[..len.min(most)])?;
+        let mut received = Received { bytes, len, name: None, credentials: None, files: Vec::new() };
+        received.files = files_of(message, flags)?;
+        if passes {
+            received.credentials = Some(message.credentials.unwrap_or(SocketCredentials::UNKNOWN));
+        }
+        let sender = message.sender.clone();
+        if !flags.peek {
+            freed.extend(state.messages.pop_front());
+        }
+        drop(state);
+        received.name = sender.name();
+        Ok(Receive::Got(received))
+    }
+
+    fn receive_stream(&self, most: usize, flags: ReceiveFlags, freed: &mut Vec<Message>) -> Result<Receive, Errno> {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Connected {
+            return Err(Errno::EINVAL);
+        }
+        let passes = state.options.pass_credentials;
+        let mut received = Received { bytes: Vec::new(), len: 0, name: None, credentials: None, files: Vec::new() };
+        let mut sender = None;
+        let mut index = 0;
+        while received.bytes.len() < most {
+            let Some(message) = state.messages.get_mut(index) else { break };
+            // Messages of different senders are not joined (`unix_skb_scm_eq`).
+            let credentials = passes.then(|| message.credentials.unwrap_or(SocketCredentials::UNKNOWN));
+            if sender.is_some() && credentials != received.credentials {
+                break;
+            }
+            let rest = &message.bytes[message.consumed..];
+            let count = rest.len().min(most - received.bytes.len());
+            received.bytes.try_reserve(count)?;
+            received.bytes.extend_from_slice(&rest[..count]);
+            (received.credentials, sender) = (credentials, Some(message.sender.clone()));
+            received.files = files_of(message, flags)?;
+            if flags.peek {
+                index += 1;
+            } else {
+                message.consumed += count;
+                if message.consumed < message.bytes.len() {
+                    break;
+                }
+                freed.extend(state.messages.pop_front());
+            }
+            // Descriptors belong to the bytes that they were sent with.
+            if !received.files.is_empty() {
+                break;
+            }
+        }
+        if received.bytes.is_empty() && most > 0 {
+            state.error.take().map_or(Ok(()), Err)?;
+            return Ok(if state.shut_down.receive { Receive::End } else { Receive::Wait });
+        }
+        drop(state);
+        received.len = received.bytes.len();
+        received.name = sender.and_then(|sender| sender.name());
+        Ok(Receive::Got(received))
+    }
+
+    /// Puts bytes back that were taken from a stream and could not be stored.
+    pub(crate) fn unreceive(self: &Arc<Self>, scheduler: &mut Scheduler, bytes: Vec<u8>) {
+        let message = Message {
+            bytes,
+            consumed: 0,
+            charged: 0,
+            sender: self.peer().unwrap_or_else(|| self.clone()),
+            credentials: None,
+            files: Vec::new(),
+        };
+        self.state.lock().messages.push_front(message);
+        scheduler.wake_transfers();
+    }
+}
+
+/// The descriptors of a message, which stay in it with `MSG_PEEK`.
+fn files_of(message: &mut Message, flags: ReceiveFlags) -> Result<Vec<Arc<OpenFile>>, Errno> {
+    let mut files = Vec::new();
+    files.try_reserve_exact(message.files.len())?;
+    if flags.peek {
+        files.extend(message.files.iter().filter_map(InFlightFile::peek));
+    } else {
+        files.extend(core::mem::take(&mut message.files).into_iter().filter_map(InFlightFile::take));
+    }
+    Ok(files)
+}
+
+fn copy_of(bytes: &[u8]) -> Result<Vec<u8>, Errno> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len())?;
+    copy.extend_from_slice(bytes);
+    Ok(copy)
+}
