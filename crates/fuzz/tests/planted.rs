@@ -122,6 +122,9 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::FilledWritable
         | Bug::EditNotNoted
         | Bug::PathChangeNotCounted
+        | Bug::BreakNotCounted
+        | Bug::LeaveNotCounted
+        | Bug::FailedBreakCounted
         | Bug::EndedSpaceSummed
         | Bug::ForkSharesPinned
         | Bug::PinMovedUnmarked

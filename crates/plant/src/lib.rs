@@ -82,6 +82,9 @@ pagewright_types::named_table! {
         EditsFoldedFirst = "edits-folded-first", "A table that is taken back is counted in its space before its pointer changes.";
         EditNotNoted = "edit-not-noted", "A resident set is not summed up again after an edit for all sharers.";
         PathChangeNotCounted = "path-change-not-counted", "A resident set is not summed up again after the space has taken a table back.";
+        BreakNotCounted = "break-not-counted", "A resident set is not summed up again after a break.";
+        LeaveNotCounted = "leave-not-counted", "A resident set is not summed up again after the space has left a table.";
+        FailedBreakCounted = "failed-break-counted", "A break that fails has counted what is noted in the tables that it copied.";
         EndedSpaceSummed = "ended-space-summed", "The shared part of a resident set is summed up in a space that has ended.";
         FilledWritable = "filled-writable", "A page that is read back from swap is mapped writable for all sharers.";
         CopiedBeforeGap = "copied-before-gap", "A break copies entries while edits for all sharers still find the old table.";

@@ -1,9 +1,9 @@
 //! What is done once for all sharers of a table: page-out, swap-in, read faults, truncation.
 
-use super::PLACES;
+use super::{AtTheLimit, PLACES};
 use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::{ANON, CPU, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at};
-use pagewright_mm::{Advice, MapFlags, MmSetting};
+use pagewright_mm::{Advice, FaultError, MapFlags, MmSetting};
 use pagewright_types::{Access, Counter, NodeId, Rights, VirtAddr};
 use std::rc::Rc;
 
@@ -16,6 +16,7 @@ on_both! {
     a_file_is_truncated_for_all_sharers_of_its_tables,
     a_resident_set_is_summed_again_after_what_changes_it,
     an_ended_process_has_no_resident_set,
+    a_break_that_fails_counts_no_edit_for_all,
 }
 
 /// Children of one process, and more than the pages of a node's lists that one scan takes.
@@ -124,8 +125,8 @@ pub(super) fn an_ended_process_has_no_resident_set<I: Isa>() {
 pub(super) fn a_resident_set_is_summed_again_after_what_changes_it<I: Isa>() {
     let (world, process, base) = super::parent::<I>(1);
     let _device = world.swap_to(8);
-    let children = [process.fork(), process.fork()];
-    let all = [&process, &children[0], &children[1]];
+    let children = [(); 3].map(|()| process.fork());
+    let all = [&process, &children[0], &children[1], &children[2]];
     world.recount(&all);
     for _ in 0..4 {
         world.on(CPU, |mm| mm.reclaim(NodeId::new(0), 3));
@@ -134,16 +135,47 @@ pub(super) fn a_resident_set_is_summed_again_after_what_changes_it<I: Isa>() {
     world.recount(&all);
     assert_eq!(process.read(CPU, at(base, PLACES[1])), 2, "read for all sharers");
     world.recount(&all);
-    assert_eq!(all.map(|process| process.space.rss().pages()), [1; 3]);
+    assert_eq!(all.map(|process| process.space.rss().pages()), [1; 4]);
     children[0].write(CPU, at(base, PLACES[0]), 10);
     world.recount(&all);
+    // The first breaks the tables above, which the second finds its own.
+    for table in [0, 2] {
+        children[2].unmap(at(base, 512 * table), 512);
+        world.recount(&all);
+    }
     children.iter().for_each(TestProcess::end);
     world.recount(&[&process]);
-    process.write(CPU, at(base, PLACES[1]), 20);
+    process.write(CPU, at(base, PLACES[2]), 20);
     assert!(world.count(Counter::PwTableTakenBack) > 0);
     world.recount(&[&process]);
-    assert_eq!(process.space.rss().pages(), 1);
+    assert_eq!(process.space.rss().pages(), 2);
     TestProcess::end_all_at_rest(&[&process]);
+}
+
+/// INV-SHARE-ATOMIC, INV-SHARE-COUNT: the upper of two copies on the way fails, at a block.
+pub(super) fn a_break_that_fails_counts_no_edit_for_all<I: Isa>() {
+    let (world, process, base) = super::parent::<I>(1);
+    let _device = world.swap_to(8);
+    let block = process.map_at(VirtAddr::new(base.raw() + (8 << 20)), 512, Rights::RW, ANON | MapFlags::FIXED);
+    process.map_block(base, block);
+    let child = process.fork();
+    for _ in 0..4 {
+        world.on(CPU, |mm| mm.reclaim(NodeId::new(0), 3));
+    }
+    assert_eq!(world.count(Counter::PswpOut), 3);
+    let pfn = process.frame(CPU, block, Access::Read);
+    let full = AtTheLimit::begin(&world, pfn);
+    let resident = |process: &TestProcess<I>| world.on(CPU, |mm| mm.rss(&process.space)).swapped();
+    assert_eq!([&process, &child].map(resident), [3; 2]);
+    for process in [&process, &child] {
+        assert!(matches!(process.touch(CPU, base, Access::Write), Err(FaultError::OutOfMemory(_))));
+    }
+    assert_eq!([&process, &child].map(resident), [3; 2]);
+    full.end();
+    world.recount(&[&process, &child]);
+    child.write(CPU, base, 10);
+    world.recount(&[&process, &child]);
+    TestProcess::end_all_at_rest(&[&process, &child]);
 }
 
 /// One entry and one read of the device, however many spaces reach the entry.

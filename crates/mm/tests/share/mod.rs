@@ -13,7 +13,7 @@ use pagewright_mm::counters::Gauge;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{Advice, FaultError, MapFlags, MmError, MmSetting};
 use pagewright_sim::AllocationFailure;
-use pagewright_types::{Access, Counter, Errno, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, Errno, PAGE_SIZE, Pfn, Rights, VirtAddr};
 use std::rc::Rc;
 
 on_both! {
@@ -274,15 +274,39 @@ fn a_store_that_finds_no_memory_for_a_table_changes_nothing<I: Isa>() {
     TestProcess::end_all_at_rest(&[&process, &child]);
 }
 
+/// A page that has as many references as entries may have.
+struct AtTheLimit<I: Isa> {
+    world: Rc<TestWorld<I>>,
+    pfn: Pfn,
+    /// The references without those of the test.
+    known: u32,
+}
+
+impl<I: Isa> AtTheLimit<I> {
+    const MOST: u32 = 3 << 30;
+
+    fn begin(world: &Rc<TestWorld<I>>, pfn: Pfn) -> Self {
+        let known = world.on(CPU, |mm| mm.tlb().frames().folio(pfn).refs());
+        world.on(CPU, |mm| mm.tlb().frames().folio(pfn).get_raw(Self::MOST - known));
+        Self { world: Rc::clone(world), pfn, known }
+    }
+
+    /// Drops the references of the test; there are no others but those of before.
+    fn end(self) {
+        let thawed = self
+            .world
+            .on(CPU, |mm| mm.tlb().frames().folio(self.pfn).freeze(Self::MOST).map(|frozen| frozen.thaw(self.known)));
+        thawed.expect("no other references");
+    }
+}
+
 /// INV-SHARE-ATOMIC: a page on the way has as many references as entries may have.
 fn a_break_at_the_limit_of_references_changes_nothing<I: Isa>() {
-    const MOST: u32 = 3 << 30;
     let (world, process, base) = parent::<I>(2);
     process.write(CPU, at(base, 1), 8);
     let child = process.fork();
     let pfn = process.frame(CPU, at(base, 1), Access::Read);
-    let known = world.on(CPU, |mm| mm.tlb().frames().folio(pfn).refs());
-    world.on(CPU, |mm| mm.tlb().frames().folio(pfn).get_raw(MOST - known));
+    let full = AtTheLimit::begin(&world, pfn);
     let tables = world.gauge(Gauge::PageTablePages);
     let refused = FaultError::OutOfMemory(MmError::TooManyHolders { va: at(base, 1) });
     for process in [&process, &child] {
@@ -290,8 +314,7 @@ fn a_break_at_the_limit_of_references_changes_nothing<I: Isa>() {
         assert_eq!((process.read(CPU, at(base, 1)), values(process, base)), (8, [1, 2, 3]));
     }
     assert_eq!(world.gauge(Gauge::PageTablePages), tables);
-    let thawed = world.on(CPU, |mm| mm.tlb().frames().folio(pfn).freeze(MOST).map(|frozen| frozen.thaw(known)));
-    thawed.expect("no other references");
+    full.end();
     world.recount(&[&process, &child]);
     child.write(CPU, base, 10);
     assert_eq!((values(&process, base)[0], values(&child, base)[0]), (1, 10), "below the limit again");

@@ -256,6 +256,7 @@ mod still {
         paged_out: super::super::for_all::a_page_out_is_flushed_on_the_cpus_of_all_sharers::<I>();
         read: super::super::for_all::a_page_in_swap_is_read_for_all_sharers::<I>();
         summed: super::super::for_all::a_resident_set_is_summed_again_after_what_changes_it::<I>();
+        failed: super::super::for_all::a_break_that_fails_counts_no_edit_for_all::<I>();
         ended: super::super::for_all::an_ended_process_has_no_resident_set::<I>();
         mapped: super::super::a_mapping_in_a_shared_table_is_flushed_on_other_cpus::<I>();
         left: super::super::an_unmap_of_a_shared_table_is_flushed_on_other_cpus::<I>();
@@ -283,4 +284,7 @@ planted_bugs_are_found! {
     FilledWritable => still::read,
     EditNotNoted => still::summed,
     PathChangeNotCounted => still::summed,
+    BreakNotCounted => still::summed,
+    LeaveNotCounted => still::summed,
+    FailedBreakCounted => still::failed,
 }

@@ -37,6 +37,7 @@ use crate::tables::{Descent, Tables};
 use pagewright_arch::{Entry, Isa, Pte, PteSlot, SoftEntry, SoftKind, TableEntry};
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
+use pagewright_tlb::frames::EntryCounts;
 use pagewright_tlb::{Debt, OwedFlush};
 use pagewright_types::{Counter, Gauge, Level, PageRange, Pfn, VirtAddr};
 
@@ -61,6 +62,8 @@ struct Break<'b, 'r, P: Platform, H> {
     hooks: &'b mut H,
     reserve: &'b mut TableReserve<'r, P>,
     made: u64,
+    /// What is noted in the old tables, each read under its lock after its copy was made.
+    edits: EntryCounts<i64>,
 }
 
 impl<'h, P: Platform> Tables<'h, P> {
@@ -171,7 +174,7 @@ impl<'h, P: Platform> Tables<'h, P> {
         let hide = || parent.store(index, P::Isa::soft(GAP));
         plant!(CopiedBeforeGap; (), hide());
         <P::Locks as Backend>::point();
-        let mut copy = Break { tables: *self, va, keep, hooks, reserve, made: 0 };
+        let mut copy = Break { tables: *self, va, keep, hooks, reserve, made: 0, edits: EntryCounts::default() };
         let new = match copy.copy_table(&old) {
             Ok(new) => new,
             Err(stop) => {
@@ -180,10 +183,11 @@ impl<'h, P: Platform> Tables<'h, P> {
                 return Err(stop);
             }
         };
-        let made = copy.made;
+        let (made, edits) = (copy.made, copy.edits);
         plant!(CopiedBeforeGap => hide());
+        plant!(FailedBreakCounted; (), self.tree.rss().add(edits));
         self.hook_copy(&parent, index, new, level);
-        self.tree.rss().shared.count_path_change();
+        plant!(BreakNotCounted; (), self.tree.rss().shared.count_path_change());
         // INV-SHARE-LEAVE: every CPU of this space was flushed, and every walk has ended.
         drop_share(self.tlb, old.table());
         drop((old, parent));
@@ -271,7 +275,9 @@ impl<P: Platform, H: CopyHooks> Break<'_, '_, P, H> {
         }
         new.page().adjust_live(pointers);
         let table = new.table();
-        tables.add_edits_of(old);
+        let noted = old.noted_edits();
+        self.edits.iter_mut().zip(noted).for_each(|(sum, noted)| *sum += noted);
+        plant!(FailedBreakCounted => tables.tree.rss().add(noted));
         Ok(table)
     }
 

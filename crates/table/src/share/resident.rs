@@ -133,15 +133,9 @@ impl<P: Platform> Tables<'_, P> {
         }
     }
 
-    /// Counts in the space what is noted in a table that it stops to share.
-    pub(super) fn add_edits_of(&self, table: &LockedTable<'_, P>) {
-        let pages = table.level().pages() as i64;
-        self.tree.rss().add(table.page().shared_edits().map(|edits| i64::from(edits) * pages));
-    }
-
     /// Counts in the space what is noted in a table that it has to itself from now on, and below.
     pub(super) fn fold_edits(&self, table: &LockedTable<'_, P>) {
-        self.add_edits_of(table);
+        self.tree.rss().add(table.noted_edits());
         table.page().set_shared_edits(EntryCounts::default());
         if table.level() > Level::PTE {
             for index in 0..Level::ENTRIES {
@@ -153,5 +147,13 @@ impl<P: Platform> Tables<'_, P> {
                 }
             }
         }
+    }
+}
+
+impl<P: Platform> LockedTable<'_, P> {
+    /// What edits for all sharers have changed in the table, as they count in a resident set.
+    pub(super) fn noted_edits(&self) -> EntryCounts<i64> {
+        let pages = self.level().pages() as i64;
+        self.page().shared_edits().map(|edits| i64::from(edits) * pages)
     }
 }
