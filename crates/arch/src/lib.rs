@@ -9,8 +9,7 @@
 //!   it with a simulated machine, a kernel with instructions. The memory manager cannot tell them
 //!   apart.
 //!
-//! [`on_both!`] makes a test of a function for each instruction set; [`generic_tests!`] defines
-//! such functions.
+//! [`on_both!`] makes a test of a function for each instruction set.
 //!
 //! [`entries_are_words!`] and [`no_tlb_and_no_interrupts!`] implement [`Effects`] on plain memory.
 //!

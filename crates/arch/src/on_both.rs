@@ -2,22 +2,14 @@
 
 /// Makes a test of each function for each instruction set.
 ///
-/// Each function is generic over [`Isa`](crate::Isa); attributes before its name apply to its
-/// tests.
+/// Each entry is the name of a function that is generic over [`Isa`](crate::Isa), or
+/// `NAME: EXPRESSION`, which also defines the function. The expression may name the instruction
+/// set, `I`. Attributes before the name apply to the tests.
 #[macro_export]
 macro_rules! on_both {
-    ($($(#[$meta:meta])* $name:ident),* $(,)?) => {
+    ($($(#[$meta:meta])* $name:ident $(: $test:expr)?),* $(,)?) => {
+        $($(fn $name<I: $crate::Isa>() { $test })?)*
         mod x86_64 { $(#[test] $(#[$meta])* fn $name() { super::$name::<$crate::X86_64>(); })* }
         mod aarch64 { $(#[test] $(#[$meta])* fn $name() { super::$name::<$crate::Aarch64>(); })* }
-    };
-}
-
-/// Defines tests that are generic over the instruction set, for [`on_both!`], each in a row.
-///
-/// A row is `NAME: EXPRESSION;`. The expression may name the instruction set, `I`.
-#[macro_export]
-macro_rules! generic_tests {
-    ($($(#[$about:meta])* $name:ident: $test:expr;)+) => {
-        $($(#[$about])* fn $name<I: $crate::Isa>() { $test })+
     };
 }

@@ -9,7 +9,7 @@
 //! Not covered: entries that a call clears while it holds the space, such as `munmap`; random
 //! programs have those.
 
-use pagewright_arch::{Isa, generic_tests, on_both};
+use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns, race_in_two_turns};
 use pagewright_lab::harness::{CPU, OTHER, THIRD, TestProcess, TestWorld};
 use pagewright_lab::planted_bugs_are_found;
@@ -216,13 +216,11 @@ fn store_and_load_beside<I: Isa>(clearing: Clearing, seed: u64) -> bool {
     !stale.get() && agree && kept
 }
 
-generic_tests! {
+on_both! {
     no_cpu_loads_from_a_page_that_another_has_replaced:
         assert_holds(Clearing::ALL.len() as u64 * SCHEDULES, clear_store_and_load::<I>,
-            "a CPU loads the contents of a page that was cleared");
+            "a CPU loads the contents of a page that was cleared"),
 }
-
-on_both! { no_cpu_loads_from_a_page_that_another_has_replaced }
 
 planted_bugs_are_found! {
     20 * SCHEDULES;

@@ -7,7 +7,7 @@
 //!
 //! Not covered: neighbours in one table, which flush (`cleared.rs`).
 
-use pagewright_arch::{Isa, generic_tests, on_both};
+use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, OTHER, THIRD, TestProcess, TestWorld, at};
 use pagewright_mm::{Advice, MapFlags, MapRequest};
@@ -84,15 +84,11 @@ fn flush_alone<I: Isa>(seed: u64) -> bool {
     flushes::<I>(distant, seed / 3) == flushes::<I>(Distant::Nothing, seed / 3)
 }
 
-generic_tests! {
-    operations_beside_a_distant_madvise_flush_nothing:
-        assert_holds(3 * SCHEDULES, flush_alone::<I>, "an operation flushes for the sake of a distant one");
-}
-
 on_both! {
-    operations_beside_a_distant_madvise_flush_nothing,
     a_madvise_flushes_once,
     deferral_causes_a_hundredth_of_the_flushes_that_it_spares,
+    operations_beside_a_distant_madvise_flush_nothing:
+        assert_holds(3 * SCHEDULES, flush_alone::<I>, "an operation flushes for the sake of a distant one"),
 }
 
 fn a_madvise_flushes_once<I: Isa>() {

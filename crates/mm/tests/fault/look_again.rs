@@ -3,7 +3,7 @@
 //!
 //! Not covered: page-outs and swapoff, which the tests of swap have.
 
-use pagewright_arch::{Isa, generic_tests, on_both};
+use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns, race_with_the_end_of_a_process};
 use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld};
@@ -102,18 +102,12 @@ fn copy_from_a_process_that_ends<I: Isa>(seed: u64) -> bool {
     true
 }
 
-generic_tests! {
+on_both! {
     no_stack_grows_for_who_brings_pages:
-        assert_holds(SCHEDULES, bring_below_a_stack::<I>, "a stack has grown that nobody touched");
+        assert_holds(SCHEDULES, bring_below_a_stack::<I>, "a stack has grown that nobody touched"),
     nothing_is_forced_on_a_file:
-        assert_holds(SCHEDULES, force_beside_a_file::<I>, "a file was to be written that can only be read");
+        assert_holds(SCHEDULES, force_beside_a_file::<I>, "a file was to be written that can only be read"),
     /// INV-TABLE-STABLE: the tables of an ended space are not walked.
     no_copy_walks_tables_that_are_gone:
-        assert_holds(20 * SCHEDULES, copy_from_a_process_that_ends::<I>, "the tables of an ended space were walked");
-}
-
-on_both! {
-    no_stack_grows_for_who_brings_pages,
-    nothing_is_forced_on_a_file,
-    no_copy_walks_tables_that_are_gone,
+        assert_holds(20 * SCHEDULES, copy_from_a_process_that_ends::<I>, "the tables of an ended space were walked"),
 }

@@ -6,7 +6,7 @@
 //!
 //! Not covered: files of a device, which have no pages past their end.
 
-use pagewright_arch::{Isa, generic_tests, on_both};
+use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::race::{assert_holds, race};
 use pagewright_lab::harness::recount;
 use pagewright_lab::harness::{CPU, FileHandle, OTHER, TestProcess, TestWorld, at};
@@ -130,15 +130,11 @@ fn load_while_the_end_moves<I: Isa>(seed: u64) -> bool {
     bounded && whole && refused
 }
 
-generic_tests! {
-    /// INV-FILE-REMOVED.
-    no_page_past_an_end_that_moves_is_mapped:
-        assert_holds(SCHEDULES, load_while_the_end_moves::<I>, "a page past the end is mapped");
-}
-
 on_both! {
     fault_around_maps_no_page_past_the_end,
-    no_page_past_an_end_that_moves_is_mapped,
+    /// INV-FILE-REMOVED.
+    no_page_past_an_end_that_moves_is_mapped:
+        assert_holds(SCHEDULES, load_while_the_end_moves::<I>, "a page past the end is mapped"),
 }
 
 #[cfg(feature = "planted")]

@@ -7,7 +7,7 @@
 //! Not covered: shared memory and anonymous pages, which the tests of swap have.
 
 use super::races::OneWordDisk;
-use pagewright_arch::{Isa, generic_tests, on_both};
+use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns, race_in_two_turns};
 use pagewright_lab::harness::{CPU, FileHandle, OTHER, THIRD, TestProcess, TestWorld};
 use pagewright_lab::planted_bugs_are_found;
@@ -158,12 +158,10 @@ fn doer<I: Isa>(
     })
 }
 
-generic_tests! {
+on_both! {
     no_store_is_lost_or_late_beside_two_calls:
-        assert_holds(SCHEDULES, stores_beside_two_calls::<I>, "a store does not reach the disk, or comes too late");
+        assert_holds(SCHEDULES, stores_beside_two_calls::<I>, "a store does not reach the disk, or comes too late"),
 }
-
-on_both! { no_store_is_lost_or_late_beside_two_calls }
 
 planted_bugs_are_found! {
     20 * SCHEDULES;

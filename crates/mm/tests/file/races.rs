@@ -4,7 +4,7 @@
 //!
 //! Not covered: other races, which random programs under random schedules may find.
 
-use pagewright_arch::{Isa, generic_tests, on_both};
+use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
 use pagewright_lab::harness::race::{assert_holds, assert_short_race_holds, device_step, race, race_in_two_turns};
 use pagewright_lab::harness::{CPU, FileHandle, OTHER, THIRD, TestProcess, TestWorld};
@@ -251,42 +251,31 @@ fn writeback_during_a_punch<I: Isa>(seed: u64) -> bool {
     process.read(CPU, base) == 0
 }
 
-generic_tests! {
+on_both! {
     /// INV-FILE-REMOVED.
-    a_hole_leaves_no_page_mapped: assert_holds(SCHEDULES, load_during_a_punch::<I>, "a removed page is mapped");
+    a_hole_leaves_no_page_mapped: assert_holds(SCHEDULES, load_during_a_punch::<I>, "a removed page is mapped"),
     /// INV-MM-COMMITTED.
     an_unmap_and_a_forget_uncharge_once:
-        assert_holds(SCHEDULES, forget_during_an_unmap::<I>, "the pages are not uncharged exactly once");
+        assert_holds(SCHEDULES, forget_during_an_unmap::<I>, "the pages are not uncharged exactly once"),
     /// INV-TLB-DEFERRED: mprotect may find the entry write-protected, and its flush deferred.
     no_store_succeeds_after_mprotect_returns:
-        assert_holds(SCHEDULES, store_after_mprotect_during_writeback::<I>, "a store after mprotect had returned");
+        assert_holds(SCHEDULES, store_after_mprotect_during_writeback::<I>, "a store after mprotect had returned"),
     /// INV-FILE-CLEAN.
     no_store_is_lost_during_writeback:
-        assert_holds(SCHEDULES, store_during_writeback::<I>, "the device does not get the last store");
+        assert_holds(SCHEDULES, store_during_writeback::<I>, "the device does not get the last store"),
     no_read_fails_during_a_truncation:
-        assert_holds(SCHEDULES, read_during_a_truncation::<I>, "a read saw neither the contents nor the end of the file");
+        assert_holds(SCHEDULES, read_during_a_truncation::<I>, "a read saw neither the contents nor the end of the file"),
     /// INV-FILE-CLEAN.
     no_page_is_older_than_its_file:
-        assert_short_race_holds(NARROW_SCHEDULES, load_during_an_eviction::<I>, "a store that was written back is lost");
+        assert_short_race_holds(NARROW_SCHEDULES, load_during_an_eviction::<I>, "a store that was written back is lost"),
     /// INV-FILE-REMOVED.
     no_writeback_fills_a_hole:
         assert_short_race_holds(NARROW_SCHEDULES, writeback_during_a_punch::<I>,
-            "the device has the contents of the hole again");
+            "the device has the contents of the hole again"),
     /// INV-FILE-REMOVED.
     no_read_in_flight_fills_a_hole:
         assert_short_race_holds(NARROW_SCHEDULES, device_read_during_a_punch::<I>,
-            "a page has the old contents of the hole");
-}
-
-on_both! {
-    no_page_is_older_than_its_file,
-    no_read_in_flight_fills_a_hole,
-    no_writeback_fills_a_hole,
-    no_read_fails_during_a_truncation,
-    a_hole_leaves_no_page_mapped,
-    an_unmap_and_a_forget_uncharge_once,
-    no_store_is_lost_during_writeback,
-    no_store_succeeds_after_mprotect_returns,
+            "a page has the old contents of the hole"),
 }
 
 planted_bugs_are_found! {

@@ -6,7 +6,7 @@
 //!
 //! Not covered: calls that remove the mapping, after which a pin and its address part.
 
-use pagewright_arch::{Isa, generic_tests, on_both};
+use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
 use pagewright_lab::harness::recount::{self, Pins};
 use pagewright_lab::harness::{CPU, GupCall, OTHER, THIRD, TestDevice, TestProcess, TestWorld};
@@ -231,12 +231,10 @@ fn pin_beside_two_calls<I: Isa>(seed: u64) -> bool {
     kept && slots.used() == 0
 }
 
-generic_tests! {
+on_both! {
     a_pinned_page_and_its_mapping_agree_beside_two_calls:
-        assert_holds(SCHEDULES, pin_beside_two_calls::<I>, "the mapping shows another page than the pinned one");
+        assert_holds(SCHEDULES, pin_beside_two_calls::<I>, "the mapping shows another page than the pinned one"),
 }
-
-on_both! { a_pinned_page_and_its_mapping_agree_beside_two_calls }
 
 planted_bugs_are_found! {
     20 * SCHEDULES;

@@ -30,7 +30,7 @@
 //! mapped read-only by removing the right to write, clearing the soft-dirty bits, and granting the
 //! right again, which then leaves the entry read-only.
 
-use pagewright_arch::{Isa, generic_tests, on_both};
+use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestDevice, TestProcess, TestWorld, recount};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
@@ -38,44 +38,24 @@ use pagewright_mm::{MapFlags, MmSetting};
 use pagewright_types::{Access, Counter, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
 
-generic_tests! {
-    basic_cow_after_fork: either(|shares| basic_cow::<I>(false, shares));
-    basic_cow_after_mprotect: either(|shares| basic_cow::<I>(true, shares));
-    vmsplice_and_unmap_in_the_child: either(|shares| vmsplice_in_child::<I>(false, shares));
-    vmsplice_and_unmap_in_the_child_after_mprotect_of_the_parent: either(|shares| vmsplice_in_child::<I>(true, shares));
-    vmsplice_before_fork_and_unmap_in_the_parent: either(|shares| vmsplice_in_parent::<I>(true, shares));
-    vmsplice_after_fork_and_unmap_in_the_parent: either(|shares| vmsplice_in_parent::<I>(false, shares));
-    fixed_buffer_mapped_read_only: either(|shares| fixed_buffer::<I>(false, shares));
-    fork_with_a_fixed_buffer: either(|shares| fixed_buffer::<I>(true, shares));
-    read_only_pin_of_a_shared_page: either(|shares| read_pin::<I>(&ReadOnly::Shared, GupCall::Pin(LONG), shares));
-    read_only_fast_pin_of_a_shared_page: either(|shares| read_pin::<I>(&ReadOnly::Shared, GupCall::PinFast(LONG), shares));
-    read_only_pin_of_a_previously_shared_page: either(|shares| read_pin::<I>(&ReadOnly::PreviouslyShared, GupCall::Pin(LONG), shares));
-    read_only_fast_pin_of_a_previously_shared_page: either(|shares| read_pin::<I>(&ReadOnly::PreviouslyShared, GupCall::PinFast(LONG), shares));
-    read_only_pin_of_an_exclusive_page: either(|shares| read_pin::<I>(&ReadOnly::Exclusive, GupCall::Pin(LONG), shares));
-    read_only_fast_pin_of_an_exclusive_page: either(|shares| read_pin::<I>(&ReadOnly::Exclusive, GupCall::PinFast(LONG), shares));
-    other_memory_is_copied_by_a_store: either(store_to_other_memory::<I>);
-    other_memory_is_copied_by_a_longterm_read_only_pin: either(|shares| long_pin_of_other_memory::<I>(GupCall::Pin(LONG), shares));
-    other_memory_is_copied_by_a_longterm_read_only_fast_pin: either(|shares| long_pin_of_other_memory::<I>(GupCall::PinFast(LONG), shares));
-}
-
 on_both! {
-    basic_cow_after_fork,
-    basic_cow_after_mprotect,
-    vmsplice_and_unmap_in_the_child,
-    vmsplice_and_unmap_in_the_child_after_mprotect_of_the_parent,
-    vmsplice_before_fork_and_unmap_in_the_parent,
-    vmsplice_after_fork_and_unmap_in_the_parent,
-    fixed_buffer_mapped_read_only,
-    fork_with_a_fixed_buffer,
-    read_only_pin_of_a_shared_page,
-    read_only_fast_pin_of_a_shared_page,
-    read_only_pin_of_a_previously_shared_page,
-    read_only_fast_pin_of_a_previously_shared_page,
-    read_only_pin_of_an_exclusive_page,
-    read_only_fast_pin_of_an_exclusive_page,
-    other_memory_is_copied_by_a_store,
-    other_memory_is_copied_by_a_longterm_read_only_pin,
-    other_memory_is_copied_by_a_longterm_read_only_fast_pin,
+    basic_cow_after_fork: either(|shares| basic_cow::<I>(false, shares)),
+    basic_cow_after_mprotect: either(|shares| basic_cow::<I>(true, shares)),
+    vmsplice_and_unmap_in_the_child: either(|shares| vmsplice_in_child::<I>(false, shares)),
+    vmsplice_and_unmap_in_the_child_after_mprotect_of_the_parent: either(|shares| vmsplice_in_child::<I>(true, shares)),
+    vmsplice_before_fork_and_unmap_in_the_parent: either(|shares| vmsplice_in_parent::<I>(true, shares)),
+    vmsplice_after_fork_and_unmap_in_the_parent: either(|shares| vmsplice_in_parent::<I>(false, shares)),
+    fixed_buffer_mapped_read_only: either(|shares| fixed_buffer::<I>(false, shares)),
+    fork_with_a_fixed_buffer: either(|shares| fixed_buffer::<I>(true, shares)),
+    read_only_pin_of_a_shared_page: either(|shares| read_pin::<I>(&ReadOnly::Shared, GupCall::Pin(LONG), shares)),
+    read_only_fast_pin_of_a_shared_page: either(|shares| read_pin::<I>(&ReadOnly::Shared, GupCall::PinFast(LONG), shares)),
+    read_only_pin_of_a_previously_shared_page: either(|shares| read_pin::<I>(&ReadOnly::PreviouslyShared, GupCall::Pin(LONG), shares)),
+    read_only_fast_pin_of_a_previously_shared_page: either(|shares| read_pin::<I>(&ReadOnly::PreviouslyShared, GupCall::PinFast(LONG), shares)),
+    read_only_pin_of_an_exclusive_page: either(|shares| read_pin::<I>(&ReadOnly::Exclusive, GupCall::Pin(LONG), shares)),
+    read_only_fast_pin_of_an_exclusive_page: either(|shares| read_pin::<I>(&ReadOnly::Exclusive, GupCall::PinFast(LONG), shares)),
+    other_memory_is_copied_by_a_store: either(store_to_other_memory::<I>),
+    other_memory_is_copied_by_a_longterm_read_only_pin: either(|shares| long_pin_of_other_memory::<I>(GupCall::Pin(LONG), shares)),
+    other_memory_is_copied_by_a_longterm_read_only_fast_pin: either(|shares| long_pin_of_other_memory::<I>(GupCall::PinFast(LONG), shares)),
 }
 
 const OLD: u64 = 0x0101_0101;

@@ -3,7 +3,7 @@
 //! A third CPU that runs none of the spaces walks the tables of one: no flush reaches it.
 
 use super::{PAGES, PLACES, parent, values};
-use pagewright_arch::{Isa, generic_tests, on_both};
+use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, OTHER, THIRD, TestProcess, at};
 use pagewright_lab::planted_bugs_are_found;
@@ -212,28 +212,19 @@ fn break_beside_truncation<I: Isa>(seed: u64) -> bool {
     sound
 }
 
-generic_tests! {
-    a_break_loses_what_a_truncation_removes:
-        assert_holds(SCHEDULES, break_beside_truncation::<I>, "a page of the file is mapped after its truncation");
-    two_threads_break_a_table_and_a_third_loses_it:
-        assert_holds(SCHEDULES, two_threads_break::<I>, "a store was lost, or seen by the child");
-    a_break_an_end_and_a_reader_do_not_disturb_each_other:
-        assert_holds(SCHEDULES, break_beside_an_end_and_a_reader::<I>, "a value was lost, or another one seen");
-    the_last_of_two_that_end_frees_the_tables:
-        assert_holds(SCHEDULES, two_ends::<I>, "a child sees other values");
-    a_table_is_taken_back_while_its_pages_go_out:
-        assert_holds(SCHEDULES, take_back_beside_page_out::<I>, "a value was lost");
-    a_page_out_reaches_the_siblings_on_other_cpus:
-        assert_holds(SCHEDULES, page_out_beside_a_sibling::<I>, "a value was lost");
-}
-
 on_both! {
-    a_break_loses_what_a_truncation_removes,
-    two_threads_break_a_table_and_a_third_loses_it,
-    a_break_an_end_and_a_reader_do_not_disturb_each_other,
-    the_last_of_two_that_end_frees_the_tables,
-    a_table_is_taken_back_while_its_pages_go_out,
-    a_page_out_reaches_the_siblings_on_other_cpus,
+    a_break_loses_what_a_truncation_removes:
+        assert_holds(SCHEDULES, break_beside_truncation::<I>, "a page of the file is mapped after its truncation"),
+    two_threads_break_a_table_and_a_third_loses_it:
+        assert_holds(SCHEDULES, two_threads_break::<I>, "a store was lost, or seen by the child"),
+    a_break_an_end_and_a_reader_do_not_disturb_each_other:
+        assert_holds(SCHEDULES, break_beside_an_end_and_a_reader::<I>, "a value was lost, or another one seen"),
+    the_last_of_two_that_end_frees_the_tables:
+        assert_holds(SCHEDULES, two_ends::<I>, "a child sees other values"),
+    a_table_is_taken_back_while_its_pages_go_out:
+        assert_holds(SCHEDULES, take_back_beside_page_out::<I>, "a value was lost"),
+    a_page_out_reaches_the_siblings_on_other_cpus:
+        assert_holds(SCHEDULES, page_out_beside_a_sibling::<I>, "a value was lost"),
 }
 
 /// The other tests of the room, as races of one schedule.

@@ -4,7 +4,7 @@
 //!
 //! Not covered: blocks of files.
 
-use pagewright_arch::{Isa, generic_tests, on_both};
+use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::race::{assert_holds, race_in_two_turns};
 use pagewright_lab::harness::{CPU, GupCall, OTHER, TestProcess, TestWorld, at};
 use pagewright_lab::planted_bugs_are_found;
@@ -25,19 +25,15 @@ const SCHEDULES: u64 = 60;
 /// Pages of the block that have contents.
 const WRITTEN: [u64; 6] = [0, 1, 7, 100, 255, 511];
 
-generic_tests! {
-    /// INV-MM-PEAK.
-    the_peak_counts_pages_that_are_mapped_beside_an_unmap:
-        assert_holds(SCHEDULES, peak_beside_an_unmap::<I>, "VmHWM is below a VmRSS that was seen");
-}
-
 on_both! {
-    the_peak_counts_pages_that_are_mapped_beside_an_unmap,
     a_call_on_a_part_splits_the_block_and_changes_that_part,
     a_call_on_all_of_it_leaves_a_block_whole,
     fork_shares_a_block_and_copies_a_pinned_one,
     a_block_moves_whole_or_is_split,
     a_page_out_leaves_a_block_where_it_is,
+    /// INV-MM-PEAK.
+    the_peak_counts_pages_that_are_mapped_beside_an_unmap:
+        assert_holds(SCHEDULES, peak_beside_an_unmap::<I>, "VmHWM is below a VmRSS that was seen"),
 }
 
 fn mapped<I: Isa>() -> (Rc<TestWorld<I>>, TestProcess<I>) {

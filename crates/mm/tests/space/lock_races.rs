@@ -3,7 +3,7 @@
 //!
 //! Not covered: one call at a time, which is `memory`'s.
 
-use pagewright_arch::{Isa, generic_tests, on_both};
+use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::race::{assert_holds, race};
 use pagewright_lab::harness::recount;
 use pagewright_lab::harness::{CPU, OTHER, THIRD, TestProcess, TestWorld, at};
@@ -137,15 +137,10 @@ fn kept_beside_reclaim<I: Isa>(seed: u64) -> bool {
     kept == (PAGES, PAGES, 0) && (0..PAGES).all(|page| stays.read(CPU, at(bases[0], page)) == page + 1)
 }
 
-generic_tests! {
+on_both! {
     /// INV-LRU-LOCKS.
-    locked_pages_stay: assert_holds(SCHEDULES, kept_beside_reclaim::<I>, "a locked page went");
+    locked_pages_stay: assert_holds(SCHEDULES, kept_beside_reclaim::<I>, "a locked page went"),
     /// INV-LRU-LOCKS.
     pages_say_how_many_have_them_locked:
-        assert_holds(SCHEDULES, locked_beside_others::<I>, "a page is unevictable, and nothing is locked");
-}
-
-on_both! {
-    pages_say_how_many_have_them_locked,
-    locked_pages_stay,
+        assert_holds(SCHEDULES, locked_beside_others::<I>, "a page is unevictable, and nothing is locked"),
 }

@@ -5,8 +5,7 @@
 //!
 //! Not covered: which pages reclaim selects.
 
-use pagewright_arch::on_both;
-use pagewright_arch::{Isa, LeafFlags, generic_tests};
+use pagewright_arch::{Isa, LeafFlags, on_both};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns, race_with_the_end_of_a_process};
 use pagewright_lab::harness::{CPU, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at, recount};
 use pagewright_lab::planted_bugs_are_found;
@@ -359,36 +358,28 @@ fn advice_during_the_end_of_a_space<I: Isa>(seed: u64) -> bool {
     true
 }
 
-generic_tests! {
-    /// INV-RECLAIM-SETTLED, INV-SWAP-CACHE.
-    no_store_is_lost_during_a_page_out:
-        assert_holds(SCHEDULES, stores_during_a_page_out::<I>, "a store is lost or a slot leaked");
-    /// INV-RECLAIM-SETTLED.
-    no_store_reaches_a_frame_that_a_page_out_freed:
-        assert_holds(SCHEDULES, allocation_after_a_page_out::<I>, "a store reached a page of another process");
-    /// INV-SWAP-COUNT.
-    no_slot_is_leaked_by_an_unmap_during_a_page_out:
-        assert_holds(SCHEDULES, unmap_during_a_page_out::<I>, "a slot is leaked");
-    /// INV-GUP-EXCLUSIVE, INV-LAZYFREE-KEPT, INV-RECLAIM-SETTLED.
-    no_store_through_gup_is_lost_during_a_page_out:
-        assert_holds(12 * SCHEDULES, gup_during_a_page_out::<I>, "a store is lost or a slot leaked");
-    /// INV-TABLE-STABLE: the tables of an ended space are not walked.
-    advice_does_not_walk_tables_of_an_ended_space:
-        assert_holds(10 * SCHEDULES, advice_during_the_end_of_a_space::<I>, "the tables of an ended space were walked");
-}
-
 on_both! {
-    no_store_through_gup_is_lost_during_a_page_out,
-    advice_does_not_walk_tables_of_an_ended_space,
     pages_are_swapped_out_and_in,
     a_cluster_is_flushed_by_one_wait,
     forked_processes_share_swap_slots,
     a_full_or_failing_device_loses_no_page,
     no_more_than_32_devices_are_swapped_to,
     madv_cold_deactivates_pages_of_one_mapping,
-    no_store_reaches_a_frame_that_a_page_out_freed,
-    no_store_is_lost_during_a_page_out,
-    no_slot_is_leaked_by_an_unmap_during_a_page_out,
+    /// INV-RECLAIM-SETTLED, INV-SWAP-CACHE.
+    no_store_is_lost_during_a_page_out:
+        assert_holds(SCHEDULES, stores_during_a_page_out::<I>, "a store is lost or a slot leaked"),
+    /// INV-RECLAIM-SETTLED.
+    no_store_reaches_a_frame_that_a_page_out_freed:
+        assert_holds(SCHEDULES, allocation_after_a_page_out::<I>, "a store reached a page of another process"),
+    /// INV-SWAP-COUNT.
+    no_slot_is_leaked_by_an_unmap_during_a_page_out:
+        assert_holds(SCHEDULES, unmap_during_a_page_out::<I>, "a slot is leaked"),
+    /// INV-GUP-EXCLUSIVE, INV-LAZYFREE-KEPT, INV-RECLAIM-SETTLED.
+    no_store_through_gup_is_lost_during_a_page_out:
+        assert_holds(12 * SCHEDULES, gup_during_a_page_out::<I>, "a store is lost or a slot leaked"),
+    /// INV-TABLE-STABLE: the tables of an ended space are not walked.
+    advice_does_not_walk_tables_of_an_ended_space:
+        assert_holds(10 * SCHEDULES, advice_during_the_end_of_a_space::<I>, "the tables of an ended space were walked"),
 }
 
 planted_bugs_are_found! {

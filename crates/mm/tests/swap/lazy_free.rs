@@ -3,7 +3,7 @@
 //! Their contents may be freed, but not what is stored afterwards.
 
 use super::anon::{PAGES, SCHEDULES, fill, free_pages};
-use pagewright_arch::{Isa, generic_tests, on_both};
+use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, OTHER, TestProcess, at};
 use pagewright_mm::Advice;
@@ -14,22 +14,17 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-generic_tests! {
-    /// INV-SWAP-COUNT.
-    no_stale_slot_is_read_after_lazy_free:
-        assert_holds(SCHEDULES, lazy_free_during_a_page_out::<I>,
-            "stale contents of the slot are read, or the slot is leaked");
-    /// INV-TABLE-TOUCHED, INV-LAZYFREE-KEPT.
-    no_store_beside_an_mprotect_is_lost:
-        assert_holds(SCHEDULES, store_beside_an_mprotect::<I>, "the dirty bit of a store was lost");
-}
-
 on_both! {
     lazily_freed_pages_are_freed_unless_stored_to,
     lazily_freed_pages_never_get_the_contents_of_their_slot,
-    no_stale_slot_is_read_after_lazy_free,
-    no_store_beside_an_mprotect_is_lost,
     lazy_free_in_one_process_keeps_the_page_of_another,
+    /// INV-SWAP-COUNT.
+    no_stale_slot_is_read_after_lazy_free:
+        assert_holds(SCHEDULES, lazy_free_during_a_page_out::<I>,
+            "stale contents of the slot are read, or the slot is leaked"),
+    /// INV-TABLE-TOUCHED, INV-LAZYFREE-KEPT.
+    no_store_beside_an_mprotect_is_lost:
+        assert_holds(SCHEDULES, store_beside_an_mprotect::<I>, "the dirty bit of a store was lost"),
 }
 
 /// Stores to a lazily freed page on a CPU whose TLB has the page writable and dirty.

@@ -9,7 +9,7 @@
 //!
 //! Not covered: more losers than frames (`reclaim/lost_faults.rs`).
 
-use pagewright_arch::{Isa, generic_tests, on_both};
+use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::race::{assert_holds, device_step, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, FileHandle, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at};
 use pagewright_lab::planted_bugs_are_found;
@@ -223,13 +223,11 @@ fn swap_in_beside_two_calls<I: Isa>(seed: u64) -> bool {
     intact && device.used() == 0 && slots == free
 }
 
-generic_tests! {
+on_both! {
     /// INV-SWAP-COUNT, INV-SWAP-CACHE.
     a_swap_in_that_loses_leaves_the_slot:
-        assert_holds(SCHEDULES, swap_in_beside_two_calls::<I>, "a page is lost, or a slot leaked");
+        assert_holds(SCHEDULES, swap_in_beside_two_calls::<I>, "a page is lost, or a slot leaked"),
 }
-
-on_both! { a_swap_in_that_loses_leaves_the_slot }
 
 planted_bugs_are_found! {
     20 * SCHEDULES;

@@ -8,7 +8,7 @@
 //!
 //! Not covered: shared memory, whose pages belong to their object.
 
-use pagewright_arch::{Isa, generic_tests, on_both};
+use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::race::{assert_holds, race};
 use pagewright_lab::harness::{CPU, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at};
 use pagewright_lab::planted_bugs_are_found;
@@ -180,15 +180,11 @@ fn generations_swap_in_together<I: Isa>(seed: u64) -> bool {
     intact && family.all_ends()
 }
 
-generic_tests! {
-    /// INV-SWAP-OWNER, INV-SWAP-CACHE, INV-COW-REUSE.
-    concurrent_swap_ins_leave_each_process_its_own:
-        assert_holds(SCHEDULES, generations_swap_in_together::<I>, "a process sees a store of another, or a slot is leaked");
-}
-
 on_both! {
     every_order_of_swap_ins_leaves_each_process_its_own,
-    concurrent_swap_ins_leave_each_process_its_own,
+    /// INV-SWAP-OWNER, INV-SWAP-CACHE, INV-COW-REUSE.
+    concurrent_swap_ins_leave_each_process_its_own:
+        assert_holds(SCHEDULES, generations_swap_in_together::<I>, "a process sees a store of another, or a slot is leaked"),
 }
 
 planted_bugs_are_found! {

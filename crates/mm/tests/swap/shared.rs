@@ -6,8 +6,7 @@
 //! Not covered: which pages reclaim selects.
 
 use super::anon::reads_of_three_pages;
-use pagewright_arch::on_both;
-use pagewright_arch::{Effects, Isa, generic_tests};
+use pagewright_arch::{Effects, Isa, on_both};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, FileHandle, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at};
 use pagewright_mm::counters::Gauge;
@@ -484,37 +483,28 @@ pub(crate) fn stores_and_discards_during_a_write<I: Isa>(seed: u64) -> bool {
     second.read(CPU, theirs) == 3
 }
 
-generic_tests! {
-    /// INV-RECLAIM-SETTLED, INV-SWAP-CACHE.
-    no_store_is_lost_during_a_page_out:
-        assert_holds(SCHEDULES, stores_of_two_sharers::<I>, "a store is lost or a slot leaked");
-    /// INV-SWAP-COUNT, INV-FILE-REMOVED.
-    no_slot_is_leaked_by_a_truncation_during_a_page_out:
-        assert_holds(SCHEDULES, truncation_during_a_page_out::<I>, "a page is lost or a slot leaked");
-    /// INV-RECLAIM-SETTLED, also for entries that another CPU has cleared and not flushed yet.
-    no_store_through_a_stale_translation_is_lost:
-        assert_holds(SCHEDULES, stores_during_an_unmap_and_a_page_out::<I>, "a store is lost");
-    /// Reclaim holds a reference to an isolated page only briefly.
-    a_seal_waits_for_an_isolated_page:
-        assert_holds(SCHEDULES, seal_during_a_page_out::<I>, "the seal is refused with EBUSY");
-    /// INV-RECLAIM-SETTLED, for a page that is mapped and unmapped again after reclaim unmapped it.
-    no_store_is_lost_between_unmap_and_write:
-        assert_holds(SCHEDULES, stores_between_unmap_and_write::<I>, "a store is lost");
-    /// INV-SWAP-CACHE: a slot without a folio was written after the last store.
-    no_store_is_lost_while_its_page_is_written:
-        assert_holds(4 * SCHEDULES, stores_and_discards_during_a_write::<I>, "a store is lost");
-}
-
 on_both! {
-    no_store_is_lost_while_its_page_is_written,
-    no_store_is_lost_between_unmap_and_write,
     shared_memory_is_paged_out_and_read_repeatedly,
     sharers_find_the_same_swapped_page,
     swapped_files_are_read_written_and_truncated,
     a_failed_swap_in_leaves_the_file_unchanged,
     madv_willneed_swaps_in,
-    no_store_is_lost_during_a_page_out,
-    no_slot_is_leaked_by_a_truncation_during_a_page_out,
-    a_seal_waits_for_an_isolated_page,
-    no_store_through_a_stale_translation_is_lost,
+    /// INV-RECLAIM-SETTLED, INV-SWAP-CACHE.
+    no_store_is_lost_during_a_page_out:
+        assert_holds(SCHEDULES, stores_of_two_sharers::<I>, "a store is lost or a slot leaked"),
+    /// INV-SWAP-COUNT, INV-FILE-REMOVED.
+    no_slot_is_leaked_by_a_truncation_during_a_page_out:
+        assert_holds(SCHEDULES, truncation_during_a_page_out::<I>, "a page is lost or a slot leaked"),
+    /// INV-RECLAIM-SETTLED, also for entries that another CPU has cleared and not flushed yet.
+    no_store_through_a_stale_translation_is_lost:
+        assert_holds(SCHEDULES, stores_during_an_unmap_and_a_page_out::<I>, "a store is lost"),
+    /// Reclaim holds a reference to an isolated page only briefly.
+    a_seal_waits_for_an_isolated_page:
+        assert_holds(SCHEDULES, seal_during_a_page_out::<I>, "the seal is refused with EBUSY"),
+    /// INV-RECLAIM-SETTLED, for a page that is mapped and unmapped again after reclaim unmapped it.
+    no_store_is_lost_between_unmap_and_write:
+        assert_holds(SCHEDULES, stores_between_unmap_and_write::<I>, "a store is lost"),
+    /// INV-SWAP-CACHE: a slot without a folio was written after the last store.
+    no_store_is_lost_while_its_page_is_written:
+        assert_holds(4 * SCHEDULES, stores_and_discards_during_a_write::<I>, "a store is lost"),
 }

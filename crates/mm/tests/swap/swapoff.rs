@@ -2,7 +2,7 @@
 //!
 //! Not covered: which pages reclaim selects.
 
-use pagewright_arch::{Isa, generic_tests, on_both};
+use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::files::DiskFile;
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at};
@@ -317,22 +317,16 @@ fn fault_while_the_device_is_replaced<I: Isa>(seed: u64) -> bool {
     holds(&process, base, 3)
 }
 
-generic_tests! {
-    swapoff_does_not_bring_back_a_discarded_page:
-        assert_holds(10 * SCHEDULES, discard_during_swapoff::<I>, "a discarded page was brought back");
-    /// INV-SWAP-COUNT, INV-SWAP-CACHE.
-    no_page_is_lost_during_swapoff:
-        assert_holds(SCHEDULES, stores_and_forks_during_swapoff::<I>, "a page is lost or a slot leaked");
-    a_fault_tolerates_a_replaced_device:
-        assert_holds(SCHEDULES, fault_while_the_device_is_replaced::<I>, "a page has lost its contents");
-}
-
 on_both! {
-    swapoff_does_not_bring_back_a_discarded_page,
-    a_fault_tolerates_a_replaced_device,
     swapoff_swaps_everything_in,
     a_failed_swapoff_leaves_the_device_in_use,
     slots_are_allocated_by_priority_then_in_turn,
     swapped_pages_are_reported,
-    no_page_is_lost_during_swapoff,
+    swapoff_does_not_bring_back_a_discarded_page:
+        assert_holds(10 * SCHEDULES, discard_during_swapoff::<I>, "a discarded page was brought back"),
+    /// INV-SWAP-COUNT, INV-SWAP-CACHE.
+    no_page_is_lost_during_swapoff:
+        assert_holds(SCHEDULES, stores_and_forks_during_swapoff::<I>, "a page is lost or a slot leaked"),
+    a_fault_tolerates_a_replaced_device:
+        assert_holds(SCHEDULES, fault_while_the_device_is_replaced::<I>, "a page has lost its contents"),
 }

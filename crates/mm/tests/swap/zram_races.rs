@@ -6,7 +6,7 @@
 //!
 //! Not covered: the device call by call (`zram.rs`).
 
-use pagewright_arch::{Isa, generic_tests, on_both};
+use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, OTHER, THIRD, TestProcess, TestWorld, at};
 use pagewright_lab::planted_bugs_are_found;
@@ -122,14 +122,12 @@ fn three_programs_on_one_device<I: Isa>(seed: u64) -> bool {
     whole.get() && slots == free && empty
 }
 
-generic_tests! {
+on_both! {
     /// INV-ZRAM-KEPT, INV-SWAP-COUNT.
     pages_keep_their_bytes_while_cpus_share_a_device:
         assert_holds(SCHEDULES, three_programs_on_one_device::<I>,
-            "a page has lost its bytes, or a frame or slot is leaked");
+            "a page has lost its bytes, or a frame or slot is leaked"),
 }
-
-on_both! { pages_keep_their_bytes_while_cpus_share_a_device }
 
 planted_bugs_are_found! {
     20 * SCHEDULES;
