@@ -20,7 +20,7 @@
 //! through a leaf fault, and the fault handler applies [`Isa::touched`].
 
 use crate::entry::{Entry, Leaf, LeafFlags, Pte, TableEntry};
-use crate::isa::{Isa, Replacement, decode_soft, leaf_weakened, walkable};
+use crate::isa::{Isa, Replacement, decode_soft, replaced, walkable};
 use pagewright_types::{IsaKind, Level, PageRange, Rights, VirtAddr};
 
 const VALID: u64 = 1;
@@ -182,35 +182,9 @@ impl Isa for Aarch64 {
         if old_bits & VALID != 0 && gains {
             return Replacement::Harmless;
         }
-        match (Self::decode(level, old), Self::decode(level, new)) {
-            (Entry::Empty | Entry::Soft(_), _) => Replacement::Harmless,
-            (Entry::Leaf(leaf), _) if !walkable(leaf.rights) => {
-                if old == new {
-                    Replacement::Harmless
-                } else {
-                    Replacement::FlushIfPending
-                }
-            }
-            (Entry::Leaf(old), Entry::Leaf(new)) => {
-                // The architecture exempts a change of frame if both entries are read-only and the
-                // frames have the same contents (a read-only migration). The codec cannot see the
-                // contents; a caller that knows them may flush instead.
-                let became_global = !old.flags.contains(LeafFlags::GLOBAL) && new.flags.contains(LeafFlags::GLOBAL);
-                if walkable(new.rights) && (old.pfn != new.pfn || became_global) {
-                    Replacement::BreakFirst
-                } else if leaf_weakened(old, new) {
-                    Replacement::Flush
-                } else {
-                    Replacement::Harmless
-                }
-            }
-            (Entry::Table(old), Entry::Table(new)) if old.pfn == new.pfn => {
-                if new.write_protected && !old.write_protected { Replacement::Flush } else { Replacement::Harmless }
-            }
-            (Entry::Leaf(_), Entry::Table(_)) | (Entry::Table(_), Entry::Table(_)) => Replacement::BreakFirst,
-            (Entry::Table(_), Entry::Leaf(leaf)) if walkable(leaf.rights) => Replacement::BreakFirst,
-            (Entry::Leaf(_), Entry::Empty | Entry::Soft(_))
-            | (Entry::Table(_), Entry::Empty | Entry::Soft(_) | Entry::Leaf(_)) => Replacement::Flush,
-        }
+        // The architecture exempts a change of frame if both entries are read-only and the frames
+        // have the same contents (a read-only migration). The codec cannot see the contents; a
+        // caller that knows them may flush instead.
+        replaced::<Self>(level, (old, new), Replacement::BreakFirst)
     }
 }

@@ -123,10 +123,52 @@ pub trait Isa: Copy + fmt::Debug + 'static {
     fn replacement(level: Level, old: Pte, new: Pte) -> Replacement;
 }
 
+/// The part of [`Isa::replacement`] that both instruction sets share: what the decoded entries say.
+///
+/// `moved` is what a live entry needs that leads to another frame afterwards, or becomes global.
+#[inline]
+pub(crate) fn replaced<I: Isa>(level: Level, (old, new): (Pte, Pte), moved: Replacement) -> Replacement {
+    match (I::decode(level, old), I::decode(level, new)) {
+        (Entry::Empty | Entry::Soft(_), _) => Replacement::Harmless,
+        (Entry::Leaf(leaf), _) if !walkable(leaf.rights) => {
+            if old == new {
+                Replacement::Harmless
+            } else {
+                Replacement::FlushIfPending
+            }
+        }
+        (Entry::Leaf(old), Entry::Leaf(new)) => {
+            let became_global = !old.flags.contains(LeafFlags::GLOBAL) && new.flags.contains(LeafFlags::GLOBAL);
+            if walkable(new.rights) && (old.pfn != new.pfn || became_global) {
+                moved
+            } else if leaf_weakened(old, new) {
+                Replacement::Flush
+            } else {
+                Replacement::Harmless
+            }
+        }
+        (Entry::Table(old), Entry::Table(new)) if old.pfn == new.pfn => {
+            if new.write_protected && !old.write_protected {
+                Replacement::Flush
+            } else {
+                Replacement::Harmless
+            }
+        }
+        (Entry::Table(_), Entry::Table(_)) => moved,
+        // The page size changes, so a CPU may use either translation until both have left its TLB
+        // (Intel SDM vol. 3A §4.10.4.2). The entries of the table are not known here. Linux's
+        // __split_huge_pmd_locked also breaks first.
+        (Entry::Leaf(_), Entry::Table(_)) => Replacement::BreakFirst,
+        (Entry::Table(_), Entry::Leaf(leaf)) if walkable(leaf.rights) => Replacement::BreakFirst,
+        (Entry::Leaf(_), Entry::Empty | Entry::Soft(_))
+        | (Entry::Table(_), Entry::Empty | Entry::Soft(_) | Entry::Leaf(_)) => Replacement::Flush,
+    }
+}
+
 /// Whether a TLB that holds `old` allows an access that `new` forbids, or leads to another frame.
 ///
-/// The part of [`Isa::replacement`] that both instruction sets share, for two leaves of one level.
-pub(crate) fn leaf_weakened(old: Leaf, new: Leaf) -> bool {
+/// For two leaves of one level.
+fn leaf_weakened(old: Leaf, new: Leaf) -> bool {
     // A TLB that holds a dirty leaf lets stores pass without setting the bit again. So clearing
     // DIRTY of a writable leaf needs a flush. Clearing ACCESSED without one costs only accuracy
     // (Linux's ptep_test_and_clear_young).

@@ -19,7 +19,7 @@
 //! R/W clear for a shadow-stack page: an embedder leaves CR4.CET clear.
 
 use crate::entry::{Entry, Leaf, LeafFlags, Pte, TableEntry};
-use crate::isa::{Isa, Replacement, decode_soft, leaf_weakened, walkable};
+use crate::isa::{Isa, Replacement, decode_soft, replaced, walkable};
 use pagewright_types::{IsaKind, Level, PageRange, Pfn, Rights, VirtAddr};
 
 const PRESENT: u64 = 1;
@@ -155,28 +155,6 @@ impl Isa for X86_64 {
         if old_bits & PRESENT != 0 && gains {
             return Replacement::Harmless;
         }
-        match (Self::decode(level, old), Self::decode(level, new)) {
-            (Entry::Empty | Entry::Soft(_), _) => Replacement::Harmless,
-            (Entry::Leaf(leaf), _) if !walkable(leaf.rights) => {
-                if old == new {
-                    Replacement::Harmless
-                } else {
-                    Replacement::FlushIfPending
-                }
-            }
-            (Entry::Leaf(old), Entry::Leaf(new)) if !leaf_weakened(old, new) => Replacement::Harmless,
-            (Entry::Table(old), Entry::Table(new))
-                if old.pfn == new.pfn && (old.write_protected || !new.write_protected) =>
-            {
-                Replacement::Harmless
-            }
-            // The page size changes, so a CPU may use either translation until both have left its
-            // TLB (Intel SDM vol. 3A §4.10.4.2). The entries of the table are not known here.
-            // Linux's __split_huge_pmd_locked also breaks first.
-            (Entry::Leaf(_), Entry::Table(_)) => Replacement::BreakFirst,
-            (Entry::Table(_), Entry::Leaf(leaf)) if walkable(leaf.rights) => Replacement::BreakFirst,
-            (Entry::Leaf(_), Entry::Empty | Entry::Soft(_) | Entry::Leaf(_))
-            | (Entry::Table(_), Entry::Empty | Entry::Soft(_) | Entry::Leaf(_) | Entry::Table(_)) => Replacement::Flush,
-        }
+        replaced::<Self>(level, (old, new), Replacement::Flush)
     }
 }
