@@ -4,16 +4,17 @@
 use crate::support::{self, Host, NODE0, one_node, take};
 use pagewright_frame::{BlockList, FolioRef, FrameAllocator, FrameRequest, ReleaseList};
 use pagewright_types::Order;
+use std::mem::ManuallyDrop;
 
 fn machine() -> FrameAllocator<Host> {
     one_node(&Host::new(1), 0, 64)
 }
 
-/// A machine, and the only reference to a folio of this order.
-fn machine_with_folio(order: u8) -> (FrameAllocator<Host>, FolioRef) {
+/// A machine, and the only reference to a folio of this order, which may be leaked.
+fn machine_with_folio(order: u8) -> (FrameAllocator<Host>, ManuallyDrop<FolioRef>) {
     let frames = machine();
     let reference = frames.new_folio(take(&frames, order));
-    (frames, reference)
+    (frames, ManuallyDrop::new(reference))
 }
 
 #[test]
@@ -39,18 +40,14 @@ fn a_dropped_reference_panics() {
 #[should_panic(expected = "INV-FRAME-LINEAR: leaked pin")]
 fn a_dropped_pin_panics() {
     let (frames, reference) = machine_with_folio(0);
-    let pin = frames.folio_of(&reference).try_pin();
-    let _ = reference.into_raw();
-    drop(pin);
+    drop(frames.folio_of(&reference).try_pin());
 }
 
 #[test]
 #[should_panic(expected = "INV-FRAME-LINEAR: leaked frozen folio")]
 fn a_dropped_frozen_folio_panics() {
     let (frames, reference) = machine_with_folio(0);
-    let frozen = frames.folio_of(&reference).freeze(1);
-    let _ = reference.into_raw();
-    drop(frozen);
+    drop(frames.folio_of(&reference).freeze(1));
 }
 
 #[test]
@@ -58,7 +55,6 @@ fn a_dropped_frozen_folio_panics() {
 fn dropped_parts_of_a_folio_panic() {
     let (frames, reference) = machine_with_folio(2);
     let mut parts = frames.folio_of(&reference).freeze(1).expect("one reference").split(Order::ZERO);
-    let _ = reference.into_raw();
     parts.next().expect("a first part").thaw(1);
     drop(parts);
 }
@@ -77,9 +73,7 @@ fn a_dropped_list_with_blocks_panics() {
 fn a_dropped_isolated_folio_panics() {
     let (frames, reference) = machine_with_folio(0);
     frames.lru_add(frames.folio_of(&reference));
-    let isolated = frames.isolate(frames.folio_of(&reference));
-    let _ = reference.into_raw();
-    drop(isolated);
+    drop(frames.isolate(frames.folio_of(&reference)));
 }
 
 #[test]

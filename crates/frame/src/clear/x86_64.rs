@@ -50,6 +50,25 @@ unsafe fn rep_stosb(at: NonNull<u8>, bytes: usize) {
     }
 }
 
+/// Clears lines of 64 bytes in a loop, each by stores to the line at RAX.
+///
+/// There is at least one line. The flags change.
+macro_rules! clear_lines {
+    ($at:expr, $bytes:expr, $($store:literal),+ $(; $($operand:tt)+)?) => {
+        asm!(
+            "2:",
+            $($store,)+
+            "add rax, 64",
+            "sub {left}, 64",
+            "jnz 2b",
+            inout("rax") $at.as_ptr() => _,
+            left = inout(reg) $bytes => _,
+            $($($operand)+,)?
+            options(nostack),
+        )
+    };
+}
+
 /// Clears each line of 64 bytes with eight stores.
 ///
 /// The loop is that of `clear_page_movnt` in Linux's uncached series and of Xen's
@@ -62,23 +81,18 @@ unsafe fn rep_stosb(at: NonNull<u8>, bytes: usize) {
 unsafe fn movnti(at: NonNull<u8>, bytes: usize) {
     // SAFETY: the caller owns the bytes, which are whole pages, so at least one whole line.
     unsafe {
-        asm!(
-            "2:",
-            "movnti qword ptr [{at}], {zero}",
-            "movnti qword ptr [{at} + 8], {zero}",
-            "movnti qword ptr [{at} + 16], {zero}",
-            "movnti qword ptr [{at} + 24], {zero}",
-            "movnti qword ptr [{at} + 32], {zero}",
-            "movnti qword ptr [{at} + 40], {zero}",
-            "movnti qword ptr [{at} + 48], {zero}",
-            "movnti qword ptr [{at} + 56], {zero}",
-            "add {at}, 64",
-            "sub {left}, 64",
-            "jnz 2b",
-            at = inout(reg) at.as_ptr() => _,
-            left = inout(reg) bytes => _,
-            zero = in(reg) 0u64,
-            options(nostack),
+        clear_lines!(
+            at,
+            bytes,
+            "movnti qword ptr [rax], {zero}",
+            "movnti qword ptr [rax + 8], {zero}",
+            "movnti qword ptr [rax + 16], {zero}",
+            "movnti qword ptr [rax + 24], {zero}",
+            "movnti qword ptr [rax + 32], {zero}",
+            "movnti qword ptr [rax + 40], {zero}",
+            "movnti qword ptr [rax + 48], {zero}",
+            "movnti qword ptr [rax + 56], {zero}";
+            zero = in(reg) 0u64
         );
     }
 }
@@ -92,17 +106,7 @@ static ZEROES: Line = Line([0; 8]);
 unsafe fn movdir64b(at: NonNull<u8>, bytes: usize) {
     // SAFETY: as for `movnti`; the source is a line of its own.
     unsafe {
-        asm!(
-            "2:",
-            "movdir64b {at}, [{zeroes}]",
-            "add {at}, 64",
-            "sub {left}, 64",
-            "jnz 2b",
-            at = inout(reg) at.as_ptr() => _,
-            left = inout(reg) bytes => _,
-            zeroes = in(reg) ZEROES.0.as_ptr(),
-            options(nostack),
-        );
+        clear_lines!(at, bytes, "movdir64b rax, [{zeroes}]"; zeroes = in(reg) ZEROES.0.as_ptr());
     }
 }
 
@@ -110,17 +114,8 @@ unsafe fn movdir64b(at: NonNull<u8>, bytes: usize) {
 unsafe fn clzero(at: NonNull<u8>, bytes: usize) {
     // SAFETY: as for `movnti`; lines have 64 bytes wherever CLZERO exists.
     unsafe {
-        asm!(
-            "2:",
-            // clzero
-            ".byte 0x0f, 0x01, 0xfc",
-            "add rax, 64",
-            "sub {left}, 64",
-            "jnz 2b",
-            inout("rax") at.as_ptr() => _,
-            left = inout(reg) bytes => _,
-            options(nostack),
-        );
+        // clzero
+        clear_lines!(at, bytes, ".byte 0x0f, 0x01, 0xfc");
     }
 }
 
