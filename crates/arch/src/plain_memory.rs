@@ -61,3 +61,39 @@ macro_rules! no_tlb_and_no_interrupts {
         }
     };
 }
+
+/// Defines the methods about CPUs on a machine that has only the CPU `$cpu`.
+#[macro_export]
+macro_rules! one_cpu {
+    ($cpu:expr) => {
+        fn cpu(&self) -> ::pagewright_types::CpuId {
+            $cpu
+        }
+
+        fn online(&self) -> ::pagewright_types::CpuMask {
+            ::pagewright_types::CpuMask::of($cpu)
+        }
+
+        fn send_ipi(&self, _: &::pagewright_types::CpuMask) {
+            unreachable!("one CPU sends no IPI")
+        }
+
+        fn relax(&self) {
+            unreachable!("a lock is never contended on one CPU")
+        }
+    };
+}
+
+/// Defines the accesses to bytes of pages on a machine on which nothing makes them.
+#[macro_export]
+macro_rules! no_access_to_bytes {
+    () => {
+        fn read(&self, _: ::pagewright_types::PhysAddr, _: &mut [u8]) {
+            unreachable!("nothing reads bytes on this machine")
+        }
+
+        fn write(&self, _: ::pagewright_types::PhysAddr, _: &[u8]) {
+            unreachable!("nothing writes bytes on this machine")
+        }
+    };
+}

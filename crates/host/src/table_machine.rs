@@ -18,7 +18,7 @@ use crate::memory::{HostMemory, HostMemoryError};
 use pagewright_arch::{Caps, Effects, Isa, Pte, PteSlot, TableWords};
 use pagewright_sync::Platform;
 use pagewright_sync::host::HostLocks;
-use pagewright_types::{CpuId, CpuMask, IsaKind, Order, Pfn, PhysAddr};
+use pagewright_types::{CpuId, IsaKind, Order, Pfn};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -103,13 +103,7 @@ impl<I: Isa> Effects for TableMachine<I> {
         }
     }
 
-    fn cpu(&self) -> CpuId {
-        CPU
-    }
-
-    fn online(&self) -> CpuMask {
-        CpuMask::of(CPU)
-    }
+    pagewright_arch::one_cpu!(CPU);
 
     #[inline]
     fn table_words(&self, table: Pfn) -> Option<TableWords<'_>> {
@@ -135,14 +129,6 @@ impl<I: Isa> Effects for TableMachine<I> {
         self.accessed(slot).compare_exchange(slot.index as usize, current, new)
     }
 
-    fn send_ipi(&self, _: &CpuMask) {
-        unreachable!("one CPU sends no IPI")
-    }
-
-    fn relax(&self) {
-        unreachable!("a lock is never contended on one CPU")
-    }
-
     pagewright_arch::no_tlb_and_no_interrupts!();
 
     /// Clears tables; a page has no contents.
@@ -159,13 +145,7 @@ impl<I: Isa> Effects for TableMachine<I> {
     /// Does nothing, because pages have no contents.
     fn copy(&self, _: Pfn, _: Pfn, _: Order) {}
 
-    fn read(&self, _: PhysAddr, _: &mut [u8]) {
-        unreachable!("pages have no contents")
-    }
-
-    fn write(&self, _: PhysAddr, _: &[u8]) {
-        unreachable!("pages have no contents")
-    }
+    pagewright_arch::no_access_to_bytes!();
 }
 
 impl<I: Isa> Platform for TableMachine<I> {

@@ -9,7 +9,7 @@ use pagewright_mm::{Mm, MmSettings};
 use pagewright_sync::Platform;
 use pagewright_sync::host::HostLocks;
 use pagewright_tlb::frames::{MemoryLayout, NodeSpec};
-use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr};
+use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, Order, PAGE_SIZE, Pfn};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -63,23 +63,9 @@ impl<I: Isa> Effects for Host<I> {
         }
     }
 
-    fn cpu(&self) -> CpuId {
-        CPU
-    }
-
-    fn online(&self) -> CpuMask {
-        CpuMask::of(CPU)
-    }
+    pagewright_arch::one_cpu!(CPU);
 
     pagewright_arch::entries_are_words!();
-
-    fn send_ipi(&self, _: &CpuMask) {
-        unreachable!("one CPU sends no IPI")
-    }
-
-    fn relax(&self) {
-        unreachable!("a lock is never contended on one CPU")
-    }
 
     pagewright_arch::no_tlb_and_no_interrupts!();
 
@@ -95,13 +81,7 @@ impl<I: Isa> Effects for Host<I> {
         }
     }
 
-    fn read(&self, _: PhysAddr, _: &mut [u8]) {
-        unreachable!("no bench accesses file contents")
-    }
-
-    fn write(&self, _: PhysAddr, _: &[u8]) {
-        unreachable!("no bench accesses file contents")
-    }
+    pagewright_arch::no_access_to_bytes!();
 }
 
 impl<I: Isa> Platform for Host<I> {

@@ -486,13 +486,7 @@ impl<I: Isa> Effects for Host<I> {
         unreachable!("neither crate copies contents")
     }
 
-    fn read(&self, _: PhysAddr, _: &mut [u8]) {
-        unreachable!("neither crate reads contents")
-    }
-
-    fn write(&self, _: PhysAddr, _: &[u8]) {
-        unreachable!("neither crate writes contents")
-    }
+    pagewright_arch::no_access_to_bytes!();
 }
 
 impl<I: Isa> Platform for Host<I> {
