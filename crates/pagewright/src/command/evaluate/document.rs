@@ -57,6 +57,12 @@ impl Run {
     pub(crate) fn measured(label: String, input: String, name: &str, stats: Stats) -> Self {
         Self { measured: BTreeMap::from([(name.to_owned(), stats)]), ..Self::of(label, input) }
     }
+
+    /// The run with these counters, too.
+    pub(crate) fn with_counters<const N: usize>(mut self, counters: [(&str, u64); N]) -> Self {
+        self.counters.extend(counters.map(|(name, count)| (name.to_owned(), count)));
+        self
+    }
 }
 
 /// A table of cells that are already formatted.

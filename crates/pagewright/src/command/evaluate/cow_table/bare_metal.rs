@@ -70,10 +70,8 @@ pub(super) fn table() -> Table {
 pub(super) fn runs() -> impl Iterator<Item = Run> {
     BareMetalFork::all().into_iter().flat_map(|fork| {
         fork.isas().map(|(isa, [ours, linux])| {
-            let mut run = Run::of(format!("bare metal, {isa}, {}", fork.what), "docs/benchmarks.md".to_owned());
-            let counts = [("kernel_instructions", ours), ("linux_kernel_instructions", linux)];
-            run.counters.extend(counts.map(|(name, count)| (name.to_owned(), count)));
-            run
+            Run::of(format!("bare metal, {isa}, {}", fork.what), "docs/benchmarks.md".to_owned())
+                .with_counters([("kernel_instructions", ours), ("linux_kernel_instructions", linux)])
         })
     })
 }

@@ -247,13 +247,10 @@ pub(super) fn runs(all: &[CycleTimes]) -> impl Iterator<Item = Run> {
         ForkMode::ALL.map(|mode| {
             let label = format!("cycle, {name}, {}, {}", work.name(), mode.name());
             let input = format!("a parent of {}, {}", size(bytes), density.name());
-            let mut run = Run::measured(label, input, "cycle_us", times.stats(mode));
-            let counts = [
-                (Counter::PwTableBroken, times.tables_copied[mode as usize]),
-                (Counter::PwCowCopy, times.pages_copied[mode as usize]),
-            ];
-            run.counters.extend(counts.map(|(counter, count)| (counter.name().to_owned(), count)));
-            run
+            Run::measured(label, input, "cycle_us", times.stats(mode)).with_counters([
+                (Counter::PwCowCopy.name(), times.pages_copied[mode as usize]),
+                (Counter::PwTableBroken.name(), times.tables_copied[mode as usize]),
+            ])
         })
     })
 }

@@ -153,13 +153,10 @@ pub(super) fn runs(all: &[FaultCosts]) -> impl Iterator<Item = Run> {
         ForkMode::ALL.map(|mode| {
             let label = format!("{} stores after a fork, {}", costs.order.name(), mode.name());
             let input = format!("a buffer of {}", size(costs.bytes));
-            let mut run = Run::measured(label, input, "ns_per_store", costs.stats(mode));
-            let counts = [
-                (Counter::PwCowCopy, costs.pages_copied[mode as usize]),
-                (Counter::PwTableBroken, costs.tables_copied[mode as usize]),
-            ];
-            run.counters.extend(counts.map(|(counter, count)| (counter.name().to_owned(), count)));
-            run
+            Run::measured(label, input, "ns_per_store", costs.stats(mode)).with_counters([
+                (Counter::PwCowCopy.name(), costs.pages_copied[mode as usize]),
+                (Counter::PwTableBroken.name(), costs.tables_copied[mode as usize]),
+            ])
         })
     })
 }

@@ -283,15 +283,13 @@ impl ForkResults {
             let mut runs: Vec<Run> = ways
                 .map(|(mode, samples)| {
                     let label = format!("fork, {}", mode.name());
-                    let mut run = Run::measured(label, input.clone(), "fork_us", Stats::of(samples.clone()));
                     let ForkCounts { entry_accesses, records, tables_shared, entries_copied } = *times.counts_of(mode);
-                    run.counters.extend([
-                        ("entry_accesses".to_owned(), entry_accesses),
-                        ("records_changed".to_owned(), records),
-                        (Counter::PwTableShared.name().to_owned(), tables_shared),
-                        (Counter::PwForkEntries.name().to_owned(), entries_copied),
-                    ]);
-                    run
+                    Run::measured(label, input.clone(), "fork_us", Stats::of(samples.clone())).with_counters([
+                        ("entry_accesses", entry_accesses),
+                        ("records_changed", records),
+                        (Counter::PwTableShared.name(), tables_shared),
+                        (Counter::PwForkEntries.name(), entries_copied),
+                    ])
                 })
                 .collect();
             if !times.linux.is_empty() {

@@ -108,18 +108,15 @@ pub(super) fn runs(of: &[TableMemory]) -> impl Iterator<Item = Run> {
     of.iter().flat_map(|memory| {
         memory.moments.iter().map(|moment| {
             let label = format!("{}, {}, child's tables, {}", memory.isa.name(), memory.mode.name(), moment.name);
-            let Moment { private, shared, proportional, total, rss, vm_pte, .. } = moment;
-            let counters = [
+            let Moment { private, shared, proportional, total, rss, vm_pte, .. } = *moment;
+            Run::of(label, format!("a parent of {} MB", memory.bytes >> 20)).with_counters([
                 ("private_table_bytes", private),
                 ("shared_table_bytes", shared),
                 ("proportional_table_bytes", proportional),
                 ("all_table_bytes", total),
                 ("vm_rss_bytes", rss),
                 ("vm_pte_bytes", vm_pte),
-            ];
-            let mut run = Run::of(label, format!("a parent of {} MB", memory.bytes >> 20));
-            run.counters.extend(counters.map(|(name, value)| (name.to_owned(), *value)));
-            run
+            ])
         })
     })
 }
