@@ -163,52 +163,45 @@ fn writes<I: Isa>(cpu: &Cpu<I>) {
     });
 }
 
-/// CPU 0 unmaps the page that CPU 1 reads, and takes its frame.
-fn unmaps<I: Isa>(how: Flushing) -> impl Fn(&Harness<I>) -> Vec<CpuProgram<I>> {
+/// CPU 0 edits the tables of a space, and CPU 1 accesses its page.
+fn edits_beside<I: Isa>(
+    accesses: fn(&Cpu<I>),
+    edits: impl Fn(&Space<I>, &Cpu<I>) + Copy + 'static,
+) -> impl Fn(&Harness<I>) -> Vec<CpuProgram<I>> {
     move |harness| {
         let space = Space::new(harness);
-        vec![
-            program(move |cpu| {
-                space.unmap(cpu, PAGE, how);
-                cpu.alloc_frame();
-            }),
-            program(reads),
-        ]
+        vec![program(move |cpu| edits(&space, cpu)), program(accesses)]
     }
+}
+
+/// CPU 0 unmaps the page that CPU 1 reads, and takes its frame.
+fn unmaps<I: Isa>(how: Flushing) -> impl Fn(&Harness<I>) -> Vec<CpuProgram<I>> {
+    edits_beside(reads, move |space, cpu| {
+        space.unmap(cpu, PAGE, how);
+        cpu.alloc_frame();
+    })
 }
 
 /// CPU 0 frees the table through which CPU 1 walks; no CPU allocates it again.
 fn frees_a_table<I: Isa>(how: Flushing) -> impl Fn(&Harness<I>) -> Vec<CpuProgram<I>> {
-    move |harness| {
-        let space = Space::new(harness);
-        vec![
-            program(move |cpu| {
-                space.unmap(cpu, PAGE, Flushing::Correct);
-                space.free_table(cpu, PAGE, how);
-            }),
-            program(reads),
-        ]
-    }
+    edits_beside(reads, move |space, cpu| {
+        space.unmap(cpu, PAGE, Flushing::Correct);
+        space.free_table(cpu, PAGE, how);
+    })
 }
 
 /// CPU 0 makes the page read-only that CPU 1 writes.
 fn protects<I: Isa>(how: Flushing) -> impl Fn(&Harness<I>) -> Vec<CpuProgram<I>> {
-    move |harness| {
-        let space = Space::new(harness);
-        vec![
-            program(move |cpu| {
-                cpu.call("protect", |cpu| {
-                    cpu.will_reduce(PageRange::page(PAGE), Rights::READ);
-                    let entry = space.entry(cpu, PAGE, 0);
-                    let page = Pfn::containing(PhysAddr::new(cpu.load(entry) & 0xffff_ffff_f000));
-                    cpu.store(entry, page_word::<I>(page, false));
-                    cpu.publish();
-                    space.flush(cpu, PAGE, how);
-                });
-            }),
-            program(writes),
-        ]
-    }
+    edits_beside(writes, move |space, cpu| {
+        cpu.call("protect", |cpu| {
+            cpu.will_reduce(PageRange::page(PAGE), Rights::READ);
+            let entry = space.entry(cpu, PAGE, 0);
+            let page = Pfn::containing(PhysAddr::new(cpu.load(entry) & 0xffff_ffff_f000));
+            cpu.store(entry, page_word::<I>(page, false));
+            cpu.publish();
+            space.flush(cpu, PAGE, how);
+        });
+    })
 }
 
 fn is_clean<I: Isa>(setup: impl Fn(&Harness<I>) -> Vec<CpuProgram<I>>) {

@@ -175,6 +175,11 @@ impl World {
         world.found()
     }
 
+    /// The wrong counts without some records.
+    fn found_without(lost: impl Fn(&SnapshotRecord) -> bool) -> Vec<CountKind> {
+        Self::found_after(|world| world.records.retain(|record| !lost(record)))
+    }
+
     /// The wrong counts after an edit of the records.
     fn edited(edit: impl Fn(&mut SnapshotRecord)) -> Vec<CountKind> {
         Self::found_after(|world| world.records.iter_mut().for_each(edit))
@@ -244,9 +249,7 @@ fn each_wrong_count_is_named() {
 #[test]
 fn entries_without_a_claim_are_named() {
     assert_eq!(
-        World::found_after(|world| world
-            .records
-            .retain(|record| !matches!(record, SnapshotRecord::Table(table) if table.pfn == pfn(0x23)))),
+        World::found_without(|record| matches!(record, SnapshotRecord::Table(table) if table.pfn == pfn(0x23))),
         [CountKind::Shares(pfn(0x23))]
     );
     assert_eq!(World::found_after(|world| world.put(0x13, 7, 0x60_0000 | READ)), [CountKind::Unowned(pfn(0x600))]);
@@ -255,7 +258,7 @@ fn entries_without_a_claim_are_named() {
         [CountKind::Malformed(pfn(0x10))]
     );
     assert_eq!(
-        World::found_after(|world| world.records.retain(|record| !matches!(record, SnapshotRecord::Page(_)))),
+        World::found_without(|record| matches!(record, SnapshotRecord::Page(_))),
         [CountKind::PageMapcount(pfn(0x401))]
     );
 }
@@ -277,13 +280,11 @@ fn swap_slots_are_counted_and_an_exclusive_page_has_one_entry() {
         [CountKind::ExclusiveSlot(entry(8))]
     );
     assert_eq!(
-        World::found_after(|world| world
-            .records
-            .retain(|record| !matches!(record, SnapshotRecord::SwapSlot(slot) if slot.entry == entry(7)))),
+        World::found_without(|record| matches!(record, SnapshotRecord::SwapSlot(slot) if slot.entry == entry(7))),
         [CountKind::Slot(entry(7))]
     );
     assert_eq!(
-        World::found_after(|world| world.records.retain(|record| !matches!(record, SnapshotRecord::SwapRef(_)))),
+        World::found_without(|record| matches!(record, SnapshotRecord::SwapRef(_))),
         [CountKind::Slot(entry(8))]
     );
 }

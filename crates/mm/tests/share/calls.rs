@@ -18,6 +18,14 @@ struct Row<I: Isa> {
     after: [Option<u64>; 3],
 }
 
+fn row<I: Isa>(
+    name: &'static str,
+    act: fn(&TestWorld<I>, &TestProcess<I>, VirtAddr),
+    after: [Option<u64>; 3],
+) -> Row<I> {
+    Row { name, act, after }
+}
+
 const WHOLE: [Option<u64>; 3] = [Some(1), Some(2), Some(3)];
 const GONE: [Option<u64>; 3] = [None; 3];
 const MIDDLE_GONE: [Option<u64>; 3] = [Some(1), None, Some(3)];
@@ -25,7 +33,6 @@ const MIDDLE_ZERO: [Option<u64>; 3] = [Some(1), Some(0), Some(3)];
 
 /// Calls that unmap, protect or advise.
 fn rows<I: Isa>() -> Vec<Row<I>> {
-    let row = |name, act, after| Row { name, act, after };
     vec![
         row("munmap of a page", |_, process, base| process.unmap(at(base, PLACES[1]), 1), MIDDLE_GONE),
         row("munmap of a whole table", |_, process, base| process.unmap(at(base, 512), 512), MIDDLE_GONE),
@@ -47,7 +54,6 @@ fn rows<I: Isa>() -> Vec<Row<I>> {
 
 /// Calls that lock, track, replace or move memory.
 fn more_rows<I: Isa>() -> Vec<Row<I>> {
-    let row = |name, act, after| Row { name, act, after };
     vec![
         row(
             "mlock",
@@ -97,7 +103,6 @@ fn more_rows<I: Isa>() -> Vec<Row<I>> {
 
 /// Stores that others do, and the end of the process.
 fn rows_by_others<I: Isa>() -> Vec<Row<I>> {
-    let row = |name, act, after| Row { name, act, after };
     vec![
         row(
             "a forced write",

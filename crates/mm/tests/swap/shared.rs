@@ -12,12 +12,13 @@ use pagewright_lab::harness::{CPU, FileHandle, MemorySwap, OTHER, THIRD, TestPro
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
 use pagewright_mm::swap::{self, SwapOps};
-use pagewright_mm::{Advice, MapFlags, Mm, MmError};
+use pagewright_mm::{Advice, MapFlags, Mm, MmError, Space};
 use pagewright_sim::explore::CoroutineBody;
 use pagewright_sim::{AllocationFailure, Sim, SimLocks};
 use pagewright_sync::Backend;
-use pagewright_types::{Access, Counter, Errno, NodeId, PAGE_SIZE, Rights};
+use pagewright_types::{Access, Counter, Errno, NodeId, PAGE_SIZE, Rights, VirtAddr};
 use std::cell::Cell;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -209,6 +210,19 @@ fn madv_willneed_swaps_in<I: Isa>() {
     assert_eq!((process.read(CPU, at(base, 4)), process.space.major_faults()), (5, 0));
 }
 
+/// Stores values to a page of shared memory, and gives up the mapping after each.
+fn stores_and_discards<I: Isa>(
+    world: &TestWorld<I>,
+    space: &pagewright_sync::Arc<Space<Sim<I>>>,
+    page: VirtAddr,
+    values: Range<u64>,
+) {
+    for value in values {
+        world.store(CPU, space, page, value);
+        world.advise(CPU, space, page, 1, Advice::DontNeed);
+    }
+}
+
 /// Two processes share two pages: each stores to one of them, and both page them out.
 ///
 /// Returns whether both find the last values stored, and no slot is leaked.
@@ -223,12 +237,7 @@ fn stores_of_two_sharers<I: Isa>(seed: u64) -> bool {
     let (first, second, third) = (world.clone(), world.clone(), world.clone());
     let [stored, paged, again] = [one.space.clone(), two.space.clone(), one.space.clone()];
     let programs: Vec<CoroutineBody> = vec![
-        Box::new(move || {
-            for value in 2..6 {
-                first.store(CPU, &stored, base, value);
-                first.advise(CPU, &stored, base, 1, Advice::DontNeed);
-            }
-        }),
+        Box::new(move || stores_and_discards(&first, &stored, base, 2..6)),
         Box::new(move || {
             for value in 2..4 {
                 second.store(OTHER, &paged, at(base, 1), value);
@@ -463,12 +472,7 @@ pub(crate) fn stores_and_discards_during_a_write<I: Isa>(seed: u64) -> bool {
     let (stores, pages_out) = (world.clone(), world.clone());
     let [stored, paged] = [first.space.clone(), second.space.clone()];
     let programs: Vec<CoroutineBody> = vec![
-        Box::new(move || {
-            for value in 2..4 {
-                stores.store(CPU, &stored, ours, value);
-                stores.advise(CPU, &stored, ours, 1, Advice::DontNeed);
-            }
-        }),
+        Box::new(move || stores_and_discards(&stores, &stored, ours, 2..4)),
         Box::new(move || {
             pages_out.advise(OTHER, &paged, theirs, 1, Advice::PageOut);
             pages_out.lab.touch(OTHER, &paged, theirs, Access::Read, 1).expect("readable");

@@ -169,6 +169,25 @@ fn dropped_debt(runs_before: impl Fn(&Engine)) -> (Host<X86_64>, Space<X86_64>, 
     (host, space, key)
 }
 
+/// Another space is flushed several times, and then CPU 1 runs it.
+fn flush_and_run_another(tlb: &Engine) {
+    let other = Space::new(tlb);
+    for _ in 0..8 {
+        tlb.flush(&other.context, FlushInfo { range: None, level: Level::PTE, freed_tables: false });
+    }
+    on(1, || other.run());
+}
+
+/// CPU 1 returns to the space, and the load of its root pays the debt.
+fn assert_paid_by_the_load_of_the_root(host: &Host<X86_64>, space: &Space<X86_64>, key: DebtKey) {
+    let asked = Arc::downgrade(&space.tlb);
+    host.watch(move || asked.upgrade().map_or(0, |tlb| u64::from(tlb.owing(key).0.count())));
+    let ((), log) = host.log(|| on(1, || space.run()));
+    let root = log.iter().find(|step| matches!(step.effect, Effect::Root { .. })).expect("it loads a root");
+    assert_eq!(root.probe, 1, "the flush is part of the load");
+    assert_eq!(space.tlb.owing(key).0, CpuMask::EMPTY);
+}
+
 /// INV-LEDGER-SEEN.
 #[test]
 fn a_cpu_that_has_flushed_the_space_since_owes_nothing_of_it() {
@@ -190,25 +209,13 @@ fn a_cpu_has_seen_a_generation_when_its_flush_is_done() {
     let other = Space::new(&tlb);
     on(1, || other.run());
     assert_eq!(tlb.owing(key).0, cpus([1]), "its translations are under the tag of the space still");
-    let asked = Arc::downgrade(&tlb);
-    host.watch(move || asked.upgrade().map_or(0, |tlb| u64::from(tlb.owing(key).0.count())));
-    let ((), log) = host.log(|| on(1, || space.run()));
-    let root = log.iter().find(|step| matches!(step.effect, Effect::Root { .. })).expect("it loads a root");
-    assert_eq!(root.probe, 1, "the flush is part of the load");
-    assert_eq!(tlb.owing(key).0, CpuMask::EMPTY);
+    assert_paid_by_the_load_of_the_root(&host, &space, key);
 }
 
 /// The same number as a generation of another space means nothing.
 #[test]
 fn a_generation_is_that_of_its_space() {
-    let run_other = |tlb: &Engine| {
-        let other = Space::new(tlb);
-        for _ in 0..8 {
-            tlb.flush(&other.context, FlushInfo { range: None, level: Level::PTE, freed_tables: false });
-        }
-        on(1, || other.run());
-    };
-    let (host, space, key) = dropped_debt(run_other);
+    let (host, space, key) = dropped_debt(flush_and_run_another);
     space.tlb.settle(key);
     assert_eq!(on(1, || host.access(page(1), Access::Read)), None);
 }
@@ -217,20 +224,10 @@ fn a_generation_is_that_of_its_space() {
 #[test]
 fn a_slot_that_changes_hands_has_seen_nothing() {
     let (host, space, key) = dropped_debt(|_| {});
-    let tlb = space.tlb.clone();
     for _ in 0..6 {
-        let other = Space::new(&tlb);
-        for _ in 0..8 {
-            tlb.flush(&other.context, FlushInfo { range: None, level: Level::PTE, freed_tables: false });
-        }
-        on(1, || other.run());
+        flush_and_run_another(&space.tlb);
     }
-    let asked = Arc::downgrade(&tlb);
-    host.watch(move || asked.upgrade().map_or(0, |tlb| u64::from(tlb.owing(key).0.count())));
-    let ((), log) = host.log(|| on(1, || space.run()));
-    let root = log.iter().find(|step| matches!(step.effect, Effect::Root { .. })).expect("it loads a root");
-    assert_eq!(root.probe, 1, "the flush is part of the load");
-    assert_eq!(tlb.owing(key).0, CpuMask::EMPTY);
+    assert_paid_by_the_load_of_the_root(&host, &space, key);
 }
 
 /// INV-LEDGER-SAMPLE: a debt that arises while the root is loaded is not paid by it.
