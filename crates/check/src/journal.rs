@@ -6,7 +6,7 @@
 //! Neighbours: `sim` logs the steps of the schedule; [`crate::explain`] merges the two.
 
 use pagewright_model::Oracle;
-use pagewright_types::judge::{Fact, Judge, MemoryAccess, Witness};
+use pagewright_types::judge::{Fact, Judge, MemoryAccess, StatePart, Witness};
 use pagewright_types::{CpuId, FrameRange, Pfn, PhysAddr, Tag};
 use std::cell::{Cell, Ref, RefCell};
 use std::fmt::Display;
@@ -167,6 +167,10 @@ impl Judge for Listener {
         if self.journal.is_on() {
             self.journal.add(self.oracle.step(), made.cpu, JournalEvent::Access(made));
         }
+    }
+
+    fn state(&self, part: &mut dyn FnMut(&StatePart<'_>)) -> bool {
+        self.oracle.state(part)
     }
 
     fn entry_stored(&mut self, witness: &dyn Witness, cpu: CpuId, at: PhysAddr, old: u64, new: u64) {

@@ -104,7 +104,9 @@ pub use outcome::CheckOutcome;
 pub use pagewright_arch::{Aarch64, Invalidate, InvalidateScope, InvalidateTarget, Isa, X86_64};
 pub use pagewright_model::{Antecedent, Rule, Tally, Violation};
 pub use pagewright_sim::PageFault;
-pub use pagewright_sim::explore::{Chooser, Footprint, ReplayToken, ReplayTokenError, stops_so_far};
+#[doc(hidden)]
+pub use pagewright_sim::explore::FootprintPart;
+pub use pagewright_sim::explore::{Chooser, Footprint, ReplayToken, ReplayTokenError, RunState, stops_so_far};
 pub use pagewright_types::{
     Access, CpuId, CpuMask, IsaKind, Level, Order, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr,
 };

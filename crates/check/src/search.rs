@@ -192,7 +192,14 @@ pub fn search_all(
     attempt: &mut dyn FnMut(&mut dyn Chooser, RunDetail) -> Attempt,
 ) -> Search {
     let (mut search, mut failed) = (Search::default(), None);
-    let done = enumerate(bounds, ActReduction::Commuting, attempt, &mut |run| {
+    // A run that is given up has had something to judge, too, and may be the only one.
+    let mut tally = Tally::default();
+    let mut counted = |chooser: &mut dyn Chooser, detail| {
+        let run = attempt(chooser, detail);
+        tally += &run.tally;
+        run
+    };
+    let done = enumerate(bounds, ActReduction::Merging, &mut counted, &mut |run| {
         search.count(run, true);
         match run.findings.first() {
             Some(finding) => {
@@ -203,6 +210,7 @@ pub fn search_all(
             None => ControlFlow::Continue(()),
         }
     });
+    search.tally = tally;
     search.exhaustive = Some((bounds, done));
     if let Some((fingerprint, finding, schedule)) = failed {
         let token = ReplayToken { fingerprint, strategy: ScheduleStrategy::List(schedule.clone()) };

@@ -116,7 +116,9 @@ impl<I: Isa> Effects for Sim<I> {
         self.pay(Cost::EntryLoad);
         self.before_load(slot.addr());
         self.record_lockless(slot.table);
-        Pte::from_raw(self.0.ram.word(slot.addr()).load(Ordering::Acquire))
+        let pte = Pte::from_raw(self.0.ram.word(slot.addr()).load(Ordering::Acquire));
+        self.seen(pte.raw());
+        pte
     }
 
     #[inline]
@@ -139,6 +141,7 @@ impl<I: Isa> Effects for Sim<I> {
         self.pay(Cost::EntrySwap);
         let old = self.exchange(slot, pte);
         self.judge_stored(slot, old, pte);
+        self.seen(old.raw());
         old
     }
 
@@ -146,7 +149,9 @@ impl<I: Isa> Effects for Sim<I> {
         self.stop_before(StopPoint::CompareExchange(slot, new));
         self.pay(Cost::EntrySwap);
         self.before_load(slot.addr());
-        match Pte::from_raw(self.0.ram.word(slot.addr()).load(Ordering::Acquire)) {
+        let found = Pte::from_raw(self.0.ram.word(slot.addr()).load(Ordering::Acquire));
+        self.seen(found.raw());
+        match found {
             old if old == current => {
                 self.here().events.add(MachineEvent::EntryStores, 1);
                 self.exchange(slot, new);
@@ -316,6 +321,7 @@ impl<I: Isa> Effects for Sim<I> {
     fn read(&self, from: PhysAddr, to: &mut [u8]) {
         self.touch(|| Touch::reads(Touched::Memory, (from.raw(), from.raw() + to.len() as u64)));
         self.0.ram.read(from, to);
+        to.iter().for_each(|byte| self.seen(u64::from(*byte)));
     }
 
     fn write(&self, to: PhysAddr, from: &[u8]) {

@@ -15,7 +15,7 @@
 use crate::access::Translation;
 use crate::core::{Core, Root};
 use crate::explore::footprint::{Touch, Touched, word};
-use crate::explore::{WalkState, WalkersView};
+use crate::explore::{StateHash, WalkState, WalkersView};
 use crate::machine::Sim;
 use crate::reach_counts::ReachCounts;
 use crate::tlb::{Key, RootId, TlbHit};
@@ -49,6 +49,11 @@ impl Roots {
             self.tables.push(table);
             RootId::new(self.tables.len() - 1)
         })
+    }
+
+    /// The table of a root.
+    pub(crate) fn table(&self, id: RootId) -> Pfn {
+        self.tables[id.index()]
     }
 
     /// Whether one of `frames` was ever a root.
@@ -88,6 +93,12 @@ impl<I: Isa> Sim<I> {
         if let Some(binding) = &*self.0.judge.borrow() {
             tell(&mut *binding.judge.borrow_mut());
         }
+    }
+
+    /// Adds the state of the judge to `state`; returns whether that is all of it.
+    pub(crate) fn hash_judge(&self, state: &mut StateHash) -> bool {
+        let judge = self.0.judge.borrow();
+        judge.as_ref().is_none_or(|binding| binding.judge.borrow().state(&mut |part| state.add_part(part)))
     }
 
     /// Tells the judge of a fact declared on the current CPU.

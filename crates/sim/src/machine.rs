@@ -55,7 +55,7 @@ pub struct MachineNode {
 }
 
 /// Which allocations fail once [`Sim::fail_allocation_after`] has counted down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AllocationFailure {
     /// The next one only.
     One,
@@ -64,7 +64,7 @@ pub enum AllocationFailure {
 }
 
 /// What `permit_allocation` returns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Allocations {
     Permitted,
     FailAfter(u64, AllocationFailure),

@@ -34,6 +34,16 @@ impl WalkedPlaces {
         self.places.get(&slot.table).and_then(|table| table.get(&slot.index)).map_or(&[], Vec::as_slice)
     }
 
+    /// Calls `visit` for each entry and a place of it, and for each root and its tag.
+    pub(crate) fn each(&self, mut visit: impl FnMut(Result<(Pfn, u16, WalkedPlace), (Pfn, Tag)>)) {
+        for (table, entries) in &self.places {
+            for (index, places) in entries {
+                places.iter().for_each(|place| visit(Ok((*table, *index, *place))));
+            }
+        }
+        self.tags.iter().for_each(|(root, tag)| visit(Err((*root, *tag))));
+    }
+
     /// Whether a walk has read an entry of `table`.
     pub(crate) fn has_table(&self, table: Pfn) -> bool {
         self.places.contains_key(&table)

@@ -4,7 +4,7 @@ use crate::CpuId;
 use core::fmt;
 
 /// A set of CPUs, up to [`CpuMask::MAX`].
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct CpuMask([u64; CpuMask::WORDS]);
 
 impl CpuMask {

@@ -8,9 +8,10 @@
 //! the facts.
 
 use crate::{Access, CpuId, CpuMask, FrameRange, Level, Order, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
+use core::hash::Hasher;
 
 /// A declaration of the code under judgement, the only kind of statement that a judge accepts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fact {
     /// These frames were freed; their contents do not change until they are allocated again.
     ///
@@ -113,7 +114,7 @@ pub enum LogicalPage {
 }
 
 /// An address that a walk has translated by a page-table entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WalkedPlace {
     /// The root of the walk.
     pub root: Pfn,
@@ -130,7 +131,7 @@ pub struct WalkedPlace {
 }
 
 /// What a CPU caches of page tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CachedEntryKind {
     /// A translation in a TLB.
     Translation {
@@ -158,7 +159,7 @@ pub enum CachedEntryKind {
 }
 
 /// Whether a CPU can use a cached entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CachedEntryState {
     /// The CPU can use it now: its tag is loaded, and user mode may run.
     Usable,
@@ -284,6 +285,9 @@ pub trait Witness {
     }
 }
 
+/// A part of the state of a [`Judge`]: it writes itself to a hasher.
+pub type StatePart<'a> = dyn Fn(&mut dyn Hasher) + 'a;
+
 /// A judge of a machine's translations.
 ///
 /// The machine calls it in the order of the events.
@@ -318,6 +322,15 @@ pub trait Judge {
     /// It was made since the last event of `cpu`. The default is [`Judge::entry_stored`].
     fn pointer_stored(&mut self, witness: &dyn Witness, cpu: CpuId, at: PhysAddr, old: u64, new: u64) {
         self.entry_stored(witness, cpu, at, old, new);
+    }
+
+    /// Calls `part` for each part of what decides its later reports; their order has no meaning.
+    ///
+    /// It returns whether these are all: two judges with equal parts then report the same after
+    /// equal events. The default returns false.
+    fn state(&self, part: &mut dyn FnMut(&StatePart<'_>)) -> bool {
+        let _ = part;
+        false
     }
 
     /// The kernel on `cpu` has written to these frames by physical address.

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
 }
 
 /// Schedules after which an exhaustive search gives up.
-const MOST: u32 = 600_000;
+const MOST: u32 = 3_000_000;
 
 /// Searches all schedules of each program within the bounds of the command line.
 fn exhaustive() -> ExitCode {

@@ -77,6 +77,11 @@ impl Condemned {
         }
     }
 
+    /// Calls `visit` for each watched entry.
+    pub(super) fn each(&self, visit: &mut dyn FnMut(&Stale)) {
+        self.stale.values().flatten().for_each(visit);
+    }
+
     /// The watched entries on `cpu` that cover `va`.
     pub(super) fn at(&self, cpu: CpuId, va: VirtAddr) -> Vec<Stale> {
         let mut found = Vec::new();

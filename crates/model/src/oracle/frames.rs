@@ -25,6 +25,9 @@ struct Block {
     freed: [Event; BLOCK],
 }
 
+/// A block, the number of 64 frames in it, and which of them are free.
+pub(super) type FreeFrames = (usize, usize, u64);
+
 /// All frames of the machine.
 #[derive(Default)]
 pub(super) struct Frames(Vec<Option<Box<Block>>>);
@@ -63,6 +66,14 @@ impl Frames {
         let (block, index) = place(pfn);
         let free = self.0.get(block)?.as_ref()?.free[index / 64] & 1 << (index % 64) != 0;
         if free { self.last_freed(pfn) } else { None }
+    }
+
+    /// Calls `visit` for each 64 frames of which some are free.
+    pub(super) fn free_frames(&self, visit: &mut dyn FnMut(FreeFrames)) {
+        for (index, block) in self.0.iter().enumerate() {
+            let words = block.iter().flat_map(|block| block.free).enumerate();
+            words.filter(|(_, free)| *free != 0).for_each(|(word, free)| visit((index, word, free)));
+        }
     }
 
     /// Whether a program has accessed the frame since its last allocation.

@@ -23,6 +23,7 @@ mod replaced;
 mod reuse;
 mod rights;
 mod shared;
+mod state;
 
 use crate::FxHashMap;
 use crate::census::{Census, SoftwareBits};
@@ -33,7 +34,7 @@ use alloc::vec::Vec;
 use condemned::{Condemned, StaleReason};
 use deferred::{Window, Windows};
 use frames::Frames;
-use pagewright_types::judge::{CachedEntryKind, Fact, Judge, MemoryAccess, Witness};
+use pagewright_types::judge::{CachedEntryKind, Fact, Judge, MemoryAccess, StatePart, Witness};
 use pagewright_types::{CpuId, FrameRange, IsaKind, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
 use rights::Reductions;
 use shared::SharedTables;
@@ -320,6 +321,10 @@ impl Judge for Oracle {
         if !self.windows.is_empty() {
             self.deferred_written(witness, frames);
         }
+    }
+
+    fn state(&self, part: &mut dyn FnMut(&StatePart<'_>)) -> bool {
+        self.tell_state(part)
     }
 
     fn kernel_loaded(&mut self, _: &dyn Witness, cpu: CpuId, root: Pfn) {

@@ -65,6 +65,16 @@ impl Reductions {
         reductions.filter(move |pending| pending.root == root && Some(pending.by.cpu) != not)
     }
 
+    /// The reductions whose calls are in flight.
+    pub(super) fn pending(&self) -> impl Iterator<Item = &Reduction> {
+        self.pending.iter().map(|pending| &pending.reduction)
+    }
+
+    /// The reductions for which accesses are watched.
+    pub(super) fn watched(&self) -> impl Iterator<Item = &Reduction> {
+        self.watched.iter().map(|watched| &watched.reduction)
+    }
+
     pub(super) fn is_watching(&self) -> bool {
         !self.watched.is_empty()
     }

@@ -9,6 +9,7 @@ use crate::access::{PageFault, Translation, drop_on_fault};
 use crate::core::{Core, Root};
 use crate::machine::Sim;
 use crate::tlb::{Side, TlbHit};
+use crate::walk::WalkerMemory;
 use pagewright_arch::Isa;
 use pagewright_types::{Access, CpuId, VirtAddr};
 
@@ -38,6 +39,26 @@ impl<I: Isa> Sim<I> {
         assert!(cpu == here, "CPU {here} accesses memory as CPU {cpu} while schedules are explored");
         self.stop_before(StopPoint::Access(va, access));
         self.0.in_flight.note_access(va);
+        let made = self.access_after_stop(cpu, va, access, times);
+        self.0.in_flight.seen.returned();
+        match &made {
+            Ok(found) => {
+                let at = found.pfn.base().add(va.align_down(8).page_offset());
+                self.seen(at.raw());
+                self.seen(self.0.ram.load_entry(at));
+            }
+            Err(fault) => self.seen(u64::from(fault.present) | u64::from(fault.conflict) << 1),
+        }
+        made
+    }
+
+    fn access_after_stop(
+        &self,
+        cpu: CpuId,
+        va: VirtAddr,
+        access: Access,
+        times: u64,
+    ) -> Result<Translation, PageFault> {
         let core = self.core(cpu);
         loop {
             let Some(root) = core.root_for(I::KIND, va) else {

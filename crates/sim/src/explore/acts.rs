@@ -8,15 +8,17 @@
 //! An eviction drops an entry from both levels of the TLB at once. From one level only, it would
 //! change nothing that a program or a judge observes.
 
-use super::footprint::{EVERYWHERE, Footprint, Touch, Touched, invalidated, span, word};
+use super::footprint::{EVERYWHERE, Footprint, Touch, Touched, frames, invalidated, span, word};
 use super::schedule::{Agent, AgentKind, Choice, ReadyAgent};
+use super::state::RunState;
 use super::stores::WalkersView;
 use super::walks::{WalkInFlight, WalkState};
 use crate::core::Core;
 use crate::machine::Sim;
+use crate::tlb::{Evictable, HeldEntry, TlbHit};
 use crate::walk::{WalkPosition, WalkerMemory, Word, decode};
 use pagewright_arch::Isa;
-use pagewright_types::{CpuId, Level, PAGE_SIZE, Pfn, VirtAddr};
+use pagewright_types::{CpuId, Level, PAGE_SIZE, PageRange, Pfn, PhysAddr, VirtAddr};
 
 /// A name of an act that does not change while other steps are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,6 +52,12 @@ pub trait MachineView {
 
     /// Whether `cpu` waits, and has checked since another CPU acted.
     fn has_checked(&self, cpu: CpuId) -> bool;
+
+    /// Everything that decides how the run can go on, or `None` if it is not known.
+    ///
+    /// Two runs of the same programs whose states are equal can go on in the same ways, with the
+    /// same results (INV-CHECK-MERGED).
+    fn state(&self) -> Option<RunState>;
 
     /// Whether `cpu` has interrupts disabled.
     fn interrupts_disabled(&self, cpu: CpuId) -> bool;
@@ -89,6 +97,8 @@ impl<I: Isa> Sim<I> {
         let broadcast = coming.nth(way as usize)?;
         let mut footprint = Footprint::default();
         invalidated(&mut footprint, agent.cpu, broadcast.target);
+        footprint.touch(Touch::writes(Touched::Held, EVERYWHERE));
+        footprint.touch(Touch::writes(Touched::Reached, EVERYWHERE));
         footprint.touch(Touch::reads(Touched::Broadcasts, EVERYWHERE));
         Some(act(agent, broadcast.number, &[way], footprint.clone(), footprint))
     }
@@ -112,12 +122,102 @@ impl<I: Isa> Sim<I> {
             footprint.touch(Touch::reads(Touched::Broadcasts, EVERYWHERE));
         }
         match walk.state {
-            WalkState::Table(position) => self.read_by_walk(cpu, position, walk.va, &mut footprint),
+            WalkState::Table(position) => {
+                self.read_by_walk(cpu, position, walk.va, &mut footprint);
+                self.change_path(cpu, walk, position, &mut footprint);
+            }
             WalkState::Leaf(found) => {
                 footprint.touch(Touch::writes(Touched::Translations(cpu), span(walk.va, found.level)));
+                // A judge takes the leaf that a walk has found for a translation already.
+                let same = |hit: &TlbHit| {
+                    (hit.entry.pfn(), hit.entry.rights(), hit.key.level()) == (found.pfn, found.rights, found.level)
+                };
+                self.translations_of(cpu, walk.va).iter().filter(|hit| !same(hit)).for_each(|hit| {
+                    footprint.touch(Touch::writes(Touched::Held, span(hit.key.start(), hit.key.level())));
+                    footprint.touch(Touch::writes(Touched::Reached, frames(hit.entry.pfn(), hit.key.level())));
+                });
             }
         }
         footprint
+    }
+
+    /// The translations that `cpu` caches for `va`, under whatever tag.
+    fn translations_of(&self, cpu: CpuId, va: VirtAddr) -> Vec<TlbHit> {
+        let mut found = Vec::new();
+        self.core(cpu).tlbs.borrow().translations(Some(PageRange::page(va)), |hit| {
+            if hit.key.start() == va.align_down(hit.key.level().span()) {
+                found.push(hit);
+            }
+        });
+        found
+    }
+
+    /// What a judge may observe of the step of `walk` that reads the entry at `position`.
+    ///
+    /// A path that the tables in memory have, too, is nothing that a judge objects to. So such a
+    /// walk only leaves the addresses that its new table does not cover.
+    fn change_path(&self, cpu: CpuId, walk: &WalkInFlight, position: WalkPosition, footprint: &mut Footprint) {
+        let va = walk.va;
+        let memory = WalkersView { ram: &self.0.ram, stores: &self.0.in_flight.stores };
+        let raw = memory.load_entry(position.slot(va).addr());
+        let covered = span(va, position.level);
+        footprint.touch(Touch::writes(Touched::Reached, frames(position.table, Level::PTE)));
+        let next = match decode(I::KIND, position.level, raw, self.0.config.privilege_at(va)) {
+            Word::Table(next) => next,
+            Word::Leaf(leaf) => {
+                footprint.touch(Touch::writes(Touched::Reached, frames(leaf.pfn, position.level)));
+                return footprint.touch(Touch::writes(Touched::Held, covered));
+            }
+            Word::Absent | Word::Malformed => return footprint.touch(Touch::writes(Touched::Held, covered)),
+        };
+        footprint.touch(Touch::writes(Touched::Reached, frames(next.table, Level::PTE)));
+        if let Some(old) = self.core(cpu).tlbs.borrow().walk_cached(walk.root.tag, position.level, va)
+            && old.table != next.table
+        {
+            footprint.touch(Touch::writes(Touched::Reached, frames(old.table, Level::PTE)));
+            footprint.touch(Touch::writes(Touched::Held, covered));
+        }
+        let Some(level) = position.level.down() else { return };
+        let below = WalkPosition { level, table: next.table, allows: position.allows & next.allows };
+        let root = walk.root.table;
+        if self.tables_lead_to(root, va, position, footprint) && self.tables_lead_to(root, va, below, footprint) {
+            let kept = span(va, level);
+            if covered.0 < kept.0 {
+                footprint.touch(Touch::writes(Touched::Held, (covered.0, kept.0 - 1)));
+            }
+            if kept.1 < covered.1 {
+                footprint.touch(Touch::writes(Touched::Held, (kept.1 + 1, covered.1)));
+            }
+        } else {
+            footprint.touch(Touch::writes(Touched::Held, covered));
+        }
+    }
+
+    /// Whether the tables in memory lead a walk for `va` to `to` with at least its rights.
+    ///
+    /// In the kernel's range a judge may take the tables of another root, so there it is false.
+    fn tables_lead_to(&self, root: Pfn, va: VirtAddr, to: WalkPosition, footprint: &mut Footprint) -> bool {
+        if self.0.config.kernel_range.is_some() {
+            return false;
+        }
+        let mut here = WalkPosition::from_root(root);
+        while here.level > to.level {
+            let at = here.slot(va).addr();
+            if !self.0.ram.has(at) {
+                return false;
+            }
+            footprint.touch(Touch::reads(Touched::Memory, word(at)));
+            match (
+                decode(I::KIND, here.level, self.0.ram.load_entry(at), self.0.config.privilege_at(va)),
+                here.level.down(),
+            ) {
+                (Word::Table(next), Some(level)) => {
+                    here = WalkPosition { level, table: next.table, allows: here.allows & next.allows };
+                }
+                (Word::Table(_) | Word::Absent | Word::Malformed | Word::Leaf(_), _) => return false,
+            }
+        }
+        here.table == to.table && here.allows.contains(to.allows)
     }
 
     /// What a walk for `va` touches when it reads the entry at `position`.
@@ -144,6 +244,10 @@ impl<I: Isa> Sim<I> {
     fn reach_of_walk(&self, cpu: CpuId, core: &Core, root: Pfn, va: VirtAddr, reach: &mut Footprint) {
         reach.walks();
         reach.touch(Touch::reads(Touched::Walks(cpu), span(va, Level::PTE)));
+        reach.touch(Touch::writes(Touched::Held, span(va, Level::PGD)));
+        for hit in self.translations_of(cpu, va) {
+            reach.touch(Touch::writes(Touched::Reached, frames(hit.entry.pfn(), hit.key.level())));
+        }
         let mut tables: Vec<Pfn> = vec![root];
         for level in (0..Level::COUNT as u8).rev().map(Level::new) {
             if level > Level::PTE {
@@ -152,8 +256,10 @@ impl<I: Isa> Sim<I> {
             let below: Vec<Pfn> = tables.iter().flat_map(|table| self.next_tables(level, *table, va)).collect();
             for table in tables {
                 let position = WalkPosition { level, table, allows: pagewright_types::Rights::all() };
+                reach.touch(Touch::writes(Touched::Reached, frames(table, Level::PTE)));
                 if self.0.ram.has(position.slot(va).addr()) {
                     self.read_by_walk(cpu, position, va, reach);
+                    self.reach_of_leaves(position, va, reach);
                     reach.touch(Touch::writes(Touched::Translations(cpu), span(va, level.min(Level::PUD))));
                 }
             }
@@ -163,19 +269,33 @@ impl<I: Isa> Sim<I> {
         }
     }
 
+    /// Adds the frames that the entry at `position` maps, in memory or as walkers see it.
+    fn reach_of_leaves(&self, position: WalkPosition, va: VirtAddr, reach: &mut Footprint) {
+        for raw in self.words_at(position.slot(va).addr()) {
+            if let Word::Leaf(leaf) = decode(I::KIND, position.level, raw, self.0.config.privilege_at(va)) {
+                reach.touch(Touch::writes(Touched::Reached, frames(leaf.pfn, position.level)));
+            }
+        }
+    }
+
+    /// The word at `at` as walkers see it, and in memory.
+    fn words_at(&self, at: PhysAddr) -> [u64; 2] {
+        let memory = WalkersView { ram: &self.0.ram, stores: &self.0.in_flight.stores };
+        [memory.load_entry(at), self.0.ram.load_entry(at)]
+    }
+
     /// The tables to which the entry for `va` of `table` points, in memory and as walkers see it.
     fn next_tables(&self, level: Level, table: Pfn, va: VirtAddr) -> Vec<Pfn> {
         let at = WalkPosition { level, table, allows: pagewright_types::Rights::all() }.slot(va).addr();
         if !self.0.ram.has(at) {
             return Vec::new();
         }
-        let memory = WalkersView { ram: &self.0.ram, stores: &self.0.in_flight.stores };
-        let words = [memory.load_entry(at), self.0.ram.load_entry(at)];
-        let tables =
-            words.into_iter().filter_map(|raw| match decode(I::KIND, level, raw, self.0.config.privilege_at(va)) {
+        let tables = self.words_at(at).into_iter().filter_map(|raw| {
+            match decode(I::KIND, level, raw, self.0.config.privilege_at(va)) {
                 Word::Table(next) => Some(next.table),
                 Word::Absent | Word::Malformed | Word::Leaf(_) => None,
-            });
+            }
+        });
         tables.collect()
     }
 
@@ -195,6 +315,10 @@ impl<I: Isa> Sim<I> {
             for level in (Level::PTE.raw() + 1..Level::COUNT as u8).map(Level::new) {
                 footprint.touch(Touch::reads(Touched::Paths(agent.cpu, level), span(va, level)));
             }
+            let start = core.tlbs.borrow().peek_walk_start(root.tag, va);
+            let start = start.unwrap_or_else(|| WalkPosition::from_root(root.table));
+            footprint.touch(Touch::writes(Touched::Held, span(va, start.level)));
+            footprint.touch(Touch::writes(Touched::Reached, frames(start.table, Level::PTE)));
             let mut reach = footprint.clone();
             self.reach_of_walk(agent.cpu, core, root.table, va, &mut reach);
             acts.push(act(agent, va.raw(), &[way], footprint, reach));
@@ -213,13 +337,29 @@ impl<I: Isa> Sim<I> {
 
     fn evictions(&self, agent: Agent, acts: &mut Vec<Act>) {
         let core = self.core(agent.cpu);
-        for (key, is_path, mut ways) in core.tlbs.borrow().evictable() {
-            let what = match is_path {
-                true => Touched::Paths(agent.cpu, key.level()),
-                false => Touched::Translations(agent.cpu),
-            };
+        for Evictable { key, held, mut ways } in core.tlbs.borrow().evictable() {
             let mut footprint = Footprint::default();
-            footprint.touch(Touch::writes(what, span(key.start(), key.level())));
+            let (covered, mut is_path) = (span(key.start(), key.level()), false);
+            for entry in held {
+                match entry {
+                    HeldEntry::Translation(entry) => {
+                        footprint.touch(Touch::writes(Touched::Translations(agent.cpu), covered));
+                        footprint.touch(Touch::writes(Touched::Held, covered));
+                        footprint.touch(Touch::writes(Touched::Reached, frames(entry.pfn(), key.level())));
+                    }
+                    HeldEntry::Path(upper) => {
+                        is_path = true;
+                        footprint.touch(Touch::writes(Touched::Paths(agent.cpu, key.level()), covered));
+                        footprint.touch(Touch::writes(Touched::Reached, frames(upper.table, Level::PTE)));
+                        let root = self.0.roots.borrow().table(upper.root);
+                        let below = key.level().down().unwrap_or(Level::PTE);
+                        let to = WalkPosition { level: below, table: upper.table, allows: upper.allows };
+                        if !self.tables_lead_to(root, key.start(), to, &mut footprint) {
+                            footprint.touch(Touch::writes(Touched::Held, covered));
+                        }
+                    }
+                }
+            }
             // From the last, so that the earlier numbers remain.
             ways.sort_unstable_by(|a, b| b.cmp(a));
             let operand = key.number() << 1 | u64::from(is_path);

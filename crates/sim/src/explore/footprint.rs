@@ -18,7 +18,7 @@ use crate::pointer_stores::PointerStores;
 use crate::walk::{WalkPosition, WalkStep};
 use pagewright_arch::{InvalidateTarget, Isa, Pte, PteSlot};
 use pagewright_types::judge::Fact;
-use pagewright_types::{Access, CpuId, IsaKind, Level, PAGE_SIZE, PhysAddr, VirtAddr};
+use pagewright_types::{Access, CpuId, IsaKind, Level, PAGE_SIZE, Pfn, PhysAddr, VirtAddr};
 
 /// What a [`Touch`] is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,14 @@ pub(crate) enum Touched {
     Root(CpuId),
     /// Broadcasts that are not complete: their arrivals read, their completion writes.
     Broadcasts,
+    /// What CPUs hold that a call's return may object to, by virtual address.
+    ///
+    /// Acts write it, and the return of a call reads the ranges in which the call takes rights.
+    Held,
+    /// What CPUs hold that leads to a frame, by physical address.
+    ///
+    /// Acts write it, and the release and the reuse of a frame read it.
+    Reached,
 }
 
 /// Addresses of one kind of place that a step reads or writes.
@@ -73,6 +81,8 @@ impl Touch {
             | Touched::Walks(_)
             | Touched::Root(_)
             | Touched::Broadcasts => true,
+            // These two go together with a touch of what is held.
+            Touched::Held | Touched::Reached => false,
             Touched::Memory | Touched::StoreBuffer(_) => false,
         }
     }
@@ -84,6 +94,11 @@ pub(crate) const EVERYWHERE: (u64, u64) = (0, u64::MAX);
 /// The word at `at`.
 pub(crate) fn word(at: PhysAddr) -> (u64, u64) {
     (at.raw(), at.raw() + 7)
+}
+
+/// The bytes of a leaf of `level` that begins at `pfn`; of a table, with [`Level::PTE`].
+pub(crate) fn frames(pfn: Pfn, level: Level) -> (u64, u64) {
+    (pfn.base().raw(), pfn.base().raw() + (level.span() - 1))
 }
 
 /// The addresses that an entry of `level` for `va` translates.
@@ -147,13 +162,27 @@ impl Footprint {
         self.walks = true;
     }
 
-    /// The same footprint without translations, by which a test breaks the relation.
+    /// The same footprint without a part, by which a test breaks the relation.
     #[doc(hidden)]
     #[must_use]
-    pub fn without_translations(&self) -> Self {
-        let keep = |touch: &&Touch| !matches!(touch.what, Touched::Translations(_));
+    pub fn without(&self, part: FootprintPart) -> Self {
+        let keep = |touch: &&Touch| match (part, touch.what) {
+            (FootprintPart::Translations, Touched::Translations(_))
+            | (FootprintPart::Held, Touched::Held)
+            | (FootprintPart::Reached, Touched::Reached) => false,
+            (FootprintPart::Translations | FootprintPart::Held | FootprintPart::Reached, _) => true,
+        };
         Self { touches: self.touches.iter().filter(keep).copied().collect(), ..*self }
     }
+}
+
+/// A part of a [`Footprint`] that a test leaves out.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FootprintPart {
+    Translations,
+    Held,
+    Reached,
 }
 
 impl<I: Isa> Sim<I> {
@@ -225,6 +254,7 @@ impl<I: Isa> Sim<I> {
             WalkStep::Refused { .. } => false,
         };
         if updates {
+            self.walk_stored(position.slot(va).addr());
             self.touch(|| Touch::writes(Touched::WalkersView, at));
             self.touch(|| Touch::writes(Touched::Memory, at));
         }
@@ -287,21 +317,46 @@ impl<I: Isa> Sim<I> {
         self.touch_all_judged();
     }
 
-    /// Records that `fact` is declared.
+    /// Records that `fact` is declared on the current CPU.
+    ///
+    /// The return of a call looks at what CPUs hold where it takes rights, and at the tables that
+    /// lead there. The release and the reuse of frames look at what leads to them and, if they were
+    /// parked, at their contents. Other facts are taken to look at everything (INV-CHECK-FACTS).
     pub(crate) fn touch_declared(&self, fact: Fact) {
+        let (cpu, reducing) = (self.0.current.get(), &self.0.in_flight.reducing);
         match fact {
             // The judge looks at what CPUs cache when the call returns; here it only counts.
-            Fact::RightReduced { .. } => return,
-            Fact::RightDeferred { .. } => self.0.in_flight.replaced_live.set(true),
-            Fact::FrameFreed { .. }
-            | Fact::FrameReleased { .. }
-            | Fact::FrameReused { .. }
-            | Fact::CallReturned
-            | Fact::PageReplaced { .. }
-            | Fact::TableShared { .. }
-            | Fact::EditInPlace { .. } => {}
+            Fact::RightReduced { range, .. } => {
+                if self.0.judged.get() {
+                    reducing.borrow_mut().push((cpu, range));
+                }
+            }
+            Fact::CallReturned => {
+                let mut taken = Vec::new();
+                reducing.borrow_mut().retain(|(by, range)| {
+                    taken.extend((*by == cpu).then_some(*range));
+                    *by != cpu
+                });
+                for range in &taken {
+                    let held = (range.start().raw(), range.end().raw().wrapping_sub(1));
+                    self.touch(|| Touch::reads(Touched::Held, held));
+                    self.touch(|| Touch::reads(Touched::WalkersView, EVERYWHERE));
+                    self.touch(|| Touch::reads(Touched::Memory, EVERYWHERE));
+                }
+                self.touch_if_replaced();
+            }
+            Fact::FrameReleased { pfn, order } | Fact::FrameReused { pfn, order } => {
+                let bytes = (pfn.base().raw(), pfn.base().raw() + (order.bytes() - 1));
+                self.touch(|| Touch::reads(Touched::Reached, bytes));
+                self.touch(|| Touch::reads(Touched::Memory, bytes));
+                self.touch_if_replaced();
+            }
+            Fact::RightDeferred { .. } | Fact::TableShared { .. } => {
+                self.0.in_flight.replaced_live.set(true);
+                self.touch_all_judged();
+            }
+            Fact::FrameFreed { .. } | Fact::PageReplaced { .. } | Fact::EditInPlace { .. } => self.touch_all_judged(),
         }
-        self.touch_all_judged();
     }
 
     /// Records that everything that `target` may name is removed from `cpu`.

@@ -16,6 +16,7 @@
 use super::coroutine::{self, Resume};
 use super::footprint::{EVERYWHERE, Footprint, Touch, Touched, span, word};
 use super::point::StopPoint;
+use super::state::SeenByPrograms;
 use super::stores::{Observer, Stores, WalkersView};
 use super::walks::{Broadcast, Serial, WalkInFlight, WalkState, removes, tag_named};
 use crate::core::{Core, Root};
@@ -26,7 +27,9 @@ use crate::machine::Sim;
 use crate::tlb::{Depth, Side, TlbHit, Tlbs};
 use crate::walk::{WalkPosition, WalkStep};
 use pagewright_arch::{InvalidateTarget, Isa};
-use pagewright_types::{Access, CpuId, CpuMask, IsaKind, Level, Order, PAGE_SIZE, Pfn, PhysAddr, Rights, VirtAddr};
+use pagewright_types::{
+    Access, CpuId, CpuMask, IsaKind, Level, Order, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, VirtAddr,
+};
 use std::cell::{Cell, RefCell};
 
 /// The most addresses near which walks are speculated.
@@ -46,8 +49,15 @@ pub(crate) struct InFlight {
     pub(crate) step: Cell<u64>,
     /// The footprint of the current step, while it is recorded.
     pub(crate) footprint: RefCell<Option<Footprint>>,
-    /// Whether the run has stored another entry over a live one, which later stores may break.
+    /// Whether a judge looks at what CPUs hold at each later store.
+    ///
+    /// So it is once the run has stored another entry over a live one, has deferred the loss of a
+    /// right, or shares tables.
     pub(crate) replaced_live: Cell<bool>,
+    /// The ranges in which calls that have not returned take rights.
+    pub(crate) reducing: RefCell<Vec<(CpuId, PageRange)>>,
+    /// What programs have done and seen in the current run.
+    pub(crate) seen: SeenByPrograms,
     /// Broadcasts issued in the current run.
     issued: Cell<u64>,
 }
@@ -116,6 +126,14 @@ impl<I: Isa> Sim<I> {
     pub(crate) fn stop_before(&self, point: StopPoint) {
         if self.0.exploring.get() {
             coroutine::stop_at(point);
+        }
+    }
+
+    /// Records a value that the current CPU's program sees.
+    #[inline]
+    pub(crate) fn seen(&self, value: u64) {
+        if self.0.exploring.get() {
+            self.0.in_flight.seen.add(self.0.current.get(), value);
         }
     }
 
@@ -408,6 +426,8 @@ impl<I: Isa> Sim<I> {
         in_flight.step.set(0);
         in_flight.issued.set(0);
         in_flight.replaced_live.set(false);
+        in_flight.reducing.borrow_mut().clear();
         in_flight.footprint.take();
+        in_flight.seen.clear();
     }
 }

@@ -29,6 +29,7 @@ mod point;
 mod run;
 mod schedule;
 mod shrink;
+mod state;
 mod step;
 mod stores;
 mod token;
@@ -37,6 +38,8 @@ mod walks;
 pub use acts::{Act, ActName, MachineView};
 pub use coroutine::{CoroutineBody, stops_so_far};
 pub use footprint::Footprint;
+#[doc(hidden)]
+pub use footprint::FootprintPart;
 pub(crate) use in_flight::{CpuInFlight, InFlight};
 pub use point::StopPoint;
 pub use run::{ExploreSettings, RunEnd, RunReport, run};
@@ -45,6 +48,8 @@ pub use schedule::{
     Schedule,
 };
 pub use shrink::shrink;
+pub use state::RunState;
+pub(crate) use state::StateHash;
 pub use step::{ScheduleStep, StepAction};
 pub(crate) use stores::WalkersView;
 pub use token::{MachineFingerprint, ReplayToken, ReplayTokenError, ScheduleStrategy, TokenPart};

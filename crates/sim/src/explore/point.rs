@@ -8,7 +8,7 @@ use pagewright_types::{Access, CpuMask, Pfn, Tag, VirtAddr};
 use std::fmt;
 
 /// What a CPU is about to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StopPoint {
     /// Start its program.
     Start,

@@ -17,6 +17,7 @@ use super::footprint::Footprint;
 use super::in_flight::WalkProgress;
 use super::point::StopPoint;
 use super::schedule::{Agent, AgentKind, Choice, Chooser, ReadyAgent, ReplayChooser, Schedule};
+use super::state::{RunState, StateHash};
 use super::step::{ScheduleStep, StepAction};
 use super::walks::Serial;
 use crate::backend::{self, Running};
@@ -121,6 +122,20 @@ impl<I: Isa> MachineView for Explorer<'_, I> {
         self.waits(cpu) && self.cpus[cpu.index()].checked >= self.progress
     }
 
+    fn state(&self) -> Option<RunState> {
+        let (mut judge, mut machine) = (StateHash::default(), StateHash::default());
+        if !self.sim.hash_judge(&mut judge) {
+            return None;
+        }
+        for cpu in &self.cpus {
+            let checked = cpu.at.waits() && cpu.checked >= self.progress;
+            machine.add(("CPU", cpu.running.cpu, cpu.coroutine.is_some(), cpu.at, checked));
+        }
+        self.sim.hash_machine(&mut machine);
+        let programs = self.sim.hash_of_programs();
+        Some(RunState { programs, machine: machine.value(), judge: judge.value() })
+    }
+
     fn interrupts_disabled(&self, cpu: CpuId) -> bool {
         self.sim.core(cpu).interrupts_off.get() > 0
     }
@@ -178,6 +193,7 @@ pub fn run<I: Isa>(
     let mut explorer = Explorer::new(sim, settings, programs);
     // The tables that the set-up has made are watched from the first step on.
     sim.find_pointer_stores();
+    sim.0.in_flight.seen.begin(chooser.compares_states());
     let end = explorer.explore(chooser);
     chooser.ended(&explorer);
     let report = explorer.end(end);
@@ -317,7 +333,7 @@ impl<'a, I: Isa> Explorer<'a, I> {
         self.schedule.push(choice);
         self.steps += 1;
         self.sim.0.in_flight.step.set(u64::from(self.steps));
-        if chooser.wants_footprints() {
+        if chooser.wants_footprint() {
             self.sim.begin_footprint();
         }
         let action = match kind {
@@ -408,6 +424,7 @@ impl<'a, I: Isa> Explorer<'a, I> {
         }
         match stop {
             Suspension::At(at) => {
+                self.sim.0.in_flight.seen.passed(cpu, resume == Resume::TakeInterrupt, from, at);
                 let only_checked = resume == Resume::Proceed && from.waits() && from == at;
                 if !only_checked {
                     self.progress += 1;

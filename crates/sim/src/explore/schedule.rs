@@ -94,8 +94,15 @@ pub trait Chooser {
         let _ = machine;
     }
 
-    /// Whether the machine records the footprint of each step, for [`MachineView::last_footprint`].
-    fn wants_footprints(&self) -> bool {
+    /// Whether the machine records the footprint of the next step.
+    ///
+    /// [`MachineView::last_footprint`] returns it.
+    fn wants_footprint(&self) -> bool {
+        false
+    }
+
+    /// Whether the machine records what [`MachineView::state`] needs.
+    fn compares_states(&self) -> bool {
         false
     }
 }

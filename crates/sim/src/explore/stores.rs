@@ -106,6 +106,12 @@ impl Stores {
         self.next_of(isa, cpu).nth(way as usize).map(|index| self.buffered[index].at)
     }
 
+    /// Calls `visit` for each buffered store, in order, and each word that walkers see otherwise.
+    pub(crate) fn each(&self, mut visit: impl FnMut(Option<CpuId>, PhysAddr, u64)) {
+        self.buffered.iter().for_each(|store| visit(Some(store.cpu), store.at, store.value));
+        self.seen.iter().for_each(|(at, value)| visit(None, *at, *value));
+    }
+
     /// The CPU and the word of each buffered store.
     pub(crate) fn words(&self) -> Vec<(CpuId, PhysAddr)> {
         self.buffered.iter().map(|store| (store.cpu, store.at)).collect()

@@ -18,7 +18,7 @@ use pagewright_arch::InvalidateTarget;
 use pagewright_types::{Access, CpuId, CpuMask, Level, PageRange, Tag, VirtAddr};
 
 /// How far a walk has come.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 pub(crate) enum WalkState {
     /// It is about to read an entry of a table.
     Table(WalkPosition),

@@ -15,6 +15,7 @@ use pagewright_types::{IsaKind, Level};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 use std::sync::OnceLock;
 
 pub use band::BandEnd;
@@ -99,7 +100,8 @@ pub struct Profile {
     pub(crate) tags: u32,
     pub(crate) range_invalidate: bool,
     cluster: u16,
-    figures: Vec<ProfileFigure>,
+    /// Shared, because a search makes a machine for each schedule.
+    figures: Arc<[ProfileFigure]>,
 }
 
 impl Profile {
@@ -409,7 +411,7 @@ impl Reader<'_> {
             tags: self.file.tags.count,
             range_invalidate: self.file.range_invalidate.present,
             cluster: self.file.cluster.cpus.get(),
-            figures,
+            figures: figures.into(),
         })
     }
 

@@ -17,7 +17,7 @@ use pagewright_types::{Level, PageRange, Tag, VirtAddr};
 use std::rc::Rc;
 
 /// The key of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub(crate) struct Key(u64);
 
@@ -144,7 +144,7 @@ impl<T: PointsTo + Default> Array<T> {
     /// Starts counting the entries in `reached`, or stops with `None`.
     pub(crate) fn count_in(&mut self, reached: Option<Rc<ReachCounts>>) {
         self.reached = reached;
-        if let Some(reached) = &self.reached {
+        if let Some(reached) = self.reached.as_ref().filter(|_| self.len() > 0) {
             self.entries().for_each(|(key, value)| reached.gain(value.points_to(key.level())));
         }
     }
@@ -208,6 +208,13 @@ impl<T: PointsTo + Default> Array<T> {
             self.promote(base, key)?;
         }
         Some(&mut self.values[base])
+    }
+
+    /// The payload of `key`; the order of use stays as it is.
+    pub(crate) fn peek(&self, key: Key) -> Option<T> {
+        let base = self.set_of(key);
+        let way = self.keys[base..base + self.ways].iter().position(|other| *other == key.0)?;
+        Some(self.values[base + way])
     }
 
     fn promote(&mut self, base: usize, key: Key) -> Option<()> {

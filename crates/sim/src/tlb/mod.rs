@@ -45,7 +45,7 @@ pub(crate) enum Depth {
 /// The number of a root table in the machine's list of roots.
 ///
 /// It has 28 bits, so that a cached translation fits in one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub(crate) struct RootId(u32);
 
 impl RootId {
@@ -70,7 +70,7 @@ impl RootId {
 ///
 /// The low half is the frame. Then come 3 bits of rights, whether the page is cached as dirty, and
 /// the root of the walk that found it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub(crate) struct TlbEntry(u64);
 
 impl TlbEntry {
@@ -112,7 +112,7 @@ impl PointsTo for TlbEntry {
 }
 
 /// A cached translation with its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TlbHit {
     pub(crate) key: Key,
     pub(crate) entry: TlbEntry,
@@ -130,7 +130,7 @@ impl TlbHit {
 ///
 /// It also has the rights that the entry and those above allow, and the root of the walk that read
 /// it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Hash, Default)]
 pub(crate) struct WalkCacheEntry {
     pub(crate) table: Pfn,
     pub(crate) allows: Rights,
@@ -142,6 +142,22 @@ impl PointsTo for WalkCacheEntry {
     fn points_to(self, _level: Level) -> (Pfn, Level) {
         (self.table, Level::PTE)
     }
+}
+
+/// What an array holds under a key.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(crate) enum HeldEntry {
+    Translation(TlbEntry),
+    Path(WalkCacheEntry),
+}
+
+/// The entries of one key that can be evicted together.
+pub(crate) struct Evictable {
+    pub(crate) key: Key,
+    /// The entry of each array that has one; all are translations, or all are paths.
+    pub(crate) held: Vec<HeldEntry>,
+    /// Their indices for [`Tlbs::evict`].
+    pub(crate) ways: Vec<u32>,
 }
 
 /// The array that holds translations of each level; [`NOWHERE`] if none does.
@@ -239,6 +255,20 @@ impl Tlbs {
         None
     }
 
+    /// The same; the order of use stays as it is.
+    pub(crate) fn peek_walk_start(&self, tag: Tag, va: VirtAddr) -> Option<WalkPosition> {
+        (0..Level::COUNT as u8).map(Level::new).find_map(|level| {
+            let upper = self.walk_cached(tag, level, va)?;
+            Some(WalkPosition { level: level.down()?, table: upper.table, allows: upper.allows })
+        })
+    }
+
+    /// The walk-cache entry of `level` for `va` under `tag`; the order of use stays as it is.
+    pub(crate) fn walk_cached(&self, tag: Tag, level: Level, va: VirtAddr) -> Option<WalkCacheEntry> {
+        let cache = self.walk_caches[level.index()].as_ref().filter(|cache| cache.len() > 0)?;
+        cache.peek(Key::new(tag, level, va))
+    }
+
     /// Fills the walk cache of `level`: its entry for `va` points to `next`.
     pub(crate) fn fill_walk_cache(&mut self, root: Root, va: VirtAddr, level: Level, next: WalkPosition) {
         if let Some(cache) = &mut self.walk_caches[level.index()] {
@@ -266,6 +296,17 @@ impl Tlbs {
         }
     }
 
+    /// Calls `visit` for each entry, with the number of its array.
+    pub(crate) fn each(&self, mut visit: impl FnMut(usize, Key, HeldEntry)) {
+        for (index, array) in self.arrays.iter().enumerate().filter(|(_, array)| array.len() > 0) {
+            array.entries().for_each(|(key, entry)| visit(index, key, HeldEntry::Translation(entry)));
+        }
+        for (index, cache) in self.walk_caches.iter().enumerate() {
+            let entries = cache.iter().filter(|cache| cache.len() > 0).flat_map(Array::entries);
+            entries.for_each(|(key, upper)| visit(index, key, HeldEntry::Path(upper)));
+        }
+    }
+
     /// Calls `tell` for all walk-cache entries, or for those of `range` and perhaps more.
     pub(crate) fn walk_caches(&self, range: Option<PageRange>, mut tell: impl FnMut(Key, WalkCacheEntry)) {
         for cache in self.walk_caches.iter().flatten() {
@@ -282,25 +323,28 @@ impl Tlbs {
         translations + self.walk_caches.iter().flatten().map(Array::len).sum::<usize>()
     }
 
-    /// The cached entries that can be evicted.
-    ///
-    /// Each with its key, whether it is in a walk cache, and the indices for [`Self::evict`] of all
-    /// arrays that hold it.
-    pub(crate) fn evictable(&self) -> Vec<(Key, bool, Vec<u32>)> {
-        let mut found: Vec<(Key, bool, Vec<u32>)> = Vec::new();
+    /// The cached entries that can be evicted, one for each key.
+    pub(crate) fn evictable(&self) -> Vec<Evictable> {
+        let mut found: Vec<Evictable> = Vec::new();
         let mut next = 0;
-        let mut add = |key: Key, is_path: bool| {
-            match found.iter_mut().find(|(other, path, _)| *other == key && *path == is_path) {
-                Some((_, _, ways)) => ways.push(next),
-                None => found.push((key, is_path, vec![next])),
+        let mut add = |key: Key, held: HeldEntry| {
+            let same = |other: &&mut Evictable| {
+                other.key == key && std::mem::discriminant(&other.held[0]) == std::mem::discriminant(&held)
+            };
+            match found.iter_mut().find(same) {
+                Some(other) => {
+                    other.ways.push(next);
+                    other.held.push(held);
+                }
+                None => found.push(Evictable { key, held: vec![held], ways: vec![next] }),
             }
             next += 1;
         };
         for array in self.arrays.iter().filter(|array| array.len() > 0) {
-            array.entries().for_each(|(key, _)| add(key, false));
+            array.entries().for_each(|(key, entry)| add(key, HeldEntry::Translation(entry)));
         }
         for cache in self.walk_caches.iter().flatten().filter(|cache| cache.len() > 0) {
-            cache.entries().for_each(|(key, _)| add(key, true));
+            cache.entries().for_each(|(key, upper)| add(key, HeldEntry::Path(upper)));
         }
         found
     }

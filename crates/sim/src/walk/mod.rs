@@ -40,7 +40,7 @@ impl WalkerMemory for Ram {
 }
 
 /// The position of a walk: before an entry of a table of `level`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct WalkPosition {
     pub(crate) level: Level,
     pub(crate) table: Pfn,
@@ -66,7 +66,7 @@ pub(crate) enum WalkStep {
 }
 
 /// The translation that a walk found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct WalkedLeaf {
     /// The first frame of the leaf.
     pub(crate) pfn: Pfn,

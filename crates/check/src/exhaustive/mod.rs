@@ -19,14 +19,30 @@
 //! all of them or for none. An act that no step of a CPU depends on is not tried at all, and a late
 //! store or broadcast to which nothing conflicts before it arrives is given up (INV-CHECK-REDUCED).
 //!
+//! **Merging.** A run that comes to a state which was reached before is given up
+//! (INV-CHECK-MERGED). The memory of programs cannot be hashed, so two states are equal only if the
+//! pieces of programs ran in the same order and saw the same: see [`RunState`]. What is merged are
+//! acts that leave nothing behind, and the order of acts, of walks that programs wait for, and of
+//! pieces of programs. Equal states are not enough. The earlier visit must have had as much left of
+//! both bounds, because it has searched no further than them; and it must have had no step asleep
+//! that is awake now, because it has not tried that step.
+//!
 //! Neighbours: `sim::explore` has the agents and their footprints; [`crate::search`] samples.
 //!
 //! Not guaranteed: anything beyond the bounds (INV-CHECK-BOUNDS). A loop in which a CPU waits is
 //! taken to do nothing else: a check in vain is tried only where no other CPU can go on.
 
+mod merged;
+mod node;
+
 use crate::testbench::{Attempt, RunDetail};
-use pagewright_sim::explore::{Act, ActName, Agent, AgentKind, Choice, Chooser, Footprint, MachineView, ReadyAgent};
+use merged::ReachedState;
+use node::{Asleep, Node, OptionKind, WayOn};
+use pagewright_sim::explore::{
+    Act, ActName, Agent, AgentKind, Choice, Chooser, Footprint, MachineView, ReadyAgent, RunState,
+};
 use pagewright_types::{CpuId, IsaKind};
+use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::ControlFlow;
@@ -63,7 +79,11 @@ pub enum ActReduction {
     Plain,
     /// One stands for all in which acts moved across steps that do not conflict with them.
     Commuting,
-    /// The same, where this function says whether two steps conflict.
+    /// The same, and a state that was reached before is not searched again.
+    Merging,
+    /// As `Merging`, where this function leaves a part of the states out.
+    MergingBy(fn(RunState) -> RunState),
+    /// As `Commuting`, where this function says whether two steps conflict.
     CommutingBy(fn(&Footprint, &Footprint) -> bool),
 }
 
@@ -71,8 +91,17 @@ impl ActReduction {
     fn conflict(self, one: &Footprint, other: &Footprint) -> bool {
         match self {
             Self::Plain => true,
-            Self::Commuting => one.conflicts(other),
+            Self::Commuting | Self::Merging | Self::MergingBy(_) => one.conflicts(other),
             Self::CommutingBy(conflict) => conflict(one, other),
+        }
+    }
+
+    /// The state by which runs are merged, if they are.
+    fn merged_by(self, state: impl FnOnce() -> Option<RunState>) -> Option<RunState> {
+        match self {
+            Self::Plain | Self::Commuting | Self::CommutingBy(_) => None,
+            Self::Merging => state(),
+            Self::MergingBy(part) => state().map(part),
         }
     }
 
@@ -88,6 +117,8 @@ pub struct Enumerated {
     pub runs: u64,
     /// Runs that were given up because another one stands for them.
     pub given_up: u64,
+    /// Those among them that came to a state which was reached before.
+    pub merged: u64,
     /// Whether every schedule within the bounds was tried, or one that stands for it.
     pub complete: bool,
 }
@@ -103,7 +134,7 @@ pub fn enumerate(
     attempt: &mut dyn FnMut(&mut dyn Chooser, RunDetail) -> Attempt,
     visit: &mut dyn FnMut(&Attempt) -> ControlFlow<()>,
 ) -> Enumerated {
-    let mut tree = Tree { bounds, reduction, nodes: Vec::new(), run: Run::default() };
+    let mut tree = Tree { bounds, reduction, nodes: Vec::new(), reached: FxHashMap::default(), run: Run::default() };
     let mut done = Enumerated::default();
     loop {
         tree.run = Run::default();
@@ -111,147 +142,13 @@ pub fn enumerate(
         done.runs += 1;
         if tree.run.given_up {
             done.given_up += 1;
+            done.merged += u64::from(tree.run.merged);
         } else if visit(&run).is_break() {
             return done;
         }
         if !tree.backtrack() {
             return Enumerated { complete: true, ..done };
         }
-    }
-}
-
-/// What an option of a node is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OptionKind {
-    /// A CPU goes on or takes an interrupt.
-    Cpu,
-    /// An act takes a step.
-    Act,
-    /// The store or the broadcast of this name arrives late.
-    Late,
-    /// One of several conflicting translations is used.
-    Pick,
-}
-
-/// One way in which a run can go on.
-#[derive(Clone, Debug)]
-struct WayOn {
-    kind: OptionKind,
-    name: ActName,
-    choices: Vec<Choice>,
-    preempts: bool,
-    acts: bool,
-    /// What it touches; for a CPU, known once it was tried.
-    footprint: Option<Footprint>,
-    /// What it may lead to.
-    reach: Footprint,
-    tried: bool,
-}
-
-impl WayOn {
-    fn of(kind: OptionKind, operand: u64, choice: Choice) -> Self {
-        Self {
-            kind,
-            name: ActName { agent: choice.agent, operand },
-            choices: vec![choice],
-            preempts: false,
-            acts: false,
-            footprint: None,
-            reach: Footprint::default(),
-            tried: false,
-        }
-    }
-}
-
-/// A step that another order of steps has tried already.
-#[derive(Clone, Debug)]
-struct Asleep {
-    name: ActName,
-    footprint: Footprint,
-    is_cpu: bool,
-}
-
-/// A choice on the current path.
-#[derive(Debug)]
-struct Node {
-    ways: Vec<WayOn>,
-    at: usize,
-    asleep: Vec<Asleep>,
-    left: SearchBounds,
-}
-
-impl Node {
-    fn chosen(&self) -> &WayOn {
-        &self.ways[self.at]
-    }
-
-    /// What is left of the bounds after the chosen way.
-    fn left_after(&self) -> SearchBounds {
-        let WayOn { preempts, acts, .. } = self.chosen();
-        SearchBounds {
-            preemptions: self.left.preemptions - u32::from(*preempts),
-            acts: self.left.acts - u32::from(*acts),
-        }
-    }
-
-    fn is_asleep(&self, way: &WayOn) -> bool {
-        way.kind != OptionKind::Late && self.asleep.iter().any(|asleep| asleep.name == way.name)
-    }
-
-    /// Moves to the first way from `from` on that must be tried; returns whether there is one.
-    fn choose_from(&mut self, from: usize, reduction: ActReduction) -> bool {
-        for index in from..self.ways.len() {
-            let way = &self.ways[index];
-            let needed = match way.kind {
-                _ if reduction.is_plain() => true,
-                OptionKind::Pick | OptionKind::Late => true,
-                OptionKind::Cpu => !self.is_asleep(way),
-                OptionKind::Act => !self.is_asleep(way) && self.is_relevant(index, reduction),
-            };
-            if needed {
-                self.at = index;
-                self.ways[index].tried = true;
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Whether the step of a CPU that may come next depends on the act at `index`.
-    ///
-    /// It does so directly, or by other acts before that step.
-    fn is_relevant(&self, index: usize, reduction: ActReduction) -> bool {
-        let cpus: Vec<&Footprint> = self.steps_of_cpus().collect();
-        if cpus.is_empty() {
-            // An act that must come at once, before any CPU goes on.
-            return true;
-        }
-        let left = self.left.acts - u32::from(self.ways[index].acts);
-        let conflicts = |way: &WayOn, footprint: &Footprint| reduction.conflict(&way.reach, footprint);
-        let mut seen = vec![index];
-        let mut next = 0;
-        while let Some(current) = seen.get(next).copied() {
-            next += 1;
-            if cpus.iter().any(|cpu| conflicts(&self.ways[current], cpu)) {
-                return true;
-            }
-            for (other, way) in self.ways.iter().enumerate() {
-                let possible = way.kind == OptionKind::Act && (!way.acts || left > 0) && !seen.contains(&other);
-                if possible && conflicts(&self.ways[current], &way.reach) {
-                    seen.push(other);
-                }
-            }
-        }
-        false
-    }
-
-    /// The steps that CPUs may take here.
-    fn steps_of_cpus(&self) -> impl Iterator<Item = &Footprint> {
-        let cpus = self.ways.iter().filter(|way| way.kind == OptionKind::Cpu);
-        cpus.filter_map(|way| {
-            let asleep = self.asleep.iter().find(|asleep| asleep.name == way.name);
-            way.footprint.as_ref().or(asleep.map(|asleep| &asleep.footprint))
-        })
     }
 }
 
@@ -281,6 +178,8 @@ struct Run {
     handler_ended: bool,
     started: bool,
     given_up: bool,
+    /// The run came to a state that was reached before.
+    merged: bool,
 }
 
 impl Run {
@@ -299,6 +198,7 @@ struct Tree {
     bounds: SearchBounds,
     reduction: ActReduction,
     nodes: Vec<Node>,
+    reached: FxHashMap<u64, Vec<ReachedState>>,
     run: Run,
 }
 
@@ -315,22 +215,35 @@ impl Tree {
         false
     }
 
+    /// Whether what the step of the node at `index` touches is not known yet.
+    ///
+    /// The step of a CPU touches what it touched in earlier runs, unless another translation is
+    /// picked in it.
+    fn records_footprint(&self, index: usize) -> bool {
+        let way = self.nodes[index].chosen();
+        let picks = self.nodes.get(index + 1).is_some_and(|next| next.chosen().kind == OptionKind::Pick);
+        way.kind == OptionKind::Cpu && (way.footprint.is_none() || picks)
+    }
+
     /// Notes what the last step has touched; returns whether another run stands for this one.
     fn note_step(&mut self, machine: &dyn MachineView, ready: &[ReadyAgent]) -> bool {
         let Some(index) = self.run.open.take() else { return false };
-        let mut seen = machine.last_footprint();
-        // What arrives at once belongs to the step: no other act can come in between.
         let arriving = ready.iter().filter(|ready| arrives(ready.agent.kind)).copied().collect::<Vec<_>>();
-        for act in machine.acts(&arriving).iter().filter(|act| !self.run.is_late(&act.name)) {
-            seen.add(&act.footprint);
-        }
+        let records = self.records_footprint(index);
         let node = &mut self.nodes[index];
         let way = &mut node.ways[node.at];
         let (kind, agent) = (way.kind, way.name.agent);
         if kind == OptionKind::Cpu {
-            match &mut way.footprint {
-                Some(known) => known.add(&seen),
-                None => way.footprint = Some(seen.clone()),
+            if records {
+                let mut seen = machine.last_footprint();
+                // What arrives at once belongs to the step: no other act can come in between.
+                for act in machine.acts(&arriving).iter().filter(|act| !self.run.is_late(&act.name)) {
+                    seen.add(&act.footprint);
+                }
+                match &mut way.footprint {
+                    Some(known) => known.add(&seen),
+                    None => way.footprint = Some(seen),
+                }
             }
             self.run.handler_ended = false;
             let others = node.ways.iter().any(|way| way.kind == OptionKind::Cpu && way.name.agent != agent);
@@ -345,11 +258,10 @@ impl Tree {
                 self.run.handler_ended = true;
             }
         }
-        let own = self.nodes[index].chosen();
-        let footprint = own.footprint.clone().unwrap_or_default();
         if self.run.late.is_empty() {
             return false;
         }
+        let footprint = self.nodes[index].chosen().footprint.clone().unwrap_or_default();
         let (acts, mut unused) = (machine.acts(&arriving), false);
         self.run.late.retain_mut(|late| {
             let waits = acts.iter().any(|act| act.name == late.name);
@@ -465,7 +377,9 @@ impl Chooser for Tree {
             return None;
         }
         loop {
-            if !self.pass(|tree| tree.ways(machine, ready, last)) {
+            let is_new = self.run.depth == self.nodes.len();
+            self.run.merged = is_new && self.was_reached(machine, last);
+            if self.run.merged || !self.pass(|tree| tree.ways(machine, ready, last)) {
                 self.run.given_up = true;
                 return None;
             }
@@ -494,7 +408,11 @@ impl Chooser for Tree {
         self.note_step(machine, &[]);
     }
 
-    fn wants_footprints(&self) -> bool {
-        true
+    fn wants_footprint(&self) -> bool {
+        self.run.open.is_some_and(|index| self.records_footprint(index))
+    }
+
+    fn compares_states(&self) -> bool {
+        matches!(self.reduction, ActReduction::Merging | ActReduction::MergingBy(_))
     }
 }
