@@ -215,14 +215,17 @@ fn impossible_boots_are_refused() {
     // These are refused before the kernel is built.
     let own = env!("CARGO_BIN_EXE_pagewright");
     let (this, other) = if cfg!(target_arch = "aarch64") { ("arm64", "x86-64") } else { ("x86-64", "arm64") };
-    assert_refused(&["boot", "--arch", this, own], &["is dynamically linked", "/ld-", "-static"]);
+    let (nowhere, file) = (scratch.path("nowhere"), format!("{own}=/bin/own"));
+    let lacking = |program: &[&str], words: &[&str]| {
+        assert_refused(&[&["boot", "--arch", this, "--sysroot", &nowhere], program].concat(), words);
+    };
+    lacking(&[own], &["needs", "/ld-", "nowhere", "--sysroot", "-static"]);
+    lacking(&["--file", &file, "/bin/own"], &["/bin/own needs"]);
     assert_refused(&["boot", "--arch", other, own], &[&format!("for {this}"), &format!("is {other}"), "--arch"]);
     assert_refused(
         &["boot", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")],
         &["Cargo.toml", "neither", "nor a script"],
     );
-    let file = format!("{own}=/bin/own");
-    assert_refused(&["boot", "--arch", this, "--file", &file, "/bin/own"], &["/bin/own is dynamically linked"]);
 }
 
 #[test]

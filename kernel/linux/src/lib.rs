@@ -1,4 +1,4 @@
-//! Linux's system calls for static programs, over Pagewright's memory manager.
+//! Linux's system calls for programs, over Pagewright's memory manager.
 //!
 //! The kernel implements as much of Linux as its programs need. A call that it does not implement
 //! fails with `ENOSYS` and is listed at power-off.
@@ -11,7 +11,7 @@
 //! | `credentials` | users, groups and capabilities, and what they permit |
 //! | `usage`, `timers` | CPU time and faults of processes; timers that send signals |
 //! | `cpu` | the loop of each CPU: pick a thread, run it, serve its trap |
-//! | `exec` | the image of a program, from an ELF file |
+//! | `exec`, `segments` | the image of a program, from an ELF file and its interpreter |
 //! | `limits` | the limits of a process (`setrlimit`) |
 //! | `file`, `inode`, `ramfs` | descriptors; files and devices; the tree of paths |
 //! | `pipe`, `event` | pipes and FIFOs; event counters |
@@ -65,6 +65,7 @@ mod ready;
 mod record;
 mod report;
 mod run_queue;
+mod segments;
 mod shm;
 mod signal;
 mod socket;

@@ -27,12 +27,17 @@ impl Machine {
         [self.compiler, self.qemu].into_iter().find(|program| !on_path(program))
     }
 
-    /// Compiles a program for this machine into `folder`.
+    /// Compiles a static program for this machine into `folder`.
     pub(crate) fn compile(&self, root: &Path, folder: &Path, source: &str) -> Result<PathBuf, Error> {
+        self.link(root, folder, source, "-static")
+    }
+
+    /// Compiles a program, with the compiler's option for how it is linked.
+    fn link(&self, root: &Path, folder: &Path, source: &str, links: &str) -> Result<PathBuf, Error> {
         let name = source.strip_suffix(".c").unwrap_or(source);
         let compiled = folder.join(format!("{name}-{}", self.isa));
         let mut compile = Command::new(self.compiler);
-        compile.args(["-O2", "-static", "-pthread", "-w", "-o"]).arg(&compiled);
+        compile.args(["-O2", links, "-pthread", "-w", "-o"]).arg(&compiled);
         cargo::status(compile.arg(root.join("kernel/programs").join(source)))?;
         Ok(compiled)
     }
@@ -41,8 +46,10 @@ impl Machine {
 /// The source of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
-    /// A C file in `kernel/programs`.
+    /// A C file in `kernel/programs`, linked statically.
     C(&'static str),
+    /// A C file, linked dynamically.
+    Dynamic(&'static str),
     /// Debian's static busybox.
     Busybox,
 }
@@ -129,7 +136,7 @@ const fn shell(name: &'static str, words: &'static [&'static str], status: i32, 
 }
 
 /// The cases, the longest first, so that none of them runs alone at the end.
-pub(crate) const CASES: [Case; 26] = [
+pub(crate) const CASES: [Case; 27] = [
     Case { arguments: &["64", "32"], memory: "1G", memory_on_linux: "1G", ..c("fork", "fork.c", 0) },
     Case { arguments: &["4000"], ..c("threads", "threads.c", 0) },
     Case { set: Some("cow_page_tables=always"), ..c("tables", "tables.c", 0) },
@@ -151,6 +158,7 @@ pub(crate) const CASES: [Case; 26] = [
     Case { arguments: &["40"], ..c("futex", "futex.c", 0) },
     Case { swap: Swap::Device, ..c("disk", "disk.c", 0) },
     c("moves", "moves.c", 0),
+    Case { program: Program::Dynamic("dynamic.c"), ..c("dynamic", "dynamic.c", 0) },
     Case { arguments: &["8"], swap: Swap::On("64M"), ..c("pageout", "pageout.c", 0) },
     Case { memory: "64M", swap: Swap::Device, ..c("swap", "swap.c", 0) },
     Case { swap: Swap::Device, ..shell("mkswap", &["sh", "-c", SWAP], 0, true) },
@@ -168,6 +176,7 @@ impl Case {
     ) -> Result<Option<PathBuf>, Error> {
         match self.program {
             Program::C(source) => machine.compile(&workspace.workspace_root, folder, source).map(Some),
+            Program::Dynamic(source) => machine.link(&workspace.workspace_root, folder, source, "-pie").map(Some),
             Program::Busybox if machine.isa == IsaKind::X86_64 => Ok(setup::program("busybox")),
             Program::Busybox => Ok(setup::arm_busybox(workspace)),
         }

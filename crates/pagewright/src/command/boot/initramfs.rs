@@ -2,7 +2,7 @@
 //!
 //! The format is in Linux's `Documentation/driver-api/early-userspace/buffer-format.rst`.
 
-use super::{Args, BootError, program};
+use super::{Args, BootError, library, program};
 use pagewright_types::IsaKind;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ struct Archive {
     bytes: Vec<u8>,
     entries: u32,
     directories: BTreeSet<String>,
+    files: BTreeSet<String>,
 }
 
 impl Archive {
@@ -47,7 +48,19 @@ impl Archive {
                 self.entry(&path[..end], DIRECTORY, &[]);
             }
         }
+        self.files.insert(path.to_owned());
         self.entry(path, FILE, data);
+    }
+
+    /// Adds the libraries that a program needs, unless they were added before.
+    fn needed(&mut self, args: &Args, isa: IsaKind, path: &str, data: &[u8]) -> Result<(), BootError> {
+        let root = args.sysroot.clone().unwrap_or_else(|| library::default_root(isa));
+        for file in library::needed(path, data, isa, &root)? {
+            if !self.files.contains(file.path.trim_start_matches('/')) {
+                self.file(&file.path, &file.data);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -56,7 +69,7 @@ fn default_path(file: &Path) -> String {
     format!("/bin/{}", file.file_name().unwrap_or_default().to_string_lossy())
 }
 
-/// Packs the program and the files of `--file`.
+/// Packs the program and the files of `--file`, with the libraries that they need.
 ///
 /// Returns the path of the archive, which is in `folder`, and the path of the program in the
 /// machine.
@@ -80,6 +93,7 @@ pub(super) fn pack(args: &Args, isa: IsaKind, folder: &Path) -> Result<(PathBuf,
         if args.kernel.is_none() && path == args.program {
             program::check(&path, &data, isa)?;
         }
+        archive.needed(args, isa, &path, &data)?;
     }
     let host = Path::new(&args.program);
     // A path that `--file` gives takes precedence over the same path on this computer.
@@ -92,6 +106,7 @@ pub(super) fn pack(args: &Args, isa: IsaKind, folder: &Path) -> Result<(PathBuf,
         if args.kernel.is_none() {
             program::check(&args.program, &data, isa)?;
         }
+        archive.needed(args, isa, &args.program, &data)?;
         path
     };
     archive.entry("TRAILER!!!", 0, &[]);

@@ -1,6 +1,7 @@
 //! `pagewright boot`: boots the kernel in QEMU and runs a Linux program on it.
 //!
-//! `program` checks that the kernel can run the program; `initramfs` packs it with its files;
+//! `program` checks that the kernel can run the program; `initramfs` packs it with its files, and
+//! `library` finds the libraries that they need;
 //! `qemu` turns the options into QEMU's command line; `report` reads the kernel's report, and
 //! `capture` turns what it recorded into a trace. The program's output goes to standard output and
 //! its exit status becomes that of `boot`; everything else goes to standard error.
@@ -9,6 +10,7 @@
 
 mod capture;
 mod initramfs;
+mod library;
 mod program;
 mod qemu;
 mod report;
@@ -56,6 +58,12 @@ pub(crate) struct Args {
     /// A file without a path is copied to /bin.
     #[arg(long, value_name = "FILE")]
     file: Vec<String>,
+    /// Folder below which the libraries of a dynamically linked program are.
+    ///
+    /// The default is the root of this computer, or the cross compiler's folder for the other
+    /// instruction set. The loader and the libraries are copied to the same paths.
+    #[arg(long, value_name = "FOLDER")]
+    sysroot: Option<PathBuf>,
     /// Recount references and mappings at power-off; exit with status 70 if a count is wrong.
     ///
     /// The kernel is built with the oracle.
@@ -92,7 +100,7 @@ pub(crate) struct Args {
     /// Plant a bug in the kernel, to see that it is found.
     #[arg(long, value_name = "BUG")]
     plant: Option<String>,
-    /// Program to run: a static program of this computer, or the path of one that --file copies.
+    /// Program to run: a program of this computer, or the path of one that --file copies.
     program: String,
     /// Arguments of the program.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -107,9 +115,9 @@ pub(crate) enum BootError {
     #[error("cannot run {program}: {source} (cargo xtask setup installs it)")]
     Program { program: String, source: io::Error },
     #[error(
-        "{path} is dynamically linked (its loader is {loader}); the kernel runs static programs: link it with -static, or boot a static busybox"
+        "{program} needs {name}, which is not below {}: give the folder with its libraries with --sysroot, or link it with -static", root.display()
     )]
-    Dynamic { path: String, loader: String },
+    NoLibrary { name: String, program: String, root: PathBuf },
     #[error("{path} is a program for {found}, and the machine is {isa}: choose the machine with --arch")]
     OtherIsa { path: String, found: IsaKind, isa: IsaKind },
     #[error("{0} is neither a 64-bit ELF program for x86-64 or arm64 nor a script")]

@@ -9,10 +9,10 @@ use object::elf::{EM_AARCH64, EM_X86_64, FileHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
 use pagewright_types::IsaKind;
 
-/// Checks the `bytes` of the program `path`: a script, or a static ELF program for `isa`.
+/// Checks the `bytes` of the program `path`: a script, or an ELF program for `isa`.
 ///
 /// # Errors
-/// [`BootError::Dynamic`], [`BootError::OtherIsa`], [`BootError::NoProgram`].
+/// [`BootError::OtherIsa`], [`BootError::NoProgram`].
 pub(super) fn check(path: &str, bytes: &[u8], isa: IsaKind) -> Result<(), BootError> {
     if bytes.starts_with(b"#!") {
         return Ok(());
@@ -25,14 +25,24 @@ pub(super) fn check(path: &str, bytes: &[u8], isa: IsaKind) -> Result<(), BootEr
         EM_AARCH64 => IsaKind::Aarch64,
         _ => return Err(BootError::NoProgram(path.to_owned())),
     };
-    if found != isa {
-        return Err(BootError::OtherIsa { path: path.to_owned(), found, isa });
+    if found == isa { Ok(()) } else { Err(BootError::OtherIsa { path: path.to_owned(), found, isa }) }
+}
+
+/// The path of the loader of a dynamically linked program; `None` for a static one or a script.
+///
+/// # Errors
+/// [`BootError::NoProgram`].
+pub(super) fn loader(path: &str, bytes: &[u8]) -> Result<Option<String>, BootError> {
+    if bytes.starts_with(b"#!") {
+        return Ok(None);
     }
+    let none = |_| BootError::NoProgram(path.to_owned());
+    let header = FileHeader64::<Endianness>::parse(bytes).map_err(none)?;
+    let endian = header.endian().map_err(none)?;
     for segment in header.program_headers(endian, bytes).map_err(none)? {
         if let Some(loader) = segment.interpreter(endian, bytes).map_err(none)? {
-            let loader = String::from_utf8_lossy(loader).into_owned();
-            return Err(BootError::Dynamic { path: path.to_owned(), loader });
+            return Ok(Some(String::from_utf8_lossy(loader).into_owned()));
         }
     }
-    Ok(())
+    Ok(None)
 }
