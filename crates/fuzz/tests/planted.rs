@@ -112,6 +112,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
             (searches.collect(), &[Rule::Memory, Rule::Rights])
         }
         Bug::ProtectFlushLate | Bug::ZapFlushLate => (races(Theme::Hot, 4000), &[Rule::Memory]),
+        Bug::ReusedByMapcount => elsewhere("mm/tests/invariants"),
         Bug::MapcountLost | Bug::PinKept => elsewhere("lab/tests/oracle_counts.rs"),
         Bug::LeaveNotFlushed
         | Bug::ShareNotFlushed

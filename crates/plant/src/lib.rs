@@ -72,6 +72,7 @@ pagewright_types::named_table! {
         MapcountLost = "map-count-lost", "A page is unmapped and its mapcount is not decremented.";
         RssDrift = "rss-drift", "A page is unmapped and stays in the resident set.";
         RemapFlushLate = "remap-flush-late", "mremap releases the space before it flushes the old addresses (CVE-2018-18281).";
+        ReusedByMapcount = "reused-by-mapcount", "A store reuses a page that no other entry maps, though a pipe has it (CVE-2020-29374).";
         PinNotExclusive = "pin-not-exclusive", "A page that other spaces share is pinned for reading.";
         FamilyForgotten = "family-forgotten", "An entry of a shared table is edited for all sharers and only one of them is flushed.";
         TakenBackByAnyone = "taken-back-by-anyone", "A space that is not the origin takes a table back with the rights of its leaves (CVE-2020-29374).";

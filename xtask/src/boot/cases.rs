@@ -136,7 +136,7 @@ const fn shell(name: &'static str, words: &'static [&'static str], status: i32, 
 }
 
 /// The cases, the longest first, so that none of them runs alone at the end.
-pub(crate) const CASES: [Case; 27] = [
+pub(crate) const CASES: [Case; 29] = [
     Case { arguments: &["64", "32"], memory: "1G", memory_on_linux: "1G", ..c("fork", "fork.c", 0) },
     Case { arguments: &["4000"], ..c("threads", "threads.c", 0) },
     Case { set: Some("cow_page_tables=always"), ..c("tables", "tables.c", 0) },
@@ -145,6 +145,8 @@ pub(crate) const CASES: [Case; 27] = [
     c("calls", "calls.c", 0),
     c("arguments", "arguments.c", 0),
     Case { swap: Swap::On("64M"), ..c("files", "files.c", 0) },
+    Case { swap: Swap::On("64M"), ..c("splices", "splices.c", 0) },
+    Case { swap: Swap::On("64M"), set: Some("cow_page_tables=never"), ..c("splices-classic", "splices.c", 0) },
     c("signals", "signals.c", 0),
     c("timers", "timers.c", 0),
     c("names", "names.c", 0),

@@ -21,8 +21,9 @@ const CORRUPTING: [(&str, &str); 5] = [
     ("lazy-no-catch-up", "cow"),
 ];
 /// The bugs that change what a call does, and the program that shows it.
-const MISBEHAVING: [(&str, &str); 7] = [
+const MISBEHAVING: [(&str, &str); 8] = [
     ("file-lock-kept", "names"),
+    ("reused-by-mapcount", "splices"),
     ("timer-not-rearmed", "timers"),
     ("oom-score-ignored", "proc"),
     ("capabilities-kept", "users"),

@@ -121,7 +121,7 @@ impl<P: Platform> Mm<P> {
         if folio.flags().contains(FolioFlags::SWAPCACHE) && folio.refs() == 2 {
             self.try_free_swap(folio);
         }
-        folio.refs() == 1
+        plant!(ReusedByMapcount; folio.mapcount(), folio.refs()) == 1
     }
 
     /// Evicts a folio from the cache, so that only its slot has the contents (`__remove_mapping`).

@@ -4,6 +4,7 @@ use pagewright_arch::on_both;
 use pagewright_arch::{Isa, X86_64};
 use pagewright_lab::Lab;
 use pagewright_lab::harness::recount;
+use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::counters::{Gauge, RssKind};
 use pagewright_mm::file::{FileKind, FileObject, FileOps};
 use pagewright_mm::space::FileMapping;
@@ -204,6 +205,17 @@ fn an_exclusive_page_is_reused_and_a_referenced_one_is_not<I: Isa>() {
     process.write(CPU, base, 4);
     assert_eq!(leaf(&process).pfn(), second.pfn(), "alone with it: reused");
     process.end();
+}
+
+#[cfg(feature = "planted")]
+fn still_reused<I: Isa>(_seed: u64) -> bool {
+    an_exclusive_page_is_reused_and_a_referenced_one_is_not::<I>();
+    true
+}
+
+planted_bugs_are_found! {
+    1;
+    ReusedByMapcount => still_reused,
 }
 
 /// What happens during the next read of an [`Interrupted`] file on this thread.
