@@ -20,6 +20,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { PAGE = 4096 };
@@ -391,6 +392,46 @@ static void processors(void)
     printf(" %ld %ld\n", told(syscall(SYS_sched_getaffinity, 0, 8, 1)), told(syscall(SYS_sched_setaffinity, 0, 8, 1)));
 }
 
+/* Whether two equal processes of one CPU take turns after 100 ms, and not earlier. */
+static void turns(void)
+{
+    struct sched_param param = { 5 };
+    struct timespec slice = { 9, 9 }, none = { 9, 9 }, now, first;
+    struct rusage before, after;
+    cpu_set_t all, one;
+    sched_getaffinity(0, sizeof all, &all);
+    CPU_ZERO(&one);
+    CPU_SET(0, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    sched_setscheduler(0, SCHED_FIFO, &param);
+    printf("turns: %ld", told(sched_rr_get_interval(0, &none)));
+    printf(" %ld %ld", (long)none.tv_sec, none.tv_nsec);
+    sched_setscheduler(0, SCHED_RR, &param);
+    printf(" %ld", told(sched_rr_get_interval(0, &slice)));
+    printf(" %ld %ld", (long)slice.tv_sec, slice.tv_nsec);
+    printf(" %ld", told(sched_rr_get_interval(-1, &slice)));
+    printf(" %ld", told(sched_rr_get_interval(99999, &slice)));
+    printf(" %ld", told(syscall(SYS_sched_rr_get_interval, 0, 8)));
+    pid_t child = fork();
+    if (child == 0)
+        for (;;)
+            ;
+    sched_yield();
+    getrusage(RUSAGE_SELF, &before);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &first);
+    do
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    while ((now.tv_sec - first.tv_sec) * 1000000000L + now.tv_nsec - first.tv_nsec < 60000000);
+    getrusage(RUSAGE_SELF, &after);
+    printf(" switches %d\n", after.ru_nivcsw - before.ru_nivcsw <= 1);
+    kill(child, SIGKILL);
+    waitpid(child, 0, 0);
+    param.sched_priority = 0;
+    sched_setscheduler(0, SCHED_OTHER, &param);
+    sched_setaffinity(0, sizeof all, &all);
+    fflush(stdout);
+}
+
 static void policies(void)
 {
     struct sched_param param = { 5 }, found = { 9 }, zero = { 0 }, high = { 100 };
@@ -541,6 +582,7 @@ int main(int argc, char **argv)
     programs();
     apart(processors);
     apart(policies);
+    apart(turns);
     apart(locks);
     return 0;
 }

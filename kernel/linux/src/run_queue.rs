@@ -19,6 +19,9 @@ use pagewright_arch::Effects;
 use pagewright_hal::Machine;
 use pagewright_types::{CpuId, CpuMask};
 
+/// The slice of a thread of `SCHED_RR` (`RR_TIMESLICE`); those of others are a tick.
+pub(crate) const ROUND_ROBIN_NS: u64 = 100_000_000;
+
 /// How a thread is scheduled (`sched(7)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scheduling {
@@ -56,6 +59,8 @@ struct RunningThread {
     scheduling: Scheduling,
     /// Whether a thread waits until it has left the CPU.
     is_awaited: bool,
+    /// In ns since boot.
+    since: u64,
 }
 
 /// The threads that are ready, those that run, and the idle CPUs.
@@ -116,14 +121,15 @@ impl Scheduler {
         let first = self.queue.ready.iter().position(|thread| thread.scheduling.cpus.contains(me))?;
         let thread = self.queue.ready.remove(first)?;
         let (id, scheduling) = (thread.id, thread.scheduling);
-        self.queue.running[me.index()] = Some(RunningThread { id, scheduling, is_awaited: false });
+        self.queue.running[me.index()] =
+            Some(RunningThread { id, scheduling, is_awaited: false, since: pagewright_hal::time::now_ns() });
         Some(thread)
     }
 
     /// Notes that a thread leaves this CPU.
     pub(crate) fn leave_cpu(&mut self, thread: &mut Thread) {
         let left = self.queue.running[pagewright_hal::this_cpu().index()].take();
-        if let Some(RunningThread { id, scheduling, is_awaited }) = left {
+        if let Some(RunningThread { id, scheduling, is_awaited, .. }) = left {
             thread.scheduling = scheduling;
             if is_awaited {
                 self.wake(usize::MAX, Resume::Return(0), |_, wait| wait == WaitReason::Migration(id));
@@ -147,13 +153,17 @@ impl Scheduler {
     /// Whether the thread of this CPU must leave it now: for another one, or for another CPU.
     pub(crate) fn must_leave(&self) -> bool {
         let me = pagewright_hal::this_cpu();
-        let Some(RunningThread { scheduling, .. }) = self.queue.running[me.index()] else { return true };
+        let Some(RunningThread { scheduling, since, .. }) = self.queue.running[me.index()] else { return true };
         if !scheduling.cpus.contains(me) {
             return true;
         }
         let first = self.queue.ready.iter().find(|thread| thread.scheduling.cpus.contains(me));
-        let keeps =
-            |rank: i16| rank < scheduling.rank() || rank == scheduling.rank() && scheduling.policy == linux::SCHED_FIFO;
+        let keeps_rank = match scheduling.policy {
+            linux::SCHED_FIFO => true,
+            linux::SCHED_RR => pagewright_hal::time::now_ns().saturating_sub(since) < ROUND_ROBIN_NS,
+            _ => false,
+        };
+        let keeps = |rank: i16| rank < scheduling.rank() || rank == scheduling.rank() && keeps_rank;
         first.is_some_and(|thread| !keeps(thread.scheduling.rank()))
     }
 

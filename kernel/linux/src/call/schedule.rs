@@ -4,7 +4,7 @@
 
 use super::{Arguments, address};
 use crate::errno::Errno;
-use crate::run_queue::Scheduling;
+use crate::run_queue::{ROUND_ROBIN_NS, Scheduling};
 use crate::task::{CallStop, Scheduler, SyscallResult, TaskId, Thread, ThreadEntry, WaitReason, scheduler};
 use linux_raw_sys::general as linux;
 use pagewright_arch::Effects;
@@ -156,12 +156,16 @@ fn priority_limit(policy: u32, of_real_time: u32) -> SyscallResult {
     }
 }
 
-/// `sched_rr_get_interval`: a slice is one tick; `SCHED_FIFO` has none.
+/// `sched_rr_get_interval`: a slice is one tick, that of `SCHED_RR` longer; `SCHED_FIFO` has none.
 pub(super) fn sched_rr_get_interval(thread: &mut Thread, a: Arguments) -> SyscallResult {
     if (a[0] as i32) < 0 {
         return Err(Errno::EINVAL.into());
     }
     let policy = entry(&scheduler(), target(thread, a[0]))?.scheduling.policy;
-    let slice = if policy == linux::SCHED_FIFO { 0 } else { pagewright_hal::time::TICK_NS };
+    let slice = match policy {
+        linux::SCHED_FIFO => 0,
+        linux::SCHED_RR => ROUND_ROBIN_NS,
+        _ => pagewright_hal::time::TICK_NS,
+    };
     super::time::write_time(thread, address(a[1]), slice)
 }
