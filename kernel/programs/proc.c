@@ -1,5 +1,6 @@
 /* Files below /proc and /sys, names of threads, /dev/zero, sendfile; and which process ends when memory does. Prints a line for each group. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -8,9 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -225,6 +229,137 @@ static void memory(void)
     printf(" %d\n", WTERMSIG(status));
 }
 
+/* The target of the link of a descriptor, without numbers. */
+static void show_link(pid_t process, int fd)
+{
+    char path[64], target[128];
+    struct stat link;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", process, fd);
+    long len = readlink(path, target, sizeof target - 1);
+    printf(" %ld ", len < 0 ? (long)-errno : 0);
+    for (int i = 0; i < len; i++)
+        if (target[i] < '0' || target[i] > '9')
+            putchar(target[i]);
+    if (!lstat(path, &link))
+        printf(" %o", link.st_mode);
+}
+
+/* The number of entries of a directory, and whether one of them is there. */
+static void show_entries(const char *path, const char *name)
+{
+    DIR *directory = opendir(path);
+    int number = 0, found = 0;
+    if (!directory) {
+        printf(" (%d)", errno);
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        number++;
+        found += !strcmp(entry->d_name, name);
+    }
+    closedir(directory);
+    printf(" %d", found);
+    if (strstr(path, "/fd") || strstr(path, "/task"))
+        printf("/%d", number);
+}
+
+static int named_id;
+
+static void *named(void *ready)
+{
+    int *ends = ready;
+    char byte;
+    prctl(PR_SET_NAME, "other");
+    named_id = syscall(SYS_gettid);
+    write(ends[1], "x", 1);
+    pause();
+    return 0;
+}
+
+static void descriptors(void)
+{
+    int ends[2], pair[2], other, counter, epoll, file;
+    char bytes[8], path[64];
+    struct stat status, of_path;
+    close(10);
+    for (int fd = 3; fd < 20; fd++)
+        close(fd);
+    file = open("/kept", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    pipe(ends);
+    socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+    counter = eventfd(0, 0);
+    epoll = epoll_create1(0);
+    other = open("/gone", O_WRONLY | O_CREAT, 0600);
+    unlink("/gone");
+    printf("descriptors:");
+    for (int fd = file; fd <= other; fd++)
+        show_link(getpid(), fd);
+    show_link(getpid(), 99);
+    show_entries("/proc/self/fd", "4");
+    /* The links lead to the files, also without a path. */
+    write(file, "abcdef", 6);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    int again = open(path, O_RDONLY);
+    printf(" again %ld %.2s", told(read(again, bytes, 2)), bytes);
+    printf(" %ld", told(open(path, O_RDONLY | O_NOFOLLOW)));
+    close(again);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", ends[0]);
+    stat(path, &of_path);
+    fstat(ends[0], &status);
+    printf(" %o %d", of_path.st_mode, of_path.st_ino == status.st_ino);
+    fstat(ends[1], &of_path);
+    printf(" %d", of_path.st_ino == status.st_ino);
+    again = open(path, O_RDONLY);
+    write(ends[1], "pi", 2);
+    printf(" %ld %.2s", told(read(again, bytes, 8)), bytes);
+    close(again);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", pair[0]);
+    printf(" %ld", told(open(path, O_RDWR)));
+    printf(" %ld", told(open("/proc/self/fd/99", O_RDWR)));
+    /* Another process, and one that a stranger may not look into. */
+    pid_t child = fork();
+    if (child == 0) {
+        close(file);
+        write(ends[1], "x", 1);
+        pause();
+        _exit(0);
+    }
+    read(ends[0], bytes, 1);
+    printf(" child");
+    show_link(child, file);
+    show_link(child, counter);
+    fflush(stdout);
+    pid_t stranger = fork();
+    if (stranger == 0) {
+        setresuid(7, 7, 7);
+        show_link(child, counter);
+        fflush(stdout);
+        _exit(0);
+    }
+    fflush(stdout);
+    waitpid(stranger, 0, 0);
+    kill(child, SIGKILL);
+    waitpid(child, 0, 0);
+    printf("\n");
+    pthread_t thread;
+    pthread_create(&thread, 0, named, ends);
+    read(ends[0], bytes, 1);
+    snprintf(path, sizeof path, "%d", getpid());
+    printf("threads:");
+    show_entries("/proc/self/task", path);
+    show_entries("/proc/self/task/99999", path);
+    show_entries("/proc/self", "task");
+    snprintf(path, sizeof path, "/proc/self/task/%d/comm", named_id);
+    printf(" %s", text(path));
+    printf(" %s", text(of(getpid(), "comm")));
+    printf("\n");
+    printf("cpus:");
+    show_entries("/sys/devices/system/cpu", "cpu0");
+    printf(" %ld", told(access("/sys/devices/system/cpu/cpu0", F_OK)));
+    printf(" %ld\n", told(access("/sys/devices/system/cpu/cpu99", F_OK)));
+    fflush(stdout);
+}
+
 int main(int argc, char **argv)
 {
     scores();
@@ -232,6 +367,7 @@ int main(int argc, char **argv)
     machine();
     zero();
     sends();
+    descriptors();
     memory();
     return 0;
 }

@@ -287,7 +287,9 @@ pub(crate) fn start_init(options: &Options) {
     actions.trampoline = image.trampoline;
     let actions = Arc::new(Mutex::new(actions));
     scheduler.process(id).arguments = image.arguments;
+    let files = Arc::new(Mutex::new(DescriptorTable::of_init()));
     scheduler.process(id).actions = Arc::downgrade(&actions);
+    scheduler.process(id).files = Arc::downgrade(&files);
     let scheduling = Scheduling::of_init();
     let entry = ThreadEntry {
         process: id,
@@ -304,7 +306,7 @@ pub(crate) fn start_init(options: &Options) {
         process: id,
         context: image.context,
         space: image.space,
-        files: Arc::new(Mutex::new(DescriptorTable::of_init())),
+        files,
         fs: Arc::new(Mutex::new(FsContext::of_init())),
         actions,
         credentials,

@@ -228,6 +228,12 @@ impl DescriptorTable {
         Ok(number as u64)
     }
 
+    /// The numbers of all descriptors.
+    pub(crate) fn numbers(&self) -> Vec<u32> {
+        let used = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_some());
+        used.map(|(number, _)| number as u32).collect()
+    }
+
     /// Checks that a descriptor can be added.
     pub(crate) fn check_free(&self) -> Result<(), Errno> {
         let is_full = self.slots.len() >= LIMIT && self.slots.iter().all(Option::is_some);

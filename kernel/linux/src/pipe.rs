@@ -8,6 +8,7 @@
 //! Not guaranteed: `O_DIRECT`, other capacities, speed.
 
 use crate::edges::Edges;
+use crate::file_lock;
 use crate::inode::Inode;
 use crate::memory::mm;
 use crate::task;
@@ -118,6 +119,8 @@ impl Pipe {
 pub(crate) struct SharedPipe {
     state: Mutex<Pipe>,
     edges: Edges,
+    /// Its number, of a pipe without an inode.
+    number: u64,
 }
 
 /// One end of a pipe; an end of a FIFO can be both.
@@ -151,7 +154,7 @@ pub(crate) enum PipeTransfer {
 
 /// Makes a pipe, and returns the end to read and the end to write.
 pub(crate) fn new() -> (PipeEnd, PipeEnd) {
-    let pipe = Arc::new(SharedPipe::default());
+    let pipe = Arc::new(SharedPipe { number: file_lock::new_owner(), ..SharedPipe::default() });
     (PipeEnd::open(&pipe, true, false, None), PipeEnd::open(&pipe, false, true, None))
 }
 
@@ -182,6 +185,16 @@ impl PipeEnd {
     /// The inode of a FIFO.
     pub(crate) fn fifo(&self) -> Option<&Arc<Inode>> {
         self.fifo.as_ref()
+    }
+
+    /// The number that both ends of a pipe without an inode have.
+    pub(crate) fn number(&self) -> u64 {
+        self.pipe.number
+    }
+
+    /// Opens another end of the same pipe.
+    pub(crate) fn reopen(&self, reads: bool, writes: bool) -> Self {
+        Self::open(&self.pipe, reads, writes, self.fifo.clone())
     }
 
     /// Its wake-ups.

@@ -4,6 +4,7 @@
 //! reaped.
 
 use crate::credentials::Credentials;
+use crate::file::DescriptorTable;
 use crate::limits::ProcessLimits;
 use crate::memory::SpaceHandle;
 use crate::signal::{PendingSignals, SIGCHLD, SigActions};
@@ -72,6 +73,8 @@ pub(crate) struct Process {
     pub(crate) pending: PendingSignals,
     /// Its signal actions, which its threads own.
     pub(crate) actions: Weak<Mutex<SigActions>>,
+    /// Its descriptors, which its threads own.
+    pub(crate) files: Weak<Mutex<DescriptorTable>>,
     /// The signal that its parent gets when it ends; 0 for none.
     pub(crate) exit_signal: u8,
     /// Moves its score when memory runs out (`oom_score_adj`).
@@ -119,6 +122,7 @@ impl Process {
             vfork: false,
             pending: PendingSignals::default(),
             actions: Weak::new(),
+            files: Weak::new(),
             exit_signal: signal,
             oom_score_adj: 0,
             arguments: Arc::from([]),

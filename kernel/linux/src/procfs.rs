@@ -6,8 +6,9 @@
 //! Not guaranteed: files that Linux has and this table does not, and fields of `stat` and `status`
 //! that no program here needs.
 
-use crate::credentials::Credentials;
+use crate::credentials::{Credentials, TracingIds};
 use crate::errno::Errno;
+use crate::file::{DescriptorTable, OpenFile, OpenTarget};
 use crate::inode::{Inode, InodeKind};
 use crate::memory::{SpaceHandle, mm};
 use crate::task::{TaskId, Thread, scheduler};
@@ -20,10 +21,12 @@ use pagewright_arch::Effects;
 use pagewright_mm::MmSetting;
 use pagewright_mm::counters::RssKind;
 use pagewright_types::PAGE_SIZE;
+use spin::Mutex;
 
 const READ_ONLY: u32 = 0o100_444;
 const WRITABLE: u32 = 0o100_644;
 const DIRECTORY: u32 = 0o040_555;
+const LINK: u32 = 0o120_000;
 
 /// The settings of the memory manager that take effect only when the machine is set up.
 const FIXED: [MmSetting; 2] = [MmSetting::MinFreeKbytes, MmSetting::WatermarkScaleFactor];
@@ -47,18 +50,110 @@ pub(crate) fn find(thread: &Thread, path: &str) -> Option<Result<Arc<Inode>, Err
         number => number.parse().ok().map(TaskId),
     };
     if let Some(process) = process {
+        if let Some(open) = descriptor(thread, path) {
+            return Some(
+                open.map(|open| Inode::new(path, link_mode(&open), InodeKind::Link(descriptor_target(&open)))),
+            );
+        }
         return of_process(process, path, name);
+    }
+    if let Some(cpu) = path.strip_prefix(CPUS) {
+        let is_cpu = |cpu: &str| cpu.strip_prefix("/cpu")?.parse().ok().filter(|cpu| cpus().any(|known| known == *cpu));
+        if cpu.is_empty() || is_cpu(cpu).is_some() {
+            return Some(Ok(Inode::new(path, DIRECTORY, InodeKind::Directory)));
+        }
     }
     of_machine(path).map(Ok)
 }
 
 /// The names of the files of a process.
-pub(crate) const OF_PROCESS: [&str; 9] =
+const OF_PROCESS: [&str; 9] =
     ["cmdline", "comm", "maps", "oom_score_adj", "smaps", "smaps_rollup", "stat", "statm", "status"];
 
-/// The numbers of all processes.
-pub(crate) fn processes() -> Vec<TaskId> {
-    scheduler().processes.keys().copied().collect()
+/// The folder of the CPUs.
+const CPUS: &str = "/sys/devices/system/cpu";
+
+/// The names and modes of what a directory has beyond the tree of files.
+pub(crate) fn entries(directory: &str) -> Result<Vec<(String, u32)>, Errno> {
+    let numbers = |ids: Vec<u32>, mode| ids.into_iter().map(|id| (id.to_string(), mode)).collect::<Vec<_>>();
+    if directory == "/proc" {
+        return Ok(numbers(scheduler().processes.keys().map(|id| id.0).collect(), DIRECTORY));
+    }
+    if directory == CPUS {
+        let files = ["online", "possible", "present"].map(|name| (name.to_string(), READ_ONLY));
+        return Ok(cpus().map(|cpu| (format!("cpu{cpu}"), DIRECTORY)).chain(files).collect());
+    }
+    let Some((id, rest)) = directory.strip_prefix("/proc/").map(|rest| rest.split_once('/').unwrap_or((rest, "")))
+    else {
+        return Ok(Vec::new());
+    };
+    let Ok(id) = id.parse().map(TaskId) else { return Ok(Vec::new()) };
+    let files = OF_PROCESS.iter().map(|name| ((*name).to_string(), READ_ONLY));
+    Ok(match rest {
+        "" => files.chain(["fd", "task"].map(|name| (name.to_string(), DIRECTORY))).collect(),
+        "fd" => numbers(table_of(id)?.lock().numbers(), LINK),
+        "task" => numbers(threads_of(id), DIRECTORY),
+        _ if rest.starts_with("task/") => files.collect(),
+        _ => Vec::new(),
+    })
+}
+
+/// The numbers of the threads of a process.
+fn threads_of(id: TaskId) -> Vec<u32> {
+    let scheduler = scheduler();
+    scheduler.threads.iter().filter(|(_, entry)| entry.process == id).map(|(id, _)| id.0).collect()
+}
+
+/// The descriptors of a process.
+fn table_of(id: TaskId) -> Result<Arc<Mutex<DescriptorTable>>, Errno> {
+    scheduler().processes.get(&id).and_then(|process| process.files.upgrade()).ok_or(Errno::ENOENT)
+}
+
+/// The open file that a link below `/proc/PID/fd` leads to.
+///
+/// # Errors
+/// `ENOENT`; `EACCES` for a process that the caller may not look into.
+pub(crate) fn descriptor(thread: &Thread, path: &str) -> Option<Result<Arc<OpenFile>, Errno>> {
+    let (id, number) = path.strip_prefix("/proc/")?.split_once("/fd/")?;
+    let id = if id == "self" { thread.process } else { TaskId(id.parse().ok()?) };
+    let number: u64 = number.parse::<u32>().ok()?.into();
+    Some(descriptor_of(thread, id, number))
+}
+
+fn descriptor_of(thread: &Thread, id: TaskId, number: u64) -> Result<Arc<OpenFile>, Errno> {
+    {
+        let scheduler = scheduler();
+        let process = scheduler.processes.get(&id).ok_or(Errno::ENOENT)?;
+        let allowed = || thread.credentials.may_trace(&process.credentials, process.is_dumpable, TracingIds::Files);
+        if id != thread.process && !allowed() {
+            return Err(Errno::EACCES);
+        }
+    }
+    let table = table_of(id)?;
+    let open = table.lock().get(number).map(|known| known.open.clone());
+    open.map_err(|_| Errno::ENOENT)
+}
+
+/// What the link of a descriptor says.
+pub(crate) fn descriptor_target(open: &OpenFile) -> String {
+    match &open.target {
+        OpenTarget::Inode(node) => path_of(node),
+        OpenTarget::Pipe(end) => end.fifo().map_or_else(|| format!("pipe:[{}]", end.number()), |node| path_of(node)),
+        OpenTarget::Socket(_) => format!("socket:[{}]", open.number),
+        OpenTarget::Process(_) => "anon_inode:[pidfd]".to_string(),
+        OpenTarget::Event(_) => "anon_inode:[eventfd]".to_string(),
+        OpenTarget::Epoll(_) => "anon_inode:[eventpoll]".to_string(),
+    }
+}
+
+/// The path of an inode, which says if it was removed (`d_path`).
+fn path_of(node: &Inode) -> String {
+    let path = node.path();
+    if path.starts_with('/') && node.attributes().links > 0 {
+        path
+    } else {
+        format!("/{} (deleted)", path.trim_start_matches('/'))
+    }
 }
 
 /// What the files of a process show, as the scheduler has it.
@@ -155,11 +250,34 @@ impl ProcessView {
     }
 }
 
-/// A file of a process, or its directory.
+/// The mode of the link of a descriptor (`tid_fd_update_inode`).
+fn link_mode(open: &OpenFile) -> u32 {
+    const READS: u32 = 0o500;
+    const WRITES: u32 = 0o300;
+    LINK | if open.can_read() { READS } else { 0 } | if open.can_write() { WRITES } else { 0 }
+}
+
+/// A file of a process or of one of its threads, or a directory of them.
 fn of_process(id: TaskId, path: &str, name: &str) -> Option<Result<Arc<Inode>, Errno>> {
-    let Some(view) = ProcessView::of(id) else { return Some(Err(Errno::ENOENT)) };
-    if name.is_empty() {
-        return Some(Ok(Inode::new(&format!("/proc/{}", id.0), DIRECTORY, InodeKind::Directory)));
+    let Some(mut view) = ProcessView::of(id) else { return Some(Err(Errno::ENOENT)) };
+    let mut name = name.trim_end_matches('/');
+    let directory = |name: &str| {
+        let path = format!("/proc/{}/{name}", id.0);
+        Some(Ok(Inode::new(path.trim_end_matches('/'), DIRECTORY, InodeKind::Directory)))
+    };
+    if matches!(name, "" | "fd" | "task") {
+        return directory(name);
+    }
+    if let Some(rest) = name.strip_prefix("task/") {
+        let (thread, of_thread) = rest.split_once('/').unwrap_or((rest, ""));
+        let Some(thread) = thread.parse().ok().filter(|thread| threads_of(id).contains(thread)) else {
+            return Some(Err(Errno::ENOENT));
+        };
+        if of_thread.is_empty() {
+            return directory(name);
+        }
+        (view.id, view.name) = (TaskId(thread), scheduler().name_of(TaskId(thread)));
+        name = of_thread;
     }
     if name == "oom_score_adj" {
         let handle = scheduler().processes.get(&id).map(|process| process.handle.clone());

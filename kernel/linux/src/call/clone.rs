@@ -162,6 +162,10 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
     if has(request, linux::CLONE_PARENT_SETTID) {
         let _ = thread.space.write_u32(request.parent_tid, id.0);
     }
+    let files = shared(&thread.files, has(request, linux::CLONE_FILES));
+    if !has(request, linux::CLONE_THREAD) {
+        scheduler().process(process).files = Arc::downgrade(&files);
+    }
     let child_tid = |flag| if has(request, flag) { request.child_tid } else { VirtAddr::ZERO };
     let child = Box::new(Thread {
         id,
@@ -169,7 +173,7 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
         process,
         context,
         space,
-        files: shared(&thread.files, has(request, linux::CLONE_FILES)),
+        files,
         fs: shared(&thread.fs, has(request, linux::CLONE_FS)),
         actions,
         credentials: thread.credentials.clone(),

@@ -10,7 +10,7 @@ use crate::procfs;
 use crate::ramfs;
 use crate::task::{CallStop, SyscallResult, Thread, WaitReason, scheduler};
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
@@ -124,7 +124,17 @@ pub(super) fn umask(thread: &mut Thread, a: Arguments) -> SyscallResult {
 
 /// Opens a path.
 pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> SyscallResult {
-    let (node, made) = match procfs::find(thread, path) {
+    let descriptor = procfs::descriptor(thread, path).transpose()?;
+    if descriptor.is_some() && flags & linux::O_NOFOLLOW != 0 {
+        return Err(Errno::ELOOP.into());
+    }
+    if let Some(OpenTarget::Pipe(end)) = descriptor.as_ref().map(|open| &open.target) {
+        let access = flags & linux::O_ACCMODE;
+        let end = end.reopen(access != linux::O_WRONLY, access != linux::O_RDONLY);
+        return add(thread, OpenTarget::Pipe(end), flags);
+    }
+    let of_descriptor = descriptor.map(|open| open.inode().cloned().ok_or(Errno::ENXIO));
+    let (node, made) = match of_descriptor.or_else(|| procfs::find(thread, path)) {
         Some(node) => (node?, false),
         None => node(path, flags, mode & !thread.fs.lock().umask, &thread.credentials)?,
     };
@@ -227,6 +237,8 @@ pub(super) fn readlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let path = path_at(thread, a[0], address(a[1]))?;
     let target = if path == "/proc/self/exe" {
         scheduler().process(thread.process).path.clone()
+    } else if let Some(open) = procfs::descriptor(thread, &path) {
+        procfs::descriptor_target(&*open?)
     } else {
         match &ramfs::find(&path, false, &thread.credentials)?.kind {
             InodeKind::Link(target) => target.clone(),
@@ -242,14 +254,11 @@ pub(super) fn readlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
 fn children(node: &Arc<Inode>) -> Result<Vec<(String, Arc<Inode>)>, Errno> {
     let path = node.path();
     let mut entries = ramfs::children(&path);
-    let entry = |name: String, mode, kind| (name.clone(), Inode::new(&format!("{path}/{name}"), mode, kind));
-    if path == "/proc" {
-        let processes = procfs::processes();
-        entries.extend(processes.iter().map(|id| entry(id.0.to_string(), 0o040_555, InodeKind::Directory)));
-    } else if path.strip_prefix("/proc/").is_some_and(|id| id.parse::<u32>().is_ok()) {
-        let files = procfs::OF_PROCESS.iter();
-        entries.extend(files.map(|name| entry((*name).to_string(), 0o100_444, InodeKind::Text(String::new()))));
-    }
+    let entry = |(name, mode): (String, u32)| {
+        let kind = if mode & ramfs::TYPE == 0o040_000 { InodeKind::Directory } else { InodeKind::Text(String::new()) };
+        (name.clone(), Inode::new(&format!("{path}/{name}"), mode, kind))
+    };
+    entries.extend(procfs::entries(&path)?.into_iter().map(entry));
     Ok(entries)
 }
 

@@ -101,6 +101,7 @@ fn replace(thread: &mut Thread, a: Arguments) -> SyscallResult {
     process.timers.remove_posix();
     process.arguments = image.arguments;
     process.actions = Arc::downgrade(&thread.actions);
+    process.files = Arc::downgrade(&thread.files);
     let Credentials { user, group, .. } = &*thread.credentials;
     process.is_dumpable = user.effective == user.real && group.effective == group.real;
     if image.is_secure {

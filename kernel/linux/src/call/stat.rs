@@ -3,8 +3,9 @@
 use super::path::{find, path_at};
 use super::{Arguments, address};
 use crate::errno::Errno;
-use crate::file::OpenTarget;
+use crate::file::{OpenFile, OpenTarget};
 use crate::inode::{Inode, InodeAttributes};
+use crate::procfs;
 use crate::ramfs;
 use crate::task::{SyscallResult, Thread};
 use linux_raw_sys::general as linux;
@@ -84,17 +85,20 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
 }
 
 fn of_descriptor(thread: &Thread, number: u64) -> Result<FileAttributes, Errno> {
-    let open = thread.open_file(number)?;
-    Ok(match &open.target {
+    Ok(of_open(&*thread.open_file(number)?))
+}
+
+fn of_open(open: &OpenFile) -> FileAttributes {
+    match &open.target {
         OpenTarget::Inode(node) => FileAttributes::of(node),
         OpenTarget::Pipe(end) => match end.fifo() {
             Some(node) => FileAttributes::of(node),
-            None => FileAttributes::anonymous(0, PIPE_MODE),
+            None => FileAttributes::anonymous(end.number(), PIPE_MODE),
         },
         OpenTarget::Socket(_) => FileAttributes::anonymous(open.number, SOCKET_MODE),
         OpenTarget::Process(handle) => FileAttributes::anonymous(handle.0.into(), PROCESS_MODE),
         OpenTarget::Event(_) | OpenTarget::Epoll(_) => FileAttributes::anonymous(0, PROCESS_MODE),
-    })
+    }
 }
 
 fn write_stat(thread: &Thread, attributes: &FileAttributes, to: u64) -> SyscallResult {
@@ -114,7 +118,11 @@ pub(super) fn fstatat(thread: &mut Thread, a: Arguments) -> SyscallResult {
         of_descriptor(thread, a[0])?
     } else {
         let follow = a[3] & u64::from(linux::AT_SYMLINK_NOFOLLOW) == 0;
-        FileAttributes::of(&*find(thread, &path_at(thread, a[0], address(a[1]))?, follow)?)
+        let path = path_at(thread, a[0], address(a[1]))?;
+        match procfs::descriptor(thread, &path).filter(|_| follow) {
+            Some(open) => of_open(&*open?),
+            None => FileAttributes::of(&*find(thread, &path, follow)?),
+        }
     };
     write_stat(thread, &attributes, a[2])
 }
