@@ -130,7 +130,9 @@ impl<I: Isa> Sim<I> {
         let nodes = config.nodes(I::KIND)?;
         let end = nodes.iter().map(|node| node.frames.end()).max().unwrap_or_default();
         let bytes = end.base().raw();
-        let ram = Ram::try_new(bytes).map_err(|_| ConfigError::HostMemory { bytes })?;
+        // Where stores trap, the host maps a memory file over the block.
+        let ram = if config.trapping_build.is_some() { Ram::try_mapped(bytes) } else { Ram::try_new(bytes) };
+        let ram = ram.map_err(|_| ConfigError::HostMemory { bytes })?;
         let shootdown = match I::KIND {
             IsaKind::X86_64 => ShootdownKind::Ipi,
             IsaKind::Aarch64 => ShootdownKind::Broadcast,

@@ -8,6 +8,7 @@
 //! Not guaranteed: any order between CPUs. In fast mode there is one host thread.
 
 use pagewright_types::{Order, PAGE_SIZE, Pfn, PhysAddr};
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// 8-byte words in a base page.
@@ -20,6 +21,20 @@ const WORDS_PER_PAGE: usize = PAGE_SIZE as usize / 8;
 /// costs only the pages that are touched.
 const LEAST_WORDS: usize = (33 << 20) / 8;
 
+/// The most words of a memory whose block is kept for the next machine.
+///
+/// A search makes a machine for each schedule. To clear this much costs less than to map memory
+/// and to fault on each of its pages.
+const KEPT_WORDS: usize = (256 << 10) / 8;
+
+thread_local! {
+    /// Zeroed blocks of machines that were dropped on this host thread.
+    static KEPT: RefCell<Vec<Box<[AtomicU64]>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The most blocks that are kept.
+const KEPT_BLOCKS: usize = 4;
+
 /// The memory of one machine, from physical address 0 to the end of the last node.
 ///
 /// Frames are aligned to 4096 bytes on the host, as the page-table types of other crates require.
@@ -29,11 +44,43 @@ pub(crate) struct Ram {
     skip: usize,
     /// The words of memory.
     len: usize,
+    /// Whether the block is kept for the next machine.
+    is_kept: bool,
 }
 
 /// The host cannot allocate the memory of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoHostMemory;
+
+fn zeroed_block(words: usize) -> Result<Box<[AtomicU64]>, NoHostMemory> {
+    bytemuck::try_zeroed_slice_box(words).map_err(|()| NoHostMemory)
+}
+
+/// A kept block of this many words, or a new one.
+fn kept_block(words: usize) -> Result<Box<[AtomicU64]>, NoHostMemory> {
+    let kept = KEPT.with_borrow_mut(|kept| {
+        let same = kept.iter().position(|block| block.len() == words)?;
+        Some(kept.swap_remove(same))
+    });
+    kept.map_or_else(|| zeroed_block(words), Ok)
+}
+
+impl Drop for Ram {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            return;
+        }
+        let mut block = std::mem::take(&mut self.host);
+        bytemuck::fill_zeroes(&mut block);
+        // A machine that is dropped when its host thread ends finds no list.
+        let _ = KEPT.try_with(|kept| {
+            let mut kept = kept.borrow_mut();
+            if kept.len() < KEPT_BLOCKS {
+                kept.push(block);
+            }
+        });
+    }
+}
 
 impl Ram {
     /// Allocates `bytes` of zeroed memory, in whole pages.
@@ -42,10 +89,25 @@ impl Ram {
     /// [`NoHostMemory`].
     pub(crate) fn try_new(bytes: u64) -> Result<Self, NoHostMemory> {
         let words = usize::try_from(bytes / 8).map_err(|_| NoHostMemory)?;
-        let wanted = (words + WORDS_PER_PAGE).max(LEAST_WORDS);
-        let host = bytemuck::try_zeroed_slice_box::<AtomicU64>(wanted).map_err(|()| NoHostMemory)?;
+        if words > KEPT_WORDS {
+            return Self::try_mapped(bytes);
+        }
+        Ok(Self::in_block(kept_block(words + WORDS_PER_PAGE)?, words, true))
+    }
+
+    /// Allocates `bytes` in a block that the host allocator maps for it alone, and unmaps.
+    ///
+    /// # Errors
+    /// [`NoHostMemory`].
+    pub(crate) fn try_mapped(bytes: u64) -> Result<Self, NoHostMemory> {
+        let words = usize::try_from(bytes / 8).map_err(|_| NoHostMemory)?;
+        let host = zeroed_block((words + WORDS_PER_PAGE).max(LEAST_WORDS))?;
+        Ok(Self::in_block(host, words, false))
+    }
+
+    fn in_block(host: Box<[AtomicU64]>, len: usize, is_kept: bool) -> Self {
         let skip = host.as_ptr().align_offset(PAGE_SIZE as usize).min(WORDS_PER_PAGE);
-        Ok(Self { host, skip, len: words })
+        Self { host, skip, len, is_kept }
     }
 
     #[inline]
@@ -185,6 +247,16 @@ mod tests {
             ram.read(PhysAddr::new(start), &mut part);
             prop_assert_eq!(&part[..], bytes);
         }
+    }
+
+    #[test]
+    fn memory_of_a_dropped_machine_is_zero_in_the_next() {
+        for _ in 0..2 {
+            let ram = Ram::try_new(3 * PAGE_SIZE).expect("three pages");
+            assert!(ram.words().iter().all(|word| word.load(Ordering::Relaxed) == 0));
+            ram.words().iter().for_each(|word| word.store(1, Ordering::Relaxed));
+        }
+        assert!(KEPT.with_borrow(|kept| kept.len()) == 1, "the second machine has the block of the first");
     }
 
     #[test]

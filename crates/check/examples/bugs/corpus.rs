@@ -144,6 +144,7 @@ impl RunMode<'_> {
     }
 
     fn run<I: Isa>(&self, check: Check<I>, setup: impl Fn(&Harness<I>) -> Vec<CpuProgram<I>>) -> CheckOutcome {
+        let check = check.memory("128K");
         match *self {
             Self::Search { seed, schedules } => check.seed(seed).schedules(schedules).explore(setup),
             Self::Exhaustive { preemptions, acts, schedules } => {
