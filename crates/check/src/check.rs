@@ -158,7 +158,9 @@ impl<I: Isa> Check<I> {
     ///
     /// See [`SearchBounds`]. Each class of schedules that differ by the order of steps that commute
     /// is tried once. A later [`Check::schedules`] limits the number of schedules; if the search
-    /// reaches it, the text of the outcome says that it is not complete. Keep programs small.
+    /// reaches it, the text of the outcome says that it is not complete. Keep programs small. They
+    /// must do the same whenever they see the same: a state that was reached before is not searched
+    /// again.
     #[must_use]
     pub fn exhaustive(mut self, preemptions: u32, acts: u32) -> Self {
         self.exhaustive = Some(SearchBounds { preemptions, acts });

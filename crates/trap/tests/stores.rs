@@ -1,12 +1,14 @@
 //! Each store to a page table through a pointer is a scheduling point (INV-TRAP-STORE).
 
 use pagewright_check::{
-    Aarch64, Check, CheckFinding, CheckOutcome, Cpu, Harness, Isa, IsaKind, Level, PageRange, Pfn, Rights, Rule, Tag,
-    VirtAddr, X86_64, program,
+    Aarch64, ActReduction, Check, CheckFinding, CheckOutcome, Cpu, Harness, Isa, IsaKind, Level, PageRange, Pfn,
+    Rights, Rule, Tag, VirtAddr, X86_64, program,
 };
 use pagewright_trap::map_memory;
 use std::arch::asm;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -185,4 +187,33 @@ fn a_token_of_trapped_stores_is_not_that_of_the_machine_without() {
         outcome.search().failing.as_ref().map(|failing| failing.token.fingerprint)
     };
     assert_ne!(token(Check::new()), token(Check::new().trap_pointer_stores(map_memory)));
+}
+
+/// What CPU 1 reads in all schedules while CPU 0 clears an entry and writes it again.
+fn seen_in_all_schedules(reduction: ActReduction) -> BTreeSet<String> {
+    let (seen, all) = (Rc::new(RefCell::new(String::new())), RefCell::new(BTreeSet::new()));
+    let check = Check::<X86_64>::new().memory("128K").trap_pointer_stores(map_memory).exhaustive(1, 0);
+    let setup = |harness: &Harness<X86_64>| {
+        let (space, seen) = (Space::load(harness), Rc::clone(&seen));
+        let blinks = program(move |_: &Cpu<X86_64>| {
+            space.store(0);
+            space.store(space.page);
+        });
+        let reads = program(move |cpu: &Cpu<X86_64>| *seen.borrow_mut() = format!("{:?}", cpu.read(VA)));
+        vec![blinks, reads]
+    };
+    let done = check.enumerate(reduction, setup, &mut |run| {
+        all.borrow_mut().insert(format!("{:?} {}", run.findings, seen.borrow()));
+        ControlFlow::Continue(())
+    });
+    assert!(done.complete);
+    all.into_inner()
+}
+
+/// INV-CHECK-REDUCED, INV-CHECK-MERGED.
+#[test]
+fn an_exhaustive_search_stops_at_each_trapped_store() {
+    let plain = seen_in_all_schedules(ActReduction::Plain);
+    assert_eq!(plain.len(), 2, "CPU 1 reads the page or faults: {plain:?}");
+    assert_eq!(seen_in_all_schedules(ActReduction::Merging), plain);
 }
