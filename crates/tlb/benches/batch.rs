@@ -10,10 +10,10 @@ mod table;
 
 use pagewright_arch::{Aarch64, Caps, Effects, Isa, Pte, PteSlot, X86_64};
 use pagewright_sync::host::{HostLocks, on_cpu};
-use pagewright_sync::{Arc, Platform};
+use pagewright_sync::{Arc, Backend, Platform};
 use pagewright_tlb::frames::{FrameAllocator, MemoryLayout, NodeSpec};
 use pagewright_tlb::{Batch, BatchPolicy, Debt, OwedFlush, Tlb, TlbConfig, TlbContext};
-use pagewright_types::{CpuMask, FrameRange, Level, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr, VirtAddr};
+use pagewright_types::{CpuId, CpuMask, FrameRange, Level, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr, VirtAddr};
 use std::cell::{Cell, OnceCell};
 use std::marker::PhantomData;
 use std::rc::{Rc, Weak};
@@ -52,7 +52,12 @@ impl<I: Isa> Effects for Host<I> {
         &self.0.caps
     }
 
-    pagewright_sync::cpus_are_threads!();
+    fn cpu(&self) -> CpuId {
+        HostLocks::cpu()
+    }
+
+    /// Nothing, because IPIs are handled where they are sent; to yield the CPU would be timed, too.
+    fn relax(&self) {}
 
     fn online(&self) -> CpuMask {
         self.0.online
