@@ -30,8 +30,9 @@ pub(crate) fn run() -> ! {
         file::close_deferred();
         let next = {
             let mut scheduler = scheduler();
-            scheduler.wake_expired(pagewright_hal::time::now_ns());
-            let next = scheduler.next_ready();
+            let now = pagewright_hal::time::now_ns();
+            scheduler.wake_expired(now);
+            let next = scheduler.next_ready(now);
             scheduler.set_idle(next.is_none());
             next
         };

@@ -114,6 +114,12 @@ impl Epoll {
         user::remove_watches(self.user, (before - watches.len()) as u64);
     }
 
+    /// Lets those that wait look again, because a watch may be ready.
+    fn note_change(&self, scheduler: &mut Scheduler) {
+        self.edges.note_input();
+        scheduler.wake_transfers();
+    }
+
     /// Watches a file, whose descriptor is `descriptor` (`EPOLL_CTL_ADD`).
     ///
     /// # Errors
@@ -135,8 +141,7 @@ impl Epoll {
         let event = EpollEvent { events: event.events | ALWAYS, ..event };
         watches.push(Watch { descriptor, open: Arc::downgrade(open), event, seen: 0, is_armed: true });
         drop(watches);
-        self.edges.note_input();
-        scheduler.wake_transfers();
+        self.note_change(scheduler);
         Ok(())
     }
 
@@ -160,8 +165,7 @@ impl Epoll {
         watch.event = EpollEvent { events: event.events | ALWAYS, ..event };
         watch.is_armed = true;
         drop(watches);
-        self.edges.note_input();
-        scheduler.wake_transfers();
+        self.note_change(scheduler);
         Ok(())
     }
 

@@ -5,7 +5,8 @@
 use crate::edges;
 use crate::file::{OpenFile, OpenTarget};
 use crate::inode::InodeKind;
-use crate::task::Scheduler;
+use crate::task::{Scheduler, TaskId};
+use alloc::sync::Arc;
 use linux_raw_sys::general as linux;
 
 /// Ready to be read, and to be written.
@@ -18,8 +19,11 @@ pub(crate) fn events(scheduler: &Scheduler, open: &OpenFile) -> u32 {
         OpenTarget::Inode(_) => IN | OUT,
         // Readable when the process has ended.
         OpenTarget::Process(handle) => {
-            let runs = scheduler.process_of(handle).is_some_and(|process| process.exit_status.is_none());
-            if runs { 0 } else { IN }
+            if has_ended(scheduler, handle) {
+                IN
+            } else {
+                0
+            }
         }
         OpenTarget::Pipe(end) => {
             let state = end.poll();
@@ -47,14 +51,15 @@ pub(crate) fn events(scheduler: &Scheduler, open: &OpenFile) -> u32 {
     }
 }
 
+fn has_ended(scheduler: &Scheduler, handle: &Arc<TaskId>) -> bool {
+    scheduler.process_of(handle).is_none_or(|process| process.exit_status.is_some())
+}
+
 /// The number of wake-ups of an open file for any of these events.
 pub(crate) fn wake_ups(scheduler: &Scheduler, open: &OpenFile, events: u32) -> u64 {
     match &open.target {
         OpenTarget::Inode(_) => 0,
-        OpenTarget::Process(handle) => {
-            let runs = scheduler.process_of(handle).is_some_and(|process| process.exit_status.is_none());
-            u64::from(!runs)
-        }
+        OpenTarget::Process(handle) => u64::from(has_ended(scheduler, handle)),
         OpenTarget::Pipe(end) => end.edges().count(events),
         OpenTarget::Event(counter) => counter.edges().count(events),
         OpenTarget::Socket(socket) => socket.get().wake_ups(events),

@@ -116,13 +116,12 @@ impl Scheduler {
     }
 
     /// Takes the first thread that may run on this CPU, which runs it now.
-    pub(crate) fn next_ready(&mut self) -> Option<Box<Thread>> {
+    pub(crate) fn next_ready(&mut self, now: u64) -> Option<Box<Thread>> {
         let me = pagewright_hal::this_cpu();
         let first = self.queue.ready.iter().position(|thread| thread.scheduling.cpus.contains(me))?;
         let thread = self.queue.ready.remove(first)?;
         let (id, scheduling) = (thread.id, thread.scheduling);
-        self.queue.running[me.index()] =
-            Some(RunningThread { id, scheduling, is_awaited: false, since: pagewright_hal::time::now_ns() });
+        self.queue.running[me.index()] = Some(RunningThread { id, scheduling, is_awaited: false, since: now });
         Some(thread)
     }
 

@@ -197,6 +197,11 @@ impl Thread {
     pub(crate) fn open_file(&self, number: u64) -> Result<Arc<OpenFile>, Errno> {
         Ok(self.files.lock().get(number)?.open.clone())
     }
+
+    /// The deadline of the current call, which waits for at most `timeout` ns after its first try.
+    pub(crate) fn deadline_within(&self, timeout: Option<u64>, now: u64) -> Option<u64> {
+        self.deadline.or(timeout.map(|timeout| now.saturating_add(timeout)))
+    }
 }
 
 struct Sleeper {

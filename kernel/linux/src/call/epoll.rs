@@ -1,13 +1,13 @@
 //! `epoll_create1`, `epoll_ctl`, `epoll_wait` and its relatives.
 
-use super::poll::{set_mask, until_ready};
-use super::time::read_time;
+use super::poll::{until_ready, with_mask};
+use super::time::read_timeout;
 use super::{Arguments, address};
 use crate::epoll::{Epoll, EpollEvent, TakenEvent, check_loop};
 use crate::errno::Errno;
 use crate::file::{OpenFile, OpenTarget};
 use crate::ready;
-use crate::task::{CallStop, SyscallResult, Thread, scheduler};
+use crate::task::{SyscallResult, Thread, scheduler};
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 
@@ -93,10 +93,7 @@ pub(super) fn epoll_pwait(thread: &mut Thread, a: Arguments) -> SyscallResult {
 
 /// `epoll_pwait2`, with a `struct timespec`.
 pub(super) fn epoll_pwait2(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let timeout = match a[3] {
-        0 => None,
-        at => Some(read_time(thread, address(at))?),
-    };
+    let timeout = read_timeout(thread, a[3])?;
     wait_with_mask(thread, a, timeout)
 }
 
@@ -106,14 +103,7 @@ fn milliseconds(time: u64) -> Option<u64> {
 }
 
 fn wait_with_mask(thread: &mut Thread, a: Arguments, timeout: Option<u64>) -> SyscallResult {
-    if a[4] != 0 {
-        set_mask(thread, a[4], a[5])?;
-    }
-    let answer = wait(thread, a, timeout);
-    if !matches!(answer, Err(CallStop::Sleep { .. })) {
-        thread.restore_mask();
-    }
-    answer
+    with_mask(thread, a[4], a[5], |thread| wait(thread, a, timeout))
 }
 
 /// Waits for events, and stores them (`do_epoll_wait`).

@@ -8,7 +8,6 @@ use super::{Arguments, address};
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::file::OpenFile;
-use crate::signal::{self, SIGPIPE, SigInfo};
 use crate::socket::{
     InFlightFile, Outgoing, Receive, ReceiveFlags, Received, Send, Socket, SocketCredentials, SocketKind,
 };
@@ -46,7 +45,7 @@ impl MessageHeader {
         let bytes: [u8; HEADER] = thread.space.read_array(address(at))?;
         let word = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
         let name_len = word(NAME_LEN) as u32;
-        if name_len as i32 != name_len.cast_signed() || name_len.cast_signed() < 0 {
+        if name_len.cast_signed() < 0 {
             return Err(Errno::EINVAL);
         }
         if word(24) > u64::from(linux::UIO_MAXIOV) {
@@ -147,7 +146,7 @@ fn send(thread: &mut Thread, open: &OpenFile, socket: &Arc<Socket>, sending: Sen
             Ok(Send::Broken) if moved > 0 => return Ok(moved),
             Ok(Send::Broken) => {
                 if is_stream && flags & net::MSG_NOSIGNAL == 0 {
-                    scheduler.post_to_thread(thread.id, SigInfo::sent(SIGPIPE, signal::SI_USER, thread));
+                    scheduler.post_broken_pipe(thread);
                 }
                 return Err(Errno::EPIPE.into());
             }
@@ -173,7 +172,7 @@ pub(super) fn send_bytes(
         Send::Wait => wait_for_change(thread, scheduler, open.has(linux::O_NONBLOCK), socket.options().send_timeout),
         Send::Broken => {
             if socket.kind == SocketKind::Stream {
-                scheduler.post_to_thread(thread.id, SigInfo::sent(SIGPIPE, signal::SI_USER, thread));
+                scheduler.post_broken_pipe(thread);
             }
             Err(Errno::EPIPE.into())
         }

@@ -1,6 +1,6 @@
 //! `poll`, `ppoll`, `select`, `pselect6`: waiting for descriptors; and `eventfd2`.
 
-use super::time::{read_time, write_time};
+use super::time::{read_timeout, write_time};
 use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::event::EventCounter;
@@ -20,28 +20,34 @@ const WRITABLE: u32 = linux::POLLOUT | linux::POLLWRNORM | linux::POLLWRBAND | l
 
 /// `ppoll`, which can block another set of signals while it waits.
 pub(super) fn ppoll(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let timeout = match a[2] {
-        0 => None,
-        at => Some(read_time(thread, address(at))?),
-    };
-    if a[3] != 0 {
-        set_mask(thread, a[3], a[4])?;
+    let timeout = read_timeout(thread, a[2])?;
+    with_mask(thread, a[3], a[4], |thread| poll(thread, address(a[0]), a[1], timeout))
+}
+
+/// Waits with the set of signals at `at` blocked instead, unless `at` is 0, until the call ends.
+pub(super) fn with_mask(
+    thread: &mut Thread,
+    at: u64,
+    size: u64,
+    wait: impl FnOnce(&mut Thread) -> SyscallResult,
+) -> SyscallResult {
+    if at != 0 {
+        if size != 8 {
+            return Err(Errno::EINVAL.into());
+        }
+        let set = SignalSet(thread.space.read_u64(address(at))?);
+        thread.set_temporary_mask(set);
     }
-    let answer = poll(thread, address(a[0]), a[1], timeout);
-    if !matches!(answer, Err(CallStop::Sleep { .. })) {
+    let answer = wait(thread);
+    if !sleeps(&answer) {
         thread.restore_mask();
     }
     answer
 }
 
-/// Blocks another set of signals until the call ends.
-pub(super) fn set_mask(thread: &mut Thread, at: u64, size: u64) -> Result<(), Errno> {
-    if size != 8 {
-        return Err(Errno::EINVAL);
-    }
-    let set = SignalSet(thread.space.read_u64(address(at))?);
-    thread.set_temporary_mask(set);
-    Ok(())
+/// Whether a call goes on after a sleep.
+fn sleeps(answer: &SyscallResult) -> bool {
+    matches!(answer, Err(CallStop::Sleep { .. }))
 }
 
 /// Waits for at most `timeout` ns, or without a limit.
@@ -68,7 +74,7 @@ pub(super) fn until_ready(
     let scheduler = scheduler();
     let ready = count(&scheduler, thread);
     let now = pagewright_hal::time::now_ns();
-    let deadline = thread.deadline.or(timeout.map(|timeout| now.saturating_add(timeout)));
+    let deadline = thread.deadline_within(timeout, now);
     if ready == 0 && deadline.is_none_or(|deadline| deadline > now) {
         thread.deadline = deadline;
         return Err(CallStop::Sleep { scheduler, wait: WaitReason::Poll, deadline, at_deadline: 0 });
@@ -94,26 +100,19 @@ fn poll_one(scheduler: &Scheduler, thread: &Thread, entry: &mut [u8]) -> Option<
 
 /// `pselect6`, with a `struct timespec` and another set of signals.
 pub(super) fn pselect6(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let timeout = match a[4] {
-        0 => None,
-        at => Some(read_time(thread, address(at))?),
+    let timeout = read_timeout(thread, a[4])?;
+    let (mask, size) = match a[5] {
+        0 => (0, 0),
+        at => (thread.space.read_u64(address(at))?, thread.space.read_u64(address(at.wrapping_add(8)))?),
     };
-    if a[5] != 0 {
-        let (mask, size) =
-            (thread.space.read_u64(address(a[5]))?, thread.space.read_u64(address(a[5].wrapping_add(8)))?);
-        if mask != 0 {
-            set_mask(thread, mask, size)?;
-        }
-    }
-    let answer = select(thread, a, timeout);
-    if !matches!(answer, Err(CallStop::Sleep { .. })) {
-        thread.restore_mask();
-        if let (Some(left), Some(deadline)) = (timeout, thread.deadline) {
+    with_mask(thread, mask, size, |thread| {
+        let answer = select(thread, a, timeout);
+        if let (Some(left), Some(deadline), false) = (timeout, thread.deadline, sleeps(&answer)) {
             // As in Linux, the result stands if the time cannot be stored.
             let _ = write_time(thread, address(a[4]), remaining(left, deadline));
         }
-    }
-    answer
+        answer
+    })
 }
 
 /// The time left until `deadline`, of at most `timeout`.
@@ -137,9 +136,7 @@ pub(super) fn select_with_timeval(thread: &mut Thread, a: Arguments) -> SyscallR
         }
     };
     let answer = select(thread, a, timeout);
-    if let (Some(timeout), Some(deadline), false) =
-        (timeout, thread.deadline, matches!(answer, Err(CallStop::Sleep { .. })))
-    {
+    if let (Some(timeout), Some(deadline), false) = (timeout, thread.deadline, sleeps(&answer)) {
         let left = remaining(timeout, deadline) / 1000;
         let _ = thread.space.write_u64(address(a[4]), left / US);
         let _ = thread.space.write_u64(address(a[4].wrapping_add(8)), left % US);
@@ -164,8 +161,7 @@ fn select(thread: &mut Thread, a: Arguments, timeout: Option<u64>) -> SyscallRes
     }
     let mut found: [Vec<u8>; 3] = Default::default();
     // Set before the wait, so that the remaining time is known if something is ready at once.
-    let now = pagewright_hal::time::now_ns();
-    thread.deadline = thread.deadline.or(timeout.map(|timeout| now.saturating_add(timeout)));
+    thread.deadline = thread.deadline_within(timeout, pagewright_hal::time::now_ns());
     let ready = until_ready(thread, timeout, |scheduler, thread| {
         found = sets.each_ref().map(|set| Vec::from_iter(set.iter().map(|_| 0)));
         let mut ready = 0;

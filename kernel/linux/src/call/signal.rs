@@ -1,6 +1,6 @@
 //! Calls for signals.
 
-use super::time::read_time;
+use super::time::read_timeout;
 use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::signal::{self, NSIG, SigAction, SigCause, SigInfo, SignalSet};
@@ -93,10 +93,7 @@ pub(super) fn rt_sigtimedwait(thread: &mut Thread, a: Arguments) -> SyscallResul
         return Err(Errno::EINVAL.into());
     }
     let set = SignalSet(thread.space.read_u64(address(a[0]))?).blockable();
-    let timeout = match a[2] {
-        0 => None,
-        at => Some(read_time(thread, address(at))?),
-    };
+    let timeout = read_timeout(thread, a[2])?;
     let mut scheduler = scheduler();
     if let Some(info) = scheduler.take_signal_of(thread, set) {
         drop(scheduler);

@@ -107,7 +107,7 @@ pub(super) fn wait_for_change(
     timeout: Option<u64>,
 ) -> SyscallResult {
     let now = pagewright_hal::time::now_ns();
-    let deadline = thread.deadline.or(timeout.map(|timeout| now.saturating_add(timeout)));
+    let deadline = thread.deadline_within(timeout, now);
     if nonblocking || deadline.is_some_and(|deadline| deadline <= now) {
         return if thread.bytes_moved > 0 { Ok(thread.bytes_moved as u64) } else { Err(Errno::EAGAIN.into()) };
     }
@@ -238,7 +238,7 @@ pub(super) fn connect(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let socket = open.socket()?;
     let given = SocketAddress::read(thread, a[1], a[2])?;
     let family = given.family().ok_or(Errno::EINVAL)?;
-    if !socket.is_connection() && family == linux_raw_sys::net::AF_UNSPEC {
+    if !socket.is_connection() && family == net::AF_UNSPEC {
         socket.connect_datagram(&mut scheduler(), None)?;
         return Ok(0);
     }

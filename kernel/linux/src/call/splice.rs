@@ -9,7 +9,6 @@ use crate::errno::Errno;
 use crate::file::OpenTarget;
 use crate::memory::mm;
 use crate::pipe::{PipeEnd, PipeTransfer, SplicedPage};
-use crate::signal::{self, SIGPIPE, SigInfo};
 use crate::task::{CallStop, SyscallResult, Thread, WaitReason, scheduler};
 use pagewright_mm::gup::GupFlags;
 use pagewright_types::{PAGE_SIZE, PageRange};
@@ -43,7 +42,7 @@ pub(super) fn vmsplice(thread: &mut Thread, a: Arguments) -> SyscallResult {
                 return Err(CallStop::Sleep { scheduler, wait: WaitReason::Transfer, deadline: None, at_deadline: 0 });
             }
             PipeTransfer::Broken => {
-                scheduler.post_to_thread(thread.id, SigInfo::sent(SIGPIPE, signal::SI_USER, thread));
+                scheduler.post_broken_pipe(thread);
                 return Err(Errno::EPIPE.into());
             }
         }

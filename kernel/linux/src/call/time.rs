@@ -122,3 +122,8 @@ pub(super) fn read_time(thread: &Thread, from: VirtAddr) -> Result<u64, Errno> {
     }
     Ok(seconds.saturating_mul(NS).saturating_add(ns))
 }
+
+/// Reads the time at `at` that limits a wait; there is no limit at 0.
+pub(super) fn read_timeout(thread: &Thread, at: u64) -> Result<Option<u64>, Errno> {
+    if at == 0 { Ok(None) } else { read_time(thread, address(at)).map(Some) }
+}

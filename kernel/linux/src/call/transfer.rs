@@ -12,7 +12,6 @@ use crate::event::EventCounter;
 use crate::file::{OpenFile, OpenTarget};
 use crate::inode::{Inode, zeroes};
 use crate::pipe::{self, PipeEnd, PipeTransfer};
-use crate::signal::{self, SIGPIPE, SigInfo};
 use crate::task::{CallStop, SyscallResult, Thread, WaitReason, scheduler};
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
@@ -284,7 +283,7 @@ pub(super) fn sendfile(thread: &mut Thread, a: Arguments) -> SyscallResult {
                     });
                 }
                 PipeTransfer::Broken => {
-                    scheduler.post_to_thread(thread.id, SigInfo::sent(SIGPIPE, signal::SI_USER, thread));
+                    scheduler.post_broken_pipe(thread);
                     return Err(Errno::EPIPE.into());
                 }
             }
@@ -358,7 +357,7 @@ fn write_pipe(thread: &mut Thread, open: &OpenFile, end: &PipeEnd, parts: &Parts
             }
             PipeTransfer::Broken if moved > 0 => return Ok(moved),
             PipeTransfer::Broken => {
-                scheduler.post_to_thread(thread.id, SigInfo::sent(SIGPIPE, signal::SI_USER, thread));
+                scheduler.post_broken_pipe(thread);
                 return Err(Errno::EPIPE.into());
             }
         }

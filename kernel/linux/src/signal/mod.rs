@@ -395,6 +395,11 @@ impl Scheduler {
         }
     }
 
+    /// Makes `SIGPIPE` pending for the running thread: what it writes to has no reader any more.
+    pub(crate) fn post_broken_pipe(&mut self, thread: &Thread) {
+        self.post_to_thread(thread.id, SigInfo::sent(SIGPIPE, SI_USER, thread));
+    }
+
     /// Drops the pending signals with a number that a process begins to ignore (`do_sigaction`).
     pub(crate) fn drop_pending(&mut self, process: TaskId, signal: u8) {
         self.process(process).pending.drop_all(signal);
