@@ -48,28 +48,39 @@ pub(crate) struct ErrorSpan {
 /// Something that cargo has built.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Artifact {
-    /// The manifest of its package.
-    pub(crate) manifest_path: PathBuf,
-    /// Its target.
-    pub(crate) target: ArtifactTarget,
-    /// Its profile.
-    pub(crate) profile: ArtifactProfile,
-    /// The program, if it is one.
-    pub(crate) executable: Option<PathBuf>,
+    manifest_path: PathBuf,
+    target: ArtifactTarget,
+    profile: ArtifactProfile,
+    executable: Option<PathBuf>,
 }
 
-/// The target of an artifact.
 #[derive(Debug, Deserialize)]
-pub(crate) struct ArtifactTarget {
-    /// Its name.
-    pub(crate) name: String,
+struct ArtifactTarget {
+    name: String,
 }
 
-/// The profile of an artifact.
 #[derive(Debug, Deserialize)]
-pub(crate) struct ArtifactProfile {
-    /// Whether it was built with the test harness.
-    pub(crate) test: bool,
+struct ArtifactProfile {
+    test: bool,
+}
+
+/// A program with the test harness.
+#[derive(Debug)]
+pub(crate) struct TestProgram {
+    /// The name of its target.
+    pub(crate) target: String,
+    /// The program.
+    pub(crate) path: PathBuf,
+    /// The folder of its package, where cargo runs it.
+    pub(crate) folder: PathBuf,
+}
+
+impl TestProgram {
+    fn of(artifact: Artifact) -> Option<Self> {
+        let Artifact { manifest_path, target, profile, executable } = artifact;
+        let folder = manifest_path.parent()?.to_owned();
+        executable.filter(|_| profile.test).map(|path| Self { target: target.name, path, folder })
+    }
 }
 
 /// Parses the standard output of cargo with `--message-format=json`.
@@ -81,10 +92,10 @@ pub(crate) fn messages(stdout: &[u8]) -> Result<Vec<Message>, serde_json::Error>
 }
 
 /// The test programs among what was built.
-pub(crate) fn test_programs(messages: Vec<Message>) -> Vec<Artifact> {
+pub(crate) fn test_programs(messages: Vec<Message>) -> Vec<TestProgram> {
     let tests = messages.into_iter().filter_map(|message| match message {
-        Message::Built(artifact) if artifact.profile.test && artifact.executable.is_some() => Some(artifact),
-        Message::Built(_) | Message::Compiler { .. } | Message::Other => None,
+        Message::Built(artifact) => TestProgram::of(artifact),
+        Message::Compiler { .. } | Message::Other => None,
     });
     tests.collect()
 }

@@ -4,7 +4,7 @@
 //! then idles while the last test of each program ends, and two tests in one process contend for
 //! its address space. Here each program runs its tests one by one, beside another program.
 
-use crate::built::{self, Artifact};
+use crate::built::{self, TestProgram};
 use crate::cargo::{self, Workspace};
 use crate::cores::on_every_core;
 use crate::error::Error;
@@ -25,7 +25,7 @@ pub(crate) fn run() -> Result<(), Error> {
     build.current_dir(&workspace.workspace_root);
     let mut programs = built::test_programs(built::messages(&cargo::output(&mut build)?)?);
     // A program with many tests takes long and is large; the last one to start should be short.
-    programs.sort_by_key(|program| std::cmp::Reverse(size(program)));
+    programs.sort_by_key(|program| std::cmp::Reverse(fs::metadata(&program.path).map_or(0, |file| file.len())));
     let failed = AtomicUsize::new(0);
     on_every_core(programs.len(), |index| {
         let good = run_program(&workspace, &programs[index])?;
@@ -38,29 +38,22 @@ pub(crate) fn run() -> Result<(), Error> {
     }
 }
 
-/// The bytes of a program.
-fn size(program: &Artifact) -> u64 {
-    program.executable.as_ref().and_then(|path| fs::metadata(path).ok()).map_or(0, |file| file.len())
-}
-
 /// Runs a program, prints what it printed in one piece, and returns whether it passed.
-fn run_program(workspace: &Workspace, program: &Artifact) -> Result<bool, Error> {
-    let Some(path) = &program.executable else { return Ok(true) };
+fn run_program(workspace: &Workspace, program: &TestProgram) -> Result<bool, Error> {
+    let TestProgram { target, path, folder } = program;
     let start = Instant::now();
-    let mut command = Command::new(path);
-    command.env("RUST_TEST_THREADS", "1");
-    if let Some(folder) = program.manifest_path.parent() {
-        // As cargo has it.
-        command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
-    }
-    let output = command
+    // The folder and the variable are those that cargo gives it.
+    let output = Command::new(path)
+        .current_dir(folder)
+        .env("CARGO_MANIFEST_DIR", folder)
+        .env("RUST_TEST_THREADS", "1")
         .stdin(Stdio::null())
         .output()
         .map_err(|source| Error::Spawn { program: path.display().to_string(), source })?;
-    let name = format!("{} of {}", program.target.name, workspace.shown(&program.manifest_path).display());
     // One call, so that two programs do not mix their lines.
     print!(
-        "{name}: {:.1} s, {}\n{}{}",
+        "{target} of {}: {:.1} s, {}\n{}{}",
+        workspace.shown(folder).display(),
         start.elapsed().as_secs_f64(),
         output.status,
         String::from_utf8_lossy(&output.stdout),

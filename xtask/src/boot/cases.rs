@@ -83,7 +83,7 @@ pub(crate) const LIMIT: &str = "300";
 
 /// A program and its exit status; its expected output is in `kernel/programs/expected`.
 pub(crate) struct Case {
-    /// The name, also of the file with the expected output.
+    /// The name.
     pub(crate) name: &'static str,
     pub(crate) program: Program,
     pub(crate) arguments: &'static [&'static str],
@@ -184,8 +184,12 @@ impl Case {
         }
     }
 
-    /// The file with the expected output.
+    /// The file with the expected output, which does not depend on the settings of our kernel.
     pub(crate) fn expected(&self, machine: &Machine, root: &Path) -> PathBuf {
-        root.join(format!("kernel/programs/expected/{}-{}", self.name, machine.isa))
+        let name = match self.program {
+            Program::C(source) | Program::Dynamic(source) => source.trim_end_matches(".c"),
+            Program::Busybox => self.name,
+        };
+        root.join(format!("kernel/programs/expected/{name}-{}", machine.isa))
     }
 }

@@ -5,7 +5,7 @@
 
 use super::mutant::Mutant;
 use super::scratch::Scratch;
-use crate::built::{self, Artifact, Message};
+use crate::built::{self, Message, TestProgram};
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ pub(super) fn build(
     of_packages: &[String],
     rejected: &mut Rejected,
     note: impl Fn(&Rejected) -> Result<(), Error>,
-) -> Result<(Vec<usize>, Vec<Artifact>), Error> {
+) -> Result<(Vec<usize>, Vec<TestProgram>), Error> {
     let packages: BTreeSet<&str> = mutants.iter().map(|mutant| mutant.mutation.package.as_str()).collect();
     let mut check = vec!["check", "--lib", "--keep-going"];
     check.extend(packages.into_iter().flat_map(|package| ["--package", package]));

@@ -7,7 +7,7 @@
 //! Not guaranteed: examples in documentation, and tests that need planted bugs or `--cfg loom`, do
 //! not run.
 
-use crate::built::Artifact;
+use crate::built::TestProgram;
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
 use nix::sys::signal::{Signal, killpg};
@@ -84,14 +84,12 @@ impl Suite {
     /// Lists the tests of `programs`.
     pub(super) fn new(
         workspace: &Workspace,
-        programs: Vec<Artifact>,
+        programs: Vec<TestProgram>,
         folder: &Path,
         longest: Duration,
     ) -> Result<Self, Error> {
         let mut tests = Vec::new();
-        for artifact in programs {
-            let Some(program) = artifact.executable else { continue };
-            let folder = artifact.manifest_path.parent().map(Path::to_owned).unwrap_or_default();
+        for TestProgram { target, path: program, folder } in programs {
             let of = |package: &&cargo::Package| {
                 package.manifest_path.parent().and_then(Path::file_name) == folder.file_name()
             };
@@ -108,7 +106,7 @@ impl Suite {
                 if let Some(test) = line.strip_suffix(": test") {
                     tests.push(Test {
                         package: package.clone(),
-                        name: format!("{package} {} {test}", artifact.target.name),
+                        name: format!("{package} {target} {test}"),
                         program: program.clone(),
                         folder: folder.clone(),
                         filter: test.to_owned(),
