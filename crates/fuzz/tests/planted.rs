@@ -190,9 +190,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::TableNotMet
         | Bug::LingerKeyKept
         | Bug::KeysNotTaken
-        | Bug::CopyWithoutKeys
-        | Bug::CopyWithoutSequence
-        | Bug::SharedKeyNotMerged
+        | Bug::ForkMeetsNoSpace
+        | Bug::FamilyKeyOfSpace
         | Bug::MergedPaidBySpace
         | Bug::SequenceMovesEarly
         | Bug::LingeringNotMet

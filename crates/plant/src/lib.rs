@@ -128,9 +128,8 @@ pagewright_types::named_table! {
         TableNotMet = "table-not-met", "An operation edits a table without asking whether a flush of its entries is deferred.";
         LingerKeyKept = "linger-key-kept", "A new table begins with the time at which its frame was last freed as the key of translations that may linger.";
         KeysNotTaken = "keys-not-taken", "A table is freed or moved, and no flush pays for the keys in its record.";
-        CopyWithoutKeys = "copy-without-keys", "The copy of a shared table has its pending entries without the keys, so an install there flushes nothing.";
-        CopyWithoutSequence = "copy-without-sequence", "The copy of a shared table has the keys without the sequence number, so its pending entries do not count.";
-        SharedKeyNotMerged = "shared-key-not-merged", "A table is shared, and the flush of one space clears its unpaid key.";
+        ForkMeetsNoSpace = "fork-meets-no-space", "Fork shares a table whose key only the parent can pay.";
+        FamilyKeyOfSpace = "family-key-of-space", "The flush of one space pays for an entry that was cleared for all sharers of its table.";
         MergedPaidBySpace = "merged-paid-by-space", "A merged key counts as paid once the space of an install has been flushed.";
         SequenceMovesEarly = "sequence-moves-early", "The sequence number of a table moves when one of its two keys is paid, so entries of the other no longer count.";
         LingeringNotMet = "lingering-not-met", "An operation that must end lingering translations does not ask for their key.";

@@ -110,11 +110,10 @@ impl<'t, P: Platform> Gather<'t, P> {
         self.tlb.add_owed(self.context, table, &mut self.owed);
     }
 
-    /// Takes over the keys of `table`, which is freed, unhooked or left, or moves.
+    /// Takes over the keys of `table`, which is freed or unhooked, or moves.
     ///
     /// The flush of this gather then covers every page below the table, unless the keys are paid
-    /// (INV-TLB-KEY-LIFE). A table that other spaces continue to share keeps its keys, because they
-    /// are those of its family. The caller holds the lock of the table, or the space exclusively.
+    /// (INV-TLB-KEY-LIFE). The caller holds the lock of the table, or the space exclusively.
     #[inline]
     pub fn hand_over(&mut self, table: Pfn) {
         plant!(KeysNotTaken => return);
@@ -125,6 +124,7 @@ impl<'t, P: Platform> Gather<'t, P> {
     ///
     /// For an operation that shares tables whose records it does not visit.
     pub fn meet_space(&mut self) {
+        plant!(ForkMeetsNoSpace => return);
         if let Some(deferred) = self.context.deferred() {
             self.owed.add(KeyedFlush::of_space(deferred));
         }

@@ -1,10 +1,12 @@
-//! Entries whose flush is deferred, as other operations on the space find them (INV-TLB-PLACE).
+//! Entries whose flush is deferred, as other operations on the space find them.
+//!
+//! INV-TLB-PLACE, INV-TLB-KEY-LIFE.
 
 use crate::space::{Space, special};
 use crate::support::{Delivery, Effect, Host, Step, on};
 use pagewright_arch::{Effects, Isa, LeafFlags, PteSlot, SoftEntry, SoftKind, on_both};
-use pagewright_table::{EntryRun, EntryView, Mlocked, MmapLock, TableReserve};
-use pagewright_tlb::frames::{FolioFlags, FolioOwner, NewFolio};
+use pagewright_table::{EntryRun, EntryView, Mlocked, MmapLock, Shareable, TableReserve};
+use pagewright_tlb::frames::{FolioFlags, FolioOwner, NewFolio, NoFrames};
 use pagewright_tlb::{Batch, Gather};
 use pagewright_types::{Access, ForkNodeId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 
@@ -14,6 +16,10 @@ on_both! {
     a_soft_entry_over_a_pending_one_leaves_its_flush_pending,
     a_table_hooked_over_a_pending_leaf_flushes_it_first,
     a_child_inherits_no_pending_entry,
+    fork_pays_what_it_shares,
+    the_copy_of_a_shared_table_owes_nothing,
+    leaving_a_table_pays_for_the_space_that_leaves,
+    a_table_that_is_taken_back_keeps_its_key,
     a_move_flushes_what_is_pending_at_its_destination,
 }
 
@@ -165,6 +171,134 @@ fn a_child_inherits_no_pending_entry<I: Isa>() {
     batch.settle();
 }
 
+struct ShareAll;
+
+impl<I: Isa> Shareable<Host<I>> for ShareAll {
+    fn may_share(&self, _range: PageRange) -> bool {
+        true
+    }
+
+    fn write_protected(&self, _range: PageRange) {}
+
+    fn fill(&self, reserve: &mut TableReserve<'_, Host<I>>, count: usize) -> Result<(), NoFrames> {
+        reserve.fill(count)
+    }
+}
+
+type Child<I> = MmapLock<Host<I>, ()>;
+
+/// A child that shares every table, and which CPU 2 runs.
+fn fork<I: Isa>(space: &Space<I>) -> Child<I> {
+    let child = MmapLock::try_new(&space.tlb, |_| ()).expect("memory is left");
+    {
+        let (mut from, mut to) = (space.mmap.write(), child.write());
+        from.add_to_family(&mut to).expect("memory is left");
+        let mut gather = Gather::new(&space.tlb, space.context());
+        on(3, || assert!(from.share_tables(&to, &space.tlb, &ShareAll, &mut gather).expect("memory is left")));
+        on(3, || gather.settle());
+    }
+    on(2, || space.tlb.switch_to(child.table().context()));
+    child
+}
+
+/// A parent and a child, which have read four pages of a table that they share.
+fn sharing<I: Isa>() -> (Space<I>, Child<I>) {
+    let space = used::<I>();
+    let child = fork(&space);
+    for cpu in [1, 2] {
+        (0..4).for_each(|index| assert!(reads(&space, cpu, index)));
+    }
+    (space, child)
+}
+
+fn swap_out_for_all<'t, I: Isa>(space: &'t Space<I>, batch: &mut Batch<'t, Host<I>>, index: u64) {
+    let held = space.mmap.read();
+    let tables = held.tables(&space.tlb);
+    let token = tables.family_token();
+    let table = tables.lock_for_all(page(index), token.as_ref()).expect("a table");
+    let debt = table.edit(Mlocked(false), |run| run.unmap_to_soft(page(index), |_| SWAP, |_| false));
+    debt.expect("a leaf").absorb_into(batch, space.context());
+    drop(table);
+    assert!(reads(space, 1, index) && reads(space, 2, index), "the flush is deferred");
+}
+
+fn reads<I: Isa>(space: &Space<I>, cpu: u16, index: u64) -> bool {
+    on(cpu, || space.host.access(page(index), Access::Read)).is_some()
+}
+
+/// What a check before an install at a page does through `mmap`, on CPU 3.
+fn before_install<I: Isa>(space: &Space<I>, mmap: &Child<I>, table: Pfn, index: u64) -> Vec<Step> {
+    let slot = PteSlot { table, index: index as u16 };
+    let check = || space.tlb.flush_before_install(mmap.table().context(), slot, page(index), Level::PTE);
+    let ((), log) = space.host.log(|| on(3, check));
+    log.into_iter().filter(is_flush).collect()
+}
+
+fn fork_pays_what_it_shares<I: Isa>() {
+    let space = used::<I>();
+    let mut batch = Batch::new(&space.tlb);
+    let table = space.table_at(VA, Level::PTE).expect("a table");
+    swap_out(&space, &mut batch, 0);
+    assert!(reaches(&space, 0), "CPU 1 still holds the page");
+    let child = fork(&space);
+    assert!(!reads(&space, 1, 0));
+    for mmap in [&child, &space.mmap] {
+        assert_eq!(before_install(&space, mmap, table, 0), []);
+    }
+    batch.settle();
+}
+
+/// The flush of a break spans the whole copy, so an install there flushes nothing.
+fn the_copy_of_a_shared_table_owes_nothing<I: Isa>() {
+    let (space, child) = sharing::<I>();
+    let mut batch = Batch::new(&space.tlb);
+    swap_out_for_all(&space, &mut batch, 0);
+    let old = child.read().tables(&space.tlb).read_lock(VA).expect("a table").table();
+    own(&space, &child);
+    assert!(!reads(&space, 2, 0), "the child's CPU is flushed by the break");
+    assert!(reads(&space, 1, 0), "that of the parent is not");
+    let copy = child.read().tables(&space.tlb).owned(PageRange::page(VA)).lock(VA).expect("a table").table();
+    assert_ne!(copy, old);
+    assert_eq!(before_install(&space, &child, copy, 0), []);
+    assert_ne!(before_install(&space, &space.mmap, old, 0), []);
+    assert!(!reads(&space, 1, 0));
+    batch.settle();
+}
+
+/// Makes the table of the pages the space's own.
+fn own<I: Isa>(space: &Space<I>, mmap: &Child<I>) {
+    let mut reserve = TableReserve::new(&space.tlb);
+    reserve.fill(3).expect("memory is left");
+    let held = mmap.read();
+    let owned = on(3, || held.tables(&space.tlb).own(PageRange::page(VA), &mut crate::runs::Hooks, &mut reserve));
+    assert!(owned.is_ok());
+}
+
+fn leaving_a_table_pays_for_the_space_that_leaves<I: Isa>() {
+    let (space, child) = sharing::<I>();
+    let mut batch = Batch::new(&space.tlb);
+    swap_out_for_all(&space, &mut batch, 0);
+    let (held, all) = (child.write(), PageRange::new(VirtAddr::ZERO, I::USER_END));
+    on(3, || held.leave_shared(&space.tlb, all, core::iter::once(all)));
+    assert!(!reads(&space, 2, 0));
+    assert!(reads(&space, 1, 0), "the flush of the parent is still deferred");
+    batch.settle();
+    assert!(!reads(&space, 1, 0));
+}
+
+fn a_table_that_is_taken_back_keeps_its_key<I: Isa>() {
+    let (space, child) = sharing::<I>();
+    let mut batch = Batch::new(&space.tlb);
+    swap_out_for_all(&space, &mut batch, 0);
+    own(&space, &child);
+    own(&space, &space.mmap);
+    let table = space.table_at(VA, Level::PTE).expect("a table");
+    assert!(reads(&space, 1, 0), "nothing is flushed to take a table back");
+    assert_ne!(before_install(&space, &space.mmap, table, 0), []);
+    assert!(!reads(&space, 1, 0));
+    batch.settle();
+}
+
 fn a_move_flushes_what_is_pending_at_its_destination<I: Isa>() {
     let space = used::<I>();
     let mut batch = Batch::new(&space.tlb);
@@ -187,4 +321,14 @@ fn a_lost_mark_is_found() {
     use pagewright_arch::X86_64;
     use pagewright_plant::{PlantedBug, assert_found_by};
     assert_found_by(PlantedBug::PendingMarkLost, a_swap_entry_that_is_zapped_leaves_its_flush_pending::<X86_64>);
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn mistakes_about_the_keys_of_shared_tables_are_found() {
+    use pagewright_arch::{Aarch64, X86_64};
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    assert_found_by(PlantedBug::ForkMeetsNoSpace, fork_pays_what_it_shares::<Aarch64>);
+    assert_found_by(PlantedBug::BreakNotFlushed, the_copy_of_a_shared_table_owes_nothing::<X86_64>);
+    assert_found_by(PlantedBug::LeaveNotFlushed, leaving_a_table_pays_for_the_space_that_leaves::<Aarch64>);
 }

@@ -15,8 +15,8 @@
 //! table that was ever shared is *merged*: every space of the family owes it, so only the clocks of
 //! the CPUs pay it ([`Debtor`]).
 //!
-//! Neighbours: `table_key` records and asks; `key_life` follows a table that is shared, copied or
-//! freed; `pay` says what a space has paid.
+//! Neighbours: `table_key` records, asks, and says what becomes of a table's keys; `pay` says what a
+//! space has paid.
 //!
 //! Not guaranteed: that a merged key is recognised as paid once each member was flushed. Spaces have
 //! no common record of that.

@@ -5,14 +5,12 @@
 //! | `batch` | defers: a batch collects debts of many entries |
 //! | `cover` | says who must flush what |
 //! | `key` | encodes the keys in the record of a table, and says whether one is paid |
-//! | `key_life` | shares, copies and hands over the keys of a table |
 //! | `table_key` | records: which entries of a table owe a flush since when, and what an install there flushes |
 //! | `pay` | pays: a batch settles, or another operation that finds a deferred entry first flushes it |
 
 mod batch;
 pub(crate) mod cover;
 pub(crate) mod key;
-mod key_life;
 mod pay;
 mod table_key;
 

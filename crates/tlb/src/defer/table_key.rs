@@ -24,10 +24,22 @@
 //! moves with it, so no entry has to be looked for. A weakened entry that is still present has no
 //! mark; the key covers it.
 //!
-//! A key belongs to addresses and ends with its table: `key_life` has what becomes of it when a table
-//! is freed, shared, copied or moved. Translations that may linger have a key of their own in the
-//! record, which is treated alike. Entries of both keys have the same sequence number, so it moves
-//! only when both are paid.
+//! Translations that may linger have a key of their own in the record, which is treated alike.
+//! Entries of both keys have the same sequence number, so it moves only when both are paid.
+//!
+//! # What becomes of a table's keys when the table does not stay as it is
+//!
+//! | the table | its keys |
+//! | --- | --- |
+//! | is new, or the copy of a shared one | none: the break flushes all that the copy spans |
+//! | is freed, unhooked, or moves | go to the gather of the operation ([`Gather::hand_over`](crate::Gather::hand_over)) |
+//! | is shared | are paid: fork's gather [depends on the whole space](crate::Gather::meet_space) |
+//! | is left | stay with the table; the leaving space flushes all that it spans |
+//! | gets one owner again | stay, and stay merged |
+//!
+//! INV-TLB-KEY-LIFE: no unpaid key ends with its table, and none belongs to fewer spaces than may
+//! hold the translations. A key belongs to addresses, so it does not travel with a table that moves:
+//! the flush of the move pays it before the space is released.
 //!
 //! Neighbours: [`Batch`](crate::Batch) and [`Gather::publish`](crate::Gather::publish) record;
 //! `table` asks before it stores a leaf or hooks a table; `pay` says what is paid.
@@ -59,7 +71,8 @@ impl<P: Platform> Tlb<P> {
     /// As [`note_pending`](Self::note_pending), of an entry for which every space of a family owes
     /// the flush, and has noted it.
     pub(crate) fn note_pending_of_family(&self, context: &TlbContext, slot: PteSlot, now: DeferredFlush) {
-        let sequence = self.merge_into_key(context, slot.table, KeyedFlush::of_space(now).merged());
+        let now = KeyedFlush::of_space(now);
+        let sequence = self.merge_into_key(context, slot.table, plant!(FamilyKeyOfSpace; now, now.merged()));
         self.mark_pending(slot, sequence);
     }
 
@@ -77,6 +90,19 @@ impl<P: Platform> Tlb<P> {
         table.set_pending(key, sequence);
         table.set_lingering(unpaid.map_or(now, |old| old.and(now)).key());
         self.mark_pending(slot, sequence);
+    }
+
+    /// Lets translations of the entry in `slot`, which was cleared just now, linger.
+    ///
+    /// For a leaf whose translations are read-only and clean in every TLB, and whose page keeps its
+    /// contents until they are flushed. An operation that meets the table, and an install in the
+    /// entry, flush them first. The caller holds the lock of the table.
+    pub fn defer_lingering(&self, context: &TlbContext, slot: PteSlot, va: VirtAddr, level: Level) {
+        let start = va.align_down(level.span());
+        let range = Some(PageRange::new(start, start.add(level.span())));
+        let (deferred, _) =
+            self.defer_flush(context, self.fx().cpu(), range, |tlb| tlb.issue_leaf(context, start, level));
+        self.note_lingering(context, slot, deferred);
     }
 
     #[inline]
@@ -107,6 +133,15 @@ impl<P: Platform> Tlb<P> {
         };
         table.set_pending(with_gather(new.key(), has_gather(key)), sequence);
         sequence
+    }
+
+    /// The sequence number of a table whose keys are now `keys`.
+    ///
+    /// Pending entries of both keys have the same number, so it moves when neither is left.
+    fn sequence_after(&self, keys: [TableKey; 2], sequence: PendingSequence) -> PendingSequence {
+        let owes = |key: &TableKey| KeyedFlush::of(*key).is_some();
+        let stays = plant!(SequenceMovesEarly; keys.iter().all(owes), keys.iter().any(owes));
+        if stays { sequence } else { sequence.next() }
     }
 
     /// Records that a concurrent gather has edited entries of `table`.

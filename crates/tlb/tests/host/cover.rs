@@ -74,10 +74,7 @@ fn defer<'t, I: Isa>(
             tlb.fx().store(space.slot(0), Pte::EMPTY);
             batch.absorb(&space.context, Debt::new(tlb, &space.context, page(0), OwedFlush::Leaf(Level::PTE), ()));
         }
-        EntryDeferral::Merged => {
-            batch.absorb(&space.context, space.clear(0));
-            tlb.merge_keys(&space.context, space.last());
-        }
+        EntryDeferral::Merged => space.clear_for_all(&[&space.context], batch, 0),
     }
     None
 }

@@ -5,7 +5,9 @@ use crate::support::{Host, engine_with};
 use pagewright_arch::{Caps, Effects, Isa, Leaf, LeafFlags, Pte, PteSlot, TableEntry};
 use pagewright_sync::Arc as SyncArc;
 use pagewright_tlb::frames::{FolioRef, FrameState};
-use pagewright_tlb::{BatchPolicy, Debt, FlushInfo, Gather, OwedFlush, Tlb, TlbConfig, TlbContext};
+use pagewright_tlb::{
+    Batch, BatchPolicy, Debt, Family, FamilyDebt, FlushInfo, Gather, OwedFlush, Tlb, TlbConfig, TlbContext,
+};
 use pagewright_types::{Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 use std::sync::Arc;
 
@@ -118,6 +120,19 @@ impl<I: Isa> Space<I> {
     pub(crate) fn clear(&self, index: u16) -> Debt<'_, Host<I>, ()> {
         self.tlb.fx().swap(self.slot(index), Pte::EMPTY);
         Debt::new(&self.tlb, &self.context, page(index), OwedFlush::Leaf(Level::PTE), ()).at(self.slot(index))
+    }
+
+    /// Clears an entry for all of `members`, whose flushes a batch defers.
+    pub(crate) fn clear_for_all<'t>(
+        &'t self,
+        members: &[&SyncArc<TlbContext>],
+        batch: &mut Batch<'t, Host<I>>,
+        index: u16,
+    ) {
+        let family = Family::try_new().expect("memory is left");
+        members.iter().for_each(|member| family.join(member).expect("memory is left"));
+        let token = family.token();
+        FamilyDebt::new(Some(&token), self.clear(index)).absorb_into(batch, &self.context);
     }
 
     /// Clears an entry that holds no reference, and lets its translations linger.
