@@ -30,9 +30,10 @@ impl Cpu<Aarch64> {
     ///
     /// Nothing is invalidated. What is translated by it has the ASID of [`Cpu::load_root`], unless
     /// it is global (Arm ARM D8.16.3). Accesses need [`crate::Check::kernel_range`].
+    #[track_caller]
     pub fn load_kernel_root(&self, root: Pfn) {
         self.harness.state().kernel_roots[self.id().index()].set(Some(root));
-        self.sim().run_on(self.id(), || self.sim().install_kernel_root(root));
+        self.on(|sim| sim.install_kernel_root(root));
     }
 }
 
@@ -44,12 +45,13 @@ impl Cpu<X86_64> {
     }
 
     /// Executes `MOV CR3`: loads a root, and flushes its PCID unless bit 63 of `value` is set.
+    #[track_caller]
     pub fn write_cr3(&self, value: u64) {
         let root = Pfn::containing(PhysAddr::new(value & ROOT));
         let tagged = self.sim().config().tagged;
         let tag = Tag::new(if tagged { (value & PCID) as u16 } else { 0 });
         self.harness.state().roots[self.id().index()].set(Some((root, tag)));
-        self.sim().run_on(self.id(), || self.sim().install_root(root, tag, value & KEEP != 0));
+        self.on(|sim| sim.install_root(root, tag, value & KEEP != 0));
     }
 
     /// The value of CR4.
@@ -60,6 +62,7 @@ impl Cpu<X86_64> {
     /// Executes `MOV CR4`: a change of PGE, or of PCIDE to 0, flushes everything.
     ///
     /// It has no other effect on the machine.
+    #[track_caller]
     pub fn write_cr4(&self, value: u64) {
         let before = self.harness.state().cr4[self.id().index()].replace(value);
         if (before ^ value) & PGE != 0 || before & !value & PCIDE != 0 {
@@ -68,7 +71,8 @@ impl Cpu<X86_64> {
     }
 
     /// Executes `STI` or `CLI`: lets this CPU take interrupts, or not.
+    #[track_caller]
     pub fn set_interrupts(&self, enabled: bool) {
-        self.sim().run_on(self.id(), || self.sim().set_interrupts(enabled));
+        self.on(|sim| sim.set_interrupts(enabled));
     }
 }

@@ -25,6 +25,7 @@ pub struct PendingIpis(Rc<Cell<u32>>);
 
 impl PendingIpis {
     /// Waits until every target has run the function.
+    #[track_caller]
     pub fn wait<I: Isa>(&self, cpu: &Cpu<I>) {
         while self.0.get() > 0 {
             cpu.relax();
@@ -77,12 +78,16 @@ impl<I: Isa> Cpu<I> {
         others
     }
 
-    fn on<R>(&self, body: impl FnOnce(&Sim<I>) -> R) -> R {
+    #[track_caller]
+    pub(crate) fn on<R>(&self, body: impl FnOnce(&Sim<I>) -> R) -> R {
+        self.called(self.id);
         self.sim().run_on(self.id, || body(self.sim()))
     }
 
     /// Adds a line to the drawing of a finding, such as `calls munmap`.
+    #[track_caller]
     pub fn note(&self, text: impl Display) {
+        self.called(self.id);
         self.bench().note(self.id, text);
     }
 
@@ -90,6 +95,7 @@ impl<I: Isa> Cpu<I> {
     ///
     /// When the call returns, no CPU may still use a right that the call
     /// [declared](Cpu::will_reduce) to remove. Of nested calls, only the outermost counts.
+    #[track_caller]
     pub fn call<R>(&self, name: &str, body: impl FnOnce(&Self) -> R) -> R {
         let calls = &self.harness.state().calls[self.id.index()];
         calls.set(calls.get() + 1);
@@ -110,6 +116,7 @@ impl<I: Isa> Cpu<I> {
     ///
     /// # Panics
     /// When no root is loaded.
+    #[track_caller]
     pub fn will_reduce(&self, range: PageRange, left: Rights) {
         let upper = I::KIND == IsaKind::Aarch64 && range.start().raw() >> 48 != 0;
         let root = match (upper, self.harness.state().kernel_roots[self.id.index()].get()) {
@@ -121,10 +128,12 @@ impl<I: Isa> Cpu<I> {
     }
 
     /// Like [`Cpu::will_reduce`], for the address space of `root`.
+    #[track_caller]
     pub fn will_reduce_under(&self, root: Pfn, range: PageRange, left: Rights) {
         self.on(|sim| sim.declare(Fact::RightReduced { root, range, left }));
     }
 
+    #[track_caller]
     fn loaded(&self) -> (Pfn, Tag) {
         let Some(loaded) = self.harness.state().roots[self.id.index()].get() else {
             panic!("no root is loaded on CPU {}", self.id)
@@ -135,18 +144,22 @@ impl<I: Isa> Cpu<I> {
     /// Loads `root` under `tag`: `MOV CR3` with a PCID, or a write of `TTBR0_EL1` with an ASID.
     ///
     /// Nothing is flushed, unless the machine is [`crate::Check::untagged`].
+    #[track_caller]
     pub fn load_root(&self, root: Pfn, tag: Tag) {
         self.harness.state().roots[self.id.index()].set(Some((root, tag)));
         self.on(|sim| sim.install_root(root, tag, true));
     }
 
     /// Enters or leaves lazy TLB mode: a kernel thread runs on the root that is loaded.
+    #[track_caller]
     pub fn set_lazy(&self, lazy: bool) {
         self.on(|sim| sim.set_lazy(lazy));
     }
 
+    #[track_caller]
     fn access(&self, va: VirtAddr, access: Access) -> Result<&AtomicU64, PageFault> {
         assert!(va.is_aligned(8), "{access} of eight bytes at {va}, which is not a multiple of 8");
+        self.called(self.id);
         let found = self.sim().access(self.id, va, access, 1)?;
         Ok(&self.sim().ram()[((found.pfn.base().raw() + va.page_offset()) / 8) as usize])
     }
@@ -160,6 +173,7 @@ impl<I: Isa> Cpu<I> {
     ///
     /// # Panics
     /// When `va` is not a multiple of 8.
+    #[track_caller]
     pub fn read(&self, va: VirtAddr) -> Result<u64, PageFault> {
         let value = self.access(va, Access::Read)?.load(Ordering::Acquire);
         self.bench().note_value(self.id, value);
@@ -173,6 +187,7 @@ impl<I: Isa> Cpu<I> {
     ///
     /// # Panics
     /// When `va` is not a multiple of 8.
+    #[track_caller]
     pub fn write(&self, va: VirtAddr, value: u64) -> Result<(), PageFault> {
         self.access(va, Access::Write)?.store(value, Ordering::Release);
         self.bench().note_value(self.id, value);
@@ -186,6 +201,7 @@ impl<I: Isa> Cpu<I> {
     ///
     /// # Panics
     /// When `va` is not a multiple of 8.
+    #[track_caller]
     pub fn fetch(&self, va: VirtAddr) -> Result<u64, PageFault> {
         Ok(self.access(va, Access::Exec)?.load(Ordering::Acquire))
     }
@@ -194,6 +210,7 @@ impl<I: Isa> Cpu<I> {
     ///
     /// # Panics
     /// When `at` is not a multiple of 8, or there is no memory there.
+    #[track_caller]
     pub fn load(&self, at: PhysAddr) -> u64 {
         self.on(|sim| sim.load(slot(at)).raw())
     }
@@ -205,6 +222,7 @@ impl<I: Isa> Cpu<I> {
     ///
     /// # Panics
     /// As [`Cpu::load`].
+    #[track_caller]
     pub fn store(&self, at: PhysAddr, entry: u64) {
         self.on(|sim| sim.store(slot(at), Pte::from_raw(entry)));
     }
@@ -215,6 +233,7 @@ impl<I: Isa> Cpu<I> {
     ///
     /// # Panics
     /// As [`Cpu::load`].
+    #[track_caller]
     pub fn swap(&self, at: PhysAddr, entry: u64) -> u64 {
         self.on(|sim| sim.swap(slot(at), Pte::from_raw(entry)).raw())
     }
@@ -226,6 +245,7 @@ impl<I: Isa> Cpu<I> {
     ///
     /// # Panics
     /// As [`Cpu::load`].
+    #[track_caller]
     pub fn compare_exchange(&self, at: PhysAddr, current: u64, new: u64) -> Result<(), u64> {
         let (current, new) = (Pte::from_raw(current), Pte::from_raw(new));
         self.on(|sim| sim.compare_exchange(slot(at), current, new)).map_err(Pte::raw)
@@ -234,6 +254,7 @@ impl<I: Isa> Cpu<I> {
     /// Makes the entry stores of this CPU visible to walkers (arm64 `DSB ISHST`).
     ///
     /// It does nothing on x86-64.
+    #[track_caller]
     pub fn publish(&self) {
         self.on(|sim| sim.publish());
     }
@@ -241,6 +262,7 @@ impl<I: Isa> Cpu<I> {
     /// Waits until the broadcast invalidations of this CPU are complete (arm64 `DSB ISH`).
     ///
     /// On x86-64 it is `TLBSYNC` ([`crate::Check::invlpgb`]), and otherwise does nothing.
+    #[track_caller]
     pub fn complete(&self) {
         self.on(|sim| sim.complete());
     }
@@ -251,6 +273,7 @@ impl<I: Isa> Cpu<I> {
     ///
     /// # Panics
     /// When no root is loaded, and on x86-64 when `scope` is broadcast.
+    #[track_caller]
     pub fn flush_page(&self, va: VirtAddr, scope: InvalidateScope) {
         let (_, tag) = self.loaded();
         self.invalidate(Invalidate {
@@ -265,6 +288,7 @@ impl<I: Isa> Cpu<I> {
     ///
     /// # Panics
     /// As [`Cpu::flush_page`].
+    #[track_caller]
     pub fn flush_all(&self, scope: InvalidateScope) {
         let (_, tag) = self.loaded();
         self.invalidate(Invalidate { scope, target: InvalidateTarget::Tag(tag) });
@@ -274,6 +298,7 @@ impl<I: Isa> Cpu<I> {
     ///
     /// # Panics
     /// When the machine does not have the form.
+    #[track_caller]
     pub fn invalidate(&self, op: Invalidate) {
         self.on(|sim| sim.invalidate(op));
     }
@@ -284,6 +309,7 @@ impl<I: Isa> Cpu<I> {
     ///
     /// # Panics
     /// When this CPU is among `targets`, or has interrupts disabled.
+    #[track_caller]
     pub fn shoot_down(&self, targets: CpuMask, function: impl Fn(&Self) + 'static) {
         self.send_ipi(targets, function).wait(self);
     }
@@ -292,6 +318,7 @@ impl<I: Isa> Cpu<I> {
     ///
     /// # Panics
     /// When this CPU is among `targets`.
+    #[track_caller]
     pub fn send_ipi(&self, targets: CpuMask, function: impl Fn(&Self) + 'static) -> PendingIpis {
         let pending = Rc::new(Cell::new(targets.count()));
         let function: Rc<IpiFunction<I>> = Rc::new(function);
@@ -304,6 +331,7 @@ impl<I: Isa> Cpu<I> {
     }
 
     /// Runs `body` with interrupts disabled on this CPU.
+    #[track_caller]
     pub fn without_interrupts<R>(&self, body: impl FnOnce(&Self) -> R) -> R {
         self.on(|sim| sim.without_interrupts(|| body(self)))
     }
@@ -314,6 +342,7 @@ impl<I: Isa> Cpu<I> {
     ///
     /// # Panics
     /// When this CPU has interrupts disabled.
+    #[track_caller]
     pub fn relax(&self) {
         self.on(|sim| sim.relax());
     }

@@ -19,6 +19,7 @@ use pagewright_types::judge::Fact;
 use pagewright_types::{CpuId, Level, Order, Pfn, Tag};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt::Display;
+use std::panic::Location;
 use std::ptr;
 use std::rc::{Rc, Weak};
 use std::sync::atomic::AtomicU64;
@@ -101,7 +102,7 @@ impl<I: Isa> Harness<I> {
 
     /// Maps memory a second time, for foreign code whose stores are to trap.
     pub(crate) fn map_twice(&self, map: MapMemory) {
-        let machine = Rc::new(TrappedSim(self.sim().clone()));
+        let machine = Rc::new(TrappedSim::new(self.sim().clone(), self.bench().journal().clone()));
         let mapping = self.0.second_mapping.get_or_init(|| map(self.sim().ram(), machine));
         let mapping = Rc::downgrade(mapping);
         self.sim().trap_pointer_stores(Rc::new(move |frame, traps| {
@@ -115,6 +116,20 @@ impl<I: Isa> Harness<I> {
 
     pub(crate) fn bench(&self) -> &Testbench<I> {
         &self.0.bench
+    }
+
+    /// Records where the code on `cpu` calls the harness, for the drawing of a finding.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn called(&self, cpu: CpuId) {
+        self.0.bench.journal().called(cpu, Location::caller());
+    }
+
+    /// Declares `fact` on the CPU that runs now.
+    #[track_caller]
+    fn declare(&self, fact: Fact) {
+        self.called(self.sim().cpu());
+        self.sim().declare(fact);
     }
 
     /// The simulated machine, for operations that the harness does not offer.
@@ -170,11 +185,12 @@ impl<I: Isa> Harness<I> {
     ///
     /// # Panics
     /// When no frame is free.
+    #[track_caller]
     pub fn alloc_frame(&self) -> Pfn {
         let Some(pfn) = self.0.free.borrow_mut().pop() else {
             panic!("no frame is free; give the check more memory with `Check::memory`")
         };
-        self.sim().declare(Fact::FrameReused { pfn, order: Order::ZERO });
+        self.declare(Fact::FrameReused { pfn, order: Order::ZERO });
         self.sim().zero(pfn, Order::ZERO);
         pfn
     }
@@ -183,6 +199,7 @@ impl<I: Isa> Harness<I> {
     ///
     /// # Panics
     /// When no block of `order` is free.
+    #[track_caller]
     pub fn alloc_block(&self, order: Order) -> Pfn {
         let first = |free: &[Pfn]| {
             let mut starts = free.iter().copied().filter(|pfn| pfn.is_aligned(order));
@@ -192,7 +209,7 @@ impl<I: Isa> Harness<I> {
         let Some(pfn) = first(&self.0.free.borrow()) else { panic!("no block of order {order} is free") };
         let block = pfn..pfn.add(order.frames());
         self.0.free.borrow_mut().retain(|free| !block.contains(free));
-        self.sim().declare(Fact::FrameReused { pfn, order });
+        self.declare(Fact::FrameReused { pfn, order });
         self.sim().zero(pfn, order);
         pfn
     }
@@ -205,8 +222,9 @@ impl<I: Isa> Harness<I> {
     ///
     /// # Panics
     /// When the frame is free.
+    #[track_caller]
     pub fn free_frame(&self, pfn: Pfn) {
-        self.sim().declare(Fact::FrameReleased { pfn, order: Order::ZERO });
+        self.declare(Fact::FrameReleased { pfn, order: Order::ZERO });
         let mut free = self.0.free.borrow_mut();
         assert!(!free.contains(&pfn), "frame {pfn} is freed twice");
         free.push(pfn);
@@ -216,8 +234,9 @@ impl<I: Isa> Harness<I> {
     ///
     /// Programs may read it until then, and nothing may store to it. [`Harness::free_frame`] after
     /// the flush makes it available again. Linux: a page in an `mmu_gather`.
+    #[track_caller]
     pub fn park_frame(&self, pfn: Pfn) {
-        self.sim().declare(Fact::FrameFreed { pfn, order: Order::ZERO });
+        self.declare(Fact::FrameFreed { pfn, order: Order::ZERO });
     }
 
     /// Adds a finding of the caller, which ends the run.
@@ -230,14 +249,18 @@ impl<I: Isa> Harness<I> {
 fn handle_ipis<I: Isa>(state: &Weak<State<I>>, id: CpuId) {
     let Some(state) = state.upgrade() else { return };
     let cpu = Cpu { harness: Harness(state), id };
+    // The code that is interrupted goes on where it was.
+    let journal = cpu.bench().journal();
+    let interrupted = journal.is_on().then(|| (journal.location(id), journal.move_to(id, None)).0);
     loop {
         let requests = cpu.harness.0.ipis[id.index()].take();
         if requests.is_empty() {
-            return;
+            break;
         }
         for IpiRequest { function, pending } in requests {
             function(&cpu);
             pending.set(pending.get() - 1);
         }
     }
+    interrupted.into_iter().for_each(|location| journal.move_to(id, location));
 }

@@ -8,9 +8,41 @@
 use pagewright_model::Oracle;
 use pagewright_types::judge::{Fact, Judge, MemoryAccess, StatePart, Witness};
 use pagewright_types::{CpuId, FrameRange, Pfn, PhysAddr, Tag};
+use rustc_hash::FxHashMap;
 use std::cell::{Cell, Ref, RefCell};
-use std::fmt::Display;
+use std::fmt::{self, Display};
+use std::panic::Location;
 use std::rc::Rc;
+
+/// Where code calls the harness.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CodeLocation {
+    /// At this source line.
+    Line(&'static Location<'static>),
+    /// At a trapped instruction, which is named by its symbol or address.
+    Instruction(Rc<str>),
+}
+
+impl fmt::Display for CodeLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(line) => write!(f, "{}:{}", without_parents(line.file()), line.line()),
+            Self::Instruction(name) => f.write_str(name),
+        }
+    }
+}
+
+/// The path without `folder/..`, which the `path` attribute of a module leaves in it.
+fn without_parents(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match parts.last() {
+            Some(folder) if part == ".." && *folder != ".." => _ = parts.pop(),
+            Some(_) | None => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
 
 /// An event that the journal records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +74,8 @@ pub enum JournalEvent {
         /// Whether the oracle reported it.
         reported: bool,
     },
+    /// The code on this CPU calls the harness here; what follows on the CPU is of this call.
+    Called(CodeLocation),
     /// A program says what it does.
     Note(String),
     /// The word that the access before read or wrote.
@@ -57,7 +91,7 @@ impl JournalEvent {
             | Self::Loaded { .. }
             | Self::KernelLoaded { .. }
             | Self::PointerStore { reported: true, .. } => true,
-            Self::Note(_) | Self::Value(_) | Self::PointerStore { reported: false, .. } => false,
+            Self::Called(_) | Self::Note(_) | Self::Value(_) | Self::PointerStore { reported: false, .. } => false,
         }
     }
 }
@@ -81,6 +115,8 @@ pub struct JournalEntry {
 struct JournalState {
     on: Cell<bool>,
     entries: RefCell<Vec<JournalEntry>>,
+    /// Where the code on each CPU has called the harness last.
+    locations: RefCell<FxHashMap<CpuId, CodeLocation>>,
     /// Returns the current step of the schedule.
     schedule_step: Box<dyn Fn() -> u32>,
 }
@@ -92,8 +128,9 @@ pub struct Journal(Rc<JournalState>);
 impl Journal {
     /// Makes an empty journal, off; `schedule_step` returns the current step of the schedule.
     pub(crate) fn new(schedule_step: impl Fn() -> u32 + 'static) -> Self {
-        let (on, entries) = (Cell::new(false), RefCell::default());
-        Self(Rc::new(JournalState { on, entries, schedule_step: Box::new(schedule_step) }))
+        let schedule_step = Box::new(schedule_step);
+        let (on, entries, locations) = (Cell::new(false), RefCell::default(), RefCell::default());
+        Self(Rc::new(JournalState { on, entries, locations, schedule_step }))
     }
 
     /// Turns the journal on or off.
@@ -121,6 +158,34 @@ impl Journal {
     fn add(&self, oracle_step: u64, cpu: CpuId, event: JournalEvent) {
         let entry = JournalEntry { schedule_step: (self.0.schedule_step)(), oracle_step, cpu, event };
         self.0.entries.borrow_mut().push(entry);
+    }
+
+    /// Records that the code on `cpu` calls the harness at `line` (INV-CHECK-LINES).
+    ///
+    /// A trapped instruction calls it by code of the trap, so then the location remains.
+    #[inline]
+    pub(crate) fn called(&self, cpu: CpuId, line: &'static Location<'static>) {
+        if self.is_on() && !matches!(self.location(cpu), Some(CodeLocation::Instruction(_))) {
+            self.move_to(cpu, Some(CodeLocation::Line(line)));
+        }
+    }
+
+    /// Where the code on `cpu` has called the harness last.
+    pub(crate) fn location(&self, cpu: CpuId) -> Option<CodeLocation> {
+        self.0.locations.borrow().get(&cpu).cloned()
+    }
+
+    /// Records that the code on `cpu` is at `location`, or that this is not known.
+    #[cold]
+    pub(crate) fn move_to(&self, cpu: CpuId, location: Option<CodeLocation>) {
+        match location {
+            Some(location) => {
+                self.0.locations.borrow_mut().insert(cpu, location.clone());
+                let oracle_step = self.entries().last().map_or(0, |entry| entry.oracle_step);
+                self.add(oracle_step, cpu, JournalEvent::Called(location));
+            }
+            None => _ = self.0.locations.borrow_mut().remove(&cpu),
+        }
     }
 
     /// Records what a program on `cpu` says that it does.

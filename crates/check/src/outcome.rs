@@ -6,7 +6,7 @@
 
 use crate::check::REPLAY;
 use crate::exhaustive::SearchBounds;
-use crate::explain::{explain, rows};
+use crate::explain::{explain, missing_steps, rows};
 use crate::finding::CheckFinding;
 use crate::search::{FailingSchedule, Search};
 use pagewright_model::{Antecedent, Rule};
@@ -207,9 +207,11 @@ impl fmt::Display for CheckOutcome {
             }
             return self.judged().fmt(f);
         };
-        for (index, finding) in found.attempt.findings_by_schedule_step().iter().enumerate() {
+        let findings = found.attempt.findings_by_schedule_step().into_iter().zip(missing_steps(&found.attempt));
+        for (index, (finding, missing)) in findings.enumerate() {
             let also = if index > 0 { "also " } else { "" };
-            let text = format!("{also}{finding}");
+            let missing = missing.map(|missing| format!("\n  missing: {missing}"));
+            let text = format!("{also}{finding}{}", missing.unwrap_or_default());
             text.lines().flat_map(rows).try_for_each(|row| writeln!(f, "{row}"))?;
         }
         let default_schedule = found.token.strategy == ScheduleStrategy::List(Schedule::default());

@@ -8,9 +8,12 @@
 //!
 //! `pagewright-trap` has such a trap; this crate has no unsafe code.
 
-use pagewright_arch::Isa;
+use crate::cpu::Cpu;
+use crate::journal::{CodeLocation, Journal};
+use pagewright_arch::{Effects, Isa};
 use pagewright_sim::Sim;
-use pagewright_types::{Pfn, PhysAddr};
+use pagewright_types::{CpuId, Pfn, PhysAddr};
+use std::cell::RefCell;
 use std::hash::Hasher;
 use std::rc::Rc;
 use std::sync::OnceLock;
@@ -28,7 +31,9 @@ pub trait SecondMapping {
 /// The machine, as a trap sees it.
 pub trait TrappedMachine {
     /// The CPU that runs is about to store to the eight bytes at `at`; other CPUs may run.
-    fn before_store(&self, at: PhysAddr);
+    ///
+    /// `instruction` names the instruction that stores.
+    fn before_store(&self, at: PhysAddr, instruction: &dyn Fn() -> String);
 
     /// It has made that store, and no other.
     fn after_store(&self);
@@ -41,19 +46,68 @@ pub trait TrappedMachine {
 pub type MapMemory = fn(&[AtomicU64], Rc<dyn TrappedMachine>) -> Rc<dyn SecondMapping>;
 
 /// The handle of one machine.
-pub(crate) struct TrappedSim<I: Isa>(pub(crate) Sim<I>);
+pub(crate) struct TrappedSim<I: Isa> {
+    sim: Sim<I>,
+    journal: Journal,
+    /// The stores that have begun.
+    storing: RefCell<Vec<(CpuId, AtInstruction)>>,
+}
+
+impl<I: Isa> TrappedSim<I> {
+    pub(crate) fn new(sim: Sim<I>, journal: Journal) -> Self {
+        Self { sim, journal, storing: RefCell::default() }
+    }
+}
 
 impl<I: Isa> TrappedMachine for TrappedSim<I> {
-    fn before_store(&self, at: PhysAddr) {
-        self.0.before_pointer_store(at);
+    fn before_store(&self, at: PhysAddr, instruction: &dyn Fn() -> String) {
+        let cpu = self.sim.cpu();
+        if let Some(location) = AtInstruction::new(&self.journal, cpu, instruction) {
+            self.storing.borrow_mut().push((cpu, location));
+        }
+        self.sim.before_pointer_store(at);
     }
 
     fn after_store(&self) {
-        self.0.after_pointer_store();
+        self.sim.after_pointer_store();
+        let cpu = self.sim.cpu();
+        self.storing.borrow_mut().retain(|(storing, _)| *storing != cpu);
     }
 
     fn spins(&self) {
-        self.0.spins();
+        self.sim.spins();
+    }
+}
+
+/// While it lives, what a CPU does is drawn as done by a trapped instruction.
+struct AtInstruction {
+    journal: Journal,
+    cpu: CpuId,
+    before: Option<CodeLocation>,
+}
+
+impl AtInstruction {
+    /// `None` if nothing is drawn.
+    fn new(journal: &Journal, cpu: CpuId, name: &dyn Fn() -> String) -> Option<Self> {
+        journal.is_on().then(|| {
+            let before = journal.location(cpu);
+            journal.move_to(cpu, Some(CodeLocation::Instruction(name().into())));
+            Self { journal: journal.clone(), cpu, before }
+        })
+    }
+}
+
+impl Drop for AtInstruction {
+    fn drop(&mut self) {
+        self.journal.move_to(self.cpu, self.before.take());
+    }
+}
+
+impl<I: Isa> Cpu<I> {
+    /// Runs `body`, which executes the trapped instruction that `name` names.
+    pub fn execute_trapped<R>(&self, name: &dyn Fn() -> String, body: impl FnOnce(&Self) -> R) -> R {
+        let _at = AtInstruction::new(self.bench().journal(), self.id(), name);
+        body(self)
     }
 }
 

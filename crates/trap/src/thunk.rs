@@ -25,9 +25,10 @@
 use crate::decode::{GeneralRegisters, decode};
 use crate::execute::execute;
 use crate::stores::{self, Redirected};
+use crate::symbol;
 use libc::{SA_NODEFER, SA_ONSTACK, SA_RESTART, SA_SIGINFO, SIGSEGV, SIGTRAP, SIGVTALRM};
 use libc::{c_int, c_void, greg_t, sigaction, siginfo_t, ucontext_t};
-use pagewright_check::{X86_64, current, try_current};
+use pagewright_check::{Cpu, X86_64, current, try_current};
 use std::arch::{global_asm, x86_64::__cpuid_count};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -121,7 +122,9 @@ fn execute_privileged(pushed: &mut Pushed) {
     // SAFETY: the instruction reads its descriptor from that address, which the code vouches for.
     let read = |at: u64| unsafe { (at as *const [u64; 2]).read_unaligned() };
     let (general, next) = (&mut pushed.general, pushed.rip);
-    let executed = catch_unwind(AssertUnwindSafe(|| execute(&cpu, instruction, general, next, read)));
+    let name = || symbol::name(code as u64);
+    let execute = |cpu: &Cpu<X86_64>| execute(cpu, instruction, general, next, read);
+    let executed = catch_unwind(AssertUnwindSafe(|| cpu.execute_trapped(&name, execute)));
     if let Err(panic) = executed {
         let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref().copied());
         cpu.report(format_args!("{instruction:?} cannot be executed: {}", text.unwrap_or("a panic")));

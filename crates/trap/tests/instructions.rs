@@ -119,3 +119,22 @@ fn an_instruction_that_the_machine_refuses_is_a_finding() {
     let text = outcome.to_string();
     assert!(matches!(outcome.finding(), Some(CheckFinding::Reported(what)) if what.contains("type 9")), "{text}");
 }
+
+#[inline(never)]
+fn invalidates_a_page() {
+    // SAFETY: the instruction is executed on the simulated machine.
+    unsafe { asm!("invlpg [{}]", in(reg) 0x1000_u64) };
+}
+
+/// INV-CHECK-LINES: without debug information, the code is the function.
+#[test]
+fn the_drawing_names_the_code_that_executes_the_instruction() {
+    let outcome = on_cpu_0(|cpu| {
+        invalidates_a_page();
+        cpu.report("done");
+    });
+    let text = outcome.to_string();
+    let (_, flush) = text.split_once("flushes 0x1000").unwrap_or_else(|| panic!("the flush is drawn\n{text}"));
+    let location = flush.split(']').next().unwrap_or_default();
+    assert!(location.contains('[') && location.contains("instructions"), "{location} in {text}");
+}

@@ -71,6 +71,7 @@ impl Space {
     }
 
     /// Stores the entry of page `index`.
+    #[track_caller]
     pub(crate) fn map<I: Isa>(&self, cpu: &Cpu<I>, index: u64, pfn: Pfn, rights: Rights) {
         let writable = rights.contains(Rights::WRITE);
         let bits = match (I::KIND, writable) {
@@ -93,6 +94,7 @@ impl Space {
     }
 
     /// Clears the entry of page `index` atomically, and returns the frame that it mapped.
+    #[track_caller]
     pub(crate) fn clear<I: Isa>(&self, cpu: &Cpu<I>, index: u64) -> Option<Pfn> {
         frame_of(cpu.swap(self.entry(Level::PTE, index), 0))
     }
@@ -121,6 +123,7 @@ pub(crate) fn copy<I: Isa>(harness: &Harness<I>, from: Pfn, to: Pfn) {
 }
 
 /// A thread that reads `pages` pages twice and ignores page faults.
+#[track_caller]
 pub(crate) fn reads<I: Isa>(cpu: &Cpu<I>, pages: u64) {
     for index in (0..pages).chain(0..pages) {
         cpu.read(page(index)).ok();
@@ -128,12 +131,14 @@ pub(crate) fn reads<I: Isa>(cpu: &Cpu<I>, pages: u64) {
 }
 
 /// Executes `INVLPG` on this CPU and, by IPI, on all others; waits until all have.
+#[track_caller]
 pub(crate) fn flush_everywhere(cpu: &Cpu<X86_64>, index: u64) {
     cpu.flush_page(page(index), InvalidateScope::Local);
     cpu.shoot_down(cpu.others(), move |other| other.flush_page(page(index), InvalidateScope::Local));
 }
 
 /// Flushes page 0 and releases a lock: as fixed, the flush comes first; as shipped, the release.
+#[track_caller]
 pub(crate) fn flush_and_unlock(version: Version, cpu: &Cpu<X86_64>, unlock: impl FnOnce()) {
     match version {
         Version::Fixed => {
@@ -150,6 +155,7 @@ pub(crate) fn flush_and_unlock(version: Version, cpu: &Cpu<X86_64>, unlock: impl
 /// Executes `TLBI VAE1IS` with `operand` in its register.
 ///
 /// Bits 43 to 0 of the register are bits 55 to 12 of the address (Arm ARM C5.5).
+#[track_caller]
 pub(crate) fn tlbi_vae1is<I: Isa>(cpu: &Cpu<I>, operand: u64) {
     let va = VirtAddr::new((operand & ((1 << 44) - 1)) << 12);
     let target = InvalidateTarget::Page { tag: TAG, va, level: Level::PTE, last_level: false };

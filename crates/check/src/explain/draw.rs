@@ -1,6 +1,8 @@
 //! Draws lines in columns, one for each CPU, time downwards, at most 100 characters wide.
 
+use crate::journal::CodeLocation;
 use pagewright_types::CpuId;
+use std::collections::BTreeSet;
 
 /// Characters in a line.
 const WIDTH: usize = 100;
@@ -26,16 +28,58 @@ pub(super) struct Line {
     pub(super) times: u32,
     /// Whether it is a note of a program.
     pub(super) note: bool,
+    /// The code that did it, if that is known.
+    pub(super) location: Option<LineLocation>,
+}
+
+/// The code that did what a line says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LineLocation {
+    pub(super) code: CodeLocation,
+    /// Whether it is only near: a store by pointer is between two calls of the harness.
+    pub(super) near: bool,
+}
+
+impl LineLocation {
+    /// Its text, with the file as `names` has it.
+    pub(super) fn text(&self, names: &FileNames) -> String {
+        let near = if self.near { "near " } else { "" };
+        match &self.code {
+            CodeLocation::Line(line) => format!("[{near}{}:{}]", names.of(line.file()), line.line()),
+            CodeLocation::Instruction(name) => format!("[{name}]"),
+        }
+    }
+}
+
+/// The shortest names of files that tell them apart: the last parts of their paths.
+pub(super) struct FileNames(BTreeSet<&'static str>);
+
+impl FileNames {
+    /// Names the files of `lines`.
+    pub(super) fn new<'a>(locations: impl Iterator<Item = &'a LineLocation>) -> Self {
+        let file = |location: &LineLocation| match location.code {
+            CodeLocation::Line(line) => Some(line.file()),
+            CodeLocation::Instruction(_) => None,
+        };
+        Self(locations.filter_map(file).collect())
+    }
+
+    fn of(&self, file: &'static str) -> &'static str {
+        let starts = file.rmatch_indices(['/', '\\']).map(|(at, _)| at + 1).chain([0]);
+        let is_unique = |name: &&str| self.0.iter().filter(|other| other.ends_with(name)).count() <= 1;
+        starts.map(|start| &file[start..]).find(is_unique).unwrap_or(file)
+    }
 }
 
 /// Draws `lines`.
 pub(super) fn draw(lines: &[Line]) -> String {
+    let names = FileNames::new(lines.iter().filter_map(|line| line.location.as_ref()));
     let mut cpus: Vec<CpuId> = lines.iter().map(|line| line.cpu).collect();
     cpus.sort_unstable();
     cpus.dedup();
     let columns = if cpus.len() <= COLUMNS { cpus.len().max(1) } else { 1 };
     let width = (WIDTH - GUTTER - 3 * (columns - 1)) / columns;
-    let sheet = Sheet { cpus: if columns == cpus.len() { cpus } else { Vec::new() }, columns, width };
+    let sheet = Sheet { cpus: if columns == cpus.len() { cpus } else { Vec::new() }, columns, width, names };
     let mut text = sheet.header();
     let mut folded = 0;
     for (index, line) in lines.iter().enumerate() {
@@ -59,6 +103,7 @@ struct Sheet {
     cpus: Vec<CpuId>,
     columns: usize,
     width: usize,
+    names: FileNames,
 }
 
 impl Sheet {
@@ -79,7 +124,8 @@ impl Sheet {
     fn line(&self, line: &Line) -> String {
         let cpu = if self.cpus.is_empty() { format!("CPU {}: ", line.cpu) } else { String::new() };
         let times = if line.times > 1 { format!(" ({} times)", line.times) } else { String::new() };
-        let text = format!("{cpu}{}{times}", line.text);
+        let location = line.location.iter().map(|location| format!(" {}", location.text(&self.names)));
+        let text = format!("{cpu}{}{times}{}", line.text, location.collect::<String>());
         let mut rows = wrapped(&text, self.width, "");
         rows.extend(line.why.iter().flat_map(|why| wrapped(why, self.width, "└ ")));
         let mark = if line.why.is_empty() { ' ' } else { '►' };
@@ -142,7 +188,7 @@ mod tests {
 
     fn line(cpu: u16, text: &str, why: &[&str]) -> Line {
         let why = why.iter().map(|why| (*why).to_owned()).collect();
-        Line { at: 7, cpu: CpuId::new(cpu), text: text.to_owned(), why, times: 1, note: false }
+        Line { at: 7, cpu: CpuId::new(cpu), text: text.to_owned(), why, times: 1, note: false, location: None }
     }
 
     #[test]

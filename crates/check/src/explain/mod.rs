@@ -17,17 +17,18 @@
 
 mod draw;
 mod marks;
+mod missing;
 mod words;
 
-use crate::journal::{JournalEntry, JournalEvent};
+use crate::journal::{CodeLocation, JournalEntry, JournalEvent};
 use crate::testbench::Attempt;
-use draw::Line;
 pub(crate) use draw::rows;
+use draw::{Line, LineLocation};
 use marks::Mark;
 use pagewright_arch::PteSlot;
 use pagewright_sim::explore::{RunEnd, ScheduleStep, StepAction, StopPoint};
 use pagewright_types::judge::{CachedEntry, CachedEntryKind};
-use pagewright_types::{Access, CpuId, IsaKind, Pfn, PhysAddr, VirtAddr};
+use pagewright_types::{CpuId, IsaKind, Pfn, PhysAddr, VirtAddr};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 
@@ -38,6 +39,16 @@ pub fn explain(attempt: &Attempt) -> String {
     let marks: Vec<Mark> = attempt.findings.iter().flat_map(marks::of).collect();
     marks.into_iter().for_each(|mark| merged.mark(mark));
     draw::draw(&merged.lines())
+}
+
+/// Says which step was missing for each finding of a run, in their order.
+///
+/// The run was recorded with [`RunDetail::Full`](crate::RunDetail::Full). `None` stands for a
+/// finding of the program itself, or of the results alone.
+pub fn missing_steps(attempt: &Attempt) -> Vec<Option<String>> {
+    let mut merged = Merged::new(attempt);
+    merged.merge(attempt);
+    attempt.findings.iter().map(|finding| merged.missing(finding)).collect()
 }
 
 /// A line, and what a mark finds it by.
@@ -51,6 +62,8 @@ struct MergedLine {
     origin: Origin,
     /// Whether it is drawn even if no finding refers to it.
     shown: bool,
+    /// The step of the schedule that it is.
+    action: Option<StepAction>,
 }
 
 /// How a line may be the source of a cached entry.
@@ -63,19 +76,25 @@ enum Origin {
     Fills(VirtAddr),
     /// An access faults.
     Faults,
+    /// The entry at this address is stored to.
+    Stores(PhysAddr),
     /// The entries from the first to the last address are cleared by pointer, in one step.
     Clears(PhysAddr, PhysAddr),
 }
 
+impl Origin {
+    /// Whether it is a part of the walk that has read an entry just before.
+    fn ends_walk(self) -> bool {
+        matches!(self, Self::Reads(..) | Self::Fills(_) | Self::Faults)
+    }
+}
+
 /// An access that has open, and was neither made nor refused yet.
-#[derive(Clone, Copy)]
 struct OpenAccess {
-    va: VirtAddr,
-    access: Access,
+    /// The line of its fault, if it faults.
+    line: Line,
     /// The index before which its fault is inserted, if it faults.
     place: usize,
-    /// The latest step of the access.
-    at: u32,
 }
 
 /// The lines of a run, in order.
@@ -89,6 +108,8 @@ struct Merged {
     faults: Vec<(usize, MergedLine)>,
     /// The latest step of the oracle.
     step: u64,
+    /// Where the code on each CPU has called the harness last.
+    locations: BTreeMap<CpuId, CodeLocation>,
 }
 
 impl Merged {
@@ -100,6 +121,7 @@ impl Merged {
             | JournalEvent::Access(_)
             | JournalEvent::Loaded { .. }
             | JournalEvent::KernelLoaded { .. }
+            | JournalEvent::Called(_)
             | JournalEvent::Note(_)
             | JournalEvent::Value(_) => None,
         });
@@ -110,6 +132,7 @@ impl Merged {
             open: BTreeMap::new(),
             faults: Vec::new(),
             step: 0,
+            locations: BTreeMap::new(),
         }
     }
 
@@ -142,14 +165,22 @@ impl Merged {
     }
 
     fn add(&mut self, line: Line, step: Option<u64>, origin: Origin, shown: bool) {
-        self.lines.push(MergedLine { line, step, by_then: self.step, origin, shown });
+        self.lines.push(MergedLine { line, step, by_then: self.step, origin, shown, action: None });
+    }
+
+    /// A line that says what `cpu` does in step `at`.
+    fn line(&self, at: u32, cpu: CpuId, text: String) -> Line {
+        let location = self.locations.get(&cpu).map(|code| LineLocation { code: code.clone(), near: false });
+        Line { at, cpu, text, why: Vec::new(), note: false, times: 1, location }
     }
 
     fn schedule_step(&mut self, step: &ScheduleStep) {
         self.follow_access(step);
         let Some(text) = words::step(self.isa, *step) else { return };
-        let line = Line { at: step.at, cpu: step.cpu, text, why: Vec::new(), note: false, times: 1 };
         let demanded = matches!(step.action, StepAction::Executed(_));
+        let line = self.line(step.at, step.cpu, text);
+        // Code does nothing else by itself.
+        let line = Line { location: line.location.filter(|_| demanded), ..line };
         let (origin, shown) = match step.action {
             StepAction::Executed(StopPoint::Walk(va, slot))
             | StepAction::SpeculativeWalk(StopPoint::Walk(va, slot)) => {
@@ -166,9 +197,12 @@ impl Merged {
             | StepAction::Delivered(_)
             | StepAction::SpeculationStarted(_)
             | StepAction::Evicted
-            | StepAction::Picked(_) => (Origin::Nothing, true),
+            | StepAction::Picked(_) => {
+                (stored_by(step.action).map_or(Origin::Nothing, |slot| Origin::Stores(slot.addr())), true)
+            }
         };
-        self.add(line, None, origin, shown);
+        let by_then = self.step;
+        self.lines.push(MergedLine { line, step: None, by_then, origin, shown, action: Some(step.action) });
     }
 
     /// Follows the accesses of a CPU: one that ends without having been made has faulted.
@@ -177,59 +211,55 @@ impl Merged {
         if let StopPoint::Walk(..) | StopPoint::Fill(..) | StopPoint::Choose(_) = point {
             let place = self.lines.len() + 1;
             if let Some(open) = self.open.get_mut(&step.cpu) {
-                (open.place, open.at) = (place, step.at);
+                (open.place, open.line.at) = (place, step.at);
             }
             return;
         }
         self.fault(step.cpu);
         if let StopPoint::Access(va, access) = point {
-            self.open.insert(step.cpu, OpenAccess { va, access, place: self.lines.len(), at: step.at });
+            let line = self.line(step.at, step.cpu, words::fault(va, access));
+            self.open.insert(step.cpu, OpenAccess { line, place: self.lines.len() });
         }
     }
 
     fn fault(&mut self, cpu: CpuId) {
-        let Some(OpenAccess { va, access, place, at }) = self.open.remove(&cpu) else { return };
-        let line = Line { at, cpu, text: words::fault(va, access), why: Vec::new(), note: false, times: 1 };
-        let merged = MergedLine { line, step: None, by_then: self.step, origin: Origin::Faults, shown: true };
+        let Some(OpenAccess { line, place }) = self.open.remove(&cpu) else { return };
+        let (by_then, origin) = (self.step, Origin::Faults);
+        let merged = MergedLine { line, step: None, by_then, origin, shown: true, action: None };
         self.faults.push((place, merged));
     }
 
     fn entry(&mut self, entry: &JournalEntry, shown: bool) {
         self.step = self.step.max(entry.oracle_step);
-        let text = words::event(&entry.event);
-        let (at, cpu, why) = (entry.schedule_step, entry.cpu, Vec::new());
+        let (at, cpu) = (entry.schedule_step, entry.cpu);
+        let line = self.line(at, cpu, words::event(&entry.event));
         match &entry.event {
+            JournalEvent::Called(location) => _ = self.locations.insert(cpu, location.clone()),
             JournalEvent::Value(_) => {
                 if let Some(last) = self.lines.iter_mut().rfind(|merged| merged.line.cpu == cpu) {
-                    last.line.text = format!("{} {text}", last.line.text);
+                    last.line.text = format!("{} {}", last.line.text, line.text);
                 }
             }
             JournalEvent::Note(_) => {
                 self.fault(cpu);
-                self.add(Line { at, cpu, text, why, note: true, times: 1 }, None, Origin::Nothing, shown);
+                self.add(Line { note: true, ..line }, None, Origin::Nothing, shown);
             }
             JournalEvent::Access(made) => {
                 self.open.remove(&cpu);
                 let origin = if made.cached { Origin::Nothing } else { Origin::Fills(made.va) };
-                self.add(Line { at, cpu, text, why, note: false, times: 1 }, Some(entry.oracle_step), origin, shown);
+                self.add(line, Some(entry.oracle_step), origin, shown);
             }
-            JournalEvent::PointerStore { at: slot, new: 0, reported: false, .. } => {
-                if !self.clears_next(cpu, at, *slot) {
-                    let origin = Origin::Clears(*slot, *slot);
-                    self.add(Line { at, cpu, text, why, note: false, times: 1 }, None, origin, shown);
+            JournalEvent::PointerStore { at: slot, new, reported, .. } => {
+                if *new == 0 && !reported && self.clears_next(cpu, at, *slot) {
+                    return;
                 }
-            }
-            JournalEvent::PointerStore { reported, .. } => {
-                let step = reported.then_some(entry.oracle_step);
-                self.add(Line { at, cpu, text, why, note: false, times: 1 }, step, Origin::Nothing, shown);
+                let is_trapped = |location: &LineLocation| matches!(location.code, CodeLocation::Instruction(_));
+                let location = line.location.map(|location| LineLocation { near: !is_trapped(&location), ..location });
+                let origin = if *new == 0 { Origin::Clears(*slot, *slot) } else { Origin::Stores(*slot) };
+                self.add(Line { location, ..line }, reported.then_some(entry.oracle_step), origin, shown);
             }
             JournalEvent::Fact(_) | JournalEvent::Loaded { .. } | JournalEvent::KernelLoaded { .. } => {
-                self.add(
-                    Line { at, cpu, text, why, note: false, times: 1 },
-                    Some(entry.oracle_step),
-                    Origin::Nothing,
-                    shown,
-                );
+                self.add(line, Some(entry.oracle_step), Origin::Nothing, shown);
             }
         }
     }
@@ -248,13 +278,12 @@ impl Merged {
     }
 
     fn mark(&mut self, mark: Mark) {
-        let (merged, why) = match mark {
-            Mark::Step(step, why) => (self.lines.iter_mut().find(|merged| merged.step == Some(step)), why),
-            Mark::Source { held, before, why } => {
-                let comes_from = |merged: &&mut MergedLine| merged.by_then <= before && merged.is_source(&held);
-                (self.lines.iter_mut().rfind(comes_from), why)
-            }
+        let (index, why) = match mark {
+            // What a store is reported for has no step of the oracle.
+            Mark::Step(step, why) => (self.line_of(step).or_else(|| self.last_store()), why),
+            Mark::Source { held, before, why } => (self.source(&held, before), why),
         };
+        let merged = index.map(|index| &mut self.lines[index]);
         if let Some(merged) = merged.filter(|merged| !merged.line.why.contains(&why)) {
             merged.line.why.push(why);
         }
@@ -280,8 +309,12 @@ impl Merged {
         {
             match lines.last_mut().filter(|last| last.cpu == line.cpu && last.why.is_empty()) {
                 // No other line is between the walk's read and the fill or access that it led to.
-                Some(before) if matches!(last, Origin::Reads(..)) && origin != Origin::Nothing => *before = line,
-                Some(before) if before.text == line.text && line.why.is_empty() => before.times += 1,
+                Some(before) if matches!(last, Origin::Reads(..)) && origin.ends_walk() => *before = line,
+                Some(before)
+                    if (&before.text, &before.location) == (&line.text, &line.location) && line.why.is_empty() =>
+                {
+                    before.times += 1;
+                }
                 Some(_) | None => lines.push(line),
             }
             last = origin;
@@ -309,7 +342,7 @@ impl MergedLine {
                 slot.table == table
             }
             (Origin::Fills(_), CachedEntryKind::Table { .. } | CachedEntryKind::Walk { .. }) => false,
-            (Origin::Nothing | Origin::Faults | Origin::Clears(..), _) => false,
+            (Origin::Nothing | Origin::Faults | Origin::Stores(_) | Origin::Clears(..), _) => false,
         }
     }
 }

@@ -190,5 +190,6 @@ pub(super) fn event(event: &JournalEvent) -> String {
         JournalEvent::Loaded { root, tag } => format!("loads root {root}, tag {tag}"),
         JournalEvent::Note(text) => text.clone(),
         JournalEvent::Value(value) => format!("= {value:#x}"),
+        JournalEvent::Called(location) => format!("calls at {location}"),
     }
 }
