@@ -176,6 +176,8 @@ pagewright_types::named_table! {
         RobustListForgotten = "robust-list-forgotten", "A thread that ends does not release the locks on its robust list.";
         SocketCycleKept = "socket-cycle-kept", "Sockets that only messages of each other hold stay for ever.";
         EdgeReportedAgain = "edge-reported-again", "An edge-triggered epoll reports an event again without a new one.";
+        DescriptorLimitIgnored = "descriptor-limit-ignored", "A process gets more descriptors than RLIMIT_NOFILE allows.";
+        MessagesSentAgain = "messages-sent-again", "A sendmmsg that has slept begins with its first message again.";
     }
 }
 

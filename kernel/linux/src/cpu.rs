@@ -166,7 +166,7 @@ fn resume(thread: &mut Thread) -> Result<(), CallStop> {
     }
     match resume {
         Resume::Return(value) => {
-            (thread.deadline, thread.bytes_moved) = (None, 0);
+            (thread.deadline, thread.bytes_moved, thread.messages) = (None, 0, None);
             thread.context.set_syscall_result(value);
             Ok(())
         }
@@ -174,6 +174,11 @@ fn resume(thread: &mut Thread) -> Result<(), CallStop> {
         // signal handler first, which makes other calls.
         Resume::Again => serve_call(thread),
         Resume::Interrupted { restarts } => {
+            let moved = thread.bytes_moved > 0;
+            if let Some(messages) = thread.messages.as_mut().filter(|messages| moved || messages.moved > 0) {
+                messages.is_interrupted = true;
+                return serve_call(thread);
+            }
             if thread.bytes_moved > 0 {
                 // Bytes are moved once, so the call returns their count.
                 thread.context.set_syscall_result(core::mem::take(&mut thread.bytes_moved) as u64);
@@ -181,7 +186,7 @@ fn resume(thread: &mut Thread) -> Result<(), CallStop> {
                 return Ok(());
             }
             if signal::interrupt_call(thread, restarts) {
-                thread.opening = None;
+                (thread.opening, thread.messages) = (None, None);
                 Ok(())
             } else {
                 serve_call(thread)
@@ -204,7 +209,7 @@ fn serve_call(thread: &mut Thread) -> Result<(), CallStop> {
         }
         Err(stop @ (CallStop::Sleep { .. } | CallStop::Exit(_) | CallStop::ExitProcess(_))) => return Err(stop),
     }
-    (thread.deadline, thread.bytes_moved, thread.opening) = (None, 0, None);
+    (thread.deadline, thread.bytes_moved, thread.messages, thread.opening) = (None, 0, None, None);
     Ok(())
 }
 

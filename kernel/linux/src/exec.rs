@@ -6,10 +6,11 @@
 //! Not guaranteed: executable stacks, address-space randomisation: addresses are those of Linux
 //! without it.
 
+use crate::archive::ArchiveFile;
 use crate::credentials::{Credentials, FileAccess};
 use crate::errno::Errno;
 use crate::file::{DescriptorTable, FsContext};
-use crate::inode::{ArchiveFile, Inode, InodeKind};
+use crate::inode::{Inode, InodeKind};
 use crate::limits::ProcessLimits;
 use crate::memory::{FileObject, SpaceHandle, mm};
 use crate::options::Options;
@@ -319,6 +320,7 @@ pub(crate) fn start_init(options: &Options) {
         set_child_tid: VirtAddr::ZERO,
         call: (0, 0),
         bytes_moved: 0,
+        messages: None,
         opening: None,
         resume: None,
         deadline: None,

@@ -21,8 +21,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use linux_raw_sys::general as linux;
 use spin::Mutex;
 
-/// The number of descriptors that a process may have.
-pub(crate) const LIMIT: usize = 1024;
+/// The most descriptors that `RLIMIT_NOFILE` may allow a process (`sysctl_nr_open`).
+pub(crate) const NR_OPEN: u64 = 1 << 20;
 
 /// The object behind an open file.
 pub(crate) enum OpenTarget {
@@ -175,15 +175,10 @@ fn index(number: u64) -> usize {
 /// descriptor is dropped only while no table is locked.
 pub(crate) struct DescriptorTable {
     slots: Vec<Option<Descriptor>>,
+    /// No slot below is free (`next_fd`).
+    lowest: usize,
     /// Its number as the owner of POSIX locks.
     owner: u64,
-}
-
-impl Clone for DescriptorTable {
-    /// The table of a child, which owns no locks.
-    fn clone(&self) -> Self {
-        Self { slots: self.slots.clone(), owner: file_lock::new_owner() }
-    }
 }
 
 impl Drop for DescriptorTable {
@@ -202,7 +197,18 @@ impl DescriptorTable {
         let output = OpenFile::new(node("/dev/console", InodeKind::Console), linux::O_WRONLY);
         let all = [input, output.clone(), output];
         let slots = all.into_iter().map(|open| Some(Descriptor { open, close_on_exec: false })).collect();
-        Self { slots, owner: file_lock::new_owner() }
+        Self { slots, lowest: 0, owner: file_lock::new_owner() }
+    }
+
+    /// The table of a child, which owns no locks (`dup_fd`).
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(crate) fn try_clone(&self) -> Result<Self, Errno> {
+        let mut slots = Vec::new();
+        slots.try_reserve_exact(self.slots.len())?;
+        slots.extend_from_slice(&self.slots);
+        Ok(Self { slots, lowest: self.lowest, owner: file_lock::new_owner() })
     }
 
     /// Its number as the owner of POSIX locks.
@@ -220,11 +226,25 @@ impl DescriptorTable {
 
     /// Adds a descriptor at the lowest free number from `least` on, and returns the number.
     ///
-    /// The caller keeps `open` until the table is unlocked.
-    pub(crate) fn add(&mut self, open: &Arc<OpenFile>, close_on_exec: bool, least: u64) -> Result<u64, Errno> {
-        let number = (index(least)..).find(|number| self.slots.get(*number).is_none_or(Option::is_none));
-        let number = number.filter(|number| *number < LIMIT).ok_or(Errno::EMFILE)?;
-        self.put(number, open, close_on_exec);
+    /// Numbers are less than `limit` (`alloc_fd`). The caller keeps `open` until the table is
+    /// unlocked.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENOMEM`.
+    pub(crate) fn add(
+        &mut self,
+        open: &Arc<OpenFile>,
+        close_on_exec: bool,
+        least: u64,
+        limit: u64,
+    ) -> Result<u64, Errno> {
+        let start = index(least).max(self.lowest);
+        let number = (start..).find(|number| self.slots.get(*number).is_none_or(Option::is_none));
+        let number = number.filter(|number| (*number as u64) < limit).ok_or(Errno::EMFILE)?;
+        self.put(number, open, close_on_exec)?;
+        if start == self.lowest {
+            self.lowest = number + 1;
+        }
         Ok(number as u64)
     }
 
@@ -235,9 +255,21 @@ impl DescriptorTable {
     }
 
     /// Checks that a descriptor can be added.
-    pub(crate) fn check_free(&self) -> Result<(), Errno> {
-        let is_full = self.slots.len() >= LIMIT && self.slots.iter().all(Option::is_some);
-        if is_full { Err(Errno::EMFILE) } else { Ok(()) }
+    pub(crate) fn check_free(&self, limit: u64) -> Result<(), Errno> {
+        let limit = limit as usize;
+        let free = || self.slots.get(self.lowest..limit).is_none_or(|slots| slots.iter().any(Option::is_none));
+        if self.lowest < limit && free() { Ok(()) } else { Err(Errno::EMFILE) }
+    }
+
+    /// The limit of numbers for which there is room, as in Linux's table (`alloc_fdtable`).
+    pub(crate) fn room(&self) -> usize {
+        /// Linux begins with a word of bits, and grows by tables of at least 1 KiB.
+        const FIRST: usize = u64::BITS as usize;
+        const STEP: usize = 1024 / size_of::<usize>();
+        match self.slots.len() {
+            0..=FIRST => FIRST,
+            more => more.div_ceil(STEP).next_power_of_two() * STEP,
+        }
     }
 
     /// Puts a descriptor at a number, and returns the one that was there.
@@ -248,19 +280,26 @@ impl DescriptorTable {
         number: u64,
         open: &Arc<OpenFile>,
         close_on_exec: bool,
+        limit: u64,
     ) -> Result<Option<TakenDescriptor>, Errno> {
-        if index(number) >= LIMIT {
+        if index(number) as u64 >= limit {
             return Err(Errno::EBADF);
         }
-        Ok(self.put(index(number), open, close_on_exec))
+        self.put(index(number), open, close_on_exec)
     }
 
-    fn put(&mut self, number: usize, open: &Arc<OpenFile>, close_on_exec: bool) -> Option<TakenDescriptor> {
+    fn put(
+        &mut self,
+        number: usize,
+        open: &Arc<OpenFile>,
+        close_on_exec: bool,
+    ) -> Result<Option<TakenDescriptor>, Errno> {
         if self.slots.len() <= number {
+            self.slots.try_reserve(number + 1 - self.slots.len())?;
             self.slots.resize(number + 1, None);
         }
         let replaced = self.slots[number].replace(Descriptor { open: open.clone(), close_on_exec });
-        replaced.map(|old| TakenDescriptor { open: old.open, table: self.owner })
+        Ok(replaced.map(|old| TakenDescriptor { open: old.open, table: self.owner }))
     }
 
     /// Removes a descriptor.
@@ -268,12 +307,14 @@ impl DescriptorTable {
     /// The caller drops it after the table is unlocked.
     pub(crate) fn take(&mut self, number: u64) -> Result<TakenDescriptor, Errno> {
         let taken = self.slots.get_mut(index(number)).and_then(Option::take).ok_or(Errno::EBADF)?;
+        self.lowest = self.lowest.min(index(number));
         Ok(TakenDescriptor { open: taken.open, table: self.owner })
     }
 
     /// Removes the descriptors that `execve` closes.
     pub(crate) fn take_close_on_exec(&mut self) -> Vec<TakenDescriptor> {
         let table = self.owner;
+        self.lowest = 0;
         let closing = self.slots.iter_mut().filter(|slot| slot.as_ref().is_some_and(|open| open.close_on_exec));
         closing.filter_map(Option::take).map(|taken| TakenDescriptor { open: taken.open, table }).collect()
     }

@@ -1,14 +1,12 @@
 //! Inodes: files, directories, links and devices.
 //!
 //! A file that a program made is shared memory of the memory manager ([`HeldObject`], as in Linux's
-//! tmpfs): sparse, mappable, and swapped out if memory is short. A file of the initramfs
-//! ([`ArchiveFile`]) is read from the archive until it is mapped or changed, and then through its
-//! object, whose pages the memory manager reads from the archive. So `read`, `write` and mappings
-//! agree.
+//! tmpfs): sparse, mappable, and swapped out if memory is short. A file of the initramfs is an
+//! [`ArchiveFile`].
 //!
-//! Not guaranteed: that a page of a changed file of the initramfs leaves memory. Its writeback goes
-//! to kernel memory.
+//! Not guaranteed: times of accesses but the first after a change (`relatime`).
 
+use crate::archive::ArchiveFile;
 use crate::call;
 use crate::credentials::Credentials;
 use crate::errno::Errno;
@@ -21,8 +19,6 @@ use crate::socket::Socket;
 use crate::task::TaskId;
 use crate::timers::realtime_ns;
 use crate::zram::{self, ZramAttribute};
-use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -30,7 +26,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::general as linux;
 use pagewright_hal::console;
 use pagewright_mm::MmSetting;
-use pagewright_mm::file::{FileKind, FileOps};
 use pagewright_types::PAGE_SIZE;
 use spin::Mutex;
 
@@ -77,109 +72,6 @@ impl Drop for HeldObject {
     }
 }
 
-/// The contents of a file of the initramfs.
-struct ArchiveBytes {
-    archive: &'static [u8],
-    /// Pages that were written back.
-    written: BTreeMap<u64, Vec<u8>>,
-}
-
-impl ArchiveBytes {
-    /// The bytes of a page; fewer than a page at the end.
-    fn page(&self, index: u64) -> &[u8] {
-        if let Some(page) = self.written.get(&index) {
-            return page;
-        }
-        let rest = usize::try_from(index * PAGE_SIZE).ok().and_then(|start| self.archive.get(start..));
-        let rest = rest.unwrap_or_default();
-        &rest[..rest.len().min(PAGE_SIZE as usize)]
-    }
-
-    /// Removes the bytes from `size` on.
-    fn cut(&mut self, size: u64) {
-        self.archive = &self.archive[..self.archive.len().min(size as usize)];
-        let removed = self.written.split_off(&size.div_ceil(PAGE_SIZE));
-        drop(removed);
-    }
-}
-
-/// The pages of a file of the initramfs, as the memory manager reads and writes them back.
-#[derive(Clone)]
-struct ArchivePages(Arc<Mutex<ArchiveBytes>>);
-
-impl FileOps for ArchivePages {
-    fn is_resident(&self, _index: u64) -> bool {
-        true
-    }
-
-    fn read_page(&self, index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), pagewright_types::Errno> {
-        put(0, self.0.lock().page(index));
-        Ok(())
-    }
-
-    fn write_page(&self, index: u64, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), pagewright_types::Errno> {
-        let mut page = zeroes(PAGE_SIZE as usize).map_err(|_| pagewright_types::Errno::ENOMEM)?;
-        get(0, &mut page);
-        self.0.lock().written.insert(index, page);
-        Ok(())
-    }
-}
-
-/// A file of the initramfs.
-pub(crate) struct ArchiveFile {
-    pages: ArchivePages,
-    /// The object of a file that was ever mapped or changed.
-    object: Mutex<Option<HeldObject>>,
-}
-
-impl ArchiveFile {
-    pub(crate) fn new(archive: &'static [u8]) -> Self {
-        let bytes = ArchiveBytes { archive, written: BTreeMap::new() };
-        Self { pages: ArchivePages(Arc::new(Mutex::new(bytes))), object: Mutex::new(None) }
-    }
-
-    /// The object, if there is one.
-    fn known_object(&self) -> Option<pagewright_sync::Arc<FileObject>> {
-        self.object.lock().as_ref().map(|object| object.0.clone())
-    }
-
-    /// The bytes of a file that was never mapped or changed.
-    fn archive(&self) -> &'static [u8] {
-        self.pages.0.lock().archive
-    }
-
-    fn object(&self, path: &str) -> Result<pagewright_sync::Arc<FileObject>, Errno> {
-        let mut object = self.object.lock();
-        if let Some(object) = &*object {
-            return Ok(object.0.clone());
-        }
-        let kind = FileKind::File(Box::new(self.pages.clone()));
-        let made = mm().add_file(path, kind, self.archive().len() as u64)?;
-        *object = Some(HeldObject(made.clone()));
-        Ok(made)
-    }
-
-    /// Calls `look` with the first `len` bytes, without dirty pages after them.
-    fn look_at_start<T>(&self, len: u64, look: impl FnOnce(&[u8]) -> T) -> Result<T, Errno> {
-        let Some(object) = self.known_object() else {
-            let archive = self.archive();
-            return Ok(look(&archive[..archive.len().min(len as usize)]));
-        };
-        let len = len.min(object.size());
-        // A large program has many pages to search for dirty ones; its headers are in the first.
-        mm().write_back(&object, 0, len)?;
-        let mut start = zeroes(len as usize)?;
-        let bytes = self.pages.0.lock();
-        for (index, part) in start.chunks_mut(PAGE_SIZE as usize).enumerate() {
-            let page = bytes.page(index as u64);
-            let there = part.len().min(page.len());
-            part[..there].copy_from_slice(&page[..there]);
-        }
-        drop(bytes);
-        Ok(look(&start))
-    }
-}
-
 /// Permissions of programs that act for their owner or group (`S_ISUID`; `S_ISGID` with `S_IXGRP`).
 pub(crate) const SET_UID: u32 = 0o4000;
 pub(crate) const SET_GID: u32 = 0o2000;
@@ -193,6 +85,23 @@ pub(crate) struct Inode {
     path: Mutex<String>,
     pub(crate) kind: InodeKind,
     pub(crate) locks: Mutex<FileLocks>,
+    /// Its extended attributes, the latest first.
+    pub(crate) extended: Mutex<Vec<ExtendedAttribute>>,
+}
+
+/// An extended attribute (`struct simple_xattr`).
+pub(crate) struct ExtendedAttribute {
+    pub(crate) name: String,
+    pub(crate) value: Vec<u8>,
+}
+
+/// The file systems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileSystem {
+    /// That of the tree, and of shared memory.
+    Tmpfs,
+    Proc,
+    Sysfs,
 }
 
 /// The attributes that calls change.
@@ -223,6 +132,7 @@ impl Inode {
             path: Mutex::new(path.to_string()),
             kind,
             locks: Mutex::new(FileLocks::default()),
+            extended: Mutex::new(Vec::new()),
         })
     }
 
@@ -234,6 +144,19 @@ impl Inode {
     /// Records that another path leads to it.
     pub(crate) fn set_path(&self, path: &str) {
         *self.path.lock() = path.to_string();
+    }
+
+    /// The file system that it is in.
+    pub(crate) fn file_system(&self) -> FileSystem {
+        let path = self.path.lock();
+        let is_below = |root| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        if is_below("/proc") {
+            FileSystem::Proc
+        } else if is_below("/sys") {
+            FileSystem::Sysfs
+        } else {
+            FileSystem::Tmpfs
+        }
     }
 
     /// Its attributes.
@@ -440,7 +363,7 @@ impl Inode {
         mm().truncate(&object, size)?;
         self.note_modified();
         if let InodeKind::Archive(file) = &self.kind {
-            file.pages.0.lock().cut(size);
+            file.cut(size);
         }
         Ok(())
     }

@@ -42,6 +42,7 @@
 
 extern crate alloc;
 
+mod archive;
 mod call;
 mod cpu;
 mod credentials;

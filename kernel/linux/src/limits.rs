@@ -1,9 +1,9 @@
 //! The limits of a process (`setrlimit(2)`), by Linux's numbers.
 //!
-//! The memory manager enforces those about memory; each address space gets a copy. The others are
-//! stored and returned.
+//! The memory manager enforces those about memory; each address space gets a copy. Of the others,
+//! `RLIMIT_NOFILE` and `RLIMIT_RTPRIO` are enforced here, and the rest is stored and returned.
 //!
-//! Not guaranteed: enforcement of the others.
+//! Not guaranteed: enforcement of the rest.
 
 use crate::errno::Errno;
 use crate::file;
@@ -12,6 +12,9 @@ pub(crate) use pagewright_mm::space::Rlimit;
 use pagewright_mm::space::{Privileges, Resource, Rlimits as SpaceLimits};
 
 const NONE: u64 = SpaceLimits::INFINITY;
+/// The limits of descriptors of the first process (`INR_OPEN_CUR`, `INR_OPEN_MAX`).
+const OPEN_SOFT: u64 = 1024;
+const OPEN_HARD: u64 = 4096;
 
 /// All limits of a process.
 ///
@@ -28,7 +31,7 @@ impl ProcessLimits {
         }
         let mut set = |number: u32, soft, hard| all[number as usize] = Rlimit { soft, hard };
         set(linux::RLIMIT_CORE, 0, NONE);
-        set(linux::RLIMIT_NOFILE, file::LIMIT as u64, file::LIMIT as u64);
+        set(linux::RLIMIT_NOFILE, OPEN_SOFT, OPEN_HARD);
         set(linux::RLIMIT_NICE, 0, 0);
         set(linux::RLIMIT_RTPRIO, 0, 0);
         Self(all)
@@ -47,7 +50,7 @@ impl ProcessLimits {
         if limit.soft > limit.hard {
             return Err(Errno::EINVAL);
         }
-        if number == linux::RLIMIT_NOFILE && limit.hard > file::LIMIT as u64 {
+        if number == linux::RLIMIT_NOFILE && limit.hard > file::NR_OPEN {
             return Err(Errno::EPERM);
         }
         if limit.hard > known.hard && !privileged {
@@ -55,6 +58,11 @@ impl ProcessLimits {
         }
         *known = limit;
         Ok(())
+    }
+
+    /// The limit of descriptors: each number is less.
+    pub(crate) fn descriptors(&self) -> u64 {
+        self.0[linux::RLIMIT_NOFILE as usize].soft
     }
 
     /// The highest real-time priority without `CAP_SYS_NICE`.

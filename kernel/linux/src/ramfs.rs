@@ -6,9 +6,10 @@
 //! Calls check the permissions of every directory on a path, also of those above the working
 //! directory, which Linux does not.
 
+use crate::archive::ArchiveFile;
 use crate::credentials::{Credentials, FileAccess};
 use crate::errno::Errno;
-use crate::inode::{ArchiveFile, HeldObject, Inode, InodeAttributes, InodeKind};
+use crate::inode::{HeldObject, Inode, InodeAttributes, InodeKind};
 use crate::memory::mm;
 use crate::zram::ZramAttribute;
 use alloc::collections::BTreeMap;

@@ -180,6 +180,8 @@ pub(crate) struct Thread {
     pub(crate) call: (u64, u64),
     /// Bytes that the current call moved before it slept.
     pub(crate) bytes_moved: usize,
+    /// What `sendmmsg` or `recvmmsg` did before it slept.
+    pub(crate) messages: Option<MessageProgress>,
     /// The end of a FIFO that waits in `open` for the other one, and that one's opens before.
     pub(crate) opening: Option<(PipeEnd, u64)>,
     /// How it continues after it slept.
@@ -198,10 +200,38 @@ impl Thread {
         Ok(self.files.lock().get(number)?.open.clone())
     }
 
+    /// The limit of descriptors of its process (`RLIMIT_NOFILE`).
+    pub(crate) fn descriptor_limit(&self) -> u64 {
+        // INV-KERNEL-DESCRIPTORS: every call that makes a descriptor asks here.
+        plant!(DescriptorLimitIgnored; crate::file::NR_OPEN, scheduler().process(self.process).limits.descriptors())
+    }
+
+    /// Adds a descriptor at the lowest free number, and returns the number.
+    ///
+    /// The scheduler is not locked.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENOMEM`.
+    pub(crate) fn add_descriptor(&self, open: &Arc<OpenFile>, close_on_exec: bool) -> Result<u64, Errno> {
+        let limit = self.descriptor_limit();
+        self.files.lock().add(open, close_on_exec, 0, limit)
+    }
+
     /// The deadline of the current call, which waits for at most `timeout` ns after its first try.
     pub(crate) fn deadline_within(&self, timeout: Option<u64>, now: u64) -> Option<u64> {
         self.deadline.or(timeout.map(|timeout| now.saturating_add(timeout)))
     }
+}
+
+/// What a call that moves several messages has done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MessageProgress {
+    /// The messages that were moved.
+    pub(crate) moved: u64,
+    /// When a call with a timeout moves its last message, in ns since boot.
+    pub(crate) last: Option<u64>,
+    /// A signal is pending, so the call waits no more.
+    pub(crate) is_interrupted: bool,
 }
 
 struct Sleeper {

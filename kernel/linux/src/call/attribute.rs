@@ -1,11 +1,11 @@
 //! Calls that change the attributes of files: modes, owners, times; and `statfs`.
 
-use super::path::path_at;
+use super::path::{self, path_at};
 use super::{Arguments, address};
 use crate::credentials::{Credentials, FileAccess};
 use crate::errno::Errno;
 use crate::file::OpenTarget;
-use crate::inode::{GROUP_EXECUTES, Inode, SET_GID, SET_UID};
+use crate::inode::{FileSystem, GROUP_EXECUTES, Inode, SET_GID, SET_UID};
 use crate::memory::mm;
 use crate::ramfs;
 use crate::task::{SyscallResult, Thread};
@@ -151,17 +151,25 @@ pub(super) fn set_times(
 
 /// `statfs`.
 pub(super) fn statfs(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    ramfs::find(&path_at(thread, linux::AT_FDCWD as u64, address(a[0]))?, true, &thread.credentials)?;
-    write_statfs(thread, linux::TMPFS_MAGIC, address(a[1]))
+    let node = path::find(thread, &path_at(thread, linux::AT_FDCWD as u64, address(a[0]))?, true)?;
+    write_statfs(thread, magic(&node), address(a[1]))
+}
+
+/// The number of the file system that an inode is in.
+fn magic(node: &Inode) -> u32 {
+    match node.file_system() {
+        FileSystem::Tmpfs => linux::TMPFS_MAGIC,
+        FileSystem::Proc => linux::PROC_SUPER_MAGIC,
+        FileSystem::Sysfs => linux::SYSFS_MAGIC,
+    }
 }
 
 /// `fstatfs`.
 pub(super) fn fstatfs(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
     let magic = match &open.target {
-        OpenTarget::Inode(_) => linux::TMPFS_MAGIC,
-        OpenTarget::Pipe(end) if end.fifo().is_some() => linux::TMPFS_MAGIC,
-        OpenTarget::Pipe(_) => linux::PIPEFS_MAGIC,
+        OpenTarget::Inode(node) => magic(node),
+        OpenTarget::Pipe(end) => end.fifo().map_or(linux::PIPEFS_MAGIC, |node| magic(node)),
         OpenTarget::Socket(_) => linux::SOCKFS_MAGIC,
         OpenTarget::Process(_) | OpenTarget::Event(_) | OpenTarget::Epoll(_) => linux::ANON_INODE_FS_MAGIC,
     };

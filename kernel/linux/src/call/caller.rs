@@ -68,8 +68,7 @@ impl CallingProcess<Machine> for Thread {
         let mode = if flags.contains(MemfdFlags::NOEXEC_SEAL) { NOT_EXECUTABLE } else { EXECUTABLE };
         let node = Inode::new(object.name(), mode, InodeKind::Shmem(HeldObject(object.clone())));
         let open = OpenFile::new(OpenTarget::Inode(node), linux::O_RDWR);
-        let added = self.files.lock().add(&open, flags.contains(MemfdFlags::CLOEXEC), 0);
-        Ok(added? as u32)
+        Ok(self.add_descriptor(&open, flags.contains(MemfdFlags::CLOEXEC))? as u32)
     }
 
     fn limit(&self, pid: u32, resource: u32, new: Option<Rlimit>) -> Result<Rlimit, Errno> {

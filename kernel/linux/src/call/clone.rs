@@ -149,6 +149,12 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
         context.set_thread_pointer_unloaded(request.tls);
     }
     let actions = actions(thread, request);
+    let files = if has(request, linux::CLONE_FILES) {
+        thread.files.clone()
+    } else {
+        let copied = thread.files.lock().try_clone()?;
+        Arc::new(Mutex::new(copied))
+    };
     let handle = Arc::new(scheduler().choose_id(number)?);
     let id = *handle;
     let pidfd = open_pidfd(thread, request, &handle)?;
@@ -162,7 +168,6 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
     if has(request, linux::CLONE_PARENT_SETTID) {
         let _ = thread.space.write_u32(request.parent_tid, id.0);
     }
-    let files = shared(&thread.files, has(request, linux::CLONE_FILES));
     if !has(request, linux::CLONE_THREAD) {
         scheduler().process(process).files = Arc::downgrade(&files);
     }
@@ -186,6 +191,7 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
         set_child_tid: child_tid(linux::CLONE_CHILD_SETTID),
         call: (0, 0),
         bytes_moved: 0,
+        messages: None,
         opening: None,
         resume: None,
         deadline: None,
@@ -208,8 +214,7 @@ fn open_pidfd(thread: &Thread, request: &CloneRequest, handle: &Arc<TaskId>) -> 
         return Ok(None);
     }
     let open = OpenFile::new(OpenTarget::Process(handle.clone()), linux::O_RDWR);
-    let added = thread.files.lock().add(&open, true, 0);
-    let number = added?;
+    let number = thread.add_descriptor(&open, true)?;
     if let Err(error) = thread.space.write_u32(request.pidfd, number as u32) {
         close_pidfd(thread, Some(number));
         return Err(error);

@@ -3,7 +3,7 @@
 use super::{Arguments, address, lock, memory};
 use crate::errno::Errno;
 use crate::file::{OpenFile, OpenTarget};
-use crate::inode::InodeKind;
+use crate::inode::{FileSystem, Inode, InodeKind};
 use crate::pipe;
 use crate::task::{CallStop, SyscallResult, Thread};
 use crate::zram;
@@ -41,8 +41,7 @@ pub(super) fn close(thread: &mut Thread, a: Arguments) -> SyscallResult {
 
 pub(super) fn dup(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
-    let added = thread.files.lock().add(&open, false, 0);
-    Ok(added?)
+    Ok(thread.add_descriptor(&open, false)?)
 }
 
 pub(super) fn dup3(thread: &mut Thread, a: Arguments) -> SyscallResult {
@@ -84,17 +83,25 @@ pub(super) fn readahead(thread: &mut Thread, a: Arguments) -> SyscallResult {
     if is_file { Ok(0) } else { Err(Errno::EINVAL.into()) }
 }
 
-/// `fsync`, `fdatasync`: there is no durable storage.
+/// `fsync`, `fdatasync`: there is no durable storage (`noop_fsync`).
+///
+/// `EINVAL` if the file system has no such operation (`vfs_fsync_range`).
 pub(super) fn fsync(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    thread.open_file(a[0])?;
-    Ok(0)
+    let open = thread.open_file(a[0])?;
+    let syncs = |node: &Arc<Inode>| match node.file_system() {
+        FileSystem::Tmpfs => node.is_file() || node.is_directory() || matches!(node.kind, InodeKind::Zram),
+        FileSystem::Sysfs => !node.is_directory(),
+        FileSystem::Proc => false,
+    };
+    if open.seekable().is_some_and(syncs) { Ok(0) } else { Err(Errno::EINVAL.into()) }
 }
 
 /// `dup2` and `dup3` with two different numbers.
 pub(super) fn duplicate_to(thread: &Thread, from: u64, to: u64, flags: u32) -> SyscallResult {
     let open = thread.open_file(from)?;
     let close_on_exec = flags & linux::O_CLOEXEC != 0;
-    let replaced = thread.files.lock().set(to, &open, close_on_exec);
+    let limit = thread.descriptor_limit();
+    let replaced = thread.files.lock().set(to, &open, close_on_exec, limit);
     drop(replaced?);
     Ok(to)
 }
@@ -117,7 +124,7 @@ pub(super) fn add_two(thread: &Thread, opens: &[Arc<OpenFile>; 2], close_on_exec
     let mut numbers = Vec::new();
     let mut made = Ok(());
     for open in opens {
-        match thread.files.lock().add(open, close_on_exec, 0) {
+        match thread.add_descriptor(open, close_on_exec) {
             Ok(number) => numbers.push(number),
             Err(error) => made = Err(error),
         }
@@ -140,14 +147,15 @@ pub(super) fn fcntl(thread: &mut Thread, a: Arguments) -> SyscallResult {
     if let Some(result) = lock::fcntl(thread, &open, a) {
         return result;
     }
+    let limit = thread.descriptor_limit();
     let mut files = thread.files.lock();
     let descriptor = files.get_mut(a[0])?;
     match a[1] as u32 {
         command @ (linux::F_DUPFD | linux::F_DUPFD_CLOEXEC) => {
-            if a[2] as usize >= crate::file::LIMIT {
+            if a[2] >= limit {
                 return Err(Errno::EINVAL.into());
             }
-            Ok(files.add(&open, command == linux::F_DUPFD_CLOEXEC, a[2])?)
+            Ok(files.add(&open, command == linux::F_DUPFD_CLOEXEC, a[2], limit)?)
         }
         linux::F_GETFD => Ok(u64::from(descriptor.close_on_exec)),
         linux::F_SETFD => {

@@ -35,8 +35,7 @@ pub(super) fn epoll_create1(thread: &mut Thread, a: Arguments) -> SyscallResult 
     let target = OpenTarget::Epoll(Epoll::new(thread.credentials.user.effective));
     let open = OpenFile::new(target, linux::O_RDWR);
     Epoll::register(&open);
-    let added = thread.files.lock().add(&open, flags & linux::EPOLL_CLOEXEC != 0, 0);
-    Ok(added?)
+    Ok(thread.add_descriptor(&open, flags & linux::EPOLL_CLOEXEC != 0)?)
 }
 
 /// `epoll_ctl` (`do_epoll_ctl`).

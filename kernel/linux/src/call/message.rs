@@ -1,6 +1,6 @@
 //! Messages of sockets: `sendmsg`, `recvmsg` and the calls in terms of them; `read` and `write`.
 //!
-//! Not guaranteed: `MSG_OOB`, `MSG_ERRQUEUE`, `sendmmsg`, `recvmmsg`.
+//! Not guaranteed: `MSG_OOB`, `MSG_ERRQUEUE`.
 
 use super::socket::{SocketAddress, wait_for_change, write_address};
 use super::transfer::{Parts, TRANSFER_MAX, after, gather, scatter, vectors};
@@ -19,7 +19,7 @@ use linux_raw_sys::general as linux;
 use linux_raw_sys::net;
 
 /// The size of `struct msghdr`, and the offsets of its fields.
-const HEADER: usize = 56;
+pub(super) const HEADER: usize = 56;
 const NAME_LEN: usize = 8;
 const CONTROL: usize = 32;
 const CONTROL_LEN: usize = 40;
@@ -216,8 +216,7 @@ impl Control {
         if self.files.len() + numbers.len() > FILES_MAX {
             return Err(Errno::EINVAL);
         }
-        let limit = scheduler().process(thread.process).limits.get(linux::RLIMIT_NOFILE)?.soft;
-        user::check_in_flight(&thread.credentials, limit)?;
+        user::check_in_flight(&thread.credentials, thread.descriptor_limit())?;
         self.files.try_reserve(numbers.len())?;
         for number in numbers {
             let number = u64::try_from(number).map_err(|_| Errno::EBADF)?;
@@ -458,11 +457,7 @@ impl ControlWriter<'_> {
         let most = self.room.saturating_sub(CONTROL_HEADER) / 4;
         let mut put = 0;
         for open in files.iter().take(most) {
-            let number = {
-                let added = self.thread.files.lock().add(open, close_on_exec, 0);
-                added
-            };
-            let Ok(number) = number else { break };
+            let Ok(number) = self.thread.add_descriptor(open, close_on_exec) else { break };
             let there = self.at.wrapping_add((CONTROL_HEADER + put * 4) as u64);
             if self.thread.space.write_u32(address(there), number as u32).is_err() {
                 let taken = self.thread.files.lock().take(number);

@@ -19,6 +19,7 @@ mod link;
 mod lock;
 mod memory;
 mod message;
+mod messages;
 mod path;
 mod pidfd;
 mod poll;
@@ -36,6 +37,7 @@ mod time;
 mod timer;
 mod transfer;
 mod wait;
+mod xattr;
 
 pub(crate) use information::{RELEASE, random};
 pub(crate) use lock::{release_of_file, release_of_table};

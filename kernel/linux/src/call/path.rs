@@ -166,8 +166,7 @@ fn add(thread: &Thread, target: OpenTarget, flags: u32) -> SyscallResult {
     let kept = linux::O_ACCMODE | linux::O_APPEND | linux::O_NONBLOCK;
     let open = OpenFile::new(target, flags & kept);
     let close_on_exec = flags & linux::O_CLOEXEC != 0;
-    let added = thread.files.lock().add(&open, close_on_exec, 0);
-    Ok(added?)
+    Ok(thread.add_descriptor(&open, close_on_exec)?)
 }
 
 /// Opens an end of a FIFO, and waits for the other one (`fifo_open`).

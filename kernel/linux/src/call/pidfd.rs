@@ -40,6 +40,5 @@ pub(super) fn open(thread: &mut Thread, a: Arguments) -> SyscallResult {
     }
     let handle = scheduler().processes.get(&TaskId(a[0] as u32)).map(|process| process.handle.clone());
     let open = OpenFile::new(OpenTarget::Process(handle.ok_or(Errno::ESRCH)?), linux::O_RDWR);
-    let added = thread.files.lock().add(&open, true, 0);
-    Ok(added?)
+    Ok(thread.add_descriptor(&open, true)?)
 }

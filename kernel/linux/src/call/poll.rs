@@ -4,7 +4,7 @@ use super::time::{read_timeout, write_time};
 use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::event::EventCounter;
-use crate::file::{LIMIT, OpenFile, OpenTarget};
+use crate::file::{OpenFile, OpenTarget};
 use crate::ready;
 use crate::signal::SignalSet;
 use crate::task::{CallStop, Scheduler, SyscallResult, Thread, WaitReason, scheduler};
@@ -52,7 +52,7 @@ fn sleeps(answer: &SyscallResult) -> bool {
 
 /// Waits for at most `timeout` ns, or without a limit.
 pub(super) fn poll(thread: &mut Thread, descriptors: VirtAddr, count: u64, timeout: Option<u64>) -> SyscallResult {
-    if count as usize > LIMIT {
+    if count > thread.descriptor_limit() {
         return Err(Errno::EINVAL.into());
     }
     let mut bytes = thread.space.read_vec(descriptors, count as usize * 8)?;
@@ -146,7 +146,7 @@ pub(super) fn select_with_timeval(thread: &mut Thread, a: Arguments) -> SyscallR
 
 /// Waits until a descriptor of three sets is ready (`do_select`).
 fn select(thread: &mut Thread, a: Arguments, timeout: Option<u64>) -> SyscallResult {
-    let count = usize::try_from(a[0] as i32).map_err(|_| Errno::EINVAL)?.min(LIMIT);
+    let count = usize::try_from(a[0] as i32).map_err(|_| Errno::EINVAL)?.min(thread.files.lock().room());
     let len = count.div_ceil(64) * 8;
     let mut sets: [Vec<u8>; 3] = Default::default();
     for (set, at) in sets.iter_mut().zip(&a[1..4]) {
@@ -193,6 +193,5 @@ pub(super) fn eventfd2(thread: &mut Thread, a: Arguments) -> SyscallResult {
     }
     let counter = EventCounter::new(u64::from(a[0] as u32), flags & linux::EFD_SEMAPHORE != 0);
     let open = OpenFile::new(OpenTarget::Event(counter), linux::O_RDWR | flags & linux::EFD_NONBLOCK);
-    let added = thread.files.lock().add(&open, flags & linux::EFD_CLOEXEC != 0, 0);
-    Ok(added?)
+    Ok(thread.add_descriptor(&open, flags & linux::EFD_CLOEXEC != 0)?)
 }

@@ -71,6 +71,9 @@ fn replace(thread: &mut Thread, a: Arguments) -> SyscallResult {
     };
     exec::check(&request, &thread.credentials)?;
     de_thread(thread)?;
+    // A table that another process shares is copied (`unshare_files`).
+    let is_shared = Arc::strong_count(&thread.files) > 1;
+    let unshared = if is_shared { Some(thread.files.lock().try_clone()?) } else { None };
     let limits = scheduler().process(thread.process).limits.clone();
     let image = match exec::load(&request, &limits, &thread.credentials) {
         Ok(image) => image,
@@ -88,9 +91,7 @@ fn replace(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let actions = thread.actions.lock().for_new_program(image.trampoline);
     thread.actions = Arc::new(Mutex::new(actions));
     thread.signal_stack = (0, 0);
-    // A table that another process shares is copied (`unshare_files`).
-    if Arc::strong_count(&thread.files) > 1 {
-        let files = thread.files.lock().clone();
+    if let Some(files) = unshared {
         thread.files = Arc::new(Mutex::new(files));
     }
     let closed = thread.files.lock().take_close_on_exec();

@@ -108,7 +108,8 @@ pub(super) fn wait_for_change(
 ) -> SyscallResult {
     let now = pagewright_hal::time::now_ns();
     let deadline = thread.deadline_within(timeout, now);
-    if nonblocking || deadline.is_some_and(|deadline| deadline <= now) {
+    let is_interrupted = thread.messages.is_some_and(|messages| messages.is_interrupted);
+    if nonblocking || is_interrupted || deadline.is_some_and(|deadline| deadline <= now) {
         return if thread.bytes_moved > 0 { Ok(thread.bytes_moved as u64) } else { Err(Errno::EAGAIN.into()) };
     }
     thread.deadline = deadline;
@@ -146,8 +147,7 @@ fn open_file(socket: Arc<Socket>, flags: u32) -> Arc<OpenFile> {
 
 /// Adds a descriptor for a socket.
 fn add(thread: &Thread, open: &Arc<OpenFile>, flags: u32) -> Result<u64, Errno> {
-    let added = thread.files.lock().add(open, flags & linux::O_CLOEXEC != 0, 0);
-    added
+    thread.add_descriptor(open, flags & linux::O_CLOEXEC != 0)
 }
 
 /// `socket`.
@@ -213,7 +213,8 @@ pub(super) fn accept4(thread: &mut Thread, a: Arguments) -> SyscallResult {
     if !socket.is_connection() {
         return Err(Errno::EOPNOTSUPP.into());
     }
-    thread.files.lock().check_free()?;
+    let limit = thread.descriptor_limit();
+    thread.files.lock().check_free(limit)?;
     let accepted = {
         let mut scheduler = scheduler();
         match socket.accept(&mut scheduler)? {

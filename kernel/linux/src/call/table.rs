@@ -7,8 +7,9 @@
 #[cfg(target_arch = "x86_64")]
 use super::legacy;
 use super::{
-    Arguments, attribute, clone, credential, descriptor, epoll, futex, information, link, lock, memory, message, path,
-    pidfd, poll, process, schedule, shm, signal, socket, socket_option, splice, stat, time, timer, transfer, wait,
+    Arguments, attribute, clone, credential, descriptor, epoll, futex, information, link, lock, memory, message,
+    messages, path, pidfd, poll, process, schedule, shm, signal, socket, socket_option, splice, stat, time, timer,
+    transfer, wait, xattr,
 };
 use crate::errno::Errno;
 use crate::report;
@@ -63,6 +64,18 @@ const HANDLERS: &[(Sysno, Handler)] = &[
     (Sysno::utimensat, attribute::utimensat),
     (Sysno::statfs, attribute::statfs),
     (Sysno::fstatfs, attribute::fstatfs),
+    (Sysno::getxattr, xattr::getxattr),
+    (Sysno::lgetxattr, xattr::lgetxattr),
+    (Sysno::fgetxattr, xattr::fgetxattr),
+    (Sysno::setxattr, xattr::setxattr),
+    (Sysno::lsetxattr, xattr::lsetxattr),
+    (Sysno::fsetxattr, xattr::fsetxattr),
+    (Sysno::listxattr, xattr::listxattr),
+    (Sysno::llistxattr, xattr::llistxattr),
+    (Sysno::flistxattr, xattr::flistxattr),
+    (Sysno::removexattr, xattr::removexattr),
+    (Sysno::lremovexattr, xattr::lremovexattr),
+    (Sysno::fremovexattr, xattr::fremovexattr),
     (Sysno::linkat, link::linkat),
     (Sysno::renameat, |thread, a| link::renameat2(thread, [a[0], a[1], a[2], a[3], 0, 0])),
     (Sysno::renameat2, link::renameat2),
@@ -94,6 +107,8 @@ const HANDLERS: &[(Sysno, Handler)] = &[
     (Sysno::recvfrom, message::recvfrom),
     (Sysno::sendmsg, message::sendmsg),
     (Sysno::recvmsg, message::recvmsg),
+    (Sysno::sendmmsg, messages::sendmmsg),
+    (Sysno::recvmmsg, messages::recvmmsg),
     (Sysno::setsockopt, socket_option::setsockopt),
     (Sysno::getsockopt, socket_option::getsockopt),
     (Sysno::vmsplice, splice::vmsplice),
@@ -201,6 +216,7 @@ const CREATING: &[Sysno] = &[
     Sysno::accept,
     Sysno::accept4,
     Sysno::sendmsg,
+    Sysno::sendmmsg,
     Sysno::shmget,
     Sysno::memfd_create,
     Sysno::pidfd_open,
