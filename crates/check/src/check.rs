@@ -12,7 +12,7 @@ use crate::testbench::{Attempt, RunDetail, Testbench};
 use crate::trapping::{MapMemory, build_number};
 use pagewright_arch::{Effects, Isa};
 use pagewright_sim::config::parse;
-use pagewright_sim::explore::{self, Chooser, ExploreSettings, ReplayToken};
+use pagewright_sim::explore::{self, Chooser, ExploreSettings, ProgramPart, ReplayToken};
 use pagewright_sim::{MachineConfig, PointerStores};
 use pagewright_types::{CpuId, PageRange};
 use std::marker::PhantomData;
@@ -264,16 +264,23 @@ impl<I: Isa> Check<I> {
         let bench = Testbench::new(self.config.clone()).unwrap_or_else(|error| panic!("{error}"));
         bench.journal().turn(detail == RunDetail::Full);
         bench.sim().watch_pointer_stores(self.pointer_stores);
-        let harness = Harness::<I>::new(bench);
+        let left_out = chooser.left_out().to_vec();
+        let harness = Harness::<I>::new(bench, left_out.clone());
         self.map_memory.into_iter().for_each(|map| harness.map_twice(map));
         let _entered = Entered::new(&harness);
         let sim = harness.sim();
         let programs = sim.run_on(CpuId::new(0), || setup(&harness));
         // The set-up has no races: its broadcast invalidations complete before the programs start.
         harness.cpus().for_each(|cpu| sim.run_on(cpu.id(), || sim.complete()));
+        let parts = (0..programs.len()).map(|cpu| ProgramPart::Program(CpuId::new(cpu as u16))).collect::<Vec<_>>();
         let programs = programs.into_iter().zip(harness.cpus());
-        let programs = programs.map(|(program, cpu)| Box::new(move || program(&cpu)) as explore::CoroutineBody);
+        let programs = programs.map(|(program, cpu)| match left_out.contains(&ProgramPart::Program(cpu.id())) {
+            // A value of foreign code may panic when it is dropped: then that is the run's end.
+            true => Box::new(move || drop(program)) as explore::CoroutineBody,
+            false => Box::new(move || program(&cpu)),
+        });
         let report = harness.bench().run(&self.settings, programs.collect(), detail, chooser);
-        harness.bench().attempt(&self.settings, report)
+        let attempt = harness.bench().attempt(&self.settings, report);
+        Attempt { parts: parts.into_iter().chain(harness.operations()).collect(), ..attempt }
     }
 }

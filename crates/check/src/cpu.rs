@@ -108,6 +108,17 @@ impl<I: Isa> Cpu<I> {
         result
     }
 
+    /// Runs `body`, which the program can do without.
+    ///
+    /// When there is a finding, the check leaves out what the finding does not need, and says so
+    /// (INV-CHECK-CUT). So the rest of the program must be valid without it: an unmap can be an
+    /// operation, and a lock or a store that the next operation depends on cannot.
+    pub fn operation(&self, body: impl FnOnce(&Self)) {
+        if !self.harness.leaves_out_next(self.id) {
+            body(self);
+        }
+    }
+
     /// Declares that the current call reduces the rights in `range` to `left`.
     ///
     /// The range is in the address space that is loaded on this CPU; on arm64, in the upper half of

@@ -42,6 +42,21 @@ impl CheckFinding {
         self.rule() == other.rule() && std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 
+    /// Whether `other`, in a run of fewer parts of the programs, is the same mistake.
+    ///
+    /// For a panic that is the same place in the code, whatever the message.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let place = |message: &str| message.lines().next().map(str::to_owned);
+        match (self, other) {
+            (Self::Violation(one), Self::Violation(other)) => {
+                one.rule == other.rule && std::mem::discriminant(&one.kind) == std::mem::discriminant(&other.kind)
+            }
+            (Self::Panicked { message: one, .. }, Self::Panicked { message: other, .. }) => place(one) == place(other),
+            (Self::Reported(one), Self::Reported(other)) => one == other,
+            (one, other) => std::mem::discriminant(one) == std::mem::discriminant(other),
+        }
+    }
+
     /// The same finding with each step number of the oracle replaced by `at` of it.
     pub(crate) fn renumbered(&self, at: &dyn Fn(u64) -> u64) -> Self {
         match self {

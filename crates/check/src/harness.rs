@@ -13,6 +13,7 @@ use crate::finding::CheckFinding;
 use crate::testbench::Testbench;
 use crate::trapping::{MapMemory, SecondMapping, TrappedSim};
 use pagewright_arch::{Effects, Isa};
+use pagewright_sim::explore::ProgramPart;
 use pagewright_sim::{PointerStores, Sim, SimLocks};
 use pagewright_sync::{Rank, SpinLock};
 use pagewright_types::judge::Fact;
@@ -30,6 +31,13 @@ pub type CpuProgram<I> = Box<dyn FnOnce(&Cpu<I>)>;
 /// Makes the program of one CPU from a closure.
 pub fn program<I: Isa>(body: impl FnOnce(&Cpu<I>) + 'static) -> CpuProgram<I> {
     Box::new(body)
+}
+
+/// Makes the program of one CPU from a list, of which a finding keeps what it needs.
+///
+/// See [`Cpu::operation`].
+pub fn operations<I: Isa>(list: impl IntoIterator<Item = CpuProgram<I>> + 'static) -> CpuProgram<I> {
+    Box::new(move |cpu| list.into_iter().for_each(|one| cpu.operation(one)))
 }
 
 /// The rank of every [`HarnessLock`]: harness locks may nest in any order.
@@ -68,6 +76,10 @@ pub(crate) struct State<I: Isa> {
     /// Depth of nested calls on each CPU.
     pub(crate) calls: Vec<Cell<u32>>,
     pub(crate) ipis: Vec<RefCell<Vec<IpiRequest<I>>>>,
+    /// Operations to which each CPU has come.
+    operations: Vec<Cell<u32>>,
+    /// The parts of the programs that this run leaves out.
+    left_out: Vec<ProgramPart>,
     /// Where foreign code finds memory, if its stores trap.
     second_mapping: OnceCell<Rc<dyn SecondMapping>>,
 }
@@ -82,7 +94,7 @@ impl<I: Isa> Clone for Harness<I> {
 }
 
 impl<I: Isa> Harness<I> {
-    pub(crate) fn new(bench: Testbench<I>) -> Self {
+    pub(crate) fn new(bench: Testbench<I>, left_out: Vec<ProgramPart>) -> Self {
         let (cpus, frames) = (bench.cpus().count() as usize, bench.sim().ram().len() / 512);
         let state = State {
             free: RefCell::new((1..frames as u32).rev().map(Pfn::new).collect()),
@@ -91,6 +103,8 @@ impl<I: Isa> Harness<I> {
             cr4: (0..cpus).map(|_| Cell::new(first_cr4(bench.sim().config().tagged))).collect(),
             calls: (0..cpus).map(|_| Cell::new(0)).collect(),
             ipis: (0..cpus).map(|_| RefCell::default()).collect(),
+            operations: (0..cpus).map(|_| Cell::new(0)).collect(),
+            left_out,
             second_mapping: OnceCell::new(),
             bench,
         };
@@ -116,6 +130,21 @@ impl<I: Isa> Harness<I> {
 
     pub(crate) fn bench(&self) -> &Testbench<I> {
         &self.0.bench
+    }
+
+    /// The operations to which CPUs have come.
+    pub(crate) fn operations(&self) -> Vec<ProgramPart> {
+        let of_cpu = |(cpu, count): (usize, &Cell<u32>)| {
+            (1..=count.get()).map(move |number| ProgramPart::Operation(CpuId::new(cpu as u16), number))
+        };
+        self.0.operations.iter().enumerate().flat_map(of_cpu).collect()
+    }
+
+    /// Counts an operation of `cpu`; returns whether it is left out.
+    pub(crate) fn leaves_out_next(&self, cpu: CpuId) -> bool {
+        let count = &self.0.operations[cpu.index()];
+        count.set(count.get() + 1);
+        self.0.left_out.contains(&ProgramPart::Operation(cpu, count.get()))
     }
 
     /// Records where the code on `cpu` calls the harness, for the drawing of a finding.

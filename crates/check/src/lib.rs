@@ -87,6 +87,7 @@ mod explain;
 mod finding;
 mod harness;
 mod journal;
+mod minimise;
 mod outcome;
 mod search;
 mod testbench;
@@ -98,7 +99,7 @@ pub use current::{current, try_current};
 pub use exhaustive::{ActReduction, Enumerated, SearchBounds, enumerate};
 pub use explain::{explain, missing_steps};
 pub use finding::CheckFinding;
-pub use harness::{CpuProgram, Harness, HarnessLock, Unranked, program};
+pub use harness::{CpuProgram, Harness, HarnessLock, Unranked, operations, program};
 pub use journal::{CodeLocation, Journal, JournalEntry, JournalEvent};
 pub use outcome::CheckOutcome;
 pub use pagewright_arch::{Aarch64, Invalidate, InvalidateScope, InvalidateTarget, Isa, X86_64};
@@ -106,7 +107,9 @@ pub use pagewright_model::{Antecedent, Rule, Tally, Violation};
 pub use pagewright_sim::PageFault;
 #[doc(hidden)]
 pub use pagewright_sim::explore::FootprintPart;
-pub use pagewright_sim::explore::{Chooser, Footprint, ReplayToken, ReplayTokenError, RunState, stops_so_far};
+pub use pagewright_sim::explore::{
+    Chooser, Footprint, ProgramPart, ReplayToken, ReplayTokenError, RunState, stops_so_far,
+};
 pub use pagewright_types::{
     Access, CpuId, CpuMask, IsaKind, Level, Order, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr,
 };

@@ -11,7 +11,7 @@ use crate::finding::CheckFinding;
 use crate::search::{FailingSchedule, Search};
 use pagewright_model::{Antecedent, Rule};
 use pagewright_sim::PointerStores;
-use pagewright_sim::explore::{Schedule, ScheduleStrategy};
+use pagewright_sim::explore::{ProgramPart, Schedule, ScheduleStrategy};
 use pagewright_types::IsaKind;
 use std::fmt;
 
@@ -187,6 +187,24 @@ impl fmt::Display for Many {
     }
 }
 
+/// Parts of programs, in words.
+struct LeftOut<'a>(&'a [ProgramPart]);
+
+impl fmt::Display for LeftOut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = self.0.to_vec();
+        parts.sort_unstable();
+        for (index, part) in parts.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            match part {
+                ProgramPart::Program(cpu) => write!(f, "{comma}the program of CPU {cpu}")?,
+                ProgramPart::Operation(cpu, number) => write!(f, "{comma}operation {number} of CPU {cpu}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for CheckOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { isa, cpus, seed, replayed, search, .. } = self;
@@ -224,6 +242,12 @@ impl fmt::Display for CheckOutcome {
                     writeln!(f, "in schedule {schedules} of those for {bounds} on {machine}, shrunk:\n")?
                 }
             },
+        }
+        let left_out = &found.attempt.report.schedule.left_out;
+        if !left_out.is_empty() {
+            let text = format!("left out, because the finding does not need it: {}", LeftOut(left_out));
+            rows(&text).iter().try_for_each(|row| writeln!(f, "{row}"))?;
+            writeln!(f)?;
         }
         f.write_str(&explain(&found.attempt))?;
         write!(f, "\nreplay this run with {REPLAY}={}", found.printed_token())

@@ -3,9 +3,9 @@
 //! [`search`] takes a closure that makes a fresh machine and runs it under a chooser. It tries the
 //! default schedule first: a failure there needs no race. Then random schedules alternate with PCT
 //! of depth 1 to 4, each with rates of its own; both are a function of the seed and of the lengths
-//! of earlier runs. The search stops at the first schedule with a finding. `explore::shrink`
-//! reduces that schedule while the run still makes the same kind of finding, and the shrunk
-//! schedule is run once more with everything recorded.
+//! of earlier runs. The search stops at the first schedule with a finding. `minimise` reduces
+//! that schedule and its programs while the run still makes the finding, and runs what remains once
+//! more with everything recorded.
 //!
 //! A [`ReplayToken`] replays a run bit for bit on a machine and settings with the same fingerprint;
 //! on others it is refused (INV-CHECK-TOKEN).
@@ -13,12 +13,10 @@
 //! Not guaranteed: that no schedule is tried twice. [`Search::distinct`] counts those that differ.
 
 use crate::exhaustive::{ActReduction, Enumerated, SearchBounds, enumerate};
-use crate::finding::CheckFinding;
+use crate::minimise::minimise;
 use crate::testbench::{Attempt, RunDetail};
 use pagewright_model::Tally;
-use pagewright_sim::explore::{
-    self, Chooser, MachineFingerprint, Rates, ReplayChooser, ReplayToken, Schedule, ScheduleStrategy,
-};
+use pagewright_sim::explore::{Chooser, MachineFingerprint, Rates, ReplayToken, Schedule, ScheduleStrategy};
 use rustc_hash::FxHashSet;
 use std::fmt;
 use std::ops::ControlFlow;
@@ -176,7 +174,7 @@ pub fn search(plan: &SearchPlan, attempt: &mut dyn FnMut(&mut dyn Chooser, RunDe
         length = (search.steps / u64::from(search.schedules)) as u32;
         if let Some(finding) = run.findings.first() {
             let token = ReplayToken { fingerprint: run.fingerprint, strategy };
-            search.failing = Some(shrink_failing(plan, token, finding, run.report.schedule.clone(), attempt));
+            search.failing = Some(minimise(plan, token, finding, run.report.schedule.clone(), attempt));
             break;
         }
     }
@@ -214,30 +212,9 @@ pub fn search_all(
     search.exhaustive = Some((bounds, done));
     if let Some((fingerprint, finding, schedule)) = failed {
         let token = ReplayToken { fingerprint, strategy: ScheduleStrategy::List(schedule.clone()) };
-        search.failing = Some(shrink_failing(plan, token, &finding, schedule, attempt));
+        search.failing = Some(minimise(plan, token, &finding, schedule, attempt));
     }
     search
-}
-
-/// Shrinks a failing schedule, and runs the shrunk one in full detail.
-fn shrink_failing(
-    plan: &SearchPlan,
-    token: ReplayToken,
-    finding: &CheckFinding,
-    schedule: Schedule,
-    attempt: &mut dyn FnMut(&mut dyn Chooser, RunDetail) -> Attempt,
-) -> FailingSchedule {
-    let mut shrink_runs = 0;
-    // Leaving choices out does not shorten a run that reaches the step limit.
-    let budget = if *finding == CheckFinding::StepLimit { 0 } else { plan.max_shrink_runs };
-    let shrunk = explore::shrink(schedule, budget, |schedule| {
-        shrink_runs += 1;
-        let run = attempt(&mut ReplayChooser::new(schedule), RunDetail::Quick);
-        run.findings.first().is_some_and(|found| found.is_like(finding))
-    });
-    let attempt = attempt(&mut ReplayChooser::new(&shrunk), RunDetail::Full);
-    let shrunk = ReplayToken { fingerprint: token.fingerprint, strategy: ScheduleStrategy::List(shrunk) };
-    FailingSchedule { token, shrunk, attempt, shrink_runs }
 }
 
 /// Runs the schedule of `token` again, in full detail.

@@ -15,7 +15,9 @@ use crate::finding::CheckFinding;
 use crate::journal::{Journal, JournalEntry, Listener};
 use pagewright_arch::Isa;
 use pagewright_model::{Census, Oracle, SoftwareBits, Tally};
-use pagewright_sim::explore::{self, Chooser, CoroutineBody, ExploreSettings, MachineFingerprint, RunReport};
+use pagewright_sim::explore::{
+    self, Chooser, CoroutineBody, ExploreSettings, MachineFingerprint, ProgramPart, RunReport,
+};
 use pagewright_sim::{ConfigError, MachineConfig, Sim};
 use pagewright_types::{CpuId, CpuMask, IsaKind};
 use std::cell::{Ref, RefCell};
@@ -46,6 +48,8 @@ pub struct Attempt {
     pub tally: Tally,
     /// Stores to page tables through pointers that were found.
     pub pointer_stores: u64,
+    /// The parts that its programs consist of, those that were left out included.
+    pub parts: Vec<ProgramPart>,
     /// The journal; empty without [`RunDetail::Full`].
     pub journal: Vec<JournalEntry>,
 }
@@ -178,6 +182,7 @@ impl<I: Isa> Testbench<I> {
             findings: self.findings().into_iter().chain(end).collect(),
             tally: self.oracle().tally().clone(),
             pointer_stores: self.sim.pointer_stores_found(),
+            parts: Vec::new(),
             journal: self.journal.take(),
             report,
         }

@@ -14,6 +14,7 @@ mod exhaustive;
 mod freed_frames;
 mod invalidations;
 mod kernel_ranges;
+mod minimise;
 mod missing_steps;
 mod pointer_stores;
 mod published_crates;

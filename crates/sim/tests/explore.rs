@@ -226,7 +226,7 @@ fn a_failing_schedule_shrinks_to_few_switches() {
         |schedule: &explore::Schedule| increments(&ScheduleStrategy::List(schedule.clone())).end == RunEnd::Stopped;
     let shrunk = explore::shrink(found.schedule, 1000, fails);
     assert!(fails(&shrunk));
-    assert!(shrunk.switches() <= 2 && shrunk.0.len() <= 3, "more than a switch between load and store: {shrunk}");
+    assert!(shrunk.switches() <= 2 && shrunk.runs.len() <= 3, "more than a switch between load and store: {shrunk}");
 }
 
 #[test]

@@ -44,8 +44,8 @@ pub(crate) use in_flight::{CpuInFlight, InFlight};
 pub use point::StopPoint;
 pub use run::{ExploreSettings, RunEnd, RunReport, run};
 pub use schedule::{
-    Agent, AgentKind, Choice, Chooser, PctChooser, RandomChooser, Rates, ReadyAgent, RepeatedChoice, ReplayChooser,
-    Schedule,
+    Agent, AgentKind, Choice, Chooser, PartialChooser, PctChooser, ProgramPart, RandomChooser, Rates, ReadyAgent,
+    RepeatedChoice, ReplayChooser, Schedule,
 };
 pub use shrink::shrink;
 pub use state::RunState;

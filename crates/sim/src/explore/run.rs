@@ -194,6 +194,7 @@ pub fn run<I: Isa>(
     // The tables that the set-up has made are watched from the first step on.
     sim.find_pointer_stores();
     sim.0.in_flight.seen.begin(chooser.compares_states());
+    explorer.schedule.left_out = chooser.left_out().to_vec();
     let end = explorer.explore(chooser);
     chooser.ended(&explorer);
     let report = explorer.end(end);

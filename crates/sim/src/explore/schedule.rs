@@ -105,6 +105,33 @@ pub trait Chooser {
     fn compares_states(&self) -> bool {
         false
     }
+
+    /// What the programs of the run leave out.
+    fn left_out(&self) -> &[ProgramPart] {
+        &[]
+    }
+}
+
+/// A chooser for programs of which parts are left out.
+pub struct PartialChooser<'a> {
+    /// What chooses.
+    pub chooser: &'a mut dyn Chooser,
+    /// What is left out.
+    pub left_out: &'a [ProgramPart],
+}
+
+impl Chooser for PartialChooser<'_> {
+    fn next(&mut self, ready: &[ReadyAgent], last: CpuId) -> Choice {
+        self.chooser.next(ready, last)
+    }
+
+    fn pick(&mut self, cpu: CpuId, ways: u32) -> u32 {
+        self.chooser.pick(cpu, ways)
+    }
+
+    fn left_out(&self) -> &[ProgramPart] {
+        self.left_out
+    }
 }
 
 /// How often each kind of agent acts, as weights; the weight of a CPU is 1000.
@@ -309,22 +336,36 @@ pub struct RepeatedChoice {
     pub times: u32,
 }
 
-/// All choices of a run, in order.
+/// A part of the programs of a run that can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ProgramPart {
+    /// The whole program of this CPU.
+    Program(CpuId),
+    /// One operation of this CPU, counted from 1 in the order in which the CPU comes to them.
+    Operation(CpuId, u32),
+}
+
+/// All choices of a run, in order, and what its programs leave out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Schedule(pub Vec<RepeatedChoice>);
+pub struct Schedule {
+    /// The choices.
+    pub runs: Vec<RepeatedChoice>,
+    /// What is left out; whatever makes the programs leaves it out of them.
+    pub left_out: Vec<ProgramPart>,
+}
 
 impl Schedule {
     /// Adds a choice.
     pub fn push(&mut self, choice: Choice) {
-        match self.0.last_mut() {
+        match self.runs.last_mut() {
             Some(last) if last.choice == choice => last.times += 1,
-            Some(_) | None => self.0.push(RepeatedChoice { choice, times: 1 }),
+            Some(_) | None => self.runs.push(RepeatedChoice { choice, times: 1 }),
         }
     }
 
     /// How often the schedule switches from one CPU to another.
     pub fn switches(&self) -> usize {
-        let cpus = self.0.iter().filter(|run| run.choice.agent.kind == AgentKind::Cpu);
+        let cpus = self.runs.iter().filter(|run| run.choice.agent.kind == AgentKind::Cpu);
         let cpus: Vec<CpuId> = cpus.map(|run| run.choice.agent.cpu).collect();
         cpus.windows(2).filter(|pair| pair[0] != pair[1]).count()
     }
@@ -338,6 +379,7 @@ impl Schedule {
 #[derive(Clone, Debug)]
 pub struct ReplayChooser {
     runs: Vec<RepeatedChoice>,
+    left_out: Vec<ProgramPart>,
     at: usize,
     done: u32,
     streak: Streak,
@@ -346,7 +388,8 @@ pub struct ReplayChooser {
 impl ReplayChooser {
     /// Makes a chooser that replays `schedule`.
     pub fn new(schedule: &Schedule) -> Self {
-        Self { runs: schedule.0.clone(), at: 0, done: 0, streak: Streak::default() }
+        let Schedule { runs, left_out } = schedule.clone();
+        Self { runs, left_out, at: 0, done: 0, streak: Streak::default() }
     }
 
     /// Makes a chooser that follows the default schedule from the first step.
@@ -398,6 +441,10 @@ impl Chooser for ReplayChooser {
             self.skip();
         }
         self.choose_default(ready, last)
+    }
+
+    fn left_out(&self) -> &[ProgramPart] {
+        &self.left_out
     }
 
     fn pick(&mut self, cpu: CpuId, ways: u32) -> u32 {

@@ -36,29 +36,29 @@ pub fn shrink(schedule: Schedule, budget: u32, mut fails: impl FnMut(&Schedule) 
 /// Merges neighbours that repeat the same choice.
 fn joined(schedule: &Schedule) -> Schedule {
     let mut runs: Vec<super::schedule::RepeatedChoice> = Vec::new();
-    for run in &schedule.0 {
+    for run in &schedule.runs {
         match runs.last_mut() {
             Some(last) if last.choice == run.choice => last.times += run.times,
             Some(_) | None => runs.push(*run),
         }
     }
-    Schedule(runs)
+    Schedule { runs, left_out: schedule.left_out.clone() }
 }
 
 /// Leaves out parts, which become smaller; `None` when the budget is spent.
 fn drop_parts(best: &mut Schedule, attempt: &mut impl FnMut(&Schedule) -> Option<bool>) -> Option<()> {
-    let mut size = best.0.len().div_ceil(2).max(1);
+    let mut size = best.runs.len().div_ceil(2).max(1);
     loop {
         // From the end: a late choice has no effect on the choices before it.
-        let mut end = best.0.len();
+        let mut end = best.runs.len();
         while end > 0 {
             let start = end.saturating_sub(size);
             let mut candidate = best.clone();
-            candidate.0.drain(start..end);
+            candidate.runs.drain(start..end);
             let candidate = joined(&candidate);
             if attempt(&candidate)? {
                 *best = candidate;
-                end = start.min(best.0.len());
+                end = start.min(best.runs.len());
             } else {
                 end = start;
             }
@@ -72,10 +72,10 @@ fn drop_parts(best: &mut Schedule, attempt: &mut impl FnMut(&Schedule) -> Option
 
 /// Halves the repetitions of each choice while the schedule fails.
 fn shorten(best: &mut Schedule, attempt: &mut impl FnMut(&Schedule) -> Option<bool>) -> Option<()> {
-    for index in (0..best.0.len()).rev() {
-        while best.0[index].times > 1 {
+    for index in (0..best.runs.len()).rev() {
+        while best.runs[index].times > 1 {
             let mut candidate = best.clone();
-            candidate.0[index].times /= 2;
+            candidate.runs[index].times /= 2;
             if !attempt(&candidate)? {
                 break;
             }
@@ -88,14 +88,14 @@ fn shorten(best: &mut Schedule, attempt: &mut impl FnMut(&Schedule) -> Option<bo
 /// Moves repetitions of one choice together, so that there are fewer switches.
 fn join(best: &mut Schedule, attempt: &mut impl FnMut(&Schedule) -> Option<bool>) -> Option<()> {
     let mut index = 0;
-    while index < best.0.len() {
-        let choice = best.0[index].choice;
-        let before = best.0[..index].iter().rposition(|run| run.choice == choice);
+    while index < best.runs.len() {
+        let choice = best.runs[index].choice;
+        let before = best.runs[..index].iter().rposition(|run| run.choice == choice);
         let mut smaller = false;
         for (from, to) in before.into_iter().flat_map(|before| [(index, before), (before, index)]) {
             let mut candidate = best.clone();
-            let moved = candidate.0.remove(from);
-            candidate.0.insert(to, moved);
+            let moved = candidate.runs.remove(from);
+            candidate.runs.insert(to, moved);
             let candidate = joined(&candidate);
             if attempt(&candidate)? {
                 *best = candidate;
@@ -117,13 +117,13 @@ mod tests {
     fn repetitions_of_one_choice_are_moved_together() {
         let schedule: Schedule = "c0*3,c1,c0*2,d0,c1*2,c0,c1*4".parse().expect("a schedule");
         let times = |schedule: &Schedule, cpu: u16| -> u32 {
-            let own = schedule.0.iter().filter(|run| run.choice.agent.kind == AgentKind::Cpu);
+            let own = schedule.runs.iter().filter(|run| run.choice.agent.kind == AgentKind::Cpu);
             own.filter(|run| run.choice.agent.cpu.raw() == cpu).map(|run| run.times).sum()
         };
         let small = shrink(schedule, 1000, |schedule| {
             times(schedule, 0) >= 6 && times(schedule, 1) >= 7 && schedule.to_string().contains("d0")
         });
-        assert_eq!((small.switches(), small.0.len()), (1, 3), "{small}");
+        assert_eq!((small.switches(), small.runs.len()), (1, 3), "{small}");
     }
 
     #[test]

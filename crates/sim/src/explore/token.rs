@@ -4,6 +4,8 @@
 //!   pw1/f00dcafe/random/42/200,200,500,300,60,20          seed, rates
 //!   pw1/f00dcafe/pct/42/3/500/200,200,500,300,60,20       seed, depth, length, rates
 //!   pw1/f00dcafe/list/c0*5,d0:1,c1*3                      choices: kind, CPU, way, repetitions
+//!   pw1/f00dcafe/list/-2,-0:3,c0*5                        without CPU 2's program, and without
+//!                                                         operation 3 of CPU 0
 //! ```
 //!
 //! The second word is a fingerprint of the machine and the settings. On another machine the
@@ -11,7 +13,8 @@
 
 use super::run::ExploreSettings;
 use super::schedule::{
-    Agent, AgentKind, Choice, Chooser, PctChooser, RandomChooser, Rates, RepeatedChoice, ReplayChooser, Schedule,
+    Agent, AgentKind, Choice, Chooser, PctChooser, ProgramPart, RandomChooser, Rates, RepeatedChoice, ReplayChooser,
+    Schedule,
 };
 use crate::machine::Sim;
 use crate::pointer_stores::PointerStores;
@@ -134,6 +137,8 @@ pub enum TokenPart {
     Rates,
     /// A choice such as `c0*5`.
     Choice,
+    /// What is left out, such as `2` or `0:3` after a `-`.
+    LeftOut,
     /// The end of the token.
     End,
 }
@@ -146,6 +151,7 @@ impl fmt::Display for TokenPart {
             Self::Number => "a number",
             Self::Rates => "six rates with commas between them",
             Self::Choice => "a choice such as `c0*5` or `d1:2`",
+            Self::LeftOut => "a CPU, or a CPU and an operation such as `0:3`, after a `-`",
             Self::End => "the end",
         })
     }
@@ -162,8 +168,16 @@ impl fmt::Display for RatesText<'_> {
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, RepeatedChoice { choice: Choice { agent, way }, times }) in self.0.iter().enumerate() {
+        for (index, part) in self.left_out.iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };
+            match part {
+                ProgramPart::Program(cpu) => write!(f, "{comma}-{cpu}")?,
+                ProgramPart::Operation(cpu, number) => write!(f, "{comma}-{cpu}:{number}")?,
+            }
+        }
+        let before = self.left_out.len();
+        for (index, RepeatedChoice { choice: Choice { agent, way }, times }) in self.runs.iter().enumerate() {
+            let comma = if before + index == 0 { "" } else { "," };
             write!(f, "{comma}{}{}", agent.kind.letter(), agent.cpu)?;
             if *way > 0 {
                 write!(f, ":{way}")?;
@@ -216,11 +230,28 @@ fn run(text: &str) -> Result<RepeatedChoice, ReplayTokenError> {
     Ok(RepeatedChoice { choice, times: times.parse().map_err(|_| bad())? })
 }
 
+fn left_out(text: &str) -> Result<ProgramPart, ReplayTokenError> {
+    let bad = || wrong(text, TokenPart::LeftOut);
+    let (cpu, operation) = text.split_once(':').map_or((text, None), |(cpu, number)| (cpu, Some(number)));
+    let cpu = CpuId::new(cpu.parse().map_err(|_| bad())?);
+    match operation {
+        None => Ok(ProgramPart::Program(cpu)),
+        Some(number) => Ok(ProgramPart::Operation(cpu, number.parse().map_err(|_| bad())?)),
+    }
+}
+
 impl FromStr for Schedule {
     type Err = ReplayTokenError;
 
     fn from_str(text: &str) -> Result<Self, ReplayTokenError> {
-        text.split(',').filter(|part| !part.is_empty()).map(run).collect::<Result<_, _>>().map(Self)
+        let mut schedule = Self::default();
+        for text in text.split(',').filter(|part| !part.is_empty()) {
+            match text.strip_prefix('-') {
+                Some(part) => schedule.left_out.push(left_out(part)?),
+                None => schedule.runs.push(run(text)?),
+            }
+        }
+        Ok(schedule)
     }
 }
 
