@@ -556,3 +556,22 @@ fn mistakes_about_parked_blocks_are_found() {
     assert_found_by(PlantedBug::FloorNotPassedDown, a_parked_block_whose_debt_is_paid_is_a_free_block);
     assert_found_by(PlantedBug::ReserveNotKept, callers_that_may_wait_leave_settled_frames_to_those_that_may_not);
 }
+
+/// A zone below 48 MiB has batches of one block, and lists of at most six.
+#[test]
+fn a_list_of_a_cpu_keeps_its_limit_and_no_more() {
+    const LIMIT: usize = 6;
+    let frames = support::one_node(&Host::new(1), 0, 2048);
+    run_on(0);
+    let mut blocks: Vec<_> = (0..=LIMIT).map(|_| support::take(&frames, 0)).collect();
+    frames.drain();
+    let on_list = |pfns: &[Pfn]| pfns.iter().filter(|pfn| frames.state(**pfn) == FrameState::Pcp).count();
+    let pfns: Vec<_> = blocks.iter().map(|block| block.pfn()).collect();
+    let last = blocks.pop().expect("seven");
+    blocks.into_iter().for_each(|block| frames.free(block));
+    assert_eq!(on_list(&pfns), LIMIT);
+    frames.free(last);
+    assert_eq!(on_list(&pfns), LIMIT, "a batch of one went to the buddy lists");
+    assert_eq!(frames.state(pfns[LIMIT]), FrameState::Pcp, "the oldest went");
+    assert_ne!(frames.state(pfns[0]), FrameState::Pcp);
+}

@@ -1,7 +1,7 @@
 //! Mapcounts against a model that keeps the entries.
 
 use crate::support::{self, Host, one_node, take};
-use pagewright_frame::{Folio, MapcountChange};
+use pagewright_frame::{Folio, FolioRef, MapcountChange};
 use proptest::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -149,4 +149,34 @@ fn a_folio_without_references_is_neither_mapped_nor_unmapped() {
         frozen.thaw(1);
         let _ = own.into_raw();
     }
+}
+
+/// References above which a small folio seems to be pinned, as in Linux.
+const GUP_PIN_COUNTING_BIAS: u32 = 1024;
+
+#[test]
+fn a_small_folio_with_few_references_is_mapped_at_once() {
+    let frames = one_node(&Host::new(1), 0, 2048);
+    let own = frames.new_folio(take(&frames, 0));
+    let folio = frames.folio_of(&own);
+    let kind = folio.rss_kind();
+    for first in [true, false] {
+        let refs = folio.refs();
+        assert!(folio.has_few_refs());
+        assert_eq!(frames.get_and_map_small(folio.pfn()), Some((kind, first)));
+        assert_eq!(folio.refs(), refs + 1);
+    }
+    assert_eq!(folio.mapcount(), 2);
+    // Many references look like a pin.
+    folio.get_raw(GUP_PIN_COUNTING_BIAS);
+    let refs = folio.refs();
+    assert!(!folio.has_few_refs());
+    assert_eq!(frames.get_and_map_small(folio.pfn()), None);
+    assert_eq!((folio.refs(), folio.mapcount()), (refs, 2));
+    let large = frames.new_folio(take(&frames, 1));
+    let folio = frames.folio_of(&large);
+    assert!(!folio.has_few_refs());
+    assert_eq!(frames.get_and_map_small(folio.pfn()), None);
+    assert_eq!((folio.refs(), folio.mapcount()), (1, 0));
+    [own, large].map(FolioRef::into_raw);
 }

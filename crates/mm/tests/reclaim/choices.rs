@@ -20,6 +20,7 @@ on_both! {
     reclaim_without_swap_looks_at_no_anonymous_page,
     a_page_that_many_children_share_is_paged_out,
     background_reclaim_gives_up_until_pages_are_freed,
+    a_file_page_that_two_processes_have_used_is_activated,
 }
 
 /// A machine with swap, and a process on it.
@@ -250,6 +251,22 @@ fn a_page_that_many_children_share_is_paged_out<I: Isa>() {
 }
 
 /// `kswapd_failures`: after 16 runs in a row that freed nothing, until pages are freed again.
+/// `folio_check_references`: accesses by two processes make a page active, one access does not.
+fn a_file_page_that_two_processes_have_used_is_activated<I: Isa>() {
+    for users in [1, 2] {
+        let scene = Scene::<I>::new();
+        let file = scene.world.file(1);
+        let processes: Vec<_> = (0..users).map(|_| TestProcess::new(&scene.world)).collect();
+        for process in &processes {
+            let base = process.map_file(&file, Rights::READ, MapFlags::SHARED);
+            process.read(CPU, base);
+        }
+        scene.reclaim(1);
+        assert_eq!(scene.world.count(Counter::PgActivate), u64::from(users == 2), "{users} processes");
+        processes.iter().for_each(TestProcess::end);
+    }
+}
+
 fn background_reclaim_gives_up_until_pages_are_freed<I: Isa>() {
     let world = machine::<I>(1);
     let process = TestProcess::new(&world);
