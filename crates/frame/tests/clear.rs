@@ -348,6 +348,21 @@ fn freeing_a_page_leaves_the_block_that_it_joins_cold() {
 }
 
 #[test]
+fn a_page_that_joins_a_cold_block_is_not_cold_itself() {
+    let fixture = Fixture::new(1);
+    let page = take(&fixture.frames, 0);
+    let pfn = page.pfn();
+    fixture.frames.free(page);
+    fixture.frames.drain();
+    let (again, block) = residency(&fixture.frames, 0);
+    assert_eq!((block.pfn(), again), (pfn, Residency::Unknown));
+    let (beside, other) = residency(&fixture.frames, 1);
+    assert_eq!(beside, Residency::Cold);
+    fixture.frames.free(block);
+    fixture.frames.free(other);
+}
+
+#[test]
 fn memory_of_another_node_is_cold() {
     run_on(0);
     let host = Host::new(2);

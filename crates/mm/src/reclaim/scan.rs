@@ -345,3 +345,30 @@ impl<P: Platform> Mm<P> {
         let _ = self.write_pages_back(&file, first, first + AROUND);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_starts_over_once_if_it_freed_nothing_and_skipped_active_pages() {
+        let at_the_end = |freed, skipped_deactivate, force_deactivate| ScanControl {
+            priority: 0,
+            freed,
+            skipped_deactivate,
+            force_deactivate,
+            ..ScanControl::new(Reclaimer::Direct, 1)
+        };
+        for (freed, skipped, forced, again) in
+            [(0, true, false, true), (1, true, false, false), (0, false, false, false), (0, true, true, false)]
+        {
+            let mut scan = at_the_end(freed, skipped, forced);
+            assert_eq!(scan.lower_priority(), again, "{freed} freed, skipped: {skipped}, forced: {forced}");
+            let expected = if again { (DEF_PRIORITY, true) } else { (0, forced) };
+            assert_eq!((scan.priority, scan.force_deactivate), expected);
+        }
+        let mut above = ScanControl { priority: 1, ..at_the_end(1, false, false) };
+        assert!(above.lower_priority());
+        assert_eq!(above.priority, 0);
+    }
+}

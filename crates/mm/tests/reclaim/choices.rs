@@ -21,6 +21,7 @@ on_both! {
     a_page_that_many_children_share_is_paged_out,
     background_reclaim_gives_up_until_pages_are_freed,
     a_file_page_that_two_processes_have_used_is_activated,
+    a_refault_as_far_as_the_workingset_is_large_activates,
 }
 
 /// A machine with swap, and a process on it.
@@ -251,6 +252,30 @@ fn a_page_that_many_children_share_is_paged_out<I: Isa>() {
 }
 
 /// `kswapd_failures`: after 16 runs in a row that freed nothing, until pages are freed again.
+/// `workingset_refault`: a distance of the workingset's size is the largest that activates.
+fn a_refault_as_far_as_the_workingset_is_large_activates<I: Isa>() {
+    const WORKINGSET: u64 = 8;
+    for beyond in [false, true] {
+        let scene = Scene::<I>::new();
+        let process = &scene.process;
+        let active = scene.world.file(WORKINGSET);
+        scene.read_file(&active, WORKINGSET, 2);
+        assert_eq!(scene.world.gauge(Gauge::ActiveFile), WORKINGSET);
+        // The eviction of the page itself counts, too.
+        let others = WORKINGSET - 1 + u64::from(beyond);
+        let file = scene.world.file(1 + others);
+        let base = process.map_file(&file, Rights::READ, MapFlags::SHARED);
+        (0..=others).for_each(|page| _ = process.read(CPU, at(base, page)));
+        process.advise(base, 1, Advice::PageOut);
+        process.advise(at(base, 1), others, Advice::PageOut);
+        assert_eq!(scene.world.gauge(Gauge::FilePages), WORKINGSET);
+        // Not by a fault, which maps pages around it.
+        scene.read_file(&file, 1, 1);
+        assert_eq!(scene.world.count(Counter::WorkingsetRefaultFile), 1);
+        assert_eq!(scene.world.count(Counter::WorkingsetActivateFile), u64::from(!beyond));
+    }
+}
+
 /// `folio_check_references`: accesses by two processes make a page active, one access does not.
 fn a_file_page_that_two_processes_have_used_is_activated<I: Isa>() {
     for users in [1, 2] {
