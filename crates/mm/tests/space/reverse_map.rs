@@ -76,6 +76,31 @@ fn a_walk_down_a_chain_of_forks_looks_at_65_nodes<I: Isa>() {
     }
 }
 
+/// In whichever order they end: a node that stays would be looked at by every later walk.
+fn ended_children_leave_no_nodes<I: Isa>() {
+    const CHILDREN: usize = 4;
+    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 2, 0, 3], [2, 0, 3, 1]] {
+        let (world, process) = TestProcess::<I>::unjudged();
+        let base = process.anon(1);
+        process.write(CPU, base, 1);
+        let pfn = process.frame(CPU, base, Access::Read);
+        let mut left: Vec<_> = (0..CHILDREN).map(|_| Some(process.fork())).collect();
+        for ends in order {
+            left[ends].take().expect("a child").end();
+            let before = world.count(Counter::PwRmapNodes);
+            let mut found = visited(&world, pfn);
+            let mut expected: Vec<_> =
+                left.iter().flatten().chain([&process]).map(|sharer| sharer.space.id()).collect();
+            found.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(found, expected, "after child {ends} of {order:?}");
+            assert_eq!(world.count(Counter::PwRmapNodes) - before, expected.len() as u64);
+        }
+        process.end();
+        world.assert_nothing_leaked();
+    }
+}
+
 /// One CPU walks, and one ends two children and forks two of the others.
 ///
 /// Returns whether the walk has found each space that mapped the page all the time.
@@ -131,6 +156,7 @@ fn a_walk_finds_every_space_that_stays_beside_forks_and_exits<I: Isa>() {
 on_both! {
     a_walk_looks_at_each_node_once,
     a_walk_down_a_chain_of_forks_looks_at_65_nodes,
+    ended_children_leave_no_nodes,
     a_walk_finds_every_space_that_stays_beside_forks_and_exits,
 }
 
