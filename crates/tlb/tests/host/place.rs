@@ -26,6 +26,7 @@ on_both! {
     a_dropped_gather_holds_up_every_install,
     a_new_table_owes_nothing,
     an_unhooked_table_hands_its_key_to_the_gather,
+    a_gather_that_pays_for_a_family_counts_it,
     a_space_pays_no_key_of_its_family,
     an_install_over_a_lingering_translation_flushes_once,
     a_gather_ends_the_lingering_translations_of_the_tables_that_it_has_met,
@@ -262,6 +263,9 @@ fn a_gather_beside_one_that_cleared_a_block_flushes_the_space<I: Isa>() {
     assert!(!reaches());
     open.settle();
     assert_eq!(host.log(|| Gather::concurrent(&tlb, &space.context).settle()).1, [], "alone");
+    let beside = Gather::concurrent(&tlb, &space.context);
+    assert_eq!(host.log(|| Gather::concurrent(&tlb, &space.context).settle()).1, [], "no block is cleared any more");
+    beside.settle();
 }
 
 fn a_dropped_gather_holds_up_every_install<I: Isa>() {
@@ -325,6 +329,18 @@ fn other_reaches<I: Isa>(host: &Host<I>, index: u16) -> bool {
     on(2, || host.access(page(index), Access::Read)).is_some()
 }
 
+fn a_gather_that_pays_for_a_family_counts_it<I: Isa>() {
+    let (host, space, other) = shared::<I>();
+    let mut batch = Batch::new(&space.tlb);
+    clear_shared(&mut batch, (&space, &other), 0);
+    on(3, || space.depend());
+    assert!(!reaches(&host, 0) && !other_reaches(&host, 0));
+    assert_eq!(overtaken(&space.tlb), 1);
+    on(3, || space.depend());
+    assert_eq!(overtaken(&space.tlb), 1, "all is paid");
+    batch.settle();
+}
+
 fn a_space_pays_no_key_of_its_family<I: Isa>() {
     for by_other in [false, true] {
         let (host, space, other) = shared::<I>();
@@ -352,6 +368,8 @@ fn an_install_over_a_lingering_translation_flushes_once<I: Isa>() {
     assert!(!reaches(&host, 0));
     assert_eq!(install(&host, &space, 0), []);
     assert_eq!(overtaken(&tlb), 1);
+    space.linger(2);
+    assert_eq!(install(&host, &space, 0), [], "what lingers now is another entry");
 }
 
 fn a_gather_ends_the_lingering_translations_of_the_tables_that_it_has_met<I: Isa>() {
