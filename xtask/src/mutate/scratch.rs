@@ -9,6 +9,7 @@ use crate::cargo::{self, Workspace};
 use crate::error::Error;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -26,6 +27,8 @@ pub(crate) struct Scratch {
     build: PathBuf,
     /// The files of the repository, without mutants.
     files: BTreeMap<PathBuf, Vec<u8>>,
+    /// The links of the repository to folders, and where each leads.
+    links: BTreeMap<PathBuf, PathBuf>,
     /// The rewritten files.
     rewritten: BTreeMap<String, Rewritten>,
 }
@@ -38,12 +41,15 @@ impl Scratch {
         git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
             .current_dir(&workspace.workspace_root);
         let listed = cargo::output(&mut git)?;
-        let mut files = BTreeMap::new();
+        let (mut files, mut links) = (BTreeMap::new(), BTreeMap::new());
         for name in listed.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
             let path = PathBuf::from(String::from_utf8_lossy(name).into_owned());
             let from = workspace.workspace_root.join(&path);
             // A file that was removed and not committed is still listed.
-            if from.is_file() {
+            if from.is_symlink() && from.is_dir() {
+                let to = fs::read_link(&from).map_err(Error::file(&from))?;
+                links.insert(path, to);
+            } else if from.is_file() {
                 files.insert(path, fs::read(&from).map_err(Error::file(&from))?);
             }
         }
@@ -51,7 +57,7 @@ impl Scratch {
         if let Some(plant) = files.get_mut(Path::new(PLANT)) {
             plant.extend_from_slice(DECLARATION.as_bytes());
         }
-        Ok(Self { root: folder.join("work"), build: folder.join("build"), files, rewritten: BTreeMap::new() })
+        Ok(Self { root: folder.join("work"), build: folder.join("build"), files, links, rewritten: BTreeMap::new() })
     }
 
     /// A hash of everything that a build or a test of a library may read.
@@ -88,7 +94,17 @@ impl Scratch {
             }
             fs::write(&to, bytes).map_err(Error::file(&to))?;
         }
+        for (path, leads_to) in &self.links {
+            let path = self.root.join(path);
+            if fs::read_link(&path).is_err() {
+                symlink(leads_to, &path).map_err(Error::file(&path))?;
+            }
+        }
         Ok(())
+    }
+
+    fn has(&self, path: &Path) -> bool {
+        self.files.contains_key(path) || self.links.contains_key(path)
     }
 
     /// Removes files of an older copy that the repository has no more.
@@ -96,9 +112,9 @@ impl Scratch {
         let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
         for entry in entries {
             let path = entry.map_err(Error::file(folder))?.path();
-            if path.is_dir() {
+            if path.is_dir() && !path.is_symlink() {
                 self.remove_others(&path)?;
-            } else if path.strip_prefix(&self.root).is_ok_and(|path| !self.files.contains_key(path)) {
+            } else if path.strip_prefix(&self.root).is_ok_and(|path| !self.has(path)) {
                 fs::remove_file(&path).map_err(Error::file(&path))?;
             }
         }
