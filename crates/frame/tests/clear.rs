@@ -287,8 +287,9 @@ fn a_new_block_is_cold_and_a_block_just_freed_here_is_hot() {
         // A list keeps the residency.
         let mut list = BlockList::new();
         list.push(frames, block);
+        assert_eq!(list.len(), 1);
         let block = list.pop(frames).expect("one block");
-        assert_eq!(block.residency(), Residency::Hot);
+        assert_eq!((block.residency(), list.len()), (Residency::Hot, 0));
         run_on(1);
         frames.free(block);
         run_on(0);

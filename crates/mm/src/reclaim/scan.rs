@@ -256,9 +256,7 @@ impl<P: Platform> Mm<P> {
     fn inactive_is_low(&self, node: NodeId, lru: LruType) -> bool {
         let pages = |list| u64::from(self.frames().lru_pages(node, list));
         let (inactive, active) = (pages(lru.inactive()), pages(lru.active()));
-        let gibibytes = ((inactive + active) * PAGE_SIZE) >> 30;
-        let ratio = if gibibytes > 0 { (10 * gibibytes).isqrt() } else { 1 };
-        inactive * ratio < active
+        inactive * inactive_ratio(inactive + active) < active
     }
 
     /// Scans up to `most` pages from the tail of an inactive list.
@@ -346,9 +344,25 @@ impl<P: Platform> Mm<P> {
     }
 }
 
+/// How many times as many pages may be active as inactive, of this many in all.
+fn inactive_ratio(pages: u64) -> u64 {
+    let gibibytes = (pages * PAGE_SIZE) >> 30;
+    if gibibytes > 0 { (10 * gibibytes).isqrt() } else { 1 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The table above `inactive_is_low` in Linux's `mm/vmscan.c`.
+    #[test]
+    fn the_inactive_share_falls_with_the_memory_as_on_linux() {
+        const MEBIBYTE: u64 = (1 << 20) / PAGE_SIZE;
+        let table = [(10, 1), (100, 1), (1023, 1), (1 << 10, 3), (10 << 10, 10), (100 << 10, 31), (1 << 20, 101)];
+        for (mebibytes, ratio) in table {
+            assert_eq!(inactive_ratio(mebibytes * MEBIBYTE), ratio, "{mebibytes} MiB");
+        }
+    }
 
     #[test]
     fn a_scan_starts_over_once_if_it_freed_nothing_and_skipped_active_pages() {

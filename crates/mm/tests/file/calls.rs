@@ -419,6 +419,12 @@ fn a_store_is_written_back_once<I: Isa>() {
     child.touch(OTHER, at(base, 2), Access::Write).expect("writable");
     process.write(CPU, base, 8);
     assert_eq!(sync(), [(0, 8), (2, 2)]);
+    process.protect(base, 1, Rights::empty());
+    process.protect(base, 1, Rights::RW);
+    process.read(CPU, base);
+    assert_eq!(sync(), [], "a load gives no right to store");
+    process.write(CPU, base, 9);
+    assert_eq!(sync(), [(0, 9)]);
     assert_eq!(write(&world, &file, 3 * PAGE_SIZE, &[5]), Ok(1));
     assert_eq!(sync(), [(3, 5)], "a write makes the page dirty too");
     assert_eq!(process.read(CPU, at(private, 3)), 99);

@@ -21,6 +21,7 @@ on_both! {
     a_page_that_many_children_share_is_paged_out,
     background_reclaim_gives_up_until_pages_are_freed,
     a_file_page_that_two_processes_have_used_is_activated,
+    deactivated_pages_are_counted,
     a_refault_as_far_as_the_workingset_is_large_activates,
 }
 
@@ -252,11 +253,28 @@ fn a_page_that_many_children_share_is_paged_out<I: Isa>() {
 }
 
 /// `kswapd_failures`: after 16 runs in a row that freed nothing, until pages are freed again.
+fn deactivated_pages_are_counted<I: Isa>() {
+    const PAGES: u64 = 40;
+    let scene = Scene::<I>::new();
+    scene.read_file(&scene.world.file(PAGES), PAGES, 2);
+    assert_eq!(scene.world.gauge(Gauge::ActiveFile), PAGES);
+    assert_eq!(scene.reclaim(1), 1);
+    let active = scene.world.gauge(Gauge::ActiveFile);
+    assert_eq!(
+        (scene.world.count(Counter::PgDeactivate), scene.world.count(Counter::PgActivate)),
+        (PAGES - active, PAGES)
+    );
+    assert!(active < PAGES);
+}
+
 /// `workingset_refault`: a distance of the workingset's size is the largest that activates.
 fn a_refault_as_far_as_the_workingset_is_large_activates<I: Isa>() {
     const WORKINGSET: u64 = 8;
-    for beyond in [false, true] {
+    for (beyond, swap) in [(false, true), (true, true), (false, false), (true, false)] {
         let scene = Scene::<I>::new();
+        if !swap {
+            scene.world.on(CPU, |mm| mm.swap_off(0)).expect("memory");
+        }
         let process = &scene.process;
         let active = scene.world.file(WORKINGSET);
         scene.read_file(&active, WORKINGSET, 2);

@@ -116,6 +116,19 @@ fn forked_processes_share_swap_slots<I: Isa>() {
     end_without_slots(&parent, &device, 1000);
 }
 
+/// The fault that reads the page in also copies it (`do_wp_page` in `do_swap_page`).
+fn a_store_to_a_swapped_page_that_others_share_is_one_fault<I: Isa>() {
+    let (world, device, parent, base) = filled::<I>(1000, 3);
+    parent.advise(base, PAGES, Advice::PageOut);
+    let child = parent.fork();
+    let before = [Counter::PgFault, Counter::PgMajFault].map(|counter| world.count(counter));
+    child.write(CPU, base, 9);
+    let after = [Counter::PgFault, Counter::PgMajFault].map(|counter| world.count(counter));
+    assert_eq!([after[0] - before[0], after[1] - before[1]], [1, 1]);
+    child.end();
+    end_without_slots(&parent, &device, 1000);
+}
+
 fn a_full_or_failing_device_loses_no_page<I: Isa>() {
     let (world, device, process, base) = filled::<I>(10, 5);
     process.advise(base, PAGES, Advice::PageOut);
@@ -362,6 +375,7 @@ on_both! {
     pages_are_swapped_out_and_in,
     a_cluster_is_flushed_by_one_wait,
     forked_processes_share_swap_slots,
+    a_store_to_a_swapped_page_that_others_share_is_one_fault,
     a_full_or_failing_device_loses_no_page,
     no_more_than_32_devices_are_swapped_to,
     madv_cold_deactivates_pages_of_one_mapping,

@@ -203,6 +203,21 @@ fn slots_are_allocated_by_priority_then_in_turn<I: Isa>() {
     assert_eq!(refused.map_err(|error| error.errno()), Err(Errno::EINVAL));
 }
 
+fn a_device_has_a_whole_turn_after_one_that_is_full<I: Isa>() {
+    let world = TestWorld::<I>::unjudged();
+    let devices = [10, 100, 100].map(|slots| {
+        let device = MemorySwap::default();
+        let backing = SwapBacking::Device(Box::new(device.clone()));
+        world.on(CPU, |mm| mm.swap_on_with(backing, slots, Some(5))).expect("memory");
+        device
+    });
+    let process = TestProcess::new(&world);
+    let base = process.anon(60);
+    (0..60).for_each(|page| process.write(CPU, at(base, page), page + 1));
+    process.advise(base, 60, Advice::PageOut);
+    assert_eq!(devices.map(|device| device.used()), [10, 32, 18]);
+}
+
 /// The value of a line in kB.
 fn figure(text: &str, name: &str) -> u64 {
     let line = text.lines().find(|line| line.starts_with(name)).expect("such a line");
@@ -321,6 +336,7 @@ on_both! {
     swapoff_swaps_everything_in,
     a_failed_swapoff_leaves_the_device_in_use,
     slots_are_allocated_by_priority_then_in_turn,
+    a_device_has_a_whole_turn_after_one_that_is_full,
     swapped_pages_are_reported,
     swapoff_does_not_bring_back_a_discarded_page:
         assert_holds(10 * SCHEDULES, discard_during_swapoff::<I>, "a discarded page was brought back"),
