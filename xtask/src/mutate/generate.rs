@@ -196,10 +196,11 @@ fn has_let(condition: &Expr) -> bool {
     }
 }
 
-/// Whether a statement of this expression can be skipped: a call or an assignment.
+/// Whether a statement of this expression can be skipped: a call or an assignment, but no fence.
 fn is_removable(expression: &Expr) -> bool {
     match expression {
-        Expr::Call(_) | Expr::MethodCall(_) | Expr::Assign(_) => true,
+        Expr::Call(node) => !matches!(&*node.func, Expr::Path(called) if called.path.is_ident("fence")),
+        Expr::MethodCall(_) | Expr::Assign(_) => true,
         Expr::Binary(node) => assigns(&node.op),
         Expr::Try(node) => is_removable(&node.expr),
         _ => false,

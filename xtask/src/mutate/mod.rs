@@ -12,7 +12,8 @@
 //! leaves the rest of the sample alone. An interrupted run goes on where it was ([`results`]).
 //!
 //! Not guaranteed: mutants of code that may run at compile time (`const fn`). They are counted and
-//! never in a sample. Memory orderings are not mutated: this machine would not show the difference.
+//! never in a sample. Memory orderings and fences are not mutated: this machine would not show the
+//! difference.
 
 mod build;
 mod compiled;

@@ -83,6 +83,7 @@ fn a_statement_is_skipped_and_a_function_returns_early() {
     let text = "fn f() { a.b(); }";
     assert_eq!(rewritten(text, Operator::Statement), "fn f() { if !is(0) { a.b(); } }");
     assert_eq!(rewritten(text, Operator::Body), "fn f() {if is(0) { return }  a.b(); }");
+    assert_eq!(shown("fn f() { fence(Ordering::SeqCst); }"), ["fn f → return"], "no ordering is mutated");
     let text = "fn f() -> u8 { a.b() }";
     assert_eq!(rewritten(text, Operator::Body), "fn f() -> u8 {if is(0) { return 0 } if is(1) { return 1 }  a.b() }");
 }
