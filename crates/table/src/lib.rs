@@ -88,6 +88,8 @@
 #![no_std]
 #![deny(unsafe_code)]
 
+extern crate alloc;
+
 pub mod entry;
 mod free_tables;
 mod leaf_view;

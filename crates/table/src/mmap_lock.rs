@@ -28,6 +28,7 @@
 
 use crate::own_tables::{ExclusiveTables, OwnTables};
 use crate::page_table::{PageTable, TableAllocError};
+use crate::share::Membership;
 use crate::tables::Tables;
 use core::ops::{Deref, DerefMut};
 use pagewright_sync::rank::SpaceRank;
@@ -48,7 +49,7 @@ pub struct MmapLock<P: Platform, M> {
 struct Held<P: Platform, M> {
     map: M,
     /// The spaces with which it may share tables; none before its first fork.
-    family: Option<Arc<Family<P>>>,
+    member: Option<Membership<P>>,
 }
 
 impl<P: Platform, M> MmapLock<P, M> {
@@ -58,7 +59,7 @@ impl<P: Platform, M> MmapLock<P, M> {
     /// [`TableAllocError`]; nothing stays allocated.
     pub fn try_new(tlb: &Tlb<P>, map: impl FnOnce(SpaceId) -> M) -> Result<Self, TableAllocError> {
         let tree = PageTable::try_new(tlb)?;
-        let held = RwLock::new(Held { map: map(tree.context().id()), family: None });
+        let held = RwLock::new(Held { map: map(tree.context().id()), member: None });
         Ok(Self { tree, held })
     }
 
@@ -114,7 +115,7 @@ impl<P: Platform, M> MmapRead<'_, P, M> {
     /// The tables of the space while it is held.
     #[inline]
     pub fn tables<'h>(&'h self, tlb: &'h Tlb<P>) -> Tables<'h, P> {
-        Tables::new(self.tree, tlb, self.guard.family.as_deref())
+        Tables::new(self.tree, tlb, self.guard.member.as_ref())
     }
 }
 
@@ -122,7 +123,7 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
     /// The tables of the space while it is held.
     #[inline]
     pub fn tables<'h>(&'h self, tlb: &'h Tlb<P>) -> Tables<'h, P> {
-        Tables::new(self.tree, tlb, self.guard.family.as_deref())
+        Tables::new(self.tree, tlb, self.guard.member.as_ref())
     }
 
     /// The same, for edits that need the space alone.
@@ -133,7 +134,7 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
 
     /// The spaces with which this one may share tables.
     pub fn family(&self) -> Option<&Arc<Family<P>>> {
-        self.guard.family.as_ref()
+        self.guard.member.as_ref().map(Membership::family)
     }
 
     /// Makes the space a member of a family, of which it was none.
@@ -141,9 +142,10 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
     /// # Errors
     /// [`AllocError`], if the kernel heap is exhausted; nothing has changed.
     pub fn join_family(&mut self, family: &Arc<Family<P>>) -> Result<(), AllocError> {
-        debug_assert!(self.guard.family.is_none(), "INV-FAMILY-FLUSH: a space joins a second family");
+        debug_assert!(self.guard.member.is_none(), "INV-FAMILY-FLUSH: a space joins a second family");
+        let member = Membership::try_new(family)?;
         family.join(self.tree.context())?;
-        self.guard.family = Some(family.clone());
+        self.guard.member = Some(member);
         Ok(())
     }
 
@@ -155,7 +157,7 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
     /// # Panics
     /// In debug builds when tables are left, or a CPU still runs the space.
     pub fn close(self, tlb: &Tlb<P>) {
-        if let Some(family) = &self.guard.family {
+        if let Some(family) = self.family() {
             family.leave(self.tree.context().id());
         }
         self.tree.close(tlb);

@@ -35,6 +35,7 @@ use crate::leaf_view::{EntryView, LeafView};
 use crate::locked_table::LockedTable;
 use crate::own_tables::OwnTables;
 use crate::page_table::PageTable;
+use crate::share::Membership;
 use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::{Entry, Isa, Pte, PteSlot, SoftKind};
 use pagewright_plant::plant;
@@ -50,7 +51,8 @@ use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 pub struct Tables<'h, P: Platform> {
     pub(crate) tree: &'h PageTable,
     pub(crate) tlb: &'h Tlb<P>,
-    pub(crate) family: Option<&'h Family<P>>,
+    /// What the space has of its family; none before its first fork.
+    pub(crate) member: Option<&'h Membership<P>>,
 }
 
 impl<P: Platform> Clone for Tables<'_, P> {
@@ -155,8 +157,14 @@ pub(crate) struct Descent {
 
 impl<'h, P: Platform> Tables<'h, P> {
     #[inline]
-    pub(crate) fn new(tree: &'h PageTable, tlb: &'h Tlb<P>, family: Option<&'h Family<P>>) -> Self {
-        Self { tree, tlb, family }
+    pub(crate) fn new(tree: &'h PageTable, tlb: &'h Tlb<P>, member: Option<&'h Membership<P>>) -> Self {
+        Self { tree, tlb, member }
+    }
+
+    /// The spaces with which it may share tables.
+    #[inline]
+    pub(crate) fn family(&self) -> Option<&'h Family<P>> {
+        self.member.map(|member| &**member.family())
     }
 
     /// The engine of the machine.

@@ -18,19 +18,20 @@ use crate::context::TlbContext;
 use crate::debt::Debt;
 use crate::defer::Batch;
 use crate::detached::IntoDetachedPieces;
+use crate::region::{Region, RegionSet};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 use pagewright_plant::plant;
 use pagewright_sync::{AllocError, Arc, Platform, ReadGuard, RwLock, rank::FamilyRank};
-use pagewright_types::{Pfn, SpaceId};
+use pagewright_types::{PageRange, Pfn, SpaceId};
 
 /// The spaces that may share page tables with each other.
 pub struct Family<P: Platform> {
     members: RwLock<Vec<Arc<TlbContext>>, FamilyRank, P::Locks>,
-    /// Whether an edit of a shared table was ever announced.
-    edited: AtomicBool,
-    /// Edits that tables have noted for all sharers.
-    noted: AtomicU64,
+    /// The regions in which an edit of a shared table was ever announced, a bit for each.
+    edited: AtomicU64,
+    /// Edits that tables of each region have noted for all sharers.
+    noted: [AtomicU64; Region::COUNT],
 }
 
 impl<P: Platform> Family<P> {
@@ -41,8 +42,8 @@ impl<P: Platform> Family<P> {
     pub fn try_new() -> Result<Arc<Self>, AllocError> {
         Arc::try_new(Self {
             members: RwLock::new(Vec::new()),
-            edited: AtomicBool::new(false),
-            noted: AtomicU64::new(0),
+            edited: AtomicU64::new(0),
+            noted: [const { AtomicU64::new(0) }; Region::COUNT],
         })
     }
 
@@ -67,23 +68,24 @@ impl<P: Platform> Family<P> {
         FamilyToken { family: self, members: self.members.read() }
     }
 
-    /// Whether an edit for all members was ever [announced](FamilyToken::announce_edit).
+    /// The regions in which an edit for all members was ever [announced](FamilyToken::announce_edit).
     ///
-    /// After a store to a pointer: false only if every later edit for all sees that store.
-    pub fn was_edited(&self) -> bool {
+    /// After a store to a pointer: a region is not among them only if every later edit for all in it
+    /// sees that store.
+    pub fn edited(&self) -> RegionSet {
         // Pairs with the fence of an announcement.
         fence(Ordering::SeqCst);
-        self.edited.load(Ordering::Relaxed)
+        RegionSet::from_bits(self.edited.load(Ordering::Relaxed))
     }
 
     /// Counts an edit for all sharers, after its table has noted what it changes.
-    pub fn count_noted(&self) {
-        self.noted.fetch_add(1, Ordering::Release);
+    pub fn count_noted(&self, region: Region) {
+        self.noted[region.index()].fetch_add(1, Ordering::Release);
     }
 
-    /// The edits that tables have noted; what they noted before is visible afterwards.
-    pub fn noted(&self) -> u64 {
-        self.noted.load(Ordering::Acquire)
+    /// The edits that tables of a region have noted; what they noted before is visible afterwards.
+    pub fn noted(&self, region: Region) -> u64 {
+        self.noted[region.index()].load(Ordering::Acquire)
     }
 }
 
@@ -101,9 +103,12 @@ impl<P: Platform> FamilyToken<'_, P> {
         self.members.len()
     }
 
-    /// Announces an edit for all members, before the pointers to its table are read.
-    pub fn announce_edit(&self) {
-        self.family.edited.store(true, Ordering::Relaxed);
+    /// Announces edits of entries of `range` for all members, before pointers to them are read.
+    pub fn announce_edit(&self, range: PageRange) {
+        let (edited, regions) = (&self.family.edited, RegionSet::of(range).bits());
+        if regions & !edited.load(Ordering::Relaxed) != 0 {
+            edited.fetch_or(regions, Ordering::Relaxed);
+        }
         // Either the other side sees the announcement, or this one sees its pointer.
         fence(Ordering::SeqCst);
     }

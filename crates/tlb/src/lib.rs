@@ -148,6 +148,7 @@ mod gather;
 mod gather_run;
 mod hotplug;
 mod ledger;
+mod region;
 mod secondary;
 mod settling_alloc;
 mod switch;
@@ -165,6 +166,7 @@ pub use family::{Family, FamilyDebt, FamilyToken};
 pub use gather::Gather;
 pub use gather_run::GatherRun;
 pub use ledger::Ledger;
+pub use region::{Region, RegionSet};
 pub use secondary::SecondaryMmu;
 
 /// The frame allocator's types, for crates above, which allocate by [`Tlb::alloc`].

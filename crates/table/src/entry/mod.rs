@@ -34,6 +34,7 @@ use crate::locked_table::LockedTable;
 use pagewright_arch::{SoftEntry, SoftKind};
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, LineRef, LineUse, Platform};
+use pagewright_tlb::Region;
 use pagewright_tlb::frames::{EntryCounts, FOLIO_COUNTS, Folio, RssKind, SWAP_ENTRIES};
 use pagewright_types::{Gauge, Level, Pfn};
 
@@ -158,8 +159,9 @@ impl<P: Platform> Drop for EntryRun<'_, '_, P> {
                 CountedIn::Sharers => {
                     let edits = page.shared_edits();
                     page.set_shared_edits(core::array::from_fn(|kind| edits[kind] + entries[kind] as i16));
-                    if let Some(family) = self.table.tables.family {
-                        plant!(EditNotNoted; (), family.count_noted());
+                    if let Some(family) = self.table.tables.family() {
+                        let region = Region::of(self.table.address(0));
+                        plant!(EditNotNoted; (), family.count_noted(region));
                     }
                 }
             }

@@ -38,7 +38,7 @@ use pagewright_arch::{Entry, Isa, Pte, PteSlot, SoftEntry, SoftKind, TableEntry}
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
 use pagewright_tlb::frames::EntryCounts;
-use pagewright_tlb::{Debt, OwedFlush};
+use pagewright_tlb::{Debt, OwedFlush, RegionSet};
 use pagewright_types::{Counter, Gauge, Level, PageRange, Pfn, VirtAddr};
 
 /// A pointer that is being replaced.
@@ -187,7 +187,7 @@ impl<'h, P: Platform> Tables<'h, P> {
         plant!(CopiedBeforeGap => hide());
         plant!(FailedBreakCounted; (), self.tree.rss().add(edits));
         self.hook_copy(&parent, index, new, level);
-        plant!(BreakNotCounted; (), self.tree.rss().shared.count_path_change());
+        plant!(BreakNotCounted; (), self.count_path_change(RegionSet::of(PageRange::page(va))));
         // INV-SHARE-LEAVE: every CPU of this space was flushed, and every walk has ended.
         drop_share(self.tlb, old.table());
         drop((old, parent));

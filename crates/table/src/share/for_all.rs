@@ -152,7 +152,7 @@ impl<'t, 'h, P: Platform> FillRun<'t, 'h, P> {
 impl<'h, P: Platform> Tables<'h, P> {
     /// The permission to edit the tables that the space shares; `None` if it never shared any.
     pub fn family_token(&self) -> Option<FamilyToken<'h, P>> {
-        self.family.map(|family| family.token())
+        self.family().map(|family| family.token())
     }
 
     /// Locks the table of the last entry for `va`, for edits that hold for every space it serves.
@@ -167,7 +167,7 @@ impl<'h, P: Platform> Tables<'h, P> {
             return self.lock_own(va).map(|table| ForAllTable::new(table, false, None));
         }
         if let Some(token) = token {
-            token.announce_edit();
+            token.announce_edit(PageRange::page(va));
         }
         match self.lock_walked(va) {
             Walked::Table(walked) => {
@@ -193,7 +193,7 @@ impl<'h, P: Platform> Tables<'h, P> {
         token: Option<&'f FamilyToken<'f, P>>,
     ) -> impl Iterator<Item = (ForAllTable<'f, 'h, P>, PageRange)> + use<'f, 'h, P> {
         if let Some(token) = token {
-            token.announce_edit();
+            token.announce_edit(range);
         }
         self.walked(range).map(move |(walked, part)| {
             assert!(token.is_some() || !walked.shared, "INV-SHARE-OWN: {part} is edited for all without a token");

@@ -175,7 +175,7 @@ impl<P: Platform> Tables<'_, P> {
         self.tree.add_reached(-left.tables);
         parent.store(index, Pte::EMPTY);
         parent.page().adjust_live(-1);
-        plant!(LeaveNotCounted; (), self.tree.rss().shared.count_path_change());
+        plant!(LeaveNotCounted; (), self.count_path_change(self.edited_in(span_of(va, parent.level()))));
         drop_share(self.tlb, old.table());
         self.tlb.count(Counter::PwTableLeft, 1);
         true

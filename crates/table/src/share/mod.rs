@@ -63,7 +63,7 @@ pub use break_path::BreakStop;
 pub use for_all::{FillRun, ForAllTable};
 pub use fork::Shareable;
 pub use read::ReadTable;
-pub(crate) use resident::SharedSum;
+pub(crate) use resident::{Membership, SharedSum};
 pub use table_bytes::TableBytes;
 
 /// Adds a share to a table, before the entry that points to it is stored.

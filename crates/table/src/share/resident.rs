@@ -7,10 +7,12 @@
 //!   resident set = what the space counted + the noted edits of the tables that it reaches
 //! ```
 //!
-//! The second part is summed up when the resident set is read, unless it is as it was: no table of
-//! the family has noted an edit since, and the space reaches the same tables. A space that stops to
-//! share a table adds what is noted there to the first part, and one that takes a table back also
-//! clears the note.
+//! The second part is summed up when the resident set is read, region by region
+//! ([`Region`](pagewright_tlb::Region)). A region is left out if it is as it was: no table of the
+//! family has noted an edit there since, and the space reaches the same tables. So a read after an
+//! edit looks at the tables of one GiB in 64, at most 512 in a space of 64 GiB. A space that stops
+//! to share a table adds what is noted there to the first part, and one that takes a table back
+//! also clears the note.
 //!
 //! INV-SHARE-COUNT: each edit for all counts once in each space that reaches its table. The note of
 //! a table that is taken back is cleared after its pointer has changed, under the table's lock: an
@@ -20,36 +22,26 @@ use super::user_entries;
 use crate::below;
 use crate::locked_table::LockedTable;
 use crate::tables::Tables;
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 use pagewright_arch::{Entry, Isa, PteSlot};
 use pagewright_plant::plant;
-use pagewright_sync::Platform;
-use pagewright_tlb::Family;
+use pagewright_sync::{AllocError, Arc, Platform};
 use pagewright_tlb::frames::EntryCounts;
-use pagewright_types::{Level, Pfn};
+use pagewright_tlb::{Family, Region, RegionSet};
+use pagewright_types::{Level, PageRange, Pfn};
 
 /// What edits for all sharers have changed in the tables that a space reaches, as last summed up.
 pub(crate) struct SharedSum {
     edits: EntryCounts<AtomicI64>,
-    /// The noted edits of the family and the changes of paths at which it was summed up.
-    summed_at: AtomicU64,
     /// Whether a CPU sums up.
     is_summing: AtomicBool,
-    /// How often the space began to reach other tables.
-    path_changes: AtomicU64,
 }
 
 impl SharedSum {
-    /// Before the first sum.
-    const NEVER: u64 = u64::MAX;
-
     pub(crate) fn new() -> Self {
-        Self {
-            edits: core::array::from_fn(|_| AtomicI64::new(0)),
-            summed_at: AtomicU64::new(Self::NEVER),
-            is_summing: AtomicBool::new(false),
-            path_changes: AtomicU64::new(0),
-        }
+        Self { edits: core::array::from_fn(|_| AtomicI64::new(0)), is_summing: AtomicBool::new(false) }
     }
 
     /// The sum of one kind.
@@ -57,32 +49,74 @@ impl SharedSum {
         self.edits[kind].load(Ordering::Relaxed)
     }
 
-    /// Counts a change of the tables that the space reaches, after it was made.
-    pub(crate) fn count_path_change(&self) {
-        self.path_changes.fetch_add(1, Ordering::Release);
-    }
-
-    /// Edits noted and changes of paths; neither count falls, so their sum tells both apart.
-    fn now<P: Platform>(&self, family: &Family<P>) -> u64 {
-        family.noted().wrapping_add(self.path_changes.load(Ordering::Acquire))
-    }
-
-    fn is_of(&self, now: u64) -> bool {
-        self.summed_at.load(Ordering::Acquire) == now
-    }
-
     /// Lets this CPU sum up, if no other does.
     fn try_begin(&self) -> bool {
         !self.is_summing.swap(true, Ordering::Acquire)
     }
 
-    /// Ends a sum of the state at `now`.
-    fn end(&self, sum: EntryCounts<i64>, now: u64) {
-        for (edits, sum) in self.edits.iter().zip(sum) {
-            edits.store(sum, Ordering::Relaxed);
-        }
-        self.summed_at.store(now, Ordering::Release);
+    fn end(&self) {
         self.is_summing.store(false, Ordering::Release);
+    }
+}
+
+/// The part of a [`SharedSum`] that is in one region.
+#[derive(Default)]
+struct RegionSum {
+    /// Pages, which are fewer than 2^29 in a region.
+    edits: EntryCounts<AtomicI32>,
+    /// The noted edits of the family and the changes of paths at which it was summed up.
+    summed_at: AtomicU64,
+    /// How often the space began to reach other tables.
+    path_changes: AtomicU64,
+}
+
+/// A space's membership in a family, with the sums of its regions.
+pub(crate) struct Membership<P: Platform> {
+    family: Arc<Family<P>>,
+    regions: Box<[RegionSum]>,
+}
+
+impl<P: Platform> Membership<P> {
+    /// The membership of a space that reaches no shared table yet.
+    ///
+    /// # Errors
+    /// [`AllocError`], if the kernel heap is exhausted.
+    pub(crate) fn try_new(family: &Arc<Family<P>>) -> Result<Self, AllocError> {
+        let mut regions = Vec::new();
+        let bytes = Region::COUNT * size_of::<RegionSum>();
+        regions.try_reserve_exact(Region::COUNT).map_err(|_| AllocError { bytes })?;
+        regions.resize_with(Region::COUNT, RegionSum::default);
+        Ok(Self { family: family.clone(), regions: regions.into_boxed_slice() })
+    }
+
+    /// The spaces with which the space may share tables.
+    pub(crate) fn family(&self) -> &Arc<Family<P>> {
+        &self.family
+    }
+
+    /// Edits noted in a region, and changes of paths.
+    ///
+    /// Neither count falls, so their sum tells both apart.
+    fn now(&self, region: Region) -> u64 {
+        let changes = self.regions[region.index()].path_changes.load(Ordering::Acquire);
+        self.family.noted(region).wrapping_add(changes)
+    }
+
+    /// The regions of `edited` whose sum does not hold any more.
+    fn stale(&self, edited: RegionSet) -> impl Iterator<Item = Region> {
+        let is_stale =
+            |region: &Region| self.regions[region.index()].summed_at.load(Ordering::Acquire) != self.now(*region);
+        edited.iter().filter(is_stale)
+    }
+
+    /// Replaces the sum of a region, of the state at `now`.
+    fn replace(&self, total: &SharedSum, region: Region, sum: EntryCounts<i64>, now: u64) {
+        let of = &self.regions[region.index()];
+        for ((total, edits), sum) in total.edits.iter().zip(&of.edits).zip(sum) {
+            let old = edits.swap(sum as i32, Ordering::Relaxed);
+            total.fetch_add(sum - i64::from(old), Ordering::Relaxed);
+        }
+        of.summed_at.store(now, Ordering::Release);
     }
 }
 
@@ -94,60 +128,94 @@ impl<P: Platform> Tables<'_, P> {
     pub fn sum_shared_edits(&self) {
         // The root of a space that has ended may be any frame.
         let ended = plant!(EndedSpaceSummed; false, self.tree.is_closed());
-        let Some(family) = self.family.filter(|family| !ended && family.was_edited()) else { return };
-        let shared = &self.tree.rss().shared;
-        while !shared.is_of(shared.now(family)) {
+        let Some(member) = self.member.filter(|_| !ended) else { return };
+        let (edited, shared) = (member.family.edited(), &self.tree.rss().shared);
+        while member.stale(edited).next().is_some() {
             if !shared.try_begin() {
                 self.tlb.fx().relax();
                 continue;
             }
-            // Read before the walk: what comes meanwhile is summed up the next time.
-            let now = shared.now(family);
-            let sum = self.tlb.walk_unheld(|| {
-                let mut sum = EntryCounts::default();
-                self.add_edits_below((self.tree.root(), Level::PGD), false, &mut sum);
-                sum
-            });
-            shared.end(sum, now);
+            for region in member.stale(edited) {
+                // Read before the walk: what comes meanwhile is summed up the next time.
+                let now = member.now(region);
+                let sum = self.tlb.walk_unheld(|| {
+                    let mut sum = EntryCounts::default();
+                    self.add_edits_below((self.tree.root(), Level::PGD), false, region, &mut sum);
+                    sum
+                });
+                member.replace(shared, region, sum, now);
+            }
+            shared.end();
             return;
         }
     }
 
-    /// Adds what a table and those below it have noted; those below one that `is_shared` are, too.
+    /// Counts a change of the tables that the space reaches, after it was made.
+    pub(super) fn count_path_change(&self, regions: RegionSet) {
+        let Some(member) = self.member else { return };
+        for region in regions.iter() {
+            member.regions[region.index()].path_changes.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// The regions of `span` with edits for all that may not have seen what was stored before.
+    pub(super) fn edited_in(&self, span: PageRange) -> RegionSet {
+        self.family().map_or_else(RegionSet::default, |family| family.edited().intersect(RegionSet::of(span)))
+    }
+
+    /// Adds what a table and those below it have noted in a region.
     ///
-    /// The note of an own table is empty (INV-SHARE-COUNT).
-    fn add_edits_below(&self, (table, level): (Pfn, Level), is_shared: bool, sum: &mut EntryCounts<i64>) {
-        if is_shared {
+    /// What is below a table that `is_shared` is shared, too.
+    /// The note of an own table is empty (INV-SHARE-COUNT), and of one that spans regions.
+    fn add_edits_below(
+        &self,
+        (table, level): (Pfn, Level),
+        is_shared: bool,
+        region: Region,
+        sum: &mut EntryCounts<i64>,
+    ) {
+        if is_shared && level < Level::PUD {
             let edits = self.tlb.frames().table(table).shared_edits();
             for (sum, edits) in sum.iter_mut().zip(edits) {
                 *sum += i64::from(edits) * level.pages() as i64;
             }
         }
         if level > Level::PTE {
-            for index in 0..user_entries::<P>(level) {
+            for index in entries_of::<P>(level, region) {
                 let slot = PteSlot { table, index: index as u16 };
                 if let Entry::Table(child) = P::Isa::decode(level, self.tlb.fx().load(slot)) {
-                    self.add_edits_below((child.pfn, below(level)), is_shared || child.write_protected, sum);
+                    let is_shared = is_shared || child.write_protected;
+                    self.add_edits_below((child.pfn, below(level)), is_shared, region, sum);
                 }
             }
         }
     }
 
     /// Counts in the space what is noted in a table that it has to itself from now on, and below.
-    pub(super) fn fold_edits(&self, table: &LockedTable<'_, P>) {
+    ///
+    /// Tables that are not in `regions` have noted nothing.
+    pub(super) fn fold_edits(&self, table: &LockedTable<'_, P>, regions: RegionSet) {
+        let level = table.level();
         self.tree.rss().add(table.noted_edits());
         table.page().set_shared_edits(EntryCounts::default());
-        if table.level() > Level::PTE {
+        if level > Level::PTE {
             for index in 0..Level::ENTRIES {
-                if let Entry::Table(child) = P::Isa::decode(table.level(), table.load(index))
+                let va = table.address(index);
+                if (level > Level::PUD || regions.contains(Region::of(va)))
+                    && let Entry::Table(child) = P::Isa::decode(level, table.load(index))
                     && !child.write_protected
                 {
-                    let va = table.address(index);
-                    self.fold_edits(&LockedTable::new(*self, child.pfn, below(table.level()), va));
+                    self.fold_edits(&LockedTable::new(*self, child.pfn, below(level), va), regions);
                 }
             }
         }
     }
+}
+
+/// The entries of a table of `level` below which a region may be.
+fn entries_of<P: Platform>(level: Level, region: Region) -> impl Iterator<Item = usize> {
+    let (first, step) = if level == Level::PUD { (region.index(), Region::COUNT) } else { (0, 1) };
+    (first..user_entries::<P>(level)).step_by(step)
 }
 
 impl<P: Platform> LockedTable<'_, P> {

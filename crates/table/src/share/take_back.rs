@@ -5,6 +5,7 @@
 //! of an upper table, which leaves the question to the next level, and strips the leaves of the
 //! last.
 
+use super::break_path::span_of;
 use crate::locked_table::LockedTable;
 use crate::tables::Tables;
 use pagewright_arch::{Entry, Isa, SoftEntry, TableEntry};
@@ -21,15 +22,17 @@ impl<P: Platform> Tables<'_, P> {
         if plant!(TakenBackByAnyone; false, !origin) {
             strip(old);
         }
-        plant!(EditsFoldedFirst => self.fold_edits(old));
+        let span = span_of(parent.address(index), parent.level());
+        plant!(EditsFoldedFirst => self.fold_edits(old, pagewright_tlb::RegionSet::of(span)));
         parent.store(index, P::Isa::table(TableEntry::own(old.table())));
         self.tlb.fx().publish();
         // An edit for all that is still to come finds the path changed. One that was before it has
         // announced itself, and its note is there once its table can be locked.
-        if self.family.is_some_and(|family| plant!(EditsFoldedFirst; false, family.was_edited())) {
-            self.fold_edits(old);
+        let edited = self.edited_in(span);
+        if plant!(EditsFoldedFirst; false, !edited.is_empty()) {
+            self.fold_edits(old, edited);
         }
-        plant!(PathChangeNotCounted; (), self.tree.rss().shared.count_path_change());
+        plant!(PathChangeNotCounted; (), self.count_path_change(edited));
         self.tlb.count(Counter::PwTableTakenBack, 1);
     }
 }
