@@ -6,6 +6,9 @@
 //! In both spaces, the pages that are unmapped are of one last-level table, and the first few are
 //! not timed. So caches are warm, but where a child has ended before each operation.
 //!
+//! An edit for all sharers is a read fault of the child, which maps the page of a file in a table
+//! that both share. The page counts in the parent's resident set, too, or the measurement fails.
+//!
 //! Not guaranteed: the time of the first operation after others have used the caches.
 
 use super::super::plot::size;
@@ -13,8 +16,10 @@ use super::super::{EvaluateError, Run, Stats, Table};
 use super::parent::{ForkMode, Parent, SpanClock, failed};
 use pagewright_arch::X86_64;
 use pagewright_host::TableMachine;
-use pagewright_mm::{Advice, MapFlags};
-use pagewright_types::{Access, Counter, Level, PAGE_SIZE, PageRange, VirtAddr};
+use pagewright_mm::file::FileKind;
+use pagewright_mm::space::FileMapping;
+use pagewright_mm::{Advice, MapFlags, MapRequest};
+use pagewright_types::{Access, Counter, Level, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::time::Duration;
 
 /// Operations in a sample.
@@ -32,7 +37,7 @@ pub(super) struct LargeSpace {
     pub(super) status: [Vec<f64>; 2],
     /// The same while a child shares the tables.
     pub(super) status_shared: [Vec<f64>; 2],
-    /// The first read after a read fault filled an entry for all sharers, and later ones.
+    /// The first read after a read fault mapped a page of a file for all sharers, and later ones.
     pub(super) status_first: [Vec<f64>; 2],
     pub(super) status_edited: [Vec<f64>; 2],
     /// Microseconds of a `munmap` of one page of an own table, by size.
@@ -116,8 +121,8 @@ impl LargeSpace {
 struct SizedSpace {
     parent: Parent<TableMachine<X86_64>>,
     range: PageRange,
-    /// A page that is mapped and not resident, under a last-level table that exists.
-    hole: VirtAddr,
+    /// A page of a private mapping of a file, not resident, under a last-level table that exists.
+    file_page: VirtAddr,
 }
 
 impl SizedSpace {
@@ -125,13 +130,17 @@ impl SizedSpace {
         let parent = Parent::without_contents(bytes)?;
         let range = parent.populate(VirtAddr::ZERO, bytes)?;
         parent.set(ForkMode::Shared)?;
-        let pages = parent.map(VirtAddr::ZERO, 2 * PAGE_SIZE, MapFlags::empty())?;
-        parent.store(&parent.space, pages.start().add(PAGE_SIZE))?;
-        Ok(Self { parent, range, hole: pages.start() })
+        let file = parent.mm.add_file("file", FileKind::Shmem, 2 * PAGE_SIZE).map_err(failed)?;
+        let file = Some(FileMapping { file: &file, offset: 0, opened: Rights::RW });
+        let (len, flags) = (2 * PAGE_SIZE, MapFlags::PRIVATE);
+        let request = MapRequest { addr: VirtAddr::ZERO, len, rights: Rights::RW, flags, file };
+        let file_page = parent.mm.mmap(&parent.space, &request).map_err(failed)?;
+        parent.store(&parent.space, file_page.add(PAGE_SIZE))?;
+        Ok(Self { parent, range, file_page })
     }
 
-    /// Microseconds of one of `reads` reads.
-    fn read_status(&self, reads: u32) -> Result<f64, EvaluateError> {
+    /// Microseconds of one of `reads` reads, while `edited` pages were mapped for all sharers.
+    fn read_status(&self, reads: u32, edited: u64) -> Result<f64, EvaluateError> {
         let mut text = String::new();
         let clock = SpanClock::Monotonic.start();
         for _ in 0..reads {
@@ -140,31 +149,31 @@ impl SizedSpace {
         }
         let took = clock.elapsed().as_secs_f64() * 1e6 / f64::from(reads);
         let rss = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default().trim();
-        let mapped = format!("{} kB", (self.range.len() + PAGE_SIZE) >> 10);
+        let mapped = format!("{} kB", (self.range.len() + PAGE_SIZE * (1 + edited)) >> 10);
         if rss == mapped { Ok(took) } else { Err(failed(format!("VmRSS is {rss}, and {mapped} are resident"))) }
     }
 
     /// The same of a read after another, which has summed up what others have edited.
     fn read_warm_status(&self) -> Result<f64, EvaluateError> {
-        self.read_status(1)?;
-        self.read_status(IN_A_SAMPLE)
+        self.read_status(1, 0)?;
+        self.read_status(IN_A_SAMPLE, 0)
     }
 
     /// The same while a child shares the tables: warm, first after an edit for all, and later.
     fn read_shared_status(&self) -> Result<[f64; 3], EvaluateError> {
-        let Self { parent, range, hole } = self;
+        let Self { parent, range, file_page } = self;
         let (child, _) = parent.fork()?;
         let shared = self.read_warm_status()?;
         let broken = parent.mm.counter(Counter::PwTableBroken);
-        parent.mm.fault(&child, *hole, Access::Read).map_err(failed)?;
+        parent.mm.fault(&child, *file_page, Access::Read).map_err(failed)?;
         if parent.mm.counter(Counter::PwTableBroken) != broken {
             return Err(failed("a read broke shared tables"));
         }
-        let (first, later) = (self.read_status(1)?, self.read_status(IN_A_SAMPLE)?);
+        // Each is checked: the parent's resident set has the page that the child has mapped.
+        let (first, later) = (self.read_status(1, 1)?, self.read_status(IN_A_SAMPLE, 1)?);
         parent.mm.end_space(&child);
         parent.take_back(*range)?;
-        // The hole is empty again.
-        parent.mm.madvise(&parent.space, *hole, PAGE_SIZE, Advice::DontNeed).map_err(failed)?;
+        parent.mm.madvise(&parent.space, *file_page, PAGE_SIZE, Advice::DontNeed).map_err(failed)?;
         Ok([shared, first, later])
     }
 
