@@ -7,9 +7,9 @@ use crate::current::Entered;
 use crate::exhaustive::{ActReduction, Enumerated, SearchBounds, enumerate};
 use crate::harness::{CpuProgram, Harness};
 use crate::outcome::CheckOutcome;
-use crate::search::{ForeignToken, Search, SearchPlan, replay, search, search_all};
+use crate::search::{ForeignToken, Search, SearchPlan, replay, search_all, search_in_processes};
 use crate::testbench::{Attempt, RunDetail, Testbench};
-use crate::trapping::{MapMemory, build_number};
+use crate::trapping::{MapMemory, build_number, was_mapped_twice};
 use pagewright_arch::{Effects, Isa};
 use pagewright_sim::config::parse;
 use pagewright_sim::explore::{self, Chooser, ExploreSettings, ProgramPart, ReplayToken};
@@ -21,6 +21,9 @@ use std::ops::ControlFlow;
 /// The environment variable that holds a token to replay.
 pub(crate) const REPLAY: &str = "PAGEWRIGHT_REPLAY";
 
+/// The environment variable that holds the number of processes of a search.
+const PROCESSES: &str = "PAGEWRIGHT_PROCESSES";
+
 /// A check: the machine to run on, and how many schedules to try.
 #[derive(Clone)]
 pub struct Check<I> {
@@ -30,6 +33,7 @@ pub struct Check<I> {
     pointer_stores: PointerStores,
     map_memory: Option<MapMemory>,
     exhaustive: Option<SearchBounds>,
+    processes: u32,
     isa: PhantomData<fn() -> I>,
 }
 
@@ -49,9 +53,18 @@ impl<I: Isa> Check<I> {
         let config = config.unwrap_or_else(|error| panic!("the default machine: {error}"));
         let (plan, settings) = (SearchPlan::default(), ExploreSettings::default());
         let pointer_stores = PointerStores::Unseen;
-        Self { config, plan, settings, pointer_stores, map_memory: None, exhaustive: None, isa: PhantomData }
-            .cpus(2)
-            .memory("1M")
+        Self {
+            config,
+            plan,
+            settings,
+            pointer_stores,
+            map_memory: None,
+            exhaustive: None,
+            processes: 1,
+            isa: PhantomData,
+        }
+        .cpus(2)
+        .memory("1M")
     }
 
     /// Sets the number of CPUs.
@@ -178,6 +191,18 @@ impl<I: Isa> Check<I> {
         self
     }
 
+    /// Sets how many processes run the schedules; each has its own copy of foreign statics.
+    ///
+    /// The result is the same for any number (INV-CHECK-PROCESSES). `PAGEWRIGHT_PROCESSES` in the
+    /// environment takes precedence. An exhaustive search runs in this process, and so does a
+    /// search in a process that has mapped memory for [`Check::trap_pointer_stores`], because a
+    /// forked one would share that memory.
+    #[must_use]
+    pub fn processes(mut self, processes: u32) -> Self {
+        self.processes = processes;
+        self
+    }
+
     /// Sets the step limit of one schedule.
     ///
     /// A run that reaches it is a finding
@@ -199,7 +224,8 @@ impl<I: Isa> Check<I> {
     ///
     /// # Panics
     /// When the machine is impossible, when `setup` panics or returns more programs than there are
-    /// CPUs, and when `PAGEWRIGHT_REPLAY` is not a token.
+    /// CPUs, when `PAGEWRIGHT_REPLAY` is not a token or `PAGEWRIGHT_PROCESSES` not a number, and as
+    /// [`search_in_processes`].
     pub fn explore(&self, setup: impl Fn(&Harness<I>) -> Vec<CpuProgram<I>>) -> CheckOutcome {
         if let Ok(token) = std::env::var(REPLAY) {
             let token = token.parse().unwrap_or_else(|error| panic!("{REPLAY}: {error}"));
@@ -211,7 +237,7 @@ impl<I: Isa> Check<I> {
         let attempt = &mut |chooser: &mut dyn Chooser, detail| self.attempt(&setup, chooser, detail);
         let search = match self.exhaustive {
             Some(bounds) => search_all(&self.plan, bounds, attempt),
-            None => search(&self.plan, attempt),
+            None => search_in_processes(&self.plan, self.processes_now(), attempt),
         };
         self.outcome(search, false)
     }
@@ -247,6 +273,13 @@ impl<I: Isa> Check<I> {
     ) -> Result<CheckOutcome, ForeignToken> {
         let attempt = replay(token, &mut |chooser, detail| self.attempt(&setup, chooser, detail))?;
         Ok(self.outcome(Search::of_replay(token, attempt), true))
+    }
+
+    /// The number of processes of a search that begins now.
+    fn processes_now(&self) -> u32 {
+        let number = |text: String| text.parse().unwrap_or_else(|_| panic!("{PROCESSES}: `{text}` is not a number"));
+        let wanted = std::env::var(PROCESSES).map_or(self.processes, number);
+        if self.map_memory.is_some() || was_mapped_twice() { 1 } else { wanted }
     }
 
     fn outcome(&self, search: Search, replayed: bool) -> CheckOutcome {

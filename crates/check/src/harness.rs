@@ -11,7 +11,7 @@ use crate::control::first_cr4;
 use crate::cpu::Cpu;
 use crate::finding::CheckFinding;
 use crate::testbench::Testbench;
-use crate::trapping::{MapMemory, SecondMapping, TrappedSim};
+use crate::trapping::{MapMemory, SecondMapping, TrappedSim, map_twice};
 use pagewright_arch::{Effects, Isa};
 use pagewright_sim::explore::ProgramPart;
 use pagewright_sim::{PointerStores, Sim, SimLocks};
@@ -117,7 +117,7 @@ impl<I: Isa> Harness<I> {
     /// Maps memory a second time, for foreign code whose stores are to trap.
     pub(crate) fn map_twice(&self, map: MapMemory) {
         let machine = Rc::new(TrappedSim::new(self.sim().clone(), self.bench().journal().clone()));
-        let mapping = self.0.second_mapping.get_or_init(|| map(self.sim().ram(), machine));
+        let mapping = self.0.second_mapping.get_or_init(|| map_twice(map, self.sim().ram(), machine));
         let mapping = Rc::downgrade(mapping);
         self.sim().trap_pointer_stores(Rc::new(move |frame, traps| {
             mapping.upgrade().into_iter().for_each(|mapping| mapping.set_trap(frame, traps));

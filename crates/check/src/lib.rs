@@ -89,6 +89,7 @@ mod harness;
 mod journal;
 mod minimise;
 mod outcome;
+mod processes;
 mod search;
 mod testbench;
 mod trapping;
@@ -113,6 +114,6 @@ pub use pagewright_sim::explore::{
 pub use pagewright_types::{
     Access, CpuId, CpuMask, IsaKind, Level, Order, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr,
 };
-pub use search::{FailingSchedule, ForeignToken, Search, SearchPlan, replay, search, search_all};
+pub use search::{FailingSchedule, ForeignToken, Search, SearchPlan, replay, search, search_all, search_in_processes};
 pub use testbench::{Attempt, RunDetail, Testbench};
 pub use trapping::{MapMemory, SecondMapping, TrappedMachine};

@@ -3,7 +3,7 @@
 //! [`search`] takes a closure that makes a fresh machine and runs it under a chooser. It tries the
 //! default schedule first: a failure there needs no race. Then random schedules alternate with PCT
 //! of depth 1 to 4, each with rates of its own; both are a function of the seed and of the lengths
-//! of earlier runs. The search stops at the first schedule with a finding. `minimise` reduces
+//! of the first runs. The search stops at the first schedule with a finding. `minimise` reduces
 //! that schedule and its programs while the run still makes the finding, and runs what remains once
 //! more with everything recorded.
 //!
@@ -14,6 +14,7 @@
 
 use crate::exhaustive::{ActReduction, Enumerated, SearchBounds, enumerate};
 use crate::minimise::minimise;
+use crate::processes::{Processes, RunRecord};
 use crate::testbench::{Attempt, RunDetail};
 use pagewright_model::Tally;
 use pagewright_sim::explore::{Chooser, MachineFingerprint, Rates, ReplayToken, Schedule, ScheduleStrategy};
@@ -66,10 +67,10 @@ impl FailingSchedule {
 }
 
 impl Search {
-    fn count(&mut self, run: &Attempt, is_new: bool) {
+    fn count(&mut self, run: &RunRecord, is_new: bool) {
         self.schedules += 1;
         self.distinct += u32::from(is_new);
-        self.steps += u64::from(run.report.steps);
+        self.steps += u64::from(run.steps);
         self.tally += &run.tally;
         self.pointer_stores += run.pointer_stores;
     }
@@ -120,6 +121,7 @@ impl fmt::Display for ForeignToken {
 impl std::error::Error for ForeignToken {}
 
 /// The pseudo-random numbers of a seed (SplitMix64, Steele et al., OOPSLA 2014).
+#[derive(Clone)]
 struct SplitMix64(u64);
 
 impl SplitMix64 {
@@ -136,7 +138,7 @@ impl SplitMix64 {
     }
 }
 
-/// The strategy of schedule `index`; earlier runs took `length` steps on average.
+/// The strategy of schedule `index`; the first runs took `length` steps on average.
 ///
 /// Each schedule has rates of its own, so that an event that one schedule never has is frequent in
 /// another (swarm testing, Groce et al., ISSTA 2012).
@@ -160,23 +162,86 @@ fn strategy(numbers: &mut SplitMix64, index: u32, length: u32) -> ScheduleStrate
     }
 }
 
-/// Tries schedules until one has a finding, and shrinks that one.
+/// The first schedules of a search: PCT takes its length from theirs.
+const FIRST_SCHEDULES: u32 = 16;
+
+/// The strategies of a search, in order.
+#[derive(Clone)]
+pub(crate) struct Strategies {
+    numbers: SplitMix64,
+    index: u32,
+    /// Steps of the first schedules.
+    steps: u64,
+}
+
+impl Strategies {
+    /// The number of the next schedule.
+    pub(crate) fn next_index(&self) -> u32 {
+        self.index
+    }
+
+    pub(crate) fn next(&mut self) -> ScheduleStrategy {
+        let runs = u64::from(self.index.min(FIRST_SCHEDULES)).max(1);
+        let index = self.index;
+        self.index += 1;
+        strategy(&mut self.numbers, index, (self.steps / runs) as u32)
+    }
+
+    /// Takes note of the run of the last schedule.
+    fn ran(&mut self, steps: u32) {
+        if self.index <= FIRST_SCHEDULES {
+            self.steps += u64::from(steps);
+        }
+    }
+}
+
+/// Tries schedules until one has a finding, and minimises that run.
 ///
 /// `attempt` makes a fresh machine and runs it under the chooser. The same choices must give the
 /// same run.
 pub fn search(plan: &SearchPlan, attempt: &mut dyn FnMut(&mut dyn Chooser, RunDetail) -> Attempt) -> Search {
+    search_in_processes(plan, 1, attempt)
+}
+
+/// As [`search`], with the same result, in several processes (INV-CHECK-PROCESSES).
+///
+/// With one, or where the host refuses to fork, this process makes all runs.
+///
+/// # Panics
+/// When a run has a finding in another process, and in this one has none.
+pub fn search_in_processes(
+    plan: &SearchPlan,
+    processes: u32,
+    attempt: &mut dyn FnMut(&mut dyn Chooser, RunDetail) -> Attempt,
+) -> Search {
     let mut search = Search::default();
-    let (mut traces, mut numbers, mut length) = (FxHashSet::default(), SplitMix64(plan.seed), 1);
+    let mut traces = FxHashSet::default();
+    let mut strategies = Strategies { numbers: SplitMix64(plan.seed), index: 0, steps: 0 };
+    let mut others = None;
     for index in 0..plan.schedules {
-        let strategy = strategy(&mut numbers, index, length);
+        if index == FIRST_SCHEDULES && processes > 1 {
+            others = Processes::start(processes, &strategies, plan.schedules, attempt).ok();
+        }
+        let strategy = strategies.next();
+        let elsewhere = others.as_mut().and_then(Processes::next_record);
+        if let Some(record) = elsewhere.as_ref().filter(|record| !record.found) {
+            search.count(record, traces.insert(record.trace));
+            continue;
+        }
         let run = attempt(&mut *strategy.chooser(), RunDetail::Quick);
-        search.count(&run, traces.insert(run.report.trace));
-        length = (search.steps / u64::from(search.schedules)) as u32;
+        strategies.ran(run.report.steps);
+        search.count(&RunRecord::of(&run), traces.insert(run.report.trace));
         if let Some(finding) = run.findings.first() {
+            drop(others);
             let token = ReplayToken { fingerprint: run.fingerprint, strategy };
             search.failing = Some(minimise(plan, token, finding, run.report.schedule.clone(), attempt));
-            break;
+            return search;
         }
+        assert!(
+            elsewhere.is_none(),
+            "schedule {} has a finding in another process and none in this one: some state outlives a run",
+            index + 1
+        );
     }
     search
 }
@@ -198,7 +263,7 @@ pub fn search_all(
         run
     };
     let done = enumerate(bounds, ActReduction::Merging, &mut counted, &mut |run| {
-        search.count(run, true);
+        search.count(&RunRecord::of(run), true);
         match run.findings.first() {
             Some(finding) => {
                 failed = Some((run.fingerprint, finding.clone(), run.report.schedule.clone()));

@@ -17,7 +17,7 @@ use std::cell::RefCell;
 use std::hash::Hasher;
 use std::rc::Rc;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A second mapping of a machine's memory, which foreign code uses until it is dropped.
 pub trait SecondMapping {
@@ -44,6 +44,21 @@ pub trait TrappedMachine {
 
 /// Makes the second mapping of the memory of a machine.
 pub type MapMemory = fn(&[AtomicU64], Rc<dyn TrappedMachine>) -> Rc<dyn SecondMapping>;
+
+/// Whether the memory of a machine was ever mapped a second time in this process.
+///
+/// The allocator may use that memory again, which remains shared with a process that is forked.
+static MAPPED_TWICE: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn was_mapped_twice() -> bool {
+    MAPPED_TWICE.load(Ordering::Relaxed)
+}
+
+/// Maps the memory of a machine a second time.
+pub(crate) fn map_twice(map: MapMemory, ram: &[AtomicU64], machine: Rc<dyn TrappedMachine>) -> Rc<dyn SecondMapping> {
+    MAPPED_TWICE.store(true, Ordering::Relaxed);
+    map(ram, machine)
+}
 
 /// The handle of one machine.
 pub(crate) struct TrappedSim<I: Isa> {

@@ -17,6 +17,7 @@ mod kernel_ranges;
 mod minimise;
 mod missing_steps;
 mod pointer_stores;
+mod processes;
 mod published_crates;
 mod raw_tables;
 mod readme;

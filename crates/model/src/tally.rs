@@ -87,6 +87,14 @@ impl Tally {
     }
 }
 
+impl FromIterator<(Antecedent, u64)> for Tally {
+    fn from_iter<T: IntoIterator<Item = (Antecedent, u64)>>(counts: T) -> Self {
+        let mut tally = Self::default();
+        counts.into_iter().for_each(|(what, count)| tally.0[what as usize] += count);
+        tally
+    }
+}
+
 impl AddAssign<&Self> for Tally {
     fn add_assign(&mut self, other: &Self) {
         for (mine, more) in self.0.iter_mut().zip(other.0) {

@@ -221,3 +221,18 @@ fn an_exhaustive_search_stops_at_each_trapped_store() {
     assert_eq!(plain.len(), 2, "CPU 1 reads the page or faults: {plain:?}");
     assert_eq!(seen_in_all_schedules(ActReduction::Merging), plain);
 }
+
+/// A forked process would share the second mapping, and memory that was mapped twice before.
+#[test]
+fn a_check_whose_stores_trap_and_those_after_it_run_in_one_process() {
+    for check in [Check::<X86_64>::new().trap_pointer_stores(map_memory), Check::new()] {
+        let runs = Rc::new(Cell::new(0));
+        let outcome = check.schedules(40).processes(2).explore(|harness| {
+            runs.set(runs.get() + 1);
+            Space::load(harness);
+            vec![program(|cpu: &Cpu<X86_64>| _ = cpu.read(VA))]
+        });
+        assert!(outcome.finding().is_none(), "{outcome}");
+        assert_eq!(runs.get(), 40);
+    }
+}
