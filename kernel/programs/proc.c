@@ -136,6 +136,59 @@ static void machine(void)
     printf("%ld\n", store("/proc/sys/vm/max_map_count", "70000"));
 }
 
+/* The number of entries of a directory, and whether one of them is there. */
+static void show_entries(const char *path, const char *name)
+{
+    DIR *directory = opendir(path);
+    int number = 0, found = 0;
+    if (!directory) {
+        printf(" (%d)", errno);
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        number++;
+        found += !strcmp(entry->d_name, name);
+    }
+    closedir(directory);
+    printf(" %d", found);
+    if (strstr(path, "/fd") || strstr(path, "/task"))
+        printf("/%d", number);
+}
+
+static void constants(const char *program)
+{
+    static const char *names[] = { "kernel/cap_last_cap", "kernel/ngroups_max", "kernel/overflowuid", "kernel/shmmni", "kernel/shmmax", "kernel/sched_rr_timeslice_ms", "vm/nr_hugepages", "fs/nr_open", "kernel/nothing" };
+    char path[128], line[256], from[64], at[64], type[64];
+    struct stat link, file;
+    printf("constants:");
+    for (int i = 0; i < 9; i++) {
+        snprintf(path, sizeof path, "/proc/sys/%s", names[i]);
+        printf(" %s", text(path));
+    }
+    printf(" %ld %ld", store("/proc/sys/kernel/osrelease", "7"), store("/proc/sys/kernel/cap_last_cap", "7"));
+    printf(" %d\nlisted:", strstr(text("/proc/filesystems"), "tmpfs") != 0);
+    show_entries("/proc", "meminfo");
+    show_entries("/proc/sys", "vm");
+    show_entries("/proc/sys/vm", "swappiness");
+    show_entries("/proc/sys/kernel", "osrelease");
+    show_entries("/sys/devices/system", "cpu");
+    show_entries("/proc/self", "exe");
+    show_entries("/proc/sys/nothing", "");
+    long len = readlink("/proc/self/exe", path, sizeof path - 1);
+    path[len < 0 ? 0 : len] = 0;
+    printf(" exe %d", strcmp(path, program));
+    printf(" %ld %ld", told(lstat("/proc/self/exe", &link)), told(stat("/proc/self/exe", &file)));
+    printf(" %d %d", S_ISLNK(link.st_mode), S_ISREG(file.st_mode) && file.st_size > 1000);
+    printf(" %d", !strncmp(text("/proc/self/exe"), "\177ELF", 4));
+    printf(" %ld\nmounts:", told(open("/proc/self/exe", O_RDONLY | O_NOFOLLOW)));
+    FILE *mounts = fopen("/proc/self/mounts", "r");
+    while (fgets(line, sizeof line, mounts))
+        if (sscanf(line, "%s %s %s rw", from, at, type) == 3 && strcmp(at, "/dev"))
+            printf(" %s %s %s", from, at, type);
+    fclose(mounts);
+    printf(" %d\n", strstr(text("/proc/mounts"), "/proc proc rw") != 0);
+}
+
 static void zero(void)
 {
     int all = open("/dev/zero", O_RDWR), only = open("/dev/zero", O_RDONLY), status;
@@ -244,25 +297,6 @@ static void show_link(pid_t process, int fd)
         printf(" %o", link.st_mode);
 }
 
-/* The number of entries of a directory, and whether one of them is there. */
-static void show_entries(const char *path, const char *name)
-{
-    DIR *directory = opendir(path);
-    int number = 0, found = 0;
-    if (!directory) {
-        printf(" (%d)", errno);
-        return;
-    }
-    for (struct dirent *entry; (entry = readdir(directory));) {
-        number++;
-        found += !strcmp(entry->d_name, name);
-    }
-    closedir(directory);
-    printf(" %d", found);
-    if (strstr(path, "/fd") || strstr(path, "/task"))
-        printf("/%d", number);
-}
-
 static int named_id;
 
 static void *named(void *ready)
@@ -365,6 +399,7 @@ int main(int argc, char **argv)
     scores();
     processes(argv[0]);
     machine();
+    constants(argv[0]);
     zero();
     sends();
     descriptors();

@@ -146,6 +146,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         }
         // INV-KERNEL-PINNED, INV-KERNEL-EPOLL.
         Bug::SocketCycleKept | Bug::EdgeReportedAgain => elsewhere("sockets.c on the kernel"),
+        // INV-KERNEL-LOOK.
+        Bug::StrangerMayLook => elsewhere("looks.c on the kernel"),
         // INV-KERNEL-DESCRIPTORS, INV-KERNEL-MESSAGES.
         Bug::DescriptorLimitIgnored | Bug::MessagesSentAgain => elsewhere("descriptors.c on the kernel"),
         // INV-KERNEL-LOCK, INV-KERNEL-TIMER, INV-KERNEL-OOM, INV-KERNEL-RIGHTS, INV-KERNEL-ROBUST.

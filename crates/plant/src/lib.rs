@@ -177,6 +177,7 @@ pagewright_types::named_table! {
         SocketCycleKept = "socket-cycle-kept", "Sockets that only messages of each other hold stay for ever.";
         EdgeReportedAgain = "edge-reported-again", "An edge-triggered epoll reports an event again without a new one.";
         DescriptorLimitIgnored = "descriptor-limit-ignored", "A process gets more descriptors than RLIMIT_NOFILE allows.";
+        StrangerMayLook = "stranger-may-look", "Every process may open the memory and the descriptors of every other one.";
         MessagesSentAgain = "messages-sent-again", "A sendmmsg that has slept begins with its first message again.";
     }
 }

@@ -11,8 +11,10 @@ use crate::call;
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::file_lock::FileLocks;
+use crate::machine_files;
 use crate::memory::{FileObject, mm};
 use crate::pipe::SharedPipe;
+use crate::process_memory::ProcessMemory;
 use crate::procfs;
 use crate::ramfs;
 use crate::socket::Socket;
@@ -55,6 +57,8 @@ pub(crate) enum InodeKind {
     Setting(MmSetting),
     /// `/proc/PID/oom_score_adj`.
     OomScoreAdj(Arc<TaskId>),
+    /// The memory of a process.
+    Memory(ProcessMemory),
     /// The name of a socket.
     Socket(Weak<Socket>),
     /// A FIFO, with the pipe behind it.
@@ -213,6 +217,7 @@ impl Inode {
             InodeKind::Text(_)
             | InodeKind::Setting(_)
             | InodeKind::OomScoreAdj(_)
+            | InodeKind::Memory(_)
             | InodeKind::Socket(_)
             | InodeKind::Fifo(_)
             | InodeKind::Directory
@@ -231,6 +236,7 @@ impl Inode {
             InodeKind::Text(_)
             | InodeKind::Setting(_)
             | InodeKind::OomScoreAdj(_)
+            | InodeKind::Memory(_)
             | InodeKind::Socket(_)
             | InodeKind::Fifo(_)
             | InodeKind::Directory
@@ -257,6 +263,7 @@ impl Inode {
             | InodeKind::Text(_)
             | InodeKind::Setting(_)
             | InodeKind::OomScoreAdj(_)
+            | InodeKind::Memory(_)
             | InodeKind::Socket(_)
             | InodeKind::Fifo(_)
             | InodeKind::Directory
@@ -321,8 +328,9 @@ impl Inode {
             InodeKind::Random => Ok(call::random(wanted)),
             InodeKind::Zram => zram::read(from, wanted),
             InodeKind::Attribute(attribute) => piece(attribute.show()?.as_bytes(), from, wanted),
-            InodeKind::Setting(setting) => piece(procfs::show_setting(*setting).as_bytes(), from, wanted),
+            InodeKind::Setting(setting) => piece(machine_files::show_setting(*setting).as_bytes(), from, wanted),
             InodeKind::OomScoreAdj(of) => piece(procfs::show_oom_score_adj(of)?.as_bytes(), from, wanted),
+            InodeKind::Memory(memory) => memory.read(from, wanted),
         }
     }
 
@@ -339,13 +347,14 @@ impl Inode {
                 Ok(bytes.len())
             }
             InodeKind::Setting(setting) => {
-                procfs::store_setting(*setting, bytes)?;
+                machine_files::store_setting(*setting, bytes)?;
                 Ok(bytes.len())
             }
             InodeKind::OomScoreAdj(of) => {
                 procfs::store_oom_score_adj(of, bytes)?;
                 Ok(bytes.len())
             }
+            InodeKind::Memory(memory) => memory.write(start, bytes),
             InodeKind::Console => {
                 console::write(bytes);
                 Ok(bytes.len())

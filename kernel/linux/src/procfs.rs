@@ -1,24 +1,27 @@
-//! Files below `/proc` and `/sys` that show the state of processes and of the machine.
+//! Files below `/proc` that show the state of processes.
 //!
-//! [`find`] makes an inode for a path when it is opened or looked at. Most files are text as it was
-//! then ([`InodeKind::Text`]); settings and the OOM score are read and written each time.
+//! [`find`] makes an inode for a path when it is opened or looked at, also for one of the files of
+//! the machine ([`machine_files`]). Most files are text as it was then ([`InodeKind::Text`]); the
+//! OOM score is read and written each time.
 //!
-//! Not guaranteed: files that Linux has and this table does not, and fields of `stat` and `status`
-//! that no program here needs.
+//! Not guaranteed: files that Linux has and [`OF_PROCESS`] does not, and fields of `stat` and
+//! `status` that no program here needs.
 
+use crate::call::may_trace;
 use crate::credentials::{Credentials, TracingIds};
 use crate::errno::Errno;
 use crate::file::{DescriptorTable, OpenFile, OpenTarget};
 use crate::inode::{Inode, InodeKind};
+use crate::machine_files;
 use crate::memory::{SpaceHandle, mm};
+use crate::process_memory::{MemoryView, ProcessMemory};
 use crate::task::{TaskId, Thread, scheduler};
 use alloc::format;
 use alloc::string::{String, ToString};
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
-use pagewright_arch::Effects;
-use pagewright_mm::MmSetting;
+use linux_raw_sys::general as linux;
 use pagewright_mm::counters::RssKind;
 use pagewright_types::PAGE_SIZE;
 use spin::Mutex;
@@ -27,9 +30,6 @@ const READ_ONLY: u32 = 0o100_444;
 const WRITABLE: u32 = 0o100_644;
 const DIRECTORY: u32 = 0o040_555;
 const LINK: u32 = 0o120_000;
-
-/// The settings of the memory manager that take effect only when the machine is set up.
-const FIXED: [MmSetting; 2] = [MmSetting::MinFreeKbytes, MmSetting::WatermarkScaleFactor];
 
 /// The file at a path, if it is one of these.
 ///
@@ -55,40 +55,42 @@ pub(crate) fn find(thread: &Thread, path: &str) -> Option<Result<Arc<Inode>, Err
                 open.map(|open| Inode::new(path, link_mode(&open), InodeKind::Link(descriptor_target(&open)))),
             );
         }
-        return of_process(process, path, name);
+        return of_process(thread, process, path, name);
     }
-    if let Some(cpu) = path.strip_prefix(CPUS) {
-        let is_cpu = |cpu: &str| cpu.strip_prefix("/cpu")?.parse().ok().filter(|cpu| cpus().any(|known| known == *cpu));
-        if cpu.is_empty() || is_cpu(cpu).is_some() {
-            return Some(Ok(Inode::new(path, DIRECTORY, InodeKind::Directory)));
-        }
-    }
-    of_machine(path).map(Ok)
+    machine_files::find(path).map(Ok)
 }
 
-/// The names of the files of a process.
-const OF_PROCESS: [&str; 9] =
-    ["cmdline", "comm", "maps", "oom_score_adj", "smaps", "smaps_rollup", "stat", "statm", "status"];
-
-/// The folder of the CPUs.
-const CPUS: &str = "/sys/devices/system/cpu";
+/// The names and modes of the files of a process.
+const OF_PROCESS: [(&str, u32); 14] = [
+    ("clear_refs", 0o100_200),
+    ("cmdline", READ_ONLY),
+    ("comm", READ_ONLY),
+    ("exe", LINK | 0o777),
+    ("maps", READ_ONLY),
+    ("mem", 0o100_600),
+    ("mounts", READ_ONLY),
+    ("oom_score_adj", WRITABLE),
+    ("pagemap", 0o100_400),
+    ("smaps", READ_ONLY),
+    ("smaps_rollup", READ_ONLY),
+    ("stat", READ_ONLY),
+    ("statm", READ_ONLY),
+    ("status", READ_ONLY),
+];
 
 /// The names and modes of what a directory has beyond the tree of files.
 pub(crate) fn entries(directory: &str) -> Result<Vec<(String, u32)>, Errno> {
     let numbers = |ids: Vec<u32>, mode| ids.into_iter().map(|id| (id.to_string(), mode)).collect::<Vec<_>>();
+    let mut of_machine: Vec<_> = machine_files::entries(directory).into_iter().collect();
     if directory == "/proc" {
-        return Ok(numbers(scheduler().processes.keys().map(|id| id.0).collect(), DIRECTORY));
-    }
-    if directory == CPUS {
-        let files = ["online", "possible", "present"].map(|name| (name.to_string(), READ_ONLY));
-        return Ok(cpus().map(|cpu| (format!("cpu{cpu}"), DIRECTORY)).chain(files).collect());
+        of_machine.extend(numbers(scheduler().processes.keys().map(|id| id.0).collect(), DIRECTORY));
     }
     let Some((id, rest)) = directory.strip_prefix("/proc/").map(|rest| rest.split_once('/').unwrap_or((rest, "")))
     else {
-        return Ok(Vec::new());
+        return Ok(of_machine);
     };
-    let Ok(id) = id.parse().map(TaskId) else { return Ok(Vec::new()) };
-    let files = OF_PROCESS.iter().map(|name| ((*name).to_string(), READ_ONLY));
+    let Ok(id) = id.parse().map(TaskId) else { return Ok(of_machine) };
+    let files = OF_PROCESS.iter().map(|(name, mode)| ((*name).to_string(), *mode));
     Ok(match rest {
         "" => files.chain(["fd", "task"].map(|name| (name.to_string(), DIRECTORY))).collect(),
         "fd" => numbers(table_of(id)?.lock().numbers(), LINK),
@@ -121,13 +123,9 @@ pub(crate) fn descriptor(thread: &Thread, path: &str) -> Option<Result<Arc<OpenF
 }
 
 fn descriptor_of(thread: &Thread, id: TaskId, number: u64) -> Result<Arc<OpenFile>, Errno> {
-    {
-        let scheduler = scheduler();
-        let process = scheduler.processes.get(&id).ok_or(Errno::ENOENT)?;
-        let allowed = || thread.credentials.may_trace(&process.credentials, process.is_dumpable, TracingIds::Files);
-        if id != thread.process && !allowed() {
-            return Err(Errno::EACCES);
-        }
+    let handle = scheduler().processes.get(&id).map(|process| process.handle.clone()).ok_or(Errno::ENOENT)?;
+    if !may_trace(thread, &handle, TracingIds::Files)? {
+        return Err(Errno::EACCES);
     }
     let table = table_of(id)?;
     let open = table.lock().get(number).map(|known| known.open.clone());
@@ -135,7 +133,7 @@ fn descriptor_of(thread: &Thread, id: TaskId, number: u64) -> Result<Arc<OpenFil
 }
 
 /// What the link of a descriptor says.
-pub(crate) fn descriptor_target(open: &OpenFile) -> String {
+fn descriptor_target(open: &OpenFile) -> String {
     match &open.target {
         OpenTarget::Inode(node) => path_of(node),
         OpenTarget::Pipe(end) => end.fifo().map_or_else(|| format!("pipe:[{}]", end.number()), |node| path_of(node)),
@@ -158,10 +156,12 @@ fn path_of(node: &Inode) -> String {
 
 /// What the files of a process show, as the scheduler has it.
 struct ProcessView {
+    handle: Arc<TaskId>,
     id: TaskId,
     parent: TaskId,
     group: TaskId,
     name: String,
+    path: String,
     arguments: Arc<[u8]>,
     threads: u32,
     credentials: Arc<Credentials>,
@@ -169,6 +169,8 @@ struct ProcessView {
     /// User and kernel time, and that of reaped children, in ticks of 1/100 s.
     ticks: [u64; 4],
     space: Option<Arc<SpaceHandle>>,
+    /// The user and the group that own the files (`task_dump_owner`).
+    owner: (u32, u32),
 }
 
 impl ProcessView {
@@ -185,17 +187,59 @@ impl ProcessView {
             (None, false) => 'R',
         };
         Some(Self {
+            handle: process.handle.clone(),
             id,
             parent: if process.parent == id { TaskId(0) } else { process.parent },
             group: process.group,
             name,
+            path: process.path.clone(),
             arguments: process.arguments.clone(),
             threads: process.threads,
             credentials: process.credentials.clone(),
             state,
             ticks: [own.0, own.1, children.0, children.1].map(|ns| ns / 10_000_000),
             space: process.space.upgrade(),
+            owner: if process.is_dumpable {
+                (process.credentials.user.effective, process.credentials.group.effective)
+            } else {
+                (0, 0)
+            },
         })
+    }
+
+    /// The path of the program, for a thread that may look into the process.
+    fn program(&self, thread: &Thread) -> Result<String, Errno> {
+        if !may_trace(thread, &self.handle, TracingIds::Files)? {
+            return Err(Errno::EACCES);
+        }
+        self.space.as_ref().ok_or(Errno::ENOENT)?;
+        Ok(self.path.clone())
+    }
+
+    /// A file of the memory.
+    fn memory(&self, view: MemoryView) -> InodeKind {
+        let space = self.space.as_ref().map_or_else(Weak::new, Arc::downgrade);
+        InodeKind::Memory(ProcessMemory::new(self.handle.clone(), space, view))
+    }
+
+    /// The text of the file with this name.
+    fn show(&self, name: &str) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        let out = &mut text;
+        match (name, &self.space) {
+            ("cmdline", _) => out.write_str(&String::from_utf8_lossy(&self.arguments))?,
+            ("comm", _) => writeln!(out, "{}", self.name)?,
+            ("mounts", _) => machine_files::show_mounts(out)?,
+            ("stat", _) => self.show_stat(out)?,
+            ("status", _) => self.show_status(out)?,
+            ("statm", _) => self.show_statm(out)?,
+            ("maps", Some(space)) => mm().show_maps(&space.0, out)?,
+            ("smaps", Some(space)) => mm().show_smaps(&space.0, out)?,
+            ("smaps_rollup", Some(space)) => mm().show_smaps_rollup(&space.0, out)?,
+            // A process that has ended has no memory to show.
+            _ => {}
+        }
+        Ok(text)
     }
 
     /// `/proc/PID/stat`; fields that are not known are 0.
@@ -258,7 +302,7 @@ fn link_mode(open: &OpenFile) -> u32 {
 }
 
 /// A file of a process or of one of its threads, or a directory of them.
-fn of_process(id: TaskId, path: &str, name: &str) -> Option<Result<Arc<Inode>, Errno>> {
+fn of_process(thread: &Thread, id: TaskId, path: &str, name: &str) -> Option<Result<Arc<Inode>, Errno>> {
     let Some(mut view) = ProcessView::of(id) else { return Some(Err(Errno::ENOENT)) };
     let mut name = name.trim_end_matches('/');
     let directory = |name: &str| {
@@ -269,98 +313,32 @@ fn of_process(id: TaskId, path: &str, name: &str) -> Option<Result<Arc<Inode>, E
         return directory(name);
     }
     if let Some(rest) = name.strip_prefix("task/") {
-        let (thread, of_thread) = rest.split_once('/').unwrap_or((rest, ""));
-        let Some(thread) = thread.parse().ok().filter(|thread| threads_of(id).contains(thread)) else {
+        let (number, of_thread) = rest.split_once('/').unwrap_or((rest, ""));
+        let Some(number) = number.parse().ok().filter(|number| threads_of(id).contains(number)) else {
             return Some(Err(Errno::ENOENT));
         };
         if of_thread.is_empty() {
             return directory(name);
         }
-        (view.id, view.name) = (TaskId(thread), scheduler().name_of(TaskId(thread)));
+        (view.id, view.name) = (TaskId(number), scheduler().name_of(TaskId(number)));
         name = of_thread;
     }
-    if name == "oom_score_adj" {
-        let handle = scheduler().processes.get(&id).map(|process| process.handle.clone());
-        let node = handle.map(|handle| Inode::new(path, WRITABLE, InodeKind::OomScoreAdj(handle)));
-        return Some(node.ok_or(Errno::ENOENT));
-    }
-    let mut text = String::new();
-    let out = &mut text;
-    let shown = match (name, &view.space) {
-        ("cmdline", _) => out.write_str(&String::from_utf8_lossy(&view.arguments)),
-        ("comm", _) => writeln!(out, "{}", view.name),
-        ("stat", _) => view.show_stat(out),
-        ("status", _) => view.show_status(out),
-        ("statm", _) => view.show_statm(out),
-        // A process that has ended has no memory to show.
-        ("maps" | "smaps" | "smaps_rollup", None) => Ok(()),
-        ("maps", Some(space)) => mm().show_maps(&space.0, out),
-        ("smaps", Some(space)) => mm().show_smaps(&space.0, out),
-        ("smaps_rollup", Some(space)) => mm().show_smaps_rollup(&space.0, out),
-        _ => return None,
+    let (_, mode) = OF_PROCESS.iter().find(|(known, _)| *known == name)?;
+    let kind = match name {
+        "exe" => view.program(thread).map(InodeKind::Link),
+        "oom_score_adj" => Ok(InodeKind::OomScoreAdj(view.handle)),
+        "mem" => Ok(view.memory(MemoryView::Bytes)),
+        "pagemap" => {
+            Ok(view.memory(MemoryView::Pagemap { shows_frames: thread.credentials.has(linux::CAP_SYS_ADMIN) }))
+        }
+        "clear_refs" => Ok(view.memory(MemoryView::ClearRefs)),
+        _ => view.show(name).map(InodeKind::Text).map_err(|_| Errno::ENOMEM),
     };
-    Some(shown.map(|()| Inode::new(path, READ_ONLY, InodeKind::Text(text))).map_err(|_| Errno::ENOMEM))
-}
-
-/// A file of the machine.
-fn of_machine(path: &str) -> Option<Arc<Inode>> {
-    let setting = MmSetting::ALL.iter().find(|setting| setting.path() == path);
-    if let Some(setting) = setting {
-        let mode = if FIXED.contains(setting) { READ_ONLY } else { WRITABLE };
-        return Some(Inode::new(path, mode, InodeKind::Setting(*setting)));
-    }
-    let mut text = String::new();
-    let out = &mut text;
-    let shown = match path {
-        "/proc/vmstat" => mm().show_vmstat(out),
-        "/proc/meminfo" => mm().show_meminfo(out),
-        "/proc/swaps" => mm().show_swaps(out),
-        "/sys/kernel/debug/page_tables" => mm().show_page_tables(out),
-        "/proc/sysvipc/shm" => crate::shm::segments().show(out),
-        "/proc/mounts" => writeln!(out, "none / tmpfs rw,relatime 0 0"),
-        "/proc/uptime" => {
-            let hundredths = pagewright_hal::time::now_ns() / 10_000_000;
-            writeln!(out, "{}.{:02} 0.00", hundredths / 100, hundredths % 100)
-        }
-        "/proc/cpuinfo" => cpus().try_for_each(|cpu| writeln!(out, "processor\t: {cpu}\n")),
-        "/proc/sys/kernel/ostype" => writeln!(out, "Linux"),
-        "/proc/sys/kernel/osrelease" => writeln!(out, "{}", crate::call::RELEASE),
-        "/sys/devices/system/cpu/online" | "/sys/devices/system/cpu/present" | "/sys/devices/system/cpu/possible" => {
-            writeln!(out, "{}", range(cpus().count()))
-        }
-        "/sys/devices/system/node/online" | "/sys/devices/system/node/possible" => {
-            writeln!(out, "{}", range(pagewright_hal::boot_info().nodes.len()))
-        }
-        _ => return None,
-    };
-    shown.ok()?;
-    Some(Inode::new(path, READ_ONLY, InodeKind::Text(text)))
-}
-
-fn cpus() -> impl Iterator<Item = usize> {
-    0..pagewright_hal::Machine.online().iter().count()
-}
-
-/// The numbers from 0 on, as Linux prints a mask.
-fn range(count: usize) -> String {
-    if count == 1 { "0".to_string() } else { format!("0-{}", count - 1) }
-}
-
-/// The value of a setting, as its file shows it.
-pub(crate) fn show_setting(setting: MmSetting) -> String {
-    format!("{}\n", setting.show(mm().settings().get(setting)))
-}
-
-/// Sets a setting from what a program wrote.
-///
-/// # Errors
-/// `EINVAL` for what the setting does not accept, `EPERM` if it takes effect at boot only.
-pub(crate) fn store_setting(setting: MmSetting, bytes: &[u8]) -> Result<(), Errno> {
-    if FIXED.contains(&setting) {
-        return Err(Errno::EPERM);
-    }
-    let value = core::str::from_utf8(bytes).ok().and_then(|text| setting.parse(text.trim())).ok_or(Errno::EINVAL)?;
-    mm().settings().set(setting, value).map_err(|_| Errno::EINVAL)
+    Some(kind.map(|kind| {
+        let node = Inode::new(path, *mode, kind);
+        node.change(|attributes| (attributes.uid, attributes.gid) = view.owner);
+        node
+    }))
 }
 
 /// The limits of `oom_score_adj` (`OOM_SCORE_ADJ_MIN`, `OOM_SCORE_ADJ_MAX`).

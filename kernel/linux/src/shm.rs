@@ -23,10 +23,12 @@ use spin::{Mutex, MutexGuard};
 
 /// The key of a segment that only its number finds (`IPC_PRIVATE`).
 pub(crate) const PRIVATE: i32 = 0;
+/// The most segments (`SHMMNI`).
+pub(crate) const COUNT_MAX: usize = 4096;
 /// The bits of the mode that say that a segment was removed (`SHM_DEST`).
 const REMOVED: u32 = 0o1000;
 /// The most bytes of a segment (`SHMMAX`).
-const SIZE_MAX: u64 = u64::MAX - (1 << 24);
+pub(crate) const SIZE_MAX: u64 = u64::MAX - (1 << 24);
 
 /// A segment (`struct shmid_kernel`).
 pub(crate) struct Segment {
@@ -133,6 +135,9 @@ impl Segments {
         }
         if size == 0 || size > SIZE_MAX {
             return Err(Errno::EINVAL);
+        }
+        if self.all.len() >= COUNT_MAX {
+            return Err(Errno::ENOSPC);
         }
         // As in Linux without a pool of huge pages.
         if flags & HUGE != 0 {

@@ -4,7 +4,8 @@
 //!   bytes not copied, as in Linux.
 //! - `word`: `Mm::get_user`, `Mm::put_user`, for one word, an aligned one in one access.
 //! - `string`: `Mm::strncpy_from_user`.
-//! - `remote`: `Mm::process_vm_readv`, `Mm::process_vm_writev`.
+//! - `remote`: `Mm::process_vm_readv`, `Mm::process_vm_writev`, `Mm::read_remote`,
+//!   `Mm::write_remote`.
 //! - `futex`: [`FutexKey`], which is equal for two addresses of the same word.
 //!
 //! The kernel has no mapping of user memory. It finds the entry that the program would use, faults

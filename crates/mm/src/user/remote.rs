@@ -1,16 +1,18 @@
-//! Reads and writes of another process's memory (`process_vm_readv(2)`, `process_vm_writev(2)`).
+//! Reads and writes of another process's memory.
 //!
-//! The call pins the remote pages one at a time and copies them to or from the caller's memory. A
-//! pin requires an exclusive page, so a read sees the page that the remote program keeps. The
-//! embedder checks that the caller may access the process (`ptrace_may_access`).
+//! They serve `process_vm_readv(2)`, `process_vm_writev(2)` and `/proc/PID/mem`. A call pins the
+//! remote pages one at a time and copies them to or from the caller's memory, or a buffer of the
+//! kernel. A pin requires an exclusive page, so a read sees the page that the remote program keeps.
+//! The embedder checks that the caller may access the process (`ptrace_may_access`).
 
 use crate::error::MmError;
 use crate::gup::{GupFlags, GupRequest, MakeDirty, UserPage};
 use crate::mm::Mm;
 use crate::space::Space;
+use core::ops::Range;
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
-use pagewright_types::{PAGE_SIZE, VirtAddr};
+use pagewright_types::{PAGE_SIZE, PhysAddr, VirtAddr};
 
 /// A segment of user memory (`struct iovec`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +116,51 @@ impl<P: Platform> Mm<P> {
         flags: u64,
     ) -> Result<u64, MmError> {
         self.call(|| self.process_vm_rw((local, from), (remote, to), flags, CopyDirection::ToRemote))
+    }
+
+    /// Copies from `remote` to a buffer as a debugger reads (`access_remote_vm` with `FOLL_FORCE`).
+    ///
+    /// Returns the number of bytes copied, up to the first page that cannot be read. Mappings that
+    /// the program itself may not read can be read if they may ever be.
+    pub fn read_remote(&self, remote: &Space<P>, from: VirtAddr, to: &mut [u8]) -> usize {
+        self.access_remote(remote, from, to.len(), GupFlags::FORCE, MakeDirty::No, |part, pa| {
+            self.fx().read(pa, &mut to[part]);
+        })
+    }
+
+    /// Copies from a buffer to `remote` as a debugger writes (`access_remote_vm`).
+    ///
+    /// Returns the number of bytes copied, up to the first page that cannot be written. Private
+    /// memory that is read-only gets a copy, as a breakpoint needs it.
+    pub fn write_remote(&self, remote: &Space<P>, to: VirtAddr, from: &[u8]) -> usize {
+        let flags = GupFlags::FORCE | GupFlags::WRITE;
+        self.access_remote(remote, to, from.len(), flags, MakeDirty::Yes, |part, pa| self.fx().write(pa, &from[part]))
+    }
+
+    /// Calls `copy` for the part of the buffer in each page, with the address in the frame.
+    fn access_remote(
+        &self,
+        remote: &Space<P>,
+        at: VirtAddr,
+        len: usize,
+        flags: GupFlags,
+        make_dirty: MakeDirty,
+        mut copy: impl FnMut(Range<usize>, PhysAddr),
+    ) -> usize {
+        self.call(|| {
+            let mut done = 0;
+            while done < len
+                && let Some(va) = at.checked_add(done as u64).filter(|va| *va < P::Isa::USER_END)
+            {
+                let part = (len - done).min((PAGE_SIZE - va.page_offset()) as usize);
+                let request = GupRequest::pin(flags);
+                let Ok(page) = self.gup_slow(remote, va.align_down(PAGE_SIZE), request, None) else { break };
+                copy(done..done + part, page.pfn().base().add(va.page_offset()));
+                self.release_user_page(page, make_dirty);
+                done += part;
+            }
+            done
+        })
     }
 
     fn process_vm_rw(

@@ -12,6 +12,7 @@ on_both! {
     bad_lists_are_refused,
     what_the_other_may_not_do_the_call_may_not,
     a_reader_and_a_writer_break_copy_on_write,
+    a_debugger_may_what_the_program_may_not,
 }
 
 type Pieces<'a> = &'a [(VirtAddr, u64)];
@@ -159,4 +160,28 @@ fn a_reader_and_a_writer_break_copy_on_write<I: Isa>() {
     assert_eq!(writev((&ours, &[(here, 8)]), (&child, &[(there, 8)])), Ok(8));
     assert_eq!((parent.read(OTHER, there), child.read(OTHER, there)), (5, 6));
     end(&[&ours, &child, &parent]);
+}
+
+fn a_debugger_may_what_the_program_may_not<I: Isa>() {
+    let (ours, theirs) = two::<I>();
+    let (at, shared) = (theirs.anon(3), theirs.map_shared(1));
+    put(&theirs, at, &[7; 3 * PAGE_SIZE as usize]);
+    theirs.protect(at, 2, Rights::READ);
+    theirs.protect(at.add(PAGE_SIZE), 1, Rights::empty());
+    theirs.protect(shared, 1, Rights::READ);
+    let (mut read, seam) = ([0; 4], at.add(PAGE_SIZE - 2));
+    let mm = |call: &dyn Fn(&pagewright_mm::Mm<_>) -> usize| ours.world.on(CPU, call);
+    // Across a page that it may read and one that it may not.
+    assert_eq!(mm(&|mm| mm.write_remote(&theirs.space, seam, &[1, 2, 3, 4])), 4);
+    assert_eq!(ours.world.on(CPU, |mm| mm.read_remote(&theirs.space, seam, &mut read)), 4);
+    assert_eq!(read, [1, 2, 3, 4]);
+    theirs.protect(at, 2, Rights::RW);
+    assert_eq!(bytes(&theirs, at.add(PAGE_SIZE - 3), 6), [7, 1, 2, 3, 4, 7]);
+    // A store to memory that others see is not forced.
+    assert_eq!(mm(&|mm| mm.write_remote(&theirs.space, shared, &[1])), 0);
+    // A copy ends where memory does.
+    theirs.unmap(at.add(2 * PAGE_SIZE), 1);
+    assert_eq!(mm(&|mm| mm.write_remote(&theirs.space, at.add(2 * PAGE_SIZE - 1), &[9, 9])), 1);
+    assert_eq!(mm(&|mm| mm.write_remote(&theirs.space, I::USER_END, &[9])), 0);
+    end(&[&ours, &theirs]);
 }

@@ -13,6 +13,7 @@ use crate::task::{TaskId, Thread, scheduler};
 use linux_raw_sys::general as linux;
 use pagewright_hal::Machine;
 use pagewright_mm::file::{FileObject, MemfdFlags};
+use pagewright_plant::plant;
 use pagewright_sync::Arc;
 use pagewright_syscall::{CallingProcess, FileUse};
 use pagewright_types::{Rights, VirtAddr};
@@ -120,7 +121,9 @@ impl Thread {
 }
 
 /// Whether a thread may look into a process, which may be its own (`ptrace_may_access`).
-pub(super) fn may_trace(thread: &Thread, handle: &alloc::sync::Arc<TaskId>, by: TracingIds) -> Result<bool, Errno> {
+pub(crate) fn may_trace(thread: &Thread, handle: &alloc::sync::Arc<TaskId>, by: TracingIds) -> Result<bool, Errno> {
+    // INV-KERNEL-LOOK.
+    plant!(StrangerMayLook => return Ok(true));
     let scheduler = scheduler();
     let target = scheduler.process_of(handle).ok_or(Errno::ESRCH)?;
     let allowed = || thread.credentials.may_trace(&target.credentials, target.is_dumpable, by);

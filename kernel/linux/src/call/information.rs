@@ -105,11 +105,14 @@ pub(super) fn setpgid(thread: &mut Thread, a: Arguments) -> SyscallResult {
 /// The release of the kernel, as `uname` and `/proc` show it.
 pub(crate) const RELEASE: &str = "6.1.0-pagewright";
 
+/// Its version.
+pub(crate) const VERSION: &str = "#1";
+
 pub(super) fn uname(thread: &mut Thread, a: Arguments) -> SyscallResult {
     const FIELD: usize = 65;
     let machine = if cfg!(target_arch = "x86_64") { "x86_64" } else { "aarch64" };
     let mut bytes = [0; 6 * FIELD];
-    for (index, text) in ["Linux", "pagewright", RELEASE, "#1", machine, "(none)"].into_iter().enumerate() {
+    for (index, text) in ["Linux", "pagewright", RELEASE, VERSION, machine, "(none)"].into_iter().enumerate() {
         bytes[index * FIELD..index * FIELD + text.len()].copy_from_slice(text.as_bytes());
     }
     thread.space.write(address(a[0]), &bytes)?;

@@ -39,7 +39,8 @@ mod transfer;
 mod wait;
 mod xattr;
 
-pub(crate) use information::{RELEASE, random};
+pub(crate) use caller::may_trace;
+pub(crate) use information::{RELEASE, VERSION, random};
 pub(crate) use lock::{release_of_file, release_of_table};
 pub(crate) use table::serve;
 

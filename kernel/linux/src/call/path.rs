@@ -5,6 +5,7 @@ use crate::credentials::{Capabilities, CapabilitySet, Credentials, FileAccess};
 use crate::errno::Errno;
 use crate::file::{OpenFile, OpenTarget};
 use crate::inode::{Inode, InodeKind};
+use crate::machine_files;
 use crate::pipe::PipeEnd;
 use crate::procfs;
 use crate::ramfs;
@@ -72,7 +73,7 @@ pub(super) fn faccessat2(thread: &mut Thread, a: Arguments) -> SyscallResult {
         thread.open_file(a[0])?.inode().cloned().ok_or(Errno::EACCES)?
     } else {
         let (path, follow) = (path_at(thread, a[0], address(a[1]))?, flags & linux::AT_SYMLINK_NOFOLLOW == 0);
-        procfs::find(thread, &path).unwrap_or_else(|| ramfs::find(&path, follow, &caller))?
+        of_process(thread, &path, follow).unwrap_or_else(|| ramfs::find(&path, follow, &caller))?
     };
     if wanted != 0 {
         caller.access(&node.attributes(), FileAccess(wanted as u32))?;
@@ -134,10 +135,14 @@ pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> Sy
         return add(thread, OpenTarget::Pipe(end), flags);
     }
     let of_descriptor = descriptor.map(|open| open.inode().cloned().ok_or(Errno::ENXIO));
-    let (node, made) = match of_descriptor.or_else(|| procfs::find(thread, path)) {
+    let follow = flags & linux::O_NOFOLLOW == 0;
+    let (node, made) = match of_descriptor.or_else(|| of_process(thread, path, follow)) {
         Some(node) => (node?, false),
         None => node(path, flags, mode & !thread.fs.lock().umask, &thread.credentials)?,
     };
+    if matches!(node.kind, InodeKind::Link(_)) {
+        return Err(Errno::ELOOP.into());
+    }
     let writes = flags & linux::O_ACCMODE != linux::O_RDONLY;
     if node.is_directory() && writes {
         return Err(Errno::EISDIR.into());
@@ -145,8 +150,14 @@ pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> Sy
     if !made {
         thread.credentials.access(&node.attributes(), access_of(flags))?;
     }
+    if let InodeKind::Memory(memory) = &node.kind {
+        memory.check_open(thread)?;
+    }
     if flags & linux::O_DIRECTORY != 0 && !node.is_directory() {
         return Err(Errno::ENOTDIR.into());
+    }
+    if writes && machine_files::is_constant(&node) {
+        return Err(Errno::EACCES.into());
     }
     if node.socket().is_some() {
         return Err(Errno::ENXIO.into());
@@ -218,7 +229,6 @@ fn node(path: &str, flags: u32, mode: u32, caller: &Credentials) -> Result<(Arc<
     let follow = flags & linux::O_NOFOLLOW == 0;
     match ramfs::find(path, follow, caller) {
         Ok(_) if flags & linux::O_CREAT != 0 && flags & linux::O_EXCL != 0 => Err(Errno::EEXIST),
-        Ok(node) if matches!(node.kind, InodeKind::Link(_)) => Err(Errno::ELOOP),
         Ok(node) => Ok((node, false)),
         Err(Errno::ENOENT) if flags & linux::O_CREAT != 0 => {
             Ok((ramfs::add_file(&ramfs::resolve(path, true, caller)?, mode, caller)?, true))
@@ -227,23 +237,24 @@ fn node(path: &str, flags: u32, mode: u32, caller: &Credentials) -> Result<(Arc<
     }
 }
 
+/// The inode at a path below `/proc` and `/sys`, if it is one that [`procfs`] makes.
+fn of_process(thread: &Thread, path: &str, follow: bool) -> Option<Result<Arc<Inode>, Errno>> {
+    let found = procfs::find(thread, path)?;
+    Some(match found.as_deref().map(|node| &node.kind) {
+        Ok(InodeKind::Link(target)) if follow => ramfs::find(target, true, &thread.credentials),
+        _ => found,
+    })
+}
+
 /// The inode at a path of the tree, or below `/proc` and `/sys`.
 pub(super) fn find(thread: &Thread, path: &str, follow: bool) -> Result<Arc<Inode>, Errno> {
-    procfs::find(thread, path).unwrap_or_else(|| ramfs::find(path, follow, &thread.credentials))
+    of_process(thread, path, follow).unwrap_or_else(|| ramfs::find(path, follow, &thread.credentials))
 }
 
 pub(super) fn readlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let path = path_at(thread, a[0], address(a[1]))?;
-    let target = if path == "/proc/self/exe" {
-        scheduler().process(thread.process).path.clone()
-    } else if let Some(open) = procfs::descriptor(thread, &path) {
-        procfs::descriptor_target(&*open?)
-    } else {
-        match &ramfs::find(&path, false, &thread.credentials)?.kind {
-            InodeKind::Link(target) => target.clone(),
-            _ => return Err(Errno::EINVAL.into()),
-        }
-    };
+    let node = find(thread, &path, false)?;
+    let InodeKind::Link(target) = &node.kind else { return Err(Errno::EINVAL.into()) };
     let bytes = &target.as_bytes()[..target.len().min(a[3] as usize)];
     thread.space.write(address(a[2]), bytes)?;
     Ok(bytes.len() as u64)

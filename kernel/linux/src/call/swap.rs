@@ -32,6 +32,7 @@ pub(super) fn serve(thread: &Thread, request: SwapRequest) -> SyscallResult {
         | InodeKind::Console
         | InodeKind::Socket(_)
         | InodeKind::Fifo(_)
+        | InodeKind::Memory(_)
         | InodeKind::Attribute(_) => return Err(Errno::EINVAL.into()),
     }
     match request {

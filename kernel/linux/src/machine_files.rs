@@ -1,0 +1,161 @@
+//! Files below `/proc` and `/sys` about the machine, and the directories that they are in.
+//!
+//! Most files are text as it was when they were opened. Settings of the memory manager are read and
+//! written each time.
+//!
+//! Not guaranteed: files that Linux has and [`FILES`] does not. What is a constant of this kernel
+//! and a setting of Linux is read-only.
+
+use crate::call::{RELEASE, VERSION};
+use crate::errno::Errno;
+use crate::file;
+use crate::inode::{Inode, InodeKind};
+use crate::memory::mm;
+use crate::ramfs;
+use crate::shm;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use core::fmt::{self, Write};
+use linux_raw_sys::general as linux;
+use pagewright_arch::Effects;
+use pagewright_mm::MmSetting;
+use pagewright_types::PAGE_SIZE;
+
+const READ_ONLY: u32 = 0o100_444;
+const WRITABLE: u32 = 0o100_644;
+const DIRECTORY: u32 = 0o040_555;
+
+/// The folder of the CPUs.
+const CPUS: &str = "/sys/devices/system/cpu";
+
+/// The settings of the memory manager that take effect only when the machine is set up.
+const FIXED: [MmSetting; 2] = [MmSetting::MinFreeKbytes, MmSetting::WatermarkScaleFactor];
+
+/// Writes the text of a file.
+type Show = fn(&mut dyn Write) -> fmt::Result;
+
+/// The files that are text.
+const FILES: &[(&str, Show)] = &[
+    ("/proc/cpuinfo", |out| cpus().try_for_each(|cpu| writeln!(out, "processor\t: {cpu}\n"))),
+    ("/proc/filesystems", |out| out.write_str("nodev\tsysfs\nnodev\ttmpfs\nnodev\tproc\n")),
+    ("/proc/meminfo", |out| mm().show_meminfo(out)),
+    ("/proc/mounts", show_mounts),
+    ("/proc/swaps", |out| mm().show_swaps(out)),
+    ("/proc/sys/fs/nr_open", |out| writeln!(out, "{}", file::NR_OPEN)),
+    ("/proc/sys/kernel/cap_last_cap", |out| writeln!(out, "{}", linux::CAP_LAST_CAP)),
+    ("/proc/sys/kernel/ngroups_max", |out| writeln!(out, "{}", linux::NGROUPS_MAX)),
+    ("/proc/sys/kernel/osrelease", |out| writeln!(out, "{RELEASE}")),
+    ("/proc/sys/kernel/ostype", |out| writeln!(out, "Linux")),
+    ("/proc/sys/kernel/overflowgid", |out| writeln!(out, "{OVERFLOW}")),
+    ("/proc/sys/kernel/overflowuid", |out| writeln!(out, "{OVERFLOW}")),
+    ("/proc/sys/kernel/randomize_va_space", |out| writeln!(out, "0")),
+    ("/proc/sys/kernel/sched_rr_timeslice_ms", |out| writeln!(out, "100")),
+    ("/proc/sys/kernel/shmall", |out| writeln!(out, "{}", shm::SIZE_MAX)),
+    ("/proc/sys/kernel/shmmax", |out| writeln!(out, "{}", shm::SIZE_MAX)),
+    ("/proc/sys/kernel/shmmni", |out| writeln!(out, "{}", shm::COUNT_MAX)),
+    ("/proc/sys/kernel/version", |out| writeln!(out, "{VERSION}")),
+    ("/proc/sys/vm/legacy_va_layout", |out| writeln!(out, "0")),
+    ("/proc/sys/vm/nr_hugepages", |out| writeln!(out, "0")),
+    ("/proc/sys/vm/nr_overcommit_hugepages", |out| writeln!(out, "0")),
+    ("/proc/sys/vm/oom_kill_allocating_task", |out| writeln!(out, "0")),
+    ("/proc/sys/vm/panic_on_oom", |out| writeln!(out, "0")),
+    ("/proc/sysvipc/shm", |out| shm::segments().show(out)),
+    ("/proc/uptime", |out| {
+        let hundredths = pagewright_hal::time::now_ns() / 10_000_000;
+        writeln!(out, "{}.{:02} 0.00", hundredths / 100, hundredths % 100)
+    }),
+    ("/proc/version", |out| writeln!(out, "Linux version {RELEASE} {VERSION}")),
+    ("/proc/vmstat", |out| mm().show_vmstat(out)),
+    ("/sys/devices/system/cpu/online", |out| writeln!(out, "{}", range(cpus().count()))),
+    ("/sys/devices/system/cpu/possible", |out| writeln!(out, "{}", range(cpus().count()))),
+    ("/sys/devices/system/cpu/present", |out| writeln!(out, "{}", range(cpus().count()))),
+    ("/sys/devices/system/node/online", |out| writeln!(out, "{}", range(nodes()))),
+    ("/sys/devices/system/node/possible", |out| writeln!(out, "{}", range(nodes()))),
+    ("/sys/kernel/debug/page_tables", |out| mm().show_page_tables(out)),
+];
+
+/// The user and the group that stand for one that cannot be shown (`DEFAULT_OVERFLOWUID`).
+const OVERFLOW: u32 = 65534;
+
+/// The file or the directory at a path, if it is one of these.
+pub(crate) fn find(path: &str) -> Option<Arc<Inode>> {
+    if let Some(setting) = MmSetting::ALL.iter().find(|setting| setting.path() == path) {
+        let mode = if FIXED.contains(setting) { READ_ONLY } else { WRITABLE };
+        return Some(Inode::new(path, mode, InodeKind::Setting(*setting)));
+    }
+    if let Some((_, show)) = FILES.iter().find(|(known, _)| *known == path) {
+        let mut text = String::new();
+        show(&mut text).ok()?;
+        return Some(Inode::new(path, READ_ONLY, InodeKind::Text(text)));
+    }
+    let is_cpu = |number: &str| number.parse().is_ok_and(|cpu| cpus().any(|known| known == cpu));
+    let of_cpu = path.strip_prefix(CPUS).and_then(|rest| rest.strip_prefix("/cpu")).is_some_and(is_cpu);
+    let is_directory = of_cpu || paths().any(|known| below(known, path).is_some());
+    is_directory.then(|| Inode::new(path, DIRECTORY, InodeKind::Directory))
+}
+
+/// Whether a file can be opened for writing by no one (`sysctl_perm`).
+pub(crate) fn is_constant(node: &Inode) -> bool {
+    const WRITE: u32 = 0o222;
+    node.path().starts_with("/proc/sys/") && node.mode() & WRITE == 0
+}
+
+/// The names and modes of what a directory has of these, by name.
+pub(crate) fn entries(directory: &str) -> BTreeMap<String, u32> {
+    let mut entries = BTreeMap::new();
+    for rest in paths().filter_map(|path| below(path, directory)) {
+        match rest.split_once('/') {
+            Some((name, _)) => entries.insert(name.to_string(), DIRECTORY),
+            None => entries.insert(rest.to_string(), READ_ONLY),
+        };
+    }
+    if directory == CPUS {
+        entries.extend(cpus().map(|cpu| (format!("cpu{cpu}"), DIRECTORY)));
+    }
+    entries
+}
+
+fn paths() -> impl Iterator<Item = &'static str> {
+    FILES.iter().map(|(path, _)| *path).chain(MmSetting::ALL.iter().map(|setting| setting.path()))
+}
+
+/// The rest of a path below a directory.
+fn below<'a>(path: &'a str, directory: &str) -> Option<&'a str> {
+    path.strip_prefix(directory)?.strip_prefix('/')
+}
+
+/// `/proc/mounts`.
+pub(crate) fn show_mounts(out: &mut dyn Write) -> fmt::Result {
+    let blocks = ramfs::tmpfs().map_err(|_| fmt::Error)?.limit();
+    writeln!(out, "rootfs / rootfs rw,size={}k,nr_inodes={blocks} 0 0", blocks * PAGE_SIZE / 1024)?;
+    writeln!(out, "proc /proc proc rw,relatime 0 0\nsys /sys sysfs rw,relatime 0 0")
+}
+
+fn cpus() -> impl Iterator<Item = usize> {
+    0..pagewright_hal::Machine.online().iter().count()
+}
+
+fn nodes() -> usize {
+    pagewright_hal::boot_info().nodes.len()
+}
+
+/// The numbers from 0 on, as Linux prints a mask.
+fn range(count: usize) -> String {
+    if count == 1 { "0".to_string() } else { format!("0-{}", count - 1) }
+}
+
+/// The value of a setting, as its file shows it.
+pub(crate) fn show_setting(setting: MmSetting) -> String {
+    format!("{}\n", setting.show(mm().settings().get(setting)))
+}
+
+/// Sets a setting from what a program wrote.
+///
+/// # Errors
+/// `EINVAL` for what the setting does not accept.
+pub(crate) fn store_setting(setting: MmSetting, bytes: &[u8]) -> Result<(), Errno> {
+    let value = core::str::from_utf8(bytes).ok().and_then(|text| setting.parse(text.trim())).ok_or(Errno::EINVAL)?;
+    mm().settings().set(setting, value).map_err(|_| Errno::EINVAL)
+}

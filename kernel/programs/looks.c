@@ -1,0 +1,261 @@
+/* Memory of processes by /proc/PID/mem and pagemap, and who may look; calls about memory that embedders and tests make seldom. Prints a line for each group. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PAGE = 4096 };
+
+static long told(long result)
+{
+    return result == -1 ? -errno : result;
+}
+
+static int opened(pid_t process, const char *name, int flags)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", process, name);
+    return open(path, flags);
+}
+
+static char *mapped(int pages, int rights, int flags)
+{
+    return mmap(0, (size_t)pages * PAGE, rights, flags | MAP_ANONYMOUS, -1, 0);
+}
+
+static void memory(void)
+{
+    int ready[2], go[2];
+    char bytes[3 * PAGE], byte;
+    char *both = mapped(3, PROT_READ | PROT_WRITE, MAP_PRIVATE), *fixed = mapped(1, PROT_READ, MAP_PRIVATE);
+    char *shared = mapped(1, PROT_READ | PROT_WRITE, MAP_SHARED), *none = mapped(2, PROT_NONE, MAP_PRIVATE);
+    static const char constant[] = "constant";
+    pipe(ready);
+    pipe(go);
+    strcpy(both + PAGE - 3, "across");
+    strcpy(shared, "shared");
+    pid_t child = fork();
+    if (child == 0) {
+        strcpy(both, "child");
+        write(ready[1], "x", 1);
+        read(go[0], &byte, 1);
+        printf("child: %s %s %s %s %s", both, both + PAGE - 3, fixed, constant, shared);
+        write(ready[1], "x", 1);
+        read(go[0], &byte, 1);
+        printf(" %s\n", both);
+        fflush(stdout);
+        execl("/proc/self/exe", "looks", "exec", (char *)0);
+        _exit(1);
+    }
+    read(ready[0], &byte, 1);
+    int mem = opened(child, "mem", O_RDWR);
+    printf("mem: %d", mem > 0);
+    printf(" %ld", told(pread(mem, bytes, 5, (long)both)));
+    printf(" %.5s", bytes);
+    printf(" %ld", told(pread(mem, bytes, 6, (long)both + PAGE - 3)));
+    printf(" %.6s", bytes);
+    printf(" %ld", told(pread(mem, bytes, 3 * PAGE, (long)both)));
+    /* A page of the program's own and one that it may not read, and nothing behind. */
+    munmap(none + PAGE, PAGE);
+    printf(" %ld", told(pread(mem, bytes, 1, 0)));
+    printf(" %ld", told(pread(mem, bytes, 8, (long)none)));
+    printf(" %ld %ld", told(pwrite(mem, "parent", 7, (long)both)), told(pwrite(mem, "acroSS", 6, (long)both + PAGE - 3)));
+    /* Private memory that is read-only gets a copy, as a debugger needs it. */
+    printf(" %ld %ld", told(pwrite(mem, "forced", 7, (long)fixed)), told(pwrite(mem, "CONST", 5, (long)constant)));
+    printf(" %ld", told(pwrite(mem, "SHARED", 6, (long)shared)));
+    printf(" %ld %ld", told(pwrite(mem, "x", 1, 16)), told(pread(mem, (void *)16, 1, (long)both)));
+    printf(" %s %s %d %s", both, constant, *fixed, shared);
+    printf(" %d", lseek(mem, (long)both, SEEK_SET) == (long)both);
+    printf(" %ld %.6s", told(read(mem, bytes, 6)), bytes);
+    printf(" %d %ld\n", lseek(mem, 0, SEEK_CUR) == (long)both + 6, told(lseek(mem, 0, SEEK_END)));
+    fflush(stdout);
+    int map = opened(child, "pagemap", O_RDONLY);
+    write(go[1], "x", 1);
+    read(ready[0], &byte, 1);
+    printf("after: %ld\n", told(pwrite(mem, "again", 6, (long)both)));
+    fflush(stdout);
+    write(go[1], "x", 1);
+    read(ready[0], &byte, 1);
+    /* The program is another one, and so is its memory. */
+    uint64_t word = 1;
+    printf("exec: %ld", told(pread(mem, bytes, 5, (long)both)));
+    printf(" %ld", told(pread(map, &word, 8, 0)));
+    int later = opened(child, "mem", O_RDONLY);
+    printf(" %ld %ld", told(pread(later, bytes, 5, (long)both)), told(write(later, "x", 1)));
+    printf(" %d\n", waitpid(child, 0, 0) == child);
+    close(mem);
+    close(map);
+    close(later);
+}
+
+/* Flags of pages, without soft-dirty, which one of the instruction sets lacks. */
+static void show_words(int map, const char *at, int pages)
+{
+    uint64_t words[8];
+    long read = pread(map, words, pages * 8, (uintptr_t)at / PAGE * 8);
+    printf(" %ld", told(read));
+    for (int i = 0; i < read / 8; i++)
+        printf(" %lx%s", (long)(words[i] >> 56), words[i] << 9 ? "+" : "");
+}
+
+static void pagemap(void)
+{
+    uint64_t word = 0, other = 0;
+    char *memory = mapped(4, PROT_READ | PROT_WRITE, MAP_PRIVATE), *shared = mapped(2, PROT_READ | PROT_WRITE, MAP_SHARED);
+    int map = open("/proc/self/pagemap", O_RDONLY);
+    madvise(memory, 4 * PAGE, MADV_NOHUGEPAGE);
+    memory[0] = shared[0] = 1;
+    volatile char zero = memory[PAGE];
+    printf("pagemap:");
+    show_words(map, memory, 4);
+    show_words(map, shared, 2);
+    pid_t child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    show_words(map, memory, 1);
+    int of_child = opened(child, "pagemap", O_RDONLY);
+    pread(of_child, &other, 8, (uintptr_t)memory / PAGE * 8);
+    pread(map, &word, 8, (uintptr_t)memory / PAGE * 8);
+    printf(" same %d", (word << 9) == (other << 9));
+    memory[0] = 2;
+    pread(map, &word, 8, (uintptr_t)memory / PAGE * 8);
+    printf(" %d", (word << 9) == (other << 9));
+    kill(child, SIGKILL);
+    waitpid(child, 0, 0);
+    printf(" dead %ld", told(pread(of_child, &word, 8, 0)));
+    printf(" %ld %ld %ld", told(pread(map, &word, 7, 0)), told(pread(map, &word, 8, 4)), told(pread(map, &word, 0, 0)));
+    printf(" %ld", told(pread(map, &word, 8, 3L << 46)));
+    printf(" %ld %ld\n", told(open("/proc/self/pagemap", O_WRONLY)), told(pread(map, (void *)16, 8, 0)));
+    close(map);
+    close(of_child);
+}
+
+static void strangers(void)
+{
+    int ready[2];
+    char byte, bytes[8];
+    struct stat status;
+    char *memory = mapped(1, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+    uint64_t word = 0;
+    memory[0] = 7;
+    pipe(ready);
+    pid_t other = fork();
+    if (other == 0) {
+        write(ready[1], "x", 1);
+        pause();
+        _exit(0);
+    }
+    pid_t same = fork();
+    if (same == 0) {
+        setresgid(7, 7, 7);
+        setresuid(7, 7, 7);
+        prctl(PR_SET_DUMPABLE, 1);
+        write(ready[1], "x", 1);
+        pause();
+        _exit(0);
+    }
+    pid_t hidden = fork();
+    if (hidden == 0) {
+        setresgid(7, 7, 7);
+        setresuid(7, 7, 7);
+        prctl(PR_SET_DUMPABLE, 0);
+        write(ready[1], "x", 1);
+        pause();
+        _exit(0);
+    }
+    for (int i = 0; i < 3; i++)
+        read(ready[0], &byte, 1);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        setresgid(7, 7, 7);
+        setresuid(7, 7, 7);
+        printf("strangers: %ld %ld", told(opened(other, "mem", O_RDONLY)), told(opened(other, "pagemap", O_RDONLY)));
+        printf(" %ld %ld", told(opened(hidden, "mem", O_RDONLY)), told(opened(hidden, "pagemap", O_RDONLY)));
+        int mem = opened(same, "mem", O_RDWR), map = opened(same, "pagemap", O_RDONLY);
+        printf(" %ld", told(pread(mem, bytes, 1, (long)memory)));
+        printf(" %d", bytes[0]);
+        printf(" %ld", told(pread(map, &word, 8, (uintptr_t)memory / PAGE * 8)));
+        /* Frames are for an administrator. */
+        printf(" %lx %d", (long)(word >> 56) & 0x80, word << 9 != 0);
+        snprintf(bytes, sizeof bytes, "x");
+        char path[64];
+        snprintf(path, sizeof path, "/proc/%d/mem", other);
+        printf(" %ld", told(stat(path, &status)));
+        printf(" %o %d", status.st_mode, status.st_uid);
+        snprintf(path, sizeof path, "/proc/%d/pagemap", same);
+        printf(" %ld", told(stat(path, &status)));
+        printf(" %o %d\n", status.st_mode, status.st_uid);
+        fflush(stdout);
+        _exit(0);
+    }
+    waitpid(child, 0, 0);
+    kill(other, SIGKILL);
+    kill(same, SIGKILL);
+    kill(hidden, SIGKILL);
+    while (wait(0) > 0)
+        ;
+}
+
+/* Whether the page was accessed, as smaps says. */
+static int referenced(const char *memory)
+{
+    char line[256], start[32];
+    int found = 0, kilobytes = -1;
+    FILE *smaps = fopen("/proc/self/smaps", "r");
+    snprintf(start, sizeof start, "%lx-", (long)memory);
+    while (fgets(line, sizeof line, smaps)) {
+        if (!strncmp(line, start, strlen(start)))
+            found = 1;
+        if (found && sscanf(line, "Referenced: %d", &kilobytes) == 1)
+            break;
+    }
+    fclose(smaps);
+    return kilobytes;
+}
+
+static void cleared(void)
+{
+    char *memory = mapped(2, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+    int clear = open("/proc/self/clear_refs", O_WRONLY);
+    memory[0] = 1;
+    printf("clear: %d", referenced(memory));
+    printf(" %ld", told(write(clear, "1", 1)));
+    printf(" %d", referenced(memory));
+    /* A new page, because a TLB may keep the old entry, through which no access is noted. */
+    memory[PAGE] = 2;
+    printf(" %d", referenced(memory));
+    printf(" %ld", told(write(clear, "3\n", 2)));
+    printf(" %d", referenced(memory));
+    printf(" %ld", told(write(clear, "2", 1)));
+    printf(" %d", referenced(memory));
+    printf(" %ld %ld %ld", told(write(clear, "0", 1)), told(write(clear, "6", 1)), told(write(clear, "x", 1)));
+    printf(" %ld %ld\n", told(write(clear, "5", 1)), told(open("/proc/self/clear_refs", O_RDONLY)));
+    close(clear);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) {
+        write(4, "x", 1);
+        usleep(100000);
+        return 0;
+    }
+    memory();
+    pagemap();
+    strangers();
+    cleared();
+    return 0;
+}
