@@ -175,7 +175,16 @@ static void strangers(void)
         pause();
         _exit(0);
     }
-    for (int i = 0; i < 3; i++)
+    pid_t group = fork();
+    if (group == 0) {
+        setresgid(8, 8, 8);
+        setresuid(7, 7, 7);
+        prctl(PR_SET_DUMPABLE, 1);
+        write(ready[1], "x", 1);
+        pause();
+        _exit(0);
+    }
+    for (int i = 0; i < 4; i++)
         read(ready[0], &byte, 1);
     fflush(stdout);
     pid_t child = fork();
@@ -184,6 +193,7 @@ static void strangers(void)
         setresuid(7, 7, 7);
         printf("strangers: %ld %ld", told(opened(other, "mem", O_RDONLY)), told(opened(other, "pagemap", O_RDONLY)));
         printf(" %ld %ld", told(opened(hidden, "mem", O_RDONLY)), told(opened(hidden, "pagemap", O_RDONLY)));
+        printf(" %ld %ld", told(opened(group, "mem", O_RDONLY)), told(opened(group, "pagemap", O_RDONLY)));
         int mem = opened(same, "mem", O_RDWR), map = opened(same, "pagemap", O_RDONLY);
         printf(" %ld", told(pread(mem, bytes, 1, (long)memory)));
         printf(" %d", bytes[0]);
@@ -205,6 +215,7 @@ static void strangers(void)
     kill(other, SIGKILL);
     kill(same, SIGKILL);
     kill(hidden, SIGKILL);
+    kill(group, SIGKILL);
     while (wait(0) > 0)
         ;
 }

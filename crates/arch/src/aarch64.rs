@@ -72,6 +72,9 @@ pub struct Aarch64;
 impl Isa for Aarch64 {
     const KIND: IsaKind = IsaKind::Aarch64;
     const USER_END: VirtAddr = VirtAddr::new(1 << 48);
+    /// Blocks, and runs of 16 entries with the contiguous bit (Arm ARM D8.6.1).
+    const HUGE_PAGES: &'static [u32] = &[16, 21, 25, 30];
+
     const LOW_MAPPINGS: Option<PageRange> = None;
     const TAG_BITS: u32 = 16;
     const FRAME: u64 = FRAME;

@@ -46,6 +46,9 @@ pub trait Isa: Copy + fmt::Debug + 'static {
     /// `None` if the instruction set ignores that flag and `MAP_ABOVE4G`.
     const LOW_MAPPINGS: Option<PageRange>;
 
+    /// The sizes of huge pages that a program may ask for (`MAP_HUGETLB`), as powers of two.
+    const HUGE_PAGES: &'static [u32];
+
     /// Width in bits of a [`pagewright_types::Tag`]: 12 for a PCID, 16 for an ASID.
     const TAG_BITS: u32;
 

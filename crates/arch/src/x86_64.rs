@@ -66,6 +66,8 @@ impl Isa for X86_64 {
     // Linux leaves the last page of the lower half unmapped because of a SYSRET erratum.
     const USER_END: VirtAddr = VirtAddr::new(0x7fff_ffff_f000);
     // `find_start_end`.
+    const HUGE_PAGES: &'static [u32] = &[21, 30];
+
     const LOW_MAPPINGS: Option<PageRange> = Some(PageRange::new(VirtAddr::new(1 << 30), VirtAddr::new(1 << 31)));
     const TAG_BITS: u32 = 12;
     const FRAME: u64 = FRAME;

@@ -78,6 +78,12 @@ pub enum MmError {
         /// The lowest address at which it may.
         min: VirtAddr,
     },
+    /// The pool of huge pages is empty.
+    #[error("no huge pages for {pages} pages")]
+    NoHugePages {
+        /// The length in pages.
+        pages: u64,
+    },
     /// No gap is long enough.
     #[error("no gap of {pages} pages is free")]
     NoUnmappedArea {
@@ -400,6 +406,7 @@ impl MmError {
             | Self::BeyondUser { .. }
             | Self::TooLong { .. }
             | Self::NoUnmappedArea { .. }
+            | Self::NoHugePages { .. }
             | Self::NotMapped { .. }
             | Self::TooManyMappings { .. }
             | Self::TooManyHolders { .. }

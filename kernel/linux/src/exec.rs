@@ -321,6 +321,7 @@ pub(crate) fn start_init(options: &Options) {
         call: (0, 0),
         bytes_moved: 0,
         messages: None,
+        words: Vec::new(),
         opening: None,
         resume: None,
         deadline: None,

@@ -5,8 +5,8 @@
 //! removed segment is closed at once: its pages go with the last attachment, and its entry is
 //! dropped when the table is next looked at.
 //!
-//! Not guaranteed: huge pages, `SHM_LOCK`; the times and the process of a detachment that `munmap`
-//! or the end of a process makes.
+//! Not guaranteed: huge pages, locked segments; the times and the process of a detachment that
+//! `munmap` or the end of a process makes.
 
 use crate::credentials::Credentials;
 use crate::errno::Errno;
@@ -81,8 +81,16 @@ impl Segment {
     /// # Errors
     /// `EPERM`.
     pub(crate) fn own(&self, caller: &Credentials) -> Result<(), Errno> {
+        self.check_owner(caller).or_else(|_| caller.need(linux::CAP_SYS_ADMIN))
+    }
+
+    /// Checks that it belongs to the caller.
+    ///
+    /// # Errors
+    /// `EPERM`.
+    pub(crate) fn check_owner(&self, caller: &Credentials) -> Result<(), Errno> {
         let owns = [self.uid, self.creator_uid].contains(&caller.user.effective);
-        if owns { Ok(()) } else { caller.need(linux::CAP_SYS_ADMIN) }
+        if owns { Ok(()) } else { Err(Errno::EPERM) }
     }
 
     fn is_gone(&self) -> bool {
@@ -179,6 +187,17 @@ impl Segments {
     /// The segment of an object.
     pub(crate) fn of_object(&mut self, object: &FileObject) -> Option<&mut Segment> {
         self.all.values_mut().find(|segment| segment.object.id() == object.id())
+    }
+
+    /// The highest number of a segment; 0 without one (`ipc_get_maxidx`).
+    pub(crate) fn last_id(&self) -> u64 {
+        self.all.keys().next_back().copied().unwrap_or_default().into()
+    }
+
+    /// The number of segments, of their pages, and of the pages in memory or swap.
+    pub(crate) fn totals(&self) -> (u64, u64, u64) {
+        let pages = self.all.values().map(|segment| segment.size.div_ceil(PAGE_SIZE)).sum();
+        (self.all.len() as u64, pages, self.all.values().map(|segment| segment.object.charged()).sum())
     }
 
     /// Removes a segment; its attachments stay (`do_shm_rmid`).

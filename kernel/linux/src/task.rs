@@ -25,6 +25,8 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Bound;
 use pagewright_hal::UserContext;
 use pagewright_mm::user::FutexKey;
 use pagewright_plant::plant;
@@ -46,6 +48,8 @@ pub(crate) const INIT: TaskId = TaskId(1);
 pub(crate) enum WaitReason {
     /// A wake-up of this word whose bit set intersects this one (`FUTEX_WAIT_BITSET`).
     Futex(FutexKey, u32),
+    /// A wake-up of one of the words of the thread (`futex_waitv`).
+    FutexAny,
     /// The end of a child.
     Child,
     /// A change of any pipe, counter or socket, or the deadline.
@@ -75,6 +79,7 @@ impl WaitReason {
     pub(crate) fn is_interruptible(self) -> bool {
         match self {
             Self::Futex(..)
+            | Self::FutexAny
             | Self::Child
             | Self::Transfer
             | Self::Poll
@@ -93,7 +98,12 @@ impl WaitReason {
     fn restarts(self, deadline: Option<u64>) -> bool {
         match self {
             Self::Futex(..) | Self::Transfer => deadline.is_none(),
-            Self::Child | Self::Vfork(_) | Self::DeThread | Self::Migration(_) | Self::FileLock { .. } => true,
+            Self::FutexAny
+            | Self::Child
+            | Self::Vfork(_)
+            | Self::DeThread
+            | Self::Migration(_)
+            | Self::FileLock { .. } => true,
             Self::Poll | Self::Time | Self::Signal | Self::SignalOf(_) => false,
         }
     }
@@ -184,6 +194,8 @@ pub(crate) struct Thread {
     pub(crate) messages: Option<MessageProgress>,
     /// The end of a FIFO that waits in `open` for the other one, and that one's opens before.
     pub(crate) opening: Option<(PipeEnd, u64)>,
+    /// The words of a `futex_waitv` that sleeps.
+    pub(crate) words: Vec<FutexKey>,
     /// How it continues after it slept.
     pub(crate) resume: Option<Resume>,
     /// The deadline of the current call, once it has slept.
@@ -332,12 +344,41 @@ impl Scheduler {
         resume: Resume,
         mut which: impl FnMut(&Thread, WaitReason) -> bool,
     ) -> usize {
-        let picked = self.asleep.iter().filter(|(_, sleeper)| which(&sleeper.thread, sleeper.wait));
-        let picked: alloc::vec::Vec<TaskId> = picked.map(|(id, _)| *id).take(most).collect();
-        for id in &picked {
-            self.wake_one(*id, resume);
+        self.wake_each(most, |sleeper| which(&sleeper.thread, sleeper.wait).then_some(resume))
+    }
+
+    /// Wakes at most `most` sleepers for which `resume_of` says how they continue.
+    ///
+    /// Returns how many.
+    fn wake_each(&mut self, most: usize, mut resume_of: impl FnMut(&Sleeper) -> Option<Resume>) -> usize {
+        let (mut woken, mut last) = (0, TaskId(0));
+        while woken < most {
+            let mut later = self.asleep.range((Bound::Excluded(last), Bound::Unbounded));
+            let picked = later.find_map(|(id, sleeper)| Some((*id, resume_of(sleeper)?)));
+            let Some((id, resume)) = picked else { break };
+            self.wake_one(id, resume);
+            (woken, last) = (woken + 1, id);
         }
-        picked.len()
+        woken
+    }
+
+    /// Wakes at most `most` waiters of a word, and returns how many (`futex_wake`).
+    ///
+    /// The bit set of a waiter intersects `bitset`. A waiter of several words gets the index of
+    /// this one.
+    pub(crate) fn wake_futex(&mut self, key: FutexKey, bitset: u32, most: usize) -> usize {
+        self.wake_each(most, |sleeper| {
+            let index = match sleeper.wait {
+                WaitReason::Futex(word, mine) => (word == key && mine & bitset != 0).then_some(0),
+                // INV-KERNEL-WORDS.
+                WaitReason::FutexAny => {
+                    let index = sleeper.thread.words.iter().position(|word| *word == key);
+                    plant!(WordIndexLost; index.map(|_| 0), index)
+                }
+                _ => None,
+            };
+            index.map(|index| Resume::Return(index as u64))
+        })
     }
 
     /// Wakes one interruptible sleeper that `which` picks, for a signal.
@@ -393,11 +434,13 @@ impl Scheduler {
     pub(crate) fn requeue(&mut self, from: FutexKey, to: FutexKey, most: usize) -> usize {
         let mut moved = 0;
         for sleeper in self.asleep.values_mut() {
-            if let WaitReason::Futex(key, _) = &mut sleeper.wait
-                && *key == from
-                && moved < most
-            {
-                *key = to;
+            let word = match &mut sleeper.wait {
+                WaitReason::Futex(key, _) => (*key == from).then_some(key),
+                WaitReason::FutexAny => sleeper.thread.words.iter_mut().find(|word| **word == from),
+                _ => None,
+            };
+            if let Some(word) = word.filter(|_| moved < most) {
+                *word = to;
                 moved += 1;
             }
         }
@@ -407,16 +450,15 @@ impl Scheduler {
     /// Expires timers, and wakes the sleepers whose deadline has passed.
     pub(crate) fn wake_expired(&mut self, now: u64) {
         self.expire_timers(now);
-        let late = self.asleep.iter().filter(|(_, sleeper)| sleeper.deadline.is_some_and(|deadline| deadline <= now));
-        // `poll` stores an empty result for each descriptor; a transfer returns what it has moved.
-        let resume = |sleeper: &Sleeper| match sleeper.wait {
-            WaitReason::Poll | WaitReason::Transfer => Resume::Again,
-            _ => Resume::Return(sleeper.at_deadline),
-        };
-        let late: alloc::vec::Vec<(TaskId, Resume)> = late.map(|(id, sleeper)| (*id, resume(sleeper))).collect();
-        for (id, resume) in late {
-            self.wake_one(id, resume);
-        }
+        self.wake_each(usize::MAX, |sleeper| {
+            sleeper.deadline.filter(|deadline| *deadline <= now)?;
+            // `poll` stores an empty result for each descriptor; a transfer returns what it has
+            // moved.
+            Some(match sleeper.wait {
+                WaitReason::Poll | WaitReason::Transfer => Resume::Again,
+                _ => Resume::Return(sleeper.at_deadline),
+            })
+        });
     }
 
     /// Wakes every thread that waits for a pipe, a counter or a socket, or polls.

@@ -136,7 +136,7 @@ const fn shell(name: &'static str, words: &'static [&'static str], status: i32, 
 }
 
 /// The cases, the longest first, so that none of them runs alone at the end.
-pub(crate) const CASES: [Case; 31] = [
+pub(crate) const CASES: [Case; 32] = [
     Case { arguments: &["64", "32"], memory: "1G", memory_on_linux: "1G", ..c("fork", "fork.c", 0) },
     Case { arguments: &["4000"], ..c("threads", "threads.c", 0) },
     Case { set: Some("cow_page_tables=always"), ..c("tables", "tables.c", 0) },
@@ -155,6 +155,7 @@ pub(crate) const CASES: [Case; 31] = [
     c("sockets", "sockets.c", 0),
     c("proc", "proc.c", 0),
     c("looks", "looks.c", 0),
+    c("seldom", "seldom.c", 0),
     c("descriptors", "descriptors.c", 0),
     c("hostile", "hostile.c", 0),
     c("last", "last.c", 3),

@@ -14,6 +14,7 @@ use crate::task::{CallStop, INIT, Scheduler, SyscallResult, TaskId, Thread, Thre
 use crate::usage::Usage;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use pagewright_arch::Isa;
 use pagewright_hal::Machine;
@@ -192,6 +193,7 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
         call: (0, 0),
         bytes_moved: 0,
         messages: None,
+        words: Vec::new(),
         opening: None,
         resume: None,
         deadline: None,

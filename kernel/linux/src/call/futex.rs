@@ -12,9 +12,8 @@ use crate::cpu::timed_out;
 use crate::credentials::TracingIds;
 use crate::errno::Errno;
 use crate::memory::mm;
-use crate::task::{
-    CallStop, Resume, SchedulerGuard, SyscallResult, TaskId, Thread, ThreadEntry, WaitReason, scheduler,
-};
+use crate::task::{CallStop, SchedulerGuard, SyscallResult, TaskId, Thread, ThreadEntry, WaitReason, scheduler};
+use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use pagewright_hal::user;
 use pagewright_mm::user::{FutexAccess, FutexKey, FutexScope};
@@ -32,13 +31,8 @@ fn futex_key(thread: &Thread, at: VirtAddr, scope: FutexScope) -> Result<FutexKe
 /// Wakes at most `most` waiters of a word.
 pub(super) fn wake(thread: &Thread, at: VirtAddr, most: usize) {
     if let Ok(key) = futex_key(thread, at, FutexScope::Shared) {
-        scheduler().wake(most, Resume::Return(0), waits_on(key, linux::FUTEX_BITSET_MATCH_ANY));
+        scheduler().wake_futex(key, linux::FUTEX_BITSET_MATCH_ANY, most);
     }
-}
-
-/// Whether a sleeper waits on the word with a bit set that intersects `bitset`.
-fn waits_on(key: FutexKey, bitset: u32) -> impl Fn(&Thread, WaitReason) -> bool {
-    move |_, wait| matches!(wait, WaitReason::Futex(at, mine) if at == key && mine & bitset != 0)
 }
 
 /// Locks the scheduler and loads a word.
@@ -80,7 +74,7 @@ pub(super) fn futex(thread: &mut Thread, request: &FutexRequest) -> SyscallResul
             let key = futex_key(thread, request.word, request.scope)?;
             // As in Linux, a count of 0 or less wakes one.
             let most = request.value.cast_signed().max(1) as usize;
-            Ok(scheduler().wake(most, Resume::Return(0), waits_on(key, bitset)) as u64)
+            Ok(scheduler().wake_futex(key, bitset, most) as u64)
         }
         linux::FUTEX_REQUEUE | linux::FUTEX_CMP_REQUEUE => requeue(thread, request),
         linux::FUTEX_WAKE_OP => wake_op(thread, request),
@@ -117,7 +111,7 @@ fn requeue(thread: &Thread, request: &FutexRequest) -> SyscallResult {
     } else {
         scheduler()
     };
-    let woken = scheduler.wake(wakes, Resume::Return(0), waits_on(key, linux::FUTEX_BITSET_MATCH_ANY));
+    let woken = scheduler.wake_futex(key, linux::FUTEX_BITSET_MATCH_ANY, wakes);
     Ok((woken + scheduler.requeue(key, other, moves)) as u64)
 }
 
@@ -160,11 +154,66 @@ fn wake_op(thread: &Thread, request: &FutexRequest) -> SyscallResult {
     };
     let mut scheduler = scheduler();
     let any = linux::FUTEX_BITSET_MATCH_ANY;
-    let mut woken = scheduler.wake(first, Resume::Return(0), waits_on(key, any));
+    let mut woken = scheduler.wake_futex(key, any, first);
     if holds {
-        woken += scheduler.wake(second, Resume::Return(0), waits_on(other, any));
+        woken += scheduler.wake_futex(other, any, second);
     }
     Ok(woken as u64)
+}
+
+/// The size of `struct futex_waitv`, and the most of them (`FUTEX_WAITV_MAX`).
+const WAITER: usize = 24;
+const WAITERS_MAX: u64 = 128;
+
+/// `futex_waitv`: waits until one of several words is woken, and returns its index.
+pub(super) fn futex_waitv(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let (at, count, flags, timeout, clock) = (a[0], u64::from(a[1] as u32), a[2] as u32, a[3], a[4] as u32);
+    if flags != 0 || !(1..=WAITERS_MAX).contains(&count) || at == 0 {
+        return Err(Errno::EINVAL.into());
+    }
+    let deadline = match timeout {
+        0 => None,
+        _ if !matches!(clock, linux::CLOCK_REALTIME | linux::CLOCK_MONOTONIC) => return Err(Errno::EINVAL.into()),
+        at => deadline(thread, at, true, clock == linux::CLOCK_REALTIME)?,
+    };
+    let bytes = thread.space.read_vec(address(at), count as usize * WAITER)?;
+    let mut waiters = Vec::new();
+    waiters.try_reserve_exact(count as usize)?;
+    for entry in bytes.chunks_exact(WAITER) {
+        let word = |at: usize| entry[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+        // The upper half of the last word is reserved.
+        if word(16) & !u64::from(linux::FUTEX_32 | linux::FUTEX_PRIVATE_FLAG) != 0
+            || word(16) as u32 & linux::FUTEX_32 == 0
+        {
+            return Err(Errno::EINVAL.into());
+        }
+        let is_private = word(16) as u32 & linux::FUTEX_PRIVATE_FLAG != 0;
+        waiters.push((word(0), address(word(8)), if is_private { FutexScope::Private } else { FutexScope::Shared }));
+    }
+    thread.words.clear();
+    thread.words.try_reserve_exact(waiters.len())?;
+    for (_, word, scope) in &waiters {
+        let key = futex_key(thread, *word, *scope)?;
+        thread.words.push(key);
+    }
+    // A fault is served while the scheduler is unlocked, and then all words are looked at again.
+    let scheduler = 'again: loop {
+        let scheduler = scheduler();
+        for (wanted, word, _) in &waiters {
+            match user::load_u32(*word) {
+                Ok(value) if u64::from(value) == *wanted => {}
+                Ok(_) => return Err(Errno::EAGAIN.into()),
+                Err(_) => {
+                    drop(scheduler);
+                    thread.space.load_u32(*word)?;
+                    continue 'again;
+                }
+            }
+        }
+        break scheduler;
+    };
+    thread.deadline = deadline;
+    Err(CallStop::Sleep { scheduler, wait: WaitReason::FutexAny, deadline, at_deadline: timed_out() })
 }
 
 /// The deadline of a wait, in ns since boot; `None` without a timeout.

@@ -1,16 +1,18 @@
-//! `shmget`, `shmat`, `shmdt`, `shmctl`: System V shared memory.
+//! `shmget`, `shmat`, `shmdt`, `shmctl`: System V shared memory; `remap_file_pages`.
 //!
-//! Not guaranteed: `shmctl` with commands that lock pages or describe limits, which is refused with
-//! `EINVAL`.
+//! Not guaranteed: locked segments. `SHM_LOCK` is refused with `ENOMEM`, as if the limit of locked
+//! memory were reached.
 
 use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::memory::mm;
 use crate::record;
 use crate::shm::{self, Segment, segments};
-use crate::task::{SyscallResult, Thread};
+use crate::task::{SyscallResult, Thread, scheduler};
 use alloc::vec::Vec;
-use pagewright_mm::space::FileMapping;
+use linux_raw_sys::general as linux;
+use pagewright_hal::Machine;
+use pagewright_mm::space::{FileMapping, VmFlags};
 use pagewright_mm::{MapFlags, MapRequest};
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 
@@ -21,6 +23,12 @@ const EXEC: u32 = 0o100_000;
 const IPC_RMID: u32 = 0;
 const IPC_SET: u32 = 1;
 const IPC_STAT: u32 = 2;
+const IPC_INFO: u32 = 3;
+const SHM_LOCK: u32 = 11;
+const SHM_UNLOCK: u32 = 12;
+const SHM_STAT: u32 = 13;
+const SHM_INFO: u32 = 14;
+const SHM_STAT_ANY: u32 = 15;
 
 /// `shmget`.
 pub(super) fn shmget(thread: &mut Thread, a: Arguments) -> SyscallResult {
@@ -61,13 +69,7 @@ pub(super) fn shmat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let opened = if rights.contains(Rights::WRITE) { Rights::all() } else { Rights::RX };
     let file = FileMapping { file: &object, offset: 0, opened };
     let request = MapRequest { addr: at, len, rights, flags: map_flags, file: Some(file) };
-    let mapped = record::ordered(|| {
-        let mapped = mm().mmap(&thread.space.0, &request).map_err(Errno::from)?;
-        let (addr, protection, bits) = (at.raw(), rights.bits(), map_flags.bits());
-        let (mapped_at, path) = (mapped.raw(), object.name());
-        record::event(format_args!("mmap {addr:x} {len:x} {protection:x} {bits:x} 0 {mapped_at:x} {path}"));
-        Ok(mapped)
-    });
+    let mapped = map_and_record(thread, &request);
     // Linux looks for the overlap itself, and says so by another error.
     let at = mapped.map_err(|error| if error == Errno::EEXIST { Errno::EINVAL } else { error })?;
     if let Ok(segment) = segments().find(id) {
@@ -135,18 +137,105 @@ pub(super) fn shmctl(thread: &mut Thread, a: Arguments) -> SyscallResult {
             segment.changed = shm::now();
             Ok(0)
         }
-        IPC_STAT => {
+        // An index is the number of its segment.
+        IPC_STAT | SHM_STAT | SHM_STAT_ANY => {
             let bytes = {
                 let mut segments = segments();
                 let segment = segments.find(id)?;
-                segment.access(0o444, &thread.credentials)?;
+                if command != SHM_STAT_ANY {
+                    segment.access(0o444, &thread.credentials)?;
+                }
                 describe(segment)
             };
             thread.space.write(address(a[2]), &bytes)?;
-            Ok(0)
+            Ok(if command == IPC_STAT { 0 } else { a[0] })
+        }
+        IPC_INFO => {
+            // `struct shminfo64`.
+            let words = [shm::SIZE_MAX, 1, shm::COUNT_MAX as u64, shm::COUNT_MAX as u64, shm::SIZE_MAX, 0, 0, 0, 0];
+            store_words(thread, address(a[2]), &words)?;
+            Ok(segments().last_id())
+        }
+        SHM_INFO => {
+            let (words, last) = {
+                let segments = segments();
+                let (count, pages, resident) = segments.totals();
+                // `struct shm_info`.
+                ([count, pages, resident, 0, 0, 0], segments.last_id())
+            };
+            store_words(thread, address(a[2]), &words)?;
+            Ok(last)
+        }
+        SHM_LOCK | SHM_UNLOCK => {
+            let limit = scheduler().process(thread.process).limits.get(linux::RLIMIT_MEMLOCK)?.soft;
+            let mut segments = segments();
+            let segment = segments.find(id)?;
+            if !thread.credentials.has(linux::CAP_IPC_LOCK) {
+                segment.check_owner(&thread.credentials)?;
+                if command == SHM_LOCK && limit == 0 {
+                    return Err(Errno::EPERM.into());
+                }
+            }
+            if command == SHM_LOCK { Err(Errno::ENOMEM.into()) } else { Ok(0) }
         }
         _ => Err(Errno::EINVAL.into()),
     }
+}
+
+fn store_words(thread: &Thread, to: VirtAddr, words: &[u64]) -> Result<(), Errno> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    thread.space.write(to, &bytes)
+}
+
+/// `remap_file_pages`, which maps a part of a shared file anew, as Linux emulates it.
+///
+/// Another thread that changes the mapping at the same time can be overtaken.
+pub(super) fn remap_file_pages(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let (start, pages, protection, offset) = (address(a[0]).align_down(PAGE_SIZE), a[1] / PAGE_SIZE, a[2], a[3]);
+    let len = pages * PAGE_SIZE;
+    let end = start.checked_add(len).filter(|end| *end > start).ok_or(Errno::EINVAL)?;
+    if protection != 0 || offset.checked_add(pages).is_none() {
+        return Err(Errno::EINVAL.into());
+    }
+    let offset = offset.checked_mul(PAGE_SIZE).ok_or(Errno::EOVERFLOW)?;
+    let (file, rights, opened, locked) = {
+        let map = thread.space.0.map().read();
+        let (at, first) = map.find(start).ok_or(Errno::EINVAL)?;
+        let file = first.file().filter(|_| first.flags().contains(VmFlags::SHARED)).ok_or(Errno::EINVAL)?;
+        // The whole range must be mapped from the file in the same way.
+        let mut mapped = first.range(at).end();
+        while mapped < end {
+            let (next, vma) = map.find(mapped).ok_or(Errno::EINVAL)?;
+            let is_same = vma.file().is_some_and(|other| other.id() == file.id()) && vma.flags() == first.flags();
+            if !is_same || vma.rights() != first.rights() {
+                return Err(Errno::EINVAL.into());
+            }
+            mapped = vma.range(next).end();
+        }
+        (file.clone(), first.rights(), first.max_rights(), first.flags().contains(VmFlags::LOCKED))
+    };
+    let mut flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
+    flags |= MapFlags::from_bits_truncate(a[4] as u32) & MapFlags::NONBLOCK;
+    flags.set(MapFlags::LOCKED, locked);
+    let mapping = FileMapping { file: &file, offset, opened };
+    map_and_record(thread, &MapRequest { addr: start, len, rights, flags, file: Some(mapping) })?;
+    Ok(0)
+}
+
+/// Maps a file, and records it.
+fn map_and_record(thread: &Thread, request: &MapRequest<'_, Machine>) -> Result<VirtAddr, Errno> {
+    record::ordered(|| {
+        let mapped = mm().mmap(&thread.space.0, request).map_err(Errno::from)?;
+        let MapRequest { addr, len, rights, flags, ref file } = *request;
+        let (addr, protection, bits, mapped_at) = (addr.raw(), rights.bits(), flags.bits(), mapped.raw());
+        if let Some(FileMapping { file, offset, .. }) = file {
+            let path = file.name();
+            record::event(format_args!(
+                "mmap {addr:x} {len:x} {protection:x} {bits:x} {offset:x} {mapped_at:x} {path}"
+            ));
+        }
+        Ok(mapped)
+    })
 }
 
 /// `struct shmid64_ds`.

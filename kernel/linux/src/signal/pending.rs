@@ -131,6 +131,11 @@ impl PendingSignals {
         count_stop();
     }
 
+    /// Whether a signal is pending.
+    pub(crate) fn contains(&self, signal: u8) -> bool {
+        self.set.contains(signal)
+    }
+
     /// Removes all signals with this number.
     pub(super) fn drop_all(&mut self, signal: u8) {
         self.set.remove(signal);

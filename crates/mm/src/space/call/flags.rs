@@ -51,14 +51,34 @@ bitflags::bitflags! {
 impl MapFlags {
     /// The bits of the mapping type (`MAP_TYPE`).
     pub(in crate::space) const TYPE: u32 = 0xf;
-    /// Huge pages (`MAP_HUGETLB`), which are not supported.
-    pub(in crate::space) const HUGETLB: u32 = 0x4_0000;
+    /// Huge pages (`MAP_HUGETLB`), of which there are none.
+    const HUGETLB: u32 = 0x4_0000;
+    /// The position of the logarithm of their size, and its bits (`MAP_HUGE_SHIFT`).
+    const HUGE_SHIFT: u32 = 26;
+    const HUGE_MASK: u32 = 0x3f;
     /// The mapping type `MAP_SHARED`.
     pub(in crate::space) const SHARED_ONLY: u32 = Self::SHARED.bits();
     /// The mapping type `MAP_PRIVATE`.
     pub(in crate::space) const PRIVATE_ONLY: u32 = Self::PRIVATE.bits();
     /// The mapping type `MAP_SHARED_VALIDATE`, which refuses unknown flags.
     pub(in crate::space) const SHARED_VALIDATE: u32 = 0x3;
+
+    /// Whether huge pages are asked for.
+    pub(in crate::space) fn is_huge(self) -> bool {
+        self.bits() & Self::HUGETLB != 0
+    }
+
+    /// The size of the huge pages in bytes, unless the instruction set has none of that size.
+    ///
+    /// Linux: `hstate_sizelog`. Without a size, that of a block of the last level but one.
+    pub(in crate::space) fn huge_page_size<I: Isa>(self) -> Option<u64> {
+        const BLOCK: u32 = 21;
+        let log = match self.bits() >> Self::HUGE_SHIFT & Self::HUGE_MASK {
+            0 => BLOCK,
+            log => log,
+        };
+        I::HUGE_PAGES.contains(&log).then_some(1 << log)
+    }
 
     /// The flags that `MAP_SHARED_VALIDATE` accepts (`LEGACY_MAP_MASK`).
     ///

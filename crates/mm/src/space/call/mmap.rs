@@ -84,6 +84,9 @@ impl<P: Platform> Mm<P> {
         map.may_lock(lock, pages)?;
         // As in Linux, the address is checked before the file.
         let plan = Self::plan(request, pages)?;
+        if request.flags.is_huge() {
+            return Err(MmError::NoHugePages { pages });
+        }
         let flags = self.flags_of(lock, request, &plan);
         let mapped = self.map_at(space, &mut map, request, &plan, (range, flags));
         self.settle_charge(&mut map);
@@ -286,8 +289,12 @@ fn checked_pages<P: Platform>(request: &MapRequest<'_, P>) -> Result<u64, MmErro
     if let Some(mapping) = request.file.as_ref().filter(|mapping| mapping.offset % PAGE_SIZE != 0) {
         return Err(MmError::MisalignedOffset { offset: mapping.offset });
     }
-    if request.flags.bits() & MapFlags::HUGETLB != 0 {
-        return Err(MmError::BadFlags { flags: request.flags.bits() });
+    if request.flags.is_huge() {
+        let size = request.flags.huge_page_size::<P::Isa>().filter(|_| request.file.is_none());
+        let fixed = request.flags.intersects(MapFlags::FIXED | MapFlags::FIXED_NOREPLACE);
+        if size.is_none_or(|size| fixed && !request.addr.is_aligned(size)) {
+            return Err(MmError::BadFlags { flags: request.flags.bits() });
+        }
     }
     if request.len == 0 {
         return Err(MmError::EmptyRange { at: request.addr });

@@ -1,0 +1,264 @@
+/* Calls about memory that programs make seldom: remap_file_pages, futex_waitv, process_mrelease, shmctl, huge pages. Prints a line for each group. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PAGE = 4096 };
+#ifndef SYS_futex_waitv
+#define SYS_futex_waitv 449
+#endif
+#ifndef SYS_process_mrelease
+#define SYS_process_mrelease 448
+#endif
+#ifndef SHM_STAT_ANY
+#define SHM_STAT_ANY 15
+#endif
+
+static long told(long result)
+{
+    return result == -1 ? -errno : result;
+}
+
+static void remapped(void)
+{
+    int fd = memfd_create("pages", 0);
+    ftruncate(fd, 8 * PAGE);
+    volatile char *all = mmap(0, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    char *own = mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    for (int i = 0; i < 8; i++)
+        all[i * PAGE] = 'a' + i;
+    printf("remap: %ld", told(remap_file_pages(all, 2 * PAGE, 0, 5, 0)));
+    printf(" %ld", told(remap_file_pages(all + 7 * PAGE, PAGE, 0, 0, MAP_NONBLOCK)));
+    printf(" ");
+    for (int i = 0; i < 8; i++)
+        putchar(all[i * PAGE]);
+    all[0] = 'F';
+    all[5 * PAGE + 1] = 'x';
+    printf(" %c %c", all[5 * PAGE], all[1]);
+    printf(" %ld", told(remap_file_pages(own, PAGE, 0, 1, 0)));
+    printf(" %ld", told(remap_file_pages(all, PAGE, PROT_READ, 1, 0)));
+    printf(" %ld", told(remap_file_pages(all, 0, 0, 1, 0)));
+    printf(" %ld", told(remap_file_pages(all + 6 * PAGE, 4 * PAGE, 0, 1, 0)));
+    printf(" %ld", told(remap_file_pages(all, PAGE, 0, -1UL, 0)));
+    printf(" %ld", told(remap_file_pages(all + 1, PAGE + 1, 0, 2, 0)));
+    printf(" %c", all[0]);
+    munmap(all + PAGE, PAGE);
+    printf(" %ld", told(remap_file_pages(all, 3 * PAGE, 0, 0, 0)));
+    printf(" %ld\n", told(remap_file_pages(all + 2 * PAGE, 5 * PAGE, 0, 0, 0)));
+    munmap((void *)all, 8 * PAGE);
+    munmap(own, PAGE);
+    close(fd);
+}
+
+struct waiter {
+    uint64_t value, word;
+    uint32_t flags, reserved;
+};
+
+static long waitv(void *waiters, unsigned count, unsigned flags, struct timespec *until, int clock)
+{
+    return told(syscall(SYS_futex_waitv, waiters, count, flags, until, clock));
+}
+
+static uint32_t words[4];
+static volatile int handled;
+
+static void *wakes(void *which)
+{
+    usleep(50000);
+    syscall(SYS_futex, &words[(long)which], FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
+    return 0;
+}
+
+static void *requeues(void *nothing)
+{
+    usleep(50000);
+    syscall(SYS_futex, &words[1], FUTEX_REQUEUE_PRIVATE, 0, 1, &words[3], 0);
+    return (void *)told(syscall(SYS_futex, &words[3], FUTEX_WAKE_PRIVATE, 1, 0, 0, 0));
+}
+
+static void on_signal(int signal)
+{
+    handled++;
+}
+
+static void *interrupts(void *thread)
+{
+    usleep(50000);
+    pthread_kill(*(pthread_t *)thread, SIGUSR1);
+    usleep(50000);
+    syscall(SYS_futex, &words[0], FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
+    return 0;
+}
+
+static void several(void)
+{
+    struct waiter waiters[129];
+    struct timespec until, bad = { 0, -1 };
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+    pthread_t thread, self = pthread_self();
+    void *woken;
+    for (int i = 0; i < 129; i++)
+        waiters[i] = (struct waiter){ 0, (uintptr_t)&words[i % 3], 2 | FUTEX_PRIVATE_FLAG, 0 };
+    printf("waitv: %ld %ld", waitv(waiters, 0, 0, 0, 0), waitv(waiters, 129, 0, 0, 0));
+    printf(" %ld %ld", waitv(waiters, 3, 1, 0, 0), waitv(0, 3, 0, 0, 0));
+    printf(" %ld %ld", waitv((void *)16, 3, 0, 0, 0), waitv(waiters, 1, 0, &bad, CLOCK_MONOTONIC));
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    printf(" %ld", waitv(waiters, 3, 0, &until, CLOCK_MONOTONIC));
+    printf(" %ld %ld", waitv(waiters, 3, 0, &until, CLOCK_BOOTTIME), waitv(waiters, 3, 0, (void *)16, CLOCK_MONOTONIC));
+    waiters[1].value = 1;
+    printf(" %ld", waitv(waiters, 3, 0, 0, 0));
+    waiters[1].value = 0;
+    waiters[2].flags = FUTEX_PRIVATE_FLAG;
+    printf(" %ld", waitv(waiters, 3, 0, 0, 0));
+    waiters[2].flags = 2 | 64;
+    printf(" %ld", waitv(waiters, 3, 0, 0, 0));
+    waiters[2].flags = 2 | FUTEX_PRIVATE_FLAG;
+    waiters[2].reserved = 1;
+    printf(" %ld", waitv(waiters, 3, 0, 0, 0));
+    waiters[2].reserved = 0;
+    waiters[2].word = 16;
+    printf(" %ld", waitv(waiters, 3, 0, 0, 0));
+    waiters[2].word = (uintptr_t)&words[2] + 1;
+    printf(" %ld", waitv(waiters, 3, 0, 0, 0));
+    waiters[2].word = (uintptr_t)&words[2];
+    for (long which = 0; which < 3; which++) {
+        pthread_create(&thread, 0, wakes, (void *)which);
+        printf(" woken %ld", waitv(waiters, 3, 0, 0, 0));
+        pthread_join(thread, 0);
+    }
+    pthread_create(&thread, 0, requeues, 0);
+    printf(" requeued %ld", waitv(waiters, 3, 0, 0, 0));
+    pthread_join(thread, &woken);
+    printf(" %ld", (long)woken);
+    sigaction(SIGUSR1, &action, 0);
+    pthread_create(&thread, 0, interrupts, &self);
+    printf(" restarted %ld", waitv(waiters, 3, 0, 0, 0));
+    pthread_join(thread, 0);
+    printf(" %d", handled);
+    action.sa_flags = 0;
+    sigaction(SIGUSR1, &action, 0);
+    pthread_create(&thread, 0, interrupts, &self);
+    printf(" %ld", waitv(waiters, 3, 0, 0, 0));
+    pthread_join(thread, 0);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 20000000;
+    if (until.tv_nsec >= 1000000000)
+        until.tv_sec++, until.tv_nsec -= 1000000000;
+    printf(" %ld\n", waitv(waiters, 128, 0, &until, CLOCK_REALTIME));
+}
+
+static void released(void)
+{
+    int status, pair[2];
+    pipe(pair);
+    pid_t child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    int fd = syscall(SYS_pidfd_open, child, 0);
+    printf("mrelease: %ld %ld", told(syscall(SYS_process_mrelease, fd, 0)), told(syscall(SYS_process_mrelease, fd, 1)));
+    printf(" %ld %ld", told(syscall(SYS_process_mrelease, pair[0], 0)), told(syscall(SYS_process_mrelease, 99, 0)));
+    kill(child, SIGKILL);
+    long result = told(syscall(SYS_process_mrelease, fd, 0));
+    printf(" %d", result == 0 || result == -ESRCH);
+    waitpid(child, &status, 0);
+    printf(" %d %ld\n", WTERMSIG(status), told(syscall(SYS_process_mrelease, fd, 0)));
+    close(fd);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+static void segments(void)
+{
+    struct shmid_ds described;
+    struct shminfo limits;
+    struct shm_info totals;
+    int none = shmctl(0, SHM_INFO, (void *)&totals);
+    int first = shmget(IPC_PRIVATE, 3 * PAGE, 0600), second = shmget(1234, 5000, IPC_CREAT | 0600);
+    char *memory = shmat(first, 0, 0);
+    memory[0] = memory[PAGE] = 1;
+    printf("shm: %d %ld", none, told(shmctl(0, IPC_INFO, (void *)&limits)));
+    printf(" %lu %lu %lu %lu %lu", limits.shmmax, limits.shmmin, limits.shmmni, limits.shmseg, limits.shmall);
+    printf(" %ld", told(shmctl(0, SHM_INFO, (void *)&totals)));
+    printf(" %d %lu %lu %lu", totals.used_ids, totals.shm_tot, totals.shm_rss, totals.shm_swp);
+    printf(" %d", shmctl(0, SHM_STAT, &described) == first);
+    printf(" %lu %lu", described.shm_segsz, described.shm_nattch);
+    printf(" %d", shmctl(1, SHM_STAT_ANY, &described) == second);
+    printf(" %lu %ld", described.shm_segsz, told(shmctl(7, SHM_STAT, &described)));
+    printf(" %ld %ld", told(shmctl(0, SHM_INFO, (void *)16)), told(shmctl(0, IPC_INFO, (void *)16)));
+    printf(" %ld %ld", told(shmctl(second, SHM_UNLOCK, 0)), told(shmctl(77, SHM_LOCK, 0)));
+    printf(" %ld", told(shmctl(first, 99, &described)));
+    fflush(stdout);
+    if (fork() == 0) {
+        struct rlimit nothing = { 0, 0 };
+        setrlimit(RLIMIT_MEMLOCK, &nothing);
+        setresuid(7, 7, 7);
+        printf(" user %ld", told(shmctl(first, SHM_LOCK, 0)));
+        printf(" %ld", told(shmctl(first, SHM_UNLOCK, 0)));
+        printf(" %ld", told(shmctl(0, SHM_STAT, &described)));
+        printf(" %d", shmctl(0, SHM_STAT_ANY, &described) == first);
+        int own = shmget(IPC_PRIVATE, PAGE, 0600);
+        printf(" %ld", told(shmctl(own, SHM_LOCK, 0)));
+        printf(" %ld", told(shmctl(own, SHM_UNLOCK, 0)));
+        printf(" %ld", told(shmctl(own, IPC_RMID, 0)));
+        fflush(stdout);
+        _exit(0);
+    }
+    wait(0);
+    shmctl(first, IPC_RMID, 0);
+    shmctl(second, IPC_RMID, 0);
+    shmdt(memory);
+    printf(" %ld", told(shmctl(0, SHM_INFO, (void *)&totals)));
+    printf(" %d\n", totals.used_ids);
+}
+
+/* The pool of huge pages is empty. */
+static void huge(void)
+{
+    int both = PROT_READ | PROT_WRITE, anonymous = MAP_PRIVATE | MAP_ANONYMOUS;
+    size_t size = 2 << 20;
+    printf("huge:");
+    for (int log = 0; log < 64; log++) {
+        int flags = anonymous | MAP_HUGETLB | log << MAP_HUGE_SHIFT;
+        if (log == 0 || log == 7 || log == 20 || log == 21 || log == 63)
+            printf(" %ld", told((long)mmap(0, size, both, flags, -1, 0)));
+    }
+    printf(" %ld", told((long)mmap(0, 100, both, anonymous | MAP_HUGETLB, -1, 0)));
+    printf(" %ld", told((long)mmap(0, size, both, MAP_SHARED | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0)));
+    printf(" %ld", told((long)mmap(0, 0, both, anonymous | MAP_HUGETLB, -1, 0)));
+    int fd = memfd_create("file", 0);
+    ftruncate(fd, size);
+    printf(" %ld", told((long)mmap(0, size, both, MAP_SHARED | MAP_HUGETLB, fd, 0)));
+    printf(" %ld", told((long)mmap(0, size, both, MAP_SHARED | MAP_HUGETLB, 99, 0)));
+    printf(" %ld", told((long)mmap((void *)0x40001000, size, both, anonymous | MAP_HUGETLB | MAP_FIXED, -1, 0)));
+    printf(" %ld", told((long)mmap((void *)0x40000000, size, both, anonymous | MAP_HUGETLB | MAP_FIXED, -1, 0)));
+    printf(" %ld\n", told(shmget(IPC_PRIVATE, size, SHM_HUGETLB | 0600)));
+    close(fd);
+}
+
+int main()
+{
+    remapped();
+    several();
+    released();
+    segments();
+    huge();
+    return 0;
+}
