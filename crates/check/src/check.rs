@@ -113,7 +113,7 @@ impl<I: Isa> Check<I> {
     ///
     /// # Panics
     /// [`Check::explore`] panics when the range is not in the upper half, or not a multiple of
-    /// 512 GiB.
+    /// 512 GiB (256 TiB with [`Check::five_levels`]).
     #[must_use]
     pub fn kernel_range(mut self, range: PageRange) -> Self {
         self.config.kernel_range = Some(range);
@@ -157,6 +157,18 @@ impl<I: Isa> Check<I> {
     pub fn trap_pointer_stores(mut self, map: MapMemory) -> Self {
         self.map_memory = Some(map);
         self.config.trapping_build = Some(build_number());
+        self
+    }
+
+    /// Gives page tables five levels, of which PML5 is the root (x86-64 CR4.LA57).
+    ///
+    /// INV-CHECK-LEVELS. Addresses have 57 bits (Intel SDM vol. 3A §4.5.1).
+    ///
+    /// # Panics
+    /// [`Check::explore`] panics on arm64.
+    #[must_use]
+    pub fn five_levels(mut self) -> Self {
+        self.config.five_levels = true;
         self
     }
 

@@ -7,6 +7,7 @@
 
 use crate::cpu::Cpu;
 use pagewright_arch::{Aarch64, Effects, Invalidate, InvalidateScope, InvalidateTarget, X86_64};
+use pagewright_sim::MachineConfig;
 use pagewright_types::{Pfn, PhysAddr, Tag};
 
 /// Bits 51 to 12 of CR3: the address of the root.
@@ -20,9 +21,13 @@ const PGE: u64 = 1 << 7;
 /// CR4.PCIDE.
 const PCIDE: u64 = 1 << 17;
 
-/// CR4 after power-on: PAE, PGE and OSFXSR, and PCIDE on a machine with tags.
-pub(crate) fn first_cr4(tagged: bool) -> u64 {
-    1 << 5 | PGE | 1 << 9 | if tagged { PCIDE } else { 0 }
+/// CR4.LA57.
+const LA57: u64 = 1 << 12;
+
+/// CR4 after power-on: PAE, PGE and OSFXSR, PCIDE with tags, and LA57 with five levels.
+pub(crate) fn first_cr4(config: &MachineConfig) -> u64 {
+    let tags = if config.tagged { PCIDE } else { 0 };
+    1 << 5 | PGE | 1 << 9 | tags | if config.five_levels { LA57 } else { 0 }
 }
 
 impl Cpu<Aarch64> {

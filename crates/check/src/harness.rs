@@ -100,7 +100,7 @@ impl<I: Isa> Harness<I> {
             free: RefCell::new((1..frames as u32).rev().map(Pfn::new).collect()),
             roots: (0..cpus).map(|_| Cell::new(None)).collect(),
             kernel_roots: (0..cpus).map(|_| Cell::new(None)).collect(),
-            cr4: (0..cpus).map(|_| Cell::new(first_cr4(bench.sim().config().tagged))).collect(),
+            cr4: (0..cpus).map(|_| Cell::new(first_cr4(bench.sim().config()))).collect(),
             calls: (0..cpus).map(|_| Cell::new(0)).collect(),
             ipis: (0..cpus).map(|_| RefCell::default()).collect(),
             operations: (0..cpus).map(|_| Cell::new(0)).collect(),

@@ -11,6 +11,7 @@ mod corpus;
 mod current;
 mod deferred_flushes;
 mod exhaustive;
+mod five_levels;
 mod freed_frames;
 mod invalidations;
 mod kernel_ranges;

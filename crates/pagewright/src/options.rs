@@ -84,8 +84,8 @@ impl OptionError {
     pub(crate) fn machine(error: ConfigError, has_nodes: bool) -> Self {
         let option = match error {
             ConfigError::NoCpus | ConfigError::TooManyCpus { .. } => "--cpus",
-            // No option sets a kernel range; the instruction set says where it may be.
-            ConfigError::OtherIsa { .. } | ConfigError::KernelRange { .. } => "--profile",
+            // No option sets these two; the instruction set says what is possible.
+            ConfigError::OtherIsa { .. } | ConfigError::KernelRange { .. } | ConfigError::FiveLevels => "--profile",
             ConfigError::TooManyNodes { .. } | ConfigError::NoSuchCpu { .. } | ConfigError::CpuOnTwoNodes { .. } => {
                 "--node"
             }

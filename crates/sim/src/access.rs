@@ -206,7 +206,7 @@ impl<'a, I: Isa> Mmu<'a, I> {
                 self.core.pay(self.costs, Cost::WalkCacheHit);
                 walk
             }
-            None => WalkPosition::from_root(root.table),
+            None => WalkPosition::from_root(root.table, self.sim.0.config.top()),
         };
         let mode = (I::KIND, self.sim.0.config.privilege_at(self.va));
         let result = loop {

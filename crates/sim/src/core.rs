@@ -4,12 +4,13 @@
 //! Everything else is a plain cell. A clock advances only by [`Core::spend`] and by waiting
 //! (INV-SIM-CLOCK).
 
+use crate::Cost;
+use crate::config::MachineConfig;
 use crate::cost::Costs;
 use crate::event::{Events, MachineEvent};
 use crate::explore::CpuInFlight;
 use crate::time::Picos;
 use crate::tlb::{RootId, Tlbs};
-use crate::{Cost, Profile};
 use pagewright_sync::RankSet;
 use pagewright_types::{IsaKind, Pfn, Tag, VirtAddr};
 use std::cell::{Cell, RefCell};
@@ -58,6 +59,8 @@ pub(crate) struct Core {
     pub(crate) held: Cell<RankSet>,
     /// What is in flight on this CPU in explore mode.
     pub(crate) in_flight: CpuInFlight,
+    /// log2 of the addresses in the lower half of x86-64.
+    half_bits: u32,
 }
 
 impl Core {
@@ -69,11 +72,12 @@ impl Core {
 
     /// The root that translates `va`, and the tag of what a walk for it fills.
     ///
-    /// Addresses have 48 bits. On x86-64 a root translates both halves; on arm64 the lower one, and
-    /// TTBR1_EL1 the upper one under the same ASID (TCR_EL1.A1 is 0; Arm ARM D8.2).
+    /// Addresses have 48 bits, or with five levels 57. On x86-64 a root translates both halves; on
+    /// arm64 the lower one, and TTBR1_EL1 the upper one under the same ASID (TCR_EL1.A1 is 0; Arm
+    /// ARM D8.2).
     #[inline]
     pub(crate) fn root_for(&self, isa: IsaKind, va: VirtAddr) -> Option<Root> {
-        match (isa, va.raw() >> 47) {
+        match (isa, va.raw() >> self.half_bits) {
             (_, 0) | (IsaKind::Aarch64, 1) => self.root.get(),
             _ => self.upper_root(isa, va),
         }
@@ -82,7 +86,7 @@ impl Core {
     #[cold]
     fn upper_root(&self, isa: IsaKind, va: VirtAddr) -> Option<Root> {
         match isa {
-            IsaKind::X86_64 if va.raw() >> 47 == 0x1_ffff => self.root.get(),
+            IsaKind::X86_64 if va.raw() >> self.half_bits == u64::MAX >> self.half_bits => self.root.get(),
             IsaKind::Aarch64 if va.raw() >> 48 == 0xffff => {
                 let (table, id) = self.kernel_root.get()?;
                 let tag = self.root.get().map_or(Tag::new(0), |root| root.kernel_tag);
@@ -92,9 +96,10 @@ impl Core {
         }
     }
 
-    pub(crate) fn new(profile: &Profile) -> Self {
+    pub(crate) fn new(config: &MachineConfig) -> Self {
         Self {
-            tlbs: RefCell::new(Tlbs::new(&profile.geometry)),
+            tlbs: RefCell::new(Tlbs::new(&config.profile.geometry, config.top())),
+            half_bits: if config.five_levels { 56 } else { 47 },
             root: Cell::new(None),
             kernel_root: Cell::new(None),
             lazy: Cell::new(false),

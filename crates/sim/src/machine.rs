@@ -149,7 +149,7 @@ impl<I: Isa> Sim<I> {
                 IsaKind::Aarch64 => Tag::new(1),
             }),
         };
-        let cores: Rc<[Core]> = (0..config.cpus).map(|_| Core::new(&config.profile)).collect();
+        let cores: Rc<[Core]> = (0..config.cpus).map(|_| Core::new(&config)).collect();
         let frames = (bytes / PAGE_SIZE) as usize;
         let lines = (config.cpus > 1).then(|| Rc::new(Lines::new(Rc::clone(&cores), &config.profile, frames)));
         Ok(Self(Rc::new(Machine {

@@ -221,7 +221,7 @@ impl<I: Isa> Sim<I> {
             return;
         }
         for table in self.0.cores.iter().flat_map(|core| core.roots_of_tables()) {
-            watched.learn(I::KIND, &self.0.ram, table, Level::PGD);
+            watched.learn(I::KIND, &self.0.ram, table, self.0.config.top());
         }
         for ChangedWord { slot, old, new } in watched.changed(I::KIND, &self.0.ram) {
             watched.found.set(watched.found.get() + 1);

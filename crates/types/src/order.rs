@@ -74,8 +74,9 @@ impl fmt::Display for Order {
 
 /// A level of the page-table tree.
 ///
-/// Counted from the leaves, as in Linux: 0 = PTE, 1 = PMD, 2 = PUD, 3 = PGD. A table of a level has
-/// 512 entries that span [`Level::span`] bytes each.
+/// Counted from the leaves: 0 = PTE, 1 = PMD, 2 = PUD, 3 = PGD, the names that Linux uses for four
+/// levels, and 4 = PML5, the root of five-level paging. A table of a level has 512 entries that
+/// span [`Level::span`] bytes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Level(u8);
@@ -89,18 +90,22 @@ impl Level {
     pub const PUD: Self = Self(2);
     /// Entries span 512 GiB; the root of a four-level tree.
     pub const PGD: Self = Self(3);
-    /// The number of levels.
+    /// Entries span 256 TiB; the root of a five-level tree (Intel SDM vol. 3A §4.5.1).
+    pub const PML5: Self = Self(4);
+    /// The number of levels of a four-level tree.
     pub const COUNT: usize = 4;
+    /// The number of levels of the deepest tree that a machine may have.
+    pub const MOST: usize = 5;
     /// The number of entries in a table, at every level.
     pub const ENTRIES: usize = 512;
 
     /// Level `raw`.
     ///
     /// # Panics
-    /// If `raw` is above 3.
+    /// If `raw` is above 4.
     #[inline]
     pub const fn new(raw: u8) -> Self {
-        assert!((raw as usize) < Self::COUNT, "level above PGD");
+        assert!((raw as usize) < Self::MOST, "level above PML5");
         Self(raw)
     }
 
@@ -130,7 +135,7 @@ impl Level {
         1 << (self.shift() + 9)
     }
 
-    /// The order of the block that a leaf of this level maps; `None` at PGD, which has no leaves.
+    /// The order of the block that a leaf of this level maps; `None` from PGD on.
     #[inline]
     pub const fn order(self) -> Option<Order> {
         Order::try_new(9 * self.0)
@@ -154,7 +159,7 @@ impl Level {
 
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(["PTE", "PMD", "PUD", "PGD"][self.index()])
+        f.write_str(["PTE", "PMD", "PUD", "PGD", "PML5"][self.index()])
     }
 }
 
@@ -169,6 +174,6 @@ mod tests {
             assert_eq!(level.span(), level.order().map_or(0, Order::bytes));
         }
         assert_eq!(Level::PGD.order(), None);
-        assert_eq!(Level::PGD.table_span(), 1 << 48);
+        assert_eq!((Level::PGD.table_span(), Level::PML5.table_span()), (1 << 48, 1 << 57));
     }
 }

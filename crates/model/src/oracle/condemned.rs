@@ -50,7 +50,7 @@ fn cache_slot(cached: &CachedEntry) -> CacheSlot {
 pub(super) struct Condemned {
     stale: FxHashMap<CacheSlot, Vec<Stale>>,
     /// Entries at each level, so that an access searches only levels that have some.
-    at: [usize; Level::COUNT],
+    at: [usize; Level::MOST],
     /// Number of entries from which on [`Self::prune`] looks for those that are gone.
     prune_at: usize,
 }
@@ -59,7 +59,7 @@ impl Condemned {
     const FIRST_PRUNE: usize = 256;
 
     pub(super) fn is_empty(&self) -> bool {
-        self.at == [0; Level::COUNT]
+        self.at == [0; Level::MOST]
     }
 
     fn len(&self) -> usize {
@@ -85,7 +85,7 @@ impl Condemned {
     /// The watched entries on `cpu` that cover `va`.
     pub(super) fn at(&self, cpu: CpuId, va: VirtAddr) -> Vec<Stale> {
         let mut found = Vec::new();
-        for raw in 0..Level::COUNT as u8 {
+        for raw in 0..Level::MOST as u8 {
             let level = Level::new(raw);
             if self.at[level.index()] > 0
                 && let Some(here) = self.stale.get(&(cpu, level, va.align_down(level.span())))
@@ -127,7 +127,7 @@ impl Condemned {
         let mut alive = Vec::new();
         witness.cached(&mut |cached| alive.extend(self.watched(&cached).copied()));
         self.stale.clear();
-        self.at = [0; Level::COUNT];
+        self.at = [0; Level::MOST];
         for stale in alive {
             self.watch(stale);
         }

@@ -218,7 +218,7 @@ impl Oracle {
     /// Whether a program can rely on the loss of the right: the address is empty, or has the frame.
     fn is_visible(&self, witness: &dyn Witness, window: &Window) -> bool {
         window.range.iter().any(|page| {
-            let (raw, level) = walk::entry(self.isa, window.root, page, &|at| witness.stored(at));
+            let (raw, level) = walk::entry(self.format(), window.root, page, &|at| witness.stored(at));
             raw == 0 || walk::frame_field(self.isa, level, raw) == Some(window.frame_of(window.frame, page))
         })
     }

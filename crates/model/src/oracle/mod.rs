@@ -35,7 +35,7 @@ use condemned::{Condemned, StaleReason};
 use deferred::{Window, Windows};
 use frames::Frames;
 use pagewright_types::judge::{CachedEntryKind, Fact, Judge, MemoryAccess, StatePart, Witness};
-use pagewright_types::{CpuId, FrameRange, IsaKind, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
+use pagewright_types::{CpuId, FrameRange, IsaKind, Level, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
 use rights::Reductions;
 use shared::SharedTables;
 
@@ -47,6 +47,8 @@ pub struct Oracle {
     isa: IsaKind,
     /// The addresses that the kernel accesses.
     kernel: Option<PageRange>,
+    /// The level of root tables.
+    top: Level,
     bits: SoftwareBits,
     /// Whether a mapping may change its size without break-before-make.
     resizes: bool,
@@ -77,6 +79,7 @@ impl Oracle {
         Self {
             isa,
             kernel: None,
+            top: Level::PGD,
             bits: SoftwareBits::default(),
             resizes: false,
             step: 0,
@@ -105,6 +108,13 @@ impl Oracle {
     #[must_use]
     pub fn with_kernel_range(mut self, range: PageRange) -> Self {
         self.kernel = Some(range);
+        self
+    }
+
+    /// Judges page tables with five levels (x86-64 CR4.LA57).
+    #[must_use]
+    pub fn with_five_levels(mut self) -> Self {
+        self.top = Level::PML5;
         self
     }
 
@@ -156,7 +166,7 @@ impl Oracle {
 
     /// The tables as their walkers read them.
     fn format(&self) -> TableFormat {
-        TableFormat { isa: self.isa, kernel: self.kernel }
+        TableFormat { isa: self.isa, kernel: self.kernel, top: self.top }
     }
 
     /// Whether what a walk under `cached` has filled for `va` is of the space of `root`.

@@ -95,7 +95,7 @@ impl Oracle {
     fn conflict(&self, witness: &dyn Witness, range: PageRange, cached: &CachedEntry) -> Option<Conflict> {
         let (table, level) = match cached.kind {
             CachedEntryKind::Translation { pfn, rights } => {
-                let below = (cached.root, Level::PGD, self.format().root_rights(cached.va));
+                let below = (cached.root, self.top, self.format().root_rights(cached.va));
                 let pages = cached.range().intersect(range)?;
                 let mut resized = None;
                 let worse =

@@ -5,14 +5,14 @@
 //! - [`x86_64`] and [`aarch64`] decode one entry: the rights of user mode, or of the kernel in its
 //!   range, given the rights that the upper levels leave.
 //!
-//! The caller supplies a function that reads memory. Tables have four levels of 512 entries, and
-//! base pages have 4 KiB. No code is shared with `arch`, `sim` or `table`, so a mistake there is
-//! not repeated here.
+//! The caller supplies a function that reads memory. Tables have four levels of 512 entries, on
+//! x86-64 also five, and base pages have 4 KiB. No code is shared with `arch`, `sim` or `table`, so
+//! a mistake there is not repeated here.
 //!
 //! Promises INV-ORACLE-WALK.
 //!
 //! Not guaranteed: anything that depends on CPU settings other than those named in the two files
-//! (protection keys, WXN, five-level paging, 52-bit addresses). Frames above 16 TiB count as
+//! (protection keys, WXN, 52-bit addresses). Frames above 16 TiB count as
 //! malformed.
 
 pub mod aarch64;
@@ -40,6 +40,8 @@ pub struct TableFormat {
     pub isa: IsaKind,
     /// The addresses that the kernel accesses; user mode accesses all others.
     pub kernel: Option<PageRange>,
+    /// The level of the root table: PGD, or on x86-64 PML5.
+    pub top: Level,
 }
 
 impl TableFormat {
@@ -51,7 +53,7 @@ impl TableFormat {
 
 impl From<IsaKind> for TableFormat {
     fn from(isa: IsaKind) -> Self {
-        Self { isa, kernel: None }
+        Self { isa, kernel: None, top: Level::PGD }
     }
 }
 
@@ -141,8 +143,8 @@ pub(crate) fn frame_under(pfn: Pfn, level: Level, va: VirtAddr) -> Pfn {
 
 /// What `raw` means in a table of `level`, below `path`.
 ///
-/// On x86-64 this is four-level paging; on arm64, stage 1 with the 4K granule and 48-bit addresses
-/// of the lower range (TTBR0).
+/// On x86-64 this is paging with four or five levels; on arm64, stage 1 with the 4K granule and
+/// 48-bit addresses of the lower range (TTBR0).
 pub fn decode(isa: IsaKind, level: Level, raw: u64, path: PathRights) -> DecodedEntry {
     match isa {
         IsaKind::X86_64 => x86_64::decode(level, raw, path),
@@ -163,9 +165,9 @@ pub fn frame_field(isa: IsaKind, level: Level, raw: u64) -> Option<Pfn> {
 /// Whether a walk for `va` starts at all.
 ///
 /// On arm64 the caller names the root of the half that `va` is in.
-fn translates(isa: IsaKind, va: VirtAddr) -> bool {
-    match isa {
-        IsaKind::X86_64 => x86_64::is_canonical(va),
+fn translates(format: TableFormat, va: VirtAddr) -> bool {
+    match format.isa {
+        IsaKind::X86_64 => x86_64::is_canonical(format.top, va),
         IsaKind::Aarch64 => matches!(va.raw() >> 48, 0 | 0xffff),
     }
 }
@@ -188,10 +190,10 @@ pub fn lookup(
 ) -> Option<WalkedLeaf> {
     let format = format.into();
     let isa = format.isa;
-    if !translates(isa, va) {
+    if !translates(format, va) {
         return None;
     }
-    let (mut table, mut level, mut path) = (root, Level::PGD, format.root_rights(va));
+    let (mut table, mut level, mut path) = (root, format.top, format.root_rights(va));
     loop {
         let raw = read(entry_at(table, level.index_of(va)));
         match decode(isa, level, raw, path) {
@@ -217,8 +219,8 @@ pub(crate) fn table_field(isa: IsaKind, raw: u64) -> Option<Pfn> {
 }
 
 /// The last entry that a walk for `va` reads, and its level.
-pub(crate) fn entry(isa: IsaKind, root: Pfn, va: VirtAddr, read: &dyn Fn(PhysAddr) -> u64) -> (u64, Level) {
-    let (mut table, mut level) = (root, Level::PGD);
+pub(crate) fn entry(format: TableFormat, root: Pfn, va: VirtAddr, read: &dyn Fn(PhysAddr) -> u64) -> (u64, Level) {
+    let (isa, mut table, mut level) = (format.isa, root, format.top);
     loop {
         let raw = read(entry_at(table, level.index_of(va)));
         match (decode(isa, level, raw, PathRights::ROOT), level.down()) {
@@ -238,7 +240,7 @@ pub fn path(
 ) -> Option<(Pfn, PathRights)> {
     let format = format.into();
     let (isa, mut path) = (format.isa, format.root_rights(va));
-    let (mut table, mut at) = (root, Level::PGD);
+    let (mut table, mut at) = (root, format.top);
     while at > level {
         let DecodedEntry::Table { pfn, path: below } = decode(isa, at, read(entry_at(table, at.index_of(va))), path)
         else {
@@ -298,8 +300,8 @@ pub(crate) fn use_of(
         return Some(start);
     }
     (0..Level::ENTRIES).find_map(|index| {
-        let va = sign_extended(format.isa, start.add(index as u64 * Level::PGD.span()));
-        use_of_entry(format.isa, (root, Level::PGD, format.root_rights(va)), (index, va), frames, read)
+        let va = sign_extended(format, start.add(index as u64 * format.top.span()));
+        use_of_entry(format.isa, (root, format.top, format.root_rights(va)), (index, va), frames, read)
     })
 }
 
@@ -328,10 +330,10 @@ fn use_of_entry(
     }
 }
 
-/// The canonical form of an address of which 48 bits are known.
-fn sign_extended(isa: IsaKind, va: VirtAddr) -> VirtAddr {
-    match isa {
-        IsaKind::X86_64 => VirtAddr::new(((va.raw() << 16) as i64 >> 16) as u64),
+/// The canonical form of an address of which the bits that are translated are known.
+fn sign_extended(format: TableFormat, va: VirtAddr) -> VirtAddr {
+    match format.isa {
+        IsaKind::X86_64 => x86_64::canonical(format.top, va.raw()),
         IsaKind::Aarch64 => va,
     }
 }

@@ -1,9 +1,9 @@
-//! Entries of x86-64 four-level paging.
+//! Entries of x86-64 paging with four and with five levels.
 //!
-//! Source: Intel SDM vol. 3A §4.5, tables 4-15 to 4-20; AMD APM vol. 2 §5.3.
+//! Source: Intel SDM vol. 3A §4.5, tables 4-14 to 4-20; AMD APM vol. 2 §5.3.
 //!
-//! Assumed of the CPU: EFER.NXE and CR0.WP set; CR4.PKE, CR4.CET and five-level paging off, and
-//! SMAP and SMEP for the accesses of the kernel (SDM vol. 3A §4.6.1).
+//! Assumed of the CPU: EFER.NXE and CR0.WP set; CR4.PKE and CR4.CET off, and SMAP
+//! and SMEP for the accesses of the kernel (SDM vol. 3A §4.6.1).
 
 use super::{DecodedEntry, PathRights, frame};
 use pagewright_types::{Level, Pfn, Rights, VirtAddr};
@@ -42,10 +42,10 @@ pub fn decode(level: Level, raw: u64, path: PathRights) -> DecodedEntry {
     if !is_leaf {
         return frame(raw & ADDRESS).map_or(DecodedEntry::Malformed, |pfn| DecodedEntry::Table { pfn, path });
     }
-    // Bit 7 of a PML4E is reserved, and so are the address bits below the size of a large page,
-    // except bit 12, which is PAT.
+    // Bit 7 of a PML5E and of a PML4E is reserved, and so are the address bits below the size of a
+    // large page, except bit 12, which is PAT.
     let below_block = (level.span() - 1) & ADDRESS & !(1 << 12);
-    if level == Level::PGD || level > Level::PTE && raw & below_block != 0 {
+    if level >= Level::PGD || level > Level::PTE && raw & below_block != 0 {
         return DecodedEntry::Malformed;
     }
     let mut rights = Rights::empty();
@@ -69,11 +69,14 @@ pub fn frame_field(level: Level, raw: u64) -> Option<Pfn> {
     frame(raw & ADDRESS & !(level.span() - 1))
 }
 
-/// The address with bits 63 to 48 equal to bit 47 (Intel SDM vol. 1 §3.3.7.1).
-pub(super) fn canonical(va: u64) -> VirtAddr {
-    VirtAddr::new(((va << 16) as i64 >> 16) as u64)
+/// The address with its upper bits equal to bit 47, or with five levels to bit 56.
+///
+/// Intel SDM vol. 1 §3.3.7.1, vol. 3A §4.5.1.
+pub(super) fn canonical(top: Level, va: u64) -> VirtAddr {
+    let above = if top == Level::PML5 { 7 } else { 16 };
+    VirtAddr::new(((va << above) as i64 >> above) as u64)
 }
 
-pub(super) fn is_canonical(va: VirtAddr) -> bool {
-    canonical(va.raw()) == va
+pub(super) fn is_canonical(top: Level, va: VirtAddr) -> bool {
+    canonical(top, va.raw()) == va
 }

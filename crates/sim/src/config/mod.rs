@@ -55,10 +55,12 @@ pub struct MachineConfig {
     pub bbm_level_2: bool,
     /// Whether x86-64 CPUs invalidate the TLBs of others by broadcast (AMD INVLPGB and TLBSYNC).
     pub invlpgb: bool,
+    /// Whether x86-64 page tables have five levels (CR4.LA57; Intel SDM vol. 3A §4.5.1).
+    pub five_levels: bool,
     /// Addresses that the kernel accesses, in the upper half; user mode accesses all others.
     ///
-    /// A multiple of 512 GiB, so that no table entry is for both. Translations outside of it that
-    /// only the kernel may use are never used.
+    /// Whole entries of the root (512 GiB each, or 256 TiB), so that no entry is for both.
+    /// Translations outside of it that only the kernel may use are never used.
     pub kernel_range: Option<PageRange>,
     /// A number of the program's build, if stores through pointers are scheduling points in it.
     ///
@@ -80,6 +82,7 @@ impl MachineConfig {
             repeat_invalidate: false,
             bbm_level_2: false,
             invlpgb: false,
+            five_levels: false,
             kernel_range: None,
             trapping_build: None,
         }
@@ -91,6 +94,25 @@ impl MachineConfig {
     /// [`ProfileError`], when the profile that is compiled in does not load.
     pub fn default_for(isa: IsaKind) -> Result<Self, ProfileError> {
         Profile::named(Profile::default_for(isa)).map(Self::new)
+    }
+
+    /// The level of the root table.
+    #[inline]
+    pub(crate) fn top(&self) -> Level {
+        if self.five_levels { Level::PML5 } else { Level::PGD }
+    }
+
+    /// Whether a range is in the upper half, whole entries of the root, and not its last part.
+    ///
+    /// The last part is left out because its end is not an address.
+    fn is_kernel_range(&self, isa: IsaKind, range: PageRange) -> bool {
+        let first = match isa {
+            IsaKind::X86_64 if self.five_levels => 0xff00_0000_0000_0000,
+            IsaKind::X86_64 => 0xffff_8000_0000_0000,
+            IsaKind::Aarch64 => 0xffff_0000_0000_0000,
+        };
+        let whole = [range.start(), range.end()].iter().all(|va| va.is_aligned(self.top().span()));
+        whole && range.start().raw() >= first && !range.is_empty()
     }
 
     /// Whose access it is, at `va`.
@@ -136,13 +158,16 @@ impl MachineConfig {
             let profile = self.profile.name().to_owned();
             return Err(ConfigError::OtherIsa { profile, has: self.profile.isa(), wanted: isa });
         }
+        if self.five_levels && isa != IsaKind::X86_64 {
+            return Err(ConfigError::FiveLevels);
+        }
         if self.cpus == 0 {
             return Err(ConfigError::NoCpus);
         }
         if usize::from(self.cpus) > CpuMask::MAX {
             return Err(ConfigError::TooManyCpus { cpus: self.cpus });
         }
-        if let Some(range) = self.kernel_range.filter(|range| !is_kernel_range(isa, *range)) {
+        if let Some(range) = self.kernel_range.filter(|range| !self.is_kernel_range(isa, *range)) {
             return Err(ConfigError::KernelRange { range });
         }
         if self.nodes.is_empty() {
@@ -176,24 +201,15 @@ impl MachineConfig {
     }
 }
 
-/// Whether a range is in the upper half, a multiple of 512 GiB, and not its last part.
-///
-/// The last part is left out because its end is not an address.
-fn is_kernel_range(isa: IsaKind, range: PageRange) -> bool {
-    let first = match isa {
-        IsaKind::X86_64 => 0xffff_8000_0000_0000,
-        IsaKind::Aarch64 => 0xffff_0000_0000_0000,
-    };
-    let whole = [range.start(), range.end()].iter().all(|va| va.is_aligned(Level::PGD.span()));
-    whole && range.start().raw() >= first && !range.is_empty()
-}
-
 /// The most nodes that a [`NodeId`] can number.
 const MAX_NODES: usize = 256;
 
 /// Why a configuration is impossible.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConfigError {
+    /// Page tables of another instruction set than x86-64 have five levels.
+    #[error("five levels of page tables are of x86-64 only")]
+    FiveLevels,
     /// There are no CPUs.
     #[error("the machine has 0 CPUs; at least 1 is required")]
     NoCpus,
@@ -262,8 +278,10 @@ pub enum ConfigError {
         /// The instruction set of the machine.
         wanted: IsaKind,
     },
-    /// The kernel's range is not in the upper half, or not a multiple of 512 GiB.
-    #[error("the kernel range {range} is not a multiple of 512 GiB of the upper half")]
+    /// The kernel's range is not in the upper half, or not of whole entries of the root.
+    #[error(
+        "the kernel range {range} is not in the upper half, or not whole entries of the root (512 GiB; 256 TiB with five levels)"
+    )]
     KernelRange {
         /// The range.
         range: PageRange,

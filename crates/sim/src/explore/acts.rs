@@ -200,7 +200,7 @@ impl<I: Isa> Sim<I> {
         if self.0.config.kernel_range.is_some() {
             return false;
         }
-        let mut here = WalkPosition::from_root(root);
+        let mut here = WalkPosition::from_root(root, self.0.config.top());
         while here.level > to.level {
             let at = here.slot(va).addr();
             if !self.0.ram.has(at) {
@@ -244,12 +244,12 @@ impl<I: Isa> Sim<I> {
     fn reach_of_walk(&self, cpu: CpuId, core: &Core, root: Pfn, va: VirtAddr, reach: &mut Footprint) {
         reach.walks();
         reach.touch(Touch::reads(Touched::Walks(cpu), span(va, Level::PTE)));
-        reach.touch(Touch::writes(Touched::Held, span(va, Level::PGD)));
+        reach.touch(Touch::writes(Touched::Held, span(va, self.0.config.top())));
         for hit in self.translations_of(cpu, va) {
             reach.touch(Touch::writes(Touched::Reached, frames(hit.entry.pfn(), hit.key.level())));
         }
         let mut tables: Vec<Pfn> = vec![root];
-        for level in (0..Level::COUNT as u8).rev().map(Level::new) {
+        for level in (0..=self.0.config.top().raw()).rev().map(Level::new) {
             if level > Level::PTE {
                 reach.touch(Touch::reads(Touched::Paths(cpu, level), span(va, level)));
             }
@@ -312,11 +312,11 @@ impl<I: Isa> Sim<I> {
             footprint.walks();
             footprint.touch(Touch::reads(Touched::Root(agent.cpu), EVERYWHERE));
             footprint.touch(Touch::reads(Touched::Walks(agent.cpu), span(va, Level::PTE)));
-            for level in (Level::PTE.raw() + 1..Level::COUNT as u8).map(Level::new) {
+            for level in (Level::PTE.raw() + 1..Level::MOST as u8).map(Level::new) {
                 footprint.touch(Touch::reads(Touched::Paths(agent.cpu, level), span(va, level)));
             }
             let start = core.tlbs.borrow().peek_walk_start(root.tag, va);
-            let start = start.unwrap_or_else(|| WalkPosition::from_root(root.table));
+            let start = start.unwrap_or_else(|| WalkPosition::from_root(root.table, self.0.config.top()));
             footprint.touch(Touch::writes(Touched::Held, span(va, start.level)));
             footprint.touch(Touch::writes(Touched::Reached, frames(start.table, Level::PTE)));
             let mut reach = footprint.clone();

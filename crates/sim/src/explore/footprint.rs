@@ -234,7 +234,7 @@ impl<I: Isa> Sim<I> {
     pub(crate) fn touch_walk_start(&self, va: VirtAddr) {
         let cpu = self.0.current.get();
         self.touch(|| Touch::reads(Touched::Walks(cpu), span(va, Level::PTE)));
-        for level in (Level::PTE.raw() + 1..Level::COUNT as u8).map(Level::new) {
+        for level in (Level::PTE.raw() + 1..Level::MOST as u8).map(Level::new) {
             self.touch(|| Touch::reads(Touched::Paths(cpu, level), span(va, level)));
         }
     }
@@ -265,7 +265,7 @@ impl<I: Isa> Sim<I> {
         if I::KIND == IsaKind::X86_64 {
             let cpu = self.0.current.get();
             self.touch(|| Touch::writes(Touched::Translations(cpu), span(va, Level::PTE)));
-            for level in (Level::PTE.raw() + 1..Level::COUNT as u8).map(Level::new) {
+            for level in (Level::PTE.raw() + 1..Level::MOST as u8).map(Level::new) {
                 self.touch(|| Touch::writes(Touched::Paths(cpu, level), span(va, level)));
             }
         }
@@ -370,7 +370,7 @@ impl<I: Isa> Sim<I> {
 /// Adds to `footprint` that everything that `target` may name is removed from `cpu`.
 pub(crate) fn invalidated(footprint: &mut Footprint, cpu: CpuId, target: InvalidateTarget) {
     footprint.touch(Touch::writes(Touched::Translations(cpu), named(target)));
-    for level in (0..Level::COUNT as u8).map(Level::new) {
+    for level in (0..Level::MOST as u8).map(Level::new) {
         footprint.touch(Touch::writes(Touched::Paths(cpu, level), EVERYWHERE));
     }
     footprint.touch(Touch::writes(Touched::Walks(cpu), EVERYWHERE));

@@ -149,7 +149,7 @@ impl<I: Isa> Sim<I> {
     pub(crate) fn start_walk(&self, core: &Core, root: Root, va: VirtAddr, access: Access, demanded: bool) -> Serial {
         self.touch_walk_start(va);
         let start = core.tlbs.borrow_mut().walk_start(root.tag, va);
-        let state = WalkState::Table(start.unwrap_or_else(|| WalkPosition::from_root(root.table)));
+        let state = WalkState::Table(start.unwrap_or_else(|| WalkPosition::from_root(root.table, self.0.config.top())));
         let serial = self.0.in_flight.serial();
         let walk = WalkInFlight { serial, va, access, root, state, demanded, doomed_by: Vec::new() };
         core.in_flight.walks.borrow_mut().push(walk);

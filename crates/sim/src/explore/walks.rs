@@ -58,7 +58,7 @@ pub(crate) struct Broadcast {
     pub(crate) late_fills: CpuMask,
 }
 
-/// The level of the entry that a walk read last, above its current table.
+/// The level of the entry that an arm64 walk read last, above its current table.
 fn entry_read(position: WalkPosition) -> Option<Level> {
     (position.level < Level::PGD).then(|| Level::new(position.level.raw() + 1))
 }

@@ -5,12 +5,14 @@
 //! first compare, and the same accesses always produce the same array.
 //!
 //! ```text
-//!  key   63     62      61..60  59..53  52     51..36  35..0
-//!        valid  global  level   -       upper  tag     virtual address >> shift of level (its low 36 bits)
+//!  key   63     62      61     60..59   58..52  51..36  35..0
+//!        valid  global  1      level-1  -       tag     virtual address >> shift of level
+//!        valid  global  0      bits 56..48 of   tag     bits 47..12 of the virtual address (PTE)
 //! ```
 //!
-//! A global entry has tag 0 in its key and is valid under every tag. The bit *upper* says whether
-//! the address is in the upper half. Key zero is an empty way.
+//! An address has up to 57 bits, and the bits above are equal to bit 56. So 36 bits are enough but
+//! at PTE, where the other nine take the place of the level. A global entry has tag 0 in its key
+//! and is valid under every tag. Key zero is an empty way.
 
 use crate::reach_counts::{PointsTo, ReachCounts};
 use pagewright_types::{Level, PageRange, Tag, VirtAddr};
@@ -30,15 +32,17 @@ pub(crate) struct Pattern {
 
 const VALID: u64 = 1 << 63;
 const GLOBAL: u64 = 1 << 62;
-const LEVEL_SHIFT: u32 = 60;
+/// The level is not PTE.
+const ABOVE_PTE: u64 = 1 << 61;
+const LEVEL_SHIFT: u32 = 59;
 const TAG_SHIFT: u32 = 36;
 const TAG_MASK: u64 = 0xffff << TAG_SHIFT;
 const PAGE_MASK: u64 = (1 << TAG_SHIFT) - 1;
-const UPPER: u64 = 1 << 52;
-/// From bit 55 of an address, which says which half it is in (Arm ARM D8.2), to [`UPPER`].
-const UPPER_SHIFT: u32 = 3;
-/// The bits above those of the page of an address in the upper half.
-const UPPER_BITS: u64 = 0xffff << 48;
+/// Bits 56 to 48 of an address, in a key of level PTE.
+const HIGH_SHIFT: u32 = 52;
+const HIGH_MASK: u64 = 0x1ff;
+/// The bits of an address above bit 56.
+const SIGN_BITS: u32 = 7;
 
 /// The number of keys that are compared or moved at once.
 const LANES: usize = 8;
@@ -46,12 +50,15 @@ const LANES: usize = 8;
 impl Key {
     const EMPTY: u64 = 0;
 
-    /// The key of the entry of `level` for `va` under `tag`.
+    /// The key of the entry of `level` for `va` under `tag` (INV-SIM-KEY).
     #[inline]
     pub(crate) fn new(tag: Tag, level: Level, va: VirtAddr) -> Self {
         let page = va.raw() >> level.shift() & PAGE_MASK;
-        let upper = va.raw() >> UPPER_SHIFT & UPPER;
-        Self(VALID | (level.raw() as u64) << LEVEL_SHIFT | upper | (tag.raw() as u64) << TAG_SHIFT | page)
+        let level = match level.raw() {
+            0 => (va.raw() >> 48 & HIGH_MASK) << HIGH_SHIFT,
+            above => ABOVE_PTE | u64::from(above - 1) << LEVEL_SHIFT,
+        };
+        Self(VALID | level | (tag.raw() as u64) << TAG_SHIFT | page)
     }
 
     /// The key of the global entry of `level` for `va`.
@@ -63,13 +70,14 @@ impl Key {
     /// The level of the cached table entry.
     #[inline]
     pub(crate) fn level(self) -> Level {
-        Level::new((self.0 >> LEVEL_SHIFT & 3) as u8)
+        if self.0 & ABOVE_PTE == 0 { Level::PTE } else { Level::new((self.0 >> LEVEL_SHIFT & 3) as u8 + 1) }
     }
 
     /// The first address that the entry translates.
     pub(crate) fn start(self) -> VirtAddr {
-        let upper = if self.0 & UPPER != 0 { UPPER_BITS } else { 0 };
-        VirtAddr::new((self.0 & PAGE_MASK) << self.level().shift() | upper)
+        let high = if self.0 & ABOVE_PTE == 0 { (self.0 >> HIGH_SHIFT & HIGH_MASK) << 48 } else { 0 };
+        let address = (self.0 & PAGE_MASK) << self.level().shift() | high;
+        VirtAddr::new(((address << SIGN_BITS) as i64 >> SIGN_BITS) as u64)
     }
 
     /// The tag of the entry; 0 for a global entry.
@@ -117,7 +125,7 @@ pub(crate) struct Array<T> {
     ways: usize,
     set_mask: u64,
     /// The number of entries by level; a level without entries is not searched.
-    held: [u32; Level::COUNT],
+    held: [u32; Level::MOST],
     /// The number of global entries.
     globals: u32,
     /// The counts of the machine, while a judge is bound.
@@ -135,7 +143,7 @@ impl<T: PointsTo + Default> Array<T> {
             values: vec![T::default(); sets * ways].into_boxed_slice(),
             ways,
             set_mask: sets as u64 - 1,
-            held: [0; Level::COUNT],
+            held: [0; Level::MOST],
             globals: 0,
             reached: None,
         }
@@ -160,7 +168,7 @@ impl<T: PointsTo + Default> Array<T> {
     /// For a range with fewer pages than the array has sets, it looks only at the sets of the
     /// pages.
     pub(crate) fn entries_near(&self, range: PageRange, mut tell: impl FnMut(Key, T)) {
-        for level in (0..Level::COUNT as u8).map(Level::new).filter(|level| self.holds(*level)) {
+        for level in (0..Level::MOST as u8).map(Level::new).filter(|level| self.holds(*level)) {
             let page = |va: VirtAddr| va.raw() >> level.shift();
             let (first, last) = (page(range.start()), page(VirtAddr::new(range.end().raw().wrapping_sub(1))));
             let sets = self.set_mask + 1;
@@ -277,7 +285,7 @@ impl<T: PointsTo + Default> Array<T> {
 
     /// Drops all entries that match `pattern`, and returns their number.
     pub(crate) fn remove_all(&mut self, pattern: Pattern) -> u64 {
-        if self.held == [0; Level::COUNT] {
+        if self.held == [0; Level::MOST] {
             return 0;
         }
         if self.reached.is_some() {
@@ -325,7 +333,7 @@ impl<T: PointsTo + Default> Array<T> {
     }
 
     fn recount(&mut self) {
-        self.held = [0; Level::COUNT];
+        self.held = [0; Level::MOST];
         self.globals = 0;
         for key in self.keys.iter().filter(|key| **key != Key::EMPTY) {
             self.held[Key(*key).level().index()] += 1;
@@ -375,6 +383,24 @@ mod tests {
     impl PointsTo for u32 {
         fn points_to(self, level: Level) -> (Pfn, Level) {
             (Pfn::new(self % 4 * level.pages() as u32), level)
+        }
+    }
+
+    proptest! {
+        /// No two pages of 57-bit addresses have one key (INV-SIM-KEY).
+        #[test]
+        fn a_key_has_the_level_the_tag_and_the_whole_address(
+            address: u64,
+            raw in 0..Level::MOST as u8,
+            tag: u16,
+            global: bool,
+        ) {
+            let level = Level::new(raw);
+            let va = VirtAddr::new(((address << SIGN_BITS) as i64 >> SIGN_BITS) as u64).align_down(level.span());
+            let key = if global { Key::global(level, va) } else { Key::new(Tag::new(tag), level, va) };
+            prop_assert_eq!((key.level(), key.start(), key.is_global()), (level, va, global));
+            prop_assert_eq!(key.tag(), Tag::new(if global { 0 } else { tag }));
+            prop_assert!(key.number() != Key::EMPTY && key.is_valid_under(Tag::new(tag)));
         }
     }
 

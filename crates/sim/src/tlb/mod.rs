@@ -170,11 +170,11 @@ pub(crate) struct Tlbs {
     /// By depth and side.
     routes: [[Route; 2]; 2],
     /// By the level of the cached table entry; there is none for PTE.
-    walk_caches: [Option<Array<WalkCacheEntry>>; Level::COUNT],
+    walk_caches: [Option<Array<WalkCacheEntry>>; Level::MOST],
 }
 
 impl Tlbs {
-    pub(crate) fn new(geometry: &Geometry) -> Self {
+    pub(crate) fn new(geometry: &Geometry, top: Level) -> Self {
         let mut routes = [[[NOWHERE; Level::COUNT - 1]; 2]; 2];
         let mut arrays = Vec::new();
         for tlb in &geometry.tlbs {
@@ -192,9 +192,13 @@ impl Tlbs {
             }
             arrays.push(Array::new(tlb.size.sets(), tlb.size.ways));
         }
-        let mut walk_caches = [const { None }; Level::COUNT];
+        let mut walk_caches = [const { None }; Level::MOST];
         for cache in &geometry.walk_caches {
             walk_caches[cache.level.index()] = Some(Array::new(cache.size.sets(), cache.size.ways));
+            // No profile has a size for PML5 entries: it is taken to be that for PGD entries.
+            if top == Level::PML5 && cache.level == Level::PGD {
+                walk_caches[top.index()] = Some(Array::new(cache.size.sets(), cache.size.ways));
+            }
         }
         Self { arrays, routes, walk_caches }
     }
@@ -257,7 +261,7 @@ impl Tlbs {
 
     /// The same; the order of use stays as it is.
     pub(crate) fn peek_walk_start(&self, tag: Tag, va: VirtAddr) -> Option<WalkPosition> {
-        (0..Level::COUNT as u8).map(Level::new).find_map(|level| {
+        (0..Level::MOST as u8).map(Level::new).find_map(|level| {
             let upper = self.walk_cached(tag, level, va)?;
             Some(WalkPosition { level: level.down()?, table: upper.table, allows: upper.allows })
         })

@@ -79,9 +79,9 @@ pub(crate) struct WalkedLeaf {
 }
 
 impl WalkPosition {
-    /// The position at the start of a walk from the root.
-    pub(crate) fn from_root(root: Pfn) -> Self {
-        Self { level: Level::PGD, table: root, allows: Rights::all() }
+    /// The position at the start of a walk from the root, a table of level `top`.
+    pub(crate) fn from_root(root: Pfn, top: Level) -> Self {
+        Self { level: top, table: root, allows: Rights::all() }
     }
 
     /// The entry that the walk reads next.
