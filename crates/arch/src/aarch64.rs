@@ -21,7 +21,7 @@
 
 use crate::entry::{Entry, Leaf, LeafFlags, Pte, TableEntry};
 use crate::isa::{Isa, Replacement, decode_soft, replaced, walkable};
-use pagewright_types::{IsaKind, Level, PageRange, Rights, VirtAddr};
+use pagewright_types::{IsaKind, Level, PageRange, Pfn, Rights, VirtAddr};
 
 const VALID: u64 = 1;
 const TABLE_OR_PAGE: u64 = 1 << 1;
@@ -144,6 +144,12 @@ impl Isa for Aarch64 {
             rights.set(Rights::EXEC, raw & no_exec == 0);
         }
         Entry::Leaf(Leaf { pfn, rights, flags })
+    }
+
+    #[inline]
+    fn own_table(pte: Pte) -> Option<Pfn> {
+        let is_own = pte.raw() & (VALID | TABLE_OR_PAGE | TABLE_READ_ONLY) == VALID | TABLE_OR_PAGE;
+        is_own.then(|| Self::frame(pte))
     }
 
     #[inline]

@@ -102,6 +102,11 @@ pub trait Isa: Copy + fmt::Debug + 'static {
     /// is present, and as empty otherwise.
     fn decode(level: Level, pte: Pte) -> Entry;
 
+    /// The table to which an entry above the last level points, unless the pointer is protected.
+    ///
+    /// [`decode`](Self::decode) says the same in more instructions.
+    fn own_table(pte: Pte) -> Option<Pfn>;
+
     /// The entry after an access: accessed, and after a store also dirty.
     ///
     /// `pte` must be a leaf with rights.

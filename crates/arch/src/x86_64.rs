@@ -127,6 +127,12 @@ impl Isa for X86_64 {
     }
 
     #[inline]
+    fn own_table(pte: Pte) -> Option<Pfn> {
+        let is_own = pte.raw() & (PRESENT | WRITABLE | PAGE_SIZE_BIT) == PRESENT | WRITABLE;
+        is_own.then(|| Self::frame(pte))
+    }
+
+    #[inline]
     fn touched(pte: Pte, store: bool) -> Pte {
         debug_assert!(!store || pte.raw() & WRITABLE != 0, "store through {pte:?}");
         Pte::from_raw(pte.raw() | ACCESSED | if store { DIRTY } else { 0 })

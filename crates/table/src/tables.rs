@@ -30,7 +30,6 @@
 //!
 //! Not guaranteed: that an entry that was read without its table's lock is unchanged.
 
-use crate::below;
 use crate::leaf_view::{EntryView, LeafView};
 use crate::locked_table::LockedTable;
 use crate::own_tables::OwnTables;
@@ -184,32 +183,40 @@ impl<'h, P: Platform> Tables<'h, P> {
     /// Waits while another CPU replaces a pointer on the way.
     #[inline]
     pub(crate) fn descend(&self, va: VirtAddr, level: Level) -> Descent {
-        let (mut table, mut at) = (self.tree.root(), Level::PGD);
         if self.tree.is_closed() {
-            let slot = PteSlot { table, index: at.index_of(va) as u16 };
-            return Descent { slot, level: at, pte: Pte::EMPTY, shared: false };
+            let slot = PteSlot { table: self.tree.root(), index: Level::PGD.index_of(va) as u16 };
+            return Descent { slot, level: Level::PGD, pte: Pte::EMPTY, shared: false };
         }
         loop {
-            let slot = PteSlot { table, index: at.index_of(va) as u16 };
-            let pte = self.tlb.fx().load(slot);
-            if at > level {
-                match P::Isa::decode(at, pte) {
-                    Entry::Table(next) if !next.write_protected => {
-                        table = next.pfn;
-                        at = below(at);
-                        continue;
-                    }
-                    Entry::Table(_) => return Descent { slot, level: at, pte, shared: true },
-                    Entry::Soft(soft) if soft.kind == SoftKind::InTransition => {
-                        self.tlb.fx().relax();
-                        (table, at) = (self.tree.root(), Level::PGD);
-                        continue;
-                    }
-                    Entry::Empty | Entry::Leaf(_) | Entry::Soft(_) => {}
+            let (slot, at, pte) = self.last_on_own_path(va, level);
+            let entry = if at > level { P::Isa::decode(at, pte) } else { Entry::Empty };
+            match entry {
+                Entry::Soft(soft) if soft.kind == SoftKind::InTransition => self.tlb.fx().relax(),
+                Entry::Table(_) => return Descent { slot, level: at, pte, shared: true },
+                Entry::Empty | Entry::Leaf(_) | Entry::Soft(_) => {
+                    return Descent { slot, level: at, pte, shared: false };
                 }
             }
-            return Descent { slot, level: at, pte, shared: false };
         }
+    }
+
+    /// The entry of `level` for `va`, or the last on the way that is no own pointer.
+    #[inline]
+    fn last_on_own_path(&self, va: VirtAddr, level: Level) -> (PteSlot, Level, Pte) {
+        let entry = |table: Pfn, at: Level| {
+            let slot = PteSlot { table, index: at.index_of(va) as u16 };
+            (slot, at, self.tlb.fx().load(slot))
+        };
+        let mut table = self.tree.root();
+        // The levels are constants, so each step is a few instructions.
+        for at in [Level::PGD, Level::PUD, Level::PMD] {
+            let found = entry(table, at);
+            match P::Isa::own_table(found.2) {
+                Some(next) if at > level => table = next,
+                _ => return found,
+            }
+        }
+        entry(table, Level::PTE)
     }
 
     /// Descends to the table of `level` for `va`, without locks.

@@ -131,6 +131,20 @@ fn any_present_word_decodes_to_the_rights_that_the_walker_grants<I: Manual>() {
     });
 }
 
+/// INV-CODEC-EXACT: as the whole entry says, also for words of another kernel.
+fn an_own_table_is_one_that_decodes_without_protection<I: Isa>() {
+    proptest!(|(raw in any::<u64>(), table in strategy::table(), level in 1u8..4)| {
+        let raw = raw & !0x000f_f000_0000_0000;
+        for pte in [Pte::from_raw(raw), I::table(table)] {
+            let own = match I::decode(Level::new(level), pte) {
+                Entry::Table(table) if !table.write_protected => Some(table.pfn),
+                _ => None,
+            };
+            prop_assert_eq!(I::own_table(pte), own);
+        }
+    });
+}
+
 for_each_isa! {
     [X86_64 in x86_64, Aarch64 in aarch64] {
         a_leaf_decodes_to_itself,
@@ -142,5 +156,6 @@ for_each_isa! {
         a_shared_and_an_old_leaf_lack_what_they_should_and_nothing_else,
         an_access_changes_only_the_bits_that_the_walker_manages,
         any_present_word_decodes_to_the_rights_that_the_walker_grants,
+        an_own_table_is_one_that_decodes_without_protection,
     }
 }
