@@ -16,6 +16,7 @@ pub struct TableReserve<'t, P: Platform> {
 
 impl<'t, P: Platform> TableReserve<'t, P> {
     /// Creates an empty reserve.
+    #[inline]
     pub fn new(tlb: &'t Tlb<P>) -> Self {
         Self { tlb, list: BlockList::new(), count: 0 }
     }
@@ -64,6 +65,7 @@ impl<'t, P: Platform> TableReserve<'t, P> {
 }
 
 impl<P: Platform> Drop for TableReserve<'_, P> {
+    #[inline]
     fn drop(&mut self) {
         while let Some(block) = self.list.pop(self.tlb.frames()) {
             self.tlb.free(block);

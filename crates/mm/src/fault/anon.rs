@@ -6,14 +6,15 @@ use crate::mm::Mm;
 use crate::space::Space;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
-use pagewright_table::{EntryRun, LeafView, OwnedLeaf};
+use pagewright_table::{EntryRun, LeafView, OwnedLeaf, TableReserve};
 use pagewright_tlb::frames::{Block, ClearExtent, FolioFlags, FolioOwner, NewFolio};
 use pagewright_types::{Counter, Order, Rights};
 
 impl<P: Platform> Fault<'_, P> {
     /// Maps the zero page, for a read; the first store replaces it.
     pub(super) fn map_zero_page(&self) -> Result<FaultProgress, FaultError> {
-        let mut reserve = self.reserve_tables()?;
+        let mut reserve = TableReserve::new(&self.mm.tlb);
+        self.reserve_tables(&mut reserve)?;
         let token = self.family_token();
         let Some(table) = self.lock_to_fill(&mut reserve, token.as_ref()) else { return Ok(FaultProgress::RaceLost) };
         let rights = self.mapping_rights() - Rights::WRITE;
@@ -25,7 +26,8 @@ impl<P: Platform> Fault<'_, P> {
 
     /// Maps a cleared page of the space's own, for a store.
     pub(super) fn map_new_page(&self) -> Result<FaultProgress, FaultError> {
-        let mut reserve = self.reserve_tables()?;
+        let mut reserve = TableReserve::new(&self.mm.tlb);
+        self.reserve_tables(&mut reserve)?;
         let block = self.cleared_page()?;
         let Some(locked) = self.lock_if_unchanged(&mut reserve) else {
             self.mm.tlb.free(block);

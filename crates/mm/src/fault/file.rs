@@ -7,7 +7,7 @@ use crate::settings::MmSetting;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{FillRun, OwnedLeaf};
+use pagewright_table::{FillRun, OwnedLeaf, TableReserve};
 use pagewright_tlb::frames::{FolioFlags, FolioRef};
 use pagewright_types::{Access, Counter, Level, Order, PageRange, Rights, VirtAddr};
 
@@ -32,7 +32,8 @@ impl<P: Platform> Fault<'_, P> {
     pub(super) fn map_file_page(&self) -> Result<FaultProgress, FaultError> {
         let file = self.file();
         let (index, removals) = self.wanted_page()?;
-        let mut reserve = self.reserve_tables()?;
+        let mut reserve = TableReserve::new(&self.mm.tlb);
+        self.reserve_tables(&mut reserve)?;
         let found = file.find_or_read(self.mm, index, self.request.pages)?;
         let served = if found.waited { FaultKind::Major } else { FaultKind::Minor };
         let write = self.access() == Access::Write;
@@ -68,7 +69,8 @@ impl<P: Platform> Fault<'_, P> {
     pub(super) fn map_file_copy(&self) -> Result<FaultProgress, FaultError> {
         let file = self.file();
         let (index, removals) = self.wanted_page()?;
-        let mut reserve = self.reserve_tables()?;
+        let mut reserve = TableReserve::new(&self.mm.tlb);
+        self.reserve_tables(&mut reserve)?;
         let block = self.alloc_page()?;
         let found = match file.find_or_read(self.mm, index, self.request.pages) {
             Ok(found) => found,

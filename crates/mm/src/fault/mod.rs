@@ -375,31 +375,29 @@ impl<'a, P: Platform> Fault<'a, P> {
         self.is_shared().then(|| self.tables.family_token()).flatten()
     }
 
-    /// Allocates the missing tables, before anything is locked; `None` if none is missing.
+    /// Allocates the missing tables, before anything is locked.
     #[inline]
-    fn reserve_tables(&self) -> Result<Option<TableReserve<'a, P>>, FaultError> {
+    fn reserve_tables(&self, reserve: &mut TableReserve<'a, P>) -> Result<(), FaultError> {
         match self.place {
-            FaultPlace::Missing => self.reserve_missing_tables().map(Some),
-            FaultPlace::Own(_) | FaultPlace::Shared(..) => Ok(None),
+            FaultPlace::Missing => self.reserve_missing_tables(reserve),
+            FaultPlace::Own(_) | FaultPlace::Shared(..) => Ok(()),
         }
     }
 
     #[cold]
-    fn reserve_missing_tables(&self) -> Result<TableReserve<'a, P>, FaultError> {
-        let mut reserve = TableReserve::new(&self.mm.tlb);
-        self.mm.fill(&mut reserve, self.tables.missing(self.va, Level::PTE))?;
-        Ok(reserve)
+    fn reserve_missing_tables(&self, reserve: &mut TableReserve<'a, P>) -> Result<(), FaultError> {
+        Ok(self.mm.fill(reserve, self.tables.missing(self.va, Level::PTE))?)
     }
 
     /// Locks the last-level table, which it makes first if it was missing.
     ///
     /// `None` if the entry has changed since the fault was classified.
     #[inline]
-    fn lock_if_unchanged(&self, reserve: &mut Option<TableReserve<'a, P>>) -> Option<LockedTable<'a, P>> {
-        let locked = match (&self.place, reserve) {
-            (FaultPlace::Own(table), _) => table.lock(),
-            (FaultPlace::Missing, Some(reserve)) => self.lock_new_table(reserve)?,
-            (FaultPlace::Missing, None) | (FaultPlace::Shared(..), _) => return None,
+    fn lock_if_unchanged(&self, reserve: &mut TableReserve<'a, P>) -> Option<LockedTable<'a, P>> {
+        let locked = match &self.place {
+            FaultPlace::Own(table) => table.lock(),
+            FaultPlace::Missing => self.lock_new_table(reserve)?,
+            FaultPlace::Shared(..) => return None,
         };
         locked.is_unchanged(self.va, self.seen()).then_some(locked)
     }
@@ -410,7 +408,7 @@ impl<'a, P: Platform> Fault<'a, P> {
     /// [`family_token`](Self::family_token) gives.
     fn lock_to_fill<'f>(
         &self,
-        reserve: &mut Option<TableReserve<'a, P>>,
+        reserve: &mut TableReserve<'a, P>,
         token: Option<&'f FamilyToken<'f, P>>,
     ) -> Option<FaultTable<'f, 'a, P>> {
         let FaultPlace::Shared(seen, _) = self.place else {

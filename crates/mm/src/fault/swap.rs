@@ -7,7 +7,7 @@ use crate::swap::{SwapInFolio, SwapPte};
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::OwnedLeaf;
+use pagewright_table::{OwnedLeaf, TableReserve};
 use pagewright_tlb::frames::FolioOwner;
 use pagewright_types::{Access, ForkNodeId, Rights};
 
@@ -24,7 +24,7 @@ impl<P: Platform> Fault<'_, P> {
         let fork_node =
             if seen.exclusive && !self.is_shared() { fork_node } else { plant!(SwapOwnerNarrow; fork_node, root()) };
         let token = self.family_token();
-        let Some(table) = self.lock_to_fill(&mut None, token.as_ref()) else {
+        let Some(table) = self.lock_to_fill(&mut TableReserve::new(&self.mm.tlb), token.as_ref()) else {
             plant!(LostSwapInFreesSlot => self.mm.swap_release(seen.entry));
             drop(page.lock);
             self.mm.free_swap_cache(self.mm.frames().folio_of(&page.folio));
