@@ -136,7 +136,8 @@ impl<'t, P: Platform, T: IntoDetachedPieces> Debt<'t, P, T> {
     fn settle_owed(self) {
         let mut gather = crate::Gather::of_entry(self.tlb, self.context);
         gather.absorb(self);
-        gather.settle();
+        // As `settle`, which would move the gather: it is not concurrent.
+        gather.settle_so_far();
     }
 
     /// The pages whose translations must be flushed.

@@ -75,7 +75,8 @@ impl CpuMask {
     /// Whether the set is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.0 == [0; Self::WORDS]
+        // A comparison of arrays is a call of `memcmp`.
+        self.0.iter().fold(0, |all, word| all | word) == 0
     }
 
     /// The number of CPUs in the set.
