@@ -38,10 +38,16 @@ pub(crate) fn minimise(
 ) -> FailingSchedule {
     // Leaving choices out does not shorten a run that reaches the step limit.
     let budget = if *finding == CheckFinding::StepLimit { 0 } else { plan.max_shrink_runs };
-    let mut minimiser = Minimiser { finding, attempt, seed: plan.seed, runs: 0, programs_left: MOST_PROGRAMS };
-    let shrunk = minimiser.shrink(schedule, budget);
-    let cut = if budget > 0 { minimiser.cut(shrunk.clone()) } else { shrunk.clone() };
-    let shrunk = if cut == shrunk { shrunk } else { minimiser.shrink(cut, budget) };
+    let mut minimiser = Minimiser { attempt, seed: plan.seed, runs: 0, programs_left: MOST_PROGRAMS };
+    let mut shrunk = minimiser.shrink(schedule, budget, |found| found.is_like(finding));
+    if budget > 0 {
+        let Attempt { findings, parts, .. } = minimiser.run(&mut ReplayChooser::new(&shrunk));
+        let finding = findings.first().unwrap_or(finding);
+        let cut = minimiser.cut(finding, shrunk.clone(), parts);
+        if cut != shrunk {
+            shrunk = minimiser.shrink(cut, budget, |found| found.is_same(finding));
+        }
+    }
     let shrink_runs = minimiser.runs;
     let attempt = attempt(&mut ReplayChooser::new(&shrunk), RunDetail::Full);
     let shrunk = ReplayToken { fingerprint: token.fingerprint, strategy: ScheduleStrategy::List(shrunk) };
@@ -49,7 +55,6 @@ pub(crate) fn minimise(
 }
 
 struct Minimiser<'a> {
-    finding: &'a CheckFinding,
     attempt: &'a mut dyn FnMut(&mut dyn Chooser, RunDetail) -> Attempt,
     seed: u64,
     /// Runs so far.
@@ -64,30 +69,28 @@ impl Minimiser<'_> {
         (self.attempt)(chooser, RunDetail::Quick)
     }
 
-    fn shrink(&mut self, schedule: Schedule, budget: u32) -> Schedule {
+    fn shrink(&mut self, schedule: Schedule, budget: u32, fails: impl Fn(&CheckFinding) -> bool) -> Schedule {
         explore::shrink(schedule, budget, |schedule| {
-            let run = self.run(&mut ReplayChooser::new(schedule));
-            run.findings.first().is_some_and(|found| found.is_like(self.finding))
+            self.run(&mut ReplayChooser::new(schedule)).findings.first().is_some_and(&fails)
         })
     }
 
     /// Leaves out the programs and the operations that the finding does not need.
-    fn cut(&mut self, schedule: Schedule) -> Schedule {
-        let parts = self.run(&mut ReplayChooser::new(&schedule)).parts;
+    fn cut(&mut self, finding: &CheckFinding, schedule: Schedule, parts: Vec<ProgramPart>) -> Schedule {
         let is_program = |part: &ProgramPart| matches!(part, ProgramPart::Program(_));
         let (programs, operations): (Vec<_>, Vec<_>) = parts.into_iter().partition(is_program);
-        let judged = self.finding.rule().is_some();
-        let without_programs = if judged { self.leave_out(schedule, programs) } else { schedule };
+        let judged = finding.rule().is_some();
+        let without_programs = if judged { self.leave_out(finding, schedule, programs) } else { schedule };
         let remains = |part: &ProgramPart| match part {
             ProgramPart::Operation(cpu, _) => !without_programs.left_out.contains(&ProgramPart::Program(*cpu)),
             ProgramPart::Program(_) => false,
         };
         let operations = operations.into_iter().filter(remains).collect();
-        self.leave_out(without_programs.clone(), operations)
+        self.leave_out(finding, without_programs.clone(), operations)
     }
 
     /// Leaves out as many of `parts` as possible, in portions that become smaller.
-    fn leave_out(&mut self, mut best: Schedule, mut parts: Vec<ProgramPart>) -> Schedule {
+    fn leave_out(&mut self, finding: &CheckFinding, mut best: Schedule, mut parts: Vec<ProgramPart>) -> Schedule {
         let mut size = parts.len().div_ceil(2).max(1);
         loop {
             // From the end: earlier operations depend least on the last ones.
@@ -95,7 +98,7 @@ impl Minimiser<'_> {
             while end > 0 && self.programs_left > 0 {
                 let start = end.saturating_sub(size);
                 self.programs_left -= 1;
-                if let Some(smaller) = self.without(&best, &parts[start..end]) {
+                if let Some(smaller) = self.without(finding, &best, &parts[start..end]) {
                     best = smaller;
                     parts.drain(start..end);
                 }
@@ -109,11 +112,11 @@ impl Minimiser<'_> {
     }
 
     /// A schedule that makes the finding without `parts`, too, if one is found.
-    fn without(&mut self, best: &Schedule, parts: &[ProgramPart]) -> Option<Schedule> {
+    fn without(&mut self, finding: &CheckFinding, best: &Schedule, parts: &[ProgramPart]) -> Option<Schedule> {
         let left_out = [&best.left_out, parts].concat();
         let same = Schedule { left_out: left_out.clone(), ..best.clone() };
-        let is_found = |run: &Attempt, finding| run.findings.first().is_some_and(|found| found.is_same(finding));
-        if is_found(&self.run(&mut ReplayChooser::new(&same)), self.finding) {
+        let is_found = |run: &Attempt| run.findings.first().is_some_and(|found| found.is_same(finding));
+        if is_found(&self.run(&mut ReplayChooser::new(&same))) {
             return Some(same);
         }
         let mut length = 1;
@@ -124,7 +127,7 @@ impl Minimiser<'_> {
             let mut chooser = PartialChooser { chooser: &mut chooser, left_out: &left_out };
             let run = self.run(&mut chooser);
             length = length.max(run.report.steps);
-            is_found(&run, self.finding).then_some(run.report.schedule)
+            is_found(&run).then_some(run.report.schedule)
         })
     }
 }

@@ -172,6 +172,8 @@ fn a_break_before_the_new_entry_is_made() {
     let stores = step_of(&outcome, 0, "stores");
     says(&outcome, "a store that clears the entry, and then an invalidation that reaches CPU 1, after step");
     says(&outcome, &format!("before {stores}, which stores the new one"));
+    let mark = "└ INV-ORACLE-O2: CPU 1 can still use rw- on";
+    assert!(outcome.to_string().contains(mark), "the drawing shows the store that is reported\n{outcome}");
 }
 
 #[test]
@@ -190,6 +192,10 @@ fn an_allocation_of_a_frame_that_is_written_to() {
     });
     let frees = step_of(&outcome, 0, "frees frame 0x5");
     says(&outcome, &format!("an allocation of frame 0x5, between {frees}"));
+    let text = outcome.to_string().replace('│', " ").split_whitespace().collect::<Vec<_>>().join(" ");
+    let mark = "└ INV-ORACLE-O1: the kernel writes to a free frame";
+    let (before, _) = text.split_once(mark).unwrap_or_else(|| panic!("{outcome}"));
+    assert!(before.contains("the kernel writes to 1 frames from 0x5"), "{outcome}");
 }
 
 #[test]

@@ -99,7 +99,7 @@ impl Merged {
 
     fn missing_for(&self, Violation { step, kind, .. }: &Violation) -> Option<String> {
         let last = self.lines.len().checked_sub(1)?;
-        let end = self.line_of(*step).or_else(|| self.last_store()).unwrap_or(last);
+        let end = self.line_of(*step).unwrap_or(last);
         let by = |step: &CpuStep| self.line_of(step.step).unwrap_or(end);
         Some(match kind {
             ViolationKind::ReusedFrameReachable { held, block, .. } => self.invalidation(held, by(&block.reused)),
@@ -174,13 +174,11 @@ impl Merged {
     }
 
     /// The line of what the oracle was told in `step`.
+    ///
+    /// A store that it reports has a step of its own, and only a note says so.
     pub(super) fn line_of(&self, step: u64) -> Option<usize> {
-        self.lines.iter().position(|merged| merged.step == Some(step))
-    }
-
-    /// The line of the last store to an entry.
-    pub(super) fn last_store(&self) -> Option<usize> {
-        self.lines.iter().rposition(|merged| matches!(merged.origin, Origin::Stores(_) | Origin::Clears(..)))
+        let own = self.lines.iter().position(|merged| merged.step == Some(step));
+        own.or_else(|| self.lines.iter().position(|merged| merged.by_then >= step))
     }
 
     /// The line at which `held` was cached.

@@ -279,8 +279,7 @@ impl Merged {
 
     fn mark(&mut self, mark: Mark) {
         let (index, why) = match mark {
-            // What a store is reported for has no step of the oracle.
-            Mark::Step(step, why) => (self.line_of(step).or_else(|| self.last_store()), why),
+            Mark::Step(step, why) => (self.line_of(step), why),
             Mark::Source { held, before, why } => (self.source(&held, before), why),
         };
         let merged = index.map(|index| &mut self.lines[index]);
