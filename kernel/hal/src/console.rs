@@ -1,4 +1,4 @@
-//! The serial line: the output of programs, and the kernel's messages.
+//! The serial line: the output and the input of programs, and the kernel's messages.
 
 use crate::arch::io;
 use core::fmt::{self, Write};
@@ -19,6 +19,11 @@ impl Write for Serial {
 pub fn write(bytes: &[u8]) {
     let _line = LINE.lock();
     io::send(bytes);
+}
+
+/// Takes a byte that has arrived on the serial line.
+pub fn receive() -> Option<u8> {
+    io::receive()
 }
 
 /// Writes a formatted text that no other CPU interleaves.

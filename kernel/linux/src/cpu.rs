@@ -4,6 +4,7 @@
 //! another CPU may take the thread. So no CPU runs an address space that ends.
 
 use crate::call;
+use crate::console_input;
 use crate::errno::Errno;
 use crate::file;
 use crate::memory::mm;
@@ -28,6 +29,7 @@ pub(crate) fn run() -> ! {
             stop_machine::wait();
         }
         file::close_deferred();
+        console_input::poll();
         let next = {
             let mut scheduler = scheduler();
             let now = pagewright_hal::time::now_ns();
@@ -137,6 +139,7 @@ fn run_slice(thread: &mut Thread) -> LeaveReason {
                 // If no CPU is idle, reclaim runs here, and the measurements do.
                 mm().balance_all();
                 measure_clearing(ClearMeasurements::tick);
+                console_input::poll();
                 let mut scheduler = scheduler();
                 scheduler.wake_expired(pagewright_hal::time::now_ns());
                 scheduler.account(thread);

@@ -288,7 +288,7 @@ pub(crate) fn start_init(options: &Options) {
     actions.trampoline = image.trampoline;
     let actions = Arc::new(Mutex::new(actions));
     scheduler.process(id).arguments = image.arguments;
-    let files = Arc::new(Mutex::new(DescriptorTable::of_init()));
+    let files = Arc::new(Mutex::new(DescriptorTable::of_init(options.input)));
     scheduler.process(id).actions = Arc::downgrade(&actions);
     scheduler.process(id).files = Arc::downgrade(&files);
     let scheduling = Scheduling::of_init();

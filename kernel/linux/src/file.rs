@@ -190,11 +190,13 @@ impl Drop for DescriptorTable {
 }
 
 impl DescriptorTable {
-    /// The descriptors of the first process: empty input, and the serial line.
-    pub(crate) fn of_init() -> Self {
+    /// The descriptors of the first process: the serial line, and empty input without `has_input`.
+    pub(crate) fn of_init(has_input: bool) -> Self {
         let node = |path, kind| OpenTarget::Inode(Inode::new(path, 0o020_666, kind));
-        let input = OpenFile::new(node("/dev/null", InodeKind::Null), linux::O_RDONLY);
-        let output = OpenFile::new(node("/dev/console", InodeKind::Console), linux::O_WRONLY);
+        let access = if has_input { linux::O_RDWR } else { linux::O_WRONLY };
+        let output = OpenFile::new(node("/dev/console", InodeKind::Console), access);
+        let empty = || OpenFile::new(node("/dev/null", InodeKind::Null), linux::O_RDONLY);
+        let input = if has_input { output.clone() } else { empty() };
         let all = [input, output.clone(), output];
         let slots = all.into_iter().map(|open| Some(Descriptor { open, close_on_exec: false })).collect();
         Self { slots, lowest: 0, owner: file_lock::new_owner() }

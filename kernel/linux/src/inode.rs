@@ -8,6 +8,7 @@
 
 use crate::archive::ArchiveFile;
 use crate::call;
+use crate::console_input;
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::file_lock::FileLocks;
@@ -389,6 +390,11 @@ impl Inode {
 
     pub(crate) fn is_directory(&self) -> bool {
         matches!(self.kind, InodeKind::Directory)
+    }
+
+    /// Whether it is the serial line, with input.
+    pub(crate) fn has_input(&self) -> bool {
+        matches!(self.kind, InodeKind::Console) && console_input::is_on()
     }
 
     /// Whether it is a file with contents.

@@ -44,6 +44,7 @@ extern crate alloc;
 
 mod archive;
 mod call;
+mod console_input;
 mod cpu;
 mod credentials;
 mod edges;
@@ -98,6 +99,9 @@ impl KernelCallbacks for Linux {
         let options = options::Options::parse(info.command_line);
         memory::start(info, &options);
         ramfs::start(info.initrd);
+        if options.input {
+            console_input::start();
+        }
         if options.swap > 0 {
             zram::swap_at_boot(options.swap);
         }

@@ -25,6 +25,8 @@ pub(crate) struct Options {
     /// The machine boots as if a program had set that size of `/dev/zram0` and run `mkswap` and
     /// `swapon`.
     pub(crate) swap: u32,
+    /// Whether the program has input from the serial line (`input`).
+    pub(crate) input: bool,
     /// The program and its arguments.
     pub(crate) command: Vec<String>,
 }
@@ -51,6 +53,10 @@ impl Options {
         }
         if word == "record" {
             self.record = true;
+            return;
+        }
+        if word == "input" {
+            self.input = true;
             return;
         }
         if let Some(name) = word.strip_prefix("plant=") {

@@ -2,6 +2,7 @@
 //!
 //! Edge-triggered `epoll` also compares counts of wake-ups.
 
+use crate::console_input;
 use crate::edges;
 use crate::file::{OpenFile, OpenTarget};
 use crate::inode::InodeKind;
@@ -16,6 +17,7 @@ const OUT: u32 = linux::POLLOUT | linux::POLLWRNORM;
 /// The events of an open file (`vfs_poll`).
 pub(crate) fn events(scheduler: &Scheduler, open: &OpenFile) -> u32 {
     match &open.target {
+        OpenTarget::Inode(node) if node.has_input() && !console_input::is_ready() => OUT,
         OpenTarget::Inode(_) => IN | OUT,
         // Readable when the process has ended.
         OpenTarget::Process(handle) => {

@@ -12,6 +12,7 @@ mod budget;
 pub(crate) mod cases;
 mod planted;
 mod recorded;
+mod shell;
 
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
@@ -98,6 +99,7 @@ pub(crate) fn run(extent: Extent) -> Result<(), Error> {
     }
     for (machine, kernel) in &ready {
         tasks.extend(recorded::tasks(bench, machine, kernel));
+        tasks.extend(shell::task(bench, machine, kernel));
         tasks.push(Box::new(|| budget::judge(bench, machine, kernel)));
     }
     let failed = concurrently(tasks)?;

@@ -46,6 +46,11 @@ pub(crate) fn send(bytes: &[u8]) {
     }
 }
 
+/// Takes a byte that has arrived on the serial line.
+pub(crate) fn receive() -> Option<u8> {
+    UART.lock().as_mut()?.read_word().ok().flatten()
+}
+
 fn semihosting(call: u64, block: &[u64]) -> u64 {
     let result;
     // SAFETY: a machine that is started with a report has semihosting; the block has the form that

@@ -28,6 +28,11 @@ pub(crate) fn send(bytes: &[u8]) {
     }
 }
 
+/// Takes a byte that has arrived on the serial line.
+pub(crate) fn receive() -> Option<u8> {
+    UART.lock().as_mut()?.try_receive_byte().ok()
+}
+
 /// Sends bytes to the host.
 pub(crate) fn report(bytes: &[u8]) {
     for byte in bytes {

@@ -7,6 +7,7 @@
 //! for a whole call.
 
 use super::{Arguments, address, message};
+use crate::console_input;
 use crate::errno::Errno;
 use crate::event::EventCounter;
 use crate::file::{OpenFile, OpenTarget};
@@ -92,6 +93,7 @@ pub(super) fn read_parts(thread: &mut Thread, open: &OpenFile, parts: &Parts, at
         OpenTarget::Process(_) | OpenTarget::Epoll(_) => Err(Errno::EINVAL.into()),
         OpenTarget::Event(counter) => read_event(thread, open, counter, parts),
         OpenTarget::Inode(node) if node.is_directory() => Err(Errno::EISDIR.into()),
+        OpenTarget::Inode(node) if node.has_input() => read_console(thread, open, parts),
         OpenTarget::Inode(node) => Ok(read_inode(thread, open, node, parts, at)?),
     }
 }
@@ -220,6 +222,21 @@ fn read_pipe(thread: &Thread, open: &OpenFile, end: &PipeEnd, parts: &Parts) -> 
             return Err(CallStop::Sleep { scheduler, wait: WaitReason::Transfer, deadline: None, at_deadline: 0 });
         }
     }
+    drop(scheduler);
+    scatter(thread, parts, &bytes)?;
+    Ok(bytes.len() as u64)
+}
+
+/// Reads a line of the console.
+fn read_console(thread: &Thread, open: &OpenFile, parts: &Parts) -> SyscallResult {
+    let wanted: u64 = parts.iter().map(|(_, len)| len).sum();
+    let scheduler = scheduler();
+    let Some(bytes) = console_input::take(wanted as usize) else {
+        if open.has(linux::O_NONBLOCK) {
+            return Err(Errno::EAGAIN.into());
+        }
+        return Err(CallStop::Sleep { scheduler, wait: WaitReason::Transfer, deadline: None, at_deadline: 0 });
+    };
     drop(scheduler);
     scatter(thread, parts, &bytes)?;
     Ok(bytes.len() as u64)

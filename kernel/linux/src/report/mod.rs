@@ -3,6 +3,7 @@
 //! | line | meaning |
 //! | --- | --- |
 //! | `say TEXT` | a message for a person |
+//! | `input` | the machine accepts input from the serial line from now on |
 //! | `missing NAME TIMES` | a system call that failed with `ENOSYS`, and how often |
 //! | `first NS` | nanoseconds from power-on to the first instruction of the first program |
 //! | `vmstat NAME VALUE` | gauges and counters at power-off |

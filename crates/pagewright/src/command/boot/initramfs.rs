@@ -69,7 +69,7 @@ fn default_path(file: &Path) -> String {
     format!("/bin/{}", file.file_name().unwrap_or_default().to_string_lossy())
 }
 
-/// Packs the program and the files of `--file`, with the libraries that they need.
+/// Packs the program `given` and the files of `--file`, with the libraries that they need.
 ///
 /// Returns the path of the archive, which is in `folder`, and the path of the program in the
 /// machine.
@@ -77,7 +77,7 @@ fn default_path(file: &Path) -> String {
 /// # Errors
 /// [`BootError`], including for a program that the kernel cannot run. Programs for a kernel given
 /// by `--kernel` are not checked.
-pub(super) fn pack(args: &Args, isa: IsaKind, folder: &Path) -> Result<(PathBuf, String), BootError> {
+pub(super) fn pack(args: &Args, given: &str, isa: IsaKind, folder: &Path) -> Result<(PathBuf, String), BootError> {
     let mut archive = Archive::default();
     let add = |archive: &mut Archive, file: &Path, path: &str| {
         let data = std::fs::read(file).map_err(BootError::file(file))?;
@@ -90,23 +90,23 @@ pub(super) fn pack(args: &Args, isa: IsaKind, folder: &Path) -> Result<(PathBuf,
             None => (Path::new(file), default_path(Path::new(file))),
         };
         let data = add(&mut archive, file, &path)?;
-        if args.kernel.is_none() && path == args.program {
+        if args.kernel.is_none() && path == given {
             program::check(&path, &data, isa)?;
         }
         archive.needed(args, isa, &path, &data)?;
     }
-    let host = Path::new(&args.program);
+    let host = Path::new(given);
     // A path that `--file` gives takes precedence over the same path on this computer.
-    let is_copied = args.file.iter().any(|file| file.split_once('=').is_some_and(|(_, path)| path == args.program));
+    let is_copied = args.file.iter().any(|file| file.split_once('=').is_some_and(|(_, path)| path == given));
     let program = if is_copied || !host.exists() && !args.file.is_empty() {
-        args.program.clone()
+        given.to_owned()
     } else {
         let path = default_path(host);
         let data = add(&mut archive, host, &path)?;
         if args.kernel.is_none() {
-            program::check(&args.program, &data, isa)?;
+            program::check(given, &data, isa)?;
         }
-        archive.needed(args, isa, &args.program, &data)?;
+        archive.needed(args, isa, given, &data)?;
         path
     };
     archive.entry("TRAILER!!!", 0, &[]);

@@ -21,9 +21,9 @@ use crate::setting::{Setting, SettingError, settings_help};
 use pagewright_capture::cleanup::{Cleanup, ScratchDir};
 use pagewright_types::IsaKind;
 use report::KernelReport;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -100,12 +100,24 @@ pub(crate) struct Args {
     /// Plant a bug in the kernel, to see that it is found.
     #[arg(long, value_name = "BUG")]
     plant: Option<String>,
+    /// Run an interactive shell, with input from standard input: Debian's busybox, or --busybox.
+    #[arg(long, conflicts_with_all = ["program", "record"])]
+    shell: bool,
+    /// Busybox for --shell.
+    ///
+    /// The default is the one of this computer, if the machine has its instruction set.
+    #[arg(long, value_name = "FILE", requires = "shell")]
+    busybox: Option<String>,
     /// Program to run: a program of this computer, or the path of one that --file copies.
-    program: String,
+    #[arg(required_unless_present = "shell")]
+    program: Option<String>,
     /// Arguments of the program.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
 }
+
+/// How often the machine is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Why a program could not be booted.
 #[derive(Debug, thiserror::Error)]
@@ -122,6 +134,8 @@ pub(crate) enum BootError {
     OtherIsa { path: String, found: IsaKind, isa: IsaKind },
     #[error("{0} is neither a 64-bit ELF program for x86-64 or arm64 nor a script")]
     NoProgram(String),
+    #[error("--shell: no busybox for {0} on this computer: give one with --busybox")]
+    NoBusybox(IsaKind),
     #[error("the kernel could not be built; cargo's messages are above")]
     Build,
     #[error("the repository in which pagewright was built is gone: give the kernel's image with --kernel")]
@@ -148,6 +162,25 @@ pub(crate) enum BootError {
     Name(String),
 }
 
+impl Args {
+    /// The program and its arguments.
+    ///
+    /// # Errors
+    /// [`BootError::NoBusybox`].
+    fn command(&self, isa: IsaKind) -> Result<(String, Vec<String>), BootError> {
+        if let Some(program) = &self.program {
+            return Ok((program.clone(), self.args.clone()));
+        }
+        let here = match isa {
+            IsaKind::X86_64 => cfg!(target_arch = "x86_64"),
+            IsaKind::Aarch64 => cfg!(target_arch = "aarch64"),
+        };
+        let installed = ["/usr/bin/busybox", "/bin/busybox"].into_iter().find(|path| here && Path::new(path).exists());
+        let busybox = self.busybox.clone().or(installed.map(str::to_owned)).ok_or(BootError::NoBusybox(isa))?;
+        Ok((busybox, ["sh", "-i"].map(str::to_owned).to_vec()))
+    }
+}
+
 impl BootError {
     /// Adds the file to an I/O error, for `map_err`.
     fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
@@ -162,7 +195,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     let swap_slots = args.swap.as_deref().map(parse_swap).transpose()?;
     let machine = qemu::QemuMachine::new(args, isa)?;
     let scratch = ScratchDir::new("boot").map_err(|(path, source)| BootError::File { path, source })?;
-    let (initramfs, program) = initramfs::pack(args, isa, scratch.path())?;
+    let (given, arguments) = args.command(isa)?;
+    let (initramfs, program) = initramfs::pack(args, &given, isa, scratch.path())?;
     let packed = std::fs::metadata(&initramfs).map_err(BootError::file(&initramfs))?.len();
     machine.check_memory(memory_option(!args.node.is_empty()), packed)?;
     let kernel = match &args.kernel {
@@ -179,18 +213,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
         settings: &settings,
         check: args.check,
         record: args.record.is_some(),
+        input: args.shell,
         plant: args.plant.as_deref(),
         program: &program,
     };
-    let mut qemu = machine.command(&kernel, &initramfs, &report_file, &words.line(&args.args)?);
-    wait(&mut qemu, args.limit)?;
+    let mut qemu = machine.command(&kernel, &initramfs, &report_file, &words.line(&arguments)?);
+    wait(&mut qemu, args.limit, args.shell.then_some(report_file.as_path()))?;
     let report = KernelReport::read(&report_file)?;
     report.print();
     if args.count {
         report.print_instruction_count();
     }
     if let Some(path) = &args.record {
-        let command = std::iter::once(&args.program).chain(&args.args).cloned().collect();
+        let command = std::iter::once(given).chain(arguments).collect();
         capture::write(report.text(), isa, command, path)?;
     }
     match report.status() {
@@ -229,9 +264,27 @@ fn lock_child(child: &Mutex<Option<Child>>) -> MutexGuard<'_, Option<Child>> {
     child.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Copies standard input to the machine, and then tells it that there is no more.
+///
+/// The machine says in its report when it accepts input. QEMU passes no end of its input on, so a
+/// byte stands for it.
+fn forward_input(mut to: ChildStdin, report: PathBuf) {
+    const EOT: u8 = 4;
+    thread::spawn(move || {
+        while !KernelReport::read(&report).is_ok_and(|report| report.accepts_input()) {
+            thread::sleep(POLL_INTERVAL);
+        }
+        // The machine may end first.
+        let _ = io::copy(&mut io::stdin(), &mut to).and_then(|_| to.write_all(&[EOT]));
+        // QEMU's end of the pipe stays open until the machine ends.
+        std::mem::forget(to);
+    });
+}
+
 /// Runs QEMU until it exits or the limit, in seconds, is over.
-fn wait(qemu: &mut Command, limit: Option<u64>) -> Result<(), BootError> {
-    const POLL_INTERVAL: Duration = Duration::from_millis(20);
+///
+/// With `input_report`, the file with its report, the machine gets standard input.
+fn wait(qemu: &mut Command, limit: Option<u64>, input_report: Option<&Path>) -> Result<(), BootError> {
     let program = qemu.get_program().display().to_string();
     let failed = |source| BootError::Program { program: program.clone(), source };
     let child: Arc<Mutex<Option<Child>>> = Arc::default();
@@ -246,7 +299,12 @@ fn wait(qemu: &mut Command, limit: Option<u64>) -> Result<(), BootError> {
     {
         // SIGINT waits for the lock, and then finds the child.
         let mut child = lock_child(&child);
-        *child = Some(qemu.stdin(Stdio::null()).spawn().map_err(failed)?);
+        let input = if input_report.is_some() { Stdio::piped() } else { Stdio::null() };
+        let mut started = qemu.stdin(input).spawn().map_err(failed)?;
+        if let (Some(stdin), Some(report)) = (started.stdin.take(), input_report) {
+            forward_input(stdin, report.to_owned());
+        }
+        *child = Some(started);
     }
     let start = Instant::now();
     loop {

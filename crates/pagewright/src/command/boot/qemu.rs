@@ -35,6 +35,8 @@ pub(super) struct KernelWords<'a> {
     pub(super) settings: &'a [String],
     pub(super) check: bool,
     pub(super) record: bool,
+    /// Whether the program has input from the serial line.
+    pub(super) input: bool,
     pub(super) plant: Option<&'a str>,
     pub(super) swap_slots: Option<u32>,
     pub(super) program: &'a str,
@@ -50,6 +52,7 @@ impl KernelWords<'_> {
         words.extend_from_slice(self.settings);
         words.extend(self.check.then(|| "check".to_owned()));
         words.extend(self.record.then(|| "record".to_owned()));
+        words.extend(self.input.then(|| "input".to_owned()));
         words.extend(self.plant.map(|plant| format!("plant={plant}")));
         words.extend(self.swap_slots.map(|slots| format!("swap={slots}")));
         words.push("--".to_owned());

@@ -34,6 +34,11 @@ impl KernelReport {
         self.lines("exit").last()?.parse().ok()
     }
 
+    /// Whether the machine accepts input.
+    pub(super) fn accepts_input(&self) -> bool {
+        self.text.lines().any(|line| line == "input")
+    }
+
     /// Prints the number of instructions that the kernel executed before the program's first.
     ///
     /// The kernel reports it if QEMU counts instructions.
