@@ -200,12 +200,11 @@ impl<P: Platform> Tables<'_, P> {
         table.page().set_shared_edits(EntryCounts::default());
         if level > Level::PTE {
             for index in 0..Level::ENTRIES {
+                let Some(child) = P::Isa::own_table(table.load(index)) else { continue };
                 let va = table.address(index);
-                if (level > Level::PUD || regions.contains(Region::of(va)))
-                    && let Entry::Table(child) = P::Isa::decode(level, table.load(index))
-                    && !child.write_protected
-                {
-                    self.fold_edits(&LockedTable::new(*self, child.pfn, below(level), va), regions);
+                // Below that level, all of a table is in one region.
+                if level != Level::PUD || regions.contains(Region::of(va)) {
+                    self.fold_edits(&LockedTable::new(*self, child, below(level), va), regions);
                 }
             }
         }
