@@ -33,6 +33,7 @@ use pagewright_arch::Isa;
 use pagewright_hal::{Machine, UserContext};
 use pagewright_mm::space::{FileMapping, Resource};
 use pagewright_mm::{MapFlags, MapRequest};
+use pagewright_plant::plant;
 use pagewright_types::{PAGE_SIZE, Rights, VirtAddr};
 use spin::Mutex;
 
@@ -238,7 +239,8 @@ fn auxiliary(
         (auxvec::AT_PAGESZ, PAGE_SIZE),
         (auxvec::AT_BASE, program.interpreter),
         (auxvec::AT_FLAGS, 0),
-        (auxvec::AT_ENTRY, program.entry),
+        // INV-KERNEL-LOADER: of the program, also if a loader runs first.
+        (auxvec::AT_ENTRY, plant!(EntryOfLoader; program.interpreter, program.entry)),
         (auxvec::AT_UID, credentials.user.real.into()),
         (auxvec::AT_EUID, credentials.user.effective.into()),
         (auxvec::AT_GID, credentials.group.real.into()),
