@@ -205,7 +205,13 @@ fn maps<I: Isa>() -> Vec<Refused<I>> {
         refused("mmap: neither shared nor private", EINVAL, |s| {
             s.map(FREE, PAGE_SIZE, MapFlags::ANONYMOUS | MapFlags::FIXED)
         }),
-        refused("mmap: huge pages", EINVAL, |s| s.map(FREE, PAGE_SIZE, FIXED | MapFlags::from_bits_retain(0x4_0000))),
+        refused("mmap: huge pages", ENOMEM, |s| s.map(FREE, PAGE_SIZE, FIXED | MapFlags::from_bits_retain(0x4_0000))),
+        refused("mmap: huge pages of 8 KiB", EINVAL, |s| {
+            s.map(FREE, PAGE_SIZE, FIXED | MapFlags::from_bits_retain(0x4_0000 | 13 << 26))
+        }),
+        refused("mmap: huge pages between two", EINVAL, |s| {
+            s.map(FREE + PAGE_SIZE, PAGE_SIZE, FIXED | MapFlags::from_bits_retain(0x4_0000))
+        }),
         refused("mmap: a shared stack", EINVAL, |s| {
             s.map(FREE, PAGE_SIZE, SHARED_FIXED | MapFlags::ANONYMOUS | MapFlags::GROWSDOWN)
         }),
