@@ -6,7 +6,7 @@
 //! The embedder checks that the caller may access the process (`ptrace_may_access`).
 
 use crate::error::MmError;
-use crate::gup::{GupFlags, GupRequest, MakeDirty, UserPage};
+use crate::gup::{GupFlags, GupRequest, MakeDirty};
 use crate::mm::Mm;
 use crate::space::Space;
 use core::ops::Range;
@@ -123,9 +123,8 @@ impl<P: Platform> Mm<P> {
     /// Returns the number of bytes copied, up to the first page that cannot be read. Mappings that
     /// the program itself may not read can be read if they may ever be.
     pub fn read_remote(&self, remote: &Space<P>, from: VirtAddr, to: &mut [u8]) -> usize {
-        self.access_remote(remote, from, to.len(), GupFlags::FORCE, MakeDirty::No, |part, pa| {
-            self.fx().read(pa, &mut to[part]);
-        })
+        let direction = CopyDirection::FromRemote;
+        self.access_remote(remote, from, to.len(), direction, |part, pa| self.fx().read(pa, &mut to[part]))
     }
 
     /// Copies from a buffer to `remote` as a debugger writes (`access_remote_vm`).
@@ -133,34 +132,56 @@ impl<P: Platform> Mm<P> {
     /// Returns the number of bytes copied, up to the first page that cannot be written. Private
     /// memory that is read-only gets a copy, as a breakpoint needs it.
     pub fn write_remote(&self, remote: &Space<P>, to: VirtAddr, from: &[u8]) -> usize {
-        let flags = GupFlags::FORCE | GupFlags::WRITE;
-        self.access_remote(remote, to, from.len(), flags, MakeDirty::Yes, |part, pa| self.fx().write(pa, &from[part]))
+        let direction = CopyDirection::ToRemote;
+        self.access_remote(remote, to, from.len(), direction, |part, pa| self.fx().write(pa, &from[part]))
     }
 
-    /// Calls `copy` for the part of the buffer in each page, with the address in the frame.
+    /// Calls `copy` for the part of the buffer in each page, with its address in the frame.
     fn access_remote(
         &self,
         remote: &Space<P>,
         at: VirtAddr,
         len: usize,
-        flags: GupFlags,
-        make_dirty: MakeDirty,
+        direction: CopyDirection,
         mut copy: impl FnMut(Range<usize>, PhysAddr),
     ) -> usize {
         self.call(|| {
             let mut done = 0;
             while done < len
-                && let Some(va) = at.checked_add(done as u64).filter(|va| *va < P::Isa::USER_END)
+                && let Some(va) = at.checked_add(done as u64)
             {
                 let part = (len - done).min((PAGE_SIZE - va.page_offset()) as usize);
-                let request = GupRequest::pin(flags);
-                let Ok(page) = self.gup_slow(remote, va.align_down(PAGE_SIZE), request, None) else { break };
-                copy(done..done + part, page.pfn().base().add(va.page_offset()));
-                self.release_user_page(page, make_dirty);
+                let copied =
+                    self.with_remote_byte(remote, va, GupFlags::FORCE, direction, |pa| copy(done..done + part, pa));
+                if copied.is_none() {
+                    break;
+                }
                 done += part;
             }
             done
         })
+    }
+
+    /// Pins the page of `va` in `remote` while `copy` runs, which gets the address in the frame.
+    ///
+    /// `None` if the page cannot be had for a copy in this direction.
+    fn with_remote_byte<T>(
+        &self,
+        remote: &Space<P>,
+        va: VirtAddr,
+        mut flags: GupFlags,
+        direction: CopyDirection,
+        copy: impl FnOnce(PhysAddr) -> T,
+    ) -> Option<T> {
+        if va >= P::Isa::USER_END {
+            return None;
+        }
+        let writes = direction == CopyDirection::ToRemote;
+        flags.set(GupFlags::WRITE, writes);
+        let page = self.gup_slow(remote, va.align_down(PAGE_SIZE), GupRequest::pin(flags), None).ok()?;
+        let copied = copy(page.pfn().base().add(va.page_offset()));
+        self.release_user_page(page, if writes { MakeDirty::Yes } else { MakeDirty::No });
+        Some(copied)
     }
 
     fn process_vm_rw(
@@ -208,25 +229,15 @@ impl<P: Platform> Mm<P> {
         len: u64,
         direction: CopyDirection,
     ) -> u64 {
-        let mut flags = GupFlags::empty();
-        flags.set(GupFlags::WRITE, direction == CopyDirection::ToRemote);
-        let page = va.align_down(PAGE_SIZE);
-        if page >= P::Isa::USER_END {
-            return 0;
-        }
-        let Ok(page) = self.gup_slow(remote, page, GupRequest::pin(flags), None) else { return 0 };
-        let done = self.copy_remote_page(local, local_iov, &page, va.page_offset(), len, direction);
-        let make_dirty = if direction == CopyDirection::ToRemote { MakeDirty::Yes } else { MakeDirty::No };
-        self.release_user_page(page, make_dirty);
-        done
+        let copy = |pa| self.copy_remote_page(local, local_iov, pa, len, direction);
+        self.with_remote_byte(remote, va, GupFlags::empty(), direction, copy).unwrap_or(0)
     }
 
     fn copy_remote_page(
         &self,
         local: &Space<P>,
         local_iov: &mut Cursor<'_>,
-        page: &UserPage,
-        offset: u64,
+        at_remote: PhysAddr,
         len: u64,
         direction: CopyDirection,
     ) -> u64 {
@@ -237,7 +248,7 @@ impl<P: Platform> Mm<P> {
         {
             let piece = (len - done).min(max).min(BOUNCE as u64);
             let bytes = &mut bounce[..piece as usize];
-            let remote_bytes = page.pfn().base().add(offset + done);
+            let remote_bytes = at_remote.add(done);
             let left = match direction {
                 CopyDirection::FromRemote => {
                     self.fx().read(remote_bytes, bytes);
