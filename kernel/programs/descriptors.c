@@ -235,6 +235,20 @@ static void on_alarm(int signal)
     alarms++;
 }
 
+/* A process that sends two messages, each after so many microseconds. */
+static pid_t sending(int socket, unsigned delay, const char *first, const char *second)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        usleep(delay);
+        send(socket, first, strlen(first), 0);
+        usleep(delay);
+        send(socket, second, strlen(second), 0);
+        _exit(0);
+    }
+    return child;
+}
+
 static void messages(void)
 {
     enum { COUNT = 4 };
@@ -282,14 +296,7 @@ static void messages(void)
     waitpid(child, 0, 0);
     /* It sleeps between messages, and a signal ends it after the first. */
     sigaction(SIGALRM, &action, 0);
-    child = fork();
-    if (child == 0) {
-        usleep(20000);
-        send(pair[0], "first", 5, 0);
-        usleep(20000);
-        send(pair[0], "second", 6, 0);
-        _exit(0);
-    }
+    child = sending(pair[0], 20000, "first", "second");
     printf(" both %ld", told(recvmmsg(pair[1], received, 2, 0, 0)));
     printf(" %.5s %.6s", back[0], back[1]);
     waitpid(child, 0, 0);
@@ -303,14 +310,7 @@ static void messages(void)
     setitimer(ITIMER_REAL, &timer, 0);
     printf(" %ld %d", told(recvmmsg(pair[1], received, 2, 0, 0)), alarms);
     /* The time limit is looked at after a message. */
-    child = fork();
-    if (child == 0) {
-        usleep(100000);
-        send(pair[0], "late", 4, 0);
-        usleep(100000);
-        send(pair[0], "later", 5, 0);
-        _exit(0);
-    }
+    child = sending(pair[0], 100000, "late", "later");
     printf(" timeout %ld", told(recvmmsg(pair[1], received, 2, 0, &short_time)));
     printf(" %ld %ld", (long)short_time.tv_sec, short_time.tv_nsec);
     waitpid(child, 0, 0);

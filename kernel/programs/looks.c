@@ -142,6 +142,21 @@ static void pagemap(void)
     close(of_child);
 }
 
+/* A process of user 7 and this group, dumpable or not, which says when it waits for a signal. */
+static pid_t waiting_as(gid_t group, int dumpable, int ready)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        setresgid(group, group, group);
+        setresuid(7, 7, 7);
+        prctl(PR_SET_DUMPABLE, dumpable);
+        write(ready, "x", 1);
+        pause();
+        _exit(0);
+    }
+    return child;
+}
+
 static void strangers(void)
 {
     int ready[2];
@@ -157,33 +172,9 @@ static void strangers(void)
         pause();
         _exit(0);
     }
-    pid_t same = fork();
-    if (same == 0) {
-        setresgid(7, 7, 7);
-        setresuid(7, 7, 7);
-        prctl(PR_SET_DUMPABLE, 1);
-        write(ready[1], "x", 1);
-        pause();
-        _exit(0);
-    }
-    pid_t hidden = fork();
-    if (hidden == 0) {
-        setresgid(7, 7, 7);
-        setresuid(7, 7, 7);
-        prctl(PR_SET_DUMPABLE, 0);
-        write(ready[1], "x", 1);
-        pause();
-        _exit(0);
-    }
-    pid_t group = fork();
-    if (group == 0) {
-        setresgid(8, 8, 8);
-        setresuid(7, 7, 7);
-        prctl(PR_SET_DUMPABLE, 1);
-        write(ready[1], "x", 1);
-        pause();
-        _exit(0);
-    }
+    pid_t same = waiting_as(7, 1, ready[1]);
+    pid_t hidden = waiting_as(7, 0, ready[1]);
+    pid_t group = waiting_as(8, 1, ready[1]);
     for (int i = 0; i < 4; i++)
         read(ready[0], &byte, 1);
     fflush(stdout);
