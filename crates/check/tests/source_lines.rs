@@ -1,10 +1,10 @@
 //! Each line of a drawing names the source line of the call that makes it (INV-CHECK-LINES).
 
-use crate::raw_tables::{TAG, Tables, leaf, page};
+use crate::raw_tables::{TAG, Tables, entry, leaf, page};
 use pagewright_arch::on_both;
 use pagewright_check::{
     Check, CheckFinding, CheckOutcome, Cpu, Harness, Invalidate, InvalidateScope, InvalidateTarget, Isa, IsaKind,
-    PageRange, Rights, X86_64, current, program,
+    Level, PageRange, Rights, X86_64, current, program,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -105,4 +105,31 @@ fn code_goes_on_at_its_own_line_after_an_interrupt() {
         let line = format!("[source_lines.rs:{line}]");
         assert!(what.is_some_and(|at| lines[at].contains(&line)), "{line} in\n{outcome}");
     }
+}
+
+#[test]
+fn an_access_that_is_interrupted_in_its_walk_is_drawn_once() {
+    /// The accessed bit, which a walk sets in each entry that it reads.
+    const A: u64 = 1 << 5;
+    let outcome = Check::<X86_64>::new().explore(|harness| {
+        let tables = Tables::run_everywhere(harness);
+        harness.cpu(0).store(tables.leaf(0), leaf(IsaKind::X86_64, harness.alloc_frame(), false));
+        let (begun, others) = (Rc::new(Cell::new(false)), harness.cpu(0).others());
+        let (flag, root, last) = (Rc::clone(&begun), entry(tables.root(), Level::PGD), tables.leaf(0));
+        let flush = move |cpu: &Cpu<X86_64>| {
+            flag.set(cpu.load(root) & A != 0 && cpu.load(last) & A == 0);
+            cpu.flush_all(InvalidateScope::Local);
+        };
+        let reads = program(move |cpu: &Cpu<X86_64>| {
+            assert!(cpu.read(page(0)).is_ok());
+            if begun.get() {
+                cpu.report("the IPI is taken in the middle of the walk");
+            }
+        });
+        vec![program(move |cpu| cpu.shoot_down(others, flush)), reads]
+    });
+    assert!(matches!(outcome.finding(), Some(CheckFinding::Reported(_))), "{outcome}");
+    let lines = drawn(&outcome.to_string().replace('►', " "), 1);
+    let reads: Vec<&String> = lines.iter().filter(|line| line.starts_with("reads")).collect();
+    assert!(matches!(reads[..], [read] if !read.contains("page fault")), "{reads:?}\n{outcome}");
 }

@@ -89,8 +89,11 @@ impl Origin {
     }
 }
 
-/// An access that has open, and was neither made nor refused yet.
+/// An access that has begun, and was neither made nor refused yet.
 struct OpenAccess {
+    va: VirtAddr,
+    /// The CPU took an interrupt in the middle of it, and has not come back to it.
+    interrupted: bool,
     /// The line of its fault, if it faults.
     line: Line,
     /// The index before which its fault is inserted, if it faults.
@@ -103,7 +106,8 @@ struct Merged {
     lines: Vec<MergedLine>,
     /// The entries that the run stores to.
     stored: FxHashSet<PhysAddr>,
-    open: BTreeMap<CpuId, OpenAccess>,
+    /// The accesses of each CPU; those before the last were interrupted.
+    open: BTreeMap<CpuId, Vec<OpenAccess>>,
     /// Faults, each with the index before which it is inserted.
     faults: Vec<(usize, MergedLine)>,
     /// The latest step of the oracle.
@@ -206,24 +210,49 @@ impl Merged {
     }
 
     /// Follows the accesses of a CPU: one that ends without having been made has faulted.
+    ///
+    /// One that is interrupted has not ended: the steps of the handler come first, and then its
+    /// next step or the access.
     fn follow_access(&mut self, step: &ScheduleStep) {
-        let StepAction::Executed(point) = step.action else { return };
-        if let StopPoint::Walk(..) | StopPoint::Fill(..) | StopPoint::Choose(_) = point {
+        let point = match step.action {
+            StepAction::Executed(point) => point,
+            StepAction::TookInterrupt => {
+                self.open.entry(step.cpu).or_default().iter_mut().for_each(|open| open.interrupted = true);
+                return;
+            }
+            _ => return,
+        };
+        let walked = match point {
+            StopPoint::Walk(va, _) | StopPoint::Fill(va, _) => Some(va),
+            _ => None,
+        };
+        if walked.is_some() || matches!(point, StopPoint::Choose(_)) {
+            walked.into_iter().for_each(|va| self.come_back(step.cpu, va));
             let place = self.lines.len() + 1;
-            if let Some(open) = self.open.get_mut(&step.cpu) {
-                (open.place, open.line.at) = (place, step.at);
+            if let Some(open) = self.open.get_mut(&step.cpu).and_then(|open| open.last_mut()) {
+                (open.place, open.line.at, open.interrupted) = (place, step.at, false);
             }
             return;
         }
         self.fault(step.cpu);
         if let StopPoint::Access(va, access) = point {
             let line = self.line(step.at, step.cpu, words::fault(va, access));
-            self.open.insert(step.cpu, OpenAccess { line, place: self.lines.len() });
+            let open = OpenAccess { va, interrupted: false, line, place: self.lines.len() };
+            self.open.entry(step.cpu).or_default().push(open);
         }
     }
 
+    /// `cpu` goes on with its access of `va`: one that an interrupt handler made since has faulted.
+    fn come_back(&mut self, cpu: CpuId, va: VirtAddr) {
+        if self.open.get(&cpu).and_then(|open| open.last()).is_some_and(|open| open.va != va) {
+            self.fault(cpu);
+        }
+    }
+
+    /// The last access of `cpu` has faulted, unless it is interrupted.
     fn fault(&mut self, cpu: CpuId) {
-        let Some(OpenAccess { line, place }) = self.open.remove(&cpu) else { return };
+        let Some(open) = self.open.get_mut(&cpu) else { return };
+        let Some(OpenAccess { line, place, .. }) = open.pop_if(|open| !open.interrupted) else { return };
         let (by_then, origin) = (self.step, Origin::Faults);
         let merged = MergedLine { line, step: None, by_then, origin, shown: true, action: None };
         self.faults.push((place, merged));
@@ -245,7 +274,8 @@ impl Merged {
                 self.add(Line { note: true, ..line }, None, Origin::Nothing, shown);
             }
             JournalEvent::Access(made) => {
-                self.open.remove(&cpu);
+                self.come_back(cpu, made.va);
+                self.open.get_mut(&cpu).and_then(Vec::pop);
                 let origin = if made.cached { Origin::Nothing } else { Origin::Fills(made.va) };
                 self.add(line, Some(entry.oracle_step), origin, shown);
             }
