@@ -61,7 +61,10 @@ impl Attempt {
     pub fn findings_by_schedule_step(&self) -> Vec<CheckFinding> {
         let at = |step: u64| {
             let tells_oracle = |entry: &&JournalEntry| entry.oracle_step == step && entry.event.is_of_oracle();
-            self.journal.iter().find(tells_oracle).map_or(step, |entry| u64::from(entry.schedule_step))
+            // What the oracle reports within an event has a step of its own, and no entry.
+            let within = || self.journal.iter().find(|entry| entry.oracle_step >= step);
+            let entry = self.journal.iter().find(tells_oracle).or_else(within);
+            entry.map_or(step, |entry| u64::from(entry.schedule_step))
         };
         self.findings.iter().map(|finding| finding.renumbered(&at)).collect()
     }

@@ -8,11 +8,16 @@ use pagewright_check::{
     Aarch64, Check, CheckOutcome, Cpu, Harness, HarnessLock, InvalidateScope, Isa, IsaKind, Level, PageRange, Pfn,
     Rights, X86_64, program,
 };
+use pagewright_types::judge::{Fact, LogicalPage};
 use std::rc::Rc;
 
 on_both! {
     an_invalidation_that_reaches_the_cpu,
     a_store_that_clears_the_entry,
+    an_invalidation_that_was_deferred,
+    a_copy_of_a_shared_table,
+    a_flush_of_a_parked_frame,
+    an_invalidation_before_a_frame_is_parked,
 }
 
 /// Runs `kernel` on CPU 0, with a frame of page 0, while CPU 1 reads page 0.
@@ -106,6 +111,100 @@ fn a_store_that_clears_the_entry<I: Isa>() {
         });
     });
     says(&unseen, "a store that changes the entry, and then an invalidation that reaches CPU 1, before");
+}
+
+/// Migrates page 0, which CPU 1 reads, and defers the flush; then the kernel writes to the copy.
+fn migration<I: Isa>(writable: bool) -> CheckOutcome {
+    Check::<I>::new().explore(move |harness: &Harness<I>| {
+        let tables = Rc::new(Tables::run_everywhere(harness));
+        let [old, copy] = [(); 2].map(|()| harness.alloc_frame());
+        harness.cpu(0).store(tables.leaf(0), leaf(I::KIND, old, writable));
+        let migrates = move |cpu: &Cpu<I>| {
+            let (root, range) = (tables.root(), PageRange::page(page(0)));
+            cpu.call("migrate", |cpu| {
+                cpu.will_reduce(range, Rights::empty());
+                cpu.swap(tables.leaf(0), leaf(I::KIND, copy, false));
+                cpu.publish();
+                let page = LogicalPage::File { file: 1, index: 0 };
+                cpu.sim().declare(Fact::RightDeferred { root, range, frame: old, copy: Some(copy), page });
+            });
+            cpu.sim().write(copy.base(), &[7]);
+        };
+        let reads = program(|cpu: &Cpu<I>| (0..3).for_each(|_| _ = cpu.read(page(0))));
+        vec![program(migrates), reads]
+    })
+}
+
+fn an_invalidation_that_was_deferred<I: Isa>() {
+    let outcome = migration::<I>(false);
+    // On arm64 the new entry itself, which maps a copy without a break, defers the flush.
+    let deferral = if I::KIND == IsaKind::Aarch64 { "will remove" } else { "defers the flush" };
+    let (defers, writes) = (step_of(&outcome, 0, deferral), step_of(&outcome, 0, "the kernel writes"));
+    says(
+        &outcome,
+        &format!(
+            "an invalidation that reaches CPU 1, between {defers}, from which on its loss is deferred, and {writes}"
+        ),
+    );
+    assert!(outcome.to_string().contains(&format!("INV-ORACLE-O2 at {writes}, on CPU 1")), "{outcome}");
+}
+
+/// The flush must not be deferred at all where the CPU may store.
+#[test]
+fn an_invalidation_in_place_of_its_deferral() {
+    let outcome = migration::<X86_64>(true);
+    let (changes, defers) = (step_of(&outcome, 0, "stores 0x"), step_of(&outcome, 0, "defers the flush"));
+    says(
+        &outcome,
+        &format!("an invalidation that reaches CPU 1, between {changes}, which changes its entry, and {defers}: CPU 1"),
+    );
+    assert!(outcome.to_string().contains(&format!("was deferred by CPU 0 at {defers}")), "{outcome}");
+}
+
+fn a_copy_of_a_shared_table<I: Isa>() {
+    let outcome = beside_reader::<I>(|cpu, tables, _| {
+        let table = tables.0[3];
+        cpu.sim().declare(Fact::TableShared { table, level: Level::PTE, shared: true });
+        cpu.store(tables.leaf(1), leaf(I::KIND, table, false));
+    });
+    let (shares, stores) = (step_of(&outcome, 0, "share"), step_of(&outcome, 0, "stores"));
+    let expected =
+        format!("a copy of the table for this sharer, or an edit for all of them, between {shares} and {stores}");
+    says(&outcome, &expected);
+}
+
+/// Parks the frame of page 0 before the flush that it owes, and does `then` with it.
+fn park<I: Isa>(cpu: &Cpu<I>, tables: &Tables, frame: Pfn, then: impl FnOnce(&Cpu<I>)) {
+    unmap(cpu, tables, |cpu| {
+        cpu.park_frame(frame);
+        then(cpu);
+        flush_leaf(cpu);
+        cpu.free_frame(frame);
+        assert_eq!(cpu.alloc_frame(), frame);
+    });
+}
+
+fn a_flush_of_a_parked_frame<I: Isa>() {
+    let outcome = beside_reader::<I>(|cpu, tables, frame| {
+        park(cpu, tables, frame, |cpu| {
+            let word = &cpu.ram()[frame.index() * Level::ENTRIES];
+            word.store(5, std::sync::atomic::Ordering::Release);
+        });
+    });
+    let frees = step_of(&outcome, 0, "frees frame 0x5");
+    says(&outcome, &format!("a flush of frame 0x5, before the store that changes it and before {frees}"));
+}
+
+fn an_invalidation_before_a_frame_is_parked<I: Isa>() {
+    let outcome = Check::<I>::new().explore(|harness: &Harness<I>| {
+        let tables = Rc::new(Tables::run_everywhere(harness));
+        let frame = harness.alloc_frame();
+        harness.cpu(0).store(tables.leaf(0), leaf(I::KIND, frame, true));
+        let writes = program(|cpu: &Cpu<I>| (0..3).for_each(|value| _ = cpu.write(page(0), value)));
+        vec![program(move |cpu| park(cpu, &tables, frame, |_| {})), writes]
+    });
+    let parks = step_of(&outcome, 0, "parks frame 0x5");
+    says(&outcome, &format!("an invalidation of 0x40000000 that reaches CPU 1, before {parks}"));
 }
 
 #[test]

@@ -12,7 +12,7 @@
 use super::{Merged, MergedLine, Origin};
 use crate::finding::CheckFinding;
 use pagewright_arch::{Invalidate, InvalidateScope, InvalidateTarget};
-use pagewright_model::{CpuStep, SpecMismatch, Violation, ViolationKind};
+use pagewright_model::{CpuStep, DeferralEnd, SpecMismatch, Violation, ViolationKind};
 use pagewright_sim::explore::{StepAction, StopPoint};
 use pagewright_types::judge::{CachedEntry, CachedEntryKind};
 use pagewright_types::{CpuId, IsaKind, PhysAddr, VirtAddr};
@@ -119,8 +119,9 @@ impl Merged {
             ViolationKind::ParkedFrameChanged { pfn, .. } => {
                 format!("a flush of frame {pfn}, before the store that changes it and before {}", self.name(end))
             }
+            ViolationKind::DeferredTooLong { held, end: DeferralEnd::Opened, .. } => self.invalidation(held, end),
             ViolationKind::DeferredTooLong { held, opened, .. } => {
-                self.between(held, by(opened), end, "which defers it")
+                self.between(held, by(opened), end, "from which on its loss is deferred")
             }
             ViolationKind::BreakMissing { held, .. } => {
                 let since = self.source(held, *step).map(|source| format!("after {} and ", self.name(source)));
