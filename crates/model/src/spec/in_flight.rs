@@ -318,9 +318,7 @@ impl Process {
         may_fail: bool,
         user_end: VirtAddr,
     ) -> Result<(), String> {
-        // MADV_DONTNEED allocates nothing.
-        let needs = !matches!(pending.call, MemoryCall::Range(RangeCall::DontNeed { .. }));
-        let out_of_memory = may_fail && needs && matches!(result, CallResult::Failed(Errno::ENOMEM));
+        let out_of_memory = may_fail && matches!(result, CallResult::Failed(Errno::ENOMEM));
         let look = pending.outlook;
         let denial = &pending.denial;
         if let CallResult::Failed(errno) = result
@@ -461,6 +459,10 @@ fn extent(pending: &PendingCall, result: CallResult, may_fail: bool) -> Extent {
         }
         (MemoryCall::Range(RangeCall::Mprotect { .. }), CallResult::Failed(Errno::ENOMEM | Errno::EACCES)) => {
             Extent::Before { sure: look.sure, possible: look.possible }
+        }
+        // Each mapping may lack the memory to break a table that other spaces share.
+        (MemoryCall::Range(RangeCall::DontNeed { .. }), CallResult::Failed(Errno::ENOMEM)) if may_fail => {
+            Extent::Before { sure: 0, possible: u64::MAX }
         }
         // The pages around the holes are dropped.
         (MemoryCall::Range(RangeCall::DontNeed { .. }), CallResult::Failed(Errno::ENOMEM)) => Extent::Everywhere,

@@ -165,6 +165,32 @@ fn a_sealed_destination_is_reported_before_a_length_that_wraps() {
     }
 }
 
+/// An advice that may have failed for lack of memory leaves it open whether a child has the page.
+#[test]
+fn a_sealed_page_that_a_child_may_lack_is_refused_as_sealed_or_as_a_hole() {
+    for (unsure, result, right) in [
+        (true, Errno::EPERM, true),
+        (true, Errno::ENOMEM, true),
+        (true, Errno::EACCES, false),
+        (false, Errno::EPERM, true),
+        (false, Errno::ENOMEM, false),
+    ] {
+        let mut spec = spec();
+        mapped(&mut spec, 0x1000, 0x1000, MappingFlags::default());
+        assert!(accepts(&mut spec, ExclusiveCall::Seal { addr: va(0x1000), len: 0x1000, flags: 0 }, CallResult::Done));
+        if unsure {
+            spec.set_memory_may_fail(true);
+            assert!(accepts(&mut spec, advise(0x1000, 0x1000, 10), CallResult::Failed(Errno::EAGAIN)));
+            spec.set_memory_may_fail(false);
+        }
+        let child = SpaceId::new(9);
+        spec.call(by(), PARENT, MemoryCall::Fork, CallResult::Child(child)).expect("a child");
+        let protect = RangeCall::Mprotect { addr: va(0x1000), len: 0x1000, rights: Rights::READ };
+        let judged = spec.call(by(), child, MemoryCall::Range(protect), CallResult::Failed(result));
+        assert_eq!(judged.is_ok(), right, "{result}, unsure: {unsure}");
+    }
+}
+
 #[test]
 fn dontfork_and_wipeonfork_limit_what_a_child_inherits() {
     let mut spec = spec();

@@ -343,3 +343,19 @@ fn a_call_that_fails_for_lack_of_memory_changes_nothing() {
     spec.access_signalled(by(2), PARENT, va(0x1000), Access::Write, FaultSignal::NoMemory).expect("a possible signal");
     assert!(super::spec().access_signalled(by(2), PARENT, va(0x1000), Access::Write, FaultSignal::NoMemory).is_err());
 }
+
+/// `MADV_DONTNEED` may need a table that forks share for itself, and drops what it can.
+#[test]
+fn a_discard_fails_for_lack_of_memory_alone() {
+    let discard = MemoryCall::Range(RangeCall::DontNeed { addr: va(0x1000), len: 0x1000 });
+    let failed = CallResult::Failed(Errno::ENOMEM);
+    let mut spec = Spec::new(va(0x7fff_ffff_f000), true);
+    spec.add_space(PARENT, va(0x100_0000));
+    map(&mut spec, anon(0x1000, 0x1000, Rights::RW));
+    spec.store(by(1), PARENT, va(0x1000), 7).expect("mapped");
+    must(&mut spec, discard, failed);
+    let left = spec.expect(PARENT, va(0x1000), Access::Read);
+    assert!(left.len() == 2 && left.contains(&ZERO) && left.contains(&AccessResult::Value(7)), "{left:?}");
+    spec.set_memory_may_fail(false);
+    assert!(refused(&mut spec, discard, failed), "no allocation failed");
+}

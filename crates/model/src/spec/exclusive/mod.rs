@@ -249,6 +249,16 @@ impl Process {
     pub(super) fn is_certain(&self) -> bool {
         self.pending.is_empty() && self.pages.values().all(|page| page.map().is_ok())
     }
+
+    /// Whether it is uncertain for some page of `range` that it is mapped.
+    fn may_be_mapped(&self, range: PageRange) -> bool {
+        let uncertain = |page: &Page| {
+            let free = page.states.iter().filter(|state| state.map.is_none()).count();
+            0 < free && free < page.states.len()
+        };
+        let mut inside = self.pages.iter().filter(|(index, _)| range.contains(VirtAddr::from_page_index(**index)));
+        inside.any(|(_, page)| uncertain(page))
+    }
 }
 
 impl PossibleState {

@@ -111,12 +111,15 @@ impl Process {
     /// The returned plan has the lock mode of a new mapping, and a range of `mprotect` that ends
     /// before the first sealed page.
     pub(in super::super) fn denial(&self, call: MemoryCall, plan: Plan) -> (Plan, Denial) {
+        let asked = plan;
         let (plan, denial) = self.deny_if_certain(call, plan);
         if self.is_certain() || denial.sealed_after {
             return (plan, denial);
         }
-        // The totals are uncertain, so every limit may or may not be exceeded. Seals are certain.
+        // The totals are uncertain, so every limit may or may not be exceeded. A seal is certain,
+        // unless its page may be a hole.
         let sealed = denial.must && denial.may.contains(&Some(Errno::EPERM));
+        let hole = sealed && matches!(asked, Plan::Acts(effect) if self.may_be_mapped(effect.range()));
         let limited = self.limits.data != u64::MAX || self.limits.space != u64::MAX;
         let wanted = match plan {
             Plan::Acts(Effect::Map { range, .. }) => range.pages(),
@@ -126,10 +129,10 @@ impl Process {
         let too_many = exceeds(self.pages.len() as u64 * 2 + wanted, self.limits.locked);
         let may = [
             sealed.then_some(Errno::EPERM),
-            (limited || denial.may.contains(&Some(Errno::ENOMEM))).then_some(Errno::ENOMEM),
+            (limited || hole || denial.may.contains(&Some(Errno::ENOMEM))).then_some(Errno::ENOMEM),
             (too_many || denial.may.contains(&Some(Errno::EAGAIN))).then_some(Errno::EAGAIN),
         ];
-        (plan, Denial { may, must: sealed, sealed_after: false })
+        (plan, Denial { may, must: sealed && !hole, sealed_after: false })
     }
 
     fn deny_if_certain(&self, call: MemoryCall, plan: Plan) -> (Plan, Denial) {
