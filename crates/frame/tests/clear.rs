@@ -364,6 +364,21 @@ fn a_page_that_joins_a_cold_block_is_not_cold_itself() {
 }
 
 #[test]
+fn a_block_of_which_half_was_just_freed_is_not_cold() {
+    let fixture = Fixture::new(1);
+    let page = take(&fixture.frames, 0);
+    let pfn = page.pfn();
+    fixture.frames.free(page);
+    fixture.frames.drain();
+    let (pair, block) = residency(&fixture.frames, 1);
+    assert_eq!((block.pfn(), pair), (pfn, Residency::Unknown));
+    let (beside, other) = residency(&fixture.frames, 1);
+    assert_eq!(beside, Residency::Cold);
+    fixture.frames.free(block);
+    fixture.frames.free(other);
+}
+
+#[test]
 fn memory_of_another_node_is_cold() {
     run_on(0);
     let host = Host::new(2);

@@ -55,12 +55,6 @@ impl OwnedLeaf {
         self.folio.as_ref()
     }
 
-    /// Whether the leaf maps a frame without a folio.
-    #[inline]
-    pub fn is_special(&self) -> bool {
-        self.folio.is_none()
-    }
-
     /// Takes the reference on its folio; `None` for a special leaf.
     #[inline]
     pub fn into_folio(self) -> Option<FolioRef> {

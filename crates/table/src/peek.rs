@@ -49,7 +49,7 @@ impl PageTable {
                 "INV-TLB-WALKERS: {table} was freed under a walk for {va}"
             );
             match P::Isa::decode(level, pte) {
-                Entry::Table(next) if level > Level::PTE && !next.write_protected => {
+                Entry::Table(next) if !next.write_protected => {
                     above[level.index() - 1] = Some((slot, pte));
                     table = next.pfn;
                     level = below(level);

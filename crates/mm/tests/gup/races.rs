@@ -198,6 +198,25 @@ fn copy_on_write_and_pin<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
     Race { programs: vec![Box::new(move || writer.write(CPU, base, NEW)), take], check: Box::new(check) }
 }
 
+/// INV-COW-REUSE: a page that one CPU has unshared for its pin stays when another CPU pins it, too.
+fn pin_twice<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
+    world.set(MmSetting::CowPageTables, "never");
+    let (process, base) = with_page(world);
+    let child = process.fork();
+    process.read(OTHER, base);
+    let (take, taken) = taker(&process, base, GupCall::PinFast(NONE));
+    let (pins, first) = (Rc::clone(&process), Taken::<I>::default());
+    let into = Rc::clone(&first);
+    let pin = move || *into.borrow_mut() = pins.take(CPU, base, 1, GupCall::PinFast(NONE)).ok();
+    let check = move || {
+        for device in [first, taken] {
+            pin_holds(&process, base, device.take().ok_or("the page was not pinned")?)?;
+        }
+        same(child.read(OTHER, base), OLD, "what the child reads and the contents at the fork")
+    };
+    Race { programs: vec![Box::new(pin), take], check: Box::new(check) }
+}
+
 /// INV-SOFT-DIRTY: a page pinned for writing is soft-dirty, also after a concurrent `clear_refs`.
 fn clear_refs_and_pin<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
     let (process, base) = with_page(world);
@@ -305,6 +324,7 @@ races! {
     a_pin_for_reading_survives_a_fork_that_shares_tables: share_and_pin_for_reading, 250;
     a_pin_for_writing_is_soft_dirty_after_clear_refs: clear_refs_and_pin, 1500;
     a_pin_for_reading_survives_copy_on_write: copy_on_write_and_pin, 250;
+    a_pin_for_reading_survives_another: pin_twice, 250;
     gup_survives_an_unmap_that_frees_tables: unmap_and_get, 250;
     gup_survives_an_unmap: unmap_in_a_table_and_get, 250;
     a_user_copy_survives_an_unmap: unmap_and_copy, 250;

@@ -135,6 +135,10 @@ fn the_limit_of_locked_memory_holds<I: Isa>() {
     let bed = Bed::<I>::new();
     bed.limit(Resource::Memlock, 4 * PAGE_SIZE + 17);
     let base = bed.map(AT, 16, Rights::RW, PRIVATE).expect("room");
+    let last = VirtAddr::new(0_u64.wrapping_sub(PAGE_SIZE));
+    let beyond = |pages| bed.on(|mm, space| mm.mlock(space, last, pages * PAGE_SIZE).expect_err("no memory"));
+    assert!(!matches!(beyond(4), MmError::OverLockLimit { .. }), "so many may be locked");
+    assert!(matches!(beyond(5), MmError::OverLockLimit { pages: 5, .. }), "the limit is looked at first");
     assert_eq!(bed.lock(base, 5), Err(Errno::ENOMEM));
     assert_eq!(bed.lock(base, 4), Ok(()));
     assert_eq!(bed.lock(page(base, 2), 2), Ok(()), "what is locked counts once");

@@ -5,7 +5,7 @@
 use super::anon::{PAGES, SCHEDULES, fill, free_pages};
 use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
-use pagewright_lab::harness::{CPU, OTHER, TestProcess, at};
+use pagewright_lab::harness::{CPU, GupCall, OTHER, TestProcess, at};
 use pagewright_mm::Advice;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_sim::explore::CoroutineBody;
@@ -18,6 +18,7 @@ on_both! {
     lazily_freed_pages_are_freed_unless_stored_to,
     lazily_freed_pages_never_get_the_contents_of_their_slot,
     lazy_free_in_one_process_keeps_the_page_of_another,
+    a_lazily_freed_page_that_is_taken_for_writing_is_kept,
     /// INV-SWAP-COUNT.
     no_stale_slot_is_read_after_lazy_free:
         assert_holds(SCHEDULES, lazy_free_during_a_page_out::<I>,
@@ -141,6 +142,23 @@ fn lazy_free_during_a_page_out<I: Isa>(seed: u64) -> bool {
     let intact = [0, 2].contains(&process.read(CPU, base));
     process.end();
     intact && device.used() == 0 && world.on(CPU, |mm| mm.swap_slots()) == (8, 8)
+}
+
+/// The entry is clean, and stays clean while the device writes (`FOLL_TOUCH` of `follow_page_pte`).
+///
+/// The lockless walk leaves that to its caller, as Linux's does.
+fn a_lazily_freed_page_that_is_taken_for_writing_is_kept<I: Isa>() {
+    let (world, process) = TestProcess::<I>::unjudged();
+    world.swap_to(8);
+    let base = process.anon(1);
+    process.write(CPU, base, 1);
+    process.advise(base, 1, Advice::Free);
+    let device = process.take(CPU, base, 1, GupCall::Get(GupFlags::WRITE)).expect("mapped");
+    device.write(0, 5);
+    device.release(MakeDirty::No);
+    process.advise(base, 1, Advice::PageOut);
+    assert_eq!(process.read(CPU, base), 5);
+    process.end();
 }
 
 /// The page was unshared for a pin, and a child shares it again.

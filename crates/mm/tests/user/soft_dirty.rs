@@ -7,6 +7,7 @@ use pagewright_mm::MapFlags;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::view::PagemapFlags;
+use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Access, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 on_both! {
@@ -213,6 +214,11 @@ fn used_pages_are_forgotten_by_kind<I: Isa>() {
         world.on(CPU, |mm| mm.clear_refs(&process.space, what).expect("memory"));
         assert_eq!(referenced(), left * PAGE_SIZE, "{what:?}");
     }
+    // Reclaim forgets that the page was used, too (`page_idle`'s `folio_clear_referenced`).
+    let pfn = process.frame(CPU, anon, Access::Read);
+    world.on(CPU, |mm| mm.tlb().frames().folio(pfn).set_flags(FolioFlags::REFERENCED));
+    world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::All).expect("memory"));
+    assert!(!world.on(CPU, |mm| mm.tlb().frames().folio(pfn).flags()).contains(FolioFlags::REFERENCED));
     let many = process.anon(8);
     (0..8).for_each(|page| process.write(CPU, many.add(page * PAGE_SIZE), 1));
     process.unmap(many, 8);

@@ -118,7 +118,7 @@ impl<'h, P: Platform> Tables<'h, P> {
             let slot = PteSlot { table, index: level.index_of(va) as u16 };
             let pte = self.tlb.fx().load(slot);
             match P::Isa::decode(level, pte) {
-                Entry::Table(next) if level > Level::PTE => {
+                Entry::Table(next) => {
                     if next.write_protected {
                         shared = true;
                         sharers *= u64::from(self.tlb.frames().table(next.pfn).shares().max(1));
@@ -127,7 +127,7 @@ impl<'h, P: Platform> Tables<'h, P> {
                     (table, level) = (next.pfn, below(level));
                 }
                 Entry::Soft(soft) if level > Level::PTE && soft.kind == SoftKind::InTransition => return None,
-                Entry::Table(_) | Entry::Leaf(_) | Entry::Empty | Entry::Soft(_) => {
+                Entry::Leaf(_) | Entry::Empty | Entry::Soft(_) => {
                     return Some(WalkEnd { slot, level, pte, path, shared, sharers });
                 }
             }

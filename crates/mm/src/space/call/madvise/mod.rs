@@ -99,7 +99,6 @@ impl Walk {
         let next = map.find_or_after(self.at).map(|(start, vma)| (vma, start, vma.range(start)));
         let Some((vma, start, range)) = next.filter(|(_, _, range)| range.start() < self.end) else {
             self.unmapped = self.unmapped.or(Some(self.at));
-            self.at = self.end;
             return None;
         };
         if range.start() > self.at {
