@@ -108,8 +108,13 @@ impl Leaf {
     /// it sets none, a plain store replaces the leaf and loses nothing.
     #[inline]
     pub fn may_be_touched(&self) -> bool {
-        let clean = self.rights.contains(Rights::WRITE) && !self.flags.contains(LeafFlags::DIRTY);
-        !self.rights.is_empty() && (clean || !self.flags.contains(LeafFlags::ACCESSED))
+        !self.rights.is_empty() && (self.may_be_dirtied() || !self.flags.contains(LeafFlags::ACCESSED))
+    }
+
+    /// Whether a page-table walker may still set the dirty bit, as it does for a store.
+    #[inline]
+    pub fn may_be_dirtied(&self) -> bool {
+        self.rights.contains(Rights::WRITE) && !self.flags.contains(LeafFlags::DIRTY)
     }
 }
 

@@ -96,10 +96,12 @@ mod leaf_view;
 mod locked_table;
 mod mmap_lock;
 mod move_table;
+mod occupied;
 mod own_tables;
 mod owned_leaf;
 mod page_table;
 mod peek;
+
 mod reserve;
 mod rss;
 pub mod share;

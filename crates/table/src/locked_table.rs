@@ -2,6 +2,7 @@
 
 use crate::entry::{CountedIn, EntryRun, Mlocked};
 use crate::leaf_view::{EntryView, LeafView};
+use crate::occupied::{OccupiedParts, PresentEntries};
 use crate::tables::{SeenEntry, Tables};
 use core::cell::Cell;
 use core::ops::Range;
@@ -28,7 +29,7 @@ pub struct LockedTable<'h, P: Platform> {
     level: Level,
     base: VirtAddr,
     /// The entries, if the machine lets them be accessed as words.
-    words: Option<TableWords<'h>>,
+    pub(crate) words: Option<TableWords<'h>>,
     /// Entries stored through `words`.
     stores: Cell<u32>,
     _guard: Guard<'h, P>,
@@ -140,10 +141,15 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     ///
     /// It stops at the last of them, by their number in the record. The caller empties none and
     /// fills none while it iterates.
-    pub(crate) fn live_entries(&self) -> impl Iterator<Item = (usize, Pte)> + use<'_, 'h, P> {
+    pub(crate) fn live_entries(&self) -> impl Iterator<Item = (usize, Pte)> + use<'h, P> {
         let live = self.page().live() as usize;
-        let entries = (0..Level::ENTRIES).map(|index| (index, self.load(index)));
-        entries.filter(|(_, pte)| !pte.is_empty()).take(live)
+        PresentEntries::new(self.fx(), self.table, self.occupied(0..Level::ENTRIES)).take(live)
+    }
+
+    /// The parts of `indices` that have entries, and a few empty ones between them.
+    #[inline]
+    pub(crate) fn occupied(&self, indices: Range<usize>) -> OccupiedParts<'h> {
+        OccupiedParts::new(self.words, indices)
     }
 
     /// The entries under `part`, by their index in the table.

@@ -32,9 +32,11 @@
 
 use crate::leaf_view::{EntryView, LeafView};
 use crate::locked_table::LockedTable;
+use crate::occupied::{OccupiedParts, PresentEntries};
 use crate::own_tables::OwnTables;
 use crate::page_table::PageTable;
 use crate::share::Membership;
+use core::ops::Range;
 use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::{Entry, Isa, Pte, PteSlot, SoftKind};
 use pagewright_plant::plant;
@@ -217,6 +219,13 @@ impl<'h, P: Platform> Tables<'h, P> {
             }
         }
         entry(table, Level::PTE)
+    }
+
+    /// The entries of a table that are not empty, each read without its lock when it is reached.
+    #[inline]
+    pub(crate) fn present_in(&self, table: Pfn, indices: Range<usize>) -> PresentEntries<'h, P> {
+        let fx = self.tlb.fx();
+        PresentEntries::new(fx, table, OccupiedParts::new(fx.table_words(table), indices))
     }
 
     /// Descends to the table of `level` for `va`, without locks.

@@ -117,7 +117,7 @@ impl PlainBits {
 struct Weakened {
     exclusive: EntrySet,
     writable: EntrySet,
-    /// From the first entry that is not empty to the last.
+    /// The entries that may not be empty.
     present: Range<usize>,
 }
 
@@ -203,36 +203,40 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     }
 
     /// Takes the right to store and the exclusive bit from every leaf of `part`.
+    #[inline(never)]
     fn weaken(&self, part: PageRange) -> Weakened {
         let mut weakened = Weakened::default();
         let mut plain = PlainBits::default();
-        let mut indices = self.indices(part);
-        // Only this CPU changes the table, but for what a walker notes.
-        while !indices.is_empty() && self.load(indices.start).is_empty() {
-            indices.start += 1;
+        let mut present = self.indices(part);
+        // Only this CPU changes the table, but for what a walker notes. With words, empty entries
+        // are skipped below.
+        while self.words.is_none() && !present.is_empty() && self.load(present.start).is_empty() {
+            present.start += 1;
         }
-        while !indices.is_empty() && self.load(indices.end - 1).is_empty() {
-            indices.end -= 1;
+        while self.words.is_none() && !present.is_empty() && self.load(present.end - 1).is_empty() {
+            present.end -= 1;
         }
-        weakened.present = indices.clone();
-        for index in indices {
-            let mut old = self.load(index);
-            while plain.are_of::<P::Isa>(self.level(), old) {
-                let shared = P::Isa::shared(old);
-                if shared == old {
-                    break;
-                }
-                match self.compare_exchange(index, old, shared) {
-                    Ok(()) => {
-                        if plain.exclusive {
-                            weakened.exclusive.insert(index);
-                        }
-                        if plain.writable {
-                            weakened.writable.insert(index);
-                        }
+        weakened.present = present.clone();
+        for occupied in self.occupied(present) {
+            for index in occupied {
+                let mut old = self.load(index);
+                while plain.are_of::<P::Isa>(self.level(), old) {
+                    let shared = P::Isa::shared(old);
+                    if shared == old {
                         break;
                     }
-                    Err(now) => old = now,
+                    match self.compare_exchange(index, old, shared) {
+                        Ok(()) => {
+                            if plain.exclusive {
+                                weakened.exclusive.insert(index);
+                            }
+                            if plain.writable {
+                                weakened.writable.insert(index);
+                            }
+                            break;
+                        }
+                        Err(now) => old = now,
+                    }
                 }
             }
         }
@@ -273,22 +277,24 @@ impl<'h, P: Platform> LockedTable<'h, P> {
             return entries.start;
         }
         let frames = self.tables.tlb.frames();
-        for index in entries {
-            let pte = self.load(index);
-            if !plain.are_of::<P::Isa>(Level::PTE, pte) {
-                if pte.is_empty() {
-                    continue;
+        for occupied in self.occupied(entries) {
+            for index in occupied {
+                let pte = self.load(index);
+                if !plain.are_of::<P::Isa>(Level::PTE, pte) {
+                    if pte.is_empty() {
+                        continue;
+                    }
+                    return index;
                 }
-                return index;
+                let Some((kind, first)) = frames.get_and_map_small(P::Isa::frame(pte)) else { return index };
+                debug_assert!(to.is_empty(to.address(index)), "INV-TABLE-EMPTY: a copy over entry {index}");
+                // A child's mapping is not locked memory (`mlock(2)`).
+                child.change.add(kind, 1, u32::from(first));
+                child.change.live += 1;
+                // Whatever the walker noted in the parent's entry is noted in the copy. A child has
+                // not accessed the page; a space that breaks a table may have.
+                to.store(index, if keeps_age { pte } else { P::Isa::old(pte) });
             }
-            let Some((kind, first)) = frames.get_and_map_small(P::Isa::frame(pte)) else { return index };
-            debug_assert!(to.is_empty(to.address(index)), "INV-TABLE-EMPTY: a copy over entry {index}");
-            // A child's mapping is not locked memory (`mlock(2)`).
-            child.change.add(kind, 1, u32::from(first));
-            child.change.live += 1;
-            // Whatever the walker noted in the parent's entry is noted in the copy. A child has not
-            // accessed the page; a space that breaks a table may have.
-            to.store(index, if keeps_age { pte } else { P::Isa::old(pte) });
         }
         end
     }

@@ -2,7 +2,8 @@
 //!
 //! One pass over the entries of a table. The page of a private mapping, which most entries map, has
 //! one reference and one mapping: one exchange gives up both, and its entry is cleared by a plain
-//! store, since the bits that a walker might set meanwhile say nothing that outlives the page.
+//! store, since the bits that a walker might set meanwhile say nothing that outlives the page. A
+//! page of a file that a walker cannot mark as dirty is cleared by a plain store, too.
 
 use super::{EntryRun, Mlocked};
 use crate::leaf_view::LeafView;
@@ -37,6 +38,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     ///
     /// # Panics
     /// In debug builds when `gather` belongs to another space.
+    #[inline(never)]
     pub fn unmap_run(
         &self,
         part: PageRange,
@@ -52,20 +54,22 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         let level = self.level();
         let mut run = self.run(mlocked);
         let mut debts = gather.run(level);
-        for index in self.indices(part) {
-            let pte = self.load(index);
-            if pte.is_empty() {
-                continue;
-            }
-            match P::Isa::decode(level, pte) {
-                Entry::Leaf(leaf) if hooks.takes(self.address(index), LeafView::new(leaf, level, false)) => {
-                    run.clear(index, (pte, leaf), hooks, &mut debts);
+        for occupied in self.occupied(self.indices(part)) {
+            for index in occupied {
+                let pte = self.load(index);
+                if pte.is_empty() {
+                    continue;
                 }
-                Entry::Soft(soft) if hooks.takes_soft(soft) => {
-                    run.unmap_soft(self.address(index));
-                    hooks.unmapped_soft(soft);
+                match P::Isa::decode(level, pte) {
+                    Entry::Leaf(leaf) if hooks.takes(self.address(index), LeafView::new(leaf, level, false)) => {
+                        run.clear(index, (pte, leaf), hooks, &mut debts);
+                    }
+                    Entry::Soft(soft) if hooks.takes_soft(soft) => {
+                        run.unmap_soft(self.address(index));
+                        hooks.unmapped_soft(soft);
+                    }
+                    Entry::Leaf(_) | Entry::Soft(_) | Entry::Empty | Entry::Table(_) => {}
                 }
-                Entry::Leaf(_) | Entry::Soft(_) | Entry::Empty | Entry::Table(_) => {}
             }
         }
     }
@@ -92,7 +96,7 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
         let mapped = if special { None } else { Some(frames.folio(leaf.pfn)) };
         let kind = mapped.map(Folio::rss_kind);
         // INV-TABLE-TOUCHED: only of a page of a file or of shared memory is the dirty bit needed.
-        let bits_count = matches!(kind, Some(RssKind::File | RssKind::Shmem)) && leaf.may_be_touched();
+        let bits_count = matches!(kind, Some(RssKind::File | RssKind::Shmem)) && leaf.may_be_dirtied();
         let leaf = if plant!(DirtyBitLost; false, bits_count) {
             table.swap_leaf(va, Pte::EMPTY).1
         } else {
@@ -108,13 +112,21 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
         // so its reference has left the entry.
         let reference = unsafe { folio.ref_from_raw() };
         plant!(MapcountLost => return self.clear_counted(leaf, reference, hooks, debts));
-        if kind != RssKind::Anon || self.mlocked.0 || folio.is_large() {
+        if self.mlocked.0 || folio.is_large() {
             return self.clear_counted(leaf, reference, hooks, debts);
         }
         self.use_counts(folio);
-        let reference = match debts.detach_last_entry(reference) {
-            Ok(()) => return self.change.add(kind, -1, 1),
-            Err(reference) => reference,
+        let reference = if kind == RssKind::Anon {
+            match debts.detach_last_entry(reference) {
+                Ok(()) => return self.change.add(kind, -1, 1),
+                Err(reference) => reference,
+            }
+        } else {
+            // The cache has a reference, too, unless the page was removed from its file.
+            if leaf.flags.contains(LeafFlags::DIRTY) {
+                folio.set_flags(FolioFlags::DIRTY);
+            }
+            reference
         };
         self.change.add(kind, -1, u32::from(folio.unmap_small()));
         hooks.unmapped(folio);

@@ -21,7 +21,7 @@ use crate::mmap_lock::MmapWrite;
 use crate::reserve::TableReserve;
 use crate::tables::Tables;
 use core::sync::atomic::{Ordering, fence};
-use pagewright_arch::{Entry, Isa, LeafFlags, Pte, PteSlot, TableEntry};
+use pagewright_arch::{Entry, Isa, LeafFlags, Pte, TableEntry};
 use pagewright_plant::plant;
 use pagewright_sync::{AllocError, Backend, Platform};
 use pagewright_tlb::frames::{EntryCounts, NoFrames, TableMarks};
@@ -120,10 +120,9 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
     fn share_below(&mut self, (from, to): (Pfn, Pfn), level: Level, base: VirtAddr) -> Result<bool, NoFrames> {
         self.keep(from, level);
         let mut marked = false;
-        for index in 0..user_entries::<P>(level) {
+        // Fork holds the space for writing, so its own tables do not change.
+        for (index, pte) in self.parent.present_in(from, 0..user_entries::<P>(level)) {
             let va = base.add(index as u64 * level.span());
-            // Fork holds the space for writing, so its own tables do not change.
-            let pte = self.parent.tlb.fx().load(PteSlot { table: from, index: index as u16 });
             let pointer = match P::Isa::decode(level, pte) {
                 Entry::Table(pointer) => pointer,
                 Entry::Empty => continue,

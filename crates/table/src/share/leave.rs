@@ -196,8 +196,8 @@ impl<P: Platform> Tables<'_, P> {
             *sum += counts;
         }
         if level > Level::PTE {
-            for index in 0..Level::ENTRIES {
-                if let Entry::Table(child) = P::Isa::decode(level, table.load(index)) {
+            for (index, pte) in table.live_entries() {
+                if let Entry::Table(child) = P::Isa::decode(level, pte) {
                     let va = table.address(index);
                     self.add_reach(&LockedTable::new(*self, child.pfn, below(level), va), reach);
                 }

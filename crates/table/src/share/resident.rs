@@ -199,8 +199,8 @@ impl<P: Platform> Tables<'_, P> {
         self.tree.rss().add(table.noted_edits());
         table.page().set_shared_edits(EntryCounts::default());
         if level > Level::PTE {
-            for index in 0..Level::ENTRIES {
-                let Some(child) = P::Isa::own_table(table.load(index)) else { continue };
+            for (index, pte) in table.live_entries() {
+                let Some(child) = P::Isa::own_table(pte) else { continue };
                 let va = table.address(index);
                 // Below that level, all of a table is in one region.
                 if level != Level::PUD || regions.contains(Region::of(va)) {
