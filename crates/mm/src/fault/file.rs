@@ -4,12 +4,13 @@ use super::{Fault, FaultKind, FaultProgress};
 use crate::error::{FaultError, MmError};
 use crate::file::FileObject;
 use crate::settings::MmSetting;
+use core::ops::Range;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::{FillRun, OwnedLeaf, TableReserve};
 use pagewright_tlb::frames::{FolioFlags, FolioRef};
-use pagewright_types::{Access, Counter, Level, Order, PageRange, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, Level, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 impl<P: Platform> Fault<'_, P> {
     fn file(&self) -> &FileObject<P> {
@@ -128,32 +129,42 @@ impl<P: Platform> Fault<'_, P> {
     ///
     /// Pages that cannot be read are left out.
     fn read_around(&self, around: PageRange) {
-        for va in around.iter().filter(|va| *va != self.va) {
-            let index = self.vma.pgoff() + (va.page_index() - self.start);
-            if !self.file().is_resident(index) {
-                continue;
-            }
-            match self.file().find_or_read(self.mm, index, None) {
-                Ok(found) => self.mm.put_folio(found.folio),
-                Err(_) => return,
+        let file = self.file();
+        let mut window = self.file_indices(around);
+        while let Some(index) = file.first_missing(window.clone()) {
+            window.start = index + 1;
+            if file.is_resident(index) {
+                match file.find_or_read(self.mm, index, None) {
+                    Ok(found) => self.mm.put_folio(found.folio),
+                    Err(_) => return,
+                }
             }
         }
     }
 
+    /// The pages of the file under `range` of the mapping.
+    fn file_indices(&self, range: PageRange) -> Range<u64> {
+        let first = self.vma.pgoff() + (range.start().page_index() - self.start);
+        first..first + range.pages()
+    }
+
     /// Maps the cached pages of the window, not accessed yet (`filemap_map_pages`).
     fn map_around(&self, run: &mut FillRun<'_, '_, P>, around: PageRange) {
+        let file = self.file();
+        let mut window = self.file_indices(around);
+        let first = window.start;
+        let address = |index: u64| around.start().add((index - first) * PAGE_SIZE);
+        window.end = plant!(FaultAroundPastEnd; window.end, window.end.min(file.pages()));
         let mut mapped = 0;
-        for va in around.iter().filter(|va| *va != self.va) {
-            let index = self.vma.pgoff() + (va.page_index() - self.start);
-            if plant!(FaultAroundPastEnd; true, index < self.file().pages())
-                && run.is_empty(va)
-                && let Some(folio) = self.file().lookup(self.mm, index)
-            {
+        while !window.is_empty() {
+            let cached = file.lookup_range(self.mm, window.clone(), |index| run.is_empty(address(index)));
+            window.start = if cached.is_full() { cached[cached.len() - 1].0 + 1 } else { window.end };
+            for (index, folio) in cached {
                 if self.exceeds_ref_limit(&folio) {
                     self.mm.put_folio(folio);
                     continue;
                 }
-                self.map_cached(run, va, folio, false);
+                self.map_cached(run, address(index), folio, false);
                 mapped += 1;
             }
         }

@@ -14,6 +14,8 @@ use crate::fault::ClearedPageSource;
 use crate::mm::Mm;
 use crate::reclaim::Shadow;
 use crate::swap::{SwapInFolio, SwapOwner};
+use arrayvec::ArrayVec;
+use core::ops::Range;
 use pagewright_btree::TreeItem;
 use pagewright_sync::{Backend, Platform};
 use pagewright_tlb::frames::{ClearExtent, Folio, FolioFlags, FolioOwner, FolioRef, StoredFolioRef};
@@ -87,10 +89,40 @@ pub(crate) struct CachedPage {
 }
 
 impl<P: Platform> FileObject<P> {
-    /// Page `index` with a reference, if it is in memory; never swaps in or reads.
-    pub(crate) fn lookup(&self, mm: &Mm<P>, index: u64) -> Option<FolioRef> {
+    /// The first pages in `wanted` that are in memory and that `takes`, each with a reference.
+    ///
+    /// Never swaps in or reads. There are more only if the result is full. `takes` runs with the
+    /// cache locked.
+    pub(crate) fn lookup_range(
+        &self,
+        mm: &Mm<P>,
+        wanted: Range<u64>,
+        takes: impl Fn(u64) -> bool,
+    ) -> ArrayVec<(u64, FolioRef), 16> {
         let pages = self.pages.lock();
-        pages.get(index).and_then(|cached| cached.page()).map(|pfn| mm.frames().folio(pfn).get())
+        let mut taken = ArrayVec::new();
+        for (index, cached) in pages.iter_from(wanted.start) {
+            if index >= wanted.end || taken.is_full() {
+                break;
+            }
+            if let Some(pfn) = cached.page().filter(|_| takes(index)) {
+                taken.push((index, mm.frames().folio(pfn).get()));
+            }
+        }
+        taken
+    }
+
+    /// The first index in `wanted` whose page is not in memory.
+    pub(crate) fn first_missing(&self, wanted: Range<u64>) -> Option<u64> {
+        let pages = self.pages.lock();
+        let mut next = wanted.start;
+        for (index, cached) in pages.iter_from(next) {
+            if next == wanted.end || index != next || cached.page().is_none() {
+                break;
+            }
+            next += 1;
+        }
+        (next < wanted.end).then_some(next)
     }
 
     /// Calls `visit` with the first frame of each cached folio, with the cache locked.
@@ -122,14 +154,8 @@ impl<P: Platform> FileObject<P> {
     /// `select` runs with the cache locked.
     fn next_matching<T>(&self, at: u64, end: u64, select: impl Fn(&CacheEntry) -> Option<T>) -> Option<(u64, T)> {
         let pages = self.pages.lock();
-        let mut next = pages.ceiling(at);
-        while let Some((index, cached)) = next.filter(|(index, _)| *index < end) {
-            if let Some(found) = select(cached) {
-                return Some((index, found));
-            }
-            next = pages.ceiling(index + 1);
-        }
-        None
+        let mut cached = pages.iter_from(at).take_while(|(index, _)| *index < end);
+        cached.find_map(|(index, cached)| Some((index, select(cached)?)))
     }
 
     /// Whether page `index` exists and can be mapped without waiting for a device.
