@@ -142,8 +142,8 @@ settings! {
         SettingValues::Word(&["never", "auto", "always"]),
         "Whether frames are cleared by stores that bypass the cache; auto: where that is known or likely to be faster.";
     CowPageTables = "cow_page_tables", "nowhere: Linux never merged the series", 2,
-        SettingValues::Word(&["never", "prctl", "always"]),
-        "Whether fork shares page tables and copies a table when an entry of it changes; prctl: for programs that ask by prctl(PR_SET_COW_PTE).";
+        SettingValues::Word(&["never", "prctl", "always", "auto"]),
+        "Whether fork shares page tables and copies a table when an entry of it changes; prctl: for programs that ask by prctl(PR_SET_COW_PTE); auto: unless a space is so small that copying costs less, the default of the bare-metal kernel.";
     FaultAroundBytes = "fault_around_bytes", "/sys/kernel/debug/fault_around_bytes", 65536,
         SettingValues::PowerOfTwo { min: PAGE_SIZE, max: 2 << 20 },
         "Bytes around a read fault on a file; cached pages within them are mapped with the page that faulted. The page size turns fault-around off.";
@@ -282,10 +282,10 @@ mod tests {
         }
         let shares = MmSetting::CowPageTables;
         assert_eq!(
-            ["never", "prctl", "always", "2", ""].map(|word| shares.parse(word)),
-            [Some(0), Some(1), Some(2), None, None]
+            ["never", "prctl", "always", "auto", "2", ""].map(|word| shares.parse(word)),
+            [Some(0), Some(1), Some(2), Some(3), None, None]
         );
-        assert_eq!(shares.values().to_string(), "never, prctl or always");
+        assert_eq!(shares.values().to_string(), "never, prctl, always or auto");
         assert_eq!(MmSetting::Swappiness.parse("201"), None);
     }
 

@@ -11,6 +11,9 @@ use pagewright_mm::{MmSetting, MmSettings};
 #[cfg(feature = "planted")]
 use pagewright_types::CpuId;
 
+/// Values that are not the library's defaults, since most processes here are small.
+const DEFAULTS: [(MmSetting, u64); 1] = [(MmSetting::CowPageTables, 3)];
+
 /// The options of the command line.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
@@ -76,13 +79,13 @@ impl Options {
         self.set.push(known);
     }
 
-    /// The settings of the memory manager.
+    /// The settings of the memory manager: those of the command line over the kernel's own.
     ///
     /// # Panics
     /// When a value is refused.
     pub(crate) fn settings(&self) -> MmSettings {
         let settings = MmSettings::default();
-        for (setting, value) in &self.set {
+        for (setting, value) in DEFAULTS.iter().chain(&self.set) {
             if let Err(error) = settings.set(*setting, *value) {
                 panic!("command line: {error}");
             }

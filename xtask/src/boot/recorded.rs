@@ -106,13 +106,13 @@ impl Recorded {
         // A capture does not say which of two sharers was the last, on which the copies of shared
         // tables depend.
         let exact = self.tolerance == 0;
-        let tables = exact.then_some(["--set", "cow_page_tables=never"]).into_iter().flatten();
+        let tables = ["--set", if exact { "cow_page_tables=never" } else { "cow_page_tables=always" }];
         let file = |end: &str| bench.folder.join(format!("{}-{}-{}.{end}", self.case, machine.isa, self.cpus));
         let (capture, json) = (file("pwt"), file("json"));
         let mut boot = Command::new(&bench.pagewright);
         boot.args(["boot", "--arch", machine.isa.name(), "--cpus", self.cpus, "--mem", "256M", "--limit", LIMIT]);
         boot.args(&swap)
-            .args(tables.clone())
+            .args(tables)
             .arg("--kernel")
             .arg(kernel)
             .arg("--record")

@@ -37,8 +37,8 @@ const HEAD: &str = "kernel instructions per operation";
 const SHARED_HEAD: &str = "kernel instructions in all, tables shared";
 /// The setting under which forks copy page tables, as Linux's do.
 const COPIED: &str = "--set=cow_page_tables=never";
-/// The setting under which they share them.
-const SHARED: &str = "--set=cow_page_tables=always";
+/// The default, under which all but small processes share them.
+const SHARED: &str = "--set=cow_page_tables=auto";
 /// What begins the name of a row in the table of shared page tables.
 const SHARED_ROWS: [&str; 5] = ["fork of", "fork and", "second fork", "exit of", "copy-on-write"];
 /// The words that switch off what our kernel has not, or what changes the meaning of a row.

@@ -21,11 +21,10 @@ pub(crate) use share_tables::CowPageTables;
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::{AddressMap, HeldMap, Space};
-use pagewright_arch::Isa;
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::Gather;
-use pagewright_types::{Counter, PageRange, Rights, VirtAddr};
+use pagewright_types::{Counter, Rights};
 
 impl<P: Platform> Mm<P> {
     /// Copies an address space.
@@ -82,7 +81,9 @@ impl<P: Platform> Mm<P> {
             }
         } else {
             // An earlier fork may have shared tables; what is copied below is the parent's own.
-            self.own_tables(from.tables(&self.tlb), PageRange::new(VirtAddr::ZERO, P::Isa::USER_END))?;
+            for (start, vma) in from.iter().filter(|(_, vma)| vma.is_copied_with_entries()) {
+                self.own_tables(from.tables(&self.tlb), vma.range(start))?;
+            }
         }
         let from = &*from;
         let mut outcome = Ok(());

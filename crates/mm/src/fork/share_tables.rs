@@ -3,6 +3,10 @@
 //! The setting `cow_page_tables` and `prctl(PR_SET_COW_PTE)` decide whether it shares any. A table
 //! is shared if every mapping under it may be: the child gets the mapping, with its contents, and
 //! unlocked. The rest is copied.
+//!
+//! With `auto`, a fork of a small space copies everything. Both processes store to their stacks and
+//! data at once, so nearly all of its few tables would be broken, with entries of the program's
+//! text that a copy leaves out.
 
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -11,8 +15,16 @@ use crate::space::{AddressMap, HeldMap, Space};
 use pagewright_sync::Platform;
 use pagewright_table::{Shareable, TableBytes, TableReserve};
 use pagewright_tlb::Gather;
-use pagewright_tlb::frames::NoFrames;
-use pagewright_types::{PageRange, Rights};
+use pagewright_tlb::frames::{NoFrames, RssKind};
+use pagewright_types::{PAGE_SIZE, PageRange, Rights};
+
+/// Pages of its own, and swap entries, from which on a space is not small.
+///
+/// Copying an entry and clearing it at exit takes about 200 instructions on the bare-metal kernel;
+/// breaking the tables of a stack and of data, in parent and child, about 40 000.
+const SMALL_ENTRIES: u64 = 128;
+/// Tables below the root from which on a space is not small; a copy allocates one for each.
+const SMALL_TABLES: u64 = 16;
 
 /// Whether a program has asked for shared page tables (`MMF_COW_PTE_READY`, `MMF_COW_PTE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +70,8 @@ impl<P: Platform> Mm<P> {
         match self.settings.get(MmSetting::CowPageTables) {
             0 => false,
             1 => space.cow_page_tables() == CowPageTables::Yes,
-            _ => true,
+            2 => true,
+            _ => !is_small(space),
         }
     }
 
@@ -81,6 +94,12 @@ impl<P: Platform> Mm<P> {
         let map: &AddressMap<P> = from;
         Ok(from.share_tables(to, &self.tlb, &ForkShares { mm: self, parent, map, all }, gather)?)
     }
+}
+
+/// Whether copying a space costs less than sharing its tables and breaking them.
+fn is_small<P: Platform>(space: &Space<P>) -> bool {
+    let (table, rss) = (space.table(), space.rss());
+    rss.of(RssKind::Anon) + rss.swapped() < SMALL_ENTRIES && table.bytes() < SMALL_TABLES * PAGE_SIZE
 }
 
 /// What fork may share.

@@ -26,6 +26,7 @@ on_both! {
     an_unmap_of_a_shared_table_is_flushed_on_other_cpus,
     a_fork_of_a_fork_shares_what_was_broken,
     fork_shares_tables_for_those_who_asked,
+    a_fork_of_a_small_space_copies_tables_if_the_setting_is_auto,
     a_table_of_memory_that_a_child_does_not_get_is_not_shared,
     a_store_that_finds_no_memory_for_a_table_changes_nothing,
     a_break_at_the_limit_of_references_changes_nothing,
@@ -238,6 +239,34 @@ fn fork_shares_tables_for_those_who_asked<I: Isa>() {
     let all = [&process, &classic, &child, &grandchild, &copied];
     world.recount(&all);
     TestProcess::end_all_at_rest(&all);
+}
+
+/// `auto`: by the pages and the tables of the space.
+fn a_fork_of_a_small_space_copies_tables_if_the_setting_is_auto<I: Isa>() {
+    let (world, process, base) = parent::<I>(1);
+    world.set(MmSetting::CowPageTables, "auto");
+    let shared = |process: &TestProcess<I>| {
+        let before = world.count(Counter::PwTableShared);
+        process.fork().end();
+        world.count(Counter::PwTableShared) - before
+    };
+    assert_eq!((shared(&process), values(&process, base)), (0, [1, 2, 3]), "three pages in five tables");
+    (0..125).for_each(|page| process.write(CPU, at(base, page), page));
+    assert_eq!(shared(&process), 0, "127 pages");
+    process.write(CPU, at(base, 125), 7);
+    assert_eq!(shared(&process), 1, "128 pages");
+    process.unmap(at(base, 0), PAGES);
+    assert_eq!(shared(&process), 0, "no tables at all");
+    let (world, sparse) = TestProcess::<I>::judged(1);
+    world.set(MmSetting::CowPageTables, "auto");
+    let base =
+        sparse.map_at(VirtAddr::new(1 << 30), 512 * 14, Rights::RW, ANON | MapFlags::FIXED | MapFlags::NORESERVE);
+    (0..14).for_each(|table| sparse.write(CPU, at(base, 512 * table), table));
+    assert_eq!(world.count(Counter::PwTableShared), 0);
+    sparse.fork().end();
+    assert_eq!(world.count(Counter::PwTableShared), 1, "14 pages in 16 tables");
+    TestProcess::end_all_at_rest(&[&sparse]);
+    TestProcess::end_all_at_rest(&[&process]);
 }
 
 fn a_table_of_memory_that_a_child_does_not_get_is_not_shared<I: Isa>() {
