@@ -118,6 +118,40 @@ impl Buddy {
         Some((pfn, key))
     }
 
+    /// Takes up to `most` settled blocks of `order` that are neighbours, and returns their number.
+    ///
+    /// They are the blocks that [`take`](Self::take) would split off one after the other, in the
+    /// same order. What is split further is not put on a list in between. `each` gets the first
+    /// frame of a block and its [residency](Self::residency).
+    pub(crate) fn take_several(
+        &mut self,
+        memmap: &Memmap,
+        order: Order,
+        (most, cold_after): (u32, u32),
+        mut each: impl FnMut(Pfn, FrameKind, Residency),
+    ) -> u32 {
+        let mut larger = order.raw()..=Order::PUD.raw();
+        let Some(larger) = larger.find(|larger| self.settled[usize::from(*larger)].len() > 0) else { return 0 };
+        let splits = (larger - order.raw()).min(most.ilog2() as u8);
+        let whole = Order::new(order.raw() + splits);
+        let Some((first, key)) = self.take(memmap, whole, FreeKind::Settled) else { return 0 };
+        let kind = FrameKind::block(FrameState::Free, order, self.zone);
+        // Of the block of each size that is being split, from the smallest on.
+        let mut stamps = [memmap.at(first).stamp(); Order::COUNT + 1];
+        for index in 0..1_u32 << splits {
+            let pfn = first.add(index << order.raw());
+            if index > 0 {
+                let size = index.trailing_zeros() as u8;
+                let half = Order::new(order.raw() + size);
+                let stamp = self.younger(memmap, pfn, half, stamps[usize::from(size) + 1]);
+                stamps[..=usize::from(size)].fill(stamp);
+            }
+            memmap.at(pfn).set_debt(key);
+            each(pfn, kind, self.residency_of(memmap, pfn, order, (stamps[0], cold_after)));
+        }
+        1 << splits
+    }
+
     /// Frees a block and coalesces it with its buddies of the same kind.
     ///
     /// Returns whether the block is parked.
@@ -158,7 +192,11 @@ impl Buddy {
     /// They are cold if at least `cold_after` frames were freed after the block was.
     pub(crate) fn residency(&self, memmap: &Memmap, pfn: Pfn, cold_after: u32) -> Residency {
         let record = memmap.at(pfn);
-        let stamp = self.younger(memmap, pfn, record.kind().order(), record.stamp());
+        self.residency_of(memmap, pfn, record.kind().order(), (record.stamp(), cold_after))
+    }
+
+    fn residency_of(&self, memmap: &Memmap, pfn: Pfn, order: Order, (stamp, cold_after): (u32, u32)) -> Residency {
+        let stamp = self.younger(memmap, pfn, order, stamp);
         let age = self.clock.wrapping_sub(stamp);
         if age >= cold_after { Residency::Cold } else { Residency::Unknown }
     }
@@ -210,6 +248,71 @@ impl Buddy {
         match FreeKind::of(key) {
             FreeKind::Settled => self.settled[order.index()].push_front(memmap, pfn),
             FreeKind::Parked => self.parked[order.index()].push_back(memmap, pfn),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    const FRAMES: u32 = 256;
+
+    /// Free blocks of several sizes and ages, the same for the same `seed`.
+    fn some_free(seed: u32) -> (Memmap, Buddy) {
+        let memmap = Memmap::try_new(FrameRange::new(Pfn::new(0), Pfn::new(FRAMES))).expect("memory");
+        let mut buddy = Buddy::new(ZoneId::new(0));
+        buddy.add_range(&memmap, FrameRange::new(Pfn::new(0), Pfn::new(FRAMES)));
+        let taken = core::iter::from_fn(|| buddy.take(&memmap, Order::ZERO, FreeKind::Settled));
+        let (mut random, mut left) = (seed, taken.collect::<Vec<_>>());
+        for (pfn, _) in &left {
+            memmap.transition(*pfn, FrameState::Free, FrameState::Allocated);
+        }
+        for _ in 0..200 {
+            random = random.wrapping_mul(1_103_515_245).wrapping_add(12_345);
+            let (pfn, _) = left.swap_remove((random >> 16) as usize % left.len());
+            buddy.put(&memmap, pfn, Order::ZERO, DebtKey::NONE);
+        }
+        (memmap, buddy)
+    }
+
+    /// The blocks of each order, and their stamps.
+    fn lists(memmap: &Memmap, buddy: &Buddy) -> Vec<(u8, Pfn, u32)> {
+        let mut found = Vec::new();
+        for order in 0..=Order::PUD.raw() {
+            let list = &buddy.settled[usize::from(order)];
+            let mut next = list.first();
+            while let Some(pfn) = next {
+                found.push((order, pfn, memmap.at(pfn).stamp()));
+                next = list.after(memmap, pfn);
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn several_blocks_are_those_that_are_taken_one_by_one() {
+        for (seed, order, most, cold_after) in
+            (0..40).flat_map(|seed| [(seed, 0, 63, 20), (seed, 0, 1, 60), (seed, 1, 31, 90), (seed, 3, 7, 150)])
+        {
+            let order = Order::new(order);
+            let ((map, mut one), (memmap, mut several)) = (some_free(seed), some_free(seed));
+            let (mut by_one, mut at_once) = (Vec::new(), Vec::new());
+            while (by_one.len() as u32) < most
+                && let Some((pfn, key)) = one.take(&map, order, FreeKind::Settled)
+            {
+                by_one.push((pfn, key, map.at(pfn).kind(), one.residency(&map, pfn, cold_after)));
+            }
+            while (at_once.len() as u32) < most {
+                let left = (most - at_once.len() as u32, cold_after);
+                let take = |pfn, kind, residency| at_once.push((pfn, memmap.at(pfn).debt(), kind, residency));
+                if several.take_several(&memmap, order, left, take) == 0 {
+                    break;
+                }
+            }
+            assert_eq!(at_once, by_one, "seed {seed}, {most} of {order}");
+            assert_eq!(lists(&memmap, &several), lists(&map, &one), "seed {seed}, {most} of {order}");
         }
     }
 }

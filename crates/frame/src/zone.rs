@@ -240,11 +240,17 @@ impl<L: Backend> Zone<L> {
         let mut buddy = self.buddy.lock();
         let mut moved = 0;
         while moved < self.limits.batch(request.order) && !self.spares_settled(request, moved << request.order.raw()) {
-            let Some((pfn, _)) = buddy.take(memmap, request.order, FreeKind::Settled) else { break };
-            L::line(LineRef::Record(pfn), "free block", LineUse::Store);
-            let residency = buddy.residency(memmap, pfn, request.cold_after);
-            pcp.put(memmap, pfn, memmap.at(pfn).kind(), residency, self.limits);
-            moved += 1;
+            // What is spared is judged block by block.
+            let most = if self.parked() == 0 { self.limits.batch(request.order) - moved } else { 1 };
+            let taken =
+                buddy.take_several(memmap, request.order, (most, request.cold_after), |pfn, kind, residency| {
+                    L::line(LineRef::Record(pfn), "free block", LineUse::Store);
+                    pcp.put(memmap, pfn, kind, residency, self.limits);
+                });
+            if taken == 0 {
+                break;
+            }
+            moved += taken;
         }
         self.sub_free(moved << request.order.raw());
     }
