@@ -132,6 +132,8 @@ impl UserContext {
     ///
     /// # Panics
     /// On a trap that user mode cannot cause, such as an SError.
+    // Each trap passes here, and the only caller is the loop of a CPU.
+    #[inline(always)]
     pub fn run(&mut self) -> Trap {
         loop {
             let r = &mut self.registers;

@@ -178,6 +178,8 @@ impl UserContext {
     /// Runs user mode until the next trap.
     ///
     /// This CPU must run the thread's space and have called [`UserContext::load`].
+    // Each trap passes here, and the only caller is the loop of a CPU.
+    #[inline(always)]
     pub fn run(&mut self) -> Trap {
         loop {
             let r = &mut self.registers;
