@@ -1,4 +1,4 @@
-/* What the names and attributes of files do, and who holds locks on them. Prints a line for each group. */
+/* What the names and attributes of files do, what is mounted, and who holds locks. Prints a line for each group. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -330,11 +332,201 @@ static void locks(void)
     unlink("/locked");
 }
 
-int main(void)
+/* The line of /proc/mounts, without what depends on the configuration of Linux. */
+static void show_mount(const char *path)
 {
+    char line[256], wanted[64];
+    FILE *mounts = fopen("/proc/mounts", "r");
+    snprintf(wanted, sizeof wanted, " %s ", path);
+    while (fgets(line, sizeof line, mounts))
+        if (strstr(line, wanted)) {
+            char *end = strstr(line, " 0 0\n"), *inodes = strstr(line, ",inode");
+            *(inodes ? inodes : end) = 0;
+            printf(" [%s]", line);
+        }
+    fclose(mounts);
+}
+
+static int on_root(const char *path)
+{
+    struct stat root, file;
+    stat("/", &root);
+    return stat(path, &file) ? -errno : file.st_dev == root.st_dev;
+}
+
+/* The status of a copy of this program, which is its effective user. */
+static int runs(const char *path)
+{
+    int status;
+    fflush(stdout);
+    if (fork() == 0) {
+        execl(path, path, "user", (char *)0);
+        _exit(errno);
+    }
+    wait(&status);
+    return WEXITSTATUS(status);
+}
+
+static void copy_program(const char *path)
+{
+    static char bytes[1 << 16];
+    int from = open("/proc/self/exe", O_RDONLY), to = open(path, O_WRONLY | O_CREAT, 0755);
+    for (long count; (count = read(from, bytes, sizeof bytes)) > 0;)
+        write(to, bytes, count);
+    close(from);
+    close(to);
+    chown(path, 7, 0);
+    chmod(path, 04755);
+}
+
+static void mounts(void)
+{
+    static char bytes[100000];
+    struct stat stat_of;
+    struct statfs of;
+    mkdir("/m", 0700);
+    make("/m/covered", "c");
+    printf("mount: %ld", told(mount("a name", "/m", "tmpfs", MS_NOSUID | MS_NODEV | MS_SILENT, "size=63k,mode=750,uid=3")));
+    show_mount("/m");
+    stat("/m", &stat_of);
+    statfs("/m", &of);
+    printf(" %o %d %d", stat_of.st_mode, stat_of.st_uid, (int)stat_of.st_nlink);
+    printf(" %ld", (long)of.f_blocks);
+    printf(" %ld", (long)of.f_bfree);
+    printf(" %c", first("/m/covered"));
+    printf(" %d", on_root("/m"));
+    printf(" %d", on_root("/proc"));
+    int fd = open("/m/f", O_RDWR | O_CREAT, 0600);
+    printf(" %ld", told(write(fd, bytes, sizeof bytes)));
+    printf(" %ld", told(write(fd, bytes, 1)));
+    printf(" %ld", told(rename("/m/f", "/f")));
+    printf(" %ld", told(link("/m/f", "/f")));
+    printf(" %ld", told(rename("/m", "/n")));
+    printf(" %ld", told(rmdir("/m")));
+    printf(" %ld", told(umount("/m")));
+    char *mapped = mmap(0, 4096, PROT_READ, MAP_SHARED, fd, 0);
+    close(fd);
+    printf(" mapped %ld", told(umount("/m")));
+    munmap(mapped, 4096);
+    chdir("/m");
+    printf(" here %ld", told(umount("/m")));
+    chdir("/");
+    mkdir("/m/n", 0700);
+    printf(" above %ld", told(mount(0, "/m/n", "tmpfs", 0, 0)));
+    printf(" %ld", told(umount("/m")));
+    show_mount("/m/n");
+    printf(" %ld", told(umount("/m/n")));
+    printf(" %ld", told(umount("/m")));
+    printf(" %c\n", first("/m/covered"));
+
+    printf("stacked: %ld", told(mount("one", "/m", "tmpfs", 0, "")));
+    make("/m/a", "1");
+    printf(" %ld", told(mount("two", "/m", "tmpfs", 0, 0)));
+    printf(" %c", first("/m/a"));
+    make("/m/a", "2");
+    printf(" %c", first("/m/a"));
+    printf(" %ld", told(umount("/m")));
+    printf(" %c", first("/m/a"));
+    fd = open("/m/a", O_RDONLY);
+    printf(" %ld", told(umount2("/m", MNT_DETACH)));
+    printf(" %c", first("/m/a"));
+    printf(" %ld", told(read(fd, bytes, 1)));
+    printf(" %c", bytes[0]);
+    printf(" %ld", told(umount("/m")));
+    close(fd);
+    mkdir("/p", 0700);
+    mkdir("/p/q", 0700);
+    mount("moved", "/p/q", "tmpfs", 0, 0);
+    make("/p/q/x", "x");
+    printf(" %ld", told(rename("/p", "/r")));
+    printf(" %c", first("/r/q/x"));
+    show_mount("/r/q");
+    printf(" %ld", told(umount("/p/q")));
+    printf(" %ld", told(rmdir("/r/q")));
+    printf(" %ld\n", told(umount2("/r/q", MNT_FORCE)));
+    rmdir("/r/q");
+    rmdir("/r");
+
+    copy_program("/m/program");
+    printf("flags: %d", runs("/m/program"));
+    mount("x", "/m", "tmpfs", MS_NOSUID | MS_NOEXEC, 0);
+    copy_program("/m/program");
+    fd = open("/m/program", O_RDONLY);
+    printf(" %d", runs("/m/program"));
+    printf(" %ld", told(access("/m/program", X_OK)));
+    printf(" %d", mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) == MAP_FAILED ? errno : 0);
+    mapped = mmap(0, 4096, PROT_READ, MAP_PRIVATE, fd, 0);
+    printf(" %ld", told(mprotect(mapped, 4096, PROT_READ | PROT_EXEC)));
+    munmap(mapped, 4096);
+    close(fd);
+    umount("/m");
+    mount("x", "/m", "tmpfs", MS_NOSUID, 0);
+    copy_program("/m/program");
+    printf(" %d", runs("/m/program"));
+    printf(" %ld", told(umount("/m")));
+    unlink("/m/program");
+    printf(" proc %ld", told(mount("it", "/m", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, 0)));
+    show_mount("/m");
+    statfs("/m", &of);
+    printf(" %lx", (long)of.f_type);
+    printf(" %c", first("/m/self/comm"));
+    printf("%c", first("/m/self/task/../comm"));
+    printf(" %ld", told(mkdir("/m/x", 0700)));
+    printf(" %d", open("/m/x", O_WRONLY | O_CREAT, 0600) == -1 ? errno : 0);
+    printf(" %ld", told(rmdir("/m")));
+    printf(" %ld", told(umount("/m")));
+    printf(" sys %ld", told(mount("it", "/m", "sysfs", 0, 0)));
+    printf(" %ld", told(access("/m/devices/system/cpu", F_OK)));
+    printf(" %d", first("/m/devices/system/cpu/online"));
+    printf(" %ld", told(mkdir("/m/x", 0700)));
+    printf(" %d", open("/m/x", O_WRONLY | O_CREAT, 0600) == -1 ? errno : 0);
+    printf(" %ld", told(umount("/m")));
+    printf(" %c\n", first("/m/covered"));
+
+    printf("no mount: %ld", told(mount("x", "/none", "tmpfs", 0, 0)));
+    printf(" %ld", told(mount("x", "/m/covered", "tmpfs", 0, 0)));
+    printf(" %ld", told(mount("x", "/m", "nothing", 0, 0)));
+    printf(" %ld", told(mount("x", "/m", 0, 0, 0)));
+    printf(" %ld", told(mount("x", "/m", "tmpfs", 0, "size=x")));
+    printf(" %ld", told(mount("x", "/m", "tmpfs", 0, "nothing=1")));
+    printf(" %ld", told(mount("x", "/sys", "sysfs", 0, 0)));
+    printf(" %ld", told(mount("x", "/m", "proc", 0, "nothing=1")));
+    printf(" %ld", told(mount("x", "/m", (void *)16, 0, 0)));
+    printf(" %ld", told(mount("x", "/m", "tmpfs", 0, (void *)16)));
+    printf(" %ld", told(mount((void *)16, "/m", "tmpfs", 0, 0)));
+    printf(" %ld", told(mount("x", (void *)16, "tmpfs", 0, 0)));
+    printf(" %ld", told(umount2("/m", 64)));
+    printf(" %ld", told(umount("/m")));
+    printf(" %ld", told(umount("/none")));
+    printf(" %ld", told(umount((void *)16)));
+    mount("x", "/m", "tmpfs", 0, 0);
+    symlink("/m", "/link");
+    printf(" %ld", told(umount2("/link", UMOUNT_NOFOLLOW)));
+    printf(" %ld", told(umount("/m/none")));
+    fflush(stdout);
+    if (fork() == 0) {
+        setresuid(7, 7, 7);
+        printf(" %ld", told(mount("x", "/m", "tmpfs", 0, 0)));
+        printf(" %ld", told(umount("/m")));
+        printf(" %ld", told(mount("x", "/none", "tmpfs", 0, 0)));
+        fflush(stdout);
+        _exit(0);
+    }
+    wait(0);
+    printf(" %ld\n", told(umount("/link")));
+    unlink("/link");
+    unlink("/m/covered");
+    rmdir("/m");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        return geteuid();
     renames();
     hard_links();
     owners();
+    mounts();
     locks();
     return 0;
 }

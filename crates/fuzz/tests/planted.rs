@@ -148,6 +148,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::SocketCycleKept | Bug::EdgeReportedAgain => elsewhere("sockets.c on the kernel"),
         // INV-KERNEL-LOOK.
         Bug::StrangerMayLook => elsewhere("looks.c on the kernel"),
+        // INV-KERNEL-MOUNT.
+        Bug::MountFlagsIgnored => elsewhere("names.c on the kernel"),
         // INV-KERNEL-LOADER.
         Bug::EntryOfLoader => elsewhere("dynamic.c on the kernel"),
         // INV-KERNEL-WORDS.

@@ -104,6 +104,12 @@ pub enum MmError {
         /// The greatest rights that are possible.
         max: Rights,
     },
+    /// The file system of the file permits no execution.
+    #[error("rights {rights} are not permitted by the file's file system")]
+    NotExecutable {
+        /// The rights of the call.
+        rights: Rights,
+    },
     /// The space would have more mappings than `vm.max_map_count`.
     #[error("the space would have more than {limit} mappings")]
     TooManyMappings {
@@ -396,6 +402,7 @@ impl MmError {
             | Self::LockNotPermitted
             | Self::FileSealed { .. }
             | Self::TooManySwapDevices
+            | Self::NotExecutable { .. }
             | Self::RaiseNotPermitted { .. } => Errno::EPERM,
             Self::MapOverLockLimit { .. } | Self::NoMemoryToLock { .. } | Self::CannotSplit { .. } => Errno::EAGAIN,
             Self::OffsetOverflow { .. } => Errno::EOVERFLOW,

@@ -178,6 +178,7 @@ pagewright_types::named_table! {
         EdgeReportedAgain = "edge-reported-again", "An edge-triggered epoll reports an event again without a new one.";
         DescriptorLimitIgnored = "descriptor-limit-ignored", "A process gets more descriptors than RLIMIT_NOFILE allows.";
         StrangerMayLook = "stranger-may-look", "Every process may open the memory and the descriptors of every other one.";
+        MountFlagsIgnored = "mount-flags-ignored", "Programs run from a mount with MS_NOEXEC, and those of one with MS_NOSUID give their rights.";
         EntryOfLoader = "entry-of-loader", "The auxiliary vector gives a loader the wrong entry of the program that it loads.";
         WordIndexLost = "word-index-lost", "A futex_waitv returns 0, whichever of its words is woken.";
         MessagesSentAgain = "messages-sent-again", "A sendmmsg that has slept begins with its first message again.";

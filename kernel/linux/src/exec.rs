@@ -10,9 +10,10 @@ use crate::archive::ArchiveFile;
 use crate::credentials::{Credentials, FileAccess};
 use crate::errno::Errno;
 use crate::file::{DescriptorTable, FsContext};
-use crate::inode::{Inode, InodeKind};
+use crate::inode::{Inode, InodeKind, SET_GID, SET_UID};
 use crate::limits::ProcessLimits;
 use crate::memory::{FileObject, SpaceHandle, mm};
+use crate::mount;
 use crate::options::Options;
 use crate::process::Process;
 use crate::ramfs;
@@ -28,7 +29,7 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use linux_raw_sys::auxvec;
+use linux_raw_sys::{auxvec, general as linux};
 use pagewright_arch::Isa;
 use pagewright_hal::{Machine, UserContext};
 use pagewright_mm::space::{FileMapping, Resource};
@@ -76,6 +77,17 @@ pub(crate) fn check(request: &ExecRequest, caller: &Credentials) -> Result<(), E
     ElfProgram::open(node, caller).map(drop)
 }
 
+/// Checks that an inode is a file that the caller may execute (`do_open_execat`).
+///
+/// # Errors
+/// `EACCES`.
+pub(crate) fn check_program(node: &Inode, caller: &Credentials) -> Result<(), Errno> {
+    if !node.is_file() || mount::has_flag(&node.path(), linux::MS_NOEXEC) {
+        return Err(Errno::EACCES);
+    }
+    caller.access(&node.attributes(), FileAccess::EXECUTE)
+}
+
 /// The program to run, and the request with which a script runs it.
 ///
 /// The first line of a script names its interpreter, which may be a script too.
@@ -84,10 +96,7 @@ fn program(request: &ExecRequest, caller: &Credentials) -> Result<(Arc<Inode>, O
     for _ in 0..=INTERPRETERS_MAX {
         let request = interpreted.as_ref().unwrap_or(request);
         let node = ramfs::find(&request.path, true, caller)?;
-        if !node.is_file() {
-            return Err(Errno::EACCES);
-        }
-        caller.access(&node.attributes(), FileAccess::EXECUTE)?;
+        check_program(&node, caller)?;
         match script(&node, request) {
             Some(next) => interpreted = Some(next),
             None => return Ok((node, interpreted)),
@@ -101,7 +110,12 @@ fn program(request: &ExecRequest, caller: &Credentials) -> Result<(Arc<Inode>, O
 /// After an error, the CPU may run no address space.
 pub(crate) fn load(request: &ExecRequest, limits: &ProcessLimits, caller: &Credentials) -> Result<ProgramImage, Errno> {
     let (node, interpreted) = program(request, caller)?;
-    let (credentials, is_secure) = caller.for_program(&node.attributes());
+    let mut attributes = node.attributes();
+    // `mnt_may_suid`
+    if mount::has_flag(&node.path(), linux::MS_NOSUID) {
+        attributes.mode &= !(SET_UID | SET_GID);
+    }
+    let (credentials, is_secure) = caller.for_program(&attributes);
     let request = interpreted.as_ref().unwrap_or(request);
     let program = ElfProgram::open(node.clone(), caller)?;
     let privileges = credentials.privileges();
@@ -293,6 +307,8 @@ pub(crate) fn start_init(options: &Options) {
     let files = Arc::new(Mutex::new(DescriptorTable::of_init(options.input)));
     scheduler.process(id).actions = Arc::downgrade(&actions);
     scheduler.process(id).files = Arc::downgrade(&files);
+    let fs = Arc::new(Mutex::new(FsContext::of_init()));
+    scheduler.process(id).fs = Arc::downgrade(&fs);
     let scheduling = Scheduling::of_init();
     let entry = ThreadEntry {
         process: id,
@@ -310,7 +326,7 @@ pub(crate) fn start_init(options: &Options) {
         context: image.context,
         space: image.space,
         files,
-        fs: Arc::new(Mutex::new(FsContext::of_init())),
+        fs,
         actions,
         credentials,
         scheduling,

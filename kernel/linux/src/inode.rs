@@ -14,6 +14,7 @@ use crate::errno::Errno;
 use crate::file_lock::FileLocks;
 use crate::machine_files;
 use crate::memory::{FileObject, mm};
+use crate::mount;
 use crate::pipe::SharedPipe;
 use crate::process_memory::ProcessMemory;
 use crate::procfs;
@@ -103,7 +104,7 @@ pub(crate) struct ExtendedAttribute {
 /// The file systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileSystem {
-    /// That of the tree, and of shared memory.
+    /// Those of the tree, and that of shared memory.
     Tmpfs,
     Proc,
     Sysfs,
@@ -153,15 +154,7 @@ impl Inode {
 
     /// The file system that it is in.
     pub(crate) fn file_system(&self) -> FileSystem {
-        let path = self.path.lock();
-        let is_below = |root| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        if is_below("/proc") {
-            FileSystem::Proc
-        } else if is_below("/sys") {
-            FileSystem::Sysfs
-        } else {
-            FileSystem::Tmpfs
-        }
+        mount::file_system(&self.path.lock())
     }
 
     /// Its attributes.

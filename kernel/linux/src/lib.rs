@@ -14,6 +14,7 @@
 //! | `exec`, `segments` | the image of a program, from an ELF file and its interpreter |
 //! | `limits` | the limits of a process (`setrlimit`) |
 //! | `file`, `inode`, `ramfs` | descriptors; files and devices; the tree of paths |
+//! | `mount` | which file system a path is in |
 //! | `pipe`, `event` | pipes and FIFOs; event counters |
 //! | `socket` | sockets of the family `AF_UNIX` |
 //! | `ready`, `edges`, `epoll` | whether open files are ready; instances of `epoll` |
@@ -58,6 +59,7 @@ mod inode;
 mod limits;
 mod machine_files;
 mod memory;
+mod mount;
 mod oom;
 mod options;
 mod pipe;

@@ -11,7 +11,7 @@ use crate::errno::Errno;
 use crate::file;
 use crate::inode::{Inode, InodeKind};
 use crate::memory::mm;
-use crate::ramfs;
+use crate::mount;
 use crate::shm;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -21,7 +21,6 @@ use core::fmt::{self, Write};
 use linux_raw_sys::general as linux;
 use pagewright_arch::Effects;
 use pagewright_mm::MmSetting;
-use pagewright_types::PAGE_SIZE;
 
 const READ_ONLY: u32 = 0o100_444;
 const WRITABLE: u32 = 0o100_644;
@@ -41,7 +40,7 @@ const FILES: &[(&str, Show)] = &[
     ("/proc/cpuinfo", |out| cpus().try_for_each(|cpu| writeln!(out, "processor\t: {cpu}\n"))),
     ("/proc/filesystems", |out| out.write_str("nodev\tsysfs\nnodev\ttmpfs\nnodev\tproc\n")),
     ("/proc/meminfo", |out| mm().show_meminfo(out)),
-    ("/proc/mounts", show_mounts),
+    ("/proc/mounts", mount::show),
     ("/proc/swaps", |out| mm().show_swaps(out)),
     ("/proc/sys/fs/nr_open", |out| writeln!(out, "{}", file::NR_OPEN)),
     ("/proc/sys/kernel/cap_last_cap", |out| writeln!(out, "{}", linux::CAP_LAST_CAP)),
@@ -124,13 +123,6 @@ fn paths() -> impl Iterator<Item = &'static str> {
 /// The rest of a path below a directory.
 fn below<'a>(path: &'a str, directory: &str) -> Option<&'a str> {
     path.strip_prefix(directory)?.strip_prefix('/')
-}
-
-/// `/proc/mounts`.
-pub(crate) fn show_mounts(out: &mut dyn Write) -> fmt::Result {
-    let blocks = ramfs::tmpfs().map_err(|_| fmt::Error)?.limit();
-    writeln!(out, "rootfs / rootfs rw,size={}k,nr_inodes={blocks} 0 0", blocks * PAGE_SIZE / 1024)?;
-    writeln!(out, "proc /proc proc rw,relatime 0 0\nsys /sys sysfs rw,relatime 0 0")
 }
 
 fn cpus() -> impl Iterator<Item = usize> {

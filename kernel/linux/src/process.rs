@@ -4,7 +4,7 @@
 //! reaped.
 
 use crate::credentials::Credentials;
-use crate::file::DescriptorTable;
+use crate::file::{DescriptorTable, FsContext};
 use crate::limits::ProcessLimits;
 use crate::memory::SpaceHandle;
 use crate::signal::{PendingSignals, SIGCHLD, SigActions};
@@ -75,6 +75,8 @@ pub(crate) struct Process {
     pub(crate) actions: Weak<Mutex<SigActions>>,
     /// Its descriptors, which its threads own.
     pub(crate) files: Weak<Mutex<DescriptorTable>>,
+    /// Its working directory, which its threads own.
+    pub(crate) fs: Weak<Mutex<FsContext>>,
     /// The signal that its parent gets when it ends; 0 for none.
     pub(crate) exit_signal: u8,
     /// Moves its score when memory runs out (`oom_score_adj`).
@@ -123,6 +125,7 @@ impl Process {
             pending: PendingSignals::default(),
             actions: Weak::new(),
             files: Weak::new(),
+            fs: Weak::new(),
             exit_signal: signal,
             oom_score_adj: 0,
             arguments: Arc::from([]),

@@ -14,6 +14,7 @@ use crate::file::{DescriptorTable, OpenFile, OpenTarget};
 use crate::inode::{Inode, InodeKind};
 use crate::machine_files;
 use crate::memory::{SpaceHandle, mm};
+use crate::mount;
 use crate::process_memory::{MemoryView, ProcessMemory};
 use crate::task::{TaskId, Thread, scheduler};
 use alloc::format;
@@ -58,6 +59,24 @@ pub(crate) fn find(thread: &Thread, path: &str) -> Option<Result<Arc<Inode>, Err
         return of_process(thread, process, path, name);
     }
     machine_files::find(path).map(Ok)
+}
+
+/// Follows the first link to a directory of a process that a path passes through.
+///
+/// # Errors
+/// Those of the link.
+pub(crate) fn follow(thread: &Thread, path: &str) -> Result<Option<String>, Errno> {
+    let Some(rest) = path.strip_prefix("/proc/") else { return Ok(None) };
+    // A link has a name below its process, and something below itself.
+    for (end, _) in path.match_indices('/').skip(3).filter(|_| rest.contains('/')) {
+        match find(thread, &path[..end]).transpose()?.as_deref().map(|node| &node.kind) {
+            Some(InodeKind::Link(target)) => return Ok(Some(format!("{target}{}", &path[end..]))),
+            Some(InodeKind::Directory) => {}
+            Some(_) => return Err(Errno::ENOTDIR),
+            None => return Err(Errno::ENOENT),
+        }
+    }
+    Ok(None)
 }
 
 /// The names and modes of the files of a process.
@@ -229,7 +248,7 @@ impl ProcessView {
         match (name, &self.space) {
             ("cmdline", _) => out.write_str(&String::from_utf8_lossy(&self.arguments))?,
             ("comm", _) => writeln!(out, "{}", self.name)?,
-            ("mounts", _) => machine_files::show_mounts(out)?,
+            ("mounts", _) => mount::show(out)?,
             ("stat", _) => self.show_stat(out)?,
             ("status", _) => self.show_status(out)?,
             ("statm", _) => self.show_statm(out)?,

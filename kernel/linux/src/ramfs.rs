@@ -1,7 +1,7 @@
 //! The file tree: the files of the initramfs, those that programs make, and a few devices.
 //!
-//! Inodes are found by their full path. All files of the tree share the limit of one tmpfs, half of
-//! memory, as Linux's root file system does (`shmem_default_max_blocks`).
+//! Inodes are found by their full path. The files of the root file system share the limit of one
+//! tmpfs, half of memory, as Linux's do (`shmem_default_max_blocks`); [`mount`] has those of others.
 //!
 //! Calls check the permissions of every directory on a path, also of those above the working
 //! directory, which Linux does not.
@@ -9,8 +9,9 @@
 use crate::archive::ArchiveFile;
 use crate::credentials::{Credentials, FileAccess};
 use crate::errno::Errno;
-use crate::inode::{HeldObject, Inode, InodeAttributes, InodeKind};
+use crate::inode::{FileSystem, HeldObject, Inode, InodeAttributes, InodeKind};
 use crate::memory::mm;
+use crate::mount;
 use crate::zram::ZramAttribute;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -18,22 +19,23 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pagewright_mm::file::Tmpfs;
-use spin::{Mutex, Once};
+use spin::{Mutex, MutexGuard, Once};
 
 /// The inodes by their paths.
-type Nodes = BTreeMap<String, Arc<Inode>>;
+pub(crate) type Nodes = BTreeMap<String, Arc<Inode>>;
 
 static NODES: Mutex<Nodes> = Mutex::new(BTreeMap::new());
 static TMPFS: Once<pagewright_sync::Arc<Tmpfs>> = Once::new();
 
 /// The number of links that a path may pass through.
-const LINKS_MAX: u32 = 40;
+pub(crate) const LINKS_MAX: u32 = 40;
 /// The longest name of a file in bytes.
 const NAME_MAX: usize = 255;
 
+pub(crate) const DIRECTORY: u32 = 0o040_000;
 const DIRECTORY_MODE: u32 = 0o040_755;
 /// The mode of the root of a tmpfs (`shmem_init_fs_context`).
-const ROOT_MODE: u32 = 0o041_777;
+pub(crate) const ROOT_MODE: u32 = 0o041_777;
 const DEVICE_MODE: u32 = 0o020_666;
 const DISK_MODE: u32 = 0o060_660;
 const FILE: u32 = 0o100_000;
@@ -98,19 +100,37 @@ pub(crate) fn absolute(directory: &str, path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
+/// The tree, locked.
+pub(crate) fn tree() -> MutexGuard<'static, Nodes> {
+    NODES.lock()
+}
+
 /// The inode at an absolute path.
 ///
 /// With `follow`, a link at the end of the path is followed.
 pub(crate) fn find(path: &str, follow: bool, caller: &Credentials) -> Result<Arc<Inode>, Errno> {
-    let resolved = resolve(path, follow, caller)?;
-    NODES.lock().get(&resolved).cloned().ok_or(Errno::ENOENT)
+    at(&resolve(path, follow, caller)?)
+}
+
+/// The inode at a path that has no links.
+pub(crate) fn at(path: &str) -> Result<Arc<Inode>, Errno> {
+    NODES.lock().get(path).cloned().ok_or(Errno::ENOENT)
 }
 
 /// Follows all links of a path, and returns the result.
 ///
-/// The directory that it names must exist; the last component need not. The caller must be allowed
-/// to search each directory.
+/// The directory that it names must exist, unless it is below `/proc` or `/sys`; the last component
+/// need not. The caller must be allowed to search each directory.
 pub(crate) fn resolve(path: &str, follow: bool, caller: &Credentials) -> Result<String, Errno> {
+    walk(path, follow, true, caller)
+}
+
+/// Resolves a path as [`resolve`], but not through the mount at its end.
+pub(crate) fn resolve_mount_point(path: &str, follow: bool, caller: &Credentials) -> Result<String, Errno> {
+    walk(path, follow, false, caller)
+}
+
+fn walk(path: &str, follow: bool, crosses_last: bool, caller: &Credentials) -> Result<String, Errno> {
     let nodes = NODES.lock();
     let mut path = path.to_string();
     let root = nodes.get("/").ok_or(Errno::ENOENT)?;
@@ -123,8 +143,14 @@ pub(crate) fn resolve(path: &str, follow: bool, caller: &Credentials) -> Result<
                 return Err(Errno::ENAMETOOLONG);
             }
             let last = rest.is_empty();
+            if let Some(root) = mount::redirected(prefix).filter(|_| crosses_last || !last) {
+                path = format!("{root}{rest}");
+                continue 'again;
+            }
             match nodes.get(if prefix.is_empty() { "/" } else { prefix }) {
                 None if last => {}
+                // The files of processes and of the machine are not in the tree.
+                None if mount::file_system(prefix) != FileSystem::Tmpfs => return Ok(path),
                 None => return Err(Errno::ENOENT),
                 Some(node) => match &node.kind {
                     InodeKind::Link(target) if !last || follow => {
@@ -149,13 +175,13 @@ pub(crate) fn resolve(path: &str, follow: bool, caller: &Credentials) -> Result<
 /// # Errors
 /// As [`add`], and those of the memory manager.
 pub(crate) fn add_file(path: &str, mode: u32, caller: &Credentials) -> Result<Arc<Inode>, Errno> {
-    let object = mm().add_tmpfs_file(tmpfs()?, path, 0)?;
+    let object = mm().add_tmpfs_file(&mount::tmpfs(path)?, path, 0)?;
     add(path, mode, InodeKind::Shmem(HeldObject(object)), caller)
 }
 
-/// The file system of the tree.
+/// The root file system.
 pub(crate) fn tmpfs() -> Result<&'static pagewright_sync::Arc<Tmpfs>, Errno> {
-    Ok(TMPFS.try_call_once(|| Tmpfs::try_new(mm().tlb().frames().managed() / 2))?)
+    Ok(TMPFS.try_call_once(|| Tmpfs::try_new(mm().tlb().frames().managed() / 2, true))?)
 }
 
 /// Makes an inode at a path that does not exist, for the user and the group of the caller.
@@ -163,7 +189,7 @@ pub(crate) fn tmpfs() -> Result<&'static pagewright_sync::Arc<Tmpfs>, Errno> {
 /// In a directory with the set-group-id bit, it gets the directory's group (`inode_init_owner`).
 pub(crate) fn add(path: &str, mode: u32, kind: InodeKind, caller: &Credentials) -> Result<Arc<Inode>, Errno> {
     let mode = match &kind {
-        InodeKind::Directory => 0o040_000 | mode & 0o7777,
+        InodeKind::Directory => DIRECTORY | mode & 0o7777,
         InodeKind::Link(_) => LINK | 0o777,
         InodeKind::Socket(_) => SOCKET | mode & 0o7777,
         InodeKind::Fifo(_) => FIFO | mode & 0o7777,
@@ -173,6 +199,13 @@ pub(crate) fn add(path: &str, mode: u32, kind: InodeKind, caller: &Credentials) 
     let mut nodes = NODES.lock();
     if nodes.contains_key(path) {
         return Err(Errno::EEXIST);
+    }
+    match mount::file_system(path) {
+        FileSystem::Tmpfs => {}
+        // `proc_root_lookup` fails; `kernfs_dir_iops` has no such operations.
+        FileSystem::Proc => return Err(Errno::ENOENT),
+        FileSystem::Sysfs if node.is_file() => return Err(Errno::EACCES),
+        FileSystem::Sysfs => return Err(Errno::EPERM),
     }
     let directory = directory_of(&nodes, path)?;
     caller.access(&directory, FileAccess::CHANGE_ENTRIES)?;
@@ -196,6 +229,9 @@ pub(crate) fn remove(path: &str, directory: bool, caller: &Credentials) -> Resul
     let mut nodes = NODES.lock();
     let node = nodes.get(path).ok_or(Errno::ENOENT)?;
     caller.remove_entry(&directory_of(&nodes, path)?, &node.attributes())?;
+    if mount::is_mount_point(path) {
+        return Err(Errno::EBUSY);
+    }
     match (node.is_directory(), directory) {
         (true, false) => return Err(Errno::EISDIR),
         (false, true) => return Err(Errno::ENOTDIR),
@@ -242,7 +278,7 @@ fn has_children(nodes: &Nodes, directory: &str) -> bool {
 }
 
 /// The paths below a directory.
-fn below<'a>(nodes: &'a Nodes, directory: &str) -> impl Iterator<Item = (&'a String, &'a Arc<Inode>)> {
+pub(crate) fn below<'a>(nodes: &'a Nodes, directory: &str) -> impl Iterator<Item = (&'a String, &'a Arc<Inode>)> {
     let prefix = if directory == "/" { String::from("/") } else { format!("{directory}/") };
     let start = nodes.range(prefix.clone()..);
     start.take_while(move |(path, _)| path.starts_with(&prefix)).filter(|(path, _)| *path != "/")
@@ -269,6 +305,9 @@ pub(crate) fn link(node: &Arc<Inode>, path: &str, caller: &Credentials) -> Resul
     let mut nodes = NODES.lock();
     if nodes.contains_key(path) {
         return Err(Errno::EEXIST);
+    }
+    if mount::device(parent(path)) != mount::device(&node.path()) {
+        return Err(Errno::EXDEV);
     }
     caller.access(&directory_of(&nodes, path)?, FileAccess::CHANGE_ENTRIES)?;
     if node.is_directory() {
@@ -301,6 +340,9 @@ pub(crate) fn rename(from: &str, to: &str, replace: Replace, caller: &Credential
         return Err(Errno::EBUSY);
     }
     let mut nodes = NODES.lock();
+    if mount::device(parent(from)) != mount::device(parent(to)) {
+        return Err(Errno::EXDEV);
+    }
     let source = nodes.get(from).ok_or(Errno::ENOENT)?.clone();
     let target = nodes.get(to).cloned();
     match (&target, replace) {
@@ -314,6 +356,9 @@ pub(crate) fn rename(from: &str, to: &str, replace: Replace, caller: &Credential
     }
     if is_below(from, to) {
         return Err(if replace == Replace::Exchange { Errno::EINVAL } else { Errno::ENOTEMPTY });
+    }
+    if mount::is_mount_point(from) || mount::is_mount_point(to) {
+        return Err(Errno::EBUSY);
     }
     let is_same = target.as_ref().is_some_and(|target| Arc::ptr_eq(&source, target));
     if !is_same {
@@ -373,21 +418,23 @@ fn may_rename(
 fn move_paths(nodes: &mut Nodes, moves: &[(&str, &str)]) {
     let mut moved: Vec<(String, Arc<Inode>)> = Vec::new();
     for (from, to) in moves {
-        let mut paths: Vec<String> = below(nodes, from).map(|(path, _)| path.clone()).collect();
-        paths.push((*from).to_string());
-        for path in paths {
-            if let Some(node) = nodes.remove(&path) {
-                moved.push((format!("{to}{}", &path[from.len()..]), node));
-            }
-        }
+        moved.extend(take_below(nodes, from).into_iter().map(|(rest, node)| (format!("{to}{rest}"), node)));
         note_change(nodes, from);
         note_change(nodes, to);
     }
+    mount::rename(moves);
     for (path, node) in moved {
         node.set_path(&path);
         node.change(|_| {});
         nodes.insert(path, node);
     }
+}
+
+/// Takes a path, and all below it, out of the tree; returns them by the rest of their paths.
+pub(crate) fn take_below(nodes: &mut Nodes, path: &str) -> Vec<(String, Arc<Inode>)> {
+    let mut paths: Vec<String> = below(nodes, path).map(|(path, _)| path.clone()).collect();
+    paths.push(path.to_string());
+    paths.into_iter().filter_map(|at| Some((at[path.len()..].to_string(), nodes.remove(&at)?))).collect()
 }
 
 fn is_child(directory: &str, path: &str) -> bool {

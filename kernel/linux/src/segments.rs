@@ -4,9 +4,9 @@
 //!
 //! Linux: `load_elf_binary`, `load_elf_interp`.
 
-use crate::credentials::{Credentials, FileAccess};
+use crate::credentials::Credentials;
 use crate::errno::Errno;
-use crate::exec::user_end;
+use crate::exec::{check_program, user_end};
 use crate::inode::Inode;
 use crate::memory::{FileObject, SpaceHandle, mm};
 use crate::ramfs;
@@ -80,10 +80,7 @@ impl ElfProgram {
             None => None,
             Some(path) => {
                 let node = ramfs::find(&ramfs::absolute("/", &path), true, caller)?;
-                if !node.is_file() {
-                    return Err(Errno::EACCES);
-                }
-                caller.access(&node.attributes(), FileAccess::EXECUTE)?;
+                check_program(&node, caller)?;
                 let bad = |error| if error == Errno::ENOEXEC { Errno::ELIBBAD } else { error };
                 Some(ElfFile::open(&node).map_err(bad)?)
             }

@@ -21,7 +21,7 @@ const CORRUPTING: [(&str, &str); 5] = [
     ("lazy-no-catch-up", "cow"),
 ];
 /// The bugs that change what a call does, and the program that shows it.
-const MISBEHAVING: [(&str, &str); 13] = [
+const MISBEHAVING: [(&str, &str); 14] = [
     ("file-lock-kept", "names"),
     ("reused-by-mapcount", "splices"),
     ("timer-not-rearmed", "timers"),
@@ -35,6 +35,7 @@ const MISBEHAVING: [(&str, &str); 13] = [
     ("stranger-may-look", "looks"),
     ("word-index-lost", "seldom"),
     ("entry-of-loader", "dynamic"),
+    ("mount-flags-ignored", "names"),
 ];
 /// The bugs by which a thread waits too long or for ever, and the program that hangs then.
 const WAITING: [(&str, &str); 3] =

@@ -10,7 +10,7 @@ use alloc::string::String;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use pagewright_btree::{BPlusTree, TreeItem};
 use pagewright_sync::{Arc, Platform, RwLock, SpinLock, rank};
-use pagewright_types::{Errno, FileId, PAGE_SIZE, SpaceId};
+use pagewright_types::{Errno, FileId, PAGE_SIZE, Rights, SpaceId};
 
 /// Bits of a page index within a file.
 ///
@@ -243,6 +243,17 @@ impl<P: Platform> FileObject<P> {
     /// Fails if its tmpfs is limited to fewer than `pages` pages.
     pub(super) fn check_limit(&self, pages: u64) -> Result<(), MmError> {
         self.tmpfs.as_ref().map_or(Ok(()), |tmpfs| tmpfs.check_limit(pages))
+    }
+
+    /// The rights, out of `most`, that a new mapping with `rights` may ever have (`path_noexec`).
+    ///
+    /// # Errors
+    /// [`MmError::NotExecutable`] if the mapping is to be executed and its tmpfs forbids that.
+    pub(crate) fn executable_rights(&self, rights: Rights, most: Rights) -> Result<Rights, MmError> {
+        if self.tmpfs.as_ref().is_none_or(|tmpfs| tmpfs.is_executable()) {
+            return Ok(most);
+        }
+        if rights.contains(Rights::EXEC) { Err(MmError::NotExecutable { rights }) } else { Ok(most - Rights::EXEC) }
     }
 
     pub(crate) fn set_size(&self, size: u64) {

@@ -15,16 +15,24 @@ use pagewright_sync::{Arc, Platform};
 /// The limit of one tmpfs and its use, in pages (`struct shmem_sb_info`).
 pub struct Tmpfs {
     max_pages: u64,
+    executable: bool,
     used: AtomicU64,
 }
 
 impl Tmpfs {
     /// Makes a tmpfs whose files may have `max_pages` pages together.
     ///
+    /// Unless it is `executable`, no mapping of its files can be executed (`MS_NOEXEC`).
+    ///
     /// # Errors
     /// [`MmError::NoKernelMemory`].
-    pub fn try_new(max_pages: u64) -> Result<Arc<Self>, MmError> {
-        Ok(Arc::try_new(Self { max_pages, used: AtomicU64::new(0) })?)
+    pub fn try_new(max_pages: u64, executable: bool) -> Result<Arc<Self>, MmError> {
+        Ok(Arc::try_new(Self { max_pages, executable, used: AtomicU64::new(0) })?)
+    }
+
+    /// Whether its files may be mapped with the right to execute.
+    pub(super) const fn is_executable(&self) -> bool {
+        self.executable
     }
 
     /// The most pages that its files may use.

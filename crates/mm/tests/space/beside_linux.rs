@@ -10,7 +10,7 @@ use pagewright_lab::harness::{CPU, TestProcess, at};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals, Tmpfs};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
-use pagewright_mm::space::{Privileges, Resource, Rlimit, Rlimits};
+use pagewright_mm::space::{FileMapping, Privileges, Resource, Rlimit, Rlimits};
 use pagewright_mm::{
     Advice, FaultError, LockFlags, MapFlags, MapRequest, MmError, MmSetting, Protection, RemapFlags, RemapRequest,
 };
@@ -25,6 +25,7 @@ on_both! {
     low_and_high_places,
     nothing_is_mapped_too_low,
     a_tmpfs_is_full,
+    files_of_a_tmpfs_that_forbids_it_are_not_executed,
     a_move_is_no_peak,
     what_is_locked_does_not_go,
     what_was_writable_is_not_copied_because_it_is_locked,
@@ -210,7 +211,7 @@ fn nothing_is_mapped_too_low<I: Isa>() {
 /// `size=` of a mounted tmpfs.
 fn a_tmpfs_is_full<I: Isa>() {
     let (world, process) = TestProcess::<I>::unjudged();
-    let tmpfs = Tmpfs::try_new(3).expect("memory");
+    let tmpfs = Tmpfs::try_new(3, true).expect("memory");
     let add = |name| world.on(CPU, |mm| mm.add_tmpfs_file(&tmpfs, name, 8 * PAGE_SIZE)).expect("memory");
     let (one, other) = (add("/tmp/one"), add("/tmp/other"));
     let errno = |done: Result<(), MmError>| done.map_err(MmError::errno);
@@ -238,6 +239,25 @@ fn a_tmpfs_is_full<I: Isa>() {
         world.on(CPU, |mm| mm.close_file(file));
     }
     assert_eq!(tmpfs.used(), 0);
+}
+
+/// `MS_NOEXEC` of a mounted tmpfs (`path_noexec`).
+fn files_of_a_tmpfs_that_forbids_it_are_not_executed<I: Isa>() {
+    let (world, process) = TestProcess::<I>::unjudged();
+    for (executable, mapped, protected) in [(true, Ok(()), Ok(())), (false, Err(Errno::EPERM), Err(Errno::EACCES))] {
+        let tmpfs = Tmpfs::try_new(3, executable).expect("memory");
+        let file = world.on(CPU, |mm| mm.add_tmpfs_file(&tmpfs, "/tmp/file", PAGE_SIZE)).expect("memory");
+        for flags in [MapFlags::SHARED, MapFlags::PRIVATE] {
+            let mapping = Some(FileMapping { file: &file, offset: 0, opened: Rights::RW });
+            let request = MapRequest { addr: VirtAddr::ZERO, len: PAGE_SIZE, rights: Rights::RX, flags, file: mapping };
+            let done = world.on(CPU, |mm| mm.mmap(&process.space, &request)).map(drop);
+            assert_eq!(done.map_err(MmError::errno), mapped);
+            let base = process.map_file(&file, Rights::READ, flags);
+            let done = world.on(CPU, |mm| mm.mprotect(&process.space, base, PAGE_SIZE, Rights::RX));
+            assert_eq!(done.map_err(MmError::errno), protected);
+        }
+    }
+    process.end();
 }
 
 fn a_move_is_no_peak<I: Isa>() {

@@ -7,9 +7,11 @@ use crate::errno::Errno;
 use crate::file::OpenTarget;
 use crate::inode::{FileSystem, GROUP_EXECUTES, Inode, SET_GID, SET_UID};
 use crate::memory::mm;
+use crate::mount;
 use crate::ramfs;
 use crate::task::{SyscallResult, Thread};
 use crate::timers::realtime_ns;
+use alloc::string::String;
 use alloc::sync::Arc;
 use linux_raw_sys::general as linux;
 use pagewright_types::{PAGE_SIZE, VirtAddr};
@@ -17,7 +19,7 @@ use pagewright_types::{PAGE_SIZE, VirtAddr};
 const NS: u64 = 1_000_000_000;
 
 pub(super) fn fchmodat(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let node = ramfs::find(&path_at(thread, a[0], address(a[1]))?, true, &thread.credentials)?;
+    let node = path::find(thread, &path_at(thread, a[0], address(a[1]))?, true)?;
     change_mode(&node, a[2] as u32, &thread.credentials)
 }
 
@@ -45,12 +47,12 @@ fn named(thread: &Thread, directory: u64, name: VirtAddr, flags: u32) -> Result<
     if flags & linux::AT_EMPTY_PATH != 0 && thread.space.read_path(name)?.is_empty() {
         if directory as i32 == linux::AT_FDCWD {
             let directory = thread.fs.lock().directory.clone();
-            return ramfs::find(&directory, true, &thread.credentials);
+            return path::find(thread, &directory, true);
         }
         return thread.open_file(directory)?.inode().cloned().ok_or(Errno::EINVAL);
     }
     let follow = flags & linux::AT_SYMLINK_NOFOLLOW == 0;
-    ramfs::find(&path_at(thread, directory, name)?, follow, &thread.credentials)
+    path::find(thread, &path_at(thread, directory, name)?, follow)
 }
 
 /// `fchownat`.
@@ -152,7 +154,7 @@ pub(super) fn set_times(
 /// `statfs`.
 pub(super) fn statfs(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let node = path::find(thread, &path_at(thread, linux::AT_FDCWD as u64, address(a[0]))?, true)?;
-    write_statfs(thread, magic(&node), address(a[1]))
+    write_statfs(thread, &node.path(), magic(&node), address(a[1]))
 }
 
 /// The number of the file system that an inode is in.
@@ -173,15 +175,18 @@ pub(super) fn fstatfs(thread: &mut Thread, a: Arguments) -> SyscallResult {
         OpenTarget::Socket(_) => linux::SOCKFS_MAGIC,
         OpenTarget::Process(_) | OpenTarget::Event(_) | OpenTarget::Epoll(_) => linux::ANON_INODE_FS_MAGIC,
     };
-    write_statfs(thread, magic, address(a[1]))
+    let path = open.inode().map_or_else(String::new, |node| node.path());
+    write_statfs(thread, &path, magic, address(a[1]))
 }
 
-/// Writes `struct statfs`; only the tree of files has a size.
-fn write_statfs(thread: &Thread, magic: u32, to: VirtAddr) -> SyscallResult {
+/// Writes `struct statfs` of the file system of a path; only a tmpfs has a size.
+fn write_statfs(thread: &Thread, path: &str, magic: u32, to: VirtAddr) -> SyscallResult {
     const NAME_MAX: u64 = 255;
-    let tmpfs = ramfs::tmpfs()?;
+    let tmpfs = mount::tmpfs(path)?;
     let is_tree = magic == linux::TMPFS_MAGIC;
-    let (blocks, used) = if is_tree { (tmpfs.limit(), tmpfs.used()) } else { (0, 0) };
+    // A tmpfs without a limit has no size.
+    let limit = Some(tmpfs.limit()).filter(|limit| is_tree && *limit < u64::MAX);
+    let (blocks, used) = limit.map_or((0, 0), |limit| (limit, tmpfs.used()));
     let free = blocks.saturating_sub(used);
     // As tmpfs, a file system without a limit of inodes but that of memory.
     let (files, free_files) = if is_tree { (mm().tlb().frames().managed() / 2, ramfs::free_inodes()) } else { (0, 0) };

@@ -169,8 +169,11 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
     if has(request, linux::CLONE_PARENT_SETTID) {
         let _ = thread.space.write_u32(request.parent_tid, id.0);
     }
+    let fs = shared(&thread.fs, has(request, linux::CLONE_FS));
     if !has(request, linux::CLONE_THREAD) {
-        scheduler().process(process).files = Arc::downgrade(&files);
+        let mut scheduler = scheduler();
+        let created = scheduler.process(process);
+        (created.files, created.fs) = (Arc::downgrade(&files), Arc::downgrade(&fs));
     }
     let child_tid = |flag| if has(request, flag) { request.child_tid } else { VirtAddr::ZERO };
     let child = Box::new(Thread {
@@ -180,7 +183,7 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
         context,
         space,
         files,
-        fs: shared(&thread.fs, has(request, linux::CLONE_FS)),
+        fs,
         actions,
         credentials: thread.credentials.clone(),
         scheduling,

@@ -1,6 +1,6 @@
 //! Calls that make, move and remove paths: links, names, special files.
 
-use super::path::{path_at, resolved};
+use super::path::{self, path_at, resolved};
 use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::inode::InodeKind;
@@ -70,7 +70,7 @@ pub(super) fn linkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
         thread.open_file(a[0])?.inode().cloned().ok_or(Errno::EXDEV)?
     } else {
         let follow = flags & linux::AT_SYMLINK_FOLLOW != 0;
-        ramfs::find(&path_at(thread, a[0], address(a[1]))?, follow, &thread.credentials)?
+        path::find(thread, &path_at(thread, a[0], address(a[1]))?, follow)?
     };
     ramfs::link(&node, &resolved(thread, a[2], address(a[3]), false)?, &thread.credentials)?;
     Ok(0)

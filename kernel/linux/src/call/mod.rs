@@ -20,6 +20,7 @@ mod lock;
 mod memory;
 mod message;
 mod messages;
+mod mount;
 mod path;
 mod pidfd;
 mod poll;

@@ -6,6 +6,7 @@ use crate::errno::Errno;
 use crate::file::{OpenFile, OpenTarget};
 use crate::inode::{Inode, InodeKind};
 use crate::machine_files;
+use crate::mount;
 use crate::pipe::PipeEnd;
 use crate::procfs;
 use crate::ramfs;
@@ -40,8 +41,20 @@ pub(super) fn absolute(thread: &Thread, name: &str) -> String {
 }
 
 /// Reads a path as [`path_at`], and follows its links, also the last one if `follow`.
+///
+/// A last link of `/proc` is not followed.
 pub(super) fn resolved(thread: &Thread, directory: u64, name: VirtAddr, follow: bool) -> Result<String, Errno> {
-    ramfs::resolve(&path_at(thread, directory, name)?, follow, &thread.credentials)
+    resolve(thread, &path_at(thread, directory, name)?, follow, &thread.credentials)
+}
+
+/// Follows the links of an absolute path, also those to directories of processes.
+fn resolve(thread: &Thread, path: &str, follow: bool, caller: &Credentials) -> Result<String, Errno> {
+    let mut resolved = ramfs::resolve(path, follow, caller)?;
+    for _ in 0..ramfs::LINKS_MAX {
+        let Some(next) = procfs::follow(thread, &resolved)? else { return Ok(resolved) };
+        resolved = ramfs::resolve(&next, follow, caller)?;
+    }
+    Err(Errno::ELOOP)
 }
 
 pub(super) fn openat(thread: &mut Thread, a: Arguments) -> SyscallResult {
@@ -73,8 +86,12 @@ pub(super) fn faccessat2(thread: &mut Thread, a: Arguments) -> SyscallResult {
         thread.open_file(a[0])?.inode().cloned().ok_or(Errno::EACCES)?
     } else {
         let (path, follow) = (path_at(thread, a[0], address(a[1]))?, flags & linux::AT_SYMLINK_NOFOLLOW == 0);
-        of_process(thread, &path, follow).unwrap_or_else(|| ramfs::find(&path, follow, &caller))?
+        find_as(thread, &path, follow, &caller)?
     };
+    let executes = wanted as u32 & FileAccess::EXECUTE.0 != 0;
+    if executes && node.is_file() && mount::has_flag(&node.path(), linux::MS_NOEXEC) {
+        return Err(Errno::EACCES.into());
+    }
     if wanted != 0 {
         caller.access(&node.attributes(), FileAccess(wanted as u32))?;
     }
@@ -83,12 +100,12 @@ pub(super) fn faccessat2(thread: &mut Thread, a: Arguments) -> SyscallResult {
 
 pub(super) fn chdir(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let path = resolved(thread, linux::AT_FDCWD as u64, address(a[0]), true)?;
-    let node = ramfs::find(&path, true, &thread.credentials)?;
+    let node = find(thread, &path, true)?;
     if !node.is_directory() {
         return Err(Errno::ENOTDIR.into());
     }
     thread.credentials.access(&node.attributes(), FileAccess::EXECUTE)?;
-    thread.fs.lock().directory = path;
+    thread.fs.lock().directory = node.path();
     Ok(0)
 }
 
@@ -107,7 +124,7 @@ pub(super) fn truncate(thread: &mut Thread, a: Arguments) -> SyscallResult {
     if a[1] > i64::MAX as u64 {
         return Err(Errno::EINVAL.into());
     }
-    let node = ramfs::find(&path_at(thread, linux::AT_FDCWD as u64, address(a[0]))?, true, &thread.credentials)?;
+    let node = find(thread, &path_at(thread, linux::AT_FDCWD as u64, address(a[0]))?, true)?;
     if node.is_directory() {
         return Err(Errno::EISDIR.into());
     }
@@ -125,7 +142,9 @@ pub(super) fn umask(thread: &mut Thread, a: Arguments) -> SyscallResult {
 
 /// Opens a path.
 pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> SyscallResult {
-    let descriptor = procfs::descriptor(thread, path).transpose()?;
+    let follow = flags & linux::O_NOFOLLOW == 0;
+    let path = resolve(thread, path, follow, &thread.credentials)?;
+    let descriptor = procfs::descriptor(thread, &path).transpose()?;
     if descriptor.is_some() && flags & linux::O_NOFOLLOW != 0 {
         return Err(Errno::ELOOP.into());
     }
@@ -135,10 +154,9 @@ pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> Sy
         return add(thread, OpenTarget::Pipe(end), flags);
     }
     let of_descriptor = descriptor.map(|open| open.inode().cloned().ok_or(Errno::ENXIO));
-    let follow = flags & linux::O_NOFOLLOW == 0;
-    let (node, made) = match of_descriptor.or_else(|| of_process(thread, path, follow)) {
+    let (node, made) = match of_descriptor.or_else(|| of_process(thread, &path, follow)) {
         Some(node) => (node?, false),
-        None => node(path, flags, mode & !thread.fs.lock().umask, &thread.credentials)?,
+        None => node(&path, flags, mode & !thread.fs.lock().umask, &thread.credentials)?,
     };
     if matches!(node.kind, InodeKind::Link(_)) {
         return Err(Errno::ELOOP.into());
@@ -224,20 +242,17 @@ fn access_of(flags: u32) -> FileAccess {
     access
 }
 
-/// The file at a path, and whether it was made.
+/// The file at a resolved path, and whether it was made.
 fn node(path: &str, flags: u32, mode: u32, caller: &Credentials) -> Result<(Arc<Inode>, bool), Errno> {
-    let follow = flags & linux::O_NOFOLLOW == 0;
-    match ramfs::find(path, follow, caller) {
+    match ramfs::at(path) {
         Ok(_) if flags & linux::O_CREAT != 0 && flags & linux::O_EXCL != 0 => Err(Errno::EEXIST),
         Ok(node) => Ok((node, false)),
-        Err(Errno::ENOENT) if flags & linux::O_CREAT != 0 => {
-            Ok((ramfs::add_file(&ramfs::resolve(path, true, caller)?, mode, caller)?, true))
-        }
+        Err(Errno::ENOENT) if flags & linux::O_CREAT != 0 => Ok((ramfs::add_file(path, mode, caller)?, true)),
         Err(error) => Err(error),
     }
 }
 
-/// The inode at a path below `/proc` and `/sys`, if it is one that [`procfs`] makes.
+/// The inode at a resolved path below `/proc` and `/sys`, if it is one that [`procfs`] makes.
 fn of_process(thread: &Thread, path: &str, follow: bool) -> Option<Result<Arc<Inode>, Errno>> {
     let found = procfs::find(thread, path)?;
     Some(match found.as_deref().map(|node| &node.kind) {
@@ -248,7 +263,13 @@ fn of_process(thread: &Thread, path: &str, follow: bool) -> Option<Result<Arc<In
 
 /// The inode at a path of the tree, or below `/proc` and `/sys`.
 pub(super) fn find(thread: &Thread, path: &str, follow: bool) -> Result<Arc<Inode>, Errno> {
-    of_process(thread, path, follow).unwrap_or_else(|| ramfs::find(path, follow, &thread.credentials))
+    find_as(thread, path, follow, &thread.credentials)
+}
+
+/// The inode at a path, as a caller with these credentials finds it.
+fn find_as(thread: &Thread, path: &str, follow: bool, caller: &Credentials) -> Result<Arc<Inode>, Errno> {
+    let path = resolve(thread, path, follow, caller)?;
+    of_process(thread, &path, follow).unwrap_or_else(|| ramfs::at(&path))
 }
 
 pub(super) fn readlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {

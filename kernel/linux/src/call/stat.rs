@@ -1,10 +1,11 @@
 //! The attributes of files: `fstat`, `newfstatat`.
 
-use super::path::{find, path_at};
+use super::path::{find, resolved};
 use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::file::{OpenFile, OpenTarget};
 use crate::inode::{Inode, InodeAttributes};
+use crate::mount;
 use crate::procfs;
 use crate::ramfs;
 use crate::task::{SyscallResult, Thread};
@@ -20,6 +21,8 @@ struct FileAttributes {
     /// The device that a device file names.
     device: u64,
     of_inode: InodeAttributes,
+    /// The device that the file is on.
+    on: u64,
 }
 
 const NS: u64 = 1_000_000_000;
@@ -30,13 +33,20 @@ const SOCKET_MODE: u32 = 0o140_777;
 impl FileAttributes {
     fn of(node: &Inode) -> Self {
         let of_inode = InodeAttributes { links: ramfs::links(node), ..node.attributes() };
-        Self { number: node.number, size: node.size(), blocks: node.blocks(), device: node.device(), of_inode }
+        Self {
+            number: node.number,
+            size: node.size(),
+            blocks: node.blocks(),
+            device: node.device(),
+            of_inode,
+            on: mount::device(&node.path()),
+        }
     }
 
     /// The attributes of what has no inode.
     fn anonymous(number: u64, mode: u32) -> Self {
         let of_inode = InodeAttributes { mode, uid: 0, gid: 0, links: 1, accessed: 0, modified: 0, changed: 0 };
-        Self { number, size: 0, blocks: 0, device: 0, of_inode }
+        Self { number, size: 0, blocks: 0, device: 0, of_inode, on: 1 }
     }
 
     /// `struct stat` of x86-64.
@@ -68,7 +78,7 @@ impl FileAttributes {
     /// The fields that both have at the same offset.
     fn put_common(&self, bytes: &mut [u8]) {
         let InodeAttributes { accessed, modified, changed, .. } = self.of_inode;
-        put(bytes, 0, &1_u64.to_le_bytes());
+        put(bytes, 0, &self.on.to_le_bytes());
         put(bytes, 8, &self.number.to_le_bytes());
         put(bytes, 48, &self.size.to_le_bytes());
         put(bytes, 56, &(PAGE_SIZE as u32).to_le_bytes());
@@ -118,7 +128,7 @@ pub(super) fn fstatat(thread: &mut Thread, a: Arguments) -> SyscallResult {
         of_descriptor(thread, a[0])?
     } else {
         let follow = a[3] & u64::from(linux::AT_SYMLINK_NOFOLLOW) == 0;
-        let path = path_at(thread, a[0], address(a[1]))?;
+        let path = resolved(thread, a[0], address(a[1]), follow)?;
         match procfs::descriptor(thread, &path).filter(|_| follow) {
             Some(open) => of_open(&*open?),
             None => FileAttributes::of(&*find(thread, &path, follow)?),

@@ -3,10 +3,9 @@
 //! Not guaranteed: swap files. A file of this machine is memory, and is refused as one on Linux's
 //! tmpfs is.
 
-use super::path::path_at;
+use super::path::{find, path_at};
 use crate::errno::Errno;
 use crate::inode::InodeKind;
-use crate::ramfs;
 use crate::task::{SyscallResult, Thread};
 use crate::zram;
 use linux_raw_sys::general as linux;
@@ -16,7 +15,7 @@ use pagewright_syscall::SwapRequest;
 pub(super) fn serve(thread: &Thread, request: SwapRequest) -> SyscallResult {
     thread.credentials.need(linux::CAP_SYS_ADMIN)?;
     let (SwapRequest::On { path, .. } | SwapRequest::Off { path }) = request;
-    let node = ramfs::find(&path_at(thread, linux::AT_FDCWD as u64, path)?, true, &thread.credentials)?;
+    let node = find(thread, &path_at(thread, linux::AT_FDCWD as u64, path)?, true)?;
     match node.kind {
         InodeKind::Zram => {}
         InodeKind::Directory => return Err(Errno::EISDIR.into()),

@@ -8,8 +8,8 @@
 use super::legacy;
 use super::{
     Arguments, attribute, clone, credential, descriptor, epoll, futex, information, link, lock, memory, message,
-    messages, path, pidfd, poll, process, schedule, shm, signal, socket, socket_option, splice, stat, time, timer,
-    transfer, wait, xattr,
+    messages, mount, path, pidfd, poll, process, schedule, shm, signal, socket, socket_option, splice, stat, time,
+    timer, transfer, wait, xattr,
 };
 use crate::errno::Errno;
 use crate::report;
@@ -59,6 +59,8 @@ const HANDLERS: &[(Sysno, Handler)] = &[
     (Sysno::fchmodat, attribute::fchmodat),
     (Sysno::fchmod, attribute::fchmod),
     (Sysno::umask, path::umask),
+    (Sysno::mount, mount::mount),
+    (Sysno::umount2, mount::umount2),
     (Sysno::fchownat, attribute::fchownat),
     (Sysno::fchown, attribute::fchown),
     (Sysno::utimensat, attribute::utimensat),
@@ -210,6 +212,7 @@ const CREATING: &[Sysno] = &[
     Sysno::pipe2,
     Sysno::eventfd2,
     Sysno::mknodat,
+    Sysno::mount,
     Sysno::epoll_create1,
     Sysno::epoll_ctl,
     Sysno::socket,

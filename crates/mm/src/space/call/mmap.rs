@@ -174,6 +174,7 @@ impl<P: Platform> Mm<P> {
         if !mapping.opened.contains(Rights::READ) || !max_rights.contains(request.rights) {
             return Err(MmError::Forbidden { rights: request.rights, max: max_rights & mapping.opened });
         }
+        let max_rights = mapping.file.executable_rights(request.rights, max_rights)?;
         if grows {
             return Err(bad_flags);
         }
