@@ -176,9 +176,11 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
             elsewhere("mm/tests/swap")
         }
         Bug::TableMovedOver | Bug::MovedTableCached | Bug::MovedTableAsPage | Bug::PeakReadEarly => elsewhere(SPACE),
-        Bug::RemapFlushLate | Bug::MergeIgnoresMaxRights | Bug::PopulateNoResched | Bug::WalkLosesPlace => {
-            elsewhere(SPACE)
-        }
+        Bug::RemapFlushLate
+        | Bug::MergeIgnoresMaxRights
+        | Bug::MergeWithInherited
+        | Bug::PopulateNoResched
+        | Bug::WalkLosesPlace => elsewhere(SPACE),
         Bug::OneWalkerAwaited
         | Bug::OverflowUnflushed
         | Bug::SplitLevelBelow

@@ -161,6 +161,7 @@ pagewright_types::named_table! {
         LostSwapInFreesSlot = "lost-swap-in-frees-slot", "A fault that swaps a page in and finds its entry changed releases the entry's slot.";
         SlotDiscardedLate = "slot-discarded-late", "A slot is discarded after it can be allocated again, when it may have its next owner's page (with a scheduling point before the discard).";
         MergeIgnoresMaxRights = "merge-ignores-max-rights", "Neighbours with different greatest rights are merged, so mprotect passes a seal.";
+        MergeWithInherited = "merge-with-inherited", "A new mapping merges with one that fork made with pages of the parent, which Linux keeps apart.";
         SwapOwnerNarrow = "swap-owner-narrow", "A page that several spaces have in swap belongs to the space that swaps it in, so the reverse map misses the others.";
         FaultAroundPastEnd = "fault-around-past-end", "Fault-around maps cached pages past the end of their file.";
         FailedForkKeepsFiles = "failed-fork-keeps-files", "A fork that fails leaves the child counted among the mappers of the parent's files.";

@@ -4,10 +4,9 @@ pagewright_types::named_table! {
     /// A difference from Linux that is intended, with its reason.
     pub enum KnownDifference {
         FailedMove = "a failed mremap to a fixed address", "Linux unmaps the destination, and the end of a source that shrinks, before it checks whether the move is possible. Here a failed call changes nothing.";
-        KeptApart = "neighbours with pages of their own", "Linux keeps mappings apart whose pages belong to different anon_vmas. The reverse map here is by address space, so such neighbours merge, and a later mremap across both succeeds.";
+        KeptApart = "neighbours with pages of their own", "Linux keeps mappings apart whose pages belong to different anon_vmas. The reverse map here is by address space, so such neighbours merge unless fork separates them, and a later mremap across both succeeds.";
         StackFlag = "neighbours of which one has MAP_STACK", "Linux excludes the mapping from huge pages, which keeps the two apart. There are no huge pages here.";
         FailedMapCuts = "a failed mmap over a mapping", "Linux has split the mapping by then and leaves it split. Here a failed call changes nothing.";
-        ChargedPart = "a mapping that was writable in a child", "A private mapping that loses the right to write is no longer charged if it has no pages of its own. One mapping here can be two on Linux, of which only one has pages; so more remains charged here, and the charged mapping stays apart from its neighbours.";
         MovedCopies = "a private mapping of a file that was moved", "Its private copies are indexed by the address at which the first was made, so the mapping does not merge with a neighbour that has none. Linux indexes them by file offset and merges the two.";
         FetchBringsIn = "a fetch from a page that is not present", "Linux on x86-64 faults the page in before the processor refuses to execute it. Here, as on arm64, the right to execute is checked first.";
         PagedOut = "MADV_PAGEOUT of shared memory", "Linux drops pages that were never written, and unmaps the others even if there is no swap. Here all of them go to swap, and without swap they stay mapped.";

@@ -8,7 +8,7 @@ use super::memory_usage::ComparedFigures;
 use super::observation::{AccessSignal, Observation};
 use super::pair::{BothResults, Pair};
 use crate::random::{FileDescriptor, HEAP, MappedObject, Operation, ProgramMode, Syscall, Window};
-use pagewright_model::spec::{ExclusiveCall, MmapPlacement, RangeCall};
+use pagewright_model::spec::{ExclusiveCall, MmapPlacement};
 use pagewright_syscall::KnownDifference;
 use pagewright_types::{Access, Errno, PAGE_SIZE, Rights, VirtAddr};
 
@@ -92,7 +92,7 @@ pub(super) struct History {
     limited_data: bool,
     /// VMA borders may differ.
     ///
-    /// There was a fork or `MAP_STACK` ([`KnownDifference::ChargedPart`]), or a move
+    /// There was a fork, `MAP_STACK` ([`KnownDifference::StackFlag`]), or a move
     /// ([`KnownDifference::MovedCopies`]).
     borders_differ: bool,
 }
@@ -237,10 +237,6 @@ fn lock((addr, len): (VirtAddr, u64)) -> Operation {
     Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Lock { addr, len, flags: 0 }))
 }
 
-fn protect((addr, len): (VirtAddr, u64), rights: Rights) -> Operation {
-    Operation::Range(RangeCall::Mprotect { addr, len, rights })
-}
-
 const MAPS: Operation = Operation::Syscall(Syscall::ShowMaps);
 const ANON: MappedObject = MappedObject::PrivateAnon;
 
@@ -266,16 +262,6 @@ fn program_of(difference: KnownDifference) -> Vec<Operation> {
             map(pages(0, 48), MappedObject::PrivateFile(1)),
             limit(RLIMIT_AS, 37 * PAGE_SIZE),
             map(pages(19, 1), MappedObject::SharedFile(9)),
-            MAPS,
-        ],
-        KnownDifference::ChargedPart => vec![
-            map(pages(0, 48), ANON),
-            touch(46, Access::Write),
-            Operation::Fork,
-            Operation::Switch { to: 1 },
-            map_raw(pages(24, 12), 1, 0),
-            protect(pages(22, 5), Rights::WRITE | Rights::EXEC),
-            protect(pages(24, 24), Rights::RX),
             MAPS,
         ],
         KnownDifference::MovedCopies => moved_copies(),
@@ -331,18 +317,16 @@ fn moved_copies() -> Vec<Operation> {
     ]
 }
 
-/// A child replaces half of a mapping, reads a page there, and forks.
+/// A process with a mapping that is two on Linux reads a page of the second, and forks.
 fn fork_copies() -> Vec<Operation> {
     vec![
-        map(pages(0, 48), ANON),
-        touch(8, Access::Write),
+        map(pages(0, 4), ANON),
+        touch(0, Access::Write),
+        map_raw(pages(4, 4), 3, MAP_STACK),
+        touch(5, Access::Read),
         Operation::Fork,
         Operation::Switch { to: 1 },
-        map(pages(0, 24), ANON),
-        touch(8, Access::Read),
-        Operation::Fork,
-        Operation::Switch { to: 2 },
-        resident(pages(7, 4)),
+        resident(pages(4, 4)),
     ]
 }
 

@@ -131,6 +131,7 @@ pub fn check_merged<I: Isa>(space: &Space<Sim<I>>) {
         let alike = vma.end() == next_start
             && (vma.rights(), vma.max_rights()) == (next.rights(), next.max_rights())
             && (vma.flags() | VmFlags::SOFTDIRTY) == (next.flags() | VmFlags::SOFTDIRTY)
+            && vma.fork_depth() == next.fork_depth()
             && vma.file().map(|file| file.id()) == next.file().map(|file| file.id())
             && vma.pgoff() + (vma.end() - start) == next.pgoff();
         assert!(!alike, "the VMAs that meet at page {next_start:#x} could be merged");

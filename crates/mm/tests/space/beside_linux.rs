@@ -6,7 +6,7 @@
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::harness::files::{DiskFile, TestDisk};
-use pagewright_lab::harness::{CPU, TestProcess, at};
+use pagewright_lab::harness::{ANON, CPU, TestProcess, at};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals, Tmpfs};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
@@ -27,6 +27,7 @@ on_both! {
     a_tmpfs_is_full,
     files_of_a_tmpfs_that_forbids_it_are_not_executed,
     a_move_is_no_peak,
+    a_child_keeps_pages_of_its_parent_apart,
     what_is_locked_does_not_go,
     what_was_writable_is_not_copied_because_it_is_locked,
     unlocking_what_is_not_locked_joins_nothing,
@@ -260,6 +261,34 @@ fn files_of_a_tmpfs_that_forbids_it_are_not_executed<I: Isa>() {
     process.end();
 }
 
+/// INV-VMA-INHERITED.
+fn a_child_keeps_pages_of_its_parent_apart<I: Isa>() {
+    let (world, parent) = TestProcess::<I>::unjudged();
+    let base = parent.anon(12);
+    parent.unmap(at(base, 4), 8);
+    // The first pages are written, the last ones are not.
+    parent.touch(CPU, base, Access::Write).expect("mapped");
+    parent.map_at(at(base, 8), 4, Rights::RW, ANON | MapFlags::FIXED);
+    let child = parent.fork();
+    for (process, expected) in [(&parent, vec![(0, 12)]), (&child, vec![(0, 4), (4, 12)])] {
+        process.map_at(at(base, 4), 4, Rights::RW, ANON | MapFlags::FIXED);
+        let map = process.space.map().read();
+        let first = base.page_index();
+        let ours = map.iter().filter(|(start, vma)| *start >= first && vma.end() <= first + 12);
+        let ours: Vec<_> = ours.map(|(start, vma)| (start - first, vma.end() - first)).collect();
+        assert_eq!(ours, expected);
+    }
+    // A grandchild has both with pages, and the two stay apart.
+    child.touch(CPU, at(base, 5), Access::Write).expect("mapped");
+    let grandchild = child.fork();
+    grandchild.protect(base, 12, Rights::READ);
+    grandchild.protect(base, 12, Rights::RW);
+    let count = |process: &TestProcess<I>| process.space.map().read().iter().count();
+    assert_eq!(count(&grandchild), count(&child));
+    world.recount(&[&parent, &child, &grandchild]);
+    [parent, child, grandchild].iter().for_each(TestProcess::end);
+}
+
 fn a_move_is_no_peak<I: Isa>() {
     let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(48);
@@ -317,8 +346,9 @@ fn what_was_writable_is_not_copied_because_it_is_locked<I: Isa>() {
 fn unlocking_what_is_not_locked_joins_nothing<I: Isa>() {
     let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(8);
+    // Without pages, which a child's mapping would keep apart (INV-VMA-INHERITED).
     world
-        .on(CPU, |mm| mm.mlock2(&process.space, at(base, 2), 2 * PAGE_SIZE, LockFlags::empty()))
+        .on(CPU, |mm| mm.mlock2(&process.space, at(base, 2), 2 * PAGE_SIZE, LockFlags::ONFAULT))
         .expect("within the limit");
     let child = process.fork();
     assert_eq!((process.mappings(), child.mappings()), (3, 3), "a child's mappings are cut as its parent's");
@@ -442,4 +472,13 @@ fn locked_pages_are_out_of_the_way_at_once<I: Isa>() {
     process.end();
     assert_eq!((unevictable(), world.on(CPU, |mm| mm.gauge(Gauge::InactiveFile))), (0, 4));
     world.on(CPU, |mm| mm.forget_file(&file));
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn planted_bugs_are_found() {
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    let bug = PlantedBug::MergeWithInherited;
+    assert_found_by(bug, a_child_keeps_pages_of_its_parent_apart::<pagewright_arch::X86_64>);
+    assert_found_by(bug, a_child_keeps_pages_of_its_parent_apart::<pagewright_arch::Aarch64>);
 }

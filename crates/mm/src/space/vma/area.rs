@@ -97,6 +97,10 @@ pub struct Vma<P: Platform> {
     ///
     /// If so, fork copies its entries; otherwise the child faults its pages in again.
     has_anon: AtomicBool,
+    /// The forks that its anonymous pages may be older than; 0 if its process made it.
+    ///
+    /// On Linux, its `anon_vma_chain` has one element more.
+    fork_depth: u32,
 }
 
 impl<P: Platform> Vma<P> {
@@ -123,6 +127,7 @@ impl<P: Platform> Vma<P> {
             flags,
             backing,
             has_anon: AtomicBool::new(false),
+            fork_depth: 0,
         }
     }
 
@@ -279,6 +284,11 @@ impl<P: Platform> Vma<P> {
         self.has_anon.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of forks that its anonymous pages may be older than.
+    pub fn fork_depth(&self) -> u32 {
+        self.fork_depth
+    }
+
     /// Records that an anonymous page is about to be mapped in it (`anon_vma_prepare`).
     pub(crate) fn note_anon(&self) {
         if !self.has_anon() {
@@ -307,15 +317,17 @@ impl<P: Platform> Vma<P> {
             flags: self.flags,
             backing: self.backing.clone(),
             has_anon: AtomicBool::new(self.has_anon()),
+            fork_depth: self.fork_depth,
         }
     }
 
     /// Returns the copy that a child gets: without locks, and without pages if they are wiped.
     pub(crate) fn duplicate_for_child(&self) -> Self {
-        let wiped = self.flags.contains(VmFlags::WIPEONFORK);
+        let has_anon = self.has_anon() && !self.flags.contains(VmFlags::WIPEONFORK);
         Self {
             flags: self.flags - VmFlags::LOCK_MASK,
-            has_anon: AtomicBool::new(self.has_anon() && !wiped),
+            has_anon: AtomicBool::new(has_anon),
+            fork_depth: if has_anon { self.fork_depth + 1 } else { 0 },
             ..self.duplicate()
         }
     }
@@ -340,17 +352,22 @@ impl<P: Platform> Vma<P> {
     /// Records that it has no anonymous pages (`unlink_anon_vmas`).
     pub(crate) fn forget_anon(&mut self) {
         *self.has_anon.get_mut() = false;
+        self.fork_depth = 0;
     }
 
     /// Returns whether it can be merged with `next`, which starts at its end.
     ///
     /// `start` is its own first page. Linux: `can_vma_merge_after`.
+    ///
+    /// INV-VMA-INHERITED: a mapping with pages of a parent stays apart from those that its process
+    /// made (`is_mergeable_anon_vma`).
     pub(crate) fn can_merge_with(&self, start: u64, next: &Self) -> bool {
         let pages = self.end - start;
         self.rights == next.rights
             && plant!(MergeIgnoresMaxRights; true, self.max_rights == next.max_rights)
             && (self.flags ^ next.flags) - VmFlags::IGNORED_BY_MERGE == VmFlags::empty()
             && self.guard == next.guard
+            && plant!(MergeWithInherited; true, self.fork_depth == next.fork_depth)
             && self.file_id() == next.file_id()
             && self.pgoff + pages == next.pgoff
             && (self.is_shared() || self.linear_index + pages == next.linear_index)
