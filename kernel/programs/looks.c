@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -248,8 +249,131 @@ static void cleared(void)
     close(clear);
 }
 
+/* The borders of the mappings in a region, in pages. */
+static void show_borders(const char *base, int pages)
+{
+    char line[256];
+    unsigned long start, end, first = (unsigned long)base, last = first + (unsigned long)pages * PAGE;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof line, maps))
+        if (sscanf(line, "%lx-%lx", &start, &end) == 2 && start < last && end > first)
+            printf(" %ld-%ld", ((long)start - (long)first) / PAGE, ((long)end - (long)first) / PAGE);
+    fclose(maps);
+    fflush(stdout);
+}
+
+static void add(char *base, int first, int pages)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    mmap(base + first * PAGE, (size_t)pages * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
+}
+
+/* Which mappings are one, after forks. */
+static void borders(void)
+{
+    char *base = mapped(40, PROT_NONE, MAP_PRIVATE);
+    add(base, 2, 4);
+    add(base, 20, 4);
+    base[2 * PAGE] = 1;
+    printf("borders:");
+    fflush(stdout);
+    if (fork() == 0) {
+        add(base, 6, 2);
+        add(base, 24, 2);
+        base[7 * PAGE] = 1;
+        show_borders(base, 40);
+        fflush(stdout);
+        if (fork() == 0) {
+            add(base, 8, 1);
+            mprotect(base + 2 * PAGE, 6 * PAGE, PROT_READ);
+            mprotect(base + 2 * PAGE, 6 * PAGE, PROT_READ | PROT_WRITE);
+            printf(" grandchild");
+            show_borders(base, 40);
+            _exit(0);
+        }
+        wait(0);
+        madvise(base + 2 * PAGE, 4 * PAGE, MADV_WIPEONFORK);
+        if (fork() == 0) {
+            madvise(base + 2 * PAGE, 4 * PAGE, MADV_KEEPONFORK);
+            add(base, 0, 2);
+            printf(" wiped");
+            show_borders(base, 40);
+            _exit(0);
+        }
+        wait(0);
+        _exit(0);
+    }
+    wait(0);
+    add(base, 6, 2);
+    printf(" parent");
+    show_borders(base, 40);
+    printf("\n");
+    munmap(base, 40 * PAGE);
+}
+
+/* What else a process shows of itself: its directory, its environment, its limits. */
+static void itself(const char *program)
+{
+    char text[2048], path[64];
+    struct rlimit files = { 77, 99 };
+    mkdir("/here", 0700);
+    chdir("/here");
+    text[readlink("/proc/self/cwd", text, sizeof text)] = 0;
+    printf("self: %s", text);
+    close(open("made", O_CREAT | O_WRONLY, 0600));
+    printf(" %ld", told(access("/proc/self/cwd/made", F_OK)));
+    printf(" %ld", told(unlink("/proc/self/cwd/made")));
+    printf(" %ld", told(access("/proc/self/cwd/../here/made", F_OK)));
+    printf(" %ld", told(chdir("/proc/self/cwd/..")));
+    printf(" %s", getcwd(text, sizeof text));
+    rmdir("/here");
+    printf(" %ld", told(chdir("/proc/self/task")));
+    chdir("/");
+    setrlimit(RLIMIT_NOFILE, &files);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        char *arguments[] = { "program", "waits", 0 }, *environment[] = { "ONE=1", "TWO=two words", 0 };
+        execve(program, arguments, environment);
+        _exit(1);
+    }
+    do {
+        int fd = opened(child, "environ", O_RDONLY);
+        long count = read(fd, text, sizeof text);
+        close(fd);
+        text[count < 0 ? 0 : count] = 0;
+        for (char *at = text; at < text + count; at++)
+            if (!*at)
+                *at = ';';
+    } while (strcmp(text, "ONE=1;TWO=two words;"));
+    printf(" [%s]", text);
+    snprintf(path, sizeof path, "/proc/%d/limits", child);
+    FILE *limits = fopen(path, "r");
+    while (fgets(text, sizeof text, limits))
+        if (strstr(text, "Limit") || strstr(text, "open files") || strstr(text, "nice") || strstr(text, "timeout"))
+            printf("%s", text);
+    fclose(limits);
+    fflush(stdout);
+    if (fork() == 0) {
+        setresuid(7, 7, 7);
+        snprintf(path, sizeof path, "/proc/%d/cwd", child);
+        printf("stranger: %ld", told(readlink(path, text, sizeof text)));
+        printf(" %d", opened(child, "environ", O_RDONLY) == -1 ? errno : 0);
+        printf(" %d\n", opened(child, "limits", O_RDONLY) == -1 ? errno : 0);
+        fflush(stdout);
+        _exit(0);
+    }
+    wait(0);
+    kill(child, SIGKILL);
+    waitpid(child, 0, 0);
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && !strcmp(argv[1], "waits")) {
+        pause();
+        return 0;
+    }
     if (argc > 1) {
         write(4, "x", 1);
         usleep(100000);
@@ -259,5 +383,7 @@ int main(int argc, char **argv)
     pagemap();
     strangers();
     cleared();
+    borders();
+    itself(argv[0]);
     return 0;
 }

@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -119,6 +120,35 @@ static void processes(const char *program)
     printf("%ld %ld\n", told(prctl(PR_SET_NAME, 16)), told(prctl(PR_GET_NAME, 16)));
 }
 
+/* The names of the machine, by calls and files. */
+static void names(void)
+{
+    struct utsname named;
+    char *found;
+    printf(" %ld", told(sethostname("a host", 6)));
+    printf(" %s", text("/proc/sys/kernel/hostname"));
+    printf("%ld ", store("/proc/sys/kernel/hostname", "another\nname"));
+    uname(&named);
+    printf("%s", named.nodename);
+    printf(" %ld", told(setdomainname("domain", 3)));
+    uname(&named);
+    printf(" %s %s", named.domainname, text("/proc/sys/kernel/domainname"));
+    printf("%ld", told(sethostname("x", 65)));
+    printf(" %ld", told(sethostname("x", -1)));
+    printf(" %ld", told(sethostname((void *)16, 3)));
+    fflush(stdout);
+    if (fork() == 0) {
+        setresuid(7, 7, 7);
+        printf(" %ld", told(sethostname("x", 1)));
+        printf(" %ld", store("/proc/sys/kernel/hostname", "x"));
+        fflush(stdout);
+        _exit(0);
+    }
+    wait(0);
+    found = text("/proc/cpuinfo");
+    printf(" cpuinfo %d %d\n", !strncmp(found, "processor\t: 0 ", 14), strstr(found, "flags") || strstr(found, "Features"));
+}
+
 static void machine(void)
 {
     unsigned cpu = 99, node = 99;
@@ -133,7 +163,8 @@ static void machine(void)
     printf("%ld ", store("/proc/sys/vm/overcommit_memory", "0\n"));
     printf("%s", text("/proc/sys/vm/overcommit_memory"));
     printf("%s", text("/proc/sys/kernel/ostype"));
-    printf("%ld\n", store("/proc/sys/vm/max_map_count", "70000"));
+    printf("%ld", store("/proc/sys/vm/max_map_count", "70000"));
+    names();
 }
 
 /* The number of entries of a directory, and whether one of them is there. */

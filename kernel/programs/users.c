@@ -566,6 +566,43 @@ static void locks(void)
     printf(" %d\n", pthread_mutex_lock(&mutex));
 }
 
+static void *sleeps(void *unused)
+{
+    pause();
+    return 0;
+}
+
+/* The limit of the threads of a user: those that were not reaped count, and user 0 has none. */
+static void thread_limit(void)
+{
+    struct rlimit limit = { 3, 10 }, more = { 4, 10 };
+    pthread_t thread;
+    int status;
+    printf("threads:");
+    setrlimit(RLIMIT_NPROC, &limit);
+    for (int i = 0; i < 4; i++) {
+        pid_t child = fork();
+        if (child == 0)
+            _exit(0);
+        printf(" %d", child > 0);
+    }
+    while (wait(&status) > 0)
+        ;
+    setresuid(1234, 1234, 1234);
+    for (int i = 0; i < 3; i++) {
+        pid_t child = fork();
+        if (child == 0)
+            _exit(0);
+        printf(" %d", child > 0 ? 1 : -errno);
+    }
+    wait(&status);
+    printf(" %d", pthread_create(&thread, 0, sleeps, 0));
+    printf(" %d", pthread_create(&thread, 0, sleeps, 0));
+    setrlimit(RLIMIT_NPROC, &more);
+    printf(" %d", pthread_create(&thread, 0, sleeps, 0));
+    printf(" %d\n", fork() == -1 ? errno : 0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -584,5 +621,6 @@ int main(int argc, char **argv)
     apart(policies);
     apart(turns);
     apart(locks);
+    apart(thread_limit);
     return 0;
 }

@@ -150,6 +150,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::StrangerMayLook => elsewhere("looks.c on the kernel"),
         // INV-KERNEL-MOUNT.
         Bug::MountFlagsIgnored => elsewhere("names.c on the kernel"),
+        // INV-KERNEL-THREADS.
+        Bug::ThreadLimitIgnored => elsewhere("users.c on the kernel"),
         // INV-KERNEL-LOADER.
         Bug::EntryOfLoader => elsewhere("dynamic.c on the kernel"),
         // INV-KERNEL-WORDS.

@@ -178,6 +178,7 @@ pagewright_types::named_table! {
         SocketCycleKept = "socket-cycle-kept", "Sockets that only messages of each other hold stay for ever.";
         EdgeReportedAgain = "edge-reported-again", "An edge-triggered epoll reports an event again without a new one.";
         DescriptorLimitIgnored = "descriptor-limit-ignored", "A process gets more descriptors than RLIMIT_NOFILE allows.";
+        ThreadLimitIgnored = "thread-limit-ignored", "A user gets more threads than RLIMIT_NPROC allows.";
         StrangerMayLook = "stranger-may-look", "Every process may open the memory and the descriptors of every other one.";
         MountFlagsIgnored = "mount-flags-ignored", "Programs run from a mount with MS_NOEXEC, and those of one with MS_NOSUID give their rights.";
         EntryOfLoader = "entry-of-loader", "The auxiliary vector gives a loader the wrong entry of the program that it loads.";

@@ -151,3 +151,11 @@ pub fn power_off(status: u8) -> ! {
 pub fn hardware_capabilities() -> u64 {
     arch::context::hardware_capabilities()
 }
+
+/// Writes what `/proc/cpuinfo` says of a CPU after its number; all CPUs are alike.
+///
+/// # Errors
+/// Those of `out`.
+pub fn describe_cpu(out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+    arch::description::show(out)
+}

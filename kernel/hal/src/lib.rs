@@ -70,6 +70,8 @@ mod user_asm;
 pub use arch::context::{Registers, UserContext};
 pub use boot::{BootInfo, NodeInfo};
 pub use heap::{can_allocate, grow as grow_heap};
-pub use kernel::{Exception, KernelCallbacks, Trap, boot_info, hardware_capabilities, idle, kick, power_off, this_cpu};
+pub use kernel::{
+    Exception, KernelCallbacks, Trap, boot_info, describe_cpu, hardware_capabilities, idle, kick, power_off, this_cpu,
+};
 pub use locks::KernelLocks;
 pub use machine::Machine;

@@ -63,8 +63,9 @@ pub(crate) struct ProgramImage {
     pub(crate) space: Arc<SpaceHandle>,
     pub(crate) context: UserContext,
     pub(crate) path: String,
-    /// The arguments, each with its zero byte.
+    /// The arguments and the environment, each word with its zero byte.
     pub(crate) arguments: Arc<[u8]>,
+    pub(crate) environment: Arc<[u8]>,
     pub(crate) trampoline: VirtAddr,
     /// The credentials of the program, and whether they are more than the caller's.
     pub(crate) credentials: Credentials,
@@ -126,8 +127,10 @@ pub(crate) fn load(request: &ExecRequest, limits: &ProcessLimits, caller: &Crede
             let (brk, path) = (space.0.map().read().heap().start(), node.path());
             let (top, stack) = (user_end(), limits.space_limits(privileges).get(Resource::Stack));
             record::end_image(Some(format_args!("exec {brk:x} {top:x} {stack:x} {path}")));
-            let arguments = request.arguments.iter().flat_map(|word| word.iter().copied().chain([0])).collect();
-            Ok(ProgramImage { space, context, path: node.path(), arguments, trampoline, credentials, is_secure })
+            let words = |words: &[Vec<u8>]| words.iter().flat_map(|word| word.iter().copied().chain([0])).collect();
+            let (arguments, environment) = (words(&request.arguments), words(&request.environment));
+            let path = node.path();
+            Ok(ProgramImage { space, context, path, arguments, environment, trampoline, credentials, is_secure })
         }
         Err(error) => {
             record::end_image(None);
@@ -298,22 +301,19 @@ pub(crate) fn start_init(options: &Options) {
     let mut scheduler = task::scheduler();
     let id = scheduler.choose_id(None).unwrap_or(INIT);
     debug_assert_eq!(id, INIT, "the first number is that of the first process");
-    let process = Process::new(&Arc::new(id), id, id, image.path, &image.space, limits, credentials.clone());
-    scheduler.processes.insert(id, process);
-    let mut actions = SigActions::new();
-    actions.trampoline = image.trampoline;
-    let actions = Arc::new(Mutex::new(actions));
-    scheduler.process(id).arguments = image.arguments;
+    let actions = Arc::new(Mutex::new(SigActions::new().for_new_program(image.trampoline)));
     let files = Arc::new(Mutex::new(DescriptorTable::of_init(options.input)));
-    scheduler.process(id).actions = Arc::downgrade(&actions);
-    scheduler.process(id).files = Arc::downgrade(&files);
     let fs = Arc::new(Mutex::new(FsContext::of_init()));
-    scheduler.process(id).fs = Arc::downgrade(&fs);
-    let scheduling = Scheduling::of_init();
+    let mut process = Process::new(&Arc::new(id), id, id, image.path, &image.space, limits, credentials.clone());
+    (process.arguments, process.environment) = (image.arguments, image.environment);
+    (process.files, process.fs, process.actions) =
+        (Arc::downgrade(&files), Arc::downgrade(&fs), Arc::downgrade(&actions));
+    scheduler.processes.insert(id, process);
+    let (scheduling, pending) = (Scheduling::of_init(), PendingSignals::default());
     let entry = ThreadEntry {
         process: id,
         name: None,
-        pending: PendingSignals::default(),
+        pending,
         credentials: credentials.clone(),
         scheduling,
         robust_list: VirtAddr::ZERO,

@@ -20,6 +20,7 @@ use crate::process_memory::ProcessMemory;
 use crate::procfs;
 use crate::ramfs;
 use crate::socket::Socket;
+use crate::system_name::SystemName;
 use crate::task::TaskId;
 use crate::timers::realtime_ns;
 use crate::zram::{self, ZramAttribute};
@@ -59,6 +60,8 @@ pub(crate) enum InodeKind {
     Setting(MmSetting),
     /// `/proc/PID/oom_score_adj`.
     OomScoreAdj(Arc<TaskId>),
+    /// A name of the machine.
+    SystemName(SystemName),
     /// The memory of a process.
     Memory(ProcessMemory),
     /// The name of a socket.
@@ -211,6 +214,7 @@ impl Inode {
             InodeKind::Text(_)
             | InodeKind::Setting(_)
             | InodeKind::OomScoreAdj(_)
+            | InodeKind::SystemName(_)
             | InodeKind::Memory(_)
             | InodeKind::Socket(_)
             | InodeKind::Fifo(_)
@@ -230,6 +234,7 @@ impl Inode {
             InodeKind::Text(_)
             | InodeKind::Setting(_)
             | InodeKind::OomScoreAdj(_)
+            | InodeKind::SystemName(_)
             | InodeKind::Memory(_)
             | InodeKind::Socket(_)
             | InodeKind::Fifo(_)
@@ -257,6 +262,7 @@ impl Inode {
             | InodeKind::Text(_)
             | InodeKind::Setting(_)
             | InodeKind::OomScoreAdj(_)
+            | InodeKind::SystemName(_)
             | InodeKind::Memory(_)
             | InodeKind::Socket(_)
             | InodeKind::Fifo(_)
@@ -324,6 +330,7 @@ impl Inode {
             InodeKind::Attribute(attribute) => piece(attribute.show()?.as_bytes(), from, wanted),
             InodeKind::Setting(setting) => piece(machine_files::show_setting(*setting).as_bytes(), from, wanted),
             InodeKind::OomScoreAdj(of) => piece(procfs::show_oom_score_adj(of)?.as_bytes(), from, wanted),
+            InodeKind::SystemName(name) => piece(name.show().as_bytes(), from, wanted),
             InodeKind::Memory(memory) => memory.read(from, wanted),
         }
     }
@@ -346,6 +353,10 @@ impl Inode {
             }
             InodeKind::OomScoreAdj(of) => {
                 procfs::store_oom_score_adj(of, bytes)?;
+                Ok(bytes.len())
+            }
+            InodeKind::SystemName(name) => {
+                name.store(bytes)?;
                 Ok(bytes.len())
             }
             InodeKind::Memory(memory) => memory.write(start, bytes),

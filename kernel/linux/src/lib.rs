@@ -23,6 +23,7 @@
 //! | `shm` | System V shared memory |
 //! | `procfs` | files below `/proc` and `/sys` |
 //! | `oom` | which process ends when no memory is left |
+//! | `system_name` | the names that `uname` returns |
 //! | `zram` | the swap device |
 //! | `signal` | delivery of signals, and the stack frames of handlers |
 //! | `record` | memory calls and faults of programs, reported as they happen |
@@ -76,6 +77,7 @@ mod shm;
 mod signal;
 mod socket;
 mod stop_machine;
+mod system_name;
 mod task;
 mod timers;
 mod usage;

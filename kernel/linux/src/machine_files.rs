@@ -13,6 +13,7 @@ use crate::inode::{Inode, InodeKind};
 use crate::memory::mm;
 use crate::mount;
 use crate::shm;
+use crate::system_name::SystemName;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -37,7 +38,12 @@ type Show = fn(&mut dyn Write) -> fmt::Result;
 
 /// The files that are text.
 const FILES: &[(&str, Show)] = &[
-    ("/proc/cpuinfo", |out| cpus().try_for_each(|cpu| writeln!(out, "processor\t: {cpu}\n"))),
+    ("/proc/cpuinfo", |out| {
+        cpus().try_for_each(|cpu| {
+            writeln!(out, "processor\t: {cpu}")?;
+            pagewright_hal::describe_cpu(out)
+        })
+    }),
     ("/proc/filesystems", |out| out.write_str("nodev\tsysfs\nnodev\ttmpfs\nnodev\tproc\n")),
     ("/proc/meminfo", |out| mm().show_meminfo(out)),
     ("/proc/mounts", mount::show),
@@ -84,6 +90,9 @@ pub(crate) fn find(path: &str) -> Option<Arc<Inode>> {
         let mode = if FIXED.contains(setting) { READ_ONLY } else { WRITABLE };
         return Some(Inode::new(path, mode, InodeKind::Setting(*setting)));
     }
+    if let Some((_, name)) = SystemName::FILES.iter().find(|(known, _)| *known == path) {
+        return Some(Inode::new(path, WRITABLE, InodeKind::SystemName(*name)));
+    }
     if let Some((_, show)) = FILES.iter().find(|(known, _)| *known == path) {
         let mut text = String::new();
         show(&mut text).ok()?;
@@ -117,7 +126,8 @@ pub(crate) fn entries(directory: &str) -> BTreeMap<String, u32> {
 }
 
 fn paths() -> impl Iterator<Item = &'static str> {
-    FILES.iter().map(|(path, _)| *path).chain(MmSetting::ALL.iter().map(|setting| setting.path()))
+    let names = SystemName::FILES.iter().map(|(path, _)| *path);
+    FILES.iter().map(|(path, _)| *path).chain(names).chain(MmSetting::ALL.iter().map(|setting| setting.path()))
 }
 
 /// The rest of a path below a directory.

@@ -245,7 +245,7 @@ pub(crate) fn add(path: &str, source: String, flags: u32, new: NewMount) -> Resu
 /// # Errors
 /// `EINVAL` if none is mounted there; `EBUSY` for one of boot, or one in use.
 pub(crate) fn remove(path: &str, detach: bool) -> Result<(), Errno> {
-    let directories = scheduler().working_directories();
+    let contexts: Vec<_> = scheduler().processes.values().filter_map(|process| process.fs.upgrade()).collect();
     let mut nodes = ramfs::tree();
     let mut mounts = MOUNTS.lock();
     let found = mounts.iter().rposition(|mount| within(path, &mount.path).is_some());
@@ -255,8 +255,8 @@ pub(crate) fn remove(path: &str, detach: bool) -> Result<(), Errno> {
     };
     let has_mounts = mounts[index + 1..].iter().any(|mount| within(&mount.path, path).is_some());
     let is_tmpfs = matches!(mounts[index].contents, MountContents::Tmpfs { .. });
-    let is_below = |directory: &String| within(directory, path).is_some();
-    if !detach && (has_mounts || is_tmpfs && (directories.iter().any(is_below) || is_open(&nodes, path))) {
+    let is_directory = || contexts.iter().any(|fs| within(&fs.lock().directory, path).is_some());
+    if !detach && (has_mounts || is_tmpfs && (is_directory() || is_open(&nodes, path))) {
         return Err(Errno::EBUSY);
     }
     let mut removed = Vec::new();

@@ -83,6 +83,8 @@ pub(crate) struct Process {
     pub(crate) oom_score_adj: i32,
     /// The arguments of its program, each with its zero byte.
     pub(crate) arguments: Arc<[u8]>,
+    /// The environment that its program was started with, each word with its zero byte.
+    pub(crate) environment: Arc<[u8]>,
     pub(crate) timers: ProcessTimers,
     /// What its threads used, without those that run, and what its reaped children used.
     pub(crate) usage: Usage,
@@ -129,6 +131,7 @@ impl Process {
             exit_signal: signal,
             oom_score_adj: 0,
             arguments: Arc::from([]),
+            environment: Arc::from([]),
             timers: ProcessTimers::new(),
             usage: Usage::default(),
             children_usage: Usage::default(),

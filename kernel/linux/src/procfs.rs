@@ -10,12 +10,14 @@
 use crate::call::may_trace;
 use crate::credentials::{Credentials, TracingIds};
 use crate::errno::Errno;
-use crate::file::{DescriptorTable, OpenFile, OpenTarget};
+use crate::file::{DescriptorTable, FsContext, OpenFile, OpenTarget};
 use crate::inode::{Inode, InodeKind};
+use crate::limits::ProcessLimits;
 use crate::machine_files;
 use crate::memory::{SpaceHandle, mm};
 use crate::mount;
 use crate::process_memory::{MemoryView, ProcessMemory};
+use crate::ramfs;
 use crate::task::{TaskId, Thread, scheduler};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -61,14 +63,18 @@ pub(crate) fn find(thread: &Thread, path: &str) -> Option<Result<Arc<Inode>, Err
     machine_files::find(path).map(Ok)
 }
 
-/// Follows the first link to a directory of a process that a path passes through.
+/// Follows the first link or `..` that a path passes through in the directory of a process.
 ///
 /// # Errors
 /// Those of the link.
 pub(crate) fn follow(thread: &Thread, path: &str) -> Result<Option<String>, Errno> {
     let Some(rest) = path.strip_prefix("/proc/") else { return Ok(None) };
     // A link has a name below its process, and something below itself.
-    for (end, _) in path.match_indices('/').skip(3).filter(|_| rest.contains('/')) {
+    let last = path.ends_with("/..").then_some(path.len());
+    for end in path.match_indices('/').map(|(end, _)| end).skip(3).chain(last).filter(|_| rest.contains('/')) {
+        if let Some(directory) = path[..end].strip_suffix("/..") {
+            return Ok(Some(format!("{}{}", ramfs::parent(directory), &path[end..])));
+        }
         match find(thread, &path[..end]).transpose()?.as_deref().map(|node| &node.kind) {
             Some(InodeKind::Link(target)) => return Ok(Some(format!("{target}{}", &path[end..]))),
             Some(InodeKind::Directory) => {}
@@ -80,11 +86,14 @@ pub(crate) fn follow(thread: &Thread, path: &str) -> Result<Option<String>, Errn
 }
 
 /// The names and modes of the files of a process.
-const OF_PROCESS: [(&str, u32); 14] = [
+const OF_PROCESS: [(&str, u32); 17] = [
     ("clear_refs", 0o100_200),
     ("cmdline", READ_ONLY),
     ("comm", READ_ONLY),
+    ("cwd", LINK | 0o777),
+    ("environ", 0o100_400),
     ("exe", LINK | 0o777),
+    ("limits", READ_ONLY),
     ("maps", READ_ONLY),
     ("mem", 0o100_600),
     ("mounts", READ_ONLY),
@@ -182,6 +191,9 @@ struct ProcessView {
     name: String,
     path: String,
     arguments: Arc<[u8]>,
+    environment: Arc<[u8]>,
+    limits: ProcessLimits,
+    fs: Weak<Mutex<FsContext>>,
     threads: u32,
     credentials: Arc<Credentials>,
     state: char,
@@ -213,6 +225,9 @@ impl ProcessView {
             name,
             path: process.path.clone(),
             arguments: process.arguments.clone(),
+            environment: process.environment.clone(),
+            limits: process.limits.clone(),
+            fs: process.fs.clone(),
             threads: process.threads,
             credentials: process.credentials.clone(),
             state,
@@ -226,11 +241,29 @@ impl ProcessView {
         })
     }
 
+    /// Fails unless a thread may look into the process.
+    fn check_look(&self, thread: &Thread) -> Result<(), Errno> {
+        if may_trace(thread, &self.handle, TracingIds::Files)? { Ok(()) } else { Err(Errno::EACCES) }
+    }
+
+    /// The working directory, for a thread that may look into the process.
+    fn directory(&self, thread: &Thread) -> Result<String, Errno> {
+        self.check_look(thread)?;
+        let fs = self.fs.upgrade().ok_or(Errno::ENOENT)?;
+        let directory = fs.lock().directory.clone();
+        Ok(directory)
+    }
+
+    /// The environment, for a thread that may look into the process.
+    fn environment(&self, thread: &Thread) -> Result<String, Errno> {
+        self.check_look(thread)?;
+        let environment = if self.space.is_some() { &*self.environment } else { &[] };
+        Ok(String::from_utf8_lossy(environment).into_owned())
+    }
+
     /// The path of the program, for a thread that may look into the process.
     fn program(&self, thread: &Thread) -> Result<String, Errno> {
-        if !may_trace(thread, &self.handle, TracingIds::Files)? {
-            return Err(Errno::EACCES);
-        }
+        self.check_look(thread)?;
         self.space.as_ref().ok_or(Errno::ENOENT)?;
         Ok(self.path.clone())
     }
@@ -248,6 +281,7 @@ impl ProcessView {
         match (name, &self.space) {
             ("cmdline", _) => out.write_str(&String::from_utf8_lossy(&self.arguments))?,
             ("comm", _) => writeln!(out, "{}", self.name)?,
+            ("limits", _) => self.limits.show(out)?,
             ("mounts", _) => mount::show(out)?,
             ("stat", _) => self.show_stat(out)?,
             ("status", _) => self.show_status(out)?,
@@ -344,6 +378,8 @@ fn of_process(thread: &Thread, id: TaskId, path: &str, name: &str) -> Option<Res
     }
     let (_, mode) = OF_PROCESS.iter().find(|(known, _)| *known == name)?;
     let kind = match name {
+        "cwd" => view.directory(thread).map(InodeKind::Link),
+        "environ" => view.environment(thread).map(InodeKind::Text),
         "exe" => view.program(thread).map(InodeKind::Link),
         "oom_score_adj" => Ok(InodeKind::OomScoreAdj(view.handle)),
         "mem" => Ok(view.memory(MemoryView::Bytes)),

@@ -1,7 +1,7 @@
 //! The file tree: the files of the initramfs, those that programs make, and a few devices.
 //!
 //! Inodes are found by their full path. The files of the root file system share the limit of one
-//! tmpfs, half of memory, as Linux's do (`shmem_default_max_blocks`); [`mount`] has those of others.
+//! tmpfs, half of memory, as Linux's do (`shmem_default_max_blocks`); [`mount`] has the others.
 //!
 //! Calls check the permissions of every directory on a path, also of those above the working
 //! directory, which Linux does not.
@@ -84,19 +84,13 @@ pub(crate) fn start(archive: &'static [u8]) {
     }
 }
 
-/// `path` from `directory`, without `.`, `..` and doubled slashes.
+/// `path` from `directory`, without `.` and doubled slashes.
+///
+/// `..` remains: what it leads to depends on the links before it ([`resolve`]).
 pub(crate) fn absolute(directory: &str, path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
     let start = if path.starts_with('/') { "" } else { directory };
-    for part in start.split('/').chain(path.split('/')) {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop();
-            }
-            part => parts.push(part),
-        }
-    }
+    let parts = start.split('/').chain(path.split('/'));
+    let parts: Vec<&str> = parts.filter(|part| !matches!(*part, "" | ".")).collect();
     format!("/{}", parts.join("/"))
 }
 
@@ -117,7 +111,7 @@ pub(crate) fn at(path: &str) -> Result<Arc<Inode>, Errno> {
     NODES.lock().get(path).cloned().ok_or(Errno::ENOENT)
 }
 
-/// Follows all links of a path, and returns the result.
+/// Follows all links and `..` of a path, and returns the result.
 ///
 /// The directory that it names must exist, unless it is below `/proc` or `/sys`; the last component
 /// need not. The caller must be allowed to search each directory.
@@ -135,7 +129,8 @@ fn walk(path: &str, follow: bool, crosses_last: bool, caller: &Credentials) -> R
     let mut path = path.to_string();
     let root = nodes.get("/").ok_or(Errno::ENOENT)?;
     caller.access(&root.attributes(), FileAccess::EXECUTE)?;
-    'again: for _ in 0..LINKS_MAX {
+    let mut links = 0;
+    'again: while links < LINKS_MAX {
         let ends: Vec<usize> = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]).collect();
         for end in ends {
             let (prefix, rest) = path.split_at(end);
@@ -143,6 +138,10 @@ fn walk(path: &str, follow: bool, crosses_last: bool, caller: &Credentials) -> R
                 return Err(Errno::ENAMETOOLONG);
             }
             let last = rest.is_empty();
+            if let Some(directory) = prefix.strip_suffix("/..") {
+                path = absolute(parent(directory), &format!("./{rest}"));
+                continue 'again;
+            }
             if let Some(root) = mount::redirected(prefix).filter(|_| crosses_last || !last) {
                 path = format!("{root}{rest}");
                 continue 'again;
@@ -156,6 +155,7 @@ fn walk(path: &str, follow: bool, crosses_last: bool, caller: &Credentials) -> R
                     InodeKind::Link(target) if !last || follow => {
                         let parent = prefix.rsplit_once('/').map_or("/", |(parent, _)| parent);
                         path = absolute(&absolute(parent, target), &format!("./{rest}"));
+                        links += 1;
                         continue 'again;
                     }
                     InodeKind::Directory if !last => caller.access(&node.attributes(), FileAccess::EXECUTE)?,
@@ -266,7 +266,7 @@ fn directory_of(nodes: &Nodes, path: &str) -> Result<InodeAttributes, Errno> {
 }
 
 /// The directory of a path.
-fn parent(path: &str) -> &str {
+pub(crate) fn parent(path: &str) -> &str {
     match path.rsplit_once('/') {
         Some(("", _)) | None => "/",
         Some((parent, _)) => parent,

@@ -316,12 +316,6 @@ impl Scheduler {
         self.processes.get(handle).filter(|process| Arc::ptr_eq(&process.handle, handle))
     }
 
-    /// The working directories of all processes.
-    pub(crate) fn working_directories(&self) -> Vec<String> {
-        let contexts = self.processes.values().filter_map(|process| process.fs.upgrade());
-        contexts.map(|fs| fs.lock().directory.clone()).collect()
-    }
-
     /// Adds a thread to the sleepers, unless a signal or the end of its process is pending.
     ///
     /// Linux checks that in `schedule` (`signal_pending_state`).

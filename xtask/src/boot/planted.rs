@@ -21,7 +21,7 @@ const CORRUPTING: [(&str, &str); 5] = [
     ("lazy-no-catch-up", "cow"),
 ];
 /// The bugs that change what a call does, and the program that shows it.
-const MISBEHAVING: [(&str, &str); 14] = [
+const MISBEHAVING: [(&str, &str); 15] = [
     ("file-lock-kept", "names"),
     ("reused-by-mapcount", "splices"),
     ("timer-not-rearmed", "timers"),
@@ -36,6 +36,7 @@ const MISBEHAVING: [(&str, &str); 14] = [
     ("word-index-lost", "seldom"),
     ("entry-of-loader", "dynamic"),
     ("mount-flags-ignored", "names"),
+    ("thread-limit-ignored", "users"),
 ];
 /// The bugs by which a thread waits too long or for ever, and the program that hangs then.
 const WAITING: [(&str, &str); 3] =

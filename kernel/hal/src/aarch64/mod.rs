@@ -4,6 +4,7 @@
 
 mod boot;
 pub(crate) mod context;
+pub(crate) mod description;
 mod gic;
 pub(crate) mod interrupts;
 pub(crate) mod io;

@@ -6,6 +6,7 @@ mod acpi;
 pub(crate) mod apic;
 mod boot;
 pub(crate) mod context;
+pub(crate) mod description;
 pub(crate) mod interrupts;
 pub(crate) mod io;
 pub(crate) mod mmu;

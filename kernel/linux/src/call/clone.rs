@@ -4,7 +4,8 @@
 
 use super::{Arguments, address};
 use crate::errno::Errno;
-use crate::file::{OpenFile, OpenTarget};
+use crate::file::{DescriptorTable, OpenFile, OpenTarget};
+use crate::limits::check_thread_count;
 use crate::memory::{SpaceHandle, mm};
 use crate::process::Process;
 use crate::record;
@@ -138,6 +139,13 @@ fn check(thread: &Thread, request: &CloneRequest) -> Result<(), Errno> {
     if unknown || alone || orphan || same_place || of_thread { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
+/// The number of a new thread: this one, if the caller chose one.
+fn new_number(thread: &Thread, number: Option<TaskId>) -> Result<Arc<TaskId>, Errno> {
+    let mut scheduler = scheduler();
+    check_thread_count(&mut scheduler, thread)?;
+    Ok(Arc::new(scheduler.choose_id(number)?))
+}
+
 /// Makes a thread or a process, with this number if the caller chose one.
 fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<TaskId>) -> SyscallResult {
     thread.context.save();
@@ -150,13 +158,8 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
         context.set_thread_pointer_unloaded(request.tls);
     }
     let actions = actions(thread, request);
-    let files = if has(request, linux::CLONE_FILES) {
-        thread.files.clone()
-    } else {
-        let copied = thread.files.lock().try_clone()?;
-        Arc::new(Mutex::new(copied))
-    };
-    let handle = Arc::new(scheduler().choose_id(number)?);
+    let files = files(thread, request)?;
+    let handle = new_number(thread, number)?;
     let id = *handle;
     let pidfd = open_pidfd(thread, request, &handle)?;
     let (process, space, scheduling) = match record::ordered(|| create_task(thread, request, &actions, &handle)) {
@@ -285,7 +288,8 @@ fn add_to_process(
     }
     let caller = scheduler.process(thread.process);
     let (group, path, limits) = (caller.group, caller.path.clone(), caller.limits.clone());
-    let (oom_score_adj, arguments) = (caller.oom_score_adj, caller.arguments.clone());
+    let oom_score_adj = caller.oom_score_adj;
+    let (arguments, environment) = (caller.arguments.clone(), caller.environment.clone());
     let (parent, exit_signal) = if has(request, linux::CLONE_PARENT) {
         (caller.parent, caller.exit_signal)
     } else {
@@ -300,7 +304,7 @@ fn add_to_process(
     child.vfork = has(request, linux::CLONE_VFORK);
     child.actions = Arc::downgrade(actions);
     child.exit_signal = exit_signal;
-    (child.oom_score_adj, child.arguments) = (oom_score_adj, arguments);
+    (child.oom_score_adj, child.arguments, child.environment) = (oom_score_adj, arguments, environment);
     scheduler.processes.insert(id, child);
     id
 }
@@ -312,6 +316,15 @@ fn shared<T: Clone>(of_parent: &Arc<Mutex<T>>, share: bool) -> Arc<Mutex<T>> {
     }
     let copy = of_parent.lock().clone();
     Arc::new(Mutex::new(copy))
+}
+
+/// The descriptors of the parent, or a copy of them.
+fn files(thread: &Thread, request: &CloneRequest) -> Result<Arc<Mutex<DescriptorTable>>, Errno> {
+    if has(request, linux::CLONE_FILES) {
+        return Ok(thread.files.clone());
+    }
+    let copied = thread.files.lock().try_clone()?;
+    Ok(Arc::new(Mutex::new(copied)))
 }
 
 fn actions(thread: &Thread, request: &CloneRequest) -> Arc<Mutex<SigActions>> {

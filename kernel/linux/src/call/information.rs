@@ -7,6 +7,7 @@ use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::memory::mm;
 use crate::signal::NSIG;
+use crate::system_name::{LEN_MAX, SystemName};
 use crate::task::{NAME_MAX, SyscallResult, TaskId, Thread, scheduler};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -112,10 +113,29 @@ pub(super) fn uname(thread: &mut Thread, a: Arguments) -> SyscallResult {
     const FIELD: usize = 65;
     let machine = if cfg!(target_arch = "x86_64") { "x86_64" } else { "aarch64" };
     let mut bytes = [0; 6 * FIELD];
-    for (index, text) in ["Linux", "pagewright", RELEASE, VERSION, machine, "(none)"].into_iter().enumerate() {
-        bytes[index * FIELD..index * FIELD + text.len()].copy_from_slice(text.as_bytes());
+    let (host, domain) = (SystemName::Host.get(), SystemName::Domain.get());
+    let fields = [b"Linux", &*host, RELEASE.as_bytes(), VERSION.as_bytes(), machine.as_bytes(), &*domain];
+    for (index, text) in fields.into_iter().enumerate() {
+        bytes[index * FIELD..index * FIELD + text.len()].copy_from_slice(text);
     }
     thread.space.write(address(a[0]), &bytes)?;
+    Ok(0)
+}
+
+/// `sethostname`.
+pub(super) fn sethostname(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    set_name(thread, a, SystemName::Host)
+}
+
+/// `setdomainname`.
+pub(super) fn setdomainname(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    set_name(thread, a, SystemName::Domain)
+}
+
+fn set_name(thread: &Thread, a: Arguments, name: SystemName) -> SyscallResult {
+    thread.credentials.need(linux::CAP_SYS_ADMIN)?;
+    let len = usize::try_from(a[1] as i32).ok().filter(|len| *len <= LEN_MAX).ok_or(Errno::EINVAL)?;
+    name.set(&thread.space.read_vec(address(a[0]), len)?)?;
     Ok(0)
 }
 

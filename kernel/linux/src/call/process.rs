@@ -100,7 +100,7 @@ fn replace(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let process = scheduler.process(thread.process);
     (process.path, process.space) = (image.path, Arc::downgrade(&thread.space));
     process.timers.remove_posix();
-    process.arguments = image.arguments;
+    (process.arguments, process.environment) = (image.arguments, image.environment);
     process.actions = Arc::downgrade(&thread.actions);
     process.files = Arc::downgrade(&thread.files);
     let Credentials { user, group, .. } = &*thread.credentials;

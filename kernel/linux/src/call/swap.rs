@@ -23,6 +23,7 @@ pub(super) fn serve(thread: &Thread, request: SwapRequest) -> SyscallResult {
         | InodeKind::Text(_)
         | InodeKind::Setting(_)
         | InodeKind::OomScoreAdj(_)
+        | InodeKind::SystemName(_)
         | InodeKind::Shmem(_)
         | InodeKind::Link(_)
         | InodeKind::Null

@@ -183,6 +183,8 @@ const HANDLERS: &[(Sysno, Handler)] = &[
     (Sysno::get_robust_list, futex::get_robust_list),
     (Sysno::getrandom, information::getrandom),
     (Sysno::uname, information::uname),
+    (Sysno::sethostname, information::sethostname),
+    (Sysno::setdomainname, information::setdomainname),
     (Sysno::sysinfo, information::sysinfo),
     (Sysno::getrusage, information::getrusage),
     (Sysno::prctl, information::prctl),
