@@ -8,18 +8,24 @@ use crate::entry::Pte;
 use crate::isa::Isa;
 use crate::table_words::TableWords;
 use pagewright_types::judge::Fact;
-use pagewright_types::{CpuId, CpuMask, IsaKind, Level, Order, PageRange, Pfn, PhysAddr, Tag, VirtAddr};
+use pagewright_types::{CpuId, CpuMask, Granule, IsaKind, Level, Order, PageRange, Pfn, PhysAddr, Tag, VirtAddr};
 
 /// The place of one entry in one page-table page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PteSlot {
     /// The table's frame.
     pub table: Pfn,
-    /// Which of its 512 entries.
+    /// Which of its entries: of 512, or of more with a larger granule.
     pub index: u16,
 }
 
 impl PteSlot {
+    /// The entry at `at`, of a table that begins at a multiple of `granule`.
+    pub const fn containing(at: PhysAddr, granule: Granule) -> Self {
+        let within = at.raw() & (granule.bytes() - 1);
+        Self { table: Pfn::containing(PhysAddr::new(at.raw() - within)), index: (within / 8) as u16 }
+    }
+
     /// The physical address of the entry's eight bytes.
     pub const fn addr(self) -> PhysAddr {
         PhysAddr::new(self.table.base().raw() + self.index as u64 * 8)

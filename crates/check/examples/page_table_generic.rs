@@ -6,6 +6,8 @@
 //! - `unmap_page_deferred` gives the tables to its caller ([`Version::Deferred`]), whose duty is to
 //!   flush, walk caches too, before it reclaims them. Then the same program is clean.
 //!
+//! Both with each granule of arm64, 4, 16 and 64 KiB, for which the crate is generic.
+//!
 //! The crate's handlers are static methods and its allocator must be `Send + Sync + 'static`:
 //! [`current`] is the machine and the CPU that run when they are called.
 //!
@@ -19,13 +21,15 @@ use page_table_generic::{
     FrameAllocator, MapConfig, PageTable, PageTableEntry, PhysAddr, TableMeta, VirtAddr as CrateAddr,
 };
 use pagewright_check::{
-    Aarch64, Check, CheckOutcome, Cpu, InvalidateScope, PageRange, Pfn, Rights, Rule, Tag, VirtAddr, current, program,
+    Aarch64, Check, CheckOutcome, Cpu, Granule, InvalidateScope, PageRange, Pfn, Rights, Rule, Tag, VirtAddr, current,
+    program,
 };
 use std::process::ExitCode;
 use versions::have_expected_outcomes;
 
 const VA: VirtAddr = VirtAddr::new(1 << 30);
-const PAGE: usize = 4096;
+const K4: usize = 4 << 10;
+const K16: usize = 16 << 10;
 
 /// How the page is unmapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,15 +90,19 @@ impl PageTableEntry for Descriptor {
     }
 }
 
-/// Stage 1 with the 4K granule and four levels.
+/// Stage 1 with pages of this size, and addresses of 48 bits (Arm ARM D8.2.5).
 #[derive(Clone, Copy)]
-struct Stage1;
+struct Stage1<const PAGE: usize>;
 
-impl TableMeta for Stage1 {
+impl<const PAGE: usize> TableMeta for Stage1<PAGE> {
     type P = Descriptor;
     const PAGE_SIZE: usize = PAGE;
-    const LEVEL_BITS: &[usize] = &[9; 4];
-    const MAX_BLOCK_LEVEL: usize = 3;
+    const LEVEL_BITS: &[usize] = match PAGE {
+        K4 => &[9; 4],
+        K16 => &[1, 11, 11, 11],
+        _ => &[6, 13, 13],
+    };
+    const MAX_BLOCK_LEVEL: usize = if PAGE == K4 { 3 } else { 2 };
 
     fn flush(va: Option<CrateAddr>) {
         let cpu = current::<Aarch64>();
@@ -126,18 +134,23 @@ impl FrameAllocator for Frames {
 }
 
 fn pfn(at: PhysAddr) -> Pfn {
-    Pfn::new((at.as_usize() / PAGE) as u32)
+    Pfn::new((at.as_usize() / K4) as u32)
 }
 
-fn munmap(version: Version, table: &mut PageTable<Stage1, Frames>, page: Pfn, cpu: &Cpu<Aarch64>) {
+fn munmap<const PAGE: usize>(
+    version: Version,
+    table: &mut PageTable<Stage1<PAGE>, Frames>,
+    page: Pfn,
+    cpu: &Cpu<Aarch64>,
+) {
     let va = CrateAddr::from_usize(VA.raw() as usize);
     cpu.call("munmap", |cpu| {
-        cpu.will_reduce(PageRange::page(VA), Rights::empty());
+        cpu.will_reduce(PageRange::new(VA, VA.add(PAGE as u64)), Rights::empty());
         match version {
             Version::Unmap => table.unmap(va, PAGE).expect("it is mapped"),
             Version::Deferred => {
                 let (.., tables) = table.unmap_page_deferred(va).expect("it is mapped");
-                Stage1::flush(Some(va));
+                Stage1::<PAGE>::flush(Some(va));
                 // SAFETY: TLBI VAE1IS and DSB ISH have removed what led to the tables.
                 unsafe { tables.reclaim() };
             }
@@ -146,10 +159,19 @@ fn munmap(version: Version, table: &mut PageTable<Stage1, Frames>, page: Pfn, cp
     cpu.free_frame(page);
 }
 
-fn check(version: Version) -> CheckOutcome {
-    Check::<Aarch64>::new().schedules(1000).delay_pointer_stores().explore(move |harness| {
+fn check((granule, version): (Granule, Version)) -> CheckOutcome {
+    match granule {
+        Granule::Size4K => check_pages_of::<K4>(granule, version),
+        Granule::Size16K => check_pages_of::<K16>(granule, version),
+        Granule::Size64K => check_pages_of::<{ 64 << 10 }>(granule, version),
+    }
+}
+
+fn check_pages_of<const PAGE: usize>(granule: Granule, version: Version) -> CheckOutcome {
+    let check = Check::<Aarch64>::new().granule(granule).schedules(1000).delay_pointer_stores();
+    check.explore(move |harness| {
         let page = harness.alloc_frame();
-        let mut table = PageTable::<Stage1, _>::new(Frames).expect("there is memory");
+        let mut table = PageTable::<Stage1<PAGE>, _>::new(Frames).expect("there is memory");
         let mapped = table.map(&MapConfig {
             vaddr: CrateAddr::from_usize(VA.raw() as usize),
             paddr: PhysAddr::from_usize(page.base().raw() as usize),
@@ -179,5 +201,7 @@ fn main() -> ExitCode {
 
 /// Whether each version has the expected result.
 pub(crate) fn all_as_expected() -> bool {
-    have_expected_outcomes(&Version::ALL, Version::found_by, check)
+    let granules = [Granule::Size4K, Granule::Size16K, Granule::Size64K];
+    let all = granules.map(|granule| Version::ALL.map(|version| (granule, version)));
+    have_expected_outcomes(all.as_flattened(), |(_, version)| version.found_by(), check)
 }

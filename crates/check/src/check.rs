@@ -14,7 +14,7 @@ use pagewright_arch::{Effects, Isa};
 use pagewright_sim::config::parse;
 use pagewright_sim::explore::{self, Chooser, ExploreSettings, ProgramPart, ReplayToken};
 use pagewright_sim::{MachineConfig, PointerStores};
-use pagewright_types::{CpuId, PageRange};
+use pagewright_types::{CpuId, Granule, PageRange};
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
@@ -113,7 +113,7 @@ impl<I: Isa> Check<I> {
     ///
     /// # Panics
     /// [`Check::explore`] panics when the range is not in the upper half, or not a multiple of
-    /// 512 GiB (256 TiB with [`Check::five_levels`]).
+    /// 512 GiB (256 TiB with [`Check::five_levels`], a root entry with [`Check::granule`]).
     #[must_use]
     pub fn kernel_range(mut self, range: PageRange) -> Self {
         self.config.kernel_range = Some(range);
@@ -169,6 +169,20 @@ impl<I: Isa> Check<I> {
     #[must_use]
     pub fn five_levels(mut self) -> Self {
         self.config.five_levels = true;
+        self
+    }
+
+    /// Gives base pages and page tables this size (arm64, TCR_EL1.TG0 and TG1).
+    ///
+    /// INV-CHECK-GRANULE. Addresses have 48 bits, of which a table translates 11 with 16 KiB and 13
+    /// with 64 KiB; the root has 2 entries, or 64 (Arm ARM D8.2.5). A frame that the harness
+    /// allocates is a page, and is named by the first of its frame numbers, which count 4 KiB.
+    ///
+    /// # Panics
+    /// [`Check::explore`] panics on x86-64.
+    #[must_use]
+    pub fn granule(mut self, granule: Granule) -> Self {
+        self.config.granule = granule;
         self
     }
 

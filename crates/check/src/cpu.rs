@@ -59,13 +59,13 @@ impl<I: Isa> Deref for Cpu<I> {
     }
 }
 
-/// The table and the index of the entry at physical address `at`.
-fn slot(at: PhysAddr) -> PteSlot {
-    assert!(at.is_aligned(8), "the entry address {at} is not a multiple of 8");
-    PteSlot { table: Pfn::containing(at), index: (at.page_offset() / 8) as u16 }
-}
-
 impl<I: Isa> Cpu<I> {
+    /// The table and the index of the entry at physical address `at`.
+    fn slot(&self, at: PhysAddr) -> PteSlot {
+        assert!(at.is_aligned(8), "the entry address {at} is not a multiple of 8");
+        PteSlot::containing(at, self.sim().config().granule)
+    }
+
     /// The number of this CPU.
     pub fn id(&self) -> CpuId {
         self.id
@@ -223,7 +223,7 @@ impl<I: Isa> Cpu<I> {
     /// When `at` is not a multiple of 8, or there is no memory there.
     #[track_caller]
     pub fn load(&self, at: PhysAddr) -> u64 {
-        self.on(|sim| sim.load(slot(at)).raw())
+        self.on(|sim| sim.load(self.slot(at)).raw())
     }
 
     /// Stores the entry at physical address `at`.
@@ -235,7 +235,7 @@ impl<I: Isa> Cpu<I> {
     /// As [`Cpu::load`].
     #[track_caller]
     pub fn store(&self, at: PhysAddr, entry: u64) {
-        self.on(|sim| sim.store(slot(at), Pte::from_raw(entry)));
+        self.on(|sim| sim.store(self.slot(at), Pte::from_raw(entry)));
     }
 
     /// Exchanges the entry at `at` atomically, and returns the old one.
@@ -246,7 +246,7 @@ impl<I: Isa> Cpu<I> {
     /// As [`Cpu::load`].
     #[track_caller]
     pub fn swap(&self, at: PhysAddr, entry: u64) -> u64 {
-        self.on(|sim| sim.swap(slot(at), Pte::from_raw(entry)).raw())
+        self.on(|sim| sim.swap(self.slot(at), Pte::from_raw(entry)).raw())
     }
 
     /// Replaces the entry at `at` by `new` if it still is `current`.
@@ -259,7 +259,7 @@ impl<I: Isa> Cpu<I> {
     #[track_caller]
     pub fn compare_exchange(&self, at: PhysAddr, current: u64, new: u64) -> Result<(), u64> {
         let (current, new) = (Pte::from_raw(current), Pte::from_raw(new));
-        self.on(|sim| sim.compare_exchange(slot(at), current, new)).map_err(Pte::raw)
+        self.on(|sim| sim.compare_exchange(self.slot(at), current, new)).map_err(Pte::raw)
     }
 
     /// Makes the entry stores of this CPU visible to walkers (arm64 `DSB ISHST`).

@@ -96,8 +96,10 @@ impl<I: Isa> Clone for Harness<I> {
 impl<I: Isa> Harness<I> {
     pub(crate) fn new(bench: Testbench<I>, left_out: Vec<ProgramPart>) -> Self {
         let (cpus, frames) = (bench.cpus().count() as usize, bench.sim().ram().len() / 512);
+        let page = bench.sim().config().granule.order().frames();
+        let pages = 1..frames as u32 / page;
         let state = State {
-            free: RefCell::new((1..frames as u32).rev().map(Pfn::new).collect()),
+            free: RefCell::new(pages.rev().map(|index| Pfn::new(index * page)).collect()),
             roots: (0..cpus).map(|_| Cell::new(None)).collect(),
             kernel_roots: (0..cpus).map(|_| Cell::new(None)).collect(),
             cr4: (0..cpus).map(|_| Cell::new(first_cr4(bench.sim().config()))).collect(),
@@ -210,7 +212,15 @@ impl<I: Isa> Harness<I> {
         second.map_or(own, |second| ptr::with_exposed_provenance_mut(second.address() + pfn.base().raw() as usize))
     }
 
+    /// The size of a page, which is what the harness allocates and frees.
+    fn page_order(&self) -> Order {
+        self.sim().config().granule.order()
+    }
+
     /// Allocates a zeroed frame and declares the allocation to the oracle.
+    ///
+    /// With a larger [granule](crate::Check::granule) it is a page of that size, named by its first
+    /// frame.
     ///
     /// # Panics
     /// When no frame is free.
@@ -219,8 +229,9 @@ impl<I: Isa> Harness<I> {
         let Some(pfn) = self.0.free.borrow_mut().pop() else {
             panic!("no frame is free; give the check more memory with `Check::memory`")
         };
-        self.declare(Fact::FrameReused { pfn, order: Order::ZERO });
-        self.sim().zero(pfn, Order::ZERO);
+        let order = self.page_order();
+        self.declare(Fact::FrameReused { pfn, order });
+        self.sim().zero(pfn, order);
         pfn
     }
 
@@ -232,7 +243,8 @@ impl<I: Isa> Harness<I> {
     pub fn alloc_block(&self, order: Order) -> Pfn {
         let first = |free: &[Pfn]| {
             let mut starts = free.iter().copied().filter(|pfn| pfn.is_aligned(order));
-            let whole = |start: &Pfn| (0..order.frames()).all(|frame| free.contains(&start.add(frame)));
+            let page = self.page_order().frames() as usize;
+            let whole = |start: &Pfn| (0..order.frames()).step_by(page).all(|frame| free.contains(&start.add(frame)));
             starts.find(whole)
         };
         let Some(pfn) = first(&self.0.free.borrow()) else { panic!("no block of order {order} is free") };
@@ -253,7 +265,7 @@ impl<I: Isa> Harness<I> {
     /// When the frame is free.
     #[track_caller]
     pub fn free_frame(&self, pfn: Pfn) {
-        self.declare(Fact::FrameReleased { pfn, order: Order::ZERO });
+        self.declare(Fact::FrameReleased { pfn, order: self.page_order() });
         let mut free = self.0.free.borrow_mut();
         assert!(!free.contains(&pfn), "frame {pfn} is freed twice");
         free.push(pfn);
@@ -265,7 +277,7 @@ impl<I: Isa> Harness<I> {
     /// the flush makes it available again. Linux: a page in an `mmu_gather`.
     #[track_caller]
     pub fn park_frame(&self, pfn: Pfn) {
-        self.declare(Fact::FrameFreed { pfn, order: Order::ZERO });
+        self.declare(Fact::FrameFreed { pfn, order: self.page_order() });
     }
 
     /// Adds a finding of the caller, which ends the run.

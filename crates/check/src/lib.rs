@@ -112,7 +112,7 @@ pub use pagewright_sim::explore::{
     Chooser, Footprint, ProgramPart, ReplayToken, ReplayTokenError, RunState, stops_so_far,
 };
 pub use pagewright_types::{
-    Access, CpuId, CpuMask, IsaKind, Level, Order, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr,
+    Access, CpuId, CpuMask, Granule, IsaKind, Level, Order, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr,
 };
 pub use search::{FailingSchedule, ForeignToken, Search, SearchPlan, replay, search, search_all, search_in_processes};
 pub use testbench::{Attempt, RunDetail, Testbench};

@@ -92,9 +92,7 @@ impl<I: Isa> Testbench<I> {
         if sim.config().bbm_level_2 {
             oracle = oracle.with_bbm_level_2();
         }
-        if sim.config().five_levels {
-            oracle = oracle.with_five_levels();
-        }
+        oracle = oracle.with_root_level(sim.config().top());
         if let Some(range) = sim.config().kernel_range {
             oracle = oracle.with_kernel_range(range);
         }

@@ -13,6 +13,7 @@ mod deferred_flushes;
 mod exhaustive;
 mod five_levels;
 mod freed_frames;
+mod granules;
 mod invalidations;
 mod kernel_ranges;
 mod minimise;

@@ -84,8 +84,11 @@ impl OptionError {
     pub(crate) fn machine(error: ConfigError, has_nodes: bool) -> Self {
         let option = match error {
             ConfigError::NoCpus | ConfigError::TooManyCpus { .. } => "--cpus",
-            // No option sets these two; the instruction set says what is possible.
-            ConfigError::OtherIsa { .. } | ConfigError::KernelRange { .. } | ConfigError::FiveLevels => "--profile",
+            // No option sets these; the instruction set says what is possible.
+            ConfigError::OtherIsa { .. }
+            | ConfigError::KernelRange { .. }
+            | ConfigError::FiveLevels
+            | ConfigError::Granule => "--profile",
             ConfigError::TooManyNodes { .. } | ConfigError::NoSuchCpu { .. } | ConfigError::CpuOnTwoNodes { .. } => {
                 "--node"
             }

@@ -179,6 +179,7 @@ impl<I: Isa> Effects for Sim<I> {
     /// When the machine has no such instruction: on x86-64 a broadcast unless it has INVLPGB, and a
     /// local range; on arm64 a range unless `caps` has range invalidations.
     fn invalidate(&self, op: Invalidate) {
+        let op = Invalidate { target: self.of_own_tree(op.target), ..op };
         self.stop_before(StopPoint::Invalidate(op));
         self.execute_invalidate(op);
     }

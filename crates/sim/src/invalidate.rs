@@ -69,6 +69,29 @@ impl<I: Isa> Sim<I> {
         }
     }
 
+    /// `target` with its level in the tree of this machine.
+    ///
+    /// A TLBI names the granule of its level hint and of its range (TTL and TG, Arm ARM D8.16.5),
+    /// which is taken to be that of the machine. So a range is one of whole pages.
+    pub(crate) fn of_own_tree(&self, target: InvalidateTarget) -> InvalidateTarget {
+        let own = |level: Level| self.0.config.last_level().of_same_tree(level.raw());
+        match target {
+            InvalidateTarget::Page { tag, va, level, last_level } => {
+                InvalidateTarget::Page { tag, va, level: own(level), last_level }
+            }
+            InvalidateTarget::Range { tag, range, level, last_level } => {
+                let page = self.0.config.granule.bytes();
+                let whole = range.start().is_aligned(page) && range.end().is_aligned(page);
+                assert!(whole, "an invalidation of {range}, which is not whole pages of {page} bytes");
+                InvalidateTarget::Range { tag, range, level: own(level), last_level }
+            }
+            InvalidateTarget::PageOfAllTags { va, level, last_level } => {
+                InvalidateTarget::PageOfAllTags { va, level: own(level), last_level }
+            }
+            same @ (InvalidateTarget::Tag(_) | InvalidateTarget::AllTags | InvalidateTarget::Everything) => same,
+        }
+    }
+
     fn invalidate_x86_64(&self, target: InvalidateTarget) {
         // All of these instructions serialise.
         self.drain_local_stores();
@@ -253,7 +276,7 @@ fn drop_page_aarch64(tlbs: &mut Tlbs, tag: Tag, va: VirtAddr, level: Level, last
 
 /// The shift of the step between the addresses of a range that may each have a translation.
 fn stride(level: Level, last_level: bool) -> u32 {
-    if last_level { level.shift() } else { Level::PTE.shift() }
+    if last_level { level.shift() } else { level.of_same_tree(Level::PTE.raw()).shift() }
 }
 
 /// Whether the entry of `key` translates `va`, under whatever tag.

@@ -68,7 +68,7 @@ impl<I: Isa> Sim<I> {
     /// The machine owns the handle until [`Sim::unbind_judge`]. The judge must not act on the
     /// machine: it is called in the middle of the operation that it judges.
     pub fn bind_judge(&self, judge: Rc<RefCell<dyn Judge>>) {
-        let reached = Rc::new(ReachCounts::new(self.0.ram.words().len() / 512));
+        let reached = Rc::new(ReachCounts::new(self.0.ram.words().len() / 512, self.0.config.last_level()));
         for core in self.0.cores.iter() {
             core.tlbs.borrow_mut().count_in(Some(&reached));
         }
@@ -295,7 +295,7 @@ impl<I: Isa> Witness for Sim<I> {
     }
 
     fn walked_at(&self, at: PhysAddr, visit: &mut dyn FnMut(WalkedPlace)) {
-        let slot = PteSlot { table: Pfn::containing(at), index: (at.page_offset() / 8) as u16 };
+        let slot = PteSlot::containing(at, self.0.config.granule);
         self.0.walked.borrow().of(slot).iter().copied().for_each(visit);
     }
 

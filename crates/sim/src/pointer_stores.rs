@@ -48,7 +48,7 @@ pub enum PointerStores {
 /// The copy of one table.
 struct Watched {
     level: Level,
-    words: Box<[u64; Level::ENTRIES]>,
+    words: Box<[u64]>,
 }
 
 /// A word that differs from its copy.
@@ -73,24 +73,24 @@ pub(crate) struct WatchedTables {
 pub type TrapFrame = dyn Fn(Pfn, bool);
 
 impl WatchedTables {
-    fn set_trap(&self, table: Pfn, traps: bool) {
+    fn set_trap(&self, (table, level): (Pfn, Level), traps: bool) {
         if let Some(trap) = &*self.trap.borrow() {
-            trap(table, traps);
+            let frames = level.granule().order().frames();
+            (0..frames).for_each(|frame| trap(table.add(frame), traps));
         }
     }
 
     /// Watches `table` and those below it, as they are now.
     fn learn(&self, isa: IsaKind, ram: &Ram, table: Pfn, level: Level) {
-        let at = table.index() * Level::ENTRIES;
-        let Some(words) = ram.words().get(at..at + Level::ENTRIES) else { return };
+        let at = (table.base().raw() / 8) as usize;
+        let Some(words) = ram.words().get(at..at + level.entries()) else { return };
         if self.tables.borrow().contains_key(&table) {
             return;
         }
-        let mut copy = Box::new([0; Level::ENTRIES]);
-        copy.iter_mut().zip(words).for_each(|(copy, word)| *copy = word.load(Ordering::Relaxed));
+        let copy: Box<[u64]> = words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
         let below = copy.iter().filter_map(|raw| pointer(isa, level, *raw)).collect::<Vec<Pfn>>();
         self.tables.borrow_mut().insert(table, Watched { level, words: copy });
-        self.set_trap(table, true);
+        self.set_trap((table, level), true);
         for (pfn, down) in below.into_iter().zip(std::iter::repeat(level.down())) {
             down.into_iter().for_each(|down| self.learn(isa, ram, pfn, down));
         }
@@ -119,10 +119,10 @@ impl WatchedTables {
     /// These frames are not the tables any more that they were.
     pub(crate) fn forget(&self, frames: FrameRange) {
         if self.mode.get() != PointerStores::Unseen {
-            self.tables.borrow_mut().retain(|table, _| {
+            self.tables.borrow_mut().retain(|table, watched| {
                 let forgotten = frames.contains(*table);
                 if forgotten {
-                    self.set_trap(*table, false);
+                    self.set_trap((*table, watched.level), false);
                 }
                 !forgotten
             });
@@ -133,7 +133,7 @@ impl WatchedTables {
     fn changed(&self, isa: IsaKind, ram: &Ram) -> Vec<ChangedWord> {
         let mut changed = Vec::new();
         for (table, Watched { level, words }) in self.tables.borrow_mut().iter_mut() {
-            let now = &ram.words()[table.index() * Level::ENTRIES..];
+            let now = &ram.words()[(table.base().raw() / 8) as usize..];
             for (index, (copy, word)) in words.iter_mut().zip(now).enumerate() {
                 let (old, new) = (*copy, word.load(Ordering::Relaxed));
                 if old != new {
@@ -200,7 +200,7 @@ impl<I: Isa> Sim<I> {
 
     /// Stops the current CPU before it stores to the entry at `at` by a trapped instruction.
     pub fn before_pointer_store(&self, at: PhysAddr) {
-        let slot = PteSlot { table: Pfn::containing(at), index: (at.page_offset() / 8) as u16 };
+        let slot = PteSlot::containing(at, self.0.config.granule);
         self.stop_before(StopPoint::PointerStore(slot));
     }
 

@@ -10,8 +10,8 @@
 use pagewright_types::{Level, Order, Pfn};
 use std::cell::Cell;
 
-/// The counts, for frames and tables, 2 MiB blocks, and 1 GiB blocks.
-pub(crate) struct ReachCounts([Box<[Cell<u32>]>; Level::COUNT - 1]);
+/// The counts, for base pages and tables, and for blocks: of 2 MiB and 1 GiB with 4 KiB pages.
+pub(crate) struct ReachCounts([(Level, Box<[Cell<u32>]>); Level::COUNT - 1]);
 
 /// A cached value that points to physical memory.
 pub(crate) trait PointsTo: Copy {
@@ -22,11 +22,12 @@ pub(crate) trait PointsTo: Copy {
 }
 
 impl ReachCounts {
-    /// Makes counts of zero for `frames` frames.
-    pub(crate) fn new(frames: usize) -> Self {
-        Self([Level::PTE, Level::PMD, Level::PUD].map(|level| {
+    /// Makes counts of zero for `frames` frames, of the tree whose last level is `last`.
+    pub(crate) fn new(frames: usize, last: Level) -> Self {
+        let sizes = [Level::PTE, Level::PMD, Level::PUD].map(|level| last.of_same_tree(level.raw()));
+        Self(sizes.map(|level| {
             let blocks = frames.div_ceil(level.pages() as usize);
-            vec![Cell::new(0); blocks].into_boxed_slice()
+            (level, vec![Cell::new(0); blocks].into_boxed_slice())
         }))
     }
 
@@ -35,7 +36,7 @@ impl ReachCounts {
     /// An entry may point past the end of memory. An access through it is a machine check, and no
     /// such frame is ever allocated.
     fn cell(&self, (pfn, size): (Pfn, Level)) -> Option<&Cell<u32>> {
-        self.0[size.index()].get(pfn.index() / size.pages() as usize)
+        self.0[size.index()].1.get(pfn.index() / size.pages() as usize)
     }
 
     #[inline]
@@ -55,9 +56,8 @@ impl ReachCounts {
     /// Whether any entry points into the block.
     pub(crate) fn any(&self, pfn: Pfn, order: Order) -> bool {
         let end = pfn.index() + order.frames() as usize;
-        [Level::PTE, Level::PMD, Level::PUD].into_iter().any(|size| {
+        self.0.iter().any(|(size, counts)| {
             let pages = size.pages() as usize;
-            let counts = &self.0[size.index()];
             let blocks = pfn.index() / pages..end.div_ceil(pages).min(counts.len());
             counts.get(blocks).is_some_and(|counts| counts.iter().any(|count| count.get() != 0))
         })
@@ -67,10 +67,24 @@ impl ReachCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tlb::WalkCacheEntry;
+    use pagewright_types::Granule;
+
+    #[test]
+    fn a_table_counts_in_the_size_of_its_granule() {
+        let (last, above) = (Granule::Size16K.level(0), Granule::Size16K.level(1));
+        let reached = ReachCounts::new(4096, last);
+        let path = WalkCacheEntry { table: Pfn::new(4092), ..WalkCacheEntry::default() };
+        reached.gain(path.points_to(above));
+        assert!(reached.any(Pfn::new(4092), last.granule().order()));
+        assert!(!reached.any(Pfn::new(4088), last.granule().order()));
+        reached.lose(path.points_to(above));
+        assert!(!reached.any(Pfn::new(4092), last.granule().order()));
+    }
 
     #[test]
     fn an_entry_of_any_size_that_overlaps_a_block_counts() {
-        let reached = ReachCounts::new(4096);
+        let reached = ReachCounts::new(4096, Level::PTE);
         let pmd = (Pfn::new(1024), Level::PMD);
         reached.gain(pmd);
         reached.gain((Pfn::new(7), Level::PTE));

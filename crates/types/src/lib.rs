@@ -49,7 +49,7 @@ pub use gauge::Gauge;
 pub use ids::{CpuId, DebtFloor, DebtKey, FileId, ForkNodeId, NodeId, SpaceId, Tag};
 pub use isa::IsaKind;
 pub use lru::LruList;
-pub use order::{Level, Order};
+pub use order::{Granule, Level, Order};
 pub use range::{FrameRange, PageRange, RangeError};
 pub use rights::{Access, Rights};
 pub use swap::SwapEntry;

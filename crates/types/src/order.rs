@@ -72,11 +72,65 @@ impl fmt::Display for Order {
     }
 }
 
+/// The size of base pages and of page tables.
+///
+/// x86-64 has 4 KiB only. arm64 has three (TG0 and TG1 of TCR_EL1; Arm ARM D8.2.1): a table is as
+/// large as a base page, so a larger granule also has more entries in a table, and longer spans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Granule {
+    /// 4 KiB: four levels of 512 entries for addresses of 48 bits.
+    #[default]
+    Size4K,
+    /// 16 KiB: three levels of 2048 entries, below a root of two entries.
+    Size16K,
+    /// 64 KiB: two levels of 8192 entries, below a root of 64 entries.
+    Size64K,
+}
+
+impl Granule {
+    /// The order of a base page, and of the block that a table takes.
+    #[inline]
+    pub const fn order(self) -> Order {
+        Order(2 * self as u8)
+    }
+
+    /// The size of a base page and of a table, in bytes.
+    #[inline]
+    pub const fn bytes(self) -> u64 {
+        self.order().bytes()
+    }
+
+    /// The level `raw` of a tree with this granule, counted from the leaves as [`Level`] is.
+    ///
+    /// # Panics
+    /// If `raw` is above that of [`Granule::top`].
+    #[cfg(feature = "granules")]
+    pub const fn level(self, raw: u8) -> Level {
+        assert!(
+            raw <= self.top().raw() || matches!(self, Self::Size4K) && raw == Level::PML5.raw(),
+            "level above the root"
+        );
+        Level((self as u8) << Level::GRANULE_SHIFT | raw)
+    }
+
+    /// The level of the root, for addresses of 48 bits (Arm ARM D8.2.5).
+    #[cfg(feature = "granules")]
+    pub const fn top(self) -> Level {
+        let raw = match self {
+            Self::Size4K | Self::Size16K => Level::PGD.0,
+            Self::Size64K => Level::PUD.0,
+        };
+        Level((self as u8) << Level::GRANULE_SHIFT | raw)
+    }
+}
+
 /// A level of the page-table tree.
 ///
 /// Counted from the leaves: 0 = PTE, 1 = PMD, 2 = PUD, 3 = PGD, the names that Linux uses for four
 /// levels, and 4 = PML5, the root of five-level paging. A table of a level has 512 entries that
-/// span [`Level::span`] bytes each.
+/// span [`Level::span`] bytes each. With the feature `granules`, `Granule::level` makes the levels
+/// of a tree with another [`Granule`], which the level knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Level(u8);
@@ -96,7 +150,7 @@ impl Level {
     pub const COUNT: usize = 4;
     /// The number of levels of the deepest tree that a machine may have.
     pub const MOST: usize = 5;
-    /// The number of entries in a table, at every level.
+    /// The number of entries in a table of 4 KiB, at every level.
     pub const ENTRIES: usize = 512;
 
     /// Level `raw`.
@@ -109,12 +163,60 @@ impl Level {
         Self(raw)
     }
 
-    as_number!("The number, 0 at the leaves.", "The number as an index.");
+    /// Above the number there is the granule, with the feature `granules`.
+    const GRANULE_SHIFT: u32 = 3;
+
+    /// The number, 0 at the leaves.
+    #[inline]
+    pub const fn raw(self) -> u8 {
+        if cfg!(feature = "granules") { self.0 & ((1 << Self::GRANULE_SHIFT) - 1) } else { self.0 }
+    }
+
+    /// The number as an index.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.raw() as usize
+    }
+
+    /// The granule of the tree.
+    #[inline]
+    pub const fn granule(self) -> Granule {
+        match self.0 >> Self::GRANULE_SHIFT {
+            1 if cfg!(feature = "granules") => Granule::Size16K,
+            2 if cfg!(feature = "granules") => Granule::Size64K,
+            _ => Granule::Size4K,
+        }
+    }
+
+    /// The level `raw` of the same tree; it may be above the root.
+    #[inline]
+    pub const fn of_same_tree(self, raw: u8) -> Self {
+        Self(self.0 - self.raw() + raw)
+    }
+
+    /// Whether entries map base pages.
+    #[inline]
+    pub const fn is_last(self) -> bool {
+        self.raw() == Self::PTE.0
+    }
 
     /// log2 of [`Self::span`].
     #[inline]
     pub const fn shift(self) -> u32 {
-        PAGE_SHIFT + 9 * self.0 as u32
+        let more = self.granule().order().0 as u32;
+        PAGE_SHIFT + more + (9 + more) * self.raw() as u32
+    }
+
+    /// The number of entries in a table of this level: 512 with 4 KiB.
+    #[inline]
+    pub const fn entries(self) -> usize {
+        match (self.granule(), self.raw()) {
+            (Granule::Size4K, _) => Self::ENTRIES,
+            (Granule::Size16K, 3) => 2,
+            (Granule::Size16K, _) => 2048,
+            (Granule::Size64K, 2) => 64,
+            (Granule::Size64K, _) => 8192,
+        }
     }
 
     /// The bytes of virtual address space under one entry of a table of this level.
@@ -126,34 +228,31 @@ impl Level {
     /// The number of base pages under one entry.
     #[inline]
     pub const fn pages(self) -> u64 {
-        1 << (9 * self.0 as u32)
+        1 << (self.shift() - PAGE_SHIFT)
     }
 
     /// The bytes under a whole table of this level.
     #[inline]
     pub const fn table_span(self) -> u64 {
-        1 << (self.shift() + 9)
+        self.span() * self.entries() as u64
     }
 
     /// The order of the block that a leaf of this level maps; `None` from PGD on.
     #[inline]
     pub const fn order(self) -> Option<Order> {
-        Order::try_new(9 * self.0)
+        Order::try_new((self.shift() - PAGE_SHIFT) as u8)
     }
 
     /// The level below; `None` below PTE.
     #[inline]
     pub const fn down(self) -> Option<Self> {
-        match self.0 {
-            0 => None,
-            n => Some(Self(n - 1)),
-        }
+        if self.is_last() { None } else { Some(Self(self.0 - 1)) }
     }
 
     /// The index of the entry for `addr` in a table of this level.
     #[inline]
     pub const fn index_of(self, addr: crate::VirtAddr) -> usize {
-        (addr.raw() >> self.shift()) as usize & (Self::ENTRIES - 1)
+        (addr.raw() >> self.shift()) as usize & (self.entries() - 1)
     }
 }
 

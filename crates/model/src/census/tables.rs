@@ -217,7 +217,7 @@ impl TableWalk<'_> {
     fn read_table(&mut self, pfn: Pfn) {
         let Some(table) = self.scan.tables.get(&pfn) else { return };
         let (level, paths) = (table.level, table.paths.clone());
-        for raw in walk::words(pfn, self.read) {
+        for raw in walk::words(pfn, level, self.read) {
             let mut decoded = paths.iter().map(|path| walk::decode(self.isa, level, raw, *path));
             match walk::decode(self.isa, level, raw, PathRights::ROOT) {
                 DecodedEntry::Table { pfn: to, .. } => {

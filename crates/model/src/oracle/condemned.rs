@@ -82,11 +82,11 @@ impl Condemned {
         self.stale.values().flatten().for_each(visit);
     }
 
-    /// The watched entries on `cpu` that cover `va`.
-    pub(super) fn at(&self, cpu: CpuId, va: VirtAddr) -> Vec<Stale> {
+    /// The watched entries on `cpu` that cover `va`, in a tree whose root has the level `top`.
+    pub(super) fn at(&self, cpu: CpuId, va: VirtAddr, top: Level) -> Vec<Stale> {
         let mut found = Vec::new();
         for raw in 0..Level::MOST as u8 {
-            let level = Level::new(raw);
+            let level = top.of_same_tree(raw);
             if self.at[level.index()] > 0
                 && let Some(here) = self.stale.get(&(cpu, level, va.align_down(level.span())))
             {

@@ -111,10 +111,10 @@ impl Oracle {
         self
     }
 
-    /// Judges page tables with five levels (x86-64 CR4.LA57).
+    /// Judges page tables whose root has this level: PML5 on x86-64, or that of an arm64 granule.
     #[must_use]
-    pub fn with_five_levels(mut self) -> Self {
-        self.top = Level::PML5;
+    pub fn with_root_level(mut self, top: Level) -> Self {
+        self.top = top;
         self
     }
 
@@ -188,7 +188,7 @@ impl Oracle {
     /// Judges an access that may have hit a condemned translation.
     fn judge_hit(&mut self, witness: &dyn Witness, made: MemoryAccess) {
         let frame = Pfn::containing(made.at);
-        for stale in self.condemned.at(made.cpu, made.va) {
+        for stale in self.condemned.at(made.cpu, made.va, self.top) {
             let CachedEntryKind::Translation { pfn, .. } = stale.held.kind else { continue };
             if walk::frame_under(pfn, stale.held.level, made.va) != frame
                 || !is_taken(&stale.reason, made.access.needs())
@@ -294,7 +294,10 @@ impl Judge for Oracle {
                 self.right_deferred(witness, Window { root, range, frame, copy, page: Some(page), by });
             }
             Fact::PageReplaced { page } => self.deferred_replaced(witness, page),
-            Fact::TableShared { table, level, shared } => self.table_shared(witness, (table, level), shared, by),
+            Fact::TableShared { table, level, shared } => {
+                let level = self.top.of_same_tree(level.raw());
+                self.table_shared(witness, (table, level), shared, by);
+            }
             Fact::EditInPlace { table, begins } => self.shared.edit_in_place(cpu, table, begins),
         }
     }

@@ -142,7 +142,7 @@ impl Oracle {
             DecodedEntry::NotPresent | DecodedEntry::Table { .. } | DecodedEntry::Malformed => return None,
         };
         let exempt = cached.level == leaf.level
-            && cached.level == Level::PTE
+            && cached.level.is_last()
             && cached.global == leaf.global
             && !(rights | own).contains(Rights::WRITE)
             && same_contents(witness, from, to);

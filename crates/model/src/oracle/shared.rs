@@ -24,7 +24,7 @@ use crate::violation::{CpuStep, Rule, ViolationKind};
 use crate::walk::{self, DecodedEntry, PathRights};
 use alloc::vec::Vec;
 use pagewright_types::judge::{CachedEntryKind, WalkedPlace, Witness};
-use pagewright_types::{CpuId, FrameRange, IsaKind, Level, PAGE_SIZE, Pfn, PhysAddr};
+use pagewright_types::{CpuId, FrameRange, IsaKind, Level, Pfn, PhysAddr};
 
 /// A table that several spaces reach.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +117,7 @@ impl FreeBits {
             return Self { accessed: 0, cleared: format.exclusive, set: 0 };
         }
         let exclusive = bits.exclusive;
-        let origin = if level == Level::PTE { 0 } else { bits.origin };
+        let origin = if level.is_last() { 0 } else { bits.origin };
         match isa {
             // A; R/W.
             IsaKind::X86_64 => Self { accessed: 1 << 5, cleared: 1 << 1 | exclusive, set: origin },
@@ -154,8 +154,8 @@ fn hash(isa: IsaKind, at: PhysAddr, raw: u64) -> u64 {
 }
 
 impl Oracle {
-    fn hash_of_table(&self, witness: &dyn Witness, table: Pfn) -> u64 {
-        let at = (0..PAGE_SIZE).step_by(8).map(|offset| table.base().add(offset));
+    fn hash_of_table(&self, witness: &dyn Witness, (table, level): (Pfn, Level)) -> u64 {
+        let at = (0..level.entries() as u64).map(|index| table.base().add(8 * index));
         at.fold(0, |sum: u64, at| sum.wrapping_add(hash(self.isa, at, witness.stored(at))))
     }
 
@@ -210,11 +210,12 @@ impl Oracle {
     fn tables_below(&self, witness: &dyn Witness, table: Pfn, level: Level) -> Vec<(Pfn, Level)> {
         let Some(down) = level.down() else { return Vec::new() };
         let read = |at| witness.stored(at);
-        let pointers =
-            walk::words(table, &read).filter_map(|raw| match walk::decode(self.isa, level, raw, PathRights::ROOT) {
+        let pointers = walk::words(table, level, &read).filter_map(|raw| {
+            match walk::decode(self.isa, level, raw, PathRights::ROOT) {
                 DecodedEntry::Table { pfn, .. } => Some((pfn, down)),
                 DecodedEntry::NotPresent | DecodedEntry::Leaf { .. } | DecodedEntry::Malformed => None,
-            });
+            }
+        });
         pointers.collect()
     }
 
@@ -224,9 +225,9 @@ impl Oracle {
         self.shared.weakened.retain(|weakened| weakened.by != cpu);
         let is_new = |shared: &SharedTable| shared.hash.is_none() && shared.since.cpu == cpu;
         let tables = self.shared.tables.iter();
-        let new: Vec<Pfn> = tables.filter(|(_, shared)| is_new(shared)).map(|(table, _)| *table).collect();
-        for table in new {
-            let hash = self.hash_of_table(witness, table);
+        let new = tables.filter(|(_, shared)| is_new(shared)).map(|(table, shared)| (*table, shared.level));
+        for (table, level) in new.collect::<Vec<(Pfn, Level)>>() {
+            let hash = self.hash_of_table(witness, (table, level));
             self.shared.tables.entry(table).and_modify(|shared| shared.hash = Some(hash));
         }
     }
@@ -234,7 +235,7 @@ impl Oracle {
     fn judge_hash(&mut self, witness: &dyn Witness, cpu: CpuId, table: Pfn, shared: SharedTable) {
         let Some(claimed) = shared.hash else { return };
         self.tally.note(Antecedent::SharedHash);
-        let counted = self.hash_of_table(witness, table);
+        let counted = self.hash_of_table(witness, (table, shared.level));
         if counted != claimed {
             let mismatch = CountMismatch { of: CountKind::SharedHash(table), claimed, counted };
             self.report(cpu, Rule::Counts, ViolationKind::Count(mismatch));

@@ -1,4 +1,4 @@
-//! Descriptors of AArch64 stage 1 with the 4K granule.
+//! Descriptors of AArch64 stage 1.
 //!
 //! Source: Arm ARM DDI 0487, D8.3.1 (descriptors), D8.4.1 to D8.4.3 (permissions), D8.5 (hardware
 //! updates of the access flag and dirty state).
@@ -9,7 +9,7 @@
 //! clear for the accesses of the kernel.
 
 use super::{DecodedEntry, PathRights, frame};
-use pagewright_types::{Level, Pfn, Rights};
+use pagewright_types::{Granule, Level, Pfn, Rights};
 
 /// Descriptor valid.
 const VALID: u64 = 1 << 0;
@@ -37,7 +37,7 @@ const UXN_TABLE: u64 = 1 << 60;
 const AP_TABLE0: u64 = 1 << 61;
 /// In a table descriptor: AP\[2\] below counts as set, and hardware cannot clear it.
 const AP_TABLE1: u64 = 1 << 62;
-/// Bits 47..12.
+/// Bits 47..12; with larger granules the lowest are none of the address.
 const ADDRESS: u64 = (1 << 48) - (1 << 12);
 
 /// Decodes the entry `raw` of a table at `level`, reached with the rights `path`.
@@ -46,18 +46,24 @@ pub fn decode(level: Level, raw: u64, path: PathRights) -> DecodedEntry {
         return DecodedEntry::NotPresent;
     }
     let second = raw & TABLE_OR_PAGE != 0;
-    if level > Level::PTE && second {
+    // The address field begins at the size of the granule (D8.3.1).
+    let table = ADDRESS & !(level.granule().bytes() - 1);
+    if !level.is_last() && second {
         let path = PathRights {
             write: path.write && raw & AP_TABLE1 == 0,
             user: path.user && (raw & AP_TABLE0 == 0 || path.kernel),
             exec: path.exec && raw & if path.kernel { PXN_TABLE } else { UXN_TABLE } == 0,
             kernel: path.kernel,
         };
-        return frame(raw & ADDRESS).map_or(DecodedEntry::Malformed, |pfn| DecodedEntry::Table { pfn, path });
+        return frame(raw & table).map_or(DecodedEntry::Malformed, |pfn| DecodedEntry::Table { pfn, path });
     }
-    // 0b01 is reserved at level 3 and, without FEAT_LPA2, at level 0 of the manual, which has
-    // hardware treat it as invalid.
-    if level == Level::PGD || level == Level::PTE && !second {
+    // 0b01 is reserved at level 3 of the manual, and without FEAT_LPA2 and FEAT_LPA at level 0, and
+    // with 16K and 64K at level 1. Hardware treats it as invalid.
+    let largest_block = match level.granule() {
+        Granule::Size4K => Level::PUD.raw(),
+        Granule::Size16K | Granule::Size64K => Level::PMD.raw(),
+    };
+    if level.raw() > largest_block || level.is_last() && !second {
         return DecodedEntry::Malformed;
     }
     let data = path.user && raw & AP1 != 0 || path.kernel;

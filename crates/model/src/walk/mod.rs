@@ -6,8 +6,8 @@
 //!   range, given the rights that the upper levels leave.
 //!
 //! The caller supplies a function that reads memory. Tables have four levels of 512 entries, on
-//! x86-64 also five, and base pages have 4 KiB. No code is shared with `arch`, `sim` or `table`, so
-//! a mistake there is not repeated here.
+//! x86-64 also five; on arm64 they may have another granule, which the levels know. No code is
+//! shared with `arch`, `sim` or `table`, so a mistake there is not repeated here.
 //!
 //! Promises INV-ORACLE-WALK.
 //!
@@ -40,7 +40,7 @@ pub struct TableFormat {
     pub isa: IsaKind,
     /// The addresses that the kernel accesses; user mode accesses all others.
     pub kernel: Option<PageRange>,
-    /// The level of the root table: PGD, or on x86-64 PML5.
+    /// The level of the root table: PGD, on x86-64 also PML5, and on arm64 that of a granule.
     pub top: Level,
 }
 
@@ -143,8 +143,7 @@ pub(crate) fn frame_under(pfn: Pfn, level: Level, va: VirtAddr) -> Pfn {
 
 /// What `raw` means in a table of `level`, below `path`.
 ///
-/// On x86-64 this is paging with four or five levels; on arm64, stage 1 with the 4K granule and
-/// 48-bit addresses of the lower range (TTBR0).
+/// On x86-64 this is paging with four or five levels; on arm64, stage 1 with 48-bit addresses.
 pub fn decode(isa: IsaKind, level: Level, raw: u64, path: PathRights) -> DecodedEntry {
     match isa {
         IsaKind::X86_64 => x86_64::decode(level, raw, path),
@@ -299,7 +298,7 @@ pub(crate) fn use_of(
     if frames.contains(root) {
         return Some(start);
     }
-    (0..Level::ENTRIES).find_map(|index| {
+    (0..format.top.entries()).find_map(|index| {
         let va = sign_extended(format, start.add(index as u64 * format.top.span()));
         use_of_entry(format.isa, (root, format.top, format.root_rights(va)), (index, va), frames, read)
     })
@@ -322,7 +321,7 @@ fn use_of_entry(
         DecodedEntry::Table { pfn, .. } if frames.contains(pfn) => Some(va),
         DecodedEntry::Table { pfn, path } => {
             let down = level.down()?;
-            (0..Level::ENTRIES).find_map(|below| {
+            (0..down.entries()).find_map(|below| {
                 let va = va.add(below as u64 * down.span());
                 use_of_entry(isa, (pfn, down, path), (below, va), frames, read)
             })
@@ -338,7 +337,7 @@ fn sign_extended(format: TableFormat, va: VirtAddr) -> VirtAddr {
     }
 }
 
-/// The entries of one table that are not zero.
-pub(crate) fn words<'a>(table: Pfn, read: &'a dyn Fn(PhysAddr) -> u64) -> impl Iterator<Item = u64> + 'a {
-    (0..Level::ENTRIES).map(move |index| read(entry_at(table, index))).filter(|raw| *raw != 0)
+/// The entries of one table of `level` that are not zero.
+pub(crate) fn words<'a>(table: Pfn, level: Level, read: &'a dyn Fn(PhysAddr) -> u64) -> impl Iterator<Item = u64> + 'a {
+    (0..level.entries()).map(move |index| read(entry_at(table, index))).filter(|raw| *raw != 0)
 }

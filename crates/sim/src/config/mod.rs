@@ -9,7 +9,7 @@ use crate::machine::MachineNode;
 use crate::profile::{Profile, ProfileError};
 use crate::walk::Privilege;
 use pagewright_types::{
-    CpuId, CpuMask, FrameRange, IsaKind, Level, NodeId, Order, PAGE_SIZE, PageRange, Pfn, PhysAddr, VirtAddr,
+    CpuId, CpuMask, FrameRange, Granule, IsaKind, Level, NodeId, Order, PAGE_SIZE, PageRange, Pfn, PhysAddr, VirtAddr,
 };
 use thiserror::Error;
 
@@ -57,9 +57,11 @@ pub struct MachineConfig {
     pub invlpgb: bool,
     /// Whether x86-64 page tables have five levels (CR4.LA57; Intel SDM vol. 3A §4.5.1).
     pub five_levels: bool,
+    /// The size of base pages and tables, on arm64 (TCR_EL1.TG0 and TG1).
+    pub granule: Granule,
     /// Addresses that the kernel accesses, in the upper half; user mode accesses all others.
     ///
-    /// Whole entries of the root (512 GiB each, or 256 TiB), so that no entry is for both.
+    /// Whole entries of the root, so that no entry is for both.
     /// Translations outside of it that only the kernel may use are never used.
     pub kernel_range: Option<PageRange>,
     /// A number of the program's build, if stores through pointers are scheduling points in it.
@@ -83,6 +85,7 @@ impl MachineConfig {
             bbm_level_2: false,
             invlpgb: false,
             five_levels: false,
+            granule: Granule::Size4K,
             kernel_range: None,
             trapping_build: None,
         }
@@ -98,8 +101,14 @@ impl MachineConfig {
 
     /// The level of the root table.
     #[inline]
-    pub(crate) fn top(&self) -> Level {
-        if self.five_levels { Level::PML5 } else { Level::PGD }
+    pub fn top(&self) -> Level {
+        if self.five_levels { Level::PML5 } else { self.granule.top() }
+    }
+
+    /// The level of the tables that map base pages.
+    #[inline]
+    pub fn last_level(&self) -> Level {
+        self.granule.level(Level::PTE.raw())
     }
 
     /// Whether a range is in the upper half, whole entries of the root, and not its last part.
@@ -161,6 +170,9 @@ impl MachineConfig {
         if self.five_levels && isa != IsaKind::X86_64 {
             return Err(ConfigError::FiveLevels);
         }
+        if self.granule != Granule::Size4K && isa != IsaKind::Aarch64 {
+            return Err(ConfigError::Granule);
+        }
         if self.cpus == 0 {
             return Err(ConfigError::NoCpus);
         }
@@ -210,6 +222,9 @@ pub enum ConfigError {
     /// Page tables of another instruction set than x86-64 have five levels.
     #[error("five levels of page tables are of x86-64 only")]
     FiveLevels,
+    /// Page tables of another instruction set than arm64 have another granule than 4 KiB.
+    #[error("granules of 16 and 64 KiB are of arm64 only")]
+    Granule,
     /// There are no CPUs.
     #[error("the machine has 0 CPUs; at least 1 is required")]
     NoCpus,
@@ -280,7 +295,7 @@ pub enum ConfigError {
     },
     /// The kernel's range is not in the upper half, or not of whole entries of the root.
     #[error(
-        "the kernel range {range} is not in the upper half, or not whole entries of the root (512 GiB; 256 TiB with five levels)"
+        "the kernel range {range} is not in the upper half, or not whole entries of the root (512 GiB; 256 TiB with five levels, 128 TiB and 4 TiB with granules of 16 and 64 KiB)"
     )]
     KernelRange {
         /// The range.

@@ -38,7 +38,7 @@ impl<I: Isa> Sim<I> {
         let here = self.0.current.get();
         assert!(cpu == here, "CPU {here} accesses memory as CPU {cpu} while schedules are explored");
         self.stop_before(StopPoint::Access(va, access));
-        self.0.in_flight.note_access(va);
+        self.0.in_flight.note_access(va.align_down(self.0.config.granule.bytes()));
         let made = self.access_after_stop(cpu, va, access, times);
         self.0.in_flight.seen.returned();
         match &made {

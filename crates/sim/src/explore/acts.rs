@@ -18,7 +18,7 @@ use crate::machine::Sim;
 use crate::tlb::{Evictable, HeldEntry, TlbHit};
 use crate::walk::{WalkPosition, WalkerMemory, Word, decode};
 use pagewright_arch::Isa;
-use pagewright_types::{CpuId, Level, PAGE_SIZE, PageRange, Pfn, PhysAddr, VirtAddr};
+use pagewright_types::{CpuId, Level, PageRange, Pfn, PhysAddr, VirtAddr};
 
 /// A name of an act that does not change while other steps are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,7 +117,7 @@ impl<I: Isa> Sim<I> {
     /// What the next step of `walk` touches.
     fn walk_step(&self, cpu: CpuId, walk: &WalkInFlight) -> Footprint {
         let mut footprint = Footprint::default();
-        footprint.touch(Touch::reads(Touched::Walks(cpu), span(walk.va, Level::PTE)));
+        footprint.touch(Touch::reads(Touched::Walks(cpu), span(walk.va, self.0.config.last_level())));
         if !walk.doomed_by.is_empty() {
             footprint.touch(Touch::reads(Touched::Broadcasts, EVERYWHERE));
         }
@@ -141,6 +141,11 @@ impl<I: Isa> Sim<I> {
         footprint
     }
 
+    /// The bytes of a table.
+    fn table(&self, table: Pfn) -> (u64, u64) {
+        frames(table, self.0.config.last_level())
+    }
+
     /// The translations that `cpu` caches for `va`, under whatever tag.
     fn translations_of(&self, cpu: CpuId, va: VirtAddr) -> Vec<TlbHit> {
         let mut found = Vec::new();
@@ -161,7 +166,7 @@ impl<I: Isa> Sim<I> {
         let memory = WalkersView { ram: &self.0.ram, stores: &self.0.in_flight.stores };
         let raw = memory.load_entry(position.slot(va).addr());
         let covered = span(va, position.level);
-        footprint.touch(Touch::writes(Touched::Reached, frames(position.table, Level::PTE)));
+        footprint.touch(Touch::writes(Touched::Reached, self.table(position.table)));
         let next = match decode(I::KIND, position.level, raw, self.0.config.privilege_at(va)) {
             Word::Table(next) => next,
             Word::Leaf(leaf) => {
@@ -170,11 +175,11 @@ impl<I: Isa> Sim<I> {
             }
             Word::Absent | Word::Malformed => return footprint.touch(Touch::writes(Touched::Held, covered)),
         };
-        footprint.touch(Touch::writes(Touched::Reached, frames(next.table, Level::PTE)));
+        footprint.touch(Touch::writes(Touched::Reached, self.table(next.table)));
         if let Some(old) = self.core(cpu).tlbs.borrow().walk_cached(walk.root.tag, position.level, va)
             && old.table != next.table
         {
-            footprint.touch(Touch::writes(Touched::Reached, frames(old.table, Level::PTE)));
+            footprint.touch(Touch::writes(Touched::Reached, self.table(old.table)));
             footprint.touch(Touch::writes(Touched::Held, covered));
         }
         let Some(level) = position.level.down() else { return };
@@ -229,7 +234,7 @@ impl<I: Isa> Sim<I> {
         let updates = match decode(I::KIND, position.level, raw, self.0.config.privilege_at(va)) {
             Word::Absent | Word::Malformed => false,
             Word::Table(next) => {
-                footprint.touch(Touch::writes(Touched::Paths(cpu, position.level), span(va, position.level)));
+                footprint.touch(Touch::writes(Touched::Paths(cpu, position.level.raw()), span(va, position.level)));
                 next.used != raw
             }
             Word::Leaf(leaf) => leaf.used != raw,
@@ -243,24 +248,27 @@ impl<I: Isa> Sim<I> {
     /// Adds what a walk for `va` may touch from the root on, in memory or as walkers see it.
     fn reach_of_walk(&self, cpu: CpuId, core: &Core, root: Pfn, va: VirtAddr, reach: &mut Footprint) {
         reach.walks();
-        reach.touch(Touch::reads(Touched::Walks(cpu), span(va, Level::PTE)));
+        reach.touch(Touch::reads(Touched::Walks(cpu), span(va, self.0.config.last_level())));
         reach.touch(Touch::writes(Touched::Held, span(va, self.0.config.top())));
         for hit in self.translations_of(cpu, va) {
             reach.touch(Touch::writes(Touched::Reached, frames(hit.entry.pfn(), hit.key.level())));
         }
         let mut tables: Vec<Pfn> = vec![root];
-        for level in (0..=self.0.config.top().raw()).rev().map(Level::new) {
-            if level > Level::PTE {
-                reach.touch(Touch::reads(Touched::Paths(cpu, level), span(va, level)));
+        for level in (0..=self.0.config.top().raw()).rev().map(|raw| self.0.config.last_level().of_same_tree(raw)) {
+            if !level.is_last() {
+                reach.touch(Touch::reads(Touched::Paths(cpu, level.raw()), span(va, level)));
             }
             let below: Vec<Pfn> = tables.iter().flat_map(|table| self.next_tables(level, *table, va)).collect();
             for table in tables {
                 let position = WalkPosition { level, table, allows: pagewright_types::Rights::all() };
-                reach.touch(Touch::writes(Touched::Reached, frames(table, Level::PTE)));
+                reach.touch(Touch::writes(Touched::Reached, self.table(table)));
                 if self.0.ram.has(position.slot(va).addr()) {
                     self.read_by_walk(cpu, position, va, reach);
                     self.reach_of_leaves(position, va, reach);
-                    reach.touch(Touch::writes(Touched::Translations(cpu), span(va, level.min(Level::PUD))));
+                    reach.touch(Touch::writes(
+                        Touched::Translations(cpu),
+                        span(va, level.min(level.of_same_tree(Level::PUD.raw()))),
+                    ));
                 }
             }
             tables = core.tlbs.borrow().table_on_path(level, va).into_iter().chain(below).collect();
@@ -311,14 +319,14 @@ impl<I: Isa> Sim<I> {
             let mut footprint = Footprint::default();
             footprint.walks();
             footprint.touch(Touch::reads(Touched::Root(agent.cpu), EVERYWHERE));
-            footprint.touch(Touch::reads(Touched::Walks(agent.cpu), span(va, Level::PTE)));
-            for level in (Level::PTE.raw() + 1..Level::MOST as u8).map(Level::new) {
-                footprint.touch(Touch::reads(Touched::Paths(agent.cpu, level), span(va, level)));
+            footprint.touch(Touch::reads(Touched::Walks(agent.cpu), span(va, self.0.config.last_level())));
+            for level in self.upper_levels() {
+                footprint.touch(Touch::reads(Touched::Paths(agent.cpu, level.raw()), span(va, level)));
             }
             let start = core.tlbs.borrow().peek_walk_start(root.tag, va);
             let start = start.unwrap_or_else(|| WalkPosition::from_root(root.table, self.0.config.top()));
             footprint.touch(Touch::writes(Touched::Held, span(va, start.level)));
-            footprint.touch(Touch::writes(Touched::Reached, frames(start.table, Level::PTE)));
+            footprint.touch(Touch::writes(Touched::Reached, self.table(start.table)));
             let mut reach = footprint.clone();
             self.reach_of_walk(agent.cpu, core, root.table, va, &mut reach);
             acts.push(act(agent, va.raw(), &[way], footprint, reach));
@@ -330,8 +338,8 @@ impl<I: Isa> Sim<I> {
         let page = self.0.in_flight.recent.borrow()[way as usize / 3];
         match way % 3 {
             0 => page,
-            1 => page.add(PAGE_SIZE),
-            _ => VirtAddr::new(page.raw().saturating_sub(PAGE_SIZE)),
+            1 => page.add(self.0.config.granule.bytes()),
+            _ => VirtAddr::new(page.raw().saturating_sub(self.0.config.granule.bytes())),
         }
     }
 
@@ -349,10 +357,10 @@ impl<I: Isa> Sim<I> {
                     }
                     HeldEntry::Path(upper) => {
                         is_path = true;
-                        footprint.touch(Touch::writes(Touched::Paths(agent.cpu, key.level()), covered));
-                        footprint.touch(Touch::writes(Touched::Reached, frames(upper.table, Level::PTE)));
+                        footprint.touch(Touch::writes(Touched::Paths(agent.cpu, key.level().raw()), covered));
+                        footprint.touch(Touch::writes(Touched::Reached, self.table(upper.table)));
                         let root = self.0.roots.borrow().table(upper.root);
-                        let below = key.level().down().unwrap_or(Level::PTE);
+                        let below = key.level().down().unwrap_or(self.0.config.last_level());
                         let to = WalkPosition { level: below, table: upper.table, allows: upper.allows };
                         if !self.tables_lead_to(root, key.start(), to, &mut footprint) {
                             footprint.touch(Touch::writes(Touched::Held, covered));

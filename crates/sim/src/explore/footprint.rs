@@ -18,7 +18,7 @@ use crate::pointer_stores::PointerStores;
 use crate::walk::{WalkPosition, WalkStep};
 use pagewright_arch::{InvalidateTarget, Isa, Pte, PteSlot};
 use pagewright_types::judge::Fact;
-use pagewright_types::{Access, CpuId, IsaKind, Level, PAGE_SIZE, Pfn, PhysAddr, VirtAddr};
+use pagewright_types::{Access, CpuId, IsaKind, Level, Pfn, PhysAddr, VirtAddr};
 
 /// What a [`Touch`] is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(crate) enum Touched {
     /// Translations that a CPU caches, by virtual address.
     Translations(CpuId),
     /// Walk-cache entries of a CPU for entries of one level, by virtual address.
-    Paths(CpuId, Level),
+    Paths(CpuId, u8),
     /// Walks in flight on a CPU: their steps read, what cancels or dooms them writes.
     Walks(CpuId),
     /// The root that a CPU has loaded.
@@ -110,9 +110,8 @@ pub(crate) fn span(va: VirtAddr, level: Level) -> (u64, u64) {
 /// The addresses whose translations `target` removes.
 pub(crate) fn named(target: InvalidateTarget) -> (u64, u64) {
     match target {
-        InvalidateTarget::Page { va, .. } | InvalidateTarget::PageOfAllTags { va, .. } => {
-            let page = va.align_down(PAGE_SIZE);
-            (page.raw(), page.raw() + (PAGE_SIZE - 1))
+        InvalidateTarget::Page { va, level, .. } | InvalidateTarget::PageOfAllTags { va, level, .. } => {
+            span(va, level.of_same_tree(Level::PTE.raw()))
         }
         InvalidateTarget::Range { range, .. } => (range.start().raw(), range.end().raw().wrapping_sub(1)),
         InvalidateTarget::Tag(_) | InvalidateTarget::AllTags | InvalidateTarget::Everything => EVERYWHERE,
@@ -230,23 +229,29 @@ impl<I: Isa> Sim<I> {
         }
     }
 
+    /// The levels above that of base pages.
+    pub(super) fn upper_levels(&self) -> impl Iterator<Item = Level> + use<I> {
+        let last = self.0.config.last_level();
+        (Level::PTE.raw() + 1..=self.0.config.top().raw()).map(move |raw| last.of_same_tree(raw))
+    }
+
     /// Records that the current CPU begins a walk for `va`.
     pub(crate) fn touch_walk_start(&self, va: VirtAddr) {
         let cpu = self.0.current.get();
-        self.touch(|| Touch::reads(Touched::Walks(cpu), span(va, Level::PTE)));
-        for level in (Level::PTE.raw() + 1..Level::MOST as u8).map(Level::new) {
-            self.touch(|| Touch::reads(Touched::Paths(cpu, level), span(va, level)));
+        self.touch(|| Touch::reads(Touched::Walks(cpu), span(va, self.0.config.last_level())));
+        for level in self.upper_levels() {
+            self.touch(|| Touch::reads(Touched::Paths(cpu, level.raw()), span(va, level)));
         }
     }
 
     /// Records that a walk for `va` on `cpu` has read the entry at `position`.
     pub(crate) fn touch_walk_read(&self, cpu: CpuId, position: WalkPosition, va: VirtAddr, step: WalkStep) {
         let at = word(position.slot(va).addr());
-        self.touch(|| Touch::reads(Touched::Walks(cpu), span(va, Level::PTE)));
+        self.touch(|| Touch::reads(Touched::Walks(cpu), span(va, self.0.config.last_level())));
         self.touch(|| Touch::reads(Touched::WalkersView, at));
         let updates = match step {
             WalkStep::Down { updated, .. } => {
-                self.touch(|| Touch::writes(Touched::Paths(cpu, position.level), span(va, position.level)));
+                self.touch(|| Touch::writes(Touched::Paths(cpu, position.level.raw()), span(va, position.level)));
                 updated
             }
             WalkStep::Arrived { updated, .. } => updated,
@@ -264,9 +269,9 @@ impl<I: Isa> Sim<I> {
     pub(crate) fn touch_dropped_on_fault(&self, va: VirtAddr) {
         if I::KIND == IsaKind::X86_64 {
             let cpu = self.0.current.get();
-            self.touch(|| Touch::writes(Touched::Translations(cpu), span(va, Level::PTE)));
-            for level in (Level::PTE.raw() + 1..Level::MOST as u8).map(Level::new) {
-                self.touch(|| Touch::writes(Touched::Paths(cpu, level), span(va, level)));
+            self.touch(|| Touch::writes(Touched::Translations(cpu), span(va, self.0.config.last_level())));
+            for level in self.upper_levels() {
+                self.touch(|| Touch::writes(Touched::Paths(cpu, level.raw()), span(va, level)));
             }
         }
     }
@@ -370,8 +375,8 @@ impl<I: Isa> Sim<I> {
 /// Adds to `footprint` that everything that `target` may name is removed from `cpu`.
 pub(crate) fn invalidated(footprint: &mut Footprint, cpu: CpuId, target: InvalidateTarget) {
     footprint.touch(Touch::writes(Touched::Translations(cpu), named(target)));
-    for level in (0..Level::MOST as u8).map(Level::new) {
-        footprint.touch(Touch::writes(Touched::Paths(cpu, level), EVERYWHERE));
+    for raw in 0..Level::MOST as u8 {
+        footprint.touch(Touch::writes(Touched::Paths(cpu, raw), EVERYWHERE));
     }
     footprint.touch(Touch::writes(Touched::Walks(cpu), EVERYWHERE));
 }

@@ -27,9 +27,7 @@ use crate::machine::Sim;
 use crate::tlb::{Depth, Side, TlbHit, Tlbs};
 use crate::walk::{WalkPosition, WalkStep};
 use pagewright_arch::{InvalidateTarget, Isa};
-use pagewright_types::{
-    Access, CpuId, CpuMask, IsaKind, Level, Order, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, VirtAddr,
-};
+use pagewright_types::{Access, CpuId, CpuMask, IsaKind, Level, Order, PageRange, Pfn, PhysAddr, Rights, VirtAddr};
 use std::cell::{Cell, RefCell};
 
 /// The most addresses near which walks are speculated.
@@ -107,9 +105,8 @@ impl InFlight {
         Serial(self.next.get())
     }
 
-    /// Records that a program accesses the page of `va`.
-    pub(crate) fn note_access(&self, va: VirtAddr) {
-        let page = va.align_down(PAGE_SIZE);
+    /// Records that a program accesses `page`.
+    pub(crate) fn note_access(&self, page: VirtAddr) {
         let mut recent = self.recent.borrow_mut();
         if !recent.contains(&page) {
             if recent.len() == RECENT {
@@ -243,7 +240,7 @@ impl<I: Isa> Sim<I> {
 
     /// Looks `va` up in the TLBs of `core`; the schedule chooses among conflicting translations.
     pub(crate) fn tlb_lookup(&self, core: &Core, side: Side, root: Root, va: VirtAddr) -> TlbAnswer {
-        self.touch(|| Touch::reads(Touched::Translations(self.0.current.get()), span(va, Level::PTE)));
+        self.touch(|| Touch::reads(Touched::Translations(self.0.current.get()), span(va, self.0.config.last_level())));
         self.touch(|| Touch::reads(Touched::Root(self.0.current.get()), EVERYWHERE));
         let mut answers: Vec<TlbHit> = Vec::new();
         {
@@ -352,7 +349,7 @@ impl<I: Isa> Sim<I> {
                 }
                 let walks = &self.core(cpu).in_flight.walks;
                 for walk in walks.borrow().iter().filter(|walk| walk.doomed_by.contains(&serial)) {
-                    self.touch(|| Touch::writes(Touched::Walks(cpu), span(walk.va, Level::PTE)));
+                    self.touch(|| Touch::writes(Touched::Walks(cpu), span(walk.va, self.0.config.last_level())));
                 }
                 walks.borrow_mut().retain(|walk| !walk.doomed_by.contains(&serial));
             }

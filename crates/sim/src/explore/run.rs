@@ -24,7 +24,7 @@ use crate::backend::{self, Running};
 use crate::machine::Sim;
 use pagewright_arch::Isa;
 use pagewright_sync::RankSet;
-use pagewright_types::{Access, CpuId, IsaKind, PAGE_SIZE, PhysAddr, VirtAddr};
+use pagewright_types::{Access, CpuId, IsaKind, PhysAddr, VirtAddr};
 use std::rc::Rc;
 
 /// The settings of a run, apart from its schedule.
@@ -189,7 +189,8 @@ pub fn run<I: Isa>(
     let outer_handler = coroutine::bind_handler(Some(Rc::new(move || machine.take_interrupt())));
     let before = sim.0.current.get();
     sim.set_exploring(true);
-    sim.0.in_flight.recent.borrow_mut().extend(settings.speculate_near.iter().map(|va| va.align_down(PAGE_SIZE)));
+    let near = settings.speculate_near.iter().map(|va| va.align_down(sim.0.config.granule.bytes()));
+    sim.0.in_flight.recent.borrow_mut().extend(near);
     let mut explorer = Explorer::new(sim, settings, programs);
     // The tables that the set-up has made are watched from the first step on.
     sim.find_pointer_stores();

@@ -76,7 +76,8 @@ impl MachineFingerprint {
                 | u64::from(sim.pointer_stores() == PointerStores::Delayed) << 4
                 | u64::from(config.invlpgb) << 5
                 | u64::from(config.profile.has_ranges()) << 6
-                | u64::from(config.five_levels) << 7,
+                | u64::from(config.five_levels) << 7
+                | u64::from(config.granule.order().raw()) << 8,
             config.seed,
             u64::from(settings.max_steps),
             u64::from(settings.max_wait),

@@ -60,7 +60,8 @@ pub(crate) struct Broadcast {
 
 /// The level of the entry that an arm64 walk read last, above its current table.
 fn entry_read(position: WalkPosition) -> Option<Level> {
-    (position.level < Level::PGD).then(|| Level::new(position.level.raw() + 1))
+    let level = position.level;
+    (level < level.granule().top()).then(|| level.of_same_tree(level.raw() + 1))
 }
 
 fn covers(va: VirtAddr, level: Level, other: VirtAddr) -> bool {

@@ -5,17 +5,19 @@
 //! first compare, and the same accesses always produce the same array.
 //!
 //! ```text
-//!  key   63     62      61     60..59   58..52  51..36  35..0
-//!        valid  global  1      level-1  -       tag     virtual address >> shift of level
-//!        valid  global  0      bits 56..48 of   tag     bits 47..12 of the virtual address (PTE)
+//!  key   63     62      61     60..58   57..56   55..52  51..36  35..0
+//!        valid  global  1      level    granule  -       tag     virtual address >> shift of level
+//!        valid  global  0      bits 56..48 of the        tag     bits 47..12 of it (PTE, 4 KiB)
+//!                              virtual address
 //! ```
 //!
-//! An address has up to 57 bits, and the bits above are equal to bit 56. So 36 bits are enough but
-//! at PTE, where the other nine take the place of the level. A global entry has tag 0 in its key
-//! and is valid under every tag. Key zero is an empty way.
+//! An address has up to 57 bits, with granules of 16 and 64 KiB 48, and the bits above are equal to
+//! the highest of these. So 36 bits are enough but at a PTE of 4 KiB, where the other nine take the
+//! place of the level. A global entry has tag 0 in its key and is valid under every tag. Key zero
+//! is an empty way.
 
 use crate::reach_counts::{PointsTo, ReachCounts};
-use pagewright_types::{Level, PageRange, Tag, VirtAddr};
+use pagewright_types::{Granule, Level, PageRange, Tag, VirtAddr};
 use std::rc::Rc;
 
 /// The key of an entry.
@@ -32,17 +34,22 @@ pub(crate) struct Pattern {
 
 const VALID: u64 = 1 << 63;
 const GLOBAL: u64 = 1 << 62;
-/// The level is not PTE.
-const ABOVE_PTE: u64 = 1 << 61;
-const LEVEL_SHIFT: u32 = 59;
+/// The key has the level and the granule: it is not that of a PTE of 4 KiB.
+const HAS_LEVEL: u64 = 1 << 61;
+const LEVEL_SHIFT: u32 = 58;
+const LEVEL_MASK: u64 = 7;
+const GRANULE_SHIFT: u32 = 56;
+const GRANULE_MASK: u64 = 3;
+/// The number of bits of an address, shifted by its level, in a key.
+const PAGE_BITS: u32 = TAG_SHIFT;
 const TAG_SHIFT: u32 = 36;
 const TAG_MASK: u64 = 0xffff << TAG_SHIFT;
 const PAGE_MASK: u64 = (1 << TAG_SHIFT) - 1;
-/// Bits 56 to 48 of an address, in a key of level PTE.
+/// Bits 56 to 48 of an address, in a key of a PTE of 4 KiB.
 const HIGH_SHIFT: u32 = 52;
 const HIGH_MASK: u64 = 0x1ff;
-/// The bits of an address above bit 56.
-const SIGN_BITS: u32 = 7;
+/// The most bits that an address has; those above are equal to the highest.
+const ADDRESS_BITS: u32 = 57;
 
 /// The number of keys that are compared or moved at once.
 const LANES: usize = 8;
@@ -54,9 +61,10 @@ impl Key {
     #[inline]
     pub(crate) fn new(tag: Tag, level: Level, va: VirtAddr) -> Self {
         let page = va.raw() >> level.shift() & PAGE_MASK;
-        let level = match level.raw() {
-            0 => (va.raw() >> 48 & HIGH_MASK) << HIGH_SHIFT,
-            above => ABOVE_PTE | u64::from(above - 1) << LEVEL_SHIFT,
+        let level = if level == Level::PTE {
+            (va.raw() >> 48 & HIGH_MASK) << HIGH_SHIFT
+        } else {
+            HAS_LEVEL | u64::from(level.raw()) << LEVEL_SHIFT | (level.granule() as u64) << GRANULE_SHIFT
         };
         Self(VALID | level | (tag.raw() as u64) << TAG_SHIFT | page)
     }
@@ -70,14 +78,25 @@ impl Key {
     /// The level of the cached table entry.
     #[inline]
     pub(crate) fn level(self) -> Level {
-        if self.0 & ABOVE_PTE == 0 { Level::PTE } else { Level::new((self.0 >> LEVEL_SHIFT & 3) as u8 + 1) }
+        if self.0 & HAS_LEVEL == 0 {
+            return Level::PTE;
+        }
+        let granule = match self.0 >> GRANULE_SHIFT & GRANULE_MASK {
+            0 => Granule::Size4K,
+            1 => Granule::Size16K,
+            _ => Granule::Size64K,
+        };
+        granule.level((self.0 >> LEVEL_SHIFT & LEVEL_MASK) as u8)
     }
 
     /// The first address that the entry translates.
     pub(crate) fn start(self) -> VirtAddr {
-        let high = if self.0 & ABOVE_PTE == 0 { (self.0 >> HIGH_SHIFT & HIGH_MASK) << 48 } else { 0 };
-        let address = (self.0 & PAGE_MASK) << self.level().shift() | high;
-        VirtAddr::new(((address << SIGN_BITS) as i64 >> SIGN_BITS) as u64)
+        let level = self.level();
+        let address = (self.0 & PAGE_MASK) << level.shift();
+        if level == Level::PTE {
+            return sign_extended(address | (self.0 >> HIGH_SHIFT & HIGH_MASK) << 48, ADDRESS_BITS);
+        }
+        sign_extended(address, ADDRESS_BITS.min(PAGE_BITS + level.shift()))
     }
 
     /// The tag of the entry; 0 for a global entry.
@@ -106,6 +125,12 @@ impl Key {
     }
 }
 
+/// The address of which `address` has the low `bits`.
+fn sign_extended(address: u64, bits: u32) -> VirtAddr {
+    let above = u64::BITS - bits;
+    VirtAddr::new(((address << above) as i64 >> above) as u64)
+}
+
 impl Pattern {
     /// All entries.
     pub(crate) const ALL: Self = Self { mask: VALID, want: VALID };
@@ -124,6 +149,8 @@ pub(crate) struct Array<T> {
     values: Box<[T]>,
     ways: usize,
     set_mask: u64,
+    /// The level of base pages in the tree.
+    last: Level,
     /// The number of entries by level; a level without entries is not searched.
     held: [u32; Level::MOST],
     /// The number of global entries.
@@ -133,16 +160,17 @@ pub(crate) struct Array<T> {
 }
 
 impl<T: PointsTo + Default> Array<T> {
-    /// Makes an array of `sets` × `ways` empty entries.
+    /// Makes an array of `sets` × `ways` empty entries, for the tree whose last level is `last`.
     ///
     /// `sets` must be a power of two, which loading a profile checks.
-    pub(crate) fn new(sets: usize, ways: usize) -> Self {
+    pub(crate) fn new(sets: usize, ways: usize, last: Level) -> Self {
         debug_assert!(sets.is_power_of_two());
         Self {
             keys: vec![Key::EMPTY; sets * ways].into_boxed_slice(),
             values: vec![T::default(); sets * ways].into_boxed_slice(),
             ways,
             set_mask: sets as u64 - 1,
+            last,
             held: [0; Level::MOST],
             globals: 0,
             reached: None,
@@ -168,7 +196,7 @@ impl<T: PointsTo + Default> Array<T> {
     /// For a range with fewer pages than the array has sets, it looks only at the sets of the
     /// pages.
     pub(crate) fn entries_near(&self, range: PageRange, mut tell: impl FnMut(Key, T)) {
-        for level in (0..Level::MOST as u8).map(Level::new).filter(|level| self.holds(*level)) {
+        for level in (0..Level::MOST as u8).map(|raw| self.last.of_same_tree(raw)).filter(|level| self.holds(*level)) {
             let page = |va: VirtAddr| va.raw() >> level.shift();
             let (first, last) = (page(range.start()), page(VirtAddr::new(range.end().raw().wrapping_sub(1))));
             let sets = self.set_mask + 1;
@@ -387,16 +415,20 @@ mod tests {
     }
 
     proptest! {
-        /// No two pages of 57-bit addresses have one key (INV-SIM-KEY).
+        /// No two pages of 57-bit addresses, or of 48-bit ones, have one key (INV-SIM-KEY).
         #[test]
         fn a_key_has_the_level_the_tag_and_the_whole_address(
             address: u64,
             raw in 0..Level::MOST as u8,
+            granule in prop_oneof![Just(Granule::Size4K), Just(Granule::Size16K), Just(Granule::Size64K)],
             tag: u16,
             global: bool,
         ) {
-            let level = Level::new(raw);
-            let va = VirtAddr::new(((address << SIGN_BITS) as i64 >> SIGN_BITS) as u64).align_down(level.span());
+            let (level, bits) = match granule {
+                Granule::Size4K => (Level::new(raw), ADDRESS_BITS),
+                other => (other.level(raw.min(other.top().raw())), 48),
+            };
+            let va = sign_extended(address, bits).align_down(level.span());
             let key = if global { Key::global(level, va) } else { Key::new(Tag::new(tag), level, va) };
             prop_assert_eq!((key.level(), key.start(), key.is_global()), (level, va, global));
             prop_assert_eq!(key.tag(), Tag::new(if global { 0 } else { tag }));
@@ -482,8 +514,8 @@ mod tests {
             log_sets in 0u32..4, ways in 1usize..6, steps in prop::collection::vec(step(), 1..200),
         ) {
             let sets = 1usize << log_sets;
-            let mut array = Array::new(sets, ways);
-            let reached = Rc::new(ReachCounts::new(4 << 18));
+            let mut array = Array::new(sets, ways, Level::PTE);
+            let reached = Rc::new(ReachCounts::new(4 << 18, Level::PTE));
             array.count_in(Some(Rc::clone(&reached)));
             let mut naive = Naive { sets: vec![Vec::new(); sets], ways };
             for (steps_taken, step) in (1..).zip(steps) {

@@ -139,8 +139,8 @@ pub(crate) struct WalkCacheEntry {
 
 impl PointsTo for WalkCacheEntry {
     #[inline]
-    fn points_to(self, _level: Level) -> (Pfn, Level) {
-        (self.table, Level::PTE)
+    fn points_to(self, level: Level) -> (Pfn, Level) {
+        (self.table, level.of_same_tree(Level::PTE.raw()))
     }
 }
 
@@ -166,6 +166,8 @@ const NOWHERE: u8 = u8::MAX;
 
 /// The TLBs and walk caches of one CPU.
 pub(crate) struct Tlbs {
+    /// The level of base pages in the tree.
+    last: Level,
     arrays: Vec<Array<TlbEntry>>,
     /// By depth and side.
     routes: [[Route; 2]; 2],
@@ -176,6 +178,7 @@ pub(crate) struct Tlbs {
 impl Tlbs {
     pub(crate) fn new(geometry: &Geometry, top: Level) -> Self {
         let mut routes = [[[NOWHERE; Level::COUNT - 1]; 2]; 2];
+        let last = top.of_same_tree(Level::PTE.raw());
         let mut arrays = Vec::new();
         for tlb in &geometry.tlbs {
             let (depth, sides): (Depth, &[Side]) = match tlb.kind {
@@ -190,17 +193,17 @@ impl Tlbs {
                     routes[depth as usize][*side as usize][level.index()] = arrays.len() as u8;
                 }
             }
-            arrays.push(Array::new(tlb.size.sets(), tlb.size.ways));
+            arrays.push(Array::new(tlb.size.sets(), tlb.size.ways, last));
         }
         let mut walk_caches = [const { None }; Level::MOST];
-        for cache in &geometry.walk_caches {
-            walk_caches[cache.level.index()] = Some(Array::new(cache.size.sets(), cache.size.ways));
+        for cache in geometry.walk_caches.iter().filter(|cache| cache.level.raw() <= top.raw()) {
+            walk_caches[cache.level.index()] = Some(Array::new(cache.size.sets(), cache.size.ways, last));
             // No profile has a size for PML5 entries: it is taken to be that for PGD entries.
             if top == Level::PML5 && cache.level == Level::PGD {
-                walk_caches[top.index()] = Some(Array::new(cache.size.sets(), cache.size.ways));
+                walk_caches[top.index()] = Some(Array::new(cache.size.sets(), cache.size.ways, last));
             }
         }
-        Self { arrays, routes, walk_caches }
+        Self { last, arrays, routes, walk_caches }
     }
 
     /// Looks `va` up under `tag` at one depth, small pages first.
@@ -210,7 +213,7 @@ impl Tlbs {
     pub(crate) fn find(&mut self, depth: Depth, side: Side, tag: Tag, va: VirtAddr) -> Option<TlbHit> {
         let route = &self.routes[depth as usize][side as usize];
         for (level, at) in route.iter().enumerate() {
-            let level = Level::new(level as u8);
+            let level = self.last.of_same_tree(level as u8);
             let Some(array) = self.arrays.get_mut(usize::from(*at)) else { continue };
             if !array.holds(level) {
                 continue;
@@ -250,7 +253,7 @@ impl Tlbs {
     /// The lowest cached position from which a walk for `va` under `tag` may start.
     pub(crate) fn walk_start(&mut self, tag: Tag, va: VirtAddr) -> Option<WalkPosition> {
         for (level, cache) in self.walk_caches.iter_mut().enumerate() {
-            let entry_level = Level::new(level as u8);
+            let entry_level = self.last.of_same_tree(level as u8);
             let (Some(cache), Some(level)) = (cache, entry_level.down()) else { continue };
             if let Some(upper) = cache.find(Key::new(tag, entry_level, va)) {
                 return Some(WalkPosition { level, table: upper.table, allows: upper.allows });
@@ -261,7 +264,7 @@ impl Tlbs {
 
     /// The same; the order of use stays as it is.
     pub(crate) fn peek_walk_start(&self, tag: Tag, va: VirtAddr) -> Option<WalkPosition> {
-        (0..Level::MOST as u8).map(Level::new).find_map(|level| {
+        (0..Level::MOST as u8).map(|raw| self.last.of_same_tree(raw)).find_map(|level| {
             let upper = self.walk_cached(tag, level, va)?;
             Some(WalkPosition { level: level.down()?, table: upper.table, allows: upper.allows })
         })
@@ -384,7 +387,7 @@ impl Tlbs {
     /// `only` restricts that to one level. Returns the number of entries dropped.
     pub(crate) fn drop_page(&mut self, tag: Tag, va: VirtAddr, only: Option<Level>, globals: bool) -> u64 {
         let mut lost = 0;
-        for level in (0..Level::PGD.raw()).map(Level::new) {
+        for level in (0..Level::PGD.raw()).map(|raw| self.last.of_same_tree(raw)) {
             if only.is_some_and(|only| only != level) {
                 continue;
             }
@@ -412,7 +415,7 @@ impl Tlbs {
     pub(crate) fn drop_walk_caches_of(&mut self, tag: Tag, va: VirtAddr) {
         for (level, cache) in self.walk_caches.iter_mut().enumerate() {
             if let Some(cache) = cache {
-                cache.remove(Key::new(tag, Level::new(level as u8), va));
+                cache.remove(Key::new(tag, self.last.of_same_tree(level as u8), va));
             }
         }
     }

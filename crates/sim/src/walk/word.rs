@@ -4,7 +4,7 @@
 //! one of user mode, or of the kernel at the addresses that it accesses. The kernel runs without
 //! SMAP and PAN, and with CR0.WP.
 
-use pagewright_types::{IsaKind, Level, Pfn, Rights};
+use pagewright_types::{Granule, IsaKind, Level, Pfn, Rights};
 
 /// The mode of the access for which rights are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,11 +142,19 @@ fn aarch64(level: Level, raw: u64, privilege: Privilege) -> Word {
     const AP_TABLE_READ_ONLY: u64 = 1 << 62;
 
     let page = raw & TABLE_OR_PAGE != 0;
-    // A block at PGD level and a "block" at PTE level are invalid descriptors (D8.3.1).
-    if raw & VALID == 0 || (!page && (level == Level::PGD || level == Level::PTE)) {
+    // Without 52-bit addresses, a block of 1 GiB has the 4 KiB granule, and those of PMD level have
+    // all three; other "blocks" are invalid descriptors (D8.3.1).
+    let has_blocks = match level.raw() {
+        1 => true,
+        2 => level.granule() == Granule::Size4K,
+        _ => false,
+    };
+    if raw & VALID == 0 || (!page && !has_blocks) {
         return Word::Absent;
     }
-    if page && level > Level::PTE {
+    // With larger granules the address begins at a higher bit.
+    let address = FRAME_BITS & !(level.granule().bytes() - 1);
+    if page && !level.is_last() {
         let mut allows = Rights::all();
         let no_exec = match privilege {
             Privilege::User => UXN_TABLE,
@@ -157,7 +165,7 @@ fn aarch64(level: Level, raw: u64, privilege: Privilege) -> Word {
         }
         allows.set(Rights::WRITE, allows.contains(Rights::WRITE) && raw & AP_TABLE_READ_ONLY == 0);
         allows.set(Rights::EXEC, raw & no_exec == 0);
-        return match frame(raw, FRAME_BITS, Level::PTE) {
+        return match frame(raw, address, level.of_same_tree(Level::PTE.raw())) {
             Some(table) => Word::Table(Next { table, allows, used: raw }),
             None => Word::Malformed,
         };
@@ -174,7 +182,7 @@ fn aarch64(level: Level, raw: u64, privilege: Privilege) -> Word {
         Privilege::Kernel => raw & PXN == 0 && (raw & AP1_USER == 0 || !writable),
     };
     allows.set(Rights::EXEC, executable);
-    match frame(raw, FRAME_BITS, level) {
+    match frame(raw, address, level) {
         Some(pfn) => Word::Leaf(Leaf {
             pfn,
             allows,
