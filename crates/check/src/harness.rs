@@ -247,7 +247,9 @@ impl<I: Isa> Harness<I> {
             let whole = |start: &Pfn| (0..order.frames()).step_by(page).all(|frame| free.contains(&start.add(frame)));
             starts.find(whole)
         };
-        let Some(pfn) = first(&self.0.free.borrow()) else { panic!("no block of order {order} is free") };
+        let Some(pfn) = first(&self.0.free.borrow()) else {
+            panic!("no block of order {order} is free; give the check more memory with `Check::memory`")
+        };
         let block = pfn..pfn.add(order.frames());
         self.0.free.borrow_mut().retain(|free| !block.contains(free));
         self.declare(Fact::FrameReused { pfn, order });
