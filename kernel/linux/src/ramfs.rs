@@ -53,7 +53,7 @@ pub(crate) fn start(archive: &'static [u8]) {
     for path in ["/dev", "/proc", "/bin", "/sys", "/sys/block", "/sys/block/zram0"] {
         nodes.insert(path.to_string(), Inode::new(path, DIRECTORY_MODE, InodeKind::Directory));
     }
-    for path in ["/", "/tmp"] {
+    for path in ["/", "/tmp", "/dev/shm"] {
         nodes.insert(path.to_string(), Inode::new(path, ROOT_MODE, InodeKind::Directory));
     }
     let devices = [
