@@ -75,31 +75,25 @@ impl<P: Platform> Mm<P> {
         self.join_files(from, child)?;
         to.copy_from(from, &copied);
         child.swap_cow_page_tables(parent.cow_page_tables());
-        if self.shares_tables(parent) {
-            if self.share_tables(parent, from, &mut to, gather)? {
-                return Ok(());
-            }
-        } else {
-            // An earlier fork may have shared tables; what is copied below is the parent's own.
-            for (start, vma) in from.iter().filter(|(_, vma)| vma.is_copied_with_entries()) {
-                self.own_tables(from.tables(&self.tlb), vma.range(start))?;
-            }
+        let shares = self.shares_tables(parent);
+        if shares && self.share_tables(parent, from, &mut to, gather)? {
+            return Ok(());
         }
         let from = &*from;
-        let mut outcome = Ok(());
         for (start, vma) in from.iter().filter(|(_, vma)| vma.is_copied_with_entries()) {
             let range = vma.range(start);
-            outcome = if vma.is_shared() {
-                self.copy_markers(from, &to, range)
+            if !shares {
+                // An earlier fork may have shared tables; what is copied is the parent's own.
+                self.own_tables(from.tables(&self.tlb), range)?;
+            }
+            if vma.is_shared() {
+                self.copy_markers(from, &to, range)?;
             } else {
                 self.declare_reduced(parent, range, Rights::RX);
-                self.copy_entries(from, (child, &to), range, vma.rights(), gather)
-            };
-            if outcome.is_err() {
-                break;
+                self.copy_entries(from, (child, &to), range, vma.rights(), gather)?;
             }
         }
-        outcome
+        Ok(())
     }
 
     /// Counts the child's mappings with their files, or none of them.
