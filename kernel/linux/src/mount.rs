@@ -9,7 +9,7 @@
 //!
 //! The lock of the tree is acquired before that of the mounts.
 //!
-//! Not guaranteed: that an unlinked file that is only mapped keeps its mount busy.
+//! Not guaranteed: that an unlinked file that is open or mapped keeps its mount busy.
 
 use crate::errno::Errno;
 use crate::inode::{FileSystem, Inode, InodeKind};
