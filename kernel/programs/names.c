@@ -443,7 +443,14 @@ static void mounts(void)
     show_mount("/r/q");
     printf(" %ld", told(umount("/p/q")));
     printf(" %ld", told(rmdir("/r/q")));
-    printf(" %ld\n", told(umount2("/r/q", MNT_FORCE)));
+    printf(" %ld", told(umount2("/r/q", MNT_FORCE)));
+    printf(" %ld", told(mount("x", "/r/q", "tmpfs", 0, "nr_blocks=18446744073709551614")));
+    chdir("/r/q");
+    printf(" %s", getcwd(bytes, sizeof bytes));
+    chdir("../../sys/devices/system/cpu/../../system");
+    printf(" %s", getcwd(bytes, sizeof bytes));
+    printf(" %c\n", first("cpu/../cpu/online"));
+    chdir("/");
     rmdir("/r/q");
     rmdir("/r");
 

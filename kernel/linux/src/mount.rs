@@ -96,7 +96,7 @@ impl TmpfsOptions {
     /// Writes them as `/proc/mounts` has them (`shmem_show_options`).
     fn show(&self, out: &mut dyn Write) -> fmt::Result {
         if let Some(pages) = self.pages {
-            write!(out, ",size={}k", pages * (PAGE_SIZE / 1024))?;
+            write!(out, ",size={}k", pages.saturating_mul(PAGE_SIZE / 1024))?;
         }
         if self.mode != ramfs::ROOT_MODE & !ramfs::TYPE {
             write!(out, ",mode={:03o}", self.mode)?;
@@ -122,7 +122,7 @@ fn bytes_of(text: &str) -> Result<u64, Errno> {
         "%" => number.checked_mul(mm().tlb().frames().managed() * PAGE_SIZE / 100),
         _ => None,
     };
-    bytes.ok_or(Errno::EINVAL)
+    bytes.filter(|bytes| i64::try_from(*bytes).is_ok()).ok_or(Errno::EINVAL)
 }
 
 /// A file system to mount.
@@ -255,12 +255,13 @@ pub(crate) fn remove(path: &str, detach: bool) -> Result<(), Errno> {
     };
     let has_mounts = mounts[index + 1..].iter().any(|mount| within(&mount.path, path).is_some());
     let is_tmpfs = matches!(mounts[index].contents, MountContents::Tmpfs { .. });
+    // After the test for open files: `chdir` has its directory open until it is the working one.
     let is_directory = || contexts.iter().any(|fs| within(&fs.lock().directory, path).is_some());
-    if !detach && (has_mounts || is_tmpfs && (is_directory() || is_open(&nodes, path))) {
+    if !detach && (has_mounts || is_tmpfs && (is_open(&nodes, path) || is_directory())) {
         return Err(Errno::EBUSY);
     }
     let mut removed = Vec::new();
-    // The latest first: what a mount covers may be of an earlier one.
+    // The latest first: a covered directory can belong to an earlier mount.
     for index in (index..mounts.len()).rev() {
         if within(&mounts[index].path, path).is_none() {
             continue;
@@ -268,7 +269,12 @@ pub(crate) fn remove(path: &str, detach: bool) -> Result<(), Errno> {
         let mount = mounts.remove(index);
         if let MountContents::Tmpfs { covered, .. } = mount.contents {
             removed.extend(ramfs::take_below(&mut nodes, &mount.path));
-            nodes.extend(covered.into_iter().map(|(rest, node)| (format!("{}{rest}", mount.path), node)));
+            for (rest, node) in covered {
+                let path = format!("{}{rest}", mount.path);
+                // A rename of the mount point has not reached what was covered.
+                node.set_path(&path);
+                nodes.insert(path, node);
+            }
         }
     }
     drop((mounts, nodes));

@@ -63,11 +63,16 @@ pub(crate) fn find(thread: &Thread, path: &str) -> Option<Result<Arc<Inode>, Err
     machine_files::find(path).map(Ok)
 }
 
-/// Follows the first link or `..` that a path passes through in the directory of a process.
+/// Follows the first link or `..` that a path passes through below `/proc` or `/sys`.
 ///
 /// # Errors
 /// Those of the link.
 pub(crate) fn follow(thread: &Thread, path: &str) -> Result<Option<String>, Errno> {
+    if path.starts_with("/sys/") {
+        // No links are there; nor is it checked that the directory exists.
+        let at = path.find("/../").or(path.strip_suffix("/..").map(str::len));
+        return Ok(at.map(|at| format!("{}{}", ramfs::parent(&path[..at]), &path[at + "/..".len()..])));
+    }
     let Some(rest) = path.strip_prefix("/proc/") else { return Ok(None) };
     // A link has a name below its process, and something below itself.
     let last = path.ends_with("/..").then_some(path.len());

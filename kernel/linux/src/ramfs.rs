@@ -129,43 +129,49 @@ fn walk(path: &str, follow: bool, crosses_last: bool, caller: &Credentials) -> R
     let mut path = path.to_string();
     let root = nodes.get("/").ok_or(Errno::ENOENT)?;
     caller.access(&root.attributes(), FileAccess::EXECUTE)?;
-    let mut links = 0;
-    'again: while links < LINKS_MAX {
-        let ends: Vec<usize> = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]).collect();
-        for end in ends {
-            let (prefix, rest) = path.split_at(end);
-            if prefix.len() - prefix.rfind('/').map_or(0, |at| at + 1) > NAME_MAX {
-                return Err(Errno::ENAMETOOLONG);
-            }
-            let last = rest.is_empty();
-            if let Some(directory) = prefix.strip_suffix("/..") {
-                path = absolute(parent(directory), &format!("./{rest}"));
-                continue 'again;
-            }
-            if let Some(root) = mount::redirected(prefix).filter(|_| crosses_last || !last) {
-                path = format!("{root}{rest}");
-                continue 'again;
-            }
-            match nodes.get(if prefix.is_empty() { "/" } else { prefix }) {
-                None if last => {}
-                // The files of processes and of the machine are not in the tree.
-                None if mount::file_system(prefix) != FileSystem::Tmpfs => return Ok(path),
-                None => return Err(Errno::ENOENT),
-                Some(node) => match &node.kind {
-                    InodeKind::Link(target) if !last || follow => {
-                        let parent = prefix.rsplit_once('/').map_or("/", |(parent, _)| parent);
-                        path = absolute(&absolute(parent, target), &format!("./{rest}"));
-                        links += 1;
-                        continue 'again;
-                    }
-                    InodeKind::Directory if !last => caller.access(&node.attributes(), FileAccess::EXECUTE)?,
-                    InodeKind::Directory | InodeKind::Link(_) => {}
-                    _ if !last => return Err(Errno::ENOTDIR),
-                    _ => {}
-                },
-            }
+    // What is before `done` has no links and no `..`.
+    let (mut links, mut done) = (0, 0);
+    while links < LINKS_MAX {
+        let end = path[done + 1..].find('/').map_or(path.len(), |at| done + 1 + at);
+        if end - done > NAME_MAX + 1 {
+            return Err(Errno::ENAMETOOLONG);
         }
-        return Ok(path);
+        let (prefix, rest) = path.split_at(end);
+        let last = rest.is_empty();
+        if &prefix[done..] == "/.." {
+            let parent = prefix[..done].rfind('/').unwrap_or(0);
+            path.replace_range(parent..end, "");
+            if parent < path.len() {
+                done = parent;
+                continue;
+            }
+            return Ok(if path.is_empty() { "/".to_string() } else { path });
+        }
+        if let Some(root) = mount::redirected(prefix).filter(|_| crosses_last || !last) {
+            (path, done) = (format!("{root}{rest}"), 0);
+            continue;
+        }
+        match nodes.get(prefix) {
+            None if last => {}
+            // The files of processes and of the machine are not in the tree.
+            None if mount::file_system(prefix) != FileSystem::Tmpfs => return Ok(path),
+            None => return Err(Errno::ENOENT),
+            Some(node) => match &node.kind {
+                InodeKind::Link(target) if !last || follow => {
+                    (path, done) = (absolute(&absolute(&prefix[..done], target), &format!("./{rest}")), 0);
+                    links += 1;
+                    continue;
+                }
+                InodeKind::Directory if !last => caller.access(&node.attributes(), FileAccess::EXECUTE)?,
+                InodeKind::Directory | InodeKind::Link(_) => {}
+                _ if !last => return Err(Errno::ENOTDIR),
+                _ => {}
+            },
+        }
+        if last {
+            return Ok(path);
+        }
+        done = end;
     }
     Err(Errno::ELOOP)
 }

@@ -249,8 +249,9 @@ fn create_task(
         Arc::new(SpaceHandle::forked(mm().fork(&thread.space.0)?, &thread.space))
     };
     let mut scheduler = scheduler();
-    // Another thread may have chosen the same number meanwhile.
+    // Another thread may have chosen the same number meanwhile, or taken the last one of its user.
     scheduler.choose_id(Some(id))?;
+    check_thread_count(&mut scheduler, thread)?;
     let process = add_to_process(&mut scheduler, thread, handle, request, &space, actions);
     let caller = scheduler.threads.get(&thread.id);
     let name = caller.and_then(|entry| entry.name.clone());

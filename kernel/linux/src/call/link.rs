@@ -20,7 +20,8 @@ pub(super) fn unlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
 
 pub(super) fn mkdirat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let path = resolved(thread, a[0], address(a[1]), false)?;
-    ramfs::add(&path, a[2] as u32 & !thread.fs.lock().umask, InodeKind::Directory, &thread.credentials)?;
+    let mode = a[2] as u32 & !thread.fs.lock().umask;
+    ramfs::add(&path, mode, InodeKind::Directory, &thread.credentials)?;
     Ok(0)
 }
 

@@ -144,6 +144,8 @@ pub(super) fn umask(thread: &mut Thread, a: Arguments) -> SyscallResult {
 pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> SyscallResult {
     let follow = flags & linux::O_NOFOLLOW == 0;
     let path = resolve(thread, path, follow, &thread.credentials)?;
+    // Not in the call below: the tree is locked before a working directory is.
+    let mode = mode & !thread.fs.lock().umask;
     let descriptor = procfs::descriptor(thread, &path).transpose()?;
     if descriptor.is_some() && flags & linux::O_NOFOLLOW != 0 {
         return Err(Errno::ELOOP.into());
@@ -156,7 +158,7 @@ pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> Sy
     let of_descriptor = descriptor.map(|open| open.inode().cloned().ok_or(Errno::ENXIO));
     let (node, made) = match of_descriptor.or_else(|| of_process(thread, &path, follow)) {
         Some(node) => (node?, false),
-        None => node(&path, flags, mode & !thread.fs.lock().umask, &thread.credentials)?,
+        None => node(&path, flags, mode, &thread.credentials)?,
     };
     if matches!(node.kind, InodeKind::Link(_)) {
         return Err(Errno::ELOOP.into());
