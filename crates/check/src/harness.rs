@@ -237,10 +237,13 @@ impl<I: Isa> Harness<I> {
 
     /// Allocates a zeroed, naturally aligned block of frames and declares the allocation.
     ///
+    /// It is at least a page of the [granule](crate::Check::granule).
+    ///
     /// # Panics
     /// When no block of `order` is free.
     #[track_caller]
     pub fn alloc_block(&self, order: Order) -> Pfn {
+        let order = order.max(self.page_order());
         let first = |free: &[Pfn]| {
             let mut starts = free.iter().copied().filter(|pfn| pfn.is_aligned(order));
             let page = self.page_order().frames() as usize;
@@ -264,9 +267,10 @@ impl<I: Isa> Harness<I> {
     /// whose flush comes later is [parked](Harness::park_frame) before.
     ///
     /// # Panics
-    /// When the frame is free.
+    /// When the frame is free, or does not begin a page of the granule.
     #[track_caller]
     pub fn free_frame(&self, pfn: Pfn) {
+        self.assert_begins_page(pfn);
         self.declare(Fact::FrameReleased { pfn, order: self.page_order() });
         let mut free = self.0.free.borrow_mut();
         assert!(!free.contains(&pfn), "frame {pfn} is freed twice");
@@ -277,9 +281,19 @@ impl<I: Isa> Harness<I> {
     ///
     /// Programs may read it until then, and nothing may store to it. [`Harness::free_frame`] after
     /// the flush makes it available again. Linux: a page in an `mmu_gather`.
+    ///
+    /// # Panics
+    /// When the frame does not begin a page of the granule.
     #[track_caller]
     pub fn park_frame(&self, pfn: Pfn) {
+        self.assert_begins_page(pfn);
         self.declare(Fact::FrameFreed { pfn, order: self.page_order() });
+    }
+
+    #[track_caller]
+    fn assert_begins_page(&self, pfn: Pfn) {
+        let order = self.page_order();
+        assert!(pfn.is_aligned(order), "INV-CHECK-GRANULE: {pfn} is inside a page of {} bytes", order.bytes());
     }
 
     /// Adds a finding of the caller, which ends the run.

@@ -172,6 +172,32 @@ fn a_flush_of_another_page_is_found() {
     }
 }
 
+/// A read-only page may get an equal copy without a break; all of it is compared.
+#[test]
+fn a_copy_is_compared_to_its_end() {
+    for granule in GRANULES {
+        let copied = |last: u64| {
+            check(granule).explore(move |harness| {
+                let space = Space::load(harness, granule);
+                let (cpu, frame, copy) = (harness.cpu(0), space.map(harness, PAGE, 1), harness.alloc_frame());
+                cpu.store(space.entry(&cpu, PAGE, 0), leaf(IsaKind::Aarch64, frame, false));
+                cpu.publish();
+                for (at, value) in [(0, 1), (granule.bytes() - 8, last)] {
+                    harness.sim().write(copy.base().add(at), &value.to_le_bytes());
+                }
+                let reads = program(|cpu: &Cpu<Aarch64>| (0..3).for_each(|_| _ = cpu.read(PAGE)));
+                let replaces = program(move |cpu: &Cpu<Aarch64>| {
+                    cpu.store(space.entry(cpu, PAGE, 0), leaf(IsaKind::Aarch64, copy, false));
+                    cpu.publish();
+                });
+                vec![replaces, reads]
+            })
+        };
+        copied(0).unwrap_clean();
+        copied(9).expect_violation(Rule::Rights);
+    }
+}
+
 /// A table is freed before the flush of the walk caches that lead to it.
 #[test]
 fn a_table_is_found_when_it_is_freed_before_its_flush() {

@@ -120,6 +120,8 @@ impl Buddy {
 
     /// Takes up to `most` settled blocks of `order` that are neighbours, and returns their number.
     ///
+    /// `most` is not 0.
+    ///
     /// They are the blocks that [`take`](Self::take) would split off one after the other, in the
     /// same order. What is split further is not put on a list in between. `each` gets the first
     /// frame of a block and its [residency](Self::residency).

@@ -143,7 +143,7 @@ settings! {
         "Whether frames are cleared by stores that bypass the cache; auto: where that is known or likely to be faster.";
     CowPageTables = "cow_page_tables", "nowhere: Linux never merged the series", 2,
         SettingValues::Word(&["never", "prctl", "always", "auto"]),
-        "Whether fork shares page tables and copies a table when an entry of it changes; prctl: for programs that ask by prctl(PR_SET_COW_PTE); auto: unless a space is so small that copying costs less, the default of the bare-metal kernel.";
+        "Whether fork shares page tables and copies a table when an entry of it changes; prctl: for programs that ask by prctl(PR_SET_COW_PTE); auto: for those, and for each space that is not so small that copying costs less, the default of the bare-metal kernel.";
     FaultAroundBytes = "fault_around_bytes", "/sys/kernel/debug/fault_around_bytes", 65536,
         SettingValues::PowerOfTwo { min: PAGE_SIZE, max: 2 << 20 },
         "Bytes around a read fault on a file; cached pages within them are mapped with the page that faulted. The page size turns fault-around off.";

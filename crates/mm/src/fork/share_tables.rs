@@ -4,9 +4,9 @@
 //! is shared if every mapping under it may be: the child gets the mapping, with its contents, and
 //! unlocked. The rest is copied.
 //!
-//! With `auto`, a fork of a small space copies everything. Both processes store to their stacks and
-//! data at once, so nearly all of its few tables would be broken, with entries of the program's
-//! text that a copy leaves out.
+//! With `auto`, a fork of a small space copies everything, unless its program has asked. Both
+//! processes store to their stacks and data at once, so nearly all of its few tables would be
+//! broken, with entries of the program's text that a copy leaves out.
 
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -46,7 +46,7 @@ impl CowPageTables {
 impl<P: Platform> Mm<P> {
     /// Lets later forks of the space share page tables (`prctl(PR_SET_COW_PTE)`).
     ///
-    /// Children inherit it. It does nothing more if `cow_page_tables` is 0 or 2.
+    /// Children inherit it. It does nothing more if `cow_page_tables` is `never` or `always`.
     ///
     /// # Errors
     /// [`MmError::AlreadySet`], if it was called for the space or an ancestor before.
@@ -71,7 +71,7 @@ impl<P: Platform> Mm<P> {
             0 => false,
             1 => space.cow_page_tables() == CowPageTables::Yes,
             2 => true,
-            _ => !is_small(space),
+            _ => space.cow_page_tables() == CowPageTables::Yes || !is_small(space),
         }
     }
 

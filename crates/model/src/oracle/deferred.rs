@@ -196,7 +196,7 @@ impl Oracle {
             let Some(frame) = leaf.map(|leaf| leaf.frame_at(page)) else { return false };
             let old = window.frame_of(window.frame, page);
             let is_copy = window.copy.is_some_and(|copy| window.frame_of(copy, page) == frame);
-            frame != old && !(is_copy && same_contents(witness, old, frame))
+            frame != old && !(is_copy && same_contents(witness, PAGE_SIZE, old, frame))
         })
     }
 
@@ -236,8 +236,8 @@ impl Oracle {
     }
 }
 
-/// Whether two frames hold the same bytes.
-pub(super) fn same_contents(witness: &dyn Witness, one: Pfn, other: Pfn) -> bool {
+/// Whether `bytes` bytes from one frame on are the same as from another one on.
+pub(super) fn same_contents(witness: &dyn Witness, bytes: u64, one: Pfn, other: Pfn) -> bool {
     let word = |frame: Pfn, offset: u64| witness.stored(PhysAddr::new(frame.base().raw() + offset));
-    (0..PAGE_SIZE).step_by(8).all(|offset| word(one, offset) == word(other, offset))
+    (0..bytes).step_by(8).all(|offset| word(one, offset) == word(other, offset))
 }

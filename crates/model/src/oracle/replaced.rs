@@ -31,7 +31,7 @@ use crate::violation::{CpuStep, Rule, ViolationKind};
 use crate::walk::{self, DecodedEntry, PathRights, WalkedLeaf};
 use alloc::vec::Vec;
 use pagewright_types::judge::{CachedEntry, CachedEntryKind, WalkedPlace, Witness};
-use pagewright_types::{CpuId, IsaKind, Level, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, VirtAddr};
+use pagewright_types::{CpuId, IsaKind, Level, PageRange, Pfn, PhysAddr, Rights, VirtAddr};
 
 /// How a cached entry disagrees with the tables.
 enum Conflict {
@@ -83,7 +83,7 @@ impl Oracle {
                 }
                 Conflict::Exempt(page, from, to) => {
                     self.tally.note(Antecedent::ReplacedReadOnly);
-                    let range = PageRange::new(page, page.add(PAGE_SIZE));
+                    let range = PageRange::new(page, page.add(held.level.span()));
                     let window = Window { root: place.root, range, frame: from, copy: Some(to), page: None, by };
                     self.right_deferred(witness, window);
                 }
@@ -145,7 +145,7 @@ impl Oracle {
             && cached.level.is_last()
             && cached.global == leaf.global
             && !(rights | own).contains(Rights::WRITE)
-            && same_contents(witness, from, to);
+            && same_contents(witness, cached.level.span(), from, to);
         Some(if exempt { Conflict::Exempt(page, from, to) } else { Conflict::At(page, from, to) })
     }
 
