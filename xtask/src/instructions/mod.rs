@@ -34,7 +34,7 @@ const LIMIT: &str = "300";
 const MEMORY: &str = "1G";
 /// The heads of the first columns, by which `--write` finds the tables.
 const HEAD: &str = "kernel instructions per operation";
-const SHARED_HEAD: &str = "kernel instructions in all, cow_page_tables=auto";
+const SHARED_HEAD: &str = "kernel instructions in all, tables shared";
 /// The setting under which forks copy page tables, as Linux's do.
 const COPIED: &str = "--set=cow_page_tables=never";
 /// The default, under which all but small processes share them.
