@@ -27,8 +27,9 @@ impl TableWords<'_> {
 
     /// The first part of `indices` that is not empty: up to the next group of empty entries.
     ///
-    /// Reads whole groups of words, without an order. The end of `indices` if all are empty. A call
-    /// costs about 20 instructions, so few entries are not worth one.
+    /// Reads whole groups of words with relaxed ordering: the caller holds what keeps them. The end
+    /// of `indices` if all are empty. A call costs about 20 instructions, so few entries are not
+    /// worth one.
     #[inline(never)]
     pub fn first_occupied(self, indices: Range<usize>) -> Range<usize> {
         let groups = self.0[..indices.end.next_multiple_of(GROUP)].as_chunks::<GROUP>().0;

@@ -240,7 +240,8 @@ impl<L: Backend> Zone<L> {
         let mut buddy = self.buddy.lock();
         let mut moved = 0;
         while moved < self.limits.batch(request.order) && !self.spares_settled(request, moved << request.order.raw()) {
-            // What is spared is judged block by block.
+            // While blocks are parked, the reserve of settled ones is checked for each block
+            // (INV-FRAME-RESERVE); otherwise there is none to keep.
             let most = if self.parked() == 0 { self.limits.batch(request.order) - moved } else { 1 };
             let taken =
                 buddy.take_several(memmap, request.order, (most, request.cold_after), |pfn, kind, residency| {

@@ -101,7 +101,6 @@ mod own_tables;
 mod owned_leaf;
 mod page_table;
 mod peek;
-
 mod reserve;
 mod rss;
 pub mod share;

@@ -14,7 +14,7 @@
 use crate::errno::Errno;
 use crate::inode::{FileSystem, Inode, InodeKind};
 use crate::memory::mm;
-use crate::ramfs::{self, Nodes};
+use crate::ramfs::{self, Nodes, within};
 use crate::task::scheduler;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -133,12 +133,6 @@ pub(crate) enum NewMount {
 }
 
 static MOUNTS: Mutex<Vec<Mount>> = Mutex::new(Vec::new());
-
-/// The rest of a path at or below a directory.
-fn within<'a>(path: &'a str, directory: &str) -> Option<&'a str> {
-    let rest = path.strip_prefix(directory.trim_end_matches('/'))?;
-    (rest.is_empty() || rest.starts_with('/')).then_some(rest)
-}
 
 /// The mount that a path is in: the latest above it, because a mount covers earlier ones.
 fn containing<'a>(mounts: &'a [Mount], path: &str) -> Option<&'a Mount> {

@@ -12,7 +12,7 @@ use pagewright_mm::{MmSetting, MmSettings};
 use pagewright_types::CpuId;
 
 /// Values that are not the library's defaults, since most processes here are small.
-const DEFAULTS: [(MmSetting, u64); 1] = [(MmSetting::CowPageTables, 3)];
+const DEFAULTS: [(MmSetting, &str); 1] = [(MmSetting::CowPageTables, "auto")];
 
 /// The options of the command line.
 #[derive(Debug, Default)]
@@ -85,7 +85,8 @@ impl Options {
     /// When a value is refused.
     pub(crate) fn settings(&self) -> MmSettings {
         let settings = MmSettings::default();
-        for (setting, value) in DEFAULTS.iter().chain(&self.set) {
+        let defaults = DEFAULTS.map(|(setting, word)| (setting, setting.parse(word).expect("a value of the setting")));
+        for (setting, value) in defaults.iter().chain(&self.set) {
             if let Err(error) = settings.set(*setting, *value) {
                 panic!("command line: {error}");
             }

@@ -279,6 +279,12 @@ pub(crate) fn parent(path: &str) -> &str {
     }
 }
 
+/// The rest of a path at or below a directory.
+pub(crate) fn within<'a>(path: &'a str, directory: &str) -> Option<&'a str> {
+    let rest = path.strip_prefix(directory.trim_end_matches('/'))?;
+    (rest.is_empty() || rest.starts_with('/')).then_some(rest)
+}
+
 fn has_children(nodes: &Nodes, directory: &str) -> bool {
     below(nodes, directory).next().is_some()
 }
@@ -356,7 +362,7 @@ pub(crate) fn rename(from: &str, to: &str, replace: Replace, caller: &Credential
         (None, Replace::Exchange) => return Err(Errno::ENOENT),
         _ => {}
     }
-    let is_below = |path: &str, directory: &str| path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'));
+    let is_below = |path: &str, directory: &str| within(path, directory).is_some_and(|rest| !rest.is_empty());
     if is_below(to, from) {
         return Err(Errno::EINVAL);
     }
@@ -444,10 +450,8 @@ pub(crate) fn take_below(nodes: &mut Nodes, path: &str) -> Vec<(String, Arc<Inod
 }
 
 fn is_child(directory: &str, path: &str) -> bool {
-    let prefix = if directory == "/" { "" } else { directory };
-    path.strip_prefix(prefix)
-        .and_then(|rest| rest.strip_prefix('/'))
-        .is_some_and(|name| !name.is_empty() && !name.contains('/'))
+    let name = within(path, directory).and_then(|rest| rest.strip_prefix('/'));
+    name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
 }
 
 /// The entries of a directory, by name.

@@ -91,8 +91,8 @@ pub(crate) struct CachedPage {
 impl<P: Platform> FileObject<P> {
     /// The first pages in `wanted` that are in memory and that `takes`, each with a reference.
     ///
-    /// Never swaps in or reads. There are more only if the result is full. `takes` runs with the
-    /// cache locked.
+    /// Never swaps in or reads. There are more only if the result is full: it has room for the
+    /// window of the default `fault_around_bytes`. `takes` runs with the cache locked.
     pub(crate) fn lookup_range(
         &self,
         mm: &Mm<P>,

@@ -117,7 +117,7 @@ impl PlainBits {
 struct Weakened {
     exclusive: EntrySet,
     writable: EntrySet,
-    /// The entries that may not be empty.
+    /// All entries outside of it are empty.
     present: Range<usize>,
 }
 
@@ -210,11 +210,13 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         let mut present = self.indices(part);
         // Only this CPU changes the table, but for what a walker notes. With words, empty entries
         // are skipped below.
-        while self.words.is_none() && !present.is_empty() && self.load(present.start).is_empty() {
-            present.start += 1;
-        }
-        while self.words.is_none() && !present.is_empty() && self.load(present.end - 1).is_empty() {
-            present.end -= 1;
+        if self.words.is_none() {
+            while !present.is_empty() && self.load(present.start).is_empty() {
+                present.start += 1;
+            }
+            while !present.is_empty() && self.load(present.end - 1).is_empty() {
+                present.end -= 1;
+            }
         }
         weakened.present = present.clone();
         for occupied in self.occupied(present) {

@@ -14,14 +14,11 @@ use alloc::string::String;
 use linux_raw_sys::general as linux;
 use pagewright_types::{PAGE_SIZE, VirtAddr};
 
-/// The directory of the paths of these calls.
-const HERE: u64 = linux::AT_FDCWD as u64;
-
 /// `mount` (`do_mount`).
 pub(super) fn mount(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let text = |at: u64| (at != 0).then(|| thread.space.read_name(address(at), PAGE_SIZE as usize)).transpose();
     let (kind, source, options) = (text(a[2])?, text(a[0])?, text(a[4])?.unwrap_or_default());
-    let directory = find(thread, &path_at(thread, HERE, address(a[1]))?, true)?;
+    let directory = find(thread, &path_at(thread, linux::AT_FDCWD as u64, address(a[1]))?, true)?;
     thread.credentials.need(linux::CAP_SYS_ADMIN)?;
     let given = a[3] as u32;
     // Old programs mark the flags as such.
@@ -50,7 +47,7 @@ pub(super) fn umount2(thread: &mut Thread, a: Arguments) -> SyscallResult {
         return Err(Errno::EINVAL.into());
     }
     let at: VirtAddr = address(a[0]);
-    let (path, follow) = (path_at(thread, HERE, at)?, flags & linux::UMOUNT_NOFOLLOW == 0);
+    let (path, follow) = (path_at(thread, linux::AT_FDCWD as u64, at)?, flags & linux::UMOUNT_NOFOLLOW == 0);
     find(thread, &path, follow)?;
     thread.credentials.need(linux::CAP_SYS_ADMIN)?;
     let mount_point = ramfs::resolve_mount_point(&path, follow, &thread.credentials)?;

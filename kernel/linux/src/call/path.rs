@@ -99,8 +99,7 @@ pub(super) fn faccessat2(thread: &mut Thread, a: Arguments) -> SyscallResult {
 }
 
 pub(super) fn chdir(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let path = resolved(thread, linux::AT_FDCWD as u64, address(a[0]), true)?;
-    let node = find(thread, &path, true)?;
+    let node = find(thread, &path_at(thread, linux::AT_FDCWD as u64, address(a[0]))?, true)?;
     if !node.is_directory() {
         return Err(Errno::ENOTDIR.into());
     }
@@ -270,8 +269,12 @@ pub(super) fn find(thread: &Thread, path: &str, follow: bool) -> Result<Arc<Inod
 
 /// The inode at a path, as a caller with these credentials finds it.
 fn find_as(thread: &Thread, path: &str, follow: bool, caller: &Credentials) -> Result<Arc<Inode>, Errno> {
-    let path = resolve(thread, path, follow, caller)?;
-    of_process(thread, &path, follow).unwrap_or_else(|| ramfs::at(&path))
+    at(thread, &resolve(thread, path, follow, caller)?, follow)
+}
+
+/// The inode at a resolved path; with `follow`, a last link of `/proc` is followed.
+pub(super) fn at(thread: &Thread, path: &str, follow: bool) -> Result<Arc<Inode>, Errno> {
+    of_process(thread, path, follow).unwrap_or_else(|| ramfs::at(path))
 }
 
 pub(super) fn readlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {

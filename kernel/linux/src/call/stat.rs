@@ -1,6 +1,6 @@
 //! The attributes of files: `fstat`, `newfstatat`.
 
-use super::path::{find, resolved};
+use super::path::{self, resolved};
 use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::file::{OpenFile, OpenTarget};
@@ -131,7 +131,7 @@ pub(super) fn fstatat(thread: &mut Thread, a: Arguments) -> SyscallResult {
         let path = resolved(thread, a[0], address(a[1]), follow)?;
         match procfs::descriptor(thread, &path).filter(|_| follow) {
             Some(open) => of_open(&*open?),
-            None => FileAttributes::of(&*find(thread, &path, follow)?),
+            None => FileAttributes::of(&*path::at(thread, &path, follow)?),
         }
     };
     write_stat(thread, &attributes, a[2])
