@@ -87,6 +87,21 @@ fn locked_memory_refuses_advice_and_counts_against_the_limit() {
     assert_eq!(shows(&spec, 0x1000), [AccessResult::Value(0)]);
 }
 
+/// Linux asks for the limit before it looks at the file (`do_mmap`), of whole pages.
+#[test]
+fn a_mapping_that_is_refused_anyway_may_be_over_the_limit_by_part_of_a_page() {
+    for (len, over) in [(0x1000, false), (0x1001, true)] {
+        let mut spec = spec();
+        assert!(accepts(&mut spec, ExclusiveCall::Limit { resource: 8, bytes: 0x1000 }, CallResult::Done));
+        assert!(accepts(&mut spec, ExclusiveCall::LockAll { flags: 2 }, CallResult::Done));
+        let (place, rights, object) = (MmapPlacement::Fixed(va(0x1000)), Rights::RW, MmapObject::Anon);
+        let flags = MappingFlags { grows_down: true, ..MappingFlags::default() };
+        let call = MemoryCall::Mmap { place, len, rights, shared: true, object, flags };
+        let judged = spec.call(by(), PARENT, call, CallResult::Failed(Errno::EAGAIN));
+        assert_eq!(judged.is_ok(), over, "{len:#x} bytes");
+    }
+}
+
 #[test]
 fn freed_contents_may_go_at_any_moment_until_the_next_store() {
     let mut spec = spec();

@@ -148,7 +148,7 @@ impl Process {
                 // Any of several applicable errors is accepted.
                 let locks = flags.lock != MlockMode::Unlocked || self.future != MlockMode::Unlocked;
                 let asked = flags.lock != MlockMode::Unlocked && self.may_not_lock();
-                let many = locks && self.exceeds_lock_limit(len / PAGE_SIZE);
+                let many = locks && self.exceeds_lock_limit(len.div_ceil(PAGE_SIZE));
                 (
                     plan,
                     Denial {
