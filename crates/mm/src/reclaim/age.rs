@@ -122,24 +122,17 @@ impl<P: Platform> Mm<P> {
 
     /// Decides about a folio from the tail of an inactive list (`folio_check_references`).
     ///
-    /// A folio that was accessed only once stays inactive, so that memory that is read once does
-    /// not evict the workingset.
+    /// The folio is then marked as referenced if it was accessed.
     pub(super) fn check_references(&self, folio: Folio<'_>) -> ScanDecision {
         let used = self.folio_referenced(folio);
-        if used.mlocked {
-            return ScanDecision::Cull;
+        let decision = decide_by_uses(used, folio.flags());
+        if !used.mlocked && !used.contended {
+            folio.clear_flags(FolioFlags::REFERENCED);
+            if used.accessed > 0 {
+                folio.set_flags(FolioFlags::REFERENCED);
+            }
         }
-        if used.contended {
-            return ScanDecision::Keep;
-        }
-        let before = folio.clear_flags(FolioFlags::REFERENCED);
-        if used.accessed == 0 {
-            return ScanDecision::Reclaim;
-        }
-        folio.set_flags(FolioFlags::REFERENCED);
-        let executable = used.executable && !before.contains(FolioFlags::SWAPBACKED);
-        let again = before.contains(FolioFlags::REFERENCED) || used.accessed > 1;
-        if again || executable { ScanDecision::Activate } else { ScanDecision::Keep }
+        decision
     }
 
     /// Deactivates folios from the tail of an active list, except accessed executable file pages.
@@ -175,6 +168,71 @@ impl<P: Platform> Mm<P> {
         if before.contains(FolioFlags::REFERENCED) && !before.intersects(placed) {
             self.frames().lru_move(folio, FolioFlags::ACTIVE, FolioFlags::REFERENCED);
             self.note_activation(folio);
+        }
+    }
+}
+
+/// What becomes of an inactive folio with these uses, which had these flags.
+///
+/// A folio that was accessed only once stays inactive, so that memory that is read once does not
+/// evict the workingset. Executable file pages are activated at their first access.
+fn decide_by_uses(used: FolioReferences, flags: FolioFlags) -> ScanDecision {
+    if used.mlocked {
+        return ScanDecision::Cull;
+    }
+    if used.contended {
+        return ScanDecision::Keep;
+    }
+    if used.accessed == 0 {
+        return ScanDecision::Reclaim;
+    }
+    let executable = used.executable && !flags.contains(FolioFlags::SWAPBACKED);
+    let again = flags.contains(FolioFlags::REFERENCED) || used.accessed > 1;
+    if again || executable { ScanDecision::Activate } else { ScanDecision::Keep }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Linux's `folio_check_references`, case by case.
+    #[test]
+    fn a_folio_is_activated_by_its_second_use_or_as_executable_file_page() {
+        use ScanDecision::{Activate, Cull, Keep, Reclaim};
+        let (none, referenced, anon) = (FolioFlags::empty(), FolioFlags::REFERENCED, FolioFlags::SWAPBACKED);
+        let used = |accessed| FolioReferences { accessed, ..FolioReferences::default() };
+        let executed = |accessed| FolioReferences { executable: true, ..used(accessed) };
+        let contended = |accessed| FolioReferences { contended: true, ..used(accessed) };
+        let mlocked = FolioReferences { mlocked: true, ..contended(2) };
+        for (used, flags, decision) in [
+            (used(0), none, Reclaim),
+            (used(0), referenced, Reclaim),
+            (used(1), none, Keep),
+            (used(1), anon, Keep),
+            (used(1), referenced, Activate),
+            (used(1), referenced | anon, Activate),
+            (used(2), none, Activate),
+            (executed(0), none, Reclaim),
+            (executed(1), none, Activate),
+            (executed(1), anon, Keep),
+            (contended(0), referenced, Keep),
+            (contended(2), referenced, Keep),
+            (mlocked, referenced, Cull),
+        ] {
+            assert_eq!(decide_by_uses(used, flags), decision, "{} accessed, {flags:?}", used.accessed);
+        }
+    }
+
+    #[test]
+    fn uses_of_several_mappings_add_up() {
+        let one =
+            |bit: u32| FolioReferences { accessed: 1, mlocked: bit == 0, executable: bit == 1, contended: bit == 2 };
+        for bit in 0..3 {
+            for (mut sum, more) in [(one(bit), one(3)), (one(3), one(bit)), (one(bit), one(bit))] {
+                sum += more;
+                let found = (sum.accessed, sum.mlocked, sum.executable, sum.contended);
+                assert_eq!(found, (2, bit == 0, bit == 1, bit == 2));
+            }
         }
     }
 }

@@ -193,18 +193,8 @@ impl<P: Platform> Mm<P> {
 
     /// The number of pages of each list to scan.
     fn scan_counts(&self, node: NodeId, scan: &ScanControl) -> [u32; EVICTABLE.len()] {
-        let shares = self.scan_shares(node, scan);
-        // With equal shares both types are scanned in full.
-        let whole = if shares == EQUAL { 1 } else { shares.iter().sum() };
-        EVICTABLE.map(|list| {
-            let share = match list {
-                LruList::InactiveAnon | LruList::ActiveAnon => shares[LruType::Anon as usize],
-                LruList::InactiveFile | LruList::ActiveFile | LruList::Unevictable => shares[LruType::File as usize],
-            };
-            let pages = u64::from(self.frames().lru_pages(node, list) >> scan.priority);
-            // Rounded up, so that a list with a small share is scanned at all.
-            (pages * share).div_ceil(whole) as u32
-        })
+        let pages = EVICTABLE.map(|list| self.frames().lru_pages(node, list) >> scan.priority);
+        divide_scan(pages, self.scan_shares(node, scan))
     }
 
     /// The shares of the two types in the scan.
@@ -221,15 +211,10 @@ impl<P: Platform> Mm<P> {
         if self.file_is_tiny(node, scan) {
             return ANON_ONLY;
         }
-        let inactive_files = self.frames().lru_pages(node, LruList::InactiveFile);
-        if inactive_files >> scan.priority > 0 && !self.may_deactivate(node, LruType::File, scan) {
+        if self.scans_inactive_alone(node, LruType::File, scan) {
             return FILE_ONLY;
         }
-        let [anon, file] = self.reclaim.node(node).costs();
-        let all = anon + file;
-        let (anon, file) = (all + anon, all + file);
-        let all = anon + file;
-        [swappiness * (all + 1) / (anon + 1), (200 - swappiness) * (all + 1) / (file + 1)]
+        shares_by_cost(self.reclaim.node(node).costs(), swappiness)
     }
 
     /// Whether a node would stay below its high watermarks if all its file pages were freed.
@@ -237,10 +222,13 @@ impl<P: Platform> Mm<P> {
     /// Linux: `file_is_tiny`. Reclaiming more file pages would then only cause refaults.
     fn file_is_tiny(&self, node: NodeId, scan: &ScanControl) -> bool {
         let (free, high) = self.watermarks_of(node);
-        let inactive = self.frames().lru_pages(node, LruList::InactiveAnon);
-        free + self.lru_pages_of(node, LruType::File) <= high
-            && !self.may_deactivate(node, LruType::Anon, scan)
-            && inactive >> scan.priority > 0
+        free + self.lru_pages_of(node, LruType::File) <= high && self.scans_inactive_alone(node, LruType::Anon, scan)
+    }
+
+    /// Whether inactive pages of a type are scanned at this priority, and no active page of it.
+    fn scans_inactive_alone(&self, node: NodeId, lru: LruType, scan: &ScanControl) -> bool {
+        let inactive = self.frames().lru_pages(node, lru.inactive());
+        inactive >> scan.priority > 0 && !self.may_deactivate(node, lru, scan)
     }
 
     /// Whether active pages of a type should be deactivated.
@@ -251,12 +239,9 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Whether the inactive list of a type is too short for its active list (`inactive_is_low`).
-    ///
-    /// The larger both lists are, the smaller a share needs to be inactive.
     fn inactive_is_low(&self, node: NodeId, lru: LruType) -> bool {
         let pages = |list| u64::from(self.frames().lru_pages(node, list));
-        let (inactive, active) = (pages(lru.inactive()), pages(lru.active()));
-        inactive * inactive_ratio(inactive + active) < active
+        are_few_inactive(pages(lru.inactive()), pages(lru.active()))
     }
 
     /// Scans up to `most` pages from the tail of an inactive list.
@@ -344,6 +329,32 @@ impl<P: Platform> Mm<P> {
     }
 }
 
+/// The number of pages of each list to scan, of `pages` at this priority.
+fn divide_scan(pages: [u32; EVICTABLE.len()], shares: [u64; LruType::ALL.len()]) -> [u32; EVICTABLE.len()] {
+    // With equal shares both types are scanned in full.
+    let whole = if shares == EQUAL { 1 } else { shares.iter().sum() };
+    let [anon, file] = shares;
+    // Rounded up, so that a list with a small share is scanned at all.
+    let part = |pages: u32, share: u64| (u64::from(pages) * share).div_ceil(whole) as u32;
+    let [inactive_anon, active_anon, inactive_file, active_file] = pages;
+    [part(inactive_anon, anon), part(active_anon, anon), part(inactive_file, file), part(active_file, file)]
+}
+
+/// The shares of both types by the recent cost of reclaiming each.
+fn shares_by_cost([anon, file]: [u64; LruType::ALL.len()], swappiness: u64) -> [u64; LruType::ALL.len()] {
+    let all = anon + file;
+    let (anon, file) = (all + anon, all + file);
+    let all = anon + file;
+    [swappiness * (all + 1) / (anon + 1), (200 - swappiness) * (all + 1) / (file + 1)]
+}
+
+/// Whether so few pages of a type are inactive that active ones should be deactivated.
+///
+/// The larger both lists are, the smaller a share needs to be inactive.
+fn are_few_inactive(inactive: u64, active: u64) -> bool {
+    inactive * inactive_ratio(inactive + active) < active
+}
+
 /// How many times as many pages may be active as inactive, of this many in all.
 fn inactive_ratio(pages: u64) -> u64 {
     let gibibytes = (pages * PAGE_SIZE) >> 30;
@@ -362,6 +373,72 @@ mod tests {
         for (mebibytes, ratio) in table {
             assert_eq!(inactive_ratio(mebibytes * MEBIBYTE), ratio, "{mebibytes} MiB");
         }
+    }
+
+    /// Below one gibibyte half of the pages must be inactive, and from there on a quarter.
+    #[test]
+    fn few_pages_are_inactive_from_the_ratio_on() {
+        let of_gibibyte = (1 << 30) / PAGE_SIZE / 4;
+        for (inactive, active, few) in [
+            (0, 0, false),
+            (0, 1, true),
+            (7, 7, false),
+            (7, 8, true),
+            (of_gibibyte - 1, 3 * of_gibibyte, true),
+            (of_gibibyte, 3 * of_gibibyte, false),
+            (of_gibibyte, 3 * of_gibibyte + 1, true),
+        ] {
+            assert_eq!(are_few_inactive(inactive, active), few, "{inactive} inactive, {active} active");
+        }
+    }
+
+    /// The arithmetic at the end of Linux's `get_scan_count`, before it is divided by the sum.
+    #[test]
+    fn the_type_that_costs_more_has_the_smaller_share() {
+        for (costs, swappiness, shares) in [
+            ([0, 0], 60, [60, 140]),
+            ([0, 0], 1, [1, 199]),
+            ([0, 0], 200, [200, 0]),
+            ([90, 9], 100, [100 * 298 / 190, 100 * 298 / 109]),
+            ([9, 90], 60, [60 * 298 / 109, 140 * 298 / 190]),
+            ([1000, 0], 150, [150 * 3001 / 2001, 50 * 3001 / 1001]),
+        ] {
+            assert_eq!(shares_by_cost(costs, swappiness), shares, "{costs:?}, swappiness {swappiness}");
+        }
+    }
+
+    #[test]
+    fn each_list_is_scanned_by_the_share_of_its_type_rounded_up() {
+        let pages = [100, 11, 1000, 7];
+        for (shares, counts) in [
+            (EQUAL, pages),
+            ([1, 0], [100, 11, 0, 0]),
+            ([0, 1], [0, 0, 1000, 7]),
+            ([2, 2], [50, 6, 500, 4]),
+            ([60, 140], [30, 4, 700, 5]),
+            ([140, 60], [70, 8, 300, 3]),
+        ] {
+            assert_eq!(divide_scan(pages, shares), counts, "shares {shares:?}");
+        }
+        assert_eq!(divide_scan([0, 1, 0, 1], [1, 199]), [0, 1, 0, 1], "a small share is scanned at all");
+    }
+
+    /// A batch has room for what is still wanted, and for 32 at most.
+    #[test]
+    fn a_scan_is_done_once_enough_pages_were_tried_or_are_pending() {
+        for (target, tried, room) in [(1, 0, 1), (40, 0, 32), (40, 8, 32), (40, 9, 31), (40, 40, 0), (40, 41, 0)] {
+            let scan = ScanControl { tried, ..ScanControl::new(Reclaimer::Direct, target) };
+            assert_eq!((scan.room(), scan.is_done()), (room, room == 0), "{tried} of {target} tried");
+        }
+    }
+
+    #[test]
+    fn a_restart_forgets_what_was_done() {
+        let mut scan = ScanControl { tried: 3, freed: 2, ..ScanControl::new(Reclaimer::Background, 5) };
+        (scan.force_deactivate, scan.skipped_deactivate) = (true, true);
+        scan.restart(7, 9);
+        assert_eq!((scan.reclaimer, scan.target, scan.priority), (Reclaimer::Background, 7, 9));
+        assert_eq!((scan.tried, scan.freed, scan.force_deactivate, scan.skipped_deactivate), (0, 0, false, false));
     }
 
     #[test]

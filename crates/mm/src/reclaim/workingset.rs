@@ -90,14 +90,14 @@ impl NodeReclaim {
     /// Adds to the cost of a type: a page written or refaulted counts as much as 32 rotated ones.
     ///
     /// Linux: `lru_note_cost`.
-    pub(super) fn note_cost(&self, lru: LruType, io: u32, rotated: u32, node_pages: u32) {
+    pub(super) fn note_cost(&self, lru: LruType, io: u32, rotated: u32, node_pages: u64) {
         let cost = io.saturating_mul(SWAP_CLUSTER_MAX as u32).saturating_add(rotated);
         if cost == 0 {
             return;
         }
         self.cost[lru as usize].fetch_add(cost, Ordering::Relaxed);
         // Old costs decay.
-        if self.costs().iter().sum::<u64>() > u64::from(node_pages / 4) {
+        if self.costs().iter().sum::<u64>() > node_pages / 4 {
             for cost in &self.cost {
                 cost.store(cost.load(Ordering::Relaxed) / 2, Ordering::Relaxed);
             }
@@ -133,7 +133,7 @@ impl<P: Platform> Mm<P> {
     /// Adds to the cost of a type on a node; see [`NodeReclaim::note_cost`].
     pub(super) fn note_cost(&self, node: NodeId, lru: LruType, io: u32, rotated: u32) {
         let pages: u64 = LruType::ALL.iter().map(|lru| self.lru_pages_of(node, *lru)).sum();
-        self.reclaim.node(node).note_cost(lru, io, rotated, pages.min(u64::from(u32::MAX)) as u32);
+        self.reclaim.node(node).note_cost(lru, io, rotated, pages);
     }
 
     /// Counts an activation, which ages the node's inactive pages (`workingset_activation`).
@@ -212,8 +212,16 @@ mod tests {
         state.note_cost(LruType::Anon, 1, 0, 1000);
         state.note_cost(LruType::File, 0, 5, 1000);
         assert_eq!(state.costs(), [32, 5]);
-        state.note_cost(LruType::Anon, 8, 0, 1000);
-        assert_eq!(state.costs(), [144, 2], "halved once their sum exceeds a quarter of the node");
+        state.note_cost(LruType::Anon, 6, 21, 1000);
+        assert_eq!(state.costs(), [245, 5], "a quarter of the node");
+        state.note_cost(LruType::File, 0, 1, 1000);
+        assert_eq!(state.costs(), [122, 3], "halved once their sum exceeds it");
+        state.note_cost(LruType::File, 0, 0, 4);
+        assert_eq!(state.costs(), [122, 3], "without a cost nothing decays");
+        state.note_cost(LruType::File, 0, 1, 4);
+        assert_eq!(state.costs(), [61, 2], "they are halved once, however large they are");
+        state.note_cost(LruType::File, 0, 1, u64::MAX);
+        assert_eq!(state.costs(), [61, 3], "a node may have any size");
     }
 
     #[test]
