@@ -3,13 +3,16 @@
 //! ```text
 //!   1  each shared pointer of the range := in transition, which names its table; or own, if its
 //!      table has no other share
-//!   2  one flush of the space; wait for every counted walk
+//!   2  one flush of the space, which waits for every lockless walk
 //!   3  each table, under its lock:  more than one share: drop it, and clear the pointer
 //!                                   the last share: hook it again, for the caller to unmap
 //! ```
 //!
 //! A table with one share has entries that no other space reaches. They go the way of all others:
 //! the caller unmaps them, gives up their references after its flush, and frees the table.
+//!
+//! A counted walk below a shared pointer holds its space, if only for reading. The space that
+//! leaves is held for writing, so no such walk of it goes on; a break must wait for them.
 //!
 //! Nothing here allocates or fails.
 
@@ -62,7 +65,6 @@ impl<P: Platform> Tables<'_, P> {
             return false;
         }
         gather.settle();
-        self.tlb.await_walkers();
         let mut taken_back = false;
         for part in mapped {
             taken_back |= self.drop_marked(root, part);

@@ -21,6 +21,8 @@ on_both! {
     leaving_a_table_pays_for_the_space_that_leaves,
     a_table_that_is_taken_back_keeps_its_key,
     a_move_flushes_what_is_pending_at_its_destination,
+    a_soft_entry_cleared_for_all_is_gone_for_every_sharer,
+    a_space_that_ends_leaves_its_family,
 }
 
 const VA: VirtAddr = VirtAddr::new(0x4000_0000);
@@ -297,6 +299,43 @@ fn a_table_that_is_taken_back_keeps_its_key<I: Isa>() {
     assert_ne!(before_install(&space, &space.mmap, table, 0), []);
     assert!(!reads(&space, 1, 0));
     batch.settle();
+}
+
+/// One of two entries is cleared, with its count in the table that both spaces reach.
+fn a_soft_entry_cleared_for_all_is_gone_for_every_sharer<I: Isa>() {
+    let (space, child) = sharing::<I>();
+    let mut batch = Batch::new(&space.tlb);
+    swap_out_for_all(&space, &mut batch, 0);
+    swap_out_for_all(&space, &mut batch, 1);
+    let pfn = child.read().tables(&space.tlb).read_lock(page(0)).expect("a table").table();
+    let live = || space.tlb.frames().table(pfn).live();
+    let before = live();
+    {
+        let held = space.mmap.read();
+        let tables = held.tables(&space.tlb);
+        let token = tables.family_token();
+        tables.lock_for_all(page(0), token.as_ref()).expect("a table").clear_soft(page(0));
+    }
+    assert_eq!(before - live(), 1, "INV-TABLE-COUNTS");
+    for mmap in [&space.mmap, &child] {
+        let held = mmap.read();
+        let table = held.tables(&space.tlb).read_lock(page(0)).expect("a table");
+        assert_eq!((table.entry(page(0)), table.entry(page(1))), (EntryView::Empty, EntryView::Soft(SWAP)));
+    }
+    batch.settle();
+}
+
+/// INV-FAMILY-FLUSH: what is owed by all members is owed by the spaces that are left.
+fn a_space_that_ends_leaves_its_family<I: Isa>() {
+    let (space, child) = sharing::<I>();
+    let family = space.mmap.write().family().cloned().expect("it shares tables");
+    assert_eq!(family.token().members(), 2);
+    on(2, || space.tlb.switch_to(space.context()));
+    let (held, all) = (child.write(), PageRange::new(VirtAddr::ZERO, I::USER_END));
+    on(3, || held.leave_shared(&space.tlb, all, core::iter::once(all)));
+    held.close(&space.tlb);
+    assert_eq!(family.token().members(), 1);
+    assert!(reads(&space, 1, 0), "the table is still that of the parent");
 }
 
 fn a_move_flushes_what_is_pending_at_its_destination<I: Isa>() {
