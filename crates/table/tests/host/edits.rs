@@ -4,11 +4,12 @@ use crate::space::{Space, special};
 use crate::support::{Delivery, Effect, on};
 use pagewright_arch::on_both;
 use pagewright_arch::{Caps, Effects, Entry, Isa, Leaf, LeafFlags, Pte, PteSlot, SoftEntry, SoftKind};
-use pagewright_table::{EntryView, MmapLock, TableAllocError, TableReserve};
+use pagewright_table::{EntryView, Mlocked, MmapLock, OwnedLeaf, TableAllocError, TableReserve};
 use pagewright_tlb::Gather;
 use pagewright_types::{Access, CpuId, IsaKind, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 
 on_both! {
+    each_leaf_of_a_run_changes_by_its_own_bits,
     a_new_table_is_zero_before_a_walker_can_reach_it,
     edits_happen_under_the_lock_of_their_table,
     a_split_clears_and_flushes_before_it_hooks_the_table,
@@ -252,6 +253,48 @@ fn a_lost_right_is_flushed_and_a_gained_one_is_not<I: Isa>() {
     assert_eq!(set(Rights::RW), 0, "no TLB can allow too much");
     assert_eq!(set(Rights::empty()), 1);
     assert_eq!(set(Rights::RX), 0);
+}
+
+/// Three leaves in a row: two frames, with and without WRITE, ACCESSED and DIRTY, in every order.
+///
+/// The result for one leaf is reused for its neighbour only if all bits but the frame are equal.
+fn each_leaf_of_a_run_changes_by_its_own_bits<I: Isa>() {
+    let flags = [LeafFlags::empty(), LeafFlags::ACCESSED, LeafFlags::ACCESSED | LeafFlags::DIRTY];
+    let leaves: Vec<Leaf> = [Pfn::new(9), Pfn::new(10)]
+        .into_iter()
+        .flat_map(|pfn| [Rights::READ, Rights::RW].map(|rights| (pfn, rights)))
+        .flat_map(|(pfn, rights)| flags.map(|flags| Leaf { pfn, rights, flags: LeafFlags::USER | flags }))
+        .collect();
+    // A clean leaf loses WRITE, and a dirty one gains EXEC.
+    let edit = |rights: Rights, flags: LeafFlags| {
+        if flags.contains(LeafFlags::DIRTY) { rights | Rights::EXEC } else { rights - Rights::WRITE }
+    };
+    let space = space::<I>();
+    let page = |index: usize| VA.add(index as u64 * PAGE_SIZE);
+    space.ensure_tables(VA, Level::PTE);
+    for number in 0..leaves.len().pow(3) {
+        let run = [0, 1, 2].map(|place| leaves[number / leaves.len().pow(place) % leaves.len()]);
+        let mut gather = Gather::new(&space.tlb, space.context());
+        space.locked(VA, Level::PTE, |table| {
+            let mut entries = table.run(Mlocked(false));
+            (0..3).for_each(|index| entries.map(page(index), OwnedLeaf::special(run[index])));
+            drop(entries);
+            table.protect_run(PageRange::new(VA, page(3)), edit, &mut gather);
+            for (index, old) in run.into_iter().enumerate() {
+                let new = Leaf { rights: edit(old.rights, old.flags), ..old };
+                let found = table.leaf(page(index)).expect("a leaf");
+                let flags = found.flags() - LeafFlags::SPECIAL;
+                let found = Leaf { pfn: found.pfn(), rights: found.rights(), flags };
+                assert_eq!(found, new, "leaf {index} of {run:?}");
+            }
+            let lost =
+                run.iter().any(|old| old.rights.contains(Rights::WRITE) && !old.flags.contains(LeafFlags::DIRTY));
+            assert_eq!(gather.is_empty(), !lost, "{run:?} owes a flush if a right is lost");
+            let mut entries = table.run(Mlocked(false));
+            (0..3).filter_map(|index| entries.unmap(page(index))).for_each(|debt| gather.absorb(debt));
+        });
+        gather.settle();
+    }
 }
 
 fn installing_a_leaf_over_a_leaf_panics<I: Isa>() {
