@@ -6,7 +6,7 @@ use crate::support::{Effect, Host, on};
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_tlb::frames::Block;
-use pagewright_tlb::{Gather, Tlb};
+use pagewright_tlb::{Batch, Debt, Gather, OwedFlush, Tlb};
 use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Level, Order, Pfn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -22,6 +22,7 @@ on_both! {
     a_caller_that_may_not_wait_gets_a_frame_whose_debt_is_paid,
     a_block_of_settled_and_parked_halves_is_made_whole,
     unwinding_through_a_debt_does_not_panic_again,
+    a_gather_or_batch_with_one_piece_is_not_empty,
 }
 
 /// Drops something that owes: debug builds panic, and say why.
@@ -266,4 +267,43 @@ fn mistakes_about_paid_debts_are_found() {
     );
     assert_found_by(PlantedBug::ParkedNotSettled, a_block_of_settled_and_parked_halves_is_made_whole::<X86_64>);
     assert_found_by(PlantedBug::NewestKeyIsFloor, a_caller_that_may_not_wait_gets_no_parked_frame::<X86_64>);
+}
+
+/// Pieces are held until the flush, even by a holder that owes none itself.
+fn a_gather_or_batch_with_one_piece_is_not_empty<I: Isa>() {
+    let (_, tlb) = machine::<I>(2);
+    let space = Space::new(&tlb);
+    let free = tlb.frames().available();
+    let block = || tlb.alloc(tlb.request(Order::ZERO)).expect("memory is left");
+    let folio = || tlb.frames().new_folio(block());
+    let elsewhere = folio();
+    let with_block = || Debt::new(&tlb, &space.context, page(0), OwedFlush::Nothing, block());
+    let with_last = || Debt::new(&tlb, &space.context, page(0), OwedFlush::Nothing, folio());
+    let shared = || tlb.frames().folio_of(&elsewhere).get();
+    let with_shared = || Debt::new(&tlb, &space.context, page(0), OwedFlush::Nothing, shared());
+
+    let mut gather = Gather::new(&tlb, &space.context);
+    for piece in ["a block", "a last reference", "a shared reference"] {
+        assert!(gather.is_empty());
+        match piece {
+            "a block" => gather.absorb(with_block()),
+            "a last reference" => gather.absorb(with_last()),
+            _ => gather.absorb(with_shared()),
+        }
+        assert!(!gather.is_empty(), "the gather holds {piece}");
+        gather.settle_so_far();
+        let mut batch = Batch::new(&tlb);
+        assert!(batch.is_empty());
+        match piece {
+            "a block" => batch.absorb(&space.context, with_block()),
+            "a last reference" => batch.absorb(&space.context, with_last()),
+            _ => batch.absorb(&space.context, with_shared()),
+        }
+        assert!(!batch.is_empty(), "the batch holds {piece}");
+        batch.settle();
+    }
+    gather.settle();
+    assert_eq!(tlb.frames().folio_of(&elsewhere).refs(), 1, "the shared references are given back");
+    tlb.free(tlb.frames().put(elsewhere).expect("the last reference"));
+    assert_eq!(tlb.frames().available(), free, "and the frames are free");
 }
