@@ -449,13 +449,11 @@ fn watermarks_reserve_frames_for_urgent_requests() {
     assert_eq!((marks.min, marks.low, marks.high), (1024, 1280, 1536));
     // Order 4 does not pass through per-CPU lists, so the count is exact.
     let normal = FrameRequest::new(Order::new(4), NODE0);
-    let mut below_low = false;
     while let Ok(unsettled) = frames.alloc(normal, support::nothing_paid) {
         let _ = unsettled.settle(|_| {}).into_raw();
         assert!(zone.free() >= marks.min);
-        below_low |= zone.below_low();
+        assert_eq!(zone.below_low(), zone.free() <= marks.low, "{} frames are free", zone.free());
     }
-    assert!(below_low, "`below_low` never reported that reclaim should run");
     assert_eq!(zone.free(), marks.min);
     assert_eq!(frames.counters().sum(pagewright_types::Counter::AllocStall), 1);
     let reserve = FrameRequest { urgency: Urgency::Reserve, ..normal };
@@ -463,6 +461,41 @@ fn watermarks_reserve_frames_for_urgent_requests() {
         let _ = unsettled.settle(|_| {}).into_raw();
     }
     assert_eq!(zone.free(), 0);
+}
+
+/// INV-FRAME-RESERVE: parked frames are taken from the moment that only the reserve is settled.
+#[test]
+fn settled_frames_are_handed_out_down_to_the_watermark() {
+    let ranges = [range(0, 0x8000)];
+    let nodes = [NodeSpec { id: NODE0, ranges: &ranges, cpus: cpus([0]) }];
+    let layout = MemoryLayout { min_free_kbytes: Some(4096), ..MemoryLayout::new(&nodes) };
+    // Blocks of order 4 come from the buddy lists, single frames in batches through a CPU's list.
+    for (raw, held) in [(4, 0), (4, 1), (0, 0), (0, 1)] {
+        let frames = FrameAllocator::try_new(Host::new(1), &layout).expect("a valid layout");
+        let zone = frames.zones().next().expect("one zone");
+        let min = zone.watermarks().min;
+        let parked: Vec<_> = (0..64).map(|_| frames.new_folio(support::take(&frames, 4))).collect();
+        for folio in parked {
+            frames.folio_of(&folio).add_debt(DebtKey::new(1));
+            frames.free(frames.put(folio).expect("the last reference"));
+        }
+        let request = FrameRequest::new(Order::new(raw), NODE0);
+        let mut left: Vec<_> = (0..held).map(|_| support::take(&frames, 5).into_raw()).collect();
+        let settled = || zone.free() - zone.parked();
+        let mut owing = 0;
+        while owing < 3 {
+            let before = settled();
+            let block = frames.alloc(request, support::nothing_paid).expect("memory is left");
+            if block.key() != DebtKey::NONE {
+                owing += 1;
+                assert!(before <= min, "order {raw}: {before} settled frames, {min} are the reserve");
+            } else {
+                assert!(before > min || settled() == before, "order {raw}: {before} settled frames");
+            }
+            assert!(settled() + Order::new(raw).frames() > min, "order {raw}: {} are settled", settled());
+            left.push(block.settle(|_| {}).into_raw());
+        }
+    }
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use crate::support::{self, Host, one_node, shape, take};
 use pagewright_frame::{
-    BlockList, Folio, FolioFlags, FolioOwner, FolioRef, FrameAllocator, FrameState, NotFrozen, ReleaseList,
+    BlockList, Folio, FolioFlags, FolioOwner, FolioRef, FrameAllocator, FrameState, NewFolio, NotFrozen, ReleaseList,
+    TableMarks,
 };
-use pagewright_types::{DebtKey, FileId, ForkNodeId, Order, Pfn};
+use pagewright_types::{DebtKey, FileId, ForkNodeId, Level, Order, Pfn, SpaceId};
 
 fn machine() -> FrameAllocator<Host> {
     one_node(&Host::new(1), 0x400, 0x1000)
@@ -142,6 +143,125 @@ fn only_a_small_folio_reports_1024_references_as_a_pin() {
     }
 }
 
+/// Mappings are references too, and a thousand of them are no pin.
+#[test]
+fn a_small_folio_seems_pinned_by_references_beside_its_mappings() {
+    let frames = machine();
+    let reference = frames.new_folio(take(&frames, 0));
+    let folio = frames.folio_of(&reference);
+    assert_eq!((folio.pins(), folio.seems_pinned(), folio.has_few_refs()), ((0, 1024), false, true));
+    for _ in 0..1023 {
+        folio.get_and_map_page(0);
+    }
+    assert_eq!((folio.refs(), folio.pins(), folio.has_few_refs()), (1024, (1, 1024), false));
+    assert!(folio.maybe_pinned() && !folio.seems_pinned(), "all but one of 1024 references are of mappings");
+    let (one, two) = (folio.try_pin().expect("alive"), folio.try_pin().expect("alive"));
+    assert_eq!((folio.pins(), folio.seems_pinned()), ((3, 1024), true));
+    assert!(frames.unpin(one).is_none());
+    folio.get_raw(1024 - 2);
+    assert!(frames.unpin(two).is_none());
+    assert!(!folio.seems_pinned(), "1023 references are of no mapping");
+    folio.get_raw(1);
+    assert!(folio.seems_pinned(), "1024 references are of no mapping");
+    assert_eq!(folio.refs(), 1023 + 1024);
+    (0..1023).for_each(|_| _ = folio.unmap_page(0));
+    folio.freeze(1023 + 1024).expect("the count is right").thaw(1);
+    frames.free(frames.put(reference).expect("the last reference"));
+}
+
+#[test]
+fn a_large_folio_counts_its_pins_apart() {
+    let frames = machine();
+    let reference = frames.new_folio(take(&frames, 2));
+    let folio = frames.folio_of(&reference);
+    folio.get_raw(2000);
+    assert_eq!((folio.pins(), folio.seems_pinned(), folio.has_few_refs()), ((0, 1), false, false));
+    let (one, two) = (folio.try_pin().expect("alive"), folio.try_pin().expect("alive"));
+    assert_eq!((folio.pins(), folio.seems_pinned()), ((2, 1), true));
+    assert!(frames.unpin(one).is_none() && frames.unpin(two).is_none());
+    assert_eq!((folio.pins(), folio.seems_pinned()), ((0, 1), false));
+    folio.freeze(2001).expect("the count is right").thaw(1);
+    frames.free(frames.put(reference).expect("the last reference"));
+}
+
+/// What `new_mapped_folio` says at once is what a folio says that is made, placed and mapped.
+#[test]
+fn a_new_mapped_folio_is_mapped_once_and_listed() {
+    for raw in ORDERS {
+        let frames = machine_of_former_tables();
+        let (block, owner) = (take(&frames, raw), FolioOwner::Anon(ForkNodeId::new(5)));
+        let flags = FolioFlags::SWAPBACKED | FolioFlags::UPTODATE;
+        let new = NewFolio { block, owner, index: 9, flags };
+        let head = new.pfn();
+        let reference = frames.new_mapped_folio(new);
+        let folio = frames.folio_of(&reference);
+        assert_eq!((folio.pfn(), folio.order(), folio.refs(), folio.mapcount()), (head, Order::new(raw), 1, 1));
+        assert_eq!((folio.owner(), folio.index(), folio.flags()), (owner, 9, flags | FolioFlags::LRU));
+        assert!(folio.is_mapped() && !folio.is_partially_mapped() && !folio.maybe_pinned());
+        assert_eq!((folio.mlocks(), folio.swap_entry(), folio.entire_mapcount()), (0, None, u32::from(raw > 0)));
+        for page in 0..folio.pages() {
+            assert_eq!(frames.find_folio(folio.page(page)).map(|found| found.pfn()), Some(head));
+            assert_eq!(folio.page_mapcount(page), u32::from(raw == 0));
+        }
+        let change = if raw == 0 { folio.unmap_page(0) } else { folio.unmap_entire() };
+        assert_eq!((change.pages, change.mapcount), (folio.pages(), 0));
+        assert!(!folio.is_mapped());
+        frames.free(frames.put(reference).expect("the last reference"));
+    }
+}
+
+#[test]
+fn the_last_entry_of_a_small_folio_gives_up_reference_and_mapping_at_once() {
+    for_each_order(|raw, frames, reference, folio| {
+        let mut list = ReleaseList::new();
+        folio.map_page(0);
+        let extra = folio.get();
+        let reference = list.put_last_entry(frames, reference).expect_err("there is another reference");
+        assert!(frames.put(extra).is_none());
+        folio.get_and_map_page(0);
+        let reference = list.put_last_entry(frames, reference).expect_err("there is another mapping");
+        assert_eq!((folio.refs(), folio.mapcount()), (2, 2), "nothing has changed");
+        if raw == 0 {
+            assert!(!folio.unmap_small(), "one of two mappings");
+        } else {
+            folio.unmap_page(0);
+        }
+        assert!(frames.put(support::take_back(frames, folio.pfn())).is_none());
+        match list.put_last_entry(frames, reference) {
+            Ok(()) => assert!(raw == 0 && folio.refs() == 0),
+            Err(reference) => {
+                assert!(raw > 0, "a small folio with one reference and one mapping is taken");
+                folio.unmap_page(0);
+                list.put_last(frames, reference).expect("the last reference");
+            }
+        }
+        list.free(frames);
+        assert!(frames.find_folio(folio.pfn()).is_none());
+    });
+    let frames = machine();
+    let reference = frames.new_folio(take(&frames, 0));
+    let folio = frames.folio_of(&reference);
+    folio.map_page(0);
+    assert!(folio.unmap_small(), "the only mapping");
+    frames.free(frames.put(reference).expect("the last reference"));
+}
+
+/// The limit for entries is three quarters of what the count holds.
+#[test]
+fn an_entry_gets_no_reference_above_its_limit() {
+    const LIMIT: u32 = 3 << 30;
+    for_each_order(|_, frames, reference, folio| {
+        folio.get_raw(LIMIT - 2);
+        assert!(!folio.exceeds_ref_limit() && folio.has_room_for_entry(), "one below the limit");
+        folio.get_raw(1);
+        assert!(!folio.exceeds_ref_limit() && !folio.has_room_for_entry(), "at the limit");
+        folio.get_raw(1);
+        assert!(folio.exceeds_ref_limit() && !folio.has_room_for_entry());
+        folio.freeze(LIMIT + 1).expect("the count is right").thaw(1);
+        frames.free(frames.put(reference).expect("the last reference"));
+    });
+}
+
 /// INV-FRAME-REFS: the count cannot overflow, which would free the folio under its users.
 #[test]
 fn no_reference_can_be_taken_to_a_folio_with_2_31_references() {
@@ -204,6 +324,45 @@ fn the_parts_of_a_split_folio_keep_its_state() {
         frames.drain();
         support::pay_everything(&frames);
         assert_eq!(shape(&frames), initial);
+    }
+}
+
+/// A machine each of whose frames was a table with marks.
+///
+/// A word of a record means something else in other states, and keeps what was stored there.
+fn machine_of_former_tables() -> FrameAllocator<Host> {
+    let frames = machine();
+    {
+        let request = pagewright_frame::FrameRequest::new(Order::ZERO, support::NODE0);
+        let blocks = core::iter::from_fn(|| frames.alloc(request, support::nothing_paid).ok());
+        let tables: Vec<Pfn> = blocks
+            .map(|block| {
+                let table = frames.new_table(block.settle(|_| {}), Level::PTE, SpaceId::new(7));
+                frames.table(table).mark(TableMarks::all());
+                table
+            })
+            .collect();
+        tables.into_iter().for_each(|table| frames.free(support::retire(&frames, table)));
+    }
+    frames.drain();
+    frames
+}
+
+#[test]
+fn the_parts_of_a_split_folio_have_no_counts_of_former_tables() {
+    for (from, to) in [(1, 0), (4, 2), (9, 0)] {
+        let frames = machine_of_former_tables();
+        let reference = frames.new_folio(take(&frames, from));
+        assert_eq!(frames.folio_of(&reference).mlocks(), 0, "it is evictable");
+        let parts = frames.folio_of(&reference).freeze(1).expect("one reference").split(Order::new(to));
+        let _ = reference.into_raw();
+        for part in parts {
+            let view = part.folio();
+            assert_eq!((view.mapcount(), view.entire_mapcount(), view.swap_entry()), (0, 0, None), "INV-FRAME-MAP");
+            assert!(!view.is_mapped() && !view.is_partially_mapped());
+            part.thaw(1);
+            assert!(!view.maybe_pinned(), "INV-FRAME-PIN");
+        }
     }
 }
 

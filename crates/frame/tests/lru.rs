@@ -463,6 +463,31 @@ fn pages_of_two_batches_and_of_a_list_are_freed_together() {
     assert_eq!(frames.available(), before);
 }
 
+/// INV-LRU-PLACE: a CPU that takes frames of two nodes in turn has a batch for one at a time.
+#[test]
+fn pages_of_two_nodes_come_to_the_lists_of_their_own() {
+    let frames = two_nodes();
+    let mut folios = Vec::new();
+    for page in 0..40_u32 {
+        let node = if page.is_multiple_of(3) { FAR } else { NODE0 };
+        let request = FrameRequest { strict: true, ..FrameRequest::new(Order::ZERO, node) };
+        let block = frames.alloc(request, support::nothing_paid).expect("memory is left");
+        folios.push((node, in_a_batch(&frames, block.settle(|_| {}))));
+        if page.is_multiple_of(5) {
+            check(&frames);
+        }
+    }
+    check(&frames);
+    for node in [NODE0, FAR] {
+        let own = folios.iter().filter(|(of, _)| *of == node).count() as u32;
+        assert_eq!(frames.lru_pages(node, LruList::InactiveAnon), own, "INV-LRU-SIZE: node {node}");
+    }
+    for (_, folio) in folios {
+        frames.free(frames.put(folio).expect("the last reference"));
+    }
+    check(&frames);
+}
+
 /// INV-LRU-BATCH: without batches each page is on its list at once.
 #[test]
 fn a_batch_of_one_page_is_no_batch() {

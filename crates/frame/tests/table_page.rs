@@ -1,7 +1,8 @@
 //! The records of page-table pages.
 
 use crate::support::{self, Host, one_node, run_on, take};
-use pagewright_frame::{FrameState, TableMarks};
+use pagewright_arch::PendingSequence;
+use pagewright_frame::{FrameState, TableKey, TableMarks};
 use pagewright_sync::rank;
 use pagewright_types::{Level, SpaceId};
 
@@ -40,6 +41,45 @@ fn a_record_holds_level_lock_shares_marks_and_origin_of_a_table() {
         assert_eq!((frames.table(again).marks(), frames.table(again).shares()), (TableMarks::empty(), 1));
         frames.free(support::retire(&frames, again));
     }
+}
+
+/// What a table owes, and what edits for all have changed, stand in words of their own.
+#[test]
+fn keys_counts_and_edits_of_a_table_do_not_affect_each_other() {
+    let frames = one_node(&Host::new(1), 0, 64);
+    let pfn = frames.new_table(take(&frames, 0), Level::PTE, SpaceId::new(41));
+    let table = frames.table(pfn);
+    let none = (TableKey::NONE, PendingSequence::new(0));
+    assert_eq!((table.pending(), table.lingering(), table.shared_edits()), (none, TableKey::NONE, [0; 4]));
+    let counts = [1, 20, 300, 40];
+    table.adjust_live(500);
+    let edits = [i16::MIN, -1, 2, i16::MAX];
+    let (key, lingering) = (TableKey::new(0x1234_5678_9abc), TableKey::new(0xfedc_ba98_7654));
+    for step in 0..4 {
+        match step {
+            0 => table.adjust_counts([1, 20, 300, 40]),
+            1 => table.set_shared_edits(edits),
+            2 => table.set_pending(key, PendingSequence::new(3)),
+            _ => table.set_lingering(lingering),
+        }
+        let (pending, old) =
+            if step < 2 { (none, TableKey::NONE) } else { ((key, PendingSequence::new(3)), lingering) };
+        let lingers = if step < 3 { TableKey::NONE } else { old };
+        assert_eq!((table.counts(), table.pending(), table.lingering()), (counts, pending, lingers), "step {step}");
+        assert_eq!(table.shared_edits(), if step < 1 { [0; 4] } else { edits }, "step {step}");
+        assert_eq!((table.shares(), table.live(), table.origin()), (1, 500, SpaceId::new(41)));
+    }
+    for place in 0..4 {
+        let mut one = [0; 4];
+        one[place] = -7;
+        table.set_shared_edits(one);
+        assert_eq!(table.shared_edits(), one);
+    }
+    table.set_shared_edits([0; 4]);
+    table.set_pending(TableKey::NONE, PendingSequence::new(0));
+    table.adjust_counts([-1, -20, -300, -40]);
+    table.adjust_live(-500);
+    frames.free(support::retire(&frames, pfn));
 }
 
 #[test]
