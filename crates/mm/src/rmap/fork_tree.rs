@@ -74,14 +74,7 @@ const NO_NODE: ForkNodeId = ForkNodeId::new(u32::MAX);
 
 impl<P: Platform> ForkTree<P> {
     pub(crate) const fn new() -> Self {
-        Self {
-            inner: SpinLock::new(Inner {
-                members: BPlusTree::new(),
-                by_node: BPlusTree::new(),
-                nodes: Vec::new(),
-                free: Vec::new(),
-            }),
-        }
+        Self { inner: SpinLock::new(Inner::new()) }
     }
 
     /// A node for a space forked from one of `parent`, or a root for `None`.
@@ -89,24 +82,7 @@ impl<P: Platform> ForkTree<P> {
     /// The space must be [inserted](ForkTree::insert_space) or the node
     /// [removed](ForkTree::remove_space).
     pub(crate) fn new_node(&self, parent: Option<ForkNodeId>, permit: bool) -> Result<ForkNodeId, MmError> {
-        let mut inner = self.inner.lock();
-        let depth = parent.map_or(0, |parent| inner.node(parent).depth + 1);
-        if let Some(parent) = parent
-            && depth > MAX_DEPTH
-        {
-            inner.node(parent).members += 1;
-            return Ok(parent);
-        }
-        let id = inner.take_node(permit)?;
-        let parent = parent.unwrap_or(NO_NODE);
-        let next_sibling =
-            if parent == NO_NODE { NO_NODE } else { core::mem::replace(&mut inner.node(parent).first_child, id) };
-        if next_sibling != NO_NODE {
-            inner.node(next_sibling).prev_sibling = id;
-        }
-        *inner.node(id) =
-            ForkNode { parent, depth, first_child: NO_NODE, prev_sibling: NO_NODE, next_sibling, members: 1 };
-        Ok(id)
+        self.inner.lock().new_node(parent, permit)
     }
 
     /// Makes a space known, under the node that was branched for it.
@@ -134,14 +110,7 @@ impl<P: Platform> ForkTree<P> {
 
     /// The root of the tree that contains `fork_node`.
     pub(crate) fn root_of(&self, fork_node: ForkNodeId) -> ForkNodeId {
-        let mut inner = self.inner.lock();
-        let mut at = fork_node;
-        loop {
-            match inner.node(at).parent {
-                NO_NODE => return at,
-                parent => at = parent,
-            }
-        }
+        self.inner.lock().root_of(fork_node)
     }
 
     /// A space by its id.
@@ -240,8 +209,23 @@ impl<P: Platform> Drop for SpacesBelow<'_, P> {
 }
 
 impl<P: Platform> Inner<P> {
+    const fn new() -> Self {
+        Self { members: BPlusTree::new(), by_node: BPlusTree::new(), nodes: Vec::new(), free: Vec::new() }
+    }
+
     fn node(&mut self, id: ForkNodeId) -> &mut ForkNode {
         &mut self.nodes[id.index()]
+    }
+
+    /// As [`ForkTree::root_of`].
+    fn root_of(&mut self, fork_node: ForkNodeId) -> ForkNodeId {
+        let mut at = fork_node;
+        loop {
+            match self.node(at).parent {
+                NO_NODE => return at,
+                parent => at = parent,
+            }
+        }
     }
 
     /// Whether a node has no spaces and no nodes below it, and so is in no tree.
@@ -260,6 +244,27 @@ impl<P: Platform> Inner<P> {
     fn let_go(&mut self, id: ForkNodeId) {
         plant!(WalkLosesPlace => return);
         self.release(id);
+    }
+
+    /// As [`ForkTree::new_node`].
+    fn new_node(&mut self, parent: Option<ForkNodeId>, permit: bool) -> Result<ForkNodeId, MmError> {
+        let depth = parent.map_or(0, |parent| self.node(parent).depth + 1);
+        if let Some(parent) = parent
+            && depth > MAX_DEPTH
+        {
+            self.node(parent).members += 1;
+            return Ok(parent);
+        }
+        let id = self.take_node(permit)?;
+        let parent = parent.unwrap_or(NO_NODE);
+        let next_sibling =
+            if parent == NO_NODE { NO_NODE } else { core::mem::replace(&mut self.node(parent).first_child, id) };
+        if next_sibling != NO_NODE {
+            self.node(next_sibling).prev_sibling = id;
+        }
+        *self.node(id) =
+            ForkNode { parent, depth, first_child: NO_NODE, prev_sibling: NO_NODE, next_sibling, members: 1 };
+        Ok(id)
     }
 
     /// A node to be filled in.
@@ -319,5 +324,130 @@ impl<P: Platform> Inner<P> {
             self.free.push(at);
             at = parent;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use pagewright_arch::X86_64;
+
+    type Nodes = Inner<pagewright_sim::Sim<X86_64>>;
+
+    /// A node as a list has it; the list's order is that of the forks.
+    #[derive(Clone, Debug)]
+    struct Listed {
+        id: ForkNodeId,
+        parent: Option<ForkNodeId>,
+        members: u32,
+    }
+
+    /// The nodes at or below `top`, each parent before its children, the latest child first.
+    fn below(list: &[Listed], top: ForkNodeId) -> Vec<ForkNodeId> {
+        let children = list.iter().rev().filter(|node| node.parent == Some(top));
+        let mut all = vec![top];
+        children.for_each(|child| all.extend(below(list, child.id)));
+        all
+    }
+
+    fn depth(list: &[Listed], id: ForkNodeId) -> u16 {
+        let node = list.iter().find(|node| node.id == id).expect("a listed node");
+        node.parent.map_or(0, |parent| depth(list, parent) + 1)
+    }
+
+    fn root(list: &[Listed], id: ForkNodeId) -> ForkNodeId {
+        let node = list.iter().find(|node| node.id == id).expect("a listed node");
+        node.parent.map_or(id, |parent| root(list, parent))
+    }
+
+    /// Removes the nodes that nothing keeps.
+    fn prune(list: &mut Vec<Listed>) {
+        while let Some(at) =
+            list.iter().position(|node| node.members == 0 && list.iter().all(|child| child.parent != Some(node.id)))
+        {
+            list.remove(at);
+        }
+    }
+
+    /// INV-RMAP-SUPERSET, INV-RMAP-CURSOR: a list of the nodes, from which each answer is computed.
+    #[test]
+    fn a_tree_of_forks_says_what_a_list_of_its_nodes_says() {
+        let (mut nodes, mut list, mut random) = (Nodes::new(), Vec::<Listed>::new(), 5_u64);
+        let mut most = 0;
+        for step in 0..1500 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let grows = step % 300 < 150;
+            let which = (random >> 20) as usize;
+            match random >> 61 {
+                0 => {
+                    let id = nodes.new_node(None, true).expect("memory is left");
+                    list.push(Listed { id, parent: None, members: 1 });
+                }
+                1..=3 if grows && !list.is_empty() => {
+                    let parent = list[which % list.len()].id;
+                    let id = nodes.new_node(Some(parent), true).expect("memory is left");
+                    assert!(list.iter().all(|node| node.id != id), "{id:?} belongs to a space");
+                    list.push(Listed { id, parent: Some(parent), members: 1 });
+                }
+                4 if !list.is_empty() => {
+                    let at = which % list.len();
+                    nodes.hold(list[at].id);
+                    list[at].members += 1;
+                }
+                _ => {
+                    let held: Vec<usize> = (0..list.len()).filter(|at| list[*at].members > 0).collect();
+                    let Some(at) = held.get(which % held.len().max(1)) else { continue };
+                    nodes.release(list[*at].id);
+                    list[*at].members -= 1;
+                    prune(&mut list);
+                }
+            }
+            most = most.max(list.len());
+            assert_eq!(nodes.free.len(), nodes.nodes.len() - list.len(), "a node that nothing keeps is free");
+            if let Some(node) = list.get(which % list.len().max(1)) {
+                assert!(!nodes.is_free(node.id));
+                assert_eq!(
+                    (nodes.root_of(node.id), nodes.node(node.id).depth),
+                    (root(&list, node.id), depth(&list, node.id))
+                );
+                let (mut walk, mut at) = (Vec::new(), node.id);
+                while at != NO_NODE {
+                    walk.push(at);
+                    at = nodes.next_below(at, node.id);
+                }
+                assert_eq!(walk, below(&list, node.id), "below {:?}", node.id);
+            }
+        }
+        assert_eq!(nodes.nodes.len(), most, "nodes are reused before the tree grows");
+    }
+
+    /// A chain in which every parent exits after its fork.
+    #[test]
+    fn a_child_below_the_deepest_generation_joins_its_parents_node() {
+        let mut nodes = Nodes::new();
+        let top = nodes.new_node(None, true).expect("memory is left");
+        let mut at = top;
+        for generation in 1..=200_u16 {
+            let child = nodes.new_node(Some(at), true).expect("memory is left");
+            assert_eq!(child == at, generation > 64, "generation {generation}");
+            nodes.release(at);
+            at = child;
+            assert_eq!(nodes.root_of(at), top);
+            assert_eq!(nodes.nodes.len() - nodes.free.len(), usize::from(generation.min(64)) + 1);
+        }
+        nodes.release(at);
+        assert_eq!(nodes.free.len(), nodes.nodes.len());
+    }
+
+    #[test]
+    fn a_node_that_is_not_permitted_changes_nothing() {
+        let mut nodes = Nodes::new();
+        assert!(nodes.new_node(None, false).is_err() && nodes.nodes.is_empty());
+        let top = nodes.new_node(None, true).expect("permitted");
+        assert!(nodes.new_node(Some(top), false).is_err());
+        assert_eq!((nodes.next_below(top, top), nodes.node(top).members), (NO_NODE, 1));
+        nodes.release(top);
+        assert_eq!(nodes.new_node(None, false).ok(), Some(top), "a free node needs no memory");
     }
 }

@@ -273,4 +273,93 @@ mod tests {
         assert_eq!((table.free(), table.evict(slot, 1), table.free()), (0, true, 1));
         assert_eq!(table.in_use(0).count(), 0);
     }
+
+    fn compare_states(table: &SlotTable, list: &[Option<(SlotState, u32)>]) {
+        for (slot, state) in (0..).zip(list) {
+            match *state {
+                Some((state, count)) => assert_eq!((table.get(slot), table.lookup(slot)), ((state, count), state)),
+                None => assert!(matches!(table.lookup(slot), SlotState::Free { .. }) && table.get(slot).1 == 0),
+            }
+        }
+    }
+
+    /// Runs random operations on a table of a few slots, and compares each answer with a list.
+    ///
+    /// A slot of the list is free, or has a cached folio or a shadow entry, and a count.
+    #[test]
+    fn a_table_says_what_a_list_of_its_slots_says() {
+        const SLOTS: u32 = 5;
+        let mut table = SlotTable::try_new(SLOTS).expect("five words");
+        let mut list: [Option<(SlotState, u32)>; SLOTS as usize] = [None; SLOTS as usize];
+        // The free slots, the next one last.
+        let mut free: Vec<u32> = (0..SLOTS).rev().collect();
+        let (mut closed, mut random) = (false, 11_u64);
+        for step in 0..20_000_u32 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let slot = (random >> 40) as u32 % SLOTS;
+            let at = slot as usize;
+            let pfn = Pfn::new(step.wrapping_mul(0x9e37_79b9));
+            match (random >> 60, list[at]) {
+                (0, _) => {
+                    assert_eq!(table.close(), closed);
+                    closed = true;
+                }
+                (1 | 2, _) => {
+                    table.open();
+                    closed = false;
+                }
+                (3..=6, _) => {
+                    let expected = if closed { None } else { free.pop() };
+                    assert_eq!(table.allocate(pfn), expected);
+                    if let Some(slot) = expected {
+                        list[slot as usize] = Some((SlotState::Cached(pfn), 0));
+                    }
+                }
+                (7..=9, Some((state, count))) => {
+                    table.duplicate(slot);
+                    list[at] = Some((state, count + 1));
+                }
+                (10..=12, Some((state, count))) if count > 0 => {
+                    let expected = match state {
+                        _ if count > 1 => SlotRelease::InUse,
+                        SlotState::Cached(pfn) => SlotRelease::Unused(pfn),
+                        SlotState::Evicted { .. } | SlotState::Free { .. } => SlotRelease::Freed,
+                    };
+                    assert_eq!(table.release(slot), expected, "slot {slot}, {state:?} with {count} entries");
+                    list[at] = (expected != SlotRelease::Freed).then_some((state, count - 1));
+                }
+                (13, Some((SlotState::Cached(_), count))) => {
+                    assert_eq!(table.evict(slot, step), count == 0);
+                    list[at] = (count > 0).then_some((SlotState::Evicted { shadow: step }, count));
+                }
+                (14, Some((SlotState::Evicted { shadow }, count))) => {
+                    assert_eq!(table.reload(slot, pfn), Some(shadow));
+                    list[at] = Some((SlotState::Cached(pfn), count));
+                }
+                (15, None | Some((SlotState::Cached(_), _))) => assert_eq!(table.reload(slot, pfn), None),
+                _ => {}
+            }
+            if list[at].is_none() && !free.contains(&slot) {
+                free.push(slot);
+            }
+            compare_states(&table, &list);
+            let left = free.len() as u32;
+            let cached = list.iter().flatten().filter(|(state, _)| matches!(state, SlotState::Cached(_))).count();
+            assert_eq!((table.len(), table.free(), table.cached() as usize), (SLOTS, left, cached));
+            assert_eq!(table.room(), if closed { (0, 0) } else { (u64::from(SLOTS), u64::from(left)) });
+            assert_eq!(table.is_empty(), left == SLOTS);
+            let used = (0..).zip(list).filter_map(|(slot, state)| state.map(|(state, count)| (slot, state, count)));
+            let used: Vec<_> = used.filter(|(used, ..)| *used >= slot).collect();
+            assert_eq!(table.in_use(slot).collect::<Vec<_>>(), used, "from slot {slot}");
+        }
+    }
+
+    #[test]
+    fn no_slot_is_beyond_the_end_of_a_table() {
+        let mut none = SlotTable::try_new(0).expect("no word");
+        assert_eq!((none.allocate(Pfn::new(1)), none.len(), none.is_empty()), (None, 0, true));
+        assert_eq!(none.lookup(0), SlotState::Free { next: END });
+        let full = Word::new(SlotState::Evicted { shadow: u32::MAX }, (1 << 30) - 1);
+        assert_eq!((full.slot(), full.count()), (SlotState::Evicted { shadow: u32::MAX }, (1 << 30) - 1));
+    }
 }
