@@ -271,3 +271,93 @@ impl Pool {
         Some(found as u16)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space(number: usize) -> SpaceId {
+        SpaceId::new(number as u64)
+    }
+
+    /// The spaces of the slots, in order, and the generation up to which each was flushed.
+    struct Model([Option<(usize, u64)>; SLOTS]);
+
+    /// Runs spaces in turn and compares each choice with a list of six places.
+    #[test]
+    fn a_cpu_keeps_the_translations_of_six_spaces_until_their_generation_moves() {
+        let (pcids, mut model, mut victim, mut random) = (PcidSlots::default(), Model([None; SLOTS]), 0, 7_u64);
+        let mut generations = [1_u64; 9];
+        for _ in 0..4000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (number, moves) = ((random >> 33) as usize % 8 + 1, random >> 60 == 0);
+            generations[number] += u64::from(moves);
+            let generation = generations[number];
+            let known = model.0.iter().position(|slot| slot.is_some_and(|(of, _)| of == number));
+            let index = known.unwrap_or(victim);
+            victim = if known.is_some() { victim } else { (victim + 1) % SLOTS };
+            let keep = known.is_some() && model.0[index] == Some((number, generation));
+            let chosen = pcids.choose(space(number), generation, true);
+            assert_eq!(chosen, Assignment { tag: Tag::new(index as u16 + 1), keep }, "space {number}");
+            assert_eq!(pcids.current_tag(true), chosen.tag);
+            // INV-LEDGER-SEEN: nothing is seen before the flush.
+            assert_eq!(pcids.has_seen(space(number), generation), keep);
+            pcids.set_seen(generation);
+            model.0[index] = Some((number, generation));
+            assert_eq!(pcids.seen(), generation);
+            for (other, generation) in generations.iter().enumerate().skip(1) {
+                let seen = model.0.iter().flatten().find(|(of, _)| *of == other).map_or(0, |(_, seen)| *seen);
+                for asked in [1, *generation, *generation + 1] {
+                    assert_eq!(pcids.has_seen(space(other), asked), seen >= asked, "space {other} up to {asked}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_cpu_without_tags_keeps_nothing() {
+        let pcids = PcidSlots::default();
+        for number in [1, 1, 2, 1] {
+            let chosen = pcids.choose(space(number), 1, false);
+            assert_eq!(chosen, Assignment { tag: Tag::new(0), keep: false });
+            pcids.set_seen(1);
+            assert_eq!((pcids.current_tag(false), pcids.seen()), (Tag::new(0), 1));
+            assert!(pcids.has_seen(space(number), 1) && !pcids.has_seen(space(3 - number), 1));
+        }
+    }
+
+    /// Tags are taken in rotation, so that one that was given up rests as long as possible.
+    #[test]
+    fn a_pool_finds_the_next_free_tag_in_rotation() {
+        for spaces in [2, 5, 64, 65, 130] {
+            let words = (spaces as usize).div_ceil(64);
+            let mut used = alloc::vec![0; words];
+            used[0] = 1;
+            let mut pool = Pool { used: used.into_boxed_slice(), next: 1 };
+            let mut taken = [false; 130];
+            taken[0] = true;
+            let (mut next, mut random) = (1, 3_u64);
+            for _ in 0..600 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let index = (random >> 33) as u32 % spaces;
+                match random >> 62 {
+                    0 => {
+                        assert_eq!(pool.test_and_set(index as u16), taken[index as usize], "{index} of {spaces}");
+                        taken[index as usize] = true;
+                    }
+                    1 if index > 0 => {
+                        pool.used[index as usize / 64] &= !(1 << (index % 64));
+                        taken[index as usize] = false;
+                    }
+                    _ => {
+                        let free = (next..spaces).chain(1..next).find(|tag| !taken[*tag as usize]);
+                        assert_eq!(pool.find(spaces).map(u32::from), free, "from {next} of {spaces}");
+                        if let Some(free) = free {
+                            (taken[free as usize], next) = (true, free + 1);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -6,7 +6,7 @@ use crate::support::{Delivery, Effect, Host, Step, engine, on};
 use pagewright_arch::{Aarch64, Caps, InvalidateScope, InvalidateTarget, Isa, X86_64};
 use pagewright_tlb::frames::{FrameAllocator, MemoryLayout, NodeSpec};
 use pagewright_tlb::{FlushInfo, Tlb, TlbConfig, TlbSetupError};
-use pagewright_types::{Access, Counter, CpuId, CpuMask, FrameRange, IsaKind, Level, NodeId, Pfn};
+use pagewright_types::{Access, Counter, CpuId, CpuMask, FrameRange, IsaKind, Level, NodeId, Pfn, Tag};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -96,6 +96,40 @@ fn a_rollover_hides_translations_of_other_spaces() {
     assert!((4..=5).contains(&rollovers), "1200 switches over 254 tags: {rollovers}");
     on(1, || kept.run());
     assert_eq!(on(1, || host.root()).map(|root| root.1), Some(tag), "a running space keeps its tag");
+}
+
+/// INV-TLB-ROLLOVER: a new generation begins once every tag of the present one is taken.
+///
+/// A space that runs meanwhile keeps its tag, and another gets its last one back if that is free.
+fn tags_are_taken_back_only_when_none_is_left(caps: Caps, switches: &[(u16, usize)]) {
+    let (host, tlb) = with_caps::<Aarch64>(usize::from(CPUS), caps);
+    let spaces: Vec<_> = (0..SPACES).map(|_| Space::new(&tlb)).collect();
+    let step = if caps.user_tag_bit.is_some() { 2 } else { 1 };
+    let all = caps.tags / step - 1;
+    let (mut last, mut running) = ([None; SPACES], [None; CPUS as usize]);
+    // The tags taken in this generation, and the spaces that have one.
+    let (mut taken, mut holders) = (BTreeSet::new(), BTreeSet::new());
+    for &(cpu, number) in switches {
+        let rollovers = || tlb.frames().counters().sum(Counter::PwTlbTagRollover);
+        let before = rollovers();
+        on(cpu, || spaces[number].run());
+        // The machine names the tag of user mode, of the two.
+        let tag = on(cpu, || host.root()).expect("it runs").1.raw() / step as u16;
+        assert!((1..=all).contains(&u32::from(tag)), "{tag}");
+        let expected = !holders.contains(&number) && taken.len() as u32 == all;
+        assert_eq!(rollovers() - before, u64::from(expected), "{} of {all} tags are taken", taken.len());
+        if holders.contains(&number) {
+            assert_eq!(Some(tag), last[number], "the tag of a generation is the space's to its end");
+        } else if expected {
+            holders = running.iter().flatten().copied().collect();
+            taken = holders.iter().filter_map(|number| last[*number]).collect();
+        } else if let Some(old) = last[number].filter(|old| !taken.contains(old)) {
+            assert_eq!(tag, old, "the space's last tag is free");
+        }
+        assert!(holders.contains(&number) || taken.insert(tag), "tag {tag} is taken");
+        holders.insert(number);
+        (last[number], running[usize::from(cpu)]) = (Some(tag), Some(number));
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -243,6 +277,17 @@ proptest! {
     fn no_cpu_uses_a_stale_translation_with_few_asids(acts in proptest::collection::vec(act(), 1..300)) {
         let caps = Caps { tags: u32::from(CPUS) + 2, ..Caps::baseline(IsaKind::Aarch64) };
         no_cpu_uses_a_stale_translation::<Aarch64>(caps, &acts);
+    }
+
+    #[test]
+    fn tags_are_taken_back_only_when_none_is_left_of_one_or_two_for_each_space(
+        tags in u32::from(CPUS) + 2..16,
+        switches in proptest::collection::vec((0..CPUS, 0..SPACES), 1..300),
+    ) {
+        let baseline = Caps::baseline(IsaKind::Aarch64);
+        tags_are_taken_back_only_when_none_is_left(Caps { tags, ..baseline }, &switches);
+        let caps = Caps { tags: 2 * tags, user_tag_bit: Some(Tag::new(1)), ..baseline };
+        tags_are_taken_back_only_when_none_is_left(caps, &switches);
     }
 
     #[test]
