@@ -91,7 +91,15 @@ pub(crate) fn event(line: fmt::Arguments<'_>) {
 }
 
 /// Records a served fault.
+#[inline]
 pub(crate) fn fault(va: VirtAddr, access: Access, by_kernel: bool) {
+    if is_on() {
+        record_fault(va, access, by_kernel);
+    }
+}
+
+#[cold]
+fn record_fault(va: VirtAddr, access: Access, by_kernel: bool) {
     let kind = match access {
         Access::Read => 'r',
         Access::Write => 'w',
