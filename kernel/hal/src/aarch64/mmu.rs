@@ -144,7 +144,7 @@ pub(crate) fn complete() {
 
 /// Copies whole pages.
 ///
-/// 128 bytes at a time, as Linux's `copy_page`: the compiler's `memcpy` copies eight, which takes
+/// 256 bytes at a time (Linux's `copy_page`: 128): the compiler's `memcpy` copies eight, which takes
 /// three times as many instructions.
 ///
 /// # Safety
@@ -171,9 +171,25 @@ pub(crate) unsafe fn copy_pages(from: *const u8, to: *mut u8, bytes: usize) {
             "stp {c}, {d}, [{to}, #80]",
             "stp {e}, {f}, [{to}, #96]",
             "stp {g}, {h}, [{to}, #112]",
-            "add {from}, {from}, #128",
-            "add {to}, {to}, #128",
-            "subs {left}, {left}, #128",
+            "ldp {a}, {b}, [{from}, #128]",
+            "ldp {c}, {d}, [{from}, #144]",
+            "ldp {e}, {f}, [{from}, #160]",
+            "ldp {g}, {h}, [{from}, #176]",
+            "stp {a}, {b}, [{to}, #128]",
+            "stp {c}, {d}, [{to}, #144]",
+            "stp {e}, {f}, [{to}, #160]",
+            "stp {g}, {h}, [{to}, #176]",
+            "ldp {a}, {b}, [{from}, #192]",
+            "ldp {c}, {d}, [{from}, #208]",
+            "ldp {e}, {f}, [{from}, #224]",
+            "ldp {g}, {h}, [{from}, #240]",
+            "stp {a}, {b}, [{to}, #192]",
+            "stp {c}, {d}, [{to}, #208]",
+            "stp {e}, {f}, [{to}, #224]",
+            "stp {g}, {h}, [{to}, #240]",
+            "add {from}, {from}, #256",
+            "add {to}, {to}, #256",
+            "subs {left}, {left}, #256",
             "b.ne 2b",
             from = inout(reg) from => _,
             to = inout(reg) to => _,
