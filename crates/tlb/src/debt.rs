@@ -4,6 +4,7 @@ use crate::context::TlbContext;
 use crate::detached::IntoDetachedPieces;
 use crate::engine::{FlushInfo, Tlb};
 use pagewright_arch::PteSlot;
+use pagewright_plant::plant;
 use pagewright_sync::{Platform, bomb};
 use pagewright_types::{Level, PageRange, VirtAddr};
 
@@ -95,21 +96,32 @@ impl<'t, P: Platform, T: IntoDetachedPieces> Debt<'t, P, T> {
         }
     }
 
+    /// The flush that is owed, if any is.
+    #[inline]
+    fn flush_info(&self) -> Option<FlushInfo> {
+        let range = Some(self.range());
+        match self.owed {
+            OwedFlush::Nothing => None,
+            OwedFlush::Leaf(level) => Some(FlushInfo { range, level, freed_tables: false }),
+            OwedFlush::Table(level) => Some(FlushInfo { range, level, freed_tables: plant!(TableAsLeaf; false, true) }),
+            OwedFlush::LiveTable(_) => {
+                Some(FlushInfo { range, level: Level::PTE, freed_tables: plant!(TableAsLeaf; false, true) })
+            }
+        }
+    }
+
     /// Takes the debt apart for a batch, which now owes the flush, if any is owed.
     ///
     /// # Panics
     /// INV-TLB-WALKERS: when it is a table's.
     #[inline]
     pub(crate) fn into_deferrable(self) -> (Option<FlushInfo>, T) {
-        let range = Some(self.range());
-        let (owed, _, detached) = self.dissolve();
-        match owed {
-            OwedFlush::Nothing => (None, detached),
-            OwedFlush::Leaf(level) => (Some(FlushInfo { range, level, freed_tables: false }), detached),
-            OwedFlush::Table(_) | OwedFlush::LiveTable(_) => {
-                unreachable!("INV-TLB-WALKERS: the flush of a table is deferred")
-            }
-        }
+        let flush = self.flush_info();
+        assert!(
+            matches!(self.owed, OwedFlush::Nothing | OwedFlush::Leaf(_)),
+            "INV-TLB-WALKERS: the flush of a table is deferred"
+        );
+        (flush, self.dissolve().2)
     }
 
     /// Takes the debt apart; the caller now owes the flush.
@@ -126,18 +138,12 @@ impl<'t, P: Platform, T: IntoDetachedPieces> Debt<'t, P, T> {
     /// another operation has deferred of the entry (INV-TLB-DEFERRED).
     #[inline]
     pub fn settle(self) {
-        if self.owed == OwedFlush::Nothing {
-            let tlb = self.tlb;
-            return self.dissolve().2.for_each_piece(&mut |piece| tlb.free_piece(piece));
+        let (tlb, context, flush) = (self.tlb, self.context, self.flush_info());
+        let (_, _, detached) = self.dissolve();
+        if let Some(flush) = flush {
+            tlb.flush(context, flush);
         }
-        self.settle_owed();
-    }
-
-    fn settle_owed(self) {
-        let mut gather = crate::Gather::of_entry(self.tlb, self.context);
-        gather.absorb(self);
-        // As `settle`, which would move the gather: it is not concurrent.
-        gather.settle_so_far();
+        detached.for_each_piece(&mut |piece| tlb.free_piece(piece));
     }
 
     /// The pages whose translations must be flushed.

@@ -95,7 +95,7 @@ impl DetachedList {
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_shared<P: Platform>(&mut self, frames: &Frames<P>, folio: FolioRef) -> Result<(), FolioRef> {
         // INV-TLB-SHARED: another space may drop its reference after a flush of *its* CPUs only;
         // ours stays until our CPUs have been told. One of ours is enough, so the many entries of a

@@ -42,8 +42,6 @@ pub struct Gather<'t, P: Platform> {
     unpublished: bool,
     /// Whether it counts among those that edited tables above the last level.
     upper: bool,
-    /// Whether its operation depends on nothing but the one entry that it edits.
-    of_entry: bool,
     /// What the tables owe that it has met, or whose keys were handed to it.
     owed: TablesOwe,
     detached: DetachedList,
@@ -65,7 +63,6 @@ impl<'t, P: Platform> Gather<'t, P> {
             concurrent: false,
             unpublished: false,
             upper: false,
-            of_entry: false,
             owed: TablesOwe::default(),
             detached: DetachedList::new(),
         }
@@ -91,13 +88,6 @@ impl<'t, P: Platform> Gather<'t, P> {
         context.inc_flush_pending();
         let mut gather = Self::new(tlb, context);
         gather.concurrent = true;
-        gather
-    }
-
-    /// Creates the gather of one entry, on which alone its caller depends.
-    pub(crate) fn of_entry(tlb: &'t Tlb<P>, context: &'t TlbContext) -> Self {
-        let mut gather = Self::new(tlb, context);
-        gather.of_entry = true;
         gather
     }
 
@@ -226,7 +216,7 @@ impl<'t, P: Platform> Gather<'t, P> {
     pub fn settle_so_far(&mut self) {
         let unpaid = |deferred: &DeferredFlush| !self.tlb.has_paid(self.context, *deferred);
         let own = self.owed.own.filter(unpaid);
-        let unplaced = self.context.unplaced().filter(unpaid).filter(|_| !self.of_entry);
+        let unplaced = self.context.unplaced().filter(unpaid);
         let depends = own.is_some() || unplaced.is_some();
         let epoch = if plant!(DeferredNotSeen; false, depends) { self.tlb.begin_paying(self.context) } else { None };
         if self.owed.family.is_some_and(|deferred| self.tlb.flush_family(deferred)) {
