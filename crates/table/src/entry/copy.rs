@@ -13,6 +13,7 @@
 //! and must therefore keep lockless walks out of a space that forks (`write_protect_seq`). Here one
 //! barrier serves all entries of a table.
 
+use super::last_leaf::LastLeaf;
 use super::{CountedIn, EntryRun, Mlocked};
 use crate::leaf_view::LeafView;
 use crate::locked_table::LockedTable;
@@ -57,76 +58,62 @@ pub enum CopyStop {
     TooManyRefs(VirtAddr),
 }
 
-/// A set of entries of one table.
-#[derive(Default)]
-struct EntrySet([u64; Level::ENTRIES / 64]);
-
-impl EntrySet {
-    #[inline]
-    fn insert(&mut self, index: usize) {
-        self.0[index / 64] |= 1 << (index % 64);
-    }
-
-    #[inline]
-    fn contains(&self, index: usize) -> bool {
-        self.0[index / 64] >> (index % 64) & 1 != 0
-    }
-
-    /// The first and the last entry.
-    fn bounds(&self) -> Option<(usize, usize)> {
-        let words = || self.0.iter().enumerate().filter(|(_, word)| **word != 0);
-        let first = words().next().map(|(at, word)| at * 64 + word.trailing_zeros() as usize)?;
-        let last = words().next_back().map(|(at, word)| at * 64 + 63 - word.leading_zeros() as usize)?;
-        Some((first, last))
+bitflags::bitflags! {
+    /// What a leaf of the parent lost.
+    #[derive(Clone, Copy, Default)]
+    struct LostRights: u8 {
+        const WRITE = 1;
+        const EXCLUSIVE = 1 << 1;
     }
 }
 
-/// All bits but the frame of the last leaf of a folio that was met.
-///
-/// Neighbouring leaves mostly differ in their frame alone, so a comparison replaces decoding.
+/// What the copy makes of the parent's leaves that share all bits but their frame.
 #[derive(Default)]
-struct PlainBits {
-    /// 0 before the first leaf.
-    bits: u64,
-    exclusive: bool,
-    writable: bool,
+struct WeakenedLeaf {
+    to: u64,
+    lost: LostRights,
+    /// Whether a walker may set a bit of the leaf concurrently.
+    touched: bool,
 }
 
-impl PlainBits {
-    /// Whether `pte` is a leaf of a folio; then these bits are its own.
-    #[inline]
-    fn are_of<I: Isa>(&mut self, level: Level, pte: Pte) -> bool {
-        let bits = pte.raw() & !I::FRAME;
-        bits != 0 && (bits == self.bits || self.decode::<I>(level, pte))
+impl WeakenedLeaf {
+    /// `None` for a special leaf, and for an entry that is no leaf.
+    fn new<I: Isa>(level: Level, pte: Pte) -> Option<Self> {
+        let leaf = plain_leaf::<I>(level, pte)?;
+        let mut lost = LostRights::empty();
+        lost.set(LostRights::WRITE, leaf.rights.contains(Rights::WRITE));
+        lost.set(LostRights::EXCLUSIVE, leaf.flags.contains(LeafFlags::EXCLUSIVE));
+        Some(Self { to: I::shared(pte).raw() & !I::FRAME, lost, touched: leaf.may_be_touched() })
     }
+}
 
-    fn decode<I: Isa>(&mut self, level: Level, pte: Pte) -> bool {
-        let Entry::Leaf(leaf) = I::decode(level, pte) else { return false };
-        if leaf.flags.contains(LeafFlags::SPECIAL) {
-            return false;
-        }
-        self.bits = pte.raw() & !I::FRAME;
-        self.exclusive = leaf.flags.contains(LeafFlags::EXCLUSIVE);
-        self.writable = leaf.rights.contains(Rights::WRITE);
-        true
+/// The leaf of a folio; `None` for any other entry.
+fn plain_leaf<I: Isa>(level: Level, pte: Pte) -> Option<Leaf> {
+    match I::decode(level, pte) {
+        Entry::Leaf(leaf) => (!leaf.flags.contains(LeafFlags::SPECIAL)).then_some(leaf),
+        Entry::Empty | Entry::Soft(_) | Entry::Table(_) => None,
     }
 }
 
 /// The entries of the parent that the copy weakened, and which rights they had.
-#[derive(Default)]
 struct Weakened {
-    exclusive: EntrySet,
-    writable: EntrySet,
+    lost: [LostRights; Level::ENTRIES],
     /// All entries outside of it are empty.
     present: Range<usize>,
 }
 
 impl Weakened {
+    /// The first and the last entry that lost the right to store.
+    fn bounds(&self) -> Option<(usize, usize)> {
+        let lost_write = |index: &usize| self.lost[*index].contains(LostRights::WRITE);
+        Some((self.present.clone().find(lost_write)?, self.present.clone().rfind(lost_write)?))
+    }
+
     /// A leaf as it was before, with what the walker noted since.
     fn restored(&self, index: usize, now: Leaf) -> Leaf {
-        let mut leaf = now;
-        leaf.rights.set(Rights::WRITE, now.rights.contains(Rights::WRITE) || self.writable.contains(index));
-        leaf.flags.set(LeafFlags::EXCLUSIVE, self.exclusive.contains(index));
+        let (mut leaf, lost) = (now, self.lost[index]);
+        leaf.rights.set(Rights::WRITE, now.rights.contains(Rights::WRITE) || lost.contains(LostRights::WRITE));
+        leaf.flags.set(LeafFlags::EXCLUSIVE, lost.contains(LostRights::EXCLUSIVE));
         leaf
     }
 }
@@ -175,19 +162,19 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         let to = child.table;
         debug_assert_eq!(self.level(), to.level(), "the tables of a copy are of one level");
         let weakened = self.weaken(part);
-        if let Some((first, last)) = weakened.writable.bounds() {
+        if let Some((first, last)) = weakened.bounds() {
             owe(PageRange::new(self.address(first), self.address(last + 1)));
         }
         // Pairs with the fence between the pin and the second read of the entry in `gup_fast`.
         fence(Ordering::SeqCst);
         <P::Locks as Backend>::point();
         // No CPU has walked the child's table, so no flush of its entries can be pending.
-        let mut plain = PlainBits::default();
+        let mut last = LastLeaf::default();
         let mut left = weakened.present.clone();
         loop {
-            left.start = self.copy_small(&mut child, left.clone(), &mut plain);
+            left.start = self.copy_small(&mut child, left.clone(), &mut last);
             let Some(index) = left.next() else { break };
-            if let Err(stop) = self.copy_entry(&mut child, index, &mut plain, &weakened, hooks) {
+            if let Err(stop) = self.copy_entry(&mut child, index, &weakened, hooks) {
                 self.restore(PageRange::new(self.address(index), part.end()), &weakened);
                 return (child.change.live as u64, Err(stop));
             }
@@ -203,10 +190,10 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     }
 
     /// Takes the right to store and the exclusive bit from every leaf of `part`.
+    ///
+    /// INV-TABLE-TOUCHED: a leaf of which a walker may still set a bit is changed by an exchange.
     #[inline(never)]
     fn weaken(&self, part: PageRange) -> Weakened {
-        let mut weakened = Weakened::default();
-        let mut plain = PlainBits::default();
         let mut present = self.indices(part);
         // Only this CPU changes the table, but for what a walker notes. With words, empty entries
         // are skipped below.
@@ -218,27 +205,24 @@ impl<'h, P: Platform> LockedTable<'h, P> {
                 present.end -= 1;
             }
         }
-        weakened.present = present.clone();
+        let mut weakened = Weakened { lost: [LostRights::empty(); Level::ENTRIES], present: present.clone() };
+        let mut last = LastLeaf::default();
         for occupied in self.occupied(present) {
             for index in occupied {
                 let mut old = self.load(index);
-                while plain.are_of::<P::Isa>(self.level(), old) {
-                    let shared = P::Isa::shared(old);
-                    if shared == old {
+                while let Some(leaf) = last.of::<P::Isa>(old, || WeakenedLeaf::new::<P::Isa>(self.level(), old)) {
+                    let new = Pte::from_raw(old.raw() & P::Isa::FRAME | leaf.to);
+                    if new == old {
                         break;
                     }
-                    match self.compare_exchange(index, old, shared) {
-                        Ok(()) => {
-                            if plain.exclusive {
-                                weakened.exclusive.insert(index);
-                            }
-                            if plain.writable {
-                                weakened.writable.insert(index);
-                            }
-                            break;
-                        }
-                        Err(now) => old = now,
+                    if plant!(DirtyBitLost; true, !leaf.touched) {
+                        self.store(index, new);
+                    } else if let Err(now) = self.compare_exchange(index, old, new) {
+                        old = now;
+                        continue;
                     }
+                    weakened.lost[index] = leaf.lost;
+                    break;
                 }
             }
         }
@@ -257,7 +241,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     fn restore_one(&self, va: VirtAddr, weakened: &Weakened) {
         let (index, level) = (self.index(va), self.level());
         let mut old = self.load(index);
-        while (weakened.exclusive.contains(index) || weakened.writable.contains(index))
+        while !weakened.lost[index].is_empty()
             && let Entry::Leaf(leaf) = P::Isa::decode(level, old)
         {
             match self.compare_exchange(index, old, P::Isa::leaf(level, weakened.restored(index, leaf))) {
@@ -273,7 +257,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     /// its own, because the registers of the caller are not enough for this loop, in which fork
     /// spends its time.
     #[inline(never)]
-    fn copy_small(&self, child: &mut EntryRun<'_, '_, P>, entries: Range<usize>, plain: &mut PlainBits) -> usize {
+    fn copy_small(&self, child: &mut EntryRun<'_, '_, P>, entries: Range<usize>, last: &mut LastLeaf<()>) -> usize {
         let (to, end, keeps_age) = (child.table, entries.end, child.counted == CountedIn::Nowhere);
         if self.level() > Level::PTE {
             return entries.start;
@@ -282,7 +266,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         for occupied in self.occupied(entries) {
             for index in occupied {
                 let pte = self.load(index);
-                if !plain.are_of::<P::Isa>(Level::PTE, pte) {
+                if last.of::<P::Isa>(pte, || plain_leaf::<P::Isa>(Level::PTE, pte).map(drop)).is_none() {
                     if pte.is_empty() {
                         continue;
                     }
@@ -306,13 +290,11 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         &self,
         child: &mut EntryRun<'_, '_, P>,
         index: usize,
-        plain: &mut PlainBits,
         weakened: &Weakened,
         hooks: &mut impl CopyHooks,
     ) -> Result<(), CopyStop> {
         let pte = self.load(index);
-        if plain.are_of::<P::Isa>(self.level(), pte) {
-            let pfn = P::Isa::frame(pte);
+        if let Some(Leaf { pfn, .. }) = plain_leaf::<P::Isa>(self.level(), pte) {
             let folio = self.tables.tlb.frames().folio(pfn);
             if !self.copy_watched(child, index, folio, weakened, hooks)? {
                 let copy = if child.counted == CountedIn::Nowhere { pte } else { P::Isa::old(pte) };
@@ -349,7 +331,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         hooks: &mut impl CopyHooks,
     ) -> Result<bool, CopyStop> {
         let va = self.address(index);
-        if weakened.exclusive.contains(index)
+        if weakened.lost[index].contains(LostRights::EXCLUSIVE)
             && plant!(ForkIgnoresPin; false, folio.maybe_pinned())
             && let Some(leaf) = self.leaf(va)
         {

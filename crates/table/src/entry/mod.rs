@@ -19,6 +19,7 @@
 //! Neighbours: `tables` finds and locks the table; `mm` decides what to edit, and knows swap slots.
 
 mod copy;
+mod last_leaf;
 mod map;
 mod protect;
 mod protect_run;
@@ -140,13 +141,24 @@ impl<'t, 'h, P: Platform> EntryRun<'t, 'h, P> {
 }
 
 impl<P: Platform> Drop for EntryRun<'_, '_, P> {
-    #[inline]
+    // Inlined, so that a run whose edits count nothing costs nothing.
+    #[inline(always)]
     fn drop(&mut self) {
         let RunChange { live, entries, anon, mapped } = self.change;
-        let page = self.table.page();
         if live != 0 {
-            page.adjust_live(live);
+            self.table.page().adjust_live(live);
         }
+        if (entries, anon, mapped) != (EntryCounts::default(), 0, 0) {
+            self.tell_counts(entries, anon, mapped);
+        }
+    }
+}
+
+impl<P: Platform> EntryRun<'_, '_, P> {
+    /// Tells the table's record, the space and the gauges what the edits changed.
+    #[inline(never)]
+    fn tell_counts(&self, entries: EntryCounts<i32>, anon: i32, mapped: i32) {
+        let page = self.table.page();
         if entries != EntryCounts::default() {
             page.adjust_counts(entries);
             plant!(RssDrift => if entries.iter().any(|entries| *entries < 0) { return });

@@ -1,9 +1,9 @@
 //! Changing the rights of the leaves of a range (`change_pte_range`).
 //!
-//! Neighbouring leaves mostly differ in their frame alone. What a change makes of a word, and what
-//! it owes, does not depend on the frame, so it is worked out once and reused while the other bits
-//! of the next word are the same.
+//! What a change makes of a word, and what it owes, does not depend on the frame, so it is worked out
+//! once for neighbours that differ in their frame alone.
 
+use super::last_leaf::LastLeaf;
 use crate::locked_table::LockedTable;
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte};
 use pagewright_plant::plant;
@@ -12,8 +12,8 @@ use pagewright_tlb::{Gather, OwedFlush};
 use pagewright_types::{PageRange, Rights};
 
 /// What a change makes of the leaves that share all bits but their frame.
+#[derive(Default)]
 struct LeafChange {
-    from: u64,
     to: u64,
     owes: bool,
     /// Whether a walker may set a bit of the leaf concurrently.
@@ -32,20 +32,14 @@ impl<P: Platform> LockedTable<'_, P> {
         debug_assert!(gather.is_of(self.context()), "INV-TLB-DEBT: debt of another space");
         gather.meet(self.table());
         let mut debts = gather.run(self.level());
-        let mut change: Option<LeafChange> = None;
+        let mut last = LastLeaf::default();
         for index in self.indices(part) {
             let mut old = self.load(index);
-            while !old.is_empty() {
-                let bits = old.raw() & !P::Isa::FRAME;
-                if change.as_ref().is_none_or(|change| change.from != bits) {
-                    let Some(next) = self.leaf_change(old, &edit) else { break };
-                    change = Some(next);
-                }
-                let Some(change) = &change else { break };
-                if change.from == change.to {
+            while let Some(change) = last.of::<P::Isa>(old, || self.leaf_change(old, &edit)) {
+                let new = Pte::from_raw(old.raw() & P::Isa::FRAME | change.to);
+                if new == old {
                     break;
                 }
-                let new = Pte::from_raw(old.raw() & P::Isa::FRAME | change.to);
                 if plant!(DirtyBitLost; true, !change.touched) {
                     self.store(index, new);
                 } else if let Err(now) = self.compare_exchange(index, old, new) {
@@ -65,7 +59,6 @@ impl<P: Platform> LockedTable<'_, P> {
         let Entry::Leaf(leaf) = P::Isa::decode(self.level(), old) else { return None };
         let new = P::Isa::leaf(self.level(), Leaf { rights: edit(leaf.rights, leaf.flags), ..leaf });
         let owes = old != new && plant!(ProtectNoFlush; false, self.owed(old, new) != OwedFlush::Nothing);
-        let (from, to) = (old.raw() & !P::Isa::FRAME, new.raw() & !P::Isa::FRAME);
-        Some(LeafChange { from, to, owes, touched: leaf.may_be_touched() })
+        Some(LeafChange { to: new.raw() & !P::Isa::FRAME, owes, touched: leaf.may_be_touched() })
     }
 }

@@ -5,6 +5,7 @@
 //! store, since the bits that a walker might set meanwhile say nothing that outlives the page. A
 //! page of a file that a walker cannot mark as dirty is cleared by a plain store, too.
 
+use super::last_leaf::LastLeaf;
 use super::{EntryRun, Mlocked};
 use crate::leaf_view::LeafView;
 use crate::locked_table::LockedTable;
@@ -54,21 +55,27 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         let level = self.level();
         let mut run = self.run(mlocked);
         let mut debts = gather.run(level);
+        let mut last = LastLeaf::default();
         for occupied in self.occupied(self.indices(part)) {
             for index in occupied {
                 let pte = self.load(index);
                 if pte.is_empty() {
                     continue;
                 }
-                match P::Isa::decode(level, pte) {
-                    Entry::Leaf(leaf) if hooks.takes(self.address(index), LeafView::new(leaf, level, false)) => {
+                let rights = last.of::<P::Isa>(pte, || match P::Isa::decode(level, pte) {
+                    Entry::Leaf(leaf) => Some((leaf.rights, leaf.flags)),
+                    Entry::Empty | Entry::Soft(_) | Entry::Table(_) => None,
+                });
+                if let Some(&(rights, flags)) = rights {
+                    let leaf = Leaf { pfn: P::Isa::frame(pte), rights, flags };
+                    if hooks.takes(self.address(index), LeafView::new(leaf, level, false)) {
                         run.clear(index, (pte, leaf), hooks, &mut debts);
                     }
-                    Entry::Soft(soft) if hooks.takes_soft(soft) => {
-                        run.unmap_soft(self.address(index));
-                        hooks.unmapped_soft(soft);
-                    }
-                    Entry::Leaf(_) | Entry::Soft(_) | Entry::Empty | Entry::Table(_) => {}
+                } else if let Entry::Soft(soft) = P::Isa::decode(level, pte)
+                    && hooks.takes_soft(soft)
+                {
+                    run.unmap_soft(self.address(index));
+                    hooks.unmapped_soft(soft);
                 }
             }
         }
