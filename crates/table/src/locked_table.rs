@@ -37,7 +37,7 @@ pub struct LockedTable<'h, P: Platform> {
 
 impl<'h, P: Platform> LockedTable<'h, P> {
     /// Locks `table`, of `level`, which holds the entry for `va`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(tables: Tables<'h, P>, table: Pfn, level: Level, va: VirtAddr) -> Self {
         let page = tables.tlb.frames().table(table);
         let guard = match level {
@@ -268,7 +268,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     ///
     /// Break-before-make never arises here: frames change by unmap and map, with the debt paid in
     /// between.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn owed(&self, old: Pte, new: Pte) -> OwedFlush {
         match P::Isa::replacement(self.level, old, new) {
             Replacement::Harmless => OwedFlush::Nothing,

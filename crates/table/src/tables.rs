@@ -132,7 +132,7 @@ impl<'h, P: Platform> OwnTable<'h, P> {
     }
 
     /// Locks the table; the entry may have changed since the descent.
-    #[inline]
+    #[inline(always)]
     pub fn lock(&self) -> LockedTable<'h, P> {
         LockedTable::new(self.tables, self.table, self.seen.level, self.va)
     }
@@ -183,14 +183,26 @@ impl<'h, P: Platform> Tables<'h, P> {
     /// Descends to the entry of `level` for `va`, or to the last on the way that is no own pointer.
     ///
     /// Waits while another CPU replaces a pointer on the way.
-    #[inline]
+    // Callers know the level, which leaves a few instructions for each step.
+    #[inline(always)]
     pub(crate) fn descend(&self, va: VirtAddr, level: Level) -> Descent {
         if self.tree.is_closed() {
             let slot = PteSlot { table: self.tree.root(), index: Level::PGD.index_of(va) as u16 };
             return Descent { slot, level: Level::PGD, pte: Pte::EMPTY, shared: false };
         }
+        let (slot, at, pte) = self.last_on_own_path(va, level);
+        if at == level {
+            return Descent { slot, level: at, pte, shared: false };
+        }
+        self.stop_above(va, level, (slot.table, at, pte))
+    }
+
+    /// What a descent to `level` that stopped above it found.
+    // A function of its own, so that the common descent has no loop.
+    #[inline(never)]
+    fn stop_above(&self, va: VirtAddr, level: Level, (table, at, pte): (Pfn, Level, Pte)) -> Descent {
+        let (mut slot, mut at, mut pte) = (PteSlot { table, index: at.index_of(va) as u16 }, at, pte);
         loop {
-            let (slot, at, pte) = self.last_on_own_path(va, level);
             let entry = if at > level { P::Isa::decode(at, pte) } else { Entry::Empty };
             match entry {
                 Entry::Soft(soft) if soft.kind == SoftKind::InTransition => self.tlb.fx().relax(),
@@ -199,18 +211,18 @@ impl<'h, P: Platform> Tables<'h, P> {
                     return Descent { slot, level: at, pte, shared: false };
                 }
             }
+            (slot, at, pte) = self.last_on_own_path(va, level);
         }
     }
 
     /// The entry of `level` for `va`, or the last on the way that is no own pointer.
-    #[inline]
+    #[inline(always)]
     fn last_on_own_path(&self, va: VirtAddr, level: Level) -> (PteSlot, Level, Pte) {
         let entry = |table: Pfn, at: Level| {
             let slot = PteSlot { table, index: at.index_of(va) as u16 };
             (slot, at, self.tlb.fx().load(slot))
         };
         let mut table = self.tree.root();
-        // The levels are constants, so each step is a few instructions.
         for at in [Level::PGD, Level::PUD, Level::PMD] {
             let found = entry(table, at);
             match P::Isa::own_table(found.2) {
@@ -229,7 +241,7 @@ impl<'h, P: Platform> Tables<'h, P> {
     }
 
     /// Descends to the table of `level` for `va`, without locks.
-    #[inline]
+    #[inline(always)]
     pub fn find(&self, va: VirtAddr, level: Level) -> FoundTable<'h, P> {
         let Descent { slot, level: at, pte, shared } = self.descend(va, level);
         if shared {

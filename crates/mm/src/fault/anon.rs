@@ -12,6 +12,7 @@ use pagewright_types::{Counter, Order, Rights};
 
 impl<P: Platform> Fault<'_, P> {
     /// Maps the zero page, for a read; the first store replaces it.
+    #[inline(always)]
     pub(super) fn map_zero_page(&self) -> Result<FaultProgress, FaultError> {
         let mut reserve = TableReserve::new(&self.mm.tlb);
         self.reserve_tables(&mut reserve)?;

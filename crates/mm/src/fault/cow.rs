@@ -11,6 +11,7 @@ use pagewright_types::{Access, Counter, Level, Order, PageRange, Pfn, Rights};
 
 impl<P: Platform> Fault<'_, P> {
     /// Reuses a private page for a store if only this space has it, and copies it otherwise.
+    #[inline]
     pub(super) fn copy_on_write(&self, leaf: LeafView) -> Result<FaultProgress, FaultError> {
         if leaf.is_special() {
             return self.replace(None);
@@ -51,6 +52,7 @@ impl<P: Platform> Fault<'_, P> {
     ///
     /// Nothing is owed, because no right is lost: another CPU that still has the old entry faults
     /// once more and finds this one.
+    #[inline]
     fn widen_leaf(&self, locked: &LockedTable<'_, P>, rights: Rights, write: bool) {
         let mut flags = LeafFlags::ACCESSED;
         flags.set(LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY, write);
@@ -115,6 +117,7 @@ impl<P: Platform> Fault<'_, P> {
     }
 
     /// Locks the table if the entry is unchanged, except for bits that the walker sets.
+    #[inline(always)]
     pub(super) fn lock_if_same_leaf(&self) -> Option<LockedTable<'_, P>> {
         let FaultPlace::Own(table) = self.place else { return None };
         let locked = table.lock();

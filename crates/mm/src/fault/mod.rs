@@ -266,8 +266,8 @@ impl<P: Platform> Mm<P> {
                 self.tlb.fix_spurious_fault(space.table().context(), va, Level::PTE, true);
                 continue;
             }
-            let fault = Fault { mm: self, space, request, tables, start, vma, va, place };
-            match fault.act(action)? {
+            let fault = || Fault { mm: self, space, request, tables, start, vma, va, place };
+            match Fault::act(fault, action)? {
                 FaultProgress::Done(served) => return Ok(if waited { FaultKind::Major } else { served }),
                 FaultProgress::Again(served) => waited |= served == FaultKind::Major,
                 FaultProgress::RaceLost => self.fx().relax(),
@@ -330,26 +330,34 @@ impl FaultAction {
 }
 
 impl<'a, P: Platform> Fault<'a, P> {
-    #[inline]
-    fn act(&self, action: FaultAction) -> Result<FaultProgress, FaultError> {
+    // Each action makes its own fault, which stays in registers where the action is inlined.
+    #[inline(always)]
+    fn act(fault: impl FnOnce() -> Self, action: FaultAction) -> Result<FaultProgress, FaultError> {
         match action {
-            FaultAction::ZeroPage => self.map_zero_page(),
-            FaultAction::NewPage => self.map_new_page(),
-            FaultAction::MapFile => self.map_file_page(),
-            FaultAction::CopyFile => self.map_file_copy(),
-            FaultAction::CopyOnWrite(leaf) => self.copy_on_write(leaf),
-            FaultAction::Widen(leaf) => Ok(self.widen(leaf)),
-            FaultAction::Unshare(leaf) => self.unshare(leaf),
-            FaultAction::SwapIn(seen) => self.swap_in(seen),
-            FaultAction::Refuse => Err(FaultError::Guarded { va: self.va, access: self.access() }),
+            FaultAction::ZeroPage => fault().map_zero_page(),
+            FaultAction::NewPage => fault().map_new_page(),
+            FaultAction::MapFile => fault().map_file_page(),
+            FaultAction::CopyFile => fault().map_file_copy(),
+            FaultAction::CopyOnWrite(leaf) => fault().copy_on_write(leaf),
+            FaultAction::Widen(leaf) => Ok(fault().widen(leaf)),
+            FaultAction::Unshare(leaf) => fault().unshare(leaf),
+            FaultAction::SwapIn(seen) => fault().swap_in(seen),
+            FaultAction::Refuse => fault().refuse(),
             FaultAction::Wait => Ok(FaultProgress::RaceLost),
-            FaultAction::Spurious(level) => {
-                self.mm.tlb.count(Counter::PwSpuriousFault, 1);
-                let table = self.space.table();
-                self.mm.tlb.fix_spurious_fault(table.context(), self.va, level, table.has_shared());
-                Ok(FaultProgress::Done(FaultKind::Minor))
-            }
+            FaultAction::Spurious(level) => Ok(fault().fix_spurious(level)),
         }
+    }
+
+    #[cold]
+    fn refuse(&self) -> Result<FaultProgress, FaultError> {
+        Err(FaultError::Guarded { va: self.va, access: self.access() })
+    }
+
+    fn fix_spurious(&self, level: Level) -> FaultProgress {
+        self.mm.tlb.count(Counter::PwSpuriousFault, 1);
+        let table = self.space.table();
+        self.mm.tlb.fix_spurious_fault(table.context(), self.va, level, table.has_shared());
+        FaultProgress::Done(FaultKind::Minor)
     }
 
     /// The access that the fault must make possible.
@@ -392,7 +400,7 @@ impl<'a, P: Platform> Fault<'a, P> {
     /// Locks the last-level table, which it makes first if it was missing.
     ///
     /// `None` if the entry has changed since the fault was classified.
-    #[inline]
+    #[inline(always)]
     fn lock_if_unchanged(&self, reserve: &mut TableReserve<'a, P>) -> Option<LockedTable<'a, P>> {
         let locked = match &self.place {
             FaultPlace::Own(table) => table.lock(),
@@ -406,6 +414,7 @@ impl<'a, P: Platform> Fault<'a, P> {
     ///
     /// As [`lock_if_unchanged`](Self::lock_if_unchanged). `token` is what
     /// [`family_token`](Self::family_token) gives.
+    #[inline(always)]
     fn lock_to_fill<'f>(
         &self,
         reserve: &mut TableReserve<'a, P>,

@@ -15,7 +15,7 @@ impl<P: Platform> EntryRun<'_, '_, P> {
     ///
     /// # Panics
     /// In debug builds when the entry is not empty.
-    #[inline]
+    #[inline(always)]
     pub fn map(&mut self, va: VirtAddr, leaf: OwnedLeaf) {
         debug_assert!(self.table.is_empty(va), "INV-TABLE-EMPTY: a leaf over {:?} at {va}", self.table.entry(va));
         self.table.flush_before_install(va);

@@ -13,7 +13,7 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
     /// Changes rights and flags of the leaf for `va`, atomically against the walker's updates.
     ///
     /// `edit` may be called several times. `None` if there is no leaf, or `edit` did not change it.
-    #[inline]
+    #[inline(always)]
     pub fn protect(&mut self, va: VirtAddr, edit: impl Fn(LeafView) -> LeafView) -> Option<Debt<'h, P, ()>> {
         let table = self.table;
         let (tlb, level, index) = (table.tables.tlb, table.level(), table.index(va));
