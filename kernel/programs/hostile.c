@@ -294,8 +294,109 @@ static void ignored(void)
     signal(SIGCHLD, SIG_DFL);
 }
 
+/* Buffers that begin in the last page of user space and leave it. */
+static void last_page(void)
+{
+#ifdef __x86_64__
+    char *end = (char *)0x7ffffffff000;
+#else
+    char *end = (char *)0x1000000000000;
+#endif
+    int ends[2];
+    pipe(ends);
+    mmap(end - PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    printf("last page: %ld", told(write(ends[1], end - 8, 8)));
+    printf(" %ld", told(read(ends[0], end - 8, 8)));
+    printf(" %ld", told(write(ends[1], end - 8, 9)));
+#ifndef __x86_64__
+    /* Before it waits; on x86-64 only without five levels. */
+    printf(" %ld", told(read(ends[0], end - 8, 16)));
+#endif
+    printf(" %ld", told(syscall(SYS_getresuid, end - 2, end - 8, end - 8)));
+    printf(" %ld", told(syscall(SYS_pipe2, end - 4, 0)));
+    printf(" %ld\n", told(syscall(SYS_nanosleep, end - 8, 0)));
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* A process is killed while its vfork waits for a child that does not end. */
+static void killed(void)
+{
+    int status, ends[2];
+    pid_t child = 0;
+    pipe(ends);
+    pid_t parent = fork();
+    if (parent == 0) {
+        if (vfork() == 0) {
+            child = getpid();
+            write(ends[1], &child, sizeof child);
+            pause();
+            _exit(0);
+        }
+        _exit(0);
+    }
+    read(ends[0], &child, sizeof child);
+    kill(parent, SIGKILL);
+    waitpid(parent, &status, 0);
+    printf("vfork: %d %d", child > 0, WTERMSIG(status));
+    printf(" %ld\n", told(kill(child, SIGKILL)));
+    while (wait(0) != -1)
+        ;
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* A program that runs is not written, and one that is open for writing does not run. */
+static void running(void)
+{
+    static char bytes[1 << 16];
+    char *words[] = { "/tmp/copy", "waits", 0 };
+    int ends[2], status;
+    long size;
+    int from = open("/proc/self/exe", O_RDONLY), to = open(words[0], O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
+    while ((size = read(from, bytes, sizeof bytes)) > 0)
+        write(to, bytes, size);
+    close(from);
+    printf("running: %ld", told(execv(words[0], words)));
+    close(to);
+    pipe(ends);
+    if (fork() == 0) {
+        dup2(ends[0], 0);
+        close(ends[1]);
+        execv(words[0], words);
+        _exit(9);
+    }
+    close(ends[0]);
+    /* The pipe is full when the child has begun to read. */
+    for (int i = 0; i < 64; i++)
+        write(ends[1], bytes, sizeof bytes >> 4);
+    write(ends[1], bytes, 1);
+    printf(" %ld", told(open(words[0], O_WRONLY)));
+    printf(" %ld", told(open(words[0], O_RDWR | O_TRUNC)));
+    printf(" %ld", told(truncate(words[0], 0)));
+    printf(" %ld", told(truncate("/proc/self/exe", 0)));
+    to = open(words[0], O_RDONLY);
+    printf(" %d", to > 0);
+    printf(" %ld", told(ftruncate(to, 0)));
+    close(to);
+    close(ends[1]);
+    wait(&status);
+    to = open(words[0], O_RDWR | O_TRUNC);
+    printf(" %d %d", WEXITSTATUS(status), to > 0);
+    printf(" %ld\n", told(execv(words[0], words)));
+    close(to);
+    unlink(words[0]);
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], "waits") == 0) {
+        static char bytes[1 << 16];
+        long size, all = 0;
+        while ((size = read(0, bytes, sizeof bytes)) > 0)
+            all += size;
+        return all == (64 << 12) + 1 ? 5 : 6;
+    }
     setvbuf(stdout, 0, _IONBF, 0);
     mkdir("/tmp", 0777);
     scripts();
@@ -308,6 +409,9 @@ int main(int argc, char **argv)
     files();
     everybody();
     ignored();
+    last_page();
+    killed();
+    running();
     pieces();
     /* The kernel gives programs nothing back of what files took. */
     full();

@@ -333,7 +333,7 @@ static void itself(const char *program)
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
-        char *arguments[] = { "program", "waits", 0 }, *environment[] = { "ONE=1", "TWO=two words", 0 };
+        char *arguments[] = { "program", "waits", 0 }, *environment[] = { "ONE=1", "TWO=\xe9\xff two", 0 };
         execve(program, arguments, environment);
         _exit(1);
     }
@@ -345,8 +345,8 @@ static void itself(const char *program)
         for (char *at = text; at < text + count; at++)
             if (!*at)
                 *at = ';';
-    } while (strcmp(text, "ONE=1;TWO=two words;"));
-    printf(" [%s]", text);
+    } while (strcmp(text, "ONE=1;TWO=\xe9\xff two;"));
+    printf(" [%d]", (int)strlen(text));
     snprintf(path, sizeof path, "/proc/%d/limits", child);
     FILE *limits = fopen(path, "r");
     while (fgets(text, sizeof text, limits))

@@ -10,9 +10,11 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -526,6 +528,102 @@ static void mounts(void)
     rmdir("/m");
 }
 
+static long made(const char *path, int flags)
+{
+    int fd = open(path, flags, 0600);
+    if (fd != -1)
+        close(fd);
+    return fd == -1 ? -errno : 0;
+}
+
+/* Links that are followed, or not. */
+static void followed(void)
+{
+    char name[20], text[20];
+    mkdir("/l", 0700);
+    chdir("/l");
+    make("0", "x");
+    for (int i = 1; i <= 41; i++) {
+        sprintf(name, "%d", i);
+        sprintf(text, "%d", i - 1);
+        symlink(text, name);
+    }
+    printf("links: %c", first("40"));
+    printf(" %ld", made("41", O_RDONLY));
+    symlink("none", "dangling");
+    printf(" %ld", made("dangling", O_WRONLY | O_CREAT | O_EXCL));
+    printf(" %ld", made("1", O_WRONLY | O_CREAT | O_EXCL));
+    printf(" %ld", made("dangling", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW));
+    printf(" %ld", made("dangling", O_WRONLY | O_CREAT | O_NOFOLLOW));
+    printf(" %ld", made("/proc/self/fd/1", O_WRONLY | O_CREAT | O_EXCL));
+    printf(" %ld", made("/proc/self/comm", O_WRONLY | O_CREAT | O_EXCL));
+    printf(" %ld", made("/proc/self/cwd", O_RDONLY | O_CREAT | O_EXCL));
+    printf(" %ld", told(access("none", F_OK)));
+    printf(" %ld", made("dangling", O_WRONLY | O_CREAT));
+    printf(" %ld\n", told(access("none", F_OK)));
+    for (int i = 0; i <= 41; i++) {
+        sprintf(name, "%d", i);
+        unlink(name);
+    }
+    unlink("dangling");
+    unlink("none");
+    chdir("/");
+    rmdir("/l");
+}
+
+/* Mount points that are removed, renamed and covered; what keeps a mount busy. */
+static void mount_points(void)
+{
+    char bytes[100];
+    struct sockaddr_un at = { AF_UNIX, "/m/socket" };
+    mkdir("/m", 0700);
+    mkdir("/m/b", 0700);
+    mount("one", "/m/b", "tmpfs", 0, 0);
+    printf("points: %ld %ld", told(unlink("/m/b")), told(rmdir("/m/b")));
+    make("/m/b/x", "1");
+    mount("two", "/m", "tmpfs", 0, 0);
+    mkdir("/m/b", 0700);
+    make("/m/b/x", "2");
+    printf(" %ld", told(rename("/m/b", "/m/c")));
+    printf(" %c", first("/m/c/x"));
+    mkdir("/m/b", 0700);
+    printf(" %ld", told(rmdir("/m/b")));
+    printf(" %ld", told(umount("/m")));
+    printf(" %c", first("/m/b/x"));
+    printf(" %ld", told(umount("/m/b")));
+    mount("three", "/m", "tmpfs", 0, 0);
+    int named = socket(AF_UNIX, SOCK_STREAM, 0);
+    printf(" socket %ld", told(bind(named, (void *)&at, sizeof at)));
+    printf(" %ld", told(umount("/m")));
+    close(named);
+    printf(" %ld", told(umount("/m")));
+    mount("four", "/m", "tmpfs", 0, 0);
+    mkdir("/m/d", 0700);
+    mkdir("/m/d/e", 0700);
+    chdir("/m/d/e");
+    printf(" moved %ld", told(rename("/m/d", "/m/f")));
+    printf(" %s", getcwd(bytes, sizeof bytes));
+    make("here", "h");
+    printf(" %c", first("/m/f/e/here"));
+    printf(" %ld", told(umount("/m")));
+    mount("five", "/m", "tmpfs", 0, 0);
+    printf(" covered %ld", told(umount("/m")));
+    printf(" %ld", told(umount("/m")));
+    chdir("/m/f");
+    unlink("/m/f/e/here");
+    printf(" gone %ld", told(rmdir("/m/f/e")));
+    chdir("/m");
+    printf(" %ld", told(rmdir("/m/f")));
+    mkdir("/m/g", 0700);
+    chdir("/m/g");
+    rmdir("/m/g");
+    printf(" %s", getcwd(bytes, sizeof bytes) ? bytes : strerror(errno));
+    chdir("/");
+    printf(" %ld\n", told(umount("/m")));
+    rmdir("/m/b");
+    rmdir("/m");
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -534,6 +632,8 @@ int main(int argc, char **argv)
     hard_links();
     owners();
     mounts();
+    mount_points();
+    followed();
     locks();
     return 0;
 }

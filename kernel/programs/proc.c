@@ -133,6 +133,16 @@ static void names(void)
     printf(" %ld", told(setdomainname("domain", 3)));
     uname(&named);
     printf(" %s %s", named.domainname, text("/proc/sys/kernel/domainname"));
+    int file = open("/proc/sys/kernel/hostname", O_RDWR);
+    printf("%ld", told(pwrite(file, "abcdef", 6, 0)));
+    printf(" %ld", told(pwrite(file, "XY", 2, 2)));
+    printf(" %s", text("/proc/sys/kernel/hostname"));
+    printf("%ld", told(pwrite(file, "no", 2, 5)));
+    printf(" %ld", told(pwrite(file, "Z", 1, 4)));
+    printf(" %ld", told(write(file, "p", 1)));
+    printf(" %ld", told(write(file, "q\nr", 3)));
+    printf(" %s", text("/proc/sys/kernel/hostname"));
+    close(file);
     printf("%ld", told(sethostname("x", 65)));
     printf(" %ld", told(sethostname("x", -1)));
     printf(" %ld", told(sethostname((void *)16, 3)));

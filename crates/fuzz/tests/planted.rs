@@ -152,6 +152,10 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::MountFlagsIgnored => elsewhere("names.c on the kernel"),
         // INV-KERNEL-THREADS.
         Bug::ThreadLimitIgnored => elsewhere("users.c on the kernel"),
+        // INV-KERNEL-TEXT.
+        Bug::ProgramWritten => elsewhere("hostile.c on the kernel"),
+        // INV-KERNEL-KILL, INV-KERNEL-CALLS.
+        Bug::KillNotSeen => elsewhere("hostile.c on the kernel"),
         // INV-KERNEL-LOADER.
         Bug::EntryOfLoader => elsewhere("dynamic.c on the kernel"),
         // INV-KERNEL-WORDS.

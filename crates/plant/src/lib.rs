@@ -181,6 +181,8 @@ pagewright_types::named_table! {
         ThreadLimitIgnored = "thread-limit-ignored", "A user gets more threads than RLIMIT_NPROC allows.";
         StrangerMayLook = "stranger-may-look", "Every process may open the memory and the descriptors of every other one.";
         MountFlagsIgnored = "mount-flags-ignored", "Programs run from a mount with MS_NOEXEC, and those of one with MS_NOSUID give their rights.";
+        ProgramWritten = "program-written", "A file is opened for writing and cut while a program runs it.";
+        KillNotSeen = "kill-not-seen", "SIGKILL does not wake a thread whose wait no signal interrupts.";
         EntryOfLoader = "entry-of-loader", "The auxiliary vector gives a loader the wrong entry of the program that it loads.";
         WordIndexLost = "word-index-lost", "A futex_waitv returns 0, whichever of its words is woken.";
         MessagesSentAgain = "messages-sent-again", "A sendmmsg that has slept begins with its first message again.";

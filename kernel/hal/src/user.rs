@@ -26,16 +26,24 @@ fn is_user(va: VirtAddr, len: usize) -> bool {
     va.checked_add(len as u64).is_some_and(|end| end <= mmu::Isa::USER_END)
 }
 
+/// The fault of a range that leaves user space: at its first address outside, which no page has.
+///
+/// INV-KERNEL-CALLS: a fault at its start could be served, and the same copy would fault again
+/// without end.
+fn outside(start: VirtAddr, access: Access) -> UserFault {
+    UserFault { va: start.max(mmu::Isa::USER_END), access, done: 0 }
+}
+
 /// Copies from user memory at `from`.
 ///
 /// # Errors
-/// [`UserFault`]; the bytes before it have been copied. A range that leaves user space faults at
-/// once.
+/// [`UserFault`]; the bytes before it have been copied. Of a range that leaves user space, none are
+/// (`access_ok`).
 pub fn read(from: VirtAddr, to: &mut [u8]) -> Result<(), UserFault> {
     let fault =
         |done: usize| UserFault { va: from.checked_add(done as u64).unwrap_or(from), access: Access::Read, done };
     if !is_user(from, to.len()) {
-        return Err(fault(0));
+        return Err(outside(from, Access::Read));
     }
     // SAFETY: `to` is borrowed; `from` is in user space, where faults are handled.
     let left = unsafe { user_asm::copy_user(to.as_mut_ptr(), from.raw() as *const u8, to.len()) };
@@ -49,7 +57,7 @@ pub fn read(from: VirtAddr, to: &mut [u8]) -> Result<(), UserFault> {
 pub fn write(to: VirtAddr, from: &[u8]) -> Result<(), UserFault> {
     let fault = |done: usize| UserFault { va: to.checked_add(done as u64).unwrap_or(to), access: Access::Write, done };
     if !is_user(to, from.len()) {
-        return Err(fault(0));
+        return Err(outside(to, Access::Write));
     }
     // SAFETY: `from` is borrowed; `to` is in user space, where faults are handled.
     let left = unsafe { user_asm::copy_user(to.raw() as *mut u8, from.as_ptr(), from.len()) };

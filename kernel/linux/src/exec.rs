@@ -10,7 +10,7 @@ use crate::archive::ArchiveFile;
 use crate::credentials::{Credentials, FileAccess};
 use crate::errno::Errno;
 use crate::file::{DescriptorTable, FsContext};
-use crate::inode::{Inode, InodeKind, SET_GID, SET_UID};
+use crate::inode::{Inode, InodeKind, RunningProgram, SET_GID, SET_UID};
 use crate::limits::ProcessLimits;
 use crate::memory::{FileObject, SpaceHandle, mm};
 use crate::mount;
@@ -74,7 +74,7 @@ pub(crate) struct ProgramImage {
 
 /// Checks that there is a program for [`load`], and makes nothing.
 pub(crate) fn check(request: &ExecRequest, caller: &Credentials) -> Result<(), Errno> {
-    let (node, _) = program(request, caller)?;
+    let (node, _running, _) = program(request, caller)?;
     ElfProgram::open(node, caller).map(drop)
 }
 
@@ -92,15 +92,21 @@ pub(crate) fn check_program(node: &Inode, caller: &Credentials) -> Result<(), Er
 /// The program to run, and the request with which a script runs it.
 ///
 /// The first line of a script names its interpreter, which may be a script too.
-fn program(request: &ExecRequest, caller: &Credentials) -> Result<(Arc<Inode>, Option<ExecRequest>), Errno> {
+///
+/// Each file that is looked at must not be open for writing.
+fn program(
+    request: &ExecRequest,
+    caller: &Credentials,
+) -> Result<(Arc<Inode>, RunningProgram, Option<ExecRequest>), Errno> {
     let mut interpreted = None;
     for _ in 0..=INTERPRETERS_MAX {
         let request = interpreted.as_ref().unwrap_or(request);
         let node = ramfs::find(&request.path, true, caller)?;
         check_program(&node, caller)?;
+        let running = node.run()?;
         match script(&node, request) {
             Some(next) => interpreted = Some(next),
-            None => return Ok((node, interpreted)),
+            None => return Ok((node, running, interpreted)),
         }
     }
     Err(Errno::ELOOP)
@@ -110,7 +116,7 @@ fn program(request: &ExecRequest, caller: &Credentials) -> Result<(Arc<Inode>, O
 ///
 /// After an error, the CPU may run no address space.
 pub(crate) fn load(request: &ExecRequest, limits: &ProcessLimits, caller: &Credentials) -> Result<ProgramImage, Errno> {
-    let (node, interpreted) = program(request, caller)?;
+    let (node, running, interpreted) = program(request, caller)?;
     let mut attributes = node.attributes();
     // `mnt_may_suid`
     if mount::has_flag(&node.path(), linux::MS_NOSUID) {
@@ -120,7 +126,7 @@ pub(crate) fn load(request: &ExecRequest, limits: &ProcessLimits, caller: &Crede
     let request = interpreted.as_ref().unwrap_or(request);
     let program = ElfProgram::open(node.clone(), caller)?;
     let privileges = credentials.privileges();
-    let space = Arc::new(SpaceHandle::new(mm().new_space()?, limits, privileges));
+    let space = Arc::new(SpaceHandle::new(mm().new_space()?, limits, privileges, running));
     record::begin_image();
     match fill(&space, &program, request, (&credentials, is_secure)) {
         Ok((context, trampoline)) => {
@@ -303,7 +309,8 @@ pub(crate) fn start_init(options: &Options) {
     debug_assert_eq!(id, INIT, "the first number is that of the first process");
     let actions = Arc::new(Mutex::new(SigActions::new().for_new_program(image.trampoline)));
     let files = Arc::new(Mutex::new(DescriptorTable::of_init(options.input)));
-    let fs = Arc::new(Mutex::new(FsContext::of_init()));
+    let Ok(root) = ramfs::at("/") else { panic!("the tree has no root") };
+    let fs = Arc::new(Mutex::new(FsContext::of_init(root)));
     let mut process = Process::new(&Arc::new(id), id, id, image.path, &image.space, limits, credentials.clone());
     (process.arguments, process.environment) = (image.arguments, image.environment);
     (process.files, process.fs, process.actions) =

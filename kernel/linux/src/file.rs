@@ -10,11 +10,10 @@ use crate::epoll::Epoll;
 use crate::errno::Errno;
 use crate::event::EventCounter;
 use crate::file_lock;
-use crate::inode::{Inode, InodeKind};
+use crate::inode::{Inode, InodeKind, WriteAccess};
 use crate::pipe;
 use crate::socket::{Socket, SocketHandle};
 use crate::task::TaskId;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -45,11 +44,19 @@ pub(crate) struct OpenFile {
     pub(crate) offset: Mutex<u64>,
     /// `O_ACCMODE`, `O_APPEND`, `O_NONBLOCK`.
     pub(crate) flags: Mutex<u32>,
+    /// Held, if it is a file with a path that is open for writing.
+    _writes: Option<WriteAccess>,
 }
 
 impl OpenFile {
     pub(crate) fn new(target: OpenTarget, flags: u32) -> Arc<Self> {
-        Arc::new(Self { number: file_lock::new_owner(), target, offset: Mutex::new(0), flags: Mutex::new(flags) })
+        Self::with_access(target, flags, None)
+    }
+
+    /// An open file that may be written.
+    pub(crate) fn with_access(target: OpenTarget, flags: u32, writes: Option<WriteAccess>) -> Arc<Self> {
+        let (offset, flags) = (Mutex::new(0), Mutex::new(flags));
+        Arc::new(Self { number: file_lock::new_owner(), target, offset, flags, _writes: writes })
     }
 
     pub(crate) fn has(&self, flag: u32) -> bool {
@@ -127,14 +134,15 @@ impl Drop for OpenFile {
 /// The working directory and the umask of a process (`fs_struct`).
 #[derive(Clone)]
 pub(crate) struct FsContext {
-    pub(crate) directory: String,
+    /// Its path follows renames, and it keeps its mount busy.
+    pub(crate) directory: Arc<Inode>,
     pub(crate) umask: u32,
 }
 
 impl FsContext {
-    /// The values that the first process starts with.
-    pub(crate) fn of_init() -> Self {
-        Self { directory: String::from("/"), umask: 0o022 }
+    /// The values that the first process starts with, in this directory.
+    pub(crate) fn of_init(root: Arc<Inode>) -> Self {
+        Self { directory: root, umask: 0o022 }
     }
 }
 

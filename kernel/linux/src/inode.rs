@@ -27,10 +27,11 @@ use crate::zram::{self, ZramAttribute};
 use alloc::string::{String, ToString};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use linux_raw_sys::general as linux;
 use pagewright_hal::console;
 use pagewright_mm::MmSetting;
+use pagewright_plant::plant;
 use pagewright_types::PAGE_SIZE;
 use spin::Mutex;
 
@@ -41,7 +42,7 @@ pub(crate) enum InodeKind {
     /// A file that a program made, or shared memory without a path (`memfd_create`).
     Shmem(HeldObject),
     /// A file below `/proc` or `/sys`, as it was when it was opened.
-    Text(String),
+    Text(Vec<u8>),
     Directory,
     Link(String),
     /// `/dev/null`.
@@ -96,6 +97,33 @@ pub(crate) struct Inode {
     pub(crate) locks: Mutex<FileLocks>,
     /// Its extended attributes, the latest first.
     pub(crate) extended: Mutex<Vec<ExtendedAttribute>>,
+    /// The number of open files that write it, or the negated number of spaces that run it.
+    writers: AtomicI64,
+}
+
+/// A right to write a file, which no program runs meanwhile (`get_write_access`).
+pub(crate) struct WriteAccess(Arc<Inode>);
+
+impl Drop for WriteAccess {
+    fn drop(&mut self) {
+        self.0.writers.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// A right to run a file, which is not open for writing meanwhile (`deny_write_access`).
+pub(crate) struct RunningProgram(Arc<Inode>);
+
+impl Clone for RunningProgram {
+    fn clone(&self) -> Self {
+        self.0.writers.fetch_sub(1, Ordering::Relaxed);
+        Self(self.0.clone())
+    }
+}
+
+impl Drop for RunningProgram {
+    fn drop(&mut self) {
+        self.0.writers.fetch_add(1, Ordering::Release);
+    }
 }
 
 /// An extended attribute (`struct simple_xattr`).
@@ -142,7 +170,31 @@ impl Inode {
             kind,
             locks: Mutex::new(FileLocks::default()),
             extended: Mutex::new(Vec::new()),
+            writers: AtomicI64::new(0),
         })
+    }
+
+    /// The right to write it.
+    ///
+    /// INV-KERNEL-TEXT: no program runs a file that is open for writing, and the reverse.
+    ///
+    /// # Errors
+    /// `ETXTBSY` while a program runs it.
+    pub(crate) fn write_access(self: &Arc<Self>) -> Result<WriteAccess, Errno> {
+        plant!(ProgramWritten => return Ok(WriteAccess(self.clone())));
+        let more = |writers: i64| (writers >= 0).then_some(writers + 1);
+        self.writers.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).map_err(|_| Errno::ETXTBSY)?;
+        Ok(WriteAccess(self.clone()))
+    }
+
+    /// The right to run it as a program.
+    ///
+    /// # Errors
+    /// `ETXTBSY` while it is open for writing.
+    pub(crate) fn run(self: &Arc<Self>) -> Result<RunningProgram, Errno> {
+        let more = |writers: i64| (writers <= 0).then_some(writers - 1);
+        self.writers.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).map_err(|_| Errno::ETXTBSY)?;
+        Ok(RunningProgram(self.clone()))
     }
 
     /// A path that leads to it, or led to it until it was removed.
@@ -319,7 +371,7 @@ impl Inode {
                 None => piece(file.archive(), from, wanted),
             },
             InodeKind::Shmem(object) => read_object(&object.0, from, wanted),
-            InodeKind::Text(text) => piece(text.as_bytes(), from, wanted),
+            InodeKind::Text(text) => piece(text, from, wanted),
             InodeKind::Directory => Err(Errno::EISDIR),
             // Opening a socket fails, and opening a FIFO opens its pipe.
             InodeKind::Socket(_) | InodeKind::Fifo(_) => Err(Errno::ENXIO),
@@ -356,7 +408,7 @@ impl Inode {
                 Ok(bytes.len())
             }
             InodeKind::SystemName(name) => {
-                name.store(bytes)?;
+                name.store(start, bytes)?;
                 Ok(bytes.len())
             }
             InodeKind::Memory(memory) => memory.write(start, bytes),

@@ -96,7 +96,7 @@ pub(crate) fn find(path: &str) -> Option<Arc<Inode>> {
     if let Some((_, show)) = FILES.iter().find(|(known, _)| *known == path) {
         let mut text = String::new();
         show(&mut text).ok()?;
-        return Some(Inode::new(path, READ_ONLY, InodeKind::Text(text)));
+        return Some(Inode::new(path, READ_ONLY, InodeKind::Text(text.into_bytes())));
     }
     let is_cpu = |number: &str| number.parse().is_ok_and(|cpu| cpus().any(|known| known == cpu));
     let of_cpu = path.strip_prefix(CPUS).and_then(|rest| rest.strip_prefix("/cpu")).is_some_and(is_cpu);

@@ -4,6 +4,7 @@
 //! access is served and recorded like a fault of the program.
 
 use crate::errno::Errno;
+use crate::inode::RunningProgram;
 use crate::limits::ProcessLimits;
 use crate::options::Options;
 use crate::record;
@@ -58,19 +59,24 @@ pub(crate) fn heap_block(bytes: usize) -> Option<&'static mut [u8]> {
 /// An address space that ends with its last handle.
 ///
 /// No CPU runs the space when the last handle is dropped. The second field is the privileges of
-/// its limits ([`Privileges`]).
-pub(crate) struct SpaceHandle(pub(crate) Arc<Space>, AtomicU8);
+/// its limits ([`Privileges`]), the third the file of its program.
+pub(crate) struct SpaceHandle(pub(crate) Arc<Space>, AtomicU8, RunningProgram);
 
 impl SpaceHandle {
     /// A new space with these limits.
-    pub(crate) fn new(space: Arc<Space>, limits: &ProcessLimits, privileges: Privileges) -> Self {
+    pub(crate) fn new(
+        space: Arc<Space>,
+        limits: &ProcessLimits,
+        privileges: Privileges,
+        program: RunningProgram,
+    ) -> Self {
         mm().set_limits(&space, limits.space_limits(privileges));
-        Self(space, AtomicU8::new(privileges.bits()))
+        Self(space, AtomicU8::new(privileges.bits()), program)
     }
 
-    /// The space of a forked child, which has the limits of its parent.
+    /// The space of a forked child, which has the limits and the program of its parent.
     pub(crate) fn forked(space: Arc<Space>, parent: &Self) -> Self {
-        Self(space, AtomicU8::new(parent.1.load(Ordering::Relaxed)))
+        Self(space, AtomicU8::new(parent.1.load(Ordering::Relaxed)), parent.2.clone())
     }
 
     /// Gives the space the privileges of the thread that makes a memory call.

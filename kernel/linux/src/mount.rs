@@ -15,7 +15,6 @@ use crate::errno::Errno;
 use crate::inode::{FileSystem, Inode, InodeKind};
 use crate::memory::mm;
 use crate::ramfs::{self, Nodes, within};
-use crate::task::scheduler;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -178,7 +177,8 @@ pub(crate) fn tmpfs(path: &str) -> Result<pagewright_sync::Arc<Tmpfs>, Errno> {
 
 /// Whether a file system is mounted at a path.
 pub(crate) fn is_mount_point(path: &str) -> bool {
-    AT_BOOT.iter().any(|(root, _)| *root == path) || MOUNTS.lock().iter().any(|mount| mount.path == path)
+    let is_mounted = containing(&MOUNTS.lock(), path).is_some_and(|mount| mount.path == path);
+    is_mounted || AT_BOOT.iter().any(|(root, _)| *root == path)
 }
 
 /// The path where a mount of proc or sysfs at `path` has its files.
@@ -189,9 +189,14 @@ pub(crate) fn redirected(path: &str) -> Option<&'static str> {
     AT_BOOT.iter().find(|(_, known)| *known == file_system).map(|(root, _)| *root)
 }
 
-/// Moves the mounts below renamed directories.
+/// Moves the mounts below renamed directories of one mount.
+///
+/// What that mount covers stays where it is.
 pub(crate) fn rename(moves: &[(&str, &str)]) {
-    for mount in MOUNTS.lock().iter_mut() {
+    let mut mounts = MOUNTS.lock();
+    let covers = |(from, _): &(&str, &str)| mounts.iter().rposition(|mount| within(from, &mount.path).is_some());
+    let first = moves.first().and_then(covers).map_or(0, |containing| containing + 1);
+    for mount in &mut mounts[first..] {
         let moved = moves.iter().find_map(|(from, to)| Some(format!("{to}{}", within(&mount.path, from)?)));
         if let Some(path) = moved {
             mount.path = path;
@@ -239,7 +244,6 @@ pub(crate) fn add(path: &str, source: String, flags: u32, new: NewMount) -> Resu
 /// # Errors
 /// `EINVAL` if none is mounted there; `EBUSY` for one of boot, or one in use.
 pub(crate) fn remove(path: &str, detach: bool) -> Result<(), Errno> {
-    let contexts: Vec<_> = scheduler().processes.values().filter_map(|process| process.fs.upgrade()).collect();
     let mut nodes = ramfs::tree();
     let mut mounts = MOUNTS.lock();
     let found = mounts.iter().rposition(|mount| within(path, &mount.path).is_some());
@@ -249,9 +253,7 @@ pub(crate) fn remove(path: &str, detach: bool) -> Result<(), Errno> {
     };
     let has_mounts = mounts[index + 1..].iter().any(|mount| within(&mount.path, path).is_some());
     let is_tmpfs = matches!(mounts[index].contents, MountContents::Tmpfs { .. });
-    // After the test for open files: `chdir` has its directory open until it is the working one.
-    let is_directory = || contexts.iter().any(|fs| within(&fs.lock().directory, path).is_some());
-    if !detach && (has_mounts || is_tmpfs && (is_open(&nodes, path) || is_directory())) {
+    if !detach && (has_mounts || is_tmpfs && is_open(&nodes, path)) {
         return Err(Errno::EBUSY);
     }
     let mut removed = Vec::new();
@@ -277,13 +279,14 @@ pub(crate) fn remove(path: &str, detach: bool) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether a file at a path or below is open or mapped.
+/// Whether a file at a path or below is open, mapped, a working directory or a socket in use.
 fn is_open(nodes: &Nodes, path: &str) -> bool {
     let root = nodes.get(path).into_iter();
     root.chain(ramfs::below(nodes, path).map(|(_, node)| node)).any(|node| {
         // The tree has one handle for each link.
         Arc::strong_count(node) > node.attributes().links as usize
             || node.shmem().is_some_and(|file| file.mappings() > 0)
+            || matches!(&node.kind, InodeKind::Socket(socket) if socket.strong_count() > 0)
     })
 }
 

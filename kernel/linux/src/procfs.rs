@@ -41,7 +41,7 @@ const LINK: u32 = 0o120_000;
 pub(crate) fn find(thread: &Thread, path: &str) -> Option<Result<Arc<Inode>, Errno>> {
     #[cfg(feature = "oracle")]
     if let Some(text) = crate::report::page_counts::file(path) {
-        return Some(Ok(Inode::new(path, 0o100_400, InodeKind::Text(text))));
+        return Some(Ok(Inode::new(path, 0o100_400, InodeKind::Text(text.into_bytes()))));
     }
     if !path.starts_with("/proc/") && !path.starts_with("/sys/") {
         return None;
@@ -256,14 +256,13 @@ impl ProcessView {
         self.check_look(thread)?;
         let fs = self.fs.upgrade().ok_or(Errno::ENOENT)?;
         let directory = fs.lock().directory.clone();
-        Ok(directory)
+        Ok(directory.path())
     }
 
     /// The environment, for a thread that may look into the process.
-    fn environment(&self, thread: &Thread) -> Result<String, Errno> {
+    fn environment(&self, thread: &Thread) -> Result<Vec<u8>, Errno> {
         self.check_look(thread)?;
-        let environment = if self.space.is_some() { &*self.environment } else { &[] };
-        Ok(String::from_utf8_lossy(environment).into_owned())
+        Ok(if self.space.is_some() { self.environment.to_vec() } else { Vec::new() })
     }
 
     /// The path of the program, for a thread that may look into the process.
@@ -392,7 +391,7 @@ fn of_process(thread: &Thread, id: TaskId, path: &str, name: &str) -> Option<Res
             Ok(view.memory(MemoryView::Pagemap { shows_frames: thread.credentials.has(linux::CAP_SYS_ADMIN) }))
         }
         "clear_refs" => Ok(view.memory(MemoryView::ClearRefs)),
-        _ => view.show(name).map(InodeKind::Text).map_err(|_| Errno::ENOMEM),
+        _ => view.show(name).map(|text| InodeKind::Text(text.into_bytes())).map_err(|_| Errno::ENOMEM),
     };
     Some(kind.map(|kind| {
         let node = Inode::new(path, *mode, kind);

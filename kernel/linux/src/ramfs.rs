@@ -131,7 +131,7 @@ fn walk(path: &str, follow: bool, crosses_last: bool, caller: &Credentials) -> R
     caller.access(&root.attributes(), FileAccess::EXECUTE)?;
     // What is before `done` has no links and no `..`.
     let (mut links, mut done) = (0, 0);
-    while links < LINKS_MAX {
+    while links <= LINKS_MAX {
         let end = path[done + 1..].find('/').map_or(path.len(), |at| done + 1 + at);
         if end - done > NAME_MAX + 1 {
             return Err(Errno::ENAMETOOLONG);
@@ -235,12 +235,10 @@ pub(crate) fn remove(path: &str, directory: bool, caller: &Credentials) -> Resul
     let mut nodes = NODES.lock();
     let node = nodes.get(path).ok_or(Errno::ENOENT)?;
     caller.remove_entry(&directory_of(&nodes, path)?, &node.attributes())?;
-    if mount::is_mount_point(path) {
-        return Err(Errno::EBUSY);
-    }
     match (node.is_directory(), directory) {
         (true, false) => return Err(Errno::EISDIR),
         (false, true) => return Err(Errno::ENOTDIR),
+        _ if mount::is_mount_point(path) => return Err(Errno::EBUSY),
         (true, true) if has_children(&nodes, path) => return Err(Errno::ENOTEMPTY),
         (true, true) | (false, false) => {}
     }

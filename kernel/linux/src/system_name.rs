@@ -53,9 +53,16 @@ impl SystemName {
         text
     }
 
-    /// Sets the name from what a program wrote to its file: a line, cut if it is too long.
-    pub(crate) fn store(self, bytes: &[u8]) -> Result<(), Errno> {
+    /// Replaces the name from `start` on by the line that a program wrote there to its file.
+    ///
+    /// The name is cut if it is too long.
+    /// A write after the end of the name has no effect (`_proc_do_string`).
+    pub(crate) fn store(self, start: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let mut name = self.get();
+        let Some(start) = usize::try_from(start).ok().filter(|start| *start <= name.len()) else { return Ok(()) };
         let line = bytes.split(|byte| matches!(byte, 0 | b'\n')).next().unwrap_or_default();
-        self.set(&line[..line.len().min(LEN_MAX)])
+        name.truncate(start);
+        name.extend(&line[..line.len().min(LEN_MAX - start)]);
+        self.set(&name)
     }
 }

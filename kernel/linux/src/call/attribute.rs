@@ -46,8 +46,7 @@ fn named(thread: &Thread, directory: u64, name: VirtAddr, flags: u32) -> Result<
     }
     if flags & linux::AT_EMPTY_PATH != 0 && thread.space.read_path(name)?.is_empty() {
         if directory as i32 == linux::AT_FDCWD {
-            let directory = thread.fs.lock().directory.clone();
-            return path::find(thread, &directory, true);
+            return Ok(thread.fs.lock().directory.clone());
         }
         return thread.open_file(directory)?.inode().cloned().ok_or(Errno::EINVAL);
     }

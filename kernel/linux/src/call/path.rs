@@ -4,7 +4,7 @@ use super::{Arguments, address};
 use crate::credentials::{Capabilities, CapabilitySet, Credentials, FileAccess};
 use crate::errno::Errno;
 use crate::file::{OpenFile, OpenTarget};
-use crate::inode::{Inode, InodeKind};
+use crate::inode::{Inode, InodeKind, WriteAccess};
 use crate::machine_files;
 use crate::mount;
 use crate::pipe::PipeEnd;
@@ -37,7 +37,7 @@ pub(super) fn path_at(thread: &Thread, directory: u64, name: VirtAddr) -> Result
 
 /// Makes a path absolute.
 pub(super) fn absolute(thread: &Thread, name: &str) -> String {
-    ramfs::absolute(&thread.fs.lock().directory, name)
+    ramfs::absolute(&thread.fs.lock().directory.path(), name)
 }
 
 /// Reads a path as [`path_at`], and follows its links, also the last one if `follow`.
@@ -104,12 +104,18 @@ pub(super) fn chdir(thread: &mut Thread, a: Arguments) -> SyscallResult {
         return Err(Errno::ENOTDIR.into());
     }
     thread.credentials.access(&node.attributes(), FileAccess::EXECUTE)?;
-    thread.fs.lock().directory = node.path();
+    let left = core::mem::replace(&mut thread.fs.lock().directory, node);
+    // Dropping the last handle calls the memory manager.
+    drop(left);
     Ok(0)
 }
 
 pub(super) fn getcwd(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let mut path = thread.fs.lock().directory.clone().into_bytes();
+    let directory = thread.fs.lock().directory.clone();
+    if directory.attributes().links == 0 {
+        return Err(Errno::ENOENT.into());
+    }
+    let mut path = directory.path().into_bytes();
     path.push(0);
     if path.len() as u64 > a[1] {
         return Err(Errno::ERANGE.into());
@@ -128,6 +134,7 @@ pub(super) fn truncate(thread: &mut Thread, a: Arguments) -> SyscallResult {
         return Err(Errno::EISDIR.into());
     }
     thread.credentials.access(&node.attributes(), FileAccess::WRITE)?;
+    let _access = node.write_access()?;
     node.resize(a[1])?;
     node.drop_set_ids(&thread.credentials);
     Ok(0)
@@ -141,21 +148,24 @@ pub(super) fn umask(thread: &mut Thread, a: Arguments) -> SyscallResult {
 
 /// Opens a path.
 pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> SyscallResult {
-    let follow = flags & linux::O_NOFOLLOW == 0;
+    let exclusive = flags & (linux::O_CREAT | linux::O_EXCL) == linux::O_CREAT | linux::O_EXCL;
+    // What is to be made is not behind a link (`build_open_flags`).
+    let follow = flags & linux::O_NOFOLLOW == 0 && !exclusive;
     let path = resolve(thread, path, follow, &thread.credentials)?;
     // Not in the call below: the tree is locked before a working directory is.
     let mode = mode & !thread.fs.lock().umask;
     let descriptor = procfs::descriptor(thread, &path).transpose()?;
-    if descriptor.is_some() && flags & linux::O_NOFOLLOW != 0 {
-        return Err(Errno::ELOOP.into());
+    if descriptor.is_some() && !follow {
+        return Err(if exclusive { Errno::EEXIST } else { Errno::ELOOP }.into());
     }
     if let Some(OpenTarget::Pipe(end)) = descriptor.as_ref().map(|open| &open.target) {
         let access = flags & linux::O_ACCMODE;
         let end = end.reopen(access != linux::O_WRONLY, access != linux::O_RDONLY);
-        return add(thread, OpenTarget::Pipe(end), flags);
+        return add(thread, OpenTarget::Pipe(end), flags, None);
     }
     let of_descriptor = descriptor.map(|open| open.inode().cloned().ok_or(Errno::ENXIO));
     let (node, made) = match of_descriptor.or_else(|| of_process(thread, &path, follow)) {
+        Some(node) if exclusive => return Err(node.err().unwrap_or(Errno::EEXIST).into()),
         Some(node) => (node?, false),
         None => node(&path, flags, mode, &thread.credentials)?,
     };
@@ -184,17 +194,18 @@ pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> Sy
     if node.fifo().is_some() {
         return open_fifo(thread, &node, flags);
     }
-    if flags & linux::O_TRUNC != 0 && writes && node.is_file() {
+    let access = if writes && node.is_file() { Some(node.write_access()?) } else { None };
+    if flags & linux::O_TRUNC != 0 && access.is_some() {
         node.resize(0)?;
         node.drop_set_ids(&thread.credentials);
     }
-    add(thread, OpenTarget::Inode(node), flags)
+    add(thread, OpenTarget::Inode(node), flags, access)
 }
 
 /// Adds a descriptor for what was opened with these flags.
-fn add(thread: &Thread, target: OpenTarget, flags: u32) -> SyscallResult {
+fn add(thread: &Thread, target: OpenTarget, flags: u32, writes: Option<WriteAccess>) -> SyscallResult {
     let kept = linux::O_ACCMODE | linux::O_APPEND | linux::O_NONBLOCK;
-    let open = OpenFile::new(target, flags & kept);
+    let open = OpenFile::with_access(target, flags & kept, writes);
     let close_on_exec = flags & linux::O_CLOEXEC != 0;
     Ok(thread.add_descriptor(&open, close_on_exec)?)
 }
@@ -227,7 +238,7 @@ fn open_fifo(thread: &mut Thread, node: &Arc<Inode>, flags: u32) -> SyscallResul
         return Err(CallStop::Sleep { scheduler, wait: WaitReason::Transfer, deadline: None, at_deadline: 0 });
     }
     drop(scheduler);
-    add(thread, OpenTarget::Pipe(end), flags)
+    add(thread, OpenTarget::Pipe(end), flags, None)
 }
 
 /// The access that an open for these flags needs (`ACC_MODE`).
@@ -291,7 +302,7 @@ fn children(node: &Arc<Inode>) -> Result<Vec<(String, Arc<Inode>)>, Errno> {
     let path = node.path();
     let mut entries = ramfs::children(&path);
     let entry = |(name, mode): (String, u32)| {
-        let kind = if mode & ramfs::TYPE == 0o040_000 { InodeKind::Directory } else { InodeKind::Text(String::new()) };
+        let kind = if mode & ramfs::TYPE == 0o040_000 { InodeKind::Directory } else { InodeKind::Text(Vec::new()) };
         (name.clone(), Inode::new(&format!("{path}/{name}"), mode, kind))
     };
     entries.extend(procfs::entries(&path)?.into_iter().map(entry));

@@ -61,7 +61,7 @@ fn replace(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let path = match path.as_str() {
         "" => return Err(Errno::ENOENT.into()),
         "/proc/self/exe" => scheduler().process(thread.process).path.clone(),
-        path => ramfs::absolute(&thread.fs.lock().directory, path),
+        path => ramfs::absolute(&thread.fs.lock().directory.path(), path),
     };
     let mut room = exec::STRINGS_MAX;
     let request = exec::ExecRequest {

@@ -10,6 +10,7 @@ use super::{Arguments, address, message};
 use crate::console_input;
 use crate::errno::Errno;
 use crate::event::EventCounter;
+use crate::exec::user_end;
 use crate::file::{OpenFile, OpenTarget};
 use crate::inode::{Inode, zeroes};
 use crate::pipe::{self, PipeEnd, PipeTransfer};
@@ -83,14 +84,21 @@ pub(super) fn vectors(thread: &Thread, a: Arguments) -> Result<Vec<(u64, u64)>, 
     (0..a[2]).map(each).collect()
 }
 
+/// Whether every part is in user space, which `access_ok` checks before a transfer waits.
+fn are_in_user_space(parts: &Parts) -> bool {
+    let end = user_end().raw();
+    parts.iter().all(|(base, len)| base.checked_add(*len).is_some_and(|last| last <= end))
+}
+
 pub(super) fn read_parts(thread: &mut Thread, open: &OpenFile, parts: &Parts, at: Option<u64>) -> SyscallResult {
     if !open.can_read() {
         return Err(Errno::EBADF.into());
     }
     match &open.target {
+        OpenTarget::Process(_) | OpenTarget::Epoll(_) => Err(Errno::EINVAL.into()),
+        _ if !are_in_user_space(parts) => Err(Errno::EFAULT.into()),
         OpenTarget::Pipe(end) => read_pipe(thread, open, end, parts),
         OpenTarget::Socket(socket) => message::read(thread, open, socket.get(), parts),
-        OpenTarget::Process(_) | OpenTarget::Epoll(_) => Err(Errno::EINVAL.into()),
         OpenTarget::Event(counter) => read_event(thread, open, counter, parts),
         OpenTarget::Inode(node) if node.is_directory() => Err(Errno::EISDIR.into()),
         OpenTarget::Inode(node) if node.has_input() => read_console(thread, open, parts),
@@ -318,9 +326,10 @@ fn write_parts(thread: &mut Thread, open: &OpenFile, parts: &Parts, at: Option<u
         return Err(Errno::EBADF.into());
     }
     match &open.target {
+        OpenTarget::Process(_) | OpenTarget::Epoll(_) => Err(Errno::EINVAL.into()),
+        _ if !are_in_user_space(parts) => Err(Errno::EFAULT.into()),
         OpenTarget::Pipe(end) => write_pipe(thread, open, end, parts),
         OpenTarget::Socket(socket) => message::write(thread, open, socket.get(), parts),
-        OpenTarget::Process(_) | OpenTarget::Epoll(_) => Err(Errno::EINVAL.into()),
         OpenTarget::Event(counter) => write_event(thread, open, counter, parts),
         OpenTarget::Inode(node) => Ok(write_inode(thread, open, node, parts, at)?),
     }

@@ -375,8 +375,13 @@ impl Scheduler {
 
     /// Makes a signal pending for a process that has not ended.
     ///
-    /// Wakes one of its sleepers that accepts the signal.
+    /// Wakes one of its sleepers that accepts the signal. `SIGKILL` ends every thread at once, also
+    /// one in a wait that no other signal ends (`complete_signal`).
     pub(crate) fn post(&mut self, process: TaskId, info: SigInfo) {
+        // INV-KERNEL-KILL.
+        if plant!(KillNotSeen; false, info.signal == SIGKILL) {
+            return self.end_process(process, ExitStatus::Signal(SIGKILL));
+        }
         self.process(process).pending.insert(info);
         if self.wake_for(info.signal, |thread| thread.process == process) {
             return;
@@ -387,6 +392,10 @@ impl Scheduler {
     /// Makes a signal pending for a thread, if it exists, and wakes it if it accepts the signal.
     pub(crate) fn post_to_thread(&mut self, id: TaskId, info: SigInfo) {
         if let Some(entry) = self.threads.get_mut(&id) {
+            if info.signal == SIGKILL {
+                let process = entry.process;
+                return self.end_process(process, ExitStatus::Signal(SIGKILL));
+            }
             entry.pending.insert(info);
             if self.wake_for(info.signal, |thread| thread.id == id) {
                 return;
