@@ -68,6 +68,32 @@ impl Archive<'_> {
         Ok(folder)
     }
 
+    /// Downloads a package and all that it depends on, and extracts them into the folder returned.
+    ///
+    /// A package that is there already is not downloaded again.
+    ///
+    /// # Errors
+    /// As [`Archive::fetch`].
+    pub(crate) fn fetch_all(self, package: &str) -> Result<PathBuf, Error> {
+        let folder = self.place(package);
+        let done = folder.join("extracted");
+        if done.exists() {
+            return Ok(folder);
+        }
+        fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+        let apt = Apt::new(self)?;
+        let downloads = ["install", "--yes", "--download-only", "--no-install-recommends", package];
+        cargo::output(apt.get().args(downloads))?;
+        let archives = apt.folder.join("cache/archives");
+        let found = fs::read_dir(&archives).map_err(Error::file(&archives))?.flatten().map(|entry| entry.path());
+        for archive in found.filter(|path| path.extension().is_some_and(|extension| extension == "deb")) {
+            cargo::status(Command::new("dpkg-deb").arg("--extract").arg(&archive).arg(&folder))?;
+            fs::remove_file(&archive).map_err(Error::file(&archive))?;
+        }
+        fs::write(&done, "").map_err(Error::file(&done))?;
+        Ok(folder)
+    }
+
     /// The dependency of `package` whose name starts with `prefix`.
     ///
     /// It resolves a metapackage, such as that of the newest kernel.

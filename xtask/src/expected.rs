@@ -6,7 +6,7 @@
 //! Not guaranteed: a fixed version of Linux. Each run uses Debian's newest 6.1.
 
 use crate::boot::cases::{CASES, Case, MACHINES, Machine};
-use crate::boot::pagewright;
+use crate::boot::{long, pagewright};
 use crate::cargo::Workspace;
 use crate::error::Error;
 use crate::linux::Linux;
@@ -19,7 +19,8 @@ const LIMIT: &str = "900";
 
 /// Records the cases with these names, or all cases.
 pub(crate) fn run(names: &[&str]) -> Result<(), Error> {
-    if let Some(unknown) = names.iter().find(|name| !CASES.iter().any(|case| case.name == **name)) {
+    let cases = || CASES.iter().chain(&long::CASES);
+    if let Some(unknown) = names.iter().find(|name| !cases().any(|case| case.name == **name)) {
         return Err(Error::Usage(format!("expected {unknown}")));
     }
     let workspace = Workspace::load()?;
@@ -32,7 +33,7 @@ pub(crate) fn run(names: &[&str]) -> Result<(), Error> {
         println!("{}: {}", machine.isa, linux.package);
         let init = machine.compile(&workspace.workspace_root, &folder, "init.c")?;
         let wanted = |case: &&Case| case.on_linux && (names.is_empty() || names.contains(&case.name));
-        for case in CASES.iter().filter(wanted) {
+        for case in cases().filter(wanted) {
             let Some(program) = case.program(machine, &workspace, &folder)? else {
                 return Err(Error::NoPackage(case.name.to_owned()));
             };

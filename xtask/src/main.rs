@@ -54,6 +54,10 @@ usage: cargo xtask COMMAND
                        its counts
   boot [planted]       run programs on the kernel in QEMU, on both instruction sets, on one CPU
                        and on four (minutes); planted: also with bugs that must be detected
+  boot long            run programs of Debian, many forks and random system calls (an hour;
+                       downloads packages)
+  boot repeat BOOTS    make so many boots of the programs of `boot`, at least four at once; keep
+                       what failed ones print in target/failed-boots
   expected [NAME...]   run the same programs on Debian's Linux and record their output (minutes;
                        downloads kernels)
   instructions [--write]
@@ -104,6 +108,11 @@ fn run(words: &[&str]) -> Result<(), Error> {
         ["kernel", isa, features @ ..] => kernel::run(isa, features),
         ["boot"] => boot::run(boot::Extent::Programs),
         ["boot", "planted"] => boot::run(boot::Extent::Planted),
+        ["boot", "long"] => boot::run(boot::Extent::Long),
+        ["boot", "repeat", boots] => match boots.parse() {
+            Ok(boots) => boot::run(boot::Extent::Repeated(boots)),
+            Err(_) => Err(Error::Usage(words.join(" "))),
+        },
         ["expected", names @ ..] => expected::run(names),
         ["instructions"] => instructions::run(instructions::Table::Print),
         ["instructions", "--write"] => instructions::run(instructions::Table::Write),

@@ -19,6 +19,8 @@ const STEPS: &str = "100000000";
 const SCHEDULES: &str = "100000";
 /// The operations that are compared with Linux; `cargo xtask test` compares 100,000.
 const BESIDE_LINUX: &str = "10000000";
+/// The boots of the kernel; `cargo xtask test` makes each of them once.
+const BOOTS: &str = "2000";
 
 /// The modules of tests with races that the soak searches longer.
 const RACES: [&str; 9] = [
@@ -80,6 +82,16 @@ pub(crate) fn run() -> Result<(), Error> {
         step("twenty programs take Linux's faults", cargo(&["xtask", "programs"])),
         step("a capture of 10 GB replays in constant memory", longer(&["pagewright-capture"], "replay_memory", &[])),
         step("programs on the kernel in QEMU, also with planted bugs", cargo(&["xtask", "boot", "planted"])),
+        Step {
+            name: "programs of Debian and random system calls on the kernel",
+            command: cargo(&["xtask", "boot", "long"]),
+            limit: 8 * HOUR,
+        },
+        Step {
+            name: "2,000 boots of the kernel",
+            command: cargo(&["xtask", "boot", "repeat", BOOTS]),
+            limit: 4 * HOUR,
+        },
         step("10,000,000 operations match Linux", beside_linux),
         Step { name: "properties, 200,000 cases each", command: properties, limit: 4 * HOUR },
     ]);

@@ -3,6 +3,7 @@
 //! Not guaranteed: that a machine's programs are installed. [`Machine::lacks`] names a missing one.
 
 use crate::cargo::{self, Workspace};
+use crate::debian::Archive;
 use crate::error::Error;
 use crate::setup::{self, on_path};
 use pagewright_types::IsaKind;
@@ -25,6 +26,15 @@ impl Machine {
     /// The compiler or the emulator, if one of them is not installed.
     pub(crate) fn lacks(&self) -> Option<&'static str> {
         [self.compiler, self.qemu].into_iter().find(|program| !on_path(program))
+    }
+
+    /// Debian's packages for this machine.
+    fn archive<'a>(&self, workspace: &'a Workspace) -> Archive<'a> {
+        let architecture = match self.isa {
+            IsaKind::X86_64 => "amd64",
+            IsaKind::Aarch64 => "arm64",
+        };
+        Archive { workspace, architecture, suite: None }
     }
 
     /// Compiles a static program for this machine into `folder`.
@@ -52,6 +62,8 @@ pub(crate) enum Program {
     Dynamic(&'static str),
     /// Debian's static busybox.
     Busybox,
+    /// The program at this path of a package of Debian, with the packages that it depends on.
+    Debian(&'static str, &'static str),
 }
 
 /// The swap device of a machine.
@@ -94,6 +106,8 @@ pub(crate) struct Case {
     /// A setting and its value, of our kernel only.
     pub(crate) set: Option<&'static str>,
     pub(crate) status: i32,
+    /// The time limit in seconds.
+    pub(crate) limit: &'static str,
     /// Whether it also runs on Linux, where its expected output can be recorded.
     pub(crate) on_linux: bool,
 }
@@ -109,7 +123,7 @@ const COUNTS: &str = "for i in 1 2 3; do seq 1 3000 | sort -n; done > /dev/null 
 const SWAP: &str = "d=/dev/zram0; echo 16M > /sys/block/zram0/disksize; mkswap $d | grep -v UUID; swapon -d $d; cat /proc/swaps; swapon $d 2>&1; \
                     swapoff $d; swapoff $d 2>&1; cat /proc/swaps; echo 1 > /sys/block/zram0/reset; cat /sys/block/zram0/disksize";
 
-const fn c(name: &'static str, source: &'static str, status: i32) -> Case {
+pub(super) const fn c(name: &'static str, source: &'static str, status: i32) -> Case {
     Case {
         name,
         program: Program::C(source),
@@ -119,11 +133,12 @@ const fn c(name: &'static str, source: &'static str, status: i32) -> Case {
         swap: Swap::Nothing,
         set: Some(SHARED),
         status,
+        limit: LIMIT,
         on_linux: true,
     }
 }
 
-const fn shell(name: &'static str, words: &'static [&'static str], status: i32, on_linux: bool) -> Case {
+pub(super) const fn shell(name: &'static str, words: &'static [&'static str], status: i32, on_linux: bool) -> Case {
     Case {
         name,
         program: Program::Busybox,
@@ -133,12 +148,13 @@ const fn shell(name: &'static str, words: &'static [&'static str], status: i32, 
         swap: Swap::Nothing,
         set: None,
         status,
+        limit: LIMIT,
         on_linux,
     }
 }
 
 /// The cases, the longest first, so that none of them runs alone at the end.
-pub(crate) const CASES: [Case; 32] = [
+pub(crate) const CASES: [Case; 33] = [
     Case { arguments: &["64", "32"], memory: "1G", memory_on_linux: "1G", ..c("fork", "fork.c", 0) },
     Case { arguments: &["4000"], ..c("threads", "threads.c", 0) },
     c("tables", "tables.c", 0),
@@ -160,6 +176,7 @@ pub(crate) const CASES: [Case; 32] = [
     c("seldom", "seldom.c", 0),
     c("descriptors", "descriptors.c", 0),
     c("hostile", "hostile.c", 0),
+    Case { arguments: &["1", "2000"], swap: Swap::On("64M"), on_linux: false, ..c("random", "random.c", 0) },
     c("last", "last.c", 3),
     c("exec", "exec.c", 0),
     Case { arguments: &["40"], ..c("futex", "futex.c", 0) },
@@ -186,6 +203,17 @@ impl Case {
             Program::Dynamic(source) => machine.link(&workspace.workspace_root, folder, source, "-pie").map(Some),
             Program::Busybox if machine.isa == IsaKind::X86_64 => Ok(setup::program("busybox")),
             Program::Busybox => Ok(setup::arm_busybox(workspace)),
+            Program::Debian(package, path) => {
+                machine.archive(workspace).fetch_all(package).map(|root| Some(root.join(path)))
+            }
+        }
+    }
+
+    /// The folder with the libraries of a program of Debian.
+    pub(crate) fn sysroot(&self, machine: &Machine, workspace: &Workspace) -> Option<PathBuf> {
+        match self.program {
+            Program::Debian(package, _) => Some(machine.archive(workspace).place(package)),
+            Program::C(_) | Program::Dynamic(_) | Program::Busybox => None,
         }
     }
 
@@ -193,6 +221,7 @@ impl Case {
     pub(crate) fn expected(&self, machine: &Machine, root: &Path) -> PathBuf {
         let name = match self.program {
             Program::C(source) | Program::Dynamic(source) => source.trim_end_matches(".c"),
+            Program::Debian(package, _) => package,
             Program::Busybox => self.name,
         };
         root.join(format!("kernel/programs/expected/{name}-{}", machine.isa))

@@ -4,20 +4,23 @@
 //! be those of Debian's Linux 6.1 in the same QEMU (`kernel/programs/expected`, recorded by
 //! [`crate::expected`]). `planted` also boots with planted bugs, each of which must be detected.
 //! Some programs are also recorded and replayed in the lab, which must count the same
-//! ([`recorded`]). Several machines run at the same time.
+//! ([`recorded`]). [`mod@repeat`] makes the same boots many times, and [`mod@long`] runs programs
+//! that take minutes. Several machines run at the same time.
 //!
 //! Not guaranteed: anything about time, because QEMU emulates every instruction.
 
 mod budget;
 pub(crate) mod cases;
+pub(crate) mod long;
 mod planted;
 mod recorded;
+mod repeat;
 mod shell;
 
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
 use crate::kernel;
-use cases::{CASES, Case, LIMIT, MACHINES, Machine};
+use cases::{CASES, Case, MACHINES, Machine};
 use pagewright_types::IsaKind;
 use std::collections::HashMap;
 use std::fs;
@@ -35,6 +38,10 @@ pub(crate) enum Extent {
     Programs,
     /// The programs, and boots with planted bugs.
     Planted,
+    /// The programs, again and again until there were so many boots.
+    Repeated(usize),
+    /// Programs that take minutes.
+    Long,
 }
 
 /// One boot.
@@ -53,6 +60,7 @@ struct Bench {
     pagewright: PathBuf,
     /// The folder of compiled programs.
     folder: PathBuf,
+    cases: &'static [Case],
     /// The program of each instruction set and case, if it is available.
     programs: HashMap<(IsaKind, &'static str), PathBuf>,
 }
@@ -75,7 +83,8 @@ pub(crate) fn run(extent: Extent) -> Result<(), Error> {
     // The crates of the kernel depend on each other in a chain, so their build leaves time for the
     // programs.
     let (bench, kernels) = thread::scope(|scope| {
-        let bench = scope.spawn(|| Bench::new(&machines));
+        let cases: &[Case] = if extent == Extent::Long { &long::CASES } else { &CASES };
+        let bench = scope.spawn(|| Bench::new(&machines, cases));
         let kernels = kernel::build_all(&targets, &["oracle"]);
         (join(bench), kernels)
     });
@@ -91,23 +100,32 @@ pub(crate) fn run(extent: Extent) -> Result<(), Error> {
         bench.programs(machine, kernel, &mut runs);
     }
     // The longest first, over all machines.
-    runs.sort_by_key(|run| CASES.iter().position(|case| case.name == run.case.name));
+    runs.sort_by_key(|run| bench.cases.iter().position(|case| case.name == run.case.name));
     let bench = &bench;
+    if let Extent::Repeated(boots) = extent {
+        return verdict(repeat::run(bench, &runs, boots)?);
+    }
     let mut tasks: Vec<Task<'_>> = Vec::new();
     for run in runs {
         tasks.push(Box::new(move || Ok(usize::from(!bench.judge(&run)?))));
     }
-    for (machine, kernel) in &ready {
+    for (machine, kernel) in ready.iter().filter(|_| extent != Extent::Long) {
         tasks.extend(recorded::tasks(bench, machine, kernel));
         tasks.extend(shell::task(bench, machine, kernel));
         tasks.push(Box::new(|| budget::judge(bench, machine, kernel)));
     }
-    let failed = concurrently(tasks)?;
+    let here = thread::available_parallelism().map_or(1, usize::from);
+    // QEMU emulates all CPUs of a machine on one thread, and a machine may need 1 GiB. On a small
+    // host, one machine more than there are CPUs fills the time in which another waits.
+    verdict(concurrently(tasks, (here / 4).max(3))?)
+}
+
+fn verdict(failed: usize) -> Result<(), Error> {
     if failed == 0 { Ok(()) } else { Err(Error::Findings { check: "boot", count: failed }) }
 }
 
-/// Runs `tasks` in order, several at a time, and returns the sum of their failures.
-fn concurrently(tasks: Vec<Task<'_>>) -> Result<usize, Error> {
+/// Runs `tasks` in order, `workers` at a time, and returns the sum of their failures.
+fn concurrently(tasks: Vec<Task<'_>>, workers: usize) -> Result<usize, Error> {
     let queue = Mutex::new(tasks.into_iter());
     let take = || queue.lock().ok()?.next();
     let work = || {
@@ -117,10 +135,6 @@ fn concurrently(tasks: Vec<Task<'_>>) -> Result<usize, Error> {
         }
         Ok(failed)
     };
-    // QEMU emulates all CPUs of a machine on one thread, and a machine may need 1 GiB. On a small
-    // host, one machine more than there are CPUs fills the time in which another waits.
-    let here = thread::available_parallelism().map_or(1, usize::from);
-    let workers = (here / 4).max(3);
     thread::scope(|scope| {
         let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
         workers.into_iter().map(join).sum()
@@ -141,21 +155,21 @@ pub(crate) fn pagewright(workspace: &Workspace) -> Result<PathBuf, Error> {
 }
 
 impl Bench {
-    /// Builds `pagewright`, and the programs for `machines`.
-    fn new(machines: &[&Machine]) -> Result<Self, Error> {
+    /// Builds `pagewright`, and the programs of `cases` for `machines`.
+    fn new(machines: &[&Machine], cases: &'static [Case]) -> Result<Self, Error> {
         let workspace = Workspace::load()?;
         let pagewright = pagewright(&workspace)?;
         let folder = workspace.target_directory.join("programs");
         fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
         let mut programs = HashMap::new();
         for machine in machines {
-            for case in &CASES {
+            for case in cases {
                 if let Some(program) = case.program(machine, &workspace, &folder)? {
                     programs.insert((machine.isa, case.name), program);
                 }
             }
         }
-        Ok(Self { workspace, pagewright, folder, programs })
+        Ok(Self { workspace, pagewright, folder, cases, programs })
     }
 
     /// The program of a case.
@@ -165,7 +179,7 @@ impl Bench {
 
     /// Adds the boots of every program, on one CPU and on four.
     fn programs<'a>(&self, machine: &'a Machine, kernel: &Path, runs: &mut Vec<Run<'a>>) {
-        for case in &CASES {
+        for case in self.cases {
             let Some(program) = self.program(machine, case) else {
                 println!(
                     "test boot {} {} ... ignored (its program is missing: cargo xtask setup)",
@@ -187,12 +201,13 @@ impl Bench {
         let right = run.is_right(&self.workspace.workspace_root, &output)?;
         let (passed, output) =
             if run.plant.is_some() { self.judge_planted(run, right, output)? } else { (right, output) };
-        run.show(passed, &output);
+        // One call, so that the output of several machines does not mix.
+        println!("{}", run.verdict(passed, &output));
         Ok(passed)
     }
 
     fn boot(&self, run: &Run<'_>) -> Result<Output, Error> {
-        let Case { arguments, memory, .. } = *run.case;
+        let Case { arguments, memory, limit, .. } = *run.case;
         let mut boot = Command::new(&self.pagewright);
         boot.args(["boot", "--arch", run.machine.isa.name(), "--cpus", run.cpus, "--mem", memory, "--kernel"])
             .arg(&run.kernel);
@@ -200,8 +215,11 @@ impl Bench {
         boot.args(run.case.set.map(|set| format!("--set={set}")));
         match run.plant {
             Some(plant) => boot.args(["--limit", planted::LIMIT, "--check", "--plant", plant]),
-            None => boot.args(["--limit", LIMIT, "--check"]),
+            None => boot.args(["--limit", limit, "--check"]),
         };
+        if let Some(sysroot) = run.case.sysroot(run.machine, &self.workspace) {
+            boot.arg("--sysroot").arg(sysroot);
+        }
         boot.arg("--").arg(&run.program).args(arguments).stdin(Stdio::null());
         let program = boot.get_program().display().to_string();
         boot.output().map_err(|source| Error::Spawn { program, source })
@@ -216,16 +234,19 @@ impl Run<'_> {
         Ok(output.stdout == expected && output.status.code() == Some(self.case.status))
     }
 
-    fn show(&self, passed: bool, output: &Output) {
+    /// The machine and the program.
+    fn name(&self) -> String {
         let what = self.plant.map_or(String::new(), |plant| format!(" with {plant}"));
-        let verdict = if passed { "ok" } else { "FAILED" };
-        let mut line =
-            format!("test boot {} {} cpus {}{what} ... {verdict}", self.machine.isa, self.cpus, self.case.name);
+        format!("boot {} {} cpus {}{what}", self.machine.isa, self.cpus, self.case.name)
+    }
+
+    /// The line of its result; after it what it printed, if it failed.
+    fn verdict(&self, passed: bool, output: &Output) -> String {
+        let mut line = format!("test {} ... {}", self.name(), if passed { "ok" } else { "FAILED" });
         if !passed {
             let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
             line.push_str(&format!("\n{stdout}\n{stderr}\nstatus {}", output.status));
         }
-        // One call, so that the output of several machines does not mix.
-        println!("{line}");
+        line
     }
 }
