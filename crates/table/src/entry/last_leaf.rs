@@ -1,7 +1,7 @@
 //! What was worked out for the last leaf of a run, for the leaves that differ in their frame alone.
 //!
-//! Key type: [`LastLeaf`]. Neighbouring leaves mostly differ in their frame alone, so one comparison
-//! replaces decoding.
+//! Key type: [`LastLeaf`]. Neighbouring leaves mostly differ in their frame alone, so one
+//! comparison replaces decoding.
 //!
 //! Not guaranteed: anything about the frame, or about leaves of another level.
 

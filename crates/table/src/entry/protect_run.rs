@@ -1,7 +1,7 @@
 //! Changing the rights of the leaves of a range (`change_pte_range`).
 //!
-//! What a change makes of a word, and what it owes, does not depend on the frame, so it is worked out
-//! once for neighbours that differ in their frame alone.
+//! What a change makes of a word, and what it owes, does not depend on the frame, so it is worked
+//! out once for neighbours that differ in their frame alone.
 
 use super::last_leaf::LastLeaf;
 use crate::locked_table::LockedTable;

@@ -144,8 +144,8 @@ pub(crate) fn complete() {
 
 /// Copies whole pages.
 ///
-/// 256 bytes at a time (Linux's `copy_page`: 128): the compiler's `memcpy` copies eight, which takes
-/// three times as many instructions.
+/// 256 bytes at a time (Linux's `copy_page`: 128): the compiler's `memcpy` copies eight, which
+/// takes three times as many instructions.
 ///
 /// # Safety
 /// Both blocks are mapped memory of `bytes` bytes, a whole number of pages, and do not overlap;
