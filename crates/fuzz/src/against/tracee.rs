@@ -102,7 +102,23 @@ impl Tracee {
         };
         map(CODE, DATA - CODE, read | exec, 0)?;
         map(DATA, DATA_BYTES, read | write, DATA - CODE)?;
+        tracee.take_protection_keys()?;
         Ok(tracee)
+    }
+
+    /// Allocates every protection key of the process, whose children inherit that.
+    ///
+    /// On a CPU with keys, Linux would use one to make execute-only mappings unreadable
+    /// (`execute_only_pkey`). Without a free key they are as on any other CPU.
+    fn take_protection_keys(&self) -> Result<(), AgainstError> {
+        loop {
+            match self.call(self.pid, PKEY_ALLOC, [0; 6])? {
+                Stop::Done(key) if key < PROTECTION_KEYS => {}
+                // ENOSPC: there are no more, or none at all.
+                Stop::Done(_) => return Ok(()),
+                stop @ (Stop::Signal(..) | Stop::Forked(_) | Stop::Gone) => return Err(lost(self.pid, stop)),
+            }
+        }
     }
 
     pub(super) fn pid(&self) -> Pid {
@@ -207,6 +223,10 @@ fn stay_on_one_cpu(pid: Pid) -> Result<(), Errno> {
 
 /// The number of `mmap`, which maps code and data.
 const MMAP: i64 = nix::libc::SYS_mmap;
+/// The number of `pkey_alloc`.
+const PKEY_ALLOC: i64 = nix::libc::SYS_pkey_alloc;
+/// The number of protection keys on x86-64 (Intel SDM vol. 3A §4.6.2).
+const PROTECTION_KEYS: u64 = 16;
 
 fn control_file() -> io::Result<File> {
     let control = File::from(memfd_create(c"control", MFdFlags::empty())?);
