@@ -37,6 +37,10 @@ bitflags::bitflags! {
     /// has one owner again. The marks are above the share count in its word.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct TableMarks: u32 {
+        /// The table was made for every space that reaches its place.
+        ///
+        /// None of them has counted it among its own tables.
+        const MADE_FOR_ALL = 1 << 29;
         /// A page that this table maps may be pinned.
         const MAY_PIN = 1 << 30;
         /// A reference was taken through this table while it was shared.

@@ -121,6 +121,15 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::LastShareDropped
         | Bug::EditsFoldedFirst
         | Bug::FilledWritable
+        | Bug::FailedBreakOwned
+        | Bug::CopyReasonsSwapped
+        | Bug::GrownOverShared
+        | Bug::TableMadeForOne
+        | Bug::TableMadeUndeclared
+        | Bug::MadeMarkKept
+        | Bug::MadeTableLeft
+        | Bug::MadeTableCopied
+        | Bug::EndedSumKept
         | Bug::EditNotNoted
         | Bug::PathChangeNotCounted
         | Bug::BreakNotCounted

@@ -185,6 +185,7 @@ fn the_oracle_agrees_with_every_count<I: Isa>() {
         [
             Antecedent::Tails,
             Antecedent::InPlaceEdit,
+            Antecedent::TableMadeInPlace,
             Antecedent::InstalledBesideBreak,
             Antecedent::LeaveBesideWalk,
             Antecedent::BreakBesideLockless,

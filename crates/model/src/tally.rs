@@ -44,6 +44,7 @@ pagewright_types::named_table! {
         SharedStore = "O4 shared store", "An entry of a shared table was stored (D9).";
         SharedHash = "O4 shared hash", "The entries of a shared table were compared with what stores had made of them (D9).";
         InPlaceEdit = "O4 in-place edit", "An entry that walks of several spaces had used was edited in place.";
+        TableMadeInPlace = "O4 table in place", "An empty table came in place of an empty entry of a shared table.";
         InstalledBesideBreak = "O4 install beside break", "An entry was installed in place in a table that a call in flight had left.";
         LeaveBesideWalk = "O4 leave beside walk", "A pointer to a shared table went while a walk in flight was about to read the table.";
         BreakBesideLockless = "O4 break beside lockless", "The same while a lockless walk of the kernel had read the pointer's table, or the shared one.";

@@ -195,6 +195,7 @@ fn counts_that_agree_are_not_reported_and_every_rule_has_judged() {
         Antecedent::SharedStore,
         Antecedent::SharedHash,
         Antecedent::InPlaceEdit,
+        Antecedent::TableMadeInPlace,
         Antecedent::InstalledBesideBreak,
         Antecedent::LeaveBesideWalk,
         Antecedent::BreakBesideLockless,

@@ -2,7 +2,7 @@
 
 use crate::support::{ABOVE, CPU0, CPU1, FRAME, LAST, Machine, OTHER, ROOT, TAG, VA, broken};
 use pagewright_model::{Antecedent, Census, Oracle, Rule, SoftwareBits};
-use pagewright_types::judge::{CachedEntryKind, CachedEntryState, Fact, Judge};
+use pagewright_types::judge::{CachedEntryKind, CachedEntryState, Fact, Judge, Witness};
 use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, Level, Order, Pfn, PhysAddr, Rights};
 
 const SLOT: PhysAddr = PhysAddr::new((0x13 << 12) + 7 * 8);
@@ -91,6 +91,52 @@ fn a_break_may_take_writability_and_exclusivity_and_nothing_else() {
         store(machine, oracle, CPU0, writable);
     });
     assert_eq!(gained, [Rule::Counts], "the right to store is gained");
+}
+
+/// INV-ORACLE-O4: the sharers reach the new table, so its entries change for all of them, too.
+#[test]
+fn an_empty_table_comes_in_place_of_an_empty_entry_and_nothing_else_does() {
+    const MADE: Pfn = Pfn::new(0x33);
+    let slot = |index: u64| ABOVE.base().add(8 * index);
+    let history = |edit: fn(&mut Machine, &mut Oracle, u64) -> (u64, u64), token: bool| {
+        let shared_above = |oracle: &mut Oracle, machine: &Machine, shared: bool| {
+            oracle.fact(machine, CPU0, Fact::TableShared { table: ABOVE, level: Level::PMD, shared });
+        };
+        let noted = std::cell::Cell::new(0);
+        let found = broken(|machine, oracle| {
+            shared_above(oracle, machine, true);
+            machine.returned(oracle, CPU0);
+            if token {
+                oracle.fact(machine, CPU0, Fact::EditInPlace { table: ABOVE, begins: true });
+            }
+            // A pointer to the new table, as the one to the last table is.
+            let pointer = machine.stored(ABOVE.base()) & 0xfff | MADE.base().raw();
+            let (index, new) = edit(machine, oracle, pointer);
+            let old = machine.put_word(slot(index), new);
+            oracle.entry_stored(machine, CPU0, slot(index), old, new);
+            oracle.fact(machine, CPU0, Fact::EditInPlace { table: ABOVE, begins: false });
+            machine.returned(oracle, CPU0);
+            if (index, new) == (1, pointer) {
+                let old = machine.put_word(MADE.base(), 0x1000);
+                oracle.entry_stored(machine, CPU0, MADE.base(), old, 0x1000);
+            }
+            noted.set(oracle.tally().of(Antecedent::TableMadeInPlace));
+            shared_above(oracle, machine, false);
+        });
+        (found, noted.get())
+    };
+    let counts = Rule::Counts;
+    assert_eq!(history(|_, _, pointer| (1, pointer), true), (vec![counts], 1), "an entry of it is no sharer's own");
+    assert_eq!(history(|_, _, pointer| (1, pointer), false), (vec![counts], 0), "without the token");
+    assert_eq!(history(|_, _, pointer| (0, pointer), true), (vec![counts], 0), "instead of another table");
+    assert_eq!(history(|_, _, _| (0, 0), true), (vec![counts], 0), "a table is removed");
+    let full = |machine: &mut Machine, _: &mut Oracle, pointer: u64| {
+        machine.put_word(MADE.base(), 0x1000);
+        (2, pointer)
+    };
+    assert_eq!(history(full, true), (vec![counts], 0), "a table with an entry");
+    assert_eq!(history(|_, _, pointer| (2, pointer), true), (vec![], 1));
+    assert_eq!(history(|_, _, _| (2, 0), true), (vec![], 0));
 }
 
 #[test]

@@ -87,6 +87,15 @@ pagewright_types::named_table! {
         LeaveNotCounted = "leave-not-counted", "A resident set is not summed up again after the space has left a table.";
         FailedBreakCounted = "failed-break-counted", "A break that fails has counted what is noted in the tables that it copied.";
         EndedSpaceSummed = "ended-space-summed", "The shared part of a resident set is summed up in a space that has ended.";
+        FailedBreakOwned = "failed-break-owned", "A break that fails leaves the shared table to its space as if it were its own.";
+        CopyReasonsSwapped = "copy-reasons-swapped", "Fork counts a table that it copies for a pinned page as one that it copies for its mapping.";
+        GrownOverShared = "grown-over-shared", "brk maps memory below a pointer that other spaces share.";
+        TableMadeUndeclared = "table-made-undeclared", "A read fault makes a table below a shared pointer as if the path were the space's own.";
+        TableMadeForOne = "table-made-for-one", "A table that is made for all sharers counts in the space of the fault alone.";
+        MadeMarkKept = "made-mark-kept", "A table that was made for all sharers is taken back and still counts as one.";
+        MadeTableLeft = "made-table-left", "A space that leaves a table made for all sharers uncounts it among its own.";
+        MadeTableCopied = "made-table-copied", "A break copies a table that a sharer has made since the break counted those on its way.";
+        EndedSumKept = "ended-sum-kept", "A space that has ended keeps what it had summed up of edits for all sharers.";
         FilledWritable = "filled-writable", "A page that is read back from swap is mapped writable for all sharers.";
         CopiedBeforeGap = "copied-before-gap", "A break copies entries while edits for all sharers still find the old table.";
         FailedCopyKept = "failed-copy-kept", "A break that fails keeps what it has copied.";

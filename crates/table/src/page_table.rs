@@ -3,6 +3,7 @@
 use crate::reserve::TableReserve;
 use crate::rss::Rss;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use pagewright_plant::plant;
 use pagewright_sync::{Arc, Backend, LineRef, LineUse, Platform};
 use pagewright_tlb::frames::{EntryCounts, NoFrames};
 use pagewright_tlb::{FlushInfo, Tlb, TlbContext};
@@ -28,8 +29,11 @@ pub struct PageTable {
     rss: Rss,
     /// Tables that the space reaches, the root included, whether others share them or not.
     ///
-    /// [`PageTable::bytes`] leaves the root out, as `pgtables_bytes` of Linux does on most
+    /// Those that were made for all sharers are left out while they are shared: [`SharedSum`] has
+    /// them. [`PageTable::bytes`] leaves the root out, as `pgtables_bytes` of Linux does on most
     /// machines.
+    ///
+    /// [`SharedSum`]: crate::share::SharedSum
     tables: AtomicU64,
     /// Whether an entry above the last level was ever edited as a leaf's.
     blocks: AtomicBool,
@@ -78,7 +82,8 @@ impl PageTable {
 
     /// Bytes of tables below the root (`VmPTE`).
     pub fn bytes(&self) -> u64 {
-        self.tables.load(Ordering::Relaxed).saturating_sub(1) * PAGE_SIZE
+        let tables = self.reached() + self.rss.shared.tables();
+        (tables - 1).max(0) as u64 * PAGE_SIZE
     }
 
     /// The resident set of the space.
@@ -118,7 +123,7 @@ impl PageTable {
         self.tables.fetch_add(n as u64, Ordering::Relaxed);
     }
 
-    /// The tables that the space reaches, the root included.
+    /// The tables that the space reaches, the root included, without those made for all.
     pub(crate) fn reached(&self) -> i64 {
         self.tables.load(Ordering::Relaxed) as i64
     }
@@ -159,10 +164,11 @@ impl PageTable {
     /// Flushes the space and frees the root; the caller holds the space exclusively.
     #[allow(unsafe_code)]
     pub(crate) fn close<P: Platform>(&self, tlb: &Tlb<P>) {
-        debug_assert_eq!(self.bytes(), 0, "INV-TABLE-CLOSE: tables left in a space that ends");
+        debug_assert_eq!(self.reached(), 1, "INV-TABLE-CLOSE: tables left in a space that ends");
         // Lazy CPUs leave the root when they are told that tables went.
         tlb.flush(&self.context, FlushInfo { range: None, level: Level::PGD, freed_tables: true });
         debug_assert!(self.context.cpus().is_empty(), "INV-TABLE-CLOSE: {:?} still run the space", self.context.cpus());
+        plant!(EndedSumKept; (), self.rss.shared.clear());
         self.sub_tables(tlb, 1);
         // SAFETY: INV-TABLE-CLOSE – no CPU runs the space, and it is closed once.
         tlb.free(unsafe { tlb.frames().retire(self.root()) });

@@ -60,6 +60,7 @@ crate::named_table! {
         PwTableCopiedMapping = "pw_table_copied_mapping", "Last-level page tables that fork copied because a mapping under them may not be shared: one with MADV_DONTFORK or MADV_WIPEONFORK, or locked.";
         PwTableCopiedPinned = "pw_table_copied_pinned", "Last-level page tables that fork copied because a page under them may be pinned.";
         PwTableBroken = "pw_table_broken", "Page tables copied because an entry below a shared pointer had to change.";
+        PwTableMadeForAll = "pw_table_made_for_all", "Page tables made below a shared pointer, for all spaces that share it.";
         PwTableTakenBack = "pw_table_taken_back", "Page tables taken back by the last space that shared them.";
         PwTableLeft = "pw_table_left", "Shared page tables that a space left by an unmap or its exit.";
         NrTlbRemoteFlush = "nr_tlb_remote_flush", "Shootdowns sent to other CPUs; on arm64, DSBs that complete broadcast invalidations.";

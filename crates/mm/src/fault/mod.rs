@@ -21,9 +21,9 @@
 //! fault checks the mapping again.
 //!
 //! Below a pointer that other spaces share, the table says what the fault would do. A page that is
-//! only read is mapped for every sharer in the shared table, if that exists; they agree on the
-//! mapping. For any other action the fault breaks the shared tables down to the page and starts
-//! over.
+//! only read is mapped for every sharer in the shared table, which is made if it is missing; they
+//! agree on the mapping. For any other action the fault breaks the shared tables down to the page
+//! and starts over.
 //!
 //! The table is `classify`. A fault looks at the entry without a lock, prepares what the action
 //! needs – pages, tables, contents – and commits under the lock of the last-level table after
@@ -141,6 +141,8 @@ enum FaultPlace<'a, P: Platform> {
     /// In an own table.
     Own(&'a OwnTable<'a, P>),
     /// Below a pointer that other spaces share: what the last entry on the way says, and its level.
+    ///
+    /// Above the last level, the table is missing.
     Shared(EntryView, Level),
     /// The table is missing, or the entry is above the last level.
     Missing,
@@ -257,9 +259,7 @@ impl<P: Platform> Mm<P> {
             if flags.contains(FaultFlags::UNUSE) && !matches!(action, FaultAction::SwapIn(_)) {
                 return Ok(FaultKind::Minor);
             }
-            if let FaultPlace::Shared(_, level) = place
-                && !action.is_for_all(access, level)
-            {
+            if matches!(place, FaultPlace::Shared(..)) && !action.is_for_all(access) {
                 self.own_tables(tables, PageRange::page(va)).map_err(FaultError::OutOfMemory)?;
                 // A table that was taken back owes no flush. The pointer that this CPU has cached
                 // would refuse the access once more.
@@ -319,11 +319,11 @@ fn classify<P: Platform>(entry: EntryView, vma: &Vma<P>, access: Access, flags: 
 }
 
 impl FaultAction {
-    /// Whether the action can be done for every space that reaches the entry, which is of `level`.
-    fn is_for_all(self, access: Access, level: Level) -> bool {
+    /// Whether the action can be done for every space that reaches the entry.
+    fn is_for_all(self, access: Access) -> bool {
         match self {
             Self::Spurious(_) | Self::Refuse | Self::Wait => true,
-            Self::ZeroPage | Self::MapFile | Self::SwapIn(_) => level == Level::PTE && access != Access::Write,
+            Self::ZeroPage | Self::MapFile | Self::SwapIn(_) => access != Access::Write,
             Self::NewPage | Self::CopyFile | Self::CopyOnWrite(_) | Self::Widen(_) | Self::Unshare(_) => false,
         }
     }
@@ -387,14 +387,15 @@ impl<'a, P: Platform> Fault<'a, P> {
     #[inline]
     fn reserve_tables(&self, reserve: &mut TableReserve<'a, P>) -> Result<(), FaultError> {
         match self.place {
-            FaultPlace::Missing => self.reserve_missing_tables(reserve),
-            FaultPlace::Own(_) | FaultPlace::Shared(..) => Ok(()),
+            FaultPlace::Missing => self.fill_reserve(reserve, self.tables.missing(self.va, Level::PTE)),
+            FaultPlace::Shared(_, level) => self.fill_reserve(reserve, usize::from(level.raw() - Level::PTE.raw())),
+            FaultPlace::Own(_) => Ok(()),
         }
     }
 
     #[cold]
-    fn reserve_missing_tables(&self, reserve: &mut TableReserve<'a, P>) -> Result<(), FaultError> {
-        Ok(self.mm.fill(reserve, self.tables.missing(self.va, Level::PTE))?)
+    fn fill_reserve(&self, reserve: &mut TableReserve<'a, P>, count: usize) -> Result<(), FaultError> {
+        Ok(self.mm.fill(reserve, count)?)
     }
 
     /// Locks the last-level table, which it makes first if it was missing.
@@ -423,6 +424,9 @@ impl<'a, P: Platform> Fault<'a, P> {
         let FaultPlace::Shared(seen, _) = self.place else {
             return self.lock_if_unchanged(reserve).map(FaultTable::Own);
         };
+        if let Some(token) = token.filter(|_| !reserve.is_empty()) {
+            self.tables.make_tables_for_all(self.va, token, reserve);
+        }
         let table = self.tables.lock_for_all(self.va, token)?;
         (table.entry(self.va) == seen).then_some(FaultTable::ForAll(table))
     }

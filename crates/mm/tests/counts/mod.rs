@@ -270,9 +270,19 @@ fn shared_tables<I: Isa>() -> Vec<Operation<I>> {
     ]
 }
 
-/// Forks, and the stores after them.
+/// Forks, and the accesses after them.
 fn forks<I: Isa>() -> Vec<Operation<I>> {
     vec![
+        (
+            "a read below a table that is shared, where the table of the last level is missing",
+            |scene| {
+                let near = VirtAddr::new(scene.filled_and_sharing(PAGES).raw() - (64 << 20));
+                let base = scene.process.map_at(near, 1, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED);
+                let child = scene.process.fork();
+                scene.changes(|| child.read(CPU, base))
+            },
+            vec![(C::PgFault, 1), (C::PwTableMadeForAll, 1)],
+        ),
         (
             "a fork",
             |scene| {

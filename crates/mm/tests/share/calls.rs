@@ -9,7 +9,10 @@ use pagewright_mm::user::IoVec;
 use pagewright_mm::{Advice, MapFlags, Mm, RemapFlags, RemapRequest};
 use pagewright_types::{Access, PAGE_SIZE, Rights, VirtAddr};
 
-on_both! { a_call_on_one_side_is_not_seen_on_the_other }
+on_both! {
+    a_call_on_one_side_is_not_seen_on_the_other,
+    a_heap_that_grows_is_seen_on_one_side,
+}
 
 /// What a call does to a process, and what [`PLACES`] then read there; `None` for a signal.
 struct Row<I: Isa> {
@@ -181,4 +184,18 @@ fn a_call_on_one_side_is_not_seen_on_the_other<I: Isa>() {
             TestProcess::end_all_at_rest(alive);
         }
     }
+}
+
+/// INV-SHARE-FILL: the mapping is one side's alone, and so is what a read fills in.
+pub(super) fn a_heap_that_grows_is_seen_on_one_side<I: Isa>() {
+    let (world, process, base) = super::parent::<I>(2);
+    let heap = at(base, 1 << 12);
+    world.on(CPU, |mm| mm.set_brk_start(&process.space, heap));
+    let child = process.fork();
+    let end = at(heap, 4);
+    assert_eq!(world.on(CPU, |mm| mm.brk(&child.space, end)), end);
+    assert_eq!(child.read(CPU, heap), 0);
+    assert!(process.touch(CPU, heap, Access::Read).is_err(), "the parent's heap is empty");
+    world.recount(&[&process, &child]);
+    TestProcess::end_all_at_rest(&[&process, &child]);
 }

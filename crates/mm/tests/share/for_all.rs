@@ -3,8 +3,10 @@
 use super::{AtTheLimit, PLACES};
 use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::{ANON, CPU, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at};
+use pagewright_mm::counters::Gauge;
 use pagewright_mm::{Advice, FaultError, MapFlags, MmSetting};
-use pagewright_types::{Access, Counter, NodeId, Rights, VirtAddr};
+use pagewright_sim::AllocationFailure;
+use pagewright_types::{Access, Counter, NodeId, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
 
 on_both! {
@@ -12,7 +14,10 @@ on_both! {
     a_page_out_is_flushed_on_the_cpus_of_all_sharers,
     a_page_in_swap_is_read_for_all_sharers,
     a_page_that_is_only_read_is_mapped_for_all_sharers,
-    a_missing_table_is_made_for_the_space_that_reads,
+    a_missing_table_is_made_once_for_a_hundred_sharers,
+    a_missing_table_is_made_for_all_by_each_kind_of_read,
+    a_table_that_is_made_for_all_counts_until_each_sharer_has_left_it,
+    a_read_that_finds_no_memory_for_a_missing_table_changes_nothing,
     a_file_is_truncated_for_all_sharers_of_its_tables,
     a_resident_set_is_summed_again_after_what_changes_it,
     an_ended_process_has_no_resident_set,
@@ -83,9 +88,7 @@ pub(super) fn a_page_out_is_flushed_on_the_cpus_of_all_sharers<I: Isa>() {
         for (cpu, process) in [(OTHER, &child), (THIRD, &sibling)] {
             assert_eq!(PLACES.map(|page| process.read(cpu, at(base, page))), [1, 2, 3]);
         }
-        world
-            .on(CPU, |mm| mm.madvise(&process.space, base, PAGES * pagewright_types::PAGE_SIZE, Advice::PageOut))
-            .expect("mapped");
+        world.on(CPU, |mm| mm.madvise(&process.space, base, PAGES * PAGE_SIZE, Advice::PageOut)).expect("mapped");
         world.on(CPU, |mm| mm.reclaim(NodeId::new(0), 3));
     }
     // What is freed gets other contents, which the siblings must not see.
@@ -118,7 +121,9 @@ pub(super) fn an_ended_process_has_no_resident_set<I: Isa>() {
     };
     assert_eq!(counted(&ended), (0, 0));
     assert_eq!(counted(&children[0]), (3, 0));
-    TestProcess::end_all_at_rest(&[&process, &children[0], &children[1]]);
+    children[0].end();
+    assert_eq!(counted(&children[0]), (0, 0), "what was summed up goes, too");
+    TestProcess::end_all_at_rest(&[&process, &children[1]]);
 }
 
 /// INV-SHARE-SUM: each recount reads all resident sets, and the next one reads them anew.
@@ -228,14 +233,147 @@ fn a_page_that_is_only_read_is_mapped_for_all_sharers<I: Isa>() {
     end(&world, &family);
 }
 
-fn a_missing_table_is_made_for_the_space_that_reads<I: Isa>() {
+/// The bytes of the page tables that a process reaches, as `VmPTE` has them.
+fn table_bytes<I: Isa>(world: &TestWorld<I>, process: &TestProcess<I>) -> u64 {
+    world.on(CPU, |mm| mm.rss(&process.space));
+    process.space.table().bytes()
+}
+
+/// INV-SHARE-MAKE: by one fault, without a copy of a table, and none stores into it.
+fn a_missing_table_is_made_once_for_a_hundred_sharers<I: Isa>() {
+    let (world, process) = TestProcess::<I>::unjudged();
+    world.set(MmSetting::CowPageTables, "always");
+    let base = process.map_at(VirtAddr::new(1 << 30), 1, Rights::RW, ANON | MapFlags::FIXED);
+    process.write(CPU, base, 1);
+    // One table is missing for the first, and two for the second.
+    let [near, far] = [1 << 14, 1 << 20]
+        .map(|page| process.map_at(at(base, page), PAGES, Rights::RW, ANON | MapFlags::FIXED | MapFlags::NORESERVE));
+    let before = table_bytes(&world, &process);
+    let family = family(process);
+    let (faults, tables) = (world.count(Counter::PgFault), world.gauge(Gauge::PageTablePages));
+    for process in &family {
+        assert_eq!([near, far].map(|place| process.read(CPU, place)), [0, 0]);
+    }
+    assert_eq!(world.count(Counter::PgFault), faults + 2, "each page is mapped by one fault");
+    assert_eq!((world.count(Counter::PwTableBroken), world.count(Counter::PwTableMadeForAll)), (0, 3));
+    assert_eq!(world.gauge(Gauge::PageTablePages), tables + 3);
+    for process in &family {
+        assert_eq!(table_bytes(&world, process), before + 3 * PAGE_SIZE);
+    }
+    world.recount(&family.iter().collect::<Vec<_>>());
+    family[7].write(CPU, near, 70);
+    family[0].write(CPU, far, 71);
+    let values = |place| [0, 7, 8].map(|index| family[index].read(CPU, place));
+    assert_eq!((values(near), values(far)), ([0, 70, 0], [71, 0, 0]));
+    for process in &family {
+        assert_eq!(table_bytes(&world, process), before + 3 * PAGE_SIZE, "a copy is one table, too");
+    }
+    world.recount(&family.iter().collect::<Vec<_>>());
+    // The origin is last, and no space had the new tables before.
+    family[1..].iter().for_each(TestProcess::end);
+    family[0].write(CPU, near, 72);
+    family[0].write(CPU, base, 2);
+    assert_eq!([base, near, far].map(|place| family[0].read(CPU, place)), [2, 72, 71]);
+    world.recount(&[&family[0]]);
+    end(&world, &family[..1]);
+}
+
+/// Accesses, fault-around, `MADV_POPULATE_READ` and a call that reads.
+fn a_missing_table_is_made_for_all_by_each_kind_of_read<I: Isa>() {
     let (world, process, base) = super::parent::<I>(2);
-    let far = process.map_at(at(base, 1 << 14), PAGES, Rights::RW, ANON | MapFlags::FIXED);
+    let file = world.file(PAGES);
+    let place = |table: u64| at(base, 512 * (8 + table));
+    process.map_over(place(0), &file, Rights::RW, MapFlags::SHARED | MapFlags::FIXED);
+    process.map_over(place(1), &file, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED);
+    for table in [2, 3] {
+        process.map_at(place(table), PAGES, Rights::RW, ANON | MapFlags::FIXED);
+    }
     let child = process.fork();
-    assert_eq!(child.read(OTHER, far), 0);
-    assert!(world.count(Counter::PwTableBroken) > 0);
-    process.write(CPU, far, 5);
-    assert_eq!(child.read(OTHER, far), 0);
+    let made = || (world.count(Counter::PwTableMadeForAll), world.count(Counter::PwTableBroken));
+    child.read(OTHER, place(0));
+    world.recount(&[&process, &child]);
+    child.read(OTHER, place(1));
+    assert_eq!(made(), (2, 0));
+    assert!(world.on(CPU, |mm| mm.rss(&process.space)).pages() >= 5, "the pages of the file are the sibling's, too");
+    child.advise(place(2), PAGES, Advice::PopulateRead);
+    assert_eq!(made(), (3, 0));
+    let mut bytes = [9; 8];
+    assert_eq!(world.on(OTHER, |mm| mm.copy_from_user(&child.space, place(3), &mut bytes)), 0);
+    assert_eq!((bytes, made()), ([0; 8], (4, 0)));
+    world.recount(&[&process, &child]);
+    let spurious = world.count(Counter::PgFault);
+    for table in 0..4 {
+        process.read(CPU, place(table));
+    }
+    assert_eq!(world.count(Counter::PgFault), spurious, "the sibling has them already");
+    process.write(CPU, place(2), 5);
+    child.write(CPU, place(0), 6);
+    assert_eq!((child.read(OTHER, place(2)), process.read(CPU, place(0))), (0, 6));
+    world.recount(&[&process, &child]);
+    world.on(CPU, |mm| mm.forget_file(&file));
+    TestProcess::end_all_at_rest(&[&process, &child]);
+}
+
+/// INV-SHARE-COUNT: broken, taken back, left by an unmap and by an end, and shared again.
+pub(super) fn a_table_that_is_made_for_all_counts_until_each_sharer_has_left_it<I: Isa>() {
+    let (world, process, base) = super::parent::<I>(1);
+    let [near, far] = [1 << 14, 1 << 20]
+        .map(|page| process.map_at(at(base, page), 1 << 10, Rights::RW, ANON | MapFlags::FIXED | MapFlags::NORESERVE));
+    let children = [(); 3].map(|()| process.fork());
+    let all = [&process, &children[0], &children[1], &children[2]];
+    for place in [near, far, at(near, 512)] {
+        children[0].read(CPU, place);
+        world.recount(&all);
+    }
+    assert_eq!((world.count(Counter::PwTableMadeForAll), world.count(Counter::PwTableBroken)), (4, 0));
+    let bytes = || all.map(|process| table_bytes(&world, process));
+    assert_eq!(bytes(), [9 * PAGE_SIZE; 4]);
+    children[1].write(CPU, base, 10);
+    world.recount(&all);
+    children[1].write(CPU, near, 11);
+    world.recount(&all);
+    // One table that was copied, and one that is shared.
+    children[1].unmap(near, 1 << 10);
+    world.recount(&all);
+    assert_eq!(bytes(), [9, 9, 7, 9].map(|tables| tables * PAGE_SIZE));
+    let grandchild = children[0].fork();
+    world.recount(&[&process, &children[0], &children[1], &children[2], &grandchild]);
+    for ended in [&children[0], &children[1], &children[2]] {
+        ended.end();
+        assert_eq!((table_bytes(&world, ended), ended.space.rss().pages()), (0, 0));
+    }
+    world.recount(&[&process, &grandchild]);
+    process.end();
+    grandchild.write(CPU, near, 12);
+    world.recount(&[&grandchild]);
+    assert_eq!(grandchild.read(CPU, near), 12);
+    // The table that is taken back is shared once more, and counts as any other.
+    let last = grandchild.fork();
+    world.recount(&[&grandchild, &last]);
+    assert_eq!([&grandchild, &last].map(|process| table_bytes(&world, process)), [9 * PAGE_SIZE; 2]);
+    TestProcess::end_all_at_rest(&[&grandchild, &last]);
+}
+
+/// INV-SHARE-MAKE.
+fn a_read_that_finds_no_memory_for_a_missing_table_changes_nothing<I: Isa>() {
+    let (world, process, base) = super::parent::<I>(1);
+    let far = process.map_at(at(base, 1 << 20), PAGES, Rights::RW, ANON | MapFlags::FIXED | MapFlags::NORESERVE);
+    let child = process.fork();
+    let state = || {
+        let bytes = [&process, &child].map(|process| table_bytes(&world, process));
+        (bytes, world.gauge(Gauge::PageTablePages), world.count(Counter::PwTableMadeForAll))
+    };
+    let before = state();
+    for allowed in 0..2 {
+        world.lab.sim().fail_allocation_after(allowed, AllocationFailure::All);
+        let read = child.touch(CPU, far, Access::Read);
+        world.lab.sim().permit_allocations();
+        assert!(matches!(read, Err(FaultError::OutOfMemory(_))), "two tables, of which {allowed} can be had");
+        assert_eq!(state(), before);
+        world.recount(&[&process, &child]);
+    }
+    assert_eq!(child.read(CPU, far), 0);
+    assert_eq!(world.count(Counter::PwTableMadeForAll), 2);
     world.recount(&[&process, &child]);
     TestProcess::end_all_at_rest(&[&process, &child]);
 }

@@ -4,23 +4,23 @@
 
 use super::{PAGES, PLACES, parent, values};
 use pagewright_arch::{Isa, on_both};
-use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
-use pagewright_lab::harness::{CPU, OTHER, THIRD, TestProcess, at};
+use pagewright_lab::harness::race::{assert_holds, race, race_by, race_in_long_turns};
+use pagewright_lab::harness::{ANON, CPU, FileHandle, OTHER, THIRD, TestProcess, TestWorld, at};
 use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::{MapFlags, Space};
 use pagewright_sim::Sim;
-use pagewright_sim::explore::CoroutineBody;
+use pagewright_sim::explore::{CoroutineBody, Rates, ScheduleStrategy};
 use pagewright_sync::Arc;
-use pagewright_types::{Access, CpuId, NodeId, Rights, VirtAddr};
+use pagewright_types::{Access, CpuId, NodeId, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
 
 const SCHEDULES: u64 = 150;
 const FOURTH: CpuId = CpuId::new(3);
 
-/// A word of a space, as another process reads it.
-fn read_by_another<I: Isa>(world: &pagewright_lab::harness::TestWorld<I>, space: &Space<Sim<I>>, va: VirtAddr) -> u64 {
+/// A word of a space, as another process reads it on `cpu`.
+fn read_by_another<I: Isa>(world: &TestWorld<I>, cpu: CpuId, space: &Space<Sim<I>>, va: VirtAddr) -> u64 {
     let mut word = [0; 8];
-    let left = world.on(THIRD, |mm| mm.copy_from_user(space, va, &mut word));
+    let left = world.on(cpu, |mm| mm.copy_from_user(space, va, &mut word));
     assert_eq!(left, 0, "the page is mapped");
     u64::from_le_bytes(word)
 }
@@ -47,7 +47,7 @@ fn break_beside_an_end_and_a_reader<I: Isa>(seed: u64) -> bool {
         Box::new(move || ending.on(OTHER, |mm| mm.end_space(&ended))),
         Box::new(move || {
             for place in PLACES {
-                read_by_another(&reads, &read, at(base, place));
+                read_by_another(&reads, THIRD, &read, at(base, place));
             }
         }),
         Box::new(move || {
@@ -212,7 +212,177 @@ fn break_beside_truncation<I: Isa>(seed: u64) -> bool {
     sound
 }
 
+/// A file of four pages with the values 20 to 23.
+fn written_file<I: Isa>(world: &Rc<TestWorld<I>>) -> FileHandle<I> {
+    let file = world.file(4);
+    let writer = TestProcess::new(world);
+    let base = writer.map_file(&file, Rights::RW, MapFlags::SHARED);
+    (0..4).for_each(|page| writer.write(CPU, at(base, page), 20 + page));
+    writer.end();
+    file
+}
+
+/// Two sharers read where a last-level table is missing, and others change the path to it.
+///
+/// One breaks the path, leaves it or takes it back, while another truncates the file that is read.
+/// INV-SHARE-MAKE: each reads its own values, and the tables count once in each space.
+fn tables_made_beside_all_else<I: Isa>(seed: u64) -> bool {
+    let (world, process, base) = parent::<I>(4);
+    let file = written_file(&world);
+    // One table is missing, or two.
+    let far = at(base, if seed.is_multiple_of(2) { 1 << 14 } else { 1 << 19 });
+    process.map_over(far, &file, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED);
+    let sibling = process.fork();
+    let third = process.fork();
+    let [reads, stores] = if (seed / 2).is_multiple_of(2) { [&process, &sibling] } else { [&sibling, &process] };
+    let pair = (seed / 4).is_multiple_of(3);
+    if pair {
+        third.end();
+    }
+    let (store_at, stored) = match seed / 12 % 3 {
+        0 => (base, true),
+        1 => (at(far, 1), true),
+        // The sibling ends instead, and the reader takes the tables back.
+        _ => (at(base, PLACES[1]), false),
+    };
+    world.lab.run(CPU, &reads.space);
+    world.lab.run(OTHER, &stores.space);
+    if !stored {
+        world.on(OTHER, |mm| mm.tlb().leave_space());
+    }
+    let worlds = || Rc::clone(&world);
+    let (first, second, both) = ((worlds(), reads.space.clone()), (worlds(), stores.space.clone()), worlds());
+    let (cuts, cut) = (worlds(), file.clone());
+    let also = (worlds(), reads.space.clone());
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || {
+            first.0.word(CPU, &first.1, far, Access::Read);
+            first.0.store(CPU, &first.1, at(base, 1), 60);
+        }),
+        Box::new(move || {
+            if stored {
+                second.0.word(OTHER, &second.1, far, Access::Read);
+                second.0.store(OTHER, &second.1, store_at, 70);
+            } else {
+                second.0.on(OTHER, |mm| mm.end_space(&second.1));
+            }
+        }),
+        Box::new(move || both.on(THIRD, |mm| mm.truncate(&cut, 2 * PAGE_SIZE)).expect("not sealed")),
+        Box::new(move || {
+            read_by_another(&also.0, FOURTH, &also.1, far);
+            let _ = cuts.on(FOURTH, |mm| mm.fault(&also.1, at(far, 1), Access::Read));
+        }),
+    ];
+    if (seed / 36).is_multiple_of(2) {
+        race(&world, seed, programs)
+    } else {
+        race_in_long_turns(&world, seed, programs)
+    }
+    let mut left = vec![reads];
+    left.extend(stored.then_some(stores));
+    left.extend((!pair).then_some(&third));
+    world.recount(&left);
+    let sound = left.iter().all(|process| {
+        let own = core::ptr::eq(*process, stores);
+        let expected = |va, old| if own && stored && va == store_at { 70 } else { old };
+        let below = [(base, 1), (far, 20), (at(far, 1), 21)];
+        below.iter().all(|(va, old)| process.read(CPU, *va) == expected(*va, *old))
+            && process.read(CPU, at(base, 1)) == if core::ptr::eq(*process, reads) { 60 } else { 0 }
+            && process.touch(CPU, at(far, 2), Access::Read).is_err()
+    });
+    world.recount(&left);
+    world.on(CPU, |mm| mm.forget_file(&file));
+    TestProcess::end_all_at_rest(&left);
+    sound
+}
+
+/// A sharer makes a table beside a break that is about to copy the path to it.
+///
+/// INV-SHARE-MAKE.
+fn table_made_beside_its_break<I: Isa>(seed: u64) -> bool {
+    let (world, process, base) = parent::<I>(2);
+    let far = at(base, 1 << 14);
+    process.map_at(far, 2, Rights::RW, ANON | MapFlags::FIXED);
+    let child = process.fork();
+    world.lab.run(CPU, &child.space);
+    world.lab.run(OTHER, &process.space);
+    let [first, second] = [&child, &process].map(|process| (Rc::clone(&world), process.space.clone()));
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || first.0.store(CPU, &first.1, far, 70)),
+        Box::new(move || {
+            second.0.word(OTHER, &second.1, at(far, 1), Access::Read);
+        }),
+    ];
+    match seed % 3 {
+        0 => race(&world, seed, programs),
+        1 => race_in_long_turns(&world, seed, programs),
+        _ => {
+            let strategy = ScheduleStrategy::Pct { seed, depth: 2, length: 250, rates: Rates::default() };
+            race_by(&world, &strategy, programs)
+        }
+    }
+    let read = |process: &TestProcess<I>| [0, 1].map(|page| process.read(CPU, at(far, page)));
+    let sound = read(&child) == [70, 0] && read(&process) == [0, 0];
+    world.recount(&[&process, &child]);
+    TestProcess::end_all_at_rest(&[&process, &child]);
+    sound
+}
+
+/// Sharers of a block of 2 MiB store to it, read it and end, at the same time.
+///
+/// INV-SHARE-BREAK, INV-SHARE-LEAVE: the block is a leaf of an upper table, which a break copies.
+fn a_block_beside_all_else<I: Isa>(seed: u64) -> bool {
+    let (world, process, base) = parent::<I>(4);
+    let block = process.map_at(at(base, 1 << 11), 512, Rights::RW, ANON | MapFlags::FIXED);
+    process.map_block(base, block);
+    process.write(CPU, at(block, 3), 7);
+    let child = process.fork();
+    let [stores, other] = if seed.is_multiple_of(2) { [&process, &child] } else { [&child, &process] };
+    let ends = (seed / 2).is_multiple_of(2);
+    let (stored, also, read, thread) =
+        (stores.space.clone(), other.space.clone(), stores.space.clone(), stores.space.clone());
+    let [first, second, third, fourth] = [(); 4].map(|()| Rc::clone(&world));
+    stores.read(FOURTH, at(block, 3));
+    other.read(OTHER, at(block, 3));
+    world.lab.run(CPU, &stores.space);
+    if ends {
+        world.on(OTHER, |mm| mm.tlb().leave_space());
+    }
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || first.store(CPU, &stored, at(block, 5), 70)),
+        Box::new(move || {
+            if ends {
+                second.on(OTHER, |mm| mm.end_space(&also));
+            } else {
+                second.store(OTHER, &also, at(block, 6), 80);
+            }
+        }),
+        Box::new(move || assert_eq!(read_by_another(&third, THIRD, &read, at(block, 3)), 7)),
+        Box::new(move || {
+            fourth.word(FOURTH, &thread, at(block, 3), Access::Read);
+            fourth.word(FOURTH, &thread, at(block, 6), Access::Read);
+        }),
+    ];
+    if (seed / 4).is_multiple_of(2) {
+        race(&world, seed, programs)
+    } else {
+        race_in_long_turns(&world, seed, programs)
+    }
+    let left = if ends { vec![stores] } else { vec![stores, other] };
+    let values = |process: &TestProcess<I>| [3, 5, 6].map(|page| process.read(CPU, at(block, page)));
+    let sound = values(stores) == [7, 70, 0] && (ends || values(other) == [7, 0, 80]);
+    world.recount(&left);
+    TestProcess::end_all_at_rest(&left);
+    sound
+}
+
 on_both! {
+    a_break_copies_no_table_that_is_made_meanwhile:
+        assert_holds(SCHEDULES, table_made_beside_its_break::<I>, "a value was lost, or another one seen"),
+    a_block_is_broken_beside_an_end_and_readers:
+        assert_holds(SCHEDULES, a_block_beside_all_else::<I>, "a value was lost, or another one seen"),
+    tables_are_made_beside_a_break_an_end_and_a_truncation:
+        assert_holds(SCHEDULES, tables_made_beside_all_else::<I>, "a value was lost, or another one seen"),
     a_break_loses_what_a_truncation_removes:
         assert_holds(SCHEDULES, break_beside_truncation::<I>, "a page of the file is mapped after its truncation"),
     two_threads_break_a_table_and_a_third_loses_it:
@@ -248,6 +418,8 @@ mod still {
         read: super::super::for_all::a_page_in_swap_is_read_for_all_sharers::<I>();
         summed: super::super::for_all::a_resident_set_is_summed_again_after_what_changes_it::<I>();
         failed: super::super::for_all::a_break_that_fails_counts_no_edit_for_all::<I>();
+        made: super::super::for_all::a_table_that_is_made_for_all_counts_until_each_sharer_has_left_it::<I>();
+        grown: super::super::calls::a_heap_that_grows_is_seen_on_one_side::<I>();
         ended: super::super::for_all::an_ended_process_has_no_resident_set::<I>();
         mapped: super::super::a_mapping_in_a_shared_table_is_flushed_on_other_cpus::<I>();
         left: super::super::an_unmap_of_a_shared_table_is_flushed_on_other_cpus::<I>();
@@ -278,4 +450,13 @@ planted_bugs_are_found! {
     BreakNotCounted => still::summed,
     LeaveNotCounted => still::summed,
     FailedBreakCounted => still::failed,
+    FailedBreakOwned => still::limit,
+    CopyReasonsSwapped => still::moved,
+    GrownOverShared => still::grown,
+    TableMadeUndeclared => still::made,
+    TableMadeForOne => still::made,
+    MadeMarkKept => still::made,
+    MadeTableLeft => still::made,
+    EndedSumKept => still::ended,
+    MadeTableCopied => table_made_beside_its_break,
 }

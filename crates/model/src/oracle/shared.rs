@@ -5,7 +5,8 @@
 //! to an entry of such a table must be one of these:
 //!
 //! - made in place for all sharers
-//!   ([`Fact::EditInPlace`](pagewright_types::judge::Fact::EditInPlace));
+//!   ([`Fact::EditInPlace`](pagewright_types::judge::Fact::EditInPlace)): of a pointer to a table
+//!   only that an empty table comes where nothing was, which the sharers reach from then on;
 //! - a loss of the right to store, of exclusivity or of the accessed bit, of the same frame, as a
 //!   break leaves both copies; or the undoing of that by the same call, which has failed.
 //!
@@ -208,15 +209,8 @@ impl Oracle {
 
     /// The tables to which a table of `level` points, and their level.
     fn tables_below(&self, witness: &dyn Witness, table: Pfn, level: Level) -> Vec<(Pfn, Level)> {
-        let Some(down) = level.down() else { return Vec::new() };
         let read = |at| witness.stored(at);
-        let pointers = walk::words(table, level, &read).filter_map(|raw| {
-            match walk::decode(self.isa, level, raw, PathRights::ROOT) {
-                DecodedEntry::Table { pfn, .. } => Some((pfn, down)),
-                DecodedEntry::NotPresent | DecodedEntry::Leaf { .. } | DecodedEntry::Malformed => None,
-            }
-        });
-        pointers.collect()
+        walk::words(table, level, &read).filter_map(|raw| self.pointed_table(level, raw)).collect()
     }
 
     /// The call of `cpu` returns: no program can store through what was before it.
@@ -254,7 +248,7 @@ impl Oracle {
     #[cold]
     pub(super) fn stored_beside_sharers(&mut self, witness: &dyn Witness, cpu: CpuId, at: PhysAddr, words: (u64, u64)) {
         let (old, new) = words;
-        self.shared.in_transition.remove(&at);
+        let in_transition = self.shared.in_transition.remove(&at).is_some();
         self.note_replaced_pointer(at, new);
         self.note_pointer(witness, cpu, at, words);
         let table = Pfn::containing(at);
@@ -267,8 +261,19 @@ impl Oracle {
         if old & 1 == 0 && new & 1 != 0 && self.shared.left.iter().any(|(_, left)| *left == table) {
             self.tally.note(Antecedent::InstalledBesideBreak);
         }
-        if self.shared.in_place.contains(&(cpu, table)) {
+        let in_place = self.shared.in_place.contains(&(cpu, table));
+        let [pointed, points] = [old, new].map(|raw| self.pointed_table(level, raw));
+        if in_place && pointed.is_none() && points.is_none() {
             self.note_in_place(witness, at);
+            return;
+        }
+        if in_place
+            && old & 1 == 0
+            && !in_transition
+            && let Some(made) = points.filter(|made| self.is_empty_table(witness, *made))
+        {
+            self.tally.note(Antecedent::TableMadeInPlace);
+            self.add_shared(witness, made, false, CpuStep { cpu, step: self.step });
             return;
         }
         let free = FreeBits::of(self.isa, level, self.bits, old);
@@ -282,6 +287,21 @@ impl Oracle {
             self.step += 1;
             self.report(cpu, Rule::Counts, ViolationKind::SharedTableStored { table, at, old, new, since });
         }
+    }
+
+    /// The table to which an entry of a table of `level` points, and its level.
+    fn pointed_table(&self, level: Level, raw: u64) -> Option<(Pfn, Level)> {
+        let down = level.down()?;
+        match walk::decode(self.isa, level, raw, PathRights::ROOT) {
+            DecodedEntry::Table { pfn, .. } => Some((pfn, down)),
+            DecodedEntry::NotPresent | DecodedEntry::Leaf { .. } | DecodedEntry::Malformed => None,
+        }
+    }
+
+    /// Whether no entry of a table is in use.
+    fn is_empty_table(&self, witness: &dyn Witness, (table, level): (Pfn, Level)) -> bool {
+        let mut words = (0..level.entries() as u64).map(|index| witness.stored(table.base().add(8 * index)));
+        words.all(|word| word == 0)
     }
 
     /// Notes an edit in place of an entry that walks of several spaces have used.

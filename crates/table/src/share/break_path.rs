@@ -27,6 +27,7 @@
 //! INV-SHARE-ATOMIC: only the copy of the entries can fail. Then it is discarded, and the pointer
 //! gets its old value back.
 
+use super::resident::Reach;
 use super::{add_share, drop_share};
 use crate::below;
 use crate::entry::{CopyHooks, CopyStop, CountedIn, EntryRun, Mlocked};
@@ -37,7 +38,6 @@ use crate::tables::{Descent, Tables};
 use pagewright_arch::{Entry, Isa, Pte, PteSlot, SoftEntry, SoftKind, TableEntry};
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
-use pagewright_tlb::frames::EntryCounts;
 use pagewright_tlb::{Debt, OwedFlush, RegionSet};
 use pagewright_types::{Counter, Gauge, Level, PageRange, Pfn, VirtAddr};
 
@@ -62,8 +62,13 @@ struct Break<'b, 'r, P: Platform, H> {
     hooks: &'b mut H,
     reserve: &'b mut TableReserve<'r, P>,
     made: u64,
+    /// Tables that it may still copy.
+    ///
+    /// The way may have grown since they were counted: a sharer makes a table that was missing
+    /// (INV-SHARE-MAKE).
+    left: usize,
     /// What is noted in the old tables, each read under its lock after its copy was made.
-    edits: EntryCounts<i64>,
+    edits: Reach,
 }
 
 impl<'h, P: Platform> Tables<'h, P> {
@@ -174,18 +179,19 @@ impl<'h, P: Platform> Tables<'h, P> {
         let hide = || parent.store(index, P::Isa::soft(GAP));
         plant!(CopiedBeforeGap; (), hide());
         <P::Locks as Backend>::point();
-        let mut copy = Break { tables: *self, va, keep, hooks, reserve, made: 0, edits: EntryCounts::default() };
+        let left = plant!(MadeTableCopied; usize::MAX, needed);
+        let mut copy = Break { tables: *self, va, keep, hooks, reserve, made: 0, left, edits: Reach::default() };
         let new = match copy.copy_table(&old) {
             Ok(new) => new,
             Err(stop) => {
-                parent.store(index, shared);
+                parent.store(index, plant!(FailedBreakOwned; P::Isa::table(TableEntry::own(old.table())), shared));
                 self.tlb.fx().publish();
                 return Err(stop);
             }
         };
         let (made, edits) = (copy.made, copy.edits);
         plant!(CopiedBeforeGap => hide());
-        plant!(FailedBreakCounted; (), self.tree.rss().add(edits));
+        plant!(FailedBreakCounted; (), self.count_reached(edits));
         self.hook_copy(&parent, index, new, level);
         plant!(BreakNotCounted; (), self.count_path_change(RegionSet::of(PageRange::page(va))));
         // INV-SHARE-LEAVE: every CPU of this space was flushed, and every walk has ended.
@@ -231,8 +237,9 @@ impl<P: Platform, H: CopyHooks> Break<'_, '_, P, H> {
     /// Copies a locked table, and those below it on the way.
     fn copy_table(&mut self, old: &LockedTable<'_, P>) -> Result<Pfn, BreakStop> {
         let (tables, level) = (self.tables, old.level());
+        self.left -= 1;
         // The reserve is counted, so what fails below puts nothing back; it discards the copy.
-        let on_the_way = (level > Level::PTE && !self.keep.covers(span_of(self.va, level)))
+        let on_the_way = (level > Level::PTE && self.left > 0 && !self.keep.covers(span_of(self.va, level)))
             .then(|| P::Isa::decode(level, old.pte(self.va)))
             .and_then(|entry| if let Entry::Table(next) = entry { Some(next) } else { None });
         let below_it = match on_the_way {
@@ -276,8 +283,8 @@ impl<P: Platform, H: CopyHooks> Break<'_, '_, P, H> {
         new.page().adjust_live(pointers);
         let table = new.table();
         let noted = old.noted_edits();
-        self.edits.iter_mut().zip(noted).for_each(|(sum, noted)| *sum += noted);
-        plant!(FailedBreakCounted => tables.tree.rss().add(noted));
+        self.edits.add(noted);
+        plant!(FailedBreakCounted => tables.count_reached(noted));
         Ok(table)
     }
 

@@ -3,20 +3,37 @@
 //! What holds for all sharers is done once, in the shared table: a page is swapped out or ages for
 //! each of them, a file is truncated for each of them. The debt of the edit is owed by all members
 //! of the family ([`FamilyDebt`]).
+//!
+//! A table that is missing below a shared pointer is made in the same way, for a page that is only
+//! read:
+//!
+//! ```text
+//!   walk to the table X with the empty entry; try its lock; compare the path
+//!   flush what was cleared at the entry and is not flushed yet
+//!   X[i] := Y       empty, write-protected, without an origin; marked as made for all
+//! ```
+//!
+//! INV-SHARE-MAKE: the pointer to it replaces an empty entry and leads to an empty table, so no
+//! translation of any sharer changes and none is flushed. No space has had the table to itself, so
+//! the first that gets it so strips its leaves. Each space that reaches the table counts it as it
+//! counts the edits for all (`resident.rs`).
 
 use super::walk::Walked;
+use crate::below;
 use crate::entry::{CountedIn, EntryRun, Mlocked};
 use crate::leaf_view::{EntryView, LeafView};
 use crate::locked_table::LockedTable;
 use crate::owned_leaf::OwnedLeaf;
+use crate::reserve::TableReserve;
 use crate::tables::Tables;
 use core::cell::Cell;
-use pagewright_arch::SoftEntry;
+use pagewright_arch::{Isa, SoftEntry, TableEntry};
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
-use pagewright_tlb::{Batch, Debt, FamilyDebt, FamilyToken, IntoDetachedPieces, TlbContext};
+use pagewright_tlb::frames::TableMarks;
+use pagewright_tlb::{Batch, Debt, FamilyDebt, FamilyToken, IntoDetachedPieces, Region, TlbContext};
 use pagewright_types::judge::Fact;
-use pagewright_types::{Level, PageRange, Rights, VirtAddr};
+use pagewright_types::{Counter, Gauge, Level, PageRange, Rights, VirtAddr};
 
 /// A locked table whose entries change for every space that reaches them.
 #[must_use]
@@ -72,6 +89,25 @@ impl<'f, 'h, P: Platform> ForAllTable<'f, 'h, P> {
             token.absorb_pending(batch, table);
         }
         batch.absorb_pending(context, table);
+    }
+
+    /// Hooks a new table into the empty entry for `va` (INV-SHARE-MAKE).
+    fn make_table(&self, va: VirtAddr, reserve: &mut TableReserve<'_, P>) {
+        let (parent, tables) = (&self.table, self.table.tables);
+        plant!(TableMadeUndeclared; (), self.declare_in_place());
+        parent.flush_before_install(va);
+        let child = reserve.take_table(below(parent.level()), tables.context().id());
+        plant!(TableMadeForOne; tables.tree.add_reached(1), tables.tlb.frames().table(child).mark(TableMarks::MADE_FOR_ALL));
+        // INV-TABLE-ZERO: the child's zeroes are visible to walkers before the pointer to it is.
+        tables.tlb.fx().publish();
+        parent.put(va, P::Isa::table(TableEntry { pfn: child, write_protected: true, origin: false }));
+        tables.tlb.fx().publish();
+        parent.page().adjust_live(1);
+        tables.tlb.frames().adjust(Gauge::PageTablePages, 1);
+        if let Some(family) = tables.family() {
+            family.count_noted(Region::of(va));
+        }
+        tables.tlb.count(Counter::PwTableMadeForAll, 1);
     }
 
     /// Clears a soft entry, which no TLB has.
@@ -175,6 +211,21 @@ impl<'h, P: Platform> Tables<'h, P> {
                 Some(ForAllTable::new(walked.table, walked.shared, token))
             }
             Walked::Nothing(_) => None,
+        }
+    }
+
+    /// Makes the tables that are missing for `va` below a shared pointer, for all its sharers.
+    ///
+    /// Stops at an entry that is not empty, where the path is not shared any more, and when
+    /// `reserve` is empty.
+    pub fn make_tables_for_all(&self, va: VirtAddr, token: &FamilyToken<'_, P>, reserve: &mut TableReserve<'_, P>) {
+        token.announce_edit(PageRange::page(va));
+        while !reserve.is_empty()
+            && let Some(table) = self.lock_last_shared(va)
+            && table.level() > Level::PTE
+            && table.is_empty(va)
+        {
+            ForAllTable::new(table, true, Some(token)).make_table(va, reserve);
         }
     }
 

@@ -142,7 +142,8 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
             }
             drop(parent);
             if level == Level::PMD {
-                let why = if may_share { Counter::PwTableCopiedPinned } else { Counter::PwTableCopiedMapping };
+                let is_pinned = plant!(CopyReasonsSwapped; !may_share, may_share);
+                let why = if is_pinned { Counter::PwTableCopiedPinned } else { Counter::PwTableCopiedMapping };
                 self.copied_by_caller(why);
                 self.keep(pointer.pfn, Level::PTE);
                 marked |= self.marked(pointer.pfn);

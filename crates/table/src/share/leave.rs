@@ -18,6 +18,7 @@
 
 use super::break_path::span_of;
 use super::drop_share;
+use super::resident::Reach;
 use crate::below;
 use crate::locked_table::LockedTable;
 use crate::mmap_lock::MmapWrite;
@@ -26,7 +27,7 @@ use crate::tables::Tables;
 use pagewright_arch::{Entry, Isa, Pte, PteSlot, SoftEntry, SoftKind, TableEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::EntryCounts;
+use pagewright_tlb::frames::{EntryCounts, TableMarks};
 use pagewright_tlb::{Debt, Gather, OwedFlush, Tlb};
 use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
 
@@ -107,9 +108,7 @@ impl<P: Platform> Tables<'_, P> {
         let whole = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
         self.each_shared((self.tree.root(), Level::PGD), whole, &mut |parent, index, pointer| {
             let old = LockedTable::new(*self, pointer.pfn, below(parent.level()), parent.address(index));
-            let reach = self.reach_of(&old);
-            self.tree.rss().add(reach.entries);
-            self.tree.add_reached(reach.tables);
+            self.count_reached(self.reach_of(&old));
         });
     }
 
@@ -173,8 +172,7 @@ impl<P: Platform> Tables<'_, P> {
             return false;
         }
         let left = self.reach_of(&old);
-        self.tree.rss().add(left.entries.map(|entries| -entries));
-        self.tree.add_reached(-left.tables);
+        self.count_reached(Reach { tables: -left.tables, entries: left.entries.map(|entries| -entries) });
         parent.store(index, Pte::EMPTY);
         parent.page().adjust_live(-1);
         plant!(LeaveNotCounted; (), self.count_path_change(self.edited_in(span_of(va, parent.level()))));
@@ -183,7 +181,7 @@ impl<P: Platform> Tables<'_, P> {
         true
     }
 
-    /// What is below a table and in it, without what edits for all have changed.
+    /// What is below a table and in it, without what is noted for all.
     fn reach_of(&self, table: &LockedTable<'_, P>) -> Reach {
         let mut reach = Reach::default();
         self.add_reach(table, &mut reach);
@@ -193,10 +191,8 @@ impl<P: Platform> Tables<'_, P> {
     /// Each table is locked while it is read, because an edit for all changes two of its counts.
     fn add_reach(&self, table: &LockedTable<'_, P>, reach: &mut Reach) {
         let level = table.level();
-        reach.tables += 1;
-        for (sum, counts) in reach.entries.iter_mut().zip(self.counts_of(table.table(), level)) {
-            *sum += counts;
-        }
+        let made_for_all = plant!(MadeTableLeft; false, table.page().marks().contains(TableMarks::MADE_FOR_ALL));
+        reach.add(Reach { tables: i64::from(!made_for_all), entries: self.counts_of(table.table(), level) });
         if level > Level::PTE {
             for (index, pte) in table.live_entries() {
                 if let Entry::Table(child) = P::Isa::decode(level, pte) {
@@ -213,11 +209,4 @@ impl<P: Platform> Tables<'_, P> {
         let (counts, edits) = (page.counts(), page.shared_edits());
         core::array::from_fn(|kind| (i64::from(counts[kind]) - i64::from(edits[kind])) * level.pages() as i64)
     }
-}
-
-/// The tables that a pointer leads to, and what their entries count as.
-#[derive(Default)]
-struct Reach {
-    tables: i64,
-    entries: EntryCounts<i64>,
 }

@@ -5,18 +5,19 @@
 //!
 //! ```text
 //!   resident set = what the space counted + the noted edits of the tables that it reaches
+//!   tables       = what the space counted + the tables made for all among those that it reaches
 //! ```
 //!
-//! The second part is summed up when the resident set is read, region by region
+//! The second part is summed up when the first is read, region by region
 //! ([`Region`](pagewright_tlb::Region)). A region is left out if it is as it was: no table of the
 //! family has noted an edit there since, and the space reaches the same tables. So a read after an
 //! edit looks at the tables of one GiB in 64, at most 512 in a space of 64 GiB. A space that stops
 //! to share a table adds what is noted there to the first part, and one that takes a table back
-//! also clears the note.
+//! also clears the note. That a table was made for all is one of the notes.
 //!
-//! INV-SHARE-COUNT: each edit for all counts once in each space that reaches its table. The note of
-//! a table that is taken back is cleared after its pointer has changed, under the table's lock: an
-//! edit that comes later finds the path changed.
+//! INV-SHARE-COUNT: each edit for all, and each table made for all, counts once in each space that
+//! reaches the table. The note of a table that is taken back is cleared after its pointer has
+//! changed, under the table's lock: an edit that comes later finds the path changed.
 
 use super::user_entries;
 use crate::below;
@@ -28,25 +29,43 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 use pagewright_arch::{Entry, Isa, PteSlot};
 use pagewright_plant::plant;
 use pagewright_sync::{AllocError, Arc, Platform};
-use pagewright_tlb::frames::EntryCounts;
+use pagewright_tlb::frames::{EntryCounts, TableMarks, TablePage};
 use pagewright_tlb::{Family, Region, RegionSet};
 use pagewright_types::{Level, PageRange, Pfn};
 
 /// What edits for all sharers have changed in the tables that a space reaches, as last summed up.
 pub(crate) struct SharedSum {
     edits: EntryCounts<AtomicI64>,
+    /// Tables that were made for all.
+    tables: AtomicI64,
     /// Whether a CPU sums up.
     is_summing: AtomicBool,
 }
 
 impl SharedSum {
     pub(crate) fn new() -> Self {
-        Self { edits: core::array::from_fn(|_| AtomicI64::new(0)), is_summing: AtomicBool::new(false) }
+        Self {
+            edits: core::array::from_fn(|_| AtomicI64::new(0)),
+            tables: AtomicI64::new(0),
+            is_summing: AtomicBool::new(false),
+        }
     }
 
     /// The sum of one kind.
     pub(crate) fn of(&self, kind: usize) -> i64 {
         self.edits[kind].load(Ordering::Relaxed)
+    }
+
+    /// The number of tables that were made for all.
+    pub(crate) fn tables(&self) -> i64 {
+        self.tables.load(Ordering::Relaxed)
+    }
+
+    /// Forgets what was summed up, of a space that reaches no table any more.
+    ///
+    /// The caller holds the space for writing, so no CPU sums up.
+    pub(crate) fn clear(&self) {
+        self.edits.iter().chain([&self.tables]).for_each(|sum| sum.store(0, Ordering::Relaxed));
     }
 
     /// Lets this CPU sum up, if no other does.
@@ -59,11 +78,28 @@ impl SharedSum {
     }
 }
 
+/// Tables that a space reaches, and what entries of such tables count as in its resident set.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Reach {
+    pub(super) tables: i64,
+    pub(super) entries: EntryCounts<i64>,
+}
+
+impl Reach {
+    /// Adds the tables and entries of `other`.
+    pub(super) fn add(&mut self, other: Self) {
+        self.tables += other.tables;
+        self.entries.iter_mut().zip(other.entries).for_each(|(sum, entries)| *sum += entries);
+    }
+}
+
 /// The part of a [`SharedSum`] that is in one region.
 #[derive(Default)]
 struct RegionSum {
     /// Pages, which are fewer than 2^29 in a region.
     edits: EntryCounts<AtomicI32>,
+    /// Tables that were made for all.
+    tables: AtomicI32,
     /// The noted edits of the family and the changes of paths at which it was summed up.
     summed_at: AtomicU64,
     /// How often the space began to reach other tables.
@@ -110,12 +146,14 @@ impl<P: Platform> Membership<P> {
     }
 
     /// Replaces the sum of a region, of the state at `now`.
-    fn replace(&self, total: &SharedSum, region: Region, sum: EntryCounts<i64>, now: u64) {
+    fn replace(&self, total: &SharedSum, region: Region, sum: Reach, now: u64) {
         let of = &self.regions[region.index()];
-        for ((total, edits), sum) in total.edits.iter().zip(&of.edits).zip(sum) {
-            let old = edits.swap(sum as i32, Ordering::Relaxed);
+        let replace = |(total, part): (&AtomicI64, &AtomicI32), sum: i64| {
+            let old = part.swap(sum as i32, Ordering::Relaxed);
             total.fetch_add(sum - i64::from(old), Ordering::Relaxed);
-        }
+        };
+        total.edits.iter().zip(&of.edits).zip(sum.entries).for_each(|(edits, sum)| replace(edits, sum));
+        replace((&total.tables, &of.tables), sum.tables);
         of.summed_at.store(now, Ordering::Release);
     }
 }
@@ -139,7 +177,7 @@ impl<P: Platform> Tables<'_, P> {
                 // Read before the walk: what comes meanwhile is summed up the next time.
                 let now = member.now(region);
                 let sum = self.tlb.walk_unheld(|| {
-                    let mut sum = EntryCounts::default();
+                    let mut sum = Reach::default();
                     self.add_edits_below((self.tree.root(), Level::PGD), false, region, &mut sum);
                     sum
                 });
@@ -148,6 +186,12 @@ impl<P: Platform> Tables<'_, P> {
             shared.end();
             return;
         }
+    }
+
+    /// Counts tables and entries among those of the space alone.
+    pub(super) fn count_reached(&self, reach: Reach) {
+        self.tree.rss().add(reach.entries);
+        self.tree.add_reached(reach.tables);
     }
 
     /// Counts a change of the tables that the space reaches, after it was made.
@@ -167,18 +211,9 @@ impl<P: Platform> Tables<'_, P> {
     ///
     /// What is below a table that `is_shared` is shared, too.
     /// The note of an own table is empty (INV-SHARE-COUNT), and of one that spans regions.
-    fn add_edits_below(
-        &self,
-        (table, level): (Pfn, Level),
-        is_shared: bool,
-        region: Region,
-        sum: &mut EntryCounts<i64>,
-    ) {
+    fn add_edits_below(&self, (table, level): (Pfn, Level), is_shared: bool, region: Region, sum: &mut Reach) {
         if is_shared && level < Level::PUD {
-            let edits = self.tlb.frames().table(table).shared_edits();
-            for (sum, edits) in sum.iter_mut().zip(edits) {
-                *sum += i64::from(edits) * level.pages() as i64;
-            }
+            sum.add(noted_in::<P>(self.tlb.frames().table(table), level));
         }
         if level > Level::PTE {
             for index in entries_of::<P>(level, region) {
@@ -196,8 +231,9 @@ impl<P: Platform> Tables<'_, P> {
     /// Tables that are not in `regions` have noted nothing.
     pub(super) fn fold_edits(&self, table: &LockedTable<'_, P>, regions: RegionSet) {
         let level = table.level();
-        self.tree.rss().add(table.noted_edits());
+        self.count_reached(table.noted_edits());
         table.page().set_shared_edits(EntryCounts::default());
+        plant!(MadeMarkKept; (), table.page().unmark(TableMarks::MADE_FOR_ALL));
         if level > Level::PTE {
             for (index, pte) in table.live_entries() {
                 let Some(child) = P::Isa::own_table(pte) else { continue };
@@ -219,8 +255,15 @@ fn entries_of<P: Platform>(level: Level, region: Region) -> impl Iterator<Item =
 
 impl<P: Platform> LockedTable<'_, P> {
     /// What edits for all sharers have changed in the table, as they count in a resident set.
-    pub(super) fn noted_edits(&self) -> EntryCounts<i64> {
-        let pages = self.level().pages() as i64;
-        self.page().shared_edits().map(|edits| i64::from(edits) * pages)
+    pub(super) fn noted_edits(&self) -> Reach {
+        noted_in::<P>(self.page(), self.level())
+    }
+}
+
+/// What is noted in the record of a table of `level` for all spaces that reach it.
+fn noted_in<P: Platform>(page: TablePage<'_, P::Locks>, level: Level) -> Reach {
+    Reach {
+        tables: i64::from(page.marks().contains(TableMarks::MADE_FOR_ALL)),
+        entries: page.shared_edits().map(|edits| i64::from(edits) * level.pages() as i64),
     }
 }

@@ -81,6 +81,22 @@ impl<'h, P: Platform> Tables<'h, P> {
         }
     }
 
+    /// Locks the table of any level that has the last entry for `va`, whatever the entry is.
+    ///
+    /// `None` if no other space shares the path to it.
+    pub(crate) fn lock_last_shared(&self, va: VirtAddr) -> Option<LockedTable<'h, P>> {
+        loop {
+            let locked = self.tlb.walk_unheld(|| {
+                let end = self.walk(va)?;
+                if end.shared { self.try_lock_end(&end, va).map(|walked| Some(walked.table)) } else { Some(None) }
+            });
+            match locked {
+                Some(locked) => return locked,
+                None => self.pause_between_walks(),
+            }
+        }
+    }
+
     /// Leaves interrupts open for longer than a walk closes them.
     ///
     /// The owner of the lock, or of the pointer, may be waiting for this CPU to answer one.
@@ -96,12 +112,17 @@ impl<'h, P: Platform> Tables<'h, P> {
         if end.level > Level::PTE && !is_leaf {
             return Some(Walked::Nothing(end.level));
         }
+        let walked = self.try_lock_end(&end, va)?;
+        let still = end.level == Level::PTE || walked.table.leaf(va).is_some();
+        still.then_some(Walked::Table(walked))
+    }
+
+    /// Locks the table in which a walk of the same section ended; `None` to start over.
+    fn try_lock_end(&self, end: &WalkEnd, va: VirtAddr) -> Option<WalkedTable<'h, P>> {
         let table = LockedTable::try_new(*self, end.slot.table, end.level, va)?;
         let same = |(slot, pte): &(PteSlot, Pte)| self.tlb.fx().load(*slot) == *pte;
         let unchanged = end.path.iter().all(same);
-        let still = end.level == Level::PTE || table.leaf(va).is_some();
-        let walked = WalkedTable { table, shared: end.shared, sharers: end.sharers };
-        (unchanged && still).then_some(Walked::Table(walked))
+        unchanged.then_some(WalkedTable { table, shared: end.shared, sharers: end.sharers })
     }
 
     /// Descends to the last entry for `va`; `None` while a pointer on the way is being replaced.

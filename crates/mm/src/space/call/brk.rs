@@ -8,6 +8,7 @@ use crate::space::Space;
 use crate::space::limits::Resource;
 use crate::space::vma::{VmFlags, Vma, VmaBacking};
 use pagewright_arch::Isa;
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 
@@ -82,7 +83,7 @@ impl<P: Platform> Mm<P> {
         map.may_grow(flags, Rights::RW, range.pages(), 0)?;
         self.charge(map, range.pages())?;
         map.reserve(self, 1)?;
-        self.own_tables(map.tables(&self.tlb), range)?;
+        plant!(GrownOverShared; (), self.own_tables(map.tables(&self.tlb), range).map(drop)?);
         let (start, end) = (range.start().page_index(), range.end().page_index());
         map.insert(start, Vma::new((start, end), 0, Rights::RW, Rights::all(), flags, VmaBacking::Anon));
         map.merge_over(range);
