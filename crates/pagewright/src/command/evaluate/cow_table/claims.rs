@@ -160,7 +160,7 @@ fn touched(forks: &ForkResults) -> Option<Claim> {
 /// The series' stores to a buffer of 512 MB.
 pub(super) fn stores_after_fork(costs: &FaultCosts) -> Claim {
     let ratio = costs.ratio();
-    let [classic, shared] = ForkMode::ALL.map(|mode| costs.stats(mode).text());
+    let [classic, shared] = ForkMode::BOTH.map(|mode| costs.stats(mode).text());
     let ours =
         format!("{} × ({shared} ns, {classic} ns); with the fork {} ×", ratio.text(), costs.ratio_with_fork().text());
     let (published, limit) = match costs.order {
@@ -179,8 +179,8 @@ pub(super) fn stores_after_fork(costs: &FaultCosts) -> Claim {
 
 /// A cycle with a published figure or a promise.
 pub(super) fn cycle(times: &CycleTimes) -> Option<Claim> {
-    let gain = times.gain();
-    let [classic, shared] = ForkMode::ALL.map(|mode| times.stats(mode).text());
+    let gain = times.gain(ForkMode::Shared);
+    let [classic, shared] = ForkMode::BOTH.map(|mode| times.stats(mode).text());
     let ours = format!("{} × ({classic} µs, {shared} µs)", gain.text());
     let what = format!("Memory management in a cycle: {}, {}", times.cycle.name, size(times.cycle.bytes));
     let published = |figure, limit| {
@@ -200,20 +200,15 @@ pub(super) fn cycle(times: &CycleTimes) -> Option<Claim> {
     }
 }
 
-/// The worst cell of the matrix, beside those for which less is promised.
+/// The worst cell of the matrix with each setting, beside those for which less is promised.
 pub(super) fn matrix(all: &[CycleTimes]) -> Vec<Claim> {
     let is_hard =
         |times: &&CycleTimes| times.cycle.density == Density::OnePerTable && times.cycle.work == ChildWork::Touch(100);
-    let worst = |hard: bool| {
-        let cells = all.iter().filter(|times| is_hard(times) == hard);
-        cells.min_by(|a, b| a.gain().median.total_cmp(&b.gain().median))
-    };
-    let row = |(hard, limit): (bool, f64)| {
-        let times = worst(hard)?;
-        let gain = times.gain();
-        let below = all.iter().filter(|times| is_hard(times) == hard);
-        let (below, of) =
-            below.fold((0, 0), |(below, of), times| (below + u32::from(times.gain().p90 < limit), of + 1));
+    let row = |(mode, hard, limit): (ForkMode, bool, f64)| {
+        let cells = || all.iter().filter(|times| is_hard(times) == hard);
+        let times = cells().min_by(|a, b| a.gain(mode).median.total_cmp(&b.gain(mode).median))?;
+        let gain = times.gain(mode);
+        let (below, of) = (cells().filter(|times| times.gain(mode).p90 < limit).count(), cells().count());
         let cell = times.cycle;
         let ours = format!(
             "{} × at worst ({}, {}, {}); {below} of {of} cells below it over their whole band",
@@ -228,13 +223,17 @@ pub(super) fn matrix(all: &[CycleTimes]) -> Vec<Claim> {
             (false, false) => Verdict::Differs,
         };
         let what = match hard {
-            false => "Cycles of the matrix, classic against shared",
-            true => "Cycles that store to one page under each table, classic against shared",
+            false => "Cycles of the matrix",
+            true => "Cycles that store to one page under each table",
         };
+        let what = format!("{what}, classic against {}", mode.name());
         let row = Claim::promised(what, &format!("at least {limit:.1} ×"), ours, FigureKind::Measured, verdict);
         Some(row.leaving_out("modelled time, and instructions"))
     };
-    [(false, 1.0), (true, ONE_PAGE_PER_TABLE)].into_iter().filter_map(row).collect()
+    let limits = [(false, 1.0), (true, ONE_PAGE_PER_TABLE)];
+    let rows =
+        [ForkMode::Shared, ForkMode::Auto].into_iter().flat_map(|mode| limits.map(|(hard, limit)| (mode, hard, limit)));
+    rows.filter_map(row).collect()
 }
 
 /// Operations that do not depend on the size of the space.

@@ -11,7 +11,6 @@
 
 use super::super::plot::size;
 use super::super::{EvaluateError, Run, Stats, Table};
-use super::faults::in_turns;
 use super::parent::{ForkMode, Parent, SpanClock, failed};
 use super::random::Random;
 use pagewright_arch::{Isa, X86_64};
@@ -113,10 +112,10 @@ pub(super) fn matrix(largest: u64) -> impl Iterator<Item = Cycle> {
 pub(super) struct CycleTimes {
     pub(super) cycle: Cycle,
     /// Microseconds by round, by [`ForkMode`].
-    pub(super) micros: [Vec<f64>; 2],
+    pub(super) micros: [Vec<f64>; 3],
     /// Tables and pages that a cycle copies, by [`ForkMode`].
-    pub(super) tables_copied: [u64; 2],
-    pub(super) pages_copied: [u64; 2],
+    pub(super) tables_copied: [u64; 3],
+    pub(super) pages_copied: [u64; 3],
 }
 
 impl CycleTimes {
@@ -126,10 +125,11 @@ impl CycleTimes {
     /// [`EvaluateError::Machine`].
     pub(super) fn measure(memory: HostMemory, cycle: Cycle, rounds: usize) -> Result<Self, EvaluateError> {
         let server = Server::new(memory, cycle)?;
-        let mut times = Self { cycle, micros: [const { Vec::new() }; 2], tables_copied: [0; 2], pages_copied: [0; 2] };
+        let mut times = Self { cycle, micros: [const { Vec::new() }; 3], tables_copied: [0; 3], pages_copied: [0; 3] };
         // The first round warms up, the second counts, too.
         for round in 0..=rounds {
-            for mode in in_turns(round) {
+            for turn in 0..ForkMode::ALL.len() {
+                let mode = ForkMode::ALL[(round + turn) % ForkMode::ALL.len()];
                 server.parent.set(mode)?;
                 let count = |counter| server.parent.mm.counter(counter);
                 let before = [Counter::PwTableBroken, Counter::PwCowCopy].map(count);
@@ -147,9 +147,9 @@ impl CycleTimes {
         Ok(times)
     }
 
-    /// Classic in multiples of shared, round by round.
-    pub(super) fn gain(&self) -> Stats {
-        Stats::of_ratios(&self.micros[ForkMode::Classic as usize], &self.micros[ForkMode::Shared as usize])
+    /// Classic in multiples of another way, round by round.
+    pub(super) fn gain(&self, mode: ForkMode) -> Stats {
+        Stats::of_ratios(&self.micros[ForkMode::Classic as usize], &self.micros[mode as usize])
     }
 
     pub(super) fn stats(&self, mode: ForkMode) -> Stats {
@@ -227,17 +227,26 @@ pub(super) fn table(title: &str, all: &[CycleTimes]) -> Table {
     let rows = all.iter().map(|times| {
         let Cycle { name, bytes, density, work } = times.cycle;
         let name = if name == MATRIX { work.name() } else { format!("{name}: {}", work.name()) };
-        let [classic, shared] = ForkMode::ALL.map(|mode| times.stats(mode).text());
-        let [_, tables] = times.tables_copied;
+        let [classic, shared, auto] = ForkMode::ALL.map(|mode| times.stats(mode).text());
+        let gains = [ForkMode::Shared, ForkMode::Auto].map(|mode| times.gain(mode).text());
+        let tables = times.tables_copied[ForkMode::Shared as usize];
         let pages = times.pages_copied[ForkMode::Shared as usize];
         let counts = [tables, pages].map(|count| count.to_string());
-        [name, size(bytes), density.name().to_owned(), classic, shared, times.gain().text()]
-            .into_iter()
-            .chain(counts)
-            .collect()
+        let times = [name, size(bytes), density.name().to_owned(), classic, shared, auto];
+        times.into_iter().chain(gains).chain(counts).collect()
     });
-    let head =
-        ["cycle", "parent", "memory", "classic µs", "shared µs", "classic/shared", "tables copied", "pages copied"];
+    let head = [
+        "cycle",
+        "parent",
+        "memory",
+        "classic µs",
+        "shared µs",
+        "auto µs",
+        "classic/shared",
+        "classic/auto",
+        "tables copied",
+        "pages copied",
+    ];
     Table { title: title.to_owned(), head: head.map(str::to_owned).to_vec(), rows: rows.collect() }
 }
 

@@ -112,13 +112,13 @@ impl FaultCosts {
 
 /// The ways of a round; they take turns at going first.
 pub(super) fn in_turns(round: usize) -> [ForkMode; 2] {
-    let [first, second] = ForkMode::ALL;
+    let [first, second] = ForkMode::BOTH;
     if round.is_multiple_of(2) { [first, second] } else { [second, first] }
 }
 
 pub(super) fn table(all: &[FaultCosts]) -> Table {
     let rows = all.iter().map(|costs| {
-        let [classic, shared] = ForkMode::ALL.map(|mode| costs.stats(mode).text());
+        let [classic, shared] = ForkMode::BOTH.map(|mode| costs.stats(mode).text());
         let [_, tables] = costs.tables_copied;
         vec![
             size(costs.bytes),
@@ -150,7 +150,7 @@ pub(super) fn table(all: &[FaultCosts]) -> Table {
 
 pub(super) fn runs(all: &[FaultCosts]) -> impl Iterator<Item = Run> {
     all.iter().flat_map(|costs| {
-        ForkMode::ALL.map(|mode| {
+        ForkMode::BOTH.map(|mode| {
             let label = format!("{} stores after a fork, {}", costs.order.name(), mode.name());
             let input = format!("a buffer of {}", size(costs.bytes));
             Run::measured(label, input, "ns_per_store", costs.stats(mode)).with_counters([

@@ -111,7 +111,7 @@ impl ForkTimes {
         let range = parent.populate(VirtAddr::ZERO, bytes)?;
         parent.cut(range, mappings)?;
         let mut counts = [ForkCounts::default(); 2];
-        for (mode, counts) in ForkMode::ALL.into_iter().zip(&mut counts) {
+        for (mode, counts) in ForkMode::BOTH.into_iter().zip(&mut counts) {
             parent.set(mode)?;
             *counts = ForkCounts::of(&parent)?;
             restore(&parent, range, mode)?;
@@ -148,7 +148,7 @@ impl ForkTimes {
 fn restore(parent: &Parent<TableMachine<X86_64>>, range: PageRange, mode: ForkMode) -> Result<(), EvaluateError> {
     match mode {
         ForkMode::Classic => parent.store_to_all(range),
-        ForkMode::Shared => parent.take_back(range),
+        ForkMode::Shared | ForkMode::Auto => parent.take_back(range),
     }
 }
 
@@ -231,7 +231,7 @@ impl ForkResults {
             rows: rows.collect(),
         };
         let rows = self.all().flat_map(|times| {
-            ForkMode::ALL.map(|mode| {
+            ForkMode::BOTH.map(|mode| {
                 let ForkCounts { entry_accesses, records, tables_shared, entries_copied } = times.counts_of(mode);
                 let counts = [entry_accesses, records, tables_shared, entries_copied].map(u64::to_string);
                 let parent = [size(times.bytes), times.mappings.to_string(), mode.name().to_owned()];
@@ -279,7 +279,7 @@ impl ForkResults {
     pub(super) fn runs(&self) -> impl Iterator<Item = Run> {
         self.all().flat_map(|times| {
             let input = format!("a parent of {} in {} mappings", size(times.bytes), times.mappings);
-            let ways = ForkMode::ALL.into_iter().zip([&times.classic, &times.shared]);
+            let ways = ForkMode::BOTH.into_iter().zip([&times.classic, &times.shared]);
             let mut runs: Vec<Run> = ways
                 .map(|(mode, samples)| {
                     let label = format!("fork, {}", mode.name());

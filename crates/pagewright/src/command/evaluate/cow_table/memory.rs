@@ -68,7 +68,7 @@ pub(super) fn measure<I: Isa>(bytes: u64) -> Result<Vec<TableMemory>, EvaluateEr
         all.iter().try_for_each(|range| parent.store_to_all(*range))?;
         Ok(TableMemory { isa: I::KIND, bytes, mode, moments })
     };
-    ForkMode::ALL.into_iter().map(run).collect()
+    ForkMode::BOTH.into_iter().map(run).collect()
 }
 
 fn moment<I: Isa>(parent: &Parent<TableMachine<I>>, child: &Arc<Space<TableMachine<I>>>, name: &'static str) -> Moment {

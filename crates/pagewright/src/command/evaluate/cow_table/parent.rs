@@ -1,4 +1,4 @@
-//! A process that forks, with its memory mapped, and the two ways of a fork.
+//! A process that forks, with its memory mapped, and the ways of a fork.
 //!
 //! Key types: [`Parent`], on a machine of its own; [`ForkMode`], what a fork does with page tables.
 //!
@@ -23,15 +23,20 @@ pub(super) enum ForkMode {
     Classic,
     /// It shares them.
     Shared,
+    /// It shares them unless the parent is small.
+    Auto,
 }
 
 impl ForkMode {
-    pub(super) const ALL: [Self; 2] = [Self::Classic, Self::Shared];
+    pub(super) const ALL: [Self; 3] = [Self::Classic, Self::Shared, Self::Auto];
+    /// The two ways themselves.
+    pub(super) const BOTH: [Self; 2] = [Self::Classic, Self::Shared];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Classic => "classic",
             Self::Shared => "shared",
+            Self::Auto => "auto",
         }
     }
 
@@ -40,6 +45,7 @@ impl ForkMode {
         match self {
             Self::Classic => "never",
             Self::Shared => "always",
+            Self::Auto => "auto",
         }
     }
 }

@@ -79,7 +79,7 @@ impl Snapshots {
 
     pub(super) fn table(&self) -> Table {
         let rows = FIGURES.iter().enumerate().map(|(index, name)| {
-            let [classic, shared] = ForkMode::ALL.map(|mode| self.stats(mode, index).text());
+            let [classic, shared] = ForkMode::BOTH.map(|mode| self.stats(mode, index).text());
             vec![(*name).to_owned(), classic, shared, self.gain(index).text()]
         });
         Table {
@@ -90,7 +90,7 @@ impl Snapshots {
     }
 
     pub(super) fn runs(&self) -> impl Iterator<Item = Run> {
-        ForkMode::ALL.into_iter().map(|mode| {
+        ForkMode::BOTH.into_iter().map(|mode| {
             let input = format!("a parent of {}, {} stores", size(self.bytes), self.stores);
             let mut run = Run::of(format!("snapshot, {}", mode.name()), input);
             let figures = NAMES.iter().enumerate().map(|(index, name)| ((*name).to_owned(), self.stats(mode, index)));
