@@ -387,15 +387,18 @@ impl<'a, P: Platform> Fault<'a, P> {
     #[inline]
     fn reserve_tables(&self, reserve: &mut TableReserve<'a, P>) -> Result<(), FaultError> {
         match self.place {
-            FaultPlace::Missing => self.fill_reserve(reserve, self.tables.missing(self.va, Level::PTE)),
-            FaultPlace::Shared(_, level) => self.fill_reserve(reserve, usize::from(level.raw() - Level::PTE.raw())),
             FaultPlace::Own(_) => Ok(()),
+            FaultPlace::Missing | FaultPlace::Shared(..) => self.reserve_missing_tables(reserve),
         }
     }
 
     #[cold]
-    fn fill_reserve(&self, reserve: &mut TableReserve<'a, P>, count: usize) -> Result<(), FaultError> {
-        Ok(self.mm.fill(reserve, count)?)
+    fn reserve_missing_tables(&self, reserve: &mut TableReserve<'a, P>) -> Result<(), FaultError> {
+        let missing = match self.place {
+            FaultPlace::Shared(_, level) => usize::from(level.raw() - Level::PTE.raw()),
+            FaultPlace::Own(_) | FaultPlace::Missing => self.tables.missing(self.va, Level::PTE),
+        };
+        Ok(self.mm.fill(reserve, missing)?)
     }
 
     /// Locks the last-level table, which it makes first if it was missing.
@@ -424,11 +427,21 @@ impl<'a, P: Platform> Fault<'a, P> {
         let FaultPlace::Shared(seen, _) = self.place else {
             return self.lock_if_unchanged(reserve).map(FaultTable::Own);
         };
+        self.lock_shared_to_fill(seen, reserve, token).map(FaultTable::ForAll)
+    }
+
+    #[cold]
+    fn lock_shared_to_fill<'f>(
+        &self,
+        seen: EntryView,
+        reserve: &mut TableReserve<'a, P>,
+        token: Option<&'f FamilyToken<'f, P>>,
+    ) -> Option<ForAllTable<'f, 'a, P>> {
         if let Some(token) = token.filter(|_| !reserve.is_empty()) {
             self.tables.make_tables_for_all(self.va, token, reserve);
         }
         let table = self.tables.lock_for_all(self.va, token)?;
-        (table.entry(self.va) == seen).then_some(FaultTable::ForAll(table))
+        (table.entry(self.va) == seen).then_some(table)
     }
 
     /// Makes the missing tables and locks the last; `None` if a leaf is there now.
