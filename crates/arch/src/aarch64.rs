@@ -169,6 +169,12 @@ impl Isa for Aarch64 {
     }
 
     #[inline]
+    fn reused(pte: Pte) -> Pte {
+        let software = LeafFlags::STORED.to_raw(LeafFlags::SOFTWARE, SOFTWARE_SHIFT);
+        Pte::from_raw((pte.raw() | DIRTY_MODIFIER | ACCESSED | software) & !(READ_ONLY | SOFT_KEPT_DIRTY))
+    }
+
+    #[inline]
     fn old(pte: Pte) -> Pte {
         Pte::from_raw(pte.raw() & !ACCESSED)
     }

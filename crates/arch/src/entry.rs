@@ -71,6 +71,9 @@ bitflags::bitflags! {
 }
 
 impl LeafFlags {
+    /// The flags of a private page's leaf after a store through it.
+    pub const STORED: Self = Self::ACCESSED.union(Self::DIRTY).union(Self::EXCLUSIVE).union(Self::SOFT_DIRTY);
+
     /// The flags of software, which both codecs keep in adjacent bits.
     pub(crate) const SOFTWARE: Self = Self::SPECIAL.union(Self::EXCLUSIVE).union(Self::SOFT_DIRTY);
 

@@ -121,6 +121,12 @@ pub trait Isa: Copy + fmt::Debug + 'static {
     /// noted stays.
     fn shared(pte: Pte) -> Pte;
 
+    /// The leaf `pte` after a store by the only space that has its page.
+    ///
+    /// It allows stores, and has all of [`LeafFlags::STORED`] (`wp_page_reuse`). `pte` must be a
+    /// leaf with rights.
+    fn reused(pte: Pte) -> Pte;
+
     /// The leaf `pte` without [`LeafFlags::ACCESSED`] (`pte_mkold`).
     fn old(pte: Pte) -> Pte;
 

@@ -144,6 +144,12 @@ impl Isa for X86_64 {
     }
 
     #[inline]
+    fn reused(pte: Pte) -> Pte {
+        let software = LeafFlags::STORED.to_raw(LeafFlags::SOFTWARE, SOFTWARE_SHIFT);
+        Pte::from_raw(pte.raw() | WRITABLE | ACCESSED | DIRTY | software)
+    }
+
+    #[inline]
     fn old(pte: Pte) -> Pte {
         Pte::from_raw(pte.raw() & !ACCESSED)
     }

@@ -9,13 +9,16 @@
 
 use crate::boot::NodeInfo;
 use crate::machine::linear;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ptr::NonNull;
+use once_cell::race::OnceRef;
 use pagewright_sync::{FrameSet, LinearMap};
 use pagewright_types::{FrameRange, Order, PAGE_SIZE, Pfn, PhysAddr};
 use spin::Once;
 
-static MANAGED: Once<FrameSet> = Once::new();
+/// Each access of a table reads it, so it is one pointer; a `Once` has a state beside its value.
+static MANAGED: OnceRef<'static, FrameSet> = OnceRef::new();
 static MAP: Once<LinearMap> = Once::new();
 
 /// Declares the free frames of all nodes managed; on CPU 0, before the kernel boots.
@@ -23,10 +26,9 @@ static MAP: Once<LinearMap> = Once::new();
 /// # Panics
 /// If the heap has no memory for a bit per frame.
 pub(crate) fn manage(nodes: &[NodeInfo]) {
-    MANAGED.call_once(|| {
-        let free: Vec<FrameRange> = nodes.iter().flat_map(|node| node.ranges.iter().copied()).collect();
-        FrameSet::try_new(&free).expect("the heap at boot has room for a bit per frame")
-    });
+    let free: Vec<FrameRange> = nodes.iter().flat_map(|node| node.ranges.iter().copied()).collect();
+    let managed = FrameSet::try_new(&free).expect("the heap at boot has room for a bit per frame");
+    assert!(MANAGED.set(Box::leak(Box::new(managed))).is_ok(), "the frames are declared twice");
 }
 
 /// Whether all frames of a block are managed.

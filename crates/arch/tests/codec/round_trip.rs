@@ -82,6 +82,14 @@ fn a_shared_and_an_old_leaf_lack_what_they_should_and_nothing_else<I: Isa>() {
     });
 }
 
+fn a_reused_leaf_allows_stores_and_has_seen_one<I: Isa>() {
+    proptest!(|((level, leaf) in strategy::leaf())| {
+        prop_assume!(!leaf.rights.is_empty());
+        let reused = Leaf { rights: leaf.rights | Rights::WRITE, flags: leaf.flags | LeafFlags::STORED, ..leaf };
+        prop_assert_eq!(I::reused(I::leaf(level, leaf)), I::leaf(level, reused));
+    });
+}
+
 fn leaves_are_the_same_but_touched_if_only_the_walker_has_changed_them<I: Isa>() {
     proptest!(|((level, leaf) in strategy::leaf(), other in any::<u8>(), drop_write in any::<bool>())| {
         let flags = LeafFlags::from_bits_truncate(other);
@@ -154,6 +162,7 @@ for_each_isa! {
         the_walker_reads_the_rights_and_flags_of_the_leaf,
         leaves_are_the_same_but_touched_if_only_the_walker_has_changed_them,
         a_shared_and_an_old_leaf_lack_what_they_should_and_nothing_else,
+        a_reused_leaf_allows_stores_and_has_seen_one,
         an_access_changes_only_the_bits_that_the_walker_manages,
         any_present_word_decodes_to_the_rights_that_the_walker_grants,
         an_own_table_is_one_that_decodes_without_protection,

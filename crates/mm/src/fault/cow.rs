@@ -23,7 +23,7 @@ impl<P: Platform> Fault<'_, P> {
         // of the swap cache. A mapcount would overlook references without mappings
         // (CVE-2020-29374).
         if leaf.is_exclusive() || folio.is_anon() && !folio.is_large() && self.mm.can_reuse_anon(folio) {
-            self.reuse(&locked);
+            self.reuse(&locked, leaf);
             return Ok(FaultProgress::Done(FaultKind::Minor));
         }
         self.replace_by_copy(locked, leaf)
@@ -43,16 +43,22 @@ impl<P: Platform> Fault<'_, P> {
         FaultProgress::Done(FaultKind::Minor)
     }
 
-    fn reuse(&self, locked: &LockedTable<'_, P>) {
+    #[inline]
+    fn reuse(&self, locked: &LockedTable<'_, P>, leaf: LeafView) {
         self.mm.tlb.count(Counter::PgReuse, 1);
-        self.widen_leaf(locked, self.mapping_rights(), true);
+        let rights = self.mapping_rights();
+        if leaf.rights() | Rights::WRITE == rights {
+            locked.run(self.vma.mlocked()).reuse(self.va);
+            self.fix_widened();
+        } else {
+            self.widen_leaf(locked, rights, true);
+        }
     }
 
     /// Raises a leaf's rights; a store makes it dirty, and exclusive if the mapping is private.
     ///
     /// Nothing is owed, because no right is lost: another CPU that still has the old entry faults
     /// once more and finds this one.
-    #[inline]
     fn widen_leaf(&self, locked: &LockedTable<'_, P>, rights: Rights, write: bool) {
         let mut flags = LeafFlags::ACCESSED;
         flags.set(LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY, write);
@@ -61,6 +67,12 @@ impl<P: Platform> Fault<'_, P> {
         if let Some(debt) = debt {
             debt.settle();
         }
+        self.fix_widened();
+    }
+
+    /// Makes this CPU forget the entry that refused the access.
+    #[inline]
+    fn fix_widened(&self) {
         let table = self.space.table();
         self.mm.tlb.fix_spurious_fault(table.context(), self.va, Level::PTE, table.has_shared());
     }

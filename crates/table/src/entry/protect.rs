@@ -6,7 +6,7 @@ use crate::locked_table::LockedTable;
 use pagewright_arch::{Entry, Isa, SoftEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_tlb::Debt;
+use pagewright_tlb::{Debt, OwedFlush};
 use pagewright_types::VirtAddr;
 
 impl<'h, P: Platform> EntryRun<'_, 'h, P> {
@@ -28,9 +28,27 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
             }
             match table.compare_exchange(index, old, new) {
                 Ok(()) => {
-                    let owed = plant!(ProtectNoFlush; pagewright_tlb::OwedFlush::Nothing, table.owed(old, new));
+                    let owed = plant!(ProtectNoFlush; OwedFlush::Nothing, table.owed(old, new));
                     return Some(Debt::new(tlb, table.context(), va, owed, ()).at(table.slot(index)));
                 }
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Lets the only space that has a private page store to it (`wp_page_reuse`).
+    ///
+    /// The leaf for `va` must lack no other right of its mapping. It then has all of
+    /// [`LeafFlags::STORED`]. Owes no flush, because no right is lost.
+    #[inline(always)]
+    pub fn reuse(&mut self, va: VirtAddr) {
+        let index = self.table.index(va);
+        let mut old = self.table.load(index);
+        loop {
+            let new = P::Isa::reused(old);
+            debug_assert_eq!(self.table.owed(old, new), OwedFlush::Nothing, "INV-REPLACE: {old:?} is reused");
+            match self.table.compare_exchange(index, old, new) {
+                Ok(()) => return,
                 Err(now) => old = now,
             }
         }
