@@ -308,6 +308,24 @@ mod tests {
     }
 
     #[test]
+    fn the_only_backend_is_used_wherever_the_cpu_has_it() {
+        for &backend in ClearBackend::ALL {
+            for caps in [ClearCaps::detect(), ClearCaps::detect().without(backend)] {
+                let selector = ClearSelector::new(Some(map()), caps);
+                selector.set_policy(ClearPolicy::Only(backend));
+                let used = if caps.has(backend) { backend } else { caps.ordinary() };
+                assert!(caps.has(used), "{backend:?}");
+                for (residency, frames) in ALL.into_iter().flat_map(|one| [1, 16, 1 << 20].map(|frames| (one, frames)))
+                {
+                    let extent = ClearExtent::of_frames(frames);
+                    assert_eq!(selector.select(residency, Order::ZERO, extent), used, "{backend:?}");
+                    assert_eq!(selector.select(residency, Order::PMD, extent), used, "{backend:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_machine_without_a_linear_map_clears_by_itself() {
         let selector = ClearSelector::new(None, ClearCaps::detect());
         selector.set_policy(ClearPolicy::Uncached);
