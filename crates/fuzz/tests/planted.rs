@@ -113,6 +113,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         }
         Bug::ProtectFlushLate | Bug::ZapFlushLate => (races(Theme::Hot, 4000), &[Rule::Memory]),
         Bug::ReusedByMapcount => elsewhere("mm/tests/invariants"),
+        Bug::WriterKeptOut => elsewhere("sync/tests/host/writer.rs"),
         Bug::MapcountLost | Bug::PinKept => elsewhere("lab/tests/oracle_counts.rs"),
         Bug::LeaveNotFlushed
         | Bug::ShareNotFlushed

@@ -33,6 +33,7 @@ pagewright_types::named_table! {
         FlushBeforeClear = "flush-before-clear", "The flush precedes the clearing of the entry, so a walk in between caches the entry again.";
         TableAsLeaf = "table-as-leaf", "A table is freed after a flush that leaves the walk caches alone.";
         AcknowledgedEarly = "acknowledged-early", "A CPU acknowledges a flush request before it flushes.";
+        WriterKeptOut = "writer-kept-out", "A writer that waits for a lock does not make new readers wait, so readers that keep coming keep it out.";
         LazySkipped = "lazy-skipped", "A lazy CPU gets no IPI when tables are freed.";
         ProtectNoFlush = "protect-no-flush", "Rights are reduced in the entry and stay in the TLBs.";
         DirtyBitLost = "dirty-bit-lost", "A leaf is replaced by a plain store while a walker may set its dirty bit.";

@@ -193,6 +193,25 @@ mod tests {
         assert!(held.without::<TableRank>().with::<TableUpperRank>().is_ok());
     }
 
+    /// Four bits count them: one more would count as a lock of the next rank.
+    #[test]
+    fn fifteen_locks_of_a_rank_that_nests_may_be_held() {
+        fn check<R: Rank>() {
+            let mut held = [RankSet::EMPTY; 16];
+            for count in 0..15 {
+                held[count + 1] = held[count].with::<R>().expect("there are fewer than fifteen");
+            }
+            assert_eq!(held[15].with::<R>(), Err(R::PLACE), "{}", R::NAME);
+            assert!(held[15].with::<LoadedRank>().is_ok(), "a lock inside is still allowed");
+            for count in (0..15).rev() {
+                assert_eq!(held[count + 1].without::<R>(), held[count], "{}", R::NAME);
+            }
+        }
+        check::<SpaceRank>();
+        check::<TableRank>();
+        check::<LruRank>();
+    }
+
     #[test]
     fn places_are_distinct_and_fit_a_rank_set() {
         for (i, (place, _)) in NAMES.iter().enumerate() {

@@ -15,6 +15,7 @@ use crate::line::{LineRef, LineState, LineUse};
 use crate::rank::{self, Rank};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
+use pagewright_plant::plant;
 
 /// Set while a writer holds the lock.
 const WRITER: u32 = 1 << 31;
@@ -119,7 +120,7 @@ impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
         let (mut free, mut paused) = (0, 0);
         while let Err(state) = self.state.compare_exchange_weak(free, WRITER, Ordering::Acquire, Ordering::Relaxed) {
             if paused == PATIENCE && state & HANDOFF == 0 {
-                self.state.fetch_or(HANDOFF, Ordering::Relaxed);
+                self.state.fetch_or(plant!(WriterKeptOut; 0, HANDOFF), Ordering::Relaxed);
             }
             // The attempt also fails if this or another writer has set or cleared the bit.
             free = state & HANDOFF;
