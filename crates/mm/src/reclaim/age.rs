@@ -15,6 +15,7 @@
 //! Not guaranteed: uses other than through a mapping. The code that makes them calls
 //! [`Mm::mark_accessed`].
 
+use super::workingset::ReclaimCost;
 use super::{LruType, SWAP_CLUSTER_MAX};
 use crate::mm::Mm;
 use crate::space::{AddressMap, VmFlags};
@@ -154,7 +155,7 @@ impl<P: Platform> Mm<P> {
             }
             self.putback(isolated);
         }
-        self.note_cost(node, lru, 0, rotated);
+        self.note_cost(node, lru, ReclaimCost::Rotated(rotated));
         self.tlb.count(Counter::PgRefill, u64::from(scanned));
         self.tlb.count(Counter::PgDeactivate, u64::from(deactivated));
     }

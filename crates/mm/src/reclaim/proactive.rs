@@ -25,10 +25,8 @@ impl<P: Platform> Mm<P> {
             let mut scan = ScanControl::new(Reclaimer::Proactive, pages);
             let (mut freed, mut fruitless) = (0, 0);
             while freed < pages && fruitless < MAX_RECLAIM_RETRIES {
-                // The priority is such that one pass scans about as many pages as are wanted.
                 let (wanted, pending) = (pages - freed, scan.pending.len());
-                let priority = (self.reclaimable(node) / u64::from(wanted)).checked_ilog2().unwrap_or(0);
-                scan.restart(wanted, priority.min(DEF_PRIORITY));
+                scan.restart(wanted, first_priority(self.reclaimable(node), wanted));
                 self.shrink_nodes(iter::once(node), &mut scan);
                 freed += scan.freed;
                 fruitless += u32::from(scan.freed == 0 && scan.pending.len() == pending);
@@ -40,5 +38,36 @@ impl<P: Platform> Mm<P> {
             u64::from(freed)
         };
         self.call(|| self.reclaiming(reclaim).unwrap_or(0))
+    }
+}
+
+/// The priority at which one pass scans about as many pages as are wanted.
+fn first_priority(reclaimable: u64, wanted: u32) -> u32 {
+    (reclaimable / u64::from(wanted)).checked_ilog2().unwrap_or(0).min(DEF_PRIORITY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_pass_scans_at_least_what_is_wanted_and_less_than_twice_as_much() {
+        for (reclaimable, wanted, priority) in [
+            (0, 1, 0),
+            (1, 1, 0),
+            (2, 1, 1),
+            (3, 1, 1),
+            (4, 1, 2),
+            (63, 32, 0),
+            (64, 32, 1),
+            (4095, 1, 11),
+            (4096, 1, 12),
+            (8191, 1, 12),
+        ] {
+            assert_eq!(first_priority(reclaimable, wanted), priority, "{wanted} of {reclaimable}");
+        }
+        for reclaimable in [8192, 1 << 20, 1 << 32, u64::MAX] {
+            assert_eq!(first_priority(reclaimable, 1), DEF_PRIORITY, "no pass scans less than 1/4096");
+        }
     }
 }

@@ -19,6 +19,7 @@
 
 use super::age::ScanDecision;
 use super::pageout::is_reclaimable;
+use super::workingset::ReclaimCost;
 use super::{LruType, SWAP_CLUSTER_MAX};
 use crate::mm::Mm;
 use crate::settings::MmSetting;
@@ -199,30 +200,17 @@ impl<P: Platform> Mm<P> {
 
     /// The shares of the two types in the scan.
     fn scan_shares(&self, node: NodeId, scan: &ScanControl) -> [u64; LruType::ALL.len()] {
-        const FILE_ONLY: [u64; 2] = [0, 1];
-        const ANON_ONLY: [u64; 2] = [1, 0];
-        let swappiness = self.settings.get(MmSetting::Swappiness);
-        if !self.can_swap() || swappiness == 0 && scan.priority > 0 {
-            return FILE_ONLY;
-        }
-        if scan.priority == 0 && swappiness > 0 {
-            return EQUAL;
-        }
-        if self.file_is_tiny(node, scan) {
-            return ANON_ONLY;
-        }
-        if self.scans_inactive_alone(node, LruType::File, scan) {
-            return FILE_ONLY;
-        }
-        shares_by_cost(self.reclaim.node(node).costs(), swappiness)
-    }
-
-    /// Whether a node would stay below its high watermarks if all its file pages were freed.
-    ///
-    /// Linux: `file_is_tiny`. Reclaiming more file pages would then only cause refaults.
-    fn file_is_tiny(&self, node: NodeId, scan: &ScanControl) -> bool {
         let (free, high) = self.watermarks_of(node);
-        free + self.lru_pages_of(node, LruType::File) <= high && self.scans_inactive_alone(node, LruType::Anon, scan)
+        let balance = ScanBalance {
+            can_swap: self.can_swap(),
+            swappiness: self.settings.get(MmSetting::Swappiness),
+            priority: scan.priority,
+            missing: high.checked_sub(free),
+            file_pages: self.lru_pages_of(node, LruType::File),
+            inactive_alone: LruType::ALL.map(|lru| self.scans_inactive_alone(node, lru, scan)),
+            costs: self.reclaim.node(node).costs(),
+        };
+        balance.shares()
     }
 
     /// Whether inactive pages of a type are scanned at this priority, and no active page of it.
@@ -261,7 +249,7 @@ impl<P: Platform> Mm<P> {
                 ScanDecision::Keep | ScanDecision::Activate | ScanDecision::Cull => self.putback(isolated),
             }
         }
-        self.note_cost(node, lru, 0, scanned - reclaimable);
+        self.note_cost(node, lru, ReclaimCost::Rotated(scanned - reclaimable));
         self.tlb.count(scan.counters().0, u64::from(scanned));
     }
 
@@ -275,11 +263,11 @@ impl<P: Platform> Mm<P> {
         let out = self.page_out(&mut pending);
         // Pages that were written, and pages that stay, raise the cost of their type.
         for pages in out.written.chunk_by(|a, b| a == b) {
-            self.note_cost(pages[0], LruType::Anon, pages.len() as u32, 0);
+            self.note_cost(pages[0], LruType::Anon, ReclaimCost::Io(pages.len() as u32));
         }
         for isolated in pending {
             let folio = self.frames().folio(isolated.pfn());
-            self.note_cost(self.node_of(folio), LruType::of(folio), 0, folio.pages());
+            self.note_cost(self.node_of(folio), LruType::of(folio), ReclaimCost::Rotated(folio.pages()));
             self.putback(isolated);
         }
         scan.freed += out.freed;
@@ -326,6 +314,51 @@ impl<P: Platform> Mm<P> {
         let first = folio.index() / AROUND * AROUND;
         // A page that fails stays dirty, and is tried again when it is scanned again.
         let _ = self.write_pages_back(&file, first, first + AROUND);
+    }
+}
+
+/// What decides how the scan of a node is divided (`get_scan_count`).
+#[derive(Clone, Copy, Debug)]
+struct ScanBalance {
+    can_swap: bool,
+    swappiness: u64,
+    priority: u32,
+    /// The number of frames that its free ones are below its high watermarks; `None` if above.
+    missing: Option<u64>,
+    file_pages: u64,
+    /// Of each type, whether inactive pages are scanned at this priority, and no active ones.
+    inactive_alone: [bool; LruType::ALL.len()],
+    /// The recent cost of reclaiming each type.
+    costs: [u64; LruType::ALL.len()],
+}
+
+impl ScanBalance {
+    const FILE_ONLY: [u64; LruType::ALL.len()] = [0, 1];
+    const ANON_ONLY: [u64; LruType::ALL.len()] = [1, 0];
+
+    /// The shares of the two types in the scan.
+    fn shares(self) -> [u64; LruType::ALL.len()] {
+        let [anon_alone, file_alone] = self.inactive_alone;
+        if !self.can_swap || self.swappiness == 0 && self.priority > 0 {
+            return Self::FILE_ONLY;
+        }
+        if self.priority == 0 && self.swappiness > 0 {
+            return EQUAL;
+        }
+        if self.file_is_tiny() && anon_alone {
+            return Self::ANON_ONLY;
+        }
+        if file_alone {
+            return Self::FILE_ONLY;
+        }
+        shares_by_cost(self.costs, self.swappiness)
+    }
+
+    /// Whether a node would stay below its high watermarks if all its file pages were freed.
+    ///
+    /// Linux: `file_is_tiny`. Reclaiming more file pages would then only cause refaults.
+    fn file_is_tiny(self) -> bool {
+        self.missing.is_some_and(|missing| self.file_pages <= missing)
     }
 }
 
@@ -404,6 +437,44 @@ mod tests {
             ([1000, 0], 150, [150 * 3001 / 2001, 50 * 3001 / 1001]),
         ] {
             assert_eq!(shares_by_cost(costs, swappiness), shares, "{costs:?}, swappiness {swappiness}");
+        }
+    }
+
+    /// The order of the rules in Linux's `get_scan_count`.
+    #[test]
+    fn a_scan_is_divided_by_the_first_rule_that_applies() {
+        const FILE_ONLY: [u64; 2] = [0, 1];
+        const ANON_ONLY: [u64; 2] = [1, 0];
+        let usual = ScanBalance {
+            can_swap: true,
+            swappiness: 60,
+            priority: 3,
+            missing: Some(10),
+            file_pages: 11,
+            inactive_alone: [false; 2],
+            costs: [9, 90],
+        };
+        let by_cost = shares_by_cost([9, 90], 60);
+        let tiny = ScanBalance { file_pages: 10, inactive_alone: [true, false], ..usual };
+        for (balance, shares, rule) in [
+            (usual, by_cost, "none applies"),
+            (ScanBalance { can_swap: false, ..usual }, FILE_ONLY, "without swap"),
+            (ScanBalance { can_swap: false, priority: 0, ..tiny }, FILE_ONLY, "without swap, at the last priority"),
+            (ScanBalance { swappiness: 0, ..tiny }, FILE_ONLY, "without swappiness"),
+            (ScanBalance { swappiness: 0, priority: 1, ..tiny }, FILE_ONLY, "without swappiness, almost at the last"),
+            (ScanBalance { swappiness: 0, priority: 0, ..tiny }, ANON_ONLY, "without swappiness, at the last"),
+            (ScanBalance { swappiness: 1, priority: 0, ..tiny }, EQUAL, "at the last priority"),
+            (ScanBalance { swappiness: 1, ..tiny }, ANON_ONLY, "few file pages"),
+            (ScanBalance { file_pages: 0, missing: Some(0), ..tiny }, ANON_ONLY, "no file page, at the watermark"),
+            (ScanBalance { file_pages: 0, missing: None, ..tiny }, by_cost, "enough is free"),
+            (ScanBalance { file_pages: 11, ..tiny }, by_cost, "enough file pages"),
+            (ScanBalance { inactive_alone: [false; 2], ..tiny }, by_cost, "few file pages, and active ones to scan"),
+            (ScanBalance { inactive_alone: [true; 2], ..tiny }, ANON_ONLY, "few file pages, which are inactive"),
+            (ScanBalance { inactive_alone: [false, true], ..tiny }, FILE_ONLY, "active anonymous pages"),
+            (ScanBalance { inactive_alone: [true; 2], ..usual }, FILE_ONLY, "inactive file pages"),
+            (ScanBalance { inactive_alone: [true, false], ..usual }, by_cost, "inactive anonymous pages"),
+        ] {
+            assert_eq!(balance.shares(), shares, "{rule}: {balance:?}");
         }
     }
 

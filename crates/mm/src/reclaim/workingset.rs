@@ -55,6 +55,25 @@ impl Shadow {
     }
 }
 
+/// What reclaim of some pages has cost, as a number of pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReclaimCost {
+    /// They were written, or have refaulted (`nr_io`).
+    Io(u32),
+    /// They were scanned and stay (`nr_rotated`).
+    Rotated(u32),
+}
+
+impl ReclaimCost {
+    /// As a number of rotated pages, of which a page written or refaulted counts as 32.
+    fn in_rotations(self) -> u32 {
+        match self {
+            Self::Io(pages) => pages.saturating_mul(SWAP_CLUSTER_MAX as u32),
+            Self::Rotated(pages) => pages,
+        }
+    }
+}
+
 /// The state of reclaim of one node (`struct lruvec`).
 #[derive(Default)]
 pub(super) struct NodeReclaim {
@@ -87,11 +106,9 @@ impl NodeReclaim {
         self.nonresident_age.load(Ordering::Relaxed).wrapping_sub(shadow.0) & Shadow::AGE
     }
 
-    /// Adds to the cost of a type: a page written or refaulted counts as much as 32 rotated ones.
-    ///
-    /// Linux: `lru_note_cost`.
-    pub(super) fn note_cost(&self, lru: LruType, io: u32, rotated: u32, node_pages: u64) {
-        let cost = io.saturating_mul(SWAP_CLUSTER_MAX as u32).saturating_add(rotated);
+    /// Adds to the cost of a type (`lru_note_cost`).
+    pub(super) fn note_cost(&self, lru: LruType, cost: ReclaimCost, node_pages: u64) {
+        let cost = cost.in_rotations();
         if cost == 0 {
             return;
         }
@@ -131,9 +148,9 @@ impl NodeReclaim {
 
 impl<P: Platform> Mm<P> {
     /// Adds to the cost of a type on a node; see [`NodeReclaim::note_cost`].
-    pub(super) fn note_cost(&self, node: NodeId, lru: LruType, io: u32, rotated: u32) {
+    pub(super) fn note_cost(&self, node: NodeId, lru: LruType, cost: ReclaimCost) {
         let pages: u64 = LruType::ALL.iter().map(|lru| self.lru_pages_of(node, *lru)).sum();
-        self.reclaim.node(node).note_cost(lru, io, rotated, pages);
+        self.reclaim.node(node).note_cost(lru, cost, pages);
     }
 
     /// Counts an activation, which ages the node's inactive pages (`workingset_activation`).
@@ -169,7 +186,7 @@ impl<P: Platform> Mm<P> {
         self.tlb.count(counter(Counter::WorkingsetActivateAnon, Counter::WorkingsetActivateFile), u64::from(pages));
         if shadow.workingset() {
             folio.set_flags(FolioFlags::WORKINGSET);
-            self.note_cost(self.node_of(folio), lru, pages, 0);
+            self.note_cost(self.node_of(folio), lru, ReclaimCost::Io(pages));
             self.tlb.count(counter(Counter::WorkingsetRestoreAnon, Counter::WorkingsetRestoreFile), u64::from(pages));
         }
     }
@@ -208,20 +225,25 @@ mod tests {
 
     #[test]
     fn costs_decay() {
+        use ReclaimCost::{Io, Rotated};
         let state = NodeReclaim::default();
-        state.note_cost(LruType::Anon, 1, 0, 1000);
-        state.note_cost(LruType::File, 0, 5, 1000);
+        state.note_cost(LruType::Anon, Io(1), 1000);
+        state.note_cost(LruType::File, Rotated(5), 1000);
         assert_eq!(state.costs(), [32, 5]);
-        state.note_cost(LruType::Anon, 6, 21, 1000);
+        state.note_cost(LruType::Anon, Io(6), 1000);
+        state.note_cost(LruType::Anon, Rotated(21), 1000);
         assert_eq!(state.costs(), [245, 5], "a quarter of the node");
-        state.note_cost(LruType::File, 0, 1, 1000);
+        state.note_cost(LruType::File, Rotated(1), 1000);
         assert_eq!(state.costs(), [122, 3], "halved once their sum exceeds it");
-        state.note_cost(LruType::File, 0, 0, 4);
-        assert_eq!(state.costs(), [122, 3], "without a cost nothing decays");
-        state.note_cost(LruType::File, 0, 1, 4);
+        for nothing in [Io(0), Rotated(0)] {
+            state.note_cost(LruType::File, nothing, 4);
+            assert_eq!(state.costs(), [122, 3], "without a cost nothing decays");
+        }
+        state.note_cost(LruType::File, Rotated(1), 4);
         assert_eq!(state.costs(), [61, 2], "they are halved once, however large they are");
-        state.note_cost(LruType::File, 0, 1, u64::MAX);
+        state.note_cost(LruType::File, Rotated(1), u64::MAX);
         assert_eq!(state.costs(), [61, 3], "a node may have any size");
+        assert_eq!(Io(u32::MAX).in_rotations(), u32::MAX, "as much as can be");
     }
 
     #[test]

@@ -8,6 +8,7 @@
 mod choices;
 mod explored;
 mod lost_faults;
+mod pending;
 mod zram;
 
 use pagewright_arch::on_both;
