@@ -66,13 +66,16 @@ impl<P: Platform> Mm<P> {
     /// them. The caller's reference keeps the folio.
     fn lock_in_cache(&self, folio: FolioRef, entry: SwapEntry) -> Option<(FolioRef, FolioLock<'_>)> {
         let view = self.frames().folio_of(&folio);
-        while view.swap_entry() == Some(entry) {
+        let lock = loop {
             match view.try_lock() {
-                Some(lock) if view.swap_entry() == Some(entry) => return Some((folio, lock)),
-                Some(_) => break,
+                Some(lock) => break lock,
                 None => self.fx().relax(),
             }
+        };
+        if view.swap_entry() == Some(entry) {
+            return Some((folio, lock));
         }
+        drop(lock);
         self.put_folio(folio);
         None
     }

@@ -10,9 +10,9 @@ use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::user::IoVec;
 use pagewright_mm::view::PagemapFlags;
-use pagewright_mm::{Advice, MapFlags, Mm, RemapFlags, RemapRequest};
+use pagewright_mm::{Advice, MapFlags, Mm, MmSetting, RemapFlags, RemapRequest};
 use pagewright_sim::Sim;
-use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, NodeId, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::rc::Rc;
 
 const PAGES: u64 = 6;
@@ -159,4 +159,44 @@ on_both! {
     freeing_swapped_pages_frees_their_slots,
     gup_and_remote_access_swap_pages_in,
     soft_dirty_bits_survive_swap,
+    a_page_that_is_read_back_is_as_exclusive_as_its_entry,
+}
+
+/// INV-SWAP-OWNER: a page that only this process has is its own, and the next store copies nothing.
+fn a_page_that_is_read_back_is_as_exclusive_as_its_entry<I: Isa>() {
+    for shares in ["never", "always"] {
+        let world = TestWorld::<I>::unjudged();
+        world.set(MmSetting::CowPageTables, shares);
+        let device = world.swap_to(100);
+        let process = TestProcess::new(&world);
+        let base = process.anon(2);
+        (0..2).for_each(|page| process.write(CPU, at(base, page), page + 1));
+        let child = process.fork();
+        child.write(CPU, base, 10);
+        let owner = |process: &TestProcess<I>, va| {
+            let pfn = process.frame(CPU, va, Access::Read);
+            world.on(CPU, |mm| mm.tlb().frames().folio(pfn).owner())
+        };
+        let [parents, childs] = [&process, &child].map(|process| {
+            let new = process.anon(1);
+            process.write(CPU, new, 1);
+            let owner = owner(process, new);
+            process.unmap(new, 1);
+            owner
+        });
+        assert_ne!(parents, childs);
+        (0..4).for_each(|_| _ = world.on(CPU, |mm| mm.reclaim(NodeId::new(0), 3)));
+        assert_eq!(device.used(), 3);
+        for (page, value, of, copies) in [(0, 10, childs, 0), (1, 2, parents, 1)] {
+            let (va, before) = (at(base, page), world.count(Counter::PwCowCopy));
+            assert_eq!(child.read(CPU, va), value);
+            assert_eq!(owner(&child, va), of, "page {page}, {shares}");
+            child.write(CPU, va, 70);
+            assert_eq!(world.count(Counter::PwCowCopy) - before, copies, "page {page}, {shares}");
+        }
+        assert_eq!([0, 1].map(|page| process.read(CPU, at(base, page))), [1, 2]);
+        world.recount(&[&process, &child]);
+        TestProcess::end_all_at_rest(&[&process, &child]);
+        assert_eq!(device.used(), 0);
+    }
 }
