@@ -89,3 +89,37 @@ fn same_filled(page: &[u8]) -> Option<Word> {
     let (first, rest) = words.split_first()?;
     rest.iter().all(|word| word == first).then_some(*first)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pages with more and more noise compress to each length around the limit.
+    #[test]
+    fn a_page_is_stored_compressed_up_to_the_largest_object_that_shares_a_frame() {
+        let mut scratch = Scratch::try_new().expect("memory");
+        let mut state = 1_u64;
+        let noise: Vec<u8> = core::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        })
+        .take(PAGE)
+        .collect();
+        let mut lengths = Vec::new();
+        for noisy in LARGEST - 64..LARGEST + 64 {
+            scratch.page.fill(0);
+            scratch.page[..noisy].copy_from_slice(&noise[..noisy]);
+            let mut packed = buffer(get_maximum_output_size(PAGE)).expect("memory");
+            let compressed = compress_into_with_table(&scratch.page, &mut packed, &mut CompressTable::small());
+            let len = compressed.expect("the buffer is large enough");
+            let page = scratch.page.clone();
+            match scratch.compress() {
+                Compressed::Bytes(bytes) if len <= LARGEST => assert_eq!(bytes, &packed[..len], "{len} bytes"),
+                Compressed::Bytes(bytes) => assert_eq!(bytes, &*page, "{len} bytes"),
+                Compressed::Same(_) => panic!("the page repeats no word"),
+            }
+            lengths.push(len);
+        }
+        assert!([LARGEST - 1, LARGEST, LARGEST + 1].iter().all(|len| lengths.contains(len)), "{lengths:?}");
+    }
+}
