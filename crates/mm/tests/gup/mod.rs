@@ -7,6 +7,7 @@
 
 mod beside_reclaim;
 mod cow;
+mod forced;
 mod races;
 
 use pagewright_arch::Isa;
