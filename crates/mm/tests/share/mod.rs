@@ -3,6 +3,7 @@
 //! What fork touches, what a break copies, and when a table is taken back.
 
 mod calls;
+mod ends;
 mod for_all;
 mod pins;
 mod races;
