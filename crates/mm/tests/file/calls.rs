@@ -36,7 +36,7 @@ on_both! {
 }
 
 /// A memfd of `pages` pages without contents, which can be sealed.
-fn memfd<I: Isa>(world: &TestWorld<I>, pages: u64) -> FileHandle<I> {
+pub(super) fn memfd<I: Isa>(world: &TestWorld<I>, pages: u64) -> FileHandle<I> {
     let file = world.on(CPU, |mm| mm.memfd_create("it", MemfdFlags::ALLOW_SEALING)).expect("memory");
     truncate(world, &file, pages * PAGE_SIZE).expect("not sealed");
     file

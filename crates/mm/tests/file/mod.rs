@@ -4,3 +4,4 @@ mod beside_batches;
 mod calls;
 mod failed_fork;
 mod races;
+mod seals;
