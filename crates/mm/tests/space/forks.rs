@@ -7,12 +7,15 @@
 
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
-use pagewright_lab::harness::{ANON, CPU, TestProcess};
+use pagewright_lab::harness::{ANON, CPU, TestProcess, at};
 use pagewright_mm::space::VmFlags;
-use pagewright_mm::{Advice, MapFlags, RemapFlags, RemapRequest};
-use pagewright_types::{Access, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_mm::{Advice, FaultError, MapFlags, MmSetting, RemapFlags, RemapRequest};
+use pagewright_types::{Access, Counter, PAGE_SIZE, Rights, VirtAddr};
 
-on_both! { a_child_has_the_mappings_of_its_parent_but_those_that_it_keeps }
+on_both! {
+    a_child_has_the_mappings_of_its_parent_but_those_that_it_keeps,
+    a_child_gets_the_guards_of_shared_memory_and_no_other_entry,
+}
 
 const BASE: VirtAddr = VirtAddr::new(1 << 40);
 /// More than two levels of a tree.
@@ -80,6 +83,48 @@ fn a_child_has_the_mappings_of_its_parent_but_those_that_it_keeps<I: Isa>() {
         child.end();
         process.end();
         world.on(CPU, |mm| mm.forget_file(&file));
+        world.assert_nothing_leaked();
+    }
+}
+
+/// The shared memory of a file and of no file, with guards in two of three tables.
+fn a_child_gets_the_guards_of_shared_memory_and_no_other_entry<I: Isa>() {
+    const TABLE: u64 = 512;
+    const GUARDS: [u64; 4] = [0, TABLE - 1, TABLE, TABLE + 7];
+    const PAGES: [u64; 4] = [1, TABLE - 2, TABLE + 6, 2 * TABLE + 3];
+    for file in [false, true] {
+        let (world, process) = TestProcess::<I>::unjudged();
+        world.set(MmSetting::CowPageTables, "never");
+        let file = file.then(|| world.file(3 * TABLE));
+        match &file {
+            Some(file) => process.map_over(BASE, file, Rights::RW, MapFlags::SHARED),
+            None => {
+                let flags = MapFlags::SHARED | MapFlags::ANONYMOUS | MapFlags::FIXED;
+                process.map_at(BASE, 3 * TABLE, Rights::RW, flags);
+            }
+        }
+        PAGES.iter().for_each(|page| process.write(CPU, at(BASE, *page), page + 1));
+        GUARDS.iter().for_each(|page| process.advise(at(BASE, *page), 1, Advice::GuardInstall));
+        let entries = world.count(Counter::PwForkEntries);
+        let child = process.fork();
+        assert_eq!(world.count(Counter::PwForkEntries) - entries, GUARDS.len() as u64);
+        assert_eq!((child.space.rss().pages(), process.space.rss().pages()), (0, PAGES.len() as u64));
+        world.recount(&[&process, &child]);
+        let is_guarded = |process: &TestProcess<I>, page: u64| {
+            matches!(process.touch(CPU, at(BASE, page), Access::Read), Err(FaultError::Guarded { .. }))
+        };
+        child.advise(BASE, 1, Advice::GuardRemove);
+        for page in GUARDS {
+            assert_eq!((is_guarded(&process, page), is_guarded(&child, page)), (true, page > 0), "page {page}");
+        }
+        PAGES.iter().for_each(|page| assert_eq!(child.read(CPU, at(BASE, *page)), page + 1));
+        assert!(!is_guarded(&child, TABLE + 8) && !is_guarded(&child, 2 * TABLE));
+        // A grandchild gets what the child has by then.
+        let grandchild = child.fork();
+        assert!(!is_guarded(&grandchild, 0) && is_guarded(&grandchild, TABLE + 7));
+        world.recount(&[&process, &child, &grandchild]);
+        [&grandchild, &child, &process].iter().for_each(|process| process.end());
+        file.iter().for_each(|file| world.on(CPU, |mm| mm.forget_file(file)));
         world.assert_nothing_leaked();
     }
 }
