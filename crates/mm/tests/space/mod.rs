@@ -5,6 +5,7 @@ mod advise;
 mod basics;
 mod beside_linux;
 mod blocks;
+mod brk;
 mod forks;
 mod limits;
 mod lock_races;
