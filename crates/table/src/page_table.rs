@@ -165,6 +165,10 @@ impl PageTable {
     #[allow(unsafe_code)]
     pub(crate) fn close<P: Platform>(&self, tlb: &Tlb<P>) {
         debug_assert_eq!(self.reached(), 1, "INV-TABLE-CLOSE: tables left in a space that ends");
+        debug_assert_eq!(self.rss.own(), EntryCounts::default(), "INV-TABLE-CLOSE: entries left in a space that ends");
+        // What a space shared until its end is not counted out (`leave_shared_at_end`).
+        self.tables.store(1, Ordering::Relaxed);
+        self.rss.clear();
         // Lazy CPUs leave the root when they are told that tables went.
         tlb.flush(&self.context, FlushInfo { range: None, level: Level::PGD, freed_tables: true });
         debug_assert!(self.context.cpus().is_empty(), "INV-TABLE-CLOSE: {:?} still run the space", self.context.cpus());

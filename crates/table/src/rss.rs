@@ -128,6 +128,11 @@ impl Rss {
         })
     }
 
+    /// Forgets the counts of a space that has ended, and keeps the peak.
+    pub(crate) fn clear(&self) {
+        self.add(self.own().map(|entries| -entries));
+    }
+
     /// The number of pages of one kind.
     pub fn of(&self, kind: RssKind) -> u64 {
         self.sum(kind as usize)

@@ -30,7 +30,7 @@ impl<P: Platform> Mm<P> {
         }
         let everything = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
         let all = PageRange::new(VirtAddr::ZERO, top_of_tables::<P>());
-        let own = map.leave_shared(&self.tlb, all, map.iter().map(|(start, vma)| vma.range(start)));
+        let own = map.leave_shared_at_end(&self.tlb, all, map.iter().map(|(start, vma)| vma.range(start)));
         let mut gather = Gather::full_space(&self.tlb, space.table().context());
         for (start, vma) in map.iter() {
             self.zap(space, own, (vma, Zap::SpaceEnd), vma.range(start), &mut gather);

@@ -14,6 +14,9 @@
 //! A counted walk below a shared pointer holds its space, if only for reading. The space that
 //! leaves is held for writing, so no such walk of it goes on; a break must wait for them.
 //!
+//! A space that goes on counts what it leaves, by the record of each table below the pointer. One
+//! that ends does not: it reads nothing below the pointer, however much it shared.
+//!
 //! Nothing here allocates or fails.
 
 use super::break_path::span_of;
@@ -31,6 +34,16 @@ use pagewright_tlb::frames::{EntryCounts, TableMarks};
 use pagewright_tlb::{Debt, Gather, OwedFlush, Tlb};
 use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
 
+/// Whether a space counts in its resident set what it leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leaver {
+    GoesOn,
+    /// Its counts are forgotten when it closes.
+    ///
+    /// Debug builds count all the same, and compare then (INV-TABLE-CLOSE).
+    Ends,
+}
+
 impl<P: Platform, M> MmapWrite<'_, P, M> {
     /// Leaves every shared table of `range`, and returns the tables that are left, all its own.
     ///
@@ -43,9 +56,31 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
         range: PageRange,
         mapped: impl Iterator<Item = PageRange> + Clone,
     ) -> OwnTables<'h, P> {
+        self.leave_as(Leaver::GoesOn, tlb, range, mapped)
+    }
+
+    /// Does the same for a space that ends, and does not count in its resident set what it leaves.
+    ///
+    /// [`close`](Self::close) forgets the resident set.
+    pub fn leave_shared_at_end<'h>(
+        &'h self,
+        tlb: &'h Tlb<P>,
+        range: PageRange,
+        mapped: impl Iterator<Item = PageRange> + Clone,
+    ) -> OwnTables<'h, P> {
+        self.leave_as(Leaver::Ends, tlb, range, mapped)
+    }
+
+    fn leave_as<'h>(
+        &'h self,
+        leaver: Leaver,
+        tlb: &'h Tlb<P>,
+        range: PageRange,
+        mapped: impl Iterator<Item = PageRange> + Clone,
+    ) -> OwnTables<'h, P> {
         let tables = self.tables(tlb);
         // A table that is taken back at the end has children that other spaces may share.
-        while tables.tree.has_shared() && tables.leave(mapped.clone()) {}
+        while tables.tree.has_shared() && tables.leave(leaver, mapped.clone()) {}
         debug_assert!(tables.try_own(range).is_some(), "INV-TABLE-OWN: a table of {range} is left shared");
         OwnTables::new(tables, range)
     }
@@ -53,7 +88,7 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
 
 impl<P: Platform> Tables<'_, P> {
     /// Leaves what is shared in `mapped`; true if it took back a table that has shared pointers.
-    fn leave(&self, mapped: impl Iterator<Item = PageRange> + Clone) -> bool {
+    fn leave(&self, leaver: Leaver, mapped: impl Iterator<Item = PageRange> + Clone) -> bool {
         let root = (self.tree.root(), Level::PGD);
         let mut gather = Gather::new(self.tlb, self.context());
         let mut marked = false;
@@ -68,7 +103,7 @@ impl<P: Platform> Tables<'_, P> {
         gather.settle();
         let mut taken_back = false;
         for part in mapped {
-            taken_back |= self.drop_marked(root, part);
+            taken_back |= self.drop_marked(leaver, root, part);
         }
         taken_back
     }
@@ -139,7 +174,7 @@ impl<P: Platform> Tables<'_, P> {
     /// Drops the share of each table of `range` whose pointer is in transition.
     ///
     /// Returns whether it took a table back instead, because no other share was left.
-    fn drop_marked(&self, at: (Pfn, Level), range: PageRange) -> bool {
+    fn drop_marked(&self, leaver: Leaver, at: (Pfn, Level), range: PageRange) -> bool {
         let (table, level) = at;
         let mut taken_back = false;
         let last = VirtAddr::new(range.end().raw() - 1);
@@ -149,11 +184,11 @@ impl<P: Platform> Tables<'_, P> {
             let va = base.add(index as u64 * level.span());
             match P::Isa::decode(level, self.tlb.fx().load(slot)) {
                 Entry::Soft(soft) if soft.kind == SoftKind::InTransition => {
-                    taken_back |= !self.drop_share(&LockedTable::new(*self, table, level, va), index, soft);
+                    taken_back |= !self.drop_share(leaver, &LockedTable::new(*self, table, level, va), index, soft);
                 }
                 Entry::Table(own) if level > Level::PMD => {
                     if let Some(part) = span_of(va, level).intersect(range) {
-                        taken_back |= self.drop_marked((own.pfn, below(level)), part);
+                        taken_back |= self.drop_marked(leaver, (own.pfn, below(level)), part);
                     }
                 }
                 Entry::Table(_) | Entry::Leaf(_) | Entry::Soft(_) | Entry::Empty => {}
@@ -163,7 +198,7 @@ impl<P: Platform> Tables<'_, P> {
     }
 
     /// Drops the share of a table, or takes the table back if it is the last; false then.
-    fn drop_share(&self, parent: &LockedTable<'_, P>, index: usize, soft: SoftEntry) -> bool {
+    fn drop_share(&self, leaver: Leaver, parent: &LockedTable<'_, P>, index: usize, soft: SoftEntry) -> bool {
         let va = parent.address(index);
         let old = LockedTable::new(*self, Pfn::new(soft.payload as u32), below(parent.level()), va);
         if plant!(LastShareDropped; false, old.page().shares() == 1) {
@@ -171,8 +206,10 @@ impl<P: Platform> Tables<'_, P> {
             self.take_back(parent, index, &old, soft.exclusive);
             return false;
         }
-        let left = self.reach_of(&old);
-        self.count_reached(Reach { tables: -left.tables, entries: left.entries.map(|entries| -entries) });
+        if leaver == Leaver::GoesOn || cfg!(debug_assertions) {
+            let left = self.reach_of(&old);
+            self.count_reached(Reach { tables: -left.tables, entries: left.entries.map(|entries| -entries) });
+        }
         parent.store(index, Pte::EMPTY);
         parent.page().adjust_live(-1);
         plant!(LeaveNotCounted; (), self.count_path_change(self.edited_in(span_of(va, parent.level()))));
