@@ -186,6 +186,8 @@ static void strangers(void)
         printf("strangers: %ld %ld", told(opened(other, "mem", O_RDONLY)), told(opened(other, "pagemap", O_RDONLY)));
         printf(" %ld %ld", told(opened(hidden, "mem", O_RDONLY)), told(opened(hidden, "pagemap", O_RDONLY)));
         printf(" %ld %ld", told(opened(group, "mem", O_RDONLY)), told(opened(group, "pagemap", O_RDONLY)));
+        printf(" %ld %ld", told(opened(other, "maps", O_RDONLY)), told(opened(hidden, "smaps", O_RDONLY)));
+        printf(" %ld", told(opened(group, "smaps_rollup", O_RDONLY)));
         int mem = opened(same, "mem", O_RDWR), map = opened(same, "pagemap", O_RDONLY);
         printf(" %ld", told(pread(mem, bytes, 1, (long)memory)));
         printf(" %d", bytes[0]);
@@ -311,6 +313,192 @@ static void borders(void)
     munmap(base, 40 * PAGE);
 }
 
+static char text_of_maps[1 << 17], other_text[1 << 17];
+
+/* Reads to the end in parts, and returns the length. */
+static long read_parts(int fd, char *to, long part)
+{
+    long all = 0, count;
+    while ((count = read(fd, to + all, part)) > 0)
+        all += count;
+    to[all] = 0;
+    return count < 0 ? -errno : all;
+}
+
+/* The mappings of a region in a text, in pages. */
+static void show_mappings(const char *text, const char *base, int pages)
+{
+    unsigned long start, end, first = (unsigned long)base, last = first + (unsigned long)pages * PAGE;
+    for (const char *line = text; line && *line; line = strchr(line, '\n'), line += line != 0)
+        if (sscanf(line, "%lx-%lx", &start, &end) == 2 && start < last && end > first)
+            printf(" %ld-%ld", ((long)start - (long)first) / PAGE, ((long)end - (long)first) / PAGE);
+}
+
+/* Reads a line, byte by byte. */
+static int read_line(int fd, char *to)
+{
+    int length = 0;
+    while (read(fd, to + length, 1) == 1)
+        if (to[length++] == '\n')
+            break;
+    to[length] = 0;
+    return length;
+}
+
+/* Reads lines up to the one of the mapping that starts at a page of the region. */
+static void read_up_to(int fd, const char *base, int page)
+{
+    char line[8192];
+    unsigned long start;
+    while (read_line(fd, line))
+        if (sscanf(line, "%lx", &start) == 1 && start == (unsigned long)base + page * PAGE)
+            break;
+}
+
+/* Maps and smaps, which are made as they are read. */
+static void in_parts(void)
+{
+    enum { PAGES = 300 };
+    char line[8192];
+    char *base = mapped(PAGES, PROT_NONE, MAP_PRIVATE);
+    for (int i = 1; i < PAGES; i += 2)
+        mprotect(base + i * PAGE, PAGE, PROT_READ);
+    printf("parts:");
+    fflush(stdout);
+    int fd = open("/proc/self/maps", O_RDONLY);
+    /* A read returns whole lines, as many as a page holds. */
+    long whole = read_parts(fd, text_of_maps, 1 << 16), first = pread(fd, line, 1 << 13, 0);
+    printf(" %d %d %d", whole > 3 * PAGE, first > PAGE / 2 && first <= PAGE, line[first - 1] == '\n');
+    int lines = 0;
+    for (const char *at = text_of_maps; (at = strchr(at, '\n')); at++)
+        lines++;
+    printf(" %d", lines > PAGES);
+    for (long part = 1; part < 6000; part = part * 7 + 3) {
+        lseek(fd, 0, SEEK_SET);
+        printf(" %d", read_parts(fd, other_text, part) == whole && !strcmp(text_of_maps, other_text));
+    }
+    /* Anywhere: also back, and behind the end. */
+    int same = 1;
+    for (long at = whole - 5; at > 0; at -= 1234)
+        same &= pread(fd, line, 7, at) > 0 && !memcmp(line, text_of_maps + at, 5);
+    printf(" %d %ld %ld", same, told(pread(fd, line, 5, whole)), told(pread(fd, line, 5, whole + 100000)));
+    printf(" %ld", told(lseek(fd, 0, SEEK_END)));
+    printf(" %d", lseek(fd, 1000, SEEK_SET) == 1000 && read(fd, line, 9) == 9 && !memcmp(line, text_of_maps + 1000, 9));
+    printf(" %ld", told(lseek(fd, 0, SEEK_CUR)));
+    printf(" %ld %ld\n", told(read(fd, (void *)16, 5)), told(lseek(fd, 0, SEEK_CUR)));
+    fflush(stdout);
+    /* Mappings that change between two reads. */
+    char *region = mapped(20, PROT_NONE, MAP_PRIVATE);
+    for (int i = 1; i < 20; i += 2)
+        mprotect(region + i * PAGE, PAGE, PROT_READ);
+    printf("between:");
+    lseek(fd, 0, SEEK_SET);
+    read_up_to(fd, region, 3);
+    munmap(region + 5 * PAGE, 2 * PAGE);
+    mprotect(region + 9 * PAGE, PAGE, PROT_NONE);
+    munmap(region, PAGE);
+    read_parts(fd, other_text, 4000);
+    show_mappings(other_text, region, 20);
+    /* The mapping that comes next becomes one with that before it. */
+    printf(" merged");
+    lseek(fd, 0, SEEK_SET);
+    read_up_to(fd, region, 11);
+    mprotect(region + 11 * PAGE, PAGE, PROT_NONE);
+    read_parts(fd, other_text, 4000);
+    show_mappings(other_text, region, 20);
+    /* A part of it goes away. */
+    printf(" cut");
+    lseek(fd, 0, SEEK_SET);
+    read_up_to(fd, region, 13);
+    munmap(region + 14 * PAGE, 2 * PAGE);
+    munmap(region + 19 * PAGE, PAGE);
+    read_parts(fd, other_text, 4000);
+    show_mappings(other_text, region, 20);
+    close(fd);
+    munmap(region, 20 * PAGE);
+    munmap(base, PAGES * PAGE);
+    printf(" smaps");
+    fflush(stdout);
+    fd = open("/proc/self/smaps", O_RDONLY);
+    whole = read_parts(fd, text_of_maps, 1 << 16);
+    printf(" %d", whole > PAGE);
+    for (long part = 1; part < 6000; part = part * 11 + 5) {
+        lseek(fd, 0, SEEK_SET);
+        printf(" %d", read_parts(fd, other_text, part) == whole);
+    }
+    close(fd);
+    fd = open("/proc/self/smaps_rollup", O_RDONLY);
+    whole = read_parts(fd, text_of_maps, 1 << 16);
+    lseek(fd, 0, SEEK_SET);
+    printf(" %d", read_parts(fd, other_text, 1) == whole);
+    printf(" %d\n", strstr(other_text, "[rollup]\nRss:") != 0);
+    close(fd);
+    fflush(stdout);
+    /* A line longer than a page, because each newline of its path takes four bytes. */
+    char path[4096] = "";
+    for (int i = 0; i < 6; i++) {
+        strcat(path, "/");
+        memset(path + strlen(path), '\n', 250);
+        if (i < 5)
+            mkdir(path, 0700);
+    }
+    int file = open(path, O_CREAT | O_RDWR, 0600);
+    ftruncate(file, PAGE);
+    char *of_file = mmap(0, PAGE, PROT_READ, MAP_SHARED, file, 0);
+    fd = open("/proc/self/maps", O_RDONLY);
+    whole = read_parts(fd, text_of_maps, 1 << 16);
+    lseek(fd, 0, SEEK_SET);
+    printf("long: %ld %d", told(file) > 0, read_parts(fd, other_text, 1) == whole);
+    int newlines = 0;
+    for (const char *at = text_of_maps; (at = strstr(at, "\\012")); at += 4)
+        newlines++;
+    printf(" %d %d\n", newlines, strstr(strstr(text_of_maps, "\\012"), "\n") != 0);
+    munmap(of_file, PAGE);
+    close(fd);
+    close(file);
+    unlink(path);
+    for (int i = 5; i > 0; i--) {
+        path[i * 251] = 0;
+        rmdir(path);
+    }
+    fflush(stdout);
+}
+
+/* The same files of a process that ends. */
+static void of_ended(void)
+{
+    char bytes[PAGE];
+    siginfo_t info;
+    pid_t child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    int maps = opened(child, "maps", O_RDONLY), smaps = opened(child, "smaps", O_RDONLY);
+    int rollup = opened(child, "smaps_rollup", O_RDONLY), unread = opened(child, "maps", O_RDONLY);
+    printf("ended: %ld %ld", told(read(maps, bytes, 10)), told(read(smaps, bytes, 10)));
+    kill(child, SIGKILL);
+    waitid(P_PID, child, &info, WEXITED | WNOWAIT);
+    long rest = read(maps, bytes, PAGE);
+    printf(" %d %ld", rest > 10 && rest < 400 && bytes[rest - 1] == '\n', told(read(maps, bytes, PAGE)));
+    printf(" %ld %ld", told(read(rollup, bytes, PAGE)), told(read(unread, bytes, PAGE)));
+    int later = opened(child, "maps", O_RDONLY);
+    printf(" %ld", told(read(later, bytes, PAGE)));
+    waitpid(child, 0, 0);
+    rest = read(smaps, bytes, PAGE);
+    printf(" %d %ld", rest > 400, told(read(smaps, bytes, PAGE)));
+    printf(" %ld %ld", told(read(maps, bytes, PAGE)), told(pread(maps, bytes, 1, 0)));
+    printf(" %ld %ld\n", told(read(rollup, bytes, PAGE)), told(read(later, bytes, PAGE)));
+    close(maps);
+    close(smaps);
+    close(rollup);
+    close(unread);
+    close(later);
+    int own = open("/proc/self/maps", O_WRONLY);
+    printf("written: %d %ld\n", own > 0, told(write(own, "x", 1)));
+    close(own);
+}
+
 /* What else a process shows of itself: its directory, its environment, its limits. */
 static void itself(const char *program)
 {
@@ -384,6 +572,8 @@ int main(int argc, char **argv)
     strangers();
     cleared();
     borders();
+    in_parts();
+    of_ended();
     itself(argv[0]);
     return 0;
 }

@@ -158,6 +158,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::SocketCycleKept | Bug::EdgeReportedAgain => elsewhere("sockets.c on the kernel"),
         // INV-KERNEL-LOOK.
         Bug::StrangerMayLook => elsewhere("looks.c on the kernel"),
+        // INV-VIEW-RESUME.
+        Bug::RefusedRecordLost => elsewhere("mm/tests/view, and looks.c on the kernel"),
         // INV-KERNEL-MOUNT.
         Bug::MountFlagsIgnored => elsewhere("names.c on the kernel"),
         // INV-KERNEL-THREADS.

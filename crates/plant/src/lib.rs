@@ -190,6 +190,7 @@ pagewright_types::named_table! {
         DescriptorLimitIgnored = "descriptor-limit-ignored", "A process gets more descriptors than RLIMIT_NOFILE allows.";
         ThreadLimitIgnored = "thread-limit-ignored", "A user gets more threads than RLIMIT_NPROC allows.";
         StrangerMayLook = "stranger-may-look", "Every process may open the memory and the descriptors of every other one.";
+        RefusedRecordLost = "refused-record-lost", "A mapping that does not fit into a part of /proc/PID/maps is missing in the next part too.";
         MountFlagsIgnored = "mount-flags-ignored", "Programs run from a mount with MS_NOEXEC, and those of one with MS_NOSUID give their rights.";
         ProgramWritten = "program-written", "A file is opened for writing and cut while a program runs it.";
         KillNotSeen = "kill-not-seen", "SIGKILL does not wake a thread whose wait no signal interrupts.";

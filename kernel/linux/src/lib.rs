@@ -59,6 +59,7 @@ mod file_lock;
 mod inode;
 mod limits;
 mod machine_files;
+mod mappings_text;
 mod memory;
 mod mount;
 mod oom;

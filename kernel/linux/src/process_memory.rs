@@ -1,4 +1,6 @@
-//! `/proc/PID/mem`, `/proc/PID/pagemap` and `/proc/PID/clear_refs`: the memory of a process.
+//! Files of a process's memory: `/proc/PID/mem`, `pagemap`, `clear_refs`, `maps` and `smaps`.
+//!
+//! The text of the last two is made in [`crate::mappings_text`].
 //!
 //! A file belongs to the memory that the process had when it was opened. After `execve`, or when
 //! the process has ended, it is empty (`mem_open`).
@@ -9,14 +11,16 @@ use crate::call::may_trace;
 use crate::credentials::TracingIds;
 use crate::errno::Errno;
 use crate::inode::zeroes;
+use crate::mappings_text::{MappingsFile, MappingsText};
 use crate::memory::{SpaceHandle, mm};
-use crate::task::{TaskId, Thread};
+use crate::task::{TaskId, Thread, scheduler};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use pagewright_arch::{Effects, Isa};
 use pagewright_hal::Machine;
 use pagewright_mm::space::ClearRefs;
 use pagewright_types::{PAGE_SIZE, PageRange, VirtAddr};
+use spin::Mutex;
 
 /// The size of the word of a page.
 const WORD: u64 = 8;
@@ -24,7 +28,6 @@ const WORD: u64 = 8;
 const FRAME: u64 = (1 << 55) - 1;
 
 /// What a file shows of the memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryView {
     /// Its bytes, at their addresses.
     Bytes,
@@ -33,6 +36,8 @@ pub(crate) enum MemoryView {
         /// Whether frames are shown, which need `CAP_SYS_ADMIN`.
         shows_frames: bool,
     },
+    /// Text about its mappings.
+    Text(Mutex<MappingsText>),
     /// Nothing: what is written clears accessed or soft-dirty bits.
     ClearRefs,
 }
@@ -55,35 +60,51 @@ impl ProcessMemory {
     /// `EACCES`; `ESRCH` if the process was reaped.
     pub(crate) fn check_open(&self, thread: &Thread) -> Result<(), Errno> {
         // INV-KERNEL-LOOK.
-        let allowed = self.view == MemoryView::ClearRefs || may_trace(thread, &self.process, TracingIds::Files)?;
+        let allowed =
+            matches!(self.view, MemoryView::ClearRefs) || may_trace(thread, &self.process, TracingIds::Files)?;
         if allowed { Ok(()) } else { Err(Errno::EACCES) }
     }
 
     /// Reads at most `wanted` bytes (`mem_rw`, `pagemap_read`).
     pub(crate) fn read(&self, from: u64, wanted: usize) -> Result<Vec<u8>, Errno> {
+        if let MemoryView::Text(text) = &self.view {
+            let mut text = text.lock();
+            let of_rollup = text.file == MappingsFile::SmapsRollup;
+            return text.read(|| self.space_of_text(of_rollup), from, wanted);
+        }
         let Some(space) = self.space.upgrade() else { return Ok(Vec::new()) };
-        match self.view {
+        match &self.view {
             MemoryView::Bytes => {
                 let mut bytes = zeroes(wanted)?;
                 let read = mm().read_remote(&space.0, VirtAddr::new(from), &mut bytes);
                 bytes.truncate(read);
                 if read == 0 && wanted > 0 { Err(Errno::EIO) } else { Ok(bytes) }
             }
-            MemoryView::Pagemap { shows_frames } => words(&space, from, wanted as u64, shows_frames),
-            MemoryView::ClearRefs => Err(Errno::EINVAL),
+            MemoryView::Pagemap { shows_frames } => words(&space, from, wanted as u64, *shows_frames),
+            MemoryView::ClearRefs | MemoryView::Text(_) => Err(Errno::EINVAL),
         }
+    }
+
+    /// The memory that text is about; `None` after it has ended (`m_start`, `show_smaps_rollup`).
+    ///
+    /// # Errors
+    /// `ESRCH` if the process was reaped, and for the sums of no memory.
+    fn space_of_text(&self, of_rollup: bool) -> Result<Option<Arc<SpaceHandle>>, Errno> {
+        scheduler().process_of(&self.process).ok_or(Errno::ESRCH)?;
+        let space = self.space.upgrade();
+        if space.is_none() && of_rollup { Err(Errno::ESRCH) } else { Ok(space) }
     }
 
     /// Writes, and returns how many bytes (`mem_rw`, `clear_refs_write`).
     pub(crate) fn write(&self, to: u64, bytes: &[u8]) -> Result<usize, Errno> {
         let space = self.space.upgrade();
-        match self.view {
+        match &self.view {
             MemoryView::Bytes => {
                 let Some(space) = space else { return Ok(0) };
                 let written = mm().write_remote(&space.0, VirtAddr::new(to), bytes);
                 if written == 0 && !bytes.is_empty() { Err(Errno::EIO) } else { Ok(written) }
             }
-            MemoryView::Pagemap { .. } => Err(Errno::EINVAL),
+            MemoryView::Pagemap { .. } | MemoryView::Text(_) => Err(Errno::EINVAL),
             MemoryView::ClearRefs => {
                 let number = core::str::from_utf8(bytes).ok().and_then(|text| text.trim().parse().ok());
                 let what = number.and_then(ClearRefs::from_raw).ok_or(Errno::EINVAL)?;

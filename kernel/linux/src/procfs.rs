@@ -2,7 +2,7 @@
 //!
 //! [`find`] makes an inode for a path when it is opened or looked at, also for one of the files of
 //! the machine ([`machine_files`]). Most files are text as it was then ([`InodeKind::Text`]); the
-//! OOM score is read and written each time.
+//! OOM score is read and written each time, and text about mappings is made as it is read.
 //!
 //! Not guaranteed: files that Linux has and [`OF_PROCESS`] does not, and fields of `stat` and
 //! `status` that no program here needs.
@@ -14,6 +14,7 @@ use crate::file::{DescriptorTable, FsContext, OpenFile, OpenTarget};
 use crate::inode::{Inode, InodeKind};
 use crate::limits::ProcessLimits;
 use crate::machine_files;
+use crate::mappings_text::{MappingsFile, MappingsText};
 use crate::memory::{SpaceHandle, mm};
 use crate::mount;
 use crate::process_memory::{MemoryView, ProcessMemory};
@@ -278,22 +279,23 @@ impl ProcessView {
         InodeKind::Memory(ProcessMemory::new(self.handle.clone(), space, view))
     }
 
+    /// A file about the mappings.
+    fn text(&self, file: MappingsFile) -> InodeKind {
+        self.memory(MemoryView::Text(Mutex::new(MappingsText::new(file))))
+    }
+
     /// The text of the file with this name.
     fn show(&self, name: &str) -> Result<String, fmt::Error> {
         let mut text = String::new();
         let out = &mut text;
-        match (name, &self.space) {
-            ("cmdline", _) => out.write_str(&String::from_utf8_lossy(&self.arguments))?,
-            ("comm", _) => writeln!(out, "{}", self.name)?,
-            ("limits", _) => self.limits.show(out)?,
-            ("mounts", _) => mount::show(out)?,
-            ("stat", _) => self.show_stat(out)?,
-            ("status", _) => self.show_status(out)?,
-            ("statm", _) => self.show_statm(out)?,
-            ("maps", Some(space)) => mm().show_maps(&space.0, out)?,
-            ("smaps", Some(space)) => mm().show_smaps(&space.0, out)?,
-            ("smaps_rollup", Some(space)) => mm().show_smaps_rollup(&space.0, out)?,
-            // A process that has ended has no memory to show.
+        match name {
+            "cmdline" => out.write_str(&String::from_utf8_lossy(&self.arguments))?,
+            "comm" => writeln!(out, "{}", self.name)?,
+            "limits" => self.limits.show(out)?,
+            "mounts" => mount::show(out)?,
+            "stat" => self.show_stat(out)?,
+            "status" => self.show_status(out)?,
+            "statm" => self.show_statm(out)?,
             _ => {}
         }
         Ok(text)
@@ -391,6 +393,9 @@ fn of_process(thread: &Thread, id: TaskId, path: &str, name: &str) -> Option<Res
             Ok(view.memory(MemoryView::Pagemap { shows_frames: thread.credentials.has(linux::CAP_SYS_ADMIN) }))
         }
         "clear_refs" => Ok(view.memory(MemoryView::ClearRefs)),
+        "maps" => Ok(view.text(MappingsFile::Maps)),
+        "smaps" => Ok(view.text(MappingsFile::Smaps)),
+        "smaps_rollup" => Ok(view.text(MappingsFile::SmapsRollup)),
         _ => view.show(name).map(|text| InodeKind::Text(text.into_bytes())).map_err(|_| Errno::ENOMEM),
     };
     Some(kind.map(|kind| {

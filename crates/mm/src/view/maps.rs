@@ -1,10 +1,11 @@
 //! `/proc/PID/maps`: a line for each mapping.
 
+use super::records::RecordWriter;
 use crate::mm::Mm;
 use crate::space::{AddressMap, Space, Vma};
 use core::fmt::{self, Write};
 use pagewright_sync::Platform;
-use pagewright_types::{PAGE_SIZE, PageRange, Rights};
+use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 /// Column of the space before a name (`show_vma_header_prefix`: `25 + sizeof(void *) * 6 - 1`).
 const NAME_COLUMN: usize = 72;
@@ -102,5 +103,12 @@ impl<P: Platform> Mm<P> {
     pub fn show_maps(&self, space: &Space<P>, out: &mut dyn Write) -> fmt::Result {
         let map = space.map().read();
         map.iter().try_for_each(|(start, vma)| MapsLine::of(&map, start, vma).write(out))
+    }
+
+    /// Writes the lines of mappings that end after `from`, while `out` accepts more.
+    ///
+    /// Returns the first mapping whose line was not written.
+    pub fn show_maps_from(&self, space: &Space<P>, from: VirtAddr, out: &mut dyn RecordWriter) -> Option<VirtAddr> {
+        self.show_records(space, from, out, |map, start, vma, out| MapsLine::of(map, start, vma).write(out))
     }
 }

@@ -18,6 +18,8 @@
 //!
 //! Neighbours: reads `space`, `rmap`, `counters`; `snapshot` reads the proportional set sizes.
 //!
+//! `maps` and `smaps` can also be written from an address on, as they are read ([`RecordWriter`]).
+//!
 //! Protocol: while a text about a space is written, its `map` lock is held for reading and no table
 //! is locked. The writer must not call the memory manager.
 //!
@@ -31,6 +33,7 @@ mod mem_size_stats;
 mod meminfo;
 mod page_tables;
 mod pagemap;
+mod records;
 mod smaps;
 mod status;
 mod swaps;
@@ -38,3 +41,4 @@ mod vmstat;
 
 pub use mem_size_stats::{MemSizeStats, Pss};
 pub use pagemap::{PagemapEntry, PagemapFlags};
+pub use records::RecordWriter;

@@ -2,10 +2,12 @@
 
 use super::maps::{MapsLine, MapsName};
 use super::mem_size_stats::MemSizeStats;
+use super::records::RecordWriter;
 use crate::mm::Mm;
-use crate::space::{Space, VmFlags, Vma};
+use crate::space::{AddressMap, Space, VmFlags, Vma};
 use core::fmt::{self, Write};
 use pagewright_sync::Platform;
+use pagewright_table::MmapRead;
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 /// Writes a line whose figure ends in column 24.
@@ -88,18 +90,34 @@ impl<P: Platform> Mm<P> {
     /// The error of the writer.
     pub fn show_smaps(&self, space: &Space<P>, out: &mut dyn Write) -> fmt::Result {
         let map = space.map().read();
-        for (start, vma) in map.iter() {
-            let stats = self.mem_size_stats_of(map.tables(&self.tlb), start, vma);
-            MapsLine::of(&map, start, vma).write(out)?;
-            field(out, "Size:", stats.size)?;
-            field(out, "KernelPageSize:", PAGE_SIZE)?;
-            field(out, "MMUPageSize:", PAGE_SIZE)?;
-            figures(out, &stats, false)?;
-            // Faults map no huge pages yet.
-            line(out, "THPeligible:", 0, "")?;
-            vm_flags(out, vma)?;
-        }
-        Ok(())
+        map.iter().try_for_each(|(start, vma)| self.show_smap(&map, start, vma, out))
+    }
+
+    /// Writes the entries of mappings that end after `from`, while `out` accepts more.
+    ///
+    /// Returns the first mapping whose entry was not written. Only mappings up to that one are
+    /// examined.
+    pub fn show_smaps_from(&self, space: &Space<P>, from: VirtAddr, out: &mut dyn RecordWriter) -> Option<VirtAddr> {
+        self.show_records(space, from, out, |map, start, vma, out| self.show_smap(map, start, vma, out))
+    }
+
+    /// Writes the entry of a mapping.
+    fn show_smap(
+        &self,
+        map: &MmapRead<'_, P, AddressMap<P>>,
+        start: u64,
+        vma: &Vma<P>,
+        out: &mut dyn Write,
+    ) -> fmt::Result {
+        let stats = self.mem_size_stats_of(map.tables(&self.tlb), start, vma);
+        MapsLine::of(map, start, vma).write(out)?;
+        field(out, "Size:", stats.size)?;
+        field(out, "KernelPageSize:", PAGE_SIZE)?;
+        field(out, "MMUPageSize:", PAGE_SIZE)?;
+        figures(out, &stats, false)?;
+        // Faults map no huge pages yet.
+        line(out, "THPeligible:", 0, "")?;
+        vm_flags(out, vma)
     }
 
     /// Writes `/proc/PID/smaps_rollup` of `space`.

@@ -7,7 +7,7 @@ use pagewright_lab::harness::files::ZeroFile;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::FileKind;
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::view::{MemSizeStats, Pss};
+use pagewright_mm::view::{MemSizeStats, Pss, RecordWriter};
 use pagewright_mm::{MapFlags, MapRequest, Mm, MmSetting, MmSettings, Space};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
@@ -192,6 +192,106 @@ fn maps_pads_and_escapes_as_linux_does() {
     assert_eq!(text, expected);
     assert_eq!(text.find("/a"), Some(73), "the name begins in column 73");
     bed.end(&space);
+}
+
+/// A writer of records that takes at most `limit` bytes at once, and wants at least `wanted`.
+struct Part {
+    text: String,
+    whole: usize,
+    wanted: usize,
+    limit: usize,
+}
+
+impl Write for Part {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.text.push_str(text);
+        if self.text.len() > self.limit { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
+impl RecordWriter for Part {
+    fn end_record(&mut self) -> bool {
+        self.whole = self.text.len();
+        self.whole < self.wanted
+    }
+}
+
+/// Writes records from an address on.
+type ShowFrom<I> = fn(&Mm<Sim<I>>, &Space<Sim<I>>, VirtAddr, &mut dyn RecordWriter) -> Option<VirtAddr>;
+
+/// Reads to the end in parts, and calls `between` after each.
+fn in_parts<I: Isa>(
+    bed: &Bed<I>,
+    space: &TestProcess<I>,
+    show: ShowFrom<I>,
+    (wanted, limit): (usize, usize),
+    mut between: impl FnMut(&str),
+) -> String {
+    let (mut all, mut next) = (String::new(), Some(VirtAddr::ZERO));
+    while let Some(from) = next {
+        let mut part = Part { text: String::new(), whole: 0, wanted, limit };
+        next = bed.lab.on(CPU, |mm| show(mm, space, from, &mut part));
+        assert!(next.is_none_or(|next| next > from), "each part has a record");
+        all.push_str(&part.text[..part.whole]);
+        between(&part.text[..part.whole]);
+    }
+    all
+}
+
+/// INV-VIEW-RESUME.
+fn parts_of_maps_and_smaps_make_the_whole<I: Isa>() {
+    let bed = Bed::<I>::new();
+    let space = busy(&bed);
+    let maps = bed.text(|mm, out| mm.show_maps(&space, out));
+    let smaps = bed.text(|mm, out| mm.show_smaps(&space, out));
+    for (wanted, limit) in [(1, usize::MAX), (usize::MAX, 900), (1500, 2000), (200, 900)] {
+        assert_eq!(in_parts(&bed, &space, Mm::show_maps_from, (wanted, limit.min(wanted.max(200))), |_| ()), maps);
+        assert_eq!(in_parts(&bed, &space, Mm::show_smaps_from, (wanted, limit), |_| ()), smaps);
+    }
+    // A part has no more than is wanted of it.
+    in_parts(&bed, &space, Mm::show_maps_from, (1, usize::MAX), |part| assert_eq!(part.lines().count(), 1));
+    bed.end(&space);
+}
+
+#[test]
+fn parts_of_a_text_make_the_whole() {
+    parts_of_maps_and_smaps_make_the_whole::<X86_64>();
+    parts_of_maps_and_smaps_make_the_whole::<Aarch64>();
+}
+
+/// INV-VIEW-RESUME.
+#[test]
+fn mappings_that_stay_between_two_parts_are_shown_once() {
+    let bed = Bed::<X86_64>::new();
+    let space = bed.process();
+    for page in 0..10 {
+        let rights = if page % 2 == 0 { Rights::READ } else { Rights::RW };
+        bed.map(&space, range(0x50_0000 + page * PAGE_SIZE, 1), rights, MapFlags::PRIVATE, None);
+    }
+    let mut parts = 0;
+    let text = in_parts(&bed, &space, Mm::show_maps_from, (1, usize::MAX), |_| {
+        parts += 1;
+        if parts == 3 {
+            // Behind the reader, the mapping that it would show next, and one in front of it.
+            for page in [0, 3, 5] {
+                let range = range(0x50_0000 + page * PAGE_SIZE, 1);
+                bed.lab.on(CPU, |mm| mm.munmap(&space, range.start(), range.len())).expect("mapped");
+            }
+            bed.map(&space, range(0x50_a000, 1), Rights::READ, MapFlags::PRIVATE, None);
+        }
+    });
+    let starts: Vec<_> = text.lines().map(|line| &line[..8]).collect();
+    let expected = ["00500000", "00501000", "00502000", "00504000", "00506000", "00507000", "00508000", "00509000"];
+    assert_eq!(starts[..8], expected);
+    assert_eq!(starts[8..], ["0050a000"]);
+    bed.end(&space);
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn planted_bugs_are_found() {
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    assert_found_by(PlantedBug::RefusedRecordLost, parts_of_maps_and_smaps_make_the_whole::<X86_64>);
 }
 
 /// Names before the colon with the columns of their figures: what a parser of fixed columns relies

@@ -26,7 +26,7 @@ pub(super) fn lseek(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let base = match whence {
         linux::SEEK_SET => 0,
         linux::SEEK_CUR => *at,
-        // `mem_lseek`
+        // `mem_lseek`, `seq_lseek`
         linux::SEEK_END if matches!(node.kind, InodeKind::Memory(_)) => return Err(Errno::EINVAL.into()),
         linux::SEEK_END => node.size(),
         _ => return Err(Errno::EINVAL.into()),

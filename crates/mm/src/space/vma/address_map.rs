@@ -124,7 +124,7 @@ impl<P: Platform> AddressMap<P> {
 
     /// Returns the mappings that end after `va` in order, each with its first page.
     #[inline]
-    pub(in crate::space) fn iter_from(&self, va: VirtAddr) -> impl Iterator<Item = (u64, &Vma<P>)> {
+    pub(crate) fn iter_from(&self, va: VirtAddr) -> impl Iterator<Item = (u64, &Vma<P>)> {
         self.vmas.iter_at_or_after(va.page_index())
     }
 
