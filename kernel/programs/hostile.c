@@ -388,6 +388,67 @@ static void running(void)
     unlink(words[0]);
 }
 
+/* A process that waits in vfork for a child, which pauses. */
+static pid_t waits_in_vfork(int blocked, int with_handler, pid_t *child)
+{
+    int ends[2];
+    pipe(ends);
+    pid_t parent = fork();
+    if (parent == 0) {
+        sigset_t set;
+        sigemptyset(&set);
+        if (blocked)
+            sigaddset(&set, blocked);
+        sigprocmask(SIG_BLOCK, &set, 0);
+        for (int i = 1; i < 65; i++)
+            signal(i, i == with_handler ? handler : SIG_DFL);
+        handled = 0;
+        if (vfork() == 0) {
+            pid_t self = getpid();
+            write(ends[1], &self, sizeof self);
+            pause();
+            _exit(0);
+        }
+        _exit(handled ? 7 : 0);
+    }
+    read(ends[0], child, sizeof *child);
+    close(ends[0]);
+    close(ends[1]);
+    return parent;
+}
+
+/* Signals other than SIGKILL for a process that waits in vfork: those without a core dump end it at once. */
+static void signalled(void)
+{
+    int status, fatal[] = { SIGTERM, SIGINT, SIGUSR1, SIGRTMIN, SIGALRM, SIGPIPE };
+    int later[][3] = { { SIGTERM, SIGTERM, 0 }, { SIGTERM, 0, SIGTERM }, { SIGQUIT, 0, 0 }, { SIGSEGV, 0, 0 }, { SIGCHLD, 0, 0 } };
+    pid_t child;
+    printf("at once:");
+    for (int i = 0; i < 12; i++) {
+        pid_t parent = waits_in_vfork(0, 0, &child);
+        if (i % 2)
+            syscall(SYS_tgkill, parent, parent, fatal[i / 2]);
+        else
+            kill(parent, fatal[i / 2]);
+        waitpid(parent, &status, 0);
+        printf(" %d", WTERMSIG(status) == fatal[i / 2]);
+        printf(" %ld", told(kill(child, SIGKILL)));
+    }
+    printf("\nlater:");
+    for (int i = 0; i < 5; i++) {
+        pid_t parent = waits_in_vfork(later[i][1], later[i][2], &child);
+        kill(parent, later[i][0]);
+        usleep(20000);
+        printf(" %d", waitpid(parent, &status, WNOHANG));
+        kill(child, SIGKILL);
+        waitpid(parent, &status, 0);
+        printf(" %d %d", WIFEXITED(status) ? WEXITSTATUS(status) : -1, WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+    }
+    printf("\n");
+    while (wait(0) != -1)
+        ;
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "waits") == 0) {
@@ -411,6 +472,7 @@ int main(int argc, char **argv)
     ignored();
     last_page();
     killed();
+    signalled();
     running();
     pieces();
     /* The kernel gives programs nothing back of what files took. */

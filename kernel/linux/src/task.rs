@@ -11,6 +11,7 @@
 //!
 //! Not guaranteed: fairness between processes. There is one run queue ([`crate::run_queue`]).
 
+use crate::call::MessageProgress;
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::file::{DescriptorTable, FsContext, OpenFile};
@@ -235,17 +236,6 @@ impl Thread {
     }
 }
 
-/// What a call that moves several messages has done.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct MessageProgress {
-    /// The messages that were moved.
-    pub(crate) moved: u64,
-    /// When a call with a timeout moves its last message, in ns since boot.
-    pub(crate) last: Option<u64>,
-    /// A signal is pending, so the call waits no more.
-    pub(crate) is_interrupted: bool,
-}
-
 struct Sleeper {
     thread: Box<Thread>,
     wait: WaitReason,
@@ -318,7 +308,8 @@ impl Scheduler {
 
     /// Adds a thread to the sleepers, unless a signal or the end of its process is pending.
     ///
-    /// Linux checks that in `schedule` (`signal_pending_state`).
+    /// Linux checks that in `schedule` (`signal_pending_state`). No wait is without an end if the
+    /// process is to end (`TASK_KILLABLE`).
     pub(crate) fn put_to_sleep(
         &mut self,
         mut thread: Box<Thread>,
@@ -327,6 +318,9 @@ impl Scheduler {
         at_deadline: u64,
     ) {
         self.leave_cpu(&mut thread);
+        if let Some(signal) = self.pending_end(&thread) {
+            self.end_process(thread.process, ExitStatus::Signal(signal));
+        }
         let exits = plant!(EndNotSeenAtSleep; false, self.must_exit(&thread).is_some());
         let interrupted = wait.is_interruptible() && self.is_interrupted(&thread);
         if exits || plant!(SignalNotSeenAtSleep; false, interrupted) {
@@ -405,6 +399,11 @@ impl Scheduler {
         let process = self.processes.get(&entry.map_or(id, |entry| entry.process));
         let of_program = || process.map(|process| process.name().chars().take(NAME_MAX).collect()).unwrap_or_default();
         chosen.unwrap_or_else(of_program)
+    }
+
+    /// Whether `which` picks a sleeper.
+    pub(crate) fn any_sleeper(&self, which: impl Fn(&Thread) -> bool) -> bool {
+        self.asleep.values().any(|sleeper| which(&sleeper.thread))
     }
 
     /// Whether a thread waits.

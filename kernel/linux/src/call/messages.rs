@@ -9,7 +9,7 @@
 use super::message::{HEADER, recvmsg, sendmsg};
 use super::time::{read_time, write_time};
 use super::{Arguments, address};
-use crate::task::{CallStop, MessageProgress, SyscallResult, Thread};
+use crate::task::{CallStop, SyscallResult, Thread};
 use linux_raw_sys::general as linux;
 use linux_raw_sys::net;
 use pagewright_plant::plant;
@@ -18,6 +18,17 @@ use pagewright_plant::plant;
 const MSG_WAITFORONE: u32 = 0x10000;
 /// The size of `struct mmsghdr`: a header, and the length of its message.
 const ENTRY: u64 = HEADER as u64 + 8;
+
+/// What a call that moves several messages has done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MessageProgress {
+    /// The messages that were moved.
+    pub(crate) moved: u64,
+    /// When a call with a timeout moves its last message, in ns since boot.
+    pub(crate) last: Option<u64>,
+    /// A signal is pending, so the call waits no more.
+    pub(crate) is_interrupted: bool,
+}
 
 /// `sendmmsg` (`__sys_sendmmsg`).
 pub(super) fn sendmmsg(thread: &mut Thread, a: Arguments) -> SyscallResult {

@@ -43,6 +43,7 @@ mod xattr;
 pub(crate) use caller::may_trace;
 pub(crate) use information::{RELEASE, VERSION, random};
 pub(crate) use lock::{release_of_file, release_of_table};
+pub(crate) use messages::MessageProgress;
 pub(crate) use table::serve;
 
 use crate::task::Thread;

@@ -176,6 +176,15 @@ fn ignored_by_default(signal: u8) -> bool {
     ignored.iter().chain(&stops).any(|known| *known == u32::from(signal))
 }
 
+/// Whether the default action dumps core, which the thread itself does.
+///
+/// Linux: `SIG_KERNEL_COREDUMP_MASK`.
+fn dumps_core(signal: u8) -> bool {
+    let of_errors = [linux::SIGILL, linux::SIGTRAP, linux::SIGABRT, linux::SIGBUS, linux::SIGFPE, linux::SIGSEGV];
+    let others = [linux::SIGQUIT, linux::SIGSYS, linux::SIGXCPU, linux::SIGXFSZ];
+    of_errors.iter().chain(&others).any(|known| *known == u32::from(signal))
+}
+
 impl Thread {
     /// Whether its process ignores a signal.
     fn ignores(&self, signal: u8) -> bool {
@@ -192,6 +201,17 @@ impl Thread {
     /// Whether it neither blocks nor ignores a signal.
     fn accepts(&self, signal: u8) -> bool {
         !self.blocked.contains(signal) && !self.ignores(signal)
+    }
+
+    /// Whether a signal other than `SIGKILL` ends its process at once.
+    ///
+    /// It is not blocked, and its action is to end the process without a core dump (`sig_fatal`,
+    /// `sig_kernel_coredump`).
+    fn is_ended_by(&self, signal: u8) -> bool {
+        let by_default = || !self.ignores(signal) && self.actions.lock().get(signal).handler == SIG_DFL;
+        let ends = signal != SIGKILL && !dumps_core(signal) && !self.blocked.contains(signal);
+        // INV-KERNEL-FATAL.
+        plant!(FatalSignalWaits; false, ends && by_default())
     }
 
     /// Blocks another set of signals during a call, until [`Thread::restore_mask`].
@@ -354,6 +374,18 @@ impl Scheduler {
         SignalSet(self.pending(thread).0 & !thread.blocked.0)
     }
 
+    /// The first pending signal that ends the process of a thread at once.
+    pub(crate) fn pending_end(&mut self, thread: &Thread) -> Option<u8> {
+        let mut pending = self.deliverable(thread);
+        while let Some(signal) = pending.first() {
+            if thread.is_ended_by(signal) {
+                return Some(signal);
+            }
+            pending.remove(signal);
+        }
+        None
+    }
+
     fn take_signal(&mut self, thread: &Thread) -> Option<SigInfo> {
         self.take_signal_of(thread, SignalSet(!thread.blocked.0))
     }
@@ -376,11 +408,15 @@ impl Scheduler {
     /// Makes a signal pending for a process that has not ended.
     ///
     /// Wakes one of its sleepers that accepts the signal. `SIGKILL` ends every thread at once, also
-    /// one in a wait that no other signal ends (`complete_signal`).
+    /// one in a wait that no signal with a handler ends, and so does a signal that a sleeper does
+    /// not survive (`complete_signal`).
     pub(crate) fn post(&mut self, process: TaskId, info: SigInfo) {
         // INV-KERNEL-KILL.
         if plant!(KillNotSeen; false, info.signal == SIGKILL) {
             return self.end_process(process, ExitStatus::Signal(SIGKILL));
+        }
+        if self.any_sleeper(|thread| thread.process == process && thread.is_ended_by(info.signal)) {
+            return self.end_process(process, ExitStatus::Signal(info.signal));
         }
         self.process(process).pending.insert(info);
         if self.wake_for(info.signal, |thread| thread.process == process) {
@@ -391,15 +427,17 @@ impl Scheduler {
 
     /// Makes a signal pending for a thread, if it exists, and wakes it if it accepts the signal.
     pub(crate) fn post_to_thread(&mut self, id: TaskId, info: SigInfo) {
+        let Some(process) = self.threads.get(&id).map(|entry| entry.process) else { return };
+        if info.signal == SIGKILL {
+            return self.end_process(process, ExitStatus::Signal(SIGKILL));
+        }
+        if self.any_sleeper(|thread| thread.id == id && thread.is_ended_by(info.signal)) {
+            return self.end_process(process, ExitStatus::Signal(info.signal));
+        }
         if let Some(entry) = self.threads.get_mut(&id) {
-            if info.signal == SIGKILL {
-                let process = entry.process;
-                return self.end_process(process, ExitStatus::Signal(SIGKILL));
-            }
             entry.pending.insert(info);
-            if self.wake_for(info.signal, |thread| thread.id == id) {
-                return;
-            }
+        }
+        if !self.wake_for(info.signal, |thread| thread.id == id) {
             self.interrupt(|thread| thread.id == id && thread.accepts(info.signal));
         }
     }
