@@ -449,6 +449,35 @@ static void signalled(void)
         ;
 }
 
+/* The first process ignores signals that would end it, wherever they come from. */
+static void first_process(void)
+{
+    int signals[] = { SIGTERM, SIGKILL, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGSEGV, SIGALRM, SIGABRT, SIGRTMIN };
+    printf("first:");
+    for (int i = 0; i < 11 && getpid() == 1; i++)
+        signal(signals[i], SIG_DFL);
+    pid_t child = fork();
+    if (child == 0) {
+        for (int i = 0; i < 11; i++)
+            printf(" %ld", told(kill(1, signals[i])));
+        printf(" %ld", told(syscall(SYS_tgkill, 1, 1, SIGKILL)));
+        printf(" %ld\n", told(kill(1, 0)));
+        _exit(0);
+    }
+    while (waitpid(child, 0, 0) == -1 && errno == EINTR)
+        ;
+    if (getpid() == 1) {
+        sigset_t set, before;
+        sigemptyset(&set);
+        sigaddset(&set, SIGUSR2);
+        sigprocmask(SIG_BLOCK, &set, &before);
+        raise(SIGUSR2);
+        sigprocmask(SIG_SETMASK, &before, 0);
+        for (int i = 0; i < 11; i++)
+            raise(signals[i]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "waits") == 0) {
@@ -473,6 +502,7 @@ int main(int argc, char **argv)
     last_page();
     killed();
     signalled();
+    first_process();
     running();
     pieces();
     /* The kernel gives programs nothing back of what files took. */

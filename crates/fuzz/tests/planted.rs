@@ -166,8 +166,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::ThreadLimitIgnored => elsewhere("users.c on the kernel"),
         // INV-KERNEL-TEXT.
         Bug::ProgramWritten => elsewhere("hostile.c on the kernel"),
-        // INV-KERNEL-KILL, INV-KERNEL-FATAL, INV-KERNEL-CALLS.
-        Bug::KillNotSeen | Bug::FatalSignalWaits => elsewhere("hostile.c on the kernel"),
+        // INV-KERNEL-KILL, INV-KERNEL-FATAL, INV-KERNEL-INIT, INV-KERNEL-CALLS.
+        Bug::KillNotSeen | Bug::FatalSignalWaits | Bug::InitKilled => elsewhere("hostile.c on the kernel"),
         // INV-KERNEL-LOADER.
         Bug::EntryOfLoader => elsewhere("dynamic.c on the kernel"),
         // INV-KERNEL-WORDS.

@@ -19,7 +19,7 @@ use crate::call;
 use crate::errno::Errno;
 use crate::process::ExitStatus;
 use crate::report;
-use crate::task::{CallStop, Resume, Scheduler, TaskId, Thread, WaitReason, scheduler};
+use crate::task::{CallStop, INIT, Resume, Scheduler, TaskId, Thread, WaitReason, scheduler};
 use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::general as linux;
 use pagewright_plant::plant;
@@ -185,10 +185,18 @@ fn dumps_core(signal: u8) -> bool {
     of_errors.iter().chain(&others).any(|known| *known == u32::from(signal))
 }
 
+/// Whether signals end a process only if an instruction of it caused them (`SIGNAL_UNKILLABLE`).
+///
+/// INV-KERNEL-INIT: the process to which orphans go does not end by accident.
+fn is_unkillable(process: TaskId) -> bool {
+    plant!(InitKilled; false, process == INIT)
+}
+
 impl Thread {
-    /// Whether its process ignores a signal.
+    /// Whether its process ignores a signal (`sig_task_ignored`).
     fn ignores(&self, signal: u8) -> bool {
-        self.actions.lock().ignores(signal)
+        let actions = self.actions.lock();
+        actions.ignores(signal) || is_unkillable(self.process) && actions.get(signal).handler == SIG_DFL
     }
 
     /// Whether it runs on its alternate signal stack (`on_sig_stack`).
@@ -276,7 +284,7 @@ fn handle_signal(thread: &mut Thread, info: SigInfo) -> Result<(), CallStop> {
     };
     match action.handler {
         SIG_IGN => Ok(()),
-        SIG_DFL if ignored_by_default(info.signal) => Ok(()),
+        SIG_DFL if ignored_by_default(info.signal) || is_unkillable(thread.process) => Ok(()),
         SIG_DFL => Err(CallStop::ExitProcess(ExitStatus::Signal(info.signal))),
         _ => {
             let before = thread.saved_blocked.unwrap_or(thread.blocked);
@@ -413,7 +421,7 @@ impl Scheduler {
     pub(crate) fn post(&mut self, process: TaskId, info: SigInfo) {
         // INV-KERNEL-KILL.
         if plant!(KillNotSeen; false, info.signal == SIGKILL) {
-            return self.end_process(process, ExitStatus::Signal(SIGKILL));
+            return self.kill(process);
         }
         if self.any_sleeper(|thread| thread.process == process && thread.is_ended_by(info.signal)) {
             return self.end_process(process, ExitStatus::Signal(info.signal));
@@ -425,11 +433,18 @@ impl Scheduler {
         self.interrupt(|thread| thread.process == process && thread.accepts(info.signal));
     }
 
+    /// Ends a process by `SIGKILL`, if it can be killed.
+    fn kill(&mut self, process: TaskId) {
+        if !is_unkillable(process) {
+            self.end_process(process, ExitStatus::Signal(SIGKILL));
+        }
+    }
+
     /// Makes a signal pending for a thread, if it exists, and wakes it if it accepts the signal.
     pub(crate) fn post_to_thread(&mut self, id: TaskId, info: SigInfo) {
         let Some(process) = self.threads.get(&id).map(|entry| entry.process) else { return };
         if info.signal == SIGKILL {
-            return self.end_process(process, ExitStatus::Signal(SIGKILL));
+            return self.kill(process);
         }
         if self.any_sleeper(|thread| thread.id == id && thread.is_ended_by(info.signal)) {
             return self.end_process(process, ExitStatus::Signal(info.signal));
