@@ -29,6 +29,7 @@ const fn missing_call(name: &'static str, reason: &'static str) -> CallSupport {
 
 const IGNORED: &str = "ignored, as in Linux";
 const NO_HUGE: &str = "no huge pages yet";
+const NO_HUGETLBFS: &str = "no hugetlbfs, as in Linux without CONFIG_HUGETLBFS";
 const NO_KSM: &str = "no merging of equal pages";
 const NO_FAILURE: &str = "no memory failure";
 const NO_NUMA: &str = "no memory policies";
@@ -156,7 +157,7 @@ pub const LINUX_CALLS: &[CallSupport] = &[
         &[
             full("MFD_CLOEXEC", 0x1),
             full("MFD_ALLOW_SEALING", 0x2),
-            FlagSupport { name: "MFD_HUGETLB", value: 0x4, support: Support::Refused(Errno::ENOSYS, NO_HUGE) },
+            FlagSupport { name: "MFD_HUGETLB", value: 0x4, support: Support::Refused(Errno::ENOSYS, NO_HUGETLBFS) },
             full("MFD_NOEXEC_SEAL", 0x8),
             full("MFD_EXEC", 0x10),
             invalid("MFD_HUGE_2MB", 21 << 26, "only with MFD_HUGETLB"),
