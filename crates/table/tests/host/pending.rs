@@ -187,10 +187,10 @@ impl<I: Isa> Shareable<Host<I>> for ShareAll {
     }
 }
 
-type Child<I> = MmapLock<Host<I>, ()>;
+pub(crate) type Child<I> = MmapLock<Host<I>, ()>;
 
 /// A child that shares every table, and which CPU 2 runs.
-fn fork<I: Isa>(space: &Space<I>) -> Child<I> {
+pub(crate) fn fork<I: Isa>(space: &Space<I>) -> Child<I> {
     let child = MmapLock::try_new(&space.tlb, |_| ()).expect("memory is left");
     {
         let (mut from, mut to) = (space.mmap.write(), child.write());

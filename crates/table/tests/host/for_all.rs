@@ -1,0 +1,78 @@
+//! Tables that are made below a shared pointer, for all its sharers (INV-SHARE-MAKE).
+
+use crate::pending::{Child, fork};
+use crate::space::Space;
+use crate::support::{Delivery, on};
+use pagewright_arch::{Isa, on_both};
+use pagewright_table::{EntryView, TableReserve};
+use pagewright_types::{Access, Gauge, Level, PAGE_SIZE, Pfn, VirtAddr};
+
+on_both! {
+    no_table_is_made_over_a_leaf_or_another_table,
+    a_table_made_for_all_counts_for_each_sharer_at_once,
+}
+
+/// A block, and places below the same tables: one in an empty entry beside it, one further away.
+const BLOCK: VirtAddr = VirtAddr::new(1 << 30);
+const BESIDE: VirtAddr = VirtAddr::new((1 << 30) + (2 << 20));
+const FURTHER: VirtAddr = VirtAddr::new(2 << 30);
+
+/// A parent that CPU 1 runs and a child that CPU 2 runs, which share a table with a block.
+fn sharing<I: Isa>() -> (Space<I>, Child<I>) {
+    let space = Space::<I>::new(4, Delivery::AtOnce);
+    on(1, || space.tlb.switch_to(space.context()));
+    space.map_special(BLOCK, Level::PMD, Pfn::new(512));
+    let child = fork(&space);
+    assert!([1, 2].iter().all(|cpu| reads(&space, *cpu)));
+    (space, child)
+}
+
+fn reads<I: Isa>(space: &Space<I>, cpu: u16) -> bool {
+    on(cpu, || space.host.access(BLOCK, Access::Read)).is_some()
+}
+
+/// Makes the tables that are missing for `va` through `mmap`, and returns their number.
+fn make_tables<I: Isa>(space: &Space<I>, mmap: &Child<I>, va: VirtAddr) -> usize {
+    let mut reserve = TableReserve::new(&space.tlb);
+    reserve.fill(3).expect("memory is left");
+    let pages = || space.tlb.frames().gauges().sum(Gauge::PageTablePages);
+    let before = pages();
+    let held = mmap.read();
+    let tables = held.tables(&space.tlb);
+    let token = tables.family_token().expect("it shares tables");
+    on(3, || tables.make_tables_for_all(va, &token, &mut reserve));
+    (pages() - before) as usize
+}
+
+fn no_table_is_made_over_a_leaf_or_another_table<I: Isa>() {
+    let (space, child) = sharing::<I>();
+    assert_eq!(make_tables(&space, &child, BLOCK), 0, "a block is there");
+    for mmap in [&space.mmap, &child] {
+        let held = mmap.read();
+        let leaf = held.tables(&space.tlb).peek(BLOCK).leaf().expect("the block");
+        assert_eq!((leaf.level(), leaf.pfn()), (Level::PMD, Pfn::new(512)));
+    }
+    assert!([1, 2].iter().all(|cpu| reads(&space, *cpu)));
+    assert_eq!(make_tables(&space, &child, BESIDE), 1);
+    assert_eq!(make_tables(&space, &space.mmap, BESIDE), 0, "a table is there");
+    assert_eq!(make_tables(&space, &space.mmap, FURTHER), 2);
+}
+
+/// INV-SHARE-COUNT: as soon as the table is made, whatever is edited in it later.
+fn a_table_made_for_all_counts_for_each_sharer_at_once<I: Isa>() {
+    for (va, tables) in [(BESIDE, 1), (FURTHER, 2)] {
+        let (space, child) = sharing::<I>();
+        let counted = || {
+            [&space.mmap, &child].map(|mmap| {
+                mmap.read().tables(&space.tlb).sum_shared_edits();
+                mmap.table().bytes() / PAGE_SIZE
+            })
+        };
+        let before = counted();
+        assert_eq!(make_tables(&space, &child, va), tables);
+        assert_eq!(counted(), before.map(|before| before + tables as u64));
+        let held = space.mmap.read();
+        let made = held.tables(&space.tlb).read_lock(va).expect("the table that was made");
+        assert_eq!(made.entry(va), EntryView::Empty);
+    }
+}
