@@ -8,7 +8,9 @@
 mod beside_reclaim;
 mod cow;
 mod forced;
+mod forked;
 mod races;
+mod requests;
 
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
