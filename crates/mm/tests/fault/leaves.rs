@@ -1,0 +1,124 @@
+//! The leaves that a fault on a file maps: which pages, how accessed, and what is noted as dirty.
+
+use pagewright_arch::{Isa, LeafFlags, on_both};
+use pagewright_lab::harness::files::{DiskFile, NumberedFile, TestDisk};
+use pagewright_lab::harness::recount;
+use pagewright_lab::harness::{CPU, TestProcess, TestWorld, at};
+use pagewright_mm::file::FileOps;
+use pagewright_mm::{MapFlags, MmSetting};
+use pagewright_table::LeafView;
+use pagewright_tlb::frames::FolioFlags;
+use pagewright_types::{Access, Errno, Level, PAGE_SIZE, Rights, VirtAddr};
+use std::sync::Arc;
+
+on_both! {
+    fault_around_maps_the_neighbours_of_the_same_table_as_not_accessed,
+    a_store_through_a_shared_mapping_makes_the_page_dirty_at_once,
+}
+
+/// Pages of the file.
+const PAGES: u64 = 24;
+const TABLE: u64 = 512;
+
+pub(super) fn leaf_at<I: Isa>(process: &TestProcess<I>, va: VirtAddr) -> Option<LeafView> {
+    process.world.on(CPU, |mm| recount::leaf(mm, &process.space, va))
+}
+
+/// A numbered file of which every third page must be waited for.
+struct PartlyResident;
+
+impl FileOps for PartlyResident {
+    fn is_resident(&self, index: u64) -> bool {
+        index % 3 != 1
+    }
+
+    fn read_page(&self, index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
+        NumberedFile.read_page(index, put)
+    }
+}
+
+/// Mappings that begin at each distance from the end of a table, each touched at three pages.
+fn fault_around_maps_the_neighbours_of_the_same_table_as_not_accessed<I: Isa>() {
+    let world = TestWorld::<I>::new(1);
+    let end_of_table = VirtAddr::new((1 << 30) + Level::PTE.table_span());
+    let process = TestProcess::new(&world);
+    for (bytes, window) in [("65536", 16), ("16384", 4)] {
+        world.set(MmSetting::FaultAroundBytes, bytes);
+        for before in [1, 3, 4, 15, 16, 17, 20] {
+            for touched in [0, before - 1, before] {
+                let base = VirtAddr::new(end_of_table.raw() - before * PAGE_SIZE);
+                let file = world.file_of(PartlyResident, PAGES);
+                process.map_over(base, &file, Rights::RW, MapFlags::PRIVATE);
+                let va = at(base, touched);
+                assert_eq!(process.read(CPU, va), touched + 7);
+                let start = va.align_down(window * PAGE_SIZE).max(base);
+                for page in 0..TABLE * 2 {
+                    let neighbour = at(VirtAddr::new(1 << 30), page);
+                    let in_mapping = neighbour >= base && neighbour < at(base, PAGES);
+                    let in_window = neighbour >= start && neighbour < at(start, window);
+                    let in_table = (neighbour < end_of_table) == (va < end_of_table);
+                    let leaf = leaf_at(&process, neighbour);
+                    let case = format!("{window} pages, {before} before the end, {touched} touched: {neighbour}");
+                    let is_touched = neighbour == va;
+                    let is_there =
+                        || is_touched || PartlyResident.is_resident((neighbour.raw() - base.raw()) / PAGE_SIZE);
+                    assert_eq!(leaf.is_some(), in_mapping && in_window && in_table && is_there(), "{case}");
+                    if let Some(leaf) = leaf {
+                        assert_eq!(leaf.has(LeafFlags::ACCESSED), is_touched, "{case}");
+                        assert!(!leaf.has(LeafFlags::DIRTY) && !leaf.rights().contains(Rights::WRITE), "{case}");
+                    }
+                }
+                for page in 0..PAGES {
+                    assert_eq!(process.read(CPU, at(base, page)), page + 7, "each shows its page of the file");
+                }
+                process.unmap(base, PAGES);
+                world.on(CPU, |mm| mm.forget_file(&file));
+            }
+        }
+    }
+    TestProcess::end_all_at_rest(&[&process]);
+}
+
+/// How a page of a shared mapping becomes writable.
+#[derive(Clone, Copy, Debug)]
+enum FirstStore {
+    ToAnEmptyEntry,
+    ToAPageThatWasRead,
+    ToANeighbourOfOne,
+    AfterWriteback,
+}
+
+/// Writeback and page-out look at the folio while it is mapped, and not at its entries.
+fn a_store_through_a_shared_mapping_makes_the_page_dirty_at_once<I: Isa>() {
+    for store in [
+        FirstStore::ToAnEmptyEntry,
+        FirstStore::ToAPageThatWasRead,
+        FirstStore::ToANeighbourOfOne,
+        FirstStore::AfterWriteback,
+    ] {
+        let (world, process) = TestProcess::<I>::judged(1);
+        let disk = Arc::new(TestDisk::default());
+        let file = world.file_of(DiskFile(disk.clone()), 2);
+        let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+        let written = || {
+            world.on(CPU, |mm| mm.write_back(&file, 0, 2 * PAGE_SIZE)).expect("the disk works");
+            std::mem::take(&mut *disk.written.lock().expect("unpoisoned"))
+        };
+        match store {
+            FirstStore::ToAnEmptyEntry => {}
+            FirstStore::ToAPageThatWasRead => assert_eq!(process.read(CPU, base), 0),
+            FirstStore::ToANeighbourOfOne => assert_eq!(process.read(CPU, at(base, 1)), 1),
+            FirstStore::AfterWriteback => process.write(CPU, base, 5),
+        }
+        let before = written();
+        assert_eq!(before.len(), usize::from(matches!(store, FirstStore::AfterWriteback)), "{store:?}");
+        let pfn = process.frame(CPU, base, Access::Write);
+        let is_dirty = || world.on(CPU, |mm| mm.tlb().frames().folio(pfn).flags().contains(FolioFlags::DIRTY));
+        assert!(is_dirty(), "{store:?}");
+        process.write(CPU, base, 77);
+        assert_eq!(written(), [(0, 77)], "{store:?}");
+        assert!(!is_dirty() && written().is_empty(), "{store:?}: written once");
+        world.on(CPU, |mm| mm.forget_file(&file));
+        TestProcess::end_all_at_rest(&[&process]);
+    }
+}

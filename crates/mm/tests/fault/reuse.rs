@@ -1,0 +1,100 @@
+//! The leaf after a store that reuses its page (`wp_page_reuse`).
+//!
+//! Every way in which a private page becomes read-only and stays its space's alone meets every way
+//! to the mapping's rights. The fault is called directly: an access would note some flags itself.
+
+use super::leaves::leaf_at;
+use pagewright_arch::{Isa, LeafFlags, on_both};
+use pagewright_lab::harness::{CPU, GupCall, TestProcess};
+use pagewright_mm::fault::FaultKind;
+use pagewright_mm::gup::{GupFlags, MakeDirty};
+use pagewright_mm::space::ClearRefs;
+use pagewright_mm::{Advice, MmSetting};
+use pagewright_types::{Access, Counter, Rights, VirtAddr};
+
+on_both! {
+    a_store_that_reuses_its_page_gives_the_leaf_all_of_the_mapping,
+    a_forced_store_that_reuses_its_page_gives_no_right,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReadOnlyPage {
+    SwappedIn,
+    /// Shared with a child that has ended.
+    Forked,
+    /// Its soft-dirty bit was cleared.
+    Watched,
+    Unshared,
+}
+
+const STATES: [ReadOnlyPage; 4] =
+    [ReadOnlyPage::SwappedIn, ReadOnlyPage::Forked, ReadOnlyPage::Watched, ReadOnlyPage::Unshared];
+
+/// A process of one private page in the state, which has not been accessed lately.
+fn with_page<I: Isa>(state: ReadOnlyPage) -> (TestProcess<I>, VirtAddr) {
+    let (world, process) = TestProcess::<I>::judged(1);
+    world.set(MmSetting::CowPageTables, "never");
+    world.swap_to(8);
+    let base = process.anon(1);
+    if state != ReadOnlyPage::Unshared {
+        process.write(CPU, base, 1);
+    }
+    match state {
+        ReadOnlyPage::SwappedIn => {
+            process.advise(base, 1, Advice::PageOut);
+            process.read(CPU, base);
+        }
+        ReadOnlyPage::Forked => process.fork().end(),
+        ReadOnlyPage::Watched => {
+            world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty)).expect("memory")
+        }
+        ReadOnlyPage::Unshared => {
+            let pin = process.take(CPU, base, 1, GupCall::Pin(GupFlags::LONGTERM)).expect("memory");
+            pin.release(MakeDirty::No);
+        }
+    }
+    process.advise(base, 1, Advice::Cold);
+    let leaf = leaf_at(&process, base).expect("a leaf");
+    assert!(!leaf.rights().contains(Rights::WRITE) && !leaf.has(LeafFlags::ACCESSED), "{state:?}: {leaf:?}");
+    (process, base)
+}
+
+fn a_store_that_reuses_its_page_gives_the_leaf_all_of_the_mapping<I: Isa>() {
+    let ways: [&[Rights]; 4] =
+        [&[Rights::RW], &[Rights::all()], &[Rights::READ, Rights::RW], &[Rights::empty(), Rights::RX, Rights::all()]];
+    for state in STATES {
+        for way in ways {
+            let (process, base) = with_page::<I>(state);
+            let world = &process.world;
+            way.iter().for_each(|rights| process.protect(base, 1, *rights));
+            let (before, rights) = (leaf_at(&process, base).expect("a leaf"), *way.last().expect("a right"));
+            let reused = world.count(Counter::PgReuse);
+            assert_eq!(world.on(CPU, |mm| mm.fault(&process.space, base, Access::Write)), Ok(FaultKind::Minor));
+            let after = leaf_at(&process, base).expect("a leaf");
+            let case = format!("{state:?}, {way:?}: {before:?}, then {after:?}");
+            // The entry may be writable again when the mapping is.
+            if !before.rights().contains(Rights::WRITE) {
+                assert_eq!((world.count(Counter::PgReuse), world.count(Counter::PwCowCopy)), (reused + 1, 0), "{case}");
+                assert!(after.has(LeafFlags::STORED), "{case}");
+            }
+            assert_eq!((after.rights(), after.pfn()), (rights, before.pfn()), "{case}");
+            TestProcess::end_all_at_rest(&[&process]);
+        }
+    }
+}
+
+fn a_forced_store_that_reuses_its_page_gives_no_right<I: Isa>() {
+    for state in STATES {
+        for rights in [Rights::READ, Rights::RX, Rights::empty()] {
+            let (process, base) = with_page::<I>(state);
+            process.protect(base, 1, rights);
+            let before = leaf_at(&process, base).expect("a leaf");
+            let call = GupCall::Get(GupFlags::WRITE | GupFlags::FORCE);
+            process.take(CPU, base, 1, call).expect("a private mapping").release(MakeDirty::Yes);
+            let after = leaf_at(&process, base).expect("a leaf");
+            let kept = (before.rights(), before.pfn(), true);
+            assert_eq!((after.rights(), after.pfn(), after.is_exclusive()), kept, "{state:?}, {rights:?}");
+            TestProcess::end_all_at_rest(&[&process]);
+        }
+    }
+}
