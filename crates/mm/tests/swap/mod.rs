@@ -7,5 +7,6 @@ mod lost_swap_in;
 mod owners;
 mod shared;
 pub(crate) mod swapoff;
+mod swapped_in;
 mod zram;
 mod zram_races;
