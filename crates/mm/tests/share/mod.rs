@@ -5,6 +5,7 @@
 mod calls;
 mod ends;
 mod for_all;
+mod lent;
 mod pins;
 mod races;
 
