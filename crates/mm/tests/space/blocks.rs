@@ -29,6 +29,7 @@ on_both! {
     a_call_on_a_part_splits_the_block_and_changes_that_part,
     a_call_on_all_of_it_leaves_a_block_whole,
     fork_shares_a_block_and_copies_a_pinned_one,
+    a_pin_for_reading_splits_a_block_only_if_it_is_shared,
     a_block_moves_whole_or_is_split,
     a_page_out_leaves_a_block_where_it_is,
     /// INV-MM-PEAK.
@@ -160,6 +161,30 @@ fn fork_shares_a_block_and_copies_a_pinned_one<I: Isa>() {
     process.write(CPU, at(BLOCK, 7), 8);
     device.release(MakeDirty::Yes);
     end(&world, &[&process, &child]);
+}
+
+/// INV-GUP-EXCLUSIVE: a reference may be on a page that others have, a pin may not.
+fn a_pin_for_reading_splits_a_block_only_if_it_is_shared<I: Isa>() {
+    let none = GupFlags::empty();
+    for (call, split) in
+        [(GupCall::Get(none), false), (GupCall::Pin(none), true), (GupCall::Pin(GupFlags::LONGTERM), true)]
+    {
+        let (world, process) = mapped::<I>();
+        process.take(CPU, at(BLOCK, 7), 1, call).expect("mapped").release(MakeDirty::No);
+        assert_eq!(process.leaf_level(BLOCK), Some(Level::PMD), "{call:?}");
+        let child = process.fork();
+        let device = child.take(OTHER, at(BLOCK, 7), 1, call).expect("mapped");
+        let level = if split { Level::PTE } else { Level::PMD };
+        assert_eq!((child.leaf_level(BLOCK), process.leaf_level(BLOCK)), (Some(level), Some(Level::PMD)), "{call:?}");
+        process.write(CPU, at(BLOCK, 7), 99);
+        assert_eq!(device.read(0), 8, "{call:?}: the parent stores to its own page");
+        if split {
+            child.write(OTHER, at(BLOCK, 7), 77);
+            assert_eq!(device.read(0), 77, "{call:?}");
+        }
+        device.release(MakeDirty::No);
+        end(&world, &[&process, &child]);
+    }
 }
 
 fn a_block_moves_whole_or_is_split<I: Isa>() {
