@@ -29,7 +29,9 @@ impl<P: Platform> Mm<P> {
                 scan.restart(wanted, first_priority(self.reclaimable(node), wanted));
                 self.shrink_nodes(iter::once(node), &mut scan);
                 freed += scan.freed;
-                fruitless += u32::from(scan.freed == 0 && scan.pending.len() == pending);
+                // A pass that only adds to the pending folios did something: a later one pages them
+                // out. If they are fewer, they were paged out in vain.
+                fruitless += u32::from(scan.freed == 0 && scan.pending.len() <= pending);
             }
             scan.freed = 0;
             self.page_out_pending(&mut scan);

@@ -8,10 +8,12 @@ use pagewright_mm::counters::Gauge;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_types::{Access, Counter, PAGE_SIZE};
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 on_both! {
     a_batch_that_is_not_full_is_freed_at_the_end,
     pages_beyond_the_last_full_batch_are_freed,
+    reclaim_gives_up_on_pages_that_no_device_takes,
     a_full_device_takes_no_more_anonymous_pages,
 }
 
@@ -68,6 +70,26 @@ fn pages_beyond_the_last_full_batch_are_freed<I: Isa>() {
         process.advise(base, pages, Advice::Cold);
         assert_eq!(world.on(CPU, |mm| mm.reclaim(NODE, 2 * pages as u32)), pages);
         assert_eq!(process.space.rss().swapped(), pages);
+    }
+}
+
+/// However many of them are pending after each pass.
+fn reclaim_gives_up_on_pages_that_no_device_takes<I: Isa>() {
+    for pages in [1, 4, 31, 32, 33, 40, 100] {
+        for wanted in [1, 2, 3, 31, 32, 33, 64, 300] {
+            let world = machine::<I>(1);
+            let device = world.swap_to(4096);
+            let process = TestProcess::new(&world);
+            let base = process.anon(pages);
+            fill(&process, base, pages, 7);
+            device.broken.store(true, Ordering::Relaxed);
+            assert_eq!(world.on(CPU, |mm| mm.reclaim(NODE, wanted)), 0, "{wanted} of {pages}");
+            device.broken.store(false, Ordering::Relaxed);
+            let freed = world.on(CPU, |mm| mm.reclaim(NODE, wanted));
+            assert!(freed >= pages.min(u64::from(wanted)), "{wanted} of {pages}: {freed} freed");
+            super::check(&process, base, pages, 7);
+            process.end();
+        }
     }
 }
 
