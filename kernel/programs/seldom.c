@@ -1,4 +1,4 @@
-/* Calls about memory that programs make seldom: remap_file_pages, futex_waitv, process_mrelease, shmctl, huge pages. Prints a line for each group. */
+/* Calls about memory that programs make seldom: remap_file_pages, futex_waitv, process_mrelease, shmctl with locked segments, huge pages. Prints a line for each group. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -229,6 +229,138 @@ static void segments(void)
     printf(" %d\n", totals.used_ids);
 }
 
+static unsigned mode(int id)
+{
+    struct shmid_ds described;
+    shmctl(id, IPC_STAT, &described);
+    return described.shm_perm.mode;
+}
+
+enum { LOCKED_PAGES = 8 };
+
+/* How many pages of a segment are in memory once it was to be paged out. */
+static int paged_out(char *memory)
+{
+    unsigned char present[LOCKED_PAGES];
+    int count = 0;
+    madvise(memory, LOCKED_PAGES * PAGE, MADV_PAGEOUT);
+    mincore(memory, LOCKED_PAGES * PAGE, present);
+    for (int i = 0; i < LOCKED_PAGES; i++)
+        count += present[i] & 1;
+    return count;
+}
+
+static void show(const char *before, int id, int command)
+{
+    printf("%s %ld", before, told(shmctl(id, command, 0)));
+}
+
+/* What a user without privileges may lock: 12 pages. */
+static void locked_by_user(int foreign)
+{
+    struct rlimit twelve = { 12 * PAGE, 12 * PAGE }, nothing = { 0, 0 };
+    struct shmid_ds described;
+    setrlimit(RLIMIT_MEMLOCK, &twelve);
+    setresuid(7, 7, 7);
+    int large = shmget(IPC_PRIVATE, 8 * PAGE - 5, 0600), other = shmget(IPC_PRIVATE, 8 * PAGE, 0600);
+    int small = shmget(IPC_PRIVATE, 3 * PAGE + 1, 0600), page = shmget(IPC_PRIVATE, PAGE, 0600);
+    char *own = mmap(0, 12 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    show(" user", foreign, SHM_LOCK);
+    show("", foreign, SHM_UNLOCK);
+    /* Locked memory has a count of its own. */
+    printf(" %ld", told(mlock(own, 12 * PAGE)));
+    show("", large, SHM_LOCK);
+    show("", large, SHM_LOCK);
+    show("", other, SHM_LOCK);
+    show("", small, SHM_LOCK);
+    show("", page, SHM_LOCK);
+    printf(" %o %o", mode(small), mode(page));
+    fflush(stdout);
+    /* All processes of the user have one count. */
+    if (fork() == 0) {
+        show(" child", page, SHM_LOCK);
+        show("", small, SHM_UNLOCK);
+        show("", page, SHM_LOCK);
+        fflush(stdout);
+        _exit(0);
+    }
+    wait(0);
+    show("", small, SHM_LOCK);
+    show("", page, SHM_UNLOCK);
+    show("", small, SHM_LOCK);
+    show("", small, SHM_UNLOCK);
+    /* A removed segment counts until it is detached, and can be unlocked before. */
+    char *memory = shmat(large, 0, 0);
+    shmctl(large, IPC_RMID, 0);
+    printf(" removed %o", mode(large));
+    show("", other, SHM_LOCK);
+    shmdt(memory);
+    show("", other, SHM_LOCK);
+    memory = shmat(other, 0, 0);
+    shmctl(other, IPC_RMID, 0);
+    show("", page, SHM_LOCK);
+    show("", small, SHM_LOCK);
+    show("", other, SHM_UNLOCK);
+    show("", small, SHM_LOCK);
+    shmdt(memory);
+    /* The creator remains one of those who may lock it. */
+    shmctl(page, IPC_STAT, &described);
+    described.shm_perm.uid = 8;
+    shmctl(page, IPC_SET, &described);
+    printf(" owner %o", mode(page));
+    show("", page, SHM_UNLOCK);
+    show("", page, SHM_LOCK);
+    setrlimit(RLIMIT_MEMLOCK, &nothing);
+    show(" none", page, SHM_LOCK);
+    show("", page, SHM_UNLOCK);
+    shmctl(small, IPC_RMID, 0);
+    shmctl(page, IPC_RMID, 0);
+    fflush(stdout);
+    _exit(0);
+}
+
+static void locked(void)
+{
+    struct shmid_ds described;
+    int id = shmget(IPC_PRIVATE, LOCKED_PAGES * PAGE - 5, 0640);
+    char *memory = shmat(id, 0, 0);
+    memset(memory, 1, LOCKED_PAGES * PAGE);
+    show("locked:", id, SHM_LOCK);
+    printf(" %o %d", mode(id), paged_out(memory));
+    show("", id, SHM_LOCK);
+    printf(" %d", paged_out(memory));
+    show("", id, SHM_UNLOCK);
+    printf(" %o %d", mode(id), paged_out(memory));
+    show("", id, SHM_UNLOCK);
+    /* A page in swap stays once it is used. Linux reads others ahead. */
+    show(" again", id, SHM_LOCK);
+    memory[0] = 2;
+    printf(" %d", paged_out(memory) > 0);
+    memset(memory, 3, LOCKED_PAGES * PAGE);
+    printf(" %d", paged_out(memory));
+    fflush(stdout);
+    if (fork() == 0)
+        locked_by_user(id);
+    wait(0);
+    shmctl(id, IPC_STAT, &described);
+    described.shm_perm.uid = 7;
+    described.shm_perm.mode = 0600;
+    shmctl(id, IPC_SET, &described);
+    printf(" set %o", mode(id));
+    fflush(stdout);
+    /* The new owner may unlock what another user has locked. */
+    if (fork() == 0) {
+        setresuid(7, 7, 7);
+        show("", id, SHM_UNLOCK);
+        fflush(stdout);
+        _exit(0);
+    }
+    wait(0);
+    printf(" %o %d\n", mode(id), paged_out(memory));
+    shmctl(id, IPC_RMID, 0);
+    shmdt(memory);
+}
+
 /* The pool of huge pages is empty. */
 static void huge(void)
 {
@@ -259,6 +391,7 @@ int main()
     several();
     released();
     segments();
+    locked();
     huge();
     return 0;
 }

@@ -170,8 +170,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::KillNotSeen | Bug::FatalSignalWaits | Bug::InitKilled => elsewhere("hostile.c on the kernel"),
         // INV-KERNEL-LOADER.
         Bug::EntryOfLoader => elsewhere("dynamic.c on the kernel"),
-        // INV-KERNEL-WORDS.
-        Bug::WordIndexLost => elsewhere("seldom.c on the kernel"),
+        // INV-KERNEL-WORDS, INV-KERNEL-LOCKED.
+        Bug::WordIndexLost | Bug::SegmentLimitIgnored => elsewhere("seldom.c on the kernel"),
         // INV-KERNEL-DESCRIPTORS, INV-KERNEL-MESSAGES.
         Bug::DescriptorLimitIgnored | Bug::MessagesSentAgain => elsewhere("descriptors.c on the kernel"),
         // INV-KERNEL-LOCK, INV-KERNEL-TIMER, INV-KERNEL-OOM, INV-KERNEL-RIGHTS, INV-KERNEL-ROBUST.
@@ -193,6 +193,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::LostSwapInFreesSlot | Bug::SlotDiscardedLate | Bug::SwapOwnerNarrow | Bug::PageOutCleansLate => {
             elsewhere("mm/tests/swap")
         }
+        // INV-RECLAIM-UNEVICTABLE.
+        Bug::UnevictablePagedOut => elsewhere("mm/tests/reclaim, and seldom.c on the kernel"),
         Bug::TableMovedOver | Bug::MovedTableCached | Bug::MovedTableAsPage | Bug::PeakReadEarly => elsewhere(SPACE),
         Bug::RemapFlushLate
         | Bug::MergeIgnoresMaxRights

@@ -168,6 +168,7 @@ pagewright_types::named_table! {
         WriteBackCleansLate = "write-back-cleans-late", "Writeback clears the dirty flag after it has read the page, so a store in between is forgotten.";
         PageOutCleansLate = "page-out-cleans-late", "A page-out clears the dirty flag after it has read the page, so a store in between is forgotten.";
         PageOutIgnoresPin = "page-out-ignores-pin", "A page that is pinned while reclaim unmaps it is swapped out, and fork then shares it.";
+        UnevictablePagedOut = "unevictable-paged-out", "Reclaim takes the pages of a locked segment of shared memory.";
         LostSwapInFreesSlot = "lost-swap-in-frees-slot", "A fault that swaps a page in and finds its entry changed releases the entry's slot.";
         SlotDiscardedLate = "slot-discarded-late", "A slot is discarded after it can be allocated again, when it may have its next owner's page (with a scheduling point before the discard).";
         MergeIgnoresMaxRights = "merge-ignores-max-rights", "Neighbours with different greatest rights are merged, so mprotect passes a seal.";
@@ -189,6 +190,7 @@ pagewright_types::named_table! {
         EdgeReportedAgain = "edge-reported-again", "An edge-triggered epoll reports an event again without a new one.";
         DescriptorLimitIgnored = "descriptor-limit-ignored", "A process gets more descriptors than RLIMIT_NOFILE allows.";
         ThreadLimitIgnored = "thread-limit-ignored", "A user gets more threads than RLIMIT_NPROC allows.";
+        SegmentLimitIgnored = "segment-limit-ignored", "A user locks more pages of segments of shared memory than RLIMIT_MEMLOCK allows.";
         StrangerMayLook = "stranger-may-look", "Every process may open the memory and the descriptors of every other one.";
         RefusedRecordLost = "refused-record-lost", "A mapping that does not fit into a part of /proc/PID/maps is missing in the next part too.";
         MountFlagsIgnored = "mount-flags-ignored", "Programs run from a mount with MS_NOEXEC, and those of one with MS_NOSUID give their rights.";

@@ -33,7 +33,8 @@ const NO_HUGETLBFS: &str = "no hugetlbfs, as in Linux without CONFIG_HUGETLBFS";
 const NO_KSM: &str = "no merging of equal pages";
 const NO_FAILURE: &str = "no memory failure";
 const NO_NUMA: &str = "no memory policies";
-const NO_SYSV: &str = "the embedder has the segments, which are files; our kernel does";
+const NO_SYSV: &str =
+    "the embedder has the segments, which are files (SHM_LOCK: FileObject::set_unevictable); our kernel does";
 const NO_KEYS: &str = "no protection keys";
 
 /// Protection of `mmap` and `mprotect`.

@@ -5,8 +5,11 @@
 //! removed segment is closed at once: its pages go with the last attachment, and its entry is
 //! dropped when the table is next looked at.
 //!
-//! Not guaranteed: huge pages, locked segments; the times and the process of a detachment that
-//! `munmap` or the end of a process makes.
+//! The pages of a locked segment stay in memory, and count against `RLIMIT_MEMLOCK` of the user
+//! that locked it until it is unlocked or gone.
+//!
+//! Not guaranteed: huge pages; the times and the process of a detachment that `munmap` or the end
+//! of a process makes; the pages of locked segments in `Unevictable` of `/proc/meminfo`.
 
 use crate::credentials::Credentials;
 use crate::errno::Errno;
@@ -18,6 +21,7 @@ use alloc::format;
 use core::fmt::{self, Write};
 use linux_raw_sys::general as linux;
 use pagewright_mm::file::FileKind;
+use pagewright_plant::plant;
 use pagewright_types::PAGE_SIZE;
 use spin::{Mutex, MutexGuard};
 
@@ -27,6 +31,8 @@ pub(crate) const PRIVATE: i32 = 0;
 pub(crate) const COUNT_MAX: usize = 4096;
 /// The bits of the mode that say that a segment was removed (`SHM_DEST`).
 const REMOVED: u32 = 0o1000;
+/// The bit of the mode that says that a segment is locked (`SHM_LOCKED`).
+const LOCKED: u32 = 0o2000;
 /// The most bytes of a segment (`SHMMAX`).
 pub(crate) const SIZE_MAX: u64 = u64::MAX - (1 << 24);
 
@@ -47,6 +53,8 @@ pub(crate) struct Segment {
     pub(crate) attached: u64,
     pub(crate) detached: u64,
     pub(crate) changed: u64,
+    /// The user whose limit its pages count against, if it is locked (`mlock_ucounts`).
+    locked_by: Option<u32>,
     pub(crate) object: pagewright_sync::Arc<FileObject>,
     /// Dropped when the segment is removed.
     held: Option<HeldObject>,
@@ -91,6 +99,16 @@ impl Segment {
     pub(crate) fn check_owner(&self, caller: &Credentials) -> Result<(), Errno> {
         let owns = [self.uid, self.creator_uid].contains(&caller.user.effective);
         if owns { Ok(()) } else { Err(Errno::EPERM) }
+    }
+
+    fn set_locked(&mut self, by: Option<u32>) {
+        self.locked_by = by;
+        self.mode = self.mode & !LOCKED | if by.is_some() { LOCKED } else { 0 };
+        self.object.set_unevictable(by.is_some());
+    }
+
+    fn pages(&self) -> u64 {
+        self.size.div_ceil(PAGE_SIZE)
     }
 
     fn is_gone(&self) -> bool {
@@ -167,6 +185,7 @@ impl Segments {
             attached: 0,
             detached: 0,
             changed: now(),
+            locked_by: None,
             object: object.clone(),
             held: Some(HeldObject(object)),
         };
@@ -196,7 +215,7 @@ impl Segments {
 
     /// The number of segments, of their pages, and of the pages in memory or swap.
     pub(crate) fn totals(&self) -> (u64, u64, u64) {
-        let pages = self.all.values().map(|segment| segment.size.div_ceil(PAGE_SIZE)).sum();
+        let pages = self.all.values().map(Segment::pages).sum();
         (self.all.len() as u64, pages, self.all.values().map(|segment| segment.object.charged()).sum())
     }
 
@@ -206,6 +225,50 @@ impl Segments {
         segment.mode |= REMOVED;
         segment.key = PRIVATE;
         segment.held = None;
+        Ok(())
+    }
+
+    /// Locks a segment in memory (`shmctl_do_lock`, `user_shm_lock`).
+    ///
+    /// `limit` is the caller's `RLIMIT_MEMLOCK`. It bounds all segments that the user has locked,
+    /// and a segment that is locked again counts once.
+    ///
+    /// # Errors
+    /// `EINVAL` for an unknown segment, `EPERM` for that of another user or if `limit` is 0,
+    /// `ENOMEM` beyond the limit.
+    pub(crate) fn lock(&mut self, id: i32, limit: u64, caller: &Credentials) -> Result<(), Errno> {
+        let user = caller.user.real;
+        let locked =
+            self.all.values().filter(|segment| segment.locked_by == Some(user)).map(Segment::pages).sum::<u64>();
+        let segment = self.find(id)?;
+        let is_privileged = caller.has(linux::CAP_IPC_LOCK);
+        if !is_privileged {
+            segment.check_owner(caller)?;
+            if limit == 0 {
+                return Err(Errno::EPERM);
+            }
+        }
+        if segment.locked_by.is_none() {
+            // INV-KERNEL-LOCKED.
+            let is_beyond = plant!(SegmentLimitIgnored; false, locked + segment.pages() > limit / PAGE_SIZE);
+            if is_beyond && !is_privileged {
+                return Err(Errno::ENOMEM);
+            }
+            segment.set_locked(Some(user));
+        }
+        Ok(())
+    }
+
+    /// Unlocks a segment, whichever user has locked it.
+    ///
+    /// # Errors
+    /// `EINVAL` for an unknown segment, `EPERM` for that of another user.
+    pub(crate) fn unlock(&mut self, id: i32, caller: &Credentials) -> Result<(), Errno> {
+        let segment = self.find(id)?;
+        if !caller.has(linux::CAP_IPC_LOCK) {
+            segment.check_owner(caller)?;
+        }
+        segment.set_locked(None);
         Ok(())
     }
 

@@ -173,7 +173,7 @@ pub(crate) const CASES: [Case; 33] = [
     c("sockets", "sockets.c", 0),
     c("proc", "proc.c", 0),
     c("looks", "looks.c", 0),
-    c("seldom", "seldom.c", 0),
+    Case { swap: Swap::On("64M"), ..c("seldom", "seldom.c", 0) },
     c("descriptors", "descriptors.c", 0),
     c("hostile", "hostile.c", 0),
     Case { arguments: &["1", "2000"], swap: Swap::On("64M"), on_linux: false, ..c("random", "random.c", 0) },

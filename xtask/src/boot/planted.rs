@@ -21,7 +21,7 @@ const CORRUPTING: [(&str, &str); 5] = [
     ("lazy-no-catch-up", "cow"),
 ];
 /// The bugs that change what a call does, and the program that shows it.
-const MISBEHAVING: [(&str, &str); 20] = [
+const MISBEHAVING: [(&str, &str); 22] = [
     ("file-lock-kept", "names"),
     ("reused-by-mapcount", "splices"),
     ("timer-not-rearmed", "timers"),
@@ -35,6 +35,8 @@ const MISBEHAVING: [(&str, &str); 20] = [
     ("stranger-may-look", "looks"),
     ("refused-record-lost", "looks"),
     ("word-index-lost", "seldom"),
+    ("segment-limit-ignored", "seldom"),
+    ("unevictable-paged-out", "seldom"),
     ("entry-of-loader", "dynamic"),
     ("mount-flags-ignored", "names"),
     ("thread-limit-ignored", "users"),

@@ -126,6 +126,8 @@ pub struct FileObject<P: Platform> {
     /// Written with `resize` and `users` locked, read with either.
     pub(super) seals: AtomicU32,
     executable: bool,
+    /// See [`FileObject::is_unevictable`].
+    unevictable: AtomicBool,
     /// The tmpfs whose limit its pages count against.
     tmpfs: Option<Arc<Tmpfs>>,
     /// See [`FileObject::removals`].
@@ -149,6 +151,7 @@ impl<P: Platform> FileObject<P> {
             resize: RwLock::new(()),
             seals: AtomicU32::new(options.seals.bits()),
             executable: options.executable,
+            unevictable: AtomicBool::new(false),
             tmpfs: options.tmpfs,
             removals: AtomicU64::new(0),
         }
@@ -268,6 +271,19 @@ impl<P: Platform> FileObject<P> {
     /// Whether the object may be executed, unlike a memfd with `MFD_NOEXEC_SEAL`.
     pub fn is_executable(&self) -> bool {
         self.executable
+    }
+
+    /// Whether its pages stay in memory, mapped or not (`mapping_unevictable`).
+    pub fn is_unevictable(&self) -> bool {
+        self.unevictable.load(Ordering::Relaxed)
+    }
+
+    /// Begins or ends to keep its pages in memory (`shmem_lock`, for `SHM_LOCK`).
+    ///
+    /// Only shared memory is kept. Pages in swap stay there until they are used. A page that
+    /// reclaim selected before may still go.
+    pub fn set_unevictable(&self, unevictable: bool) {
+        self.unevictable.store(unevictable, Ordering::Relaxed);
     }
 
     /// The number of removals from the cache so far.

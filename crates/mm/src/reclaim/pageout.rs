@@ -104,6 +104,11 @@ impl<P: Platform> Mm<P> {
             let kind = if folio.is_anon() { Victim::LazyFree } else { Victim::File };
             return (folio.is_anon() || !flags.contains(FolioFlags::DIRTY)).then_some((lock, kind));
         }
+        // INV-RECLAIM-UNEVICTABLE. On the active list it is not scanned again soon.
+        if plant!(UnevictablePagedOut; false, self.is_unevictable(folio)) {
+            self.activate_isolated(folio);
+            return None;
+        }
         if folio.swap_entry().is_none() && !self.add_to_swap(folio) {
             // No slot is free. On the active list it is not scanned again soon (`activate_locked`).
             self.activate_isolated(folio);
@@ -114,6 +119,12 @@ impl<P: Platform> Mm<P> {
             FolioOwner::File(_) => Victim::Shmem,
         };
         folio.swap_entry().map(|entry| (lock, kind(entry)))
+    }
+
+    /// Whether a page of shared memory stays because its object is unevictable (`folio_evictable`).
+    fn is_unevictable(&self, folio: Folio<'_>) -> bool {
+        let FolioOwner::File(id) = folio.owner() else { return false };
+        self.files.get(id).is_some_and(|file| file.is_unevictable())
     }
 
     /// Writes a page to its slot if it is unmapped and dirty; returns its node if it was written.

@@ -9,6 +9,7 @@ mod choices;
 mod explored;
 mod lost_faults;
 mod pending;
+mod unevictable;
 mod zram;
 
 use pagewright_arch::on_both;

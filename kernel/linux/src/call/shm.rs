@@ -1,7 +1,4 @@
 //! `shmget`, `shmat`, `shmdt`, `shmctl`: System V shared memory; `remap_file_pages`.
-//!
-//! Not guaranteed: locked segments. `SHM_LOCK` is refused with `ENOMEM`, as if the limit of locked
-//! memory were reached.
 
 use super::{Arguments, address};
 use crate::errno::Errno;
@@ -166,17 +163,14 @@ pub(super) fn shmctl(thread: &mut Thread, a: Arguments) -> SyscallResult {
             store_words(thread, address(a[2]), &words)?;
             Ok(last)
         }
-        SHM_LOCK | SHM_UNLOCK => {
+        SHM_LOCK => {
             let limit = scheduler().process(thread.process).limits.get(linux::RLIMIT_MEMLOCK)?.soft;
-            let mut segments = segments();
-            let segment = segments.find(id)?;
-            if !thread.credentials.has(linux::CAP_IPC_LOCK) {
-                segment.check_owner(&thread.credentials)?;
-                if command == SHM_LOCK && limit == 0 {
-                    return Err(Errno::EPERM.into());
-                }
-            }
-            if command == SHM_LOCK { Err(Errno::ENOMEM.into()) } else { Ok(0) }
+            segments().lock(id, limit, &thread.credentials)?;
+            Ok(0)
+        }
+        SHM_UNLOCK => {
+            segments().unlock(id, &thread.credentials)?;
+            Ok(0)
         }
         _ => Err(Errno::EINVAL.into()),
     }
