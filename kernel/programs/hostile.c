@@ -388,6 +388,116 @@ static void running(void)
     unlink(words[0]);
 }
 
+static void show(const char *before, long result)
+{
+    printf("%s %ld", before, told(result));
+}
+
+/* A process that runs a program without a path until its input ends. */
+static pid_t runs(int program, int by_path, int *input)
+{
+    char path[64], *words[] = { "program", "waits", 0 };
+    int ends[2];
+    pipe(ends);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[0], 0);
+        close(ends[0]);
+        close(ends[1]);
+        sprintf(path, "/proc/self/fd/%d", program);
+        if (by_path)
+            execv(path, words);
+        else
+            fexecve(program, words, environ);
+        _exit(9);
+    }
+    close(ends[0]);
+    /* The pipe is full when the child has begun to read. */
+    static char bytes[PAGE];
+    for (int i = 0; i < 64; i++)
+        write(ends[1], bytes, PAGE);
+    write(ends[1], bytes, 1);
+    *input = ends[1];
+    return child;
+}
+
+static void show_name(pid_t process)
+{
+    char path[64], name[32] = { 0 };
+    sprintf(path, "/proc/%d/comm", process);
+    int fd = open(path, O_RDONLY);
+    read(fd, name, sizeof name - 1);
+    close(fd);
+    printf(" %s", strtok(name, "\n"));
+}
+
+/* As above, of a program that has no path. */
+static void running_memory(void)
+{
+    static char bytes[1 << 16];
+    char path[64], exe[64], link[64] = { 0 }, *words[] = { "program", "waits", 0 };
+    int status, input, other, ends[2];
+    long size;
+    int from = open("/proc/self/exe", O_RDONLY), program = memfd_create("program", 0);
+    while ((size = read(from, bytes, sizeof bytes)) > 0)
+        write(program, bytes, size);
+    close(from);
+    sprintf(path, "/proc/self/fd/%d", program);
+    other = open(path, O_WRONLY | O_CLOEXEC);
+    show("without a path:", fexecve(program, words, environ));
+    show("", execv(path, words));
+    close(other);
+    fchmod(program, 0644);
+    show("", fexecve(program, words, environ));
+    fchmod(program, 0755);
+    for (int by_path = 0; by_path < 2; by_path++) {
+        pid_t child = runs(program, by_path, &input);
+        sprintf(exe, "/proc/%d/exe", child);
+        show(by_path ? " by path" : " runs", open(path, O_WRONLY));
+        show("", open(path, O_RDWR | O_TRUNC));
+        show("", open(exe, O_WRONLY));
+        show("", truncate(exe, 0));
+        size = readlink(exe, link, sizeof link - 1);
+        /* Its first descriptor is older than the program, and still writes. */
+        printf(" %.*s %ld", (int)size, link, told(pwrite(program, "\177", 1, 0)));
+        other = open(exe, O_RDONLY);
+        show_name(child);
+        printf(" %d %d", other > 0, read(other, bytes, 4) == 4 && memcmp(bytes, "\177ELF", 4) == 0);
+        close(other);
+        close(input);
+        waitpid(child, &status, 0);
+        printf(" %d", WEXITSTATUS(status));
+    }
+    other = open(path, O_WRONLY);
+    printf(" %d", other > 0);
+    close(other);
+    pipe(ends);
+    show(" refused", syscall(SYS_execveat, program, "", words, environ, 0));
+    show("", syscall(SYS_execveat, program, "", words, environ, AT_EMPTY_PATH | 1));
+    show("", syscall(SYS_execveat, 99, "", words, environ, AT_EMPTY_PATH));
+    show("", syscall(SYS_execveat, ends[0], "", words, environ, AT_EMPTY_PATH));
+    show("", syscall(SYS_execveat, AT_FDCWD, "", words, environ, AT_EMPTY_PATH));
+    show("", syscall(SYS_execveat, program, "name", words, environ, 0));
+    show("", syscall(SYS_execveat, AT_FDCWD, path, words, environ, AT_SYMLINK_NOFOLLOW));
+    other = open("/tmp", O_RDONLY | O_DIRECTORY);
+    show("", syscall(SYS_execveat, other, "", words, environ, AT_EMPTY_PATH));
+    show("", syscall(SYS_execveat, other, "missing", words, environ, 0));
+    close(other);
+    /* An interpreter cannot open a script whose descriptor is closed by then. */
+    other = memfd_create("script", MFD_CLOEXEC);
+    write(other, "#!/tmp\n", 7);
+    show("", fexecve(other, words, environ));
+    fcntl(other, F_SETFD, 0);
+    show("", fexecve(other, words, environ));
+    ftruncate(other, 0);
+    show("", fexecve(other, words, environ));
+    close(other);
+    close(ends[0]);
+    close(ends[1]);
+    close(program);
+    putchar('\n');
+}
+
 /* A process that waits in vfork for a child, which pauses. */
 static pid_t waits_in_vfork(int blocked, int with_handler, pid_t *child)
 {
@@ -504,6 +614,7 @@ int main(int argc, char **argv)
     signalled();
     first_process();
     running();
+    running_memory();
     pieces();
     /* The kernel gives programs nothing back of what files took. */
     full();

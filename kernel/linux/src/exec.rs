@@ -50,8 +50,14 @@ pub(crate) const STRINGS_MAX: usize = 2 << 20;
 const INTERPRETERS_MAX: u32 = 5;
 /// The arguments of `execve`.
 pub(crate) struct ExecRequest {
-    /// An absolute path.
+    /// The file of the program.
+    pub(crate) node: Arc<Inode>,
+    /// An absolute path, by which the file was found or can be (`AT_EXECFN`).
     pub(crate) path: String,
+    /// The name of the process (`comm`).
+    pub(crate) name: String,
+    /// Whether the program can open the path, as an interpreter must.
+    pub(crate) is_reachable: bool,
     pub(crate) arguments: Vec<Vec<u8>>,
     pub(crate) environment: Vec<Vec<u8>>,
 }
@@ -62,7 +68,8 @@ pub(crate) struct ExecRequest {
 pub(crate) struct ProgramImage {
     pub(crate) space: Arc<SpaceHandle>,
     pub(crate) context: UserContext,
-    pub(crate) path: String,
+    /// The name of the program, or that of the script that it runs.
+    pub(crate) name: String,
     /// The arguments and the environment, each word with its zero byte.
     pub(crate) arguments: Arc<[u8]>,
     pub(crate) environment: Arc<[u8]>,
@@ -101,10 +108,10 @@ fn program(
     let mut interpreted = None;
     for _ in 0..=INTERPRETERS_MAX {
         let request = interpreted.as_ref().unwrap_or(request);
-        let node = ramfs::find(&request.path, true, caller)?;
+        let node = request.node.clone();
         check_program(&node, caller)?;
         let running = node.run()?;
-        match script(&node, request) {
+        match script(request, caller)? {
             Some(next) => interpreted = Some(next),
             None => return Ok((node, running, interpreted)),
         }
@@ -123,6 +130,7 @@ pub(crate) fn load(request: &ExecRequest, limits: &ProcessLimits, caller: &Crede
         attributes.mode &= !(SET_UID | SET_GID);
     }
     let (credentials, is_secure) = caller.for_program(&attributes);
+    let name = request.name.clone();
     let request = interpreted.as_ref().unwrap_or(request);
     let program = ElfProgram::open(node.clone(), caller)?;
     let privileges = credentials.privileges();
@@ -135,8 +143,7 @@ pub(crate) fn load(request: &ExecRequest, limits: &ProcessLimits, caller: &Crede
             record::end_image(Some(format_args!("exec {brk:x} {top:x} {stack:x} {path}")));
             let words = |words: &[Vec<u8>]| words.iter().flat_map(|word| word.iter().copied().chain([0])).collect();
             let (arguments, environment) = (words(&request.arguments), words(&request.environment));
-            let path = node.path();
-            Ok(ProgramImage { space, context, path, arguments, environment, trampoline, credentials, is_secure })
+            Ok(ProgramImage { space, context, name, arguments, environment, trampoline, credentials, is_secure })
         }
         Err(error) => {
             record::end_image(None);
@@ -159,12 +166,16 @@ fn fill(
     Ok((UserContext::new(VirtAddr::new(mapped.start), sp), trampoline(space)?))
 }
 
-fn script(node: &Inode, request: &ExecRequest) -> Option<ExecRequest> {
+/// The request with which a script runs its interpreter; `None` for any other file.
+fn script(request: &ExecRequest, caller: &Credentials) -> Result<Option<ExecRequest>, Errno> {
     let line = |bytes: &[u8]| {
         let line = bytes.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
         Some(core::str::from_utf8(line).ok()?.trim().to_string())
     };
-    let line = node.look_at_start(PAGE_SIZE, line).ok()??;
+    let Ok(Some(line)) = request.node.look_at_start(PAGE_SIZE, line) else { return Ok(None) };
+    if !request.is_reachable {
+        return Err(Errno::ENOENT);
+    }
     let (interpreter, option) = line.split_once(' ').unwrap_or((&line, ""));
     let mut arguments = vec![interpreter.as_bytes().to_vec()];
     if !option.trim().is_empty() {
@@ -172,7 +183,14 @@ fn script(node: &Inode, request: &ExecRequest) -> Option<ExecRequest> {
     }
     arguments.push(request.path.as_bytes().to_vec());
     arguments.extend(request.arguments.iter().skip(1).cloned());
-    Some(ExecRequest { path: interpreter.to_string(), arguments, environment: request.environment.clone() })
+    Ok(Some(ExecRequest {
+        node: ramfs::find(interpreter, true, caller)?,
+        path: interpreter.to_string(),
+        name: request.name.clone(),
+        is_reachable: true,
+        arguments,
+        environment: request.environment.clone(),
+    }))
 }
 
 /// Maps the page with the code that returns from a signal handler, if programs do not have it.
@@ -284,18 +302,32 @@ const ENVIRONMENT: [&str; 3] = ["HOME=/", "PATH=/bin:/sbin:/usr/bin:/usr/sbin", 
 /// The exit status of a shell for a program that cannot be run.
 const NOT_FOUND: u8 = 127;
 
-/// Makes the first process and its only thread ready.
-pub(crate) fn start_init(options: &Options) {
-    let Some(path) = options.command.first() else { panic!("the command line names no program") };
+/// The image of the first program, which is at `path`.
+fn first_image(
+    path: &str,
+    options: &Options,
+    limits: &ProcessLimits,
+    credentials: &Credentials,
+) -> Result<ProgramImage, Errno> {
+    let absolute = ramfs::absolute("/", path);
     let request = ExecRequest {
-        path: ramfs::absolute("/", path),
+        node: ramfs::find(&absolute, true, credentials)?,
+        path: absolute,
+        name: path.rsplit('/').next().unwrap_or_default().to_string(),
+        is_reachable: true,
         arguments: options.command.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
         environment: ENVIRONMENT.iter().map(|text| text.as_bytes().to_vec()).collect(),
     };
+    load(&request, limits, credentials)
+}
+
+/// Makes the first process and its only thread ready.
+pub(crate) fn start_init(options: &Options) {
+    let Some(path) = options.command.first() else { panic!("the command line names no program") };
     // The first image is made before its thread, which will be thread 1 of process 1.
     record::set_init_running();
     let (limits, credentials) = (ProcessLimits::of_init(), Credentials::root());
-    let image = match load(&request, &limits, &credentials) {
+    let image = match first_image(path, options, &limits, &credentials) {
         Ok(image) => image,
         Err(error) => {
             report::say(format_args!("{path} cannot be run: {error}"));
@@ -311,7 +343,7 @@ pub(crate) fn start_init(options: &Options) {
     let files = Arc::new(Mutex::new(DescriptorTable::of_init(options.input)));
     let Ok(root) = ramfs::at("/") else { panic!("the tree has no root") };
     let fs = Arc::new(Mutex::new(FsContext::of_init(root)));
-    let mut process = Process::new(&Arc::new(id), id, id, image.path, &image.space, limits, credentials.clone());
+    let mut process = Process::new(&Arc::new(id), id, id, image.name, &image.space, limits, credentials.clone());
     (process.arguments, process.environment) = (image.arguments, image.environment);
     (process.files, process.fs, process.actions) =
         (Arc::downgrade(&files), Arc::downgrade(&fs), Arc::downgrade(&actions));

@@ -113,6 +113,13 @@ impl Drop for WriteAccess {
 /// A right to run a file, which is not open for writing meanwhile (`deny_write_access`).
 pub(crate) struct RunningProgram(Arc<Inode>);
 
+impl RunningProgram {
+    /// The file that runs.
+    pub(crate) fn inode(&self) -> &Arc<Inode> {
+        &self.0
+    }
+}
+
 impl Clone for RunningProgram {
     fn clone(&self) -> Self {
         self.0.writers.fetch_sub(1, Ordering::Relaxed);

@@ -79,6 +79,11 @@ impl SpaceHandle {
         Self(space, AtomicU8::new(parent.1.load(Ordering::Relaxed)), parent.2.clone())
     }
 
+    /// The file of its program (`exe_file`).
+    pub(crate) fn program(&self) -> &RunningProgram {
+        &self.2
+    }
+
     /// Gives the space the privileges of the thread that makes a memory call.
     ///
     /// Threads with different privileges that share a space and make calls at the same time may use

@@ -48,8 +48,8 @@ pub(crate) struct Process {
     pub(crate) handle: Arc<TaskId>,
     pub(crate) parent: TaskId,
     pub(crate) group: TaskId,
-    /// The path of its program.
-    pub(crate) path: String,
+    /// The name of its program, which its threads have unless they choose one (`comm`).
+    pub(crate) program: String,
     /// Its address space, which its threads own.
     pub(crate) space: Weak<SpaceHandle>,
     pub(crate) limits: ProcessLimits,
@@ -94,7 +94,7 @@ pub(crate) struct Process {
 impl Process {
     /// The program's name, as `ps` shows it.
     pub(crate) fn name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or_default()
+        &self.program
     }
 
     /// A process with one thread.
@@ -102,7 +102,7 @@ impl Process {
         handle: &Arc<TaskId>,
         parent: TaskId,
         group: TaskId,
-        path: String,
+        program: String,
         space: &Arc<SpaceHandle>,
         limits: ProcessLimits,
         credentials: Arc<Credentials>,
@@ -112,7 +112,7 @@ impl Process {
             handle: handle.clone(),
             parent,
             group,
-            path,
+            program,
             space: Arc::downgrade(space),
             limits,
             credentials,

@@ -156,6 +156,19 @@ pub(crate) fn descriptor(thread: &Thread, path: &str) -> Option<Result<Arc<OpenF
     Some(descriptor_of(thread, id, number))
 }
 
+/// The file behind a link of a process that leads to a file and not to a path: `fd/N` and `exe`.
+///
+/// # Errors
+/// As [`descriptor`]; `ENXIO` if it is no file of the tree and no shared memory.
+pub(crate) fn linked(thread: &Thread, path: &str) -> Option<Result<Arc<Inode>, Errno>> {
+    if let Some(open) = descriptor(thread, path) {
+        return Some(open.and_then(|open| open.inode().cloned().ok_or(Errno::ENXIO)));
+    }
+    let id = path.strip_prefix("/proc/")?.strip_suffix("/exe")?;
+    let id = if id == "self" { thread.process } else { TaskId(id.parse().ok()?) };
+    Some(ProcessView::of(id).ok_or(Errno::ENOENT).and_then(|view| view.program(thread)))
+}
+
 fn descriptor_of(thread: &Thread, id: TaskId, number: u64) -> Result<Arc<OpenFile>, Errno> {
     let handle = scheduler().processes.get(&id).map(|process| process.handle.clone()).ok_or(Errno::ENOENT)?;
     if !may_trace(thread, &handle, TracingIds::Files)? {
@@ -195,7 +208,6 @@ struct ProcessView {
     parent: TaskId,
     group: TaskId,
     name: String,
-    path: String,
     arguments: Arc<[u8]>,
     environment: Arc<[u8]>,
     limits: ProcessLimits,
@@ -229,7 +241,6 @@ impl ProcessView {
             parent: if process.parent == id { TaskId(0) } else { process.parent },
             group: process.group,
             name,
-            path: process.path.clone(),
             arguments: process.arguments.clone(),
             environment: process.environment.clone(),
             limits: process.limits.clone(),
@@ -266,11 +277,10 @@ impl ProcessView {
         Ok(if self.space.is_some() { self.environment.to_vec() } else { Vec::new() })
     }
 
-    /// The path of the program, for a thread that may look into the process.
-    fn program(&self, thread: &Thread) -> Result<String, Errno> {
+    /// The file of the program, for a thread that may look into the process.
+    fn program(&self, thread: &Thread) -> Result<Arc<Inode>, Errno> {
         self.check_look(thread)?;
-        self.space.as_ref().ok_or(Errno::ENOENT)?;
-        Ok(self.path.clone())
+        Ok(self.space.as_ref().ok_or(Errno::ENOENT)?.program().inode().clone())
     }
 
     /// A file of the memory.
@@ -386,7 +396,7 @@ fn of_process(thread: &Thread, id: TaskId, path: &str, name: &str) -> Option<Res
     let kind = match name {
         "cwd" => view.directory(thread).map(InodeKind::Link),
         "environ" => view.environment(thread).map(InodeKind::Text),
-        "exe" => view.program(thread).map(InodeKind::Link),
+        "exe" => view.program(thread).map(|node| InodeKind::Link(path_of(&node))),
         "oom_score_adj" => Ok(InodeKind::OomScoreAdj(view.handle)),
         "mem" => Ok(view.memory(MemoryView::Bytes)),
         "pagemap" => {

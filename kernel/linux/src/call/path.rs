@@ -163,8 +163,7 @@ pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> Sy
         let end = end.reopen(access != linux::O_WRONLY, access != linux::O_RDONLY);
         return add(thread, OpenTarget::Pipe(end), flags, None);
     }
-    let of_descriptor = descriptor.map(|open| open.inode().cloned().ok_or(Errno::ENXIO));
-    let (node, made) = match of_descriptor.or_else(|| of_process(thread, &path, follow)) {
+    let (node, made) = match of_process(thread, &path, follow) {
         Some(node) if exclusive => return Err(node.err().unwrap_or(Errno::EEXIST).into()),
         Some(node) => (node?, false),
         None => node(&path, flags, mode, &thread.credentials)?,
@@ -266,6 +265,9 @@ fn node(path: &str, flags: u32, mode: u32, caller: &Credentials) -> Result<(Arc<
 
 /// The inode at a resolved path below `/proc` and `/sys`, if it is one that [`procfs`] makes.
 fn of_process(thread: &Thread, path: &str, follow: bool) -> Option<Result<Arc<Inode>, Errno>> {
+    if let Some(linked) = procfs::linked(thread, path).filter(|_| follow) {
+        return Some(linked);
+    }
     let found = procfs::find(thread, path)?;
     Some(match found.as_deref().map(|node| &node.kind) {
         Ok(InodeKind::Link(target)) if follow => ramfs::find(target, true, &thread.credentials),

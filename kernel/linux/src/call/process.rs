@@ -1,20 +1,23 @@
-//! `execve`, `exit` and `exit_group`.
+//! `execve`, `execveat`, `exit` and `exit_group`.
 
-use super::{Arguments, address, futex};
+use super::{Arguments, address, futex, path};
 use crate::credentials::Credentials;
 use crate::errno::Errno;
-use crate::exec;
+use crate::exec::{self, ExecRequest};
+use crate::inode::InodeKind;
 use crate::memory::{SpaceHandle, mm};
 use crate::process::ExitStatus;
-use crate::ramfs;
 use crate::record;
 use crate::report;
 use crate::signal::{self, SIGCHLD, SigCause, SigInfo, count_stop};
 use crate::task::{CallStop, INIT, Resume, Scheduler, SyscallResult, TaskId, Thread, WaitReason, scheduler};
 use crate::timers::ProcessTimers;
 use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use linux_raw_sys::general as linux;
 use pagewright_types::VirtAddr;
 use spin::Mutex;
 
@@ -45,10 +48,15 @@ fn strings(thread: &Thread, mut at: VirtAddr, room: &mut usize) -> Result<Vec<Ve
 }
 
 /// `execve`.
+pub(super) fn execve(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    execveat(thread, [linux::AT_FDCWD as u64, a[0], a[1], a[2], 0, 0])
+}
+
+/// `execveat`.
 ///
 /// The other threads of the process end first. If the call fails after that, new threads can be
 /// made again.
-pub(super) fn execve(thread: &mut Thread, a: Arguments) -> SyscallResult {
+pub(super) fn execveat(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let answer = replace(thread, a);
     if let Err(CallStop::Error(_)) = answer {
         scheduler().process(thread.process).exec_thread.take_if(|exec_thread| *exec_thread == thread.id);
@@ -56,19 +64,50 @@ pub(super) fn execve(thread: &mut Thread, a: Arguments) -> SyscallResult {
     answer
 }
 
+/// Finds the program that `execveat` names (`alloc_bprm`, `do_open_execat`).
+fn request(
+    thread: &Thread,
+    a: Arguments,
+    name: &str,
+    [arguments, environment]: [Vec<Vec<u8>>; 2],
+) -> Result<ExecRequest, Errno> {
+    let (directory, flags) = (a[0] as i32, a[4] as u32);
+    if flags & !(linux::AT_EMPTY_PATH | linux::AT_SYMLINK_NOFOLLOW) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let is_path = name.starts_with('/') || directory == linux::AT_FDCWD;
+    let node = if !name.is_empty() {
+        path::find(thread, &path::path_at(thread, a[0], address(a[1]))?, flags & linux::AT_SYMLINK_NOFOLLOW == 0)?
+    } else if is_path {
+        thread.fs.lock().directory.clone()
+    } else {
+        thread.open_file(a[0])?.inode().cloned().ok_or(Errno::EACCES)?
+    };
+    if matches!(node.kind, InodeKind::Link(_)) {
+        return Err(Errno::ELOOP);
+    }
+    let path = match name {
+        _ if is_path => path::absolute(thread, name),
+        "" => format!("/dev/fd/{directory}"),
+        _ => format!("/dev/fd/{directory}/{name}"),
+    };
+    // The name of what has no path does not say so (`bprm->comm_from_dentry`).
+    let found = node.path();
+    let named = if name.is_empty() { found.strip_suffix(" (deleted)").unwrap_or(&found) } else { &path };
+    let name = named.rsplit('/').next().unwrap_or_default().to_string();
+    let is_reachable = is_path || !thread.files.lock().get(a[0])?.close_on_exec;
+    Ok(ExecRequest { node, path, name, is_reachable, arguments, environment })
+}
+
 fn replace(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let path = thread.space.read_path(address(a[0]))?;
-    let path = match path.as_str() {
-        "" => return Err(Errno::ENOENT.into()),
-        "/proc/self/exe" => scheduler().process(thread.process).path.clone(),
-        path => ramfs::absolute(&thread.fs.lock().directory.path(), path),
-    };
+    let name = thread.space.read_path(address(a[1]))?;
+    if name.is_empty() && a[4] as u32 & linux::AT_EMPTY_PATH == 0 {
+        return Err(Errno::ENOENT.into());
+    }
     let mut room = exec::STRINGS_MAX;
-    let request = exec::ExecRequest {
-        path,
-        arguments: strings(thread, address(a[1]), &mut room)?,
-        environment: strings(thread, address(a[2]), &mut room)?,
-    };
+    let arguments = strings(thread, address(a[2]), &mut room)?;
+    let environment = strings(thread, address(a[3]), &mut room)?;
+    let request = request(thread, a, &name, [arguments, environment])?;
     exec::check(&request, &thread.credentials)?;
     de_thread(thread)?;
     // A table that another process shares is copied (`unshare_files`).
@@ -98,7 +137,7 @@ fn replace(thread: &mut Thread, a: Arguments) -> SyscallResult {
     drop(closed);
     let mut scheduler = scheduler();
     let process = scheduler.process(thread.process);
-    (process.path, process.space) = (image.path, Arc::downgrade(&thread.space));
+    (process.program, process.space) = (image.name, Arc::downgrade(&thread.space));
     process.timers.remove_posix();
     (process.arguments, process.environment) = (image.arguments, image.environment);
     process.actions = Arc::downgrade(&thread.actions);
