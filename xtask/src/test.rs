@@ -61,7 +61,7 @@ fn steps() -> Result<(), Error> {
         Step {
             name: "tests of the workspace, with planted bugs",
             command: this(&["test", "workspace"])?,
-            limit: 12 * MINUTE,
+            limit: 20 * MINUTE,
         },
         Step { name: "examples in documentation", command: examples, limit: 3 * MINUTE },
         Step { name: "published crates in a workspace of their own", command: published, limit: 3 * MINUTE },
@@ -72,7 +72,7 @@ fn steps() -> Result<(), Error> {
             command: this(&["repeat", "quick"])?,
             limit: 5 * MINUTE,
         },
-        Step { name: "programs on the kernel in QEMU", command: this(&["boot"])?, limit: 8 * MINUTE },
+        Step { name: "programs on the kernel in QEMU", command: this(&["boot"])?, limit: 12 * MINUTE },
     ])
 }
 

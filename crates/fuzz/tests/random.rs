@@ -45,7 +45,7 @@ fn no_rule_is_violated_and_none_is_vacuous() {
 /// Programs that the soak found, and that the programs above are unlike.
 #[test]
 fn programs_with_findings_have_none_any_more() {
-    // Reclaim on request never ended: a pass left folios pending, the next tried them in vain.
+    // INV-RECLAIM-ENDS. It never did: a pass left folios pending, the next tried them in vain.
     let program = fast_program(11, None, 567);
     let ran = fast_mode::run::<Aarch64>(&program).expect("a possible machine");
     assert!(ran.findings.is_empty(), "{program}: {}", ran.findings[0]);

@@ -29,9 +29,7 @@ impl<P: Platform> Mm<P> {
                 scan.restart(wanted, first_priority(self.reclaimable(node), wanted));
                 self.shrink_nodes(iter::once(node), &mut scan);
                 freed += scan.freed;
-                // A pass that only adds to the pending folios did something: a later one pages them
-                // out. If they are fewer, they were paged out in vain.
-                fruitless += u32::from(scan.freed == 0 && scan.pending.len() <= pending);
+                fruitless += u32::from(was_in_vain(scan.freed, pending, scan.pending.len()));
             }
             scan.freed = 0;
             self.page_out_pending(&mut scan);
@@ -48,9 +46,38 @@ fn first_priority(reclaimable: u64, wanted: u32) -> u32 {
     (reclaimable / u64::from(wanted)).checked_ilog2().unwrap_or(0).min(DEF_PRIORITY)
 }
 
+/// Whether a pass did nothing that brings reclaim nearer to its end (INV-RECLAIM-ENDS).
+///
+/// A pass that frees no page may leave more folios pending than it found, which a later one pages
+/// out. If it leaves fewer, it has paged them out in vain. A batch has few folios, so not many
+/// passes in a row leave more.
+fn was_in_vain(freed: u32, found: usize, left: usize) -> bool {
+    freed == 0 && left <= found
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::SWAP_CLUSTER_MAX;
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// INV-RECLAIM-ENDS, whatever number of folios each pass leaves pending.
+        #[test]
+        fn passes_that_free_nothing_end(left in prop::collection::vec(0..=SWAP_CLUSTER_MAX, SWAP_CLUSTER_MAX + 2)) {
+            prop_assert!(left.windows(2).any(|pass| was_in_vain(0, pass[0], pass[1])));
+            prop_assert!(!left.windows(2).any(|pass| was_in_vain(1, pass[0], pass[1])));
+            let mut grows = left.windows(2).filter(|pass| pass[0] < pass[1]);
+            prop_assert!(!grows.any(|pass| was_in_vain(0, pass[0], pass[1])));
+        }
+    }
+
+    #[test]
+    fn passes_that_alternate_end() {
+        for (one, other) in [(0, 1), (3, 2), (0, SWAP_CLUSTER_MAX)] {
+            assert!(was_in_vain(0, one, other) || was_in_vain(0, other, one), "{one} and {other}");
+        }
+    }
 
     #[test]
     fn the_first_pass_scans_at_least_what_is_wanted_and_less_than_twice_as_much() {

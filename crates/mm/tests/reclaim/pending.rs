@@ -73,7 +73,7 @@ fn pages_beyond_the_last_full_batch_are_freed<I: Isa>() {
     }
 }
 
-/// However many of them are pending after each pass.
+/// INV-RECLAIM-ENDS, however many of them are pending after each pass.
 fn reclaim_gives_up_on_pages_that_no_device_takes<I: Isa>() {
     for pages in [1, 4, 31, 32, 33, 40, 100] {
         for wanted in [1, 2, 3, 31, 32, 33, 64, 300] {

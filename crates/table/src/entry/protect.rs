@@ -39,7 +39,8 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
     /// Lets the only space that has a private page store to it (`wp_page_reuse`).
     ///
     /// The leaf for `va` must lack no other right of its mapping. It then has all of
-    /// [`LeafFlags::STORED`]. Owes no flush, because no right is lost.
+    /// [`LeafFlags::STORED`](pagewright_arch::LeafFlags::STORED). Owes no flush, because no right
+    /// is lost.
     #[inline(always)]
     pub fn reuse(&mut self, va: VirtAddr) {
         let index = self.table.index(va);
