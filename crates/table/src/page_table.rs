@@ -3,7 +3,6 @@
 use crate::reserve::TableReserve;
 use crate::rss::Rss;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use pagewright_plant::plant;
 use pagewright_sync::{Arc, Backend, LineRef, LineUse, Platform};
 use pagewright_tlb::frames::{EntryCounts, NoFrames};
 use pagewright_tlb::{FlushInfo, Tlb, TlbContext};
@@ -166,13 +165,12 @@ impl PageTable {
     pub(crate) fn close<P: Platform>(&self, tlb: &Tlb<P>) {
         debug_assert_eq!(self.reached(), 1, "INV-TABLE-CLOSE: tables left in a space that ends");
         debug_assert_eq!(self.rss.own(), EntryCounts::default(), "INV-TABLE-CLOSE: entries left in a space that ends");
-        // What a space shared until its end is not counted out (`leave_shared_at_end`).
+        // What a space shared until its end is not counted out (`Leaver::Ends`).
         self.tables.store(1, Ordering::Relaxed);
         self.rss.clear();
         // Lazy CPUs leave the root when they are told that tables went.
         tlb.flush(&self.context, FlushInfo { range: None, level: Level::PGD, freed_tables: true });
         debug_assert!(self.context.cpus().is_empty(), "INV-TABLE-CLOSE: {:?} still run the space", self.context.cpus());
-        plant!(EndedSumKept; (), self.rss.shared.clear());
         self.sub_tables(tlb, 1);
         // SAFETY: INV-TABLE-CLOSE – no CPU runs the space, and it is closed once.
         tlb.free(unsafe { tlb.frames().retire(self.root()) });

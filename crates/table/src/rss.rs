@@ -129,8 +129,11 @@ impl Rss {
     }
 
     /// Forgets the counts of a space that has ended, and keeps the peak.
+    ///
+    /// The caller holds the space for writing.
     pub(crate) fn clear(&self) {
         self.add(self.own().map(|entries| -entries));
+        plant!(EndedSumKept; (), self.shared.clear());
     }
 
     /// The number of pages of one kind.

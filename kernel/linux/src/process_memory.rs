@@ -67,21 +67,21 @@ impl ProcessMemory {
 
     /// Reads at most `wanted` bytes (`mem_rw`, `pagemap_read`).
     pub(crate) fn read(&self, from: u64, wanted: usize) -> Result<Vec<u8>, Errno> {
-        if let MemoryView::Text(text) = &self.view {
-            let mut text = text.lock();
-            let of_rollup = text.file == MappingsFile::SmapsRollup;
-            return text.read(|| self.space_of_text(of_rollup), from, wanted);
-        }
-        let Some(space) = self.space.upgrade() else { return Ok(Vec::new()) };
-        match &self.view {
-            MemoryView::Bytes => {
+        match (&self.view, self.space.upgrade()) {
+            (MemoryView::Text(text), _) => {
+                let mut text = text.lock();
+                let of_rollup = text.file == MappingsFile::SmapsRollup;
+                text.read(|| self.space_of_text(of_rollup), from, wanted)
+            }
+            (_, None) => Ok(Vec::new()),
+            (MemoryView::Bytes, Some(space)) => {
                 let mut bytes = zeroes(wanted)?;
                 let read = mm().read_remote(&space.0, VirtAddr::new(from), &mut bytes);
                 bytes.truncate(read);
                 if read == 0 && wanted > 0 { Err(Errno::EIO) } else { Ok(bytes) }
             }
-            MemoryView::Pagemap { shows_frames } => words(&space, from, wanted as u64, *shows_frames),
-            MemoryView::ClearRefs | MemoryView::Text(_) => Err(Errno::EINVAL),
+            (MemoryView::Pagemap { shows_frames }, Some(space)) => words(&space, from, wanted as u64, *shows_frames),
+            (MemoryView::ClearRefs, Some(_)) => Err(Errno::EINVAL),
         }
     }
 

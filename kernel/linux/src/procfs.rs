@@ -49,11 +49,7 @@ pub(crate) fn find(thread: &Thread, path: &str) -> Option<Result<Arc<Inode>, Err
     }
     let rest = path.strip_prefix("/proc/").unwrap_or_default();
     let (first, name) = rest.split_once('/').unwrap_or((rest, ""));
-    let process = match first {
-        "self" => Some(thread.process),
-        number => number.parse().ok().map(TaskId),
-    };
-    if let Some(process) = process {
+    if let Some(process) = process_named(thread, first) {
         if let Some(open) = descriptor(thread, path) {
             return Some(
                 open.map(|open| Inode::new(path, link_mode(&open), InodeKind::Link(descriptor_target(&open)))),
@@ -145,13 +141,18 @@ fn table_of(id: TaskId) -> Result<Arc<Mutex<DescriptorTable>>, Errno> {
     scheduler().processes.get(&id).and_then(|process| process.files.upgrade()).ok_or(Errno::ENOENT)
 }
 
+/// The process whose directory in `/proc` has this name; `self` is the caller's.
+fn process_named(thread: &Thread, name: &str) -> Option<TaskId> {
+    if name == "self" { Some(thread.process) } else { name.parse().ok().map(TaskId) }
+}
+
 /// The open file that a link below `/proc/PID/fd` leads to.
 ///
 /// # Errors
 /// `ENOENT`; `EACCES` for a process that the caller may not look into.
 pub(crate) fn descriptor(thread: &Thread, path: &str) -> Option<Result<Arc<OpenFile>, Errno>> {
     let (id, number) = path.strip_prefix("/proc/")?.split_once("/fd/")?;
-    let id = if id == "self" { thread.process } else { TaskId(id.parse().ok()?) };
+    let id = process_named(thread, id)?;
     let number: u64 = number.parse::<u32>().ok()?.into();
     Some(descriptor_of(thread, id, number))
 }
@@ -165,7 +166,7 @@ pub(crate) fn linked(thread: &Thread, path: &str) -> Option<Result<Arc<Inode>, E
         return Some(open.and_then(|open| open.inode().cloned().ok_or(Errno::ENXIO)));
     }
     let id = path.strip_prefix("/proc/")?.strip_suffix("/exe")?;
-    let id = if id == "self" { thread.process } else { TaskId(id.parse().ok()?) };
+    let id = process_named(thread, id)?;
     Some(ProcessView::of(id).ok_or(Errno::ENOENT).and_then(|view| view.program(thread)))
 }
 

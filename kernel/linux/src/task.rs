@@ -318,7 +318,10 @@ impl Scheduler {
         at_deadline: u64,
     ) {
         self.leave_cpu(&mut thread);
-        if let Some(signal) = self.pending_end(&thread) {
+        // A wait that signals interrupt ends below.
+        if !wait.is_interruptible()
+            && let Some(signal) = self.pending_end(&thread)
+        {
             self.end_process(thread.process, ExitStatus::Signal(signal));
         }
         let exits = plant!(EndNotSeenAtSleep; false, self.must_exit(&thread).is_some());

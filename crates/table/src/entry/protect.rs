@@ -3,7 +3,7 @@
 use super::EntryRun;
 use crate::leaf_view::{EntryView, LeafView};
 use crate::locked_table::LockedTable;
-use pagewright_arch::{Entry, Isa, SoftEntry};
+use pagewright_arch::{Entry, Isa, Pte, SoftEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::{Debt, OwedFlush};
@@ -43,16 +43,12 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
     /// is lost.
     #[inline(always)]
     pub fn reuse(&mut self, va: VirtAddr) {
-        let index = self.table.index(va);
-        let mut old = self.table.load(index);
-        loop {
+        let table = self.table;
+        table.edit_leaf(table.index(va), |old| {
             let new = P::Isa::reused(old);
-            debug_assert_eq!(self.table.owed(old, new), OwedFlush::Nothing, "INV-REPLACE: {old:?} is reused");
-            match self.table.compare_exchange(index, old, new) {
-                Ok(()) => return,
-                Err(now) => old = now,
-            }
-        }
+            debug_assert_eq!(table.owed(old, new), OwedFlush::Nothing, "INV-REPLACE: {old:?} is reused");
+            new
+        });
     }
 
     /// Replaces a soft entry by another of its kind.
@@ -76,8 +72,16 @@ impl<P: Platform> LockedTable<'_, P> {
     ///
     /// Owes no flush, since no store was allowed through the path.
     pub(crate) fn strip_leaf(&self, index: usize) {
+        self.edit_leaf(index, P::Isa::shared);
+    }
+
+    /// Replaces a leaf by what `edit` makes of it, atomically against the walker's updates.
+    ///
+    /// `edit` may be called several times. The caller knows that no flush is owed.
+    #[inline(always)]
+    fn edit_leaf(&self, index: usize, edit: impl Fn(Pte) -> Pte) {
         let mut old = self.load(index);
-        while let Err(now) = self.compare_exchange(index, old, P::Isa::shared(old)) {
+        while let Err(now) = self.compare_exchange(index, old, edit(old)) {
             old = now;
         }
     }

@@ -35,10 +35,11 @@ use pagewright_tlb::{Debt, Gather, OwedFlush, Tlb};
 use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
 
 /// Whether a space counts in its resident set what it leaves.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Leaver {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaver {
+    /// It does, because it goes on.
     GoesOn,
-    /// Its counts are forgotten when it closes.
+    /// It does not: its counts are forgotten when it closes ([`MmapWrite::close`]).
     ///
     /// Debug builds count all the same, and compare then (INV-TABLE-CLOSE).
     Ends,
@@ -51,27 +52,6 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
     /// walk visits no other entries. No pointer is shared that lies in `range` in part:
     /// [`Tables::own_ends`] broke those.
     pub fn leave_shared<'h>(
-        &'h self,
-        tlb: &'h Tlb<P>,
-        range: PageRange,
-        mapped: impl Iterator<Item = PageRange> + Clone,
-    ) -> OwnTables<'h, P> {
-        self.leave_as(Leaver::GoesOn, tlb, range, mapped)
-    }
-
-    /// Does the same for a space that ends, and does not count in its resident set what it leaves.
-    ///
-    /// [`close`](Self::close) forgets the resident set.
-    pub fn leave_shared_at_end<'h>(
-        &'h self,
-        tlb: &'h Tlb<P>,
-        range: PageRange,
-        mapped: impl Iterator<Item = PageRange> + Clone,
-    ) -> OwnTables<'h, P> {
-        self.leave_as(Leaver::Ends, tlb, range, mapped)
-    }
-
-    fn leave_as<'h>(
         &'h self,
         leaver: Leaver,
         tlb: &'h Tlb<P>,

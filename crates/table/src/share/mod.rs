@@ -62,6 +62,7 @@ mod walk;
 pub use break_path::BreakStop;
 pub use for_all::{FillRun, ForAllTable};
 pub use fork::Shareable;
+pub use leave::Leaver;
 pub use read::ReadTable;
 pub(crate) use resident::{Membership, SharedSum};
 pub use table_bytes::TableBytes;

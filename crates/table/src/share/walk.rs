@@ -59,39 +59,32 @@ impl<'h, P: Platform> Tables<'h, P> {
     ///
     /// Returns its level, too. The answer is of a moment during the call.
     pub(crate) fn read_shared(&self, va: VirtAddr) -> (EntryView, Level) {
-        loop {
-            let read = self.tlb.walk_unheld(|| {
-                let end = self.walk(va)?;
-                Some((EntryView::decode::<P::Isa>(end.level, end.pte, end.shared), end.level))
-            });
-            match read {
-                Some(entry) => return entry,
-                None => self.pause_between_walks(),
-            }
-        }
+        self.walk_until(|| {
+            let end = self.walk(va)?;
+            Some((EntryView::decode::<P::Isa>(end.level, end.pte, end.shared), end.level))
+        })
     }
 
     /// Locks the table with the last entry for `va`, whether it is shared or not.
     pub(crate) fn lock_walked(&self, va: VirtAddr) -> Walked<'h, P> {
-        loop {
-            match self.tlb.walk_unheld(|| self.try_lock_walked(va)) {
-                Some(walked) => return walked,
-                None => self.pause_between_walks(),
-            }
-        }
+        self.walk_until(|| self.try_lock_walked(va))
     }
 
     /// Locks the table of any level that has the last entry for `va`, whatever the entry is.
     ///
     /// `None` if no other space shares the path to it.
     pub(crate) fn lock_last_shared(&self, va: VirtAddr) -> Option<LockedTable<'h, P>> {
+        self.walk_until(|| {
+            let end = self.walk(va)?;
+            if end.shared { self.try_lock_end(&end, va).map(|walked| Some(walked.table)) } else { Some(None) }
+        })
+    }
+
+    /// Tries `walk` in one counted walk after the other, until it answers.
+    fn walk_until<T>(&self, walk: impl Fn() -> Option<T>) -> T {
         loop {
-            let locked = self.tlb.walk_unheld(|| {
-                let end = self.walk(va)?;
-                if end.shared { self.try_lock_end(&end, va).map(|walked| Some(walked.table)) } else { Some(None) }
-            });
-            match locked {
-                Some(locked) => return locked,
+            match self.tlb.walk_unheld(&walk) {
+                Some(answer) => return answer,
                 None => self.pause_between_walks(),
             }
         }

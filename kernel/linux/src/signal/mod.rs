@@ -367,26 +367,19 @@ impl Scheduler {
 
     /// The first pending signal that a thread neither blocks nor ignores.
     fn next_deliverable(&mut self, thread: &Thread) -> Option<u8> {
-        let mut pending = self.deliverable(thread);
-        while let Some(signal) = pending.first() {
-            if !thread.ignores(signal) {
-                return Some(signal);
-            }
-            pending.remove(signal);
-        }
-        None
-    }
-
-    /// The pending signals that a thread does not block.
-    fn deliverable(&mut self, thread: &Thread) -> SignalSet {
-        SignalSet(self.pending(thread).0 & !thread.blocked.0)
+        self.first_pending(thread, |signal| !thread.ignores(signal))
     }
 
     /// The first pending signal that ends the process of a thread at once.
     pub(crate) fn pending_end(&mut self, thread: &Thread) -> Option<u8> {
-        let mut pending = self.deliverable(thread);
+        self.first_pending(thread, |signal| thread.is_ended_by(signal))
+    }
+
+    /// The first pending signal that a thread does not block and `which` picks.
+    fn first_pending(&mut self, thread: &Thread, which: impl Fn(u8) -> bool) -> Option<u8> {
+        let mut pending = SignalSet(self.pending(thread).0 & !thread.blocked.0);
         while let Some(signal) = pending.first() {
-            if thread.is_ended_by(signal) {
+            if which(signal) {
                 return Some(signal);
             }
             pending.remove(signal);
@@ -419,12 +412,8 @@ impl Scheduler {
     /// one in a wait that no signal with a handler ends, and so does a signal that a sleeper does
     /// not survive (`complete_signal`).
     pub(crate) fn post(&mut self, process: TaskId, info: SigInfo) {
-        // INV-KERNEL-KILL.
-        if plant!(KillNotSeen; false, info.signal == SIGKILL) {
-            return self.kill(process);
-        }
-        if self.any_sleeper(|thread| thread.process == process && thread.is_ended_by(info.signal)) {
-            return self.end_process(process, ExitStatus::Signal(info.signal));
+        if self.end_at_once(process, info.signal, |thread| thread.process == process) {
+            return;
         }
         self.process(process).pending.insert(info);
         if self.wake_for(info.signal, |thread| thread.process == process) {
@@ -433,21 +422,24 @@ impl Scheduler {
         self.interrupt(|thread| thread.process == process && thread.accepts(info.signal));
     }
 
-    /// Ends a process by `SIGKILL`, if it can be killed.
-    fn kill(&mut self, process: TaskId) {
-        if !is_unkillable(process) {
-            self.end_process(process, ExitStatus::Signal(SIGKILL));
+    /// Ends a process by `SIGKILL`, or by a signal that a sleeper picked by `of` does not survive.
+    ///
+    /// Returns whether the signal is dealt with. `SIGKILL` is, even for a process that survives it.
+    fn end_at_once(&mut self, process: TaskId, signal: u8, of: impl Fn(&Thread) -> bool) -> bool {
+        // INV-KERNEL-KILL.
+        let kills = plant!(KillNotSeen; false, signal == SIGKILL);
+        let is_dealt_with = kills || self.any_sleeper(|thread| of(thread) && thread.is_ended_by(signal));
+        if is_dealt_with && !(kills && is_unkillable(process)) {
+            self.end_process(process, ExitStatus::Signal(signal));
         }
+        is_dealt_with
     }
 
     /// Makes a signal pending for a thread, if it exists, and wakes it if it accepts the signal.
     pub(crate) fn post_to_thread(&mut self, id: TaskId, info: SigInfo) {
         let Some(process) = self.threads.get(&id).map(|entry| entry.process) else { return };
-        if info.signal == SIGKILL {
-            return self.kill(process);
-        }
-        if self.any_sleeper(|thread| thread.id == id && thread.is_ended_by(info.signal)) {
-            return self.end_process(process, ExitStatus::Signal(info.signal));
+        if self.end_at_once(process, info.signal, |thread| thread.id == id) {
+            return;
         }
         if let Some(entry) = self.threads.get_mut(&id) {
             entry.pending.insert(info);

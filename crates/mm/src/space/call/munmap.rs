@@ -8,7 +8,7 @@ use crate::space::{HeldMap, Space, VmFlags};
 use arrayvec::ArrayVec;
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
-use pagewright_table::{EntryView, OwnTables, TableReserve, Tables};
+use pagewright_table::{EntryView, Leaver, OwnTables, TableReserve, Tables};
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, Rights, VirtAddr};
 
@@ -82,7 +82,7 @@ impl<P: Platform> Mm<P> {
             self.declare_reduced(space, range, Rights::empty());
         }
         let mapped = map.overlapping(range).filter_map(|(start, vma)| vma.range(start).intersect(range));
-        let own = map.leave_shared(&self.tlb, range, mapped);
+        let own = map.leave_shared(Leaver::GoesOn, &self.tlb, range, mapped);
         for (start, vma) in map.iter_from(range.start()) {
             let Some(part) = unmapped.extend(vma.range(start)) else { break };
             self.zap(space, own, (vma, Zap::Everything), part, &mut gather);

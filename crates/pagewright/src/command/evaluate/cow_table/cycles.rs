@@ -11,6 +11,7 @@
 
 use super::super::plot::size;
 use super::super::{EvaluateError, Run, Stats, Table};
+use super::faults::in_turns;
 use super::parent::{ForkMode, Parent, SpanClock, failed};
 use super::random::Random;
 use pagewright_arch::{Isa, X86_64};
@@ -128,8 +129,7 @@ impl CycleTimes {
         let mut times = Self { cycle, micros: [const { Vec::new() }; 3], tables_copied: [0; 3], pages_copied: [0; 3] };
         // The first round warms up, the second counts, too.
         for round in 0..=rounds {
-            for turn in 0..ForkMode::ALL.len() {
-                let mode = ForkMode::ALL[(round + turn) % ForkMode::ALL.len()];
+            for mode in in_turns(ForkMode::ALL, round) {
                 server.parent.set(mode)?;
                 let count = |counter| server.parent.mm.counter(counter);
                 let before = [Counter::PwTableBroken, Counter::PwCowCopy].map(count);

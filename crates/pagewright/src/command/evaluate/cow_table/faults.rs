@@ -70,7 +70,7 @@ impl FaultCosts {
         let mut costs = Self { bytes, order, nanos, with_fork, pages_copied: [0; 2], tables_copied: [0; 2] };
         // The first round warms up, and counts.
         for round in 0..=rounds {
-            for mode in in_turns(round) {
+            for mode in in_turns(ForkMode::BOTH, round) {
                 parent.set(mode)?;
                 let before = [Counter::PwCowCopy, Counter::PwTableBroken].map(|counter| parent.mm.counter(counter));
                 let (child, fork) = parent.fork()?;
@@ -111,9 +111,9 @@ impl FaultCosts {
 }
 
 /// The ways of a round; they take turns at going first.
-pub(super) fn in_turns(round: usize) -> [ForkMode; 2] {
-    let [first, second] = ForkMode::BOTH;
-    if round.is_multiple_of(2) { [first, second] } else { [second, first] }
+pub(super) fn in_turns<const N: usize>(mut ways: [ForkMode; N], round: usize) -> [ForkMode; N] {
+    ways.rotate_left(round % N);
+    ways
 }
 
 pub(super) fn table(all: &[FaultCosts]) -> Table {

@@ -45,7 +45,7 @@ impl Snapshots {
         // Not allocated anew, so that the host's allocator is as it was at each fork.
         let mut nanos = Vec::with_capacity(pages.len());
         for round in 0..=rounds {
-            for mode in in_turns(round) {
+            for mode in in_turns(ForkMode::BOTH, round) {
                 parent.set(mode)?;
                 let (child, pause) = parent.fork()?;
                 nanos.clear();
