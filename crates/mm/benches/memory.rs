@@ -31,10 +31,39 @@ struct Bench<I: Isa> {
     space: Arc<Space<Host<I>>>,
 }
 
+/// What a fork does with page tables (`cow_page_tables`).
+#[derive(Clone, Copy)]
+enum Tables {
+    /// It copies them, as Linux does.
+    Copied,
+    /// It shares them with the child.
+    Shared,
+}
+
+impl Tables {
+    /// What the name of a row says of it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Copied => "",
+            Self::Shared => ", tables shared",
+        }
+    }
+}
+
 impl<I: Isa> Bench<I> {
     fn new() -> Self {
+        Self::with(Tables::Copied)
+    }
+
+    fn with(tables: Tables) -> Self {
         let settings = MmSettings::default();
         settings.set(MmSetting::MaxMapCount, 1 << 20).expect("a possible limit");
+        let word = match tables {
+            Tables::Copied => "never",
+            Tables::Shared => "always",
+        };
+        let shares = MmSetting::CowPageTables;
+        settings.set(shares, shares.parse(word).expect("one of its words")).expect("a possible value");
         let mm = boot(FRAMES, settings);
         let space = mm.new_space().expect("memory");
         mm.tlb().switch_to(space.table().context());
@@ -169,11 +198,11 @@ fn remap<I: Isa>(isa: &str, run: u64) -> Scenario<'static> {
 }
 
 /// Stores by a parent to the pages that it shares with its child; without it, the page is reused.
-fn store_after_fork<I: Isa>(isa: &str, child_lives: bool) -> Scenario<'static> {
-    let bench = Bench::<I>::new();
+fn store_after_fork<I: Isa>(isa: &str, tables: Tables, child_lives: bool) -> Scenario<'static> {
+    let bench = Bench::<I>::with(tables);
     let start = bench.map(BATCH, MapFlags::POPULATE);
     let what = if child_lives { "copy" } else { "reuse" };
-    Scenario::new(format!("{isa}: store after fork, {what}"), move |times| {
+    Scenario::new(format!("{isa}: store after fork, {what}{}", tables.name()), move |times| {
         in_parts(times, BATCH, |part| {
             pages(start, BATCH).for_each(|va| bench.touch(va, Access::Write));
             let child = bench.mm.fork(&bench.space).expect("memory");
@@ -189,10 +218,10 @@ fn store_after_fork<I: Isa>(isa: &str, child_lives: bool) -> Scenario<'static> {
     })
 }
 
-fn fork<I: Isa>(isa: &str) -> Scenario<'static> {
-    let bench = Bench::<I>::new();
+fn fork<I: Isa>(isa: &str, tables: Tables) -> Scenario<'static> {
+    let bench = Bench::<I>::with(tables);
     let start = bench.map(FORKED, MapFlags::POPULATE);
-    Scenario::new(format!("{isa}: fork of 64 MiB, per page"), move |times| {
+    Scenario::new(format!("{isa}: fork of 64 MiB{}, per page", tables.name()), move |times| {
         in_parts(times, FORKED, |part| {
             // Makes the parent's pages exclusive and writable again after the last child has ended.
             pages(start, FORKED).for_each(|va| bench.touch(va, Access::Write));
@@ -264,8 +293,10 @@ fn scenarios_of<I: Isa>(isa: &str, into: &mut Vec<Scenario<'_>>) {
     into.extend([1, 16, 512].map(|run| unmap::<I>(isa, run)));
     into.extend([Rights::READ, Rights::RW].map(|rights| protect::<I>(isa, 512, rights)));
     into.push(remap::<I>(isa, 512));
-    into.push(fork::<I>(isa));
-    into.extend([true, false].map(|child_lives| store_after_fork::<I>(isa, child_lives)));
+    for tables in [Tables::Copied, Tables::Shared] {
+        into.push(fork::<I>(isa, tables));
+        into.extend([true, false].map(|child_lives| store_after_fork::<I>(isa, tables, child_lives)));
+    }
     into.extend([false, true].map(|skipped| fork_of_mappings::<I>(isa, skipped)));
 }
 
