@@ -588,6 +588,29 @@ static void first_process(void)
     }
 }
 
+/* When memory runs out, the first process lives on, however much it has. */
+static void first_and_largest(void)
+{
+    int status = SIGKILL;
+    struct sysinfo now;
+    if (getpid() == 1) {
+        sysinfo(&now);
+        long size = now.freeram / 8 * 5;
+        char *most = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        madvise(most, size, MADV_DONTFORK);
+        memset(most, 1, size);
+        pid_t child = fork();
+        if (child == 0) {
+            char *rest = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            memset(rest, 1, size);
+            _exit(0);
+        }
+        waitpid(child, &status, 0);
+        munmap(most, size);
+    }
+    printf("first and largest: %d\n", WTERMSIG(status));
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "waits") == 0) {
@@ -615,6 +638,7 @@ int main(int argc, char **argv)
     first_process();
     running();
     running_memory();
+    first_and_largest();
     pieces();
     /* The kernel gives programs nothing back of what files took. */
     full();

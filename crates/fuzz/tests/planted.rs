@@ -167,7 +167,9 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         // INV-KERNEL-TEXT.
         Bug::ProgramWritten => elsewhere("hostile.c on the kernel"),
         // INV-KERNEL-KILL, INV-KERNEL-FATAL, INV-KERNEL-INIT, INV-KERNEL-CALLS.
-        Bug::KillNotSeen | Bug::FatalSignalWaits | Bug::InitKilled => elsewhere("hostile.c on the kernel"),
+        Bug::KillNotSeen | Bug::FatalSignalWaits | Bug::InitKilled | Bug::OomInitKilled => {
+            elsewhere("hostile.c on the kernel")
+        }
         // INV-KERNEL-LOADER.
         Bug::EntryOfLoader => elsewhere("dynamic.c on the kernel"),
         // INV-KERNEL-WORDS, INV-KERNEL-LOCKED.

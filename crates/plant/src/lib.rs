@@ -198,6 +198,7 @@ pagewright_types::named_table! {
         KillNotSeen = "kill-not-seen", "SIGKILL does not wake a thread whose wait no signal interrupts.";
         FatalSignalWaits = "fatal-signal-waits", "A signal that ends a process waits until the process has ended a wait that no handler interrupts.";
         InitKilled = "init-killed", "A signal whose action is to end the process ends the first process.";
+        OomInitKilled = "oom-init-killed", "The first process is killed when memory runs out, although another may be.";
         EntryOfLoader = "entry-of-loader", "The auxiliary vector gives a loader the wrong entry of the program that it loads.";
         WordIndexLost = "word-index-lost", "A futex_waitv returns 0, whichever of its words is woken.";
         MessagesSentAgain = "messages-sent-again", "A sendmmsg that has slept begins with its first message again.";

@@ -6,6 +6,7 @@
 //! has freed memory.
 //!
 //! INV-KERNEL-OOM: a process is killed only if no other one that may be killed has a higher score.
+//! The first process is not killed while there is another that may be.
 //!
 //! Not guaranteed: help for a call of the kernel that needs memory. It fails with `ENOMEM`.
 
@@ -13,7 +14,7 @@ use crate::memory::mm;
 use crate::process::ExitStatus;
 use crate::report;
 use crate::signal::SIGKILL;
-use crate::task::{CallStop, TaskId, Thread, scheduler};
+use crate::task::{CallStop, INIT, TaskId, Thread, scheduler};
 use pagewright_mm::counters::RssKind;
 use pagewright_plant::plant;
 use pagewright_types::PAGE_SIZE;
@@ -23,7 +24,7 @@ const NEVER: i32 = -1000;
 
 /// Kills a process, unless one that was killed still ends, and lets the thread try again.
 ///
-/// If no process may be killed, the one of the thread is.
+/// If no process may be killed, the one of the thread is, where Linux panics.
 pub(crate) fn out_of_memory(thread: &Thread) -> CallStop {
     let total = mm().tlb().frames().managed() + mm().swap_slots().0;
     let mut worst: Option<(i64, TaskId)> = None;
@@ -39,7 +40,8 @@ pub(crate) fn out_of_memory(thread: &Thread) -> CallStop {
             return again();
         }
         let Some(space) = process.space.upgrade() else { continue };
-        if process.oom_score_adj == NEVER {
+        let unkillable = plant!(OomInitKilled; false, *id == INIT);
+        if unkillable || process.oom_score_adj == NEVER {
             continue;
         }
         let pages = space.0.rss().pages() + space.0.rss().swapped() + space.0.table().bytes() / PAGE_SIZE;

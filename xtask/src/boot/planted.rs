@@ -21,7 +21,7 @@ const CORRUPTING: [(&str, &str); 5] = [
     ("lazy-no-catch-up", "cow"),
 ];
 /// The bugs that change what a call does, and the program that shows it.
-const MISBEHAVING: [(&str, &str); 22] = [
+const MISBEHAVING: [(&str, &str); 23] = [
     ("file-lock-kept", "names"),
     ("reused-by-mapcount", "splices"),
     ("timer-not-rearmed", "timers"),
@@ -44,6 +44,7 @@ const MISBEHAVING: [(&str, &str); 22] = [
     ("kill-not-seen", "hostile"),
     ("fatal-signal-waits", "hostile"),
     ("init-killed", "hostile"),
+    ("oom-init-killed", "hostile"),
 ];
 /// The bugs by which a thread waits too long or for ever, and the program that hangs then.
 const WAITING: [(&str, &str); 3] =
