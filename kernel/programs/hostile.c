@@ -227,12 +227,18 @@ static void full(void)
     free(bytes);
 }
 
+/* Memory of which there may be more than the machine has. */
+static char *reserve(long size)
+{
+    return mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
 /* All memory is taken, and given back but for a page of each MiB: the kernel has what it needs itself. */
 static void pieces(void)
 {
     struct sysinfo now;
     int made = 0, all[PIPES][2];
-    char *start = mmap(0, (long)MOST * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), *end = start;
+    char *start = reserve((long)MOST * MIB), *end = start;
     do {
         memset(end, 1, MIB);
         end += MIB;
@@ -596,13 +602,12 @@ static void first_and_largest(void)
     if (getpid() == 1) {
         sysinfo(&now);
         long size = now.freeram / 8 * 5;
-        char *most = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        char *most = reserve(size);
         madvise(most, size, MADV_DONTFORK);
         memset(most, 1, size);
         pid_t child = fork();
         if (child == 0) {
-            char *rest = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-            memset(rest, 1, size);
+            memset(reserve(size), 1, size);
             _exit(0);
         }
         waitpid(child, &status, 0);

@@ -166,7 +166,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::ThreadLimitIgnored => elsewhere("users.c on the kernel"),
         // INV-KERNEL-TEXT.
         Bug::ProgramWritten => elsewhere("hostile.c on the kernel"),
-        // INV-KERNEL-KILL, INV-KERNEL-FATAL, INV-KERNEL-INIT, INV-KERNEL-CALLS.
+        // INV-KERNEL-KILL, INV-KERNEL-FATAL, INV-KERNEL-INIT, INV-KERNEL-OOM, INV-KERNEL-CALLS.
         Bug::KillNotSeen | Bug::FatalSignalWaits | Bug::InitKilled | Bug::OomInitKilled => {
             elsewhere("hostile.c on the kernel")
         }

@@ -31,7 +31,7 @@ struct Bench<I: Isa> {
     space: Arc<Space<Host<I>>>,
 }
 
-/// What a fork does with page tables (`cow_page_tables`).
+/// What a fork does with page tables.
 #[derive(Clone, Copy)]
 enum Tables {
     /// It copies them, as Linux does.
@@ -41,6 +41,14 @@ enum Tables {
 }
 
 impl Tables {
+    /// The value of `cow_page_tables`.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Copied => "never",
+            Self::Shared => "always",
+        }
+    }
+
     /// What the name of a row says of it.
     fn name(self) -> &'static str {
         match self {
@@ -58,12 +66,8 @@ impl<I: Isa> Bench<I> {
     fn with(tables: Tables) -> Self {
         let settings = MmSettings::default();
         settings.set(MmSetting::MaxMapCount, 1 << 20).expect("a possible limit");
-        let word = match tables {
-            Tables::Copied => "never",
-            Tables::Shared => "always",
-        };
         let shares = MmSetting::CowPageTables;
-        settings.set(shares, shares.parse(word).expect("one of its words")).expect("a possible value");
+        settings.set(shares, shares.parse(tables.word()).expect("one of its words")).expect("a possible value");
         let mm = boot(FRAMES, settings);
         let space = mm.new_space().expect("memory");
         mm.tlb().switch_to(space.table().context());
