@@ -9,9 +9,9 @@ mod support;
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmSetting, MmSettings, RemapFlags, RemapRequest, Space};
 use pagewright_sync::Arc;
-use pagewright_types::{Access, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
+use pagewright_types::{Access, Level, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::hint::black_box;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use support::machine::{Host, boot};
 use support::table::{Scenario, in_parts, measure, timed};
 
@@ -123,6 +123,29 @@ fn fault<I: Isa>(isa: &str, access: Access, what: &str) -> Scenario<'static> {
             let time = timed(|| pages(start, part).for_each(|va| bench.touch(va, access)));
             bench.unmap(start, BATCH);
             time
+        })
+    })
+}
+
+/// First stores whose pages the machine does not clear: what the memory manager adds.
+///
+/// The page tables exist before, because their pages must be cleared.
+fn store_without_clearing<I: Isa>(isa: &str) -> Scenario<'static> {
+    const TABLE: u64 = Level::ENTRIES as u64;
+    let bench = Bench::<I>::new();
+    let start = VirtAddr::new(1 << 32);
+    Scenario::new(format!("{isa}: minor fault, first store, page not cleared"), move |times| {
+        in_parts(times, BATCH, |part| {
+            bench.map_at(start, BATCH, MapFlags::FIXED);
+            pages(start, part).step_by(TABLE as usize).for_each(|va| bench.touch(va, Access::Write));
+            let others = (0..part).filter(|index| index % TABLE != 0).map(|index| start.add(index * PAGE_SIZE));
+            let mut time = Duration::ZERO;
+            let left = bench.mm.tlb().fx().without_clearing(|| {
+                time = timed(|| others.for_each(|va| bench.touch(va, Access::Write)));
+            });
+            assert_eq!(left, part - part.div_ceil(TABLE), "each store takes a page, and no table is missing");
+            bench.unmap(start, BATCH);
+            time.mul_f64(part as f64 / left.max(1) as f64)
         })
     })
 }
@@ -292,6 +315,7 @@ fn allocation() -> Scenario<'static> {
 fn scenarios_of<I: Isa>(isa: &str, into: &mut Vec<Scenario<'_>>) {
     into.push(clearing::<I>(isa));
     into.push(fault::<I>(isa, Access::Write, "first store"));
+    into.push(store_without_clearing::<I>(isa));
     into.push(fault::<I>(isa, Access::Read, "zero page"));
     into.extend([1, 16, 512].map(|run| map::<I>(isa, run)));
     into.extend([1, 16, 512].map(|run| unmap::<I>(isa, run)));

@@ -31,18 +31,18 @@ pub struct PinnedCpu<'m, P: Platform> {
     frames: &'m Frames<P>,
     /// The CPU at the start, to check that the caller is still on it.
     cpu: CpuId,
-    /// Pages cleared since the last fence, by backend, and not counted yet.
+    /// The backend that cleared last, and how many pages it cleared that are not counted yet.
     ///
     /// Counting is an atomic exchange, which on x86 drains the store buffers as a fence does, so it
-    /// is deferred to the fence.
-    uncounted: [Cell<u64>; ClearBackend::COUNT],
+    /// is deferred to the fence or to another backend's turn.
+    uncounted: Cell<(ClearBackend, u64)>,
     here: PhantomData<*mut ()>,
 }
 
 impl<P: Platform> Frames<P> {
     /// Begins clearing on the running CPU.
     pub fn pin_cpu(&self) -> PinnedCpu<'_, P> {
-        let uncounted = [const { Cell::new(0) }; ClearBackend::COUNT];
+        let uncounted = Cell::new((ClearBackend::Machine, 0));
         PinnedCpu { frames: self, cpu: self.machine().cpu(), uncounted, here: PhantomData }
     }
 
@@ -111,8 +111,10 @@ impl<'m, P: Platform> PinnedCpu<'m, P> {
     /// Clears the part of `block` that begins at `pfn`.
     fn store(&self, block: &Block, pfn: Pfn, order: Order, backend: ClearBackend) {
         let frames = self.frames;
-        let uncounted = &self.uncounted[backend as usize];
-        uncounted.set(uncounted.get() + u64::from(order.frames()));
+        if self.uncounted.get().0 != backend {
+            self.count_cleared();
+        }
+        self.uncounted.set((backend, self.uncounted.get().1 + u64::from(order.frames())));
         if frames.clear_selector().policy() == ClearPolicy::CachedByPage {
             (0..order.frames()).for_each(|page| store_part(frames, block, pfn.add(page), Order::ZERO, backend));
         } else {
@@ -139,11 +141,15 @@ impl<'m, P: Platform> PinnedCpu<'m, P> {
             plant!(ClearNoFence; (), self.order_stores());
             self.frames.count(reason, 1);
         }
-        for (backend, pages) in ClearBackend::ALL.iter().zip(&self.uncounted) {
-            let pages = pages.take();
-            if pages > 0 {
-                self.frames.count(backend.counter(), pages);
-            }
+        self.count_cleared();
+    }
+
+    /// Counts the pages that the last backend cleared.
+    fn count_cleared(&self) {
+        let (backend, pages) = self.uncounted.get();
+        if pages > 0 {
+            self.frames.count(backend.counter(), pages);
+            self.uncounted.set((backend, 0));
         }
     }
 }

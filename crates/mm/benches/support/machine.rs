@@ -11,7 +11,7 @@ use pagewright_sync::host::HostLocks;
 use pagewright_tlb::frames::{MemoryLayout, NodeSpec};
 use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, Order, PAGE_SIZE, Pfn};
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const CPU: CpuId = CpuId::new(0);
 const WORDS: usize = PAGE_SIZE as usize / 8;
@@ -19,12 +19,14 @@ const WORDS: usize = PAGE_SIZE as usize / 8;
 /// The machine; its memory lives as long as the process.
 pub(crate) struct Host<I> {
     words: &'static [AtomicU64],
+    clears: &'static AtomicBool,
+    left: &'static AtomicU64,
     isa: PhantomData<I>,
 }
 
 impl<I> Clone for Host<I> {
     fn clone(&self) -> Self {
-        Self { words: self.words, isa: PhantomData }
+        Self { words: self.words, clears: self.clears, left: self.left, isa: PhantomData }
     }
 }
 
@@ -32,7 +34,19 @@ impl<I: Isa> Host<I> {
     fn new(frames: u32) -> Self {
         // The host zeroes the memory on demand, so only touched frames cost memory.
         let words = bytemuck::zeroed_slice_box(frames as usize * WORDS);
-        Self { words: Box::leak(words), isa: PhantomData }
+        let (clears, left) = (Box::leak(Box::new(AtomicBool::new(true))), Box::leak(Box::default()));
+        Self { words: Box::leak(words), clears, left, isa: PhantomData }
+    }
+
+    /// Does `work` without clearing any page, and returns how many were left as they were.
+    ///
+    /// Page tables need cleared pages, so `work` must not need a new one.
+    pub(crate) fn without_clearing(&self, work: impl FnOnce()) -> u64 {
+        let before = self.left.load(Ordering::Relaxed);
+        self.clears.store(false, Ordering::Relaxed);
+        work();
+        self.clears.store(true, Ordering::Relaxed);
+        self.left.load(Ordering::Relaxed) - before
     }
 
     fn table(&self, table: Pfn) -> TableWords<'_> {
@@ -70,6 +84,11 @@ impl<I: Isa> Effects for Host<I> {
     pagewright_arch::no_tlb_and_no_interrupts!();
 
     fn zero(&self, pfn: Pfn, order: Order) {
+        if !self.clears.load(Ordering::Relaxed) {
+            // One CPU counts, so this needs no locked instruction.
+            self.left.store(self.left.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            return;
+        }
         for word in self.block(pfn, order) {
             word.store(0, Ordering::Relaxed);
         }
