@@ -20,9 +20,11 @@ use pagewright_types::{PAGE_SIZE, PageRange, Rights};
 
 /// Pages of its own, and swap entries, from which on a space is not small.
 ///
-/// Copying an entry and clearing it at exit takes about 200 instructions on the bare-metal kernel;
-/// breaking the tables of a stack and of data, in parent and child, about 40 000.
-const SMALL_ENTRIES: u64 = 128;
+/// Copying an entry and clearing it at exit takes 200 instructions on the bare-metal kernel, and 22
+/// ns on a host; breaking the tables of a stack and of data, in parent and child, takes 40 000
+/// instructions and 10 µs. So the two are even at 200 pages by instructions, and at 450 by time
+/// (`pagewright evaluate cow-table`, the matrix). This is between them.
+const SMALL_ENTRIES: u64 = 320;
 /// Tables below the root from which on a space is not small; a copy allocates one for each.
 const SMALL_TABLES: u64 = 16;
 

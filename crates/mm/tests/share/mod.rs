@@ -253,10 +253,10 @@ fn a_fork_of_a_small_space_copies_tables_if_the_setting_is_auto<I: Isa>() {
         world.count(Counter::PwTableShared) - before
     };
     assert_eq!((shared(&process), values(&process, base)), (0, [1, 2, 3]), "three pages in five tables");
-    (0..125).for_each(|page| process.write(CPU, at(base, page), page));
-    assert_eq!(shared(&process), 0, "127 pages");
-    process.write(CPU, at(base, 125), 7);
-    assert_eq!(shared(&process), 1, "128 pages");
+    (0..317).for_each(|page| process.write(CPU, at(base, page), page));
+    assert_eq!(shared(&process), 0, "319 pages");
+    process.write(CPU, at(base, 317), 7);
+    assert_eq!(shared(&process), 1, "320 pages");
     process.unmap(at(base, 0), PAGES);
     assert_eq!(shared(&process), 0, "no tables at all");
     let (world, sparse) = TestProcess::<I>::judged(1);
