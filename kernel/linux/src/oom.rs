@@ -1,9 +1,9 @@
 //! The OOM killer: which process ends when no memory is left (`mm/oom_kill.c`).
 //!
 //! The process with the most pages, page tables and swap slots is killed, its score moved by
-//! `oom_score_adj` as a share of all memory. The thread that met the lack of memory leaves its CPU
-//! and makes its access again. No other process is killed while one still ends, or when its end
-//! has freed memory.
+//! `oom_score_adj` as a share of all memory; of those with the same score, the newest. The thread
+//! that met the lack of memory leaves its CPU and makes its access again. No other process is
+//! killed while one still ends, or when its end has freed memory.
 //!
 //! INV-KERNEL-OOM: a process is killed only if no other one that may be killed has a higher score.
 //! The first process is not killed while there is another that may be.
@@ -47,7 +47,8 @@ pub(crate) fn out_of_memory(thread: &Thread) -> CallStop {
         let pages = space.0.rss().pages() + space.0.rss().swapped() + space.0.table().bytes() / PAGE_SIZE;
         let adjustment = plant!(OomScoreIgnored; 0, process.oom_score_adj);
         let score = pages as i64 + i64::from(adjustment) * (total as i64 / 1000);
-        if worst.is_none_or(|(most, _)| score > most) {
+        // Of equal ones the newest, as in `oom_evaluate_task`.
+        if worst.is_none_or(|(most, _)| score >= most) {
             worst = Some((score, *id));
         }
     }
