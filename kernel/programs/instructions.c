@@ -5,15 +5,12 @@
    marks count, so that files are read and caches of the kernel are filled. All but the large forks
    then run three times, since deferred work of the kernel falls into some of them. */
 #define _GNU_SOURCE
-#include <stdio.h>
-#include <stdlib.h>
+#include "marks.h"
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PAGE 4096UL
 #define RUN 512UL
 /* Pages of most operations. */
 #define PAGES 4096UL
@@ -21,51 +18,7 @@
 #define LARGE 131072UL
 #define MAPPINGS 10000UL
 
-static struct row {
-    const char *name;
-    unsigned long operations;
-} rows[128];
-static int counted, measuring;
 static const char *self;
-
-static void mark(void)
-{
-    if (!measuring)
-        return;
-#ifdef __aarch64__
-    __asm__ volatile("hint #112" ::: "memory");
-#else
-    /* A no-operation whose displacement says "pwin". */
-    __asm__ volatile(".byte 0x0f, 0x1f, 0x80, 0x70, 0x77, 0x69, 0x6e" ::: "memory");
-#endif
-}
-
-static void row(const char *name, unsigned long operations)
-{
-    if (measuring)
-        rows[counted++] = (struct row){ name, operations };
-}
-
-static void fail(const char *what)
-{
-    perror(what);
-    exit(1);
-}
-
-static char *map(unsigned long pages)
-{
-    char *p = mmap(0, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    if (p == MAP_FAILED)
-        fail("mmap");
-    return p;
-}
-
-static void unmap(char *p, unsigned long pages)
-{
-    if (munmap(p, pages * PAGE))
-        fail("munmap");
-}
 
 /* At `offset` beyond a multiple of 2 MiB. */
 static char *map_at(unsigned long pages, unsigned long offset)
@@ -396,7 +349,6 @@ int main(int argc, char **argv)
     for (int i = 0; i < 3; i++)
         all();
     large_forks();
-    for (int i = 0; i < counted; i++)
-        printf("row %lu %s\n", rows[i].operations, rows[i].name);
+    print_rows();
     return 0;
 }

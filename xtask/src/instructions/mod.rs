@@ -5,12 +5,14 @@
 //! is its count of instructions (`-icount`), so timer interrupts come at the same places in every
 //! run, whatever the load of this computer. Our kernel runs twice, and a row that the two runs
 //! count differently is an error. `--write` replaces the table in `docs/benchmarks.md`; `profile`
-//! prints the functions of our kernel that execute the instructions ([`mod@profile`]).
+//! prints the functions of our kernel that execute the instructions ([`mod@profile`]). Cycles of a
+//! process that forks are counted with each setting of `cow_page_tables` ([`cycles`]).
 //!
 //! Not guaranteed: a fixed version of Linux, or equal counts in two runs of it: deferred work comes
 //! at other places.
 
 mod count;
+mod cycles;
 mod profile;
 
 use crate::boot::cases::{MACHINES, Machine, Swap};
@@ -28,10 +30,6 @@ use std::process::{Command, Stdio};
 
 const PAGE: &str = "docs/benchmarks.md";
 const VERSION: &str = "6.1";
-/// The time limit of a boot in seconds.
-const LIMIT: &str = "300";
-/// Room for a process of 512 MB, and for Linux.
-const MEMORY: &str = "1G";
 /// The heads of the first columns, by which `--write` finds the tables.
 const HEAD: &str = "kernel instructions per operation";
 const SHARED_HEAD: &str = "kernel instructions in all, tables shared";
@@ -46,6 +44,17 @@ const SHARED_ROWS: [&str; 5] = ["fork of", "fork and", "second fork", "exit of",
 /// KASLR and random stacks are off, so that runs are alike.
 const WORDS: &str = "transparent_hugepage=never mitigations=off init_on_alloc=0 init_on_free=0 cgroup_disable=memory \
                      audit=0 apparmor=0 randomize_kstack_offset=off nokaslr norandmaps";
+
+/// A program whose operations are counted, and the machine that it needs.
+struct Counted {
+    source: &'static str,
+    memory: &'static str,
+    /// The time limit of a boot in seconds.
+    limit: &'static str,
+}
+
+/// The operations; the memory is room for a process of 512 MB, and for Linux.
+const OPERATIONS: Counted = Counted { source: "instructions.c", memory: "1G", limit: "300" };
 
 /// The word that switches off the isolation of page tables.
 const fn unisolated(isa: IsaKind) -> &'static str {
@@ -72,20 +81,24 @@ pub(crate) fn run(table: Table) -> Result<(), Error> {
     let bench = Bench::new()?;
     let (mut columns, mut shared) = (Vec::new(), Vec::new());
     for machine in &MACHINES {
-        let ours = least(&bench.ours(machine, Some(COPIED), "")?);
-        let again = least(&bench.ours(machine, Some(COPIED), "")?);
+        let ours = least(&bench.ours(machine, &OPERATIONS, Some(COPIED), "")?);
+        let again = least(&bench.ours(machine, &OPERATIONS, Some(COPIED), "")?);
         let different = differing(&ours, &again);
         if !different.is_empty() {
             different.iter().for_each(|name| println!("{}: {name}: two runs differ", machine.isa));
             return Err(Error::Findings { check: "instructions: rows", count: different.len() });
         }
-        let (package, linux) = bench.linux(machine)?;
+        let (package, linux) = bench.linux(machine, &OPERATIONS)?;
         println!("{}: {package}", machine.isa);
         let linux = least(&linux);
-        shared.push((of_shared(least(&bench.ours(machine, Some(SHARED), "")?)), of_shared(linux.clone())));
+        shared.push((of_shared(least(&bench.ours(machine, &OPERATIONS, Some(SHARED), "")?)), of_shared(linux.clone())));
         columns.push((ours, linux));
     }
-    let tables = [(HEAD, lines(HEAD, &columns, Row::each)), (SHARED_HEAD, lines(SHARED_HEAD, &shared, Row::all))];
+    let tables = [
+        (HEAD, lines(HEAD, &columns, Row::each)),
+        (SHARED_HEAD, lines(SHARED_HEAD, &shared, Row::all)),
+        (cycles::HEAD, cycles::lines(&cycles::count(&bench)?)),
+    ];
     tables.iter().for_each(|(_, lines)| print!("{}", aligned(lines)));
     if table == Table::Write {
         let path = bench.workspace.workspace_root.join(PAGE);
@@ -111,7 +124,7 @@ pub(crate) fn profile(isa: &str, setting: Option<&str>) -> Result<(), Error> {
     let bench = Bench::new()?;
     let blocks = bench.folder.join("instructions-profile.txt");
     let set = setting.map(|setting| format!("--set={setting}"));
-    let rows = bench.ours(machine, set.as_deref(), &format!(",profile={}", blocks.display()))?;
+    let rows = bench.ours(machine, &OPERATIONS, set.as_deref(), &format!(",profile={}", blocks.display()))?;
     let blocks = fs::read_to_string(&blocks).map_err(Error::file(&blocks))?;
     let linked = kernel::link(machine.isa)?;
     let image = fs::read(&linked).map_err(Error::file(&linked))?;
@@ -150,27 +163,28 @@ impl Bench {
     /// Counts on our kernel.
     ///
     /// `set` is an option of the boot, `plugin` further arguments of the plugin.
-    fn ours(&self, machine: &Machine, set: Option<&str>, plugin: &str) -> Result<Vec<Row>, Error> {
+    fn ours(&self, machine: &Machine, counted: &Counted, set: Option<&str>, plugin: &str) -> Result<Vec<Row>, Error> {
         let kernel = kernel::build(machine.isa, &[])?.display().to_string();
         let kernel = ["--kernel".to_owned(), kernel].into_iter().chain(set.map(str::to_owned));
-        self.count(machine, &kernel.collect::<Vec<_>>(), plugin)
+        self.count(machine, counted, &kernel.collect::<Vec<_>>(), plugin)
     }
 
     /// Counts on Linux; returns the name of its package too.
-    fn linux(&self, machine: &Machine) -> Result<(String, Vec<Row>), Error> {
+    fn linux(&self, machine: &Machine, counted: &Counted) -> Result<(String, Vec<Row>), Error> {
         let linux = Linux::fetch(&self.workspace, machine.isa, None, VERSION)?;
         let words = format!("{WORDS} {}", unisolated(machine.isa));
         let init = self.compile(machine, "init.c")?;
-        let rows = self.count(machine, &linux.arguments(&init, Swap::Nothing, &words), "")?;
+        let rows = self.count(machine, counted, &linux.arguments(&init, Swap::Nothing, &words), "")?;
         Ok((linux.package, rows))
     }
 
-    fn count(&self, machine: &Machine, kernel: &[String], plugin: &str) -> Result<Vec<Row>, Error> {
+    fn count(&self, machine: &Machine, counted: &Counted, kernel: &[String], plugin: &str) -> Result<Vec<Row>, Error> {
         let counts = self.folder.join("instructions.txt");
+        let Counted { source, memory, limit } = counted;
         let mut boot = Command::new(&self.pagewright);
-        boot.args(["boot", "--arch", machine.isa.name(), "--mem", MEMORY, "--limit", LIMIT, "--count"]);
+        boot.args(["boot", "--arch", machine.isa.name(), "--mem", memory, "--limit", limit, "--count"]);
         boot.arg("--plugin").arg(format!("{},out={}{plugin}", self.plugin.display(), counts.display()));
-        boot.args(kernel).arg("--").arg(self.compile(machine, "instructions.c")?);
+        boot.args(kernel).arg("--").arg(self.compile(machine, source)?);
         let program = boot.get_program().display().to_string();
         let output = boot.stdin(Stdio::null()).output().map_err(|source| Error::Spawn { program, source })?;
         let printed = String::from_utf8_lossy(&output.stdout);

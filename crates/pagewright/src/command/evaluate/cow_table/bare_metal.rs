@@ -1,11 +1,14 @@
 //! Instructions of forks on bare metal, as `cargo xtask instructions` last counted them.
 //!
-//! Key type: [`BareMetalFork`], a row of `docs/benchmarks.md`. Nothing here is measured when the
-//! evaluation runs: the count needs two kernels of Debian in QEMU.
+//! Key types: [`BareMetalFork`] and [`BareMetalCycle`], rows of `docs/benchmarks.md`. Nothing here
+//! is measured when the evaluation runs: the count needs two kernels of Debian in QEMU.
 //!
 //! Not guaranteed: that this tree has the same figures as the one that was counted last.
 
-use super::super::{Claim, FigureKind, Run, Table, Verdict};
+use super::super::{Claim, FigureKind, Run, Stats, Table, Verdict};
+use super::cycles::{self, Cycle};
+use super::parent::ForkMode;
+use pagewright_types::IsaKind;
 
 /// The document with the figures.
 const BENCHMARKS: &str = include_str!("../../../../benchmarks.md");
@@ -15,7 +18,16 @@ const HEAD: &str = "| kernel instructions in all, tables shared |";
 const LARGE: &str = "fork of 512 MB";
 const SMALL: &str = "fork and exit of a small process";
 
-/// A row of the table: kernel instructions of ours and of Linux 6.1.
+/// The same of the table of cycles.
+const CYCLES_HEAD: &str = "| thousands of kernel instructions in a cycle |";
+
+/// The cells of the rows below a head.
+fn rows_below(head: &str) -> impl Iterator<Item = Vec<&'static str>> {
+    let table = BENCHMARKS.lines().skip_while(move |line| !line.starts_with(head));
+    table.take_while(|line| line.starts_with('|')).map(|line| line.split('|').map(str::trim).collect())
+}
+
+/// A row of the table of forks: kernel instructions of ours and of Linux 6.1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BareMetalFork {
     pub(super) what: String,
@@ -24,20 +36,21 @@ pub(super) struct BareMetalFork {
     pub(super) arm64: [u64; 2],
 }
 
+/// What a claim about these figures rests on.
+pub(super) const RESTS_ON: &str =
+    "the count of docs/benchmarks.md (cargo xtask instructions), which was not made in this run";
+
 /// What a fork of 512 MB may take of Linux's instructions.
 const LIMIT: f64 = 0.02;
 
 impl BareMetalFork {
     /// The rows of forks that share page tables.
     pub(super) fn all() -> Vec<Self> {
-        let table =
-            BENCHMARKS.lines().skip_while(|line| !line.starts_with(HEAD)).take_while(|line| line.starts_with('|'));
-        table.filter_map(Self::parse).collect()
+        rows_below(HEAD).filter_map(|cells| Self::parse(&cells)).collect()
     }
 
     /// A row with six figures; `None` for the head and the rule below it.
-    fn parse(line: &str) -> Option<Self> {
-        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+    fn parse(cells: &[&str]) -> Option<Self> {
         let count = |cell: usize| cells.get(cell)?.parse().ok();
         let pair = |cell: usize| Some([count(cell)?, count(cell + 1)?]);
         Some(Self { what: (*cells.get(1)?).to_owned(), x86_64: pair(2)?, arm64: pair(5)? })
@@ -48,11 +61,65 @@ impl BareMetalFork {
     }
 }
 
+/// A cycle of the matrix: kernel instructions in thousands.
+pub(super) struct BareMetalCycle {
+    pub(super) isa: IsaKind,
+    pub(super) cycle: Cycle,
+    pub(super) linux: f64,
+    /// By [`ForkMode`].
+    pub(super) ours: [f64; 3],
+}
+
+impl BareMetalCycle {
+    /// The cycles of the matrix, for each instruction set.
+    pub(super) fn all() -> Vec<Self> {
+        let rows: Vec<_> = rows_below(CYCLES_HEAD).collect();
+        let row = |isa: IsaKind, cycle: Cycle| {
+            let name = cycle.labels().join(", ");
+            let cells = rows.iter().find(|cells| cells.get(1) == Some(&name.as_str()))?;
+            let first = 2 + 4 * isa as usize;
+            let count = |cell: usize| cells.get(first + cell)?.parse().ok();
+            Some(Self { isa, cycle, linux: count(0)?, ours: [count(1)?, count(2)?, count(3)?] })
+        };
+        let of = |isa| cycles::matrix(u64::MAX).filter_map(move |cycle| row(isa, cycle));
+        IsaKind::ALL.into_iter().flat_map(of).collect()
+    }
+
+    /// Classic in multiples of another way.
+    pub(super) fn gain(&self, mode: ForkMode) -> Stats {
+        Stats::of(vec![self.ours[ForkMode::Classic as usize] / self.ours[mode as usize]])
+    }
+}
+
 fn ratio([ours, linux]: [u64; 2]) -> f64 {
     ours as f64 / linux as f64
 }
 
-pub(super) fn table() -> Table {
+pub(super) fn tables() -> Vec<Table> {
+    [forks()].into_iter().chain(IsaKind::ALL.into_iter().map(matrix)).collect()
+}
+
+/// The cycles on one instruction set.
+fn matrix(isa: IsaKind) -> Table {
+    let of_isa = BareMetalCycle::all().into_iter().filter(|cycle| cycle.isa == isa);
+    let rows = of_isa.map(|counts| {
+        let figures = [counts.linux].into_iter().chain(counts.ours).map(|count| format!("{count:.1}"));
+        let gains = [ForkMode::Shared, ForkMode::Auto].map(|mode| format!("{:.3}", counts.gain(mode).median));
+        counts.cycle.labels().into_iter().chain(figures).chain(gains).collect()
+    });
+    let head =
+        ["cycle", "parent", "memory", "Linux 6.1", "classic", "shared", "auto", "classic/shared", "classic/auto"];
+    Table {
+        title: format!(
+            "The matrix of cycles on bare metal, {}, thousands of kernel instructions, from docs/benchmarks.md, not counted in this run",
+            isa.name()
+        ),
+        head: head.map(str::to_owned).to_vec(),
+        rows: rows.collect(),
+    }
+}
+
+fn forks() -> Table {
     let rows = BareMetalFork::all().into_iter().map(|fork| {
         let figures = fork
             .isas()
@@ -68,6 +135,25 @@ pub(super) fn table() -> Table {
 }
 
 pub(super) fn runs() -> impl Iterator<Item = Run> {
+    let cycles = BareMetalCycle::all().into_iter().map(|counts| {
+        let label = format!("bare metal, {}, {}", counts.isa.name(), counts.cycle.labels().join(", "));
+        let [classic, shared, auto] = counts.ours.map(in_ones);
+        Run::of(label, "docs/benchmarks.md".to_owned()).with_counters([
+            ("linux_kernel_instructions", in_ones(counts.linux)),
+            ("classic_kernel_instructions", classic),
+            ("shared_kernel_instructions", shared),
+            ("auto_kernel_instructions", auto),
+        ])
+    });
+    runs_of_forks().chain(cycles)
+}
+
+/// A count that the document has in thousands.
+fn in_ones(thousands: f64) -> u64 {
+    (thousands * 1e3).round() as u64
+}
+
+fn runs_of_forks() -> impl Iterator<Item = Run> {
     BareMetalFork::all().into_iter().flat_map(|fork| {
         fork.isas().map(|(isa, [ours, linux])| {
             Run::of(format!("bare metal, {isa}, {}", fork.what), "docs/benchmarks.md".to_owned())
@@ -88,6 +174,5 @@ pub(super) fn claim() -> Option<Claim> {
     let what = "Kernel instructions of a fork of 512 MB on bare metal, of Linux 6.1's";
     let row = Claim::promised(what, "at most 2 %", percent(large), FigureKind::Counted, Verdict::kept(kept));
     let small = format!("later faults of parent and child; {}: {}", small.what, percent(small));
-    let rests = "the count of docs/benchmarks.md (cargo xtask instructions), which was not made in this run";
-    Some(row.leaving_out(small).resting_on(rests))
+    Some(row.leaving_out(small).resting_on(RESTS_ON))
 }

@@ -1,6 +1,7 @@
 //! Cycles of a process that forks again and again: what memory management takes in each.
 //!
-//! Key types: [`Cycle`], what child and parent do; [`CycleTimes`], both ways beside each other.
+//! Key types: [`Cycle`], what child and parent do; [`Server`], which runs them; [`CycleTimes`], the
+//! ways of a fork beside each other.
 //!
 //! A cycle is: fork; the child stores to its TID, its stack and its data, as every child does, then
 //! to more of its memory; the child ends, or executes another program; the parent stores to its own
@@ -14,8 +15,8 @@ use super::super::{EvaluateError, Run, Stats, Table};
 use super::faults::in_turns;
 use super::parent::{ForkMode, Parent, SpanClock, failed};
 use super::random::Random;
-use pagewright_arch::{Isa, X86_64};
-use pagewright_host::{HostMachine, HostMemory};
+use pagewright_arch::Isa;
+use pagewright_host::{HostMemory, Platform};
 use pagewright_mm::MapFlags;
 use pagewright_types::{Counter, Level, PAGE_SIZE, VirtAddr};
 
@@ -76,6 +77,15 @@ pub(super) struct Cycle {
     pub(super) work: ChildWork,
 }
 
+impl Cycle {
+    /// What the child does, the size of the parent, and its pages.
+    pub(super) fn labels(&self) -> [String; 3] {
+        let work = self.work.name();
+        let work = if self.name == MATRIX { work } else { format!("{}: {work}", self.name) };
+        [work, size(self.bytes), self.density.name().to_owned()]
+    }
+}
+
 /// The rows that every run has.
 pub(super) const NAMED: [Cycle; 5] = [
     Cycle {
@@ -125,12 +135,12 @@ impl CycleTimes {
     /// # Errors
     /// [`EvaluateError::Machine`].
     pub(super) fn measure(memory: HostMemory, cycle: Cycle, rounds: usize) -> Result<Self, EvaluateError> {
-        let server = Server::new(memory, cycle)?;
+        let server = Server::new(Parent::with_contents(memory)?, cycle)?;
         let mut times = Self { cycle, micros: [const { Vec::new() }; 3], tables_copied: [0; 3], pages_copied: [0; 3] };
         // The first round warms up, the second counts, too.
         for round in 0..=rounds {
             for mode in in_turns(ForkMode::ALL, round) {
-                server.parent.set(mode)?;
+                server.set(mode)?;
                 let count = |counter| server.parent.mm.counter(counter);
                 let before = [Counter::PwTableBroken, Counter::PwCowCopy].map(count);
                 let clock = SpanClock::Cpu.start();
@@ -158,18 +168,21 @@ impl CycleTimes {
 }
 
 /// A parent with the layout of a program, and the stores of its children.
-struct Server {
-    parent: Parent<HostMachine>,
+pub(super) struct Server<P: Platform> {
+    parent: Parent<P>,
     /// TID, stack and data.
     own: [VirtAddr; 3],
     stores: Vec<VirtAddr>,
     work: ChildWork,
 }
 
-impl Server {
-    fn new(memory: HostMemory, cycle: Cycle) -> Result<Self, EvaluateError> {
-        let parent = Parent::with_contents(memory)?;
-        let end = X86_64::USER_END.raw();
+impl<P: Platform> Server<P> {
+    /// Gives a process without memory the memory of a cycle.
+    ///
+    /// # Errors
+    /// [`EvaluateError::Machine`].
+    pub(super) fn new(parent: Parent<P>, cycle: Cycle) -> Result<Self, EvaluateError> {
+        let end = P::Isa::USER_END.raw();
         let page = |addr: u64| VirtAddr::new(addr / PAGE_SIZE * PAGE_SIZE);
         let data = parent.populate(page(end / 3 * 2), PAGE_SIZE)?;
         let stack = parent.populate(page(end - STACK), STACK)?;
@@ -187,8 +200,19 @@ impl Server {
         Ok(Self { parent, own, stores: stores(&pages, cycle.work), work: cycle.work })
     }
 
+    /// Sets what later forks do with page tables.
+    ///
+    /// # Errors
+    /// [`EvaluateError::Machine`].
+    pub(super) fn set(&self, mode: ForkMode) -> Result<(), EvaluateError> {
+        self.parent.set(mode)
+    }
+
     /// One cycle.
-    fn run(&self) -> Result<(), EvaluateError> {
+    ///
+    /// # Errors
+    /// [`EvaluateError::Machine`].
+    pub(super) fn run(&self) -> Result<(), EvaluateError> {
         let Parent { mm, space } = &self.parent;
         let child = mm.fork(space).map_err(failed)?;
         mm.tlb().switch_to(child.table().context());
@@ -225,15 +249,13 @@ fn stores(pages: &[VirtAddr], work: ChildWork) -> Vec<VirtAddr> {
 
 pub(super) fn table(title: &str, all: &[CycleTimes]) -> Table {
     let rows = all.iter().map(|times| {
-        let Cycle { name, bytes, density, work } = times.cycle;
-        let name = if name == MATRIX { work.name() } else { format!("{name}: {}", work.name()) };
         let [classic, shared, auto] = ForkMode::ALL.map(|mode| times.stats(mode).text());
         let gains = [ForkMode::Shared, ForkMode::Auto].map(|mode| times.gain(mode).text());
         let tables = times.tables_copied[ForkMode::Shared as usize];
         let pages = times.pages_copied[ForkMode::Shared as usize];
         let counts = [tables, pages].map(|count| count.to_string());
-        let times = [name, size(bytes), density.name().to_owned(), classic, shared, auto];
-        times.into_iter().chain(gains).chain(counts).collect()
+        let figures = [classic, shared, auto].into_iter().chain(gains);
+        times.cycle.labels().into_iter().chain(figures).chain(counts).collect()
     });
     let head = [
         "cycle",

@@ -6,8 +6,10 @@
 //! - `linux` – Linux's own fork on this computer.
 //! - `faults` – stores after a fork, in order and at random.
 //! - `cycles` – fork servers, clones of VMs, fork and exec, and a matrix of cycles.
+//! - `modelled` – the matrix in modelled time, on both instruction sets.
 //! - `snapshot` – a snapshot under write load.
 //! - `large` – operations in a large space and in a small one.
+//! - `oom` – the OOM killer's choice among many forks.
 //! - `bare_metal` – instructions of forks on bare metal, counted elsewhere.
 //! - `claims` – the figures beside those of the series and our own promises.
 //!
@@ -24,21 +26,27 @@ mod fork_time;
 mod large;
 mod linux;
 mod memory;
+mod modelled;
+mod oom;
 mod parent;
 mod random;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 
-use super::{Context, EvaluateError, Evaluation, Scale};
+use super::{Context, EvaluateError, Evaluation, Scale, run_parallel};
 use crate::command::CommandError;
 use cycles::CycleTimes;
 use faults::FaultCosts;
 use fork_time::ForkResults;
 use large::LargeSpace;
 use memory::TableMemory;
+use modelled::ModelledCycle;
+use oom::OomChoice;
 use pagewright_arch::{Aarch64, X86_64};
 use pagewright_host::{HostFacts, HostMemory};
+use pagewright_types::IsaKind;
+use parent::ForkMode;
 use snapshot::Snapshots;
 use std::collections::BTreeMap;
 
@@ -49,6 +57,10 @@ const SERIES_PARENT: u64 = 1024 * MIB;
 const BUFFER: u64 = 512 * MIB;
 /// One page in so many is stored to during a snapshot.
 const STORED_ONE_IN: usize = 10;
+
+/// Children among which the OOM killer chooses, and bytes to which one of them stores.
+const FORKS: usize = 100;
+const STORED_BY_CHILD: u64 = 16 * MIB;
 
 /// All results.
 struct CowTableResults {
@@ -64,8 +76,10 @@ struct UseCases {
     faults: Vec<FaultCosts>,
     named: Vec<CycleTimes>,
     matrix: Vec<CycleTimes>,
+    modelled: Vec<ModelledCycle>,
     snapshots: Snapshots,
     large: LargeSpace,
+    oom: Vec<OomChoice>,
 }
 
 /// Runs the evaluation.
@@ -104,8 +118,21 @@ impl UseCases {
         let snapshots = Snapshots::measure(memory, SERIES_PARENT, STORED_ONE_IN, rounds)?;
         context.show_step("operations in a large space");
         let large = LargeSpace::measure([MIB, large], rounds)?;
-        Ok(Self { faults, named, matrix, snapshots, large })
+        context.show_step("cycles in modelled time");
+        let modelled = modelled(largest)?;
+        context.show_step("the OOM killer's choice");
+        let choose = |mode| OomChoice::measure(mode, SERIES_PARENT, FORKS, STORED_BY_CHILD);
+        let oom = ForkMode::BOTH.into_iter().map(choose).collect::<Result<_, _>>()?;
+        Ok(Self { faults, named, matrix, modelled, snapshots, large, oom })
     }
+}
+
+/// Models the matrix up to parents of `largest` bytes, an instruction set on a thread each.
+fn modelled(largest: u64) -> Result<Vec<ModelledCycle>, EvaluateError> {
+    let all = run_parallel(IsaKind::ALL, |isa| {
+        cycles::matrix(largest).map(|cycle| ModelledCycle::run(isa, cycle)).collect::<Result<Vec<_>, _>>()
+    })?;
+    Ok(all.into_iter().flatten().collect())
 }
 
 fn evaluation(scale: Scale, facts: &HostFacts, results: &CowTableResults) -> Evaluation {
@@ -118,12 +145,15 @@ fn evaluation(scale: Scale, facts: &HostFacts, results: &CowTableResults) -> Eva
         tables.push(cycles::table("Memory management in a cycle, µs", &cases.named));
         tables.push(cases.snapshots.table());
         tables.push(cases.large.table());
+        tables.push(oom::table(&cases.oom));
         tables.push(cycles::table("The matrix of cycles, µs", &cases.matrix));
+        tables.extend(modelled::tables(&cases.modelled));
         runs.extend(faults::runs(&cases.faults));
         runs.extend(cycles::runs(&cases.named).chain(cycles::runs(&cases.matrix)));
+        runs.extend(modelled::runs(&cases.modelled).chain(oom::runs(&cases.oom)));
         runs.extend(cases.snapshots.runs().chain(cases.large.runs()));
     }
-    tables.push(bare_metal::table());
+    tables.extend(bare_metal::tables());
     runs.extend(bare_metal::runs());
     Evaluation {
         name: "cow-table",

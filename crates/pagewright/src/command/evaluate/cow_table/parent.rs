@@ -77,7 +77,7 @@ impl<I: Isa> Parent<TableMachine<I>> {
     /// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
     pub(super) fn without_contents(bytes: u64) -> Result<Self, EvaluateError> {
         let frames = frames_for(bytes);
-        Self::on(TableMachine::try_new(frames)?, frames)
+        Self::on(TableMachine::try_new(frames)?, FrameRange::new(Pfn::new(0), Pfn::new(frames)))
     }
 }
 
@@ -89,17 +89,17 @@ impl Parent<HostMachine> {
     /// # Errors
     /// [`EvaluateError::Machine`].
     pub(super) fn with_contents(memory: HostMemory) -> Result<Self, EvaluateError> {
-        Self::on(HostMachine::new(memory, 1), memory.frames().frames())
+        Self::on(HostMachine::new(memory, 1), memory.frames())
     }
 }
 
 impl<P: Platform> Parent<P> {
-    /// A process without memory.
+    /// A process without memory, on a machine with these frames.
     ///
     /// # Errors
     /// [`EvaluateError::Machine`].
-    pub(super) fn on(machine: P, frames: u32) -> Result<Self, EvaluateError> {
-        let ranges = [FrameRange::new(Pfn::new(0), Pfn::new(frames))];
+    pub(super) fn on(machine: P, frames: FrameRange) -> Result<Self, EvaluateError> {
+        let ranges = [frames];
         let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: CpuMask::of(CpuId::new(0)) }];
         let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
         let mm = Mm::try_new(machine, &layout, MmSettings::default()).map_err(failed)?;

@@ -2,17 +2,21 @@
 //!
 //! No test looks at a time.
 
-use super::bare_metal::{self, BareMetalFork};
+use super::super::{Stats, Verdict};
+use super::bare_metal::{self, BareMetalCycle, BareMetalFork};
+use super::claims::{MEASURED, MatrixCell, matrix};
 use super::cycles::{ChildWork, Cycle, CycleTimes, Density};
 use super::faults;
 use super::fork_time::{ForkCounts, ForkTimes};
 use super::large::LargeSpace;
 use super::memory::{self, TableMemory};
+use super::modelled::ModelledCycle;
+use super::oom::OomChoice;
 use super::parent::ForkMode;
 use super::snapshot::{Snapshots, figures};
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_host::HostMemory;
-use pagewright_types::PAGE_SIZE;
+use pagewright_types::{IsaKind, PAGE_SIZE};
 
 const MIB: u64 = 1 << 20;
 
@@ -122,6 +126,46 @@ fn a_cycle_copies_what_its_child_stores_to() {
 }
 
 #[test]
+fn a_modelled_cycle_takes_the_same_in_every_run_and_auto_takes_the_cheaper_way() {
+    for isa in IsaKind::ALL {
+        let model = |bytes, work| {
+            let cycle = Cycle { name: "test", bytes, density: Density::Dense, work };
+            let picos = ModelledCycle::run(isa, cycle).expect("memory").picos;
+            assert_eq!(picos, ModelledCycle::run(isa, cycle).expect("memory").picos);
+            picos
+        };
+        let [classic, shared, auto] = model(MIB, ChildWork::Exit);
+        assert!(classic < shared && auto == classic, "a small parent is copied: {classic}, {shared}, {auto}");
+        let [classic, shared, auto] = model(16 * MIB, ChildWork::Exit);
+        assert!(2 * shared < classic && auto == shared, "a large one is shared: {classic}, {shared}, {auto}");
+        let [touched, ..] = model(MIB, ChildWork::Touch(100));
+        assert!(touched > 3 * model(MIB, ChildWork::Touch(1))[0], "256 pages are copied, or three");
+    }
+}
+
+/// Whether shared may lose, and by how much, is a claim that figures can refute.
+#[test]
+fn a_matrix_is_as_good_as_its_worst_cell() {
+    let cell = |density, work, gain: [f64; 3]| MatrixCell {
+        cycle: Cycle { name: "matrix", bytes: MIB, density, work },
+        gains: [Stats::of(gain.to_vec()), Stats::of(vec![1.0])],
+    };
+    let verdicts = |exit, touch| {
+        let cells = [
+            cell(Density::Dense, ChildWork::Exec, [4.0; 3]),
+            cell(Density::Dense, ChildWork::Exit, exit),
+            cell(Density::OnePerTable, ChildWork::Touch(100), touch),
+        ];
+        let claims = matrix(&cells, &MEASURED);
+        claims.iter().map(|claim| claim.verdict).collect::<Vec<_>>()
+    };
+    use Verdict::{Differs, Reproduced, Undecided};
+    assert_eq!(verdicts([1.0; 3], [0.8; 3]), [Reproduced; 4]);
+    assert_eq!(verdicts([0.9, 0.99, 1.2], [0.8; 3])[..2], [Undecided, Reproduced]);
+    assert_eq!(verdicts([0.9, 0.99, 0.99], [0.79; 3])[..3], [Differs, Differs, Reproduced]);
+}
+
+#[test]
 fn a_snapshot_reports_the_ranks_of_its_stores() {
     let mut nanos: Vec<u64> = (1..=1000).rev().collect();
     assert_eq!(figures(5.0, &mut nanos), [5.0, 500.0, 990.0, 999.0, 1000.0, 5e-3 + 500_500e-6]);
@@ -139,6 +183,22 @@ fn a_large_space_reads_its_resident_set_and_unmaps_pages() {
 }
 
 #[test]
+fn forks_have_one_score_whether_tables_are_shared_and_the_choice_frees_what_is_its_own() {
+    for mode in ForkMode::BOTH {
+        let (bytes, stored) = (64 * MIB, 8 * MIB);
+        let choice = OomChoice::measure(mode, bytes, 3, stored).expect("memory");
+        let tables = bytes / PAGE_SIZE / 512 + 3;
+        assert!((0..=2).contains(&(choice.scores[0] - bytes / PAGE_SIZE - tables)), "{:?}", choice.scores);
+        assert_eq!(choice.scores, [choice.scores[0]; 3], "a copied page replaces the one that was shared");
+        assert_eq!(choice.chosen, 3, "the newest of equal ones");
+        // Each page of the child is its parent's, too, and so are its shared tables but the root.
+        let own = if mode == ForkMode::Shared { 1..=1 } else { tables..=tables + 2 };
+        assert!(own.contains(&choice.freed[0]), "{}: {:?}", mode.name(), choice.freed);
+        assert!(choice.freed[1] > stored / PAGE_SIZE, "the pages that it copied, and tables");
+    }
+}
+
+#[test]
 fn the_figures_of_bare_metal_are_those_of_the_document() {
     let forks = BareMetalFork::all();
     let of = |what: &str| forks.iter().find(|fork| fork.what == what).unwrap_or_else(|| panic!("no row {what}"));
@@ -148,4 +208,12 @@ fn the_figures_of_bare_metal_are_those_of_the_document() {
     }
     assert!(large.x86_64[0] < of("fork and exit of a small process").x86_64[0]);
     assert!(bare_metal::claim().is_some());
+    let cycles = BareMetalCycle::all();
+    assert_eq!(cycles.len(), 2 * 40, "five kinds of work, four sizes and two densities on each instruction set");
+    for counts in cycles {
+        let [classic, shared, auto] = counts.ours;
+        let cycle = counts.cycle.labels().join(", ");
+        let is_near = |other: f64| (auto / other - 1.0).abs() < 0.03;
+        assert!(is_near(classic) || is_near(shared), "{cycle}: {classic}, {shared}, {auto}");
+    }
 }
