@@ -9,31 +9,28 @@ use crate::mm::Mm;
 use crate::space::{HeldMap, Space};
 use pagewright_arch::{Leaf, LeafFlags, SoftEntry, SoftKind};
 use pagewright_sync::Platform;
-use pagewright_table::{CopyHooks, CopyStop, EntryView, LeafView, Mlocked, OwnedLeaf, SoftCopy};
+use pagewright_table::{CopyHooks, CopyStop, EntryView, LeafView, Mlocked, OwnTables, OwnedLeaf, SoftCopy, Tables};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{Block, FolioFlags, FolioOwner};
 use pagewright_types::{Counter, Level, Order, PageRange, Rights};
 
 impl<P: Platform> Mm<P> {
-    /// Copies what stands under `range`, one table of the parent after the other.
+    /// Copies what stands under parts of the parent, one table after the other.
     ///
     /// # Errors
     /// [`MmError::NoFrames`] or [`MmError::TooManyHolders`]; entries before that are copied.
-    pub(super) fn copy_entries(
+    pub(super) fn copy_entries<'h>(
         &self,
-        parent: &HeldMap<'_, P>,
+        parts: impl Iterator<Item = (OwnTables<'h, P>, PageRange)>,
         child: (&Space<P>, &HeldMap<'_, P>),
-        range: PageRange,
         rights: Rights,
         gather: &mut Gather<'_, P>,
     ) -> Result<(), MmError> {
         let (space, child) = child;
-        let (from_tables, to_tables) = (parent.tables(&self.tlb), child.tables(&self.tlb));
-        for span in from_tables.spans(range) {
+        let to_tables = child.tables(&self.tlb);
+        for (from_tables, span) in parts {
             let level = level_of(from_tables.peek(span.start()));
-            let (Some(from_tables), Some(to_tables)) = (from_tables.try_own(span), to_tables.try_own(span)) else {
-                continue;
-            };
+            let Some(to_tables) = to_tables.try_own(span) else { continue };
             self.make_table(to_tables, span.start(), level)?;
             // A frame for the child's copy of a page that is pinned, allocated without locks.
             let mut hooks = ForkHooks { mm: self, child: space, rights, wanted: Order::ZERO, spare: None };
@@ -68,18 +65,15 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Copies the markers under `range` of a shared mapping, whose pages a fault brings back.
-    pub(super) fn copy_markers(
+    /// Copies the markers under parts of a shared mapping, whose pages a fault brings back.
+    pub(super) fn copy_markers<'h>(
         &self,
-        parent: &HeldMap<'_, P>,
+        parts: impl Iterator<Item = (OwnTables<'h, P>, PageRange)>,
         child: &HeldMap<'_, P>,
-        range: PageRange,
     ) -> Result<(), MmError> {
-        let (from_tables, to_tables) = (parent.tables(&self.tlb), child.tables(&self.tlb));
-        for span in from_tables.spans(range) {
-            let (Some(from_tables), Some(to_tables)) = (from_tables.try_own(span), to_tables.try_own(span)) else {
-                continue;
-            };
+        let to_tables = child.tables(&self.tlb);
+        for (from_tables, span) in parts {
+            let Some(to_tables) = to_tables.try_own(span) else { continue };
             self.make_table(to_tables, span.start(), Level::PTE)?;
             let Some(from) = from_tables.lock(span.start()) else { continue };
             let Some(to) = to_tables.lock(span.start()) else { continue };
@@ -97,6 +91,17 @@ impl<P: Platform> Mm<P> {
         }
         Ok(())
     }
+}
+
+/// The parts of `range` that have entries of the parent's own, each with its tables.
+///
+/// `own` are the tables of the whole range, if all of them are known to be the parent's own.
+pub(super) fn own_spans<'h, P: Platform>(
+    tables: Tables<'h, P>,
+    own: Option<OwnTables<'h, P>>,
+    range: PageRange,
+) -> impl Iterator<Item = (OwnTables<'h, P>, PageRange)> {
+    tables.spans(range).filter_map(move |span| Some((own.or_else(|| tables.try_own(span))?, span)))
 }
 
 /// What fork decides about the entries that it copies.

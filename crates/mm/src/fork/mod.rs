@@ -21,6 +21,7 @@ pub(crate) use share_tables::CowPageTables;
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::{AddressMap, HeldMap, Space};
+use copy_entries::own_spans;
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::Gather;
@@ -82,15 +83,15 @@ impl<P: Platform> Mm<P> {
         let from = &*from;
         for (start, vma) in from.iter().filter(|(_, vma)| vma.is_copied_with_entries()) {
             let range = vma.range(start);
-            if !shares {
-                // An earlier fork may have shared tables; what is copied is the parent's own.
-                self.own_tables(from.tables(&self.tlb), range)?;
-            }
+            let tables = from.tables(&self.tlb);
+            // An earlier fork may have shared tables; what is copied is the parent's own.
+            let own = if shares { None } else { Some(self.own_tables(tables, range)?) };
+            let spans = own_spans(tables, own, range);
             if vma.is_shared() {
-                self.copy_markers(from, &to, range)?;
+                self.copy_markers(spans, &to)?;
             } else {
                 self.declare_reduced(parent, range, Rights::RX);
-                self.copy_entries(from, (child, &to), range, vma.rights(), gather)?;
+                self.copy_entries(spans, (child, &to), vma.rights(), gather)?;
             }
         }
         Ok(())
