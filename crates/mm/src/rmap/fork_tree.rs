@@ -405,6 +405,8 @@ mod tests {
             }
             most = most.max(list.len());
             assert_eq!(nodes.free.len(), nodes.nodes.len() - list.len(), "a node that nothing keeps is free");
+            let free = nodes.free.clone();
+            assert!(free.iter().all(|id| nodes.is_free(*id)));
             if let Some(node) = list.get(which % list.len().max(1)) {
                 assert!(!nodes.is_free(node.id));
                 assert_eq!(

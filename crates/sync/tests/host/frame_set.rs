@@ -15,7 +15,7 @@ proptest! {
     #[test]
     fn a_frame_set_answers_as_a_plain_set_does(
         lengths in prop::collection::vec((0u32..200, 1u32..300), 0..4),
-        removals in prop::collection::vec((0u32..1_500, 0u8..9), 0..30),
+        removals in prop::collection::vec((0u32..1_500, 0u8..9, any::<bool>()), 0..30),
     ) {
         let mut at = 100;
         let ranges: Vec<FrameRange> = lengths.into_iter().map(|(gap, len)| {
@@ -25,8 +25,9 @@ proptest! {
         }).collect();
         let set = FrameSet::try_new(&ranges).expect("memory");
         let mut plain: BTreeSet<u32> = ranges.iter().flat_map(|range| range.start().raw()..range.end().raw()).collect();
-        for (pfn, order) in removals {
+        for (pfn, order, aligned) in removals {
             let order = Order::new(order);
+            let pfn = if aligned { pfn / order.frames() * order.frames() } else { pfn };
             let block = pfn..pfn + order.frames();
             let has = pfn.is_multiple_of(order.frames()) && block.clone().all(|frame| plain.contains(&frame));
             prop_assert_eq!(set.contains(Pfn::new(pfn), order), has);
@@ -37,8 +38,21 @@ proptest! {
         }
         for frame in 0..1_800 {
             prop_assert_eq!(set.contains(Pfn::new(frame), Order::ZERO), plain.contains(&frame));
+            prop_assert_eq!(set.contains_frame(Pfn::new(frame)), plain.contains(&frame));
         }
     }
+}
+
+/// The frames before the one that is missing are in other words than it.
+#[test]
+fn a_large_block_that_lacks_a_frame_stays_whole() {
+    let set = FrameSet::try_new(&[range(256, 512)]).expect("memory");
+    assert!(set.remove(Pfn::new(500), Order::ZERO));
+    assert!(!set.remove(Pfn::new(256), Order::new(8)));
+    for frame in 0..1024 {
+        assert_eq!(set.contains_frame(Pfn::new(frame)), (256..512).contains(&frame) && frame != 500, "{frame}");
+    }
+    assert!(set.remove(Pfn::new(256), Order::new(7)) && !set.contains_frame(Pfn::new(300)));
 }
 
 #[test]

@@ -98,6 +98,23 @@ fn a_rollover_hides_translations_of_other_spaces() {
     assert_eq!(on(1, || host.root()).map(|root| root.1), Some(tag), "a running space keeps its tag");
 }
 
+/// INV-TLB-ROLLOVER: a new generation has all tags but the reserved one and those that run.
+#[test]
+fn a_rollover_takes_every_tag_back() {
+    const TAGS: usize = 130;
+    let caps = Caps { tags: TAGS as u32, ..Caps::baseline(IsaKind::Aarch64) };
+    let tlb = engine(&Host::<Aarch64>::new(1, 4096, caps, Delivery::AtOnce), 4096);
+    let rollovers = || tlb.frames().counters().sum(Counter::PwTlbTagRollover);
+    // The first generation serves one space for each tag but the reserved one; each later one has
+    // the space that ran when it began, too.
+    let (first, later) = (TAGS - 1, TAGS - 2);
+    for number in 1..=first + 2 * later + 1 {
+        Space::new(&tlb).run();
+        let expected = number.saturating_sub(first).div_ceil(later);
+        assert_eq!(rollovers(), expected as u64, "space {number}");
+    }
+}
+
 /// INV-TLB-ROLLOVER: a new generation begins once every tag of the present one is taken.
 ///
 /// A space that runs meanwhile keeps its tag, and another gets its last one back if that is free.
