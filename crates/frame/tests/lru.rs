@@ -109,23 +109,6 @@ fn an_isolated_folio_is_on_no_list_until_it_is_put_back() {
     drop_all(&frames, Vec::new());
 }
 
-/// The words that say in which batch a small folio is count the entries of a large one.
-#[test]
-fn a_large_folio_that_is_mapped_whole_is_in_no_batch() {
-    let frames = machine();
-    let reference = listed(&frames, 9, FolioFlags::SWAPBACKED);
-    let small = batched(&frames);
-    let folio = frames.folio_of(&reference);
-    folio.map_entire();
-    let isolated = frames.isolate(folio).expect("it is on a list");
-    assert_eq!(on(&frames, LruList::InactiveAnon), [small.pfn()]);
-    assert!(frames.putback(isolated).is_none());
-    folio.unmap_entire();
-    check(&frames);
-    free_mapped(&frames, small);
-    drop_all(&frames, vec![reference]);
-}
-
 #[test]
 fn folios_move_between_lists_and_are_scanned_from_the_back() {
     let frames = machine();
