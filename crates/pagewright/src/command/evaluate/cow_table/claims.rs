@@ -44,11 +44,6 @@ pub(super) fn claims(results: &CowTableResults) -> Vec<Claim> {
     claims.extend(touched(&results.forks));
     claims.extend(results.use_cases.iter().flat_map(use_cases));
     claims.extend(bare_metal::claim());
-    let cycles = BareMetalCycle::all();
-    for (isa, figures) in IsaKind::ALL.iter().zip(&COUNTED) {
-        let of_isa = cycles.iter().filter(|counts| counts.isa == *isa);
-        claims.extend(matrix(&of_isa.map(MatrixCell::counted).collect::<Vec<_>>(), figures));
-    }
     claims
 }
 
@@ -59,6 +54,11 @@ fn use_cases(cases: &UseCases) -> Vec<Claim> {
     for (isa, figures) in IsaKind::ALL.iter().zip(&MODELLED) {
         let of_isa = cases.modelled.iter().filter(|times| times.isa == *isa);
         claims.extend(matrix(&of_isa.map(MatrixCell::modelled).collect::<Vec<_>>(), figures));
+    }
+    let cycles = BareMetalCycle::all();
+    for (isa, figures) in IsaKind::ALL.iter().zip(&COUNTED) {
+        let of_isa = cycles.iter().filter(|counts| counts.isa == *isa);
+        claims.extend(matrix(&of_isa.map(MatrixCell::counted).collect::<Vec<_>>(), figures));
     }
     claims.extend(large(&cases.large));
     claims
