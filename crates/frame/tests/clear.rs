@@ -199,11 +199,15 @@ fn a_batch_of_mixed_stores_is_fenced_exactly_if_one_of_them_is_weak() {
             let [fences, batches, _] = fixture.fences();
             let cpu = fixture.frames.pin_cpu();
             let mut batch = cpu.batch();
+            let cleared =
+                || ClearBackend::ALL.iter().map(|backend| fixture.count(backend.counter())).collect::<Vec<_>>();
+            let mut expected = cleared();
             for place in 0..4 {
                 let is_weak = pattern >> place & 1 != 0;
                 let backend = if is_weak { weak[(pattern as usize + place) % weak.len()] } else { ordinary };
                 fixture.frames.clear_selector().set_policy(ClearPolicy::Only(backend));
                 batch.add(cpu.clear(take(&fixture.frames, 1), ClearExtent::of_frames(1 << 18)));
+                expected[backend as usize] += 2;
             }
             if dropped {
                 drop(batch);
@@ -215,6 +219,7 @@ fn a_batch_of_mixed_stores_is_fenced_exactly_if_one_of_them_is_weak() {
             }
             let one = u64::from(pattern != 0);
             assert_eq!(fixture.fences()[..2], [fences + one, batches + one], "pattern {pattern:04b}");
+            assert_eq!(cleared(), expected, "pages by their stores, pattern {pattern:04b}");
         }
     }
 }
