@@ -11,6 +11,7 @@ on_both! {
     a_table_with_a_pinned_page_is_not_shared_until_it_is_unpinned,
     a_table_to_which_a_pinned_page_moved_is_not_shared,
     a_page_below_a_shared_pointer_is_pinned_by_an_own_path,
+    a_zero_page_below_a_shared_pointer_is_taken,
 }
 
 pub(super) fn a_table_with_a_pinned_page_is_not_shared_until_it_is_unpinned<I: Isa>() {
@@ -72,4 +73,21 @@ fn a_page_below_a_shared_pointer_is_pinned_by_an_own_path<I: Isa>() {
         world.recount(&[&process, &child]);
         TestProcess::end_all_at_rest(&[&process, &child]);
     }
+}
+
+/// A special entry has no folio to count; a walk that waited for one would not end.
+fn a_zero_page_below_a_shared_pointer_is_taken<I: Isa>() {
+    let (world, process, base) = parent::<I>(2);
+    assert_eq!(process.read(CPU, at(base, 5)), 0);
+    let child = process.fork();
+    let none = GupFlags::empty();
+    for call in [GupCall::Get(none), GupCall::Pin(none), GupCall::PinFast(none)] {
+        for one in [&process, &child] {
+            let taken = one.take(CPU, at(base, 5), 1, call).expect("the zero page");
+            assert_eq!(taken.read(0), 0);
+            taken.release(MakeDirty::No);
+        }
+    }
+    world.recount(&[&process, &child]);
+    TestProcess::end_all_at_rest(&[&process, &child]);
 }

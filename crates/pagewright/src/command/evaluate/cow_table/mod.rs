@@ -11,6 +11,7 @@
 //! - `large` – operations in a large space and in a small one.
 //! - `oom` – the OOM killer's choice among many forks.
 //! - `bare_metal` – instructions of forks on bare metal, counted elsewhere.
+//! - `coverage` – the rows of the series and the test of each.
 //! - `claims` – the figures beside those of the series and our own promises.
 //!
 //! *Classic* is the same memory manager with `cow_page_tables=never`, *shared* with `always`.
@@ -20,6 +21,7 @@
 
 mod bare_metal;
 mod claims;
+mod coverage;
 mod cycles;
 mod faults;
 mod fork_time;
@@ -154,6 +156,7 @@ fn evaluation(scale: Scale, facts: &HostFacts, results: &CowTableResults) -> Eva
         runs.extend(cases.snapshots.runs().chain(cases.large.runs()));
     }
     tables.extend(bare_metal::tables());
+    tables.push(coverage::table());
     runs.extend(bare_metal::runs());
     Evaluation {
         name: "cow-table",
