@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 
 on_both! {
     a_batch_that_is_not_full_is_freed_at_the_end,
+    an_idle_cpu_balances_a_node_only_if_it_needs_that,
     pages_beyond_the_last_full_batch_are_freed,
     reclaim_gives_up_on_pages_that_no_device_takes,
     a_full_device_takes_no_more_anonymous_pages,
@@ -39,6 +40,20 @@ fn full_machine<I: Isa>() -> (Rc<TestWorld<I>>, TestProcess<I>, impl FnMut() -> 
     (world, process, store)
 }
 
+/// `balance_all`, which an idle CPU calls.
+fn an_idle_cpu_balances_a_node_only_if_it_needs_that<I: Isa>() {
+    let (world, process, mut store) = full_machine::<I>();
+    world.on(CPU, |mm| mm.balance_all());
+    assert_eq!((world.gauge(Gauge::FilePages), world.count(Counter::PageOutRun)), (FEW, 0));
+    while !world.on(CPU, |mm| mm.needs_balance(NODE)) {
+        assert!(store(), "there is memory until background reclaim is needed");
+    }
+    world.on(CPU, |mm| mm.balance_all());
+    assert_eq!((world.gauge(Gauge::FilePages), world.count(Counter::PgStealKswapd)), (0, FEW));
+    assert_eq!(world.count(Counter::PageOutRun), 1);
+    process.end();
+}
+
 /// Background reclaim, on request, and for an allocation.
 fn a_batch_that_is_not_full_is_freed_at_the_end<I: Isa>() {
     for by in [Counter::PgStealKswapd, Counter::PgStealProactive, Counter::PgStealDirect] {
@@ -49,7 +64,7 @@ fn a_batch_that_is_not_full_is_freed_at_the_end<I: Isa>() {
         (0..FEW).for_each(|_| assert!(store()));
         assert_eq!(world.gauge(Gauge::FilePages), FEW);
         match by {
-            Counter::PgStealKswapd => world.on(CPU, |mm| mm.balance_all()),
+            Counter::PgStealKswapd => assert_eq!(world.on(CPU, |mm| mm.balance(NODE)), FEW),
             Counter::PgStealProactive => assert_eq!(world.on(CPU, |mm| mm.reclaim(NODE, 32)), FEW),
             _ => while store() {},
         }
