@@ -104,7 +104,7 @@ fn matrix(isa: IsaKind) -> Table {
     let of_isa = BareMetalCycle::all().into_iter().filter(|cycle| cycle.isa == isa);
     let rows = of_isa.map(|counts| {
         let figures = [counts.linux].into_iter().chain(counts.ours).map(|count| format!("{count:.1}"));
-        let gains = [ForkMode::Shared, ForkMode::Auto].map(|mode| format!("{:.3}", counts.gain(mode).median));
+        let gains = ForkMode::AGAINST_CLASSIC.map(|mode| format!("{:.3}", counts.gain(mode).median));
         counts.cycle.labels().into_iter().chain(figures).chain(gains).collect()
     });
     let head =

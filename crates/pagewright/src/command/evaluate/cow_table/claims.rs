@@ -8,7 +8,6 @@ use super::faults::{FaultCosts, StoreOrder};
 use super::fork_time::{ForkResults, ForkTimes};
 use super::large::LargeSpace;
 use super::memory::TableMemory;
-use super::modelled::ModelledCycle;
 use super::parent::ForkMode;
 use super::{CowTableResults, UseCases, bare_metal};
 use pagewright_types::{IsaKind, PAGE_SIZE};
@@ -50,15 +49,18 @@ pub(super) fn claims(results: &CowTableResults) -> Vec<Claim> {
 fn use_cases(cases: &UseCases) -> Vec<Claim> {
     let mut claims: Vec<Claim> = cases.faults.iter().map(stores_after_fork).collect();
     claims.extend(cases.named.iter().filter_map(cycle));
-    claims.extend(matrix(&cases.matrix.iter().map(MatrixCell::measured).collect::<Vec<_>>(), &MEASURED));
+    let cells = cases.matrix.iter().map(|times| MatrixCell::of(times.cycle, |mode| times.gain(mode)));
+    claims.extend(matrix(&cells.collect::<Vec<_>>(), &MEASURED));
     for (isa, figures) in IsaKind::ALL.iter().zip(&MODELLED) {
         let of_isa = cases.modelled.iter().filter(|times| times.isa == *isa);
-        claims.extend(matrix(&of_isa.map(MatrixCell::modelled).collect::<Vec<_>>(), figures));
+        let cells = of_isa.map(|times| MatrixCell::of(times.cycle, |mode| times.gain(mode)));
+        claims.extend(matrix(&cells.collect::<Vec<_>>(), figures));
     }
     let cycles = BareMetalCycle::all();
     for (isa, figures) in IsaKind::ALL.iter().zip(&COUNTED) {
         let of_isa = cycles.iter().filter(|counts| counts.isa == *isa);
-        claims.extend(matrix(&of_isa.map(MatrixCell::counted).collect::<Vec<_>>(), figures));
+        let cells = of_isa.map(|counts| MatrixCell::of(counts.cycle, |mode| counts.gain(mode)));
+        claims.extend(matrix(&cells.collect::<Vec<_>>(), figures));
     }
     claims.extend(large(&cases.large));
     claims
@@ -218,16 +220,8 @@ pub(super) struct MatrixCell {
 }
 
 impl MatrixCell {
-    fn measured(times: &CycleTimes) -> Self {
-        Self { cycle: times.cycle, gains: AGAINST.map(|mode| times.gain(mode)) }
-    }
-
-    fn modelled(times: &ModelledCycle) -> Self {
-        Self { cycle: times.cycle, gains: AGAINST.map(|mode| times.gain(mode)) }
-    }
-
-    fn counted(counts: &BareMetalCycle) -> Self {
-        Self { cycle: counts.cycle, gains: AGAINST.map(|mode| counts.gain(mode)) }
+    fn of(cycle: Cycle, gain: impl FnMut(ForkMode) -> Stats) -> Self {
+        Self { cycle, gains: ForkMode::AGAINST_CLASSIC.map(gain) }
     }
 
     /// Whether less is promised of it.
@@ -235,9 +229,6 @@ impl MatrixCell {
         self.cycle.density == Density::OnePerTable && self.cycle.work == ChildWork::Touch(100)
     }
 }
-
-/// The ways that the matrix compares with a classic fork.
-const AGAINST: [ForkMode; 2] = [ForkMode::Shared, ForkMode::Auto];
 
 /// In what the cells of a matrix are counted.
 pub(super) struct MatrixFigures {
@@ -300,12 +291,12 @@ pub(super) fn matrix(all: &[MatrixCell], figures: &MatrixFigures) -> Vec<Claim> 
             false => "Cycles of the matrix",
             true => "Cycles that store to one page under each table",
         };
-        let what = format!("{what}, classic against {}, {}", AGAINST[way].name(), figures.name);
+        let what = format!("{what}, classic against {}, {}", ForkMode::AGAINST_CLASSIC[way].name(), figures.name);
         let row = Claim::promised(what, &format!("at least {limit:.1} ×"), ours, figures.kind, verdict);
         Some(row.leaving_out(figures.leaves_out).resting_on(figures.rests_on))
     };
     let limits = [(false, 1.0), (true, ONE_PAGE_PER_TABLE)];
-    let rows = (0..AGAINST.len()).flat_map(|way| limits.map(|(hard, limit)| (way, hard, limit)));
+    let rows = (0..ForkMode::AGAINST_CLASSIC.len()).flat_map(|way| limits.map(|(hard, limit)| (way, hard, limit)));
     rows.filter_map(row).collect()
 }
 

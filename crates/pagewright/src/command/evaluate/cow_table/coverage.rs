@@ -73,7 +73,7 @@ mod tests {
         for (what, test) in ROWS {
             let Some((file, name)) = test else { continue };
             let source = std::fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
-            let named = [format!("\"{name}"), format!("fn {name}"), format!("    {name}: ")]
+            let named = [format!("\"{name}\""), format!("fn {name}"), format!("    {name}: ")]
                 .iter()
                 .any(|named| source.contains(named));
             let is_there = named || file.ends_with(".c") && source.contains(name);

@@ -250,7 +250,7 @@ fn stores(pages: &[VirtAddr], work: ChildWork) -> Vec<VirtAddr> {
 pub(super) fn table(title: &str, all: &[CycleTimes]) -> Table {
     let rows = all.iter().map(|times| {
         let [classic, shared, auto] = ForkMode::ALL.map(|mode| times.stats(mode).text());
-        let gains = [ForkMode::Shared, ForkMode::Auto].map(|mode| times.gain(mode).text());
+        let gains = ForkMode::AGAINST_CLASSIC.map(|mode| times.gain(mode).text());
         let tables = times.tables_copied[ForkMode::Shared as usize];
         let pages = times.pages_copied[ForkMode::Shared as usize];
         let counts = [tables, pages].map(|count| count.to_string());

@@ -71,7 +71,7 @@ pub(super) fn tables(all: &[ModelledCycle]) -> impl Iterator<Item = Table> {
         let of_isa = all.iter().filter(|times| times.isa == *isa);
         let rows = of_isa.map(|times| {
             let micros = times.picos.map(|picos| format!("{:.2}", picos as f64 / 1e6));
-            let gains = [ForkMode::Shared, ForkMode::Auto].map(|mode| format!("{:.3}", times.gain(mode).median));
+            let gains = ForkMode::AGAINST_CLASSIC.map(|mode| format!("{:.3}", times.gain(mode).median));
             times.cycle.labels().into_iter().chain(micros).chain(gains).collect()
         });
         let head =

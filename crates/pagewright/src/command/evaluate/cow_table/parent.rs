@@ -31,6 +31,8 @@ impl ForkMode {
     pub(super) const ALL: [Self; 3] = [Self::Classic, Self::Shared, Self::Auto];
     /// The two ways themselves.
     pub(super) const BOTH: [Self; 2] = [Self::Classic, Self::Shared];
+    /// The ways that cycles compare with a classic fork.
+    pub(super) const AGAINST_CLASSIC: [Self; 2] = [Self::Shared, Self::Auto];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
