@@ -15,7 +15,7 @@
 use crate::below;
 use crate::leaf_view::EntryView;
 use crate::locked_table::LockedTable;
-use crate::tables::Tables;
+use crate::tables::{FoundTable, Tables};
 use arrayvec::ArrayVec;
 use pagewright_arch::{Entry, Isa, Pte, PteSlot, SoftKind};
 use pagewright_sync::{Backend, Platform};
@@ -67,7 +67,11 @@ impl<'h, P: Platform> Tables<'h, P> {
 
     /// Locks the table with the last entry for `va`, whether it is shared or not.
     pub(crate) fn lock_walked(&self, va: VirtAddr) -> Walked<'h, P> {
-        self.walk_until(|| self.try_lock_walked(va))
+        // The hold keeps an own table hooked, so nothing needs to wait for this descent.
+        match self.find(va, Level::PTE) {
+            FoundTable::Own(own) => Walked::Table(WalkedTable { table: own.lock(), shared: false, sharers: 1 }),
+            _ => self.walk_until(|| self.try_lock_walked(va)),
+        }
     }
 
     /// Locks the table of any level that has the last entry for `va`, whatever the entry is.

@@ -11,9 +11,11 @@
 use crate::error::{FaultError, MmError};
 use crate::fault::{ClearedPageSource, FaultRequest, PreclearedPages};
 use crate::mm::Mm;
+use crate::space::vma::AddressMap;
 use crate::space::{Space, VmFlags};
 use pagewright_arch::{Isa, LeafFlags};
 use pagewright_sync::Platform;
+use pagewright_table::MmapRead;
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Access, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
@@ -21,8 +23,8 @@ use pagewright_types::{Access, PAGE_SIZE, PageRange, Rights, VirtAddr};
 enum PopulateStep {
     /// Continue at this address.
     ///
-    /// Skipped are unmapped pages, mappings without the flags, and mappings that are locked on
-    /// fault.
+    /// Skipped are populated and unmapped pages, mappings without the flags, and mappings that are
+    /// locked on fault.
     Skip(VirtAddr),
     /// Fault the page in by this access, which is `None` if the mapping has no rights.
     ///
@@ -74,7 +76,7 @@ impl<P: Platform> Mm<P> {
         pages: Option<&dyn ClearedPageSource>,
     ) -> Result<VirtAddr, (MmError, VirtAddr)> {
         self.cond_resched();
-        match Self::next_step(space, at, flags) {
+        match self.next_step(space, at, flags) {
             PopulateStep::Skip(to) => Ok(to),
             PopulateStep::Page(access, end) => match self.populate_page(space, at, access, pages) {
                 Ok(()) => Ok(at.add(PAGE_SIZE)),
@@ -83,7 +85,7 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    fn next_step(space: &Space<P>, at: VirtAddr, flags: VmFlags) -> PopulateStep {
+    fn next_step(&self, space: &Space<P>, at: VirtAddr, flags: VmFlags) -> PopulateStep {
         let map = space.map().read();
         let Some((start, vma)) = map.find_or_after(at) else { return PopulateStep::Skip(P::Isa::USER_END) };
         let range = vma.range(start);
@@ -98,7 +100,10 @@ impl<P: Platform> Mm<P> {
             rights if rights.contains(Rights::WRITE) && !vma.is_shared() => Some(Access::Write),
             _ => Some(Access::Read),
         };
-        PopulateStep::Page(access, range.end())
+        match access {
+            Some(access) if self.is_populated(&map, at, access) => PopulateStep::Skip(at.add(PAGE_SIZE)),
+            access => PopulateStep::Page(access, range.end()),
+        }
     }
 
     fn populate_page(
@@ -109,9 +114,6 @@ impl<P: Platform> Mm<P> {
         pages: Option<&dyn ClearedPageSource>,
     ) -> Result<(), MmError> {
         let access = access.ok_or(MmError::CannotPopulate { at })?;
-        if self.is_populated(space, at, access) {
-            return Ok(());
-        }
         match self.fault_in(space, FaultRequest::populate(at, access, pages)) {
             Ok(_) => Ok(()),
             Err(FaultError::OutOfMemory(_)) => Err(MmError::NoMemoryToLock { at }),
@@ -123,8 +125,12 @@ impl<P: Platform> Mm<P> {
     ///
     /// For a store, it marks the page as dirty, so that reclaim cannot discard its contents as it
     /// may after `MADV_FREE` (`follow_page_pte`).
-    pub(in crate::space) fn is_populated(&self, space: &Space<P>, at: VirtAddr, access: Access) -> bool {
-        let map = space.map().read();
+    pub(in crate::space) fn is_populated(
+        &self,
+        map: &MmapRead<'_, P, AddressMap<P>>,
+        at: VirtAddr,
+        access: Access,
+    ) -> bool {
         let Some(locked) = map.tables(&self.tlb).read_lock(at) else { return false };
         let Some(leaf) = locked.leaf(at).filter(|leaf| leaf.rights().allow(access)) else { return false };
         if access == Access::Write && !leaf.has(LeafFlags::DIRTY) {

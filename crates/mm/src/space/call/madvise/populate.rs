@@ -32,9 +32,9 @@ impl<P: Platform> Mm<P> {
                 if !vma.rights().contains(needed) {
                     return Err(MmError::AdviceNotApplicable { at, advice });
                 }
-            }
-            if self.is_populated(space, at, access) {
-                continue;
+                if self.is_populated(&map, at, access) {
+                    continue;
+                }
             }
             let request = FaultRequest::populate(at, access, PreclearedPages::as_source(&precleared));
             self.fault_in(space, request).map_err(|error| match error {
