@@ -142,6 +142,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::FailedCopyKept
         | Bug::CopiedBeforeGap
         | Bug::TakenBackByAnyone
+        | Bug::SharingForgotten
         | Bug::FamilyForgotten => elsewhere("mm/tests/share"),
         Bug::SharedTableTakenForOwn => {
             let families = |isa| explored(isa, Theme::Families, 200);
@@ -176,12 +177,13 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::WordIndexLost | Bug::SegmentLimitIgnored => elsewhere("seldom.c on the kernel"),
         // INV-KERNEL-DESCRIPTORS, INV-KERNEL-MESSAGES.
         Bug::DescriptorLimitIgnored | Bug::MessagesSentAgain => elsewhere("descriptors.c on the kernel"),
-        // INV-KERNEL-LOCK, INV-KERNEL-TIMER, INV-KERNEL-OOM, INV-KERNEL-RIGHTS, INV-KERNEL-ROBUST.
-        Bug::FileLockKept
-        | Bug::TimerNotRearmed
-        | Bug::OomScoreIgnored
-        | Bug::CapabilitiesKept
-        | Bug::RobustListForgotten => elsewhere("names.c, timers.c, proc.c and users.c on the kernel"),
+        // INV-KERNEL-LOCK, INV-KERNEL-TIMER, INV-KERNEL-RIGHTS, INV-KERNEL-ROBUST.
+        Bug::FileLockKept | Bug::TimerNotRearmed | Bug::CapabilitiesKept | Bug::RobustListForgotten => {
+            elsewhere("names.c, timers.c and users.c on the kernel")
+        }
+        // INV-MM-OOM, INV-KERNEL-OOM.
+        Bug::OomScoreIgnored => elsewhere("mm/tests/space, and proc.c on the kernel"),
+        Bug::OomOldestChosen => elsewhere(SPACE),
         Bug::LateAdderCleared
         | Bug::EpochStillOpen
         | Bug::DeferredNotSeenAtInstall

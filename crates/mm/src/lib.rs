@@ -56,6 +56,7 @@
 //!   file/     files and shared memory: page caches over a trait
 //!   swap/     swap devices, compressed memory among them, and the swap cache
 //!   reclaim/  chooses pages to evict, and evicts them
+//!   oom       the process that ends when nothing can be evicted
 //!   pool      huge folios that are reserved and cleared ahead, for the memory of a VM
 //!   counters/ gauges and resident sets
 //!   view/     texts of /proc
@@ -87,6 +88,7 @@ pub mod file;
 mod fork;
 pub mod gup;
 mod mm;
+pub mod oom;
 mod pool;
 mod reclaim;
 pub mod rmap;

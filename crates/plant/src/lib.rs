@@ -77,6 +77,7 @@ pagewright_types::named_table! {
         PinNotExclusive = "pin-not-exclusive", "A page that other spaces share is pinned for reading.";
         FamilyForgotten = "family-forgotten", "An entry of a shared table is edited for all sharers and only one of them is flushed.";
         TakenBackByAnyone = "taken-back-by-anyone", "A space that is not the origin takes a table back with the rights of its leaves (CVE-2020-29374).";
+        SharingForgotten = "sharing-forgotten", "After a fork that copies tables, those that are shared still are taken for own ones.";
         BreakNotFlushed = "break-not-flushed", "A broken table is replaced without a flush.";
         OldPointerWritable = "old-pointer-writable", "A break leaves the old pointers of an upper table writable.";
         LeaveNotFlushed = "leave-not-flushed", "A space leaves a shared table without a flush (CVE-2025-38085).";
@@ -184,6 +185,7 @@ pagewright_types::named_table! {
         FileLockKept = "file-lock-kept", "A lock on a file stays when the open file that owns it is closed.";
         TimerNotRearmed = "timer-not-rearmed", "A periodic timer stops after its first signal.";
         OomScoreIgnored = "oom-score-ignored", "The process that is killed when memory runs out is chosen without oom_score_adj.";
+        OomOldestChosen = "oom-oldest-chosen", "Of processes with the same badness, the oldest is killed when memory runs out.";
         CapabilitiesKept = "capabilities-kept", "A thread that gives up user 0 keeps its capabilities.";
         RobustListForgotten = "robust-list-forgotten", "A thread that ends does not release the locks on its robust list.";
         SocketCycleKept = "socket-cycle-kept", "Sockets that only messages of each other hold stay for ever.";

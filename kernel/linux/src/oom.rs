@@ -1,7 +1,6 @@
 //! The OOM killer: which process ends when no memory is left (`mm/oom_kill.c`).
 //!
-//! The process with the most pages, page tables and swap slots is killed, its score moved by
-//! `oom_score_adj` as a share of all memory; of those with the same score, the newest. The thread
+//! [`pagewright_mm::oom`] says how much each process counts, and chooses (INV-MM-OOM). The thread
 //! that met the lack of memory leaves its CPU and makes its access again. No other process is
 //! killed while one still ends, or when its end has freed memory.
 //!
@@ -14,45 +13,34 @@ use crate::memory::mm;
 use crate::process::ExitStatus;
 use crate::report;
 use crate::signal::SIGKILL;
-use crate::task::{CallStop, INIT, TaskId, Thread, scheduler};
+use crate::task::{CallStop, INIT, Thread, scheduler};
 use pagewright_mm::counters::RssKind;
+use pagewright_mm::oom::select_bad_process;
 use pagewright_plant::plant;
 use pagewright_types::PAGE_SIZE;
-
-/// The adjustment of a process that is never killed (`OOM_SCORE_ADJ_MIN`).
-const NEVER: i32 = -1000;
 
 /// Kills a process, unless one that was killed still ends, and lets the thread try again.
 ///
 /// If no process may be killed, the one of the thread is, where Linux panics.
 pub(crate) fn out_of_memory(thread: &Thread) -> CallStop {
-    let total = mm().tlb().frames().managed() + mm().swap_slots().0;
-    let mut worst: Option<(i64, TaskId)> = None;
     let mut scheduler = scheduler();
     // A process that was killed may have ended since (`ALLOC_WMARK_HIGH` in
     // `__alloc_pages_may_oom`).
     if mm().tlb().frames().zones().any(|zone| zone.free() >= zone.watermarks().high) {
         return again();
     }
-    for (id, process) in &scheduler.processes {
-        // Its space is gone from here before its frames are free.
-        if process.group_exit.is_some() && process.exit_status.is_none() {
-            return again();
-        }
-        let Some(space) = process.space.upgrade() else { continue };
-        let unkillable = plant!(OomInitKilled; false, *id == INIT);
-        if unkillable || process.oom_score_adj == NEVER {
-            continue;
-        }
-        let pages = space.0.rss().pages() + space.0.rss().swapped() + space.0.table().bytes() / PAGE_SIZE;
-        let adjustment = plant!(OomScoreIgnored; 0, process.oom_score_adj);
-        let score = pages as i64 + i64::from(adjustment) * (total as i64 / 1000);
-        // Of equal ones the newest, as in `oom_evaluate_task`.
-        if worst.is_none_or(|(most, _)| score >= most) {
-            worst = Some((score, *id));
-        }
+    // Its space is gone from here before its frames are free.
+    if scheduler.processes.values().any(|process| process.group_exit.is_some() && process.exit_status.is_none()) {
+        return again();
     }
-    let victim = worst.map_or(thread.process, |(_, id)| id);
+    // In the order of their ids, the oldest first.
+    let candidates = scheduler.processes.iter().filter_map(|(id, process)| {
+        let space = process.space.upgrade()?;
+        let unkillable = plant!(OomInitKilled; false, *id == INIT);
+        let badness = mm().oom_badness(&space.0, process.oom_score_adj)?;
+        (!unkillable).then_some((badness, *id))
+    });
+    let victim = select_bad_process(candidates).unwrap_or(thread.process);
     let name = scheduler.name_of(victim);
     let process = scheduler.process(victim);
     let (space, adjustment) = (process.space.upgrade(), process.oom_score_adj);

@@ -11,6 +11,7 @@ mod limits;
 mod lock_races;
 mod locks;
 mod merged_rights;
+mod oom;
 mod pool;
 mod remap;
 mod remap_races;

@@ -10,11 +10,9 @@ use super::super::plot::size;
 use super::super::{EvaluateError, Run, Table};
 use super::parent::{ForkMode, Parent, SpanClock, failed, frames_for};
 use pagewright_arch::X86_64;
-use pagewright_host::{Arc, TableMachine};
-use pagewright_mm::Space;
+use pagewright_host::TableMachine;
+use pagewright_mm::oom::select_bad_process;
 use pagewright_types::{FrameRange, Level, PAGE_SIZE, Pfn, VirtAddr};
-
-type OwnSpace = Arc<Space<TableMachine<X86_64>>>;
 
 /// The choice among the forks of one parent.
 pub(super) struct OomChoice {
@@ -24,7 +22,7 @@ pub(super) struct OomChoice {
     /// Bytes to which one child has stored.
     stored: u64,
     /// Scores in pages: of the parent, of the first child, and of the child that stored.
-    pub(super) scores: [u64; 3],
+    pub(super) scores: [i64; 3],
     /// The place of the chosen one, 0 for the parent.
     pub(super) chosen: usize,
     /// Frames that its end frees, and those that the end of the child that stored frees then.
@@ -53,10 +51,9 @@ impl OomChoice {
         let storing = forks.div_ceil(2);
         range.iter().take((stored / PAGE_SIZE) as usize).try_for_each(|va| parent.store(&all[storing], va))?;
         let clock = SpanClock::Monotonic.start();
-        let scores: Vec<u64> = all.iter().map(score).collect();
+        let scores: Vec<i64> = all.iter().filter_map(|space| parent.mm.oom_badness(space, 0)).collect();
         let micros = clock.elapsed().as_secs_f64() * 1e6;
-        // The newest of those with the highest score (`oom_evaluate_task`); the last of equal ones.
-        let chosen = (0..scores.len()).max_by_key(|at| scores[*at]).unwrap_or(0);
+        let chosen = select_bad_process(scores.iter().copied().zip(0..)).unwrap_or(0);
         // A space that ends is run by no CPU.
         let other = parent.mm.new_space().map_err(failed)?;
         parent.mm.tlb().switch_to(other.table().context());
@@ -77,11 +74,6 @@ impl OomChoice {
             child => format!("child {child}"),
         }
     }
-}
-
-/// Linux's score without `oom_score_adj`, in pages.
-fn score(space: &OwnSpace) -> u64 {
-    space.rss().pages() + space.rss().swapped() + space.table().bytes() / PAGE_SIZE
 }
 
 pub(super) fn table(all: &[OomChoice]) -> Table {
@@ -120,9 +112,9 @@ pub(super) fn runs(all: &[OomChoice]) -> impl Iterator<Item = Run> {
         let input = format!("{} forks of {}", choice.forks, size(choice.bytes));
         let [parent, child, stored] = choice.scores;
         Run::of(label, input).with_counters([
-            ("parent_pages", parent),
-            ("child_pages", child),
-            ("stored_pages", stored),
+            ("parent_pages", parent as u64),
+            ("child_pages", child as u64),
+            ("stored_pages", stored as u64),
             ("chosen", choice.chosen as u64),
             ("freed_pages", choice.freed[0]),
             ("stored_freed_pages", choice.freed[1]),
