@@ -36,8 +36,10 @@ pub struct PageTable {
     tables: AtomicU64,
     /// Whether an entry above the last level was ever edited as a leaf's.
     blocks: AtomicBool,
-    /// Whether a pointer of the space was ever shared.
+    /// Whether a pointer of the space may be shared.
     shared: AtomicBool,
+    /// Whether a pointer of the space was ever shared.
+    ever_shared: AtomicBool,
 }
 
 impl PageTable {
@@ -66,6 +68,7 @@ impl PageTable {
             tables: AtomicU64::new(1),
             blocks: AtomicBool::new(false),
             shared: AtomicBool::new(false),
+            ever_shared: AtomicBool::new(false),
         })
     }
 
@@ -144,12 +147,29 @@ impl PageTable {
     /// The caller holds the space for writing.
     pub(crate) fn note_shared(&self) {
         self.shared.store(true, Ordering::Relaxed);
+        self.ever_shared.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the space ever shared a table with another.
+    /// Notes that no pointer of the space is shared.
+    ///
+    /// The caller holds the space for writing, and has looked at every pointer.
+    pub(crate) fn note_unshared(&self) {
+        self.shared.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the space may share a table with another.
     #[inline]
     pub fn has_shared(&self) -> bool {
         self.shared.load(Ordering::Relaxed)
+    }
+
+    /// Whether the space ever shared a table with another.
+    ///
+    /// Then walk caches may have a pointer that is write-protected, because taking a table back
+    /// flushes nothing.
+    #[inline]
+    pub fn ever_shared(&self) -> bool {
+        self.ever_shared.load(Ordering::Relaxed)
     }
 
     /// Whether the space has ended, and its root with it.

@@ -74,7 +74,7 @@ impl<P: Platform> Fault<'_, P> {
     #[inline]
     fn fix_widened(&self) {
         let table = self.space.table();
-        self.mm.tlb.fix_spurious_fault(table.context(), self.va, Level::PTE, table.has_shared());
+        self.mm.tlb.fix_spurious_fault(table.context(), self.va, Level::PTE, table.ever_shared());
     }
 
     /// Replaces the page that `leaf` maps by a copy.

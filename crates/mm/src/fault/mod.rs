@@ -356,7 +356,7 @@ impl<'a, P: Platform> Fault<'a, P> {
     fn fix_spurious(&self, level: Level) -> FaultProgress {
         self.mm.tlb.count(Counter::PwSpuriousFault, 1);
         let table = self.space.table();
-        self.mm.tlb.fix_spurious_fault(table.context(), self.va, level, table.has_shared());
+        self.mm.tlb.fix_spurious_fault(table.context(), self.va, level, table.ever_shared());
         FaultProgress::Done(FaultKind::Minor)
     }
 

@@ -94,6 +94,9 @@ impl<P: Platform> Mm<P> {
                 self.copy_entries(spans, (child, &to), vma.rights(), gather)?;
             }
         }
+        if !shares {
+            from.settle_unshared(&self.tlb);
+        }
         Ok(())
     }
 

@@ -32,6 +32,8 @@ on_both! {
     a_table_of_memory_that_a_child_does_not_get_is_not_shared,
     a_store_that_finds_no_memory_for_a_table_changes_nothing,
     a_break_at_the_limit_of_references_changes_nothing,
+    a_fork_that_copies_forgets_only_what_is_shared_no_more,
+    a_cpu_whose_walk_cache_has_a_pointer_as_it_was_shared_may_store,
 }
 
 /// Pages of three last-level tables, one in each.
@@ -142,6 +144,48 @@ fn the_parent_gets_its_tables_back_untouched<I: Isa>() {
         "one fault in all"
     );
     assert_eq!((world.count(Counter::PwTableTakenBack), world.count(Counter::PwTableBroken)), (1, 0));
+    world.recount(&[&process]);
+    TestProcess::end_all_at_rest(&[&process]);
+}
+
+/// INV-TABLE-OWN, of a space that shares tables still when it forks with copies of some.
+fn a_fork_that_copies_forgets_only_what_is_shared_no_more<I: Isa>() {
+    let (world, process, base) = parent::<I>(2);
+    // A fork copies no entries of a mapping that has only the zero page.
+    let zeros = process.map_at(VirtAddr::new(1 << 40), 512, Rights::RW, ANON | MapFlags::FIXED);
+    assert_eq!(process.read(CPU, zeros), 0);
+    let sharing = process.fork();
+    world.set(MmSetting::CowPageTables, "never");
+    let copied = process.fork();
+    assert!(process.space.table().has_shared());
+    process.write(CPU, zeros, 30);
+    assert_eq!((process.read(CPU, zeros), sharing.read(CPU, zeros), copied.read(CPU, zeros)), (30, 0, 0));
+    process.unmap(zeros, 512);
+    assert_eq!((values(&process, base), values(&sharing, base)), ([1, 2, 3], [1, 2, 3]));
+    world.recount(&[&process, &sharing, &copied]);
+    sharing.end();
+    copied.end();
+    let again = process.fork();
+    assert!(!process.space.table().has_shared(), "the next fork need not look");
+    assert!(again.space.table().bytes() > 0 && !again.space.table().ever_shared());
+    world.recount(&[&process, &again]);
+    TestProcess::end_all_at_rest(&[&process, &again]);
+}
+
+/// A fork that copies takes tables back; its flush of one page leaves the pointers in walk caches.
+fn a_cpu_whose_walk_cache_has_a_pointer_as_it_was_shared_may_store<I: Isa>() {
+    let (world, process) = TestProcess::<I>::judged(2);
+    world.set(MmSetting::CowPageTables, "always");
+    let page = process.anon(1);
+    process.write(CPU, page, 1);
+    let child = process.fork();
+    assert_eq!(process.read(OTHER, page), 1, "a CPU with walk caches");
+    child.end();
+    world.set(MmSetting::CowPageTables, "never");
+    process.fork().end();
+    assert!(!process.space.table().has_shared() && process.space.table().ever_shared());
+    process.write(OTHER, page, 9);
+    assert_eq!(process.read(CPU, page), 9);
     world.recount(&[&process]);
     TestProcess::end_all_at_rest(&[&process]);
 }

@@ -424,6 +424,7 @@ mod still {
         mapped: super::super::a_mapping_in_a_shared_table_is_flushed_on_other_cpus::<I>();
         left: super::super::an_unmap_of_a_shared_table_is_flushed_on_other_cpus::<I>();
         moved: super::super::pins::a_table_to_which_a_pinned_page_moved_is_not_shared::<I>();
+        forgets: super::super::a_fork_that_copies_forgets_only_what_is_shared_no_more::<I>();
         limit: super::super::a_break_at_the_limit_of_references_changes_nothing::<I>();
         pinned: super::super::pins::a_table_with_a_pinned_page_is_not_shared_until_it_is_unpinned::<I>();
     }
@@ -433,6 +434,7 @@ planted_bugs_are_found! {
     20 * SCHEDULES;
     OldPointerWritable => still::stores,
     TakenBackByAnyone => still::lent,
+    SharingForgotten => still::forgets,
     ForkSharesPinned => still::pinned,
     PinMovedUnmarked => still::moved,
     LastShareDropped => two_ends,

@@ -111,6 +111,20 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
         child.tree.rss().add(core::array::from_fn(|kind| all[kind] - kept[kind]));
         Ok(complete)
     }
+
+    /// Lets later calls assume that no pointer is shared, if none is.
+    ///
+    /// A fork that copied all tables calls it, or each later one would look at every table again.
+    pub fn settle_unshared(&self, tlb: &Tlb<P>) {
+        let tables = self.tables(tlb);
+        if !tables.tree.has_shared() {
+            return;
+        }
+        let everything = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
+        if plant!(SharingForgotten; true, tables.first_shared(everything).is_none()) {
+            tables.tree.note_unshared();
+        }
+    }
 }
 
 impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
