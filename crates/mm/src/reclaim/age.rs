@@ -21,11 +21,14 @@ use crate::mm::Mm;
 use crate::space::{AddressMap, VmFlags};
 use arrayvec::ArrayVec;
 use core::ops::AddAssign;
-use pagewright_arch::LeafFlags;
+use pagewright_arch::{LeafFlags, PteSlot};
 use pagewright_sync::Platform;
 use pagewright_table::{LeafView, MmapRead};
 use pagewright_tlb::frames::{Folio, FolioFlags, IsolatedFolio};
 use pagewright_types::{Counter, NodeId, Pfn, Rights, VirtAddr};
+
+/// The entries of a folio that a walk tells apart; one with more is looked for in every space.
+const MOST_MET: usize = 16;
 
 /// The use of a folio through its mappings since the accessed bits were last cleared.
 #[derive(Clone, Copy, Default)]
@@ -49,6 +52,26 @@ impl AddAssign for FolioReferences {
     }
 }
 
+/// The entries of a folio that a walk has met.
+///
+/// Several spaces reach the entries of a table that they share, and the folio's mapcount has each
+/// of them once.
+#[derive(Default)]
+struct MetEntries(ArrayVec<PteSlot, MOST_MET>);
+
+impl MetEntries {
+    fn meet(&mut self, entry: PteSlot) {
+        if !self.0.is_full() && !self.0.contains(&entry) {
+            self.0.push(entry);
+        }
+    }
+
+    /// Whether no other entry maps the folio; false if there are too many to tell.
+    fn are_all_of(&self, folio: Folio<'_>) -> bool {
+        self.0.len() as u32 >= folio.mapcount()
+    }
+}
+
 /// What reclaim does with a folio from the tail of an inactive list (`enum folio_references`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScanDecision {
@@ -65,13 +88,15 @@ pub(super) enum ScanDecision {
 impl<P: Platform> Mm<P> {
     /// Reads and clears the accessed bits of all mappings of an isolated folio.
     ///
-    /// A large folio is looked for in each space once. A mapping counts as one use, however many of
-    /// its pages were accessed (`folio_referenced_one`).
+    /// The walk ends with the last entry of the folio, as Linux's does. So a page in a table that
+    /// any number of spaces share is looked for in one of them. A large folio is looked for in each
+    /// space once. A mapping counts as one use, however many of its pages were accessed
+    /// (`folio_referenced_one`).
     pub(super) fn folio_referenced(&self, folio: Folio<'_>) -> FolioReferences {
         let (owner, first, pages) = (folio.owner(), folio.index(), u64::from(folio.pages()));
-        let mut found = FolioReferences::default();
+        let (mut found, mut met) = (FolioReferences::default(), MetEntries::default());
         let mut spaces = self.candidates(owner);
-        while folio.is_mapped()
+        while !met.are_all_of(folio)
             && let Some(space) = spaces.next()
         {
             let Some(map) = space.map().try_read() else {
@@ -81,7 +106,7 @@ impl<P: Platform> Mm<P> {
             for (index, range) in map.possible_ranges(owner, first, pages) {
                 let mut used = FolioReferences::default();
                 for (va, page) in range.iter().zip((index - first) as u32..) {
-                    used += self.entry_referenced(&map, va, folio.page(page));
+                    used += self.entry_referenced(&map, va, folio.page(page), &mut met);
                     if used.mlocked {
                         return used;
                     }
@@ -92,7 +117,13 @@ impl<P: Platform> Mm<P> {
         found
     }
 
-    fn entry_referenced(&self, map: &MmapRead<'_, P, AddressMap<P>>, va: VirtAddr, pfn: Pfn) -> FolioReferences {
+    fn entry_referenced(
+        &self,
+        map: &MmapRead<'_, P, AddressMap<P>>,
+        va: VirtAddr,
+        pfn: Pfn,
+        met: &mut MetEntries,
+    ) -> FolioReferences {
         let Some((_, vma)) = map.find(va) else { return FolioReferences::default() };
         let tables = map.tables(&self.tlb);
         let token = tables.family_token();
@@ -100,6 +131,7 @@ impl<P: Platform> Mm<P> {
         let Some(leaf) = table.leaf(va).filter(|leaf| !leaf.is_special() && leaf.page_at(va) == pfn) else {
             return FolioReferences::default();
         };
+        met.meet(table.slot(va));
         if vma.flags().contains(VmFlags::LOCKED) {
             // It was mlocked after it was isolated; its flags name the unevictable list.
             return FolioReferences { mlocked: true, ..FolioReferences::default() };

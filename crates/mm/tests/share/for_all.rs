@@ -1,15 +1,17 @@
 //! What is done once for all sharers of a table: page-out, swap-in, read faults, truncation.
 
 use super::{AtTheLimit, PLACES};
-use pagewright_arch::{Isa, on_both};
-use pagewright_lab::harness::{ANON, CPU, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at};
+use pagewright_arch::{Isa, LeafFlags, on_both};
+use pagewright_lab::harness::{ANON, CPU, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at, recount};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::{Advice, FaultError, MapFlags, MmSetting};
 use pagewright_sim::AllocationFailure;
+use pagewright_table::LeafView;
 use pagewright_types::{Access, Counter, NodeId, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
 
 on_both! {
+    a_page_of_a_hundred_processes_ages_by_one_edit,
     a_page_of_a_hundred_processes_is_swapped_out_by_one_edit,
     a_page_out_is_flushed_on_the_cpus_of_all_sharers,
     a_page_in_swap_is_read_for_all_sharers,
@@ -33,24 +35,59 @@ fn family<I: Isa>(process: TestProcess<I>) -> Vec<TestProcess<I>> {
     core::iter::once(process).chain(children).collect()
 }
 
-/// A process and its children, whose shared pages are all in swap.
-fn paged_out_family<I: Isa>() -> (Rc<TestWorld<I>>, MemorySwap, VirtAddr, Vec<TestProcess<I>>) {
+/// A process and its children, which share the table of [`PAGES`] pages.
+fn large_family<I: Isa>() -> (Rc<TestWorld<I>>, VirtAddr, Vec<TestProcess<I>>) {
     let (world, process) = TestProcess::<I>::unjudged();
     world.set(MmSetting::CowPageTables, "always");
-    let device = world.swap_to(64);
     let base = process.map(PAGES, Rights::RW, ANON, None);
     (0..PAGES).for_each(|page| process.write(CPU, at(base, page), page + 1));
-    let family = family(process);
+    (world, base, family(process))
+}
+
+/// The same, whose shared pages are all in swap.
+fn paged_out_family<I: Isa>() -> (Rc<TestWorld<I>>, MemorySwap, VirtAddr, Vec<TestProcess<I>>) {
+    let (world, base, family) = large_family::<I>();
+    let device = world.swap_to(64);
     // More than once: the first scan finds the pages accessed.
     for _ in 0..4 {
-        world.on(CPU, |mm| mm.reclaim(NodeId::new(0), PAGES as u32));
+        scan(&world);
     }
     (world, device, base, family)
+}
+
+/// Looks at each page once, and evicts those that were not in use.
+fn scan<I: Isa>(world: &TestWorld<I>) {
+    world.on(CPU, |mm| mm.reclaim(NodeId::new(0), PAGES as u32));
 }
 
 fn end<I: Isa>(world: &TestWorld<I>, family: &[TestProcess<I>]) {
     family.iter().for_each(TestProcess::end);
     world.assert_nothing_leaked();
+}
+
+/// Its accessed bit is cleared in one space, because Linux's walk, too, ends with the last entry.
+fn a_page_of_a_hundred_processes_ages_by_one_edit<I: Isa>() {
+    let (world, base, family) = large_family::<I>();
+    let device = world.swap_to(64);
+    let leaves = |process: &TestProcess<I>| {
+        let leaf = |page| world.on(CPU, |mm| recount::leaf(mm, &process.space, at(base, page)));
+        (0..PAGES).filter_map(leaf).collect::<Vec<_>>()
+    };
+    let all_used = |leaves: Vec<LeafView>| leaves.iter().all(|leaf| leaf.has(LeafFlags::ACCESSED));
+    assert!(family.iter().all(|process| all_used(leaves(process))));
+    let nodes = world.count(Counter::PwRmapNodes);
+    world.on(CPU, |mm| mm.reclaim(NodeId::new(0), 1));
+    // Each page is looked at, and the one that goes once more; then that one is unmapped.
+    assert_eq!(world.count(Counter::PwRmapNodes) - nodes, PAGES + 2, "one space in the place of a hundred");
+    assert_eq!((world.count(Counter::PswpOut), world.count(Counter::PwTableBroken)), (1, 0));
+    for process in &family {
+        let left = leaves(process);
+        assert_eq!(left.len() as u64, PAGES - 1);
+        assert!(left.iter().all(|leaf| !leaf.has(LeafFlags::ACCESSED)), "every sharer sees it");
+    }
+    world.recount(&family.iter().collect::<Vec<_>>());
+    end(&world, &family);
+    assert_eq!(device.used(), 0);
 }
 
 /// INV-FAMILY-FLUSH, INV-SHARE-OWN.
@@ -59,6 +96,10 @@ fn a_page_of_a_hundred_processes_is_swapped_out_by_one_edit<I: Isa>() {
     assert_eq!(world.count(Counter::PswpOut), PAGES, "each page is written once");
     assert_eq!(device.used(), PAGES as usize);
     assert_eq!(world.count(Counter::PwTableBroken), 0, "no table is copied for it");
+    let owed = world.count(Counter::PwTlbBatchEntries) + world.count(Counter::PwTlbBatchAtOnce);
+    assert_eq!(owed, PAGES * family.len() as u64, "each member's generation moves once for a page");
+    assert!(world.count(Counter::PwTlbBatchFlushed) <= 1, "one batch for all pages and members");
+    assert_eq!(world.count(Counter::PwRmapNodes), 3 * PAGES, "two looks and an edit, each in one space");
     let mut status = String::new();
     world.on(CPU, |mm| mm.show_status(&family[0].space, &mut status)).expect("a string takes everything");
     let line = |name| status.lines().find(|line| line.starts_with(name)).expect("a line of status").to_owned();

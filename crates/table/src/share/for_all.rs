@@ -27,7 +27,7 @@ use crate::owned_leaf::OwnedLeaf;
 use crate::reserve::TableReserve;
 use crate::tables::Tables;
 use core::cell::Cell;
-use pagewright_arch::{Isa, SoftEntry, TableEntry};
+use pagewright_arch::{Isa, PteSlot, SoftEntry, TableEntry};
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::frames::TableMarks;
@@ -59,6 +59,11 @@ impl<'f, 'h, P: Platform> ForAllTable<'f, 'h, P> {
     /// The leaf for `va`, as its entry says; the path may allow less.
     pub fn leaf(&self, va: VirtAddr) -> Option<LeafView> {
         self.table.leaf(va)
+    }
+
+    /// The place of the entry for `va`, which is the same for every space that reaches it.
+    pub fn slot(&self, va: VirtAddr) -> PteSlot {
+        self.table.slot(self.table.index(va))
     }
 
     /// The first address of `part` under each entry, in order.
