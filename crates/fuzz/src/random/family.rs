@@ -6,6 +6,7 @@
 use super::generator::Generator;
 use super::kernel_operation::KernelOperation;
 use super::operation::{Operation, ProgramStep};
+use pagewright_model::spec::PinMode;
 use pagewright_types::{Access, CpuId, PAGE_SIZE};
 
 impl Generator {
@@ -29,17 +30,29 @@ impl Generator {
         ProgramStep { cpu: CpuId::new(cpu as u16), operation }
     }
 
+    fn pin(&mut self) -> Operation {
+        if self.once_in(3) {
+            return Operation::Kernel(KernelOperation::Unpin { device: 0 });
+        }
+        let mode = PinMode { write: self.once_in(2), longterm: false, fast: !self.once_in(3) };
+        Operation::Kernel(KernelOperation::Pin { addr: self.page(), pages: 1, mode })
+    }
+
     fn access_page(&self, index: usize, access: Access) -> Operation {
         Operation::Access { va: self.window.start.add(index as u64 * PAGE_SIZE), access }
     }
 
-    /// CPU 0 mostly breaks what its process shares, the last CPU leaves, and the others reclaim.
+    /// CPU 0 mostly breaks what its process shares, and the last CPU leaves.
+    ///
+    /// The others reclaim pages, and read them again for all sharers. Each CPU pins pages, too.
     pub(super) fn step_of_family(&mut self, cpu: CpuId) -> Operation {
         let is_last = cpu.index() + 1 == usize::from(self.shape.cpus);
         match self.below(16) {
-            0..10 if cpu == CpuId::new(0) => Operation::Access { va: self.page(), access: Access::Write },
-            0..10 if is_last => Operation::Exit { lazily: self.once_in(2) },
-            0..10 => Operation::Kernel(KernelOperation::Reclaim { pages: 8 }),
+            0..9 if cpu == CpuId::new(0) => Operation::Access { va: self.page(), access: Access::Write },
+            0..9 if is_last => Operation::Exit { lazily: self.once_in(2) },
+            0..4 => Operation::Kernel(KernelOperation::Reclaim { pages: 8 }),
+            4..9 => Operation::Access { va: self.page(), access: Access::Read },
+            9 => self.pin(),
             10 => self.page_out(),
             11 => self.access(),
             12 | 13 => Operation::Fork,

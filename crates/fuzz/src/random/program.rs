@@ -25,7 +25,7 @@ pagewright_types::named_table! {
         Copies = "copies", "All CPUs access one page, which children share: copy-on-write.";
         Moving = "moving", "CPU 0 takes rights from one page while the other CPUs switch to and from its process.";
         Tables = "tables", "Page tables are freed and allocated.";
-        Families = "families", "Processes share page tables, break and leave them, while pages that they share are paged out.";
+        Families = "families", "Processes share page tables, break and leave them, while pages that they share are pinned and paged out.";
         Calls = "together", "All calls, and devices with pins, on a few pages.";
     }
 }

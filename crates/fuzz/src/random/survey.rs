@@ -22,7 +22,7 @@ const FAST_PER_CALLS: u64 = 2;
 const SCHEDULES: u32 = 25;
 
 /// Antecedents that cannot occur, on one instruction set or on all, and why.
-const WITHOUT_MECHANISM: [(Antecedent, Option<IsaKind>, &str); 12] = [
+const WITHOUT_MECHANISM: [(Antecedent, Option<IsaKind>, &str); 11] = [
     (Antecedent::FrameDebt, None, "no flush is deferred past the freeing of a frame"),
     (Antecedent::PageReleased, None, "a freed frame may be parked, and is judged when it is allocated"),
     (Antecedent::TableReleased, None, "a freed frame may be parked, and is judged when it is allocated"),
@@ -32,7 +32,6 @@ const WITHOUT_MECHANISM: [(Antecedent, Option<IsaKind>, &str); 12] = [
     (Antecedent::EntryReplaced, Some(IsaKind::X86_64), "x86-64 requires no break-before-make"),
     (Antecedent::ReplacedSize, None, "no machine has FEAT_BBM level 2"),
     (Antecedent::ReplacedReadOnly, None, "no page is migrated read-only"),
-    (Antecedent::InstalledBesideBreak, None, "a fault breaks a shared table before it maps a page there"),
     (Antecedent::Tails, None, "every folio is one page"),
     (
         Antecedent::Condemned,
@@ -59,6 +58,8 @@ pub struct SurveyPlan {
     pub accesses: u64,
     /// Minimum of the different schedules in explore mode.
     pub schedules: u64,
+    /// The theme of all programs of explore mode; by default they alternate.
+    pub theme: Option<Theme>,
 }
 
 /// What [`survey()`] ran, and its first finding.
@@ -200,7 +201,7 @@ fn survey_on<I: Isa>(plan: &SurveyPlan) -> Result<Survey, LabError> {
     }
     let begun = cpu_time();
     while survey.distinct < plan.schedules && survey.bug.is_none() {
-        let program = explored_program(plan.seed, plan.cpus, None, survey.explored_programs);
+        let program = explored_program(plan.seed, plan.cpus, plan.theme, survey.explored_programs);
         let search_plan = SearchPlan { seed: program.seed, schedules: SCHEDULES, ..SearchPlan::default() };
         let search = ExploredProgram::new::<I>(&program)?.search::<I>(&search_plan);
         survey.explored_programs += 1;

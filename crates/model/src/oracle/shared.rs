@@ -49,13 +49,23 @@ struct Weakened {
     old: u64,
 }
 
+/// A pointer that a call takes from a space, and the shared table to which it pointed.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    by: CpuId,
+    at: PhysAddr,
+    table: (Pfn, Level),
+}
+
 /// The shared tables, and the CPUs that edit one in place.
 #[derive(Default)]
 pub(super) struct SharedTables {
     tables: FxHashMap<Pfn, SharedTable>,
     in_place: Vec<(CpuId, Pfn)>,
-    /// Shared tables that a space has left since the last return of a call of this CPU.
-    left: Vec<(CpuId, Pfn)>,
+    /// What spaces have left since the last return of a call of each CPU.
+    left: Vec<Left>,
+    /// Tables in which an entry was installed while the pointer above them was in transition.
+    installed: Vec<(Left, Pfn)>,
     /// What each CPU has weakened since the last return of its call.
     weakened: Vec<Weakened>,
     /// What pointers to shared tables were that are being replaced, and are not present meanwhile.
@@ -215,7 +225,8 @@ impl Oracle {
 
     /// The call of `cpu` returns: no program can store through what was before it.
     pub(super) fn shared_returned(&mut self, witness: &dyn Witness, cpu: CpuId) {
-        self.shared.left.retain(|(by, _)| *by != cpu);
+        self.shared.left.retain(|left| left.by != cpu);
+        self.shared.installed.retain(|(left, _)| left.by != cpu);
         self.shared.weakened.retain(|weakened| weakened.by != cpu);
         let is_new = |shared: &SharedTable| shared.hash.is_none() && shared.since.cpu == cpu;
         let tables = self.shared.tables.iter();
@@ -249,7 +260,7 @@ impl Oracle {
     pub(super) fn stored_beside_sharers(&mut self, witness: &dyn Witness, cpu: CpuId, at: PhysAddr, words: (u64, u64)) {
         let (old, new) = words;
         let in_transition = self.shared.in_transition.remove(&at).is_some();
-        self.note_replaced_pointer(at, new);
+        self.note_replaced_pointer(witness, at, new);
         self.note_pointer(witness, cpu, at, words);
         let table = Pfn::containing(at);
         let Some(shared) = self.shared.tables.get_mut(&table) else { return };
@@ -258,8 +269,8 @@ impl Oracle {
         }
         let (since, level) = (shared.since, shared.level);
         self.tally.note(Antecedent::SharedStore);
-        if old & 1 == 0 && new & 1 != 0 && self.shared.left.iter().any(|(_, left)| *left == table) {
-            self.tally.note(Antecedent::InstalledBesideBreak);
+        if old & 1 == 0 && new & 1 != 0 {
+            self.note_install(witness, table);
         }
         let in_place = self.shared.in_place.contains(&(cpu, table));
         let [pointed, points] = [old, new].map(|raw| self.pointed_table(level, raw));
@@ -322,7 +333,8 @@ impl Oracle {
         let pointed =
             |raw: u64| walk::table_field(self.isa, raw).filter(|table| self.shared.tables.contains_key(table));
         let Some(table) = pointed(old).filter(|table| walk::table_field(self.isa, new) != Some(*table)) else { return };
-        self.shared.left.push((cpu, table));
+        let level = self.shared.tables[&table].level;
+        self.shared.left.push(Left { by: cpu, at, table: (table, level) });
         if new != 0 && new & 1 == 0 {
             self.shared.in_transition.insert(at, old);
         }
@@ -348,10 +360,38 @@ impl Oracle {
         }
     }
 
-    /// Notes what becomes of a pointer that went beside a walk.
+    /// Whether tables lead from a table to `wanted`, or it is that table.
+    fn reaches(&self, witness: &dyn Witness, (table, level): (Pfn, Level), wanted: Pfn) -> bool {
+        table == wanted
+            || self.tables_below(witness, table, level).into_iter().any(|below| self.reaches(witness, below, wanted))
+    }
+
+    /// Notes that an entry of `table` was installed, if a call in flight has left that table.
     ///
-    /// A break hooks a copy, a leave nothing.
-    fn note_replaced_pointer(&mut self, at: PhysAddr, new: u64) {
+    /// Whether a break leaves a table shows when it hooks its copy: what both have stays shared.
+    fn note_install(&mut self, witness: &dyn Witness, table: Pfn) {
+        let above = |left: &&Left| self.reaches(witness, left.table, table);
+        let left: Vec<Left> = self.shared.left.iter().filter(above).copied().collect();
+        for left in left {
+            if self.shared.in_transition.contains_key(&left.at) {
+                self.shared.installed.push((left, table));
+            } else {
+                self.tally.note(Antecedent::InstalledBesideBreak);
+            }
+        }
+    }
+
+    /// Notes what becomes of a pointer beside which something happened.
+    ///
+    /// A break hooks a copy, a leave nothing; a break that fails puts the pointer back.
+    fn note_replaced_pointer(&mut self, witness: &dyn Witness, at: PhysAddr, new: u64) {
+        let installed: Vec<_> = self.shared.installed.extract_if(.., |(left, _)| left.at == at).collect();
+        for (left, table) in installed {
+            let copy = walk::table_field(self.isa, new).map(|copy| (copy, left.table.1));
+            if !copy.is_some_and(|copy| self.reaches(witness, copy, table)) {
+                self.tally.note(Antecedent::InstalledBesideBreak);
+            }
+        }
         let Some(index) = self.shared.beside_foreign.iter().position(|(slot, _)| *slot == at) else { return };
         let (_, table) = self.shared.beside_foreign.swap_remove(index);
         match walk::table_field(self.isa, new) {
