@@ -23,13 +23,14 @@ const BESIDE_LINUX: &str = "10000000";
 const BOOTS: &str = "2000";
 
 /// The modules of tests with races that the soak searches longer.
-const RACES: [&str; 9] = [
+const RACES: [&str; 10] = [
     "swap::",
     "reclaim::",
     "space::",
     "fault::",
     "file::",
     "gup::",
+    "share::",
     "batch_races::",
     "ledger_races::",
     "walker_races::",
@@ -58,6 +59,8 @@ pub(crate) fn run() -> Result<(), Error> {
     planted.args(["--", "--nocapture", "planted"]).env("PAGEWRIGHT_SOAK", "1");
     let mut random = cargo(&["run", "--release", "--package", "pagewright", "--", "check"]);
     random.args(["--steps", STEPS, "--schedules", SCHEDULES]);
+    let mut families = cargo(&["run", "--release", "--package", "pagewright", "--", "check", "--theme", "families"]);
+    families.args(["--schedules", SCHEDULES]);
     let mut beside_linux = cargo(&["test", "--release", "--package", "pagewright-fuzz", "--test", "against_linux"]);
     beside_linux.env("PAGEWRIGHT_AGAINST_LINUX", BESIDE_LINUX);
     let mut properties = cargo(&["test", "--workspace", "--lib", "--tests", "--no-fail-fast"]);
@@ -69,6 +72,11 @@ pub(crate) fn run() -> Result<(), Error> {
     steps.extend([
         step("library crates on bare metal", cargo(&["xtask", "no-std"])),
         Step { name: "random programs under the oracle", command: random, limit: 2 * HOUR },
+        Step {
+            name: "breaks, pins, reclaim and ends of spaces that share page tables, interleaved",
+            command: families,
+            limit: 2 * HOUR,
+        },
         step(
             "10,000,000 random operations of every memory call",
             longer(&["pagewright-fuzz"], "all", &["random_calls::"]),
