@@ -44,7 +44,7 @@ impl<P: Platform> Mm<P> {
 /// The candidates come in the order in which their processes began.
 pub fn select_bad_process<T>(oldest_first: impl IntoIterator<Item = (i64, T)>) -> Option<T> {
     let newer = |chosen: (i64, T), next: (i64, T)| {
-        let replaces = next.0 > chosen.0 || next.0 == chosen.0 && plant!(OomOldestChosen; false, true);
+        let replaces = plant!(OomOldestChosen; next.0 > chosen.0, next.0 >= chosen.0);
         if replaces { next } else { chosen }
     };
     oldest_first.into_iter().reduce(newer).map(|(_, candidate)| candidate)
