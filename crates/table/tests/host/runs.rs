@@ -294,6 +294,7 @@ impl<I: Isa> World<I> {
                         for leaf in [ours, theirs] {
                             assert!(!leaf.is_exclusive() && !leaf.rights().contains(Rights::WRITE), "{leaf:?}");
                         }
+                        assert!(!theirs.has(LeafFlags::ACCESSED), "a child has accessed nothing: {theirs:?}");
                     }
                     _ => assert_eq!(ours, theirs),
                 }
