@@ -57,8 +57,12 @@ crate::named_table! {
         PwFork = "pw_fork", "Address spaces created by fork.";
         PwForkEntries = "pw_fork_entries", "Page-table entries copied by fork.";
         PwTableShared = "pw_table_shared", "Page tables that fork shared with a child, each with all tables below it.";
+        PwTableCopiedNever = "pw_table_copied_never", "Last-level page tables, and leaves above that level, that fork copied because cow_page_tables is never.";
+        PwTableCopiedUnasked = "pw_table_copied_unasked", "Last-level page tables, and leaves above that level, that fork copied because cow_page_tables is prctl and the program had not asked.";
+        PwTableCopiedSmall = "pw_table_copied_small", "Last-level page tables, and leaves above that level, that fork copied because cow_page_tables is auto and the program is small.";
         PwTableCopiedMapping = "pw_table_copied_mapping", "Last-level page tables that fork copied because a mapping under them may not be shared: one with MADV_DONTFORK or MADV_WIPEONFORK, or locked.";
         PwTableCopiedPinned = "pw_table_copied_pinned", "Last-level page tables that fork copied because a page under them may be pinned.";
+        PwTableCopiedBlock = "pw_table_copied_block", "Leaves above the last level that fork copied because something else under their table may not be shared or may be pinned.";
         PwTableBroken = "pw_table_broken", "Page tables copied because an entry below a shared pointer had to change.";
         PwTableMadeForAll = "pw_table_made_for_all", "Page tables made below a shared pointer, for all spaces that share it.";
         PwTableTakenBack = "pw_table_taken_back", "Page tables taken back by the last space that shared them.";

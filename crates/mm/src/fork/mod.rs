@@ -13,6 +13,7 @@
 //! writable entry.
 
 mod break_tables;
+mod copied_tables;
 mod copy_entries;
 mod share_tables;
 
@@ -21,6 +22,7 @@ pub(crate) use share_tables::CowPageTables;
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::{AddressMap, HeldMap, Space};
+use copied_tables::CopiedTables;
 use copy_entries::own_spans;
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
@@ -76,17 +78,19 @@ impl<P: Platform> Mm<P> {
         self.join_files(from, child)?;
         to.copy_from(from, &copied);
         child.swap_cow_page_tables(parent.cow_page_tables());
-        let shares = self.shares_tables(parent);
+        let why = self.why_none_is_shared(parent);
+        let shares = why.is_none();
         if shares && self.share_tables(parent, from, &mut to, gather)? {
             return Ok(());
         }
         let from = &*from;
+        let mut tables_copied = CopiedTables::new(from, why);
         for (start, vma) in from.iter().filter(|(_, vma)| vma.is_copied_with_entries()) {
             let range = vma.range(start);
             let tables = from.tables(&self.tlb);
             // An earlier fork may have shared tables; what is copied is the parent's own.
             let own = if shares { None } else { Some(self.own_tables(tables, range)?) };
-            let spans = own_spans(tables, own, range);
+            let spans = own_spans(tables, own, range).inspect(|(own, span)| tables_copied.note(own, *span));
             if vma.is_shared() {
                 self.copy_markers(spans, &to)?;
             } else {
@@ -97,6 +101,7 @@ impl<P: Platform> Mm<P> {
         if !shares {
             from.settle_unshared(&self.tlb);
         }
+        tables_copied.count(self);
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use pagewright_sync::Platform;
 use pagewright_table::{Shareable, TableBytes, TableReserve};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{NoFrames, RssKind};
-use pagewright_types::{PAGE_SIZE, PageRange, Rights};
+use pagewright_types::{Counter, PAGE_SIZE, PageRange, Rights};
 
 /// Pages of its own, and swap entries, from which on a space is not small.
 ///
@@ -67,13 +67,14 @@ impl<P: Platform> Mm<P> {
         space.map().read().tables(&self.tlb).table_bytes()
     }
 
-    /// Whether a fork of the space shares page tables.
-    pub(super) fn shares_tables(&self, space: &Space<P>) -> bool {
+    /// Why a fork of the space copies all page tables; `None` if it shares those that it can.
+    pub(super) fn why_none_is_shared(&self, space: &Space<P>) -> Option<Counter> {
+        let has_asked = || space.cow_page_tables() == CowPageTables::Yes;
         match self.settings.get(MmSetting::CowPageTables) {
-            0 => false,
-            1 => space.cow_page_tables() == CowPageTables::Yes,
-            2 => true,
-            _ => space.cow_page_tables() == CowPageTables::Yes || !is_small(space),
+            0 => Some(Counter::PwTableCopiedNever),
+            1 => (!has_asked()).then_some(Counter::PwTableCopiedUnasked),
+            2 => None,
+            _ => (!has_asked() && is_small(space)).then_some(Counter::PwTableCopiedSmall),
         }
     }
 
@@ -104,6 +105,11 @@ fn is_small<P: Platform>(space: &Space<P>) -> bool {
     rss.of(RssKind::Anon) + rss.swapped() < SMALL_ENTRIES && table.bytes() < SMALL_TABLES * PAGE_SIZE
 }
 
+/// Whether fork may share the page tables of every mapping under `range`.
+pub(super) fn may_share_all<P: Platform>(map: &AddressMap<P>, range: PageRange) -> bool {
+    map.overlapping(range).all(|(_, vma)| vma.may_share_tables())
+}
+
 /// What fork may share.
 struct ForkShares<'a, P: Platform> {
     mm: &'a Mm<P>,
@@ -115,7 +121,7 @@ struct ForkShares<'a, P: Platform> {
 
 impl<P: Platform> Shareable<P> for ForkShares<'_, P> {
     fn may_share(&self, range: PageRange) -> bool {
-        self.all || self.map.overlapping(range).all(|(_, vma)| vma.may_share_tables())
+        self.all || may_share_all(self.map, range)
     }
 
     fn write_protected(&self, range: PageRange) {

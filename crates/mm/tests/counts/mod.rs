@@ -20,6 +20,8 @@ on_both! { each_operation_counts_what_it_does_and_nothing_else }
 const NODE: NodeId = NodeId::new(0);
 /// The pages on which an operation acts, unless its row says otherwise.
 const PAGES: u64 = 5;
+/// A place for blocks of 2 MiB.
+const BLOCKS: VirtAddr = VirtAddr::new(64 << 30);
 /// A number of pages beside which [`PAGES`] pages that refault at once are in the workingset.
 const WORKINGSET: u64 = 2 * PAGES;
 
@@ -41,7 +43,11 @@ struct Scene<I: Isa> {
 
 impl<I: Isa> Scene<I> {
     fn new() -> Self {
-        let world = TestWorld::sized(2, 1024 * PAGE_SIZE);
+        Self::sized(1024 * PAGE_SIZE)
+    }
+
+    fn sized(bytes: u64) -> Self {
+        let world = TestWorld::sized(2, bytes);
         world.set(MmSetting::OvercommitMemory, "1");
         world.set(MmSetting::CowPageTables, "never");
         world.swap_to(4096);
@@ -225,6 +231,30 @@ fn shared_tables<I: Isa>() -> Vec<Operation<I>> {
             vec![(C::PgFault, 1), (C::PwCowCopy, 1), (C::PwTableBroken, 3)],
         ),
         (
+            "the end of a child that shares tables",
+            |scene| {
+                scene.filled_and_sharing(PAGES);
+                let child = scene.process.fork();
+                scene.changes(|| child.end())
+            },
+            vec![(C::PwTableLeft, 1)],
+        ),
+        (
+            "a store after a child that shared tables has ended",
+            |scene| {
+                let base = scene.filled_and_sharing(PAGES);
+                scene.process.fork().end();
+                scene.changes(|| scene.process.write(CPU, base, 2))
+            },
+            vec![(C::PgFault, 1), (C::PwSpuriousFault, 1), (C::PwTableTakenBack, 1)],
+        ),
+    ]
+}
+
+/// Forks that copy tables which they might share, each for a reason.
+fn copied_tables<I: Isa>() -> Vec<Operation<I>> {
+    vec![
+        (
             "a fork that shares no table of a mapping which the child does not get",
             |scene| {
                 let base = scene.filled_and_sharing(PAGES);
@@ -250,22 +280,34 @@ fn shared_tables<I: Isa>() -> Vec<Operation<I>> {
             vec![(C::PwFork, 1), (C::PwForkEntries, 5), (C::PwTableCopiedPinned, 1), (C::PwCowCopy, 1)],
         ),
         (
-            "the end of a child that shares tables",
-            |scene| {
-                scene.filled_and_sharing(PAGES);
-                let child = scene.process.fork();
-                scene.changes(|| child.end())
+            "a fork that shares no block of 2 MiB beside a mapping which the child does not get",
+            |_| {
+                let scene = Scene::<I>::sized(16 << 20);
+                scene.world.set(MmSetting::CowPageTables, "always");
+                let base = scene.process.map_at(BLOCKS, 1024, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED);
+                scene.process.map_block(base, at(base, 512));
+                scene.process.advise(base, 1, Advice::DontFork);
+                scene.changes(|| scene.process.fork())
             },
-            vec![(C::PwTableLeft, 1)],
+            vec![(C::PwFork, 1), (C::PwForkEntries, 1), (C::PwTableCopiedMapping, 1), (C::PwTableCopiedBlock, 1)],
         ),
         (
-            "a store after a child that shared tables has ended",
+            "a fork of a program that has not asked",
             |scene| {
-                let base = scene.filled_and_sharing(PAGES);
-                scene.process.fork().end();
-                scene.changes(|| scene.process.write(CPU, base, 2))
+                scene.filled(PAGES);
+                scene.world.set(MmSetting::CowPageTables, "prctl");
+                scene.changes(|| scene.process.fork())
             },
-            vec![(C::PgFault, 1), (C::PwSpuriousFault, 1), (C::PwTableTakenBack, 1)],
+            vec![(C::PwFork, 1), (C::PwForkEntries, PAGES), (C::PwTableCopiedUnasked, 1)],
+        ),
+        (
+            "a fork of a small program",
+            |scene| {
+                scene.filled(PAGES);
+                scene.world.set(MmSetting::CowPageTables, "auto");
+                scene.changes(|| scene.process.fork())
+            },
+            vec![(C::PwFork, 1), (C::PwForkEntries, PAGES), (C::PwTableCopiedSmall, 1)],
         ),
     ]
 }
@@ -289,7 +331,7 @@ fn forks<I: Isa>() -> Vec<Operation<I>> {
                 scene.filled(PAGES);
                 scene.changes(|| scene.process.fork())
             },
-            vec![(C::PwFork, 1), (C::PwForkEntries, PAGES)],
+            vec![(C::PwFork, 1), (C::PwForkEntries, PAGES), (C::PwTableCopiedNever, 1)],
         ),
         (
             "a fork with pinned pages",
@@ -301,7 +343,7 @@ fn forks<I: Isa>() -> Vec<Operation<I>> {
                 device.release(MakeDirty::No);
                 changes
             },
-            vec![(C::PwFork, 1), (C::PwForkEntries, 2 * PAGES), (C::PwCowCopy, PAGES)],
+            vec![(C::PwFork, 1), (C::PwForkEntries, 2 * PAGES), (C::PwTableCopiedNever, 1), (C::PwCowCopy, PAGES)],
         ),
         (
             "a fork with guards in shared memory",
@@ -310,7 +352,7 @@ fn forks<I: Isa>() -> Vec<Operation<I>> {
                 scene.advise(base, Advice::GuardInstall);
                 scene.changes(|| scene.process.fork())
             },
-            vec![(C::PwFork, 1), (C::PwForkEntries, PAGES)],
+            vec![(C::PwFork, 1), (C::PwForkEntries, PAGES), (C::PwTableCopiedNever, 1)],
         ),
         (
             "a store to a page that a child shares",
@@ -579,7 +621,8 @@ fn user_pages<I: Isa>() -> Vec<Operation<I>> {
 
 /// The operations of all rooms.
 fn operations<I: Isa>() -> Vec<Operation<I>> {
-    let rooms = [faults, forks, shared_tables, files, swap, evicted_files, reclaim, locked_memory, user_pages];
+    let rooms =
+        [faults, forks, shared_tables, copied_tables, files, swap, evicted_files, reclaim, locked_memory, user_pages];
     rooms.into_iter().flat_map(|room| room()).collect()
 }
 

@@ -8,6 +8,7 @@ mod for_all;
 mod lent;
 mod pins;
 mod races;
+mod reasons;
 
 use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestProcess, TestWorld, at};

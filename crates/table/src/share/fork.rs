@@ -141,24 +141,21 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
                 Entry::Table(pointer) => pointer,
                 Entry::Empty => continue,
                 Entry::Leaf(_) | Entry::Soft(_) => {
-                    // No program has blocks yet, so this is not counted. Any may be pinned.
+                    // Any may be pinned.
                     self.complete = false;
                     marked = true;
                     continue;
                 }
             };
             let parent = LockedTable::new(self.parent, from, level, va);
-            let may_share = self.shareable.may_share(span_of(va, level));
-            if may_share && self.try_share(&parent, index, pointer) {
+            if self.shareable.may_share(span_of(va, level)) && self.try_share(&parent, index, pointer) {
                 drop(parent);
                 self.give_to_child(to, level, va, pointer.pfn);
                 continue;
             }
             drop(parent);
             if level == Level::PMD {
-                let is_pinned = plant!(CopyReasonsSwapped; !may_share, may_share);
-                let why = if is_pinned { Counter::PwTableCopiedPinned } else { Counter::PwTableCopiedMapping };
-                self.copied_by_caller(why);
+                self.complete = false;
                 self.keep(pointer.pfn, Level::PTE);
                 marked |= self.marked(pointer.pfn);
                 continue;
@@ -177,12 +174,6 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
             self.drop_if_empty(to, level, va, child);
         }
         Ok(marked)
-    }
-
-    /// Leaves something to the caller to copy, and counts the reason.
-    fn copied_by_caller(&mut self, why: Counter) {
-        self.complete = false;
-        self.parent.tlb.count(why, 1);
     }
 
     /// Counts a table that the parent keeps for itself.

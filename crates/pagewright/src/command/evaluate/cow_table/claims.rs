@@ -4,6 +4,7 @@ use super::super::plot::size;
 use super::super::{Claim, FigureKind, Stats, Verdict};
 use super::bare_metal::BareMetalCycle;
 use super::cycles::{ChildWork, Cycle, CycleTimes, Density};
+use super::fallbacks::Fallback;
 use super::faults::{FaultCosts, StoreOrder};
 use super::fork_time::{ForkResults, ForkTimes};
 use super::large::LargeSpace;
@@ -41,6 +42,7 @@ pub(super) fn claims(results: &CowTableResults) -> Vec<Claim> {
     claims.extend(fork_of_largest(&results.forks));
     claims.extend(fork_growth(&results.forks));
     claims.extend(touched(&results.forks));
+    claims.push(fallbacks(&results.fallbacks));
     claims.extend(results.use_cases.iter().flat_map(use_cases));
     claims.extend(bare_metal::claim());
     claims
@@ -136,6 +138,16 @@ fn fork_growth(forks: &ForkResults) -> Option<Claim> {
     let ours = format!("{} × ({} µs, {} µs)", growth.text(), large.text(), small.text());
     let row = Claim::promised(what, &limit, ours, FigureKind::Measured, Verdict::at_most(&growth, FORK_GROWTH));
     Some(row.because(COLD))
+}
+
+/// Tables that were copied although nothing forbade to share them.
+pub(super) fn fallbacks(all: &[Fallback]) -> Claim {
+    let shareable = all.iter().filter(|fork| fork.setting == "always" && fork.before.leaves_all_shareable());
+    let (forks, shared) = shareable.clone().fold((0, 0), |(forks, shared), fork| (forks + 1, shared + fork.shared));
+    let copied: u64 = shareable.flat_map(|fork| fork.copied).sum();
+    let what = "Tables that forks copied of unpinned memory that may be shared, with always";
+    let ours = format!("{copied} in {forks} forks, which shared {shared}");
+    Claim::promised(what, "0", ours, FigureKind::Counted, Verdict::kept(copied == 0 && shared > 0))
 }
 
 /// Why a fork of the largest parent may take longer than the same accesses of a small one.

@@ -3,6 +3,7 @@
 //! - `parent` – a process that forks, on a machine of its own, and the two ways of a fork.
 //! - `memory` – the tables of a child, as in the series' table.
 //! - `fork_time` – the time of a fork and what it touches, by size and mappings.
+//! - `fallbacks` – forks that copied tables, by reason.
 //! - `linux` – Linux's own fork on this computer.
 //! - `faults` – stores after a fork, in order and at random.
 //! - `cycles` – fork servers, clones of VMs, fork and exec, and a matrix of cycles.
@@ -23,6 +24,7 @@ mod bare_metal;
 mod claims;
 mod coverage;
 mod cycles;
+mod fallbacks;
 mod faults;
 mod fork_time;
 mod large;
@@ -39,6 +41,7 @@ mod tests;
 use super::{Context, EvaluateError, Evaluation, Scale, run_parallel};
 use crate::command::CommandError;
 use cycles::CycleTimes;
+use fallbacks::Fallback;
 use faults::FaultCosts;
 use fork_time::ForkResults;
 use large::LargeSpace;
@@ -69,6 +72,7 @@ struct CowTableResults {
     /// For each instruction set, both ways.
     memory: Vec<Vec<TableMemory>>,
     forks: ForkResults,
+    fallbacks: Vec<Fallback>,
     /// What the tour leaves out.
     use_cases: Option<UseCases>,
 }
@@ -90,12 +94,13 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
     let forks = fork_time::measure(context)?;
     context.show_step("tables of a child of 1 GiB");
     let memory = vec![memory::measure::<X86_64>(SERIES_PARENT)?, memory::measure::<Aarch64>(SERIES_PARENT)?];
+    let fallbacks = fallbacks::measure()?;
     let use_cases = match context.scale {
         Scale::Tour => None,
         Scale::Quick => Some(UseCases::measure(context, 16 * MIB, 8192 * MIB, 9)?),
         Scale::Full => Some(UseCases::measure(context, 1024 * MIB, 65536 * MIB, 45)?),
     };
-    Ok(evaluation(context.scale, &facts, &CowTableResults { memory, forks, use_cases }))
+    Ok(evaluation(context.scale, &facts, &CowTableResults { memory, forks, fallbacks, use_cases }))
 }
 
 impl UseCases {
@@ -140,8 +145,9 @@ fn modelled(largest: u64) -> Result<Vec<ModelledCycle>, EvaluateError> {
 fn evaluation(scale: Scale, facts: &HostFacts, results: &CowTableResults) -> Evaluation {
     let mut tables: Vec<_> = results.memory.iter().map(|of| memory::table(of)).collect();
     tables.extend(results.forks.tables());
+    tables.push(fallbacks::table(&results.fallbacks));
     let mut runs: Vec<_> = results.memory.iter().flat_map(|of| memory::runs(of)).collect();
-    runs.extend(results.forks.runs());
+    runs.extend(results.forks.runs().chain(fallbacks::runs(&results.fallbacks)));
     if let Some(cases) = &results.use_cases {
         tables.push(faults::table(&cases.faults));
         tables.push(cycles::table("Memory management in a cycle, µs", &cases.named));

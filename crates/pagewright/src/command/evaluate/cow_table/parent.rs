@@ -147,8 +147,16 @@ impl<P: Platform> Parent<P> {
     /// # Errors
     /// [`EvaluateError::Machine`].
     pub(super) fn set(&self, mode: ForkMode) -> Result<(), EvaluateError> {
+        self.set_word(mode.word())
+    }
+
+    /// Sets `cow_page_tables` to a word.
+    ///
+    /// # Errors
+    /// [`EvaluateError::Machine`].
+    pub(super) fn set_word(&self, word: &str) -> Result<(), EvaluateError> {
         let setting = MmSetting::CowPageTables;
-        let value = setting.parse(mode.word()).ok_or_else(|| failed(mode.word()))?;
+        let value = setting.parse(word).ok_or_else(|| failed(word))?;
         self.mm.settings().set(setting, value).map_err(failed)
     }
 

@@ -4,8 +4,9 @@
 
 use super::super::{Stats, Verdict};
 use super::bare_metal::{self, BareMetalCycle, BareMetalFork};
-use super::claims::{MEASURED, MatrixCell, matrix};
+use super::claims::{self, MEASURED, MatrixCell, matrix};
 use super::cycles::{ChildWork, Cycle, CycleTimes, Density};
+use super::fallbacks::{self, Before};
 use super::faults;
 use super::fork_time::{ForkCounts, ForkTimes};
 use super::large::LargeSpace;
@@ -81,6 +82,34 @@ fn mappings_change_neither_what_is_shared_nor_what_is_copied() {
         assert_eq!((*tables_shared, *entries_copied), (1, 0));
         assert_eq!(times.counts_of(ForkMode::Classic).entries_copied, pages);
     }
+}
+
+#[test]
+fn each_table_that_is_copied_has_the_reason_of_its_fork() {
+    let mut forks = fallbacks::measure().expect("memory");
+    for fork in &forks {
+        let of = (fork.setting, fork.before);
+        // 8 MiB are under four or five tables, and those of the small parent under one or two.
+        let (reason, tables) = match of {
+            ("never", _) => (Some(0), 4..=5),
+            ("prctl", Before::Stores) => (Some(1), 4..=5),
+            ("auto", Before::Stores) if fork.copied[2] > 0 => (Some(2), 1..=2),
+            (_, Before::KeepsAPage | Before::LocksAPage) => (Some(3), 1..=1),
+            (_, Before::PinsAPage) => (Some(4), 1..=1),
+            _ => (None, 0..=0),
+        };
+        for (at, copied) in fork.copied.iter().enumerate() {
+            let expected = if Some(at) == reason { tables.clone() } else { 0..=0 };
+            assert!(expected.contains(copied), "{of:?}: {:?}", fork.copied);
+        }
+        assert_eq!(fork.shared > 0, !matches!(reason, Some(0..=2)), "{of:?} shares the rest");
+    }
+    assert_eq!(forks.iter().filter(|fork| fork.copied[2] > 0).count(), 1, "auto copies one parent, the small one");
+    let verdict = |forks: &[_]| claims::fallbacks(forks).verdict;
+    assert_eq!(verdict(&forks), Verdict::Reproduced);
+    let always = forks.iter_mut().find(|fork| fork.setting == "always").expect("a fork");
+    always.copied[3] = 1;
+    assert_eq!(verdict(&forks), Verdict::Differs);
 }
 
 /// Memory for a parent and a copy of each of its pages.
