@@ -154,11 +154,12 @@ pub(super) const fn shell(name: &'static str, words: &'static [&'static str], st
 }
 
 /// The cases, the longest first, so that none of them runs alone at the end.
-pub(crate) const CASES: [Case; 33] = [
+pub(crate) const CASES: [Case; 34] = [
     Case { arguments: &["64", "32"], memory: "1G", memory_on_linux: "1G", ..c("fork", "fork.c", 0) },
     Case { arguments: &["4000"], ..c("threads", "threads.c", 0) },
     c("tables", "tables.c", 0),
     c("cow", "cow.c", 0),
+    Case { set: Some("cow_page_tables=prctl"), on_linux: false, ..c("prctl", "prctl.c", 0) },
     c("bad", "bad.c", 5),
     c("calls", "calls.c", 0),
     c("arguments", "arguments.c", 0),

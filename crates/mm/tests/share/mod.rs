@@ -29,6 +29,7 @@ on_both! {
     an_unmap_of_a_shared_table_is_flushed_on_other_cpus,
     a_fork_of_a_fork_shares_what_was_broken,
     fork_shares_tables_for_those_who_asked,
+    a_thread_asks_for_all_threads_of_its_process,
     a_fork_of_a_small_space_copies_tables_if_the_setting_is_auto,
     a_table_of_memory_that_a_child_does_not_get_is_not_shared,
     a_store_that_finds_no_memory_for_a_table_changes_nothing,
@@ -286,6 +287,28 @@ fn fork_shares_tables_for_those_who_asked<I: Isa>() {
     let all = [&process, &classic, &child, &grandchild, &copied];
     world.recount(&all);
     TestProcess::end_all_at_rest(&all);
+}
+
+/// A thread is a CPU that runs the space: what one asks holds for the forks of another.
+fn a_thread_asks_for_all_threads_of_its_process<I: Isa>() {
+    for [asking, forking] in [[CPU, OTHER], [OTHER, CPU], [OTHER, OTHER]] {
+        let (world, process, base) = parent::<I>(2);
+        world.set(MmSetting::CowPageTables, "prctl");
+        world.lab.run(OTHER, &process.space);
+        let before = world.on(forking, |mm| mm.fork(&process.space)).expect("memory");
+        let counts = || [Counter::PwTableShared, Counter::PwTableCopiedUnasked].map(|counter| world.count(counter));
+        assert_eq!(counts(), [0, 3], "no thread has asked");
+        let ask = |cpu| world.on(cpu, |mm| mm.set_cow_page_tables(&process.space));
+        assert_eq!((ask(asking), ask(forking)), (Ok(()), Err(MmError::AlreadySet)));
+        let after = world.on(forking, |mm| mm.fork(&process.space)).expect("memory");
+        assert_eq!(counts(), [1, 3], "the tables, by one pointer");
+        let children = [before, after].map(|space| TestProcess { world: world.clone(), space });
+        process.write(OTHER, at(base, PLACES[1]), 20);
+        assert_eq!(children.each_ref().map(|child| values(child, base)), [[1, 2, 3]; 2]);
+        let all = [&process, &children[0], &children[1]];
+        world.recount(&all);
+        TestProcess::end_all_at_rest(&all);
+    }
 }
 
 /// `auto`: by the pages and the tables of the space.
