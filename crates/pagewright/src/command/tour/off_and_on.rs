@@ -78,7 +78,7 @@ pub(super) fn forks(out: &mut StdoutLock<'_>) -> Result<StopEnd, CommandError> {
 
 impl OffAndOn {
     /// Replays the capture twice and prints the comparison, with the verdict of the oracle.
-    fn show(&self, out: &mut StdoutLock<'_>) -> Result<StopEnd, CommandError> {
+    fn show(&self, out: &mut impl Write) -> Result<StopEnd, CommandError> {
         let bytes = CAPTURES.iter().find(|(name, _)| *name == self.capture).map_or(&[][..], |(_, bytes)| *bytes);
         let open = || TraceReader::new(bytes, format!("{}.pwt", self.capture));
         let footprint = open()?.header().native.as_ref().map_or(0, NativeCounts::footprint);
@@ -101,5 +101,34 @@ impl OffAndOn {
         comparison(out, &columns, ComparedRows::Named(self.shown))?;
         out.flush()?;
         Ok(if clean { StopEnd::Shown } else { StopEnd::Failed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The figures of a row of the comparison: with tables copied, and with tables shared.
+    fn row(text: &str, name: &str) -> [u64; 2] {
+        let words = |line: &str| line.split_whitespace().map(|word| word.replace(',', "")).collect::<Vec<_>>();
+        let rows = text.lines().map(words).filter(|words| words.first().is_some_and(|first| first == name));
+        let words = rows.last().unwrap_or_else(|| panic!("no row {name} in: {text}"));
+        [1, 2].map(|at| words[at].parse().unwrap_or_else(|error| panic!("{words:?}: {error}")))
+    }
+
+    #[test]
+    fn the_captured_forks_share_tables_and_copy_no_entries() {
+        let mut text = Vec::new();
+        assert_eq!(FORKS.show(&mut text).expect("the embedded capture"), StopEnd::Shown);
+        let text = String::from_utf8(text).expect("text");
+        println!("{text}");
+        for heading in FORKS.setting.split_once('=').expect("a setting").1.split(',') {
+            assert!(text.contains(heading), "no column {heading} in: {text}");
+        }
+        let [copied, none] = row(&text, "pw_fork_entries");
+        assert!(copied > 0 && none == 0, "only a classic fork copies entries: {text}");
+        let [none, shared] = row(&text, "pw_table_shared");
+        assert!(none == 0 && shared > 0, "only the other one shares tables: {text}");
+        assert!(row(&text, "pw_table_broken")[1] > 0, "parent and child store after a fork: {text}");
     }
 }
