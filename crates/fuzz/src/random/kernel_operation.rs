@@ -186,7 +186,7 @@ impl<I: Isa> ProgramRun<I> {
             return None;
         }
         // Skip a pin whose result the reference memory cannot predict.
-        if self.uses_spec {
+        if self.predicts_pins {
             let _ = self.spec.borrow().pinnable(process.id(), range, mode)?;
         }
         let mut flags = GupFlags::empty();
@@ -205,7 +205,7 @@ impl<I: Isa> ProgramRun<I> {
             Ok(pages) => CallResult::Number(pages.len() as u64),
             Err(error) => CallResult::Failed(error.errno()),
         };
-        if self.uses_spec {
+        if self.predicts_pins {
             let verdict = self.spec.borrow_mut().pin_returned(self.cpu_step(cpu), process.id(), range, mode, result);
             self.judge(verdict);
         }
@@ -214,12 +214,14 @@ impl<I: Isa> ProgramRun<I> {
             self.lab.on(cpu, |mm| mm.release_user_pages(pages, MakeDirty::No));
             return Some(result);
         }
-        let known = range.iter().zip(pages.iter()).filter(|_| self.uses_spec);
+        let known = range.iter().zip(pages.iter()).filter(|_| self.predicts_pins);
         let mut name = |(va, page): (VirtAddr, &UserPage)| {
             self.spec.borrow_mut().pin_page(process.id(), va, mode, page.is_pinned())
         };
         let ids = known.map(&mut name).collect();
-        self.devices.borrow_mut().push(PinDevice { pages, ids, writes: mode.write });
+        // The reference memory that follows a program must know of every store.
+        let writes = mode.write && (self.predicts_pins || !self.uses_spec);
+        self.devices.borrow_mut().push(PinDevice { pages, ids, writes });
         Some(result)
     }
 

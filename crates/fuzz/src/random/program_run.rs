@@ -126,6 +126,8 @@ pub(super) struct ProgramRun<I: Isa> {
     pub(super) truncate_in_progress: Cell<bool>,
     /// Whether the reference memory follows the program and checks its results.
     pub(super) uses_spec: bool,
+    /// Whether the reference memory predicts what pins return, which it cannot beside other calls.
+    pub(super) predicts_pins: bool,
     /// The live processes, the oldest first.
     processes: RefCell<Vec<Rc<Process<I>>>>,
     /// Number of CPUs in `fork`.
@@ -229,6 +231,7 @@ impl<I: Isa> ProgramRun<I> {
             written_back,
             truncate_in_progress: Cell::new(false),
             uses_spec: shape.mode != ProgramMode::Explore(Theme::Calls),
+            predicts_pins: !matches!(shape.mode, ProgramMode::Explore(_)),
             processes: RefCell::default(),
             forks_in_progress: Cell::new(0),
             devices: RefCell::default(),
