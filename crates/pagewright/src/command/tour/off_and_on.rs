@@ -111,8 +111,8 @@ mod tests {
     /// The figures of a row of the comparison: with tables copied, and with tables shared.
     fn row(text: &str, name: &str) -> [u64; 2] {
         let words = |line: &str| line.split_whitespace().map(|word| word.replace(',', "")).collect::<Vec<_>>();
-        let rows = text.lines().map(words).filter(|words| words.first().is_some_and(|first| first == name));
-        let words = rows.last().unwrap_or_else(|| panic!("no row {name} in: {text}"));
+        let mut rows = text.lines().map(words).filter(|words| words.first().is_some_and(|first| first == name));
+        let words = rows.next_back().unwrap_or_else(|| panic!("no row {name} in: {text}"));
         [1, 2].map(|at| words[at].parse().unwrap_or_else(|error| panic!("{words:?}: {error}")))
     }
 
