@@ -58,6 +58,8 @@ pub(crate) struct Scene<I: Isa> {
     /// A file of which nothing was ever mapped or read.
     pub(crate) unmapped: FileHandle<I>,
     device: Option<TestDevice<I>>,
+    /// A later child, after which the process has next to no table to itself.
+    sibling: Option<TestProcess<I>>,
     /// The gauges before there was anything.
     levels: Vec<u64>,
 }
@@ -95,7 +97,18 @@ impl<I: Isa> Scene<I> {
         // Last, so that nothing else has a node made ready after it.
         scene.fill(fillers);
         world.lab.run(CPU, &process.space);
-        Self { world, process, child, file, memfd, unmapped, device: Some(device), levels }
+        Self { world, process, child, file, memfd, unmapped, device: Some(device), sibling: None, levels }
+    }
+
+    /// Forks once more, so that the process shares every table that may be shared.
+    pub(crate) fn share_again(&mut self) {
+        self.sibling = Some(self.process.fork());
+        self.world.lab.run(CPU, &self.process.space);
+    }
+
+    /// The process and its children.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = &TestProcess<I>> {
+        [&self.process, &self.child].into_iter().chain(&self.sibling)
     }
 
     pub(crate) fn on<T>(&self, call: impl FnOnce(&Mm<Sim<I>>) -> T) -> T {
@@ -159,7 +172,9 @@ impl<I: Isa> Scene<I> {
         if let Some(device) = self.device.take() {
             device.release(MakeDirty::Yes);
         }
-        [&self.child, &self.process].into_iter().for_each(TestProcess::end);
+        let mut processes: Vec<_> = self.processes().collect();
+        processes.rotate_left(1);
+        processes.into_iter().for_each(TestProcess::end);
         self.on(|mm| {
             // Whatever else the call made.
             let mut left = Vec::new();

@@ -29,6 +29,10 @@ pub(crate) struct Step<I: Isa> {
     pub(crate) once: bool,
     /// Whether it asks for memory at all.
     pub(crate) allocates: bool,
+    /// Whether it asks for memory if it edits tables that fork shares, and only then.
+    pub(crate) breaks: bool,
+    /// As `part`, if other processes have all pages of the process, too.
+    pub(crate) part_of_shared: bool,
 }
 
 impl<I: Isa> Step<I> {
@@ -42,6 +46,8 @@ impl<I: Isa> Step<I> {
             later: false,
             once: false,
             allocates: true,
+            breaks: false,
+            part_of_shared: false,
         }
     }
 
@@ -51,6 +57,10 @@ impl<I: Isa> Step<I> {
 
     fn part(self) -> Self {
         Self { part: true, ..self }
+    }
+
+    fn part_of_shared(self) -> Self {
+        Self { part_of_shared: true, ..self }
     }
 
     fn later(self) -> Self {
@@ -67,6 +77,10 @@ impl<I: Isa> Step<I> {
 
     fn needs_nothing(self) -> Self {
         Self { allocates: false, ..self }
+    }
+
+    fn needs_nothing_unless_shared(self) -> Self {
+        Self { breaks: true, ..self.needs_nothing() }
     }
 }
 
@@ -88,6 +102,7 @@ pub(crate) fn all<I: Isa>() -> Vec<Step<I>> {
         faults(),
         stores_after_fork(),
         swap(),
+        free_where_nothing_is_shared(),
         free_of_charge(),
     ];
     lists.into_iter().flatten().collect()
@@ -133,6 +148,9 @@ fn changes<I: Isa>() -> Vec<Step<I>> {
         Step::new("munmap, several", |s| {
             s.ask(|mm| mm.munmap(&s.process.space, page(FILE_PRIVATE, 4), 30 * PAGE_SIZE))
         }),
+        Step::new("munmap, the end of a mapping", |s| {
+            s.ask(|mm| mm.munmap(&s.process.space, page(GUARDED, 2), 2 * PAGE_SIZE))
+        }),
         Step::new("mprotect, a middle", |s| {
             s.ask(|mm| mm.mprotect(&s.process.space, page(OWN, 6), 4 * PAGE_SIZE, Rights::READ))
         }),
@@ -162,7 +180,7 @@ fn moves<I: Isa>() -> Vec<Step<I>> {
     vec![
         Step::new("mremap, smaller", |s| s.remap((page(OWN, 2), 4), 2, RemapFlags::empty(), 0)),
         Step::new("mremap, larger where it is", |s| s.remap((page(GUARDED, 0), 4), 8, RemapFlags::empty(), 0))
-            .needs_nothing(),
+            .needs_nothing_unless_shared(),
         Step::new("mremap, larger where it is, locked", |s| s.remap((page(LOCKED, 0), 4), 8, RemapFlags::empty(), 0))
             .later(),
         Step::new("mremap, a middle, larger elsewhere", |s| s.remap((page(OWN, 6), 4), 8, GO, 0)),
@@ -405,7 +423,8 @@ fn swap<I: Isa>() -> Vec<Step<I>> {
         Step::new("madvise, PAGEOUT", |s| s.advise(page(FREE, 510), 4, Advice::PageOut)).after(swap_on).later(),
         step("swapoff", |s: &Scene<I>| s.ask(|mm| mm.swap_off(0))).part(),
         step("fault, a load of what is in swap", |s| s.fault(page(FREE, 511), Access::Read)),
-        step("fault, a store to what is in swap", |s| s.fault(page(FREE, 511), Access::Write)),
+        // The page is read for all that share it, before there is no memory for a copy.
+        step("fault, a store to what is in swap", |s| s.fault(page(FREE, 511), Access::Write)).part_of_shared(),
         step("fault, a store to what is in swap for two", |s| s.fault(page(FREE, 511), Access::Write))
             .after(|s| {
                 swapped(s);
@@ -433,12 +452,28 @@ fn swap<I: Isa>() -> Vec<Step<I>> {
         step("pin_user_pages, of what is in swap", |s| s.take(page(FREE, 510), 4, GupCall::PinFast(GupFlags::WRITE)))
             .part(),
         step("munmap of what is in swap", |s| s.ask(|mm| mm.munmap(&s.process.space, page(FREE, 510), 4 * PAGE_SIZE))),
-        step("madvise, FREE of what is in swap", |s| s.advise(page(FREE, 510), 4, Advice::Free)).needs_nothing(),
-        step("clear_refs of what is in swap", |s| {
-            s.on(|mm| mm.clear_refs(&s.process.space, ClearRefs::SoftDirty).expect("memory"));
-            Ok(())
-        })
-        .needs_nothing(),
+        step("madvise, FREE of what is in swap", |s| s.advise(page(FREE, 510), 4, Advice::Free))
+            .needs_nothing_unless_shared(),
+        step("clear_refs of what is in swap", |s| clear_refs(s, ClearRefs::SoftDirty)).needs_nothing_unless_shared(),
+        step("madvise, DONTNEED of what is in swap", |s| s.advise(page(FREE, 510), 4, Advice::DontNeed))
+            .needs_nothing_unless_shared(),
+    ]
+}
+
+fn clear_refs<I: Isa>(s: &Scene<I>, what: ClearRefs) -> Result<(), Errno> {
+    s.ask(|mm| mm.clear_refs(&s.process.space, what))
+}
+
+/// What needs no memory unless fork shares the tables that it edits.
+fn free_where_nothing_is_shared<I: Isa>() -> Vec<Step<I>> {
+    let free = |name, call| Step::new(name, call).needs_nothing_unless_shared();
+    vec![
+        free("madvise, DONTNEED", |s: &Scene<I>| s.advise(page(OWN, 0), 16, Advice::DontNeed)),
+        free("madvise, DONTNEED, a file", |s| s.advise(page(FILE_PRIVATE, 1), 4, Advice::DontNeed)),
+        free("madvise, DONTNEED_LOCKED", |s| s.advise(page(OWN, 0), 4, Advice::DontNeedLocked)),
+        free("madvise, FREE", |s| s.advise(page(OWN, 0), 16, Advice::Free)),
+        free("madvise, GUARD_REMOVE", |s| s.advise(page(GUARDED, 0), 4, Advice::GuardRemove)),
+        free("clear_refs", |s| clear_refs(s, ClearRefs::SoftDirty)),
     ]
 }
 
@@ -446,10 +481,7 @@ fn swap<I: Isa>() -> Vec<Step<I>> {
 fn free_of_charge<I: Isa>() -> Vec<Step<I>> {
     let free = |name, call| Step::new(name, call).needs_nothing();
     vec![
-        free("madvise, DONTNEED", |s: &Scene<I>| s.advise(page(OWN, 0), 16, Advice::DontNeed)),
-        free("madvise, FREE", |s| s.advise(page(OWN, 0), 16, Advice::Free)),
-        free("madvise, REMOVE", |s| s.advise(page(SHARED, 0), 4, Advice::Remove)),
-        free("madvise, GUARD_REMOVE", |s| s.advise(page(GUARDED, 0), 4, Advice::GuardRemove)),
+        free("madvise, REMOVE", |s: &Scene<I>| s.advise(page(SHARED, 0), 4, Advice::Remove)),
         free("madvise, COLD", |s| s.advise(page(OWN, 0), 16, Advice::Cold)),
         free("munlockall", |s| {
             s.on(|mm| mm.munlockall(&s.process.space));
@@ -458,10 +490,8 @@ fn free_of_charge<I: Isa>() -> Vec<Step<I>> {
         free("mlockall, of the future", |s| s.ask(|mm| mm.mlockall(&s.process.space, LockAllFlags::FUTURE))),
         free("msync", |s| s.ask(|mm| mm.msync(&s.process.space, page(SHARED, 0), 8 * PAGE_SIZE, SyncFlags::SYNC))),
         free("mincore", |s| s.ask(|mm| mm.mincore(&s.process.space, page(OWN, 0), 4 * PAGE_SIZE, &mut [0; 4]))),
-        free("clear_refs", |s| {
-            s.on(|mm| mm.clear_refs(&s.process.space, ClearRefs::SoftDirty).expect("memory"));
-            Ok(())
-        }),
+        free("clear_refs, accessed bits", |s| clear_refs(s, ClearRefs::All)),
+        free("clear_refs, the peak", |s| clear_refs(s, ClearRefs::Peak)),
         free("ftruncate", |s| s.ask(|mm| mm.truncate(&s.memfd, 3 * PAGE_SIZE))),
         free("ftruncate, larger", |s| s.ask(|mm| mm.truncate(&s.memfd, 30 * PAGE_SIZE))),
         free("fallocate, a hole", |s| s.fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 4)),
