@@ -1,32 +1,86 @@
 //! Each call on one side of a fork that shares tables, and what the other side sees: nothing.
 
-use super::{PAGES, PLACES, values};
-use pagewright_arch::{Isa, on_both};
+use super::{PAGES, PLACES, parent, values};
+use pagewright_arch::{Isa, LeafFlags, on_both};
 use pagewright_lab::harness::{ANON, CPU, GupCall, TestProcess, TestWorld, at};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::user::IoVec;
+use pagewright_mm::view::PagemapFlags;
 use pagewright_mm::{Advice, MapFlags, Mm, RemapFlags, RemapRequest};
-use pagewright_types::{Access, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_table::LeafView;
+use pagewright_types::{Access, Counter, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 on_both! {
     a_call_on_one_side_is_not_seen_on_the_other,
+    a_hole_in_a_file_is_seen_on_both_sides,
     a_heap_that_grows_is_seen_on_one_side,
+    a_mapping_that_grows_is_seen_on_one_side,
+    a_stack_that_grows_is_seen_on_one_side,
+    memory_mapped_next_to_other_is_seen_on_one_side,
 }
+
+type BeforeFork<I> = fn(&TestWorld<I>, &TestProcess<I>, VirtAddr);
+type Act<I> = fn(&TestWorld<I>, &TestProcess<I>, VirtAddr);
+/// Gets the process of the call first, then the other one.
+type Effect<I> = fn(&TestWorld<I>, &TestProcess<I>, &TestProcess<I>, VirtAddr);
 
 /// What a call does to a process, and what [`PLACES`] then read there; `None` for a signal.
 struct Row<I: Isa> {
     name: &'static str,
-    act: fn(&TestWorld<I>, &TestProcess<I>, VirtAddr),
+    /// What the parent does before it forks.
+    before: BeforeFork<I>,
+    act: Act<I>,
+    /// What else is asserted after the call, before any access.
+    effect: Effect<I>,
     after: [Option<u64>; 3],
 }
 
-fn row<I: Isa>(
-    name: &'static str,
-    act: fn(&TestWorld<I>, &TestProcess<I>, VirtAddr),
-    after: [Option<u64>; 3],
-) -> Row<I> {
-    Row { name, act, after }
+impl<I: Isa> Row<I> {
+    fn before(self, before: BeforeFork<I>) -> Self {
+        Self { before, ..self }
+    }
+
+    fn effect(self, effect: Effect<I>) -> Self {
+        Self { effect, ..self }
+    }
+}
+
+fn row<I: Isa>(name: &'static str, act: Act<I>, after: [Option<u64>; 3]) -> Row<I> {
+    Row { name, before: |_, _, _| (), act, effect: |_, _, _, _| (), after }
+}
+
+/// The leaves that map [`PLACES`].
+fn leaves<I: Isa>(process: &TestProcess<I>, base: VirtAddr) -> [Option<LeafView>; 3] {
+    let map = process.space.map().read();
+    process.world.on(CPU, |mm| PLACES.map(|page| map.tables(mm.tlb()).peek(at(base, page)).leaf()))
+}
+
+/// Whether each of [`PLACES`] was accessed, or is not mapped.
+fn accessed<I: Isa>(process: &TestProcess<I>, base: VirtAddr) -> [bool; 3] {
+    leaves(process, base).map(|leaf| leaf.is_none_or(|leaf| leaf.has(LeafFlags::ACCESSED)))
+}
+
+/// Which of [`PLACES`] `pagemap` has as soft-dirty.
+fn soft_dirty<I: Isa>(process: &TestProcess<I>, base: VirtAddr) -> [bool; 3] {
+    PLACES.map(|page| {
+        let mut is_soft_dirty = false;
+        process.world.on(CPU, |mm| {
+            mm.pagemap(&process.space, PageRange::page(at(base, page)), |_, word| {
+                is_soft_dirty = word.flags().contains(PagemapFlags::SOFT_DIRTY);
+            });
+        });
+        is_soft_dirty
+    })
+}
+
+/// Pages of the process in swap.
+fn swapped<I: Isa>(process: &TestProcess<I>) -> u64 {
+    process.world.on(CPU, |mm| mm.rss(&process.space).swapped())
+}
+
+fn clear_soft_dirty<I: Isa>(world: &TestWorld<I>, process: &TestProcess<I>) {
+    world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty)).expect("memory for tables");
 }
 
 const WHOLE: [Option<u64>; 3] = [Some(1), Some(2), Some(3)];
@@ -44,12 +98,60 @@ fn rows<I: Isa>() -> Vec<Row<I>> {
         row("mprotect to none", |_, process, base| process.protect(at(base, 600), 200, Rights::empty()), MIDDLE_GONE),
         row("MADV_DONTNEED", |_, process, base| process.advise(at(base, 600), 200, Advice::DontNeed), MIDDLE_ZERO),
         row("MADV_FREE", |_, process, base| process.advise(base, PAGES, Advice::Free), WHOLE),
-        row("MADV_COLD", |_, process, base| process.advise(base, PAGES, Advice::Cold), WHOLE),
-        row("MADV_PAGEOUT", |_, process, base| process.advise(base, PAGES, Advice::PageOut), WHOLE),
+        // The store gives the process a table of its own, and a page. What is shared stays.
+        row(
+            "MADV_COLD",
+            |_, process, base| {
+                process.write(CPU, at(base, PLACES[1]), 2);
+                assert_eq!(accessed(process, base), [true; 3]);
+                process.advise(base, PAGES, Advice::Cold);
+            },
+            WHOLE,
+        )
+        .effect(|_, one, other, base| {
+            assert_eq!((accessed(one, base), accessed(other, base)), ([true, false, true], [true; 3]));
+        }),
+        row(
+            "MADV_PAGEOUT",
+            |_, process, base| {
+                process.write(CPU, at(base, PLACES[1]), 2);
+                process.advise(base, PAGES, Advice::PageOut);
+            },
+            WHOLE,
+        )
+        .effect(|world, one, other, base| {
+            assert_eq!((swapped(one), swapped(other), world.count(Counter::PswpOut)), (1, 0, 1));
+            let resident = |process| leaves(process, base).map(|leaf| leaf.is_some());
+            assert_eq!((resident(one), resident(other)), ([true, false, true], [true; 3]));
+        }),
+        row("MADV_WILLNEED", |_, process, base| process.advise(base, PAGES, Advice::WillNeed), WHOLE)
+            .before(|world, process, base| {
+                process.map_over(at(base, 100), &world.file(4), Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED);
+            })
+            .effect(|world, one, other, base| {
+                assert_eq!(world.count(Counter::PwTableBroken), 0, "no entry changes");
+                for process in [one, other] {
+                    assert_eq!(process.mincore(at(base, 100), 4), Ok(vec![1; 4]), "the file is cached");
+                }
+            }),
         row(
             "MADV_GUARD_INSTALL",
             |_, process, base| process.advise(at(base, 600), 200, Advice::GuardInstall),
             MIDDLE_GONE,
+        ),
+        row("MADV_GUARD_REMOVE", |_, process, base| process.advise(at(base, 600), 200, Advice::GuardRemove), WHOLE)
+            .before(|_, process, base| process.advise(at(base, 610), 10, Advice::GuardInstall))
+            .effect(|_, one, other, base| {
+                assert_eq!(one.read(CPU, at(base, 615)), 0);
+                assert!(other.touch(CPU, at(base, 615), Access::Read).is_err(), "the other guard stays");
+            }),
+        row(
+            "MADV_DONTNEED_LOCKED",
+            |world, process, base| {
+                world.on(CPU, |mm| mm.mlock(&process.space, at(base, 690), 20 * PAGE_SIZE)).expect("within the limit");
+                process.advise(at(base, 600), 200, Advice::DontNeedLocked);
+            },
+            MIDDLE_ZERO,
         ),
         row("MADV_POPULATE_WRITE", |_, process, base| process.advise(at(base, 690), 20, Advice::PopulateWrite), WHOLE),
     ]
@@ -65,13 +167,15 @@ fn more_rows<I: Isa>() -> Vec<Row<I>> {
             },
             WHOLE,
         ),
-        row(
-            "clear_refs of soft-dirty bits",
-            |world, process, _| {
-                world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty)).expect("memory for tables");
-            },
-            WHOLE,
-        ),
+        row("clear_refs of soft-dirty bits", |world, process, _| clear_soft_dirty(world, process), WHOLE)
+            .before(|world, process, base| {
+                clear_soft_dirty(world, process);
+                process.write(CPU, at(base, PLACES[1]), 2);
+                assert_eq!(soft_dirty(process, base), [false, true, false]);
+            })
+            .effect(|_, one, other, base| {
+                assert_eq!((soft_dirty(one, base), soft_dirty(other, base)), ([false; 3], [false, true, false]));
+            }),
         row(
             "a mapping over it",
             |_, process, base| {
@@ -101,6 +205,38 @@ fn more_rows<I: Isa>() -> Vec<Row<I>> {
             },
             MIDDLE_GONE,
         ),
+    ]
+}
+
+/// Calls after which mappings below a table that was shared are one again.
+fn rows_that_merge<I: Isa>() -> Vec<Row<I>> {
+    fn protect<I: Isa>(process: &TestProcess<I>, base: VirtAddr, rights: Rights) {
+        process.protect(at(base, 100), 50, rights);
+    }
+    fn may_store<I: Isa>(process: &TestProcess<I>, base: VirtAddr) -> bool {
+        process.touch(CPU, at(base, 120), Access::Write).is_ok()
+    }
+    vec![
+        row("mprotect, as the mappings around", |_, process, base| protect(process, base, Rights::RW), WHOLE)
+            .before(|_, process, base| protect(process, base, Rights::READ))
+            .effect(|world, one, other, base| {
+                assert_eq!((one.mappings(), other.mappings()), (1, 3));
+                assert!(world.count(Counter::PwTableBroken) > 0, "the mappings differ");
+                assert_eq!((may_store(one, base), may_store(other, base)), (true, false));
+            }),
+        row(
+            "mprotect, and back",
+            |_, process, base| {
+                protect(process, base, Rights::READ);
+                assert_eq!(process.mappings(), 3);
+                protect(process, base, Rights::RW);
+            },
+            WHOLE,
+        )
+        .effect(|_, one, other, base| {
+            assert_eq!((one.mappings(), other.mappings()), (1, 1));
+            assert_eq!((may_store(one, base), may_store(other, base)), (true, true));
+        }),
     ]
 }
 
@@ -154,13 +290,15 @@ fn seen<I: Isa>(process: &TestProcess<I>, base: VirtAddr) -> [Option<u64>; 3] {
 
 /// INV-SHARE-OWN.
 fn a_call_on_one_side_is_not_seen_on_the_other<I: Isa>() {
-    for row in rows::<I>().into_iter().chain(more_rows()).chain(rows_by_others()) {
+    for row in rows::<I>().into_iter().chain(more_rows()).chain(rows_that_merge()).chain(rows_by_others()) {
         for by_child in [true, false] {
-            let (world, process, base) = super::parent::<I>(2);
+            let (world, process, base) = parent::<I>(2);
             world.swap_to(64);
+            (row.before)(&world, &process, base);
             let child = process.fork();
             let (one, other) = if by_child { (&child, &process) } else { (&process, &child) };
             (row.act)(&world, one, base);
+            (row.effect)(&world, one, other, base);
             let ended = row.name == "exit";
             if !ended {
                 assert_eq!(seen(one, base), row.after, "{}", row.name);
@@ -186,9 +324,41 @@ fn a_call_on_one_side_is_not_seen_on_the_other<I: Isa>() {
     }
 }
 
+/// `MADV_REMOVE`: what the file loses, each mapping of it loses, by one edit of a shared table.
+fn a_hole_in_a_file_is_seen_on_both_sides<I: Isa>() {
+    for by_child in [true, false] {
+        let (world, process, base) = parent::<I>(2);
+        let file = world.shmem(4);
+        let [mapped, private] = [at(base, 100), at(base, 110)];
+        process.map_over(mapped, &file, Rights::RW, MapFlags::SHARED | MapFlags::FIXED);
+        process.map_over(private, &file, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED);
+        (0..4).for_each(|page| process.write(CPU, at(mapped, page), page + 10));
+        process.write(CPU, private, 50);
+        let child = process.fork();
+        let (one, other) = if by_child { (&child, &process) } else { (&process, &child) };
+        let words = |process: &TestProcess<I>, base| [0, 1, 2, 3].map(|page| process.read(CPU, at(base, page)));
+        for process in [one, other] {
+            assert_eq!((words(process, mapped), words(process, private)), ([10, 11, 12, 13], [50, 11, 12, 13]));
+        }
+        one.advise(mapped, 2, Advice::Remove);
+        assert_eq!(world.count(Counter::PwTableBroken), 0, "no table is copied for it");
+        for process in [one, other] {
+            assert_eq!((words(process, mapped), words(process, private)), ([0, 0, 12, 13], [50, 0, 12, 13]));
+            assert_eq!(values(process, base), [1, 2, 3]);
+        }
+        one.write(CPU, at(mapped, 1), 31);
+        one.write(CPU, at(private, 2), 32);
+        assert_eq!((words(other, mapped), words(other, private)), ([0, 31, 12, 13], [50, 31, 12, 13]));
+        assert_eq!(words(one, private), [50, 31, 32, 13]);
+        world.recount(&[&process, &child]);
+        world.on(CPU, |mm| mm.close_file(&file));
+        TestProcess::end_all_at_rest(&[&process, &child]);
+    }
+}
+
 /// INV-SHARE-FILL: the mapping is one side's alone, and so is what a read fills in.
 pub(super) fn a_heap_that_grows_is_seen_on_one_side<I: Isa>() {
-    let (world, process, base) = super::parent::<I>(2);
+    let (world, process, base) = parent::<I>(2);
     let heap = at(base, 1 << 12);
     world.on(CPU, |mm| mm.set_brk_start(&process.space, heap));
     let child = process.fork();
@@ -198,4 +368,90 @@ pub(super) fn a_heap_that_grows_is_seen_on_one_side<I: Isa>() {
     assert!(process.touch(CPU, heap, Access::Read).is_err(), "the parent's heap is empty");
     world.recount(&[&process, &child]);
     TestProcess::end_all_at_rest(&[&process, &child]);
+}
+
+/// INV-SHARE-FILL: grows the child's memory, reads what it got, and asserts that only it has that.
+///
+/// `new` is in a table that both share, or would make. `before` is what the parent maps there.
+fn assert_grows_on_one_side<I: Isa>(before: Act<I>, grow: Act<I>, new: impl Fn(VirtAddr) -> VirtAddr) {
+    let (world, process, base) = parent::<I>(2);
+    before(&world, &process, base);
+    let child = process.fork();
+    let (mappings, new) = (process.mappings(), new(base));
+    grow(&world, &child, base);
+    assert_eq!(child.read(CPU, new), 0);
+    assert_eq!(process.leaf_level(new), None, "the child's page");
+    assert_eq!(process.mappings(), mappings);
+    assert_eq!((values(&process, base), values(&child, base)), ([1, 2, 3], [1, 2, 3]));
+    world.recount(&[&process, &child]);
+    child.write(CPU, new, 9);
+    assert_eq!(process.leaf_level(new), None, "the child's page");
+    world.recount(&[&process, &child]);
+    TestProcess::end_all_at_rest(&[&process, &child]);
+}
+
+/// Pages of the mapping that end in the middle of a table.
+const SHORT: u64 = PAGES - 20;
+
+fn shorten<I: Isa>(_: &TestWorld<I>, process: &TestProcess<I>, base: VirtAddr) {
+    process.unmap(at(base, SHORT), PAGES - SHORT);
+}
+
+/// `mremap`, in a shared table, and into a table that is missing.
+pub(super) fn a_mapping_that_grows_is_seen_on_one_side<I: Isa>() {
+    fn grow<I: Isa>(world: &TestWorld<I>, process: &TestProcess<I>, base: VirtAddr, (old, new): (u64, u64)) {
+        let (old_len, new_len, flags) = (old * PAGE_SIZE, new * PAGE_SIZE, RemapFlags::empty());
+        let request = RemapRequest { addr: base, old_len, new_len, flags, new_addr: VirtAddr::ZERO };
+        assert_eq!(world.on(CPU, |mm| mm.mremap(&process.space, &request)), Ok(base));
+    }
+    assert_grows_on_one_side::<I>(
+        shorten,
+        |world, process, base| grow(world, process, base, (SHORT, SHORT + 4)),
+        |base| at(base, SHORT + 2),
+    );
+    assert_grows_on_one_side::<I>(
+        |_, _, _| (),
+        |world, process, base| grow(world, process, base, (PAGES, PAGES + 4)),
+        |base| at(base, PAGES + 2),
+    );
+}
+
+/// By a fault.
+pub(super) fn a_stack_that_grows_is_seen_on_one_side<I: Isa>() {
+    fn stack(base: VirtAddr) -> VirtAddr {
+        at(base, (1 << 14) + 100)
+    }
+    assert_grows_on_one_side::<I>(
+        |_, process, base| {
+            process.map_at(stack(base), 4, Rights::RW, ANON | MapFlags::FIXED | MapFlags::GROWSDOWN);
+            process.write(CPU, stack(base), 5);
+        },
+        |_, process, base| assert_eq!(process.read(CPU, at(base, (1 << 14) + 98)), 0),
+        |base| at(base, (1 << 14) + 98),
+    );
+}
+
+/// `mmap`, at a fixed address and at one that the call chooses.
+pub(super) fn memory_mapped_next_to_other_is_seen_on_one_side<I: Isa>() {
+    const FLAGS: MapFlags = ANON.union(MapFlags::NORESERVE);
+    fn map<I: Isa>(process: &TestProcess<I>, at: VirtAddr, flags: MapFlags) {
+        assert_eq!(process.map_at(at, 4, Rights::RW, FLAGS | flags), at);
+    }
+    assert_grows_on_one_side::<I>(
+        shorten,
+        |_, process, base| map(process, at(base, SHORT), MapFlags::FIXED),
+        |base| at(base, SHORT + 2),
+    );
+    // The hint is free.
+    assert_grows_on_one_side::<I>(
+        shorten,
+        |_, process, base| map(process, at(base, SHORT), MapFlags::empty()),
+        |base| at(base, SHORT + 2),
+    );
+    // The last-level table is missing.
+    assert_grows_on_one_side::<I>(
+        |_, _, _| (),
+        |_, process, base| map(process, at(base, PAGES), MapFlags::FIXED),
+        |base| at(base, PAGES + 2),
+    );
 }
