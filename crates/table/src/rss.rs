@@ -6,7 +6,8 @@
 //!
 //! INV-MM-RSS: at rest the sum is exact.
 //!
-//! INV-MM-PEAK: the peak misses at most what other CPUs have not added.
+//! INV-MM-PEAK: the peak misses at most what other CPUs have not added, and of the edits for all
+//! sharers of its tables those that came and went between two reads of the resident set.
 //!
 //! Not guaranteed: a consistent view while CPUs edit the space.
 
@@ -100,6 +101,11 @@ impl Rss {
         }
     }
 
+    /// Notes the present size as a peak.
+    pub(crate) fn note_size(&self) {
+        self.note_peak(self.pages() as i64);
+    }
+
     /// Resets the peak to the present size (`reset_mm_hiwater_rss`).
     pub fn reset_peak(&self) {
         self.peak.store(self.pages(), Ordering::Relaxed);
@@ -111,10 +117,13 @@ impl Rss {
         (self.total[kind].load(Ordering::Relaxed) + self.shared.of(kind) + parts).max(0) as u64
     }
 
-    /// Adds entries that the space has shared or left, without a peak of their own.
+    /// Adds entries that the space has shared or left; notes the peak before the pages get fewer.
     ///
     /// The caller holds the space.
     pub(crate) fn add(&self, entries: EntryCounts<i64>) {
+        if entries.iter().take(SWAP_ENTRIES).sum::<i64>() < 0 {
+            self.note_peak(self.own().iter().take(SWAP_ENTRIES).sum());
+        }
         for (total, entries) in self.total.iter().zip(entries) {
             total.fetch_add(entries, Ordering::Relaxed);
         }

@@ -6,6 +6,7 @@ mod calls;
 mod ends;
 mod for_all;
 mod lent;
+mod peak;
 mod pins;
 mod races;
 mod reasons;

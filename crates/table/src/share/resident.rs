@@ -163,10 +163,19 @@ impl<P: Platform> Tables<'_, P> {
     ///
     /// Nothing to do in a space that never shared a table, or has ended, or whose last sum still
     /// holds (INV-SHARE-SUM). The sum is exact while no CPU edits.
+    ///
+    /// INV-MM-PEAK: the peak is at least the size at each call. What other spaces add and remove in
+    /// between is not noted.
     pub fn sum_shared_edits(&self) {
         // The root of a space that has ended may be any frame.
         let ended = plant!(EndedSpaceSummed; false, self.tree.is_closed());
         let Some(member) = self.member.filter(|_| !ended) else { return };
+        self.sum_stale_regions(member);
+        self.tree.rss().note_size();
+    }
+
+    /// Sums up the regions whose sums do not hold any more.
+    fn sum_stale_regions(&self, member: &Membership<P>) {
         let (edited, shared) = (member.family.edited(), &self.tree.rss().shared);
         while member.stale(edited).next().is_some() {
             if !shared.try_begin() {

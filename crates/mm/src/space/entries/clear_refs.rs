@@ -53,7 +53,7 @@ impl<P: Platform> Mm<P> {
                 ClearRefs::Anon => self.clear_accessed(space, |vma| vma.file().is_none()),
                 ClearRefs::Mapped => self.clear_accessed(space, |vma| vma.file().is_some()),
                 ClearRefs::SoftDirty => return self.clear_soft_dirty(space),
-                ClearRefs::Peak => space.rss().reset_peak(),
+                ClearRefs::Peak => self.rss(space).reset_peak(),
             }
             Ok(())
         })
