@@ -125,6 +125,9 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::FailedBreakOwned
         | Bug::CopyReasonsSwapped
         | Bug::GrownOverShared
+        | Bug::MappedOverShared
+        | Bug::FamilyJoinedLate
+        | Bug::BreakWalkersNotAwaited
         | Bug::TableMadeForOne
         | Bug::TableMadeUndeclared
         | Bug::MadeMarkKept

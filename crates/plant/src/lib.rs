@@ -91,7 +91,10 @@ pagewright_types::named_table! {
         EndedSpaceSummed = "ended-space-summed", "The shared part of a resident set is summed up in a space that has ended.";
         FailedBreakOwned = "failed-break-owned", "A break that fails leaves the shared table to its space as if it were its own.";
         CopyReasonsSwapped = "copy-reasons-swapped", "Fork counts a table that it copies for a pinned page as one that it copies for its mapping.";
-        GrownOverShared = "grown-over-shared", "brk maps memory below a pointer that other spaces share.";
+        GrownOverShared = "grown-over-shared", "brk, mremap or a stack grows a mapping below a pointer that other spaces share.";
+        MappedOverShared = "mapped-over-shared", "mmap maps memory where nothing was mapped, below a pointer that other spaces share.";
+        FamilyJoinedLate = "family-joined-late", "A parent joins the family of its first child after its pointers are shared, when an edit for all may find the child; the planted build adds scheduling points in between.";
+        BreakWalkersNotAwaited = "break-walkers-not-awaited", "A break drops its share while a counted walk may be in the old table (CVE-2025-38085).";
         TableMadeUndeclared = "table-made-undeclared", "A read fault makes a table below a shared pointer as if the path were the space's own.";
         TableMadeForOne = "table-made-for-one", "A table that is made for all sharers counts in the space of the fault alone.";
         MadeMarkKept = "made-mark-kept", "A table that was made for all sharers is taken back and still counts as one.";

@@ -9,12 +9,16 @@ use pagewright_arch::Isa;
 use pagewright_mm::{Mm, Space};
 #[cfg(feature = "planted")]
 use pagewright_plant::{PlantedBug, choose};
-use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, RunEnd, ScheduleStrategy};
+use pagewright_sim::explore::{
+    self, Agent, AgentKind, Choice, Chooser, CoroutineBody, ExploreSettings, RandomChooser, Rates, ReadyAgent, RunEnd,
+    ScheduleStrategy,
+};
 use pagewright_sim::{Sim, SimLocks};
 use pagewright_sync::Backend;
-use pagewright_types::VirtAddr;
+use pagewright_types::{CpuId, VirtAddr};
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 thread_local! {
@@ -46,15 +50,82 @@ pub fn race_in_two_turns<I: Isa>(world: &TestWorld<I>, seed: u64, programs: Vec<
     race_by(world, &ScheduleStrategy::Pct { seed, depth: 2, length: 100, rates: Rates::default() }, programs);
 }
 
+/// Like [`race`], but of the CPUs in `turns`, one runs for a number of steps, then the next.
+///
+/// After the last turn all run. A turn also ends when its CPU has nothing to run, or waits for
+/// long. For a CPU that stops in the middle of something short while others do something long,
+/// which a random schedule hardly ever has. Until then no CPU speculates or evicts translations.
+///
+/// # Panics
+/// If the programs do not complete.
+pub fn race_in_turns<I: Isa>(world: &TestWorld<I>, seed: u64, turns: &[(CpuId, u32)], programs: Vec<CoroutineBody>) {
+    let random = RandomChooser::new(seed, Rates::default());
+    let mut chooser = Turns { turns: turns.to_vec(), now: 0, waited: 0, random };
+    race_as_chosen(world, &mut chooser, &(seed, turns), programs);
+}
+
+/// Chooses at random, but of the CPUs that have turns only the one whose turn it is.
+struct Turns {
+    turns: Vec<(CpuId, u32)>,
+    /// The present turn.
+    now: usize,
+    /// Steps of others since its CPU could last run.
+    waited: u32,
+    random: RandomChooser,
+}
+
+impl Turns {
+    /// Steps of others after which a CPU that can't run is taken to wait for one that is held back.
+    const PATIENCE: u32 = 300;
+}
+
+impl Chooser for Turns {
+    fn next(&mut self, ready: &[ReadyAgent], last: CpuId) -> Choice {
+        while let Some((cpu, steps)) = self.turns.get(self.now).copied() {
+            let runs = Agent { kind: AgentKind::Cpu, cpu };
+            let may_act = |agent: Agent| match agent.kind {
+                AgentKind::Cpu => agent == runs || self.turns.iter().all(|(cpu, _)| *cpu != agent.cpu),
+                // A CPU that is held back keeps its translations.
+                AgentKind::Speculate | AgentKind::Evict => false,
+                _ => true,
+            };
+            let in_turn: Vec<ReadyAgent> = ready.iter().filter(|ready| may_act(ready.agent)).copied().collect();
+            let is_ready = in_turn.iter().any(|ready| ready.agent == runs);
+            self.waited = if is_ready { 0 } else { self.waited + 1 };
+            if steps == 0 || in_turn.is_empty() || self.waited > Self::PATIENCE {
+                (self.now, self.waited) = (self.now + 1, 0);
+                continue;
+            }
+            let choice = self.random.next(&in_turn, last);
+            self.turns[self.now].1 -= u32::from(choice.agent == runs);
+            return choice;
+        }
+        self.random.next(ready, last)
+    }
+
+    fn pick(&mut self, cpu: CpuId, ways: u32) -> u32 {
+        self.random.pick(cpu, ways)
+    }
+}
+
 /// Like [`race`], under the schedule that `strategy` chooses.
 ///
 /// # Panics
 /// If the programs do not complete.
 pub fn race_by<I: Isa>(world: &TestWorld<I>, strategy: &ScheduleStrategy, programs: Vec<CoroutineBody>) {
+    race_as_chosen(world, &mut *strategy.chooser(), strategy, programs);
+}
+
+fn race_as_chosen<I: Isa>(
+    world: &TestWorld<I>,
+    chooser: &mut dyn Chooser,
+    schedule: &dyn Debug,
+    programs: Vec<CoroutineBody>,
+) {
     // A break of a shared table takes thousands of steps.
     let settings = ExploreSettings { max_steps: 60_000, ..ExploreSettings::default() };
-    let report = explore::run(world.lab.sim(), &settings, programs, &mut *strategy.chooser());
-    assert_eq!(report.end, RunEnd::Completed, "{strategy:?}");
+    let report = explore::run(world.lab.sim(), &settings, programs, chooser);
+    assert_eq!(report.end, RunEnd::Completed, "{schedule:?}");
     TRACES.with_borrow_mut(|traces| traces.insert(report.trace));
 }
 

@@ -49,6 +49,13 @@ impl<P: Platform> Mm<P> {
         let child = self.make_space(Some(parent.fork_node()))?;
         let mut gather = Gather::new(&self.tlb, parent.table().context());
         let copied = self.copy_space(parent, &mut parent_map, &child, &mut gather);
+        plant!(FamilyJoinedLate => {
+            (0..64).for_each(|_| <P::Locks as pagewright_sync::Backend>::point());
+            let family = child.map().write().family().cloned();
+            if let Some(family) = family.filter(|_| parent_map.family().is_none()) {
+                parent_map.join_family(&family)?;
+            }
+        });
         // INV-FORK-FLUSHED. The flush is paid after a copy that failed, too, because entries stay
         // read-only.
         plant!(ForkFlushLate; { drop(parent_map); gather.settle() }, { gather.settle(); drop(parent_map) });

@@ -5,6 +5,7 @@ use crate::mm::Mm;
 use crate::settings::MmSetting;
 use crate::space::vma::AddressMap;
 use crate::space::{HeldMap, Space, VmFlags};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_types::{PAGE_SIZE, PageRange, VirtAddr};
 
@@ -61,7 +62,7 @@ impl<P: Platform> Mm<P> {
         }
         map.reserve(self, 1)?;
         let more = PageRange::new(VirtAddr::from_page_index(page), VirtAddr::from_page_index(start));
-        self.own_tables(map.tables(&self.tlb), more)?;
+        plant!(GrownOverShared; (), self.own_tables(map.tables(&self.tlb), more).map(drop)?);
         if let Some((_, vma)) = map.find(VirtAddr::from_page_index(start)) {
             // Linux has called anon_vma_prepare by now.
             vma.note_anon();

@@ -219,7 +219,7 @@ impl<'h, P: Platform> Tables<'h, P> {
         let va = parent.address(index);
         let owed = || Debt::new(self.tlb, self.context(), va, OwedFlush::LiveTable(level), ());
         plant!(BreakNotFlushed; core::mem::forget(owed()), owed().settle());
-        self.tlb.await_walkers();
+        plant!(BreakWalkersNotAwaited; (), self.tlb.await_walkers());
         // INV-TABLE-ZERO: the copies are visible to walkers before the pointer to them is.
         self.tlb.fx().publish();
         parent.store(index, P::Isa::table(TableEntry::own(new)));

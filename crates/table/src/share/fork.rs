@@ -67,7 +67,7 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
             Some(family) => family.clone(),
             None => {
                 let family = Family::try_new()?;
-                self.join_family(&family)?;
+                plant!(FamilyJoinedLate; (), self.join_family(&family)?);
                 family
             }
         };

@@ -227,7 +227,9 @@ impl<P: Platform> Tables<'_, P> {
         if level > Level::PTE {
             for index in entries_of::<P>(level, region) {
                 let slot = PteSlot { table, index: index as u16 };
-                if let Entry::Table(child) = P::Isa::decode(level, self.tlb.fx().load(slot)) {
+                let pte = self.tlb.fx().load(slot);
+                self.assert_not_freed(table);
+                if let Entry::Table(child) = P::Isa::decode(level, pte) {
                     let is_shared = is_shared || child.write_protected;
                     self.add_edits_below((child.pfn, below(level)), is_shared, region, sum);
                 }

@@ -19,7 +19,8 @@ use crate::tables::{FoundTable, Tables};
 use arrayvec::ArrayVec;
 use pagewright_arch::{Entry, Isa, Pte, PteSlot, SoftKind};
 use pagewright_sync::{Backend, Platform};
-use pagewright_types::{Level, VirtAddr};
+use pagewright_tlb::frames::FrameState;
+use pagewright_types::{Level, Pfn, VirtAddr};
 
 /// Scheduling points between two tries, for a machine that has them: about as many as a walk has.
 const PAUSES: u32 = 16;
@@ -122,6 +123,14 @@ impl<'h, P: Platform> Tables<'h, P> {
         unchanged.then_some(WalkedTable { table, shared: end.shared, sharers: end.sharers })
     }
 
+    /// Asserts in debug builds that a table which a counted walk has read is none that was freed.
+    pub(super) fn assert_not_freed(&self, table: Pfn) {
+        debug_assert!(
+            matches!(self.tlb.frames().state(table), FrameState::Table | FrameState::Allocated),
+            "INV-TLB-WALKERS: {table} was freed under a counted walk"
+        );
+    }
+
     /// Descends to the last entry for `va`; `None` while a pointer on the way is being replaced.
     ///
     /// The caller is in a counted walk.
@@ -135,6 +144,7 @@ impl<'h, P: Platform> Tables<'h, P> {
         loop {
             let slot = PteSlot { table, index: level.index_of(va) as u16 };
             let pte = self.tlb.fx().load(slot);
+            self.assert_not_freed(table);
             match P::Isa::decode(level, pte) {
                 Entry::Table(next) => {
                     if next.write_protected {

@@ -29,6 +29,7 @@ use crate::space::entries::EntryMove;
 use crate::space::vma::AddressMap;
 use crate::space::{HeldMap, MapFlags, RemapFlags, Space, VmFlags, Vma};
 use pagewright_arch::Isa;
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::TableReserve;
 use pagewright_tlb::Gather;
@@ -241,7 +242,7 @@ impl<P: Platform> Mm<P> {
             return Ok(false);
         }
         let accounted = vma.flags().contains(VmFlags::ACCOUNT);
-        self.own_tables(map.tables(&self.tlb), more)?;
+        plant!(GrownOverShared; (), self.own_tables(map.tables(&self.tlb), more).map(drop)?);
         if accounted {
             self.charge(map, more.pages())?;
         }

@@ -7,6 +7,7 @@ use crate::space::vma::AddressMap;
 use crate::space::{HeldMap, Space, VmFlags};
 use arrayvec::ArrayVec;
 use pagewright_arch::Isa;
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::{EntryView, Leaver, OwnTables, TableReserve, Tables};
 use pagewright_tlb::Gather;
@@ -61,7 +62,10 @@ impl<P: Platform> Mm<P> {
             return Err(MmError::Sealed { at });
         }
         map.reserve(self, splits + 1)?;
-        self.own_ends(map.tables(&self.tlb), range)?;
+        // Where nothing is mapped, too: what is mapped there next is this space's alone.
+        if plant!(MappedOverShared; mappings > 0, true) {
+            self.own_ends(map.tables(&self.tlb), range)?;
+        }
         self.split_blocks(map, map.tables(&self.tlb), range)
     }
 
