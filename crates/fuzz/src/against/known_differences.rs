@@ -88,6 +88,12 @@ pub(super) struct History {
     ///
     /// See [`KnownDifference::ForkCopies`] and [`KnownDifference::SharedTables`].
     fork_differs: bool,
+    /// It called `vmsplice`.
+    spliced: bool,
+    /// A store may have changed a page in the pipe on our side only.
+    ///
+    /// See [`KnownDifference::SplicedPage`].
+    pipe_differs: bool,
     /// It set `RLIMIT_DATA`.
     limited_data: bool,
     /// VMA borders may differ.
@@ -137,6 +143,11 @@ impl History {
         }
     }
 
+    /// Whether the bytes in the pipe may differ.
+    pub(super) fn pipe_may_differ(self) -> bool {
+        self.pipe_differs
+    }
+
     /// Whether `mprotect` may fail by `RLIMIT_DATA`, which it checks VMA by VMA.
     pub(super) fn limits_data(self) -> bool {
         self.limited_data
@@ -150,6 +161,7 @@ impl History {
     /// Records a fork; `same_borders`: the VMA borders of both sides are the same.
     pub(super) fn record_fork(&mut self, same_borders: bool) {
         self.fork_differs |= self.shares || !same_borders || self.mapped_stack || self.guarded;
+        self.pipe_differs |= self.shares && self.spliced;
         self.borders_differ = true;
     }
 
@@ -164,6 +176,7 @@ impl History {
             self.mapped_shared |= *object != MappedObject::PrivateAnon;
         }
         let Operation::Syscall(call) = operation else { return };
+        self.spliced |= matches!(call, Syscall::Vmsplice { .. });
         if let Some(advice) = call.advice() {
             self.paged_out |= advice == MADV_PAGEOUT && self.mapped_shared;
             self.guarded |= advice == MADV_GUARD_INSTALL;
@@ -284,6 +297,7 @@ fn program_of(difference: KnownDifference) -> Vec<Operation> {
         }
         KnownDifference::ForkCopies => fork_copies(),
         KnownDifference::SharedTables => shared_tables(),
+        KnownDifference::SplicedPage => spliced_page(),
         KnownDifference::LockStays => vec![
             map(pages(0, 48), ANON),
             lock(pages(33, 6)),
@@ -341,6 +355,20 @@ fn shared_tables() -> Vec<Operation> {
     ]
 }
 
+/// A process stores to a page in a pipe, after its child has ended.
+fn spliced_page() -> Vec<Operation> {
+    vec![
+        map(pages(0, 4), ANON),
+        touch(1, Access::Write),
+        Operation::Syscall(Syscall::Vmsplice { addr: page(1) }),
+        Operation::Fork,
+        Operation::Switch { to: 1 },
+        Operation::Exit { lazily: false },
+        touch(1, Access::Write),
+        Operation::Syscall(Syscall::ReadPipe),
+    ]
+}
+
 /// A call faults pages in, and a child inherits them.
 fn used_by_calls() -> Vec<Operation> {
     vec![
@@ -386,7 +414,10 @@ pub fn still_differs(difference: KnownDifference) -> Result<Option<(Observation,
     if difference == KnownDifference::FetchBringsIn {
         pair.fetch_plainly();
     }
-    pair.begin(difference == KnownDifference::SharedTables)?;
+    if !matches!(difference, KnownDifference::SharedTables | KnownDifference::SplicedPage) {
+        pair.copy_page_tables();
+    }
+    pair.begin()?;
     let mut last = None;
     for operation in program_of(difference) {
         last = Some(pair.run_on_both(operation)?);

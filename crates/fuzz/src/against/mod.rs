@@ -14,8 +14,9 @@
 //! ```
 //!
 //! Programs are those of [`random`](crate::random) in [`ProgramMode::Linux`]: one CPU, all calls,
-//! raw flags. Both sides use the same addresses, except those that a call chooses. These are
-//! compared relative to the address at which each side starts its search for a hole.
+//! raw flags. Forks of our side share page tables. Both sides use the same addresses, except those
+//! that a call chooses. These are compared relative to the address at which each side starts its
+//! search for a hole.
 //!
 //! Not guaranteed: anything about other versions of Linux than the running one. Operations that
 //! need a feature it lacks are skipped.
@@ -295,6 +296,21 @@ mod tests {
         let mut pair = Pair::start()?;
         pair.fetch_plainly();
         Ok(pair)
+    }
+
+    /// After a fork that copies page tables, resident pages are compared, too.
+    #[test]
+    fn programs_whose_forks_copy_page_tables_observe_the_same_results() {
+        let copying = || {
+            let mut pair = Pair::start()?;
+            pair.copy_page_tables();
+            Ok(pair)
+        };
+        let compared = search(2, 100_000, copying).expect("a Linux that allows ptrace");
+        if let Some(difference) = &compared.difference {
+            panic!("{}", report::difference(difference));
+        }
+        assert!(compared.operations >= 100_000 && compared.calls.keys().any(|(call, _)| *call == "fork"));
     }
 
     #[test]
