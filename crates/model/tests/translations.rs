@@ -5,7 +5,7 @@
 use crate::support::{CPU0, CPU1, FRAME, LAST, Machine, ROOT, TAG, VA, broken};
 use pagewright_model::{Antecedent, Exposure, Oracle, Rule, ViolationKind};
 use pagewright_types::judge::{CachedEntryKind, CachedEntryState, Judge};
-use pagewright_types::{Access, IsaKind, Level, Pfn, Rights, Tag};
+use pagewright_types::{Access, CpuId, IsaKind, Level, Pfn, Rights, Tag};
 
 const NONE: Rights = Rights::empty();
 
@@ -272,8 +272,9 @@ fn a_walk_in_flight_at_the_return_is_judged_by_the_translation_it_fills() {
 
 #[test]
 fn a_call_must_publish_its_store_before_it_returns() {
-    let history = |published: bool, left: Rights| {
+    let history = |published: bool, left: Rights, by: CpuId| {
         broken(|machine, oracle| {
+            machine.storing = by;
             machine.map(VA, FRAME, Rights::RW);
             machine.reduced(oracle, CPU0, Rights::READ);
             machine.map_late(VA, FRAME, left);
@@ -283,9 +284,10 @@ fn a_call_must_publish_its_store_before_it_returns() {
             machine.returned(oracle, CPU0);
         })
     };
-    assert_eq!(history(false, Rights::READ), [Rule::Rights]);
-    assert_eq!(history(true, Rights::READ), []);
-    assert_eq!(history(false, Rights::RW), [], "the tables grant the right again");
+    assert_eq!(history(false, Rights::READ, CPU0), [Rule::Rights]);
+    assert_eq!(history(true, Rights::READ, CPU0), []);
+    assert_eq!(history(false, Rights::RW, CPU0), [], "the tables grant the right again");
+    assert_eq!(history(false, Rights::READ, CPU1), [], "another call's store, in flight still");
 }
 
 #[test]

@@ -329,4 +329,8 @@ impl<I: Isa> Witness for Sim<I> {
     fn stores_wait(&self) -> bool {
         !self.0.in_flight.stores.borrow().is_empty()
     }
+
+    fn store_waits(&self, cpu: CpuId, at: PhysAddr) -> bool {
+        self.0.in_flight.stores.borrow().words().contains(&(cpu, at.align_down(8)))
+    }
 }

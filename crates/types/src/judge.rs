@@ -283,6 +283,14 @@ pub trait Witness {
     fn stores_wait(&self) -> bool {
         false
     }
+
+    /// Whether a store by `cpu` to `at` is still invisible to walkers.
+    ///
+    /// `true` is always correct while any [waits](Self::stores_wait).
+    fn store_waits(&self, cpu: CpuId, at: PhysAddr) -> bool {
+        let _ = (cpu, at);
+        self.stores_wait()
+    }
 }
 
 /// A part of the state of a [`Judge`]: it writes itself to a hasher.

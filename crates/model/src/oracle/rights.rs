@@ -14,6 +14,7 @@ use crate::violation::{CpuStep, Exposure, Reduction, Rule, ViolationKind};
 use crate::walk;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, MemoryAccess, Witness};
 use pagewright_types::{CpuId, PageRange, Pfn, Rights, VirtAddr};
 
@@ -198,12 +199,21 @@ impl Oracle {
     }
 
     /// Reports a call that returns before walkers can see the store that reduces a right.
+    ///
+    /// The store is the caller's: that of another call, such as the end of the space, may be on its
+    /// way.
     fn judge_published(&mut self, witness: &dyn Witness, reduction: Reduction, caller: CpuId) {
         let Reduction { root, range, left, by: reduced } = reduction;
         for page in range.iter().take(UNPUBLISHED_PAGES) {
-            let Some(leaf) = walk::lookup(self.format(), root, page, &|at| witness.word(at)) else { continue };
+            let waits = Cell::new(false);
+            let read = |at| {
+                waits.set(waits.get() || witness.store_waits(caller, at));
+                witness.word(at)
+            };
+            let Some(leaf) = walk::lookup(self.format(), root, page, &read) else { continue };
             let rights = leaf.rights;
-            if !left.contains(rights)
+            if waits.get()
+                && !left.contains(rights)
                 && !self.tables_allow(witness, root, page, leaf.frame_at(page), rights)
                 && !self.reductions.excuses(root, page, rights, Some(caller))
             {

@@ -42,6 +42,8 @@ pub(crate) struct Machine {
     words: HashMap<u64, u64>,
     /// Stores that walkers cannot see yet.
     waiting: HashMap<u64, u64>,
+    /// Whose stores wait.
+    pub(crate) storing: CpuId,
     /// What walks have translated, by the address of the entry.
     places: Vec<(PhysAddr, WalkedPlace)>,
     pub(crate) uninterruptible: CpuMask,
@@ -77,6 +79,10 @@ impl Witness for Machine {
     fn stores_wait(&self) -> bool {
         !self.waiting.is_empty()
     }
+
+    fn store_waits(&self, cpu: CpuId, at: PhysAddr) -> bool {
+        cpu == self.storing && self.waiting.contains_key(&at.raw())
+    }
 }
 
 impl Machine {
@@ -100,6 +106,7 @@ impl Machine {
             cached: Vec::new(),
             words: HashMap::new(),
             waiting: HashMap::new(),
+            storing: CPU0,
             places: Vec::new(),
             uninterruptible: CpuMask::EMPTY,
             lockless: Vec::new(),
