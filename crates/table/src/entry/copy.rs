@@ -161,7 +161,8 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     ) -> (u64, Result<(), CopyStop>) {
         let to = child.table;
         debug_assert_eq!(self.level(), to.level(), "the tables of a copy are of one level");
-        let weakened = self.weaken(part);
+        let mut weakened = Weakened { lost: [LostRights::empty(); Level::ENTRIES], present: self.indices(part) };
+        self.weaken(&mut weakened);
         if let Some((first, last)) = weakened.bounds() {
             owe(PageRange::new(self.address(first), self.address(last + 1)));
         }
@@ -189,12 +190,13 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         (copied, Ok(()))
     }
 
-    /// Takes the right to store and the exclusive bit from every leaf of `part`.
+    /// Takes the right to store and the exclusive bit from every leaf of those present.
     ///
+    /// The result is the caller's, because a copy of it costs as much as a dozen entries.
     /// INV-TABLE-TOUCHED: a leaf of which a walker may still set a bit is changed by an exchange.
     #[inline(never)]
-    fn weaken(&self, part: PageRange) -> Weakened {
-        let mut present = self.indices(part);
+    fn weaken(&self, weakened: &mut Weakened) {
+        let mut present = weakened.present.clone();
         // Only this CPU changes the table, but for what a walker notes. With words, empty entries
         // are skipped below.
         if self.words.is_none() {
@@ -205,7 +207,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
                 present.end -= 1;
             }
         }
-        let mut weakened = Weakened { lost: [LostRights::empty(); Level::ENTRIES], present: present.clone() };
+        weakened.present = present.clone();
         let mut last = LastLeaf::default();
         for occupied in self.occupied(present) {
             for index in occupied {
@@ -226,7 +228,6 @@ impl<'h, P: Platform> LockedTable<'h, P> {
                 }
             }
         }
-        weakened
     }
 
     /// Undoes [`Self::weaken`] for the leaves of `part`.
