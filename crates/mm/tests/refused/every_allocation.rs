@@ -99,7 +99,7 @@ fn fail_each<I: Isa>(step: &Step<I>, variant: Variant, refusal: AllocationFailur
             assert!(step.errnos.contains(&errno), "{what}: {errno}");
             let now = state(&scene, variant);
             seen.partial += u64::from(now != before);
-            if !step.part && !(step.part_of_shared && variant.shares_all) {
+            if !(step.part || step.part_of_shared && variant.shares_all) {
                 now.assert_like(&before, &what);
             }
             if !step.once {
