@@ -192,7 +192,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
 
     /// Takes the right to store and the exclusive bit from every leaf of those present.
     ///
-    /// The result is the caller's, because a copy of it costs as much as a dozen entries.
+    /// The result is the caller's, because it is too large to be copied for each table.
     /// INV-TABLE-TOUCHED: a leaf of which a walker may still set a bit is changed by an exchange.
     #[inline(never)]
     fn weaken(&self, weakened: &mut Weakened) {
