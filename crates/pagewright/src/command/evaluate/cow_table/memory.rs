@@ -7,6 +7,7 @@
 //! Not guaranteed: a layout with random addresses, where stack and TID may be under other tables.
 
 use super::super::{EvaluateError, Run, Table};
+use super::pages::PageMemory;
 use super::parent::{ForkMode, Parent, failed};
 use pagewright_arch::Isa;
 use pagewright_host::{Arc, TableMachine};
@@ -38,6 +39,8 @@ pub(super) struct TableMemory {
     pub(super) mode: ForkMode,
     /// The moments, in order; the first is before the first store.
     pub(super) moments: Vec<Moment>,
+    /// The pages of both at the last moment.
+    pub(super) pages: PageMemory,
 }
 
 /// Forks a parent of `bytes` in each way.
@@ -64,9 +67,10 @@ pub(super) fn measure<I: Isa>(bytes: u64) -> Result<Vec<TableMemory>, EvaluateEr
             parent.store(&child, va)?;
             moments.push(moment(&parent, &child, name));
         }
+        let pages = PageMemory::of(&parent, &child, (mode, bytes));
         parent.mm.end_space(&child);
         all.iter().try_for_each(|range| parent.store_to_all(*range))?;
-        Ok(TableMemory { isa: I::KIND, bytes, mode, moments })
+        Ok(TableMemory { isa: I::KIND, bytes, mode, moments, pages })
     };
     ForkMode::BOTH.into_iter().map(run).collect()
 }

@@ -32,6 +32,7 @@ mod linux;
 mod memory;
 mod modelled;
 mod oom;
+mod pages;
 mod parent;
 mod random;
 mod snapshot;
@@ -144,9 +145,12 @@ fn modelled(largest: u64) -> Result<Vec<ModelledCycle>, EvaluateError> {
 
 fn evaluation(scale: Scale, facts: &HostFacts, results: &CowTableResults) -> Evaluation {
     let mut tables: Vec<_> = results.memory.iter().map(|of| memory::table(of)).collect();
+    let pages = results.memory.iter().map(|of| of.iter().map(|memory| memory.pages).collect::<Vec<_>>());
+    tables.extend(pages.map(|of| pages::table(&of)));
     tables.extend(results.forks.tables());
     tables.push(fallbacks::table(&results.fallbacks));
     let mut runs: Vec<_> = results.memory.iter().flat_map(|of| memory::runs(of)).collect();
+    runs.extend(pages::runs(results.memory.iter().flatten().map(|memory| memory.pages)));
     runs.extend(results.forks.runs().chain(fallbacks::runs(&results.fallbacks)));
     if let Some(cases) = &results.use_cases {
         tables.push(faults::table(&cases.faults));

@@ -42,6 +42,14 @@ fn a_child_owns_its_root_then_eight_tables<I: Isa>() {
         assert_eq!(classic.total, 2 * whole);
         assert_eq!(shared.total, whole + shared.private, "parent and child have the rest in common");
     }
+    let (processes, total) = (shared.pages.processes, shared.pages.total);
+    assert_eq!((classic.pages.processes, classic.pages.total), (processes, total), "tables are not pages");
+    for process in processes {
+        assert_eq!(process.private, 3 * PAGE_SIZE, "the pages to which the child has stored");
+        assert_eq!(process.private + process.shared, shared.moments[0].rss);
+        assert_eq!(process.proportional, process.private + process.shared / 2);
+    }
+    assert_eq!(processes.map(|process| process.proportional).iter().sum::<u64>(), total);
 }
 
 #[test]
