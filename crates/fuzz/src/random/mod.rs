@@ -58,7 +58,7 @@ pub use operation_counts::OperationCounts;
 pub use pagewright_plant::{PlantedBug, choose as plant};
 pub use program::{ParseProgramError, ProgramMode, ProgramShape, RandomProgram, Theme};
 pub use survey::{
-    ProgramReplayError, Survey, SurveyPlan, calls_program, explored_program, fast_program, replay, survey,
-    without_mechanism,
+    ProgramReplayError, Survey, SurveyPlan, calls_program, explored_program, fast_program, needs_schedules, replay,
+    survey, without_mechanism,
 };
 pub use syscall::{FileDescriptor, Syscall};

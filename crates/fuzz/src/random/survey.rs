@@ -40,6 +40,18 @@ const WITHOUT_MECHANISM: [(Antecedent, Option<IsaKind>, &str); 11] = [
     ),
 ];
 
+/// Antecedents that few schedules have, and how many schedules of all themes must show one.
+const SELDOM: [(Antecedent, u64); 3] = [
+    (Antecedent::InstalledBesideBreak, 10_000),
+    (Antecedent::BreakBesideForeign, 10_000),
+    (Antecedent::LeaveBesideForeign, 10_000),
+];
+
+/// The number of schedules that must show `antecedent`, on each instruction set.
+pub fn needs_schedules(antecedent: Antecedent) -> u64 {
+    SELDOM.iter().find(|(seldom, _)| *seldom == antecedent).map_or(0, |(_, schedules)| *schedules)
+}
+
 /// Why `antecedent` cannot occur on these instruction sets; `None` if it can.
 pub fn without_mechanism(antecedent: Antecedent, isas: &[IsaKind]) -> Option<&'static str> {
     let concerns = |only: &Option<IsaKind>| only.is_none_or(|only| isas.iter().all(|isa| *isa == only));

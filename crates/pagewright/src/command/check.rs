@@ -12,8 +12,8 @@ use crate::options::parse_isa;
 use pagewright_check::{Antecedent, ReplayToken, Tally, explain};
 use pagewright_fuzz::against::{self, AgainstError};
 use pagewright_fuzz::random::{
-    BugReport, OperationCounts, ProgramReplayError, RandomProgram, Survey, SurveyPlan, Theme, replay, survey,
-    without_mechanism,
+    BugReport, OperationCounts, ProgramReplayError, RandomProgram, Survey, SurveyPlan, Theme, needs_schedules, replay,
+    survey, without_mechanism,
 };
 use pagewright_lab::LabError;
 use pagewright_types::IsaKind;
@@ -178,7 +178,7 @@ fn run_many(args: &Args, isa: Option<IsaKind>) -> Result<ExitCode, CommandError>
             return Ok(ExitCode::FAILURE);
         }
     }
-    let (text, vacuous) = antecedents_text(&total, &isas);
+    let (text, vacuous) = antecedents_text(&total, &isas, args.schedules);
     out.write_all(text.as_bytes())?;
     Ok(if vacuous && args.theme.is_none() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -264,17 +264,23 @@ fn results_text(counts: &OperationCounts) -> String {
 /// Lists how often each rule judged something.
 ///
 /// The flag is true if a rule that could have judged something on these instruction sets never
-/// did.
-fn antecedents_text(tally: &Tally, isas: &[IsaKind]) -> (String, bool) {
+/// did, in as many schedules.
+fn antecedents_text(tally: &Tally, isas: &[IsaKind], schedules: u64) -> (String, bool) {
     let mut text = "judged by the oracle, in all programs above\n".to_owned();
     let mut vacuous = Vec::new();
     for (antecedent, count) in tally.iter() {
         let reason = without_mechanism(antecedent, isas);
         let _ = match (count, reason) {
             (0, Some(reason)) => writeln!(text, "  {:24}{count:>12}  no mechanism: {reason}", antecedent.name()),
+            (0, None) if schedules < needs_schedules(antecedent) => writeln!(
+                text,
+                "  {:24}{count:>12}  seldom: it takes {} schedules",
+                antecedent.name(),
+                needs_schedules(antecedent)
+            ),
             _ => writeln!(text, "  {:24}{count:>12}", antecedent.name()),
         };
-        if count == 0 && reason.is_none() {
+        if count == 0 && reason.is_none() && schedules >= needs_schedules(antecedent) {
             vacuous.push(antecedent);
         }
     }
