@@ -331,6 +331,6 @@ impl<I: Isa> Witness for Sim<I> {
     }
 
     fn store_waits(&self, cpu: CpuId, at: PhysAddr) -> bool {
-        self.0.in_flight.stores.borrow().words().contains(&(cpu, at.align_down(8)))
+        self.0.in_flight.stores.borrow().holds(cpu, at.align_down(8))
     }
 }

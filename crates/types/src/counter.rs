@@ -90,6 +90,18 @@ crate::named_table! {
     }
 }
 
+impl Counter {
+    /// Why a fork copies page tables: each table counts under one of these.
+    pub const COPY_REASONS: [Self; 6] = [
+        Self::PwTableCopiedNever,
+        Self::PwTableCopiedUnasked,
+        Self::PwTableCopiedSmall,
+        Self::PwTableCopiedMapping,
+        Self::PwTableCopiedPinned,
+        Self::PwTableCopiedBlock,
+    ];
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -116,16 +116,21 @@ fn fail_each<I: Isa>(step: &Step<I>, variant: Variant, refusal: AllocationFailur
     }
 }
 
+/// Makes the allocations of a step fail in each scene, one of them and all from one on.
+fn fail_in<I: Isa>(step: &Step<I>, variants: &[Variant]) -> Seen {
+    let mut seen = Seen::default();
+    for variant in variants {
+        for refusal in [AllocationFailure::One, AllocationFailure::All] {
+            fail_each(step, *variant, refusal, &mut seen);
+        }
+    }
+    seen
+}
+
 fn every_allocation_fails_in_turn<I: Isa>() {
     let mut total = 0;
     for step in super::steps::all::<I>() {
-        let mut seen = Seen::default();
-        for variant in VARIANTS {
-            for refusal in [AllocationFailure::One, AllocationFailure::All] {
-                fail_each(&step, variant, refusal, &mut seen);
-            }
-        }
-        let Seen { failures, partial, later, .. } = seen;
+        let Seen { failures, partial, later, .. } = fail_in(&step, &VARIANTS);
         println!(
             "{:8} {failures:5} failures  {partial:4} partial  {later:4} later  {}",
             I::KIND.to_string(),
@@ -144,13 +149,7 @@ fn every_allocation_fails_in_turn<I: Isa>() {
 fn every_allocation_of_a_sharer_fails_in_turn<I: Isa>() {
     let mut total = 0;
     for step in super::steps::all::<I>() {
-        let mut seen = Seen::default();
-        for variant in SHARING {
-            for refusal in [AllocationFailure::One, AllocationFailure::All] {
-                fail_each(&step, variant, refusal, &mut seen);
-            }
-        }
-        let Seen { failures, failed, partial, later } = seen;
+        let Seen { failures, failed, partial, later } = fail_in(&step, &SHARING);
         println!(
             "{:8} {failures:5} failures {failed:5} failed {partial:4} partial  {later:4} later  {}",
             I::KIND.to_string(),

@@ -477,7 +477,7 @@ fn free_where_nothing_is_shared<I: Isa>() -> Vec<Step<I>> {
     ]
 }
 
-/// What needs no memory, and so can't fail for want of it.
+/// What needs no memory, and so can't fail for lack of it.
 fn free_of_charge<I: Isa>() -> Vec<Step<I>> {
     let free = |name, call| Step::new(name, call).needs_nothing();
     vec![

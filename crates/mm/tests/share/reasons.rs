@@ -18,19 +18,13 @@ on_both! {
     a_fork_that_fails_counts_no_reason,
 }
 
-/// The reasons.
-const REASONS: [Counter; 6] = [
-    Counter::PwTableCopiedNever,
-    Counter::PwTableCopiedUnasked,
-    Counter::PwTableCopiedSmall,
-    Counter::PwTableCopiedMapping,
-    Counter::PwTableCopiedPinned,
-    Counter::PwTableCopiedBlock,
-];
-
 /// What was counted under each reason since boot; reasons without tables are left out.
 fn reasons<I: Isa>(world: &TestWorld<I>) -> Vec<(Counter, u64)> {
-    REASONS.map(|reason| (reason, world.count(reason))).into_iter().filter(|(_, tables)| *tables > 0).collect()
+    Counter::COPY_REASONS
+        .map(|reason| (reason, world.count(reason)))
+        .into_iter()
+        .filter(|(_, tables)| *tables > 0)
+        .collect()
 }
 
 /// Cuts the mapping so that each of its last-level tables has entries of three mappings.
@@ -60,9 +54,21 @@ fn assert_reasons<I: Isa>(what: &str, prepare: fn(&TestProcess<I>, VirtAddr), ex
 fn each_table_that_a_fork_copies_counts_under_one_reason<I: Isa>() {
     let check = assert_reasons::<I>;
     check("always", |_, _| {}, &[]);
-    check("never", |process, _| process.world.set(MmSetting::CowPageTables, "never"), &[(REASONS[0], 3)]);
-    check("prctl", |process, _| process.world.set(MmSetting::CowPageTables, "prctl"), &[(REASONS[1], 3)]);
-    check("auto", |process, _| process.world.set(MmSetting::CowPageTables, "auto"), &[(REASONS[2], 3)]);
+    check(
+        "never",
+        |process, _| process.world.set(MmSetting::CowPageTables, "never"),
+        &[(Counter::PwTableCopiedNever, 3)],
+    );
+    check(
+        "prctl",
+        |process, _| process.world.set(MmSetting::CowPageTables, "prctl"),
+        &[(Counter::PwTableCopiedUnasked, 3)],
+    );
+    check(
+        "auto",
+        |process, _| process.world.set(MmSetting::CowPageTables, "auto"),
+        &[(Counter::PwTableCopiedSmall, 3)],
+    );
     let asks = |process: &TestProcess<I>, _| {
         process.world.set(MmSetting::CowPageTables, "prctl");
         process.world.on(CPU, |mm| mm.set_cow_page_tables(&process.space)).expect("the first time");

@@ -112,6 +112,11 @@ impl Stores {
         self.seen.iter().for_each(|(at, value)| visit(None, *at, *value));
     }
 
+    /// Whether a store of `cpu` to the word at `at` is buffered.
+    pub(crate) fn holds(&self, cpu: CpuId, at: PhysAddr) -> bool {
+        self.buffered.iter().any(|store| (store.cpu, store.at) == (cpu, at))
+    }
+
     /// The CPU and the word of each buffered store.
     pub(crate) fn words(&self) -> Vec<(CpuId, PhysAddr)> {
         self.buffered.iter().map(|store| (store.cpu, store.at)).collect()

@@ -19,16 +19,6 @@ const MIB: u64 = 1 << 20;
 const SMALL: u64 = MIB / 4;
 const LARGE: u64 = 8 * MIB;
 
-/// The reasons.
-pub(super) const REASONS: [Counter; 6] = [
-    Counter::PwTableCopiedNever,
-    Counter::PwTableCopiedUnasked,
-    Counter::PwTableCopiedSmall,
-    Counter::PwTableCopiedMapping,
-    Counter::PwTableCopiedPinned,
-    Counter::PwTableCopiedBlock,
-];
-
 /// What the parent has done before its fork; *a page* has others under its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
@@ -86,7 +76,7 @@ pub(super) struct Fallback {
     pub(super) before: Before,
     /// `pw_table_shared`.
     pub(super) shared: u64,
-    /// By [`REASONS`].
+    /// By [`Counter::COPY_REASONS`].
     pub(super) copied: [u64; 6],
 }
 
@@ -115,7 +105,8 @@ impl Fallback {
             Before::PinnedOnce => mm.release_user_pages(pin(range)?, MakeDirty::No),
         }
         let child = mm.fork(space).map_err(failed)?;
-        let (shared, copied) = (mm.counter(Counter::PwTableShared), REASONS.map(|reason| mm.counter(reason)));
+        let (shared, copied) =
+            (mm.counter(Counter::PwTableShared), Counter::COPY_REASONS.map(|reason| mm.counter(reason)));
         mm.end_space(&child);
         if let Some(pages) = pinned {
             mm.release_user_pages(pages, MakeDirty::No);
@@ -134,7 +125,7 @@ pub(super) fn table(all: &[Fallback]) -> Table {
     let head = ["parent", MmSetting::CowPageTables.name(), "before the fork", Counter::PwTableShared.name()];
     Table {
         title: "Tables that forks copied, by reason".to_owned(),
-        head: head.into_iter().chain(REASONS.map(Counter::name)).map(str::to_owned).collect(),
+        head: head.into_iter().chain(Counter::COPY_REASONS.map(Counter::name)).map(str::to_owned).collect(),
         rows: rows.collect(),
     }
 }
@@ -143,7 +134,7 @@ pub(super) fn runs(all: &[Fallback]) -> impl Iterator<Item = Run> {
     all.iter().map(|fork| {
         let label = [format!("fork, {}", fork.setting), fork.before.text().to_owned()];
         let label = label.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
-        let reasons: [_; 6] = std::array::from_fn(|at| (REASONS[at].name(), fork.copied[at]));
+        let reasons: [_; 6] = std::array::from_fn(|at| (Counter::COPY_REASONS[at].name(), fork.copied[at]));
         let run = Run::of(label, format!("a parent of {}", size(fork.bytes)));
         run.with_counters([(Counter::PwTableShared.name(), fork.shared)]).with_counters(reasons)
     })
