@@ -14,7 +14,7 @@ use std::time::Duration;
 const WORDS_PER_PAGE: usize = 512;
 const POISON: u64 = 0xa5a5_5a5a_c3c3_3c3c;
 /// 32 MiB: several chunks of [`Frames::clear_yielding`].
-const FRAMES: u32 = 1 << 13;
+pub(crate) const FRAMES: u32 = 1 << 13;
 
 /// Host memory for frames 0 to `frames`, aligned to 2 MiB as huge pages are.
 fn memory(frames: u32) -> (LinearMap, &'static [AtomicU64]) {
@@ -37,13 +37,13 @@ fn holds(words: &[AtomicU64], value: u64) -> bool {
     words.iter().all(|word| word.load(Ordering::Relaxed) == value)
 }
 
-struct Fixture {
+pub(crate) struct Fixture {
     memory: &'static [AtomicU64],
-    frames: FrameAllocator<Host>,
+    pub(crate) frames: FrameAllocator<Host>,
 }
 
 impl Fixture {
-    fn new(cpus: usize) -> Self {
+    pub(crate) fn new(cpus: usize) -> Self {
         run_on(0);
         let (map, memory) = memory(FRAMES);
         poison(memory);
@@ -52,6 +52,12 @@ impl Fixture {
 
     fn count(&self, counter: Counter) -> u64 {
         self.frames.counters().sum(counter)
+    }
+
+    /// The number of blocks of this order that hold zeroes, which are then overwritten.
+    pub(crate) fn take_cleared(&self, order: Order) -> usize {
+        let blocks = self.memory.chunks_exact(order.frames() as usize * WORDS_PER_PAGE);
+        blocks.filter(|block| holds(block, 0)).inspect(|block| poison(block)).count()
     }
 
     fn fences(&self) -> [u64; 3] {
@@ -432,84 +438,6 @@ fn a_large_operation_streams_to_cold_blocks_and_to_hot_ones_only_from_2_mib_on()
     assert_eq!(clear(9, large), [512, 0], "unknown, and larger than the cache");
     fixture.frames.drain();
     assert_eq!(clear(9, ClearExtent::of_order(Order::PMD)), [0, 512], "unknown, and smaller than the cache");
-}
-
-/// A clock that advances by `by` nanoseconds at each reading.
-fn ticking(by: &Cell<u64>) -> impl FnMut() -> Duration + '_ {
-    let mut now = 0;
-    move || {
-        now += by.get();
-        Duration::from_nanos(now)
-    }
-}
-
-#[test]
-fn a_calibration_vetoes_streaming_stores_that_are_not_faster() {
-    let fixture = Fixture::new(1);
-    if ClearCaps::detect().candidates().next().is_none() {
-        return;
-    }
-    let (wants, order) = Frames::<Host>::CALIBRATION_BLOCKS;
-    let six = || {
-        let mut list = BlockList::new();
-        (0..wants).for_each(|_| list.push(&fixture.frames, take(&fixture.frames, order.raw())));
-        list
-    };
-    // Every clear takes one tick, with any backend.
-    let tick = Cell::new(1000);
-    let found = fixture.frames.calibrate_clearing(six(), ticking(&tick)).expect("six blocks");
-    assert_eq!((found.ratio_permille, found.streaming), (1000, None));
-    assert_eq!(
-        fixture.frames.clear_selector().select(Residency::Cold, Order::PMD, ClearExtent::of_frames(1 << 18)),
-        ClearCaps::detect().ordinary()
-    );
-    // Six clears warm up, then each pair has a slow and a fast clear. The readings of the clock
-    // identify them.
-    let calls = Cell::new(0u32);
-    let mut now = 0;
-    let clock = || {
-        calls.set(calls.get() + 1);
-        let ordinary = calls.get() > 12 && calls.get() % 4 == 2;
-        now += if ordinary { 2300 } else { 1000 };
-        Duration::from_nanos(now)
-    };
-    let found = fixture.frames.calibrate_clearing(six(), clock).expect("six blocks");
-    let best = ClearCaps::detect().candidates().next();
-    assert_eq!((found.ratio_permille, found.streaming), (2300, best), "the first backend that pays off");
-    assert_eq!(fixture.frames.clear_selector().streaming(), best);
-    assert!(fixture.frames.calibrate_clearing(BlockList::new(), ticking(&tick)).is_none(), "no blocks to measure");
-    assert_eq!(fixture.frames.available(), u64::from(FRAMES), "the calibration leaks blocks");
-}
-
-#[test]
-fn the_cache_probe_finds_the_first_set_that_is_slow_for_its_size() {
-    let fixture = Fixture::new(1);
-    let blocks = |blocks: usize| {
-        let mut list = BlockList::new();
-        (0..blocks).for_each(|_| list.push(&fixture.frames, take(&fixture.frames, 9)));
-        list
-    };
-    let mut probe = CacheProbe::new();
-    // A block takes as long in the sets of 2, 4 and 8, and three times as long in the set of 16.
-    // Each step reads the clock 6 times.
-    let (mut now, mut reads) = (0u64, 0);
-    let mut clock = move || {
-        let set = [2, 4, 8, 16][reads / 6];
-        reads += 1;
-        now += set * if set == 16 { 3000 } else { 1000 };
-        Duration::from_nanos(now)
-    };
-    for wanted in [2, 4, 8] {
-        assert_eq!(probe.wanted(), (wanted, Order::PMD));
-        assert_eq!(probe.step(&fixture.frames, blocks(wanted), &mut clock), CacheProbeProgress::More);
-        assert_eq!(fixture.frames.available(), u64::from(FRAMES), "a step keeps no block");
-    }
-    let found = ClearExtent::of_frames(16 * 512);
-    assert_eq!(probe.step(&fixture.frames, blocks(16), &mut clock), CacheProbeProgress::Found(found));
-    assert_eq!(fixture.frames.clear_selector().cache(), found, "the selector does not use the size found");
-    let short = probe.step(&fixture.frames, blocks(8), &mut clock);
-    assert_eq!(short, CacheProbeProgress::AtLeast(found), "too few blocks for a larger set");
-    assert_eq!(fixture.frames.available(), u64::from(FRAMES));
 }
 
 /// A machine without weakly ordered stores has no fence to forget.

@@ -9,6 +9,7 @@ mod folio;
 mod linear;
 mod lru;
 mod mapcount;
+mod measure;
 mod support;
 mod table_page;
 mod threads;

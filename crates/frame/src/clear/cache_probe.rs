@@ -50,7 +50,7 @@ pub enum CacheProbeProgress {
 #[derive(Debug, Default)]
 pub struct CacheProbe {
     next: usize,
-    /// Picoseconds for one block in the smallest set.
+    /// Nanoseconds for the smallest set; 0 before the first step.
     smallest: u128,
     elapsed: Duration,
 }
@@ -109,11 +109,12 @@ impl CacheProbe {
         let step_time = now().saturating_sub(began);
         self.elapsed += step_time;
         self.next += 1;
-        let each = best * 1000 / set as u128;
         if self.smallest == 0 {
-            self.smallest = each.max(1);
+            self.smallest = best.max(1);
         }
-        if self.smallest * 100 < each * FITS_PERCENT {
+        // Times for one block, each multiplied by the sizes of both sets.
+        let (of_smallest, of_set) = (self.smallest * set as u128, best * SETS[0] as u128);
+        if of_smallest * 100 < of_set * FITS_PERCENT {
             frames.clear_selector().set_cache(extent_of(set).frames() as u32);
             return CacheProbeProgress::Found(extent_of(set));
         }
