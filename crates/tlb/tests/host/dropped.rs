@@ -17,6 +17,7 @@ on_both! {
     rights_of_a_dropped_debt_end_with_the_next_operation_on_the_space,
     rights_of_a_dropped_gather_end_with_the_next_operation_on_the_space,
     a_dropped_debt_costs_the_next_operation_one_flush,
+    a_dropped_debt_that_an_allocation_settled_costs_no_operation_more,
     a_shared_folio_keeps_the_key_of_a_dropped_debt,
     a_caller_that_may_not_wait_gets_no_parked_frame,
     a_caller_that_may_not_wait_gets_a_frame_whose_debt_is_paid,
@@ -144,6 +145,22 @@ fn a_dropped_debt_costs_the_next_operation_one_flush<I: Isa>() {
         operation(&space);
         let ((), log) = host.log(|| operation(&space));
         assert_eq!(log, [], "it is flushed already");
+    }
+}
+
+fn a_dropped_debt_that_an_allocation_settled_costs_no_operation_more<I: Isa>() {
+    for operation in operations::<I>() {
+        let (host, tlb) = machine::<I>(3);
+        let space = Space::new(&tlb);
+        let pfn = space.map_new(1);
+        on(1, || {
+            space.run();
+            assert!(host.access(page(1), Access::Write).is_some());
+        });
+        drop_debt(space.unmap(1, pfn));
+        take_until(&space, &[(1, pfn)]);
+        let ((), log) = host.log(|| operation(&space));
+        assert_eq!(log, [], "the allocation flushed the rights and the frame");
     }
 }
 
