@@ -2,14 +2,13 @@
 
 use crate::support::{self, Host, NODE0, cpus, range, run_on, take};
 use pagewright_frame::{
-    Block, BlockList, CacheProbe, CacheProbeProgress, ClearBackend, ClearCaps, ClearExtent, ClearPolicy,
-    FrameAllocator, FrameRequest, Frames, MemoryLayout, NodeSpec, Residency,
+    Block, BlockList, ClearBackend, ClearCaps, ClearExtent, ClearPolicy, FrameAllocator, FrameRequest, MemoryLayout,
+    NodeSpec, Residency,
 };
 use pagewright_sync::LinearMap;
 use pagewright_types::{Counter, NodeId, Order, PAGE_SIZE, Pfn};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 const WORDS_PER_PAGE: usize = 512;
 const POISON: u64 = 0xa5a5_5a5a_c3c3_3c3c;

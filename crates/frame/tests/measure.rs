@@ -24,8 +24,7 @@ fn blocks(fixture: &Fixture, (count, order): (usize, Order)) -> BlockList {
     list
 }
 
-/// A calibration in which each ordinary clear of a pair takes `slow` and any other clear `fast`
-/// nanoseconds.
+/// Calibrates by a clock for which an ordinary clear of a pair takes `slow` ns, any other `fast`.
 ///
 /// Six clears warm up, then each pair has a slow and a fast one. The readings of the clock identify
 /// them.
