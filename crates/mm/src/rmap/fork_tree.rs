@@ -255,21 +255,23 @@ impl<P: Platform> Inner<P> {
             self.node(parent).members += 1;
             return Ok(parent);
         }
-        let id = self.take_node(permit)?;
         let parent = parent.unwrap_or(NO_NODE);
-        let next_sibling =
-            if parent == NO_NODE { NO_NODE } else { core::mem::replace(&mut self.node(parent).first_child, id) };
+        let next_sibling = if parent == NO_NODE { NO_NODE } else { self.node(parent).first_child };
+        let node = ForkNode { parent, depth, first_child: NO_NODE, prev_sibling: NO_NODE, next_sibling, members: 1 };
+        let id = self.place_node(node, permit)?;
         if next_sibling != NO_NODE {
             self.node(next_sibling).prev_sibling = id;
         }
-        *self.node(id) =
-            ForkNode { parent, depth, first_child: NO_NODE, prev_sibling: NO_NODE, next_sibling, members: 1 };
+        if parent != NO_NODE {
+            self.node(parent).first_child = id;
+        }
         Ok(id)
     }
 
-    /// A node to be filled in.
-    fn take_node(&mut self, permit: bool) -> Result<ForkNodeId, MmError> {
+    /// Stores a node where one was removed, or after all others if `permit` permits it.
+    fn place_node(&mut self, node: ForkNode, permit: bool) -> Result<ForkNodeId, MmError> {
         if let Some(id) = self.free.pop() {
+            *self.node(id) = node;
             return Ok(id);
         }
         let refused = MmError::NoKernelMemory { wanted: size_of::<ForkNode>() };
@@ -280,15 +282,7 @@ impl<P: Platform> Inner<P> {
         // Room for every node on the free list, so that leaving can't fail.
         let missing = self.nodes.len() + 1 - self.free.len();
         self.free.try_reserve(missing).map_err(|_| refused)?;
-        let empty = ForkNode {
-            parent: NO_NODE,
-            depth: 0,
-            first_child: NO_NODE,
-            prev_sibling: NO_NODE,
-            next_sibling: NO_NODE,
-            members: 0,
-        };
-        self.nodes.push(empty);
+        self.nodes.push(node);
         Ok(ForkNodeId::new(self.nodes.len() as u32 - 1))
     }
 

@@ -401,22 +401,29 @@ impl<I: Isa> AtTheLimit<I> {
 }
 
 /// INV-SHARE-ATOMIC: a page on the way has as many references as entries may have.
+///
+/// A page before it is in swap: the copy that is given up has counted its slot.
 fn a_break_at_the_limit_of_references_changes_nothing<I: Isa>() {
     let (world, process, base) = parent::<I>(2);
-    process.write(CPU, at(base, 1), 8);
+    let device = world.swap_to(8);
+    (1..=2).for_each(|page| process.write(CPU, at(base, page), 7 + page));
+    process.advise(at(base, 1), 1, Advice::PageOut);
+    assert_eq!(device.used(), 1);
     let child = process.fork();
-    let pfn = process.frame(CPU, at(base, 1), Access::Read);
+    let pfn = process.frame(CPU, at(base, 2), Access::Read);
     let full = AtTheLimit::begin(&world, pfn);
     let tables = world.gauge(Gauge::PageTablePages);
-    let refused = FaultError::OutOfMemory(MmError::TooManyHolders { va: at(base, 1) });
+    let refused = FaultError::OutOfMemory(MmError::TooManyHolders { va: at(base, 2) });
     for process in [&process, &child] {
         assert_eq!(process.touch(CPU, base, Access::Write), Err(refused));
-        assert_eq!((process.read(CPU, at(base, 1)), values(process, base)), (8, [1, 2, 3]));
+        assert_eq!((process.read(CPU, at(base, 2)), values(process, base)), (9, [1, 2, 3]));
     }
     assert_eq!(world.gauge(Gauge::PageTablePages), tables);
     full.end();
     world.recount(&[&process, &child]);
     child.write(CPU, base, 10);
     assert_eq!((values(&process, base)[0], values(&child, base)[0]), (1, 10), "below the limit again");
+    world.recount(&[&process, &child]);
     TestProcess::end_all_at_rest(&[&process, &child]);
+    assert_eq!(device.used(), 0);
 }
