@@ -96,7 +96,6 @@ impl Buddy {
             let fits = left.ilog2().min(at.raw().trailing_zeros()).min(u32::from(Order::PUD.raw()));
             let order = Order::new(fits as u8);
             let stamp = self.clock.wrapping_sub(NEVER);
-            memmap.at(at).set_own_stamp(stamp, order);
             self.coalesce(memmap, at, order, (DebtKey::NONE, stamp));
             at = at.add(order.frames());
         }
@@ -315,6 +314,111 @@ mod tests {
             }
             assert_eq!(at_once, by_one, "seed {seed}, {most} of {order}");
             assert_eq!(lists(&memmap, &several), lists(&map, &one), "seed {seed}, {most} of {order}");
+        }
+    }
+
+    /// The first frame after the free block of 16 frames that begins at 0.
+    const END: u32 = 16;
+    /// Frames that are in use, and coalesce with none of the free block.
+    const OTHERS: FrameRange = FrameRange::new(Pfn::new(2 * END), Pfn::new(4 * END));
+
+    fn two_blocks() -> (Memmap, Buddy) {
+        let memmap = Memmap::try_new(FrameRange::new(Pfn::new(0), OTHERS.end())).expect("memory");
+        let mut buddy = Buddy::new(ZoneId::new(0));
+        buddy.add_range(&memmap, FrameRange::new(Pfn::new(0), Pfn::new(END)));
+        buddy.add_range(&memmap, OTHERS);
+        let (others, _) = buddy.take(&memmap, Order::new(5), FreeKind::Settled).expect("a block of 32");
+        memmap.transition(others, FrameState::Free, FrameState::Allocated);
+        (memmap, buddy)
+    }
+
+    fn free_others(memmap: &Memmap, buddy: &mut Buddy, frames: u32) {
+        for index in 0..frames {
+            buddy.put(memmap, OTHERS.start().add(index), Order::ZERO, DebtKey::NONE);
+        }
+    }
+
+    /// Takes everything in blocks of `order`; returns those below [`END`] and what is known of each.
+    ///
+    /// With `several`, it takes neighbours together.
+    fn take_all(
+        memmap: &Memmap,
+        buddy: &mut Buddy,
+        order: Order,
+        cold_after: u32,
+        several: bool,
+    ) -> Vec<(u32, Residency)> {
+        let mut all = Vec::new();
+        if several {
+            while buddy.take_several(memmap, order, (31, cold_after), |pfn, _, known| all.push((pfn.raw(), known))) > 0
+            {
+            }
+        } else {
+            while let Some((pfn, _)) = buddy.take(memmap, order, FreeKind::Settled) {
+                all.push((pfn.raw(), buddy.residency(memmap, pfn, cold_after)));
+            }
+        }
+        all.retain(|(pfn, _)| *pfn < END);
+        all.sort_unstable_by_key(|(pfn, _)| *pfn);
+        all
+    }
+
+    #[test]
+    fn a_block_is_cold_once_enough_frames_were_freed_after_it() {
+        for (order, several) in (0..=4).flat_map(|order| [(Order::new(order), false), (Order::new(order), true)]) {
+            for (after, cold_after) in [(0, 1), (1, 1), (1, 2), (7, 7), (7, 8), (32, 32), (32, 33)] {
+                let (memmap, mut buddy) = two_blocks();
+                let (pfn, _) = buddy.take(&memmap, Order::new(4), FreeKind::Settled).expect("the block of 16");
+                memmap.transition(pfn, FrameState::Free, FrameState::Allocated);
+                buddy.put(&memmap, pfn, Order::new(4), DebtKey::NONE);
+                free_others(&memmap, &mut buddy, after);
+                let known = if after >= cold_after { Residency::Cold } else { Residency::Unknown };
+                let expected: Vec<_> = (0..END).step_by(order.frames() as usize).map(|pfn| (pfn, known)).collect();
+                let taken = take_all(&memmap, &mut buddy, order, cold_after, several);
+                assert_eq!(taken, expected, "order {order}, {after} frames later, cold after {cold_after}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_that_was_never_used_is_as_cold_as_can_be() {
+        for (after, several) in [(0, false), (0, true), (32, false), (32, true)] {
+            for (cold_after, known) in [(NEVER + after, Residency::Cold), (NEVER + after + 1, Residency::Unknown)] {
+                let (memmap, mut buddy) = two_blocks();
+                free_others(&memmap, &mut buddy, after);
+                let taken = take_all(&memmap, &mut buddy, Order::ZERO, cold_after, several);
+                assert!(taken.iter().all(|(_, is)| *is == known), "{taken:?}, cold after {cold_after}");
+            }
+        }
+    }
+
+    /// A block of which half was just freed is young; one of which less was is old, but for that.
+    #[test]
+    fn a_small_part_that_was_freed_late_is_warm_and_the_rest_cold() {
+        // The freed blocks, whose double is the second half of a larger one, or everything.
+        let late = [(0, 3), (0, 6), (0, 11), (0, 14), (1, 4), (1, 6), (1, 14), (2, 8), (2, 12), (3, 0), (3, 8)];
+        for ((freed, at), order, several) in
+            late.into_iter().flat_map(|late| (0..=4).flat_map(move |order| [(late, order, false), (late, order, true)]))
+        {
+            let (memmap, mut buddy) = two_blocks();
+            let (freed, order) = (Order::new(freed), Order::new(order));
+            let mut blocks = Vec::new();
+            while let Some((pfn, _)) = buddy.take(&memmap, freed, FreeKind::Settled) {
+                memmap.transition(pfn, FrameState::Free, FrameState::Allocated);
+                blocks.push(pfn);
+            }
+            blocks.retain(|pfn| *pfn != Pfn::new(at));
+            blocks.into_iter().for_each(|pfn| assert!(!buddy.put(&memmap, pfn, freed, DebtKey::NONE)));
+            free_others(&memmap, &mut buddy, 32);
+            buddy.put(&memmap, Pfn::new(at), freed, DebtKey::NONE);
+            let young = order.raw() <= freed.raw() + 1;
+            let double = 2 * freed.frames();
+            let known = |pfn: u32| {
+                if young && pfn / double == at / double { Residency::Unknown } else { Residency::Cold }
+            };
+            let expected: Vec<_> = (0..END).step_by(order.frames() as usize).map(|pfn| (pfn, known(pfn))).collect();
+            let taken = take_all(&memmap, &mut buddy, order, 20, several);
+            assert_eq!(taken, expected, "order {order}, after {at} of order {freed} was freed, together: {several}");
         }
     }
 }

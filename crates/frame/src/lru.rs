@@ -330,9 +330,12 @@ impl<P: Platform> Frames<P> {
         let mut scan = LruScan::default();
         let mut room = true;
         let mut left = lists[list as usize].len();
-        while room && left > 0 && scan.scanned < most {
+        while room
+            && left > 0
+            && scan.scanned < most
+            && let Some(head) = lists[list as usize].last()
+        {
             left -= 1;
-            let Some(head) = lists[list as usize].last() else { break };
             let folio = Folio::at(&self.memmap, head);
             scan.scanned += folio.pages();
             match folio.try_get() {

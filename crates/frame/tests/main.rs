@@ -7,6 +7,7 @@ mod clear;
 mod debts;
 mod folio;
 mod linear;
+mod lines;
 mod lru;
 mod mapcount;
 mod measure;

@@ -1,0 +1,177 @@
+//! The shared lines that an operation reports: a machine that prices lines prices just these.
+
+use crate::support::{Host, NODE0, Report, one_node, reports, run_on, take, take_back};
+use pagewright_frame::{FolioFlags, FolioOwner, FolioRef, FrameAllocator, NewFolio, ReleaseList, ZoneKind};
+use pagewright_sync::LineUse;
+use pagewright_sync::host::on_cpu;
+use pagewright_types::{CpuId, DebtFloor, DebtKey, LruList, Pfn};
+
+const NO_FLAGS: FolioFlags = FolioFlags::empty();
+
+fn machine() -> FrameAllocator<Host> {
+    run_on(0);
+    one_node(&Host::new(2), 0x400, 0x1000)
+}
+
+/// The reports of `body`, sorted, each once.
+fn lines(body: impl FnOnce()) -> Vec<Report> {
+    sorted(reports(body))
+}
+
+fn sorted(mut reports: Vec<Report>) -> Vec<Report> {
+    reports.sort_by_key(|(name, number, used)| (*name, *number, *used == LineUse::Store));
+    reports.dedup();
+    reports
+}
+
+fn load(name: &'static str, number: u64) -> Report {
+    (name, number, LineUse::Load)
+}
+
+fn store(name: &'static str, number: u64) -> Report {
+    (name, number, LineUse::Store)
+}
+
+/// Stores to the links of folios and to the sizes of their node, after a look at this CPU's batch.
+fn relinked<const N: usize>(folios: [&FolioRef; N]) -> Vec<Report> {
+    let links = folios.into_iter().map(|folio| store("LRU links", u64::from(folio.pfn().raw())));
+    sorted([load("LRU batch", 0), store("LRU sizes", 0)].into_iter().chain(links).collect())
+}
+
+fn counts(folio: &FolioRef) -> Report {
+    store("folio counts", u64::from(folio.pfn().raw()))
+}
+
+/// Folios on the inactive list of files, from the back to the front.
+fn listed<const N: usize>(frames: &FrameAllocator<Host>) -> [FolioRef; N] {
+    std::array::from_fn(|_| {
+        let reference = frames.new_folio(take(frames, 0));
+        frames.lru_add(frames.folio_of(&reference));
+        reference
+    })
+}
+
+fn end(frames: &FrameAllocator<Host>, folios: impl IntoIterator<Item = FolioRef>) {
+    folios.into_iter().for_each(|folio| frames.free(frames.put(folio).expect("the last reference")));
+}
+
+#[test]
+fn a_move_on_a_list_stores_to_the_sizes_the_links_and_those_of_the_neighbours() {
+    let frames = machine();
+    let [a, b, c, d] = listed::<4>(&frames);
+    let view = |folio| frames.folio_of(folio);
+    let e = frames.new_folio(take(&frames, 0));
+    assert_eq!(lines(|| frames.lru_add(view(&e))), relinked([&e, &d]), "behind the first one");
+    let mut isolated = None;
+    assert_eq!(lines(|| isolated = frames.isolate(view(&c))), relinked([&b, &d]), "between these");
+    let isolated = isolated.expect("it is on a list");
+    let put_back = lines(|| assert!(frames.putback(isolated).is_none()));
+    assert_eq!(put_back, sorted(relinked([&c, &e]).into_iter().chain([counts(&c)]).collect()));
+    let rotate = || assert_eq!(frames.lru_rotate(view(&d), NO_FLAGS, NO_FLAGS), FolioFlags::LRU);
+    assert_eq!(lines(rotate), relinked([&b, &e, &d, &a]), "from between two to the back");
+    let activate = || assert_eq!(frames.lru_move(view(&c), FolioFlags::ACTIVE, NO_FLAGS), FolioFlags::LRU);
+    assert_eq!(lines(activate), relinked([&e, &c]), "alone on its new list");
+    let sizes = || assert_eq!(frames.lru_pages(NODE0, LruList::InactiveFile), 4);
+    assert_eq!(lines(sizes), [load("LRU batch", 0), load("LRU batch", 1), load("LRU sizes", 0)]);
+    end(&frames, [a, b, c, d, e]);
+}
+
+#[test]
+fn only_the_first_mlock_and_the_last_munlock_move_a_folio() {
+    let frames = machine();
+    let [a, b, c] = listed::<3>(&frames);
+    let view = frames.folio_of(&b);
+    let still = [load("LRU batch", 0)];
+    assert_eq!(lines(|| assert!(frames.mlock(view))), relinked([&a, &b, &c]));
+    assert_eq!(lines(|| assert!(!frames.mlock(view))), still);
+    assert_eq!(lines(|| assert!(!frames.munlock(view))), still);
+    assert_eq!(lines(|| assert!(frames.munlock(view))), relinked([&b, &c]));
+    end(&frames, [a, b, c]);
+}
+
+#[test]
+fn a_new_page_stores_to_its_own_cpus_batch_until_the_batch_is_full() {
+    let frames = machine();
+    frames.set_lru_batch(3);
+    let [before] = listed::<1>(&frames);
+    let mut folios = Vec::new();
+    let mut new_page = || {
+        let new = NewFolio { block: take(&frames, 0), owner: FolioOwner::None, index: 0, flags: NO_FLAGS };
+        let pfn = u64::from(new.pfn().raw());
+        (pfn, lines(|| folios.push(frames.new_mapped_folio(new))))
+    };
+    let (first, reported) = new_page();
+    assert_eq!(reported, [store("LRU batch", 0), store("folio counts", first)]);
+    let (second, reported) = new_page();
+    assert_eq!(reported, [store("LRU batch", 0), store("folio counts", second)]);
+    let (third, reported) = new_page();
+    let [last, old] = [first, u64::from(before.pfn().raw())].map(|pfn| store("LRU links", pfn));
+    let drained = vec![store("LRU batch", 0), store("LRU sizes", 0), last, old, store("folio counts", third)];
+    assert_eq!(reported, sorted(drained), "the ends of the batch and of the list");
+    let (fourth, reported) = new_page();
+    assert_eq!(reported, [store("LRU batch", 0), store("folio counts", fourth)], "an empty batch");
+    let elsewhere = || {
+        on_cpu(CpuId::new(1), || frames.lru_rotate(frames.folio(Pfn::new(fourth as u32)), NO_FLAGS, NO_FLAGS));
+    };
+    let used = [load("LRU batch", 0), store("LRU batch", 0), load("LRU batch", 1)];
+    assert_eq!(lines(elsewhere)[..3], used, "another CPU drains it");
+    let (fifth, _) = new_page();
+    let mut going = ReleaseList::default();
+    for folio in folios {
+        assert!(frames.folio_of(&folio).unmap_small());
+        let count = counts(&folio);
+        assert_eq!(lines(|| going.put_last(&frames, folio).expect("the last reference")), [count]);
+    }
+    // The one in the batch leaves it, the others their list.
+    let free = lines(|| going.free(&frames));
+    assert!(free.contains(&store("LRU batch", 0)) && free.contains(&store("LRU sizes", 0)), "{free:?}");
+    let links = |pfn| free.contains(&store("LRU links", pfn));
+    assert!(links(u64::from(before.pfn().raw())), "the neighbour that stays: {free:?}");
+    assert!(![first, second, third, fourth, fifth].into_iter().any(links), "those that go: {free:?}");
+    end(&frames, [before]);
+}
+
+#[test]
+fn one_more_entry_of_a_page_stores_to_its_counts() {
+    let frames = machine();
+    let block = take(&frames, 0);
+    let folio = frames.new_mapped_folio(NewFolio { block, owner: FolioOwner::None, index: 0, flags: NO_FLAGS });
+    let count = counts(&folio);
+    let again = || assert!(frames.get_and_map_small(folio.pfn()).is_some_and(|(_, first)| !first));
+    assert_eq!(lines(again), [count]);
+    let second = take_back(&frames, folio.pfn());
+    assert!(!frames.folio_of(&second).unmap_small());
+    assert_eq!(lines(|| assert!(frames.put(second).is_none())), [count]);
+    assert!(frames.folio_of(&folio).unmap_small());
+    end(&frames, [folio]);
+}
+
+/// The number of the counts of the only zone.
+const ZONE: u64 = ZoneKind::Dma32 as u64;
+
+#[test]
+fn a_block_stores_to_its_record_and_to_the_counts_of_its_zone() {
+    let frames = machine();
+    let counted = [load("zone counts", ZONE), store("zone counts", ZONE)];
+    let mut blocks = Vec::new();
+    let with = |pfns: &[u64]| {
+        let blocks = pfns.iter().map(|pfn| store("free block", *pfn));
+        sorted(counted.into_iter().chain(blocks).collect())
+    };
+    for order in [0, 4] {
+        let reported = lines(|| blocks.push(take(&frames, order)));
+        let pfn = u64::from(blocks.last().expect("just taken").pfn().raw());
+        assert_eq!(reported, with(&[pfn]), "order {order}");
+    }
+    let [small, large] = blocks.try_into().expect("two blocks");
+    let (small_pfn, pfn) = (u64::from(small.pfn().raw()), u64::from(large.pfn().raw()));
+    assert_eq!(lines(|| frames.free(large)), [store("free block", pfn), store("zone counts", ZONE)]);
+    assert_eq!(lines(|| frames.free(small)), [], "to the list of this CPU");
+    assert_eq!(lines(|| frames.drain()), [store("free block", small_pfn), store("zone counts", ZONE)]);
+    let owing = take(&frames, 0);
+    let parked = lines(|| frames.free_with_debt(owing, DebtKey::new(7)));
+    assert_eq!(parked, [store("free block", small_pfn), store("zone counts", ZONE)]);
+    assert_eq!(lines(|| frames.unpark(DebtFloor::new(6))), counted, "nothing is paid");
+    assert_eq!(lines(|| frames.unpark(DebtFloor::new(8))), counted);
+    assert_eq!(lines(|| frames.unpark(DebtFloor::new(9))), [load("zone counts", ZONE)], "nothing is parked");
+}
