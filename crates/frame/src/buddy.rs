@@ -338,7 +338,7 @@ mod tests {
         }
     }
 
-    /// Takes everything in blocks of `order`; returns those below [`END`] and what is known of each.
+    /// Takes everything in blocks of `order`; returns those below [`END`], and their residency.
     ///
     /// With `several`, it takes neighbours together.
     fn take_all(

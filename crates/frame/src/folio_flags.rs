@@ -83,11 +83,8 @@ impl<'a> Folio<'a> {
     /// Sets the age, in aging scans since the folio was last seen in use.
     pub fn set_age(self, age: u8) {
         let flags = &self.record().flags;
-        let mut now = flags.load(Ordering::Relaxed);
-        let aged = |flags: u32| flags & !AGE_MASK | u32::from(age) << AGE_SHIFT;
-        while let Err(other) = flags.compare_exchange_weak(now, aged(now), Ordering::Relaxed, Ordering::Relaxed) {
-            now = other;
-        }
+        let aged = |flags: u32| Some(flags & !AGE_MASK | u32::from(age) << AGE_SHIFT);
+        let _ = flags.fetch_update(Ordering::Relaxed, Ordering::Relaxed, aged);
     }
 }
 

@@ -18,8 +18,7 @@ use crate::record::FrameState;
 use crate::watermark::{self, Watermarks};
 use crate::zone::{Zone, ZoneId, ZoneKind, ZoneView};
 use alloc::boxed::Box;
-use alloc::vec::Vec;
-use pagewright_sync::{AllocError, Backend, Counters, Gauges, Platform};
+use pagewright_sync::{AllocError, Backend, Counters, Gauges, Platform, try_boxed, try_boxed_each};
 use pagewright_types::{Counter, CpuId, FrameRange, Gauge, NodeId, Pfn};
 use thiserror::Error;
 
@@ -200,14 +199,6 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// The first `len` of `values`, in memory that is reserved fallibly.
-fn boxed<T>(len: usize, values: impl Iterator<Item = T>) -> Result<Box<[T]>, AllocError> {
-    let mut all = Vec::new();
-    all.try_reserve_exact(len).map_err(|_| AllocError { bytes: len * size_of::<T>() })?;
-    all.extend(values.take(len));
-    Ok(all.into_boxed_slice())
-}
-
 /// The ranges of a node that lie in its zone of this kind.
 fn zone_ranges<'a>(layout: &'a MemoryLayout<'_>, node: usize, kind: ZoneKind) -> impl Iterator<Item = FrameRange> + 'a {
     layout.nodes[node].ranges.iter().filter_map(move |range| kind.part_of(*range))
@@ -226,19 +217,16 @@ fn clear_selector_for<P: Platform>(machine: &P) -> ClearSelector {
 fn zones_of<P: Platform>(layout: &MemoryLayout<'_>, cpus: usize) -> Result<Box<[Zone<P::Locks>]>, AllocError> {
     let machine = layout.frames();
     let min_free = layout.min_free_kbytes.unwrap_or_else(|| watermark::min_free_kbytes(machine));
-    let mut zones = Vec::new();
-    let most = layout.nodes.len() * ZoneKind::ALL.len();
-    zones.try_reserve_exact(most).map_err(|_| AllocError { bytes: most * size_of::<Zone<P::Locks>>() })?;
-    for (index, node) in layout.nodes.iter().enumerate() {
-        for kind in ZoneKind::ALL {
-            let managed = zone_ranges(layout, index, kind).map(FrameRange::frames).sum();
-            if managed > 0 {
-                let marks = Watermarks::of_zone(managed, machine, min_free, layout.watermark_scale_factor);
-                zones.push(Zone::try_new(ZoneId::new(zones.len() as u8), node.id, kind, managed, marks, cpus)?);
-            }
-        }
-    }
-    Ok(zones.into_boxed_slice())
+    let parts = || {
+        let kinds = |index| ZoneKind::ALL.into_iter().map(move |kind| (index, kind));
+        let frames = |(index, kind)| (index, kind, zone_ranges(layout, index, kind).map(FrameRange::frames).sum());
+        (0..layout.nodes.len()).flat_map(kinds).map(frames).filter(|(_, _, managed): &(_, _, u32)| *managed > 0)
+    };
+    let zone = |(id, (index, kind, managed)): (usize, (usize, _, _))| {
+        let marks = Watermarks::of_zone(managed, machine, min_free, layout.watermark_scale_factor);
+        Zone::try_new(ZoneId::new(id as u8), layout.nodes[index].id, kind, managed, marks, cpus)
+    };
+    try_boxed_each(parts().count(), parts().enumerate().map(zone))
 }
 
 fn spans_of<L: Backend>(
@@ -250,7 +238,7 @@ fn spans_of<L: Backend>(
             zone_ranges(layout, zone.node.index(), zone.kind).map(move |range| (range, ZoneId::new(id as u8)))
         })
     };
-    let mut spans = boxed(all().count(), all())?;
+    let mut spans = try_boxed(all().count(), all())?;
     spans.sort_unstable_by_key(|(range, _)| range.start());
     Ok(spans)
 }
@@ -260,23 +248,20 @@ fn spans_of<L: Backend>(
 /// Within a node, zones go from high addresses to low, so that memory below 4 GiB is used last
 /// (Linux's `build_zonelists`).
 fn fallbacks_of<L: Backend>(layout: &MemoryLayout<'_>, zones: &[Zone<L>]) -> Result<Box<[Box<[ZoneId]>]>, AllocError> {
-    let mut lists = Vec::new();
-    let nodes = layout.nodes.len();
-    lists.try_reserve_exact(nodes).map_err(|_| AllocError { bytes: nodes * size_of::<Box<[ZoneId]>>() })?;
-    for from in 0..nodes {
-        let mut list = boxed(zones.len(), (0..zones.len()).map(|id| ZoneId::new(id as u8)))?;
+    let list_of = |from| {
+        let mut list = try_boxed(zones.len(), (0..zones.len()).map(|id| ZoneId::new(id as u8)))?;
         list.sort_unstable_by_key(|id| {
             let zone = &zones[id.index()];
             let to = zone.node.index();
             (to != from, layout.distance(from, to), to, core::cmp::Reverse(zone.kind))
         });
-        lists.push(list);
-    }
-    Ok(lists.into_boxed_slice())
+        Ok(list)
+    };
+    try_boxed_each(layout.nodes.len(), (0..layout.nodes.len()).map(list_of))
 }
 
 fn nodes_of_cpus(layout: &MemoryLayout<'_>, cpus: usize) -> Result<Box<[NodeId]>, AllocError> {
-    let mut nodes = boxed(cpus, core::iter::repeat_n(NodeId::new(0), cpus))?;
+    let mut nodes = try_boxed(cpus, core::iter::repeat_n(NodeId::new(0), cpus))?;
     for node in layout.nodes {
         for cpu in node.cpus.iter() {
             nodes[cpu.index()] = node.id;

@@ -44,9 +44,8 @@ use crate::list::FrameList;
 use crate::lru_batch::LruBatches;
 use crate::memmap::Memmap;
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
-use pagewright_sync::{AllocError, Backend, LineRef, LineUse, Platform, SpinLock, rank};
+use pagewright_sync::{AllocError, Backend, LineRef, LineUse, Platform, SpinLock, rank, try_boxed};
 use pagewright_types::{LruList, NodeId, Pfn};
 
 impl FolioFlags {
@@ -85,14 +84,12 @@ type Lists<'a> = &'a mut [FrameList; LruList::ALL.len()];
 impl<L: Backend> Lru<L> {
     /// Allocates empty lists for `nodes` nodes, and batches for `cpus` CPUs.
     pub(crate) fn try_new(nodes: usize, cpus: usize) -> Result<Self, AllocError> {
-        let mut all = Vec::new();
-        all.try_reserve_exact(nodes).map_err(|_| AllocError { bytes: nodes * size_of::<NodeLists<L>>() })?;
-        all.extend((0..nodes).map(|node| NodeLists {
+        let lists_of = |node| NodeLists {
             lists: SpinLock::new([FrameList::EMPTY; LruList::ALL.len()]),
             pages: [const { AtomicU32::new(0) }; LruList::ALL.len()],
             node: NodeId::new(node as u8),
-        }));
-        Ok(Self { nodes: all.into_boxed_slice(), batches: LruBatches::try_new(cpus)? })
+        };
+        Ok(Self { nodes: try_boxed(nodes, (0..nodes).map(lists_of))?, batches: LruBatches::try_new(cpus)? })
     }
 }
 

@@ -299,12 +299,8 @@ impl FrameRecord {
 
     /// Adds a debt to the debt that a block in use will owe.
     pub(crate) fn merge_debt(&self, key: DebtKey) {
-        let mut now = self.debt();
-        while let Err(other) =
-            self.debt.compare_exchange_weak(now.raw(), now.merge(key).raw(), Ordering::Relaxed, Ordering::Relaxed)
-        {
-            now = DebtKey::new(other);
-        }
+        let merged = |debt| Some(DebtKey::new(debt).merge(key).raw());
+        let _ = self.debt.fetch_update(Ordering::Relaxed, Ordering::Relaxed, merged);
     }
 }
 

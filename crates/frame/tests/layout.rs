@@ -3,8 +3,13 @@
 mod support;
 
 use pagewright_frame::{FrameAllocator, FramesError, MAX_NODES, MemoryLayout, MemoryLayoutError, NodeSpec};
+use pagewright_sync::AllocError;
+use pagewright_sync::host::{RefusingHeap, refusing};
 use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Pfn};
 use support::{Host, NODE0, cpus, range};
+
+#[global_allocator]
+static HEAP: RefusingHeap = RefusingHeap;
 
 fn error(nodes: &[NodeSpec<'_>]) -> MemoryLayoutError {
     match FrameAllocator::try_new(Host::new(1), &MemoryLayout::new(nodes)) {
@@ -57,6 +62,35 @@ fn setup_fails_if_the_allocation_is_not_permitted() {
     let ranges = [range(0, 64)];
     let made = FrameAllocator::try_new(host, &MemoryLayout::new(&[node(0, &ranges, cpus([0]))]));
     assert!(matches!(made, Err(FramesError::OutOfMemory(_))));
+}
+
+#[test]
+fn setup_fails_by_the_size_of_whatever_can_not_be_allocated() {
+    let (low, high) = ([range(0, 64)], [range(64, 128), range(1 << 20, (1 << 20) + 64)]);
+    let nodes = [node(0, &low, cpus([0, 2])), node(1, &high, cpus([1]))];
+    let (host, layout) = (Host::new(3), MemoryLayout::new(&nodes));
+    for others in 0.. {
+        match refusing(others, || FrameAllocator::try_new(host.clone(), &layout)) {
+            (made, Some(bytes)) => {
+                let refused = FramesError::OutOfMemory(AllocError { bytes });
+                assert_eq!(made.err(), Some(refused), "after {others} others");
+            }
+            (made, None) => {
+                assert!(made.is_ok());
+                assert!(others > 10, "{others} allocations were refused");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cpu_is_on_the_node_that_names_it() {
+    let (low, high) = ([range(0, 64)], [range(64, 128)]);
+    let nodes = [node(0, &low, cpus([0, 3])), node(1, &high, cpus([1, 2]))];
+    let frames = FrameAllocator::try_new(Host::new(4), &MemoryLayout::new(&nodes)).expect("a valid layout");
+    let on = [0, 1, 2, 3].map(|cpu| frames.node_of_cpu(CpuId::new(cpu)).raw());
+    assert_eq!(on, [0, 1, 1, 0]);
 }
 
 #[test]

@@ -2,7 +2,9 @@
 //!
 //! One binary: each would compile the generic code of the crates below again, and link it.
 
+mod batches;
 mod buddy;
+mod cells;
 mod clear;
 mod debts;
 mod folio;

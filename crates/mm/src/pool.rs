@@ -18,10 +18,9 @@
 use crate::error::MmError;
 use crate::mm::Mm;
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use pagewright_sync::{AllocError, Platform};
+use pagewright_sync::{AllocError, Platform, try_boxed};
 use pagewright_tlb::frames::{ClearExtent, FolioCell, FolioFlags, FolioRef, FrameRequest, NoFrames, ZeroedBlock};
 use pagewright_types::{NodeId, Order};
 
@@ -42,14 +41,10 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`MmError::NoKernelMemory`]; nothing is kept.
     pub fn huge_pool(&self, order: Order, node: NodeId, slots: usize) -> Result<HugePool<'_, P>, MmError> {
-        let failed = || MmError::from(AllocError { bytes: slots * size_of::<FolioCell>() });
         if !self.permit() {
-            return Err(failed());
+            return Err(AllocError { bytes: slots * size_of::<FolioCell>() }.into());
         }
-        let mut empty = Vec::new();
-        empty.try_reserve_exact(slots).map_err(|_| failed())?;
-        empty.extend((0..slots).map(|_| FolioCell::new()));
-        Ok(HugePool { mm: self, order, node, slots: empty.into_boxed_slice() })
+        Ok(HugePool { mm: self, order, node, slots: try_boxed(slots, core::iter::repeat_with(FolioCell::new))? })
     }
 }
 

@@ -4,7 +4,7 @@
 //! references only: the explicit end of an address space breaks cycles.
 
 use crate::atomic::{AtomicUsize, Ordering, fence};
-use crate::percpu::AllocError;
+use crate::boxed::AllocError;
 use alloc::boxed::Box;
 use core::alloc::Layout;
 use core::mem::MaybeUninit;

@@ -8,7 +8,8 @@
 //! Not guaranteed: a consistent view. As in `/proc/vmstat`, a sum is read while CPUs count.
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::percpu::{AllocError, PerCpu};
+use crate::boxed::AllocError;
+use crate::percpu::PerCpu;
 use pagewright_types::{Counter, CpuId, Gauge};
 
 /// One sum for each row of a table, kept per CPU so that CPUs share no cache line.

@@ -8,9 +8,8 @@
 //! the frame.
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::percpu::AllocError;
+use crate::boxed::{AllocError, try_boxed};
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use pagewright_types::{FrameRange, Order, Pfn};
 
 /// The frames of a word.
@@ -33,10 +32,7 @@ impl FrameSet {
         let first = ranges.iter().map(|range| range.start().raw()).min().unwrap_or(0) / PER_WORD * PER_WORD;
         let end = ranges.iter().map(|range| range.end().raw()).max().unwrap_or(first);
         let len = (end.max(first) - first).div_ceil(PER_WORD) as usize;
-        let mut words = Vec::new();
-        words.try_reserve_exact(len).map_err(|_| AllocError { bytes: len * size_of::<AtomicU64>() })?;
-        words.extend((0..len).map(|_| AtomicU64::new(0)));
-        let set = Self { first, words: words.into_boxed_slice() };
+        let set = Self { first, words: try_boxed(len, (0..len).map(|_| AtomicU64::new(0)))? };
         for range in ranges {
             let mut at = range.start().raw();
             while at < range.end().raw() {

@@ -53,8 +53,9 @@
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::backend::Backend;
+use crate::boxed::AllocError;
 use crate::cpumask::AtomicCpuMask;
-use crate::percpu::{AllocError, PerCpu};
+use crate::percpu::PerCpu;
 use core::marker::PhantomData;
 use pagewright_plant::plant;
 use pagewright_types::{CpuId, CpuMask};

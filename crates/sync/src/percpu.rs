@@ -6,18 +6,9 @@
 //! Not guaranteed: that only its own CPU accesses a value. Any CPU may, so `T` is an atomic type or
 //! a lock.
 
+use crate::boxed::{AllocError, try_boxed};
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use pagewright_types::CpuId;
-use thiserror::Error;
-
-/// The kernel heap is exhausted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("no kernel memory for {bytes} bytes")]
-pub struct AllocError {
-    /// The size of the allocation that failed, in bytes.
-    pub bytes: usize,
-}
 
 /// Keeps the values of neighbouring CPUs in separate cache lines.
 ///
@@ -36,10 +27,7 @@ impl<T> PerCpu<T> {
     /// # Errors
     /// [`AllocError`], if the kernel heap is exhausted.
     pub fn try_new(cpus: usize, mut make: impl FnMut(CpuId) -> T) -> Result<Self, AllocError> {
-        let mut values = Vec::new();
-        values.try_reserve_exact(cpus).map_err(|_| AllocError { bytes: cpus * size_of::<Padded<T>>() })?;
-        values.extend((0..cpus).map(|cpu| Padded(make(CpuId::new(cpu as u16)))));
-        Ok(Self(values.into_boxed_slice()))
+        Ok(Self(try_boxed(cpus, (0..cpus).map(|cpu| Padded(make(CpuId::new(cpu as u16)))))?))
     }
 
     /// The value of `cpu`.

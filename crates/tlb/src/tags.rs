@@ -14,11 +14,10 @@
 
 use crate::context::TlbContext;
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use pagewright_arch::Caps;
 use pagewright_plant::plant;
-use pagewright_sync::{AllocError, AtomicCpuMask, PerCpu, Platform, SpinLock, rank};
+use pagewright_sync::{AllocError, AtomicCpuMask, PerCpu, Platform, SpinLock, rank, try_boxed};
 use pagewright_types::{CpuId, CpuMask, SpaceId, Tag};
 
 /// Spaces whose translations one x86 CPU keeps.
@@ -159,16 +158,14 @@ impl<P: Platform> Asids<P> {
     pub(crate) fn try_new(cpus: usize, caps: &Caps) -> Result<Self, AllocError> {
         let (spaces, shift) = (Self::spaces(caps), Self::shift(caps));
         let words = spaces.div_ceil(64) as usize;
-        let mut used = Vec::new();
-        used.try_reserve_exact(words).map_err(|_| AllocError { bytes: words * 8 })?;
-        used.resize(words, 0);
+        let mut used = try_boxed(words, core::iter::repeat(0))?;
         // Tag 0 belongs to the reserved empty root.
         used[0] = 1;
         Ok(Self {
             spaces,
             shift,
             generation: AtomicU64::new(1 << TAG_BITS),
-            pool: SpinLock::new(Pool { used: used.into_boxed_slice(), next: 1 }),
+            pool: SpinLock::new(Pool { used, next: 1 }),
             active: PerCpu::try_new(cpus, |_| AtomicU64::new(0))?,
             reserved: PerCpu::try_new(cpus, |_| AtomicU64::new(0))?,
             stale: AtomicCpuMask::new(),

@@ -39,10 +39,9 @@ pub(crate) use workingset::Shadow;
 
 use crate::mm::Mm;
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::sync::atomic::AtomicBool;
-use pagewright_sync::{AllocError, PerCpu, Platform};
+use pagewright_sync::{AllocError, PerCpu, Platform, try_boxed};
 use pagewright_tlb::frames::{Folio, FolioFlags, IsolatedFolio, LruScan};
 use pagewright_types::{LruList, NodeId};
 use workingset::NodeReclaim;
@@ -91,10 +90,8 @@ pub(crate) struct Reclaim {
 
 impl Reclaim {
     pub(crate) fn try_new(nodes: usize, cpus: usize) -> Result<Self, AllocError> {
-        let mut all = Vec::new();
-        all.try_reserve_exact(nodes).map_err(|_| AllocError { bytes: nodes * size_of::<NodeReclaim>() })?;
-        all.extend((0..nodes).map(|_| NodeReclaim::default()));
-        Ok(Self { nodes: all.into_boxed_slice(), busy: PerCpu::try_new(cpus, |_| AtomicBool::new(false))? })
+        let nodes = try_boxed(nodes, core::iter::repeat_with(NodeReclaim::default))?;
+        Ok(Self { nodes, busy: PerCpu::try_new(cpus, |_| AtomicBool::new(false))? })
     }
 
     fn node(&self, node: NodeId) -> &NodeReclaim {

@@ -7,6 +7,7 @@
 mod arc;
 mod auto_traits;
 mod backend;
+mod boxed;
 mod cpumask;
 mod frame_set;
 mod mailbox;
@@ -14,3 +15,6 @@ mod mutual_exclusion;
 mod order;
 mod percpu;
 mod writer;
+
+#[global_allocator]
+static HEAP: pagewright_sync::host::RefusingHeap = pagewright_sync::host::RefusingHeap;

@@ -24,11 +24,10 @@ use crate::below;
 use crate::locked_table::LockedTable;
 use crate::tables::Tables;
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 use pagewright_arch::{Entry, Isa, PteSlot};
 use pagewright_plant::plant;
-use pagewright_sync::{AllocError, Arc, Platform};
+use pagewright_sync::{AllocError, Arc, Platform, try_boxed};
 use pagewright_tlb::frames::{EntryCounts, TableMarks, TablePage};
 use pagewright_tlb::{Family, Region, RegionSet};
 use pagewright_types::{Level, PageRange, Pfn};
@@ -118,11 +117,8 @@ impl<P: Platform> Membership<P> {
     /// # Errors
     /// [`AllocError`], if the kernel heap is exhausted.
     pub(crate) fn try_new(family: &Arc<Family<P>>) -> Result<Self, AllocError> {
-        let mut regions = Vec::new();
-        let bytes = Region::COUNT * size_of::<RegionSum>();
-        regions.try_reserve_exact(Region::COUNT).map_err(|_| AllocError { bytes })?;
-        regions.resize_with(Region::COUNT, RegionSum::default);
-        Ok(Self { family: family.clone(), regions: regions.into_boxed_slice() })
+        let regions = try_boxed(Region::COUNT, core::iter::repeat_with(RegionSum::default))?;
+        Ok(Self { family: family.clone(), regions })
     }
 
     /// The spaces with which the space may share tables.

@@ -26,9 +26,8 @@ mod scratch;
 use crate::error::MmError;
 use crate::mm::Mm;
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::fmt;
-use pagewright_sync::{AllocError, Arc, Platform, SpinLock, rank};
+use pagewright_sync::{AllocError, Arc, Platform, SpinLock, rank, try_boxed, try_boxed_each};
 use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::{FrameRequest, StoredFolioRef, Urgency};
 use pagewright_types::{Errno, Order, PAGE_SIZE, Pfn, PhysAddr};
@@ -118,24 +117,16 @@ impl<P: Platform> Zram<P> {
     /// # Errors
     /// [`MmError::NoKernelMemory`]; nothing is kept.
     pub fn try_new(mm: &Mm<P>, slots: u32, mem_limit: Option<u32>) -> Result<Self, MmError> {
-        let wanted = slots as usize * size_of::<ZramSlot>();
         if !mm.permit() {
-            return Err(AllocError { bytes: wanted }.into());
+            return Err(AllocError { bytes: slots as usize * size_of::<ZramSlot>() }.into());
         }
-        let mut scratch = Vec::new();
         let cpus = mm.frames().cpus();
-        let bytes = cpus * size_of::<SpinLock<Scratch, rank::ZramRank, P::Locks>>();
-        scratch.try_reserve_exact(cpus).map_err(|_| AllocError { bytes })?;
-        for _ in 0..cpus {
-            scratch.push(SpinLock::new(Scratch::try_new()?));
-        }
-        let mut empty = Vec::new();
-        empty.try_reserve_exact(slots as usize).map_err(|_| AllocError { bytes: wanted })?;
-        empty.resize(slots as usize, ZramSlot::Empty);
+        let scratch = try_boxed_each(cpus, (0..cpus).map(|_| Scratch::try_new().map(SpinLock::new)))?;
+        let empty = try_boxed(slots as usize, core::iter::repeat(ZramSlot::Empty))?;
         // A slot takes at most one frame.
         let pool = Pool::try_new(mem_limit.unwrap_or(slots).min(slots))?;
-        let store = ZramStore { slots: empty.into_boxed_slice(), pool, stat: ZramStats::default() };
-        let device = ZramDevice { store: SpinLock::new(store), scratch: scratch.into_boxed_slice() };
+        let store = ZramStore { slots: empty, pool, stat: ZramStats::default() };
+        let device = ZramDevice { store: SpinLock::new(store), scratch };
         Ok(Self { device: Arc::try_new(device)?, first: 0 })
     }
 

@@ -10,8 +10,7 @@
 //! Not guaranteed: compaction. Sparsely used frames are not merged.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
-use pagewright_sync::AllocError;
+use pagewright_sync::{AllocError, try_boxed};
 use pagewright_types::PAGE_SIZE;
 
 /// The size classes in bytes: a page divided by a number of places, rounded down to 16 bytes.
@@ -79,19 +78,11 @@ impl<R> Pool<R> {
     /// # Errors
     /// [`AllocError`] if the records cannot be allocated.
     pub(super) fn try_new(limit: u32) -> Result<Self, AllocError> {
-        let mut frames = Vec::new();
-        let bytes = limit as usize * size_of::<PoolFrame<R>>();
-        frames.try_reserve_exact(limit as usize).map_err(|_| AllocError { bytes })?;
         let next = |index: u32| if index + 1 < limit { index + 1 } else { NIL };
-        frames.extend((0..limit).map(|index| PoolFrame {
-            frame: None,
-            in_use: 0,
-            class: 0,
-            prev: NIL,
-            next: next(index),
-        }));
+        let empty = |index| PoolFrame { frame: None, in_use: 0, class: 0, prev: NIL, next: next(index) };
+        let frames = try_boxed(limit as usize, (0..limit).map(empty))?;
         let unused = if limit > 0 { 0 } else { NIL };
-        Ok(Self { frames: frames.into_boxed_slice(), unused, partial: [NIL; CLASSES.len()], used: 0 })
+        Ok(Self { frames, unused, partial: [NIL; CLASSES.len()], used: 0 })
     }
 
     /// The number of frames in use.

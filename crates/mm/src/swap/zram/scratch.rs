@@ -8,7 +8,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
-use pagewright_sync::AllocError;
+use pagewright_sync::{AllocError, try_boxed};
 use pagewright_types::PAGE_SIZE;
 
 use super::pool::LARGEST;
@@ -35,10 +35,7 @@ pub(super) struct Scratch {
 }
 
 fn buffer(bytes: usize) -> Result<Box<[u8]>, AllocError> {
-    let mut buffer = Vec::new();
-    buffer.try_reserve_exact(bytes).map_err(|_| AllocError { bytes })?;
-    buffer.resize(bytes, 0);
-    Ok(buffer.into_boxed_slice())
+    try_boxed(bytes, core::iter::repeat(0))
 }
 
 impl Scratch {
