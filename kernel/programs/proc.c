@@ -323,6 +323,34 @@ static void memory(void)
     printf(" %d\n", WTERMSIG(status));
 }
 
+static int waits(void *unused)
+{
+    for (;;)
+        pause();
+}
+
+/* A process that takes all memory, and one that shares it: no memory is free until both have ended. */
+static void shared_memory(void)
+{
+    static char stack[1 << 14];
+    int there[2], status;
+    pid_t one, other;
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    pipe(there);
+    if ((one = fork()) == 0) {
+        other = clone(waits, stack + sizeof stack, CLONE_VM | SIGCHLD, 0);
+        write(there[1], &other, sizeof other);
+        for (;;)
+            memset(mmap(0, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 1, 1 << 20);
+    }
+    read(there[0], &other, sizeof other);
+    printf("shared memory: %d", waitpid(one, &status, 0) == one);
+    printf(" %d", WTERMSIG(status));
+    printf(" %d", waitpid(other, &status, 0) == other);
+    printf(" %d\n", WTERMSIG(status));
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
+}
+
 /* The target of the link of a descriptor, without numbers. */
 static void show_link(pid_t process, int fd)
 {
@@ -445,5 +473,6 @@ int main(int argc, char **argv)
     sends();
     descriptors();
     memory();
+    shared_memory();
     return 0;
 }

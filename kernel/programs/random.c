@@ -81,7 +81,7 @@ struct shared {
 };
 static struct shared *shared;
 static FILE *trace;
-static int supervisor, one;
+static int supervisor, one, null;
 static uint64_t state;
 
 static uint64_t draw(void)
@@ -224,7 +224,7 @@ static void prepare(int index)
     if (one)
         trace = fdopen(fcntl(2, F_DUPFD_CLOEXEC, 200), "w");
     for (int fd = 0; fd < 3; fd++)
-        dup2(open("/dev/null", O_RDWR | O_CLOEXEC), fd);
+        dup2(null, fd);
     close_range(3, 199, 0);
     if (below(4)) {
         setresgid(1000 + index, 1000 + index, 1000 + index);
@@ -399,6 +399,8 @@ int main(int count, char **words)
     int first = 1;
     one = count > 3 ? atoi(words[3]) : 0;
     supervisor = getpid();
+    /* Opened here, because a call may remove its name. */
+    null = open("/dev/null", O_RDWR);
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     mkdir(FOLDER, 0777);

@@ -5,15 +5,16 @@
 //! killed while one still ends, or when its end has freed memory.
 //!
 //! INV-KERNEL-OOM: a process is killed only if no other one that may be killed has a higher score.
-//! The first process is not killed while there is another that may be.
+//! The first process is not killed while there is another that may be. All processes that use the
+//! space of the killed one end with it, but the first.
 //!
 //! Not guaranteed: help for a call of the kernel that needs memory. It fails with `ENOMEM`.
 
 use crate::memory::mm;
-use crate::process::ExitStatus;
+use crate::process::{ExitStatus, Process};
 use crate::report;
 use crate::signal::SIGKILL;
-use crate::task::{CallStop, INIT, Thread, scheduler};
+use crate::task::{CallStop, INIT, Scheduler, TaskId, Thread, scheduler};
 use pagewright_mm::counters::RssKind;
 use pagewright_mm::oom::select_bad_process;
 use pagewright_plant::plant;
@@ -33,8 +34,10 @@ pub(crate) fn out_of_memory(thread: &Thread) -> CallStop {
     if scheduler.processes.values().any(|process| process.group_exit.is_some() && process.exit_status.is_none()) {
         return again();
     }
-    // In the order of their ids, the oldest first.
-    let candidates = scheduler.processes.iter().filter_map(|(id, process)| {
+    // In the order of their ids, the oldest first. One that has ended uses no memory any more, even
+    // if another process still uses its space (`find_lock_task_mm`).
+    let alive = scheduler.processes.iter().filter(|(_, process)| process.exit_status.is_none());
+    let candidates = alive.filter_map(|(id, process)| {
         let space = process.space.upgrade()?;
         let unkillable = plant!(OomInitKilled; false, *id == INIT);
         let badness = mm().oom_badness(&space.0, process.oom_score_adj)?;
@@ -43,9 +46,19 @@ pub(crate) fn out_of_memory(thread: &Thread) -> CallStop {
     let victim = select_bad_process(candidates).unwrap_or(thread.process);
     let name = scheduler.name_of(victim);
     let process = scheduler.process(victim);
-    let (space, adjustment) = (process.space.upgrade(), process.oom_score_adj);
+    let (shared, adjustment) = (process.space.clone(), process.oom_score_adj);
+    let space = shared.upgrade();
     let user = process.credentials.user.real;
-    scheduler.end_process(victim, ExitStatus::Signal(SIGKILL));
+    // Its memory is free when all that use its space have ended (`__oom_kill_process`).
+    let ends = |(id, other): &(&TaskId, &Process)| {
+        other.exit_status.is_none() && other.space.ptr_eq(&shared) && (**id != INIT || victim == INIT)
+    };
+    let next = |scheduler: &Scheduler, at| scheduler.processes.range(at..).find(ends).map(|(id, _)| *id);
+    let mut at = TaskId(0);
+    while let Some(id) = next(&scheduler, at) {
+        scheduler.end_process(id, ExitStatus::Signal(SIGKILL));
+        at = TaskId(id.0 + 1);
+    }
     drop(scheduler);
     if let Some(space) = space {
         let kib = |kind| space.0.rss().of(kind) * PAGE_SIZE / 1024;

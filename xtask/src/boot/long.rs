@@ -46,7 +46,8 @@ pub(crate) const CASES: [Case; 13] = [
     stress("stress-mlock", &["--quiet", "--mlock", "1", "-t", "5"]),
     stress("stress-madvise", &["--quiet", "--madvise", "1", "-t", "5"]),
     stress("stress-pthread", &["--quiet", "--pthread", "1", "-t", "5"]),
-    stress("stress-shm", &["--quiet", "--shm", "1", "-t", "5"]),
+    // 256 MiB of shared memory, and a private copy of it.
+    Case { memory: "1G", ..stress("stress-shm", &["--quiet", "--shm", "1", "-t", "5"]) },
     stress("stress-shm-sysv", &["--quiet", "--shm-sysv", "1", "-t", "5"]),
     Case { arguments: &["1000"], limit: LIMIT, ..c("forks", "forks.c", 0) },
     Case { limit: LIMIT, ..shell("tools", &["sh", "-c", TOOLS], 0, true) },
