@@ -33,10 +33,10 @@ fn the_first_block_of_an_order_comes_with_a_batch_and_the_next_ones_from_it() {
         let mut blocks = Vec::new();
         for taken in 1..=batch {
             blocks.push(take(&frames, order));
-            assert_eq!(kept(&frames), (FRAMES - (batch << order), batch - taken << order), "order {order}");
+            assert_eq!(kept(&frames), (FRAMES - (batch << order), (batch - taken) << order), "order {order}");
         }
         blocks.push(take(&frames, order));
-        assert_eq!(kept(&frames), (FRAMES - (2 * batch << order), batch - 1 << order), "order {order}");
+        assert_eq!(kept(&frames), (FRAMES - ((2 * batch) << order), (batch - 1) << order), "order {order}");
         end(&frames, blocks);
     }
 }

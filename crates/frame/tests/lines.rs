@@ -1,9 +1,9 @@
 //! The shared lines that an operation reports: a machine that prices lines prices just these.
 
-use crate::support::{Host, NODE0, Report, one_node, reports, run_on, take, take_back};
+use crate::support::{Host, NODE0, one_node, run_on, take, take_back};
 use pagewright_frame::{FolioFlags, FolioOwner, FolioRef, FrameAllocator, NewFolio, ReleaseList, ZoneKind};
-use pagewright_sync::LineUse;
-use pagewright_sync::host::on_cpu;
+use pagewright_sync::host::{LineReport, keep_report, line_reports as lines, on_cpu};
+use pagewright_sync::{LineRef, LineUse};
 use pagewright_types::{CpuId, DebtFloor, DebtKey, LruList, Pfn};
 
 const NO_FLAGS: FolioFlags = FolioFlags::empty();
@@ -13,32 +13,26 @@ fn machine() -> FrameAllocator<Host> {
     one_node(&Host::new(2), 0x400, 0x1000)
 }
 
-/// The reports of `body`, sorted, each once.
-fn lines(body: impl FnOnce()) -> Vec<Report> {
-    sorted(reports(body))
+/// The same reports, as [`lines`] returns them.
+fn sorted(reports: impl IntoIterator<Item = LineReport>) -> Vec<LineReport> {
+    lines(|| reports.into_iter().for_each(|(name, number, used)| keep_report(LineRef::Word(number), name, used)))
 }
 
-fn sorted(mut reports: Vec<Report>) -> Vec<Report> {
-    reports.sort_by_key(|(name, number, used)| (*name, *number, *used == LineUse::Store));
-    reports.dedup();
-    reports
-}
-
-fn load(name: &'static str, number: u64) -> Report {
+fn load(name: &'static str, number: u64) -> LineReport {
     (name, number, LineUse::Load)
 }
 
-fn store(name: &'static str, number: u64) -> Report {
+fn store(name: &'static str, number: u64) -> LineReport {
     (name, number, LineUse::Store)
 }
 
 /// Stores to the links of folios and to the sizes of their node, after a look at this CPU's batch.
-fn relinked<const N: usize>(folios: [&FolioRef; N]) -> Vec<Report> {
+fn relinked<const N: usize>(folios: [&FolioRef; N]) -> Vec<LineReport> {
     let links = folios.into_iter().map(|folio| store("LRU links", u64::from(folio.pfn().raw())));
-    sorted([load("LRU batch", 0), store("LRU sizes", 0)].into_iter().chain(links).collect())
+    sorted([load("LRU batch", 0), store("LRU sizes", 0)].into_iter().chain(links))
 }
 
-fn counts(folio: &FolioRef) -> Report {
+fn counts(folio: &FolioRef) -> LineReport {
     store("folio counts", u64::from(folio.pfn().raw()))
 }
 
@@ -66,7 +60,7 @@ fn a_move_on_a_list_stores_to_the_sizes_the_links_and_those_of_the_neighbours() 
     assert_eq!(lines(|| isolated = frames.isolate(view(&c))), relinked([&b, &d]), "between these");
     let isolated = isolated.expect("it is on a list");
     let put_back = lines(|| assert!(frames.putback(isolated).is_none()));
-    assert_eq!(put_back, sorted(relinked([&c, &e]).into_iter().chain([counts(&c)]).collect()));
+    assert_eq!(put_back, sorted(relinked([&c, &e]).into_iter().chain([counts(&c)])));
     let rotate = || assert_eq!(frames.lru_rotate(view(&d), NO_FLAGS, NO_FLAGS), FolioFlags::LRU);
     assert_eq!(lines(rotate), relinked([&b, &e, &d, &a]), "from between two to the back");
     let activate = || assert_eq!(frames.lru_move(view(&c), FolioFlags::ACTIVE, NO_FLAGS), FolioFlags::LRU);
@@ -156,7 +150,7 @@ fn a_block_stores_to_its_record_and_to_the_counts_of_its_zone() {
     let mut blocks = Vec::new();
     let with = |pfns: &[u64]| {
         let blocks = pfns.iter().map(|pfn| store("free block", *pfn));
-        sorted(counted.into_iter().chain(blocks).collect())
+        sorted(counted.into_iter().chain(blocks))
     };
     for order in [0, 4] {
         let reported = lines(|| blocks.push(take(&frames, order)));

@@ -1,18 +1,19 @@
 //! Threads of the host as CPUs, for machines that run there.
 //!
 //! [`HostLocks`] is the [`Backend`]; [`run_as`] makes a thread a CPU. Two per-thread values are all
-//! its state, so machines in one process share it. [`RefusingHeap`] is a heap for tests of what
-//! happens when an allocation fails.
+//! its state, so machines in one process share it. For tests, [`line_reports`] returns the lines
+//! that code reports, and [`RefusingHeap`] is a heap whose allocations can fail.
 //!
 //! Not guaranteed: that only one thread at a time runs as a CPU.
 
 extern crate std;
 
-use crate::{Backend, RankSet};
+use crate::{Backend, LineRef, LineUse, RankSet};
 use core::alloc::{GlobalAlloc, Layout};
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 use pagewright_types::CpuId;
 use std::alloc::System;
+use std::vec::Vec;
 
 std::thread_local! {
     static CPU: Cell<CpuId> = const { Cell::new(CpuId::new(0)) };
@@ -91,6 +92,36 @@ pub fn on_cpu<T>(cpu: CpuId, body: impl FnOnce() -> T) -> T {
     CPU.set(me);
     HELD.set(held);
     result
+}
+
+/// A report of a line: what it holds, its number, and how it was used.
+///
+/// The number is that of the word, or the frame of the record.
+pub type LineReport = (&'static str, u64, LineUse);
+
+std::thread_local! {
+    /// The reports of the thread, while [`line_reports`] keeps them.
+    static REPORTS: RefCell<Option<Vec<LineReport>>> = const { RefCell::new(None) };
+}
+
+/// Keeps a report for [`line_reports`], but for those of locks; a [`Backend::line`] calls it.
+pub fn keep_report(line: LineRef<'_, ()>, name: &'static str, used: LineUse) {
+    let number = match line {
+        LineRef::Lock(()) => return,
+        LineRef::Record(pfn) => u64::from(pfn.raw()),
+        LineRef::Word(number) => number,
+    };
+    REPORTS.with_borrow_mut(|reports| reports.iter_mut().for_each(|all| all.push((name, number, used))));
+}
+
+/// The lines that `body` reports on this thread, each once, sorted; none of a call in itself.
+pub fn line_reports(body: impl FnOnce()) -> Vec<LineReport> {
+    REPORTS.set(Some(Vec::new()));
+    body();
+    let mut reports = REPORTS.take().unwrap_or_default();
+    reports.sort_by_key(|(name, number, used)| (*name, *number, *used == LineUse::Store));
+    reports.dedup();
+    reports
 }
 
 /// What becomes of the allocations of a thread.

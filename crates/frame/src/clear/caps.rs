@@ -61,32 +61,42 @@ impl ClearCaps {
     /// The stores that this CPU reports.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     pub fn detect() -> Self {
-        let id = raw_cpuid::CpuId::new();
-        let extended = id.get_extended_feature_info();
-        let mut caps = Self { has: Self::ORDINARY_ONLY.has | bit(ClearBackend::Movnti), ..Self::ORDINARY_ONLY };
-        caps.erms = extended.as_ref().is_some_and(|info| info.has_rep_movsb_stosb());
-        // MOVDIR64B: leaf 7, ECX bit 28 (Intel SDM vol. 2A, CPUID).
-        if extended.is_some() && raw_cpuid::native_cpuid::cpuid_count(7, 0).ecx & 1 << 28 != 0 {
-            caps.has |= bit(ClearBackend::Movdir64b);
-        }
-        if id.get_processor_capacity_feature_info().is_some_and(|info| info.has_cl_zero()) {
-            caps.has |= bit(ClearBackend::Clzero);
-        }
+        let caps = Self::of_cpuid(raw_cpuid::native_cpuid::CpuIdReaderNative);
         // std also checks that the system saves the vector registers.
         #[cfg(feature = "std")]
-        {
+        let caps = {
             extern crate std;
-            if std::arch::is_x86_feature_detected!("avx2") {
-                caps.has |= bit(ClearBackend::Avx2);
-            }
-            if std::arch::is_x86_feature_detected!("avx512f") {
-                caps.has |= bit(ClearBackend::Avx512);
-            }
-        }
-        let intel = id.get_vendor_info().is_some_and(|vendor| vendor.as_str() == "GenuineIntel");
-        caps.signature =
-            id.get_feature_info().map(|info| CpuSignature { intel, family: info.family_id(), model: info.model_id() });
+            caps.with(ClearBackend::Avx2, std::arch::is_x86_feature_detected!("avx2"))
+                .with(ClearBackend::Avx512, std::arch::is_x86_feature_detected!("avx512f"))
+        };
         caps
+    }
+
+    /// These stores, and those of `backend` if the CPU has them.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    const fn with(self, backend: ClearBackend, has: bool) -> Self {
+        if has { Self { has: self.has | bit(backend), ..self } } else { self }
+    }
+
+    /// The stores of a CPU with these CPUID leaves, without those that use vector registers.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    fn of_cpuid(leaves: impl raw_cpuid::CpuIdReader) -> Self {
+        let id = raw_cpuid::CpuId::with_cpuid_reader(leaves.clone());
+        let extended = id.get_extended_feature_info();
+        // MOVDIR64B: leaf 7, ECX bit 28 (Intel SDM vol. 2A, CPUID).
+        let has_movdir64b = extended.is_some() && leaves.cpuid2(7, 0).ecx & 1 << 28 != 0;
+        let has_clzero = id.get_processor_capacity_feature_info().is_some_and(|info| info.has_cl_zero());
+        let intel = id.get_vendor_info().is_some_and(|vendor| vendor.as_str() == "GenuineIntel");
+        let signature =
+            |info: raw_cpuid::FeatureInfo| CpuSignature { intel, family: info.family_id(), model: info.model_id() };
+        let caps = Self {
+            erms: extended.is_some_and(|info| info.has_rep_movsb_stosb()),
+            signature: id.get_feature_info().map(signature),
+            ..Self::ORDINARY_ONLY
+        };
+        caps.with(ClearBackend::Movnti, true)
+            .with(ClearBackend::Movdir64b, has_movdir64b)
+            .with(ClearBackend::Clzero, has_clzero)
     }
 
     /// The stores that this CPU reports.
@@ -212,6 +222,56 @@ mod tests {
         }
         assert_eq!((caps.streaming(), caps.candidates().next()), (None, Some(Movnti)), "MOVNTI needs calibration");
         assert!(caps.without(ClearBackend::Cached).has(ClearBackend::Cached), "`Cached` always remains");
+    }
+
+    /// The answers of a CPU of this vendor with one bit set, and with its leaves up to `last`.
+    ///
+    /// Family and model are those of leaf 1 (Intel SDM vol. 2A, CPUID).
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    fn leaves(
+        vendor: [u8; 12],
+        last: u32,
+        (of, register, bit): (u32, usize, u32),
+    ) -> impl Fn(u32, u32) -> raw_cpuid::CpuIdResult + Clone {
+        let word = move |at: usize| u32::from_le_bytes(core::array::from_fn(|byte| vendor[at + byte]));
+        move |leaf, part| {
+            let [eax, mut ebx, mut ecx, edx] = match leaf {
+                0 => [last, word(0), word(8), word(4)],
+                1 => [0x0019_0F5A, 0, 0, 0],
+                0x8000_0000 => [0x8000_0008, 0, 0, 0],
+                _ => [0; 4],
+            };
+            if leaf == of && part == 0 {
+                *[&mut ebx, &mut ecx][register] |= 1 << bit;
+            }
+            raw_cpuid::CpuIdResult { eax, ebx, ecx, edx }
+        }
+    }
+
+    /// INV-CLEAR-CAPS.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[test]
+    fn each_kind_of_store_has_its_bit() {
+        const EBX: usize = 0;
+        const ECX: usize = 1;
+        let known = [(7, ECX, 28), (0x8000_0008, EBX, 0), (7, EBX, 9)];
+        let all =
+            [7, 0x8000_0008].into_iter().flat_map(|leaf| (0..64).map(move |bit| (leaf, bit / 32, bit as u32 % 32)));
+        for bit in all {
+            let caps = ClearCaps::of_cpuid(leaves(*b"AuthenticAMD", 7, bit));
+            let has = [caps.has(ClearBackend::Movdir64b), caps.has(ClearBackend::Clzero), caps.has_erms()];
+            assert_eq!(has, known.map(|of| of == bit), "{bit:x?}");
+            assert!(caps.has(ClearBackend::Cached) && caps.has(ClearBackend::Movnti), "every x86-64 CPU has both");
+        }
+        for (leaf, register, bit) in known {
+            let caps = ClearCaps::of_cpuid(leaves(*b"AuthenticAMD", 1, (leaf, register, bit)));
+            let without_leaf = [caps.has(ClearBackend::Movdir64b), caps.has_erms()];
+            assert_eq!(without_leaf, [false, false], "leaf 7 is not there");
+        }
+        for (vendor, intel) in [(*b"GenuineIntel", true), (*b"AuthenticAMD", false)] {
+            let signature = ClearCaps::of_cpuid(leaves(vendor, 7, (7, EBX, 9))).signature;
+            assert_eq!(signature, Some(CpuSignature { intel, family: 0x0f + 0x01, model: 0x95 }));
+        }
     }
 
     #[test]

@@ -7,10 +7,9 @@
 
 use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot, X86_64};
 use pagewright_frame::{Block, FolioRef, FrameAllocator, FrameRequest, MemoryLayout, NodeSpec};
-use pagewright_sync::host::run_as;
+use pagewright_sync::host::{self, run_as};
 use pagewright_sync::{Backend, LineRef, LineUse, LinearMap, Platform};
 use pagewright_types::{CpuId, CpuMask, DebtFloor, FrameRange, IsaKind, NodeId, Order, Pfn, PhysAddr, Tag};
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -141,14 +140,6 @@ impl Platform for Host {
     }
 }
 
-/// A report of a line: what it holds, which it is, and how it was used.
-pub(crate) type Report = (&'static str, u64, LineUse);
-
-std::thread_local! {
-    /// The reports of this thread, while [`reports`] keeps them.
-    static REPORTS: RefCell<Option<Vec<Report>>> = const { RefCell::new(None) };
-}
-
 /// Locks of host threads, whose lines can be looked at.
 pub(crate) struct ReportingLocks;
 
@@ -160,22 +151,10 @@ impl Backend for ReportingLocks {
     }
 
     fn line(line: LineRef<'_, ()>, name: &'static str, used: LineUse) {
-        let number = match line {
-            LineRef::Lock(()) => return,
-            LineRef::Record(pfn) => u64::from(pfn.raw()),
-            LineRef::Word(number) => number,
-        };
-        REPORTS.with_borrow_mut(|reports| reports.iter_mut().for_each(|all| all.push((name, number, used))));
+        host::keep_report(line, name, used);
     }
 
     pagewright_sync::locks_of_threads!();
-}
-
-/// The lines that `body` reports on this thread, but those of locks.
-pub(crate) fn reports(body: impl FnOnce()) -> Vec<Report> {
-    REPORTS.set(Some(Vec::new()));
-    body();
-    REPORTS.take().expect("`reports` is not used in itself")
 }
 
 pub(crate) const NODE0: NodeId = NodeId::new(0);

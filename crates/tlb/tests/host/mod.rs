@@ -7,6 +7,7 @@ mod dropped;
 mod hotplug;
 mod ipi;
 mod ledger;
+mod lines;
 mod order;
 mod place;
 mod secondary;

@@ -18,8 +18,8 @@
 use pagewright_arch::{
     Caps, Effects, Entry, Invalidate, InvalidateScope, InvalidateTarget, Isa, Leaf, Pte, PteSlot, ShootdownKind,
 };
-use pagewright_sync::host::{HostLocks, on_cpu, run_as};
-use pagewright_sync::{Backend, Platform};
+use pagewright_sync::host::{HostLocks, keep_report, on_cpu, run_as};
+use pagewright_sync::{Backend, LineRef, LineUse, Platform};
 use pagewright_tlb::frames::{FrameAllocator, MemoryLayout, NodeSpec};
 use pagewright_tlb::{Tlb, TlbConfig};
 use pagewright_types::judge::Fact;
@@ -58,6 +58,10 @@ impl Backend for PollingLocks {
             poll();
         }
         HostLocks::pause();
+    }
+
+    fn line(line: LineRef<'_, ()>, name: &'static str, used: LineUse) {
+        keep_report(line, name, used);
     }
 
     pagewright_sync::locks_of_threads!();
