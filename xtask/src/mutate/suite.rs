@@ -144,7 +144,8 @@ impl Suite {
         if let Some(known) = self.known(test) {
             return Ok(known);
         }
-        let file = self.folder.join(format!("reached-{test}"));
+        // Two workers may run the same test at once, each with a file of its own.
+        let file = self.folder.join(format!("reached-{test}-{:?}", thread::current().id()));
         if file.exists() {
             fs::remove_file(&file).map_err(Error::file(&file))?;
         }
