@@ -159,15 +159,16 @@ impl<P: Platform> Mm<P> {
                 // cache first, below.
                 Victim::LazyFree => view.swap_entry().is_none(),
             };
-        if !free && matches!(kind, Victim::Shmem) {
-            // The page is still in its object's cache, and no entry names its slot.
-            self.free_swap(view);
-        }
-        drop(lock);
         if !free {
-            self.free_swap_cache(view);
+            // No entry names the slot of a shared page, which is still in its object's cache. Any
+            // other page keeps its slot while it is mapped.
+            if matches!(kind, Victim::Shmem) || !view.is_mapped() {
+                self.free_swap(view);
+            }
+            drop(lock);
             return Err(isolated);
         }
+        drop(lock);
         if let Some(block) = self.frames().put(isolated.into_folio()) {
             self.tlb.free(block);
         }

@@ -6,10 +6,9 @@
 
 use super::device::SwapBacking;
 use super::slot_table::SlotTable;
-use crate::error::MmError;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicI16, AtomicU64, Ordering};
-use pagewright_sync::{Platform, SpinGuard, SpinLock, rank};
+use pagewright_sync::{AllocError, Platform, SpinGuard, SpinLock, rank};
 
 /// The number of slots of all devices, and of free slots.
 pub(super) struct SwapTotals {
@@ -75,10 +74,9 @@ impl<P: Platform> Drop for SlotTableGuard<'_, P> {
 }
 
 impl<P: Platform> SwapArea<P> {
-    pub(super) fn try_new(device: SwapBacking<P>, slots: u32, priority: Option<i16>) -> Result<Self, MmError> {
-        let wanted = slots as usize * size_of::<u64>();
-        let table = SlotTable::try_new(slots).ok_or(MmError::NoKernelMemory { wanted })?;
-        Ok(Self { device, priority: AtomicI16::new(priority.unwrap_or(0)), slots: SpinLock::new(table) })
+    /// An area whose priority is [set](Self::set_priority) before others see it.
+    pub(super) fn try_new(device: SwapBacking<P>, slots: u32) -> Result<Self, AllocError> {
+        Ok(Self { device, priority: AtomicI16::default(), slots: SpinLock::new(SlotTable::try_new(slots)?) })
     }
 
     /// Locks the slots for reading.

@@ -82,9 +82,8 @@ impl<P: Platform> Mm<P> {
     ///
     /// The caller holds a reference, and not the folio's lock.
     pub(super) fn try_free_swap(&self, folio: Folio<'_>) {
-        if let Some(lock) = folio.try_lock() {
+        if let Some(_lock) = folio.try_lock() {
             self.free_swap(folio);
-            drop(lock);
         }
     }
 

@@ -151,15 +151,15 @@ impl<P: Platform> Mm<P> {
         if !self.permit() {
             return Err(MmError::NoKernelMemory { wanted: slots as usize * size_of::<u64>() });
         }
-        let area = Arc::try_new(SwapArea::try_new(device, slots.min(SwapEntry::SLOTS), priority)?)?;
+        let area = Arc::try_new(SwapArea::try_new(device, slots.min(SwapEntry::SLOTS))?)?;
         let mut areas = self.swap.areas.lock();
         let same = areas.iter().find(|(_, there)| there.device.is_same_device(&area.device)).map(|(number, _)| number);
         if let Some(device) = same {
             return Err(MmError::SwapDeviceInUse { device });
         }
         let free = areas.devices.iter().position(Option::is_none).ok_or(MmError::TooManySwapDevices)?;
+        area.set_priority(priority.unwrap_or(areas.next_priority));
         if priority.is_none() {
-            area.set_priority(areas.next_priority);
             areas.next_priority -= 1;
         }
         self.swap.totals.adjust((0, 0), area.slots().room());

@@ -19,7 +19,8 @@
 //! lock is released. The caller takes a reference under the lock, locks the folio, and then checks
 //! its swap entry again.
 
-use alloc::vec::Vec;
+use alloc::boxed::Box;
+use pagewright_sync::{AllocError, try_boxed};
 use pagewright_types::Pfn;
 
 /// The state of a slot, without its count.
@@ -74,7 +75,7 @@ const END: u32 = u32::MAX;
 
 /// All slots of one device; the lock of the area protects them.
 pub(crate) struct SlotTable {
-    words: Vec<Word>,
+    words: Box<[Word]>,
     first_free: u32,
     free: u32,
     cached: u32,
@@ -93,13 +94,15 @@ pub(crate) enum SlotRelease {
 }
 
 impl SlotTable {
-    /// A table of `slots` free slots, or `None` if it cannot be allocated.
-    pub(crate) fn try_new(slots: u32) -> Option<Self> {
-        let mut words = Vec::new();
-        words.try_reserve_exact(slots as usize).ok()?;
+    /// A table of `slots` free slots.
+    ///
+    /// # Errors
+    /// [`AllocError`], if the kernel heap is exhausted.
+    pub(crate) fn try_new(slots: u32) -> Result<Self, AllocError> {
         let next = |slot| if slot + 1 < slots { slot + 1 } else { END };
-        words.extend((0..slots).map(|slot| Word::new(SlotState::Free { next: next(slot) }, 0)));
-        Some(Self { words, first_free: if slots > 0 { 0 } else { END }, free: slots, cached: 0, closed: false })
+        let free = |slot| Word::new(SlotState::Free { next: next(slot) }, 0);
+        let words = try_boxed(slots as usize, (0..slots).map(free))?;
+        Ok(Self { words, first_free: if slots > 0 { 0 } else { END }, free: slots, cached: 0, closed: false })
     }
 
     /// The number of slots.
@@ -246,6 +249,7 @@ impl SlotTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     #[test]
     fn slots_are_allocated_in_order_and_reused() {

@@ -14,6 +14,7 @@ use pagewright_types::{Access, Counter, Rights, VirtAddr};
 
 on_both! {
     a_store_that_reuses_its_page_gives_the_leaf_all_of_the_mapping,
+    a_store_that_reuses_its_page_faults_once,
     a_forced_store_that_reuses_its_page_gives_no_right,
 }
 
@@ -96,5 +97,23 @@ fn a_forced_store_that_reuses_its_page_gives_no_right<I: Isa>() {
             assert_eq!((after.rights(), after.pfn(), after.is_exclusive()), kept, "{state:?}, {rights:?}");
             TestProcess::end_all_at_rest(&[&process]);
         }
+    }
+}
+
+/// Also on a CPU that keeps the entry that refused the store (arm64).
+fn a_store_that_reuses_its_page_faults_once<I: Isa>() {
+    for state in STATES {
+        let (process, base) = with_page::<I>(state);
+        // With all rights, so that the store needs the general edit.
+        for rights in [Rights::RW, Rights::all()] {
+            process.protect(base, 1, Rights::READ);
+            process.protect(base, 1, rights);
+            process.world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty)).expect("memory");
+            process.read(CPU, base);
+            let faults = process.world.count(Counter::PgFault);
+            process.write(CPU, base, 12);
+            assert_eq!(process.world.count(Counter::PgFault) - faults, 1, "{state:?}, {rights:?}");
+        }
+        TestProcess::end_all_at_rest(&[&process]);
     }
 }

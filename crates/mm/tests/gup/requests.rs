@@ -5,7 +5,7 @@ use pagewright_lab::harness::race::{assert_holds, race};
 use pagewright_lab::harness::recount;
 use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestProcess, at};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
-use pagewright_mm::{Advice, MapFlags};
+use pagewright_mm::{Advice, MapFlags, MmError};
 use pagewright_sim::explore::CoroutineBody;
 use pagewright_table::LeafView;
 use pagewright_tlb::frames::FolioFlags;
@@ -19,6 +19,7 @@ const OLD: u64 = 11;
 
 on_both! {
     a_request_needs_exactly_its_right,
+    a_request_ends_within_the_addresses_of_programs,
     a_forced_write_that_needs_no_force_takes_the_fault_of_any_other,
     a_page_taken_for_writing_is_dirty_and_one_taken_for_reading_is_as_before,
     no_stack_grows_for_a_request:
@@ -41,6 +42,18 @@ fn a_request_needs_exactly_its_right<I: Isa>() {
                 }
             }
         }
+    }
+    TestProcess::end_all_at_rest(&[&process]);
+}
+
+/// A request with a page that no program can have takes none of the others either (`access_ok`).
+fn a_request_ends_within_the_addresses_of_programs<I: Isa>() {
+    let (_, process) = TestProcess::<I>::judged(1);
+    let last = process.map_at(VirtAddr::new(I::USER_END.raw() - 2 * PAGE_SIZE), 2, Rights::RW, ANON | MapFlags::FIXED);
+    for call in [GupCall::Get(NONE), GupCall::Pin(NONE), GupCall::PinFast(NONE)] {
+        process.take(CPU, last, 2, call).expect("all of it is mapped").release(MakeDirty::No);
+        let refused = process.take(CPU, last, 3, call).map(|device| device.release(MakeDirty::No));
+        assert_eq!(refused, Err(MmError::Inaccessible { va: I::USER_END.add(PAGE_SIZE) }), "{call:?}");
     }
     TestProcess::end_all_at_rest(&[&process]);
 }

@@ -197,6 +197,17 @@ fn slots_are_allocated_by_priority_then_in_turn<I: Isa>() {
     reported.clear();
     world.on(CPU, |mm| mm.for_each_swap(|device| reported.push((device.number, device.kind, device.priority))));
     assert_eq!(reported[0], (0, "zram", -3));
+    // One with a priority of its own leaves the others theirs.
+    let plain = world.on(CPU, |mm| {
+        let backing = || SwapBacking::Device(Box::new(MemorySwap::default()));
+        let own = mm.swap_on_with(backing(), 4, Some(0)).expect("memory");
+        mm.swap_off(own).expect("nothing is there");
+        mm.swap_on(backing(), 4).expect("memory")
+    });
+    reported.clear();
+    world.on(CPU, |mm| mm.for_each_swap(|device| reported.push((device.number, device.kind, device.priority))));
+    let priority = |number| reported.iter().find(|(of, ..)| *of == number).map(|(_, _, priority)| *priority);
+    assert_eq!([0, 4, plain].map(priority), [-3, -2, -4].map(Some));
     assert!(holds(&process, base, 380));
     let refused =
         world.on(CPU, |mm| mm.swap_on_with(SwapBacking::Device(Box::new(MemorySwap::default())), 1, Some(-1)));

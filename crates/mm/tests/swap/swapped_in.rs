@@ -5,13 +5,14 @@
 
 use pagewright_arch::{Isa, LeafFlags, on_both};
 use pagewright_lab::harness::recount;
-use pagewright_lab::harness::{CPU, TestProcess, TestWorld};
+use pagewright_lab::harness::{CPU, TestProcess, TestWorld, at};
 use pagewright_mm::fault::FaultKind;
 use pagewright_mm::{Advice, LockFlags, MmSetting};
 use pagewright_types::{Access, Counter, PAGE_SIZE, Rights};
 
 on_both! {
     a_swap_in_maps_what_the_access_needs_and_frees_a_slot_without_use,
+    a_slot_is_kept_until_more_than_half_of_all_are_in_use,
 }
 
 fn a_swap_in_maps_what_the_access_needs_and_frees_a_slot_without_use<I: Isa>() {
@@ -66,4 +67,22 @@ fn swap_in<I: Isa>(write: bool, shared: bool, locked: bool, (slots, full): (u32,
     assert!(all.iter().all(|process| process.read(CPU, base) == 11), "{case}");
     TestProcess::end_all_at_rest(&all);
     assert_eq!(device.used(), 0, "{case}");
+}
+
+/// `vm_swap_full`.
+fn a_slot_is_kept_until_more_than_half_of_all_are_in_use<I: Isa>() {
+    const SLOTS: u32 = 8;
+    for pages in 1..=u64::from(SLOTS) {
+        let world = TestWorld::<I>::new(1);
+        let device = world.swap_to(SLOTS);
+        let process = TestProcess::new(&world);
+        let base = process.anon(pages);
+        (0..pages).for_each(|page| process.write(CPU, at(base, page), 11));
+        process.advise(base, pages, Advice::PageOut);
+        assert_eq!(device.used() as u64, pages);
+        assert_eq!(process.read(CPU, base), 11);
+        let kept = pages <= u64::from(SLOTS / 2);
+        assert_eq!(device.used() as u64, pages - u64::from(!kept), "{pages} of {SLOTS}");
+        TestProcess::end_all_at_rest(&[&process]);
+    }
 }
