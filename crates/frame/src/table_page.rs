@@ -180,8 +180,7 @@ impl<'a, L: Backend> TablePage<'a, L> {
     /// In debug builds when the caller breaks the lock order, or when `R` is the wrong rank.
     #[inline]
     pub fn lock<R: Rank>(&self) -> WordGuard<'a, R, L> {
-        let rank = if self.level() == Level::PTE { TableRank::PLACE } else { TableUpperRank::PLACE };
-        debug_assert_eq!(R::PLACE, rank, "INV-LOCK-ORDER: table {} locked with rank {}", self.pfn, R::NAME);
+        self.assert_rank::<R>();
         WordLock::lock::<R, L>(&self.record.flags, self.pfn)
     }
 
@@ -191,7 +190,14 @@ impl<'a, L: Backend> TablePage<'a, L> {
     /// As [`lock`](Self::lock).
     #[inline]
     pub fn try_lock<R: Rank>(&self) -> Option<WordGuard<'a, R, L>> {
+        self.assert_rank::<R>();
         WordLock::try_lock::<R, L>(&self.record.flags, self.pfn)
+    }
+
+    #[inline]
+    fn assert_rank<R: Rank>(&self) {
+        let rank = if self.level() == Level::PTE { TableRank::PLACE } else { TableUpperRank::PLACE };
+        debug_assert_eq!(R::PLACE, rank, "INV-LOCK-ORDER: table {} locked with rank {}", self.pfn, R::NAME);
     }
 
     /// Whether the lock is held, by this or another CPU.

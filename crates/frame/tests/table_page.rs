@@ -156,4 +156,28 @@ mod in_debug_builds {
         let (frames, pfn) = machine_with_table(Level::PMD);
         let _guard = frames.table(pfn).lock::<rank::TableRank>();
     }
+
+    #[test]
+    #[should_panic(expected = "INV-LOCK-ORDER")]
+    fn trying_to_lock_a_table_under_the_wrong_rank_panics() {
+        let (frames, pfn) = machine_with_table(Level::PTE);
+        let _guard = frames.table(pfn).try_lock::<rank::TableUpperRank>();
+    }
+
+    #[test]
+    fn a_table_is_locked_unless_it_is_locked() {
+        for level in [Level::PTE, Level::PMD, Level::PGD] {
+            let (frames, pfn) = machine_with_table(level);
+            let table = frames.table(pfn);
+            if level == Level::PTE {
+                let guard = table.try_lock::<rank::TableRank>();
+                assert!(guard.is_some() && table.is_locked() && table.try_lock::<rank::TableRank>().is_none());
+            } else {
+                let guard = table.try_lock::<rank::TableUpperRank>();
+                assert!(guard.is_some() && table.is_locked() && table.try_lock::<rank::TableUpperRank>().is_none());
+            }
+            assert!(!table.is_locked());
+            frames.free(support::retire(&frames, pfn));
+        }
+    }
 }

@@ -134,7 +134,7 @@ fn a_split_clears_and_flushes_before_it_hooks_the_table<I: Isa>() {
         IsaKind::Aarch64 => place(&|effect| effect == Effect::Complete),
     };
     assert!(broken < told && told < made);
-    assert_eq!(log[made - 1].effect, Effect::Publish);
+    assert_eq!((log[made - 1].effect, log[made + 1].effect), (Effect::Publish, Effect::Publish));
     for cpu in 0..2 {
         assert_eq!(space.host.cached(cpu), 0, "CPU {cpu}");
         let leaf = on(cpu, || space.host.access(VA, Access::Write)).expect("mapped as before");

@@ -1,6 +1,7 @@
 //! Page-table trees on a machine of host threads, both instruction sets.
 
 mod edits;
+mod folios;
 mod for_all;
 mod locks;
 mod model;

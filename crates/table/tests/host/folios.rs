@@ -1,0 +1,167 @@
+//! What edits note about pages: that they are dirty, and how many entries a table counts.
+
+use crate::runs::Hooks;
+use crate::space::Space;
+use crate::support::{Delivery, Effect, Host};
+use pagewright_arch::{Isa, LeafFlags, PteSlot, SoftEntry, SoftKind, on_both};
+use pagewright_sync::LineUse;
+use pagewright_sync::host::line_reports;
+use pagewright_table::{LeafView, LockedTable, Mlocked, MmapLock, TableReserve, UnmapHooks};
+use pagewright_tlb::Gather;
+use pagewright_tlb::frames::{Folio, FolioFlags, FolioOwner, FolioRef, NewFolio, RssKind};
+use pagewright_types::{FileId, ForkNodeId, Level, PageRange, Pfn, Rights, VirtAddr};
+
+on_both! {
+    a_dirty_entry_that_is_cleared_makes_the_page_of_a_file_dirty,
+    a_split_moves_the_count_of_a_block_to_the_new_table,
+    a_swap_entry_that_is_shared_already_is_not_stored_again,
+    a_gap_at_the_end_of_a_table_hides_no_table_behind_it,
+    tables_and_pages_are_counted_on_lines_that_are_reported,
+}
+
+const VA: VirtAddr = VirtAddr::new(0x4000_0000);
+const KINDS: [RssKind; 3] = [RssKind::Anon, RssKind::File, RssKind::Shmem];
+
+/// Maps a new folio that something else has, too, and returns the other reference.
+fn map_new<I: Isa>(space: &Space<I>, level: Level, kind: RssKind, (mlocked, dirty): (bool, bool)) -> FolioRef {
+    space.ensure_tables(VA, level);
+    let block = space.tlb.alloc(space.tlb.request(level.order().expect("leaves"))).expect("memory is left");
+    let owner = match kind {
+        RssKind::Anon => FolioOwner::Anon(ForkNodeId::new(1)),
+        RssKind::File | RssKind::Shmem => FolioOwner::File(FileId::new(1)),
+    };
+    let mut flags = FolioFlags::empty();
+    flags.set(FolioFlags::SWAPBACKED, kind != RssKind::File);
+    let (pfn, mut entry) = (block.pfn(), LeafFlags::USER | LeafFlags::ACCESSED);
+    entry.set(LeafFlags::DIRTY, dirty);
+    entry.set(LeafFlags::EXCLUSIVE, kind == RssKind::Anon);
+    let new = NewFolio { block, owner, index: 0, flags };
+    let run = |table: &LockedTable<'_, Host<I>>| table.run(Mlocked(mlocked)).map_new(VA, new, Rights::RW, entry);
+    space.locked(VA, level, run).expect("just made");
+    space.tlb.frames().folio(pfn).get()
+}
+
+struct TakeAll;
+
+impl UnmapHooks for TakeAll {
+    fn takes(&mut self, _va: VirtAddr, _leaf: LeafView) -> bool {
+        true
+    }
+
+    fn unmapped(&mut self, _folio: Folio<'_>) {}
+
+    fn takes_soft(&mut self, _soft: SoftEntry) -> bool {
+        true
+    }
+
+    fn unmapped_soft(&mut self, _soft: SoftEntry) {}
+}
+
+/// Clears the entries of what one entry of `level` spans, wherever they are.
+fn unmap_run<I: Isa>(space: &Space<I>, level: Level, mlocked: Mlocked) {
+    let mut gather = Gather::new(&space.tlb, space.context());
+    let whole = PageRange::new(VA, VA.add(level.span()));
+    let held = space.mmap.read();
+    for (table, part) in held.tables(&space.tlb).owned(whole).locked(whole) {
+        table.unmap_run(part, mlocked, &mut TakeAll, &mut gather);
+    }
+    gather.settle();
+}
+
+fn a_dirty_entry_that_is_cleared_makes_the_page_of_a_file_dirty<I: Isa>() {
+    for (level, kind) in [Level::PTE, Level::PMD].into_iter().flat_map(|level| KINDS.map(|kind| (level, kind))) {
+        for (mlocked, dirty, as_run) in (0..8).map(|bits| (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0)) {
+            let space = Space::<I>::new(1, Delivery::AtOnce);
+            let other = map_new(&space, level, kind, (mlocked, dirty));
+            let folio = space.tlb.frames().folio_of(&other);
+            assert!(!folio.flags().contains(FolioFlags::DIRTY));
+            if as_run {
+                unmap_run(&space, level, Mlocked(mlocked));
+            } else {
+                let unmap = |table: &LockedTable<'_, Host<I>>| {
+                    table.run(Mlocked(mlocked)).unmap(VA).expect("a leaf").settle();
+                };
+                space.locked(VA, level, unmap).expect("a table");
+            }
+            let case = format!("{level}, {kind:?}, mlocked: {mlocked}, dirty: {dirty}, as a run: {as_run}");
+            // The contents of an anonymous page count as dirty until they are in swap.
+            assert_eq!(folio.flags().contains(FolioFlags::DIRTY), dirty && kind != RssKind::Anon, "{case}");
+            assert_eq!((folio.mapcount(), folio.refs(), folio.mlocks()), (0, 1, 0), "{case}");
+            space.tlb.free(space.tlb.frames().put(other).expect("the last reference"));
+        }
+    }
+}
+
+fn a_split_moves_the_count_of_a_block_to_the_new_table<I: Isa>() {
+    for kind in KINDS {
+        let space = Space::<I>::new(1, Delivery::AtOnce);
+        let other = map_new(&space, Level::PMD, kind, (false, false));
+        let upper = space.table_at(VA, Level::PMD).expect("just made");
+        let counted = |table| space.tlb.frames().table(table).counts()[kind as usize];
+        assert_eq!(counted(upper), 1);
+        let mut reserve = TableReserve::new(&space.tlb);
+        reserve.fill(1).expect("memory is left");
+        assert!(space.split(VA, Level::PMD, &mut reserve));
+        let below = space.table_at(VA, Level::PTE).expect("the table of the parts");
+        assert_eq!((counted(upper), counted(below)), (0, Level::ENTRIES as u16), "{kind:?}");
+        unmap_run(&space, Level::PMD, Mlocked(false));
+        assert_eq!(counted(below), 0, "{kind:?}");
+        space.tlb.free(space.tlb.frames().put(other).expect("the last reference"));
+    }
+}
+
+/// Fork keeps the word of the parent where it says what it is to say.
+fn a_swap_entry_that_is_shared_already_is_not_stored_again<I: Isa>() {
+    for exclusive in [false, true] {
+        let space = Space::<I>::new(1, Delivery::AtOnce);
+        space.ensure_tables(VA, Level::PTE);
+        let soft = SoftEntry { kind: SoftKind::Swap, exclusive, payload: 77 };
+        space.edit(VA, Level::PTE, |run| run.map_soft(VA, soft)).expect("just made");
+        let child = MmapLock::try_new(&space.tlb, |_| ()).expect("memory is left");
+        let mut reserve = TableReserve::new(&space.tlb);
+        reserve.fill(3).expect("memory is left");
+        let (from, to) = (space.mmap.write(), child.write());
+        let page = PageRange::page(VA);
+        to.tables(&space.tlb).owned(page).ensure(VA, Level::PTE, &mut reserve);
+        let (from, to) = (from.tables(&space.tlb).owned(page), to.tables(&space.tlb).owned(page));
+        let (parent, theirs) = (from.lock(VA).expect("a table"), to.lock(VA).expect("a table"));
+        let mut gather = Gather::new(&space.tlb, space.context());
+        let (copied, log) = space.host.log(|| parent.copy_run(&theirs, page, &mut Hooks, &mut gather));
+        assert_eq!(copied, (1, Ok(())));
+        let stores = |table: Pfn| {
+            let to_table = |effect| matches!(effect, Effect::Store(PteSlot { table: to, .. }, _) if to == table);
+            log.iter().filter(|step| to_table(step.effect)).count()
+        };
+        assert_eq!((stores(parent.table()), stores(theirs.table())), (usize::from(exclusive), 1), "{exclusive}");
+        gather.settle();
+    }
+}
+
+/// The search for a shared table passes from the last entry of a table to the next table.
+fn a_gap_at_the_end_of_a_table_hides_no_table_behind_it<I: Isa>() {
+    let space = Space::<I>::new(1, Delivery::AtOnce);
+    let (pud, pmd) = (Level::PUD.span(), Level::PMD.span());
+    // Tables of level PMD for two neighbours, and entries at the start of the first one only.
+    for va in [VA, VA.add(pud)] {
+        space.ensure_tables(va, Level::PMD);
+    }
+    space.map_special(VA, Level::PTE, Pfn::new(5));
+    let gap = PageRange::new(VA.add(pud - 3 * pmd), VA.add(pud + 2 * pmd));
+    let held = space.mmap.read();
+    let own = held.tables(&space.tlb).try_own(gap).expect("nothing is shared");
+    assert_eq!(own.locked(gap).count(), 0, "and there is no table of the last level");
+}
+
+fn tables_and_pages_are_counted_on_lines_that_are_reported<I: Isa>() {
+    let space = Space::<I>::new(1, Delivery::AtOnce);
+    let id = space.context().id().raw();
+    let made = line_reports(|| assert_eq!(space.ensure_tables(VA, Level::PTE), 3));
+    assert!(made.contains(&("number of tables", id, LineUse::Store)), "{made:?}");
+    let other = map_new(&space, Level::PTE, RssKind::File, (false, false));
+    let pfn = u64::from(other.pfn().raw());
+    let unmapped = line_reports(|| unmap_run(&space, Level::PTE, Mlocked(false)));
+    for used in [("folio counts", pfn, LineUse::Store), ("resident set", id, LineUse::Load)] {
+        assert!(unmapped.contains(&used), "{used:?}: {unmapped:?}");
+    }
+    space.tlb.free(space.tlb.frames().put(other).expect("the last reference"));
+}
