@@ -1,11 +1,13 @@
 //! The memory layout: invalid layouts are refused with the reason, valid ones are accepted.
 
+#[path = "../../sync/tests/support/refusing_heap.rs"]
+mod refusing_heap;
 mod support;
 
 use pagewright_frame::{FrameAllocator, FramesError, MAX_NODES, MemoryLayout, MemoryLayoutError, NodeSpec};
 use pagewright_sync::AllocError;
-use pagewright_sync::host::{RefusingHeap, refusing};
 use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Pfn};
+use refusing_heap::{RefusingHeap, refusing};
 use support::{Host, NODE0, cpus, range};
 
 #[global_allocator]

@@ -2,17 +2,15 @@
 //!
 //! [`HostLocks`] is the [`Backend`]; [`run_as`] makes a thread a CPU. Two per-thread values are all
 //! its state, so machines in one process share it. For tests, [`line_reports`] returns the lines
-//! that code reports, and [`RefusingHeap`] is a heap whose allocations can fail.
+//! that code reports.
 //!
 //! Not guaranteed: that only one thread at a time runs as a CPU.
 
 extern crate std;
 
 use crate::{Backend, LineRef, LineUse, RankSet};
-use core::alloc::{GlobalAlloc, Layout};
 use core::cell::{Cell, RefCell};
 use pagewright_types::CpuId;
-use std::alloc::System;
 use std::vec::Vec;
 
 std::thread_local! {
@@ -122,73 +120,4 @@ pub fn line_reports(body: impl FnOnce()) -> Vec<LineReport> {
     reports.sort_by_key(|(name, number, used)| (*name, *number, *used == LineUse::Store));
     reports.dedup();
     reports
-}
-
-/// What becomes of the allocations of a thread.
-#[derive(Clone, Copy)]
-enum Refusal {
-    None,
-    /// The allocation after so many others is refused.
-    After(u64),
-    /// An allocation of so many bytes was refused.
-    Done(usize),
-}
-
-std::thread_local! {
-    static REFUSAL: Cell<Refusal> = const { Cell::new(Refusal::None) };
-}
-
-/// The heap of the host, which refuses one allocation in [`refusing`].
-///
-/// A test program makes it its `#[global_allocator]`.
-#[derive(Debug)]
-pub struct RefusingHeap;
-
-impl RefusingHeap {
-    fn refuses(bytes: usize) -> bool {
-        let (refuses, next) = match REFUSAL.get() {
-            Refusal::After(0) => (true, Refusal::Done(bytes)),
-            Refusal::After(others) => (false, Refusal::After(others - 1)),
-            other => (false, other),
-        };
-        REFUSAL.set(next);
-        refuses
-    }
-}
-
-// SAFETY: the heap of the system gives out and takes back the memory.
-unsafe impl GlobalAlloc for RefusingHeap {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if Self::refuses(layout.size()) {
-            return core::ptr::null_mut();
-        }
-        // SAFETY: the caller keeps the contract of this function, which is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if Self::refuses(layout.size()) {
-            return core::ptr::null_mut();
-        }
-        // SAFETY: as above. Untouched pages stay unbacked.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the memory came from `System`, with this layout.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-/// Runs `body`, of which the allocation after `others` others is refused.
-///
-/// Returns the size of the refused allocation, too; `None` if there were not so many. Works in
-/// programs with a [`RefusingHeap`].
-pub fn refusing<T>(others: u64, body: impl FnOnce() -> T) -> (T, Option<usize>) {
-    REFUSAL.set(Refusal::After(others));
-    let result = body();
-    match REFUSAL.replace(Refusal::None) {
-        Refusal::Done(bytes) => (result, Some(bytes)),
-        Refusal::After(_) | Refusal::None => (result, None),
-    }
 }

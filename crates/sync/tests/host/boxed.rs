@@ -1,6 +1,7 @@
 //! Arrays whose allocation fails, and everything that is made of them.
 
-use pagewright_sync::host::{HostLocks, refusing};
+use crate::refusing_heap::refusing;
+use pagewright_sync::host::HostLocks;
 use pagewright_sync::{AllocError, Arc, Counters, FrameSet, Gauges, Mailbox, PerCpu, try_boxed, try_boxed_each};
 use pagewright_types::{FrameRange, Pfn};
 use std::iter;

@@ -14,7 +14,9 @@ mod mailbox;
 mod mutual_exclusion;
 mod order;
 mod percpu;
+#[path = "../support/refusing_heap.rs"]
+mod refusing_heap;
 mod writer;
 
 #[global_allocator]
-static HEAP: pagewright_sync::host::RefusingHeap = pagewright_sync::host::RefusingHeap;
+static HEAP: refusing_heap::RefusingHeap = refusing_heap::RefusingHeap;
