@@ -1,8 +1,9 @@
 //! References outside page tables: in a cell, in the swap cache; and what a scan of memory finds.
 
-use crate::support::{Host, one_node, retire, run_on, take};
-use pagewright_frame::{FolioCell, FolioFlags, FrameAllocator, FrameState};
-use pagewright_types::{Level, Pfn, SpaceId, SwapEntry};
+use crate::support::{self, Host, NODE0, declared, one_node, retire, run_on, take};
+use pagewright_frame::{Block, FolioCell, FolioFlags, FrameAllocator, FrameRequest, FrameState, ReleaseList};
+use pagewright_types::judge::Fact;
+use pagewright_types::{DebtFloor, DebtKey, Level, Order, Pfn, SpaceId, SwapEntry};
 
 fn machine() -> FrameAllocator<Host> {
     run_on(0);
@@ -62,6 +63,33 @@ fn a_folio_that_something_else_has_is_not_freed() {
             frames.put(reference).map(|block| block.into_raw())
         });
         assert!(freed.is_err(), "INV-FRAME-STATE: freed as {flag:?}");
+    }
+}
+
+/// What the judge does not know, it can't judge.
+#[test]
+fn each_way_to_free_frames_declares_it_with_their_size() {
+    let frames = machine();
+    let freed = |block: &Block| Fact::FrameFreed { pfn: block.pfn(), order: block.order() };
+    for order in [0, 3, 4] {
+        let [first, second, third] = [(); 3].map(|()| take(&frames, order));
+        let expected = [freed(&first), freed(&second), freed(&third)];
+        let unsettled = |frames: &FrameAllocator<Host>| {
+            frames.alloc(FrameRequest::new(Order::new(order), NODE0), || DebtFloor::NONE).expect("memory is left")
+        };
+        assert_eq!(declared(|| frames.free(first)), expected[..1]);
+        assert_eq!(declared(|| frames.free_with_debt(second, DebtKey::new(7))), expected[1..2]);
+        let mut list = ReleaseList::new();
+        let folio = frames.new_folio(third);
+        assert_eq!(declared(|| list.put_last(&frames, folio).expect("the last reference")), []);
+        assert_eq!(declared(|| list.free(&frames)), expected[2..]);
+        support::pay_everything(&frames);
+        let (free, mut taken) = (frames.available(), None);
+        let taking = declared(|| taken = Some(unsettled(&frames)));
+        assert_eq!(taking, [], "the engine declares that frames are used again");
+        let given_back = declared(|| frames.free_unsettled(taken.expect("just taken")));
+        assert!(matches!(given_back[..], [Fact::FrameFreed { order: of, .. }] if of == Order::new(order)));
+        assert_eq!(frames.available(), free);
     }
 }
 

@@ -9,7 +9,9 @@ use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot, X86_64};
 use pagewright_frame::{Block, FolioRef, FrameAllocator, FrameRequest, MemoryLayout, NodeSpec};
 use pagewright_sync::host::{self, run_as};
 use pagewright_sync::{Backend, LineRef, LineUse, LinearMap, Platform};
+use pagewright_types::judge::Fact;
 use pagewright_types::{CpuId, CpuMask, DebtFloor, FrameRange, IsaKind, NodeId, Order, Pfn, PhysAddr, Tag};
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -115,6 +117,10 @@ impl Effects for Host {
             || self.permitted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
+    fn declare(&self, fact: Fact) {
+        DECLARED.with_borrow_mut(|facts| facts.push(fact));
+    }
+
     fn zero(&self, _: Pfn, _: Order) {
         not_used()
     }
@@ -138,6 +144,17 @@ impl Platform for Host {
     fn memory(&self) -> Option<&'static LinearMap> {
         self.memory
     }
+}
+
+thread_local! {
+    static DECLARED: RefCell<Vec<Fact>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The facts that this thread has declared in `body`.
+pub(crate) fn declared(body: impl FnOnce()) -> Vec<Fact> {
+    DECLARED.take();
+    body();
+    DECLARED.take()
 }
 
 /// Locks of host threads, whose lines can be looked at.
