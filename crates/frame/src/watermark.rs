@@ -54,7 +54,7 @@ impl Watermarks {
     /// `vm.watermark_scale_factor`). The distance is at least a quarter of `min`.
     pub(crate) fn of_zone(managed: u32, machine: u64, min_free_kbytes: u64, scale_factor: u16) -> Self {
         let pages_min = min_free_kbytes >> (PAGE_SHIFT - 10);
-        let min = (u128::from(pages_min) * u128::from(managed) / u128::from(machine.max(1))) as u64;
+        let min = (u128::from(pages_min) * u128::from(managed) / u128::from(machine)) as u64;
         let gap = (min / 4).max(u64::from(managed) * u64::from(scale_factor) / 10_000);
         let cut = |mark: u64| mark.min(u64::from(managed)) as u32;
         Self { min: cut(min), low: cut(min + gap), high: cut(min + 2 * gap) }

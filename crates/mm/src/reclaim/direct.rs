@@ -19,7 +19,7 @@ use super::scan::{Reclaimer, ScanControl};
 use crate::error::MmError;
 use crate::mm::Mm;
 use core::sync::atomic::Ordering;
-use pagewright_sync::{Backend, Platform};
+use pagewright_sync::{Backend, Platform, rank};
 use pagewright_table::TableReserve;
 use pagewright_tlb::frames::{Block, ClearExtent, FrameRequest, NoFrames, NoFramesCause, ZeroedBlock};
 use pagewright_types::{Counter, NodeId, Order};
@@ -58,7 +58,16 @@ impl<P: Platform> Mm<P> {
     ///
     /// # Errors
     /// [`NoFrames`] of the last attempt, once reclaim gives up.
+    ///
+    /// # Panics
+    /// In debug builds when the caller holds a lock of rank `ForkTreeRank` or inside it, for which
+    /// reclaim may wait.
     pub(crate) fn with_reclaim<T>(&self, mut attempt: impl FnMut() -> Result<T, NoFrames>) -> Result<T, NoFrames> {
+        debug_assert!(
+            P::Locks::held().with::<rank::ForkTreeRank>().is_ok(),
+            "INV-LOCK-ORDER: memory is reclaimed under {:?}",
+            P::Locks::held()
+        );
         let mut fruitless = 0;
         loop {
             match attempt() {

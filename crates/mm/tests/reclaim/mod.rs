@@ -342,6 +342,23 @@ fn a_full_or_failing_device_loses_no_page<I: Isa>() {
     assert_eq!(device.used(), 0);
 }
 
+/// The pages that a failing device refuses stay on the list that reclaim scans.
+fn a_page_that_a_device_refuses_stays_inactive<I: Isa>() {
+    let world = machine::<I>(1);
+    let device = world.swap_to(16);
+    let process = TestProcess::new(&world);
+    let base = process.anon(4);
+    (0..4).for_each(|page| process.write(CPU, at(base, page), page + 3));
+    device.broken.store(true, Ordering::Relaxed);
+    let activated = world.count(Counter::PgActivate);
+    world.on(CPU, |mm| mm.reclaim(NODE, 4));
+    world.on(CPU, |mm| mm.reclaim(NODE, 4));
+    assert_eq!((device.used(), world.count(Counter::PgActivate)), (0, activated));
+    device.broken.store(false, Ordering::Relaxed);
+    (0..4).for_each(|page| assert_eq!(process.read(CPU, at(base, page)), page + 3));
+    TestProcess::end_all_at_rest(&[&process]);
+}
+
 /// A process that maps a file of twice the memory's size, the address, and the file's device.
 fn map_large_file<I: Isa>(world: &Rc<TestWorld<I>>) -> (TestProcess<I>, VirtAddr, Arc<TestDisk>) {
     let disk = Arc::new(TestDisk::default());
@@ -527,6 +544,7 @@ on_both!(
     a_page_is_unevictable_until_its_last_munlock,
     without_swap_the_last_allocation_fails,
     a_full_or_failing_device_loses_no_page,
+    a_page_that_a_device_refuses_stays_inactive,
     file_pages_are_evicted_and_read_again,
     direct_reclaim_does_not_write_dirty_files,
     a_refault_within_the_workingset_is_activated,

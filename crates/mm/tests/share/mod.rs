@@ -402,21 +402,24 @@ impl<I: Isa> AtTheLimit<I> {
 
 /// INV-SHARE-ATOMIC: a page on the way has as many references as entries may have.
 ///
-/// A page before it is in swap: the copy that is given up has counted its slot.
+/// Of the pages before it, one is in swap and one is the zero page: the copy that is given up has
+/// counted the slot, and nothing of the zero page.
 fn a_break_at_the_limit_of_references_changes_nothing<I: Isa>() {
     let (world, process, base) = parent::<I>(2);
     let device = world.swap_to(8);
     (1..=2).for_each(|page| process.write(CPU, at(base, page), 7 + page));
     process.advise(at(base, 1), 1, Advice::PageOut);
     assert_eq!(device.used(), 1);
+    assert_eq!(process.read(CPU, at(base, 3)), 0, "the zero page");
+    process.write(CPU, at(base, 4), 9);
     let child = process.fork();
-    let pfn = process.frame(CPU, at(base, 2), Access::Read);
+    let pfn = process.frame(CPU, at(base, 4), Access::Read);
     let full = AtTheLimit::begin(&world, pfn);
     let tables = world.gauge(Gauge::PageTablePages);
-    let refused = FaultError::OutOfMemory(MmError::TooManyHolders { va: at(base, 2) });
+    let refused = FaultError::OutOfMemory(MmError::TooManyHolders { va: at(base, 4) });
     for process in [&process, &child] {
         assert_eq!(process.touch(CPU, base, Access::Write), Err(refused));
-        assert_eq!((process.read(CPU, at(base, 2)), values(process, base)), (9, [1, 2, 3]));
+        assert_eq!((process.read(CPU, at(base, 4)), values(process, base)), (9, [1, 2, 3]));
     }
     assert_eq!(world.gauge(Gauge::PageTablePages), tables);
     full.end();
