@@ -122,6 +122,8 @@ fn a_new_page_stores_to_its_own_cpus_batch_until_the_batch_is_full() {
     let links = |pfn| free.contains(&store("LRU links", pfn));
     assert!(links(u64::from(before.pfn().raw())), "the neighbour that stays: {free:?}");
     assert!(![first, second, third, fourth, fifth].into_iter().any(links), "those that go: {free:?}");
+    let empty = lines(|| assert_eq!(frames.lru_pages(NODE0, LruList::InactiveFile), 1));
+    assert_eq!(empty, [load("LRU batch", 0), load("LRU batch", 1), load("LRU sizes", 0)], "nothing is left in it");
     end(&frames, [before]);
 }
 

@@ -6,7 +6,7 @@ use pagewright_arch::{Entry, Isa, Pte, PteSlot};
 use pagewright_sync::{Platform, rank};
 use pagewright_tlb::frames::Block;
 use pagewright_tlb::{Debt, Gather, OwedFlush};
-use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
+use pagewright_types::{Level, PageRange, Pfn};
 
 impl<P: Platform> ExclusiveTables<'_, P> {
     /// Unhooks every table under `range` that lies wholly within `limits` (`free_pgtables`).
@@ -27,8 +27,7 @@ impl<P: Platform> ExclusiveTables<'_, P> {
         // Most entries of an upper table are empty, and its record says how many are not.
         let mut left = self.tlb.frames().table(table).live();
         let base = range.start().align_down(level.table_span());
-        let last = VirtAddr::new(range.end().raw().saturating_sub(1));
-        for index in level.index_of(range.start())..=level.index_of(last) {
+        for index in level.index_of(range.start())..=level.index_of(range.last()) {
             if left == 0 {
                 return;
             }

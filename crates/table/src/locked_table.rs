@@ -159,8 +159,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
             return 0..0;
         }
         debug_assert!(self.range().covers(part), "{part} is not under this table");
-        let last = part.end().raw() - 1;
-        self.level.index_of(part.start())..self.level.index_of(VirtAddr::new(last)) + 1
+        self.level.index_of(part.start())..self.level.index_of(part.last()) + 1
     }
 
     /// The first address under an entry, or the end of the table for the index past the last.

@@ -41,7 +41,7 @@ impl RegionSet {
         if range.is_empty() {
             return Self(0);
         }
-        let last = VirtAddr::new(range.end().raw() - 1);
+        let last = range.last();
         let more = last.raw() / Level::PUD.span() - range.start().raw() / Level::PUD.span();
         let ones = if more < 63 { (1 << (more + 1)) - 1 } else { u64::MAX };
         Self(ones.rotate_left(u32::from(Region::of(range.start()).0)))

@@ -59,6 +59,12 @@ impl PageRange {
         self.end
     }
 
+    /// The start of the last page; of an empty range, that of the page before it.
+    #[inline]
+    pub const fn last(self) -> VirtAddr {
+        VirtAddr::new(self.end.raw().saturating_sub(PAGE_SIZE))
+    }
+
     /// The length in bytes.
     #[inline]
     pub const fn len(self) -> u64 {
@@ -201,6 +207,13 @@ mod tests {
         let r = PageRange::from_len(VirtAddr::new(0x1000), 1);
         assert_eq!(r.map(PageRange::len), Ok(PAGE_SIZE));
         assert_eq!(PageRange::from_len(VirtAddr::new(0x1000), 0).map(PageRange::is_empty), Ok(true));
+    }
+
+    #[test]
+    fn the_last_page_is_that_before_the_end() {
+        let range = |a: u64, b: u64| PageRange::new(VirtAddr::new(a << 12), VirtAddr::new(b << 12));
+        assert_eq!((range(2, 5).last(), range(2, 3).last()), (VirtAddr::new(4 << 12), VirtAddr::new(2 << 12)));
+        assert_eq!((range(2, 2).last(), range(0, 0).last()), (VirtAddr::new(1 << 12), VirtAddr::ZERO));
     }
 
     #[test]

@@ -111,7 +111,7 @@ impl<'h, P: Platform> Tables<'h, P> {
         if !self.tree.has_shared() || range.is_empty() {
             return Ok(());
         }
-        for va in [range.start(), VirtAddr::new(range.end().raw() - 1).align_down(Level::PTE.span())] {
+        for va in [range.start(), range.last()] {
             loop {
                 let found = self.descend(va, Level::PTE);
                 if !found.shared || range.covers(span_of(va, found.level)) {

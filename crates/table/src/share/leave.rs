@@ -98,9 +98,8 @@ impl<P: Platform> Tables<'_, P> {
         visit: &mut impl FnMut(&LockedTable<'_, P>, usize, TableEntry),
     ) {
         let (table, level) = at;
-        let last = VirtAddr::new(range.end().raw() - 1);
         let base = range.start().align_down(level.table_span());
-        for index in level.index_of(range.start())..=level.index_of(last) {
+        for index in level.index_of(range.start())..=level.index_of(range.last()) {
             let slot = PteSlot { table, index: index as u16 };
             let Entry::Table(mut pointer) = P::Isa::decode(level, self.tlb.fx().load(slot)) else { continue };
             let va = base.add(index as u64 * level.span());
@@ -157,9 +156,8 @@ impl<P: Platform> Tables<'_, P> {
     fn drop_marked(&self, leaver: Leaver, at: (Pfn, Level), range: PageRange) -> bool {
         let (table, level) = at;
         let mut taken_back = false;
-        let last = VirtAddr::new(range.end().raw() - 1);
         let base = range.start().align_down(level.table_span());
-        for index in level.index_of(range.start())..=level.index_of(last) {
+        for index in level.index_of(range.start())..=level.index_of(range.last()) {
             let slot = PteSlot { table, index: index as u16 };
             let va = base.add(index as u64 * level.span());
             match P::Isa::decode(level, self.tlb.fx().load(slot)) {

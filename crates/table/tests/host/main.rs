@@ -7,6 +7,7 @@ mod locks;
 mod model;
 mod path;
 mod pending;
+mod publish;
 mod runs;
 mod soft;
 mod space;

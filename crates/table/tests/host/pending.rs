@@ -268,7 +268,7 @@ fn the_copy_of_a_shared_table_owes_nothing<I: Isa>() {
 }
 
 /// Makes the table of the pages the space's own.
-fn own<I: Isa>(space: &Space<I>, mmap: &Child<I>) {
+pub(crate) fn own<I: Isa>(space: &Space<I>, mmap: &Child<I>) {
     let mut reserve = TableReserve::new(&space.tlb);
     reserve.fill(3).expect("memory is left");
     let held = mmap.read();

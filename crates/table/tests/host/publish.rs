@@ -1,0 +1,84 @@
+//! INV-TABLE-ZERO: a walker that finds a table finds its entries, however the table is hooked.
+
+use crate::pending::{Child, own};
+use crate::space::Space;
+use crate::support::{Delivery, Effect, Step};
+use pagewright_arch::{Entry, Isa, on_both};
+use pagewright_table::{MmapLock, Shareable, TableReserve};
+use pagewright_tlb::Gather;
+use pagewright_tlb::frames::NoFrames;
+use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
+use std::collections::HashMap;
+
+on_both! {
+    the_tables_of_a_child_are_published_before_it_has_them,
+    a_copied_table_is_published_before_it_is_hooked,
+}
+
+const VA: VirtAddr = VirtAddr::new(0x4000_0000);
+
+/// Whatever was stored to a table was published before the first pointer to it for one space.
+///
+/// So were the zeroes of a table to which nothing was stored. Returns the number of such tables.
+fn assert_published<I: Isa>(space: &Space<I>, log: &[Step]) -> usize {
+    let (mut stored, mut hooked, mut published) = (HashMap::<Pfn, usize>::new(), HashMap::<Pfn, ()>::new(), None);
+    for (at, step) in log.iter().enumerate() {
+        match step.effect {
+            Effect::Publish => published = Some(at),
+            Effect::Store(slot, pte) => {
+                let level = space.tlb.frames().table(slot.table).level();
+                if let Entry::Table(table) = I::decode(level, pte)
+                    && !table.write_protected
+                    && hooked.insert(table.pfn, ()).is_none()
+                {
+                    let since = stored.get(&table.pfn).copied();
+                    assert!(published > since && published.is_some(), "{step:?} at {at}: {log:?}");
+                }
+                stored.insert(slot.table, at);
+            }
+            _ => {}
+        }
+    }
+    hooked.len()
+}
+
+/// Shares tables of the last level only, so that a child has all others for itself.
+struct ShareLast;
+
+impl<I: Isa> Shareable<crate::support::Host<I>> for ShareLast {
+    fn may_share(&self, range: PageRange) -> bool {
+        range.len() <= Level::PMD.span()
+    }
+
+    fn write_protected(&self, _range: PageRange) {}
+
+    fn fill(&self, reserve: &mut TableReserve<'_, crate::support::Host<I>>, count: usize) -> Result<(), NoFrames> {
+        reserve.fill(count)
+    }
+}
+
+/// A space with a page, a child that shares its last table, and what the fork did.
+fn fork<I: Isa>() -> (Space<I>, Child<I>, Vec<Step>) {
+    let space = Space::<I>::new(4, Delivery::AtOnce);
+    space.map_special(VA, Level::PTE, Pfn::new(5));
+    let child = MmapLock::try_new(&space.tlb, |_| ()).expect("memory is left");
+    let (_, log) = space.host.log(|| {
+        let (mut from, mut to) = (space.mmap.write(), child.write());
+        from.add_to_family(&mut to).expect("memory is left");
+        let mut gather = Gather::new(&space.tlb, space.context());
+        from.share_tables(&to, &space.tlb, &ShareLast, &mut gather).expect("memory is left");
+        gather.settle();
+    });
+    (space, child, log)
+}
+
+fn the_tables_of_a_child_are_published_before_it_has_them<I: Isa>() {
+    let (space, _, log) = fork::<I>();
+    assert_eq!(assert_published(&space, &log), 2, "tables of levels PUD and PMD");
+}
+
+fn a_copied_table_is_published_before_it_is_hooked<I: Isa>() {
+    let (space, child, _) = fork::<I>();
+    let ((), log) = space.host.log(|| own(&space, &child));
+    assert_eq!(assert_published(&space, &log), 1, "the table of the last level");
+}
