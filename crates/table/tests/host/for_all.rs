@@ -2,14 +2,16 @@
 
 use crate::pending::{Child, fork};
 use crate::space::Space;
-use crate::support::{Delivery, on};
+use crate::support::{Delivery, declared, on};
 use pagewright_arch::{Isa, on_both};
-use pagewright_table::{EntryView, TableReserve};
+use pagewright_table::{EntryView, Mlocked, TableReserve};
+use pagewright_types::judge::Fact;
 use pagewright_types::{Access, Gauge, Level, PAGE_SIZE, Pfn, VirtAddr};
 
 on_both! {
     no_table_is_made_over_a_leaf_or_another_table,
     a_table_made_for_all_counts_for_each_sharer_at_once,
+    an_edit_for_all_is_declared_until_the_table_is_unlocked,
 }
 
 /// A block, and places below the same tables: one in an empty entry beside it, one further away.
@@ -75,4 +77,29 @@ fn a_table_made_for_all_counts_for_each_sharer_at_once<I: Isa>() {
         let made = held.tables(&space.tlb).read_lock(va).expect("the table that was made");
         assert_eq!(made.entry(va), EntryView::Empty);
     }
+}
+
+/// The judge expects an edit of a table that several spaces have, and none of an own one.
+fn an_edit_for_all_is_declared_until_the_table_is_unlocked<I: Isa>() {
+    let space = Space::<I>::new(4, Delivery::AtOnce);
+    (0..3).for_each(|page| space.map_special(BLOCK.add(page * PAGE_SIZE), Level::PTE, Pfn::new(600 + page as u32)));
+    let table = space.table_at(BLOCK, Level::PTE).expect("just made");
+    let edits = |pages: std::ops::Range<u64>| {
+        let held = space.mmap.read();
+        let tables = held.tables(&space.tlb);
+        let token = tables.family_token();
+        let ((), facts) = declared(|| {
+            let locked = tables.lock_for_all(BLOCK, token.as_ref()).expect("a table");
+            for va in pages.map(|page| BLOCK.add(page * PAGE_SIZE)) {
+                locked.edit(Mlocked(false), |run| run.unmap(va)).expect("a leaf").settle();
+            }
+        });
+        let is_edit = |fact: &Fact| matches!(fact, Fact::EditInPlace { .. });
+        facts.into_iter().filter(is_edit).collect::<Vec<_>>()
+    };
+    assert_eq!(edits(0..1), [], "the table is the space's own");
+    let _child = fork(&space);
+    let [begins, ends] = [true, false].map(|begins| Fact::EditInPlace { table, begins });
+    assert_eq!(edits(0..0), [], "nothing is edited");
+    assert_eq!(on(3, || edits(1..3)), [begins, ends], "one edit of two entries");
 }

@@ -36,6 +36,16 @@ thread_local! {
     static POLL: RefCell<Option<Arc<dyn Fn()>>> = const { RefCell::new(None) };
 }
 
+thread_local! {
+    static DECLARED: RefCell<Vec<Fact>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What `body` returns, and the facts that it declares on this thread.
+pub(crate) fn declared<T>(body: impl FnOnce() -> T) -> (T, Vec<Fact>) {
+    DECLARED.take();
+    (body(), DECLARED.take())
+}
+
 /// Makes the calling thread run on a CPU.
 pub(crate) fn run_on(cpu: u16) {
     run_as(CpuId::new(cpu));
@@ -468,6 +478,7 @@ impl<I: Isa> Effects for Host<I> {
     /// them under the tag that it uses. Where CPUs are threads, one may be lazy, or between its
     /// switch and its catching up.
     fn declare(&self, fact: Fact) {
+        DECLARED.with_borrow_mut(|facts| facts.push(fact));
         let (Fact::FrameReused { pfn, order }, Delivery::AtOnce) = (fact, self.0.delivery) else { return };
         let frames = FrameRange::new(pfn, pfn.add(order.frames()));
         for cpu in self.online().iter() {
