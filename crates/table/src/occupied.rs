@@ -51,7 +51,7 @@ pub(crate) struct PresentEntries<'h, P: Platform> {
 impl<'h, P: Platform> PresentEntries<'h, P> {
     #[inline]
     pub(crate) fn new(fx: &'h P, table: Pfn, parts: OccupiedParts<'h>) -> Self {
-        Self { fx, table, parts, part: 0..0 }
+        Self { fx, table, parts, part: Range::default() }
     }
 }
 

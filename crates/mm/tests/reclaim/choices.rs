@@ -8,6 +8,7 @@ use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::{CPU, GupCall, MemorySwap, TestProcess, TestWorld, at};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
+use pagewright_mm::space::ClearRefs;
 use pagewright_mm::{Advice, MapFlags, MmSetting};
 use pagewright_types::{Access, Counter, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
@@ -22,6 +23,7 @@ on_both! {
     background_reclaim_gives_up_until_pages_are_freed,
     a_file_page_that_two_processes_have_used_is_activated,
     deactivated_pages_are_counted,
+    an_active_page_is_kept_once_if_it_is_code_that_was_used,
     a_refault_as_far_as_the_workingset_is_large_activates,
 }
 
@@ -265,6 +267,26 @@ fn deactivated_pages_are_counted<I: Isa>() {
         (PAGES - active, PAGES)
     );
     assert!(active < PAGES);
+}
+
+/// `shrink_active_list`: the other active pages that are scanned become inactive.
+fn an_active_page_is_kept_once_if_it_is_code_that_was_used<I: Isa>() {
+    const PAGES: u64 = 40;
+    for (rights, used) in [(Rights::RX, true), (Rights::RX, false), (Rights::READ, true), (Rights::READ, false)] {
+        let scene = Scene::<I>::new();
+        let file = scene.world.file(PAGES);
+        scene.read_file(&file, PAGES, 2);
+        let base = scene.process.map_file(&file, rights, MapFlags::SHARED);
+        (0..PAGES).for_each(|page| _ = scene.process.read(CPU, at(base, page)));
+        if !used {
+            scene.world.on(CPU, |mm| mm.clear_refs(&scene.process.space, ClearRefs::All)).expect("memory");
+        }
+        assert_eq!(scene.world.gauge(Gauge::ActiveFile), PAGES);
+        scene.reclaim(1);
+        let [scanned, deactivated] = [Counter::PgRefill, Counter::PgDeactivate].map(|of| scene.world.count(of));
+        let kept = rights == Rights::RX && used;
+        assert!(scanned > 0 && (scanned > deactivated) == kept, "{rights:?}, used: {used}: {deactivated} of {scanned}");
+    }
 }
 
 /// `workingset_refault`: a distance of the workingset's size is the largest that activates.
