@@ -110,18 +110,23 @@ fn a_new_page_stores_to_its_own_cpus_batch_until_the_batch_is_full() {
     let used = [load("LRU batch", 0), store("LRU batch", 0), load("LRU batch", 1)];
     assert_eq!(lines(elsewhere)[..3], used, "another CPU drains it");
     let (fifth, _) = new_page();
+    let (sixth, _) = new_page();
     let mut going = ReleaseList::default();
+    let stays = folios.remove(4);
     for folio in folios {
         assert!(frames.folio_of(&folio).unmap_small());
         let count = counts(&folio);
         assert_eq!(lines(|| going.put_last(&frames, folio).expect("the last reference")), [count]);
     }
-    // The one in the batch leaves it, the others their list.
+    // One leaves the batch, the others their list.
     let free = lines(|| going.free(&frames));
     assert!(free.contains(&store("LRU batch", 0)) && free.contains(&store("LRU sizes", 0)), "{free:?}");
     let links = |pfn| free.contains(&store("LRU links", pfn));
-    assert!(links(u64::from(before.pfn().raw())), "the neighbour that stays: {free:?}");
-    assert!(![first, second, third, fourth, fifth].into_iter().any(links), "those that go: {free:?}");
+    assert!(links(u64::from(before.pfn().raw())) && links(fifth), "the neighbours that stay: {free:?}");
+    assert!(![first, second, third, fourth, sixth].into_iter().any(links), "those that go: {free:?}");
+    assert!(frames.folio_of(&stays).unmap_small());
+    let last = lines(|| end(&frames, [stays]));
+    assert!(last.contains(&store("LRU batch", 0)) && !last.contains(&store("LRU sizes", 0)), "{last:?}");
     let empty = lines(|| assert_eq!(frames.lru_pages(NODE0, LruList::InactiveFile), 1));
     assert_eq!(empty, [load("LRU batch", 0), load("LRU batch", 1), load("LRU sizes", 0)], "nothing is left in it");
     end(&frames, [before]);

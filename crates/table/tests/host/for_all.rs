@@ -1,10 +1,12 @@
 //! Tables that are made below a shared pointer, for all its sharers (INV-SHARE-MAKE).
 
 use crate::pending::{Child, fork};
+use crate::publish::ShareLast;
 use crate::space::Space;
 use crate::support::{Delivery, declared, on};
 use pagewright_arch::{Isa, on_both};
-use pagewright_table::{EntryView, Mlocked, TableReserve};
+use pagewright_table::{EntryView, Mlocked, MmapLock, TableReserve};
+use pagewright_tlb::Gather;
 use pagewright_types::judge::Fact;
 use pagewright_types::{Access, Gauge, Level, PAGE_SIZE, Pfn, VirtAddr};
 
@@ -12,6 +14,7 @@ on_both! {
     no_table_is_made_over_a_leaf_or_another_table,
     a_table_made_for_all_counts_for_each_sharer_at_once,
     an_edit_for_all_is_declared_until_the_table_is_unlocked,
+    a_block_is_left_to_a_fork_and_hides_no_table_behind_it,
 }
 
 /// A block, and places below the same tables: one in an empty entry beside it, one further away.
@@ -102,4 +105,21 @@ fn an_edit_for_all_is_declared_until_the_table_is_unlocked<I: Isa>() {
     let [begins, ends] = [true, false].map(|begins| Fact::EditInPlace { table, begins });
     assert_eq!(edits(0..0), [], "nothing is edited");
     assert_eq!(on(3, || edits(1..3)), [begins, ends], "one edit of two entries");
+}
+
+/// Fork copies the block afterwards, and looks at no table that is shared.
+fn a_block_is_left_to_a_fork_and_hides_no_table_behind_it<I: Isa>() {
+    let space = Space::<I>::new(4, Delivery::AtOnce);
+    space.map_special(BLOCK, Level::PMD, Pfn::new(512));
+    space.map_special(BESIDE, Level::PTE, Pfn::new(600));
+    space.map_special(FURTHER, Level::PTE, Pfn::new(601));
+    let child = MmapLock::try_new(&space.tlb, |_| ()).expect("memory is left");
+    let (mut from, mut to) = (space.mmap.write(), child.write());
+    from.add_to_family(&mut to).expect("memory is left");
+    let mut gather = Gather::new(&space.tlb, space.context());
+    let complete = from.share_tables(&to, &space.tlb, &ShareLast, &mut gather).expect("memory is left");
+    gather.settle();
+    assert!(!complete, "the block is not shared");
+    let has = |va| to.tables(&space.tlb).peek(va).leaf().map(|leaf| leaf.pfn());
+    assert_eq!([BLOCK, BESIDE, FURTHER].map(has), [None, Some(Pfn::new(600)), Some(Pfn::new(601))]);
 }

@@ -43,7 +43,7 @@ fn assert_published<I: Isa>(space: &Space<I>, log: &[Step]) -> usize {
 }
 
 /// Shares tables of the last level only, so that a child has all others for itself.
-struct ShareLast;
+pub(crate) struct ShareLast;
 
 impl<I: Isa> Shareable<crate::support::Host<I>> for ShareLast {
     fn may_share(&self, range: PageRange) -> bool {
