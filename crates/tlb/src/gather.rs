@@ -35,7 +35,10 @@ pub struct Gather<'t, P: Platform> {
     /// An invalidation that names a level need not remove translations of another.
     mixed: bool,
     freed_tables: bool,
+    /// Whether each flush is of the whole space.
     full_space: bool,
+    /// Whether the next flush is.
+    widened: bool,
     /// Whether others may clear entries of the space, and fault, meanwhile.
     concurrent: bool,
     /// Whether entries were edited since the last [`Self::publish`].
@@ -60,6 +63,7 @@ impl<'t, P: Platform> Gather<'t, P> {
             mixed: false,
             freed_tables: false,
             full_space: false,
+            widened: false,
             concurrent: false,
             unpublished: false,
             upper: false,
@@ -261,10 +265,10 @@ impl<'t, P: Platform> Gather<'t, P> {
         self.settle_so_far();
     }
 
-    /// Flushes the whole space, even if nothing was gathered.
+    /// Makes the next flush one of the whole space, even if nothing was gathered.
     #[cold]
     fn widen_to_space(&mut self) {
-        self.full_space = true;
+        self.widened = true;
         self.extend(PageRange::new(VirtAddr::ZERO, VirtAddr::ZERO), Level::PTE);
     }
 }
@@ -281,8 +285,8 @@ impl<P: Platform> DetachedHolder<P> for Gather<'_, P> {
             // hint out (`tlb_get_level`); they span 512 pages at least, for which the whole tag is
             // the usual choice anyway.
             let mixed = core::mem::take(&mut self.mixed) && !freed_tables;
-            let flush =
-                FlushInfo { range: (!self.full_space && !mixed).then_some(range), level: self.level, freed_tables };
+            let whole = core::mem::take(&mut self.widened) || self.full_space || mixed;
+            let flush = FlushInfo { range: (!whole).then_some(range), level: self.level, freed_tables };
             self.level = Level::PGD;
             self.tlb.flush(self.context, flush);
         }

@@ -6,7 +6,7 @@ use super::space::{Space, is_free, machine, machine_with, page};
 use crate::support::{Effect, Host, Step, on};
 use pagewright_arch::on_both;
 use pagewright_arch::{Aarch64, Caps, Invalidate, InvalidateScope, InvalidateTarget, Isa, X86_64};
-use pagewright_tlb::{Batch, BatchPolicy, Tlb};
+use pagewright_tlb::{Batch, BatchPolicy, Gather, Tlb};
 use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Level, Tag};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,6 +15,8 @@ on_both! {
     many_spaces_cost_one_wait,
     frames_are_freed_after_the_wait,
     a_gather_flushes_what_a_batch_deferred_in_its_space,
+    a_gather_flushes_the_whole_space_only_while_it_depends_on_a_batch,
+    a_dropped_batch_of_several_cpus_is_settled_before_its_frames_are_reused,
     an_install_flushes_what_a_batch_deferred_in_the_space,
     a_batch_absorbs_what_another_has_deferred,
     a_batch_does_not_absorb_its_own_deferral,
@@ -124,6 +126,25 @@ fn a_gather_flushes_what_a_batch_deferred_in_its_space<I: Isa>() {
     assert_eq!(log, [], "and so is what was waited for");
 }
 
+/// What the gather edits later is flushed page by page again.
+fn a_gather_flushes_the_whole_space_only_while_it_depends_on_a_batch<I: Isa>() {
+    let (host, tlb, spaces) = spaces::<I>(3);
+    let space = &spaces[0];
+    let mut batch = Batch::new(&tlb);
+    batch.absorb(&space.context, space.clear(0));
+    let mut gather = Gather::new(&tlb, &space.context);
+    gather.meet(space.last());
+    gather.settle_so_far();
+    assert_eq!(host.cached(1), 0, "of the whole space");
+    for index in 1..3 {
+        assert!(on(1, || host.access(page(index), Access::Write)).is_some());
+    }
+    gather.absorb(space.clear(1));
+    gather.settle();
+    assert_eq!(host.cached(1), 1, "the entry of page 2 stays");
+    batch.settle();
+}
+
 fn an_install_flushes_what_a_batch_deferred_in_the_space<I: Isa>() {
     let (host, tlb, spaces) = spaces::<I>(1);
     let space = &spaces[0];
@@ -183,11 +204,26 @@ fn an_absorbed_deferral_of_another_space_is_flushed<I: Isa>() {
 }
 
 fn a_dropped_batch_is_settled_before_its_frames_are_reused<I: Isa>() {
+    drop_batch::<I>(&[0]);
+}
+
+/// On arm64 the barrier of one CPU completes nothing that another has issued.
+fn a_dropped_batch_of_several_cpus_is_settled_before_its_frames_are_reused<I: Isa>() {
+    drop_batch::<I>(&[2, 3]);
+    drop_batch::<I>(&[3, 2, 0]);
+}
+
+/// Unmaps a page of CPU 1 on the first of `issuers` and another page on each of the others.
+fn drop_batch<I: Isa>(issuers: &[u16]) {
     let (host, tlb, spaces) = spaces::<I>(1);
     let pfn = spaces[0].map_new(1);
     assert!(on(1, || host.access(page(1), Access::Write)).is_some());
     let mut batch = Batch::new(&tlb);
-    batch.absorb(&spaces[0].context, spaces[0].unmap(1, pfn));
+    on(issuers[0], || batch.absorb(&spaces[0].context, spaces[0].unmap(1, pfn)));
+    for issuer in &issuers[1..] {
+        let another = spaces[1].map_new(1 + issuer);
+        on(*issuer, || batch.absorb(&spaces[1].context, spaces[1].unmap(1 + issuer, another)));
+    }
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(batch)));
     assert_eq!(dropped.is_err(), cfg!(debug_assertions));
     let mut taken = Vec::new();

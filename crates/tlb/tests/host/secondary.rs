@@ -16,6 +16,7 @@ on_both! {
     a_device_is_invalidated_when_a_flush_is_deferred,
     a_device_is_invalidated_before_any_cpu_is_waited_for,
     a_device_is_invalidated_for_its_space_while_registered,
+    a_device_is_invalidated_after_another_is_gone,
     registering_a_device_without_memory_fails,
 }
 
@@ -114,6 +115,21 @@ fn a_device_is_invalidated_for_its_space_while_registered<I: Isa>() {
     space.clear(1).settle();
     assert_eq!(device.told(), []);
     assert_eq!(Arc::strong_count(&device), 2, "the engine has let go of it");
+}
+
+fn a_device_is_invalidated_after_another_is_gone<I: Isa>() {
+    let (_, tlb, space, device) = shared::<I>();
+    let others = [(); 2].map(|()| Arc::new(Device::default()));
+    for other in &others {
+        tlb.register_secondary(&space.context, other.clone()).expect("memory is left");
+    }
+    for (gone, other) in (0..).zip(&others) {
+        let mmu: Arc<dyn SecondaryMmu> = other.clone();
+        tlb.unregister_secondary(&space.context, &mmu);
+        assert_eq!(Arc::strong_count(other), 2, "the engine has let go of it");
+        space.clear(gone).settle();
+        assert_eq!((device.told().len(), other.told().len()), (1, usize::from(gone)), "{gone} and the first");
+    }
 }
 
 fn registering_a_device_without_memory_fails<I: Isa>() {
