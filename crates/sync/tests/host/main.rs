@@ -10,6 +10,7 @@ mod backend;
 mod boxed;
 mod cpumask;
 mod frame_set;
+mod lines;
 mod mailbox;
 mod mutual_exclusion;
 mod order;
