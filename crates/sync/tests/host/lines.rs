@@ -60,7 +60,7 @@ fn each_lock_tells_how_its_line_is_used() {
     let shared = RwLock::<_, rank::SpaceRank, Listening>::new(0);
     assert_eq!(told(|| shared.write()), ALONE);
     assert_eq!(told(|| shared.read()), SHARED);
-    assert_eq!(told(|| shared.try_read().expect("nobody writes")), SHARED);
+    assert_eq!(told(|| shared.try_read().expect("it is free")), SHARED);
     let word = AtomicU32::new(0);
     assert_eq!(told(|| WordLock::lock::<rank::LedgerRank, Listening>(&word, RECORD)), ALONE);
     assert_eq!(told(|| WordLock::try_lock::<rank::LedgerRank, Listening>(&word, RECORD).expect("it is free")), ALONE);

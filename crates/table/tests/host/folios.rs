@@ -60,12 +60,17 @@ impl UnmapHooks for TakeAll {
 /// Clears the entries of what one entry of `level` spans, wherever they are.
 fn unmap_run<I: Isa>(space: &Space<I>, level: Level, mlocked: Mlocked) {
     let mut gather = Gather::new(&space.tlb, space.context());
+    unmap_into(space, level, mlocked, &mut gather);
+    gather.settle();
+}
+
+/// As [`unmap_run`], and leaves the flush and the references to `gather`.
+fn unmap_into<I: Isa>(space: &Space<I>, level: Level, mlocked: Mlocked, gather: &mut Gather<'_, Host<I>>) {
     let whole = PageRange::new(VA, VA.add(level.span()));
     let held = space.mmap.read();
     for (table, part) in held.tables(&space.tlb).owned(whole).locked(whole) {
-        table.unmap_run(part, mlocked, &mut TakeAll, &mut gather);
+        table.unmap_run(part, mlocked, &mut TakeAll, gather);
     }
-    gather.settle();
 }
 
 fn a_dirty_entry_that_is_cleared_makes_the_page_of_a_file_dirty<I: Isa>() {
@@ -159,7 +164,10 @@ fn tables_and_pages_are_counted_on_lines_that_are_reported<I: Isa>() {
     assert!(made.contains(&("number of tables", id, LineUse::Store)), "{made:?}");
     let other = map_new(&space, Level::PTE, RssKind::File, (false, false));
     let pfn = u64::from(other.pfn().raw());
-    let unmapped = line_reports(|| unmap_run(&space, Level::PTE, Mlocked(false)));
+    // The gather drops the reference on the same line, so it is left for later.
+    let mut gather = Gather::new(&space.tlb, space.context());
+    let unmapped = line_reports(|| unmap_into(&space, Level::PTE, Mlocked(false), &mut gather));
+    gather.settle();
     for used in [("folio counts", pfn, LineUse::Store), ("resident set", id, LineUse::Load)] {
         assert!(unmapped.contains(&used), "{used:?}: {unmapped:?}");
     }

@@ -1,12 +1,11 @@
 //! Tables that are made below a shared pointer, for all its sharers (INV-SHARE-MAKE).
 
-use crate::pending::{Child, fork};
+use crate::pending::fork;
 use crate::publish::ShareLast;
-use crate::space::Space;
+use crate::space::{Child, Space};
 use crate::support::{Delivery, declared, on};
 use pagewright_arch::{Isa, on_both};
-use pagewright_table::{EntryView, Mlocked, MmapLock, TableReserve};
-use pagewright_tlb::Gather;
+use pagewright_table::{EntryView, Mlocked, TableReserve};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Access, Gauge, Level, PAGE_SIZE, Pfn, VirtAddr};
 
@@ -113,13 +112,9 @@ fn a_block_is_left_to_a_fork_and_hides_no_table_behind_it<I: Isa>() {
     space.map_special(BLOCK, Level::PMD, Pfn::new(512));
     space.map_special(BESIDE, Level::PTE, Pfn::new(600));
     space.map_special(FURTHER, Level::PTE, Pfn::new(601));
-    let child = MmapLock::try_new(&space.tlb, |_| ()).expect("memory is left");
-    let (mut from, mut to) = (space.mmap.write(), child.write());
-    from.add_to_family(&mut to).expect("memory is left");
-    let mut gather = Gather::new(&space.tlb, space.context());
-    let complete = from.share_tables(&to, &space.tlb, &ShareLast, &mut gather).expect("memory is left");
-    gather.settle();
+    let (child, complete) = space.fork(&ShareLast);
     assert!(!complete, "the block is not shared");
-    let has = |va| to.tables(&space.tlb).peek(va).leaf().map(|leaf| leaf.pfn());
+    let child = child.read();
+    let has = |va| child.tables(&space.tlb).peek(va).leaf().map(|leaf| leaf.pfn());
     assert_eq!([BLOCK, BESIDE, FURTHER].map(has), [None, Some(Pfn::new(600)), Some(Pfn::new(601))]);
 }

@@ -9,6 +9,7 @@ mod path;
 mod pending;
 mod publish;
 mod runs;
+mod sharing;
 mod soft;
 mod space;
 #[path = "../../../tlb/tests/support/mod.rs"]

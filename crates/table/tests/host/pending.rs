@@ -2,7 +2,7 @@
 //!
 //! INV-TLB-PLACE, INV-TLB-KEY-LIFE.
 
-use crate::space::{Space, special};
+use crate::space::{Child, Space, special};
 use crate::support::{Delivery, Effect, Host, Step, on};
 use pagewright_arch::{Effects, Isa, LeafFlags, PteSlot, SoftEntry, SoftKind, on_both};
 use pagewright_table::{EntryRun, EntryView, Leaver, Mlocked, MmapLock, Shareable, TableReserve};
@@ -25,15 +25,16 @@ on_both! {
     a_space_that_ends_leaves_its_family,
 }
 
-const VA: VirtAddr = VirtAddr::new(0x4000_0000);
+pub(crate) const VA: VirtAddr = VirtAddr::new(0x4000_0000);
 const SWAP: SoftEntry = SoftEntry { kind: SoftKind::Swap, exclusive: true, payload: 3 };
 
-fn page(index: u64) -> VirtAddr {
+/// A page of [`used`].
+pub(crate) fn page(index: u64) -> VirtAddr {
     VA.add(index * PAGE_SIZE)
 }
 
 /// A space that CPUs 1 and 2 run, and four pages of anonymous memory that CPU 1 has used.
-fn used<I: Isa>() -> Space<I> {
+pub(crate) fn used<I: Isa>() -> Space<I> {
     let space = Space::<I>::new(4, Delivery::AtOnce);
     for cpu in [2, 1] {
         on(cpu, || space.tlb.switch_to(space.context()));
@@ -173,7 +174,8 @@ fn a_child_inherits_no_pending_entry<I: Isa>() {
     batch.settle();
 }
 
-struct ShareAll;
+/// Shares every table.
+pub(crate) struct ShareAll;
 
 impl<I: Isa> Shareable<Host<I>> for ShareAll {
     fn may_share(&self, _range: PageRange) -> bool {
@@ -187,18 +189,10 @@ impl<I: Isa> Shareable<Host<I>> for ShareAll {
     }
 }
 
-pub(crate) type Child<I> = MmapLock<Host<I>, ()>;
-
 /// A child that shares every table, and which CPU 2 runs.
 pub(crate) fn fork<I: Isa>(space: &Space<I>) -> Child<I> {
-    let child = MmapLock::try_new(&space.tlb, |_| ()).expect("memory is left");
-    {
-        let (mut from, mut to) = (space.mmap.write(), child.write());
-        from.add_to_family(&mut to).expect("memory is left");
-        let mut gather = Gather::new(&space.tlb, space.context());
-        on(3, || assert!(from.share_tables(&to, &space.tlb, &ShareAll, &mut gather).expect("memory is left")));
-        on(3, || gather.settle());
-    }
+    let (child, complete) = on(3, || space.fork(&ShareAll));
+    assert!(complete, "nothing is left to copy");
     on(2, || space.tlb.switch_to(child.table().context()));
     child
 }

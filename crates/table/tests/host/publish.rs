@@ -1,11 +1,10 @@
 //! INV-TABLE-ZERO: a walker that finds a table finds its entries, however the table is hooked.
 
-use crate::pending::{Child, own};
-use crate::space::Space;
+use crate::pending::own;
+use crate::space::{Child, Space};
 use crate::support::{Delivery, Effect, Step};
 use pagewright_arch::{Entry, Isa, on_both};
-use pagewright_table::{MmapLock, Shareable, TableReserve};
-use pagewright_tlb::Gather;
+use pagewright_table::{Shareable, TableReserve};
 use pagewright_tlb::frames::NoFrames;
 use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 use std::collections::HashMap;
@@ -61,14 +60,7 @@ impl<I: Isa> Shareable<crate::support::Host<I>> for ShareLast {
 fn fork<I: Isa>() -> (Space<I>, Child<I>, Vec<Step>) {
     let space = Space::<I>::new(4, Delivery::AtOnce);
     space.map_special(VA, Level::PTE, Pfn::new(5));
-    let child = MmapLock::try_new(&space.tlb, |_| ()).expect("memory is left");
-    let (_, log) = space.host.log(|| {
-        let (mut from, mut to) = (space.mmap.write(), child.write());
-        from.add_to_family(&mut to).expect("memory is left");
-        let mut gather = Gather::new(&space.tlb, space.context());
-        from.share_tables(&to, &space.tlb, &ShareLast, &mut gather).expect("memory is left");
-        gather.settle();
-    });
+    let ((child, _), log) = space.host.log(|| space.fork(&ShareLast));
     (space, child, log)
 }
 

@@ -2,13 +2,16 @@
 
 use crate::support::{Delivery, Host, engine};
 use pagewright_arch::{Caps, Isa, Leaf, LeafFlags};
-use pagewright_table::{EntryRun, LockedTable, Mlocked, MmapLock, OwnedLeaf, PageTable, TableReserve};
+use pagewright_table::{EntryRun, LockedTable, Mlocked, MmapLock, OwnedLeaf, PageTable, Shareable, TableReserve};
 use pagewright_tlb::{Gather, Tlb, TlbContext};
 use pagewright_types::{Level, PageRange, Pfn, Rights, VirtAddr};
 use std::sync::Arc;
 
 /// Frames of the machines here: room for a few blocks of 2 MiB.
 pub(crate) const FRAMES: u32 = 4096;
+
+/// Another tree on the same machine.
+pub(crate) type Child<I> = MmapLock<Host<I>, ()>;
 
 /// A machine, its engine and a tree.
 pub(crate) struct Space<I: Isa> {
@@ -52,6 +55,20 @@ impl<I: Isa> Space<I> {
 
     pub(crate) fn ensure_from(&self, va: VirtAddr, level: Level, reserve: &mut TableReserve<'_, Host<I>>) -> usize {
         self.mmap.read().tables(&self.tlb).owned(PageRange::page(va)).ensure(va, level, reserve)
+    }
+
+    /// Forks a child that shares what `shareable` allows; returns whether that is every table.
+    pub(crate) fn fork(&self, shareable: &impl Shareable<Host<I>>) -> (Child<I>, bool) {
+        let child = MmapLock::try_new(&self.tlb, |_| ()).expect("memory is left");
+        let complete = {
+            let (mut from, mut to) = (self.mmap.write(), child.write());
+            from.add_to_family(&mut to).expect("memory is left");
+            let mut gather = Gather::new(&self.tlb, self.context());
+            let complete = from.share_tables(&to, &self.tlb, shareable, &mut gather);
+            gather.settle();
+            complete.expect("memory is left")
+        };
+        (child, complete)
     }
 
     pub(crate) fn table(&self) -> &PageTable {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 on_both! {
     a_cpu_that_comes_online_holds_nothing_deferred_meanwhile,
     no_flush_waits_for_an_offline_cpu,
+    a_cpu_that_comes_online_has_paid_what_it_owed,
 }
 
 const CPUS: usize = 3;
@@ -81,6 +82,15 @@ fn no_flush_waits_for_an_offline_cpu<I: Isa>() {
     });
     space.clear(0).settle();
     assert_eq!(host.cached(GOES), 0);
+}
+
+/// Its flush is one of everything, so no later one waits for it.
+fn a_cpu_that_comes_online_has_paid_what_it_owed<I: Isa>() {
+    let (host, tlb, _space) = used::<I>();
+    go(&host, &tlb);
+    let debt = tlb.ledger().open(CpuMask::of(CpuId::new(GOES)));
+    come_back(&host, &tlb);
+    assert_eq!(tlb.ledger().unpaid(debt, &host.online()), (CpuMask::EMPTY, 1));
 }
 
 /// Its own barrier is the last chance to end what it has issued.

@@ -39,6 +39,7 @@ fn a_key_is_owed_by_the_cpus_whose_clock_is_behind_it() {
     }
     ledger.raise_floor(&online);
     assert!(ledger.below_floor(key));
+    assert_eq!(ledger.unpaid(key, &online), (CpuMask::EMPTY, 0), "the floor does not know whose it was");
     assert!(ledger.below_floor(DebtKey::NONE));
 }
 

@@ -12,4 +12,5 @@ mod order;
 mod place;
 mod secondary;
 mod space;
+mod switch;
 mod threads;

@@ -28,6 +28,7 @@ on_both! {
     an_unhooked_table_hands_its_key_to_the_gather,
     a_gather_that_pays_for_a_family_counts_it,
     a_space_pays_no_key_of_its_family,
+    one_cpu_that_has_flushed_pays_no_key_of_a_family,
     an_install_over_a_lingering_translation_flushes_once,
     a_gather_ends_the_lingering_translations_of_the_tables_that_it_has_met,
     a_new_table_has_no_lingering_translations,
@@ -358,6 +359,17 @@ fn a_space_pays_no_key_of_its_family<I: Isa>() {
         assert_eq!(install(&host, installing, 0), [], "once");
         batch.settle();
     }
+}
+
+fn one_cpu_that_has_flushed_pays_no_key_of_a_family<I: Isa>() {
+    let (host, space, other) = shared::<I>();
+    let mut batch = Batch::new(&space.tlb);
+    clear_shared(&mut batch, (&space, &other), 0);
+    space.tlb.ledger().open(CpuMask::EMPTY);
+    on(1, || space.tlb.cpu_starting());
+    assert_ne!(install(&host, &space, 0), []);
+    assert!(!other_reaches(&host, 0));
+    batch.settle();
 }
 
 fn an_install_over_a_lingering_translation_flushes_once<I: Isa>() {

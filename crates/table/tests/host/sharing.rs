@@ -1,0 +1,96 @@
+//! What a fork that shares tables says about them, what it leaves of their marks, and the copies of
+//! spaces that stop to share.
+//!
+//! INV-SHARE-PIN, INV-SHARE-LEAVE.
+
+use crate::pending::{ShareAll, VA, fork, own, page, used};
+use crate::space::{Child, Space};
+use crate::support::{Delivery, declared, on};
+use pagewright_arch::{Isa, LeafFlags, on_both};
+use pagewright_table::Leaver;
+use pagewright_tlb::frames::TableMarks;
+use pagewright_types::judge::Fact;
+use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
+
+on_both! {
+    a_table_is_declared_shared_while_two_spaces_have_it,
+    a_fork_removes_the_mark_of_a_table_without_pinned_pages,
+    a_fork_keeps_the_mark_above_a_block_that_may_be_pinned,
+    a_space_that_stops_to_share_has_still_accessed_its_pages,
+    a_space_that_ends_is_left_by_lazy_cpus,
+}
+
+/// Which tables `body` declares shared, or no longer shared.
+fn shared_by(body: impl FnOnce()) -> Vec<(Pfn, Level, bool)> {
+    let as_shared = |fact| match fact {
+        Fact::TableShared { table, level, shared } => Some((table, level, shared)),
+        _ => None,
+    };
+    declared(body).1.into_iter().filter_map(as_shared).collect()
+}
+
+fn a_table_is_declared_shared_while_two_spaces_have_it<I: Isa>() {
+    let space = used::<I>();
+    let table = space.table_at(VA, Level::PUD).expect("a table");
+    let mut children = Vec::new();
+    assert_eq!(shared_by(|| children.push(fork(&space))), [(table, Level::PUD, true)]);
+    assert_eq!(shared_by(|| children.push(fork(&space))), [], "it is shared already");
+    let all = PageRange::new(VirtAddr::ZERO, I::USER_END);
+    let leave = |child: Child<I>| {
+        child.write().leave_shared(Leaver::GoesOn, &space.tlb, all, core::iter::once(all));
+    };
+    assert_eq!(shared_by(|| children.pop().into_iter().for_each(leave)), [], "two spaces are left");
+    assert_eq!(shared_by(|| children.pop().into_iter().for_each(leave)), [(table, Level::PUD, false)]);
+}
+
+/// The tables on the way to the pages, from the highest one on.
+fn path<I: Isa>(space: &Space<I>, last: Level) -> Vec<Pfn> {
+    let levels = [Level::PUD, Level::PMD, Level::PTE].into_iter().filter(|level| *level >= last);
+    levels.map(|level| space.table_at(VA, level).expect("a table")).collect()
+}
+
+/// Forks a space whose tables on the way to `last` may have pinned pages; returns which still may.
+fn still_marked<I: Isa>(space: &Space<I>, last: Level) -> Vec<bool> {
+    let tables = path(space, last);
+    tables.iter().for_each(|table| space.tlb.frames().table(*table).mark(TableMarks::MAY_PIN));
+    on(3, || space.fork(&ShareAll));
+    tables.iter().map(|table| space.tlb.frames().table(*table).marks().contains(TableMarks::MAY_PIN)).collect()
+}
+
+fn a_fork_removes_the_mark_of_a_table_without_pinned_pages<I: Isa>() {
+    let space = used::<I>();
+    assert_eq!(still_marked(&space, Level::PTE), [false; 3]);
+    let last = space.mmap.read().tables(&space.tlb).read_lock(VA).expect("a table").table();
+    assert_eq!(space.tlb.frames().table(last).shares(), 2);
+}
+
+fn a_fork_keeps_the_mark_above_a_block_that_may_be_pinned<I: Isa>() {
+    let space = Space::<I>::new(4, Delivery::AtOnce);
+    space.map_special(VA, Level::PMD, Pfn::new(512));
+    for _ in 0..2 {
+        assert_eq!(still_marked(&space, Level::PMD), [true; 2]);
+    }
+}
+
+/// A child, whose entries a fork copies, has not.
+fn a_space_that_stops_to_share_has_still_accessed_its_pages<I: Isa>() {
+    let space = used::<I>();
+    let child = fork(&space);
+    own(&space, &child);
+    let held = child.read();
+    for index in 0..4 {
+        let leaf = held.tables(&space.tlb).peek(page(index)).leaf().expect("a page");
+        assert!(leaf.flags().contains(LeafFlags::ACCESSED), "page {index}");
+    }
+}
+
+fn a_space_that_ends_is_left_by_lazy_cpus<I: Isa>() {
+    let space = Space::<I>::new(4, Delivery::AtOnce);
+    on(1, || {
+        space.tlb.switch_to(space.context());
+        space.tlb.enter_lazy();
+    });
+    space.mmap.write().close(&space.tlb);
+    assert!(space.context().cpus().is_empty());
+    assert_eq!(space.tlb.frames().available(), space.free);
+}

@@ -1,0 +1,51 @@
+//! Which CPUs the context of a space names.
+//!
+//! INV-TLB-SWITCH.
+
+use super::space::{Space, machine};
+use crate::support::{Host, on};
+use pagewright_arch::{Isa, on_both};
+use pagewright_tlb::Tlb;
+use pagewright_types::{CpuId, CpuMask};
+use std::sync::Arc;
+
+on_both! {
+    a_context_names_the_cpus_that_run_its_space,
+    a_lazy_cpu_is_named_while_it_stays_on_the_root,
+}
+
+fn cpus(numbers: impl IntoIterator<Item = u16>) -> CpuMask {
+    numbers.into_iter().map(CpuId::new).collect()
+}
+
+/// Two spaces, the first of which CPUs 1 and 2 run.
+fn two_spaces<I: Isa>() -> (Arc<Tlb<Host<I>>>, Space<I>, Space<I>) {
+    let (_host, tlb) = machine::<I>(4);
+    let (space, other) = (Space::new(&tlb), Space::new(&tlb));
+    [1, 2].iter().for_each(|cpu| on(*cpu, || space.run()));
+    (tlb, space, other)
+}
+
+fn a_context_names_the_cpus_that_run_its_space<I: Isa>() {
+    let (tlb, space, other) = two_spaces::<I>();
+    assert_eq!((space.context.cpus(), other.context.cpus()), (cpus([1, 2]), CpuMask::EMPTY));
+    on(1, || space.run());
+    assert_eq!(space.context.cpus(), cpus([1, 2]), "it runs it already");
+    on(1, || other.run());
+    assert_eq!((space.context.cpus(), other.context.cpus()), (cpus([2]), cpus([1])));
+    on(2, || tlb.leave_space());
+    assert_eq!((space.context.cpus(), other.context.cpus()), (CpuMask::EMPTY, cpus([1])));
+}
+
+/// On arm64 it leaves the root at once.
+fn a_lazy_cpu_is_named_while_it_stays_on_the_root<I: Isa>() {
+    let (tlb, space, other) = two_spaces::<I>();
+    on(1, || tlb.enter_lazy());
+    let stays = I::KIND == pagewright_types::IsaKind::X86_64;
+    assert_eq!(space.context.cpus(), if stays { cpus([1, 2]) } else { cpus([2]) });
+    on(1, || space.run());
+    assert_eq!(space.context.cpus(), cpus([1, 2]));
+    on(1, || tlb.enter_lazy());
+    on(1, || other.run());
+    assert_eq!((space.context.cpus(), other.context.cpus()), (cpus([2]), cpus([1])));
+}
