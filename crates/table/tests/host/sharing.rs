@@ -1,5 +1,4 @@
-//! What a fork that shares tables says about them, what it leaves of their marks, and the copies of
-//! spaces that stop to share.
+//! What a fork that shares tables declares and leaves, and what spaces do that leave them.
 //!
 //! INV-SHARE-PIN, INV-SHARE-LEAVE.
 
