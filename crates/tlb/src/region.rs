@@ -108,4 +108,17 @@ mod tests {
         assert_eq!(indices(5 * GIB, 69 * GIB).len(), 64);
         assert_eq!(indices(0, 1 << 47).len(), 64);
     }
+
+    #[test]
+    fn a_set_contains_its_regions_and_an_intersection_those_of_both() {
+        let at = |gib: u64| Region::of(VirtAddr::new(gib * GIB));
+        let (one, other) = (RegionSet::of(range(3 * GIB, 7 * GIB)), RegionSet::of(range(5 * GIB, 9 * GIB)));
+        let of_both = one.intersect(other);
+        for gib in 0..Region::COUNT as u64 {
+            let (in_one, in_other) = ((3..7).contains(&gib), (5..9).contains(&gib));
+            assert_eq!((one.contains(at(gib)), other.contains(at(gib))), (in_one, in_other), "GiB {gib}");
+            assert_eq!(of_both.contains(at(gib)), in_one && in_other, "GiB {gib}");
+        }
+        assert!(!of_both.is_empty() && one.intersect(RegionSet::of(range(7 * GIB, 8 * GIB))).is_empty());
+    }
 }

@@ -7,14 +7,13 @@
 //! of the space and takes every frame that is free. Cites INV-ORACLE-O1, INV-ORACLE-O2,
 //! INV-TLB-DEBT, INV-LEDGER-FULL, INV-LEDGER-SAMPLE.
 
-use crate::bare::{self, Bare, Shape, nothing_was_found};
+use crate::bare::{self, Bare, Shape, is_dropped, nothing_was_found};
 use pagewright_arch::on_both;
 use pagewright_arch::{Effects, Isa};
 use pagewright_check::{Antecedent, Attempt, Chooser, RunDetail};
 use pagewright_sim::explore::CoroutineBody;
 use pagewright_tlb::{BatchPolicy, Gather};
 use pagewright_types::{Counter, CpuId, Level, Order, PageRange};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 const USES: CpuId = CpuId::new(1);
@@ -174,12 +173,6 @@ fn relies_on_a_dropped_debt<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
 
 fn drops_debt<I: Isa>(bare: &Rc<Bare<I>>, index: u16) {
     is_dropped(bare.unmap(index));
-}
-
-/// Debug builds report the mistake once the frame is parked.
-fn is_dropped<T>(debt: T) {
-    let dropped = catch_unwind(AssertUnwindSafe(|| drop(debt)));
-    assert_eq!(dropped.is_err(), cfg!(debug_assertions));
 }
 
 fn attempt<I: Isa>(

@@ -88,6 +88,19 @@ fn the_floor_of_the_keys_rises_past_what_the_cpus_of_each_mask_have_paid() {
     assert!(tlb.key_floor(&online).covers(one.merge(two)));
 }
 
+/// Which key of a bucket is the oldest is not known, so the floor stays below all of them.
+#[test]
+fn the_floor_of_the_keys_stays_below_a_bucket_that_is_owed() {
+    let (_, tlb) = machine::<X86_64>(CPUS);
+    let (ledger, online) = (tlb.ledger(), CpuMask::first(CPUS));
+    let first = ledger.open(cpus([3]));
+    (0..64).for_each(|_| assert_ne!(ledger.open(cpus([1])), first));
+    ledger.advance(CpuId::new(1), ledger.sample());
+    assert!(!tlb.key_floor(&online).covers(first));
+    ledger.advance(CpuId::new(3), ledger.sample());
+    assert!(tlb.key_floor(&online).covers(first));
+}
+
 #[test]
 fn settling_a_key_interrupts_only_the_cpus_that_owe_it() {
     let (host, tlb) = machine::<X86_64>(CPUS);

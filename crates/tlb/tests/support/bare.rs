@@ -14,6 +14,7 @@ use pagewright_tlb::{BatchPolicy, Debt, Gather, OwedFlush, Tlb, TlbConfig, TlbCo
 use pagewright_types::judge::Fact;
 use pagewright_types::{Access, Counter, CpuId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr};
 use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 pub(crate) fn page(index: u16) -> VirtAddr {
@@ -306,4 +307,10 @@ pub(crate) fn is_found<I: Isa>(wanted: &Wanted, run: impl Fn(&mut dyn Chooser, R
     tried.sort_unstable();
     let (name, isa, median) = (plant.name(), I::KIND.name(), tried[tried.len() / 2]);
     println!("{name:28} {isa:7} {median:6}  {tried:?} schedules{}", if race { ", a race" } else { "" });
+}
+
+/// Drops a debt; debug builds report the mistake once its frames are parked.
+pub(crate) fn is_dropped<T>(debt: T) {
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(debt)));
+    assert_eq!(dropped.is_err(), cfg!(debug_assertions));
 }
