@@ -148,12 +148,6 @@ impl<P: Platform> Frames<P> {
 }
 
 impl<'a, L: Backend> TablePage<'a, L> {
-    /// The frame of the table.
-    #[inline]
-    pub fn pfn(&self) -> Pfn {
-        self.pfn
-    }
-
     /// The level of the table.
     #[inline]
     pub fn level(&self) -> Level {

@@ -2,15 +2,14 @@
 //!
 //! The folio stays in the swap cache without an owner, and can be reclaimed like any other.
 
+use super::interrupted::{InterruptedSwap, Transfer};
 use super::{NODE, assert_lists_consistent, check, fill, machine_of};
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
-use pagewright_lab::harness::{CPU, MemorySwap, OTHER, TestProcess, at};
+use pagewright_lab::harness::{CPU, OTHER, TestProcess, at};
 use pagewright_mm::Advice;
 use pagewright_mm::counters::Gauge;
-use pagewright_mm::swap::{SwapBacking, SwapOps};
-use pagewright_types::{Access, Counter, Errno, PAGE_SIZE};
-use std::cell::RefCell;
+use pagewright_types::{Access, Counter, PAGE_SIZE};
 use std::rc::Rc;
 
 /// The frames of the machine.
@@ -21,39 +20,12 @@ const FRAMES: u64 = 512;
 /// livelock.
 const PAGES: u64 = 900;
 
-thread_local! {
-    /// What another CPU does during the next read of a page.
-    static DURING_READ: RefCell<Option<Box<dyn FnOnce()>>> = RefCell::default();
-}
-
-/// A device during whose reads another CPU acts.
-struct InterruptedSwap(MemorySwap);
-
-impl SwapOps for InterruptedSwap {
-    fn write_page(&self, slot: u32, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
-        self.0.write_page(slot, get)
-    }
-
-    fn read_page(&self, slot: u32, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
-        if let Some(act) = DURING_READ.take() {
-            act();
-        }
-        self.0.read_page(slot, put)
-    }
-
-    fn discard(&self, slot: u32) {
-        self.0.discard(slot);
-    }
-}
-
 /// A child takes more faults than there are frames, and loses each race.
 ///
 /// In each, another of its threads discards the page. The parent's entries still name the slots.
 fn folios_of_lost_faults_are_reclaimed<I: Isa>() {
     let world = machine_of::<I>(2, FRAMES);
-    let device = MemorySwap::default();
-    let slow = SwapBacking::Device(Box::new(InterruptedSwap(device.clone())));
-    world.on(CPU, |mm| mm.swap_on(slow, 4096)).expect("memory for the slots");
+    let device = InterruptedSwap::add(&world, Transfer::Read);
     let parent = TestProcess::new(&world);
     let base = parent.anon(PAGES);
     fill(&parent, base, PAGES, 5);
@@ -61,13 +33,13 @@ fn folios_of_lost_faults_are_reclaimed<I: Isa>() {
     let read = world.count(Counter::PswpIn);
     for page in 0..PAGES {
         let other = Rc::clone(&child);
-        DURING_READ.set(Some(Box::new(move || {
+        InterruptedSwap::act_once(move || {
             let discard =
                 |mm: &pagewright_mm::Mm<_>| mm.madvise(&other.space, at(base, page), PAGE_SIZE, Advice::DontNeed);
             other.world.on(OTHER, discard).expect("mapped");
-        })));
+        });
         child.touch(CPU, at(base, page), Access::Read).expect("unmapped folios can be reclaimed");
-        if DURING_READ.take().is_none() {
+        if InterruptedSwap::has_acted() {
             assert_eq!(child.read(CPU, at(base, page)), 0, "the page was discarded");
         }
     }

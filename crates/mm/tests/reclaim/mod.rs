@@ -7,6 +7,7 @@
 
 mod choices;
 mod explored;
+mod interrupted;
 mod lost_faults;
 mod pending;
 mod unevictable;

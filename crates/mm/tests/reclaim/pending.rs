@@ -1,18 +1,21 @@
 //! Fewer reclaimable pages than a batch has: reclaim frees them at its end.
 
+use super::interrupted::{InterruptedSwap, Transfer};
 use super::{FRAMES, NODE, TWICE, fill, machine};
 use pagewright_arch::{Isa, on_both};
-use pagewright_lab::harness::{CPU, GupCall, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{CPU, GupCall, OTHER, TestProcess, TestWorld, at};
 use pagewright_mm::Advice;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_types::{Access, Counter, PAGE_SIZE};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 on_both! {
     a_batch_that_is_not_full_is_freed_at_the_end,
     an_idle_cpu_balances_a_node_only_if_it_needs_that,
+    one_cpu_at_a_time_balances_a_node,
     pages_beyond_the_last_full_batch_are_freed,
     reclaim_gives_up_on_pages_that_no_device_takes,
     a_full_device_takes_no_more_anonymous_pages,
@@ -51,6 +54,22 @@ fn an_idle_cpu_balances_a_node_only_if_it_needs_that<I: Isa>() {
     world.on(CPU, |mm| mm.balance_all());
     assert_eq!((world.gauge(Gauge::FilePages), world.count(Counter::PgStealKswapd)), (0, FEW));
     assert_eq!(world.count(Counter::PageOutRun), 1);
+    process.end();
+}
+
+/// Another CPU is told to while the first one writes a page to swap.
+fn one_cpu_at_a_time_balances_a_node<I: Isa>() {
+    let world = machine::<I>(2);
+    InterruptedSwap::add(&world, Transfer::Write);
+    let process = TestProcess::new(&world);
+    let base = process.anon(FRAMES);
+    let needed = |_: &u64| !world.on(CPU, |mm| mm.needs_balance(NODE));
+    (0..FRAMES).take_while(needed).for_each(|page| process.write(CPU, at(base, page), page));
+    let (there, freed_by_other) = (Rc::clone(&world), Rc::new(Cell::new(None)));
+    let freed = Rc::clone(&freed_by_other);
+    InterruptedSwap::act_once(move || freed.set(Some(there.on(OTHER, |mm| mm.balance(NODE)))));
+    assert!(world.on(CPU, |mm| mm.balance(NODE)) > 0);
+    assert_eq!((freed_by_other.get(), world.count(Counter::PageOutRun)), (Some(0), 1));
     process.end();
 }
 

@@ -100,6 +100,24 @@ fn swapoff_swaps_everything_in<I: Isa>() {
     assert_eq!(MmError::NoSuchSwapDevice { device: 1 }.errno(), Errno::EINVAL);
 }
 
+/// Then memory has the only copy of them, although no store has made their entries dirty.
+fn pages_that_lose_their_slots_are_dirty<I: Isa>() {
+    let world = TestWorld::<I>::unjudged();
+    world.swap_to(100);
+    let process = TestProcess::new(&world);
+    let base = process.anon(PAGES);
+    fill(&process, base, PAGES);
+    process.advise(base, PAGES, Advice::PageOut);
+    assert!(holds(&process, base, PAGES));
+    let usage = || {
+        let usage = world.on(CPU, |mm| mm.mem_size_stats(&process.space));
+        [usage.private_clean, usage.private_dirty].map(|bytes| bytes / PAGE_SIZE)
+    };
+    assert_eq!(usage(), [PAGES, 0]);
+    world.on(CPU, |mm| mm.swap_off(0)).expect("memory");
+    assert_eq!(usage(), [0, PAGES]);
+}
+
 /// One CPU discards a swapped-out private copy of a file page during swapoff.
 ///
 /// Returns whether the page is neither in memory nor in swap in the end.
@@ -345,6 +363,7 @@ fn fault_while_the_device_is_replaced<I: Isa>(seed: u64) -> bool {
 
 on_both! {
     swapoff_swaps_everything_in,
+    pages_that_lose_their_slots_are_dirty,
     a_failed_swapoff_leaves_the_device_in_use,
     slots_are_allocated_by_priority_then_in_turn,
     a_device_has_a_whole_turn_after_one_that_is_full,

@@ -6,12 +6,13 @@ use super::space::{Space, machine};
 use crate::support::{Host, on};
 use pagewright_arch::{Isa, on_both};
 use pagewright_tlb::Tlb;
-use pagewright_types::{CpuId, CpuMask};
+use pagewright_types::{Counter, CpuId, CpuMask, IsaKind};
 use std::sync::Arc;
 
 on_both! {
     a_context_names_the_cpus_that_run_its_space,
     a_lazy_cpu_is_named_while_it_stays_on_the_root,
+    what_a_switch_flushes_is_counted,
 }
 
 fn cpus(numbers: impl IntoIterator<Item = u16>) -> CpuMask {
@@ -41,11 +42,28 @@ fn a_context_names_the_cpus_that_run_its_space<I: Isa>() {
 fn a_lazy_cpu_is_named_while_it_stays_on_the_root<I: Isa>() {
     let (tlb, space, other) = two_spaces::<I>();
     on(1, || tlb.enter_lazy());
-    let stays = I::KIND == pagewright_types::IsaKind::X86_64;
+    let stays = I::KIND == IsaKind::X86_64;
     assert_eq!(space.context.cpus(), if stays { cpus([1, 2]) } else { cpus([2]) });
     on(1, || space.run());
     assert_eq!(space.context.cpus(), cpus([1, 2]));
     on(1, || tlb.enter_lazy());
     on(1, || other.run());
     assert_eq!((space.context.cpus(), other.context.cpus()), (cpus([2]), cpus([1])));
+}
+
+/// On arm64 nothing is flushed until the tags run out.
+fn what_a_switch_flushes_is_counted<I: Isa>() {
+    let (tlb, space, other) = two_spaces::<I>();
+    let flushed = || tlb.frames().counters().sum(Counter::NrTlbLocalFlushAll);
+    let expected = |flushes| if I::KIND == IsaKind::X86_64 { flushes } else { 0 };
+    assert_eq!(flushed(), expected(2), "the space is new to CPUs 1 and 2");
+    on(1, || other.run());
+    assert_eq!(flushed(), expected(3));
+    on(1, || space.run());
+    assert_eq!(flushed(), expected(3), "CPU 1 has kept what it had of it");
+    on(1, || tlb.enter_lazy());
+    space.map_new(0);
+    space.clear(0).settle();
+    on(1, || space.run());
+    assert_eq!(flushed(), expected(4), "it has missed a flush");
 }
