@@ -266,6 +266,21 @@ fn a_fence_on_another_cpu_panics() {
 }
 
 #[test]
+fn a_block_that_is_cleared_by_page_is_cleared_throughout() {
+    let fixture = Fixture::new(1);
+    fixture.frames.clear_selector().set_policy(ClearPolicy::CachedByPage);
+    for raw in [0, 1, 4, 9] {
+        let order = Order::new(raw);
+        let cleared = fixture.frames.pin_cpu().clear(take(&fixture.frames, raw), ClearExtent::of_order(order)).fence();
+        let own = words_of(fixture.memory, cleared.pfn(), order);
+        assert!(holds(own, 0), "order {order}");
+        poison(own);
+        assert!(holds(fixture.memory, POISON), "more than a block of order {order} was cleared");
+        fixture.frames.free(cleared.into_block());
+    }
+}
+
+#[test]
 fn the_cpu_may_be_yielded_between_batches() {
     let fixture = Fixture::new(2);
     fixture.frames.clear_selector().set_policy(ClearPolicy::Uncached);

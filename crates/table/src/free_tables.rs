@@ -53,8 +53,7 @@ impl<P: Platform> ExclusiveTables<'_, P> {
                         gather.absorb(self.unhook(slot, level, child.pfn, under));
                     }
                 }
-                Entry::Leaf(_) => left -= 1,
-                Entry::Soft(_) | Entry::Empty => {}
+                Entry::Leaf(_) | Entry::Soft(_) | Entry::Empty => {}
             }
         }
     }

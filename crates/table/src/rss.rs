@@ -170,3 +170,56 @@ impl Rss {
         self.peak.load(Ordering::Relaxed).max(self.pages()) * PAGE_SIZE
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use std::boxed::Box;
+    use std::cell::RefCell;
+
+    const ANON: usize = RssKind::Anon as usize;
+
+    std::thread_local! {
+        /// What another CPU does at the next point.
+        static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+    }
+
+    /// A backend at whose points another CPU acts.
+    struct Interrupted;
+
+    impl Backend for Interrupted {
+        type Line = ();
+
+        fn pause() {}
+
+        fn point() {
+            if let Some(act) = MEANWHILE.take() {
+                act();
+            }
+        }
+
+        pagewright_sync::locks_of_threads!();
+    }
+
+    fn adjust(rss: &Rss, cpu: u16, pages: i32) {
+        let mut change = EntryCounts::default();
+        change[ANON] = pages;
+        rss.adjust::<Interrupted>(CpuId::new(cpu), change, 1, |_| {});
+    }
+
+    /// INV-MM-PEAK: a CPU adds pages between the two looks of one that removes some.
+    #[test]
+    fn the_peak_has_pages_that_come_while_others_go() {
+        let batch = BATCH as i32;
+        for removed in [batch, 2 * batch] {
+            let rss: &Rss = Box::leak(Box::new(Rss::try_new(2).expect("memory")));
+            adjust(rss, 0, 3 * batch);
+            MEANWHILE.set(Some(Box::new(move || adjust(rss, 1, batch))));
+            adjust(rss, 0, -removed);
+            assert_eq!(rss.peak_bytes(), 4 * BATCH * PAGE_SIZE);
+            assert_eq!(rss.pages(), 4 * BATCH - removed as u64);
+        }
+    }
+}

@@ -112,7 +112,8 @@ mod planted {
     fn a_freeing_cpu_that_waits_for_one_walker_is_found() {
         choose(Some(PlantedBug::OneWalkerAwaited));
         let total = Walks::default();
-        let search = bare::explore(1, 2_000, |chooser, detail| run::<Aarch64>(2, Ends::Settled, &total, chooser, detail));
+        let search =
+            bare::explore(1, 2_000, |chooser, detail| run::<Aarch64>(2, Ends::Settled, &total, chooser, detail));
         choose(None);
         nothing_was_found(&search);
         assert!(total.freed.get() > 0, "no walk outlasted the table in {} schedules", search.schedules);

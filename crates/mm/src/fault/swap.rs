@@ -44,7 +44,7 @@ impl<P: Platform> Fault<'_, P> {
         fork_node: ForkNodeId,
         page: SwapInFolio<'_>,
     ) {
-        let SwapInFolio { folio, lock, .. } = page;
+        let SwapInFolio { folio, lock: _lock, .. } = page;
         let view = self.mm.frames().folio(folio.pfn());
         if view.owner() == FolioOwner::None {
             view.set_owner(FolioOwner::Anon(fork_node), self.linear_index());
@@ -68,6 +68,5 @@ impl<P: Platform> Fault<'_, P> {
         if stores || self.vma.flags().contains(VmFlags::LOCKED) || self.mm.vm_swap_full() {
             self.mm.free_swap(view);
         }
-        drop(lock);
     }
 }

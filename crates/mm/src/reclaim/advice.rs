@@ -1,7 +1,6 @@
 //! `MADV_PAGEOUT` and `MADV_COLD` (`madvise_cold_or_pageout_pte_range`).
 
 use super::SWAP_CLUSTER_MAX;
-use super::pageout::is_swappable;
 use crate::mm::Mm;
 use crate::space::{AddressMap, Space, Vma};
 use arrayvec::ArrayVec;
@@ -51,7 +50,6 @@ impl<P: Platform> Mm<P> {
             }
         }
         gather.settle();
-        drop(map);
     }
 
     fn deactivate(&self, folio: Folio<'_>) {
@@ -84,7 +82,7 @@ impl<P: Platform> Mm<P> {
                     }
                     if let Some(folio) = table.leaf(va).and_then(|leaf| self.vm_normal_folio(leaf))
                         && folio.mapcount() == 1
-                        && (is_swappable(folio) || can_do_file_pageout(vma))
+                        && (folio.is_anon() || can_do_file_pageout(vma))
                         && let Some(isolated) = self.frames().isolate(folio)
                     {
                         folios.push(isolated);

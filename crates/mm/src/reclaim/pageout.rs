@@ -201,12 +201,3 @@ pub(super) fn is_reclaimable(folio: Folio<'_>) -> bool {
     let is_known = folio.owner() != FolioOwner::None || folio.flags().contains(FolioFlags::SWAPCACHE);
     is_known && !folio.is_large() && !folio.seems_pinned()
 }
-
-/// Whether a page has no backing store but swap.
-pub(super) fn is_swappable(folio: Folio<'_>) -> bool {
-    match folio.owner() {
-        FolioOwner::Anon(_) => true,
-        FolioOwner::File(_) => folio.flags().contains(FolioFlags::SWAPBACKED),
-        FolioOwner::None => false,
-    }
-}

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 on_both! {
     fault_around_maps_the_neighbours_of_the_same_table_as_not_accessed,
+    fault_around_maps_the_whole_window,
     a_store_through_a_shared_mapping_makes_the_page_dirty_at_once,
 }
 
@@ -35,6 +36,25 @@ impl FileOps for PartlyResident {
     fn read_page(&self, index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
         NumberedFile.read_page(index, put)
     }
+}
+
+/// As many pages as the window has, however many one look at the cache returns.
+fn fault_around_maps_the_whole_window<I: Isa>() {
+    const WINDOW: u64 = 64;
+    let world = TestWorld::<I>::new(1);
+    world.set(MmSetting::FaultAroundBytes, "262144");
+    let process = TestProcess::new(&world);
+    let file = world.file(WINDOW);
+    for page in 0..WINDOW {
+        world.on(CPU, |mm| mm.read_at(&file, page * PAGE_SIZE, &mut [0; 8])).expect("a good device");
+    }
+    let base = VirtAddr::new(1 << 30);
+    process.map_over(base, &file, Rights::READ, MapFlags::PRIVATE);
+    process.read(CPU, at(base, 5));
+    let missing: Vec<u64> = (0..WINDOW).filter(|page| leaf_at(&process, at(base, *page)).is_none()).collect();
+    assert_eq!(missing, []);
+    process.end();
+    world.on(CPU, |mm| mm.forget_file(&file));
 }
 
 /// Mappings that begin at each distance from the end of a table, each touched at three pages.

@@ -187,8 +187,10 @@ fn the_lockless_walk_needs_no_fault_and_the_current_space<I: Isa>() {
 fn a_failed_call_takes_nothing<I: Isa>() {
     let (world, process) = TestProcess::<I>::judged(1);
     world.set(MmSetting::CowPageTables, "never");
-    let base = process.anon(2);
-    process.write(CPU, base, 1);
+    // A fork has copied the first page when it finds that the second one is pinned.
+    let first = process.anon(2);
+    let base = first.add(PAGE_SIZE);
+    [first, base].iter().for_each(|va| process.write(CPU, *va, 1));
     let child = process.fork();
     let refs = || {
         let pfn = process.frame(CPU, base, Access::Read);

@@ -55,4 +55,27 @@ fn folios_of_lost_faults_are_reclaimed<I: Isa>() {
     assert_eq!(device.used(), 0, "INV-SWAP-COUNT");
 }
 
-on_both!(folios_of_lost_faults_are_reclaimed);
+/// No entry names its slot any more, so the fault frees both.
+fn a_lost_fault_leaves_no_folio_that_nothing_names<I: Isa>() {
+    let world = machine_of::<I>(2, FRAMES);
+    let device = InterruptedSwap::add(&world, Transfer::Read);
+    let process = Rc::new(TestProcess::new(&world));
+    let base = process.anon(1);
+    process.write(CPU, base, 5);
+    process.advise(base, 1, Advice::PageOut);
+    assert_eq!(device.used(), 1);
+    let other = Rc::clone(&process);
+    InterruptedSwap::act_once(move || {
+        let discard = |mm: &pagewright_mm::Mm<_>| mm.madvise(&other.space, base, PAGE_SIZE, Advice::DontNeed);
+        other.world.on(OTHER, discard).expect("mapped");
+    });
+    assert_eq!(process.read(CPU, base), 0, "the page was discarded");
+    assert!(InterruptedSwap::has_acted());
+    assert_eq!((device.used(), world.gauge(Gauge::SwapCached)), (0, 0));
+    process.end();
+}
+
+on_both! {
+    folios_of_lost_faults_are_reclaimed,
+    a_lost_fault_leaves_no_folio_that_nothing_names,
+}

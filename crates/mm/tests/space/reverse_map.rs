@@ -76,6 +76,24 @@ fn a_walk_down_a_chain_of_forks_looks_at_65_nodes<I: Isa>() {
     }
 }
 
+/// The last generations of a deep chain have one node together.
+fn a_walk_finds_every_space_of_a_node<I: Isa>() {
+    let (world, process) = TestProcess::<I>::unjudged();
+    let base = process.anon(1);
+    process.write(CPU, base, 1);
+    let pfn = process.frame(CPU, base, Access::Read);
+    let mut chain = vec![process];
+    for _ in 0..70 {
+        chain.push(chain[chain.len() - 1].fork());
+    }
+    let expected: Vec<_> = chain.iter().map(|process| process.space.id()).collect();
+    let mut found = visited(&world, pfn);
+    found.sort_unstable();
+    assert_eq!(found, expected);
+    chain.iter().for_each(TestProcess::end);
+    world.assert_nothing_leaked();
+}
+
 /// In whichever order they end: a node that stays would be looked at by every later walk.
 fn ended_children_leave_no_nodes<I: Isa>() {
     const CHILDREN: usize = 4;
@@ -156,6 +174,7 @@ fn a_walk_finds_every_space_that_stays_beside_forks_and_exits<I: Isa>() {
 on_both! {
     a_walk_looks_at_each_node_once,
     a_walk_down_a_chain_of_forks_looks_at_65_nodes,
+    a_walk_finds_every_space_of_a_node,
     ended_children_leave_no_nodes,
     a_walk_finds_every_space_that_stays_beside_forks_and_exits,
 }

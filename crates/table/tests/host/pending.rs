@@ -16,6 +16,7 @@ on_both! {
     a_soft_entry_over_a_pending_one_leaves_its_flush_pending,
     a_table_hooked_over_a_pending_leaf_flushes_it_first,
     a_child_inherits_no_pending_entry,
+    fork_pays_what_it_copies,
     fork_pays_what_it_shares,
     the_copy_of_a_shared_table_owes_nothing,
     leaving_a_table_pays_for_the_space_that_leaves,
@@ -157,6 +158,28 @@ fn a_child_inherits_no_pending_entry<I: Isa>() {
     let mut batch = Batch::new(&space.tlb);
     swap_out(&space, &mut batch, 0);
     let child = MmapLock::try_new(&space.tlb, |_| ()).expect("memory is left");
+    let mut gather = Gather::new(&space.tlb, space.context());
+    copy_first(&space, &child, &mut gather);
+    gather.settle();
+    batch.settle();
+}
+
+/// What a fork copies it depends on: the child would have a page that a CPU may still store to.
+fn fork_pays_what_it_copies<I: Isa>() {
+    let space = used::<I>();
+    let mut batch = Batch::new(&space.tlb);
+    swap_out(&space, &mut batch, 0);
+    assert!(reaches(&space, 0), "CPU 1 still holds the page");
+    let child = MmapLock::try_new(&space.tlb, |_| ()).expect("memory is left");
+    let mut gather = Gather::new(&space.tlb, space.context());
+    copy_first(&space, &child, &mut gather);
+    on(3, || gather.settle());
+    assert!(!reaches(&space, 0));
+    batch.settle();
+}
+
+/// Copies the entry of the first page to a child that has no table yet.
+fn copy_first<I: Isa>(space: &Space<I>, child: &Child<I>, gather: &mut Gather<'_, Host<I>>) {
     let mut reserve = TableReserve::new(&space.tlb);
     reserve.fill(3).expect("memory is left");
     let (from, to) = (space.mmap.write(), child.write());
@@ -164,14 +187,11 @@ fn a_child_inherits_no_pending_entry<I: Isa>() {
     let (from, to) = (from.tables(&space.tlb), to.tables(&space.tlb));
     let (from, to) = (from.owned(PageRange::page(VA)), to.owned(PageRange::page(VA)));
     let (parent, theirs) = (from.lock(VA).expect("a table"), to.lock(VA).expect("a table"));
-    let mut gather = Gather::new(&space.tlb, space.context());
-    let (copied, stop) = parent.copy_run(&theirs, PageRange::page(VA), &mut crate::runs::Hooks, &mut gather);
-    assert_eq!((copied, stop), (1, Ok(())));
+    let copied = parent.copy_run(&theirs, PageRange::page(VA), &mut crate::runs::Hooks, gather);
+    assert_eq!(copied, (1, Ok(())));
     let word = |table: Pfn| space.host.load(PteSlot { table, index: 0 });
     assert!(I::pending_sequence(word(parent.table())).is_some());
-    assert_eq!(I::pending_sequence(word(theirs.table())), None);
-    gather.settle();
-    batch.settle();
+    assert_eq!(I::pending_sequence(word(theirs.table())), None, "the child's entry is not pending");
 }
 
 /// Shares every table.

@@ -4,10 +4,10 @@
 
 use crate::pending::{ShareAll, VA, fork, own, page, used};
 use crate::space::{Child, Space};
-use crate::support::{Delivery, declared, on};
+use crate::support::{Delivery, Host, declared, on};
 use pagewright_arch::{Isa, LeafFlags, on_both};
-use pagewright_table::Leaver;
-use pagewright_tlb::frames::TableMarks;
+use pagewright_table::{Leaver, Shareable, TableReserve};
+use pagewright_tlb::frames::{NoFrames, TableMarks};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 
@@ -15,6 +15,7 @@ on_both! {
     a_table_is_declared_shared_while_two_spaces_have_it,
     a_fork_removes_the_mark_of_a_table_without_pinned_pages,
     a_fork_keeps_the_mark_above_a_block_that_may_be_pinned,
+    a_fork_removes_the_marks_above_a_table_that_it_leaves_to_be_copied,
     a_space_that_stops_to_share_has_still_accessed_its_pages,
     a_space_that_ends_is_left_by_lazy_cpus,
 }
@@ -68,6 +69,37 @@ fn a_fork_keeps_the_mark_above_a_block_that_may_be_pinned<I: Isa>() {
     space.map_special(VA, Level::PMD, Pfn::new(512));
     for _ in 0..2 {
         assert_eq!(still_marked(&space, Level::PMD), [true; 2]);
+    }
+}
+
+/// Refuses to share one span of 2 MiB.
+struct ShareAllBut(VirtAddr);
+
+impl<I: Isa> Shareable<Host<I>> for ShareAllBut {
+    fn may_share(&self, range: PageRange) -> bool {
+        !range.covers(PageRange::page(self.0))
+    }
+
+    fn write_protected(&self, _range: PageRange) {}
+
+    fn fill(&self, reserve: &mut TableReserve<'_, Host<I>>, count: usize) -> Result<(), NoFrames> {
+        reserve.fill(count)
+    }
+}
+
+/// Its pages are not looked at, and its own mark says that none is pinned.
+fn a_fork_removes_the_marks_above_a_table_that_it_leaves_to_be_copied<I: Isa>() {
+    let space = used::<I>();
+    let marks = |table: &Pfn| space.tlb.frames().table(*table).marks().contains(TableMarks::MAY_PIN);
+    let tables = path(&space, Level::PTE);
+    for (pinned, expected) in [(false, [false; 3]), (true, [true; 3])] {
+        tables[..2].iter().for_each(|table| space.tlb.frames().table(*table).mark(TableMarks::MAY_PIN));
+        if pinned {
+            space.tlb.frames().table(tables[2]).mark(TableMarks::MAY_PIN);
+        }
+        let (_, complete) = on(3, || space.fork(&ShareAllBut(VA)));
+        assert!(!complete);
+        assert_eq!(tables.iter().map(marks).collect::<Vec<_>>(), expected);
     }
 }
 

@@ -15,6 +15,7 @@ on_both! {
     many_spaces_cost_one_wait,
     frames_are_freed_after_the_wait,
     a_gather_flushes_what_a_batch_deferred_in_its_space,
+    a_batch_that_is_paid_neither_flushes_nor_covers_what_came_later,
     a_gather_flushes_the_whole_space_only_while_it_depends_on_a_batch,
     a_dropped_batch_of_several_cpus_is_settled_before_its_frames_are_reused,
     an_install_flushes_what_a_batch_deferred_in_the_space,
@@ -124,6 +125,26 @@ fn a_gather_flushes_what_a_batch_deferred_in_its_space<I: Isa>() {
     assert_eq!(host.cached(2), 0);
     let ((), log) = host.log(|| spaces[1].depend());
     assert_eq!(log, [], "and so is what was waited for");
+}
+
+/// An operation has flushed the space since; what another batch deferred then is not paid.
+fn a_batch_that_is_paid_neither_flushes_nor_covers_what_came_later<I: Isa>() {
+    for depends in [false, true] {
+        let (host, tlb, spaces) = spaces::<I>(2);
+        let space = &spaces[0];
+        let (mut batch, mut later) = (Batch::new(&tlb), Batch::new(&tlb));
+        batch.absorb(&space.context, space.clear(0));
+        space.depend();
+        assert!(on(1, || host.access(page(1), Access::Write)).is_some());
+        later.absorb(&space.context, space.clear(1));
+        if depends {
+            batch.absorb_pending(&space.context, space.last());
+        }
+        let ((), log) = host.log(|| batch.settle());
+        assert_eq!(log.is_empty(), !depends, "{log:?}");
+        assert_eq!(on(1, || host.access(page(1), Access::Write)).is_some(), !depends);
+        later.settle();
+    }
 }
 
 /// What the gather edits later is flushed page by page again.

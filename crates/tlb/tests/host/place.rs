@@ -30,6 +30,7 @@ on_both! {
     a_space_pays_no_key_of_its_family,
     one_cpu_that_has_flushed_pays_no_key_of_a_family,
     an_install_over_a_lingering_translation_flushes_once,
+    a_lingering_translation_that_was_flushed_does_not_count,
     a_gather_ends_the_lingering_translations_of_the_tables_that_it_has_met,
     a_new_table_has_no_lingering_translations,
     entries_of_both_keys_have_one_sequence,
@@ -382,6 +383,17 @@ fn an_install_over_a_lingering_translation_flushes_once<I: Isa>() {
     assert_eq!(overtaken(&tlb), 1);
     space.linger(2);
     assert_eq!(install(&host, &space, 0), [], "what lingers now is another entry");
+}
+
+/// A gather has flushed it, and leaves the key as it is.
+fn a_lingering_translation_that_was_flushed_does_not_count<I: Isa>() {
+    let (host, _, space) = used::<I>();
+    space.linger(0);
+    space.depend();
+    assert!(!reaches(&host, 0));
+    space.linger(2);
+    assert_eq!(install(&host, &space, 0), []);
+    assert_ne!(install(&host, &space, 2), []);
 }
 
 fn a_gather_ends_the_lingering_translations_of_the_tables_that_it_has_met<I: Isa>() {

@@ -2,11 +2,11 @@
 //!
 //! INV-TLB-SWITCH.
 
-use super::space::{Space, machine};
+use super::space::{Space, machine, page};
 use crate::support::{Host, on};
 use pagewright_arch::{Isa, on_both};
 use pagewright_tlb::Tlb;
-use pagewright_types::{Counter, CpuId, CpuMask, IsaKind};
+use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind};
 use std::sync::Arc;
 
 on_both! {
@@ -46,9 +46,16 @@ fn a_lazy_cpu_is_named_while_it_stays_on_the_root<I: Isa>() {
     assert_eq!(space.context.cpus(), if stays { cpus([1, 2]) } else { cpus([2]) });
     on(1, || space.run());
     assert_eq!(space.context.cpus(), cpus([1, 2]));
-    on(1, || tlb.enter_lazy());
-    on(1, || other.run());
-    assert_eq!((space.context.cpus(), other.context.cpus()), (cpus([2]), cpus([1])));
+    for other in [&other, &space] {
+        other.map_new(0);
+        on(1, || {
+            tlb.enter_lazy();
+            other.run();
+            assert!(tlb.fx().access(page(0), Access::Read).is_some());
+        });
+        assert!(other.context.cpus().contains(CpuId::new(1)));
+    }
+    assert_eq!((space.context.cpus(), other.context.cpus()), (cpus([1, 2]), CpuMask::EMPTY));
 }
 
 /// On arm64 nothing is flushed until the tags run out.

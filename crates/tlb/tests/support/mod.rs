@@ -122,6 +122,8 @@ struct Cached {
 #[derive(Default)]
 struct Core {
     root: Option<(Pfn, Tag)>,
+    /// In lazy mode a CPU makes no user access.
+    lazy: bool,
     /// By tag and first address of the entry.
     tlb: HashMap<(Tag, VirtAddr), Cached>,
     /// Broadcast invalidations that this CPU has issued and not waited for.
@@ -266,6 +268,7 @@ impl<I: Isa> Host<I> {
     }
 
     fn translate(&self, core: &mut Core, va: VirtAddr, access: Access) -> Option<Leaf> {
+        assert!(!core.lazy, "{access} of {va} in lazy mode");
         let (root, tag) = core.root?;
         for raw in 0..Level::PGD.raw() {
             let level = Level::new(raw);
@@ -368,6 +371,10 @@ impl<I: Isa> Host<I> {
 
 impl<I: Isa> Effects for Host<I> {
     type Isa = I;
+
+    fn set_lazy(&self, lazy: bool) {
+        self.here().lazy = lazy;
+    }
 
     fn caps(&self) -> &Caps {
         &self.0.caps
