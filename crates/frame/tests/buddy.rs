@@ -254,6 +254,23 @@ fn settling_everything_leaves_nothing_parked() {
     assert_eq!(frames.available(), frames.managed());
 }
 
+/// Whichever half of it was freed first.
+#[test]
+fn only_the_first_frame_of_a_free_block_is_free() {
+    const FRAMES: u32 = 1 << 6;
+    for first_half in [0, 1] {
+        let frames = support::one_node(&Host::new(1), 0, FRAMES);
+        let taken: Vec<Pfn> = (0..FRAMES).map(|_| support::take(&frames, 0).into_raw()).collect();
+        for half in [first_half, 1 - first_half] {
+            let of_half = taken.iter().filter(|pfn| pfn.raw() % 2 == half);
+            of_half.for_each(|pfn| frames.free(support::block_at(&frames, *pfn)));
+            frames.drain();
+        }
+        let free: Vec<u32> = (0..FRAMES).filter(|pfn| frames.state(Pfn::new(*pfn)) == FrameState::Free).collect();
+        assert_eq!(free, [0]);
+    }
+}
+
 #[test]
 fn settled_blocks_are_handed_out_before_parked_ones() {
     // Whether settled blocks pass through a per-CPU list (order 0) or not (order 4).
