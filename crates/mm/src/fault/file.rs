@@ -158,7 +158,10 @@ impl<P: Platform> Fault<'_, P> {
         let mut mapped = 0;
         while !window.is_empty() {
             let cached = file.lookup_range(self.mm, window.clone(), |index| run.is_empty(address(index)));
-            window.start = if cached.is_full() { cached[cached.len() - 1].0 + 1 } else { window.end };
+            window.start = match cached.last() {
+                Some((last, _)) if cached.is_full() => last + 1,
+                Some(_) | None => window.end,
+            };
             for (index, folio) in cached {
                 if self.exceeds_ref_limit(&folio) {
                     self.mm.put_folio(folio);
