@@ -3,9 +3,9 @@
 //! From which type it takes pages, how much of a list it scans, which refaults are soon, and when
 //! it gives up. Each cause of a choice is tried alone, beside the same memory without it.
 
-use super::{FRAMES, NODE, TWICE, fill, machine};
+use super::{FRAMES, NODE, TWICE, fill, flush_local_tlb, machine};
 use pagewright_arch::{Isa, on_both};
-use pagewright_lab::harness::{CPU, GupCall, MemorySwap, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{ANON, CPU, GupCall, MemorySwap, TestProcess, TestWorld, at};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
@@ -24,6 +24,7 @@ on_both! {
     a_file_page_that_two_processes_have_used_is_activated,
     deactivated_pages_are_counted,
     an_active_page_is_kept_once_if_it_is_code_that_was_used,
+    an_active_anonymous_page_is_not_kept_for_being_code,
     a_refault_as_far_as_the_workingset_is_large_activates,
 }
 
@@ -287,6 +288,23 @@ fn an_active_page_is_kept_once_if_it_is_code_that_was_used<I: Isa>() {
         let kept = rights == Rights::RX && used;
         assert!(scanned > 0 && (scanned > deactivated) == kept, "{rights:?}, used: {used}: {deactivated} of {scanned}");
     }
+}
+
+/// Only of files: anonymous memory that programs execute is not the code that all of them share.
+fn an_active_anonymous_page_is_not_kept_for_being_code<I: Isa>() {
+    const PAGES: u64 = 40;
+    let scene = Scene::<I>::new();
+    let base = scene.process.map(PAGES, Rights::RW | Rights::EXEC, ANON, None);
+    (0..PAGES).for_each(|page| scene.process.write(CPU, at(base, page), page));
+    // The first pass activates them, and later ones shrink the active list.
+    for _ in 0..8 {
+        scene.reclaim(1);
+        flush_local_tlb(&scene.world);
+        (0..PAGES).for_each(|page| assert_eq!(scene.process.read(CPU, at(base, page)), page));
+    }
+    let [scanned, deactivated] = [Counter::PgRefill, Counter::PgDeactivate].map(|of| scene.world.count(of));
+    assert!(scanned > 0);
+    assert_eq!(deactivated, scanned);
 }
 
 /// `workingset_refault`: a distance of the workingset's size is the largest that activates.
