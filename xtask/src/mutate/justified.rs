@@ -46,7 +46,7 @@ pub(crate) fn read(workspace: &Workspace) -> Result<Vec<Justified>, Error> {
 /// Reads the items of the list.
 ///
 /// An item is `- FILE FUNCTION: ORIGINAL → REPLACEMENT. Reason.`, with the code in backticks.
-fn parse(text: &str) -> Result<Vec<Justified>, Error> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Justified>, Error> {
     let mut items: Vec<String> = Vec::new();
     for line in text.lines() {
         match (line.strip_prefix("- "), line.strip_prefix("  "), items.last_mut()) {

@@ -5,8 +5,8 @@
 //! ([`rewrite`], `runtime.rs`) in a copy of the repository ([`scratch`], [`build`]). Then each runs
 //! with the tests that reach it, the quick ones first, until one fails ([`suite`], [`execute`]). A
 //! mutant that survives shows a rule that no test guards, or changes nothing that matters:
-//! `docs/mutants.md` has the reasons ([`justified`]). The share of killed mutants is an estimate
-//! with an interval ([`interval`], [`report`]).
+//! `docs/mutants.md` has the reasons ([`justified`]). The share of killed mutants, of all and of
+//! those without a reason, is an estimate with an interval ([`interval`], [`report`]).
 //!
 //! The order of the sample depends on the seed and on each mutant's id, so a change of one function
 //! leaves the rest of the sample alone. An interrupted run goes on where it was ([`results`]).

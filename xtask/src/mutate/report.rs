@@ -37,10 +37,15 @@ impl Counts {
         self.dead() + self.justified + self.open
     }
 
-    /// The share of viable mutants that tests kill, and its interval, in per cent.
-    fn share(self) -> String {
-        let (low, high) = wilson(self.dead(), self.viable());
-        let share = self.dead() as f64 / self.viable().max(1) as f64;
+    /// The mutants that change something which a test should notice, as far as is known.
+    const fn effective(self) -> usize {
+        self.dead() + self.open
+    }
+
+    /// The share that tests kill of so many mutants, and its interval, in per cent.
+    fn share_of(self, mutants: usize) -> String {
+        let (low, high) = wilson(self.dead(), mutants);
+        let share = self.dead() as f64 / mutants.max(1) as f64;
         format!("{:.1} % (95 % interval {:.1}–{:.1} %)", share * 100.0, low * 100.0, high * 100.0)
     }
 
@@ -93,16 +98,18 @@ pub(crate) fn report(results: &[MutantResult], justified: &[Justified]) -> (Stri
     let _ = writeln!(
         text,
         "\n{} viable mutants ({not_viable} more do not compile): killed {killed}, timed out {timed_out}, \
-         survived {} (justified {justified}, open {open})\nkilled: {}",
+         survived {} (justified {justified}, open {open})\nkilled: {}\nkilled, without those that are justified: {}",
         counts.viable(),
         justified + open,
-        counts.share()
+        counts.share_of(counts.viable()),
+        counts.share_of(counts.effective())
     );
     (text, counts)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::justified::parse;
     use super::super::mutant::Operator;
     use super::*;
 
@@ -120,17 +127,30 @@ mod tests {
         MutantResult { mutation, fate, seconds: 0.0 }
     }
 
-    #[test]
-    fn only_viable_mutants_are_in_the_share() {
+    fn one_of_each_fate() -> [MutantResult; 4] {
         let test = || "p t x".to_owned();
-        let results = [
+        [
             result("1", Fate::Killed(test())),
             result("2", Fate::TimedOut(test())),
             result("3", Fate::Survived { tests: 4 }),
             result("4", Fate::Rejected(Rejection::NotViable)),
-        ];
-        let (text, counts) = report(&results, &[]);
-        assert_eq!((counts.viable(), counts.dead()), (3, 2));
+        ]
+    }
+
+    #[test]
+    fn justified_mutants_are_in_one_share_and_not_in_the_other() {
+        let justified = parse("- `a.rs` `f`: `a` → `b`. It is the same.\n").expect("an entry");
+        let (text, counts) = report(&one_of_each_fate(), &justified);
+        assert_eq!((counts.viable(), counts.effective()), (3, 2));
+        assert!(text.contains("killed: 66.7 %"), "{text}");
+        assert!(text.contains("killed, without those that are justified: 100.0 %"), "{text}");
+        assert!(text.contains("justified  3 a.rs:1 f: `a` → `b`  [It is the same.]"), "{text}");
+    }
+
+    #[test]
+    fn only_viable_mutants_are_in_the_share() {
+        let (text, counts) = report(&one_of_each_fate(), &[]);
+        assert_eq!((counts.viable(), counts.dead(), counts.effective()), (3, 2, 3));
         assert!(
             text.contains(
                 "3 viable mutants (1 more do not compile): killed 1, timed out 1, survived 1 (justified 0, open 1)"
