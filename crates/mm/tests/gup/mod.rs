@@ -109,6 +109,9 @@ fn invalid_requests_fail_and_take_nothing<I: Isa>() {
     assert_eq!(errno(shared, 1, GupCall::Pin(GupFlags::WRITE | GupFlags::LONGTERM)), Errno::EFAULT);
     assert_eq!(errno(shared, 1, GupCall::PinFast(GupFlags::WRITE | GupFlags::LONGTERM)), Errno::EFAULT);
     process.take(CPU, shared, 1, GupCall::Pin(GupFlags::WRITE)).expect("a short pin").release(MakeDirty::No);
+    // A lockless walk finds it writable now.
+    process.write(CPU, shared, 1);
+    assert_eq!(errno(shared, 1, GupCall::PinFast(GupFlags::WRITE | GupFlags::LONGTERM)), Errno::EFAULT);
     let shmem = process.map(1, Rights::RW, MapFlags::SHARED | MapFlags::ANONYMOUS, None);
     let long = process
         .take(CPU, shmem, 1, GupCall::Pin(GupFlags::WRITE | GupFlags::LONGTERM))

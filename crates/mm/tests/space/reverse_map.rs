@@ -94,6 +94,31 @@ fn a_walk_finds_every_space_of_a_node<I: Isa>() {
     world.assert_nothing_leaked();
 }
 
+/// It gives up the node that it is in, which goes with its space.
+fn a_walk_that_stops_leaves_no_node<I: Isa>() {
+    let (world, process) = TestProcess::<I>::unjudged();
+    let base = process.anon(1);
+    process.write(CPU, base, 1);
+    let pfn = process.frame(CPU, base, Access::Read);
+    let children = [(); 2].map(|()| process.fork());
+    for stop_after in 1..=3 {
+        let mut left = stop_after;
+        world.on(CPU, |mm| {
+            mm.for_each_mapping(pfn, |_| {
+                left -= 1;
+                if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+        });
+        assert_eq!(left, 0);
+    }
+    children.iter().for_each(TestProcess::end);
+    let before = world.count(Counter::PwRmapNodes);
+    assert_eq!(visited(&world, pfn), [process.space.id()]);
+    assert_eq!(world.count(Counter::PwRmapNodes) - before, 1, "those of the children are gone");
+    process.end();
+    world.assert_nothing_leaked();
+}
+
 /// In whichever order they end: a node that stays would be looked at by every later walk.
 fn ended_children_leave_no_nodes<I: Isa>() {
     const CHILDREN: usize = 4;
@@ -175,6 +200,7 @@ on_both! {
     a_walk_looks_at_each_node_once,
     a_walk_down_a_chain_of_forks_looks_at_65_nodes,
     a_walk_finds_every_space_of_a_node,
+    a_walk_that_stops_leaves_no_node,
     ended_children_leave_no_nodes,
     a_walk_finds_every_space_that_stays_beside_forks_and_exits,
 }

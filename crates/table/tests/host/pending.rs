@@ -22,6 +22,7 @@ on_both! {
     leaving_a_table_pays_for_the_space_that_leaves,
     a_table_that_is_taken_back_keeps_its_key,
     a_move_flushes_what_is_pending_at_its_destination,
+    a_move_flushes_every_old_address,
     a_soft_entry_cleared_for_all_is_gone_for_every_sharer,
     a_space_that_ends_leaves_its_family,
 }
@@ -366,6 +367,20 @@ fn a_move_flushes_what_is_pending_at_its_destination<I: Isa>() {
     assert!(log.iter().any(is_flush), "before the leaf is stored");
     gather.settle();
     batch.settle();
+}
+
+/// Also the first of leaves that share all bits but their frame.
+fn a_move_flushes_every_old_address<I: Isa>() {
+    let space = used::<I>();
+    let held = space.mmap.write();
+    let table = held.tables(&space.tlb).owned(PageRange::page(VA)).lock(VA).expect("a table");
+    let mut gather = Gather::new(&space.tlb, space.context());
+    let part = PageRange::new(VA, page(4));
+    on(3, || table.move_run(part, &table, page(8), |leaf| leaf, |soft| soft, &mut gather));
+    on(3, || gather.settle());
+    for index in 0..4 {
+        assert!(!reaches(&space, index) && reaches(&space, 8 + index), "page {index}");
+    }
 }
 
 #[cfg(feature = "planted")]

@@ -3,11 +3,10 @@
 
 use super::space::{Space, is_free, machine, page};
 use crate::support::{Effect, Host, on};
-use pagewright_arch::Isa;
-use pagewright_arch::on_both;
-use pagewright_tlb::frames::Block;
+use pagewright_arch::{Aarch64, Isa, on_both};
+use pagewright_tlb::frames::{Block, ClearExtent};
 use pagewright_tlb::{Batch, Debt, Gather, OwedFlush, Tlb};
-use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Level, Order, Pfn};
+use pagewright_types::{Access, Counter, CpuId, CpuMask, DebtKey, IsaKind, Level, Order, Pfn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -161,6 +160,37 @@ fn a_dropped_debt_that_an_allocation_settled_costs_no_operation_more<I: Isa>() {
         take_until(&space, &[(1, pfn)]);
         let ((), log) = host.log(|| operation(&space));
         assert_eq!(log, [], "the allocation flushed the rights and the frame");
+    }
+}
+
+/// The barrier of any later flush counts as its payment, so its TLBI was issued before.
+#[test]
+fn a_dropped_debt_is_issued_at_once_on_arm64() {
+    let (host, tlb) = machine::<Aarch64>(2);
+    let (space, other) = (Space::new(&tlb), Space::new(&tlb));
+    let pfn = space.map_new(9);
+    on(1, || {
+        space.run();
+        assert!(host.access(page(9), Access::Write).is_some());
+    });
+    drop_debt(space.unmap(9, pfn));
+    assert!(on(1, || host.access(page(9), Access::Write)).is_some(), "nobody has waited");
+    other.clear(0).settle();
+    assert_eq!(on(1, || host.access(page(9), Access::Write)), None);
+    assert_eq!(tlb.owing(DebtKey::new(1)).0, CpuMask::EMPTY);
+}
+
+/// As many as were asked for, while there is memory.
+#[test]
+fn a_batch_of_cleared_blocks_has_no_more_than_were_asked_for() {
+    let (_, tlb) = machine::<Aarch64>(1);
+    for blocks in [1, 2, 7] {
+        let mut zeroed =
+            tlb.alloc_zeroed_batch(tlb.request(Order::ZERO), blocks, ClearExtent::PAGE).expect("memory is left");
+        assert_eq!(zeroed.len(), blocks);
+        while let Some(block) = zeroed.pop() {
+            tlb.free(block.into_block());
+        }
     }
 }
 
