@@ -171,5 +171,9 @@ fn tables_and_pages_are_counted_on_lines_that_are_reported<I: Isa>() {
     for used in [("folio counts", pfn, LineUse::Store), ("resident set", id, LineUse::Load)] {
         assert!(unmapped.contains(&used), "{used:?}: {unmapped:?}");
     }
+    let (all, mut gather) = (PageRange::new(VirtAddr::ZERO, I::USER_END), Gather::new(&space.tlb, space.context()));
+    let freed = line_reports(|| space.free_tables(all, all, &mut gather));
+    gather.settle();
+    assert!(freed.contains(&("number of tables", id, LineUse::Store)), "{freed:?}");
     space.tlb.free(space.tlb.frames().put(other).expect("the last reference"));
 }

@@ -81,6 +81,12 @@ pub(crate) struct CpuState<P: Platform> {
     pub(crate) walks: AtomicU64,
 }
 
+/// The number of the first space; 0 is no space's.
+const FIRST_SPACE: u64 = 1;
+
+/// Tags that no space gets: that of the empty root.
+const KEPT_TAGS: usize = 1;
+
 /// Everything about translations on one machine, and the frames they lead to.
 pub struct Tlb<P: Platform> {
     fx: P,
@@ -123,11 +129,11 @@ impl<P: Platform> Tlb<P> {
     /// # Errors
     /// [`TlbSetupError`]; `frames` is dropped.
     pub fn try_new(fx: P, frames: FrameAllocator<P>, config: TlbConfig) -> Result<Self, TlbSetupError> {
-        let cpus = fx.online().iter().last().map_or(1, |cpu| cpu.index() + 1);
+        let cpus = fx.online().iter().last().unwrap_or_else(|| fx.cpu()).index() + 1;
         let caps = *fx.caps();
         let asids = match caps.shootdown {
             ShootdownKind::Ipi => None,
-            ShootdownKind::Broadcast if Asids::<P>::spaces(&caps) as usize <= cpus + 1 => {
+            ShootdownKind::Broadcast if Asids::<P>::spaces(&caps) as usize <= cpus + KEPT_TAGS => {
                 return Err(TlbSetupError::TooFewTags { tags: caps.tags, cpus: cpus as u32 });
             }
             ShootdownKind::Broadcast => Some(Asids::try_new(cpus, &caps)?),
@@ -147,7 +153,7 @@ impl<P: Platform> Tlb<P> {
         fx.declare(Fact::FrameReused { pfn: root.pfn(), order: root.order() });
         let kernel_root = frames.new_table(root, Level::PGD, SpaceId::default());
         let (ceiling, batch) = (AtomicU32::new(config.single_page_flush_ceiling), config.batch);
-        let (next_space, secondaries) = (AtomicU64::new(1), Secondaries::new());
+        let (next_space, secondaries) = (AtomicU64::new(FIRST_SPACE), Secondaries::new());
         Ok(Self {
             fx,
             frames,

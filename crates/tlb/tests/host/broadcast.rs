@@ -41,6 +41,16 @@ fn a_flush_goes_page_by_page_below_max_dvm_ops() {
     assert_eq!(tlb.frames().counters().sum(Counter::NrTlbRemoteFlushReceived), 0);
 }
 
+/// The walk after it must find the entry that now allows the access (Arm ARM D8.2.6).
+#[test]
+fn an_entry_that_refused_is_forgotten_after_the_new_one_is_published() {
+    let (host, tlb) = machine::<Aarch64>(2);
+    let space = Space::new(&tlb);
+    let ((), log) = host.log(|| tlb.fix_spurious_fault(&space.context, page(0), Level::PTE, false));
+    let effects: Vec<_> = log.iter().map(|step| step.effect).collect();
+    assert!(matches!(effects[..], [Effect::Publish, Effect::Invalidate(_)]), "{log:?}");
+}
+
 #[test]
 fn a_range_is_one_operation_on_a_machine_with_tlbi_range() {
     let caps = Caps { range_invalidate: true, ..Caps::baseline(IsaKind::Aarch64) };
