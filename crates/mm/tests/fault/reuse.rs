@@ -23,13 +23,20 @@ enum ReadOnlyPage {
     SwappedIn,
     /// Shared with a child that has ended.
     Forked,
+    /// Also shared with such a child, in swap, and still in the swap cache.
+    ForkedInSwap,
     /// Its soft-dirty bit was cleared.
     Watched,
     Unshared,
 }
 
-const STATES: [ReadOnlyPage; 4] =
-    [ReadOnlyPage::SwappedIn, ReadOnlyPage::Forked, ReadOnlyPage::Watched, ReadOnlyPage::Unshared];
+const STATES: [ReadOnlyPage; 5] = [
+    ReadOnlyPage::SwappedIn,
+    ReadOnlyPage::Forked,
+    ReadOnlyPage::ForkedInSwap,
+    ReadOnlyPage::Watched,
+    ReadOnlyPage::Unshared,
+];
 
 /// A process of one private page in the state, which has not been accessed lately.
 fn with_page<I: Isa>(state: ReadOnlyPage) -> (TestProcess<I>, VirtAddr) {
@@ -46,6 +53,11 @@ fn with_page<I: Isa>(state: ReadOnlyPage) -> (TestProcess<I>, VirtAddr) {
             process.read(CPU, base);
         }
         ReadOnlyPage::Forked => process.fork().end(),
+        ReadOnlyPage::ForkedInSwap => {
+            process.advise(base, 1, Advice::PageOut);
+            process.fork().end();
+            process.read(CPU, base);
+        }
         ReadOnlyPage::Watched => {
             world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty)).expect("memory")
         }
