@@ -202,6 +202,7 @@ impl<P: Platform> Ledger<P> {
     /// The online CPUs that still owe `key`, and the number of its CPUs that have paid.
     ///
     /// That number is 0 for a key below the floor, whose mask is not looked at.
+    ///
     /// An offline CPU flushes everything before it runs anything (INV-TLB-HOTPLUG). Clocks alone
     /// decide; [`Tlb::owing`](crate::Tlb::owing) knows which CPUs have flushed the space since.
     pub fn unpaid(&self, key: DebtKey, online: &CpuMask) -> (CpuMask, u32) {
