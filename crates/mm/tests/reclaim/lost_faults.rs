@@ -9,7 +9,7 @@ use pagewright_arch::on_both;
 use pagewright_lab::harness::{CPU, OTHER, TestProcess, at};
 use pagewright_mm::Advice;
 use pagewright_mm::counters::Gauge;
-use pagewright_types::{Access, Counter, PAGE_SIZE};
+use pagewright_types::{Access, Counter, VirtAddr};
 use std::rc::Rc;
 
 /// The frames of the machine.
@@ -19,6 +19,12 @@ const FRAMES: u64 = 512;
 /// They are more than the machine's frames, and fewer than the waits after which it reports
 /// livelock.
 const PAGES: u64 = 900;
+
+/// Another thread of a process discards a page during the next read of the device.
+fn discard_during_read<I: Isa>(process: &Rc<TestProcess<I>>, page: VirtAddr) {
+    let other = Rc::clone(process);
+    InterruptedSwap::act_once(move || other.world.advise(OTHER, &other.space, page, 1, Advice::DontNeed));
+}
 
 /// A child takes more faults than there are frames, and loses each race.
 ///
@@ -32,12 +38,7 @@ fn folios_of_lost_faults_are_reclaimed<I: Isa>() {
     let child = Rc::new(parent.fork());
     let read = world.count(Counter::PswpIn);
     for page in 0..PAGES {
-        let other = Rc::clone(&child);
-        InterruptedSwap::act_once(move || {
-            let discard =
-                |mm: &pagewright_mm::Mm<_>| mm.madvise(&other.space, at(base, page), PAGE_SIZE, Advice::DontNeed);
-            other.world.on(OTHER, discard).expect("mapped");
-        });
+        discard_during_read(&child, at(base, page));
         child.touch(CPU, at(base, page), Access::Read).expect("unmapped folios can be reclaimed");
         if InterruptedSwap::has_acted() {
             assert_eq!(child.read(CPU, at(base, page)), 0, "the page was discarded");
@@ -64,11 +65,7 @@ fn a_lost_fault_leaves_no_folio_that_nothing_names<I: Isa>() {
     process.write(CPU, base, 5);
     process.advise(base, 1, Advice::PageOut);
     assert_eq!(device.used(), 1);
-    let other = Rc::clone(&process);
-    InterruptedSwap::act_once(move || {
-        let discard = |mm: &pagewright_mm::Mm<_>| mm.madvise(&other.space, base, PAGE_SIZE, Advice::DontNeed);
-        other.world.on(OTHER, discard).expect("mapped");
-    });
+    discard_during_read(&process, base);
     assert_eq!(process.read(CPU, base), 0, "the page was discarded");
     assert!(InterruptedSwap::has_acted());
     assert_eq!((device.used(), world.gauge(Gauge::SwapCached)), (0, 0));

@@ -36,11 +36,17 @@ fn visited<I: Isa>(world: &TestWorld<I>, pfn: Pfn) -> Vec<SpaceId> {
     visited
 }
 
-fn a_walk_looks_at_each_node_once<I: Isa>() {
+/// A process, and the frame of a page that it has stored to.
+fn with_page<I: Isa>() -> (Rc<TestWorld<I>>, TestProcess<I>, Pfn) {
     let (world, process) = TestProcess::<I>::unjudged();
     let base = process.anon(1);
     process.write(CPU, base, 1);
     let pfn = process.frame(CPU, base, Access::Read);
+    (world, process, pfn)
+}
+
+fn a_walk_looks_at_each_node_once<I: Isa>() {
+    let (world, process, pfn) = with_page::<I>();
     // Half of them are children, the others grandchildren.
     let mut sharers: Vec<TestProcess<I>> = (1..SHARERS / 2).map(|_| process.fork()).collect();
     let grandchildren: Vec<_> = sharers.iter().map(TestProcess::fork).collect();
@@ -78,10 +84,7 @@ fn a_walk_down_a_chain_of_forks_looks_at_65_nodes<I: Isa>() {
 
 /// The last generations of a deep chain have one node together.
 fn a_walk_finds_every_space_of_a_node<I: Isa>() {
-    let (world, process) = TestProcess::<I>::unjudged();
-    let base = process.anon(1);
-    process.write(CPU, base, 1);
-    let pfn = process.frame(CPU, base, Access::Read);
+    let (world, process, pfn) = with_page::<I>();
     let mut chain = vec![process];
     for _ in 0..70 {
         chain.push(chain[chain.len() - 1].fork());
@@ -96,10 +99,7 @@ fn a_walk_finds_every_space_of_a_node<I: Isa>() {
 
 /// It gives up the node that it is in, which goes with its space.
 fn a_walk_that_stops_leaves_no_node<I: Isa>() {
-    let (world, process) = TestProcess::<I>::unjudged();
-    let base = process.anon(1);
-    process.write(CPU, base, 1);
-    let pfn = process.frame(CPU, base, Access::Read);
+    let (world, process, pfn) = with_page::<I>();
     let children = [(); 2].map(|()| process.fork());
     for stop_after in 1..=3 {
         let mut left = stop_after;
@@ -123,10 +123,7 @@ fn a_walk_that_stops_leaves_no_node<I: Isa>() {
 fn ended_children_leave_no_nodes<I: Isa>() {
     const CHILDREN: usize = 4;
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 2, 0, 3], [2, 0, 3, 1]] {
-        let (world, process) = TestProcess::<I>::unjudged();
-        let base = process.anon(1);
-        process.write(CPU, base, 1);
-        let pfn = process.frame(CPU, base, Access::Read);
+        let (world, process, pfn) = with_page::<I>();
         let mut left: Vec<_> = (0..CHILDREN).map(|_| Some(process.fork())).collect();
         for ends in order {
             left[ends].take().expect("a child").end();

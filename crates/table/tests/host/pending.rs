@@ -2,11 +2,11 @@
 //!
 //! INV-TLB-PLACE, INV-TLB-KEY-LIFE.
 
-use crate::space::{Child, Space, special};
+use crate::space::{Child, ShareIf, Space, special};
 use crate::support::{Delivery, Effect, Host, Step, on};
 use pagewright_arch::{Effects, Isa, LeafFlags, PteSlot, SoftEntry, SoftKind, on_both};
-use pagewright_table::{EntryRun, EntryView, Leaver, Mlocked, MmapLock, Shareable, TableReserve};
-use pagewright_tlb::frames::{FolioFlags, FolioOwner, NewFolio, NoFrames};
+use pagewright_table::{EntryRun, EntryView, Leaver, Mlocked, MmapLock, TableReserve};
+use pagewright_tlb::frames::{FolioFlags, FolioOwner, NewFolio};
 use pagewright_tlb::{Batch, Gather};
 use pagewright_types::{Access, ForkNodeId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 
@@ -195,24 +195,9 @@ fn copy_first<I: Isa>(space: &Space<I>, child: &Child<I>, gather: &mut Gather<'_
     assert_eq!(I::pending_sequence(word(theirs.table())), None, "the child's entry is not pending");
 }
 
-/// Shares every table.
-pub(crate) struct ShareAll;
-
-impl<I: Isa> Shareable<Host<I>> for ShareAll {
-    fn may_share(&self, _range: PageRange) -> bool {
-        true
-    }
-
-    fn write_protected(&self, _range: PageRange) {}
-
-    fn fill(&self, reserve: &mut TableReserve<'_, Host<I>>, count: usize) -> Result<(), NoFrames> {
-        reserve.fill(count)
-    }
-}
-
 /// A child that shares every table, and which CPU 2 runs.
 pub(crate) fn fork<I: Isa>(space: &Space<I>) -> Child<I> {
-    let (child, complete) = on(3, || space.fork(&ShareAll));
+    let (child, complete) = on(3, || space.fork(&ShareIf(|_| true)));
     assert!(complete, "nothing is left to copy");
     on(2, || space.tlb.switch_to(child.table().context()));
     child

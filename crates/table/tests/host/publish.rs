@@ -1,12 +1,10 @@
 //! INV-TABLE-ZERO: a walker that finds a table finds its entries, however the table is hooked.
 
 use crate::pending::own;
-use crate::space::{Child, Space};
+use crate::space::{Child, ShareIf, Space, is_of_last_table};
 use crate::support::{Delivery, Effect, Step};
 use pagewright_arch::{Entry, Isa, on_both};
-use pagewright_table::{Shareable, TableReserve};
-use pagewright_tlb::frames::NoFrames;
-use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
+use pagewright_types::{Level, Pfn, VirtAddr};
 use std::collections::HashMap;
 
 on_both! {
@@ -41,26 +39,11 @@ fn assert_published<I: Isa>(space: &Space<I>, log: &[Step]) -> usize {
     hooked.len()
 }
 
-/// Shares tables of the last level only, so that a child has all others for itself.
-pub(crate) struct ShareLast;
-
-impl<I: Isa> Shareable<crate::support::Host<I>> for ShareLast {
-    fn may_share(&self, range: PageRange) -> bool {
-        range.len() <= Level::PMD.span()
-    }
-
-    fn write_protected(&self, _range: PageRange) {}
-
-    fn fill(&self, reserve: &mut TableReserve<'_, crate::support::Host<I>>, count: usize) -> Result<(), NoFrames> {
-        reserve.fill(count)
-    }
-}
-
 /// A space with a page, a child that shares its last table, and what the fork did.
 fn fork<I: Isa>() -> (Space<I>, Child<I>, Vec<Step>) {
     let space = Space::<I>::new(4, Delivery::AtOnce);
     space.map_special(VA, Level::PTE, Pfn::new(5));
-    let ((child, _), log) = space.host.log(|| space.fork(&ShareLast));
+    let ((child, _), log) = space.host.log(|| space.fork(&ShareIf(is_of_last_table)));
     (space, child, log)
 }
 

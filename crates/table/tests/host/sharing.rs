@@ -2,12 +2,12 @@
 //!
 //! INV-SHARE-PIN, INV-SHARE-LEAVE.
 
-use crate::pending::{ShareAll, VA, fork, own, page, used};
-use crate::space::{Child, Space};
-use crate::support::{Delivery, Host, declared, on};
+use crate::pending::{VA, fork, own, page, used};
+use crate::space::{Child, ShareIf, Space};
+use crate::support::{Delivery, declared, on};
 use pagewright_arch::{Isa, LeafFlags, on_both};
-use pagewright_table::{Leaver, Shareable, TableReserve};
-use pagewright_tlb::frames::{NoFrames, TableMarks};
+use pagewright_table::Leaver;
+use pagewright_tlb::frames::TableMarks;
 use pagewright_types::judge::Fact;
 use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 
@@ -49,12 +49,17 @@ fn path<I: Isa>(space: &Space<I>, last: Level) -> Vec<Pfn> {
     levels.map(|level| space.table_at(VA, level).expect("a table")).collect()
 }
 
+/// Whether pages below a table may be pinned.
+fn may_pin<I: Isa>(space: &Space<I>, table: Pfn) -> bool {
+    space.tlb.frames().table(table).marks().contains(TableMarks::MAY_PIN)
+}
+
 /// Forks a space whose tables on the way to `last` may have pinned pages; returns which still may.
 fn still_marked<I: Isa>(space: &Space<I>, last: Level) -> Vec<bool> {
     let tables = path(space, last);
     tables.iter().for_each(|table| space.tlb.frames().table(*table).mark(TableMarks::MAY_PIN));
-    on(3, || space.fork(&ShareAll));
-    tables.iter().map(|table| space.tlb.frames().table(*table).marks().contains(TableMarks::MAY_PIN)).collect()
+    on(3, || space.fork(&ShareIf(|_| true)));
+    tables.into_iter().map(|table| may_pin(space, table)).collect()
 }
 
 fn a_fork_removes_the_mark_of_a_table_without_pinned_pages<I: Isa>() {
@@ -72,34 +77,18 @@ fn a_fork_keeps_the_mark_above_a_block_that_may_be_pinned<I: Isa>() {
     }
 }
 
-/// Refuses to share one span of 2 MiB.
-struct ShareAllBut(VirtAddr);
-
-impl<I: Isa> Shareable<Host<I>> for ShareAllBut {
-    fn may_share(&self, range: PageRange) -> bool {
-        !range.covers(PageRange::page(self.0))
-    }
-
-    fn write_protected(&self, _range: PageRange) {}
-
-    fn fill(&self, reserve: &mut TableReserve<'_, Host<I>>, count: usize) -> Result<(), NoFrames> {
-        reserve.fill(count)
-    }
-}
-
 /// Its pages are not looked at, and its own mark says that none is pinned.
 fn a_fork_removes_the_marks_above_a_table_that_it_leaves_to_be_copied<I: Isa>() {
     let space = used::<I>();
-    let marks = |table: &Pfn| space.tlb.frames().table(*table).marks().contains(TableMarks::MAY_PIN);
     let tables = path(&space, Level::PTE);
     for (pinned, expected) in [(false, [false; 3]), (true, [true; 3])] {
         tables[..2].iter().for_each(|table| space.tlb.frames().table(*table).mark(TableMarks::MAY_PIN));
         if pinned {
             space.tlb.frames().table(tables[2]).mark(TableMarks::MAY_PIN);
         }
-        let (_, complete) = on(3, || space.fork(&ShareAllBut(VA)));
+        let (_, complete) = on(3, || space.fork(&ShareIf(|range: PageRange| !range.covers(PageRange::page(VA)))));
         assert!(!complete);
-        assert_eq!(tables.iter().map(marks).collect::<Vec<_>>(), expected);
+        assert_eq!(tables.iter().map(|table| may_pin(&space, *table)).collect::<Vec<_>>(), expected);
     }
 }
 

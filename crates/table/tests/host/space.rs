@@ -3,6 +3,7 @@
 use crate::support::{Delivery, Host, engine};
 use pagewright_arch::{Caps, Isa, Leaf, LeafFlags};
 use pagewright_table::{EntryRun, LockedTable, Mlocked, MmapLock, OwnedLeaf, PageTable, Shareable, TableReserve};
+use pagewright_tlb::frames::NoFrames;
 use pagewright_tlb::{Gather, Tlb, TlbContext};
 use pagewright_types::{Level, PageRange, Pfn, Rights, VirtAddr};
 use std::sync::Arc;
@@ -12,6 +13,26 @@ pub(crate) const FRAMES: u32 = 4096;
 
 /// Another tree on the same machine.
 pub(crate) type Child<I> = MmapLock<Host<I>, ()>;
+
+/// Shares the ranges for which the function holds.
+pub(crate) struct ShareIf<F>(pub(crate) F);
+
+impl<I: Isa, F: Fn(PageRange) -> bool> Shareable<Host<I>> for ShareIf<F> {
+    fn may_share(&self, range: PageRange) -> bool {
+        (self.0)(range)
+    }
+
+    fn write_protected(&self, _range: PageRange) {}
+
+    fn fill(&self, reserve: &mut TableReserve<'_, Host<I>>, count: usize) -> Result<(), NoFrames> {
+        reserve.fill(count)
+    }
+}
+
+/// Whether a range has one table of the last level, so that a child has all others for itself.
+pub(crate) fn is_of_last_table(range: PageRange) -> bool {
+    range.len() <= Level::PMD.span()
+}
 
 /// A machine, its engine and a tree.
 pub(crate) struct Space<I: Isa> {
