@@ -143,11 +143,27 @@ impl Ram {
         }
     }
 
+    /// Stores to the page before its words are read, if the memory is small.
+    ///
+    /// A host that reads an untouched page maps its zero page. The first store to it then costs
+    /// another fault, and a TLB shootdown on every CPU that runs a thread of the process.
+    fn back(&self, page: &[AtomicU64]) {
+        if self.len < LEAST_WORDS
+            && let Some(first) = page.first()
+        {
+            // This takes the page for writing even if it changes nothing; the compiler makes a load
+            // of `fetch_or(0)`.
+            let _ = first.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
     /// Clears a block.
     ///
     /// Words that are zero are only read, so that the host does not back untouched memory.
     pub(crate) fn zero(&self, pfn: Pfn, order: Order) {
-        for word in self.block(pfn, order) {
+        let block = self.block(pfn, order);
+        self.back(block);
+        for word in block {
             if word.load(Ordering::Relaxed) != 0 {
                 word.store(0, Ordering::Relaxed);
             }
@@ -156,7 +172,9 @@ impl Ram {
 
     /// Copies a block; words that are equal are only read.
     pub(crate) fn copy(&self, from: Pfn, to: Pfn, order: Order) {
-        for (from, to) in self.block(from, order).iter().zip(self.block(to, order)) {
+        let (from, to) = (self.block(from, order), self.block(to, order));
+        self.back(to);
+        for (from, to) in from.iter().zip(to) {
             let value = from.load(Ordering::Relaxed);
             if to.load(Ordering::Relaxed) != value {
                 to.store(value, Ordering::Relaxed);

@@ -153,6 +153,8 @@ pub(crate) struct Array<T> {
     last: Level,
     /// The number of entries by level; a level without entries is not searched.
     held: [u32; Level::MOST],
+    /// The number of entries; a search asks for it at each step.
+    len: u32,
     /// The number of global entries.
     globals: u32,
     /// The counts of the machine, while a judge is bound.
@@ -172,6 +174,7 @@ impl<T: PointsTo + Default> Array<T> {
             set_mask: sets as u64 - 1,
             last,
             held: [0; Level::MOST],
+            len: 0,
             globals: 0,
             reached: None,
         }
@@ -180,7 +183,7 @@ impl<T: PointsTo + Default> Array<T> {
     /// Starts counting the entries in `reached`, or stops with `None`.
     pub(crate) fn count_in(&mut self, reached: Option<Rc<ReachCounts>>) {
         self.reached = reached;
-        if let Some(reached) = self.reached.as_ref().filter(|_| self.len() > 0) {
+        if let Some(reached) = self.reached.as_ref().filter(|_| !self.is_empty()) {
             self.entries().for_each(|(key, value)| reached.gain(value.points_to(key.level())));
         }
     }
@@ -216,7 +219,13 @@ impl<T: PointsTo + Default> Array<T> {
 
     /// The number of entries.
     pub(crate) fn len(&self) -> usize {
-        self.held.iter().sum::<u32>() as usize
+        self.len as usize
+    }
+
+    /// Whether the array has no entry.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Whether the array has an entry of `level`.
@@ -277,6 +286,7 @@ impl<T: PointsTo + Default> Array<T> {
         push_front(&mut self.values[set][..=way], value);
         self.uncount(old);
         self.held[key.level().index()] += 1;
+        self.len += 1;
         self.globals += u32::from(key.0 & GLOBAL != 0);
         if let Some(reached) = &self.reached {
             reached.gain(value.points_to(key.level()));
@@ -288,6 +298,7 @@ impl<T: PointsTo + Default> Array<T> {
         if key != Key::EMPTY {
             let level = Key(key).level();
             self.held[level.index()] -= 1;
+            self.len -= 1;
             self.globals -= u32::from(key & GLOBAL != 0);
             if let Some(reached) = &self.reached {
                 reached.lose(value.points_to(level));
@@ -313,7 +324,7 @@ impl<T: PointsTo + Default> Array<T> {
 
     /// Drops all entries that match `pattern`, and returns their number.
     pub(crate) fn remove_all(&mut self, pattern: Pattern) -> u64 {
-        if self.held == [0; Level::MOST] {
+        if self.is_empty() {
             return 0;
         }
         if self.reached.is_some() {
@@ -367,6 +378,7 @@ impl<T: PointsTo + Default> Array<T> {
             self.held[Key(*key).level().index()] += 1;
             self.globals += u32::from(key & GLOBAL != 0);
         }
+        self.len = self.held.iter().sum();
     }
 }
 
@@ -566,7 +578,7 @@ mod tests {
                 };
                 prop_assert_eq!(reached.any(Pfn::new(frame), Order::ZERO), naive.sets.iter().flatten().any(leads));
             }
-            while array.len() > 0 {
+            while !array.is_empty() {
                 array.evict(array.len() / 2);
             }
             prop_assert!((0..4).all(|frame| !reached.any(Pfn::new(frame << 18), Order::PUD)), "nothing is held");

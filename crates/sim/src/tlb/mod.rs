@@ -272,7 +272,7 @@ impl Tlbs {
 
     /// The walk-cache entry of `level` for `va` under `tag`; the order of use stays as it is.
     pub(crate) fn walk_cached(&self, tag: Tag, level: Level, va: VirtAddr) -> Option<WalkCacheEntry> {
-        let cache = self.walk_caches[level.index()].as_ref().filter(|cache| cache.len() > 0)?;
+        let cache = self.walk_caches[level.index()].as_ref().filter(|cache| !cache.is_empty())?;
         cache.peek(Key::new(tag, level, va))
     }
 
@@ -305,11 +305,11 @@ impl Tlbs {
 
     /// Calls `visit` for each entry, with the number of its array.
     pub(crate) fn each(&self, mut visit: impl FnMut(usize, Key, HeldEntry)) {
-        for (index, array) in self.arrays.iter().enumerate().filter(|(_, array)| array.len() > 0) {
+        for (index, array) in self.arrays.iter().enumerate().filter(|(_, array)| !array.is_empty()) {
             array.entries().for_each(|(key, entry)| visit(index, key, HeldEntry::Translation(entry)));
         }
         for (index, cache) in self.walk_caches.iter().enumerate() {
-            let entries = cache.iter().filter(|cache| cache.len() > 0).flat_map(Array::entries);
+            let entries = cache.iter().filter(|cache| !cache.is_empty()).flat_map(Array::entries);
             entries.for_each(|(key, upper)| visit(index, key, HeldEntry::Path(upper)));
         }
     }
@@ -347,10 +347,10 @@ impl Tlbs {
             }
             next += 1;
         };
-        for array in self.arrays.iter().filter(|array| array.len() > 0) {
+        for array in self.arrays.iter().filter(|array| !array.is_empty()) {
             array.entries().for_each(|(key, entry)| add(key, HeldEntry::Translation(entry)));
         }
-        for cache in self.walk_caches.iter().flatten().filter(|cache| cache.len() > 0) {
+        for cache in self.walk_caches.iter().flatten().filter(|cache| !cache.is_empty()) {
             cache.entries().for_each(|(key, upper)| add(key, HeldEntry::Path(upper)));
         }
         found
@@ -359,7 +359,7 @@ impl Tlbs {
     /// The tables to which walk-cache entries of `level` for `va` lead, under whatever tag.
     pub(crate) fn table_on_path(&self, level: Level, va: VirtAddr) -> Vec<Pfn> {
         let Some(cache) = &self.walk_caches[level.index()] else { return Vec::new() };
-        if cache.len() == 0 {
+        if cache.is_empty() {
             return Vec::new();
         }
         let leads = |key: &Key| key.start() == va.align_down(level.span());
