@@ -22,14 +22,15 @@ const BESIDE_LINUX: &str = "10000000";
 /// The boots of the kernel; `cargo xtask test` makes each of them once.
 const BOOTS: &str = "2000";
 
-/// The modules of tests with races that the soak searches longer.
-const RACES: [&str; 10] = [
+/// The modules of tests that the soak searches longer: races, and allocations that fail.
+const SEARCHES: [&str; 11] = [
     "swap::",
     "reclaim::",
     "space::",
     "fault::",
     "file::",
     "gup::",
+    "refused::",
     "share::",
     "batch_races::",
     "ledger_races::",
@@ -82,8 +83,8 @@ pub(crate) fn run() -> Result<(), Error> {
             longer(&["pagewright-fuzz"], "all", &["random_calls::"]),
         ),
         step(
-            "races of the memory manager, in 100 times as many schedules",
-            longer(&["pagewright-mm", "pagewright-tlb"], "all", &RACES),
+            "races of the memory manager in 100 times as many schedules, and every failure",
+            longer(&["pagewright-mm", "pagewright-tlb"], "all", &SEARCHES),
         ),
         step("planted bugs are found from several seeds", planted),
         step("all captures give the same figures for the same seed", cargo(&["xtask", "repeat"])),
