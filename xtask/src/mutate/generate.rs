@@ -11,7 +11,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{
     Arm, Attribute, BinOp, Block, ConstParam, Expr, ExprConst, ExprIf, ExprLit, ExprMatch, ExprRepeat, GenericArgument,
-    ImplItemConst, ImplItemFn, ItemConst, ItemEnum, ItemFn, ItemImpl, ItemMod, ItemStatic, ItemTrait, Lit, Pat,
+    Ident, ImplItemConst, ImplItemFn, ItemConst, ItemEnum, ItemFn, ItemImpl, ItemMod, ItemStatic, ItemTrait, Lit, Pat,
     Signature, Stmt, TraitItemConst, TraitItemFn, Type, UnOp,
 };
 
@@ -73,6 +73,7 @@ impl Generator<'_> {
             operator,
             original: one_line(&self.text[shown]),
             replacement: one_line(replacement),
+            ordinal: 1,
         };
         self.of_file.mutants.push(Mutant { mutation, edits, is_const: self.is_const });
     }
@@ -196,15 +197,24 @@ fn has_let(condition: &Expr) -> bool {
     }
 }
 
-/// Whether a statement of this expression can be skipped: a call or an assignment, but no fence.
+/// Whether a statement of this expression can be skipped: a call or an assignment.
+///
+/// Not a fence, because no ordering is mutated, and no assertion, be it a macro or a function.
 fn is_removable(expression: &Expr) -> bool {
     match expression {
-        Expr::Call(node) => !matches!(&*node.func, Expr::Path(called) if called.path.is_ident("fence")),
-        Expr::MethodCall(_) | Expr::Assign(_) => true,
+        Expr::Call(node) => !matches!(&*node.func, Expr::Path(called)
+            if called.path.segments.last().is_some_and(|last| last.ident == "fence" || asserts(&last.ident))),
+        Expr::MethodCall(node) => !asserts(&node.method),
+        Expr::Assign(_) => true,
         Expr::Binary(node) => assigns(&node.op),
         Expr::Try(node) => is_removable(&node.expr),
         _ => false,
     }
+}
+
+/// Whether a function is an assertion, by its name.
+fn asserts(name: &Ident) -> bool {
+    name.to_string().starts_with("assert_")
 }
 
 /// Whether a pattern may bind a name or has a guard.

@@ -1,6 +1,7 @@
 //! The survivors that a person has justified: `docs/mutants.md`.
 //!
 //! An entry names file, function, original and replacement, and not the line, and gives the reason.
+//! Of equal changes of a function it may name one by its number.
 
 use super::mutant::Mutation;
 use crate::cargo::Workspace;
@@ -17,6 +18,8 @@ pub(crate) struct Justified {
     function: String,
     original: String,
     replacement: String,
+    /// The number among equal changes of the function, from 1; without it the entry is about each.
+    ordinal: Option<usize>,
     /// The reason.
     pub(crate) reason: String,
 }
@@ -26,11 +29,14 @@ impl Justified {
     pub(crate) fn is_about(&self, mutant: &Mutation) -> bool {
         (&self.file, &self.function, &self.original, &self.replacement)
             == (&mutant.file, &mutant.function, &mutant.original, &mutant.replacement)
+            && self.ordinal.is_none_or(|ordinal| ordinal == mutant.ordinal)
     }
 
     /// The entry in short.
     pub(crate) fn shown(&self) -> String {
-        format!("{} {}: `{}` → `{}`", self.file, self.function, self.original, self.replacement)
+        let Self { file, function, original, replacement, .. } = self;
+        let number = self.ordinal.map_or(String::new(), |ordinal| format!(" #{ordinal}"));
+        format!("{file} {function}: `{original}`{number} → `{replacement}`")
     }
 }
 
@@ -45,7 +51,8 @@ pub(crate) fn read(workspace: &Workspace) -> Result<Vec<Justified>, Error> {
 
 /// Reads the items of the list.
 ///
-/// An item is `- FILE FUNCTION: ORIGINAL → REPLACEMENT. Reason.`, with the code in backticks.
+/// An item is `- FILE FUNCTION: ORIGINAL → REPLACEMENT. Reason.`, with the code in backticks. The
+/// second of equal changes has ` #2` after ORIGINAL.
 pub(crate) fn parse(text: &str) -> Result<Vec<Justified>, Error> {
     let mut items: Vec<String> = Vec::new();
     for line in text.lines() {
@@ -61,7 +68,11 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Justified>, Error> {
 fn entry(item: &str) -> Option<Justified> {
     // The reason may contain code, too.
     let parts: Vec<&str> = item.splitn(9, '`').collect();
-    let ["", file, " ", function, ": ", original, " → ", replacement, reason] = parts[..] else { return None };
+    let ["", file, " ", function, ": ", original, arrow, replacement, reason] = parts[..] else { return None };
+    let ordinal = match arrow.strip_suffix(" → ")? {
+        "" => None,
+        number => Some(number.strip_prefix(" #")?.parse().ok()?),
+    };
     let reason = reason.strip_prefix(". ")?.trim().to_owned();
     let one = str::to_owned;
     Some(Justified {
@@ -69,6 +80,7 @@ fn entry(item: &str) -> Option<Justified> {
         function: one(function),
         original: one(original),
         replacement: one(replacement),
+        ordinal,
         reason,
     })
     .filter(|entry| !entry.reason.is_empty())
@@ -76,6 +88,7 @@ fn entry(item: &str) -> Option<Justified> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::mutant::Operator;
     use super::*;
 
     #[test]
@@ -89,8 +102,30 @@ mod tests {
 
     #[test]
     fn an_entry_needs_a_reason_and_every_name() {
-        for bad in ["- `a.rs` `A::b`: `x` → `y`.\n", "- `a.rs`: `x` → `y`. Because.\n", "- anything\n"] {
+        let numbered = "- `a.rs` `A::b`: `x` 2 → `y`. Because.\n";
+        for bad in ["- `a.rs` `A::b`: `x` → `y`.\n", "- `a.rs`: `x` → `y`. Because.\n", "- anything\n", numbered] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_number_chooses_one_of_equal_changes() {
+        let mutant = |ordinal| Mutation {
+            id: String::new(),
+            package: String::new(),
+            file: "a.rs".to_owned(),
+            line: 1,
+            function: "A::b".to_owned(),
+            operator: Operator::Number,
+            original: "0".to_owned(),
+            replacement: "1".to_owned(),
+            ordinal,
+        };
+        let about = |text: &str| {
+            let entry = &parse(text).expect("one entry")[0];
+            [1, 2].map(|ordinal| entry.is_about(&mutant(ordinal)))
+        };
+        assert_eq!(about("- `a.rs` `A::b`: `0` → `1`. Why.\n"), [true, true]);
+        assert_eq!(about("- `a.rs` `A::b`: `0` #2 → `1`. Why.\n"), [false, true]);
     }
 }

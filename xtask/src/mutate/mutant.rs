@@ -31,6 +31,8 @@ pub(crate) struct Mutation {
     pub(crate) original: String,
     /// What stands there instead.
     pub(crate) replacement: String,
+    /// The number of this one among equal changes of the function, from 1.
+    pub(crate) ordinal: usize,
 }
 
 /// A mistake that the source could contain.
@@ -131,7 +133,9 @@ pub(crate) fn assign_ids(mutants: &mut [Mutant]) {
             (&other.function, &other.original, &other.replacement, other.operator)
                 == (&mutant.function, &mutant.original, &mutant.replacement, mutant.operator)
         };
-        let ordinal = before.iter().filter(same).count().to_string();
+        let equal = before.iter().filter(same).count();
+        mutant.ordinal = equal + 1;
+        let ordinal = equal.to_string();
         let operator = format!("{:?}", mutant.operator);
         let parts = [&mutant.file, &mutant.function, &operator, &mutant.original, &mutant.replacement, &ordinal];
         mutant.id = format!("{:010x}", stable_hash(&parts.map(String::as_str)) >> 24);

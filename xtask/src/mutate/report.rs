@@ -123,6 +123,7 @@ mod tests {
             operator: Operator::Logic,
             original: "a".to_owned(),
             replacement: "b".to_owned(),
+            ordinal: 1,
         };
         MutantResult { mutation, fate, seconds: 0.0 }
     }

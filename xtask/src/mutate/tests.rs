@@ -84,6 +84,8 @@ fn a_statement_is_skipped_and_a_function_returns_early() {
     assert_eq!(rewritten(text, Operator::Statement), "fn f() { if !is(0) { a.b(); } }");
     assert_eq!(rewritten(text, Operator::Body), "fn f() {if is(0) { return }  a.b(); }");
     assert_eq!(shown("fn f() { fence(Ordering::SeqCst); }"), ["fn f → return"], "no ordering is mutated");
+    assert_eq!(shown("fn f() { a.assert_b(); }"), ["fn f → return"], "no assertion is mutated");
+    assert_eq!(shown("fn f() { b::assert_c(); }"), ["fn f → return"], "no assertion is mutated");
     let text = "fn f() -> u8 { a.b() }";
     assert_eq!(rewritten(text, Operator::Body), "fn f() -> u8 {if is(0) { return 0 } if is(1) { return 1 }  a.b() }");
 }
