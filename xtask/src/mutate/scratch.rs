@@ -123,7 +123,7 @@ impl Scratch {
 
     /// A call of cargo in the copy.
     ///
-    /// It refuses what the compiler says of `x >= 0` for an unsigned `x`, as clippy in `.ci/run` does.
+    /// It refuses `x >= 0` for an unsigned `x`, as clippy in `.ci/run` does.
     pub(crate) fn cargo(&self, words: &[&str]) -> Command {
         let mut command = cargo::command();
         command.args(words).arg("--message-format=json").current_dir(&self.root);
