@@ -2,13 +2,13 @@
 //!
 //! One program in 16 is checked after each operation: INV-MM-COMMIT, INV-MM-UNMAPPED,
 //! INV-MM-REDUCED, INV-FORK-FLUSHED. The programs have valid and invalid arguments, and allocations
-//! fail, on both instruction sets. With `PAGEWRIGHT_SOAK` there are twenty times as many.
+//! fail, on both instruction sets. With `PAGEWRIGHT_SOAK` there are forty times as many.
 
 use pagewright_arch::{Isa, on_both};
 use pagewright_fuzz::random::{OperationCounts, calls_program, fast_mode, smallest};
 
 /// Operations on each instruction set, without the final checks.
-const OPERATIONS: usize = 250_000;
+const OPERATIONS: usize = 125_000;
 const SEED: u64 = 1;
 
 /// The results that must occur for each call: success (empty), and errnos of invalid arguments.
@@ -65,9 +65,9 @@ const REQUIRED: [(&str, &[&str]); 50] = [
     ("pwrite", &["", "EPERM"]),
 ];
 
-fn a_quarter_of_a_million_operations_agree_with_the_reference_memory<I: Isa>() {
+fn random_operations_agree_with_the_reference_memory<I: Isa>() {
     let (mut operations, mut number, mut counts) = (0, 0, OperationCounts::default());
-    let wanted = if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { 20 * OPERATIONS } else { OPERATIONS };
+    let wanted = if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { 40 * OPERATIONS } else { OPERATIONS };
     while operations < wanted {
         let program = calls_program(SEED, None, number);
         let ran = fast_mode::run::<I>(&program).expect("a possible machine");
@@ -92,7 +92,7 @@ fn a_quarter_of_a_million_operations_agree_with_the_reference_memory<I: Isa>() {
     }
     assert!(counts.signals.iter().all(|times| *times > 0), "a signal never occurred: {:?}", counts.signals);
     assert!(counts.pins.iter().all(|times| *times > 10), "unshared, taken fast, dropped: {:?}", counts.pins);
-    assert!(counts.checked_steps > 10_000, "{} steps checked", counts.checked_steps);
+    assert!(counts.checked_steps > 5_000, "{} steps checked", counts.checked_steps);
     assert!(
         counts.refused * 20 > operations as u64 / 4,
         "{} allocations failed in {operations} operations",
@@ -100,4 +100,4 @@ fn a_quarter_of_a_million_operations_agree_with_the_reference_memory<I: Isa>() {
     );
 }
 
-on_both! { a_quarter_of_a_million_operations_agree_with_the_reference_memory }
+on_both! { random_operations_agree_with_the_reference_memory }
