@@ -203,7 +203,7 @@ fn has_let(condition: &Expr) -> bool {
 fn is_removable(expression: &Expr) -> bool {
     match expression {
         Expr::Call(node) => !matches!(&*node.func, Expr::Path(called)
-            if called.path.segments.last().is_some_and(|last| last.ident == "fence" || asserts(&last.ident))),
+            if called.path.is_ident("fence") || called.path.segments.last().is_some_and(|last| asserts(&last.ident))),
         Expr::MethodCall(node) => !asserts(&node.method),
         Expr::Assign(_) => true,
         Expr::Binary(node) => assigns(&node.op),
