@@ -143,13 +143,15 @@ impl Ram {
         }
     }
 
-    /// Stores to the page before its words are read, if the memory is small.
+    /// Takes the first page of a block for writing before it is read, if the memory is small.
+    ///
+    /// Most blocks are one page. Of a larger one only what is stored to shall be backed.
     ///
     /// A host that reads an untouched page maps its zero page. The first store to it then costs
     /// another fault, and a TLB shootdown on every CPU that runs a thread of the process.
-    fn back(&self, page: &[AtomicU64]) {
+    fn back(&self, block: &[AtomicU64]) {
         if self.len < LEAST_WORDS
-            && let Some(first) = page.first()
+            && let Some(first) = block.first()
         {
             // This takes the page for writing even if it changes nothing; the compiler makes a load
             // of `fetch_or(0)`.
@@ -159,7 +161,8 @@ impl Ram {
 
     /// Clears a block.
     ///
-    /// Words that are zero are only read, so that the host does not back untouched memory.
+    /// Words that are zero are only read, so that the host does not back untouched memory, except
+    /// as [`Self::back`] says.
     pub(crate) fn zero(&self, pfn: Pfn, order: Order) {
         let block = self.block(pfn, order);
         self.back(block);
@@ -170,7 +173,7 @@ impl Ram {
         }
     }
 
-    /// Copies a block; words that are equal are only read.
+    /// Copies a block; words that are equal are only read, except as [`Self::back`] says.
     pub(crate) fn copy(&self, from: Pfn, to: Pfn, order: Order) {
         let (from, to) = (self.block(from, order), self.block(to, order));
         self.back(to);
