@@ -150,7 +150,7 @@ impl Folio<'_> {
         let record = self.record();
         let first = record.entire_or_shares.fetch_add(1, Ordering::AcqRel) == 0;
         let newly = if first {
-            self.pages_without_entry(record.nr_pages_mapped.fetch_add(ENTIRELY_MAPPED, Ordering::AcqRel))
+            pages_without_entry(self.pages(), record.nr_pages_mapped.fetch_add(ENTIRELY_MAPPED, Ordering::AcqRel))
         } else {
             0
         };
@@ -170,18 +170,11 @@ impl Folio<'_> {
         debug_assert!(before > 0, "INV-FRAME-MAP: the folio at {} is unmapped more often than mapped", self.head);
         let newly = if before == 1 {
             let mapped = record.nr_pages_mapped.fetch_sub(ENTIRELY_MAPPED, Ordering::AcqRel);
-            self.pages_without_entry(mapped - ENTIRELY_MAPPED)
+            pages_without_entry(self.pages(), mapped - ENTIRELY_MAPPED)
         } else {
             0
         };
         MapcountChange { pages: newly, mapcount }
-    }
-
-    /// The number of pages without an entry of their own; 0 if another entry maps the whole folio.
-    ///
-    /// `nr_pages_mapped` is the count without the bias of this mapping.
-    fn pages_without_entry(self, nr_pages_mapped: u32) -> u32 {
-        if nr_pages_mapped < ENTIRELY_MAPPED { self.pages() - nr_pages_mapped } else { 0 }
     }
 
     /// The number of entries that map the folio or one of its pages.
@@ -252,5 +245,27 @@ impl Folio<'_> {
             "INV-FRAME-MAP: mappings of the folio at {} change without a reference",
             self.head
         );
+    }
+}
+
+/// Of `pages`, the number without an entry of their own; 0 if another entry maps the whole folio.
+///
+/// `nr_pages_mapped` is the count without the bias of the mapping that comes or goes.
+fn pages_without_entry(pages: u32, nr_pages_mapped: u32) -> u32 {
+    if nr_pages_mapped < ENTIRELY_MAPPED { pages - nr_pages_mapped } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another CPU may map the whole folio between the two counts of an entry.
+    #[test]
+    fn no_page_is_without_an_entry_while_another_entry_maps_the_whole_folio() {
+        for (nr_pages_mapped, without) in
+            [(0, 512), (3, 509), (512, 0), (ENTIRELY_MAPPED, 0), (ENTIRELY_MAPPED + 3, 0), (2 * ENTIRELY_MAPPED, 0)]
+        {
+            assert_eq!(pages_without_entry(512, nr_pages_mapped), without, "{nr_pages_mapped:#x}");
+        }
     }
 }

@@ -155,10 +155,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     /// The entries under `part`, by their index in the table.
     #[inline]
     pub(crate) fn indices(&self, part: PageRange) -> Range<usize> {
-        if part.is_empty() {
-            return 0..0;
-        }
-        debug_assert!(self.range().covers(part), "{part} is not under this table");
+        debug_assert!(!part.is_empty() && self.range().covers(part), "{part} is not under this table");
         self.level.index_of(part.start())..self.level.index_of(part.last()) + 1
     }
 

@@ -30,7 +30,6 @@ impl<P: Platform> Tlb<P> {
                 // Nobody else's barrier can end what this CPU has issued; whatever was put off here
                 // is older than this epoch.
                 self.ledger().begin_epoch();
-                self.fx().publish();
                 self.complete();
             }
         }

@@ -92,9 +92,8 @@ impl<P: Platform> Tlb<P> {
     #[cold]
     fn tell_each_secondary(&self, context: &TlbContext, range: Option<PageRange>) {
         let registered = self.secondaries.0.lock();
-        registered
-            .iter()
-            .filter(|(space, _)| *space == context.id())
-            .for_each(|(_, mmu)| mmu.invalidate_secondary(range));
+        let of_space = registered.iter().filter(|(space, _)| *space == context.id());
+        debug_assert_eq!(of_space.clone().count(), context.secondaries.load(Ordering::SeqCst) as usize);
+        of_space.for_each(|(_, mmu)| mmu.invalidate_secondary(range));
     }
 }

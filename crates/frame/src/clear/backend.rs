@@ -113,6 +113,21 @@ pub(super) fn prefetch(at: NonNull<u8>) {
 mod tests {
     use super::*;
 
+    /// What a CPU without a faster way does.
+    #[test]
+    #[allow(unsafe_code)]
+    fn words_are_cleared_up_to_the_last_and_no_further() {
+        const WORDS: usize = 40;
+        let memory: [AtomicU64; WORDS] = core::array::from_fn(|_| AtomicU64::new(u64::MAX));
+        let bytes = (WORDS - 2) * size_of::<AtomicU64>();
+        // SAFETY: these words are inside the array, and accessed as atomic words only.
+        unsafe { store_words(NonNull::from(&memory[1]).cast(), bytes) };
+        for (index, word) in memory.iter().enumerate() {
+            let outside = index == 0 || index == WORDS - 1;
+            assert_eq!(word.load(Ordering::Relaxed), if outside { u64::MAX } else { 0 }, "word {index}");
+        }
+    }
+
     #[test]
     fn each_backend_has_its_own_counter() {
         for (index, backend) in ClearBackend::ALL.iter().enumerate() {

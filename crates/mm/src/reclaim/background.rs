@@ -18,7 +18,12 @@ use pagewright_tlb::frames::ZoneView;
 use pagewright_types::{Counter, NodeId};
 
 /// The number of fruitless runs in a row after which reclaim gives up.
-pub(super) const MAX_RECLAIM_RETRIES: u32 = 16;
+const MAX_RECLAIM_RETRIES: u32 = 16;
+
+/// Whether reclaim gives up after so many fruitless runs in a row.
+pub(super) const fn gives_up(fruitless: u32) -> bool {
+    fruitless >= MAX_RECLAIM_RETRIES
+}
 
 impl<P: Platform> Mm<P> {
     fn zones_of(&self, node: NodeId) -> impl Iterator<Item = ZoneView<'_, P::Locks>> {
@@ -38,7 +43,7 @@ impl<P: Platform> Mm<P> {
     /// # Panics
     /// If the machine has no such node.
     pub fn needs_balance(&self, node: NodeId) -> bool {
-        self.reclaim.node(node).failures.load(Ordering::Relaxed) < MAX_RECLAIM_RETRIES
+        !gives_up(self.reclaim.node(node).failures.load(Ordering::Relaxed))
             && self.zones_of(node).all(|zone| zone.below_low())
     }
 

@@ -14,7 +14,7 @@
 //! to allocate a table while all memory belongs to the space whose lock it holds.
 
 use super::SWAP_CLUSTER_MAX;
-use super::background::MAX_RECLAIM_RETRIES;
+use super::background;
 use super::scan::{Reclaimer, ScanControl};
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -96,19 +96,16 @@ impl<P: Platform> Mm<P> {
 
     /// Reclaims for an allocation that was refused; returns whether to try again.
     fn reclaim_once(&self, refused: NoFrames, fruitless: &mut u32) -> bool {
-        let tries = if refused.request.order > COSTLY { 1 } else { MAX_RECLAIM_RETRIES };
-        if refused.cause != NoFramesCause::Exhausted || *fruitless >= tries || !self.fx().may_wait() {
+        let order = refused.request.order;
+        if refused.cause != NoFramesCause::Exhausted || gives_up(*fruitless, order) || !self.fx().may_wait() {
             return false;
         }
-        match self.reclaiming(|| self.reclaim_for(refused.request)).flatten() {
-            // Nothing is reclaimable, or reclaim itself made the allocation.
-            None => return false,
-            Some(freed) if freed > 0 && tries > 1 => *fruitless = 0,
-            Some(_) => {
-                *fruitless += 1;
-                // Other CPUs may free pages here, but this does not wait for them.
-                <P::Locks as Backend>::point();
-            }
+        // `None` if nothing is reclaimable, or if reclaim itself made the allocation.
+        let Some(freed) = self.reclaiming(|| self.reclaim_for(refused.request)).flatten() else { return false };
+        *fruitless = fruitless_after(*fruitless, order, freed);
+        if freed == 0 {
+            // Other CPUs may free pages here, but this does not wait for them.
+            <P::Locks as Backend>::point();
         }
         true
     }
@@ -148,5 +145,47 @@ impl<P: Platform> Mm<P> {
         self.tlb.count(Counter::PwReclaimWaits, waits() - before);
         busy.store(false, Ordering::Relaxed);
         Some(done)
+    }
+}
+
+/// Whether a request of this order fails after so many fruitless runs of reclaim.
+fn gives_up(fruitless: u32, order: Order) -> bool {
+    background::gives_up(fruitless) || fruitless > 0 && order > COSTLY
+}
+
+/// The number of fruitless runs in a row after one that freed `freed` pages.
+///
+/// A costly request counts every run: the pages that it freed need not be one block.
+fn fruitless_after(before: u32, order: Order, freed: u32) -> u32 {
+    if freed > 0 && order <= COSTLY { 0 } else { before + 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `__alloc_pages_slowpath`: 16 runs in a row that free nothing, or one for a costly order.
+    #[test]
+    fn an_allocation_gives_up_after_its_fruitless_runs() {
+        let runs = |order: u8, freed: &[u32]| {
+            let (mut fruitless, order) = (0, Order::new(order));
+            let mut freed = freed.iter().chain(core::iter::repeat(&0));
+            (0..).find(|_| {
+                let end = gives_up(fruitless, order);
+                fruitless = fruitless_after(fruitless, order, *freed.next().expect("no end"));
+                end
+            })
+        };
+        for (order, freed, expected) in [
+            (0, &[][..], 16),
+            (3, &[], 16),
+            (0, &[1; 40], 56),
+            (3, &[0, 0, 1], 19),
+            (4, &[], 1),
+            (4, &[32, 32], 1),
+            (9, &[1], 1),
+        ] {
+            assert_eq!(runs(order, freed), Some(expected), "order {order}, {freed:?}");
+        }
     }
 }

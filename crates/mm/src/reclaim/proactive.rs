@@ -6,7 +6,7 @@
 //!
 //! Not guaranteed: that as many pages are freed as requested.
 
-use super::background::MAX_RECLAIM_RETRIES;
+use super::background::gives_up;
 use super::scan::{DEF_PRIORITY, Reclaimer, ScanControl};
 use crate::mm::Mm;
 use core::iter;
@@ -24,7 +24,7 @@ impl<P: Platform> Mm<P> {
         let reclaim = || {
             let mut scan = ScanControl::new(Reclaimer::Proactive, pages);
             let (mut freed, mut fruitless) = (0, 0);
-            while freed < pages && fruitless < MAX_RECLAIM_RETRIES {
+            while freed < pages && !gives_up(fruitless) {
                 let (wanted, pending) = (pages - freed, scan.pending.len());
                 scan.restart(wanted, first_priority(self.reclaimable(node), wanted));
                 self.shrink_nodes(iter::once(node), &mut scan);

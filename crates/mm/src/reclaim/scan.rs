@@ -232,7 +232,7 @@ impl<P: Platform> Mm<P> {
         are_few_inactive(pages(lru.inactive()), pages(lru.active()))
     }
 
-    /// Scans up to `most` pages from the tail of an inactive list.
+    /// Scans up to `most` pages from the tail of an inactive list, for which the batch has room.
     fn shrink_inactive(&self, node: NodeId, lru: LruType, most: u32, scan: &mut ScanControl) {
         let mut folios = ArrayVec::<IsolatedFolio, SWAP_CLUSTER_MAX>::new();
         let scanned = self.isolate_lru_folios(node, lru.inactive(), most, &mut folios).scanned;
@@ -242,9 +242,6 @@ impl<P: Platform> Mm<P> {
                 ScanDecision::Reclaim => {
                     scan.pending.push(isolated);
                     reclaimable += 1;
-                    if scan.pending.is_full() {
-                        self.page_out_pending(scan);
-                    }
                 }
                 ScanDecision::Keep | ScanDecision::Activate | ScanDecision::Cull => self.putback(isolated),
             }

@@ -315,6 +315,7 @@ impl<P: Platform> Inner<P> {
             if next_sibling != NO_NODE {
                 self.node(next_sibling).prev_sibling = prev_sibling;
             }
+            debug_assert!(self.free.len() < self.free.capacity(), "leaving allocates memory");
             self.free.push(at);
             at = parent;
         }

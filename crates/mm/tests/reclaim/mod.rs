@@ -22,6 +22,7 @@ use pagewright_mm::file::FileKind;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{FaultError, MapFlags, MmSetting};
 use pagewright_sim::AllocationFailure;
+use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Access, Counter, CpuId, IsaKind, LruList, NodeId, Order, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -230,6 +231,8 @@ fn many_mappings_are_not_taken_for_a_pin<I: Isa>() {
 }
 
 /// If the lock of one of a page's spaces is contended, no accessed bit of the page is cleared.
+///
+/// Nor does the page count as used once more.
 fn a_contended_space_keeps_the_accessed_bits_of_all<I: Isa>() {
     let world = machine::<I>(2);
     let _device = world.swap_to(16);
@@ -242,11 +245,18 @@ fn a_contended_space_keeps_the_accessed_bits_of_all<I: Isa>() {
     };
     processes.iter().zip(maps).for_each(|(process, va)| process.write(CPU, va, 1));
     assert!(used(0) && used(1));
-    world.on(CPU, |mm| {
-        let _changing = processes[0].space.map().write();
-        mm.reclaim(NODE, 1);
-    });
-    assert!(used(0) && used(1), "an accessed bit was cleared");
+    let leaf = world.on(CPU, |mm| recount::leaf(mm, &processes[0].space, maps[0])).expect("mapped");
+    for referenced in [FolioFlags::empty(), FolioFlags::REFERENCED] {
+        world.on(CPU, |mm| {
+            let folio = mm.tlb().frames().folio(leaf.page_at(maps[0]));
+            folio.clear_flags(FolioFlags::REFERENCED);
+            folio.set_flags(referenced);
+            let _changing = processes[0].space.map().write();
+            mm.reclaim(NODE, 1);
+            assert_eq!(folio.flags() & FolioFlags::REFERENCED, referenced);
+        });
+        assert!(used(0) && used(1), "an accessed bit was cleared");
+    }
     world.on(CPU, |mm| mm.reclaim(NODE, 1));
     assert_eq!(world.gauge(Gauge::Shmem), 0, "the page was not reclaimed once both locks were free");
     processes.into_iter().for_each(|process| process.end());
@@ -353,6 +363,11 @@ fn a_page_that_a_device_refuses_stays_inactive<I: Isa>() {
     device.broken.store(true, Ordering::Relaxed);
     let activated = world.count(Counter::PgActivate);
     world.on(CPU, |mm| mm.reclaim(NODE, 4));
+    world.on(CPU, |mm| mm.reclaim(NODE, 4));
+    assert_eq!((device.used(), world.count(Counter::PgActivate)), (0, activated));
+    // A use after a scan that found none is the first one again.
+    flush_local_tlb(&world);
+    (0..4).for_each(|page| assert_eq!(process.read(CPU, at(base, page)), page + 3));
     world.on(CPU, |mm| mm.reclaim(NODE, 4));
     assert_eq!((device.used(), world.count(Counter::PgActivate)), (0, activated));
     device.broken.store(false, Ordering::Relaxed);

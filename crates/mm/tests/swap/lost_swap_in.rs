@@ -5,7 +5,8 @@
 //! Two processes name the same slots, by a fork or because they share memory. One CPU swaps in for
 //! the one, a second makes a call in the same process, a third acts for the other or on the device.
 //! The fault that loses leaves the slot to the entries that name it: the other process keeps its
-//! contents, and in the end every slot is free.
+//! contents, and in the end every slot is free. So it is if the device fails while the last entry
+//! goes.
 //!
 //! Not covered: more losers than frames (`reclaim/lost_faults.rs`).
 
@@ -223,7 +224,36 @@ fn swap_in_beside_two_calls<I: Isa>(seed: u64) -> bool {
     intact && device.used() == 0 && slots == free
 }
 
+/// The device fails, the page is discarded and looked up meanwhile; returns whether no slot is left.
+fn swap_in_fails_beside_a_discard<I: Isa>(seed: u64) -> bool {
+    let world = TestWorld::<I>::new(3);
+    let device = world.swap_to(SLOTS);
+    let process = Rc::new(TestProcess::new(&world));
+    let base = process.anon(PAGES);
+    (0..PAGES).for_each(|page| process.write(CPU, at(base, page), page + 1));
+    process.advise(base, PAGES, Advice::PageOut);
+    assert_eq!(device.used() as u64, PAGES);
+    device.broken.store(true, Ordering::Relaxed);
+    let beside = if seed.is_multiple_of(2) { Deed::Load } else { Deed::Reclaim };
+    let programs = [(CPU, Deed::Load), (OTHER, Deed::Discard), (THIRD, beside)].map(|(cpu, deed)| -> CoroutineBody {
+        let (process, device) = (Rc::clone(&process), device.clone());
+        world.lab.run(cpu, &process.space);
+        Box::new(move || deed.act(cpu, &process, base, &device))
+    });
+    race(&world, seed, programs.into());
+    device.broken.store(false, Ordering::Relaxed);
+    // The second page is still there.
+    let kept = process.read(CPU, at(base, 1)) == 2;
+    process.end();
+    world.at_rest(&[]);
+    let (slots, free) = world.on(CPU, |mm| mm.swap_slots());
+    kept && device.used() == 0 && slots == free
+}
+
 on_both! {
+    /// INV-SWAP-COUNT: the slot of a page that could not be read goes with its last entry.
+    a_swap_in_that_fails_leaves_no_slot:
+        assert_holds(SCHEDULES, swap_in_fails_beside_a_discard::<I>, "a page is lost, or a slot leaked"),
     /// INV-SWAP-COUNT, INV-SWAP-CACHE.
     a_swap_in_that_loses_leaves_the_slot:
         assert_holds(SCHEDULES, swap_in_beside_two_calls::<I>, "a page is lost, or a slot leaked"),

@@ -12,6 +12,7 @@ use pagewright_types::{Access, Counter, PAGE_SIZE, Rights};
 
 on_both! {
     a_swap_in_maps_what_the_access_needs_and_frees_a_slot_without_use,
+    a_swap_in_is_major_if_it_reads_the_device,
     a_slot_is_kept_until_more_than_half_of_all_are_in_use,
 }
 
@@ -67,6 +68,26 @@ fn swap_in<I: Isa>(write: bool, shared: bool, locked: bool, (slots, full): (u32,
     assert!(all.iter().all(|process| process.read(CPU, base) == 11), "{case}");
     TestProcess::end_all_at_rest(&all);
     assert_eq!(device.used(), 0, "{case}");
+}
+
+/// The second process finds the page in the swap cache.
+fn a_swap_in_is_major_if_it_reads_the_device<I: Isa>() {
+    for access in [Access::Read, Access::Write] {
+        let world = TestWorld::<I>::new(1);
+        world.set(MmSetting::CowPageTables, "never");
+        world.swap_to(2);
+        let process = TestProcess::new(&world);
+        let base = process.anon(1);
+        process.write(CPU, base, 11);
+        process.advise(base, 1, Advice::PageOut);
+        let child = process.fork();
+        for (of, expected) in [(&process, FaultKind::Major), (&child, FaultKind::Minor)] {
+            assert_eq!(world.on(CPU, |mm| mm.fault(&of.space, base, access)), Ok(expected), "{access}");
+        }
+        let counts = [Counter::PgMajFault, Counter::PswpIn].map(|counter| world.count(counter));
+        assert_eq!((counts, process.space.major_faults(), child.space.major_faults()), ([1, 1], 1, 0), "{access}");
+        TestProcess::end_all_at_rest(&[&process, &child]);
+    }
 }
 
 /// `vm_swap_full`.

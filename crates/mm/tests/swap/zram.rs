@@ -204,7 +204,9 @@ fn a_later_start_shares_the_device() {
     assert_eq!(part.mm_stat(), whole.mm_stat());
     world.on(CPU, |mm| part.reset(mm.tlb()));
     assert_eq!((read(&world, &whole, 0), read(&world, &whole, 1)), (Ok(noise(1)), Err(Errno::EIO)));
-    drop(part);
+    let clone = whole.clone();
+    assert_eq!((clone.slots(), read(&world, &clone, 0)), (SLOTS, Ok(noise(1))), "a clone starts at the same slot");
+    drop((part, clone));
     world.on(CPU, |mm| whole.reset(mm.tlb()));
     assert_eq!(free_pages(&world), before);
 }

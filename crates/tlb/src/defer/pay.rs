@@ -91,18 +91,9 @@ impl<P: Platform> Tlb<P> {
     /// Those that are lazy are caught up by generation, those that are offline flush before they
     /// run anything. Returns whether all had paid.
     pub(crate) fn flush_unpaid(&self, cpus: CpuMask, epoch: u64) -> bool {
-        let online = self.fx().online();
-        let (mut owing, mut paid) = (CpuMask::EMPTY, 0);
-        for cpu in cpus.iter() {
-            if online.contains(cpu) && !self.is_lazy(cpu) && !self.ledger().has_reached(cpu, epoch) {
-                owing.insert(cpu);
-            } else {
-                paid += 1;
-            }
-        }
-        if paid > 0 {
-            self.count(Counter::PwTlbPaidAlready, paid);
-        }
+        let mut owing = cpus.and(&self.fx().online());
+        owing.retain(|cpu| !self.is_lazy(cpu) && !self.ledger().has_reached(cpu, epoch));
+        self.count(Counter::PwTlbPaidAlready, u64::from(cpus.without(&owing).count()));
         if owing.is_empty() {
             return true;
         }

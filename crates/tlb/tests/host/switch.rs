@@ -41,10 +41,16 @@ fn a_context_names_the_cpus_that_run_its_space<I: Isa>() {
 /// On arm64 it leaves the root at once.
 fn a_lazy_cpu_is_named_while_it_stays_on_the_root<I: Isa>() {
     let (tlb, space, other) = two_spaces::<I>();
-    on(1, || tlb.enter_lazy());
     let stays = I::KIND == IsaKind::X86_64;
+    on(1, || {
+        tlb.enter_lazy();
+        assert_eq!(tlb.fx().is_lazy(), stays, "a CPU that leaves the root reaches no user memory");
+    });
     assert_eq!(space.context.cpus(), if stays { cpus([1, 2]) } else { cpus([2]) });
-    on(1, || space.run());
+    on(1, || {
+        space.run();
+        assert!(!tlb.fx().is_lazy());
+    });
     assert_eq!(space.context.cpus(), cpus([1, 2]));
     for other in [&other, &space] {
         other.map_new(0);

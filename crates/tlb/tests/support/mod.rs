@@ -267,6 +267,11 @@ impl<I: Isa> Host<I> {
         Some(leaf)
     }
 
+    /// Whether the calling CPU is in lazy mode.
+    pub(crate) fn is_lazy(&self) -> bool {
+        self.here().lazy
+    }
+
     fn translate(&self, core: &mut Core, va: VirtAddr, access: Access) -> Option<Leaf> {
         assert!(!core.lazy, "{access} of {va} in lazy mode");
         let (root, tag) = core.root?;

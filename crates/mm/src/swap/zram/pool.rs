@@ -190,6 +190,7 @@ impl<R> Pool<R> {
 mod tests {
     use super::*;
     use alloc::collections::BTreeMap;
+    use alloc::vec::Vec;
     use pagewright_types::Pfn;
 
     #[test]
@@ -251,6 +252,23 @@ mod tests {
             frames -= u32::from(pool.free(handle).is_some());
         }
         assert_eq!((pool.used(), frames), (0, 0));
+    }
+
+    /// A frame that was full takes the next object once it has room again.
+    #[test]
+    fn a_place_that_was_freed_in_a_full_frame_is_used_again() {
+        let mut pool = Pool::try_new(2).expect("memory");
+        let fill = |pool: &mut Pool<Pfn>, frame| {
+            let mut spare = Some(Pfn::new(frame));
+            let places = places(class_of(LARGEST));
+            (0..places).map(|_| pool.alloc(LARGEST, &mut spare).expect("room")).collect::<Vec<_>>()
+        };
+        let [first, second] = [7, 8].map(|frame| fill(&mut pool, frame));
+        assert_eq!((pool.used(), pool.alloc(LARGEST, &mut None)), (2, Err(PoolError::LimitReached)));
+        for handle in [first[0], second[1]] {
+            assert_eq!(pool.free(handle), None, "its frame has another object");
+            assert_eq!(pool.alloc(LARGEST, &mut None), Ok(handle));
+        }
     }
 
     #[test]
