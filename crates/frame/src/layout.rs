@@ -116,14 +116,10 @@ impl<'a> MemoryLayout<'a> {
         }
     }
 
-    /// The distance from one node to another.
+    /// The distance from one node to another one; without a table all others are equally far.
     pub(crate) fn distance(&self, from: usize, to: usize) -> u8 {
-        match self.distances {
-            Some(distances) => distances[from * self.nodes.len() + to],
-            // `LOCAL_DISTANCE` and `REMOTE_DISTANCE` in Linux's `topology.h`.
-            None if from == to => 10,
-            None => 20,
-        }
+        // `REMOTE_DISTANCE` in Linux's `topology.h`.
+        self.distances.map_or(20, |distances| distances[from * self.nodes.len() + to])
     }
 
     /// The number of frames of all nodes.

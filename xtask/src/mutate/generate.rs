@@ -121,7 +121,7 @@ impl Generator<'_> {
 
     /// Mutants in which a condition is always true or never.
     fn condition(&mut self, condition: &Expr) {
-        if !has_let(condition) {
+        if !is_fixed(condition) {
             for value in ["true", "false"] {
                 self.replace(Operator::Condition, condition, value.to_owned());
             }
@@ -129,7 +129,7 @@ impl Generator<'_> {
     }
 
     fn binary(&mut self, node: &syn::ExprBinary) {
-        if matches!(node.op, BinOp::And(_) | BinOp::Or(_)) && (has_let(&node.left) || has_let(&node.right)) {
+        if matches!(node.op, BinOp::And(_) | BinOp::Or(_)) && (is_fixed(&node.left) || is_fixed(&node.right)) {
             return;
         }
         for (operator, rule) in binary(&node.op) {
@@ -188,22 +188,28 @@ impl StartTo for proc_macro2::Span {
     }
 }
 
-/// Whether a condition contains a `let`, which an `if` around it would end.
-fn has_let(condition: &Expr) -> bool {
+/// Whether a condition is left alone.
+///
+/// It is if it contains a `let`, which an `if` around it would end, or asks how the program was
+/// built (`cfg!`).
+fn is_fixed(condition: &Expr) -> bool {
     match condition {
         Expr::Let(_) => true,
-        Expr::Binary(node) => has_let(&node.left) || has_let(&node.right),
+        Expr::Macro(node) => node.mac.path.is_ident("cfg"),
+        Expr::Unary(node) => is_fixed(&node.expr),
+        Expr::Binary(node) => is_fixed(&node.left) || is_fixed(&node.right),
         _ => false,
     }
 }
 
 /// Whether a statement of this expression can be skipped: a call or an assignment.
 ///
-/// Not a fence, because no ordering is mutated, and no assertion, be it a macro or a function.
+/// Not a fence, because no ordering is mutated; no assertion, be it a macro or a function; and no
+/// scheduling point, which does nothing outside a search.
 fn is_removable(expression: &Expr) -> bool {
     match expression {
         Expr::Call(node) => !matches!(&*node.func, Expr::Path(called)
-            if called.path.is_ident("fence") || called.path.segments.last().is_some_and(|last| asserts(&last.ident))),
+            if called.path.is_ident("fence") || called.path.segments.last().is_some_and(|last| last.ident == "point" || asserts(&last.ident))),
         Expr::MethodCall(node) => !asserts(&node.method),
         Expr::Assign(_) => true,
         Expr::Binary(node) => assigns(&node.op),
@@ -303,7 +309,7 @@ impl<'ast> Visit<'ast> for Generator<'_> {
     fn visit_expr(&mut self, node: &'ast Expr) {
         match node {
             Expr::Binary(binary) => self.binary(binary),
-            Expr::Unary(unary) if matches!(unary.op, UnOp::Not(_)) => {
+            Expr::Unary(unary) if matches!(unary.op, UnOp::Not(_)) && !is_fixed(&unary.expr) => {
                 let text = self.source(&unary.expr).to_owned();
                 self.replace(Operator::Negation, node, text);
             }

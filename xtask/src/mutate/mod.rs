@@ -13,7 +13,8 @@
 //!
 //! Not guaranteed: mutants of code that may run at compile time (`const fn`). They are counted and
 //! never in a sample. Memory orderings and fences are not mutated: this machine would not show the
-//! difference.
+//! difference. Neither are scheduling points (`point`), which do nothing outside a search, nor
+//! conditions on how the program was built (`cfg!`).
 
 mod build;
 mod compiled;

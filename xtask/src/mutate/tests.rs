@@ -58,6 +58,8 @@ fn constants_types_tests_macros_and_conditions_with_let_are_left_alone() {
         "impl fmt::Display for A { fn fmt(&self) -> bool { 1 < 2 } }",
         "fn f(a: Option<u8>) -> &'static u8 { if let Some(b) = a && let Some(c) = b { c } else { a } }",
         "fn f(a: u8) -> &'static u8 { match a { 1..=3 => x, b => y } }",
+        "fn f(a: bool) -> &'static u8 { if cfg!(miri) && a { b } else { c } }",
+        "fn f(a: bool) -> &'static u8 { if a || !cfg!(miri) { b } else { c } }",
     ] {
         assert_eq!(shown(text), Vec::<String>::new(), "{text}");
     }
@@ -86,6 +88,7 @@ fn a_statement_is_skipped_and_a_function_returns_early() {
     assert_eq!(shown("fn f() { fence(Ordering::SeqCst); }"), ["fn f → return"], "no ordering is mutated");
     assert_eq!(shown("fn f() { a.assert_b(); }"), ["fn f → return"], "no assertion is mutated");
     assert_eq!(shown("fn f() { b::assert_c(); }"), ["fn f → return"], "no assertion is mutated");
+    assert_eq!(shown("fn f() { A::point(); }"), ["fn f → return"], "no scheduling point is mutated");
     let text = "fn f() -> u8 { a.b() }";
     assert_eq!(rewritten(text, Operator::Body), "fn f() -> u8 {if is(0) { return 0 } if is(1) { return 1 }  a.b() }");
 }

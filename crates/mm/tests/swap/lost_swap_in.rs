@@ -224,7 +224,9 @@ fn swap_in_beside_two_calls<I: Isa>(seed: u64) -> bool {
     intact && device.used() == 0 && slots == free
 }
 
-/// The device fails, the page is discarded and looked up meanwhile; returns whether no slot is left.
+/// The device fails; meanwhile the page is discarded and looked up.
+///
+/// Returns whether no slot is left.
 fn swap_in_fails_beside_a_discard<I: Isa>(seed: u64) -> bool {
     let world = TestWorld::<I>::new(3);
     let device = world.swap_to(SLOTS);

@@ -8,7 +8,7 @@ use pagewright_sync::LineUse;
 use pagewright_sync::host::line_reports;
 use pagewright_table::{LeafView, LockedTable, Mlocked, MmapLock, TableReserve, UnmapHooks};
 use pagewright_tlb::Gather;
-use pagewright_tlb::frames::{Folio, FolioFlags, FolioOwner, FolioRef, NewFolio, RssKind};
+use pagewright_tlb::frames::{Folio, FolioFlags, FolioOwner, FolioRef, NewFolio, RssKind, TableMarks};
 use pagewright_types::{FileId, ForkNodeId, Level, PageRange, Pfn, Rights, VirtAddr};
 
 on_both! {
@@ -98,16 +98,21 @@ fn a_dirty_entry_that_is_cleared_makes_the_page_of_a_file_dirty<I: Isa>() {
 }
 
 fn a_split_moves_the_count_of_a_block_to_the_new_table<I: Isa>() {
-    for kind in KINDS {
+    for (kind, pinned) in KINDS.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
         let space = Space::<I>::new(1, Delivery::AtOnce);
         let other = map_new(&space, Level::PMD, kind, (false, false));
         let upper = space.table_at(VA, Level::PMD).expect("just made");
         let counted = |table| space.tlb.frames().table(table).counts()[kind as usize];
         assert_eq!(counted(upper), 1);
+        if pinned {
+            space.tlb.frames().table(upper).mark(TableMarks::MAY_PIN);
+        }
         let mut reserve = TableReserve::new(&space.tlb);
         reserve.fill(1).expect("memory is left");
         assert!(space.split(VA, Level::PMD, &mut reserve));
         let below = space.table_at(VA, Level::PTE).expect("the table of the parts");
+        let marks = space.tlb.frames().table(below).marks();
+        assert_eq!(marks.contains(TableMarks::MAY_PIN), pinned, "fork looks there for pinned pages");
         assert_eq!((counted(upper), counted(below)), (0, Level::ENTRIES as u16), "{kind:?}");
         unmap_run(&space, Level::PMD, Mlocked(false));
         assert_eq!(counted(below), 0, "{kind:?}");

@@ -187,3 +187,18 @@ impl<P: Platform> Tlb<P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mark_of_gathers_changes_and_says_nothing_else() {
+        for rest in [0, 1, MERGED | 5 << 16 | 3] {
+            for (before, gather) in [(rest, false), (rest, true), (rest | GATHER, false), (rest | GATHER, true)] {
+                let key = with_gather(TableKey::new(before), gather);
+                assert_eq!((has_gather(key), key.raw() & !GATHER), (gather, rest), "{before:#x}");
+            }
+        }
+    }
+}
