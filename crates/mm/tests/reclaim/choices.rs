@@ -32,6 +32,7 @@ on_both! {
     an_allocation_gives_up_after_16_attempts_that_freed_nothing,
     a_file_page_that_two_processes_have_used_is_activated,
     deactivated_pages_are_counted,
+    a_deactivated_page_was_of_the_workingset,
     an_active_page_is_kept_once_if_it_is_code_that_was_used,
     an_active_anonymous_page_is_not_kept_for_being_code,
     a_refault_as_far_as_the_workingset_is_large_activates,
@@ -297,6 +298,25 @@ fn deactivated_pages_are_counted<I: Isa>() {
         (PAGES - active, PAGES)
     );
     assert!(active < PAGES);
+}
+
+/// `workingset_refault`: its refault restores the workingset, that of a page used once does not.
+fn a_deactivated_page_was_of_the_workingset<I: Isa>() {
+    const PAGES: u64 = 16;
+    for uses in [1, 2] {
+        let scene = Scene::<I>::new();
+        scene.world.set(MmSetting::Swappiness, "0");
+        scene.cold(4 * PAGES);
+        let file = scene.world.file(PAGES);
+        scene.read_file(&file, PAGES, uses);
+        assert!(scene.reclaim(PAGES) >= PAGES);
+        assert_eq!(scene.world.gauge(Gauge::FilePages), 0);
+        let deactivated = scene.world.count(Counter::PgDeactivate);
+        assert_eq!(deactivated, if uses == 2 { PAGES } else { 0 });
+        scene.read_file(&file, PAGES, 1);
+        let counts = [Counter::WorkingsetRefaultFile, Counter::WorkingsetRestoreFile];
+        assert_eq!(counts.map(|counter| scene.world.count(counter)), [PAGES, deactivated]);
+    }
 }
 
 /// `shrink_active_list`: the other active pages that are scanned become inactive.

@@ -33,6 +33,7 @@ on_both! {
     a_thread_asks_for_all_threads_of_its_process,
     a_fork_of_a_small_space_copies_tables_if_the_setting_is_auto,
     a_table_of_memory_that_a_child_does_not_get_is_not_shared,
+    a_fork_that_finds_no_memory_leaves_what_it_has_shared,
     a_store_that_finds_no_memory_for_a_table_changes_nothing,
     a_break_at_the_limit_of_references_changes_nothing,
     a_fork_that_copies_forgets_only_what_is_shared_no_more,
@@ -358,6 +359,34 @@ fn a_table_of_memory_that_a_child_does_not_get_is_not_shared<I: Isa>() {
 }
 
 /// INV-SHARE-ATOMIC.
+/// The tables that it had shared have shared tables below them, which count once.
+fn a_fork_that_finds_no_memory_leaves_what_it_has_shared<I: Isa>() {
+    let (world, process, base) = parent::<I>(2);
+    let alone = process.map_at(VirtAddr::new(3 << 30), 1, Rights::RW, ANON | MapFlags::FIXED);
+    process.write(CPU, alone, 9);
+    process.advise(alone, 1, Advice::WipeOnFork);
+    let first = process.fork();
+    process.write(CPU, at(base, PLACES[0]), 4);
+    let tables = world.gauge(Gauge::PageTablePages);
+    let child = (0..).find_map(|allowed| {
+        world.lab.sim().fail_allocation_after(allowed, AllocationFailure::All);
+        let child = world.on(CPU, |mm| mm.fork(&process.space));
+        world.lab.sim().permit_allocations();
+        match child {
+            Ok(space) => Some((allowed, TestProcess { world: world.clone(), space })),
+            Err(_) => {
+                world.recount(&[&process, &first]);
+                assert_eq!(world.gauge(Gauge::PageTablePages), tables, "allocation {allowed} fails");
+                None
+            }
+        }
+    });
+    let (allowed, child) = child.expect("memory in the end");
+    assert!(allowed > 2, "the fork allocates at least three tables");
+    assert_eq!([&process, &first, &child].map(|of| values(of, base)), [[4, 2, 3], [1, 2, 3], [4, 2, 3]]);
+    TestProcess::end_all_at_rest(&[&process, &first, &child]);
+}
+
 fn a_store_that_finds_no_memory_for_a_table_changes_nothing<I: Isa>() {
     let (world, process, base) = parent::<I>(2);
     let child = process.fork();

@@ -9,7 +9,7 @@ use pagewright_lab::harness::race::{assert_holds, race_in_two_turns};
 use pagewright_lab::harness::{CPU, GupCall, OTHER, TestProcess, TestWorld, at};
 use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
-use pagewright_mm::{Advice, MapFlags, RemapFlags, RemapRequest};
+use pagewright_mm::{Advice, MapFlags, MmSetting, RemapFlags, RemapRequest};
 use pagewright_sim::explore::CoroutineBody;
 use pagewright_types::{Access, Counter, Level, PAGE_SIZE, Rights, VirtAddr};
 use std::cell::Cell;
@@ -29,6 +29,7 @@ on_both! {
     a_call_on_a_part_splits_the_block_and_changes_that_part,
     a_call_on_all_of_it_leaves_a_block_whole,
     fork_shares_a_block_and_copies_a_pinned_one,
+    a_break_copies_what_is_above_a_block_in_its_table,
     a_pin_for_reading_splits_a_block_only_if_it_is_shared,
     a_block_moves_whole_or_is_split,
     a_page_out_leaves_a_block_where_it_is,
@@ -47,6 +48,24 @@ fn mapped<I: Isa>() -> (Rc<TestWorld<I>>, TestProcess<I>) {
     assert_eq!(process.leaf_level(at(BLOCK, 7)), Some(Level::PMD));
     world.recount(&[&process]);
     (world, process)
+}
+
+/// A store below a shared table that has a block copies the pointers on both sides of it.
+fn a_break_copies_what_is_above_a_block_in_its_table<I: Isa>() {
+    let (world, process) = mapped::<I>();
+    world.set(MmSetting::CowPageTables, "always");
+    let pages = [BASE, at(BASE, 2 * PAGES), at(BASE, 3 * PAGES)];
+    pages.iter().for_each(|va| process.write(CPU, *va, va.raw()));
+    let child = process.fork();
+    assert_eq!(world.count(Counter::PwTableShared), 1);
+    for stores in pages {
+        child.write(CPU, stores, 5);
+        let expected = |va: VirtAddr| if va <= stores { 5 } else { va.raw() };
+        pages.iter().for_each(|va| assert_eq!(child.read(CPU, *va), expected(*va), "{va} after a store to {stores}"));
+    }
+    pages.iter().for_each(|va| assert_eq!(process.read(CPU, *va), va.raw()));
+    assert!(holds(&child, BLOCK, |_| true) && holds(&process, BLOCK, |_| true));
+    end(&world, &[&process, &child]);
 }
 
 /// One CPU discards a block while another maps one.

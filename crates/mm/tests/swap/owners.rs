@@ -180,7 +180,26 @@ fn generations_swap_in_together<I: Isa>(seed: u64) -> bool {
     intact && family.all_ends()
 }
 
+/// The root of its tree owns it, and not that of the first process of the machine.
+fn a_page_that_a_second_family_shares_belongs_to_that_family<I: Isa>() {
+    let world = TestWorld::<I>::new(1);
+    let device = world.swap_to(SLOTS);
+    let [other, first] = [(); 2].map(|()| TestProcess::new(&world));
+    let base = first.anon(1);
+    first.write(CPU, base, 1);
+    first.advise(base, 1, Advice::PageOut);
+    let second = first.fork();
+    for process in [&second, &first] {
+        assert_eq!(process.read(CPU, base), 1);
+        // The reverse map finds its entries.
+        world.recount(&[&other, &first, &second]);
+    }
+    TestProcess::end_all_at_rest(&[&other, &first, &second]);
+    assert_eq!(device.used(), 0);
+}
+
 on_both! {
+    a_page_that_a_second_family_shares_belongs_to_that_family,
     every_order_of_swap_ins_leaves_each_process_its_own,
     /// INV-SWAP-OWNER, INV-SWAP-CACHE, INV-COW-REUSE.
     concurrent_swap_ins_leave_each_process_its_own:
