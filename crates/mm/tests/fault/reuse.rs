@@ -15,7 +15,7 @@ use pagewright_types::{Access, Counter, Rights, VirtAddr};
 on_both! {
     a_store_that_reuses_its_page_gives_the_leaf_all_of_the_mapping,
     a_store_that_reuses_its_page_faults_once,
-    a_store_to_a_page_that_was_read_of_a_shared_file_faults_once,
+    a_store_to_a_page_of_a_shared_file_faults_once,
     a_forced_store_that_reuses_its_page_gives_no_right,
 }
 
@@ -131,14 +131,18 @@ fn a_store_that_reuses_its_page_faults_once<I: Isa>() {
     }
 }
 
-/// The entry that refused the store is still in the TLB.
-fn a_store_to_a_page_that_was_read_of_a_shared_file_faults_once<I: Isa>() {
-    let (world, process) = TestProcess::<I>::judged(1);
-    let base = process.map_file(&world.file(1), Rights::RW, MapFlags::SHARED);
-    process.read(CPU, base);
-    assert!(!leaf_at(&process, base).expect("a leaf").rights().contains(Rights::WRITE));
-    let faults = world.count(Counter::PgFault);
-    process.write(CPU, base, 12);
-    assert_eq!(world.count(Counter::PgFault) - faults, 1);
-    TestProcess::end_all_at_rest(&[&process]);
+/// Also after a load, which leaves the entry that refuses the store in the TLB.
+fn a_store_to_a_page_of_a_shared_file_faults_once<I: Isa>() {
+    for loads in [false, true] {
+        let (world, process) = TestProcess::<I>::judged(1);
+        let base = process.map_file(&world.file(1), Rights::RW, MapFlags::SHARED);
+        if loads {
+            process.read(CPU, base);
+            assert!(!leaf_at(&process, base).expect("a leaf").rights().contains(Rights::WRITE));
+        }
+        let faults = world.count(Counter::PgFault);
+        process.write(CPU, base, 12);
+        assert_eq!(world.count(Counter::PgFault) - faults, 1, "after a load: {loads}");
+        TestProcess::end_all_at_rest(&[&process]);
+    }
 }

@@ -33,6 +33,7 @@ on_both! {
     a_file_page_that_two_processes_have_used_is_activated,
     deactivated_pages_are_counted,
     a_deactivated_page_was_of_the_workingset,
+    a_refault_has_the_next_reclaim_deactivate_and_no_later_one,
     an_active_page_is_kept_once_if_it_is_code_that_was_used,
     an_active_anonymous_page_is_not_kept_for_being_code,
     a_refault_as_far_as_the_workingset_is_large_activates,
@@ -317,6 +318,29 @@ fn a_deactivated_page_was_of_the_workingset<I: Isa>() {
         let counts = [Counter::WorkingsetRefaultFile, Counter::WorkingsetRestoreFile];
         assert_eq!(counts.map(|counter| scene.world.count(counter)), [PAGES, deactivated]);
     }
+}
+
+/// `snapshot_refaults`: active pages are scanned if pages of the workingset came back since.
+fn a_refault_has_the_next_reclaim_deactivate_and_no_later_one<I: Isa>() {
+    const ACTIVE: u64 = 40;
+    let scene = Scene::<I>::new();
+    scene.world.set(MmSetting::Swappiness, "0");
+    scene.read_file(&scene.world.file(ACTIVE), ACTIVE, 2);
+    let refaults = scene.world.file(1);
+    let base = scene.process.map_file(&refaults, Rights::READ, MapFlags::SHARED);
+    scene.read_file(&scene.world.file(4 * ACTIVE), 4 * ACTIVE, 1);
+    let scanned = || scene.world.count(Counter::PgRefill);
+    assert!(scene.reclaim(ACTIVE / 2) > 0);
+    assert_eq!(scanned(), 0, "enough pages are inactive");
+    scene.process.read(CPU, base);
+    scene.process.advise(base, 1, Advice::PageOut);
+    scene.read_file(&refaults, 1, 1);
+    assert_eq!(scene.world.count(Counter::WorkingsetActivateFile), 1);
+    assert!(scene.reclaim(ACTIVE / 2) > 0);
+    let after = scanned();
+    assert!(after > 0, "the reclaim after the refault");
+    assert!(scene.reclaim(ACTIVE / 2) > 0);
+    assert_eq!(scanned(), after, "the one after that");
 }
 
 /// `shrink_active_list`: the other active pages that are scanned become inactive.
