@@ -99,7 +99,7 @@ impl ScanControl {
         retry
     }
 
-    /// Whether enough pages have been paged out or are pending.
+    /// Whether the batch is full, or enough pages have been paged out or are pending.
     ///
     /// Pages that could not be freed count too: one of them does not justify another batch.
     fn is_done(&self) -> bool {
