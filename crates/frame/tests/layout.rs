@@ -33,7 +33,9 @@ fn every_invalid_layout_is_refused_with_its_error() {
     assert_eq!(error(&[node(1, &low, cpus([0]))]), MemoryLayoutError::NodeOutOfOrder(NodeId::new(1)));
     assert_eq!(error(&[node(0, &[], cpus([0]))]), MemoryLayoutError::NodeWithoutMemory(NODE0));
     assert_eq!(error(&[node(0, &low, cpus([]))]), MemoryLayoutError::NoCpu);
-    assert_eq!(error(&[node(0, &low, cpus([0, 2]))]), MemoryLayoutError::CpuOnNoNode(CpuId::new(1)));
+    for (there, missing) in [([0, 2], 1), ([1, 2], 0)] {
+        assert_eq!(error(&[node(0, &low, cpus(there))]), MemoryLayoutError::CpuOnNoNode(CpuId::new(missing)));
+    }
     let twice = [node(0, &low, cpus([0])), node(1, &high, cpus([0]))];
     assert_eq!(error(&twice), MemoryLayoutError::CpuOnTwoNodes(CpuId::new(0)));
     for bad in [range(5, 5), range(0, u32::MAX)] {

@@ -268,6 +268,12 @@ mod tests {
             let without_leaf = [caps.has(ClearBackend::Movdir64b), caps.has_erms()];
             assert_eq!(without_leaf, [false, false], "leaf 7 is not there");
         }
+        let all = leaves(*b"AuthenticAMD", 7, (0x8000_0008, EBX, 0));
+        let without_leaf = move |leaf, part| raw_cpuid::CpuIdResult {
+            eax: if leaf == 0x8000_0000 { 0x8000_0007 } else { all(leaf, part).eax },
+            ..all(leaf, part)
+        };
+        assert!(!ClearCaps::of_cpuid(without_leaf).has(ClearBackend::Clzero), "leaf 80000008h is not there");
         for (vendor, intel) in [(*b"GenuineIntel", true), (*b"AuthenticAMD", false)] {
             let signature = ClearCaps::of_cpuid(leaves(vendor, 7, (7, EBX, 9))).signature;
             assert_eq!(signature, Some(CpuSignature { intel, family: 0x0f + 0x01, model: 0x95 }));

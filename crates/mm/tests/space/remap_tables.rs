@@ -6,9 +6,9 @@
 //! Not covered: moves of 512 GiB, which are those of 1 GiB one level up.
 
 use pagewright_arch::{Isa, LeafFlags, on_both};
-use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at, one_node_machine};
+use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at, one_node_machine, recount};
 use pagewright_mm::space::ClearRefs;
-use pagewright_mm::{Advice, MapFlags, MmError, RemapFlags, RemapRequest};
+use pagewright_mm::{Advice, MapFlags, MmError, MmSetting, RemapFlags, RemapRequest};
 use pagewright_types::{Access, Counter, Level, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -26,6 +26,7 @@ on_both! {
     pages_of_tables_that_moved_are_found_forked_and_paged_out,
     tracked_pages_are_marked_when_they_move,
     moves_at_any_offset_keep_every_page,
+    entries_that_are_alike_move_as_what_they_are,
     no_cpu_uses_the_old_addresses_of_tables_that_moved:
         assert!(moved_tables_leave_nothing_behind::<I>(0) && moved_tables_leave_nothing_behind::<I>(1)),
     no_table_is_lost_where_one_is_in_the_way:
@@ -70,6 +71,33 @@ fn mapped<I: Isa>(ranges: bool) -> (Rc<TestWorld<I>>, TestProcess<I>, [VirtAddr;
 
 fn moved(va: VirtAddr) -> VirtAddr {
     NEW.add(va.since(OLD))
+}
+
+/// An own copy and a page of the file, which differ in nothing but their frame.
+fn entries_that_are_alike_move_as_what_they_are<I: Isa>() {
+    let world = TestWorld::<I>::new(1);
+    world.set(MmSetting::CowPageTables, "never");
+    world.swap_to(2);
+    let process = TestProcess::new(&world);
+    let base = process.map_file(&world.file(3), Rights::RW, MapFlags::PRIVATE);
+    process.write(CPU, at(base, 1), 5);
+    world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty)).expect("memory");
+    process.advise(at(base, 1), 1, Advice::PageOut);
+    let child = process.fork();
+    let values = |base: VirtAddr| [0, 1, 2].map(|page| process.read(CPU, at(base, page)));
+    let before = values(base);
+    assert_eq!(before[1], 5);
+    let leaves = [0, 1, 2].map(|page| {
+        let leaf = world.on(CPU, |mm| recount::leaf(mm, &process.space, at(base, page))).expect("a leaf");
+        (leaf.rights(), leaf.flags())
+    });
+    assert!(leaves.iter().all(|leaf| *leaf == leaves[0]), "{leaves:?}");
+    for to in [NEW, NEW.add(LEN)] {
+        remap(&process, if to == NEW { base } else { NEW }, 3 * PAGE_SIZE, to).expect("room");
+        world.recount(&[&process, &child]);
+        assert_eq!(values(to), before);
+    }
+    TestProcess::end_all_at_rest(&[&process, &child]);
 }
 
 /// INV-REMAP-TABLES, INV-REMAP-FLUSH.
