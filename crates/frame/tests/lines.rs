@@ -176,3 +176,17 @@ fn a_block_stores_to_its_record_and_to_the_counts_of_its_zone() {
     assert_eq!(lines(|| frames.unpark(DebtFloor::new(8))), counted);
     assert_eq!(lines(|| frames.unpark(DebtFloor::new(9))), [load("zone counts", ZONE)], "nothing is parked");
 }
+
+/// A zone of 48 MiB has batches of three.
+#[test]
+fn a_refill_stores_to_the_records_of_the_blocks_that_it_moves() {
+    run_on(0);
+    let frames = one_node(&Host::new(2), 0x400, 0x400 + (48 << 8));
+    let mut blocks = Vec::new();
+    let stored = [(); 4].map(|()| {
+        let reported = lines(|| blocks.push(take(&frames, 0)));
+        reported.into_iter().filter(|(name, _, used)| (*name, *used) == ("free block", LineUse::Store)).count()
+    });
+    assert_eq!(stored, [3, 1, 1, 3]);
+    blocks.into_iter().for_each(|block| frames.free(block));
+}
