@@ -5,6 +5,7 @@
 //!
 //! Not covered: the quality of reclaim's choices, except in the plainest cases.
 
+mod attempts;
 mod choices;
 mod explored;
 mod interrupted;
