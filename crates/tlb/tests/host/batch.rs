@@ -22,6 +22,7 @@ on_both! {
     a_batch_absorbs_what_another_has_deferred,
     a_batch_does_not_absorb_its_own_deferral,
     an_absorbed_deferral_of_another_space_is_flushed,
+    a_batch_of_several_spaces_does_not_cover_what_another_cpu_deferred,
     a_dropped_batch_is_settled_before_its_frames_are_reused,
     a_batch_below_the_floor_flushes_nothing,
     the_never_policy_defers_nothing,
@@ -239,6 +240,18 @@ fn an_absorbed_deferral_of_another_space_is_flushed<I: Isa>() {
     on(3, || spaces[0].depend());
     other.settle();
     assert_eq!(host.cached(2), 0);
+    one.settle();
+}
+
+/// Although what the other CPU deferred is older than what the batch has.
+fn a_batch_of_several_spaces_does_not_cover_what_another_cpu_deferred<I: Isa>() {
+    let (host, tlb, spaces) = spaces::<I>(1);
+    let (mut one, mut batch) = (Batch::new(&tlb), Batch::new(&tlb));
+    on(1, || one.absorb(&spaces[2].context, spaces[2].clear(0)));
+    spaces[..2].iter().for_each(|space| batch.absorb(&space.context, space.clear(0)));
+    batch.absorb_pending(&spaces[2].context, spaces[2].last());
+    batch.settle();
+    assert_eq!([1, 2, 3].map(|cpu| host.cached(cpu)), [0; 3]);
     one.settle();
 }
 
