@@ -209,8 +209,8 @@ fn is_fixed(condition: &Expr) -> bool {
 fn is_removable(expression: &Expr) -> bool {
     match expression {
         Expr::Call(node) => !matches!(&*node.func, Expr::Path(called)
-            if called.path.is_ident("fence") || called.path.segments.last().is_some_and(|last| last.ident == "point" || asserts(&last.ident))),
-        Expr::MethodCall(node) => !asserts(&node.method),
+            if called.path.is_ident("fence") || called.path.segments.last().is_some_and(|last| is_spared(&last.ident))),
+        Expr::MethodCall(node) => !is_spared(&node.method),
         Expr::Assign(_) => true,
         Expr::Binary(node) => assigns(&node.op),
         Expr::Try(node) => is_removable(&node.expr),
@@ -218,9 +218,9 @@ fn is_removable(expression: &Expr) -> bool {
     }
 }
 
-/// Whether a function is an assertion, by its name.
-fn asserts(name: &Ident) -> bool {
-    name.to_string().starts_with("assert_")
+/// Whether a function is an assertion or a scheduling point, by its name.
+fn is_spared(name: &Ident) -> bool {
+    name == "point" || name.to_string().starts_with("assert_")
 }
 
 /// Whether a pattern may bind a name or has a guard.

@@ -88,7 +88,6 @@ fn entry(item: &str) -> Option<Justified> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::mutant::Operator;
     use super::*;
 
     #[test]
@@ -110,22 +109,12 @@ mod tests {
 
     #[test]
     fn a_number_chooses_one_of_equal_changes() {
-        let mutant = |ordinal| Mutation {
-            id: String::new(),
-            package: String::new(),
-            file: "a.rs".to_owned(),
-            line: 1,
-            function: "A::b".to_owned(),
-            operator: Operator::Number,
-            original: "0".to_owned(),
-            replacement: "1".to_owned(),
-            ordinal,
-        };
+        let mutant = |ordinal| Mutation { ordinal, ..Mutation::example() };
         let about = |text: &str| {
             let entry = &parse(text).expect("one entry")[0];
             [1, 2].map(|ordinal| entry.is_about(&mutant(ordinal)))
         };
-        assert_eq!(about("- `a.rs` `A::b`: `0` → `1`. Why.\n"), [true, true]);
-        assert_eq!(about("- `a.rs` `A::b`: `0` #2 → `1`. Why.\n"), [false, true]);
+        assert_eq!(about("- `a.rs` `f`: `a` → `b`. Why.\n"), [true, true]);
+        assert_eq!(about("- `a.rs` `f`: `a` #2 → `b`. Why.\n"), [false, true]);
     }
 }

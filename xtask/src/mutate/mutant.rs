@@ -35,6 +35,25 @@ pub(crate) struct Mutation {
     pub(crate) ordinal: usize,
 }
 
+#[cfg(test)]
+impl Mutation {
+    /// `a` → `b` in `f` of `a.rs`, the first such change there.
+    pub(crate) fn example() -> Self {
+        let text = str::to_owned;
+        Self {
+            id: text("1"),
+            package: text("p"),
+            file: text("a.rs"),
+            line: 1,
+            function: text("f"),
+            operator: Operator::Logic,
+            original: text("a"),
+            replacement: text("b"),
+            ordinal: 1,
+        }
+    }
+}
+
 /// A mistake that the source could contain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mutant {

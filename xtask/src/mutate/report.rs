@@ -110,21 +110,10 @@ pub(crate) fn report(results: &[MutantResult], justified: &[Justified]) -> (Stri
 #[cfg(test)]
 mod tests {
     use super::super::justified::parse;
-    use super::super::mutant::Operator;
     use super::*;
 
     fn result(id: &str, fate: Fate) -> MutantResult {
-        let mutation = Mutation {
-            id: id.to_owned(),
-            package: "p".to_owned(),
-            file: "a.rs".to_owned(),
-            line: 1,
-            function: "f".to_owned(),
-            operator: Operator::Logic,
-            original: "a".to_owned(),
-            replacement: "b".to_owned(),
-            ordinal: 1,
-        };
+        let mutation = Mutation { id: id.to_owned(), ..Mutation::example() };
         MutantResult { mutation, fate, seconds: 0.0 }
     }
 

@@ -93,7 +93,7 @@ fn memory_of_another_node_is_reclaimed_for_an_allocation<I: Isa>() {
     config.nodes[0].cpus = CpuMask::of(CPU);
     config.nodes.push(NodeConfig { bytes: FRAMES * PAGE_SIZE, cpus: CpuMask::of(OTHER) });
     let world = TestWorld::<I>::on_machine(config);
-    world.on(CPU, |mm| mm.settings().set(MmSetting::OvercommitMemory, 1)).expect("a possible value");
+    world.set(MmSetting::OvercommitMemory, "1");
     let file = world.file(CACHED);
     for page in 0..CACHED {
         world.on(OTHER, |mm| mm.read_at(&file, page * PAGE_SIZE, &mut [0; 8])).expect("a good device");

@@ -55,6 +55,15 @@ fn parent<I: Isa>(cpus: u16) -> (Rc<TestWorld<I>>, TestProcess<I>, VirtAddr) {
     (world, process, base)
 }
 
+/// Forks while only so many allocations succeed; `None` if they are too few.
+fn fork_after<I: Isa>(process: &TestProcess<I>, allowed: u64) -> Option<TestProcess<I>> {
+    let world = &process.world;
+    world.lab.sim().fail_allocation_after(allowed, AllocationFailure::All);
+    let child = world.on(CPU, |mm| mm.fork(&process.space));
+    world.lab.sim().permit_allocations();
+    child.ok().map(|space| TestProcess { world: world.clone(), space })
+}
+
 /// The values in [`PLACES`].
 fn values<I: Isa>(process: &TestProcess<I>, base: VirtAddr) -> [u64; 3] {
     PLACES.map(|page| process.read(CPU, at(base, page)))
@@ -358,7 +367,6 @@ fn a_table_of_memory_that_a_child_does_not_get_is_not_shared<I: Isa>() {
     }
 }
 
-/// INV-SHARE-ATOMIC.
 /// The tables that it had shared have shared tables below them, which count once.
 fn a_fork_that_finds_no_memory_leaves_what_it_has_shared<I: Isa>() {
     let (world, process, base) = parent::<I>(2);
@@ -369,17 +377,12 @@ fn a_fork_that_finds_no_memory_leaves_what_it_has_shared<I: Isa>() {
     process.write(CPU, at(base, PLACES[0]), 4);
     let tables = world.gauge(Gauge::PageTablePages);
     let child = (0..).find_map(|allowed| {
-        world.lab.sim().fail_allocation_after(allowed, AllocationFailure::All);
-        let child = world.on(CPU, |mm| mm.fork(&process.space));
-        world.lab.sim().permit_allocations();
-        match child {
-            Ok(space) => Some((allowed, TestProcess { world: world.clone(), space })),
-            Err(_) => {
-                world.recount(&[&process, &first]);
-                assert_eq!(world.gauge(Gauge::PageTablePages), tables, "allocation {allowed} fails");
-                None
-            }
+        let child = fork_after(&process, allowed);
+        if child.is_none() {
+            world.recount(&[&process, &first]);
+            assert_eq!(world.gauge(Gauge::PageTablePages), tables, "allocation {allowed} fails");
         }
+        Some((allowed, child?))
     });
     let (allowed, child) = child.expect("memory in the end");
     assert!(allowed > 2, "the fork allocates at least three tables");
@@ -387,6 +390,7 @@ fn a_fork_that_finds_no_memory_leaves_what_it_has_shared<I: Isa>() {
     TestProcess::end_all_at_rest(&[&process, &first, &child]);
 }
 
+/// INV-SHARE-ATOMIC.
 fn a_store_that_finds_no_memory_for_a_table_changes_nothing<I: Isa>() {
     let (world, process, base) = parent::<I>(2);
     let child = process.fork();

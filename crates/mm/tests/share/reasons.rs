@@ -3,12 +3,11 @@
 //! Every last-level table that a fork copies counts under one reason, however many mappings have
 //! entries in it.
 
-use super::{PAGES, PLACES, parent};
+use super::{PAGES, PLACES, fork_after, parent};
 use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::{CPU, GupCall, TestProcess, TestWorld, at};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{Advice, MmSetting};
-use pagewright_sim::AllocationFailure;
 use pagewright_types::{Counter, PAGE_SIZE, Rights, VirtAddr};
 
 on_both! {
@@ -127,15 +126,12 @@ fn a_fork_that_fails_counts_no_reason<I: Isa>() {
     world.set(MmSetting::CowPageTables, "never");
     let copied = |world: &TestWorld<I>| (world.count(Counter::PwFork), reasons(world));
     for failing in 0.. {
-        world.lab.sim().fail_allocation_after(failing, AllocationFailure::All);
-        let child = world.on(CPU, |mm| mm.fork(&process.space));
-        world.lab.sim().permit_allocations();
-        match child {
-            Err(_) => assert_eq!(copied(&world), (0, vec![]), "allocation {failing} fails"),
-            Ok(space) => {
+        match fork_after(&process, failing) {
+            None => assert_eq!(copied(&world), (0, vec![]), "allocation {failing} fails"),
+            Some(child) => {
                 assert!(failing > 3, "a fork allocates at least its tables");
                 assert_eq!(copied(&world), (1, vec![(Counter::PwTableCopiedNever, 3)]));
-                TestProcess { world: world.clone(), space }.end();
+                child.end();
                 break;
             }
         }

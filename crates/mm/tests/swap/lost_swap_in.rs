@@ -166,6 +166,13 @@ fn sharers<I: Isa>(
     (one, two, base, file)
 }
 
+/// Whether a machine at rest without processes has nothing in swap.
+fn every_slot_is_free<I: Isa>(world: &TestWorld<I>, device: &MemorySwap) -> bool {
+    world.at_rest(&[]);
+    let (slots, free) = world.on(CPU, |mm| mm.swap_slots());
+    device.used() == 0 && slots == free
+}
+
 /// One CPU swaps pages in, one makes a call in the same process, one elsewhere.
 ///
 /// Returns whether the contents are right in both processes, and every slot is free in the end.
@@ -219,9 +226,7 @@ fn swap_in_beside_two_calls<I: Isa>(seed: u64) -> bool {
     one.end();
     two.end();
     file.iter().for_each(|file| world.on(CPU, |mm| mm.close_file(file)));
-    world.at_rest(&[]);
-    let (slots, free) = world.on(CPU, |mm| mm.swap_slots());
-    intact && device.used() == 0 && slots == free
+    intact && every_slot_is_free(&world, &device)
 }
 
 /// The device fails; meanwhile the page is discarded and looked up.
@@ -247,9 +252,7 @@ fn swap_in_fails_beside_a_discard<I: Isa>(seed: u64) -> bool {
     // The second page is still there.
     let kept = process.read(CPU, at(base, 1)) == 2;
     process.end();
-    world.at_rest(&[]);
-    let (slots, free) = world.on(CPU, |mm| mm.swap_slots());
-    kept && device.used() == 0 && slots == free
+    kept && every_slot_is_free(&world, &device)
 }
 
 on_both! {
