@@ -116,10 +116,9 @@ impl<'a> MemoryLayout<'a> {
         }
     }
 
-    /// The distance from one node to another one; without a table all others are equally far.
-    pub(crate) fn distance(&self, from: usize, to: usize) -> u8 {
-        // `REMOTE_DISTANCE` in Linux's `topology.h`.
-        self.distances.map_or(20, |distances| distances[from * self.nodes.len() + to])
+    /// The distance from one node to another one; `None` without a table: all are equally far.
+    pub(crate) fn distance(&self, from: usize, to: usize) -> Option<u8> {
+        self.distances.map(|distances| distances[from * self.nodes.len() + to])
     }
 
     /// The number of frames of all nodes.

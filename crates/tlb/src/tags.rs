@@ -158,9 +158,7 @@ impl<P: Platform> Asids<P> {
     pub(crate) fn try_new(cpus: usize, caps: &Caps) -> Result<Self, AllocError> {
         let (spaces, shift) = (Self::spaces(caps), Self::shift(caps));
         let words = spaces.div_ceil(64) as usize;
-        let mut used = try_boxed(words, core::iter::repeat(0))?;
-        // Tag 0 belongs to the reserved empty root.
-        used[0] = 1;
+        let used = try_boxed(words, core::iter::repeat(0))?;
         Ok(Self {
             spaces,
             shift,
@@ -230,7 +228,6 @@ impl<P: Platform> Asids<P> {
     /// Takes every tag back except those running now (`flush_context`).
     fn roll_over(&self, pool: &mut Pool, online: &CpuMask) {
         pool.used.fill(0);
-        pool.used[0] = 1;
         pool.next = 1;
         for (active, reserved) in self.active.iter().zip(self.reserved.iter()) {
             let running = active.swap(0, Ordering::SeqCst);
@@ -239,10 +236,8 @@ impl<P: Platform> Asids<P> {
             if running != 0 {
                 reserved.store(running, Ordering::SeqCst);
             }
-            let kept = reserved.load(Ordering::SeqCst);
-            if kept != 0 {
-                pool.test_and_set(kept as u16 >> self.shift);
-            }
+            // Of a CPU that has run nothing, this is 0, which is no space's.
+            pool.test_and_set(reserved.load(Ordering::SeqCst) as u16 >> self.shift);
         }
         plant!(RolloverNoFlush => return);
         self.stale.insert_all(online);
@@ -258,6 +253,8 @@ impl Pool {
     }
 
     /// The next of `spaces` that is free, in rotation, marked used.
+    ///
+    /// Never 0: that tag belongs to the reserved empty root.
     fn find(&mut self, spaces: u32) -> Option<u16> {
         let found = (self.next..spaces).chain(1..self.next).find(|&index| {
             let word = self.used[index as usize / 64];
@@ -327,12 +324,9 @@ mod tests {
     #[test]
     fn a_pool_finds_the_next_free_tag_in_rotation() {
         for spaces in [2, 5, 64, 65, 130] {
-            let words = (spaces as usize).div_ceil(64);
-            let mut used = alloc::vec![0; words];
-            used[0] = 1;
+            let used = alloc::vec![0; (spaces as usize).div_ceil(64)];
             let mut pool = Pool { used: used.into_boxed_slice(), next: 1 };
             let mut taken = [false; 130];
-            taken[0] = true;
             let (mut next, mut random) = (1, 3_u64);
             for _ in 0..600 {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
