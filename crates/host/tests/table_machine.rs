@@ -9,7 +9,7 @@ use pagewright_types::{Access, CpuId, CpuMask, FrameRange, NodeId, PAGE_SIZE, Pf
 
 const FRAMES: u32 = 4096;
 
-fn boot<I: pagewright_arch::Isa>() -> (TableMachine<I>, Mm<TableMachine<I>>) {
+pub(crate) fn boot<I: pagewright_arch::Isa>() -> (TableMachine<I>, Mm<TableMachine<I>>) {
     let machine = TableMachine::<I>::try_new(FRAMES).expect("address space");
     let ranges = [FrameRange::new(Pfn::new(0), Pfn::new(FRAMES))];
     let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: CpuMask::of(CpuId::new(0)) }];

@@ -8,6 +8,11 @@ mod batch_costs;
 mod batch_races;
 mod host;
 mod ledger_races;
+#[path = "../../sync/tests/support/refusing_heap.rs"]
+mod refusing_heap;
 mod scheduling_points;
 mod support;
 mod walker_races;
+
+#[global_allocator]
+static HEAP: refusing_heap::RefusingHeap = refusing_heap::RefusingHeap;

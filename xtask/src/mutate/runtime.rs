@@ -5,31 +5,31 @@
 
 extern crate std;
 
-use std::collections::BTreeSet;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::env;
-use std::ffi::OsString;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::string::String;
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
 struct Choice {
     active: Option<u32>,
-    reached: Option<Reached>,
-}
-
-struct Reached {
-    file: OsString,
-    numbers: Mutex<BTreeSet<u32>>,
+    /// The file for the numbers of mutants that are reached.
+    reached: Option<File>,
 }
 
 static CHOICE: OnceLock<Choice> = OnceLock::new();
 
+/// A bit for each mutant that was reached; numbers beyond them are written each time.
+///
+/// No allocation: the heap of a test may refuse it.
+static REACHED: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+
 fn choice() -> Choice {
+    let open = |path| OpenOptions::new().create(true).append(true).open(path).expect("the file of reached mutants");
     Choice {
         active: env::var("PAGEWRIGHT_MUTANT").ok().and_then(|number: String| number.parse().ok()),
-        reached: env::var_os("PAGEWRIGHT_MUTANTS_REACHED")
-            .map(|file| Reached { file, numbers: Mutex::new(BTreeSet::new()) }),
+        reached: env::var_os("PAGEWRIGHT_MUTANTS_REACHED").map(open),
     }
 }
 
@@ -44,12 +44,15 @@ pub fn is(number: u32) -> bool {
 }
 
 #[cold]
-fn note(reached: &Reached, number: u32) {
-    let Ok(mut numbers) = reached.numbers.lock() else { return };
-    if numbers.insert(number) {
+fn note(mut reached: &File, number: u32) {
+    let bit = 1 << (number % u64::BITS);
+    let is_new = |word: &AtomicU64| word.fetch_or(bit, Ordering::Relaxed) & bit == 0;
+    if REACHED.get((number / u64::BITS) as usize).is_none_or(is_new) {
         // One write of one line, which other processes of the test do not interrupt.
-        let line = std::format!("{number}\n");
-        let file = OpenOptions::new().create(true).append(true).open(&reached.file);
-        file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the file of reached mutants");
+        let mut line = [0; "4294967295\n".len()];
+        let mut left = line.as_mut_slice();
+        writeln!(left, "{number}").expect("room for ten digits");
+        let unused = left.len();
+        reached.write_all(&line[..line.len() - unused]).expect("the file of reached mutants");
     }
 }

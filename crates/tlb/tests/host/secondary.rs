@@ -3,6 +3,7 @@
 //! INV-TLB-SECONDARY.
 
 use super::space::{Space, machine, page};
+use crate::refusing_heap::refusing;
 use crate::support::{Effect, Host};
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
@@ -140,6 +141,8 @@ fn registering_a_device_without_memory_fails<I: Isa>() {
     host.permit(0);
     assert!(tlb.register_secondary(&space.context, device.clone()).is_err());
     host.permit_all();
+    let (registered, refused) = refusing(0, || tlb.register_secondary(&space.context, device.clone()));
+    assert!(registered.is_err() && refused.is_some(), "{registered:?} by the heap, {refused:?}");
     space.clear(0).settle();
     assert_eq!((device.told(), Arc::strong_count(&device)), (vec![], 1));
 }

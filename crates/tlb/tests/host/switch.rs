@@ -1,18 +1,22 @@
-//! Which CPUs the context of a space names.
+//! Contexts and families of spaces: how they are made, and which CPUs a context names.
 //!
 //! INV-TLB-SWITCH.
 
 use super::space::{Space, machine, page};
-use crate::support::{Host, on};
+use crate::refusing_heap::refusing;
+use crate::support::{Host, declared, on};
 use pagewright_arch::{Isa, on_both};
-use pagewright_tlb::Tlb;
-use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind};
+use pagewright_tlb::{Family, Tlb};
+use pagewright_types::judge::Fact;
+use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Order};
 use std::sync::Arc;
 
 on_both! {
     a_context_names_the_cpus_that_run_its_space,
     a_lazy_cpu_is_named_while_it_stays_on_the_root,
     what_a_switch_flushes_is_counted,
+    the_empty_root_is_declared_as_reused,
+    a_context_or_family_without_memory_is_an_error,
 }
 
 fn cpus(numbers: impl IntoIterator<Item = u16>) -> CpuMask {
@@ -79,4 +83,21 @@ fn what_a_switch_flushes_is_counted<I: Isa>() {
     space.clear(0).settle();
     on(1, || space.run());
     assert_eq!(flushed(), expected(4), "it has missed a flush");
+}
+
+fn the_empty_root_is_declared_as_reused<I: Isa>() {
+    let ((_host, tlb), facts) = declared(|| machine::<I>(1));
+    let root = Fact::FrameReused { pfn: tlb.kernel_root(), order: Order::ZERO };
+    assert!(facts.contains(&root), "{facts:?}");
+}
+
+fn a_context_or_family_without_memory_is_an_error<I: Isa>() {
+    let (_host, tlb) = machine::<I>(1);
+    let space = Space::new(&tlb);
+    let (context, refused) = refusing(0, || tlb.open_context(tlb.kernel_root()));
+    assert_eq!(context.err().map(|error| error.bytes), refused);
+    let family = Family::<Host<I>>::try_new().expect("memory is left");
+    let (joined, refused) = refusing(0, || family.join(&space.context));
+    assert!(joined.is_err() && refused.is_some(), "{joined:?} by the heap, {refused:?}");
+    assert_eq!(family.token().members(), 0);
 }

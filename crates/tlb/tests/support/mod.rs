@@ -17,6 +17,7 @@
 
 use pagewright_arch::{
     Caps, Effects, Entry, Invalidate, InvalidateScope, InvalidateTarget, Isa, Leaf, Pte, PteSlot, ShootdownKind,
+    TableWords,
 };
 use pagewright_sync::host::{HostLocks, keep_report, on_cpu, run_as};
 use pagewright_sync::{Backend, LineRef, LineUse, Platform};
@@ -38,6 +39,18 @@ thread_local! {
 
 thread_local! {
     static DECLARED: RefCell<Vec<Fact>> = const { RefCell::new(Vec::new()) };
+    /// Whether machines made on this thread offer their tables as words.
+    static AS_WORDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `body`, whose machines offer their tables as words, as a kernel does.
+///
+/// The log then has no store of an entry through them.
+pub(crate) fn as_words<T>(body: impl FnOnce() -> T) -> T {
+    AS_WORDS.set(true);
+    let result = body();
+    AS_WORDS.set(false);
+    result
 }
 
 /// What `body` returns, and the facts that it declares on this thread.
@@ -135,6 +148,9 @@ type Probe = Box<dyn Fn() -> u64 + Send + Sync>;
 
 struct Machine {
     caps: Caps,
+    as_words: bool,
+    /// Stores to entries.
+    stores: AtomicU64,
     online: Mutex<CpuMask>,
     words: Vec<AtomicU64>,
     cores: Vec<Mutex<Core>>,
@@ -166,6 +182,8 @@ impl<I: Isa> Host<I> {
         Self(
             Arc::new(Machine {
                 caps,
+                as_words: AS_WORDS.get(),
+                stores: AtomicU64::new(0),
                 online: Mutex::new(CpuMask::first(cpus)),
                 words,
                 cores: (0..cpus).map(|_| Mutex::default()).collect(),
@@ -190,6 +208,11 @@ impl<I: Isa> Host<I> {
     /// Permits every allocation.
     pub(crate) fn permit_all(&self) {
         self.permit(UNLIMITED);
+    }
+
+    /// The number of stores to entries, through words and others.
+    pub(crate) fn stores(&self) -> u64 {
+        self.0.stores.load(Ordering::Relaxed)
     }
 
     /// Says whether callers may wait for other CPUs.
@@ -397,12 +420,24 @@ impl<I: Isa> Effects for Host<I> {
         Pte::from_raw(self.word(slot.addr()).load(Ordering::Acquire))
     }
 
+    fn table_words(&self, table: Pfn) -> Option<TableWords<'_>> {
+        let words = self.0.words[table.index() * 512..].first_chunk().expect("a frame of the machine");
+        self.0.as_words.then_some(TableWords(words))
+    }
+
+    fn note_stores(&self, entries: u32) {
+        assert_ne!(entries, 0, "there is nothing to note");
+        self.0.stores.fetch_add(u64::from(entries), Ordering::Relaxed);
+    }
+
     fn store(&self, slot: PteSlot, pte: Pte) {
+        self.note_stores(1);
         self.note(Effect::Store(slot, pte));
         self.word(slot.addr()).store(pte.raw(), Ordering::Release);
     }
 
     fn swap(&self, slot: PteSlot, pte: Pte) -> Pte {
+        self.note_stores(1);
         self.note(Effect::Store(slot, pte));
         Pte::from_raw(self.word(slot.addr()).swap(pte.raw(), Ordering::AcqRel))
     }
@@ -411,7 +446,7 @@ impl<I: Isa> Effects for Host<I> {
         self.note(Effect::Store(slot, new));
         let word = self.word(slot.addr());
         let done = word.compare_exchange(current.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire);
-        done.map(drop).map_err(Pte::from_raw)
+        done.map(|_| self.note_stores(1)).map_err(Pte::from_raw)
     }
 
     fn publish(&self) {
