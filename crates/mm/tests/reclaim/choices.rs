@@ -249,6 +249,8 @@ fn a_page_that_many_children_share_is_paged_out<I: Isa>() {
     /// A pin counts as this many references (`GUP_PIN_COUNTING_BIAS`).
     const PIN: usize = 1024;
     let world = TestWorld::<I>::unjudged();
+    // Each child has an entry of its own, with a reference.
+    world.set(MmSetting::CowPageTables, "never");
     world.swap_to(16);
     let process = TestProcess::new(&world);
     let base = process.anon(1);

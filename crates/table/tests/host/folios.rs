@@ -2,16 +2,16 @@
 
 use crate::runs::Hooks;
 use crate::space::Space;
-use crate::support::{Delivery, Effect, Host};
-use pagewright_arch::{Isa, LeafFlags, PteSlot, SoftEntry, SoftKind, on_both};
+use crate::support::{Delivery, Host};
+use pagewright_arch::{Isa, LeafFlags, SoftEntry, SoftKind};
 use pagewright_sync::LineUse;
 use pagewright_sync::host::line_reports;
-use pagewright_table::{LeafView, LockedTable, Mlocked, MmapLock, TableReserve, UnmapHooks};
+use pagewright_table::{EntryView, LeafView, LockedTable, Mlocked, MmapLock, TableReserve, UnmapHooks};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioOwner, FolioRef, NewFolio, RssKind, TableMarks};
 use pagewright_types::{FileId, ForkNodeId, Level, PageRange, Pfn, Rights, VirtAddr};
 
-on_both! {
+on_both_also_as_words! {
     a_dirty_entry_that_is_cleared_makes_the_page_of_a_file_dirty,
     a_split_moves_the_count_of_a_block_to_the_new_table,
     a_swap_entry_that_is_shared_already_is_not_stored_again,
@@ -136,13 +136,12 @@ fn a_swap_entry_that_is_shared_already_is_not_stored_again<I: Isa>() {
         let (from, to) = (from.tables(&space.tlb).owned(page), to.tables(&space.tlb).owned(page));
         let (parent, theirs) = (from.lock(VA).expect("a table"), to.lock(VA).expect("a table"));
         let mut gather = Gather::new(&space.tlb, space.context());
-        let (copied, log) = space.host.log(|| parent.copy_run(&theirs, page, &mut Hooks, &mut gather));
-        assert_eq!(copied, (1, Ok(())));
-        let stores = |table: Pfn| {
-            let to_table = |effect| matches!(effect, Effect::Store(PteSlot { table: to, .. }, _) if to == table);
-            log.iter().filter(|step| to_table(step.effect)).count()
-        };
-        assert_eq!((stores(parent.table()), stores(theirs.table())), (usize::from(exclusive), 1), "{exclusive}");
+        let before = space.host.stores();
+        assert_eq!(parent.copy_run(&theirs, page, &mut Hooks, &mut gather), (1, Ok(())));
+        let shared = EntryView::Soft(SoftEntry { exclusive: false, ..soft });
+        assert_eq!((parent.entry(VA), theirs.entry(VA)), (shared, shared));
+        drop((parent, theirs));
+        assert_eq!(space.host.stores() - before, 1 + u64::from(exclusive), "{exclusive}");
         gather.settle();
     }
 }

@@ -3,12 +3,12 @@
 use crate::pending::fork;
 use crate::space::{Child, ShareIf, Space, is_of_last_table};
 use crate::support::{Delivery, declared, on};
-use pagewright_arch::{Isa, on_both};
+use pagewright_arch::Isa;
 use pagewright_table::{EntryView, Mlocked, TableReserve};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Access, Gauge, Level, PAGE_SIZE, Pfn, VirtAddr};
 
-on_both! {
+on_both_also_as_words! {
     no_table_is_made_over_a_leaf_or_another_table,
     a_table_made_for_all_counts_for_each_sharer_at_once,
     an_edit_for_all_is_declared_until_the_table_is_unlocked,

@@ -2,11 +2,11 @@
 
 use crate::space::{Space, special};
 use crate::support::Delivery;
-use pagewright_arch::{Effects, Isa, Leaf, LeafFlags, PteSlot, SoftEntry, SoftKind, TableEntry, on_both};
+use pagewright_arch::{Effects, Isa, Leaf, LeafFlags, PteSlot, SoftEntry, SoftKind, TableEntry};
 use pagewright_table::{EntryView, FoundTable, OwnedLeaf};
 use pagewright_types::{Level, PageRange, Pfn, Rights, VirtAddr};
 
-on_both! {
+on_both_also_as_words! {
     a_descent_tells_an_own_table_from_what_is_missing,
     a_leaf_below_a_shared_entry_is_neither_writable_nor_exclusive,
     #[should_panic = "INV-TABLE-OWN"]

@@ -4,13 +4,13 @@
 
 use crate::space::{Child, ShareIf, Space, special};
 use crate::support::{Delivery, Effect, Host, Step, on};
-use pagewright_arch::{Effects, Isa, LeafFlags, PteSlot, SoftEntry, SoftKind, on_both};
+use pagewright_arch::{Effects, Isa, LeafFlags, PteSlot, SoftEntry, SoftKind};
 use pagewright_table::{EntryRun, EntryView, Leaver, Mlocked, MmapLock, TableReserve};
 use pagewright_tlb::frames::{FolioFlags, FolioOwner, NewFolio};
 use pagewright_tlb::{Batch, Gather};
 use pagewright_types::{Access, ForkNodeId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 
-on_both! {
+on_both_also_as_words! {
     a_swap_entry_that_is_zapped_leaves_its_flush_pending,
     a_swap_entry_that_is_changed_leaves_its_flush_pending,
     a_soft_entry_over_a_pending_one_leaves_its_flush_pending,

@@ -5,7 +5,7 @@
 //! gauges and the records of the tables are compared with what the entries say.
 
 use crate::space::Space;
-use crate::support::{Delivery, Host};
+use crate::support::{Delivery, Host, as_words};
 use pagewright_arch::{Aarch64, Caps, Isa, Leaf, LeafFlags, SoftEntry, SoftKind, X86_64};
 use pagewright_table::{
     CopyHooks, EntryView, LeafView, LockedTable, Mlocked, MmapLock, OwnedLeaf, SoftCopy, TableReserve, UnmapHooks,
@@ -405,13 +405,21 @@ impl<I: Isa> World<I> {
     }
 }
 
-fn run<I: Isa>(steps: &[Step], mlocked: bool) {
+/// Runs the steps; returns the stores to entries.
+fn stores<I: Isa>(steps: &[Step], mlocked: bool) -> u64 {
     let mut world = World::<I>::new(Mlocked(mlocked));
     for step in steps {
         world.step(*step);
         world.check();
     }
+    let host = world.parent.host.clone();
     world.end();
+    host.stores()
+}
+
+fn run<I: Isa>(steps: &[Step], mlocked: bool) {
+    let seen = stores::<I>(steps, mlocked);
+    assert_eq!(as_words(|| stores::<I>(steps, mlocked)), seen, "each store is noted, however it is made");
 }
 
 proptest! {

@@ -5,13 +5,13 @@
 use crate::pending::{VA, fork, own, page, used};
 use crate::space::{Child, ShareIf, Space};
 use crate::support::{Delivery, declared, on};
-use pagewright_arch::{Isa, LeafFlags, on_both};
+use pagewright_arch::{Isa, LeafFlags};
 use pagewright_table::Leaver;
 use pagewright_tlb::frames::TableMarks;
 use pagewright_types::judge::Fact;
 use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 
-on_both! {
+on_both_also_as_words! {
     a_table_is_declared_shared_while_two_spaces_have_it,
     a_fork_removes_the_mark_of_a_table_without_pinned_pages,
     a_fork_keeps_the_mark_above_a_block_that_may_be_pinned,
