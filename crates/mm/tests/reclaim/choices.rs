@@ -27,6 +27,8 @@ on_both! {
     deactivated_pages_are_counted,
     a_deactivated_page_was_of_the_workingset,
     a_refault_has_the_next_reclaim_deactivate_and_no_later_one,
+    a_refault_has_the_next_direct_reclaim_deactivate_and_no_later_one,
+    many_inactive_file_pages_spare_the_anonymous_ones,
     an_active_page_is_kept_once_if_it_is_code_that_was_used,
     an_active_anonymous_page_is_not_kept_for_being_code,
     a_refault_as_far_as_the_workingset_is_large_activates,
@@ -269,7 +271,7 @@ fn a_page_that_is_mapped_again_while_it_is_paged_out_is_activated<I: Isa>() {
         let process = Rc::new(TestProcess::new(&world));
         let anon = process.anon(1);
         process.write(CPU, anon, 1);
-        let file = process.map_file(&world.file(1), Rights::RX, MapFlags::SHARED);
+        let file = process.map_file(&world.file(1), Rights::READ, MapFlags::SHARED);
         process.read(CPU, file);
         process.advise(anon, 1, Advice::Cold);
         process.advise(file, 1, Advice::Cold);
@@ -336,6 +338,57 @@ fn a_refault_has_the_next_reclaim_deactivate_and_no_later_one<I: Isa>() {
     assert!(after > 0, "the reclaim after the refault");
     assert!(scene.reclaim(ACTIVE / 2) > 0);
     assert_eq!(scanned(), after, "the one after that");
+}
+
+/// As above, where it is allocations that reclaim.
+fn a_refault_has_the_next_direct_reclaim_deactivate_and_no_later_one<I: Isa>() {
+    const ACTIVE: u64 = 40;
+    let scene = Scene::<I>::new();
+    scene.world.set(MmSetting::Swappiness, "0");
+    scene.read_file(&scene.world.file(ACTIVE), ACTIVE, 2);
+    let refaults = scene.world.file(1);
+    let base = scene.process.map_file(&refaults, Rights::READ, MapFlags::SHARED);
+    scene.read_file(&scene.world.file(8 * ACTIVE), 8 * ACTIVE, 1);
+    let (scanned, stalls) = (|| scene.world.count(Counter::PgRefill), || scene.world.count(Counter::AllocStall));
+    let anon = scene.process.anon(FRAMES);
+    let mut pages = 0..FRAMES;
+    let mut store_until_reclaim = || {
+        let before = stalls();
+        let mut store = |page| scene.process.write(CPU, at(anon, page), page);
+        pages.by_ref().take_while(|_| stalls() == before).for_each(&mut store);
+        assert_eq!(stalls(), before + 1, "an allocation has reclaimed");
+    };
+    store_until_reclaim();
+    assert_eq!(scanned(), 0, "enough pages are inactive");
+    scene.process.read(CPU, base);
+    scene.process.advise(base, 1, Advice::PageOut);
+    scene.read_file(&refaults, 1, 1);
+    assert_eq!(scene.world.count(Counter::WorkingsetActivateFile), 1);
+    store_until_reclaim();
+    let after = scanned();
+    assert!(after > 0, "the reclaim after the refault");
+    store_until_reclaim();
+    assert_eq!(scanned(), after, "the one after that");
+}
+
+/// `prepare_scan_count`: Linux's `cache_trim_mode`, for which a scan at the first priority must find a page.
+fn many_inactive_file_pages_spare_the_anonymous_ones<I: Isa>() {
+    const MANY: u64 = 1 << 12;
+    for file_pages in [MANY / 2, MANY] {
+        let world = super::machine_of::<I>(1, 3 * MANY);
+        let device = world.swap_to(4096);
+        let process = TestProcess::new(&world);
+        let base = process.anon(MANY);
+        fill(&process, base, MANY, 0);
+        process.advise(base, MANY, Advice::Cold);
+        let file = world.file(file_pages);
+        for page in 0..file_pages {
+            world.on(CPU, |mm| mm.read_at(&file, page * PAGE_SIZE, &mut [0; 8])).expect("a good device");
+        }
+        assert!(world.on(CPU, |mm| mm.reclaim(NODE, 1)) > 0);
+        assert_eq!(device.used() == 0, file_pages == MANY, "{file_pages} file pages, {} to swap", device.used());
+        process.end();
+    }
 }
 
 /// `shrink_active_list`: the other active pages that are scanned become inactive.

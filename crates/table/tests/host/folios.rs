@@ -166,18 +166,23 @@ fn tables_and_pages_are_counted_on_lines_that_are_reported<I: Isa>() {
     let id = space.context().id().raw();
     let made = line_reports(|| assert_eq!(space.ensure_tables(VA, Level::PTE), 3));
     assert!(made.contains(&("number of tables", id, LineUse::Store)), "{made:?}");
-    let other = map_new(&space, Level::PTE, RssKind::File, (false, false));
-    let pfn = u64::from(other.pfn().raw());
-    // The gather drops the reference on the same line, so it is left for later.
-    let mut gather = Gather::new(&space.tlb, space.context());
-    let unmapped = line_reports(|| unmap_into(&space, Level::PTE, Mlocked(false), &mut gather));
-    gather.settle();
-    for used in [("folio counts", pfn, LineUse::Store), ("resident set", id, LineUse::Load)] {
-        assert!(unmapped.contains(&used), "{used:?}: {unmapped:?}");
+    for as_run in [false, true] {
+        let other = map_new(&space, Level::PTE, RssKind::File, (false, false));
+        let pfn = u64::from(other.pfn().raw());
+        // The gather drops the reference on the same line, so it is left for later.
+        let mut gather = Gather::new(&space.tlb, space.context());
+        let unmapped = line_reports(|| match as_run {
+            true => unmap_into(&space, Level::PTE, Mlocked(false), &mut gather),
+            false => space.edit(VA, Level::PTE, |run| gather.absorb(run.unmap(VA).expect("a leaf"))).expect("a table"),
+        });
+        gather.settle();
+        for used in [("folio counts", pfn, LineUse::Store), ("resident set", id, LineUse::Load)] {
+            assert!(unmapped.contains(&used), "{used:?}: {unmapped:?}");
+        }
+        space.tlb.free(space.tlb.frames().put(other).expect("the last reference"));
     }
     let (all, mut gather) = (PageRange::new(VirtAddr::ZERO, I::USER_END), Gather::new(&space.tlb, space.context()));
     let freed = line_reports(|| space.free_tables(all, all, &mut gather));
     gather.settle();
     assert!(freed.contains(&("number of tables", id, LineUse::Store)), "{freed:?}");
-    space.tlb.free(space.tlb.frames().put(other).expect("the last reference"));
 }

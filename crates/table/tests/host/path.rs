@@ -91,6 +91,7 @@ fn a_space_that_has_ended_has_no_tables<I: Isa>() {
     (0..512).for_each(|index| space.host.store(PteSlot { table: block.pfn(), index }, junk));
     assert_eq!((found(&space, Level::PTE), space.locked(VA, Level::PTE, |_| ())), ("missing", None));
     let held = space.mmap.read();
+    assert!(held.tables(&space.tlb).lock_for_all(VA, None).is_none());
     let tables = held.tables(&space.tlb).owned(PageRange::page(VA));
     assert_eq!(tables.peek(VA), EntryView::Empty);
     let mut reserve = pagewright_table::TableReserve::new(&space.tlb);

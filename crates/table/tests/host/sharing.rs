@@ -3,7 +3,7 @@
 //! INV-SHARE-PIN, INV-SHARE-LEAVE.
 
 use crate::pending::{VA, fork, own, page, used};
-use crate::space::{Child, ShareIf, Space};
+use crate::space::{Child, ShareIf, Space, is_of_last_table};
 use crate::support::{Delivery, declared, on};
 use pagewright_arch::{Isa, LeafFlags};
 use pagewright_table::Leaver;
@@ -18,6 +18,7 @@ on_both_also_as_words! {
     a_fork_removes_the_marks_above_a_table_that_it_leaves_to_be_copied,
     a_space_that_stops_to_share_has_still_accessed_its_pages,
     a_space_that_ends_is_left_by_lazy_cpus,
+    a_gap_of_one_entry_hides_no_shared_table_behind_it,
 }
 
 /// Which tables `body` declares shared, or no longer shared.
@@ -113,4 +114,15 @@ fn a_space_that_ends_is_left_by_lazy_cpus<I: Isa>() {
     space.mmap.write().close(&space.tlb);
     assert!(space.context().cpus().is_empty());
     assert_eq!(space.tlb.frames().available(), space.free);
+}
+
+/// Only the table of the second span is shared; the spans beside it have none.
+fn a_gap_of_one_entry_hides_no_shared_table_behind_it<I: Isa>() {
+    let space = Space::<I>::new(1, Delivery::AtOnce);
+    let span = Level::PMD.span();
+    space.map_special(VA.add(span), Level::PTE, Pfn::new(5));
+    let (_child, _) = space.fork(&ShareIf(is_of_last_table));
+    let held = space.mmap.read();
+    let is_own = |spans| held.tables(&space.tlb).try_own(PageRange::new(VA, VA.add(spans * span))).is_some();
+    assert_eq!([is_own(1), is_own(2), is_own(4)], [true, false, false]);
 }
