@@ -371,7 +371,7 @@ fn a_refault_has_the_next_direct_reclaim_deactivate_and_no_later_one<I: Isa>() {
     assert_eq!(scanned(), after, "the one after that");
 }
 
-/// `prepare_scan_count`: Linux's `cache_trim_mode`, for which a scan at the first priority must find a page.
+/// Linux's `cache_trim_mode`, for which a scan at the first priority must find a file page.
 fn many_inactive_file_pages_spare_the_anonymous_ones<I: Isa>() {
     const MANY: u64 = 1 << 12;
     for file_pages in [MANY / 2, MANY] {
