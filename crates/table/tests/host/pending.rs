@@ -333,9 +333,17 @@ fn a_space_that_ends_leaves_its_family<I: Isa>() {
     on(2, || space.tlb.switch_to(space.context()));
     let (held, all) = (child.write(), PageRange::new(VirtAddr::ZERO, I::USER_END));
     on(3, || held.leave_shared(Leaver::GoesOn, &space.tlb, all, core::iter::once(all)));
+    let root = child.table().root();
     held.close(&space.tlb);
     assert_eq!(family.token().members(), 1);
     assert!(reads(&space, 1, 0), "the table is still that of the parent");
+    // The frame of the root has another owner by now.
+    let block = space.tlb.alloc(space.tlb.request(Order::ZERO)).expect("memory is left");
+    assert_eq!(block.pfn(), root);
+    let junk = I::leaf(Level::PTE, special(Pfn::new(77)).leaf());
+    (0..512).for_each(|index| space.host.store(PteSlot { table: root, index }, junk));
+    assert!(child.read().tables(&space.tlb).lock_for_all(VA, Some(&family.token())).is_none());
+    space.tlb.free(block);
 }
 
 fn a_move_flushes_what_is_pending_at_its_destination<I: Isa>() {

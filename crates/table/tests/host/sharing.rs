@@ -18,7 +18,8 @@ on_both_also_as_words! {
     a_fork_removes_the_marks_above_a_table_that_it_leaves_to_be_copied,
     a_space_that_stops_to_share_has_still_accessed_its_pages,
     a_space_that_ends_is_left_by_lazy_cpus,
-    a_gap_of_one_entry_hides_no_shared_table_behind_it,
+    a_gap_hides_no_shared_table_behind_it,
+    a_lock_alone_stores_nothing,
 }
 
 /// Which tables `body` declares shared, or no longer shared.
@@ -116,13 +117,29 @@ fn a_space_that_ends_is_left_by_lazy_cpus<I: Isa>() {
     assert_eq!(space.tlb.frames().available(), space.free);
 }
 
-/// Only the table of the second span is shared; the spans beside it have none.
-fn a_gap_of_one_entry_hides_no_shared_table_behind_it<I: Isa>() {
-    let space = Space::<I>::new(1, Delivery::AtOnce);
-    let span = Level::PMD.span();
-    space.map_special(VA.add(span), Level::PTE, Pfn::new(5));
-    let (_child, _) = space.fork(&ShareIf(is_of_last_table));
+/// The table of one span is shared; the spans beside it have none.
+fn a_gap_hides_no_shared_table_behind_it<I: Isa>() {
+    for gap in 0..4 {
+        let space = Space::<I>::new(1, Delivery::AtOnce);
+        let span = Level::PMD.span();
+        space.map_special(VA.add(gap * span), Level::PTE, Pfn::new(5));
+        let (_child, _) = space.fork(&ShareIf(is_of_last_table));
+        let held = space.mmap.read();
+        for spans in 1..8 {
+            let range = PageRange::new(VA, VA.add(spans * span));
+            let is_own = held.tables(&space.tlb).try_own(range).is_some();
+            assert_eq!(is_own, spans <= gap, "{spans} spans of which the first {gap} are empty");
+        }
+    }
+}
+
+/// A number of stores is noted when a table is unlocked.
+fn a_lock_alone_stores_nothing<I: Isa>() {
+    let space = used::<I>();
+    let _child = fork(&space);
     let held = space.mmap.read();
-    let is_own = |spans| held.tables(&space.tlb).try_own(PageRange::new(VA, VA.add(spans * span))).is_some();
-    assert_eq!([is_own(1), is_own(2), is_own(4)], [true, false, false]);
+    let family = held.tables(&space.tlb).family_token();
+    let before = space.host.stores();
+    assert!(held.tables(&space.tlb).lock_for_all(VA, family.as_ref()).is_some());
+    assert_eq!(space.host.stores(), before);
 }
