@@ -118,6 +118,19 @@ fn a_hole_belongs_to_no_node_and_its_frames_are_never_allocated() {
     }
 }
 
+/// At 4 GiB a zone ends, and with it a range that reaches there.
+#[test]
+fn ranges_of_two_nodes_meet_where_a_zone_ends() {
+    const END: u32 = 1 << 20;
+    let (one, two) = ([range(END, END + 64)], [range(END - 64, END), range(END + 64, END + 128)]);
+    let nodes = [node(0, &one, cpus([0])), node(1, &two, cpus([]))];
+    let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
+    let frames = FrameAllocator::try_new(Host::new(1), &layout).expect("a valid layout");
+    for (pfn, owner) in [(END - 1, 1), (END, 0), (END + 63, 0), (END + 64, 1)] {
+        assert_eq!(frames.node_of(Pfn::new(pfn)).map(NodeId::raw), Some(owner), "frame {pfn:#x}");
+    }
+}
+
 #[test]
 fn records_of_untouched_frames_cost_no_memory() {
     // 64 GiB of frames have 1 GiB of records.

@@ -116,6 +116,30 @@ fn the_cache_probe_finds_the_first_set_that_is_slow_for_its_size() {
     assert_eq!(none, CacheProbeProgress::AtLeast(of_blocks(0)), "too few blocks for the smallest set");
 }
 
+/// A clock that notes the blocks which were cleared before each of its readings.
+fn noting<'a>(fixture: &'a Fixture, cleared: &'a mut Vec<usize>) -> impl FnMut() -> Duration + 'a {
+    move || {
+        cleared.push(fixture.take_cleared(Order::PMD));
+        Duration::ZERO
+    }
+}
+
+#[test]
+fn a_set_is_rewritten_once_before_it_is_timed_and_twice_while_it_is() {
+    let (fixture, mut probe, mut cleared) = (Fixture::new(1), CacheProbe::new(), Vec::new());
+    let set = blocks(&fixture, probe.wanted());
+    probe.step(&fixture.frames, set, noting(&fixture, &mut cleared));
+    assert_eq!(cleared, [0, 2, 2, 0, 2, 0]);
+}
+
+#[test]
+fn a_calibration_clears_a_block_each_time_that_it_reads_the_clock_twice() {
+    let (fixture, mut cleared) = (Fixture::new(1), Vec::new());
+    let six = blocks(&fixture, Frames::<Host>::CALIBRATION_BLOCKS);
+    fixture.frames.calibrate_clearing(six, noting(&fixture, &mut cleared));
+    assert_eq!(cleared, [0, 1].repeat(12 * ClearCaps::detect().candidates().count()));
+}
+
 #[test]
 fn a_set_fits_if_it_has_three_fifths_of_the_speed_of_the_smallest() {
     for (smallest, next, progress) in [

@@ -209,6 +209,18 @@ mod tests {
         rss.adjust::<Interrupted>(CpuId::new(cpu), change, 1, |_| {});
     }
 
+    /// INV-MM-PEAK: entries of swapped-out pages are no resident pages, also when many go at once.
+    #[test]
+    fn the_peak_has_no_swapped_out_pages() {
+        let rss = Rss::try_new(1).expect("memory");
+        for entries in [2 * BATCH as i32, -2 * (BATCH as i32)] {
+            let mut change = EntryCounts::default();
+            change[SWAP_ENTRIES] = entries;
+            rss.adjust::<Interrupted>(CpuId::new(0), change, 1, |_| {});
+        }
+        assert_eq!((rss.peak_bytes(), rss.swapped()), (0, 0));
+    }
+
     /// INV-MM-PEAK: a CPU adds pages between the two looks of one that removes some.
     #[test]
     fn the_peak_has_pages_that_come_while_others_go() {

@@ -13,6 +13,7 @@ use pagewright_mm::{Advice, MapFlags, MmError, MmSetting};
 use pagewright_sim::AllocationFailure;
 use pagewright_sim::explore::CoroutineBody;
 use pagewright_types::{Access, Errno, PAGE_SIZE, PageRange, Rights, SwapEntry, VirtAddr};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -139,6 +140,33 @@ fn discard_during_swapoff<I: Isa>(seed: u64) -> bool {
     ];
     race(&world, seed, programs);
     (process.space.rss().pages(), process.space.rss().swapped()) == (0, 0)
+}
+
+/// One CPU asks for a swapped-out page, while another discards it and removes the device.
+///
+/// Returns whether the page is not in memory by any answer.
+fn mincore_while_the_device_is_removed<I: Isa>(seed: u64) -> bool {
+    let (world, process) = TestProcess::<I>::unjudged();
+    world.swap_to(8);
+    let base = process.anon(1);
+    process.write(CPU, base, 1);
+    process.advise(base, 1, Advice::PageOut);
+    let (asks, empties, asked, space) = (world.clone(), world.clone(), process.space.clone(), process.space.clone());
+    let resident = Rc::new(Cell::new(9));
+    let answer = Rc::clone(&resident);
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || {
+            let mut bytes = [9];
+            asks.lab.on(CPU, |mm| mm.mincore(&asked, base, PAGE_SIZE, &mut bytes)).expect("mapped");
+            answer.set(bytes[0]);
+        }),
+        Box::new(move || {
+            empties.lab.on(OTHER, |mm| mm.madvise(&space, base, PAGE_SIZE, Advice::DontNeed)).expect("mapped");
+            empties.lab.on(OTHER, |mm| mm.swap_off(0)).expect("memory");
+        }),
+    ];
+    race(&world, seed, programs);
+    resident.get() == 0
 }
 
 /// INV-MM-COMMIT.
@@ -373,6 +401,8 @@ on_both! {
     /// INV-SWAP-COUNT, INV-SWAP-CACHE.
     no_page_is_lost_during_swapoff:
         assert_holds(SCHEDULES, stores_and_forks_during_swapoff::<I>, "a page is lost or a slot leaked"),
+    mincore_finds_no_discarded_page:
+        assert_holds(SCHEDULES, mincore_while_the_device_is_removed::<I>, "a discarded page is in memory"),
     a_fault_tolerates_a_replaced_device:
         assert_holds(SCHEDULES, fault_while_the_device_is_replaced::<I>, "a page has lost its contents"),
 }

@@ -14,6 +14,7 @@ use pagewright_types::{FileId, ForkNodeId, Level, PageRange, Pfn, Rights, VirtAd
 on_both_also_as_words! {
     a_dirty_entry_that_is_cleared_makes_the_page_of_a_file_dirty,
     a_split_moves_the_count_of_a_block_to_the_new_table,
+    each_part_of_a_split_locks_the_folio_as_the_block_did,
     a_swap_entry_that_is_shared_already_is_not_stored_again,
     a_gap_at_the_end_of_a_table_hides_no_table_behind_it,
     tables_and_pages_are_counted_on_lines_that_are_reported,
@@ -116,6 +117,25 @@ fn a_split_moves_the_count_of_a_block_to_the_new_table<I: Isa>() {
         assert_eq!((counted(upper), counted(below)), (0, Level::ENTRIES as u16), "{kind:?}");
         unmap_run(&space, Level::PMD, Mlocked(false));
         assert_eq!(counted(below), 0, "{kind:?}");
+        space.tlb.free(space.tlb.frames().put(other).expect("the last reference"));
+    }
+}
+
+fn each_part_of_a_split_locks_the_folio_as_the_block_did<I: Isa>() {
+    for mlocked in [false, true] {
+        let space = Space::<I>::new(1, Delivery::AtOnce);
+        let other = map_new(&space, Level::PMD, RssKind::Anon, (mlocked, false));
+        let locks = || space.tlb.frames().folio(other.pfn()).mlocks();
+        assert_eq!(locks(), u32::from(mlocked));
+        let mut reserve = TableReserve::new(&space.tlb);
+        reserve.fill(1).expect("memory is left");
+        let held = space.mmap.read();
+        let own = held.tables(&space.tlb).owned(PageRange::page(VA));
+        assert!(own.split_leaf(VA, Level::PMD, Mlocked(mlocked), &mut reserve));
+        assert_eq!(locks(), if mlocked { Level::ENTRIES as u32 } else { 0 });
+        drop(held);
+        unmap_run(&space, Level::PMD, Mlocked(mlocked));
+        assert_eq!(locks(), 0);
         space.tlb.free(space.tlb.frames().put(other).expect("the last reference"));
     }
 }

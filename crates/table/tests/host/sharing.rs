@@ -5,7 +5,7 @@
 use crate::pending::{VA, fork, own, page, used};
 use crate::space::{Child, ShareIf, Space, is_of_last_table};
 use crate::support::{Delivery, declared, on};
-use pagewright_arch::{Isa, LeafFlags};
+use pagewright_arch::{Effects, Isa, LeafFlags, PteSlot, SoftEntry, SoftKind};
 use pagewright_table::Leaver;
 use pagewright_tlb::frames::TableMarks;
 use pagewright_types::judge::Fact;
@@ -20,6 +20,7 @@ on_both_also_as_words! {
     a_space_that_ends_is_left_by_lazy_cpus,
     a_gap_hides_no_shared_table_behind_it,
     a_lock_alone_stores_nothing,
+    a_space_that_stops_to_share_keeps_its_markers,
 }
 
 /// Which tables `body` declares shared, or no longer shared.
@@ -142,4 +143,17 @@ fn a_lock_alone_stores_nothing<I: Isa>() {
     let before = space.host.stores();
     assert!(held.tables(&space.tlb).lock_for_all(VA, family.as_ref()).is_some());
     assert_eq!(space.host.stores(), before);
+}
+
+/// A marker in the place of a table, beside the pointer to one that is shared.
+fn a_space_that_stops_to_share_keeps_its_markers<I: Isa>() {
+    let space = used::<I>();
+    let table = space.table_at(VA, Level::PMD).expect("a table");
+    let _child = space.fork(&ShareIf(is_of_last_table));
+    let slot = PteSlot { table, index: Level::PMD.index_of(VA) as u16 + 1 };
+    let marker = I::soft(SoftEntry { kind: SoftKind::Marker, exclusive: false, payload: 1 });
+    space.host.store(slot, marker);
+    let all = PageRange::new(VirtAddr::ZERO, I::USER_END);
+    space.mmap.write().leave_shared(Leaver::GoesOn, &space.tlb, all, core::iter::once(all));
+    assert_eq!(space.host.load(slot), marker);
 }
