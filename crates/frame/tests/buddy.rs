@@ -335,6 +335,21 @@ fn a_parked_block_whose_debt_is_paid_is_a_free_block() {
     assert_eq!(frames.parked(), 0);
 }
 
+/// A CPU that knows an older floor than another one has no effect.
+#[test]
+fn a_debt_that_is_paid_stays_paid() {
+    let frames = support::one_node(&Host::new(1), 0, 32);
+    let [one, other] = [(); 2].map(|()| support::take(&frames, 4));
+    // So that the parked blocks are looked at.
+    frames.free_with_debt(one, DebtKey::new(20));
+    let whole = FrameRequest { settled_only: true, ..FrameRequest::new(Order::new(5), NODE0) };
+    for floor in [9, 5] {
+        assert!(frames.alloc(whole, || DebtFloor::new(floor)).is_err(), "half of it is parked, half in use");
+    }
+    frames.free_with_debt(other, DebtKey::new(7));
+    assert_eq!(frames.parked(), 16, "the debt of the second was paid by the floor of 9");
+}
+
 /// INV-FRAME-RESERVE.
 #[test]
 fn callers_that_may_wait_leave_settled_frames_to_those_that_may_not() {

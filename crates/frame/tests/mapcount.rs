@@ -168,7 +168,7 @@ fn a_small_folio_with_few_references_is_mapped_at_once() {
     }
     assert_eq!(folio.mapcount(), 2);
     // Many references look like a pin.
-    folio.get_raw(GUP_PIN_COUNTING_BIAS);
+    folio.get_raw(GUP_PIN_COUNTING_BIAS - folio.refs());
     let refs = folio.refs();
     assert!(!folio.has_few_refs());
     assert_eq!(frames.get_and_map_small(folio.pfn()), None);

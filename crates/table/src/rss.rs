@@ -209,6 +209,31 @@ mod tests {
         rss.adjust::<Interrupted>(CpuId::new(cpu), change, 1, |_| {});
     }
 
+    /// INV-MM-PEAK: a CPU has not added yet what it has removed, and another one adds pages.
+    #[test]
+    fn the_peak_has_no_pages_that_have_gone() {
+        let batch = BATCH as i32;
+        for last in [1, 2] {
+            let rss = Rss::try_new(2).expect("memory");
+            for (cpu, pages) in [(0, 2 * batch), (1, 1 - batch), (0, batch - last), (0, last)] {
+                adjust(&rss, cpu, pages);
+            }
+            assert_eq!((rss.pages(), rss.peak_bytes()), (2 * BATCH + 1, (2 * BATCH + 1) * PAGE_SIZE));
+        }
+    }
+
+    /// INV-MM-PEAK: pages of every kind go at once.
+    #[test]
+    fn the_peak_has_each_kind_of_pages() {
+        let rss = Rss::try_new(1).expect("memory");
+        for pages in [10, -10] {
+            let mut change = EntryCounts::default();
+            change[..SWAP_ENTRIES].fill(pages);
+            rss.adjust::<Interrupted>(CpuId::new(0), change, 1, |_| {});
+        }
+        assert_eq!((rss.pages(), rss.peak_bytes()), (0, 10 * SWAP_ENTRIES as u64 * PAGE_SIZE));
+    }
+
     /// INV-MM-PEAK: entries of swapped-out pages are no resident pages, also when many go at once.
     #[test]
     fn the_peak_has_no_swapped_out_pages() {

@@ -6,7 +6,7 @@
 //! Not covered: the counters of the layers below ([`of_lower_layers`]), whose own tests count.
 
 use pagewright_arch::{Isa, on_both};
-use pagewright_lab::harness::{CPU, GupCall, OTHER, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestProcess, TestWorld, at};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{Advice, FaultError, MapFlags, MmSetting};
 use pagewright_sim::AllocationFailure;
@@ -192,6 +192,26 @@ fn faults<I: Isa>() -> Vec<Operation<I>> {
                 scene.changes(|| scene.world.on(CPU, |mm| mm.fault(&scene.process.space, base, Access::Write)))
             },
             vec![(C::PgFault, 1), (C::PwSpuriousFault, 1)],
+        ),
+        (
+            "a store to a page in swap that nobody else has",
+            |scene| {
+                let base = scene.filled(1);
+                scene.process.advise(base, 1, Advice::PageOut);
+                scene.changes(|| scene.process.write(CPU, base, 1))
+            },
+            [C::PgFault, C::PgMajFault, C::PswpIn, C::WorkingsetRefaultAnon].map(|counter| (counter, 1)).to_vec(),
+        ),
+        (
+            "a device that may not store takes nothing",
+            |scene| {
+                let base = scene.process.map(1, Rights::READ, ANON, None);
+                scene.changes(|| {
+                    let taken = scene.process.take(CPU, base, 1, GupCall::Pin(GupFlags::WRITE));
+                    assert!(taken.is_err(), "the mapping is only readable");
+                })
+            },
+            vec![],
         ),
         (
             "a fault without memory",

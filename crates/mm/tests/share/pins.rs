@@ -3,6 +3,7 @@
 use super::{PLACES, parent, values};
 use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::{CPU, GupCall, TestProcess, at};
+use pagewright_mm::counters::Gauge;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{RemapFlags, RemapRequest};
 use pagewright_types::{Counter, PAGE_SIZE, VirtAddr};
@@ -12,6 +13,7 @@ on_both! {
     a_table_to_which_a_pinned_page_moved_is_not_shared,
     a_page_below_a_shared_pointer_is_pinned_by_an_own_path,
     a_zero_page_below_a_shared_pointer_is_taken,
+    a_page_that_is_not_pinned_keeps_no_table_from_being_shared,
 }
 
 pub(super) fn a_table_with_a_pinned_page_is_not_shared_until_it_is_unpinned<I: Isa>() {
@@ -90,4 +92,29 @@ fn a_zero_page_below_a_shared_pointer_is_taken<I: Isa>() {
     }
     world.recount(&[&process, &child]);
     TestProcess::end_all_at_rest(&[&process, &child]);
+}
+
+/// Above the table of the last level, a fork shares where no page was ever pinned.
+fn a_page_that_is_not_pinned_keeps_no_table_from_being_shared<I: Isa>() {
+    for moves in [false, true] {
+        let (world, process, base) = parent::<I>(2);
+        let to = VirtAddr::new(600 << 30);
+        let device = if moves {
+            let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+            let (addr, old_len, new_len) = (at(base, PLACES[1]), PAGE_SIZE, PAGE_SIZE);
+            let request = RemapRequest { addr, old_len, new_len, flags, new_addr: to };
+            world.on(CPU, |mm| mm.mremap(&process.space, &request)).expect("room");
+            None
+        } else {
+            Some(process.take(CPU, at(base, PLACES[1]), 1, GupCall::Get(GupFlags::empty())).expect("a page"))
+        };
+        let tables = || world.gauge(Gauge::PageTablePages);
+        let before = tables();
+        let child = process.fork();
+        assert_eq!(tables(), before + 1, "the child has a root, whether a page has moved ({moves}) or was taken");
+        if let Some(device) = device {
+            device.release(MakeDirty::No);
+        }
+        TestProcess::end_all_at_rest(&[&process, &child]);
+    }
 }

@@ -22,6 +22,7 @@ on_both! {
     no_data_at_all_means_as_much_as_may_be,
     protection_of_a_whole_stack,
     what_can_only_be_stored_to_can_be_read,
+    what_can_only_be_stored_to_is_read_in,
     low_and_high_places,
     nothing_is_mapped_too_low,
     a_tmpfs_is_full,
@@ -136,6 +137,22 @@ fn what_can_only_be_stored_to_can_be_read<I: Isa>() {
     let had = world.on(CPU, |mm| mm.get_user_pages_fast(&process.space, PageRange::page(base), GupFlags::empty()));
     world.on(CPU, |mm| mm.release_user_pages(had.expect("without asking what the mapping allows"), MakeDirty::No));
     assert_eq!(process.space.minor_faults(), faults);
+    process.end();
+    world.on(CPU, |mm| mm.forget_file(&file));
+}
+
+/// Nor is a page that comes with the load out of reach.
+fn what_can_only_be_stored_to_is_read_in<I: Isa>() {
+    let (world, process) = TestProcess::<I>::unjudged();
+    world.swap_to(8);
+    let file = world.file_of(DiskFile::default(), 1);
+    let (zero, swapped) = (process.map(1, Rights::WRITE, ANON, None), process.anon(1));
+    let of_file = process.map_file(&file, Rights::WRITE, MapFlags::PRIVATE);
+    process.write(CPU, swapped, 7);
+    process.protect(swapped, 1, Rights::WRITE);
+    process.advise(swapped, 1, Advice::PageOut);
+    assert_eq!((process.read(CPU, zero), process.read(CPU, swapped)), (0, 7));
+    process.touch(CPU, of_file, Access::Read).expect("whatever can be written can be read");
     process.end();
     world.on(CPU, |mm| mm.forget_file(&file));
 }

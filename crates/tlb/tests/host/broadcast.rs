@@ -70,13 +70,17 @@ fn a_range_is_one_operation_on_a_machine_with_tlbi_range() {
 
 #[test]
 fn a_machine_with_too_few_tags_is_refused() {
-    let caps = Caps { tags: 5, ..Caps::baseline(IsaKind::Aarch64) };
-    let host = Host::<Aarch64>::new(4, FRAMES, caps, Delivery::AtOnce);
-    let ranges = [FrameRange::new(Pfn::new(1), Pfn::new(FRAMES))];
-    let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: CpuMask::first(4) }];
-    let frames = FrameAllocator::try_new(host.clone(), &MemoryLayout::new(&nodes)).expect("a possible machine");
-    let refused = Tlb::try_new(host, frames, TlbConfig::default());
-    assert!(matches!(refused, Err(TlbSetupError::TooFewTags { tags: 5, cpus: 4 })));
+    let made = |tags| {
+        let caps = Caps { tags, ..Caps::baseline(IsaKind::Aarch64) };
+        let host = Host::<Aarch64>::new(4, FRAMES, caps, Delivery::AtOnce);
+        let ranges = [FrameRange::new(Pfn::new(1), Pfn::new(FRAMES))];
+        let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: CpuMask::first(4) }];
+        let frames = FrameAllocator::try_new(host.clone(), &MemoryLayout::new(&nodes)).expect("a possible machine");
+        Tlb::try_new(host, frames, TlbConfig::default()).err()
+    };
+    // One for each CPU, the empty root's, and one to give.
+    assert!(made(6).is_none());
+    assert!(matches!(made(5), Some(TlbSetupError::TooFewTags { tags: 5, cpus: 4 })));
 }
 
 /// INV-TLB-ROLLOVER with eight-bit ASIDs and more spaces than those.

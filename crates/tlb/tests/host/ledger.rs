@@ -110,6 +110,19 @@ fn the_floor_of_the_keys_rises_past_what_the_cpus_of_each_mask_have_paid() {
     assert!(tlb.key_floor(&online).covers(one.merge(two)));
 }
 
+/// A barrier pays for every CPU on arm64, whose clocks do not move.
+#[test]
+fn the_floor_of_the_keys_rises_past_what_a_barrier_has_paid() {
+    let (_, tlb) = machine::<Aarch64>(2);
+    let (ledger, online) = (tlb.ledger(), CpuMask::first(2));
+    let old = ledger.open(cpus([1]));
+    tlb.settle(old);
+    assert!(tlb.key_floor(&online).covers(old));
+    let young = ledger.open(cpus([0]));
+    ledger.advance(CpuId::new(0), ledger.sample());
+    assert!(tlb.key_floor(&online).covers(young), "what is below the floor is paid, whatever its mask says");
+}
+
 /// Which key of a bucket is the oldest is not known, so the floor stays below all of them.
 #[test]
 fn the_floor_of_the_keys_stays_below_a_bucket_that_is_owed() {

@@ -4,9 +4,9 @@
 
 use super::space::{Space, machine, page};
 use crate::refusing_heap::refusing;
-use crate::support::{Host, declared, on};
+use crate::support::{Effect, Host, declared, on};
 use pagewright_arch::{Isa, on_both};
-use pagewright_tlb::{Family, Tlb};
+use pagewright_tlb::{Batch, Family, Tlb};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Order};
 use std::sync::Arc;
@@ -15,6 +15,7 @@ on_both! {
     a_context_names_the_cpus_that_run_its_space,
     a_lazy_cpu_is_named_while_it_stays_on_the_root,
     what_a_switch_flushes_is_counted,
+    a_switch_to_the_space_that_runs_flushes_nothing,
     the_empty_root_is_declared_as_reused,
     a_context_or_family_without_memory_is_an_error,
 }
@@ -83,6 +84,19 @@ fn what_a_switch_flushes_is_counted<I: Isa>() {
     space.clear(0).settle();
     on(1, || space.run());
     assert_eq!(flushed(), expected(4), "it has missed a flush");
+}
+
+/// A batch pays for what it has deferred, by itself.
+fn a_switch_to_the_space_that_runs_flushes_nothing<I: Isa>() {
+    let (host, tlb) = machine::<I>(2);
+    let space = Space::new(&tlb);
+    on(1, || space.run());
+    space.map_new(0);
+    let mut batch = Batch::new(&tlb);
+    batch.absorb(&space.context, space.clear(0));
+    let ((), log) = host.log(|| on(1, || space.run()));
+    assert!(!log.iter().any(|step| matches!(step.effect, Effect::Invalidate(_))), "{log:?}");
+    batch.settle();
 }
 
 fn the_empty_root_is_declared_as_reused<I: Isa>() {
