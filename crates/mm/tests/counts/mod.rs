@@ -194,26 +194,6 @@ fn faults<I: Isa>() -> Vec<Operation<I>> {
             vec![(C::PgFault, 1), (C::PwSpuriousFault, 1)],
         ),
         (
-            "a store to a page in swap that nobody else has",
-            |scene| {
-                let base = scene.filled(1);
-                scene.process.advise(base, 1, Advice::PageOut);
-                scene.changes(|| scene.process.write(CPU, base, 1))
-            },
-            [C::PgFault, C::PgMajFault, C::PswpIn, C::WorkingsetRefaultAnon].map(|counter| (counter, 1)).to_vec(),
-        ),
-        (
-            "a device that may not store takes nothing",
-            |scene| {
-                let base = scene.process.map(1, Rights::READ, ANON, None);
-                scene.changes(|| {
-                    let taken = scene.process.take(CPU, base, 1, GupCall::Pin(GupFlags::WRITE));
-                    assert!(taken.is_err(), "the mapping is only readable");
-                })
-            },
-            vec![],
-        ),
-        (
             "a fault without memory",
             |scene| {
                 let base = scene.process.anon(1);
@@ -440,6 +420,15 @@ fn files<I: Isa>() -> Vec<Operation<I>> {
 fn swap<I: Isa>() -> Vec<Operation<I>> {
     vec![
         (
+            "a store to a page in swap that one process has",
+            |scene| {
+                let base = scene.filled(1);
+                scene.process.advise(base, 1, Advice::PageOut);
+                scene.changes(|| scene.process.write(CPU, base, 1))
+            },
+            [C::PgFault, C::PgMajFault, C::PswpIn, C::WorkingsetRefaultAnon].map(|counter| (counter, 1)).to_vec(),
+        ),
+        (
             "MADV_PAGEOUT",
             |scene| {
                 let base = scene.filled(PAGES);
@@ -596,6 +585,17 @@ fn locked_memory<I: Isa>() -> Vec<Operation<I>> {
 /// Pages of programs for devices.
 fn user_pages<I: Isa>() -> Vec<Operation<I>> {
     vec![
+        (
+            "a device that may not store takes nothing",
+            |scene| {
+                let base = scene.process.map(1, Rights::READ, ANON, None);
+                scene.changes(|| {
+                    let taken = scene.process.take(CPU, base, 1, GupCall::Pin(GupFlags::WRITE));
+                    assert!(taken.is_err(), "the mapping is only readable");
+                })
+            },
+            vec![],
+        ),
         (
             "a pin",
             |scene| scene.take(scene.filled(PAGES), GupCall::Pin(GupFlags::WRITE)),

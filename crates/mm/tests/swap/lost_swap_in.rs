@@ -226,6 +226,7 @@ fn swap_in_beside_two_calls<I: Isa>(seed: u64) -> bool {
     one.end();
     two.end();
     file.iter().for_each(|file| world.on(CPU, |mm| mm.close_file(file)));
+    world.assert_nothing_leaked();
     intact && every_slot_is_free(&world, &device)
 }
 

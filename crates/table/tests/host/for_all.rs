@@ -4,7 +4,8 @@ use crate::pending::fork;
 use crate::space::{Child, ShareIf, Space, is_of_last_table};
 use crate::support::{Delivery, declared, on};
 use pagewright_arch::Isa;
-use pagewright_table::{EntryView, Mlocked, TableReserve};
+use pagewright_table::{EntryRun, EntryView, Mlocked, TableReserve};
+use pagewright_tlb::Batch;
 use pagewright_types::judge::Fact;
 use pagewright_types::{Access, Gauge, Level, PAGE_SIZE, Pfn, VirtAddr};
 
@@ -13,6 +14,7 @@ on_both_also_as_words! {
     a_table_made_for_all_counts_for_each_sharer_at_once,
     an_edit_for_all_is_declared_until_the_table_is_unlocked,
     a_block_is_left_to_a_fork_and_hides_no_table_behind_it,
+    a_table_made_for_all_pays_what_has_no_place,
 }
 
 /// A block, and places below the same tables: one in an empty entry beside it, one further away.
@@ -116,4 +118,21 @@ fn a_block_is_left_to_a_fork_and_hides_no_table_behind_it<I: Isa>() {
     let child = child.read();
     let has = |va| child.tables(&space.tlb).peek(va).leaf().map(|leaf| leaf.pfn());
     assert_eq!([BLOCK, BESIDE, FURTHER].map(has), [None, Some(Pfn::new(600)), Some(Pfn::new(601))]);
+}
+
+/// What is pending in no table may be pending anywhere, so it is paid before an entry is installed.
+fn a_table_made_for_all_pays_what_has_no_place<I: Isa>() {
+    let (space, child) = sharing::<I>();
+    let own = VirtAddr::new(1 << 39);
+    space.map_special(own, Level::PMD, Pfn::new(1024));
+    let reads_own = || on(1, || space.host.access(own, Access::Read)).is_some();
+    assert!(reads_own());
+    let mut batch = Batch::new(&space.tlb);
+    let clear = |run: &mut EntryRun<'_, '_, _>| batch.absorb(space.context(), run.unmap(own).expect("the block"));
+    space.edit(own, Level::PMD, clear).expect("a table");
+    assert!(reads_own(), "the flush is deferred");
+    assert_eq!(make_tables(&space, &space.mmap, BESIDE), 1);
+    assert!(!reads_own());
+    batch.settle();
+    drop(child);
 }

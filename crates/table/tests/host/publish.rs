@@ -60,7 +60,9 @@ fn a_copied_table_is_published_before_it_is_hooked<I: Isa>() {
     assert_eq!(assert_published(&space, &log), 1, "the table of the last level");
 }
 
-/// Its leaves have lost what they allowed the parent. The pointer is published at the end, too.
+/// Its leaves lose what they allowed the parent.
+///
+/// The pointer is published at the end, too.
 fn a_table_that_a_child_takes_back_is_published_before_it_is_its_own<I: Isa>() {
     let (space, child, _) = fork::<I>();
     let all = PageRange::new(VirtAddr::ZERO, I::USER_END);
