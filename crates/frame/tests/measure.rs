@@ -1,7 +1,7 @@
 //! The measurements that choose the stores for clearing, by clocks that follow a script.
 
 use crate::clear::{FRAMES, Fixture};
-use crate::support::{Host, take};
+use crate::support::{Host, one_node, take};
 use pagewright_frame::{
     BlockList, CacheProbe, CacheProbeProgress, ClearCalibration, ClearCaps, ClearExtent, Frames, Residency,
 };
@@ -114,6 +114,17 @@ fn the_cache_probe_finds_the_first_set_that_is_slow_for_its_size() {
     assert_eq!(fixture.frames.available(), u64::from(FRAMES));
     let none = CacheProbe::new().step(&fixture.frames, BlockList::new(), || Duration::ZERO);
     assert_eq!(none, CacheProbeProgress::AtLeast(of_blocks(0)), "too few blocks for the smallest set");
+}
+
+/// The stores of this CPU are not its machine's.
+#[test]
+fn a_machine_without_a_linear_map_has_nothing_to_measure() {
+    let frames = one_node(&Host::new(1), 0, FRAMES);
+    let (count, order) = Frames::<Host>::CALIBRATION_BLOCKS;
+    let mut six = BlockList::new();
+    (0..count).for_each(|_| six.push(&frames, take(&frames, order.raw())));
+    assert!(frames.calibrate_clearing(six, || panic!("nothing is timed")).is_none());
+    assert_eq!(frames.available(), u64::from(FRAMES));
 }
 
 /// A clock that notes the blocks which were cleared before each of its readings.

@@ -93,7 +93,7 @@ impl ClearMeasurements {
     /// Whether there are streaming stores to choose from, and the choice is not made yet.
     fn is_step_left<P: Platform>(&self, tlb: &Tlb<P>) -> bool {
         let selector = tlb.frames().clear_selector();
-        selector.has_map() && selector.caps().candidates().next().is_some() && self.cache.is_none()
+        selector.caps().candidates().next().is_some() && self.cache.is_none()
     }
 
     fn measure<P: Platform>(&mut self, tlb: &Tlb<P>, now: impl FnMut() -> Duration) -> bool {

@@ -58,7 +58,7 @@ impl<P: Platform> Frames<P> {
         let selector = self.clear_selector();
         let mut six: [Option<Block>; 2 * PAIRS] = core::array::from_fn(|_| blocks.pop(self));
         let mut found = None;
-        if six.iter().all(Option::is_some) && selector.has_map() {
+        if six.iter().all(Option::is_some) {
             let mut elapsed = Duration::ZERO;
             for candidate in selector.caps().candidates() {
                 let (ratio_permille, spent) = self.compare(&six, candidate, &mut now);

@@ -205,11 +205,6 @@ impl ClearSelector {
         self.cache.store(frames, Ordering::Relaxed);
     }
 
-    /// Whether the machine has a linear map of its memory.
-    pub fn has_map(&self) -> bool {
-        self.map.is_some()
-    }
-
     /// The address of a block in the linear map; `None` if there is no map.
     pub(super) fn at(&self, pfn: Pfn, order: Order) -> Option<NonNull<u8>> {
         self.map?.block(pfn, order)

@@ -6,7 +6,7 @@
 use super::interrupted::{InterruptedSwap, Transfer};
 use super::{FRAMES, NODE, TWICE, fill, flush_local_tlb, machine};
 use pagewright_arch::{Isa, on_both};
-use pagewright_lab::harness::{ANON, CPU, GupCall, MemorySwap, OTHER, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{ANON, CPU, FileHandle, GupCall, MemorySwap, OTHER, TestProcess, TestWorld, at};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
@@ -58,7 +58,7 @@ impl<I: Isa> Scene<I> {
     }
 
     /// Reads the first `pages` pages of a file `times` times by a call; two reads activate a page.
-    fn read_file(&self, file: &pagewright_lab::harness::FileHandle<I>, pages: u64, times: u64) {
+    fn read_file(&self, file: &FileHandle<I>, pages: u64, times: u64) {
         for page in (0..times).flat_map(|_| 0..pages) {
             self.world.on(CPU, |mm| mm.read_at(file, page * PAGE_SIZE, &mut [0; 8])).expect("a good device");
         }
@@ -317,15 +317,23 @@ fn a_deactivated_page_was_of_the_workingset<I: Isa>() {
     }
 }
 
-/// `snapshot_refaults`: active pages are scanned if pages of the workingset came back since.
-fn a_refault_has_the_next_reclaim_deactivate_and_no_later_one<I: Isa>() {
-    const ACTIVE: u64 = 40;
+/// The active pages of files before a refault.
+const ACTIVE: u64 = 40;
+
+/// A scene with active and `inactive` inactive pages of files; a file of one page, and its mapping.
+fn before_a_refault<I: Isa>(inactive: u64) -> (Scene<I>, FileHandle<I>, VirtAddr) {
     let scene = Scene::<I>::new();
     scene.world.set(MmSetting::Swappiness, "0");
     scene.read_file(&scene.world.file(ACTIVE), ACTIVE, 2);
     let refaults = scene.world.file(1);
     let base = scene.process.map_file(&refaults, Rights::READ, MapFlags::SHARED);
-    scene.read_file(&scene.world.file(4 * ACTIVE), 4 * ACTIVE, 1);
+    scene.read_file(&scene.world.file(inactive), inactive, 1);
+    (scene, refaults, base)
+}
+
+/// `snapshot_refaults`: active pages are scanned if pages of the workingset came back since.
+fn a_refault_has_the_next_reclaim_deactivate_and_no_later_one<I: Isa>() {
+    let (scene, refaults, base) = before_a_refault::<I>(4 * ACTIVE);
     let scanned = || scene.world.count(Counter::PgRefill);
     assert!(scene.reclaim(ACTIVE / 2) > 0);
     assert_eq!(scanned(), 0, "enough pages are inactive");
@@ -342,13 +350,7 @@ fn a_refault_has_the_next_reclaim_deactivate_and_no_later_one<I: Isa>() {
 
 /// As above, where it is allocations that reclaim.
 fn a_refault_has_the_next_direct_reclaim_deactivate_and_no_later_one<I: Isa>() {
-    const ACTIVE: u64 = 40;
-    let scene = Scene::<I>::new();
-    scene.world.set(MmSetting::Swappiness, "0");
-    scene.read_file(&scene.world.file(ACTIVE), ACTIVE, 2);
-    let refaults = scene.world.file(1);
-    let base = scene.process.map_file(&refaults, Rights::READ, MapFlags::SHARED);
-    scene.read_file(&scene.world.file(8 * ACTIVE), 8 * ACTIVE, 1);
+    let (scene, refaults, base) = before_a_refault::<I>(8 * ACTIVE);
     let (scanned, stalls) = (|| scene.world.count(Counter::PgRefill), || scene.world.count(Counter::AllocStall));
     let anon = scene.process.anon(FRAMES);
     let mut pages = 0..FRAMES;

@@ -3,13 +3,15 @@
 use crate::runs::Hooks;
 use crate::space::Space;
 use crate::support::{Delivery, Host};
-use pagewright_arch::{Isa, LeafFlags, SoftEntry, SoftKind};
+use pagewright_arch::{Isa, Leaf, LeafFlags, SoftEntry, SoftKind};
 use pagewright_sync::LineUse;
 use pagewright_sync::host::line_reports;
-use pagewright_table::{EntryView, LeafView, LockedTable, Mlocked, MmapLock, TableReserve, UnmapHooks};
+use pagewright_table::{
+    EntryRun, EntryView, LeafView, LockedTable, Mlocked, MmapLock, OwnedLeaf, TableReserve, UnmapHooks,
+};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioOwner, FolioRef, NewFolio, RssKind, TableMarks};
-use pagewright_types::{FileId, ForkNodeId, Level, PageRange, Pfn, Rights, VirtAddr};
+use pagewright_types::{FileId, ForkNodeId, Gauge, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 
 on_both_also_as_words! {
     a_dirty_entry_that_is_cleared_makes_the_page_of_a_file_dirty,
@@ -18,6 +20,7 @@ on_both_also_as_words! {
     a_swap_entry_that_is_shared_already_is_not_stored_again,
     a_gap_at_the_end_of_a_table_hides_no_table_behind_it,
     tables_and_pages_are_counted_on_lines_that_are_reported,
+    pages_of_files_that_come_and_go_in_one_run_are_counted,
 }
 
 const VA: VirtAddr = VirtAddr::new(0x4000_0000);
@@ -205,4 +208,27 @@ fn tables_and_pages_are_counted_on_lines_that_are_reported<I: Isa>() {
     let freed = line_reports(|| space.free_tables(all, all, &mut gather));
     gather.settle();
     assert!(freed.contains(&("number of tables", id, LineUse::Store)), "{freed:?}");
+}
+
+/// One page of a file stays mapped elsewhere, another is mapped for the first time.
+fn pages_of_files_that_come_and_go_in_one_run_are_counted<I: Isa>() {
+    let space = Space::<I>::new(1, Delivery::AtOnce);
+    let other = map_new(&space, Level::PTE, RssKind::File, (false, false));
+    let (beside, flags) = (VA.add(PAGE_SIZE), LeafFlags::USER | LeafFlags::ACCESSED);
+    let leaf = Leaf { pfn: other.pfn(), rights: Rights::RW, flags };
+    let again = OwnedLeaf::new(leaf, space.tlb.frames().folio(other.pfn()).get());
+    space.edit(beside, Level::PTE, |run| run.map(beside, again)).expect("a table");
+    let mapped = || space.tlb.frames().gauges().sum(Gauge::Mapped);
+    assert_eq!(mapped(), 1);
+    let block = space.tlb.alloc(space.tlb.request(Order::ZERO)).expect("memory is left");
+    let new = NewFolio { block, owner: FolioOwner::File(FileId::new(1)), index: 1, flags: FolioFlags::empty() };
+    let replace = |run: &mut EntryRun<'_, '_, _>| {
+        run.unmap(VA).expect("a leaf").settle();
+        run.map_new(VA, new, Rights::RW, flags);
+    };
+    space.edit(VA, Level::PTE, replace).expect("a table");
+    assert_eq!(mapped(), 2);
+    unmap_run(&space, Level::PMD, Mlocked(false));
+    assert_eq!(mapped(), 0);
+    space.tlb.free(space.tlb.frames().put(other).expect("the last reference"));
 }
