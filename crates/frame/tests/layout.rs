@@ -118,6 +118,15 @@ fn a_hole_belongs_to_no_node_and_its_frames_are_never_allocated() {
     }
 }
 
+#[test]
+fn a_machine_has_as_many_nodes_as_the_limit() {
+    let ranges: Vec<_> = (0..MAX_NODES as u32).map(|number| [range(number * 64, number * 64 + 64)]).collect();
+    let on_first = |number| if number == 0 { cpus([0]) } else { cpus([]) };
+    let nodes: Vec<_> = (0_u8..).zip(&ranges).map(|(number, ranges)| node(number, ranges, on_first(number))).collect();
+    let frames = FrameAllocator::try_new(Host::new(1), &MemoryLayout::new(&nodes)).expect("a valid layout");
+    assert_eq!(frames.nodes(), MAX_NODES);
+}
+
 /// At 4 GiB a zone ends, and with it a range that reaches there.
 #[test]
 fn ranges_of_two_nodes_meet_where_a_zone_ends() {

@@ -116,6 +116,23 @@ fn the_cache_probe_finds_the_first_set_that_is_slow_for_its_size() {
     assert_eq!(none, CacheProbeProgress::AtLeast(of_blocks(0)), "too few blocks for the smallest set");
 }
 
+#[test]
+fn the_ratio_of_a_calibration_is_that_of_the_middle_pair() {
+    let fixture = Fixture::new(1);
+    let Some(best) = ClearCaps::detect().candidates().next() else { return };
+    // Six clears warm up; then an ordinary and a streaming clear of each pair.
+    let times = [1; 6].into_iter().chain([3, 1, 1, 1, 2, 1]);
+    let mut readings = times.flat_map(|time| [0, time]);
+    let mut now = 0;
+    let clock = || {
+        now += readings.next().expect("one candidate is tried");
+        Duration::from_nanos(now)
+    };
+    let six = blocks(&fixture, Frames::<Host>::CALIBRATION_BLOCKS);
+    let found = fixture.frames.calibrate_clearing(six, clock).expect("six blocks");
+    assert_eq!((found.ratio_permille, found.streaming), (2000, Some(best)), "of 3000, 1000 and 2000");
+}
+
 /// The stores of this CPU are not its machine's.
 #[test]
 fn a_machine_without_a_linear_map_has_nothing_to_measure() {
