@@ -13,6 +13,7 @@ use std::sync::Arc;
 on_both! {
     a_dropped_debt_is_settled_before_its_frame_is_reused,
     a_dropped_gather_is_settled_before_its_frames_are_reused,
+    a_dropped_gather_gives_back_the_reference_of_a_folio_in_use,
     rights_of_a_dropped_debt_end_with_the_next_operation_on_the_space,
     rights_of_a_dropped_gather_end_with_the_next_operation_on_the_space,
     a_dropped_debt_costs_the_next_operation_one_flush,
@@ -94,6 +95,18 @@ fn a_dropped_gather_is_settled_before_its_frames_are_reused<I: Isa>() {
     assert_eq!(tlb.frames().counters().sum(Counter::PwTlbDebtParked), 10);
     take_until(&space, &frames);
     assert_eq!(tlb.frames().counters().sum(Counter::PwTlbSettleOnAlloc), 1, "one flush pays for all ten");
+}
+
+fn a_dropped_gather_gives_back_the_reference_of_a_folio_in_use<I: Isa>() {
+    let (_host, tlb) = machine::<I>(2);
+    let space = Space::new(&tlb);
+    let pfn = space.map_new(0);
+    let other = tlb.frames().folio(pfn).get();
+    let mut gather = Gather::new(&tlb, &space.context);
+    gather.absorb(space.unmap(0, pfn));
+    drop_debt(gather);
+    assert_eq!(tlb.frames().folio(pfn).refs(), 1);
+    tlb.free(tlb.frames().put(other).expect("the last reference"));
 }
 
 /// Two ways in which an operation can find what another has cleared or weakened.
