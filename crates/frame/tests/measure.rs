@@ -3,7 +3,8 @@
 use crate::clear::{FRAMES, Fixture};
 use crate::support::{Host, one_node, take};
 use pagewright_frame::{
-    BlockList, CacheProbe, CacheProbeProgress, ClearCalibration, ClearCaps, ClearExtent, Frames, Residency,
+    BlockList, CacheProbe, CacheProbeProgress, ClearCalibration, ClearCaps, ClearExtent, FrameAllocator, Frames,
+    Residency,
 };
 use pagewright_types::Order;
 use std::cell::Cell;
@@ -18,9 +19,9 @@ fn ticking(by: &Cell<u64>) -> impl FnMut() -> Duration + '_ {
     }
 }
 
-fn blocks(fixture: &Fixture, (count, order): (usize, Order)) -> BlockList {
+fn blocks(frames: &FrameAllocator<Host>, (count, order): (usize, Order)) -> BlockList {
     let mut list = BlockList::new();
-    (0..count).for_each(|_| list.push(&fixture.frames, take(&fixture.frames, order.raw())));
+    (0..count).for_each(|_| list.push(frames, take(frames, order.raw())));
     list
 }
 
@@ -36,7 +37,7 @@ fn calibrate(fixture: &Fixture, slow: u64, fast: u64) -> ClearCalibration {
         now += if ordinary { slow } else { fast };
         Duration::from_nanos(now)
     };
-    let six = blocks(fixture, Frames::<Host>::CALIBRATION_BLOCKS);
+    let six = blocks(&fixture.frames, Frames::<Host>::CALIBRATION_BLOCKS);
     fixture.frames.calibrate_clearing(six, clock).expect("six blocks")
 }
 
@@ -49,7 +50,7 @@ fn a_calibration_vetoes_streaming_stores_that_are_not_faster() {
     }
     // Every clear takes one tick, with any backend, so that each candidate is tried.
     let tick = Cell::new(1000);
-    let six = blocks(&fixture, Frames::<Host>::CALIBRATION_BLOCKS);
+    let six = blocks(&fixture.frames, Frames::<Host>::CALIBRATION_BLOCKS);
     let found = fixture.frames.calibrate_clearing(six, ticking(&tick)).expect("six blocks");
     assert_eq!((found.ratio_permille, found.streaming), (1000, None));
     assert_eq!(found.elapsed, Duration::from_nanos(candidates * 6 * 1000), "three pairs for each candidate");
@@ -83,7 +84,7 @@ fn streaming_stores_pay_off_from_a_tenth_on() {
 
 /// One step with a clock that advances by `tick` nanoseconds at each of its six readings.
 fn step(fixture: &Fixture, probe: &mut CacheProbe, tick: u64) -> CacheProbeProgress {
-    let set = blocks(fixture, probe.wanted());
+    let set = blocks(&fixture.frames, probe.wanted());
     let progress = probe.step(&fixture.frames, set, ticking(&Cell::new(tick)));
     assert_eq!(fixture.frames.available(), u64::from(FRAMES), "a step keeps no block");
     progress
@@ -108,7 +109,7 @@ fn the_cache_probe_finds_the_first_set_that_is_slow_for_its_size() {
     }
     assert_eq!(step(&fixture, &mut probe, 16 * 3000), CacheProbeProgress::Found(of_blocks(16)));
     assert_eq!(fixture.frames.clear_selector().cache(), of_blocks(16), "the selector does not use the size found");
-    let few = blocks(&fixture, (8, Order::PMD));
+    let few = blocks(&fixture.frames, (8, Order::PMD));
     let short = probe.step(&fixture.frames, few, || Duration::ZERO);
     assert_eq!(short, CacheProbeProgress::AtLeast(of_blocks(16)), "too few blocks for a larger set");
     assert_eq!(fixture.frames.available(), u64::from(FRAMES));
@@ -128,7 +129,7 @@ fn the_ratio_of_a_calibration_is_that_of_the_middle_pair() {
         now += readings.next().expect("one candidate is tried");
         Duration::from_nanos(now)
     };
-    let six = blocks(&fixture, Frames::<Host>::CALIBRATION_BLOCKS);
+    let six = blocks(&fixture.frames, Frames::<Host>::CALIBRATION_BLOCKS);
     let found = fixture.frames.calibrate_clearing(six, clock).expect("six blocks");
     assert_eq!((found.ratio_permille, found.streaming), (2000, Some(best)), "of 3000, 1000 and 2000");
 }
@@ -137,9 +138,7 @@ fn the_ratio_of_a_calibration_is_that_of_the_middle_pair() {
 #[test]
 fn a_machine_without_a_linear_map_has_nothing_to_measure() {
     let frames = one_node(&Host::new(1), 0, FRAMES);
-    let (count, order) = Frames::<Host>::CALIBRATION_BLOCKS;
-    let mut six = BlockList::new();
-    (0..count).for_each(|_| six.push(&frames, take(&frames, order.raw())));
+    let six = blocks(&frames, Frames::<Host>::CALIBRATION_BLOCKS);
     assert!(frames.calibrate_clearing(six, || panic!("nothing is timed")).is_none());
     assert_eq!(frames.available(), u64::from(FRAMES));
 }
@@ -155,7 +154,7 @@ fn noting<'a>(fixture: &'a Fixture, cleared: &'a mut Vec<usize>) -> impl FnMut()
 #[test]
 fn a_set_is_rewritten_once_before_it_is_timed_and_twice_while_it_is() {
     let (fixture, mut probe, mut cleared) = (Fixture::new(1), CacheProbe::new(), Vec::new());
-    let set = blocks(&fixture, probe.wanted());
+    let set = blocks(&fixture.frames, probe.wanted());
     probe.step(&fixture.frames, set, noting(&fixture, &mut cleared));
     assert_eq!(cleared, [0, 2, 2, 0, 2, 0]);
 }
@@ -163,7 +162,7 @@ fn a_set_is_rewritten_once_before_it_is_timed_and_twice_while_it_is() {
 #[test]
 fn a_calibration_clears_a_block_each_time_that_it_reads_the_clock_twice() {
     let (fixture, mut cleared) = (Fixture::new(1), Vec::new());
-    let six = blocks(&fixture, Frames::<Host>::CALIBRATION_BLOCKS);
+    let six = blocks(&fixture.frames, Frames::<Host>::CALIBRATION_BLOCKS);
     fixture.frames.calibrate_clearing(six, noting(&fixture, &mut cleared));
     assert_eq!(cleared, [0, 1].repeat(12 * ClearCaps::detect().candidates().count()));
 }

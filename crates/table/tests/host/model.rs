@@ -330,9 +330,9 @@ impl<I: Isa> Run<I> {
     }
 }
 
-/// Runs the steps and returns the number of stores to entries.
-fn stores<I: Isa>(steps: &[Step], range_invalidate: bool) -> u64 {
-    let mut run = Run::<I>::new(Caps { range_invalidate, ..Caps::baseline(I::KIND) });
+/// Runs the steps; returns the stores to entries.
+fn stores<I: Isa>(steps: &[Step], caps: Caps) -> u64 {
+    let mut run = Run::<I>::new(caps);
     for step in steps {
         run.step(step);
         run.check();
@@ -342,9 +342,12 @@ fn stores<I: Isa>(steps: &[Step], range_invalidate: bool) -> u64 {
     host.stores()
 }
 
+/// Runs the steps on a machine without invalidations of ranges, on one with them, and on words.
 fn run<I: Isa>(steps: &[Step]) {
-    let seen = stores::<I>(steps, false);
-    assert_eq!(as_words(|| stores::<I>(steps, true)), seen, "each store is noted, however it is made");
+    let caps = |range_invalidate| Caps { range_invalidate, ..Caps::baseline(I::KIND) };
+    let seen = [false, true].map(|range_invalidate| stores::<I>(steps, caps(range_invalidate)));
+    let words = as_words(|| stores::<I>(steps, caps(true)));
+    assert_eq!(seen, [words; 2], "each store is noted, however it is made");
 }
 
 proptest! {

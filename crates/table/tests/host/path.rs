@@ -1,6 +1,6 @@
 //! What the path to an entry allows, whatever the entry itself says (INV-TABLE-OWN).
 
-use crate::space::{Space, special};
+use crate::space::Space;
 use crate::support::Delivery;
 use pagewright_arch::{Effects, Isa, Leaf, LeafFlags, PteSlot, SoftEntry, SoftKind, TableEntry};
 use pagewright_table::{EntryView, FoundTable, OwnedLeaf, TableBytes};
@@ -84,11 +84,9 @@ fn a_table_below_a_shared_entry_is_not_locked_for_one_space<I: Isa>() {
 /// INV-TABLE-STABLE.
 fn a_space_that_has_ended_has_no_tables<I: Isa>() {
     let space = Space::<I>::new(1, Delivery::AtOnce);
+    let root = space.table().root();
     space.mmap.write().close(&space.tlb);
-    let block = space.tlb.alloc(space.tlb.request(pagewright_types::Order::ZERO)).expect("memory is left");
-    let junk = I::leaf(Level::PTE, special(Pfn::new(77)).leaf());
-    // The frame of the root has another owner by now.
-    (0..512).for_each(|index| space.host.store(PteSlot { table: block.pfn(), index }, junk));
+    let block = space.reuse_root(root);
     assert_eq!((found(&space, Level::PTE), space.locked(VA, Level::PTE, |_| ())), ("missing", None));
     let held = space.mmap.read();
     assert!(held.tables(&space.tlb).lock_for_all(VA, None).is_none());

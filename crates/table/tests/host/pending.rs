@@ -337,11 +337,7 @@ fn a_space_that_ends_leaves_its_family<I: Isa>() {
     held.close(&space.tlb);
     assert_eq!(family.token().members(), 1);
     assert!(reads(&space, 1, 0), "the table is still that of the parent");
-    // The frame of the root has another owner by now.
-    let block = space.tlb.alloc(space.tlb.request(Order::ZERO)).expect("memory is left");
-    assert_eq!(block.pfn(), root);
-    let junk = I::leaf(Level::PTE, special(Pfn::new(77)).leaf());
-    (0..512).for_each(|index| space.host.store(PteSlot { table: root, index }, junk));
+    let block = space.reuse_root(root);
     assert!(child.read().tables(&space.tlb).lock_for_all(VA, Some(&family.token())).is_none());
     space.tlb.free(block);
 }

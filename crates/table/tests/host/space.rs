@@ -1,11 +1,11 @@
 //! A tree on a machine, and shorthand for what tests do to it.
 
 use crate::support::{Delivery, Host, engine};
-use pagewright_arch::{Caps, Isa, Leaf, LeafFlags};
+use pagewright_arch::{Caps, Effects, Isa, Leaf, LeafFlags, PteSlot};
 use pagewright_table::{EntryRun, LockedTable, Mlocked, MmapLock, OwnedLeaf, PageTable, Shareable, TableReserve};
-use pagewright_tlb::frames::NoFrames;
+use pagewright_tlb::frames::{Block, NoFrames};
 use pagewright_tlb::{Gather, Tlb, TlbContext};
-use pagewright_types::{Level, PageRange, Pfn, Rights, VirtAddr};
+use pagewright_types::{Level, Order, PageRange, Pfn, Rights, VirtAddr};
 use std::sync::Arc;
 
 /// Frames of the machines here: room for a few blocks of 2 MiB.
@@ -129,6 +129,15 @@ impl<I: Isa> Space<I> {
 
     pub(crate) fn split(&self, va: VirtAddr, level: Level, reserve: &mut TableReserve<'_, Host<I>>) -> bool {
         self.mmap.read().tables(&self.tlb).owned(PageRange::page(va)).split_leaf(va, level, Mlocked(false), reserve)
+    }
+
+    /// Takes the frame of a root that was closed, and fills it with what reads as entries.
+    pub(crate) fn reuse_root(&self, root: Pfn) -> Block {
+        let block = self.tlb.alloc(self.tlb.request(Order::ZERO)).expect("memory is left");
+        assert_eq!(block.pfn(), root);
+        let junk = I::leaf(Level::PTE, special(Pfn::new(77)).leaf());
+        (0..512).for_each(|index| self.host.store(PteSlot { table: root, index }, junk));
+        block
     }
 
     pub(crate) fn free_tables(&self, range: PageRange, limits: PageRange, gather: &mut Gather<'_, Host<I>>) {
