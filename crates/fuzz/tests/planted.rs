@@ -151,7 +151,9 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
             let families = |isa| explored(isa, Theme::Families, 200);
             (vec![families(X86), families(ARM)], &[Rule::Counts])
         }
-        Bug::CopyUncounted | Bug::MoveUncounted | Bug::SharedTableEdited => elsewhere("table/tests/host"),
+        Bug::CopyUncounted | Bug::MoveUncounted | Bug::SharedTableEdited | Bug::StrippedUnpublished => {
+            elsewhere("table/tests/host")
+        }
         Bug::PageOutWrittenEarly | Bug::PageOutFreedEarly | Bug::LazyFreeNoFlush => elsewhere("mm/tests/swap"),
         Bug::PageOutReferenced | Bug::DirtyBitLost => elsewhere("mm/tests/swap"),
         Bug::ClearShort | Bug::ClearNoFence | Bug::ClearNoYield => elsewhere("host/tests/planted_clear.rs"),

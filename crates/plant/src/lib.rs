@@ -77,6 +77,7 @@ pagewright_types::named_table! {
         PinNotExclusive = "pin-not-exclusive", "A page that other spaces share is pinned for reading.";
         FamilyForgotten = "family-forgotten", "An entry of a shared table is edited for all sharers and only one of them is flushed.";
         TakenBackByAnyone = "taken-back-by-anyone", "A space that is not the origin takes a table back with the rights of its leaves (CVE-2020-29374).";
+        StrippedUnpublished = "stripped-unpublished", "A table that is taken back without the rights of its leaves is made the space's own before walkers see them gone.";
         SharingForgotten = "sharing-forgotten", "After a fork that copies tables, those that are shared still are taken for own ones.";
         BreakNotFlushed = "break-not-flushed", "A broken table is replaced without a flush.";
         OldPointerWritable = "old-pointer-writable", "A break leaves the old pointers of an upper table writable.";

@@ -23,7 +23,7 @@ impl<P: Platform> Tables<'_, P> {
             strip(old);
             // INV-TABLE-ZERO: a walker that finds the table its own finds the entries as they are
             // now. It would hold what an older one allows, and nothing is flushed below.
-            self.tlb.fx().publish();
+            plant!(StrippedUnpublished; (), self.tlb.fx().publish());
         }
         let span = span_of(parent.address(index), parent.level());
         plant!(EditsFoldedFirst => self.fold_edits(old, pagewright_tlb::RegionSet::of(span)));

@@ -72,3 +72,13 @@ fn a_table_that_a_child_takes_back_is_published_before_it_is_its_own<I: Isa>() {
     let last = log.iter().rposition(|step| matches!(step.effect, Effect::Store(..))).expect("it takes a table back");
     assert!(log[last..].iter().any(|step| step.effect == Effect::Publish), "{log:?}");
 }
+
+#[cfg(feature = "planted")]
+#[test]
+fn a_table_that_is_its_own_too_early_is_found() {
+    use pagewright_arch::{Aarch64, X86_64};
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    let bug = PlantedBug::StrippedUnpublished;
+    assert_found_by(bug, a_table_that_a_child_takes_back_is_published_before_it_is_its_own::<X86_64>);
+    assert_found_by(bug, a_table_that_a_child_takes_back_is_published_before_it_is_its_own::<Aarch64>);
+}
