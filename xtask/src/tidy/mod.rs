@@ -1,7 +1,8 @@
 //! `cargo xtask tidy`: checks the rules of this repository that a compiler does not check.
 //!
 //! One rule per module: [`length`], [`opening`], [`leftovers`], [`entry_stores`], [`invariants`],
-//! [`counters`], [`linux_calls`], [`names`], [`packages`], [`prose`], [`test_files`].
+//! [`counters`], [`linux_calls`], [`names`], [`packages`], [`prose`], [`scheduling_points`],
+//! [`test_files`].
 //! [`exceptions`] lists the exceptions and their reasons.
 //!
 //! Not guaranteed: that a comment is true, or a name good.
@@ -17,6 +18,7 @@ mod names;
 mod opening;
 mod packages;
 mod prose;
+mod scheduling_points;
 mod test_files;
 
 use crate::cargo::Workspace;
@@ -150,6 +152,13 @@ pub(crate) enum Breach {
         /// The test file.
         test: String,
     },
+    /// A file that has not the scheduling points which its page lists.
+    PointsDiffer {
+        /// Its scheduling points.
+        points: usize,
+        /// Those listed.
+        listed: usize,
+    },
     /// A package without a licence, or with another one.
     NoLicence,
     /// A package that names a repository, while none is published.
@@ -178,6 +187,9 @@ impl fmt::Display for Breach {
             Self::NotInCode { id } => write!(f, "no code cites {id}"),
             Self::NotInTests { id } => write!(f, "no test cites {id}"),
             Self::NotTestedThere { id, test } => write!(f, "no test in {test} cites {id}"),
+            Self::PointsDiffer { points, listed } => {
+                write!(f, "{points} scheduling points; docs/scheduling-points.md lists {listed}")
+            }
             Self::NoLicence => f.write_str("is not the licence of the workspace: link it"),
             Self::MadeUpRepository => f.write_str("names a repository, and none is published"),
             Self::OutOfDate => f.write_str("differs from its tables in the code: run cargo xtask tidy --write"),
@@ -223,6 +235,7 @@ pub(crate) fn run(generated: Generated) -> Result<(), Error> {
     reading.extend(prose::check(&workspace, &files)?);
     findings.extend(exceptions::ratchet(reading, exceptions::PENDING));
     findings.extend(invariants::run(&workspace, &files)?);
+    findings.extend(scheduling_points::run(&workspace, &files)?);
     findings.extend(counters::run(&workspace, generated)?);
     findings.extend(linux_calls::run(&workspace, generated)?);
     findings.extend(packages::run(&workspace, generated)?);
