@@ -501,8 +501,8 @@ fn settled_frames_are_handed_out_down_to_the_watermark() {
     let ranges = [range(0, 0x8000)];
     let nodes = [NodeSpec { id: NODE0, ranges: &ranges, cpus: cpus([0]) }];
     let layout = MemoryLayout { min_free_kbytes: Some(4096), ..MemoryLayout::new(&nodes) };
-    // Blocks of order 4 come from the buddy lists, single frames in batches through a CPU's list.
-    for (raw, held) in [(4, 0), (4, 1), (0, 0), (0, 1)] {
+    // Blocks of order 4 come from the buddy lists, smaller ones in batches through a CPU's list.
+    for (raw, held) in [(4, 0), (4, 1), (3, 0), (2, 1), (0, 0), (0, 1)] {
         let frames = FrameAllocator::try_new(Host::new(1), &layout).expect("a valid layout");
         let zone = frames.zones().next().expect("one zone");
         let min = zone.watermarks().min;

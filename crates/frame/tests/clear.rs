@@ -107,6 +107,52 @@ fn the_stores_of_this_cpu_are_those_that_linux_reports() {
     assert_eq!((signature.family, signature.model), (family, model));
 }
 
+/// INV-CLEAR-FENCE: a CPU that sees a store made after the fence sees the zeroes.
+#[test]
+fn no_cpu_finds_old_bytes_after_the_fence() {
+    const ROUNDS: u64 = 4000;
+    const WORDS_PER_LINE: usize = 8;
+    let fixture = Fixture::new(1);
+    let mut block = take(&fixture.frames, 0);
+    let words = words_of(fixture.memory, block.pfn(), Order::ZERO);
+    for backend in weak() {
+        fixture.frames.clear_selector().set_policy(ClearPolicy::Only(backend));
+        let [cleared, read] = [const { AtomicU64::new(0) }; 2];
+        block = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    wait_for(&cleared, round);
+                    // What was stored last may still be on its way.
+                    let old = words.iter().rev().step_by(WORDS_PER_LINE).find(|word| word.load(Ordering::Relaxed) != 0);
+                    read.store(if old.is_some() { u64::MAX } else { round }, Ordering::Release);
+                    assert!(old.is_none(), "{}, round {round}", backend.name());
+                }
+            });
+            (1..=ROUNDS).fold(block, |block, round| {
+                poison(words);
+                let zeroed = fixture.frames.pin_cpu().clear(block, ClearExtent::PAGE).fence();
+                cleared.store(round, Ordering::Release);
+                wait_for(&read, round);
+                zeroed.into_block()
+            })
+        });
+    }
+    fixture.frames.free(block);
+}
+
+/// Waits until the other thread has stored `round` or more; it may need this CPU for that.
+fn wait_for(word: &AtomicU64, round: u64) {
+    const PATIENCE: u32 = 1000;
+    let mut spins = 0;
+    while word.load(Ordering::Acquire) < round {
+        std::hint::spin_loop();
+        spins += 1;
+        if spins > PATIENCE {
+            std::thread::yield_now();
+        }
+    }
+}
+
 /// INV-CLEAR-WHOLE.
 ///
 /// For all backends of this CPU, all orders up to 8 MiB, and blocks at all alignments that their
@@ -286,7 +332,12 @@ fn the_cpu_may_be_yielded_between_batches() {
     fixture.frames.clear_selector().set_policy(ClearPolicy::Uncached);
     let mut cpu = fixture.frames.pin_cpu();
     let one = cpu.clear(take(&fixture.frames, 0), ClearExtent::PAGE).fence();
-    cpu.yield_cpu(|_| run_on(1));
+    let mut waited = 0;
+    cpu.yield_cpu(|_| {
+        run_on(1);
+        waited += 1;
+    });
+    assert_eq!(waited, 1, "the CPU was yielded");
     let other = cpu.clear(take(&fixture.frames, 0), ClearExtent::PAGE).fence();
     for zeroed in [one, other] {
         fixture.frames.prefetch(&zeroed, zeroed.pfn(), 8);

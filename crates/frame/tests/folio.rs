@@ -1,9 +1,10 @@
 //! Folios: references, freezing, splitting, pins, flags and debts.
 
 use crate::support::{self, Host, one_node, shape, take};
+use pagewright_arch::PendingSequence;
 use pagewright_frame::{
     BlockList, Folio, FolioFlags, FolioOwner, FolioRef, FrameAllocator, FrameState, NewFolio, NotFrozen, ReleaseList,
-    TableMarks,
+    TableKey, TableMarks,
 };
 use pagewright_types::{DebtKey, FileId, ForkNodeId, Level, Order, Pfn, SpaceId};
 
@@ -339,7 +340,10 @@ fn machine_of_former_tables() -> FrameAllocator<Host> {
         let tables: Vec<Pfn> = blocks
             .map(|block| {
                 let table = frames.new_table(block.settle(|_| {}), Level::PTE, SpaceId::new(7));
-                frames.table(table).mark(TableMarks::all());
+                let record = frames.table(table);
+                record.mark(TableMarks::all());
+                record.set_pending(TableKey::new(5), PendingSequence::new(3));
+                record.set_lingering(TableKey::new(7));
                 table
             })
             .collect();

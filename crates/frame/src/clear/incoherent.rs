@@ -33,8 +33,8 @@ pub struct PinnedCpu<'m, P: Platform> {
     cpu: CpuId,
     /// The backend that cleared last, and how many pages it cleared that are not counted yet.
     ///
-    /// Counting is an atomic exchange, which on x86 drains the store buffers as a fence does, so it
-    /// is deferred to the fence or to another backend's turn.
+    /// Counting may be an atomic addition, which drains the store buffers as a fence does, so it is
+    /// deferred to the fence or to another backend's turn.
     uncounted: Cell<(ClearBackend, u64)>,
     here: PhantomData<*mut ()>,
 }

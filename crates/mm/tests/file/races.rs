@@ -46,6 +46,27 @@ fn load_during_a_punch<I: Isa>(seed: u64) -> bool {
     process.read(CPU, base) == 0
 }
 
+/// One CPU stores to a page that it has mapped privately, another punches a hole there.
+///
+/// Returns whether the mapping has what was stored (`unmap_mapping_range` with `even_cows` 0).
+fn private_store_during_a_punch<I: Isa>(seed: u64) -> bool {
+    let (world, process) = TestProcess::<I>::unjudged();
+    let file = world.on(CPU, |mm| mm.memfd_create("it", MemfdFlags::empty())).expect("memory");
+    world.on(CPU, |mm| mm.write_at(&file, 0, &7_u64.to_le_bytes())).expect("memory");
+    let base = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
+    assert_eq!(process.read(CPU, base), 7);
+    let (stores, punches, space, holed) = (world.clone(), world.clone(), process.space.clone(), file.clone());
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || stores.store(CPU, &space, base, 9)),
+        Box::new(move || {
+            punches.lab.on(OTHER, |mm| mm.fallocate(&holed, hole, 0, PAGE_SIZE)).expect("not sealed");
+        }),
+    ];
+    race(&world, seed, programs);
+    process.read(CPU, base) == 9
+}
+
 /// One CPU removes the last mapping of shared memory, another forgets the file.
 ///
 /// Returns whether its pages are uncharged exactly once.
@@ -254,6 +275,9 @@ fn writeback_during_a_punch<I: Isa>(seed: u64) -> bool {
 on_both! {
     /// INV-FILE-REMOVED.
     a_hole_leaves_no_page_mapped: assert_holds(SCHEDULES, load_during_a_punch::<I>, "a removed page is mapped"),
+    /// INV-COW-REUSE.
+    no_store_to_a_private_page_is_lost_in_a_hole:
+        assert_holds(NARROW_SCHEDULES, private_store_during_a_punch::<I>, "the store is lost"),
     /// INV-MM-COMMITTED.
     an_unmap_and_a_forget_uncharge_once:
         assert_holds(SCHEDULES, forget_during_an_unmap::<I>, "the pages are not uncharged exactly once"),

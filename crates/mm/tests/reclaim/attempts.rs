@@ -15,6 +15,7 @@ on_both! {
     a_run_goes_on_after_a_batch_that_no_device_took,
     memory_of_another_node_is_reclaimed_for_an_allocation,
     an_allocation_gives_up_after_16_attempts_that_freed_nothing,
+    background_reclaim_of_a_balanced_node_is_no_failure,
     background_reclaim_gives_up_until_pages_are_freed,
 }
 
@@ -124,6 +125,17 @@ fn an_allocation_gives_up_after_16_attempts_that_freed_nothing<I: Isa>() {
     assert_eq!(refused(), 17);
     assert_eq!(refused(), 17, "and so does the next one");
     device.broken.store(false, Ordering::Relaxed);
+}
+
+/// `kswapd_failures` counts only runs that left the node without enough free pages.
+fn background_reclaim_of_a_balanced_node_is_no_failure<I: Isa>() {
+    let world = machine::<I>(1);
+    let process = TestProcess::new(&world);
+    (0..20).for_each(|_| assert_eq!(world.on(CPU, |mm| mm.balance(NODE)), 0));
+    let base = process.anon(FRAMES);
+    let full = (0..FRAMES).find(|page| process.touch(CPU, at(base, *page), Access::Write).is_err());
+    assert!(full.is_some() && world.on(CPU, |mm| mm.needs_balance(NODE)), "refused at {full:?}");
+    process.end();
 }
 
 /// `kswapd_failures`: after 16 runs in a row that freed nothing, until pages are freed again.

@@ -6,10 +6,11 @@ use super::anon::{PAGES, SCHEDULES, fill, free_pages};
 use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, GupCall, OTHER, TestProcess, at};
-use pagewright_mm::Advice;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
+use pagewright_mm::{Advice, Mm, MmSetting, Space};
+use pagewright_sim::Sim;
 use pagewright_sim::explore::CoroutineBody;
-use pagewright_types::{Access, Counter, NodeId, PAGE_SIZE, PageRange, Rights};
+use pagewright_types::{Access, Counter, NodeId, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -26,6 +27,9 @@ on_both! {
     /// INV-TABLE-TOUCHED, INV-LAZYFREE-KEPT.
     no_store_beside_an_mprotect_is_lost:
         assert_holds(SCHEDULES, store_beside_an_mprotect::<I>, "the dirty bit of a store was lost"),
+    /// INV-TABLE-TOUCHED, INV-LAZYFREE-KEPT.
+    no_store_beside_a_fork_is_lost:
+        assert_holds(SCHEDULES, store_beside_a_fork::<I>, "the dirty bit of a store was lost"),
 }
 
 /// Stores to a lazily freed page on a CPU whose TLB has the page writable and dirty.
@@ -46,13 +50,14 @@ pub(crate) fn lazily_freed_page_keeps_a_store<I: Isa>(_seed: u64) -> bool {
 ///
 /// The leaf is clean, so the walk of the store sets its dirty bit. Returns whether reclaim keeps
 /// what was stored.
-pub(crate) fn store_beside_an_mprotect<I: Isa>(seed: u64) -> bool {
+fn store_beside<I: Isa>(seed: u64, takes: fn(&Mm<Sim<I>>, &Space<Sim<I>>, VirtAddr)) -> bool {
     let (world, process) = TestProcess::<I>::unjudged();
+    world.set(MmSetting::CowPageTables, "never");
     let base = process.anon(1);
     process.write(CPU, base, 1);
     process.advise(base, 1, Advice::Free);
     world.lab.run(CPU, &process.space);
-    let (stores, protects, space) = (world.clone(), world.clone(), process.space.clone());
+    let (stores, other, space) = (world.clone(), world.clone(), process.space.clone());
     let stored = Rc::new(Cell::new(false));
     let does_store = stored.clone();
     let programs: Vec<CoroutineBody> = vec![
@@ -62,13 +67,22 @@ pub(crate) fn store_beside_an_mprotect<I: Isa>(seed: u64) -> bool {
                 does_store.set(true);
             }
         }),
-        Box::new(move || {
-            protects.lab.on(OTHER, |mm| mm.mprotect(&space, base, PAGE_SIZE, Rights::READ)).expect("mapped");
-        }),
+        Box::new(move || other.on(OTHER, |mm| takes(mm, &space, base))),
     ];
     race(&world, seed, programs);
     process.advise(base, 1, Advice::PageOut);
     !stored.get() || process.read(CPU, base) == 5
+}
+
+pub(crate) fn store_beside_an_mprotect<I: Isa>(seed: u64) -> bool {
+    store_beside::<I>(seed, |mm, space, base| mm.mprotect(space, base, PAGE_SIZE, Rights::READ).expect("mapped"))
+}
+
+fn store_beside_a_fork<I: Isa>(seed: u64) -> bool {
+    store_beside::<I>(seed, |mm, space, _| {
+        let child = mm.fork(space).expect("memory for a child");
+        mm.end_space(&child);
+    })
 }
 
 fn lazily_freed_pages_are_freed_unless_stored_to<I: Isa>() {

@@ -208,6 +208,11 @@ fn tables_and_pages_are_counted_on_lines_that_are_reported<I: Isa>() {
     let freed = line_reports(|| space.free_tables(all, all, &mut gather));
     gather.settle();
     assert!(freed.contains(&("number of tables", id, LineUse::Store)), "{freed:?}");
+    let mut other = None;
+    let block = line_reports(|| other = Some(map_new(&space, Level::PMD, RssKind::Shmem, (false, false))));
+    assert!(block.contains(&("resident set", id, LineUse::Store)), "more pages than a CPU keeps: {block:?}");
+    unmap_run(&space, Level::PMD, Mlocked(false));
+    space.tlb.free(space.tlb.frames().put(other.expect("just mapped")).expect("the last reference"));
 }
 
 /// One page of a file stays mapped elsewhere, another is mapped for the first time.

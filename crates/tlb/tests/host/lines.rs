@@ -9,6 +9,7 @@ use pagewright_tlb::{Batch, Gather};
 use pagewright_types::{IsaKind, Level};
 
 on_both! {
+    a_new_space_stores_to_the_number_of_the_next,
     a_switch_stores_to_the_contexts_of_both_spaces,
     a_flush_stores_to_the_context_of_its_space,
     a_look_at_what_is_owed_loads_the_context_of_the_space,
@@ -24,6 +25,12 @@ fn uses<I: Isa>(space: &Space<I>, body: impl FnOnce()) -> (bool, bool) {
 const NOT: (bool, bool) = (false, false);
 const LOADED: (bool, bool) = (true, false);
 const STORED: (bool, bool) = (false, true);
+
+fn a_new_space_stores_to_the_number_of_the_next<I: Isa>() {
+    let (_, tlb) = machine::<I>(1);
+    let reports = line_reports(|| drop(Space::new(&tlb)));
+    assert!(reports.contains(&("space ids", 0, LineUse::Store)), "{reports:?}");
+}
 
 fn a_switch_stores_to_the_contexts_of_both_spaces<I: Isa>() {
     let (_, tlb) = machine::<I>(2);

@@ -27,6 +27,8 @@ on_both! {
     a_new_table_owes_nothing,
     an_unhooked_table_hands_its_key_to_the_gather,
     a_gather_that_pays_for_a_family_counts_it,
+    a_batch_that_pays_for_a_family_counts_it,
+    a_gather_flushes_nothing_for_a_family_that_was_flushed_since,
     a_space_pays_no_key_of_its_family,
     one_cpu_that_has_flushed_pays_no_key_of_a_family,
     an_install_over_a_lingering_translation_flushes_once,
@@ -341,6 +343,37 @@ fn a_gather_that_pays_for_a_family_counts_it<I: Isa>() {
     on(3, || space.depend());
     assert_eq!(overtaken(&space.tlb), 1, "all is paid");
     batch.settle();
+}
+
+fn a_batch_that_pays_for_a_family_counts_it<I: Isa>() {
+    let (host, space, other) = shared::<I>();
+    let (mut batch, mut depending) = (Batch::new(&space.tlb), Batch::new(&space.tlb));
+    clear_shared(&mut batch, (&space, &other), 0);
+    for _ in 0..2 {
+        on(3, || depending.absorb_pending(&space.context, space.last()));
+        assert!(!other_reaches(&host, 0));
+        assert_eq!(overtaken(&space.tlb), 1);
+    }
+    depending.settle();
+    batch.settle();
+}
+
+/// Two CPUs have cleared entries, so no one CPU's barrier ends both.
+fn a_gather_flushes_nothing_for_a_family_that_was_flushed_since<I: Isa>() {
+    let (host, space, other) = shared::<I>();
+    let tlb = &space.tlb;
+    let mut batches = [Batch::new(tlb), Batch::new(tlb)];
+    for (batch, cpu) in batches.iter_mut().zip([1, 2]) {
+        on(cpu, || clear_shared(batch, (&space, &other), cpu));
+    }
+    let mut gather = Gather::new(tlb, &space.context);
+    gather.meet(space.last());
+    on(3, || space.depend());
+    assert_eq!([1, 2].map(|index| (reaches(&host, index), other_reaches(&host, index))), [(false, false); 2]);
+    let counts = || [Counter::PwTlbBatchOvertaken, Counter::PwTlbPaidAlready].map(|of| tlb.frames().counters().sum(of));
+    let before = counts();
+    assert_eq!((host.log(|| gather.settle()).1, counts()), (vec![], before));
+    batches.into_iter().for_each(Batch::settle);
 }
 
 fn a_space_pays_no_key_of_its_family<I: Isa>() {
