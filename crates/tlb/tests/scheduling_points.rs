@@ -9,17 +9,20 @@ use crate::bare::{self, Bare, Shape, nothing_was_found};
 use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, Pte, PteSlot, on_both};
 use pagewright_sim::Sim;
 use pagewright_sim::explore::CoroutineBody;
-use pagewright_sync::{Backend, Platform, SpinLock, rank};
+use pagewright_sync::{Backend, Mailbox, Platform, RwLock, SpinLock, WordLock, rank};
 use pagewright_tlb::BatchPolicy;
+use pagewright_types::judge::Fact;
 use pagewright_types::{CpuId, CpuMask, IsaKind, Order, Pfn, Tag};
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::atomic::AtomicU32;
 
 const SHAPE: Shape = Shape { cpus: 2, pages: 2, isolated: false, batch: BatchPolicy::Auto };
-const SCHEDULES: u32 = 200;
+const SCHEDULES: u32 = 60;
 /// The effects on contents of frames, which are one step each.
 ///
-/// A program that races with one of them, such as a device, adds a scheduling point of its own.
+/// A program that races with one of them, such as a device, adds a scheduling point of its own
+/// (`docs/scheduling-points.md`).
 const CONTENTS: [&str; 4] = ["zero", "copy", "read", "write"];
 
 /// A step; the frames of the two pages, looked up before, because that is an effect.
@@ -46,7 +49,9 @@ fn steps<I: Isa>() -> Vec<(&'static str, Step<I>)> {
         ("write", |bare, at| bare.sim().write(at[1].base(), &[0; 8])),
         ("relax", |bare, _| bare.sim().relax()),
         ("point", |_, _| Locks::<I>::point()),
-        ("lock", |_, _| drop(SpinLock::<_, rank::LedgerRank, Locks<I>>::new(()).lock())),
+        ("declare", |bare, _| bare.sim().declare(Fact::CallReturned)),
+        ("set_lazy", |bare, _| bare.sim().set_lazy(false)),
+        ("install_root", |bare, _| bare.sim().install_root(bare.context.root(), Tag::new(1), false)),
         ("send_ipi", |bare, _| bare.sim().send_ipi(&CpuMask::of(CpuId::new(1)))),
     ];
     let local: Step<I> = |bare, _| {
@@ -57,7 +62,25 @@ fn steps<I: Isa>() -> Vec<(&'static str, Step<I>)> {
     if I::KIND == IsaKind::Aarch64 {
         steps.push(("complete", |bare, _| bare.sim().complete()));
     }
+    steps.extend(locks::<I>());
     steps
+}
+
+/// The operations that acquire a lock, and the request of a mailbox.
+fn locks<I: Isa>() -> [(&'static str, Step<I>); 7] {
+    type Rank = rank::LedgerRank;
+    [
+        ("lock", |_, _| drop(SpinLock::<_, Rank, Locks<I>>::new(()).lock())),
+        ("read", |_, _| drop(RwLock::<_, Rank, Locks<I>>::new(()).read())),
+        ("try_read", |_, _| drop(RwLock::<_, Rank, Locks<I>>::new(()).try_read())),
+        ("write", |_, _| drop(RwLock::<_, Rank, Locks<I>>::new(()).write())),
+        ("lock a word", |_, at| drop(WordLock::lock::<Rank, Locks<I>>(&AtomicU32::new(0), at[1]))),
+        ("try to lock a word", |_, at| drop(WordLock::try_lock::<Rank, Locks<I>>(&AtomicU32::new(0), at[1]))),
+        ("send a request", |_, _| {
+            let mailbox = Mailbox::<1, Locks<I>>::try_new(2).expect("memory");
+            mailbox.send(CpuId::new(0), [0], &CpuMask::EMPTY);
+        }),
+    ]
 }
 
 /// Whether another CPU can run in the middle of a step, under some schedule.
