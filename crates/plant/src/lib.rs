@@ -32,7 +32,7 @@ pagewright_types::named_table! {
         LocalOnly = "local-only", "Only the CPU that clears an entry flushes it.";
         FlushBeforeClear = "flush-before-clear", "The flush precedes the clearing of the entry, so a walk in between caches the entry again.";
         TableAsLeaf = "table-as-leaf", "A table is freed after a flush that leaves the walk caches alone.";
-        AcknowledgedEarly = "acknowledged-early", "A CPU acknowledges a flush request before it flushes.";
+        AcknowledgedEarly = "acknowledged-early", "A CPU acknowledges a flush request before it flushes; the planted build adds a scheduling point in between.";
         WriterKeptOut = "writer-kept-out", "A writer that waits for a lock does not make new readers wait, so readers that keep coming keep it out.";
         LazySkipped = "lazy-skipped", "A lazy CPU gets no IPI when tables are freed.";
         ProtectNoFlush = "protect-no-flush", "Rights are reduced in the entry and stay in the TLBs.";
@@ -64,7 +64,7 @@ pagewright_types::named_table! {
         ForkFlushLate = "fork-flush-late", "Fork releases the parent's lock before the parent's writable translations are flushed.";
         FreedInGather = "freed-in-gather", "A frame is freed when its entry is cleared, before the flush.";
         MaskBeforeBump = "mask-before-bump", "The space's CPU mask is read before the generation is incremented, so a CPU that joins in between is missed.";
-        JoinAfterRead = "join-after-read", "A CPU reads the generation before it joins the space's mask.";
+        JoinAfterRead = "join-after-read", "A CPU reads the generation before it joins the space's mask; the planted build adds a scheduling point in between.";
         LazyNoCatchUp = "lazy-no-catch-up", "A CPU leaves lazy mode without checking the generation.";
         LazyWhileJoining = "lazy-while-joining", "A CPU still marked lazy joins another space's mask, so senders skip it.";
         PartialClock = "partial-clock", "A flush of one space advances the CPU's clock in the ledger as a full flush would.";
