@@ -1,4 +1,4 @@
-//! Faults that swap a page in and then lose their race.
+//! Faults that swap a page in and then lose their race, or whose device fails meanwhile.
 //!
 //! The folio stays in the swap cache without an owner, and can be reclaimed like any other.
 
@@ -7,10 +7,12 @@ use super::{NODE, assert_lists_consistent, check, fill, machine_of};
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
 use pagewright_lab::harness::{CPU, OTHER, TestProcess, at};
-use pagewright_mm::Advice;
 use pagewright_mm::counters::Gauge;
-use pagewright_types::{Access, Counter, VirtAddr};
+use pagewright_mm::{Advice, FaultError, Mm};
+use pagewright_types::{Access, Counter, LruList, VirtAddr};
+use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 /// The frames of the machine.
 const FRAMES: u64 = 512;
@@ -72,7 +74,43 @@ fn a_lost_fault_leaves_no_folio_that_nothing_names<I: Isa>() {
     process.end();
 }
 
+/// Another CPU has a reference to the folio until later, as reclaim has to one that it scans.
+fn a_failed_fault_leaves_no_folio_that_nothing_names<I: Isa>() {
+    let world = machine_of::<I>(2, FRAMES);
+    let device = InterruptedSwap::add(&world, Transfer::Read);
+    let process = Rc::new(TestProcess::new(&world));
+    let base = process.anon(1);
+    process.write(CPU, base, 5);
+    process.advise(base, 1, Advice::PageOut);
+    let isolated = Rc::new(Cell::new(None));
+    let (other, isolates, fails) = (Rc::clone(&process), Rc::clone(&isolated), device.clone());
+    InterruptedSwap::act_once(move || {
+        other.world.advise(OTHER, &other.space, base, 1, Advice::DontNeed);
+        let take = |mm: &Mm<_>| {
+            mm.tlb().frames().isolate_tail(NODE, LruList::InactiveAnon, 1, |folio| {
+                isolates.set(Some(folio));
+                false
+            })
+        };
+        assert_eq!(other.world.on(OTHER, take).taken, 1);
+        fails.broken.store(true, Ordering::Relaxed);
+    });
+    let refused = process.touch(CPU, base, Access::Read);
+    assert!(matches!(refused, Err(FaultError::Device { .. })), "{refused:?}");
+    assert!(InterruptedSwap::has_acted());
+    device.broken.store(false, Ordering::Relaxed);
+    world.on(OTHER, |mm| {
+        let folio = isolated.take().expect("the other CPU has a reference");
+        mm.tlb().frames().putback(folio).into_iter().for_each(|block| mm.tlb().free(block));
+    });
+    assert_eq!((device.used(), world.gauge(Gauge::SwapCached)), (0, 0), "INV-SWAP-COUNT");
+    assert_eq!(process.read(CPU, base), 0, "the page was discarded");
+    process.end();
+    world.at_rest(&[]);
+}
+
 on_both! {
     folios_of_lost_faults_are_reclaimed,
     a_lost_fault_leaves_no_folio_that_nothing_names,
+    a_failed_fault_leaves_no_folio_that_nothing_names,
 }

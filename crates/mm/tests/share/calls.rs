@@ -18,6 +18,7 @@ on_both! {
     a_mapping_that_grows_is_seen_on_one_side,
     a_stack_that_grows_is_seen_on_one_side,
     memory_mapped_next_to_other_is_seen_on_one_side,
+    advice_is_followed_in_tables_that_no_child_has_any_more,
 }
 
 type BeforeFork<I> = fn(&TestWorld<I>, &TestProcess<I>, VirtAddr);
@@ -454,4 +455,22 @@ pub(super) fn memory_mapped_next_to_other_is_seen_on_one_side<I: Isa>() {
         |_, process, base| map(process, at(base, PAGES), MapFlags::FIXED),
         |base| at(base, PAGES + 2),
     );
+}
+
+/// `MADV_COLD` and `MADV_PAGEOUT`, as the first calls after the end of the child.
+fn advice_is_followed_in_tables_that_no_child_has_any_more<I: Isa>() {
+    for advice in [Advice::Cold, Advice::PageOut] {
+        let (world, process, base) = parent::<I>(1);
+        let device = world.swap_to(16);
+        process.fork().end();
+        assert_eq!(accessed(&process, base), [true; 3]);
+        process.advise(base, PAGES, advice);
+        let in_swap = if advice == Advice::PageOut { 3 } else { 0 };
+        assert_eq!((swapped(&process), device.used() as u64), (in_swap, in_swap), "{advice:?}");
+        if advice == Advice::Cold {
+            assert_eq!(accessed(&process, base), [false; 3]);
+        }
+        assert_eq!(values(&process, base), [1, 2, 3]);
+        TestProcess::end_all_at_rest(&[&process]);
+    }
 }
