@@ -2,8 +2,9 @@
 
 use super::{FRAMES, NODE, TWICE, machine};
 use pagewright_arch::{Isa, on_both};
-use pagewright_lab::harness::{CPU, MemorySwap, OTHER, TestProcess, TestWorld, at, one_node_machine};
+use pagewright_lab::harness::{CPU, GupCall, MemorySwap, OTHER, TestProcess, TestWorld, at, one_node_machine};
 use pagewright_mm::counters::Gauge;
+use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::swap::{SwapBacking, SwapOps};
 use pagewright_mm::{Advice, Mm, MmSetting};
 use pagewright_sim::NodeConfig;
@@ -16,6 +17,7 @@ on_both! {
     memory_of_another_node_is_reclaimed_for_an_allocation,
     an_allocation_gives_up_after_16_attempts_that_freed_nothing,
     background_reclaim_of_a_balanced_node_is_no_failure,
+    a_request_gives_up_after_16_attempts_that_freed_nothing,
     background_reclaim_gives_up_until_pages_are_freed,
 }
 
@@ -135,6 +137,21 @@ fn background_reclaim_of_a_balanced_node_is_no_failure<I: Isa>() {
     let base = process.anon(FRAMES);
     let full = (0..FRAMES).find(|page| process.touch(CPU, at(base, *page), Access::Write).is_err());
     assert!(full.is_some() && world.on(CPU, |mm| mm.needs_balance(NODE)), "refused at {full:?}");
+    process.end();
+}
+
+/// `user_proactive_reclaim`: of the one page that there is, which each attempt scans once.
+fn a_request_gives_up_after_16_attempts_that_freed_nothing<I: Isa>() {
+    let world = machine::<I>(1);
+    world.swap_to(1);
+    let process = TestProcess::new(&world);
+    let base = process.anon(1);
+    process.write(CPU, base, 1);
+    let device = process.take(CPU, base, 1, GupCall::Pin(GupFlags::WRITE)).expect("it can be had");
+    process.advise(base, 1, Advice::Cold);
+    assert_eq!(world.on(CPU, |mm| mm.reclaim(NODE, 1)), 0);
+    assert_eq!(world.count(Counter::PgScanProactive), 16);
+    device.release(MakeDirty::No);
     process.end();
 }
 

@@ -10,8 +10,9 @@ use pagewright_lab::harness::{ANON, CPU, FileHandle, GupCall, MemorySwap, OTHER,
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
-use pagewright_mm::{Advice, MapFlags, MmSetting};
-use pagewright_types::{Access, Counter, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_mm::{Advice, LockFlags, MapFlags, MmSetting};
+use pagewright_tlb::frames::FolioOwner;
+use pagewright_types::{Access, Counter, LruList, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -23,6 +24,9 @@ on_both! {
     a_page_that_many_children_share_is_paged_out,
     a_page_that_is_mapped_again_while_it_is_paged_out_is_activated,
     active_pages_are_reclaimed_if_no_inactive_page_can_be,
+    active_pages_are_reclaimed_for_an_allocation_if_no_pending_page_can_be,
+    a_scan_is_divided_between_the_lists_by_their_lengths,
+    file_pages_are_spared_where_all_of_them_would_not_be_enough,
     a_file_page_that_two_processes_have_used_is_activated,
     deactivated_pages_are_counted,
     a_deactivated_page_was_of_the_workingset,
@@ -487,4 +491,78 @@ fn active_pages_are_reclaimed_if_no_inactive_page_can_be<I: Isa>() {
     assert!(scene.reclaim(1) > 0);
     assert_eq!(scene.world.count(Counter::PgStealProactive), 1);
     device.release(MakeDirty::No);
+}
+
+/// The same where an allocation reclaims, and has one page left that it selected and cannot free.
+fn active_pages_are_reclaimed_for_an_allocation_if_no_pending_page_can_be<I: Isa>() {
+    const PAGES: u64 = 40;
+    let scene = Scene::<I>::new();
+    scene.world.on(CPU, |mm| mm.swap_off(0)).expect("no slot is in use");
+    let base = scene.mapped_file(PAGES);
+    let device = scene.process.take(CPU, base, PAGES, GupCall::Pin(GupFlags::empty())).expect("they can be had");
+    scene.process.advise(base, PAGES, Advice::Cold);
+    scene.read_file(&scene.world.file(PAGES / 2), PAGES / 2, 2);
+    let locked = scene.world.file(1);
+    scene.read_file(&locked, 1, 1);
+    let gauges = || [Gauge::InactiveFile, Gauge::ActiveFile].map(|gauge| scene.world.gauge(gauge));
+    assert_eq!(gauges(), [PAGES + 1, PAGES / 2]);
+    let anon = scene.process.anon(TWICE);
+    scene.world.on(OTHER, |mm| {
+        let frames = mm.tlb().frames();
+        let mut page = None;
+        frames.for_each_listed(NODE, LruList::InactiveFile, |pfn| {
+            page = page.or((frames.folio(pfn).owner() == FolioOwner::File(locked.id())).then_some(pfn));
+        });
+        let _lock = frames.folio(page.expect("a page in the cache")).try_lock().expect("no other CPU uses it");
+        let refused = (0..TWICE).find(|page| scene.process.touch(CPU, at(anon, *page), Access::Write).is_err());
+        assert!(refused.is_some_and(|page| page > FRAMES / 2), "refused at {refused:?}");
+    });
+    assert_eq!(gauges(), [PAGES + 1, 0], "the allocation failed while pages could be reclaimed");
+    device.release(MakeDirty::No);
+}
+
+/// Both lists are scanned in full at the last priority, where neither type has a smaller share.
+fn a_scan_is_divided_between_the_lists_by_their_lengths<I: Isa>() {
+    const WANTED: u64 = 32;
+    // Fewer than twice as many as wanted: the first pass is the last.
+    const ALL: u64 = 60;
+    for anon in [10, 20, 30, 40, 50] {
+        let scene = Scene::<I>::new();
+        scene.read_file(&scene.world.file(ALL - anon), ALL - anon, 1);
+        scene.cold(anon);
+        assert_eq!(scene.reclaim(WANTED), WANTED);
+        let freed = anon - scene.world.gauge(Gauge::AnonPages);
+        let part = WANTED * anon / ALL;
+        assert!((part..=part + 1).contains(&freed), "{freed} of {anon} anonymous pages, of {ALL} pages");
+    }
+}
+
+/// Linux's `file_is_tiny`, at the number of free frames from which on it holds.
+fn file_pages_are_spared_where_all_of_them_would_not_be_enough<I: Isa>() {
+    const FILE: u64 = 10;
+    const COLD: u64 = 100;
+    for more in [0, 1] {
+        let scene = Scene::<I>::new();
+        let (world, process) = (&scene.world, &scene.process);
+        scene.read_file(&world.file(FILE), FILE, 1);
+        scene.cold(COLD);
+        // Memory that is not reclaimable fills the machine.
+        let rest = process.anon(FRAMES);
+        world
+            .on(CPU, |mm| mm.mlock2(&process.space, rest, FRAMES * PAGE_SIZE, LockFlags::ONFAULT))
+            .expect("within the limit");
+        let above_high = || {
+            world.on(CPU, |mm| {
+                let zone = mm.tlb().frames().zones().next().expect("a zone");
+                i64::from(zone.free()) - i64::from(zone.watermarks().high)
+            })
+        };
+        let end = more - FILE as i64;
+        (0..FRAMES).take_while(|_| above_high() > end).for_each(|page| process.write(CPU, at(rest, page), page));
+        assert_eq!(above_high(), end);
+        assert_eq!(scene.reclaim(32), 32);
+        let spared = world.gauge(Gauge::FilePages) == FILE;
+        assert_eq!(spared, more == 0, "{} file pages, {end} frames above the watermark", world.gauge(Gauge::FilePages));
+        process.end();
+    }
 }

@@ -11,7 +11,7 @@ use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{Advice, MapFlags, MmSetting, RemapFlags, RemapRequest};
 use pagewright_sim::explore::CoroutineBody;
-use pagewright_types::{Access, Counter, Level, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, Level, LruList, NodeId, PAGE_SIZE, Rights, VirtAddr};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -22,6 +22,7 @@ const SPAN: u64 = 2 << 20;
 const BLOCK: VirtAddr = VirtAddr::new((64 << 30) + SPAN);
 const PAGES: u64 = SPAN / PAGE_SIZE;
 const SCHEDULES: u64 = 60;
+const NODE: NodeId = NodeId::new(0);
 /// Pages of the block that have contents.
 const WRITTEN: [u64; 6] = [0, 1, 7, 100, 255, 511];
 
@@ -33,6 +34,7 @@ on_both! {
     a_pin_for_reading_splits_a_block_only_if_it_is_shared,
     a_block_moves_whole_or_is_split,
     a_page_out_leaves_a_block_where_it_is,
+    a_block_counts_as_used_once_however_many_of_its_pages_were,
     /// INV-MM-PEAK.
     the_peak_counts_pages_that_are_mapped_beside_an_unmap:
         assert_holds(SCHEDULES, peak_beside_an_unmap::<I>, "VmHWM is below a VmRSS that was seen"),
@@ -232,4 +234,21 @@ fn a_page_out_leaves_a_block_where_it_is<I: Isa>() {
     world.recount(&[&process]);
     TestProcess::end_all_at_rest(&[&process]);
     assert_eq!(device.used(), 0);
+}
+
+/// `folio_referenced_one`: pages that were all used, each through an entry of its own.
+fn a_block_counts_as_used_once_however_many_of_its_pages_were<I: Isa>() {
+    let (world, process) = mapped::<I>();
+    world.swap_to(16);
+    // Split, and one mapping again.
+    [Rights::READ, Rights::RW].iter().for_each(|rights| process.protect(at(BLOCK, 7), 1, *rights));
+    assert_eq!((process.leaf_level(BLOCK), process.mappings()), (Some(Level::PTE), 1));
+    assert!(holds(&process, BLOCK, |_| true));
+    let active = || world.on(CPU, |mm| mm.tlb().frames().lru_pages(NODE, LruList::ActiveAnon));
+    assert_eq!(active(), 0);
+    assert_eq!(world.on(CPU, |mm| mm.reclaim(NODE, 1)), 1, "the small page");
+    assert!(world.count(Counter::PgScanProactive) >= PAGES, "the block was scanned");
+    assert_eq!((active(), world.count(Counter::PgActivate)), (0, 0));
+    world.recount(&[&process]);
+    TestProcess::end_all_at_rest(&[&process]);
 }
