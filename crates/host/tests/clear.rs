@@ -236,6 +236,23 @@ fn memory_exhausted_in_a_batch_is_an_error_and_leaks_no_frame() {
     assert_eq!(frames.available(), frames.managed() - 2);
 }
 
+/// The pages that a short batch has left out are cleared one by one, until no frame is left.
+#[test]
+fn memory_exhausted_in_the_last_batch_of_a_call_is_an_error() {
+    const BATCH: u64 = 64;
+    let (fixture, space) = Fixture::with_space(1024, 1, 1);
+    let refused = loop {
+        let start = fixture.map(&space, MapFlags::empty()).start();
+        if let Err(error) = fixture.mm.madvise(&space, start, BATCH * PAGE_SIZE, Advice::PopulateWrite) {
+            break error;
+        }
+    };
+    assert_eq!(refused.errno(), pagewright_types::Errno::ENOMEM);
+    assert!(!space.rss().pages().is_multiple_of(BATCH), "the last batch was whole or empty");
+    fixture.mm.end_space(&space);
+    fixture.assert_two_frames_in_use();
+}
+
 /// INV-POOL-ZERO, INV-CLEAR-YIELD.
 #[test]
 fn a_pool_has_zeroed_folios_after_filling_and_refilling() {
