@@ -22,7 +22,7 @@ use super::{CommandError, OutFile};
 pub(crate) use claim::{Claim, FigureKind, OWN_PROMISE, Verdict};
 pub(crate) use document::{Evaluation, Plot, PlotAxis, PlotScale, Run, Series, Table};
 use indicatif::{ProgressBar, ProgressStyle};
-pub(crate) use stats::Stats;
+pub(crate) use stats::{LeastStats, Stats};
 use std::io::Write;
 use std::path::PathBuf;
 use std::thread;

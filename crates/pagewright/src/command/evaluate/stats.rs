@@ -1,7 +1,8 @@
 //! Medians with their spread.
 //!
-//! Key type: [`Stats`]. Other load on the computer makes single measurements vary. The median of
-//! interleaved repetitions varies least; the tenth and ninetieth percentile show the variation.
+//! Key types: [`Stats`]; [`LeastStats`], the least of several. Other load on the computer makes
+//! single measurements vary. The median of interleaved repetitions varies least; the tenth and
+//! ninetieth percentile show the variation.
 //!
 //! Not guaranteed: a confidence interval. Repetitions seconds apart are not independent.
 
@@ -55,9 +56,42 @@ impl Stats {
     }
 }
 
+/// The least of several figures, by median and by tenth percentile, each with what it is of.
+///
+/// A promise of at least so much in each of several cells is judged by both: the cell that decides
+/// need not be the one with the least median.
+pub(crate) struct LeastStats<T> {
+    pub(crate) median: (Stats, T),
+    pub(crate) low: (Stats, T),
+}
+
+impl<T: Copy> LeastStats<T> {
+    /// Finds them; `None` if there is no figure.
+    pub(crate) fn of(all: impl IntoIterator<Item = (Stats, T)>) -> Option<Self> {
+        let all: Vec<(Stats, T)> = all.into_iter().collect();
+        let least = |of: fn(&Stats) -> f64| all.iter().min_by(|a, b| of(&a.0).total_cmp(&of(&b.0))).copied();
+        Some(Self { median: least(|stats| stats.median)?, low: least(|stats| stats.p10)? })
+    }
+
+    /// What a promise of at least so much is judged by: the least median, and the least lower end.
+    pub(crate) fn figure(&self) -> Stats {
+        Stats { p10: self.low.0.p10, ..self.median.0 }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_least_lower_end_may_be_of_another_figure_than_the_least_median() {
+        let stats = |p10, median| Stats { median, p10, p90: 9.0, samples: 5 };
+        let least = LeastStats::of([(stats(0.9, 0.95), "a"), (stats(0.5, 1.5), "b"), (stats(2.0, 2.0), "c")]);
+        let least = least.expect("figures");
+        assert_eq!((least.median.1, least.low.1), ("a", "b"));
+        assert_eq!((least.figure().median, least.figure().p10), (0.95, 0.5));
+        assert!(LeastStats::<&str>::of([]).is_none());
+    }
 
     #[test]
     fn medians_and_percentiles_are_interpolated() {

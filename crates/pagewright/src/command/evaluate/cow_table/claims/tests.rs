@@ -1,0 +1,146 @@
+//! Rows of `evaluate cow-table` have results that they must reject.
+
+use super::super::fork_time::ForkCounts;
+use super::super::memory;
+use super::*;
+use pagewright_arch::X86_64;
+
+const MIB: u64 = 1 << 20;
+
+fn times(bytes: u64, classic: f64, shared: [f64; 3]) -> ForkTimes {
+    let counts = ForkCounts { entry_accesses: 259, records: 2, tables_shared: 1, entries_copied: 0 };
+    let (classic, shared) = (vec![classic; 3], shared.to_vec());
+    ForkTimes { bytes, mappings: 1, classic, shared, linux: Vec::new(), counts: [counts; 2] }
+}
+
+fn forks(by_size: Vec<ForkTimes>) -> ForkResults {
+    ForkResults { by_size, by_mappings: Vec::new(), available: 0 }
+}
+
+fn verdict_of(row: Option<Claim>) -> Verdict {
+    row.expect("a row").verdict
+}
+
+#[test]
+fn a_child_with_more_private_tables_than_promised_fails() {
+    let mut measured = memory::measure::<X86_64>(16 * MIB).expect("memory");
+    let verdicts = |measured: &[TableMemory]| child_tables(measured).expect("rows").map(|row| row.verdict);
+    assert_eq!(verdicts(&measured), [Verdict::Reproduced, Verdict::Better]);
+    let shared = measured.iter_mut().find(|memory| memory.mode == ForkMode::Shared).expect("both ways");
+    let last = shared.moments.len() - 1;
+    shared.moments[0].private += PAGE_SIZE;
+    shared.moments[last].private = 9 * PAGE_SIZE;
+    assert_eq!(verdicts(&measured), [Verdict::Differs; 2]);
+}
+
+#[test]
+fn a_fork_that_sharing_makes_slower_differs_from_the_series() {
+    let verdict = |shared| verdict_of(series_fork(&forks(vec![times(512 * MIB, 10.0, shared)])));
+    assert_eq!(verdict([5.0; 3]), Verdict::Better);
+    assert_eq!(verdict([10.0; 3]), Verdict::Reproduced);
+    assert_eq!(verdict([10.0, 10.0, 20.0]), Verdict::Undecided);
+    assert_eq!(verdict([12.0; 3]), Verdict::Differs);
+    assert!(series_fork(&forks(vec![times(MIB, 10.0, [5.0; 3])])).is_none(), "another size");
+}
+
+#[test]
+fn a_fork_of_the_largest_parent_that_takes_too_long_fails() {
+    let verdict = |shared| {
+        let all = forks(vec![times(MIB, 1.0, [1000.0; 3]), times(8192 * MIB, 1.0, shared)]);
+        verdict_of(fork_of_largest(&all))
+    };
+    assert_eq!(verdict([20.0; 3]), Verdict::Reproduced);
+    assert_eq!(verdict([19.0, 19.0, 40.0]), Verdict::Undecided);
+    assert_eq!(verdict([21.0; 3]), Verdict::Differs);
+}
+
+#[test]
+fn a_fork_that_grows_with_the_parent_fails() {
+    let verdict = |shared| {
+        let all = forks(vec![times(MIB, 1.0, [2.0; 3]), times(8192 * MIB, 1.0, shared)]);
+        verdict_of(fork_growth(&all))
+    };
+    assert_eq!(verdict([4.0; 3]), Verdict::Reproduced);
+    assert_eq!(verdict([3.0, 3.0, 9.0]), Verdict::Undecided);
+    assert_eq!(verdict([4.1; 3]), Verdict::Differs);
+}
+
+#[test]
+fn a_fork_that_touches_more_in_a_larger_parent_fails() {
+    let verdict = |change: fn(&mut ForkCounts)| {
+        let mut large = times(8192 * MIB, 1.0, [1.0; 3]);
+        change(&mut large.counts[ForkMode::Shared as usize]);
+        verdict_of(touched(&forks(vec![times(MIB, 1.0, [1.0; 3]), large])))
+    };
+    assert_eq!(verdict(|_| ()), Verdict::Reproduced);
+    assert_eq!(verdict(|counts| counts.entry_accesses += 1), Verdict::Differs);
+    assert_eq!(verdict(|counts| counts.records += 1), Verdict::Differs);
+}
+
+#[test]
+fn stores_after_a_shared_fork_that_take_too_long_fail() {
+    let verdict = |order, shared| {
+        let nanos = [vec![1000.0; 3], vec![shared; 3]];
+        let (with_fork, counts) = (nanos.clone(), [0; 2]);
+        let bytes = 512 * MIB;
+        let costs = FaultCosts { bytes, order, nanos, with_fork, pages_copied: counts, tables_copied: counts };
+        stores_after_fork(&costs).verdict
+    };
+    let verdicts = |order, shared: [f64; 2]| shared.map(|shared| verdict(order, shared));
+    let expected = [Verdict::Reproduced, Verdict::Differs];
+    assert_eq!(verdicts(StoreOrder::Sequential, [1050.0, 1051.0]), expected);
+    assert_eq!(verdicts(StoreOrder::Random, [1230.0, 1231.0]), expected);
+}
+
+#[test]
+fn a_cycle_that_gains_less_than_published_or_promised_fails() {
+    let row = |name, work, shared: f64| {
+        let cycle = Cycle { name, bytes: 1024 * MIB, density: Density::Dense, work };
+        let micros = [vec![100.0; 3], vec![100.0 / shared; 3], vec![100.0; 3]];
+        super::cycle(&CycleTimes { cycle, micros, tables_copied: [0; 3], pages_copied: [0; 3] })
+    };
+    let runs = ChildWork::Runs { runs: 1, pages: 1 };
+    for (name, work, kept, missed) in
+        [("fork server", runs, 0.9, 0.8), ("VM clone", runs, 1.0, 0.9), ("fork and exit", ChildWork::Exit, 10.5, 9.5)]
+    {
+        assert_eq!(verdict_of(row(name, work, kept)), Verdict::Reproduced, "{name}");
+        assert_eq!(verdict_of(row(name, work, missed)), Verdict::Differs, "{name}");
+    }
+    assert!(row("fork and exec", ChildWork::Exec, 1.0).is_none(), "nothing is published or promised");
+}
+
+#[test]
+fn operations_that_a_large_space_makes_slow_fail() {
+    let verdicts = |status: [f64; 3], unmap| {
+        let both = |small, large| [vec![small; 3], vec![large; 3]];
+        let space = LargeSpace {
+            bytes: [MIB, 8192 * MIB],
+            status: both(1.0, status[0]),
+            status_shared: both(1.0, status[1]),
+            status_first: both(1.0, 9000.0),
+            status_edited: both(1.0, status[2]),
+            unmap: both(10.0, unmap),
+            unmap_shared: both(10.0, 9000.0),
+        };
+        large(&space).iter().map(|row| row.verdict).collect::<Vec<_>>()
+    };
+    use Verdict::{Differs, Reproduced};
+    assert_eq!(verdicts([50.0; 3], 11.0), [Reproduced; 4], "the first operation after an edit is left out");
+    assert_eq!(verdicts([51.0, 50.0, 50.0], 11.0), [Differs, Reproduced, Reproduced, Reproduced]);
+    assert_eq!(verdicts([50.0, 51.0, 50.0], 11.0), [Reproduced, Differs, Reproduced, Reproduced]);
+    assert_eq!(verdicts([50.0, 50.0, 51.0], 11.0), [Reproduced, Reproduced, Differs, Reproduced]);
+    assert_eq!(verdicts([50.0; 3], 11.2), [Reproduced, Reproduced, Reproduced, Differs]);
+}
+
+#[test]
+fn a_fork_on_bare_metal_with_more_instructions_than_promised_fails_on_either_machine() {
+    let verdict = |x86_64, arm64| {
+        let mut forks = BareMetalFork::all();
+        let large = forks.iter_mut().find(|fork| fork.what == "fork of 512 MB").expect("the row");
+        (large.x86_64, large.arm64) = (x86_64, arm64);
+        verdict_of(bare_metal::claim(&forks))
+    };
+    let (kept, missed) = ([200, 10_000], [201, 10_000]);
+    assert_eq!(verdict(kept, kept), Verdict::Reproduced);
+    assert_eq!([verdict(missed, kept), verdict(kept, missed)], [Verdict::Differs; 2]);
+}
