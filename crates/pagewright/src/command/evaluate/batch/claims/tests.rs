@@ -11,9 +11,25 @@ const PAGES: u64 = 256;
 
 /// The costs of a mode: waits, nanoseconds elapsed and of them waiting, all of 256 pages.
 fn costs(waits: u64, elapsed: u64, waited: u64) -> PageOutCosts {
-    let counters = NamedCounts(vec![("pw_flush_waits", waits), ("pw_tlb_batch_entries", PAGES)]);
+    costs_with(vec![("pw_flush_waits", waits), ("pw_tlb_batch_entries", PAGES)], elapsed, waited)
+}
+
+fn costs_with(counters: Vec<(&'static str, u64)>, elapsed: u64, waited: u64) -> PageOutCosts {
     let [elapsed, waited] = [elapsed, waited].map(Picos::from_nanos);
-    PageOutCosts { pages: PAGES, counters, elapsed, paging: elapsed, waited }
+    PageOutCosts { pages: PAGES, counters: NamedCounts(counters), elapsed, paging: elapsed, waited }
+}
+
+/// 256 pages of so many sharers on a large x86-64 machine, in 8 batches.
+fn shared(sharers: u32, waits: u64, overtaken: u64, entries: u64) -> Cell {
+    let counters = vec![
+        ("pw_flush_waits", waits),
+        ("pw_tlb_batch_flushed", 8),
+        ("pw_tlb_batch_overtaken", overtaken),
+        ("pw_tlb_batch_entries", entries),
+    ];
+    let after = costs_with(counters, 690, 10);
+    let setup = Setup { profile: X86, cpus: 128, sharers, stores: false };
+    Cell { setup, ..cell(128, costs(256, 1000, 320), after) }
 }
 
 fn cell(cpus: u16, before: PageOutCosts, after: PageOutCosts) -> Cell {
@@ -54,6 +70,32 @@ fn more_than_one_wait_for_32_pages_fails() {
     let verdict = |cells| waits(&results(cells))[0].verdict;
     assert_eq!(verdict(vec![good(8)]), Verdict::Reproduced);
     assert_eq!(verdict(vec![good(8), cell(4, costs(256, 1000, 320), costs(9, 690, 10))]), Verdict::Differs);
+}
+
+#[test]
+fn a_wait_beside_those_of_the_batches_fails_and_is_explained() {
+    let row = |cell| waits(&results(vec![cell])).into_iter().find(|row| row.what.contains("100 sharers"));
+    let verdict_and_reason = |cell| row(cell).map(|row| (row.verdict, row.reason)).expect("a row");
+    assert_eq!(verdict_and_reason(shared(100, 8, 0, 25_600)), (Verdict::Reproduced, String::new()));
+    assert_eq!(verdict_and_reason(shared(100, 8, 1, 25_600)), (Verdict::Reproduced, String::new()), "no wait");
+    let (verdict, reason) = verdict_and_reason(shared(100, 9, 1, 25_600));
+    assert_eq!(verdict, Verdict::Differs);
+    assert!(reason.starts_with("8 of 9 waits are of batches, and 1 of a fault"), "{reason}");
+    let unexplained = (Verdict::Differs, String::new());
+    assert_eq!(verdict_and_reason(shared(100, 10, 1, 25_600)), unexplained, "of two waits one is not a fault's");
+}
+
+#[test]
+fn sharers_that_cost_more_edits_or_more_waits_than_promised_fail() {
+    let verdict = |ten, hundred| verdict_of(sharers(&results(vec![ten, hundred])));
+    let (ten, hundred) = (|waits| shared(10, waits, 0, 2560), |waits| shared(100, waits, 0, 25_600));
+    assert_eq!(verdict(ten(8), hundred(8)), Verdict::Reproduced);
+    assert_eq!(verdict(ten(8), hundred(9)), Verdict::Differs);
+    assert_eq!(verdict(ten(9), hundred(8)), Verdict::Differs);
+    assert_eq!(verdict(ten(256), hundred(256)), Verdict::Differs, "as many waits with 10 as with 100, and too many");
+    assert_eq!(verdict(ten(8), shared(100, 8, 0, 25_601)), Verdict::Differs);
+    assert_eq!(verdict(shared(10, 8, 0, 2561), hundred(8)), Verdict::Differs);
+    assert!(sharers(&results(vec![ten(8)])).is_none());
 }
 
 #[test]
