@@ -7,7 +7,7 @@
 //! Not guaranteed: the same verdict twice, if a figure is near its limit or the computer is busy.
 
 use super::super::plot::size;
-use super::super::{Claim, FigureKind, Stats, Verdict};
+use super::super::{Claim, FigureKind, LeastStats, Stats, Verdict};
 use super::ClearResults;
 use super::bulk_pin::BulkPins;
 use super::compile::CompileTimes;
@@ -15,6 +15,7 @@ use super::grid::{Cell, Grid, Method, TargetState};
 use super::pollution::{AUTO, BlockHistory, CACHED, Pollution};
 use pagewright_tlb::frames::{ClearBackend, Residency};
 use pagewright_types::{Order, PAGE_SIZE};
+use std::time::Duration;
 
 /// The series' second version; its cover letter and patches 3 and 12 have the figures.
 const SERIES: &str = "[PATCH v2 00/14] Use uncached stores while clearing huge pages, October 2021";
@@ -39,31 +40,42 @@ const CACHED_STORES: Method = Method::Only(ClearBackend::Cached);
 const MOVNTI: Method = Method::Only(ClearBackend::Movnti);
 
 fn published(results: &ClearResults) -> Vec<Claim> {
-    let mut claims = Vec::new();
-    let movnti = |bytes| results.grid.cold(bytes)?.ratio(MOVNTI, CACHED_STORES);
+    let grid = &results.grid;
+    let mut claims = uncached_stores(grid);
+    claims.extend(same_buffer(grid));
+    let has_clzero = grid.cells.iter().any(|cell| cell.of(Method::Only(ClearBackend::Clzero)).is_some());
+    claims.extend(results.prealloc.gain().into_iter().flat_map(|gain| series_preallocation(&gain, has_clzero)));
+    claims.extend(fence(grid));
+    claims.extend(results.compile.as_ref().map(compilation));
+    claims
+}
+
+/// MOVNTI against `rep stosb` on large cold extents.
+fn uncached_stores(grid: &Grid) -> Vec<Claim> {
+    let movnti = |bytes| grid.cold(bytes)?.ratio(MOVNTI, CACHED_STORES);
     let table = [
         ([4 << 30, 1 << 30], 24.0 / 12.1, "12.1 → 24.0 GB/s at 4 GB (Xeon 8358), 1.98 ×"),
         ([128 << 20; 2], 22.3 / 12.1, "12.1 → 22.3 GB/s at 128 MB (Xeon 8358), 1.84 ×"),
     ];
-    for (sizes, of, text) in table {
-        let Some((bytes, ours)) = sizes.into_iter().find_map(|bytes| Some((bytes, movnti(bytes)?))) else { continue };
+    let row = |(sizes, of, text): ([u64; 2], f64, &str)| {
+        let (bytes, ours) = sizes.into_iter().find_map(|bytes| Some((bytes, movnti(bytes)?)))?;
         let shown = format!("{} × at {}, cold", ours.text(), size(bytes));
         let what = format!("MOVNTI against rep stosb, {}", size(bytes));
-        claims.push(published_row(&what, text, shown, Verdict::ratio(&ours, of)));
+        Some(published_row(&what, text, shown, Verdict::ratio(&ours, of)))
+    };
+    table.into_iter().filter_map(row).collect()
+}
+
+/// The memory of a VM, beside the series' figures of the machines that have these stores.
+fn series_preallocation(gain: &Stats, has_clzero: bool) -> Vec<Claim> {
+    let what = "A VM's memory preallocated in 2 MB folios, uncached against cached page by page";
+    let shown = format!("{} ×, one CPU", gain.text());
+    let row = |text, of| published_row(what, text, shown.clone(), Verdict::ratio(gain, of));
+    let mut claims = vec![row("8.25 → 21.55 GBps, +161 % (Icelake, 200 GB: 25.2 → 9.3 s)", 21.55 / 8.25)];
+    // Without CLZERO there is nothing to set beside Milan's figure.
+    if has_clzero {
+        claims.push(row("8.05 → 29.94 GBps, +272 % (Milan, CLZERO, 1550 GB: 192.6 → 51.7 s)", 29.94 / 8.05));
     }
-    claims.extend(same_buffer(results));
-    if let Some(ours) = results.prealloc.gain() {
-        let what = "A VM's memory preallocated in 2 MB folios, uncached against cached page by page";
-        let shown = format!("{} ×, one CPU", ours.text());
-        let row = |text, of| published_row(what, text, shown.clone(), Verdict::ratio(&ours, of));
-        claims.push(row("8.25 → 21.55 GBps, +161 % (Icelake, 200 GB: 25.2 → 9.3 s)", 21.55 / 8.25));
-        // Without CLZERO there is nothing to set beside Milan's figure.
-        if results.grid.cells.iter().any(|cell| cell.of(Method::Only(ClearBackend::Clzero)).is_some()) {
-            claims.push(row("8.05 → 29.94 GBps, +272 % (Milan, CLZERO, 1550 GB: 192.6 → 51.7 s)", 29.94 / 8.05));
-        }
-    }
-    claims.extend(fence(results));
-    claims.extend(results.compile.as_ref().map(compilation));
     claims
 }
 
@@ -71,11 +83,11 @@ fn published(results: &ClearResults) -> Vec<Claim> {
 ///
 /// Its `rep stosb` finds lines that are dirty in the cache, and its MOVNTI lines that MOVNTI
 /// evicted.
-fn same_buffer(results: &ClearResults) -> Option<Claim> {
+fn same_buffer(grid: &Grid) -> Option<Claim> {
     let bytes = Order::PMD.bytes();
     let dirty = |cell: &&Cell| cell.state == TargetState::Dirty && cell.bytes == bytes;
-    let cached = results.grid.cells.iter().find(dirty)?.of(CACHED_STORES)?;
-    let ours = results.grid.cold(bytes)?.of(MOVNTI)?.over(cached);
+    let cached = grid.cells.iter().find(dirty)?.of(CACHED_STORES)?;
+    let ours = grid.cold(bytes)?.of(MOVNTI)?.over(cached);
     let verdict = Verdict::ratio(&ours, 12.6 / 14.4);
     let shown = format!("{} ×, MOVNTI on cold and rep stosb on dirty lines", ours.text());
     let row = published_row(
@@ -86,7 +98,7 @@ fn same_buffer(results: &ClearResults) -> Option<Claim> {
     );
     let row = row
         .resting_on("each kind of store finds the buffer as it left it; the two were not measured in the same rounds");
-    Some(if results.grid.movnti_is_slow() {
+    Some(if grid.movnti_is_slow() {
         row.because(
             "on this CPU MOVNTI is slow after a locked instruction, such as an allocator's lock; other stores are used",
         )
@@ -113,9 +125,9 @@ fn compilation(times: &CompileTimes) -> Claim {
 }
 
 /// The cost of a fence for every 4 KiB, with the stores that are fastest at 2 MiB.
-fn fence(results: &ClearResults) -> Option<Claim> {
-    let best = results.grid.cold(Order::PMD.bytes())?.best()?.method;
-    let at = |bytes| results.grid.cold(bytes).and_then(|cell| cell.of(best));
+fn fence(grid: &Grid) -> Option<Claim> {
+    let best = grid.cold(Order::PMD.bytes())?.best()?.method;
+    let at = |bytes| grid.cold(bytes).and_then(|cell| cell.of(best));
     let (small, medium, large) = (at(PAGE_SIZE)?, at(64 << 10)?, at(Order::PMD.bytes())?);
     let (small, medium) = (small.over(large), medium.over(large));
     let ours = format!(
@@ -140,9 +152,8 @@ struct Worst {
 }
 
 fn worst<'a>(cells: impl Iterator<Item = &'a Cell>, ratio: impl Fn(&Cell) -> Option<Stats>) -> Option<Worst> {
-    let ratios: Vec<(Stats, &Cell)> = cells.filter_map(|cell| Some((ratio(cell)?, cell))).collect();
-    let least = |of: fn(&Stats) -> f64| ratios.iter().min_by(|a, b| of(&a.0).total_cmp(&of(&b.0)));
-    let (median, low) = (least(|stats| stats.median)?, least(|stats| stats.p10)?);
+    let least = LeastStats::of(cells.filter_map(|cell| Some((ratio(cell)?, cell))))?;
+    let (median, low) = (least.median, least.low);
     let at = |cell: &Cell| format!("{}, {}, {} CPUs", cell.state.name(), size(cell.bytes), cell.cpus);
     let text = format!(
         "{} at worst ({}); lowest tenth percentile {:.2} ({})",
@@ -151,7 +162,7 @@ fn worst<'a>(cells: impl Iterator<Item = &'a Cell>, ratio: impl Fn(&Cell) -> Opt
         low.0.p10,
         at(low.1)
     );
-    Some(Worst { figure: Stats { p10: low.0.p10, ..median.0 }, text })
+    Some(Worst { figure: least.figure(), text })
 }
 
 /// Names cells that a row does not judge, with the lowest ratio among them.
@@ -164,23 +175,29 @@ fn excluded<'a>(
 }
 
 fn promised(results: &ClearResults) -> Vec<Claim> {
-    let cells = || results.grid.cells.iter();
-    let mut claims = Vec::new();
-    let is_large = |cell: &&Cell| cell.state == TargetState::Cold && cell.bytes >= Order::PMD.bytes();
-    let is_small = |cell: &&Cell| cell.state == TargetState::Cold && cell.bytes < Order::PMD.bytes();
-    if let Some(found) = worst(cells().filter(is_large), Cell::auto_over_best) {
-        let what = "Cold memory of 2 MiB and more: auto against the fastest stores of this run";
-        let left = excluded("cold memory below 2 MiB", cells().filter(is_small), Cell::auto_over_best);
-        let row = promise(what, "at least 0.95", found.text, Verdict::at_least(&found.figure, 0.95));
-        claims.push(row.leaving_out(left.unwrap_or_default()));
-    }
-    claims.extend(preallocation(results));
+    let mut claims: Vec<Claim> = large_extents(&results.grid).into_iter().collect();
+    let permille = results.cache.0.calibration().map(|calibration| calibration.ratio_permille);
+    claims.extend(results.prealloc.gain().map(|gain| preallocation(&gain, permille)));
     claims.extend(known_targets(&results.grid));
     claims.extend(results.faults.rows.iter().map(demand_faults));
     claims.extend(results.bulk_pins.as_ref().map(bulk_pins));
     claims.extend(hot_set(&results.pollution));
-    claims.extend(budgets(results));
+    claims.push(probe_budget(results.cache.0.probe_time()));
+    claims.extend(results.cache.0.calibration().map(|calibration| calibration_budget(calibration.elapsed)));
     claims
+}
+
+/// What the memory manager chooses for cold memory, beside the stores that are fastest there.
+fn large_extents(grid: &Grid) -> Option<Claim> {
+    let cold = |is_large: bool| {
+        let cells = grid.cells.iter().filter(|cell| cell.state == TargetState::Cold);
+        cells.filter(move |cell| (cell.bytes >= Order::PMD.bytes()) == is_large)
+    };
+    let found = worst(cold(true), Cell::auto_over_best)?;
+    let what = "Cold memory of 2 MiB and more: auto against the fastest stores of this run";
+    let left = excluded("cold memory below 2 MiB", cold(false), Cell::auto_over_best);
+    let row = promise(what, "at least 0.95", found.text, Verdict::at_least(&found.figure, 0.95));
+    Some(row.leaving_out(left.unwrap_or_default()))
 }
 
 /// Targets whose residency the allocator knows, and the cells that these rows leave out.
@@ -221,16 +238,18 @@ fn known_targets(grid: &Grid) -> Vec<Claim> {
     rows.into_iter().filter_map(row).collect()
 }
 
-fn preallocation(results: &ClearResults) -> Option<Claim> {
-    let times = results.prealloc.gain()?;
-    let is_possible = results.cache.0.calibration().is_some_and(|calibration| calibration.ratio_permille >= 2000);
+/// The memory of a VM, with the ratio that the calibration measured.
+fn preallocation(times: &Stats, permille: Option<u32>) -> Claim {
     let row = promise(
         "A VM's memory, auto against cached page by page",
         "at least 2 ×",
         format!("{} ×", times.text()),
-        Verdict::at_least(&times, 2.0),
+        Verdict::at_least(times, 2.0),
     );
-    Some(if is_possible { row } else { row.because("the calibration measured less than a factor of 2 here") })
+    match permille {
+        Some(2000..) => row,
+        _ => row.because("the calibration measured less than a factor of 2 here"),
+    }
 }
 
 /// Single pages are always cleared by cached stores, also where uncached ones clear faster.
@@ -268,21 +287,16 @@ fn hot_set(pollution: &Pollution) -> Vec<Claim> {
     [BlockHistory::Written, BlockHistory::Untouched].into_iter().filter_map(row).collect()
 }
 
-/// The time that calibration and the cache measurement may take.
-fn budgets(results: &ClearResults) -> Vec<Claim> {
-    let cache = &results.cache.0;
-    let probe_time = cache.probe_time().as_secs_f64() * 1e3;
-    let mut claims = vec![promise(
-        "Time to measure the cache",
-        "at most 100 ms",
-        format!("{probe_time:.0} ms"),
-        Verdict::kept(probe_time <= 100.0),
-    )];
-    if let Some(calibration) = cache.calibration() {
-        let took = calibration.elapsed.as_secs_f64() * 1e3;
-        claims.push(promise("Time to calibrate", "at most 2 ms", format!("{took:.2} ms"), Verdict::kept(took <= 2.0)));
-    }
-    claims
+/// The time that the measurement of the cache may take.
+fn probe_budget(took: Duration) -> Claim {
+    let took = took.as_secs_f64() * 1e3;
+    promise("Time to measure the cache", "at most 100 ms", format!("{took:.0} ms"), Verdict::kept(took <= 100.0))
+}
+
+/// The time that the calibration may take.
+fn calibration_budget(took: Duration) -> Claim {
+    let took = took.as_secs_f64() * 1e3;
+    promise("Time to calibrate", "at most 2 ms", format!("{took:.2} ms"), Verdict::kept(took <= 2.0))
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    fn new(name: &'static str, cpus: usize, samples: Vec<f64>) -> Self {
+    pub(super) fn new(name: &'static str, cpus: usize, samples: Vec<f64>) -> Self {
         Self { name, cpus, rate: Stats::of(samples.clone()), samples }
     }
 }

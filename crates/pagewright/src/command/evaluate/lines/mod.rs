@@ -258,3 +258,6 @@ fn notes() -> Vec<String> {
     .map(str::to_owned)
     .to_vec()
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,9 +7,19 @@ use std::collections::BTreeMap;
 
 /// A cell in which cached stores reach 10 GB/s, streaming ones 20, and `auto` this much.
 fn cell(state: TargetState, bytes: u64, known: Residency, auto: f64) -> Cell {
-    let rate = |method, rate: f64| MethodRate::new(method, vec![rate; 3]);
-    let methods = vec![rate(CACHED_STORES, 10.0), rate(MOVNTI, 20.0), rate(Method::Auto, auto)];
+    cell_with(state, bytes, known, [10.0, 20.0, auto])
+}
+
+/// A cell with the GB/s of cached stores, of streaming ones and of `auto`.
+fn cell_with(state: TargetState, bytes: u64, known: Residency, rates: [f64; 3]) -> Cell {
+    let methods = [CACHED_STORES, MOVNTI, Method::Auto].into_iter().zip(rates);
+    let methods = methods.map(|(method, rate)| MethodRate::new(method, vec![rate; 3])).collect();
     Cell { state, bytes, cpus: 1, known, chosen: ClearBackend::Cached, methods }
+}
+
+/// A cold extent that streaming stores clear at this rate, and cached ones at 10 GB/s.
+fn cold(bytes: u64, movnti: f64) -> Cell {
+    cell_with(TargetState::Cold, bytes, Residency::Cold, [10.0, movnti, movnti])
 }
 
 fn grid(cells: Vec<Cell>) -> Grid {
@@ -86,4 +96,72 @@ fn demand_faults_that_are_slower_than_uncached_ones_fail() {
         demand_faults(&row).verdict
     };
     assert_eq!([verdict(800.0), verdict(950.0)], [Verdict::Reproduced, Verdict::Differs]);
+}
+
+#[test]
+fn uncached_stores_that_gain_less_than_the_series_fail() {
+    let verdicts = |large, medium| {
+        let rows = uncached_stores(&grid(vec![cold(1 << 30, large), cold(128 << 20, medium)]));
+        rows.iter().map(|row| row.verdict).collect::<Vec<_>>()
+    };
+    assert_eq!(verdicts(20.0, 18.0), [Verdict::Reproduced; 2]);
+    assert_eq!(verdicts(17.0, 18.0), [Verdict::Differs, Verdict::Reproduced]);
+    assert_eq!(verdicts(20.0, 16.0), [Verdict::Reproduced, Verdict::Differs]);
+}
+
+#[test]
+fn stores_to_one_buffer_that_are_slower_than_the_series_fail() {
+    let verdict = |movnti| {
+        let dirty = cell_with(TargetState::Dirty, MIB2, Residency::Hot, [20.0; 3]);
+        same_buffer(&grid(vec![cold(MIB2, movnti), dirty])).expect("a row").verdict
+    };
+    assert_eq!([verdict(17.5), verdict(15.0)], [Verdict::Reproduced, Verdict::Differs]);
+}
+
+#[test]
+fn a_vm_that_gains_less_than_published_or_promised_fails() {
+    let verdicts = |gain| {
+        let gain = Stats::of(vec![gain; 3]);
+        let published = series_preallocation(&gain, true);
+        [published[0].verdict, published[1].verdict, preallocation(&gain, Some(2500)).verdict]
+    };
+    assert_eq!(verdicts(3.7), [Verdict::Better, Verdict::Reproduced, Verdict::Reproduced]);
+    assert_eq!(verdicts(2.5), [Verdict::Reproduced, Verdict::Differs, Verdict::Reproduced]);
+    assert_eq!(verdicts(1.9), [Verdict::Differs; 3]);
+    let gain = Stats::of(vec![1.9; 3]);
+    assert_eq!(series_preallocation(&gain, false).len(), 1, "without CLZERO");
+    let reasons = [Some(1999), Some(2000), None].map(|permille| !preallocation(&gain, permille).reason.is_empty());
+    assert_eq!(reasons, [true, false, true], "why it cannot be twice as fast");
+}
+
+#[test]
+fn a_fence_that_costs_nothing_or_too_much_fails() {
+    let verdict = |small, medium| {
+        let cells = vec![cold(PAGE_SIZE, small), cold(64 << 10, medium), cold(MIB2, 20.0)];
+        fence(&grid(cells)).expect("a row").verdict
+    };
+    assert_eq!(verdict(12.0, 18.0), Verdict::Reproduced);
+    assert_eq!(verdict(19.0, 18.0), Verdict::Differs, "one for each page costs nothing");
+    assert_eq!(verdict(12.0, 14.0), Verdict::Differs, "one for each 64 KiB costs a third");
+}
+
+#[test]
+fn large_cold_memory_cleared_slower_than_possible_fails_and_small_is_left_out() {
+    let row = |large, small| {
+        let of = |bytes, auto| cell(TargetState::Cold, bytes, Residency::Cold, auto);
+        large_extents(&grid(vec![of(MIB2, 20.0), of(1 << 30, large), of(PAGE_SIZE, small)])).expect("a row")
+    };
+    assert_eq!([row(19.5, 20.0), row(18.0, 20.0)].map(|row| row.verdict), [Verdict::Reproduced, Verdict::Differs]);
+    let row = row(19.5, 10.0);
+    assert_eq!(row.verdict, Verdict::Reproduced);
+    assert!(row.leaves_out.starts_with("cold memory below 2 MiB: 0.50"), "{}", row.leaves_out);
+}
+
+#[test]
+fn measurements_that_take_longer_than_their_budget_fail() {
+    let verdicts = |budget: fn(Duration) -> Claim, micros: [u64; 2]| {
+        micros.map(|micros| budget(Duration::from_micros(micros)).verdict)
+    };
+    assert_eq!(verdicts(probe_budget, [100_000, 100_100]), [Verdict::Reproduced, Verdict::Differs]);
+    assert_eq!(verdicts(calibration_budget, [2_000, 2_010]), [Verdict::Reproduced, Verdict::Differs]);
 }
