@@ -49,9 +49,9 @@ impl Counts {
         format!("{:.1} % (95 % interval {:.1}–{:.1} %)", share * 100.0, low * 100.0, high * 100.0)
     }
 
-    /// The upper end of the interval, from 0 to 1.
-    pub(crate) fn upper(self) -> f64 {
-        wilson(self.dead(), self.viable()).1
+    /// Whether the whole interval of the killed share is below `floor`, from 0 to 1.
+    pub(crate) fn is_below(self, floor: f64) -> bool {
+        wilson(self.dead(), self.viable()).1 < floor
     }
 }
 
@@ -109,6 +109,7 @@ pub(crate) fn report(results: &[MutantResult], justified: &[Justified]) -> (Stri
 
 #[cfg(test)]
 mod tests {
+    use super::super::FLOOR;
     use super::super::justified::parse;
     use super::*;
 
@@ -135,6 +136,20 @@ mod tests {
         assert!(text.contains("killed: 66.7 %"), "{text}");
         assert!(text.contains("killed, without those that are justified: 100.0 %"), "{text}");
         assert!(text.contains("justified  3 a.rs:1 f: `a` → `b`  [It is the same.]"), "{text}");
+    }
+
+    #[test]
+    fn a_run_fails_if_its_whole_interval_is_below_nine_tenths() {
+        let below = |killed, timed_out, justified, open| {
+            Counts { killed, timed_out, justified, open, not_viable: 5000 }.is_below(FLOOR)
+        };
+        assert!(below(850, 0, 0, 150), "85 %, at most 87");
+        assert!(below(870, 0, 130, 0), "87 %, at most 89: a reason does not kill");
+        assert!(!below(890, 0, 0, 110), "89 %, perhaps 91");
+        assert!(!below(800, 100, 0, 100), "90 %, with those that end by the time limit");
+        assert!(!below(17, 0, 0, 3), "85 % of few, perhaps 95");
+        assert!(below(0, 0, 20, 20));
+        assert!(!below(0, 0, 0, 0), "no mutant says nothing");
     }
 
     #[test]
