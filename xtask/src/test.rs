@@ -1,7 +1,7 @@
 //! `cargo xtask test`: every test, the quick steps first.
 //!
-//! It takes at most a quarter of an hour on two cores. It installs what is missing, as [`setup`]
-//! does; if that fails, the steps run all the same, and the run fails with the list.
+//! `README.md` says how long it takes. It installs what is missing, as [`setup`] does; if that
+//! fails, the steps run all the same, and the run fails with the list.
 
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
