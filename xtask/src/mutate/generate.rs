@@ -2,11 +2,15 @@
 //!
 //! Not mutated: tests, code that this machine does not compile ([`super::compiled`]), the arguments
 //! of macros (so no planted bug and no assertion), constants and types, and `fmt` functions.
+//! A function that is an assertion or a scheduling point by its name ([`is_spared`]) loses neither
+//! its calls nor its body. What it computes is mutated as elsewhere.
 
 use super::compiled::is_compiled;
 use super::mutant::{Edit, EditForm, Mutant, Mutation, Operator, assign_ids, one_line};
 use super::operators::{assigns, binary, opposite, plain_results};
+use proc_macro2::TokenStream;
 use std::ops::Range;
+use syn::parse::{ParseStream, Parser};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{
@@ -94,7 +98,7 @@ impl Generator<'_> {
         self.scope.push(name);
         self.in_function = true;
         self.is_const = before.1 || signature.constness.is_some();
-        if !block.stmts.is_empty() {
+        if !block.stmts.is_empty() && !is_spared(&signature.ident) {
             let body = block.span().byte_range();
             let start = block.brace_token.span.open().byte_range().end;
             let current = self.text[start..body.end - 1].trim().to_owned();
@@ -219,8 +223,25 @@ fn is_removable(expression: &Expr) -> bool {
 }
 
 /// Whether a function is an assertion or a scheduling point, by its name.
+///
+/// While assertions hold, and outside of a search, the program does the same without the call and
+/// without the body.
 fn is_spared(name: &Ident) -> bool {
     name == "point" || name.to_string().starts_with("assert_")
+}
+
+/// The attributes before a statement of any form.
+///
+/// They are read from its text. The tree has them at a node that depends on the form: those of an
+/// assignment are at its left side.
+fn leading_attributes(statement: &str) -> Vec<Attribute> {
+    let read = |input: ParseStream<'_>| {
+        let attributes = Attribute::parse_outer(input)?;
+        input.parse::<TokenStream>()?;
+        Ok(attributes)
+    };
+    // The text is part of a file that was parsed.
+    read.parse_str(statement).unwrap_or_default()
 }
 
 /// Whether a pattern may bind a name or has a guard.
@@ -291,16 +312,7 @@ impl<'ast> Visit<'ast> for Generator<'_> {
     }
 
     fn visit_stmt(&mut self, node: &'ast Stmt) {
-        let attributes: &[Attribute] = match node {
-            Stmt::Local(local) => &local.attrs,
-            Stmt::Expr(Expr::Block(block), _) => &block.attrs,
-            Stmt::Expr(Expr::Call(call), _) => &call.attrs,
-            Stmt::Expr(Expr::MethodCall(call), _) => &call.attrs,
-            Stmt::Expr(Expr::Return(jump), _) => &jump.attrs,
-            Stmt::Expr(Expr::If(branch), _) => &branch.attrs,
-            _ => &[],
-        };
-        if is_compiled(attributes) {
+        if is_compiled(&leading_attributes(self.source(node))) {
             self.statement(node);
             visit::visit_stmt(self, node);
         }

@@ -66,6 +66,38 @@ fn constants_types_tests_macros_and_conditions_with_let_are_left_alone() {
     assert!(all("const fn f(a: u64) -> u64 { a + 1 }").iter().all(|mutant| mutant.is_const));
 }
 
+/// Whatever its form: the parser has the attributes of each form at another node.
+#[test]
+fn statements_that_this_machine_does_not_compile_have_no_mutants() {
+    for statement in [
+        "unsafe { g(1); }",
+        "{ g(1); }",
+        "if a < b { g(1); }",
+        "match a { A::B => 1, A::C => 2 };",
+        "while a < b { g(1); }",
+        "loop { break; }",
+        "for c in 1..2 { g(c); }",
+        "let c = 1;",
+        "a = 1;",
+        "a += 1;",
+        "a[1] = b < c;",
+        "g(1);",
+        "a.b(1)?;",
+        "!a",
+        "a < b",
+        "return 1;",
+    ] {
+        let with =
+            |condition: &str| shown(&format!("fn f(a: bool) -> &'static u8 {{ {condition} {statement} }}")).len();
+        let here = std::env::consts::ARCH;
+        assert_eq!(with("#[cfg(target_arch = \"none\")]"), 0, "{statement}");
+        assert_ne!(with(&format!("#[cfg(target_arch = \"{here}\")]")), 0, "{statement}");
+        assert_ne!(with(""), 0, "{statement}");
+    }
+    let text = "fn f() -> &'static u8 { /// A comment.\n #[inline] #[cfg(test)] unsafe { g(1) } }";
+    assert_eq!(shown(text), Vec::<String>::new(), "after other attributes");
+}
+
 #[test]
 fn an_expression_is_switched_and_inner_changes_are_in_its_original_only() {
     let text = "fn f() -> Self { a || b || c }";
@@ -89,6 +121,9 @@ fn a_statement_is_skipped_and_a_function_returns_early() {
     assert_eq!(shown("fn f() { a.assert_b(); }"), ["fn f → return"], "no assertion is mutated");
     assert_eq!(shown("fn f() { b::assert_c(); }"), ["fn f → return"], "no assertion is mutated");
     assert_eq!(shown("fn f() { A::point(); }"), ["fn f → return"], "no scheduling point is mutated");
+    for name in ["point", "assert_a"] {
+        assert_eq!(shown(&format!("fn {name}() {{ a.b(); }}")), ["a.b(); → removed"], "{name}, as at its calls");
+    }
     let text = "fn f() -> u8 { a.b() }";
     assert_eq!(rewritten(text, Operator::Body), "fn f() -> u8 {if is(0) { return 0 } if is(1) { return 1 }  a.b() }");
 }
