@@ -50,6 +50,8 @@ pub(crate) fn report(out: &mut impl Write, report: &ReplayReport, all: bool) -> 
 }
 
 /// Whether a named number is a modelled time, in picoseconds, which the tables show with a unit.
+///
+/// JSON has it among the counters, under its name (`docs/json.md`).
 pub(super) fn is_time(name: &str) -> bool {
     name.ends_with("_ps")
 }
@@ -109,5 +111,23 @@ pub(super) fn findings(findings: &[String]) -> String {
     match findings.first() {
         None => "no finding".to_owned(),
         Some(first) => format!("{} findings, first: {}", findings.len(), first.lines().next().unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagewright_sim::MachineEvent;
+    use pagewright_types::Counter;
+
+    #[test]
+    fn the_page_of_the_json_document_names_each_counter_that_is_a_time() {
+        let page = include_str!("../../../../docs/json.md");
+        let all = MachineEvent::ALL.iter().map(|event| event.name()).chain(Counter::ALL.iter().map(|of| of.name()));
+        let times: Vec<&str> = all.filter(|name| is_time(name)).collect();
+        assert_eq!(times.len(), 2, "the page says how many: {times:?}");
+        for name in times {
+            assert!(page.contains(&format!("`{name}`")), "{name} has no unit in docs/json.md");
+        }
     }
 }
