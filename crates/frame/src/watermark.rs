@@ -75,6 +75,15 @@ mod tests {
         assert_eq!(marks, Watermarks { min: 2896, low: 2896 + 2097, high: 2896 + 2 * 2097 });
     }
 
+    /// `vm.watermark_scale_factor` is at most 1,000.
+    #[test]
+    fn the_scale_factor_is_in_ten_thousandths_of_the_zone() {
+        for (factor, gap) in [(1, 200), (10, 2_000), (1000, 200_000)] {
+            let marks = Watermarks::of_zone(2_000_000, 2_000_000, 400, factor);
+            assert_eq!(marks, Watermarks { min: 100, low: 100 + gap, high: 100 + 2 * gap }, "factor {factor}");
+        }
+    }
+
     #[test]
     fn min_free_is_clamped_on_small_and_large_machines() {
         assert_eq!(min_free_kbytes(16), 128);

@@ -502,7 +502,9 @@ fn settled_frames_are_handed_out_down_to_the_watermark() {
     let nodes = [NodeSpec { id: NODE0, ranges: &ranges, cpus: cpus([0]) }];
     let layout = MemoryLayout { min_free_kbytes: Some(4096), ..MemoryLayout::new(&nodes) };
     // Blocks of order 4 come from the buddy lists, smaller ones in batches through a CPU's list.
-    for (raw, held) in [(4, 0), (4, 1), (3, 0), (2, 1), (0, 0), (0, 1)] {
+    // After nine batches of seven frames, one frame more than the reserve is settled at some time.
+    let cases = [(4, (0, 5)), (4, (1, 5)), (4, (63, 0)), (3, (0, 5)), (2, (1, 5)), (0, (0, 5)), (0, (1, 5))];
+    for (raw, (held, of)) in cases {
         let frames = FrameAllocator::try_new(Host::new(1), &layout).expect("a valid layout");
         let zone = frames.zones().next().expect("one zone");
         let min = zone.watermarks().min;
@@ -512,7 +514,7 @@ fn settled_frames_are_handed_out_down_to_the_watermark() {
             frames.free(frames.put(folio).expect("the last reference"));
         }
         let request = FrameRequest::new(Order::new(raw), NODE0);
-        let mut left: Vec<_> = (0..held).map(|_| support::take(&frames, 5).into_raw()).collect();
+        let mut left: Vec<_> = (0..held).map(|_| support::take(&frames, of).into_raw()).collect();
         let settled = || zone.free() - zone.parked();
         let mut owing = 0;
         while owing < 3 {
