@@ -2,7 +2,7 @@
 
 use super::space::{Space, machine, machine_with, page};
 use crate::support::{Effect, Host, on};
-use pagewright_arch::{Aarch64, Caps, X86_64};
+use pagewright_arch::{Aarch64, Caps, Isa, X86_64, on_both};
 use pagewright_tlb::{Batch, BatchPolicy, FlushInfo, Tlb};
 use pagewright_types::{Access, Counter, CpuId, CpuMask, DebtKey, IsaKind, Level, PageRange};
 use proptest::prelude::*;
@@ -80,17 +80,18 @@ fn the_masks_of_old_keys_stay_with_keys_of_their_age() {
     const ROUNDS: u16 = 12;
     let (_, tlb) = machine::<X86_64>(ROUNDS.into());
     let (ledger, online) = (tlb.ledger(), CpuMask::first(ROUNDS.into()));
-    let open = |cpu| (0..64).map(|_| ledger.open(cpus([cpu]))).last().expect("64 keys");
-    let keys: Vec<_> = (0..ROUNDS).map(open).collect();
+    let keys: Vec<Vec<_>> = (0..ROUNDS).map(|cpu| (0..64).map(|_| ledger.open(cpus([cpu]))).collect()).collect();
     // The ring has the keys of the last round.
     let (ring, united) = (ROUNDS - 1, 3);
-    for (round, key) in (0..).zip(keys) {
+    for (round, keys) in (0..).zip(keys) {
         let owing = match round {
             _ if round == ring => cpus([ring]),
             _ if round <= united => cpus(0..ring),
             _ => cpus(round..ring),
         };
-        assert_eq!(ledger.unpaid(key, &online).0, owing, "round {round}");
+        for key in keys {
+            assert_eq!(ledger.unpaid(key, &online).0, owing, "round {round}");
+        }
     }
 }
 
@@ -157,6 +158,19 @@ fn settling_a_key_interrupts_only_the_cpus_that_owe_it() {
     assert_eq!(ipis(&|| tlb.settle(own)), [], "one's own TLB needs no interrupt");
     assert_eq!(tlb.ledger().unpaid(own, &CpuMask::first(CPUS)).0, CpuMask::EMPTY);
 }
+
+/// The floor may be lower still, so the key is looked at.
+fn a_key_that_its_cpus_have_paid_is_settled_without_a_wait<I: Isa>() {
+    let (host, tlb) = machine::<I>(CPUS);
+    let ledger = tlb.ledger();
+    let key = ledger.open(cpus([0, 2]));
+    [0, 2].map(CpuId::new).into_iter().for_each(|cpu| ledger.advance(cpu, ledger.sample()));
+    assert!(!ledger.below_floor(key));
+    host.allow_waiting(false);
+    assert_eq!(host.log(|| tlb.settle(key)).1, []);
+}
+
+on_both! { a_key_that_its_cpus_have_paid_is_settled_without_a_wait }
 
 /// INV-LEDGER-FULL: only what covers all debts of a CPU pays them.
 #[test]
