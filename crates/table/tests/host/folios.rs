@@ -20,6 +20,7 @@ on_both_also_as_words! {
     a_swap_entry_that_is_shared_already_is_not_stored_again,
     a_gap_at_the_end_of_a_table_hides_no_table_behind_it,
     tables_and_pages_are_counted_on_lines_that_are_reported,
+    an_entry_that_is_cleared_is_reported_as_a_store_to_the_counts_of_its_page,
     pages_of_files_that_come_and_go_in_one_run_are_counted,
 }
 
@@ -213,6 +214,19 @@ fn tables_and_pages_are_counted_on_lines_that_are_reported<I: Isa>() {
     assert!(block.contains(&("resident set", id, LineUse::Store)), "more pages than a CPU keeps: {block:?}");
     unmap_run(&space, Level::PMD, Mlocked(false));
     space.tlb.free(space.tlb.frames().put(other.expect("just mapped")).expect("the last reference"));
+}
+
+/// It takes the mapping away; whatever drops the reference stores once more.
+fn an_entry_that_is_cleared_is_reported_as_a_store_to_the_counts_of_its_page<I: Isa>() {
+    let space = Space::<I>::new(1, Delivery::AtOnce);
+    let other = map_new(&space, Level::PTE, RssKind::File, (false, false));
+    space.edit(VA, Level::PTE, |run| {
+        let mut debt = None;
+        let reports = line_reports(|| debt = run.unmap(VA));
+        assert!(reports.contains(&("folio counts", other.pfn().raw().into(), LineUse::Store)), "{reports:?}");
+        debt.expect("a leaf").settle();
+    });
+    space.tlb.free(space.tlb.frames().put(other).expect("the last reference"));
 }
 
 /// One page of a file stays mapped elsewhere, another is mapped for the first time.

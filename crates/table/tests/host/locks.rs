@@ -2,17 +2,18 @@
 
 use crate::space::{Space, special};
 use crate::support::Delivery;
-use pagewright_arch::Isa;
 use pagewright_arch::on_both;
+use pagewright_arch::{Effects, Isa};
 use pagewright_table::{EntryView, TableReserve};
-use pagewright_types::{Level, PAGE_SIZE, Pfn, VirtAddr};
-use std::sync::Barrier;
+use pagewright_types::{CpuId, CpuMask, Level, PAGE_SIZE, PageRange, Pfn, VirtAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 
 on_both! {
     the_lock_is_that_of_the_table_that_holds_the_entry,
     two_cpus_that_ensure_the_same_tables_make_them_once,
     a_leaf_split_before_its_lock_was_acquired_is_not_edited,
+    a_leaf_split_before_its_lock_was_acquired_is_visited_in_parts,
 }
 
 const BASE: VirtAddr = VirtAddr::new(0x40_0000_0000);
@@ -105,4 +106,43 @@ fn a_leaf_split_before_its_lock_was_acquired_is_not_edited<I: Isa>() {
             }
         });
     });
+}
+
+/// The other CPU has found the leaf and waits for its lock when the split is about to clear it.
+fn a_leaf_split_before_its_lock_was_acquired_is_visited_in_parts<I: Isa>() {
+    let space = Space::<I>::new(2, Delivery::Polled);
+    space.map_special(BASE, Level::PMD, Pfn::new(512));
+    let block = PageRange::new(BASE, BASE.add(Level::PMD.span()));
+    let start = Arc::new(Barrier::new(2));
+    // It polls for the interrupt only while it waits.
+    space.host.send_ipi(&CpuMask::of(CpuId::new(1)));
+    let (host, started) = (space.host.clone(), start.clone());
+    space.host.watch(move || {
+        if host.is_interrupted(1) {
+            started.wait();
+            while host.is_interrupted(1) {
+                std::thread::yield_now();
+            }
+        }
+        0
+    });
+    std::thread::scope(|scope| {
+        let space = &space;
+        scope.spawn(move || {
+            space.host.start_cpu(0);
+            let mut reserve = TableReserve::new(&space.tlb);
+            reserve.fill(1).expect("memory is left");
+            let (split, _) = space.host.log(|| space.split(BASE, Level::PMD, &mut reserve));
+            assert!(split);
+        });
+        scope.spawn(move || {
+            space.host.start_cpu(1);
+            start.wait();
+            let held = space.mmap.read();
+            let locked = held.tables(&space.tlb).owned(block).locked(block);
+            let visited: Vec<_> = locked.map(|(table, part)| (table.level(), part)).collect();
+            assert_eq!(visited, [(Level::PTE, block)]);
+        });
+    });
+    space.host.watch(|| 0);
 }

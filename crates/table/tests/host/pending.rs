@@ -8,7 +8,7 @@ use pagewright_arch::{Effects, Isa, LeafFlags, PteSlot, SoftEntry, SoftKind};
 use pagewright_table::{EntryRun, EntryView, Leaver, Mlocked, MmapLock, TableReserve};
 use pagewright_tlb::frames::{FolioFlags, FolioOwner, NewFolio};
 use pagewright_tlb::{Batch, Gather};
-use pagewright_types::{Access, ForkNodeId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, ForkNodeId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 
 on_both_also_as_words! {
     a_swap_entry_that_is_zapped_leaves_its_flush_pending,
@@ -23,6 +23,9 @@ on_both_also_as_words! {
     a_table_that_is_taken_back_keeps_its_key,
     a_move_flushes_what_is_pending_at_its_destination,
     a_move_flushes_every_old_address,
+    an_install_that_every_sharer_pays_for_counts_as_one_that_met_a_deferred_flush,
+    a_batch_that_absorbs_what_a_table_owes_pays_it,
+    a_leaf_that_lost_its_rights_is_cleared_with_the_flush_that_is_pending,
     a_soft_entry_cleared_for_all_is_gone_for_every_sharer,
     a_space_that_ends_leaves_its_family,
 }
@@ -56,7 +59,7 @@ fn map_new<I: Isa>(space: &Space<I>, index: u64) {
     assert!(reaches(space, index));
 }
 
-fn is_flush(step: &Step) -> bool {
+pub(crate) fn is_flush(step: &Step) -> bool {
     matches!(step.effect, Effect::Invalidate(_) | Effect::Complete | Effect::SendIpi(_))
 }
 
@@ -269,10 +272,15 @@ fn the_copy_of_a_shared_table_owes_nothing<I: Isa>() {
 
 /// Makes the table of the pages the space's own.
 pub(crate) fn own<I: Isa>(space: &Space<I>, mmap: &Child<I>) {
+    own_at(space, mmap, VA);
+}
+
+/// Makes the tables on the way to `va` the space's own.
+pub(crate) fn own_at<I: Isa>(space: &Space<I>, mmap: &Child<I>, va: VirtAddr) {
     let mut reserve = TableReserve::new(&space.tlb);
     reserve.fill(3).expect("memory is left");
     let held = mmap.read();
-    let owned = on(3, || held.tables(&space.tlb).own(PageRange::page(VA), &mut crate::runs::Hooks, &mut reserve));
+    let owned = on(3, || held.tables(&space.tlb).own(PageRange::page(va), &mut crate::runs::Hooks, &mut reserve));
     assert!(owned.is_ok());
 }
 
@@ -299,6 +307,60 @@ fn a_table_that_is_taken_back_keeps_its_key<I: Isa>() {
     assert_ne!(before_install(&space, &space.mmap, table, 0), []);
     assert!(!reads(&space, 1, 0));
     batch.settle();
+}
+
+fn an_install_that_every_sharer_pays_for_counts_as_one_that_met_a_deferred_flush<I: Isa>() {
+    let (space, child) = sharing::<I>();
+    let mut batch = Batch::new(&space.tlb);
+    swap_out_for_all(&space, &mut batch, 0);
+    let table = child.read().tables(&space.tlb).read_lock(VA).expect("a table").table();
+    let overtaken = || space.tlb.frames().counters().sum(Counter::PwTlbBatchOvertaken);
+    assert_eq!(overtaken(), 0);
+    assert_ne!(before_install(&space, &space.mmap, table, 0), []);
+    assert_eq!(overtaken(), 1);
+    batch.settle();
+}
+
+/// For a caller that depends on entries which another operation cleared.
+fn a_batch_that_absorbs_what_a_table_owes_pays_it<I: Isa>() {
+    let absorb = |space: &Space<I>| {
+        let held = space.mmap.read();
+        let tables = held.tables(&space.tlb);
+        let token = tables.family_token();
+        let mut other = Batch::new(&space.tlb);
+        let table = tables.lock_for_all(page(0), token.as_ref()).expect("a table");
+        table.absorb_pending(&mut other, space.context());
+        drop(table);
+        other.settle();
+    };
+    let space = used::<I>();
+    let mut batch = Batch::new(&space.tlb);
+    swap_out(&space, &mut batch, 0);
+    assert!(reaches(&space, 0), "the flush is deferred");
+    absorb(&space);
+    assert!(!reaches(&space, 0));
+    batch.settle();
+    let (space, _child) = sharing::<I>();
+    let mut batch = Batch::new(&space.tlb);
+    swap_out_for_all(&space, &mut batch, 0);
+    absorb(&space);
+    assert!(!reads(&space, 1, 0) && !reads(&space, 2, 0), "every sharer owed the flush");
+    batch.settle();
+}
+
+/// INV-TABLE-WEAKENED: the entry allows nothing, but a TLB may have it as it was.
+fn a_leaf_that_lost_its_rights_is_cleared_with_the_flush_that_is_pending<I: Isa>() {
+    let space = used::<I>();
+    let (mut first, mut second) = (Batch::new(&space.tlb), Batch::new(&space.tlb));
+    space.edit(page(0), Level::PTE, |run| {
+        let debt = run.protect(page(0), |leaf| leaf.with_rights(Rights::empty()));
+        first.absorb(space.context(), debt.expect("a change"));
+    });
+    assert!(reaches(&space, 0), "the flush is deferred");
+    space.edit(page(0), Level::PTE, |run| second.absorb(space.context(), run.unmap(page(0)).expect("a leaf")));
+    second.settle();
+    assert!(!reaches(&space, 0));
+    first.settle();
 }
 
 /// One of two entries is cleared, with its count in the table that both spaces reach.
