@@ -4,7 +4,7 @@
 
 use super::{PAGES, PLACES, parent, values};
 use pagewright_arch::{Isa, on_both};
-use pagewright_lab::harness::race::{assert_holds, race, race_by, race_in_long_turns, race_in_turns};
+use pagewright_lab::harness::race::{assert_holds, device_step, race, race_by, race_in_long_turns, race_in_turns};
 use pagewright_lab::harness::{ANON, CPU, FileHandle, OTHER, THIRD, TestProcess, TestWorld, at};
 use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::space::ClearRefs;
@@ -13,7 +13,7 @@ use pagewright_sim::Sim;
 use pagewright_sim::explore::{CoroutineBody, Rates, ScheduleStrategy};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, CpuId, NodeId, PAGE_SIZE, Rights, VirtAddr};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 const SCHEDULES: u64 = 150;
@@ -253,6 +253,46 @@ fn break_beside_truncation<I: Isa>(seed: u64) -> bool {
     sound
 }
 
+/// Two CPUs sum up a resident set, the second one after pages were mapped for all sharers.
+///
+/// INV-SHARE-SUM: the first CPU has visited the table before. The second one then reads the sum of
+/// its own visit, or of a later one.
+fn two_sums_beside_an_edit<I: Isa>(seed: u64) -> bool {
+    let (world, process, base) = parent::<I>(2);
+    let file = world.file(64);
+    process.map_over(at(base, 128), &file, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED);
+    let child = process.fork();
+    child.read(OTHER, at(base, 128));
+    // A fault maps the pages around it, too. The first sum of the process is to come.
+    let before = world.on(OTHER, |mm| mm.rss(&child.space)).pages();
+    let (ended, pages) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
+    let (first, second, ends) = (Rc::clone(&world), Rc::clone(&world), ended.clone());
+    let [space, also, childs] = [&process, &process, &child].map(|process| process.space.clone());
+    let read = pages.clone();
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || {
+            first.on(CPU, |mm| _ = mm.rss(&space));
+            ends.set(true);
+        }),
+        Box::new(move || {
+            second.word(OTHER, &childs, at(base, 160), Access::Read);
+            let rss = second.on(OTHER, |mm| mm.rss(&also));
+            while !ended.get() {
+                device_step();
+            }
+            read.set(rss.pages());
+        }),
+    ];
+    let steps = 10 + 30 * (seed % 20) as u32;
+    race_in_turns(&world, seed, &[(CPU, steps), (OTHER, LONG), (CPU, LONG)], programs);
+    world.recount(&[&process, &child]);
+    let expected = world.on(OTHER, |mm| mm.rss(&child.space)).pages();
+    assert!(expected > before, "the second fault maps more");
+    world.on(CPU, |mm| mm.forget_file(&file));
+    TestProcess::end_all_at_rest(&[&process, &child]);
+    pages.get() == expected
+}
+
 /// A file of four pages with the values 20 to 23.
 fn written_file<I: Isa>(world: &Rc<TestWorld<I>>) -> FileHandle<I> {
     let file = world.file(4);
@@ -436,6 +476,8 @@ on_both! {
         assert_holds(SCHEDULES, take_back_beside_page_out::<I>, "a value was lost"),
     a_page_out_beside_the_first_fork_reaches_the_parent:
         assert_holds(SCHEDULES, page_out_beside_the_first_fork::<I>, "a store was lost"),
+    two_cpus_that_sum_up_a_resident_set_do_not_undo_each_others_sum:
+        assert_holds(20, two_sums_beside_an_edit::<I>, "pages that were mapped before are not counted"),
     a_page_out_reaches_the_siblings_on_other_cpus:
         assert_holds(SCHEDULES, page_out_beside_a_sibling::<I>, "a value was lost"),
 }
