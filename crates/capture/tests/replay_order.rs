@@ -323,3 +323,62 @@ fn a_refused_access_names_the_call_that_went_wrong() {
     let error = trace.replay_on(IsaKind::X86_64, 1, 0).unwrap_err();
     assert!(matches!(&error, CaptureReplayError::CallFailed { call, .. } if call.position == 5), "{error}");
 }
+
+/// Appends changes of rights that succeeded on Linux, of memory that is not mapped here.
+///
+/// They diverge and do no harm, because the program does not access the memory.
+fn diverge_harmlessly(mut trace: TraceBuilder, pages: std::ops::Range<u64>) -> TraceBuilder {
+    for page in pages {
+        trace = trace.protect(page, 1, 1);
+    }
+    trace
+}
+
+/// The position of the call and the process that the error of the replay names.
+fn named_call(trace: TraceBuilder) -> (u64, u32) {
+    match trace.replay_on(IsaKind::X86_64, 2, 0).unwrap_err() {
+        CaptureReplayError::CallFailed { call, .. } => (call.position, call.pid),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn the_call_that_went_wrong_is_named_however_many_others_diverge() {
+    const OTHERS: u64 = 2 * ReplayReport::DIVERGED as u64;
+    let others = diverge_harmlessly(TraceBuilder::new(), 1000..1000 + OTHERS);
+    assert_eq!(others.replay(1).diverged.len(), ReplayReport::DIVERGED, "more calls diverge than are reported");
+
+    // The second mapping is refused, because Linux never chooses an address that is in use.
+    let before = diverge_harmlessly(TraceBuilder::new(), 1000..1000 + OTHERS);
+    let failing = before.map(4, 2).map(5, 2);
+    assert_eq!(named_call(failing.store(6)), (3 + OTHERS + 2, 1), "others diverge before it");
+
+    let failing = diverge_harmlessly(TraceBuilder::new().map(4, 2).map(5, 2), 1000..1000 + OTHERS);
+    assert_eq!(named_call(failing.store(6)), (5, 1), "others diverge after it");
+}
+
+#[test]
+fn the_call_that_went_wrong_is_named_in_each_space_that_has_its_memory() {
+    let lost = || TraceBuilder::new().map(4, 2).map(5, 2);
+    let child = lost().fork(2, false).on(2, 2).store(6);
+    assert_eq!(named_call(child), (5, 1), "the parent's call, at an access of the child");
+
+    let vfork = TraceBuilder::new().fork(2, true).on(2, 2).map(4, 2).map(5, 2).exit().on(1, 1).store(6);
+    assert_eq!(named_call(vfork), (7, 2), "the call of a vfork child, at an access of its parent");
+}
+
+#[test]
+fn a_call_that_went_wrong_follows_its_memory() {
+    // Page 8 stays read-only, because the call that makes it writable fails at page 7.
+    let read_only = || TraceBuilder::new().map(8, 2).protect(8, 2, 1).protect(7, 2, 3);
+    assert_eq!(named_call(read_only().store(8)), (6, 1));
+
+    let (addr, new_addr) = (UserAddr(HEAP + 8 * PAGE_SIZE), UserAddr(0));
+    let op = MemOp::Mremap { addr, old_len: 2 * PAGE_SIZE, new_len: 4 * PAGE_SIZE, flags: 1, new_addr };
+    let moved = read_only().call(op, HEAP + 20 * PAGE_SIZE);
+    assert_eq!(named_call(moved.store(20)), (6, 1), "the page has moved");
+
+    let replaced = read_only().unmap(8, 2).map(8, 2).protect(8, 2, 1).store(8);
+    let error = replaced.replay_on(IsaKind::X86_64, 1, 0).unwrap_err();
+    assert!(matches!(error, CaptureReplayError::Refused { pid: 1, .. }), "the call concerned other memory: {error}");
+}

@@ -22,6 +22,7 @@ impl<I: Isa> Engine<'_, I> {
         call: &MemCall,
     ) -> Result<(), CaptureReplayError> {
         let Ok(linux) = call.result else { return Ok(()) };
+        self.diverged_ranges(pid)?.follow(&call.op, linux);
         let space = self.space_of(pid)?;
         let made = match &call.op {
             MemOp::Mmap { .. } => self.map(cpu, &space, &call.op, linux)?,
@@ -40,7 +41,7 @@ impl<I: Isa> Engine<'_, I> {
                 let now = self.lab.on(cpu, |mm| mm.brk(&space, VirtAddr::new(addr.0))).raw();
                 if now != linux {
                     let op = call.op.clone();
-                    self.diverge(DivergedCall { position, pid, op, linux, ours: Ok(now) });
+                    self.diverge(DivergedCall { position, pid, op, linux, ours: Ok(now) })?;
                 }
                 Ok(())
             }
@@ -74,10 +75,7 @@ impl<I: Isa> Engine<'_, I> {
             Err(error @ (MmError::NoFrames(_) | MmError::NoKernelMemory { .. } | MmError::CommitRefused { .. })) => {
                 Err(self.out_of_memory(pid, error))
             }
-            Err(error) => {
-                self.diverge(DivergedCall { position, pid, op: call.op.clone(), linux, ours: Err(error) });
-                Ok(())
-            }
+            Err(error) => self.diverge(DivergedCall { position, pid, op: call.op.clone(), linux, ours: Err(error) }),
         }
     }
 

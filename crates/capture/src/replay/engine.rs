@@ -1,5 +1,6 @@
 //! The main loop of a replay: feed the queues, run threads in turns on the CPUs, and count.
 
+use super::diverged::DivergedRanges;
 use super::error::DivergedCall;
 use super::faults::{FaultLog, FaultPair};
 use super::kswapd::Kswapd;
@@ -22,6 +23,7 @@ use pagewright_sim::{Cost, MachineEvent, Picos, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Counter, CpuId, CpuMask, VirtAddr};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Instant;
 
 /// Number of items in all queues below which more of the capture is fed.
@@ -89,8 +91,8 @@ pub(super) struct Engine<'l, I: Isa> {
     pub(super) images: Vec<ImageCounts>,
     faults: FaultLog,
     pub(super) not_replayed: BTreeMap<String, u64>,
-    /// The calls whose results are not Linux's, at most [`ReplayReport::DIVERGED`].
-    pub(super) diverged: Vec<DivergedCall>,
+    /// The calls whose results are not Linux's, the first [`ReplayReport::DIVERGED`].
+    pub(super) diverged: Vec<Rc<DivergedCall>>,
 }
 
 impl<'l, I: Isa> Engine<'l, I> {
@@ -333,15 +335,14 @@ impl<'l, I: Isa> Engine<'l, I> {
 
     /// The error of an access, with the call that went wrong before, if one concerns its address.
     #[cold]
-    fn access_error(&self, pid: u32, va: VirtAddr, error: FaultError) -> CaptureReplayError {
+    fn access_error(&mut self, pid: u32, va: VirtAddr, error: FaultError) -> CaptureReplayError {
         let events = self.events;
         if let FaultError::OutOfMemory(error) = error {
             return CaptureReplayError::OutOfMemory { pid, events, error };
         }
-        let concerns = |call: &&DivergedCall| call.pid == pid && call.op.range(call.linux).contains(&va.raw());
-        match self.diverged.iter().rfind(concerns) {
-            Some(call) => CaptureReplayError::CallFailed { call: Box::new(call.clone()), error },
-            None => CaptureReplayError::Refused { pid, events, error },
+        match self.diverged_ranges(pid).map(|ranges| ranges.at(va.raw())) {
+            Ok(Some(call)) => CaptureReplayError::CallFailed { call: Box::new(call.clone()), error },
+            Ok(None) | Err(_) => CaptureReplayError::Refused { pid, events, error },
         }
     }
 
@@ -397,10 +398,22 @@ impl<'l, I: Isa> Engine<'l, I> {
     }
 
     /// Records that a result of the memory manager is not that of Linux.
-    pub(super) fn diverge(&mut self, call: DivergedCall) {
+    pub(super) fn diverge(&mut self, call: DivergedCall) -> Result<(), CaptureReplayError> {
+        let call = Rc::new(call);
+        self.diverged_ranges(call.pid)?.remember(&call);
         if self.diverged.len() < ReplayReport::DIVERGED {
             self.diverged.push(call);
         }
+        Ok(())
+    }
+
+    /// The diverged calls of the space of a process, which may be its parent's.
+    pub(super) fn diverged_ranges(&mut self, pid: u32) -> Result<&mut DivergedRanges, CaptureReplayError> {
+        let mut owner = pid;
+        while let (true, Some(parent)) = (self.process(owner)?.borrowed, self.process(owner)?.parent) {
+            owner = parent;
+        }
+        Ok(&mut self.process(owner)?.diverged)
     }
 
     /// Ends the processes that have no exit in the capture.
@@ -445,7 +458,7 @@ impl<'l, I: Isa> Engine<'l, I> {
             nodes: self.faults.nodes(self.lab),
             not_replayed: self.not_replayed.into_iter().map(|(call, times)| SkippedCall { call, times }).collect(),
             oracle: None,
-            diverged: self.diverged.iter().map(DivergedCall::to_string).collect(),
+            diverged: self.diverged.iter().map(|call| call.to_string()).collect(),
             native: header.native.as_ref().map(|native| native.images.clone()).unwrap_or_default(),
             measured: MeasuredTimes {
                 seconds,

@@ -29,6 +29,7 @@
 //! locks between threads impose no order.
 
 mod calls;
+mod diverged;
 mod engine;
 mod error;
 mod faults;

@@ -1,5 +1,6 @@
 //! The processes and threads of the capture that have been fed.
 
+use super::diverged::DivergedRanges;
 use super::queue::{Phases, QueuedItem};
 use crate::ImageCounts;
 use pagewright_mm::Space;
@@ -53,6 +54,8 @@ pub(super) struct Process<I: pagewright_arch::Isa> {
     pub(super) space: Option<Arc<Space<Sim<I>>>>,
     /// Whether the address space is the parent's.
     pub(super) borrowed: bool,
+    /// The diverged calls of its address space; unused while the address space is the parent's.
+    pub(super) diverged: DivergedRanges,
     pub(super) parent: Option<u32>,
     pub(super) threads: Vec<u32>,
     pub(super) phases: Phases,

@@ -1,6 +1,7 @@
 //! The creation, exec and exit of processes and threads.
 
 use super::CaptureReplayError;
+use super::diverged::DivergedRanges;
 use super::engine::Engine;
 use super::process::{LifeState, Process, Thread, WaitReason, cpus};
 use super::queue::Phases;
@@ -39,6 +40,7 @@ impl<I: Isa> Process<I> {
             life: LifeState::NotStarted,
             space: None,
             borrowed: false,
+            diverged: DivergedRanges::default(),
             parent,
             threads: Vec::new(),
             phases: Phases::new(),
@@ -122,6 +124,7 @@ impl<I: Isa> Engine<'_, I> {
             self.lab.on(cpu, |mm| mm.fork(&space)).map_err(|error| self.out_of_memory(pid, error))?
         };
         let faults = if vfork { (copy.minor_faults(), copy.major_faults()) } else { (0, 0) };
+        let diverged = if vfork { DivergedRanges::default() } else { self.diverged_ranges(pid)?.clone() };
         let parent = self.process(pid)?;
         let (mut path, nth, name) = (parent.path.clone(), parent.children, parent.name.clone());
         parent.children += 1;
@@ -131,6 +134,7 @@ impl<I: Isa> Engine<'_, I> {
         process.life = LifeState::Alive;
         process.space = Some(copy);
         process.borrowed = vfork;
+        process.diverged = diverged;
         process.threads.push(child_tid);
         process.path = path;
         process.name = name;
@@ -160,6 +164,7 @@ impl<I: Isa> Engine<'_, I> {
         process.loading = true;
         process.previous_image = previous_image;
         process.borrowed = false;
+        process.diverged = DivergedRanges::default();
         process.image += 1;
         process.faults_before = (0, 0);
         process.name = image.args.first().map_or(String::new(), |path| base_name(path));
