@@ -209,14 +209,7 @@ fn impossible_boots_are_refused() {
     boot(&["--cpus", "257"], &["--cpus", "257", "from 1 to 256"]);
     boot(&["--mem", "0"], &["--mem", "node 0 has no memory"]);
     boot(&["--mem", "100T"], &["16 TiB"]);
-    // A script is a program, so these machines are refused for their memory.
     let scratch = Scratch::new("boot");
-    let script = scratch.write("script", b"#!/bin/sh\n");
-    let small = |args: &[&str], words: &[&str]| assert_refused(&[&["boot"], args, &[&script]].concat(), words);
-    small(&["--mem", "8M"], &["--mem: 8 MiB are too little", "at least 12 MiB"]);
-    small(&["--arch", "arm64", "--mem", "20M"], &["--mem: 20 MiB are too little", "at least 21 MiB"]);
-    small(&["--node", "0:4M", "--node", "1:4M"], &["--node: 8 MiB are too little"]);
-    small(&["--node", "0:1M", "--node", "1:16M"], &["--node: node 0 has 1 MiB", "at least 2 MiB"]);
     boot(&["--mem", "1028K"], &["--mem", "1052672 bytes", "MiB"]);
     boot(&["--node", "0:1G,cpus=4"], &["--node", "CPU 4", "1 CPUs"]);
     boot(&["--swap", "0"], &["--swap 0", "at least 4K"]);
@@ -238,6 +231,45 @@ fn impossible_boots_are_refused() {
         &["boot", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")],
         &["Cargo.toml", "neither", "nor a script"],
     );
+}
+
+/// A file that is a kernel to `pagewright boot`: it ends at this MiB of memory.
+fn kernel_image(scratch: &Scratch, arch: &str, end: u64) -> String {
+    let mut image = [0; 128];
+    if arch == "arm64" {
+        // Linux's header: the size in memory and the magic number. The image is at 2 MiB.
+        image[16..24].copy_from_slice(&((end - 2) << 20).to_le_bytes());
+        image[56..60].copy_from_slice(b"ARM\x64");
+    } else {
+        // An ELF file for x86-64, with one segment at 2 MiB that is loaded.
+        image[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        (image[16], image[18], image[20], image[32], image[52], image[54], image[56]) = (2, 62, 1, 64, 64, 56, 1);
+        image[64] = 1;
+        image[64 + 24..64 + 32].copy_from_slice(&(2_u64 << 20).to_le_bytes());
+        image[64 + 40..64 + 48].copy_from_slice(&((end - 2) << 20).to_le_bytes());
+    }
+    scratch.write(&format!("kernel-{arch}-{end}"), &image)
+}
+
+#[test]
+fn memory_that_is_too_little_for_the_kernel_is_refused() {
+    let scratch = Scratch::new("boot-memory");
+    // A script is a program, so these machines are refused for their memory only.
+    let script = scratch.write("script", b"#!/bin/sh\n");
+    let small = |arch: &str, end: u64, machine: &[&str], words: &[&str]| {
+        let kernel = kernel_image(&scratch, arch, end);
+        let args = [&["boot", "--arch", arch, "--kernel", &kernel], machine, &[&script]].concat();
+        assert_refused(&args, words);
+    };
+    // The image, 8 MiB for the heap and its alignment, and firmware's tables.
+    small("x86-64", 4, &["--mem", "1M"], &["--mem: 1 MiB are too little", "at least 13 MiB"]);
+    small("x86-64", 4, &["--mem", "8M"], &["--mem: 8 MiB are too little", "at least 13 MiB"]);
+    small("x86-64", 4, &["--mem", "12M"], &["--mem: 12 MiB are too little", "at least 13 MiB"]);
+    small("x86-64", 7, &["--mem", "15M"], &["--mem: 15 MiB are too little", "at least 16 MiB"]);
+    small("arm64", 4, &["--mem", "18M"], &["--mem: 18 MiB are too little", "at least 21 MiB"]);
+    small("arm64", 20, &["--mem", "30M"], &["--mem: 30 MiB are too little", "at least 31 MiB"]);
+    small("x86-64", 4, &["--node", "0:4M", "--node", "1:4M"], &["--node: 8 MiB are too little"]);
+    small("x86-64", 4, &["--node", "0:1M", "--node", "1:16M"], &["--node: node 0 has 1 MiB", "at least 2 MiB"]);
 }
 
 #[test]

@@ -4,13 +4,15 @@
 //! be those of Debian's Linux 6.1 in the same QEMU (`kernel/programs/expected`, recorded by
 //! [`crate::expected`]). `planted` also boots with planted bugs, each of which must be detected.
 //! Some programs are also recorded and replayed in the lab, which must count the same
-//! ([`recorded`]). [`mod@repeat`] makes the same boots many times, and [`mod@long`] runs programs
-//! that take minutes. Several machines run at the same time.
+//! ([`recorded`]). A program that does nothing boots with the least memory that is accepted
+//! ([`least_memory`]). [`mod@repeat`] makes the same boots many times, and [`mod@long`] runs
+//! programs that take minutes. Several machines run at the same time.
 //!
 //! Not guaranteed: anything about time, because QEMU emulates every instruction.
 
 mod budget;
 pub(crate) mod cases;
+mod least_memory;
 pub(crate) mod long;
 mod planted;
 mod recorded;
@@ -112,6 +114,7 @@ pub(crate) fn run(extent: Extent) -> Result<(), Error> {
     for (machine, kernel) in ready.iter().filter(|_| extent != Extent::Long) {
         tasks.extend(recorded::tasks(bench, machine, kernel));
         tasks.extend(shell::task(bench, machine, kernel));
+        tasks.extend(least_memory::tasks(bench, machine, kernel)?);
         tasks.push(Box::new(|| budget::judge(bench, machine, kernel)));
     }
     let here = thread::available_parallelism().map_or(1, usize::from);

@@ -2,7 +2,8 @@
 //!
 //! `program` checks that the kernel can run the program; `initramfs` packs it with its files, and
 //! `library` finds the libraries that they need;
-//! `qemu` turns the options into QEMU's command line; `report` reads the kernel's report, and
+//! `qemu` turns the options into QEMU's command line, and `memory` says how much memory the kernel
+//! needs; `report` reads the kernel's report, and
 //! `capture` turns what it recorded into a trace. The program's output goes to standard output and
 //! its exit status becomes that of `boot`; everything else goes to standard error.
 //!
@@ -11,6 +12,7 @@
 mod capture;
 mod initramfs;
 mod library;
+mod memory;
 mod program;
 mod qemu;
 mod report;
@@ -198,14 +200,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     let (given, arguments) = args.command(isa)?;
     let (initramfs, program) = initramfs::pack(args, &given, isa, scratch.path())?;
     let packed = std::fs::metadata(&initramfs).map_err(BootError::file(&initramfs))?.len();
-    machine.check_memory(memory_option(!args.node.is_empty()), packed)?;
     let kernel = match &args.kernel {
-        Some(kernel) => {
-            std::fs::File::open(kernel).map_err(BootError::file(kernel))?;
-            kernel.clone()
-        }
+        Some(kernel) => kernel.clone(),
         None => build(isa, args.plant.is_some(), args.check)?,
     };
+    let image = std::fs::read(&kernel).map_err(BootError::file(&kernel))?;
+    machine.check_memory(memory_option(!args.node.is_empty()), &image, packed)?;
     let report_file = scratch.file("report");
     let words = qemu::KernelWords {
         swap_slots,
