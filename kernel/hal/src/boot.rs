@@ -166,8 +166,10 @@ fn frames(region: Region) -> Option<FrameRange> {
 }
 
 /// The parts of `memory` above [`LOWEST_ADDRESS`] and outside `taken`, in ascending order.
+///
+/// Adjacent parts are one, whatever nodes they belong to.
 fn subtract(memory: &[Region], taken: &[Region]) -> ArrayVec<Region, REGIONS> {
-    let mut free = ArrayVec::new();
+    let mut free: ArrayVec<Region, REGIONS> = ArrayVec::new();
     for region in memory {
         let mut at = region.start.max(LOWEST_ADDRESS);
         while at < region.end {
@@ -183,5 +185,17 @@ fn subtract(memory: &[Region], taken: &[Region]) -> ArrayVec<Region, REGIONS> {
         }
     }
     free.sort_unstable_by_key(|region| region.start);
-    free
+    joined(&free)
+}
+
+/// Joins adjacent regions of a sorted list: firmware of arm64 reports one for each node.
+fn joined(regions: &[Region]) -> ArrayVec<Region, REGIONS> {
+    let mut all: ArrayVec<Region, REGIONS> = ArrayVec::new();
+    for region in regions {
+        match all.last_mut().filter(|last| last.end == region.start) {
+            Some(last) => last.end = region.end,
+            None => all.push(*region),
+        }
+    }
+    all
 }
