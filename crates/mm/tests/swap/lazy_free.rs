@@ -49,14 +49,14 @@ pub(crate) fn lazily_freed_page_keeps_a_store<I: Isa>(_seed: u64) -> bool {
     process.read(CPU, base) == 5 && process.read(CPU, at(base, 1)) == 0
 }
 
+/// What takes the right to store from the page at an address.
+type Takes<I> = fn(&Mm<Sim<I>>, &Space<Sim<I>>, VirtAddr);
+
 /// Stores to a lazily freed page while another CPU takes the right to do so.
 ///
 /// The leaf is clean, so the walk of the store sets its dirty bit. Returns whether reclaim keeps
 /// what was stored.
-fn store_beside<I: Isa>(
-    run: impl FnOnce(&TestWorld<I>, Vec<CoroutineBody>),
-    takes: fn(&Mm<Sim<I>>, &Space<Sim<I>>, VirtAddr),
-) -> bool {
+fn store_beside<I: Isa>(run: impl FnOnce(&TestWorld<I>, Vec<CoroutineBody>), takes: Takes<I>) -> bool {
     let (world, process) = TestProcess::<I>::unjudged();
     world.set(MmSetting::CowPageTables, "never");
     let base = process.anon(1);
