@@ -71,6 +71,21 @@ fn a_move_on_a_list_stores_to_the_sizes_the_links_and_those_of_the_neighbours() 
 }
 
 #[test]
+fn a_new_large_folio_stores_to_its_links_and_those_of_its_neighbour() {
+    let frames = machine();
+    let new = || NewFolio { block: take(&frames, 3), owner: FolioOwner::None, index: 0, flags: NO_FLAGS };
+    let first = frames.new_mapped_folio(new());
+    let (new, mut second) = (new(), None);
+    let reported = lines(|| second = Some(frames.new_mapped_folio(new)));
+    let second = second.expect("just made");
+    for folio in [&first, &second] {
+        assert!(reported.contains(&store("LRU links", u64::from(folio.pfn().raw()))), "{reported:?}");
+        frames.folio_of(folio).unmap_entire();
+    }
+    end(&frames, [first, second]);
+}
+
+#[test]
 fn only_the_first_mlock_and_the_last_munlock_move_a_folio() {
     let frames = machine();
     let [a, b, c] = listed::<3>(&frames);

@@ -514,3 +514,20 @@ fn a_scan_that_leaves_the_batches_of_other_cpus_is_found() {
     use pagewright_plant::{PlantedBug, assert_found_by};
     assert_found_by(PlantedBug::OtherBatchMissed, a_scan_visits_the_batches_of_all_cpus);
 }
+
+/// The count is in a record of the folio itself, also if it has two pages only.
+#[test]
+fn the_locks_of_a_folio_of_two_pages_are_not_in_its_neighbour() {
+    let frames = machine();
+    let folios: Vec<FolioRef> = (0..8).map(|_| listed(&frames, 1, FolioFlags::SWAPBACKED)).collect();
+    let views = || folios.iter().map(|folio| frames.folio_of(folio));
+    let neighbours = views().filter(|view| views().any(|other| view.pfn().add(2) == other.pfn()));
+    assert_ne!(neighbours.count(), 0);
+    for view in views() {
+        assert!(frames.mlock(view));
+        assert_eq!(view.mlocks(), 1);
+        assert!(views().all(|other| !other.is_mapped()), "INV-FRAME-MAP: beside {view:?}");
+        assert!(frames.munlock(view));
+    }
+    drop_all(&frames, folios);
+}

@@ -4,6 +4,7 @@ use pagewright_arch::{Isa, LeafFlags, on_both};
 use pagewright_lab::harness::files::{DiskFile, NumberedFile, TestDisk};
 use pagewright_lab::harness::recount;
 use pagewright_lab::harness::{CPU, TestProcess, TestWorld, at};
+use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::FileOps;
 use pagewright_mm::{MapFlags, MmSetting};
 use pagewright_table::LeafView;
@@ -15,6 +16,7 @@ on_both! {
     fault_around_maps_the_neighbours_of_the_same_table_as_not_accessed,
     fault_around_maps_the_whole_window,
     a_store_through_a_shared_mapping_makes_the_page_dirty_at_once,
+    a_store_through_a_shared_mapping_brings_one_page,
 }
 
 /// Pages of the file.
@@ -141,4 +143,17 @@ fn a_store_through_a_shared_mapping_makes_the_page_dirty_at_once<I: Isa>() {
         world.on(CPU, |mm| mm.forget_file(&file));
         TestProcess::end_all_at_rest(&[&process]);
     }
+}
+
+/// `do_shared_fault` does not fault around.
+fn a_store_through_a_shared_mapping_brings_one_page<I: Isa>() {
+    let world = TestWorld::<I>::new(1);
+    world.set(MmSetting::FaultAroundBytes, "65536");
+    let process = TestProcess::new(&world);
+    let file = world.file(16);
+    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    process.write(CPU, at(base, 3), 9);
+    assert_eq!(world.gauge(Gauge::FilePages), 1);
+    process.end();
+    world.on(CPU, |mm| mm.forget_file(&file));
 }

@@ -5,11 +5,13 @@
 
 use super::leaves::leaf_at;
 use pagewright_arch::{Isa, LeafFlags, on_both};
-use pagewright_lab::harness::{CPU, GupCall, TestProcess};
+use pagewright_lab::harness::race::{assert_short_race_holds, race_in_turns};
+use pagewright_lab::harness::{CPU, GupCall, OTHER, TestProcess};
 use pagewright_mm::fault::FaultKind;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::{Advice, MapFlags, MmSetting};
+use pagewright_sim::explore::CoroutineBody;
 use pagewright_types::{Access, Counter, Rights, VirtAddr};
 
 on_both! {
@@ -17,7 +19,12 @@ on_both! {
     a_store_that_reuses_its_page_faults_once,
     a_store_to_a_page_of_a_shared_file_faults_once,
     a_forced_store_that_reuses_its_page_gives_no_right,
+    no_load_keeps_a_store_from_its_end:
+        assert_short_race_holds(FAULT_STEPS, store_beside_a_load::<I>, "the store was not a reuse"),
 }
+
+/// More than a fault takes.
+const FAULT_STEPS: u64 = 200;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadOnlyPage {
@@ -145,4 +152,24 @@ fn a_store_to_a_page_of_a_shared_file_faults_once<I: Isa>() {
         assert_eq!(world.count(Counter::PgFault) - faults, 1, "after a load: {loads}");
         TestProcess::end_all_at_rest(&[&process]);
     }
+}
+
+/// At each step of the fault in turn, the walker of another CPU notes that the page was accessed.
+///
+/// Returns whether the fault reused the page.
+fn store_beside_a_load<I: Isa>(seed: u64) -> bool {
+    let (world, process) = TestProcess::<I>::unjudged();
+    world.set(MmSetting::CowPageTables, "never");
+    let base = process.anon(1);
+    process.write(CPU, base, 1);
+    process.fork().end();
+    process.advise(base, 1, Advice::Cold);
+    world.lab.run(OTHER, &process.space);
+    let [stores, loads] = [(); 2].map(|()| (world.clone(), process.space.clone()));
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || _ = stores.0.on(CPU, |mm| mm.fault(&stores.1, base, Access::Write)).expect("mapped")),
+        Box::new(move || loads.0.lab.touch(OTHER, &loads.1, base, Access::Read, 1).expect("readable")),
+    ];
+    race_in_turns(&world, seed, &[(CPU, seed as u32), (OTHER, 100)], programs);
+    world.count(Counter::PgReuse) == 1 && process.read(CPU, base) == 1
 }

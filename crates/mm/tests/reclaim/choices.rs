@@ -36,6 +36,7 @@ on_both! {
     an_active_page_is_kept_once_if_it_is_code_that_was_used,
     an_active_anonymous_page_is_not_kept_for_being_code,
     a_refault_as_far_as_the_workingset_is_large_activates,
+    a_page_without_a_slot_is_activated,
 }
 
 /// A machine with swap, and a process on it.
@@ -565,4 +566,18 @@ fn file_pages_are_spared_where_all_of_them_would_not_be_enough<I: Isa>() {
         assert_eq!(spared, more == 0, "{} file pages, {end} frames above the watermark", world.gauge(Gauge::FilePages));
         process.end();
     }
+}
+
+/// `shrink_folio_list`: a page for which swap has no room is not scanned again at once.
+fn a_page_without_a_slot_is_activated<I: Isa>() {
+    let world = machine::<I>(2);
+    let device = world.swap_to(1);
+    let process = TestProcess::new(&world);
+    let base = process.anon(2);
+    fill(&process, base, 2, 1);
+    process.advise(base, 2, Advice::Cold);
+    process.advise(base, 2, Advice::PageOut);
+    assert_eq!(device.used(), 1);
+    assert_eq!((world.count(Counter::PgActivate), world.gauge(Gauge::ActiveAnon)), (1, 1));
+    process.end();
 }

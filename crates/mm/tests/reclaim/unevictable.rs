@@ -8,9 +8,9 @@ use pagewright_lab::harness::race::{assert_holds, race};
 use pagewright_lab::harness::{CPU, FileHandle, MemorySwap, OTHER, TestProcess, TestWorld, at};
 use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::counters::Gauge;
-use pagewright_mm::{Advice, MapFlags};
+use pagewright_mm::{Advice, LockFlags, MapFlags};
 use pagewright_sim::explore::CoroutineBody;
-use pagewright_types::{Access, Counter, LruList, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, LruList, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
 
 on_both! {
@@ -20,6 +20,7 @@ on_both! {
     pages_in_swap_stay_there_until_they_are_used,
     other_pages_are_reclaimed_beside_unevictable_ones,
     memory_that_is_unevictable_throughout_ends_reclaim,
+    a_locked_mapping_without_the_page_hides_no_other,
     /// INV-RECLAIM-UNEVICTABLE.
     no_race_pages_out_unevictable_pages:
         assert_holds(300, page_outs_beside_stores::<I>, "a page was written to swap"),
@@ -195,4 +196,19 @@ fn page_outs_beside_stores<I: Isa>(seed: u64) -> bool {
     race(&world, seed, programs);
     let stayed = device.used() == 0 && world.gauge(Gauge::Shmem) == FEW;
     stayed && process.read(CPU, base) == 3 && process.read(CPU, at(base, 1)) == 2
+}
+
+/// Two mappings of one file in a space: the locked one has no entry (`MLOCK_ONFAULT`).
+fn a_locked_mapping_without_the_page_hides_no_other<I: Isa>() {
+    for locked in [0, 1] {
+        let world = machine::<I>(2);
+        let process = TestProcess::new(&world);
+        let file = world.file(1);
+        let maps = [(); 2].map(|()| process.map_file(&file, Rights::READ, MapFlags::SHARED));
+        world.on(CPU, |mm| mm.mlock2(&process.space, maps[locked], PAGE_SIZE, LockFlags::ONFAULT)).expect("allowed");
+        process.read(CPU, maps[1 - locked]);
+        (0..4).for_each(|_| _ = world.on(CPU, |mm| mm.reclaim(NODE, 1)));
+        assert_eq!((world.gauge(Gauge::FilePages), process.space.rss().pages()), (0, 0), "mapping {locked} is locked");
+        process.end();
+    }
 }

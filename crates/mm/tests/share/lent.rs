@@ -15,6 +15,7 @@ on_both! {
     a_table_that_another_space_takes_back_has_nothing_exclusive,
     a_reference_from_before_the_fork_sees_no_store_of_the_child_that_is_left,
     the_origin_finds_what_it_had_exclusive,
+    a_child_that_forked_may_not_store_to_what_was_lent,
 }
 
 /// The state of a page when the space that made it forks.
@@ -121,4 +122,18 @@ fn the_origin_finds_what_it_had_exclusive<I: Isa>() {
         TestProcess::end_all_at_rest(&[&process]);
         assert_eq!(device.used(), 0, "{state:?}");
     }
+}
+
+/// INV-SHARE-ORIGIN: a child that shares its tables again does not become their origin.
+fn a_child_that_forked_may_not_store_to_what_was_lent<I: Isa>() {
+    let (_, process, base) = parent::<I>(1);
+    let page = at(base, PLACES[0]);
+    let lent = process.take(CPU, page, 1, GupCall::Get(GupFlags::empty())).expect("a page");
+    let child = process.fork();
+    child.fork().end();
+    process.end();
+    child.write(CPU, page, 50);
+    assert_eq!((lent.read(0), child.read(CPU, page)), (1, 50));
+    lent.release(MakeDirty::No);
+    TestProcess::end_all_at_rest(&[&child]);
 }

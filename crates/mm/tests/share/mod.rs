@@ -336,6 +336,10 @@ fn a_fork_of_a_small_space_copies_tables_if_the_setting_is_auto<I: Isa>() {
     assert_eq!(shared(&process), 0, "319 pages");
     process.write(CPU, at(base, 317), 7);
     assert_eq!(shared(&process), 1, "320 pages");
+    world.swap_to(256);
+    process.advise(base, 100, Advice::PageOut);
+    assert_eq!(process.space.rss().swapped(), 100);
+    assert_eq!(shared(&process), 1, "220 pages, and 100 in swap");
     process.unmap(at(base, 0), PAGES);
     assert_eq!(shared(&process), 0, "no tables at all");
     let (world, sparse) = TestProcess::<I>::judged(1);

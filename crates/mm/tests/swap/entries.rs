@@ -10,7 +10,7 @@ use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::user::IoVec;
 use pagewright_mm::view::PagemapFlags;
-use pagewright_mm::{Advice, MapFlags, Mm, MmSetting, RemapFlags, RemapRequest};
+use pagewright_mm::{Advice, LockFlags, MapFlags, Mm, MmSetting, RemapFlags, RemapRequest};
 use pagewright_sim::Sim;
 use pagewright_types::{Access, Counter, NodeId, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::rc::Rc;
@@ -160,6 +160,28 @@ on_both! {
     gup_and_remote_access_swap_pages_in,
     soft_dirty_bits_survive_swap,
     a_page_that_is_read_back_is_as_exclusive_as_its_entry,
+    a_locked_page_that_is_unmapped_gives_up_its_slot,
+}
+
+/// INV-SWAP-COUNT.
+fn a_locked_page_that_is_unmapped_gives_up_its_slot<I: Isa>() {
+    for discarded in [false, true] {
+        let world = TestWorld::<I>::unjudged();
+        let device = world.swap_to(100);
+        let process = TestProcess::new(&world);
+        let base = process.anon(1);
+        process.write(CPU, base, 7);
+        process.advise(base, 1, Advice::PageOut);
+        assert_eq!((process.read(CPU, base), device.used()), (7, 1), "the slot is kept");
+        call(&process, |mm| mm.mlock2(&process.space, base, PAGE_SIZE, LockFlags::ONFAULT));
+        if discarded {
+            process.advise(base, 1, Advice::DontNeedLocked);
+        } else {
+            process.unmap(base, 1);
+        }
+        assert_eq!(device.used(), 0, "{discarded}");
+        process.end();
+    }
 }
 
 /// INV-SWAP-OWNER: a page that only this process has is its own, and the next store copies nothing.

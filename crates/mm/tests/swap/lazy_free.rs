@@ -23,6 +23,7 @@ on_both! {
     lazily_freed_pages_never_get_the_contents_of_their_slot,
     lazy_free_in_one_process_keeps_the_page_of_another,
     a_lazily_freed_page_that_is_taken_for_writing_is_kept,
+    a_lazily_freed_page_that_was_stored_to_is_swapped_out_again,
     /// INV-SWAP-COUNT.
     no_stale_slot_is_read_after_lazy_free:
         assert_holds(SCHEDULES, lazy_free_during_a_page_out::<I>,
@@ -207,4 +208,19 @@ fn lazy_free_in_one_process_keeps_the_page_of_another<I: Isa>() {
     });
     assert_eq!((first.read(CPU, base), process.read(CPU, base)), (1, 1));
     assert!([0, 1].contains(&second.read(CPU, base)));
+}
+
+/// The first attempt finds the store, and the page is an ordinary one from then on.
+fn a_lazily_freed_page_that_was_stored_to_is_swapped_out_again<I: Isa>() {
+    let (world, process) = TestProcess::<I>::unjudged();
+    let device = world.swap_to(8);
+    let base = process.anon(1);
+    process.write(CPU, base, 1);
+    process.advise(base, 1, Advice::Free);
+    process.write(CPU, base, 5);
+    process.advise(base, 1, Advice::PageOut);
+    assert_eq!(device.used(), 0);
+    process.advise(base, 1, Advice::PageOut);
+    assert_eq!((device.used(), process.read(CPU, base)), (1, 5));
+    process.end();
 }

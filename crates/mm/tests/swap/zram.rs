@@ -172,7 +172,11 @@ fn a_failed_allocation_changes_nothing() {
     let sim = world.lab.sim();
     let before = free_pages(&world);
     sim.fail_allocation_after(0, AllocationFailure::All);
-    assert!(world.on(CPU, |mm| Zram::try_new(mm, SLOTS, None)).is_err());
+    let wanted = |slots| match world.on(CPU, |mm| Zram::try_new(mm, slots, None)).err() {
+        Some(MmError::NoKernelMemory { wanted }) => wanted,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(wanted(2 * SLOTS), 2 * wanted(SLOTS), "the bytes of the records of all slots");
     sim.permit_allocations();
     let device = device(&world, None);
     assert_eq!(write(&world, &device, 0, &noise(1)), Ok(()));

@@ -16,6 +16,17 @@ fn cpus(numbers: impl IntoIterator<Item = u16>) -> CpuMask {
     numbers.into_iter().map(CpuId::new).collect()
 }
 
+/// Three keys have left the ring of single keys, and CPU 2 owes them.
+#[test]
+fn what_is_below_the_floor_is_paid_while_older_keys_are_owed() {
+    let (_, tlb) = machine::<X86_64>(CPUS);
+    let (ledger, online) = (tlb.ledger(), CpuMask::first(CPUS));
+    let first = ledger.open(cpus([1]));
+    (0..CPUS as u16).for_each(|cpu| ledger.advance(CpuId::new(cpu), ledger.sample()));
+    (0..66).for_each(|_| assert_ne!(ledger.open(cpus([2])), first));
+    assert!(tlb.key_floor(&online).covers(first));
+}
+
 #[test]
 fn a_key_is_owed_by_the_cpus_whose_clock_is_behind_it() {
     let (_, tlb) = machine::<X86_64>(CPUS);
