@@ -6,7 +6,7 @@ use super::interrupted::{InterruptedSwap, Transfer};
 use super::{NODE, assert_lists_consistent, check, fill, machine_of};
 use pagewright_arch::Isa;
 use pagewright_arch::on_both;
-use pagewright_lab::harness::{CPU, OTHER, TestProcess, at};
+use pagewright_lab::harness::{CPU, MemorySwap, OTHER, TestProcess, TestWorld, at};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::{Advice, FaultError, Mm};
 use pagewright_types::{Access, Counter, LruList, VirtAddr};
@@ -58,14 +58,20 @@ fn folios_of_lost_faults_are_reclaimed<I: Isa>() {
     assert_eq!(device.used(), 0, "INV-SWAP-COUNT");
 }
 
-/// No entry names its slot any more, so the fault frees both.
-fn a_lost_fault_leaves_no_folio_that_nothing_names<I: Isa>() {
+/// A process whose only page is in swap, its address, and the memory of the device.
+fn one_page_in_swap<I: Isa>() -> (Rc<TestWorld<I>>, MemorySwap, Rc<TestProcess<I>>, VirtAddr) {
     let world = machine_of::<I>(2, FRAMES);
     let device = InterruptedSwap::add(&world, Transfer::Read);
     let process = Rc::new(TestProcess::new(&world));
     let base = process.anon(1);
     process.write(CPU, base, 5);
     process.advise(base, 1, Advice::PageOut);
+    (world, device, process, base)
+}
+
+/// No entry names its slot any more, so the fault frees both.
+fn a_lost_fault_leaves_no_folio_that_nothing_names<I: Isa>() {
+    let (world, device, process, base) = one_page_in_swap::<I>();
     assert_eq!(device.used(), 1);
     discard_during_read(&process, base);
     assert_eq!(process.read(CPU, base), 0, "the page was discarded");
@@ -76,12 +82,7 @@ fn a_lost_fault_leaves_no_folio_that_nothing_names<I: Isa>() {
 
 /// Another CPU has a reference to the folio until later, as reclaim has to one that it scans.
 fn a_failed_fault_leaves_no_folio_that_nothing_names<I: Isa>() {
-    let world = machine_of::<I>(2, FRAMES);
-    let device = InterruptedSwap::add(&world, Transfer::Read);
-    let process = Rc::new(TestProcess::new(&world));
-    let base = process.anon(1);
-    process.write(CPU, base, 5);
-    process.advise(base, 1, Advice::PageOut);
+    let (world, device, process, base) = one_page_in_swap::<I>();
     let isolated = Rc::new(Cell::new(None));
     let (other, isolates, fails) = (Rc::clone(&process), Rc::clone(&isolated), device.clone());
     InterruptedSwap::act_once(move || {
