@@ -119,6 +119,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::ShareNotFlushed
         | Bug::BreakNotFlushed
         | Bug::OldPointerWritable
+        | Bug::BreakJudgesPins
+        | Bug::ZapForAllIgnoresPending
         | Bug::LastShareDropped
         | Bug::EditsFoldedFirst
         | Bug::FilledWritable
@@ -193,6 +195,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::EpochStillOpen
         | Bug::DeferredNotSeenAtInstall
         | Bug::DeferredNotTakenAlong
+        | Bug::FamilyKeyNotTakenAlong
         | Bug::HotplugUnflushed
         | Bug::PublishedLate
         | Bug::BatchMaskBeforeBump

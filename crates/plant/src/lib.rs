@@ -43,6 +43,9 @@ pagewright_types::named_table! {
         CopyUncounted = "copy-uncounted", "Fork copies entries and does not count them in the record of the child's table.";
         MoveUncounted = "move-uncounted", "mremap moves entries and does not count them in the record of their new table.";
         SharedTableEdited = "shared-table-edited", "A table below an entry that other spaces share is locked for edits of one space.";
+        BreakJudgesPins = "break-judges-pins", "A break takes a page with many references for one that is pinned, and copies no table.";
+        ZapForAllIgnoresPending = "zap-for-all-ignores-pending", "A truncation for all sharers of a table returns before the flush of an entry that reclaim cleared.";
+        FamilyKeyNotTakenAlong = "family-key-not-taken-along", "A batch depends on an entry of a shared table that another CPU cleared, without the flush that its sharers owe.";
         SharedTableTakenForOwn = "shared-table-taken-for-own", "A table that other spaces share is edited in place without the token of their family, as if it were the space's own.";
         PeakReadEarly = "peak-read-early", "The peak of the resident set misses pages that are mapped while others are unmapped.";
         TagReused = "tag-reused", "A tag is assigned to another space without a flush.";

@@ -233,7 +233,9 @@ fn serve_fault(thread: &mut Thread, va: VirtAddr, access: Access) -> Result<(), 
             let (signal, code) = match error {
                 FaultError::NotMapped { .. } | FaultError::Guarded { .. } => (signal::SIGSEGV, signal::SEGV_MAPERR),
                 FaultError::NotAllowed { .. } => (signal::SIGSEGV, signal::SEGV_ACCERR),
-                FaultError::PastEnd { .. } | FaultError::Device { .. } => (signal::SIGBUS, signal::BUS_ADRERR),
+                FaultError::PastEnd { .. } | FaultError::Device { .. } | FaultError::TooManyHolders { .. } => {
+                    (signal::SIGBUS, signal::BUS_ADRERR)
+                }
                 FaultError::OutOfMemory(_) => return Err(oom::out_of_memory(thread)),
             };
             signal::force_signal(thread, signal, code, va)

@@ -66,7 +66,7 @@ impl From<pagewright_types::Errno> for Errno {
 impl From<FaultError> for Errno {
     fn from(error: FaultError) -> Self {
         match error {
-            FaultError::OutOfMemory(_) => Self::ENOMEM,
+            FaultError::OutOfMemory(_) | FaultError::TooManyHolders { .. } => Self::ENOMEM,
             FaultError::NotMapped { .. }
             | FaultError::NotAllowed { .. }
             | FaultError::Guarded { .. }

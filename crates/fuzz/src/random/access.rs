@@ -25,7 +25,9 @@ fn fault_signal(error: &FaultError) -> FaultSignal {
     match error {
         FaultError::NotMapped { .. } | FaultError::Guarded { .. } => FaultSignal::NotMapped,
         FaultError::NotAllowed { .. } => FaultSignal::NotAllowed,
-        FaultError::PastEnd { .. } | FaultError::Device { .. } => FaultSignal::PastEnd,
+        FaultError::PastEnd { .. } | FaultError::Device { .. } | FaultError::TooManyHolders { .. } => {
+            FaultSignal::PastEnd
+        }
         FaultError::OutOfMemory(_) => FaultSignal::NoMemory,
     }
 }

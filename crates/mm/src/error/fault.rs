@@ -48,9 +48,21 @@ pub enum FaultError {
         /// The error of the device.
         errno: Errno,
     },
+    /// The page has the maximum number of references, however much memory is free: `SIGBUS`.
+    #[error("the page at {va} has the maximum number of references")]
+    TooManyHolders {
+        /// The address of the page.
+        va: VirtAddr,
+    },
     /// Memory is short; the embedder chooses a process to kill.
     #[error(transparent)]
-    OutOfMemory(#[from] MmError),
+    OutOfMemory(MmError),
+}
+
+impl From<MmError> for FaultError {
+    fn from(error: MmError) -> Self {
+        if let MmError::TooManyHolders { va } = error { Self::TooManyHolders { va } } else { Self::OutOfMemory(error) }
+    }
 }
 
 impl From<NoFrames> for FaultError {
@@ -68,6 +80,7 @@ impl From<FaultError> for MmError {
             | FaultError::Guarded { va, .. }
             | FaultError::PastEnd { va } => Self::Inaccessible { va },
             FaultError::Device { index, errno } => Self::Device { index, errno },
+            FaultError::TooManyHolders { va } => Self::TooManyHolders { va },
             FaultError::OutOfMemory(error) => error,
         }
     }

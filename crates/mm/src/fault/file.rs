@@ -1,7 +1,7 @@
 //! Pages of files touched for the first time (`do_read_fault`, `do_cow_fault`, `do_shared_fault`).
 
 use super::{Fault, FaultKind, FaultProgress};
-use crate::error::{FaultError, MmError};
+use crate::error::FaultError;
 use crate::file::FileObject;
 use crate::settings::MmSetting;
 use core::ops::Range;
@@ -56,7 +56,7 @@ impl<P: Platform> Fault<'_, P> {
         if self.exceeds_ref_limit(&found.folio) {
             drop(table);
             self.mm.put_folio(found.folio);
-            return Err(MmError::TooManyHolders { va: self.va }.into());
+            return Err(FaultError::TooManyHolders { va: self.va });
         }
         let mut run = table.run(self);
         self.map_cached(&mut run, self.va, found.folio, true);

@@ -260,7 +260,7 @@ impl<P: Platform> Mm<P> {
                 return Ok(FaultKind::Minor);
             }
             if matches!(place, FaultPlace::Shared(..)) && !action.is_for_all(access) {
-                self.own_tables(tables, PageRange::page(va)).map_err(FaultError::OutOfMemory)?;
+                self.own_tables(tables, PageRange::page(va))?;
                 // A table that was taken back owes no flush. The pointer that this CPU has cached
                 // would refuse the access once more.
                 self.tlb.fix_spurious_fault(space.table().context(), va, Level::PTE, true);

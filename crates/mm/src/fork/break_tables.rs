@@ -8,7 +8,7 @@ use crate::mm::Mm;
 use crate::swap::SwapPte;
 use pagewright_arch::{SoftEntry, SoftKind};
 use pagewright_sync::Platform;
-use pagewright_table::{BreakStop, CopyHooks, LeafView, OwnTables, OwnedLeaf, SoftCopy, TableReserve, Tables};
+use pagewright_table::{BreakStop, CopyHooks, OwnTables, SoftCopy, TableReserve, Tables};
 use pagewright_types::PageRange;
 
 impl<P: Platform> Mm<P> {
@@ -78,13 +78,6 @@ impl<P: Platform> Mm<P> {
 struct BreakHooks<'m, P: Platform>(&'m Mm<P>);
 
 impl<P: Platform> CopyHooks for BreakHooks<'_, P> {
-    /// No page below a shared pointer is pinned (INV-SHARE-PIN).
-    ///
-    /// One with so many references that it looks pinned stops the break.
-    fn copy_pinned(&mut self, _leaf: LeafView) -> Option<OwnedLeaf> {
-        None
-    }
-
     fn copy_soft(&mut self, soft: SoftEntry) -> Option<SoftCopy> {
         self.0.copy_soft_entry(soft)
     }

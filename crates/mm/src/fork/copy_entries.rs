@@ -9,7 +9,9 @@ use crate::mm::Mm;
 use crate::space::{HeldMap, Space};
 use pagewright_arch::{Leaf, LeafFlags, SoftEntry, SoftKind};
 use pagewright_sync::Platform;
-use pagewright_table::{CopyHooks, CopyStop, EntryView, LeafView, Mlocked, OwnTables, OwnedLeaf, SoftCopy, Tables};
+use pagewright_table::{
+    CopyHooks, CopyStop, EntryView, ForkHooks, LeafView, Mlocked, OwnTables, OwnedLeaf, SoftCopy, Tables,
+};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{Block, FolioFlags, FolioOwner};
 use pagewright_types::{Counter, Level, Order, PageRange, Rights};
@@ -33,7 +35,7 @@ impl<P: Platform> Mm<P> {
             let Some(to_tables) = to_tables.try_own(span) else { continue };
             self.make_table(to_tables, span.start(), level)?;
             // A frame for the child's copy of a page that is pinned, allocated without locks.
-            let mut hooks = ForkHooks { mm: self, child: space, rights, wanted: Order::ZERO, spare: None };
+            let mut hooks = ForkCopies { mm: self, child: space, rights, wanted: Order::ZERO, spare: None };
             let (mut start, mut outcome) = (span.start(), Ok(()));
             while start < span.end() {
                 let Some(from) = from_tables.lock_level(start, level) else { break };
@@ -105,7 +107,7 @@ pub(super) fn own_spans<'h, P: Platform>(
 }
 
 /// What fork decides about the entries that it copies.
-struct ForkHooks<'m, P: Platform> {
+struct ForkCopies<'m, P: Platform> {
     mm: &'m Mm<P>,
     child: &'m Space<P>,
     /// The rights of the mapping.
@@ -121,7 +123,17 @@ fn level_of(entry: EntryView) -> Level {
     entry.leaf().map_or(Level::PTE, LeafView::level)
 }
 
-impl<P: Platform> CopyHooks for ForkHooks<'_, P> {
+impl<P: Platform> CopyHooks for ForkCopies<'_, P> {
+    fn copy_soft(&mut self, soft: SoftEntry) -> Option<SoftCopy> {
+        self.mm.copy_soft_entry(soft)
+    }
+
+    fn discard_soft(&mut self, soft: SoftEntry) {
+        self.mm.discard_soft_entry(soft);
+    }
+}
+
+impl<P: Platform> ForkHooks for ForkCopies<'_, P> {
     /// A page of the child's own, in place of one that the parent has pinned (`copy_present_page`).
     ///
     /// Of a block of 2 MiB, the copy is a block, too; Linux splits it and copies its pages.
@@ -145,13 +157,5 @@ impl<P: Platform> CopyHooks for ForkHooks<'_, P> {
         let rights = if self.rights.is_empty() { self.rights } else { self.rights | Rights::READ };
         let flags = LeafFlags::USER | LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY | LeafFlags::EXCLUSIVE;
         Some(OwnedLeaf::new(Leaf { pfn: folio.pfn(), rights, flags }, folio))
-    }
-
-    fn copy_soft(&mut self, soft: SoftEntry) -> Option<SoftCopy> {
-        self.mm.copy_soft_entry(soft)
-    }
-
-    fn discard_soft(&mut self, soft: SoftEntry) {
-        self.mm.discard_soft_entry(soft);
     }
 }

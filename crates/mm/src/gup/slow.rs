@@ -61,7 +61,7 @@ impl<P: Platform> Mm<P> {
                 }
             };
             self.fault_counted(space, FaultRequest { va, access, flags, pages }).map_err(|error| match error {
-                FaultError::OutOfMemory(error) => error,
+                FaultError::OutOfMemory(_) | FaultError::TooManyHolders { .. } => error.into(),
                 FaultError::NotMapped { .. }
                 | FaultError::NotAllowed { .. }
                 | FaultError::Guarded { .. }

@@ -349,16 +349,15 @@ mod plants {
     // On arm64 the flush does not wait for a lockless walk. On x86-64 it does, before the page is
     // freed. So on arm64 another race finds the walk without a recheck.
     //
-    // The check panics when a break finds a page that looks pinned, and a store fails.
     found! {
         a_pin_of_a_shared_page_is_found:
             PinNotExclusive by copy_on_write_and_pin, "pinned" and copy_on_write_and_pin, "pinned";
         a_fork_that_shares_a_pinned_page_is_found:
             ForkIgnoresPin by fork_and_pin_for_writing, "pinned" and fork_and_pin_for_reading, "pinned";
         a_fork_that_shares_the_table_of_a_pinned_page_is_found:
-            ForkSharesPinned by share_and_pin_for_writing, "panicked" and share_and_pin_for_reading, "panicked";
+            ForkSharesPinned by share_and_pin_for_writing, "the pinned page" and share_and_pin_for_reading, "the pinned page";
         a_walk_without_a_recheck_of_its_path_is_found:
-            FastNoRecheck by share_and_pin_for_writing, "panicked" and share_and_pin_for_reading, "panicked";
+            FastNoRecheck by share_and_pin_for_writing, "the pinned page" and share_and_pin_for_reading, "the pinned page";
         a_walk_without_a_recheck_is_found:
             FastNoRecheck by fork_and_pin_for_writing, "pinned" and unmap_in_a_table_and_get, "referenced";
         a_table_freed_during_a_walk_is_found:

@@ -176,7 +176,7 @@ impl<I: Isa> Stage<I> {
         fault.map(drop).map_err(|error| match error {
             FaultError::NotMapped { .. } | FaultError::Guarded { .. } => Errno::EFAULT,
             FaultError::NotAllowed { .. } => Errno::EACCES,
-            FaultError::PastEnd { .. } | FaultError::Device { .. } => Errno::EIO,
+            FaultError::PastEnd { .. } | FaultError::Device { .. } | FaultError::TooManyHolders { .. } => Errno::EIO,
             FaultError::OutOfMemory(error) => error.errno(),
         })
     }

@@ -453,7 +453,7 @@ fn a_break_at_the_limit_of_references_changes_nothing<I: Isa>() {
     let pfn = process.frame(CPU, at(base, 4), Access::Read);
     let full = AtTheLimit::begin(&world, pfn);
     let tables = world.gauge(Gauge::PageTablePages);
-    let refused = FaultError::OutOfMemory(MmError::TooManyHolders { va: at(base, 4) });
+    let refused = FaultError::TooManyHolders { va: at(base, 4) };
     for process in [&process, &child] {
         assert_eq!(process.touch(CPU, base, Access::Write), Err(refused));
         assert_eq!((process.read(CPU, at(base, 4)), values(process, base)), (9, [1, 2, 3]));

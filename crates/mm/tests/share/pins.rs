@@ -5,8 +5,9 @@ use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::{CPU, GupCall, TestProcess, at};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
-use pagewright_mm::{RemapFlags, RemapRequest};
-use pagewright_types::{Counter, PAGE_SIZE, VirtAddr};
+use pagewright_mm::{Advice, Mm, MmError, RemapFlags, RemapRequest, Space};
+use pagewright_sim::Sim;
+use pagewright_types::{Access, Counter, PAGE_SIZE, Rights, VirtAddr};
 
 on_both! {
     a_table_with_a_pinned_page_is_not_shared_until_it_is_unpinned,
@@ -14,6 +15,7 @@ on_both! {
     a_page_below_a_shared_pointer_is_pinned_by_an_own_path,
     a_zero_page_below_a_shared_pointer_is_taken,
     a_page_that_is_not_pinned_keeps_no_table_from_being_shared,
+    a_page_with_as_many_references_as_a_pin_breaks_like_any_other,
 }
 
 pub(super) fn a_table_with_a_pinned_page_is_not_shared_until_it_is_unpinned<I: Isa>() {
@@ -115,6 +117,51 @@ fn a_page_that_is_not_pinned_keeps_no_table_from_being_shared<I: Isa>() {
         if let Some(device) = device {
             device.release(MakeDirty::No);
         }
+        TestProcess::end_all_at_rest(&[&process, &child]);
+    }
+}
+
+fn on<I: Isa, T>(process: &TestProcess<I>, call: impl FnOnce(&Mm<Sim<I>>, &Space<Sim<I>>) -> T) -> T {
+    process.world.on(CPU, |mm| call(mm, &process.space))
+}
+
+/// Plain references, as `vmsplice` takes them, mark no table; then a fork shares it.
+///
+/// Each call or access breaks the table for one space, in a scene of its own.
+pub(super) fn a_page_with_as_many_references_as_a_pin_breaks_like_any_other<I: Isa>() {
+    const REFS: usize = 1100;
+    type Breaks<I> = fn(&TestProcess<I>, VirtAddr) -> Result<(), MmError>;
+    let breaks: [Breaks<I>; 7] = [
+        |process, base| Ok(process.touch(CPU, base, Access::Write)?),
+        |process, base| Ok(process.touch(CPU, at(base, 1), Access::Write)?),
+        |process, base| on(process, |mm, space| mm.mprotect(space, at(base, 1), PAGE_SIZE, Rights::READ)),
+        |process, base| on(process, |mm, space| mm.munmap(space, at(base, 1), PAGE_SIZE)),
+        |process, base| on(process, |mm, space| mm.madvise(space, at(base, 1), PAGE_SIZE, Advice::DontNeed)),
+        |process, base| on(process, |mm, space| mm.mlock(space, at(base, 1), PAGE_SIZE)),
+        |process, base| {
+            let to = VirtAddr::new(600 << 30);
+            let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+            let (old_len, new_len) = (PAGE_SIZE, PAGE_SIZE);
+            let request = RemapRequest { addr: at(base, 1), old_len, new_len, flags, new_addr: to };
+            on(process, |mm, space| mm.mremap(space, &request).map(drop))
+        },
+    ];
+    for (index, breaks) in breaks.iter().enumerate() {
+        let (world, process, base) = parent::<I>(2);
+        process.write(CPU, at(base, 1), 5);
+        let take = || process.take(CPU, base, 1, GupCall::Get(GupFlags::empty())).expect("a page");
+        let taken: Vec<_> = (0..REFS).map(|_| take()).collect();
+        let child = process.fork();
+        assert_eq!(world.count(Counter::PwTableShared), 1, "no table is marked");
+        for one in [&child, &process] {
+            assert_eq!(breaks(one, base), Ok(()), "operation {index}");
+        }
+        assert!(world.count(Counter::PwTableBroken) > 0, "operation {index} breaks");
+        child.write(CPU, base, 11);
+        process.write(CPU, base, 12);
+        assert_eq!((child.read(CPU, base), process.read(CPU, base), taken[0].read(0)), (11, 12, 1));
+        taken.into_iter().for_each(|page| page.release(MakeDirty::No));
+        world.recount(&[&process, &child]);
         TestProcess::end_all_at_rest(&[&process, &child]);
     }
 }

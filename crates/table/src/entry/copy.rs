@@ -37,17 +37,23 @@ pub struct SoftCopy {
 
 /// Decisions of a copy that the entry layer cannot make.
 pub trait CopyHooks {
-    /// Copies the page of a leaf that may be pinned, and returns the child's leaf.
-    ///
-    /// `None` if there is no frame for it; the copy then stops.
-    fn copy_pinned(&mut self, leaf: LeafView) -> Option<OwnedLeaf>;
-
     /// Decides about a soft entry, and counts the child's; `None` leaves it out.
     fn copy_soft(&mut self, soft: SoftEntry) -> Option<SoftCopy>;
 
     /// Uncounts a copy that [`copy_soft`](Self::copy_soft) made, and that is discarded.
     fn discard_soft(&mut self, soft: SoftEntry);
 }
+
+/// Decisions of a fork that copies entries.
+pub trait ForkHooks: CopyHooks {
+    /// Copies the page of a leaf that may be pinned, and returns the child's leaf.
+    ///
+    /// `None` if there is no frame for it; the copy then stops.
+    fn copy_pinned(&mut self, leaf: LeafView) -> Option<OwnedLeaf>;
+}
+
+/// [`ForkHooks::copy_pinned`], or `None` for a copy of entries that no pin was taken through.
+type CopyPinned<H> = Option<fn(&mut H, LeafView) -> Option<OwnedLeaf>>;
 
 /// Why a copy stopped; nothing from the address on has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,33 +136,38 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     ///
     /// # Panics
     /// In debug builds when an entry of the child is not empty.
-    pub fn copy_run(
+    pub fn copy_run<H: ForkHooks>(
         &self,
         to: &LockedTable<'_, P>,
         part: PageRange,
-        hooks: &mut impl CopyHooks,
+        hooks: &mut H,
         gather: &mut Gather<'_, P>,
     ) -> (u64, Result<(), CopyStop>) {
         gather.meet(self.table());
-        self.copy_part(to.run(Mlocked(false)), part, hooks, |weakened| gather.extend(weakened, self.level()))
+        let owe = |weakened| gather.extend(weakened, self.level());
+        self.copy_part(to.run(Mlocked(false)), part, hooks, Some(H::copy_pinned), owe)
     }
 
     /// Copies all entries for a space that stops to share this table, into a table of its own.
     ///
-    /// No store was allowed through the shared path, so nothing is owed.
+    /// No store was allowed through the shared path, so nothing is owed. And no pin was taken
+    /// through it (INV-SHARE-PIN), so no page is judged: one with many plain references, or one of
+    /// a folio that is pinned through another table, is shared like any other.
     ///
     /// # Errors
-    /// As [`copy_run`](Self::copy_run).
+    /// [`CopyStop::TooManyRefs`].
     pub(crate) fn copy_shared(&self, to: &LockedTable<'_, P>, hooks: &mut impl CopyHooks) -> Result<(), CopyStop> {
         let run = EntryRun::new(to, Mlocked(false), CountedIn::Nowhere);
-        self.copy_part(run, self.range(), hooks, |_| {}).1
+        let copy_pinned: CopyPinned<_> = plant!(BreakJudgesPins; Some(|_, _| None), None);
+        self.copy_part(run, self.range(), hooks, copy_pinned, |_| {}).1
     }
 
-    fn copy_part(
+    fn copy_part<H: CopyHooks>(
         &self,
         mut child: EntryRun<'_, '_, P>,
         part: PageRange,
-        hooks: &mut impl CopyHooks,
+        hooks: &mut H,
+        copy_pinned: CopyPinned<H>,
         owe: impl FnOnce(PageRange),
     ) -> (u64, Result<(), CopyStop>) {
         let to = child.table;
@@ -175,7 +186,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         loop {
             left.start = self.copy_small(&mut child, left.clone(), &mut last);
             let Some(index) = left.next() else { break };
-            if let Err(stop) = self.copy_entry(&mut child, index, &weakened, hooks) {
+            if let Err(stop) = self.copy_entry(&mut child, index, &weakened, hooks, copy_pinned) {
                 self.restore(PageRange::new(self.address(index), part.end()), &weakened);
                 return (child.change.live as u64, Err(stop));
             }
@@ -287,17 +298,24 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     }
 
     #[cold]
-    fn copy_entry(
+    fn copy_entry<H: CopyHooks>(
         &self,
         child: &mut EntryRun<'_, '_, P>,
         index: usize,
         weakened: &Weakened,
-        hooks: &mut impl CopyHooks,
+        hooks: &mut H,
+        copy_pinned: CopyPinned<H>,
     ) -> Result<(), CopyStop> {
         let pte = self.load(index);
         if let Some(Leaf { pfn, .. }) = plain_leaf::<P::Isa>(self.level(), pte) {
             let folio = self.tables.tlb.frames().folio(pfn);
-            if !self.copy_watched(child, index, folio, weakened, hooks)? {
+            if !self.copy_watched(
+                child,
+                index,
+                folio,
+                weakened,
+                copy_pinned.map(|copy| move |leaf| copy(hooks, leaf)),
+            )? {
                 let copy = if child.counted == CountedIn::Nowhere { pte } else { P::Isa::old(pte) };
                 child.share(index, pfn, folio, copy);
             }
@@ -321,7 +339,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         Ok(())
     }
 
-    /// Copies the page of a leaf if it is pinned, and returns whether it was.
+    /// Copies the page of a leaf by `copy` if it is pinned, and returns whether it was.
     #[cold]
     fn copy_watched(
         &self,
@@ -329,15 +347,16 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         index: usize,
         folio: Folio<'_>,
         weakened: &Weakened,
-        hooks: &mut impl CopyHooks,
+        copy: Option<impl FnOnce(LeafView) -> Option<OwnedLeaf>>,
     ) -> Result<bool, CopyStop> {
         let va = self.address(index);
-        if weakened.lost[index].contains(LostRights::EXCLUSIVE)
+        if let Some(copy) = copy
+            && weakened.lost[index].contains(LostRights::EXCLUSIVE)
             && plant!(ForkIgnoresPin; false, folio.maybe_pinned())
             && let Some(leaf) = self.leaf(va)
         {
             self.restore_one(va, weakened);
-            child.map(va, hooks.copy_pinned(leaf).ok_or(CopyStop::NoFrame(va))?);
+            child.map(va, copy(leaf).ok_or(CopyStop::NoFrame(va))?);
             return Ok(true);
         }
         if folio.has_room_for_entry() { Ok(false) } else { Err(CopyStop::TooManyRefs(va)) }

@@ -28,7 +28,7 @@ mod relock;
 mod unmap;
 mod unmap_run;
 
-pub use copy::{CopyHooks, CopyStop, SoftCopy};
+pub use copy::{CopyHooks, CopyStop, ForkHooks, SoftCopy};
 pub use unmap_run::UnmapHooks;
 
 use crate::locked_table::LockedTable;

@@ -8,7 +8,8 @@ use crate::space::Space;
 use crate::support::{Delivery, Host, as_words};
 use pagewright_arch::{Aarch64, Caps, Isa, Leaf, LeafFlags, SoftEntry, SoftKind, X86_64};
 use pagewright_table::{
-    CopyHooks, EntryView, LeafView, LockedTable, Mlocked, MmapLock, OwnedLeaf, SoftCopy, TableReserve, UnmapHooks,
+    CopyHooks, EntryView, ForkHooks, LeafView, LockedTable, Mlocked, MmapLock, OwnedLeaf, SoftCopy, TableReserve,
+    UnmapHooks,
 };
 use pagewright_tlb::frames::{EntryCounts, Folio, FolioFlags, FolioOwner, FolioRef, NewFolio, RssKind, SWAP_ENTRIES};
 use pagewright_tlb::{Gather, Tlb};
@@ -82,13 +83,15 @@ pub(crate) struct Hooks;
 impl CopyHooks for Hooks {
     fn discard_soft(&mut self, _soft: SoftEntry) {}
 
-    fn copy_pinned(&mut self, _leaf: LeafView) -> Option<OwnedLeaf> {
-        None
-    }
-
     fn copy_soft(&mut self, soft: SoftEntry) -> Option<SoftCopy> {
         let shared = SoftEntry { exclusive: false, ..soft };
         Some(SoftCopy { parent: shared, child: shared })
+    }
+}
+
+impl ForkHooks for Hooks {
+    fn copy_pinned(&mut self, _leaf: LeafView) -> Option<OwnedLeaf> {
+        None
     }
 }
 

@@ -6,7 +6,7 @@ use crate::pending::{VA, fork, is_flush, own, own_at, page, used};
 use crate::space::{Child, ShareIf, Space, is_of_last_table};
 use crate::support::{Delivery, declared, on};
 use pagewright_arch::{Effects, Isa, Leaf, LeafFlags, PteSlot, SoftEntry, SoftKind};
-use pagewright_table::{BreakStop, CopyHooks, LeafView, Leaver, Mlocked, OwnedLeaf, SoftCopy, TableReserve};
+use pagewright_table::{BreakStop, CopyHooks, Leaver, Mlocked, OwnedLeaf, SoftCopy, TableReserve};
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::TableMarks;
 use pagewright_types::judge::Fact;
@@ -25,6 +25,7 @@ on_both_also_as_words! {
     a_space_that_stops_to_share_beside_a_block_keeps_what_is_behind_it,
     a_table_that_no_other_space_has_is_left_without_a_flush,
     a_failed_copy_frees_the_page_that_was_unmapped_meanwhile,
+    a_folio_that_is_pinned_through_another_table_does_not_stop_a_break,
 }
 
 /// Which tables `body` declares shared, or no longer shared.
@@ -197,10 +198,6 @@ fn a_table_that_no_other_space_has_is_left_without_a_flush<I: Isa>() {
 struct MarkerCopied<F>(F);
 
 impl<F: FnMut()> CopyHooks for MarkerCopied<F> {
-    fn copy_pinned(&mut self, _leaf: LeafView) -> Option<OwnedLeaf> {
-        None
-    }
-
     fn copy_soft(&mut self, soft: SoftEntry) -> Option<SoftCopy> {
         (self.0)();
         Some(SoftCopy { parent: soft, child: soft })
@@ -246,4 +243,33 @@ fn a_failed_copy_frees_the_page_that_was_unmapped_meanwhile<I: Isa>() {
     }
     drop(reserve);
     assert_eq!(tlb.frames().available(), free + 1, "the tables and the page");
+}
+
+/// The folio has one page in each of two tables, and the pin was taken through the other.
+///
+/// INV-SHARE-PIN: a pin of a large folio does not say of which page, but no page that the break
+/// copies can be it.
+fn a_folio_that_is_pinned_through_another_table_does_not_stop_a_break<I: Isa>() {
+    let (space, flags) = (used::<I>(), LeafFlags::USER | LeafFlags::ACCESSED | LeafFlags::EXCLUSIVE);
+    let (tlb, places) = (&space.tlb, [page(8), VA.add(Level::PMD.span())]);
+    let order = Order::new(2);
+    let folio = tlb.frames().new_folio(tlb.alloc(tlb.request(order)).expect("memory is left"));
+    let first = folio.pfn();
+    for (va, index) in places.into_iter().zip(0..) {
+        let leaf = Leaf { pfn: first.add(index), rights: Rights::RW, flags };
+        space.ensure_tables(va, Level::PTE);
+        let owned = OwnedLeaf::new(leaf, tlb.frames().folio(first).get());
+        space.edit(va, Level::PTE, |run| run.map(va, owned)).expect("just made");
+    }
+    tlb.frames().put(folio).into_iter().for_each(|block| tlb.free(block));
+    let pin = tlb.frames().folio(first).try_pin().expect("it is mapped");
+    let (child, _) =
+        space.fork(&ShareIf(|range: PageRange| is_of_last_table(range) && range.covers(PageRange::page(VA))));
+    own_at(&space, &child, VA);
+    let rights = |mmap: &Child<I>, va| mmap.read().tables(tlb).peek(va).leaf().map(|leaf| (leaf.pfn(), leaf.rights()));
+    assert_eq!(rights(&child, places[0]), Some((first, Rights::READ)), "the page itself, without the right to store");
+    assert_eq!(rights(&space.mmap, places[0]), Some((first, Rights::READ)));
+    assert_eq!(rights(&space.mmap, places[1]), Some((first.add(1), Rights::RW)), "the page of the pin");
+    assert_eq!(tlb.frames().folio(first).page_mapcount(0), 2);
+    tlb.frames().unpin(pin).into_iter().for_each(|block| tlb.free(block));
 }

@@ -240,7 +240,9 @@ fn access_signal(error: &FaultError) -> AccessSignal {
     match error {
         FaultError::NotMapped { .. } | FaultError::Guarded { .. } => AccessSignal::Unmapped,
         FaultError::NotAllowed { .. } => AccessSignal::Forbidden,
-        FaultError::PastEnd { .. } | FaultError::Device { .. } => AccessSignal::PastEnd,
+        FaultError::PastEnd { .. } | FaultError::Device { .. } | FaultError::TooManyHolders { .. } => {
+            AccessSignal::PastEnd
+        }
         // SIGKILL with code SI_KERNEL.
         FaultError::OutOfMemory(_) => AccessSignal::Other(9, 0x80),
     }

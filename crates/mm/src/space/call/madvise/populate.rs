@@ -43,7 +43,7 @@ impl<P: Platform> Mm<P> {
                 FaultError::Guarded { .. } | FaultError::PastEnd { .. } | FaultError::Device { .. } => {
                     MmError::Inaccessible { va: at }
                 }
-                FaultError::OutOfMemory(error) => error,
+                FaultError::TooManyHolders { .. } | FaultError::OutOfMemory(_) => error.into(),
             })?;
         }
         Ok(())
