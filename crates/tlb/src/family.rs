@@ -115,7 +115,7 @@ impl<P: Platform> FamilyToken<'_, P> {
 
     /// Adds to `batch` what each member owes of the entries of `table`.
     pub fn absorb_pending(&self, batch: &mut Batch<'_, P>, table: Pfn) {
-        self.members.iter().for_each(|member| batch.absorb_pending(member, table));
+        batch.absorb_pending_of(&self.members, table);
     }
 
     /// The members other than the one through which the table was found.

@@ -99,7 +99,7 @@
 //! | ConcurrentGather | nothing | space | space | space | space | space | everything |
 //! | HandOver | nothing | table | table | – | table | space | everything |
 //! | SettleEntry | nothing | nothing | nothing | nothing | nothing | nothing | nothing |
-//! | AbsorbPending | nothing | space | space | space | space | space | everything |
+//! | AbsorbPending | nothing | space | space | space | space | space | space |
 //!
 //! A store of a soft entry, and a zap of one, flush nothing: the mark of the entry stays.
 //!

@@ -21,8 +21,8 @@ use crate::space::{AddressMap, Space};
 use core::sync::atomic::Ordering;
 use pagewright_sync::Platform;
 use pagewright_table::MmapRead;
-use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{FolioFlags, FolioOwner, FolioRef};
+use pagewright_tlb::{Batch, Gather};
 use pagewright_types::{PAGE_SIZE, PageRange, VirtAddr};
 
 /// The page index past the last page that a file can have.
@@ -167,13 +167,18 @@ impl<P: Platform> Mm<P> {
     fn remove_pages(&self, file: &FileObject<P>, first: u64, end: u64, what: Zap) {
         file.remove_range(self, first, end);
         file.removals.fetch_add(1, Ordering::AcqRel);
+        let mut batch = Batch::new(&self.tlb);
         for space in self.candidates(FolioOwner::File(file.id())) {
             let map = space.map().read();
-            self.unmap_pages(&space, &map, file, (first, end), what);
+            self.unmap_pages(&space, &map, file, (first, end), what, &mut batch);
         }
+        batch.settle();
     }
 
     /// Unmaps pages `first..end` of a file from one space.
+    ///
+    /// One flush pays for the space's own tables. What is done for all sharers of a table goes to
+    /// `batch`.
     fn unmap_pages(
         &self,
         space: &Space<P>,
@@ -181,6 +186,7 @@ impl<P: Platform> Mm<P> {
         file: &FileObject<P>,
         (first, end): (u64, u64),
         what: Zap,
+        batch: &mut Batch<'_, P>,
     ) {
         let mut gather = Gather::concurrent(&self.tlb, space.table().context());
         for (start, vma) in map.of_file_from(file.id(), first) {
@@ -192,7 +198,7 @@ impl<P: Platform> Mm<P> {
                 let what = if vma.is_shared() { Zap::Pages } else { what };
                 match map.tables(&self.tlb).try_own(part) {
                     Some(own) => self.zap(space, own, (vma, what), part, &mut gather),
-                    None => self.zap_for_all(space, map.tables(&self.tlb), (vma, what), part),
+                    None => self.zap_for_all(space, map.tables(&self.tlb), (vma, what), part, batch),
                 }
             }
         }

@@ -2,8 +2,11 @@
 
 use super::{AtTheLimit, PLACES};
 use pagewright_arch::{Isa, LeafFlags, on_both};
-use pagewright_lab::harness::{ANON, CPU, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at, recount};
+use pagewright_lab::harness::files::DiskFile;
+use pagewright_lab::harness::{ANON, CPU, FileHandle, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at, recount};
 use pagewright_mm::counters::Gauge;
+use pagewright_mm::file::FallocateFlags;
+use pagewright_mm::space::ClearRefs;
 use pagewright_mm::{Advice, FaultError, MapFlags, MmSetting};
 use pagewright_sim::AllocationFailure;
 use pagewright_table::LeafView;
@@ -21,6 +24,7 @@ on_both! {
     a_table_that_is_made_for_all_counts_until_each_sharer_has_left_it,
     a_read_that_finds_no_memory_for_a_missing_table_changes_nothing,
     a_file_is_truncated_for_all_sharers_of_its_tables,
+    each_operation_for_a_hundred_sharers_waits_once_for_the_other_cpus,
     a_resident_set_is_summed_again_after_what_changes_it,
     an_ended_process_has_no_resident_set,
     a_break_that_fails_counts_no_edit_for_all,
@@ -214,7 +218,7 @@ pub(super) fn a_break_that_fails_counts_no_edit_for_all<I: Isa>() {
     let resident = |process: &TestProcess<I>| world.on(CPU, |mm| mm.rss(&process.space)).swapped();
     assert_eq!([&process, &child].map(resident), [3; 2]);
     for process in [&process, &child] {
-        assert!(matches!(process.touch(CPU, base, Access::Write), Err(FaultError::OutOfMemory(_))));
+        assert_eq!(process.touch(CPU, base, Access::Write), Err(FaultError::TooManyHolders { va: block }));
     }
     assert_eq!([&process, &child].map(resident), [3; 2]);
     full.end();
@@ -417,6 +421,53 @@ fn a_read_that_finds_no_memory_for_a_missing_table_changes_nothing<I: Isa>() {
     assert_eq!(world.count(Counter::PwTableMadeForAll), 2);
     world.recount(&[&process, &child]);
     TestProcess::end_all_at_rest(&[&process, &child]);
+}
+
+/// INV-FAMILY-FLUSH: the sharers owe the flushes of all pages together.
+///
+/// One child runs on another CPU, with a translation of each page.
+fn each_operation_for_a_hundred_sharers_waits_once_for_the_other_cpus<I: Isa>() {
+    type Operation<I> = fn(&TestWorld<I>, &TestProcess<I>, &FileHandle<I>);
+    let operations: [(&str, Operation<I>, u64); 5] = [
+        ("truncation", |world, _, file| world.on(CPU, |mm| mm.truncate(file, 0)).expect("no seals"), 0),
+        (
+            "a hole",
+            |world, _, file| {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                world.on(CPU, |mm| mm.fallocate(file, flags, 0, PAGES * PAGE_SIZE)).expect("no seals");
+            },
+            0,
+        ),
+        ("writeback", |world, _, file| world.on(CPU, |mm| mm.write_back(file, 0, u64::MAX)).expect("a device"), PAGES),
+        ("page-out", |world, _, _| (0..2).for_each(|_| scan(world)), 0),
+        (
+            "ageing",
+            |world, process, _| world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::All)).expect("no memory"),
+            PAGES,
+        ),
+    ];
+    for (name, operation, mapped) in operations {
+        let (world, process) = TestProcess::<I>::unjudged();
+        world.set(MmSetting::CowPageTables, "always");
+        let file = if name == "a hole" { world.shmem(PAGES) } else { world.file_of(DiskFile::default(), PAGES) };
+        let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+        (0..PAGES).for_each(|page| process.write(CPU, at(base, page), page + 1));
+        if name == "page-out" {
+            world.on(CPU, |mm| mm.write_back(&file, 0, u64::MAX)).expect("a device");
+        }
+        let family = family(process);
+        (0..PAGES).for_each(|page| assert_eq!(family[7].read(OTHER, at(base, page)), page + 1));
+        let before = world.count(Counter::NrTlbRemoteFlush);
+        operation(&world, &family[0], &file);
+        let waits = world.count(Counter::NrTlbRemoteFlush) - before;
+        let is_mapped = |page: &u64| world.on(CPU, |mm| recount::leaf(mm, &family[9].space, at(base, *page))).is_some();
+        assert_eq!((0..PAGES).filter(is_mapped).count() as u64, mapped, "{name}");
+        assert_eq!(waits, u64::from(name != "ageing"), "{name} of {PAGES} pages with {} sharers", family.len());
+        assert_eq!(world.count(Counter::PwTableBroken), 0, "no table is copied for {name}");
+        world.recount(&family.iter().collect::<Vec<_>>());
+        world.on(CPU, |mm| mm.forget_file(&file));
+        end(&world, &family);
+    }
 }
 
 fn a_file_is_truncated_for_all_sharers_of_its_tables<I: Isa>() {

@@ -253,6 +253,42 @@ fn break_beside_truncation<I: Isa>(seed: u64) -> bool {
     sound
 }
 
+/// A file is truncated while its clean pages go out, below a table that two spaces share.
+///
+/// INV-FILE-REMOVED: the truncation finds entries empty whose flush reclaim still owes. A third CPU
+/// reads the pages, and has no translation of them when the truncation returns.
+fn truncation_beside_page_out<I: Isa>(seed: u64) -> bool {
+    let (world, process, base) = parent::<I>(3);
+    let file = world.file(2);
+    let mapped = at(base, 100);
+    process.map_over(mapped, &file, Rights::RW, MapFlags::SHARED | MapFlags::FIXED);
+    let child = process.fork();
+    let reader = if seed.is_multiple_of(2) { &process } else { &child };
+    (0..2).for_each(|page| assert_eq!(reader.read(OTHER, at(mapped, page)), page + 7));
+    let (space, cut) = (reader.space.clone(), file.clone());
+    let [reads, reclaims, truncates] = [(); 3].map(|()| Rc::clone(&world));
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || {
+            for _ in 0..3 {
+                reclaims.on(CPU, |mm| mm.reclaim(NodeId::new(0), 2));
+            }
+        }),
+        Box::new(move || {
+            for _ in 0..3 {
+                let _ = reads.word_now(OTHER, mapped, Access::Read);
+                let _ = reads.on(OTHER, |mm| mm.fault(&space, at(mapped, 1), Access::Read));
+            }
+        }),
+        Box::new(move || truncates.on(THIRD, |mm| mm.truncate(&cut, 0)).expect("not sealed")),
+    ];
+    race(&world, seed, programs);
+    let sound = [&process, &child].iter().all(|process| process.touch(CPU, mapped, Access::Read).is_err());
+    world.recount(&[&process, &child]);
+    world.on(CPU, |mm| mm.forget_file(&file));
+    TestProcess::end_all_at_rest(&[&process, &child]);
+    sound
+}
+
 /// Two CPUs sum up a resident set, the second one after pages were mapped for all sharers.
 ///
 /// INV-SHARE-SUM: the first CPU has visited the table before. The second one then reads the sum of
@@ -466,6 +502,8 @@ on_both! {
         assert_holds(SCHEDULES, tables_made_beside_all_else::<I>, "a value was lost, or another one seen"),
     a_break_loses_what_a_truncation_removes:
         assert_holds(SCHEDULES, break_beside_truncation::<I>, "a page of the file is mapped after its truncation"),
+    a_truncation_pays_for_the_entries_that_reclaim_has_cleared:
+        assert_holds(SCHEDULES, truncation_beside_page_out::<I>, "a page of the file is mapped after its truncation"),
     two_threads_break_a_table_and_a_third_loses_it:
         assert_holds(SCHEDULES, two_threads_break::<I>, "a store was lost, or seen by the child"),
     a_break_an_end_and_a_reader_do_not_disturb_each_other:
@@ -514,6 +552,7 @@ mod still {
         moved: super::super::pins::a_table_to_which_a_pinned_page_moved_is_not_shared::<I>();
         forgets: super::super::a_fork_that_copies_forgets_only_what_is_shared_no_more::<I>();
         limit: super::super::a_break_at_the_limit_of_references_changes_nothing::<I>();
+        many: super::super::pins::a_page_with_as_many_references_as_a_pin_breaks_like_any_other::<I>();
         pinned: super::super::pins::a_table_with_a_pinned_page_is_not_shared_until_it_is_unpinned::<I>();
     }
 }
@@ -524,6 +563,8 @@ planted_bugs_are_found! {
     TakenBackByAnyone => still::lent,
     SharingForgotten => still::forgets,
     ForkSharesPinned => still::pinned,
+    BreakJudgesPins => still::many,
+    ZapForAllIgnoresPending => truncation_beside_page_out,
     PinMovedUnmarked => still::moved,
     LastShareDropped => two_ends,
     FailedCopyKept => still::limit,

@@ -90,10 +90,10 @@ impl<'f, 'h, P: Platform> ForAllTable<'f, 'h, P> {
     /// For a caller that depends on entries that it found cleared or weakened, in any space.
     pub fn absorb_pending(&self, batch: &mut Batch<'_, P>, context: &Arc<TlbContext>) {
         let table = self.table.table();
-        if let Some(token) = self.token.filter(|_| self.shared) {
-            token.absorb_pending(batch, table);
+        match self.token.filter(|_| self.shared) {
+            Some(token) => token.absorb_pending(batch, table),
+            None => batch.absorb_pending(context, table),
         }
-        batch.absorb_pending(context, table);
     }
 
     /// Hooks a new table into the empty entry for `va` (INV-SHARE-MAKE).

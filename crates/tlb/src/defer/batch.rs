@@ -136,16 +136,49 @@ impl<'t, P: Platform> Batch<'t, P> {
     ///
     /// For a caller that depends on entries that it found cleared or weakened there
     /// (INV-TLB-CLEARED, INV-TLB-DEFERRED; Linux's `flush_tlb_batched_pending`). It holds the lock
-    /// of the table.
+    /// of the table, and `context` is the only space that reaches it
+    /// ([`FamilyToken::absorb_pending`](crate::FamilyToken::absorb_pending) otherwise).
     pub fn absorb_pending(&mut self, context: &Arc<TlbContext>, table: Pfn) {
-        let mut owed = TablesOwe::default();
-        self.tlb.add_owed(context, table, &mut owed);
+        self.absorb_pending_of(core::slice::from_ref(context), table);
+    }
+
+    /// The same for all spaces that reach the table.
+    pub(crate) fn absorb_pending_of(&mut self, sharers: &[Arc<TlbContext>], table: Pfn) {
+        let mut of_family = None;
+        for context in sharers {
+            let mut owed = TablesOwe::default();
+            self.tlb.add_owed(context, table, &mut owed);
+            of_family = owed.family;
+            self.absorb_owed(context, owed);
+        }
+        if let Some(deferred) = of_family.filter(|_| plant!(FamilyKeyNotTakenAlong; false, true)) {
+            self.absorb_merged(sharers, deferred);
+        }
+        for state in [EntryDeferral::Pending, EntryDeferral::Lingering, EntryDeferral::Gathered, EntryDeferral::Merged]
+        {
+            assert_covers(DependentOperation::AbsorbPending, state, FlushCover::Space);
+        }
+    }
+
+    /// Adds the flush of a merged key, on the CPUs that run one of the spaces that reach its table.
+    ///
+    /// The others owe nothing: a space that left the table has flushed all that it spans, and a CPU
+    /// that begins to run a space is caught up by the generation, which the deferral has advanced.
+    fn absorb_merged(&mut self, sharers: &[Arc<TlbContext>], deferred: DeferredFlush) {
+        if self.will_flush(sharers, deferred) {
+            return;
+        }
+        if self.tlb.fx().caps().shootdown == ShootdownKind::Ipi {
+            sharers.iter().for_each(|context| self.cpus.insert_all(&context.cpus()));
+        }
+        self.join(deferred, if let [only] = sharers { Some(only) } else { None });
+    }
+
+    /// Adds a flush of the space, unless settling the batch pays for what the space owes.
+    fn absorb_owed(&mut self, context: &Arc<TlbContext>, mut owed: TablesOwe) {
         let unplaced = plant!(UnplacedNotTakenAlong; None, context.unplaced());
         if let Some(unplaced) = unplaced.filter(|deferred| !self.tlb.has_paid(context, *deferred)) {
             owed.add(KeyedFlush::of_space(unplaced));
-        }
-        if owed.family.is_some_and(|deferred| self.tlb.flush_family(deferred)) {
-            self.tlb.count(Counter::PwTlbBatchOvertaken, 1);
         }
         if plant!(DeferredNotTakenAlong; true, self.covers(context, owed)) {
             return;
@@ -155,9 +188,6 @@ impl<'t, P: Platform> Batch<'t, P> {
         if let Some(deferred) = self.defer_or_flush(context, flush) {
             context.defer(deferred);
         }
-        for state in [EntryDeferral::Pending, EntryDeferral::Lingering, EntryDeferral::Gathered] {
-            assert_covers(DependentOperation::AbsorbPending, state, FlushCover::Space);
-        }
     }
 
     /// Whether settling this batch pays for what a table owes: usually all of it is the batch's own.
@@ -165,14 +195,18 @@ impl<'t, P: Platform> Batch<'t, P> {
         if owed.gathered && context.is_flush_pending() {
             return false;
         }
-        let Some(deferred) = owed.own else { return true };
-        // Where there is one space so far, what becomes of that one decides whether anybody is
-        // waited for.
+        owed.own.is_none_or(|deferred| self.will_flush(core::slice::from_ref(context), deferred))
+    }
+
+    /// Whether settling this batch flushes `deferred` on each CPU that runs one of `spaces`.
+    fn will_flush(&self, spaces: &[Arc<TlbContext>], deferred: DeferredFlush) -> bool {
+        // If there is one space so far, its own clock decides whether any CPU is waited for.
+        let is_flushed = |context: &Arc<TlbContext>| self.only.as_ref().is_none_or(|only| Arc::ptr_eq(only, context));
         self.entries > 0
             && deferred.epoch() <= self.epoch
-            && self.only.as_ref().is_none_or(|only| Arc::ptr_eq(only, context))
+            && spaces.iter().all(is_flushed)
             && match self.tlb.fx().caps().shootdown {
-                ShootdownKind::Ipi => self.cpus.contains_all(&context.cpus()),
+                ShootdownKind::Ipi => spaces.iter().all(|context| self.cpus.contains_all(&context.cpus())),
                 // One barrier ends all that its CPU has issued.
                 ShootdownKind::Broadcast => deferred.issuer().is_some() && deferred.issuer() == self.issuer,
             }
@@ -198,20 +232,27 @@ impl<'t, P: Platform> Batch<'t, P> {
             None => tlb.issue_whole(context),
         });
         self.cpus.insert_all(&mask);
+        self.join(deferred, Some(context));
+        deferred
+    }
+
+    /// Makes the batch pay `deferred`, which `context` owes, or more than one space.
+    #[inline]
+    fn join(&mut self, deferred: DeferredFlush, context: Option<&Arc<TlbContext>>) {
         let issuer = deferred.issuer();
-        self.epoch = self.epoch.max(deferred.epoch());
         if self.entries == 0 {
-            (self.issuer, self.only) = (issuer, Some(context.clone()));
+            (self.issuer, self.only) = (issuer, context.cloned());
         } else {
             if self.issuer != issuer {
                 self.issuer = plant!(LatestIssuerCompletes; issuer, None);
             }
-            if self.only.as_ref().is_some_and(|only| !Arc::ptr_eq(only, context)) {
+            let is_same = |only: &Arc<TlbContext>| context.is_some_and(|context| Arc::ptr_eq(only, context));
+            if self.only.as_ref().is_some_and(|only| !is_same(only)) {
                 self.only = None;
             }
         }
+        self.epoch = self.epoch.max(deferred.epoch());
         self.entries += 1;
-        deferred
     }
 }
 

@@ -99,10 +99,11 @@ pub const fn required_cover(operation: DependentOperation, deferral: EntryDeferr
         | (Op::EditWithoutRights, Entry::Pending | Entry::Lingering) => return None,
         (Op::EditWithoutRights, _) | (Op::Install, Entry::Gathered) => FlushCover::Entry,
         (Op::HandOver, Entry::Pending | Entry::Lingering | Entry::Weakened) => FlushCover::Table,
-        (
-            Op::Install | Op::StoreMany | Op::Gather | Op::ConcurrentGather | Op::HandOver | Op::AbsorbPending,
-            Entry::Merged,
-        ) => FlushCover::Everything,
+        (Op::Install | Op::StoreMany | Op::Gather | Op::ConcurrentGather | Op::HandOver, Entry::Merged) => {
+            FlushCover::Everything
+        }
+        // Of each space that reaches the table: the caller names them all.
+        (Op::AbsorbPending, Entry::Merged) => FlushCover::Space,
         (
             Op::Install | Op::StoreMany | Op::Gather | Op::ConcurrentGather | Op::HandOver | Op::AbsorbPending,
             Entry::Pending | Entry::Lingering | Entry::Gathered | Entry::Weakened | Entry::Unplaced,

@@ -6,7 +6,7 @@
 use super::space::{Space, machine, page};
 use crate::support::{Host, Step, on};
 use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, PteSlot, on_both};
-use pagewright_tlb::{Batch, Debt, Gather, OwedFlush, Tlb};
+use pagewright_tlb::{Batch, Debt, Family, Gather, OwedFlush, Tlb};
 use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Level, Pfn, Rights};
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ on_both! {
     a_new_table_owes_nothing,
     an_unhooked_table_hands_its_key_to_the_gather,
     a_gather_that_pays_for_a_family_counts_it,
-    a_batch_that_pays_for_a_family_counts_it,
+    a_batch_pays_what_the_sharers_of_a_table_owe_when_it_is_settled,
     a_gather_flushes_nothing_for_a_family_that_was_flushed_since,
     a_space_pays_no_key_of_its_family,
     one_cpu_that_has_flushed_pays_no_key_of_a_family,
@@ -345,17 +345,20 @@ fn a_gather_that_pays_for_a_family_counts_it<I: Isa>() {
     batch.settle();
 }
 
-fn a_batch_that_pays_for_a_family_counts_it<I: Isa>() {
+/// Another batch has cleared the entry. No flush is added twice, and none before the end.
+fn a_batch_pays_what_the_sharers_of_a_table_owe_when_it_is_settled<I: Isa>() {
     let (host, space, other) = shared::<I>();
+    let family = Family::try_new().expect("memory is left");
+    [&space, &other].into_iter().for_each(|space| family.join(&space.context).expect("memory is left"));
     let (mut batch, mut depending) = (Batch::new(&space.tlb), Batch::new(&space.tlb));
     clear_shared(&mut batch, (&space, &other), 0);
     for _ in 0..2 {
-        on(3, || depending.absorb_pending(&space.context, space.last()));
-        assert!(!other_reaches(&host, 0));
-        assert_eq!(overtaken(&space.tlb), 1);
+        on(3, || family.token().absorb_pending(&mut depending, space.last()));
+        assert_eq!((depending.len(), other_reaches(&host, 0)), (1, true));
     }
-    depending.settle();
-    batch.settle();
+    on(3, || depending.settle());
+    assert!(!reaches(&host, 0) && !other_reaches(&host, 0));
+    assert_eq!(host.log(|| batch.settle()).1, [], "the first batch is paid, too");
 }
 
 /// Two CPUs have cleared entries, so no one CPU's barrier ends both.
@@ -536,6 +539,10 @@ fn mistakes_about_the_life_of_a_key_are_found() {
     use pagewright_plant::{PlantedBug, assert_found_by};
     assert_found_by(PlantedBug::KeysNotTaken, an_unhooked_table_hands_its_key_to_the_gather::<Aarch64>);
     assert_found_by(PlantedBug::FamilyKeyOfSpace, a_space_pays_no_key_of_its_family::<X86_64>);
+    assert_found_by(
+        PlantedBug::FamilyKeyNotTakenAlong,
+        a_batch_pays_what_the_sharers_of_a_table_owe_when_it_is_settled::<X86_64>,
+    );
     assert_found_by(PlantedBug::MergedPaidBySpace, a_space_pays_no_key_of_its_family::<Aarch64>);
     assert_found_by(
         PlantedBug::LingeringNotMet,

@@ -7,8 +7,8 @@ use pagewright_arch::{SoftEntry, SoftKind};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::{EntryView, LeafView, LockedTable, OwnTables, Tables, UnmapHooks};
-use pagewright_tlb::Gather;
 use pagewright_tlb::frames::Folio;
+use pagewright_tlb::{Batch, Gather};
 use pagewright_types::{PageRange, Rights, VirtAddr};
 
 /// Which entries of a range to clear (`struct zap_details`).
@@ -51,7 +51,17 @@ impl<P: Platform> Mm<P> {
     /// Clears the entries of `range` that `what` selects, for every space that shares their tables.
     ///
     /// A file that is truncated loses its pages in every space, so no table has to be broken.
-    pub(crate) fn zap_for_all(&self, space: &Space<P>, tables: Tables<'_, P>, what: (&Vma<P>, Zap), range: PageRange) {
+    /// `batch` absorbs the references and the flushes that the sharers owe, and those that reclaim
+    /// owes of entries which it has cleared before.
+    pub(crate) fn zap_for_all(
+        &self,
+        space: &Space<P>,
+        tables: Tables<'_, P>,
+        what: (&Vma<P>, Zap),
+        range: PageRange,
+        batch: &mut Batch<'_, P>,
+    ) {
+        let context = space.table().context();
         let ((vma, what), token) = (what, tables.family_token());
         let mut hooks = ZapHooks { mm: self, space, what };
         for (table, part) in tables.locked_for_all(range, token.as_ref()) {
@@ -66,7 +76,7 @@ impl<P: Platform> Mm<P> {
                         if let Some(folio) = debt.detached().folio() {
                             hooks.unmapped(self.frames().folio_of(folio));
                         }
-                        debt.settle();
+                        debt.absorb_into(batch, context);
                     }
                     EntryView::Soft(soft) if hooks.takes_soft(soft) => {
                         table.clear_soft(va);
@@ -75,6 +85,7 @@ impl<P: Platform> Mm<P> {
                     EntryView::Leaf(_) | EntryView::Soft(_) | EntryView::Empty | EntryView::Table => {}
                 }
             }
+            plant!(ZapForAllIgnoresPending; (), table.absorb_pending(batch, context));
         }
     }
 
