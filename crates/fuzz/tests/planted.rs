@@ -119,6 +119,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::ShareNotFlushed
         | Bug::BreakNotFlushed
         | Bug::OldPointerWritable
+        | Bug::SharedLeafRevisited
         | Bug::BreakJudgesPins
         | Bug::ZapForAllIgnoresPending
         | Bug::LastShareDropped

@@ -16,14 +16,16 @@ use super::seals::Seals;
 use crate::error::MmError;
 use crate::fault::PreclearedPages;
 use crate::mm::Mm;
+use crate::rmap::{CandidateSpace, SpaceLock};
 use crate::space::entries::zap::Zap;
 use crate::space::{AddressMap, Space};
+use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
 use pagewright_sync::Platform;
 use pagewright_table::MmapRead;
 use pagewright_tlb::frames::{FolioFlags, FolioOwner, FolioRef};
 use pagewright_tlb::{Batch, Gather};
-use pagewright_types::{PAGE_SIZE, PageRange, VirtAddr};
+use pagewright_types::{PAGE_SIZE, PageRange};
 
 /// The page index past the last page that a file can have.
 const MAX_PAGES: u64 = 1 << FILE_PAGES;
@@ -168,38 +170,37 @@ impl<P: Platform> Mm<P> {
         file.remove_range(self, first, end);
         file.removals.fetch_add(1, Ordering::AcqRel);
         let mut batch = Batch::new(&self.tlb);
-        for space in self.candidates(FolioOwner::File(file.id())) {
-            let map = space.map().read();
-            self.unmap_pages(&space, &map, file, (first, end), what, &mut batch);
-        }
+        let owner = FolioOwner::File(file.id());
+        self.visit_spaces(owner, SpaceLock::Wait, |candidate| {
+            if let CandidateSpace::Held(space, map) = candidate {
+                let ranges = map.possible_ranges(owner, first, end - first).map(|(_, range)| range);
+                self.unmap_ranges(space, map, ranges, what, &mut batch);
+            }
+            ControlFlow::Continue(())
+        });
         batch.settle();
     }
 
-    /// Unmaps pages `first..end` of a file from one space.
+    /// Unmaps ranges of one space, each of one mapping.
     ///
     /// One flush pays for the space's own tables. What is done for all sharers of a table goes to
     /// `batch`.
-    fn unmap_pages(
+    fn unmap_ranges(
         &self,
         space: &Space<P>,
         map: &MmapRead<'_, P, AddressMap<P>>,
-        file: &FileObject<P>,
-        (first, end): (u64, u64),
+        ranges: impl Iterator<Item = PageRange>,
         what: Zap,
         batch: &mut Batch<'_, P>,
     ) {
         let mut gather = Gather::concurrent(&self.tlb, space.table().context());
-        for (start, vma) in map.of_file_from(file.id(), first) {
-            let page = |index: u64| (start + index.saturating_sub(vma.pgoff())).min(vma.end());
-            let (from, to) = (page(first), page(end));
-            if from < to {
-                let part = PageRange::new(VirtAddr::from_page_index(from), VirtAddr::from_page_index(to));
-                // A shared mapping has no private copies.
-                let what = if vma.is_shared() { Zap::Pages } else { what };
-                match map.tables(&self.tlb).try_own(part) {
-                    Some(own) => self.zap(space, own, (vma, what), part, &mut gather),
-                    None => self.zap_for_all(space, map.tables(&self.tlb), (vma, what), part, batch),
-                }
+        for range in ranges {
+            let Some((_, vma)) = map.find(range.start()) else { continue };
+            // A shared mapping has no private copies.
+            let what = if vma.is_shared() { Zap::Pages } else { what };
+            match map.tables(&self.tlb).try_own(range) {
+                Some(own) => self.zap(space, own, (vma, what), range, &mut gather),
+                None => self.zap_for_all(space, map.tables(&self.tlb), (vma, what), range, batch),
             }
         }
         gather.settle();

@@ -17,7 +17,9 @@ use super::object::{FileKind, FileObject, FileOps};
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::reclaim::SWAP_CLUSTER_MAX;
+use crate::rmap::{CandidateSpace, SpaceLock};
 use arrayvec::ArrayVec;
+use core::ops::ControlFlow;
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
@@ -126,8 +128,8 @@ impl<P: Platform> Mm<P> {
     /// Write-protects a page in all shared mappings (`folio_mkclean`), and defers the flushes.
     fn write_protect_page(&self, file: &FileObject<P>, index: u64, pfn: Pfn, batch: &mut Batch<'_, P>) {
         let owner = FolioOwner::File(file.id());
-        for space in self.candidates(owner) {
-            let map = space.map().read();
+        self.visit_spaces(owner, SpaceLock::Wait, |candidate| {
+            let CandidateSpace::Held(space, map) = candidate else { return ControlFlow::Continue(()) };
             let tables = map.tables(&self.tlb);
             let token = tables.family_token();
             let shared = |va: &VirtAddr| map.find(*va).is_some_and(|(_, vma)| vma.is_shared());
@@ -137,7 +139,7 @@ impl<P: Platform> Mm<P> {
                 let table = tables.lock_for_all(va, token.as_ref());
                 let Some(table) = table.or_else(|| tables.lock_level_for_all(va, Level::PMD)) else { continue };
                 if table.leaf(va).is_some_and(|leaf| leaf.page_at(va) == pfn) {
-                    self.declare_reduced(&space, PageRange::page(va), Rights::RX);
+                    self.declare_reduced(space, PageRange::page(va), Rights::RX);
                     let clean =
                         |leaf: LeafView| leaf.with_rights(leaf.rights() - Rights::WRITE).without(LeafFlags::DIRTY);
                     // Of a page that is write-protected, nothing is counted.
@@ -148,6 +150,7 @@ impl<P: Platform> Mm<P> {
                 // Another CPU may still store through an entry that was cleared and not flushed.
                 table.absorb_pending(batch, space.table().context());
             }
-        }
+            ControlFlow::Continue(())
+        });
     }
 }

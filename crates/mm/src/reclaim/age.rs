@@ -18,17 +18,15 @@
 use super::workingset::ReclaimCost;
 use super::{LruType, SWAP_CLUSTER_MAX};
 use crate::mm::Mm;
-use crate::space::{AddressMap, VmFlags};
+use crate::rmap::{FolioVisit, MappedLeaf, SpaceLock};
+use crate::space::VmFlags;
 use arrayvec::ArrayVec;
-use core::ops::AddAssign;
-use pagewright_arch::{LeafFlags, PteSlot};
+use core::ops::{AddAssign, ControlFlow};
+use pagewright_arch::LeafFlags;
 use pagewright_sync::Platform;
-use pagewright_table::{LeafView, MmapRead};
+use pagewright_table::LeafView;
 use pagewright_tlb::frames::{Folio, FolioFlags, IsolatedFolio};
-use pagewright_types::{Counter, NodeId, Pfn, Rights, VirtAddr};
-
-/// The entries of a folio that a walk tells apart; one with more is looked for in every space.
-const MOST_MET: usize = 16;
+use pagewright_types::{Counter, NodeId, Rights};
 
 /// The use of a folio through its mappings since the accessed bits were last cleared.
 #[derive(Clone, Copy, Default)]
@@ -52,26 +50,6 @@ impl AddAssign for FolioReferences {
     }
 }
 
-/// The entries of a folio that a walk has met.
-///
-/// Several spaces reach the entries of a table that they share, and the folio's mapcount has each
-/// of them once.
-#[derive(Default)]
-struct MetEntries(ArrayVec<PteSlot, MOST_MET>);
-
-impl MetEntries {
-    fn meet(&mut self, entry: PteSlot) {
-        if !self.0.is_full() && !self.0.contains(&entry) {
-            self.0.push(entry);
-        }
-    }
-
-    /// Whether no other entry maps the folio; false if there are too many to tell.
-    fn are_all_of(&self, folio: Folio<'_>) -> bool {
-        self.0.len() as u32 >= folio.mapcount()
-    }
-}
-
 /// What reclaim does with a folio from the tail of an inactive list (`enum folio_references`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScanDecision {
@@ -88,54 +66,36 @@ pub(super) enum ScanDecision {
 impl<P: Platform> Mm<P> {
     /// Reads and clears the accessed bits of all mappings of an isolated folio.
     ///
-    /// The walk ends with the last entry of the folio, as Linux's does. So a page in a table that
-    /// any number of spaces share is looked for in one of them. A large folio is looked for in each
-    /// space once. A mapping counts as one use, however many of its pages were accessed
-    /// (`folio_referenced_one`).
+    /// The accessed bit of a shared table's entry counts once, for all its sharers. A mapping counts
+    /// as one use, however many of its pages were accessed (`folio_referenced_one`).
     pub(super) fn folio_referenced(&self, folio: Folio<'_>) -> FolioReferences {
-        let (owner, first, pages) = (folio.owner(), folio.index(), u64::from(folio.pages()));
-        let (mut found, mut met) = (FolioReferences::default(), MetEntries::default());
-        let mut spaces = self.candidates(owner);
-        while !met.are_all_of(folio)
-            && let Some(space) = spaces.next()
-        {
-            let Some(map) = space.map().try_read() else {
+        let mut found = FolioReferences::default();
+        // The mapping whose use was counted last; its leaves are visited one after the other.
+        let mut counted = None;
+        self.visit_folio(folio, SpaceLock::Try, |visit| {
+            let FolioVisit::Mapped(mapped) = visit else {
                 found.contended = true;
-                return found;
+                return ControlFlow::Break(());
             };
-            for (index, range) in map.possible_ranges(owner, first, pages) {
-                let mut used = FolioReferences::default();
-                for (va, page) in range.iter().zip((index - first) as u32..) {
-                    used += self.entry_referenced(&map, va, folio.page(page), &mut met);
-                    if used.mlocked {
-                        return used;
-                    }
-                }
-                found += FolioReferences { accessed: used.accessed.min(1), ..used };
+            if mapped.vma.flags().contains(VmFlags::LOCKED) {
+                // It was mlocked after it was isolated; its flags name the unevictable list.
+                found = FolioReferences { mlocked: true, ..FolioReferences::default() };
+                return ControlFlow::Break(());
             }
-        }
+            let mut used = self.leaf_referenced(&mapped);
+            let mapping = Some((mapped.space.id(), mapped.range.start()));
+            if used.accessed > 0 && core::mem::replace(&mut counted, mapping) == mapping {
+                used.accessed = 0;
+            }
+            found += used;
+            ControlFlow::Continue(())
+        });
         found
     }
 
-    fn entry_referenced(
-        &self,
-        map: &MmapRead<'_, P, AddressMap<P>>,
-        va: VirtAddr,
-        pfn: Pfn,
-        met: &mut MetEntries,
-    ) -> FolioReferences {
-        let Some((_, vma)) = map.find(va) else { return FolioReferences::default() };
-        let tables = map.tables(&self.tlb);
-        let token = tables.family_token();
-        let Some(table) = tables.lock_for_all(va, token.as_ref()) else { return FolioReferences::default() };
-        let Some(leaf) = table.leaf(va).filter(|leaf| !leaf.is_special() && leaf.page_at(va) == pfn) else {
-            return FolioReferences::default();
-        };
-        met.meet(table.slot(va));
-        if vma.flags().contains(VmFlags::LOCKED) {
-            // It was mlocked after it was isolated; its flags name the unevictable list.
-            return FolioReferences { mlocked: true, ..FolioReferences::default() };
-        }
+    /// Reads and clears the accessed bit of a leaf.
+    fn leaf_referenced(&self, mapped: &MappedLeaf<'_, P>) -> FolioReferences {
+        let &MappedLeaf { vma, va, leaf, table, .. } = mapped;
         if !leaf.has(LeafFlags::ACCESSED) {
             return FolioReferences::default();
         }

@@ -1,16 +1,18 @@
 //! Clearing all mappings of a page (`try_to_unmap`).
 
 use crate::mm::Mm;
-use crate::space::{Space, VmFlags};
+use crate::rmap::{FolioVisit, MappedLeaf, SpaceLock};
+use crate::space::VmFlags;
 use crate::swap::SwapPte;
+use core::ops::ControlFlow;
 use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{ForAllTable, LeafView, Mlocked};
+use pagewright_table::LeafView;
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{Folio, FolioFlags};
-use pagewright_types::{PageRange, Rights, SwapEntry, VirtAddr};
+use pagewright_types::{PageRange, Rights, SwapEntry};
 
 /// The kind of a page to reclaim, which decides what replaces its entries.
 #[derive(Clone, Copy)]
@@ -37,42 +39,21 @@ impl<P: Platform> Mm<P> {
     /// page is not freed, and not written if it is shared memory.
     pub(super) fn unmap_folio(&self, folio: Folio<'_>, victim: Victim, batch: &mut Batch<'_, P>) {
         debug_assert!(!folio.is_large(), "INV-RECLAIM-SMALL: {folio:?} is paged out whole");
-        let (owner, index) = (folio.owner(), folio.index());
-        let mut spaces = self.candidates(owner);
-        while folio.is_mapped()
-            && let Some(space) = spaces.next()
-        {
-            // The holder of the lock may be waiting for reclaim.
-            let Some(map) = space.map().try_read() else { continue };
-            let tables = map.tables(&self.tlb);
-            let token = tables.family_token();
-            for (_, range) in map.possible_ranges(owner, index, 1) {
-                let Some((_, vma)) = map.find(range.start()).filter(|(_, vma)| !vma.flags().contains(VmFlags::LOCKED))
-                else {
-                    continue;
-                };
-                for va in range.iter() {
-                    let Some(table) = tables.lock_for_all(va, token.as_ref()) else { continue };
-                    let maps = |leaf: LeafView| !leaf.is_special() && leaf.page_at(va) == folio.pfn();
-                    if table.leaf(va).is_some_and(maps) {
-                        self.unmap_one(&space, &table, (va, vma.mlocked()), folio, victim, batch);
-                    }
-                }
+        // The holder of a contended lock may be waiting for reclaim.
+        self.visit_folio(folio, SpaceLock::Try, |visit| {
+            if let FolioVisit::Mapped(mapped) = visit
+                && !mapped.vma.flags().contains(VmFlags::LOCKED)
+            {
+                self.unmap_one(&mapped, folio, victim, batch);
             }
-        }
+            ControlFlow::Continue(())
+        });
     }
 
-    fn unmap_one(
-        &self,
-        space: &Space<P>,
-        table: &ForAllTable<'_, '_, P>,
-        (va, mlocked): (VirtAddr, Mlocked),
-        folio: Folio<'_>,
-        victim: Victim,
-        batch: &mut Batch<'_, P>,
-    ) {
+    fn unmap_one(&self, mapped: &MappedLeaf<'_, P>, folio: Folio<'_>, victim: Victim, batch: &mut Batch<'_, P>) {
+        let &MappedLeaf { space, vma, va, table, .. } = mapped;
         self.declare_reduced(space, PageRange::page(va), Rights::empty());
-        let debt = table.edit(mlocked, |run| match victim {
+        let debt = table.edit(vma.mlocked(), |run| match victim {
             Victim::Anon(entry) => {
                 let soft = |leaf: LeafView| SwapPte::new(leaf, entry).encode();
                 run.unmap_to_soft(va, soft, |leaf| may_be_pinned(leaf, folio))

@@ -11,8 +11,10 @@
 //! INV-RMAP-SUPERSET: the candidates include every space that maps the page. More is harmless,
 //! since the entry is checked.
 
+mod candidates;
 mod fork_tree;
-mod walk;
+mod visit;
 
 pub(crate) use fork_tree::ForkTree;
-pub use walk::RmapEntry;
+pub use visit::RmapEntry;
+pub(crate) use visit::{CandidateSpace, FolioVisit, MappedLeaf, SpaceLock};

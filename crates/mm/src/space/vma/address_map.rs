@@ -392,11 +392,6 @@ impl<P: Platform> AddressMap<P> {
         unmoved.chain(moved.chain(of_file).map(move |part| (part.index, range(part.start, part.start + part.pages))))
     }
 
-    /// Returns the mappings that contain pages of a file from page `from` on.
-    pub(crate) fn of_file_from(&self, file: FileId, from: u64) -> impl Iterator<Item = (u64, &Vma<P>)> {
-        self.mapping_index.of_file_from(file, from).filter_map(|start| Some((start, self.vmas.get(start)?)))
-    }
-
     /// Returns whether `pages` pages of a file from page `pgoff` on are indices that it can have.
     pub(in crate::space) fn can_map_file_pages(pgoff: u64, pages: u64) -> bool {
         pgoff.checked_add(pages).is_some_and(|end| end < 1 << FILE_PAGES)

@@ -135,12 +135,6 @@ impl MappingIndex {
         parts(&self.by_file, from, from + pages).map(move |part| MappedPart { index: part.index - base, ..part })
     }
 
-    /// Returns the first pages of the mappings that contain any page of a file from `index` on.
-    pub(in crate::space) fn of_file_from(&self, file: FileId, index: u64) -> impl Iterator<Item = u64> {
-        let last = global_index(file, (1 << FILE_PAGES) - 1);
-        self.by_file.overlapping(global_index(file, index), last).map(|((_, start), _)| start)
-    }
-
     /// Returns where the anonymous pages `index..end` may have moved.
     pub(in crate::space) fn of_moved(&self, index: u64, end: u64) -> impl Iterator<Item = MappedPart> {
         parts(&self.moved, index, end)
