@@ -167,6 +167,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::SocketCycleKept | Bug::EdgeReportedAgain => elsewhere("sockets.c on the kernel"),
         // INV-KERNEL-LOOK.
         Bug::StrangerMayLook => elsewhere("looks.c on the kernel"),
+        // INV-VIEW-PATHS.
+        Bug::PssByOnePath | Bug::SwapPssByOnePath => (both(40), &[Rule::Counts]),
         // INV-VIEW-RESUME.
         Bug::RefusedRecordLost => elsewhere("mm/tests/view, and looks.c on the kernel"),
         // INV-KERNEL-MOUNT.

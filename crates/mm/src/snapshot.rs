@@ -115,12 +115,14 @@ impl<P: Platform> Mm<P> {
         for kind in RssKind::ALL {
             rss[page_kind(kind) as usize] = counts.of(kind);
         }
+        let stats = self.mem_size_stats(space);
         report(SnapshotRecord::Space(SpaceRecord {
             id: space.id(),
             root: space.table().root(),
             rss,
             swapped: counts.swapped(),
-            pss: self.mem_size_stats(space).pss.parts(),
+            pss: stats.pss.parts(),
+            swap_pss: stats.swap_pss.parts(),
             table_bytes: space.table().bytes() + PAGE_SIZE,
         }));
     }

@@ -65,8 +65,10 @@ pub enum CountKind {
     Listed(Pfn),
     /// How often a folio is on other LRU lists (D22).
     ListedElsewhere(Pfn),
-    /// Proportional set sizes of all spaces, in 4096ths of a byte (D18).
-    Pss,
+    /// Proportional set size of a space, in 4096ths of a byte (D18).
+    Pss(SpaceId),
+    /// Proportional size of the swap entries of a space, in the same unit (D18).
+    SwapPss(SpaceId),
 }
 
 impl fmt::Display for CountMismatch {
@@ -101,7 +103,8 @@ impl fmt::Display for CountKind {
             Self::ExclusiveSlot(entry) => write!(f, "entries that name {entry}, whose page is exclusive"),
             Self::Listed(pfn) => write!(f, "places of the folio at {pfn} on the LRU list that its flags name"),
             Self::ListedElsewhere(pfn) => write!(f, "places of the folio at {pfn} on other LRU lists"),
-            Self::Pss => f.write_str("proportional set sizes, in 4096ths of a byte"),
+            Self::Pss(id) => write!(f, "proportional set size of space {id}, in 4096ths of a byte"),
+            Self::SwapPss(id) => write!(f, "proportional size of the swap entries of space {id}, in 4096ths of a byte"),
         }
     }
 }

@@ -53,7 +53,9 @@ pagewright_types::named_table! {
         TablePages = "O4 tables", "Page tables of a space were counted (D12).";
         Resident = "O4 resident sets", "A resident set was counted (D16).";
         Listed = "O4 lists", "A folio was looked up on the LRU lists (D22).";
-        Proportional = "O4 proportional sets", "Proportional set sizes were added up (D18).";
+        Proportional = "O4 proportional sets", "The proportional set size of a space was computed (D18).";
+        UnequalSharers = "O4 unequal sharers", "Different numbers of spaces reached the entries of a page (D18).";
+        UnequalSwapSharers = "O4 unequal swap sharers", "Different numbers of spaces reached the swap entries that name a slot (D18).";
     }
 }
 

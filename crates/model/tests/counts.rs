@@ -106,7 +106,9 @@ impl World {
         }
         let page = 4096 * 4096;
         let (first, second) = (page + page / 2 + page / 2 + 512 * page, page / 2 + page / 2 + page);
-        for (id, root, rss, swapped, pss) in [(1, 0x10, [2 + 512, 1, 0], 2, first), (2, 0x20, [1, 1, 1], 1, second)] {
+        let spaces =
+            [(1, 0x10, [2 + 512, 1, 0], 2, (first, page + page / 3)), (2, 0x20, [1, 1, 1], 1, (second, page / 3))];
+        for (id, root, rss, swapped, (pss, swap_pss)) in spaces {
             let id = SpaceId::new(id);
             world.records.push(SnapshotRecord::Space(SpaceRecord {
                 id,
@@ -114,6 +116,7 @@ impl World {
                 rss,
                 swapped,
                 pss,
+                swap_pss,
                 table_bytes: 5 * 4096,
             }));
         }
@@ -202,7 +205,9 @@ fn counts_that_agree_are_not_reported_and_every_rule_has_judged() {
         Antecedent::BreakBesideForeign,
         Antecedent::LeaveBesideForeign,
     ];
-    assert_eq!(idle, while_running, "those judge stores, not counts");
+    let (stores, shares) = idle.split_at(while_running.len());
+    assert_eq!(stores, while_running, "those judge stores, not counts");
+    assert_eq!(shares, [Antecedent::UnequalSharers, Antecedent::UnequalSwapSharers], "see `with_unequal_sharers`");
 }
 
 #[test]
@@ -229,8 +234,9 @@ fn each_wrong_count_is_named() {
         spaces(|space| space.rss = [2, 0, 1]),
         [CountKind::Rss(id, PageKind::Anon), CountKind::Rss(id, PageKind::File)]
     );
-    assert_eq!(spaces(|space| space.pss += 1), [CountKind::Pss]);
-    assert_eq!(spaces(|space| space.pss -= 3), [], "each space rounds down");
+    assert_eq!(spaces(|space| space.pss += 1), [CountKind::Pss(id)]);
+    assert_eq!(spaces(|space| space.pss -= 1), [CountKind::Pss(id)]);
+    assert_eq!(spaces(|space| space.swap_pss += 1), [CountKind::SwapPss(id)]);
     let other = World::edited(|record| match record {
         SnapshotRecord::Table(table) if table.pfn == pfn(0x30) => table.shares = 1,
         SnapshotRecord::Table(table) if table.pfn == pfn(0x13) => table.level = Level::PMD,
@@ -274,7 +280,12 @@ fn swap_slots_are_counted_and_an_exclusive_page_has_one_entry() {
     assert_eq!(world.found(), []);
     assert_eq!(
         World::found_after(|world| world.put(0x13, 21, 0)),
-        [CountKind::Swapped(SpaceId::new(1)), CountKind::Slot(entry(8))]
+        [
+            CountKind::Swapped(SpaceId::new(1)),
+            CountKind::SwapPss(SpaceId::new(1)),
+            CountKind::SwapPss(SpaceId::new(2)),
+            CountKind::Slot(entry(8))
+        ]
     );
     assert_eq!(
         World::found_after(|world| world.put(0x23, 21, word(8) | SWAP_EXCLUSIVE)),
@@ -286,7 +297,7 @@ fn swap_slots_are_counted_and_an_exclusive_page_has_one_entry() {
     );
     assert_eq!(
         World::found_without(|record| matches!(record, SnapshotRecord::SwapRef(_))),
-        [CountKind::Slot(entry(8))]
+        [CountKind::SwapPss(SpaceId::new(1)), CountKind::SwapPss(SpaceId::new(2)), CountKind::Slot(entry(8))]
     );
 }
 
@@ -452,29 +463,68 @@ fn each_table_is_read_once_whatever_the_number_of_entries_that_point_to_it() {
     assert_eq!(read.borrow().len(), 11 * 512, "all words of all tables");
 }
 
+/// Both spaces reach page 0x101 and slot 8 by the shared table, space 2 also by a table of its own.
+///
+/// `above` are the bits of space 2's pointer to the shared table.
+fn with_unequal_sharers(above: u64) -> World {
+    let mut world = World::new();
+    world.put(0x30, 1, 0x10_1000 | WRITE);
+    world.put(0x13, 1, 0);
+    world.put(0x30, 21, word(8));
+    world.put(0x13, 21, 0);
+    world.put(0x22, 1, 0x30 << 12 | above);
+    // The page has three mappings instead of two, and the slot four users instead of three.
+    let page = 4096 * 4096;
+    for record in &mut world.records {
+        match record {
+            SnapshotRecord::Space(space) if space.id == SpaceId::new(2) => {
+                space.rss[PageKind::Anon as usize] += 1;
+                space.swapped += 1;
+                space.pss = space.pss - page / 2 + 2 * (page / 3);
+                space.swap_pss = space.swap_pss - page / 3 + 2 * (page / 4);
+            }
+            SnapshotRecord::Space(space) => {
+                space.pss = space.pss - page / 2 + page / 3;
+                space.swap_pss = space.swap_pss - page / 3 + page / 4;
+            }
+            _ => {}
+        }
+    }
+    world
+}
+
 #[test]
 fn a_leaf_of_a_shared_table_is_writable_if_any_path_lets_it_be() {
-    let shared = |above: u64| {
-        World::found_after(|world| {
-            // Both spaces reach the page by the shared table, space 2 also by a table of its own.
-            world.put(0x30, 1, 0x10_1000 | WRITE);
-            world.put(0x13, 1, 0);
-            world.put(0x22, 1, 0x30 << 12 | above);
-            let page = 4096 * 4096;
-            for record in &mut world.records {
-                match record {
-                    SnapshotRecord::Space(space) if space.id == SpaceId::new(2) => {
-                        space.rss[PageKind::Anon as usize] += 1;
-                        space.pss += page / 4;
-                    }
-                    SnapshotRecord::Space(space) => space.pss -= page / 4,
-                    _ => {}
-                }
+    assert_eq!(with_unequal_sharers(0x065).found(), [], "both pointers are write-protected");
+    assert_eq!(with_unequal_sharers(0x067).found(), [CountKind::WritableMappings(pfn(0x101))]);
+}
+
+#[test]
+fn a_page_is_divided_by_the_spaces_that_reach_its_entries() {
+    let (wrong, tally) = with_unequal_sharers(0x065).judge();
+    assert_eq!(wrong, []);
+    assert_eq!((tally.of(Antecedent::UnequalSharers), tally.of(Antecedent::UnequalSwapSharers)), (1, 1));
+    // By the share counts on one path: two entries, and two spaces that share the table of one.
+    let page = 4096 * 4096;
+    let edited = |edit: &dyn Fn(&mut SpaceRecord)| {
+        let mut world = with_unequal_sharers(0x065);
+        for record in &mut world.records {
+            if let SnapshotRecord::Space(space) = record {
+                edit(space);
             }
-        })
+        }
+        world.found()
     };
-    assert_eq!(shared(0x065), [], "both pointers are write-protected");
-    assert_eq!(shared(0x067), [CountKind::WritableMappings(pfn(0x101))]);
+    let by_one_path = edited(&|space| match space.id.raw() {
+        1 => space.pss = space.pss - page / 3 + page / 4,
+        _ => space.pss = space.pss - 2 * (page / 3) + page / 4 + page / 2,
+    });
+    assert_eq!(by_one_path, [CountKind::Pss(SpaceId::new(1)), CountKind::Pss(SpaceId::new(2))], "their sum is right");
+    let by_one_path = edited(&|space| match space.id.raw() {
+        1 => space.swap_pss = space.swap_pss - page / 4 + page / 6,
+        _ => space.swap_pss = space.swap_pss - 2 * (page / 4) + page / 6 + page / 3,
+    });
+    assert_eq!(by_one_path, [CountKind::SwapPss(SpaceId::new(1)), CountKind::SwapPss(SpaceId::new(2))]);
 }
 
 #[test]

@@ -202,6 +202,8 @@ pagewright_types::named_table! {
         ThreadLimitIgnored = "thread-limit-ignored", "A user gets more threads than RLIMIT_NPROC allows.";
         SegmentLimitIgnored = "segment-limit-ignored", "A user locks more pages of segments of shared memory than RLIMIT_MEMLOCK allows.";
         StrangerMayLook = "stranger-may-look", "Every process may open the memory and the descriptors of every other one.";
+        PssByOnePath = "pss-by-one-path", "A page's share of Pss is computed from the share counts on one path, as if all its entries were in tables that as many spaces share.";
+        SwapPssByOnePath = "swap-pss-by-one-path", "The share of a swap entry in SwapPss is computed from the share counts on one path.";
         RefusedRecordLost = "refused-record-lost", "A mapping that does not fit into a part of /proc/PID/maps is missing in the next part too.";
         MountFlagsIgnored = "mount-flags-ignored", "Programs run from a mount with MS_NOEXEC, and those of one with MS_NOSUID give their rights.";
         ProgramWritten = "program-written", "A file is opened for writing and cut while a program runs it.";

@@ -5,7 +5,8 @@
 //! memory call, and no debt is left to settle.
 //!
 //! Mapcounts are *physical*: an entry counts once, even if several spaces share its table. Resident
-//! sets are *logical*: a page counts in each space that maps it.
+//! sets are *logical*: a page counts in each space that maps it. A proportional set size has each
+//! page divided by its logical mappings: the pairs of a space and an entry that the space reaches.
 
 use crate::{Level, LruList, Order, Pfn, SpaceId, SwapEntry};
 
@@ -136,6 +137,8 @@ pub struct SpaceRecord {
     pub swapped: u64,
     /// The proportional set size in 4096ths of a byte, the share of each page rounded down (`Pss`).
     pub pss: u64,
+    /// The proportional size of its swap entries, in the same unit (`SwapPss`).
+    pub swap_pss: u64,
     /// The bytes of its page tables, root included.
     pub table_bytes: u64,
 }

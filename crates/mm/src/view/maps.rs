@@ -109,6 +109,10 @@ impl<P: Platform> Mm<P> {
     ///
     /// Returns the first mapping whose line was not written.
     pub fn show_maps_from(&self, space: &Space<P>, from: VirtAddr, out: &mut dyn RecordWriter) -> Option<VirtAddr> {
-        self.show_records(space, from, out, |map, start, vma, out| MapsLine::of(map, start, vma).write(out))
+        self.show_records(space, from, out, |from, out| {
+            let map = space.map().read();
+            let (start, vma) = map.iter_from(from).next()?;
+            Some((vma.range(start), MapsLine::of(&map, start, vma).write(out)))
+        })
     }
 }

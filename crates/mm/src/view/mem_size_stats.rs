@@ -1,17 +1,23 @@
 //! The resident memory of mappings, private and shared (`smaps_account`, `struct mem_size_stats`).
+//!
+//! A page's share, and whether it is private, depend on how many spaces reach its entries; module
+//! `mappings` counts them. The lock of the space is released meanwhile, so the figures are of the
+//! range that the mapping had first.
+//!
+//! Not guaranteed: figures of one moment, or of one mapping if others take its place meanwhile.
 
+use super::mappings::{MappedPage, UncountedMappings};
 use crate::counters::RssKind;
 use crate::mm::Mm;
 use crate::space::{Space, VmFlags, Vma};
-use crate::swap::SwapPte;
 use core::ops::AddAssign;
-use pagewright_arch::{LeafFlags, SoftEntry};
+use pagewright_arch::LeafFlags;
 use pagewright_sync::Platform;
 use pagewright_table::{EntryView, LeafView, Tables};
-use pagewright_tlb::frames::FolioFlags;
-use pagewright_types::{PAGE_SIZE, Pfn, Rights, VirtAddr};
+use pagewright_tlb::frames::{FolioFlags, FolioOwner};
+use pagewright_types::{PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 
-/// A proportional set size: each page counts divided by the number of entries that map it.
+/// A proportional set size: each page counts divided by the number of its mappings.
 ///
 /// It is stored in fractions of a byte, as in Linux (`PSS_SHIFT`). The shares of a page add up to
 /// the page, except for a rounding error of less than one fraction for each mapping.
@@ -23,9 +29,9 @@ impl Pss {
     /// Number of fractions in a byte.
     pub const PARTS: u64 = 1 << Self::SHIFT;
 
-    /// Returns the share of one base page that `mappings` entries map.
+    /// Returns the share of one base page with `mappings` mappings.
     ///
-    /// An entry in a shared table counts as many as there are pointers to its tables.
+    /// An entry in a shared table is a mapping of each space that reaches it.
     fn of_page(mappings: u64) -> Self {
         Self((PAGE_SIZE << Self::SHIFT) / mappings.max(1))
     }
@@ -66,13 +72,13 @@ pub struct MemSizeStats {
     pub pss_dirty: Pss,
     /// The part of `pss` that is locked.
     pub pss_locked: Pss,
-    /// Clean resident bytes that other entries map too.
+    /// Clean resident bytes that have other mappings too.
     pub shared_clean: u64,
-    /// Dirty resident bytes that other entries map too.
+    /// Dirty resident bytes that have other mappings too.
     pub shared_dirty: u64,
-    /// Clean resident bytes that no other entry maps.
+    /// Clean resident bytes without another mapping.
     pub private_clean: u64,
-    /// Dirty resident bytes that no other entry maps.
+    /// Dirty resident bytes without another mapping.
     pub private_dirty: u64,
     /// Resident bytes that were accessed since the accessed bits were cleared.
     pub referenced: u64,
@@ -82,7 +88,7 @@ pub struct MemSizeStats {
     pub lazy_free: u64,
     /// Bytes in swap: swap entries, and pages of shared memory without an entry in the mapping.
     pub swap: u64,
-    /// Proportional size of the swap entries: each counts divided by the entries of its slot.
+    /// Proportional size of the swap entries: each counts divided by the mappings of its slot.
     pub swap_pss: Pss,
 }
 
@@ -108,105 +114,167 @@ impl AddAssign for MemSizeStats {
     }
 }
 
+/// What a page's share adds to, beside the sum of all.
+#[derive(Clone, Copy)]
+struct ShareOf {
+    /// Kind and whether the page is dirty; `None` if it is in swap.
+    resident: Option<(RssKind, bool)>,
+    /// Whether the mapping is locked.
+    locked: bool,
+}
+
+impl MemSizeStats {
+    /// Adds the share of a page with `mappings` mappings.
+    fn add_share(&mut self, of: ShareOf, mappings: u64) {
+        let share = Pss::of_page(mappings);
+        let Some((kind, dirty)) = of.resident else {
+            self.swap_pss += share;
+            return;
+        };
+        self.pss += share;
+        match kind {
+            RssKind::Anon => self.pss_anon += share,
+            RssKind::File => self.pss_file += share,
+            RssKind::Shmem => self.pss_shmem += share,
+        }
+        if dirty {
+            self.pss_dirty += share;
+        }
+        if of.locked {
+            self.pss_locked += share;
+        }
+        let count = match (mappings > 1, dirty) {
+            (true, true) => &mut self.shared_dirty,
+            (true, false) => &mut self.shared_clean,
+            (false, true) => &mut self.private_dirty,
+            (false, false) => &mut self.private_clean,
+        };
+        *count += PAGE_SIZE;
+    }
+}
+
 impl<P: Platform> Mm<P> {
     /// Returns the memory of all mappings of `space`.
+    ///
+    /// The caller holds no lock.
     pub fn mem_size_stats(&self, space: &Space<P>) -> MemSizeStats {
-        let map = space.map().read();
-        let mut total = MemSizeStats::default();
-        for (start, vma) in map.iter() {
-            total += self.mem_size_stats_of(map.tables(&self.tlb), start, vma);
+        let (mut total, mut at) = (MemSizeStats::default(), VirtAddr::ZERO);
+        while let Some(range) = first_mapping(space, at) {
+            // The part before `at` has counted if mappings were merged meanwhile.
+            total += self.mem_size_stats_of(space, PageRange::new(range.start().max(at), range.end()));
+            at = range.end();
         }
         total
     }
 
-    /// Returns the memory of the mapping that begins at page `start`.
-    pub(super) fn mem_size_stats_of(&self, tables: Tables<'_, P>, start: u64, vma: &Vma<P>) -> MemSizeStats {
-        let range = vma.range(start);
+    /// Returns the memory of what is mapped in `range`, which is that of a mapping.
+    ///
+    /// The caller holds no lock.
+    pub(super) fn mem_size_stats_of(&self, space: &Space<P>, range: PageRange) -> MemSizeStats {
         let mut stats = MemSizeStats { size: range.len(), ..MemSizeStats::default() };
-        for (table, part) in tables.read_locked(range) {
-            let span = table.level().span();
-            let mut va = part.start();
-            while va < part.end() {
-                let base = va.align_down(span);
-                let next = base.add(span).min(part.end());
-                match table.entry(va) {
-                    EntryView::Leaf(leaf) if !leaf.is_special() => {
-                        let first = leaf.page_at(va);
-                        for index in 0..(next.since(va) / PAGE_SIZE) as u32 {
-                            self.add_page(first.add(index), leaf, table.sharers(), &mut stats);
-                        }
-                    }
-                    EntryView::Soft(soft) => self.add_swapped(soft, table.sharers(), &mut stats),
-                    EntryView::Leaf(_) | EntryView::Empty | EntryView::Table => {}
-                }
-                va = next;
-            }
-        }
-        stats.swap += self.swapped_without_entry(tables, start, vma) * PAGE_SIZE;
-        if vma.flags().contains(VmFlags::LOCKED) {
-            stats.pss_locked = stats.pss;
+        stats.swap += self.swapped_without_entry(space, range) * PAGE_SIZE;
+        // A page from swap may be found in the whole tree: its owner is the space or one above it.
+        let tree = FolioOwner::Anon(self.fork_tree.root_of(space.fork_node()));
+        let (mut at, mut uncounted) = (range.start(), UncountedMappings::new());
+        while at < range.end() {
+            at = self.add_pages(space, tree, PageRange::new(at, range.end()), &mut stats, &mut uncounted);
+            self.count_paths(&mut uncounted, |_, mappings, of| stats.add_share(of, mappings));
         }
         stats
     }
 
-    /// Adds the page of a soft entry if it is a swap entry.
-    fn add_swapped(&self, soft: SoftEntry, sharers: u64, stats: &mut MemSizeStats) {
-        if let Some(page) = SwapPte::decode(soft) {
-            stats.swap += PAGE_SIZE;
-            stats.swap_pss += Pss::of_page(u64::from(self.swap_count(page.entry)) * sharers);
+    /// Adds pages of `range` to `stats`, and those with other mappings to `uncounted`, too.
+    ///
+    /// Returns the address at which to continue, after those in `uncounted` are counted.
+    fn add_pages(
+        &self,
+        space: &Space<P>,
+        tree: FolioOwner,
+        range: PageRange,
+        stats: &mut MemSizeStats,
+        uncounted: &mut UncountedMappings<ShareOf>,
+    ) -> VirtAddr {
+        let map = space.map().read();
+        for (start, vma) in map.overlapping(range) {
+            let Some(part) = vma.range(start).intersect(range) else { continue };
+            let locked = vma.flags().contains(VmFlags::LOCKED);
+            for (table, part) in map.tables(&self.tlb).read_locked(part) {
+                for va in part.iter() {
+                    let entry = table.entry(va);
+                    let Some(mapped) = MappedPage::of(entry, va) else { continue };
+                    if uncounted.is_full() {
+                        return va;
+                    }
+                    let resident = match (mapped, entry.leaf()) {
+                        (MappedPage::InMemory(pfn), Some(leaf)) => Some(self.add_resident(pfn, leaf, stats)),
+                        (MappedPage::InMemory(_) | MappedPage::InSwap(_), _) => {
+                            stats.swap += PAGE_SIZE;
+                            None
+                        }
+                    };
+                    let of = ShareOf { resident, locked };
+                    let swapped_from = (tree, vma.linear_index() + (va.page_index() - start));
+                    if self.has_one_path((va, mapped), table.sharers(), swapped_from, uncounted, of) {
+                        stats.add_share(of, 1);
+                    }
+                }
+                if !uncounted.is_empty() {
+                    return part.end();
+                }
+            }
         }
+        range.end()
     }
 
-    /// Returns the number of pages of a mapping's shared memory that are in swap.
+    /// Returns the number of pages of the shared memory of mappings in `range` that are in swap.
     ///
     /// For a private writable mapping, it counts only pages without an entry, which have no private
     /// copy.
     ///
     /// Linux: `shmem_swap_usage`, `smaps_pte_hole`.
-    fn swapped_without_entry(&self, tables: Tables<'_, P>, start: u64, vma: &Vma<P>) -> u64 {
-        let Some(file) = vma.file() else { return 0 };
-        let has_copies = !vma.is_shared() && vma.rights().contains(Rights::WRITE);
-        let (mut at, end) = (vma.pgoff(), vma.pgoff() + (vma.end() - start));
-        let mut pages = 0;
-        while let Some(index) = file.next_swapped(at, end, |_| true) {
-            at = index + 1;
-            let va = VirtAddr::from_page_index(start + (index - vma.pgoff()));
-            pages += u64::from(!has_copies || tables.peek(va) == EntryView::Empty);
-        }
-        pages
+    fn swapped_without_entry(&self, space: &Space<P>, range: PageRange) -> u64 {
+        let map = space.map().read();
+        let parts =
+            map.overlapping(range).filter_map(|(start, vma)| Some((start, vma, vma.range(start).intersect(range)?)));
+        parts.map(|(start, vma, part)| swapped_of_mapping(map.tables(&self.tlb), (start, vma), part)).sum()
     }
 
-    /// Adds one page that `leaf` maps; the caller holds the lock of its table.
-    fn add_page(&self, pfn: Pfn, leaf: LeafView, sharers: u64, stats: &mut MemSizeStats) {
+    /// Adds one page that `leaf` maps to the figures that do not depend on other mappings.
+    ///
+    /// Returns its kind and whether it is dirty. The caller holds the lock of its table.
+    fn add_resident(&self, pfn: Pfn, leaf: LeafView, stats: &mut MemSizeStats) -> (RssKind, bool) {
         let folio = self.frames().folio(pfn);
-        let mappings = u64::from(self.mappings_of(pfn)) * sharers;
-        let share = Pss::of_page(mappings);
         stats.rss += PAGE_SIZE;
-        stats.pss += share;
         let dirty = leaf.has(LeafFlags::DIRTY) || folio.flags().contains(FolioFlags::DIRTY);
-        match folio.rss_kind() {
-            RssKind::Anon => {
-                stats.anonymous += PAGE_SIZE;
-                if !dirty && !folio.flags().contains(FolioFlags::SWAPBACKED) {
-                    stats.lazy_free += PAGE_SIZE;
-                }
-                stats.pss_anon += share;
+        if folio.rss_kind() == RssKind::Anon {
+            stats.anonymous += PAGE_SIZE;
+            if !dirty && !folio.flags().contains(FolioFlags::SWAPBACKED) {
+                stats.lazy_free += PAGE_SIZE;
             }
-            RssKind::File => stats.pss_file += share,
-            RssKind::Shmem => stats.pss_shmem += share,
         }
         if leaf.has(LeafFlags::ACCESSED) || folio.flags().contains(FolioFlags::REFERENCED) {
             stats.referenced += PAGE_SIZE;
         }
-        if dirty {
-            stats.pss_dirty += share;
-        }
-        let count = match (mappings > 1, dirty) {
-            (true, true) => &mut stats.shared_dirty,
-            (true, false) => &mut stats.shared_clean,
-            (false, true) => &mut stats.private_dirty,
-            (false, false) => &mut stats.private_clean,
-        };
-        *count += PAGE_SIZE;
+        (folio.rss_kind(), dirty)
     }
+}
+
+/// The range of the first mapping of `space` that ends after `from`.
+pub(super) fn first_mapping<P: Platform>(space: &Space<P>, from: VirtAddr) -> Option<PageRange> {
+    space.map().read().iter_from(from).next().map(|(start, vma)| vma.range(start))
+}
+
+/// As [`Mm::swapped_without_entry`], for `part` of one mapping.
+fn swapped_of_mapping<P: Platform>(tables: Tables<'_, P>, (start, vma): (u64, &Vma<P>), part: PageRange) -> u64 {
+    let Some(file) = vma.file() else { return 0 };
+    let has_copies = !vma.is_shared() && vma.rights().contains(Rights::WRITE);
+    let index_of = |va: VirtAddr| vma.pgoff() + (va.page_index() - start);
+    let (mut at, end) = (index_of(part.start()), index_of(part.end()));
+    let mut pages = 0;
+    while let Some(index) = file.next_swapped(at, end, |_| true) {
+        at = index + 1;
+        let va = VirtAddr::from_page_index(start + (index - vma.pgoff()));
+        pages += u64::from(!has_copies || tables.peek(va) == EntryView::Empty);
+    }
+    pages
 }

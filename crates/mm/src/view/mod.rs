@@ -20,14 +20,15 @@
 //!
 //! `maps` and `smaps` can also be written from an address on, as they are read ([`RecordWriter`]).
 //!
-//! Protocol: while a text about a space is written, its `map` lock is held for reading and no table
-//! is locked. The writer must not call the memory manager.
+//! Protocol: the caller holds no lock. While a line of `maps` is written, the `map` lock of its space
+//! is held for reading and no table is locked. The writer must not call the memory manager.
 //!
 //! Not guaranteed: every line of Linux. A field that counts pages of a kind that does not exist
 //! here (KSM, huge pages) is 0; a field about hardware or a policy (`ProtectionKey`,
 //! `HugetlbPages`) is absent. Figures of several pages are not of one moment, because faults
-//! continue.
+//! continue and `smaps` releases the lock between mappings and to count a page's mappings.
 
+mod mappings;
 mod maps;
 mod mem_size_stats;
 mod meminfo;

@@ -5,15 +5,15 @@
 //!
 //! Neighbours: `maps` and `smaps` write the records.
 //!
-//! Not guaranteed: that the records of two calls are of one moment.
+//! Not guaranteed: that two records are of one moment.
 
+use super::mem_size_stats::first_mapping;
 use crate::mm::Mm;
-use crate::space::{AddressMap, Space, Vma};
+use crate::space::Space;
 use core::fmt::{self, Write};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::MmapRead;
-use pagewright_types::VirtAddr;
+use pagewright_types::{PageRange, VirtAddr};
 
 /// A writer of whole records.
 ///
@@ -27,6 +27,9 @@ pub trait RecordWriter: Write {
 impl<P: Platform> Mm<P> {
     /// Writes a record for each mapping that ends after `from`, while `out` accepts more.
     ///
+    /// `record` writes that of the first mapping that ends after an address, and returns its range;
+    /// it holds no lock when it is called.
+    ///
     /// Returns the first mapping that was not written. INV-VIEW-RESUME: a call that begins there
     /// continues the text.
     ///
@@ -36,20 +39,17 @@ impl<P: Platform> Mm<P> {
         space: &Space<P>,
         from: VirtAddr,
         out: &mut dyn RecordWriter,
-        record: impl Fn(&MmapRead<'_, P, AddressMap<P>>, u64, &Vma<P>, &mut dyn Write) -> fmt::Result,
+        record: impl Fn(VirtAddr, &mut dyn Write) -> Option<(PageRange, fmt::Result)>,
     ) -> Option<VirtAddr> {
-        let map = space.map().read();
-        let mut is_wanted = true;
-        for (start, vma) in map.iter_from(from) {
-            if !is_wanted {
-                return Some(VirtAddr::from_page_index(start));
+        let (mut at, mut is_wanted) = (from, true);
+        while is_wanted {
+            let (range, written) = record(at, out)?;
+            if written.is_err() {
+                return Some(plant!(RefusedRecordLost; range.end(), range.start()));
             }
-            if record(&map, start, vma, out).is_err() {
-                let refused = VirtAddr::from_page_index(start);
-                return Some(plant!(RefusedRecordLost; VirtAddr::from_page_index(vma.end()), refused));
-            }
+            at = range.end();
             is_wanted = out.end_record();
         }
-        None
+        first_mapping(space, at).map(PageRange::start)
     }
 }

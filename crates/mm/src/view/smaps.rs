@@ -4,10 +4,10 @@ use super::maps::{MapsLine, MapsName};
 use super::mem_size_stats::MemSizeStats;
 use super::records::RecordWriter;
 use crate::mm::Mm;
-use crate::space::{AddressMap, Space, VmFlags, Vma};
+use crate::space::{Space, VmFlags, Vma};
+use arrayvec::ArrayVec;
 use core::fmt::{self, Write};
 use pagewright_sync::Platform;
-use pagewright_table::MmapRead;
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 /// Writes a line whose figure ends in column 24.
@@ -48,8 +48,11 @@ fn figures(out: &mut dyn Write, stats: &MemSizeStats, rollup: bool) -> fmt::Resu
     field(out, "Locked:", stats.pss_locked.bytes())
 }
 
-/// Writes the two-letter flags of a mapping, in the order of Linux's bits (`show_smap_vma_flags`).
-fn vm_flags<P: Platform>(out: &mut dyn Write, vma: &Vma<P>) -> fmt::Result {
+/// Two-letter flags of a mapping.
+type FlagWords = ArrayVec<&'static str, 21>;
+
+/// Returns the two-letter flags of a mapping, in the order of Linux's bits (`show_smap_vma_flags`).
+fn flag_words<P: Platform>(vma: &Vma<P>) -> FlagWords {
     let (rights, max_rights, flags) = (vma.rights(), vma.max_rights(), vma.flags());
     let words = [
         (rights.contains(Rights::READ), "rd"),
@@ -76,11 +79,7 @@ fn vm_flags<P: Platform>(out: &mut dyn Write, vma: &Vma<P>) -> fmt::Result {
         (flags.contains(VmFlags::SOFTDIRTY), "sd"),
         (flags.contains(VmFlags::SEALED), "sl"),
     ];
-    out.write_str("VmFlags: ")?;
-    for (_, word) in words.iter().filter(|(holds, _)| *holds) {
-        write!(out, "{word} ")?;
-    }
-    out.write_char('\n')
+    words.into_iter().filter(|(holds, _)| *holds).map(|(_, word)| word).collect()
 }
 
 impl<P: Platform> Mm<P> {
@@ -89,8 +88,12 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// The error of the writer.
     pub fn show_smaps(&self, space: &Space<P>, out: &mut dyn Write) -> fmt::Result {
-        let map = space.map().read();
-        map.iter().try_for_each(|(start, vma)| self.show_smap(&map, start, vma, out))
+        let mut at = VirtAddr::ZERO;
+        while let Some((range, written)) = self.show_smap(space, at, out) {
+            written?;
+            at = range.end();
+        }
+        Ok(())
     }
 
     /// Writes the entries of mappings that end after `from`, while `out` accepts more.
@@ -98,26 +101,30 @@ impl<P: Platform> Mm<P> {
     /// Returns the first mapping whose entry was not written. Only mappings up to that one are
     /// examined.
     pub fn show_smaps_from(&self, space: &Space<P>, from: VirtAddr, out: &mut dyn RecordWriter) -> Option<VirtAddr> {
-        self.show_records(space, from, out, |map, start, vma, out| self.show_smap(map, start, vma, out))
+        self.show_records(space, from, out, |from, out| self.show_smap(space, from, out))
     }
 
-    /// Writes the entry of a mapping.
-    fn show_smap(
-        &self,
-        map: &MmapRead<'_, P, AddressMap<P>>,
-        start: u64,
-        vma: &Vma<P>,
-        out: &mut dyn Write,
-    ) -> fmt::Result {
-        let stats = self.mem_size_stats_of(map.tables(&self.tlb), start, vma);
-        MapsLine::of(map, start, vma).write(out)?;
-        field(out, "Size:", stats.size)?;
-        field(out, "KernelPageSize:", PAGE_SIZE)?;
-        field(out, "MMUPageSize:", PAGE_SIZE)?;
-        figures(out, &stats, false)?;
-        // Faults map no huge pages yet.
-        line(out, "THPeligible:", 0, "")?;
-        vm_flags(out, vma)
+    /// Writes the entry of the first mapping that ends after `from`.
+    ///
+    /// Returns its range, and the result of the writer.
+    fn show_smap(&self, space: &Space<P>, from: VirtAddr, out: &mut dyn Write) -> Option<(PageRange, fmt::Result)> {
+        let (range, flags, written) = {
+            let map = space.map().read();
+            let (start, vma) = map.iter_from(from).next()?;
+            (vma.range(start), flag_words(vma), MapsLine::of(&map, start, vma).write(out))
+        };
+        let mut show = |stats: MemSizeStats| {
+            field(out, "Size:", stats.size)?;
+            field(out, "KernelPageSize:", PAGE_SIZE)?;
+            field(out, "MMUPageSize:", PAGE_SIZE)?;
+            figures(out, &stats, false)?;
+            // Faults map no huge pages yet.
+            line(out, "THPeligible:", 0, "")?;
+            out.write_str("VmFlags: ")?;
+            flags.iter().try_for_each(|word| write!(out, "{word} "))?;
+            out.write_char('\n')
+        };
+        Some((range, written.and_then(|()| show(self.mem_size_stats_of(space, range)))))
     }
 
     /// Writes `/proc/PID/smaps_rollup` of `space`.

@@ -8,7 +8,7 @@ use pagewright_lab::harness::race::{assert_holds, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, MemorySwap, OTHER, THIRD, TestProcess, TestWorld, at};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::swap::{SwapBacking, Zram};
-use pagewright_mm::view::PagemapFlags;
+use pagewright_mm::view::{PagemapFlags, Pss};
 use pagewright_mm::{Advice, MapFlags, MmError, MmSetting};
 use pagewright_sim::AllocationFailure;
 use pagewright_sim::explore::CoroutineBody;
@@ -275,6 +275,29 @@ fn a_device_has_a_whole_turn_after_one_that_is_full<I: Isa>() {
     assert_eq!(devices.map(|device| device.used()), [10, 32, 18]);
 }
 
+/// INV-VIEW-PATHS, of slots: a parent and ten children, of which one has stored to the first page.
+///
+/// With tables of their own, as on Linux, 63 slots have eleven entries and one has ten.
+fn a_slot_in_tables_with_unequal_sharers_is_divided_by_its_users<I: Isa>() {
+    let world = TestWorld::<I>::unjudged();
+    world.swap_to(100);
+    let parent = TestProcess::new(&world);
+    let base = parent.anon(64);
+    fill(&parent, base, 64);
+    parent.advise(base, 64, Advice::PageOut);
+    let children: Vec<_> = (0..10).map(|_| parent.fork()).collect();
+    children[4].write(CPU, base, 7);
+    let figures = |process: &TestProcess<I>| {
+        let stats = world.on(CPU, |mm| mm.mem_size_stats(&process.space));
+        (stats.swap / PAGE_SIZE, stats.swap_pss.parts())
+    };
+    let page = PAGE_SIZE * Pss::PARTS;
+    assert_eq!(figures(&children[4]), (63, 63 * (page / 11)));
+    for process in children.iter().take(4).chain(children.iter().skip(5)).chain([&parent]) {
+        assert_eq!(figures(process), (64, 63 * (page / 11) + page / 10));
+    }
+}
+
 /// The value of a line in kB.
 fn figure(text: &str, name: &str) -> u64 {
     let line = text.lines().find(|line| line.starts_with(name)).expect("such a line");
@@ -396,6 +419,7 @@ on_both! {
     slots_are_allocated_by_priority_then_in_turn,
     a_device_has_a_whole_turn_after_one_that_is_full,
     swapped_pages_are_reported,
+    a_slot_in_tables_with_unequal_sharers_is_divided_by_its_users,
     swapoff_does_not_bring_back_a_discarded_page:
         assert_holds(10 * SCHEDULES, discard_during_swapoff::<I>, "a discarded page was brought back"),
     /// INV-SWAP-COUNT, INV-SWAP-CACHE.

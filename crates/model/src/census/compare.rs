@@ -9,9 +9,6 @@ use alloc::vec::Vec;
 use pagewright_types::snapshot::{FolioRecord, PageKind, PageRecord, SpaceRecord, TableRecord, VmstatGauge};
 use pagewright_types::{IsaKind, LruList, Order, PAGE_SIZE, Pfn, PhysAddr, SwapEntry};
 
-/// 4096ths of a byte in a page.
-const PARTS: u64 = PAGE_SIZE << 12;
-
 pub(super) fn run(
     census: &Census,
     isa: IsaKind,
@@ -50,7 +47,7 @@ pub(super) fn run(
     comparison.lists(census);
     comparison.unclaimed(&scan, census);
     comparison.anonymous(&scan, census);
-    comparison.proportional(&scan, census.spaces.iter().map(|space| space.pss).sum());
+    comparison.note_unequal(&scan);
     comparison.wrong
 }
 
@@ -97,9 +94,9 @@ impl Comparison<'_> {
         }
     }
 
-    /// D12 and D16, for one space.
+    /// D12, D16 and D18, for one space.
     fn space(&mut self, scan: &TableScan, claim: &SpaceRecord) {
-        let SpaceRecord { id, rss, swapped, table_bytes, .. } = *claim;
+        let SpaceRecord { id, rss, swapped, table_bytes, pss, swap_pss, .. } = *claim;
         let space = scan.spaces.get(&id).copied().unwrap_or_default();
         self.tally.note(Antecedent::TablePages);
         self.expect(CountKind::TableBytes(id), table_bytes, space.tables * PAGE_SIZE);
@@ -110,6 +107,11 @@ impl Comparison<'_> {
             self.expect(CountKind::Rss(id, kind), rss[kind as usize], space.rss[kind as usize]);
         }
         self.expect(CountKind::Swapped(id), swapped, space.swapped);
+        if space.pss + space.swap_pss > 0 {
+            self.tally.note(Antecedent::Proportional);
+        }
+        self.expect(CountKind::Pss(id), pss, space.pss);
+        self.expect(CountKind::SwapPss(id), swap_pss, space.swap_pss);
     }
 
     /// D17: the count of a slot = the entries that name it; D7 for pages in swap.
@@ -207,16 +209,13 @@ impl Comparison<'_> {
         }
     }
 
-    /// D18: proportional set sizes add up to the mapped pages.
-    ///
-    /// Each page may be rounded down by one part in each space.
-    fn proportional(&mut self, scan: &TableScan, claimed: u64) {
-        let counted = scan.mapped_pages(|_| true) * PARTS;
-        if counted > 0 {
-            self.tally.note(Antecedent::Proportional);
+    /// Notes pages whose share does not follow from the share counts on one path (D18).
+    fn note_unequal(&mut self, scan: &TableScan) {
+        for _ in scan.pages.values().filter(|page| page.logical.unequal) {
+            self.tally.note(Antecedent::UnequalSharers);
         }
-        if claimed > counted || counted - claimed > scan.logical_pages {
-            self.wrong.push(CountMismatch { of: CountKind::Pss, claimed, counted });
+        for _ in scan.slots.values().filter(|slot| slot.logical.unequal) {
+            self.tally.note(Antecedent::UnequalSwapSharers);
         }
     }
 }

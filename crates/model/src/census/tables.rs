@@ -3,6 +3,10 @@
 //! Each table is read once, whatever the number of entries that point to it, level by level from
 //! the roots. Physical counts come from that. Logical counts (what a space reaches) are sums over
 //! the paths: each table has its own totals and those of its tables, per entry that points to them.
+//!
+//! Proportional set sizes need both directions. Down from the roots, each table gets the paths of
+//! the tables that point to it, and each page those of its entries: its logical mappings. Up from
+//! the last level, each table has the shares of the pages that it maps.
 
 use super::{Census, SoftwareBits};
 use crate::walk::{self, DecodedEntry, PathRights};
@@ -10,7 +14,10 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::AddAssign;
 use pagewright_types::snapshot::{FolioRecord, PageKind};
-use pagewright_types::{IsaKind, Level, Pfn, PhysAddr, Rights, SpaceId, SwapEntry};
+use pagewright_types::{IsaKind, Level, PAGE_SIZE, Pfn, PhysAddr, Rights, SpaceId, SwapEntry};
+
+/// 4096ths of a byte in a page.
+const PARTS: u64 = PAGE_SIZE << 12;
 
 /// A page table.
 #[derive(Clone, Debug)]
@@ -24,8 +31,42 @@ pub(super) struct Table {
     paths: Vec<PathRights>,
     /// The tables that its entries point to.
     below: Vec<Pfn>,
+    /// The pairs of a space and a path from its root; known at the end of the walk.
+    spaces: u64,
+    /// What its entries map or name, of pages that count as resident or in swap.
+    pages: Vec<MappedPage>,
     /// What its entries hold and, at the end of the scan, all below it on every path.
     reach: Reach,
+}
+
+/// A page as an entry has it.
+#[derive(Clone, Copy, Debug)]
+enum MappedPage {
+    /// The page of a last-level leaf.
+    Page(Pfn),
+    /// The first page of a leaf of this level, which maps a whole folio.
+    Block(Pfn, Level),
+    /// The page in a swap slot.
+    Slot(SwapEntry),
+}
+
+/// The pairs of a space and an entry that the space reaches, of one page or slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LogicalMappings {
+    count: u64,
+    /// The spaces that reach the entry that was added last.
+    latest: u64,
+    /// Different numbers of spaces reach its entries.
+    pub(super) unequal: bool,
+}
+
+impl LogicalMappings {
+    /// Adds an entry that `spaces` spaces reach.
+    fn add(&mut self, spaces: u64) {
+        self.unequal |= self.count > 0 && self.latest != spaces;
+        self.count += spaces;
+        self.latest = spaces;
+    }
 }
 
 /// A page and the entries that map it.
@@ -37,10 +78,12 @@ pub(super) struct Page {
     pub(super) exclusive_in: Vec<Pfn>,
     /// An entry lets user mode store.
     pub(super) writable: bool,
+    /// Last-level entries, counted in each space.
+    pub(super) logical: LogicalMappings,
 }
 
 /// A folio that an entry maps or a record names.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Folio {
     pub(super) frames: u32,
     pub(super) kind: Option<PageKind>,
@@ -48,6 +91,8 @@ pub(super) struct Folio {
     pub(super) entire: u64,
     /// Entries that map one of its pages.
     pub(super) small: u64,
+    /// Entries that map all of it, counted in each space.
+    entire_logical: LogicalMappings,
 }
 
 /// What a space or a table reaches, counted on every path.
@@ -59,12 +104,18 @@ pub(super) struct Reach {
     pub(super) rss: [u64; 3],
     /// Swap entries.
     pub(super) swapped: u64,
+    /// The shares of resident pages, in 4096ths of a byte.
+    pub(super) pss: u64,
+    /// The shares of pages in swap.
+    pub(super) swap_pss: u64,
 }
 
 impl AddAssign for Reach {
     fn add_assign(&mut self, other: Self) {
         self.tables += other.tables;
         self.swapped += other.swapped;
+        self.pss += other.pss;
+        self.swap_pss += other.swap_pss;
         self.rss.iter_mut().zip(other.rss).for_each(|(pages, more)| *pages += more);
     }
 }
@@ -75,6 +126,8 @@ pub(super) struct Slot {
     pub(super) entries: u64,
     /// Those that mark the page as exclusive.
     pub(super) exclusive: u64,
+    /// All of them, counted in each space.
+    pub(super) logical: LogicalMappings,
 }
 
 /// Everything that the page tables hold.
@@ -89,8 +142,6 @@ pub(super) struct TableScan {
     pub(super) unowned: Vec<Pfn>,
     /// Tables with a malformed entry.
     pub(super) malformed: Vec<Pfn>,
-    /// Mapped pages, counted on every path.
-    pub(super) logical_pages: u64,
 }
 
 impl TableScan {
@@ -104,19 +155,83 @@ impl TableScan {
             slots: BTreeMap::new(),
             unowned: Vec::new(),
             malformed: Vec::new(),
-            logical_pages: 0,
         };
         let mut walk = TableWalk { scan: &mut scan, isa, bits: census.bits, read, next: Vec::new() };
         for claim in &census.spaces {
             walk.point_to(claim.root, Level::PGD, None, &[PathRights::ROOT]);
         }
-        walk.run();
+        let levels = walk.run();
+        scan.count_logical(census, &levels);
+        scan.sum_up(census, levels);
         for claim in &census.spaces {
             let reach = scan.tables.get(&claim.root).map(|root| root.reach).unwrap_or_default();
-            scan.logical_pages += reach.rss.iter().sum::<u64>();
             scan.spaces.insert(claim.id, reach);
         }
         scan
+    }
+
+    /// Counts the mappings of each page and slot in each space, from the roots down.
+    fn count_logical(&mut self, census: &Census, levels: &[Vec<Pfn>]) {
+        for claim in &census.spaces {
+            self.tables.entry(claim.root).and_modify(|root| root.spaces += 1);
+        }
+        for pfn in levels.iter().flatten() {
+            let Some(table) = self.tables.get(pfn) else { continue };
+            let (spaces, below) = (table.spaces, table.below.clone());
+            for page in &table.pages {
+                let logical = match *page {
+                    MappedPage::Page(pfn) => self.pages.get_mut(&pfn).map(|page| &mut page.logical),
+                    MappedPage::Block(pfn, _) => {
+                        let head = self.head_of(pfn);
+                        head.and_then(|head| self.folios.get_mut(&head)).map(|folio| &mut folio.entire_logical)
+                    }
+                    MappedPage::Slot(entry) => self.slots.get_mut(&entry).map(|slot| &mut slot.logical),
+                };
+                if let Some(logical) = logical {
+                    logical.add(spaces);
+                }
+            }
+            for below in below {
+                self.tables.entry(below).and_modify(|table| table.spaces += spaces);
+            }
+        }
+    }
+
+    /// Adds the shares of the pages of each table, and what the tables below it reach.
+    fn sum_up(&mut self, census: &Census, levels: Vec<Vec<Pfn>>) {
+        for pfn in levels.into_iter().rev().flatten() {
+            let Some(table) = self.tables.get(&pfn) else { continue };
+            let mut more = Reach::default();
+            for page in &table.pages {
+                let (resident, in_swap) = self.share(census, *page);
+                more.pss += resident;
+                more.swap_pss += in_swap;
+            }
+            for below in &table.below {
+                more += self.tables.get(below).map(|table| table.reach).unwrap_or_default();
+            }
+            self.tables.entry(pfn).and_modify(|table| table.reach += more);
+        }
+    }
+
+    /// What an entry adds to the proportional set size and to that of the swap entries.
+    ///
+    /// Each page is divided by its mappings, and rounded down.
+    fn share(&self, census: &Census, page: MappedPage) -> (u64, u64) {
+        let of_page = |pfn: Pfn| {
+            let small = self.pages.get(&pfn).map_or(0, |page| page.logical.count);
+            let folio = self.head_of(pfn).and_then(|head| self.folios.get(&head));
+            PARTS / (small + folio.map_or(0, |folio| folio.entire_logical.count)).max(1)
+        };
+        match page {
+            MappedPage::Page(pfn) => (of_page(pfn), 0),
+            MappedPage::Block(pfn, level) => ((0..level.pages()).map(|index| of_page(pfn.add(index as u32))).sum(), 0),
+            MappedPage::Slot(entry) => {
+                let in_tables = self.slots.get(&entry).map_or(0, |slot| slot.logical.count);
+                let in_caches = census.named.get(&entry).copied().unwrap_or(0);
+                (0, PARTS / (in_tables + in_caches).max(1))
+            }
+        }
     }
 
     /// The first frame of the folio that contains `pfn`.
@@ -154,7 +269,7 @@ impl TableScan {
 }
 
 fn folio(claim: &FolioRecord) -> (Pfn, Folio) {
-    (claim.pfn, Folio { frames: claim.order.frames(), kind: claim.kind, entire: 0, small: 0 })
+    (claim.pfn, Folio { frames: claim.order.frames(), kind: claim.kind, ..Folio::default() })
 }
 
 /// The walk of all tables.
@@ -168,21 +283,15 @@ struct TableWalk<'a> {
 }
 
 impl TableWalk<'_> {
-    /// Reads the tables of each level, and adds what they reach to the tables above.
-    fn run(mut self) {
+    /// Reads the tables of each level, and returns them.
+    fn run(mut self) -> Vec<Vec<Pfn>> {
         let mut levels: Vec<Vec<Pfn>> = Vec::new();
         while !self.next.is_empty() {
             let tables = core::mem::take(&mut self.next);
             tables.iter().for_each(|table| self.read_table(*table));
             levels.push(tables);
         }
-        for pfn in levels.into_iter().rev().flatten() {
-            let below = self.scan.tables.get_mut(&pfn).map(|table| core::mem::take(&mut table.below));
-            for below in below.unwrap_or_default() {
-                let more = self.scan.tables.get(&below).map(|table| table.reach).unwrap_or_default();
-                self.scan.tables.entry(pfn).and_modify(|table| table.reach += more);
-            }
-        }
+        levels
     }
 
     /// Counts an entry of `parent` that points to a table, or a root.
@@ -190,7 +299,8 @@ impl TableWalk<'_> {
         let table = self.scan.tables.entry(pfn).or_insert_with(|| {
             self.next.push(pfn);
             let reach = Reach { tables: 1, ..Reach::default() };
-            Table { level, shares: 0, parent, paths: Vec::new(), below: Vec::new(), reach }
+            let (paths, below, pages) = (Vec::new(), Vec::new(), Vec::new());
+            Table { level, shares: 0, parent, paths, below, spaces: 0, pages, reach }
         });
         table.shares += 1;
         if table.level != level {
@@ -250,7 +360,10 @@ impl TableWalk<'_> {
     fn swap_entry(&mut self, table: Pfn, raw: u64) {
         let Some(format) = self.bits.swap else { return };
         let Some(entry) = format.entry(raw) else { return };
-        self.scan.tables.entry(table).and_modify(|table| table.reach.swapped += 1);
+        self.scan.tables.entry(table).and_modify(|table| {
+            table.reach.swapped += 1;
+            table.pages.push(MappedPage::Slot(entry));
+        });
         let slot = self.scan.slots.entry(entry).or_default();
         slot.entries += 1;
         slot.exclusive += u64::from(raw & format.exclusive != 0);
@@ -266,7 +379,11 @@ impl TableWalk<'_> {
         };
         let Some(folio) = self.scan.folios.get_mut(&head) else { return };
         if let Some(kind) = folio.kind {
-            self.scan.tables.entry(table).and_modify(|table| table.reach.rss[kind as usize] += level.pages());
+            let page = if level == Level::PTE { MappedPage::Page(pfn) } else { MappedPage::Block(pfn, level) };
+            self.scan.tables.entry(table).and_modify(|table| {
+                table.reach.rss[kind as usize] += level.pages();
+                table.pages.push(page);
+            });
         }
         if level == Level::PTE {
             folio.small += 1;
