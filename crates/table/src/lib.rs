@@ -117,7 +117,7 @@ pub use page_table::{PageTable, TableAllocError};
 pub use peek::PeekedEntry;
 pub use reserve::TableReserve;
 pub use rss::Rss;
-pub use share::{BreakStop, FillRun, ForAllTable, Leaver, ReadTable, Shareable, TableBytes};
+pub use share::{BreakStop, FillRun, ForAllTable, Leaver, ReachedTable, ReadTable, Shareable};
 pub use tables::{FoundTable, OwnTable, SeenEntry, SharedPath, TableSpans, Tables};
 
 use pagewright_types::Level;

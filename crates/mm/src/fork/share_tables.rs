@@ -13,7 +13,7 @@ use crate::mm::Mm;
 use crate::settings::MmSetting;
 use crate::space::{AddressMap, HeldMap, Space};
 use pagewright_sync::Platform;
-use pagewright_table::{Shareable, TableBytes, TableReserve};
+use pagewright_table::{Shareable, TableReserve};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{NoFrames, RssKind};
 use pagewright_types::{Counter, PAGE_SIZE, PageRange, Rights};
@@ -57,14 +57,6 @@ impl<P: Platform> Mm<P> {
             CowPageTables::No => Ok(()),
             CowPageTables::Yes => Err(MmError::AlreadySet),
         }
-    }
-
-    /// What the page tables of a space take: its own, and those that it shares.
-    ///
-    /// Holds the space for reading. The total of all is
-    /// [`Gauge::PageTablePages`](crate::counters::Gauge).
-    pub fn table_bytes(&self, space: &Space<P>) -> TableBytes {
-        space.map().read().tables(&self.tlb).table_bytes()
     }
 
     /// Why a fork of the space copies all page tables; `None` if it shares those that it can.

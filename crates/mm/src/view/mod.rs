@@ -20,8 +20,8 @@
 //!
 //! `maps` and `smaps` can also be written from an address on, as they are read ([`RecordWriter`]).
 //!
-//! Protocol: the caller holds no lock. While a line of `maps` is written, the `map` lock of its space
-//! is held for reading and no table is locked. The writer must not call the memory manager.
+//! Protocol: the caller holds no lock. While a line of `maps` is written, the `map` lock of its
+//! space is held for reading and no table is locked. The writer must not call the memory manager.
 //!
 //! Not guaranteed: every line of Linux. A field that counts pages of a kind that does not exist
 //! here (KSM, huge pages) is 0; a field about hardware or a policy (`ProtectionKey`,
@@ -41,5 +41,6 @@ mod swaps;
 mod vmstat;
 
 pub use mem_size_stats::{MemSizeStats, Pss};
+pub use page_tables::TableBytes;
 pub use pagemap::{PagemapEntry, PagemapFlags};
 pub use records::RecordWriter;

@@ -4,10 +4,76 @@
 //! shared, and in parts as proportional, as `smaps` counts pages.
 
 use crate::mm::Mm;
+use crate::space::Space;
+use arrayvec::ArrayVec;
 use core::fmt::{self, Write};
+use core::ops::ControlFlow;
 use pagewright_sync::Platform;
+use pagewright_table::ReachedTable;
+use pagewright_tlb::frames::FolioOwner;
+use pagewright_types::PAGE_SIZE;
+
+/// Shared tables that are looked for together in the spaces that may reach them.
+const BATCH: usize = 64;
+
+/// Bytes of the page tables that a space reaches, its root included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableBytes {
+    /// Of those that no other space reaches.
+    pub private: u64,
+    /// Of those that other spaces reach, too.
+    pub shared: u64,
+    /// Of all, each divided by the number of spaces that reach it, rounded down.
+    ///
+    /// The proportional bytes of all spaces add up to the tables that are allocated, except for the
+    /// rounding.
+    pub proportional: u64,
+}
 
 impl<P: Platform> Mm<P> {
+    /// Returns what the page tables of a space take: its own, and those that it shares.
+    ///
+    /// The total of all is [`Gauge::PageTablePages`](crate::counters::Gauge). Exact at rest
+    /// (INV-VIEW-PATHS). The share counts on the space's own path do not say how many spaces reach
+    /// a table, so those that share tables are searched. The caller holds no lock.
+    pub fn table_bytes(&self, space: &Space<P>) -> TableBytes {
+        let (mut bytes, mut latest) = (TableBytes::default(), None);
+        loop {
+            let mut shared = ArrayVec::<ReachedTable, BATCH>::new();
+            let walk = space.map().read().tables(&self.tlb).reached_tables(latest, |table| {
+                if !table.is_shared() {
+                    bytes.private += PAGE_SIZE;
+                    bytes.proportional += PAGE_SIZE;
+                } else if shared.try_push(table).is_err() {
+                    return ControlFlow::Break(());
+                }
+                latest = Some(table);
+                ControlFlow::Continue(())
+            });
+            bytes.shared += shared.len() as u64 * PAGE_SIZE;
+            bytes.proportional +=
+                self.spaces_that_reach(space, &shared).map(|spaces| PAGE_SIZE / spaces.max(1)).sum::<u64>();
+            if walk.is_continue() {
+                return bytes;
+            }
+        }
+    }
+
+    /// Returns the number of spaces that reach each of some tables that `space` shares.
+    fn spaces_that_reach(&self, space: &Space<P>, tables: &[ReachedTable]) -> impl Iterator<Item = u64> + use<P> {
+        let mut spaces = [0; BATCH];
+        if !tables.is_empty() {
+            // Tables are shared by fork.
+            let tree = FolioOwner::Anon(self.fork_tree.root_of(space.fork_node()));
+            for other in self.candidates(tree).filter(|other| other.table().has_shared()) {
+                let map = other.map().read();
+                let reaches = |table: &ReachedTable| map.tables(&self.tlb).reaches(*table);
+                spaces.iter_mut().zip(tables).for_each(|(spaces, table)| *spaces += u64::from(reaches(table)));
+            }
+        }
+        spaces.into_iter().take(tables.len())
+    }
+
     /// Writes a line for each space, and the sums.
     ///
     /// Roots are included, unlike in `VmPTE`. The line of the sums has all tables of user memory

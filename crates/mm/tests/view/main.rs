@@ -7,7 +7,7 @@ use pagewright_lab::harness::files::ZeroFile;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::FileKind;
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::view::{PagemapFlags, Pss, RecordWriter};
+use pagewright_mm::view::{PagemapFlags, Pss, RecordWriter, TableBytes};
 use pagewright_mm::{MapFlags, MapRequest, Mm, MmSetting, MmSettings, RemapFlags, RemapRequest, Space};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
@@ -496,7 +496,9 @@ fn a_page_in_tables_with_unequal_sharers_has_the_shares_of_linux() {
     }
 }
 
-/// A table that one space shares with another has different share counts on the paths of the two.
+/// INV-VIEW-PATHS, of pages and of tables.
+///
+/// The product of the share counts is four on two paths and two on the third.
 #[test]
 fn spaces_that_reach_a_page_on_paths_with_unequal_share_counts_have_equal_shares() {
     let bed = Bed::<X86_64>::new();
@@ -507,10 +509,17 @@ fn spaces_that_reach_a_page_on_paths_with_unequal_share_counts_have_equal_shares
     let second = bed.fork(&first);
     bed.touch(&second, VirtAddr::new(1 << 30), Access::Write);
     let third = bed.fork(&first);
-    for space in [&first, &second, &third] {
-        let smaps = bed.text(|mm, out| mm.show_smaps(space, out));
-        assert_eq!(figure(&smaps, "Pss:"), 1, "a third of a page");
-    }
+    let pss = [&first, &second, &third].map(|space| bed.lab.on(CPU, |mm| mm.mem_size_stats(space)).pss.parts());
+    let page = PAGE_SIZE * Pss::PARTS;
+    assert_eq!(pss, [page / 3 + page / 2, page / 3 + page, page / 3 + page / 2]);
+    // Tables on the way to both pages, the third level's included: the second has copied three.
+    let bytes = [&first, &second, &third].map(|space| bed.lab.on(CPU, |mm| mm.table_bytes(space)));
+    let tables = |private: u64, of_two: u64, of_three: u64| TableBytes {
+        private: private * PAGE_SIZE,
+        shared: (of_two + of_three) * PAGE_SIZE,
+        proportional: private * PAGE_SIZE + of_two * (PAGE_SIZE / 2) + of_three * (PAGE_SIZE / 3),
+    };
+    assert_eq!(bytes, [tables(1, 3, 2), tables(4, 0, 2), tables(1, 3, 2)]);
     [first, second, third].iter().for_each(|space| bed.end(space));
 }
 

@@ -53,9 +53,9 @@ mod break_path;
 mod for_all;
 mod fork;
 mod leave;
+mod reached_tables;
 mod read;
 mod resident;
-mod table_bytes;
 mod take_back;
 mod walk;
 
@@ -63,9 +63,9 @@ pub use break_path::BreakStop;
 pub use for_all::{FillRun, ForAllTable};
 pub use fork::Shareable;
 pub use leave::Leaver;
+pub use reached_tables::ReachedTable;
 pub use read::ReadTable;
 pub(crate) use resident::{Membership, SharedSum};
-pub use table_bytes::TableBytes;
 
 /// Adds a share to a table, before the entry that points to it is stored.
 ///

@@ -41,7 +41,11 @@ impl<'h, P: Platform> ReadTable<'h, P> {
         self.shared
     }
 
-    /// The product of the share counts on the way, by which an entry weighs for the space.
+    /// The product of the share counts on the way.
+    ///
+    /// It is 1 if no other space reaches the table, and its inverses add up to 1 over all paths to
+    /// the table. It is not the number of spaces that reach the table, and says nothing about other
+    /// tables with entries of the same page.
     pub fn sharers(&self) -> u64 {
         self.sharers
     }

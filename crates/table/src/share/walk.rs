@@ -38,7 +38,7 @@ pub(crate) struct WalkedTable<'h, P: Platform> {
     pub(crate) table: LockedTable<'h, P>,
     /// Whether a pointer on the way is shared.
     pub(crate) shared: bool,
-    /// The product of the share counts on the way, by which the table's entries weigh for a space.
+    /// The product of the share counts on the way ([`super::ReadTable::sharers`]).
     pub(crate) sharers: u64,
 }
 

@@ -2,8 +2,9 @@
 
 use crate::space::Space;
 use crate::support::Delivery;
+use core::ops::ControlFlow;
 use pagewright_arch::{Effects, Isa, Leaf, LeafFlags, PteSlot, SoftEntry, SoftKind, TableEntry};
-use pagewright_table::{EntryView, FoundTable, OwnedLeaf, TableBytes};
+use pagewright_table::{EntryView, FoundTable, OwnedLeaf};
 use pagewright_types::{Level, PageRange, Pfn, Rights, VirtAddr};
 
 on_both_also_as_words! {
@@ -90,7 +91,8 @@ fn a_space_that_has_ended_has_no_tables<I: Isa>() {
     assert_eq!((found(&space, Level::PTE), space.locked(VA, Level::PTE, |_| ())), ("missing", None));
     let held = space.mmap.read();
     assert!(held.tables(&space.tlb).lock_for_all(VA, None).is_none());
-    assert_eq!(held.tables(&space.tlb).table_bytes(), TableBytes::default());
+    let reached = held.tables(&space.tlb).reached_tables(None, |_| ControlFlow::Break(()));
+    assert_eq!(reached, ControlFlow::Continue(()), "no table is reached");
     let tables = held.tables(&space.tlb).owned(PageRange::page(VA));
     assert_eq!(tables.peek(VA), EntryView::Empty);
     let mut reserve = pagewright_table::TableReserve::new(&space.tlb);
