@@ -157,7 +157,11 @@ fn run_with_swap<I: Isa>(world: &World<I>, check: &dyn Fn(&str)) {
     check("paging out");
     let child = world.on(|mm| mm.fork(&space)).expect("memory");
     check("a fork with pages in swap");
+    // It shares the table that the child breaks.
+    let sibling = world.on(|mm| mm.fork(&space)).expect("memory");
     world.touch(OTHER, &child, anon, 3, Access::Write);
+    check("a store beside pages in swap");
+    world.on(|mm| mm.end_space(&sibling));
     world.touch(CPU, &space, anon, 4, Access::Read);
     world.touch(OTHER, &child, shmem, 5, Access::Read);
     check("swapping in");
