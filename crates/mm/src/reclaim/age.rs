@@ -66,8 +66,8 @@ pub(super) enum ScanDecision {
 impl<P: Platform> Mm<P> {
     /// Reads and clears the accessed bits of all mappings of an isolated folio.
     ///
-    /// The accessed bit of a shared table's entry counts once, for all its sharers. A mapping counts
-    /// as one use, however many of its pages were accessed (`folio_referenced_one`).
+    /// The accessed bit of a shared table's entry counts once, for all its sharers. A mapping
+    /// counts as one use, however many of its pages were accessed (`folio_referenced_one`).
     pub(super) fn folio_referenced(&self, folio: Folio<'_>) -> FolioReferences {
         let mut found = FolioReferences::default();
         // The mapping whose use was counted last; its leaves are visited one after the other.

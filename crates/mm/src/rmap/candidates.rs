@@ -9,7 +9,7 @@ use pagewright_types::{Counter, FileId, SpaceId};
 
 impl<P: Platform> Mm<P> {
     /// The spaces that may map pages of `owner`.
-    pub(crate) fn candidates(&self, owner: FolioOwner) -> CandidateSpaces<'_, P> {
+    pub(super) fn candidates(&self, owner: FolioOwner) -> CandidateSpaces<'_, P> {
         match owner {
             FolioOwner::None => CandidateSpaces::None,
             FolioOwner::Anon(fork_node) => CandidateSpaces::Anon(self, self.fork_tree.spaces_below(fork_node)),
@@ -21,7 +21,7 @@ impl<P: Platform> Mm<P> {
 /// A walk over the spaces that may map a page; no lock is held between two steps.
 ///
 /// A space that may map the page from the first step to the last is visited (INV-RMAP-SUPERSET).
-pub(crate) enum CandidateSpaces<'a, P: Platform> {
+pub(super) enum CandidateSpaces<'a, P: Platform> {
     /// No space does.
     None,
     /// Spaces that descend from the one that made an anonymous page.

@@ -12,13 +12,14 @@
 //! of it holds for every sharer ([`ForAllTable`]), and so does the visit. A visit ends when all
 //! entries of the folio's mapcount were met, as Linux's does.
 //!
-//! | closure | lock | does with a leaf | and |
-//! | --- | --- | --- | --- |
-//! | `reclaim/try_to_unmap.rs` | tries | clears it, or stores a swap entry | skips mlocked mappings |
-//! | `reclaim/age.rs` | tries | clears its accessed bit | breaks at a contended space |
-//! | `file/writeback.rs` | waits | write-protects it | also pays for tables without a leaf, so it goes by [`Mm::visit_spaces`] |
-//! | `file/resize.rs` | waits | clears it | goes by [`Mm::visit_spaces`]: it clears a range of a file, swap entries included, in runs of whole tables |
-//! | [`Mm::for_each_mapping`] | waits | reads it | is a view, of each space that reaches a leaf, so it goes by [`Mm::visit_spaces`] |
+//! | closure | lock | does with a leaf |
+//! | --- | --- | --- |
+//! | `reclaim/try_to_unmap.rs` | tries | clears it, or stores a swap entry; skips mlocked mappings |
+//! | `reclaim/age.rs` | tries | clears its accessed bit; breaks at a contended space |
+//!
+//! Some go by [`Mm::visit_spaces`] instead. `file/writeback.rs` also pays for tables without a
+//! leaf. `file/resize.rs` clears ranges, swap entries included, in runs of whole tables.
+//! [`Mm::for_each_mapping`] and `view/mappings.rs` are views of each space that reaches a leaf.
 //!
 //! Closures that are still to be written need no more than [`MappedLeaf`] has:
 //!
@@ -29,8 +30,9 @@
 //!   hint scan     goes by the ranges of one space, and edits each shared table once, like clear_refs
 //! ```
 //!
-//! Protocol: the caller holds a reference on the folio, and no lock that ranks below a space's if it
-//! waits. It may hold any lock if it tries. The closure runs with the space held and the table locked.
+//! Protocol: the caller holds a reference on the folio, and no lock that ranks below a space's if
+//! it waits. It may hold any lock if it tries. The closure runs with the space held and the table
+//! locked.
 //!
 //! INV-RMAP-ONCE: each leaf that maps the folio from the beginning of the visit to its end is
 //! visited, through one space. A leaf of a shared table is visited again through other sharers if
@@ -165,7 +167,9 @@ impl<P: Platform> Mm<P> {
         });
     }
 
-    /// Visits the spaces that may map pages of `owner`, each held for reading, until `visit` breaks.
+    /// Visits the spaces that may map pages of `owner`, each held for reading.
+    ///
+    /// Ends when `visit` breaks.
     pub(crate) fn visit_spaces(
         &self,
         owner: FolioOwner,

@@ -40,12 +40,14 @@
 //! [`Mm::for_each_mapping`].
 
 use crate::mm::Mm;
-use crate::space::Space;
+use crate::rmap::{CandidateSpace, SpaceLock};
+use crate::space::AddressMap;
 use crate::swap::SwapPte;
 use arrayvec::ArrayVec;
+use core::ops::ControlFlow;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::EntryView;
+use pagewright_table::{EntryView, MmapRead};
 use pagewright_tlb::frames::FolioOwner;
 use pagewright_types::{PageRange, Pfn, SwapEntry, VirtAddr};
 
@@ -172,25 +174,27 @@ impl<P: Platform> Mm<P> {
         while let Some(first) = uncounted.0.iter().find(|page| !page.is_counted) {
             let (run, from) = (IndexRun { owner: first.owner, shift: first.shift }, first.index);
             let last = uncounted.0.iter().rfind(|page| run.contains(page)).map_or(from, |page| page.index);
-            for space in self.candidates(run.owner) {
-                if space.table().has_shared() {
-                    self.add_excess(&space, run, (from, last + 1 - from), uncounted);
+            self.visit_spaces(run.owner, SpaceLock::Wait, |candidate| {
+                if let CandidateSpace::Held(space, map) = candidate
+                    && space.table().has_shared()
+                {
+                    self.add_excess(map, run, (from, last + 1 - from), uncounted);
                 }
-            }
+                ControlFlow::Continue(())
+            });
             uncounted.0.iter_mut().filter(|page| run.contains(page)).for_each(UncountedPage::settle);
         }
         uncounted.0.drain(..).for_each(|page| take(page.mapped, page.paths, page.kept));
     }
 
-    /// Adds the shared paths from `space` to the pages of a run, which has `pages` indices.
+    /// Adds the shared paths from a space to the pages of a run, which has `pages` indices.
     fn add_excess<T>(
         &self,
-        space: &Space<P>,
+        map: &MmapRead<'_, P, AddressMap<P>>,
         run: IndexRun,
         (from, pages): (u64, u64),
         uncounted: &mut UncountedMappings<T>,
     ) {
-        let map = space.map().read();
         for (index, range) in map.possible_ranges(run.owner, from, pages) {
             for (table, part) in map.tables(&self.tlb).read_locked(range) {
                 let sharers = table.sharers();

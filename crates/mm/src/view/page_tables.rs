@@ -4,6 +4,7 @@
 //! shared, and in parts as proportional, as `smaps` counts pages.
 
 use crate::mm::Mm;
+use crate::rmap::{CandidateSpace, SpaceLock};
 use crate::space::Space;
 use arrayvec::ArrayVec;
 use core::fmt::{self, Write};
@@ -65,11 +66,15 @@ impl<P: Platform> Mm<P> {
         if !tables.is_empty() {
             // Tables are shared by fork.
             let tree = FolioOwner::Anon(self.fork_tree.root_of(space.fork_node()));
-            for other in self.candidates(tree).filter(|other| other.table().has_shared()) {
-                let map = other.map().read();
-                let reaches = |table: &ReachedTable| map.tables(&self.tlb).reaches(*table);
-                spaces.iter_mut().zip(tables).for_each(|(spaces, table)| *spaces += u64::from(reaches(table)));
-            }
+            self.visit_spaces(tree, SpaceLock::Wait, |candidate| {
+                if let CandidateSpace::Held(other, map) = candidate
+                    && other.table().has_shared()
+                {
+                    let reaches = |table: &ReachedTable| map.tables(&self.tlb).reaches(*table);
+                    spaces.iter_mut().zip(tables).for_each(|(spaces, table)| *spaces += u64::from(reaches(table)));
+                }
+                ControlFlow::Continue(())
+            });
         }
         spaces.into_iter().take(tables.len())
     }

@@ -69,7 +69,9 @@ fn end<I: Isa>(world: &TestWorld<I>, family: &[TestProcess<I>]) {
     world.assert_nothing_leaked();
 }
 
-/// INV-RMAP-ONCE: its accessed bit is cleared in one space, because Linux's walk, too, ends with the last entry.
+/// INV-RMAP-ONCE: its accessed bit is cleared in one space.
+///
+/// Linux's walk, too, ends with the last entry.
 pub(super) fn a_page_of_a_hundred_processes_ages_by_one_edit<I: Isa>() {
     let (world, base, family) = large_family::<I>();
     let device = world.swap_to(64);

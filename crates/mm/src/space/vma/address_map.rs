@@ -15,7 +15,7 @@ use pagewright_arch::Isa;
 use pagewright_btree::{BPlusTree, GapDirection, GapQuery, TreeItem};
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::frames::FolioOwner;
-use pagewright_types::{FileId, PAGE_SIZE, PageRange, SpaceId, VirtAddr};
+use pagewright_types::{PAGE_SIZE, PageRange, SpaceId, VirtAddr};
 
 /// The mappings of one space, its program break, its limits, and the ranges of its program.
 pub struct AddressMap<P: Platform> {
