@@ -5,6 +5,7 @@
 //!
 //! Neighbours: `sim` logs the steps of the schedule; [`crate::explain`] merges the two.
 
+use crate::user_code;
 use pagewright_model::Oracle;
 use pagewright_types::judge::{Fact, Judge, MemoryAccess, StatePart, Witness};
 use pagewright_types::{CpuId, FrameRange, Pfn, PhysAddr, Tag};
@@ -19,7 +20,9 @@ use std::rc::Rc;
 pub enum CodeLocation {
     /// At this source line.
     Line(&'static Location<'static>),
-    /// At a trapped instruction, which is named by its symbol or address.
+    /// In this frame of the stack, which is named by its source line or its function.
+    Frame(Rc<str>),
+    /// At a trapped instruction, which is named as a frame is, or by its address.
     Instruction(Rc<str>),
 }
 
@@ -27,7 +30,7 @@ impl fmt::Display for CodeLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(line) => write!(f, "{}:{}", without_parents(line.file()), line.line()),
-            Self::Instruction(name) => f.write_str(name),
+            Self::Frame(name) | Self::Instruction(name) => f.write_str(name),
         }
     }
 }
@@ -166,7 +169,12 @@ impl Journal {
     #[inline]
     pub(crate) fn called(&self, cpu: CpuId, line: &'static Location<'static>) {
         if self.is_on() && !matches!(self.location(cpu), Some(CodeLocation::Instruction(_))) {
-            self.move_to(cpu, Some(CodeLocation::Line(line)));
+            let line = if user_code::is_file_of_user(line.file()) { Some(CodeLocation::Line(line)) } else { None };
+            // A method that is passed as a value is called by code of `core`.
+            self.move_to(
+                cpu,
+                line.or_else(|| user_code::name_of_caller().map(|name| CodeLocation::Frame(name.into()))),
+            );
         }
     }
 

@@ -93,6 +93,7 @@ mod processes;
 mod search;
 mod testbench;
 mod trapping;
+mod user_code;
 
 pub use check::Check;
 pub use cpu::{Cpu, PendingIpis};

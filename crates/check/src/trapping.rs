@@ -10,6 +10,7 @@
 
 use crate::cpu::Cpu;
 use crate::journal::{CodeLocation, Journal};
+use crate::user_code;
 use pagewright_arch::{Effects, Isa};
 use pagewright_sim::Sim;
 use pagewright_types::{CpuId, Pfn, PhysAddr};
@@ -32,8 +33,8 @@ pub trait SecondMapping {
 pub trait TrappedMachine {
     /// The CPU that runs is about to store to the eight bytes at `at`; other CPUs may run.
     ///
-    /// `instruction` names the instruction that stores.
-    fn before_store(&self, at: PhysAddr, instruction: &dyn Fn() -> String);
+    /// `instruction` is the address of the instruction that stores.
+    fn before_store(&self, at: PhysAddr, instruction: usize);
 
     /// It has made that store, and no other.
     fn after_store(&self);
@@ -75,7 +76,7 @@ impl<I: Isa> TrappedSim<I> {
 }
 
 impl<I: Isa> TrappedMachine for TrappedSim<I> {
-    fn before_store(&self, at: PhysAddr, instruction: &dyn Fn() -> String) {
+    fn before_store(&self, at: PhysAddr, instruction: usize) {
         let cpu = self.sim.cpu();
         if let Some(location) = AtInstruction::new(&self.journal, cpu, instruction) {
             self.storing.borrow_mut().push((cpu, location));
@@ -103,10 +104,10 @@ struct AtInstruction {
 
 impl AtInstruction {
     /// `None` if nothing is drawn.
-    fn new(journal: &Journal, cpu: CpuId, name: &dyn Fn() -> String) -> Option<Self> {
+    fn new(journal: &Journal, cpu: CpuId, instruction: usize) -> Option<Self> {
         journal.is_on().then(|| {
             let before = journal.location(cpu);
-            journal.move_to(cpu, Some(CodeLocation::Instruction(name().into())));
+            journal.move_to(cpu, Some(CodeLocation::Instruction(user_code::name_of_trapped(instruction).into())));
             Self { journal: journal.clone(), cpu, before }
         })
     }
@@ -119,9 +120,9 @@ impl Drop for AtInstruction {
 }
 
 impl<I: Isa> Cpu<I> {
-    /// Runs `body`, which executes the trapped instruction that `name` names.
-    pub fn execute_trapped<R>(&self, name: &dyn Fn() -> String, body: impl FnOnce(&Self) -> R) -> R {
-        let _at = AtInstruction::new(self.bench().journal(), self.id(), name);
+    /// Runs `body`, which executes the trapped instruction at the address `instruction`.
+    pub fn execute_trapped<R>(&self, instruction: usize, body: impl FnOnce(&Self) -> R) -> R {
+        let _at = AtInstruction::new(self.bench().journal(), self.id(), instruction);
         body(self)
     }
 }

@@ -3,8 +3,8 @@
 use crate::raw_tables::{TAG, Tables, entry, leaf, page};
 use pagewright_arch::on_both;
 use pagewright_check::{
-    Check, CheckFinding, CheckOutcome, Cpu, Harness, Invalidate, InvalidateScope, InvalidateTarget, Isa, IsaKind,
-    Level, PageRange, Rights, X86_64, current, program,
+    Aarch64, Check, CheckFinding, CheckOutcome, Cpu, Harness, Invalidate, InvalidateScope, InvalidateTarget, Isa,
+    IsaKind, Level, PageRange, Rights, X86_64, current, program,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -132,4 +132,37 @@ fn an_access_that_is_interrupted_in_its_walk_is_drawn_once() {
     let lines = drawn(&outcome.to_string().replace('►', " "), 1);
     let reads: Vec<&String> = lines.iter().filter(|line| line.starts_with("reads")).collect();
     assert!(matches!(reads[..], [read] if !read.contains("page fault")), "{reads:?}\n{outcome}");
+}
+
+/// Whether this program has debug information, with which a frame is named by its line.
+fn has_lines() -> bool {
+    std::backtrace::Backtrace::force_capture().to_string().contains("source_lines.rs:")
+}
+
+#[inline(never)]
+fn passes_methods_as_values(cpu: &Cpu<Aarch64>) {
+    [cpu].into_iter().for_each(Cpu::publish);
+    let complete: fn(&Cpu<Aarch64>) = Cpu::complete;
+    std::hint::black_box(complete)(cpu);
+}
+
+/// The line of the first call above.
+const FIRST_VALUE: u32 = line!() - 6;
+
+/// INV-CHECK-USER: `core` calls the method then, or a shim that has the method's own line.
+#[test]
+fn a_method_that_is_passed_as_a_value_is_named_by_the_code_that_passes_it() {
+    let outcome = Check::<Aarch64>::new().schedules(1).explore(|_| {
+        vec![program(|cpu: &Cpu<Aarch64>| {
+            passes_methods_as_values(cpu);
+            cpu.report("done");
+        })]
+    });
+    let joined = drawn(&outcome.to_string().replace('►', " "), 0).join("\n");
+    for (what, line) in [("dsb ishst", FIRST_VALUE), ("dsb ish:", FIRST_VALUE + 2)] {
+        let (_, step) = joined.split_once(what).unwrap_or_else(|| panic!("{what} in {outcome}"));
+        let step = step.lines().next().unwrap_or_default();
+        let name = if has_lines() { format!("source_lines.rs:{line}]") } else { "source_lines::".to_owned() };
+        assert!(step.contains(&name), "{name} in\n{step}\n{outcome}");
+    }
 }

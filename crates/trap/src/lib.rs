@@ -71,7 +71,6 @@
 mod decode;
 mod execute;
 mod stores;
-mod symbol;
 mod thunk;
 
 pub use stores::{FIRST_IDENTITY_FRAME, map_identity, map_memory};

@@ -19,7 +19,6 @@
 //!
 //! Not guaranteed: a wait that blocks the host thread (a futex), or a spin loop without `PAUSE`.
 
-use crate::symbol;
 use crate::thunk::Pushed;
 use libc::{PROT_READ, PROT_WRITE, c_int, c_void, greg_t};
 use pagewright_check::{MapMemory, Pfn, PhysAddr, SecondMapping, TrappedMachine, stops_so_far};
@@ -183,8 +182,8 @@ fn machine() -> Option<Rc<dyn TrappedMachine>> {
 
 /// A store is about to be made at offset `at`: other CPUs run, and then it is stepped.
 pub(crate) fn begin(pushed: &mut Pushed, at: usize) {
-    let (slot, rip) = (PhysAddr::new(at as u64 & !7), pushed.rip);
-    let stop = || machine().into_iter().for_each(|machine| machine.before_store(slot, &|| symbol::name(rip)));
+    let (slot, rip) = (PhysAddr::new(at as u64 & !7), pushed.rip as usize);
+    let stop = || machine().into_iter().for_each(|machine| machine.before_store(slot, rip));
     // The machine panics for no store; unwinding out of the thunk is not possible.
     let _ = catch_unwind(AssertUnwindSafe(stop));
     let page = at / PAGE;

@@ -18,14 +18,14 @@
 //!   check of an x86-64 machine runs on this thread; and what [`crate::stores`] names. Such a fault
 //!   has changed no register. So code that is interrupted anywhere else is not resumed at a wrong
 //!   place.
-//! - `service` does not unwind: a panic becomes a finding.
+//! - `service` does not unwind: a panic becomes a finding. The thunk has unwind information all the
+//!   same: the check looks for the caller of the code that trapped, to name it (INV-CHECK-USER).
 //!
 //! Not guaranteed: shadow stacks (CET), with which `ret` to a pushed address faults.
 
 use crate::decode::{GeneralRegisters, decode};
 use crate::execute::execute;
 use crate::stores::{self, Redirected};
-use crate::symbol;
 use libc::{SA_NODEFER, SA_ONSTACK, SA_RESTART, SA_SIGINFO, SIGSEGV, SIGTRAP, SIGVTALRM};
 use libc::{c_int, c_void, greg_t, sigaction, siginfo_t, ucontext_t};
 use pagewright_check::{Cpu, X86_64, current, try_current};
@@ -69,6 +69,14 @@ global_asm!(
     "push r15", "push r14", "push r13", "push r12", "push r11", "push r10", "push r9", "push r8",
     "push rdi", "push rsi", "push rbp", "push rsp", "push rbx", "push rdx", "push rcx", "push rax",
     "mov rbx, rsp",
+    // How an unwinder gets from here to the code that trapped, whose RSP is above the red zone.
+    ".cfi_startproc",
+    ".cfi_signal_frame",
+    ".cfi_def_cfa rbx, 272",
+    ".cfi_offset rax, -272", ".cfi_offset rcx, -264", ".cfi_offset rdx, -256", ".cfi_offset rbx, -248",
+    ".cfi_offset rbp, -232", ".cfi_offset rsi, -224", ".cfi_offset rdi, -216", ".cfi_offset r8, -208",
+    ".cfi_offset r9, -200", ".cfi_offset r10, -192", ".cfi_offset r11, -184", ".cfi_offset r12, -176",
+    ".cfi_offset r13, -168", ".cfi_offset r14, -160", ".cfi_offset r15, -152", ".cfi_offset rip, -136",
     "cld",
     "sub rsp, qword ptr [rip + PAGEWRIGHT_TRAP_XSAVE_BYTES]",
     "and rsp, -64",
@@ -88,6 +96,7 @@ global_asm!(
     "mov edx, -1",
     "xrstor64 [rsp]",
     "mov rsp, rbx",
+    ".cfi_endproc",
     "pop rax", "pop rcx", "pop rdx", "pop rbx", "add rsp, 8", "pop rbp", "pop rsi", "pop rdi",
     "pop r8", "pop r9", "pop r10", "pop r11", "pop r12", "pop r13", "pop r14", "pop r15",
     "popfq",
@@ -117,14 +126,13 @@ fn execute_privileged(pushed: &mut Pushed) {
     let byte = |at: usize| unsafe { code.wrapping_add(at).read() };
     let Some((instruction, length)) = decode(byte) else { return };
     pushed.general[RSP] = ptr::from_ref(&pushed.rip) as u64 + 8 + RED_ZONE;
-    pushed.rip += length as u64;
     let cpu = current::<X86_64>();
     // SAFETY: the instruction reads its descriptor from that address, which the code vouches for.
     let read = |at: u64| unsafe { (at as *const [u64; 2]).read_unaligned() };
-    let (general, next) = (&mut pushed.general, pushed.rip);
-    let name = || symbol::name(code as u64);
+    let (general, next) = (&mut pushed.general, pushed.rip + length as u64);
     let execute = |cpu: &Cpu<X86_64>| execute(cpu, instruction, general, next, read);
-    let executed = catch_unwind(AssertUnwindSafe(|| cpu.execute_trapped(&name, execute)));
+    let executed = catch_unwind(AssertUnwindSafe(|| cpu.execute_trapped(code as usize, execute)));
+    pushed.rip = next;
     if let Err(panic) = executed {
         let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref().copied());
         cpu.report(format_args!("{instruction:?} cannot be executed: {}", text.unwrap_or("a panic")));

@@ -1,5 +1,6 @@
 //! Each store to a page table through a pointer is a scheduling point (INV-TRAP-STORE).
 
+use crate::{drawn, users_code};
 use pagewright_check::{
     Aarch64, ActReduction, Check, CheckFinding, CheckOutcome, Cpu, Harness, Isa, IsaKind, Level, PageRange, Pfn,
     Rights, Rule, Tag, VirtAddr, X86_64, program,
@@ -9,8 +10,9 @@ use std::arch::asm;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::ptr;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const VA: VirtAddr = VirtAddr::new(1 << 30);
 
@@ -51,6 +53,9 @@ impl Space {
     }
 }
 
+/// The line of the store of [`Space::store`].
+const STORE: u32 = line!() - 5;
+
 /// CPU 0 clears an entry and writes it again, without a call in between; CPU 1 reads the page.
 fn blink(check: Check<X86_64>) -> CheckOutcome {
     check.schedules(300).explore(|harness| {
@@ -68,17 +73,54 @@ fn blink(check: Check<X86_64>) -> CheckOutcome {
     })
 }
 
-/// INV-CHECK-LINES: the drawing names the instruction; without debug information, its function.
 #[test]
 fn other_cpus_run_between_two_stores_only_if_stores_trap() {
     let seen = blink(Check::new().trap_pointer_stores(map_memory));
     assert!(matches!(seen.finding(), Some(CheckFinding::Reported(_))), "{seen}");
-    let text = seen.to_string().split(char::is_whitespace).filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
-    let (_, store) = text.split_once("clears entry 0x4[0] by pointer (was 0x5007)").expect("the store is drawn");
-    let location = store.split(']').next().unwrap_or_default().trim_start();
-    assert!(location.starts_with('[') && location.contains("stores"), "{location} in {seen}");
+    let store = drawn(&seen, "clears entry 0x4[0] by pointer (was 0x5007)");
+    assert!(store.contains(&users_code("stores", STORE)), "{store} in {seen}");
     let unseen = blink(Check::new());
     assert!(unseen.finding().is_none(), "{unseen}");
+}
+
+/// Stores a word to the entries from `at` on, each in another way; the lines are counted.
+#[inline(never)]
+fn stores_in_many_ways(at: *mut u64) {
+    let one = std::hint::black_box(1);
+    let by_core: unsafe fn(*mut u64, u64) = ptr::write_volatile;
+    // SAFETY: the pointer is to words of a frame of the machine.
+    #[expect(clippy::multiple_unsafe_ops_per_block, reason = "each of them is a case")]
+    unsafe {
+        ptr::write_volatile(at.add(0), 0x9000);
+        ptr::write(at.add(1), 0x9000);
+        (*at.add(2).cast::<AtomicU64>()).store(0x9000, Ordering::Release);
+        (*at.add(3).cast::<AtomicU64>()).fetch_or(0x9000, Ordering::SeqCst);
+        std::hint::black_box(by_core)(at.add(4), 0x9000);
+        ptr::copy_nonoverlapping(&raw const WORD, at.add(5), one);
+        (0..1).map(|index| at.add(6 + index)).for_each(|at| at.write_unaligned(0x9000));
+    }
+}
+
+/// The line of the first store above, and the number of them.
+const FIRST: u32 = line!() - 11;
+const WAYS: u32 = 7;
+static WORD: u64 = 0x9000;
+
+/// INV-CHECK-USER: `core` and `memcpy` of the C library are not named, inlined or not.
+#[test]
+fn a_store_by_a_pointer_is_named_by_the_line_of_the_user_that_makes_it() {
+    let check = Check::<X86_64>::new().trap_pointer_stores(map_memory).schedules(1);
+    let outcome = check.explore(|harness| {
+        let space = Space::load(harness);
+        vec![program(move |cpu: &Cpu<X86_64>| {
+            stores_in_many_ways(space.leaf.wrapping_add(8));
+            cpu.report("done");
+        })]
+    });
+    for way in 0..WAYS {
+        let store = drawn(&outcome, &format!("stores 0x9000 to entry 0x4[{}] by pointer (was 0x0)", way + 8));
+        assert!(store.contains(&users_code("stores", FIRST + way)), "{store} in {outcome}");
+    }
 }
 
 #[test]

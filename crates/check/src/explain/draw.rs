@@ -46,6 +46,7 @@ impl LineLocation {
         let near = if self.near { "near " } else { "" };
         match &self.code {
             CodeLocation::Line(line) => format!("[{near}{}:{}]", names.of(line.file()), line.line()),
+            CodeLocation::Frame(name) => format!("[{near}{name}]"),
             CodeLocation::Instruction(name) => format!("[{name}]"),
         }
     }
@@ -59,7 +60,7 @@ impl FileNames {
     pub(super) fn new<'a>(locations: impl Iterator<Item = &'a LineLocation>) -> Self {
         let file = |location: &LineLocation| match location.code {
             CodeLocation::Line(line) => Some(line.file()),
-            CodeLocation::Instruction(_) => None,
+            CodeLocation::Frame(_) | CodeLocation::Instruction(_) => None,
         };
         Self(locations.filter_map(file).collect())
     }
