@@ -94,6 +94,7 @@ mod search;
 mod testbench;
 mod trapping;
 mod user_code;
+mod vacuity;
 
 pub use check::Check;
 pub use cpu::{Cpu, PendingIpis};
@@ -118,3 +119,4 @@ pub use pagewright_types::{
 pub use search::{FailingSchedule, ForeignToken, Search, SearchPlan, replay, search, search_all, search_in_processes};
 pub use testbench::{Attempt, RunDetail, Testbench};
 pub use trapping::{MapMemory, SecondMapping, TrappedMachine};
+pub use vacuity::Vacuity;

@@ -2,13 +2,14 @@
 //!
 //! The text of a finding names the rule, which CPU caches what since when, draws the schedule, and
 //! ends with the replay token. If nothing was found, the text says how often each rule had
-//! something to judge: silence of a rule that judged nothing proves nothing (INV-CHECK-JUDGED).
+//! something to judge (INV-CHECK-JUDGED), and whether the search is evidence at all ([`Vacuity`]).
 
 use crate::check::REPLAY;
 use crate::exhaustive::SearchBounds;
 use crate::explain::{explain, missing_steps, rows};
 use crate::finding::CheckFinding;
 use crate::search::{FailingSchedule, Search};
+use crate::vacuity::Vacuity;
 use pagewright_model::{Antecedent, Rule};
 use pagewright_sim::PointerStores;
 use pagewright_sim::explore::{ProgramPart, Schedule, ScheduleStrategy};
@@ -39,19 +40,18 @@ impl CheckOutcome {
         self.search.failing.as_ref().and_then(|found| found.attempt.findings.first())
     }
 
-    /// Whether no rule about translations (O1, O2) had anything to judge.
-    pub fn is_vacuous(&self) -> bool {
-        let Judged { reused, pages, tables, reduced, replaced, .. } = self.judged();
-        reused + pages + tables + reduced + replaced == 0
+    /// Why the search would be no evidence without a finding, if it would not.
+    pub fn vacuity(&self) -> Option<Vacuity> {
+        Vacuity::of(&self.search, self.cpus)
     }
 
-    /// Asserts that nothing was found: for a test of correct code.
+    /// Asserts that nothing was found, by a search that is evidence: for a test of correct code.
     ///
     /// # Panics
-    /// With the report, when there is a finding, or when nothing was judged.
+    /// With the report, when there is a finding, or when the search is [vacuous](Vacuity).
     #[track_caller]
     pub fn unwrap_clean(&self) {
-        assert!(self.search.failing.is_none() && !self.is_vacuous(), "{self}");
+        assert!(self.search.failing.is_none() && self.vacuity().is_none(), "{self}");
     }
 
     /// Asserts that the first finding breaks `rule`: for a test of code with a known bug.
@@ -211,7 +211,12 @@ impl fmt::Display for CheckOutcome {
         let Search { schedules, distinct, steps, exhaustive, .. } = search;
         let machine = format!("{}, {isa}", Many(u64::from(*cpus), "CPU"));
         let Some(found) = &search.failing else {
-            let clean = if self.is_vacuous() { "NOTHING JUDGED" } else { "clean" };
+            let vacuity = self.vacuity();
+            let clean = match vacuity {
+                None => "clean",
+                Some(Vacuity::Incomplete) => "clean so far",
+                Some(_) => "NO EVIDENCE",
+            };
             let schedules = Many(u64::from(*schedules), "schedule");
             match exhaustive {
                 None => {
@@ -222,6 +227,9 @@ impl fmt::Display for CheckOutcome {
                     writeln!(f, "{clean}, {complete} for {bounds} ({schedules}, {steps} steps) on {machine}")?;
                     writeln!(f, "  acts: {}", SearchBounds::acts_of(*isa))?;
                 }
+            }
+            if let Some(vacuity) = vacuity {
+                rows(&format!("  {vacuity}")).iter().try_for_each(|row| writeln!(f, "{row}"))?;
             }
             return self.judged().fmt(f);
         };

@@ -27,3 +27,4 @@ mod search;
 mod shared_tables;
 mod source_lines;
 mod user_crate;
+mod vacuity;

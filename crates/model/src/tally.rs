@@ -9,6 +9,7 @@ use core::ops::AddAssign;
 pagewright_types::named_table! {
     /// An event that gives a rule something to judge.
     pub enum Antecedent {
+        Accessed = "O1 O2 accesses", "A program accessed memory by a translation.";
         FrameReused = "O1 frame reused", "A frame that a program had accessed was allocated again.";
         FrameDebt = "O1 free frame read", "A program read a frame that was free and still owed a flush.";
         FrameSwept = "O1 reach checked", "The machine could not rule out that a reused frame was reachable, so everything cached was searched.";
@@ -18,6 +19,7 @@ pagewright_types::named_table! {
         Parked = "O1 parked frame", "The contents of a frame were compared with those that it had when it was freed and still reachable.";
         Condemned = "O1 O2 condemned", "A stale entry could not be used at once, and was watched from then on.";
         RightHeld = "O2 right held", "A right was reduced while another CPU held a translation that granted more.";
+        RightHeldLocally = "O2 right held locally", "A right was reduced while the CPU that reduces it held a translation that granted more.";
         RightReduced = "O2 right reduced", "A call that had reduced a right returned.";
         RightRegranted = "O2 right regranted", "A translation granted more than a call had left, and the page tables granted it again.";
         PathReduced = "O2 path reduced", "A call weakened or moved a pointer to a table that another CPU had in a walk cache.";

@@ -27,7 +27,7 @@ mod state;
 
 use crate::FxHashMap;
 use crate::census::{Census, SoftwareBits};
-use crate::tally::Tally;
+use crate::tally::{Antecedent, Tally};
 use crate::violation::{CpuStep, Exposure, Reduction, Rule, Violation, ViolationKind};
 use crate::walk::{self, TableFormat};
 use alloc::vec::Vec;
@@ -305,6 +305,7 @@ impl Judge for Oracle {
     #[inline]
     fn access(&mut self, witness: &dyn Witness, made: MemoryAccess) {
         self.step += 1;
+        self.tally.note(Antecedent::Accessed);
         if let Some(freed) = self.frames.touch(Pfn::containing(made.at)) {
             self.reached_free(made, freed);
         }

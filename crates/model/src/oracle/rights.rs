@@ -93,12 +93,15 @@ impl Oracle {
     }
 
     pub(super) fn right_reduced(&mut self, witness: &dyn Witness, reduction: Reduction) {
-        let mut held = false;
+        let (mut held, mut locally) = (false, false);
         witness.cached_in(reduction.range, &mut |cached| {
-            held |= cached.cpu != reduction.by.cpu && self.stronger(&cached, &reduction);
+            let holds = if cached.cpu == reduction.by.cpu { &mut locally } else { &mut held };
+            *holds |= self.stronger(&cached, &reduction);
         });
-        if held {
-            self.tally.note(Antecedent::RightHeld);
+        for (holds, antecedent) in [(held, Antecedent::RightHeld), (locally, Antecedent::RightHeldLocally)] {
+            if holds {
+                self.tally.note(antecedent);
+            }
         }
         let paths = self.held_paths(witness, &reduction);
         self.reductions.pending.push(Pending { reduction, paths });
