@@ -1,7 +1,8 @@
 //! `pagewright`: measures what a memory-management mechanism does to a real program.
 //!
 //! Each command is a file in `command/`; `options` turns arguments into a machine and its settings;
-//! `show/` prints tables. Results go to standard output, progress and errors to standard error.
+//! `files` keeps outputs apart from other files; `show/` prints tables. Results go to standard
+//! output, progress and errors to standard error.
 //!
 //! | exit status | meaning |
 //! | --- | --- |
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod files;
 mod options;
 mod progress;
 mod setting;

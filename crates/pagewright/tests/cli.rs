@@ -4,6 +4,7 @@
 //! standard output and leaves no partly written file.
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -537,4 +538,79 @@ fn evaluations_are_refused_before_they_run() {
         assert_refused(&["evaluate", "clear", option, &scratch.path("nowhere/file")], &["nowhere/file"]);
     }
     assert!(scratch.files().is_empty());
+}
+
+/// INV-FILES-APART.
+#[test]
+fn an_output_that_is_another_file_of_its_command_is_refused_and_nothing_changes() {
+    let scratch = Scratch::new("apart");
+    let trace = &scratch.write("t.pwt", &fs::read(capture("shell")).unwrap());
+    let program = &scratch.write("program", b"#!/bin/sh\necho ran > \"$0.ran\"\n");
+    fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+    let [link, hard, folder] = ["link", "hard", "folder"].map(|name| scratch.path(name));
+    symlink(trace, &link).unwrap();
+    fs::hard_link(trace, &hard).unwrap();
+    symlink(&scratch.0, &folder).unwrap();
+    let through_folder = |name: &str| format!("{folder}/../{}/folder/{name}", scratch.0.file_name().unwrap().display());
+    let contents = || {
+        let mut files = scratch.files();
+        files.sort();
+        files.into_iter().map(|name| (fs::read(scratch.path(&name)).ok(), name)).collect::<Vec<_>>()
+    };
+    let before = contents();
+    let refused = |args: &[&str], words: &[&str]| {
+        assert_refused(args, words);
+        assert_eq!(contents(), before, "{args:?}");
+    };
+    for output in [trace, &link, &hard, &through_folder("t.pwt")] {
+        let words = [&format!("--json {output}: "), "also the capture", trace];
+        refused(&["replay", trace, "--json", output], &words);
+        refused(&["info", trace, "--json", output], &words);
+        refused(
+            &["record", "-o", output, "--", program, "x", trace],
+            &["--output", output, "an argument of the program"],
+        );
+    }
+    for output in [program, &through_folder("program")] {
+        refused(&["record", "-o", output, "--", program], &["--output", output, "also the program"]);
+        refused(&["boot", "--record", output, program], &["--record", output, "also the program"]);
+        refused(&["boot", "--record", output, "--kernel", program, "x"], &["--record", output, "also --kernel"]);
+        let file = format!("{program}=/bin/x");
+        refused(&["boot", "--record", output, "--file", &file, "/bin/x"], &["--record", output, "also --file"]);
+        let plugin = format!("{program},fast=on");
+        refused(&["boot", "--record", output, "--plugin", &plugin, "x"], &["--record", output, "also --plugin"]);
+    }
+    let (new, same) = (&scratch.path("new"), &through_folder("new"));
+    for (json, html) in [(new, same), (new, new), (trace, &hard)] {
+        refused(&["evaluate", "lines", "--json", json, "--html", html], &[&format!("--html {html}: "), "also --json"]);
+    }
+}
+
+#[test]
+fn an_output_that_is_standard_input_or_output_or_a_program_in_path_is_refused() {
+    let scratch = Scratch::new("streams");
+    let file = scratch.write("file", b"#!/bin/sh\n");
+    let run = |args: &[&str], change: &dyn Fn(&mut Command)| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pagewright"));
+        change(command.args(args).stdin(Stdio::null()));
+        let output = command.output().unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"#!/bin/sh\n");
+        output
+    };
+    let record = ["record", "-o", &file, "--", "file"];
+    let from_path = run(&record, &|command| _ = command.env("PATH", &scratch.0));
+    assert_refusal(&from_path, &["--output", "also the program", &file]);
+    let open = |write: bool| fs::OpenOptions::new().read(true).append(write).open(&file).unwrap();
+    let from_input = run(&["record", "-o", &file, "--", "cat"], &|command| _ = command.stdin(open(false)));
+    assert_refusal(&from_input, &["--output", "also standard input"]);
+    let to_output = run(&["run", "sweep", "--json", &file], &|command| _ = command.stdout(open(true)));
+    assert_refusal(&to_output, &["--json", "also standard output"]);
+}
+
+#[test]
+fn outputs_that_are_one_device_are_written() {
+    let null = fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pagewright"));
+    let status = command.args(["info", &capture("shell"), "--json", "/dev/null"]).stdout(null).status();
+    assert!(status.unwrap().success());
 }

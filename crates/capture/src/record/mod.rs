@@ -95,7 +95,7 @@ pub fn record(
     options: &RecordOptions,
 ) -> Result<Recording, RecordError> {
     let valgrind = Valgrind::find()?;
-    if search(program).is_none() {
+    if find_program(program).is_none() {
         return Err(RecordError::NoProgram { program: program.to_owned() });
     }
     // The program may run for long, so the output is checked first.
@@ -143,7 +143,8 @@ impl Valgrind {
     /// Debian's `valgrind` is a script that changes the environment before it runs `valgrind.bin`;
     /// the recorded program should not inherit that.
     fn find() -> Result<Self, RecordError> {
-        let path = ["valgrind.bin", "valgrind"].iter().find_map(|name| search(name)).ok_or(RecordError::NoValgrind)?;
+        let path =
+            ["valgrind.bin", "valgrind"].iter().find_map(|name| find_program(name)).ok_or(RecordError::NoValgrind)?;
         let asked = Command::new(&path).arg("--version").stdin(Stdio::null()).output();
         let output = asked.map_err(|source| RecordError::Io { path: path.clone(), source })?;
         Ok(Self { path, version: String::from_utf8_lossy(&output.stdout).trim().to_owned() })
@@ -151,7 +152,7 @@ impl Valgrind {
 }
 
 /// Finds a program as a shell does: by its path, or by its name in `PATH`.
-fn search(name: &str) -> Option<PathBuf> {
+pub fn find_program(name: &str) -> Option<PathBuf> {
     if name.contains('/') {
         return Some(PathBuf::from(name)).filter(|path| path.is_file());
     }

@@ -1,6 +1,7 @@
 //! `pagewright info`: says what a capture holds.
 
 use super::{CommandError, OutFile};
+use crate::files::CommandFiles;
 use crate::show;
 use pagewright_capture::contents::TraceContents;
 use pagewright_capture::trace::{TraceHeader, TraceReader};
@@ -27,6 +28,12 @@ struct Document<'a> {
     header: &'a TraceHeader,
     file_bytes: u64,
     contents: &'a TraceContents,
+}
+
+impl Args {
+    pub(super) fn files(&self) -> CommandFiles {
+        CommandFiles::default().reads("the capture", &self.trace).writes("--json", self.json.as_deref())
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), CommandError> {

@@ -9,6 +9,7 @@ mod replay;
 mod run;
 mod tour;
 
+use crate::files::{CommandFiles, SharedFile};
 use clap::Subcommand;
 use pagewright_capture::replay::ReplayReport;
 use pagewright_capture::trace::TraceFile;
@@ -59,6 +60,9 @@ pub(crate) enum CommandError {
     /// A program could not be booted.
     #[error(transparent)]
     Boot(#[from] boot::BootError),
+    /// An output is also another file.
+    #[error(transparent)]
+    Files(#[from] SharedFile),
     /// A file could not be written.
     #[error("{}: {source}", path.display())]
     Write {
@@ -75,10 +79,28 @@ pub(crate) enum CommandError {
     Output(#[from] io::Error),
 }
 
+impl Command {
+    /// The files that the command line names.
+    fn files(&self) -> CommandFiles {
+        match self {
+            Self::Replay(args) => args.files(),
+            Self::Info(args) => args.files(),
+            Self::Run(args) => args.files(),
+            Self::Record(args) => args.files(),
+            Self::Evaluate(args) => args.files(),
+            Self::Boot(args) => args.files(),
+            // Its arguments name no file.
+            Self::Check(_) => CommandFiles::default(),
+        }
+    }
+}
+
 /// Runs a command; without one, the tour.
 ///
-/// A check with a finding returns a failing exit status, not an error.
+/// An output that is also another file is refused before anything is done. A check with a finding
+/// returns a failing exit status, not an error.
 pub(crate) fn run(command: Option<Command>) -> Result<ExitCode, CommandError> {
+    command.as_ref().map_or(Ok(()), |command| command.files().check())?;
     let success = |()| ExitCode::SUCCESS;
     let result = match command {
         None => tour::run(),

@@ -1,10 +1,11 @@
 //! `pagewright record`: captures a program's accesses and memory calls.
 
 use super::CommandError;
+use crate::files::CommandFiles;
 use crate::progress::{Heartbeat, INTERVAL};
 use crate::show::size;
-use pagewright_capture::record::{RecordOptions, RecordProgress, RecordStage, record};
-use std::path::PathBuf;
+use pagewright_capture::record::{RecordOptions, RecordProgress, RecordStage, find_program, record};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -21,6 +22,18 @@ pub(crate) struct Args {
     /// Arguments of the program.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
+}
+
+impl Args {
+    pub(super) fn files(&self) -> CommandFiles {
+        let program = find_program(&self.program);
+        let files =
+            CommandFiles::default().writes("--output", Some(&self.output)).reads("standard input,", "/dev/stdin");
+        let files = program.into_iter().fold(files, |files, path| files.reads("the program", path));
+        // An argument may be any word, so it counts only if there is such a file.
+        let arguments = self.args.iter().filter(|argument| Path::new(argument).is_file());
+        arguments.fold(files, |files, path| files.reads("an argument of the program,", path))
+    }
 }
 
 /// Records the program; returns its exit status.

@@ -1,6 +1,7 @@
 //! `pagewright replay`: replays a capture on a simulated machine.
 
 use super::{CommandError, LabelledRun, OutFile};
+use crate::files::CommandFiles;
 use crate::options::MachineOptions;
 use crate::progress::ProgressReader;
 use crate::setting::Comparison;
@@ -46,6 +47,18 @@ pub(super) struct OutputOptions {
     /// Also write all results to a file as JSON (docs/json.md).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+impl Args {
+    pub(super) fn files(&self) -> CommandFiles {
+        self.output.files().reads("the capture", &self.trace)
+    }
+}
+
+impl OutputOptions {
+    pub(super) fn files(&self) -> CommandFiles {
+        CommandFiles::default().writes("--json", self.json.as_deref())
+    }
 }
 
 fn parse_seeds(text: &str) -> Result<u64, String> {

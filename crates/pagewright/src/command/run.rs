@@ -2,6 +2,7 @@
 
 use super::CommandError;
 use super::replay::{OutputOptions, replay_and_show};
+use crate::files::CommandFiles;
 use crate::options::{MachineOptions, OptionError};
 use pagewright_capture::replay::EventSource;
 use pagewright_capture::workload;
@@ -21,6 +22,12 @@ pub(crate) struct Args {
     machine: MachineOptions,
     #[command(flatten)]
     output: OutputOptions,
+}
+
+impl Args {
+    pub(super) fn files(&self) -> CommandFiles {
+        self.output.files()
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {

@@ -64,6 +64,11 @@ impl Archive {
     }
 }
 
+/// The path on this computer of a file that `--file` gives.
+pub(super) fn host_path(file: &str) -> &Path {
+    Path::new(file.split_once('=').map_or(file, |(host, _)| host))
+}
+
 /// The path in the machine of a file whose option gives none.
 fn default_path(file: &Path) -> String {
     format!("/bin/{}", file.file_name().unwrap_or_default().to_string_lossy())
@@ -85,11 +90,9 @@ pub(super) fn pack(args: &Args, given: &str, isa: IsaKind, folder: &Path) -> Res
         Ok(data)
     };
     for file in &args.file {
-        let (file, path) = match file.split_once('=') {
-            Some((file, path)) => (Path::new(file), path.to_owned()),
-            None => (Path::new(file), default_path(Path::new(file))),
-        };
-        let data = add(&mut archive, file, &path)?;
+        let host = host_path(file);
+        let path = file.split_once('=').map_or_else(|| default_path(host), |(_, path)| path.to_owned());
+        let data = add(&mut archive, host, &path)?;
         if args.kernel.is_none() && path == given {
             program::check(&path, &data, isa)?;
         }

@@ -18,6 +18,7 @@ mod qemu;
 mod report;
 
 use super::CommandError;
+use crate::files::CommandFiles;
 use crate::options::{OptionError, memory_option, parse_cpus, parse_isa, parse_swap};
 use crate::setting::{Setting, SettingError, settings_help};
 use pagewright_capture::cleanup::{Cleanup, ScratchDir};
@@ -165,6 +166,19 @@ pub(crate) enum BootError {
 }
 
 impl Args {
+    pub(super) fn files(&self) -> CommandFiles {
+        let files = CommandFiles::default().writes("--record", self.record.as_deref());
+        let plugin = self.plugin.as_deref().and_then(|plugin| plugin.split(',').next());
+        let given = [
+            ("the program", self.program.as_deref().map(Path::new)),
+            ("--kernel", self.kernel.as_deref()),
+            ("--plugin", plugin.map(Path::new)),
+        ];
+        let given = given.into_iter().filter_map(|(name, path)| path.map(|path| (name, path)));
+        let copied = self.file.iter().map(|file| ("--file", initramfs::host_path(file)));
+        given.chain(copied).fold(files, |files, (name, path)| files.reads(name, path))
+    }
+
     /// The program and its arguments.
     ///
     /// # Errors

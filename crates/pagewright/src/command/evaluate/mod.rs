@@ -19,6 +19,7 @@ mod stats;
 mod text;
 
 use super::{CommandError, OutFile};
+use crate::files::CommandFiles;
 pub(crate) use claim::{Claim, FigureKind, OWN_PROMISE, Verdict};
 pub(crate) use document::{Evaluation, Plot, PlotAxis, PlotScale, Run, Series, Table};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -111,6 +112,12 @@ pub(crate) struct Args {
     /// Also write tables and plots to a file as one HTML page.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+}
+
+impl Args {
+    pub(super) fn files(&self) -> CommandFiles {
+        CommandFiles::default().writes("--json", self.json.as_deref()).writes("--html", self.html.as_deref())
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
