@@ -110,6 +110,12 @@ pub(crate) const RULES: &[Rule] = &[
     hosted(FUZZ, &[TYPES, PLANT, ARCH, SYNC, MM, SYSCALL, SIM, MODEL, CHECK, LAB], Column::Above),
     // The program names machines, settings and instruction sets.
     hosted("pagewright", &[TYPES, ARCH, TLB, MM, HOST, SIM, CHECK, LAB, CAPTURE, FUZZ], Column::Above),
+    // Only benchmarks use the crates.
+    hosted(
+        "pagewright-bench",
+        &[TYPES, ARCH, SYNC, FRAME, TLB, BTREE, MM, MODEL, SIM, CHECK, CAPTURE, FUZZ],
+        Column::Above,
+    ),
     // It generates documents from the tables of counters and of Linux's calls.
     hosted("xtask", &[TYPES, SYSCALL], Column::Above),
 ];

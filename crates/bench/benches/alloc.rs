@@ -5,7 +5,7 @@
 //!   orders 0 and 9, so many are allocated that refills, drains, splits and merges are part of the
 //!   figure, which is per block.
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../../frame/tests/support/mod.rs"]
 mod support;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};

@@ -3,7 +3,7 @@
 //! Accesses are first-level hits, second-level hits, walks, and a mix, on both instruction sets.
 //! This is measured time of the simulator, and not modelled time.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../../sim/tests/common/mod.rs"]
 mod common;
 
 use common::{Bench, CPU0, page};

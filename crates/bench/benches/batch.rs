@@ -1,11 +1,11 @@
-//! What a flush that is put off costs, beside an atomic increment of the same run.
+//! What a deferred flush costs, beside an atomic increment of the same run.
 //!
 //! The machine is host memory and nothing else: barriers, invalidations and the interrupts' way
 //! cost nothing, because they are the hardware's (and the simulated machine's) to say. What is left
 //! is what the engine does around them. An interrupt runs its handler at once, on the same host
 //! thread, and its time is another CPU's.
 
-#[path = "../../mm/benches/support/table.rs"]
+#[path = "support/table.rs"]
 mod table;
 
 use pagewright_arch::{Aarch64, Caps, Effects, Isa, Pte, PteSlot, X86_64};
@@ -129,7 +129,7 @@ impl<I: Isa> Bed<I> {
         Self { tlb, mine, theirs }
     }
 
-    /// The debt of one entry that somebody has cleared.
+    /// The debt of one cleared entry.
     fn debt(&self, index: u64) -> Debt<'_, Host<I>, ()> {
         let va = VirtAddr::new((1 << 30) + index * PAGE_SIZE);
         Debt::new(&self.tlb, &self.theirs, va, OwedFlush::Leaf(Level::PTE), ())
