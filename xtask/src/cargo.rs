@@ -6,6 +6,7 @@
 
 use crate::error::Error;
 use serde::Deserialize;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -103,7 +104,11 @@ fn set_for_xtask(variable: &str) -> bool {
 
 /// A call of the cargo that runs this program.
 pub(crate) fn command() -> Command {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    calling_cargo(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// A call of a program that calls cargo.
+pub(crate) fn calling_cargo(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     for (variable, _) in std::env::vars_os() {
         if variable.to_str().is_some_and(set_for_xtask) {
@@ -111,6 +116,17 @@ pub(crate) fn command() -> Command {
         }
     }
     command
+}
+
+/// The triple of this machine.
+///
+/// # Errors
+/// As [`output`].
+pub(crate) fn host() -> Result<String, Error> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let printed = output(Command::new(rustc).arg("-vV"))?;
+    let printed = String::from_utf8_lossy(&printed).into_owned();
+    Ok(printed.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default().to_owned())
 }
 
 /// The options of a build with planted bugs, which only their own tests choose.

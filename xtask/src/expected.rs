@@ -10,12 +10,14 @@ use crate::boot::{long, pagewright};
 use crate::cargo::Workspace;
 use crate::error::Error;
 use crate::linux::Linux;
+use crate::watch;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-/// The time limit of a program in seconds, which includes Linux's boot.
-const LIMIT: &str = "900";
+/// The time that a program may spend, which includes Linux's boot.
+const ALLOWED: Duration = Duration::from_secs(900);
 
 /// Records the cases with these names, or all cases.
 pub(crate) fn run(names: &[&str]) -> Result<(), Error> {
@@ -51,14 +53,13 @@ pub(crate) fn run(names: &[&str]) -> Result<(), Error> {
 /// The command that boots Linux, without the program.
 fn boot(pagewright: &Path, machine: &Machine, case: &Case, linux: &[String]) -> Command {
     let mut boot = Command::new(pagewright);
-    boot.args(["boot", "--arch", machine.isa.name(), "--mem", case.memory_on_linux, "--limit", LIMIT]).args(linux);
+    boot.args(["boot", "--arch", machine.isa.name(), "--mem", case.memory_on_linux]).args(linux);
     boot
 }
 
 /// The output of a program, and the exit status that `init` printed after it.
 fn run_program(boot: &mut Command) -> Result<(String, Option<i32>), Error> {
-    let program = boot.get_program().display().to_string();
-    let output = boot.stdin(Stdio::null()).output().map_err(|source| Error::Spawn { program, source })?;
+    let output = watch::output(boot.stdin(Stdio::null()), ALLOWED)?;
     // The terminal ends lines with CR LF.
     let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
     Ok(match text.rsplit_once("\nstatus ") {

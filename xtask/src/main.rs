@@ -3,9 +3,9 @@
 //! One command per module: [`mod@test`] (with [`test_programs`]), [`soak`], [`arrows`], [`tidy`],
 //! [`no_std`], [`repeat`], [`kernel`], [`boot`], [`expected`], [`instructions`], [`pageout`],
 //! [`programs`], [`mutate`], [`setup`]. They share [`cargo`] (the workspace and nested cargo),
-//! [`built`] (what cargo has built), [`cores`] (work spread over the cores), [`step`] (a command
-//! with a time limit and a count), [`source`] (Rust source files), [`toolchain`] (toolchains for
-//! bare metal), [`debian`] (files from packages) and [`linux`] (Debian's Linux kernels).
+//! [`built`] (what cargo has built), [`cores`] (work spread over the cores), [`step`] (commands
+//! with a count and a time), [`mod@watch`] (the watchdog), [`source`] (Rust source files),
+//! [`toolchain`] (toolchains for bare metal), [`debian`] (files from packages) and [`linux`] (Debian's Linux kernels).
 //!
 //! Not guaranteed: Windows. A step is stopped with its process group, which needs a Unix.
 #![forbid(unsafe_code)]
@@ -34,6 +34,7 @@ mod test;
 mod test_programs;
 mod tidy;
 mod toolchain;
+mod watch;
 
 use error::Error;
 use std::process::ExitCode;
@@ -41,8 +42,9 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  test [workspace]     run all tests, and print the time and result of each step (minutes);
-                       workspace: only the test programs of the workspace
+  test [workspace | build]
+                       run all tests, and print the time and result of each step (minutes);
+                       workspace: only the test programs of the workspace; build: only build them
   soak                 run the long tests (hours)
   arrows               check the dependencies between crates against the table of allowed ones
   tidy [--write]       check lengths, names, prose, invariants and generated documents;
@@ -54,6 +56,7 @@ usage: cargo xtask COMMAND
                        its counts
   boot [planted]       run programs on the kernel in QEMU, on both instruction sets, on one CPU
                        and on four (minutes); planted: also with bugs that must be detected
+  boot build           build what `boot` runs, and run nothing
   boot long            run programs of Debian, many forks and random system calls (an hour;
                        downloads packages)
   boot repeat BOOTS    make so many boots of the programs of `boot`, at least four at once; keep
@@ -79,12 +82,20 @@ usage: cargo xtask COMMAND
                        only tests that take no longer; --id: run these mistakes again; --list: print
                        them all
   setup                install the packages that the other commands need (on Debian, as root), or
-                       name them";
+                       name them
+  watch SECONDS PROGRAM ARGUMENT...
+                       run a program, and end it if it makes no progress in so many seconds of its
+                       own: those in which it waits for a CPU do not count";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    match run(&words.iter().map(String::as_str).collect::<Vec<_>>()) {
-        Ok(()) => ExitCode::SUCCESS,
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let ended = watch::end_all_at_interrupt().and_then(|()| match *words {
+        ["watch", ref words @ ..] => watch::runner(words),
+        ref words => run(words).map(|()| ExitCode::SUCCESS),
+    });
+    match ended {
+        Ok(status) => status,
         Err(error @ Error::Usage(_)) => {
             eprintln!("xtask: {error}\n\n{USAGE}");
             ExitCode::from(2)
@@ -99,6 +110,7 @@ fn main() -> ExitCode {
 fn run(words: &[&str]) -> Result<(), Error> {
     match words {
         ["test"] => test::run(),
+        ["test", "build"] => test_programs::build().map(|_| ()),
         ["test", "workspace"] => test_programs::run(),
         ["soak"] => soak::run(),
         ["arrows"] => arrows::run(),
@@ -107,6 +119,7 @@ fn run(words: &[&str]) -> Result<(), Error> {
         ["no-std"] => no_std::run(),
         ["kernel", isa, features @ ..] => kernel::run(isa, features),
         ["boot"] => boot::run(boot::Extent::Programs),
+        ["boot", "build"] => boot::build(),
         ["boot", "planted"] => boot::run(boot::Extent::Planted),
         ["boot", "long"] => boot::run(boot::Extent::Long),
         ["boot", "repeat", boots] => match boots.parse() {

@@ -15,6 +15,7 @@ use crate::cargo::{self, Workspace};
 use crate::error::Error;
 use crate::kernel;
 use crate::linux::Linux;
+use crate::watch;
 use pagewright_types::IsaKind;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -139,11 +140,10 @@ impl Bench {
     /// Counts what the machine executes in all rounds.
     fn count(&self, cpus: &str, kernel: &[String]) -> Result<BTreeMap<String, u64>, Error> {
         let mut boot = Command::new(&self.pagewright);
-        boot.args(["boot", "--arch", "arm64", "--cpus", cpus, "--mem", "512M", "--limit", "300"]);
+        boot.args(["boot", "--arch", "arm64", "--cpus", cpus, "--mem", "512M"]);
         boot.arg("--plugin").arg(format!("{},out={}", self.plugin.display(), self.counts.display())).args(kernel);
         boot.arg("--").arg(&self.program).arg(ROUNDS.to_string());
-        let program = boot.get_program().display().to_string();
-        let output = boot.stdin(Stdio::null()).output().map_err(|source| Error::Spawn { program, source })?;
+        let output = watch::output(boot.stdin(Stdio::null()), watch::SHORT)?;
         let printed = String::from_utf8_lossy(&output.stdout);
         let counted = fs::read_to_string(&self.counts).map_err(Error::file(&self.counts))?;
         let mut marks = counted.lines().map(mark);

@@ -6,8 +6,9 @@
 //! Not guaranteed: the same figures on another machine.
 
 use crate::boot::pagewright;
-use crate::cargo::{self, Workspace};
+use crate::cargo::Workspace;
 use crate::error::Error;
+use crate::watch;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,8 +64,12 @@ pub(crate) fn run(extent: Extent) -> Result<(), Error> {
 /// The JSON of one replay, without the measured times.
 fn replayed(program: &Path, capture: &Path, arch: &str, json: &Path) -> Result<Value, Error> {
     let mut replay = Command::new(program);
-    replay.arg("replay").arg(capture).args(["--arch", arch, "--seed", "1", "--json"]).arg(json).stdout(Stdio::null());
-    cargo::status(&mut replay)?;
+    replay.arg("replay").arg(capture).args(["--arch", arch, "--seed", "1", "--json"]).arg(json).stdin(Stdio::null());
+    let output = watch::output(&mut replay, watch::SHORT)?;
+    if !output.status.success() {
+        eprint!("{} on {arch}: {}", capture.display(), String::from_utf8_lossy(&output.stderr));
+        return Err(Error::Program { program: program.display().to_string(), status: output.status });
+    }
     let text = fs::read(json).map_err(Error::file(json))?;
     fs::remove_file(json).map_err(Error::file(json))?;
     let mut value = serde_json::from_slice(&text).map_err(Error::Replay)?;

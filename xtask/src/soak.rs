@@ -1,15 +1,16 @@
 //! `cargo xtask soak`: tests that search for hours, where `cargo xtask test` searches for minutes.
 //!
 //! It can be stopped at any time.
+//!
+//! Not guaranteed: the end of a test that hangs under Miri, which is not watched.
 
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
 use crate::mutate;
 use crate::step::{self, Step};
+use crate::watch;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-const HOUR: Duration = Duration::from_secs(3600);
 /// The cases of each property; `cargo xtask test` runs 256.
 const CASES: &str = "200000";
 
@@ -48,36 +49,38 @@ pub(crate) fn run() -> Result<(), Error> {
         command.args(words).current_dir(&workspace.workspace_root);
         command
     };
+    // Each program that cargo builds runs under the watchdog; nested tasks have their own.
+    let watched = watch::cargo_options(watch::LONG)?;
+    let search = |words: &[&str]| {
+        let mut command = cargo(words);
+        command.args(&watched);
+        command
+    };
     // Tests that search longer in a soak.
     let longer = |packages: &[&str], binary: &str, modules: &[&str]| {
-        let mut command = cargo(&["test", "--release", "--test", binary]);
+        let mut command = search(&["test", "--release", "--test", binary]);
         command.args(packages.iter().flat_map(|package| ["--package", *package]));
         command.args(["--", "--nocapture"]).args(modules).env("PAGEWRIGHT_SOAK", "1");
         command
     };
-    let mut planted = cargo(&["test", "--release", "--package", "pagewright-fuzz", "--package", "pagewright-tlb"]);
+    let mut planted = search(&["test", "--release", "--package", "pagewright-fuzz", "--package", "pagewright-tlb"]);
     planted.args(["--test", "all", "--features", "pagewright-fuzz/planted,pagewright-tlb/planted"]);
     planted.args(["--", "--nocapture", "planted"]).env("PAGEWRIGHT_SOAK", "1");
-    let mut random = cargo(&["run", "--release", "--package", "pagewright", "--", "check"]);
+    let mut random = search(&["run", "--release", "--package", "pagewright", "--", "check"]);
     random.args(["--steps", STEPS, "--schedules", SCHEDULES]);
-    let mut families = cargo(&["run", "--release", "--package", "pagewright", "--", "check", "--theme", "families"]);
+    let mut families = search(&["run", "--release", "--package", "pagewright", "--", "check", "--theme", "families"]);
     families.args(["--schedules", SCHEDULES]);
-    let mut beside_linux = cargo(&["test", "--release", "--package", "pagewright-fuzz", "--test", "against_linux"]);
+    let mut beside_linux = search(&["test", "--release", "--package", "pagewright-fuzz", "--test", "against_linux"]);
     beside_linux.env("PAGEWRIGHT_AGAINST_LINUX", BESIDE_LINUX);
-    let mut properties = cargo(&["test", "--workspace", "--lib", "--tests", "--no-fail-fast"]);
+    let mut properties = search(&["test", "--workspace", "--lib", "--tests", "--no-fail-fast"]);
     // Rejected cases scale with the number of cases; a failing case of this many is minimised.
     properties.env("PROPTEST_CASES", CASES).env("PROPTEST_MAX_GLOBAL_REJECTS", CASES);
     properties.env("PROPTEST_MAX_SHRINK_ITERS", "1000000");
-    let step = |name, command| Step { name, command, limit: HOUR };
     let mut steps = miri(&workspace);
     steps.extend([
         step("library crates on bare metal", cargo(&["xtask", "no-std"])),
-        Step { name: "random programs under the oracle", command: random, limit: 2 * HOUR },
-        Step {
-            name: "breaks, pins, reclaim and ends of spaces that share page tables, interleaved",
-            command: families,
-            limit: 2 * HOUR,
-        },
+        step("random programs under the oracle", random),
+        step("breaks, pins, reclaim and ends of spaces that share page tables, interleaved", families),
         step(
             "10,000,000 random operations of every memory call",
             longer(&["pagewright-fuzz"], "all", &["random_calls::"]),
@@ -91,23 +94,20 @@ pub(crate) fn run() -> Result<(), Error> {
         step("twenty programs take Linux's faults", cargo(&["xtask", "programs"])),
         step("a capture of 10 GB replays in constant memory", longer(&["pagewright-capture"], "replay_memory", &[])),
         step("programs on the kernel in QEMU, also with planted bugs", cargo(&["xtask", "boot", "planted"])),
-        Step {
-            name: "programs of Debian and random system calls on the kernel",
-            command: cargo(&["xtask", "boot", "long"]),
-            limit: 8 * HOUR,
-        },
-        Step {
-            name: "2,000 boots of the kernel",
-            command: cargo(&["xtask", "boot", "repeat", BOOTS]),
-            limit: 4 * HOUR,
-        },
+        step("programs of Debian and random system calls on the kernel", cargo(&["xtask", "boot", "long"])),
+        step("2,000 boots of the kernel", cargo(&["xtask", "boot", "repeat", BOOTS])),
         step("10,000,000 operations match Linux", beside_linux),
-        Step { name: "properties, 200,000 cases each", command: properties, limit: 4 * HOUR },
+        step("properties, 200,000 cases each", properties),
     ]);
     let steps = step::run(steps);
     println!("==== a sample of mutants, and the tests that notice them");
     let mutants = mutate::run(&[]);
     steps.and(mutants)
+}
+
+/// A step that builds what it runs.
+fn step(name: &'static str, run: Command) -> Step {
+    Step { name, build: Vec::new(), run }
 }
 
 /// The crates with unsafe code under Miri, which interprets them and reports undefined behaviour.
@@ -134,8 +134,8 @@ fn miri(workspace: &Workspace) -> Vec<Step> {
     let mut beside_frame = nightly(&["test", "--package", "pagewright-frame", "--test", "all", "--"]);
     beside_frame.args(MIRI_OF_FRAME);
     vec![
-        Step { name: "locks and containers under Miri", command: of_sync, limit: HOUR },
-        Step { name: "frames under Miri", command: of_frame, limit: HOUR },
-        Step { name: "tables and debts of frames under Miri", command: beside_frame, limit: HOUR },
+        step("locks and containers under Miri", of_sync),
+        step("frames under Miri", of_frame),
+        step("tables and debts of frames under Miri", beside_frame),
     ]
 }

@@ -1,16 +1,21 @@
 //! `cargo xtask test`: every test, the quick steps first.
 //!
-//! `README.md` says how long it takes. It installs what is missing, as [`setup`] does; if that
-//! fails, the steps run all the same, and the run fails with the list.
+//! `README.md` says how long it takes, and the table at the end where the time went. It installs
+//! what is missing, as [`setup`] does; if that fails, the steps run all the same, and the run fails
+//! with the list.
+//!
+//! Each step is built before it runs, and only what runs is watched ([`watch`]). All steps build
+//! with the same features and profiles, so that none builds again what another has built.
 
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
 use crate::setup;
 use crate::step::{self, Step};
+use crate::watch;
 use std::process::Command;
-use std::time::Duration;
 
-const MINUTE: Duration = Duration::from_secs(60);
+/// The cfgs of published crates that are compiled without their flushes on a host.
+const CFGS: [&str; 4] = ["--cfg", "page_table_multiarch:target_os=none", "--cfg", "patina_paging:target_os=uefi"];
 
 /// Installs what is missing, and runs the steps.
 ///
@@ -34,45 +39,61 @@ pub(crate) fn run() -> Result<(), Error> {
 /// Runs the steps.
 fn steps() -> Result<(), Error> {
     let workspace = Workspace::load()?;
+    let watched = watch::cargo_options(watch::SHORT)?;
     let cargo = |words: &[&str]| {
         let mut command = cargo::command();
         command.args(words).current_dir(&workspace.workspace_root);
         command
     };
-    // `--cfg loom` applies to every crate, so these builds need a target directory of their own.
-    let mut loom = cargo(&["test", "--package", "pagewright-sync", "--test", "loom"]);
-    loom.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", workspace.target_directory.join("loom"));
-    // The tests run in a second without optimisation, so less of it is less to wait for.
-    loom.env("CARGO_PROFILE_TEST_OPT_LEVEL", "0");
-    let mut examples = cargo(&["test", "--workspace", "--doc"]);
-    examples.args(cargo::WITH_PLANTED_BUGS);
+    let planted = |words: &[&str]| {
+        let mut command = cargo(words);
+        command.args(cargo::WITH_PLANTED_BUGS);
+        command
+    };
+    let mut examples = planted(&["test", "--workspace", "--doc"]);
+    examples.args(&watched);
     let mut documented = cargo(&["doc", "--workspace", "--no-deps", "--keep-going"]);
     documented.env("RUSTDOCFLAGS", "-Dwarnings");
+    let loom = |words: &[&str]| {
+        let mut loom = cargo(&["test", "--package", "pagewright-sync", "--test", "loom"]);
+        // `--cfg loom` applies to every crate, so these builds need a directory of their own.
+        loom.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", workspace.target_directory.join("loom"));
+        // The tests run in a second without optimisation, so less of it is less to wait for.
+        loom.env("CARGO_PROFILE_TEST_OPT_LEVEL", "0").args(words);
+        loom
+    };
     // A version that the workspace has in a later one, and a crate that needs a cfg of its own.
-    let mut published = cargo(&["run", "--quiet", "--locked", "--package", "cargo-pagewright", "--"]);
-    published.args(["--cfg", "page_table_multiarch:target_os=none", "--cfg", "patina_paging:target_os=uefi"]);
-    published.args(["test", "--quiet", "--locked", "--no-fail-fast", "--manifest-path", "tests/published/Cargo.toml"]);
+    let published = |words: &[&str]| {
+        let mut published = cargo::calling_cargo(workspace.target_directory.join("debug/cargo-pagewright"));
+        published.args(CFGS).args(["test", "--quiet", "--locked", "--no-fail-fast"]);
+        published.args(["--manifest-path", "tests/published/Cargo.toml"]).args(words);
+        published.current_dir(&workspace.workspace_root);
+        published
+    };
+    let words = watched.each_ref().map(String::as_str);
+    let programs = || planted(&["build", "--package", "pagewright", "--package", "cargo-pagewright"]);
     // The kernel is a workspace of its own, which `cargo fmt` in the root does not cover.
     let mut formatted = cargo(&["fmt", "--all", "--check"]);
     formatted.current_dir(workspace.workspace_root.join("kernel"));
+    let step = |name, build, run| Step { name, build, run };
     step::run(vec![
-        Step { name: "dependencies between crates", command: this(&["arrows"])?, limit: MINUTE },
-        Step { name: "formatting of the kernel", command: formatted, limit: MINUTE },
-        Step {
-            name: "tests of the workspace, with planted bugs",
-            command: this(&["test", "workspace"])?,
-            limit: 20 * MINUTE,
-        },
-        Step { name: "examples in documentation", command: examples, limit: 3 * MINUTE },
-        Step { name: "published crates in a workspace of their own", command: published, limit: 3 * MINUTE },
-        Step { name: "documentation without warnings", command: documented, limit: 3 * MINUTE },
-        Step { name: "locks under every memory order (loom)", command: loom, limit: 4 * MINUTE },
-        Step {
-            name: "captures give the same figures for the same seed",
-            command: this(&["repeat", "quick"])?,
-            limit: 5 * MINUTE,
-        },
-        Step { name: "programs on the kernel in QEMU", command: this(&["boot"])?, limit: 12 * MINUTE },
+        step("dependencies between crates", vec![], this(&["arrows"])?),
+        step("formatting of the kernel", vec![], formatted),
+        step(
+            "tests of the workspace, with planted bugs",
+            vec![this(&["test", "build"])?],
+            this(&["test", "workspace"])?,
+        ),
+        step("examples in documentation, built and run", vec![], examples),
+        step(
+            "published crates in a workspace of their own",
+            vec![programs(), published(&["--no-run"])],
+            published(&words),
+        ),
+        step("documentation without warnings", vec![], documented),
+        step("locks under every memory order (loom)", vec![loom(&["--no-run"])], loom(&words)),
+        step("captures give the same figures for the same seed", vec![programs()], this(&["repeat", "quick"])?),
+        step("programs on the kernel in QEMU", vec![this(&["boot", "build"])?], this(&["boot"])?),
     ])
 }
 

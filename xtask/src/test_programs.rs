@@ -8,22 +8,31 @@ use crate::built::{self, TestProgram};
 use crate::cargo::{self, Workspace};
 use crate::cores::on_every_core;
 use crate::error::Error;
+use crate::watch;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Builds the test programs with planted bugs, runs them, and prints what each printed.
+/// Builds the test programs with planted bugs, and returns them.
+///
+/// # Errors
+/// [`Error::Program`], if the build failed.
+pub(crate) fn build() -> Result<Vec<TestProgram>, Error> {
+    let mut build = cargo::command();
+    build.args(["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--no-run"]);
+    build.arg("--message-format=json-render-diagnostics").args(cargo::WITH_PLANTED_BUGS);
+    build.current_dir(&Workspace::load()?.workspace_root);
+    Ok(built::test_programs(built::messages(&cargo::output(&mut build)?)?))
+}
+
+/// Builds the test programs, runs them, and prints what each printed.
 ///
 /// # Errors
 /// [`Error::TestPrograms`], if one failed; [`Error::Program`], if the build failed.
 pub(crate) fn run() -> Result<(), Error> {
     let workspace = Workspace::load()?;
-    let mut build = cargo::command();
-    build.args(["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--no-run"]);
-    build.arg("--message-format=json-render-diagnostics").args(cargo::WITH_PLANTED_BUGS);
-    build.current_dir(&workspace.workspace_root);
-    let mut programs = built::test_programs(built::messages(&cargo::output(&mut build)?)?);
+    let mut programs = build()?;
     // A program with many tests takes long and is large; the last one to start should be short.
     programs.sort_by_key(|program| std::cmp::Reverse(fs::metadata(&program.path).map_or(0, |file| file.len())));
     let failed = AtomicUsize::new(0);
@@ -43,13 +52,9 @@ fn run_program(workspace: &Workspace, program: &TestProgram) -> Result<bool, Err
     let TestProgram { target, path, folder } = program;
     let start = Instant::now();
     // The folder and the variable are those that cargo gives it.
-    let output = Command::new(path)
-        .current_dir(folder)
-        .env("CARGO_MANIFEST_DIR", folder)
-        .env("RUST_TEST_THREADS", "1")
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|source| Error::Spawn { program: path.display().to_string(), source })?;
+    let mut run = Command::new(path);
+    run.current_dir(folder).env("CARGO_MANIFEST_DIR", folder).env("RUST_TEST_THREADS", "1").stdin(Stdio::null());
+    let output = watch::test_output(&mut run, watch::SHORT)?;
     // One call, so that two programs do not mix their lines.
     print!(
         "{target} of {}: {:.1} s, {}\n{}{}",

@@ -7,7 +7,7 @@
 //! Not guaranteed: the same count with another version of QEMU, because it includes firmware.
 
 use super::Bench;
-use super::cases::{CASES, LIMIT, Machine};
+use super::cases::{CASES, Machine};
 use super::recorded::output;
 use crate::error::Error;
 use std::fs;
@@ -37,7 +37,7 @@ pub(super) fn judge(bench: &Bench, machine: &Machine, kernel: &Path) -> Result<u
     let Some(case) = CASES.iter().find(|case| case.name == PROGRAM) else { return Ok(failed) };
     let Some(program) = bench.program(machine, case) else { return Ok(failed) };
     let mut boot = Command::new(&bench.pagewright);
-    boot.args(["boot", "--arch", machine.isa.name(), "--mem", case.memory, "--limit", LIMIT, "--count", "--kernel"]);
+    boot.args(["boot", "--arch", machine.isa.name(), "--mem", case.memory, "--count", "--kernel"]);
     let stderr = output(boot.arg(kernel).arg("--").arg(&program))?;
     let mut counts = stderr.lines().filter_map(|line| line.strip_prefix("pagewright: ")?.split_once(" instructions"));
     let count = counts.next_back().and_then(|(count, _)| count.parse().ok());

@@ -6,9 +6,11 @@ use crate::cargo::{self, Workspace};
 use crate::debian::Archive;
 use crate::error::Error;
 use crate::setup::{self, on_path};
+use crate::watch;
 use pagewright_types::IsaKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// An instruction set, its C compiler and its QEMU.
 pub(crate) struct Machine {
@@ -87,12 +89,6 @@ impl Swap {
     }
 }
 
-/// The time limit of a boot in seconds, for a program that never ends.
-///
-/// The longest takes seconds on an idle host. The limit is real time, so it leaves room for a host
-/// that is slow or busy.
-pub(crate) const LIMIT: &str = "300";
-
 /// A program and its exit status; its expected output is in `kernel/programs/expected`.
 pub(crate) struct Case {
     /// The name.
@@ -106,8 +102,8 @@ pub(crate) struct Case {
     /// A setting and its value, of our kernel only.
     pub(crate) set: Option<&'static str>,
     pub(crate) status: i32,
-    /// The time limit in seconds.
-    pub(crate) limit: &'static str,
+    /// The time that a boot may spend before the watchdog ends it.
+    pub(crate) allowed: Duration,
     /// Whether it also runs on Linux, where its expected output can be recorded.
     pub(crate) on_linux: bool,
 }
@@ -135,7 +131,7 @@ pub(super) const fn c(name: &'static str, source: &'static str, status: i32) -> 
         swap: Swap::Nothing,
         set: Some(SHARED),
         status,
-        limit: LIMIT,
+        allowed: watch::SHORT,
         on_linux: true,
     }
 }
@@ -150,7 +146,7 @@ pub(super) const fn shell(name: &'static str, words: &'static [&'static str], st
         swap: Swap::Nothing,
         set: None,
         status,
-        limit: LIMIT,
+        allowed: watch::SHORT,
         on_linux,
     }
 }

@@ -6,9 +6,10 @@
 //!
 //! Not guaranteed: that a program which does more has enough memory.
 
-use super::cases::{LIMIT, Machine};
+use super::cases::Machine;
 use super::{Bench, CPUS, Task};
 use crate::error::Error;
+use crate::watch;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -71,11 +72,10 @@ impl LeastBoot<'_> {
 
     fn boot(&self, mebibytes: u64) -> Result<Output, Error> {
         let mut boot = Command::new(&self.bench.pagewright);
-        boot.args(["boot", "--arch", self.machine.isa.name(), "--cpus", self.cpus, "--limit", LIMIT, "--check"]);
+        boot.args(["boot", "--arch", self.machine.isa.name(), "--cpus", self.cpus, "--check"]);
         boot.args(["--mem", &format!("{mebibytes}M"), "--kernel"]).arg(self.kernel);
         boot.arg("--file").arg(&self.file).arg("--").arg(self.program).stdin(Stdio::null());
-        let program = boot.get_program().display().to_string();
-        boot.output().map_err(|source| Error::Spawn { program, source })
+        watch::output(&mut boot, watch::SHORT)
     }
 }
 

@@ -7,9 +7,10 @@
 //! Not guaranteed: that Debian's packages can be downloaded. Without them the boots fail to start.
 
 use super::cases::{Case, Program, Swap, c, shell};
+use std::time::Duration;
 
-/// The time limit in seconds.
-const LIMIT: &str = "7200";
+/// The time that a boot may spend.
+const ALLOWED: Duration = Duration::from_secs(7200);
 /// tar, find, sort and awk over the files of a tree that ash makes.
 const TOOLS: &str = "mkdir -p /tmp/t; cd /tmp/t; i=0; while [ $i -lt 200 ]; do mkdir -p d$((i % 7)); \
                      seq $i $((i * 3)) > d$((i % 7))/f$i; i=$((i + 1)); done; tar cf /tmp/t.tar .; mkdir /tmp/u; \
@@ -23,7 +24,7 @@ const fn stress(name: &'static str, words: &'static [&'static str]) -> Case {
         arguments: words,
         memory: "512M",
         set: None,
-        limit: LIMIT,
+        allowed: ALLOWED,
         on_linux: false,
         ..c(name, "", 0)
     }
@@ -34,7 +35,7 @@ pub(crate) const CASES: [Case; 13] = [
     Case {
         arguments: &["1", "1000000"],
         swap: Swap::On("64M"),
-        limit: LIMIT,
+        allowed: ALLOWED,
         on_linux: false,
         ..c("random", "random.c", 0)
     },
@@ -49,6 +50,6 @@ pub(crate) const CASES: [Case; 13] = [
     // 256 MiB of shared memory, and a private copy of it.
     Case { memory: "1G", ..stress("stress-shm", &["--quiet", "--shm", "1", "-t", "5"]) },
     stress("stress-shm-sysv", &["--quiet", "--shm-sysv", "1", "-t", "5"]),
-    Case { arguments: &["1000"], limit: LIMIT, ..c("forks", "forks.c", 0) },
-    Case { limit: LIMIT, ..shell("tools", &["sh", "-c", TOOLS], 0, true) },
+    Case { arguments: &["1000"], allowed: ALLOWED, ..c("forks", "forks.c", 0) },
+    Case { allowed: ALLOWED, ..shell("tools", &["sh", "-c", TOOLS], 0, true) },
 ];

@@ -1,9 +1,9 @@
 //! `cargo xtask boot`: programs on the kernel in QEMU, {x86-64, arm64} × {1, 4 CPUs}.
 //!
-//! `pagewright boot` runs each program with a time limit and `--check`. Output and exit status must
-//! be those of Debian's Linux 6.1 in the same QEMU (`kernel/programs/expected`, recorded by
-//! [`crate::expected`]). `planted` also boots with planted bugs, each of which must be detected.
-//! Some programs are also recorded and replayed in the lab, which must count the same
+//! `pagewright boot` runs each program with `--check`, under the watchdog ([`watch`]). Output and
+//! exit status must be those of Debian's Linux 6.1 in the same QEMU (`kernel/programs/expected`,
+//! recorded by [`crate::expected`]). `planted` also boots with planted bugs, each of which must be
+//! detected. Some programs are also recorded and replayed in the lab, which must count the same
 //! ([`recorded`]). A program that does nothing boots with the least memory that is accepted
 //! ([`least_memory`]). [`mod@repeat`] makes the same boots many times, and [`mod@long`] runs
 //! programs that take minutes. Several machines run at the same time.
@@ -22,6 +22,7 @@ mod shell;
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
 use crate::kernel;
+use crate::watch;
 use cases::{CASES, Case, MACHINES, Machine};
 use pagewright_types::IsaKind;
 use std::collections::HashMap;
@@ -72,25 +73,9 @@ type Task<'a> = Box<dyn FnOnce() -> Result<usize, Error> + Send + 'a>;
 
 /// Runs the boots of `extent`, and prints a line for each as for a test.
 pub(crate) fn run(extent: Extent) -> Result<(), Error> {
-    let mut machines = Vec::new();
-    for machine in &MACHINES {
-        match machine.lacks() {
-            Some(missing) => {
-                println!("test boot {} ... ignored ({missing} is missing: cargo xtask setup)", machine.isa);
-            }
-            None => machines.push(machine),
-        }
-    }
-    let targets: Vec<_> = machines.iter().map(|machine| machine.isa).collect();
-    // The crates of the kernel depend on each other in a chain, so their build leaves time for the
-    // programs.
-    let (bench, kernels) = thread::scope(|scope| {
-        let cases: &[Case] = if extent == Extent::Long { &long::CASES } else { &CASES };
-        let bench = scope.spawn(|| Bench::new(&machines, cases));
-        let kernels = kernel::build_all(&targets, &["oracle"]);
-        (join(bench), kernels)
-    });
-    let (bench, ready): (_, Vec<_>) = (bench?, machines.into_iter().zip(kernels?).collect());
+    let (machines, targets) = machines();
+    let (bench, kernels) = prepare(&machines, if extent == Extent::Long { &long::CASES } else { &CASES })?;
+    let ready: Vec<_> = machines.into_iter().zip(kernels).collect();
     let mut runs = Vec::new();
     if extent == Extent::Planted {
         let kernels = kernel::build_all(&targets, &["planted", "oracle"])?;
@@ -121,6 +106,40 @@ pub(crate) fn run(extent: Extent) -> Result<(), Error> {
     // QEMU emulates all CPUs of a machine on one thread, and a machine may need 1 GiB. On a small
     // host, one machine more than there are CPUs fills the time in which another waits.
     verdict(concurrently(tasks, (here / 4).max(3))?)
+}
+
+/// Builds what [`run`] runs.
+pub(crate) fn build() -> Result<(), Error> {
+    prepare(&machines().0, &CASES).map(|_| ())
+}
+
+/// The machines whose emulator and compiler are installed; prints a line for each other one.
+fn machines() -> (Vec<&'static Machine>, Vec<IsaKind>) {
+    let mut machines = Vec::new();
+    for machine in &MACHINES {
+        match machine.lacks() {
+            Some(missing) => {
+                println!("test boot {} ... ignored ({missing} is missing: cargo xtask setup)", machine.isa);
+            }
+            None => machines.push(machine),
+        }
+    }
+    let targets = machines.iter().map(|machine| machine.isa).collect();
+    (machines, targets)
+}
+
+/// Builds the programs and the kernels.
+///
+/// The crates of the kernel depend on each other in a chain, so their build leaves time for the
+/// programs.
+fn prepare(machines: &[&Machine], cases: &'static [Case]) -> Result<(Bench, Vec<PathBuf>), Error> {
+    let targets: Vec<_> = machines.iter().map(|machine| machine.isa).collect();
+    let (bench, kernels) = thread::scope(|scope| {
+        let bench = scope.spawn(|| Bench::new(machines, cases));
+        let kernels = kernel::build_all(&targets, &["oracle"]);
+        (join(bench), kernels)
+    });
+    Ok((bench?, kernels?))
 }
 
 fn verdict(failed: usize) -> Result<(), Error> {
@@ -210,22 +229,18 @@ impl Bench {
     }
 
     fn boot(&self, run: &Run<'_>) -> Result<Output, Error> {
-        let Case { arguments, memory, limit, .. } = *run.case;
+        let Case { arguments, memory, allowed, .. } = *run.case;
         let mut boot = Command::new(&self.pagewright);
         boot.args(["boot", "--arch", run.machine.isa.name(), "--cpus", run.cpus, "--mem", memory, "--kernel"])
             .arg(&run.kernel);
         boot.args(run.case.swap.option());
-        boot.args(run.case.set.map(|set| format!("--set={set}")));
-        match run.plant {
-            Some(plant) => boot.args(["--limit", planted::LIMIT, "--check", "--plant", plant]),
-            None => boot.args(["--limit", limit, "--check"]),
-        };
+        boot.args(run.case.set.map(|set| format!("--set={set}"))).arg("--check");
+        boot.args(run.plant.map(|plant| format!("--plant={plant}")));
         if let Some(sysroot) = run.case.sysroot(run.machine, &self.workspace) {
             boot.arg("--sysroot").arg(sysroot);
         }
         boot.arg("--").arg(&run.program).args(arguments).stdin(Stdio::null());
-        let program = boot.get_program().display().to_string();
-        boot.output().map_err(|source| Error::Spawn { program, source })
+        watch::output(&mut boot, if run.plant.is_some() { planted::ALLOWED } else { allowed })
     }
 }
 

@@ -11,6 +11,7 @@ use crate::error::Error;
 use pagewright_types::IsaKind;
 use std::path::Path;
 use std::process::Output;
+use std::time::Duration;
 
 /// The bugs that corrupt or stop a program, and the program.
 const CORRUPTING: [(&str, &str); 5] = [
@@ -57,8 +58,8 @@ const OVERFLOWING: [(&str, &str); 2] = [("stack-overflow", "moves"), ("other-sta
 const OVERFLOWED: &str = "kernel stack overflow";
 /// The exit status of a machine with wrong counts (`EX_SOFTWARE`).
 const WRONG_COUNTS: i32 = 70;
-/// The time limit in seconds, because a bug may stop a program for ever.
-pub(super) const LIMIT: &str = "30";
+/// The time that a boot may spend, because a bug may stop a program for ever.
+pub(super) const ALLOWED: Duration = Duration::from_secs(30);
 /// The largest number of boots per bug.
 const BOOTS: usize = 5;
 

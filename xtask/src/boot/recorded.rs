@@ -6,9 +6,10 @@
 //! Not guaranteed: anything about calls that a capture does not have (`pagewright boot --record`
 //! names those that it has).
 
-use super::cases::{CASES, LIMIT, Machine};
+use super::cases::{CASES, Machine};
 use super::{Bench, Task};
 use crate::error::Error;
+use crate::watch;
 use pagewright_types::IsaKind;
 use serde_json::Value;
 use std::fs;
@@ -110,7 +111,7 @@ impl Recorded {
         let file = |end: &str| bench.folder.join(format!("{}-{}-{}.{end}", self.case, machine.isa, self.cpus));
         let (capture, json) = (file("pwt"), file("json"));
         let mut boot = Command::new(&bench.pagewright);
-        boot.args(["boot", "--arch", machine.isa.name(), "--cpus", self.cpus, "--mem", "256M", "--limit", LIMIT]);
+        boot.args(["boot", "--arch", machine.isa.name(), "--cpus", self.cpus, "--mem", "256M"]);
         boot.args(&swap)
             .args(tables)
             .arg("--kernel")
@@ -156,10 +157,9 @@ impl Recorded {
     }
 }
 
-/// The standard error of a command.
+/// The standard error of a command, which runs under the watchdog.
 pub(super) fn output(command: &mut Command) -> Result<String, Error> {
-    let program = command.get_program().display().to_string();
-    let output = command.stdin(Stdio::null()).output().map_err(|source| Error::Spawn { program, source })?;
+    let output = watch::output(command.stdin(Stdio::null()), watch::SHORT)?;
     Ok(String::from_utf8_lossy(&output.stderr).into_owned())
 }
 

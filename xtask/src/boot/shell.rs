@@ -2,12 +2,13 @@
 //!
 //! Not guaranteed: the calls of terminals. The shell has no job control.
 
-use super::cases::{CASES, LIMIT, Machine};
+use super::cases::{CASES, Machine};
 use super::{Bench, Task};
 use crate::error::Error;
-use std::io::Write;
+use crate::watch;
+use std::io::{Write, pipe};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// What is typed: commands, a line for `read`, and text for `cat` up to the end of the input.
 const TYPED: &str = "echo one; seq 3 | sort -r\nread x\nhello\necho \"got $x\"\n(exit 3) || cat\nthe last\nlines\n";
@@ -26,15 +27,15 @@ pub(super) fn task<'a>(bench: &'a Bench, machine: &'a Machine, kernel: &'a Path)
 /// Runs the session, prints a line, and returns the number of failures.
 fn judge(bench: &Bench, machine: &Machine, kernel: &Path, busybox: &PathBuf) -> Result<usize, Error> {
     let mut boot = Command::new(&bench.pagewright);
-    boot.args(["boot", "--arch", machine.isa.name(), "--limit", LIMIT, "--check", "--kernel"]).arg(kernel);
+    boot.args(["boot", "--arch", machine.isa.name(), "--check", "--kernel"]).arg(kernel);
     boot.args(["--shell", "--busybox"]).arg(busybox);
-    boot.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let failed = |source| Error::Spawn { program: bench.pagewright.display().to_string(), source };
-    let mut started = boot.spawn().map_err(failed)?;
-    if let Some(mut stdin) = started.stdin.take() {
-        stdin.write_all(TYPED.as_bytes()).map_err(failed)?;
-    }
-    let output = started.wait_with_output().map_err(failed)?;
+    let typed = || {
+        let (input, mut to) = pipe()?;
+        // A pipe holds more than that, and ends when `to` is dropped.
+        to.write_all(TYPED.as_bytes()).map(|()| input)
+    };
+    boot.stdin(typed().map_err(Error::file("a pipe"))?);
+    let output = watch::output(&mut boot, watch::SHORT)?;
     let (shown, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let session = shown.find("/ # ").map_or("", |start| &shown[start..]);
     let right = session == SHOWN && output.status.success() && said.contains("recounted");

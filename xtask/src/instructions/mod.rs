@@ -21,12 +21,14 @@ use crate::cargo::{self, Workspace};
 use crate::error::Error;
 use crate::kernel;
 use crate::linux::Linux;
+use crate::watch;
 use count::{Row, differing, least};
 use pagewright_types::IsaKind;
 use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 const PAGE: &str = "docs/benchmarks.md";
 const VERSION: &str = "6.1";
@@ -49,12 +51,12 @@ const WORDS: &str = "transparent_hugepage=never mitigations=off init_on_alloc=0 
 struct Counted {
     source: &'static str,
     memory: &'static str,
-    /// The time limit of a boot in seconds.
-    limit: &'static str,
+    /// The time that a boot may spend.
+    allowed: Duration,
 }
 
 /// The operations; the memory is room for a process of 512 MB, and for Linux.
-const OPERATIONS: Counted = Counted { source: "instructions.c", memory: "1G", limit: "300" };
+const OPERATIONS: Counted = Counted { source: "instructions.c", memory: "1G", allowed: Duration::from_secs(300) };
 
 /// The word that switches off the isolation of page tables.
 const fn unisolated(isa: IsaKind) -> &'static str {
@@ -180,13 +182,12 @@ impl Bench {
 
     fn count(&self, machine: &Machine, counted: &Counted, kernel: &[String], plugin: &str) -> Result<Vec<Row>, Error> {
         let counts = self.folder.join("instructions.txt");
-        let Counted { source, memory, limit } = counted;
+        let Counted { source, memory, allowed } = counted;
         let mut boot = Command::new(&self.pagewright);
-        boot.args(["boot", "--arch", machine.isa.name(), "--mem", memory, "--limit", limit, "--count"]);
+        boot.args(["boot", "--arch", machine.isa.name(), "--mem", memory, "--count"]);
         boot.arg("--plugin").arg(format!("{},out={}{plugin}", self.plugin.display(), counts.display()));
         boot.args(kernel).arg("--").arg(self.compile(machine, source)?);
-        let program = boot.get_program().display().to_string();
-        let output = boot.stdin(Stdio::null()).output().map_err(|source| Error::Spawn { program, source })?;
+        let output = watch::output(boot.stdin(Stdio::null()), *allowed)?;
         let printed = String::from_utf8_lossy(&output.stdout);
         let marks = fs::read_to_string(&counts).map_err(Error::file(&counts))?;
         count::rows(&printed, &marks).ok_or_else(|| {
