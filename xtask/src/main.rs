@@ -5,7 +5,8 @@
 //! [`programs`], [`mutate`], [`setup`]. They share [`cargo`] (the workspace and nested cargo),
 //! [`built`] (what cargo has built), [`cores`] (work spread over the cores), [`step`] (commands
 //! with a count and a time), [`mod@watch`] (the watchdog), [`source`] (Rust source files),
-//! [`toolchain`] (toolchains for bare metal), [`debian`] (files from packages) and [`linux`] (Debian's Linux kernels).
+//! [`toolchain`] (toolchains for bare metal), [`debian`] (files from packages) and [`linux`]
+//! (Debian's Linux kernels).
 //!
 //! Not guaranteed: Windows. A step is stopped with its process group, which needs a Unix.
 #![forbid(unsafe_code)]
