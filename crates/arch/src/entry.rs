@@ -150,10 +150,6 @@ impl TableEntry {
 pub enum SoftKind {
     /// The page is in swap; the payload names device and slot.
     Swap = 1,
-    /// The page is under migration and was not mapped writable; the payload is its frame number.
-    MigrationRead = 2,
-    /// The page is under migration and was mapped writable; the payload is its frame number.
-    MigrationWrite = 3,
     /// No page may be faulted in; the payload says why, as a guard or poison (`PTE_MARKER`).
     Marker = 4,
     /// The entry is between break and make: a fault waits, a lockless walker falls back.
@@ -165,11 +161,27 @@ impl SoftKind {
     pub const fn from_raw(raw: u8) -> Option<Self> {
         match raw {
             1 => Some(Self::Swap),
-            2 => Some(Self::MigrationRead),
-            3 => Some(Self::MigrationWrite),
             4 => Some(Self::Marker),
             5 => Some(Self::InTransition),
             _ => None,
+        }
+    }
+
+    /// Whether the entry counts as a swap entry (`MM_SWAPENTS`).
+    #[inline]
+    pub const fn is_swap(self) -> bool {
+        match self {
+            Self::Swap => true,
+            Self::Marker | Self::InTransition => false,
+        }
+    }
+
+    /// Whether an operation is replacing the entry, so that a descent waits.
+    #[inline]
+    pub const fn is_in_transition(self) -> bool {
+        match self {
+            Self::InTransition => true,
+            Self::Swap | Self::Marker => false,
         }
     }
 }

@@ -120,6 +120,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::BreakNotFlushed
         | Bug::OldPointerWritable
         | Bug::SharedLeafRevisited
+        | Bug::SplitLeavesGap
         | Bug::BreakJudgesPins
         | Bug::ZapForAllIgnoresPending
         | Bug::LastShareDropped

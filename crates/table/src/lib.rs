@@ -118,9 +118,15 @@ pub use peek::PeekedEntry;
 pub use reserve::TableReserve;
 pub use rss::Rss;
 pub use share::{BreakStop, FillRun, ForAllTable, Leaver, ReachedTable, ReadTable, Shareable};
-pub use tables::{FoundTable, OwnTable, SeenEntry, SharedPath, TableSpans, Tables};
+pub use tables::{EntryHolder, FoundEntry, OwnTable, SeenEntry, TableSpans, Tables};
 
+use pagewright_arch::{SoftEntry, SoftKind};
 use pagewright_types::Level;
+
+/// An entry above the last level that is being replaced.
+///
+/// Descents wait, and lockless walks give up.
+pub(crate) const IN_TRANSITION: SoftEntry = SoftEntry { kind: SoftKind::InTransition, exclusive: false, payload: 0 };
 
 /// The level of the tables to which entries of `level` point.
 #[inline]

@@ -105,6 +105,15 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         self.entry(va).leaf()
     }
 
+    /// Whether the entry for `va` stands for a page: it is a leaf, or soft.
+    #[inline]
+    pub(crate) fn holds_page(&self, va: VirtAddr) -> bool {
+        match self.entry(va) {
+            EntryView::Leaf(_) | EntryView::Soft(_) => true,
+            EntryView::Empty | EntryView::Table => false,
+        }
+    }
+
     /// Whether the entry for `va` is empty.
     #[inline]
     pub fn is_empty(&self, va: VirtAddr) -> bool {

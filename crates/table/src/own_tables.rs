@@ -7,7 +7,6 @@
 //! Neighbours: [`crate::share`] breaks the tables that other spaces share; [`crate::entry`] edits.
 
 use crate::below;
-use crate::leaf_view::EntryView;
 use crate::locked_table::LockedTable;
 use crate::reserve::TableReserve;
 use crate::tables::{Descent, Tables};
@@ -56,7 +55,7 @@ impl<'h, P: Platform> OwnTables<'h, P> {
         self.tree.mark_pinned(self.tlb, &peek);
     }
 
-    /// Locks the own last-level table for `va`, or the own table of the leaf above.
+    /// Locks the own last-level table for `va`, or that of the leaf or soft entry above.
     ///
     /// `None` if there is neither.
     ///
@@ -67,7 +66,7 @@ impl<'h, P: Platform> OwnTables<'h, P> {
         self.lock_level(va, Level::PTE)
     }
 
-    /// Locks the own table of `level` for `va`, or that of the leaf above.
+    /// Locks the own table of `level` for `va`, or that of the leaf or soft entry above.
     ///
     /// `None` if there is neither.
     ///
@@ -78,8 +77,8 @@ impl<'h, P: Platform> OwnTables<'h, P> {
             let found = self.descend(va, level);
             let shared = plant!(SharedTableEdited; false, found.shared);
             assert!(!shared, "INV-TABLE-OWN: {va} is edited below a pointer that other spaces share");
-            let is_leaf = matches!(P::Isa::decode(found.level, found.pte), Entry::Leaf(_));
-            if found.level != level && !is_leaf {
+            let holds_page = matches!(P::Isa::decode(found.level, found.pte), Entry::Leaf(_) | Entry::Soft(_));
+            if found.level != level && !holds_page {
                 return None;
             }
             if let Some(locked) = self.lock_found(&found, va, level) {
@@ -90,12 +89,12 @@ impl<'h, P: Platform> OwnTables<'h, P> {
 
     /// Locks the table at which a descent to `level` ended.
     ///
-    /// `None` if the leaf above that level, at which it ended, was split before the lock was
-    /// acquired.
+    /// `None` if the entry above that level, at which it ended, was split or cleared before the lock
+    /// was acquired.
     #[inline]
     fn lock_found(&self, found: &Descent, va: VirtAddr, level: Level) -> Option<LockedTable<'h, P>> {
         let locked = LockedTable::new(self.tables, found.slot.table, found.level, va);
-        (found.level == level || matches!(locked.entry(va), EntryView::Leaf(_))).then_some(locked)
+        (found.level == level || locked.holds_page(va)).then_some(locked)
     }
 
     /// As [`Tables::spans`], with the table of each locked.

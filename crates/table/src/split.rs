@@ -1,11 +1,11 @@
 //! Replacing a huge leaf by a table of smaller ones that say the same.
 
-use crate::below;
 use crate::entry::Mlocked;
 use crate::locked_table::LockedTable;
 use crate::own_tables::OwnTables;
 use crate::reserve::TableReserve;
-use pagewright_arch::{Isa, Leaf, LeafFlags, Pte, PteSlot, TableEntry};
+use crate::{IN_TRANSITION, below};
+use pagewright_arch::{Isa, Leaf, LeafFlags, PteSlot, TableEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::FlushInfo;
@@ -18,9 +18,11 @@ impl<P: Platform> OwnTables<'_, P> {
     /// The new leaves have its rights and flags, and one reference and one mapping each. One table
     /// is taken from `reserve`. Returns whether there was such a leaf.
     ///
-    /// The old leaf is cleared and flushed before the table is hooked (break-before-make of arm64;
-    /// on x86 it also avoids entries of two sizes in a TLB, Linux's `__split_huge_pmd_locked`). A
-    /// concurrent access faults and waits for the table's lock.
+    /// The old leaf is removed and flushed before the table is hooked (break-before-make of arm64;
+    /// on x86 it also avoids entries of two sizes in a TLB, Linux's `__split_huge_pmd_locked`).
+    /// Meanwhile the entry is *in transition*: a concurrent access faults, and every descent waits.
+    /// INV-SPLIT-HIDDEN: it never reads as empty, so an operation that removes the pages waits and
+    /// then finds them.
     pub fn split_leaf(&self, va: VirtAddr, level: Level, mlocked: Mlocked, reserve: &mut TableReserve<'_, P>) -> bool {
         debug_assert!(level > Level::PTE, "a leaf of the last level is split at {va}");
         let Some(locked) = self.lock_level(va, level) else { return false };
@@ -42,7 +44,8 @@ impl<P: Platform> OwnTables<'_, P> {
         let level = locked.level();
         let below = below(level);
         let child = reserve.take_table(below, self.context().id());
-        let (_, leaf) = locked.swap_leaf(va, Pte::EMPTY);
+        let hidden = plant!(SplitLeavesGap; pagewright_arch::Pte::EMPTY, P::Isa::soft(IN_TRANSITION));
+        let (_, leaf) = locked.swap_leaf(va, hidden);
         let start = va.align_down(level.span());
         let range = PageRange::new(start, start.add(level.span()));
         let named = plant!(SplitLevelBelow; below, level);

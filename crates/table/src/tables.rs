@@ -7,10 +7,10 @@
 //!   edit     under that lock, and only under it (INV-TABLE-LOCKED)
 //! ```
 //!
-//! [`Tables::find`] says what the path to an entry is: through pointers of this space alone
-//! ([`FoundTable::Own`]), or through one below which other spaces share all tables
-//! ([`FoundTable::Shared`], [`crate::share`]). A descent stops there: nothing below is stable while
-//! the space is held for reading. [`Tables`] itself edits nothing. INV-TABLE-OWN: an edit for one
+//! [`Tables::find`] gives the last entry on the way to an address, at any level: a leaf, a soft entry
+//! or an empty one. Its [`EntryHolder`] says what the path is: through pointers of this space alone,
+//! or through one below which other spaces share all tables ([`crate::share`]). Nothing below that
+//! one is stable while the space is held for reading. [`Tables`] itself edits nothing. INV-TABLE-OWN: an edit for one
 //! space needs [`OwnTables`], which only [`Tables::own`] and its kin make, after they broke what
 //! was shared. So a call that forgets to break a shared table does not compile:
 //!
@@ -30,7 +30,7 @@
 //!
 //! Not guaranteed: that an entry that was read without its table's lock is unchanged.
 
-use crate::leaf_view::{EntryView, LeafView};
+use crate::leaf_view::EntryView;
 use crate::locked_table::LockedTable;
 use crate::occupied::{OccupiedParts, PresentEntries};
 use crate::own_tables::OwnTables;
@@ -38,7 +38,7 @@ use crate::page_table::PageTable;
 use crate::share::Membership;
 use core::ops::Range;
 use core::sync::atomic::{Ordering, fence};
-use pagewright_arch::{Entry, Isa, Pte, PteSlot, SoftKind};
+use pagewright_arch::{Entry, Isa, Pte, PteSlot};
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::frames::TableMarks;
@@ -65,18 +65,26 @@ impl<P: Platform> Clone for Tables<'_, P> {
 
 impl<P: Platform> Copy for Tables<'_, P> {}
 
-/// Where a descent to a table ended.
-pub enum FoundTable<'h, P: Platform> {
-    /// The table, reached through entries of this space alone.
+/// The last entry on the way to an address, as a descent without locks has read it.
+///
+/// The descent ends at the level asked for, or above it at an entry that points to no table.
+pub struct FoundEntry<'h, P: Platform> {
+    /// The level of the entry.
+    pub level: Level,
+    /// What the entry says, as the path to it allows.
+    pub entry: EntryView,
+    /// Whose table it is in.
+    pub holder: EntryHolder<'h, P>,
+}
+
+/// Whose table an entry is in.
+pub enum EntryHolder<'h, P: Platform> {
+    /// The space's own, reached through entries of this space alone.
     Own(OwnTable<'h, P>),
-    /// A pointer on the way below which other spaces share all tables.
-    Shared(SharedPath<'h, P>),
-    /// A leaf above the level asked for.
-    Leaf(LeafView),
-    /// No table: that of this level is the last on the way.
-    Missing(Level),
-    /// An operation is replacing an entry on the way; descend again later.
-    InTransition,
+    /// One below a pointer that other spaces share; it can be read, and [broken](Tables::own).
+    Shared,
+    /// None: the entry is empty, and the space's own table below it is missing.
+    Absent,
 }
 
 /// A table that only this space uses, not locked.
@@ -87,14 +95,6 @@ pub struct OwnTable<'h, P: Platform> {
     seen: SeenEntry,
 }
 
-/// What is below a pointer that other spaces share.
-///
-/// It can be read, and [broken](Tables::own) for edits.
-pub struct SharedPath<'h, P: Platform> {
-    tables: Tables<'h, P>,
-    va: VirtAddr,
-}
-
 /// An entry as it was read without its table's lock, to be compared under the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeenEntry {
@@ -103,15 +103,6 @@ pub struct SeenEntry {
 }
 
 impl SeenEntry {
-    /// The entry of a table that does not exist.
-    pub const EMPTY: Self = Self { pte: Pte::EMPTY, level: Level::PTE };
-
-    /// What the entry says, for the own path by which it was read.
-    #[inline]
-    pub fn view<I: Isa>(self) -> EntryView {
-        EntryView::decode::<I>(self.level, self.pte, false)
-    }
-
     #[inline]
     pub(crate) fn pte(self) -> Pte {
         self.pte
@@ -135,15 +126,6 @@ impl<'h, P: Platform> OwnTable<'h, P> {
     #[inline(always)]
     pub fn lock(&self) -> LockedTable<'h, P> {
         LockedTable::new(self.tables, self.table, self.seen.level, self.va)
-    }
-}
-
-impl<P: Platform> SharedPath<'_, P> {
-    /// The entry for the address of the descent, by the path that is shared, and its level.
-    ///
-    /// The level is that of a missing table's pointer if there is no table of the last level.
-    pub fn entry(&self) -> (EntryView, Level) {
-        self.tables.read_shared(self.va)
     }
 }
 
@@ -205,7 +187,7 @@ impl<'h, P: Platform> Tables<'h, P> {
         loop {
             let entry = if at > level { P::Isa::decode(at, pte) } else { Entry::Empty };
             match entry {
-                Entry::Soft(soft) if soft.kind == SoftKind::InTransition => self.tlb.fx().relax(),
+                Entry::Soft(soft) if soft.kind.is_in_transition() => self.tlb.fx().relax(),
                 Entry::Table(_) => return Descent { slot, level: at, pte, shared: true },
                 Entry::Empty | Entry::Leaf(_) | Entry::Soft(_) => {
                     return Descent { slot, level: at, pte, shared: false };
@@ -240,22 +222,22 @@ impl<'h, P: Platform> Tables<'h, P> {
         PresentEntries::new(fx, table, OccupiedParts::new(fx.table_words(table), indices))
     }
 
-    /// Descends to the table of `level` for `va`, without locks.
+    /// Descends to the entry of `level` for `va`, without locks.
     #[inline(always)]
-    pub fn find(&self, va: VirtAddr, level: Level) -> FoundTable<'h, P> {
+    pub fn find(&self, va: VirtAddr, level: Level) -> FoundEntry<'h, P> {
         let Descent { slot, level: at, pte, shared } = self.descend(va, level);
         if shared {
-            return FoundTable::Shared(SharedPath { tables: *self, va });
+            let (entry, level) = self.read_shared(va);
+            return FoundEntry { level, entry, holder: EntryHolder::Shared };
         }
-        if at == level {
-            let seen = SeenEntry { pte, level };
-            return FoundTable::Own(OwnTable { tables: *self, table: slot.table, va, seen });
-        }
-        match EntryView::decode::<P::Isa>(at, pte, false) {
-            EntryView::Leaf(leaf) => FoundTable::Leaf(leaf),
-            EntryView::Soft(_) => FoundTable::InTransition,
-            EntryView::Empty | EntryView::Table => FoundTable::Missing(at),
-        }
+        let entry = EntryView::decode::<P::Isa>(at, pte, false);
+        let holder = if at > level && entry == EntryView::Empty {
+            EntryHolder::Absent
+        } else {
+            let seen = SeenEntry { pte, level: at };
+            EntryHolder::Own(OwnTable { tables: *self, table: slot.table, va, seen })
+        };
+        FoundEntry { level: at, entry, holder }
     }
 
     /// Reads the entry for `va` without a lock, whatever the path and the level.
@@ -275,7 +257,7 @@ impl<'h, P: Platform> Tables<'h, P> {
 
     /// The parts of `range` that have own entries, in order, without locks.
     ///
-    /// There is one for each own last-level table and each own leaf above that level.
+    /// There is one for each own last-level table, and each own leaf or soft entry above that level.
     pub fn spans(&self, range: PageRange) -> TableSpans<'h, P> {
         TableSpans { tables: *self, at: range.start(), end: range.end() }
     }
@@ -342,9 +324,10 @@ impl<'h, P: Platform> Tables<'h, P> {
     ///
     /// Other CPUs may add tables concurrently, but remove none.
     pub fn missing(&self, va: VirtAddr, level: Level) -> usize {
-        match self.find(va, level) {
-            FoundTable::Missing(at) => usize::from(at.raw() - level.raw()),
-            FoundTable::Own(_) | FoundTable::Shared(_) | FoundTable::Leaf(_) | FoundTable::InTransition => 0,
+        let found = self.descend(va, level);
+        match P::Isa::decode(found.level, found.pte) {
+            Entry::Empty => usize::from(found.level.raw() - level.raw()),
+            Entry::Leaf(_) | Entry::Soft(_) | Entry::Table(_) => 0,
         }
     }
 }
@@ -366,7 +349,7 @@ impl<P: Platform> TableSpans<'_, P> {
             let span = if at_bottom { Level::PTE.table_span() } else { found.level.span() };
             let start = self.at;
             self.at = start.align_down(span).checked_add(span).map_or(self.end, |next| next.min(self.end));
-            if at_bottom || matches!(P::Isa::decode(found.level, found.pte), Entry::Leaf(_)) {
+            if at_bottom || matches!(P::Isa::decode(found.level, found.pte), Entry::Leaf(_) | Entry::Soft(_)) {
                 return Some((PageRange::new(start, self.at), found));
             }
         }

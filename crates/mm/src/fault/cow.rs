@@ -1,11 +1,11 @@
 //! Stores to pages that are mapped and not writable (`do_wp_page`).
 
-use super::{Fault, FaultKind, FaultPlace, FaultProgress};
+use super::{Fault, FaultKind, FaultProgress};
 use crate::error::FaultError;
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{LeafView, LockedTable};
+use pagewright_table::{EntryHolder, LeafView, LockedTable};
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Access, Counter, Level, Order, PageRange, Pfn, Rights};
 
@@ -131,12 +131,12 @@ impl<P: Platform> Fault<'_, P> {
     /// Locks the table if the entry is unchanged, except for bits that the walker sets.
     #[inline(always)]
     pub(super) fn lock_if_same_leaf(&self) -> Option<LockedTable<'_, P>> {
-        let FaultPlace::Own(table) = self.place else { return None };
+        let EntryHolder::Own(table) = &self.found.holder else { return None };
         let locked = table.lock();
-        locked.is_same_leaf(self.va, self.seen()).then_some(locked)
+        locked.is_same_leaf(self.va, table.seen()).then_some(locked)
     }
 
     pub(super) fn seen_leaf(&self) -> Option<LeafView> {
-        self.seen().view::<P::Isa>().leaf()
+        self.found.entry.leaf()
     }
 }

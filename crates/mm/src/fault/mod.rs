@@ -49,7 +49,7 @@ use crate::swap::SwapPte;
 use pagewright_arch::SoftKind;
 use pagewright_sync::Platform;
 use pagewright_table::{
-    EntryView, FillRun, ForAllTable, FoundTable, LeafView, LockedTable, OwnTable, SeenEntry, TableReserve, Tables,
+    EntryHolder, EntryView, FillRun, ForAllTable, FoundEntry, LeafView, LockedTable, TableReserve, Tables,
 };
 use pagewright_tlb::FamilyToken;
 use pagewright_types::{Access, Counter, Level, PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -133,19 +133,7 @@ struct Fault<'a, P: Platform> {
     vma: &'a Vma<P>,
     /// The page, not the byte.
     va: VirtAddr,
-    place: FaultPlace<'a, P>,
-}
-
-/// Where the entry of a fault is, as the descent found it.
-enum FaultPlace<'a, P: Platform> {
-    /// In an own table.
-    Own(&'a OwnTable<'a, P>),
-    /// Below a pointer that other spaces share: what the last entry on the way says, and its level.
-    ///
-    /// Above the last level, the table is missing.
-    Shared(EntryView, Level),
-    /// The table is missing, or the entry is above the last level.
-    Missing,
+    found: FoundEntry<'a, P>,
 }
 
 /// The locked table in which a fault fills an entry.
@@ -233,8 +221,9 @@ impl<P: Platform> Mm<P> {
             let va = va.align_down(PAGE_SIZE);
             let tables = map.tables(&self.tlb);
             let found = tables.find(va, Level::PTE);
-            if let FoundTable::Leaf(leaf) = &found
-                && must_split(*leaf, vma, access, flags)
+            if let EntryHolder::Own(_) = found.holder
+                && let EntryView::Leaf(leaf) = found.entry
+                && must_split(leaf, vma, access, flags)
             {
                 let mut reserve = TableReserve::new(&self.tlb);
                 self.fill(&mut reserve, 1)?;
@@ -243,30 +232,18 @@ impl<P: Platform> Mm<P> {
                 }
                 continue;
             }
-            let (place, action) = match &found {
-                FoundTable::Own(table) => {
-                    (FaultPlace::Own(table), classify(table.seen().view::<P::Isa>(), vma, access, flags))
-                }
-                // A table that does not exist yet is an empty entry.
-                FoundTable::Missing(_) => (FaultPlace::Missing, classify(EntryView::Empty, vma, access, flags)),
-                FoundTable::Leaf(leaf) => (FaultPlace::Missing, FaultAction::Spurious(leaf.level())),
-                FoundTable::InTransition => (FaultPlace::Missing, FaultAction::Wait),
-                FoundTable::Shared(path) => {
-                    let (entry, level) = path.entry();
-                    (FaultPlace::Shared(entry, level), classify(entry, vma, access, flags))
-                }
-            };
+            let action = classify(found.entry, vma, access, flags);
             if flags.contains(FaultFlags::UNUSE) && !matches!(action, FaultAction::SwapIn(_)) {
                 return Ok(FaultKind::Minor);
             }
-            if matches!(place, FaultPlace::Shared(..)) && !action.is_for_all(access) {
+            if matches!(found.holder, EntryHolder::Shared) && !action.is_for_all(access) {
                 self.own_tables(tables, PageRange::page(va))?;
                 // A table that was taken back owes no flush. The pointer that this CPU has cached
                 // would refuse the access once more.
                 self.tlb.fix_spurious_fault(space.table().context(), va, Level::PTE, true);
                 continue;
             }
-            let fault = || Fault { mm: self, space, request, tables, start, vma, va, place };
+            let fault = || Fault { mm: self, space, request, tables, start, vma, va, found };
             match Fault::act(fault, action)? {
                 FaultProgress::Done(served) => return Ok(if waited { FaultKind::Major } else { served }),
                 FaultProgress::Again(served) => waited |= served == FaultKind::Major,
@@ -290,6 +267,9 @@ fn permits(rights: Rights, access: Access) -> bool {
 ///
 /// The block is then split, and its pages are copied one by one (`do_huge_pmd_wp_page`).
 fn must_split<P: Platform>(leaf: LeafView, vma: &Vma<P>, access: Access, flags: FaultFlags) -> bool {
+    if leaf.level() == Level::PTE {
+        return false;
+    }
     let unshares = flags.contains(FaultFlags::UNSHARE) && !vma.is_shared() && !leaf.is_exclusive();
     unshares || !permits(leaf.rights(), access)
 }
@@ -305,7 +285,7 @@ fn classify<P: Platform>(entry: EntryView, vma: &Vma<P>, access: Access, flags: 
         }
         (EntryView::Empty | EntryView::Table, VmaBacking::File(_)) => FaultAction::MapFile,
         (EntryView::Leaf(leaf), _) if flags.contains(FaultFlags::UNSHARE) && !vma.is_shared() => {
-            if leaf.is_exclusive() { FaultAction::Spurious(Level::PTE) } else { FaultAction::Unshare(leaf) }
+            if leaf.is_exclusive() { FaultAction::Spurious(leaf.level()) } else { FaultAction::Unshare(leaf) }
         }
         (EntryView::Leaf(leaf), _) if permits(leaf.rights(), access) => FaultAction::Spurious(leaf.level()),
         (EntryView::Leaf(leaf), _) if write && !vma.is_shared() => FaultAction::CopyOnWrite(leaf),
@@ -313,7 +293,7 @@ fn classify<P: Platform>(entry: EntryView, vma: &Vma<P>, access: Access, flags: 
         (EntryView::Soft(soft), _) => match soft.kind {
             SoftKind::Marker => FaultAction::Refuse,
             SoftKind::Swap => SwapPte::decode(soft).map_or(FaultAction::Wait, FaultAction::SwapIn),
-            SoftKind::MigrationRead | SoftKind::MigrationWrite | SoftKind::InTransition => FaultAction::Wait,
+            SoftKind::InTransition => FaultAction::Wait,
         },
     }
 }
@@ -365,17 +345,9 @@ impl<'a, P: Platform> Fault<'a, P> {
         self.request.access
     }
 
-    /// The entry for the page when the fault was classified.
-    fn seen(&self) -> SeenEntry {
-        match self.place {
-            FaultPlace::Own(table) => table.seen(),
-            FaultPlace::Shared(..) | FaultPlace::Missing => SeenEntry::EMPTY,
-        }
-    }
-
     /// Whether other spaces share the table of the entry.
     fn is_shared(&self) -> bool {
-        matches!(self.place, FaultPlace::Shared(..))
+        matches!(self.found.holder, EntryHolder::Shared)
     }
 
     /// The permission to fill an entry for all sharers, if there are any.
@@ -386,32 +358,31 @@ impl<'a, P: Platform> Fault<'a, P> {
     /// Allocates the missing tables, before anything is locked.
     #[inline]
     fn reserve_tables(&self, reserve: &mut TableReserve<'a, P>) -> Result<(), FaultError> {
-        match self.place {
-            FaultPlace::Own(_) => Ok(()),
-            FaultPlace::Missing | FaultPlace::Shared(..) => self.reserve_missing_tables(reserve),
+        match self.found.holder {
+            EntryHolder::Own(_) => Ok(()),
+            EntryHolder::Absent | EntryHolder::Shared => self.reserve_missing_tables(reserve),
         }
     }
 
     #[cold]
     fn reserve_missing_tables(&self, reserve: &mut TableReserve<'a, P>) -> Result<(), FaultError> {
-        let missing = match self.place {
-            FaultPlace::Shared(_, level) => usize::from(level.raw() - Level::PTE.raw()),
-            FaultPlace::Own(_) | FaultPlace::Missing => self.tables.missing(self.va, Level::PTE),
-        };
-        Ok(self.mm.fill(reserve, missing)?)
+        let missing = self.found.level.raw() - Level::PTE.raw();
+        Ok(self.mm.fill(reserve, usize::from(missing))?)
     }
 
-    /// Locks the last-level table, which it makes first if it was missing.
+    /// Locks the table of the entry, which it makes first if it was missing.
     ///
     /// `None` if the entry has changed since the fault was classified.
     #[inline(always)]
     fn lock_if_unchanged(&self, reserve: &mut TableReserve<'a, P>) -> Option<LockedTable<'a, P>> {
-        let locked = match &self.place {
-            FaultPlace::Own(table) => table.lock(),
-            FaultPlace::Missing => self.lock_new_table(reserve)?,
-            FaultPlace::Shared(..) => return None,
-        };
-        locked.is_unchanged(self.va, self.seen()).then_some(locked)
+        match &self.found.holder {
+            EntryHolder::Own(table) => {
+                let locked = table.lock();
+                locked.is_unchanged(self.va, table.seen()).then_some(locked)
+            }
+            EntryHolder::Absent => self.lock_new_table(reserve),
+            EntryHolder::Shared => None,
+        }
     }
 
     /// Locks the last-level table, own or shared, to fill the entry in it.
@@ -424,16 +395,15 @@ impl<'a, P: Platform> Fault<'a, P> {
         reserve: &mut TableReserve<'a, P>,
         token: Option<&'f FamilyToken<'f, P>>,
     ) -> Option<FaultTable<'f, 'a, P>> {
-        let FaultPlace::Shared(seen, _) = self.place else {
+        if !self.is_shared() {
             return self.lock_if_unchanged(reserve).map(FaultTable::Own);
-        };
-        self.lock_shared_to_fill(seen, reserve, token).map(FaultTable::ForAll)
+        }
+        self.lock_shared_to_fill(reserve, token).map(FaultTable::ForAll)
     }
 
     #[cold]
     fn lock_shared_to_fill<'f>(
         &self,
-        seen: EntryView,
         reserve: &mut TableReserve<'a, P>,
         token: Option<&'f FamilyToken<'f, P>>,
     ) -> Option<ForAllTable<'f, 'a, P>> {
@@ -441,15 +411,15 @@ impl<'a, P: Platform> Fault<'a, P> {
             self.tables.make_tables_for_all(self.va, token, reserve);
         }
         let table = self.tables.lock_for_all(self.va, token)?;
-        (table.entry(self.va) == seen).then_some(table)
+        (table.entry(self.va) == self.found.entry).then_some(table)
     }
 
-    /// Makes the missing tables and locks the last; `None` if a leaf is there now.
+    /// Makes the missing tables and locks the last; `None` if the entry is not empty now.
     #[cold]
     fn lock_new_table(&self, reserve: &mut TableReserve<'a, P>) -> Option<LockedTable<'a, P>> {
         let own = self.tables.try_own(PageRange::page(self.va))?;
         own.ensure(self.va, Level::PTE, reserve);
-        own.lock(self.va).filter(|locked| locked.level() == Level::PTE)
+        own.lock(self.va).filter(|locked| locked.level() == Level::PTE && locked.is_empty(self.va))
     }
 
     /// The index by which the reverse map finds a page that is made for the fault.

@@ -6,15 +6,15 @@
 
 use crate::error::MmError;
 use crate::mm::Mm;
-use crate::space::{HeldMap, Space};
+use crate::space::{HeldMap, Space, Vma};
 use pagewright_arch::{Leaf, LeafFlags, SoftEntry, SoftKind};
 use pagewright_sync::Platform;
 use pagewright_table::{
-    CopyHooks, CopyStop, EntryView, ForkHooks, LeafView, Mlocked, OwnTables, OwnedLeaf, SoftCopy, Tables,
+    CopyHooks, CopyStop, EntryView, ForkHooks, LeafView, Mlocked, OwnTables, OwnedLeaf, SoftCopy, TableReserve, Tables,
 };
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{Block, FolioFlags, FolioOwner};
-use pagewright_types::{Counter, Level, Order, PageRange, Rights};
+use pagewright_types::{Counter, Level, Order, PageRange, Rights, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     /// Copies what stands under parts of the parent, one table after the other.
@@ -25,17 +25,17 @@ impl<P: Platform> Mm<P> {
         &self,
         parts: impl Iterator<Item = (OwnTables<'h, P>, PageRange)>,
         child: (&Space<P>, &HeldMap<'_, P>),
-        rights: Rights,
+        vma: &Vma<P>,
         gather: &mut Gather<'_, P>,
     ) -> Result<(), MmError> {
         let (space, child) = child;
         let to_tables = child.tables(&self.tlb);
         for (from_tables, span) in parts {
-            let level = level_of(from_tables.peek(span.start()));
+            let mut level = from_tables.find(span.start(), Level::PTE).level;
             let Some(to_tables) = to_tables.try_own(span) else { continue };
             self.make_table(to_tables, span.start(), level)?;
             // A frame for the child's copy of a page that is pinned, allocated without locks.
-            let mut hooks = ForkCopies { mm: self, child: space, rights, wanted: Order::ZERO, spare: None };
+            let mut hooks = ForkCopies { mm: self, child: space, rights: vma.rights(), spare: None };
             let (mut start, mut outcome) = (span.start(), Ok(()));
             while start < span.end() {
                 let Some(from) = from_tables.lock_level(start, level) else { break };
@@ -50,7 +50,15 @@ impl<P: Platform> Mm<P> {
                         outcome = Err(MmError::TooManyHolders { va });
                         break;
                     }
-                    Err(CopyStop::NoFrame(va)) => match self.alloc(hooks.wanted) {
+                    Err(CopyStop::PinnedBlock(va)) => {
+                        // INV-FORK-BLOCK: as Linux does (`copy_huge_pmd`).
+                        outcome = self.split_for_copy((from_tables, to_tables), va, level, vma.mlocked());
+                        if outcome.is_err() {
+                            break;
+                        }
+                        (level, start) = (Level::PTE, va);
+                    }
+                    Err(CopyStop::NoFrame(va)) => match self.alloc(Order::ZERO) {
                         Ok(spare) => (hooks.spare, start) = (Some(spare), va),
                         Err(error) => {
                             outcome = Err(error.into());
@@ -64,6 +72,21 @@ impl<P: Platform> Mm<P> {
             }
             outcome?;
         }
+        Ok(())
+    }
+
+    /// Splits a block of the parent, and makes the table in which the child gets copies of its pages.
+    fn split_for_copy(
+        &self,
+        (from, to): (OwnTables<'_, P>, OwnTables<'_, P>),
+        va: VirtAddr,
+        level: Level,
+        mlocked: Mlocked,
+    ) -> Result<(), MmError> {
+        self.make_table(to, va, Level::PTE)?;
+        let mut reserve = TableReserve::new(&self.tlb);
+        self.fill(&mut reserve, 1)?;
+        from.split_leaf(va, level, mlocked, &mut reserve);
         Ok(())
     }
 
@@ -112,15 +135,8 @@ struct ForkCopies<'m, P: Platform> {
     child: &'m Space<P>,
     /// The rights of the mapping.
     rights: Rights,
-    /// The order of the block that the last copy lacked.
-    wanted: Order,
-    /// A block of that order for the copy of what is pinned.
+    /// A frame for the copy of a page that is pinned.
     spare: Option<Block>,
-}
-
-/// The level of the table that holds an entry of a part with entries.
-fn level_of(entry: EntryView) -> Level {
-    entry.leaf().map_or(Level::PTE, LeafView::level)
 }
 
 impl<P: Platform> CopyHooks for ForkCopies<'_, P> {
@@ -135,17 +151,10 @@ impl<P: Platform> CopyHooks for ForkCopies<'_, P> {
 
 impl<P: Platform> ForkHooks for ForkCopies<'_, P> {
     /// A page of the child's own, in place of one that the parent has pinned (`copy_present_page`).
-    ///
-    /// Of a block of 2 MiB, the copy is a block, too; Linux splits it and copies its pages.
     fn copy_pinned(&mut self, leaf: LeafView) -> Option<OwnedLeaf> {
-        let order = leaf.level().order().unwrap_or(Order::ZERO);
-        if self.spare.as_ref().is_none_or(|spare| spare.order() != order) {
-            self.wanted = order;
-            return None;
-        }
         let block = self.spare.take()?;
         let (mm, frames) = (self.mm, self.mm.frames());
-        mm.fx().copy(leaf.pfn(), block.pfn(), order);
+        mm.fx().copy(leaf.pfn(), block.pfn(), Order::ZERO);
         mm.tlb.count(Counter::PwCowCopy, 1);
         let theirs = frames.folio(leaf.pfn());
         let folio = frames.new_folio(block);

@@ -129,7 +129,7 @@ fn soft_word(soft: SoftEntry, all: PagemapFlags) -> PagemapEntry {
     }
     let state = match soft.kind {
         SoftKind::Marker => PagemapFlags::GUARD | PagemapFlags::SWAP,
-        SoftKind::Swap | SoftKind::MigrationRead | SoftKind::MigrationWrite => PagemapFlags::SWAP,
+        SoftKind::Swap => PagemapFlags::SWAP,
         SoftKind::InTransition => PagemapFlags::empty(),
     };
     PagemapEntry::new(None, all | state)

@@ -5,13 +5,13 @@
 //! Not covered: blocks of files.
 
 use pagewright_arch::{Isa, on_both};
-use pagewright_lab::harness::race::{assert_holds, race_in_two_turns};
+use pagewright_lab::harness::race::{assert_holds, race, race_in_two_turns};
 use pagewright_lab::harness::{CPU, GupCall, OTHER, TestProcess, TestWorld, at};
 use pagewright_lab::planted_bugs_are_found;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{Advice, MapFlags, MmSetting, RemapFlags, RemapRequest};
 use pagewright_sim::explore::CoroutineBody;
-use pagewright_types::{Access, Counter, Level, LruList, NodeId, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, Level, LruList, NodeId, Order, PAGE_SIZE, Rights, VirtAddr};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -30,6 +30,10 @@ on_both! {
     a_call_on_a_part_splits_the_block_and_changes_that_part,
     a_call_on_all_of_it_leaves_a_block_whole,
     fork_shares_a_block_and_copies_a_pinned_one,
+    a_fork_of_a_pinned_block_needs_no_free_block,
+    a_table_of_a_block_is_shared_once_the_block_is_pinned_no_more,
+    what_is_discarded_beside_a_split_does_not_come_back:
+        assert_holds(SCHEDULES, split_beside_a_discard::<I>, "a discarded page has its old contents"),
     a_break_copies_what_is_above_a_block_in_its_table,
     a_pin_for_reading_splits_a_block_only_if_it_is_shared,
     a_block_moves_whole_or_is_split,
@@ -99,6 +103,7 @@ fn peak_beside_an_unmap<I: Isa>(seed: u64) -> bool {
 planted_bugs_are_found! {
     50 * SCHEDULES;
     PeakReadEarly => peak_beside_an_unmap,
+    SplitLeavesGap => split_beside_a_discard,
 }
 
 /// Whether the pages that were written and `still` are have their values at `base`.
@@ -173,7 +178,7 @@ fn fork_shares_a_block_and_copies_a_pinned_one<I: Isa>() {
     let (world, process) = mapped::<I>();
     let device = process.take(CPU, at(BLOCK, 7), 1, GupCall::Pin(GupFlags::WRITE)).expect("mapped");
     let child = process.fork();
-    assert_eq!(child.leaf_level(BLOCK), Some(Level::PMD));
+    assert_eq!([&child, &process].map(|one| one.leaf_level(BLOCK)), [Some(Level::PTE); 2], "page by page");
     let ours = process.frame(CPU, at(BLOCK, 7), Access::Write);
     assert_eq!(ours, device.pfn(0), "the parent stores where the device does");
     assert_ne!(child.frame(OTHER, at(BLOCK, 7), Access::Read), ours);
@@ -182,6 +187,70 @@ fn fork_shares_a_block_and_copies_a_pinned_one<I: Isa>() {
     process.write(CPU, at(BLOCK, 7), 8);
     device.release(MakeDirty::Yes);
     end(&world, &[&process, &child]);
+}
+
+/// INV-FORK-BLOCK: the copies are single frames, of which there are enough, and no block is free.
+fn a_fork_of_a_pinned_block_needs_no_free_block<I: Isa>() {
+    let (world, process) = mapped::<I>();
+    world.set(MmSetting::CowPageTables, "never");
+    // Every second frame of the rest is free.
+    let singles = process.anon(4096);
+    let used =
+        (0..4096).take_while(|page| process.touch(CPU, at(singles, *page), Access::Write).is_ok()).count() as u64;
+    (0..used / 2).for_each(|page| process.unmap(at(singles, 2 * page), 1));
+    let block = world.on(CPU, |mm| mm.tlb().alloc(mm.tlb().request(Order::PMD)));
+    assert!(block.is_err() && world.on(CPU, |mm| mm.tlb().frames().available()) > 1000, "free frames, and no block");
+    let device = process.take(CPU, at(BLOCK, 7), 1, GupCall::Pin(GupFlags::WRITE)).expect("mapped");
+    let child = process.fork();
+    process.write(CPU, at(BLOCK, 7), 99);
+    assert_eq!((device.read(0), child.read(OTHER, at(BLOCK, 7))), (99, 8));
+    assert!(holds(&child, BLOCK, |_| true));
+    device.release(MakeDirty::Yes);
+    end(&world, &[&process, &child]);
+}
+
+/// INV-SHARE-PIN: a pin that is over keeps no table from being shared.
+fn a_table_of_a_block_is_shared_once_the_block_is_pinned_no_more<I: Isa>() {
+    let (world, process) = mapped::<I>();
+    world.set(MmSetting::CowPageTables, "always");
+    let none = GupFlags::empty();
+    for call in [GupCall::Pin(none), GupCall::PinFast(GupFlags::WRITE)] {
+        process.take(CPU, at(BLOCK, 7), 1, call).expect("mapped").release(MakeDirty::No);
+        let entries = world.count(Counter::PwForkEntries);
+        process.fork().end();
+        assert_eq!(world.count(Counter::PwForkEntries), entries, "{call:?}: no entry is copied");
+        assert_eq!(process.leaf_level(BLOCK), Some(Level::PMD));
+    }
+    end(&world, &[&process]);
+}
+
+/// A store splits a block that a fork has shared, while another thread discards all of it.
+///
+/// INV-SPLIT-HIDDEN: afterwards each page is empty, or has the store that came after the discard.
+fn split_beside_a_discard<I: Isa>(seed: u64) -> bool {
+    let (world, process) = mapped::<I>();
+    world.set(MmSetting::CowPageTables, "never");
+    let child = process.fork();
+    world.lab.run(CPU, &process.space);
+    world.lab.run(OTHER, &process.space);
+    let (stored, discarded) = (process.space.clone(), process.space.clone());
+    let [stores, discards] = [(); 2].map(|()| Rc::clone(&world));
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || stores.store(CPU, &stored, at(BLOCK, 1), 50)),
+        Box::new(move || discards.advise(OTHER, &discarded, BLOCK, PAGES, Advice::DontNeed)),
+    ];
+    if seed.is_multiple_of(2) {
+        race(&world, seed, programs)
+    } else {
+        race_in_two_turns(&world, seed, programs)
+    }
+    let sound = WRITTEN.iter().all(|page| {
+        let value = process.read(CPU, at(BLOCK, *page));
+        value == 0 || *page == 1 && value == 50
+    });
+    let sound = sound && holds(&child, BLOCK, |_| true);
+    end(&world, &[&process, &child]);
+    sound
 }
 
 /// INV-GUP-EXCLUSIVE: a reference may be on a page that others have, a pin may not.

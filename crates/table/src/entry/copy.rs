@@ -46,7 +46,7 @@ pub trait CopyHooks {
 
 /// Decisions of a fork that copies entries.
 pub trait ForkHooks: CopyHooks {
-    /// Copies the page of a leaf that may be pinned, and returns the child's leaf.
+    /// Copies the page of a leaf of the last level that may be pinned, and returns the child's leaf.
     ///
     /// `None` if there is no frame for it; the copy then stops.
     fn copy_pinned(&mut self, leaf: LeafView) -> Option<OwnedLeaf>;
@@ -62,6 +62,8 @@ pub enum CopyStop {
     NoFrame(VirtAddr),
     /// The references of the page exceed the limit for entries.
     TooManyRefs(VirtAddr),
+    /// A leaf above the last level may be pinned. It must be [split](crate::OwnTables::split_leaf).
+    PinnedBlock(VirtAddr),
 }
 
 bitflags::bitflags! {
@@ -355,6 +357,9 @@ impl<'h, P: Platform> LockedTable<'h, P> {
             && plant!(ForkIgnoresPin; false, folio.maybe_pinned())
             && let Some(leaf) = self.leaf(va)
         {
+            if self.level() > Level::PTE {
+                return Err(CopyStop::PinnedBlock(va));
+            }
             self.restore_one(va, weakened);
             child.map(va, copy(leaf).ok_or(CopyStop::NoFrame(va))?);
             return Ok(true);

@@ -32,7 +32,7 @@ pub use copy::{CopyHooks, CopyStop, ForkHooks, SoftCopy};
 pub use unmap_run::UnmapHooks;
 
 use crate::locked_table::LockedTable;
-use pagewright_arch::{SoftEntry, SoftKind};
+use pagewright_arch::SoftEntry;
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, LineRef, LineUse, Platform};
 use pagewright_tlb::Region;
@@ -123,7 +123,7 @@ impl<'t, 'h, P: Platform> EntryRun<'t, 'h, P> {
 
     #[inline]
     fn count_soft(&mut self, soft: SoftEntry, sign: i32) {
-        if soft.kind == SoftKind::Swap {
+        if soft.kind.is_swap() {
             self.change.entries[SWAP_ENTRIES] += sign;
         }
     }

@@ -8,7 +8,7 @@ use super::RunChange;
 use crate::leaf_view::LeafView;
 use crate::locked_table::LockedTable;
 use core::ops::Range;
-use pagewright_arch::{Entry, Isa, LeafFlags, Pte, SoftEntry, SoftKind};
+use pagewright_arch::{Entry, Isa, LeafFlags, Pte, SoftEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{EntryCounts, RssKind, SWAP_ENTRIES};
@@ -114,7 +114,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
                 })
             }
             Entry::Soft(soft) => {
-                moved.entries[SWAP_ENTRIES] += i32::from(soft.kind == SoftKind::Swap);
+                moved.entries[SWAP_ENTRIES] += i32::from(soft.kind.is_swap());
                 to.store(to_index, P::Isa::soft(edit_soft(soft)));
                 None
             }

@@ -29,20 +29,17 @@
 
 use super::resident::Reach;
 use super::{add_share, drop_share};
-use crate::below;
 use crate::entry::{CopyHooks, CopyStop, CountedIn, EntryRun, Mlocked};
 use crate::locked_table::LockedTable;
 use crate::own_tables::OwnTables;
 use crate::reserve::TableReserve;
 use crate::tables::{Descent, Tables};
-use pagewright_arch::{Entry, Isa, Pte, PteSlot, SoftEntry, SoftKind, TableEntry};
+use crate::{IN_TRANSITION, below};
+use pagewright_arch::{Entry, Isa, Pte, PteSlot, TableEntry};
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
 use pagewright_tlb::{Debt, OwedFlush, RegionSet};
 use pagewright_types::{Counter, Gauge, Level, PageRange, Pfn, VirtAddr};
-
-/// A pointer that is being replaced.
-const GAP: SoftEntry = SoftEntry { kind: SoftKind::InTransition, exclusive: false, payload: 0 };
 
 /// Why a break stopped; what programs can see has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,7 +173,7 @@ impl<'h, P: Platform> Tables<'h, P> {
             return Err(BreakStop::NeedsTables(needed));
         }
         let shared = parent.load(index);
-        let hide = || parent.store(index, P::Isa::soft(GAP));
+        let hide = || parent.store(index, P::Isa::soft(IN_TRANSITION));
         plant!(CopiedBeforeGap; (), hide());
         <P::Locks as Backend>::point();
         let left = plant!(MadeTableCopied; usize::MAX, needed);
@@ -258,7 +255,7 @@ impl<P: Platform, H: CopyHooks> Break<'_, '_, P, H> {
             if let Some(child) = below_it {
                 self.discard(LockedTable::new(tables, child, below(level), self.va));
             }
-            let (CopyStop::NoFrame(va) | CopyStop::TooManyRefs(va)) = stop;
+            let (CopyStop::NoFrame(va) | CopyStop::TooManyRefs(va) | CopyStop::PinnedBlock(va)) = stop;
             return Err(BreakStop::TooManyRefs(va));
         }
         let mut pointers = 0;

@@ -6,8 +6,9 @@
 //!
 //! ```text
 //!   write-protect the parent's pointer ─▶ full barrier ─▶ marked as pinned?
-//!       no: share      yes, last level: judge each page under the lock; none pinned: share
-//!                      yes, above: restore the pointer, and share its children instead
+//!       no: share      yes: judge each leaf under the lock, and the marks of the tables below
+//!                           none pinned: share
+//!                           else: restore the pointer, and share its children instead
 //! ```
 //!
 //! `gup_fast` marks the tables on its path, pins, and compares the path after a full barrier. So
@@ -211,18 +212,18 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
         true
     }
 
-    /// Whether no page of a marked last-level table is pinned; then the mark is removed.
+    /// Whether no page below a marked table is pinned; then the mark is removed.
+    ///
+    /// The tables below are asked for their marks, and the leaves of the table for their pins.
     fn judge(&self, parent: &LockedTable<'_, P>, index: usize, pointer: TableEntry) -> bool {
-        if parent.level() > Level::PMD {
-            return false;
-        }
-        let tlb = self.parent.tlb;
-        let table = LockedTable::new(self.parent, pointer.pfn, Level::PTE, parent.address(index));
-        let pinned = (0..Level::ENTRIES).any(|index| match P::Isa::decode(Level::PTE, table.load(index)) {
+        let (tlb, level) = (self.parent.tlb, below(parent.level()));
+        let table = LockedTable::new(self.parent, pointer.pfn, level, parent.address(index));
+        let pinned = table.live_entries().any(|(_, pte)| match P::Isa::decode(level, pte) {
             Entry::Leaf(leaf) => {
                 !leaf.flags.contains(LeafFlags::SPECIAL) && tlb.frames().folio(leaf.pfn).maybe_pinned()
             }
-            Entry::Empty | Entry::Soft(_) | Entry::Table(_) => false,
+            Entry::Table(child) => self.marked(child.pfn),
+            Entry::Empty | Entry::Soft(_) => false,
         });
         if !pinned {
             table.page().unmark(TableMarks::MAY_PIN);

@@ -161,7 +161,7 @@ impl<P: Platform> Tables<'_, P> {
             let slot = PteSlot { table, index: index as u16 };
             let va = base.add(index as u64 * level.span());
             match P::Isa::decode(level, self.tlb.fx().load(slot)) {
-                Entry::Soft(soft) if soft.kind == SoftKind::InTransition => {
+                Entry::Soft(soft) if soft.kind.is_in_transition() => {
                     taken_back |= !self.drop_share(leaver, &LockedTable::new(*self, table, level, va), index, soft);
                 }
                 Entry::Table(own) if level > Level::PMD => {

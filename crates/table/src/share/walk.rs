@@ -15,9 +15,9 @@
 use crate::below;
 use crate::leaf_view::EntryView;
 use crate::locked_table::LockedTable;
-use crate::tables::{FoundTable, Tables};
+use crate::tables::Tables;
 use arrayvec::ArrayVec;
-use pagewright_arch::{Entry, Isa, Pte, PteSlot, SoftKind};
+use pagewright_arch::{Entry, Isa, Pte, PteSlot};
 use pagewright_sync::{Backend, Platform};
 use pagewright_tlb::frames::FrameState;
 use pagewright_types::{Level, Pfn, VirtAddr};
@@ -29,7 +29,7 @@ const PAUSES: u32 = 16;
 pub(crate) enum Walked<'h, P: Platform> {
     /// The table of the last entry, locked.
     Table(WalkedTable<'h, P>),
-    /// No leaf, nor a table of the last level: the entry of this level is empty or soft.
+    /// No table of the last level, and the entry of this level is empty.
     Nothing(Level),
 }
 
@@ -69,10 +69,12 @@ impl<'h, P: Platform> Tables<'h, P> {
     /// Locks the table with the last entry for `va`, whether it is shared or not.
     pub(crate) fn lock_walked(&self, va: VirtAddr) -> Walked<'h, P> {
         // The hold keeps an own table hooked, so nothing needs to wait for this descent.
-        match self.find(va, Level::PTE) {
-            FoundTable::Own(own) => Walked::Table(WalkedTable { table: own.lock(), shared: false, sharers: 1 }),
-            _ => self.walk_until(|| self.try_lock_walked(va)),
+        let found = self.descend(va, Level::PTE);
+        if found.level == Level::PTE && !found.shared {
+            let table = LockedTable::new(*self, found.slot.table, Level::PTE, va);
+            return Walked::Table(WalkedTable { table, shared: false, sharers: 1 });
         }
+        self.walk_until(|| self.try_lock_walked(va))
     }
 
     /// Locks the table of any level that has the last entry for `va`, whatever the entry is.
@@ -106,12 +108,11 @@ impl<'h, P: Platform> Tables<'h, P> {
     /// One try; `None` to start over.
     fn try_lock_walked(&self, va: VirtAddr) -> Option<Walked<'h, P>> {
         let end = self.walk(va)?;
-        let is_leaf = matches!(P::Isa::decode(end.level, end.pte), Entry::Leaf(_));
-        if end.level > Level::PTE && !is_leaf {
+        if end.level > Level::PTE && P::Isa::decode(end.level, end.pte) == Entry::Empty {
             return Some(Walked::Nothing(end.level));
         }
         let walked = self.try_lock_end(&end, va)?;
-        let still = end.level == Level::PTE || walked.table.leaf(va).is_some();
+        let still = end.level == Level::PTE || walked.table.holds_page(va);
         still.then_some(Walked::Table(walked))
     }
 
@@ -154,7 +155,7 @@ impl<'h, P: Platform> Tables<'h, P> {
                     path.push((slot, pte));
                     (table, level) = (next.pfn, below(level));
                 }
-                Entry::Soft(soft) if level > Level::PTE && soft.kind == SoftKind::InTransition => return None,
+                Entry::Soft(soft) if level > Level::PTE && soft.kind.is_in_transition() => return None,
                 Entry::Leaf(_) | Entry::Empty | Entry::Soft(_) => {
                     return Some(WalkEnd { slot, level, pte, path, shared, sharers });
                 }

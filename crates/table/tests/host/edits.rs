@@ -3,7 +3,7 @@
 use crate::space::{Space, special};
 use crate::support::{Delivery, Effect, on};
 use pagewright_arch::on_both;
-use pagewright_arch::{Caps, Effects, Entry, Isa, Leaf, LeafFlags, Pte, PteSlot, SoftEntry, SoftKind};
+use pagewright_arch::{Caps, Effects, Entry, Isa, Leaf, LeafFlags, PteSlot, SoftEntry, SoftKind};
 use pagewright_table::{EntryView, Mlocked, MmapLock, OwnedLeaf, TableAllocError, TableReserve};
 use pagewright_tlb::Gather;
 use pagewright_types::{Access, CpuId, IsaKind, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
@@ -12,7 +12,7 @@ on_both! {
     each_leaf_of_a_run_changes_by_its_own_bits,
     a_new_table_is_zero_before_a_walker_can_reach_it,
     edits_happen_under_the_lock_of_their_table,
-    a_split_clears_and_flushes_before_it_hooks_the_table,
+    a_split_hides_and_flushes_before_it_hooks_the_table,
     a_split_leaves_no_cpu_the_huge_leaf_at_any_level,
     parts_of_a_split_share_the_folio,
     a_page_table_that_fails_to_allocate_leaks_nothing,
@@ -109,8 +109,8 @@ fn edits_happen_under_the_lock_of_their_table<I: Isa>() {
     assert_eq!(space.table().bytes(), 0);
 }
 
-/// INV-TABLE-BBM: no CPU can have the block and its parts at once.
-fn a_split_clears_and_flushes_before_it_hooks_the_table<I: Isa>() {
+/// INV-TABLE-BBM, INV-SPLIT-HIDDEN: no CPU can have the block and its parts at once.
+fn a_split_hides_and_flushes_before_it_hooks_the_table<I: Isa>() {
     let space = space::<I>();
     space.map_special(VA, Level::PMD, Pfn::new(512));
     let block = VA.align_down(Level::PMD.span());
@@ -127,8 +127,9 @@ fn a_split_clears_and_flushes_before_it_hooks_the_table<I: Isa>() {
     let (split, log) = space.host.log(|| space.split(VA, Level::PMD, &mut reserve));
     assert!(split);
     let place = |effect: &dyn Fn(Effect) -> bool| log.iter().position(|step| effect(step.effect)).expect("it happens");
-    let broken = place(&|effect| effect == Effect::Store(above, Pte::EMPTY));
-    let made = place(&|effect| matches!(effect, Effect::Store(slot, pte) if slot == above && !pte.is_empty()));
+    let hidden = I::soft(SoftEntry { kind: SoftKind::InTransition, exclusive: false, payload: 0 });
+    let broken = place(&|effect| effect == Effect::Store(above, hidden));
+    let made = place(&|effect| matches!(effect, Effect::Store(slot, pte) if slot == above && pte != hidden));
     let told = match I::KIND {
         IsaKind::X86_64 => place(&|effect| effect == Effect::Answered),
         IsaKind::Aarch64 => place(&|effect| effect == Effect::Complete),

@@ -1,16 +1,14 @@
 //! What edits note about pages: that they are dirty, and how many entries a table counts.
 
-use crate::runs::Hooks;
+use crate::runs::{Hooks, TakeAll};
 use crate::space::Space;
 use crate::support::{Delivery, Host};
 use pagewright_arch::{Isa, Leaf, LeafFlags, SoftEntry, SoftKind};
 use pagewright_sync::LineUse;
 use pagewright_sync::host::line_reports;
-use pagewright_table::{
-    EntryRun, EntryView, LeafView, LockedTable, Mlocked, MmapLock, OwnedLeaf, TableReserve, UnmapHooks,
-};
+use pagewright_table::{EntryRun, EntryView, LockedTable, Mlocked, MmapLock, OwnedLeaf, TableReserve};
 use pagewright_tlb::Gather;
-use pagewright_tlb::frames::{Folio, FolioFlags, FolioOwner, FolioRef, NewFolio, RssKind, TableMarks};
+use pagewright_tlb::frames::{FolioFlags, FolioOwner, FolioRef, NewFolio, RssKind, TableMarks};
 use pagewright_types::{FileId, ForkNodeId, Gauge, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 
 on_both_also_as_words! {
@@ -44,22 +42,6 @@ fn map_new<I: Isa>(space: &Space<I>, level: Level, kind: RssKind, (mlocked, dirt
     let run = |table: &LockedTable<'_, Host<I>>| table.run(Mlocked(mlocked)).map_new(VA, new, Rights::RW, entry);
     space.locked(VA, level, run).expect("just made");
     space.tlb.frames().folio(pfn).get()
-}
-
-struct TakeAll;
-
-impl UnmapHooks for TakeAll {
-    fn takes(&mut self, _va: VirtAddr, _leaf: LeafView) -> bool {
-        true
-    }
-
-    fn unmapped(&mut self, _folio: Folio<'_>) {}
-
-    fn takes_soft(&mut self, _soft: SoftEntry) -> bool {
-        true
-    }
-
-    fn unmapped_soft(&mut self, _soft: SoftEntry) {}
 }
 
 /// Clears the entries of what one entry of `level` spans, wherever they are.

@@ -1,14 +1,17 @@
 //! What the path to an entry allows, whatever the entry itself says (INV-TABLE-OWN).
 
+use crate::runs::TakeAll;
 use crate::space::Space;
 use crate::support::Delivery;
 use core::ops::ControlFlow;
 use pagewright_arch::{Effects, Isa, Leaf, LeafFlags, PteSlot, SoftEntry, SoftKind, TableEntry};
-use pagewright_table::{EntryView, FoundTable, OwnedLeaf};
+use pagewright_table::{EntryHolder, EntryView, Mlocked, OwnedLeaf};
+use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, Pfn, Rights, VirtAddr};
 
 on_both_also_as_words! {
-    a_descent_tells_an_own_table_from_what_is_missing,
+    a_descent_tells_an_own_entry_from_one_whose_table_is_missing,
+    a_soft_entry_above_the_last_level_is_found_and_cleared,
     a_leaf_below_a_shared_entry_is_neither_writable_nor_exclusive,
     #[should_panic = "INV-TABLE-OWN"]
     a_table_below_a_shared_entry_is_not_locked_for_one_space,
@@ -17,28 +20,57 @@ on_both_also_as_words! {
 
 const VA: VirtAddr = VirtAddr::new(0x1234_5678_9000);
 
-fn found<I: Isa>(space: &Space<I>, level: Level) -> &'static str {
-    match space.mmap.read().tables(&space.tlb).find(VA, level) {
-        FoundTable::Own(_) => "own",
-        FoundTable::Shared(_) => "shared",
-        FoundTable::Leaf(_) => "leaf",
-        FoundTable::Missing(_) => "missing",
-        FoundTable::InTransition => "in transition",
-    }
+fn found<I: Isa>(space: &Space<I>, level: Level) -> (&'static str, Level) {
+    let held = space.mmap.read();
+    let found = held.tables(&space.tlb).find(VA, level);
+    let holder = match found.holder {
+        EntryHolder::Own(_) => "own",
+        EntryHolder::Shared => "shared",
+        EntryHolder::Absent => "absent",
+    };
+    (holder, found.level)
 }
 
-fn a_descent_tells_an_own_table_from_what_is_missing<I: Isa>() {
+fn a_descent_tells_an_own_entry_from_one_whose_table_is_missing<I: Isa>() {
     let space = Space::<I>::new(1, Delivery::AtOnce);
-    assert_eq!((found(&space, Level::PGD), found(&space, Level::PTE)), ("own", "missing"));
+    assert_eq!((found(&space, Level::PGD), found(&space, Level::PTE)), (("own", Level::PGD), ("absent", Level::PGD)));
     space.ensure_tables(VA, Level::PMD);
-    assert_eq!((found(&space, Level::PMD), found(&space, Level::PTE)), ("own", "missing"));
-    let slot =
-        PteSlot { table: space.table_at(VA, Level::PMD).expect("just made"), index: Level::PMD.index_of(VA) as u16 };
-    space.host.store(slot, I::soft(SoftEntry { kind: SoftKind::MigrationRead, exclusive: false, payload: 0 }));
-    assert_eq!(found(&space, Level::PTE), "in transition");
-    space.host.store(slot, pagewright_arch::Pte::EMPTY);
+    assert_eq!((found(&space, Level::PMD), found(&space, Level::PTE)), (("own", Level::PMD), ("absent", Level::PMD)));
     space.map_special(VA, Level::PMD, Pfn::new(512));
-    assert_eq!((found(&space, Level::PMD), found(&space, Level::PTE)), ("own", "leaf"));
+    assert_eq!((found(&space, Level::PMD), found(&space, Level::PTE)), (("own", Level::PMD), ("own", Level::PMD)));
+}
+
+/// A soft entry above the last level is an entry like a leaf there: found, listed, locked, cleared.
+fn a_soft_entry_above_the_last_level_is_found_and_cleared<I: Isa>() {
+    let space = Space::<I>::new(1, Delivery::AtOnce);
+    space.ensure_tables(VA, Level::PMD);
+    let soft = SoftEntry { kind: SoftKind::Swap, exclusive: false, payload: 7 };
+    space.edit(VA, Level::PMD, |run| run.map_soft(VA, soft)).expect("a table");
+    assert_eq!(found(&space, Level::PTE), ("own", Level::PMD));
+    let start = VA.align_down(Level::PMD.span());
+    let (block, around) =
+        (PageRange::new(start, start.add(Level::PMD.span())), PageRange::new(start, start.add(1 << 30)));
+    {
+        let held = space.mmap.read();
+        let tables = held.tables(&space.tlb);
+        assert_eq!(tables.missing(VA, Level::PTE), 0, "a table there would overwrite it");
+        assert_eq!(tables.spans(around).collect::<Vec<_>>(), [block]);
+        assert_eq!(
+            tables.read_locked(around).map(|(table, part)| (table.level(), part)).collect::<Vec<_>>(),
+            [(Level::PMD, block)]
+        );
+        assert_eq!(tables.peek(VA), EntryView::Soft(soft));
+    }
+    assert!(space.locked(VA, Level::PTE, |table| table.entry(VA) == EntryView::Soft(soft)).expect("it is locked"));
+    let mut gather = Gather::new(&space.tlb, space.context());
+    {
+        let held = space.mmap.read();
+        for (table, part) in held.tables(&space.tlb).owned(around).locked(around) {
+            table.unmap_run(part, Mlocked(false), &mut TakeAll, &mut gather);
+        }
+    }
+    gather.settle();
+    assert_eq!(found(&space, Level::PTE), ("absent", Level::PMD));
 }
 
 /// A space whose entry of `level` above `VA` is write-protected, with a leaf that allows all.
@@ -59,13 +91,14 @@ fn shared<I: Isa>(level: Level) -> Space<I> {
 fn a_leaf_below_a_shared_entry_is_neither_writable_nor_exclusive<I: Isa>() {
     for level in [Level::PMD, Level::PUD, Level::PGD] {
         let space = shared::<I>(level);
-        assert_eq!((found(&space, level), found(&space, Level::PTE)), ("own", "shared"));
+        assert_eq!((found(&space, level).0, found(&space, Level::PTE).0), ("own", "shared"));
         let held = space.mmap.read();
         let tables = held.tables(&space.tlb);
-        let FoundTable::Shared(table) = tables.find(VA, Level::PTE) else { panic!("the path is shared") };
+        let found = tables.find(VA, Level::PTE);
+        assert!(matches!(found.holder, EntryHolder::Shared), "the path is shared");
         let walk = space.table().peek(&space.tlb, VA).entry::<I>();
         assert_eq!(walk, EntryView::Table, "a walk without a hold goes no further");
-        let seen = [table.entry().0, tables.peek(VA), tables.read_lock(VA).expect("a table").entry(VA)];
+        let seen = [found.entry, tables.peek(VA), tables.read_lock(VA).expect("a table").entry(VA)];
         for entry in seen {
             let EntryView::Leaf(leaf) = entry else { panic!("{entry:?}") };
             assert_eq!((leaf.pfn(), leaf.rights(), leaf.is_exclusive()), (Pfn::new(9), Rights::READ, false));
@@ -88,7 +121,7 @@ fn a_space_that_has_ended_has_no_tables<I: Isa>() {
     let root = space.table().root();
     space.mmap.write().close(&space.tlb);
     let block = space.reuse_root(root);
-    assert_eq!((found(&space, Level::PTE), space.locked(VA, Level::PTE, |_| ())), ("missing", None));
+    assert_eq!((found(&space, Level::PTE).0, space.locked(VA, Level::PTE, |_| ())), ("absent", None));
     let held = space.mmap.read();
     assert!(held.tables(&space.tlb).lock_for_all(VA, None).is_none());
     let reached = held.tables(&space.tlb).reached_tables(None, |_| ControlFlow::Break(()));

@@ -96,7 +96,7 @@ impl ForkHooks for Hooks {
 }
 
 /// Every entry is cleared.
-struct TakeAll;
+pub(crate) struct TakeAll;
 
 impl UnmapHooks for TakeAll {
     fn takes(&mut self, _va: VirtAddr, _leaf: LeafView) -> bool {

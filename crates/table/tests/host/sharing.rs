@@ -15,7 +15,7 @@ use pagewright_types::{Level, Order, PageRange, Pfn, Rights, VirtAddr};
 on_both_also_as_words! {
     a_table_is_declared_shared_while_two_spaces_have_it,
     a_fork_removes_the_mark_of_a_table_without_pinned_pages,
-    a_fork_keeps_the_mark_above_a_block_that_may_be_pinned,
+    a_fork_keeps_the_mark_above_a_block_while_it_is_pinned,
     a_fork_removes_the_marks_above_a_table_that_it_leaves_to_be_copied,
     a_space_that_stops_to_share_has_still_accessed_its_pages,
     a_space_that_ends_is_left_by_lazy_cpus,
@@ -77,12 +77,22 @@ fn a_fork_removes_the_mark_of_a_table_without_pinned_pages<I: Isa>() {
     assert_eq!(space.tlb.frames().table(last).shares(), 2);
 }
 
-fn a_fork_keeps_the_mark_above_a_block_that_may_be_pinned<I: Isa>() {
+/// The fork after the pin looks at the block once more; later ones need not.
+fn a_fork_keeps_the_mark_above_a_block_while_it_is_pinned<I: Isa>() {
     let space = Space::<I>::new(4, Delivery::AtOnce);
-    space.map_special(VA, Level::PMD, Pfn::new(512));
+    let (tlb, flags) = (&space.tlb, LeafFlags::USER | LeafFlags::ACCESSED | LeafFlags::EXCLUSIVE);
+    let folio = tlb.frames().new_folio(tlb.alloc(tlb.request(Order::PMD)).expect("memory is left"));
+    let block = OwnedLeaf::new(Leaf { pfn: folio.pfn(), rights: Rights::RW, flags }, folio);
+    let pfn = block.leaf().pfn;
+    space.ensure_tables(VA, Level::PMD);
+    space.edit(VA, Level::PMD, |run| run.map(VA, block)).expect("a table");
+    let pin = tlb.frames().folio(pfn).try_pin().expect("it is mapped");
     for _ in 0..2 {
         assert_eq!(still_marked(&space, Level::PMD), [true; 2]);
     }
+    tlb.frames().unpin(pin).into_iter().for_each(|block| tlb.free(block));
+    let table = space.table_at(VA, Level::PMD).expect("a table");
+    assert_eq!((still_marked(&space, Level::PMD), tlb.frames().table(table).shares()), (vec![false; 2], 2));
 }
 
 /// Its pages are not looked at, and its own mark says that none is pinned.

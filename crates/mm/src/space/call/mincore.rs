@@ -60,15 +60,15 @@ impl<P: Platform> Mm<P> {
             return;
         }
         for (va, byte) in part.iter().zip(vec) {
+            // Without a page or a swap entry, the page cache decides.
+            let cached = || vma.file().is_some_and(|file| file.has_cached(vma.pgoff() + (va.page_index() - start)));
             *byte = u8::from(match tables.peek(va) {
                 EntryView::Leaf(_) => true,
-                EntryView::Soft(soft) if soft.kind == SoftKind::Swap => {
-                    SwapPte::decode(soft).is_some_and(|page| self.is_in_swap_cache(page.entry))
-                }
-                // Without a page or a swap entry, the page cache decides.
-                EntryView::Empty | EntryView::Soft(_) | EntryView::Table => {
-                    vma.file().is_some_and(|file| file.has_cached(vma.pgoff() + (va.page_index() - start)))
-                }
+                EntryView::Empty | EntryView::Table => cached(),
+                EntryView::Soft(soft) => match soft.kind {
+                    SoftKind::Swap => SwapPte::decode(soft).is_some_and(|page| self.is_in_swap_cache(page.entry)),
+                    SoftKind::Marker | SoftKind::InTransition => cached(),
+                },
             });
         }
     }

@@ -21,7 +21,7 @@ use crate::swap::SwapPte;
 use pagewright_arch::{LeafFlags, SoftEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{EntryView, ExclusiveTables, Mlocked, TableReserve, Tables};
+use pagewright_table::{ExclusiveTables, Mlocked, TableReserve, Tables};
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, Rights, VirtAddr};
 
@@ -91,12 +91,9 @@ impl<P: Platform> Iterator for MoveSteps<'_, P> {
             let span = Level::PTE.table_span();
             let room = to.align_down(span).add(span).since(to);
             let piece = PageRange::new(at, part.end().min(at.add(room)));
-            let step = match self.tables.peek(at) {
-                EntryView::Leaf(leaf) if leaf.level() > Level::PTE => self.step_of_block(leaf.level(), piece),
-                EntryView::Leaf(_) | EntryView::Soft(_) | EntryView::Empty | EntryView::Table => {
-                    MoveStep::Entries(piece, None)
-                }
-            };
+            let level = self.tables.find(at, Level::PTE).level;
+            let step =
+                if level > Level::PTE { self.step_of_block(level, piece) } else { MoveStep::Entries(piece, None) };
             let len = if let MoveStep::Block(level) = step { level.span() } else { piece.len() };
             self.skip_to(at.add(len));
             return Some((at, to, step));

@@ -121,7 +121,7 @@ impl Zap {
         match soft.kind {
             SoftKind::Marker => matches!(self, Self::Everything | Self::SpaceEnd),
             SoftKind::Swap => self != Self::FilePages,
-            SoftKind::MigrationRead | SoftKind::MigrationWrite | SoftKind::InTransition => false,
+            SoftKind::InTransition => unreachable!("INV-SHARE-BREAK: an entry in transition is cleared"),
         }
     }
 }
