@@ -27,7 +27,7 @@ use crate::frames::Frames;
 use crate::pin::PIN_BIAS;
 use crate::rss::RssKind;
 use core::sync::atomic::Ordering;
-use pagewright_sync::{Backend, LineRef, LineUse, Platform};
+use pagewright_sync::{Backend, FullBarrier, LineRef, LineUse, Platform};
 use pagewright_types::Pfn;
 
 /// Added to `nr_pages_mapped` while the folio is mapped whole (Linux's `ENTIRELY_MAPPED`).
@@ -47,10 +47,12 @@ pub struct MapcountChange {
 impl<P: Platform> Frames<P> {
     /// Takes a reference for one more entry that maps `pfn`, and counts the entry.
     ///
+    /// The caller has stored what makes a lockless pin step back (INV-FULL-BARRIER).
+    ///
     /// Returns the kind of page, and whether nothing mapped it before. `None` unless the folio is
     /// small and [has few references](Folio::has_few_refs); then nothing has changed.
     #[inline]
-    pub fn get_and_map_small(&self, pfn: Pfn) -> Option<(RssKind, bool)> {
+    pub fn get_and_map_small(&self, pfn: Pfn, _stored: FullBarrier) -> Option<(RssKind, bool)> {
         let record = self.memmap.get(pfn)?;
         // One look at the kind: a folio that an entry maps stays what it is.
         if !record.kind().is_small_folio() || record.counts.refs() >= PIN_BIAS {

@@ -18,7 +18,7 @@ use crate::block::Block;
 use crate::folio::{Folio, MAX_TRY_GET_REFS};
 use crate::frames::Frames;
 use core::sync::atomic::Ordering;
-use pagewright_sync::{Platform, bomb};
+use pagewright_sync::{FullBarrier, Platform, bomb};
 use pagewright_types::Pfn;
 
 /// The references that a pin of a small folio counts as (Linux's `GUP_PIN_COUNTING_BIAS`).
@@ -88,6 +88,27 @@ impl Folio<'_> {
         } else {
             self.refs() >= PIN_BIAS
         }
+    }
+
+    /// Whether the folio may be pinned, for a caller that has stored what makes a pin step back.
+    ///
+    /// If it is false, each later lockless pin sees the store (INV-FULL-BARRIER). So the barrier is
+    /// an argument:
+    ///
+    /// ```compile_fail,E0061
+    /// # fn may_share(folio: pagewright_frame::Folio<'_>) -> bool {
+    /// !folio.maybe_pinned_after() // an argument is missing
+    /// # }
+    /// ```
+    pub fn maybe_pinned_after(self, _stored: FullBarrier) -> bool {
+        self.maybe_pinned()
+    }
+
+    /// The number of references, for a caller that has stored what makes a lockless walk step back.
+    ///
+    /// A later lockless walk sees the store (INV-FULL-BARRIER).
+    pub fn refs_after(self, _stored: FullBarrier) -> u32 {
+        self.refs()
     }
 
     /// Whether one more entry may map the folio without looking any further; `false` is no answer.

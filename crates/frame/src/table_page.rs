@@ -27,7 +27,7 @@ use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::PendingSequence;
 use pagewright_plant::plant;
 use pagewright_sync::rank::{Rank, TableRank, TableUpperRank};
-use pagewright_sync::{Backend, Platform, WordGuard, WordLock};
+use pagewright_sync::{Backend, FullBarrier, Platform, WordGuard, WordLock};
 use pagewright_types::{DebtKey, Level, Order, Pfn, SpaceId};
 
 bitflags::bitflags! {
@@ -334,6 +334,11 @@ impl<'a, L: Backend> TablePage<'a, L> {
     /// The marks.
     pub fn marks(&self) -> TableMarks {
         TableMarks::from_bits_truncate(self.record.entire_or_shares.load(Ordering::Acquire))
+    }
+
+    /// The marks, for a caller that has stored what makes a pin step back (INV-FULL-BARRIER).
+    pub fn marks_after(&self, _stored: FullBarrier) -> TableMarks {
+        self.marks()
     }
 
     /// Sets marks; the caller calls this before the facts become true.

@@ -3,7 +3,7 @@
 use crate::support::{Host, NODE0, one_node, run_on, take, take_back};
 use pagewright_frame::{FolioFlags, FolioOwner, FolioRef, FrameAllocator, NewFolio, ReleaseList, ZoneKind};
 use pagewright_sync::host::{LineReport, keep_report, line_reports as lines, on_cpu};
-use pagewright_sync::{LineRef, LineUse};
+use pagewright_sync::{FullBarrier, LineRef, LineUse};
 use pagewright_types::{CpuId, DebtFloor, DebtKey, LruList, Pfn};
 
 const NO_FLAGS: FolioFlags = FolioFlags::empty();
@@ -153,7 +153,8 @@ fn one_more_entry_of_a_page_stores_to_its_counts() {
     let block = take(&frames, 0);
     let folio = frames.new_mapped_folio(NewFolio { block, owner: FolioOwner::None, index: 0, flags: NO_FLAGS });
     let count = counts(&folio);
-    let again = || assert!(frames.get_and_map_small(folio.pfn()).is_some_and(|(_, first)| !first));
+    let again =
+        || assert!(frames.get_and_map_small(folio.pfn(), FullBarrier::execute()).is_some_and(|(_, first)| !first));
     assert_eq!(lines(again), [count]);
     let second = take_back(&frames, folio.pfn());
     assert!(!frames.folio_of(&second).unmap_small());

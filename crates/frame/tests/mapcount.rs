@@ -2,6 +2,7 @@
 
 use crate::support::{self, Host, one_node, take};
 use pagewright_frame::{Folio, MapcountChange};
+use pagewright_sync::FullBarrier;
 use proptest::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -163,7 +164,7 @@ fn a_small_folio_with_few_references_is_mapped_at_once() {
     for first in [true, false] {
         let refs = folio.refs();
         assert!(folio.has_few_refs());
-        assert_eq!(frames.get_and_map_small(folio.pfn()), Some((kind, first)));
+        assert_eq!(frames.get_and_map_small(folio.pfn(), FullBarrier::execute()), Some((kind, first)));
         assert_eq!(folio.refs(), refs + 1);
     }
     assert_eq!((folio.mapcount(), folio.nr_pages_mapped()), (2, 0), "a small folio has no pages beside itself");
@@ -171,12 +172,12 @@ fn a_small_folio_with_few_references_is_mapped_at_once() {
     folio.get_raw(GUP_PIN_COUNTING_BIAS - folio.refs());
     let refs = folio.refs();
     assert!(!folio.has_few_refs());
-    assert_eq!(frames.get_and_map_small(folio.pfn()), None);
+    assert_eq!(frames.get_and_map_small(folio.pfn(), FullBarrier::execute()), None);
     assert_eq!((folio.refs(), folio.mapcount()), (refs, 2));
     let large = frames.new_folio(take(&frames, 1));
     let folio = frames.folio_of(&large);
     assert!(!folio.has_few_refs());
-    assert_eq!(frames.get_and_map_small(folio.pfn()), None);
+    assert_eq!(frames.get_and_map_small(folio.pfn(), FullBarrier::execute()), None);
     assert_eq!((folio.refs(), folio.mapcount()), (1, 0));
     for own in [own, large] {
         own.into_raw();

@@ -13,6 +13,7 @@
 //! - [`bomb`] – the panic of a value that must not be dropped.
 //! - [`LinearMap`] – where the machine's memory is mapped, for code that clears frames.
 //! - [`FrameSet`] – the frames that a machine may access by their addresses.
+//! - [`FullBarrier`] – the proof that a CPU has ordered a store before a load.
 //! - [`Mailbox`] – requests of one CPU to many, and their acknowledgements.
 //! - [`LineRef`], [`LineUse`] – the accesses to cache lines that CPUs share, for machines that
 //!   price them.
@@ -71,6 +72,7 @@ mod boxed;
 mod counters;
 mod cpumask;
 mod frame_set;
+mod full_barrier;
 mod guard;
 #[cfg(feature = "std")]
 pub mod host;
@@ -90,6 +92,7 @@ pub use boxed::{AllocError, try_boxed, try_boxed_each};
 pub use counters::{Counters, Gauges, PerCpuSums};
 pub use cpumask::AtomicCpuMask;
 pub use frame_set::FrameSet;
+pub use full_barrier::FullBarrier;
 pub use line::{LineRef, LineState, LineUse};
 pub use linear_map::LinearMap;
 pub use mailbox::Mailbox;

@@ -8,7 +8,7 @@ use crate::below;
 use crate::leaf_view::EntryView;
 use crate::page_table::PageTable;
 use pagewright_arch::{Entry, Isa, Pte, PteSlot};
-use pagewright_sync::Platform;
+use pagewright_sync::{FullBarrier, Platform};
 use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::{FrameState, TableMarks};
 use pagewright_types::{Level, VirtAddr};
@@ -62,7 +62,9 @@ impl PageTable {
     }
 
     /// Whether the entry, and the pointers to its table, are as they were read.
-    pub fn is_unchanged<P: Platform>(&self, tlb: &Tlb<P>, peek: &PeekedEntry) -> bool {
+    ///
+    /// The caller has taken a reference or a pin meanwhile (INV-FULL-BARRIER).
+    pub fn is_unchanged<P: Platform>(&self, tlb: &Tlb<P>, peek: &PeekedEntry, _taken: FullBarrier) -> bool {
         let same = |(slot, pte)| tlb.fx().load(slot) == pte;
         same((peek.slot, peek.pte)) && peek.above.iter().flatten().all(|above| same(*above))
     }

@@ -37,10 +37,9 @@ use crate::own_tables::OwnTables;
 use crate::page_table::PageTable;
 use crate::share::Membership;
 use core::ops::Range;
-use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::{Entry, Isa, Pte, PteSlot};
 use pagewright_plant::plant;
-use pagewright_sync::{Arc, Platform};
+use pagewright_sync::{Arc, FullBarrier, Platform};
 use pagewright_tlb::frames::TableMarks;
 use pagewright_tlb::{Family, Tlb, TlbContext};
 use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
@@ -313,9 +312,9 @@ impl<'h, P: Platform> Tables<'h, P> {
     /// After the page's old entry, or the pointer above it, was removed: a lockless walk that pins
     /// the page has then set its mark, or it sees the removal and gives the pin up.
     pub(crate) fn carry_pin_mark(&self, table: Pfn, to: VirtAddr) {
-        // Pairs with the fence between the pin and the second look at the path in `gup_fast`.
-        fence(Ordering::SeqCst);
-        if self.tlb.frames().table(table).marks().contains(TableMarks::MAY_PIN) {
+        // Pairs with the barrier between the pin and the second look at the path in `gup_fast`.
+        let barrier = FullBarrier::execute();
+        if self.tlb.frames().table(table).marks_after(barrier).contains(TableMarks::MAY_PIN) {
             plant!(PinMovedUnmarked; (), self.tree.mark_pinned(self.tlb, &self.tree.peek(self.tlb, to)));
         }
     }

@@ -16,10 +16,9 @@
 use super::{GupFlags, GupRequest, UserPage};
 use crate::mm::Mm;
 use crate::space::Space;
-use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
-use pagewright_sync::{Backend, Platform};
+use pagewright_sync::{Backend, FullBarrier, Platform};
 use pagewright_table::{LeafView, PeekedEntry};
 use pagewright_types::{Counter, Pfn, Rights, VirtAddr};
 
@@ -63,10 +62,10 @@ impl<P: Platform> Mm<P> {
         // taken.
         <P::Locks as Backend>::point();
         let page = UserPage::try_hold(self.frames().find_folio(pfn)?, pfn, request)?;
-        // Pairs with the fence in fork between clearing the exclusive bit and checking for pins: at
-        // least one of the two sees the other's store.
-        fence(Ordering::SeqCst);
-        let unchanged = plant!(FastNoRecheck; true, space.table().is_unchanged(&self.tlb, &peek));
+        // Pairs with the barrier in fork between clearing the exclusive bit and checking for pins:
+        // at least one of the two sees the other's store.
+        let barrier = FullBarrier::execute();
+        let unchanged = plant!(FastNoRecheck; true, space.table().is_unchanged(&self.tlb, &peek, barrier));
         // The reference keeps the folio stable, so only now can its owner be read.
         let valid = unchanged
             && page.folio().is_some_and(|head| {

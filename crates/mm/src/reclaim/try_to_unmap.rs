@@ -5,10 +5,9 @@ use crate::rmap::{FolioVisit, MappedLeaf, SpaceLock};
 use crate::space::VmFlags;
 use crate::swap::SwapPte;
 use core::ops::ControlFlow;
-use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
-use pagewright_sync::Platform;
+use pagewright_sync::{FullBarrier, Platform};
 use pagewright_table::LeafView;
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{Folio, FolioFlags};
@@ -87,9 +86,8 @@ fn may_be_pinned(leaf: LeafView, folio: Folio<'_>) -> bool {
     if !leaf.is_exclusive() {
         return false;
     }
-    // Pairs with the fence between the pin and the second read of the entry in `gup::fast`.
-    fence(Ordering::SeqCst);
-    plant!(PageOutIgnoresPin; false, folio.maybe_pinned())
+    // Pairs with the barrier between the pin and the second read of the entry in `gup::fast`.
+    plant!(PageOutIgnoresPin; false, folio.maybe_pinned_after(FullBarrier::execute()))
 }
 
 /// Whether a lazily freed page must be kept after all (INV-LAZYFREE-KEPT).
@@ -98,6 +96,8 @@ fn may_be_pinned(leaf: LeafView, folio: Folio<'_>) -> bool {
 fn is_lazy_free_kept(leaf: LeafView, folio: Folio<'_>) -> bool {
     // As above: either this sees a reference taken through the entry, or `gup::fast` sees the entry
     // cleared.
-    fence(Ordering::SeqCst);
-    leaf.has(LeafFlags::DIRTY) || folio.flags().contains(FolioFlags::DIRTY) || folio.refs() != folio.mapcount() + 1
+    let barrier = FullBarrier::execute();
+    leaf.has(LeafFlags::DIRTY)
+        || folio.flags().contains(FolioFlags::DIRTY)
+        || folio.refs_after(barrier) != folio.mapcount() + 1
 }

@@ -4,12 +4,8 @@
 //!
 //! The counts are those of the crate `frame`, whose other atomics loom does not replace.
 
-#[path = "../../../frame/src/counts.rs"]
-#[expect(dead_code, reason = "the other operations on counts")]
-mod counts;
-
+use crate::counts::FrameCounts;
 use crate::tracked::Tracked;
-use counts::FrameCounts;
 use loom::sync::Arc;
 use loom::thread;
 use pagewright_sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -19,10 +19,9 @@ use crate::leaf_view::LeafView;
 use crate::locked_table::LockedTable;
 use crate::owned_leaf::OwnedLeaf;
 use core::ops::Range;
-use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, SoftEntry};
 use pagewright_plant::plant;
-use pagewright_sync::{Backend, Platform};
+use pagewright_sync::{Backend, FullBarrier, Platform};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::Folio;
 use pagewright_types::{Level, PageRange, Pfn, Rights, VirtAddr};
@@ -179,16 +178,16 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         if let Some((first, last)) = weakened.bounds() {
             owe(PageRange::new(self.address(first), self.address(last + 1)));
         }
-        // Pairs with the fence between the pin and the second read of the entry in `gup_fast`.
-        fence(Ordering::SeqCst);
+        // Pairs with the barrier between the pin and the second read of the entry in `gup_fast`.
+        let barrier = FullBarrier::execute();
         <P::Locks as Backend>::point();
         // No CPU has walked the child's table, so no flush of its entries can be pending.
         let mut last = LastLeaf::default();
         let mut left = weakened.present.clone();
         loop {
-            left.start = self.copy_small(&mut child, left.clone(), &mut last);
+            left.start = self.copy_small(&mut child, left.clone(), &mut last, barrier);
             let Some(index) = left.next() else { break };
-            if let Err(stop) = self.copy_entry(&mut child, index, &weakened, hooks, copy_pinned) {
+            if let Err(stop) = self.copy_entry(&mut child, index, (&weakened, barrier), hooks, copy_pinned) {
                 self.restore(PageRange::new(self.address(index), part.end()), &weakened);
                 return (child.change.live as u64, Err(stop));
             }
@@ -271,7 +270,13 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     /// its own, because the registers of the caller are not enough for this loop, in which fork
     /// spends its time.
     #[inline(never)]
-    fn copy_small(&self, child: &mut EntryRun<'_, '_, P>, entries: Range<usize>, last: &mut LastLeaf<()>) -> usize {
+    fn copy_small(
+        &self,
+        child: &mut EntryRun<'_, '_, P>,
+        entries: Range<usize>,
+        last: &mut LastLeaf<()>,
+        barrier: FullBarrier,
+    ) -> usize {
         let (to, end, keeps_age) = (child.table, entries.end, child.counted == CountedIn::Nowhere);
         if self.level() > Level::PTE {
             return entries.start;
@@ -286,7 +291,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
                     }
                     return index;
                 }
-                let Some((kind, first)) = frames.get_and_map_small(P::Isa::frame(pte)) else { return index };
+                let Some((kind, first)) = frames.get_and_map_small(P::Isa::frame(pte), barrier) else { return index };
                 debug_assert!(to.is_empty(to.address(index)), "INV-TABLE-EMPTY: a copy over entry {index}");
                 // A child's mapping is not locked memory (`mlock(2)`).
                 child.change.add(kind, 1, u32::from(first));
@@ -304,7 +309,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         &self,
         child: &mut EntryRun<'_, '_, P>,
         index: usize,
-        weakened: &Weakened,
+        weakened: (&Weakened, FullBarrier),
         hooks: &mut H,
         copy_pinned: CopyPinned<H>,
     ) -> Result<(), CopyStop> {
@@ -348,13 +353,13 @@ impl<'h, P: Platform> LockedTable<'h, P> {
         child: &mut EntryRun<'_, '_, P>,
         index: usize,
         folio: Folio<'_>,
-        weakened: &Weakened,
+        (weakened, barrier): (&Weakened, FullBarrier),
         copy: Option<impl FnOnce(LeafView) -> Option<OwnedLeaf>>,
     ) -> Result<bool, CopyStop> {
         let va = self.address(index);
         if let Some(copy) = copy
             && weakened.lost[index].contains(LostRights::EXCLUSIVE)
-            && plant!(ForkIgnoresPin; false, folio.maybe_pinned())
+            && plant!(ForkIgnoresPin; false, folio.maybe_pinned_after(barrier))
             && let Some(leaf) = self.leaf(va)
         {
             if self.level() > Level::PTE {

@@ -21,10 +21,9 @@ use crate::locked_table::LockedTable;
 use crate::mmap_lock::MmapWrite;
 use crate::reserve::TableReserve;
 use crate::tables::Tables;
-use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::{Entry, Isa, LeafFlags, Pte, TableEntry};
 use pagewright_plant::plant;
-use pagewright_sync::{AllocError, Backend, Platform};
+use pagewright_sync::{AllocError, Backend, FullBarrier, Platform};
 use pagewright_tlb::frames::{EntryCounts, NoFrames, TableMarks};
 use pagewright_tlb::{Debt, Family, Gather, OwedFlush, Tlb};
 use pagewright_types::{Counter, Level, PageRange, Pfn, VirtAddr};
@@ -188,6 +187,10 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
         self.parent.tlb.frames().table(table).marks().contains(TableMarks::MAY_PIN)
     }
 
+    fn marked_after(&self, table: Pfn, barrier: FullBarrier) -> bool {
+        self.parent.tlb.frames().table(table).marks_after(barrier).contains(TableMarks::MAY_PIN)
+    }
+
     /// Write-protects a pointer of the parent and adds a share; false if a page may be pinned.
     fn try_share(&mut self, parent: &LockedTable<'_, P>, index: usize, pointer: TableEntry) -> bool {
         let (tlb, level) = (self.parent.tlb, parent.level());
@@ -196,10 +199,12 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
             let own = parent.load(index);
             let shared = TableEntry { write_protected: true, origin: true, ..pointer };
             parent.store(index, P::Isa::table(shared));
-            // Pairs with the fence between the pin and the second look at the path in `gup_fast`.
-            fence(Ordering::SeqCst);
+            // Pairs with the barrier between the pin and the second look at the path in `gup_fast`.
+            let barrier = FullBarrier::execute();
             <P::Locks as Backend>::point();
-            if plant!(ForkSharesPinned; false, self.marked(pointer.pfn)) && !self.judge(parent, index, pointer) {
+            if plant!(ForkSharesPinned; false, self.marked_after(pointer.pfn, barrier))
+                && !self.judge(parent, index, pointer, barrier)
+            {
                 parent.store(index, own);
                 return false;
             }
@@ -215,14 +220,14 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
     /// Whether no page below a marked table is pinned; then the mark is removed.
     ///
     /// The tables below are asked for their marks, and the leaves of the table for their pins.
-    fn judge(&self, parent: &LockedTable<'_, P>, index: usize, pointer: TableEntry) -> bool {
+    fn judge(&self, parent: &LockedTable<'_, P>, index: usize, pointer: TableEntry, barrier: FullBarrier) -> bool {
         let (tlb, level) = (self.parent.tlb, below(parent.level()));
         let table = LockedTable::new(self.parent, pointer.pfn, level, parent.address(index));
         let pinned = table.live_entries().any(|(_, pte)| match P::Isa::decode(level, pte) {
             Entry::Leaf(leaf) => {
-                !leaf.flags.contains(LeafFlags::SPECIAL) && tlb.frames().folio(leaf.pfn).maybe_pinned()
+                !leaf.flags.contains(LeafFlags::SPECIAL) && tlb.frames().folio(leaf.pfn).maybe_pinned_after(barrier)
             }
-            Entry::Table(child) => self.marked(child.pfn),
+            Entry::Table(child) => self.marked_after(child.pfn, barrier),
             Entry::Empty | Entry::Soft(_) => false,
         });
         if !pinned {

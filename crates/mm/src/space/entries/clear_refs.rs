@@ -9,9 +9,8 @@ use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::{Space, VmFlags, Vma};
 use crate::swap::SwapPte;
-use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::{Isa, LeafFlags};
-use pagewright_sync::Platform;
+use pagewright_sync::{FullBarrier, Platform};
 use pagewright_table::{EntryRun, EntryView, LeafView};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::FolioFlags;
@@ -128,8 +127,8 @@ impl<P: Platform> Mm<P> {
         // A page that may be pinned stays writable and soft-dirty, because the holder of the pin
         // may write it (`pte_is_pinned`).
         let writable = cow && leaf.rights().contains(Rights::WRITE);
-        let pinned = || self.frames().folio(leaf.pfn()).maybe_pinned();
-        if writable && pinned() {
+        let folio = || self.frames().folio(leaf.pfn());
+        if writable && folio().maybe_pinned() {
             return;
         }
         let clean = |leaf: LeafView| leaf.with_rights(leaf.rights() - Rights::WRITE).without(LeafFlags::SOFT_DIRTY);
@@ -137,11 +136,11 @@ impl<P: Platform> Mm<P> {
             gather.absorb(debt);
         }
         if writable {
-            // Checks for pins again; Linux checks only before the update. The fence pairs with the
-            // one in `gup::fast` between the pin and the second read of the entry.
-            fence(Ordering::SeqCst);
+            // Checks for pins again; Linux checks only before the update. The barrier pairs with
+            // the one in `gup::fast` between the pin and the second read of the entry.
+            let barrier = FullBarrier::execute();
             let restored = |now: LeafView| now.with_rights(leaf.rights()).with(LeafFlags::SOFT_DIRTY);
-            if pinned()
+            if folio().maybe_pinned_after(barrier)
                 && let Some(debt) = run.protect(va, restored)
             {
                 gather.absorb(debt);
