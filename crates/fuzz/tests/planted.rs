@@ -149,6 +149,12 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::FailedCopyKept
         | Bug::CopiedBeforeGap
         | Bug::TakenBackByAnyone
+        | Bug::OriginCopied
+        | Bug::OriginLost
+        | Bug::OriginGivenToChild
+        | Bug::StripKeepsOrigin
+        | Bug::PinMarkLost
+        | Bug::SwapOffOwnOnly
         | Bug::SharingForgotten
         | Bug::FamilyForgotten => elsewhere("mm/tests/share"),
         Bug::SharedTableTakenForOwn => {
@@ -158,6 +164,9 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::CopyUncounted | Bug::MoveUncounted | Bug::SharedTableEdited | Bug::StrippedUnpublished => {
             elsewhere("table/tests/host")
         }
+        // INV-ADVICE-ALONE.
+        Bug::ColdIgnoresSharers | Bug::PageOutIgnoresSharers => elsewhere("mm/tests/share and mm/tests/space"),
+        Bug::FreeIgnoresSharers => elsewhere("mm/tests/swap"),
         Bug::PageOutWrittenEarly | Bug::PageOutFreedEarly | Bug::LazyFreeNoFlush => elsewhere("mm/tests/swap"),
         Bug::PageOutReferenced | Bug::DirtyBitLost => elsewhere("mm/tests/swap"),
         Bug::ClearShort | Bug::ClearNoFence | Bug::ClearNoYield => elsewhere("host/tests/planted_clear.rs"),
@@ -264,7 +273,9 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::DeferredNotSeen
         | Bug::FailedForkKeepsFiles
         | Bug::WriteBackCleansLate => elsewhere("mm/tests/file"),
-        Bug::PinNotExclusive
+        Bug::FastPinUnmarked
+        | Bug::PathNotRechecked
+        | Bug::PinNotExclusive
         | Bug::ForkIgnoresPin
         | Bug::FastNoRecheck
         | Bug::PageOutIgnoresPin

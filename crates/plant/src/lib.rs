@@ -82,6 +82,10 @@ pagewright_types::named_table! {
         PinNotExclusive = "pin-not-exclusive", "A page that other spaces share is pinned for reading.";
         FamilyForgotten = "family-forgotten", "An entry of a shared table is edited for all sharers and only one of them is flushed.";
         TakenBackByAnyone = "taken-back-by-anyone", "A space that is not the origin takes a table back with the rights of its leaves (CVE-2020-29374).";
+        OriginCopied = "origin-copied", "A break makes the space with the copy of an upper table the origin of the tables below, too (CVE-2020-29374).";
+        OriginLost = "origin-lost", "A break takes the origin's right to the tables that it does not copy.";
+        OriginGivenToChild = "origin-given-to-child", "Fork makes the child, too, the origin of the tables that it shares (CVE-2020-29374).";
+        StripKeepsOrigin = "strip-keeps-origin", "A space that is not the origin of an upper table takes it back with the origin's pointers (CVE-2020-29374).";
         StrippedUnpublished = "stripped-unpublished", "A table that is taken back without the rights of its leaves is made the space's own before walkers see them gone.";
         SharingForgotten = "sharing-forgotten", "After a fork that copies tables, those that are shared still are taken for own ones.";
         BreakNotFlushed = "break-not-flushed", "A broken table is replaced without a flush.";
@@ -112,6 +116,9 @@ pagewright_types::named_table! {
         FailedCopyKept = "failed-copy-kept", "A break that fails keeps what it has copied.";
         PinMovedUnmarked = "pin-moved-unmarked", "A pinned page moves below tables that fork may share.";
         ForkSharesPinned = "fork-shares-pinned", "Fork shares a table that maps a pinned page.";
+        PinMarkLost = "pin-mark-lost", "A fork that finds a pinned page below a marked table leaves the table unmarked, so the next fork shares it.";
+        FastPinUnmarked = "fast-pin-unmarked", "A lockless walk pins a page and does not mark the tables on its way.";
+        PathNotRechecked = "path-not-rechecked", "A lockless walk checks its entry again and not the pointers that led to it, which fork may have shared.";
         ShareNotFlushed = "share-not-flushed", "Fork write-protects a pointer without a flush.";
         ForkIgnoresPin = "fork-ignores-pin", "Fork shares a pinned page.";
         PinKept = "pin-kept", "A page is unpinned and its pin count is not decremented.";
@@ -122,6 +129,10 @@ pagewright_types::named_table! {
         WriteBackNoProtect = "write-back-no-protect", "A page is written back while its mappings stay writable, so stores go unnoticed.";
         PageOutWrittenEarly = "page-out-written-early", "Pages are written to swap before the CPUs that can store to them are flushed.";
         SwapSlotKept = "swap-slot-kept", "A swap entry is removed and its slot's count is not decremented.";
+        SwapOffOwnOnly = "swap-off-own-only", "swapoff looks for swap entries in tables that no other space shares, so it never ends.";
+        ColdIgnoresSharers = "cold-ignores-sharers", "MADV_COLD deactivates pages that other processes map.";
+        PageOutIgnoresSharers = "page-out-ignores-sharers", "MADV_PAGEOUT pages out pages that other processes map.";
+        FreeIgnoresSharers = "free-ignores-sharers", "MADV_FREE lets reclaim discard a page for which neither of two processes has a dirty entry.";
         PageOutFreedEarly = "page-out-freed-early", "Pages written to swap are freed before the CPUs that can access them are flushed.";
         PageOutReferenced = "page-out-referenced", "A page of shared memory is written to swap while a CPU that unmapped it has not flushed.";
         LazyFreeNoFlush = "lazy-free-no-flush", "MADV_FREE marks a page clean without a flush, so a TLB that cached it dirty stores without setting the bit.";

@@ -8,6 +8,7 @@ use crate::below;
 use crate::leaf_view::EntryView;
 use crate::page_table::PageTable;
 use pagewright_arch::{Entry, Isa, Pte, PteSlot};
+use pagewright_plant::plant;
 use pagewright_sync::{FullBarrier, Platform};
 use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::{FrameState, TableMarks};
@@ -66,7 +67,8 @@ impl PageTable {
     /// The caller has taken a reference or a pin meanwhile (INV-FULL-BARRIER).
     pub fn is_unchanged<P: Platform>(&self, tlb: &Tlb<P>, peek: &PeekedEntry, _taken: FullBarrier) -> bool {
         let same = |(slot, pte)| tlb.fx().load(slot) == pte;
-        same((peek.slot, peek.pte)) && peek.above.iter().flatten().all(|above| same(*above))
+        same((peek.slot, peek.pte))
+            && plant!(PathNotRechecked; true, peek.above.iter().flatten().all(|above| same(*above)))
     }
 
     /// Notes in every table on the way that a page below it may be pinned.

@@ -6,12 +6,14 @@
 //! * [`TestDevice`] – a device that holds pages of user memory and reaches them by their frames.
 //! * [`files`], [`MemorySwap`] – files and a swap device for tests.
 //! * [`race`] – programs on several CPUs under many schedules.
+//! * [`paths`] – what the pointers on the way to a page say of it.
 //! * [`recount`] – every count of the memory manager, counted again from the tables.
 //! * [`smoke_test`] – a short program that uses every part of the memory manager.
 //! * [`on_both!`](pagewright_arch::on_both) – one test for each instruction set.
 
 pub mod files;
 mod inspect;
+pub mod paths;
 pub mod race;
 pub mod recount;
 mod smoke;

@@ -1,5 +1,6 @@
 //! Counts again, from VMAs, tables and folios, everything that the memory manager counts.
 
+use super::paths;
 use pagewright_arch::{Isa, SoftKind};
 use pagewright_mm::counters::{Gauge, RssKind};
 use pagewright_mm::space::VmFlags;
@@ -43,6 +44,8 @@ pub type Pins = BTreeMap<Pfn, u64>;
 
 /// Asserts that every count of the machine and of `spaces` agrees with the tables.
 ///
+/// Also asserts what the pointers on the way to each page must say ([`paths::check`]).
+///
 /// # Panics
 /// If a count differs, if a page has pins, or if the machine has other spaces.
 pub fn check<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>]) {
@@ -56,6 +59,7 @@ pub fn check<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>]) {
 pub fn check_with_pins<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>], pins: &Pins) {
     let (mut mappings, mut entries, mut seen) = (Mappings::new(), FolioEntries::new(), SeenTables::new());
     let (mut tables, mut shared) = (0, false);
+    paths::check(mm, spaces, pins);
     for space in spaces {
         check_mappings(space);
         check_space(mm, space, &mut mappings, (&mut entries, &mut seen));

@@ -56,7 +56,7 @@ impl<P: Platform> Mm<P> {
         let peek = space.table().peek(&self.tlb, va);
         let (leaf, pfn) = permitted_leaf::<P>(&peek, va, request)?;
         if request.pin {
-            space.table().mark_pinned(&self.tlb, &peek);
+            plant!(FastPinUnmarked; (), space.table().mark_pinned(&self.tlb, &peek));
         }
         // Another CPU may free the page, and a third may allocate it, before the reference is
         // taken.

@@ -5,6 +5,7 @@ use crate::mm::Mm;
 use crate::space::{AddressMap, Space, Vma};
 use arrayvec::ArrayVec;
 use pagewright_arch::LeafFlags;
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::LeafView;
 use pagewright_tlb::Gather;
@@ -29,7 +30,8 @@ impl<P: Platform> Mm<P> {
     ///
     /// `part` was one mapping when its lock was released. The caller holds no lock.
     ///
-    /// Pages that other spaces map by tables that they share stay as they are.
+    /// Pages that other spaces map, also by tables that they share, stay as they are
+    /// (INV-ADVICE-ALONE).
     pub(crate) fn deactivate_range(&self, space: &Space<P>, part: PageRange) {
         let map = space.map().read();
         let mut gather = Gather::concurrent(&self.tlb, space.table().context());
@@ -39,7 +41,7 @@ impl<P: Platform> Mm<P> {
             for (table, under) in tables.own_part(part) {
                 for va in table.entries(under) {
                     let folio = table.leaf(va).and_then(|leaf| self.vm_normal_folio(leaf));
-                    if let Some(folio) = folio.filter(|folio| folio.mapcount() == 1) {
+                    if let Some(folio) = folio.filter(|folio| plant!(ColdIgnoresSharers; true, folio.mapcount() == 1)) {
                         let clear = |leaf: LeafView| leaf.without(LeafFlags::ACCESSED);
                         if let Some(debt) = table.run(vma.mlocked()).protect(va, clear) {
                             gather.absorb(debt);
@@ -63,8 +65,8 @@ impl<P: Platform> Mm<P> {
     /// Isolates pages of `range` that only this space maps, as many as fit in `folios`.
     ///
     /// Returns the address at which to continue. A program must not page out memory that others
-    /// map, and the time taken would reveal that they do. The same holds for files that it may not
-    /// write.
+    /// map, and the time taken would reveal that they do (INV-ADVICE-ALONE). The same holds for
+    /// files that it may not write.
     fn isolate_range(
         &self,
         space: &Space<P>,
@@ -81,7 +83,7 @@ impl<P: Platform> Mm<P> {
                         return va;
                     }
                     if let Some(folio) = table.leaf(va).and_then(|leaf| self.vm_normal_folio(leaf))
-                        && folio.mapcount() == 1
+                        && plant!(PageOutIgnoresSharers; true, folio.mapcount() == 1)
                         && (folio.is_anon() || can_do_file_pageout(vma))
                         && let Some(isolated) = self.frames().isolate(folio)
                     {

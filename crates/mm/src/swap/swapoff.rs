@@ -17,6 +17,7 @@ use super::slot_table::SlotState;
 use crate::error::{FaultError, MmError};
 use crate::mm::Mm;
 use crate::space::Space;
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::EntryView;
 use pagewright_types::{PageRange, VirtAddr};
@@ -97,6 +98,7 @@ impl<P: Platform> Mm<P> {
         for range in ranges {
             let range = PageRange::new(range.start().max(at), range.end());
             for (table, part) in map.tables(&self.tlb).read_locked(range) {
+                plant!(SwapOffOwnOnly => if table.is_shared() { continue });
                 let is_on_device = |va: &VirtAddr| match table.entry(*va) {
                     EntryView::Soft(soft) => SwapPte::decode(soft).is_some_and(|page| page.entry.device() == number),
                     EntryView::Leaf(_) | EntryView::Empty | EntryView::Table => false,

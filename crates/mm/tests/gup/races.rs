@@ -8,7 +8,8 @@
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_check::{Attempt, CheckFinding, Chooser, RunDetail, Search, SearchPlan, search};
 use pagewright_lab::harness::race::schedules;
-use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestDevice, TestProcess, TestWorld};
+use pagewright_lab::harness::recount::Pins;
+use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestDevice, TestProcess, TestWorld, paths};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::view::PagemapFlags;
@@ -16,6 +17,7 @@ use pagewright_mm::{MapFlags, MapRequest, MmSetting};
 use pagewright_sim::explore::{CoroutineBody, ExploreSettings, RunEnd};
 use pagewright_types::{Access, Counter, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 const NONE: GupFlags = GupFlags::empty();
@@ -45,7 +47,7 @@ fn run<I: Isa>(set_up: SetUp<I>, counts: &WalkCounts, chooser: &mut dyn Chooser,
     let report = world.bench.run(&settings, race.programs, detail, chooser);
     let completed = report.end == RunEnd::Completed;
     if completed && world.bench.finding_count() == 0 {
-        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(race.check));
+        let checked = catch_unwind(AssertUnwindSafe(race.check));
         if let Some(what) = checked.unwrap_or(Err("the check panicked".to_string())).err() {
             world.bench.report(CheckFinding::Reported(what));
         }
@@ -68,10 +70,19 @@ fn explore<I: Isa>(set_up: SetUp<I>, schedules: u32, counts: &WalkCounts) -> Sea
     search(&plan, &mut |chooser, detail| run(set_up, counts, chooser, detail))
 }
 
-/// Checks that a race has no findings, and that lockless walks both succeeded and were dropped.
+/// What lockless walks must have done in a race.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Walks {
+    /// They took a page.
+    Took,
+    /// They also dropped one.
+    Dropped,
+}
+
+/// Checks that a race has no findings, and what lockless walks did.
 ///
 /// In a soak it runs a hundred times as many schedules.
-fn assert_clean<I: Isa>(set_up: SetUp<I>, usual: u64) {
+fn assert_clean<I: Isa>(set_up: SetUp<I>, usual: u64, walks: Walks) {
     let counts = WalkCounts::default();
     let search = explore::<I>(set_up, schedules(usual) as u32, &counts);
     if let Some(found) = &search.failing {
@@ -79,7 +90,7 @@ fn assert_clean<I: Isa>(set_up: SetUp<I>, usual: u64) {
     }
     let (took, dropped) = (counts.taken.get(), counts.dropped.get());
     assert!(took > 0, "no lockless walk took a page in {} schedules", search.distinct);
-    assert!(dropped > 0, "no lockless walk dropped a page in {} schedules", search.distinct);
+    assert!(walks == Walks::Took || dropped > 0, "no lockless walk dropped a page in {} schedules", search.distinct);
 }
 
 /// Checks that a race finds a planted bug, with a finding that contains `expected`.
@@ -113,9 +124,17 @@ fn differ<T: PartialEq + std::fmt::Debug>(one: T, other: T, what: &str) -> Resul
 }
 
 /// INV-GUP-EXCLUSIVE: the mapping still has the pinned page, for loads and stores.
-fn pin_holds<I: Isa>(process: &TestProcess<I>, at: VirtAddr, device: TestDevice<I>) -> Result<(), String> {
+///
+/// `all` are all processes; in none of them is the page below a shared pointer.
+fn pin_holds<I: Isa>(
+    process: &TestProcess<I>,
+    all: &[&TestProcess<I>],
+    at: VirtAddr,
+    device: TestDevice<I>,
+) -> Result<(), String> {
     let pfn = device.pfn(0);
-    let checked = same(process.frame(CPU, at, Access::Read), pfn, "the mapped and the pinned page").and_then(|()| {
+    let checked = pinned_by_an_own_path(all, &device).and_then(|()| {
+        same(process.frame(CPU, at, Access::Read), pfn, "the mapped and the pinned page")?;
         same(process.frame(CPU, at, Access::Write), pfn, "the page that a store reaches and the pinned page")
     });
     if checked.is_ok() {
@@ -124,6 +143,14 @@ fn pin_holds<I: Isa>(process: &TestProcess<I>, at: VirtAddr, device: TestDevice<
         std::mem::forget(device);
     }
     checked
+}
+
+/// INV-SHARE-PIN: no pointer on the way to the pinned page is shared, in any of the processes.
+fn pinned_by_an_own_path<I: Isa>(processes: &[&TestProcess<I>], device: &TestDevice<I>) -> Result<(), String> {
+    let spaces: Vec<_> = processes.iter().map(|process| process.space.clone()).collect();
+    let pins = Pins::from([(device.pfn(0), 1)]);
+    let check = || processes[0].world.on(CPU, |mm| paths::check(mm, &spaces, &pins));
+    catch_unwind(AssertUnwindSafe(check)).map_err(|panic| *panic.downcast::<String>().expect("a message"))
 }
 
 /// A process with one page, whose space both CPUs run.
@@ -157,7 +184,7 @@ fn fork_and_pin<I: Isa>(world: &Rc<TestWorld<I>>, flags: GupFlags, shares: &str)
         let device = taken.take().ok_or("the page was not pinned")?;
         let child = child.take().ok_or("no child")?;
         let pfn = device.pfn(0);
-        pin_holds(&process, base, device)?;
+        pin_holds(&process, &[&process, &child], base, device)?;
         process.write(CPU, base, NEW);
         same(child.read(OTHER, base), OLD, "what the child reads and the contents at the fork")?;
         differ(child.frame(OTHER, base, Access::Write), pfn, "the child's page and the pinned page")
@@ -182,6 +209,114 @@ fn share_and_pin_for_reading<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
     fork_and_pin(world, GupFlags::LONGTERM, "always")
 }
 
+/// INV-SHARE-PIN: tables that a pin has marked, and that have no pin any more, are shared twice.
+fn share_twice_and_pin<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
+    world.set(MmSetting::CowPageTables, "always");
+    let (process, base) = with_low_page(world);
+    process.take(CPU, base, 1, GupCall::Pin(GupFlags::WRITE)).expect("a page").release(MakeDirty::No);
+    let children = Rc::new(RefCell::new(Vec::new()));
+    let (forker, born) = (Rc::clone(&process), Rc::clone(&children));
+    let (take, taken) = taker(&process, base, GupCall::PinFast(GupFlags::WRITE));
+    let check = move || {
+        let (device, children) = (taken.take().ok_or("the page was not pinned")?, children.take());
+        let all: Vec<_> = children.iter().chain([&*process]).collect();
+        pin_holds(&process, &all, base, device)?;
+        process.write(CPU, base, NEW);
+        children.iter().try_for_each(|child| same(child.read(OTHER, base), OLD, "a child's page and its contents"))
+    };
+    let fork_twice = move || (0..2).for_each(|_| born.borrow_mut().push(forker.fork()));
+    Race { programs: vec![Box::new(fork_twice), take], check: Box::new(check) }
+}
+
+/// What happens to tables that parent and child share, while the parent or the child pins a page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SharedTableChange {
+    /// The process that pins stores, and breaks them.
+    Store,
+    /// The other process stores, and the one that pins has the old tables alone.
+    OtherStores,
+    /// The other process ends, and the one that pins stores and takes the tables back.
+    OtherEnds,
+}
+
+/// INV-SHARE-PIN, INV-SHARE-ORIGIN: the parent has taken a reference to the page before the fork.
+fn change_and_pin<I: Isa>(
+    world: &Rc<TestWorld<I>>,
+    flags: GupFlags,
+    by_child: bool,
+    change: SharedTableChange,
+) -> Race {
+    world.set(MmSetting::CowPageTables, "always");
+    let (process, base) = with_low_page(world);
+    let lent = process.take(CPU, base, 1, GupCall::Get(NONE)).expect("a page");
+    let child = Rc::new(process.fork());
+    let (pins, other) = if by_child { (child, process) } else { (process, child) };
+    pins.read(OTHER, base);
+    // The first pin makes the path the process's own, so that later walks find the page.
+    let (taken, takes) = (Taken::<I>::default(), Rc::clone(&pins));
+    let into = Rc::clone(&taken);
+    let take = move || {
+        for _ in 0..3 {
+            if let Some(device) = into.take() {
+                device.release_on(OTHER, MakeDirty::No);
+            }
+            *into.borrow_mut() = takes.take(OTHER, base, 1, GupCall::PinFast(flags)).ok();
+        }
+    };
+    let (stores, changes) = (Rc::clone(&pins), Rc::clone(&other));
+    let program = move || match change {
+        SharedTableChange::Store => stores.write(CPU, base, NEW),
+        SharedTableChange::OtherStores => changes.write(CPU, base, NEW),
+        SharedTableChange::OtherEnds => {
+            changes.world.on(CPU, |mm| {
+                mm.tlb().leave_space();
+                mm.end_space(&changes.space);
+            });
+            stores.write(CPU, base, NEW);
+        }
+    };
+    let check = move || {
+        let device = taken.take().ok_or("the page was not pinned")?;
+        let all = [&*pins, &*other];
+        let alive = if change == SharedTableChange::OtherEnds { &all[..1] } else { &all };
+        pin_holds(&pins, alive, base, device)?;
+        pins.write(CPU, base, NEW + 1);
+        // A store of the child is seen by no reference from before the fork.
+        let seen = lent.read(0);
+        lent.release(MakeDirty::No);
+        if by_child && change != SharedTableChange::OtherStores {
+            same(seen, OLD, "the page of the parent's reference and its contents at the fork")?;
+        }
+        let expected = if change == SharedTableChange::OtherStores { NEW } else { OLD };
+        if alive.len() == 1 {
+            Ok(())
+        } else {
+            same(other.read(OTHER, base), expected, "the other's page and its value")
+        }
+    };
+    Race { programs: vec![Box::new(program), Box::new(take)], check: Box::new(check) }
+}
+
+fn break_and_pin_by_the_parent<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
+    change_and_pin(world, NONE, false, SharedTableChange::Store)
+}
+
+fn break_and_pin_by_the_child<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
+    change_and_pin(world, NONE, true, SharedTableChange::Store)
+}
+
+fn be_left_and_pin_by_the_parent<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
+    change_and_pin(world, GupFlags::WRITE, false, SharedTableChange::OtherStores)
+}
+
+fn take_back_and_pin_by_the_parent<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
+    change_and_pin(world, GupFlags::WRITE, false, SharedTableChange::OtherEnds)
+}
+
+fn take_back_and_pin_by_the_child<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
+    change_and_pin(world, GupFlags::WRITE, true, SharedTableChange::OtherEnds)
+}
+
 /// A store copies a page that is shared with a child, while it is pinned for reading.
 fn copy_on_write_and_pin<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
     world.set(MmSetting::CowPageTables, "never");
@@ -192,7 +327,7 @@ fn copy_on_write_and_pin<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
     let (take, taken) = taker(&process, base, GupCall::PinFast(NONE));
     let check = move || {
         let device = taken.take().ok_or("the page was not pinned")?;
-        pin_holds(&process, base, device)?;
+        pin_holds(&process, &[&process, &child], base, device)?;
         same(child.read(OTHER, base), OLD, "what the child reads and the contents at the fork")
     };
     Race { programs: vec![Box::new(move || writer.write(CPU, base, NEW)), take], check: Box::new(check) }
@@ -210,7 +345,7 @@ fn pin_twice<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
     let pin = move || *into.borrow_mut() = pins.take(CPU, base, 1, GupCall::PinFast(NONE)).ok();
     let check = move || {
         for device in [first, taken] {
-            pin_holds(&process, base, device.take().ok_or("the page was not pinned")?)?;
+            pin_holds(&process, &[&process, &child], base, device.take().ok_or("the page was not pinned")?)?;
         }
         same(child.read(OTHER, base), OLD, "what the child reads and the contents at the fork")
     };
@@ -231,7 +366,7 @@ fn clear_refs_and_pin<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
         process.world.on(CPU, |mm| {
             mm.pagemap(&process.space, range, |_, word| soft_dirty = word.flags().contains(PagemapFlags::SOFT_DIRTY));
         });
-        pin_holds(&process, base, device)?;
+        pin_holds(&process, &[&process], base, device)?;
         same(soft_dirty, true, "whether a page that a device may write is soft-dirty")
     };
     Race { programs: vec![Box::new(forget), take], check: Box::new(check) }
@@ -311,23 +446,35 @@ fn unmap_and_copy<I: Isa>(world: &Rc<TestWorld<I>>) -> Race {
 }
 
 macro_rules! races {
-    ($($name:ident: $race:ident, $schedules:literal;)*) => {
-        mod x86_64 { $(#[test] fn $name() { super::assert_clean::<super::X86_64>(super::$race, $schedules); })* }
-        mod aarch64 { $(#[test] fn $name() { super::assert_clean::<super::Aarch64>(super::$race, $schedules); })* }
+    ($($name:ident: $race:ident, $schedules:literal, $walks:ident;)*) => {
+        mod x86_64 {
+            use super::*;
+            $(#[test] fn $name() { assert_clean::<X86_64>($race, $schedules, Walks::$walks); })*
+        }
+        mod aarch64 {
+            use super::*;
+            $(#[test] fn $name() { assert_clean::<Aarch64>($race, $schedules, Walks::$walks); })*
+        }
     };
 }
 
 races! {
-    a_pin_for_writing_survives_a_fork: fork_and_pin_for_writing, 1500;
-    a_pin_for_reading_survives_a_fork: fork_and_pin_for_reading, 250;
-    a_pin_for_writing_survives_a_fork_that_shares_tables: share_and_pin_for_writing, 250;
-    a_pin_for_reading_survives_a_fork_that_shares_tables: share_and_pin_for_reading, 250;
-    a_pin_for_writing_is_soft_dirty_after_clear_refs: clear_refs_and_pin, 1500;
-    a_pin_for_reading_survives_copy_on_write: copy_on_write_and_pin, 250;
-    a_pin_for_reading_survives_another: pin_twice, 250;
-    gup_survives_an_unmap_that_frees_tables: unmap_and_get, 250;
-    gup_survives_an_unmap: unmap_in_a_table_and_get, 250;
-    a_user_copy_survives_an_unmap: unmap_and_copy, 250;
+    a_pin_for_writing_survives_a_fork: fork_and_pin_for_writing, 1500, Dropped;
+    a_pin_for_reading_survives_a_fork: fork_and_pin_for_reading, 250, Dropped;
+    a_pin_for_writing_survives_a_fork_that_shares_tables: share_and_pin_for_writing, 250, Dropped;
+    a_pin_for_reading_survives_a_fork_that_shares_tables: share_and_pin_for_reading, 250, Dropped;
+    a_pin_survives_two_forks_after_an_earlier_pin: share_twice_and_pin, 250, Dropped;
+    a_pin_of_the_parent_survives_a_break: break_and_pin_by_the_parent, 250, Took;
+    a_pin_of_the_child_survives_a_break: break_and_pin_by_the_child, 250, Took;
+    a_pin_survives_a_break_by_the_child: be_left_and_pin_by_the_parent, 250, Took;
+    a_pin_of_the_parent_survives_a_table_taken_back: take_back_and_pin_by_the_parent, 250, Took;
+    a_pin_of_the_child_survives_a_table_taken_back: take_back_and_pin_by_the_child, 250, Took;
+    a_pin_for_writing_is_soft_dirty_after_clear_refs: clear_refs_and_pin, 1500, Dropped;
+    a_pin_for_reading_survives_copy_on_write: copy_on_write_and_pin, 250, Dropped;
+    a_pin_for_reading_survives_another: pin_twice, 250, Dropped;
+    gup_survives_an_unmap_that_frees_tables: unmap_and_get, 250, Dropped;
+    gup_survives_an_unmap: unmap_in_a_table_and_get, 250, Dropped;
+    a_user_copy_survives_an_unmap: unmap_and_copy, 250, Dropped;
 }
 
 #[cfg(feature = "planted")]
@@ -348,16 +495,17 @@ mod plants {
 
     // On arm64 the flush does not wait for a lockless walk. On x86-64 it does, before the page is
     // freed. So on arm64 another race finds the walk without a recheck.
-    //
     found! {
         a_pin_of_a_shared_page_is_found:
             PinNotExclusive by copy_on_write_and_pin, "pinned" and copy_on_write_and_pin, "pinned";
         a_fork_that_shares_a_pinned_page_is_found:
             ForkIgnoresPin by fork_and_pin_for_writing, "pinned" and fork_and_pin_for_reading, "pinned";
         a_fork_that_shares_the_table_of_a_pinned_page_is_found:
-            ForkSharesPinned by share_and_pin_for_writing, "the pinned page" and share_and_pin_for_reading, "the pinned page";
+            ForkSharesPinned by share_and_pin_for_writing, "shared pointer" and share_and_pin_for_reading, "shared pointer";
         a_walk_without_a_recheck_of_its_path_is_found:
-            FastNoRecheck by share_and_pin_for_writing, "the pinned page" and share_and_pin_for_reading, "the pinned page";
+            PathNotRechecked by share_and_pin_for_writing, "shared pointer" and share_and_pin_for_reading, "shared pointer";
+        a_walk_that_marks_no_tables_is_found:
+            FastPinUnmarked by share_and_pin_for_writing, "shared pointer" and share_and_pin_for_reading, "shared pointer";
         a_walk_without_a_recheck_is_found:
             FastNoRecheck by fork_and_pin_for_writing, "pinned" and unmap_in_a_table_and_get, "referenced";
         a_table_freed_during_a_walk_is_found:

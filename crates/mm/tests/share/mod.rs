@@ -4,6 +4,7 @@
 
 mod calls;
 mod ends;
+mod families;
 mod for_all;
 mod lent;
 mod peak;

@@ -4,15 +4,16 @@
 //! What Linux answers was asked of Linux 6.18. Not covered: races, which the random programs look
 //! for.
 
-use pagewright_arch::Isa;
-use pagewright_arch::on_both;
+use pagewright_arch::{Isa, LeafFlags, on_both};
 use pagewright_lab::harness::files::DiskFile;
-use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at};
+use pagewright_lab::harness::{CPU, OTHER, TestProcess, TestWorld, at, recount};
 use pagewright_mm::counters::RssKind;
 use pagewright_mm::space::{AdviceTarget, VmFlags};
-use pagewright_mm::{Advice, FaultError, MapFlags, MmError, RemapFlags, RemapRequest};
+use pagewright_mm::{Advice, FaultError, MapFlags, MmError, MmSetting, RemapFlags, RemapRequest};
 use pagewright_sim::AllocationFailure;
-use pagewright_types::{Access, Counter, Errno, IsaKind, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_tlb::frames::FolioFlags;
+use pagewright_types::{Access, Counter, Errno, IsaKind, PAGE_SIZE, Pfn, Rights, VirtAddr};
+use std::rc::Rc;
 
 on_both! {
     bad_advice_is_refused_and_changes_nothing,
@@ -21,6 +22,7 @@ on_both! {
     sealed_memory_that_can_not_be_written_keeps_its_contents,
     advice_about_mappings_splits_and_joins_them,
     children_get_what_was_advised,
+    advice_leaves_pages_alone_that_another_process_maps,
     pages_freed_lazily_are_clean_until_they_are_written,
     guards_refuse_every_access_until_they_are_removed,
     guards_go_along_and_outlive_what_they_guard,
@@ -494,4 +496,101 @@ fn every_allocation_can_fail<I: Isa>() {
         }
     }
     assert!(failures > 24, "only {failures} allocations could fail");
+}
+
+/// A page that two processes map, and how they came to it.
+#[derive(Clone, Copy, Debug)]
+enum CommonPage {
+    /// The child shares the parent's page table.
+    SharedTable,
+    /// Fork copied the entry.
+    CopiedEntry,
+    SharedMemory,
+    File,
+    PrivateFile,
+}
+
+impl CommonPage {
+    const ALL: [Self; 5] = [Self::SharedTable, Self::CopiedEntry, Self::SharedMemory, Self::File, Self::PrivateFile];
+
+    /// Two processes that have loaded the page, with its address in each.
+    fn mapped<I: Isa>(self, world: &Rc<TestWorld<I>>) -> [(TestProcess<I>, VirtAddr); 2] {
+        let process = TestProcess::new(world);
+        let both = match self {
+            Self::SharedTable | Self::CopiedEntry => {
+                let shares = if matches!(self, Self::SharedTable) { "always" } else { "never" };
+                world.set(MmSetting::CowPageTables, shares);
+                let base = process.anon(1);
+                process.write(CPU, base, 1);
+                let child = process.fork();
+                [(process, base), (child, base)]
+            }
+            Self::SharedMemory | Self::File | Self::PrivateFile => {
+                let flags = if matches!(self, Self::PrivateFile) { MapFlags::PRIVATE } else { MapFlags::SHARED };
+                let file = if matches!(self, Self::SharedMemory) {
+                    world.shmem(1)
+                } else {
+                    world.file_of(DiskFile::default(), 1)
+                };
+                [process, TestProcess::new(world)].map(|process| {
+                    let base = process.map_file(&file, Rights::RW, flags);
+                    (process, base)
+                })
+            }
+        };
+        both.iter().for_each(|(process, base)| _ = process.read(CPU, *base));
+        both
+    }
+}
+
+/// The frame, age and list of a page; `None` if the process does not map it.
+fn age<I: Isa>((process, base): &(TestProcess<I>, VirtAddr)) -> Option<(Pfn, bool, FolioFlags)> {
+    process.world.on(CPU, |mm| {
+        let leaf = recount::leaf(mm, &process.space, *base)?;
+        let list = mm.tlb().frames().folio(leaf.pfn()).flags() & (FolioFlags::ACTIVE | FolioFlags::REFERENCED);
+        Some((leaf.pfn(), leaf.has(LeafFlags::ACCESSED), list))
+    })
+}
+
+/// INV-ADVICE-ALONE. Once the other process has ended, the same advice is followed.
+fn advice_leaves_pages_alone_that_another_process_maps<I: Isa>() {
+    for (advice, common) in
+        [Advice::Cold, Advice::PageOut].into_iter().flat_map(|advice| CommonPage::ALL.map(|common| (advice, common)))
+    {
+        let world = TestWorld::<I>::unjudged();
+        world.swap_to(16);
+        let [one, other] = common.mapped(&world);
+        world.on(CPU, |mm| {
+            let leaf = recount::leaf(mm, &one.0.space, one.1).expect("loaded");
+            mm.tlb().frames().lru_move(mm.tlb().frames().folio(leaf.pfn()), FolioFlags::ACTIVE, FolioFlags::empty());
+        });
+        let before = [age(&one), age(&other)];
+        assert!(
+            before
+                .iter()
+                .all(|age| age.is_some_and(|(_, accessed, list)| accessed && list.contains(FolioFlags::ACTIVE)))
+        );
+        assert_eq!(before[0].map(|(pfn, ..)| pfn), before[1].map(|(pfn, ..)| pfn), "{common:?}");
+        assert_eq!(advise(&one.0, one.1, 1, advice), Ok(()));
+        assert_eq!([age(&one), age(&other)], before, "{advice:?}, {common:?}");
+        other.0.end();
+        assert_eq!(advise(&one.0, one.1, 1, advice), Ok(()));
+        let alone = age(&one);
+        let is_followed = match advice {
+            Advice::Cold => alone.is_some_and(|(_, accessed, list)| !accessed && list.is_empty()),
+            _ => alone.is_none(),
+        };
+        assert!(is_followed, "{advice:?}, {common:?}: {alone:?}");
+        one.0.end();
+    }
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn planted_bugs_are_found() {
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    for bug in [PlantedBug::ColdIgnoresSharers, PlantedBug::PageOutIgnoresSharers] {
+        assert_found_by(bug, advice_leaves_pages_alone_that_another_process_maps::<pagewright_arch::X86_64>);
+        assert_found_by(bug, advice_leaves_pages_alone_that_another_process_maps::<pagewright_arch::Aarch64>);
+    }
 }

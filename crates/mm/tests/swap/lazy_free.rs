@@ -224,3 +224,12 @@ fn a_lazily_freed_page_that_was_stored_to_is_swapped_out_again<I: Isa>() {
     assert_eq!((device.used(), process.read(CPU, base)), (1, 5));
     process.end();
 }
+
+#[cfg(feature = "planted")]
+#[test]
+fn planted_bugs_are_found() {
+    use pagewright_arch::{Aarch64, X86_64};
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    assert_found_by(PlantedBug::FreeIgnoresSharers, lazy_free_in_one_process_keeps_the_page_of_another::<X86_64>);
+    assert_found_by(PlantedBug::FreeIgnoresSharers, lazy_free_in_one_process_keeps_the_page_of_another::<Aarch64>);
+}

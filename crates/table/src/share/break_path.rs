@@ -269,11 +269,11 @@ impl<P: Platform, H: CopyHooks> Break<'_, '_, P, H> {
                 }
                 add_share(tables.tlb, child.pfn);
                 if !child.write_protected {
-                    let kept =
-                        plant!(OldPointerWritable; child, TableEntry { write_protected: true, origin: true, ..child });
+                    let origin = plant!(OriginLost; false, true);
+                    let kept = plant!(OldPointerWritable; child, TableEntry { write_protected: true, origin, ..child });
                     old.store(index, P::Isa::table(kept));
                 }
-                let copied = TableEntry { write_protected: true, origin: false, ..child };
+                let copied = TableEntry { write_protected: true, origin: plant!(OriginCopied; true, false), ..child };
                 new.store(index, P::Isa::table(copied));
             }
         }

@@ -168,7 +168,7 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
             page.unmark(TableMarks::MAY_PIN);
             let below_marked = self.share_below((pointer.pfn, child), below(level), va);
             if !matches!(below_marked, Ok(false)) {
-                page.mark(TableMarks::MAY_PIN);
+                plant!(PinMarkLost; (), page.mark(TableMarks::MAY_PIN));
             }
             marked |= below_marked?;
             self.drop_if_empty(to, level, va, child);
@@ -241,7 +241,8 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
         let child = LockedTable::new(self.child, to, level, va);
         let index = child.index(va);
         debug_assert_eq!(child.load(index), Pte::EMPTY, "INV-TABLE-EMPTY: a child has a table at {va}");
-        child.store(index, P::Isa::table(TableEntry { pfn: table, write_protected: true, origin: false }));
+        let origin = plant!(OriginGivenToChild; true, false);
+        child.store(index, P::Isa::table(TableEntry { pfn: table, write_protected: true, origin }));
         child.page().adjust_live(1);
     }
 

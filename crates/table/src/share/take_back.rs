@@ -45,7 +45,8 @@ fn strip<P: Platform>(table: &LockedTable<'_, P>) {
     for (index, pte) in table.live_entries() {
         match P::Isa::decode(table.level(), pte) {
             Entry::Table(next) => {
-                let shared = TableEntry { write_protected: true, origin: false, ..next };
+                let shared =
+                    TableEntry { write_protected: true, origin: plant!(StripKeepsOrigin; next.origin, false), ..next };
                 table.store(index, P::Isa::table(shared));
             }
             // The exchange keeps what a walker of this space notes meanwhile.

@@ -109,7 +109,7 @@ impl<P: Platform> Mm<P> {
         }
         // A page that was copied for a pin has a clean entry. If fork has shared it since, the
         // entries of both spaces are clean, and neither shows that its space needs the contents.
-        if !leaf.has(LeafFlags::DIRTY) && folio.mapcount() > 1 {
+        if !leaf.has(LeafFlags::DIRTY) && plant!(FreeIgnoresSharers; false, folio.mapcount() > 1) {
             return;
         }
         let touched = LeafFlags::ACCESSED | LeafFlags::DIRTY;
