@@ -2,7 +2,7 @@
 //!
 //! A seed finds each bug within a budget, by the rule that it breaks. With `PAGEWRIGHT_SOAK` each
 //! of three seeds does.
-//! INV-GUP-EXCLUSIVE, INV-GUP-LINEAR, INV-ORACLE-O3, INV-ORACLE-O4.
+//! INV-GUP-EXCLUSIVE, INV-GUP-LINEAR, INV-SHARE-PIN, INV-ORACLE-O3, INV-ORACLE-O4.
 //!
 //! Not covered: planted bugs that need a race (`mm/tests/gup/races.rs`).
 
@@ -26,6 +26,7 @@ fn programs_with_devices_find_planted_bugs_of_pins<I: Isa>() {
         (PlantedBug::ForkIgnoresPin, Rule::Memory),
         (PlantedBug::PinNotExclusive, Rule::Counts),
         (PlantedBug::PinKept, Rule::Counts),
+        (PlantedBug::PinMarkLost, Rule::Memory),
     ];
     let seeds = if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { 3 } else { 1 };
     for (bug, rule) in expected {
