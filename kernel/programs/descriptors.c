@@ -1,7 +1,10 @@
-/* Extended attributes, what can be synced, the limit of descriptors, several messages by one call. Prints a line for each group. */
+/* Extended attributes, what can be synced, the limit of descriptors, several messages by one call, requests of
+   ioctl. Prints a line for each group. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,15 +12,21 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -339,11 +348,171 @@ static void messages(void)
     printf(" %ld\n", told(sendmmsg(packets[0], sent, COUNT, 0)));
 }
 
-int main()
+static void show(long result)
 {
+    printf(" %ld", result);
+}
+
+/* What a kind of file answers to requests: those that every file knows, the count of its bytes, those of terminals, and an unknown one. */
+static void requests_of(const char *kind, int fd)
+{
+    struct termios terminal;
+    struct winsize size;
+    int on = 1, off = 0, count = -1, block = -1;
+    long long bytes = -1;
+    printf(" %s", kind);
+    show(told(ioctl(fd, FIONBIO, &on)));
+    printf(" %d", fcntl(fd, F_GETFL) & O_NONBLOCK);
+    show(told(ioctl(fd, FIONBIO, (void *)16)));
+    show(told(ioctl(fd, FIONBIO, &off)));
+    printf(" %d", fcntl(fd, F_GETFL) & O_NONBLOCK);
+    show(told(ioctl(fd, FIOCLEX)));
+    printf(" %d", fcntl(fd, F_GETFD));
+    show(told(ioctl(fd, FIONCLEX)));
+    printf(" %d", fcntl(fd, F_GETFD));
+    show(told(ioctl(fd, FIONREAD, &count)));
+    printf(" %d", count);
+    show(told(ioctl(fd, FIONREAD, (void *)16)));
+    show(told(ioctl(fd, FIOASYNC, &off)));
+    show(told(ioctl(fd, FIOASYNC, (void *)16)));
+    show(told(ioctl(fd, FIGETBSZ, &block)));
+    printf(" %d", block);
+    show(told(ioctl(fd, FIOQSIZE, &bytes)));
+    printf(" %lld", bytes);
+    show(told(ioctl(fd, TCGETS, &terminal)));
+    show(told(ioctl(fd, TIOCGWINSZ, &size)));
+    show(told(ioctl(fd, TIOCGPGRP, &count)));
+    show(told(ioctl(fd, BLKGETSIZE64, &bytes)));
+    printf(" %ld;", told(ioctl(fd, 0x1234, 0)));
+}
+
+static int named_socket(int type, const char *name)
+{
+    struct sockaddr_un address = { AF_UNIX };
+    int fd = socket(AF_UNIX, type, 0);
+    strcpy(address.sun_path + 1, name);
+    bind(fd, (void *)&address, sizeof address);
+    listen(fd, 4);
+    return fd;
+}
+
+static void close_all(void)
+{
+    for (int fd = 3; fd < 40; fd++)
+        close(fd);
+}
+
+static void requests(void)
+{
+    char bytes[64];
+    int pipes[2], stream[2], packets[2], datagrams[2], count;
+    int file = open("/requested", O_RDWR | O_CREAT, 0644), name = open("/proc/self/comm", O_RDONLY);
+    pipe(pipes);
+    socketpair(AF_UNIX, SOCK_STREAM, 0, stream);
+    socketpair(AF_UNIX, SOCK_SEQPACKET, 0, packets);
+    socketpair(AF_UNIX, SOCK_DGRAM, 0, datagrams);
+    write(pipes[1], "0123456789", 10);
+    for (int i = 0; i < 2; i++) {
+        write(stream[0], "0123", 4);
+        write(packets[0], "01234", 5);
+        write(datagrams[0], "012345", 6);
+    }
+    read(stream[1], bytes, 3);
+    write(file, "0123456789", 10);
+    lseek(file, 3, SEEK_SET);
+    read(name, bytes, 2);
+    printf("requests:");
+    requests_of("pipe", pipes[0]);
+    requests_of("pipe", pipes[1]);
+    requests_of("stream", stream[1]);
+    requests_of("packets", packets[1]);
+    requests_of("datagrams", datagrams[1]);
+    requests_of("listener", named_socket(SOCK_STREAM, "requests"));
+    printf("\nrequests:");
+    requests_of("file", file);
+    lseek(file, 20, SEEK_SET);
+    requests_of("file", file);
+    requests_of("directory", open("/", O_RDONLY));
+    requests_of("memfd", memfd_create("name", 0));
+    requests_of("proc", name);
+    requests_of("proc directory", open("/proc/self", O_RDONLY));
+    printf("\nrequests:");
+    requests_of("epoll", epoll_create1(0));
+    requests_of("eventfd", eventfd(3, 0));
+    requests_of("pidfd", syscall(SYS_pidfd_open, getpid(), 0));
+    requests_of("null", open("/dev/null", O_RDWR));
+    requests_of("zero", open("/dev/zero", O_RDWR));
+    requests_of("urandom", open("/dev/urandom", O_RDONLY));
+    requests_of("closed", 99);
+    printf("\nqueued: %ld", told(ioctl(datagrams[1], SIOCOUTQ, &count)));
+    printf(" %d", count);
+    show(told(ioctl(datagrams[0], SIOCOUTQ, &count)));
+    printf(" %d", count > 12);
+    show(told(ioctl(pipes[0], SIOCOUTQ, &count)));
+    printf("\nothers: %ld", told(dup3(0, 30, O_NONBLOCK)));
+    show(told(dup3(30, 30, 0)));
+    show(told(getrandom(bytes, 10, 8)));
+    show(told(getrandom(bytes, 10, GRND_RANDOM | 4)));
+    show(told(readlink("/proc/self/exe", bytes, 0)));
+    printf(" %ld\n", told(syscall(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", bytes, -1)));
+    unlink("/requested");
+    close_all();
+}
+
+/* Runs this program as a child and reads its output and its errors together, as Rust's Command::output does. */
+static void output_of_child(void)
+{
+    char got[2][16] = { "", "" };
+    int out[2], errors[2], on = 1, status;
+    size_t len[2] = { 0, 0 };
+    pipe2(out, O_CLOEXEC);
+    pipe2(errors, O_CLOEXEC);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(out[1], 1);
+        dup2(errors[1], 2);
+        execl("/proc/self/exe", "descriptors", "say", (char *)0);
+        _exit(1);
+    }
+    close(out[1]);
+    close(errors[1]);
+    struct pollfd ends[2] = { { out[0], POLLIN }, { errors[0], POLLIN } };
+    printf("output: %ld", told(ioctl(out[0], FIOCLEX)));
+    show(told(ioctl(errors[0], FIOCLEX)));
+    show(told(ioctl(out[0], FIONBIO, &on)));
+    show(told(ioctl(errors[0], FIONBIO, &on)));
+    for (int open_ends = 2; open_ends > 0 && poll(ends, 2, -1) > 0;)
+        for (int i = 0; i < 2; i++)
+            if (ends[i].revents) {
+                ssize_t more = read(ends[i].fd, got[i] + len[i], sizeof got[i] - 1 - len[i]);
+                if (more > 0)
+                    len[i] += more;
+                else if (more == 0 || errno != EAGAIN) {
+                    ends[i].fd = -1;
+                    open_ends--;
+                }
+            }
+    waitpid(child, &status, 0);
+    printf(" %s", got[0]);
+    printf(" %s", got[1]);
+    printf(" %d\n", WEXITSTATUS(status));
+    close_all();
+}
+
+int main(int count, char **arguments)
+{
+    if (count > 1) {
+        write(1, "said", 4);
+        write(2, "warned", 6);
+        return 6;
+    }
     attributes();
     synced();
     limits();
     messages();
+    close_all();
+    requests();
+    output_of_child();
     return 0;
 }

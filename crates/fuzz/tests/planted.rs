@@ -197,8 +197,10 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::EntryOfLoader => elsewhere("dynamic.c on the kernel"),
         // INV-KERNEL-WORDS, INV-KERNEL-LOCKED.
         Bug::WordIndexLost | Bug::SegmentLimitIgnored => elsewhere("seldom.c on the kernel"),
-        // INV-KERNEL-DESCRIPTORS, INV-KERNEL-MESSAGES.
-        Bug::DescriptorLimitIgnored | Bug::MessagesSentAgain => elsewhere("descriptors.c on the kernel"),
+        // INV-KERNEL-DESCRIPTORS, INV-KERNEL-MESSAGES, INV-KERNEL-REQUESTS.
+        Bug::DescriptorLimitIgnored | Bug::MessagesSentAgain | Bug::UncopiedBytesTaken | Bug::UnknownRequestInvalid => {
+            elsewhere("descriptors.c on the kernel")
+        }
         // INV-KERNEL-LOCK, INV-KERNEL-TIMER, INV-KERNEL-RIGHTS, INV-KERNEL-ROBUST.
         Bug::FileLockKept | Bug::TimerNotRearmed | Bug::CapabilitiesKept | Bug::RobustListForgotten => {
             elsewhere("names.c, timers.c and users.c on the kernel")

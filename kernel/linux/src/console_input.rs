@@ -78,6 +78,13 @@ pub(crate) fn is_ready() -> bool {
     INPUT.lock().ready().is_some()
 }
 
+/// The bytes of all lines that have arrived (`inq_canon`).
+pub(crate) fn available() -> usize {
+    let input = INPUT.lock();
+    let lines = input.bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    if input.has_ended { input.bytes.len() } else { lines }
+}
+
 /// Takes at most `most` bytes of a line, none at the end of the input; `None` if a read must wait.
 pub(crate) fn take(most: usize) -> Option<Vec<u8>> {
     let mut input = INPUT.lock();

@@ -202,6 +202,11 @@ impl PipeEnd {
         &self.pipe.edges
     }
 
+    /// The bytes that can be read.
+    pub(crate) fn available(&self) -> usize {
+        self.pipe.state.lock().buffers.iter().map(PipeBuffer::len).sum()
+    }
+
     /// The opens of the other end of a FIFO, if that end is not open (`wait_for_partner`).
     pub(crate) fn partner_opens(&self) -> Option<u64> {
         let state = self.pipe.state.lock();

@@ -6,11 +6,9 @@ use crate::file::{OpenFile, OpenTarget};
 use crate::inode::{FileSystem, Inode, InodeKind};
 use crate::pipe;
 use crate::task::{CallStop, SyscallResult, Thread};
-use crate::zram;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
-use linux_raw_sys::ioctl;
 use pagewright_syscall::LinuxCall;
 use pagewright_types::VirtAddr;
 
@@ -47,24 +45,10 @@ pub(super) fn dup(thread: &mut Thread, a: Arguments) -> SyscallResult {
 }
 
 pub(super) fn dup3(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    if a[0] == a[1] {
+    if a[2] as u32 & !linux::O_CLOEXEC != 0 || a[0] as u32 == a[1] as u32 {
         return Err(Errno::EINVAL.into());
     }
     duplicate_to(thread, a[0], a[1], a[2] as u32)
-}
-
-pub(super) fn ioctl(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let open = thread.open_file(a[0])?;
-    let is_disk = open.inode().is_some_and(|node| matches!(node.kind, InodeKind::Zram));
-    if is_disk && a[1] as u32 == ioctl::BLKGETSIZE64 {
-        thread.space.write_u64(address(a[2]), zram::size())?;
-        return Ok(0);
-    }
-    // No file is a terminal.
-    drop(open);
-    let terminal = [ioctl::TCGETS, ioctl::TIOCGWINSZ, ioctl::TIOCGPGRP, ioctl::TIOCSPGRP];
-    let known = terminal.contains(&(a[1] as u32));
-    Err(if known { Errno::ENOTTY } else { Errno::EINVAL }.into())
 }
 
 /// `fadvise64`: files are in memory, so no advice has an effect (`shmem` has no `readahead`).

@@ -2,6 +2,7 @@
 //!
 //! Every process is in one session.
 
+use super::transfer::{TRANSFER_MAX, after};
 use super::{Arguments, address, credential};
 use crate::credentials::Credentials;
 use crate::errno::Errno;
@@ -43,10 +44,25 @@ pub(super) fn set_tid_address(thread: &mut Thread, a: Arguments) -> SyscallResul
     Ok(thread.id.0.into())
 }
 
+/// `getrandom`, whose bytes up to the first bad address count (`get_random_bytes_user`).
 pub(super) fn getrandom(thread: &mut Thread, a: Arguments) -> SyscallResult {
-    let bytes = random((a[1] as usize).min(256));
-    thread.space.write(address(a[0]), &bytes)?;
-    Ok(bytes.len() as u64)
+    const SOURCES: u32 = linux::GRND_RANDOM | linux::GRND_INSECURE;
+    let flags = a[2] as u32;
+    if flags & !(linux::GRND_NONBLOCK | SOURCES) != 0 || flags & SOURCES == SOURCES {
+        return Err(Errno::EINVAL.into());
+    }
+    let len = a[1].min(TRANSFER_MAX);
+    let mut stored = 0;
+    while stored < len {
+        let bytes = random((len - stored).min(PAGE_SIZE) as usize);
+        let at = a[0].checked_add(stored).ok_or(Errno::EFAULT);
+        let copied = at.map_or(0, |at| thread.space.write_some(address(at), &bytes));
+        stored += copied as u64;
+        if copied < bytes.len() {
+            return Ok(after(stored, Errno::EFAULT)?);
+        }
+    }
+    Ok(stored)
 }
 
 /// `getrusage`.

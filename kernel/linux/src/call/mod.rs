@@ -13,6 +13,7 @@ mod descriptor;
 mod epoll;
 mod futex;
 mod information;
+mod ioctl;
 #[cfg(target_arch = "x86_64")]
 mod legacy;
 mod link;

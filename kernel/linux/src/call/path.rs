@@ -291,10 +291,13 @@ pub(super) fn at(thread: &Thread, path: &str, follow: bool) -> Result<Arc<Inode>
 }
 
 pub(super) fn readlinkat(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    if (a[3] as i32) <= 0 {
+        return Err(Errno::EINVAL.into());
+    }
     let path = path_at(thread, a[0], address(a[1]))?;
     let node = find(thread, &path, false)?;
     let InodeKind::Link(target) = &node.kind else { return Err(Errno::EINVAL.into()) };
-    let bytes = &target.as_bytes()[..target.len().min(a[3] as usize)];
+    let bytes = &target.as_bytes()[..target.len().min(a[3] as u32 as usize)];
     thread.space.write(address(a[2]), bytes)?;
     Ok(bytes.len() as u64)
 }

@@ -7,7 +7,7 @@
 #[cfg(target_arch = "x86_64")]
 use super::legacy;
 use super::{
-    Arguments, attribute, clone, credential, descriptor, epoll, futex, information, link, lock, memory, message,
+    Arguments, attribute, clone, credential, descriptor, epoll, futex, information, ioctl, link, lock, memory, message,
     messages, mount, path, pidfd, poll, process, schedule, shm, signal, socket, socket_option, splice, stat, time,
     timer, transfer, wait, xattr,
 };
@@ -39,7 +39,7 @@ const HANDLERS: &[(Sysno, Handler)] = &[
     (Sysno::dup, descriptor::dup),
     (Sysno::dup3, descriptor::dup3),
     (Sysno::fcntl, descriptor::fcntl),
-    (Sysno::ioctl, descriptor::ioctl),
+    (Sysno::ioctl, ioctl::ioctl),
     (Sysno::pipe2, descriptor::pipe2),
     (Sysno::flock, lock::flock),
     (Sysno::fadvise64, descriptor::fadvise),

@@ -86,6 +86,28 @@ pub(crate) enum Receive {
 }
 
 impl Socket {
+    /// The bytes that can be received: for datagrams those of the first one (`unix_inq_len`).
+    ///
+    /// # Errors
+    /// `EINVAL` if it listens.
+    pub(crate) fn available(&self) -> Result<usize, Errno> {
+        let state = self.state.lock();
+        if state.phase == Phase::Listening {
+            return Err(Errno::EINVAL);
+        }
+        let most = if self.kind == SocketKind::Datagram { 1 } else { usize::MAX };
+        Ok(state.messages.iter().take(most).map(|message| message.bytes.len() - message.consumed).sum())
+    }
+
+    /// What its messages in the queues of others take (`unix_outq_len`).
+    ///
+    /// # Errors
+    /// `EINVAL` if it listens.
+    pub(crate) fn unsent(&self) -> Result<usize, Errno> {
+        let state = self.state.lock();
+        if state.phase == Phase::Listening { Err(Errno::EINVAL) } else { Ok(state.sent) }
+    }
+
     /// The most bytes of a message.
     pub(crate) fn message_limit(&self) -> usize {
         let buffer = self.options().send_buffer;
