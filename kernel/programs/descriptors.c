@@ -1,6 +1,7 @@
-/* Extended attributes, what can be synced, the limit of descriptors, several messages by one call, requests of
-   ioctl. Prints a line for each group. */
+/* Extended attributes, what can be synced, the limit of descriptors, several messages by one call, requests of ioctl, transfers to bad
+   addresses. Prints a line for each group. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -22,6 +23,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
@@ -396,6 +398,15 @@ static int named_socket(int type, const char *name)
     return fd;
 }
 
+static int connected_to(const char *name)
+{
+    struct sockaddr_un address = { AF_UNIX };
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    strcpy(address.sun_path + 1, name);
+    connect(fd, (void *)&address, sizeof address);
+    return fd;
+}
+
 static void close_all(void)
 {
     for (int fd = 3; fd < 40; fd++)
@@ -500,6 +511,334 @@ static void output_of_child(void)
     close_all();
 }
 
+enum { PAGE = 4096 };
+
+/* The first address that cannot be written or read, and one that can, `count` bytes before it. */
+static char *bad;
+
+static char *before(int count)
+{
+    return bad - count;
+}
+
+static long left_in(int fd)
+{
+    int count = -1;
+    long result = told(ioctl(fd, FIONREAD, &count));
+    return result < 0 ? result : count;
+}
+
+static long read_parts(int fd, int good)
+{
+    char there[PAGE];
+    struct iovec parts[2] = { { there, good }, { bad, 6 } };
+    return told(readv(fd, parts, 2));
+}
+
+static void bad_pipes(void)
+{
+    static char page[2 * PAGE];
+    struct iovec spliced = { page, 10 }, unread = { bad, 10 }, parts[2] = { { page, 10 }, { bad, 10 } };
+    int pipes[2], written = 0;
+    struct pollfd polled;
+    pipe2(pipes, O_NONBLOCK);
+    write(pipes[1], "0123456789", 10);
+    printf("bad pipes: %ld", told(read(pipes[0], bad, 10)));
+    show(left_in(pipes[0]));
+    show(read_parts(pipes[0], 4));
+    show(left_in(pipes[0]));
+    show(told(read(pipes[0], before(4), 10)));
+    show(left_in(pipes[0]));
+    show(told(read(pipes[0], before(4), 4)));
+    show(left_in(pipes[0]));
+    printf(" %.4s", before(4));
+    show(told(read(pipes[0], page, 100)));
+    show(told(read(pipes[0], bad, 1)));
+    /* Each page is read as a whole or not at all. */
+    write(pipes[1], page, 2 * PAGE);
+    write(pipes[1], "01", 2);
+    printf(" pages %ld", told(read(pipes[0], before(PAGE + 64), 2 * PAGE)));
+    show(left_in(pipes[0]));
+    show(read_parts(pipes[0], PAGE));
+    show(left_in(pipes[0]));
+    show(read_parts(pipes[0], 2));
+    show(told(read(pipes[0], page, 100)));
+    printf(" spliced %ld", told(vmsplice(pipes[1], &spliced, 1, 0)));
+    show(told(read(pipes[0], bad, 10)));
+    show(told(vmsplice(pipes[0], &unread, 1, 0)));
+    show(left_in(pipes[0]));
+    show(told(read(pipes[0], page, 100)));
+    printf("\nbad pipe writes: %ld", told(write(pipes[1], bad, 10)));
+    show(told(write(pipes[1], before(4), 10)));
+    show(told(writev(pipes[1], parts, 2)));
+    show(left_in(pipes[0]));
+    show(told(write(pipes[1], before(PAGE), 2 * PAGE)));
+    show(left_in(pipes[0]));
+    write(pipes[1], "01", 2);
+    /* Bytes are added to the page of the last ones. */
+    show(told(write(pipes[1], before(4), 10)));
+    show(left_in(pipes[0]));
+    while (read(pipes[0], page, sizeof page) > 0)
+        ;
+    close(pipes[0]);
+    signal(SIGPIPE, SIG_IGN);
+    printf(" %ld\n", told(write(pipes[1], bad, 10)));
+    signal(SIGPIPE, SIG_DFL);
+    close_all();
+    /* A pipe has slots of a page each. */
+    pipe2(pipes, O_NONBLOCK);
+    while (write(pipes[1], page, 2049) == 2049)
+        written++;
+    polled = (struct pollfd){ pipes[1], POLLOUT };
+    printf("slots: %d", written);
+    show(told(write(pipes[1], page, 2047)));
+    show(told(write(pipes[1], page, 1)));
+    printf(" %d", poll(&polled, 1, 0));
+    show(told(read(pipes[0], page, 2000)));
+    printf(" %d", poll(&polled, 1, 0));
+    show(told(read(pipes[0], page, 49)));
+    printf(" %d", poll(&polled, 1, 0));
+    show(told(write(pipes[1], page, 2 * PAGE)));
+    show(told(write(pipes[1], page, 1)));
+    printf(" %ld\n", left_in(pipes[0]));
+    close_all();
+}
+
+static long receive_descriptor(int socket, void *to, size_t len, void *control, size_t room, int *received, unsigned *flags)
+{
+    struct iovec part = { to, len };
+    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = room };
+    long result = told(recvmsg(socket, &message, MSG_DONTWAIT));
+    struct cmsghdr *header = control == bad ? 0 : CMSG_FIRSTHDR(&message);
+    *received = result >= 0 && header ? *(int *)CMSG_DATA(header) : -1;
+    *flags = message.msg_flags;
+    return result < 0 ? result : result * 1000 + (long)message.msg_controllen;
+}
+
+static void send_descriptor(int socket, int fd)
+{
+    char control[CMSG_SPACE(sizeof(int))] = { 0 };
+    struct iovec part = { "fd", 2 };
+    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    sendmsg(socket, &message, 0);
+}
+
+static void bad_sockets(void)
+{
+    static const int types[] = { SOCK_STREAM, SOCK_SEQPACKET, SOCK_DGRAM };
+    for (int i = 0; i < 3; i++) {
+        char there[64] = "", control[64];
+        int pair[2], received, on = 1;
+        unsigned flags, len = sizeof(struct sockaddr_un);
+        socketpair(AF_UNIX, types[i] | SOCK_NONBLOCK, 0, pair);
+        send(pair[0], "0123456789", 10, 0);
+        send(pair[0], "01234", 5, 0);
+        printf("bad sockets: %ld", told(recv(pair[1], bad, 10, MSG_PEEK)));
+        show(left_in(pair[1]));
+        show(told(recv(pair[1], bad, 10, 0)));
+        show(left_in(pair[1]));
+        show(read_parts(pair[1], 4));
+        show(left_in(pair[1]));
+        for (int more = 0; more < 2; more++) {
+            send(pair[0], "0123456789", 10, 0);
+            send(pair[0], "01234", 5, 0);
+        }
+        /* A message that fits before the bad address is received, and the next one stays. */
+        show(told(recv(pair[1], before(10), 15, MSG_WAITALL)));
+        show(left_in(pair[1]));
+        while (recv(pair[1], there, sizeof there, MSG_DONTWAIT) > 0)
+            ;
+        send(pair[0], "0123456789", 10, 0);
+        printf(" address %ld", told(recvfrom(pair[1], there, 10, 0, (void *)bad, (void *)bad)));
+        show(left_in(pair[1]));
+        send_descriptor(pair[0], 0);
+        printf(" fd %ld", receive_descriptor(pair[1], bad, 2, control, sizeof control, &received, &flags));
+        printf(" %d", received);
+        show(receive_descriptor(pair[1], there, 2, control, sizeof control, &received, &flags));
+        printf(" %d", received);
+        printf(" %x", flags);
+        close(received);
+        send_descriptor(pair[0], 0);
+        show(receive_descriptor(pair[1], there, 2, bad, sizeof control, &received, &flags));
+        printf(" %x", flags);
+        printf(" %d", dup(0));
+        setsockopt(pair[1], SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
+        send(pair[0], "x", 1, 0);
+        show(receive_descriptor(pair[1], there, 2, bad, sizeof control, &received, &flags));
+        printf(" %x\n", flags);
+        close_all();
+    }
+    char there[8];
+    struct iovec parts[2] = { { there, 4 }, { bad, 4 } };
+    struct mmsghdr each[2] = { { { .msg_iov = &parts[0], .msg_iovlen = 1 } }, { { .msg_iov = &parts[1], .msg_iovlen = 1 } } };
+    int pair[2];
+    struct timespec *bad_time = (void *)16;
+    printf("bad messages:");
+    for (int i = 0; i < 3; i++) {
+        socketpair(AF_UNIX, types[i] | SOCK_NONBLOCK, 0, pair);
+        send(pair[0], "0123", 4, 0);
+        send(pair[0], "4567", 4, 0);
+        show(told(recvmmsg(pair[1], each, 2, MSG_DONTWAIT, 0)));
+        printf(" %u", each[0].msg_len);
+        show(left_in(pair[1]));
+        show(told(recvmmsg(pair[1], (void *)bad, 1, MSG_DONTWAIT, 0)));
+        show(left_in(pair[1]));
+        close_all();
+    }
+    int listener = named_socket(SOCK_STREAM | SOCK_NONBLOCK, "bad"), client = connected_to("bad");
+    unsigned len = sizeof(struct sockaddr_un);
+    printf(" accept %ld", told(accept(listener, (void *)bad, &len)));
+    show(told(accept(listener, 0, 0)));
+    printf(" %ld\n", told(read(client, there, 1)));
+    close_all();
+}
+
+static long entries_of(char *bytes, long len)
+{
+    long count = 0;
+    for (long at = 0; at < len; at += ((struct dirent64 *)(bytes + at))->d_reclen)
+        count++;
+    return len < 0 ? len : count;
+}
+
+/* Where a copy is short, the good bytes are whole cache lines, because a copy may stop at the last of these. */
+enum { LINE = 64 };
+
+static void bad_files(void)
+{
+    static char there[1024];
+    struct iovec part = { before(LINE), 2 * LINE };
+    int file = open("/bad", O_RDWR | O_CREAT, 0644), name, zero, directory;
+    memset(there, 'a', sizeof there);
+    write(file, there, 8 * LINE);
+    lseek(file, 0, SEEK_SET);
+    printf("bad files: %ld", told(read(file, bad, 10)));
+    show(told(lseek(file, 0, SEEK_CUR)));
+    show(told(read(file, before(LINE), 2 * LINE)));
+    show(told(lseek(file, 0, SEEK_CUR)));
+    show(read_parts(file, LINE));
+    show(told(lseek(file, 0, SEEK_CUR)));
+    show(told(pread(file, before(LINE), 2 * LINE, LINE)));
+    show(told(preadv(file, &part, 1, LINE)));
+    show(told(preadv(file, &part, 1, -1)));
+    show(told(pwritev(file, &part, 1, 7 * LINE + 4)));
+    show(told(lseek(file, 0, SEEK_END)));
+    show(told(write(file, before(LINE), 2 * LINE)));
+    show(told(lseek(file, 0, SEEK_CUR)));
+    show(told(write(file, bad, 10)));
+    show(told(lseek(file, 0, SEEK_CUR)));
+    prctl(PR_SET_NAME, "longname");
+    name = open("/proc/self/comm", O_RDONLY);
+    printf(" proc %ld", told(read(name, bad, 10)));
+    show(told(read(name, there, 4)));
+    show(told(read(name, bad, 10)));
+    show(told(read(name, there, 20)));
+    printf(" %.4s", there);
+    name = open("/proc/self/maps", O_RDONLY);
+    printf(" maps %ld", told(read(name, bad, 10)));
+    show(told(read(name, before(LINE), 2 * LINE)));
+    show(told(lseek(name, 0, SEEK_CUR)));
+    show(told(read(name, there, 20)));
+    /* These are stored as a whole or not at all. */
+    static const char *wholes[] = { "/proc/self/mem", "/proc/self/pagemap", "/proc/sys/kernel/ostype" };
+    for (int i = 0; i < 3; i++) {
+        struct iovec parts[2] = { { before(16), 16 }, { bad, 16 } };
+        long start = i == 0 ? (long)there : i == 1 ? (long)there / PAGE * 8 : 0;
+        int whole = open(wholes[i], O_RDONLY);
+        lseek(whole, start, SEEK_SET);
+        printf(" whole %ld", told(read(whole, before(i == 1 ? 8 : 4), 16)));
+        show(lseek(whole, 0, SEEK_CUR) - start);
+        show(told(readv(whole, parts, 2)));
+        show(lseek(whole, 0, SEEK_CUR) - start);
+    }
+    int host = open("/proc/sys/kernel/hostname", O_RDWR);
+    memcpy(before(4), "next", 4);
+    sethostname("first", 5);
+    printf(" setting %ld", told(write(host, before(4), 6)));
+    gethostname(there, sizeof there);
+    printf(" %s", there);
+    zero = open("/dev/zero", O_RDONLY);
+    printf(" zero %ld", told(read(zero, before(LINE), 2 * LINE)));
+    show(told(read(zero, bad, 20)));
+    printf(" random %ld", told(getrandom(before(LINE), 2 * LINE, 0)));
+    show(told(getrandom(bad, 20, 0)));
+    printf(" %ld\n", told(getrandom(there, 1000, 0)));
+    mkdir("/listed", 0755);
+    mkdir("/listed/a", 0755);
+    mkdir("/listed/b", 0755);
+    directory = open("/listed", O_RDONLY);
+    printf("bad listings: %ld", told(syscall(SYS_getdents64, directory, bad, sizeof there)));
+    show(told(syscall(SYS_getdents64, directory, there, 10)));
+    show(told(syscall(SYS_getdents64, directory, before(24), sizeof there)));
+    show(entries_of(there, told(syscall(SYS_getdents64, directory, there, 60))));
+    show(told(syscall(SYS_getdents64, directory, bad, sizeof there)));
+    show(entries_of(there, told(syscall(SYS_getdents64, directory, there, sizeof there))));
+    printf(" %ld\n", told(syscall(SYS_getdents64, directory, bad, sizeof there)));
+    rmdir("/listed/a");
+    rmdir("/listed/b");
+    rmdir("/listed");
+    unlink("/bad");
+    close_all();
+}
+
+static pid_t ended_child(int status)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(status);
+    siginfo_t info;
+    waitid(P_PID, child, &info, WEXITED | WNOWAIT);
+    return child;
+}
+
+static void bad_results(void)
+{
+    struct epoll_event event = { EPOLLIN | EPOLLET }, found[2];
+    int counter = eventfd(5, EFD_NONBLOCK), other = eventfd(1, EFD_NONBLOCK), epoll = epoll_create1(0), status = 0;
+    unsigned long long value;
+    siginfo_t info;
+    sigset_t set;
+    struct timespec none = { 0, 0 };
+    printf("bad results: %ld", told(read(counter, bad, 8)));
+    show(told(read(counter, &value, 8)));
+    value = 7;
+    write(counter, &value, 8);
+    show(told(read(counter, before(4), 8)));
+    show(told(read(counter, &value, 8)));
+    write(counter, &value, 8);
+    epoll_ctl(epoll, EPOLL_CTL_ADD, counter, &event);
+    epoll_ctl(epoll, EPOLL_CTL_ADD, other, &event);
+    printf(" epoll %ld", told(epoll_wait(epoll, (void *)bad, 2, 0)));
+    show(told(epoll_wait(epoll, (void *)before(sizeof event), 2, 0)));
+    show(told(epoll_wait(epoll, found, 2, 0)));
+    show(told(epoll_wait(epoll, found, 2, 0)));
+    pid_t child = ended_child(3);
+    printf(" wait %ld", told(wait4(child, (void *)bad, 0, 0)));
+    show(told(wait4(child, 0, 0, 0)));
+    child = ended_child(4);
+    show(told(wait4(child, &status, 0, (void *)bad)));
+    printf(" %d", WEXITSTATUS(status));
+    show(told(wait4(child, 0, 0, 0)));
+    child = ended_child(5);
+    show(told(syscall(SYS_waitid, P_PID, child, bad, WEXITED, 0)));
+    show(told(waitid(P_PID, child, &info, WEXITED)));
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &set, 0);
+    kill(getpid(), SIGUSR1);
+    printf(" signal %ld", told(syscall(SYS_rt_sigtimedwait, &set, bad, &none, 8)));
+    show(told(sigtimedwait(&set, 0, &none)));
+    printf(" paths %ld", told(syscall(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", bad, 10)));
+    printf(" %ld\n", told(syscall(SYS_getcwd, bad, 10)));
+    close_all();
+}
+
 int main(int count, char **arguments)
 {
     if (count > 1) {
@@ -507,6 +846,8 @@ int main(int count, char **arguments)
         write(2, "warned", 6);
         return 6;
     }
+    bad = (char *)mmap(0, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) + 3 * PAGE;
+    mprotect(bad, PAGE, PROT_NONE);
     attributes();
     synced();
     limits();
@@ -514,5 +855,9 @@ int main(int count, char **arguments)
     close_all();
     requests();
     output_of_child();
+    bad_pipes();
+    bad_sockets();
+    bad_files();
+    bad_results();
     return 0;
 }

@@ -197,7 +197,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::EntryOfLoader => elsewhere("dynamic.c on the kernel"),
         // INV-KERNEL-WORDS, INV-KERNEL-LOCKED.
         Bug::WordIndexLost | Bug::SegmentLimitIgnored => elsewhere("seldom.c on the kernel"),
-        // INV-KERNEL-DESCRIPTORS, INV-KERNEL-MESSAGES, INV-KERNEL-REQUESTS.
+        // INV-KERNEL-DESCRIPTORS, INV-KERNEL-MESSAGES, INV-KERNEL-TAKEN, INV-KERNEL-REQUESTS.
         Bug::DescriptorLimitIgnored | Bug::MessagesSentAgain | Bug::UncopiedBytesTaken | Bug::UnknownRequestInvalid => {
             elsewhere("descriptors.c on the kernel")
         }

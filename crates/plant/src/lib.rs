@@ -226,6 +226,7 @@ pagewright_types::named_table! {
         EntryOfLoader = "entry-of-loader", "The auxiliary vector gives a loader the wrong entry of the program that it loads.";
         WordIndexLost = "word-index-lost", "A futex_waitv returns 0, whichever of its words is woken.";
         MessagesSentAgain = "messages-sent-again", "A sendmmsg that has slept begins with its first message again.";
+        UncopiedBytesTaken = "uncopied-bytes-taken", "A read of a pipe takes out the bytes that it could not store at a bad address.";
         UnknownRequestInvalid = "unknown-request-invalid", "ioctl answers EINVAL instead of ENOTTY to a request that a file does not know.";
     }
 }

@@ -83,6 +83,7 @@ mod task;
 mod timers;
 mod usage;
 mod user;
+mod user_buffer;
 mod zram;
 
 use pagewright_hal::{BootInfo, KernelCallbacks};

@@ -117,7 +117,7 @@ const PATH_MAX: usize = 4096;
 
 impl SpaceHandle {
     /// Serves a fault of a copy, and returns how many bytes were copied before it.
-    fn serve(&self, fault: UserFault) -> Result<usize, FaultError> {
+    pub(crate) fn serve(&self, fault: UserFault) -> Result<usize, FaultError> {
         record::ordered(|| {
             mm().fault(&self.0, fault.va, fault.access)?;
             record::fault(fault.va, fault.access, true);

@@ -1,6 +1,9 @@
 //! Pipes and FIFOs.
 //!
-//! A pipe holds bytes, and parts of pages of user memory that `vmsplice` put there by reference.
+//! A pipe has slots, as in Linux (`struct pipe_buffer`). A slot holds bytes, at most a page of
+//! them, or a part of a page of user memory that `vmsplice` put there by reference. A slot is free
+//! when all of it was read.
+//!
 //! A reader of an empty pipe and a writer to a full one sleep
 //! ([`WaitReason::Transfer`](crate::task::WaitReason)). Every change of any pipe wakes all of them,
 //! and each makes its call again. A FIFO is a pipe behind an inode, whose ends come and go.
@@ -8,23 +11,28 @@
 //! Not guaranteed: `O_DIRECT`, other capacities, speed.
 
 use crate::edges::Edges;
+use crate::errno::Errno;
 use crate::file_lock;
 use crate::inode::Inode;
 use crate::memory::mm;
 use crate::task;
+use crate::user_buffer::{BufferFault, UserBuffer};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pagewright_arch::Effects;
 use pagewright_hal::Machine;
 use pagewright_mm::gup::{MakeDirty, UserPages};
+use pagewright_plant::plant;
 use pagewright_types::PAGE_SIZE;
 use spin::Mutex;
 
-/// The capacity of a pipe in bytes.
-pub(crate) const CAPACITY: usize = 64 << 10;
-/// A write of at most this many bytes is atomic (`PIPE_BUF`).
-pub(crate) const ATOMIC: usize = 4096;
+/// The slots of a pipe (`PIPE_DEF_BUFFERS`).
+const SLOTS: usize = 16;
+/// The size of a page.
+const PAGE: usize = PAGE_SIZE as usize;
+/// The most bytes that a pipe holds.
+pub(crate) const CAPACITY: usize = SLOTS * PAGE;
 
 /// A part of a page of user memory, on which the pipe holds a reference.
 ///
@@ -43,14 +51,14 @@ impl SplicedPage {
         Self { pages, start, len }
     }
 
-    /// Appends the first `count` bytes to `to`, and removes them.
-    fn take(&mut self, count: usize, to: &mut Vec<u8>) {
-        let end = to.len();
-        to.resize(end + count, 0);
+    /// Copies the first `count` bytes to `to`.
+    fn copy_to(&self, count: usize, to: &mut UserBuffer<'_>) -> Result<Result<(), Errno>, BufferFault> {
+        let mut bytes = [0; PAGE];
+        let bytes = &mut bytes[..count];
         if let Some(page) = self.pages.iter().next() {
-            Machine.read(page.pfn().base().add(self.start as u64), &mut to[end..]);
+            Machine.read(page.pfn().base().add(self.start as u64), bytes);
         }
-        (self.start, self.len) = (self.start + count, self.len - count);
+        to.copy(bytes)
     }
 }
 
@@ -60,32 +68,37 @@ impl Drop for SplicedPage {
     }
 }
 
-/// What a pipe holds at one place.
+/// What a slot holds.
 enum PipeBuffer {
-    Bytes(VecDeque<u8>),
+    /// Bytes of a page, of which the first `start` were read.
+    Bytes {
+        page: Vec<u8>,
+        start: usize,
+    },
     Page(SplicedPage),
 }
 
 impl PipeBuffer {
     fn len(&self) -> usize {
         match self {
-            Self::Bytes(bytes) => bytes.len(),
+            Self::Bytes { page, start } => page.len() - start,
             Self::Page(page) => page.len,
         }
     }
 
-    /// What it takes of the capacity: a page as a whole.
-    fn room(&self) -> usize {
+    /// Copies the first `count` bytes to `to`.
+    fn copy_to(&self, count: usize, to: &mut UserBuffer<'_>) -> Result<Result<(), Errno>, BufferFault> {
         match self {
-            Self::Bytes(bytes) => bytes.len(),
-            Self::Page(_) => PAGE_SIZE as usize,
+            Self::Bytes { page, start } => to.copy(&page[*start..start + count]),
+            Self::Page(page) => page.copy_to(count, to),
         }
     }
 
-    fn take(&mut self, count: usize, to: &mut Vec<u8>) {
+    /// Removes the first `count` bytes.
+    fn consume(&mut self, count: usize) {
         match self {
-            Self::Bytes(bytes) => to.extend(bytes.drain(..count)),
-            Self::Page(page) => page.take(count, to),
+            Self::Bytes { start, .. } => *start += count,
+            Self::Page(page) => (page.start, page.len) = (page.start + count, page.len - count),
         }
     }
 }
@@ -101,16 +114,55 @@ struct Pipe {
 }
 
 impl Pipe {
-    fn room(&self) -> usize {
-        CAPACITY.saturating_sub(self.buffers.iter().map(PipeBuffer::room).sum())
+    /// Whether no slot is free (`pipe_full`).
+    fn is_full(&self) -> bool {
+        self.buffers.len() >= SLOTS
     }
 
-    fn append(&mut self, from: &[u8]) {
-        if let Some(PipeBuffer::Bytes(bytes)) = self.buffers.back_mut() {
-            bytes.extend(from);
-        } else {
-            self.buffers.push_back(PipeBuffer::Bytes(from.iter().copied().collect()));
+    /// Removes the first `count` bytes, and the slots that are empty then.
+    fn consume(&mut self, mut count: usize) {
+        while let Some(first) = self.buffers.front_mut().filter(|_| count > 0) {
+            let of_first = count.min(first.len());
+            first.consume(of_first);
+            count -= of_first;
+            if first.len() == 0 {
+                self.buffers.pop_front();
+            }
         }
+    }
+
+    /// The page of the last slot, if so many more bytes fit into it (`PIPE_BUF_FLAG_CAN_MERGE`).
+    fn last_page(&mut self, more: usize) -> Option<&mut Vec<u8>> {
+        let Some(PipeBuffer::Bytes { page, .. }) = self.buffers.back_mut() else { return None };
+        (page.len() + more <= PAGE).then_some(page)
+    }
+
+    /// Writes until the pipe is full, and counts the bytes.
+    ///
+    /// # Errors
+    /// `EFAULT` for a byte that could not be read, `ENOMEM`.
+    fn write(&mut self, from: &PipeWrite<'_>, moved: &mut usize) -> Result<(), Errno> {
+        let odd = (from.wanted % PAGE_SIZE) as usize;
+        if from.merges
+            && odd > 0
+            && let Some(page) = self.last_page(odd)
+        {
+            let added = from.bytes.get(..odd).ok_or(Errno::EFAULT)?;
+            page.try_reserve(odd)?;
+            page.extend_from_slice(added);
+            *moved = odd;
+        }
+        while (*moved as u64) < from.wanted && !self.is_full() {
+            let count = (from.wanted - *moved as u64).min(PAGE_SIZE) as usize;
+            let added = from.bytes.get(*moved..*moved + count).ok_or(Errno::EFAULT)?;
+            let mut page = Vec::new();
+            page.try_reserve_exact(count)?;
+            page.extend_from_slice(added);
+            self.buffers.try_reserve(1)?;
+            self.buffers.push_back(PipeBuffer::Bytes { page, start: 0 });
+            *moved += count;
+        }
+        Ok(())
     }
 }
 
@@ -136,7 +188,7 @@ pub(crate) struct PipeEnd {
 /// The state of an end, as `poll` reports it.
 pub(crate) struct PipeState {
     pub(crate) readable: bool,
-    /// Whether an atomic write fits.
+    /// Whether a slot is free.
     pub(crate) writable: bool,
     pub(crate) no_writer: bool,
     pub(crate) no_reader: bool,
@@ -150,6 +202,18 @@ pub(crate) enum PipeTransfer {
     Wait,
     /// The pipe has no reader.
     Broken,
+    /// The first bytes cannot be copied from or to user memory.
+    Refused(Errno),
+}
+
+/// What a call writes to a pipe.
+pub(crate) struct PipeWrite<'a> {
+    /// The bytes up to the first that could not be read.
+    pub(crate) bytes: &'a [u8],
+    /// How many bytes the call writes, with those that could not be read.
+    pub(crate) wanted: u64,
+    /// Whether they may be added to a page in the pipe.
+    pub(crate) merges: bool,
 }
 
 /// Makes a pipe, and returns the end to read and the end to write.
@@ -217,59 +281,73 @@ impl PipeEnd {
         }
     }
 
-    /// Reads at most `most` bytes.
-    pub(crate) fn read(&self, most: usize, to: &mut Vec<u8>) -> PipeTransfer {
+    /// Reads as many bytes as there is room for (`pipe_read`).
+    ///
+    /// INV-KERNEL-TAKEN: what could not be copied stays, and so does the rest of its slot.
+    pub(crate) fn read(&self, to: &mut UserBuffer<'_>) -> Result<PipeTransfer, BufferFault> {
         let mut pipe = self.pipe.state.lock();
-        if pipe.buffers.is_empty() && pipe.writers > 0 && most > 0 {
-            return PipeTransfer::Wait;
+        if pipe.buffers.is_empty() && pipe.writers > 0 && to.room() > 0 {
+            return Ok(PipeTransfer::Wait);
         }
-        let mut moved = 0;
-        while let Some(first) = pipe.buffers.front_mut().filter(|_| moved < most) {
-            let count = first.len().min(most - moved);
-            first.take(count, to);
-            moved += count;
-            if first.len() == 0 {
-                pipe.buffers.pop_front();
+        let (mut moved, mut refused) = (0, None);
+        for buffer in &pipe.buffers {
+            let count = (buffer.len() as u64).min(to.room()) as usize;
+            if count == 0 {
+                break;
             }
+            if let Err(error) = buffer.copy_to(count, to)? {
+                plant!(UncopiedBytesTaken => moved += count);
+                refused = Some(error);
+                break;
+            }
+            moved += count;
         }
         if moved > 0 {
+            pipe.consume(moved);
             self.pipe.edges.note_output();
         }
-        PipeTransfer::Moved(moved)
+        Ok(match refused {
+            Some(error) if moved == 0 => PipeTransfer::Refused(error),
+            _ => PipeTransfer::Moved(moved),
+        })
     }
 
-    /// Writes as many bytes as fit; at most [`ATOMIC`] bytes only all at once.
-    pub(crate) fn write(&self, from: &[u8]) -> PipeTransfer {
+    /// Writes the bytes that fit, a page at a time (`pipe_write`).
+    ///
+    /// What does not fill a page goes to a page that is there already, or to a slot of its own. So
+    /// at most a page is written at once or not at all (`PIPE_BUF`).
+    pub(crate) fn write(&self, from: &PipeWrite<'_>) -> PipeTransfer {
         let mut pipe = self.pipe.state.lock();
         if pipe.readers == 0 {
             return PipeTransfer::Broken;
         }
-        let room = pipe.room();
-        let count = if from.len() <= ATOMIC && room < from.len() { 0 } else { room.min(from.len()) };
-        if count == 0 && !from.is_empty() {
-            return PipeTransfer::Wait;
-        }
-        if count > 0 {
-            pipe.append(&from[..count]);
+        let mut moved = 0;
+        let stopped = pipe.write(from, &mut moved);
+        if moved > 0 {
             self.pipe.edges.note_input();
+            return PipeTransfer::Moved(moved);
         }
-        PipeTransfer::Moved(count)
+        match stopped {
+            Err(error) => PipeTransfer::Refused(error),
+            Ok(()) if from.wanted > 0 => PipeTransfer::Wait,
+            Ok(()) => PipeTransfer::Moved(0),
+        }
     }
 
     /// Whether a page fits (`wait_for_space`).
     pub(crate) fn poll_page(&self) -> PipeTransfer {
         let pipe = self.pipe.state.lock();
-        match pipe.room() {
-            _ if pipe.readers == 0 => PipeTransfer::Broken,
-            room if room < PAGE_SIZE as usize => PipeTransfer::Wait,
-            room => PipeTransfer::Moved(room),
+        match pipe.readers {
+            0 => PipeTransfer::Broken,
+            _ if pipe.is_full() => PipeTransfer::Wait,
+            _ => PipeTransfer::Moved(0),
         }
     }
 
     /// Puts a part of a page into the pipe; gives it back if it does not fit.
     pub(crate) fn put_page(&self, page: SplicedPage) -> Result<(), SplicedPage> {
         let mut pipe = self.pipe.state.lock();
-        if pipe.readers == 0 || pipe.room() < PAGE_SIZE as usize {
+        if pipe.readers == 0 || pipe.is_full() {
             return Err(page);
         }
         pipe.buffers.push_back(PipeBuffer::Page(page));
@@ -283,7 +361,7 @@ impl PipeEnd {
         let no_writer = pipe.writers == 0 && self.writers_before != Some(pipe.writer_opens);
         PipeState {
             readable: self.reads && !pipe.buffers.is_empty(),
-            writable: self.writes && pipe.room() >= ATOMIC,
+            writable: self.writes && !pipe.is_full(),
             no_writer: self.reads && no_writer,
             no_reader: self.writes && pipe.readers == 0,
         }

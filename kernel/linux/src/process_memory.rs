@@ -65,6 +65,11 @@ impl ProcessMemory {
         if allowed { Ok(()) } else { Err(Errno::EACCES) }
     }
 
+    /// Whether it is text about mappings.
+    pub(crate) fn is_text(&self) -> bool {
+        matches!(self.view, MemoryView::Text(_))
+    }
+
     /// Reads at most `wanted` bytes (`mem_rw`, `pagemap_read`).
     pub(crate) fn read(&self, from: u64, wanted: usize) -> Result<Vec<u8>, Errno> {
         match (&self.view, self.space.upgrade()) {

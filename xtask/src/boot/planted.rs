@@ -22,7 +22,7 @@ const CORRUPTING: [(&str, &str); 5] = [
     ("lazy-no-catch-up", "cow"),
 ];
 /// The bugs that change what a call does, and the program that shows it.
-const MISBEHAVING: [(&str, &str); 24] = [
+const MISBEHAVING: [(&str, &str); 25] = [
     ("file-lock-kept", "names"),
     ("reused-by-mapcount", "splices"),
     ("timer-not-rearmed", "timers"),
@@ -33,6 +33,7 @@ const MISBEHAVING: [(&str, &str); 24] = [
     ("edge-reported-again", "sockets"),
     ("descriptor-limit-ignored", "descriptors"),
     ("messages-sent-again", "descriptors"),
+    ("uncopied-bytes-taken", "descriptors"),
     ("unknown-request-invalid", "descriptors"),
     ("stranger-may-look", "looks"),
     ("refused-record-lost", "looks"),

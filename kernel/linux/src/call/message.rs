@@ -3,7 +3,7 @@
 //! Not guaranteed: `MSG_OOB`, `MSG_ERRQUEUE`.
 
 use super::socket::{SocketAddress, wait_for_change, write_address};
-use super::transfer::{Parts, TRANSFER_MAX, after, gather, scatter, vectors};
+use super::transfer::{TRANSFER_MAX, after, gather, vectors};
 use super::{Arguments, address};
 use crate::credentials::Credentials;
 use crate::errno::Errno;
@@ -13,6 +13,7 @@ use crate::socket::{
 };
 use crate::task::{CallStop, SyscallResult, TaskId, Thread, scheduler};
 use crate::user;
+use crate::user_buffer::{Parts, UserBuffer};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
@@ -269,7 +270,7 @@ pub(super) fn recvmsg(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let mut control = ControlWriter { thread, at: header.control, room: header.control_len as usize, flags: answered };
     let name = received.name.clone();
     let whole = received.len as u64;
-    control.write_all(received)?;
+    control.write_all(received);
     let ControlWriter { at, flags: answered, .. } = control;
     write_tail(thread, a[1], &header, answered, at.wrapping_sub(header.control), Some(name.as_deref()))?;
     let is_whole = socket.kind != SocketKind::Stream && flags & net::MSG_TRUNC != 0;
@@ -333,7 +334,6 @@ fn receive(
     if flags & (net::MSG_OOB | net::MSG_ERRQUEUE) != 0 {
         return Err(Errno::EOPNOTSUPP.into());
     }
-    let total: u64 = parts.iter().map(|(_, len)| len).sum();
     let is_stream = socket.kind == SocketKind::Stream;
     let nonblocking = flags & net::MSG_DONTWAIT != 0 || open.has(linux::O_NONBLOCK);
     let how = ReceiveFlags { peek: flags & net::MSG_PEEK != 0 };
@@ -341,9 +341,10 @@ fn receive(
     let fills = is_stream && flags & net::MSG_WAITALL != 0 && !how.peek;
     loop {
         let moved = thread.bytes_moved as u64;
-        let mut scheduler = scheduler();
-        let most = (total - moved.min(total)).min(PIECE) as usize;
-        let received = match socket.receive(&mut scheduler, most, how) {
+        let space = thread.space.clone();
+        let mut buffer = UserBuffer::new(&space, parts, moved);
+        let (scheduler, received) = buffer.fill(|scheduler, buffer| socket.receive(scheduler, buffer, how));
+        let received = match received {
             Ok(Receive::Got(received)) => received,
             // `unix_dgram_recvmsg` tells the end only to a caller that would wait.
             Ok(Receive::End) if socket.kind == SocketKind::Datagram && nonblocking => {
@@ -355,41 +356,17 @@ fn receive(
                 // Only what was moved before is returned, with no message.
                 return wait_for_change(thread, scheduler, nonblocking, timeout).map(|_| None);
             }
-            Err(error) if moved > 0 && error != Errno::EFAULT => return Ok(None),
+            Err(_) if moved > 0 => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         drop(scheduler);
-        let count = received.bytes.len() as u64;
-        if let Err(error) = store(thread, parts, moved, &received.bytes) {
-            if is_stream && !how.peek {
-                socket.unreceive(&mut crate::task::scheduler(), received.bytes);
-            }
-            return if moved > 0 { Ok(None) } else { Err(error.into()) };
-        }
-        let is_full = moved + count >= total;
-        let continues = is_stream && !how.peek && received.files.is_empty() && !is_full;
-        if fills && continues || continues && count == PIECE {
-            thread.bytes_moved += count as usize;
+        if fills && received.files.is_empty() && buffer.room() > 0 {
+            thread.bytes_moved += received.count;
             continue;
         }
         thread.bytes_moved = 0;
-        return Ok(Some((moved + count, received)));
+        return Ok(Some((moved + received.count as u64, received)));
     }
-}
-
-/// The most bytes that are received at once.
-const PIECE: u64 = 256 << 10;
-
-/// Copies bytes to user memory after the first `skipped` ones.
-fn store(thread: &Thread, parts: &Parts, mut skipped: u64, bytes: &[u8]) -> Result<(), Errno> {
-    let mut rest = Vec::new();
-    rest.try_reserve_exact(parts.len())?;
-    for (base, len) in parts {
-        let passed = skipped.min(*len);
-        skipped -= passed;
-        rest.push((base.wrapping_add(passed), len - passed));
-    }
-    scatter(thread, &rest, bytes)
 }
 
 /// Writes control data to user memory (`put_cmsg`).
@@ -403,38 +380,41 @@ struct ControlWriter<'a> {
 
 impl ControlWriter<'_> {
     /// Writes the credentials and the descriptors of a message (`scm_recv`).
-    fn write_all(&mut self, received: Received) -> Result<(), Errno> {
+    ///
+    /// As in Linux, control data that cannot be stored is lost, and the message is received.
+    fn write_all(&mut self, received: Received) {
         if self.at == 0 {
             if received.credentials.is_some() || !received.files.is_empty() {
                 self.flags |= net::MSG_CTRUNC;
             }
-            return Ok(());
+            return;
         }
         if let Some(SocketCredentials { process, user, group }) = received.credentials {
             let bytes: Vec<u8> = [process, user, group].into_iter().flat_map(u32::to_le_bytes).collect();
-            self.put(net::SCM_CREDENTIALS, &bytes)?;
+            self.put(net::SCM_CREDENTIALS, &bytes);
         }
         if !received.files.is_empty() {
-            self.put_files(&received.files)?;
+            self.put_files(&received.files);
         }
-        Ok(())
     }
 
-    fn put(&mut self, kind: u32, data: &[u8]) -> Result<(), Errno> {
+    fn put(&mut self, kind: u32, data: &[u8]) {
         if self.room < CONTROL_HEADER {
             self.flags |= net::MSG_CTRUNC;
-            return Ok(());
+            return;
         }
         let len = CONTROL_HEADER + data.len();
         let written = len.min(self.room);
         if written < len {
             self.flags |= net::MSG_CTRUNC;
         }
-        self.write_header(kind, written)?;
         let there = address(self.at.wrapping_add(CONTROL_HEADER as u64));
-        self.thread.space.write(there, &data[..written - CONTROL_HEADER])?;
-        self.advance(len);
-        Ok(())
+        let stored = self
+            .write_header(kind, written)
+            .and_then(|()| self.thread.space.write(there, &data[..written - CONTROL_HEADER]));
+        if stored.is_ok() {
+            self.advance(len);
+        }
     }
 
     fn write_header(&self, kind: u32, len: usize) -> Result<(), Errno> {
@@ -451,8 +431,8 @@ impl ControlWriter<'_> {
         (self.at, self.room) = (self.at.wrapping_add(space as u64), self.room - space);
     }
 
-    /// Adds as many descriptors as fit (`scm_detach_fds`).
-    fn put_files(&mut self, files: &[Arc<OpenFile>]) -> Result<(), Errno> {
+    /// Adds as many descriptors as fit and can be told (`scm_detach_fds`).
+    fn put_files(&mut self, files: &[Arc<OpenFile>]) {
         let close_on_exec = self.flags & net::MSG_CMSG_CLOEXEC != 0;
         let most = self.room.saturating_sub(CONTROL_HEADER) / 4;
         let mut put = 0;
@@ -466,13 +446,11 @@ impl ControlWriter<'_> {
             }
             put += 1;
         }
-        if put > 0 {
-            self.write_header(net::SCM_RIGHTS, CONTROL_HEADER + put * 4)?;
+        if put > 0 && self.write_header(net::SCM_RIGHTS, CONTROL_HEADER + put * 4).is_ok() {
             self.advance(CONTROL_HEADER + put * 4);
         }
         if put < files.len() {
             self.flags |= net::MSG_CTRUNC;
         }
-        Ok(())
     }
 }

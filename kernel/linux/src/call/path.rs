@@ -315,32 +315,41 @@ fn children(node: &Arc<Inode>) -> Result<Vec<(String, Arc<Inode>)>, Errno> {
 }
 
 /// `getdents64`; the offset of an open directory counts entries.
+///
+/// INV-KERNEL-TAKEN: the offset passes the entries that were stored (`filldir64`).
 pub(super) fn getdents64(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
     let node = open.inode().filter(|node| node.is_directory()).ok_or(Errno::ENOTDIR)?;
     let mut entries: Vec<(String, Arc<Inode>)> =
         Vec::from([(String::from("."), node.clone()), (String::from(".."), node.clone())]);
-    entries.extend(children(&node)?);
+    entries.extend(children(node)?);
+    let room = u64::from(a[2] as u32);
     let mut offset = open.offset.lock();
-    let mut bytes = Vec::new();
+    let mut stored = 0;
     for (index, (name, node)) in entries.iter().enumerate().skip(*offset as usize) {
-        // Inode number, next offset, length, type, name, padding to 8 bytes.
-        let len = (19 + name.len() + 1).next_multiple_of(8);
-        if (bytes.len() + len) as u64 > a[2] {
-            break;
+        let entry = directory_entry(name, node, index as u64 + 1);
+        let result = if stored + entry.len() as u64 > room {
+            Err(Errno::EINVAL)
+        } else {
+            thread.space.write(address(a[1].wrapping_add(stored)), &entry)
+        };
+        match result {
+            Ok(()) => (stored, *offset) = (stored + entry.len() as u64, index as u64 + 1),
+            Err(error) if stored == 0 => return Err(error.into()),
+            Err(_) => break,
         }
-        let start = bytes.len();
-        bytes.extend(node.number.to_le_bytes());
-        bytes.extend((index as u64 + 1).to_le_bytes());
-        bytes.extend((len as u16).to_le_bytes());
-        bytes.push((node.mode() >> 12) as u8);
-        bytes.extend(name.as_bytes());
-        bytes.resize(start + len, 0);
-        *offset = index as u64 + 1;
     }
-    if bytes.is_empty() && (*offset as usize) < entries.len() {
-        return Err(Errno::EINVAL.into());
-    }
-    thread.space.write(address(a[1]), &bytes)?;
-    Ok(bytes.len() as u64)
+    Ok(stored)
+}
+
+/// A `struct linux_dirent64`: inode number, next offset, length, type, name, padding to 8 bytes.
+fn directory_entry(name: &str, node: &Inode, next: u64) -> Vec<u8> {
+    let len = (19 + name.len() + 1).next_multiple_of(8);
+    let mut bytes = Vec::from(node.number.to_le_bytes());
+    bytes.extend(next.to_le_bytes());
+    bytes.extend((len as u16).to_le_bytes());
+    bytes.push((node.mode() >> 12) as u8);
+    bytes.extend(name.as_bytes());
+    bytes.resize(len, 0);
+    bytes
 }

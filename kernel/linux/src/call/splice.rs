@@ -41,6 +41,7 @@ pub(super) fn vmsplice(thread: &mut Thread, a: Arguments) -> SyscallResult {
             PipeTransfer::Wait => {
                 return Err(CallStop::Sleep { scheduler, wait: WaitReason::Transfer, deadline: None, at_deadline: 0 });
             }
+            PipeTransfer::Refused(error) => return Err(error.into()),
             PipeTransfer::Broken => {
                 scheduler.post_broken_pipe(thread);
                 return Err(Errno::EPIPE.into());

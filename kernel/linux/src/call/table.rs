@@ -34,6 +34,8 @@ const HANDLERS: &[(Sysno, Handler)] = &[
     (Sysno::writev, transfer::writev),
     (Sysno::pread64, transfer::pread64),
     (Sysno::pwrite64, transfer::pwrite64),
+    (Sysno::preadv, transfer::preadv),
+    (Sysno::pwritev, transfer::pwritev),
     (Sysno::lseek, descriptor::lseek),
     (Sysno::close, descriptor::close),
     (Sysno::dup, descriptor::dup),

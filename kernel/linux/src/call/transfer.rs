@@ -1,7 +1,8 @@
 //! `read`, `write` and their relatives: bytes between user memory and an open file.
 //!
-//! Bytes move in pieces of [`PIECE`], so that a large transfer needs little kernel memory. A call
-//! that meets a bad address or an error after its first bytes returns how many it moved.
+//! Bytes of files move in pieces of [`PIECE`], so that a large transfer needs little kernel memory.
+//! What is taken out of a queue is copied first ([`UserBuffer`]). A call that meets a bad address
+//! or an error after its first bytes returns how many it moved.
 //!
 //! Not guaranteed: atomicity between two calls, except that the offset of an open file is locked
 //! for a whole call.
@@ -12,9 +13,10 @@ use crate::errno::Errno;
 use crate::event::EventCounter;
 use crate::exec::user_end;
 use crate::file::{OpenFile, OpenTarget};
-use crate::inode::{Inode, zeroes};
-use crate::pipe::{self, PipeEnd, PipeTransfer};
+use crate::inode::{Inode, InodeKind, zeroes};
+use crate::pipe::{self, PipeEnd, PipeTransfer, PipeWrite};
 use crate::task::{CallStop, SyscallResult, Thread, WaitReason, scheduler};
+use crate::user_buffer::{Parts, UserBuffer};
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use pagewright_types::VirtAddr;
@@ -23,9 +25,6 @@ use pagewright_types::VirtAddr;
 pub(super) const TRANSFER_MAX: u64 = 0x7fff_f000;
 /// The bytes that are copied at once.
 const PIECE: u64 = 128 << 10;
-
-/// Ranges of user memory, each an address and a length in bytes.
-pub(super) type Parts = [(u64, u64)];
 
 pub(super) fn read(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let open = thread.open_file(a[0])?;
@@ -57,7 +56,21 @@ pub(super) fn writev(thread: &mut Thread, a: Arguments) -> SyscallResult {
     write_parts(thread, &open, &vectors(thread, a)?, None)
 }
 
-/// Checks the file offset of `pread64` and `pwrite64`.
+/// `preadv`, whose offset is in one register.
+pub(super) fn preadv(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let open = thread.open_file(a[0])?;
+    let at = offset_at(&open, a[3])?;
+    read_parts(thread, &open, &vectors(thread, a)?, Some(at))
+}
+
+/// `pwritev`, whose offset is in one register.
+pub(super) fn pwritev(thread: &mut Thread, a: Arguments) -> SyscallResult {
+    let open = thread.open_file(a[0])?;
+    let at = offset_at(&open, a[3])?;
+    write_parts(thread, &open, &vectors(thread, a)?, Some(at))
+}
+
+/// Checks the file offset of `pread64` and its relatives.
 fn offset_at(open: &OpenFile, at: u64) -> Result<u64, Errno> {
     if at > i64::MAX as u64 {
         return Err(Errno::EINVAL);
@@ -106,6 +119,16 @@ pub(super) fn read_parts(thread: &mut Thread, open: &OpenFile, parts: &Parts, at
     }
 }
 
+/// Whether a read fails if it cannot store all of its bytes.
+///
+/// Linux: `mem_rw`, `pagemap_read`, `proc_sys_call_handler`. Reads of other files are short.
+fn stores_all_or_none(node: &Inode) -> bool {
+    match &node.kind {
+        InodeKind::Memory(memory) => !memory.is_text(),
+        _ => node.path().starts_with("/proc/sys/"),
+    }
+}
+
 /// Reads at `at`, or at the offset of the open file, which then advances.
 fn read_inode(thread: &Thread, open: &OpenFile, node: &Inode, parts: &Parts, at: Option<u64>) -> Result<u64, Errno> {
     let mut offset = open.offset.lock();
@@ -113,7 +136,8 @@ fn read_inode(thread: &Thread, open: &OpenFile, node: &Inode, parts: &Parts, at:
     let moved = in_pieces(parts, |done, to, len| {
         let bytes = node.read(start + done, len)?;
         let copied = thread.space.write_some(to, &bytes);
-        if !bytes.is_empty() && copied == 0 { Err(Errno::EFAULT) } else { Ok(copied) }
+        let is_refused = copied < bytes.len() && (copied == 0 || stores_all_or_none(node));
+        if is_refused { Err(Errno::EFAULT) } else { Ok(copied) }
     });
     if let (Ok(moved), None) = (moved, at) {
         *offset = start + moved;
@@ -155,17 +179,31 @@ pub(super) fn after(moved: u64, error: Errno) -> Result<u64, Errno> {
 }
 
 /// Copies at most `most` bytes of user memory after the first `skipped` ones.
-pub(super) fn gather(thread: &Thread, parts: &Parts, mut skipped: u64, most: u64) -> Result<Vec<u8>, Errno> {
+///
+/// # Errors
+/// `EFAULT` if one of them cannot be read.
+pub(super) fn gather(thread: &Thread, parts: &Parts, skipped: u64, most: u64) -> Result<Vec<u8>, Errno> {
+    let total: u64 = parts.iter().map(|(_, len)| len).sum();
+    let bytes = gather_some(thread, parts, skipped, most)?;
+    if bytes.len() as u64 == total.saturating_sub(skipped).min(most) { Ok(bytes) } else { Err(Errno::EFAULT) }
+}
+
+/// Copies as [`gather`], up to the first byte that cannot be read.
+fn gather_some(thread: &Thread, parts: &Parts, mut skipped: u64, most: u64) -> Result<Vec<u8>, Errno> {
     let total: u64 = parts.iter().map(|(_, len)| len).sum();
     let mut bytes = zeroes(total.saturating_sub(skipped).min(most) as usize)?;
-    let mut rest = &mut bytes[..];
+    let mut done = 0;
     for (base, len) in parts {
         let passed = skipped.min(*len);
         skipped -= passed;
-        let (now, later) = rest.split_at_mut(rest.len().min((len - passed) as usize));
-        thread.space.read(address(base.checked_add(passed).ok_or(Errno::EFAULT)?), now)?;
-        rest = later;
+        let count = (bytes.len() - done).min((len - passed) as usize);
+        let copied = thread.space.read_some(address(base.wrapping_add(passed)), &mut bytes[done..done + count]);
+        done += copied;
+        if copied < count {
+            break;
+        }
     }
+    bytes.truncate(done);
     Ok(bytes)
 }
 
@@ -186,8 +224,9 @@ fn read_event(thread: &Thread, open: &OpenFile, counter: &EventCounter, parts: &
     };
     scheduler.wake_transfers();
     drop(scheduler);
-    scatter(thread, parts, &value.to_le_bytes())?;
-    Ok(EVENT)
+    // As in Linux, the value is lost if it cannot be stored.
+    let stored = UserBuffer::new(&thread.space, parts, 0).put(&value.to_le_bytes());
+    if stored as u64 == EVENT { Ok(EVENT) } else { Err(Errno::EFAULT.into()) }
 }
 
 /// Adds to an event counter (`eventfd_write`).
@@ -205,49 +244,51 @@ fn write_event(thread: &Thread, open: &OpenFile, counter: &EventCounter, parts: 
     }
 }
 
-/// Copies bytes to the ranges of user memory.
-pub(super) fn scatter(thread: &Thread, parts: &Parts, bytes: &[u8]) -> Result<(), Errno> {
-    let mut rest = bytes;
-    for (base, len) in parts {
-        let (now, later) = rest.split_at(rest.len().min(*len as usize));
-        thread.space.write(address(*base), now)?;
-        rest = later;
-    }
-    Ok(())
-}
-
 fn read_pipe(thread: &Thread, open: &OpenFile, end: &PipeEnd, parts: &Parts) -> SyscallResult {
     if !end.reads() {
         return Err(Errno::EBADF.into());
     }
-    let wanted: u64 = parts.iter().map(|(_, len)| len).sum();
-    let mut bytes = Vec::new();
-    let mut scheduler = scheduler();
-    match end.read(wanted.min(pipe::CAPACITY as u64) as usize, &mut bytes) {
-        PipeTransfer::Moved(_) => scheduler.wake_transfers(),
-        PipeTransfer::Wait if open.has(linux::O_NONBLOCK) => return Err(Errno::EAGAIN.into()),
+    let (mut scheduler, transfer) = UserBuffer::new(&thread.space, parts, 0).fill(|_, buffer| end.read(buffer));
+    match transfer {
+        PipeTransfer::Moved(count) => {
+            scheduler.wake_transfers();
+            Ok(count as u64)
+        }
+        PipeTransfer::Refused(error) => Err(error.into()),
+        PipeTransfer::Wait if open.has(linux::O_NONBLOCK) => Err(Errno::EAGAIN.into()),
         PipeTransfer::Wait | PipeTransfer::Broken => {
-            return Err(CallStop::Sleep { scheduler, wait: WaitReason::Transfer, deadline: None, at_deadline: 0 });
+            Err(CallStop::Sleep { scheduler, wait: WaitReason::Transfer, deadline: None, at_deadline: 0 })
         }
     }
-    drop(scheduler);
-    scatter(thread, parts, &bytes)?;
-    Ok(bytes.len() as u64)
 }
 
-/// Reads a line of the console.
+/// The bytes that are taken from a terminal at once (`iterate_tty_read`).
+const TERMINAL_PIECE: u64 = 64;
+
+/// Reads a line of the console (`iterate_tty_read`).
+///
+/// As in Linux, a piece of which a byte cannot be stored is lost.
 fn read_console(thread: &Thread, open: &OpenFile, parts: &Parts) -> SyscallResult {
-    let wanted: u64 = parts.iter().map(|(_, len)| len).sum();
-    let scheduler = scheduler();
-    let Some(bytes) = console_input::take(wanted as usize) else {
-        if open.has(linux::O_NONBLOCK) {
-            return Err(Errno::EAGAIN.into());
+    let mut buffer = UserBuffer::new(&thread.space, parts, 0);
+    let mut moved = 0;
+    loop {
+        let scheduler = scheduler();
+        let Some(bytes) = console_input::take(buffer.room().min(TERMINAL_PIECE) as usize) else {
+            if moved > 0 || open.has(linux::O_NONBLOCK) {
+                return Ok(after(moved, Errno::EAGAIN)?);
+            }
+            return Err(CallStop::Sleep { scheduler, wait: WaitReason::Transfer, deadline: None, at_deadline: 0 });
+        };
+        drop(scheduler);
+        let stored = buffer.put(&bytes);
+        moved += stored as u64;
+        if stored < bytes.len() {
+            return Ok(after(moved, Errno::EFAULT)?);
         }
-        return Err(CallStop::Sleep { scheduler, wait: WaitReason::Transfer, deadline: None, at_deadline: 0 });
-    };
-    drop(scheduler);
-    scatter(thread, parts, &bytes)?;
-    Ok(bytes.len() as u64)
+        if matches!(bytes.last(), None | Some(b'\n')) || buffer.room() == 0 {
+            return Ok(moved);
+        }
+    }
 }
 
 /// `sendfile`: from a file to another file or to a pipe, without user memory.
@@ -292,26 +333,7 @@ pub(super) fn sendfile(thread: &mut Thread, a: Arguments) -> SyscallResult {
         }
         OpenTarget::Pipe(end) => {
             let bytes = node.read(start, count.min(pipe::CAPACITY as u64) as usize)?;
-            let mut scheduler = scheduler();
-            match end.write(&bytes) {
-                PipeTransfer::Moved(count) => {
-                    scheduler.wake_transfers();
-                    count as u64
-                }
-                PipeTransfer::Wait if to.has(linux::O_NONBLOCK) => return Err(Errno::EAGAIN.into()),
-                PipeTransfer::Wait => {
-                    return Err(CallStop::Sleep {
-                        scheduler,
-                        wait: WaitReason::Transfer,
-                        deadline: None,
-                        at_deadline: 0,
-                    });
-                }
-                PipeTransfer::Broken => {
-                    scheduler.post_broken_pipe(thread);
-                    return Err(Errno::EPIPE.into());
-                }
-            }
+            send_to_pipe(thread, &to, end, &bytes)?
         }
     };
     match a[2] {
@@ -319,6 +341,26 @@ pub(super) fn sendfile(thread: &mut Thread, a: Arguments) -> SyscallResult {
         at => thread.space.write_u64(address(at), start + moved)?,
     }
     Ok(moved)
+}
+
+/// Writes bytes of the kernel to a pipe, and returns how many.
+fn send_to_pipe(thread: &Thread, open: &OpenFile, end: &PipeEnd, bytes: &[u8]) -> SyscallResult {
+    let mut scheduler = scheduler();
+    match end.write(&PipeWrite { bytes, wanted: bytes.len() as u64, merges: false }) {
+        PipeTransfer::Moved(count) => {
+            scheduler.wake_transfers();
+            Ok(count as u64)
+        }
+        PipeTransfer::Refused(error) => Err(error.into()),
+        PipeTransfer::Wait if open.has(linux::O_NONBLOCK) => Err(Errno::EAGAIN.into()),
+        PipeTransfer::Wait => {
+            Err(CallStop::Sleep { scheduler, wait: WaitReason::Transfer, deadline: None, at_deadline: 0 })
+        }
+        PipeTransfer::Broken => {
+            scheduler.post_broken_pipe(thread);
+            Err(Errno::EPIPE.into())
+        }
+    }
 }
 
 fn write_parts(thread: &mut Thread, open: &OpenFile, parts: &Parts, at: Option<u64>) -> SyscallResult {
@@ -335,6 +377,21 @@ fn write_parts(thread: &mut Thread, open: &OpenFile, parts: &Parts, at: Option<u
     }
 }
 
+/// Whether a write has no effect if a byte of it cannot be read.
+///
+/// Linux: `proc_sys_call_handler`, `kernfs_fop_write_iter`, `oom_score_adj_write`, `mem_rw`,
+/// `clear_refs_write`.
+fn takes_all_or_none(node: &Inode) -> bool {
+    matches!(
+        node.kind,
+        InodeKind::Attribute(_)
+            | InodeKind::Setting(_)
+            | InodeKind::OomScoreAdj(_)
+            | InodeKind::SystemName(_)
+            | InodeKind::Memory(_)
+    )
+}
+
 /// Writes at `at`, or at the offset of the open file, which then advances.
 ///
 /// With `O_APPEND` it writes at the end, which is read while the offset is locked.
@@ -344,7 +401,8 @@ fn write_inode(thread: &Thread, open: &OpenFile, node: &Inode, parts: &Parts, at
     let moved = in_pieces(parts, |done, from, len| {
         let mut bytes = zeroes(len)?;
         let there = thread.space.read_some(from, &mut bytes);
-        if there == 0 { Err(Errno::EFAULT) } else { node.write(start + done, &bytes[..there]) }
+        let is_refused = there < len && (there == 0 || takes_all_or_none(node));
+        if is_refused { Err(Errno::EFAULT) } else { node.write(start + done, &bytes[..there]) }
     });
     if let (Ok(moved), None) = (moved, at) {
         *offset = start + moved;
@@ -361,20 +419,25 @@ fn write_pipe(thread: &mut Thread, open: &OpenFile, end: &PipeEnd, parts: &Parts
     if !end.writes() {
         return Err(Errno::EBADF.into());
     }
+    let total: u64 = parts.iter().map(|(_, len)| len).sum();
     loop {
         let moved = thread.bytes_moved as u64;
-        let bytes = match gather(thread, parts, moved, pipe::CAPACITY as u64) {
-            // Another thread can have shortened the vectors since the call slept.
-            Ok(bytes) if bytes.is_empty() => return Ok(moved),
+        // Another thread can have shortened the vectors since the call slept.
+        if moved >= total {
+            return Ok(moved);
+        }
+        let bytes = match gather_some(thread, parts, moved, pipe::CAPACITY as u64) {
             Ok(bytes) => bytes,
             Err(error) => return Ok(after(moved, error)?),
         };
+        let written = PipeWrite { bytes: &bytes, wanted: total - moved, merges: moved == 0 };
         let mut scheduler = scheduler();
-        match end.write(&bytes) {
+        match end.write(&written) {
             PipeTransfer::Moved(count) => {
                 scheduler.wake_transfers();
                 thread.bytes_moved += count;
             }
+            PipeTransfer::Refused(error) => return Ok(after(moved, error)?),
             PipeTransfer::Wait if open.has(linux::O_NONBLOCK) => {
                 return Ok(after(moved, Errno::EAGAIN)?);
             }

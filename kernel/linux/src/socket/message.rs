@@ -1,9 +1,10 @@
 //! Messages of sockets: sending and receiving.
 
-use super::{InFlightFile, Phase, Socket, SocketCredentials, SocketKind, SocketName};
+use super::{InFlightFile, Phase, Socket, SocketCredentials, SocketKind, SocketName, SocketState};
 use crate::errno::Errno;
 use crate::file::OpenFile;
 use crate::task::Scheduler;
+use crate::user_buffer::{BufferFault, UserBuffer};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -27,6 +28,18 @@ pub(super) struct Message {
 }
 
 impl Message {
+    /// Its descriptors, which stay in it with `MSG_PEEK`.
+    fn received_files(&mut self, flags: ReceiveFlags) -> Result<Vec<Arc<OpenFile>>, Errno> {
+        let mut files = Vec::new();
+        files.try_reserve_exact(self.files.len())?;
+        if flags.peek {
+            files.extend(self.files.iter().filter_map(InFlightFile::peek));
+        } else {
+            files.extend(core::mem::take(&mut self.files).into_iter().filter_map(InFlightFile::take));
+        }
+        Ok(files)
+    }
+
     /// Returns its room to the sender, whose state is not locked (`unix_write_space`).
     pub(super) fn release(self) {
         let mut state = self.sender.state.lock();
@@ -66,8 +79,10 @@ pub(crate) struct ReceiveFlags {
 }
 
 /// What a call received.
+#[derive(Default)]
 pub(crate) struct Received {
-    pub(crate) bytes: Vec<u8>,
+    /// The bytes that were stored.
+    pub(crate) count: usize,
     /// The length of the whole message.
     pub(crate) len: usize,
     /// The name of the sender.
@@ -202,133 +217,143 @@ impl Socket {
         Ok((is_full && !is_ours && !Arc::ptr_eq(peer, self)).then_some(Send::Wait))
     }
 
-    /// Receives at most `most` bytes: of one message, or from a stream of as many as fit together.
+    /// Receives what there is room for.
+    ///
+    /// That is of one message, or of as many messages of a stream as fit together.
     ///
     /// # Errors
-    /// Those of `unix_stream_read_generic` and `unix_dgram_recvmsg`.
+    /// A fault of `to`. The inner errors are those of `unix_stream_read_generic` and
+    /// `unix_dgram_recvmsg`.
     pub(crate) fn receive(
         &self,
         scheduler: &mut Scheduler,
-        most: usize,
+        to: &mut UserBuffer<'_>,
         flags: ReceiveFlags,
-    ) -> Result<Receive, Errno> {
+    ) -> Result<Result<Receive, Errno>, BufferFault> {
         let mut freed = Vec::new();
         let result = if self.kind == SocketKind::Stream {
-            self.receive_stream(most, flags, &mut freed)
+            self.receive_stream(to, flags, &mut freed)
         } else {
-            self.receive_message(most, flags, &mut freed)
-        };
+            self.receive_message(to, flags, &mut freed)
+        }?;
         if !freed.is_empty() {
             freed.into_iter().for_each(Message::release);
             self.room.note_output();
             scheduler.wake_transfers();
         }
-        result
+        Ok(result)
     }
 
-    fn receive_message(&self, most: usize, flags: ReceiveFlags, freed: &mut Vec<Message>) -> Result<Receive, Errno> {
+    /// Receives a message, which is lost if it cannot be stored (`unix_dgram_recvmsg`).
+    fn receive_message(
+        &self,
+        to: &mut UserBuffer<'_>,
+        flags: ReceiveFlags,
+        freed: &mut Vec<Message>,
+    ) -> Result<Result<Receive, Errno>, BufferFault> {
         let mut state = self.state.lock();
         if self.is_connection() && state.phase != Phase::Connected {
-            return Err(Errno::ENOTCONN);
+            return Ok(Err(Errno::ENOTCONN));
         }
-        state.error.take().map_or(Ok(()), Err)?;
+        if let Some(error) = state.error.take() {
+            return Ok(Err(error));
+        }
         let passes = state.options.pass_credentials;
         let ended = state.shut_down.receive;
         let Some(message) = state.messages.front_mut() else {
-            return Ok(if ended { Receive::End } else { Receive::Wait });
+            return Ok(Ok(if ended { Receive::End } else { Receive::Wait }));
         };
         let len = message.bytes.len();
-        let bytes = copy_of(&message.bytes[..len.min(most)])?;
-        let mut received = Received { bytes, len, name: None, credentials: None, files: Vec::new() };
-        received.files = files_of(message, flags)?;
-        if passes {
-            received.credentials = Some(message.credentials.unwrap_or(SocketCredentials::UNKNOWN));
-        }
+        let count = (len as u64).min(to.room()) as usize;
+        let stored = to.copy(&message.bytes[..count])?;
+        let files = stored.and_then(|()| message.received_files(flags));
+        let credentials = passes.then(|| message.credentials.unwrap_or(SocketCredentials::UNKNOWN));
         let sender = message.sender.clone();
         if !flags.peek {
             freed.extend(state.messages.pop_front());
         }
         drop(state);
-        received.name = sender.name();
-        Ok(Receive::Got(received))
+        Ok(files.map(|files| Receive::Got(Received { count, len, name: sender.name(), credentials, files })))
     }
 
-    fn receive_stream(&self, most: usize, flags: ReceiveFlags, freed: &mut Vec<Message>) -> Result<Receive, Errno> {
+    /// Receives bytes of a stream.
+    ///
+    /// INV-KERNEL-TAKEN: a message that cannot be stored stays whole.
+    fn receive_stream(
+        &self,
+        to: &mut UserBuffer<'_>,
+        flags: ReceiveFlags,
+        freed: &mut Vec<Message>,
+    ) -> Result<Result<Receive, Errno>, BufferFault> {
         let mut state = self.state.lock();
         if state.phase != Phase::Connected {
-            return Err(Errno::EINVAL);
+            return Ok(Err(Errno::EINVAL));
         }
         let passes = state.options.pass_credentials;
-        let mut received = Received { bytes: Vec::new(), len: 0, name: None, credentials: None, files: Vec::new() };
+        let mut received = Received::default();
         let mut sender = None;
-        let mut index = 0;
-        while received.bytes.len() < most {
-            let Some(message) = state.messages.get_mut(index) else { break };
+        // The messages that are received, and the bytes of the last one.
+        let (mut messages, mut of_last, mut refused) = (0, 0, None);
+        let wants_bytes = to.room() > 0;
+        while to.room() > 0 {
+            let Some(message) = state.messages.get(messages) else { break };
             // Messages of different senders are not joined (`unix_skb_scm_eq`).
             let credentials = passes.then(|| message.credentials.unwrap_or(SocketCredentials::UNKNOWN));
             if sender.is_some() && credentials != received.credentials {
                 break;
             }
             let rest = &message.bytes[message.consumed..];
-            let count = rest.len().min(most - received.bytes.len());
-            received.bytes.try_reserve(count)?;
-            received.bytes.extend_from_slice(&rest[..count]);
-            (received.credentials, sender) = (credentials, Some(message.sender.clone()));
-            received.files = files_of(message, flags)?;
-            if flags.peek {
-                index += 1;
-            } else {
-                message.consumed += count;
-                if message.consumed < message.bytes.len() {
-                    break;
-                }
-                freed.extend(state.messages.pop_front());
+            let count = (rest.len() as u64).min(to.room()) as usize;
+            if let Err(error) = to.copy(&rest[..count])? {
+                refused = Some(error);
+                break;
             }
+            received.count += count;
+            (received.credentials, sender) = (credentials, Some(message.sender.clone()));
+            (messages, of_last) = (messages + 1, count);
             // Descriptors belong to the bytes that they were sent with.
-            if !received.files.is_empty() {
+            if !message.files.is_empty() {
                 break;
             }
         }
-        if received.bytes.is_empty() && most > 0 {
-            state.error.take().map_or(Ok(()), Err)?;
-            return Ok(if state.shut_down.receive { Receive::End } else { Receive::Wait });
+        if let Some(error) = refused.filter(|_| received.count == 0) {
+            return Ok(Err(error));
+        }
+        if received.count == 0 && wants_bytes {
+            return Ok(match state.error.take() {
+                Some(error) => Err(error),
+                None if state.shut_down.receive => Ok(Receive::End),
+                None => Ok(Receive::Wait),
+            });
+        }
+        let files = match messages.checked_sub(1).and_then(|last| state.messages.get_mut(last)) {
+            Some(last) => last.received_files(flags),
+            None => Ok(Vec::new()),
+        };
+        match files {
+            Ok(files) => received.files = files,
+            Err(error) => return Ok(Err(error)),
+        }
+        if !flags.peek {
+            state.consume(messages, of_last, freed);
         }
         drop(state);
-        received.len = received.bytes.len();
+        received.len = received.count;
         received.name = sender.and_then(|sender| sender.name());
-        Ok(Receive::Got(received))
-    }
-
-    /// Puts bytes back that were taken from a stream and could not be stored.
-    pub(crate) fn unreceive(self: &Arc<Self>, scheduler: &mut Scheduler, bytes: Vec<u8>) {
-        let message = Message {
-            bytes,
-            consumed: 0,
-            charged: 0,
-            sender: self.peer().unwrap_or_else(|| self.clone()),
-            credentials: None,
-            files: Vec::new(),
-        };
-        self.state.lock().messages.push_front(message);
-        scheduler.wake_transfers();
+        Ok(Ok(Receive::Got(received)))
     }
 }
 
-/// The descriptors of a message, which stay in it with `MSG_PEEK`.
-fn files_of(message: &mut Message, flags: ReceiveFlags) -> Result<Vec<Arc<OpenFile>>, Errno> {
-    let mut files = Vec::new();
-    files.try_reserve_exact(message.files.len())?;
-    if flags.peek {
-        files.extend(message.files.iter().filter_map(InFlightFile::peek));
-    } else {
-        files.extend(core::mem::take(&mut message.files).into_iter().filter_map(InFlightFile::take));
+impl SocketState {
+    /// Removes `messages` of a stream, of the last one only `of_last` bytes.
+    fn consume(&mut self, messages: usize, of_last: usize, freed: &mut Vec<Message>) {
+        let before_last = messages.saturating_sub(1);
+        freed.extend(self.messages.drain(..before_last));
+        if let Some(last) = self.messages.front_mut().filter(|_| messages > 0) {
+            last.consumed += of_last;
+            if last.consumed == last.bytes.len() {
+                freed.extend(self.messages.pop_front());
+            }
+        }
     }
-    Ok(files)
-}
-
-fn copy_of(bytes: &[u8]) -> Result<Vec<u8>, Errno> {
-    let mut copy = Vec::new();
-    copy.try_reserve_exact(bytes.len())?;
-    copy.extend_from_slice(bytes);
-    Ok(copy)
 }
