@@ -89,8 +89,8 @@ impl<'h, P: Platform> OwnTables<'h, P> {
 
     /// Locks the table at which a descent to `level` ended.
     ///
-    /// `None` if the entry above that level, at which it ended, was split or cleared before the lock
-    /// was acquired.
+    /// `None` if the entry above that level, at which it ended, was split or cleared before the
+    /// lock was acquired.
     #[inline]
     fn lock_found(&self, found: &Descent, va: VirtAddr, level: Level) -> Option<LockedTable<'h, P>> {
         let locked = LockedTable::new(self.tables, found.slot.table, found.level, va);

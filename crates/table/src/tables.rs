@@ -7,12 +7,14 @@
 //!   edit     under that lock, and only under it (INV-TABLE-LOCKED)
 //! ```
 //!
-//! [`Tables::find`] gives the last entry on the way to an address, at any level: a leaf, a soft entry
-//! or an empty one. Its [`EntryHolder`] says what the path is: through pointers of this space alone,
-//! or through one below which other spaces share all tables ([`crate::share`]). Nothing below that
-//! one is stable while the space is held for reading. [`Tables`] itself edits nothing. INV-TABLE-OWN: an edit for one
-//! space needs [`OwnTables`], which only [`Tables::own`] and its kin make, after they broke what
-//! was shared. So a call that forgets to break a shared table does not compile:
+//! [`Tables::find`] gives the last entry on the way to an address, at any level: a leaf, a soft
+//! entry or an empty one. Its [`EntryHolder`] says what the path is: through pointers of this space
+//! alone, or through one below which other spaces share all tables ([`crate::share`]). Nothing
+//! below that one is stable while the space is held for reading.
+//!
+//! [`Tables`] itself edits nothing. INV-TABLE-OWN: an edit for one space needs [`OwnTables`], which
+//! only [`Tables::own`] and its kin make, after they broke what was shared. So a call that forgets
+//! to break a shared table does not compile:
 //!
 //! ```compile_fail,E0599
 //! # fn edit<P: pagewright_sync::Platform>(tables: pagewright_table::Tables<'_, P>) {
@@ -256,7 +258,8 @@ impl<'h, P: Platform> Tables<'h, P> {
 
     /// The parts of `range` that have own entries, in order, without locks.
     ///
-    /// There is one for each own last-level table, and each own leaf or soft entry above that level.
+    /// There is one for each own last-level table, and for each own leaf or soft entry above that
+    /// level.
     pub fn spans(&self, range: PageRange) -> TableSpans<'h, P> {
         TableSpans { tables: *self, at: range.start(), end: range.end() }
     }

@@ -75,7 +75,7 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Splits a block of the parent, and makes the table in which the child gets copies of its pages.
+    /// Splits a block of the parent, and makes the table for the child's copies of its pages.
     fn split_for_copy(
         &self,
         (from, to): (OwnTables<'_, P>, OwnTables<'_, P>),

@@ -45,7 +45,7 @@ pub trait CopyHooks {
 
 /// Decisions of a fork that copies entries.
 pub trait ForkHooks: CopyHooks {
-    /// Copies the page of a leaf of the last level that may be pinned, and returns the child's leaf.
+    /// Copies the page of a last-level leaf that may be pinned, and returns the child's leaf.
     ///
     /// `None` if there is no frame for it; the copy then stops.
     fn copy_pinned(&mut self, leaf: LeafView) -> Option<OwnedLeaf>;
@@ -61,7 +61,7 @@ pub enum CopyStop {
     NoFrame(VirtAddr),
     /// The references of the page exceed the limit for entries.
     TooManyRefs(VirtAddr),
-    /// A leaf above the last level may be pinned. It must be [split](crate::OwnTables::split_leaf).
+    /// A leaf above the last level may be pinned, and must be split first.
     PinnedBlock(VirtAddr),
 }
 
