@@ -47,6 +47,8 @@ fn word(slot: u32) -> u64 {
 struct World {
     words: HashMap<u64, u64>,
     records: Vec<SnapshotRecord>,
+    /// Pages of large folios that their holders say are pinned.
+    pinned: Vec<u32>,
 }
 
 impl World {
@@ -55,7 +57,7 @@ impl World {
     }
 
     fn new() -> Self {
-        let mut world = Self { words: HashMap::new(), records: Vec::new() };
+        let mut world = Self { words: HashMap::new(), records: Vec::new(), pinned: Vec::new() };
         for base in [0x10, 0x20] {
             for table in base..base + 3 {
                 world.put(table, 0, u64::from(table + 1) << 12 | BELOW);
@@ -162,6 +164,7 @@ impl World {
     fn judge(&self) -> (Vec<CountMismatch>, Tally) {
         let mut census = Census::new(SoftwareBits::pagewright(ISA));
         self.records.iter().for_each(|record| census.add(*record));
+        self.pinned.iter().for_each(|page| census.add_pinned_page(pfn(*page)));
         let mut tally = Tally::default();
         let read = |at: PhysAddr| self.words.get(&at.raw()).copied().unwrap_or(0);
         (census.compare(ISA, &read, &mut tally), tally)
@@ -339,6 +342,29 @@ fn a_writable_or_exclusive_page_has_one_mapping() {
         World::found_after(|world| world.put(0x13, 1, 0x10_1000 | READ | EXCLUSIVE)),
         [CountKind::ExclusiveMappings(pfn(0x101))]
     );
+}
+
+/// The rules hold at every page of a huge leaf, and no other page of it is wrong.
+#[test]
+fn each_page_of_a_writable_or_exclusive_block_has_one_mapping() {
+    let found = World::found_after(|world| world.put(0x23, 3, 0x20_7000 | READ));
+    let rights = |kind: &&CountKind| matches!(kind, CountKind::WritableMappings(_) | CountKind::ExclusiveMappings(_));
+    assert_eq!(
+        found.iter().filter(rights).copied().collect::<Vec<_>>(),
+        [CountKind::WritableMappings(pfn(0x207)), CountKind::ExclusiveMappings(pfn(0x207))]
+    );
+}
+
+#[test]
+fn a_pinned_page_of_a_block_is_exclusive_and_its_neighbours_need_not_be() {
+    let shared = 0x20_0000 | READ | BLOCK;
+    assert_eq!(World::found_after(|world| world.put(0x12, 5, shared)), [], "no page is pinned");
+    let found = World::found_after(|world| {
+        world.put(0x12, 5, shared);
+        world.pinned.push(0x207);
+    });
+    assert_eq!(found, [CountKind::PinnedShared(pfn(0x207))]);
+    assert_eq!(World::found_after(|world| world.pinned.push(0x207)), [], "it is exclusive");
 }
 
 #[test]

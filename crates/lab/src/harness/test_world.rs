@@ -159,13 +159,15 @@ impl<I: Isa> TestWorld<I> {
                 census.add(record);
             });
         });
+        let mut held: BTreeMap<Pfn, u64> = BTreeMap::new();
+        for page in devices.iter().flat_map(|device| device.pages.iter()).filter(|page| page.is_pinned()) {
+            census.add_pinned_page(page.pfn());
+            let folio = self.on(CPU, |mm| mm.tlb().frames().folio(page.pfn()).pfn());
+            *held.entry(folio).or_default() += 1;
+        }
         self.bench.at_rest(&census);
         let findings = self.bench.findings();
         assert!(findings.is_empty(), "{}", findings[0]);
-        let mut held: BTreeMap<Pfn, u64> = BTreeMap::new();
-        for page in devices.iter().flat_map(|device| device.pages.iter()).filter(|page| page.is_pinned()) {
-            *held.entry(page.pfn()).or_default() += 1;
-        }
-        assert_eq!(counted, held, "the pins of each frame: the memory manager's, and the devices'");
+        assert_eq!(counted, held, "the pins of each folio: the memory manager's, and the devices'");
     }
 }

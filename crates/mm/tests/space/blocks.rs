@@ -183,6 +183,7 @@ fn fork_shares_a_block_and_copies_a_pinned_one<I: Isa>() {
     assert_eq!(ours, device.pfn(0), "the parent stores where the device does");
     assert_ne!(child.frame(OTHER, at(BLOCK, 7), Access::Read), ours);
     process.write(CPU, at(BLOCK, 7), 99);
+    world.at_rest(&[&device]);
     assert!(holds(&child, BLOCK, |_| true), "the child has what the block contained");
     process.write(CPU, at(BLOCK, 7), 8);
     device.release(MakeDirty::Yes);

@@ -1,7 +1,7 @@
 //! The rules D1–D3, D6, D7, D9, D12, D16–D18 and D22 (`docs/oracle.md`), applied to all claims.
 
 use super::Census;
-use super::tables::TableScan;
+use super::tables::{Page, TableScan};
 use crate::count::{CountKind, CountMismatch};
 use crate::tally::{Antecedent, Tally};
 use alloc::collections::BTreeSet;
@@ -185,27 +185,41 @@ impl Comparison<'_> {
     }
 
     /// D6 and D7: a writable or exclusive anonymous page has one mapping.
+    ///
+    /// A leaf that maps a folio whole is an entry of each of its pages.
     fn anonymous(&mut self, scan: &TableScan, census: &Census) {
-        for (&pfn, page) in &scan.pages {
-            let Some((head, folio)) = scan.head_of(pfn).and_then(|head| scan.folios.get_key_value(&head)) else {
-                continue;
-            };
-            if folio.kind != Some(PageKind::Anon) {
-                continue;
+        let anonymous = scan.folios.iter().filter(|(_, folio)| folio.kind == Some(PageKind::Anon));
+        for (&head, folio) in anonymous {
+            let block = scan.blocks.get(&head);
+            for pfn in (0..folio.frames).map(|index| head.add(index)) {
+                let entries = || scan.pages.get(&pfn).into_iter().chain(block);
+                if entries().next().is_some() {
+                    self.anonymous_page(scan, pfn, entries, census.is_pinned(pfn, (head, folio.frames)));
+                }
             }
-            let mappings = page.mapcount + folio.entire;
-            if page.writable {
-                self.tally.note(Antecedent::AnonWritable);
-                self.expect(CountKind::WritableMappings(pfn), 1, mappings);
-            }
-            let exclusive = page.exclusive_in.iter().filter(|&&table| !scan.is_shared(table)).count() as u64;
-            if exclusive > 0 {
-                self.tally.note(Antecedent::Exclusive);
-                self.expect(CountKind::ExclusiveMappings(pfn), 1, mappings);
-            }
-            if census.pinned.contains_key(head) {
-                self.expect(CountKind::PinnedShared(pfn), 0, mappings.saturating_sub(exclusive));
-            }
+        }
+    }
+
+    fn anonymous_page<'s, E: Iterator<Item = &'s Page>>(
+        &mut self,
+        scan: &TableScan,
+        pfn: Pfn,
+        entries: impl Fn() -> E,
+        pinned: bool,
+    ) {
+        let mappings: u64 = entries().map(|entry| entry.mapcount).sum();
+        if entries().any(|entry| entry.writable) {
+            self.tally.note(Antecedent::AnonWritable);
+            self.expect(CountKind::WritableMappings(pfn), 1, mappings);
+        }
+        let tables = entries().flat_map(|entry| &entry.exclusive_in);
+        let exclusive = tables.filter(|table| !scan.is_shared(**table)).count() as u64;
+        if exclusive > 0 {
+            self.tally.note(Antecedent::Exclusive);
+            self.expect(CountKind::ExclusiveMappings(pfn), 1, mappings);
+        }
+        if pinned {
+            self.expect(CountKind::PinnedShared(pfn), 0, mappings.saturating_sub(exclusive));
         }
     }
 

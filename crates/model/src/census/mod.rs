@@ -18,7 +18,7 @@ mod tables;
 
 use crate::count::CountMismatch;
 use crate::tally::Tally;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use pagewright_types::snapshot::{FolioRecord, GaugeRecord, PageRecord, SnapshotRecord, SpaceRecord, TableRecord};
 use pagewright_types::{IsaKind, LruList, Pfn, PhysAddr, SwapEntry};
@@ -102,6 +102,8 @@ pub struct Census {
     held: BTreeMap<Pfn, u64>,
     /// Pins of each pinned folio.
     pinned: BTreeMap<Pfn, u64>,
+    /// Pages of large folios that a holder has pinned.
+    pinned_pages: BTreeSet<Pfn>,
     /// The LRU lists on which each folio was found.
     listed: BTreeMap<Pfn, Vec<LruList>>,
     /// Slots in use, and the claimed number of entries that name each.
@@ -138,6 +140,18 @@ impl Census {
             SnapshotRecord::Table(table) => self.tables.push(table),
             SnapshotRecord::Gauge(live) => self.live.push(live),
         }
+    }
+
+    /// Adds what the holder of a pin knows: which page it is.
+    ///
+    /// A memory manager counts the pins of a large folio, and not of which pages they are.
+    pub fn add_pinned_page(&mut self, page: Pfn) {
+        self.pinned_pages.insert(page);
+    }
+
+    /// Whether a page of a folio is known to be pinned.
+    fn is_pinned(&self, page: Pfn, (head, frames): (Pfn, u32)) -> bool {
+        if frames == 1 { self.pinned.contains_key(&head) } else { self.pinned_pages.contains(&page) }
     }
 
     /// Returns every claim that the page tables contradict.

@@ -69,10 +69,10 @@ impl LogicalMappings {
     }
 }
 
-/// A page and the entries that map it.
+/// A page, or a folio that is mapped whole, and the entries that map it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Page {
-    /// Last-level entries.
+    /// The entries.
     pub(super) mapcount: u64,
     /// The tables in which an exclusive leaf maps it.
     pub(super) exclusive_in: Vec<Pfn>,
@@ -136,6 +136,8 @@ pub(super) struct TableScan {
     /// By first frame.
     pub(super) folios: BTreeMap<Pfn, Folio>,
     pub(super) pages: BTreeMap<Pfn, Page>,
+    /// The leaves that map a folio whole, by its first frame.
+    pub(super) blocks: BTreeMap<Pfn, Page>,
     pub(super) spaces: BTreeMap<SpaceId, Reach>,
     pub(super) slots: BTreeMap<SwapEntry, Slot>,
     /// Mapped frames outside any folio.
@@ -151,6 +153,7 @@ impl TableScan {
             tables: BTreeMap::new(),
             folios: census.folios.iter().map(folio).collect(),
             pages: BTreeMap::new(),
+            blocks: BTreeMap::new(),
             spaces: BTreeMap::new(),
             slots: BTreeMap::new(),
             unowned: Vec::new(),
@@ -390,8 +393,12 @@ impl TableWalk<'_> {
         } else {
             folio.entire += 1;
         }
-        let page = self.scan.pages.entry(pfn).or_default();
-        page.mapcount += u64::from(level == Level::PTE);
+        let page = if level == Level::PTE {
+            self.scan.pages.entry(pfn).or_default()
+        } else {
+            self.scan.blocks.entry(head).or_default()
+        };
+        page.mapcount += 1;
         page.writable |= writable;
         if raw & self.bits.exclusive != 0 {
             page.exclusive_in.push(table);
