@@ -268,7 +268,7 @@ static void messages(void)
     struct mmsghdr sent[COUNT], received[COUNT];
     struct timespec short_time = { 0, 50000000 }, bad = { 0, -1 };
     struct sigaction action = { .sa_handler = on_alarm };
-    struct itimerval timer = { { 0 }, { 0, 50000 } };
+    struct itimerval timer = { { 0, 50000 }, { 0, 50000 } }, off = { { 0 }, { 0 } };
     int pair[2], packets[2];
     memset(sent, 0, sizeof sent);
     memset(received, 0, sizeof received);
@@ -311,15 +311,16 @@ static void messages(void)
     printf(" both %ld", told(recvmmsg(pair[1], received, 2, 0, 0)));
     printf(" %.5s %.6s", back[0], back[1]);
     waitpid(child, 0, 0);
+    /* The timer repeats: on a busy machine a signal may come before the call waits. */
     setitimer(ITIMER_REAL, &timer, 0);
     send(pair[0], "again", 5, 0);
     printf(" signal %ld", told(recvmmsg(pair[1], received, 2, 0, 0)));
-    printf(" %d", alarms);
     close(pair[0]);
     close(pair[1]);
     socketpair(AF_UNIX, SOCK_DGRAM, 0, pair);
-    setitimer(ITIMER_REAL, &timer, 0);
-    printf(" %ld %d", told(recvmmsg(pair[1], received, 2, 0, 0)), alarms);
+    printf(" %ld", told(recvmmsg(pair[1], received, 2, 0, 0)));
+    setitimer(ITIMER_REAL, &off, 0);
+    printf(" %d", alarms >= 2);
     /* The time limit is looked at after a message. */
     child = sending(pair[0], 100000, "late", "later");
     printf(" timeout %ld", told(recvmmsg(pair[1], received, 2, 0, &short_time)));
