@@ -13,26 +13,27 @@ use pagewright_fuzz::random::{PlantedBug, calls_program, fast_mode, plant};
 /// Programs of each seed.
 const PROGRAMS: u64 = 200;
 
-fn first_finding<I: Isa>(seed: u64, rule: Rule) -> Option<u64> {
+fn first_finding<I: Isa>(seed: u64, rules: &[Rule]) -> Option<u64> {
     (0..PROGRAMS).find(|number| {
         let program = calls_program(seed, None, *number);
         let ran = fast_mode::run::<I>(&program).expect("a possible machine");
-        ran.findings.first().is_some_and(|finding| finding.rule() == Some(rule))
+        ran.findings.first().and_then(|finding| finding.rule()).is_some_and(|rule| rules.contains(&rule))
     })
 }
 
 fn programs_with_devices_find_planted_bugs_of_pins<I: Isa>() {
-    let expected = [
-        (PlantedBug::ForkIgnoresPin, Rule::Memory),
-        (PlantedBug::PinNotExclusive, Rule::Counts),
-        (PlantedBug::PinKept, Rule::Counts),
-        (PlantedBug::PinMarkLost, Rule::Memory),
+    let expected: [(PlantedBug, &[Rule]); 4] = [
+        (PlantedBug::ForkIgnoresPin, &[Rule::Memory]),
+        (PlantedBug::PinNotExclusive, &[Rule::Counts]),
+        (PlantedBug::PinKept, &[Rule::Counts]),
+        // At rest the pinned page is not exclusive, or before that the device has other values.
+        (PlantedBug::PinMarkLost, &[Rule::Counts, Rule::Memory]),
     ];
     let seeds = if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { 3 } else { 1 };
-    for (bug, rule) in expected {
+    for (bug, rules) in expected {
         for seed in 1..=seeds {
             plant(Some(bug));
-            let number = first_finding::<I>(seed, rule);
+            let number = first_finding::<I>(seed, rules);
             plant(None);
             println!("{} on {}, seed {seed}: found by program {number:?}", bug.name(), I::KIND);
             assert!(number.is_some(), "{} on {}, seed {seed}", bug.name(), I::KIND);
