@@ -4,8 +4,8 @@
 //! started. Ctrl-C reaches none of these groups, so [`end_all_at_interrupt`] ends them. A nested
 //! `xtask` gets SIGTERM then, and ends its own groups.
 //!
-//! Not guaranteed: the end of a process that leaves its group. Without `/proc` ([`usage`]) nothing
-//! is known of a group.
+//! Not guaranteed: the end of a process that leaves its group. Without `/proc` nothing is known of
+//! a group.
 
 use super::own_time::Usage;
 use crate::error::Error;
