@@ -121,6 +121,7 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::OldPointerWritable
         | Bug::SharedLeafRevisited
         | Bug::SplitLeavesGap
+        | Bug::PendingTakenForLive
         | Bug::BreakJudgesPins
         | Bug::ZapForAllIgnoresPending
         | Bug::LastShareDropped

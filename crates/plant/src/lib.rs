@@ -45,6 +45,7 @@ pagewright_types::named_table! {
         SharedTableEdited = "shared-table-edited", "A table below an entry that other spaces share is locked for edits of one space.";
         SharedLeafRevisited = "shared-leaf-revisited", "A walk of the reverse map forgets the leaves that it has met, and goes on through every space that shares their tables.";
         SplitLeavesGap = "split-leaves-gap", "A huge leaf reads as empty while it is split, so pages that are removed meanwhile come back.";
+        PendingTakenForLive = "pending-taken-for-live", "A walk over the entries of a table counts pending empty ones, and ends before the last that is live.";
         BreakJudgesPins = "break-judges-pins", "A break takes a page with many references for one that is pinned, and copies no table.";
         ZapForAllIgnoresPending = "zap-for-all-ignores-pending", "A truncation for all sharers of a table returns before the flush of an entry that reclaim cleared.";
         FamilyKeyNotTakenAlong = "family-key-not-taken-along", "A batch depends on an entry of a shared table that another CPU cleared, without the flush that its sharers owe.";

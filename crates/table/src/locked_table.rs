@@ -148,11 +148,14 @@ impl<'h, P: Platform> LockedTable<'h, P> {
 
     /// The entries that are not empty, as they are when each is reached.
     ///
-    /// It stops at the last of them, by their number in the record. The caller empties none and
-    /// fills none while it iterates.
+    /// It stops at the last of them, by their number in the record. An empty entry that is pending
+    /// is a word of its own and none of that number. The caller empties none and fills none while
+    /// it iterates.
     pub(crate) fn live_entries(&self) -> impl Iterator<Item = (usize, Pte)> + use<'h, P> {
-        let live = self.page().live() as usize;
-        PresentEntries::new(self.fx(), self.table, self.occupied(0..Level::ENTRIES)).take(live)
+        let (level, live) = (self.level, self.page().live() as usize);
+        let is_live = move |pte: Pte| plant!(PendingTakenForLive; true, P::Isa::decode(level, pte) != Entry::Empty);
+        let present = PresentEntries::new(self.fx(), self.table, self.occupied(0..Level::ENTRIES));
+        present.filter(move |(_, pte)| is_live(*pte)).take(live)
     }
 
     /// The parts of `indices` that have entries, and a few empty ones between them.

@@ -119,7 +119,7 @@ impl<'h, P: Platform> OwnTables<'h, P> {
                 if let Some(locked) = own.lock_found(&found, span.start(), Level::PTE) {
                     return Some((locked, span));
                 }
-                // The leaf was split before the lock was acquired: descend again.
+                // The entry was split or cleared before the lock was acquired: descend again.
                 spans.at = span.start();
             }
         })

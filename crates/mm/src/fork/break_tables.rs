@@ -62,7 +62,7 @@ impl<P: Platform> Mm<P> {
                 let shared = SoftEntry { exclusive: false, ..soft };
                 Some(SoftCopy { parent: shared, child: shared })
             }
-            SoftKind::InTransition => unreachable!("INV-SHARE-BREAK: an entry in transition is copied"),
+            SoftKind::InTransition => unreachable!("INV-SPLIT-HIDDEN: an entry in transition is copied"),
         }
     }
 

@@ -51,7 +51,7 @@ impl<P: Platform> Mm<P> {
                         break;
                     }
                     Err(CopyStop::PinnedBlock(va)) => {
-                        // INV-FORK-BLOCK: as Linux does (`copy_huge_pmd`).
+                        // INV-FORK-BLOCK: its pages are copied one by one, as by `copy_huge_pmd`.
                         outcome = self.split_for_copy((from_tables, to_tables), va, level, vma.mlocked());
                         if outcome.is_err() {
                             break;

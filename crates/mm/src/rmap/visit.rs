@@ -34,11 +34,13 @@
 //! it waits. It may hold any lock if it tries. The closure runs with the space held and the table
 //! locked.
 //!
-//! INV-RMAP-ONCE: each leaf that maps the folio from the beginning of the visit to its end is
-//! visited, through one space. A leaf of a shared table is visited again through other sharers if
-//! the folio has more than [`MOST_MET`] leaves that stay, so a closure must be idempotent.
+//! INV-RMAP-ONCE: a leaf that maps the folio is visited once, through one space. A leaf of a shared
+//! table is visited again through other sharers if the folio has more than [`MOST_MET`] leaves that
+//! stay, so a closure must be idempotent.
 //!
-//! Not guaranteed: mappings that come or go meanwhile may or may not be visited.
+//! Not guaranteed: every leaf. Mappings that come or go meanwhile may or may not be visited, and if
+//! one that was met goes, another may be missed. A closure that needs all compares the leaves that
+//! it was called with and the mapcount.
 
 use crate::mm::Mm;
 use crate::space::{AddressMap, Space, Vma};

@@ -2,7 +2,7 @@
 
 use super::{PLACES, parent, values};
 use pagewright_arch::{Isa, on_both};
-use pagewright_lab::harness::{CPU, GupCall, TestProcess, at};
+use pagewright_lab::harness::{CPU, GupCall, OTHER, TestProcess, at};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{Advice, Mm, MmError, RemapFlags, RemapRequest, Space};
@@ -16,6 +16,7 @@ on_both! {
     a_zero_page_below_a_shared_pointer_is_taken,
     a_page_that_is_not_pinned_keeps_no_table_from_being_shared,
     a_page_with_as_many_references_as_a_pin_breaks_like_any_other,
+    a_pinned_page_behind_a_pending_entry_keeps_its_table_from_being_shared,
 }
 
 pub(super) fn a_table_with_a_pinned_page_is_not_shared_until_it_is_unpinned<I: Isa>() {
@@ -164,4 +165,23 @@ pub(super) fn a_page_with_as_many_references_as_a_pin_breaks_like_any_other<I: I
         world.recount(&[&process, &child]);
         TestProcess::end_all_at_rest(&[&process, &child]);
     }
+}
+
+/// The entry before the pinned page's is empty, and its flush is still marked as deferred.
+pub(super) fn a_pinned_page_behind_a_pending_entry_keeps_its_table_from_being_shared<I: Isa>() {
+    let (world, process, base) = parent::<I>(2);
+    let swap = world.swap_to(8);
+    process.write(CPU, at(base, 1), 5);
+    // Another CPU has the space, so the flush of the page-out is deferred on x86-64, too.
+    assert_eq!(process.read(OTHER, base), 1);
+    process.advise(base, 1, Advice::PageOut);
+    assert_eq!(swap.used(), 1);
+    process.advise(base, 1, Advice::DontNeed);
+    let device = process.take(CPU, at(base, 1), 1, GupCall::Pin(GupFlags::WRITE)).expect("a page");
+    let child = process.fork();
+    process.write(CPU, at(base, 1), 77);
+    assert_eq!((device.read(0), child.read(CPU, at(base, 1))), (77, 5));
+    device.release(MakeDirty::Yes);
+    world.recount(&[&process, &child]);
+    TestProcess::end_all_at_rest(&[&process, &child]);
 }

@@ -553,6 +553,7 @@ mod still {
         forgets: super::super::a_fork_that_copies_forgets_only_what_is_shared_no_more::<I>();
         limit: super::super::a_break_at_the_limit_of_references_changes_nothing::<I>();
         many: super::super::pins::a_page_with_as_many_references_as_a_pin_breaks_like_any_other::<I>();
+        behind: super::super::pins::a_pinned_page_behind_a_pending_entry_keeps_its_table_from_being_shared::<I>();
         aged: super::super::for_all::a_page_of_a_hundred_processes_ages_by_one_edit::<I>();
         pinned: super::super::pins::a_table_with_a_pinned_page_is_not_shared_until_it_is_unpinned::<I>();
     }
@@ -565,6 +566,7 @@ planted_bugs_are_found! {
     SharingForgotten => still::forgets,
     ForkSharesPinned => still::pinned,
     BreakJudgesPins => still::many,
+    PendingTakenForLive => still::behind,
     SharedLeafRevisited => still::aged,
     ZapForAllIgnoresPending => truncation_beside_page_out,
     PinMovedUnmarked => still::moved,

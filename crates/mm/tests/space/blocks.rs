@@ -31,6 +31,7 @@ on_both! {
     a_call_on_all_of_it_leaves_a_block_whole,
     fork_shares_a_block_and_copies_a_pinned_one,
     a_fork_of_a_pinned_block_needs_no_free_block,
+    a_truncation_removes_a_block_below_a_shared_table,
     a_table_of_a_block_is_shared_once_the_block_is_pinned_no_more,
     what_is_discarded_beside_a_split_does_not_come_back:
         assert_holds(SCHEDULES, split_beside_a_discard::<I>, "a discarded page has its old contents"),
@@ -207,6 +208,26 @@ fn a_fork_of_a_pinned_block_needs_no_free_block<I: Isa>() {
     assert_eq!((device.read(0), child.read(OTHER, at(BLOCK, 7))), (99, 8));
     assert!(holds(&child, BLOCK, |_| true));
     device.release(MakeDirty::Yes);
+    end(&world, &[&process, &child]);
+}
+
+/// Its table, which is above the last level, is shared: a truncation removes the block for all.
+fn a_truncation_removes_a_block_below_a_shared_table<I: Isa>() {
+    let world = TestWorld::<I>::sized(2, 16 << 20);
+    let (process, file) = (TestProcess::new(&world), world.file(4 * PAGES));
+    process.map_over(BASE, &file, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED);
+    process.map_block(BASE, BLOCK);
+    world.set(MmSetting::CowPageTables, "always");
+    let child = process.fork();
+    for process in [&process, &child] {
+        assert_eq!(process.read(OTHER, at(BLOCK, 7)), 0);
+    }
+    world.on(CPU, |mm| mm.truncate(&file, 0)).expect("no seals");
+    for process in [&process, &child] {
+        assert_eq!(process.leaf_level(BLOCK), None);
+        assert!(process.touch(OTHER, at(BLOCK, 7), Access::Read).is_err(), "SIGBUS");
+    }
+    world.on(CPU, |mm| mm.forget_file(&file));
     end(&world, &[&process, &child]);
 }
 

@@ -142,7 +142,7 @@ impl<'t, P: Platform> Batch<'t, P> {
         self.absorb_pending_of(core::slice::from_ref(context), table);
     }
 
-    /// The same for all spaces that reach the table.
+    /// Adds what all spaces that reach a table owe of its entries ([`absorb_pending`](Self::absorb_pending)).
     pub(crate) fn absorb_pending_of(&mut self, sharers: &[Arc<TlbContext>], table: Pfn) {
         let mut of_family = None;
         for context in sharers {

@@ -9,7 +9,7 @@ use pagewright_sync::Platform;
 use pagewright_table::{EntryView, LeafView, LockedTable, OwnTables, Tables, UnmapHooks};
 use pagewright_tlb::frames::Folio;
 use pagewright_tlb::{Batch, Gather};
-use pagewright_types::{PageRange, Rights, VirtAddr};
+use pagewright_types::{Level, PageRange, Rights, VirtAddr};
 
 /// Which entries of a range to clear (`struct zap_details`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,8 @@ impl<P: Platform> Mm<P> {
                         if let Some(folio) = debt.detached().folio() {
                             hooks.unmapped(self.frames().folio_of(folio));
                         }
-                        debt.absorb_into(batch, context);
+                        // A gather does not meet the table of a block, which is flushed at once.
+                        if leaf.level() > Level::PTE { debt.settle() } else { debt.absorb_into(batch, context) }
                     }
                     EntryView::Soft(soft) if hooks.takes_soft(soft) => {
                         table.clear_soft(va);
@@ -121,7 +122,7 @@ impl Zap {
         match soft.kind {
             SoftKind::Marker => matches!(self, Self::Everything | Self::SpaceEnd),
             SoftKind::Swap => self != Self::FilePages,
-            SoftKind::InTransition => unreachable!("INV-SHARE-BREAK: an entry in transition is cleared"),
+            SoftKind::InTransition => unreachable!("INV-SPLIT-HIDDEN: an entry in transition is cleared"),
         }
     }
 }
