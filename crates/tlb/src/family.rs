@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use pagewright_plant::plant;
 use pagewright_sync::{AllocError, Arc, Platform, ReadGuard, RwLock, rank::FamilyRank};
-use pagewright_types::{PageRange, Pfn, SpaceId};
+use pagewright_types::{Level, PageRange, Pfn, SpaceId};
 
 /// The spaces that may share page tables with each other.
 pub struct Family<P: Platform> {
@@ -148,10 +148,12 @@ impl<'f, 't, P: Platform, T: IntoDetachedPieces> FamilyDebt<'f, 't, P, T> {
     /// Defers the flush of each member to `batch`, which takes what the edit detached.
     ///
     /// `context` is the space through which the table was found. The caller still holds the lock of
-    /// the table.
+    /// the table. The flush of a block that several spaces map is not deferred, because gathers do
+    /// not meet its table.
     pub fn absorb_into(self, batch: &mut Batch<'_, P>, context: &Arc<TlbContext>) {
         let Self { token, debt } = self;
         match token {
+            Some(_) if debt.level().is_some_and(|level| level > Level::PTE) => Self { token, debt }.settle(),
             Some(token) => batch.absorb_of_family(context, token.others(context), debt),
             None => batch.absorb(context, debt),
         }

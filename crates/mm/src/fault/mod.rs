@@ -133,7 +133,7 @@ struct Fault<'a, P: Platform> {
     vma: &'a Vma<P>,
     /// The page, not the byte.
     va: VirtAddr,
-    found: FoundEntry<'a, P>,
+    found: &'a FoundEntry<'a, P>,
 }
 
 /// The locked table in which a fault fills an entry.
@@ -225,10 +225,8 @@ impl<P: Platform> Mm<P> {
                 && let EntryView::Leaf(leaf) = found.entry
                 && must_split(leaf, vma, access, flags)
             {
-                let mut reserve = TableReserve::new(&self.tlb);
-                self.fill(&mut reserve, 1)?;
                 if let Some(own) = tables.try_own(PageRange::page(va)) {
-                    own.split_leaf(va, leaf.level(), vma.mlocked(), &mut reserve);
+                    self.split_block(own, va, leaf.level(), vma.mlocked())?;
                 }
                 continue;
             }
@@ -243,7 +241,7 @@ impl<P: Platform> Mm<P> {
                 self.tlb.fix_spurious_fault(space.table().context(), va, Level::PTE, true);
                 continue;
             }
-            let fault = || Fault { mm: self, space, request, tables, start, vma, va, found };
+            let fault = || Fault { mm: self, space, request, tables, start, vma, va, found: &found };
             match Fault::act(fault, action)? {
                 FaultProgress::Done(served) => return Ok(if waited { FaultKind::Major } else { served }),
                 FaultProgress::Again(served) => waited |= served == FaultKind::Major,

@@ -10,11 +10,11 @@ use crate::space::{HeldMap, Space, Vma};
 use pagewright_arch::{Leaf, LeafFlags, SoftEntry, SoftKind};
 use pagewright_sync::Platform;
 use pagewright_table::{
-    CopyHooks, CopyStop, EntryView, ForkHooks, LeafView, Mlocked, OwnTables, OwnedLeaf, SoftCopy, TableReserve, Tables,
+    CopyHooks, CopyStop, EntryView, ForkHooks, LeafView, Mlocked, OwnTables, OwnedLeaf, SoftCopy, Tables,
 };
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{Block, FolioFlags, FolioOwner};
-use pagewright_types::{Counter, Level, Order, PageRange, Rights, VirtAddr};
+use pagewright_types::{Counter, Level, Order, PageRange, Rights};
 
 impl<P: Platform> Mm<P> {
     /// Copies what stands under parts of the parent, one table after the other.
@@ -52,7 +52,9 @@ impl<P: Platform> Mm<P> {
                     }
                     Err(CopyStop::PinnedBlock(va)) => {
                         // INV-FORK-BLOCK: its pages are copied one by one, as by `copy_huge_pmd`.
-                        outcome = self.split_for_copy((from_tables, to_tables), va, level, vma.mlocked());
+                        outcome = self
+                            .make_table(to_tables, va, Level::PTE)
+                            .and_then(|()| self.split_block(from_tables, va, level, vma.mlocked()));
                         if outcome.is_err() {
                             break;
                         }
@@ -72,21 +74,6 @@ impl<P: Platform> Mm<P> {
             }
             outcome?;
         }
-        Ok(())
-    }
-
-    /// Splits a block of the parent, and makes the table for the child's copies of its pages.
-    fn split_for_copy(
-        &self,
-        (from, to): (OwnTables<'_, P>, OwnTables<'_, P>),
-        va: VirtAddr,
-        level: Level,
-        mlocked: Mlocked,
-    ) -> Result<(), MmError> {
-        self.make_table(to, va, Level::PTE)?;
-        let mut reserve = TableReserve::new(&self.tlb);
-        self.fill(&mut reserve, 1)?;
-        from.split_leaf(va, level, mlocked, &mut reserve);
         Ok(())
     }
 

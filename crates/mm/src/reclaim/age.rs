@@ -83,8 +83,8 @@ impl<P: Platform> Mm<P> {
                 return ControlFlow::Break(());
             }
             let mut used = self.leaf_referenced(&mapped);
-            let mapping = Some((mapped.space.id(), mapped.range.start()));
-            if used.accessed > 0 && core::mem::replace(&mut counted, mapping) == mapping {
+            let mapping = (mapped.space.id(), mapped.range.start());
+            if used.accessed > 0 && counted.replace(mapping) == Some(mapping) {
                 used.accessed = 0;
             }
             found += used;

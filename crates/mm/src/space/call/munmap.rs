@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 use pagewright_arch::Isa;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{EntryView, Leaver, OwnTables, TableReserve, Tables};
+use pagewright_table::{EntryView, Leaver, Mlocked, OwnTables, TableReserve, Tables};
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, Rights, VirtAddr};
 
@@ -121,6 +121,25 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
+    /// Splits the block of `level` over `va`, if there is one.
+    ///
+    /// The caller holds the space, and no table lock.
+    ///
+    /// # Errors
+    /// [`MmError::NoFrames`]; nothing has changed.
+    pub(crate) fn split_block(
+        &self,
+        tables: OwnTables<'_, P>,
+        va: VirtAddr,
+        level: Level,
+        mlocked: Mlocked,
+    ) -> Result<(), MmError> {
+        let mut reserve = TableReserve::new(&self.tlb);
+        self.fill(&mut reserve, 1)?;
+        tables.split_leaf(va, level, mlocked, &mut reserve);
+        Ok(())
+    }
+
     /// Splits the blocks of 2 MiB that an end of `range` cuts (`vma_adjust_trans_huge`).
     ///
     /// INV-MM-BLOCKS.
@@ -144,9 +163,7 @@ impl<P: Platform> Mm<P> {
                 && !at.is_aligned(leaf.level().span())
                 && let Some((_, vma)) = map.find(at)
             {
-                let mut reserve = TableReserve::new(&self.tlb);
-                self.fill(&mut reserve, 1)?;
-                tables.split_leaf(at, leaf.level(), vma.mlocked(), &mut reserve);
+                self.split_block(tables, at, leaf.level(), vma.mlocked())?;
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use pagewright_sync::Platform;
 use pagewright_table::{EntryView, LeafView, LockedTable, OwnTables, Tables, UnmapHooks};
 use pagewright_tlb::frames::Folio;
 use pagewright_tlb::{Batch, Gather};
-use pagewright_types::{Level, PageRange, Rights, VirtAddr};
+use pagewright_types::{PageRange, Rights, VirtAddr};
 
 /// Which entries of a range to clear (`struct zap_details`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +76,7 @@ impl<P: Platform> Mm<P> {
                         if let Some(folio) = debt.detached().folio() {
                             hooks.unmapped(self.frames().folio_of(folio));
                         }
-                        // A gather does not meet the table of a block, which is flushed at once.
-                        if leaf.level() > Level::PTE { debt.settle() } else { debt.absorb_into(batch, context) }
+                        debt.absorb_into(batch, context);
                     }
                     EntryView::Soft(soft) if hooks.takes_soft(soft) => {
                         table.clear_soft(va);
