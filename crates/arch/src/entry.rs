@@ -150,6 +150,8 @@ impl TableEntry {
 pub enum SoftKind {
     /// The page is in swap; the payload names device and slot.
     Swap = 1,
+    /// The page is being moved; the payload is the leaf ([`SoftEntry::migrating`]).
+    Migration = 2,
     /// No page may be faulted in; the payload says why, as a guard or poison (`PTE_MARKER`).
     Marker = 4,
     /// The entry is between break and make: a fault waits, a lockless walker falls back.
@@ -161,6 +163,7 @@ impl SoftKind {
     pub const fn from_raw(raw: u8) -> Option<Self> {
         match raw {
             1 => Some(Self::Swap),
+            2 => Some(Self::Migration),
             4 => Some(Self::Marker),
             5 => Some(Self::InTransition),
             _ => None,
@@ -172,7 +175,7 @@ impl SoftKind {
     pub const fn is_swap(self) -> bool {
         match self {
             Self::Swap => true,
-            Self::Marker | Self::InTransition => false,
+            Self::Migration | Self::Marker | Self::InTransition => false,
         }
     }
 
@@ -181,7 +184,7 @@ impl SoftKind {
     pub const fn is_in_transition(self) -> bool {
         match self {
             Self::InTransition => true,
-            Self::Swap | Self::Marker => false,
+            Self::Swap | Self::Migration | Self::Marker => false,
         }
     }
 }
@@ -200,9 +203,49 @@ pub struct SoftEntry {
 impl SoftEntry {
     /// Width of [`SoftEntry::payload`], in bits.
     pub const PAYLOAD_BITS: u32 = 48;
+    /// Width of the frame number of a leaf in the payload; its rights and flags are above.
+    const FRAME_BITS: u32 = 32;
+    const RIGHTS_SHIFT: u32 = Self::FRAME_BITS;
+    const FLAGS_SHIFT: u32 = Self::RIGHTS_SHIFT + 8;
     const KIND_SHIFT: u32 = 1;
     const EXCLUSIVE: u64 = 1 << 5;
     const PAYLOAD_SHIFT: u32 = 11;
+
+    /// The migration entry that stands for `leaf` while its page is moved (`make_migration_entry`).
+    #[inline]
+    pub fn migration(leaf: Leaf) -> Self {
+        let flags = (leaf.flags - LeafFlags::EXCLUSIVE).bits();
+        let payload = u64::from(leaf.pfn.raw())
+            | u64::from(leaf.rights.bits()) << Self::RIGHTS_SHIFT
+            | u64::from(flags) << Self::FLAGS_SHIFT;
+        Self { kind: SoftKind::Migration, exclusive: leaf.flags.contains(LeafFlags::EXCLUSIVE), payload }
+    }
+
+    /// The leaf for which a migration entry stands; `None` for an entry of another kind.
+    #[inline]
+    pub fn migrating(self) -> Option<Leaf> {
+        if self.kind != SoftKind::Migration {
+            return None;
+        }
+        let mut flags = LeafFlags::from_bits_truncate((self.payload >> Self::FLAGS_SHIFT) as u8);
+        flags.set(LeafFlags::EXCLUSIVE, self.exclusive);
+        let rights = Rights::from_bits_truncate((self.payload >> Self::RIGHTS_SHIFT) as u8);
+        Some(Leaf { pfn: Pfn::new(self.payload as u32), rights, flags })
+    }
+
+    /// The entry as one of several spaces may have it: not exclusive, and without a right to store.
+    #[inline]
+    #[must_use]
+    pub fn shared(self) -> Self {
+        match self.migrating() {
+            Some(leaf) => Self::migration(Leaf {
+                rights: leaf.rights - Rights::WRITE,
+                flags: leaf.flags - LeafFlags::EXCLUSIVE,
+                ..leaf
+            }),
+            None => Self { exclusive: false, ..self },
+        }
+    }
 
     /// The word without the codec's mark.
     ///

@@ -33,7 +33,8 @@
 //! - `pend*` and `key*`: of flushes that outlive the lock of the table. `debt` is the key of
 //!   entries that lost rights, and `pins` the sequence number that tells pending entries of the
 //!   present key from older ones ([`TableKey`](crate::TableKey)). `index` is the key of read-only
-//!   translations that may linger; a new table has none.
+//!   translations that may linger; a new table has none. `pins` also counts, above the sequence
+//!   number, the migration entries of the table.
 //!
 //! `refs` and `mapcount` share one word ([`FrameCounts`]). `refs` counts a pin of a small folio
 //! 1024 times. `debt` of a block in use is what its frames will owe when they are freed, in

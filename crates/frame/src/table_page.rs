@@ -53,6 +53,10 @@ bitflags::bitflags! {
 /// The share count of a table, in the word that also has its marks.
 const SHARES: u32 = !TableMarks::all().bits();
 
+/// The sequence number of pending entries, in the word that also counts migration entries.
+const SEQUENCE: u32 = (1 << MIGRATING_SHIFT) - 1;
+const MIGRATING_SHIFT: u32 = 16;
+
 /// Says since when entries of a table owe a flush; opaque to this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TableKey(u64);
@@ -137,6 +141,7 @@ impl<P: Platform> Frames<P> {
         // Pairs with the Release of the last `unshare`.
         fence(Ordering::Acquire);
         debug_assert_eq!(table.live(), 0, "INV-FRAME-TABLE: {table:?} is retired with live entries");
+        debug_assert_eq!(table.migrating(), 0, "INV-MIGRATE-COUNT: {table:?} is retired with migration entries");
         debug_assert!(table.shares() <= 1, "INV-FRAME-TABLE: {table:?} is retired while shared");
         debug_assert!(!table.is_locked(), "INV-FRAME-TABLE: {table:?} is retired while locked");
         table.record.counts.set_mappings_locked(0);
@@ -229,7 +234,7 @@ impl<'a, L: Backend> TablePage<'a, L> {
     /// The caller holds the lock.
     #[inline]
     pub fn pending(&self) -> (TableKey, PendingSequence) {
-        let sequence = self.record.pincount_or_swap.load(Ordering::Relaxed);
+        let sequence = self.record.pincount_or_swap.load(Ordering::Relaxed) & SEQUENCE;
         (TableKey(self.record.debt().raw()), PendingSequence::new(sequence))
     }
 
@@ -239,7 +244,30 @@ impl<'a, L: Backend> TablePage<'a, L> {
     #[inline]
     pub fn set_pending(&self, key: TableKey, sequence: PendingSequence) {
         self.record.set_debt(DebtKey::new(key.0));
-        self.record.pincount_or_swap.store(sequence.raw(), Ordering::Relaxed);
+        let migrating = self.record.pincount_or_swap.load(Ordering::Relaxed) & !SEQUENCE;
+        self.record.pincount_or_swap.store(migrating | sequence.raw(), Ordering::Relaxed);
+    }
+
+    /// The number of migration entries in the table.
+    #[inline]
+    pub fn migrating(&self) -> u32 {
+        self.record.pincount_or_swap.load(Ordering::Acquire) >> MIGRATING_SHIFT
+    }
+
+    /// Changes the number of migration entries.
+    ///
+    /// The caller holds the lock.
+    ///
+    /// # Panics
+    /// In debug builds when the number becomes negative or exceeds that of the live entries.
+    pub fn adjust_migrating(&self, change: i32) {
+        let migrating = self.migrating() as i32 + change;
+        debug_assert!(
+            (0..=self.live() as i32).contains(&migrating),
+            "INV-MIGRATE-COUNT: {self:?} gets {migrating} migration entries"
+        );
+        let sequence = self.record.pincount_or_swap.load(Ordering::Relaxed) & SEQUENCE;
+        self.record.pincount_or_swap.store((migrating as u32) << MIGRATING_SHIFT | sequence, Ordering::Release);
     }
 
     /// Since when read-only translations of the table's pages may linger.

@@ -270,6 +270,14 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::BlockDeferralPlaced
         | Bug::UnplacedNotTakenAlong
         | Bug::OrderNotKept => elsewhere("the tests of frame, tlb and table"),
+        Bug::MigratedFlagsLost
+        | Bug::MigrateCopiesEarly
+        | Bug::MigrateIgnoresPin
+        | Bug::MigrateIgnoresUnfound
+        | Bug::MigrateStoreLost
+        | Bug::BreakCopiesMigration
+        | Bug::MigrationNotAwaited
+        | Bug::ZapDropsMigration => elsewhere("mm/tests/migrate"),
         Bug::HoleNotSeen
         | Bug::WriteBackNoProtect
         | Bug::WrittenBeforeSettle

@@ -52,6 +52,7 @@
 //!   fork/     copies a space, copy-on-write
 //!   gup/      pages of user memory for users of their frames: references and pins
 //!   user/     accesses of the kernel to user memory: copies, strings, other processes, futex keys
+//!   migrate/  moves pages to other nodes
 //!   rmap/     the reverse map: the fork tree, and the entries that map a page
 //!   file/     files and shared memory: page caches over a trait
 //!   swap/     swap devices, compressed memory among them, and the swap cache
@@ -87,6 +88,7 @@ pub mod fault;
 pub mod file;
 mod fork;
 pub mod gup;
+pub mod migrate;
 mod mm;
 pub mod oom;
 mod pool;

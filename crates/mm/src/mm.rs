@@ -8,6 +8,7 @@ use crate::settings::{MmSetting, MmSettings};
 use crate::space::{CommittedPages, Space};
 use crate::swap::SwapState;
 use pagewright_plant::plant;
+use pagewright_sync::atomic::AtomicU32;
 use pagewright_sync::{Arc, Backend, Platform, RankSet};
 use pagewright_table::LeafView;
 use pagewright_tlb::Tlb;
@@ -26,6 +27,8 @@ pub struct Mm<P: Platform> {
     pub(crate) reclaim: Reclaim,
     pub(crate) settings: MmSettings,
     pub(crate) committed: CommittedPages,
+    /// Migrators that may have entries in page tables.
+    pub(crate) migrators: AtomicU32,
     /// The zero page (`ZERO_PAGE`).
     ///
     /// Special leaves map it for reads of untouched anonymous memory.
@@ -71,6 +74,7 @@ impl<P: Platform> Mm<P> {
             reclaim,
             settings,
             committed: CommittedPages::default(),
+            migrators: AtomicU32::new(0),
             zero_page,
         })
     }
@@ -136,6 +140,11 @@ impl<P: Platform> Mm<P> {
     /// Returns the nodes of the machine.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> + Clone + use<P> {
         (0..self.frames().nodes()).map(|node| NodeId::new(node as u8))
+    }
+
+    /// Returns whether the machine has a node of this number.
+    pub fn has_node(&self, node: i32) -> bool {
+        usize::try_from(node).is_ok_and(|node| node < self.frames().nodes())
     }
 
     /// Returns a function that reads bytes at an offset in `page`, for a device to store them.

@@ -7,6 +7,7 @@ mod fault;
 mod file;
 mod gup;
 mod invariants;
+mod migrate;
 mod reclaim;
 mod refused;
 mod share;

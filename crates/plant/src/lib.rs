@@ -51,6 +51,14 @@ pagewright_types::named_table! {
         FamilyKeyNotTakenAlong = "family-key-not-taken-along", "A batch depends on an entry of a shared table that another CPU cleared, without the flush that its sharers owe.";
         SharedTableTakenForOwn = "shared-table-taken-for-own", "A table that other spaces share is edited in place without the token of their family, as if it were the space's own.";
         PeakReadEarly = "peak-read-early", "The peak of the resident set misses pages that are mapped while others are unmapped.";
+        MigratedFlagsLost = "migrated-flags-lost", "The copy of a page that is migrated is neither dirty nor backed by swap.";
+        MigrateCopiesEarly = "migrate-copies-early", "A page is copied before the flush of its mappings, so a store in between is lost.";
+        MigrateIgnoresPin = "migrate-ignores-pin", "A page that is pinned while its entries are cleared is moved, and the pin keeps the old frame.";
+        MigrateIgnoresUnfound = "migrate-ignores-unfound", "A page is moved although an entry that maps it was not found.";
+        MigrateStoreLost = "migrate-store-lost", "A store of the kernel between the copy of a page and the freeze does not undo the migration.";
+        BreakCopiesMigration = "break-copies-migration", "A break copies a migration entry, which its migrator puts back in the old table only.";
+        MigrationNotAwaited = "migration-not-awaited", "A call that holds its space for writing does not wait for pages that are moved, and fork leaves their entries out.";
+        ZapDropsMigration = "zap-drops-migration", "A page that is being moved is unmapped without its migrator, and its entry is dropped.";
         TagReused = "tag-reused", "A tag is assigned to another space without a flush.";
         NoPublish = "no-publish", "Entries are flushed before page-table walkers see the change (a missing DSB ISHST).";
         PublishedLate = "published-late", "A table is unlocked before walkers see the entries that a gather cleared in it, so another CPU flushes too early.";

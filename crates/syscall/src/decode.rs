@@ -5,8 +5,8 @@
 
 use crate::number::LinuxCall;
 use crate::request::{
-    AdvisedProcess, CallRange, CloneRequest, DecodedCall, FutexRequest, MemoryRequest, MmapRequest, PrlimitRequest,
-    ProcessMadviseRequest, ProcessVmRequest, RemoteCopy, SwapRequest, UserIoVecs,
+    AdvisedProcess, CallRange, CloneRequest, DecodedCall, FutexRequest, MemoryRequest, MmapRequest, MovePagesRequest,
+    PrlimitRequest, ProcessMadviseRequest, ProcessVmRequest, RemoteCopy, SwapRequest, UserIoVecs,
 };
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
 use pagewright_mm::space::SyncFlags;
@@ -88,6 +88,14 @@ impl LinuxCall {
             }
             Self::ProcessVmReadv => MemoryRequest::ProcessVm(ProcessVmRequest::decode(RemoteCopy::Read, a)?),
             Self::ProcessVmWritev => MemoryRequest::ProcessVm(ProcessVmRequest::decode(RemoteCopy::Write, a)?),
+            Self::MovePages => MemoryRequest::MovePages(MovePagesRequest {
+                pid: a[0] as u32,
+                count: a[1],
+                pages: VirtAddr::new(a[2]),
+                nodes: (a[3] != 0).then(|| VirtAddr::new(a[3])),
+                status: VirtAddr::new(a[4]),
+                flags: a[5] as u32,
+            }),
             // A test compares these with the table of supported calls.
             _ => return Err(Errno::ENOSYS),
         };

@@ -58,6 +58,7 @@ extern crate std;
 mod caller;
 mod decode;
 mod known_difference;
+mod move_pages;
 mod number;
 mod request;
 mod serve;
@@ -70,8 +71,8 @@ pub use decode::CallArguments;
 pub use known_difference::KnownDifference;
 pub use number::LinuxCall;
 pub use request::{
-    AdvisedProcess, CallRange, CloneRequest, DecodedCall, FutexRequest, MemoryRequest, MmapRequest, PrlimitRequest,
-    ProcessMadviseRequest, ProcessVmRequest, RemoteCopy, SwapRequest, UserIoVecs,
+    AdvisedProcess, CallRange, CloneRequest, DecodedCall, FutexRequest, MemoryRequest, MmapRequest, MovePagesRequest,
+    PrlimitRequest, ProcessMadviseRequest, ProcessVmRequest, RemoteCopy, SwapRequest, UserIoVecs,
 };
 pub use support::{CallSupport, FlagSupport, Support, call_support};
 pub use supported_calls::LINUX_CALLS;

@@ -93,6 +93,8 @@ pub enum MemoryRequest {
     Prlimit(PrlimitRequest),
     /// `process_vm_readv(2)`, `process_vm_writev(2)`.
     ProcessVm(ProcessVmRequest),
+    /// `move_pages(2)`.
+    MovePages(MovePagesRequest),
 }
 
 /// An address and a length in bytes, as passed: neither is checked.
@@ -183,6 +185,23 @@ pub struct ProcessVmRequest {
     pub local: UserIoVecs,
     /// Ranges of the other process.
     pub remote: UserIoVecs,
+}
+
+/// `move_pages(2)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MovePagesRequest {
+    /// The process; 0 for the caller.
+    pub pid: u32,
+    /// How many pages.
+    pub count: u64,
+    /// The array of their addresses.
+    pub pages: VirtAddr,
+    /// The array of the nodes to which they move; `None` to ask where they are.
+    pub nodes: Option<VirtAddr>,
+    /// The array to which the status of each is stored.
+    pub status: VirtAddr,
+    /// `MPOL_MF_*`.
+    pub flags: u32,
 }
 
 /// `fork(2)`, `vfork(2)`, `clone(2)`; and `clone3(2)`, whose arguments are in user memory.

@@ -38,6 +38,7 @@ impl MemoryRequest {
             Self::MemfdCreate { name, flags } => return memfd_create(mm, caller, name, flags),
             Self::Prlimit(request) => return request.serve(caller),
             Self::ProcessVm(request) => return request.serve(mm, caller),
+            Self::MovePages(request) => return request.serve(mm, caller),
             Self::Ftruncate { fd, size } => return caller.truncate(fd, size).map(|()| 0),
             Self::Mincore(range, vec) => return mincore(mm, caller, range, vec).map(|()| 0),
             Self::Brk(end) => return Ok(mm.brk(space, end).raw()),
@@ -79,6 +80,7 @@ impl MemoryRequest {
                 | Self::Mincore(..)
                 | Self::Prlimit(_)
                 | Self::ProcessVm(_)
+                | Self::MovePages(_)
         )
     }
 }

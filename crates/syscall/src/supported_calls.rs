@@ -200,12 +200,13 @@ pub const LINUX_CALLS: &[CallSupport] = &[
         "the embedder checks permission",
         &[invalid("any flag", 1, "Linux has no flags either")],
     ),
+    call("move_pages", &MOVE),
     partial_call("futex", "the key of the word; the embedder has the queues", &[]),
     partial_call("swapon, swapoff", "the embedder looks up the device and reads its header", &[]),
     missing_call("remap_file_pages", "Linux emulates it with mmap, and so can the embedder; our kernel does"),
     missing_call("pkey_alloc, pkey_free, pkey_mprotect", NO_KEYS),
     missing_call("mbind, get_mempolicy, set_mempolicy, set_mempolicy_home_node", NO_NUMA),
-    missing_call("migrate_pages, move_pages", "no migration yet"),
+    missing_call("migrate_pages", "not yet; move_pages moves single pages"),
     missing_call("shmget, shmat, shmdt, shmctl", NO_SYSV),
     missing_call("userfaultfd", "no faults served in user space yet"),
     missing_call("memfd_secret", "the kernel has no direct map to remove pages from"),
@@ -215,6 +216,10 @@ pub const LINUX_CALLS: &[CallSupport] = &[
     missing_call("readahead, fadvise64", "no read-ahead except fault-around"),
     missing_call("membarrier", "it orders memory accesses and maps nothing; it belongs to the scheduler"),
 ];
+
+/// Flags of `move_pages`.
+const MOVE: [FlagSupport; 2] =
+    [full("MPOL_MF_MOVE", 0x2), partial("MPOL_MF_MOVE_ALL", 0x4, "the caller needs CAP_SYS_NICE, as in Linux")];
 
 /// A mode of `fallocate` that tmpfs does not support.
 const NOT_BY_TMPFS: Support = Support::Refused(Errno::EOPNOTSUPP, "tmpfs of Linux does not support it either");

@@ -40,6 +40,27 @@ pub(crate) fn iovecs<P: Platform, C: CallingProcess<P>, T>(
     Ok(iovecs)
 }
 
+/// Reads `count` elements of `N` bytes of an array, from the one with the index `first` on.
+pub(crate) fn array<P: Platform, C: CallingProcess<P>, T, const N: usize>(
+    caller: &C,
+    array: VirtAddr,
+    first: u64,
+    count: u64,
+    element: fn([u8; N]) -> T,
+) -> Result<Vec<T>, C::Error> {
+    let from = array.checked_add(first * N as u64).ok_or(Errno::EFAULT)?;
+    let (mut bytes, mut elements) = (Vec::new(), Vec::new());
+    let count = count as usize;
+    if bytes.try_reserve_exact(count * N).is_err() || elements.try_reserve_exact(count).is_err() {
+        return Err(Errno::ENOMEM.into());
+    }
+    bytes.resize(count * N, 0);
+    caller.copy_from_user(from, &mut bytes)?;
+    let (words, _) = bytes.as_chunks::<N>();
+    elements.extend(words.iter().map(|word| element(*word)));
+    Ok(elements)
+}
+
 /// Reads a string into `to`, and returns it without the zero at its end.
 ///
 /// Returns all of `to` if there is no zero among as many bytes. Memory behind the zero is read

@@ -134,4 +134,23 @@ impl EntryView {
             Self::Empty | Self::Soft(_) | Self::Table => None,
         }
     }
+
+    /// Whether the page of the entry is being moved.
+    #[inline]
+    pub fn is_migrating(self) -> bool {
+        match self {
+            Self::Soft(soft) => soft.migrating().is_some(),
+            Self::Empty | Self::Leaf(_) | Self::Table => false,
+        }
+    }
+
+    /// The leaf, also if its page is being moved; for a view of what is mapped.
+    #[inline]
+    pub fn page(self) -> Option<LeafView> {
+        match self {
+            Self::Leaf(leaf) => Some(leaf),
+            Self::Soft(soft) => soft.migrating().map(|leaf| LeafView::new(leaf, Level::PTE, false)),
+            Self::Empty | Self::Table => None,
+        }
+    }
 }

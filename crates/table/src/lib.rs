@@ -107,7 +107,7 @@ pub mod share;
 mod split;
 mod tables;
 
-pub use entry::{CopyHooks, CopyStop, EntryRun, ForkHooks, Mlocked, SoftCopy, UnmapHooks};
+pub use entry::{CopyHooks, CopyStop, EntryRun, ForkHooks, Mlocked, SoftCopy, UnmapHooks, restore_migrated};
 pub use leaf_view::{EntryView, LeafView};
 pub use locked_table::LockedTable;
 pub use mmap_lock::{MmapLock, MmapRead, MmapWrite};

@@ -54,6 +54,8 @@ crate::named_table! {
         PwFaultAround = "pw_fault_around", "Cached file pages that fault-around mapped beside the page that faulted.";
         PwSpuriousFault = "pw_spurious_fault", "Faults whose entry already allowed the access.";
         PwRmapNodes = "pw_rmap_nodes", "Nodes of the tree of forks that walks of the reverse map looked at.";
+        PgMigrateSuccess = "pgmigrate_success", "Pages that were moved to another frame, for a call, a tier or compaction.";
+        PgMigrateFail = "pgmigrate_fail", "Pages that were to be moved and stayed.";
         PwFork = "pw_fork", "Address spaces created by fork.";
         PwForkEntries = "pw_fork_entries", "Page-table entries copied by fork.";
         PwTableShared = "pw_table_shared", "Page tables that fork shared with a child, each with all tables below it.";

@@ -40,6 +40,8 @@ macro_rules! errnos {
 errnos! {
     /// Operation not permitted.
     EPERM = 1,
+    /// No such file, directory, or page.
+    ENOENT = 2,
     /// No such process.
     ESRCH = 3,
     /// Input/output error.

@@ -11,10 +11,10 @@ use pagewright_mm::file::{FileKind, FileObject, FileOps};
 use pagewright_mm::swap::SwapBacking;
 use pagewright_mm::{MapFlags, Mm, MmSetting, MmSettings};
 use pagewright_model::{Census, SoftwareBits};
-use pagewright_sim::{MachineConfig, Sim};
+use pagewright_sim::{MachineConfig, NodeConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::snapshot::SnapshotRecord;
-use pagewright_types::{Counter, CpuId, PAGE_SIZE, Pfn};
+use pagewright_types::{Counter, CpuId, CpuMask, PAGE_SIZE, Pfn};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -65,6 +65,13 @@ impl<I: Isa> TestWorld<I> {
     /// A machine with `bytes` bytes of memory.
     pub fn sized(cpus: u16, bytes: u64) -> Rc<Self> {
         Self::on_machine(one_node_machine::<I>(cpus, bytes))
+    }
+
+    /// A machine with `bytes` bytes on node 0, which has the CPUs, and as many on node 1.
+    pub fn two_nodes(cpus: u16, bytes: u64) -> Rc<Self> {
+        let mut config = one_node_machine::<I>(cpus, bytes);
+        config.nodes.push(NodeConfig { bytes, cpus: CpuMask::EMPTY });
+        Self::on_machine(config)
     }
 
     /// The machine that `config` describes.

@@ -291,7 +291,7 @@ fn classify<P: Platform>(entry: EntryView, vma: &Vma<P>, access: Access, flags: 
         (EntryView::Soft(soft), _) => match soft.kind {
             SoftKind::Marker => FaultAction::Refuse,
             SoftKind::Swap => SwapPte::decode(soft).map_or(FaultAction::Wait, FaultAction::SwapIn),
-            SoftKind::InTransition => FaultAction::Wait,
+            SoftKind::Migration | SoftKind::InTransition => FaultAction::Wait,
         },
     }
 }

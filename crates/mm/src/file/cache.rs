@@ -33,7 +33,7 @@ pub(super) enum CacheEntry {
 }
 
 impl CacheEntry {
-    fn page(&self) -> Option<Pfn> {
+    pub(super) fn page(&self) -> Option<Pfn> {
         match self {
             Self::Page(folio) => Some(folio.pfn()),
             Self::Swap(_) | Self::Shadow(_) => None,

@@ -22,6 +22,7 @@
 //! by [`Mm::write_back`](crate::Mm::write_back), and by background reclaim when memory is short.
 
 mod cache;
+mod exchange;
 mod io;
 mod memfd;
 mod object;

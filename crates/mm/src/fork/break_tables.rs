@@ -7,6 +7,7 @@ use crate::error::MmError;
 use crate::mm::Mm;
 use crate::swap::SwapPte;
 use pagewright_arch::{SoftEntry, SoftKind};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::{BreakStop, CopyHooks, OwnTables, SoftCopy, TableReserve, Tables};
 use pagewright_types::PageRange;
@@ -14,16 +15,19 @@ use pagewright_types::PageRange;
 impl<P: Platform> Mm<P> {
     /// Makes the tables of `range` the space's own, so that their entries can be edited.
     ///
-    /// The caller holds no table lock.
+    /// Waits for pages of them that are being moved. If the caller holds the space for writing,
+    /// none is moved from then on. The caller holds nothing inside the lock of the space.
     ///
     /// # Errors
     /// [`MmError::NoFrames`] or [`MmError::TooManyHolders`]; what programs can see has not changed.
     #[inline]
     pub(crate) fn own_tables<'h>(&self, tables: Tables<'h, P>, range: PageRange) -> Result<OwnTables<'h, P>, MmError> {
-        match tables.try_own(range) {
-            Some(own) => Ok(own),
-            None => self.break_tables(|hooks, reserve| tables.own(range, hooks, reserve)),
-        }
+        let own = match tables.try_own(range) {
+            Some(own) => own,
+            None => self.break_tables(tables, |hooks, reserve| tables.own(range, hooks, reserve))?,
+        };
+        self.await_migrations(tables, range);
+        Ok(own)
     }
 
     /// Breaks the tables that are shared and lie in `range` only in part.
@@ -31,11 +35,12 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// As [`own_tables`](Self::own_tables).
     pub(crate) fn own_ends(&self, tables: Tables<'_, P>, range: PageRange) -> Result<(), MmError> {
-        self.break_tables(|hooks, reserve| tables.own_ends(range, hooks, reserve))
+        self.break_tables(tables, |hooks, reserve| tables.own_ends(range, hooks, reserve))
     }
 
     fn break_tables<'t, T>(
         &'t self,
+        tables: Tables<'_, P>,
         mut try_break: impl FnMut(&mut BreakHooks<'_, P>, &mut TableReserve<'t, P>) -> Result<T, BreakStop>,
     ) -> Result<T, MmError> {
         let mut reserve = TableReserve::new(&self.tlb);
@@ -43,6 +48,7 @@ impl<P: Platform> Mm<P> {
             match try_break(&mut BreakHooks(self), &mut reserve) {
                 Ok(broken) => return Ok(broken),
                 Err(BreakStop::NeedsTables(wanted)) => self.fill(&mut reserve, wanted)?,
+                Err(BreakStop::Migrating(va)) => self.await_migration(tables, va),
                 Err(BreakStop::TooManyRefs(va)) => return Err(MmError::TooManyHolders { va }),
             }
         }
@@ -62,6 +68,10 @@ impl<P: Platform> Mm<P> {
                 let shared = SoftEntry { exclusive: false, ..soft };
                 Some(SoftCopy { parent: shared, child: shared })
             }
+            SoftKind::Migration => plant!(BreakCopiesMigration; Some(SoftCopy { parent: soft, child: soft }), {
+                plant!(MigrationNotAwaited => return None);
+                unreachable!("INV-MIGRATE-WAIT: a migration entry is copied")
+            }),
             SoftKind::InTransition => unreachable!("INV-SPLIT-HIDDEN: an entry in transition is copied"),
         }
     }

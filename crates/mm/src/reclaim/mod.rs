@@ -131,7 +131,7 @@ impl<P: Platform> Mm<P> {
         self.swap_slots().1 > 0
     }
 
-    fn node_of(&self, folio: Folio<'_>) -> NodeId {
+    pub(crate) fn node_of(&self, folio: Folio<'_>) -> NodeId {
         self.frames().node_of(folio.pfn()).unwrap_or_default()
     }
 }

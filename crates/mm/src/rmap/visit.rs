@@ -16,6 +16,7 @@
 //! | --- | --- | --- |
 //! | `reclaim/try_to_unmap.rs` | tries | clears it, or stores a swap entry; skips mlocked mappings |
 //! | `reclaim/age.rs` | tries | clears its accessed bit; breaks at a contended space |
+//! | `migrate/unmap.rs` | tries | stores a migration entry, and notes the place |
 //!
 //! Some go by [`Mm::visit_spaces`] instead. `file/writeback.rs` also pays for tables without a
 //! leaf. `file/resize.rs` clears ranges, swap entries included, in runs of whole tables.
@@ -24,9 +25,7 @@
 //! Closures that are still to be written need no more than [`MappedLeaf`] has:
 //!
 //! ```text
-//!   migration     tries; a migration entry replaces the leaf; the place (leaf.slot()) goes to a list;
-//!                 then the places are compared with the mapcount. Restoring goes by place, and is no visit
-//!   folio split   the same, a run of leaves of one table as one place, a leaf above the last level as one
+//!   folio split   as migration; a run of leaves of one table as one place, a leaf above the last level as one
 //!   hint scan     goes by the ranges of one space, and edits each shared table once, like clear_refs
 //! ```
 //!
@@ -99,7 +98,7 @@ pub(crate) struct MappedLeaf<'v, P: Platform> {
 
 impl<P: Platform> MappedLeaf<'_, P> {
     /// The place of the leaf.
-    fn slot(&self) -> PteSlot {
+    pub(crate) fn slot(&self) -> PteSlot {
         self.table.slot(self.va)
     }
 }

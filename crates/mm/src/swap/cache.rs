@@ -151,6 +151,25 @@ impl<P: Platform> Mm<P> {
         Some(entry)
     }
 
+    /// Makes a slot name the frame `to`, if `exchange` succeeds under the lock of the slots.
+    ///
+    /// The caller holds the lock of the folio in the slot, so it is in the cache.
+    ///
+    /// # Errors
+    /// That of `exchange`; nothing has changed.
+    pub(crate) fn exchange_cached_slot<T, E>(
+        &self,
+        entry: SwapEntry,
+        to: Pfn,
+        exchange: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let area = self.area_of(entry);
+        let mut slots = area.slots_mut(&self.swap.totals);
+        let exchanged = exchange()?;
+        slots.recache(entry.slot(), to);
+        Ok(exchanged)
+    }
+
     /// Writes an unmapped folio that the caller has locked to its slot, and returns whether it did.
     ///
     /// The folio stays dirty if the device fails, or if stores to it may still be in flight.

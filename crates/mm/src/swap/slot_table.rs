@@ -216,6 +216,16 @@ impl SlotTable {
         Some(shadow)
     }
 
+    /// Replaces the folio of a cached slot.
+    ///
+    /// # Panics
+    /// In debug builds if the slot has no cached folio.
+    pub(crate) fn recache(&mut self, slot: u32, pfn: Pfn) {
+        let (state, count) = self.get(slot);
+        debug_assert!(matches!(state, SlotState::Cached(_)), "INV-SWAP-CACHE: slot {slot} is {state:?}");
+        self.set(slot, SlotState::Cached(pfn), count);
+    }
+
     /// Removes a slot's folio from the cache; returns whether the slot is free now.
     ///
     /// # Panics

@@ -66,10 +66,10 @@ pub(super) enum MappedPage {
 impl MappedPage {
     /// Returns what `entry` says about the page at `va`; `None` if no page counts.
     pub(super) fn of(entry: EntryView, va: VirtAddr) -> Option<Self> {
-        match entry {
-            EntryView::Leaf(leaf) => (!leaf.is_special()).then(|| Self::InMemory(leaf.page_at(va))),
-            EntryView::Soft(soft) => SwapPte::decode(soft).map(|page| Self::InSwap(page.entry)),
-            EntryView::Empty | EntryView::Table => None,
+        match (entry.page(), entry) {
+            (Some(leaf), _) => (!leaf.is_special()).then(|| Self::InMemory(leaf.page_at(va))),
+            (None, EntryView::Soft(soft)) => SwapPte::decode(soft).map(|page| Self::InSwap(page.entry)),
+            (None, EntryView::Empty | EntryView::Table | EntryView::Leaf(_)) => None,
         }
     }
 }

@@ -205,7 +205,7 @@ impl<P: Platform> Mm<P> {
                     if uncounted.is_full() {
                         return va;
                     }
-                    let resident = match (mapped, entry.leaf()) {
+                    let resident = match (mapped, entry.page()) {
                         (MappedPage::InMemory(pfn), Some(leaf)) => Some(self.add_resident(pfn, leaf, stats)),
                         (MappedPage::InMemory(_) | MappedPage::InSwap(_), _) => {
                             stats.swap += PAGE_SIZE;

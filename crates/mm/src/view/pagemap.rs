@@ -102,10 +102,11 @@ impl<P: Platform> Mm<P> {
     /// Returns the word of one page; `all` are the flags of every page of its mapping.
     fn page_word(&self, tables: Tables<'_, P>, va: VirtAddr, all: PagemapFlags) -> PagemapEntry {
         let Some(locked) = tables.read_lock(va) else { return PagemapEntry::new(None, all) };
-        let leaf = match locked.entry(va) {
-            EntryView::Leaf(leaf) => leaf,
-            EntryView::Empty | EntryView::Table => return PagemapEntry::new(None, all),
-            EntryView::Soft(soft) => return soft_word(soft, all),
+        let entry = locked.entry(va);
+        let leaf = match (entry.page(), entry) {
+            (Some(leaf), _) => leaf,
+            (None, EntryView::Soft(soft)) => return soft_word(soft, all),
+            (None, EntryView::Empty | EntryView::Table | EntryView::Leaf(_)) => return PagemapEntry::new(None, all),
         };
         let pfn = leaf.page_at(va);
         let mut state = all | PagemapFlags::PRESENT;
@@ -130,7 +131,7 @@ fn soft_word(soft: SoftEntry, all: PagemapFlags) -> PagemapEntry {
     let state = match soft.kind {
         SoftKind::Marker => PagemapFlags::GUARD | PagemapFlags::SWAP,
         SoftKind::Swap => PagemapFlags::SWAP,
-        SoftKind::InTransition => PagemapFlags::empty(),
+        SoftKind::Migration | SoftKind::InTransition => PagemapFlags::empty(),
     };
     PagemapEntry::new(None, all | state)
 }

@@ -47,7 +47,10 @@ impl<I: Isa> Scene<I> {
     }
 
     fn sized(bytes: u64) -> Self {
-        let world = TestWorld::sized(2, bytes);
+        Self::on(TestWorld::sized(2, bytes))
+    }
+
+    fn on(world: Rc<TestWorld<I>>) -> Self {
         world.set(MmSetting::OvercommitMemory, "1");
         world.set(MmSetting::CowPageTables, "never");
         world.swap_to(4096);
@@ -671,8 +674,26 @@ fn memory_pressure<I: Isa>() -> BTreeSet<usize> {
     direct.iter().chain(&background).map(|(counter, _)| *counter as usize).collect()
 }
 
+/// What pages that move to another node count, and one that is pinned.
+fn migrations<I: Isa>() -> BTreeSet<usize> {
+    let scene = Scene::<I>::on(TestWorld::two_nodes(2, 1024 * PAGE_SIZE));
+    let base = scene.filled(PAGES);
+    let device = scene.process.take(CPU, base, 1, GupCall::Pin(GupFlags::WRITE)).expect("a page");
+    let pages: Vec<_> = (0..PAGES).map(|page| (at(base, page), NodeId::new(1))).collect();
+    let changes =
+        scene.changes(|| scene.world.on(CPU, |mm| mm.move_pages(&scene.process.space, &pages, false, |_, _| {})));
+    device.release(MakeDirty::No);
+    let expected =
+        [(Counter::PwRmapNodes, PAGES - 1), (Counter::PgMigrateSuccess, PAGES - 1), (Counter::PgMigrateFail, 1)];
+    let mut expected = expected.to_vec();
+    expected.sort_by_key(|(counter, _)| *counter as usize);
+    assert_eq!(changes, expected, "pages that move");
+    changes.iter().map(|(counter, _)| *counter as usize).collect()
+}
+
 fn each_operation_counts_what_it_does_and_nothing_else<I: Isa>() {
     let mut changed = memory_pressure::<I>();
+    changed.extend(migrations::<I>());
     for (what, act, mut expected) in operations::<I>() {
         let changes = act(&Scene::new());
         expected.sort_by_key(|(counter, _)| *counter as usize);

@@ -5,6 +5,7 @@
 //! | [`map`](EntryRun::map) | the caller's goes into the entry | +1 | + | + | none: flushes first what is unflushed there |
 //! | [`unmap`](EntryRun::unmap), [`unmap_run`](LockedTable::unmap_run) | leaves with the debt | −1 | − | − | yes |
 //! | [`protect`](EntryRun::protect), [`protect_run`](LockedTable::protect_run) | | | | | if rights are lost |
+//! | [`unmap_for_migration`](EntryRun::unmap_for_migration), [`restore_migrated`] | | | | | of the first |
 //! | [`copy_run`](LockedTable::copy_run) | +1 | +1 | + of the child | child: none | of the parent, if rights are lost |
 //! | [`move_run`](LockedTable::move_run) | | | table's record | | yes |
 //!
@@ -21,6 +22,7 @@
 mod copy;
 mod last_leaf;
 mod map;
+mod migrate;
 mod protect;
 mod protect_run;
 mod relocate;
@@ -29,6 +31,7 @@ mod unmap;
 mod unmap_run;
 
 pub use copy::{CopyHooks, CopyStop, ForkHooks, SoftCopy};
+pub use migrate::restore_migrated;
 pub use unmap_run::UnmapHooks;
 
 use crate::locked_table::LockedTable;

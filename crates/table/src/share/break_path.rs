@@ -48,6 +48,8 @@ pub enum BreakStop {
     NeedsTables(usize),
     /// The references of a page exceed the limit for entries.
     TooManyRefs(VirtAddr),
+    /// A page is being moved, whose entry would be copied; the caller waits and starts over.
+    Migrating(VirtAddr),
 }
 
 /// What a break copies.
@@ -234,6 +236,9 @@ impl<P: Platform, H: CopyHooks> Break<'_, '_, P, H> {
     /// Copies a locked table, and those below it on the way.
     fn copy_table(&mut self, old: &LockedTable<'_, P>) -> Result<Pfn, BreakStop> {
         let (tables, level) = (self.tables, old.level());
+        if let Some(va) = plant!(BreakCopiesMigration; None, old.first_migrating(old.range())) {
+            return Err(BreakStop::Migrating(va));
+        }
         self.left -= 1;
         // The reserve is counted, so what fails below puts nothing back; it discards the copy.
         let on_the_way = (level > Level::PTE && self.left > 0 && !self.keep.covers(span_of(self.va, level)))

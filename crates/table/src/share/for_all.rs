@@ -71,6 +71,11 @@ impl<'f, 'h, P: Platform> ForAllTable<'f, 'h, P> {
         self.table.entries(part)
     }
 
+    /// The first address of `part` with a migration entry.
+    pub fn first_migrating(&self, part: PageRange) -> Option<VirtAddr> {
+        self.table.first_migrating(part)
+    }
+
     /// Edits entries by a run, whose debt every sharer owes.
     pub fn edit<'s, T: IntoDetachedPieces>(
         &'s self,

@@ -228,7 +228,9 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
                 !leaf.flags.contains(LeafFlags::SPECIAL) && tlb.frames().folio(leaf.pfn).maybe_pinned_after(barrier)
             }
             Entry::Table(child) => self.marked_after(child.pfn, barrier),
-            Entry::Empty | Entry::Soft(_) => false,
+            // Its migrator may find that the page is pinned.
+            Entry::Soft(soft) => soft.migrating().is_some(),
+            Entry::Empty => false,
         });
         if !pinned {
             table.page().unmark(TableMarks::MAY_PIN);

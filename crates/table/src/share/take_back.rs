@@ -8,7 +8,7 @@
 use super::break_path::span_of;
 use crate::locked_table::LockedTable;
 use crate::tables::Tables;
-use pagewright_arch::{Entry, Isa, SoftEntry, TableEntry};
+use pagewright_arch::{Entry, Isa, TableEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_types::Counter;
@@ -51,8 +51,8 @@ fn strip<P: Platform>(table: &LockedTable<'_, P>) {
             }
             // The exchange keeps what a walker of this space notes meanwhile.
             Entry::Leaf(_) => table.strip_leaf(index),
-            Entry::Soft(soft) if soft.exclusive => {
-                table.store_not_present(table.address(index), P::Isa::soft(SoftEntry { exclusive: false, ..soft }));
+            Entry::Soft(soft) if soft.shared() != soft => {
+                table.store_not_present(table.address(index), P::Isa::soft(soft.shared()));
             }
             Entry::Soft(_) | Entry::Empty => {}
         }

@@ -100,7 +100,8 @@ fn record_call(thread: &Thread, request: &MemoryRequest, value: u64) {
         | MemoryRequest::Ftruncate { .. }
         | MemoryRequest::Fallocate { .. }
         | MemoryRequest::Prlimit(_)
-        | MemoryRequest::ProcessVm(_) => {}
+        | MemoryRequest::ProcessVm(_)
+        | MemoryRequest::MovePages(_) => {}
     }
 }
 

@@ -67,6 +67,7 @@ impl<P: Platform> Mm<P> {
                 EntryView::Empty | EntryView::Table => cached(),
                 EntryView::Soft(soft) => match soft.kind {
                     SoftKind::Swap => SwapPte::decode(soft).is_some_and(|page| self.is_in_swap_cache(page.entry)),
+                    SoftKind::Migration => true,
                     SoftKind::Marker | SoftKind::InTransition => cached(),
                 },
             });

@@ -42,9 +42,17 @@ impl<P: Platform> Mm<P> {
             Zap::Everything | Zap::Pages => self.declare_reduced(space, range, Rights::empty()),
             Zap::SpaceEnd | Zap::FilePages => {}
         }
-        for (table, part) in tables.locked(range) {
-            self.zap_table(space, &table, what, part, gather);
-            gather.publish(table.table());
+        let mut rest = range;
+        loop {
+            let mut migrating = None;
+            for (table, part) in tables.locked(rest) {
+                self.zap_table(space, &table, what, part, gather);
+                gather.publish(table.table());
+                migrating = migrating.or_else(|| table.first_migrating(part));
+            }
+            let Some(va) = migrating else { return };
+            self.await_migration(*tables, va);
+            rest = PageRange::new(va, rest.end());
         }
     }
 
@@ -61,9 +69,26 @@ impl<P: Platform> Mm<P> {
         range: PageRange,
         batch: &mut Batch<'_, P>,
     ) {
-        let context = space.table().context();
-        let ((vma, what), token) = (what, tables.family_token());
-        let mut hooks = ZapHooks { mm: self, space, what };
+        let mut rest = range;
+        while let Some(va) = self.zap_part_for_all(space, tables, what, rest, batch) {
+            self.await_migration(tables, va);
+            rest = PageRange::new(va, rest.end());
+        }
+    }
+
+    /// As [`zap_for_all`](Self::zap_for_all), but for pages that are being moved.
+    ///
+    /// Returns the address of the first of these.
+    fn zap_part_for_all(
+        &self,
+        space: &Space<P>,
+        tables: Tables<'_, P>,
+        (vma, what): (&Vma<P>, Zap),
+        range: PageRange,
+        batch: &mut Batch<'_, P>,
+    ) -> Option<VirtAddr> {
+        let (context, token) = (space.table().context(), tables.family_token());
+        let (mut hooks, mut migrating) = (ZapHooks { mm: self, space, what }, None);
         for (table, part) in tables.locked_for_all(range, token.as_ref()) {
             if what == Zap::Pages {
                 self.declare_reduced(space, part, Rights::empty());
@@ -86,7 +111,9 @@ impl<P: Platform> Mm<P> {
                 }
             }
             plant!(ZapForAllIgnoresPending; (), table.absorb_pending(batch, context));
+            migrating = migrating.or_else(|| table.first_migrating(part));
         }
+        migrating
     }
 
     /// Clears the entries of `part` that `what` selects, all under one table.
@@ -121,6 +148,8 @@ impl Zap {
         match soft.kind {
             SoftKind::Marker => matches!(self, Self::Everything | Self::SpaceEnd),
             SoftKind::Swap => self != Self::FilePages,
+            // INV-MIGRATE-WAIT: the caller waits for it, and comes again.
+            SoftKind::Migration => plant!(ZapDropsMigration; true, false),
             SoftKind::InTransition => unreachable!("INV-SPLIT-HIDDEN: an entry in transition is cleared"),
         }
     }

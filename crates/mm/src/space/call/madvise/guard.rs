@@ -52,6 +52,12 @@ impl<P: Platform> Mm<P> {
             self.make_table(tables, at, Level::PTE)?;
             if let Some(table) = tables.lock(at) {
                 self.zap_table(space, &table, (vma, Zap::Pages), under, gather);
+                if let Some(va) = table.first_migrating(under) {
+                    gather.publish(table.table());
+                    drop(table);
+                    self.await_migration(*tables, va);
+                    continue;
+                }
                 let mut run = table.run(vma.mlocked());
                 for va in under.iter() {
                     if table.is_empty(va) {

@@ -1,0 +1,223 @@
+//! Migration: moving pages to another node while programs use them (`mm/migrate.c`).
+//!
+//! Key types: [`Migrator`], the pages that move together; [`MigrateStop`], why a page stays.
+//!
+//! ```text
+//!   add       lock the page; allocate its copy                                   nothing has changed
+//!   run       clear every leaf that maps it, by try: migration entries (unmap)   accesses fault and wait
+//!             one flush for all pages                                            no CPU can store to them
+//!             each page: copy, freeze, transfer (publish)                        the copy is the page
+//!             put the entries back, by place: of the copy, or of the page        accesses go on
+//! ```
+//!
+//! INV-MIGRATE-ALL: a page moves only if the entries that were found are all that its mapcount has,
+//! and its references are those of the entries, the caches and the migrator. Otherwise every entry
+//! gets its old leaf back, and the page stays as it was.
+//!
+//! INV-MIGRATE-COPY: a page is copied after the flush of its entries. A store of the kernel after
+//! that sets the dirty flag, which was cleared before the copy: the migration is undone.
+//!
+//! INV-MIGRATE-WAIT: an operation that would copy, change, move or clear a migration entry, or that
+//! needs its page, drops what it holds inside the lock of the space. It waits until the entry has
+//! changed.
+//!
+//! The waits:
+//!
+//! | operation | holds meanwhile | waits for |
+//! | --- | --- | --- |
+//! | a migrator, after its first entry | folio locks; tries spaces and folios | flushes; table, cache and slot locks |
+//! | a fault, a pin, a copy of the kernel | its space, for reading | the entry |
+//! | a zap, a truncation | its space, flushes that it owes; no table, no token | the entry |
+//! | a break, a guard | its space; no table, no token | the entry |
+//! | `munmap`, `mprotect`, `mremap`, `mlock`, fork, exit | its space, for writing | the entry |
+//!
+//! A migrator waits for no entry, no space and no folio, so there is no cycle. It allocates nothing
+//! after its first entry.
+//!
+//! Where entries are met:
+//!
+//! | operation | does |
+//! | --- | --- |
+//! | `own_tables`, which precedes the edits of one space | waits for all of the range ([`Mm::await_migrations`]) |
+//! | fork | the same, for the whole space |
+//! | zap, also for all sharers; guards | clear the rest of the table, wait, and go on there |
+//! | break of a shared table | gives up before it copies, waits, starts over |
+//! | fault | waits and starts over |
+//! | taking a table back | strips the entry of its right to store, and leaves it |
+//! | reclaim, ageing | do not see it |
+//! | `mincore`, smaps, pagemap | show the page |
+//!
+//! Neighbours: `rmap` finds the leaves; `table` edits and counts the entries.
+//!
+//! Folios larger than a page are refused, and so are pages on no list: pool, zram, kernel memory.
+//!
+//! Not guaranteed: that a page moves. A caller retries, or leaves it.
+
+mod move_pages;
+mod publish;
+mod unmap;
+mod wait;
+
+pub use move_pages::{MOVE_PAGES_CHUNK, PageStatus};
+
+use crate::error::MmError;
+use crate::mm::Mm;
+use alloc::vec::Vec;
+use pagewright_arch::PteSlot;
+use pagewright_plant::plant;
+use pagewright_sync::Platform;
+use pagewright_sync::atomic::Ordering;
+use pagewright_tlb::Batch;
+use pagewright_tlb::frames::{FolioFlags, FolioLock, FolioOwner, FolioRef, FrameRequest, IsolatedFolio};
+use pagewright_types::{Counter, NodeId, Order};
+
+/// The most pages that move together (`NR_MAX_BATCHED_MIGRATION`).
+const MOST_PAGES: usize = 512;
+
+/// The most entries of pages that move together.
+const MOST_PLACES: usize = 4096;
+
+/// Why a page stays where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MigrateStop {
+    /// It cannot move: it is large, pinned, or of a kind that does not.
+    Unmovable,
+    /// Another operation has it locked, or is writing it.
+    Busy,
+    /// Its new node has no frame for it.
+    NoFrames,
+    /// An entry or a reference was not accounted for, or it was stored to meanwhile.
+    Changed,
+}
+
+/// A page that moves, and its copy.
+struct MovingPage<'m> {
+    isolated: IsolatedFolio,
+    lock: FolioLock<'m>,
+    copy: FolioRef,
+    copy_lock: FolioLock<'m>,
+    /// Its entries, as a part of the migrator's places.
+    places: core::ops::Range<usize>,
+    /// Why it stays, as far as is known.
+    stop: Option<MigrateStop>,
+}
+
+/// Pages that move together, with one wait for other CPUs.
+pub(crate) struct Migrator<'m, P: Platform> {
+    mm: &'m Mm<P>,
+    pages: Vec<MovingPage<'m>>,
+    /// Where the migration entries are; it does not grow.
+    places: Vec<PteSlot>,
+}
+
+impl<'m, P: Platform> Migrator<'m, P> {
+    /// A migrator with room for `pages` pages, and for the entries that a batch may have.
+    ///
+    /// # Errors
+    /// [`MmError::NoKernelMemory`].
+    pub(crate) fn try_new(mm: &'m Mm<P>, pages: usize) -> Result<Self, MmError> {
+        let wanted = pages.min(MOST_PAGES);
+        let (mut list, mut places) = (Vec::new(), Vec::new());
+        let refused = MmError::NoKernelMemory { wanted };
+        if !mm.permit() {
+            return Err(refused);
+        }
+        list.try_reserve_exact(wanted).map_err(|_| refused)?;
+        places.try_reserve_exact((wanted * 8).max(MOST_PLACES)).map_err(|_| refused)?;
+        Ok(Self { mm, pages: list, places })
+    }
+
+    /// Whether another page fits.
+    pub(crate) fn has_room(&self) -> bool {
+        self.pages.len() < self.pages.capacity()
+    }
+
+    /// Locks a page that is to move to `node`, and allocates its copy.
+    ///
+    /// # Errors
+    /// The page, if it stays; nothing has changed.
+    pub(crate) fn add(&mut self, isolated: IsolatedFolio, node: NodeId) -> Result<(), (IsolatedFolio, MigrateStop)> {
+        let (mm, frames) = (self.mm, self.mm.frames());
+        let folio = frames.folio(isolated.pfn());
+        debug_assert!(self.has_room(), "INV-MIGRATE-ALL: a page more than there is room for");
+        if folio.is_large() || folio.seems_pinned() || matches!(folio.owner(), FolioOwner::None) {
+            return Err((isolated, MigrateStop::Unmovable));
+        }
+        let Some(lock) = folio.try_lock() else { return Err((isolated, MigrateStop::Busy)) };
+        if folio.flags().contains(FolioFlags::WRITEBACK) {
+            return Err((isolated, MigrateStop::Busy));
+        }
+        // No reclaim: it could demote, and wait for this folio.
+        let request = FrameRequest { strict: true, ..FrameRequest::new(Order::ZERO, node) };
+        let Ok(block) = mm.tlb.alloc(request) else { return Err((isolated, MigrateStop::NoFrames)) };
+        let copy = frames.new_folio(block);
+        let copy_lock = frames.folio(copy.pfn()).try_lock().expect("a new folio is not locked");
+        self.pages.push(MovingPage { isolated, lock, copy, copy_lock, places: 0..0, stop: None });
+        Ok(())
+    }
+
+    /// Moves the pages, and returns how many moved; the migrator is empty then.
+    ///
+    /// # Locks
+    /// The caller holds none but locks of spaces.
+    pub(crate) fn run(&mut self) -> u32 {
+        let mm = self.mm;
+        // Before the first space is tried: its next holder sees that entries may be there.
+        mm.migrators.fetch_add(1, Ordering::AcqRel);
+        plant!(MigrateCopiesEarly => {
+            for page in &self.pages {
+                mm.fx().copy(page.isolated.pfn(), page.copy.pfn(), Order::ZERO);
+            }
+        });
+        let mut batch = Batch::new(&mm.tlb);
+        for page in &mut self.pages {
+            let first = self.places.len();
+            page.stop = mm.clear_entries(page.isolated.pfn(), &mut self.places, &mut batch).err();
+            page.places = first..self.places.len();
+        }
+        batch.settle();
+        let mut moved = 0;
+        for page in self.pages.drain(..) {
+            moved += u32::from(mm.finish_page(page, &self.places));
+        }
+        self.places.clear();
+        mm.migrators.fetch_sub(1, Ordering::AcqRel);
+        moved
+    }
+}
+
+impl<P: Platform> Drop for Migrator<'_, P> {
+    /// Gives up pages that were added and not moved.
+    fn drop(&mut self) {
+        for page in self.pages.drain(..) {
+            self.mm.stay(page);
+        }
+    }
+}
+
+impl<P: Platform> Mm<P> {
+    /// Makes a page stay that has its entries; its copy is freed.
+    fn stay(&self, page: MovingPage<'_>) {
+        let MovingPage { isolated, lock, copy, copy_lock, .. } = page;
+        drop((lock, copy_lock));
+        self.put_folio(copy);
+        self.put_back(isolated);
+    }
+
+    /// Puts a page back on its list, and does what a holder of its lock owes.
+    fn put_back(&self, isolated: IsolatedFolio) {
+        self.free_swap_cache(self.frames().folio(isolated.pfn()));
+        if let Some(block) = self.frames().putback(isolated) {
+            self.tlb.free(block);
+        }
+    }
+
+    /// Counts pages of a batch (`pgmigrate_success`, `pgmigrate_fail`).
+    fn count_migrated(&self, moved: u32, stayed: u32) {
+        for (counter, pages) in [(Counter::PgMigrateSuccess, moved), (Counter::PgMigrateFail, stayed)] {
+            if pages > 0 {
+                self.tlb.count(counter, u64::from(pages));
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The copy takes the place of the page (`folio_migrate_mapping`).
+//!
+//! ```text
+//!   flush complete: no CPU can store through an entry
+//!   clear the dirty flag, remembered
+//!   copy
+//!   under the locks of the cache and of the slot, or of the folio if it is in neither:
+//!     the cache and the slot name the page?   its references are the migrator's, the caches' and the
+//!     entries'? freeze.   dirty again? undo.
+//!     transfer to the copy; name the copy
+//! ```
+//!
+//! Nothing is copied while the page is frozen. A kernel access that holds a reference prevents the
+//! freeze; one that has put it after a store has set the dirty flag.
+
+use super::{MigrateStop, MovingPage};
+use crate::mm::Mm;
+use pagewright_arch::PteSlot;
+use pagewright_plant::plant;
+use pagewright_sync::{Backend, Platform};
+use pagewright_table::restore_migrated;
+use pagewright_tlb::frames::{Folio, FolioFlags, FolioOwner, FrozenFolio};
+use pagewright_types::{Order, Pfn};
+
+impl<P: Platform> Mm<P> {
+    /// Moves a page whose entries are cleared and flushed, or undoes it; returns whether it moved.
+    pub(super) fn finish_page(&self, page: MovingPage<'_>, places: &[PteSlot]) -> bool {
+        let (from, to) = (page.isolated.pfn(), page.copy.pfn());
+        let places = &places[page.places.clone()];
+        let published = match page.stop {
+            None => self.publish_copy(from, to, places.len() as u32),
+            Some(stop) => Err(stop),
+        };
+        let restore = |pfn: Pfn| places.iter().for_each(|place| restore_migrated(&self.tlb, *place, pfn));
+        let Ok(frozen) = published else {
+            restore(from);
+            self.stay(page);
+            return false;
+        };
+        restore(to);
+        let MovingPage { isolated, lock, copy, copy_lock, .. } = page;
+        frozen.retire();
+        drop(lock);
+        self.put_folio(isolated.into_folio());
+        drop(copy_lock);
+        let copied = self.frames().folio(to);
+        self.frames().lru_add(copied);
+        self.free_swap_cache(copied);
+        self.put_folio(copy);
+        true
+    }
+
+    /// Copies the page and gives the copy all that it was; `entries` are those that were cleared.
+    fn publish_copy(&self, from: Pfn, to: Pfn, entries: u32) -> Result<FrozenFolio<'_>, MigrateStop> {
+        let (source, copy) = (self.frames().folio(from), self.frames().folio(to));
+        let found = plant!(MigrateIgnoresUnfound; source.mapcount(), entries);
+        if found != source.mapcount() {
+            return Err(MigrateStop::Changed);
+        }
+        let in_slot = u32::from(source.swap_entry().is_some());
+        let in_file = u32::from(matches!(source.owner(), FolioOwner::File(_)));
+        // Those of entries and of the swap cache exist as numbers alone.
+        let raw = in_slot + plant!(MigrateIgnoresUnfound; source.mapcount(), entries);
+        let expected = plant!(MigrateIgnoresPin; source.refs(), 1 + in_file + raw);
+        if source.refs() != expected {
+            return Err(MigrateStop::Changed);
+        }
+        let dirty = source.clear_flags(FolioFlags::DIRTY) & FolioFlags::DIRTY;
+        plant!(MigrateCopiesEarly; (), self.fx().copy(from, to, Order::ZERO));
+        <P::Locks as Backend>::point();
+        let frozen = self.exchange(source, copy, (expected, raw));
+        source.set_flags(dirty);
+        if frozen.is_ok() {
+            copy.set_flags(dirty);
+        }
+        frozen
+    }
+
+    /// Freezes the page and transfers it, under the locks by which it is found.
+    fn exchange<'a>(
+        &self,
+        source: Folio<'a>,
+        copy: Folio<'_>,
+        refs: (u32, u32),
+    ) -> Result<FrozenFolio<'a>, MigrateStop> {
+        match source.owner() {
+            FolioOwner::Anon(_) => self.exchange_in_slot(source, copy, refs),
+            FolioOwner::File(id) => {
+                let file = self.files.get(id).ok_or(MigrateStop::Changed)?;
+                file.exchange_cached(self, source, copy, || self.exchange_in_slot(source, copy, refs))
+            }
+            FolioOwner::None => Err(MigrateStop::Unmovable),
+        }
+    }
+}
+
+impl<P: Platform> Mm<P> {
+    /// Freezes the page and transfers it, under the lock of its slot, if it is in the swap cache.
+    ///
+    /// The folio's lock keeps it in the cache, or outside.
+    fn exchange_in_slot<'a>(
+        &self,
+        source: Folio<'a>,
+        copy: Folio<'_>,
+        refs: (u32, u32),
+    ) -> Result<FrozenFolio<'a>, MigrateStop> {
+        match source.swap_entry() {
+            None => freeze_into(source, copy, refs),
+            Some(entry) => self.exchange_cached_slot(entry, copy.pfn(), || freeze_into(source, copy, refs)),
+        }
+    }
+}
+
+/// Freezes the page from `expected` references, and transfers it with `raw` of them to its copy.
+fn freeze_into<'a>(
+    source: Folio<'a>,
+    copy: Folio<'_>,
+    (expected, raw): (u32, u32),
+) -> Result<FrozenFolio<'a>, MigrateStop> {
+    let frozen = source.freeze(expected).map_err(|_| MigrateStop::Changed)?;
+    if plant!(MigrateStoreLost; false, source.flags().contains(FolioFlags::DIRTY)) {
+        frozen.thaw(expected);
+        return Err(MigrateStop::Changed);
+    }
+    frozen.transfer(copy, raw);
+    Ok(frozen)
+}

@@ -1,0 +1,52 @@
+//! Clearing the entries of a page that moves (`try_to_migrate`).
+
+use super::MigrateStop;
+use crate::mm::Mm;
+use crate::rmap::{FolioVisit, SpaceLock};
+use alloc::vec::Vec;
+use core::ops::ControlFlow;
+use pagewright_arch::PteSlot;
+use pagewright_plant::plant;
+use pagewright_sync::{FullBarrier, Platform};
+use pagewright_tlb::Batch;
+use pagewright_types::{PageRange, Pfn, Rights};
+
+impl<P: Platform> Mm<P> {
+    /// Replaces the leaves of a locked page by migration entries; `batch` owes the flushes.
+    ///
+    /// Their places go to `places`, which does not grow. Locks of spaces are only tried.
+    ///
+    /// # Errors
+    /// [`MigrateStop`]; entries that were replaced before are in `places`.
+    pub(super) fn clear_entries(
+        &self,
+        pfn: Pfn,
+        places: &mut Vec<PteSlot>,
+        batch: &mut Batch<'_, P>,
+    ) -> Result<(), MigrateStop> {
+        let folio = self.frames().folio(pfn);
+        let mut stop = Ok(());
+        self.visit_folio(folio, SpaceLock::Try, |visit| {
+            let FolioVisit::Mapped(mapped) = visit else { return ControlFlow::Continue(()) };
+            if places.len() == places.capacity() {
+                stop = Err(MigrateStop::Busy);
+                return ControlFlow::Break(());
+            }
+            self.declare_reduced(mapped.space, PageRange::page(mapped.va), Rights::empty());
+            let edit = mapped.table.edit(mapped.vma.mlocked(), |run| {
+                // Pairs with the barrier between the pin and the second read of the entry in
+                // `gup::fast`.
+                let pinned = |_| plant!(MigrateIgnoresPin; false, folio.maybe_pinned_after(FullBarrier::execute()));
+                run.unmap_for_migration(mapped.va, pinned)
+            });
+            let Some(debt) = edit else {
+                stop = Err(MigrateStop::Unmovable);
+                return ControlFlow::Break(());
+            };
+            places.push(mapped.slot());
+            debt.absorb_into(batch, mapped.space.table().context());
+            ControlFlow::Continue(())
+        });
+        stop
+    }
+}

@@ -1,0 +1,35 @@
+//! Waiting for pages that are being moved (`migration_entry_wait`).
+//!
+//! INV-MIGRATE-WAIT: the caller holds nothing inside the lock of its space: no table, no token of a
+//! family, no folio. What it owes may be unpaid, since a flush waits for no entry.
+
+use crate::mm::Mm;
+use pagewright_plant::plant;
+use pagewright_sync::Platform;
+use pagewright_sync::atomic::Ordering;
+use pagewright_table::Tables;
+use pagewright_types::{PageRange, VirtAddr};
+
+impl<P: Platform> Mm<P> {
+    /// Waits until no own entry of `range` is a migration entry.
+    ///
+    /// If the caller holds the space for writing, no other appears there. It is free while no page
+    /// is moved.
+    #[inline]
+    pub(crate) fn await_migrations(&self, tables: Tables<'_, P>, range: PageRange) {
+        plant!(MigrationNotAwaited => return);
+        if self.migrators.load(Ordering::Acquire) > 0 {
+            while let Some(va) = tables.first_migrating(range) {
+                self.await_migration(tables, va);
+            }
+        }
+    }
+
+    /// Waits until the entry for `va` is no migration entry.
+    #[cold]
+    pub(crate) fn await_migration(&self, tables: Tables<'_, P>, va: VirtAddr) {
+        while tables.peek(va).is_migrating() {
+            self.fx().relax();
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Migration entries: what stands for a leaf while its page is moved (`set_pmd_migration_entry`).
+//!
+//! A migration entry keeps everything that the leaf had: the reference, the mapping, the place in
+//! the resident set, the lock of its memory. It holds the leaf, so that every bit comes back.
+//!
+//! ```text
+//!   leaf ─ unmap_for_migration ─▶ migration entry ─ restore_migrated ─▶ leaf of the copy, or the leaf
+//! ```
+//!
+//! INV-MIGRATE-COUNT: the record of a table counts its migration entries. Only their migrator puts
+//! them back, by place. An operation that would copy, move, change or clear one waits. So a table
+//! with one is not freed. Taking a table back may strip an entry of its right to store.
+//!
+//! Neighbours: `mm` decides what moves, keeps the places, and waits.
+
+use super::EntryRun;
+use crate::leaf_view::LeafView;
+use crate::locked_table::LockedTable;
+use crate::tables::Tables;
+use pagewright_arch::{Entry, Isa, Leaf, Pte, PteSlot, SoftEntry};
+use pagewright_sync::{Platform, rank};
+use pagewright_tlb::{Debt, Tlb};
+use pagewright_types::judge::Fact;
+use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
+
+impl<'h, P: Platform> EntryRun<'_, 'h, P> {
+    /// Replaces the leaf for `va` by a migration entry, unless `keep` returns true.
+    ///
+    /// `keep` is called when the entry no longer shows the leaf to lockless walkers. If it returns
+    /// true, the leaf is restored and no flush is owed. `None` if there was no leaf of a folio, or
+    /// it was restored.
+    ///
+    /// # Panics
+    /// In debug builds when the leaf is above the last level.
+    pub fn unmap_for_migration(
+        &mut self,
+        va: VirtAddr,
+        keep: impl FnOnce(LeafView) -> bool,
+    ) -> Option<Debt<'h, P, ()>> {
+        let table = self.table;
+        debug_assert_eq!(table.level(), Level::PTE, "INV-MIGRATE-SMALL: a block at {va} is moved");
+        let seen = table.leaf(va).filter(|leaf| !leaf.is_special())?.leaf();
+        let (old, leaf) = table.swap_leaf(va, P::Isa::soft(SoftEntry::migration(seen)));
+        if keep(LeafView::new(leaf, table.level(), false)) {
+            table.put(va, old);
+            return None;
+        }
+        if leaf != seen {
+            // A walker has set a bit since the leaf was read.
+            table.put(va, P::Isa::soft(SoftEntry::migration(leaf)));
+        }
+        table.page().adjust_migrating(1);
+        let owed = table.owed(old, Pte::EMPTY);
+        Some(Debt::new(table.tables.tlb, table.context(), va, owed, ()).at(table.slot(table.index(va))))
+    }
+}
+
+/// Puts the leaf back for which the migration entry at `place` stands, with the frame `to`.
+///
+/// The caller's flush of the entry is complete, so it owes none, whatever the entry's table owes
+/// for others. Every space that reaches the table gets the leaf.
+///
+/// Takes the lock of the table.
+///
+/// # Panics
+/// INV-MIGRATE-COUNT: when there is no migration entry.
+pub fn restore_migrated<P: Platform>(tlb: &Tlb<P>, place: PteSlot, to: Pfn) {
+    let page = tlb.frames().table(place.table);
+    let _guard = page.lock::<rank::TableRank>();
+    let leaf = match P::Isa::decode(Level::PTE, tlb.fx().load(place)) {
+        Entry::Soft(soft) => soft.migrating(),
+        Entry::Empty | Entry::Leaf(_) | Entry::Table(_) => None,
+    };
+    let leaf = leaf.unwrap_or_else(|| panic!("INV-MIGRATE-COUNT: the migration entry at {place:?} is gone"));
+    tlb.fx().declare(Fact::EditInPlace { table: place.table, begins: true });
+    tlb.fx().store(place, P::Isa::leaf(Level::PTE, Leaf { pfn: to, ..leaf }));
+    tlb.fx().publish();
+    tlb.fx().declare(Fact::EditInPlace { table: place.table, begins: false });
+    page.adjust_migrating(-1);
+}
+
+impl<P: Platform> LockedTable<'_, P> {
+    /// The first address of `part` with a migration entry.
+    #[inline]
+    pub fn first_migrating(&self, part: PageRange) -> Option<VirtAddr> {
+        if self.level() > Level::PTE || self.page().migrating() == 0 {
+            return None;
+        }
+        self.entries(part).find(|va| self.entry(*va).is_migrating())
+    }
+}
+
+impl<P: Platform> Tables<'_, P> {
+    /// The first address of the own tables of `range` with a migration entry.
+    ///
+    /// If the space is held for writing, no other appears there. Takes no lock.
+    pub fn first_migrating(&self, range: PageRange) -> Option<VirtAddr> {
+        let mut spans = self.spans(range);
+        while let Some((span, found)) = spans.next_found() {
+            if found.level == Level::PTE && self.tlb.frames().table(found.slot.table).migrating() > 0 {
+                let migrating = |va: &VirtAddr| self.peek(*va).is_migrating();
+                if let Some(va) = span.iter().find(migrating) {
+                    return Some(va);
+                }
+            }
+        }
+        None
+    }
+}
