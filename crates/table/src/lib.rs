@@ -109,7 +109,7 @@ mod tables;
 
 pub use entry::{CopyHooks, CopyStop, EntryRun, ForkHooks, Mlocked, SoftCopy, UnmapHooks, restore_migrated};
 pub use leaf_view::{EntryView, LeafView};
-pub use locked_table::LockedTable;
+pub use locked_table::{EditOwn, EditRight, LockedTable, TableRight};
 pub use mmap_lock::{MmapLock, MmapRead, MmapWrite};
 pub use own_tables::{ExclusiveTables, OwnTables};
 pub use owned_leaf::OwnedLeaf;
@@ -117,7 +117,7 @@ pub use page_table::{PageTable, TableAllocError};
 pub use peek::PeekedEntry;
 pub use reserve::TableReserve;
 pub use rss::Rss;
-pub use share::{BreakStop, FillRun, ForAllTable, Leaver, ReachedTable, ReadTable, Shareable};
+pub use share::{BreakStop, EditForAll, Leaver, ReachedTable, ReadOnly, Shareable};
 pub use tables::{EntryHolder, FoundEntry, OwnTable, SeenEntry, TableSpans, Tables};
 
 use pagewright_arch::{SoftEntry, SoftKind};

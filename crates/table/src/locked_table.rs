@@ -1,4 +1,19 @@
-//! A table under its lock, whose entries can be read and edited.
+//! A table under its lock: [`LockedTable`], and the right by which it is locked.
+//!
+//! | right | gives | an edit owes |
+//! | --- | --- | --- |
+//! | [`EditOwn`] | edits of a table of this space alone | a [`Debt`] of the space |
+//! | [`EditForAll`](crate::EditForAll) | edits for every space that reaches the table | a [`FamilyDebt`](pagewright_tlb::FamilyDebt) of all of them |
+//! | [`ReadOnly`](crate::ReadOnly) | no edit | |
+//!
+//! A table that was locked to read it cannot be edited:
+//!
+//! ```compile_fail,E0599
+//! # use pagewright_table::{LockedTable, Mlocked, ReadOnly};
+//! # fn edit<P: pagewright_sync::Platform>(table: LockedTable<'_, P, ReadOnly>) {
+//! table.run(Mlocked(false)); // the bounds of the method are not satisfied
+//! # }
+//! ```
 
 use crate::entry::{CountedIn, EntryRun, Mlocked};
 use crate::leaf_view::{EntryView, LeafView};
@@ -10,7 +25,7 @@ use pagewright_arch::{Entry, Isa, Leaf, Pte, PteSlot, Replacement, TableWords};
 use pagewright_plant::plant;
 use pagewright_sync::{Platform, WordGuard, rank};
 use pagewright_tlb::frames::TablePage;
-use pagewright_tlb::{OwedFlush, TlbContext};
+use pagewright_tlb::{Debt, IntoDetachedPieces, OwedFlush, TlbContext};
 use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 
 /// The lock held, by the table's level.
@@ -19,11 +34,58 @@ enum Guard<'a, P: Platform> {
     Last { _guard: WordGuard<'a, rank::TableRank, P::Locks> },
 }
 
-/// A locked table: its entries can be read, and edited by an [`EntryRun`].
+/// The right by which a table is locked.
+pub trait TableRight {
+    /// Whether the path to the table allows less than its entries say.
+    #[inline]
+    fn limits_entries(&self) -> bool {
+        false
+    }
+
+    /// Ends what edits by this right began; the table is about to be unlocked.
+    #[inline]
+    fn end_edits<P: Platform>(&self, _fx: &P, _table: Pfn) {}
+}
+
+/// A right that includes edits.
+pub trait EditRight<'h, P: Platform>: TableRight + Sized {
+    /// What an edit owes that clears or weakens an entry.
+    type Debt<T: IntoDetachedPieces>;
+
+    /// Begins edits of a table, and says whose resident set they change.
+    fn begin_edits(table: &LockedTable<'h, P, Self>) -> CountedIn;
+
+    /// Makes the debt of one space a debt of every space for which the edit holds.
+    fn owe<T: IntoDetachedPieces>(&self, debt: Debt<'h, P, T>) -> Self::Debt<T>;
+}
+
+/// The right to edit a table that no other space reaches.
+pub struct EditOwn;
+
+impl TableRight for EditOwn {}
+
+impl<'h, P: Platform> EditRight<'h, P> for EditOwn {
+    type Debt<T: IntoDetachedPieces> = Debt<'h, P, T>;
+
+    #[inline]
+    fn begin_edits(table: &LockedTable<'h, P>) -> CountedIn {
+        if table.level > Level::PTE {
+            table.tables.tree.note_blocks();
+        }
+        CountedIn::Space
+    }
+
+    #[inline(always)]
+    fn owe<T: IntoDetachedPieces>(&self, debt: Debt<'h, P, T>) -> Debt<'h, P, T> {
+        debt
+    }
+}
+
+/// A locked table: its entries can be read, and edited by an [`EntryRun`] if the right allows it.
 ///
 /// Any address under an entry names it.
 #[must_use]
-pub struct LockedTable<'h, P: Platform> {
+pub struct LockedTable<'h, P: Platform, R: TableRight = EditOwn> {
     pub(crate) tables: Tables<'h, P>,
     table: Pfn,
     level: Level,
@@ -32,6 +94,7 @@ pub struct LockedTable<'h, P: Platform> {
     pub(crate) words: Option<TableWords<'h>>,
     /// Entries stored through `words`.
     stores: Cell<u32>,
+    pub(crate) right: R,
     _guard: Guard<'h, P>,
 }
 
@@ -39,27 +102,45 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     /// Locks `table`, of `level`, which holds the entry for `va`.
     #[inline(always)]
     pub(crate) fn new(tables: Tables<'h, P>, table: Pfn, level: Level, va: VirtAddr) -> Self {
+        Self::lock((tables, table, level), va, EditOwn)
+    }
+}
+
+impl<'h, P: Platform, R: TableRight> LockedTable<'h, P, R> {
+    /// Locks a table of a level, which holds the entry for `va`.
+    #[inline(always)]
+    pub(crate) fn lock(at: (Tables<'h, P>, Pfn, Level), va: VirtAddr, right: R) -> Self {
+        let (tables, table, level) = at;
         let page = tables.tlb.frames().table(table);
         let guard = match level {
             Level::PTE => Guard::Last { _guard: page.lock::<rank::TableRank>() },
             _ => Guard::Upper { _guard: page.lock::<rank::TableUpperRank>() },
         };
-        let words = tables.tlb.fx().table_words(table);
-        let base = va.align_down(level.table_span());
-        Self { tables, table, level, base, words, stores: Cell::new(0), _guard: guard }
+        Self::guarded(at, va, right, guard)
     }
 
-    /// Locks `table` as [`new`](Self::new) does, unless it is locked.
+    /// Locks a table as [`lock`](Self::lock) does, unless it is locked.
     #[inline]
-    pub(crate) fn try_new(tables: Tables<'h, P>, table: Pfn, level: Level, va: VirtAddr) -> Option<Self> {
+    pub(crate) fn try_lock(at: (Tables<'h, P>, Pfn, Level), va: VirtAddr, right: R) -> Option<Self> {
+        let (tables, table, level) = at;
         let page = tables.tlb.frames().table(table);
         let guard = match level {
             Level::PTE => Guard::Last { _guard: page.try_lock::<rank::TableRank>()? },
             _ => Guard::Upper { _guard: page.try_lock::<rank::TableUpperRank>()? },
         };
+        Some(Self::guarded(at, va, right, guard))
+    }
+
+    #[inline(always)]
+    fn guarded(
+        (tables, table, level): (Tables<'h, P>, Pfn, Level),
+        va: VirtAddr,
+        right: R,
+        guard: Guard<'h, P>,
+    ) -> Self {
         let words = tables.tlb.fx().table_words(table);
         let base = va.align_down(level.table_span());
-        Some(Self { tables, table, level, base, words, stores: Cell::new(0), _guard: guard })
+        Self { tables, table, level, base, words, stores: Cell::new(0), right, _guard: guard }
     }
 
     /// The level of the table: its entries span [`Level::span`] bytes.
@@ -87,16 +168,18 @@ impl<'h, P: Platform> LockedTable<'h, P> {
 
     /// The first address of `part` under each entry, in order.
     #[inline]
-    pub fn entries(&self, part: PageRange) -> impl Iterator<Item = VirtAddr> + use<P> {
+    pub fn entries(&self, part: PageRange) -> impl Iterator<Item = VirtAddr> + use<P, R> {
         let (step, end) = (self.level.span(), part.end());
         let next = move |va: &VirtAddr| Some(va.align_down(step).add(step)).filter(|next| *next < end);
         core::iter::successors((!part.is_empty()).then_some(part.start()), next)
     }
 
     /// The entry for `va`.
+    ///
+    /// In a table that was locked to read it, as the path allows it to be used; else as it says.
     #[inline]
     pub fn entry(&self, va: VirtAddr) -> EntryView {
-        EntryView::decode::<P::Isa>(self.level, self.pte(va), false)
+        EntryView::decode::<P::Isa>(self.level, self.pte(va), self.right.limits_entries())
     }
 
     /// The leaf for `va`, or `None` if the entry is anything else.
@@ -134,11 +217,17 @@ impl<'h, P: Platform> LockedTable<'h, P> {
 
     /// Begins a run of edits for a mapping, which may be locked memory.
     #[inline]
-    pub fn run(&self, mlocked: Mlocked) -> EntryRun<'_, 'h, P> {
-        if self.level > Level::PTE {
-            self.tables.tree.note_blocks();
-        }
-        EntryRun::new(self, mlocked, CountedIn::Space)
+    pub fn run(&self, mlocked: Mlocked) -> EntryRun<'_, 'h, P, R>
+    where
+        R: EditRight<'h, P>,
+    {
+        EntryRun::new(self, mlocked, R::begin_edits(self))
+    }
+
+    /// The place of the entry for `va`, which is the same for every space that reaches it.
+    #[inline]
+    pub fn slot_of(&self, va: VirtAddr) -> PteSlot {
+        self.slot(self.index(va))
     }
 
     #[inline]
@@ -151,7 +240,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     /// It stops at the last of them, by their number in the record. An empty entry that is pending
     /// is a word of its own and none of that number. The caller empties none and fills none while
     /// it iterates.
-    pub(crate) fn live_entries(&self) -> impl Iterator<Item = (usize, Pte)> + use<'h, P> {
+    pub(crate) fn live_entries(&self) -> impl Iterator<Item = (usize, Pte)> + use<'h, P, R> {
         let (level, live) = (self.level, self.page().live() as usize);
         let is_live = move |pte: Pte| plant!(PendingTakenForLive; true, P::Isa::decode(level, pte) != Entry::Empty);
         let present = PresentEntries::new(self.fx(), self.table, self.occupied(0..Level::ENTRIES));
@@ -190,7 +279,7 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     }
 
     #[inline]
-    fn fx(&self) -> &'h P {
+    pub(crate) fn fx(&self) -> &'h P {
         self.tables.tlb.fx()
     }
 
@@ -315,13 +404,14 @@ impl<'h, P: Platform> LockedTable<'h, P> {
     /// Flushes the entry for `va` if it was cleared and may not be flushed yet (INV-TLB-CLEARED).
     #[inline]
     pub(crate) fn flush_before_install(&self, va: VirtAddr) {
-        self.tables.tlb.flush_before_install(self.context(), self.slot(self.index(va)), va, self.level);
+        self.tables.tlb.flush_before_install(self.context(), self.slot_of(va), va, self.level);
     }
 }
 
-impl<P: Platform> Drop for LockedTable<'_, P> {
+impl<P: Platform, R: TableRight> Drop for LockedTable<'_, P, R> {
     #[inline]
     fn drop(&mut self) {
+        self.right.end_edits(self.fx(), self.table);
         if self.stores.get() > 0 {
             self.fx().note_stores(self.stores.get());
         }

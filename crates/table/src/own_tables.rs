@@ -7,7 +7,7 @@
 //! Neighbours: [`crate::share`] breaks the tables that other spaces share; [`crate::entry`] edits.
 
 use crate::below;
-use crate::locked_table::LockedTable;
+use crate::locked_table::{EditOwn, LockedTable, TableRight};
 use crate::reserve::TableReserve;
 use crate::tables::{Descent, Tables};
 use core::ops::Deref;
@@ -73,6 +73,16 @@ impl<'h, P: Platform> OwnTables<'h, P> {
     /// # Panics
     /// As [`lock`](Self::lock).
     pub fn lock_level(&self, va: VirtAddr, level: Level) -> Option<LockedTable<'h, P>> {
+        self.lock_level_by(va, level, || EditOwn)
+    }
+
+    /// As [`lock_level`](Self::lock_level), by a right that includes those of [`EditOwn`].
+    pub(crate) fn lock_level_by<R: TableRight>(
+        &self,
+        va: VirtAddr,
+        level: Level,
+        right: impl Fn() -> R,
+    ) -> Option<LockedTable<'h, P, R>> {
         loop {
             let found = self.descend(va, level);
             let shared = plant!(SharedTableEdited; false, found.shared);
@@ -81,7 +91,7 @@ impl<'h, P: Platform> OwnTables<'h, P> {
             if found.level != level && !holds_page {
                 return None;
             }
-            if let Some(locked) = self.lock_found(&found, va, level) {
+            if let Some(locked) = self.lock_found(&found, va, level, right()) {
                 return Some(locked);
             }
         }
@@ -92,8 +102,14 @@ impl<'h, P: Platform> OwnTables<'h, P> {
     /// `None` if the entry above that level, at which it ended, was split or cleared before the
     /// lock was acquired.
     #[inline]
-    fn lock_found(&self, found: &Descent, va: VirtAddr, level: Level) -> Option<LockedTable<'h, P>> {
-        let locked = LockedTable::new(self.tables, found.slot.table, found.level, va);
+    fn lock_found<R: TableRight>(
+        &self,
+        found: &Descent,
+        va: VirtAddr,
+        level: Level,
+        right: R,
+    ) -> Option<LockedTable<'h, P, R>> {
+        let locked = LockedTable::lock((self.tables, found.slot.table, found.level), va, right);
         (found.level == level || locked.holds_page(va)).then_some(locked)
     }
 
@@ -116,7 +132,7 @@ impl<'h, P: Platform> OwnTables<'h, P> {
         core::iter::from_fn(move || {
             loop {
                 let (span, found) = spans.next_found()?;
-                if let Some(locked) = own.lock_found(&found, span.start(), Level::PTE) {
+                if let Some(locked) = own.lock_found(&found, span.start(), Level::PTE, EditOwn) {
                     return Some((locked, span));
                 }
                 // The entry was split or cleared before the lock was acquired: descend again.

@@ -33,7 +33,7 @@
 //! Not guaranteed: that an entry that was read without its table's lock is unchanged.
 
 use crate::leaf_view::EntryView;
-use crate::locked_table::LockedTable;
+use crate::locked_table::{EditOwn, LockedTable, TableRight};
 use crate::occupied::{OccupiedParts, PresentEntries};
 use crate::own_tables::OwnTables;
 use crate::page_table::PageTable;
@@ -126,7 +126,12 @@ impl<'h, P: Platform> OwnTable<'h, P> {
     /// Locks the table; the entry may have changed since the descent.
     #[inline(always)]
     pub fn lock(&self) -> LockedTable<'h, P> {
-        LockedTable::new(self.tables, self.table, self.seen.level, self.va)
+        self.lock_by(EditOwn)
+    }
+
+    #[inline(always)]
+    pub(crate) fn lock_by<R: TableRight>(&self, right: R) -> LockedTable<'h, P, R> {
+        LockedTable::lock((self.tables, self.table, self.seen.level), self.va, right)
     }
 }
 

@@ -7,7 +7,7 @@ use pagewright_mm::space::VmFlags;
 use pagewright_mm::{Mm, Space};
 use pagewright_sim::Sim;
 use pagewright_sync::Arc;
-use pagewright_table::{EntryView, LeafView, ReadTable};
+use pagewright_table::{EntryView, LeafView, LockedTable, ReadOnly};
 use pagewright_tlb::frames::{EntryCounts, FolioFlags, FolioOwner, SWAP_ENTRIES};
 use pagewright_types::{PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr};
 use std::collections::{BTreeMap, BTreeSet};
@@ -143,7 +143,7 @@ pub fn check_merged<I: Isa>(space: &Space<Sim<I>>) {
 }
 
 /// INV-TABLE-COUNTS: the record of a table counts its entries by what they hold.
-fn check_table<I: Isa>(mm: &Mm<Sim<I>>, table: &ReadTable<'_, Sim<I>>) {
+fn check_table<I: Isa>(mm: &Mm<Sim<I>>, table: &LockedTable<'_, Sim<I>, ReadOnly>) {
     let (mut live, mut counts) = (0, EntryCounts::<u16>::default());
     for va in table.entries(table.range()) {
         match table.entry(va) {

@@ -21,7 +21,7 @@ impl<P: Platform> Fault<'_, P> {
         let rights = self.mapping_rights() - Rights::WRITE;
         let flags = LeafFlags::USER | LeafFlags::ACCESSED;
         let zero_page = OwnedLeaf::special(Leaf { pfn: self.mm.zero_page, rights, flags });
-        table.run(self).map(self.va, zero_page);
+        table.run(self.vma.mlocked()).map(self.va, zero_page);
         Ok(FaultProgress::Done(FaultKind::Minor))
     }
 

@@ -8,7 +8,7 @@ use core::ops::Range;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{FillRun, OwnedLeaf, TableReserve};
+use pagewright_table::{EditForAll, EntryRun, OwnedLeaf, TableReserve};
 use pagewright_tlb::frames::{FolioFlags, FolioRef};
 use pagewright_types::{Access, Counter, Level, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
@@ -58,7 +58,7 @@ impl<P: Platform> Fault<'_, P> {
             self.mm.put_folio(found.folio);
             return Err(FaultError::TooManyHolders { va: self.va });
         }
-        let mut run = table.run(self);
+        let mut run = table.run(self.vma.mlocked());
         self.map_cached(&mut run, self.va, found.folio, true);
         if !write {
             self.map_around(&mut run, around);
@@ -97,7 +97,13 @@ impl<P: Platform> Fault<'_, P> {
     }
 
     /// Maps a page of the cache, which the fault has `touched` or brings along.
-    fn map_cached(&self, run: &mut FillRun<'_, '_, P>, va: VirtAddr, folio: FolioRef, touched: bool) {
+    fn map_cached(
+        &self,
+        run: &mut EntryRun<'_, '_, P, EditForAll<'_, P>>,
+        va: VirtAddr,
+        folio: FolioRef,
+        touched: bool,
+    ) {
         let pfn = folio.pfn();
         let mut rights = self.mapping_rights();
         let mut flags = LeafFlags::USER;
@@ -149,7 +155,7 @@ impl<P: Platform> Fault<'_, P> {
     }
 
     /// Maps the cached pages of the window, not accessed yet (`filemap_map_pages`).
-    fn map_around(&self, run: &mut FillRun<'_, '_, P>, around: PageRange) {
+    fn map_around(&self, run: &mut EntryRun<'_, '_, P, EditForAll<'_, P>>, around: PageRange) {
         let file = self.file();
         let mut window = self.file_indices(around);
         let first = window.start;
@@ -157,7 +163,7 @@ impl<P: Platform> Fault<'_, P> {
         window.end = plant!(FaultAroundPastEnd; window.end, window.end.min(file.pages()));
         let mut mapped = 0;
         while !window.is_empty() {
-            let cached = file.lookup_range(self.mm, window.clone(), |index| run.is_empty(address(index)));
+            let cached = file.lookup_range(self.mm, window.clone(), |index| run.table().is_empty(address(index)));
             window.start = match cached.last() {
                 Some((last, _)) if cached.is_full() => last + 1,
                 Some(_) | None => window.end,

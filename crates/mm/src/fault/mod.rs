@@ -48,9 +48,7 @@ use crate::space::{Space, Vma, VmaBacking};
 use crate::swap::SwapPte;
 use pagewright_arch::SoftKind;
 use pagewright_sync::Platform;
-use pagewright_table::{
-    EntryHolder, EntryView, FillRun, ForAllTable, FoundEntry, LeafView, LockedTable, TableReserve, Tables,
-};
+use pagewright_table::{EditForAll, EntryHolder, EntryView, FoundEntry, LeafView, LockedTable, TableReserve, Tables};
 use pagewright_tlb::FamilyToken;
 use pagewright_types::{Access, Counter, Level, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
@@ -134,21 +132,6 @@ struct Fault<'a, P: Platform> {
     /// The page, not the byte.
     va: VirtAddr,
     found: &'a FoundEntry<'a, P>,
-}
-
-/// The locked table in which a fault fills an entry.
-enum FaultTable<'f, 'a, P: Platform> {
-    Own(LockedTable<'a, P>),
-    ForAll(ForAllTable<'f, 'a, P>),
-}
-
-impl<'a, P: Platform> FaultTable<'_, 'a, P> {
-    fn run(&self, fault: &Fault<'_, P>) -> FillRun<'_, 'a, P> {
-        match self {
-            Self::Own(table) => FillRun::own(table, fault.vma.mlocked()),
-            Self::ForAll(table) => table.fill(),
-        }
-    }
 }
 
 /// The result of one try to serve a fault.
@@ -392,21 +375,25 @@ impl<'a, P: Platform> Fault<'a, P> {
         &self,
         reserve: &mut TableReserve<'a, P>,
         token: Option<&'f FamilyToken<'f, P>>,
-    ) -> Option<FaultTable<'f, 'a, P>> {
-        if !self.is_shared() {
-            return self.lock_if_unchanged(reserve).map(FaultTable::Own);
+    ) -> Option<LockedTable<'a, P, EditForAll<'f, P>>> {
+        if let EntryHolder::Own(table) = &self.found.holder {
+            let locked = table.lock_for_all();
+            return locked.is_unchanged(self.va, table.seen()).then_some(locked);
         }
-        self.lock_shared_to_fill(reserve, token).map(FaultTable::ForAll)
+        self.lock_made_to_fill(reserve, token)
     }
 
+    /// Makes the missing tables, own or shared, and locks the last.
     #[cold]
-    fn lock_shared_to_fill<'f>(
+    fn lock_made_to_fill<'f>(
         &self,
         reserve: &mut TableReserve<'a, P>,
         token: Option<&'f FamilyToken<'f, P>>,
-    ) -> Option<ForAllTable<'f, 'a, P>> {
-        if let Some(token) = token.filter(|_| !reserve.is_empty()) {
-            self.tables.make_tables_for_all(self.va, token, reserve);
+    ) -> Option<LockedTable<'a, P, EditForAll<'f, P>>> {
+        match token {
+            Some(token) if !reserve.is_empty() => self.tables.make_tables_for_all(self.va, token, reserve),
+            Some(_) => {}
+            None => drop(self.tables.try_own(PageRange::page(self.va))?.ensure(self.va, Level::PTE, reserve)),
         }
         let table = self.tables.lock_for_all(self.va, token)?;
         (table.entry(self.va) == self.found.entry).then_some(table)

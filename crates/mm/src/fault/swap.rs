@@ -1,13 +1,13 @@
 //! Pages that come back from swap (`do_swap_page`).
 
-use super::{Fault, FaultKind, FaultProgress, FaultTable};
+use super::{Fault, FaultKind, FaultProgress};
 use crate::error::FaultError;
 use crate::space::VmFlags;
 use crate::swap::{SwapInFolio, SwapPte};
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{OwnedLeaf, TableReserve};
+use pagewright_table::{EditForAll, LockedTable, OwnedLeaf, TableReserve};
 use pagewright_tlb::frames::FolioOwner;
 use pagewright_types::{Access, ForkNodeId, Rights};
 
@@ -39,7 +39,7 @@ impl<P: Platform> Fault<'_, P> {
 
     fn install_swapped_in(
         &self,
-        table: &FaultTable<'_, '_, P>,
+        table: &LockedTable<'_, P, EditForAll<'_, P>>,
         seen: SwapPte,
         fork_node: ForkNodeId,
         page: SwapInFolio<'_>,
@@ -59,7 +59,7 @@ impl<P: Platform> Fault<'_, P> {
             rights -= Rights::WRITE;
         }
         {
-            let mut run = table.run(self);
+            let mut run = table.run(self.vma.mlocked());
             run.unmap_soft(self.va);
             run.map(self.va, OwnedLeaf::new(Leaf { pfn: folio.pfn(), rights, flags }, folio));
         }

@@ -143,7 +143,7 @@ impl<P: Platform> Mm<P> {
                     let clean =
                         |leaf: LeafView| leaf.with_rights(leaf.rights() - Rights::WRITE).without(LeafFlags::DIRTY);
                     // Of a page that is write-protected, nothing is counted.
-                    if let Some(debt) = table.edit(Mlocked(false), |run| run.protect(va, clean)) {
+                    if let Some(debt) = table.run(Mlocked(false)).protect(va, clean) {
                         debt.absorb_into(batch, space.table().context());
                     }
                 }

@@ -33,13 +33,10 @@ impl<P: Platform> Mm<P> {
                 return ControlFlow::Break(());
             }
             self.declare_reduced(mapped.space, PageRange::page(mapped.va), Rights::empty());
-            let edit = mapped.table.edit(mapped.vma.mlocked(), |run| {
-                // Pairs with the barrier between the pin and the second read of the entry in
-                // `gup::fast`.
-                let pinned = |_| plant!(MigrateIgnoresPin; false, folio.maybe_pinned_after(FullBarrier::execute()));
-                run.unmap_for_migration(mapped.va, pinned)
-            });
-            let Some(debt) = edit else {
+            // Pairs with the barrier between the pin and the second read of the entry in `gup::fast`.
+            let pinned = |_| plant!(MigrateIgnoresPin; false, folio.maybe_pinned_after(FullBarrier::execute()));
+            let debt = mapped.table.run(mapped.vma.mlocked()).unmap_for_migration(mapped.va, pinned);
+            let Some(debt) = debt else {
                 stop = Err(MigrateStop::Unmovable);
                 return ControlFlow::Break(());
             };

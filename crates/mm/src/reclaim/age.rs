@@ -100,7 +100,7 @@ impl<P: Platform> Mm<P> {
             return FolioReferences::default();
         }
         let clear = |leaf: LeafView| leaf.without(LeafFlags::ACCESSED);
-        if let Some(debt) = table.edit(vma.mlocked(), |run| run.protect(va, clear)) {
+        if let Some(debt) = table.run(vma.mlocked()).protect(va, clear) {
             debt.settle();
         }
         // With `MADV_SEQUENTIAL` or `MADV_RANDOM` an access predicts no further one

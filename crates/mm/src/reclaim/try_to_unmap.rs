@@ -52,7 +52,8 @@ impl<P: Platform> Mm<P> {
     fn unmap_one(&self, mapped: &MappedLeaf<'_, P>, folio: Folio<'_>, victim: Victim, batch: &mut Batch<'_, P>) {
         let &MappedLeaf { space, vma, va, table, .. } = mapped;
         self.declare_reduced(space, PageRange::page(va), Rights::empty());
-        let debt = table.edit(vma.mlocked(), |run| match victim {
+        let mut run = table.run(vma.mlocked());
+        let debt = match victim {
             Victim::Anon(entry) => {
                 let soft = |leaf: LeafView| SwapPte::new(leaf, entry).encode();
                 run.unmap_to_soft(va, soft, |leaf| may_be_pinned(leaf, folio))
@@ -65,7 +66,8 @@ impl<P: Platform> Mm<P> {
                 }
                 kept
             }),
-        });
+        };
+        drop(run);
         let Some(debt) = debt else { return };
         let leaf = debt.detached().leaf();
         if let Victim::Anon(entry) = victim {

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A leaf is visited once, through the first space that reaches it. If its table is shared, an edit
-//! of it holds for every sharer ([`ForAllTable`]), and so does the visit. A visit ends when all
+//! of it holds for every sharer ([`EditForAll`]), and so does the visit. A visit ends when all
 //! entries of the folio's mapcount were met, as Linux's does.
 //!
 //! | closure | lock | does with a leaf |
@@ -48,7 +48,7 @@ use core::ops::ControlFlow;
 use pagewright_arch::PteSlot;
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
-use pagewright_table::{ForAllTable, LeafView, MmapRead};
+use pagewright_table::{EditForAll, LeafView, LockedTable, MmapRead};
 use pagewright_tlb::frames::{Folio, FolioOwner};
 use pagewright_types::{PageRange, Pfn, VirtAddr};
 
@@ -93,13 +93,13 @@ pub(crate) struct MappedLeaf<'v, P: Platform> {
     /// What the entry says.
     pub(crate) leaf: LeafView,
     /// The table that holds it.
-    pub(crate) table: &'v ForAllTable<'v, 'v, P>,
+    pub(crate) table: &'v LockedTable<'v, P, EditForAll<'v, P>>,
 }
 
 impl<P: Platform> MappedLeaf<'_, P> {
     /// The place of the leaf.
     pub(crate) fn slot(&self) -> PteSlot {
-        self.table.slot(self.va)
+        self.table.slot_of(self.va)
     }
 }
 

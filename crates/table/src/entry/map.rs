@@ -1,25 +1,29 @@
 //! Filling empty entries.
 
-use super::EntryRun;
+use super::{CountedIn, EntryRun};
+use crate::locked_table::TableRight;
 use crate::owned_leaf::OwnedLeaf;
 use pagewright_arch::{Isa, Leaf, LeafFlags, SoftEntry};
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::NewFolio;
 use pagewright_types::{Rights, VirtAddr};
 
-impl<P: Platform> EntryRun<'_, '_, P> {
+impl<P: Platform, R: TableRight> EntryRun<'_, '_, P, R> {
     /// Maps a page, or a block in a table above the last level, at an empty entry.
     ///
     /// Owes no flush: no TLB holds an entry that was not present. If another operation cleared it
-    /// and has not flushed yet, this flushes it first (INV-TLB-CLEARED).
+    /// and has not flushed yet, this flushes it first, in every space that owes it: the key of a
+    /// shared table stands for all of them (INV-TLB-CLEARED).
     ///
     /// # Panics
-    /// In debug builds when the entry is not empty.
+    /// In debug builds when the entry is not empty, or the table is shared and the leaf writable.
     #[inline(always)]
     pub fn map(&mut self, va: VirtAddr, leaf: OwnedLeaf) {
         debug_assert!(self.table.is_empty(va), "INV-TABLE-EMPTY: a leaf over {:?} at {va}", self.table.entry(va));
         self.table.flush_before_install(va);
         let plain = leaf.leaf();
+        let writable_for_all = self.counted == CountedIn::Sharers && plain.rights.contains(Rights::WRITE);
+        debug_assert!(!writable_for_all, "INV-SHARE-FILL: a writable leaf for all sharers at {va}");
         if let Some(folio) = leaf.into_folio() {
             self.count_mapped(self.frames().folio_of(&folio), plain.pfn);
             folio.into_raw();

@@ -15,7 +15,7 @@
 
 use super::EntryRun;
 use crate::leaf_view::LeafView;
-use crate::locked_table::LockedTable;
+use crate::locked_table::{EditRight, LockedTable, TableRight};
 use crate::tables::Tables;
 use pagewright_arch::{Entry, Isa, Leaf, Pte, PteSlot, SoftEntry};
 use pagewright_sync::{Platform, rank};
@@ -23,7 +23,7 @@ use pagewright_tlb::{Debt, Tlb};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 
-impl<'h, P: Platform> EntryRun<'_, 'h, P> {
+impl<'h, P: Platform, R: EditRight<'h, P>> EntryRun<'_, 'h, P, R> {
     /// Replaces the leaf for `va` by a migration entry, unless `keep` returns true.
     ///
     /// `keep` is called when the entry no longer shows the leaf to lockless walkers. If it returns
@@ -32,11 +32,7 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
     ///
     /// # Panics
     /// In debug builds when the leaf is above the last level.
-    pub fn unmap_for_migration(
-        &mut self,
-        va: VirtAddr,
-        keep: impl FnOnce(LeafView) -> bool,
-    ) -> Option<Debt<'h, P, ()>> {
+    pub fn unmap_for_migration(&mut self, va: VirtAddr, keep: impl FnOnce(LeafView) -> bool) -> Option<R::Debt<()>> {
         let table = self.table;
         debug_assert_eq!(table.level(), Level::PTE, "INV-MIGRATE-SMALL: a block at {va} is moved");
         let seen = table.leaf(va).filter(|leaf| !leaf.is_special())?.leaf();
@@ -50,8 +46,8 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
             table.put(va, P::Isa::soft(SoftEntry::migration(leaf)));
         }
         table.page().adjust_migrating(1);
-        let owed = table.owed(old, Pte::EMPTY);
-        Some(Debt::new(table.tables.tlb, table.context(), va, owed, ()).at(table.slot(table.index(va))))
+        let debt = Debt::new(table.tables.tlb, table.context(), va, table.owed(old, Pte::EMPTY), ());
+        Some(table.right.owe(debt.at(table.slot_of(va))))
     }
 }
 
@@ -79,7 +75,7 @@ pub fn restore_migrated<P: Platform>(tlb: &Tlb<P>, place: PteSlot, to: Pfn) {
     page.adjust_migrating(-1);
 }
 
-impl<P: Platform> LockedTable<'_, P> {
+impl<P: Platform, R: TableRight> LockedTable<'_, P, R> {
     /// The first address of `part` with a migration entry.
     #[inline]
     pub fn first_migrating(&self, part: PageRange) -> Option<VirtAddr> {

@@ -34,7 +34,7 @@ pub use copy::{CopyHooks, CopyStop, ForkHooks, SoftCopy};
 pub use migrate::restore_migrated;
 pub use unmap_run::UnmapHooks;
 
-use crate::locked_table::LockedTable;
+use crate::locked_table::{EditOwn, LockedTable, TableRight};
 use pagewright_arch::SoftEntry;
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, LineRef, LineUse, Platform};
@@ -48,7 +48,7 @@ pub struct Mlocked(pub bool);
 
 /// Whose resident set the edits of a table change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CountedIn {
+pub enum CountedIn {
     /// That of the space through which the table was found.
     Space,
     /// None: the table is copied for its space, or the copy is discarded.
@@ -58,8 +58,8 @@ pub(crate) enum CountedIn {
 }
 
 /// The edits of one locked table, accounted for together when the run ends.
-pub struct EntryRun<'t, 'h, P: Platform> {
-    table: &'t LockedTable<'h, P>,
+pub struct EntryRun<'t, 'h, P: Platform, R: TableRight = EditOwn> {
+    table: &'t LockedTable<'h, P, R>,
     mlocked: Mlocked,
     counted: CountedIn,
     change: RunChange,
@@ -85,15 +85,15 @@ impl RunChange {
     }
 }
 
-impl<'t, 'h, P: Platform> EntryRun<'t, 'h, P> {
+impl<'t, 'h, P: Platform, R: TableRight> EntryRun<'t, 'h, P, R> {
     #[inline]
-    pub(crate) fn new(table: &'t LockedTable<'h, P>, mlocked: Mlocked, counted: CountedIn) -> Self {
+    pub(crate) fn new(table: &'t LockedTable<'h, P, R>, mlocked: Mlocked, counted: CountedIn) -> Self {
         Self { table, mlocked, counted, change: RunChange::default() }
     }
 
     /// The table that is edited.
     #[inline]
-    pub fn table(&self) -> &'t LockedTable<'h, P> {
+    pub fn table(&self) -> &'t LockedTable<'h, P, R> {
         self.table
     }
 
@@ -143,7 +143,7 @@ impl<'t, 'h, P: Platform> EntryRun<'t, 'h, P> {
     }
 }
 
-impl<P: Platform> Drop for EntryRun<'_, '_, P> {
+impl<P: Platform, R: TableRight> Drop for EntryRun<'_, '_, P, R> {
     // Inlined, so that a run whose edits count nothing costs nothing.
     #[inline(always)]
     fn drop(&mut self) {
@@ -157,7 +157,7 @@ impl<P: Platform> Drop for EntryRun<'_, '_, P> {
     }
 }
 
-impl<P: Platform> EntryRun<'_, '_, P> {
+impl<P: Platform, R: TableRight> EntryRun<'_, '_, P, R> {
     /// Tells the table's record, the space and the gauges what the edits changed.
     #[inline(never)]
     fn tell_counts(&self, entries: EntryCounts<i32>, anon: i32, mapped: i32) {

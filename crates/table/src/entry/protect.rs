@@ -2,19 +2,19 @@
 
 use super::EntryRun;
 use crate::leaf_view::{EntryView, LeafView};
-use crate::locked_table::LockedTable;
+use crate::locked_table::{EditRight, LockedTable, TableRight};
 use pagewright_arch::{Entry, Isa, Pte, SoftEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::{Debt, OwedFlush};
 use pagewright_types::VirtAddr;
 
-impl<'h, P: Platform> EntryRun<'_, 'h, P> {
+impl<'h, P: Platform, R: EditRight<'h, P>> EntryRun<'_, 'h, P, R> {
     /// Changes rights and flags of the leaf for `va`, atomically against the walker's updates.
     ///
     /// `edit` may be called several times. `None` if there is no leaf, or `edit` did not change it.
     #[inline(always)]
-    pub fn protect(&mut self, va: VirtAddr, edit: impl Fn(LeafView) -> LeafView) -> Option<Debt<'h, P, ()>> {
+    pub fn protect(&mut self, va: VirtAddr, edit: impl Fn(LeafView) -> LeafView) -> Option<R::Debt<()>> {
         let table = self.table;
         let (tlb, level, index) = (table.tables.tlb, table.level(), table.index(va));
         let mut old = table.load(index);
@@ -29,7 +29,8 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
             match table.compare_exchange(index, old, new) {
                 Ok(()) => {
                     let owed = plant!(ProtectNoFlush; OwedFlush::Nothing, table.owed(old, new));
-                    return Some(Debt::new(tlb, table.context(), va, owed, ()).at(table.slot(index)));
+                    let debt = Debt::new(tlb, table.context(), va, owed, ()).at(table.slot(index));
+                    return Some(table.right.owe(debt));
                 }
                 Err(now) => old = now,
             }
@@ -67,7 +68,7 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
     }
 }
 
-impl<P: Platform> LockedTable<'_, P> {
+impl<P: Platform, R: TableRight> LockedTable<'_, P, R> {
     /// Takes the right to store and the exclusive bit from a leaf below a shared pointer.
     ///
     /// Owes no flush, since no store was allowed through the path.

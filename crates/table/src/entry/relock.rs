@@ -1,7 +1,7 @@
 //! Locking and unlocking the memory that entries map (`mlock_pte_range`).
 
 use super::{EntryRun, Mlocked};
-use crate::locked_table::LockedTable;
+use crate::locked_table::{LockedTable, TableRight};
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::Folio;
 use pagewright_types::{Counter, PageRange};
@@ -20,7 +20,7 @@ impl<P: Platform> LockedTable<'_, P> {
     }
 }
 
-impl<P: Platform> EntryRun<'_, '_, P> {
+impl<P: Platform, R: TableRight> EntryRun<'_, '_, P, R> {
     /// Counts an entry that maps a folio, if it is locked memory.
     ///
     /// While the count is not zero, the folio is on the unevictable list.

@@ -2,6 +2,7 @@
 
 use super::EntryRun;
 use crate::leaf_view::{EntryView, LeafView};
+use crate::locked_table::EditRight;
 use crate::owned_leaf::OwnedLeaf;
 use pagewright_arch::{Isa, Leaf, LeafFlags, Pte, SoftEntry};
 use pagewright_plant::plant;
@@ -10,13 +11,13 @@ use pagewright_tlb::frames::FolioFlags;
 use pagewright_tlb::{Debt, OwedFlush};
 use pagewright_types::VirtAddr;
 
-impl<'h, P: Platform> EntryRun<'_, 'h, P> {
+impl<'h, P: Platform, R: EditRight<'h, P>> EntryRun<'_, 'h, P, R> {
     /// Clears the leaf for `va` (`ptep_get_and_clear`); its debt owns the leaf and its reference.
     ///
     /// A dirty page of a file or of shared memory is marked as dirty: if reclaim is writing it, the
     /// mark keeps reclaim from freeing it. `None` if there is no leaf; then nothing changed.
     #[inline]
-    pub fn unmap(&mut self, va: VirtAddr) -> Option<Debt<'h, P, OwnedLeaf>> {
+    pub fn unmap(&mut self, va: VirtAddr) -> Option<R::Debt<OwnedLeaf>> {
         self.table.leaf(va)?;
         plant!(FlushBeforeClear => self.table.tables.tlb.flush(
             self.table.context(),
@@ -32,11 +33,7 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
     ///
     /// `keep` is called when the entry no longer shows the leaf to lockless walkers. `None` if
     /// there was no leaf, or it was restored; then no flush is owed.
-    pub fn unmap_unless(
-        &mut self,
-        va: VirtAddr,
-        keep: impl FnOnce(LeafView) -> bool,
-    ) -> Option<Debt<'h, P, OwnedLeaf>> {
+    pub fn unmap_unless(&mut self, va: VirtAddr, keep: impl FnOnce(LeafView) -> bool) -> Option<R::Debt<OwnedLeaf>> {
         let debt = self.replace(va, Pte::EMPTY, keep)?;
         self.change.live -= 1;
         Some(debt)
@@ -52,7 +49,7 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
         va: VirtAddr,
         soft: impl FnOnce(LeafView) -> SoftEntry,
         keep: impl FnOnce(LeafView) -> bool,
-    ) -> Option<Debt<'h, P, OwnedLeaf>> {
+    ) -> Option<R::Debt<OwnedLeaf>> {
         let soft = soft(self.table.leaf(va)?);
         let debt = self.replace(va, P::Isa::soft(soft), keep)?;
         self.count_soft(soft, 1);
@@ -60,12 +57,7 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
     }
 
     /// Puts `new`, which no TLB ever sees, in the place of the leaf for `va`, or leaves it.
-    fn replace(
-        &mut self,
-        va: VirtAddr,
-        new: Pte,
-        keep: impl FnOnce(LeafView) -> bool,
-    ) -> Option<Debt<'h, P, OwnedLeaf>> {
+    fn replace(&mut self, va: VirtAddr, new: Pte, keep: impl FnOnce(LeafView) -> bool) -> Option<R::Debt<OwnedLeaf>> {
         self.table.leaf(va).filter(|leaf| !leaf.is_special())?;
         let (old, leaf) = self.table.swap_leaf(va, new);
         if keep(LeafView::new(leaf, self.table.level(), false)) {
@@ -78,7 +70,7 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
     /// Takes over a leaf that was just removed, and uncounts it.
     #[inline]
     #[allow(unsafe_code)]
-    fn removed(&mut self, va: VirtAddr, leaf: Leaf, owed: OwedFlush) -> Debt<'h, P, OwnedLeaf> {
+    fn removed(&mut self, va: VirtAddr, leaf: Leaf, owed: OwedFlush) -> R::Debt<OwnedLeaf> {
         let table = self.table;
         if !leaf.flags.contains(LeafFlags::SPECIAL) {
             let folio = self.frames().folio(leaf.pfn);
@@ -89,7 +81,8 @@ impl<'h, P: Platform> EntryRun<'_, 'h, P> {
         }
         // SAFETY: INV-TABLE-OWNS – an exchange has removed the leaf, and it is not restored.
         let owned = unsafe { OwnedLeaf::removed(self.frames(), leaf) };
-        Debt::new(table.tables.tlb, table.context(), va, owed, owned).at(table.slot(table.index(va)))
+        let debt = Debt::new(table.tables.tlb, table.context(), va, owed, owned);
+        table.right.owe(debt.at(table.slot_of(va)))
     }
 
     /// Clears a leaf that no walker has seen, and drops its reference.

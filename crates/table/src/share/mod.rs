@@ -60,11 +60,11 @@ mod take_back;
 mod walk;
 
 pub use break_path::BreakStop;
-pub use for_all::{FillRun, ForAllTable};
+pub use for_all::EditForAll;
 pub use fork::Shareable;
 pub use leave::Leaver;
 pub use reached_tables::ReachedTable;
-pub use read::ReadTable;
+pub use read::ReadOnly;
 pub(crate) use resident::{Membership, SharedSum};
 
 /// Adds a share to a table, before the entry that points to it is stored.

@@ -1,44 +1,30 @@
 //! Looking at the entries of a table, whether other spaces share it or not.
 
-use super::walk::{Walked, WalkedTable};
-use crate::leaf_view::{EntryView, LeafView};
-use crate::locked_table::LockedTable;
+use crate::locked_table::{LockedTable, TableRight};
 use crate::tables::Tables;
 use pagewright_sync::Platform;
-use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
+use pagewright_types::{Level, PageRange, VirtAddr};
 
-/// A locked table that can be read, by the path that its space has to it.
-#[must_use]
-pub struct ReadTable<'h, P: Platform> {
-    table: LockedTable<'h, P>,
-    shared: bool,
-    sharers: u64,
+/// The right to read a table, by the path that its space has to it.
+#[derive(Clone, Copy)]
+pub struct ReadOnly {
+    /// Whether a pointer on the way is shared.
+    pub(super) shared: bool,
+    /// The product of the share counts on the way.
+    pub(super) sharers: u64,
 }
 
-impl<'h, P: Platform> ReadTable<'h, P> {
-    fn new(walked: WalkedTable<'h, P>) -> Self {
-        let WalkedTable { table, shared, sharers } = walked;
-        Self { table, shared, sharers }
+impl TableRight for ReadOnly {
+    #[inline]
+    fn limits_entries(&self) -> bool {
+        self.shared
     }
+}
 
-    /// The level of the table.
-    pub fn level(&self) -> Level {
-        self.table.level()
-    }
-
-    /// The frame of the table.
-    pub fn table(&self) -> Pfn {
-        self.table.table()
-    }
-
-    /// The addresses under the table.
-    pub fn range(&self) -> PageRange {
-        self.table.range()
-    }
-
+impl<P: Platform> LockedTable<'_, P, ReadOnly> {
     /// Whether other spaces may share the table.
     pub fn is_shared(&self) -> bool {
-        self.shared
+        self.right.shared
     }
 
     /// The product of the share counts on the way.
@@ -47,22 +33,7 @@ impl<'h, P: Platform> ReadTable<'h, P> {
     /// the table. It is not the number of spaces that reach the table, and says nothing about other
     /// tables with entries of the same page.
     pub fn sharers(&self) -> u64 {
-        self.sharers
-    }
-
-    /// The entry for `va`.
-    pub fn entry(&self, va: VirtAddr) -> EntryView {
-        EntryView::decode::<P::Isa>(self.table.level(), self.table.pte(va), self.shared)
-    }
-
-    /// The leaf for `va`, or `None` if the entry is anything else.
-    pub fn leaf(&self, va: VirtAddr) -> Option<LeafView> {
-        self.entry(va).leaf()
-    }
-
-    /// The first address of `part` under each entry, in order.
-    pub fn entries(&self, part: PageRange) -> impl Iterator<Item = VirtAddr> + use<P> {
-        self.table.entries(part)
+        self.right.sharers
     }
 }
 
@@ -70,35 +41,38 @@ impl<'h, P: Platform> Tables<'h, P> {
     /// Locks the table of the last entry for `va`, to read it.
     ///
     /// `None` if there is neither a table of the last level nor a leaf above.
-    pub fn read_lock(&self, va: VirtAddr) -> Option<ReadTable<'h, P>> {
-        match self.lock_walked(va) {
-            Walked::Table(walked) => Some(ReadTable::new(walked)),
-            Walked::Nothing(_) => None,
-        }
+    pub fn read_lock(&self, va: VirtAddr) -> Option<LockedTable<'h, P, ReadOnly>> {
+        self.lock_walked(va, |path| path).ok()
     }
 
     /// The tables with entries of `range`, each locked, and the part under each.
-    pub fn read_locked(&self, range: PageRange) -> impl Iterator<Item = (ReadTable<'h, P>, PageRange)> + use<'h, P> {
-        self.walked(range).map(|(walked, part)| (ReadTable::new(walked), part))
+    pub fn read_locked(
+        &self,
+        range: PageRange,
+    ) -> impl Iterator<Item = (LockedTable<'h, P, ReadOnly>, PageRange)> + use<'h, P> {
+        self.walked(range, |path| path)
     }
 
     /// The tables with entries of `range`, each locked by a counted walk, and the part under each.
-    pub(super) fn walked(
+    ///
+    /// `right` makes the right of each out of the path to it.
+    pub(super) fn walked<R: TableRight, F: Fn(ReadOnly) -> R>(
         &self,
         range: PageRange,
-    ) -> impl Iterator<Item = (WalkedTable<'h, P>, PageRange)> + use<'h, P> {
+        right: F,
+    ) -> impl Iterator<Item = (LockedTable<'h, P, R>, PageRange)> + use<'h, P, R, F> {
         let (tables, mut at, end) = (*self, range.start(), range.end());
         core::iter::from_fn(move || {
             while at < end {
                 let start = at;
                 let next = |span| start.align_down(span).checked_add(span).map_or(end, |next: VirtAddr| next.min(end));
-                match tables.lock_walked(start) {
-                    Walked::Table(walked) => {
-                        let level = walked.table.level();
+                match tables.lock_walked(start, &right) {
+                    Ok(table) => {
+                        let level = table.level();
                         at = next(if level == Level::PTE { level.table_span() } else { level.span() });
-                        return Some((walked, PageRange::new(start, at)));
+                        return Some((table, PageRange::new(start, at)));
                     }
-                    Walked::Nothing(level) => at = next(level.span()),
+                    Err(level) => at = next(level.span()),
                 }
             }
             None

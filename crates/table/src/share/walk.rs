@@ -12,9 +12,10 @@
 //! of its last share takes the lock first. The lock is only tried, because its owner may be
 //! waiting for this very walk to end, or for this CPU to answer an interrupt.
 
+use super::read::ReadOnly;
 use crate::below;
 use crate::leaf_view::EntryView;
-use crate::locked_table::LockedTable;
+use crate::locked_table::{LockedTable, TableRight};
 use crate::tables::Tables;
 use arrayvec::ArrayVec;
 use pagewright_arch::{Entry, Isa, Pte, PteSlot};
@@ -25,23 +26,6 @@ use pagewright_types::{Level, Pfn, VirtAddr};
 /// Scheduling points between two tries, for a machine that has them: about as many as a walk has.
 const PAUSES: u32 = 16;
 
-/// What a walk found that took a lock.
-pub(crate) enum Walked<'h, P: Platform> {
-    /// The table of the last entry, locked.
-    Table(WalkedTable<'h, P>),
-    /// No table of the last level, and the entry of this level is empty.
-    Nothing(Level),
-}
-
-/// A table that a walk has locked.
-pub(crate) struct WalkedTable<'h, P: Platform> {
-    pub(crate) table: LockedTable<'h, P>,
-    /// Whether a pointer on the way is shared.
-    pub(crate) shared: bool,
-    /// The product of the share counts on the way ([`super::ReadTable::sharers`]).
-    pub(crate) sharers: u64,
-}
-
 /// The pointers from the root to a table, as a walk read them.
 type Path = ArrayVec<(PteSlot, Pte), { Level::COUNT - 1 }>;
 
@@ -51,8 +35,8 @@ struct WalkEnd {
     level: Level,
     pte: Pte,
     path: Path,
-    shared: bool,
-    sharers: u64,
+    /// What the path allows.
+    right: ReadOnly,
 }
 
 impl<'h, P: Platform> Tables<'h, P> {
@@ -62,28 +46,41 @@ impl<'h, P: Platform> Tables<'h, P> {
     pub(crate) fn read_shared(&self, va: VirtAddr) -> (EntryView, Level) {
         self.walk_until(|| {
             let end = self.walk(va)?;
-            Some((EntryView::decode::<P::Isa>(end.level, end.pte, end.shared), end.level))
+            Some((EntryView::decode::<P::Isa>(end.level, end.pte, end.right.shared), end.level))
         })
     }
 
     /// Locks the table with the last entry for `va`, whether it is shared or not.
-    pub(crate) fn lock_walked(&self, va: VirtAddr) -> Walked<'h, P> {
+    ///
+    /// `right` makes the right by which it is locked out of the path to it.
+    ///
+    /// # Errors
+    /// The level of the entry, if it is empty and above the last.
+    pub(super) fn lock_walked<R: TableRight>(
+        &self,
+        va: VirtAddr,
+        right: impl Fn(ReadOnly) -> R,
+    ) -> Result<LockedTable<'h, P, R>, Level> {
         // The hold keeps an own table hooked, so nothing needs to wait for this descent.
         let found = self.descend(va, Level::PTE);
         if found.level == Level::PTE && !found.shared {
-            let table = LockedTable::new(*self, found.slot.table, Level::PTE, va);
-            return Walked::Table(WalkedTable { table, shared: false, sharers: 1 });
+            let own = ReadOnly { shared: false, sharers: 1 };
+            return Ok(LockedTable::lock((*self, found.slot.table, Level::PTE), va, right(own)));
         }
-        self.walk_until(|| self.try_lock_walked(va))
+        self.walk_until(|| self.try_lock_walked(va, &right))
     }
 
     /// Locks the table of any level that has the last entry for `va`, whatever the entry is.
     ///
     /// `None` if no other space shares the path to it.
-    pub(crate) fn lock_last_shared(&self, va: VirtAddr) -> Option<LockedTable<'h, P>> {
+    pub(super) fn lock_last_shared<R: TableRight>(
+        &self,
+        va: VirtAddr,
+        right: impl Fn(ReadOnly) -> R,
+    ) -> Option<LockedTable<'h, P, R>> {
         self.walk_until(|| {
             let end = self.walk(va)?;
-            if end.shared { self.try_lock_end(&end, va).map(|walked| Some(walked.table)) } else { Some(None) }
+            if end.right.shared { self.try_lock_end(&end, va, right(end.right)).map(Some) } else { Some(None) }
         })
     }
 
@@ -106,22 +103,25 @@ impl<'h, P: Platform> Tables<'h, P> {
     }
 
     /// One try; `None` to start over.
-    fn try_lock_walked(&self, va: VirtAddr) -> Option<Walked<'h, P>> {
+    fn try_lock_walked<R: TableRight>(
+        &self,
+        va: VirtAddr,
+        right: impl Fn(ReadOnly) -> R,
+    ) -> Option<Result<LockedTable<'h, P, R>, Level>> {
         let end = self.walk(va)?;
         if end.level > Level::PTE && P::Isa::decode(end.level, end.pte) == Entry::Empty {
-            return Some(Walked::Nothing(end.level));
+            return Some(Err(end.level));
         }
-        let walked = self.try_lock_end(&end, va)?;
-        let still = end.level == Level::PTE || walked.table.holds_page(va);
-        still.then_some(Walked::Table(walked))
+        let table = self.try_lock_end(&end, va, right(end.right))?;
+        let still = end.level == Level::PTE || table.holds_page(va);
+        still.then_some(Ok(table))
     }
 
     /// Locks the table in which a walk of the same section ended; `None` to start over.
-    fn try_lock_end(&self, end: &WalkEnd, va: VirtAddr) -> Option<WalkedTable<'h, P>> {
-        let table = LockedTable::try_new(*self, end.slot.table, end.level, va)?;
+    fn try_lock_end<R: TableRight>(&self, end: &WalkEnd, va: VirtAddr, right: R) -> Option<LockedTable<'h, P, R>> {
+        let table = LockedTable::try_lock((*self, end.slot.table, end.level), va, right)?;
         let same = |(slot, pte): &(PteSlot, Pte)| self.tlb.fx().load(*slot) == *pte;
-        let unchanged = end.path.iter().all(same);
-        unchanged.then_some(WalkedTable { table, shared: end.shared, sharers: end.sharers })
+        end.path.iter().all(same).then_some(table)
     }
 
     /// Asserts in debug builds that a table which a counted walk has read is none that was freed.
@@ -137,10 +137,10 @@ impl<'h, P: Platform> Tables<'h, P> {
     /// The caller is in a counted walk.
     fn walk(&self, va: VirtAddr) -> Option<WalkEnd> {
         let (mut table, mut level) = (self.tree.root(), Level::PGD);
-        let (mut path, mut shared, mut sharers) = (Path::new(), false, 1);
+        let (mut path, mut right) = (Path::new(), ReadOnly { shared: false, sharers: 1 });
         if self.tree.is_closed() {
             let slot = PteSlot { table, index: 0 };
-            return Some(WalkEnd { slot, level, pte: Pte::EMPTY, path, shared, sharers });
+            return Some(WalkEnd { slot, level, pte: Pte::EMPTY, path, right });
         }
         loop {
             let slot = PteSlot { table, index: level.index_of(va) as u16 };
@@ -149,15 +149,15 @@ impl<'h, P: Platform> Tables<'h, P> {
             match P::Isa::decode(level, pte) {
                 Entry::Table(next) => {
                     if next.write_protected {
-                        shared = true;
-                        sharers *= u64::from(self.tlb.frames().table(next.pfn).shares().max(1));
+                        right.shared = true;
+                        right.sharers *= u64::from(self.tlb.frames().table(next.pfn).shares().max(1));
                     }
                     path.push((slot, pte));
                     (table, level) = (next.pfn, below(level));
                 }
                 Entry::Soft(soft) if level > Level::PTE && soft.kind.is_in_transition() => return None,
                 Entry::Leaf(_) | Entry::Empty | Entry::Soft(_) => {
-                    return Some(WalkEnd { slot, level, pte, path, shared, sharers });
+                    return Some(WalkEnd { slot, level, pte, path, right });
                 }
             }
         }

@@ -94,7 +94,7 @@ fn an_edit_for_all_is_declared_until_the_table_is_unlocked<I: Isa>() {
         let ((), facts) = declared(|| {
             let locked = tables.lock_for_all(BLOCK, token.as_ref()).expect("a table");
             for va in pages.map(|page| BLOCK.add(page * PAGE_SIZE)) {
-                locked.edit(Mlocked(false), |run| run.unmap(va)).expect("a leaf").settle();
+                locked.run(Mlocked(false)).unmap(va).expect("a leaf").settle();
             }
         });
         let is_edit = |fact: &Fact| matches!(fact, Fact::EditInPlace { .. });

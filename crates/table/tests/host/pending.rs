@@ -221,7 +221,7 @@ fn swap_out_for_all<'t, I: Isa>(space: &'t Space<I>, batch: &mut Batch<'t, Host<
     let tables = held.tables(&space.tlb);
     let token = tables.family_token();
     let table = tables.lock_for_all(page(index), token.as_ref()).expect("a table");
-    let debt = table.edit(Mlocked(false), |run| run.unmap_to_soft(page(index), |_| SWAP, |_| false));
+    let debt = table.run(Mlocked(false)).unmap_to_soft(page(index), |_| SWAP, |_| false);
     debt.expect("a leaf").absorb_into(batch, space.context());
     drop(table);
     assert!(reads(space, 1, index) && reads(space, 2, index), "the flush is deferred");
@@ -376,7 +376,7 @@ fn a_soft_entry_cleared_for_all_is_gone_for_every_sharer<I: Isa>() {
         let held = space.mmap.read();
         let tables = held.tables(&space.tlb);
         let token = tables.family_token();
-        tables.lock_for_all(page(0), token.as_ref()).expect("a table").clear_soft(page(0));
+        tables.lock_for_all(page(0), token.as_ref()).expect("a table").run(Mlocked(false)).unmap_soft(page(0));
     }
     assert_eq!(before - live(), 1, "INV-TABLE-COUNTS");
     for mmap in [&space.mmap, &child] {

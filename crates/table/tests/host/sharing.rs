@@ -242,7 +242,7 @@ fn a_failed_copy_frees_the_page_that_was_unmapped_meanwhile<I: Isa>() {
         let mut hooks = MarkerCopied(|| {
             let mut batch = Batch::new(tlb);
             let table = tables.lock_for_all(VA, token.as_ref()).expect("a table");
-            let debt = table.edit(Mlocked(false), |run| run.unmap(VA)).expect("a leaf");
+            let debt = table.run(Mlocked(false)).unmap(VA).expect("a leaf");
             debt.absorb_into(&mut batch, space.context());
             drop(table);
             batch.settle();

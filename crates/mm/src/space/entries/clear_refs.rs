@@ -73,7 +73,7 @@ impl<P: Platform> Mm<P> {
                     let old = |leaf: LeafView| leaf.without(LeafFlags::ACCESSED);
                     // Clearing the accessed bit owes no flush: a stale TLB entry only delays the
                     // next setting of the bit.
-                    if let Some(debt) = table.edit(vma.mlocked(), |run| run.protect(va, old)) {
+                    if let Some(debt) = table.run(vma.mlocked()).protect(va, old) {
                         debt.settle();
                     }
                 }

@@ -96,7 +96,7 @@ impl<P: Platform> Mm<P> {
             for va in table.entries(part) {
                 match table.entry(va) {
                     EntryView::Leaf(leaf) if hooks.takes(va, leaf) => {
-                        let debt = table.edit(vma.mlocked(), |run| run.unmap(va));
+                        let debt = table.run(vma.mlocked()).unmap(va);
                         let Some(debt) = debt else { continue };
                         if let Some(folio) = debt.detached().folio() {
                             hooks.unmapped(self.frames().folio_of(folio));
@@ -104,7 +104,7 @@ impl<P: Platform> Mm<P> {
                         debt.absorb_into(batch, context);
                     }
                     EntryView::Soft(soft) if hooks.takes_soft(soft) => {
-                        table.clear_soft(va);
+                        table.run(vma.mlocked()).unmap_soft(va);
                         hooks.unmapped_soft(soft);
                     }
                     EntryView::Leaf(_) | EntryView::Soft(_) | EntryView::Empty | EntryView::Table => {}
