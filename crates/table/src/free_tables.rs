@@ -2,6 +2,8 @@
 
 use crate::below;
 use crate::own_tables::ExclusiveTables;
+use crate::share::span_of;
+use crate::tables::Tables;
 use pagewright_arch::{Entry, Isa, Pte, PteSlot};
 use pagewright_sync::{Platform, rank};
 use pagewright_tlb::frames::Block;
@@ -36,8 +38,7 @@ impl<P: Platform> ExclusiveTables<'_, P> {
             if pte.is_empty() {
                 continue;
             }
-            let start = base.add(index as u64 * level.span());
-            let under = PageRange::new(start, start.add(level.span()));
+            let under = span_of(base.add(index as u64 * level.span()), level);
             match P::Isa::decode(level, pte) {
                 Entry::Table(child) => {
                     left -= 1;
@@ -59,8 +60,18 @@ impl<P: Platform> ExclusiveTables<'_, P> {
     }
 
     /// Clears the pointer to an empty table; its frame rides in the debt.
-    #[allow(unsafe_code)]
     fn unhook(&self, slot: PteSlot, level: Level, child: Pfn, under: PageRange) -> Debt<'_, P, Block> {
+        let block = self.clear_pointer(slot, child);
+        Debt::new(self.tlb, self.context(), under.start(), OwedFlush::Table(level), block)
+    }
+}
+
+impl<P: Platform> Tables<'_, P> {
+    /// Clears the pointer to an empty table, and returns the table's frame.
+    ///
+    /// The caller holds the space for writing, and frees the frame once no walker can reach it.
+    #[allow(unsafe_code)]
+    pub(crate) fn clear_pointer(&self, slot: PteSlot, child: Pfn) -> Block {
         let frames = self.tlb.frames();
         debug_assert_eq!(frames.table(child).live(), 0, "INV-TABLE-EMPTY: a table with live entries is unhooked");
         let parent = frames.table(slot.table);
@@ -69,9 +80,8 @@ impl<P: Platform> ExclusiveTables<'_, P> {
             self.tlb.fx().store(slot, Pte::EMPTY);
             parent.adjust_live(-1);
         }
-        self.tree.sub_tables(self.tlb, 1);
+        self.tree.adjust_tables(self.tlb, -1);
         // SAFETY: INV-TABLE-OWNS – the only pointer to the table was just cleared.
-        let block = unsafe { frames.retire(child) };
-        Debt::new(self.tlb, self.context(), under.start(), OwedFlush::Table(level), block)
+        unsafe { frames.retire(child) }
     }
 }

@@ -46,7 +46,7 @@ pub struct MmapLock<P: Platform, M> {
 }
 
 /// What only a holder of the space may see.
-struct Held<P: Platform, M> {
+pub struct Held<P: Platform, M> {
     map: M,
     /// The spaces with which it may share tables; none before its first fork.
     member: Option<Membership<P>>,
@@ -97,36 +97,32 @@ impl<P: Platform, M> MmapLock<P, M> {
     }
 }
 
-/// A space held for reading: its entries may change, its tables stay.
+/// A space that is held by a guard, for reading or for writing.
 #[must_use]
-pub struct MmapRead<'a, P: Platform, M> {
+pub struct MmapGuard<'a, G> {
     tree: &'a PageTable,
-    guard: ReadGuard<'a, Held<P, M>, SpaceRank, P::Locks>,
+    guard: G,
 }
+
+/// A space held for reading: its entries may change, its tables stay.
+pub type MmapRead<'a, P, M> = MmapGuard<'a, ReadGuard<'a, Held<P, M>, SpaceRank, <P as Platform>::Locks>>;
 
 /// A space held for writing: no other CPU adds, edits or looks up anything, except without locks.
-#[must_use]
-pub struct MmapWrite<'a, P: Platform, M> {
-    tree: &'a PageTable,
-    guard: WriteGuard<'a, Held<P, M>, SpaceRank, P::Locks>,
-}
+pub type MmapWrite<'a, P, M> = MmapGuard<'a, WriteGuard<'a, Held<P, M>, SpaceRank, <P as Platform>::Locks>>;
 
-impl<P: Platform, M> MmapRead<'_, P, M> {
+impl<P: Platform, M, G: Deref<Target = Held<P, M>>> MmapGuard<'_, G> {
     /// The tables of the space while it is held.
     #[inline]
-    pub fn tables<'h>(&'h self, tlb: &'h Tlb<P>) -> Tables<'h, P> {
+    pub fn tables<'h>(&'h self, tlb: &'h Tlb<P>) -> Tables<'h, P>
+    where
+        M: 'h,
+    {
         Tables::new(self.tree, tlb, self.guard.member.as_ref())
     }
 }
 
 impl<P: Platform, M> MmapWrite<'_, P, M> {
-    /// The tables of the space while it is held.
-    #[inline]
-    pub fn tables<'h>(&'h self, tlb: &'h Tlb<P>) -> Tables<'h, P> {
-        Tables::new(self.tree, tlb, self.guard.member.as_ref())
-    }
-
-    /// The same, for edits that need the space alone.
+    /// The tables of the space while it is held, for edits that need the space alone.
     #[inline]
     pub fn tables_exclusive<'h>(&'h self, own: OwnTables<'h, P>) -> ExclusiveTables<'h, P> {
         ExclusiveTables::new(own)
@@ -164,16 +160,7 @@ impl<P: Platform, M> MmapWrite<'_, P, M> {
     }
 }
 
-impl<P: Platform, M> Deref for MmapRead<'_, P, M> {
-    type Target = M;
-
-    #[inline]
-    fn deref(&self) -> &M {
-        &self.guard.map
-    }
-}
-
-impl<P: Platform, M> Deref for MmapWrite<'_, P, M> {
+impl<P: Platform, M, G: Deref<Target = Held<P, M>>> Deref for MmapGuard<'_, G> {
     type Target = M;
 
     #[inline]

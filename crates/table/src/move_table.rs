@@ -84,8 +84,7 @@ impl<P: Platform> ExclusiveTables<'_, P> {
         drop(to_table);
         self.carry_pin_mark(child, to);
         plant!(MovedTableCached => {
-            let span = PageRange::new(va, va.add(level.span()));
-            return gather.extend(span, Level::PTE);
+            return gather.extend(crate::share::span_of(va, level), Level::PTE);
         });
         let owed = plant!(MovedTableAsPage; OwedFlush::Table(level), OwedFlush::LiveTable(level));
         gather.absorb(Debt::new(self.tlb, self.context(), va, owed, ()));

@@ -178,7 +178,7 @@ impl<'h, P: Platform> OwnTables<'h, P> {
         tlb.fx().store(slot, P::Isa::table(TableEntry::own(child)));
         tlb.fx().publish();
         parent.adjust_live(1);
-        tree.add_tables(tlb, 1);
+        tree.adjust_tables(tlb, 1);
         true
     }
 }

@@ -100,22 +100,11 @@ impl PageTable {
         self.rss.adjust::<B>(cpu, change, pages, report);
     }
 
-    /// Reports a use of the line of the number of tables.
-    #[inline]
-    fn use_tables<B: Backend>(&self, used: LineUse) {
-        B::line(LineRef::Word(self.context.id().raw()), "number of tables", used);
-    }
-
-    pub(crate) fn add_tables<P: Platform>(&self, tlb: &Tlb<P>, n: u64) {
-        self.use_tables::<P::Locks>(LineUse::Store);
-        self.tables.fetch_add(n, Ordering::Relaxed);
-        tlb.frames().adjust(Gauge::PageTablePages, n as i64);
-    }
-
-    pub(crate) fn sub_tables<P: Platform>(&self, tlb: &Tlb<P>, n: u64) {
-        self.use_tables::<P::Locks>(LineUse::Store);
-        self.tables.fetch_sub(n, Ordering::Relaxed);
-        tlb.frames().adjust(Gauge::PageTablePages, -(n as i64));
+    /// Counts tables that were made for the space, or freed.
+    pub(crate) fn adjust_tables<P: Platform>(&self, tlb: &Tlb<P>, n: i64) {
+        P::Locks::line(LineRef::Word(self.context.id().raw()), "number of tables", LineUse::Store);
+        self.add_reached(n);
+        tlb.frames().adjust(Gauge::PageTablePages, n);
     }
 
     /// Counts tables that the space shares from now on, or has left.
@@ -191,7 +180,7 @@ impl PageTable {
         // Lazy CPUs leave the root when they are told that tables went.
         tlb.flush(&self.context, FlushInfo { range: None, level: Level::PGD, freed_tables: true });
         debug_assert!(self.context.cpus().is_empty(), "INV-TABLE-CLOSE: {:?} still run the space", self.context.cpus());
-        self.sub_tables(tlb, 1);
+        self.adjust_tables(tlb, -1);
         // SAFETY: INV-TABLE-CLOSE – no CPU runs the space, and it is closed once.
         tlb.free(unsafe { tlb.frames().retire(self.root()) });
     }

@@ -112,9 +112,14 @@ impl Rss {
     }
 
     fn sum(&self, kind: usize) -> u64 {
-        let parts: i64 = self.parts.iter().map(|parts| parts[kind].load(Ordering::Relaxed)).sum();
         // While CPUs edit, a part may be read after it was added and the total before.
-        (self.total[kind].load(Ordering::Relaxed) + self.shared.of(kind) + parts).max(0) as u64
+        (self.own_of(kind) + self.shared.of(kind)).max(0) as u64
+    }
+
+    /// Those of one kind without what edits for all sharers have changed.
+    fn own_of(&self, kind: usize) -> i64 {
+        let parts: i64 = self.parts.iter().map(|parts| parts[kind].load(Ordering::Relaxed)).sum();
+        self.total[kind].load(Ordering::Relaxed) + parts
     }
 
     /// Adds entries that the space has shared or left; notes the peak before the pages get fewer.
@@ -131,10 +136,7 @@ impl Rss {
 
     /// The pages and swap entries without what edits for all sharers have changed.
     pub(crate) fn own(&self) -> EntryCounts<i64> {
-        core::array::from_fn(|kind| {
-            let parts: i64 = self.parts.iter().map(|parts| parts[kind].load(Ordering::Relaxed)).sum();
-            self.total[kind].load(Ordering::Relaxed) + parts
-        })
+        core::array::from_fn(|kind| self.own_of(kind))
     }
 
     /// Forgets the counts of a space that has ended, and keeps the peak.

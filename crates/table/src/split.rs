@@ -4,13 +4,14 @@ use crate::entry::Mlocked;
 use crate::locked_table::LockedTable;
 use crate::own_tables::OwnTables;
 use crate::reserve::TableReserve;
+use crate::share::span_of;
 use crate::{IN_TRANSITION, below};
 use pagewright_arch::{Isa, Leaf, LeafFlags, PteSlot, TableEntry};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::FlushInfo;
 use pagewright_tlb::frames::{EntryCounts, Folio, RssKind, TableMarks};
-use pagewright_types::{Level, PageRange, VirtAddr};
+use pagewright_types::{Level, VirtAddr};
 
 impl<P: Platform> OwnTables<'_, P> {
     /// Splits the leaf of `level` over `va` into 512 leaves one level down.
@@ -46,8 +47,7 @@ impl<P: Platform> OwnTables<'_, P> {
         let child = reserve.take_table(below, self.context().id());
         let hidden = plant!(SplitLeavesGap; pagewright_arch::Pte::EMPTY, P::Isa::soft(IN_TRANSITION));
         let (_, leaf) = locked.swap_leaf(va, hidden);
-        let start = va.align_down(level.span());
-        let range = PageRange::new(start, start.add(level.span()));
+        let range = span_of(va, level);
         let named = plant!(SplitLevelBelow; below, level);
         tlb.flush(self.context(), FlushInfo { range: Some(range), level: named, freed_tables: false });
         for index in 0..Level::ENTRIES {
@@ -71,7 +71,7 @@ impl<P: Platform> OwnTables<'_, P> {
         tlb.fx().publish();
         locked.put(va, P::Isa::table(TableEntry::own(child)));
         tlb.fx().publish();
-        self.tree.add_tables(tlb, 1);
+        self.tree.adjust_tables(tlb, 1);
     }
 
     /// Counts the entries that map the pages of a folio instead of the one that mapped it whole.

@@ -339,6 +339,15 @@ impl<'h, P: Platform> Tables<'h, P> {
     }
 }
 
+/// The end of the part of `at..end` about which the entry that a descent found says all.
+///
+/// An entry of the last level stands for its whole table.
+#[inline]
+pub(crate) fn part_end(at: VirtAddr, level: Level, end: VirtAddr) -> VirtAddr {
+    let span = if level == Level::PTE { level.table_span() } else { level.span() };
+    at.align_down(span).checked_add(span).map_or(end, |next| next.min(end))
+}
+
 /// The iterator of [`Tables::spans`].
 pub struct TableSpans<'h, P: Platform> {
     pub(crate) tables: Tables<'h, P>,
@@ -352,11 +361,11 @@ impl<P: Platform> TableSpans<'_, P> {
     pub(crate) fn next_found(&mut self) -> Option<(PageRange, Descent)> {
         while self.at < self.end {
             let found = self.tables.descend(self.at, Level::PTE);
-            let at_bottom = found.level == Level::PTE;
-            let span = if at_bottom { Level::PTE.table_span() } else { found.level.span() };
             let start = self.at;
-            self.at = start.align_down(span).checked_add(span).map_or(self.end, |next| next.min(self.end));
-            if at_bottom || matches!(P::Isa::decode(found.level, found.pte), Entry::Leaf(_) | Entry::Soft(_)) {
+            self.at = part_end(start, found.level, self.end);
+            if found.level == Level::PTE
+                || matches!(P::Isa::decode(found.level, found.pte), Entry::Leaf(_) | Entry::Soft(_))
+            {
                 return Some((PageRange::new(start, self.at), found));
             }
         }

@@ -16,7 +16,7 @@ use crate::reclaim::Shadow;
 use crate::swap::{SwapInFolio, SwapOwner};
 use arrayvec::ArrayVec;
 use core::ops::Range;
-use pagewright_btree::TreeItem;
+use pagewright_btree::{BPlusTree, TreeItem};
 use pagewright_sync::{Backend, Platform};
 use pagewright_tlb::frames::{ClearExtent, Folio, FolioFlags, FolioOwner, FolioRef, StoredFolioRef};
 use pagewright_types::{Counter, Errno, Order, Pfn, SwapEntry};
@@ -235,10 +235,11 @@ impl<P: Platform> FileObject<P> {
             mm.swap_release(entry);
             // From now on the folio has the only copy, so the slot is freed.
             mm.free_swap(view);
-            drop(lock);
-            return Ok(Some(CachedPage { folio, waited: read }));
         }
         drop(lock);
+        if is_wanted {
+            return Ok(Some(CachedPage { folio, waited: read }));
+        }
         mm.free_swap_cache(view);
         mm.put_folio(folio);
         Ok(None)
@@ -251,13 +252,10 @@ impl<P: Platform> FileObject<P> {
     /// caller, the cache and the swap cache, or no longer belongs to the object.
     pub(crate) fn evict_to_swap(&self, mm: &Mm<P>, folio: Folio<'_>, shadow: u32) -> bool {
         let mut pages = self.pages.lock();
-        let index = folio.index();
-        if pages.get(index).is_none_or(|cached| cached.page() != Some(folio.pfn())) {
-            return false;
-        }
+        let Some(index) = index_of(&pages, folio) else { return false };
         let Some(entry) = mm.evict_to_swap(folio, SwapOwner::Shmem, shadow) else { return false };
         pages.update(index, |cached| *cached = CacheEntry::Swap(entry));
-        self.uncount(mm, 1);
+        self.count(mm, -1);
         true
     }
 
@@ -268,10 +266,7 @@ impl<P: Platform> FileObject<P> {
     /// longer belongs to the object.
     pub(crate) fn evict_clean(&self, mm: &Mm<P>, folio: Folio<'_>) -> bool {
         let mut pages = self.pages.lock();
-        let index = folio.index();
-        if pages.get(index).is_none_or(|cached| cached.page() != Some(folio.pfn())) {
-            return false;
-        }
+        let Some(index) = index_of(&pages, folio) else { return false };
         // A CPU that has found the page holds a reference, so the freeze fails; a later one reads
         // the page again.
         let Ok(frozen) = folio.freeze(2) else { return false };
@@ -282,23 +277,15 @@ impl<P: Platform> FileObject<P> {
         let shadow = mm.shadow_of(folio);
         pages.update(index, |cached| *cached = CacheEntry::Shadow(shadow));
         frozen.thaw(1);
-        self.uncount(mm, 1);
+        self.count(mm, -1);
         true
     }
 
-    /// Adds pages to the gauges of cached pages.
-    fn count(&self, mm: &Mm<P>, pages: u64) {
-        mm.frames().adjust(Gauge::FilePages, pages as i64);
+    /// Changes the gauges of cached pages.
+    fn count(&self, mm: &Mm<P>, pages: i64) {
+        mm.frames().adjust(Gauge::FilePages, pages);
         if self.is_shmem() {
-            mm.frames().adjust(Gauge::Shmem, pages as i64);
-        }
-    }
-
-    /// Subtracts pages from the gauges of cached pages.
-    fn uncount(&self, mm: &Mm<P>, pages: u64) {
-        mm.frames().adjust(Gauge::FilePages, -(pages as i64));
-        if self.is_shmem() {
-            mm.frames().adjust(Gauge::Shmem, -(pages as i64));
+            mm.frames().adjust(Gauge::Shmem, pages);
         }
     }
 
@@ -315,25 +302,13 @@ impl<P: Platform> FileObject<P> {
         index: u64,
         pages: Option<&dyn ClearedPageSource>,
     ) -> Result<CachedPage, FaultError> {
-        self.find_or_fill(mm, index, false, pages)
+        self.find_or_create(mm, index, false, pages)
     }
 
-    /// As [`Self::find_or_read`], but the page may lie past the end, which is about to move.
+    /// As [`Self::find_or_read`]; if `past_end`, the page may lie past the end, which will move.
     ///
-    /// The caller holds `resize` for writing.
-    ///
-    /// # Errors
-    /// As [`Self::find_or_read`].
+    /// The caller then holds `resize` for writing.
     pub(super) fn find_or_create(
-        &self,
-        mm: &Mm<P>,
-        index: u64,
-        pages: Option<&dyn ClearedPageSource>,
-    ) -> Result<CachedPage, FaultError> {
-        self.find_or_fill(mm, index, true, pages)
-    }
-
-    fn find_or_fill(
         &self,
         mm: &Mm<P>,
         index: u64,
@@ -416,11 +391,7 @@ impl<P: Platform> FileObject<P> {
         // A truncation sets the size before it takes this lock, so a page past the end is either
         // not added or removed again.
         let outcome = match cached {
-            None if index >= self.pages() && !past_end => {
-                drop(pages);
-                mm.put_folio(ours);
-                return Err(FaultError::Device { index, errno: Errno::EIO });
-            }
+            None if index >= self.pages() && !past_end => Err(FaultError::Device { index, errno: Errno::EIO }),
             Some(SeenEntry::Page(pfn)) => Ok(Some(Some(mm.frames().folio(pfn).get()))),
             Some(SeenEntry::Swap(_) | SeenEntry::Shadow(_)) => Ok(Some(None)),
             // Its bytes were removed, or the page was cached meanwhile and may have been stored to,
@@ -449,15 +420,10 @@ impl<P: Platform> FileObject<P> {
                 self.count(mm, 1);
                 Ok(Some(mine))
             }
-            Ok(Some(theirs)) => {
+            theirs => {
                 drop(pages);
                 mm.put_folio(ours);
-                Ok(theirs)
-            }
-            Err(error) => {
-                drop(pages);
-                mm.put_folio(ours);
-                Err(error)
+                theirs.map(Option::flatten)
             }
         }
     }
@@ -478,7 +444,7 @@ impl<P: Platform> FileObject<P> {
             self.uncharge_page(mm);
             match cached {
                 CacheEntry::Page(folio) => {
-                    self.uncount(mm, 1);
+                    self.count(mm, -1);
                     mm.put_folio(folio.into_ref());
                 }
                 CacheEntry::Swap(entry) => mm.swap_release(entry),
@@ -486,6 +452,12 @@ impl<P: Platform> FileObject<P> {
             }
         }
     }
+}
+
+/// The index at which a cache holds the page of `folio`; `None` if it does not any more.
+fn index_of(pages: &BPlusTree<CacheEntry>, folio: Folio<'_>) -> Option<u64> {
+    let index = folio.index();
+    (pages.get(index)?.page() == Some(folio.pfn())).then_some(index)
 }
 
 impl<P: Platform> Mm<P> {

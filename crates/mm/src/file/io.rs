@@ -95,7 +95,7 @@ impl<P: Platform> Mm<P> {
         if end > file.size() {
             file.check_unsealed(Seals::GROW)?;
         }
-        let folio = file.find_or_create(self, at / PAGE_SIZE, None)?.folio;
+        let folio = file.find_or_create(self, at / PAGE_SIZE, true, None)?.folio;
         self.fx().write(folio.pfn().base().add(at % PAGE_SIZE), bytes);
         // Set after the bytes are stored. A writeback that cleared the flag before them may miss
         // them, and the flag set here makes it write the page again.

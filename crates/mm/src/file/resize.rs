@@ -111,7 +111,7 @@ impl<P: Platform> Mm<P> {
         file.check_limit(pages)?;
         let precleared = PreclearedPages::for_pages(self, pages);
         for index in offset / PAGE_SIZE..end.div_ceil(PAGE_SIZE) {
-            match file.find_or_create(self, index, PreclearedPages::as_source(&precleared)) {
+            match file.find_or_create(self, index, true, PreclearedPages::as_source(&precleared)) {
                 Ok(found) => self.put_folio(found.folio),
                 Err(error) => {
                     file.remove_range(self, file.pages(), MAX_PAGES);

@@ -1,8 +1,11 @@
 //! `MADV_PAGEOUT` and `MADV_COLD` (`madvise_cold_or_pageout_pte_range`).
+//!
+//! The space's lock is released after a range was determined. The space may even have ended since
+//! and freed its tables, so the mappings are looked up again.
 
 use super::SWAP_CLUSTER_MAX;
 use crate::mm::Mm;
-use crate::space::{AddressMap, Space, Vma};
+use crate::space::{Space, Vma};
 use arrayvec::ArrayVec;
 use pagewright_arch::LeafFlags;
 use pagewright_plant::plant;
@@ -35,7 +38,7 @@ impl<P: Platform> Mm<P> {
     pub(crate) fn deactivate_range(&self, space: &Space<P>, part: PageRange) {
         let map = space.map().read();
         let mut gather = Gather::concurrent(&self.tlb, space.table().context());
-        for (vma, part) in still_mapped(&map, part) {
+        for (_, vma, part) in map.parts(part) {
             let tables = map.tables(&self.tlb);
             tables.take_back_part(part);
             for (table, under) in tables.own_part(part) {
@@ -74,7 +77,7 @@ impl<P: Platform> Mm<P> {
         folios: &mut ArrayVec<IsolatedFolio, SWAP_CLUSTER_MAX>,
     ) -> VirtAddr {
         let map = space.map().read();
-        for (vma, part) in still_mapped(&map, range) {
+        for (_, vma, part) in map.parts(range) {
             let tables = map.tables(&self.tlb);
             tables.take_back_part(part);
             for (table, under) in tables.own_part(part) {
@@ -94,14 +97,6 @@ impl<P: Platform> Mm<P> {
         }
         range.end()
     }
-}
-
-/// The parts of `range` that are mapped now, with their VMAs.
-///
-/// The space's lock was released since `range` was determined. The space may even have ended and
-/// freed its tables.
-fn still_mapped<P: Platform>(map: &AddressMap<P>, range: PageRange) -> impl Iterator<Item = (&Vma<P>, PageRange)> {
-    map.overlapping(range).filter_map(move |(start, vma)| Some((vma, vma.range(start).intersect(range)?)))
 }
 
 /// Whether the program may evict cached pages of a mapping's file (`can_do_file_pageout`).

@@ -195,8 +195,7 @@ impl<P: Platform> Mm<P> {
         uncounted: &mut UncountedMappings<ShareOf>,
     ) -> VirtAddr {
         let map = space.map().read();
-        for (start, vma) in map.overlapping(range) {
-            let Some(part) = vma.range(start).intersect(range) else { continue };
+        for (start, vma, part) in map.parts(range) {
             let locked = vma.flags().contains(VmFlags::LOCKED);
             for (table, part) in map.tables(&self.tlb).read_locked(part) {
                 for va in part.iter() {
@@ -234,9 +233,7 @@ impl<P: Platform> Mm<P> {
     /// Linux: `shmem_swap_usage`, `smaps_pte_hole`.
     fn swapped_without_entry(&self, space: &Space<P>, range: PageRange) -> u64 {
         let map = space.map().read();
-        let parts =
-            map.overlapping(range).filter_map(|(start, vma)| Some((start, vma, vma.range(start).intersect(range)?)));
-        parts.map(|(start, vma, part)| swapped_of_mapping(map.tables(&self.tlb), (start, vma), part)).sum()
+        map.parts(range).map(|(start, vma, part)| swapped_of_mapping(map.tables(&self.tlb), (start, vma), part)).sum()
     }
 
     /// Adds one page that `leaf` maps to the figures that do not depend on other mappings.

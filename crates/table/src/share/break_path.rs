@@ -28,7 +28,7 @@
 //! gets its old value back.
 
 use super::resident::Reach;
-use super::{add_share, drop_share};
+use super::{add_share, drop_share, span_of};
 use crate::entry::{CopyHooks, CopyStop, CountedIn, EntryRun, Mlocked};
 use crate::locked_table::LockedTable;
 use crate::own_tables::OwnTables;
@@ -224,12 +224,6 @@ impl<'h, P: Platform> Tables<'h, P> {
         parent.store(index, P::Isa::table(TableEntry::own(new)));
         self.tlb.fx().publish();
     }
-}
-
-/// What an entry of `level` for `va` spans.
-pub(super) fn span_of(va: VirtAddr, level: Level) -> PageRange {
-    let start = va.align_down(level.span());
-    PageRange::new(start, start.add(level.span()))
 }
 
 impl<P: Platform, H: CopyHooks> Break<'_, '_, P, H> {

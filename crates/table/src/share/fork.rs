@@ -14,14 +14,13 @@
 //! `gup_fast` marks the tables on its path, pins, and compares the path after a full barrier. So
 //! either fork sees the mark, or the pin is given up (INV-SHARE-PIN).
 
-use super::break_path::span_of;
-use super::{add_share, user_entries};
+use super::{add_share, span_of, user_entries};
 use crate::below;
 use crate::locked_table::LockedTable;
 use crate::mmap_lock::MmapWrite;
 use crate::reserve::TableReserve;
 use crate::tables::Tables;
-use pagewright_arch::{Entry, Isa, LeafFlags, Pte, TableEntry};
+use pagewright_arch::{Entry, Isa, LeafFlags, Pte, PteSlot, TableEntry};
 use pagewright_plant::plant;
 use pagewright_sync::{AllocError, Backend, FullBarrier, Platform};
 use pagewright_tlb::frames::{EntryCounts, NoFrames, TableMarks};
@@ -256,24 +255,18 @@ impl<P: Platform, S: Shareable<P>> Sharing<'_, '_, '_, P, S> {
         self.child.tlb.fx().publish();
         child.store(child.index(va), P::Isa::table(TableEntry::own(table)));
         child.page().adjust_live(1);
-        self.child.tree.add_tables(self.child.tlb, 1);
+        self.child.tree.adjust_tables(self.child.tlb, 1);
         Ok(table)
     }
 
     /// Frees a table of the child again that nothing was put into.
     ///
     /// No CPU has walked it, so nothing is owed.
-    #[allow(unsafe_code)]
     fn drop_if_empty(&self, to: Pfn, level: Level, va: VirtAddr, table: Pfn) {
         let tlb = self.child.tlb;
-        if tlb.frames().table(table).live() > 0 {
-            return;
+        if tlb.frames().table(table).live() == 0 {
+            let slot = PteSlot { table: to, index: level.index_of(va) as u16 };
+            tlb.free(self.child.clear_pointer(slot, table));
         }
-        let child = LockedTable::new(self.child, to, level, va);
-        child.store(child.index(va), Pte::EMPTY);
-        child.page().adjust_live(-1);
-        self.child.tree.sub_tables(tlb, 1);
-        // SAFETY: INV-TABLE-OWNS – the only pointer to the table was just cleared.
-        tlb.free(unsafe { tlb.frames().retire(table) });
     }
 }

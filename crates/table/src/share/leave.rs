@@ -19,9 +19,8 @@
 //!
 //! Nothing here allocates or fails.
 
-use super::break_path::span_of;
-use super::drop_share;
 use super::resident::Reach;
+use super::{drop_share, span_of};
 use crate::below;
 use crate::locked_table::LockedTable;
 use crate::mmap_lock::MmapWrite;

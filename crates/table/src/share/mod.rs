@@ -47,7 +47,7 @@ use pagewright_arch::Isa;
 use pagewright_sync::Platform;
 use pagewright_tlb::Tlb;
 use pagewright_types::judge::Fact;
-use pagewright_types::{Level, Pfn, VirtAddr};
+use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 
 mod break_path;
 mod for_all;
@@ -86,6 +86,12 @@ fn drop_share<P: Platform>(tlb: &Tlb<P>, table: Pfn) {
     if page.unshare() == 1 {
         tlb.fx().declare(Fact::TableShared { table, level: page.level(), shared: false });
     }
+}
+
+/// What an entry of `level` for `va` spans.
+pub(crate) fn span_of(va: VirtAddr, level: Level) -> PageRange {
+    let start = va.align_down(level.span());
+    PageRange::new(start, start.add(level.span()))
 }
 
 /// The number of entries of a table of `level` that user memory may have, from the first on.

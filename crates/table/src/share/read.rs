@@ -1,9 +1,9 @@
 //! Looking at the entries of a table, whether other spaces share it or not.
 
 use crate::locked_table::{LockedTable, TableRight};
-use crate::tables::Tables;
+use crate::tables::{Tables, part_end};
 use pagewright_sync::Platform;
-use pagewright_types::{Level, PageRange, VirtAddr};
+use pagewright_types::{PageRange, VirtAddr};
 
 /// The right to read a table, by the path that its space has to it.
 #[derive(Clone, Copy)]
@@ -64,15 +64,10 @@ impl<'h, P: Platform> Tables<'h, P> {
         let (tables, mut at, end) = (*self, range.start(), range.end());
         core::iter::from_fn(move || {
             while at < end {
-                let start = at;
-                let next = |span| start.align_down(span).checked_add(span).map_or(end, |next: VirtAddr| next.min(end));
-                match tables.lock_walked(start, &right) {
-                    Ok(table) => {
-                        let level = table.level();
-                        at = next(if level == Level::PTE { level.table_span() } else { level.span() });
-                        return Some((table, PageRange::new(start, at)));
-                    }
-                    Err(level) => at = next(level.span()),
+                let (start, table) = (at, tables.lock_walked(at, &right));
+                at = part_end(start, table.as_ref().map_or_else(|level| *level, LockedTable::level), end);
+                if let Ok(table) = table {
+                    return Some((table, PageRange::new(start, at)));
                 }
             }
             None

@@ -22,6 +22,7 @@
 use super::user_entries;
 use crate::below;
 use crate::locked_table::LockedTable;
+use crate::peek::assert_not_freed;
 use crate::tables::Tables;
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
@@ -224,7 +225,7 @@ impl<P: Platform> Tables<'_, P> {
             for index in entries_of::<P>(level, region) {
                 let slot = PteSlot { table, index: index as u16 };
                 let pte = self.tlb.fx().load(slot);
-                self.assert_not_freed(table);
+                assert_not_freed(self.tlb, table);
                 if let Entry::Table(child) = P::Isa::decode(level, pte) {
                     let is_shared = is_shared || child.write_protected;
                     self.add_edits_below((child.pfn, below(level)), is_shared, region, sum);

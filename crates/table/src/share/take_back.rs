@@ -5,7 +5,7 @@
 //! of an upper table, which leaves the question to the next level, and strips the leaves of the
 //! last.
 
-use super::break_path::span_of;
+use super::span_of;
 use crate::locked_table::LockedTable;
 use crate::tables::Tables;
 use pagewright_arch::{Entry, Isa, TableEntry};

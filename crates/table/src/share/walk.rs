@@ -4,7 +4,7 @@
 //!   begin a counted walk, interrupts closed
 //!     descend from the root, and note each pointer
 //!     try the lock of the last table          held elsewhere: end the walk, start over
-//!     compare the pointers from the root down      changed: unlock, start over
+//!     compare the pointers on the way              changed: unlock, start over
 //!   end the walk
 //! ```
 //!
@@ -13,31 +13,16 @@
 //! waiting for this very walk to end, or for this CPU to answer an interrupt.
 
 use super::read::ReadOnly;
-use crate::below;
 use crate::leaf_view::EntryView;
 use crate::locked_table::{LockedTable, TableRight};
+use crate::peek::PeekedEntry;
 use crate::tables::Tables;
-use arrayvec::ArrayVec;
-use pagewright_arch::{Entry, Isa, Pte, PteSlot};
+use pagewright_arch::{Entry, Isa};
 use pagewright_sync::{Backend, Platform};
-use pagewright_tlb::frames::FrameState;
-use pagewright_types::{Level, Pfn, VirtAddr};
+use pagewright_types::{Level, VirtAddr};
 
 /// Scheduling points between two tries, for a machine that has them: about as many as a walk has.
 const PAUSES: u32 = 16;
-
-/// The pointers from the root to a table, as a walk read them.
-type Path = ArrayVec<(PteSlot, Pte), { Level::COUNT - 1 }>;
-
-/// Where a walk ended.
-struct WalkEnd {
-    slot: PteSlot,
-    level: Level,
-    pte: Pte,
-    path: Path,
-    /// What the path allows.
-    right: ReadOnly,
-}
 
 impl<'h, P: Platform> Tables<'h, P> {
     /// Reads the entry for `va` below a shared pointer.
@@ -45,8 +30,8 @@ impl<'h, P: Platform> Tables<'h, P> {
     /// Returns its level, too. The answer is of a moment during the call.
     pub(crate) fn read_shared(&self, va: VirtAddr) -> (EntryView, Level) {
         self.walk_until(|| {
-            let end = self.walk(va)?;
-            Some((EntryView::decode::<P::Isa>(end.level, end.pte, end.right.shared), end.level))
+            let (end, path) = self.walk(va)?;
+            Some((EntryView::decode::<P::Isa>(end.level, end.pte, path.shared), end.level))
         })
     }
 
@@ -79,8 +64,8 @@ impl<'h, P: Platform> Tables<'h, P> {
         right: impl Fn(ReadOnly) -> R,
     ) -> Option<LockedTable<'h, P, R>> {
         self.walk_until(|| {
-            let end = self.walk(va)?;
-            if end.right.shared { self.try_lock_end(&end, va, right(end.right)).map(Some) } else { Some(None) }
+            let (end, path) = self.walk(va)?;
+            if path.shared { self.try_lock_end(&end, va, right(path)).map(Some) } else { Some(None) }
         })
     }
 
@@ -108,58 +93,39 @@ impl<'h, P: Platform> Tables<'h, P> {
         va: VirtAddr,
         right: impl Fn(ReadOnly) -> R,
     ) -> Option<Result<LockedTable<'h, P, R>, Level>> {
-        let end = self.walk(va)?;
+        let (end, path) = self.walk(va)?;
         if end.level > Level::PTE && P::Isa::decode(end.level, end.pte) == Entry::Empty {
             return Some(Err(end.level));
         }
-        let table = self.try_lock_end(&end, va, right(end.right))?;
+        let table = self.try_lock_end(&end, va, right(path))?;
         let still = end.level == Level::PTE || table.holds_page(va);
         still.then_some(Ok(table))
     }
 
     /// Locks the table in which a walk of the same section ended; `None` to start over.
-    fn try_lock_end<R: TableRight>(&self, end: &WalkEnd, va: VirtAddr, right: R) -> Option<LockedTable<'h, P, R>> {
+    fn try_lock_end<R: TableRight>(&self, end: &PeekedEntry, va: VirtAddr, right: R) -> Option<LockedTable<'h, P, R>> {
         let table = LockedTable::try_lock((*self, end.slot.table, end.level), va, right)?;
-        let same = |(slot, pte): &(PteSlot, Pte)| self.tlb.fx().load(*slot) == *pte;
-        end.path.iter().all(same).then_some(table)
-    }
-
-    /// Asserts in debug builds that a table which a counted walk has read is none that was freed.
-    pub(super) fn assert_not_freed(&self, table: Pfn) {
-        debug_assert!(
-            matches!(self.tlb.frames().state(table), FrameState::Table | FrameState::Allocated),
-            "INV-TLB-WALKERS: {table} was freed under a counted walk"
-        );
+        end.is_path_unchanged(self.tlb).then_some(table)
     }
 
     /// Descends to the last entry for `va`; `None` while a pointer on the way is being replaced.
     ///
     /// The caller is in a counted walk.
-    fn walk(&self, va: VirtAddr) -> Option<WalkEnd> {
-        let (mut table, mut level) = (self.tree.root(), Level::PGD);
-        let (mut path, mut right) = (Path::new(), ReadOnly { shared: false, sharers: 1 });
+    fn walk(&self, va: VirtAddr) -> Option<(PeekedEntry, ReadOnly)> {
+        let mut path = ReadOnly { shared: false, sharers: 1 };
         if self.tree.is_closed() {
-            let slot = PteSlot { table, index: 0 };
-            return Some(WalkEnd { slot, level, pte: Pte::EMPTY, path, right });
+            return Some((PeekedEntry::of_ended(self.tree.root()), path));
         }
-        loop {
-            let slot = PteSlot { table, index: level.index_of(va) as u16 };
-            let pte = self.tlb.fx().load(slot);
-            self.assert_not_freed(table);
-            match P::Isa::decode(level, pte) {
-                Entry::Table(next) => {
-                    if next.write_protected {
-                        right.shared = true;
-                        right.sharers *= u64::from(self.tlb.frames().table(next.pfn).shares().max(1));
-                    }
-                    path.push((slot, pte));
-                    (table, level) = (next.pfn, below(level));
-                }
-                Entry::Soft(soft) if level > Level::PTE && soft.kind.is_in_transition() => return None,
-                Entry::Leaf(_) | Entry::Empty | Entry::Soft(_) => {
-                    return Some(WalkEnd { slot, level, pte, path, right });
-                }
+        let end = self.tree.walk(self.tlb, va, |next| {
+            if next.write_protected {
+                path.shared = true;
+                path.sharers *= u64::from(self.tlb.frames().table(next.pfn).shares().max(1));
             }
+            true
+        });
+        match P::Isa::decode(end.level, end.pte) {
+            Entry::Soft(soft) if end.level > Level::PTE && soft.kind.is_in_transition() => None,
+            Entry::Leaf(_) | Entry::Empty | Entry::Soft(_) | Entry::Table(_) => Some((end, path)),
         }
     }
 }

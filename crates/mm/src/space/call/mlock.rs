@@ -126,10 +126,9 @@ impl<P: Platform> Mm<P> {
     ///
     /// Linux: `mlock_vma_pages_range`.
     pub(in crate::space) fn relock_pages(&self, map: &HeldMap<'_, P>, range: PageRange, lock: VmFlags) {
-        for (start, vma) in map.overlapping(range) {
-            let (before, Some(part)) = (vma.flags(), vma.range(start).intersect(range)) else { continue };
+        for (_, vma, part) in map.parts(range) {
             let is_locked = lock.contains(VmFlags::LOCKED);
-            if before.contains(VmFlags::LOCKED) != is_locked {
+            if vma.flags().contains(VmFlags::LOCKED) != is_locked {
                 for (table, under) in map.tables(&self.tlb).owned(part).locked(part) {
                     table.relock_run(under, Mlocked(is_locked));
                 }

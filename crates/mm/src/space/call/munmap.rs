@@ -85,7 +85,7 @@ impl<P: Platform> Mm<P> {
         if space.table().has_shared() {
             self.declare_reduced(space, range, Rights::empty());
         }
-        let mapped = map.overlapping(range).filter_map(|(start, vma)| vma.range(start).intersect(range));
+        let mapped = map.parts(range).map(|(_, _, part)| part);
         let own = map.leave_shared(Leaver::GoesOn, &self.tlb, range, mapped);
         for (start, vma) in map.iter_from(range.start()) {
             let Some(part) = unmapped.extend(vma.range(start)) else { break };

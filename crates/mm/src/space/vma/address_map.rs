@@ -140,15 +140,19 @@ impl<P: Platform> AddressMap<P> {
         self.vmas.iter_at_or_after(range.start().page_index()).take_while(move |(start, _)| *start < end)
     }
 
+    /// Returns the parts of `range` that are mapped, each with its mapping and that one's first page.
+    pub(crate) fn parts(&self, range: PageRange) -> impl Iterator<Item = (u64, &Vma<P>, PageRange)> + Clone {
+        self.overlapping(range).filter_map(move |(start, vma)| Some((start, vma, vma.range(start).intersect(range)?)))
+    }
+
     /// Returns the start of the first unmapped part of `range`; its end if all of it is mapped.
     pub(in crate::space) fn mapped_up_to(&self, range: PageRange) -> VirtAddr {
         let mut at = range.start();
-        for (start, vma) in self.overlapping(range) {
-            let part = vma.range(start);
+        for (_, _, part) in self.parts(range) {
             if part.start() > at {
                 break;
             }
-            at = part.end().min(range.end());
+            at = part.end();
         }
         at
     }
@@ -156,10 +160,7 @@ impl<P: Platform> AddressMap<P> {
     /// Returns the numbers of mapped pages in `range`, by kind.
     pub(in crate::space) fn totals_in(&self, range: PageRange) -> VmTotals {
         let mut totals = VmTotals::default();
-        for (start, vma) in self.overlapping(range) {
-            let pages = vma.range(start).intersect(range).map_or(0, |part| part.pages());
-            totals.add_part(vma, pages);
-        }
+        self.parts(range).for_each(|(_, vma, part)| totals.add_part(vma, part.pages()));
         totals
     }
 
