@@ -15,6 +15,7 @@ use crate::layout::{MemoryLayout, MemoryLayoutError};
 use crate::lru::Lru;
 use crate::memmap::Memmap;
 use crate::record::FrameState;
+use crate::tiers::{NodeTier, tiers_of};
 use crate::watermark::{self, Watermarks};
 use crate::zone::{Zone, ZoneId, ZoneKind, ZoneView};
 use alloc::boxed::Box;
@@ -49,6 +50,7 @@ pub struct Frames<P: Platform> {
     /// For each node, its own zones and then those of other nodes, nearest first (`zonelist`).
     pub(crate) fallbacks: Box<[Box<[ZoneId]>]>,
     pub(crate) node_of_cpu: Box<[NodeId]>,
+    pub(crate) tiers: Box<[NodeTier]>,
 }
 
 impl<P: Platform> Frames<P> {
@@ -68,6 +70,7 @@ impl<P: Platform> Frames<P> {
             clear_selector: clear_selector_for(&machine),
             fallbacks: fallbacks_of(layout, &zones)?,
             node_of_cpu: nodes_of_cpus(layout, span.cpus)?,
+            tiers: tiers_of(layout)?,
             lru: Lru::try_new(layout.nodes.len(), span.cpus)?,
             machine,
             memmap,

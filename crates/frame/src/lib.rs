@@ -96,6 +96,7 @@ mod rss;
 mod scan;
 mod stored_ref;
 mod table_page;
+mod tiers;
 mod transfer;
 mod watermark;
 #[allow(unsafe_code)]

@@ -55,6 +55,7 @@
 //!   migrate/  moves pages to other nodes
 //!   rmap/     the reverse map: the fork tree, and the entries that map a page
 //!   file/     files and shared memory: page caches over a trait
+//!   tier/     slower memory: demotion
 //!   swap/     swap devices, compressed memory among them, and the swap cache
 //!   reclaim/  chooses pages to evict, and evicts them
 //!   oom       the process that ends when nothing can be evicted
@@ -98,6 +99,7 @@ mod settings;
 mod snapshot;
 pub mod space;
 pub mod swap;
+mod tier;
 pub mod user;
 pub mod view;
 

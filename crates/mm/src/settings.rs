@@ -144,6 +144,9 @@ settings! {
     CowPageTables = "cow_page_tables", "nowhere: Linux never merged the series", 2,
         SettingValues::Word(&["never", "prctl", "always", "auto"]),
         "Whether fork shares page tables and copies a table when an entry of it changes; prctl: for programs that ask by prctl(PR_SET_COW_PTE); auto: for those, and for each space that is not so small that copying costs less, the default of the bare-metal kernel.";
+    DemotionEnabled = "demotion_enabled", "/sys/kernel/mm/numa/demotion_enabled", 0,
+        SettingValues::Number { min: 0, max: 1 },
+        "Whether reclaim moves pages to the next lower memory tier before it evicts them.";
     FaultAroundBytes = "fault_around_bytes", "/sys/kernel/debug/fault_around_bytes", 65536,
         SettingValues::PowerOfTwo { min: PAGE_SIZE, max: 2 << 20 },
         "Bytes around a read fault on a file; cached pages within them are mapped with the page that faulted. The page size turns fault-around off.";

@@ -56,6 +56,9 @@ crate::named_table! {
         PwRmapNodes = "pw_rmap_nodes", "Nodes of the tree of forks that walks of the reverse map looked at.";
         PgMigrateSuccess = "pgmigrate_success", "Pages that were moved to another frame, for a call, a tier or compaction.";
         PgMigrateFail = "pgmigrate_fail", "Pages that were to be moved and stayed.";
+        PgDemoteKswapd = "pgdemote_kswapd", "Pages that background reclaim moved to a lower memory tier.";
+        PgDemoteDirect = "pgdemote_direct", "Pages that direct reclaim moved to a lower memory tier.";
+        PgDemoteProactive = "pgdemote_proactive", "Pages that proactive reclaim moved to a lower memory tier.";
         PwFork = "pw_fork", "Address spaces created by fork.";
         PwForkEntries = "pw_fork_entries", "Page-table entries copied by fork.";
         PwTableShared = "pw_table_shared", "Page tables that fork shared with a child, each with all tables below it.";

@@ -74,8 +74,9 @@ use pagewright_types::{Counter, NodeId, Order};
 /// The most pages that move together (`NR_MAX_BATCHED_MIGRATION`).
 const MOST_PAGES: usize = 512;
 
-/// The most entries of pages that move together.
-const MOST_PLACES: usize = 4096;
+/// The entries for which each page has room, on average, and the least in all.
+const PLACES_PER_PAGE: usize = 8;
+const LEAST_PLACES: usize = 512;
 
 /// Why a page stays where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +124,7 @@ impl<'m, P: Platform> Migrator<'m, P> {
             return Err(refused);
         }
         list.try_reserve_exact(wanted).map_err(|_| refused)?;
-        places.try_reserve_exact((wanted * 8).max(MOST_PLACES)).map_err(|_| refused)?;
+        places.try_reserve_exact((wanted * PLACES_PER_PAGE).max(LEAST_PLACES)).map_err(|_| refused)?;
         Ok(Self { mm, pages: list, places })
     }
 
@@ -158,9 +159,11 @@ impl<'m, P: Platform> Migrator<'m, P> {
 
     /// Moves the pages, and returns how many moved; the migrator is empty then.
     ///
+    /// `stays` gets each page that did not move, off its list. Counts both.
+    ///
     /// # Locks
     /// The caller holds none but locks of spaces.
-    pub(crate) fn run(&mut self) -> u32 {
+    pub(crate) fn run(&mut self, mut stays: impl FnMut(IsolatedFolio)) -> u32 {
         let mm = self.mm;
         // Before the first space is tried: its next holder sees that entries may be there.
         mm.migrators.fetch_add(1, Ordering::AcqRel);
@@ -176,9 +179,20 @@ impl<'m, P: Platform> Migrator<'m, P> {
             page.places = first..self.places.len();
         }
         batch.settle();
-        let mut moved = 0;
+        let (mut moved, mut stayed) = (0, 0);
         for page in self.pages.drain(..) {
-            moved += u32::from(mm.finish_page(page, &self.places));
+            match mm.finish_page(page, &self.places) {
+                Ok(()) => moved += 1,
+                Err(isolated) => {
+                    stayed += 1;
+                    stays(isolated);
+                }
+            }
+        }
+        for (counter, pages) in [(Counter::PgMigrateSuccess, moved), (Counter::PgMigrateFail, stayed)] {
+            if pages > 0 {
+                mm.tlb.count(counter, u64::from(pages));
+            }
         }
         self.places.clear();
         mm.migrators.fetch_sub(1, Ordering::AcqRel);
@@ -190,34 +204,19 @@ impl<P: Platform> Drop for Migrator<'_, P> {
     /// Gives up pages that were added and not moved.
     fn drop(&mut self) {
         for page in self.pages.drain(..) {
-            self.mm.stay(page);
+            let isolated = self.mm.give_up(page);
+            self.mm.putback(isolated);
         }
     }
 }
 
 impl<P: Platform> Mm<P> {
-    /// Makes a page stay that has its entries; its copy is freed.
-    fn stay(&self, page: MovingPage<'_>) {
+    /// Unlocks a page that stays and has its entries, and frees its copy.
+    fn give_up(&self, page: MovingPage<'_>) -> IsolatedFolio {
         let MovingPage { isolated, lock, copy, copy_lock, .. } = page;
         drop((lock, copy_lock));
         self.put_folio(copy);
-        self.put_back(isolated);
-    }
-
-    /// Puts a page back on its list, and does what a holder of its lock owes.
-    fn put_back(&self, isolated: IsolatedFolio) {
         self.free_swap_cache(self.frames().folio(isolated.pfn()));
-        if let Some(block) = self.frames().putback(isolated) {
-            self.tlb.free(block);
-        }
-    }
-
-    /// Counts pages of a batch (`pgmigrate_success`, `pgmigrate_fail`).
-    fn count_migrated(&self, moved: u32, stayed: u32) {
-        for (counter, pages) in [(Counter::PgMigrateSuccess, moved), (Counter::PgMigrateFail, stayed)] {
-            if pages > 0 {
-                self.tlb.count(counter, u64::from(pages));
-            }
-        }
+        isolated
     }
 }

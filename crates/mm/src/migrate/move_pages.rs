@@ -7,7 +7,7 @@ use crate::space::Space;
 use pagewright_sync::Platform;
 use pagewright_table::EntryView;
 use pagewright_tlb::frames::IsolatedFolio;
-use pagewright_types::{Errno, NodeId, PAGE_SIZE, VirtAddr};
+use pagewright_types::{Counter, Errno, NodeId, PAGE_SIZE, VirtAddr};
 
 /// The most pages that [`Mm::move_pages`] takes at once; a caller with more calls it again.
 pub const MOVE_PAGES_CHUNK: usize = MOST_PAGES;
@@ -68,13 +68,13 @@ impl<P: Platform> Mm<P> {
             while at < pages.len() {
                 // Pages that follow each other and go to one node move together.
                 let (first, node) = (at, pages[at].1);
-                let (mut refused, mut status) = (0, None);
+                let (mut refused, mut status) = (0_u64, None);
                 while at < pages.len() && pages[at].1 == node && status.is_none() {
                     match self.take_page(space, pages[at].0.align_down(PAGE_SIZE), node, all) {
                         PageToMove::Status(known) => status = Some(known),
                         PageToMove::Isolated(isolated) => {
                             if let Err((isolated, _)) = migrator.add(isolated, node) {
-                                self.put_back(isolated);
+                                self.putback(isolated);
                                 refused += 1;
                             }
                         }
@@ -82,15 +82,16 @@ impl<P: Platform> Mm<P> {
                     at += 1;
                 }
                 let taken = at - first - usize::from(status.is_some());
-                let moved = migrator.run() as usize;
-                self.count_migrated(moved as u32, (taken - moved) as u32);
+                let moved = migrator.run(|isolated| self.putback(isolated)) as usize;
+                if refused > 0 {
+                    self.tlb.count(Counter::PgMigrateFail, refused);
+                }
                 if let Some(status) = status {
                     tell(at - 1, status);
                 }
                 if moved < taken {
                     return Ok(taken - moved + pages.len() - at);
                 }
-                debug_assert_eq!(refused, 0, "INV-MIGRATE-ALL: {moved} of {taken} pages moved");
                 (first..first + taken).for_each(|index| tell(index, Ok(node)));
             }
             Ok(0)

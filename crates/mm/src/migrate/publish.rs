@@ -19,12 +19,15 @@ use pagewright_arch::PteSlot;
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
 use pagewright_table::restore_migrated;
-use pagewright_tlb::frames::{Folio, FolioFlags, FolioOwner, FrozenFolio};
+use pagewright_tlb::frames::{Folio, FolioFlags, FolioOwner, FrozenFolio, IsolatedFolio};
 use pagewright_types::{Order, Pfn};
 
 impl<P: Platform> Mm<P> {
-    /// Moves a page whose entries are cleared and flushed, or undoes it; returns whether it moved.
-    pub(super) fn finish_page(&self, page: MovingPage<'_>, places: &[PteSlot]) -> bool {
+    /// Moves a page whose entries are cleared and flushed.
+    ///
+    /// # Errors
+    /// The page, if it stays; it has its entries again.
+    pub(super) fn finish_page(&self, page: MovingPage<'_>, places: &[PteSlot]) -> Result<(), IsolatedFolio> {
         let (from, to) = (page.isolated.pfn(), page.copy.pfn());
         let places = &places[page.places.clone()];
         let published = match page.stop {
@@ -34,8 +37,7 @@ impl<P: Platform> Mm<P> {
         let restore = |pfn: Pfn| places.iter().for_each(|place| restore_migrated(&self.tlb, *place, pfn));
         let Ok(frozen) = published else {
             restore(from);
-            self.stay(page);
-            return false;
+            return Err(self.give_up(page));
         };
         restore(to);
         let MovingPage { isolated, lock, copy, copy_lock, .. } = page;
@@ -47,7 +49,7 @@ impl<P: Platform> Mm<P> {
         self.frames().lru_add(copied);
         self.free_swap_cache(copied);
         self.put_folio(copy);
-        true
+        Ok(())
     }
 
     /// Copies the page and gives the copy all that it was; `entries` are those that were cleared.

@@ -131,6 +131,12 @@ impl<P: Platform> Mm<P> {
         self.swap_slots().1 > 0
     }
 
+    /// Whether anonymous pages of a node can leave it (`can_reclaim_anon_pages`).
+    fn can_reclaim_anon(&self, node: NodeId) -> bool {
+        self.can_swap() || self.demotion_target(node).is_some()
+    }
+
+    /// The node of a folio.
     pub(crate) fn node_of(&self, folio: Folio<'_>) -> NodeId {
         self.frames().node_of(folio.pfn()).unwrap_or_default()
     }

@@ -112,12 +112,12 @@ impl ScanControl {
         wanted.min(self.pending.remaining_capacity() as u32)
     }
 
-    /// The counters of scanned pages and of freed pages.
-    fn counters(&self) -> (Counter, Counter) {
+    /// The counters of scanned, of freed and of demoted pages.
+    fn counters(&self) -> [Counter; 3] {
         match self.reclaimer {
-            Reclaimer::Background => (Counter::PgScanKswapd, Counter::PgStealKswapd),
-            Reclaimer::Direct => (Counter::PgScanDirect, Counter::PgStealDirect),
-            Reclaimer::Proactive => (Counter::PgScanProactive, Counter::PgStealProactive),
+            Reclaimer::Background => [Counter::PgScanKswapd, Counter::PgStealKswapd, Counter::PgDemoteKswapd],
+            Reclaimer::Direct => [Counter::PgScanDirect, Counter::PgStealDirect, Counter::PgDemoteDirect],
+            Reclaimer::Proactive => [Counter::PgScanProactive, Counter::PgStealProactive, Counter::PgDemoteProactive],
         }
     }
 }
@@ -171,7 +171,7 @@ impl<P: Platform> Mm<P> {
             }
         }
         // Anonymous pages are aged even while only file pages are reclaimed.
-        if self.can_swap() && self.inactive_is_low(node, LruType::Anon) {
+        if self.can_reclaim_anon(node) && self.inactive_is_low(node, LruType::Anon) {
             self.shrink_active(node, LruType::Anon, SWAP_CLUSTER_MAX as u32);
         }
     }
@@ -202,7 +202,7 @@ impl<P: Platform> Mm<P> {
     fn scan_shares(&self, node: NodeId, scan: &ScanControl) -> [u64; LruType::ALL.len()] {
         let (free, high) = self.watermarks_of(node);
         let balance = ScanBalance {
-            can_swap: self.can_swap(),
+            can_reclaim_anon: self.can_reclaim_anon(node),
             swappiness: self.settings.get(MmSetting::Swappiness),
             priority: scan.priority,
             missing: high.checked_sub(free),
@@ -247,7 +247,7 @@ impl<P: Platform> Mm<P> {
             }
         }
         self.note_cost(node, lru, ReclaimCost::Rotated(scanned - reclaimable));
-        self.tlb.count(scan.counters().0, u64::from(scanned));
+        self.tlb.count(scan.counters()[0], u64::from(scanned));
     }
 
     /// Pages out the pending folios with one wait, and puts back those that stay.
@@ -257,6 +257,7 @@ impl<P: Platform> Mm<P> {
         }
         let mut pending = core::mem::take(&mut scan.pending);
         scan.tried += pending.len() as u32;
+        let demoted = self.demote(&mut pending);
         let out = self.page_out(&mut pending);
         // Pages that were written, and pages that stay, raise the cost of their type.
         for pages in out.written.chunk_by(|a, b| a == b) {
@@ -267,8 +268,13 @@ impl<P: Platform> Mm<P> {
             self.note_cost(self.node_of(folio), LruType::of(folio), ReclaimCost::Rotated(folio.pages()));
             self.putback(isolated);
         }
-        scan.freed += out.freed;
-        self.tlb.count(scan.counters().1, u64::from(out.freed));
+        // As in Linux, a demoted page counts as freed by reclaim of its node.
+        scan.freed += out.freed + demoted;
+        let [_, freed, moved] = scan.counters();
+        self.tlb.count(freed, u64::from(out.freed + demoted));
+        if demoted > 0 {
+            self.tlb.count(moved, u64::from(demoted));
+        }
     }
 
     /// Decides what to do with an isolated folio, and sets its flags accordingly.
@@ -317,7 +323,8 @@ impl<P: Platform> Mm<P> {
 /// What decides how the scan of a node is divided (`get_scan_count`).
 #[derive(Clone, Copy, Debug)]
 struct ScanBalance {
-    can_swap: bool,
+    /// Whether anonymous pages can be evicted, to swap or to a lower tier.
+    can_reclaim_anon: bool,
     swappiness: u64,
     priority: u32,
     /// The number of frames that its free ones are below its high watermarks; `None` if above.
@@ -336,7 +343,7 @@ impl ScanBalance {
     /// The shares of the two types in the scan.
     fn shares(self) -> [u64; LruType::ALL.len()] {
         let [anon_alone, file_alone] = self.inactive_alone;
-        if !self.can_swap || self.swappiness == 0 && self.priority > 0 {
+        if !self.can_reclaim_anon || self.swappiness == 0 && self.priority > 0 {
             return Self::FILE_ONLY;
         }
         if self.priority == 0 && self.swappiness > 0 {
@@ -443,7 +450,7 @@ mod tests {
         const FILE_ONLY: [u64; 2] = [0, 1];
         const ANON_ONLY: [u64; 2] = [1, 0];
         let usual = ScanBalance {
-            can_swap: true,
+            can_reclaim_anon: true,
             swappiness: 60,
             priority: 3,
             missing: Some(10),
@@ -455,8 +462,12 @@ mod tests {
         let tiny = ScanBalance { file_pages: 10, inactive_alone: [true, false], ..usual };
         for (balance, shares, rule) in [
             (usual, by_cost, "none applies"),
-            (ScanBalance { can_swap: false, ..usual }, FILE_ONLY, "without swap"),
-            (ScanBalance { can_swap: false, priority: 0, ..tiny }, FILE_ONLY, "without swap, at the last priority"),
+            (ScanBalance { can_reclaim_anon: false, ..usual }, FILE_ONLY, "without swap"),
+            (
+                ScanBalance { can_reclaim_anon: false, priority: 0, ..tiny },
+                FILE_ONLY,
+                "without swap, at the last priority",
+            ),
             (ScanBalance { swappiness: 0, ..tiny }, FILE_ONLY, "without swappiness"),
             (ScanBalance { swappiness: 0, priority: 1, ..tiny }, FILE_ONLY, "without swappiness, almost at the last"),
             (ScanBalance { swappiness: 0, priority: 0, ..tiny }, ANON_ONLY, "without swappiness, at the last"),
@@ -498,6 +509,15 @@ mod tests {
             let scan = ScanControl { tried, ..ScanControl::new(Reclaimer::Direct, target) };
             assert_eq!((scan.room(), scan.is_done()), (room, room == 0), "{tried} of {target} tried");
         }
+    }
+
+    /// Linux's `reclaimer_offset`.
+    #[test]
+    fn each_reclaimer_has_counters_of_its_own() {
+        let of = |reclaimer| ScanControl::new(reclaimer, 1).counters().map(Counter::name);
+        assert_eq!(of(Reclaimer::Background), ["pgscan_kswapd", "pgsteal_kswapd", "pgdemote_kswapd"]);
+        assert_eq!(of(Reclaimer::Direct), ["pgscan_direct", "pgsteal_direct", "pgdemote_direct"]);
+        assert_eq!(of(Reclaimer::Proactive), ["pgscan_proactive", "pgsteal_proactive", "pgdemote_proactive"]);
     }
 
     #[test]

@@ -31,7 +31,8 @@ type Changes = Vec<(Counter, u64)>;
 /// Whether a counter belongs to the frame allocator, to clearing or to the TLB engine.
 fn of_lower_layers(counter: Counter) -> bool {
     let name = counter.name();
-    let groups = ["pgalloc", "pgfree", "nr_tlb_", "pw_tlb_", "pw_clear_", "allocstall"];
+    // `migrate/tiers.rs` and a test of `reclaim/scan.rs` have those of demotion.
+    let groups = ["pgalloc", "pgfree", "nr_tlb_", "pw_tlb_", "pw_clear_", "allocstall", "pgdemote_"];
     groups.iter().any(|group| name.starts_with(group))
 }
 

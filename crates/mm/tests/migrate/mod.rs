@@ -1,6 +1,7 @@
 //! Pages that move to another node: what moves, what stays, and what the calls say.
 
 mod beside;
+mod tiers;
 
 use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::files::DiskFile;
