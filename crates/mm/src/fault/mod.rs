@@ -44,7 +44,7 @@ pub(crate) use precleared::{ClearedPageSource, PreclearedPages};
 
 use crate::error::FaultError;
 use crate::mm::Mm;
-use crate::space::{Space, Vma, VmaBacking};
+use crate::space::{Space, Vma};
 use crate::swap::SwapPte;
 use pagewright_arch::SoftKind;
 use pagewright_sync::Platform;
@@ -258,13 +258,11 @@ fn must_split<P: Platform>(leaf: LeafView, vma: &Vma<P>, access: Access, flags: 
 /// The table at the top of this file.
 fn classify<P: Platform>(entry: EntryView, vma: &Vma<P>, access: Access, flags: FaultFlags) -> FaultAction {
     let write = access == Access::Write;
-    match (entry, vma.backing()) {
-        (EntryView::Empty | EntryView::Table, VmaBacking::Anon) if write => FaultAction::NewPage,
-        (EntryView::Empty | EntryView::Table, VmaBacking::Anon) => FaultAction::ZeroPage,
-        (EntryView::Empty | EntryView::Table, VmaBacking::File(_)) if write && !vma.is_shared() => {
-            FaultAction::CopyFile
-        }
-        (EntryView::Empty | EntryView::Table, VmaBacking::File(_)) => FaultAction::MapFile,
+    match (entry, vma.file()) {
+        (EntryView::Empty | EntryView::Table, None) if write => FaultAction::NewPage,
+        (EntryView::Empty | EntryView::Table, None) => FaultAction::ZeroPage,
+        (EntryView::Empty | EntryView::Table, Some(_)) if write && !vma.is_shared() => FaultAction::CopyFile,
+        (EntryView::Empty | EntryView::Table, Some(_)) => FaultAction::MapFile,
         (EntryView::Leaf(leaf), _) if flags.contains(FaultFlags::UNSHARE) && !vma.is_shared() => {
             if leaf.is_exclusive() { FaultAction::Spurious(leaf.level()) } else { FaultAction::Unshare(leaf) }
         }

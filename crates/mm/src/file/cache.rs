@@ -22,10 +22,10 @@ use pagewright_tlb::frames::{ClearExtent, Folio, FolioFlags, FolioOwner, FolioRe
 use pagewright_types::{Counter, Errno, Order, Pfn, SwapEntry};
 
 /// What the cache holds at a page index.
-#[derive(PartialEq, Eq)]
-pub(super) enum CacheEntry {
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum CacheEntry<F = StoredFolioRef> {
     /// A page, with a reference to its folio.
-    Page(StoredFolioRef),
+    Page(F),
     /// The swap entry of a swapped-out page, counted in its slot.
     Swap(SwapEntry),
     /// The shadow entry of a file page that reclaim evicted.
@@ -40,6 +40,13 @@ impl CacheEntry {
         }
     }
 
+    fn swapped(&self) -> Option<SwapEntry> {
+        match self {
+            Self::Swap(entry) => Some(*entry),
+            Self::Page(_) | Self::Shadow(_) => None,
+        }
+    }
+
     /// The entry without its reference, to compare with later.
     fn look(&self) -> SeenEntry {
         match self {
@@ -50,13 +57,8 @@ impl CacheEntry {
     }
 }
 
-/// What a [`CacheEntry`] was when it was read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SeenEntry {
-    Page(Pfn),
-    Swap(SwapEntry),
-    Shadow(Shadow),
-}
+/// What a [`CacheEntry`] was when it was read, without its reference.
+type SeenEntry = CacheEntry<Pfn>;
 
 impl TreeItem for CacheEntry {
     type Key = u64;
@@ -132,21 +134,13 @@ impl<P: Platform> FileObject<P> {
 
     /// Calls `visit` with the swap entry of each swapped-out page, with the cache locked.
     pub(crate) fn for_each_swapped(&self, mut visit: impl FnMut(SwapEntry)) {
-        for (_, cached) in self.pages.lock().iter() {
-            match cached {
-                CacheEntry::Swap(entry) => visit(*entry),
-                CacheEntry::Page(_) | CacheEntry::Shadow(_) => {}
-            }
-        }
+        self.pages.lock().iter().filter_map(|(_, cached)| cached.swapped()).for_each(&mut visit);
     }
 
     /// The first page in `at..end` whose swap entry matches.
     pub(crate) fn next_swapped(&self, at: u64, end: u64, matches: impl Fn(SwapEntry) -> bool) -> Option<u64> {
-        let swapped = |cached: &CacheEntry| match cached {
-            CacheEntry::Swap(entry) if matches(*entry) => Some(()),
-            CacheEntry::Swap(_) | CacheEntry::Page(_) | CacheEntry::Shadow(_) => None,
-        };
-        self.next_matching(at, end, swapped).map(|(index, ())| index)
+        let swapped = |cached: &CacheEntry| cached.swapped().filter(|entry| matches(*entry));
+        self.next_matching(at, end, swapped).map(|(index, _)| index)
     }
 
     /// The first index in `at..end` whose cache entry `select` maps to a value.

@@ -96,12 +96,8 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`MmError::NoKernelMemory`]; nothing is kept.
     pub fn add_file(&self, name: &str, kind: FileKind, size: u64) -> Result<Arc<FileObject<P>>, MmError> {
-        self.make_file(
-            &[name],
-            kind,
-            size,
-            ObjectOptions { seals: Seals::SEAL, executable: true, open: true, tmpfs: None },
-        )
+        let options = ObjectOptions { seals: Seals::SEAL, executable: true, open: true, tmpfs: None };
+        self.make_file(&[name], kind, size, options)
     }
 
     /// Makes the object of a shared anonymous mapping of `bytes` bytes (`shmem_zero_setup`).

@@ -33,14 +33,14 @@ impl<P: Platform> Mm<P> {
                 return ControlFlow::Break(());
             }
             self.declare_reduced(mapped.space, PageRange::page(mapped.va), Rights::empty());
-            // Pairs with the barrier between the pin and the second read of the entry in `gup::fast`.
+            // Pairs with the barrier between the pin and its second read of the entry (`gup::fast`).
             let pinned = |_| plant!(MigrateIgnoresPin; false, folio.maybe_pinned_after(FullBarrier::execute()));
             let debt = mapped.table.run(mapped.vma.mlocked()).unmap_for_migration(mapped.va, pinned);
             let Some(debt) = debt else {
                 stop = Err(MigrateStop::Unmovable);
                 return ControlFlow::Break(());
             };
-            places.push(mapped.slot());
+            places.push(mapped.table.slot_of(mapped.va));
             debt.absorb_into(batch, mapped.space.table().context());
             ControlFlow::Continue(())
         });

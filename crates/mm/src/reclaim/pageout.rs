@@ -5,11 +5,12 @@
 
 use super::SWAP_CLUSTER_MAX;
 use super::try_to_unmap::Victim;
+use crate::file::FileObject;
 use crate::mm::Mm;
 use crate::swap::SwapOwner;
 use arrayvec::ArrayVec;
 use pagewright_plant::plant;
-use pagewright_sync::Platform;
+use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioLock, FolioOwner, IsolatedFolio};
 use pagewright_types::{Counter, NodeId};
@@ -123,8 +124,13 @@ impl<P: Platform> Mm<P> {
 
     /// Whether a page of shared memory stays because its object is unevictable (`folio_evictable`).
     fn is_unevictable(&self, folio: Folio<'_>) -> bool {
-        let FolioOwner::File(id) = folio.owner() else { return false };
-        self.files.get(id).is_some_and(|file| file.is_unevictable())
+        self.file_of(folio).is_some_and(|file| file.is_unevictable())
+    }
+
+    /// The file or shared memory that a folio belongs to.
+    pub(super) fn file_of(&self, folio: Folio<'_>) -> Option<Arc<FileObject<P>>> {
+        let FolioOwner::File(id) = folio.owner() else { return None };
+        self.files.get(id)
     }
 
     /// Writes a page to its slot if it is unmapped and dirty; returns its node if it was written.
@@ -148,13 +154,14 @@ impl<P: Platform> Mm<P> {
         let LockedVictim { isolated, lock, kind } = page;
         let view = self.frames().folio(isolated.pfn());
         let clean = || !view.flags().contains(FolioFlags::DIRTY);
+        let shadow = || self.shadow_of(view).raw();
         let free = !view.is_mapped()
             && match kind {
-                Victim::Anon(_) => {
-                    clean() && self.evict_to_swap(view, SwapOwner::Anon, self.shadow_of(view).raw()).is_some()
+                Victim::Anon(_) => clean() && self.evict_to_swap(view, SwapOwner::Anon, shadow()).is_some(),
+                Victim::Shmem => {
+                    clean() && self.file_of(view).is_some_and(|file| file.evict_to_swap(self, view, shadow()))
                 }
-                Victim::Shmem => clean() && self.evict_shmem(view),
-                Victim::File => self.evict_file_page(view),
+                Victim::File => self.file_of(view).is_some_and(|file| file.evict_clean(self, view)),
                 // A page in the swap cache was unmapped by another CPU just now, and must leave the
                 // cache first, below.
                 Victim::LazyFree => view.swap_entry().is_none(),
@@ -169,26 +176,11 @@ impl<P: Platform> Mm<P> {
             return Err(isolated);
         }
         drop(lock);
-        if let Some(block) = self.frames().put(isolated.into_folio()) {
-            self.tlb.free(block);
-        }
+        self.put_folio(isolated.into_folio());
         if matches!(kind, Victim::LazyFree) {
             self.tlb.count(Counter::PgLazyFreed, 1);
         }
         Ok(())
-    }
-
-    /// Replaces a page in its object's cache by its swap entry; returns whether it did.
-    fn evict_shmem(&self, folio: Folio<'_>) -> bool {
-        let FolioOwner::File(id) = folio.owner() else { return false };
-        let file = self.files.get(id);
-        file.is_some_and(|file| file.evict_to_swap(self, folio, self.shadow_of(folio).raw()))
-    }
-
-    /// Evicts a file page from its cache; returns whether it did.
-    fn evict_file_page(&self, folio: Folio<'_>) -> bool {
-        let FolioOwner::File(id) = folio.owner() else { return false };
-        self.files.get(id).is_some_and(|file| file.evict_clean(self, folio))
     }
 }
 

@@ -25,7 +25,7 @@ use crate::mm::Mm;
 use crate::settings::MmSetting;
 use arrayvec::ArrayVec;
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::{Folio, FolioFlags, FolioOwner, IsolatedFolio};
+use pagewright_tlb::frames::{Folio, FolioFlags, IsolatedFolio};
 use pagewright_types::{Counter, LruList, NodeId, PAGE_SIZE};
 
 /// The priority of the first pass.
@@ -122,9 +122,9 @@ impl ScanControl {
     }
 }
 
-/// The evictable lists, in Linux's order.
-const EVICTABLE: [LruList; 4] =
-    [LruList::InactiveAnon, LruList::ActiveAnon, LruList::InactiveFile, LruList::ActiveFile];
+/// The evictable lists, in Linux's order: the type of each, and whether it is the active one.
+const EVICTABLE: [(LruType, bool); 4] =
+    [(LruType::Anon, false), (LruType::Anon, true), (LruType::File, false), (LruType::File, true)];
 
 /// The shares that scan both types in full (`SCAN_EQUAL`).
 const EQUAL: [u64; LruType::ALL.len()] = [1, 1];
@@ -158,15 +158,13 @@ impl<P: Platform> Mm<P> {
         let inactive = |left: &[u32; 4]| left[LruList::InactiveAnon as usize] + left[LruList::InactiveFile as usize];
         while (inactive(&left) > 0 || left[LruList::ActiveFile as usize] > 0) && !scan.is_done() {
             let (room, whole) = (u64::from(scan.room()), u64::from(inactive(&left)));
-            for list in EVICTABLE {
-                let left = &mut left[list as usize];
+            for (left, (lru, active)) in left.iter_mut().zip(EVICTABLE) {
                 let part = if whole == 0 { *left } else { (u64::from(*left) * room).div_ceil(whole) as u32 };
-                let active = matches!(list, LruList::ActiveAnon | LruList::ActiveFile);
                 let limit = if active { SWAP_CLUSTER_MAX as u32 } else { scan.room() };
                 let most = part.min(*left).min(limit);
                 if most > 0 {
                     *left -= most;
-                    self.shrink_list(node, list, most, scan);
+                    self.shrink_list(node, (lru, active), most, scan);
                 }
             }
         }
@@ -176,25 +174,21 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Scans up to `most` pages of one list.
-    fn shrink_list(&self, node: NodeId, list: LruList, most: u32, scan: &mut ScanControl) {
-        match list {
-            LruList::InactiveAnon => self.shrink_inactive(node, LruType::Anon, most, scan),
-            LruList::InactiveFile => self.shrink_inactive(node, LruType::File, most, scan),
-            LruList::ActiveAnon if self.may_deactivate(node, LruType::Anon, scan) => {
-                self.shrink_active(node, LruType::Anon, most);
-            }
-            LruList::ActiveFile if self.may_deactivate(node, LruType::File, scan) => {
-                self.shrink_active(node, LruType::File, most);
-            }
-            LruList::ActiveAnon | LruList::ActiveFile => scan.skipped_deactivate = true,
-            LruList::Unevictable => {}
+    /// Scans up to `most` pages of the active or the inactive list of a type.
+    fn shrink_list(&self, node: NodeId, (lru, active): (LruType, bool), most: u32, scan: &mut ScanControl) {
+        if !active {
+            self.shrink_inactive(node, lru, most, scan);
+        } else if self.may_deactivate(node, lru, scan) {
+            self.shrink_active(node, lru, most);
+        } else {
+            scan.skipped_deactivate = true;
         }
     }
 
     /// The number of pages of each list to scan.
     fn scan_counts(&self, node: NodeId, scan: &ScanControl) -> [u32; EVICTABLE.len()] {
-        let pages = EVICTABLE.map(|list| self.frames().lru_pages(node, list) >> scan.priority);
+        let list = |(lru, active): (LruType, bool)| if active { lru.active() } else { lru.inactive() };
+        let pages = EVICTABLE.map(|of| self.frames().lru_pages(node, list(of)) >> scan.priority);
         divide_scan(pages, self.scan_shares(node, scan))
     }
 
@@ -312,8 +306,7 @@ impl<P: Platform> Mm<P> {
     /// Writes back a file page and the dirty pages around it.
     fn write_back_around(&self, folio: Folio<'_>) {
         const AROUND: u64 = SWAP_CLUSTER_MAX as u64;
-        let FolioOwner::File(id) = folio.owner() else { return };
-        let Some(file) = self.files.get(id) else { return };
+        let Some(file) = self.file_of(folio) else { return };
         let first = folio.index() / AROUND * AROUND;
         // A page that fails stays dirty, and is tried again when it is scanned again.
         let _ = self.write_pages_back(&file, first, first + AROUND);

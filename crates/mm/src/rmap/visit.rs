@@ -96,13 +96,6 @@ pub(crate) struct MappedLeaf<'v, P: Platform> {
     pub(crate) table: &'v LockedTable<'v, P, EditForAll<'v, P>>,
 }
 
-impl<P: Platform> MappedLeaf<'_, P> {
-    /// The place of the leaf.
-    pub(crate) fn slot(&self) -> PteSlot {
-        self.table.slot_of(self.va)
-    }
-}
-
 /// The leaves of a folio that a visit has left where they are.
 ///
 /// Several spaces reach the leaves of a table that they share, and the mapcount has each of them
@@ -217,7 +210,7 @@ impl<P: Platform> Mm<P> {
                         let maps = |leaf: &LeafView| !leaf.is_special() && leaf.page_at(va) == page_of(va);
                         let Some(leaf) = table.leaf(va).filter(maps) else { continue };
                         let mapped = MappedLeaf { space, vma, range, va, leaf, table: &table };
-                        let slot = mapped.slot();
+                        let slot = table.slot_of(va);
                         if met.contains(slot) {
                             continue;
                         }

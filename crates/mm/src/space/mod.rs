@@ -28,7 +28,7 @@ pub use call::{
 pub use entries::ClearRefs;
 pub(crate) use limits::{CommittedPages, is_data};
 pub use limits::{Privileges, Resource, Rlimit, Rlimits};
-pub use vma::{AddressMap, VmFlags, VmTotals, Vma, VmaBacking};
+pub use vma::{AddressMap, VmFlags, VmTotals, Vma};
 
 use crate::counters::Rss;
 use crate::error::MmError;

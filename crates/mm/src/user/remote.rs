@@ -209,7 +209,8 @@ impl<P: Platform> Mm<P> {
             && let Some((va, len)) = remote_iov.next()
         {
             let part = len.min(PAGE_SIZE - va.page_offset()).min(local_iov.left);
-            let done = self.copy_remote_part(local, &mut local_iov, remote, va, part, direction);
+            let copy = |pa| self.copy_remote_page(local, &mut local_iov, pa, part, direction);
+            let done = self.with_remote_byte(remote, va, GupFlags::empty(), direction, copy).unwrap_or(0);
             moved += done;
             remote_iov.advance(done);
             if done < part {
@@ -220,19 +221,6 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Copies `len` bytes of one page of `remote`; returns the number of bytes copied.
-    fn copy_remote_part(
-        &self,
-        local: &Space<P>,
-        local_iov: &mut Cursor<'_>,
-        remote: &Space<P>,
-        va: VirtAddr,
-        len: u64,
-        direction: CopyDirection,
-    ) -> u64 {
-        let copy = |pa| self.copy_remote_page(local, local_iov, pa, len, direction);
-        self.with_remote_byte(remote, va, GupFlags::empty(), direction, copy).unwrap_or(0)
-    }
-
     fn copy_remote_page(
         &self,
         local: &Space<P>,

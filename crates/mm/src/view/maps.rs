@@ -10,14 +10,6 @@ use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 /// Column of the space before a name (`show_vma_header_prefix`: `25 + sizeof(void *) * 6 - 1`).
 const NAME_COLUMN: usize = 72;
 
-/// The name of a mapping in the last column.
-pub(super) enum MapsName<'a> {
-    /// No name: the line ends after the inode and a space.
-    Anonymous,
-    /// A word in brackets, or a path.
-    Text(&'a str),
-}
-
 /// One line of the file.
 pub(super) struct MapsLine<'a> {
     pub(super) range: PageRange,
@@ -27,7 +19,8 @@ pub(super) struct MapsLine<'a> {
     pub(super) offset: u64,
     /// The id of the file; the device is always 00:00.
     pub(super) inode: u32,
-    pub(super) name: MapsName<'a>,
+    /// A word in brackets, or a path; without it, the line ends after the inode and a space.
+    pub(super) name: Option<&'a str>,
 }
 
 impl<'a> MapsLine<'a> {
@@ -35,7 +28,7 @@ impl<'a> MapsLine<'a> {
     pub(super) fn of<P: Platform>(map: &AddressMap<P>, start: u64, vma: &'a Vma<P>) -> Self {
         let range = vma.range(start);
         let (offset, inode, name) = match vma.file() {
-            Some(file) => (vma.pgoff() * PAGE_SIZE, file.id().raw(), MapsName::Text(file.name())),
+            Some(file) => (vma.pgoff() * PAGE_SIZE, file.id().raw(), Some(file.name())),
             None => (0, 0, anonymous_name(map, range)),
         };
         Self { range, rights: vma.rights(), shared: vma.is_shared(), offset, inode, name }
@@ -46,7 +39,7 @@ impl<'a> MapsLine<'a> {
         let (start, end) = (self.range.start().raw(), self.range.end().raw());
         let sharing = if self.shared { 's' } else { 'p' };
         write!(counted, "{start:08x}-{end:08x} {}{sharing} {:08x} 00:00 {} ", self.rights, self.offset, self.inode)?;
-        if let MapsName::Text(name) = self.name {
+        if let Some(name) = self.name {
             let missing = NAME_COLUMN.saturating_sub(counted.written);
             write!(counted, "{:missing$} ", "")?;
             escape(name, &mut counted)?;
@@ -58,14 +51,14 @@ impl<'a> MapsLine<'a> {
 /// Returns the name of an anonymous mapping (`get_vma_name`).
 ///
 /// Linux: `vma_is_initial_heap`, `vma_is_initial_stack`.
-fn anonymous_name<P: Platform>(map: &AddressMap<P>, range: PageRange) -> MapsName<'static> {
+fn anonymous_name<P: Platform>(map: &AddressMap<P>, range: PageRange) -> Option<&'static str> {
     let heap = map.heap();
     if range.start() < heap.end() && range.end() > heap.start() {
-        MapsName::Text("[heap]")
+        Some("[heap]")
     } else if range.start() <= map.stack_start() && map.stack_start() <= range.end() {
-        MapsName::Text("[stack]")
+        Some("[stack]")
     } else {
-        MapsName::Anonymous
+        None
     }
 }
 

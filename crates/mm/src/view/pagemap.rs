@@ -86,8 +86,7 @@ impl<P: Platform> Mm<P> {
     /// cleared since the mapping was created.
     pub fn pagemap(&self, space: &Space<P>, range: PageRange, mut visit: impl FnMut(VirtAddr, PagemapEntry)) {
         let map = space.map().read();
-        for (start, vma) in map.overlapping(range) {
-            let Some(part) = vma.range(start).intersect(range) else { continue };
+        for (_, vma, part) in map.parts(range) {
             let mut all = PagemapFlags::empty();
             all.set(PagemapFlags::SOFT_DIRTY, vma.flags().contains(VmFlags::SOFTDIRTY));
             for va in part.iter() {

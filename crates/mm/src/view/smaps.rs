@@ -1,6 +1,6 @@
 //! `/proc/PID/smaps` and `/proc/PID/smaps_rollup`: the memory of mappings.
 
-use super::maps::{MapsLine, MapsName};
+use super::maps::MapsLine;
 use super::mem_size_stats::MemSizeStats;
 use super::records::RecordWriter;
 use crate::mm::Mm;
@@ -140,7 +140,7 @@ impl<P: Platform> Mm<P> {
             PageRange::new(first, end)
         };
         let rights = Rights::empty();
-        MapsLine { range, rights, shared: false, offset: 0, inode: 0, name: MapsName::Text("[rollup]") }.write(out)?;
+        MapsLine { range, rights, shared: false, offset: 0, inode: 0, name: Some("[rollup]") }.write(out)?;
         figures(out, &stats, true)
     }
 }

@@ -127,26 +127,28 @@ impl<'h, P: Platform> Tables<'h, P> {
         let mut rest = range;
         while let Some((va, found)) = self.first_shared(rest) {
             let parent = LockedTable::new(*self, found.slot.table, found.level, va);
-            if !self.take_back_if_last(&parent, va) {
+            if self.lock_shared(&parent, va).is_some() {
                 let next = span_of(va, found.level).end();
                 rest = PageRange::new(next.min(range.end()), range.end());
             }
         }
     }
 
-    /// Takes back the table below the pointer for `va` if it has one share; false if it has more.
-    fn take_back_if_last(&self, parent: &LockedTable<'_, P>, va: VirtAddr) -> bool {
+    /// Locks the table below the pointer for `va`, which says whether this space is its origin.
+    ///
+    /// `None` if no other space shares it; it is then taken back.
+    pub(super) fn lock_shared(&self, parent: &LockedTable<'_, P>, va: VirtAddr) -> Option<(LockedTable<'h, P>, bool)> {
         let index = parent.index(va);
-        let Entry::Table(pointer) = P::Isa::decode(parent.level(), parent.load(index)) else { return true };
+        let Entry::Table(pointer) = P::Isa::decode(parent.level(), parent.load(index)) else { return None };
         if !pointer.write_protected {
-            return true;
+            return None;
         }
         let old = LockedTable::new(*self, pointer.pfn, below(parent.level()), va);
-        let last = old.page().shares() == 1;
-        if last {
+        if old.page().shares() == 1 {
             self.take_back(parent, index, &old, pointer.origin);
+            return None;
         }
-        last
+        Some((old, pointer.origin))
     }
 
     /// Breaks the shared pointer `found` on the way to `va`, or takes its table back.
@@ -161,15 +163,7 @@ impl<'h, P: Platform> Tables<'h, P> {
         let level = found.level;
         let parent = LockedTable::new(*self, found.slot.table, level, va);
         let index = parent.index(va);
-        let Entry::Table(pointer) = P::Isa::decode(level, parent.load(index)) else { return Ok(()) };
-        if !pointer.write_protected {
-            return Ok(());
-        }
-        let old = LockedTable::new(*self, pointer.pfn, below(level), va);
-        if old.page().shares() == 1 {
-            self.take_back(&parent, index, &old, pointer.origin);
-            return Ok(());
-        }
+        let Some((old, _)) = self.lock_shared(&parent, va) else { return Ok(()) };
         let needed = self.tables_on_the_way(&old, va, keep);
         if reserve.len() < needed {
             return Err(BreakStop::NeedsTables(needed));

@@ -72,8 +72,8 @@ impl<P: Platform> Tables<'_, P> {
         let mut gather = Gather::new(self.tlb, self.context());
         let mut marked = false;
         for part in mapped.clone() {
-            self.each_shared(root, part, &mut |table, index, pointer| {
-                marked |= self.mark_or_take_back(table, index, pointer, &mut gather);
+            self.each_shared(root, part, &mut |table, index, _| {
+                marked |= self.mark_or_take_back(table, index, &mut gather);
             });
         }
         if !marked {
@@ -128,22 +128,11 @@ impl<P: Platform> Tables<'_, P> {
     /// Prepares a shared pointer to be left, or takes its table back if no other share is left.
     ///
     /// Returns whether the pointer is in transition.
-    fn mark_or_take_back(
-        &self,
-        parent: &LockedTable<'_, P>,
-        index: usize,
-        pointer: TableEntry,
-        gather: &mut Gather<'_, P>,
-    ) -> bool {
+    fn mark_or_take_back(&self, parent: &LockedTable<'_, P>, index: usize, gather: &mut Gather<'_, P>) -> bool {
         let (va, level) = (parent.address(index), parent.level());
-        let old = LockedTable::new(*self, pointer.pfn, below(level), va);
-        if old.page().shares() == 1 {
-            self.take_back(parent, index, &old, pointer.origin);
-            return false;
-        }
-        let payload = u64::from(pointer.pfn.raw());
-        parent
-            .store(index, P::Isa::soft(SoftEntry { kind: SoftKind::InTransition, exclusive: pointer.origin, payload }));
+        let Some((old, origin)) = self.lock_shared(parent, va) else { return false };
+        let payload = u64::from(old.table().raw());
+        parent.store(index, P::Isa::soft(SoftEntry { kind: SoftKind::InTransition, exclusive: origin, payload }));
         let debt = Debt::new(self.tlb, self.context(), va, OwedFlush::LiveTable(level), ());
         plant!(LeaveNotFlushed; core::mem::forget(debt), gather.absorb(debt));
         true

@@ -6,7 +6,7 @@ use crate::settings::MmSetting;
 use crate::space::HeldMap;
 use crate::space::Space;
 use crate::space::limits::Resource;
-use crate::space::vma::{VmFlags, Vma, VmaBacking};
+use crate::space::vma::{VmFlags, Vma};
 use pagewright_arch::Isa;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
@@ -85,7 +85,7 @@ impl<P: Platform> Mm<P> {
         map.reserve(self, 1)?;
         plant!(GrownOverShared; (), self.own_tables(map.tables(&self.tlb), range).map(drop)?);
         let (start, end) = (range.start().page_index(), range.end().page_index());
-        map.insert(start, Vma::new((start, end), 0, Rights::RW, Rights::all(), flags, VmaBacking::Anon));
+        map.insert(start, Vma::new((start, end), 0, Rights::RW, Rights::all(), flags, None));
         map.merge_over(range);
         Ok(())
     }

@@ -41,12 +41,8 @@ impl<P: Platform> Mm<P> {
                 let Some((start, vma)) = map.find(at) else { return Err(MmError::NotMapped { at }) };
                 let part = PageRange::new(at, vma.range(start).end().min(end));
                 let first = (at.since(range.start()) / PAGE_SIZE) as usize;
-                self.mincore_part(
-                    map.tables(&self.tlb),
-                    (start, vma),
-                    part,
-                    &mut vec[first..][..part.pages() as usize],
-                );
+                let bytes = &mut vec[first..][..part.pages() as usize];
+                self.mincore_part(map.tables(&self.tlb), (start, vma), part, bytes);
                 at = part.end();
             }
             Ok(())

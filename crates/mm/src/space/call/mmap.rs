@@ -10,7 +10,7 @@ use crate::space::call::MapFlags;
 use crate::space::limits::Overcommit;
 use crate::space::limits::Privileges;
 use crate::space::vma::AddressMap;
-use crate::space::vma::{VmFlags, Vma, VmaBacking};
+use crate::space::vma::{VmFlags, Vma};
 use pagewright_arch::Isa;
 use pagewright_sync::{Arc, Platform};
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -45,11 +45,14 @@ pub struct MapRequest<'a, P: Platform> {
 struct Plan<P: Platform> {
     pages: u64,
     shared: bool,
-    backing: VmaBacking<P>,
+    file: Option<Arc<FileObject<P>>>,
     /// First page in the file, if any.
     pgoff: u64,
     max_rights: Rights,
 }
+
+/// The file of a mapping, unless it is anonymous, and the first page of it.
+type FileStart<P> = (Option<Arc<FileObject<P>>>, u64);
 
 impl<P: Platform> Mm<P> {
     /// Creates a mapping and returns its address (`do_mmap`).
@@ -130,11 +133,11 @@ impl<P: Platform> Mm<P> {
         if flags.contains(VmFlags::ACCOUNT) {
             self.charge(map, plan.pages - replaced.accountable)?;
         }
-        let (backing, pgoff) = self.prepare_backing(space, map, plan, flags)?;
+        let (file, pgoff) = self.prepare_file(space, map, plan, flags)?;
         // Nothing below can fail.
         self.unmap_reserved(space, map, range);
         let (start, end) = (range.start().page_index(), range.end().page_index());
-        let mut vma = Vma::new((start, end), pgoff, request.rights, plan.max_rights, flags, backing);
+        let mut vma = Vma::new((start, end), pgoff, request.rights, plan.max_rights, flags, file);
         vma.set_guard(self.settings.get(MmSetting::StackGuardGap));
         map.insert(start, vma);
         map.merge_over(range);
@@ -164,7 +167,7 @@ impl<P: Platform> Mm<P> {
             if grows && shared {
                 return Err(bad_flags);
             }
-            return Ok(Plan { pages, shared, backing: VmaBacking::Anon, pgoff: 0, max_rights: Rights::all() });
+            return Ok(Plan { pages, shared, file: None, pgoff: 0, max_rights: Rights::all() });
         };
         let max_rights = match shared {
             true if mapping.opened.contains(Rights::WRITE) => Rights::all(),
@@ -179,8 +182,7 @@ impl<P: Platform> Mm<P> {
             return Err(bad_flags);
         }
         let max_rights = if shared { mapping.file.sealed_rights(request.rights, max_rights)? } else { max_rights };
-        let backing = VmaBacking::File(mapping.file.clone());
-        Ok(Plan { pages, shared, backing, pgoff: mapping.offset / PAGE_SIZE, max_rights })
+        Ok(Plan { pages, shared, file: Some(mapping.file.clone()), pgoff: mapping.offset / PAGE_SIZE, max_rights })
     }
 
     /// Chooses the address of a mapping (`get_unmapped_area`).
@@ -250,19 +252,19 @@ impl<P: Platform> Mm<P> {
         gap.map(VirtAddr::from_page_index).ok_or(MmError::NoUnmappedArea { pages })
     }
 
-    /// Prepares the backing of a mapping, and returns it with the first page in it.
+    /// Prepares the file of a mapping, if it has one, and returns it with the first page in it.
     ///
     /// Registers the mapping with its file. For a shared anonymous mapping it creates shared
     /// memory.
-    fn prepare_backing(
+    fn prepare_file(
         &self,
         space: &Space<P>,
         map: &AddressMap<P>,
         plan: &Plan<P>,
         flags: VmFlags,
-    ) -> Result<(VmaBacking<P>, u64), MmError> {
-        match &plan.backing {
-            VmaBacking::Anon if plan.shared => {
+    ) -> Result<FileStart<P>, MmError> {
+        match &plan.file {
+            None if plan.shared => {
                 let charged = if flags.contains(VmFlags::NORESERVE) { 0 } else { plan.pages };
                 self.account_pages(Some(map), charged)?;
                 let file = self.add_shared_memory(plan.pages * PAGE_SIZE);
@@ -274,12 +276,12 @@ impl<P: Platform> Mm<P> {
                     self.drop_file(&file);
                     return Err(error);
                 }
-                Ok((VmaBacking::File(file), 0))
+                Ok((Some(file), 0))
             }
-            VmaBacking::Anon => Ok((VmaBacking::Anon, 0)),
-            VmaBacking::File(file) => {
+            None => Ok((None, 0)),
+            Some(file) => {
                 file.join(self, space.id(), plan.shared && plan.max_rights.contains(Rights::WRITE))?;
-                Ok((plan.backing.clone(), plan.pgoff))
+                Ok((plan.file.clone(), plan.pgoff))
             }
         }
     }

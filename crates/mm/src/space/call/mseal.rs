@@ -9,9 +9,9 @@
 
 use crate::error::{MmError, bounded};
 use crate::mm::Mm;
+use crate::space::Vma;
 use crate::space::vma::AddressMap;
 use crate::space::{Space, VmFlags};
-use crate::space::{Vma, VmaBacking};
 use pagewright_sync::Platform;
 use pagewright_types::{PageRange, Rights, VirtAddr};
 
@@ -58,7 +58,7 @@ impl<P: Platform> AddressMap<P> {
 impl<P: Platform> Vma<P> {
     /// Returns whether advice may not discard its contents (`can_modify_vma_madv`).
     pub fn refuses_discard(&self) -> bool {
-        let anonymous = matches!(self.backing(), VmaBacking::Anon);
+        let anonymous = self.file().is_none();
         self.flags().contains(VmFlags::SEALED) && anonymous && !self.rights().contains(Rights::WRITE)
     }
 }

@@ -140,7 +140,7 @@ impl<P: Platform> AddressMap<P> {
         self.vmas.iter_at_or_after(range.start().page_index()).take_while(move |(start, _)| *start < end)
     }
 
-    /// Returns the parts of `range` that are mapped, each with its mapping and that one's first page.
+    /// Returns the mapped parts of `range`, each with its mapping and the first page of that.
     pub(crate) fn parts(&self, range: PageRange) -> impl Iterator<Item = (u64, &Vma<P>, PageRange)> + Clone {
         self.overlapping(range).filter_map(move |(start, vma)| Some((start, vma, vma.range(start).intersect(range)?)))
     }

@@ -60,23 +60,6 @@ impl VmFlags {
     pub(crate) const IGNORED_BY_MERGE: Self = Self::SOFTDIRTY;
 }
 
-/// The source of a mapping's pages.
-pub enum VmaBacking<P: Platform> {
-    /// Anonymous memory: zeroes until written.
-    Anon,
-    /// A file or shared memory.
-    File(Arc<FileObject<P>>),
-}
-
-impl<P: Platform> Clone for VmaBacking<P> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Anon => Self::Anon,
-            Self::File(file) => Self::File(file.clone()),
-        }
-    }
-}
-
 /// One mapping of an address space (`vm_area_struct`).
 ///
 /// Its first page is its key in the [`crate::space::AddressMap`].
@@ -92,7 +75,8 @@ pub struct Vma<P: Platform> {
     rights: Rights,
     max_rights: Rights,
     flags: VmFlags,
-    backing: VmaBacking<P>,
+    /// Its file or shared memory; `None` if it is anonymous: zeroes until written.
+    file: Option<Arc<FileObject<P>>>,
     /// Whether an anonymous page was ever mapped in it (`vma->anon_vma`).
     ///
     /// If so, fork copies its entries; otherwise the child faults its pages in again.
@@ -113,10 +97,10 @@ impl<P: Platform> Vma<P> {
         rights: Rights,
         max_rights: Rights,
         flags: VmFlags,
-        backing: VmaBacking<P>,
+        file: Option<Arc<FileObject<P>>>,
     ) -> Self {
         let flags = flags | VmFlags::SOFTDIRTY;
-        let pgoff = if matches!(backing, VmaBacking::Anon) { start } else { pgoff };
+        let pgoff = if file.is_none() { start } else { pgoff };
         Self {
             end,
             pgoff,
@@ -125,7 +109,7 @@ impl<P: Platform> Vma<P> {
             rights,
             max_rights,
             flags,
-            backing,
+            file,
             has_anon: AtomicBool::new(false),
             fork_depth: 0,
         }
@@ -188,11 +172,10 @@ impl<P: Platform> Vma<P> {
     /// Its pages are charged from the time when it first becomes writable. They are no longer
     /// charged if it becomes read-only before any page is mapped.
     pub(crate) fn flags_with(&self, rights: Rights) -> VmFlags {
-        let anonymous = matches!(self.backing, VmaBacking::Anon);
         if rights.contains(Rights::WRITE) {
             let charged = !self.flags.intersects(VmFlags::MAYSHARE | VmFlags::NORESERVE);
             if charged { self.flags | VmFlags::ACCOUNT } else { self.flags }
-        } else if anonymous && !self.has_anon() {
+        } else if self.file.is_none() && !self.has_anon() {
             self.flags - VmFlags::ACCOUNT
         } else {
             self.flags
@@ -262,17 +245,9 @@ impl<P: Platform> Vma<P> {
         self.flags.contains(VmFlags::GROWSDOWN)
     }
 
-    /// Returns the source of its pages.
-    pub fn backing(&self) -> &VmaBacking<P> {
-        &self.backing
-    }
-
     /// Returns its file or shared memory; `None` if it is anonymous.
     pub fn file(&self) -> Option<&Arc<FileObject<P>>> {
-        match &self.backing {
-            VmaBacking::Anon => None,
-            VmaBacking::File(file) => Some(file),
-        }
+        self.file.as_ref()
     }
 
     pub(crate) fn file_id(&self) -> Option<FileId> {
@@ -315,7 +290,7 @@ impl<P: Platform> Vma<P> {
             rights: self.rights,
             max_rights: self.max_rights,
             flags: self.flags,
-            backing: self.backing.clone(),
+            file: self.file.clone(),
             has_anon: AtomicBool::new(self.has_anon()),
             fork_depth: self.fork_depth,
         }
@@ -342,7 +317,7 @@ impl<P: Platform> Vma<P> {
         let mut moved = Self { end: to + pages, ..self.tail(start, from) };
         if !self.has_anon() {
             moved.linear_index = to;
-            if matches!(self.backing, VmaBacking::Anon) {
+            if self.file.is_none() {
                 moved.pgoff = to;
             }
         }

@@ -6,6 +6,6 @@ mod mapping_index;
 mod totals;
 
 pub use address_map::AddressMap;
-pub use area::{VmFlags, Vma, VmaBacking};
+pub use area::{VmFlags, Vma};
 pub(crate) use totals::CopiedTotals;
 pub use totals::VmTotals;

@@ -35,7 +35,7 @@ pub use process::AdviceTarget;
 use crate::error::{MmError, bounded};
 use crate::mm::Mm;
 use crate::space::vma::AddressMap;
-use crate::space::{Space, VmFlags, Vma, VmaBacking};
+use crate::space::{Space, VmFlags, Vma};
 use pagewright_sync::Platform;
 use pagewright_types::{Access, PageRange, VirtAddr};
 
@@ -138,7 +138,7 @@ fn check<P: Platform>(vma: &Vma<P>, at: VirtAddr, advice: Advice) -> Result<(), 
         return Err(MmError::Sealed { at });
     }
     let locked = vma.flags().contains(VmFlags::LOCKED);
-    let anonymous = matches!(vma.backing(), VmaBacking::Anon);
+    let anonymous = vma.file().is_none();
     let applies = match advice {
         Advice::DontNeed | Advice::Cold | Advice::PageOut | Advice::GuardInstall => !locked,
         Advice::Free => !locked && anonymous,
