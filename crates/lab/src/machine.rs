@@ -86,7 +86,9 @@ impl<I: Isa> Lab<I> {
             .zip(&ranges)
             .map(|(node, ranges)| NodeSpec { id: node.id, ranges, cpus: node.cpus })
             .collect();
-        let start = || Mm::try_new(sim.clone(), &MemoryLayout::new(&nodes), settings);
+        let distances = sim.config().distance_matrix();
+        let layout = MemoryLayout { distances: Some(&distances), ..MemoryLayout::new(&nodes) };
+        let start = || Mm::try_new(sim.clone(), &layout, settings);
         let mm = Rc::new(sim.run_on(CpuId::new(0), start).map_err(LabError::Memory)?);
         let handler = Rc::downgrade(&mm);
         sim.bind_ipi_handler(Rc::new(move |_| {

@@ -14,6 +14,7 @@ use crate::core::{Core, Root};
 use crate::cost::{Cost, Costs};
 use crate::event::MachineEvent;
 use crate::machine::Sim;
+use crate::node_memory::NodeMemory;
 use crate::tlb::{Depth, Side, TlbHit, Tlbs};
 use crate::walk::{WalkPosition, WalkStep};
 use pagewright_arch::Isa;
@@ -74,7 +75,7 @@ impl<I: Isa> Sim<I> {
         let core = self.core(cpu);
         let mut mmu = Mmu::new(self, core, va, access);
         match mmu.translate() {
-            Ok(hit) => Ok(self.accessed(core, va, access, times, hit)),
+            Ok(hit) => Ok(self.accessed(cpu, va, access, times, hit)),
             Err(present) => Err(self.refused(core, va, access, present)),
         }
     }
@@ -90,7 +91,7 @@ impl<I: Isa> Sim<I> {
         let mut mmu = Mmu::new(self, core, va, access);
         match mmu.translate() {
             Ok(hit) => {
-                let found = self.accessed(core, va, access, times, hit);
+                let found = self.accessed(cpu, va, access, times, hit);
                 self.judge_access(cpu, va, access, found, !mmu.walked);
                 Ok(found)
             }
@@ -100,7 +101,8 @@ impl<I: Isa> Sim<I> {
 
     /// Makes `times` accesses through `hit`.
     #[inline]
-    pub(crate) fn accessed(&self, core: &Core, va: VirtAddr, access: Access, times: u64, hit: TlbHit) -> Translation {
+    pub(crate) fn accessed(&self, cpu: CpuId, va: VirtAddr, access: Access, times: u64, hit: TlbHit) -> Translation {
+        let core = self.core(cpu);
         let count = match access {
             Access::Read => MachineEvent::DtlbLoads,
             Access::Write => MachineEvent::DtlbStores,
@@ -110,7 +112,26 @@ impl<I: Isa> Sim<I> {
         core.spend(self.0.config.profile.costs.of(Cost::Access) * times);
         let level = hit.key.level();
         let within = va.page_index() & (level.pages() - 1);
-        Translation { pfn: hit.entry.pfn().add(within as u32), level }
+        let pfn = hit.entry.pfn().add(within as u32);
+        if let Some(memory) = &self.0.node_memory {
+            self.reach_node(memory, cpu, pfn, access, times);
+        }
+        Translation { pfn, level }
+    }
+
+    /// Counts and charges the memory of `times` loads or stores on a machine with several nodes.
+    fn reach_node(&self, memory: &NodeMemory, cpu: CpuId, pfn: Pfn, access: Access, times: u64) {
+        let (all, misses) = match access {
+            Access::Read => (MachineEvent::NodeLoads, MachineEvent::NodeLoadMisses),
+            Access::Write => (MachineEvent::NodeStores, MachineEvent::NodeStoreMisses),
+            // Instructions come from caches, which are not modelled, so nearly all fetches hit.
+            Access::Exec => return,
+        };
+        let core = self.core(cpu);
+        let (time, is_local) = memory.access(cpu, pfn, access == Access::Write, times);
+        core.spend(time);
+        core.events.add(all, times);
+        core.events.add(misses, if is_local { 0 } else { times });
     }
 
     /// Counts and charges a fault, and returns it.

@@ -30,6 +30,8 @@ pagewright_types::named_table! {
     /// An operation that takes time.
     pub enum Cost {
         Access = "access", "One load, store or fetch that hits the first-level TLB, with its share of all other instructions.";
+        DramLatency = "dram_latency", "One load or store of memory at its own CPUs, on a machine with several nodes.";
+        SlowTierLatency = "slow_tier_latency", "One load or store of a node without CPUs, from its nearest CPUs.";
         L2TlbHit = "l2_tlb_hit", "A first-level miss that hits the second-level TLB.";
         WalkStart = "walk_start", "Starting a walk and filling the TLBs from it, without its reads.";
         WalkCacheHit = "walk_cache_hit", "Finding the start of a walk in a walk cache.";
@@ -76,6 +78,8 @@ impl Cost {
                 (On::Both, FlushShare::PerWait)
             }
             Self::Access
+            | Self::DramLatency
+            | Self::SlowTierLatency
             | Self::L2TlbHit
             | Self::WalkStart
             | Self::WalkCacheHit
@@ -106,9 +110,10 @@ impl Cost {
         }
     }
 
-    /// Whether a profile may give a band for it: costs of flushing and of moving lines.
+    /// Whether it has a band: costs of flushing, of moving lines, and of memory.
     pub fn has_band(self) -> bool {
-        self.flush_share() != FlushShare::None || matches!(self, Self::LineNear | Self::LineFar)
+        self.flush_share() != FlushShare::None
+            || matches!(self, Self::LineNear | Self::LineFar | Self::DramLatency | Self::SlowTierLatency)
     }
 
     /// How often a flush pays it.

@@ -16,6 +16,10 @@ pagewright_types::named_table! {
         DtlbStoreMisses = "dTLB-store-misses", "Stores that missed the TLB: walks on x86-64, first-level refills on arm64.";
         ItlbLoads = "iTLB-loads", "Instruction fetches that were translated.";
         ItlbLoadMisses = "iTLB-load-misses", "Instruction fetches that missed the TLB: walks on x86-64, first-level refills on arm64.";
+        NodeLoads = "node-loads", "Loads by the programs of a machine with several nodes; as no cache is modelled, each reaches memory.";
+        NodeLoadMisses = "node-load-misses", "Those of memory on another node than the CPU.";
+        NodeStores = "node-stores", "Stores by the programs of a machine with several nodes; as no cache is modelled, each reaches memory.";
+        NodeStoreMisses = "node-store-misses", "Those to memory on another node than the CPU.";
         L2TlbHits = "pw_l2_tlb_hits", "First-level misses that the second-level TLB answered.";
         PageWalks = "pw_page_walks", "Page walks, for a TLB miss or to set a dirty bit.";
         WalkReads = "pw_walk_reads", "Page-table entries that page walks read.";

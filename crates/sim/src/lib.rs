@@ -39,6 +39,7 @@
 //! - [`MachineConfig`], [`Profile`] – the parts of the machine, and the published figures of the
 //!   real one.
 //! - [`MachineEvent`], [`Cost`], [`Picos`] – what it counts, what takes time, and how long.
+//! - [`NodeAccesses`] – the loads and stores of each node's memory, and their latency.
 //! - [`Sim::bind_judge`] – binds a judge that sees everything cached, accessed and declared.
 //! - [`explore`] – every CPU is a coroutine; schedules by seed, and replay tokens.
 //! - [`sched`] – chooses, by clock, which thread runs on which CPU next.
@@ -71,6 +72,7 @@ mod invalidate;
 mod judge;
 mod lines;
 mod machine;
+mod node_memory;
 mod pointer_stores;
 mod profile;
 mod ram;
@@ -83,11 +85,12 @@ mod walked;
 
 pub use access::{PageFault, Translation};
 pub use backend::SimLocks;
-pub use config::{ConfigError, MachineConfig, NodeConfig};
+pub use config::{ConfigError, MachineConfig, NodeConfig, NodeDistance};
 pub use cost::{Cost, FlushShare};
 pub use event::MachineEvent;
 pub use lines::{LineCosts, SimLine};
 pub use machine::{AllocationFailure, IpiHandler, MachineNode, Sim};
+pub use node_memory::NodeAccesses;
 pub use pointer_stores::{PointerStores, TrapFrame};
 pub use profile::{BandEnd, Profile, ProfileError, ProfileFigure};
 pub use time::Picos;

@@ -23,6 +23,7 @@ use crate::event::MachineEvent;
 use crate::explore::InFlight;
 use crate::judge::{BoundJudge, Roots};
 use crate::lines::{self, LineCosts, Lines};
+use crate::node_memory::{NodeAccesses, NodeMemory};
 use crate::pointer_stores::WatchedTables;
 use crate::profile::Profile;
 use crate::ram::Ram;
@@ -80,6 +81,8 @@ pub(crate) struct Machine<I> {
     /// `None` if the machine has one CPU, which never pays for a line.
     lines: Option<Rc<Lines>>,
     pub(crate) nodes: Box<[MachineNode]>,
+    /// `None` if the machine has one node, whose memory costs nothing beyond [`Cost::Access`].
+    pub(crate) node_memory: Option<NodeMemory>,
     pub(crate) online: Cell<CpuMask>,
     pub(crate) caps: Caps,
     pub(crate) current: Cell<CpuId>,
@@ -152,10 +155,14 @@ impl<I: Isa> Sim<I> {
         let cores: Rc<[Core]> = (0..config.cpus).map(|_| Core::new(&config)).collect();
         let frames = (bytes / PAGE_SIZE) as usize;
         let lines = (config.cpus > 1).then(|| Rc::new(Lines::new(Rc::clone(&cores), &config.profile, frames)));
+        let profile = &config.profile;
+        let distances = config.distance_matrix();
+        let node_memory = NodeMemory::new(&nodes, config.cpus, &distances, &profile.costs, |cost| profile.band(cost));
         Ok(Self(Rc::new(Machine {
             ram,
             cores,
             lines,
+            node_memory,
             nodes: nodes.into_boxed_slice(),
             online: Cell::new(CpuMask::first(usize::from(config.cpus))),
             caps,
@@ -242,6 +249,13 @@ impl<I: Isa> Sim<I> {
     /// The count of `event` on all CPUs together.
     pub fn total(&self, event: MachineEvent) -> u64 {
         self.0.cores.iter().map(|core| core.events.get(event)).sum()
+    }
+
+    /// The loads and stores of programs, for each node of CPUs and each node of memory.
+    ///
+    /// A machine with one node has none. No cache is modelled: each of them reaches memory.
+    pub fn node_accesses(&self) -> Vec<NodeAccesses> {
+        self.0.node_memory.as_ref().map(|memory| memory.accesses().collect()).unwrap_or_default()
     }
 
     /// The costs of shared cache lines since the machine was switched on, by name.

@@ -8,4 +8,5 @@ mod invalidation;
 mod judge;
 mod litmus;
 mod machine;
+mod nodes;
 mod translation;

@@ -1,9 +1,12 @@
 //! The configuration of a machine, and its validation.
 //!
-//! Key types: [`MachineConfig`], [`NodeConfig`], [`ConfigError`]; [`parse`] parses the options of
-//! the command line. [`crate::Sim::new`] builds the machine from a valid configuration.
+//! Key types: [`MachineConfig`], [`NodeConfig`], [`NodeDistance`], [`ConfigError`]; [`parse`] parses
+//! the options of the command line. [`crate::Sim::new`] builds the machine from a valid configuration.
 
+mod distance;
 pub mod parse;
+
+pub use distance::{LOCAL_DISTANCE, NodeDistance, REMOTE_DISTANCE};
 
 use crate::machine::MachineNode;
 use crate::profile::{Profile, ProfileError};
@@ -37,6 +40,8 @@ pub struct MachineConfig {
     pub cpus: u16,
     /// The nodes, node 0 first.
     pub nodes: Vec<NodeConfig>,
+    /// The distances of two nodes that are not [`REMOTE_DISTANCE`].
+    pub distances: Vec<NodeDistance>,
     /// TLB geometry and costs.
     pub profile: Profile,
     /// The seed of everything random.
@@ -77,6 +82,7 @@ impl MachineConfig {
         Self {
             cpus: 4,
             nodes,
+            distances: Vec::new(),
             profile,
             seed: 0,
             tagged: true,
@@ -209,7 +215,7 @@ impl MachineConfig {
                 }
             }
         }
-        Ok(())
+        self.validate_distances()
     }
 }
 
@@ -282,6 +288,37 @@ pub enum ConfigError {
         first: NodeId,
         /// The higher node.
         second: NodeId,
+    },
+    /// A distance is of a node that the machine does not have.
+    #[error("a distance is of node {node}; the machine has {nodes} nodes, counted from 0")]
+    DistanceOfNoNode {
+        /// The node.
+        node: NodeId,
+        /// The number of nodes of the machine.
+        nodes: usize,
+    },
+    /// A distance is of a node to itself.
+    #[error("node {node} is at distance {LOCAL_DISTANCE} from itself; a distance is of two nodes")]
+    DistanceToItself {
+        /// The node.
+        node: NodeId,
+    },
+    /// A distance is too small or too large.
+    #[error(
+        "nodes {} and {} are at distance {distance}; it must be from 11 to 254 ({LOCAL_DISTANCE} is a node's own memory)",
+        .nodes[0], .nodes[1]
+    )]
+    Distance {
+        /// The two nodes.
+        nodes: [NodeId; 2],
+        /// The distance.
+        distance: u16,
+    },
+    /// The distance of two nodes is given twice.
+    #[error("the distance of nodes {} and {} is given twice; one holds in both directions", .nodes[0], .nodes[1])]
+    DistanceTwice {
+        /// The two nodes.
+        nodes: [NodeId; 2],
     },
     /// The profile is of the other instruction set.
     #[error("profile '{profile}' is of an {has} machine; the machine is {wanted}")]

@@ -1,12 +1,13 @@
-//! Parses the sizes, CPU lists and nodes of the command line.
+//! Parses the sizes, CPU lists, nodes and distances of the command line.
 //!
 //! ```text
-//!  size   2G  512M  64K  4096          bytes, in units of 1024
-//!  cpus   0-3,8                        as in Linux's cpulist files
-//!  node   1:8G   0:1G,cpus=0-15        number, memory, CPUs
+//!  size      2G  512M  64K  4096       bytes, in units of 1024
+//!  cpus      0-3,8                     as in Linux's cpulist files
+//!  node      1:8G   0:1G,cpus=0-15     number, memory, CPUs
+//!  distance  0,1:20                    two nodes, their distance in both directions
 //! ```
 
-use crate::config::NodeConfig;
+use crate::config::{NodeConfig, NodeDistance};
 use pagewright_types::{CpuId, CpuMask, NodeId};
 use thiserror::Error;
 
@@ -34,6 +35,12 @@ pub enum ConfigParseError {
     /// Not a node.
     #[error("'{input}' is not a node; write NUMBER:SIZE or NUMBER:SIZE,cpus=LIST, such as 0:1G,cpus=0-15")]
     Node {
+        /// The text.
+        input: String,
+    },
+    /// Not a distance of two nodes.
+    #[error("'{input}' is not a distance; write NODE,NODE:DISTANCE, such as 0,1:20")]
+    Distance {
         /// The text.
         input: String,
     },
@@ -123,4 +130,18 @@ pub fn nodes<'a>(inputs: impl IntoIterator<Item = &'a str>) -> Result<Vec<NodeCo
         nodes.push(config);
     }
     Ok(nodes)
+}
+
+/// Parses the distance of two nodes.
+///
+/// # Errors
+/// [`ConfigParseError::Distance`].
+pub fn distance(input: &str) -> Result<NodeDistance, ConfigParseError> {
+    let parts = || {
+        let (nodes, distance) = input.split_once(':')?;
+        let (one, other) = nodes.split_once(',')?;
+        let node = |text: &str| text.parse().ok().map(NodeId::new);
+        Some(NodeDistance { nodes: [node(one)?, node(other)?], distance: distance.parse().ok()? })
+    };
+    parts().ok_or_else(|| ConfigParseError::Distance { input: input.to_owned() })
 }

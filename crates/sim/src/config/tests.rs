@@ -1,6 +1,6 @@
 //! Each impossible configuration is named, and options are parsed as documented.
 
-use super::parse::{ConfigParseError, cpus, node, nodes, size};
+use super::parse::{ConfigParseError, cpus, distance, node, nodes, size};
 use super::*;
 
 fn possible() -> MachineConfig {
@@ -52,6 +52,37 @@ fn nodes_start_at_a_gib_and_node_0_takes_the_unclaimed_cpus() {
     assert_eq!(nodes[2].frames.frames(), 1);
 }
 
+fn with_distances(distances: &[&str]) -> MachineConfig {
+    let mut config = possible();
+    config.nodes = nodes(["0:1G", "1:1G", "2:1G"]).expect("three nodes");
+    config.distances = distances.iter().map(|text| distance(text).expect("a distance")).collect();
+    config
+}
+
+#[test]
+fn nodes_are_at_the_given_distance_in_both_directions_and_else_at_linuxs() {
+    let config = with_distances(&["0,2:31", "2,1:17"]);
+    config.validate(IsaKind::X86_64).expect("possible");
+    assert_eq!(config.distance_matrix(), [10, 20, 31, 20, 10, 17, 31, 17, 10]);
+    assert_eq!(possible().distance_matrix(), [10]);
+}
+
+#[test]
+fn impossible_distances_are_named() {
+    let refused = |distances: &[&str]| with_distances(distances).validate(IsaKind::X86_64).expect_err("impossible");
+    let pair = [0, 1].map(NodeId::new);
+    assert_eq!(refused(&["0,3:20"]), ConfigError::DistanceOfNoNode { node: NodeId::new(3), nodes: 3 });
+    assert_eq!(refused(&["1,1:10"]), ConfigError::DistanceToItself { node: NodeId::new(1) });
+    for impossible in [0, 9, 10, 255, 300] {
+        let found = refused(&[&format!("0,1:{impossible}")]);
+        assert_eq!(found, ConfigError::Distance { nodes: pair, distance: impossible });
+    }
+    assert_eq!(refused(&["1,0:20", "0,1:21"]), ConfigError::DistanceTwice { nodes: pair });
+    for possible in ["0,1:11", "0,1:254"] {
+        with_distances(&[possible]).validate(IsaKind::X86_64).expect("possible");
+    }
+}
+
 #[test]
 fn the_largest_machine_ends_at_the_last_frame_number() {
     let mut config = possible();
@@ -80,6 +111,9 @@ fn malformed_options_are_named() {
     }
     for bad in ["1G", "x:1G", "300:1G", "0:1G,cpu=1"] {
         assert_eq!(node(bad), Err(ConfigParseError::Node { input: bad.to_owned() }));
+    }
+    for bad in ["", "0,1", "0:20", "0,1:", "0,1:-1", "0,1,2:20", "0,300:20", "a,b:20", "0,1:99999"] {
+        assert_eq!(distance(bad), Err(ConfigParseError::Distance { input: bad.to_owned() }));
     }
     assert_eq!(nodes(["0:1G", "2:1G"]), Err(ConfigParseError::NodeOrder { node: NodeId::new(2), expected: 1 }));
 }

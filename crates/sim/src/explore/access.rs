@@ -101,7 +101,7 @@ impl<I: Isa> Sim<I> {
         times: u64,
         (hit, cached): (TlbHit, bool),
     ) -> Translation {
-        let found = self.accessed(self.core(cpu), va, access, times, hit);
+        let found = self.accessed(cpu, va, access, times, hit);
         self.touch_accessed(found.pfn.base().add(va.page_offset()), access);
         if self.0.judged.get() {
             self.judge_access(cpu, va, access, found, cached);

@@ -16,6 +16,7 @@ use super::schedule::{
     Agent, AgentKind, Choice, Chooser, PctChooser, ProgramPart, RandomChooser, Rates, RepeatedChoice, ReplayChooser,
     Schedule,
 };
+use crate::config::NodeConfig;
 use crate::machine::Sim;
 use crate::pointer_stores::PointerStores;
 use pagewright_arch::Isa;
@@ -83,11 +84,22 @@ impl MachineFingerprint {
             u64::from(settings.max_wait),
             u64::from(settings.walks),
         ];
+        // A machine with one node, and one whose nodes have no CPUs of their own, has sizes only.
         let memory = config.nodes.iter().map(|node| node.bytes);
+        let cpus_of = |(id, node): (u64, &NodeConfig)| {
+            let cpus: Vec<_> = node.cpus.iter().map(|cpu| id << 32 | u64::from(cpu.raw())).collect();
+            cpus
+        };
+        let placed = (0..).zip(&config.nodes).flat_map(cpus_of);
+        let distances = config.distances.iter().map(|given| {
+            let [one, other] = given.nodes.map(|node| u64::from(node.raw()));
+            one << 32 | other << 16 | u64::from(given.distance)
+        });
         let kernel = config.kernel_range.iter().flat_map(|range| [range.start().raw(), range.end().raw()]);
         let near = settings.speculate_near.iter().map(|va| va.raw());
         let name = config.profile.name().bytes().map(u64::from);
-        let all = words.into_iter().chain(memory).chain(kernel).chain(config.trapping_build).chain(near).chain(name);
+        let nodes = memory.chain(placed).chain(distances);
+        let all = words.into_iter().chain(nodes).chain(kernel).chain(config.trapping_build).chain(near).chain(name);
         let sum = all.fold(0xcbf2_9ce4_8422_2325_u64, |sum, word| {
             (sum ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
         });

@@ -1,4 +1,4 @@
-//! The bands of the costs of flushing and of moving lines, and profiles at their ends.
+//! The bands of the costs of flushing, of moving lines and of memory, and profiles at their ends.
 //!
 //! Key type: [`BandEnd`]. A profile gives the band beside the value, with its source. Without one
 //! the band is half of the value to one and a half times it. A result that a mechanism owes to one

@@ -50,8 +50,10 @@ pub enum ProfileError {
         /// The key.
         cost: String,
     },
-    /// A band does not contain its value, or belongs to a cost that is not of flushing.
-    #[error("profile '{name}': the band of '{cost}' must contain its value, and only costs of flushing have one")]
+    /// A band does not contain its value, or belongs to a cost that [has none](crate::Cost::has_band).
+    #[error(
+        "profile '{name}': the band of '{cost}' must contain its value, and only costs of flushing, of moving lines and of memory have one"
+    )]
     Band {
         /// The profile.
         name: String,
