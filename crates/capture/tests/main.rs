@@ -7,6 +7,7 @@ mod determinism;
 mod format;
 mod import;
 mod native;
+mod nodes;
 mod page_out;
 mod record;
 mod replay_order;

@@ -19,7 +19,7 @@ use pagewright_lab::{Lab, LabError};
 use pagewright_mm::file::FileObject;
 use pagewright_mm::{FaultError, MmSetting, MmSettings, Space};
 use pagewright_sim::sched::{Scheduler, ThreadId, Turn};
-use pagewright_sim::{Cost, MachineEvent, Picos, Sim};
+use pagewright_sim::{Cost, MachineEvent, NodeAccesses, Picos, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Counter, CpuId, CpuMask, VirtAddr};
 use std::collections::BTreeMap;
@@ -432,6 +432,11 @@ impl<'l, I: Isa> Engine<'l, I> {
         let machine = MachineEvent::ALL.iter().map(|event| (event.name(), sim.total(*event)));
         let kernel = Counter::ALL.iter().map(|counter| (counter.name(), self.lab.mm().counter(*counter)));
         let seconds = began.elapsed().as_secs_f64();
+        let accesses = sim.node_accesses();
+        let memory_ns = |latency: fn(&NodeAccesses) -> Picos| {
+            let time = |pair: &NodeAccesses| latency(pair).raw() * (pair.loads + pair.stores);
+            accesses.iter().map(time).sum::<u64>() / 1000
+        };
         let mut images = self.images;
         images.sort_by(|a, b| (&a.process, a.image).cmp(&(&b.process, b.image)));
         ReplayReport {
@@ -451,6 +456,8 @@ impl<'l, I: Isa> Engine<'l, I> {
                 elapsed_ns: sim.elapsed().raw() / 1000,
                 walk_ns: sim.total(MachineEvent::WalkTime) / 1000,
                 flush_wait_ns: sim.total(MachineEvent::FlushWaitTime) / 1000,
+                memory_ns: memory_ns(|pair| pair.latency),
+                memory_ns_band: [memory_ns(|pair| pair.band[0]), memory_ns(|pair| pair.band[1])],
             },
             images,
             faults_by_mapping: self.faults.by_mapping(),

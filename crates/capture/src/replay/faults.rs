@@ -2,11 +2,11 @@
 //!
 //! [`FaultLog`] notes each fault, and becomes the parts of the report.
 
-use super::report::{FaultTimeline, MappingFaults, NodeReport};
+use super::report::{FaultTimeline, MappingFaults, NamedCounts, NodeReport};
 use pagewright_arch::Isa;
 use pagewright_lab::Lab;
 use pagewright_mm::Space;
-use pagewright_sim::Sim;
+use pagewright_sim::{MachineEvent, NodeAccesses, Sim};
 use pagewright_types::{CpuId, NodeId, PAGE_SIZE, VirtAddr};
 use std::collections::BTreeMap;
 
@@ -139,6 +139,15 @@ impl FaultLog {
             let of_node = frames.zones().filter(|zone| usize::from(zone.node().raw()) == node);
             of_node.map(|zone| u64::from(zone.managed())).sum()
         };
+        let (sim, cpu) = (lab.sim(), CpuId::new(0));
+        let distances = sim.config().distance_matrix();
+        let accesses = sim.node_accesses();
+        // A machine with one node counts no accesses by node; all that it translates reach node 0.
+        let of_all = |event| if accesses.is_empty() { sim.total(event) } else { 0 };
+        let sum = |node: usize, remote: bool, count: fn(&NodeAccesses) -> u64| -> u64 {
+            let of_node = accesses.iter().filter(|pair| pair.to.index() == node);
+            of_node.filter(|pair| !remote || pair.from != pair.to).map(count).sum()
+        };
         let report = |node: usize| NodeReport {
             node: NodeId::new(node as u8),
             memory_bytes: managed(node) * PAGE_SIZE,
@@ -146,6 +155,12 @@ impl FaultLog {
             used_bytes: (managed(node) - free[node]) * PAGE_SIZE,
             minor_faults: self.by_node[node].minor,
             major_faults: self.by_node[node].major,
+            distance: distances.chunks(self.least_free.len()).nth(node).unwrap_or_default().to_vec(),
+            loads: of_all(MachineEvent::DtlbLoads) + sum(node, false, |pair| pair.loads),
+            stores: of_all(MachineEvent::DtlbStores) + sum(node, false, |pair| pair.stores),
+            remote_loads: sum(node, true, |pair| pair.loads),
+            remote_stores: sum(node, true, |pair| pair.stores),
+            counters: NamedCounts(lab.on(cpu, |mm| mm.node_counts(NodeId::new(node as u8)).collect())),
         };
         (0..self.least_free.len()).map(report).collect()
     }

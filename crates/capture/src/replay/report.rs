@@ -70,6 +70,18 @@ pub struct NodeReport {
     pub minor_faults: u64,
     /// Major faults that CPUs of the node took.
     pub major_faults: u64,
+    /// The distance of each node from this one.
+    pub distance: Vec<u8>,
+    /// Loads of the node's memory by the program; no cache is modelled, so each reaches it.
+    pub loads: u64,
+    /// Stores to the node's memory by the program; no cache is modelled, so each reaches it.
+    pub stores: u64,
+    /// Those of the loads that CPUs of other nodes made.
+    pub remote_loads: u64,
+    /// Those of the stores that CPUs of other nodes made.
+    pub remote_stores: u64,
+    /// The node's counts at the end, with the names of its `vmstat`.
+    pub counters: NamedCounts,
 }
 
 fn node_number<S: Serializer>(node: &NodeId, serializer: S) -> Result<S::Ok, S::Error> {
@@ -96,6 +108,12 @@ pub struct ModelledTimes {
     pub walk_ns: u64,
     /// Time in waits for the flushes of other CPUs, the sum over all CPUs, in nanoseconds.
     pub flush_wait_ns: u64,
+    /// Latency of the nodes' memory in loads and stores, the sum over all CPUs, in nanoseconds.
+    ///
+    /// No cache is modelled: each of them reaches memory. 0 on a machine with one node.
+    pub memory_ns: u64,
+    /// The same with the latencies at the ends of their bands.
+    pub memory_ns_band: [u64; 2],
 }
 
 /// Times by a real clock, which differ from run to run.

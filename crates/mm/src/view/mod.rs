@@ -9,12 +9,13 @@
 //! | `status` | the `Vm…` and `Rss…` lines of `/proc/PID/status` | `task_mem` |
 //! | `pagemap` | a word for each page, in binary form | `pte_to_pagemap_entry` |
 //! | `meminfo` | the memory of the machine | `meminfo_proc_show` |
+//! | `meminfo`, `vmstat`, `numastat` of a node | the same for a node | `node_read_meminfo` and others |
 //! | `page_tables` | what the page tables of each space take | none |
 //! | `swaps` | the swap devices | `swap_show` |
 //! | `vmstat` | gauges, then counters | `vmstat_show` |
 //!
-//! The Linux functions are in `fs/proc/task_mmu.c`, `fs/proc/meminfo.c`, `mm/vmstat.c` and
-//! `mm/swapfile.c` of 6.18. [`MemSizeStats`] has the numbers of `smaps`.
+//! The Linux functions are in `fs/proc/task_mmu.c`, `fs/proc/meminfo.c`, `drivers/base/node.c`,
+//! `mm/vmstat.c` and `mm/swapfile.c` of 6.18. [`MemSizeStats`] has the numbers of `smaps`.
 //!
 //! Neighbours: reads `space`, `rmap`, `counters`; `snapshot` reads the proportional set sizes.
 //!
@@ -32,6 +33,7 @@ mod mappings;
 mod maps;
 mod mem_size_stats;
 mod meminfo;
+mod node;
 mod page_tables;
 mod pagemap;
 mod records;

@@ -4,9 +4,9 @@
 //! modelled times have a table each. Rows in which no seed differs between the values are hidden.
 
 use super::number::{TimeUnit, grouped};
-use super::single::{header, is_time, remarks};
+use super::single::{MEMORY_TIME, header, is_time, remarks};
 use pagewright_capture::ImageCounts;
-use pagewright_capture::replay::ReplayReport;
+use pagewright_capture::replay::{NodeReport, ReplayReport};
 use std::io::{self, Write};
 
 /// The replays at one value of the setting.
@@ -152,6 +152,9 @@ pub(crate) fn comparison(out: &mut impl Write, columns: &[ComparedColumn], shown
     for (name, _) in report.counters.0.iter().filter(|(name, _)| !is_time(name) && is_named(name)) {
         counts.row(name, &|report| report.counters.get(name).unwrap_or(0), &count);
     }
+    if !matches!(shown, ComparedRows::Named(_)) && report.nodes.len() > 1 {
+        accesses(&mut counts, report);
+    }
     let mut memory = ComparisonTable::new(columns, shown);
     memory.row("peak RSS, all images, kB", &|report| sum(report, |image| image.peak_rss_bytes) / 1024, &count);
     memory.row("page tables, all images, kB", &|report| sum(report, |image| image.page_table_bytes) / 1024, &count);
@@ -163,6 +166,7 @@ pub(crate) fn comparison(out: &mut impl Write, columns: &[ComparedColumn], shown
     times.row("elapsed", &|report| report.modelled.elapsed_ns, &time);
     times.row("page walks, all CPUs", &|report| report.modelled.walk_ns, &time);
     times.row("waits for flushes, all CPUs", &|report| report.modelled.flush_wait_ns, &time);
+    times.row(MEMORY_TIME, &|report| report.modelled.memory_ns, &time);
     counts.print(out, "counts")?;
     memory.print(out, "memory")?;
     times.print(out, "modelled time")?;
@@ -179,6 +183,16 @@ pub(crate) fn comparison(out: &mut impl Write, columns: &[ComparedColumn], shown
     }
     let mut last = columns.iter().filter_map(|column| column.reports.first());
     last.next_back().map_or(Ok(()), |report| remarks(out, report))
+}
+
+/// Adds the loads and stores of each node's memory.
+fn accesses(counts: &mut ComparisonTable<'_>, report: &ReplayReport) {
+    for (index, node) in report.nodes.iter().enumerate() {
+        let of = |pick: fn(&NodeReport) -> u64| move |report: &ReplayReport| report.nodes.get(index).map_or(0, pick);
+        let name = |what: &str| format!("{what} node {}, no cache modelled", node.node);
+        counts.row(&name("loads of"), &of(|node| node.loads), &count);
+        counts.row(&name("stores to"), &of(|node| node.stores), &count);
+    }
 }
 
 fn sum(report: &ReplayReport, pick: fn(&ImageCounts) -> Option<u64>) -> u64 {

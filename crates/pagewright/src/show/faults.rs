@@ -36,30 +36,47 @@ pub(super) fn tables(out: &mut impl Write, report: &ReplayReport, all: bool) -> 
         )?;
     }
     if all || report.nodes.len() > 1 {
-        writeln!(
-            out,
-            "\n {:>6} {:>14} {:>14} {:>14} {:>8} {:>8}",
-            "", "kB", "peak use", "use at end", "minor", "major"
-        )?;
-        for node in &report.nodes {
-            let kilobytes = |bytes: u64| grouped(bytes / 1024);
-            writeln!(
-                out,
-                " node {:<1} {:>14} {:>14} {:>14} {:>8} {:>8}",
-                node.node.to_string(),
-                kilobytes(node.memory_bytes),
-                kilobytes(node.peak_used_bytes),
-                kilobytes(node.used_bytes),
-                grouped(node.minor_faults),
-                grouped(node.major_faults)
-            )?;
-        }
+        nodes(out, report)?;
     }
     writeln!(out)
 }
 
 fn row(out: &mut impl Write, (minor, major): (u64, u64), name: &str) -> io::Result<()> {
     writeln!(out, " {:>8} {:>8}   {name}", grouped(minor), grouped(major))
+}
+
+/// Writes the memory, the faults and the accesses of each node.
+fn nodes(out: &mut impl Write, report: &ReplayReport) -> io::Result<()> {
+    writeln!(
+        out,
+        "\n {:>6} {:>14} {:>14} {:>14} {:>8} {:>8}   faults by node of CPU",
+        "", "kB", "peak use", "use at end", "minor", "major"
+    )?;
+    for node in &report.nodes {
+        let kilobytes = |bytes: u64| grouped(bytes / 1024);
+        writeln!(
+            out,
+            " node {:<1} {:>14} {:>14} {:>14} {:>8} {:>8}",
+            node.node.to_string(),
+            kilobytes(node.memory_bytes),
+            kilobytes(node.peak_used_bytes),
+            kilobytes(node.used_bytes),
+            grouped(node.minor_faults),
+            grouped(node.major_faults)
+        )?;
+    }
+    writeln!(
+        out,
+        "\n {:>6} {:>14} {:>14} {:>14} {:>14}   accesses by node of memory; no cache is modelled",
+        "", "loads", "remote", "stores", "remote"
+    )?;
+    for node in &report.nodes {
+        let counts = [node.loads, node.remote_loads, node.stores, node.remote_stores].map(grouped);
+        let [loads, remote_loads, stores, remote_stores] = counts;
+        let number = node.node.to_string();
+        writeln!(out, " node {number:<1} {loads:>14} {remote_loads:>14} {stores:>14} {remote_stores:>14}")?;
+    }
+    Ok(())
 }
 
 /// A column for each slot, as high as its share of the largest.

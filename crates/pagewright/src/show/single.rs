@@ -32,6 +32,11 @@ pub(crate) fn report(out: &mut impl Write, report: &ReplayReport, all: bool) -> 
         let unit = TimeUnit::of(ns);
         writeln!(out, "{:>18} {:<4} {name}", unit.number(ns), unit.name())?;
     }
+    if modelled.memory_ns > 0 {
+        let ([low, high], unit) = (modelled.memory_ns_band, TimeUnit::of(modelled.memory_ns));
+        let (value, low, high) = (unit.number(modelled.memory_ns), unit.number(low), unit.number(high));
+        writeln!(out, "{value:>18} {:<4} {MEMORY_TIME} ({low} to {high})", unit.name())?;
+    }
     writeln!(out)?;
     remarks(out, report)?;
     writeln!(
@@ -48,6 +53,9 @@ pub(crate) fn report(out: &mut impl Write, report: &ReplayReport, all: bool) -> 
     }
     writeln!(out)
 }
+
+/// The name of the time in loads and stores of a machine with several nodes.
+pub(super) const MEMORY_TIME: &str = "memory by node, all CPUs, no cache modelled";
 
 /// Whether a named number is a modelled time, in picoseconds, which the tables show with a unit.
 ///

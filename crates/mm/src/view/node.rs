@@ -1,0 +1,90 @@
+//! The memory files of a node, below `/sys/devices/system/node`.
+//!
+//! [`Mm::node_counts`] is the one table: `vmstat` and `numastat` of a node, and reports, follow
+//! from it.
+//!
+//! Not guaranteed: what is counted for the machine alone, such as mapped and file pages. Linux's
+//! files have lines for these.
+
+use crate::mm::Mm;
+use core::fmt::{self, Write};
+use pagewright_sync::Platform;
+use pagewright_types::{LruList, NodeId, PAGE_SIZE};
+
+/// The names of `numastat` for counts of `vmstat`, in its order (`node_read_numastat`).
+const NUMASTAT: [(&str, &str); 6] = [
+    ("numa_hit", "numa_hit"),
+    ("numa_miss", "numa_miss"),
+    ("numa_foreign", "numa_foreign"),
+    ("interleave_hit", "numa_interleave"),
+    ("local_node", "numa_local"),
+    ("other_node", "numa_other"),
+];
+
+impl<P: Platform> Mm<P> {
+    /// What is counted for each node, by the names of its `vmstat`, in Linux's order.
+    pub fn node_counts(&self, node: NodeId) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        let lists = LruList::ALL.iter().map(move |&list| (list.name(), u64::from(self.frames().lru_pages(node, list))));
+        [("nr_free_pages", self.free_pages_of(node))].into_iter().chain(lists)
+    }
+
+    /// Writes a node's `vmstat` (`node_read_vmstat`).
+    ///
+    /// # Errors
+    /// The error of the writer.
+    pub fn show_node_vmstat(&self, node: NodeId, out: &mut dyn Write) -> fmt::Result {
+        self.node_counts(node).try_for_each(|(name, count)| writeln!(out, "{name} {count}"))
+    }
+
+    /// Writes a node's `numastat`: its counts that [`Mm::node_counts`] has.
+    ///
+    /// # Errors
+    /// The error of the writer.
+    pub fn show_numastat(&self, node: NodeId, out: &mut dyn Write) -> fmt::Result {
+        for (name, counted) in NUMASTAT {
+            if let Some((_, count)) = self.node_counts(node).find(|(known, _)| *known == counted) {
+                writeln!(out, "{name} {count}")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the lines of a node's `meminfo` that are counted by node (`node_read_meminfo`).
+    ///
+    /// # Errors
+    /// The error of the writer.
+    pub fn show_node_meminfo(&self, node: NodeId, out: &mut dyn Write) -> fmt::Result {
+        let (total, free) = (self.managed_pages_of(node), self.free_pages_of(node));
+        let listed = |list| u64::from(self.frames().lru_pages(node, list));
+        let [inactive_anon, active_anon, inactive_file, active_file] =
+            [LruList::InactiveAnon, LruList::ActiveAnon, LruList::InactiveFile, LruList::ActiveFile].map(listed);
+        let lines = [
+            ("MemTotal:", total),
+            ("MemFree:", free),
+            ("MemUsed:", total.saturating_sub(free)),
+            ("Active:", active_anon + active_file),
+            ("Inactive:", inactive_anon + inactive_file),
+            ("Active(anon):", active_anon),
+            ("Inactive(anon):", inactive_anon),
+            ("Active(file):", active_file),
+            ("Inactive(file):", inactive_file),
+            ("Unevictable:", listed(LruList::Unevictable)),
+            // Locked mappings are the only reason for a page to be unevictable.
+            ("Mlocked:", listed(LruList::Unevictable)),
+        ];
+        lines
+            .iter()
+            .try_for_each(|(name, pages)| writeln!(out, "Node {node} {name:<15} {:>8} kB", pages * PAGE_SIZE / 1024))
+    }
+
+    /// The pages of a node that the allocator manages.
+    fn managed_pages_of(&self, node: NodeId) -> u64 {
+        self.frames().zones().filter(|zone| zone.node() == node).map(|zone| u64::from(zone.managed())).sum()
+    }
+
+    /// The free pages of a node, those on per-CPU lists included, as for the whole machine.
+    fn free_pages_of(&self, node: NodeId) -> u64 {
+        let zones = self.frames().zones().filter(|zone| zone.node() == node);
+        zones.map(|zone| u64::from(zone.free()) + u64::from(zone.on_pcp())).sum()
+    }
+}
