@@ -7,17 +7,25 @@ use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_check::{Antecedent, RunDetail, SearchPlan, Tally};
 use pagewright_fuzz::random::explore_mode::ExploredProgram;
 use pagewright_fuzz::random::{
-    RandomProgram, Survey, SurveyPlan, Theme, explored_program, fast_mode, fast_program, survey, without_mechanism,
+    ProgramNodes, RandomProgram, Survey, SurveyPlan, Theme, explored_program, fast_mode, fast_program, survey,
+    without_mechanism,
 };
 use pagewright_sim::explore::ReplayChooser;
 use pagewright_types::IsaKind;
 
 /// Large enough that no rule is vacuous.
-const PLAN: SurveyPlan = SurveyPlan { seed: 0, cpus: None, accesses: 1_500_000, schedules: 700, theme: None };
+const PLAN: SurveyPlan =
+    SurveyPlan { seed: 0, cpus: None, accesses: 1_500_000, schedules: 700, theme: None, nodes: ProgramNodes::ONE };
 
 /// What only spaces that share page tables show, and seldom.
-const FAMILIES: SurveyPlan =
-    SurveyPlan { seed: 0, cpus: None, accesses: 0, schedules: 2000, theme: Some(Theme::Families) };
+const FAMILIES: SurveyPlan = SurveyPlan {
+    seed: 0,
+    cpus: None,
+    accesses: 0,
+    schedules: 2000,
+    theme: Some(Theme::Families),
+    nodes: ProgramNodes::ONE,
+};
 
 #[track_caller]
 fn survey_without_finding(isa: IsaKind, plan: &SurveyPlan) -> Survey {

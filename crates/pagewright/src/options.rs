@@ -1,13 +1,13 @@
 //! Turns options into a simulated machine and the configuration of a replay.
 //!
-//! Key types: [`MachineOptions`], the options that `replay` and `run` share; [`OptionError`], one
-//! line that names the option.
+//! Key types: [`MachineOptions`], the options that `replay` and `run` share; [`NodeOptions`], which
+//! `check` and `boot` have, too; [`OptionError`], one line that names the option.
 
 use crate::setting::{Setting, SettingError};
 use clap::Args;
 use pagewright_capture::replay::ReplayConfig;
 use pagewright_sim::config::{self, parse::ConfigParseError};
-use pagewright_sim::{ConfigError, MachineConfig, NodeConfig, Profile, ProfileError};
+use pagewright_sim::{ConfigError, MachineConfig, NodeConfig, NodeDistance, Profile, ProfileError};
 use pagewright_types::{CpuMask, IsaKind, PAGE_SIZE, SwapEntry};
 
 /// Options that describe a simulated machine.
@@ -27,18 +27,14 @@ pub(crate) struct MachineOptions {
     /// Number of CPUs, 1 to 256.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = parse_cpus, allow_negative_numbers = true)]
     pub(crate) cpus: u16,
-    /// Memory on a single node, in bytes or with a suffix K, M, G or T (units of 1024).
+    /// Memory on a single node, in bytes or with a suffix K, M, G or T (units of 1024); not with --node.
     ///
     /// For a capture also a percentage, such as 50%: 100% is the sum of the peak RSS of its program
     /// images on Linux.
     #[arg(long, value_name = "SIZE", default_value = "2G", conflicts_with = "node", allow_negative_numbers = true)]
     pub(crate) mem: String,
-    /// Memory and CPUs of one NUMA node, such as 0:1G,cpus=0-3; repeat for each node.
-    ///
-    /// Replaces --mem. Nodes are numbered from 0. A node without CPUs (1:4G) is a slower memory
-    /// tier.
-    #[arg(long, value_name = "NODE")]
-    pub(crate) node: Vec<String>,
+    #[command(flatten)]
+    pub(crate) nodes: NodeOptions,
     /// Size of a swap device outside the machine's memory, 4K to 512G.
     ///
     /// There is no swap by default.
@@ -52,6 +48,48 @@ pub(crate) struct MachineOptions {
     /// Value of a setting listed below, such as fault_around_bytes=4096; repeat for each setting.
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) set: Vec<String>,
+}
+
+/// Options that describe the NUMA nodes of a machine.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct NodeOptions {
+    /// Memory and CPUs of one NUMA node, such as 0:1G,cpus=0-3; repeat for each node.
+    ///
+    /// Nodes are numbered from 0, and node 0 has the CPUs that no node names. A node without CPUs
+    /// (1:4G) is a slower memory tier.
+    #[arg(long, value_name = "NODE")]
+    node: Vec<String>,
+    /// Distance of two nodes in both directions, such as 0,1:21; repeat for each pair.
+    ///
+    /// As in a firmware's SLIT: 11 to 254, and a node's own memory is at 10. The default is 20, as
+    /// in Linux.
+    #[arg(long, value_name = "NODE,NODE:DISTANCE")]
+    distance: Vec<String>,
+}
+
+impl NodeOptions {
+    /// Whether `--node` gives the machine's memory.
+    pub(crate) fn are_given(&self) -> bool {
+        !self.node.is_empty()
+    }
+
+    /// Parses `--node`; no nodes if it is not given.
+    pub(crate) fn nodes(&self) -> Result<Vec<NodeConfig>, OptionError> {
+        let nodes = config::parse::nodes(self.node.iter().map(String::as_str));
+        nodes.map_err(|error| OptionError::Parse { option: "--node", error })
+    }
+
+    /// Parses `--distance`.
+    pub(crate) fn distances(&self) -> Result<Vec<NodeDistance>, OptionError> {
+        let distances = self.distance.iter().map(|text| config::parse::distance(text)).collect::<Result<_, _>>();
+        distances.map_err(|error| OptionError::Parse { option: "--distance", error })
+    }
+
+    /// The options as words of a command line.
+    pub(crate) fn words(&self) -> impl Iterator<Item = String> {
+        let nodes = self.node.iter().map(|node| format!("--node {node}"));
+        nodes.chain(self.distance.iter().map(|distance| format!("--distance {distance}")))
+    }
 }
 
 /// Why an option was refused.
@@ -92,6 +130,10 @@ impl OptionError {
             ConfigError::TooManyNodes { .. } | ConfigError::NoSuchCpu { .. } | ConfigError::CpuOnTwoNodes { .. } => {
                 "--node"
             }
+            ConfigError::DistanceOfNoNode { .. }
+            | ConfigError::DistanceToItself { .. }
+            | ConfigError::Distance { .. }
+            | ConfigError::DistanceTwice { .. } => "--distance",
             ConfigError::NoMemory
             | ConfigError::NodeWithoutMemory { .. }
             | ConfigError::PartOfAPage { .. }
@@ -138,13 +180,13 @@ impl MachineOptions {
         let mut machine = MachineConfig::new(profile);
         machine.cpus = self.cpus;
         machine.seed = self.seed;
-        machine.nodes = if self.node.is_empty() {
-            vec![NodeConfig { bytes: self.memory(footprint)?, cpus: CpuMask::EMPTY }]
+        machine.nodes = if self.nodes.are_given() {
+            self.nodes.nodes()?
         } else {
-            config::parse::nodes(self.node.iter().map(String::as_str))
-                .map_err(|error| OptionError::Parse { option: "--node", error })?
+            vec![NodeConfig { bytes: self.memory(footprint)?, cpus: CpuMask::EMPTY }]
         };
-        machine.validate(isa).map_err(|error| OptionError::machine(error, !self.node.is_empty()))?;
+        machine.distances = self.nodes.distances()?;
+        machine.validate(isa).map_err(|error| OptionError::machine(error, self.nodes.are_given()))?;
         let mut config = ReplayConfig::new(machine);
         config.swap_slots = self.swap.as_deref().map_or(Ok(0), parse_swap)?;
         for ((setting, value), argument) in Setting::parse_all(&self.set)?.into_iter().zip(&self.set) {

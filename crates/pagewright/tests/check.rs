@@ -90,6 +90,25 @@ fn bad_options_are_refused_in_one_line() {
     assert_refused(&["--seed", "x"], &["--seed"]);
 }
 
+/// CPU 3 is on a slow tier's node in fast mode, and does not exist in other programs.
+#[test]
+fn programs_run_on_machines_with_several_nodes() {
+    let nodes = ["--node", "0:8M", "--node", "1:8M,cpus=1,3", "--node", "2:8M", "--distance", "0,2:31"];
+    let some = ["--seed", "5", "--steps", "150000", "--schedules", "60", "--theme", "hot"];
+    assert_prints(&[&some[..], &nodes].concat(), &["interleaved"]);
+    let program = ["--arch", "arm64", "--program", "fast-4-8-120/7/all"];
+    assert_prints(&[&program[..], &nodes].concat(), &["no finding"]);
+    assert_prints(&[&["--arch", "x86-64", "--program", "calls-2-8-500/3/all"], &nodes[..]].concat(), &["no finding"]);
+    // Other nodes are another machine, to which a token does not belong.
+    let hot = ["--arch", "x86-64", "--program", "hot-2-10-4/1/all"];
+    let token = |nodes: &[&str]| {
+        let args = [&hot[..], &["--replay", "pw1/00000000/list/c0"], nodes].concat();
+        String::from_utf8_lossy(&check(&args).stderr).into_owned()
+    };
+    let (one, several) = (token(&[]), token(&nodes));
+    assert!(one.contains("another machine") && several.contains("another machine") && one != several, "{one}{several}");
+}
+
 #[cfg(feature = "planted")]
 #[test]
 fn the_printed_command_reproduces_a_finding() {

@@ -202,6 +202,64 @@ fn impossible_machines_are_refused_by_the_option() {
 }
 
 #[test]
+fn impossible_nodes_and_distances_are_refused_by_the_option() {
+    let sort = &capture("sort");
+    for command in [&["replay", sort][..], &["run", "sweep"], &["check", "--schedules", "1"], &["boot", "x"]] {
+        let with = |nodes: &[&str], distances: &[&str], words: &[&str]| {
+            let option =
+                |name, values: &[&str]| values.iter().map(|value| format!("{name}={value}")).collect::<Vec<_>>();
+            let options = [option("--cpus", &["4"]), option("--node", nodes), option("--distance", distances)].concat();
+            let options: Vec<&str> = options.iter().map(String::as_str).collect();
+            assert_refused(&[command, &options].concat(), words);
+        };
+        let two = ["0:64M,cpus=0-2", "1:64M"];
+        with(&["0:64M", "1:0"], &[], &["--node", "node 1 has no memory"]);
+        with(&["0:64M", "1:many"], &[], &["--node", "'many' is not a size"]);
+        with(&["0:64M", "1:64M,cpus=4"], &[], &["--node", "node 1 names CPU 4", "4 CPUs"]);
+        with(&["0:64M,cpus=0-2", "1:64M,cpus=2-3"], &[], &["--node", "CPU 2", "node 0", "node 1"]);
+        with(&["0:64M", "2:64M"], &[], &["--node", "node 2 is given in place of node 1"]);
+        with(&two, &["0:20"], &["--distance", "'0:20' is not a distance", "0,1:20"]);
+        with(&two, &["0,1:ten"], &["--distance", "'0,1:ten'"]);
+        with(&two, &["0,1:9"], &["--distance", "nodes 0 and 1", "9", "from 11 to 254"]);
+        with(&two, &["1,0:10"], &["--distance", "10", "from 11 to 254"]);
+        with(&two, &["0,1:255"], &["--distance", "255", "from 11 to 254"]);
+        with(&two, &["0,2:20"], &["--distance", "node 2", "2 nodes"]);
+        with(&two, &["1,1:10"], &["--distance", "node 1", "itself"]);
+        with(&two, &["0,1:20", "1,0:30"], &["--distance", "nodes 1 and 0", "twice"]);
+        with(&[], &["0,1:20"], &["--distance", "node 1", "1 nodes"]);
+    }
+    let both = ["check", "--against", "linux", "--node", "0:64M"];
+    assert_refused(&both, &["--against", "--node"]);
+}
+
+#[test]
+fn accesses_by_node_are_shown_with_the_remark_that_no_cache_is_modelled() {
+    let scratch = Scratch::new("nodes");
+    let json = scratch.path("out.json");
+    let nodes = ["--node", "0:1G,cpus=0-1", "--node", "1:1G,cpus=2-3", "--distance", "0,1:31"];
+    let text = replay_sort(&[&nodes[..], &["--json", &json]].concat());
+    for words in ["accesses by node of memory; no cache is modelled", "memory by node, all CPUs, no cache modelled ("] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let json: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let run = &json["runs"][0];
+    let of = |node: usize, name: &str| run["nodes"][node][name].as_u64().unwrap();
+    assert_eq!(of(0, "loads") + of(1, "loads"), run["counters"]["node-loads"].as_u64().unwrap());
+    assert!(of(0, "stores") + of(1, "stores") > 0 && of(0, "remote_loads") <= of(0, "loads"));
+    assert_eq!(run["nodes"][1]["distance"], serde_json::json!([31, 10]));
+    assert!(run["modelled"]["memory_ns"].as_u64().unwrap() > 0);
+    let compare = [&nodes[..], &["--compare", "fault_around_bytes=4096,65536", "--seeds", "1", "--all"]].concat();
+    let compared = replay_sort(&compare);
+    for words in
+        ["loads of node 1, no cache modelled", "stores to node 0, no cache modelled", "memory by node, all CPUs"]
+    {
+        assert!(compared.contains(words), "{words}: {compared}");
+    }
+    let one = replay_sort(&[]);
+    assert!(!one.contains("no cache"), "{one}");
+}
+
+#[test]
 fn impossible_boots_are_refused() {
     let boot = |args: &[&str], words: &[&str]| assert_refused(&[&["boot"], args, &["/bin/sh"]].concat(), words);
     boot(&["--arch", "mips"], &["--arch mips"]);
@@ -271,6 +329,7 @@ fn memory_that_is_too_little_for_the_kernel_is_refused() {
     small("arm64", 20, &["--mem", "30M"], &["--mem: 30 MiB are too little", "at least 31 MiB"]);
     small("x86-64", 4, &["--node", "0:4M", "--node", "1:4M"], &["--node: 8 MiB are too little"]);
     small("x86-64", 4, &["--node", "0:1M", "--node", "1:16M"], &["--node: node 0 has 1 MiB", "at least 2 MiB"]);
+    small("x86-64", 4, &["--node", "0:64M", "--node", "1:1M"], &["--node: node 1 has 1 MiB", "at least 3 MiB"]);
 }
 
 #[test]
@@ -522,7 +581,9 @@ fn help_lists_every_option() {
     assert!(text.contains("vm.swappiness=60 (a number from 0 to 200)"), "{text}");
     let widest = text.lines().map(|line| line.chars().count()).max();
     assert!(widest <= Some(100), "a line of {widest:?} columns");
-    for option in ["--arch", "--profile", "--cpus", "--mem", "--node", "--seed", "--set", "--compare", "--json"] {
+    for option in
+        ["--arch", "--profile", "--cpus", "--mem", "--node", "--distance", "--seed", "--set", "--compare", "--json"]
+    {
         assert!(text.contains(option), "{option}");
     }
 }

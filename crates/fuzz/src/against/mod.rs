@@ -206,7 +206,7 @@ pub fn compare(seed: u64, operations: u64) -> Result<LinuxComparison, AgainstErr
 /// # Errors
 /// [`AgainstError`], if the host's Linux cannot be used.
 pub fn compare_again(program: &RandomProgram) -> Result<Option<DifferenceReport>, AgainstError> {
-    let whole = RandomProgram::new(program.shape, program.seed);
+    let whole = program.whole();
     let difference = Pair::start()?.run(program)?;
     Ok(difference.map(|difference| DifferenceReport { program: program.clone(), whole, difference }))
 }

@@ -26,7 +26,7 @@ impl<'a> ExploredProgram<'a> {
     /// # Errors
     /// [`LabError`], if the machine cannot be built.
     pub fn new<I: Isa>(program: &'a RandomProgram) -> Result<Self, LabError> {
-        let run = ProgramRun::<I>::new(program.shape, program.seed)?;
+        let run = ProgramRun::<I>::new(program)?;
         let settings = ExploreSettings {
             // A break of a shared table takes thousands of steps.
             max_steps: 200_000,
@@ -41,7 +41,7 @@ impl<'a> ExploredProgram<'a> {
     /// # Panics
     /// If the host has no memory for the machine.
     pub fn attempt<I: Isa>(&self, chooser: &mut dyn Chooser, detail: RunDetail) -> Attempt {
-        let run = ProgramRun::<I>::new(self.program.shape, self.program.seed);
+        let run = ProgramRun::<I>::new(self.program);
         let run = Rc::new(run.expect("the machine was built before"));
         // The journal includes the setup, which fills the TLBs.
         run.bench.journal().turn(detail == RunDetail::Full);

@@ -31,7 +31,7 @@ pub struct FastRun {
 /// # Errors
 /// [`LabError`], if the machine cannot be built.
 pub fn run<I: Isa>(program: &RandomProgram) -> Result<FastRun, LabError> {
-    let run = ProgramRun::<I>::new(program.shape, program.seed)?;
+    let run = ProgramRun::<I>::new(program)?;
     let (setup, body) = program.steps();
     let (operations, cpu) = (Cell::new(0), Cell::new(CpuId::new(0)));
     let ran = catch_unwind(AssertUnwindSafe(|| {

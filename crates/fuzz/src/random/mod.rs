@@ -56,7 +56,7 @@ pub use operation::{MappedObject, Operation, ProgramStep};
 pub use operation_counts::OperationCounts;
 #[cfg(feature = "planted")]
 pub use pagewright_plant::{PlantedBug, choose as plant};
-pub use program::{ParseProgramError, ProgramMode, ProgramShape, RandomProgram, Theme};
+pub use program::{ParseProgramError, ProgramMode, ProgramNodes, ProgramShape, RandomProgram, Theme};
 pub use survey::{
     ProgramReplayError, Survey, SurveyPlan, calls_program, explored_program, fast_program, needs_schedules, replay,
     survey, without_mechanism,

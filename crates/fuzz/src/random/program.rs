@@ -10,6 +10,8 @@
 
 use super::generator::Generator;
 use super::operation::ProgramStep;
+use pagewright_sim::{NodeConfig, NodeDistance};
+use pagewright_types::CpuMask;
 use std::fmt;
 use std::str::FromStr;
 
@@ -74,13 +76,40 @@ pub struct ProgramShape {
     pub body: u16,
 }
 
+/// The NUMA nodes of the machines on which programs run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramNodes {
+    /// The nodes; if there are none, the machine has one, whose size the mode determines.
+    ///
+    /// A machine leaves out the CPUs that it does not have.
+    pub nodes: Vec<NodeConfig>,
+    /// Their distances, as a machine has them.
+    pub distances: Vec<NodeDistance>,
+}
+
+impl ProgramNodes {
+    /// One node, whose size the mode of a program determines.
+    pub const ONE: Self = Self { nodes: Vec::new(), distances: Vec::new() };
+
+    /// The nodes of a machine with `cpus` CPUs; one node has `bytes`.
+    pub(super) fn on_machine(&self, cpus: u16, bytes: u64) -> Vec<NodeConfig> {
+        if self.nodes.is_empty() {
+            return vec![NodeConfig { bytes, cpus: CpuMask::EMPTY }];
+        }
+        let existing = |of: &CpuMask| of.iter().filter(|cpu| cpu.raw() < cpus).collect();
+        self.nodes.iter().map(|node| NodeConfig { cpus: existing(&node.cpus), ..*node }).collect()
+    }
+}
+
 /// A random program.
 ///
-/// Its text ([`Display`](fmt::Display), [`FromStr`]) reproduces it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// Its text ([`Display`](fmt::Display), [`FromStr`]) reproduces it on the same nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RandomProgram {
     /// Mode, machine and length.
     pub shape: ProgramShape,
+    /// The nodes of its machine, which its text leaves out.
+    pub nodes: ProgramNodes,
     /// The seed of its operations.
     pub seed: u64,
     /// By operation: whether it is kept.
@@ -94,7 +123,19 @@ impl RandomProgram {
     /// The program with all operations.
     pub fn new(shape: ProgramShape, seed: u64) -> Self {
         let operations = usize::from(shape.setup) + usize::from(shape.body);
-        Self { shape, seed, kept: vec![true; operations] }
+        Self { shape, nodes: ProgramNodes::ONE, seed, kept: vec![true; operations] }
+    }
+
+    /// The program on a machine with these nodes.
+    #[must_use]
+    pub fn on_nodes(self, nodes: &ProgramNodes) -> Self {
+        Self { nodes: nodes.clone(), ..self }
+    }
+
+    /// The program with all operations.
+    #[must_use]
+    pub fn whole(&self) -> Self {
+        Self::new(self.shape, self.seed).on_nodes(&self.nodes)
     }
 
     /// The operations of the setup, and those of the body.

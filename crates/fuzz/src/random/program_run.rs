@@ -12,7 +12,7 @@ use super::generator::{FILE_PAGES, HEAP, Window};
 use super::kernel_operation::PinDevice;
 use super::operation::Operation;
 use super::operation_counts::OperationCounts;
-use super::program::{ProgramMode, ProgramShape, Theme};
+use super::program::{ProgramMode, ProgramShape, RandomProgram, Theme};
 use super::swap::swap_on;
 use pagewright_arch::Isa;
 use pagewright_check::{CheckFinding, Testbench};
@@ -22,9 +22,9 @@ use pagewright_mm::file::{FileKind, FileObject, FileOps, MemfdFlags};
 use pagewright_mm::{Mm, MmError, MmSetting, MmSettings, Space};
 use pagewright_model::CpuStep;
 use pagewright_model::spec::{MappingFlags, Spec, SpecVerdict};
-use pagewright_sim::{MachineConfig, NodeConfig, Profile, Sim};
+use pagewright_sim::{MachineConfig, Profile, Sim};
 use pagewright_sync::Arc;
-use pagewright_types::{CpuId, CpuMask, Errno, FileId, IsaKind, PAGE_SIZE, SpaceId};
+use pagewright_types::{CpuId, Errno, FileId, IsaKind, PAGE_SIZE, SpaceId};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -147,7 +147,8 @@ pub(super) struct ProgramRun<I: Isa> {
 }
 
 /// The machine of a program.
-fn machine<I: Isa>(shape: ProgramShape, seed: u64) -> Result<MachineConfig, LabError> {
+fn machine<I: Isa>(program: &RandomProgram) -> Result<MachineConfig, LabError> {
+    let (shape, seed) = (program.shape, program.seed);
     let profile = Profile::named(Profile::default_for(I::KIND))?;
     // One machine in four has page-table isolation, for which a space needs two tags.
     let isolated = seed.is_multiple_of(4);
@@ -164,7 +165,8 @@ fn machine<I: Isa>(shape: ProgramShape, seed: u64) -> Result<MachineConfig, LabE
         ProgramMode::Calls => 16 << 20,
         ProgramMode::Explore(_) => 8 << 20,
     };
-    config.nodes = vec![NodeConfig { bytes, cpus: CpuMask::EMPTY }];
+    config.nodes = program.nodes.on_machine(shape.cpus, bytes);
+    config.distances.clone_from(&program.nodes.distances);
     config.validate(I::KIND)?;
     Ok(config)
 }
@@ -190,8 +192,9 @@ fn make_memfd<I: Isa>(mm: &Mm<Sim<I>>) -> Result<Arc<FileObject<Sim<I>>>, MmErro
 
 impl<I: Isa> ProgramRun<I> {
     /// A new machine with one process, which no CPU runs yet.
-    pub(super) fn new(shape: ProgramShape, seed: u64) -> Result<Self, LabError> {
-        let bench = Testbench::new(machine::<I>(shape, seed)?)?;
+    pub(super) fn new(program: &RandomProgram) -> Result<Self, LabError> {
+        let (shape, seed) = (program.shape, program.seed);
+        let bench = Testbench::new(machine::<I>(program)?)?;
         let settings = MmSettings::default();
         let shares = if shares_tables(shape, seed) { 2 } else { 0 };
         settings.set(MmSetting::CowPageTables, shares).expect("an accepted value");

@@ -4,7 +4,7 @@ use super::explore_mode::ExploredProgram;
 use super::fast_mode;
 use super::minimise::{self, BugReport};
 use super::operation_counts::OperationCounts;
-use super::program::{ProgramMode, ProgramShape, RandomProgram, Theme};
+use super::program::{ProgramMode, ProgramNodes, ProgramShape, RandomProgram, Theme};
 use nix::time::{ClockId, clock_gettime};
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_check::{Antecedent, ReplayToken, SearchPlan, Tally};
@@ -60,7 +60,7 @@ pub fn without_mechanism(antecedent: Antecedent, isas: &[IsaKind]) -> Option<&'s
 }
 
 /// The programs that [`survey()`] runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SurveyPlan {
     /// Seed of the programs and schedules.
     pub seed: u64,
@@ -72,6 +72,8 @@ pub struct SurveyPlan {
     pub schedules: u64,
     /// The theme of all programs of explore mode; by default they alternate.
     pub theme: Option<Theme>,
+    /// The nodes of all machines.
+    pub nodes: ProgramNodes,
 }
 
 /// What [`survey()`] ran, and its first finding.
@@ -197,7 +199,7 @@ fn survey_on<I: Isa>(plan: &SurveyPlan) -> Result<Survey, LabError> {
     let mut survey = Survey::new(I::KIND);
     let begun = cpu_time();
     while survey.fast.checked() < plan.accesses && survey.bug.is_none() {
-        let program = fast_program(plan.seed, plan.cpus, survey.fast_programs);
+        let program = fast_program(plan.seed, plan.cpus, survey.fast_programs).on_nodes(&plan.nodes);
         let counts = survey.run::<I>(&program)?;
         survey.fast += &counts;
         survey.fast_programs += 1;
@@ -205,7 +207,7 @@ fn survey_on<I: Isa>(plan: &SurveyPlan) -> Result<Survey, LabError> {
     }
     let begun = cpu_time();
     while survey.calls_programs < survey.fast_programs.div_ceil(FAST_PER_CALLS) && survey.bug.is_none() {
-        let program = calls_program(plan.seed, None, survey.calls_programs);
+        let program = calls_program(plan.seed, None, survey.calls_programs).on_nodes(&plan.nodes);
         let counts = survey.run::<I>(&program)?;
         survey.calls += &counts;
         survey.calls_programs += 1;
@@ -214,6 +216,7 @@ fn survey_on<I: Isa>(plan: &SurveyPlan) -> Result<Survey, LabError> {
     let begun = cpu_time();
     while survey.distinct < plan.schedules && survey.bug.is_none() {
         let program = explored_program(plan.seed, plan.cpus, plan.theme, survey.explored_programs);
+        let program = program.on_nodes(&plan.nodes);
         let search_plan = SearchPlan { seed: program.seed, schedules: SCHEDULES, ..SearchPlan::default() };
         let search = ExploredProgram::new::<I>(&program)?.search::<I>(&search_plan);
         survey.explored_programs += 1;
@@ -246,7 +249,7 @@ fn replay_on<I: Isa>(
     program: &RandomProgram,
     token: Option<&ReplayToken>,
 ) -> Result<Option<BugReport>, ProgramReplayError> {
-    let (isa, whole) = (I::KIND, RandomProgram::new(program.shape, program.seed));
+    let (isa, whole) = (I::KIND, program.whole());
     let bug = |findings, token, attempt| BugReport { isa, program: program.clone(), whole, token, findings, attempt };
     match (program.shape.mode, token) {
         (ProgramMode::Fast | ProgramMode::Calls, Some(_)) => Err(ProgramReplayError::NoSchedule),

@@ -8,14 +8,15 @@
 //! is printed with the command that reproduces it.
 
 use super::CommandError;
-use crate::options::parse_isa;
+use crate::options::{NodeOptions, OptionError, parse_isa};
 use pagewright_check::{Antecedent, ReplayToken, Tally, explain};
 use pagewright_fuzz::against::{self, AgainstError};
 use pagewright_fuzz::random::{
-    BugReport, OperationCounts, ProgramReplayError, RandomProgram, Survey, SurveyPlan, Theme, needs_schedules, replay,
-    survey, without_mechanism,
+    BugReport, OperationCounts, ProgramNodes, ProgramReplayError, RandomProgram, Survey, SurveyPlan, Theme,
+    needs_schedules, replay, survey, without_mechanism,
 };
 use pagewright_lab::LabError;
+use pagewright_sim::MachineConfig;
 use pagewright_types::IsaKind;
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -37,7 +38,7 @@ pub(crate) struct Args {
     ///
     /// Runs each program here and there, one operation at a time, and compares results, errors and
     /// signals.
-    #[arg(long, value_name = "SYSTEM", conflicts_with_all = ["explore", "theme", "arch", "cpus", "replay", "explain"])]
+    #[arg(long, value_name = "SYSTEM", conflicts_with_all = ["explore", "theme", "arch", "cpus", "node", "distance", "replay", "explain"])]
     against: Option<String>,
     /// Run only programs whose operations are interleaved.
     #[arg(long)]
@@ -62,6 +63,8 @@ pub(crate) struct Args {
     /// system calls, 2 or 3 for those whose operations are interleaved.
     #[arg(long, value_name = "N")]
     cpus: Option<u16>,
+    #[command(flatten)]
+    nodes: NodeOptions,
     /// Draw the steps that lead to the finding, a column for each CPU.
     #[arg(long)]
     explain: bool,
@@ -112,6 +115,8 @@ fn parse_theme(name: &str) -> Result<Theme, String> {
 const ACCESSES: u64 = 8_000_000;
 /// Default of `--steps` with `--against linux`: operations compared.
 const OPERATIONS_AGAINST_LINUX: u64 = 100_000;
+/// Number of CPUs of a program without `--cpus`, at most.
+const MOST_DEFAULT_CPUS: u16 = 4;
 /// Limit of `--cpus`; all CPUs of these programs share a few pages, so more add nothing.
 const MOST_CPUS: u16 = 64;
 
@@ -128,11 +133,25 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
         return Err(CheckError::Cpus(cpus).into());
     }
     let isa = args.arch.as_deref().map(parse_isa).transpose()?;
+    let nodes = nodes(args)?;
     match (&args.program, isa) {
-        (Some(program), Some(isa)) => reproduce(args, program, isa),
+        (Some(program), Some(isa)) => reproduce(args, program, isa, &nodes),
         (Some(_), None) => Err(CheckError::NoArch.into()),
-        (None, isa) => run_many(args, isa),
+        (None, isa) => run_many(args, isa, nodes),
     }
+}
+
+/// The nodes of the machines, validated for the most CPUs that a program has.
+fn nodes(args: &Args) -> Result<ProgramNodes, OptionError> {
+    let given = ProgramNodes { nodes: args.nodes.nodes()?, distances: args.nodes.distances()? };
+    let mut machine = MachineConfig::default_for(IsaKind::X86_64)?;
+    machine.cpus = args.cpus.unwrap_or(MOST_DEFAULT_CPUS);
+    if args.nodes.are_given() {
+        machine.nodes.clone_from(&given.nodes);
+    }
+    machine.distances.clone_from(&given.distances);
+    machine.validate(IsaKind::X86_64).map_err(|error| OptionError::machine(error, true))?;
+    Ok(given)
 }
 
 /// Runs programs here and on `system`, which must be Linux, and compares the results.
@@ -162,10 +181,11 @@ fn compare_with(system: &str, args: &Args) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::FAILURE)
 }
 
-fn run_many(args: &Args, isa: Option<IsaKind>) -> Result<ExitCode, CommandError> {
+fn run_many(args: &Args, isa: Option<IsaKind>, nodes: ProgramNodes) -> Result<ExitCode, CommandError> {
     let only_explored = args.explore || args.theme.is_some();
     let accesses = if only_explored { 0 } else { args.steps.unwrap_or(ACCESSES) };
-    let plan = SurveyPlan { seed: args.seed, cpus: args.cpus, accesses, schedules: args.schedules, theme: args.theme };
+    let Args { seed, cpus, schedules, theme, .. } = *args;
+    let plan = SurveyPlan { seed, cpus, accesses, schedules, theme, nodes };
     let mut total = Tally::default();
     let mut out = io::stdout().lock();
     let isas = isa.map_or(IsaKind::ALL.to_vec(), |isa| vec![isa]);
@@ -184,8 +204,9 @@ fn run_many(args: &Args, isa: Option<IsaKind>) -> Result<ExitCode, CommandError>
 }
 
 /// Runs one program, under one schedule if a token is given.
-fn reproduce(args: &Args, program: &str, isa: IsaKind) -> Result<ExitCode, CommandError> {
+fn reproduce(args: &Args, program: &str, isa: IsaKind, nodes: &ProgramNodes) -> Result<ExitCode, CommandError> {
     let program: RandomProgram = program.parse().map_err(CheckError::Program)?;
+    let program = program.on_nodes(nodes);
     let token: Option<ReplayToken> =
         args.replay.as_deref().map(str::parse).transpose().map_err(CheckError::ReplayToken)?;
     let bug = replay(isa, &program, token.as_ref()).map_err(CheckError::Replay)?;
@@ -326,6 +347,7 @@ fn bug_text(bug: &BugReport, args: &Args) -> String {
     if let Some(token) = &bug.token {
         let _ = write!(text, " --replay {token}");
     }
+    text.extend(args.nodes.words().map(|words| format!(" {words}")));
     #[cfg(feature = "planted")]
     if let Some(plant) = &args.plant {
         let _ = write!(text, " --plant {plant}");

@@ -19,7 +19,7 @@ mod report;
 
 use super::CommandError;
 use crate::files::CommandFiles;
-use crate::options::{OptionError, memory_option, parse_cpus, parse_isa, parse_swap};
+use crate::options::{NodeOptions, OptionError, memory_option, parse_cpus, parse_isa, parse_swap};
 use crate::setting::{Setting, SettingError, settings_help};
 use pagewright_capture::cleanup::{Cleanup, ScratchDir};
 use pagewright_types::IsaKind;
@@ -44,15 +44,11 @@ pub(crate) struct Args {
     /// Number of CPUs, 1 to 256.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_cpus, allow_negative_numbers = true)]
     cpus: u16,
-    /// Memory on a single node, whole MiB, such as 512M or 2G.
+    /// Memory on a single node, whole MiB, such as 512M or 2G; not with --node.
     #[arg(long, value_name = "SIZE", default_value = "512M", conflicts_with = "node", allow_negative_numbers = true)]
     mem: String,
-    /// Memory and CPUs of one NUMA node, such as 0:1G,cpus=0-3; repeat for each node.
-    ///
-    /// Replaces --mem. Nodes are numbered from 0. A node without CPUs (1:4G) is a slower memory
-    /// tier.
-    #[arg(long, value_name = "NODE")]
-    node: Vec<String>,
+    #[command(flatten)]
+    nodes: NodeOptions,
     /// Value of a setting listed below, such as fault_around_bytes=4096; repeat for each setting.
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
@@ -153,10 +149,8 @@ pub(crate) enum BootError {
     PartOfMiB { option: &'static str, bytes: u64 },
     #[error("{option}: {mebibytes} MiB are too little for the kernel, the program and its files: at least {least} MiB")]
     TooLittleMemory { option: &'static str, mebibytes: u64, least: u64 },
-    #[error("--node: node 0 has {mebibytes} MiB, and the kernel needs at least {least} MiB there")]
-    SmallFirstNode { mebibytes: u64, least: u64 },
-    #[error("--node: {0}")]
-    Node(pagewright_sim::config::parse::ConfigParseError),
+    #[error("--node: node {node} has {mebibytes} MiB, and the machine needs at least {least} MiB there")]
+    SmallNode { node: usize, mebibytes: u64, least: u64 },
     #[error("--mem: {0}")]
     Memory(pagewright_sim::config::parse::ConfigParseError),
     #[error("--record: the kernel recorded a line that cannot be read: {0}")]
@@ -219,7 +213,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
         None => build(isa, args.plant.is_some(), args.check)?,
     };
     let image = std::fs::read(&kernel).map_err(BootError::file(&kernel))?;
-    machine.check_memory(memory_option(!args.node.is_empty()), &image, packed)?;
+    machine.check_memory(memory_option(args.nodes.are_given()), &image, packed)?;
     let report_file = scratch.file("report");
     let words = qemu::KernelWords {
         swap_slots,

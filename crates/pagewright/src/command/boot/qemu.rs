@@ -20,6 +20,8 @@ pub(super) struct QemuMachine {
     name: String,
     cpus: u16,
     nodes: Vec<NodeConfig>,
+    /// The distances between all nodes, row by row; empty for a firmware that gives none.
+    distances: Vec<u8>,
     /// Whether QEMU counts instructions: each takes a nanosecond of the machine's time.
     count: bool,
     /// The argument of QEMU's `-plugin`.
@@ -85,20 +87,22 @@ impl QemuMachine {
         if !known.contains(&name.as_str()) {
             return Err(BootError::Machine(name).into());
         }
-        let nodes = if args.node.is_empty() {
-            vec![NodeConfig { bytes: parse::size(&args.mem).map_err(BootError::Memory)?, cpus: CpuMask::EMPTY }]
+        let has_nodes = args.nodes.are_given();
+        let nodes = if has_nodes {
+            args.nodes.nodes()?
         } else {
-            parse::nodes(args.node.iter().map(String::as_str)).map_err(BootError::Node)?
+            vec![NodeConfig { bytes: parse::size(&args.mem).map_err(BootError::Memory)?, cpus: CpuMask::EMPTY }]
         };
         let mut machine = MachineConfig::default_for(isa).map_err(OptionError::from)?;
-        (machine.cpus, machine.nodes) = (args.cpus, nodes);
-        let has_nodes = !args.node.is_empty();
+        (machine.cpus, machine.nodes, machine.distances) = (args.cpus, nodes, args.nodes.distances()?);
         machine.validate(isa).map_err(|error| OptionError::machine(error, has_nodes))?;
+        // Without the option, firmware gives none, and Linux and our kernel use their default.
+        let distances = if machine.distances.is_empty() { Vec::new() } else { machine.distance_matrix() };
         let nodes = machine.nodes;
         if let Some(node) = nodes.iter().find(|node| !node.bytes.is_multiple_of(MIB)) {
             return Err(BootError::PartOfMiB { option: memory_option(has_nodes), bytes: node.bytes }.into());
         }
-        Ok(Self { isa, name, cpus: args.cpus, nodes, count: args.count, plugin: args.plugin.clone() })
+        Ok(Self { isa, name, cpus: args.cpus, nodes, distances, count: args.count, plugin: args.plugin.clone() })
     }
 
     /// Refuses a machine with too little memory for a kernel and its initramfs.
@@ -107,22 +111,25 @@ impl QemuMachine {
     /// another form than ours say themselves what they lack.
     ///
     /// # Errors
-    /// [`BootError::TooLittleMemory`], [`BootError::SmallFirstNode`].
+    /// [`BootError::TooLittleMemory`], [`BootError::SmallNode`].
     pub(super) fn check_memory(&self, option: &'static str, image: &[u8], packed: u64) -> Result<(), BootError> {
-        /// Node 0 of an x86-64 machine with 1 MiB has no free memory: the BIOS has it.
-        const FIRST_NODE: u64 = 2;
+        /// A node with less may have no free memory: the BIOS of an x86-64 machine has 1 MiB of node
+        /// 0, and the device tree of an arm64 machine is on any node.
+        const NODE: u64 = 2;
         let mebibytes = self.nodes.iter().map(|node| node.bytes).sum::<u64>() / MIB;
         let image_end = memory::image_end(self.isa, image);
         let least = image_end.map_or(0, |image_end| memory::least_memory(self.isa, image_end, packed));
         if mebibytes < least {
             return Err(BootError::TooLittleMemory { option, mebibytes, least });
         }
-        match self.nodes.first().map(|node| node.bytes / MIB) {
-            Some(mebibytes) if mebibytes < FIRST_NODE => {
-                Err(BootError::SmallFirstNode { mebibytes, least: FIRST_NODE })
+        for (node, mebibytes) in self.nodes.iter().map(|node| node.bytes / MIB).enumerate() {
+            // QEMU places the initramfs at half of memory or at its end.
+            let least = if node == 0 { NODE } else { NODE + packed.div_ceil(MIB) };
+            if mebibytes < least {
+                return Err(BootError::SmallNode { node, mebibytes, least });
             }
-            Some(_) | None => Ok(()),
         }
+        Ok(())
     }
 
     /// Builds the QEMU command that boots `kernel` with `initramfs` and the command line `line`.
@@ -168,7 +175,7 @@ impl QemuMachine {
         qemu
     }
 
-    /// Adds the options for the nodes; node 0 gets the CPUs that no node names.
+    /// Adds the options for the nodes and their distances; node 0 gets the CPUs that no node names.
     fn nodes(&self, qemu: &mut Command) {
         let named: CpuMask = self.nodes.iter().flat_map(|node| node.cpus.iter()).collect();
         for (index, node) in self.nodes.iter().enumerate() {
@@ -181,6 +188,14 @@ impl QemuMachine {
             }
             let list: String = cpus.iter().map(|cpu| format!(",cpus={cpu}")).collect();
             qemu.arg("-numa").arg(format!("node,nodeid={index},memdev={id}{list}"));
+        }
+        let count = self.nodes.len();
+        for (cell, distance) in self.distances.iter().enumerate() {
+            let (from, to) = (cell / count, cell % count);
+            if from < to {
+                // QEMU uses it for the other direction, too.
+                qemu.arg("-numa").arg(format!("dist,src={from},dst={to},val={distance}"));
+            }
         }
     }
 }
