@@ -1,7 +1,7 @@
 //! `cargo xtask expected`: records the output of the programs of `cargo xtask boot` on Linux.
 //!
-//! Runs each program on Debian's Linux 6.1 ([`crate::linux`]) in the same QEMU, on one CPU, and
-//! writes its output to `kernel/programs/expected`.
+//! Runs each program on Debian's Linux 6.1 ([`crate::linux`]) in the same QEMU, on the first number
+//! of CPUs of its boots, and writes its output to `kernel/programs/expected`.
 //!
 //! Not guaranteed: a fixed version of Linux. Each run uses Debian's newest 6.1.
 
@@ -53,7 +53,7 @@ pub(crate) fn run(names: &[&str]) -> Result<(), Error> {
 /// The command that boots Linux, without the program.
 fn boot(pagewright: &Path, machine: &Machine, case: &Case, linux: &[String]) -> Command {
     let mut boot = Command::new(pagewright);
-    boot.args(["boot", "--arch", machine.isa.name(), "--mem", case.memory_on_linux]).args(linux);
+    boot.args(["boot", "--arch", machine.isa.name()]).args(case.size(case.memory_on_linux, case.cpus[0])).args(linux);
     boot
 }
 

@@ -68,8 +68,8 @@ pub struct NodeInfo {
 pub struct BootInfo {
     /// Its nodes.
     pub nodes: Vec<NodeInfo>,
-    /// Distances between nodes, row by row, if firmware reports them.
-    pub distances: Option<Vec<u8>>,
+    /// Distances between nodes, row by row: firmware's, or Linux's defaults.
+    pub distances: Vec<u8>,
     /// The initramfs: a cpio archive.
     pub initrd: &'static [u8],
     /// The kernel's command line.
@@ -83,6 +83,9 @@ const BYTES_PER_FRAME: u64 = 64;
 /// Initial size of the heap without the records of frames.
 const HEAP_MIN: u64 = 4 << 20;
 const HEAP_ALIGN: u64 = 2 << 20;
+/// The distance of a node to itself, and the default of two nodes (`include/linux/topology.h`).
+const LOCAL_DISTANCE: u8 = 10;
+const REMOTE_DISTANCE: u8 = 20;
 /// Memory below this address is not used.
 const LOWEST_ADDRESS: u64 = 1 << 20;
 
@@ -96,14 +99,38 @@ pub(crate) fn start(firmware: Firmware) -> ! {
     let highest = free.iter().map(|region| region.end).max().unwrap_or(0);
     let wanted = HEAP_MIN + (highest - lowest) / PAGE_SIZE * BYTES_PER_FRAME;
     let wanted = wanted.next_multiple_of(HEAP_ALIGN);
-    let place = free.iter().filter(|region| region.len() >= wanted + HEAP_ALIGN).max_by_key(|region| region.end);
-    let Some(place) = place else { panic!("no {wanted} contiguous bytes of memory for the kernel's heap: {free:?}") };
+    let Some(place) = heap_place(&firmware, &free, wanted) else {
+        panic!("no {wanted} contiguous bytes of memory for the kernel's heap: {free:?}")
+    };
     let heap = Region { start: (place.end - wanted) & !(HEAP_ALIGN - 1), end: place.end };
     let mut reserved = firmware.reserved.clone();
     reserved.push(heap);
     heap::grow(slice(heap));
     let free = subtract(&firmware.memory, &reserved);
     kernel::start(info(&firmware, &free))
+}
+
+/// The highest free region with room for the heap; of the boot CPU's node, if that has one.
+///
+/// All CPUs use the heap, so it belongs neither on a slow tier nor where it takes all of a node.
+fn heap_place(firmware: &Firmware, free: &[Region], bytes: u64) -> Option<Region> {
+    let highest = |regions: &mut dyn Iterator<Item = Region>| {
+        regions.filter(|region| region.len() >= bytes + HEAP_ALIGN).max_by_key(|region| region.end)
+    };
+    let near = firmware.cpus.first().map_or(NodeId::new(0), |(_, node)| *node);
+    highest(&mut parts_of_node(firmware, free, near)).or_else(|| highest(&mut free.iter().copied()))
+}
+
+/// The parts of free regions that belong to a node.
+fn parts_of_node<'a>(firmware: &'a Firmware, free: &'a [Region], id: NodeId) -> impl Iterator<Item = Region> + 'a {
+    let owned = move |region: Region| {
+        let parts = firmware.node_memory.iter().filter(move |(node, _)| *node == id).map(|(_, part)| *part);
+        // Without a description of nodes, all memory belongs to node 0.
+        let whole = (firmware.node_memory.is_empty() && id == NodeId::new(0)).then_some(region);
+        let both = move |part: Region| Region { start: region.start.max(part.start), end: region.end.min(part.end) };
+        parts.chain(whole).map(both).filter(|part| part.start < part.end)
+    };
+    free.iter().copied().flat_map(owned)
 }
 
 /// A reserved region as memory.
@@ -116,20 +143,7 @@ fn info(firmware: &Firmware, free: &[Region]) -> BootInfo {
     let nodes = 1 + firmware.node_memory.iter().map(|(node, _)| node.index()).max().unwrap_or(0);
     let node = |index: usize| {
         let id = NodeId::new(index as u8);
-        let owned: ArrayVec<Region, REGIONS> =
-            firmware.node_memory.iter().filter(|(node, _)| *node == id).map(|(_, region)| *region).collect();
-        let mut ranges: Vec<FrameRange> = Vec::new();
-        for region in free {
-            if firmware.node_memory.is_empty() {
-                ranges.extend(frames(*region));
-            }
-            for part in &owned {
-                let (start, end) = (region.start.max(part.start), region.end.min(part.end));
-                if start < end {
-                    ranges.extend(frames(Region { start, end }));
-                }
-            }
-        }
+        let mut ranges: Vec<FrameRange> = parts_of_node(firmware, free, id).filter_map(frames).collect();
         ranges.sort_unstable_by_key(|range| range.start());
         let cpus = firmware.cpus.iter().enumerate().filter(|(_, (_, node))| *node == id);
         NodeInfo { id, ranges, cpus: cpus.map(|(cpu, _)| pagewright_types::CpuId::new(cpu as u16)).collect() }
@@ -144,18 +158,26 @@ fn info(firmware: &Firmware, free: &[Region]) -> BootInfo {
     }
 }
 
-fn distances(firmware: &Firmware, nodes: usize) -> Option<Vec<u8>> {
-    if firmware.distances.is_empty() {
-        return None;
-    }
-    let mut matrix: Vec<u8> =
-        (0..nodes * nodes).map(|cell| if cell / nodes == cell % nodes { 10 } else { 20 }).collect();
-    for (from, to, distance) in &firmware.distances {
-        if let Some(cell) = matrix.get_mut(from.index() * nodes + to.index()) {
-            *cell = *distance;
+/// The distances between nodes, row by row.
+///
+/// A pair that firmware leaves out has that of the other direction (`of_numa_parse_distance_map_v1`)
+/// or Linux's default. If firmware reports an impossible distance, none is used (`slit_valid`).
+fn distances(firmware: &Firmware, nodes: usize) -> Vec<u8> {
+    let default = |cell: usize| if cell / nodes == cell % nodes { LOCAL_DISTANCE } else { REMOTE_DISTANCE };
+    let mut matrix: Vec<u8> = (0..nodes * nodes).map(default).collect();
+    let is_possible = |(from, to, distance): &(NodeId, NodeId, u8)| {
+        if from == to { *distance == LOCAL_DISTANCE } else { *distance > LOCAL_DISTANCE }
+    };
+    let known = firmware.distances.iter().filter(|(from, to, _)| from.index() < nodes && to.index() < nodes);
+    if firmware.distances.iter().all(is_possible) {
+        for (from, to, distance) in known {
+            matrix[from.index() * nodes + to.index()] = *distance;
+            if to > from {
+                matrix[to.index() * nodes + from.index()] = *distance;
+            }
         }
     }
-    Some(matrix)
+    matrix
 }
 
 /// The whole frames of a region.

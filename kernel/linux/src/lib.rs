@@ -62,6 +62,7 @@ mod machine_files;
 mod mappings_text;
 mod memory;
 mod mount;
+mod node_files;
 mod oom;
 mod options;
 mod pipe;

@@ -1,6 +1,6 @@
 //! Files below `/proc` and `/sys` about the machine, and the directories that they are in.
 //!
-//! Most files are text as it was when they were opened. Settings of the memory manager and the
+//! Most files are text as it was when they were opened. [`node_files`] has those of NUMA nodes. Settings of the memory manager and the
 //! names of the machine are read and written each time.
 //!
 //! Not guaranteed: files that Linux has and [`FILES`] does not. What is a constant of this kernel
@@ -12,6 +12,7 @@ use crate::file;
 use crate::inode::{Inode, InodeKind};
 use crate::memory::mm;
 use crate::mount;
+use crate::node_files::{self, cpus, list, node_list, nodes_with_cpus};
 use crate::shm;
 use crate::system_name::SystemName;
 use alloc::collections::BTreeMap;
@@ -20,15 +21,11 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use core::fmt::{self, Write};
 use linux_raw_sys::general as linux;
-use pagewright_arch::Effects;
 use pagewright_mm::MmSetting;
 
 const READ_ONLY: u32 = 0o100_444;
 const WRITABLE: u32 = 0o100_644;
 const DIRECTORY: u32 = 0o040_555;
-
-/// The folder of the CPUs.
-const CPUS: &str = "/sys/devices/system/cpu";
 
 /// The settings of the memory manager that take effect only when the machine is set up.
 const FIXED: [MmSetting; 2] = [MmSetting::MinFreeKbytes, MmSetting::WatermarkScaleFactor];
@@ -73,11 +70,14 @@ const FILES: &[(&str, Show)] = &[
     }),
     ("/proc/version", |out| writeln!(out, "Linux version {RELEASE} {VERSION}")),
     ("/proc/vmstat", |out| mm().show_vmstat(out)),
-    ("/sys/devices/system/cpu/online", |out| writeln!(out, "{}", range(cpus().count()))),
-    ("/sys/devices/system/cpu/possible", |out| writeln!(out, "{}", range(cpus().count()))),
-    ("/sys/devices/system/cpu/present", |out| writeln!(out, "{}", range(cpus().count()))),
-    ("/sys/devices/system/node/online", |out| writeln!(out, "{}", range(nodes()))),
-    ("/sys/devices/system/node/possible", |out| writeln!(out, "{}", range(nodes()))),
+    ("/sys/devices/system/cpu/online", |out| writeln!(out, "{}", list(cpus()))),
+    ("/sys/devices/system/cpu/possible", |out| writeln!(out, "{}", list(cpus()))),
+    ("/sys/devices/system/cpu/present", |out| writeln!(out, "{}", list(cpus()))),
+    ("/sys/devices/system/node/has_cpu", |out| writeln!(out, "{}", nodes_with_cpus())),
+    ("/sys/devices/system/node/has_memory", |out| writeln!(out, "{}", node_list())),
+    ("/sys/devices/system/node/has_normal_memory", |out| writeln!(out, "{}", node_list())),
+    ("/sys/devices/system/node/online", |out| writeln!(out, "{}", node_list())),
+    ("/sys/devices/system/node/possible", |out| writeln!(out, "{}", node_list())),
     ("/sys/kernel/debug/page_tables", |out| mm().show_page_tables(out)),
 ];
 
@@ -98,9 +98,10 @@ pub(crate) fn find(path: &str) -> Option<Arc<Inode>> {
         show(&mut text).ok()?;
         return Some(Inode::new(path, READ_ONLY, InodeKind::Text(text.into_bytes())));
     }
-    let is_cpu = |number: &str| number.parse().is_ok_and(|cpu| cpus().any(|known| known == cpu));
-    let of_cpu = path.strip_prefix(CPUS).and_then(|rest| rest.strip_prefix("/cpu")).is_some_and(is_cpu);
-    let is_directory = of_cpu || paths().any(|known| below(known, path).is_some());
+    if let Some(found) = node_files::find(path) {
+        return Some(found);
+    }
+    let is_directory = paths().any(|known| below(known, path).is_some());
     is_directory.then(|| Inode::new(path, DIRECTORY, InodeKind::Directory))
 }
 
@@ -119,9 +120,7 @@ pub(crate) fn entries(directory: &str) -> BTreeMap<String, u32> {
             None => entries.insert(rest.to_string(), READ_ONLY),
         };
     }
-    if directory == CPUS {
-        entries.extend(cpus().map(|cpu| (format!("cpu{cpu}"), DIRECTORY)));
-    }
+    entries.extend(node_files::entries(directory));
     entries
 }
 
@@ -133,19 +132,6 @@ fn paths() -> impl Iterator<Item = &'static str> {
 /// The rest of a path below a directory.
 fn below<'a>(path: &'a str, directory: &str) -> Option<&'a str> {
     path.strip_prefix(directory)?.strip_prefix('/')
-}
-
-fn cpus() -> impl Iterator<Item = usize> {
-    0..pagewright_hal::Machine.online().iter().count()
-}
-
-fn nodes() -> usize {
-    pagewright_hal::boot_info().nodes.len()
-}
-
-/// The numbers from 0 on, as Linux prints a mask.
-fn range(count: usize) -> String {
-    if count == 1 { "0".to_string() } else { format!("0-{}", count - 1) }
 }
 
 /// The value of a setting, as its file shows it.

@@ -40,7 +40,7 @@ pub(crate) fn mm() -> &'static Mm<Machine> {
 pub(crate) fn start(info: &BootInfo, options: &Options) {
     let nodes: Vec<NodeSpec<'_>> =
         info.nodes.iter().map(|node| NodeSpec { id: node.id, ranges: &node.ranges, cpus: node.cpus }).collect();
-    let layout = MemoryLayout { distances: info.distances.as_deref(), ..MemoryLayout::new(&nodes) };
+    let layout = MemoryLayout { distances: Some(&info.distances), ..MemoryLayout::new(&nodes) };
     MM.call_once(|| match Mm::try_new(Machine, &layout, options.settings()) {
         Ok(mm) => mm,
         Err(error) => panic!("the memory manager does not start: {error}"),

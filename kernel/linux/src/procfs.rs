@@ -17,6 +17,7 @@ use crate::machine_files;
 use crate::mappings_text::{MappingsFile, MappingsText};
 use crate::memory::{SpaceHandle, mm};
 use crate::mount;
+use crate::node_files;
 use crate::process_memory::{MemoryView, ProcessMemory};
 use crate::ramfs;
 use crate::task::{TaskId, Thread, scheduler};
@@ -62,13 +63,13 @@ pub(crate) fn find(thread: &Thread, path: &str) -> Option<Result<Arc<Inode>, Err
 
 /// Follows the first link or `..` that a path passes through below `/proc` or `/sys`.
 ///
+/// With `follow`, a last link below `/sys` is followed, too; one of `/proc` leads to a file.
+///
 /// # Errors
 /// Those of the link.
-pub(crate) fn follow(thread: &Thread, path: &str) -> Result<Option<String>, Errno> {
+pub(crate) fn follow(thread: &Thread, path: &str, follow: bool) -> Result<Option<String>, Errno> {
     if path.starts_with("/sys/") {
-        // No links are there; nor is it checked that the directory exists.
-        let at = path.find("/../").or(path.strip_suffix("/..").map(str::len));
-        return Ok(at.map(|at| format!("{}{}", ramfs::parent(&path[..at]), &path[at + "/..".len()..])));
+        return Ok(follow_in_sysfs(path, follow));
     }
     let Some(rest) = path.strip_prefix("/proc/") else { return Ok(None) };
     // A link has a name below its process, and something below itself.
@@ -85,6 +86,21 @@ pub(crate) fn follow(thread: &Thread, path: &str) -> Result<Option<String>, Errn
         }
     }
     Ok(None)
+}
+
+/// Follows the first link or `..` of a path below `/sys`, whose links are relative.
+///
+/// It is not checked that the directories exist.
+fn follow_in_sysfs(path: &str, follow: bool) -> Option<String> {
+    let last = (follow || path.ends_with("/..")).then_some(path.len());
+    path.match_indices('/').map(|(end, _)| end).skip(2).chain(last).find_map(|end| {
+        let (prefix, rest) = path.split_at(end);
+        if let Some(directory) = prefix.strip_suffix("/..") {
+            return Some(format!("{}{rest}", ramfs::parent(directory)));
+        }
+        let target = node_files::link(prefix)?;
+        Some(format!("{}{rest}", ramfs::absolute(ramfs::parent(prefix), &target)))
+    })
 }
 
 /// The names and modes of the files of a process.

@@ -2,6 +2,7 @@
 //!
 //! Not guaranteed: that a machine's programs are installed. [`Machine::lacks`] names a missing one.
 
+use super::CPUS;
 use crate::cargo::{self, Workspace};
 use crate::debian::Archive;
 use crate::error::Error;
@@ -98,6 +99,10 @@ pub(crate) struct Case {
     pub(crate) memory: &'static str,
     /// The memory on Linux, whose kernel needs more.
     pub(crate) memory_on_linux: &'static str,
+    /// Options for several nodes, in place of `memory`.
+    pub(crate) nodes: &'static [&'static str],
+    /// The numbers of CPUs of its boots; the first one is that on Linux.
+    pub(crate) cpus: &'static [&'static str],
     pub(crate) swap: Swap,
     /// A setting and its value, of our kernel only.
     pub(crate) set: Option<&'static str>,
@@ -112,6 +117,10 @@ pub(crate) struct Case {
 ///
 /// The other shells fork as by default, which is `auto`.
 const SHARED: &str = "cow_page_tables=always";
+/// A node with all CPUs, and one without; firmware gives no distances.
+const SLOW_TIER: [&str; 2] = ["--node=0:160M", "--node=1:96M"];
+/// Two nodes with CPUs.
+const TWO_NODES: [&str; 3] = ["--node=0:128M,cpus=0-1", "--node=1:128M,cpus=2-3", "--distance=0,1:17"];
 const SHELL: &str = "for i in 1 2 3; do echo $i; done | cat | sort -r; (sleep 1; echo background) & echo foreground; wait; \
                      seq 1 1000 | grep 7 | wc -l; false || echo status $?; exit 7";
 /// Has the counts judged twice while other processes run.
@@ -128,6 +137,8 @@ pub(super) const fn c(name: &'static str, source: &'static str, status: i32) -> 
         arguments: &[],
         memory: "256M",
         memory_on_linux: "256M",
+        nodes: &[],
+        cpus: &CPUS,
         swap: Swap::Nothing,
         set: Some(SHARED),
         status,
@@ -143,6 +154,8 @@ pub(super) const fn shell(name: &'static str, words: &'static [&'static str], st
         arguments: words,
         memory: "256M",
         memory_on_linux: "256M",
+        nodes: &[],
+        cpus: &CPUS,
         swap: Swap::Nothing,
         set: None,
         status,
@@ -152,9 +165,11 @@ pub(super) const fn shell(name: &'static str, words: &'static [&'static str], st
 }
 
 /// The cases, the longest first, so that none of them runs alone at the end.
-pub(crate) const CASES: [Case; 34] = [
+pub(crate) const CASES: [Case; 36] = [
     Case { arguments: &["64", "32"], memory: "1G", memory_on_linux: "1G", ..c("fork", "fork.c", 0) },
     Case { arguments: &["4000"], ..c("threads", "threads.c", 0) },
+    Case { nodes: &SLOW_TIER, cpus: &["1"], arguments: &["0", "10 20"], ..c("slow-tier", "nodes.c", 0) },
+    Case { nodes: &TWO_NODES, cpus: &["4"], arguments: &["0-1", "10 17"], ..c("two-nodes", "nodes.c", 0) },
     c("tables", "tables.c", 0),
     c("cow", "cow.c", 0),
     Case { set: Some("cow_page_tables=prctl"), on_linux: false, ..c("prctl", "prctl.c", 0) },
@@ -190,6 +205,12 @@ pub(crate) const CASES: [Case; 34] = [
 ];
 
 impl Case {
+    /// The options of `pagewright boot` for CPUs and memory; on one node it has `memory`.
+    pub(crate) fn size<'a>(&self, memory: &'a str, cpus: &'a str) -> Vec<&'a str> {
+        let memory = if self.nodes.is_empty() { &["--mem", memory][..] } else { self.nodes };
+        [memory, &["--cpus", cpus]].concat()
+    }
+
     /// The program for a machine; `None` if it is not available.
     pub(crate) fn program(
         &self,

@@ -199,7 +199,7 @@ impl Bench {
         self.programs.get(&(machine.isa, case.name)).cloned()
     }
 
-    /// Adds the boots of every program, on one CPU and on four.
+    /// Adds the boots of every program, most of them on one CPU and on four.
     fn programs<'a>(&self, machine: &'a Machine, kernel: &Path, runs: &mut Vec<Run<'a>>) {
         for case in self.cases {
             let Some(program) = self.program(machine, case) else {
@@ -213,7 +213,7 @@ impl Bench {
                 let (program, kernel) = (program.clone(), kernel.to_owned());
                 Run { machine, case, program, kernel, cpus, plant: None }
             };
-            runs.extend(CPUS.map(run));
+            runs.extend(case.cpus.iter().copied().map(run));
         }
     }
 
@@ -231,8 +231,8 @@ impl Bench {
     fn boot(&self, run: &Run<'_>) -> Result<Output, Error> {
         let Case { arguments, memory, allowed, .. } = *run.case;
         let mut boot = Command::new(&self.pagewright);
-        boot.args(["boot", "--arch", run.machine.isa.name(), "--cpus", run.cpus, "--mem", memory, "--kernel"])
-            .arg(&run.kernel);
+        boot.args(["boot", "--arch", run.machine.isa.name()]).args(run.case.size(memory, run.cpus));
+        boot.arg("--kernel").arg(&run.kernel);
         boot.args(run.case.swap.option());
         boot.args(run.case.set.map(|set| format!("--set={set}"))).arg("--check");
         boot.args(run.plant.map(|plant| format!("--plant={plant}")));

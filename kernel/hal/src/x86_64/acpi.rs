@@ -3,7 +3,7 @@
 //! The tables are read once, byte by byte, because their fields are not aligned.
 //!
 //! Not guaranteed: CPUs with x2APIC ids above 255, which the xAPIC cannot address; they are not
-//! started.
+//! started. Latencies of HMAT are not read; a node without CPUs is in the SRAT, too.
 
 use crate::boot::{CPUS, Firmware, Region};
 use crate::machine::linear;

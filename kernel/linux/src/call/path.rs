@@ -51,7 +51,7 @@ pub(super) fn resolved(thread: &Thread, directory: u64, name: VirtAddr, follow: 
 fn resolve(thread: &Thread, path: &str, follow: bool, caller: &Credentials) -> Result<String, Errno> {
     let mut resolved = ramfs::resolve(path, follow, caller)?;
     for _ in 0..ramfs::LINKS_MAX {
-        let Some(next) = procfs::follow(thread, &resolved)? else { return Ok(resolved) };
+        let Some(next) = procfs::follow(thread, &resolved, follow)? else { return Ok(resolved) };
         resolved = ramfs::resolve(&next, follow, caller)?;
     }
     Err(Errno::ELOOP)
