@@ -33,7 +33,7 @@ impl<P: Platform> Mm<P> {
                 return ControlFlow::Break(());
             }
             self.declare_reduced(mapped.space, PageRange::page(mapped.va), Rights::empty());
-            // Pairs with the barrier between the pin and its second read of the entry (`gup::fast`).
+            // Pairs with the barrier between a pin and its second read of the entry (`gup::fast`).
             let pinned = |_| plant!(MigrateIgnoresPin; false, folio.maybe_pinned_after(FullBarrier::execute()));
             let debt = mapped.table.run(mapped.vma.mlocked()).unmap_for_migration(mapped.va, pinned);
             let Some(debt) = debt else {
