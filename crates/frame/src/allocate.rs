@@ -5,10 +5,13 @@
 //!
 //! ```text
 //! alloc(FrameRequest) ─▶ permitted? ─▶ for each watermark (low, min[, none]):
-//!                                        for each zone, nearest first, above the watermark:
+//!                                        for each zone of a permitted node, nearest first, above the watermark:
 //!                                          per-CPU list, then buddy lists ─▶ UnsettledBlock ─ settle ─▶ Block
+//!   nothing above low ─▶ the permitted nodes want background reclaim
 //!   nothing found ─▶ unpark what the floor covers, drain the per-CPU lists, once more
 //! ```
+//!
+//! INV-FRAME-NODES: a block comes from a node that the request permits.
 //!
 //! Neighbours: `zone` takes the block; `free` takes it back.
 //!
@@ -34,12 +37,14 @@ use crate::block::{Block, UnsettledBlock};
 use crate::clear::Residency;
 use crate::frames::{Frames, FramesError};
 use crate::layout::MemoryLayout;
+use crate::numa_event::NumaEvent;
 use crate::watermark::Urgency;
 use crate::zone::{WatermarkLevel, ZoneBlock, ZoneRequest};
 use core::ops::Deref;
+use core::sync::atomic::Ordering;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_types::{Counter, CpuId, DebtFloor, NodeId, Order};
+use pagewright_types::{Counter, CpuId, DebtFloor, NodeId, NodeMask, Order};
 use thiserror::Error;
 
 /// A request for a block of frames (Linux's order and `gfp_t`).
@@ -49,8 +54,8 @@ pub struct FrameRequest {
     pub order: Order,
     /// Preferred node.
     pub node: NodeId,
-    /// Whether only the preferred node may serve the request (`__GFP_THISNODE`).
-    pub strict: bool,
+    /// The nodes that may serve the request (the `nodemask` of `alloc_pages`).
+    pub permitted: NodeMask,
     /// How far below the watermarks the request may go.
     pub urgency: Urgency,
     /// Whether only frames without a debt may serve the request.
@@ -64,7 +69,7 @@ impl FrameRequest {
     ///
     /// Other nodes may serve it, and parked frames too.
     pub const fn new(order: Order, node: NodeId) -> Self {
-        Self { order, node, strict: false, urgency: Urgency::Normal, settled_only: false }
+        Self { order, node, permitted: NodeMask::ALL, urgency: Urgency::Normal, settled_only: false }
     }
 }
 
@@ -138,6 +143,9 @@ impl<P: Platform> FrameAllocator<P> {
                 self.counters.add(cpu, Counter::PgAlloc, u64::from(request.order.frames()));
                 return Ok(unsettled);
             }
+            if *mark == WatermarkLevel::Low {
+                self.want_reclaim(request.permitted);
+            }
         }
         self.alloc_drained(cpu, request, floor())
     }
@@ -175,20 +183,52 @@ impl<P: Platform> FrameAllocator<P> {
     fn take_above(&self, mark: WatermarkLevel, cpu: CpuId, request: FrameRequest) -> Option<UnsettledBlock> {
         let cold_after = self.clear_selector.cache_frames();
         let zone_request = ZoneRequest { order: request.order, settled_only: request.settled_only, cold_after };
+        let permitted = plant!(BindFallsBack; NodeMask::ALL, request.permitted);
+        // The node that would serve the request if it had enough memory (`preferred_zoneref`).
+        let mut preferred = None;
         for id in &self.fallbacks[request.node.index()] {
             let zone = &self.zones[id.index()];
-            if request.strict && zone.node != request.node {
-                break;
+            if !permitted.contains(zone.node) {
+                continue;
             }
+            let preferred = *preferred.get_or_insert(zone.node);
             if zone.above(mark, request.order)
                 && let Some(ZoneBlock { pfn, key, residency }) = zone.take(&self.memmap, cpu, zone_request)
             {
+                let local = self.node_of_cpu(cpu);
+                self.count_numa(cpu, zone.node, preferred, local);
                 // This CPU freed none of the frames of another node, or the block would be hot.
-                let far = residency == Residency::Unknown && zone.node != self.node_of_cpu(cpu);
+                let far = residency == Residency::Unknown && zone.node != local;
                 let residency = if far { Residency::Cold } else { residency };
                 return Some(UnsettledBlock::new(Block::new(pfn, request.order).with_residency(residency), key));
             }
         }
         None
+    }
+
+    /// Counts where a block came from (`zone_statistics`).
+    #[inline]
+    fn count_numa(&self, cpu: CpuId, served: NodeId, preferred: NodeId, local: NodeId) {
+        let count = |node: NodeId, event: NumaEvent| {
+            self.counters.add(cpu, event.counter(), 1);
+            self.numa_events[node.index()].add(cpu, event as usize, 1);
+        };
+        if served == preferred {
+            count(served, NumaEvent::Hit);
+        } else {
+            count(served, NumaEvent::Miss);
+            count(preferred, NumaEvent::Foreign);
+        }
+        count(served, if served == local { NumaEvent::Local } else { NumaEvent::Other });
+    }
+
+    /// Records that no zone of these nodes is above its low watermark (`wake_all_kswapds`).
+    #[cold]
+    fn want_reclaim(&self, permitted: NodeMask) {
+        for (node, wanted) in self.reclaim_wanted.iter().enumerate() {
+            if permitted.contains(NodeId::new(node as u8)) {
+                wanted.store(true, Ordering::Relaxed);
+            }
+        }
     }
 }

@@ -14,12 +14,14 @@ use crate::clear::{ClearCaps, ClearSelector};
 use crate::layout::{MemoryLayout, MemoryLayoutError};
 use crate::lru::Lru;
 use crate::memmap::Memmap;
+use crate::numa_event::NumaEvent;
 use crate::record::FrameState;
 use crate::tiers::{NodeTier, tiers_of};
 use crate::watermark::{self, Watermarks};
 use crate::zone::{Zone, ZoneId, ZoneKind, ZoneView};
 use alloc::boxed::Box;
-use pagewright_sync::{AllocError, Backend, Counters, Gauges, Platform, try_boxed, try_boxed_each};
+use core::sync::atomic::{AtomicBool, Ordering};
+use pagewright_sync::{AllocError, Backend, Counters, Gauges, PerCpuSums, Platform, try_boxed, try_boxed_each};
 use pagewright_types::{Counter, CpuId, FrameRange, Gauge, NodeId, Pfn};
 use thiserror::Error;
 
@@ -51,6 +53,10 @@ pub struct Frames<P: Platform> {
     pub(crate) fallbacks: Box<[Box<[ZoneId]>]>,
     pub(crate) node_of_cpu: Box<[NodeId]>,
     pub(crate) tiers: Box<[NodeTier]>,
+    /// For each node, its [`NumaEvent`]s.
+    pub(crate) numa_events: Box<[PerCpuSums<{ NumaEvent::ALL.len() }>]>,
+    /// For each node, whether an allocation found no permitted node above its low watermark.
+    pub(crate) reclaim_wanted: Box<[AtomicBool]>,
 }
 
 impl<P: Platform> Frames<P> {
@@ -71,6 +77,11 @@ impl<P: Platform> Frames<P> {
             fallbacks: fallbacks_of(layout, &zones)?,
             node_of_cpu: nodes_of_cpus(layout, span.cpus)?,
             tiers: tiers_of(layout)?,
+            numa_events: try_boxed_each(
+                layout.nodes.len(),
+                layout.nodes.iter().map(|_| PerCpuSums::try_new(span.cpus)),
+            )?,
+            reclaim_wanted: try_boxed(layout.nodes.len(), layout.nodes.iter().map(|_| AtomicBool::new(false)))?,
             lru: Lru::try_new(layout.nodes.len(), span.cpus)?,
             machine,
             memmap,
@@ -163,6 +174,31 @@ impl<P: Platform> Frames<P> {
     #[inline]
     pub fn node_of_cpu(&self, cpu: CpuId) -> NodeId {
         self.node_of_cpu[cpu.index()]
+    }
+
+    /// How often an event of allocation has happened on a node since boot.
+    ///
+    /// # Panics
+    /// When there is no such node.
+    pub fn numa_events(&self, node: NodeId, event: NumaEvent) -> u64 {
+        self.numa_events[node.index()].sum(event as usize)
+    }
+
+    /// Whether an allocation that the node may serve found no permitted node above its low
+    /// watermark, since [`Self::reclaim_done`].
+    ///
+    /// # Panics
+    /// When there is no such node.
+    pub fn is_reclaim_wanted(&self, node: NodeId) -> bool {
+        self.reclaim_wanted[node.index()].load(Ordering::Relaxed)
+    }
+
+    /// Forgets that a node wants reclaim; background reclaim of it has ended.
+    ///
+    /// # Panics
+    /// When there is no such node.
+    pub fn reclaim_done(&self, node: NodeId) {
+        self.reclaim_wanted[node.index()].store(false, Ordering::Relaxed);
     }
 
     /// The node of a frame; `None` if the frame is not memory.

@@ -8,13 +8,13 @@
 //! Not guaranteed: that the frames exist. The embedder must leave out the frames that firmware and
 //! its own image occupy.
 
-use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Pfn};
+use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, NodeMask, Pfn};
 use thiserror::Error;
 
 /// The largest number of nodes of a machine.
 ///
 /// It makes the number of a zone fit a byte of the frame record.
-pub const MAX_NODES: usize = 64;
+pub const MAX_NODES: usize = NodeMask::MAX;
 
 /// The memory and the CPUs of one node.
 #[derive(Clone, Copy, Debug)]

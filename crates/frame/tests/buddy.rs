@@ -4,7 +4,7 @@ use crate::support::{self, Host, NODE0, cpus, range, run_on, shape};
 use pagewright_frame::{
     FrameAllocator, FrameRequest, FrameState, MemoryLayout, NoFrames, NoFramesCause, NodeSpec, Urgency,
 };
-use pagewright_types::{DebtFloor, DebtKey, NodeId, Order, Pfn};
+use pagewright_types::{DebtFloor, DebtKey, NodeId, NodeMask, Order, Pfn};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ fn a_request() -> impl Strategy<Value = FrameRequest> {
     ];
     (order, 0u8..2, prop::bool::weighted(0.3), prop::bool::weighted(0.5), prop::bool::weighted(0.2)).prop_map(
         |(order, node, strict, reserve, settled_only)| FrameRequest {
-            strict,
+            permitted: if strict { NodeMask::of(NodeId::new(node)) } else { NodeMask::ALL },
             urgency: if reserve { Urgency::Reserve } else { Urgency::Normal },
             settled_only,
             ..FrameRequest::new(Order::new(order), NodeId::new(node))
@@ -119,7 +119,7 @@ impl Model {
             node.is_some() && node == frames.node_of(Pfn::new(end - 1)),
             "{pfn}: a block across nodes or in a hole"
         );
-        assert!(!request.strict || node == Some(request.node));
+        assert!(node.is_some_and(|node| request.permitted.contains(node)), "INV-FRAME-NODES: {node:?}");
         assert!(
             !request.settled_only || key == DebtKey::NONE,
             "{pfn} is parked, but the request is for settled frames"
@@ -172,7 +172,7 @@ fn take(frames: &FrameAllocator<Host>, model: &mut Model, request: FrameRequest)
             assert_eq!(refusal, NoFrames { request, cause: NoFramesCause::Exhausted });
             assert_eq!(frames.available(), before, "a failed allocation changed the number of free frames");
             if request.urgency == Urgency::Reserve && !request.settled_only {
-                let mut zones = frames.zones().filter(|zone| !request.strict || zone.node() == request.node);
+                let mut zones = frames.zones().filter(|zone| request.permitted.contains(zone.node()));
                 let large = request.order.raw()..Order::COUNT as u8;
                 assert!(zones.all(|zone| large.clone().all(|raw| zone.blocks(Order::new(raw)) == 0)));
             }
@@ -442,7 +442,8 @@ proptest! {
                 },
                 MarkStep::Take { order, node, strict } => {
                     let (order, node) = (Order::new(order), NodeId::new(node));
-                    let request = FrameRequest { strict, ..FrameRequest::new(order, node) };
+                    let permitted = if strict { NodeMask::of(node) } else { NodeMask::ALL };
+                    let request = FrameRequest { permitted, ..FrameRequest::new(order, node) };
                     let zones = || {
                         let near = frames.zones().filter(|zone| zone.node() == node);
                         near.chain(frames.zones().filter(|zone| !strict && zone.node() != node))
@@ -532,8 +533,9 @@ fn settled_frames_are_handed_out_down_to_the_watermark() {
     }
 }
 
+/// INV-FRAME-NODES.
 #[test]
-fn the_nearest_node_serves_and_a_strict_request_stays_on_its_node() {
+fn the_nearest_permitted_node_serves_and_no_other_does() {
     let ranges = [[range(0, 256)], [range(256, 512)], [range(512, 768)]];
     let node = |id: u8| NodeSpec {
         id: NodeId::new(id),
@@ -556,12 +558,12 @@ fn the_nearest_node_serves_and_a_strict_request_stays_on_its_node() {
         .collect();
     assert_eq!(served, [Some(0), Some(2), Some(1)], "nodes serve in the order of their distance");
     frames.free(support::block_at(&frames, Pfn::new(256)));
-    let strict = FrameRequest { strict: true, ..whole };
+    let strict = FrameRequest { permitted: NodeMask::of(NODE0), ..whole };
     assert_eq!(
         frames.alloc(strict, support::nothing_paid),
         Err(NoFrames { request: strict, cause: NoFramesCause::Exhausted })
     );
-    let on_one = FrameRequest { node: NodeId::new(1), ..strict };
+    let on_one = FrameRequest { permitted: NodeMask::of(NodeId::new(1)), ..whole };
     assert_eq!(
         frames.alloc(on_one, support::nothing_paid).map(|unsettled| unsettled.settle(|_| {}).into_raw()),
         Ok(Pfn::new(256))

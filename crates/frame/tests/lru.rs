@@ -6,7 +6,7 @@ use pagewright_frame::{
     NewFolio, NodeSpec, ReleaseList,
 };
 use pagewright_sync::host::on_cpu;
-use pagewright_types::{Counter, CpuId, LruList, NodeId, Order, Pfn};
+use pagewright_types::{Counter, CpuId, LruList, NodeId, NodeMask, Order, Pfn};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 const FAR: NodeId = NodeId::new(1);
@@ -470,7 +470,7 @@ fn pages_of_two_nodes_come_to_the_lists_of_their_own() {
     let mut folios = Vec::new();
     for page in 0..40_u32 {
         let node = if page.is_multiple_of(3) { FAR } else { NODE0 };
-        let request = FrameRequest { strict: true, ..FrameRequest::new(Order::ZERO, node) };
+        let request = FrameRequest { permitted: NodeMask::of(node), ..FrameRequest::new(Order::ZERO, node) };
         let block = frames.alloc(request, support::nothing_paid).expect("memory is left");
         folios.push((node, in_a_batch(&frames, block.settle(|_| {}))));
         if page.is_multiple_of(5) {

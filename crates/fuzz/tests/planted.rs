@@ -291,6 +291,10 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         | Bug::FastNoRecheck
         | Bug::PageOutIgnoresPin
         | Bug::WalkersNotAwaited => elsewhere("mm/tests/gup"),
+        Bug::BindFallsBack | Bug::FaultIgnoresPolicy | Bug::MergeIgnoresPolicy | Bug::PolicyInSharedTable => {
+            elsewhere("mm/tests/policy")
+        }
+        Bug::BatchIgnoresPolicy => elsewhere("host/tests/clear.rs"),
         Bug::PartialClock
         | Bug::CompleteElsewhere
         | Bug::DebtMaskBeforeBump

@@ -5,11 +5,15 @@
 use pagewright_host::{HostMachine, HostMemory, run_as};
 use pagewright_mm::file::{FallocateFlags, MemfdFlags};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
+use pagewright_mm::policy::{PolicyFlags, PolicyMode, PolicyRequest};
+use pagewright_mm::space::{BindFlags, BindRequest};
 use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmSetting, MmSettings};
 use pagewright_sync::Arc;
 use pagewright_tlb::ClearMeasurements;
 use pagewright_tlb::frames::{BlockList, ClearBackend, ClearCaps, MemoryLayout, NodeSpec};
-use pagewright_types::{Access, Counter, CpuId, CpuMask, NodeId, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
+use pagewright_types::{
+    Access, Counter, CpuId, CpuMask, FrameRange, NodeId, NodeMask, Order, PAGE_SIZE, PageRange, Rights, VirtAddr,
+};
 use std::cell::Cell;
 use std::thread;
 use std::time::Duration;
@@ -109,6 +113,52 @@ fn populating_clears_in_batches_and_every_page_reads_as_zero() {
         assert!(fixture.reads_as_zero(&space, range), "INV-CLEAR-WHOLE");
     }
     fixture.end(&space);
+}
+
+/// INV-POLICY-OBEYED: a batch that was cleared for one mapping is not used for another with another
+/// policy.
+#[test]
+fn a_batch_obeys_the_policy_of_one_mapping() {
+    run_as(CpuId::new(0));
+    let memory = HostMemory::try_new(4096).expect("memory");
+    let start = memory.frames().start();
+    let middle = pagewright_types::Pfn::new(start.raw() + 2048);
+    let ranges = [[FrameRange::new(start, middle)], [FrameRange::new(middle, memory.frames().end())]];
+    let far = NodeId::new(1);
+    let nodes = [
+        NodeSpec { id: NODE, ranges: &ranges[0], cpus: CpuMask::first(1) },
+        NodeSpec { id: far, ranges: &ranges[1], cpus: CpuMask::EMPTY },
+    ];
+    let settings = MmSettings::default();
+    settings.set(MmSetting::ClearUncached, 1).expect("0 to 2");
+    let mm = Mm::try_new(HostMachine::new(memory, 1), &MemoryLayout::new(&nodes), settings).expect("a valid layout");
+    let fixture = Fixture { mm, memory };
+    let space = fixture.mm.new_space().expect("memory");
+    let range = fixture.map(&space, MapFlags::empty());
+    let cut = range.start().add(PAGES / 2 * PAGE_SIZE);
+    let policy = PolicyRequest { mode: PolicyMode::Bind, flags: PolicyFlags::empty(), nodes: NodeMask::of(far) };
+    let len = range.end().since(cut);
+    let request = BindRequest { addr: cut, len, policy, flags: BindFlags::empty() };
+    fixture.mm.mbind(&space, request, false).expect("a mapping");
+    fixture.mm.madvise(&space, range.start(), range.len(), Advice::PopulateWrite).expect("memory");
+    let mut nodes = Vec::new();
+    fixture.mm.pagemap(&space, range, |va, word| {
+        let node = word.pfn().and_then(|pfn| fixture.mm.tlb().frames().node_of(pfn));
+        nodes.push((node, if va < cut { NODE } else { far }));
+    });
+    assert_eq!(nodes.len() as u64, PAGES);
+    assert!(nodes.iter().all(|(node, expected)| *node == Some(*expected)), "{nodes:?}");
+    fixture.end(&space);
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn a_batch_for_another_policy_is_found() {
+    use pagewright_plant::{PlantedBug, assert_found_by};
+    // Without uncached stores, nothing is cleared ahead.
+    if streaming().is_some() {
+        assert_found_by(PlantedBug::BatchIgnoresPolicy, a_batch_obeys_the_policy_of_one_mapping);
+    }
 }
 
 #[test]

@@ -5,11 +5,12 @@ mod fault;
 pub use fault::FaultError;
 
 use crate::file::Seals;
+use crate::policy::PolicyMode;
 use crate::space::{Advice, Resource};
 use pagewright_sync::AllocError;
 use pagewright_table::TableAllocError;
 use pagewright_tlb::frames::NoFrames;
-use pagewright_types::{Errno, PageRange, RangeError, Rights, SwapEntry, VirtAddr};
+use pagewright_types::{Errno, NodeId, NodeMask, PageRange, RangeError, Rights, SwapEntry, VirtAddr};
 use thiserror::Error;
 
 /// Why a memory call failed.
@@ -52,6 +53,25 @@ pub enum MmError {
         /// The flags of the call.
         flags: u32,
     },
+    /// A memory policy cannot have these nodes: none of them exists, or the mode takes none.
+    #[error("policy {mode:?} cannot have nodes {nodes:?}")]
+    BadPolicyNodes {
+        /// The mode.
+        mode: PolicyMode,
+        /// The nodes of the call.
+        nodes: NodeMask,
+    },
+    /// A page is on a node that the new policy does not name (`MPOL_MF_STRICT`).
+    #[error("the page at {at} is on node {node}")]
+    Misplaced {
+        /// The address of the page.
+        at: VirtAddr,
+        /// Its node.
+        node: NodeId,
+    },
+    /// The program may not move pages that others map (`MPOL_MF_MOVE_ALL`).
+    #[error("the program may not move shared pages")]
+    MoveAllNotPermitted,
     /// The file offset is not a multiple of the page size.
     #[error("file offset {offset:#x} is not a multiple of the page size")]
     MisalignedOffset {
@@ -376,6 +396,7 @@ impl MmError {
             | Self::TooManySegments { .. }
             | Self::MisalignedWord { .. }
             | Self::BadFlags { .. }
+            | Self::BadPolicyNodes { .. }
             | Self::MisalignedOffset { .. }
             | Self::Overlaps { .. }
             | Self::PrivateNotDuplicable { .. }
@@ -403,7 +424,9 @@ impl MmError {
             | Self::FileSealed { .. }
             | Self::TooManySwapDevices
             | Self::NotExecutable { .. }
+            | Self::MoveAllNotPermitted
             | Self::RaiseNotPermitted { .. } => Errno::EPERM,
+            Self::Misplaced { .. } => Errno::EIO,
             Self::MapOverLockLimit { .. } | Self::NoMemoryToLock { .. } | Self::CannotSplit { .. } => Errno::EAGAIN,
             Self::OffsetOverflow { .. } => Errno::EOVERFLOW,
             Self::AlreadyMapped { .. } => Errno::EEXIST,

@@ -59,6 +59,7 @@
 //!   swap/     swap devices, compressed memory among them, and the swap cache
 //!   reclaim/  chooses pages to evict, and evicts them
 //!   oom       the process that ends when nothing can be evicted
+//!   policy/   on which nodes pages are allocated
 //!   pool      huge folios that are reserved and cleared ahead, for the memory of a VM
 //!   counters/ gauges and resident sets
 //!   view/     texts of /proc
@@ -92,6 +93,7 @@ pub mod gup;
 pub mod migrate;
 mod mm;
 pub mod oom;
+pub mod policy;
 mod pool;
 mod reclaim;
 pub mod rmap;

@@ -2,6 +2,7 @@
 
 use crate::counters::Gauge;
 use crate::file::Files;
+use crate::policy::TaskPolicies;
 use crate::reclaim::Reclaim;
 use crate::rmap::ForkTree;
 use crate::settings::{MmSetting, MmSettings};
@@ -29,6 +30,7 @@ pub struct Mm<P: Platform> {
     pub(crate) committed: CommittedPages,
     /// Migrators that may have entries in page tables.
     pub(crate) migrators: AtomicU32,
+    pub(crate) task_policies: TaskPolicies,
     /// The zero page (`ZERO_PAGE`).
     ///
     /// Special leaves map it for reads of untouched anonymous memory.
@@ -59,6 +61,8 @@ impl<P: Platform> Mm<P> {
             FrameAllocator::try_new(fx.clone(), &with_watermarks(layout, &settings)).map_err(MmSetupError::Frames)?;
         let reclaim = Reclaim::try_new(frames.nodes(), frames.cpus());
         let reclaim = reclaim.map_err(|error| MmSetupError::Frames(FramesError::OutOfMemory(error)))?;
+        let task_policies = TaskPolicies::try_new(frames.cpus());
+        let task_policies = task_policies.map_err(|error| MmSetupError::Frames(FramesError::OutOfMemory(error)))?;
         frames.clear_selector().set_policy(settings.clear_policy());
         frames.set_lru_batch(settings.get(MmSetting::LruBatch) as u32);
         let tlb = Tlb::try_new(fx, frames, settings.tlb_config()).map_err(MmSetupError::Tlb)?;
@@ -75,6 +79,7 @@ impl<P: Platform> Mm<P> {
             settings,
             committed: CommittedPages::default(),
             migrators: AtomicU32::new(0),
+            task_policies,
             zero_page,
         })
     }

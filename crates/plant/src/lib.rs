@@ -73,6 +73,11 @@ pagewright_types::named_table! {
         DeferredNotTakenAlong = "deferred-not-taken-along", "A batch depends on an entry that another CPU cleared, without that CPU's flush.";
         NestedNotSeen = "nested-not-seen", "An operation returns while an entry that it depends on is cleared by another operation and not flushed.";
         WeakenedTakenUnflushed = "weakened-taken-unflushed", "A leaf that lost its rights and is not flushed yet is edited without a flush, as if no CPU could use its page.";
+        BindFallsBack = "bind-falls-back", "An allocation that only some nodes may serve takes a frame of any node.";
+        FaultIgnoresPolicy = "fault-ignores-policy", "A fault allocates a page by the policy of the task, whatever the policy of the mapping.";
+        BatchIgnoresPolicy = "batch-ignores-policy", "A page that was cleared ahead for a mapping with one policy is mapped in one with another.";
+        MergeIgnoresPolicy = "merge-ignores-policy", "Neighbouring mappings with different memory policies are merged.";
+        PolicyInSharedTable = "policy-in-shared-table", "mbind changes the policy of a mapping and leaves the page tables that other spaces share.";
         CowFlushLate = "cow-flush-late", "Copy-on-write installs the new entry before the old one is flushed (no break-before-make).";
         CowNoFlush = "cow-no-flush", "Copy-on-write replaces an entry without a flush.";
         ForkFlushLate = "fork-flush-late", "Fork releases the parent's lock before the parent's writable translations are flushed.";

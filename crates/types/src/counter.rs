@@ -10,6 +10,12 @@ crate::named_table! {
     /// A counter, from boot and over all CPUs.
     pub enum Counter {
         PgAlloc = "pgalloc", "Base pages handed out by the allocator.";
+        NumaHit = "numa_hit", "Blocks that came from the first node that their request permits.";
+        NumaMiss = "numa_miss", "Blocks that came from another node than the first permitted one, which had no memory.";
+        NumaForeign = "numa_foreign", "Blocks that the first permitted node could not serve: numa_miss by the other node.";
+        NumaInterleave = "numa_interleave", "Interleaved blocks: always 0, because no policy interleaves.";
+        NumaLocal = "numa_local", "Blocks that came from the node of the CPU that allocated them.";
+        NumaOther = "numa_other", "Blocks that came from another node than that of the CPU that allocated them.";
         PgFree = "pgfree", "Base pages given back to the allocator.";
         PgFault = "pgfault", "Page faults, minor and major.";
         PgMajFault = "pgmajfault", "Page faults that waited for a device.";

@@ -3,8 +3,10 @@
 use super::{Fault, FaultFlags, FaultKind, FaultProgress};
 use crate::error::FaultError;
 use crate::mm::Mm;
+use crate::policy::MemPolicy;
 use crate::space::Space;
 use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::{EntryRun, LeafView, OwnedLeaf, TableReserve};
 use pagewright_tlb::frames::{Block, ClearExtent, FolioFlags, FolioOwner, NewFolio};
@@ -38,17 +40,22 @@ impl<P: Platform> Fault<'_, P> {
         Ok(FaultProgress::Done(FaultKind::Minor))
     }
 
-    /// Allocates one frame, near the CPU that faults.
+    /// The policy of the mapping, which every page that the fault makes for it obeys.
+    pub(super) fn policy(&self) -> MemPolicy {
+        plant!(FaultIgnoresPolicy; MemPolicy::DEFAULT, self.vma.policy())
+    }
+
+    /// Allocates one frame.
     pub(super) fn alloc_page(&self) -> Result<Block, FaultError> {
-        Ok(self.mm.alloc(Order::ZERO)?)
+        Ok(self.mm.alloc(self.mm.request(Order::ZERO, self.policy()))?)
     }
 
     /// Allocates one cleared frame, or takes one that was cleared ahead.
     pub(super) fn cleared_page(&self) -> Result<Block, FaultError> {
         let cleared = match self.request.pages {
-            Some(pages) => pages.next_page()?,
+            Some(pages) => pages.next_page(self.policy())?,
             None => {
-                let cleared = self.mm.alloc_zeroed(Order::ZERO, ClearExtent::PAGE)?;
+                let cleared = self.mm.alloc_zeroed(self.mm.request(Order::ZERO, self.policy()), ClearExtent::PAGE)?;
                 self.mm.frames().prefetch(&cleared, cleared.pfn(), self.request.va.page_offset());
                 cleared
             }

@@ -1,8 +1,9 @@
 //! Pages of files touched for the first time (`do_read_fault`, `do_cow_fault`, `do_shared_fault`).
 
-use super::{Fault, FaultKind, FaultProgress};
+use super::{ClearedPageSource, Fault, FaultKind, FaultProgress, NewPages};
 use crate::error::FaultError;
 use crate::file::FileObject;
+use crate::policy::MemPolicy;
 use crate::settings::MmSetting;
 use core::ops::Range;
 use pagewright_arch::{Leaf, LeafFlags};
@@ -15,6 +16,15 @@ use pagewright_types::{Access, Counter, Level, Order, PAGE_SIZE, PageRange, Righ
 impl<P: Platform> Fault<'_, P> {
     fn file(&self) -> &FileObject<P> {
         self.vma.file().expect("classified as a fault on a file")
+    }
+
+    /// The pages that the fault adds to the cache.
+    ///
+    /// Shared memory obeys the policy of the mapping, and a file that of the task
+    /// (`filemap_alloc_folio`).
+    fn new_pages<'p>(&self, source: Option<&'p dyn ClearedPageSource>) -> NewPages<'p> {
+        let policy = if self.file().is_shmem() { self.policy() } else { MemPolicy::DEFAULT };
+        NewPages { policy, source }
     }
 
     /// The index of the page in the file, and the number of removals before the size was read.
@@ -35,7 +45,7 @@ impl<P: Platform> Fault<'_, P> {
         let (index, removals) = self.wanted_page()?;
         let mut reserve = TableReserve::new(&self.mm.tlb);
         self.reserve_tables(&mut reserve)?;
-        let found = file.find_or_read(self.mm, index, self.request.pages)?;
+        let found = file.find_or_read(self.mm, index, self.new_pages(self.request.pages))?;
         let served = if found.waited { FaultKind::Major } else { FaultKind::Minor };
         let write = self.access() == Access::Write;
         let around = self.fault_around_range();
@@ -73,7 +83,7 @@ impl<P: Platform> Fault<'_, P> {
         let mut reserve = TableReserve::new(&self.mm.tlb);
         self.reserve_tables(&mut reserve)?;
         let block = self.alloc_page()?;
-        let found = match file.find_or_read(self.mm, index, self.request.pages) {
+        let found = match file.find_or_read(self.mm, index, self.new_pages(self.request.pages)) {
             Ok(found) => found,
             Err(error) => {
                 self.mm.tlb.free(block);
@@ -140,7 +150,7 @@ impl<P: Platform> Fault<'_, P> {
         while let Some(index) = file.first_missing(window.clone()) {
             window.start = index + 1;
             if file.is_resident(index) {
-                match file.find_or_read(self.mm, index, None) {
+                match file.find_or_read(self.mm, index, self.new_pages(None)) {
                     Ok(found) => self.mm.put_folio(found.folio),
                     Err(_) => return,
                 }

@@ -40,7 +40,7 @@ mod precleared;
 mod swap;
 mod unshare;
 
-pub(crate) use precleared::{ClearedPageSource, PreclearedPages};
+pub(crate) use precleared::{ClearedPageSource, NewPages, PreclearedPages};
 
 use crate::error::FaultError;
 use crate::mm::Mm;

@@ -4,13 +4,18 @@
 //! stores that suit the whole.
 //!
 //! Key type: [`PreclearedPages`]. `populate` and `gup` make one for the length of a call;
-//! [`ClearedPageSource`] is how a fault sees it.
+//! [`ClearedPageSource`] is how a fault sees it, and [`NewPages`] how a page cache does.
+//!
+//! A batch obeys one policy. A page for a mapping with another policy ends the batch, and the rest
+//! of it is freed (INV-POLICY-OBEYED).
 //!
 //! Not guaranteed: that every page is used. What is left goes back to the allocator when the
 //! operation ends, uncounted as cleared for use.
 
 use crate::mm::Mm;
+use crate::policy::MemPolicy;
 use core::cell::{Cell, RefCell};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{ClearExtent, NoFrames, ZeroedBlock, ZeroedList};
 use pagewright_types::Order;
@@ -23,11 +28,37 @@ const BATCH: u64 = 64;
 
 /// Where a fault gets cleared pages.
 pub(crate) trait ClearedPageSource {
+    /// The next page, by a policy.
+    ///
+    /// # Errors
+    /// [`NoFrames`].
+    fn next_page(&self, policy: MemPolicy) -> Result<ZeroedBlock, NoFrames>;
+}
+
+/// Where an operation gets the pages that it adds to a page cache, and by which policy.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct NewPages<'a> {
+    pub(crate) policy: MemPolicy,
+    /// `None` for the allocator.
+    pub(crate) source: Option<&'a dyn ClearedPageSource>,
+}
+
+impl<'a> NewPages<'a> {
+    /// Pages of `source` by the policy of the task.
+    pub(crate) fn of_task(source: Option<&'a dyn ClearedPageSource>) -> Self {
+        Self { policy: MemPolicy::DEFAULT, source }
+    }
+
     /// The next page.
     ///
     /// # Errors
     /// [`NoFrames`].
-    fn next_page(&self) -> Result<ZeroedBlock, NoFrames>;
+    pub(crate) fn next<P: Platform>(self, mm: &Mm<P>) -> Result<ZeroedBlock, NoFrames> {
+        match self.source {
+            Some(source) => source.next_page(self.policy),
+            None => mm.alloc_zeroed(mm.request(Order::ZERO, self.policy), ClearExtent::PAGE),
+        }
+    }
 }
 
 /// Pages for the rest of one operation.
@@ -37,6 +68,8 @@ pub(crate) struct PreclearedPages<'m, P: Platform> {
     /// Pages of the operation for which none was made yet.
     left: Cell<u64>,
     made: RefCell<ZeroedList<'m, P>>,
+    /// The policy by which they were made.
+    policy: Cell<MemPolicy>,
 }
 
 impl<'m, P: Platform> PreclearedPages<'m, P> {
@@ -51,6 +84,7 @@ impl<'m, P: Platform> PreclearedPages<'m, P> {
             whole,
             left: Cell::new(pages),
             made,
+            policy: Cell::new(MemPolicy::DEFAULT),
         })
     }
 
@@ -61,8 +95,11 @@ impl<'m, P: Platform> PreclearedPages<'m, P> {
 }
 
 impl<P: Platform> ClearedPageSource for PreclearedPages<'_, P> {
-    fn next_page(&self) -> Result<ZeroedBlock, NoFrames> {
+    fn next_page(&self, policy: MemPolicy) -> Result<ZeroedBlock, NoFrames> {
         let mut made = self.made.borrow_mut();
+        if plant!(BatchIgnoresPolicy; false, self.policy.replace(policy) != policy) {
+            *made = ZeroedList::empty(self.mm.frames());
+        }
         loop {
             if let Some(page) = made.pop() {
                 return Ok(page);
@@ -71,7 +108,7 @@ impl<P: Platform> ClearedPageSource for PreclearedPages<'_, P> {
             let batch = self.left.get().clamp(1, BATCH);
             self.left.set(self.left.get().saturating_sub(batch));
             let tlb = &self.mm.tlb;
-            let request = tlb.request(Order::ZERO);
+            let request = self.mm.request(Order::ZERO, policy);
             *made = self.mm.with_reclaim(|| tlb.alloc_zeroed_batch(request, batch as usize, self.whole))?;
         }
     }

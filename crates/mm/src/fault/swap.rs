@@ -16,7 +16,7 @@ impl<P: Platform> Fault<'_, P> {
     ///
     /// A store to a page that was not exclusive faults again, for a copy.
     pub(super) fn swap_in(&self, seen: SwapPte) -> Result<FaultProgress, FaultError> {
-        let Some(page) = self.mm.swap_in_folio(seen.entry)? else { return Ok(FaultProgress::RaceLost) };
+        let Some(page) = self.mm.swap_in_folio(seen.entry, self.policy())? else { return Ok(FaultProgress::RaceLost) };
         // INV-SWAP-OWNER: of a page that others may have in swap, too, the whole tree of forks is
         // the owner.
         let fork_node = self.space.fork_node();

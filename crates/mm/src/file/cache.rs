@@ -10,16 +10,17 @@
 use super::object::{FileKind, FileObject};
 use crate::counters::Gauge;
 use crate::error::{FaultError, MmError};
-use crate::fault::ClearedPageSource;
+use crate::fault::NewPages;
 use crate::mm::Mm;
+use crate::policy::MemPolicy;
 use crate::reclaim::Shadow;
 use crate::swap::{SwapInFolio, SwapOwner};
 use arrayvec::ArrayVec;
 use core::ops::Range;
 use pagewright_btree::{BPlusTree, TreeItem};
 use pagewright_sync::{Backend, Platform};
-use pagewright_tlb::frames::{ClearExtent, Folio, FolioFlags, FolioOwner, FolioRef, StoredFolioRef};
-use pagewright_types::{Counter, Errno, Order, Pfn, SwapEntry};
+use pagewright_tlb::frames::{Folio, FolioFlags, FolioOwner, FolioRef, StoredFolioRef};
+use pagewright_types::{Counter, Errno, Pfn, SwapEntry};
 
 /// What the cache holds at a page index.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -189,7 +190,7 @@ impl<P: Platform> FileObject<P> {
     ///
     /// # Errors
     /// As [`Self::find_or_read`].
-    pub(crate) fn find(&self, mm: &Mm<P>, index: u64) -> Result<Option<CachedPage>, FaultError> {
+    pub(crate) fn find(&self, mm: &Mm<P>, index: u64, policy: MemPolicy) -> Result<Option<CachedPage>, FaultError> {
         loop {
             let cached = {
                 let pages = self.pages.lock();
@@ -201,7 +202,7 @@ impl<P: Platform> FileObject<P> {
                     Some(CacheEntry::Swap(entry)) => *entry,
                 }
             };
-            match self.swap_in(mm, index, cached)? {
+            match self.swap_in(mm, index, cached, policy)? {
                 Some(found) => return Ok(Some(found)),
                 None => mm.fx().relax(),
             }
@@ -209,8 +210,14 @@ impl<P: Platform> FileObject<P> {
     }
 
     /// Swaps in a page (`shmem_swapin_folio`); `None` if the entry has changed or is about to.
-    fn swap_in(&self, mm: &Mm<P>, index: u64, entry: SwapEntry) -> Result<Option<CachedPage>, FaultError> {
-        let from_swap = mm.swap_in_folio(entry).map_err(|error| match error {
+    fn swap_in(
+        &self,
+        mm: &Mm<P>,
+        index: u64,
+        entry: SwapEntry,
+        policy: MemPolicy,
+    ) -> Result<Option<CachedPage>, FaultError> {
+        let from_swap = mm.swap_in_folio(entry, policy).map_err(|error| match error {
             FaultError::Device { errno, .. } => FaultError::Device { index, errno },
             other => other,
         });
@@ -285,17 +292,12 @@ impl<P: Platform> FileObject<P> {
 
     /// Page `index`, read, swapped in or zeroed if it is not cached.
     ///
-    /// A page that must be added comes from `pages`, if given.
+    /// A page that must be added comes from `pages`.
     ///
     /// # Errors
     /// [`FaultError::OutOfMemory`]; nothing has changed. [`FaultError::Device`] if the device
     /// fails, the page cannot be charged, or it lies past the end.
-    pub(crate) fn find_or_read(
-        &self,
-        mm: &Mm<P>,
-        index: u64,
-        pages: Option<&dyn ClearedPageSource>,
-    ) -> Result<CachedPage, FaultError> {
+    pub(crate) fn find_or_read(&self, mm: &Mm<P>, index: u64, pages: NewPages<'_>) -> Result<CachedPage, FaultError> {
         self.find_or_create(mm, index, false, pages)
     }
 
@@ -307,10 +309,10 @@ impl<P: Platform> FileObject<P> {
         mm: &Mm<P>,
         index: u64,
         past_end: bool,
-        pages: Option<&dyn ClearedPageSource>,
+        pages: NewPages<'_>,
     ) -> Result<CachedPage, FaultError> {
         loop {
-            if let Some(found) = self.find(mm, index)? {
+            if let Some(found) = self.find(mm, index, pages.policy)? {
                 return Ok(found);
             }
             if let Some(found) = self.create_page(mm, index, past_end, pages)? {
@@ -333,13 +335,9 @@ impl<P: Platform> FileObject<P> {
         mm: &Mm<P>,
         index: u64,
         past_end: bool,
-        pages: Option<&dyn ClearedPageSource>,
+        pages: NewPages<'_>,
     ) -> Result<Option<CachedPage>, FaultError> {
-        let zeroed = match pages {
-            Some(pages) => pages.next_page()?,
-            None => mm.alloc_zeroed(Order::ZERO, ClearExtent::PAGE)?,
-        };
-        let block = zeroed.into_block();
+        let block = pages.next(mm)?.into_block();
         let pfn = block.pfn();
         let before = (!self.is_shmem()).then(|| self.stamp(index));
         let (waited, read) = match self.kind() {

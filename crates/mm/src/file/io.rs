@@ -7,7 +7,9 @@
 use super::object::FileObject;
 use super::seals::Seals;
 use crate::error::MmError;
+use crate::fault::NewPages;
 use crate::mm::Mm;
+use crate::policy::MemPolicy;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::PAGE_SIZE;
@@ -42,13 +44,13 @@ impl<P: Platform> Mm<P> {
     fn read_piece(&self, file: &FileObject<P>, at: u64, bytes: &mut [u8]) -> Result<(), MmError> {
         let index = at / PAGE_SIZE;
         // A read of missing shared memory returns zeroes and allocates no page.
-        let folio = match file.find(self, index)? {
+        let folio = match file.find(self, index, MemPolicy::DEFAULT)? {
             Some(found) => found.folio,
             None if file.is_shmem() => {
                 bytes.fill(0);
                 return Ok(());
             }
-            None => file.find_or_read(self, index, None)?.folio,
+            None => file.find_or_read(self, index, NewPages::default())?.folio,
         };
         self.fx().read(folio.pfn().base().add(at % PAGE_SIZE), bytes);
         self.mark_accessed(self.frames().folio_of(&folio));
@@ -95,7 +97,7 @@ impl<P: Platform> Mm<P> {
         if end > file.size() {
             file.check_unsealed(Seals::GROW)?;
         }
-        let folio = file.find_or_create(self, at / PAGE_SIZE, true, None)?.folio;
+        let folio = file.find_or_create(self, at / PAGE_SIZE, true, NewPages::default())?.folio;
         self.fx().write(folio.pfn().base().add(at % PAGE_SIZE), bytes);
         // Set after the bytes are stored. A writeback that cleared the flag before them may miss
         // them, and the flag set here makes it write the page again.

@@ -14,8 +14,9 @@
 use super::object::{FILE_PAGES, FileKind, FileObject};
 use super::seals::Seals;
 use crate::error::MmError;
-use crate::fault::PreclearedPages;
+use crate::fault::{NewPages, PreclearedPages};
 use crate::mm::Mm;
+use crate::policy::MemPolicy;
 use crate::rmap::{CandidateSpace, SpaceLock};
 use crate::space::entries::zap::Zap;
 use crate::space::{AddressMap, Space};
@@ -111,7 +112,7 @@ impl<P: Platform> Mm<P> {
         file.check_limit(pages)?;
         let precleared = PreclearedPages::for_pages(self, pages);
         for index in offset / PAGE_SIZE..end.div_ceil(PAGE_SIZE) {
-            match file.find_or_create(self, index, true, PreclearedPages::as_source(&precleared)) {
+            match file.find_or_create(self, index, true, NewPages::of_task(PreclearedPages::as_source(&precleared))) {
                 Ok(found) => self.put_folio(found.folio),
                 Err(error) => {
                     file.remove_range(self, file.pages(), MAX_PAGES);
@@ -216,7 +217,7 @@ impl<P: Platform> Mm<P> {
         if at.is_multiple_of(PAGE_SIZE) || at > file.size() {
             return Ok(None);
         }
-        Ok(file.find(self, at / PAGE_SIZE)?.map(|found| found.folio))
+        Ok(file.find(self, at / PAGE_SIZE, MemPolicy::DEFAULT)?.map(|found| found.folio))
     }
 
     /// The pages of the partial ranges `head` and `tail`, as far as these are not empty.
@@ -226,7 +227,9 @@ impl<P: Platform> Mm<P> {
         head: (u64, u64),
         tail: (u64, u64),
     ) -> Result<(Option<FolioRef>, Option<FolioRef>), MmError> {
-        let find = |(from, to): (u64, u64)| if from < to { file.find(self, from / PAGE_SIZE) } else { Ok(None) };
+        let find = |(from, to): (u64, u64)| {
+            if from < to { file.find(self, from / PAGE_SIZE, MemPolicy::DEFAULT) } else { Ok(None) }
+        };
         let head = find(head)?.map(|found| found.folio);
         match find(tail) {
             Ok(tail) => Ok((head, tail.map(|found| found.folio))),

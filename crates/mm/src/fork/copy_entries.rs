@@ -60,7 +60,7 @@ impl<P: Platform> Mm<P> {
                         }
                         (level, start) = (Level::PTE, va);
                     }
-                    Err(CopyStop::NoFrame(va)) => match self.alloc(Order::ZERO) {
+                    Err(CopyStop::NoFrame(va)) => match self.alloc(self.request(Order::ZERO, vma.policy())) {
                         Ok(spare) => (hooks.spare, start) = (Some(spare), va),
                         Err(error) => {
                             outcome = Err(error.into());

@@ -69,7 +69,7 @@ use pagewright_sync::Platform;
 use pagewright_sync::atomic::Ordering;
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{FolioFlags, FolioLock, FolioOwner, FolioRef, FrameRequest, IsolatedFolio};
-use pagewright_types::{Counter, NodeId, Order};
+use pagewright_types::{Counter, NodeId, NodeMask, Order};
 
 /// The most pages that move together (`NR_MAX_BATCHED_MIGRATION`).
 const MOST_PAGES: usize = 512;
@@ -149,7 +149,7 @@ impl<'m, P: Platform> Migrator<'m, P> {
             return Err((isolated, MigrateStop::Busy));
         }
         // No reclaim: it could demote, and wait for this folio.
-        let request = FrameRequest { strict: true, ..FrameRequest::new(Order::ZERO, node) };
+        let request = FrameRequest { permitted: NodeMask::of(node), ..FrameRequest::new(Order::ZERO, node) };
         let Ok(block) = mm.tlb.alloc(request) else { return Err((isolated, MigrateStop::NoFrames)) };
         let copy = frames.new_folio(block);
         let copy_lock = frames.folio(copy.pfn()).try_lock().expect("a new folio is not locked");

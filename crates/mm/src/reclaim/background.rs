@@ -1,9 +1,17 @@
 //! Background reclaim: when it starts and when it stops (`kswapd`, `balance_pgdat`).
 //!
 //! The embedder has a thread, an idle CPU or a tick that asks [`Mm::needs_balance`] and calls
-//! [`Mm::balance`]. Reclaim starts when all zones of a node are below their low watermarks, and
-//! stops when one of them reaches its high watermark. Meanwhile allocations may use the frames
-//! between the low and the min watermark.
+//! [`Mm::balance`]. INV-RECLAIM-WANTED: reclaim of a node starts when all its zones are below their
+//! low watermarks and no other node may serve instead: when every node of the machine is below its low watermarks, or
+//! an allocation that only some nodes may serve has found none of them above (`wake_all_kswapds` in
+//! `__alloc_pages_slowpath`). So a full node beside one with free memory keeps its pages
+//! (`zone_reclaim_mode` is 0). Reclaim stops when a zone of the node reaches its high watermark.
+//! Meanwhile allocations may use the frames between the low and the min watermark.
+//!
+//! Differences from Linux. An allocation there wakes reclaim of each permitted node that is below
+//! its *high* watermarks (`pgdat_balanced`); here such a node waits until it is below its low ones,
+//! too. For requests that every node may serve, the state of the nodes decides, so reclaim may run
+//! before the allocation that would find them low.
 //!
 //! Not guaranteed: that the high watermark is reached. After [`MAX_RECLAIM_RETRIES`] runs in a row
 //! that freed nothing, a node needs no balance until direct reclaim has freed something.
@@ -45,6 +53,7 @@ impl<P: Platform> Mm<P> {
     pub fn needs_balance(&self, node: NodeId) -> bool {
         !gives_up(self.reclaim.node(node).failures.load(Ordering::Relaxed))
             && self.zones_of(node).all(|zone| zone.below_low())
+            && (self.frames().is_reclaim_wanted(node) || self.frames().zones().all(|zone| zone.below_low()))
     }
 
     fn is_balanced(&self, node: NodeId) -> bool {
@@ -93,6 +102,7 @@ impl<P: Platform> Mm<P> {
                 break;
             }
         }
+        self.frames().reclaim_done(node);
         self.reclaim.node(node).snapshot_refaults();
         self.note_progress(node, freed);
         freed

@@ -6,6 +6,8 @@
 //! parent's pages could not be reclaimed. It fails without effect, releases the lock, reclaims and
 //! starts over.
 //!
+//! It reclaims only nodes that may serve the request (`ac->nodemask`).
+//!
 //! Protocol: the allocations of reclaim itself do not reclaim; they may use the frames below the
 //! watermarks ([`Urgency::Reserve`](pagewright_tlb::frames::Urgency)).
 //!
@@ -28,22 +30,22 @@ use pagewright_types::{Counter, NodeId, Order};
 const COSTLY: Order = Order::new(3);
 
 impl<P: Platform> Mm<P> {
-    /// Allocates 2^`order` frames on the calling CPU's node, with undefined contents.
+    /// Allocates frames with undefined contents.
     ///
     /// The caller holds no locks other than those of spaces and files.
     ///
     /// # Errors
     /// [`NoFrames`] if reclaim could not free enough either.
-    pub(crate) fn alloc(&self, order: Order) -> Result<Block, NoFrames> {
-        self.with_reclaim(|| self.tlb.alloc(self.tlb.request(order)))
+    pub(crate) fn alloc(&self, request: FrameRequest) -> Result<Block, NoFrames> {
+        self.with_reclaim(|| self.tlb.alloc(request))
     }
 
     /// As [`Self::alloc`], cleared, for an operation that clears `whole` in total.
     ///
     /// # Errors
     /// As [`Self::alloc`].
-    pub(crate) fn alloc_zeroed(&self, order: Order, whole: ClearExtent) -> Result<ZeroedBlock, NoFrames> {
-        self.with_reclaim(|| self.tlb.alloc_zeroed(self.tlb.request(order), whole))
+    pub(crate) fn alloc_zeroed(&self, request: FrameRequest, whole: ClearExtent) -> Result<ZeroedBlock, NoFrames> {
+        self.with_reclaim(|| self.tlb.alloc_zeroed(request, whole))
     }
 
     /// Fills a reserve with `count` tables.
@@ -112,7 +114,7 @@ impl<P: Platform> Mm<P> {
 
     /// Frees a cluster of pages for a request; `None` if nothing is reclaimable.
     fn reclaim_for(&self, request: FrameRequest) -> Option<u32> {
-        let wanted = |node: &NodeId| !request.strict || *node == request.node;
+        let wanted = |node: &NodeId| request.permitted.contains(*node);
         if self.nodes().filter(wanted).map(|node| self.reclaimable(node)).sum::<u64>() == 0 {
             return None;
         }

@@ -22,8 +22,8 @@ mod stack;
 mod vma;
 
 pub use call::{
-    Advice, AdviceTarget, FileMapping, LockAllFlags, LockFlags, MapFlags, MapRequest, Protection, RemapFlags,
-    RemapRequest, SyncFlags,
+    Advice, AdviceTarget, BindFlags, BindRequest, FileMapping, LockAllFlags, LockFlags, MapFlags, MapRequest,
+    Protection, RemapFlags, RemapRequest, SyncFlags,
 };
 pub use entries::ClearRefs;
 pub(crate) use limits::{CommittedPages, is_data};

@@ -5,6 +5,7 @@ use super::cache::SwapOwner;
 use super::slot_table::SlotState;
 use crate::error::FaultError;
 use crate::mm::Mm;
+use crate::policy::MemPolicy;
 use crate::reclaim::Shadow;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioLock, FolioRef};
@@ -22,11 +23,17 @@ pub(crate) struct SwapInFolio<'a> {
 impl<P: Platform> Mm<P> {
     /// Swaps in a page: finds its folio in the cache, or reads it into a new one (`do_swap_page`).
     ///
+    /// A new one is allocated by `policy`.
+    ///
     /// Returns `None` if the entry is stale and must be read again.
     ///
     /// # Errors
     /// [`FaultError::OutOfMemory`], or [`FaultError::Device`]; nothing has changed.
-    pub(crate) fn swap_in_folio(&self, entry: SwapEntry) -> Result<Option<SwapInFolio<'_>>, FaultError> {
+    pub(crate) fn swap_in_folio(
+        &self,
+        entry: SwapEntry,
+        policy: MemPolicy,
+    ) -> Result<Option<SwapInFolio<'_>>, FaultError> {
         let Some(area) = self.swap.area(entry.device()) else { return Ok(None) };
         let (folio, lock) = loop {
             let cached = {
@@ -39,7 +46,7 @@ impl<P: Platform> Mm<P> {
             };
             let found = match cached {
                 Some(folio) => self.lock_in_cache(folio, entry),
-                None => self.cache_new_folio(&area, entry)?,
+                None => self.cache_new_folio(&area, entry, policy)?,
             };
             // Otherwise another CPU has changed the slot meanwhile.
             if let Some(found) = found {
@@ -87,8 +94,9 @@ impl<P: Platform> Mm<P> {
         &self,
         area: &SwapArea<P>,
         entry: SwapEntry,
+        policy: MemPolicy,
     ) -> Result<Option<(FolioRef, FolioLock<'_>)>, FaultError> {
-        let folio = self.frames().new_folio(self.alloc(Order::ZERO)?);
+        let folio = self.frames().new_folio(self.alloc(self.request(Order::ZERO, policy))?);
         let view = self.frames().folio(folio.pfn());
         let lock = view.try_lock().expect("a new folio is not locked");
         view.set_flags(FolioFlags::SWAPBACKED);

@@ -16,6 +16,7 @@ use super::area::SwapArea;
 use super::slot_table::SlotState;
 use crate::error::{FaultError, MmError};
 use crate::mm::Mm;
+use crate::policy::MemPolicy;
 use crate::space::Space;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
@@ -64,7 +65,7 @@ impl<P: Platform> Mm<P> {
                     && let Some(index) = file.next_swapped(at, u64::MAX, |entry| entry.device() == number)
                 {
                     at = index + 1;
-                    outcome = file.find(self, index).map(|found| {
+                    outcome = file.find(self, index, MemPolicy::DEFAULT).map(|found| {
                         found.into_iter().for_each(|found| self.put_folio(found.folio));
                     });
                 }

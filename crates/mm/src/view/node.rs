@@ -1,7 +1,6 @@
 //! The memory files of a node, below `/sys/devices/system/node`.
 //!
-//! [`Mm::node_counts`] is the one table: `vmstat` and `numastat` of a node, and reports, follow
-//! from it.
+//! [`Mm::node_counts`] is the one table: `vmstat` of a node, and reports, follow from it.
 //!
 //! Not guaranteed: what is counted for the machine alone, such as mapped and file pages. Linux's
 //! files have lines for these.
@@ -9,23 +8,16 @@
 use crate::mm::Mm;
 use core::fmt::{self, Write};
 use pagewright_sync::Platform;
+use pagewright_tlb::frames::NumaEvent;
 use pagewright_types::{LruList, NodeId, PAGE_SIZE};
-
-/// The names of `numastat` for counts of `vmstat`, in its order (`node_read_numastat`).
-const NUMASTAT: [(&str, &str); 6] = [
-    ("numa_hit", "numa_hit"),
-    ("numa_miss", "numa_miss"),
-    ("numa_foreign", "numa_foreign"),
-    ("interleave_hit", "numa_interleave"),
-    ("local_node", "numa_local"),
-    ("other_node", "numa_other"),
-];
 
 impl<P: Platform> Mm<P> {
     /// What is counted for each node, by the names of its `vmstat`, in Linux's order.
     pub fn node_counts(&self, node: NodeId) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let lists = LruList::ALL.iter().map(move |&list| (list.name(), u64::from(self.frames().lru_pages(node, list))));
-        [("nr_free_pages", self.free_pages_of(node))].into_iter().chain(lists)
+        let events = NumaEvent::ALL.into_iter();
+        let events = events.map(move |event| (event.counter().name(), self.frames().numa_events(node, event)));
+        [("nr_free_pages", self.free_pages_of(node))].into_iter().chain(lists).chain(events)
     }
 
     /// Writes a node's `vmstat` (`node_read_vmstat`).
@@ -36,17 +28,13 @@ impl<P: Platform> Mm<P> {
         self.node_counts(node).try_for_each(|(name, count)| writeln!(out, "{name} {count}"))
     }
 
-    /// Writes a node's `numastat`: its counts that [`Mm::node_counts`] has.
+    /// Writes a node's `numastat`: where allocations came from (`node_read_numastat`).
     ///
     /// # Errors
     /// The error of the writer.
     pub fn show_numastat(&self, node: NodeId, out: &mut dyn Write) -> fmt::Result {
-        for (name, counted) in NUMASTAT {
-            if let Some((_, count)) = self.node_counts(node).find(|(known, _)| *known == counted) {
-                writeln!(out, "{name} {count}")?;
-            }
-        }
-        Ok(())
+        let mut line = |event: NumaEvent| writeln!(out, "{} {}", event.name(), self.frames().numa_events(node, event));
+        NumaEvent::ALL.into_iter().try_for_each(&mut line)
     }
 
     /// Writes the lines of a node's `meminfo` that are counted by node (`node_read_meminfo`).

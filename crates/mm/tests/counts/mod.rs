@@ -32,7 +32,7 @@ type Changes = Vec<(Counter, u64)>;
 fn of_lower_layers(counter: Counter) -> bool {
     let name = counter.name();
     // `migrate/tiers.rs` and a test of `reclaim/scan.rs` have those of demotion.
-    let groups = ["pgalloc", "pgfree", "nr_tlb_", "pw_tlb_", "pw_clear_", "allocstall", "pgdemote_"];
+    let groups = ["pgalloc", "pgfree", "numa_", "nr_tlb_", "pw_tlb_", "pw_clear_", "allocstall", "pgdemote_"];
     groups.iter().any(|group| name.starts_with(group))
 }
 

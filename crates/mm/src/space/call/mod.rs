@@ -5,12 +5,13 @@
 //! | `mmap`, `munmap`, `mprotect`, `mremap`, `brk` | the calls of the same names |
 //! | `madvise/` | `madvise`, `process_madvise` |
 //! | `mlock` | `mlock`, `mlock2`, `munlock`, `mlockall`, `munlockall` |
-//! | `mseal`, `msync`, `mincore` | the calls of the same names |
+//! | `mseal`, `msync`, `mincore`, `mbind` | the calls of the same names |
 //! | `flags` | the flags of these calls |
 
 mod brk;
 mod flags;
 mod madvise;
+mod mbind;
 mod mincore;
 mod mlock;
 pub(in crate::space) mod mmap;
@@ -22,5 +23,6 @@ pub(in crate::space) mod munmap;
 
 pub use flags::{LockAllFlags, LockFlags, MapFlags, Protection, RemapFlags, SyncFlags};
 pub use madvise::{Advice, AdviceTarget};
+pub use mbind::{BindFlags, BindRequest};
 pub use mmap::{FileMapping, MapRequest};
 pub use mremap::RemapRequest;

@@ -274,19 +274,30 @@ impl<P: Platform> AddressMap<P> {
 
     /// Gives every mapping of `range` the flags that `flags` returns (`vma_modify_flags`).
     ///
-    /// Splits mappings at both ends of the range where the flags change, and merges changed
-    /// mappings with their neighbours. Mappings that do not change are not merged. Needs two
-    /// reserved inserts.
+    /// As [`Self::update`].
     pub(in crate::space) fn update_flags(&mut self, range: PageRange, flags: impl Fn(&Vma<P>) -> VmFlags) {
+        self.update(range, |vma| flags(vma) != vma.flags(), |vma| vma.set_flags(flags(vma)));
+    }
+
+    /// Changes every mapping of `range` for which `changes` holds (`vma_modify`).
+    ///
+    /// Splits mappings at both ends of the range where they change, and merges changed mappings
+    /// with their neighbours. Mappings that do not change are not merged. Needs two reserved
+    /// inserts.
+    pub(in crate::space) fn update(
+        &mut self,
+        range: PageRange,
+        changes: impl Fn(&Vma<P>) -> bool,
+        change: impl Fn(&mut Vma<P>),
+    ) {
         let mut next = range.start();
         while let Some((start, vma)) = self.find_or_after(next)
             && start < range.end().page_index()
         {
             next = VirtAddr::from_page_index(vma.end());
-            let (flags, part) = (flags(vma), vma.range(start).intersect(range));
-            if let Some(part) = part.filter(|_| flags != vma.flags()) {
+            if let Some(part) = vma.range(start).intersect(range).filter(|_| changes(vma)) {
                 self.split_out(part);
-                self.set_flags(part.start().page_index(), flags);
+                self.change(part.start().page_index(), &change);
                 self.merge_over(part);
             }
         }

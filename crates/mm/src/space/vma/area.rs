@@ -1,6 +1,7 @@
 //! One mapping of an address space, and its flags.
 
 use crate::file::FileObject;
+use crate::policy::MemPolicy;
 use core::sync::atomic::{AtomicBool, Ordering};
 use pagewright_btree::{Gaps, TreeItem};
 use pagewright_plant::plant;
@@ -77,6 +78,8 @@ pub struct Vma<P: Platform> {
     flags: VmFlags,
     /// Its file or shared memory; `None` if it is anonymous: zeroes until written.
     file: Option<Arc<FileObject<P>>>,
+    /// On which nodes its pages are allocated (`vm_policy`).
+    policy: MemPolicy,
     /// Whether an anonymous page was ever mapped in it (`vma->anon_vma`).
     ///
     /// If so, fork copies its entries; otherwise the child faults its pages in again.
@@ -110,6 +113,7 @@ impl<P: Platform> Vma<P> {
             max_rights,
             flags,
             file,
+            policy: MemPolicy::DEFAULT,
             has_anon: AtomicBool::new(false),
             fork_depth: 0,
         }
@@ -194,6 +198,15 @@ impl<P: Platform> Vma<P> {
 
     pub(crate) fn set_flags(&mut self, flags: VmFlags) {
         self.flags = flags;
+    }
+
+    /// Returns its memory policy.
+    pub fn policy(&self) -> MemPolicy {
+        self.policy
+    }
+
+    pub(crate) fn set_policy(&mut self, policy: MemPolicy) {
+        self.policy = policy;
     }
 
     /// Returns whether its pages are locked, as the entry layer accounts for them.
@@ -291,6 +304,7 @@ impl<P: Platform> Vma<P> {
             max_rights: self.max_rights,
             flags: self.flags,
             file: self.file.clone(),
+            policy: self.policy,
             has_anon: AtomicBool::new(self.has_anon()),
             fork_depth: self.fork_depth,
         }
@@ -335,13 +349,15 @@ impl<P: Platform> Vma<P> {
     /// `start` is its own first page. Linux: `can_vma_merge_after`.
     ///
     /// INV-VMA-INHERITED: a mapping with pages of a parent stays apart from those that its process
-    /// made (`is_mergeable_anon_vma`).
+    /// made (`is_mergeable_anon_vma`). INV-POLICY-VMA: a mapping with another policy stays apart
+    /// (`mpol_equal`).
     pub(crate) fn can_merge_with(&self, start: u64, next: &Self) -> bool {
         let pages = self.end - start;
         self.rights == next.rights
             && plant!(MergeIgnoresMaxRights; true, self.max_rights == next.max_rights)
             && (self.flags ^ next.flags) - VmFlags::IGNORED_BY_MERGE == VmFlags::empty()
             && self.guard == next.guard
+            && plant!(MergeIgnoresPolicy; true, self.policy == next.policy)
             && plant!(MergeWithInherited; true, self.fork_depth == next.fork_depth)
             && self.file_id() == next.file_id()
             && self.pgoff + pages == next.pgoff

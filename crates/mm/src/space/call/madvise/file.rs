@@ -4,6 +4,7 @@
 
 use super::{Advice, Walk};
 use crate::error::MmError;
+use crate::fault::NewPages;
 use crate::file::FileObject;
 use crate::mm::Mm;
 use crate::space::Space;
@@ -45,7 +46,7 @@ impl<P: Platform> Mm<P> {
             if file.is_shmem() { file.next_swapped(at, end, |_| true) } else { (at < end).then_some(at) }
         {
             at = index + 1;
-            match file.find_or_read(self, index, None) {
+            match file.find_or_read(self, index, NewPages::default()) {
                 Ok(found) => self.put_folio(found.folio),
                 Err(_) => return,
             }
