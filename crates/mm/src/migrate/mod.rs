@@ -55,6 +55,7 @@
 
 mod move_pages;
 mod publish;
+mod range;
 mod unmap;
 mod wait;
 
@@ -133,11 +134,15 @@ impl<'m, P: Platform> Migrator<'m, P> {
         self.pages.len() < self.pages.capacity()
     }
 
-    /// Locks a page that is to move to `node`, and allocates its copy.
+    /// Locks a page that is to move, and allocates its copy by `request`.
     ///
     /// # Errors
     /// The page, if it stays; nothing has changed.
-    pub(crate) fn add(&mut self, isolated: IsolatedFolio, node: NodeId) -> Result<(), (IsolatedFolio, MigrateStop)> {
+    pub(crate) fn add(
+        &mut self,
+        isolated: IsolatedFolio,
+        request: FrameRequest,
+    ) -> Result<(), (IsolatedFolio, MigrateStop)> {
         let (mm, frames) = (self.mm, self.mm.frames());
         let folio = frames.folio(isolated.pfn());
         debug_assert!(self.has_room(), "INV-MIGRATE-ALL: a page more than there is room for");
@@ -149,7 +154,6 @@ impl<'m, P: Platform> Migrator<'m, P> {
             return Err((isolated, MigrateStop::Busy));
         }
         // No reclaim: it could demote, and wait for this folio.
-        let request = FrameRequest { permitted: NodeMask::of(node), ..FrameRequest::new(Order::ZERO, node) };
         let Ok(block) = mm.tlb.alloc(request) else { return Err((isolated, MigrateStop::NoFrames)) };
         let copy = frames.new_folio(block);
         let copy_lock = frames.folio(copy.pfn()).try_lock().expect("a new folio is not locked");
@@ -219,4 +223,9 @@ impl<P: Platform> Mm<P> {
         self.free_swap_cache(self.frames().folio(isolated.pfn()));
         isolated
     }
+}
+
+/// A request for a page of one node alone (`__GFP_THISNODE`).
+pub(crate) fn on_node(node: NodeId) -> FrameRequest {
+    FrameRequest { permitted: NodeMask::of(node), ..FrameRequest::new(Order::ZERO, node) }
 }

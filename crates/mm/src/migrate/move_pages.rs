@@ -1,6 +1,6 @@
 //! `move_pages`: moving single pages to nodes, and asking where they are.
 
-use super::{MOST_PAGES, Migrator};
+use super::{MOST_PAGES, Migrator, on_node};
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::Space;
@@ -73,7 +73,7 @@ impl<P: Platform> Mm<P> {
                     match self.take_page(space, pages[at].0.align_down(PAGE_SIZE), node, all) {
                         PageToMove::Status(known) => status = Some(known),
                         PageToMove::Isolated(isolated) => {
-                            if let Err((isolated, _)) = migrator.add(isolated, node) {
+                            if let Err((isolated, _)) = migrator.add(isolated, on_node(node)) {
                                 self.putback(isolated);
                                 refused += 1;
                             }

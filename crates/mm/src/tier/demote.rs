@@ -3,7 +3,7 @@
 //! A page that cannot be moved is reclaimed as without tiers. The copy comes from free frames of
 //! the target node alone: an allocation that reclaims there would demote pages of that node in turn.
 
-use crate::migrate::Migrator;
+use crate::migrate::{Migrator, on_node};
 use crate::mm::Mm;
 use crate::settings::MmSetting;
 use arrayvec::ArrayVec;
@@ -33,7 +33,7 @@ impl<P: Platform> Mm<P> {
         let mut staying = ArrayVec::<IsolatedFolio, N>::new();
         for isolated in folios.drain(..) {
             match target(&isolated) {
-                Some(node) => staying.extend(migrator.add(isolated, node).err().map(|(isolated, _)| isolated)),
+                Some(node) => staying.extend(migrator.add(isolated, on_node(node)).err().map(|(isolated, _)| isolated)),
                 None => staying.push(isolated),
             }
         }

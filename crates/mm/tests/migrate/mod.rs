@@ -7,9 +7,11 @@ use pagewright_arch::{Isa, on_both};
 use pagewright_lab::harness::files::DiskFile;
 use pagewright_lab::harness::{ANON, CPU, GupCall, OTHER, TestProcess, TestWorld, at};
 use pagewright_mm::gup::{GupFlags, MakeDirty};
-use pagewright_mm::{Advice, MapFlags, MmSetting};
+use pagewright_mm::policy::{PolicyFlags, PolicyMode, PolicyRequest};
+use pagewright_mm::space::{BindFlags, BindRequest};
+use pagewright_mm::{Advice, MapFlags, MmError, MmSetting};
 use pagewright_sim::AllocationFailure;
-use pagewright_types::{Counter, Errno, NodeId, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Counter, Errno, NodeId, NodeMask, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
 
 on_both! {
@@ -22,6 +24,8 @@ on_both! {
     a_copy_is_locked_listed_and_cached_as_its_page_was,
     a_block_is_not_moved,
     a_migration_that_finds_no_memory_changes_nothing,
+    mbind_moves_the_pages_of_its_range,
+    all_pages_of_a_process_move_from_node_to_node,
 }
 
 pub(super) const NEAR: NodeId = NodeId::new(0);
@@ -249,6 +253,60 @@ fn a_migration_that_finds_no_memory_changes_nothing<I: Isa>() {
         failed += 1;
     }
     assert!(failed >= 2, "the lists, and a copy: {failed} allocations failed");
+    process.end();
+    world.assert_nothing_leaked();
+}
+
+fn bind<I: Isa>(process: &TestProcess<I>, base: VirtAddr, pages: u64, flags: BindFlags) -> Result<(), Errno> {
+    let policy = PolicyRequest { mode: PolicyMode::Bind, flags: PolicyFlags::empty(), nodes: NodeMask::of(FAR) };
+    let request = BindRequest { addr: base, len: pages * PAGE_SIZE, policy, flags };
+    process.world.on(CPU, |mm| mm.mbind(&process.space, request, true)).map_err(MmError::errno)
+}
+
+/// `MPOL_MF_MOVE` moves what only the process maps, `MPOL_MF_MOVE_ALL` the rest; strictly, a page
+/// that stays is an error, and the policy is set.
+fn mbind_moves_the_pages_of_its_range<I: Isa>() {
+    let (world, process) = world_of_two_nodes::<I>();
+    world.set(MmSetting::CowPageTables, "always");
+    let base = process.map(200, Rights::RW, ANON, None);
+    let pages: Vec<_> = (0..200).map(|page| at(base, page)).collect();
+    pages.iter().for_each(|va| process.write(CPU, *va, va.raw()));
+    let child = process.fork();
+    process.write(CPU, pages[0], pages[0].raw());
+    assert_eq!(bind(&process, base, 100, BindFlags::MOVE | BindFlags::STRICT), Err(Errno::EIO), "99 are shared");
+    assert_eq!(nodes(&process, &pages[..2]), [Ok(FAR), Ok(NEAR)]);
+    assert_eq!(bind(&process, base, 100, BindFlags::MOVE_ALL | BindFlags::STRICT), Ok(()));
+    assert_eq!(nodes(&process, &pages[..100]), vec![Ok(FAR); 100]);
+    assert_eq!(nodes(&process, &pages[100..]), vec![Ok(NEAR); 100], "pages behind the range");
+    assert_eq!(nodes(&child, &pages[..2]), [Ok(NEAR), Ok(FAR)], "the child has its own first page");
+    let same = |process: &TestProcess<I>| pages.iter().all(|va| process.read(CPU, *va) == va.raw());
+    assert!(same(&process) && same(&child));
+    world.recount(&[&process, &child]);
+    world.at_rest(&[]);
+    [&child, &process].iter().for_each(|process| process.end());
+    world.assert_nothing_leaked();
+}
+
+fn all_pages_of_a_process_move_from_node_to_node<I: Isa>() {
+    let (world, process) = world_of_two_nodes::<I>();
+    let (base, other) = (process.anon(100), process.anon(30));
+    let pages: Vec<_> = (0..100).map(|page| at(base, page)).chain((0..30).map(|page| at(other, page))).collect();
+    pages.iter().for_each(|va| process.write(CPU, *va, va.raw()));
+    let device = process.take(CPU, other, 1, GupCall::Pin(GupFlags::WRITE)).expect("a page");
+    let moves = |from, to| {
+        let (from, to) = (NodeMask::of(from), NodeMask::of(to));
+        world.on(CPU, |mm| mm.migrate_pages(&process.space, from, to, false)).expect("memory for the lists")
+    };
+    assert_eq!((moves(FAR, NEAR), moves(NEAR, NEAR)), (0, 0), "nothing is there, and nothing is to move");
+    assert_eq!(world.count(Counter::PgMigrateSuccess), 0);
+    assert_eq!(moves(NEAR, FAR), 1, "one page is pinned");
+    assert_eq!(nodes(&process, &pages).iter().filter(|node| **node == Ok(FAR)).count(), 129);
+    device.release(MakeDirty::No);
+    assert_eq!(moves(NEAR, FAR), 0);
+    assert_eq!(nodes(&process, &pages), vec![Ok(FAR); 130]);
+    pages.iter().for_each(|va| assert_eq!(process.read(CPU, *va), va.raw()));
+    world.recount(&[&process]);
+    world.at_rest(&[]);
     process.end();
     world.assert_nothing_leaked();
 }

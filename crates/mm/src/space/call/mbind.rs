@@ -1,9 +1,10 @@
 //! `mbind(2)`: sets the memory policy of mappings.
 //!
-//! The policy applies to pages that are allocated later. With `MPOL_MF_STRICT`, the call fails if
-//! a page is on a node that it does not name.
+//! The policy applies to pages that are allocated later. With `MPOL_MF_MOVE`, pages on other nodes
+//! move after that. With `MPOL_MF_STRICT`, the call fails if a page is on a node that it does not
+//! name; if it moves pages, too, it fails if one has not moved, and the policy is set.
 //!
-//! Not guaranteed: that pages move. `MPOL_MF_MOVE` and `MPOL_MF_MOVE_ALL` are refused.
+//! Not guaranteed: that all pages move.
 
 use crate::error::{MmError, bounded};
 use crate::mm::Mm;
@@ -59,10 +60,6 @@ impl<P: Platform> Mm<P> {
         if flags.contains(BindFlags::MOVE_ALL) && !may_move_all {
             return Err(MmError::MoveAllNotPermitted);
         }
-        // No page migrates yet.
-        if flags.intersects(BindFlags::MOVE | BindFlags::MOVE_ALL) {
-            return Err(bad);
-        }
         // As in Linux, rounding up may wrap to a short length (`PAGE_ALIGN`).
         let range = bounded(addr, len.wrapping_add(PAGE_SIZE - 1) / PAGE_SIZE * PAGE_SIZE)?;
         if range.is_empty() {
@@ -72,10 +69,22 @@ impl<P: Platform> Mm<P> {
         self.call(|| {
             let mut map = space.map().write();
             check_mapped(&map, range, policy.mode)?;
-            if flags.contains(BindFlags::STRICT) && policy.mode != PolicyMode::Default {
+            let (moves, strict) =
+                (flags.intersects(BindFlags::MOVE | BindFlags::MOVE_ALL), flags.contains(BindFlags::STRICT));
+            let places = policy.mode != PolicyMode::Default;
+            if strict && !moves && places {
                 self.check_placed(&map, range, policy.nodes)?;
             }
-            self.bind(&mut map, range, new)
+            self.bind(&mut map, range, new)?;
+            drop(map);
+            if !moves || !places {
+                return Ok(());
+            }
+            let all = flags.contains(BindFlags::MOVE_ALL);
+            match self.move_to_policy(space, range, (new, policy.nodes), all)? {
+                failed if strict && failed > 0 => self.check_placed(&space.map().write(), range, policy.nodes),
+                _ => Ok(()),
+            }
         })
     }
 
