@@ -186,6 +186,8 @@ fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
         Bug::RefusedRecordLost => elsewhere("mm/tests/view, and looks.c on the kernel"),
         // INV-KERNEL-MOUNT.
         Bug::MountFlagsIgnored => elsewhere("names.c on the kernel"),
+        // INV-KERNEL-NODES.
+        Bug::NodeOfCpuIgnored => elsewhere("nodes.c on the kernel"),
         // INV-KERNEL-THREADS.
         Bug::ThreadLimitIgnored => elsewhere("users.c on the kernel"),
         // INV-KERNEL-TEXT.

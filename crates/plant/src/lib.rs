@@ -232,6 +232,7 @@ pagewright_types::named_table! {
         SwapPssByOnePath = "swap-pss-by-one-path", "The share of a swap entry in SwapPss is computed from the share counts on one path.";
         RefusedRecordLost = "refused-record-lost", "A mapping that does not fit into a part of /proc/PID/maps is missing in the next part too.";
         MountFlagsIgnored = "mount-flags-ignored", "Programs run from a mount with MS_NOEXEC, and those of one with MS_NOSUID give their rights.";
+        NodeOfCpuIgnored = "node-of-cpu-ignored", "getcpu says that every CPU is on node 0.";
         ProgramWritten = "program-written", "A file is opened for writing and cut while a program runs it.";
         KillNotSeen = "kill-not-seen", "SIGKILL does not wake a thread whose wait no signal interrupts.";
         FatalSignalWaits = "fatal-signal-waits", "A signal that ends a process waits until the process has ended a wait that no handler interrupts.";

@@ -1,7 +1,7 @@
 //! Files below `/proc` and `/sys` about the machine, and the directories that they are in.
 //!
-//! Most files are text as it was when they were opened. [`node_files`] has those of NUMA nodes. Settings of the memory manager and the
-//! names of the machine are read and written each time.
+//! Most files are text as it was when they were opened. Settings of the memory manager and the
+//! names of the machine are read and written each time. [`node_files`] has the files of NUMA nodes.
 //!
 //! Not guaranteed: files that Linux has and [`FILES`] does not. What is a constant of this kernel
 //! and a setting of Linux is read-only.

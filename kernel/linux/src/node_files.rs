@@ -158,6 +158,7 @@ fn cpu_at(path: &str) -> Option<usize> {
     cpus().find(|cpu| cpu.to_string() == number)
 }
 
-fn node_of_cpu(cpu: usize) -> Option<&'static NodeInfo> {
+/// The node of a CPU (INV-KERNEL-NODES).
+pub(crate) fn node_of_cpu(cpu: usize) -> Option<&'static NodeInfo> {
     all().iter().find(|node| cpus_of(node).any(|known| known == cpu))
 }

@@ -22,7 +22,7 @@ const CORRUPTING: [(&str, &str); 5] = [
     ("lazy-no-catch-up", "cow"),
 ];
 /// The bugs that change what a call does, and the program that shows it.
-const MISBEHAVING: [(&str, &str); 25] = [
+const MISBEHAVING: [(&str, &str); 26] = [
     ("file-lock-kept", "names"),
     ("reused-by-mapcount", "splices"),
     ("timer-not-rearmed", "timers"),
@@ -42,6 +42,7 @@ const MISBEHAVING: [(&str, &str); 25] = [
     ("unevictable-paged-out", "seldom"),
     ("entry-of-loader", "dynamic"),
     ("mount-flags-ignored", "names"),
+    ("node-of-cpu-ignored", "two-nodes"),
     ("thread-limit-ignored", "users"),
     ("program-written", "hostile"),
     ("kill-not-seen", "hostile"),

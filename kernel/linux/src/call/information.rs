@@ -7,6 +7,7 @@ use super::{Arguments, address, credential};
 use crate::credentials::Credentials;
 use crate::errno::Errno;
 use crate::memory::mm;
+use crate::node_files;
 use crate::signal::NSIG;
 use crate::system_name::{LEN_MAX, SystemName};
 use crate::task::{NAME_MAX, SyscallResult, TaskId, Thread, scheduler};
@@ -14,6 +15,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::general as linux;
 use linux_raw_sys::prctl;
+use pagewright_plant::plant;
 use pagewright_types::PAGE_SIZE;
 
 pub(super) fn getpid(thread: &mut Thread, _: Arguments) -> SyscallResult {
@@ -231,8 +233,8 @@ pub(super) fn prctl(thread: &mut Thread, a: Arguments) -> SyscallResult {
 /// `getcpu`: the CPU of the thread, and its node.
 pub(super) fn getcpu(thread: &mut Thread, a: Arguments) -> SyscallResult {
     let cpu = pagewright_hal::this_cpu();
-    let nodes = &pagewright_hal::boot_info().nodes;
-    let node = nodes.iter().find(|node| node.cpus.contains(cpu)).map_or(0, |node| node.id.index());
+    let node = node_files::node_of_cpu(cpu.index()).map_or(0, |node| node.id.index());
+    let node = plant!(NodeOfCpuIgnored; 0, node);
     for (at, value) in [(a[0], cpu.index()), (a[1], node)] {
         if at != 0 {
             thread.space.write_u32(address(at), value as u32)?;
