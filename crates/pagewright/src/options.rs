@@ -27,7 +27,9 @@ pub(crate) struct MachineOptions {
     /// Number of CPUs, 1 to 256.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = parse_cpus, allow_negative_numbers = true)]
     pub(crate) cpus: u16,
-    /// Memory on a single node, in bytes or with a suffix K, M, G or T (units of 1024); not with --node.
+    /// Memory on a single node, in bytes or with a suffix K, M, G or T (units of 1024).
+    ///
+    /// --node replaces it.
     ///
     /// For a capture also a percentage, such as 50%: 100% is the sum of the peak RSS of its program
     /// images on Linux.

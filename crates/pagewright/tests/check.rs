@@ -99,14 +99,22 @@ fn programs_run_on_machines_with_several_nodes() {
     let program = ["--arch", "arm64", "--program", "fast-4-8-120/7/all"];
     assert_prints(&[&program[..], &nodes].concat(), &["no finding"]);
     assert_prints(&[&["--arch", "x86-64", "--program", "calls-2-8-500/3/all"], &nodes[..]].concat(), &["no finding"]);
-    // Other nodes are another machine, to which a token does not belong.
-    let hot = ["--arch", "x86-64", "--program", "hot-2-10-4/1/all"];
-    let token = |nodes: &[&str]| {
-        let args = [&hot[..], &["--replay", "pw1/00000000/list/c0"], nodes].concat();
-        String::from_utf8_lossy(&check(&args).stderr).into_owned()
+    // Other sizes, CPUs or distances are another machine, to which a token does not belong.
+    let fingerprint = |nodes: &[&str]| {
+        let args = ["--arch", "x86-64", "--program", "hot-2-10-4/1/all", "--replay", "pw1/00000000/list/c0"];
+        let text = String::from_utf8_lossy(&check(&[&args, nodes].concat()).stderr).into_owned();
+        assert!(text.contains("another machine"), "{text}");
+        text.rsplit(' ').next().map(str::to_owned)
     };
-    let (one, several) = (token(&[]), token(&nodes));
-    assert!(one.contains("another machine") && several.contains("another machine") && one != several, "{one}{several}");
+    let machines: [&[&str]; 5] = [
+        &[],
+        &["--node", "0:8M", "--node", "1:8M"],
+        &["--node", "0:8M", "--node", "1:4M"],
+        &["--node", "0:8M", "--node", "1:8M,cpus=1"],
+        &["--node", "0:8M", "--node", "1:8M", "--distance", "0,1:31"],
+    ];
+    let all: std::collections::BTreeSet<_> = machines.iter().map(|nodes| fingerprint(nodes)).collect();
+    assert_eq!(all.len(), machines.len(), "{all:?}");
 }
 
 #[cfg(feature = "planted")]

@@ -16,8 +16,8 @@
 //! So a SLIT's distances mean what ACPI says (§5.2.17): latencies relative to local memory. A slow
 //! tier has its measured latency from its nearest node, and more from others.
 //!
-//! Not guaranteed: a latency for fetches, page walks, and the kernel's own work such as clearing and
-//! copying; all of these cost the same on every node.
+//! Not guaranteed: a latency for fetches, page walks, and the kernel's own work such as clearing
+//! and copying; all of these cost the same on every node.
 
 use crate::cost::{Cost, Costs};
 use crate::machine::MachineNode;

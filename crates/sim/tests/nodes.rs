@@ -14,7 +14,7 @@ on_both!(
     a_machine_with_one_node_charges_and_counts_no_memory,
 );
 
-/// A machine with a CPU on each of two nodes and a slow tier, whose CPUs have cached a page of each.
+/// A machine with a CPU on each of two nodes and a slow tier; the CPUs have cached a page of each.
 fn three_nodes<I: Isa>() -> Bench<I> {
     let bench = Bench::<I>::with(|config| {
         config.cpus = 2;

@@ -160,8 +160,9 @@ fn info(firmware: &Firmware, free: &[Region]) -> BootInfo {
 
 /// The distances between nodes, row by row.
 ///
-/// A pair that firmware leaves out has that of the other direction (`of_numa_parse_distance_map_v1`)
-/// or Linux's default. If firmware reports an impossible distance, none is used (`slit_valid`).
+/// A pair that firmware leaves out has the distance of the other direction
+/// (`of_numa_parse_distance_map_v1`) or Linux's default. If firmware reports an impossible
+/// distance, none is used (`slit_valid`).
 fn distances(firmware: &Firmware, nodes: usize) -> Vec<u8> {
     let default = |cell: usize| if cell / nodes == cell % nodes { LOCAL_DISTANCE } else { REMOTE_DISTANCE };
     let mut matrix: Vec<u8> = (0..nodes * nodes).map(default).collect();

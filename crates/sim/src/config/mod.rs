@@ -1,7 +1,8 @@
 //! The configuration of a machine, and its validation.
 //!
-//! Key types: [`MachineConfig`], [`NodeConfig`], [`NodeDistance`], [`ConfigError`]; [`parse`] parses
-//! the options of the command line. [`crate::Sim::new`] builds the machine from a valid configuration.
+//! Key types: [`MachineConfig`], [`NodeConfig`], [`NodeDistance`], [`ConfigError`]; [`parse`]
+//! parses the options of the command line. [`crate::Sim::new`] builds the machine from a valid
+//! configuration.
 
 mod distance;
 pub mod parse;

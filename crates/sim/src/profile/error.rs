@@ -50,7 +50,7 @@ pub enum ProfileError {
         /// The key.
         cost: String,
     },
-    /// A band does not contain its value, or belongs to a cost that [has none](crate::Cost::has_band).
+    /// A band does not contain its value, or its cost [has none](crate::Cost::has_band).
     #[error(
         "profile '{name}': the band of '{cost}' must contain its value, and only costs of flushing, of moving lines and of memory have one"
     )]

@@ -44,7 +44,7 @@ pub(crate) struct Args {
     /// Number of CPUs, 1 to 256.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_cpus, allow_negative_numbers = true)]
     cpus: u16,
-    /// Memory on a single node, whole MiB, such as 512M or 2G; not with --node.
+    /// Memory on a single node, whole MiB, such as 512M or 2G; --node replaces it.
     #[arg(long, value_name = "SIZE", default_value = "512M", conflicts_with = "node", allow_negative_numbers = true)]
     mem: String,
     #[command(flatten)]

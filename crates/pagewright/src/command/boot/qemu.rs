@@ -113,8 +113,10 @@ impl QemuMachine {
     /// # Errors
     /// [`BootError::TooLittleMemory`], [`BootError::SmallNode`].
     pub(super) fn check_memory(&self, option: &'static str, image: &[u8], packed: u64) -> Result<(), BootError> {
-        /// A node with less may have no free memory: the BIOS of an x86-64 machine has 1 MiB of node
-        /// 0, and the device tree of an arm64 machine is on any node.
+        /// MiB without which a node may have no free memory.
+        ///
+        /// The BIOS of an x86-64 machine has 1 MiB of node 0, and the device tree of an arm64
+        /// machine 1 MiB of any node.
         const NODE: u64 = 2;
         let mebibytes = self.nodes.iter().map(|node| node.bytes).sum::<u64>() / MIB;
         let image_end = memory::image_end(self.isa, image);
