@@ -158,6 +158,10 @@ impl<I: Isa> CallingProcess<Sim<I>> for LabCaller<'_, I> {
         }
     }
 
+    fn may_move_all(&self) -> bool {
+        true
+    }
+
     fn space_of_pid(&self, pid: u32) -> Result<Self::SpaceHandle, Errno> {
         let index = (pid as usize).checked_sub(1).ok_or(Errno::ESRCH)?;
         self.processes.get(index).cloned().ok_or(Errno::ESRCH)

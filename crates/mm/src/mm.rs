@@ -16,7 +16,7 @@ use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::{
     ClearExtent, Folio, FolioFlags, FrameAllocator, Frames, FramesError, MemoryLayout, NoFrames,
 };
-use pagewright_types::{Counter, LruList, NodeId, Order, PAGE_SIZE, Pfn};
+use pagewright_types::{Counter, LruList, NodeId, NodeMask, Order, PAGE_SIZE, Pfn};
 use thiserror::Error;
 
 /// The memory manager of one machine.
@@ -145,6 +145,11 @@ impl<P: Platform> Mm<P> {
     /// Returns the nodes of the machine.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> + Clone + use<P> {
         (0..self.frames().nodes()).map(|node| NodeId::new(node as u8))
+    }
+
+    /// Returns the nodes of the machine as a mask.
+    pub fn node_mask(&self) -> NodeMask {
+        NodeMask::first(self.frames().nodes())
     }
 
     /// Returns whether the machine has a node of this number.

@@ -82,6 +82,9 @@ pub trait CallingProcess<P: Platform> {
     /// `ESRCH`, `EINVAL`, `EPERM`.
     fn limit(&self, pid: u32, resource: u32, new: Option<Rlimit>) -> Result<Rlimit, Self::Error>;
 
+    /// Whether it may move pages that other processes map (`CAP_SYS_NICE`).
+    fn may_move_all(&self) -> bool;
+
     /// The address space of the process `pid`, which the caller may access.
     ///
     /// # Errors

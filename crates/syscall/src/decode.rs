@@ -5,11 +5,13 @@
 
 use crate::number::LinuxCall;
 use crate::request::{
-    AdvisedProcess, CallRange, CloneRequest, DecodedCall, FutexRequest, MemoryRequest, MmapRequest, MovePagesRequest,
-    PrlimitRequest, ProcessMadviseRequest, ProcessVmRequest, RemoteCopy, SwapRequest, UserIoVecs,
+    AdvisedProcess, CallRange, CloneRequest, DecodedCall, FutexRequest, GetMempolicyRequest, MbindRequest,
+    MemoryRequest, MigratePagesRequest, MmapRequest, MovePagesRequest, PrlimitRequest, ProcessMadviseRequest,
+    ProcessVmRequest, RemoteCopy, SwapRequest, UserIoVecs, UserNodes,
 };
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
-use pagewright_mm::space::SyncFlags;
+use pagewright_mm::policy::{PolicyFlags, PolicyMode, PolicyQuery, PolicyRequest};
+use pagewright_mm::space::{BindFlags, SyncFlags};
 use pagewright_mm::user::FutexScope;
 use pagewright_mm::{Advice, LockAllFlags, LockFlags, MapFlags, MmError, Protection, RemapFlags, RemapRequest};
 use pagewright_types::{Errno, IsaKind, PAGE_SIZE, VirtAddr};
@@ -71,6 +73,17 @@ impl LinuxCall {
             Self::Msync => MemoryRequest::Msync(range(a), SyncFlags::from_bits_retain(a[2] as u32)),
             Self::Mincore => MemoryRequest::Mincore(range(a), VirtAddr::new(a[2])),
             Self::Mseal => MemoryRequest::Mseal(range(a), flags(a[2])),
+            Self::Mbind => MemoryRequest::Mbind(MbindRequest::decode(a)?),
+            Self::SetMempolicy => {
+                let (mode, flags) = policy_mode(a[0])?;
+                MemoryRequest::SetMempolicy { mode, flags, nodes: UserNodes { at: VirtAddr::new(a[1]), max: a[2] } }
+            }
+            Self::GetMempolicy => MemoryRequest::GetMempolicy(GetMempolicyRequest {
+                value: VirtAddr::new(a[0]),
+                nodes: UserNodes { at: VirtAddr::new(a[1]), max: a[2] },
+                addr: VirtAddr::new(a[3]),
+                query: PolicyQuery::from_bits_retain(flags(a[4])),
+            }),
             Self::MemfdCreate => decode_memfd(a)?,
             Self::Fcntl => decode_seals(a)?,
             Self::Ftruncate if a[1] > i64::MAX as u64 => return Err(Errno::EINVAL),
@@ -88,6 +101,11 @@ impl LinuxCall {
             }
             Self::ProcessVmReadv => MemoryRequest::ProcessVm(ProcessVmRequest::decode(RemoteCopy::Read, a)?),
             Self::ProcessVmWritev => MemoryRequest::ProcessVm(ProcessVmRequest::decode(RemoteCopy::Write, a)?),
+            Self::MigratePages => MemoryRequest::MigratePages(MigratePagesRequest {
+                pid: a[0] as u32,
+                from: UserNodes { at: VirtAddr::new(a[2]), max: a[1] },
+                to: UserNodes { at: VirtAddr::new(a[3]), max: a[1] },
+            }),
             Self::MovePages => MemoryRequest::MovePages(MovePagesRequest {
                 pid: a[0] as u32,
                 count: a[1],
@@ -143,6 +161,24 @@ impl MmapRequest {
             flags: MapFlags::from_bits_retain(self::flags(flags)),
             fd: fd as u32,
             offset,
+        })
+    }
+}
+
+/// The mode of a policy, of which Linux looks at 32 bits, and its flags.
+fn policy_mode(word: u64) -> Result<(PolicyMode, PolicyFlags), Errno> {
+    PolicyRequest::mode_of(word as u32).map_err(MmError::errno)
+}
+
+impl MbindRequest {
+    fn decode([addr, len, mode, nodes, max, flags]: CallArguments) -> Result<Self, Errno> {
+        let (mode, mode_flags) = policy_mode(mode)?;
+        Ok(Self {
+            range: CallRange { addr: VirtAddr::new(addr), len },
+            mode,
+            mode_flags,
+            nodes: UserNodes { at: VirtAddr::new(nodes), max },
+            flags: BindFlags::from_bits_retain(flags as u32),
         })
     }
 }
@@ -295,6 +331,36 @@ mod tests {
             (LinuxCall::Ftruncate, [4, 99, 0, 0, 0, 0], MemoryRequest::Ftruncate { fd: 4, size: 99 }),
             (LinuxCall::Fallocate, [4, 1, 8, 9, 0, 0], MemoryRequest::Fallocate { fd: 4, mode, offset: 8, len: 9 }),
             (LinuxCall::Prlimit64, [7, 9, 0, 0x300, 0, 0], MemoryRequest::Prlimit(limit)),
+            (
+                LinuxCall::Mbind,
+                [0x1000, 0x2000, 0x8002, 0x300, 65, 1],
+                MemoryRequest::Mbind(MbindRequest {
+                    range: some_range(),
+                    mode: PolicyMode::Bind,
+                    mode_flags: PolicyFlags::STATIC_NODES,
+                    nodes: UserNodes { at: va(0x300), max: 65 },
+                    flags: BindFlags::STRICT,
+                }),
+            ),
+            (
+                LinuxCall::SetMempolicy,
+                [1, 0x300, 65, 0, 0, 0],
+                MemoryRequest::SetMempolicy {
+                    mode: PolicyMode::Preferred,
+                    flags: PolicyFlags::empty(),
+                    nodes: UserNodes { at: va(0x300), max: 65 },
+                },
+            ),
+            (
+                LinuxCall::GetMempolicy,
+                [0x200, 0x300, 65, 0x1000, 3, 0],
+                MemoryRequest::GetMempolicy(GetMempolicyRequest {
+                    value: va(0x200),
+                    nodes: UserNodes { at: va(0x300), max: 65 },
+                    addr: va(0x1000),
+                    query: PolicyQuery::NODE | PolicyQuery::ADDR,
+                }),
+            ),
             (LinuxCall::Getrlimit, [9, 0x300, 0, 0, 0, 0], MemoryRequest::Prlimit(PrlimitRequest { pid: 0, ..limit })),
             (LinuxCall::Setrlimit, [9, 0, 0, 0, 0, 0], MemoryRequest::Prlimit(set_limit)),
             (
@@ -316,7 +382,7 @@ mod tests {
 
     #[test]
     fn arguments_that_linux_refuses_first_are_refused() {
-        let einval: [(LinuxCall, CallArguments); 10] = [
+        let einval: [(LinuxCall, CallArguments); 13] = [
             (LinuxCall::Mmap, [0, 4096, 3, 0x22, u64::MAX, 8]),
             (LinuxCall::Madvise, [0, 4096, 5, 0, 0, 0]),
             (LinuxCall::ProcessMadvise, [3, 0x100, 1, 4, 1, 0]),
@@ -327,6 +393,10 @@ mod tests {
             (LinuxCall::ProcessVmReadv, [7, 0x100, 2, 0x200, 1, 1]),
             (LinuxCall::ProcessVmReadv, [7, 0x100, 2, 0x200, 1, 1 << 32]),
             (LinuxCall::Swapon, [0x100, 0x8_0000, 0, 0, 0, 0]),
+            // MPOL_INTERLEAVE, MPOL_LOCAL, and two flags that contradict each other.
+            (LinuxCall::Mbind, [1, 0x1000, 3, 0x100, 64, 8]),
+            (LinuxCall::SetMempolicy, [4, 0, 0, 0, 0, 0]),
+            (LinuxCall::SetMempolicy, [0xc002, 0x100, 64, 0, 0, 0]),
         ];
         for (call, arguments) in einval {
             assert_eq!(call.decode(X86, arguments), Err(Errno::EINVAL), "{} {arguments:x?}", call.name());
@@ -352,8 +422,10 @@ mod tests {
     #[test]
     fn the_upper_half_of_an_int_is_ignored() {
         let high = 7 << 32;
-        let pairs: [(LinuxCall, CallArguments, CallArguments); 5] = [
+        let pairs: [(LinuxCall, CallArguments, CallArguments); 7] = [
             (LinuxCall::Mlock2, [0, 0, high | 1, 0, 0, 0], [0, 0, 1, 0, 0, 0]),
+            (LinuxCall::SetMempolicy, [high | 1, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]),
+            (LinuxCall::Mbind, [0, 0, high | 2, 0, 0, high | 1], [0, 0, 2, 0, 0, 1]),
             (LinuxCall::Madvise, [0, 0, high | 4, 0, 0, 0], [0, 0, 4, 0, 0, 0]),
             (LinuxCall::ProcessMadvise, [high | 3, 0, 0, 4, high, 0], [3, 0, 0, 4, 0, 0]),
             (LinuxCall::Ftruncate, [high | 3, 0, 0, 0, 0, 0], [3, 0, 0, 0, 0, 0]),

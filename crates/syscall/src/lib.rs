@@ -71,8 +71,9 @@ pub use decode::CallArguments;
 pub use known_difference::KnownDifference;
 pub use number::LinuxCall;
 pub use request::{
-    AdvisedProcess, CallRange, CloneRequest, DecodedCall, FutexRequest, MemoryRequest, MmapRequest, MovePagesRequest,
-    PrlimitRequest, ProcessMadviseRequest, ProcessVmRequest, RemoteCopy, SwapRequest, UserIoVecs,
+    AdvisedProcess, CallRange, CloneRequest, DecodedCall, FutexRequest, GetMempolicyRequest, MbindRequest,
+    MemoryRequest, MigratePagesRequest, MmapRequest, MovePagesRequest, PrlimitRequest, ProcessMadviseRequest,
+    ProcessVmRequest, RemoteCopy, SwapRequest, UserIoVecs, UserNodes,
 };
 pub use support::{CallSupport, FlagSupport, Support, call_support};
 pub use supported_calls::LINUX_CALLS;

@@ -1,11 +1,10 @@
-//! `move_pages`, served in chunks of the caller's arrays (`kernel_move_pages`).
+//! `migrate_pages`, and `move_pages` in chunks of the caller's arrays (`kernel_move_pages`).
 
 use crate::caller::CallingProcess;
-use crate::request::MovePagesRequest;
-use crate::user_memory::array;
+use crate::request::{MigratePagesRequest, MovePagesRequest};
+use crate::user_memory::{array, read_nodes};
 use alloc::vec::Vec;
 use pagewright_mm::migrate::PageStatus;
-use pagewright_mm::space::Privileges;
 use pagewright_mm::{Mm, Space};
 use pagewright_sync::Platform;
 use pagewright_types::{Errno, NodeId, VirtAddr};
@@ -16,6 +15,25 @@ const CHUNK: u64 = 128;
 const MPOL_MF_MOVE: u32 = 2;
 const MPOL_MF_MOVE_ALL: u32 = 4;
 
+impl MigratePagesRequest {
+    /// Moves the pages; returns how many could not be moved (`kernel_migrate_pages`).
+    pub(crate) fn serve<P: Platform, C: CallingProcess<P>>(&self, mm: &Mm<P>, caller: &C) -> Result<u64, C::Error> {
+        let (from, to) = (read_nodes(caller, self.from)?, read_nodes(caller, self.to)?);
+        let all = caller.may_move_all();
+        let serve = |space: &Space<P>| {
+            if to.iter().any(|node| !mm.has_node(node.raw().into())) && !all {
+                return Err(Errno::EPERM.into());
+            }
+            let to = to.intersection(mm.node_mask());
+            if to.is_empty() {
+                return Err(Errno::EINVAL.into());
+            }
+            mm.migrate_pages(space, from, to, all).map_err(|error| error.errno().into())
+        };
+        if self.pid == 0 { serve(caller.space()) } else { serve(&*caller.space_of_pid(self.pid)?) }
+    }
+}
+
 impl MovePagesRequest {
     /// Moves the pages, or tells where they are; returns how many did not move.
     ///
@@ -25,7 +43,7 @@ impl MovePagesRequest {
             return Err(Errno::EINVAL.into());
         }
         let all = self.flags & MPOL_MF_MOVE_ALL != 0;
-        if all && !caller.space().map().read().limits().privileges().contains(Privileges::SYS_NICE) {
+        if all && !caller.may_move_all() {
             return Err(Errno::EPERM.into());
         }
         if self.pid == 0 {

@@ -3,7 +3,8 @@
 //! A pointer is still an address here: what it points to is read when the request is served.
 
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
-use pagewright_mm::space::SyncFlags;
+use pagewright_mm::policy::{PolicyFlags, PolicyMode, PolicyQuery};
+use pagewright_mm::space::{BindFlags, SyncFlags};
 use pagewright_mm::user::FutexScope;
 use pagewright_mm::{Advice, LockAllFlags, LockFlags, MapFlags, Protection, RemapRequest};
 use pagewright_types::VirtAddr;
@@ -52,6 +53,19 @@ pub enum MemoryRequest {
     Mincore(CallRange, VirtAddr),
     /// `mseal(2)`, with its flags.
     Mseal(CallRange, u32),
+    /// `mbind(2)`.
+    Mbind(MbindRequest),
+    /// `set_mempolicy(2)`.
+    SetMempolicy {
+        /// `MPOL_*`.
+        mode: PolicyMode,
+        /// `MPOL_F_*` in the mode.
+        flags: PolicyFlags,
+        /// The nodes.
+        nodes: UserNodes,
+    },
+    /// `get_mempolicy(2)`.
+    GetMempolicy(GetMempolicyRequest),
     /// `memfd_create(2)`.
     MemfdCreate {
         /// The name, a string.
@@ -93,8 +107,47 @@ pub enum MemoryRequest {
     Prlimit(PrlimitRequest),
     /// `process_vm_readv(2)`, `process_vm_writev(2)`.
     ProcessVm(ProcessVmRequest),
+    /// `migrate_pages(2)`.
+    MigratePages(MigratePagesRequest),
     /// `move_pages(2)`.
     MovePages(MovePagesRequest),
+}
+
+/// A bitmap of nodes in the caller's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserNodes {
+    /// Its address; 0 for no nodes.
+    pub at: VirtAddr,
+    /// One more than the bits that it has (`maxnode`).
+    pub max: u64,
+}
+
+/// `mbind(2)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MbindRequest {
+    /// The range.
+    pub range: CallRange,
+    /// `MPOL_*`.
+    pub mode: PolicyMode,
+    /// `MPOL_F_*` in the mode.
+    pub mode_flags: PolicyFlags,
+    /// The nodes.
+    pub nodes: UserNodes,
+    /// `MPOL_MF_*`, unknown bits included.
+    pub flags: BindFlags,
+}
+
+/// `get_mempolicy(2)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GetMempolicyRequest {
+    /// Where the mode or the node is stored; 0 for nowhere.
+    pub value: VirtAddr,
+    /// Where the nodes are stored.
+    pub nodes: UserNodes,
+    /// The address that is asked about.
+    pub addr: VirtAddr,
+    /// `MPOL_F_*`, unknown bits included.
+    pub query: PolicyQuery,
 }
 
 /// An address and a length in bytes, as passed: neither is checked.
@@ -185,6 +238,17 @@ pub struct ProcessVmRequest {
     pub local: UserIoVecs,
     /// Ranges of the other process.
     pub remote: UserIoVecs,
+}
+
+/// `migrate_pages(2)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MigratePagesRequest {
+    /// The process; 0 for the caller.
+    pub pid: u32,
+    /// The nodes whose pages move.
+    pub from: UserNodes,
+    /// The nodes to which they move.
+    pub to: UserNodes,
 }
 
 /// `move_pages(2)`.

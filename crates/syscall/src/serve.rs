@@ -2,15 +2,16 @@
 
 use crate::caller::{CallingProcess, FileUse};
 use crate::request::{
-    AdvisedProcess, CallRange, MemoryRequest, MmapRequest, PrlimitRequest, ProcessMadviseRequest, ProcessVmRequest,
-    RemoteCopy,
+    AdvisedProcess, CallRange, GetMempolicyRequest, MbindRequest, MemoryRequest, MmapRequest, PrlimitRequest,
+    ProcessMadviseRequest, ProcessVmRequest, RemoteCopy,
 };
-use crate::user_memory::{iovecs, read_limit, string, write_limit};
+use crate::user_memory::{iovecs, read_limit, read_nodes, string, write_limit, write_nodes};
 use alloc::string::String;
 use alloc::vec::Vec;
 use pagewright_arch::Isa;
 use pagewright_mm::file::{FileObject, MemfdFlags};
-use pagewright_mm::space::{AdviceTarget, FileMapping};
+use pagewright_mm::policy::PolicyRequest;
+use pagewright_mm::space::{AdviceTarget, BindRequest, FileMapping};
 use pagewright_mm::user::IoVec;
 use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmError, Space};
 use pagewright_sync::{Arc, Platform};
@@ -38,6 +39,7 @@ impl MemoryRequest {
             Self::MemfdCreate { name, flags } => return memfd_create(mm, caller, name, flags),
             Self::Prlimit(request) => return request.serve(caller),
             Self::ProcessVm(request) => return request.serve(mm, caller),
+            Self::MigratePages(request) => return request.serve(mm, caller),
             Self::MovePages(request) => return request.serve(mm, caller),
             Self::Ftruncate { fd, size } => return caller.truncate(fd, size).map(|()| 0),
             Self::Mincore(range, vec) => return mincore(mm, caller, range, vec).map(|()| 0),
@@ -55,6 +57,11 @@ impl MemoryRequest {
                 let allocate = |file: &Arc<FileObject<P>>, _| value(mm.fallocate(file, mode, offset, len).map(|()| 0));
                 return caller.with_file(fd, FileUse::Allocate, allocate);
             }
+            Self::Mbind(request) => return request.serve(mm, caller),
+            Self::SetMempolicy { mode, flags, nodes } => {
+                mm.set_mempolicy(PolicyRequest { mode, flags, nodes: read_nodes(caller, nodes)? })
+            }
+            Self::GetMempolicy(request) => return request.serve(mm, caller),
             Self::Munmap(CallRange { addr, len }) => mm.munmap(space, addr, len),
             Self::Mprotect(CallRange { addr, len }, protection) => mm.mprotect(space, addr, len, protection),
             Self::Madvise(CallRange { addr, len }, advice) => mm.madvise(space, addr, len, advice),
@@ -77,9 +84,13 @@ impl MemoryRequest {
             self,
             Self::ProcessMadvise(_)
                 | Self::MemfdCreate { .. }
+                | Self::Mbind(_)
+                | Self::SetMempolicy { .. }
+                | Self::GetMempolicy(_)
                 | Self::Mincore(..)
                 | Self::Prlimit(_)
                 | Self::ProcessVm(_)
+                | Self::MigratePages(_)
                 | Self::MovePages(_)
         )
     }
@@ -144,6 +155,33 @@ impl ProcessMadviseRequest {
         let AdvisedProcess::Pidfd(fd) = self.process else { return advise(caller.space(), AdviceTarget::Own) };
         let space = caller.space_of_pidfd(fd)?;
         advise(&space, if space.id() == caller.space().id() { AdviceTarget::Own } else { AdviceTarget::Other })
+    }
+}
+
+impl MbindRequest {
+    fn serve<P: Platform, C: CallingProcess<P>>(&self, mm: &Mm<P>, caller: &C) -> Result<u64, C::Error> {
+        let policy = PolicyRequest { mode: self.mode, flags: self.mode_flags, nodes: read_nodes(caller, self.nodes)? };
+        let CallRange { addr, len } = self.range;
+        let request = BindRequest { addr, len, policy, flags: self.flags };
+        value(mm.mbind(caller.space(), request, caller.may_move_all()).map(|()| 0))
+    }
+}
+
+impl GetMempolicyRequest {
+    /// As in Linux, the mode may have been stored when the nodes cannot be.
+    fn serve<P: Platform, C: CallingProcess<P>>(&self, mm: &Mm<P>, caller: &C) -> Result<u64, C::Error> {
+        let wants_nodes = self.nodes.at > VirtAddr::ZERO;
+        if wants_nodes && self.nodes.max < mm.tlb().frames().nodes() as u64 {
+            return Err(Errno::EINVAL.into());
+        }
+        let report = value(mm.get_mempolicy(caller.space(), self.addr, self.query))?;
+        if self.value > VirtAddr::ZERO {
+            caller.copy_to_user(self.value, &report.value.to_le_bytes())?;
+        }
+        if wants_nodes {
+            write_nodes(caller, self.nodes, report.nodes)?;
+        }
+        Ok(0)
     }
 }
 

@@ -32,7 +32,8 @@ const NO_HUGE: &str = "no huge pages yet";
 const NO_HUGETLBFS: &str = "no hugetlbfs, as in Linux without CONFIG_HUGETLBFS";
 const NO_KSM: &str = "no merging of equal pages";
 const NO_FAILURE: &str = "no memory failure";
-const NO_NUMA: &str = "no memory policies";
+const NO_SUCH_POLICY: &str = "only MPOL_DEFAULT, MPOL_PREFERRED and MPOL_BIND";
+const NICE: &str = "the caller needs CAP_SYS_NICE, as in Linux";
 const NO_SYSV: &str =
     "the embedder has the segments, which are files (SHM_LOCK: FileObject::set_unevictable); our kernel does";
 const NO_KEYS: &str = "no protection keys";
@@ -50,6 +51,28 @@ const PROT: [FlagSupport; 6] = [
         "ignored by mmap, EINVAL from mprotect: no stack grows up on these instruction sets",
     ),
 ];
+
+/// Flags of `mbind`.
+const BIND: [FlagSupport; 3] =
+    [full("MPOL_MF_STRICT", 0x1), full("MPOL_MF_MOVE", 0x2), partial("MPOL_MF_MOVE_ALL", 0x4, NICE)];
+
+/// Modes of `set_mempolicy` and `mbind`, and their flags.
+const POLICY: [FlagSupport; 10] = [
+    full("MPOL_DEFAULT", 0),
+    full("MPOL_PREFERRED", 1),
+    full("MPOL_BIND", 2),
+    invalid("MPOL_INTERLEAVE", 3, NO_SUCH_POLICY),
+    invalid("MPOL_LOCAL", 4, "MPOL_PREFERRED without nodes is the same"),
+    invalid("MPOL_PREFERRED_MANY", 5, NO_SUCH_POLICY),
+    invalid("MPOL_WEIGHTED_INTERLEAVE", 6, NO_SUCH_POLICY),
+    partial("MPOL_F_NUMA_BALANCING", 0x2000, "no effect, as where kernel.numa_balancing is 0"),
+    full("MPOL_F_RELATIVE_NODES", 0x4000),
+    full("MPOL_F_STATIC_NODES", 0x8000),
+];
+
+/// Flags of `get_mempolicy`.
+const POLICY_QUERY: [FlagSupport; 3] =
+    [full("MPOL_F_NODE", 0x1), full("MPOL_F_ADDR", 0x2), full("MPOL_F_MEMS_ALLOWED", 0x4)];
 
 /// Flags of `mmap`.
 const MAP: [FlagSupport; 22] = [
@@ -200,13 +223,16 @@ pub const LINUX_CALLS: &[CallSupport] = &[
         "the embedder checks permission",
         &[invalid("any flag", 1, "Linux has no flags either")],
     ),
+    call("migrate_pages", &[]),
     call("move_pages", &MOVE),
     partial_call("futex", "the key of the word; the embedder has the queues", &[]),
     partial_call("swapon, swapoff", "the embedder looks up the device and reads its header", &[]),
     missing_call("remap_file_pages", "Linux emulates it with mmap, and so can the embedder; our kernel does"),
     missing_call("pkey_alloc, pkey_free, pkey_mprotect", NO_KEYS),
-    missing_call("mbind, get_mempolicy, set_mempolicy, set_mempolicy_home_node", NO_NUMA),
-    missing_call("migrate_pages", "not yet; move_pages moves single pages"),
+    partial_call("mbind", "the policy of shared memory belongs to the mapping, not to the object", &BIND),
+    partial_call("get_mempolicy", "MPOL_PREFERRED without nodes is not reported as MPOL_LOCAL", &POLICY_QUERY),
+    partial_call("set_mempolicy", "page tables come from the node of the CPU", &POLICY),
+    missing_call("set_mempolicy_home_node", "no policy with a home node"),
     missing_call("shmget, shmat, shmdt, shmctl", NO_SYSV),
     missing_call("userfaultfd", "no faults served in user space yet"),
     missing_call("memfd_secret", "the kernel has no direct map to remove pages from"),
@@ -218,8 +244,7 @@ pub const LINUX_CALLS: &[CallSupport] = &[
 ];
 
 /// Flags of `move_pages`.
-const MOVE: [FlagSupport; 2] =
-    [full("MPOL_MF_MOVE", 0x2), partial("MPOL_MF_MOVE_ALL", 0x4, "the caller needs CAP_SYS_NICE, as in Linux")];
+const MOVE: [FlagSupport; 2] = [full("MPOL_MF_MOVE", 0x2), partial("MPOL_MF_MOVE_ALL", 0x4, NICE)];
 
 /// A mode of `fallocate` that tmpfs does not support.
 const NOT_BY_TMPFS: Support = Support::Refused(Errno::EOPNOTSUPP, "tmpfs of Linux does not support it either");

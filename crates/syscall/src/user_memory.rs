@@ -1,11 +1,11 @@
-//! What calls read of their caller's memory: arrays of `struct iovec`, names, limits.
+//! What calls read of their caller's memory: arrays of `struct iovec`, names, limits, nodes.
 
 use crate::caller::CallingProcess;
-use crate::request::UserIoVecs;
+use crate::request::{UserIoVecs, UserNodes};
 use alloc::vec::Vec;
 use pagewright_mm::space::Rlimit;
 use pagewright_sync::Platform;
-use pagewright_types::{Errno, PAGE_SIZE, VirtAddr};
+use pagewright_types::{Errno, NodeMask, PAGE_SIZE, VirtAddr};
 
 /// Elements that an array of `struct iovec` may have (`UIO_MAXIOV`).
 const IOVECS_MAX: u64 = 1024;
@@ -103,4 +103,54 @@ pub(crate) fn write_limit<P: Platform, C: CallingProcess<P>>(
     bytes[..PAIR / 2].copy_from_slice(&limit.soft.to_le_bytes());
     bytes[PAIR / 2..].copy_from_slice(&limit.hard.to_le_bytes());
     caller.copy_to_user(to, &bytes)
+}
+
+/// Bits and bytes of a word of a bitmap of nodes.
+const WORD_BITS: u64 = NodeMask::MAX as u64;
+const WORD: u64 = WORD_BITS / 8;
+
+/// Reads a bitmap of nodes (`get_nodes`).
+///
+/// As in Linux, bits for nodes that no machine can have must be 0. They are read a word at a time
+/// from the end, whole words even where the bitmap ends within one.
+pub(crate) fn read_nodes<P: Platform, C: CallingProcess<P>>(
+    caller: &C,
+    nodes: UserNodes,
+) -> Result<NodeMask, C::Error> {
+    let mut bits = nodes.max.wrapping_sub(1);
+    if bits == 0 || nodes.at == VirtAddr::ZERO {
+        return Ok(NodeMask::EMPTY);
+    }
+    if bits > PAGE_SIZE * 8 {
+        return Err(Errno::EINVAL.into());
+    }
+    let word = |index: u64| {
+        let mut bytes = [0; WORD as usize];
+        caller.copy_from_user(nodes.at.checked_add(index * WORD).ok_or(Errno::EFAULT)?, &mut bytes)?;
+        Ok::<_, C::Error>(u64::from_le_bytes(bytes))
+    };
+    while bits > WORD_BITS {
+        if word((bits - 1) / WORD_BITS)? != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        bits = (bits - WORD_BITS).max(WORD_BITS);
+    }
+    Ok(NodeMask::from_word(word(0)? & u64::MAX >> (WORD_BITS - bits)))
+}
+
+/// Stores a bitmap of nodes, and zeroes behind it (`copy_nodes_to_user`).
+pub(crate) fn write_nodes<P: Platform, C: CallingProcess<P>>(
+    caller: &C,
+    to: UserNodes,
+    nodes: NodeMask,
+) -> Result<(), C::Error> {
+    let bytes = (to.max - 1).div_ceil(WORD_BITS) * WORD;
+    if bytes > PAGE_SIZE {
+        return Err(Errno::EINVAL.into());
+    }
+    // The zeroes come first, as in Linux.
+    for at in (WORD..bytes).step_by(WORD as usize) {
+        caller.copy_to_user(to.at.checked_add(at).ok_or(Errno::EFAULT)?, &[0; WORD as usize])?;
+    }
+    caller.copy_to_user(to.at, &nodes.word().to_le_bytes()[..bytes.min(WORD) as usize])
 }

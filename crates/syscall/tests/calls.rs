@@ -142,6 +142,39 @@ fn a_bad_pointer_descriptor_or_process_is_refused_with_its_errno<I: Isa>() {
     process.end();
 }
 
+/// `get_nodes` and `copy_nodes_to_user`.
+fn nodes_are_read_and_stored_by_whole_words<I: Isa>() {
+    const BIND: u64 = 2;
+    let process = Process::<I>::new();
+    let set = |at, max| process.call(LinuxCall::SetMempolicy, [BIND, at, max, 0, 0, 0]);
+    let get = |at, max| process.call(LinuxCall::GetMempolicy, [0, at, max, 0, 0, 0]);
+    process.put_words(DATA, &[0b11, 0, 0, 1]);
+    let rows = [
+        ("one bit", DATA, 2, Ok(0)),
+        ("one word and a bit that must be 0", DATA, 66, Ok(0)),
+        ("a node beyond those that a machine can have", DATA, 4 * 64 + 1, Err(Errno::EINVAL)),
+        ("the end of the word is read, too", DATA, 3 * 64 + 3, Err(Errno::EINVAL)),
+        ("more than a page", DATA, 8 * PAGE_SIZE + 2, Err(Errno::EINVAL)),
+        ("no bit", DATA, 1, Err(Errno::EINVAL)),
+        ("0 is no number of bits", DATA, 0, Err(Errno::EINVAL)),
+        ("a hole", HOLE - 4, 64, Err(Errno::EFAULT)),
+        ("a hole behind the first word", HOLE - 8, 66, Err(Errno::EFAULT)),
+        ("the end of addresses", u64::MAX - 7, 66, Err(Errno::EFAULT)),
+    ];
+    for (what, at, max, expected) in rows {
+        assert_eq!(set(at, max), expected, "{what}");
+    }
+    process.put(DATA, &[9; 32]);
+    assert_eq!(get(DATA, 3 * 64 + 1), Ok(0));
+    let mut expected = [0; 32];
+    expected[0] = 1;
+    expected[24..].fill(9);
+    assert_eq!(process.get(DATA, 32), expected, "three words, of which the last two are 0");
+    assert_eq!((get(DATA, 0), get(DATA, 8 * PAGE_SIZE + 2)), (Err(Errno::EINVAL), Err(Errno::EINVAL)));
+    assert_eq!((get(HOLE, 64), get(HOLE - 8, 66)), (Err(Errno::EFAULT), Err(Errno::EFAULT)));
+    process.end();
+}
+
 fn a_name_of_shared_memory_is_read_up_to_its_zero<I: Isa>() {
     let process = Process::<I>::new();
     let create = |name, flags| {
@@ -235,6 +268,7 @@ fn limits_are_read_from_and_stored_to_user_memory<I: Isa>() {
 on_both! {
     mincore_stores_a_byte_for_each_page_before_a_hole,
     a_bad_pointer_descriptor_or_process_is_refused_with_its_errno,
+    nodes_are_read_and_stored_by_whole_words,
     a_name_of_shared_memory_is_read_up_to_its_zero,
     a_descriptor_allows_what_it_was_opened_for,
     calls_reach_the_process_they_name,

@@ -6,6 +6,7 @@
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_lab::{Lab, LabCaller};
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
+use pagewright_mm::policy::{PolicyFlags, PolicyQuery};
 use pagewright_mm::space::{Resource, SyncFlags};
 use pagewright_mm::{Advice, LockAllFlags, LockFlags, MapFlags, Mm, MmSettings, Protection, RemapFlags};
 use pagewright_sim::{MachineConfig, Sim};
@@ -104,6 +105,20 @@ fn make_with_data<'a, I: Isa>(caller: impl Fn(&[u64]) -> LabCaller<'a, I>, row: 
     match row {
         // The name is the empty string.
         "memfd_create" => caller(&[0; 8]).call(LinuxCall::MemfdCreate, [DATA, flag, 0, 0, 0, 0]),
+        "mbind" => caller(&[1]).call(LinuxCall::Mbind, [PRIVATE, LEN, 2, DATA, 64, flag]),
+        "set_mempolicy" => {
+            // A bare flag is one of MPOL_BIND.
+            let (mode, nodes) = if flag > 0xff { (flag | 2, 1) } else { (flag, u64::from(flag > 0)) };
+            caller(&[nodes]).call(LinuxCall::SetMempolicy, [mode, DATA, 64, 0, 0, 0])?;
+            let stored = caller(&[0, 0]);
+            stored.call(LinuxCall::GetMempolicy, [DATA, DATA + 8, 64, 0, 0, 0])
+        }
+        // MPOL_F_NODE alone is for policies that interleave.
+        "get_mempolicy" => {
+            let query = if flag == 1 { 3 } else { flag };
+            let at = if query == 4 { 0 } else { PRIVATE };
+            caller(&[0, 0]).call(LinuxCall::GetMempolicy, [DATA, DATA + 8, 64, at, query, 0])
+        }
         "getrlimit, setrlimit, prlimit64" => {
             caller(&[1 << 20, 1 << 20]).call(LinuxCall::Prlimit64, [0, flag, DATA, 0, 0, 0])?;
             caller(&[0, 0]).call(LinuxCall::Getrlimit, [flag, DATA, 0, 0, 0, 0])
@@ -152,6 +167,8 @@ fn known() -> Vec<(&'static str, Vec<u32>)> {
         ("msync", bits::<SyncFlags>()),
         ("fcntl(F_ADD_SEALS, F_GET_SEALS)", bits::<Seals>()),
         ("fallocate", bits::<FallocateFlags>()),
+        ("get_mempolicy", bits::<PolicyQuery>()),
+        ("set_mempolicy", bits::<PolicyFlags>()),
         ("getrlimit, setrlimit, prlimit64", Resource::ALL.iter().map(|resource| resource.number()).collect()),
     ]
 }

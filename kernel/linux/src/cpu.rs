@@ -18,6 +18,7 @@ use alloc::boxed::Box;
 use core::time::Duration;
 use pagewright_hal::{Exception, Machine, Trap};
 use pagewright_mm::FaultError;
+use pagewright_mm::policy::MemPolicy;
 use pagewright_tlb::{ClearMeasurements, Tlb};
 use pagewright_types::{Access, VirtAddr};
 use spin::Mutex;
@@ -75,11 +76,13 @@ enum LeaveReason {
 
 fn run_thread(mut thread: Box<Thread>) {
     mm().tlb().switch_to(thread.space.0.table().context());
+    mm().set_task_policy(thread.policy);
     thread.context.load();
     record::set_running(&thread);
     thread.begin_slice();
     let reason = run_slice(&mut thread);
     thread.context.save();
+    thread.policy = mm().set_task_policy(MemPolicy::DEFAULT);
     match reason {
         LeaveReason::Preempted => {
             mm().tlb().enter_lazy();

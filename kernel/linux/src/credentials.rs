@@ -149,7 +149,6 @@ impl Credentials {
         let mut privileges = Privileges::empty();
         privileges.set(Privileges::IPC_LOCK, self.has(linux::CAP_IPC_LOCK));
         privileges.set(Privileges::SYS_ADMIN, self.has(linux::CAP_SYS_ADMIN));
-        privileges.set(Privileges::SYS_NICE, self.has(linux::CAP_SYS_NICE));
         privileges.set(Privileges::SYS_RESOURCE, self.has(linux::CAP_SYS_RESOURCE));
         privileges.set(Privileges::SYS_RAWIO, self.has(linux::CAP_SYS_RAWIO));
         privileges

@@ -32,6 +32,7 @@ use alloc::vec::Vec;
 use linux_raw_sys::{auxvec, general as linux};
 use pagewright_arch::Isa;
 use pagewright_hal::{Machine, UserContext};
+use pagewright_mm::policy::MemPolicy;
 use pagewright_mm::space::{FileMapping, Resource};
 use pagewright_mm::{MapFlags, MapRequest};
 use pagewright_plant::plant;
@@ -369,6 +370,7 @@ pub(crate) fn start_init(options: &Options) {
         actions,
         credentials,
         scheduling,
+        policy: MemPolicy::DEFAULT,
         blocked: SignalSet::default(),
         saved_blocked: None,
         signal_check: SignalCheck::default(),

@@ -29,6 +29,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Bound;
 use pagewright_hal::UserContext;
+use pagewright_mm::policy::MemPolicy;
 use pagewright_mm::user::FutexKey;
 use pagewright_plant::plant;
 use pagewright_types::VirtAddr;
@@ -175,6 +176,8 @@ pub(crate) struct Thread {
     pub(crate) actions: Arc<Mutex<SigActions>>,
     pub(crate) credentials: Arc<Credentials>,
     pub(crate) scheduling: Scheduling,
+    /// Its memory policy while no CPU runs it (`set_mempolicy`).
+    pub(crate) policy: MemPolicy,
     /// The signals that it blocks.
     pub(crate) blocked: SignalSet,
     /// The mask to restore when a call with a temporary one ends (`saved_sigmask`).

@@ -165,7 +165,7 @@ pub(super) const fn shell(name: &'static str, words: &'static [&'static str], st
 }
 
 /// The cases, the longest first, so that none of them runs alone at the end.
-pub(crate) const CASES: [Case; 36] = [
+pub(crate) const CASES: [Case; 37] = [
     Case { arguments: &["64", "32"], memory: "1G", memory_on_linux: "1G", ..c("fork", "fork.c", 0) },
     Case { arguments: &["4000"], ..c("threads", "threads.c", 0) },
     Case { nodes: &SLOW_TIER, cpus: &["1"], arguments: &["0", "10 20"], ..c("slow-tier", "nodes.c", 0) },
@@ -182,6 +182,7 @@ pub(crate) const CASES: [Case; 36] = [
     c("signals", "signals.c", 0),
     c("timers", "timers.c", 0),
     c("names", "names.c", 0),
+    c("policy", "policy.c", 0),
     c("users", "users.c", 0),
     c("ipc", "ipc.c", 0),
     c("sockets", "sockets.c", 0),

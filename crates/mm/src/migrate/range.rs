@@ -4,7 +4,7 @@ use super::{Migrator, on_node};
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::policy::MemPolicy;
-use crate::space::{Privileges, Space};
+use crate::space::Space;
 use arrayvec::ArrayVec;
 use core::ops::ControlFlow;
 use pagewright_arch::Isa;
@@ -110,10 +110,5 @@ impl<P: Platform> Mm<P> {
             if taken.is_full() { ControlFlow::Break(page.va.add(PAGE_SIZE)) } else { ControlFlow::Continue(()) }
         });
         (full.break_value().unwrap_or(range.end()), busy)
-    }
-
-    /// Whether a space may move pages that other processes map (`CAP_SYS_NICE`).
-    pub fn may_move_all(&self, space: &Space<P>) -> bool {
-        space.map().read().limits().privileges().contains(Privileges::SYS_NICE)
     }
 }

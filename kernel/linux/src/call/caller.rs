@@ -91,6 +91,10 @@ impl CallingProcess<Machine> for Thread {
         Ok(old)
     }
 
+    fn may_move_all(&self) -> bool {
+        self.credentials.has(linux::CAP_SYS_NICE)
+    }
+
     fn space_of_pid(&self, pid: u32) -> Result<OtherSpace, Errno> {
         let id = TaskId(pid);
         let handle = scheduler().processes.get(&id).map(|process| process.handle.clone()).ok_or(Errno::ESRCH)?;

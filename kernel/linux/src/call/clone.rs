@@ -190,6 +190,7 @@ fn clone_checked(thread: &mut Thread, request: &CloneRequest, number: Option<Tas
         actions,
         credentials: thread.credentials.clone(),
         scheduling,
+        policy: mm().task_policy(),
         blocked: thread.blocked,
         saved_blocked: None,
         signal_check: SignalCheck::default(),

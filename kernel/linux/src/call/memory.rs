@@ -94,6 +94,9 @@ fn record_call(thread: &Thread, request: &MemoryRequest, value: u64) {
         MemoryRequest::Mincore(at, _) => range("mincore", at),
         MemoryRequest::ProcessMadvise(_)
         | MemoryRequest::Mseal(..)
+        | MemoryRequest::Mbind(_)
+        | MemoryRequest::SetMempolicy { .. }
+        | MemoryRequest::GetMempolicy(_)
         | MemoryRequest::MemfdCreate { .. }
         | MemoryRequest::AddSeals { .. }
         | MemoryRequest::GetSeals { .. }
@@ -101,6 +104,7 @@ fn record_call(thread: &Thread, request: &MemoryRequest, value: u64) {
         | MemoryRequest::Fallocate { .. }
         | MemoryRequest::Prlimit(_)
         | MemoryRequest::ProcessVm(_)
+        | MemoryRequest::MigratePages(_)
         | MemoryRequest::MovePages(_) => {}
     }
 }

@@ -57,8 +57,6 @@ bitflags::bitflags! {
         const SYS_RESOURCE = 4;
         /// The program may map below `vm.mmap_min_addr` (`CAP_SYS_RAWIO`).
         const SYS_RAWIO = 8;
-        /// The program may move pages that other processes map (`CAP_SYS_NICE`).
-        const SYS_NICE = 16;
     }
 }
 
